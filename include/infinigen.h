@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * infinigen: LLM inference when the KV cache outgrows the fast memory.
+ *
+ * Three nouns:
+ *   ig_context  threads, CPU level, log sink. Outlives its models.
+ *   ig_model    weights and tokenizer: immutable, shared. Outlives its sessions.
+ *   ig_session  one timeline of tokens that owns its KV cache. One thread at a time.
+ *
+ * The caller always hands over the *whole* token prefix: ig_session_sync()
+ * reuses what the session already holds, extends it or cuts it back.
+ * ig_session_decode() steps several sessions as one batch.
+ *
+ * Every fallible call returns a status (0 is success, errors are negative),
+ * hands its result out through its first argument, and fills the optional
+ * ig_error with one line a user can act on. The library never exits, prints,
+ * or reads the environment, and allocates nothing while decoding.
+ * X_close(NULL) is allowed everywhere.
+ */
+#ifndef INFINIGEN_H
+#define INFINIGEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define IG_API __attribute__((visibility("default")))
+#else
+#define IG_API
+#endif
+
+/* ---- status and errors ------------------------------------------------ */
+
+/* X(name, value, text) */
+#define IG_STATUS_LIST(X)                                  \
+    X(OK, 0, "success")                                    \
+    X(E_ARG, -1, "invalid argument")                       \
+    X(E_MEMORY, -2, "out of memory")                       \
+    X(E_IO, -3, "input/output error")                      \
+    X(E_FORMAT, -4, "malformed file")                      \
+    X(E_UNSUPPORTED, -5, "not supported")                  \
+    X(E_NOT_FOUND, -6, "not found")                        \
+    X(E_LIMIT, -7, "limit exceeded")                       \
+    X(E_INTERRUPTED, -8, "interrupted")
+
+typedef enum ig_status {
+#define IG_STATUS_ENUM(name, value, text) IG_##name = value,
+    IG_STATUS_LIST(IG_STATUS_ENUM)
+#undef IG_STATUS_ENUM
+} ig_status;
+
+/* Filled once, at the place that knows the cause. `text` is one line without
+ * a newline; it names the file, field or flag concerned. */
+typedef struct ig_error {
+    ig_status status;
+    char text[512];
+} ig_error;
+
+IG_API const char *ig_status_text(ig_status status);
+IG_API const char *ig_version(void); /* "0.1.0" */
+
+/* ---- context ----------------------------------------------------------- */
+
+typedef struct ig_context ig_context;
+
+typedef enum ig_log_level { IG_LOG_ERROR, IG_LOG_WARN, IG_LOG_INFO, IG_LOG_DEBUG } ig_log_level;
+typedef void (*ig_log_fn)(void *user, ig_log_level level, const char *text);
+
+/* CPU levels, each including the ones before it. */
+typedef enum ig_cpu_level { IG_CPU_SCALAR, IG_CPU_AVX2, IG_CPU_AVX512, IG_CPU_BEST = 99 } ig_cpu_level;
+
+typedef struct ig_context_options {
+    int n_threads;          /* 0 (default): as many as this process may run on */
+    ig_cpu_level cpu_level; /* IG_CPU_BEST (default): the best this CPU has */
+    ig_log_fn log;          /* NULL (default): no log */
+    void *log_user;
+} ig_context_options;
+
+IG_API ig_context_options ig_context_defaults(void);
+IG_API ig_status ig_context_open(ig_context **out, const ig_context_options *options, ig_error *err);
+IG_API void ig_context_close(ig_context *ctx);
+IG_API int ig_context_threads(const ig_context *ctx);
+IG_API const char *ig_context_cpu(const ig_context *ctx); /* "scalar", "avx2", "avx512" */
+
+/* ---- model ------------------------------------------------------------- */
+
+typedef struct ig_model ig_model;
+
+/* Called while loading or prefilling; `done` of `total` units. Returning true
+ * stops the call with IG_E_INTERRUPTED. */
+typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
+
+typedef struct ig_model_options {
+    bool tokenizer_only; /* load no weights: only tokenize, detokenize and metadata work */
+    ig_progress_fn progress;
+    void *progress_user;
+} ig_model_options;
+
+typedef struct ig_model_info {
+    const char *path;         /* as given */
+    const char *architecture; /* "llama", "qwen2", "opt", ... ; "" without weights */
+    const char *name;         /* the model's own name, "" if it states none */
+    int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab;
+    int n_ctx_train;          /* context length the model states */
+    int sliding_window;       /* 0: none */
+    uint64_t n_params;
+    uint64_t weight_bytes;    /* of all tensors as stored */
+    uint64_t private_bytes;   /* of weights copied or repacked at load: not mapped from the file */
+    bool has_tokenizer, has_chat_template;
+    const char *chat_format;  /* "chatml", "llama2", "llama3", "mistral", or "" if unrecognised */
+} ig_model_info;
+
+IG_API ig_model_options ig_model_defaults(void);
+/* `path`: a GGUF file or a Hugging Face directory. */
+IG_API ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path,
+                               const ig_model_options *options, ig_error *err);
+IG_API void ig_model_close(ig_model *model);
+IG_API void ig_model_get_info(const ig_model *model, ig_model_info *info);
+
+/* Metadata as text, in file order. Returns false past the end. Arrays are
+ * shortened. `key` belongs to the model; `value` is written to the caller's
+ * buffer, cut at `cap`. */
+IG_API bool ig_model_meta(const ig_model *model, size_t i, const char **key, char *value, size_t cap);
+
+typedef struct ig_tensor_info {
+    const char *name, *type; /* "blk.0.attn_q.weight", "Q4_K" */
+    int n_dims;
+    uint64_t dims[4]; /* fastest first */
+    uint64_t bytes;
+} ig_tensor_info;
+IG_API bool ig_model_tensor(const ig_model *model, size_t i, ig_tensor_info *info);
+
+/* ---- tokens ------------------------------------------------------------ */
+
+enum {
+    IG_TOKENIZE_ADD_SPECIAL = 1,   /* add BOS (and EOS) as the model states */
+    IG_TOKENIZE_PARSE_SPECIAL = 2, /* "<|im_end|>" in the text is that token, not characters */
+};
+
+/* Tokens of `text` (UTF-8, `n_bytes` long; invalid bytes are tokenised as bytes).
+ * Returns through `n_out` the number of tokens; writes at most `cap` of them. Call again with a
+ * larger buffer if n_out > cap. n_bytes + 2 is always enough. */
+IG_API ig_status ig_tokenize(size_t *n_out, const ig_model *model, const char *text, size_t n_bytes,
+                             int flags, int32_t *ids, size_t cap, ig_error *err);
+
+/* Bytes of the tokens, without a final NUL; snprintf manner: returns the length needed and
+ * writes at most `cap`. Special tokens are left out unless `special`. */
+IG_API size_t ig_detokenize(const ig_model *model, const int32_t *ids, size_t n_ids, bool special,
+                            char *text, size_t cap);
+
+/* Streaming: never splits a character. Zero it to start. */
+typedef struct ig_detok_stream {
+    char pending[8]; /* bytes of an incomplete UTF-8 character */
+    int n_pending;
+    bool started;    /* false until the first token, where SentencePiece drops a leading blank */
+} ig_detok_stream;
+/* Appends one token's text; returns the bytes written to `text` (whole characters only),
+ * which needs IG_TOKEN_BYTES_MAX bytes at least for any token (longer pieces are cut). */
+enum { IG_TOKEN_BYTES_MAX = 1024 };
+IG_API size_t ig_detok_push(ig_detok_stream *st, const ig_model *model, int32_t id, bool special,
+                            char *text, size_t cap);
+/* What is still pending at the end, as U+FFFD if incomplete. */
+IG_API size_t ig_detok_flush(ig_detok_stream *st, char *text, size_t cap);
+
+IG_API int32_t ig_token_bos(const ig_model *model); /* -1: none */
+IG_API int32_t ig_token_eos(const ig_model *model); /* -1: none */
+IG_API bool ig_token_is_end(const ig_model *model, int32_t id); /* in the end-of-generation set */
+/* True if ig_tokenize(..., IG_TOKENIZE_ADD_SPECIAL) puts a BOS first. */
+IG_API bool ig_token_adds_bos(const ig_model *model);
+
+typedef struct ig_chat_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+} ig_chat_message;
+/* The prompt text of a conversation in the model's own format, snprintf manner through `n_out`
+ * (bytes needed, without the NUL that is written if there is room). Tokenise it with
+ * ADD_SPECIAL | PARSE_SPECIAL: it holds no BOS itself.
+ * IG_E_UNSUPPORTED if the model has no template or one that is not recognised. */
+IG_API ig_status ig_chat_prompt(size_t *n_out, const ig_model *model, const ig_chat_message *messages,
+                                size_t n_messages, bool add_assistant, char *text, size_t cap,
+                                ig_error *err);
+
+/* ---- KV cache ---------------------------------------------------------- */
+
+typedef struct ig_cache_options {
+    const char *policy;  /* "full", "infinigen" (default) */
+    double budget;       /* entries used per KV head: a share of the context if < 1 (default 0.10),
+                            else a number of tokens */
+    double mass;         /* stop earlier once this estimated attention mass is covered; 1: never. Default 1 */
+    int n_sinks;         /* first entries always used. Default 4 */
+    int n_recent;        /* last entries always used. Default 32 */
+    int n_dense_layers;  /* first layers that use everything. Default 2 */
+} ig_cache_options;
+
+IG_API ig_cache_options ig_cache_defaults(void);
+
+typedef struct ig_session_options {
+    int n_ctx;     /* 0 (default): the model's own, at most 8192 */
+    int n_batch;   /* most tokens of one prefill step. Default 512 */
+    ig_cache_options cache;
+    ig_progress_fn progress; /* called between prefill steps */
+    void *progress_user;
+} ig_session_options;
+
+IG_API ig_session_options ig_session_defaults(void);
+
+/* What a choice costs before it is taken; bytes. */
+typedef struct ig_cache_plan_info {
+    int n_ctx;
+    uint64_t weights;  /* mapped + private */
+    uint64_t kv;       /* K and V of n_ctx tokens */
+    uint64_t sketch;
+    uint64_t scratch;
+    uint64_t total;
+} ig_cache_plan_info;
+IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model,
+                               const ig_session_options *options, ig_error *err);
+
+/* ---- session ----------------------------------------------------------- */
+
+typedef struct ig_session ig_session;
+
+IG_API ig_status ig_session_open(ig_session **out, ig_model *model, const ig_session_options *options,
+                                 ig_error *err);
+IG_API void ig_session_close(ig_session *s);
+IG_API int ig_session_ctx(const ig_session *s);
+/* Tokens held at present; `ids` (may be NULL) gets a view that lasts until the next call. */
+IG_API int ig_session_tokens(const ig_session *s, const int32_t **ids);
+
+/* Makes the session hold exactly ids[0..n): the common prefix is reused, what
+ * follows it is dropped, the rest is computed in batches with dense attention.
+ * The logits of the last token are then current. If interrupted or failed, the session
+ * holds the tokens computed so far. */
+IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err);
+
+/* The same, handing the logits of every *newly computed* token to `sink`: `logits` is
+ * [n_rows][n_vocab] for the tokens at positions first .. first + n_rows - 1. A true return
+ * stops with IG_E_INTERRUPTED. */
+typedef bool (*ig_logits_fn)(void *user, int first, int n_rows, const float *logits);
+IG_API ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink,
+                                        void *user, ig_error *err);
+
+/* Appends ids[i] to sessions[i] for all i in one step, each with its own policy's selection.
+ * All sessions must be of one model, and no session may appear twice. A sequence's logits do not depend on its batch mates. */
+IG_API ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err);
+
+/* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */
+IG_API const float *ig_session_logits(const ig_session *s);
+
+typedef struct ig_session_stats {
+    const char *policy;
+    uint64_t n_prefilled, n_decoded; /* tokens */
+    double prefill_seconds, decode_seconds;
+    uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present */
+    uint64_t n_entries;              /* KV entries (token x KV head x layer) held */
+    double selected_share;           /* mean over decode steps, sparse layers and KV heads of
+                                        entries used / entries present; 1 if nothing was sparse */
+    double attention_seconds, select_seconds; /* parts of decode_seconds */
+} ig_session_stats;
+IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);
+
+/* ---- sampling ---------------------------------------------------------- */
+
+typedef struct ig_sampler ig_sampler;
+
+typedef struct ig_sampler_options {
+    float temperature;    /* 0 (default): greedy */
+    int top_k;            /* 0 (default): off */
+    float top_p;          /* 1 (default): off */
+    float min_p;          /* 0 (default): off */
+    float repeat_penalty; /* 1 (default): off */
+    int repeat_last_n;    /* tokens the penalty looks back on. Default 64; -1: the whole context */
+    uint64_t seed;        /* default 0; the same seed gives the same tokens */
+} ig_sampler_options;
+
+IG_API ig_sampler_options ig_sampler_defaults(void);
+IG_API ig_status ig_sampler_open(ig_sampler **out, const ig_model *model, const ig_sampler_options *options,
+                                 ig_error *err);
+IG_API void ig_sampler_close(ig_sampler *sampler);
+/* The next token of `s` from its current logits and (for the penalty) its tokens. */
+IG_API int32_t ig_sampler_next(ig_sampler *sampler, const ig_session *s);
+
+/* ---- generation -------------------------------------------------------- */
+
+typedef enum ig_finish { IG_FINISH_LENGTH, IG_FINISH_END, IG_FINISH_STOP, IG_FINISH_CONTEXT, IG_FINISH_INTERRUPTED } ig_finish;
+
+/* Whole characters of text as they come, never part of a stop string. True stops. */
+typedef bool (*ig_text_fn)(void *user, const char *text, size_t n_bytes);
+
+typedef struct ig_generate_options {
+    int n_predict;            /* most tokens to make; -1: up to the context limit (default) */
+    bool ignore_end;          /* go on after an end token */
+    const char *const *stops; /* stop strings */
+    size_t n_stops;
+    bool special;             /* give special tokens as text too */
+    ig_text_fn on_text;
+    void *user;
+} ig_generate_options;
+
+typedef struct ig_generate_result {
+    int n_tokens;
+    ig_finish finish;
+    double first_token_seconds; /* from the call to the first token */
+    double seconds;
+} ig_generate_result;
+
+IG_API ig_generate_options ig_generate_defaults(void);
+/* Continues a session that has current logits. The generated tokens are appended to it. */
+IG_API ig_status ig_generate(ig_generate_result *out, ig_session *s, ig_sampler *sampler,
+                             const ig_generate_options *options, ig_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

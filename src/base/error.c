@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Status texts and the one place where an ig_error is written.
+ */
+#include "base/error.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+const char *ig_status_text(ig_status status) {
+    switch (status) {
+#define STATUS_CASE(name, value, text) \
+    case IG_##name: return text;
+        IG_STATUS_LIST(STATUS_CASE)
+#undef STATUS_CASE
+    }
+    return "unknown status";
+}
+
+ig_status ig_fail(ig_error *err, ig_status status, const char *format, ...) {
+    if (!err) return status;
+    err->status = status;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(err->text, sizeof err->text, format, args);
+    va_end(args);
+    /* Names come from untrusted files: no newline or terminal escape may pass. */
+    for (char *p = err->text; *p; p++)
+        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
+    return status;
+}
+
+ig_status ig_fail_memory(ig_error *err, const char *what, size_t n_bytes) {
+    return ig_fail(err, IG_E_MEMORY, "out of memory: %s needs %zu bytes", what, n_bytes);
+}

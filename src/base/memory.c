@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Aligned memory, lazily touched pages, arenas.
+ */
+#define _GNU_SOURCE
+#include "base/memory.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+void *ig_alloc_aligned(size_t n_bytes) {
+    if (n_bytes > SIZE_MAX - IG_ALIGN) return NULL;
+    size_t rounded = ig_round_up(n_bytes ? n_bytes : 1, IG_ALIGN);
+    void *p = aligned_alloc(IG_ALIGN, rounded);
+    if (p) memset(p, 0, rounded);
+    return p;
+}
+
+void ig_free_aligned(void *p) { free(p); }
+
+void *ig_pages_reserve(size_t n_bytes) {
+    void *p = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+void ig_pages_release(void *p, size_t n_bytes) {
+    if (p) munmap(p, n_bytes ? n_bytes : 1);
+}
+
+void *ig_arena_take(ig_arena *a, size_t n_bytes) {
+    size_t at = a->used;
+    if (n_bytes > SIZE_MAX / 2 - at) { /* an impossible sum: make ig_arena_open() fail */
+        a->used = SIZE_MAX / 2;
+        return NULL;
+    }
+    a->used = ig_round_up(at + n_bytes, IG_ALIGN);
+    if (!a->base) return NULL;
+    assert(a->used <= a->size);
+    return a->base + at;
+}
+
+bool ig_arena_open(ig_arena *a) {
+    a->size = a->used;
+    a->used = 0;
+    a->base = a->size >= SIZE_MAX / 2 ? NULL : ig_alloc_aligned(a->size);
+    return a->base != NULL;
+}
+
+void ig_arena_close(ig_arena *a) {
+    ig_free_aligned(a->base);
+    *a = (ig_arena){0};
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensor element types, numbered as in GGUF, and their block geometry: a row of n
+ * elements is n / block elements long blocks of block_bytes bytes each.
+ */
+#ifndef IG_BASE_TYPE_H
+#define IG_BASE_TYPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum ig_type {
+    IG_TYPE_F32 = 0,
+    IG_TYPE_F16 = 1,
+    IG_TYPE_Q4_0 = 2,
+    IG_TYPE_Q4_1 = 3,
+    IG_TYPE_Q5_0 = 6,
+    IG_TYPE_Q5_1 = 7,
+    IG_TYPE_Q8_0 = 8,
+    IG_TYPE_Q2_K = 10,
+    IG_TYPE_Q3_K = 11,
+    IG_TYPE_Q4_K = 12,
+    IG_TYPE_Q5_K = 13,
+    IG_TYPE_Q6_K = 14,
+    IG_TYPE_BF16 = 30,
+    IG_TYPE_COUNT = 31,
+} ig_type;
+
+typedef struct ig_type_info {
+    const char *name; /* "Q4_K"; NULL: not a type this program computes with */
+    int block;        /* elements per block */
+    int block_bytes;
+} ig_type_info;
+
+/* NULL for a number that is no supported type. */
+const ig_type_info *ig_type_get(uint32_t type);
+
+/* Bytes of a row of n elements; n is a multiple of the block (checked at load). */
+static inline size_t ig_type_row_bytes(const ig_type_info *t, size_t n) {
+    return n / (size_t)t->block * (size_t)t->block_bytes;
+}
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The weights of a Hugging Face directory: model.safetensors, or the shards that
+ * model.safetensors.index.json names. Untrusted bytes -> tensor views.
+ */
+#ifndef IG_FORMAT_SAFETENSORS_H
+#define IG_FORMAT_SAFETENSORS_H
+
+#include "format/tensor.h"
+
+typedef struct ig_safetensors ig_safetensors;
+
+/* Opens all shards of `directory`. */
+ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, ig_error *err);
+void ig_safetensors_close(ig_safetensors *s);
+size_t ig_safetensors_n_tensors(const ig_safetensors *s);
+const ig_tensor *ig_safetensors_tensor_at(const ig_safetensors *s, size_t i);
+const ig_tensor *ig_safetensors_tensor(const ig_safetensors *s, const char *name); /* NULL: absent */
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CPU arithmetic: one table of function pointers, filled once for a CPU level.
+ *
+ * Kernels work on raw pointers. They allocate nothing, start no threads and read no
+ * files; the device (src/device) cuts the work into pieces and calls them from its threads.
+ * kernel_scalar.c and the *_scalar.c files are the reference: every other kernel is
+ * compared with them by tests/kernel at every level in one process.
+ *
+ * Results never depend on how many columns or which rows share a call: row r of column c
+ * is computed by the same operations in the same order whatever else the call asks for.
+ * That is what makes a sequence independent of its batch mates.
+ */
+#ifndef IG_KERNEL_KERNEL_H
+#define IG_KERNEL_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/type.h"
+#include "infinigen.h"
+
+/* ---- matrix products: y = W x ------------------------------------------- */
+
+/* Form in which a weight type wants its activations. Every column is prepared once by
+ * act_prepare[form] and then used by any number of matrices of that form. */
+typedef enum ig_act {
+    IG_ACT_F32, /* float[n]                                          F32, F16, BF16 weights */
+    IG_ACT_Q8,  /* 8-bit in groups of 32 with scale and group sums   all quantised weights */
+    IG_ACT_COUNT,
+} ig_act;
+
+typedef struct ig_matmul {
+    const void *w;     /* [n_out][n_in] of the weight type as stored in the file, any alignment */
+    size_t row_bytes;  /* from one row of w to the next */
+    int n_in;          /* a multiple of the type's block */
+    const void *act;   /* [n_cols] prepared columns, 64-byte aligned */
+    size_t act_stride; /* bytes from one column to the next: act_bytes(form, n_in) or more */
+    int n_cols;
+    float *out;        /* out[c * out_stride + r] */
+    size_t out_stride; /* floats */
+    void *scratch;     /* 64-byte aligned, scratch_bytes(n_in) bytes, one per thread */
+} ig_matmul;
+
+/* Rows [row_begin, row_end) of the product. */
+typedef void (*ig_matmul_fn)(const ig_matmul *m, int row_begin, int row_end);
+
+/* ---- the 4-bit key sketch (src/policy) ----------------------------------- */
+
+/* Keys of 16 consecutive tokens, interleaved so that one vector lane is one token. A key x is
+ * kept as x ~ step * code + min with codes 0..15. For dims 8j..8j+7 (j = 0 .. d/8-1) byte
+ * codes[64*j + 4*t + i] of token t holds dim 8j+i in the low and dim 8j+4+i in the high nibble.
+ * Layout: float step[16], float min[16], uint8_t codes[8*d]; 128 + 8*d bytes. */
+enum { IG_SKETCH_TOKENS = 16 };
+static inline size_t ig_sketch_block_bytes(int d) { return 128 + 8 * (size_t)d; }
+
+/* ---- the table ------------------------------------------------------------ */
+
+typedef struct ig_kernels {
+    ig_cpu_level level;
+
+    /* Bytes of one prepared column of n floats (a multiple of 64). */
+    size_t (*act_bytes)(ig_act form, int n);
+    /* Prepares one column; dst is 64-byte aligned. */
+    void (*act_prepare[IG_ACT_COUNT])(void *dst, const float *x, int n);
+    /* Few columns (decode): weights are read once, straight from the file's format. */
+    ig_matmul_fn gemv[IG_TYPE_COUNT];
+    /* Many columns (prefill): a panel of rows is unpacked to scratch and used for all columns. */
+    ig_matmul_fn gemm[IG_TYPE_COUNT];
+    /* Bytes of scratch that gemm needs for rows of n_in elements, over all types. */
+    size_t (*scratch_bytes)(int n_in);
+    /* One row of any type to floats (embedding rows; reference). */
+    void (*dequantize[IG_TYPE_COUNT])(float *dst, const void *row, int n);
+
+    /* y[i] = x[i] / rms(x) * w[i]; w may be NULL (all ones). y may be x. */
+    void (*rms_norm)(float *y, const float *x, const float *w, int n, float eps);
+    /* y[i] = (x[i] - mean) / std * w[i] + b[i]; w and b may be NULL. y may be x. */
+    void (*layer_norm)(float *y, const float *x, const float *w, const float *b, int n, float eps);
+    /* y[i] += x[i] */
+    void (*add)(float *y, const float *x, int n);
+    /* gate[i] = silu(gate[i]) * up[i] */
+    void (*silu_mul)(float *gate, const float *up, int n);
+    /* x[i] = max(x[i], 0) */
+    void (*relu)(float *x, int n);
+    /* Rotates one head in place. cs = n_rot/2 cosines, then n_rot/2 sines. Half-split (NeoX, Hugging Face): pairs
+     * (i, i + n_rot/2). Adjacent (GGUF's llama): pairs (2i, 2i + 1). */
+    void (*rope_half)(float *x, const float *cs, int n_rot);
+    void (*rope_adjacent)(float *x, const float *cs, int n_rot);
+    void (*f32_to_f16)(uint16_t *dst, const float *src, int n);
+    void (*f16_to_f32)(float *dst, const uint16_t *src, int n);
+
+    /* scores[g * stride + i] = scale * dot(q[g], k[i]); q is [n_q][d] floats, k[i] points at d 16-bit
+     * floats, d a multiple of 8. Each key is read once for all n_q queries: the query heads of a group in decode
+     * (n_q 1..16), a tile of positions and heads in prefill (n_q up to 128). */
+    void (*attn_scores)(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
+                        const uint16_t *const *k, int n);
+    /* One step of online softmax over a chunk, in place: with m' = max(*m, max s), s[i] = exp(s[i] - m'),
+     * *l = *l * r + sum s, *m = m', and r = exp(*m_old - m') is returned: what was accumulated
+     * so far must be multiplied by it. s[i] = -INFINITY gives 0. Start with *m = -INFINITY, *l = 0 (then r is 0). */
+    float (*softmax_step)(float *s, int n, float *m, float *l);
+    /* acc[g][0..d) = acc[g] * r[g] + sum_i p[g * stride + i] * v[i]; acc is [n_q][d]. */
+    void (*attn_values)(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
+                        const uint16_t *const *v, int n);
+
+    /* Writes token slot t (0..15) of a sketch block from a 16-bit key. */
+    void (*sketch_put)(void *block, int t, const uint16_t *key, int d);
+    /* Estimated scores[g * stride + i] = scale * dot(q[g], key i) for i in 0 .. 16 * n_blocks-1 over
+     * consecutive blocks; the query is quantised to 8 bits inside. d a multiple of 8, at most 512. */
+    void (*sketch_scores)(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
+                          const void *blocks, int n_blocks);
+    /* w[i] += exp(s[i] - max) / sum over i of exp(s[i] - max), for n scores. */
+    void (*softmax_add)(float *w, const float *s, int n);
+
+    /* Sum of w[i] over i in [0, n), and the largest. For selection thresholds. */
+    float (*max)(const float *x, int n);
+    int (*argmax)(const float *x, int n); /* lowest index of the largest; NaN counts as -inf */
+} ig_kernels;
+
+/* The table for a level (at most what the CPU has); never fails, lives for ever. */
+const ig_kernels *ig_kernels_get(ig_cpu_level level);
+/* The form a weight type wants. */
+ig_act ig_kernels_act(ig_type type);
+
+#endif

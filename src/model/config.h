@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a model family is, as data. One forward pass (model/forward.c) serves all families; they differ
+ * by the flags and shapes here and by which weights are present.
+ */
+#ifndef IG_MODEL_CONFIG_H
+#define IG_MODEL_CONFIG_H
+
+#include "format/gguf.h"
+#include "format/safetensors.h"
+
+enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 512 };
+
+typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER } ig_norm;
+typedef enum ig_ffn { IG_FFN_SILU_GATED, IG_FFN_RELU } ig_ffn;
+typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT } ig_rope;
+
+typedef struct ig_config {
+    char architecture[64]; /* "llama", "qwen2", "qwen3", "mistral", "opt" */
+    char name[128];
+    int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
+    int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */
+    ig_norm norm;
+    float norm_eps;
+    bool post_norm;        /* OPT-350m: norms follow the residual sums, and there is no final norm */
+    ig_ffn ffn;
+    ig_rope rope;
+    int n_rot;             /* rotated dimensions of a head */
+    double rope_theta;
+    double rope_linear;    /* positions are divided by this ("linear" scaling); 1: none */
+    bool rope_llama3;      /* frequencies rescaled by the llama3 rule: */
+    double rope_factor, rope_low_freq, rope_high_freq, rope_original_ctx;
+    int learned_positions; /* rows of the position embedding; 0: none */
+    int position_offset;   /* OPT: 2 */
+    int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
+    double attn_scale;     /* 1 / sqrt(head_dim) */
+} ig_config;
+
+/* Refuses by name: unknown architectures, rope types, activations, quantisation schemes. Every number is
+ * range-checked so that products of them fit 64 bits. */
+ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err);
+ig_status ig_config_from_hf(ig_config *out, const char *directory, ig_error *err);
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The weights of one model under the program's own names: pointers into the mapped file with checked
+ * types and shapes. Small vectors (norms, biases) are converted to floats once.
+ */
+#ifndef IG_MODEL_WEIGHTS_H
+#define IG_MODEL_WEIGHTS_H
+
+#include "base/memory.h"
+#include "model/config.h"
+
+/* y = W x (+ bias). w == NULL: the matrix is absent. */
+typedef struct ig_matrix {
+    const void *w;    /* [n_out][n_in] of `type`, as stored */
+    const float *bias; /* [n_out] or NULL */
+    int n_out, n_in;
+    ig_type type;
+    size_t row_bytes;
+} ig_matrix;
+
+/* w == NULL: absent. b is NULL for RMS norms. */
+typedef struct ig_norm_weights {
+    const float *w, *b;
+} ig_norm_weights;
+
+typedef struct ig_layer {
+    ig_norm_weights attn_norm, ffn_norm;
+    ig_matrix q, k, v, o;
+    const float *q_norm, *k_norm; /* Qwen3: [head_dim], RMS per head before RoPE; else NULL */
+    ig_matrix gate, up, down;     /* gate is absent for ReLU FFNs: up = fc1, down = fc2 */
+} ig_layer;
+
+typedef struct ig_weights {
+    ig_matrix embed;      /* [n_vocab][d_embed] */
+    ig_matrix positions;  /* [learned_positions][d_model] or absent */
+    ig_matrix embed_in, embed_out; /* OPT-350m: d_embed -> d_model and back; else absent */
+    ig_norm_weights final_norm;    /* may be absent */
+    ig_matrix head;       /* [n_vocab][d_embed]; the embedding if tied */
+    const float *rope_factors; /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight); NULL: none */
+    ig_layer *layers;     /* [n_layers] */
+    ig_arena owned;       /* converted vectors */
+    uint64_t n_params, stored_bytes;
+} ig_weights;
+
+/* Binds all tensors of a GGUF file or (g == NULL) of safetensors; a missing tensor or a wrong shape or type is an error by name, and
+ * so is a tensor that nothing uses (it would mean that the model computes something else). */
+ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
+                          ig_error *err);
+void ig_weights_close(ig_weights *w);
+
+#endif
