@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parts from which kernel.c fills the tables: one function per family and CPU level.
+ * A part sets the members it has; what it leaves alone keeps the version of the level below.
+ * The _avx2 and _avx512 functions exist on x86-64 only and must not be called on a lesser CPU.
+ */
+#ifndef IG_KERNEL_PARTS_H
+#define IG_KERNEL_PARTS_H
+
+#include "kernel/kernel.h"
+
+/* act_*, gemv, gemm, scratch_bytes, dequantize */
+void ig_kernels_fill_matmul_scalar(ig_kernels *k);
+void ig_kernels_fill_matmul_avx2(ig_kernels *k);
+void ig_kernels_fill_matmul_avx512(ig_kernels *k);
+
+/* norms, element-wise operations, rope, conversions, max, argmax */
+void ig_kernels_fill_vector_scalar(ig_kernels *k);
+void ig_kernels_fill_vector_avx2(ig_kernels *k);
+void ig_kernels_fill_vector_avx512(ig_kernels *k);
+
+/* attention, softmax and the key sketch */
+void ig_kernels_fill_attention_scalar(ig_kernels *k);
+void ig_kernels_fill_attention_avx2(ig_kernels *k);
+void ig_kernels_fill_attention_avx512(ig_kernels *k);
+
+#endif
