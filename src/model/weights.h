@@ -7,16 +7,8 @@
 #define IG_MODEL_WEIGHTS_H
 
 #include "base/memory.h"
+#include "device/device.h"
 #include "model/config.h"
-
-/* y = W x (+ bias). w == NULL: the matrix is absent. */
-typedef struct ig_matrix {
-    const void *w;    /* [n_out][n_in] of `type`, as stored */
-    const float *bias; /* [n_out] or NULL */
-    int n_out, n_in;
-    ig_type type;
-    size_t row_bytes;
-} ig_matrix;
 
 /* w == NULL: absent. b is NULL for RMS norms. */
 typedef struct ig_norm_weights {

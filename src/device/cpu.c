@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU device: cuts operations into tasks for the thread pool and calls kernels in them. Small operations run
+ * on the calling thread: handing out a task costs about as much as 2,000 floats of elementwise work.
+ */
+#include "device/cpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/cpu.h"
+#include "base/error.h"
+
+enum {
+    SMALL = 4096,        /* elements below which an elementwise operation is not shared out */
+    FEW_COLUMNS = 4,     /* up to this many columns gemv reads the weights as fast as gemm */
+    MAX_MATRICES = 4,
+    ROW_UNIT = 16,       /* rows of a matrix are shared out in multiples of this: gemm's panel */
+};
+
+static ig_cpu_device *cpu(ig_device *d) { return (ig_cpu_device *)d; }
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* ---- matrix products ------------------------------------------------------ */
+
+typedef struct matmul_job {
+    ig_cpu_device *d;
+    const float *x;
+    int n_rows, n_in, n_m;
+    size_t act_stride;
+    ig_act form;
+    float *const *y;
+    const ig_matrix *const *m;
+    ig_matmul_fn fn[MAX_MATRICES];
+    int first_task[MAX_MATRICES + 1]; /* tasks of matrix i: first_task[i] .. first_task[i + 1] */
+    int rows_per_task[MAX_MATRICES];
+} matmul_job;
+
+static void prepare_task(void *arg, int task, int thread) {
+    matmul_job *j = arg;
+    (void)thread;
+    j->d->k->act_prepare[j->form](j->d->act + (size_t)task * j->act_stride, j->x + (size_t)task * (size_t)j->n_in, j->n_in);
+}
+
+static void add_bias(const matmul_job *j, const ig_matrix *m, float *y, int begin, int end) {
+    for (int r = 0; r < j->n_rows; r++) j->d->k->add(y + (size_t)r * (size_t)m->n_out + begin, m->bias + begin, end - begin);
+}
+
+static void matmul_task(void *arg, int task, int thread) {
+    matmul_job *j = arg;
+    int i = 0;
+    while (task >= j->first_task[i + 1]) i++;
+    const ig_matrix *m = j->m[i];
+    int begin = (task - j->first_task[i]) * j->rows_per_task[i];
+    int end = min_int(begin + j->rows_per_task[i], m->n_out);
+    ig_matmul args = {
+        .w = m->w,
+        .row_bytes = m->row_bytes,
+        .n_in = m->n_in,
+        .act = j->d->act,
+        .act_stride = j->act_stride,
+        .n_cols = j->n_rows,
+        .out = j->y[i],
+        .out_stride = (size_t)m->n_out,
+        .scratch = j->d->thread_scratch + (size_t)thread * j->d->thread_bytes,
+    };
+    j->fn[i](&args, begin, end);
+    if (m->bias) add_bias(j, m, j->y[i], begin, end);
+}
+
+/* Cuts the rows of all matrices into tasks: several per thread, so that a thread that is late takes fewer. */
+static int cut_rows(matmul_job *j, bool few) {
+    int tasks = 0;
+    for (int i = 0; i < j->n_m; i++) {
+        const ig_matrix *m = j->m[i];
+        int per_thread = few ? 4 : 8;
+        int units = (m->n_out + ROW_UNIT - 1) / ROW_UNIT;
+        int per_task = units / (j->d->n_threads * per_thread);
+        if (per_task < 2) per_task = 2;
+        if (j->d->n_threads == 1) per_task = units;
+        j->first_task[i] = tasks;
+        j->rows_per_task[i] = per_task * ROW_UNIT;
+        tasks += (m->n_out + j->rows_per_task[i] - 1) / j->rows_per_task[i];
+    }
+    j->first_task[j->n_m] = tasks;
+    return tasks;
+}
+
+static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
+                       bool few) {
+    ig_cpu_device *d = cpu(dev);
+    matmul_job j = {.d = d, .x = x, .n_rows = n_rows, .n_in = m[0]->n_in, .y = y, .m = m, .n_m = n_m};
+    pthread_mutex_lock(&d->turn);
+    /* Matrices of another activation form come in a second round (mixed types share an input in K-quant files only
+     * among quantised types, which all have one form). */
+    int done = 0;
+    while (done < n_m) {
+        j.form = ig_kernels_act(m[done]->type);
+        j.act_stride = d->k->act_bytes(j.form, j.n_in);
+        int n = 1;
+        while (done + n < n_m && n < MAX_MATRICES && ig_kernels_act(m[done + n]->type) == j.form) n++;
+        j.n_m = n;
+        j.y = y + done;
+        j.m = m + done;
+        for (int i = 0; i < n; i++) {
+            bool use_gemv = few || n_rows <= FEW_COLUMNS;
+            j.fn[i] = use_gemv ? d->k->gemv[j.m[i]->type] : d->k->gemm[j.m[i]->type];
+        }
+        if (n_rows == 1)
+            prepare_task(&j, 0, 0);
+        else
+            ig_pool_run(d->pool, n_rows, prepare_task, &j);
+        ig_pool_run(d->pool, cut_rows(&j, few), matmul_task, &j);
+        done += n;
+    }
+    pthread_mutex_unlock(&d->turn);
+}
+
+/* ---- row and element operations --------------------------------------------- */
+
+typedef struct rows_job {
+    ig_cpu_device *d;
+    float *y;
+    const float *x, *w, *b;
+    const ig_matrix *m;
+    const int32_t *ids;
+    bool flag; /* embed: add; norm: rms; rope: adjacent */
+    float eps;
+    int n_rows, n, n_heads, n_rot, rows_per_task;
+    float *scratch; /* embed: one row per thread */
+} rows_job;
+
+/* Runs fn over rows, shared out if the whole is worth it. */
+static void run_rows(rows_job *j, ig_task_fn fn, size_t elements) {
+    if (elements < SMALL) {
+        j->rows_per_task = j->n_rows;
+        fn(j, 0, 0);
+        return;
+    }
+    int tasks = min_int(j->n_rows, j->d->n_threads * 4);
+    j->rows_per_task = (j->n_rows + tasks - 1) / tasks;
+    ig_pool_run(j->d->pool, (j->n_rows + j->rows_per_task - 1) / j->rows_per_task, fn, j);
+}
+
+static void embed_task(void *arg, int task, int thread) {
+    rows_job *j = arg;
+    const ig_matrix *m = j->m;
+    size_t n = (size_t)m->n_in;
+    float *row = (float *)(void *)(j->d->thread_scratch + (size_t)thread * j->d->thread_bytes);
+    for (int r = task * j->rows_per_task; r < min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
+        const uint8_t *src = (const uint8_t *)m->w + (size_t)j->ids[r] * m->row_bytes;
+        float *out = j->y + (size_t)r * n;
+        j->d->k->dequantize[m->type](j->flag ? row : out, src, m->n_in);
+        if (j->flag) j->d->k->add(out, row, m->n_in);
+    }
+}
+
+static void cpu_embed(ig_device *dev, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {
+    rows_job j = {.d = cpu(dev), .y = out, .m = m, .ids = ids, .flag = add, .n_rows = n_rows};
+    pthread_mutex_lock(&j.d->turn);
+    run_rows(&j, embed_task, (size_t)n_rows * (size_t)m->n_in);
+    pthread_mutex_unlock(&j.d->turn);
+}
+
+static void norm_task(void *arg, int task, int thread) {
+    rows_job *j = arg;
+    (void)thread;
+    for (int r = task * j->rows_per_task; r < min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
+        size_t at = (size_t)r * (size_t)j->n;
+        if (j->flag)
+            j->d->k->rms_norm(j->y + at, j->x + at, j->w, j->n, j->eps);
+        else
+            j->d->k->layer_norm(j->y + at, j->x + at, j->w, j->b, j->n, j->eps);
+    }
+}
+
+static void cpu_norm(ig_device *dev, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
+                     int n_rows, int n) {
+    rows_job j = {.d = cpu(dev), .y = y, .x = x, .w = w, .b = b, .flag = rms, .eps = eps, .n_rows = n_rows, .n = n};
+    run_rows(&j, norm_task, (size_t)n_rows * (size_t)n);
+}
+
+static void rope_task(void *arg, int task, int thread) {
+    rows_job *j = arg;
+    (void)thread;
+    void (*rotate)(float *, const float *, int) = j->flag ? j->d->k->rope_adjacent : j->d->k->rope_half;
+    for (int r = task * j->rows_per_task; r < min_int((task + 1) * j->rows_per_task, j->n_rows); r++)
+        for (int h = 0; h < j->n_heads; h++)
+            rotate(j->y + ((size_t)r * (size_t)j->n_heads + (size_t)h) * (size_t)j->n, j->x + (size_t)r * (size_t)j->n_rot,
+                   j->n_rot);
+}
+
+static void cpu_rope(ig_device *dev, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
+                     int head_dim) {
+    rows_job j = {.d = cpu(dev), .y = x, .x = cs, .n_rot = n_rot, .flag = adjacent, .n_rows = n_rows, .n_heads = n_heads,
+                  .n = head_dim};
+    run_rows(&j, rope_task, (size_t)n_rows * (size_t)n_heads * (size_t)head_dim);
+}
+
+/* Elementwise: "rows" of SMALL elements. */
+static void flat_range(const rows_job *j, int task, size_t total, size_t *at, int *n) {
+    *at = (size_t)task * (size_t)j->rows_per_task * SMALL;
+    size_t left = total - *at, most = (size_t)j->rows_per_task * SMALL;
+    *n = (int)(left < most ? left : most);
+}
+
+typedef struct flat_job {
+    rows_job rows;
+    size_t total;
+} flat_job;
+
+static void add_task(void *arg, int task, int thread) {
+    flat_job *j = arg;
+    size_t at;
+    int n;
+    (void)thread;
+    flat_range(&j->rows, task, j->total, &at, &n);
+    j->rows.d->k->add(j->rows.y + at, j->rows.x + at, n);
+}
+
+static void activate_task(void *arg, int task, int thread) {
+    flat_job *j = arg;
+    size_t at;
+    int n;
+    (void)thread;
+    flat_range(&j->rows, task, j->total, &at, &n);
+    if (j->rows.x)
+        j->rows.d->k->silu_mul(j->rows.y + at, j->rows.x + at, n);
+    else
+        j->rows.d->k->relu(j->rows.y + at, n);
+}
+
+static void run_flat(ig_device *dev, ig_task_fn fn, float *y, const float *x, size_t n) {
+    flat_job j = {.rows = {.d = cpu(dev), .y = y, .x = x, .n_rows = (int)((n + SMALL - 1) / SMALL)}, .total = n};
+    run_rows(&j.rows, fn, n);
+}
+
+static void cpu_add(ig_device *dev, float *y, const float *x, size_t n) { run_flat(dev, add_task, y, x, n); }
+
+static void cpu_activate(ig_device *dev, float *gate, const float *up, size_t n) {
+    run_flat(dev, activate_task, gate, up, n);
+}
+
+static void cpu_parallel(ig_device *dev, int n_tasks, ig_task_fn fn, void *arg) {
+    ig_pool_run(cpu(dev)->pool, n_tasks, fn, arg);
+}
+
+/* ---- open, reserve, close ------------------------------------------------------- */
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+/* The two passes of the arena: sizes, then pointers. */
+static void lay_out(ig_cpu_device *d, const ig_device_need *need) {
+    size_t act = 0;
+    for (int f = 0; f < IG_ACT_COUNT; f++) {
+        size_t n = d->k->act_bytes((ig_act)f, need->max_in);
+        if (n > act) act = n;
+    }
+    size_t thread = d->k->scratch_bytes(need->max_in), attention = ig_cpu_attention_thread_bytes(&need->heads);
+    if (thread < attention) thread = attention;
+    if (thread < (size_t)need->max_in * sizeof(float)) thread = (size_t)need->max_in * sizeof(float);
+    d->thread_bytes = ig_round_up(thread, 4096) + IG_ALIGN * 3; /* odd multiple: threads do not share cache sets */
+    d->partial_floats = ig_cpu_attention_partial_floats(need);
+    d->act = ig_arena_take(&d->arena, (size_t)need->max_rows * act);
+    d->thread_scratch = ig_arena_take(&d->arena, (size_t)d->n_threads * d->thread_bytes);
+    d->partial = ig_arena_take(&d->arena, d->partial_floats * sizeof(float));
+}
+
+static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_error *err) {
+    ig_cpu_device *d = cpu(dev);
+    ig_status s = IG_OK;
+    pthread_mutex_lock(&d->turn);
+    ig_device_need want = {
+        .max_rows = max_int(d->have.max_rows, need->max_rows),
+        .max_in = max_int(d->have.max_in, need->max_in),
+        .max_entries = max_int(d->have.max_entries, need->max_entries),
+        .heads = {.n_heads = max_int(d->have.heads.n_heads, need->heads.n_heads),
+                  .n_kv_heads = max_int(d->have.heads.n_kv_heads, need->heads.n_kv_heads),
+                  .head_dim = max_int(d->have.heads.head_dim, need->heads.head_dim)},
+    };
+    if (memcmp(&want, &d->have, sizeof want) == 0) goto done;
+    ig_cpu_device old = *d;
+    d->arena = (ig_arena){0};
+    lay_out(d, &want);
+    size_t bytes = d->arena.used;
+    if (!ig_arena_open(&d->arena)) {
+        d->arena = old.arena;
+        d->act = old.act;
+        d->thread_scratch = old.thread_scratch;
+        d->thread_bytes = old.thread_bytes;
+        d->partial = old.partial;
+        d->partial_floats = old.partial_floats;
+        s = ig_fail_memory(err, "scratch of the CPU device", bytes);
+        goto done;
+    }
+    ig_arena_close(&old.arena);
+    lay_out(d, &want);
+    d->have = want;
+done:
+    pthread_mutex_unlock(&d->turn);
+    return s;
+}
+
+static size_t cpu_scratch_bytes(const ig_device *dev) { return ((const ig_cpu_device *)dev)->arena.size; }
+
+static void cpu_close(ig_device *dev) {
+    ig_cpu_device *d = cpu(dev);
+    ig_pool_close(d->pool);
+    ig_arena_close(&d->arena);
+    pthread_mutex_destroy(&d->turn);
+    free(d);
+}
+
+static const ig_device_ops cpu_ops = {
+    .name = "cpu",
+    .close = cpu_close,
+    .reserve = cpu_reserve,
+    .scratch_bytes = cpu_scratch_bytes,
+    .embed = cpu_embed,
+    .matmul = cpu_matmul,
+    .norm = cpu_norm,
+    .rope = cpu_rope,
+    .add = cpu_add,
+    .activate = cpu_activate,
+    .attend = ig_cpu_attend,
+    .parallel = cpu_parallel,
+};
+
+ig_status ig_device_open_cpu(ig_device **out, ig_cpu_level level, int n_threads, ig_error *err) {
+    *out = NULL;
+    ig_cpu_device *d = calloc(1, sizeof *d);
+    if (!d) return ig_fail_memory(err, "CPU device", sizeof *d);
+    ig_cpu_level best = ig_cpu_detect();
+    d->base.ops = &cpu_ops;
+    d->k = ig_kernels_get(level < best ? level : best);
+    ig_status s = ig_pool_open(&d->pool, n_threads, err);
+    if (s) {
+        free(d);
+        return s;
+    }
+    d->n_threads = n_threads;
+    pthread_mutex_init(&d->turn, NULL);
+    *out = &d->base;
+    return IG_OK;
+}
+
+void ig_device_close(ig_device *d) {
+    if (d) d->ops->close(d);
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the CPU device: cpu.c (matrices and elementwise operations), cpu_attention.c.
+ */
+#ifndef IG_DEVICE_CPU_H
+#define IG_DEVICE_CPU_H
+
+#include <pthread.h>
+
+#include "base/memory.h"
+#include "device/device.h"
+#include "kernel/kernel.h"
+
+enum {
+    IG_TILE_ROWS = 128, /* query rows (positions x heads of a group) of one prefill tile */
+    IG_TILE_KEYS = 128, /* keys of one inner step, prefill and decode */
+    IG_SPLIT = 512,     /* rows of one decode task; fixed, so that results do not depend on the threads */
+};
+
+typedef struct ig_cpu_device {
+    ig_device base;
+    const ig_kernels *k;
+    ig_pool *pool;
+    int n_threads;
+    pthread_mutex_t turn; /* one operation at a time: the scratch below is shared */
+
+    ig_device_need have;
+    ig_arena arena;
+    uint8_t *act;         /* [max_rows] prepared activation columns */
+    uint8_t *thread_scratch; /* [n_threads] of thread_bytes: gemm panels or attention tiles */
+    size_t thread_bytes;
+    float *partial;       /* decode attention: partial results, see cpu_attention.c */
+    size_t partial_floats;
+} ig_cpu_device;
+
+/* Bytes of per-thread scratch and floats of partials that attention needs. */
+size_t ig_cpu_attention_thread_bytes(const ig_head_shape *shape);
+size_t ig_cpu_attention_partial_floats(const ig_device_need *need);
+void ig_cpu_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
+
+#endif

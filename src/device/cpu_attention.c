@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention on the CPU, with an online softmax (Milakov and Gimelshein 2018; FlashAttention's order of work).
+ *
+ * Prefill: a task is one KV head and a tile of consecutive positions; the tile's queries (positions x heads of the
+ * group, at most IG_TILE_ROWS) share each key read. Decode: a task is one KV head of one sequence and IG_SPLIT rows of its
+ * view; the parts are merged in order. Parts are cut by the row's number in the view, never by the number of threads, so
+ * that the same rows give the same bits whichever policy chose them and however many threads run.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "device/cpu.h"
+
+typedef struct attend_job {
+    ig_cpu_device *d;
+    const ig_head_shape *shape;
+    const ig_attention *jobs;
+    int n_jobs, group;
+    int tile_tokens; /* prefill: positions of a tile */
+    int n_splits;    /* decode: most parts of any view */
+} attend_job;
+
+/* One thread's scratch. */
+typedef struct tile {
+    float *q, *acc;            /* [IG_TILE_ROWS][head_dim] */
+    float *scores;             /* [IG_TILE_ROWS][IG_TILE_KEYS] */
+    float *m, *l, *r;          /* [IG_TILE_ROWS] */
+    const uint16_t **k, **v;   /* [IG_TILE_KEYS] */
+} tile;
+
+static size_t tile_layout(tile *t, uint8_t *base, int head_dim) {
+    size_t at = 0, rows = (size_t)IG_TILE_ROWS * (size_t)head_dim * sizeof(float);
+    size_t scores = (size_t)IG_TILE_ROWS * IG_TILE_KEYS * sizeof(float);
+    size_t line = IG_TILE_ROWS * sizeof(float), pointers = IG_TILE_KEYS * sizeof(void *);
+    t->q = (float *)(void *)(base + at), at += rows;
+    t->acc = (float *)(void *)(base + at), at += rows;
+    t->scores = (float *)(void *)(base + at), at += scores;
+    t->m = (float *)(void *)(base + at), at += line;
+    t->l = (float *)(void *)(base + at), at += line;
+    t->r = (float *)(void *)(base + at), at += line;
+    t->k = (const uint16_t **)(void *)(base + at), at += pointers;
+    t->v = (const uint16_t **)(void *)(base + at), at += pointers;
+    return at;
+}
+
+size_t ig_cpu_attention_thread_bytes(const ig_head_shape *shape) {
+    tile t;
+    static uint8_t none;
+    return tile_layout(&t, &none, shape->head_dim) + IG_ALIGN;
+}
+
+/* Decode: per (sequence, KV head, part): group x (head_dim + 2) floats. */
+size_t ig_cpu_attention_partial_floats(const ig_device_need *need) {
+    size_t parts = ((size_t)need->max_entries + IG_SPLIT - 1) / IG_SPLIT;
+    /* Several sequences share the buffer; those that do not fit go in further rounds. */
+    size_t one = parts * (size_t)need->heads.n_heads * ((size_t)need->heads.head_dim + 2);
+    size_t small = 16 * (size_t)need->heads.n_heads * ((size_t)need->heads.head_dim + 2);
+    return one + small;
+}
+
+static tile thread_tile(ig_cpu_device *d, int thread, int head_dim) {
+    tile t;
+    tile_layout(&t, d->thread_scratch + (size_t)thread * d->thread_bytes, head_dim);
+    return t;
+}
+
+/* Addresses of rows [begin, begin + n) of a view. */
+static void resolve(const ig_kv_view *view, int begin, int n, const uint16_t **k, const uint16_t **v) {
+    int mask = (1 << view->shift) - 1;
+    for (int i = 0; i < n; i++) {
+        int slot = view->index ? view->index[begin + i] : view->first + begin + i;
+        const uint8_t *row = view->blocks[slot >> view->shift] + (size_t)(slot & mask) * view->row_bytes;
+        k[i] = (const uint16_t *)(const void *)row;
+        v[i] = (const uint16_t *)(const void *)(row + view->v_offset);
+    }
+}
+
+static void reset(tile *t, int rows, int head_dim) {
+    memset(t->acc, 0, (size_t)rows * (size_t)head_dim * sizeof(float));
+    for (int r = 0; r < rows; r++) {
+        t->m[r] = -INFINITY;
+        t->l[r] = 0;
+    }
+}
+
+/* One inner step over keys [begin, begin + n) of the view for `rows` queries: first the scores, which the caller may
+ * mask, then (finish_step) softmax and values. */
+static void start_step(const attend_job *j, tile *t, const ig_kv_view *view, int begin, int n, int rows) {
+    const ig_kernels *k = j->d->k;
+    int d = j->shape->head_dim;
+    resolve(view, begin, n, t->k, t->v);
+    k->attn_scores(t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->k, n);
+}
+
+static void finish_step(const attend_job *j, tile *t, int n, int rows) {
+    const ig_kernels *k = j->d->k;
+    for (int r = 0; r < rows; r++) t->r[r] = k->softmax_step(t->scores + (size_t)r * IG_TILE_KEYS, n, &t->m[r], &t->l[r]);
+    k->attn_values(t->acc, t->r, t->scores, IG_TILE_KEYS, rows, j->shape->head_dim, t->v, n);
+}
+
+/* ---- prefill ------------------------------------------------------------------ */
+
+/* Query (token t of the tile, head g) may not see keys past its own position or before its window. */
+static void mask_tile(const attend_job *j, const ig_attention *a, tile *t, int first_pos, int n_tokens, int begin, int n) {
+    for (int i = 0; i < n_tokens; i++) {
+        int pos = first_pos + i;
+        int hi = pos + 1 - begin, lo = a->window ? pos + 1 - a->window - begin : 0;
+        if (hi >= n && lo <= 0) continue;
+        for (int g = 0; g < j->group; g++) {
+            float *s = t->scores + ((size_t)i * (size_t)j->group + (size_t)g) * IG_TILE_KEYS;
+            for (int c = 0; c < n; c++)
+                if (c >= hi || c < lo) s[c] = -INFINITY;
+        }
+    }
+}
+
+static void prefill_task(void *arg, int task, int thread) {
+    const attend_job *j = arg;
+    const ig_attention *a = j->jobs;
+    const ig_head_shape *shape = j->shape;
+    int n_tiles = (a->n_tokens + j->tile_tokens - 1) / j->tile_tokens;
+    /* The last tiles see the most keys: they go first, so that threads end together. */
+    int head = task % shape->n_kv_heads, tile_no = n_tiles - 1 - task / shape->n_kv_heads;
+    const ig_kv_view *view = &a->views[head];
+    int t0 = tile_no * j->tile_tokens;
+    int n_tokens = a->n_tokens - t0 < j->tile_tokens ? a->n_tokens - t0 : j->tile_tokens;
+    int rows = n_tokens * j->group, first_pos = view->n - a->n_tokens + t0, d = shape->head_dim;
+    size_t group_floats = (size_t)j->group * (size_t)d, token_floats = (size_t)shape->n_heads * (size_t)d;
+    tile t = thread_tile(j->d, thread, d);
+
+    const float *q = a->q + (size_t)t0 * token_floats + (size_t)head * group_floats;
+    for (int i = 0; i < n_tokens; i++)
+        memcpy(t.q + (size_t)i * group_floats, q + (size_t)i * token_floats, group_floats * sizeof(float));
+    reset(&t, rows, d);
+    int end = first_pos + n_tokens, begin = 0;
+    if (a->window && first_pos + 1 > a->window) begin = (first_pos + 1 - a->window) / IG_TILE_KEYS * IG_TILE_KEYS;
+    for (; begin < end; begin += IG_TILE_KEYS) {
+        int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
+        start_step(j, &t, view, begin, n, rows);
+        mask_tile(j, a, &t, first_pos, n_tokens, begin, n);
+        finish_step(j, &t, n, rows);
+    }
+    float *out = a->out + (size_t)t0 * token_floats + (size_t)head * group_floats;
+    for (int i = 0; i < n_tokens; i++)
+        for (int g = 0; g < j->group; g++) {
+            int r = i * j->group + g;
+            float scale = 1.0f / t.l[r];
+            for (int c = 0; c < d; c++)
+                out[(size_t)i * token_floats + (size_t)g * (size_t)d + (size_t)c] = t.acc[(size_t)r * (size_t)d + (size_t)c] * scale;
+        }
+}
+
+/* ---- decode ------------------------------------------------------------------- */
+
+/* Where (job, head, part)'s result lies: group x m, group x l, group x head_dim. */
+static float *partial_at(const attend_job *j, int job, int head, int part) {
+    size_t each = (size_t)j->group * ((size_t)j->shape->head_dim + 2);
+    size_t at = ((size_t)job * (size_t)j->shape->n_kv_heads + (size_t)head) * (size_t)j->n_splits + (size_t)part;
+    return j->d->partial + at * each;
+}
+
+static void decode_task(void *arg, int task, int thread) {
+    const attend_job *j = arg;
+    int part = task % j->n_splits, head = task / j->n_splits % j->shape->n_kv_heads;
+    int job = task / j->n_splits / j->shape->n_kv_heads, d = j->shape->head_dim, group = j->group;
+    const ig_attention *a = &j->jobs[job];
+    const ig_kv_view *view = &a->views[head];
+    int begin = part * IG_SPLIT, end = begin + IG_SPLIT < view->n ? begin + IG_SPLIT : view->n;
+    if (begin >= view->n) return;
+    tile t = thread_tile(j->d, thread, d);
+    memcpy(t.q, a->q + (size_t)head * (size_t)group * (size_t)d, (size_t)group * (size_t)d * sizeof(float));
+    reset(&t, group, d);
+    for (; begin < end; begin += IG_TILE_KEYS) {
+        int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
+        start_step(j, &t, view, begin, n, group);
+        finish_step(j, &t, n, group);
+    }
+    float *p = partial_at(j, job, head, part);
+    memcpy(p, t.m, (size_t)group * sizeof(float));
+    memcpy(p + group, t.l, (size_t)group * sizeof(float));
+    memcpy(p + 2 * group, t.acc, (size_t)group * (size_t)d * sizeof(float));
+}
+
+/* Joins the parts of one query head: out = sum_p acc_p e^(m_p - m) / sum_p l_p e^(m_p - m). */
+static void merge_head(const attend_job *j, int job, int head, int g, float *out) {
+    int d = j->shape->head_dim, n = (j->jobs[job].views[head].n + IG_SPLIT - 1) / IG_SPLIT;
+    float m = -INFINITY, l = 0;
+    for (int p = 0; p < n; p++) {
+        float mp = partial_at(j, job, head, p)[g];
+        if (mp > m) m = mp;
+    }
+    memset(out, 0, (size_t)d * sizeof(float));
+    for (int p = 0; p < n; p++) {
+        const float *part = partial_at(j, job, head, p);
+        const float *acc = part + 2 * j->group + (size_t)g * (size_t)d;
+        float w = expf(part[g] - m);
+        l += part[j->group + g] * w;
+        for (int c = 0; c < d; c++) out[c] += acc[c] * w;
+    }
+    for (int c = 0; c < d; c++) out[c] /= l;
+}
+
+static void decode_round(attend_job *j) {
+    ig_pool_run(j->d->pool, j->n_jobs * j->shape->n_kv_heads * j->n_splits, decode_task, j);
+    for (int job = 0; job < j->n_jobs; job++)
+        for (int h = 0; h < j->shape->n_heads; h++)
+            merge_head(j, job, h / j->group, h % j->group, j->jobs[job].out + (size_t)h * (size_t)j->shape->head_dim);
+}
+
+static int job_splits(const attend_job *j, const ig_attention *a) {
+    int n = 1;
+    for (int h = 0; h < j->shape->n_kv_heads; h++) {
+        int parts = (a->views[h].n + IG_SPLIT - 1) / IG_SPLIT;
+        if (parts > n) n = parts;
+    }
+    return n;
+}
+
+void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs) {
+    ig_cpu_device *d = (ig_cpu_device *)dev;
+    attend_job j = {.d = d, .shape = shape, .group = shape->n_heads / shape->n_kv_heads};
+    size_t each = (size_t)shape->n_heads * ((size_t)shape->head_dim + 2);
+    pthread_mutex_lock(&d->turn);
+    j.tile_tokens = IG_TILE_ROWS / j.group;
+    if (j.tile_tokens > 64) j.tile_tokens = 64;
+    for (int i = 0; i < n_jobs;) {
+        j.jobs = jobs + i;
+        if (jobs[i].n_tokens > 1) {
+            j.n_jobs = 1;
+            int n_tiles = (jobs[i].n_tokens + j.tile_tokens - 1) / j.tile_tokens;
+            ig_pool_run(d->pool, n_tiles * shape->n_kv_heads, prefill_task, &j);
+            i++;
+            continue;
+        }
+        /* As many single-token sequences as the partials have room for. */
+        j.n_jobs = 0;
+        j.n_splits = 1;
+        while (i < n_jobs && jobs[i].n_tokens == 1) {
+            int splits = job_splits(&j, &jobs[i]);
+            if (splits < j.n_splits) splits = j.n_splits;
+            if (j.n_jobs && (size_t)(j.n_jobs + 1) * (size_t)splits * each > d->partial_floats) break;
+            j.n_splits = splits;
+            j.n_jobs++;
+            i++;
+        }
+        decode_round(&j);
+    }
+    pthread_mutex_unlock(&d->turn);
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where arithmetic runs: a seam of about a dozen operations on whole arrays. The forward pass
+ * (model/forward.c) is written in these; a device decides how they are cut over threads (cpu.c), later
+ * over a GPU. Pointers are to the device's own memory. Operations cannot fail: what they need is taken
+ * beforehand by reserve(). Calls from several threads take turns.
+ */
+#ifndef IG_DEVICE_DEVICE_H
+#define IG_DEVICE_DEVICE_H
+
+#include "base/type.h"
+#include "device/pool.h"
+
+/* y = W x (+ bias). w == NULL: the matrix is absent. */
+typedef struct ig_matrix {
+    const void *w;     /* [n_out][n_in] of `type`, as stored */
+    const float *bias; /* [n_out] or NULL */
+    int n_out, n_in;
+    ig_type type;
+    size_t row_bytes;
+} ig_matrix;
+
+/* The K and V rows that attention of one KV head reads: token slots of a block table, all of them from
+ * `first` on, or those listed. A block holds 2^shift slots: first all keys, then, v_offset bytes on, all values. */
+typedef struct ig_kv_view {
+    const uint8_t *const *blocks;
+    int shift;
+    size_t row_bytes, v_offset;
+    const int32_t *index; /* [n] ascending slots, or NULL: slots first .. first + n - 1 */
+    int first, n;
+} ig_kv_view;
+
+/* Attention of one sequence: n_tokens queries at consecutive positions, the last of which sees every row of its
+ * view; query t sees the rows before the last n_tokens - 1 - t ones, and of these the last `window` (0: all). With n_tokens > 1 the views list all slots from 0. */
+typedef struct ig_attention {
+    const float *q;          /* [n_tokens][n_heads][head_dim] */
+    float *out;              /* the same shape */
+    int n_tokens;
+    int window;
+    const ig_kv_view *views; /* [n_kv_heads] */
+} ig_attention;
+
+typedef struct ig_head_shape {
+    int n_heads, n_kv_heads, head_dim;
+    float scale;
+} ig_head_shape;
+
+/* Sizes that the operations' own scratch is made for. */
+typedef struct ig_device_need {
+    int max_rows;     /* rows of x in one operation */
+    int max_in;       /* widest matrix input */
+    int max_entries;  /* rows of one view in decode attention */
+    ig_head_shape heads;
+} ig_device_need;
+
+typedef struct ig_device ig_device;
+
+typedef struct ig_device_ops {
+    const char *name;
+    void (*close)(ig_device *d);
+    /* Takes scratch for at least `need`; keeps the larger of what it has. */
+    ig_status (*reserve)(ig_device *d, const ig_device_need *need, ig_error *err);
+    /* Bytes of scratch held. */
+    size_t (*scratch_bytes)(const ig_device *d);
+
+    /* out[r][0..n_in) = row ids[r] of m as floats; added to out if `add`. */
+    void (*embed)(ig_device *d, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
+    /* y[i][r][0..m[i]->n_out) = m[i] x[r] + bias, for n_m matrices of one input x [n_rows][n_in].
+     * few: rows are independent sequences (decode): their results do not depend on n_rows, bitwise. */
+    void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows, bool few);
+    /* y[r] = norm of x[r], rows of n floats. b == NULL and rms: RMS norm, else layer norm. w, b may be NULL. */
+    void (*norm)(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps, int n_rows, int n);
+    /* Rotates heads of x [n_rows][n_heads][head_dim]; cs[r] = n_rot/2 cosines and n_rot/2 sines of row r's position. */
+    void (*rope)(ig_device *d, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads, int head_dim);
+    /* y += x, n floats. */
+    void (*add)(ig_device *d, float *y, const float *x, size_t n);
+    /* gate = silu(gate) * up; relu: up == NULL, gate = max(gate, 0). n floats. */
+    void (*activate)(ig_device *d, float *gate, const float *up, size_t n);
+    /* n_jobs sequences of one layer in one go. */
+    void (*attend)(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
+    /* A parallel loop for the host side of a step (storing keys, selection). */
+    void (*parallel)(ig_device *d, int n_tasks, ig_task_fn fn, void *arg);
+} ig_device_ops;
+
+struct ig_device {
+    const ig_device_ops *ops;
+};
+
+/* The CPU: kernels of `level` at most, on n_threads threads. */
+ig_status ig_device_open_cpu(ig_device **out, ig_cpu_level level, int n_threads, ig_error *err);
+void ig_device_close(ig_device *d);
+
+#endif

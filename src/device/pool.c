@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The thread pool.
+ *
+ * One 64-bit word, `ticket`, is the whole protocol: the job's number in the high half, the tasks still to be
+ * taken in the low half. A task is taken by a compare-and-swap that lowers the low half, so a thread that
+ * comes late, with an old job number, can take nothing; and as the caller waits for all tasks, the job's
+ * function and argument stay valid for whoever holds a task of it.
+ */
+#define _GNU_SOURCE
+#include "device/pool.h"
+
+#include <linux/futex.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { N_SPINS = 1500 }; /* about 30 us: longer than the gap between two operations, shorter than a time slice */
+
+struct ig_pool {
+    int n_threads, n_started; /* n_started: worker threads that really run */
+    pthread_t *threads;       /* [n_threads - 1] */
+    pthread_mutex_t turn;     /* one job at a time */
+
+    ig_task_fn fn;
+    void *arg;
+    int n_tasks;
+
+    _Atomic uint64_t ticket;   /* job << 32 | tasks left to take */
+    _Atomic uint32_t job;      /* futex: idle workers sleep on it */
+    _Atomic uint32_t n_done;   /* futex: the caller sleeps on it */
+    _Atomic int n_sleeping;    /* workers that sleep or are about to */
+    _Atomic int caller_sleeps;
+    _Atomic int stop;
+};
+
+typedef struct worker_start {
+    ig_pool *pool;
+    int thread;
+} worker_start;
+
+static void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+static void futex_wait(_Atomic uint32_t *word, uint32_t expected) {
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int n) {
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+/* Takes and runs tasks of job `job` until none is left. */
+static void work(ig_pool *p, uint32_t job, int thread) {
+    uint64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
+    while ((uint32_t)(t >> 32) == job && (uint32_t)t != 0) {
+        if (!atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acq_rel,
+                                                   memory_order_acquire))
+            continue;
+        uint32_t n_tasks = (uint32_t)p->n_tasks;
+        p->fn(p->arg, (int)(n_tasks - (uint32_t)t), thread);
+        if (atomic_fetch_add(&p->n_done, 1) + 1 == n_tasks && atomic_load(&p->caller_sleeps))
+            futex_wake(&p->n_done, 1);
+        t = atomic_load_explicit(&p->ticket, memory_order_acquire);
+    }
+}
+
+/* Waits until *word differs from `seen`: spins, then sleeps. */
+static uint32_t wait_change(ig_pool *p, uint32_t seen) {
+    for (int i = 0; i < N_SPINS; i++) {
+        uint32_t now = atomic_load_explicit(&p->job, memory_order_acquire);
+        if (now != seen) return now;
+        relax();
+    }
+    atomic_fetch_add(&p->n_sleeping, 1);
+    uint32_t now;
+    while ((now = atomic_load(&p->job)) == seen) futex_wait(&p->job, seen);
+    atomic_fetch_sub(&p->n_sleeping, 1);
+    return now;
+}
+
+static void *worker_main(void *arg) {
+    worker_start start = *(worker_start *)arg;
+    free(arg);
+    ig_pool *p = start.pool;
+    uint32_t seen = 0;
+    for (;;) {
+        seen = wait_change(p, seen);
+        if (atomic_load(&p->stop)) return NULL;
+        work(p, seen, start.thread);
+    }
+}
+
+ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err) {
+    *out = NULL;
+    if (n_threads < 1 || n_threads > 1024) return ig_fail(err, IG_E_ARG, "threads: %d is not in 1..1024", n_threads);
+    ig_pool *p = calloc(1, sizeof *p);
+    if (!p) return ig_fail_memory(err, "thread pool", sizeof *p);
+    p->n_threads = n_threads;
+    p->threads = calloc((size_t)n_threads, sizeof *p->threads);
+    if (!p->threads) {
+        free(p);
+        return ig_fail_memory(err, "thread pool", (size_t)n_threads * sizeof *p->threads);
+    }
+    pthread_mutex_init(&p->turn, NULL);
+    for (int i = 1; i < n_threads; i++) {
+        worker_start *start = malloc(sizeof *start);
+        if (start) *start = (worker_start){p, i};
+        if (!start || pthread_create(&p->threads[p->n_started], NULL, worker_main, start) != 0) {
+            free(start);
+            ig_pool_close(p);
+            return ig_fail(err, IG_E_MEMORY, "cannot start thread %d of %d", i + 1, n_threads);
+        }
+        p->n_started++;
+    }
+    *out = p;
+    return IG_OK;
+}
+
+void ig_pool_close(ig_pool *p) {
+    if (!p) return;
+    atomic_store(&p->stop, 1);
+    atomic_fetch_add(&p->job, 1);
+    futex_wake(&p->job, p->n_threads);
+    for (int i = 0; i < p->n_started; i++) pthread_join(p->threads[i], NULL);
+    pthread_mutex_destroy(&p->turn);
+    free(p->threads);
+    free(p);
+}
+
+int ig_pool_threads(const ig_pool *p) { return p->n_threads; }
+
+void ig_pool_run(ig_pool *p, int n_tasks, ig_task_fn fn, void *arg) {
+    if (n_tasks <= 0) return;
+    pthread_mutex_lock(&p->turn);
+    if (n_tasks == 1 || p->n_threads == 1) { /* still in turn: per-thread scratch belongs to thread 0 */
+        for (int i = 0; i < n_tasks; i++) fn(arg, i, 0);
+        pthread_mutex_unlock(&p->turn);
+        return;
+    }
+    p->fn = fn;
+    p->arg = arg;
+    p->n_tasks = n_tasks;
+    atomic_store(&p->n_done, 0);
+    uint32_t job = atomic_load(&p->job) + 1;
+    atomic_store_explicit(&p->ticket, (uint64_t)job << 32 | (uint32_t)n_tasks, memory_order_release);
+    atomic_store(&p->job, job);
+    int sleeping = atomic_load(&p->n_sleeping);
+    if (sleeping) futex_wake(&p->job, n_tasks - 1 < sleeping ? n_tasks - 1 : sleeping);
+
+    work(p, job, 0);
+
+    uint32_t done;
+    for (int i = 0; i < N_SPINS && atomic_load_explicit(&p->n_done, memory_order_acquire) != (uint32_t)n_tasks; i++)
+        relax();
+    if (atomic_load(&p->n_done) != (uint32_t)n_tasks) {
+        atomic_store(&p->caller_sleeps, 1);
+        while ((done = atomic_load(&p->n_done)) != (uint32_t)n_tasks) futex_wait(&p->n_done, done);
+        atomic_store(&p->caller_sleeps, 0);
+    }
+    pthread_mutex_unlock(&p->turn);
+}

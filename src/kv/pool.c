@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The frame pool: untouched frames in order of address, and a stack of those given back.
+ */
+#define _GNU_SOURCE
+#include "kv/pool.h"
+
+#include <sys/mman.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+ig_status ig_kv_pool_open(ig_kv_pool *p, size_t n_frames, ig_error *err) {
+    size_t bytes, spare_bytes;
+    *p = (ig_kv_pool){0};
+    if (n_frames > UINT32_MAX || !ig_mul_size(&bytes, n_frames, IG_FRAME_BYTES) ||
+        !ig_mul_size(&spare_bytes, n_frames, sizeof *p->spare))
+        return ig_fail(err, IG_E_LIMIT, "KV cache: %zu blocks are more than can be addressed", n_frames);
+    p->frames = ig_pages_reserve(bytes);
+    p->spare = ig_pages_reserve(spare_bytes);
+    p->n_frames = n_frames;
+    if (!p->frames || !p->spare) {
+        ig_kv_pool_close(p);
+        return ig_fail_memory(err, "KV cache", bytes);
+    }
+    /* Dense attention walks through all frames at every step: large pages save it a TLB miss for each. */
+    madvise(p->frames, bytes, MADV_HUGEPAGE);
+    return IG_OK;
+}
+
+void ig_kv_pool_close(ig_kv_pool *p) {
+    ig_pages_release(p->frames, p->n_frames * IG_FRAME_BYTES);
+    ig_pages_release(p->spare, p->n_frames * sizeof *p->spare);
+    *p = (ig_kv_pool){0};
+}
+
+uint8_t *ig_kv_pool_take(ig_kv_pool *p) {
+    if (p->n_spare) return p->frames + (size_t)p->spare[--p->n_spare] * IG_FRAME_BYTES;
+    if (p->n_fresh == p->n_frames) return NULL;
+    return p->frames + p->n_fresh++ * IG_FRAME_BYTES;
+}
+
+void ig_kv_pool_give(ig_kv_pool *p, uint8_t *frame) {
+    p->spare[p->n_spare++] = (uint32_t)((size_t)(frame - p->frames) / IG_FRAME_BYTES);
+}
+
+size_t ig_kv_pool_taken(const ig_kv_pool *p) { return p->n_fresh - p->n_spare; }

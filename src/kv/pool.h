@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Frames: 4 KiB pieces of memory, the unit of placement, transfer and eviction of the KV store. Address space for
+ * all is reserved at open; physical memory is taken as frames are first used.
+ */
+#ifndef IG_KV_POOL_H
+#define IG_KV_POOL_H
+
+#include "infinigen.h"
+
+enum { IG_FRAME_BYTES = 4096 };
+
+typedef struct ig_kv_pool {
+    uint8_t *frames;  /* [n_frames][IG_FRAME_BYTES], page-aligned */
+    size_t n_frames;
+    size_t n_fresh;   /* frames ever taken: those behind are untouched */
+    uint32_t *spare;  /* [n_frames] stack of frames given back */
+    size_t n_spare;
+} ig_kv_pool;
+
+ig_status ig_kv_pool_open(ig_kv_pool *p, size_t n_frames, ig_error *err);
+void ig_kv_pool_close(ig_kv_pool *p);
+/* A frame, or NULL if all are taken. Allocates nothing. */
+uint8_t *ig_kv_pool_take(ig_kv_pool *p);
+void ig_kv_pool_give(ig_kv_pool *p, uint8_t *frame);
+size_t ig_kv_pool_taken(const ig_kv_pool *p);
+
+#endif
