@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of policies, and `full`, which keeps and uses everything.
+ */
+#include "policy/policy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static const ig_policy_ops *const policies[] = {&ig_policy_full, &ig_policy_infinigen};
+
+ig_status ig_policy_find(const ig_policy_ops **out, const ig_cache_options *o, ig_error *err) {
+    *out = NULL;
+    if (!o->policy) return ig_fail(err, IG_E_ARG, "KV policy: no name given");
+    if (!(o->budget > 0)) return ig_fail(err, IG_E_ARG, "KV budget: must be above 0");
+    if (!(o->mass > 0 && o->mass <= 1)) return ig_fail(err, IG_E_ARG, "KV mass: must be above 0 and at most 1");
+    if (o->n_sinks < 0 || o->n_recent < 1 || o->n_dense_layers < 0)
+        return ig_fail(err, IG_E_ARG, "KV sinks and dense layers must not be negative, recent entries at least 1");
+    for (size_t i = 0; i < IG_COUNT(policies); i++)
+        if (strcmp(policies[i]->name, o->policy) == 0) {
+            *out = policies[i];
+            return IG_OK;
+        }
+    char names[128] = "";
+    for (size_t i = 0; i < IG_COUNT(policies); i++) {
+        strncat(names, i ? ", " : "", sizeof names - strlen(names) - 1);
+        strncat(names, policies[i]->name, sizeof names - strlen(names) - 1);
+    }
+    return ig_fail(err, IG_E_ARG, "KV policy '%s' is unknown; there are: %s", o->policy, names);
+}
+
+/* ---- full ---------------------------------------------------------------- */
+
+static uint64_t full_plan(const ig_policy_shape *shape, const ig_cache_options *options) {
+    (void)shape, (void)options;
+    return 0;
+}
+
+static ig_status full_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
+                           ig_error *err) {
+    ig_policy *p = calloc(1, sizeof *p);
+    *out = p;
+    if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
+    *p = (ig_policy){&ig_policy_full, *shape, *options};
+    return IG_OK;
+}
+
+static void full_close(ig_policy *p) { free(p); }
+
+static bool full_is_dense(const ig_policy *p, int layer) {
+    (void)p, (void)layer;
+    return true;
+}
+
+static uint64_t full_bytes(const ig_policy *p, int n) {
+    (void)p, (void)n;
+    return 0;
+}
+
+static size_t full_scratch_bytes(const ig_policy_shape *shape) {
+    (void)shape;
+    return 0;
+}
+
+/* append and select are never called: every layer is dense. */
+const ig_policy_ops ig_policy_full = {
+    .name = "full",
+    .help = "keep and use every entry",
+    .plan = full_plan,
+    .open = full_open,
+    .close = full_close,
+    .is_dense = full_is_dense,
+    .scratch_bytes = full_scratch_bytes,
+    .bytes = full_bytes,
+};
