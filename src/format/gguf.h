@@ -29,12 +29,15 @@ typedef struct ig_gguf_value {
     ig_gguf_type type;
     ig_gguf_type item_type; /* of an array; arrays of arrays are refused */
     uint64_t n_items;       /* of an array, else 1 */
-    const uint8_t *data;    /* first item, unaligned, little-endian */
+    const uint8_t *data;    /* first item, unaligned, little-endian; of strings their u64 length comes first */
     const uint64_t *offsets; /* arrays of strings: [n_items] offset of each item's bytes from data
                                (its u64 length lies 8 bytes before); else NULL */
 } ig_gguf_value;
 
 ig_status ig_gguf_open(ig_gguf **out, const char *path, ig_error *err);
+/* The same from memory of the caller's that outlives the reader and is aligned to 8 bytes; `name` stands for the
+ * path in errors. */
+ig_status ig_gguf_open_memory(ig_gguf **out, const void *data, size_t n_bytes, const char *name, ig_error *err);
 void ig_gguf_close(ig_gguf *g);
 
 size_t ig_gguf_n_values(const ig_gguf *g);

@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The safetensors reader. Each file is a length, a JSON header and the data. Headers are parsed with jansson and
+ * turned into tensor views at once; only the names are copied. With an index, every tensor must lie in the shard that the index
+ * says, and every shard must be a plain file name in the same directory.
+ */
+#include "format/safetensors.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buffer.h"
+#include "base/error.h"
+#include "base/file.h"
+#include "base/memory.h"
+#include "format/extent.h"
+#include "format/names.h"
+
+enum {
+    MAX_HEADER_BYTES = 100 * 1000 * 1000, /* the format's own limit */
+    MAX_INDEX_BYTES = 64 << 20,
+    MAX_SHARDS = 4096,
+    MAX_TENSORS = 32768,
+    MAX_NAME_BYTES = 512,
+    MIN_TENSOR_BYTES = 48, /* of a tensor's description */
+};
+
+typedef struct shard {
+    ig_file file;
+    char *path;
+} shard;
+
+struct ig_safetensors {
+    char *path; /* the directory */
+    bool mapped;
+    size_t n_shards, n_tensors;
+    shard *shards;
+    ig_tensor *tensors;
+    ig_name *names; /* [n_tensors], sorted */
+};
+
+static char *copy_text(const char *text) {
+    size_t n = strlen(text) + 1;
+    char *copy = malloc(n);
+    if (copy) memcpy(copy, text, n);
+    return copy;
+}
+
+/* "directory/name", or NULL. */
+static char *join_path(const char *directory, const char *name) {
+    ig_buffer b = {0};
+    ig_buffer_text(&b, directory);
+    ig_buffer_text(&b, "/");
+    ig_buffer_text(&b, name);
+    if (b.failed) ig_buffer_close(&b);
+    return b.data;
+}
+
+/* ---- one file ---------------------------------------------------------- */
+
+static ig_status read_dtype(ig_tensor *t, const json_t *info, const char *path, const char *name, ig_error *err) {
+    const char *dtype = json_string_value(json_object_get(info, "dtype"));
+    if (!dtype) return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'dtype' is missing or no string", path, name);
+    if (strcmp(dtype, "F32") == 0)
+        t->type = IG_TYPE_F32;
+    else if (strcmp(dtype, "F16") == 0)
+        t->type = IG_TYPE_F16;
+    else if (strcmp(dtype, "BF16") == 0)
+        t->type = IG_TYPE_BF16;
+    else
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16 and BF16",
+                       path, name, dtype);
+    return IG_OK;
+}
+
+static ig_status read_shape(ig_tensor *t, const json_t *info, const char *path, const char *name, ig_error *err) {
+    const json_t *shape = json_object_get(info, "shape");
+    size_t n = json_array_size(shape);
+    if (!json_is_array(shape) || n > 4)
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' must be a list of at most 4 numbers", path, name);
+    uint64_t bytes = (uint64_t)ig_type_get((uint32_t)t->type)->block_bytes;
+    t->n_dims = n ? (int)n : 1;
+    for (size_t d = 0; d < 4; d++) t->dims[d] = 1;
+    for (size_t d = 0; d < n; d++) {
+        const json_t *item = json_array_get(shape, d);
+        if (!json_is_integer(item) || json_integer_value(item) <= 0)
+            return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' item %zu is no positive integer", path, name, d);
+        uint64_t dim = (uint64_t)json_integer_value(item);
+        t->dims[n - 1 - d] = dim;
+        if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > SIZE_MAX / 2)
+            return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': the product of 'shape' is too large", path, name);
+    }
+    t->n_bytes = (size_t)bytes;
+    return IG_OK;
+}
+
+/* Checks data_offsets against the data. */
+static ig_status read_offsets(ig_tensor *t, ig_extent *e, const json_t *info, const ig_file *data, const char *path,
+                              const char *name, ig_error *err) {
+    const json_t *offsets = json_object_get(info, "data_offsets");
+    const json_t *first = json_array_get(offsets, 0), *last = json_array_get(offsets, 1);
+    if (json_array_size(offsets) != 2 || !json_is_integer(first) || !json_is_integer(last))
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'data_offsets' must be two integers", path, name);
+    json_int_t begin = json_integer_value(first), end = json_integer_value(last);
+    if (begin < 0 || end <= begin)
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'data_offsets' %lld to %lld are no range", path, name,
+                       (long long)begin, (long long)end);
+    if ((uint64_t)end > data->size)
+        return ig_fail(err, IG_E_FORMAT,
+                       "%s: tensor '%.120s': 'data_offsets' end at %lld, past the %zu bytes of data (is the file cut short?)",
+                       path, name, (long long)end, data->size);
+    if ((uint64_t)(end - begin) != t->n_bytes)
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'data_offsets' span %lld bytes, 'shape' and 'dtype' make %zu",
+                       path, name, (long long)(end - begin), t->n_bytes);
+    size_t unit = (size_t)ig_type_get((uint32_t)t->type)->block_bytes;
+    t->data = data->data + begin;
+    if ((uintptr_t)t->data % unit)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: tensor '%.120s': its data is not aligned; write the file anew with a current safetensors library",
+                       path, name);
+    *e = (ig_extent){(uint64_t)begin, (uint64_t)end, 0};
+    return IG_OK;
+}
+
+/* Room for all tensors of a header of header_bytes with n entries, one of which may be none. */
+static ig_status grow_tensors(ig_safetensors *s, size_t n, size_t header_bytes, const char *path, ig_error *err) {
+    if (n > 1 + header_bytes / MIN_TENSOR_BYTES)
+        return ig_fail(err, IG_E_FORMAT, "%s: header: %zu bytes cannot describe %zu tensors", path, header_bytes, n);
+    if (n > MAX_TENSORS - s->n_tensors)
+        return ig_fail(err, IG_E_LIMIT, "%s: header: more than %d tensors", path, MAX_TENSORS);
+    size_t bytes = (s->n_tensors + n + 1) * sizeof *s->tensors;
+    ig_tensor *tensors = realloc(s->tensors, bytes);
+    if (!tensors) return ig_fail_memory(err, "tensor list", bytes);
+    s->tensors = tensors;
+    return IG_OK;
+}
+
+static ig_status copy_name(ig_tensor *t, const char *name, const char *path, ig_error *err) {
+    size_t n = strlen(name);
+    if (n == 0 || n > MAX_NAME_BYTES)
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': its name has %zu bytes, must be 1 to %d", path, name, n,
+                       MAX_NAME_BYTES);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f)
+            return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': its name holds a control character", path, name);
+    t->name = copy_text(name);
+    return t->name ? IG_OK : ig_fail_memory(err, "tensor name", n + 1);
+}
+
+/* One entry of a header; `data` is what data_offsets count from. */
+static ig_status read_tensor(ig_tensor *t, ig_extent *e, const char *name, const json_t *info, const ig_file *data,
+                             const char *path, ig_error *err) {
+    if (!json_is_object(info))
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': its description is no object", path, name);
+    ig_status s = read_dtype(t, info, path, name, err);
+    if (!s) s = read_shape(t, info, path, name, err);
+    if (!s) s = read_offsets(t, e, info, data, path, name, err);
+    if (!s) s = copy_name(t, name, path, err);
+    return s;
+}
+
+/* Appends the tensors of a parsed header. */
+static ig_status add_tensors(ig_safetensors *s, json_t *header, size_t header_bytes, const ig_file *data,
+                             const char *path, ig_error *err) {
+    const char *name;
+    json_t *info;
+    size_t first = s->n_tensors, n = json_object_size(header);
+    ig_status status = grow_tensors(s, n, header_bytes, path, err);
+    if (status) return status;
+    ig_extent *extents = calloc(n + 1, sizeof *extents);
+    if (!extents) return ig_fail_memory(err, "tensor list", n * sizeof *extents);
+    json_object_foreach(header, name, info) {
+        if (strcmp(name, "__metadata__") == 0) continue;
+        ig_tensor t = {0};
+        ig_extent e = {0};
+        status = read_tensor(&t, &e, name, info, data, path, err);
+        if (status) break;
+        e.i = s->n_tensors;
+        extents[s->n_tensors - first] = e;
+        s->tensors[s->n_tensors++] = t;
+    }
+    const ig_extent *e = status ? NULL : ig_extents_overlap(extents, s->n_tensors - first);
+    if (e)
+        status = ig_fail(err, IG_E_FORMAT, "%s: tensors '%.120s' and '%.120s' overlap", path, s->tensors[e[-1].i].name,
+                         s->tensors[e->i].name);
+    free(extents);
+    return status;
+}
+
+static ig_status parse_file(ig_safetensors *s, const ig_file *f, const char *path, ig_error *err) {
+    uint64_t n;
+    json_error_t at;
+    if (f->size < sizeof n) return ig_fail(err, IG_E_FORMAT, "%s: header length: the file has only %zu bytes", path, f->size);
+    memcpy(&n, f->data, sizeof n);
+    if (n > MAX_HEADER_BYTES)
+        return ig_fail(err, IG_E_FORMAT, "%s: header length %llu is more than the %d allowed", path, (unsigned long long)n,
+                       MAX_HEADER_BYTES);
+    if (n > f->size - sizeof n)
+        return ig_fail(err, IG_E_FORMAT, "%s: header length %llu reaches past the end of the file", path,
+                       (unsigned long long)n);
+    const char *text = (const char *)f->data + sizeof n;
+    if (n == 0 || text[0] != '{') return ig_fail(err, IG_E_FORMAT, "%s: header: no JSON object", path);
+    json_t *header = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &at);
+    if (!header) return ig_fail(err, IG_E_FORMAT, "%s: header: %s at byte %d", path, at.text, at.position);
+    ig_file data = {f->data + sizeof n + n, f->size - sizeof n - (size_t)n};
+    ig_status status = add_tensors(s, header, (size_t)n, &data, path, err);
+    json_decref(header);
+    return status;
+}
+
+/* ---- directories ------------------------------------------------------- */
+
+/* Maps and parses one shard; `path` becomes the reader's. */
+static ig_status open_shard(ig_safetensors *s, char *path, ig_error *err) {
+    if (!path) return ig_fail_memory(err, "shard path", strlen(s->path));
+    if (s->n_shards >= MAX_SHARDS) {
+        free(path);
+        return ig_fail(err, IG_E_LIMIT, "%s: more than %d shards", s->path, MAX_SHARDS);
+    }
+    shard *shards = realloc(s->shards, (s->n_shards + 1) * sizeof *shards);
+    if (!shards) {
+        free(path);
+        return ig_fail_memory(err, "shard list", (s->n_shards + 1) * sizeof *shards);
+    }
+    s->shards = shards;
+    shard *new_shard = &shards[s->n_shards++];
+    *new_shard = (shard){.path = path};
+    ig_status status = ig_file_map(&new_shard->file, path, err);
+    return status ? status : parse_file(s, &new_shard->file, path, err);
+}
+
+/* Opens one shard of the index and checks that the index says the same of its tensors. */
+static ig_status open_indexed(ig_safetensors *s, const char *file, const json_t *map, const char *index, ig_error *err) {
+    size_t first = s->n_tensors;
+    ig_status status = open_shard(s, join_path(s->path, file), err);
+    for (size_t i = first; !status && i < s->n_tensors; i++) {
+        const char *stated = json_string_value(json_object_get(map, s->tensors[i].name));
+        if (!stated)
+            status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' lacks tensor '%.120s' of shard '%.80s'", index,
+                             s->tensors[i].name, file);
+        else if (strcmp(stated, file) != 0)
+            status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' puts tensor '%.120s' into '%.80s', but it is in '%.80s'",
+                             index, s->tensors[i].name, stated, file);
+    }
+    return status;
+}
+
+/* A plain file name in the same directory. */
+static bool is_plain_name(const char *file) {
+    return file[0] && file[0] != '.' && !strchr(file, '/') && !strchr(file, '\\') && !strstr(file, "..");
+}
+
+static ig_status open_all(ig_safetensors *s, const json_t *map, const char *index, ig_error *err) {
+    const char *name;
+    json_t *file;
+    json_t *opened = json_object(); /* the shards already open */
+    ig_status status = opened ? IG_OK : ig_fail_memory(err, "shard list", 1);
+    json_object_foreach((json_t *)(uintptr_t)map, name, file) {
+        if (status) break;
+        const char *text = json_string_value(file);
+        if (!text || !is_plain_name(text)) {
+            status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map': shard '%.80s' of tensor '%.120s' is no plain file name",
+                             index, text ? text : "", name);
+        } else if (!json_object_get(opened, text)) {
+            status = open_indexed(s, text, map, index, err);
+            if (!status && json_object_set_new(opened, text, json_true()) != 0)
+                status = ig_fail_memory(err, "shard list", strlen(text));
+        }
+    }
+    json_decref(opened);
+    return status;
+}
+
+static ig_status sort_names(ig_safetensors *s, ig_error *err) {
+    s->names = calloc(s->n_tensors + 1, sizeof *s->names);
+    if (!s->names) return ig_fail_memory(err, "tensor list", s->n_tensors * sizeof *s->names);
+    for (size_t i = 0; i < s->n_tensors; i++) s->names[i] = (ig_name){s->tensors[i].name, i};
+    const char *twice = ig_names_sort(s->names, s->n_tensors);
+    return twice ? ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s' appears twice", s->path, twice) : IG_OK;
+}
+
+static ig_status open_index(ig_safetensors *s, const char *index, ig_error *err) {
+    char *text;
+    size_t n;
+    json_error_t at;
+    ig_status status = ig_file_read(&text, &n, index, MAX_INDEX_BYTES, err);
+    if (status) return status;
+    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &at);
+    free(text);
+    if (!root) return ig_fail(err, IG_E_FORMAT, "%s: line %d: %s", index, at.line, at.text);
+    json_t *map = json_object_get(root, "weight_map");
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' is missing or no object", index);
+    else
+        status = open_all(s, map, index, err);
+    if (!status) status = sort_names(s, err);
+    const char *name;
+    json_t *file;
+    json_object_foreach(map, name, file) {
+        if (status) break;
+        if (!ig_safetensors_tensor(s, name))
+            status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map': tensor '%.120s' is not in shard '%.80s'", index, name,
+                             json_string_value(file));
+    }
+    json_decref(root);
+    return status;
+}
+
+static ig_status open_directory(ig_safetensors *s, ig_error *err) {
+    ig_status status;
+    char *single = join_path(s->path, "model.safetensors");
+    char *index = join_path(s->path, "model.safetensors.index.json");
+    char *pickle = join_path(s->path, "pytorch_model.bin");
+    if (!single || !index || !pickle) {
+        status = ig_fail_memory(err, "path", strlen(s->path));
+    } else if (ig_path_exists(single)) {
+        status = open_shard(s, single, err);
+        single = NULL;
+    } else if (ig_path_exists(index)) {
+        status = open_index(s, index, err);
+    } else if (ig_path_exists(pickle)) {
+        status = ig_fail(err, IG_E_UNSUPPORTED, "%s: pickled weights are not supported, convert them to safetensors", pickle);
+    } else {
+        status = ig_fail(err, IG_E_NOT_FOUND, "%s: no model.safetensors and no model.safetensors.index.json", s->path);
+    }
+    free(single);
+    free(index);
+    free(pickle);
+    return status;
+}
+
+static ig_status open_reader(ig_safetensors **out, const char *path, const ig_file *memory, ig_error *err) {
+    *out = NULL;
+    ig_safetensors *s = calloc(1, sizeof *s);
+    if (!s) return ig_fail_memory(err, "safetensors reader", sizeof *s);
+    s->path = copy_text(path);
+    s->mapped = !memory;
+    ig_status status;
+    if (!s->path)
+        status = ig_fail_memory(err, "path", strlen(path));
+    else
+        status = memory ? parse_file(s, memory, path, err) : open_directory(s, err);
+    if (!status && !s->names) status = sort_names(s, err);
+    if (status) {
+        ig_safetensors_close(s);
+        return status;
+    }
+    *out = s;
+    return IG_OK;
+}
+
+ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, ig_error *err) {
+    return open_reader(out, directory, NULL, err);
+}
+
+ig_status ig_safetensors_open_memory(ig_safetensors **out, const void *data, size_t n_bytes, const char *name,
+                                     ig_error *err) {
+    ig_file memory = {data, n_bytes};
+    return open_reader(out, name, &memory, err);
+}
+
+void ig_safetensors_close(ig_safetensors *s) {
+    if (!s) return;
+    for (size_t i = 0; i < s->n_shards; i++) {
+        ig_file_unmap(&s->shards[i].file);
+        free(s->shards[i].path);
+    }
+    for (size_t i = 0; i < s->n_tensors; i++) free((char *)(uintptr_t)s->tensors[i].name);
+    free(s->shards);
+    free(s->tensors);
+    free(s->names);
+    free(s->path);
+    free(s);
+}
+
+size_t ig_safetensors_n_tensors(const ig_safetensors *s) { return s->n_tensors; }
+const char *ig_safetensors_path(const ig_safetensors *s) { return s->path; }
+
+const ig_tensor *ig_safetensors_tensor_at(const ig_safetensors *s, size_t i) {
+    return i < s->n_tensors ? &s->tensors[i] : NULL;
+}
+
+const ig_tensor *ig_safetensors_tensor(const ig_safetensors *s, const char *name) {
+    const ig_name *found = ig_names_find(s->names, s->n_tensors, name);
+    return found ? &s->tensors[found->i] : NULL;
+}
