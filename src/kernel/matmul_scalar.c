@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products in portable C: the reference of every weight type.
+ *
+ * Each quantised type has one function that unpacks a block to integer codes and, per 16
+ * elements, a scale and a minimum: w = scale * code + min. Dequantisation and products are
+ * written once on top of that.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "kernel/parts.h"
+#include "kernel/quant.h"
+
+/* ---- blocks --------------------------------------------------------------- */
+
+/* The largest block, unpacked. */
+typedef struct block {
+    int8_t code[256];
+    float scale[16], min[16]; /* per 16 elements */
+} block;
+
+typedef void (*unpack_fn)(block *b, const uint8_t *p);
+
+static float read_f16(const uint8_t *p) { return ig_f16_f32((uint16_t)(p[0] | p[1] << 8)); }
+
+static uint32_t read_u32(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static void set_affine32(block *b, float scale, float min) {
+    b->scale[0] = b->scale[1] = scale;
+    b->min[0] = b->min[1] = min;
+}
+
+static void unpack_q4_0(block *b, const uint8_t *p) {
+    set_affine32(b, read_f16(p), 0);
+    for (int i = 0; i < 16; i++) {
+        b->code[i] = (int8_t)((p[2 + i] & 15) - 8);
+        b->code[16 + i] = (int8_t)((p[2 + i] >> 4) - 8);
+    }
+}
+
+static void unpack_q4_1(block *b, const uint8_t *p) {
+    set_affine32(b, read_f16(p), read_f16(p + 2));
+    for (int i = 0; i < 16; i++) {
+        b->code[i] = (int8_t)(p[4 + i] & 15);
+        b->code[16 + i] = (int8_t)(p[4 + i] >> 4);
+    }
+}
+
+static void unpack_q5_0(block *b, const uint8_t *p) {
+    uint32_t high = read_u32(p + 2);
+    set_affine32(b, read_f16(p), 0);
+    for (int i = 0; i < 16; i++) {
+        b->code[i] = (int8_t)((int)((p[6 + i] & 15u) | (high >> i & 1) << 4) - 16);
+        b->code[16 + i] = (int8_t)((int)((uint32_t)p[6 + i] >> 4 | (high >> (16 + i) & 1) << 4) - 16);
+    }
+}
+
+static void unpack_q5_1(block *b, const uint8_t *p) {
+    uint32_t high = read_u32(p + 4);
+    set_affine32(b, read_f16(p), read_f16(p + 2));
+    for (int i = 0; i < 16; i++) {
+        b->code[i] = (int8_t)((p[8 + i] & 15u) | (high >> i & 1) << 4);
+        b->code[16 + i] = (int8_t)((uint32_t)p[8 + i] >> 4 | (high >> (16 + i) & 1) << 4);
+    }
+}
+
+static void unpack_q8_0(block *b, const uint8_t *p) {
+    set_affine32(b, read_f16(p), 0);
+    memcpy(b->code, p + 2, 32);
+}
+
+/* scales[16]: low nibble scale, high nibble minimum; 2-bit codes[64]; d; dmin */
+static void unpack_q2_k(block *b, const uint8_t *p) {
+    float d = read_f16(p + 80), dmin = read_f16(p + 82);
+    for (int i = 0; i < 16; i++) {
+        b->scale[i] = d * (float)(p[i] & 15);
+        b->min[i] = -(dmin * (float)(p[i] >> 4));
+    }
+    for (int i = 0; i < 256; i++) b->code[i] = (int8_t)(p[16 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3);
+}
+
+/* high bits[32], 2-bit codes[64], 6-bit scales[12], d */
+static void unpack_q3_k(block *b, const uint8_t *p) {
+    float d = read_f16(p + 108);
+    const uint8_t *s = p + 96;
+    for (int i = 0; i < 16; i++) {
+        int low = s[i % 8] >> (i / 8 * 4) & 15, high = s[8 + i % 4] >> (i / 4 * 2) & 3;
+        b->scale[i] = d * (float)((low | high << 4) - 32);
+        b->min[i] = 0;
+    }
+    for (int i = 0; i < 256; i++) {
+        int low = p[32 + i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3, high = p[i % 32] >> (i / 32) & 1;
+        b->code[i] = (int8_t)(low + 4 * high - 4);
+    }
+}
+
+/* d, dmin, then 8 scales and 8 minimums of 6 bits in 12 bytes (Q4_K and Q5_K) */
+static void unpack_scales_k(block *b, const uint8_t *p) {
+    float d = read_f16(p), dmin = read_f16(p + 2);
+    const uint8_t *s = p + 4;
+    for (int i = 0; i < 8; i++) {
+        int scale = i < 4 ? s[i] & 63 : (s[i + 4] & 15) | s[i - 4] >> 6 << 4;
+        int min = i < 4 ? s[i + 4] & 63 : s[i + 4] >> 4 | s[i] >> 6 << 4;
+        b->scale[2 * i] = b->scale[2 * i + 1] = d * (float)scale;
+        b->min[2 * i] = b->min[2 * i + 1] = -(dmin * (float)min);
+    }
+}
+
+static void unpack_q4_k(block *b, const uint8_t *p) {
+    unpack_scales_k(b, p);
+    for (int i = 0; i < 256; i++) b->code[i] = (int8_t)(p[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+}
+
+static void unpack_q5_k(block *b, const uint8_t *p) {
+    unpack_scales_k(b, p);
+    for (int i = 0; i < 256; i++) {
+        int low = p[48 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15, high = p[16 + i % 32] >> (i / 32) & 1;
+        b->code[i] = (int8_t)(low | high << 4);
+    }
+}
+
+/* low nibbles[128], high pairs[64], int8 scales[16], d */
+static void unpack_q6_k(block *b, const uint8_t *p) {
+    float d = read_f16(p + 208);
+    for (int i = 0; i < 16; i++) {
+        int scale = p[192 + i] < 128 ? p[192 + i] : p[192 + i] - 256;
+        b->scale[i] = d * (float)scale;
+        b->min[i] = 0;
+    }
+    for (int i = 0; i < 256; i++) {
+        int half = i / 128, j = i % 128;
+        int low = p[half * 64 + j % 64] >> (j / 64 * 4) & 15, high = p[128 + half * 32 + j % 32] >> (j / 32 * 2) & 3;
+        b->code[i] = (int8_t)((low | high << 4) - 32);
+    }
+}
+
+/* ---- activations ---------------------------------------------------------- */
+
+static size_t act_bytes(ig_act form, int n) {
+    return form == IG_ACT_Q8 ? ig_q8_bytes(n) : ((size_t)n * sizeof(float) + 63) / 64 * 64;
+}
+
+static void act_prepare_f32(void *dst, const float *x, int n) {
+    memcpy(dst, x, (size_t)n * sizeof *x);
+    memset((float *)dst + n, 0, act_bytes(IG_ACT_F32, n) - (size_t)n * sizeof *x);
+}
+
+static void act_prepare_q8(void *dst, const float *x, int n) {
+    memset(dst, 0, ig_q8_bytes(n));
+    ig_q8 a = ig_q8_view(dst, n);
+    for (int g = 0; g < n / 32; g++) {
+        uint32_t top = 0; /* the order of magnitudes is that of their bits, NaN above all */
+        for (int i = 0; i < 32; i++) {
+            uint32_t bits = ig_f32_bits(x[32 * g + i]) & 0x7fffffffu;
+            if (bits > top) top = bits;
+        }
+        float max = ig_bits_f32(top);
+        if (top >= 0x7f800000u) a.d[g] = a.ds[g] = a.ds16[2 * g] = a.ds16[2 * g + 1] = NAN;
+        if (!(max > IG_Q8_TINY && max < INFINITY)) continue;
+        float inverse = 127.0f / max, d = max / 127.0f;
+        int sum[2] = {0, 0};
+        for (int i = 0; i < 32; i++) {
+            int q = (int)rintf(x[32 * g + i] * inverse);
+            a.q[32 * g + i] = (int8_t)q;
+            sum[i / 16] += q;
+        }
+        a.d[g] = d;
+        a.ds[g] = d * (float)(sum[0] + sum[1]);
+        a.n32[g] = -128 * (sum[0] + sum[1]);
+        for (int h = 0; h < 2; h++) {
+            a.ds16[2 * g + h] = d * (float)sum[h];
+            a.n16[2 * g + h] = -128 * sum[h];
+        }
+    }
+}
+
+/* ---- quantised products ---------------------------------------------------- */
+
+static float dot_block(const block *b, int n, const ig_q8 *a, int first) {
+    float sum = 0;
+    for (int i = 0; i < n / 16; i++) {
+        int at = first / 16 + i, dot = 0;
+        for (int j = 0; j < 16; j++) dot += b->code[16 * i + j] * a->q[16 * at + j];
+        sum += b->scale[i] * a->d[at / 2] * (float)dot + b->min[i] * a->ds16[at];
+    }
+    return sum;
+}
+
+static inline void matmul_blocks(const ig_matmul *m, int row_begin, int row_end, unpack_fn unpack, int n, int bytes) {
+    enum { TILE = 16 };
+    for (int r = row_begin; r < row_end; r++) {
+        const uint8_t *row = (const uint8_t *)m->w + (size_t)r * m->row_bytes;
+        for (int c0 = 0; c0 < m->n_cols; c0 += TILE) {
+            int n_tile = m->n_cols - c0 < TILE ? m->n_cols - c0 : TILE;
+            float sum[TILE] = {0};
+            for (int i = 0; i < m->n_in / n; i++) {
+                block b;
+                unpack(&b, row + (size_t)i * (size_t)bytes);
+                for (int c = 0; c < n_tile; c++) {
+                    ig_q8 a = ig_q8_view((const char *)m->act + (size_t)(c0 + c) * m->act_stride, m->n_in);
+                    sum[c] += dot_block(&b, n, &a, i * n);
+                }
+            }
+            for (int c = 0; c < n_tile; c++) m->out[(size_t)(c0 + c) * m->out_stride + (size_t)r] = sum[c];
+        }
+    }
+}
+
+static inline void dequantize_blocks(float *dst, const void *row, int n_row, unpack_fn unpack, int n, int bytes) {
+    for (int i = 0; i < n_row / n; i++) {
+        block b;
+        unpack(&b, (const uint8_t *)row + (size_t)i * (size_t)bytes);
+        for (int j = 0; j < n; j++)
+            dst[(size_t)i * (size_t)n + (size_t)j] = b.scale[j / 16] * (float)b.code[j] + b.min[j / 16];
+    }
+}
+
+#define QUANTISED(type, n, bytes)                                                       \
+    static void matmul_##type(const ig_matmul *m, int row_begin, int row_end) {         \
+        matmul_blocks(m, row_begin, row_end, unpack_##type, n, bytes);                  \
+    }                                                                                   \
+    static void dequantize_##type(float *dst, const void *row, int n_row) {             \
+        dequantize_blocks(dst, row, n_row, unpack_##type, n, bytes);                    \
+    }
+QUANTISED(q4_0, 32, 18)
+QUANTISED(q4_1, 32, 20)
+QUANTISED(q5_0, 32, 22)
+QUANTISED(q5_1, 32, 24)
+QUANTISED(q8_0, 32, 34)
+QUANTISED(q2_k, 256, 84)
+QUANTISED(q3_k, 256, 110)
+QUANTISED(q4_k, 256, 144)
+QUANTISED(q5_k, 256, 176)
+QUANTISED(q6_k, 256, 210)
+
+/* ---- floats ---------------------------------------------------------------- */
+
+static float element_f32(const uint8_t *p) { return ig_bits_f32(read_u32(p)); }
+static float element_bf16(const uint8_t *p) { return ig_bf16_f32((uint16_t)(p[0] | p[1] << 8)); }
+
+typedef float (*element_fn)(const uint8_t *p);
+
+static inline void matmul_floats(const ig_matmul *m, int row_begin, int row_end, element_fn element, size_t bytes) {
+    for (int r = row_begin; r < row_end; r++) {
+        const uint8_t *row = (const uint8_t *)m->w + (size_t)r * m->row_bytes;
+        for (int c = 0; c < m->n_cols; c++) {
+            const float *x = (const float *)(const void *)((const char *)m->act + (size_t)c * m->act_stride);
+            float sum[4] = {0};
+            for (int i = 0; i < m->n_in; i++) sum[i % 4] += element(row + (size_t)i * bytes) * x[i];
+            m->out[(size_t)c * m->out_stride + (size_t)r] = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+        }
+    }
+}
+
+#define FLOATS(type, element, bytes)                                            \
+    static void matmul_##type(const ig_matmul *m, int row_begin, int row_end) { \
+        matmul_floats(m, row_begin, row_end, element, bytes);                   \
+    }                                                                           \
+    static void dequantize_##type(float *dst, const void *row, int n) {         \
+        for (int i = 0; i < n; i++) dst[i] = element((const uint8_t *)row + (size_t)i * (bytes)); \
+    }
+FLOATS(f32, element_f32, 4)
+FLOATS(f16, read_f16, 2)
+FLOATS(bf16, element_bf16, 2)
+
+/* ---- table ----------------------------------------------------------------- */
+
+/* These products need none; one line, so that a caller may always ask for some. */
+static size_t scratch_bytes(int n_in) {
+    (void)n_in;
+    return 64;
+}
+
+static void set_type(ig_kernels *k, ig_type type, ig_matmul_fn matmul, void (*dequantize)(float *, const void *, int)) {
+    k->gemv[type] = k->gemm[type] = matmul;
+    k->dequantize[type] = dequantize;
+}
+
+void ig_kernels_fill_matmul_scalar(ig_kernels *k) {
+    k->act_bytes = act_bytes;
+    k->act_prepare[IG_ACT_F32] = act_prepare_f32;
+    k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
+    k->scratch_bytes = scratch_bytes;
+    set_type(k, IG_TYPE_F32, matmul_f32, dequantize_f32);
+    set_type(k, IG_TYPE_F16, matmul_f16, dequantize_f16);
+    set_type(k, IG_TYPE_BF16, matmul_bf16, dequantize_bf16);
+    set_type(k, IG_TYPE_Q4_0, matmul_q4_0, dequantize_q4_0);
+    set_type(k, IG_TYPE_Q4_1, matmul_q4_1, dequantize_q4_1);
+    set_type(k, IG_TYPE_Q5_0, matmul_q5_0, dequantize_q5_0);
+    set_type(k, IG_TYPE_Q5_1, matmul_q5_1, dequantize_q5_1);
+    set_type(k, IG_TYPE_Q8_0, matmul_q8_0, dequantize_q8_0);
+    set_type(k, IG_TYPE_Q2_K, matmul_q2_k, dequantize_q2_k);
+    set_type(k, IG_TYPE_Q3_K, matmul_q3_k, dequantize_q3_k);
+    set_type(k, IG_TYPE_Q4_K, matmul_q4_k, dequantize_q4_k);
+    set_type(k, IG_TYPE_Q5_K, matmul_q5_k, dequantize_q5_k);
+    set_type(k, IG_TYPE_Q6_K, matmul_q6_k, dequantize_q6_k);
+}

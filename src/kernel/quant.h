@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Layout of a prepared column of 8-bit activations (IG_ACT_Q8), shared by all levels.
+ *
+ * A column of n values, n a multiple of 32, is cut into groups of 32: x ~ d * q, q in
+ * -127..127. Weights are affine in groups of 16 or 32, w = s * u + m, so a group contributes
+ * d * (s * sum(u * q)) + m * (d * sum(q)). The sums of q are stored too: as floats for weights
+ * with a minimum, and as integers times -128 for signed weights kept as u = code + 128, whose
+ * integer accumulator then starts at that number. Codes are padded with zeros to a multiple
+ * of 64, the planes to a multiple of 16 groups, so that vector loads never leave the column.
+ */
+#ifndef IG_KERNEL_QUANT_H
+#define IG_KERNEL_QUANT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ig_q8 {
+    int8_t *q;     /* [n up to 64] */
+    float *d;      /* [groups] scale; NaN if the group has a value that is not finite */
+    float *ds;     /* [groups] d * sum of q */
+    int32_t *n32;  /* [groups] -128 * sum of q */
+    float *ds16;   /* [2 * groups] d * sum of q over 16 */
+    int32_t *n16;  /* [2 * groups] -128 * sum of q over 16 */
+} ig_q8;
+
+/* Largest magnitude taken for zero: the inverse scale must stay finite. */
+#define IG_Q8_TINY 0x1p-100f
+
+static inline size_t ig_q8_codes(int n) { return ((size_t)n + 63) / 64 * 64; }
+static inline size_t ig_q8_groups(int n) { return ((size_t)n + 511) / 512 * 16; }
+static inline size_t ig_q8_bytes(int n) { return ig_q8_codes(n) + ig_q8_groups(n) * 28; }
+
+static inline ig_q8 ig_q8_view(const void *column, int n) {
+    size_t g = ig_q8_groups(n);
+    int8_t *q = (int8_t *)column;
+    float *d = (float *)(void *)(q + ig_q8_codes(n));
+    return (ig_q8){q, d, d + g, (int32_t *)(void *)(d + 2 * g), d + 3 * g, (int32_t *)(void *)(d + 5 * g)};
+}
+
+#endif
