@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One tiny model per architecture feature against the logits that transformers computes from the same weights in
+ * float32 (tools/make_golden_models.py). The cache holds 16-bit floats, so every logit must lie within 3e-2 of
+ * the golden one, and greedy tokens must agree wherever the golden margin exceeds twice that. The prompt goes
+ * through prefill, the continuation through decoding.
+ *
+ * Models not kept in the repository are looked for beside it and skipped if absent.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+
+#include "cpu_level.h"
+#include "infinigen.h"
+
+#define TOLERANCE 3e-2
+
+static const char *const folders[] = {"tests/golden/models", "../shared/fixtures/models"};
+
+typedef struct golden {
+    char folder[256];
+    int32_t *prompt, *greedy;
+    float *logits; /* [n_rows][n_vocab]: after the last n_rows tokens of the prompt */
+    json_t *facts;
+    int n_prompt, n_greedy, n_vocab, n_rows;
+} golden;
+
+typedef struct engine {
+    ig_context *ctx;
+    ig_model *model;
+    ig_session *session;
+} engine;
+
+static void *read_array(const char *folder, const char *name, int *n_words) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/golden/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, 0, SEEK_END), 0);
+    long size = ftell(f);
+    assert_true(size > 0 && size % 4 == 0);
+    rewind(f);
+    void *words = malloc((size_t)size);
+    assert_non_null(words);
+    assert_int_equal(fread(words, 1, (size_t)size, f), size);
+    fclose(f);
+    *n_words = (int)(size / 4);
+    return words;
+}
+
+static bool find_model(golden *g, const char *name) {
+    struct stat st;
+    for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
+        snprintf(g->folder, sizeof g->folder, "%s/%s", folders[i], name);
+        if (!stat(g->folder, &st)) return true;
+    }
+    return false;
+}
+
+static void read_golden(golden *g) {
+    char path[512];
+    snprintf(path, sizeof path, "%s/golden/golden.json", g->folder);
+    g->facts = json_load_file(path, 0, NULL);
+    assert_non_null(g->facts);
+    g->n_vocab = (int)json_integer_value(json_object_get(g->facts, "vocab"));
+    assert_true(g->n_vocab > 0);
+    g->prompt = read_array(g->folder, "tokens.i32", &g->n_prompt);
+    g->greedy = read_array(g->folder, "greedy.i32", &g->n_greedy);
+    int n;
+    g->logits = read_array(g->folder, "logits.f32", &n);
+    g->n_rows = n / g->n_vocab;
+    assert_true(g->n_rows > 0 && g->n_rows <= g->n_prompt);
+}
+
+static void free_golden(golden *g) {
+    free(g->prompt);
+    free(g->greedy);
+    free(g->logits);
+    json_decref(g->facts);
+}
+
+static void expect_ok(ig_status status, const ig_error *err) {
+    if (status) fail_msg("%s", err->text);
+}
+
+static engine open_engine(const golden *g, const ig_cache_options *cache) {
+    engine e = {0};
+    ig_error err = {0};
+    ig_context_options co = ig_context_defaults();
+    co.n_threads = 2;
+    co.cpu_level = test_cpu_level();
+    expect_ok(ig_context_open(&e.ctx, &co, &err), &err);
+    ig_model_options mo = ig_model_defaults();
+    expect_ok(ig_model_open(&e.model, e.ctx, g->folder, &mo, &err), &err);
+    ig_session_options so = ig_session_defaults();
+    so.n_ctx = g->n_prompt + g->n_greedy;
+    so.n_batch = 37; /* several steps, the last one short */
+    so.cache = *cache;
+    expect_ok(ig_session_open(&e.session, e.model, &so, &err), &err);
+    return e;
+}
+
+static void close_engine(engine *e) {
+    ig_session_close(e->session);
+    ig_model_close(e->model);
+    ig_context_close(e->ctx);
+}
+
+typedef struct comparison {
+    const golden *g;
+    double worst;
+    int n_compared;
+} comparison;
+
+static bool compare_rows(void *user, int first, int n_rows, const float *logits) {
+    comparison *c = user;
+    int skipped = c->g->n_prompt - c->g->n_rows;
+    for (int r = 0; r < n_rows; r++) {
+        int row = first + r - skipped;
+        if (row < 0) continue;
+        for (int i = 0; i < c->g->n_vocab; i++) {
+            double d = fabs((double)logits[(size_t)r * (size_t)c->g->n_vocab + (size_t)i] -
+                            (double)c->g->logits[(size_t)row * (size_t)c->g->n_vocab + (size_t)i]);
+            if (!(d <= c->worst)) c->worst = d;
+        }
+        c->n_compared++;
+    }
+    return false;
+}
+
+static int argmax(const float *x, int n) {
+    int best = 0;
+    for (int i = 1; i < n; i++)
+        if (x[i] > x[best]) best = i;
+    return best;
+}
+
+static void check_model(void **state) {
+    golden g = {0};
+    if (!find_model(&g, *state)) skip();
+    read_golden(&g);
+    ig_cache_options cache = ig_cache_defaults();
+    cache.policy = "full";
+    engine e = open_engine(&g, &cache);
+    ig_error err = {0};
+
+    comparison c = {.g = &g};
+    expect_ok(ig_session_sync_logits(e.session, g.prompt, g.n_prompt, compare_rows, &c, &err), &err);
+    assert_int_equal(c.n_compared, g.n_rows);
+    print_message("%s: worst logit %.2e off\n", g.folder, c.worst);
+    if (!(c.worst <= TOLERANCE)) fail_msg("%s: a logit is %g off", g.folder, c.worst);
+
+    json_t *margins = json_object_get(g.facts, "greedy_margin");
+    int n_sure = 0;
+    for (int i = 0; i < g.n_greedy; i++) {
+        int32_t token = argmax(ig_session_logits(e.session), g.n_vocab);
+        if (json_number_value(json_array_get(margins, (size_t)i)) > 2 * TOLERANCE) {
+            assert_int_equal(token, g.greedy[i]);
+            n_sure++;
+        }
+        if (i + 1 < g.n_greedy) expect_ok(ig_session_decode(&e.session, &g.greedy[i], 1, &err), &err);
+    }
+    assert_true(n_sure > g.n_greedy / 2);
+    close_engine(&e);
+    free_golden(&g);
+}
+
+/* A policy whose budget covers everything gives bitwise the logits of `full`. */
+static void check_whole_budget(void **state) {
+    golden g = {0};
+    if (!find_model(&g, *state)) skip();
+    read_golden(&g);
+    ig_cache_options full = ig_cache_defaults(), sparse = ig_cache_defaults();
+    full.policy = "full";
+    sparse.policy = "infinigen";
+    sparse.budget = 1e6;
+    sparse.n_dense_layers = 0;
+    engine a = open_engine(&g, &full), b = open_engine(&g, &sparse);
+    ig_error err = {0};
+    expect_ok(ig_session_sync(a.session, g.prompt, g.n_prompt, &err), &err);
+    expect_ok(ig_session_sync(b.session, g.prompt, g.n_prompt, &err), &err);
+    size_t bytes = (size_t)g.n_vocab * sizeof(float);
+    for (int i = 0; i < g.n_greedy - 1; i++) {
+        assert_memory_equal(ig_session_logits(a.session), ig_session_logits(b.session), bytes);
+        expect_ok(ig_session_decode(&a.session, &g.greedy[i], 1, &err), &err);
+        expect_ok(ig_session_decode(&b.session, &g.greedy[i], 1, &err), &err);
+    }
+    assert_memory_equal(ig_session_logits(a.session), ig_session_logits(b.session), bytes);
+    close_engine(&a);
+    close_engine(&b);
+    free_golden(&g);
+}
+
+int main(void) {
+#define MODEL(name)                                                \
+    {name " like transformers", check_model, NULL, NULL, name}, {  \
+        name " whole budget", check_whole_budget, NULL, NULL, name \
+    }
+    const struct CMUnitTest tests[] = {
+        MODEL("opt"),   MODEL("opt-350m-like"), MODEL("llama2"),  MODEL("llama31"),
+        MODEL("qwen2"), MODEL("qwen3"),         MODEL("mistral"),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
