@@ -8,6 +8,9 @@ install(FILES include/infinigen.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS infinigen infinigen-shared EXPORT infinigen-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
+# The .pc file finds its prefix from where it lies, so that an installed tree can be moved.
+cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
+  OUTPUT_VARIABLE PC_PREFIX)
 string(REPLACE ";" " " PC_REQUIRES "${INFINIGEN_REQUIRES}")
 configure_file(cmake/infinigen.pc.in infinigen.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/infinigen.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
@@ -22,4 +25,23 @@ install(EXPORT infinigen-targets NAMESPACE infinigen:: DESTINATION ${CMAKE_PACKA
 
 if(TARGET infinigen-cli)
   install(TARGETS infinigen-cli DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# Only a program that runs here can write its own documentation.
+if(TARGET infinigen-cli AND NOT CMAKE_CROSSCOMPILING AND EXISTS ${PROJECT_SOURCE_DIR}/src/cli/help.c
+   AND EXISTS ${PROJECT_SOURCE_DIR}/src/cli/completion.c)
+  function(written_by_program file folder) # written_by_program(<file> <folder> <argument>...)
+    set(output ${CMAKE_CURRENT_BINARY_DIR}/share/${file})
+    add_custom_command(OUTPUT ${output} DEPENDS infinigen-cli VERBATIM
+      COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/share
+      COMMAND infinigen-cli ${ARGN} > ${output})
+    set_property(GLOBAL APPEND PROPERTY WRITTEN_FILES ${output})
+    install(FILES ${output} DESTINATION ${folder})
+  endfunction()
+  written_by_program(infinigen.1 ${CMAKE_INSTALL_MANDIR}/man1 man)
+  written_by_program(infinigen ${CMAKE_INSTALL_DATADIR}/bash-completion/completions completion bash)
+  written_by_program(_infinigen ${CMAKE_INSTALL_DATADIR}/zsh/site-functions completion zsh)
+  written_by_program(infinigen.fish ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d completion fish)
+  get_property(written_files GLOBAL PROPERTY WRITTEN_FILES)
+  add_custom_target(infinigen-docs ALL DEPENDS ${written_files})
 endif()
