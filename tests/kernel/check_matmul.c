@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks of the matrix products: every weight type, gemv and gemm.
+ *
+ * The reference multiplies the dequantised weights with the activations rounded as their form
+ * says (8 bits in groups of 32), in double precision, so the limits are those of float sums.
+ * Weights lie in a buffer that ends at an untouchable page; outputs stand between guards.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/half.h"
+#include "base/type.h"
+#include "check.h"
+
+/* Offsets of the 16-bit scales in a block; the other bytes may be anything. */
+typedef struct type_case {
+    ig_type type;
+    int scale[2]; /* offset of a 16-bit float, or -1 */
+} type_case;
+
+static const type_case cases[] = {
+    {IG_TYPE_F32, {-1, -1}},   {IG_TYPE_F16, {-1, -1}},  {IG_TYPE_BF16, {-1, -1}}, {IG_TYPE_Q4_0, {0, -1}},
+    {IG_TYPE_Q4_1, {0, 2}},    {IG_TYPE_Q5_0, {0, -1}},  {IG_TYPE_Q5_1, {0, 2}},   {IG_TYPE_Q8_0, {0, -1}},
+    {IG_TYPE_Q2_K, {80, 82}},  {IG_TYPE_Q3_K, {108, -1}}, {IG_TYPE_Q4_K, {0, 2}},  {IG_TYPE_Q5_K, {0, 2}},
+    {IG_TYPE_Q6_K, {208, -1}},
+};
+
+typedef enum weight_shape { WEIGHT_NOISE, WEIGHT_ALL_ONES, WEIGHT_ALL_ZEROS, WEIGHT_TINY, WEIGHT_SHAPES } weight_shape;
+
+static void put_u16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
+
+static void fill_floats(check *c, ig_type type, uint8_t *w, size_t n, weight_shape shape) {
+    for (size_t i = 0; i < n; i++) {
+        float v = (float)check_normal(c) * 0.05f;
+        if (shape == WEIGHT_ALL_ONES) v = 60000;
+        if (shape == WEIGHT_ALL_ZEROS) v = 0;
+        if (shape == WEIGHT_TINY) v *= 1e-5f;
+        if (type == IG_TYPE_F32) memcpy(w + 4 * i, &v, 4);
+        else put_u16(w + 2 * i, type == IG_TYPE_F16 ? ig_f32_f16(v) : ig_f32_bf16(v));
+    }
+}
+
+/* Codes are random bytes or all extreme; scales are small floats, some negative or subnormal. */
+static void fill_weights(check *c, const type_case *t, uint8_t *w, size_t bytes, weight_shape shape) {
+    const ig_type_info *info = ig_type_get(t->type);
+    if (info->block == 1) {
+        fill_floats(c, t->type, w, bytes / (size_t)info->block_bytes, shape);
+        return;
+    }
+    for (size_t i = 0; i < bytes; i++)
+        w[i] = shape == WEIGHT_ALL_ONES    ? 0xff
+               : shape == WEIGHT_ALL_ZEROS ? 0
+                                           : (uint8_t)ig_random_u64(&c->rng);
+    for (size_t at = 0; at < bytes; at += (size_t)info->block_bytes)
+        for (int i = 0; i < 2 && t->scale[i] >= 0; i++) {
+            double v = shape == WEIGHT_TINY ? 1e-6 * check_normal(c) : 0.01 * check_normal(c);
+            put_u16(w + at + t->scale[i], ig_f32_f16((float)v));
+        }
+}
+
+/* The activations as a column of the form sees them. */
+static void round_column(double *dst, const float *x, int n, ig_act form) {
+    for (int i = 0; i < n; i++) dst[i] = (double)x[i];
+    if (form == IG_ACT_F32) return;
+    for (int g = 0; g < n; g += 32) {
+        float max = 0;
+        for (int i = g; i < g + 32; i++) max = fmaxf(max, fabsf(x[i]));
+        float inverse = max > 0 ? 127.0f / max : 0, d = max / 127.0f;
+        for (int i = g; i < g + 32; i++) dst[i] = (double)d * (double)rintf(x[i] * inverse);
+    }
+}
+
+typedef struct problem {
+    const ig_type_info *info;
+    ig_type type;
+    ig_act form;
+    int n_in, n_out, n_cols;
+    size_t w_bytes, act_stride, act_bytes, out_stride;
+    uint8_t *w;
+    float *x;   /* [n_cols][n_in] */
+    char *act;
+    float *out; /* guarded, off the alignment by 4 bytes */
+    char *scratch;
+    ig_matmul m;
+} problem;
+
+static void problem_init(check *c, problem *p, const type_case *t, int n_in, int n_out, int n_cols) {
+    *p = (problem){.info = ig_type_get(t->type), .type = t->type, .form = ig_kernels_act(t->type)};
+    p->n_in = n_in;
+    p->n_out = n_out;
+    p->n_cols = n_cols;
+    size_t row_bytes = ig_type_row_bytes(p->info, (size_t)n_in);
+    p->w_bytes = row_bytes * (size_t)n_out;
+    p->w = check_fenced(p->w_bytes);
+    p->x = check_buffer((size_t)n_in * (size_t)n_cols * sizeof(float), 0);
+    p->act_stride = c->k->act_bytes(p->form, n_in);
+    p->act_bytes = p->act_stride * (size_t)n_cols;
+    p->act = check_buffer(p->act_bytes, 0);
+    p->out_stride = (size_t)n_out + 3;
+    p->out = check_buffer(p->out_stride * (size_t)n_cols * sizeof(float), 4);
+    p->scratch = check_buffer(c->k->scratch_bytes(n_in), 0);
+    p->m = (ig_matmul){p->w, row_bytes, n_in, p->act, p->act_stride, n_cols, p->out, p->out_stride, p->scratch};
+}
+
+static void problem_prepare(check *c, problem *p) {
+    for (int i = 0; i < p->n_cols; i++)
+        c->k->act_prepare[p->form](p->act + (size_t)i * p->act_stride, p->x + (size_t)i * (size_t)p->n_in, p->n_in);
+}
+
+static void problem_deinit(problem *p) {
+    check_fenced_free(p->w, p->w_bytes);
+    check_buffer_free(p->x);
+    check_buffer_free(p->act);
+    check_buffer_free(p->out);
+    check_buffer_free(p->scratch);
+}
+
+/* Largest error of the product beside double precision, as a share of sum |w x|. */
+static double worst_error(check *c, const problem *p, int row_begin, int row_end) {
+    double worst = 0;
+    float *row = check_buffer((size_t)p->n_in * sizeof(float), 0);
+    double *x = check_buffer((size_t)p->n_in * sizeof(double), 0);
+    for (int col = 0; col < p->n_cols; col++) {
+        round_column(x, p->x + (size_t)col * (size_t)p->n_in, p->n_in, p->form);
+        for (int r = row_begin; r < row_end; r++) {
+            c->ref->dequantize[p->type](row, p->w + (size_t)r * p->m.row_bytes, p->n_in);
+            double sum = 0, size = 1e-30, top = 0;
+            for (int i = 0; i < p->n_in; i++) {
+                sum += (double)row[i] * x[i];
+                size += fabs((double)row[i] * x[i]);
+                top = fmax(top, fabs((double)row[i]));
+            }
+            /* Codes with an offset lose what their scale loses, whatever the sum of the rest. */
+            if (p->form == IG_ACT_Q8) size += top * 1e-6 * fabs(x[0]);
+            double got = (double)p->out[(size_t)col * p->out_stride + (size_t)r];
+            double error = fabs(got - sum) / size;
+            if (!(error <= worst)) worst = error == error ? error : INFINITY;
+        }
+    }
+    check_buffer_free(row);
+    check_buffer_free(x);
+    return worst;
+}
+
+static void check_product(check *c, problem *p, ig_matmul_fn fn, const char *which, int row_begin, int row_end) {
+    size_t n = p->out_stride * (size_t)p->n_cols;
+    for (size_t i = 0; i < n; i++) p->out[i] = 12345.0f;
+    fn(&p->m, row_begin, row_end);
+    double worst = worst_error(c, p, row_begin, row_end);
+    check_that(c, worst < 4e-6, "%s n_in %d rows %d..%d of %d cols %d: error %g", which, p->n_in, row_begin, row_end,
+               p->n_out, p->n_cols, worst);
+    bool is_kept = true;
+    for (size_t i = 0; i < n; i++) {
+        int r = (int)(i % p->out_stride);
+        if ((r < row_begin || r >= row_end) && p->out[i] != 12345.0f) is_kept = false;
+    }
+    check_that(c, is_kept, "%s n_in %d rows %d..%d: wrote other rows", which, p->n_in, row_begin, row_end);
+    check_that(c, check_guards(p->out) && check_guards(p->scratch) && check_guards(p->act), "%s n_in %d: wrote outside",
+               which, p->n_in);
+}
+
+static void check_shapes(check *c, const type_case *t) {
+    const ig_type_info *info = ig_type_get(t->type);
+    static const int rows[] = {1, 2, 3, 5, 15, 16, 17, 31, 33, 35, 67}, cols[] = {1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 19};
+    static const int blocks[] = {1, 2, 3, 5, 18, 28, 35, 67};
+    for (int i = 0; i < 88; i++) {
+        int n_in = blocks[i % 8] * info->block;
+        if (info->block == 256 && n_in > 1280) n_in = 1280;
+        if (info->block == 1 && i % 3 == 0) n_in = check_int(c, 1, 67) + i % 2 * 1024;
+        problem p;
+        problem_init(c, &p, t, n_in, rows[i % 11], cols[(i / 8 + i) % 11]);
+        fill_weights(c, t, p.w, p.w_bytes, (weight_shape)(i / 3 % WEIGHT_SHAPES));
+        for (int col = 0; col < p.n_cols; col++)
+            check_fill(c, p.x + (size_t)col * (size_t)n_in, n_in, (check_shape)((i + col) % CHECK_SHAPES));
+        problem_prepare(c, &p);
+        int begin = i % 4 == 3 ? check_int(c, 0, p.n_out - 1) : 0, end = i % 4 == 2 ? check_int(c, 1, p.n_out) : p.n_out;
+        check_product(c, &p, c->k->gemv[t->type], "gemv", begin, end);
+        check_product(c, &p, c->k->gemm[t->type], "gemm", begin, end);
+        problem_deinit(&p);
+    }
+}
+
+/* A result must be the same bits alone, among other columns and in any range of rows. */
+static void check_invariance(check *c, const type_case *t) {
+    const ig_type_info *info = ig_type_get(t->type);
+    int n_in = info->block == 256 ? 512 : 576, n_out = 77, n_cols = 23;
+    problem p;
+    problem_init(c, &p, t, n_in, n_out, n_cols);
+    fill_weights(c, t, p.w, p.w_bytes, WEIGHT_NOISE);
+    check_fill(c, p.x, n_in * n_cols, CHECK_OUTLIER);
+    problem_prepare(c, &p);
+    size_t n = p.out_stride * (size_t)n_cols;
+    float *whole = check_buffer(n * sizeof(float), 0);
+    for (int kind = 0; kind < 2; kind++) {
+        ig_matmul_fn fn = kind ? c->k->gemm[t->type] : c->k->gemv[t->type];
+        fn(&p.m, 0, n_out);
+        memcpy(whole, p.out, n * sizeof(float));
+        for (int i = 0; i < 40; i++) {
+            ig_matmul m = p.m;
+            int col = check_int(c, 0, n_cols - 1), begin = check_int(c, 0, n_out - 1);
+            int end = check_int(c, begin + 1, n_out);
+            m.n_cols = check_int(c, 1, n_cols - col);
+            m.act = p.act + (size_t)col * p.act_stride;
+            m.out = p.out + (size_t)col * p.out_stride;
+            memset(p.out, 0xff, n * sizeof(float));
+            fn(&m, begin, end);
+            bool is_same = true;
+            for (int j = col; j < col + m.n_cols; j++)
+                is_same = is_same && !memcmp(p.out + (size_t)j * p.out_stride + begin,
+                                             whole + (size_t)j * p.out_stride + begin,
+                                             (size_t)(end - begin) * sizeof(float));
+            check_that(c, is_same, "%s of columns %d+%d rows %d..%d differs from the whole", kind ? "gemm" : "gemv",
+                       col, m.n_cols, begin, end);
+        }
+    }
+    check_buffer_free(whole);
+    problem_deinit(&p);
+}
+
+/* Infinite and NaN activations and scales: a column that has one gives no finite result that could be
+ * taken for an answer; the other columns do not notice. */
+static void check_not_finite(check *c, const type_case *t) {
+    const ig_type_info *info = ig_type_get(t->type);
+    int n_in = info->block == 256 ? 512 : 320, n_out = 19, n_cols = 7;
+    problem p;
+    problem_init(c, &p, t, n_in, n_out, n_cols);
+    fill_weights(c, t, p.w, p.w_bytes, WEIGHT_NOISE);
+    check_fill(c, p.x, n_in * n_cols, CHECK_NORMAL);
+    p.x[1 * n_in + 33] = NAN;
+    p.x[3 * n_in + 7] = INFINITY;
+    p.x[5 * n_in + n_in - 1] = -INFINITY;
+    if (info->block > 1) { /* random bits for scales of the last row: NaN, infinite, huge */
+        uint8_t *last = p.w + p.w_bytes - p.m.row_bytes;
+        for (size_t i = 0; i < p.m.row_bytes; i++) last[i] = (uint8_t)(ig_random_u64(&c->rng) | 0x7c);
+    }
+    problem_prepare(c, &p);
+    for (int kind = 0; kind < 2; kind++) {
+        (kind ? c->k->gemm[t->type] : c->k->gemv[t->type])(&p.m, 0, n_out);
+        for (int col = 0; col < n_cols; col++)
+            for (int r = 0; r < n_out - 1; r++) {
+                float v = p.out[(size_t)col * p.out_stride + (size_t)r];
+                check_that(c, (isfinite(v) != 0) == (col % 2 == 0), "%s column %d row %d is %g", kind ? "gemm" : "gemv",
+                           col, r, (double)v);
+            }
+    }
+    problem_deinit(&p);
+}
+
+/* Rows as floats, and a column prepared at this level, beside the scalar level. */
+static void check_parts(check *c, const type_case *t) {
+    const ig_type_info *info = ig_type_get(t->type);
+    for (int i = 1; i <= 67; i++) {
+        int n = i * info->block;
+        if (n > 4096) break;
+        size_t bytes = ig_type_row_bytes(info, (size_t)n);
+        uint8_t *w = check_fenced(bytes);
+        float *a = check_buffer((size_t)n * 4, 4), *b = check_buffer((size_t)n * 4, 4);
+        fill_weights(c, t, w, bytes, (weight_shape)(i % WEIGHT_SHAPES));
+        c->k->dequantize[t->type](a, w, n);
+        c->ref->dequantize[t->type](b, w, n);
+        check_that(c, !memcmp(a, b, (size_t)n * 4) && check_guards(a), "dequantize of %d differs", n);
+
+        ig_act form = ig_kernels_act(t->type);
+        size_t act_bytes = c->k->act_bytes(form, n);
+        float *x = check_fenced((size_t)n * 4);
+        char *p = check_buffer(act_bytes, 0), *q = check_buffer(act_bytes, 0);
+        check_fill(c, x, n, (check_shape)(i % CHECK_SHAPES));
+        if (i % 9 == 0) x[n / 2] = i % 2 ? NAN : INFINITY;
+        c->k->act_prepare[form](p, x, n);
+        c->ref->act_prepare[form](q, x, n);
+        check_that(c, act_bytes % 64 == 0 && check_guards(p), "act_prepare of %d: size", n);
+        check_that(c, i % 9 == 0 || !memcmp(p, q, act_bytes), "act_prepare of %d differs", n);
+        check_fenced_free(w, bytes);
+        check_fenced_free(x, (size_t)n * 4);
+        check_buffer_free(a);
+        check_buffer_free(b);
+        check_buffer_free(p);
+        check_buffer_free(q);
+    }
+}
+
+/* ---- bench ------------------------------------------------------------------ */
+
+typedef struct timed {
+    ig_matmul_fn fn;
+    problem *p;
+    int next, step; /* rows: a new part of the matrix at every call, so that it comes from memory */
+} timed;
+
+static void run_timed(void *arg) {
+    timed *t = arg;
+    if (t->next + t->step > t->p->n_out) t->next = 0;
+    t->fn(&t->p->m, t->next, t->next + t->step);
+    t->next += t->step;
+}
+
+static void bench_type(check *c, const type_case *t) {
+    const ig_type_info *info = ig_type_get(t->type);
+    static const int sizes[] = {896, 1536, 8960}, col_counts[] = {1, 4, 512};
+    for (size_t i = 0; i < IG_COUNT(sizes); i++) {
+        int n_in = sizes[i] / info->block * info->block;
+        for (size_t j = 0; j < IG_COUNT(col_counts); j++) {
+            int n_cols = col_counts[j];
+            bool is_gemm = n_cols > 8;
+            size_t row_bytes = ig_type_row_bytes(info, (size_t)n_in);
+            int n_out = is_gemm ? 256 : (int)((200u << 20) / row_bytes);
+            problem p;
+            problem_init(c, &p, t, n_in, n_out, n_cols);
+            fill_weights(c, t, p.w, row_bytes * 16, WEIGHT_NOISE);
+            for (size_t at = row_bytes * 16; at < p.w_bytes; at += row_bytes)
+                memcpy(p.w + at, p.w + at % (row_bytes * 16), row_bytes);
+            check_fill(c, p.x, n_in * n_cols, CHECK_NORMAL);
+            problem_prepare(c, &p);
+            timed run = {is_gemm ? c->k->gemm[t->type] : c->k->gemv[t->type], &p, 0, is_gemm ? 256 : 512};
+            double seconds = check_time(run_timed, &run);
+            char what[64];
+            snprintf(what, sizeof what, "%s n_in %d cols %d", is_gemm ? "gemm" : "gemv", n_in, n_cols);
+            check_report(c, what, seconds, (double)row_bytes * run.step, (double)n_in * run.step * n_cols);
+            problem_deinit(&p);
+        }
+    }
+}
+
+void check_matmul(check *c) {
+    for (size_t i = 0; i < IG_COUNT(cases); i++) {
+        char name[32];
+        snprintf(name, sizeof name, "matmul_%s", ig_type_get(cases[i].type)->name);
+        if (!check_begin(c, name)) continue;
+        if (c->is_bench) {
+            bench_type(c, &cases[i]);
+            continue;
+        }
+        check_parts(c, &cases[i]);
+        check_shapes(c, &cases[i]);
+        check_invariance(c, &cases[i]);
+        check_not_finite(c, &cases[i]);
+    }
+}
