@@ -33,3 +33,5 @@ ig_status ig_fail(ig_error *err, ig_status status, const char *format, ...) {
 ig_status ig_fail_memory(ig_error *err, const char *what, size_t n_bytes) {
     return ig_fail(err, IG_E_MEMORY, "out of memory: %s needs %zu bytes", what, n_bytes);
 }
+
+const char *ig_version(void) { return IG_VERSION; }

@@ -45,11 +45,11 @@ void *ig_arena_take(ig_arena *a, size_t n_bytes) {
 bool ig_arena_open(ig_arena *a) {
     a->size = a->used;
     a->used = 0;
-    a->base = a->size >= SIZE_MAX / 2 ? NULL : ig_alloc_aligned(a->size);
+    a->base = a->size >= SIZE_MAX / 2 ? NULL : ig_pages_reserve(a->size);
     return a->base != NULL;
 }
 
 void ig_arena_close(ig_arena *a) {
-    ig_free_aligned(a->base);
+    ig_pages_release(a->base, a->size);
     *a = (ig_arena){0};
 }

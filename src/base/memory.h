@@ -2,7 +2,8 @@
  *
  * Checked sizes, 64-byte aligned memory, and the arena that sessions are made of:
  * a plan is summed first, one block is taken, and pieces are cut from it.
- * Everything handed out here is aligned to 64 bytes and zeroed.
+ * Everything handed out here is aligned to 64 bytes and zeroed; arenas and reserved pages cost physical memory
+ * only where they are touched.
  */
 #ifndef IG_BASE_MEMORY_H
 #define IG_BASE_MEMORY_H

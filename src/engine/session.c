@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions: opening, planning, syncing a prefix, decoding a batch of sessions.
+ */
+#include "engine/session.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+
+enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512, MAX_CTX = 1 << 24, MAX_BATCH = 1 << 14 };
+
+ig_cache_options ig_cache_defaults(void) {
+    return (ig_cache_options){
+        .policy = "infinigen", .budget = 0.10, .mass = 1, .n_sinks = 4, .n_recent = 32, .n_dense_layers = 2};
+}
+
+ig_session_options ig_session_defaults(void) {
+    return (ig_session_options){.n_batch = DEFAULT_BATCH, .cache = ig_cache_defaults()};
+}
+
+/* ---- planning and opening ------------------------------------------------------ */
+
+typedef struct session_plan {
+    ig_session_options o; /* defaults filled in */
+    ig_kv_shape kv;
+    ig_policy_shape policy;
+    const ig_policy_ops *ops;
+} session_plan;
+
+static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
+    if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
+    const ig_config *c = &m->config;
+    *p = (session_plan){.o = options ? *options : ig_session_defaults()};
+    if (p->o.n_ctx == 0) p->o.n_ctx = c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
+    if (p->o.n_ctx < 1 || p->o.n_ctx > MAX_CTX)
+        return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 1..%d", p->o.n_ctx, MAX_CTX);
+    if (c->learned_positions && p->o.n_ctx > c->learned_positions - c->position_offset)
+        return ig_fail(err, IG_E_LIMIT, "context of %d tokens: %s has learned positions for %d only", p->o.n_ctx, m->path,
+                       c->learned_positions - c->position_offset);
+    if (p->o.n_batch < 1 || p->o.n_batch > MAX_BATCH)
+        return ig_fail(err, IG_E_ARG, "batch of %d tokens: must be 1..%d", p->o.n_batch, MAX_BATCH);
+    p->kv = (ig_kv_shape){c->n_layers, c->n_kv_heads, c->head_dim, p->o.n_ctx};
+    p->policy = (ig_policy_shape){.n_layers = c->n_layers, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
+                                  .head_dim = c->head_dim, .n_ctx = p->o.n_ctx, .scale = (float)c->attn_scale,
+                                  .window = c->window, .kernels = ig_kernels_get(m->ctx->level)};
+    return ig_policy_find(&p->ops, &p->o.cache, err);
+}
+
+ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
+    session_plan p;
+    ig_status s = make_plan(&p, m, options, err);
+    if (s) return s;
+    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
+    if (!ig_kv_plan(&out->kv, &p.kv))
+        return ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", p.o.n_ctx);
+    out->sketch = p.ops->plan(&p.policy, &p.o.cache);
+    out->scratch = ig_workspace_plan(m, p.o.n_batch, p.ops->scratch_bytes(&p.policy));
+    out->total = out->weights + out->kv + out->sketch + out->scratch;
+    return IG_OK;
+}
+
+static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
+    s->tokens = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->tokens);
+    s->logits = ig_arena_take(&s->arena, (size_t)c->n_vocab * sizeof *s->logits);
+    s->seq.index = ig_arena_take(&s->arena, (size_t)n_ctx * (size_t)c->n_kv_heads * sizeof *s->seq.index);
+    s->seq.n_selected = ig_arena_take(&s->arena, (size_t)c->n_kv_heads * sizeof *s->seq.n_selected);
+}
+
+ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_options *options, ig_error *err) {
+    if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_session_open: model and result are needed");
+    *out = NULL;
+    session_plan p;
+    ig_status status = make_plan(&p, m, options, err);
+    if (status) return status;
+    ig_session *s = calloc(1, sizeof *s);
+    if (!s) return ig_fail_memory(err, "session", sizeof *s);
+    s->model = m;
+    s->options = p.o;
+    s->seq.n_ctx = p.o.n_ctx;
+    if (p.o.n_ctx > m->config.n_ctx_train)
+        ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p.o.n_ctx,
+               m->config.n_ctx_train);
+    lay_out(s, &m->config, p.o.n_ctx);
+    size_t bytes = s->arena.used;
+    if (!ig_arena_open(&s->arena)) {
+        status = ig_fail_memory(err, "session", bytes);
+        goto fail;
+    }
+    lay_out(s, &m->config, p.o.n_ctx);
+    status = ig_kv_open(&s->seq.kv, &p.kv, err);
+    if (!status) status = p.ops->open(&s->seq.policy, &p.policy, &p.o.cache, err);
+    if (!status) status = ig_workspace_open(&s->ws, m, p.o.n_batch, p.o.n_ctx, p.ops->scratch_bytes(&p.policy), err);
+    if (status) goto fail;
+    /* The name may live in the caller's memory: keep the policy's own. */
+    s->options.cache.policy = s->seq.policy->options.policy = p.ops->name;
+    *out = s;
+    return IG_OK;
+fail:
+    ig_session_close(s);
+    return status;
+}
+
+void ig_session_close(ig_session *s) {
+    if (!s) return;
+    ig_workspace_close(&s->ws);
+    if (s->seq.policy) s->seq.policy->ops->close(s->seq.policy);
+    ig_kv_close(s->seq.kv);
+    ig_arena_close(&s->arena);
+    free(s);
+}
+
+int ig_session_ctx(const ig_session *s) { return s->options.n_ctx; }
+
+int ig_session_tokens(const ig_session *s, const int32_t **ids) {
+    if (ids) *ids = s->tokens;
+    return s->n_tokens;
+}
+
+const float *ig_session_logits(const ig_session *s) { return s->has_logits ? s->logits : NULL; }
+
+/* ---- prefill ---------------------------------------------------------------------- */
+
+static ig_status check_ids(const ig_model *m, const int32_t *ids, int n, ig_error *err) {
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= m->config.n_vocab)
+            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", ids[i], i, m->config.n_vocab);
+    return IG_OK;
+}
+
+/* Gives the sink the logits of the batch's rows, as many at a time as there is room for. */
+static bool hand_over(ig_session *s, int first, int n, ig_logits_fn sink, void *user) {
+    for (int row = 0; row < n; row += s->ws.logit_rows) {
+        int rows = n - row < s->ws.logit_rows ? n - row : s->ws.logit_rows;
+        if (sink(user, first + row, rows, ig_forward_logits(s->model, &s->ws, row, rows, false))) return true;
+    }
+    return false;
+}
+
+ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user, ig_error *err) {
+    if (!s || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_sync: at least one token is needed");
+    if (n > s->options.n_ctx)
+        return ig_fail(err, IG_E_LIMIT, "%d tokens are more than the context of %d", n, s->options.n_ctx);
+    ig_status status = check_ids(s->model, ids, n, err);
+    if (status) return status;
+
+    int held = 0;
+    while (held < n && held < s->n_tokens && s->tokens[held] == ids[held]) held++;
+    if (held == n && s->n_tokens == n && s->has_logits) return IG_OK;
+    if (held == n) held--; /* the last token is computed again for its logits */
+    double start = ig_clock_seconds();
+    int from = held;
+    s->n_tokens = held;
+    s->has_logits = false;
+    ig_kv_resize(s->seq.kv, held);
+    while (held < n) {
+        int rows = n - held < s->ws.max_rows ? n - held : s->ws.max_rows;
+        s->ws.segments[0] = (ig_segment){&s->seq, held, rows, true};
+        ig_forward(s->model, &s->ws, s->ws.segments, 1, ids + held);
+        memcpy(s->tokens + held, ids + held, (size_t)rows * sizeof *ids);
+        held += rows;
+        s->n_tokens = held;
+        s->n_prefilled += (uint64_t)rows;
+        bool stop = sink && hand_over(s, held - rows, rows, sink, user);
+        if (held == n) {
+            const float *logits = ig_forward_logits(s->model, &s->ws, rows - 1, 1, false);
+            memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
+            s->has_logits = true;
+        }
+        ig_progress_fn progress = s->options.progress;
+        if (progress && progress(s->options.progress_user, (uint64_t)(held - from), (uint64_t)(n - from))) stop = true;
+        if (stop && held < n) {
+            status = ig_fail(err, IG_E_INTERRUPTED, "interrupted after %d of %d tokens", held, n);
+            break;
+        }
+    }
+    s->prefill_seconds += ig_clock_seconds() - start;
+    return status;
+}
+
+ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err) {
+    return ig_session_sync_logits(s, ids, n, NULL, NULL, err);
+}
+
+/* ---- decode ------------------------------------------------------------------------ */
+
+/* The session whose scratch serves the batch: the one with the largest share for selection. */
+static ig_status check_batch(ig_session **leader, ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
+    if (!sessions || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_decode: no sessions");
+    *leader = sessions[0];
+    for (int i = 0; i < n; i++) {
+        ig_session *s = sessions[i];
+        if (s->model != sessions[0]->model) return ig_fail(err, IG_E_ARG, "ig_session_decode: sessions of different models");
+        if (s->n_tokens >= s->options.n_ctx)
+            return ig_fail(err, IG_E_LIMIT, "the context of %d tokens is full", s->options.n_ctx);
+        ig_status status = check_ids(s->model, &ids[i], 1, err);
+        if (status) return status;
+        for (int j = 0; j < i; j++)
+            if (sessions[j] == s) return ig_fail(err, IG_E_ARG, "ig_session_decode: a session appears twice");
+        if (s->ws.select_bytes > (*leader)->ws.select_bytes) *leader = s;
+    }
+    if (n > (*leader)->ws.max_rows)
+        return ig_fail(err, IG_E_LIMIT, "%d sessions in one step are more than n_batch = %d", n, (*leader)->ws.max_rows);
+    return IG_OK;
+}
+
+ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
+    ig_session *leader;
+    ig_status status = check_batch(&leader, sessions, ids, n, err);
+    if (status) return status;
+    const ig_model *m = leader->model;
+    ig_workspace *ws = &leader->ws;
+    double start = ig_clock_seconds();
+    for (int i = 0; i < n; i++) ws->segments[i] = (ig_segment){&sessions[i]->seq, sessions[i]->n_tokens, 1, false};
+    ig_forward(m, ws, ws->segments, n, ids);
+    for (int i = 0; i < n; i += ws->logit_rows) {
+        int rows = n - i < ws->logit_rows ? n - i : ws->logit_rows;
+        const float *logits = ig_forward_logits(m, ws, i, rows, true);
+        size_t vocab = (size_t)m->config.n_vocab;
+        for (int r = 0; r < rows; r++) memcpy(sessions[i + r]->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
+    }
+    double seconds = (ig_clock_seconds() - start) / n;
+    for (int i = 0; i < n; i++) {
+        ig_session *s = sessions[i];
+        s->tokens[s->n_tokens++] = ids[i];
+        s->has_logits = true;
+        s->n_decoded++;
+        s->decode_seconds += seconds;
+    }
+    return IG_OK;
+}
+
+void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
+    const ig_config *c = &s->model->config;
+    const ig_sequence *q = &s->seq;
+    const ig_device *d = s->model->ctx->device;
+    *out = (ig_session_stats){
+        .policy = s->options.cache.policy,
+        .n_prefilled = s->n_prefilled,
+        .n_decoded = s->n_decoded,
+        .prefill_seconds = s->prefill_seconds,
+        .decode_seconds = s->decode_seconds,
+        .kv_bytes = ig_kv_bytes(q->kv),
+        .sketch_bytes = q->policy->ops->bytes(q->policy, s->n_tokens),
+        .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d),
+        .n_entries = (uint64_t)s->n_tokens * (uint64_t)c->n_layers * (uint64_t)c->n_kv_heads,
+        .selected_share = q->entries_present ? (double)q->entries_used / (double)q->entries_present : 1,
+        .attention_seconds = q->attention_seconds,
+        .select_seconds = q->select_seconds,
+    };
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public face of the tokenizer: text to ids and back, streaming, chat prompts.
+ */
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/session.h"
+
+static ig_status need_tokenizer(const ig_model *m, ig_error *err) {
+    if (!m) return ig_fail(err, IG_E_ARG, "no model");
+    if (!m->tokenizer) return ig_fail(err, IG_E_NOT_FOUND, "%s: has no tokenizer", m->path);
+    return IG_OK;
+}
+
+ig_status ig_tokenize(size_t *n_out, const ig_model *m, const char *text, size_t n_bytes, int flags, int32_t *ids,
+                      size_t cap, ig_error *err) {
+    ig_status s = need_tokenizer(m, err);
+    return s ? s : ig_tokenizer_encode(m->tokenizer, n_out, text, n_bytes, flags, ids, cap, err);
+}
+
+int32_t ig_token_bos(const ig_model *m) { return m->tokenizer ? ig_tokenizer_bos(m->tokenizer) : -1; }
+int32_t ig_token_eos(const ig_model *m) { return m->tokenizer ? ig_tokenizer_eos(m->tokenizer) : -1; }
+bool ig_token_adds_bos(const ig_model *m) { return m->tokenizer && ig_tokenizer_adds_bos(m->tokenizer); }
+bool ig_token_is_end(const ig_model *m, int32_t id) { return m->tokenizer && ig_tokenizer_is_end(m->tokenizer, id); }
+
+/* ---- tokens to text ------------------------------------------------------------- */
+
+/* One token's bytes, without the blank that SentencePiece put before the text. *started is false before the first. */
+static size_t piece_of(const ig_model *m, int32_t id, bool special, bool *started, char *text, size_t cap) {
+    size_t n = ig_tokenizer_piece(m->tokenizer, id, special, text, cap);
+    bool first = !*started;
+    if (n) *started = true;
+    if (first && n && cap && text[0] == ' ' && ig_tokenizer_drops_first_blank(m->tokenizer)) {
+        memmove(text, text + 1, (n < cap ? n : cap) - 1);
+        return n - 1;
+    }
+    return n;
+}
+
+size_t ig_detokenize(const ig_model *m, const int32_t *ids, size_t n_ids, bool special, char *text, size_t cap) {
+    if (!m->tokenizer) return 0;
+    size_t n = 0;
+    bool started = false;
+    char piece[IG_TOKEN_BYTES_MAX];
+    for (size_t i = 0; i < n_ids; i++) {
+        size_t len = piece_of(m, ids[i], special, &started, piece, sizeof piece);
+        size_t have = len < sizeof piece ? len : sizeof piece;
+        if (n < cap) memcpy(text + n, piece, have < cap - n ? have : cap - n);
+        n += have;
+    }
+    return n;
+}
+
+/* Bytes of the UTF-8 character that starts with `lead`; 1 for a byte that starts none. */
+static int character_length(unsigned char lead) {
+    return lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
+}
+
+size_t ig_detok_push(ig_detok_stream *st, const ig_model *m, int32_t id, bool special, char *text, size_t cap) {
+    if (!m->tokenizer) return 0;
+    char piece[IG_TOKEN_BYTES_MAX + sizeof st->pending];
+    size_t n = (size_t)st->n_pending, out = 0, i = 0;
+    memcpy(piece, st->pending, n);
+    size_t len = piece_of(m, id, special, &st->started, piece + n, IG_TOKEN_BYTES_MAX);
+    n += len < IG_TOKEN_BYTES_MAX ? len : IG_TOKEN_BYTES_MAX;
+    st->n_pending = 0;
+    while (i < n) {
+        size_t want = (size_t)character_length((unsigned char)piece[i]), have = 1;
+        while (have < want && i + have < n && ((unsigned char)piece[i + have] & 0xc0) == 0x80) have++;
+        if (have < want && i + have == n) { /* the rest may come with the next token */
+            memcpy(st->pending, piece + i, have);
+            st->n_pending = (int)have;
+            break;
+        }
+        if (out + have <= cap) memcpy(text + out, piece + i, have);
+        out += have;
+        i += have;
+    }
+    return out < cap ? out : cap;
+}
+
+size_t ig_detok_flush(ig_detok_stream *st, char *text, size_t cap) {
+    if (!st->n_pending || cap < 3) return 0;
+    st->n_pending = 0;
+    memcpy(text, "\xef\xbf\xbd", 3);
+    return 3;
+}
+
+/* ---- chat ------------------------------------------------------------------------ */
+
+ig_status ig_chat_prompt(size_t *n_out, const ig_model *m, const ig_chat_message *messages, size_t n_messages,
+                         bool add_assistant, char *text, size_t cap, ig_error *err) {
+    ig_status s = need_tokenizer(m, err);
+    if (s) return s;
+    const char *jinja = ig_tokenizer_chat_template(m->tokenizer);
+    if (!jinja) return ig_fail(err, IG_E_UNSUPPORTED, "%s: has no chat template", m->path);
+    if (m->chat == IG_CHAT_UNKNOWN)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: its chat template is not one of chatml, llama2, llama3, mistral", m->path);
+    ig_buffer b = {0};
+    s = ig_chat_render(&b, m->chat, jinja, messages, n_messages, add_assistant, err);
+    if (!s && b.failed) s = ig_fail_memory(err, "chat prompt", b.size);
+    if (!s) {
+        *n_out = b.size;
+        if (b.size < cap) memcpy(text, b.size ? b.data : "", b.size + 1);
+        else if (cap) memcpy(text, b.data, cap);
+    }
+    ig_buffer_close(&b);
+    return s;
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The one forward pass, for prefill and decode, all model families, policies and devices.
+ */
+#ifndef IG_MODEL_FORWARD_H
+#define IG_MODEL_FORWARD_H
+
+#include "base/memory.h"
+#include "kv/store.h"
+#include "model/model.h"
+#include "policy/policy.h"
+
+/* What the forward pass needs of one timeline of tokens. */
+typedef struct ig_sequence {
+    ig_kv *kv;
+    ig_policy *policy;
+    int32_t *index;   /* [n_kv_heads][n_ctx] selected entries of the current layer */
+    int n_ctx;
+    int *n_selected;  /* [n_kv_heads] */
+    /* statistics of sparse decode steps */
+    uint64_t entries_used, entries_present;
+    double attention_seconds, select_seconds;
+} ig_sequence;
+
+/* Consecutive new tokens of one sequence: rows of the batch. */
+typedef struct ig_segment {
+    ig_sequence *seq;
+    int first; /* position of its first token; the sequence holds `first` tokens already */
+    int n;
+    bool dense; /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
+} ig_segment;
+
+/* Scratch for batches of at most max_rows tokens. One arena; floats unless said otherwise. */
+typedef struct ig_workspace {
+    ig_arena arena;
+    int max_rows;
+    float *h;     /* [max_rows][d_model] residual stream */
+    float *x;     /* [max_rows][max(d_model, d_embed)] normed input of a sublayer */
+    float *y;     /* [max_rows][max(d_model, d_embed)] output of a sublayer */
+    float *q;     /* [max_rows][n_heads][head_dim]; attention's output takes its place */
+    float *k, *v; /* [max_rows][n_kv_heads][head_dim] */
+    float *wide;  /* gate and up [max_rows][d_ff] each; then logits [logit_rows][n_vocab] */
+    float *cs;    /* [max_rows][n_rot] cosines and sines of each row's position */
+    int logit_rows;
+    int32_t *positions;       /* [max_rows] */
+    ig_attention *jobs;       /* [max_rows] */
+    ig_kv_view *views;        /* [max_rows][n_kv_heads] */
+    ig_segment *segments;     /* [max_rows], for callers */
+    size_t select_bytes;      /* policy scratch of one thread */
+    uint8_t *select_scratch;  /* [n_threads] */
+} ig_workspace;
+
+/* For batches of max_rows tokens of sequences with at most n_ctx entries, whose policy wants select_bytes a thread. */
+ig_status ig_workspace_open(ig_workspace *ws, const ig_model *m, int max_rows, int n_ctx, size_t select_bytes,
+                            ig_error *err);
+void ig_workspace_close(ig_workspace *ws);
+uint64_t ig_workspace_plan(const ig_model *m, int max_rows, size_t select_bytes);
+
+/* Runs all layers over the rows of the segments, in their order; ids [rows]. Leaves the last layer's residual
+ * stream in ws->h. If no segment is dense (decode), the results of each do not depend on the others' presence,
+ * bitwise. Allocates nothing. */
+void ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segments, int n_segments, const int32_t *ids);
+
+/* Logits of rows [first, first + n) of the last ig_forward, n <= logit_rows, into ws->wide: [n][n_vocab]. */
+const float *ig_forward_logits(const ig_model *m, ig_workspace *ws, int first, int n, bool few);
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a model: files, configuration, weights, tokenizer, RoPE frequencies.
+ */
+#include "model/model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+
+enum { MAX_GROUP = 128 }; /* query heads that share a KV head: one prefill tile must hold a position's group */
+
+ig_model_options ig_model_defaults(void) { return (ig_model_options){0}; }
+
+/* Llama 3.1's rule (transformers' rope_type "llama3"): long wavelengths are stretched by `factor`, short ones kept, those
+ * between blended. */
+static double llama3_frequency(const ig_config *c, double f) {
+    double wavelength = 2 * acos(-1.0) / f;
+    if (wavelength < c->rope_original_ctx / c->rope_high_freq) return f;
+    if (wavelength > c->rope_original_ctx / c->rope_low_freq) return f / c->rope_factor;
+    double smooth = (c->rope_original_ctx / wavelength - c->rope_low_freq) / (c->rope_high_freq - c->rope_low_freq);
+    return (1 - smooth) * f / c->rope_factor + smooth * f;
+}
+
+static void set_frequencies(ig_model *m) {
+    const ig_config *c = &m->config;
+    for (int i = 0; i < c->n_rot / 2; i++) {
+        double f = pow(c->rope_theta, -2.0 * i / c->n_rot) / c->rope_linear;
+        if (c->rope_llama3) f = llama3_frequency(c, f);
+        if (m->weights.rope_factors) f /= (double)m->weights.rope_factors[i];
+        m->inv_freq[i] = f;
+    }
+}
+
+/* Reads one byte of every page, so that what follows is not slowed by the disk, and a progress bar can tell. */
+static ig_status touch_tensors(ig_model *m, const ig_model_options *o, ig_error *err) {
+    size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : ig_safetensors_n_tensors(m->st);
+    uint64_t done = 0;
+    volatile uint8_t sink = 0;
+    for (size_t i = 0; i < n; i++) {
+        const ig_tensor *t = m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+        for (size_t at = 0; at < t->n_bytes; at += 4096) sink = (uint8_t)(sink + ((const uint8_t *)t->data)[at]);
+        done += t->n_bytes;
+        if (o->progress && o->progress(o->progress_user, done, m->weights.stored_bytes))
+            return ig_fail(err, IG_E_INTERRUPTED, "%s: loading was interrupted", m->path);
+    }
+    return IG_OK;
+}
+
+static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_error *err) {
+    ig_status s;
+    if (is_directory) {
+        s = ig_config_from_hf(&m->config, m->path, err);
+        if (!s) s = ig_safetensors_open(&m->st, m->path, err);
+    } else {
+        s = ig_config_from_gguf(&m->config, m->gguf, err);
+    }
+    if (s) return s;
+    const ig_config *c = &m->config;
+    if (c->head_dim % 8)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: head dimension %d is not a multiple of 8", m->path, c->head_dim);
+    if (c->n_heads / c->n_kv_heads > MAX_GROUP)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: %d query heads share a KV head, at most %d are supported", m->path,
+                       c->n_heads / c->n_kv_heads, MAX_GROUP);
+    s = ig_weights_bind(&m->weights, c, m->gguf, m->st, err);
+    if (s) return s;
+    m->has_weights = true;
+    set_frequencies(m);
+    return touch_tensors(m, o, err);
+}
+
+static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, ig_error *err) {
+    ig_error why = {0};
+    ig_status s = is_directory ? ig_tokenizer_from_hf(&m->tokenizer, m->path, &why)
+                               : ig_tokenizer_from_gguf(&m->tokenizer, m->gguf, &why);
+    if (s == IG_E_NOT_FOUND && !required) {
+        ig_log(m->ctx, IG_LOG_INFO, "%s: no tokenizer: token ids only", m->path);
+        return IG_OK;
+    }
+    if (s) {
+        if (err) *err = why;
+        return s;
+    }
+    if (m->has_weights && ig_tokenizer_n_vocab(m->tokenizer) > m->config.n_vocab)
+        return ig_fail(err, IG_E_FORMAT, "%s: the tokenizer has %d tokens, the model's embedding only %d", m->path,
+                       ig_tokenizer_n_vocab(m->tokenizer), m->config.n_vocab);
+    m->chat = ig_chat_detect(ig_tokenizer_chat_template(m->tokenizer));
+    return IG_OK;
+}
+
+ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const ig_model_options *options,
+                        ig_error *err) {
+    if (!out || !ctx || !path) return ig_fail(err, IG_E_ARG, "ig_model_open: context, path and result are needed");
+    *out = NULL;
+    ig_model_options o = options ? *options : ig_model_defaults();
+    bool is_directory = ig_path_is_directory(path);
+    ig_status s = IG_OK;
+    ig_model *m = calloc(1, sizeof *m);
+    if (m) m->path = malloc(strlen(path) + 1);
+    if (!m || !m->path) {
+        s = ig_fail_memory(err, "model", sizeof *m);
+        goto fail;
+    }
+    strcpy(m->path, path);
+    m->ctx = ctx;
+    if (!is_directory) s = ig_gguf_open(&m->gguf, path, err);
+    if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, err);
+    if (!s) s = open_tokenizer(m, is_directory, o.tokenizer_only, err);
+    if (s) goto fail;
+    *out = m;
+    return IG_OK;
+fail:
+    ig_model_close(m);
+    return s;
+}
+
+void ig_model_close(ig_model *m) {
+    if (!m) return;
+    ig_tokenizer_close(m->tokenizer);
+    ig_weights_close(&m->weights);
+    ig_safetensors_close(m->st);
+    ig_gguf_close(m->gguf);
+    free(m->path);
+    free(m);
+}
+
+void ig_model_get_info(const ig_model *m, ig_model_info *info) {
+    const ig_config *c = &m->config;
+    *info = (ig_model_info){
+        .path = m->path,
+        .architecture = c->architecture,
+        .name = c->name,
+        .n_layers = c->n_layers,
+        .n_heads = c->n_heads,
+        .n_kv_heads = c->n_kv_heads,
+        .head_dim = c->head_dim,
+        .d_model = c->d_model,
+        .d_ff = c->d_ff,
+        .n_vocab = m->has_weights ? c->n_vocab : m->tokenizer ? ig_tokenizer_n_vocab(m->tokenizer) : 0,
+        .n_ctx_train = c->n_ctx_train,
+        .sliding_window = m->has_weights ? c->window[0] : 0,
+        .n_params = m->weights.n_params,
+        .weight_bytes = m->weights.stored_bytes,
+        .private_bytes = m->weights.owned.size,
+        .has_tokenizer = m->tokenizer != NULL,
+        .has_chat_template = m->tokenizer && ig_tokenizer_chat_template(m->tokenizer),
+        .chat_format = ig_chat_name(m->chat),
+    };
+}
+
+bool ig_model_meta(const ig_model *m, size_t i, const char **key, char *value, size_t cap) {
+    if (!m->gguf || i >= ig_gguf_n_values(m->gguf)) return false;
+    const ig_gguf_value *v = ig_gguf_value_at(m->gguf, i);
+    *key = v->key;
+    ig_gguf_print(v, value, cap);
+    return true;
+}
+
+bool ig_model_tensor(const ig_model *m, size_t i, ig_tensor_info *info) {
+    size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : m->st ? ig_safetensors_n_tensors(m->st) : 0;
+    if (i >= n) return false;
+    const ig_tensor *t = m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+    *info = (ig_tensor_info){.name = t->name, .type = ig_type_get(t->type)->name, .n_dims = t->n_dims, .bytes = t->n_bytes};
+    memcpy(info->dims, t->dims, sizeof info->dims);
+    return true;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model: the mapped files, what they describe, and the tokenizer. Immutable once open.
+ */
+#ifndef IG_MODEL_MODEL_H
+#define IG_MODEL_MODEL_H
+
+#include "device/context.h"
+#include "model/config.h"
+#include "model/weights.h"
+#include "token/chat.h"
+#include "token/tokenizer.h"
+
+struct ig_model {
+    ig_context *ctx;
+    char *path;
+    ig_gguf *gguf;           /* one of these two, or none with tokenizer_only */
+    ig_safetensors *st;
+    bool has_weights;
+    ig_config config;
+    ig_weights weights;
+    ig_tokenizer *tokenizer; /* NULL: none */
+    ig_chat_format chat;
+    double inv_freq[IG_MAX_HEAD_DIM / 2]; /* [n_rot / 2] radians per position, scaling applied */
+};
+
+#endif
