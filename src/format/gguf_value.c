@@ -155,6 +155,9 @@ static void put_string(writer *w, ig_text s, bool quoted) {
         char escape[8];
         if (c == '\n') {
             put(w, "\\n", 2);
+        } else if (quoted && (c == '"' || c == '\\')) {
+            put(w, "\\", 1);
+            put(w, &s.data[i], 1);
         } else if (c < 0x20 || c == 0x7f) {
             put(w, escape, (size_t)snprintf(escape, sizeof escape, "\\x%02x", c));
         } else {

@@ -34,11 +34,15 @@ typedef struct ig_config {
     int position_offset;   /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
     double attn_scale;     /* 1 / sqrt(head_dim) */
+    bool tied;             /* the output matrix is the embedding */
+    bool final_norm;       /* a norm precedes the output matrix */
 } ig_config;
 
 /* Refuses by name: unknown architectures, rope types, activations, quantisation schemes. Every number is
  * range-checked so that products of them fit 64 bits. */
 ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err);
 ig_status ig_config_from_hf(ig_config *out, const char *directory, ig_error *err);
+/* The same from the text of a config.json; `path` stands in errors. */
+ig_status ig_config_from_json(ig_config *out, const char *text, size_t n_bytes, const char *path, ig_error *err);
 
 #endif

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Derived values and the checks between the numbers of a configuration.
+ */
+#include <math.h>
+
+#include "base/error.h"
+#include "model/config_check.h"
+
+static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_error *err) {
+    if (!c->n_kv_heads) c->n_kv_heads = c->n_heads;
+    if (c->n_heads % c->n_kv_heads)
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' (%d) is no multiple of '%s' (%d)", names->path, names->n_heads, c->n_heads,
+                       names->n_kv_heads, c->n_kv_heads);
+    if (!c->head_dim) {
+        if (c->d_model % c->n_heads)
+            return ig_fail(err, IG_E_FORMAT, "%s: '%s' (%d) is no multiple of '%s' (%d)", names->path, names->d_model,
+                           c->d_model, names->n_heads, c->n_heads);
+        c->head_dim = c->d_model / c->n_heads;
+        if (c->head_dim > IG_MAX_HEAD_DIM)
+            return ig_fail(err, IG_E_FORMAT, "%s: '%s' and '%s' make heads of %d, more than the %d allowed", names->path,
+                           names->d_model, names->n_heads, c->head_dim, IG_MAX_HEAD_DIM);
+    }
+    c->attn_scale = 1.0 / sqrt((double)c->head_dim);
+    return IG_OK;
+}
+
+ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err) {
+    ig_status s = check_heads(c, names, err);
+    if (s) return s;
+    if (!c->d_embed) c->d_embed = c->d_model;
+    if (c->rope_linear == 0) c->rope_linear = 1;
+    if (!(c->norm_eps > 0 && c->norm_eps < 1))
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must lie between 0 and 1", names->path, names->eps,
+                       (double)c->norm_eps);
+    if (c->rope == IG_ROPE_NONE) return IG_OK;
+    if (!c->n_rot) c->n_rot = c->head_dim;
+    if (c->n_rot % 2 || c->n_rot > c->head_dim)
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
+                       names->n_rot, c->n_rot, c->head_dim);
+    if (!(c->rope_theta >= 1 && c->rope_theta <= 1e15))
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be 1 to 1e15", names->path, names->theta, c->rope_theta);
+    return IG_OK;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What both spellings of a configuration share: the limits of each number and the checks between
+ * numbers. The limits are far above any model and low enough that every product of three fits 64 bits.
+ */
+#ifndef IG_MODEL_CONFIG_CHECK_H
+#define IG_MODEL_CONFIG_CHECK_H
+
+#include "model/config.h"
+
+enum {
+    IG_MAX_HEADS = 4096,
+    IG_MAX_WIDTH = 1 << 20, /* d_model, d_ff, d_embed */
+    IG_MAX_VOCAB = 4 << 20,
+    IG_MAX_CTX = 16 << 20,
+};
+
+/* How a file calls the fields, for errors. */
+typedef struct ig_config_names {
+    const char *path, *d_model, *n_heads, *n_kv_heads, *head_dim, *n_rot, *eps, *theta;
+} ig_config_names;
+
+/* Derives what is still 0 (n_kv_heads, head_dim, n_rot, d_embed, rope_linear), then checks. */
+ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A configuration from GGUF metadata. Architectures are a table. Every key of the model's own section must be one
+ * that is used here, one that changes nothing, or one that states its neutral value: anything else would mean that the
+ * model computes something that this program would silently leave out.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+#include "model/config_check.h"
+
+typedef struct family {
+    const char *name;
+    ig_rope rope; /* converters permute q and k of "llama" so that pairs are adjacent */
+} family;
+
+static const family families[] = {
+    {"llama", IG_ROPE_ADJACENT},
+    {"qwen2", IG_ROPE_HALF},
+    {"qwen3", IG_ROPE_HALF},
+};
+
+/* NEUTRAL: the value must be `neutral`, 0 or false; EXACT: it must be `neutral`. */
+typedef enum key_kind { KEY_USED, KEY_IGNORED, KEY_NEUTRAL, KEY_EXACT } key_kind;
+
+/* Keys after "<architecture>." */
+static const struct {
+    const char *name;
+    key_kind kind;
+    double neutral;
+} known_keys[] = {
+    {"attention.head_count", KEY_USED, 0},
+    {"attention.head_count_kv", KEY_USED, 0},
+    {"attention.key_length", KEY_USED, 0},
+    {"attention.layer_norm_rms_epsilon", KEY_USED, 0},
+    {"attention.sliding_window", KEY_USED, 0},
+    {"attention.value_length", KEY_USED, 0},
+    {"block_count", KEY_USED, 0},
+    {"context_length", KEY_USED, 0},
+    {"embedding_length", KEY_USED, 0},
+    {"feed_forward_length", KEY_USED, 0},
+    {"rope.dimension_count", KEY_USED, 0},
+    {"rope.freq_base", KEY_USED, 0},
+    {"rope.scale_linear", KEY_USED, 0},
+    {"rope.scaling.factor", KEY_USED, 0},
+    {"rope.scaling.type", KEY_USED, 0},
+    {"vocab_size", KEY_USED, 0},
+    {"rope.scaling.finetuned", KEY_IGNORED, 0},
+    {"rope.scaling.original_context_length", KEY_IGNORED, 0},
+    {"tensor_data_layout", KEY_IGNORED, 0},
+    {"attention.causal", KEY_EXACT, 1},
+    {"attention.clamp_kqv", KEY_NEUTRAL, 0},
+    {"attention.max_alibi_bias", KEY_NEUTRAL, 0},
+    {"attention.scale", KEY_NEUTRAL, 0},
+    {"attn_logit_softcapping", KEY_NEUTRAL, 0},
+    {"embedding_scale", KEY_NEUTRAL, 1},
+    {"expert_count", KEY_NEUTRAL, 0},
+    {"expert_used_count", KEY_NEUTRAL, 0},
+    {"final_logit_softcapping", KEY_NEUTRAL, 0},
+    {"logit_scale", KEY_NEUTRAL, 1},
+    {"pooling_type", KEY_NEUTRAL, 0},
+    {"residual_scale", KEY_NEUTRAL, 1},
+    {"rope.scaling.attn_factor", KEY_NEUTRAL, 1},
+    {"use_parallel_residual", KEY_NEUTRAL, 0},
+};
+
+typedef struct reader {
+    const ig_gguf *g;
+    const char *path, *architecture;
+    ig_status status; /* the first failure */
+    ig_error *err;
+} reader;
+
+/* "<architecture>.<name>" */
+typedef struct full_key {
+    char text[128];
+} full_key;
+
+static full_key key_of(const reader *r, const char *name) {
+    full_key k;
+    snprintf(k.text, sizeof k.text, "%s.%s", r->architecture, name);
+    return k;
+}
+
+/* An integer of the model's section; `absent` if it is not there, required if absent is -1. */
+static int read_int(reader *r, const char *name, int max, int absent) {
+    full_key k = key_of(r, name);
+    int64_t x = absent;
+    bool found = ig_gguf_int(r->g, k.text, 1, max, &x, &r->status, r->err);
+    if (!found && absent < 0 && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is missing", r->path, k.text);
+    return r->status ? 1 : (int)x;
+}
+
+static double read_number(reader *r, const char *name, double absent) {
+    full_key k = key_of(r, name);
+    double x = absent;
+    ig_gguf_float(r->g, k.text, &x, &r->status, r->err);
+    return x;
+}
+
+/* Refuses keys that nothing here understands. */
+static void check_key(reader *r, const ig_gguf_value *v, const char *name) {
+    for (size_t i = 0; i < IG_COUNT(known_keys); i++) {
+        if (strcmp(known_keys[i].name, name) != 0) continue;
+        if (known_keys[i].kind == KEY_USED || known_keys[i].kind == KEY_IGNORED) return;
+        double x = 0;
+        bool flag;
+        if (v->type == IG_GGUF_BOOL) {
+            if (ig_gguf_bool(r->g, v->key, &flag, &r->status, r->err)) x = flag;
+        } else {
+            ig_gguf_float(r->g, v->key, &x, &r->status, r->err);
+        }
+        if (!r->status && x != known_keys[i].neutral && (x != 0 || known_keys[i].kind == KEY_EXACT))
+            r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %g, which is not supported", r->path, v->key, x);
+        return;
+    }
+    r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%.120s' is not understood, so the model cannot be computed rightly",
+                        r->path, v->key);
+}
+
+static void check_keys(reader *r) {
+    size_t n = strlen(r->architecture);
+    for (size_t i = 0; i < ig_gguf_n_values(r->g) && !r->status; i++) {
+        const ig_gguf_value *v = ig_gguf_value_at(r->g, i);
+        if (strncmp(v->key, r->architecture, n) == 0 && v->key[n] == '.') check_key(r, v, v->key + n + 1);
+    }
+}
+
+static bool text_is(ig_text text, const char *wanted) {
+    return text.size == strlen(wanted) && memcmp(text.data, wanted, text.size) == 0;
+}
+
+static const family *find_family(reader *r) {
+    ig_text name = {"", 0}, type = {"model", 5};
+    bool found = ig_gguf_string(r->g, "general.architecture", &name, &r->status, r->err);
+    ig_gguf_string(r->g, "general.type", &type, &r->status, r->err);
+    if (r->status) return NULL;
+    if (!found) {
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key 'general.architecture' is missing", r->path);
+    } else if (!text_is(type, "model")) {
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key 'general.type' is '%.*s', not a model", r->path,
+                            (int)(type.size < 40 ? type.size : 40), type.data);
+    } else {
+        for (size_t i = 0; i < IG_COUNT(families); i++)
+            if (text_is(name, families[i].name)) return &families[i];
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: architecture '%.*s' is not supported", r->path,
+                            (int)(name.size < 40 ? name.size : 40), name.data);
+    }
+    return NULL;
+}
+
+/* The tokens counted, or what the file states if it has none. */
+static int read_vocab(reader *r) {
+    const ig_gguf_value *tokens = ig_gguf_find(r->g, "tokenizer.ggml.tokens");
+    if (!tokens) return read_int(r, "vocab_size", IG_MAX_VOCAB, -1);
+    if (tokens->type == IG_GGUF_ARRAY && tokens->n_items >= 1 && tokens->n_items <= IG_MAX_VOCAB)
+        return (int)tokens->n_items;
+    if (!r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key 'tokenizer.ggml.tokens' must be an array of 1 to %d items", r->path,
+                            IG_MAX_VOCAB);
+    return 1;
+}
+
+static void read_scaling(reader *r, ig_config *c) {
+    ig_text type = {"linear", 6};
+    full_key k = key_of(r, "rope.scaling.type");
+    bool stated = ig_gguf_string(r->g, k.text, &type, &r->status, r->err);
+    double factor = read_number(r, "rope.scaling.factor", read_number(r, "rope.scale_linear", 0));
+    if (r->status || text_is(type, "none")) return;
+    if (!text_is(type, "linear")) {
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is '%.*s', only 'none' and 'linear' are supported", r->path,
+                            k.text, (int)(type.size < 40 ? type.size : 40), type.data);
+    } else if (factor == 0 && !stated) {
+        return;
+    } else if (!(factor > 0 && factor <= 1e6)) {
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be above 0 and at most 1e6",
+                            r->path, r->architecture, factor);
+    } else {
+        c->rope_linear = factor;
+    }
+}
+
+/* One window for all layers of "llama"; the Qwen files do not say which layers it applies to. */
+static void read_window(reader *r, ig_config *c) {
+    full_key k = key_of(r, "attention.sliding_window");
+    int64_t window = 0;
+    ig_gguf_int(r->g, k.text, 0, IG_MAX_CTX, &window, &r->status, r->err);
+    if (r->status || window == 0) return;
+    if (strcmp(r->architecture, "llama") == 0) {
+        for (int l = 0; l < c->n_layers; l++) c->window[l] = (int)window;
+    } else if (window < c->n_ctx_train) {
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d, which is not supported", r->path, k.text,
+                            (int)window);
+    }
+}
+
+static void read_sizes(reader *r, ig_config *c) {
+    c->n_layers = read_int(r, "block_count", IG_MAX_LAYERS, -1);
+    c->n_ctx_train = read_int(r, "context_length", IG_MAX_CTX, -1);
+    c->d_model = read_int(r, "embedding_length", IG_MAX_WIDTH, -1);
+    c->d_ff = read_int(r, "feed_forward_length", IG_MAX_WIDTH, -1);
+    c->n_heads = read_int(r, "attention.head_count", IG_MAX_HEADS, -1);
+    c->n_kv_heads = read_int(r, "attention.head_count_kv", IG_MAX_HEADS, 0);
+    c->head_dim = read_int(r, "attention.key_length", IG_MAX_HEAD_DIM, 0);
+    int value_dim = read_int(r, "attention.value_length", IG_MAX_HEAD_DIM, 0);
+    c->n_rot = read_int(r, "rope.dimension_count", IG_MAX_HEAD_DIM, 0);
+    c->rope_theta = read_number(r, "rope.freq_base", 10000);
+    c->norm_eps = (float)read_number(r, "attention.layer_norm_rms_epsilon", 0); /* absent: refused as 0 later */
+    c->n_vocab = read_vocab(r);
+    if (r->status) return;
+    int key_dim = c->head_dim ? c->head_dim : c->d_model / c->n_heads;
+    if (value_dim && value_dim != key_dim)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s.attention.value_length' is %d, must equal the key length %d",
+                            r->path, r->architecture, value_dim, key_dim);
+}
+
+/* The model's own name, fit to be printed. */
+static void read_name(reader *r, ig_config *c) {
+    ig_text name = {"", 0};
+    ig_gguf_string(r->g, "general.name", &name, &r->status, r->err);
+    size_t n = name.size < sizeof c->name ? name.size : sizeof c->name - 1;
+    for (size_t i = 0; i < n; i++)
+        c->name[i] = (unsigned char)name.data[i] < 0x20 || name.data[i] == 0x7f ? '?' : name.data[i];
+}
+
+ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err) {
+    reader r = {.g = g, .path = ig_gguf_path(g), .architecture = "", .err = err};
+    *out = (ig_config){0};
+    const family *f = find_family(&r);
+    if (!f) return r.status;
+    r.architecture = f->name;
+    snprintf(out->architecture, sizeof out->architecture, "%s", f->name);
+    read_name(&r, out);
+    out->rope = f->rope;
+    out->norm = IG_NORM_RMS;
+    out->ffn = IG_FFN_SILU_GATED;
+    out->final_norm = true;
+    out->tied = !ig_gguf_tensor(g, "output.weight");
+    check_keys(&r);
+    read_sizes(&r, out);
+    read_scaling(&r, out);
+    if (!r.status) read_window(&r, out);
+    if (r.status) return r.status;
+    full_key d_model = key_of(&r, "embedding_length"), heads = key_of(&r, "attention.head_count"),
+             kv_heads = key_of(&r, "attention.head_count_kv"), head_dim = key_of(&r, "attention.key_length"),
+             n_rot = key_of(&r, "rope.dimension_count"), eps = key_of(&r, "attention.layer_norm_rms_epsilon"),
+             theta = key_of(&r, "rope.freq_base");
+    ig_config_names names = {r.path,        d_model.text, heads.text, kv_heads.text,
+                             head_dim.text, n_rot.text,   eps.text,   theta.text};
+    return ig_config_finish(out, &names, err);
+}

@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Binding tensors to their places in the model. The same walk over the model's structure runs twice: first it checks and sums the
+ * memory of converted vectors, then it fills it. Names come from two tables, one per kind of file; every tensor that is
+ * used is marked, and what stays unmarked is an error.
+ */
+#include "model/weights.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/half.h"
+
+/* Names of the parts; "%d" is the layer. Without ".weight" and ".bias". */
+typedef struct names {
+    const char *embed, *final_norm, *head;
+    const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
+} names;
+
+static const names gguf_names = {
+    .embed = "token_embd",
+    .final_norm = "output_norm",
+    .head = "output",
+    .attn_norm = "blk.%d.attn_norm",
+    .q = "blk.%d.attn_q",
+    .k = "blk.%d.attn_k",
+    .v = "blk.%d.attn_v",
+    .o = "blk.%d.attn_output",
+    .q_norm = "blk.%d.attn_q_norm",
+    .k_norm = "blk.%d.attn_k_norm",
+    .ffn_norm = "blk.%d.ffn_norm",
+    .gate = "blk.%d.ffn_gate",
+    .up = "blk.%d.ffn_up",
+    .down = "blk.%d.ffn_down",
+};
+
+static const names llama_names = {
+    .embed = "model.embed_tokens",
+    .final_norm = "model.norm",
+    .head = "lm_head",
+    .attn_norm = "model.layers.%d.input_layernorm",
+    .q = "model.layers.%d.self_attn.q_proj",
+    .k = "model.layers.%d.self_attn.k_proj",
+    .v = "model.layers.%d.self_attn.v_proj",
+    .o = "model.layers.%d.self_attn.o_proj",
+    .q_norm = "model.layers.%d.self_attn.q_norm",
+    .k_norm = "model.layers.%d.self_attn.k_norm",
+    .ffn_norm = "model.layers.%d.post_attention_layernorm",
+    .gate = "model.layers.%d.mlp.gate_proj",
+    .up = "model.layers.%d.mlp.up_proj",
+    .down = "model.layers.%d.mlp.down_proj",
+};
+
+/* Checkpoints of OPT start with "model.decoder." or just "decoder."; these follow either. */
+static const names opt_names = {
+    .embed = "embed_tokens",
+    .final_norm = "final_layer_norm",
+    .head = "lm_head",
+    .attn_norm = "layers.%d.self_attn_layer_norm",
+    .q = "layers.%d.self_attn.q_proj",
+    .k = "layers.%d.self_attn.k_proj",
+    .v = "layers.%d.self_attn.v_proj",
+    .o = "layers.%d.self_attn.out_proj",
+    .ffn_norm = "layers.%d.final_layer_norm",
+    .up = "layers.%d.fc1",
+    .down = "layers.%d.fc2",
+};
+
+typedef struct binder {
+    const ig_config *c;
+    const ig_gguf *g;
+    const ig_safetensors *st;
+    const names *names;
+    const char *path, *prefix;
+    size_t n_tensors;
+    bool *used; /* [n_tensors] */
+    ig_weights *w;
+    ig_status status; /* the first failure */
+    ig_error *err;
+} binder;
+
+typedef struct tensor_name {
+    char text[160];
+} tensor_name;
+
+static const ig_tensor *tensor_at(const binder *b, size_t i) {
+    return b->g ? ig_gguf_tensor_at(b->g, i) : ig_safetensors_tensor_at(b->st, i);
+}
+
+static const ig_tensor *find_tensor(const binder *b, const char *name) {
+    return b->g ? ig_gguf_tensor(b->g, name) : ig_safetensors_tensor(b->st, name);
+}
+
+/* prefix + part (for this layer) + suffix. */
+static tensor_name make_name(const binder *b, const char *part, int layer, const char *suffix) {
+    tensor_name n;
+    const char *number = strstr(part, "%d");
+    if (number)
+        snprintf(n.text, sizeof n.text, "%s%.*s%d%s%s", b->prefix, (int)(number - part), part, layer, number + 2, suffix);
+    else
+        snprintf(n.text, sizeof n.text, "%s%s%s", b->prefix, part, suffix);
+    return n;
+}
+
+/* "[576, 49152]", fastest first as stored. */
+static tensor_name shape_text(int n_dims, const uint64_t *dims) {
+    tensor_name n = {"["};
+    for (int d = 0; d < n_dims; d++) {
+        size_t at = strlen(n.text);
+        snprintf(n.text + at, sizeof n.text - at, "%s%llu", d ? ", " : "", (unsigned long long)dims[d]);
+    }
+    strcat(n.text, "]");
+    return n;
+}
+
+/* The tensor of this name with this shape, marked as used; dim1 is 0 for a vector. NULL after a failure, or if it is
+ * absent and need not exist. */
+static const ig_tensor *take_tensor(binder *b, const char *name, uint64_t dim0, uint64_t dim1, bool required) {
+    const ig_tensor *t = b->status ? NULL : find_tensor(b, name);
+    if (!t) {
+        if (required && !b->status)
+            b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' is missing", b->path, name);
+        return NULL;
+    }
+    const uint64_t wanted[2] = {dim0, dim1};
+    int n_dims = dim1 ? 2 : 1;
+    if (t->n_dims != n_dims || t->dims[0] != dim0 || (dim1 && t->dims[1] != dim1)) {
+        b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' has shape %s, must be %s", b->path, name,
+                            shape_text(t->n_dims, t->dims).text, shape_text(n_dims, wanted).text);
+        return NULL;
+    }
+    b->used[t - tensor_at(b, 0)] = true;
+    return t;
+}
+
+/* Float values of a vector; false if one of them is not finite. */
+static bool convert(float *to, const ig_tensor *t) {
+    uint16_t half;
+    bool is_finite = true;
+    for (size_t i = 0; i < t->dims[0]; i++) {
+        if (t->type == IG_TYPE_F32) {
+            memcpy(&to[i], (const char *)t->data + i * sizeof to[i], sizeof to[i]);
+        } else {
+            memcpy(&half, (const char *)t->data + i * sizeof half, sizeof half);
+            to[i] = t->type == IG_TYPE_F16 ? ig_f16_f32(half) : ig_bf16_f32(half);
+        }
+        is_finite = is_finite && isfinite(to[i]);
+    }
+    return is_finite;
+}
+
+/* A vector of n floats in the arena; NULL in the first walk, too. */
+static const float *bind_vector(binder *b, const char *name, int n, bool required) {
+    const ig_tensor *t = take_tensor(b, name, (uint64_t)n, 0, required);
+    if (!t) return NULL;
+    if (t->type != IG_TYPE_F32 && t->type != IG_TYPE_F16 && t->type != IG_TYPE_BF16) {
+        b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16", b->path, name,
+                            ig_type_get((uint32_t)t->type)->name);
+        return NULL;
+    }
+    float *to = ig_arena_take(&b->w->owned, (size_t)n * sizeof *to);
+    if (to && !convert(to, t)) {
+        b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' holds a value that is not finite", b->path, name);
+        return NULL;
+    }
+    return to;
+}
+
+static const float *bind_part_vector(binder *b, const char *part, int layer, const char *suffix, int n, bool required) {
+    return bind_vector(b, make_name(b, part, layer, suffix).text, n, required);
+}
+
+/* A matrix without bias. */
+static ig_matrix bind_plain(binder *b, const char *name, int n_out, int n_in) {
+    ig_matrix m = {0};
+    const ig_tensor *t = take_tensor(b, name, (uint64_t)n_in, (uint64_t)n_out, true);
+    if (!t) return m;
+    m = (ig_matrix){.w = t->data, .n_out = n_out, .n_in = n_in, .type = t->type};
+    m.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)t->type), (size_t)n_in);
+    return m;
+}
+
+/* A matrix of a layer. It has a bias in all layers or in none. */
+static ig_matrix bind_matrix(binder *b, const char *part, int layer, int n_out, int n_in) {
+    ig_matrix m = bind_plain(b, make_name(b, part, layer, ".weight").text, n_out, n_in);
+    if (find_tensor(b, make_name(b, part, 0, ".bias").text)) m.bias = bind_part_vector(b, part, layer, ".bias", n_out, true);
+    return m;
+}
+
+static ig_norm_weights bind_norm(binder *b, const char *part, int layer) {
+    ig_norm_weights n = {0};
+    n.w = bind_part_vector(b, part, layer, ".weight", b->c->d_model, true);
+    if (b->c->norm == IG_NORM_LAYER) n.b = bind_part_vector(b, part, layer, ".bias", b->c->d_model, true);
+    return n;
+}
+
+static void bind_layer(binder *b, ig_layer *l, int i) {
+    const ig_config *c = b->c;
+    const names *n = b->names;
+    int n_q = c->n_heads * c->head_dim, n_kv = c->n_kv_heads * c->head_dim;
+    l->attn_norm = bind_norm(b, n->attn_norm, i);
+    l->ffn_norm = bind_norm(b, n->ffn_norm, i);
+    l->q = bind_matrix(b, n->q, i, n_q, c->d_model);
+    l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
+    l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
+    l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
+    if (strcmp(c->architecture, "qwen3") == 0) {
+        l->q_norm = bind_part_vector(b, n->q_norm, i, ".weight", c->head_dim, true);
+        l->k_norm = bind_part_vector(b, n->k_norm, i, ".weight", c->head_dim, true);
+    }
+    if (c->ffn == IG_FFN_SILU_GATED) l->gate = bind_matrix(b, n->gate, i, c->d_ff, c->d_model);
+    l->up = bind_matrix(b, n->up, i, c->d_ff, c->d_model);
+    l->down = bind_matrix(b, n->down, i, c->d_model, c->d_ff);
+}
+
+static void bind_rope_factors(binder *b) {
+    ig_weights *w = b->w;
+    w->rope_factors = bind_vector(b, "rope_freqs.weight", b->c->n_rot / 2, false);
+    for (int i = 0; w->rope_factors && i < b->c->n_rot / 2; i++)
+        if (!(w->rope_factors[i] > 0) && !b->status)
+            b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor 'rope_freqs.weight' holds %g, must be above 0", b->path,
+                                (double)w->rope_factors[i]);
+}
+
+/* The output matrix; lm_head never has OPT's prefix. */
+static void bind_head(binder *b) {
+    const ig_config *c = b->c;
+    if (c->tied) {
+        b->w->head = b->w->embed;
+        return;
+    }
+    const char *prefix = b->prefix;
+    b->prefix = "";
+    b->w->head = bind_plain(b, make_name(b, b->names->head, 0, ".weight").text, c->n_vocab, c->d_embed);
+    b->prefix = prefix;
+}
+
+/* One walk over the whole model. */
+static void bind_all(binder *b) {
+    const ig_config *c = b->c;
+    ig_weights *w = b->w;
+    w->layers = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->layers);
+    w->embed = bind_plain(b, make_name(b, b->names->embed, 0, ".weight").text, c->n_vocab, c->d_embed);
+    if (c->learned_positions)
+        w->positions = bind_plain(b, make_name(b, "embed_positions", 0, ".weight").text, c->learned_positions, c->d_model);
+    if (c->d_embed != c->d_model) {
+        w->embed_in = bind_plain(b, make_name(b, "project_in", 0, ".weight").text, c->d_model, c->d_embed);
+        w->embed_out = bind_plain(b, make_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
+    }
+    if (c->final_norm) w->final_norm = bind_norm(b, b->names->final_norm, 0);
+    bind_head(b);
+    if (b->g) bind_rope_factors(b);
+    for (int i = 0; i < c->n_layers && !b->status; i++) {
+        ig_layer unused = {0};
+        bind_layer(b, w->layers ? &w->layers[i] : &unused, i);
+    }
+}
+
+/* Tensors that may be left over: buffers that old checkpoints hold, and copies of a tied embedding. */
+static bool is_harmless(const binder *b, const ig_tensor *t) {
+    size_t n = strlen(t->name);
+    static const char inv_freq[] = ".rotary_emb.inv_freq";
+    if (b->g) return false;
+    if (n > sizeof inv_freq - 1 && strcmp(t->name + n - (sizeof inv_freq - 1), inv_freq) == 0) return true;
+    return b->c->tied && strcmp(t->name, "lm_head.weight") == 0 && t->n_dims == 2 &&
+           t->dims[0] == (uint64_t)b->c->d_embed && t->dims[1] == (uint64_t)b->c->n_vocab;
+}
+
+static void check_unused(binder *b) {
+    for (size_t i = 0; i < b->n_tensors && !b->status; i++) {
+        const ig_tensor *t = tensor_at(b, i);
+        if (!b->used[i] && !is_harmless(b, t))
+            b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%.120s' is not used by architecture '%s'", b->path,
+                                t->name, b->c->architecture);
+    }
+}
+
+static void count_bytes(binder *b) {
+    for (size_t i = 0; i < b->n_tensors; i++) {
+        const ig_tensor *t = tensor_at(b, i);
+        b->w->stored_bytes += t->n_bytes;
+        if (b->used[i]) b->w->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+    }
+}
+
+static void choose_names(binder *b) {
+    b->prefix = "";
+    b->names = b->g ? &gguf_names : &llama_names;
+    if (b->g || strcmp(b->c->architecture, "opt") != 0) return;
+    b->names = &opt_names;
+    b->prefix = find_tensor(b, "decoder.embed_tokens.weight") ? "decoder." : "model.decoder.";
+}
+
+ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st, ig_error *err) {
+    binder b = {.c = c, .g = g, .st = st, .w = out, .err = err};
+    *out = (ig_weights){0};
+    b.path = g ? ig_gguf_path(g) : ig_safetensors_path(st);
+    b.n_tensors = g ? ig_gguf_n_tensors(g) : ig_safetensors_n_tensors(st);
+    b.used = calloc(b.n_tensors + 1, sizeof *b.used);
+    if (!b.used) return ig_fail_memory(err, "tensor list", b.n_tensors);
+    choose_names(&b);
+    bind_all(&b);
+    if (!b.status) check_unused(&b);
+    if (!b.status && !ig_arena_open(&out->owned)) b.status = ig_fail_memory(err, "norms and biases", out->owned.size);
+    if (!b.status) {
+        bind_all(&b);
+        count_bytes(&b);
+    }
+    free(b.used);
+    if (b.status) ig_weights_close(out);
+    return b.status;
+}
+
+void ig_weights_close(ig_weights *w) {
+    if (!w) return;
+    ig_arena_close(&w->owned);
+    *w = (ig_weights){0};
+}
