@@ -34,7 +34,11 @@ static unsigned upper_bucket(uint32_t top, float w) {
     return b < BUCKETS ? b : BUCKETS - 1;
 }
 
-static unsigned lower_bucket(uint32_t top, float w) { return (top - ig_f32_bits(w)) >> LOWER_SHIFT & (BUCKETS - 1); }
+/* The next bits, within an upper bucket; the last upper bucket, a mixed one, is not told apart further. */
+static unsigned lower_bucket(uint32_t top, float w) {
+    if (upper_bucket(top, w) == BUCKETS - 1) return 0;
+    return (top - ig_f32_bits(w)) >> LOWER_SHIFT & (BUCKETS - 1);
+}
 
 /* First bucket that cannot be taken whole; BUCKETS if all can. Lowers `left` by those before it. */
 static int boundary(const histogram *h, want *left) {

@@ -57,8 +57,8 @@ extern const ig_policy_ops ig_policy_full, ig_policy_infinigen;
 int ig_pick_budget(double budget, int n);
 
 /* Chooses from weights w[n] >= 0: the first n_sinks and last n_recent always, then the heaviest others until `count` are
- * chosen in all or the chosen weights reach mass * (sum of w). Ties go to the lower index (the choice is exact up to
- * 2^-14 relative differences of weight). Writes the ascending list and returns its length. */
+ * chosen in all or the chosen weights reach mass * (sum of w). Ties go to the lower index; weights that
+ * differ by less than 2^-14 of their value, or that are less than 2^-31 of the largest, count as ties. Writes the ascending list and returns its length. */
 int ig_pick(int32_t *index, const float *w, int n, int n_sinks, int n_recent, int count, double mass);
 
 #endif

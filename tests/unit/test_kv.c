@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The KV store: rows keep what was written, views find it, cutting back gives blocks free, budgets hold.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kv/store.h"
+
+static uint16_t stamp(int layer, int head, int token, int c) {
+    return (uint16_t)(layer * 31 + head * 7 + token * 131 + c);
+}
+
+static void write_tokens(ig_kv *kv, const ig_kv_shape *s, int first, int n) {
+    for (int l = 0; l < s->n_layers; l++)
+        for (int h = 0; h < s->n_kv_heads; h++)
+            for (int t = first; t < first + n; t++)
+                for (int c = 0; c < s->head_dim; c++) {
+                    ig_kv_key(kv, l, h, t)[c] = stamp(l, h, t, c);
+                    ig_kv_value(kv, l, h, t)[c] = (uint16_t)~stamp(l, h, t, c);
+                }
+}
+
+static const uint8_t *view_row(const ig_kv_view *v, int i) {
+    int slot = v->index ? v->index[i] : v->first + i;
+    return v->blocks[slot >> v->shift] + (size_t)(slot & ((1 << v->shift) - 1)) * v->row_bytes;
+}
+
+static void check_tokens(ig_kv *kv, const ig_kv_shape *s, const int32_t *index, int first, int n) {
+    for (int l = 0; l < s->n_layers; l++)
+        for (int h = 0; h < s->n_kv_heads; h++) {
+            ig_kv_view v = ig_kv_fetch(kv, l, h, index, first, n);
+            assert_int_equal(v.n, n);
+            for (int i = 0; i < n; i++) {
+                int token = index ? index[i] : first + i;
+                uint16_t k[512], w[512];
+                memcpy(k, view_row(&v, i), v.row_bytes);
+                memcpy(w, view_row(&v, i) + v.v_offset, v.row_bytes);
+                for (int c = 0; c < s->head_dim; c++) {
+                    assert_int_equal(k[c], stamp(l, h, token, c));
+                    assert_int_equal(w[c], (uint16_t)~stamp(l, h, token, c));
+                }
+            }
+        }
+}
+
+static void rows_are_kept_at_every_head_dim(void **state) {
+    (void)state;
+    static const int dims[] = {8, 32, 64, 72, 80, 96, 128, 256, 512};
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+        ig_kv_shape s = {2, 3, dims[i], 77};
+        static const int32_t some[] = {0, 1, 15, 16, 17, 40, 76};
+        ig_kv *kv;
+        assert_int_equal(ig_kv_open(&kv, &s, NULL), IG_OK);
+        ig_kv_resize(kv, 30);
+        write_tokens(kv, &s, 0, 30);
+        ig_kv_resize(kv, 77);
+        write_tokens(kv, &s, 30, 47);
+        check_tokens(kv, &s, NULL, 0, 77);
+        check_tokens(kv, &s, NULL, 13, 50);
+        check_tokens(kv, &s, some, 0, 7);
+        ig_kv_close(kv);
+    }
+}
+
+static void cutting_back_frees_and_reuses(void **state) {
+    (void)state;
+    ig_kv_shape s = {3, 2, 64, 200};
+    ig_kv *kv;
+    uint64_t plan;
+    assert_true(ig_kv_plan(&plan, &s));
+    assert_int_equal(ig_kv_open(&kv, &s, NULL), IG_OK);
+    assert_int_equal(ig_kv_bytes(kv), 0);
+    for (int round = 0; round < 50; round++) {
+        int n = 1 + (round * 67) % 200;
+        ig_kv_resize(kv, n);
+        assert_int_equal(ig_kv_length(kv), n);
+        write_tokens(kv, &s, 0, n);
+        check_tokens(kv, &s, NULL, 0, n);
+        assert_true(ig_kv_bytes(kv) <= plan);
+        assert_true(ig_kv_bytes(kv) >= (uint64_t)n * 3 * 2 * 64 * 4);
+    }
+    ig_kv_resize(kv, 0);
+    assert_int_equal(ig_kv_bytes(kv), 0);
+    ig_kv_close(kv);
+}
+
+static void refuses_what_it_cannot_hold(void **state) {
+    (void)state;
+    ig_kv *kv;
+    ig_error err = {0};
+    assert_int_equal(ig_kv_open(&kv, &(ig_kv_shape){1, 1, 12, 8}, &err), IG_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "head dimension 12"));
+    assert_int_equal(ig_kv_open(&kv, &(ig_kv_shape){512, 1024, 512, 1 << 24}, &err), IG_E_LIMIT);
+    ig_kv_close(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_kept_at_every_head_dim),
+        cmocka_unit_test(cutting_back_frees_and_reuses),
+        cmocka_unit_test(refuses_what_it_cannot_hold),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

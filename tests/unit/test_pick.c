@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Choosing entries: ig_pick() against sorting, on weights of many shapes.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "policy/policy.h"
+
+enum { MAX_N = 3000 };
+
+static float weights[MAX_N];
+static int32_t picked[MAX_N], order[MAX_N];
+
+static int heavier_first(const void *a, const void *b) {
+    int i = *(const int32_t *)a, j = *(const int32_t *)b;
+    if (weights[i] != weights[j]) return weights[i] < weights[j] ? 1 : -1;
+    return i < j ? -1 : 1;
+}
+
+static void fill(ig_random *r, int n, int shape) {
+    for (int i = 0; i < n; i++) {
+        double u = ig_random_unit(r);
+        switch (shape) {
+        case 0: weights[i] = (float)u; break;
+        case 1: weights[i] = (float)exp(-20 * u); break;           /* a long tail, as softmax has */
+        case 2: weights[i] = 0.25f; break;                         /* all equal */
+        case 3: weights[i] = u < 0.9 ? 0 : (float)u; break;        /* mostly nothing */
+        default: weights[i] = (float)(1 + 1e-3 * u) * 1e-3f; break; /* nearly equal */
+        }
+    }
+}
+
+/* The lightest chosen candidate may lie below the heaviest left one by the promised 2^-14 at most. */
+static void check_choice(int n, int sinks, int recent, int count) {
+    static char chosen[MAX_N];
+    int got = ig_pick(picked, weights, n, sinks, recent, count, 1);
+    int forced = sinks + recent < n ? sinks + recent : n;
+    int want = count < forced ? forced : count > n ? n : count;
+    assert_int_equal(got, want);
+    for (int i = 0; i < n; i++) chosen[i] = 0;
+    for (int i = 0; i < got; i++) {
+        if (i) assert_true(picked[i] > picked[i - 1]);
+        assert_true(picked[i] >= 0 && picked[i] < n);
+        chosen[picked[i]] = 1;
+    }
+    for (int i = 0; i < sinks && i < n; i++) assert_true(chosen[i]);
+    for (int i = n - recent < 0 ? 0 : n - recent; i < n; i++) assert_true(chosen[i]);
+    float lightest = INFINITY, heaviest = 0;
+    for (int i = sinks; i < n - recent; i++) {
+        if (chosen[i] && weights[i] < lightest) lightest = weights[i];
+        if (!chosen[i] && weights[i] > heaviest) heaviest = weights[i];
+    }
+    assert_true(lightest >= heaviest * (1 - 0x1p-13f));
+}
+
+static void takes_the_heaviest(void **state) {
+    (void)state;
+    ig_random r = {1};
+    for (int shape = 0; shape < 5; shape++)
+        for (int round = 0; round < 60; round++) {
+            int n = 1 + (int)(ig_random_u64(&r) % MAX_N);
+            fill(&r, n, shape);
+            check_choice(n, (int)(ig_random_u64(&r) % 6), 1 + (int)(ig_random_u64(&r) % 64), 1 + (int)(ig_random_u64(&r) % (uint64_t)n));
+        }
+}
+
+/* With mass < 1: no more than needed, and what is chosen reaches the mass unless the count stops it. */
+static void stops_at_the_mass(void **state) {
+    (void)state;
+    ig_random r = {2};
+    for (int shape = 0; shape < 5; shape++)
+        for (int round = 0; round < 40; round++) {
+            int n = 200 + (int)(ig_random_u64(&r) % 2000), n_taken;
+            double mass = 0.05 + 0.9 * ig_random_unit(&r), sum = 0, got = 0;
+            fill(&r, n, shape);
+            n_taken = ig_pick(picked, weights, n, 4, 32, n, mass);
+            for (int i = 0; i < n; i++) sum += weights[i];
+            for (int i = 0; i < n_taken; i++) got += weights[picked[i]];
+            assert_true(got >= mass * sum * (1 - 1e-6));
+            int need = 36;
+            double have = 0;
+            for (int i = 0; i < 4; i++) have += weights[i];
+            for (int i = n - 32; i < n; i++) have += weights[i];
+            for (int i = 4; i < n - 32; i++) order[i - 4] = i;
+            qsort(order, (size_t)n - 36, sizeof *order, heavier_first);
+            for (int i = 0; i < n - 36 && have < mass * sum; i++, need++) have += weights[order[i]];
+            assert_true(n_taken <= need + 2);
+        }
+}
+
+static void odd_weights_do_no_harm(void **state) {
+    (void)state;
+    for (int i = 0; i < 100; i++) weights[i] = i % 3 ? (float)NAN : i % 2 ? (float)INFINITY : 0;
+    int n = ig_pick(picked, weights, 100, 4, 8, 20, 1);
+    assert_in_range(n, 12, 100);
+    for (int i = 1; i < n; i++) assert_true(picked[i] > picked[i - 1]);
+}
+
+static void budgets(void **state) {
+    (void)state;
+    assert_int_equal(ig_pick_budget(0.1, 1000), 100);
+    assert_int_equal(ig_pick_budget(0.1, 1001), 101);
+    assert_int_equal(ig_pick_budget(512, 1000), 512);
+    assert_int_equal(ig_pick_budget(512, 100), 100);
+    assert_int_equal(ig_pick_budget(1e-9, 100), 1);
+    assert_int_equal(ig_pick_budget(1e30, 100), 100);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(takes_the_heaviest),
+        cmocka_unit_test(stops_at_the_mass),
+        cmocka_unit_test(odd_weights_do_no_harm),
+        cmocka_unit_test(budgets),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
