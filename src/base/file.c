@@ -58,7 +58,7 @@ void ig_file_unmap(ig_file *f) {
 
 ig_status ig_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, ig_error *err) {
     int fd;
-    size_t size, at = 0;
+    size_t size = 0, at = 0;
     *out = NULL;
     *n_bytes = 0;
     ig_status s = open_regular(&fd, &size, path, err);
