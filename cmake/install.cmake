@@ -28,7 +28,7 @@ if(TARGET infinigen-cli)
 endif()
 
 # Only a program that runs here can write its own documentation.
-if(TARGET infinigen-cli AND NOT CMAKE_CROSSCOMPILING AND EXISTS ${PROJECT_SOURCE_DIR}/src/cli/help.c
+if(TARGET infinigen-cli AND NOT CMAKE_CROSSCOMPILING AND EXISTS ${PROJECT_SOURCE_DIR}/src/cli/man.c
    AND EXISTS ${PROJECT_SOURCE_DIR}/src/cli/completion.c)
   function(written_by_program file folder) # written_by_program(<file> <folder> <argument>...)
     set(output ${CMAKE_CURRENT_BINARY_DIR}/share/${file})
