@@ -150,7 +150,9 @@ static void check_product(check *c, problem *p, ig_matmul_fn fn, const char *whi
     for (size_t i = 0; i < n; i++) p->out[i] = 12345.0f;
     fn(&p->m, row_begin, row_end);
     double worst = worst_error(c, p, row_begin, row_end);
-    check_that(c, worst < 4e-6, "%s n_in %d rows %d..%d of %d cols %d: error %g", which, p->n_in, row_begin, row_end,
+    /* Sums of n equal numbers in one float drift with n. */
+    double limit = fmax(4e-6, p->form == IG_ACT_F32 ? 2e-8 * p->n_in : 0);
+    check_that(c, worst < limit, "%s n_in %d rows %d..%d of %d cols %d: error %g", which, p->n_in, row_begin, row_end,
                p->n_out, p->n_cols, worst);
     bool is_kept = true;
     for (size_t i = 0; i < n; i++) {

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The AVX-512 part of the table: 8-bit activations, rows to floats, and the matrix products
+ * of matmul_gemv_avx512.c and matmul_gemm_avx512.c.
+ */
+#include "kernel/matmul_avx512.h"
+
+#if defined(__x86_64__)
+
+#include <math.h>
+
+#include "kernel/parts.h"
+#include "kernel/quant.h"
+#include "kernel/quant_avx512.h"
+
+static inline int sum_codes(__m128i q) { return _mm512_reduce_add_epi32(_mm512_cvtepi8_epi32(q)); }
+
+/* The same numbers as the scalar version, bit for bit. */
+static void act_prepare_q8(void *dst, const float *x, int n) {
+    memset(dst, 0, ig_q8_bytes(n));
+    ig_q8 a = ig_q8_view(dst, n);
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    for (int g = 0; g < n / 32; g++) {
+        __m512 x0 = _mm512_loadu_ps(x + 32 * g), x1 = _mm512_loadu_ps(x + 32 * g + 16);
+        __m512i m0 = _mm512_and_si512(_mm512_castps_si512(x0), magnitude);
+        __m512i m1 = _mm512_and_si512(_mm512_castps_si512(x1), magnitude);
+        uint32_t top = _mm512_reduce_max_epu32(_mm512_max_epu32(m0, m1));
+        float max;
+        memcpy(&max, &top, sizeof max);
+        if (top >= 0x7f800000u) a.d[g] = a.ds[g] = a.ds16[2 * g] = a.ds16[2 * g + 1] = NAN;
+        if (!(max > IG_Q8_TINY && max < INFINITY)) continue;
+        float d = max / 127.0f;
+        __m512 inverse = _mm512_set1_ps(127.0f / max);
+        __m128i q0 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse)));
+        __m128i q1 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse)));
+        _mm_store_si128((void *)(a.q + 32 * g), q0);
+        _mm_store_si128((void *)(a.q + 32 * g + 16), q1);
+        int s0 = sum_codes(q0), s1 = sum_codes(q1);
+        a.d[g] = d;
+        a.ds[g] = d * (float)(s0 + s1);
+        a.n32[g] = -128 * (s0 + s1);
+        a.ds16[2 * g] = d * (float)s0;
+        a.ds16[2 * g + 1] = d * (float)s1;
+        a.n16[2 * g] = -128 * s0;
+        a.n16[2 * g + 1] = -128 * s1;
+    }
+}
+
+void ig_kernels_fill_matmul_avx512(ig_kernels *k) {
+    k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
+    k->scratch_bytes = ig_gemm_scratch_bytes_avx512;
+#define SET(TYPE, type)                                  \
+    k->gemv[IG_TYPE_##TYPE] = ig_gemv_##type##_avx512;   \
+    k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx512;
+    SET(F32, f32)
+    SET(F16, f16)
+    SET(BF16, bf16)
+    SET(Q4_0, q4_0)
+    SET(Q4_1, q4_1)
+    SET(Q5_0, q5_0)
+    SET(Q5_1, q5_1)
+    SET(Q8_0, q8_0)
+    SET(Q2_K, q2_k)
+    SET(Q3_K, q3_k)
+    SET(Q4_K, q4_k)
+    SET(Q5_K, q5_k)
+    SET(Q6_K, q6_k)
+#undef SET
+}
+
+#else
+typedef int ig_matmul_avx512_is_empty;
+#endif

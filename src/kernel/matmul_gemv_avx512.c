@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Few columns, AVX-512: weights straight from the file's format, elements in the lanes.
+ *
+ * A tile is a few rows by a few columns; each weight is unpacked once and used for all
+ * columns of the tile. The operations for one (row, column) are the same in every tile.
+ * Memory sets the pace with one column: the unpacking of quant_avx512.h is a handful of
+ * instructions per 64 weights, and four rows run side by side to hide its latency and to
+ * share what depends on the column alone.
+ */
+#include "kernel/matmul_avx512.h"
+
+#if defined(__x86_64__)
+
+#include "kernel/quant.h"
+#include "kernel/quant_avx512.h"
+
+enum { MAX_ROWS = 4, MAX_COLS = 4 };
+
+typedef struct rows {
+    const uint8_t *w[MAX_ROWS];
+    const char *act; /* of the first column */
+    float *out;      /* of the first row and column */
+} rows;
+
+/* ---- blocks of 32 ------------------------------------------------------------ */
+
+typedef pair (*load_pair_fn)(const uint8_t *p, int n_blocks);
+
+/* Offset 0: the type has minimums. */
+static inline __attribute__((always_inline)) void tile_pairs(const ig_matmul *m, rows t, const int n_rows,
+                                                             const int n_cols, load_pair_fn load, const int bytes,
+                                                             const int offset) {
+    __m512 acc[MAX_ROWS][MAX_COLS];
+    ig_q8 a[MAX_COLS];
+    for (int c = 0; c < n_cols; c++) a[c] = ig_q8_view(t.act + (size_t)c * m->act_stride, m->n_in);
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_setzero_ps();
+    int n_blocks = m->n_in / 32;
+    for (int b = 0; b < n_blocks; b += 2) {
+        int n = n_blocks - b > 1 ? 2 : 1;
+        __m512i q[MAX_COLS], start[MAX_COLS];
+        __m512 d[MAX_COLS], ds[MAX_COLS];
+        for (int c = 0; c < n_cols; c++) {
+            q[c] = _mm512_load_si512(a[c].q + 32 * b);
+            start[c] = _mm512_setzero_si512();
+            if (offset)
+                start[c] = _mm512_sub_epi32(start[c], _mm512_dpbusd_epi32(start[c], _mm512_set1_epi8((char)offset), q[c]));
+            d[c] = _mm512_mask_broadcastss_ps(_mm512_set1_ps(a[c].d[b]), 0xff00, _mm_load_ss(a[c].d + b + 1));
+            /* Once per block: lane 0 and lane 8. */
+            ds[c] = _mm512_mask_broadcastss_ps(_mm512_zextps128_ps512(_mm_load_ss(a[c].ds + b)), 0x100,
+                                               _mm_load_ss(a[c].ds + b + 1));
+        }
+        for (int r = 0; r < n_rows; r++) {
+            pair w = load(t.w[r] + (size_t)b * (size_t)bytes, n);
+            for (int c = 0; c < n_cols; c++) {
+                __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[c], w.code, q[c]));
+                acc[r][c] = _mm512_fmadd_ps(dot, _mm512_mul_ps(w.scale, d[c]), acc[r][c]);
+                if (!offset) acc[r][c] = _mm512_fmadd_ps(w.min, ds[c], acc[r][c]);
+            }
+        }
+    }
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++) t.out[(size_t)c * m->out_stride + (size_t)r] = _mm512_reduce_add_ps(acc[r][c]);
+}
+
+/* ---- blocks of 256 ----------------------------------------------------------- */
+
+typedef super (*load_super_fn)(const uint8_t *p);
+
+/* Lanes of a register of scales that belong to the 16 sums of 4 of step i. */
+static inline __m512i scale_lanes(int i, int group) {
+    __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_add_epi32(_mm512_srli_epi32(lane, group == 16 ? 2 : 3), _mm512_set1_epi32(group == 16 ? 4 * i : 2 * i));
+}
+
+static inline __attribute__((always_inline)) void tile_supers(const ig_matmul *m, rows t, const int n_rows,
+                                                              const int n_cols, load_super_fn load, const int bytes,
+                                                              const int group) {
+    __m512 acc[MAX_ROWS][MAX_COLS], mins[MAX_ROWS][MAX_COLS];
+    ig_q8 a[MAX_COLS];
+    for (int c = 0; c < n_cols; c++) a[c] = ig_q8_view(t.act + (size_t)c * m->act_stride, m->n_in);
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++) acc[r][c] = mins[r][c] = _mm512_setzero_ps();
+    const __m512i each2 = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
+    for (int b = 0; b < m->n_in / 256; b++) {
+        __m512 d[MAX_COLS];
+        for (int c = 0; c < n_cols; c++) {
+            __m256 d8 = _mm256_load_ps(a[c].d + 8 * b);
+            /* 8 groups: d and d * sum side by side, as scale and minimum are in w.scale */
+            d[c] = group == 16 ? _mm512_permutexvar_ps(each2, _mm512_castps256_ps512(d8))
+                               : _mm512_insertf32x8(_mm512_castps256_ps512(d8), _mm256_load_ps(a[c].ds + 8 * b), 1);
+        }
+        for (int r = 0; r < n_rows; r++) {
+            super w = load(t.w[r] + (size_t)b * (size_t)bytes);
+            for (int c = 0; c < n_cols; c++) {
+                __m512 sd = _mm512_mul_ps(w.scale, d[c]);
+                if (group == 16) mins[r][c] = _mm512_fmadd_ps(w.min, _mm512_load_ps(a[c].ds16 + 16 * b), mins[r][c]);
+                else mins[r][c] = _mm512_add_ps(mins[r][c], sd);
+                for (int i = 0; i < 4; i++) {
+                    __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w.code[i],
+                                                      _mm512_load_si512(a[c].q + 256 * b + 64 * i));
+                    __m512 lanes = _mm512_permutexvar_ps(scale_lanes(i, group), sd);
+                    acc[r][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), lanes, acc[r][c]);
+                }
+            }
+        }
+    }
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++) {
+            __m512 sum = group == 16 ? _mm512_add_ps(acc[r][c], mins[r][c])
+                                     : _mm512_mask_add_ps(acc[r][c], 0xff00, acc[r][c], mins[r][c]);
+            t.out[(size_t)c * m->out_stride + (size_t)r] = _mm512_reduce_add_ps(sum);
+        }
+}
+
+/* ---- floats ------------------------------------------------------------------- */
+
+typedef __m512 (*load_floats_fn)(const void *p, __mmask16 mask);
+
+static inline __attribute__((always_inline)) void tile_floats(const ig_matmul *m, rows t, const int n_rows,
+                                                              const int n_cols, load_floats_fn load, const int bytes,
+                                                              const int unused) {
+    __m512 acc[MAX_ROWS][MAX_COLS];
+    (void)unused;
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_setzero_ps();
+    for (int i = 0; i < m->n_in; i += 16) {
+        __mmask16 mask = (__mmask16)(m->n_in - i < 16 ? (1u << (m->n_in - i)) - 1 : 0xffff);
+        for (int r = 0; r < n_rows; r++) {
+            __m512 w = load(t.w[r] + (size_t)i * (size_t)bytes, mask);
+            for (int c = 0; c < n_cols; c++) {
+                const float *x = (const float *)(const void *)(t.act + (size_t)c * m->act_stride);
+                acc[r][c] = _mm512_fmadd_ps(w, _mm512_load_ps(x + i), acc[r][c]);
+            }
+        }
+    }
+    for (int r = 0; r < n_rows; r++)
+        for (int c = 0; c < n_cols; c++) t.out[(size_t)c * m->out_stride + (size_t)r] = _mm512_reduce_add_ps(acc[r][c]);
+}
+
+/* ---- all rows and columns ------------------------------------------------------ */
+
+static rows tile_at(const ig_matmul *m, int r, int n_rows, int c) {
+    rows t = {.act = (const char *)m->act + (size_t)c * m->act_stride,
+              .out = m->out + (size_t)c * m->out_stride + (size_t)r};
+    for (int i = 0; i < n_rows; i++) t.w[i] = (const uint8_t *)m->w + (size_t)(r + i) * m->row_bytes;
+    return t;
+}
+
+/* Rows by fours and columns by fours; one row or column at a time at the ends. */
+#define GEMV(type, tile, load, bytes, parameter)                                                    \
+    static void tile_##type(const ig_matmul *m, int r, int n_rows, int c, int n_cols) {             \
+        rows t = tile_at(m, r, n_rows, c);                                                          \
+        if (n_rows == 4) tile(m, t, 4, 1, load, bytes, parameter);                                  \
+        else if (n_rows == 2 && n_cols == 4) tile(m, t, 2, 4, load, bytes, parameter);              \
+        else if (n_rows == 2 && n_cols == 2) tile(m, t, 2, 2, load, bytes, parameter);              \
+        else if (n_rows == 2) tile(m, t, 2, 1, load, bytes, parameter);                             \
+        else if (n_cols == 4) tile(m, t, 1, 4, load, bytes, parameter);                             \
+        else if (n_cols == 2) tile(m, t, 1, 2, load, bytes, parameter);                             \
+        else tile(m, t, 1, 1, load, bytes, parameter);                                              \
+    }                                                                                               \
+    void ig_gemv_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {                  \
+        run_tiles(m, row_begin, row_end, tile_##type);                                              \
+    }
+
+static void run_tiles(const ig_matmul *m, int row_begin, int row_end,
+                      void (*tile)(const ig_matmul *m, int r, int n_rows, int c, int n_cols)) {
+    for (int r = row_begin, n_rows; r < row_end; r += n_rows) {
+        n_rows = row_end - r >= 4 && m->n_cols == 1 ? 4 : row_end - r >= 2 ? 2 : 1;
+        for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
+            n_cols = m->n_cols - c >= 4 ? 4 : m->n_cols - c >= 2 ? 2 : 1;
+            tile(m, r, n_rows, c, n_cols);
+        }
+    }
+}
+
+GEMV(q4_0, tile_pairs, load_q4_0, 18, 8)
+GEMV(q4_1, tile_pairs, load_q4_1, 20, 0)
+GEMV(q5_0, tile_pairs, load_q5_0, 22, 16)
+GEMV(q5_1, tile_pairs, load_q5_1, 24, 0)
+GEMV(q8_0, tile_pairs, load_q8_0, 34, 128)
+GEMV(q2_k, tile_supers, load_q2_k, 84, 16)
+GEMV(q3_k, tile_supers, load_q3_k, 110, 16)
+GEMV(q4_k, tile_supers, load_q4_k, 144, 8)
+GEMV(q5_k, tile_supers, load_q5_k, 176, 8)
+GEMV(q6_k, tile_supers, load_q6_k, 210, 16)
+GEMV(f32, tile_floats, load_f32, 4, 0)
+GEMV(f16, tile_floats, load_f16, 2, 0)
+GEMV(bf16, tile_floats, load_bf16, 2, 0)
+
+#else
+typedef int ig_gemv_avx512_is_empty;
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Quantised blocks in AVX-512 registers: 64 codes a register, in the order of the elements.
+ *
+ * Types with blocks of 32 are read two blocks at a time (a pair), those with blocks of 256
+ * one at a time (a super). Codes are unsigned; signed types have an offset: value = code - offset.
+ * Nothing outside the blocks asked for is read: masked lanes do not touch memory.
+ */
+#ifndef IG_KERNEL_QUANT_AVX512_H
+#define IG_KERNEL_QUANT_AVX512_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+/* ---- two blocks of 32 ------------------------------------------------------- */
+
+typedef struct pair {
+    __m512i code;
+    __m512 scale, min; /* lanes 0-7: first block, 8-15: second; zero if there is none */
+} pair;
+
+static inline uint64_t read_u64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint32_t read_u32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline __m512 read_f16(const uint8_t *p) {
+    int16_t h;
+    memcpy(&h, p, sizeof h);
+    return _mm512_cvtph_ps(_mm256_set1_epi16(h));
+}
+
+/* 16-bit words of a zmm: 8 times a, b, c, d. */
+static inline __m512i words4(int a, int b, int c, int d) {
+    __m512i ab = _mm512_inserti64x4(_mm512_set1_epi16((short)a), _mm256_set1_epi16((short)c), 1);
+    __m512i cd = _mm512_inserti64x4(_mm512_set1_epi16((short)b), _mm256_set1_epi16((short)d), 1);
+    return _mm512_mask_blend_epi64(0xcc, ab, cd);
+}
+
+/* `words` words of one block or two. */
+static inline __m512i load_words(const uint8_t *p, int words, int n_blocks) {
+    return _mm512_maskz_loadu_epi16(n_blocks == 2 ? (1ull << 2 * words) - 1 : (1ull << words) - 1, p);
+}
+
+/* Nibbles: 8 words from word `first` of each block, low halves before high halves. */
+static inline __m512i nibbles(__m512i v, int first, int words) {
+    __m512i run = _mm512_broadcast_i32x4(_mm_set_epi16(7, 6, 5, 4, 3, 2, 1, 0));
+    __m512i index = _mm512_add_epi16(run, words4(first, first, words + first, words + first));
+    __m512i both = _mm512_permutexvar_epi16(index, v);
+    return _mm512_and_si512(_mm512_srlv_epi16(both, words4(0, 4, 0, 4)), _mm512_set1_epi8(15));
+}
+
+/* Word 0 of each block as float. */
+static inline __m512 pair_scale(__m512i v, int words) {
+    __m512i s = _mm512_permutexvar_epi16(words4(0, words, 0, words), v);
+    return _mm512_cvtph_ps(_mm512_castsi512_si256(s));
+}
+
+/* Words 0 and 1 of each block as floats. */
+static inline void pair_affine(pair *w, __m512i v, int words) {
+    __m512i s = _mm512_permutexvar_epi16(words4(0, words, 1, words + 1), v);
+    w->scale = _mm512_cvtph_ps(_mm512_castsi512_si256(s));
+    w->min = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(s, 1));
+}
+
+/* Adds 16 where the fifth bit is set: bits of the first block at p, of the second `bytes` later. */
+static inline __m512i fifth_bits(__m512i code, const uint8_t *p, int bytes, int n_blocks) {
+    uint64_t bits = read_u32(p);
+    if (n_blocks == 2) bits |= (uint64_t)read_u32(p + bytes) << 32;
+    return _mm512_mask_add_epi8(code, bits, code, _mm512_set1_epi8(16));
+}
+
+static inline pair load_q4_0(const uint8_t *p, int n_blocks) {
+    __m512i v = load_words(p, 9, n_blocks);
+    return (pair){.code = nibbles(v, 1, 9), .scale = pair_scale(v, 9)};
+}
+
+static inline pair load_q4_1(const uint8_t *p, int n_blocks) {
+    __m512i v = load_words(p, 10, n_blocks);
+    pair w = {.code = nibbles(v, 2, 10)};
+    pair_affine(&w, v, 10);
+    return w;
+}
+
+static inline pair load_q5_0(const uint8_t *p, int n_blocks) {
+    __m512i v = load_words(p, 11, n_blocks);
+    return (pair){.code = fifth_bits(nibbles(v, 3, 11), p + 2, 22, n_blocks), .scale = pair_scale(v, 11)};
+}
+
+static inline pair load_q5_1(const uint8_t *p, int n_blocks) {
+    __m512i v = load_words(p, 12, n_blocks);
+    pair w = {.code = fifth_bits(nibbles(v, 4, 12), p + 4, 24, n_blocks)};
+    pair_affine(&w, v, 12);
+    return w;
+}
+
+static inline pair load_q8_0(const uint8_t *p, int n_blocks) {
+    __m256i first = _mm256_loadu_si256((const void *)(p + 2)), second = _mm256_setzero_si256();
+    int16_t s0, s1 = 0;
+    memcpy(&s0, p, sizeof s0);
+    if (n_blocks == 2) {
+        second = _mm256_loadu_si256((const void *)(p + 36));
+        memcpy(&s1, p + 34, sizeof s1);
+    }
+    __m512i code = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+    __m256i s = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi16(s0)), _mm_set1_epi16(s1), 1);
+    return (pair){.code = _mm512_xor_si512(code, _mm512_set1_epi8(-128)), .scale = _mm512_cvtph_ps(s)};
+}
+
+/* ---- a block of 256 --------------------------------------------------------- */
+
+typedef struct super {
+    __m512i code[4];
+    /* Scales of 32 elements: 8 scales and 8 minimums in `scale`. Of 16: a full register of each. */
+    __m512 scale, min;
+} super;
+
+/* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
+static inline __m512 scales_k(const uint8_t *p) {
+    uint64_t ab = read_u64(p + 4), c = read_u32(p + 12);
+    const uint64_t low6 = 0x3f3f3f3f3f3f3f3full, low4 = 0x0f0f0f0f, low2 = 0x03030303;
+    uint64_t a = ab & 0xffffffff, b = ab >> 32;
+    uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
+    uint64_t min = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
+    __m512i bytes = _mm512_cvtepu8_epi32(_mm_set_epi64x((int64_t)min, (int64_t)scale));
+    __m512i h = _mm512_castsi128_si512(_mm_loadu_si32(p));
+    __m512i hh = _mm512_permutexvar_epi16(words4(0, 1, 0, 1), h);
+    __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(hh));
+    __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(bytes), d);
+    return _mm512_castsi512_ps(_mm512_mask_xor_epi32(_mm512_castps_si512(s), 0xff00, _mm512_castps_si512(s),
+                                                      _mm512_set1_epi32(INT32_MIN)));
+}
+
+static inline __m512i twice(const uint8_t *p) { return _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p)); }
+
+/* Bytes a 32 times, b 32 times. */
+static inline __m512i halves(int a, int b) {
+    return _mm512_inserti64x4(_mm512_set1_epi8((char)a), _mm256_set1_epi8((char)b), 1);
+}
+
+/* 16-bit words a 16 times, b 16 times. */
+static inline __m512i word_halves(int a, int b) {
+    return _mm512_inserti64x4(_mm512_set1_epi16((short)a), _mm256_set1_epi16((short)b), 1);
+}
+
+/* 32 bytes: 32 low nibbles, then 32 high ones. */
+static inline __m512i nibbles_k(const uint8_t *p) {
+    return _mm512_and_si512(_mm512_srlv_epi16(twice(p), word_halves(0, 4)), _mm512_set1_epi8(15));
+}
+
+static inline super load_q4_k(const uint8_t *p) {
+    super w = {.scale = scales_k(p)};
+    for (int i = 0; i < 4; i++) w.code[i] = nibbles_k(p + 16 + 32 * i);
+    return w;
+}
+
+static inline super load_q5_k(const uint8_t *p) {
+    super w = {.scale = scales_k(p)};
+    __m512i high = twice(p + 16);
+    for (int i = 0; i < 4; i++) {
+        __mmask64 set = _mm512_test_epi8_mask(high, halves(1 << 2 * i, 2 << 2 * i));
+        __m512i low = nibbles_k(p + 48 + 32 * i);
+        w.code[i] = _mm512_mask_add_epi8(low, set, low, _mm512_set1_epi8(16));
+    }
+    return w;
+}
+
+static inline super load_q6_k(const uint8_t *p) {
+    super w;
+    const __m512i low4 = _mm512_set1_epi8(15), bits45 = _mm512_set1_epi8(0x30);
+    for (int i = 0; i < 2; i++) {
+        __m512i low = _mm512_loadu_si512(p + 64 * i), high = twice(p + 128 + 32 * i);
+        __m512i first = _mm512_and_si512(low, low4), second = _mm512_and_si512(_mm512_srli_epi16(low, 4), low4);
+        /* 0xf8: a | (b & c) */
+        w.code[2 * i] = _mm512_ternarylogic_epi32(first, _mm512_sllv_epi16(high, word_halves(4, 2)), bits45, 0xf8);
+        w.code[2 * i + 1] = _mm512_ternarylogic_epi32(second, _mm512_srlv_epi16(high, word_halves(0, 2)), bits45, 0xf8);
+    }
+    __m512i s = _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)(p + 192)));
+    w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), read_f16(p + 208));
+    w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps(-32));
+    return w;
+}
+
+static inline super load_q2_k(const uint8_t *p) {
+    super w;
+    const __m512i low2 = _mm512_set1_epi8(3);
+    for (int i = 0; i < 2; i++) {
+        __m512i bits = twice(p + 16 + 32 * i);
+        w.code[2 * i] = _mm512_and_si512(_mm512_srlv_epi16(bits, word_halves(0, 2)), low2);
+        w.code[2 * i + 1] = _mm512_and_si512(_mm512_srlv_epi16(bits, word_halves(4, 6)), low2);
+    }
+    __m512i s = _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)), low4 = _mm512_set1_epi32(15);
+    __m512 dmin = _mm512_sub_ps(_mm512_setzero_ps(), read_f16(p + 82));
+    w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_and_si512(s, low4)), read_f16(p + 80));
+    w.min = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(s, 4)), dmin);
+    return w;
+}
+
+static inline super load_q3_k(const uint8_t *p) {
+    super w;
+    const __m512i low2 = _mm512_set1_epi8(3), four = _mm512_set1_epi8(4);
+    __m512i high = twice(p);
+    for (int i = 0; i < 4; i++) {
+        __m512i shift = i % 2 ? word_halves(4, 6) : word_halves(0, 2);
+        __m512i low = _mm512_and_si512(_mm512_srlv_epi16(twice(p + 32 + i / 2 * 32), shift), low2);
+        __mmask64 set = _mm512_test_epi8_mask(high, halves(1 << 2 * i, 2 << 2 * i));
+        w.code[i] = _mm512_mask_add_epi8(low, set, low, four);
+    }
+    uint64_t low = read_u64(p + 96), top = read_u32(p + 104);
+    const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
+    uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
+    uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);
+    __m512i s = _mm512_cvtepi8_epi32(_mm_set_epi64x((int64_t)second, (int64_t)first));
+    s = _mm512_sub_epi32(s, _mm512_set1_epi32(32));
+    w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), read_f16(p + 108));
+    w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps(-4));
+    return w;
+}
+
+/* ---- 16 floats ---------------------------------------------------------------- */
+
+static inline __m512 load_f32(const void *p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
+
+static inline __m512 load_f16(const void *p, __mmask16 mask) {
+    return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(mask, p));
+}
+
+static inline __m512 load_bf16(const void *p, __mmask16 mask) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p)), 16));
+}
+
+#endif
