@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What all tokenizer builders share: adding merges, and the last step that makes the tables which encoding
+ * needs and checks them.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "token/parts.h"
+
+int ig_tokenizer_byte_of(const char *text, size_t n) {
+    if (n != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
+    int value = 0;
+    for (int i = 3; i < 5; i++) {
+        char c = text[i];
+        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        if (digit < 0) return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id) {
+    if (id >= 0 && id < t->vocab.n) t->vocab.tokens[id].flags |= IG_TOKEN_END;
+}
+
+/* Length up to which a token's text is shown in an error. */
+static int shown(size_t n) { return (int)(n < 64 ? n : 64); }
+
+ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where, ig_error *err) {
+    const ig_vocab *v = &t->vocab;
+    int32_t a = ig_vocab_find(v, left.data, left.size), b = ig_vocab_find(v, right.data, right.size);
+    ig_buffer joined = {0};
+    ig_buffer_add(&joined, left.data, left.size);
+    ig_buffer_add(&joined, right.data, right.size);
+    ig_status s = IG_OK;
+    int32_t id = joined.failed || !joined.size ? -1 : ig_vocab_find(v, joined.data, joined.size);
+    if (joined.failed)
+        s = ig_fail_memory(err, where, left.size + right.size);
+    else if (a < 0 || b < 0)
+        s = ig_fail(err, IG_E_FORMAT, "%s: merge %u: '%.*s' is not in the vocabulary", where, i,
+                    shown(a < 0 ? left.size : right.size), a < 0 ? left.data : right.data);
+    else if (id < 0)
+        s = ig_fail(err, IG_E_FORMAT, "%s: merge %u: '%.*s' is not in the vocabulary", where, i, shown(joined.size), joined.data);
+    else
+        ig_merges_put(&t->rules.merges, a, b, i, id);
+    ig_buffer_close(&joined);
+    return s;
+}
+
+typedef struct scored {
+    float score;
+    int32_t id;
+} scored;
+
+static int compare_scored(const void *a, const void *b) {
+    float x = ((const scored *)a)->score, y = ((const scored *)b)->score;
+    return x > y ? -1 : x < y;
+}
+
+ig_status ig_tokenizer_rank_scores(ig_tokenizer *t, const float *scores, const char *where, ig_error *err) {
+    size_t n = (size_t)t->vocab.n;
+    ig_status s = IG_OK;
+    scored *list = malloc(n * sizeof *list);
+    t->rules.ranks = malloc(n * sizeof *t->rules.ranks);
+    if (!list || !t->rules.ranks) s = ig_fail_memory(err, "ranks of tokens", n * sizeof *list);
+    for (size_t i = 0; i < n && !s; i++) {
+        list[i] = (scored){scores[i], (int32_t)i};
+        if (!isfinite(scores[i])) s = ig_fail(err, IG_E_FORMAT, "%s: the score of token %zu is not a number", where, i);
+    }
+    if (!s) {
+        qsort(list, n, sizeof *list, compare_scored);
+        uint32_t rank = 0;
+        for (size_t i = 0; i < n; i++) {
+            if (i > 0 && list[i].score != list[i - 1].score) rank++;
+            t->rules.ranks[list[i].id] = rank;
+        }
+    }
+    free(list);
+    return s;
+}
+
+/* Tokens for single bytes: by text "<0x0A>" with SentencePiece, else the one-byte tokens. */
+static void find_byte_tokens(ig_tokenizer *t) {
+    for (int32_t id = 0; id < t->vocab.n; id++) {
+        ig_text piece = ig_vocab_text(&t->vocab, id);
+        if (t->vocab.tokens[id].kind != IG_TOKEN_BYTE) continue;
+        int byte = ig_tokenizer_byte_of(piece.data, piece.size);
+        if (byte >= 0 && t->rules.byte_ids[byte] < 0) t->rules.byte_ids[byte] = id;
+    }
+    for (int byte = 0; byte < 256 && t->rules.bytewise; byte++) {
+        char c = (char)byte;
+        t->rules.byte_ids[byte] = ig_vocab_find(&t->vocab, &c, 1);
+    }
+}
+
+/* Texts that end a generation in the models known, whatever a file forgets to say. */
+static void find_end_tokens(ig_tokenizer *t) {
+    static const char *const texts[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>",
+                                        "<|end|>", "<end_of_turn>", "</s>"};
+    for (int32_t id = 0; id < t->vocab.n; id++) {
+        ig_text piece = ig_vocab_text(&t->vocab, id);
+        if (t->vocab.tokens[id].kind != IG_TOKEN_CONTROL) continue;
+        for (size_t i = 0; i < IG_COUNT(texts); i++)
+            if (strlen(texts[i]) == piece.size && memcmp(texts[i], piece.data, piece.size) == 0) ig_tokenizer_set_end(t, id);
+    }
+    ig_tokenizer_set_end(t, t->eos);
+}
+
+/* True if no token of the hash goes on over a blank after something else. */
+static bool blanks_only_lead(const ig_vocab *v) {
+    for (int32_t id = 0; id < v->n; id++) {
+        if (!(v->tokens[id].flags & IG_TOKEN_MODEL)) continue;
+        ig_text piece = ig_vocab_text(v, id);
+        bool other = false;
+        for (size_t at = 0; at < piece.size;) {
+            bool blank = piece.size - at >= 3 && memcmp(piece.data + at, IG_BLANK, 3) == 0;
+            if (blank && other) return false;
+            other = other || !blank;
+            at += blank ? 3 : 1;
+        }
+    }
+    return true;
+}
+
+ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err) {
+    ig_vocab *v = &t->vocab;
+    int32_t duplicate = -1;
+    for (int32_t id = 0; id < v->n; id++)
+        if ((v->tokens[id].flags & IG_TOKEN_ADDED) && v->tokens[id].size > IG_MATCH_BYTES_MAX)
+            return ig_fail(err, IG_E_LIMIT, "%s: added token %d is %u bytes long, at most %d are supported", where, id,
+                           v->tokens[id].size, IG_MATCH_BYTES_MAX);
+    bool ok = ig_match_open(&t->added, v, false, &duplicate) &&
+              (duplicate >= 0 || ig_match_open(&t->added_normalized, v, true, &duplicate));
+    if (!ok) return ig_fail_memory(err, where, v->bytes.size * sizeof(ig_match_node));
+    if (duplicate >= 0) {
+        ig_text piece = ig_vocab_text(v, duplicate);
+        return ig_fail(err, IG_E_FORMAT, "%s: added token %d, '%.*s', is there twice", where, duplicate, shown(piece.size), piece.data);
+    }
+    t->rules.vocab = v;
+    t->cut_at_blank = t->sentencepiece && blanks_only_lead(v);
+    find_byte_tokens(t);
+    find_end_tokens(t);
+    if (t->bos >= v->n || t->eos >= v->n || t->rules.unknown >= v->n)
+        return ig_fail(err, IG_E_FORMAT, "%s: a special token id is not below the vocabulary size %d", where, v->n);
+    if (t->bos < 0) t->adds_bos = false;
+    if (t->eos < 0) t->adds_eos = false;
+    return IG_OK;
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tokenizer from the metadata of a GGUF file: models "gpt2" (byte-level BPE) and "llama" (SentencePiece BPE). Where
+ * a key is missing the rule of llama.cpp, the home of the format, holds. Text is not normalised, as there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "token/parts.h"
+
+#define KEY "tokenizer.ggml."
+
+typedef struct source {
+    const ig_gguf *g;
+    ig_tokenizer *t;
+    const ig_gguf_value *tokens, *types, *scores, *merges;
+    ig_error *err;
+} source;
+
+static ig_status fail_key(const source *s, const char *key, const char *what) {
+    return ig_fail(s->err, IG_E_FORMAT, "%s: %s%s: %s", ig_gguf_path(s->g), KEY, key, what);
+}
+
+/* An array of the wanted item type, or NULL if absent. n_items 0: any number. */
+static ig_status find_array(const source *s, const char *key, bool numbers, bool floats, uint64_t n_items, const ig_gguf_value **out) {
+    char full[64] = KEY;
+    strcat(full, key);
+    const ig_gguf_value *v = *out = ig_gguf_find(s->g, full);
+    if (!v) return IG_OK;
+    if (v->type != IG_GGUF_ARRAY) return fail_key(s, key, "is not an array");
+    bool is_float = v->item_type == IG_GGUF_F32 || v->item_type == IG_GGUF_F64;
+    bool is_string = v->item_type == IG_GGUF_STRING, is_bool = v->item_type == IG_GGUF_BOOL;
+    bool right = floats ? is_float : numbers ? !is_float && !is_string && !is_bool : is_string;
+    if (!right) return fail_key(s, key, floats ? "items are not floats" : numbers ? "items are not integers" : "items are not strings");
+    if (n_items && v->n_items != n_items) return fail_key(s, key, "has not as many items as there are tokens");
+    return IG_OK;
+}
+
+static ig_status read_arrays(source *s) {
+    ig_status status = find_array(s, "tokens", false, false, 0, &s->tokens);
+    if (status) return status;
+    if (!s->tokens) return ig_fail(s->err, IG_E_NOT_FOUND, "%s: %stokens is missing", ig_gguf_path(s->g), KEY);
+    if (s->tokens->n_items == 0 || s->tokens->n_items > INT32_MAX / 2) return fail_key(s, "tokens", "is empty or too long");
+    status = find_array(s, "token_type", true, false, s->tokens->n_items, &s->types);
+    if (!status) status = find_array(s, "scores", false, true, s->tokens->n_items, &s->scores);
+    if (!status) status = find_array(s, "merges", false, false, 0, &s->merges);
+    return status;
+}
+
+/* Kind of token `id`. */
+static ig_status read_kind(const source *s, int32_t id, ig_text text, ig_token_kind *kind) {
+    *kind = IG_TOKEN_NORMAL;
+    if (!s->types) {
+        if (s->t->sentencepiece && ig_tokenizer_byte_of(text.data, text.size) >= 0) *kind = IG_TOKEN_BYTE;
+        return IG_OK;
+    }
+    int64_t type = ig_gguf_array_int(s->types, (uint64_t)id);
+    if (type < IG_TOKEN_NORMAL || type > IG_TOKEN_BYTE)
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %stoken_type: token %d has the unknown type %lld", ig_gguf_path(s->g), KEY, id, (long long)type);
+    *kind = (ig_token_kind)type;
+    if (*kind == IG_TOKEN_BYTE && ig_tokenizer_byte_of(text.data, text.size) < 0)
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %stokens: byte token %d is '%.*s', not of the form <0x0A>", ig_gguf_path(s->g), KEY, id,
+                       (int)(text.size < 32 ? text.size : 32), text.data);
+    return IG_OK;
+}
+
+static ig_status read_tokens(source *s) {
+    ig_tokenizer *t = s->t;
+    ig_buffer letters = {0};
+    ig_status status = IG_OK;
+    int32_t duplicate;
+    if (!ig_vocab_open(&t->vocab, (int32_t)s->tokens->n_items))
+        return ig_fail_memory(s->err, "vocabulary", s->tokens->n_items * sizeof(ig_vocab_token));
+    for (int32_t id = 0; id < t->vocab.n && !status; id++) {
+        ig_text text = ig_gguf_array_string(s->tokens, (uint64_t)id);
+        ig_token_kind kind;
+        status = read_kind(s, id, text, &kind);
+        if (status) break;
+        int flags = kind == IG_TOKEN_NORMAL ? IG_TOKEN_MODEL : kind == IG_TOKEN_USER || kind == IG_TOKEN_CONTROL ? IG_TOKEN_ADDED : 0;
+        letters.size = 0;
+        if (t->rules.bytewise && kind == IG_TOKEN_NORMAL) {
+            if (ig_utf8_decode_letters(&letters, text.data, text.size)) text = (ig_text){letters.size ? letters.data : "", letters.size};
+            else flags = 0; /* no text can give it, but it can be shown */
+        }
+        if (letters.failed || !ig_vocab_put(&t->vocab, id, text.data, text.size, kind, flags))
+            status = ig_fail(s->err, letters.failed || t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT,
+                             "%s: %stokens: no room for the text of token %d", ig_gguf_path(s->g), KEY, id);
+    }
+    ig_buffer_close(&letters);
+    if (status) return status;
+    if (!ig_vocab_index(&t->vocab, &duplicate)) return ig_fail_memory(s->err, "vocabulary", s->tokens->n_items * 8);
+    if (duplicate >= 0) {
+        ig_text text = ig_gguf_array_string(s->tokens, (uint64_t)duplicate);
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %stokens: token %d, '%.*s', is there twice", ig_gguf_path(s->g), KEY, duplicate,
+                       (int)(text.size < 64 ? text.size : 64), text.data);
+    }
+    return IG_OK;
+}
+
+static ig_status read_merges(source *s) {
+    if (!s->merges) return fail_key(s, "merges", "is missing");
+    if (s->merges->n_items > INT32_MAX / 4) return fail_key(s, "merges", "is too long");
+    uint32_t n = (uint32_t)s->merges->n_items;
+    if (!ig_merges_open(&s->t->rules.merges, n)) return ig_fail_memory(s->err, "merges", n * sizeof(ig_merge_slot));
+    char where[512];
+    snprintf(where, sizeof where, "%s: %smerges", ig_gguf_path(s->g), KEY);
+    ig_buffer left = {0}, right = {0};
+    ig_status status = IG_OK;
+    for (uint32_t i = 0; i < n && !status; i++) {
+        ig_text m = ig_gguf_array_string(s->merges, i);
+        const char *space = m.size > 1 ? memchr(m.data + 1, ' ', m.size - 1) : NULL;
+        left.size = right.size = 0;
+        if (!space || !ig_utf8_decode_letters(&left, m.data, (size_t)(space - m.data)) ||
+            !ig_utf8_decode_letters(&right, space + 1, m.size - 1 - (size_t)(space - m.data)))
+            status = ig_fail(s->err, IG_E_FORMAT, "%s: merge %u is not two parts of byte letters", where, i);
+        else if (left.failed || right.failed)
+            status = ig_fail_memory(s->err, where, m.size);
+        else
+            status = ig_tokenizer_add_merge(s->t, (ig_text){left.data, left.size}, (ig_text){right.data, right.size}, i, where, s->err);
+    }
+    ig_buffer_close(&left);
+    ig_buffer_close(&right);
+    return status;
+}
+
+static ig_status read_scores(source *s) {
+    if (!s->scores) return fail_key(s, "scores", "is missing");
+    size_t n = (size_t)s->t->vocab.n;
+    char where[512];
+    snprintf(where, sizeof where, "%s: %sscores", ig_gguf_path(s->g), KEY);
+    float *scores = malloc(n * sizeof *scores);
+    if (!scores) return ig_fail_memory(s->err, "scores", n * sizeof *scores);
+    for (size_t i = 0; i < n; i++) scores[i] = (float)ig_gguf_array_float(s->scores, i);
+    ig_status status = ig_tokenizer_rank_scores(s->t, scores, where, s->err);
+    free(scores);
+    return status;
+}
+
+static ig_status read_id(const source *s, const char *key, int32_t fallback, int32_t *out) {
+    char full[64] = KEY;
+    ig_status status = IG_OK;
+    int64_t id = -1, max = s->t->vocab.n - 1;
+    strcat(full, key);
+    *out = fallback <= max ? fallback : -1;
+    if (!ig_gguf_find(s->g, full)) return IG_OK;
+    /* 2^32 - 1 says "none" in files of some converters. */
+    if (!ig_gguf_int(s->g, full, -1, UINT32_MAX, &id, &status, s->err)) return status;
+    if (id == UINT32_MAX) id = -1;
+    if (id > max)
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %s: token %lld is not below the vocabulary size %d", ig_gguf_path(s->g), full,
+                       (long long)id, s->t->vocab.n);
+    *out = (int32_t)id;
+    return status;
+}
+
+static ig_status read_special(source *s, bool add_bos) {
+    ig_tokenizer *t = s->t;
+    bool spm = t->sentencepiece, remove_blanks = false;
+    int32_t end;
+    ig_text template;
+    ig_status status = read_id(s, "bos_token_id", spm ? 1 : -1, &t->bos);
+    if (!status) status = read_id(s, "eos_token_id", spm ? 2 : -1, &t->eos);
+    if (!status) status = read_id(s, "unknown_token_id", spm ? 0 : -1, &t->rules.unknown);
+    if (!spm) t->rules.unknown = -1; /* byte-level text knows no unknown characters */
+    static const char *const ends[] = {"eot_token_id", "eom_token_id"};
+    for (size_t i = 0; i < IG_COUNT(ends) && !status; i++) {
+        status = read_id(s, ends[i], -1, &end);
+        ig_tokenizer_set_end(t, end);
+    }
+    t->adds_bos = add_bos;
+    if (!status) ig_gguf_bool(s->g, KEY "add_bos_token", &t->adds_bos, &status, s->err);
+    if (!status) ig_gguf_bool(s->g, KEY "add_eos_token", &t->adds_eos, &status, s->err);
+    bool prefix = true;
+    if (!status) ig_gguf_bool(s->g, KEY "add_space_prefix", &prefix, &status, s->err);
+    if (spm) t->prefix = prefix ? IG_PREFIX_ALWAYS : IG_PREFIX_NEVER;
+    if (!status) ig_gguf_bool(s->g, KEY "remove_extra_whitespaces", &remove_blanks, &status, s->err);
+    if (!status && spm && remove_blanks)
+        return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %sremove_extra_whitespaces is not supported", ig_gguf_path(s->g), KEY);
+    if (!status && ig_gguf_string(s->g, "tokenizer.chat_template", &template, &status, s->err)) {
+        t->chat_template = malloc(template.size + 1);
+        if (!t->chat_template) return ig_fail_memory(s->err, "chat template", template.size + 1);
+        memcpy(t->chat_template, template.data, template.size);
+        t->chat_template[template.size] = 0;
+    }
+    return status;
+}
+
+static ig_status build(source *s, ig_text model) {
+    ig_tokenizer *t = s->t;
+    bool spm = model.size == 5 && memcmp(model.data, "llama", 5) == 0, add_bos = spm;
+    if (!spm && !(model.size == 4 && memcmp(model.data, "gpt2", 4) == 0))
+        return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %smodel: unknown tokenizer '%.*s'", ig_gguf_path(s->g), KEY,
+                       (int)(model.size < 64 ? model.size : 64), model.data);
+    t->sentencepiece = spm;
+    t->rules.bytewise = !spm;
+    ig_status status = read_arrays(s);
+    if (!status) status = read_tokens(s);
+    if (!status) status = spm ? read_scores(s) : read_merges(s);
+    if (!status && !spm) {
+        char where[512];
+        ig_text pre = {"default", 7};
+        snprintf(where, sizeof where, "%s: %spre", ig_gguf_path(s->g), KEY);
+        ig_gguf_string(s->g, KEY "pre", &pre, &status, s->err);
+        if (!status) status = ig_pretoken_named(&t->pretoken, pre, &t->rules.whole_words, &add_bos, where, s->err);
+    }
+    if (!status) status = read_special(s, add_bos);
+    return status ? status : ig_tokenizer_finish(t, ig_gguf_path(s->g), s->err);
+}
+
+ig_status ig_tokenizer_from_gguf(ig_tokenizer **out, const ig_gguf *g, ig_error *err) {
+    ig_status status = IG_OK;
+    ig_text model;
+    *out = NULL;
+    if (!ig_gguf_string(g, KEY "model", &model, &status, err))
+        return status ? status : ig_fail(err, IG_E_NOT_FOUND, "%s: no tokenizer: %smodel is missing", ig_gguf_path(g), KEY);
+    source s = {.g = g, .t = ig_tokenizer_new(), .err = err};
+    if (!s.t) return ig_fail_memory(err, "tokenizer", sizeof *s.t);
+    status = build(&s, model);
+    if (status) {
+        ig_tokenizer_close(s.t);
+        return status;
+    }
+    *out = s.t;
+    return IG_OK;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a tokenizer is made of, for the files that build one: gguf, Hugging Face JSON, SentencePiece.
+ */
+#ifndef IG_TOKEN_PARTS_H
+#define IG_TOKEN_PARTS_H
+
+#include "token/match.h"
+#include "token/merge.h"
+#include "token/pretoken.h"
+#include "token/tokenizer.h"
+#include "token/utf8.h"
+
+/* When a blank is put before the text (SentencePiece). */
+typedef enum ig_prefix {
+    IG_PREFIX_NEVER,
+    IG_PREFIX_ALWAYS, /* before the text and behind every added token */
+    IG_PREFIX_FIRST,  /* before the text */
+} ig_prefix;
+
+struct ig_tokenizer {
+    ig_vocab vocab;
+    ig_merge_rules rules;
+    ig_match added, added_normalized;
+    ig_normal_form form;
+    ig_pretoken pretoken;
+    bool sentencepiece;     /* blanks are written U+2581, words are not split by expressions */
+    bool cut_every_blank;   /* sentencepiece: a word begins at every blank */
+    bool cut_at_blank;      /* sentencepiece: no token goes on over a blank, so words may be cut there */
+    bool prefix_once;       /* no second blank before text that begins with one */
+    ig_prefix prefix;
+    int32_t bos, eos;       /* -1: none */
+    bool adds_bos, adds_eos;
+    char *chat_template;    /* NULL: none */
+};
+
+#define IG_BLANK "\xe2\x96\x81" /* U+2581, a blank in SentencePiece vocabularies */
+
+/* A tokenizer with no tokens, ids -1. NULL without memory. */
+ig_tokenizer *ig_tokenizer_new(void);
+/* The last step of every builder: hash, added tokens, byte tokens, end tokens; checks what they all must keep.
+ * `where` names the file in errors. */
+ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err);
+/* Flags `id` as one that ends a generation; an id out of range is ignored. */
+void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id);
+/* The byte of a token written "<0x0A>", or -1. */
+int ig_tokenizer_byte_of(const char *text, size_t n);
+/* Merge rule `i` of a builder: both parts in the form they have in the vocabulary table. */
+ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where, ig_error *err);
+
+/* Ranks of a SentencePiece vocabulary from scores[n_vocab]: the best score first, equal scores share one. */
+ig_status ig_tokenizer_rank_scores(ig_tokenizer *t, const float *scores, const char *where, ig_error *err);
+
+/* Builders of parts, for ig_tokenizer_from_hf(). `text` need not outlive the call. */
+ig_status ig_tokenizer_from_json(ig_tokenizer *t, const char *path, ig_error *err);        /* tokenizer.json */
+ig_status ig_tokenizer_from_merges(ig_tokenizer *t, const char *vocab_path, const char *merges_path, ig_error *err);
+ig_status ig_tokenizer_from_spm(ig_tokenizer *t, const char *path, ig_error *err);         /* tokenizer.model */
+
+#endif

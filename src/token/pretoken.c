@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pre-tokenisers on PCRE2. The expressions are the models' own and come partly from files, so each match
+ * runs under limits in proportion to the text. The known ones are linear: they only go back within
+ * one run of blanks, once.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "token/pretoken.h"
+
+#include <pcre2.h>
+#include <string.h>
+
+#include "base/error.h"
+
+#define CONTRACTIONS "(?:'[sS]|'[tT]|'[rR][eE]|'[vV][eE]|'[mM]|'[lL][lL]|'[dD])"
+#define TAIL " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define LLAMA3 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" TAIL
+#define QWEN2 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" TAIL
+#define QWEN35 \
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" \
+                 "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define DEEPSEEK3 \
+    "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
+    " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
+#define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
+#define TEKKEN \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*|\\p{N}|" \
+    " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+
+const char ig_pretoken_gpt2[] = GPT2;
+
+enum { IGNORE_MERGES = 1, ADD_BOS = 2 };
+
+/* Names of GGUF's tokenizer.ggml.pre. */
+static const struct known {
+    const char *names; /* separated by blanks */
+    int flags;
+    const char *steps[4];
+} known[] = {
+    {"gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v2-code gigachat mpt olmo jais exaone4 trillion modern-bert "
+     "mellum a.x-4.0 granite-docling", 0, {GPT2}},
+    {"smollm starcoder refact command-r codeshell exaone minerva-7b", 0, {"\\p{N}", GPT2}},
+    {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", IGNORE_MERGES | ADD_BOS, {LLAMA3}},
+    {"dbrx smaug-bpe chatglm-bpe glm4", 0, {LLAMA3}},
+    {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen solar-open", 0, {QWEN2}},
+    {"qwen35", 0, {QWEN35}},
+    {"deepseek-v3 hunyuan-dense", 0, {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}},
+    {"tekken", IGNORE_MERGES | ADD_BOS, {TEKKEN}},
+    {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
+    {"default", 0, {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
+};
+
+ig_status ig_pretoken_add(ig_pretoken *p, ig_text expression, bool literal, const char *where, ig_error *err) {
+    if (p->n_steps == IG_PRETOKEN_STEPS_MAX)
+        return ig_fail(err, IG_E_LIMIT, "%s: more than %d expressions", where, IG_PRETOKEN_STEPS_MAX);
+    int code;
+    size_t at;
+    uint32_t options = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | (literal ? PCRE2_LITERAL : PCRE2_UCP);
+    pcre2_code *re = pcre2_compile((PCRE2_SPTR)expression.data, expression.size, options, &code, &at, NULL);
+    if (!re) {
+        PCRE2_UCHAR why[160] = "";
+        if (code == PCRE2_ERROR_HEAP_FAILED) return ig_fail_memory(err, where, expression.size);
+        pcre2_get_error_message(code, why, sizeof why);
+        return ig_fail(err, IG_E_FORMAT, "%s: regular expression, at byte %zu: %s", where, at, (const char *)why);
+    }
+    pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* without it matching is slower, and the same */
+    p->steps[p->n_steps++] = (ig_pretoken_step){.code = re, .keep_match = true, .keep_gap = true};
+    return IG_OK;
+}
+
+static bool has_name(const char *names, ig_text name) {
+    for (const char *at = names; at; at = strchr(at, ' ')) {
+        at += *at == ' ';
+        size_t n = strcspn(at, " ");
+        if (n == name.size && memcmp(at, name.data, n) == 0) return true;
+    }
+    return false;
+}
+
+ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, bool *add_bos, const char *where, ig_error *err) {
+    for (size_t i = 0; i < IG_COUNT(known); i++) {
+        if (!has_name(known[i].names, name)) continue;
+        *ignore_merges = (known[i].flags & IGNORE_MERGES) != 0;
+        *add_bos = (known[i].flags & ADD_BOS) != 0;
+        for (int k = 0; k < 4 && known[i].steps[k]; k++) {
+            ig_text expression = {known[i].steps[k], strlen(known[i].steps[k])};
+            ig_status s = ig_pretoken_add(p, expression, false, where, err);
+            if (s) return s;
+        }
+        return IG_OK;
+    }
+    return ig_fail(err, IG_E_UNSUPPORTED, "%s: unknown pre-tokeniser '%.*s'", where, (int)(name.size < 64 ? name.size : 64), name.data);
+}
+
+void ig_pretoken_close(ig_pretoken *p) {
+    for (int i = 0; i < p->n_steps; i++) pcre2_code_free(p->steps[i].code);
+    *p = (ig_pretoken){0};
+}
+
+typedef struct splitter { /* one ig_pretoken_run() */
+    const ig_pretoken *p;
+    const char *text;
+    pcre2_match_data *data[IG_PRETOKEN_STEPS_MAX]; /* one per step: the steps' matches are interleaved */
+    pcre2_match_context *context;
+    ig_pretoken_fn word;
+    void *user;
+    ig_error *err;
+} splitter;
+
+/* The next match of a step in text[at..end) from `from`; start = stop = end if there is none. */
+static ig_status next_match(splitter *s, int i_step, size_t at, size_t end, size_t from, size_t *start, size_t *stop) {
+    const pcre2_code *code = s->p->steps[i_step].code;
+    PCRE2_SPTR piece = (PCRE2_SPTR)s->text + at;
+    int rc = pcre2_match(code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK, s->data[i_step], s->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+        rc = pcre2_match(code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->data[i_step], s->context);
+    if (rc == PCRE2_ERROR_NOMATCH) {
+        *start = *stop = end;
+        return IG_OK;
+    }
+    if (rc < 0) {
+        PCRE2_UCHAR why[160] = "";
+        pcre2_get_error_message(rc, why, sizeof why);
+        return ig_fail(s->err, rc == PCRE2_ERROR_NOMEMORY ? IG_E_MEMORY : IG_E_LIMIT,
+                       "splitting text at byte %zu by the tokenizer's expression %d: %s", from, i_step + 1, (const char *)why);
+    }
+    const size_t *range = pcre2_get_ovector_pointer(s->data[i_step]);
+    *start = at + range[0];
+    *stop = at + range[1];
+    if (*start < from || *stop < *start)
+        return ig_fail(s->err, IG_E_UNSUPPORTED, "the tokenizer's expression %d matches backwards", i_step + 1);
+    return IG_OK;
+}
+
+/* Splits text[at..end) by the steps from i_step on. Recursion is as deep as there are steps. */
+static ig_status split(splitter *s, int i_step, size_t at, size_t end) {
+    if (at == end) return IG_OK;
+    if (i_step == s->p->n_steps) return s->word(s->user, at, end - at, s->err);
+    const ig_pretoken_step *step = &s->p->steps[i_step];
+    ig_status status;
+    size_t done = at, from = at, start = end, stop = end;
+    while (from < end) {
+        status = next_match(s, i_step, at, end, from, &start, &stop);
+        if (!status && step->keep_gap) status = split(s, i_step + 1, done, start);
+        if (!status && step->keep_match) status = split(s, i_step + 1, start, stop);
+        if (status) return status;
+        done = from = stop;
+        if (start == stop && from < end) /* an empty match splits; the search goes on behind the next character */
+            do from++;
+            while (from < end && (s->text[from] & 0xc0) == 0x80);
+    }
+    return step->keep_gap ? split(s, i_step + 1, done, end) : IG_OK;
+}
+
+ig_status ig_pretoken_run(const ig_pretoken *p, const char *text, size_t n, ig_pretoken_fn word, void *user, ig_error *err) {
+    splitter s = {.p = p, .text = text, .word = word, .user = user, .err = err};
+    ig_status status = IG_OK;
+    s.context = pcre2_match_context_create(NULL);
+    bool ok = s.context != NULL;
+    for (int i = 0; i < p->n_steps && ok; i++) ok = (s.data[i] = pcre2_match_data_create(1, NULL)) != NULL;
+    if (!ok) {
+        status = ig_fail_memory(err, "splitting text", sizeof s);
+    } else {
+        /* A run of blanks may be gone through a few times, not more. */
+        pcre2_set_match_limit(s.context, n < (1u << 27) ? 1000000 + 16 * (uint32_t)n : UINT32_MAX);
+        pcre2_set_heap_limit(s.context, 256 * 1024); /* KiB */
+        status = split(&s, 0, 0, n);
+    }
+    for (int i = 0; i < p->n_steps; i++) pcre2_match_data_free(s.data[i]);
+    pcre2_match_context_free(s.context);
+    return status;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The handle: encoding and pieces. Text is cut in this order: added tokens of the raw text, normal form, added
+ * tokens of the normalised text, words, merges. Every call has its own work space, so that one handle
+ * serves any number of threads.
+ */
+#include "token/tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "token/parts.h"
+
+ig_tokenizer *ig_tokenizer_new(void) {
+    ig_tokenizer *t = calloc(1, sizeof *t);
+    if (!t) return NULL;
+    t->bos = t->eos = t->rules.unknown = -1;
+    for (int i = 0; i < 256; i++) t->rules.byte_ids[i] = -1;
+    return t;
+}
+
+void ig_tokenizer_close(ig_tokenizer *t) {
+    if (!t) return;
+    ig_vocab_close(&t->vocab);
+    ig_merges_close(&t->rules.merges);
+    free(t->rules.ranks);
+    ig_match_close(&t->added);
+    ig_match_close(&t->added_normalized);
+    ig_pretoken_close(&t->pretoken);
+    free(t->chat_template);
+    free(t);
+}
+
+typedef struct encoder { /* one call of ig_tokenizer_encode() */
+    const ig_tokenizer *t;
+    bool special;
+    bool at_start, after_added; /* what precedes the piece of text at hand */
+    const char *text;           /* that ig_pretoken_run() splits */
+    ig_ids out;
+    ig_merge_space space;
+    ig_buffer normal, repaired, escaped;
+    ig_error *err;
+} encoder;
+
+static ig_status encode_word(void *user, size_t at, size_t size, ig_error *err) {
+    encoder *e = user;
+    return ig_merge_word(&e->t->rules, &e->space, e->text + at, size, &e->out, err);
+}
+
+/* Byte-level: the expressions see the text with its invalid bytes replaced, the merges see the true bytes. */
+static ig_status encode_bytewise(encoder *e, const char *text, size_t n) {
+    const char *visible = ig_utf8_repair(&e->repaired, text, n);
+    if (!visible) return ig_fail_memory(e->err, "tokenising text", n);
+    e->text = text;
+    return ig_pretoken_run(&e->t->pretoken, visible, n, encode_word, e, e->err);
+}
+
+static bool is_blank_at(const char *text, size_t n, size_t at) { return n - at >= 3 && memcmp(text + at, IG_BLANK, 3) == 0; }
+
+static ig_status encode_sentencepiece(encoder *e, const char *text, size_t n) {
+    const ig_tokenizer *t = e->t;
+    ig_status s = IG_OK;
+    bool blank = t->prefix == IG_PREFIX_ALWAYS ? e->after_added || e->at_start : t->prefix == IG_PREFIX_FIRST && e->at_start;
+    if (t->prefix_once && (text[0] == ' ' || is_blank_at(text, n, 0))) blank = false;
+    e->escaped.size = 0;
+    if (blank) ig_buffer_text(&e->escaped, IG_BLANK);
+    for (size_t at = 0, end; at < n; at = end + 1) {
+        const char *space = memchr(text + at, ' ', n - at);
+        end = space ? (size_t)(space - text) : n;
+        ig_buffer_add(&e->escaped, text + at, end - at);
+        if (space) ig_buffer_text(&e->escaped, IG_BLANK);
+    }
+    if (e->escaped.failed) return ig_fail_memory(e->err, "tokenising text", 3 * n);
+    text = e->escaped.data;
+    n = e->escaped.size;
+    size_t start = 0;
+    for (size_t at = 1; at < n && !s; at++) {
+        if (text[at] != IG_BLANK[0] || !is_blank_at(text, n, at)) continue;
+        if (!t->cut_every_blank && (!t->cut_at_blank || (at >= 3 && is_blank_at(text, n, at - 3)))) continue;
+        s = ig_merge_word(&t->rules, &e->space, text + start, at - start, &e->out, e->err);
+        start = at;
+    }
+    return s ? s : ig_merge_word(&t->rules, &e->space, text + start, n - start, &e->out, e->err);
+}
+
+static ig_status encode_plain(encoder *e, const char *text, size_t n) {
+    ig_status s = e->t->sentencepiece ? encode_sentencepiece(e, text, n) : encode_bytewise(e, text, n);
+    e->at_start = e->after_added = false;
+    return s;
+}
+
+/* Cuts added tokens out of the text; what lies between goes on to the next stage. */
+static ig_status encode_stage(encoder *e, const char *text, size_t n, bool normalized) {
+    const ig_tokenizer *t = e->t;
+    const ig_match *m = normalized ? &t->added_normalized : &t->added;
+    ig_status s = IG_OK;
+    for (size_t at = 0; at < n && !s;) {
+        ig_match_hit hit = ig_match_next(m, &t->vocab, text, n, at, e->special);
+        const char *part = text + at;
+        size_t size = hit.start - at;
+        if (size && normalized) {
+            s = encode_plain(e, part, size);
+        } else if (size) {
+            if (t->form != IG_NORMAL_NONE) {
+                e->normal.size = 0;
+                if (!ig_utf8_normalize(&e->normal, part, size, t->form)) return ig_fail_memory(e->err, "normalising text", size);
+                part = e->normal.data;
+                size = e->normal.size;
+            }
+            s = encode_stage(e, part, size, true);
+        }
+        if (hit.id >= 0) {
+            ig_ids_add(&e->out, hit.id);
+            e->after_added = true;
+            e->at_start = false;
+        }
+        at = hit.end;
+    }
+    return s;
+}
+
+ig_status ig_tokenizer_encode(const ig_tokenizer *t, size_t *n_out, const char *text, size_t n_bytes, int flags,
+                              int32_t *ids, size_t cap, ig_error *err) {
+    encoder e = {.t = t, .special = (flags & IG_TOKENIZE_PARSE_SPECIAL) != 0, .at_start = true,
+                 .out = {.ids = ids, .cap = cap}, .err = err};
+    *n_out = 0;
+    if ((flags & IG_TOKENIZE_ADD_SPECIAL) && t->adds_bos) ig_ids_add(&e.out, t->bos);
+    ig_status s = n_bytes ? encode_stage(&e, text, n_bytes, false) : IG_OK;
+    if ((flags & IG_TOKENIZE_ADD_SPECIAL) && t->adds_eos) ig_ids_add(&e.out, t->eos);
+    if (!s) *n_out = e.out.n;
+    ig_merge_space_close(&e.space);
+    ig_buffer_close(&e.normal);
+    ig_buffer_close(&e.repaired);
+    ig_buffer_close(&e.escaped);
+    return s;
+}
+
+/* Writes what fits of bytes [*at, *at + size). */
+static void put(char *text, size_t cap, size_t *at, const char *bytes, size_t size) {
+    if (*at < cap) memcpy(text + *at, bytes, size < cap - *at ? size : cap - *at);
+    *at += size;
+}
+
+size_t ig_tokenizer_piece(const ig_tokenizer *t, int32_t id, bool special, char *text, size_t cap) {
+    if (id < 0 || id >= t->vocab.n) return 0;
+    ig_token_kind kind = (ig_token_kind)t->vocab.tokens[id].kind;
+    ig_text piece = ig_vocab_text(&t->vocab, id);
+    size_t n = 0;
+    if (kind == IG_TOKEN_HOLE || kind == IG_TOKEN_UNUSED) return 0;
+    if (!special && (kind == IG_TOKEN_CONTROL || kind == IG_TOKEN_UNKNOWN)) return 0;
+    if (kind == IG_TOKEN_BYTE) {
+        char byte = (char)ig_tokenizer_byte_of(piece.data, piece.size);
+        put(text, cap, &n, &byte, 1);
+        return n;
+    }
+    if (!t->sentencepiece) {
+        put(text, cap, &n, piece.data, piece.size);
+        return n;
+    }
+    for (size_t at = 0; at < piece.size;) {
+        bool blank = is_blank_at(piece.data, piece.size, at);
+        put(text, cap, &n, blank ? " " : piece.data + at, 1);
+        at += blank ? 3 : 1;
+    }
+    return n;
+}
+
+int ig_tokenizer_n_vocab(const ig_tokenizer *t) { return t->vocab.n; }
+bool ig_tokenizer_drops_first_blank(const ig_tokenizer *t) { return t->prefix != IG_PREFIX_NEVER; }
+int32_t ig_tokenizer_bos(const ig_tokenizer *t) { return t->bos; }
+int32_t ig_tokenizer_eos(const ig_tokenizer *t) { return t->eos; }
+bool ig_tokenizer_adds_bos(const ig_tokenizer *t) { return t->adds_bos; }
+bool ig_tokenizer_is_end(const ig_tokenizer *t, int32_t id) {
+    return id >= 0 && id < t->vocab.n && (t->vocab.tokens[id].flags & IG_TOKEN_END) != 0;
+}
+const char *ig_tokenizer_chat_template(const ig_tokenizer *t) { return t->chat_template; }

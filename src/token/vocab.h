@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of tokens: bytes, kind and flags by id, and a hash from bytes to id over the tokens that
+ * the tokenising algorithm itself can produce. Also the table of BPE merges, keyed by a pair of ids.
+ */
+#ifndef IG_TOKEN_VOCAB_H
+#define IG_TOKEN_VOCAB_H
+
+#include "base/buffer.h"
+#include "format/gguf.h"
+
+/* Numbered as in GGUF and SentencePiece; 0 is an id that no token has. */
+typedef enum ig_token_kind {
+    IG_TOKEN_HOLE, IG_TOKEN_NORMAL, IG_TOKEN_UNKNOWN, IG_TOKEN_CONTROL, IG_TOKEN_USER, IG_TOKEN_UNUSED, IG_TOKEN_BYTE,
+} ig_token_kind;
+
+enum {
+    IG_TOKEN_MODEL = 1,       /* the algorithm may produce it: it is in the hash */
+    IG_TOKEN_ADDED = 2,       /* looked for in the text before the algorithm runs */
+    IG_TOKEN_LSTRIP = 4,      /* takes the blanks before it along */
+    IG_TOKEN_RSTRIP = 8,
+    IG_TOKEN_SINGLE_WORD = 16, /* only where no letter or digit touches it */
+    IG_TOKEN_NORMALIZED = 32, /* looked for in the normalised text */
+    IG_TOKEN_END = 64,        /* ends a generation */
+};
+
+typedef struct ig_vocab_token {
+    uint32_t at, size; /* bytes, in ig_vocab.bytes */
+    uint8_t kind, flags;
+} ig_vocab_token;
+
+typedef struct ig_vocab {
+    ig_vocab_token *tokens; /* [n] */
+    int32_t n;
+    ig_buffer bytes;
+    int32_t *slots; /* [mask + 1] ids, -1 empty */
+    uint32_t mask;
+    uint32_t longest; /* bytes of the longest token in the hash */
+} ig_vocab;
+
+/* n holes; false without memory. */
+bool ig_vocab_open(ig_vocab *v, int32_t n);
+void ig_vocab_close(ig_vocab *v);
+/* Sets the token `id` (0 <= id < n). False if memory is short or all bytes together pass 2 GiB. */
+bool ig_vocab_put(ig_vocab *v, int32_t id, const char *bytes, size_t size, ig_token_kind kind, int flags);
+/* Builds the hash over the tokens flagged IG_TOKEN_MODEL. *duplicate is a token whose bytes an
+ * earlier one has too, or -1. False without memory. */
+bool ig_vocab_index(ig_vocab *v, int32_t *duplicate);
+/* Id of a token in the hash, or -1. */
+int32_t ig_vocab_find(const ig_vocab *v, const char *bytes, size_t size);
+ig_text ig_vocab_text(const ig_vocab *v, int32_t id);
+
+typedef struct ig_merge_slot {
+    uint64_t pair; /* left id << 32 | right id; UINT64_MAX: empty */
+    uint32_t rank;
+    int32_t id; /* of the two together */
+} ig_merge_slot;
+
+typedef struct ig_merges {
+    ig_merge_slot *slots; /* [mask + 1] */
+    uint32_t mask;
+} ig_merges;
+
+/* Room for n merges; false without memory. */
+bool ig_merges_open(ig_merges *m, uint32_t n);
+void ig_merges_close(ig_merges *m);
+/* The first of two equal pairs counts. */
+void ig_merges_put(ig_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
+const ig_merge_slot *ig_merges_find(const ig_merges *m, int32_t left, int32_t right);
+
+#endif
