@@ -17,7 +17,7 @@ const char *ig_status_text(ig_status status) {
     return "unknown status";
 }
 
-ig_status ig_fail(ig_error *err, ig_status status, const char *format, ...) {
+ig_status ig_fail_fill(ig_error *err, ig_status status, const char *format, ...) {
     if (!err) return status;
     err->status = status;
     va_list args;

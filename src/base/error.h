@@ -10,8 +10,11 @@
 #include "base/compiler.h"
 #include "infinigen.h"
 
-/* Fills err (may be NULL), makes control characters of the text harmless, returns status. */
-ig_status ig_fail(ig_error *err, ig_status status, const char *format, ...) IG_PRINTF(3, 4);
+/* ig_fail(err, status, format, ...) fills err (may be NULL), makes control characters of the text harmless, returns
+ * status. A macro, so that the compiler sees which status comes back and what is unset after a failure. */
+#define ig_fail(err, status, ...) ig_fail_with((status), ig_fail_fill((err), (status), __VA_ARGS__))
+ig_status ig_fail_fill(ig_error *err, ig_status status, const char *format, ...) IG_PRINTF(3, 4);
+static inline ig_status ig_fail_with(ig_status status, ig_status filled) { return (void)filled, status; }
 
 /* "out of memory: `what` needs n bytes" */
 ig_status ig_fail_memory(ig_error *err, const char *what, size_t n_bytes);
