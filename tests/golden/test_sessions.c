@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions on a tiny grouped-query model: syncing a prefix, batches of sequences, limits, interruption. What must be
+ * equal is compared bitwise.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cpu_level.h"
+#include "infinigen.h"
+
+enum { N_CTX = 192, N_VOCAB = 512, BATCH = 8 };
+
+static const char model_path[] = "tests/golden/models/llama31";
+static ig_context *ctx;
+static ig_model *model;
+
+static void expect_ok(ig_status status, const ig_error *err) {
+    if (status) fail_msg("%s", err->text);
+}
+
+static int open_model(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 3;
+    o.cpu_level = test_cpu_level();
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, model_path, NULL, &err), &err);
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    ig_model_close(model);
+    ig_context_close(ctx);
+    return 0;
+}
+
+static ig_session *open_session(const char *policy, int n_batch) {
+    ig_session *s;
+    ig_error err = {0};
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = n_batch;
+    o.cache.policy = policy;
+    o.cache.budget = 0.3;
+    o.cache.n_recent = 8;
+    o.cache.n_dense_layers = 1;
+    expect_ok(ig_session_open(&s, model, &o, &err), &err);
+    return s;
+}
+
+static int32_t token(int seed, int i) { return (int32_t)(((unsigned)seed * 977u + (unsigned)i * 7919u + (unsigned)(i * i) * 31u) % N_VOCAB); }
+
+static void fill(int32_t *ids, int seed, int n) {
+    for (int i = 0; i < n; i++) ids[i] = token(seed, i);
+}
+
+static void sync(ig_session *s, const int32_t *ids, int n) {
+    ig_error err = {0};
+    expect_ok(ig_session_sync(s, ids, n, &err), &err);
+    assert_int_equal(ig_session_tokens(s, NULL), n);
+    assert_non_null(ig_session_logits(s));
+}
+
+static void same_logits(const ig_session *a, const ig_session *b) {
+    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
+}
+
+/* What a session was before must not show: the same steps after any detour give the same bits. */
+static void sync_cuts_back_and_extends(void **state) {
+    (void)state;
+    int32_t ids[N_CTX], other[N_CTX];
+    fill(ids, 1, N_CTX);
+    memcpy(other, ids, sizeof ids);
+    fill(other + 40, 2, N_CTX - 40);
+    ig_session *a = open_session("infinigen", 20), *b = open_session("infinigen", 20);
+    sync(a, ids, 100);
+    sync(a, other, 150); /* shares 40 tokens, two batches */
+    sync(a, ids, 40);    /* a prefix of what it holds */
+    sync(a, ids, 100);
+    sync(b, ids, 39);
+    sync(b, ids, 40);
+    sync(b, ids, 100);
+    same_logits(a, b);
+    uint64_t before, after;
+    ig_session_stats st;
+    ig_session_get_stats(a, &st);
+    before = st.n_prefilled;
+    sync(a, ids, 100); /* nothing to do */
+    ig_session_get_stats(a, &st);
+    after = st.n_prefilled;
+    assert_int_equal(before, after);
+    for (int i = 100; i < 130; i++) {
+        ig_error err = {0};
+        expect_ok(ig_session_decode(&a, &ids[i], 1, &err), &err);
+        expect_ok(ig_session_decode(&b, &ids[i], 1, &err), &err);
+        same_logits(a, b);
+    }
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
+static void batch_mates_do_not_matter(void **state) {
+    const char *policy = *state;
+    ig_session *together[BATCH], *alone[BATCH];
+    int32_t ids[BATCH][N_CTX], next[BATCH];
+    ig_error err = {0};
+    for (int b = 0; b < BATCH; b++) {
+        int n = 3 + b * 17; /* ragged */
+        fill(ids[b], 10 + b, N_CTX);
+        together[b] = open_session(b % 2 ? policy : "infinigen", 64);
+        alone[b] = open_session(b % 2 ? policy : "infinigen", 64);
+        sync(together[b], ids[b], n);
+        sync(alone[b], ids[b], n);
+    }
+    for (int step = 0; step < 40; step++) {
+        int n = BATCH - step % 3; /* sometimes fewer, in another order */
+        for (int b = 0; b < n; b++) next[b] = token(step, b);
+        expect_ok(ig_session_decode(together, next, n, &err), &err);
+        for (int b = 0; b < n; b++) {
+            expect_ok(ig_session_decode(&alone[b], &next[b], 1, &err), &err);
+            same_logits(together[b], alone[b]);
+        }
+    }
+    for (int b = 0; b < BATCH; b++) {
+        ig_session_stats st;
+        ig_session_get_stats(together[b], &st);
+        if (!strcmp(st.policy, "full")) assert_true(st.selected_share == 1);
+        else if (b > 2) assert_true(st.selected_share < 0.7);
+        ig_session_close(together[b]);
+        ig_session_close(alone[b]);
+    }
+}
+
+static void threads_do_not_matter(void **state) {
+    (void)state;
+    int32_t ids[N_CTX];
+    float logits[N_VOCAB] = {0};
+    fill(ids, 5, N_CTX);
+    for (int n_threads = 1; n_threads <= 4; n_threads++) {
+        ig_context *c;
+        ig_model *m;
+        ig_session *s;
+        ig_error err = {0};
+        ig_context_options co = ig_context_defaults();
+        co.n_threads = n_threads;
+        co.cpu_level = test_cpu_level();
+        ig_session_options so = ig_session_defaults();
+        so.n_ctx = N_CTX;
+        so.cache.budget = 0.3;
+        expect_ok(ig_context_open(&c, &co, &err), &err);
+        expect_ok(ig_model_open(&m, c, model_path, NULL, &err), &err);
+        expect_ok(ig_session_open(&s, m, &so, &err), &err);
+        sync(s, ids, 150);
+        for (int i = 150; i < 160; i++) expect_ok(ig_session_decode(&s, &ids[i], 1, &err), &err);
+        if (n_threads > 1) assert_memory_equal(logits, ig_session_logits(s), sizeof logits);
+        memcpy(logits, ig_session_logits(s), sizeof logits);
+        ig_session_close(s);
+        ig_model_close(m);
+        ig_context_close(c);
+    }
+}
+
+static bool stop_at_once(void *user, uint64_t done, uint64_t total) {
+    (void)done, (void)total;
+    return *(bool *)user;
+}
+
+static void interrupted_prefill_goes_on(void **state) {
+    (void)state;
+    int32_t ids[N_CTX];
+    ig_error err = {0};
+    bool stop = true;
+    fill(ids, 6, N_CTX);
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = 25;
+    o.progress = stop_at_once;
+    o.progress_user = &stop;
+    ig_session *s, *whole = open_session("full", 25);
+    expect_ok(ig_session_open(&s, model, &o, &err), &err);
+    assert_int_equal(ig_session_sync(s, ids, 120, &err), IG_E_INTERRUPTED);
+    assert_int_equal(ig_session_tokens(s, NULL), 25);
+    assert_null(ig_session_logits(s));
+    stop = false;
+    sync(s, ids, 120);
+    sync(whole, ids, 120);
+    same_logits(s, whole);
+    ig_session_close(s);
+    ig_session_close(whole);
+}
+
+static void limits_are_errors(void **state) {
+    (void)state;
+    int32_t ids[N_CTX + 1] = {0};
+    ig_error err = {0};
+    ig_session *s = open_session("full", 32), *twice[2] = {s, s};
+    assert_int_equal(ig_session_sync(s, ids, N_CTX + 1, &err), IG_E_LIMIT);
+    assert_int_equal(ig_session_sync(s, ids, 0, &err), IG_E_ARG);
+    ids[3] = N_VOCAB;
+    assert_int_equal(ig_session_sync(s, ids, 5, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "512"));
+    ids[3] = -1;
+    assert_int_equal(ig_session_sync(s, ids, 5, &err), IG_E_ARG);
+    ids[3] = 0;
+    sync(s, ids, N_CTX - 1);
+    assert_int_equal(ig_session_decode(twice, ids, 2, &err), IG_E_ARG);
+    expect_ok(ig_session_decode(&s, ids, 1, &err), &err);
+    assert_int_equal(ig_session_decode(&s, ids, 1, &err), IG_E_LIMIT);
+    ig_session_close(s);
+
+    ig_session_options o = ig_session_defaults();
+    o.cache.policy = "nonesuch";
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "infinigen"));
+    o.cache.policy = "full";
+    o.cache.budget = 0;
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sync_cuts_back_and_extends),
+        {"batch mates do not matter, full", batch_mates_do_not_matter, NULL, NULL, "full"},
+        {"batch mates do not matter, infinigen", batch_mates_do_not_matter, NULL, NULL, "infinigen"},
+        cmocka_unit_test(threads_do_not_matter),
+        cmocka_unit_test(interrupted_prefill_goes_on),
+        cmocka_unit_test(limits_are_errors),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
