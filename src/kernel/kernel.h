@@ -96,24 +96,27 @@ typedef struct ig_kernels {
                         const uint16_t *const *k, int n);
     /* One step of online softmax over a chunk, in place: with m' = max(*m, max s), s[i] = exp(s[i] - m'),
      * *l = *l * r + sum s, *m = m', and r = exp(*m_old - m') is returned: what was accumulated
-     * so far must be multiplied by it. s[i] = -INFINITY gives 0. Start with *m = -INFINITY, *l = 0 (then r is 0). */
+     * so far must be multiplied by it. s[i] = -INFINITY gives 0. Start with *m = -INFINITY, *l = 0 (then r is 0).
+     * As long as nothing but -INFINITY has been seen, *m and *l stay as they are and r is 0. */
     float (*softmax_step)(float *s, int n, float *m, float *l);
-    /* acc[g][0..d) = acc[g] * r[g] + sum_i p[g * stride + i] * v[i]; acc is [n_q][d]. */
+    /* acc[g][0..d) = acc[g] * r[g] + sum_i p[g * stride + i] * v[i], added in the order of i; acc is [n_q][d].
+     * r[g] = 0 forgets acc[g], which then may hold anything. */
     void (*attn_values)(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
                         const uint16_t *const *v, int n);
 
-    /* Writes token slot t (0..15) of a sketch block from a 16-bit key. */
+    /* Writes token slot t (0..15) of a sketch block from a 16-bit key; d as below. NaN counts as 0, infinities as
+     * +-65504. A block starts zeroed: slots not yet written score 0. */
     void (*sketch_put)(void *block, int t, const uint16_t *key, int d);
     /* Estimated scores[g * stride + i] = scale * dot(q[g], key i) for i in 0 .. 16 * n_blocks-1 over
      * consecutive blocks; the query is quantised to 8 bits inside. d a multiple of 8, at most 512. */
     void (*sketch_scores)(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
                           const void *blocks, int n_blocks);
-    /* w[i] += exp(s[i] - max) / sum over i of exp(s[i] - max), for n scores. */
+    /* w[i] += exp(s[i] - max) / sum over i of exp(s[i] - max), for n scores; nothing if all are -INFINITY. */
     void (*softmax_add)(float *w, const float *s, int n);
 
-    /* Sum of w[i] over i in [0, n), and the largest. For selection thresholds. */
+    /* The largest element, and the lowest index that has it. NaN counts as -INFINITY. Of none: -INFINITY and 0. */
     float (*max)(const float *x, int n);
-    int (*argmax)(const float *x, int n); /* lowest index of the largest; NaN counts as -inf */
+    int (*argmax)(const float *x, int n);
 } ig_kernels;
 
 /* The table for a level (at most what the CPU has); never fails, lives for ever. */

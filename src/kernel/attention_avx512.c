@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Attention and softmax for AVX-512.
+ *
+ * Scores: a tile of 4 queries x 4 keys has 16 accumulators whose lanes are dims; a tree of
+ * shuffles then sums all 16 across lanes at once. Values: a tile of 4 queries x 64 dims is kept in
+ * registers over a block of rows. Few queries (decode) convert the 16-bit rows as they are
+ * used and prefetch those to come, because selected rows are scattered; many (prefill) convert
+ * a block of rows to floats once. Both do the same operations in the same order for each
+ * (query, key) and each (query, dim), so their results are the same to the bit.
+ */
+#include <math.h>
+#include <stdbool.h>
+
+#include "kernel/lanes_avx512.h"
+#include "kernel/parts.h"
+
+#define FLATTEN static inline __attribute__((always_inline))
+
+enum {
+    TILE = 4,       /* queries, and keys or vectors of dims, of a tile */
+    FEW = 8,        /* up to so many queries rows are converted as they are used */
+    AHEAD = 16,     /* rows from the one in use to the one prefetched */
+    FLOATS = 4096,  /* of a block of converted rows: a third of the first-level cache */
+    BLOCK_ROWS = 64 /* rows used for all queries before the next, when they are not converted beforehand */
+};
+
+static void prefetch_rows(const uint16_t *const *rows, int n, int d) {
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < d; j += 32) _mm_prefetch((const char *)(rows[i] + j), _MM_HINT_T0);
+}
+
+/* Rows of d 16-bit floats to rows of `padded` (d up to a multiple of 16) floats. */
+static void convert_rows(float *dst, int padded, const uint16_t *const *rows, int n, int d) {
+    for (int i = 0; i < n; i++) {
+        int j = 0;
+        for (; j + 16 <= d; j += 16) _mm512_store_ps(dst + i * padded + j, load_f16(rows[i] + j));
+        if (j < d) _mm512_store_ps(dst + i * padded + j, load_f16_first(0xff, rows[i] + j));
+    }
+}
+
+/* ---- scores -------------------------------------------------------------------- */
+
+/* Lane l of the result is the sum of a[l] over its lanes. */
+FLATTEN __m512 sum_each(const __m512 a[16]) {
+    __m512 b[8], c[4];
+    for (int i = 0; i < 8; i++)
+        b[i] = _mm512_add_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
+    for (int i = 0; i < 4; i++) {
+        __m512d x = _mm512_castps_pd(b[2 * i]), y = _mm512_castps_pd(b[2 * i + 1]);
+        c[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+    }
+    __m512 lo = _mm512_add_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd));
+    __m512 hi = _mm512_add_ps(_mm512_shuffle_f32x4(c[2], c[3], 0x88), _mm512_shuffle_f32x4(c[2], c[3], 0xdd));
+    return _mm512_add_ps(_mm512_shuffle_f32x4(lo, hi, 0x88), _mm512_shuffle_f32x4(lo, hi, 0xdd));
+}
+
+/* Dot products of n_q (1..4) queries with 4 keys, given as 16-bit rows, or as floats when half is NULL. */
+FLATTEN __m512 scores_tile(const float *q, int n_q, int d, const uint16_t *const half[TILE], const float *full,
+                           int padded) {
+    __m512 acc[TILE * TILE];
+    for (int i = 0; i < TILE * TILE; i++) acc[i] = _mm512_setzero_ps();
+    for (int j = 0; j < d; j += 16) {
+        __mmask16 lanes = d - j < 16 ? 0xff : 0xffff;
+        __m512 k[TILE];
+        for (int i = 0; i < TILE; i++)
+            k[i] = half ? load_f16_first(lanes, half[i] + j) : _mm512_load_ps(full + i * padded + j);
+        for (int g = 0; g < n_q; g++) {
+            __m512 x = _mm512_maskz_loadu_ps(lanes, q + (size_t)g * (size_t)d + j);
+            for (int i = 0; i < TILE; i++) acc[TILE * g + i] = _mm512_fmadd_ps(x, k[i], acc[TILE * g + i]);
+        }
+    }
+    return sum_each(acc);
+}
+
+FLATTEN void store_tile(float *scores, size_t stride, int n_q, __m512 x, int n) {
+    __m128 part[TILE] = {_mm512_castps512_ps128(x), _mm512_extractf32x4_ps(x, 1), _mm512_extractf32x4_ps(x, 2),
+                         _mm512_extractf32x4_ps(x, 3)};
+    __mmask8 lanes = (__mmask8)(n < TILE ? (1 << n) - 1 : 15);
+    for (int g = 0; g < n_q; g++) _mm_mask_storeu_ps(scores + (size_t)g * stride, lanes, part[g]);
+}
+
+/* n keys against n_q (1..4) queries. */
+FLATTEN void scores_few(float *scores, size_t stride, const float *q, int n_q, int d, __m512 scale,
+                        const uint16_t *const *k, int n) {
+    for (int i = 0; i < n; i += TILE) {
+        const uint16_t *rows[TILE];
+        for (int j = 0; j < TILE; j++) rows[j] = k[i + j < n ? i + j : n - 1];
+        int ahead = n - i - AHEAD;
+        if (ahead > 0) prefetch_rows(k + i + AHEAD, ahead < TILE ? ahead : TILE, d);
+        store_tile(scores + i, stride, n_q, _mm512_mul_ps(scores_tile(q, n_q, d, rows, NULL, 0), scale), n - i);
+    }
+}
+
+/* n converted keys against n_q (1..4) queries. */
+FLATTEN void scores_full(float *scores, size_t stride, const float *q, int n_q, int d, __m512 scale, const float *k,
+                         int padded, int n) {
+    for (int i = 0; i < n; i += TILE)
+        store_tile(scores + i, stride, n_q, _mm512_mul_ps(scores_tile(q, n_q, d, NULL, k + i * padded, padded), scale),
+                   n - i);
+}
+
+static void attn_scores_avx512(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
+                               const uint16_t *const *k, int n) {
+    _Alignas(64) float block[FLOATS];
+    int padded = (d + 15) & ~15;
+    bool is_few = n_q <= FEW || padded > FLOATS / TILE;
+    int rows = is_few ? BLOCK_ROWS : FLOATS / padded / TILE * TILE;
+    __m512 s = _mm512_set1_ps(scale);
+    for (int i = 0; i < n; i += rows) {
+        int m = n - i < rows ? n - i : rows;
+        if (!is_few) convert_rows(block, padded, k + i, m, d);
+        for (int g = 0; g < n_q; g += TILE) {
+            float *out = scores + (size_t)g * stride + i;
+            const float *x = q + (size_t)g * (size_t)d;
+            if (is_few) switch (n_q - g) {
+                    case 1:
+                        scores_few(out, stride, x, 1, d, s, k + i, m);
+                        break;
+                    case 2:
+                        scores_few(out, stride, x, 2, d, s, k + i, m);
+                        break;
+                    case 3:
+                        scores_few(out, stride, x, 3, d, s, k + i, m);
+                        break;
+                    default:
+                        scores_few(out, stride, x, 4, d, s, k + i, m);
+                }
+            else
+                switch (n_q - g) {
+                    case 1:
+                        scores_full(out, stride, x, 1, d, s, block, padded, m);
+                        break;
+                    case 2:
+                        scores_full(out, stride, x, 2, d, s, block, padded, m);
+                        break;
+                    case 3:
+                        scores_full(out, stride, x, 3, d, s, block, padded, m);
+                        break;
+                    default:
+                        scores_full(out, stride, x, 4, d, s, block, padded, m);
+                }
+        }
+    }
+}
+
+/* ---- values -------------------------------------------------------------------- */
+
+/* A tile's share of attn_values: rows either 16-bit or, when half is NULL, floats. `j` is the first dim. */
+typedef struct values_job {
+    const float *r; /* NULL: the factors have been applied */
+    const float *p; /* [n_q][stride] */
+    size_t stride;
+    int d, n;
+    const uint16_t *const *half;
+    const float *full; /* [n][padded] */
+    int padded;
+} values_job;
+
+FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, __mmask16 last) {
+    __m512 a[TILE][TILE];
+    float *at = acc + (size_t)g0 * (size_t)w->d + j;
+    for (int g = 0; g < n_q; g++) {
+        for (int x = 0; x < n_v; x++) {
+            __m512 v = _mm512_maskz_loadu_ps(x + 1 < n_v ? 0xffff : last, at + (size_t)g * (size_t)w->d + 16 * x);
+            if (w->r) v = w->r[g0 + g] == 0 ? _mm512_setzero_ps() : _mm512_mul_ps(v, _mm512_set1_ps(w->r[g0 + g]));
+            a[g][x] = v;
+        }
+    }
+    const float *p = w->p + (size_t)g0 * w->stride;
+    for (int i = 0; i < w->n; i++) {
+        __m512 v[TILE];
+        for (int x = 0; x < n_v; x++)
+            v[x] = w->half ? load_f16_first(x + 1 < n_v ? 0xffff : last, w->half[i] + j + 16 * x)
+                           : _mm512_load_ps(w->full + (size_t)i * (size_t)w->padded + j + 16 * x);
+        if (w->half && g0 == 0 && i + AHEAD < w->n)
+            for (int x = 0; x < n_v; x += 2) _mm_prefetch((const char *)(w->half[i + AHEAD] + j + 16 * x), _MM_HINT_T0);
+        for (int g = 0; g < n_q; g++) {
+            __m512 f = _mm512_set1_ps(p[(size_t)g * w->stride + (size_t)i]);
+            for (int x = 0; x < n_v; x++) a[g][x] = _mm512_fmadd_ps(f, v[x], a[g][x]);
+        }
+    }
+    for (int g = 0; g < n_q; g++)
+        for (int x = 0; x < n_v; x++)
+            _mm512_mask_storeu_ps(at + (size_t)g * (size_t)w->d + 16 * x, x + 1 < n_v ? 0xffff : last, a[g][x]);
+}
+
+FLATTEN void values_wide(const values_job *w, float *acc, int g0, int n_q) {
+    int j = 0;
+    for (; j + 16 * TILE <= w->d; j += 16 * TILE) values_tile(w, acc, g0, n_q, j, TILE, 0xffff);
+    for (; j < w->d; j += 16) values_tile(w, acc, g0, n_q, j, 1, w->d - j < 16 ? 0xff : 0xffff);
+}
+
+FLATTEN void values_block(const values_job *w, float *acc, int n_q) {
+    for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
+            case 1:
+                values_wide(w, acc, g, 1);
+                break;
+            case 2:
+                values_wide(w, acc, g, 2);
+                break;
+            case 3:
+                values_wide(w, acc, g, 3);
+                break;
+            default:
+                values_wide(w, acc, g, 4);
+        }
+}
+
+static void attn_values_avx512(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
+                               const uint16_t *const *v, int n) {
+    _Alignas(64) float block[FLOATS];
+    int padded = (d + 15) & ~15;
+    bool is_few = n_q <= FEW || padded > FLOATS / TILE;
+    int rows = is_few ? BLOCK_ROWS : FLOATS / padded;
+    values_job w = {.r = r, .stride = stride, .d = d, .full = block, .padded = padded};
+    int i = 0;
+    do {
+        w.p = p + i;
+        w.n = n - i < rows ? n - i : rows;
+        if (is_few) {
+            w.half = v + i;
+            values_block(&w, acc, n_q);
+        } else {
+            convert_rows(block, padded, v + i, w.n, d);
+            w.half = NULL;
+            values_block(&w, acc, n_q);
+        }
+        w.r = NULL;
+        i += rows;
+    } while (i < n);
+}
+
+/* ---- softmax ------------------------------------------------------------------- */
+
+static float largest(const float *x, int n, float at_least) {
+    __m512 low = _mm512_set1_ps(at_least), m[2] = {low, low};
+    int i = 0;
+    for (; i + 32 <= n; i += 32)
+        for (int j = 0; j < 2; j++) m[j] = _mm512_max_ps(_mm512_loadu_ps(x + i + 16 * j), m[j]);
+    for (; i < n; i += 16)
+        m[0] = _mm512_max_ps(_mm512_mask_loadu_ps(low, first_lanes(n - i < 16 ? n - i : 16), x + i), m[0]);
+    return _mm512_reduce_max_ps(_mm512_max_ps(m[0], m[1]));
+}
+
+static float softmax_step_avx512(float *s, int n, float *m, float *l) {
+    float old = *m, max = largest(s, n, old);
+    if (max == -INFINITY) {
+        for (int i = 0; i < n; i++) s[i] = 0;
+        return 0;
+    }
+    __m512 top = _mm512_set1_ps(max), sum[2] = {_mm512_setzero_ps(), _mm512_setzero_ps()};
+    int i = 0;
+    for (; i + 32 <= n; i += 32) {
+        for (int j = 0; j < 2; j++) {
+            __m512 e = exp_lanes(_mm512_sub_ps(_mm512_loadu_ps(s + i + 16 * j), top));
+            _mm512_storeu_ps(s + i + 16 * j, e);
+            sum[j] = _mm512_add_ps(sum[j], e);
+        }
+    }
+    for (; i < n; i += 16) {
+        __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
+        __m512 e = exp_lanes(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
+        _mm512_mask_storeu_ps(s + i, lanes, e);
+        sum[0] = _mm512_mask_add_ps(sum[0], lanes, sum[0], e);
+    }
+    float r = expf(old - max);
+    *m = max;
+    *l = *l * r + _mm512_reduce_add_ps(_mm512_add_ps(sum[0], sum[1]));
+    return r;
+}
+
+static void softmax_add_avx512(float *w, const float *s, int n) {
+    float max = largest(s, n, -INFINITY);
+    if (max == -INFINITY) return;
+    __m512 top = _mm512_set1_ps(max), zero = _mm512_setzero_ps(), sum[4] = {zero, zero, zero, zero};
+    int i = 0;
+    for (; i + 64 <= n; i += 64)
+        for (int j = 0; j < 4; j++)
+            sum[j] = _mm512_add_ps(sum[j], exp_lanes(_mm512_sub_ps(_mm512_loadu_ps(s + i + 16 * j), top)));
+    for (; i < n; i += 16) {
+        __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
+        __m512 e = exp_lanes(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
+        sum[0] = _mm512_mask_add_ps(sum[0], lanes, sum[0], e);
+    }
+    float total = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
+    __m512 r = _mm512_set1_ps(1.0f / total);
+    for (i = 0; i < n; i += 16) {
+        __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
+        __m512 e = exp_lanes(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
+        _mm512_mask_storeu_ps(w + i, lanes, _mm512_fmadd_ps(e, r, _mm512_maskz_loadu_ps(lanes, w + i)));
+    }
+}
+
+void ig_kernels_fill_attention_avx512(ig_kernels *k) {
+    k->attn_scores = attn_scores_avx512;
+    k->softmax_step = softmax_step_avx512;
+    k->attn_values = attn_values_avx512;
+    k->softmax_add = softmax_add_avx512;
+    ig_kernels_fill_sketch_avx512(k);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the sketch kernels of all CPU levels share: the parts of a block (its layout is in
+ * kernel.h), the line through a key's codes, and the 8-bit query.
+ */
+#ifndef IG_KERNEL_SKETCH_H
+#define IG_KERNEL_SKETCH_H
+
+#include <math.h>
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+enum {
+    IG_SKETCH_CODES = 2 * IG_SKETCH_TOKENS * (int)sizeof(float), /* where the codes begin */
+    IG_SKETCH_DIMS = 512,                                        /* most dims of a key */
+};
+
+/* Sums over the dims of a key: codes, their squares, values above the smallest, products. */
+typedef struct ig_sketch_sums {
+    float c, cc, x, cx;
+} ig_sketch_sums;
+
+/* A key's element as the sketch sees it: finite, so that every score is. */
+static inline float ig_sketch_value(float x) {
+    if (x != x) return 0;
+    return x > 65504.0f ? 65504.0f : x < -65504.0f ? -65504.0f : x;
+}
+
+/* Sets step and min of token t to the least-squares line through (code, value). */
+static inline void ig_sketch_finish(void *block, int t, float lo, const ig_sketch_sums *s, int d) {
+    double n = d, spread = n * s->cc - (double)s->c * s->c;
+    float step = spread > 0 ? (float)((n * s->cx - (double)s->c * s->x) / spread) : 0.0f;
+    float min = d ? lo + (s->x - step * s->c) / (float)d : 0.0f;
+    memcpy((uint8_t *)block + 4 * t, &step, sizeof step);
+    memcpy((uint8_t *)block + 4 * (IG_SKETCH_TOKENS + t), &min, sizeof min);
+}
+
+/* q ~ scale * q8 in -127..127; returns scale and the sum of q8. A query that is zero or not finite gives scale 0. */
+static inline float ig_sketch_query(int8_t *q8, int *q8_sum, const float *q, int d) {
+    float largest = 0;
+    for (int i = 0; i < d; i++) {
+        float a = fabsf(q[i]);
+        largest = a > largest || a != a ? a : largest;
+    }
+    int sum = 0;
+    float scale = largest > 1e-30f && largest < INFINITY ? largest / 127.0f : 0.0f;
+    float inverse = scale > 0 ? 1.0f / scale : 0.0f;
+    for (int i = 0; i < d; i++) {
+        int code = scale > 0 ? (int)lrintf(q[i] * inverse) : 0;
+        q8[i] = (int8_t)code;
+        sum += code;
+    }
+    *q8_sum = sum;
+    return scale;
+}
+
+#endif

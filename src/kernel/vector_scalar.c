@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reference of the kernels on plain vectors: norms, element-wise operations, rotary
+ * positions, conversions, largest element. Sums are kept in double, so that this is also
+ * what the faster versions are measured against.
+ */
+#include <math.h>
+#include <stddef.h>
+
+#include "base/half.h"
+#include "kernel/parts.h"
+
+static void rms_norm_scalar(float *y, const float *x, const float *w, int n, float eps) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)x[i] * x[i];
+    float r = n ? (float)(1.0 / sqrt(sum / n + eps)) : 0.0f;
+    for (int i = 0; i < n; i++) y[i] = x[i] * r * (w ? w[i] : 1.0f);
+}
+
+static void layer_norm_scalar(float *y, const float *x, const float *w, const float *b, int n, float eps) {
+    double sum = 0, squares = 0;
+    for (int i = 0; i < n; i++) sum += x[i];
+    double mean = n ? sum / n : 0;
+    for (int i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
+    double r = n ? 1.0 / sqrt(squares / n + eps) : 0;
+    for (int i = 0; i < n; i++) y[i] = (float)((x[i] - mean) * r) * (w ? w[i] : 1.0f) + (b ? b[i] : 0.0f);
+}
+
+static void add_scalar(float *y, const float *x, int n) {
+    for (int i = 0; i < n; i++) y[i] += x[i];
+}
+
+static void silu_mul_scalar(float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+}
+
+static void relu_scalar(float *x, int n) {
+    for (int i = 0; i < n; i++) x[i] = x[i] > 0 ? x[i] : 0.0f;
+}
+
+static void rope_half_scalar(float *x, const float *cs, int n_rot) {
+    int half = n_rot / 2;
+    for (int i = 0; i < half; i++) {
+        float a = x[i], b = x[i + half], c = cs[i], s = cs[i + half];
+        x[i] = a * c - b * s;
+        x[i + half] = b * c + a * s;
+    }
+}
+
+static void rope_adjacent_scalar(float *x, const float *cs, int n_rot) {
+    int half = n_rot / 2;
+    for (int i = 0; i < half; i++) {
+        float a = x[2 * i], b = x[2 * i + 1], c = cs[i], s = cs[i + half];
+        x[2 * i] = a * c - b * s;
+        x[2 * i + 1] = b * c + a * s;
+    }
+}
+
+static void f32_to_f16_scalar(uint16_t *dst, const float *src, int n) {
+    for (int i = 0; i < n; i++) dst[i] = ig_f32_f16(src[i]);
+}
+
+static void f16_to_f32_scalar(float *dst, const uint16_t *src, int n) {
+    for (int i = 0; i < n; i++) dst[i] = ig_f16_f32(src[i]);
+}
+
+static float max_scalar(const float *x, int n) {
+    float m = -INFINITY;
+    for (int i = 0; i < n; i++)
+        if (x[i] > m) m = x[i];
+    return m;
+}
+
+static int argmax_scalar(const float *x, int n) {
+    float m = -INFINITY;
+    int at = 0;
+    for (int i = 0; i < n; i++) {
+        if (!(x[i] > m)) continue;
+        m = x[i];
+        at = i;
+    }
+    return at;
+}
+
+void ig_kernels_fill_vector_scalar(ig_kernels *k) {
+    k->rms_norm = rms_norm_scalar;
+    k->layer_norm = layer_norm_scalar;
+    k->add = add_scalar;
+    k->silu_mul = silu_mul_scalar;
+    k->relu = relu_scalar;
+    k->rope_half = rope_half_scalar;
+    k->rope_adjacent = rope_adjacent_scalar;
+    k->f32_to_f16 = f32_to_f16_scalar;
+    k->f16_to_f32 = f16_to_f32_scalar;
+    k->max = max_scalar;
+    k->argmax = argmax_scalar;
+}
