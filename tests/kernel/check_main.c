@@ -151,7 +151,7 @@ double check_time(void (*fn)(void *arg), void *arg) {
 }
 
 void check_report(check *c, const char *what, double seconds, double bytes, double macs) {
-    printf("%-7s %-14s %-28s %10.2f us %8.2f GB/s", ig_cpu_level_name(c->k->level), c->name, what, seconds * 1e6,
+    printf("%-7s %-14s %-30s %10.2f us %8.2f GB/s", ig_cpu_level_name(c->k->level), c->name, what, seconds * 1e6,
            bytes / seconds * 1e-9);
     if (macs > 0) printf(" %8.2f Gmul-add/s", macs / seconds * 1e-9);
     putchar('\n');

@@ -299,30 +299,37 @@ static void run_timed(void *arg) {
     t->next += t->step;
 }
 
-static void bench_type(check *c, const type_case *t) {
+static void bench_product(check *c, const type_case *t, int n_in, int n_cols, bool is_cached) {
     const ig_type_info *info = ig_type_get(t->type);
-    static const int sizes[] = {896, 1536, 8960}, col_counts[] = {1, 4, 512};
+    bool is_gemm = n_cols > 8;
+    size_t row_bytes = ig_type_row_bytes(info, (size_t)n_in);
+    int n_step = is_cached ? (int)((256u << 10) / row_bytes) : 256, n_out = n_step;
+    if (!is_gemm && !is_cached) n_out = (int)((200u << 20) / row_bytes);
+    problem p;
+    problem_init(c, &p, t, n_in, n_out, n_cols);
+    size_t sample = row_bytes * (n_out < 16 ? (size_t)n_out : 16);
+    fill_weights(c, t, p.w, sample, WEIGHT_NOISE);
+    for (size_t at = sample; at < p.w_bytes; at += row_bytes) memcpy(p.w + at, p.w + at % sample, row_bytes);
+    check_fill(c, p.x, n_in * n_cols, CHECK_NORMAL);
+    problem_prepare(c, &p);
+    timed run = {is_gemm ? c->k->gemm[t->type] : c->k->gemv[t->type], &p, 0, n_step};
+    double seconds = check_time(run_timed, &run);
+    char what[64];
+    snprintf(what, sizeof what, "%s%s n_in %d cols %d", is_gemm ? "gemm" : "gemv", is_cached ? " cached" : "", n_in,
+             n_cols);
+    check_report(c, what, seconds, (double)row_bytes * n_step, (double)n_in * n_step * n_cols);
+    problem_deinit(&p);
+}
+
+static void bench_type(check *c, const type_case *t) {
+    static const int sizes[] = {896, 1536, 8960};
+    int block = ig_type_get(t->type)->block;
     for (size_t i = 0; i < IG_COUNT(sizes); i++) {
-        int n_in = sizes[i] / info->block * info->block;
-        for (size_t j = 0; j < IG_COUNT(col_counts); j++) {
-            int n_cols = col_counts[j];
-            bool is_gemm = n_cols > 8;
-            size_t row_bytes = ig_type_row_bytes(info, (size_t)n_in);
-            int n_out = is_gemm ? 256 : (int)((200u << 20) / row_bytes);
-            problem p;
-            problem_init(c, &p, t, n_in, n_out, n_cols);
-            fill_weights(c, t, p.w, row_bytes * 16, WEIGHT_NOISE);
-            for (size_t at = row_bytes * 16; at < p.w_bytes; at += row_bytes)
-                memcpy(p.w + at, p.w + at % (row_bytes * 16), row_bytes);
-            check_fill(c, p.x, n_in * n_cols, CHECK_NORMAL);
-            problem_prepare(c, &p);
-            timed run = {is_gemm ? c->k->gemm[t->type] : c->k->gemv[t->type], &p, 0, is_gemm ? 256 : 512};
-            double seconds = check_time(run_timed, &run);
-            char what[64];
-            snprintf(what, sizeof what, "%s n_in %d cols %d", is_gemm ? "gemm" : "gemv", n_in, n_cols);
-            check_report(c, what, seconds, (double)row_bytes * run.step, (double)n_in * run.step * n_cols);
-            problem_deinit(&p);
-        }
+        int n_in = sizes[i] / block * block;
+        bench_product(c, t, n_in, 1, true);
+        bench_product(c, t, n_in, 1, false);
+        bench_product(c, t, n_in, 4, true);
+        bench_product(c, t, n_in, 512, false);
     }
 }
 
