@@ -51,9 +51,4 @@ ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, u
 /* Ranks of a SentencePiece vocabulary from scores[n_vocab]: the best score first, equal scores share one. */
 ig_status ig_tokenizer_rank_scores(ig_tokenizer *t, const float *scores, const char *where, ig_error *err);
 
-/* Builders of parts, for ig_tokenizer_from_hf(). `text` need not outlive the call. */
-ig_status ig_tokenizer_from_json(ig_tokenizer *t, const char *path, ig_error *err);        /* tokenizer.json */
-ig_status ig_tokenizer_from_merges(ig_tokenizer *t, const char *vocab_path, const char *merges_path, ig_error *err);
-ig_status ig_tokenizer_from_spm(ig_tokenizer *t, const char *path, ig_error *err);         /* tokenizer.model */
-
 #endif

@@ -48,23 +48,36 @@ static ig_status encode_word(void *user, size_t at, size_t size, ig_error *err) 
     return ig_merge_word(&e->t->rules, &e->space, e->text + at, size, &e->out, err);
 }
 
+static bool is_blank_at(const char *text, size_t n, size_t at) { return n - at >= 3 && memcmp(text + at, IG_BLANK, 3) == 0; }
+
+/* True if a blank goes before this piece of text. */
+static bool wants_blank(const encoder *e, const char *text, size_t n) {
+    const ig_tokenizer *t = e->t;
+    if (t->prefix_once && (text[0] == ' ' || (t->sentencepiece && is_blank_at(text, n, 0)))) return false;
+    return t->prefix == IG_PREFIX_ALWAYS ? e->after_added || e->at_start : t->prefix == IG_PREFIX_FIRST && e->at_start;
+}
+
 /* Byte-level: the expressions see the text with its invalid bytes replaced, the merges see the true bytes. */
 static ig_status encode_bytewise(encoder *e, const char *text, size_t n) {
+    if (wants_blank(e, text, n)) {
+        e->escaped.size = 0;
+        ig_buffer_text(&e->escaped, " ");
+        ig_buffer_add(&e->escaped, text, n);
+        if (e->escaped.failed) return ig_fail_memory(e->err, "tokenising text", n);
+        text = e->escaped.data;
+        n = e->escaped.size;
+    }
     const char *visible = ig_utf8_repair(&e->repaired, text, n);
     if (!visible) return ig_fail_memory(e->err, "tokenising text", n);
     e->text = text;
     return ig_pretoken_run(&e->t->pretoken, visible, n, encode_word, e, e->err);
 }
 
-static bool is_blank_at(const char *text, size_t n, size_t at) { return n - at >= 3 && memcmp(text + at, IG_BLANK, 3) == 0; }
-
 static ig_status encode_sentencepiece(encoder *e, const char *text, size_t n) {
     const ig_tokenizer *t = e->t;
     ig_status s = IG_OK;
-    bool blank = t->prefix == IG_PREFIX_ALWAYS ? e->after_added || e->at_start : t->prefix == IG_PREFIX_FIRST && e->at_start;
-    if (t->prefix_once && (text[0] == ' ' || is_blank_at(text, n, 0))) blank = false;
     e->escaped.size = 0;
-    if (blank) ig_buffer_text(&e->escaped, IG_BLANK);
+    if (wants_blank(e, text, n)) ig_buffer_text(&e->escaped, IG_BLANK);
     for (size_t at = 0, end; at < n; at = end + 1) {
         const char *space = memchr(text + at, ' ', n - at);
         end = space ? (size_t)(space - text) : n;

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A tokenizer from a Hugging Face directory: which files make it, and what the configuration files beside them
+ * say about special tokens, the end-of-generation set and the chat template.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/file.h"
+#include "token/hf.h"
+
+typedef struct source {
+    const char *directory;
+    ig_tokenizer *t;
+    json_t *config, *special_map, *generation; /* NULL: no such file */
+    ig_buffer config_path, generation_path;
+    ig_error *err;
+} source;
+
+static ig_status join(ig_buffer *path, const source *s, const char *name) {
+    path->size = 0;
+    ig_buffer_format(path, "%s/%s", s->directory, name);
+    return path->failed ? ig_fail_memory(s->err, name, strlen(s->directory) + strlen(name) + 2) : IG_OK;
+}
+
+static bool has_file(const source *s, const char *name) {
+    ig_buffer path = {0};
+    bool has = join(&path, s, name) == IG_OK && ig_path_exists(path.data);
+    ig_buffer_close(&path);
+    return has;
+}
+
+/* Reads a JSON file that may be missing. */
+static ig_status load_optional(json_t **out, ig_buffer *path, const source *s, const char *name) {
+    size_t n_bytes;
+    *out = NULL;
+    ig_status status = join(path, s, name);
+    if (status || !ig_path_exists(path->data)) return status;
+    return ig_json_load(out, &n_bytes, path->data, s->err);
+}
+
+/* added_tokens_decoder of tokenizer_config.json. */
+static ig_status read_added(const source *s, ig_added_list *added) {
+    return ig_added_read(added, json_object_get(s->config, "added_tokens_decoder"),
+                         (ig_json_place){s->config_path.data, "added_tokens_decoder", s->err});
+}
+
+/* What a slow tokenizer's class implies for vocab.json + merges.txt. */
+static ig_status read_class(const source *s) {
+    ig_json_place at = {s->config_path.data, "", s->err};
+    ig_text name = {"GPT2Tokenizer", 13};
+    bool unused, prefix = false;
+    ig_status status = ig_json_text(s->config, "tokenizer_class", &name, at);
+    if (!status) status = ig_json_bool(s->config, "add_prefix_space", &prefix, at);
+    if (status) return status;
+    const char *pre = strcmp(name.data, "GPT2Tokenizer") == 0 || strcmp(name.data, "GPT2TokenizerFast") == 0 ? "gpt-2"
+                      : strcmp(name.data, "Qwen2Tokenizer") == 0 || strcmp(name.data, "Qwen2TokenizerFast") == 0 ? "qwen2" : NULL;
+    if (!pre) return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: tokenizer_class: '%.64s' is not supported without a tokenizer.json",
+                             s->config_path.data, name.data);
+    if (strcmp(pre, "qwen2") == 0) s->t->form = IG_NORMAL_NFC;
+    s->t->prefix = prefix ? IG_PREFIX_ALWAYS : IG_PREFIX_NEVER;
+    s->t->prefix_once = true;
+    return ig_pretoken_named(&s->t->pretoken, (ig_text){pre, strlen(pre)}, &unused, &unused, s->directory, s->err);
+}
+
+static ig_status read_tables(const source *s) {
+    ig_buffer path = {0}, merges = {0};
+    ig_added_list added = {0};
+    ig_status status = IG_OK;
+    if (has_file(s, "tokenizer.json")) {
+        status = join(&path, s, "tokenizer.json");
+        if (!status) status = ig_hf_from_json(s->t, path.data, s->err);
+    } else if (has_file(s, "vocab.json") && has_file(s, "merges.txt")) {
+        status = join(&path, s, "vocab.json");
+        if (!status) status = join(&merges, s, "merges.txt");
+        if (!status) status = read_class(s);
+        if (!status) status = read_added(s, &added);
+        if (!status) status = ig_hf_from_merges(s->t, path.data, merges.data, &added, s->err);
+    } else if (has_file(s, "tokenizer.model")) {
+        status = join(&path, s, "tokenizer.model");
+        if (!status) status = read_added(s, &added);
+        if (!status) status = ig_hf_from_spm(s->t, path.data, &added, s->err);
+    } else {
+        status = ig_fail(s->err, IG_E_NOT_FOUND, "%s: no tokenizer.json, no vocab.json with merges.txt, no tokenizer.model", s->directory);
+    }
+    ig_added_close(&added);
+    ig_buffer_close(&path);
+    ig_buffer_close(&merges);
+    return status;
+}
+
+/* A special token by its name in tokenizer_config.json or special_tokens_map.json: text, or object with "content". */
+static const char *special_text(const source *s, const char *name) {
+    const json_t *v = json_object_get(s->config, name);
+    if (!v || json_is_null(v)) v = json_object_get(s->special_map, name);
+    return json_string_value(json_is_object(v) ? json_object_get(v, "content") : v);
+}
+
+static int32_t find_text(const ig_tokenizer *t, const char *text) {
+    for (int32_t id = 0; text && id < t->vocab.n; id++) {
+        ig_text piece = ig_vocab_text(&t->vocab, id);
+        if (t->vocab.tokens[id].kind != IG_TOKEN_HOLE && piece.size == strlen(text) && memcmp(piece.data, text, piece.size) == 0) return id;
+    }
+    return -1;
+}
+
+/* Special tokens by name; without a tokenizer.json only these names say which tokens are special. */
+static void read_special(const source *s) {
+    static const char *const names[] = {"bos_token", "eos_token", "unk_token", "pad_token"};
+    ig_tokenizer *t = s->t;
+    for (size_t i = 0; i < IG_COUNT(names); i++) {
+        int32_t id = find_text(t, special_text(s, names[i]));
+        if (id < 0) continue;
+        ig_vocab_token *token = &t->vocab.tokens[id];
+        if (token->kind == IG_TOKEN_NORMAL) {
+            token->kind = IG_TOKEN_CONTROL;
+            token->flags |= IG_TOKEN_ADDED;
+        }
+        if (i == 0 && !t->adds_bos) t->bos = id;
+        if (i == 0 && t->sentencepiece) t->bos = id;
+        if (i == 1 && !t->adds_eos) t->eos = id;
+    }
+}
+
+/* One id or a list of them. */
+static ig_status read_generation_id(const source *s, const json_t *value, const char *key, int32_t *first, bool ends) {
+    size_t n = json_is_array(value) ? json_array_size(value) : 1;
+    for (size_t i = 0; i < n && value && !json_is_null(value); i++) {
+        const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
+        int64_t id = json_is_integer(item) ? json_integer_value(item) : -1;
+        if (id < 0 || id > INT32_MAX) return ig_fail(s->err, IG_E_FORMAT, "%s: %s: is not a token id", s->generation_path.data, key);
+        if (id >= s->t->vocab.n)
+            return ig_fail(s->err, IG_E_FORMAT, "%s: %s: token %lld is not below the vocabulary size %d", s->generation_path.data, key,
+                           (long long)id, s->t->vocab.n);
+        if (*first < 0) *first = (int32_t)id;
+        if (ends) ig_tokenizer_set_end(s->t, id);
+    }
+    return IG_OK;
+}
+
+static ig_status set_template(const source *s, ig_text text) {
+    free(s->t->chat_template);
+    s->t->chat_template = malloc(text.size + 1);
+    if (!s->t->chat_template) return ig_fail_memory(s->err, "chat template", text.size + 1);
+    memcpy(s->t->chat_template, text.data, text.size);
+    s->t->chat_template[text.size] = 0;
+    return IG_OK;
+}
+
+static ig_status read_template(const source *s) {
+    ig_json_place at = {s->config_path.data, "chat_template", s->err};
+    ig_text text = {0}, name = {0};
+    ig_status status = IG_OK;
+    if (has_file(s, "chat_template.jinja")) {
+        ig_buffer path = {0};
+        char *data = NULL;
+        size_t n;
+        status = join(&path, s, "chat_template.jinja");
+        if (!status) status = ig_file_read(&data, &n, path.data, (size_t)4 << 20, s->err);
+        if (!status) status = set_template(s, (ig_text){data, n});
+        free(data);
+        ig_buffer_close(&path);
+        return status;
+    }
+    const json_t *value = json_object_get(s->config, "chat_template");
+    if (!json_is_array(value)) {
+        at.field = "";
+        status = ig_json_text(s->config, "chat_template", &text, at);
+    }
+    for (size_t i = 0; i < json_array_size(value) && !status; i++) { /* several, by name */
+        const json_t *item = json_array_get(value, i);
+        status = ig_json_text(item, "name", &name, at);
+        if (!status && name.data && strcmp(name.data, "default") == 0) status = ig_json_text(item, "template", &text, at);
+    }
+    return status || !text.data ? status : set_template(s, text);
+}
+
+static ig_status build(source *s) {
+    ig_buffer map_path = {0};
+    ig_status status = load_optional(&s->config, &s->config_path, s, "tokenizer_config.json");
+    if (!status) status = load_optional(&s->special_map, &map_path, s, "special_tokens_map.json");
+    if (!status) status = load_optional(&s->generation, &s->generation_path, s, "generation_config.json");
+    ig_buffer_close(&map_path);
+    if (!status) status = read_tables(s);
+    if (status) return status;
+    read_special(s);
+    status = read_generation_id(s, json_object_get(s->generation, "bos_token_id"), "bos_token_id", &s->t->bos, false);
+    if (!status) status = read_generation_id(s, json_object_get(s->generation, "eos_token_id"), "eos_token_id", &s->t->eos, true);
+    ig_json_place at = {s->config_path.data, "", s->err};
+    if (!status) status = ig_json_bool(s->config, "add_bos_token", &s->t->adds_bos, at);
+    if (!status) status = ig_json_bool(s->config, "add_eos_token", &s->t->adds_eos, at);
+    if (!status) status = read_template(s);
+    return status ? status : ig_tokenizer_finish(s->t, s->directory, s->err);
+}
+
+ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, ig_error *err) {
+    source s = {.directory = directory, .t = ig_tokenizer_new(), .err = err};
+    *out = NULL;
+    if (!s.t) return ig_fail_memory(err, "tokenizer", sizeof *s.t);
+    ig_status status = build(&s);
+    json_decref(s.config);
+    json_decref(s.special_map);
+    json_decref(s.generation);
+    ig_buffer_close(&s.config_path);
+    ig_buffer_close(&s.generation_path);
+    if (status) ig_tokenizer_close(s.t);
+    else *out = s.t;
+    return status;
+}
