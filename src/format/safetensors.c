@@ -6,7 +6,6 @@
  */
 #include "format/safetensors.h"
 
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +14,7 @@
 #include "base/file.h"
 #include "base/memory.h"
 #include "format/extent.h"
+#include "format/json.h"
 #include "format/names.h"
 
 enum {
@@ -190,7 +190,6 @@ static ig_status add_tensors(ig_safetensors *s, json_t *header, size_t header_by
 
 static ig_status parse_file(ig_safetensors *s, const ig_file *f, const char *path, ig_error *err) {
     uint64_t n;
-    json_error_t at;
     if (f->size < sizeof n) return ig_fail(err, IG_E_FORMAT, "%s: header length: the file has only %zu bytes", path, f->size);
     memcpy(&n, f->data, sizeof n);
     if (n > MAX_HEADER_BYTES)
@@ -201,10 +200,11 @@ static ig_status parse_file(ig_safetensors *s, const ig_file *f, const char *pat
                        (unsigned long long)n);
     const char *text = (const char *)f->data + sizeof n;
     if (n == 0 || text[0] != '{') return ig_fail(err, IG_E_FORMAT, "%s: header: no JSON object", path);
-    json_t *header = json_loadb(text, (size_t)n, JSON_REJECT_DUPLICATES, &at);
-    if (!header) return ig_fail(err, IG_E_FORMAT, "%s: header: %s at byte %d", path, at.text, at.position);
+    json_t *header;
+    ig_status status = ig_json_parse(&header, text, (size_t)n, path, err);
+    if (status) return status;
     ig_file data = {f->data + sizeof n + n, f->size - sizeof n - (size_t)n};
-    ig_status status = add_tensors(s, header, (size_t)n, &data, path, err);
+    status = add_tensors(s, header, (size_t)n, &data, path, err);
     json_decref(header);
     return status;
 }
@@ -283,12 +283,12 @@ static ig_status sort_names(ig_safetensors *s, ig_error *err) {
 static ig_status open_index(ig_safetensors *s, const char *index, ig_error *err) {
     char *text;
     size_t n;
-    json_error_t at;
     ig_status status = ig_file_read(&text, &n, index, MAX_INDEX_BYTES, err);
     if (status) return status;
-    json_t *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &at);
+    json_t *root;
+    status = ig_json_parse(&root, text, n, index, err);
     free(text);
-    if (!root) return ig_fail(err, IG_E_FORMAT, "%s: line %d: %s", index, at.line, at.text);
+    if (status) return status;
     json_t *map = json_object_get(root, "weight_map");
     if (!json_is_object(map) || json_object_size(map) == 0)
         status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' is missing or no object", index);

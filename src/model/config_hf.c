@@ -3,7 +3,6 @@
  * A configuration from a Hugging Face config.json. Absent fields have the defaults of the published
  * model classes. Fields that would change the computation in a way that this program does not know are refused by name.
  */
-#include <jansson.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +12,7 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/file.h"
+#include "format/json.h"
 #include "model/config_check.h"
 
 enum { MAX_CONFIG_BYTES = 1 << 20, OPT_POSITION_OFFSET = 2, ABSENT = -1 };
@@ -272,12 +272,11 @@ static ig_status read_root(ig_config *out, reader *r) {
 }
 
 ig_status ig_config_from_json(ig_config *out, const char *text, size_t n_bytes, const char *path, ig_error *err) {
-    json_error_t at;
+    json_t *root;
     *out = (ig_config){0};
-    json_t *root = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES, &at);
-    if (!root) return ig_fail(err, IG_E_FORMAT, "%s: line %d: %s", path, at.line, at.text);
+    ig_status s = ig_json_parse(&root, text, n_bytes, path, err);
+    if (s) return s;
     reader r = {.root = root, .path = path, .err = err};
-    ig_status s;
     if (json_is_object(root))
         s = read_root(out, &r);
     else

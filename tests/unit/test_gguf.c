@@ -16,6 +16,7 @@
 #include "base/random.h"
 #include "model/weights.h"
 #include "unit/count_memory.h"
+#include "unit/temp_dir.h"
 #include "unit/tiny_gguf.h"
 
 static ig_gguf *open_tiny(const tiny *t, uint8_t **bytes) {
@@ -176,25 +177,26 @@ static void reads_alignments(void **state) {
 
 static void reads_file(void **state) {
     (void)state;
-    char path[] = "tiny_XXXXXX";
+    temp_dir dir = temp_dir_open();
+    char path[512];
     tiny t = tiny_valid();
     size_t n;
     uint8_t *bytes = tiny_write(&t, &n);
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    FILE *f = fdopen(fd, "wb");
-    assert_int_equal(fwrite(bytes, 1, n, f), n);
-    fclose(f);
     ig_gguf *g;
     ig_error err = {0};
-    assert_int_equal(ig_gguf_open(&g, path, &err), IG_OK);
-    assert_int_equal(ig_gguf_n_tensors(g), t.n_tensors);
-    ig_gguf_close(g);
-    remove(path);
+    temp_dir_path(&dir, "tiny.gguf", path, sizeof path);
     assert_int_equal(ig_gguf_open(&g, path, &err), IG_E_NOT_FOUND);
     assert_null(g);
     assert_non_null(strstr(err.text, path));
+    temp_dir_write(&dir, "tiny.gguf", bytes, n);
+    assert_int_equal(ig_gguf_open(&g, path, &err), IG_OK);
+    assert_int_equal(ig_gguf_n_tensors(g), t.n_tensors);
+    ig_gguf_close(g);
+    temp_dir_write(&dir, "tiny.gguf", bytes, 0);
+    assert_int_equal(ig_gguf_open(&g, path, &err), IG_E_FORMAT);
+    assert_int_equal(ig_gguf_open(&g, dir.path, &err), IG_E_IO);
     ig_gguf_close(NULL);
+    temp_dir_close(&dir);
     free(bytes);
 }
 
