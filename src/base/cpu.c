@@ -7,11 +7,20 @@
 
 #include <sched.h>
 #include <stdio.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+/* __builtin_cpu_supports() knows no "f16c" in older clang. */
+static bool has_f16c(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
 
 ig_cpu_level ig_cpu_detect(void) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c"))
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
         return IG_CPU_SCALAR;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
         !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl") ||
