@@ -9,6 +9,7 @@
 #include "kernel/lanes_avx2.h"
 #include "kernel/parts.h"
 
+/* The sum of (x[i] - mean)^2. */
 static float sum_squares(const float *x, int n, float mean) {
     __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
     __m256 m = _mm256_set1_ps(mean);
@@ -28,12 +29,18 @@ static float sum_squares(const float *x, int n, float mean) {
     return sum_lanes(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
 }
 
-static float sum_elements(const float *x, int n) {
+/* The sum of x[i] - mean. */
+static float sum_elements(const float *x, int n, float mean) {
     __m256 s[4] = {_mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps(), _mm256_setzero_ps()};
+    __m256 m = _mm256_set1_ps(mean);
     int i = 0;
     for (; i + 32 <= n; i += 32)
-        for (int j = 0; j < 4; j++) s[j] = _mm256_add_ps(s[j], _mm256_loadu_ps(x + i + 8 * j));
-    for (; i < n; i += 8) s[0] = _mm256_add_ps(s[0], _mm256_maskload_ps(x + i, first_lanes(n - i)));
+        for (int j = 0; j < 4; j++) s[j] = _mm256_add_ps(s[j], _mm256_sub_ps(_mm256_loadu_ps(x + i + 8 * j), m));
+    for (; i < n; i += 8) {
+        __m256i lanes = first_lanes(n - i);
+        __m256 v = _mm256_sub_ps(_mm256_maskload_ps(x + i, lanes), m);
+        s[0] = _mm256_add_ps(s[0], _mm256_and_ps(v, _mm256_castsi256_ps(lanes)));
+    }
     return sum_lanes(_mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])));
 }
 
@@ -52,7 +59,9 @@ static void rms_norm_avx2(float *y, const float *x, const float *w, int n, float
 
 static void layer_norm_avx2(float *y, const float *x, const float *w, const float *b, int n, float eps) {
     if (n <= 0) return;
-    float mean = sum_elements(x, n) / (float)n;
+    /* 1 / std may be large: the second step takes the rounding of a long sum off the mean. */
+    float mean = sum_elements(x, n, 0) / (float)n;
+    mean += sum_elements(x, n, mean) / (float)n;
     float r = (float)(1.0 / sqrt((double)sum_squares(x, n, mean) / n + eps));
     __m256 ms = _mm256_set1_ps(mean), rs = _mm256_set1_ps(r);
     int i = 0;

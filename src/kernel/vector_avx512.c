@@ -8,6 +8,7 @@
 #include "kernel/lanes_avx512.h"
 #include "kernel/parts.h"
 
+/* The sum of (x[i] - mean)^2. */
 static float sum_squares(const float *x, int n, float mean) {
     __m512 s[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
     __m512 m = _mm512_set1_ps(mean);
@@ -26,13 +27,17 @@ static float sum_squares(const float *x, int n, float mean) {
     return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3])));
 }
 
-static float sum_elements(const float *x, int n) {
+/* The sum of x[i] - mean. */
+static float sum_elements(const float *x, int n, float mean) {
     __m512 s[4] = {_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps()};
+    __m512 m = _mm512_set1_ps(mean);
     int i = 0;
     for (; i + 64 <= n; i += 64)
-        for (int j = 0; j < 4; j++) s[j] = _mm512_add_ps(s[j], _mm512_loadu_ps(x + i + 16 * j));
-    for (; i < n; i += 16)
-        s[0] = _mm512_add_ps(s[0], _mm512_maskz_loadu_ps(first_lanes(n - i < 16 ? n - i : 16), x + i));
+        for (int j = 0; j < 4; j++) s[j] = _mm512_add_ps(s[j], _mm512_sub_ps(_mm512_loadu_ps(x + i + 16 * j), m));
+    for (; i < n; i += 16) {
+        __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
+        s[0] = _mm512_add_ps(s[0], _mm512_maskz_sub_ps(lanes, _mm512_maskz_loadu_ps(lanes, x + i), m));
+    }
     return _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(s[0], s[1]), _mm512_add_ps(s[2], s[3])));
 }
 
@@ -49,7 +54,9 @@ static void rms_norm_avx512(float *y, const float *x, const float *w, int n, flo
 
 static void layer_norm_avx512(float *y, const float *x, const float *w, const float *b, int n, float eps) {
     if (n <= 0) return;
-    float mean = sum_elements(x, n) / (float)n;
+    /* 1 / std may be large: the second step takes the rounding of a long sum off the mean. */
+    float mean = sum_elements(x, n, 0) / (float)n;
+    mean += sum_elements(x, n, mean) / (float)n;
     __m512 m = _mm512_set1_ps(mean);
     __m512 r = _mm512_set1_ps((float)(1.0 / sqrt((double)sum_squares(x, n, mean) / n + eps)));
     for (int i = 0; i < n; i += 16) {

@@ -27,8 +27,11 @@ typedef struct check {
     int n_checked, n_failed;
 } check;
 
-/* One family of kernels; called once per level. */
+/* The families of kernels; each is called once per level. */
 void check_matmul(check *c);
+void check_vector(check *c);
+void check_attention(check *c);
+void check_sketch(check *c);
 
 /* Begins the check NAME; false if it is not wanted (--only). */
 bool check_begin(check *c, const char *name);
