@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Configurations: what is read from each family's config.json and GGUF metadata, both spellings of RoPE
+ * settings, defaults, and which layers have a window.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "model/config.h"
+#include "unit/tiny_gguf.h"
+
+#define LLAMA                                                                                                \
+    "\"vocab_size\":100,\"hidden_size\":48,\"num_hidden_layers\":3,\"num_attention_heads\":6,"             \
+    "\"max_position_embeddings\":512,\"intermediate_size\":96"
+
+static ig_config from_json(const char *text) {
+    ig_config c;
+    ig_error err = {0};
+    if (ig_config_from_json(&c, text, strlen(text), "config.json", &err)) fail_msg("%s", err.text);
+    return c;
+}
+
+static void reads_llama(void **state) {
+    (void)state;
+    ig_config c = from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_scaling\":null,\"head_dim\":null}");
+    assert_string_equal(c.architecture, "llama");
+    assert_int_equal(c.n_vocab, 100);
+    assert_int_equal(c.d_model, 48);
+    assert_int_equal(c.d_embed, 48);
+    assert_int_equal(c.d_ff, 96);
+    assert_int_equal(c.n_layers, 3);
+    assert_int_equal(c.n_heads, 6);
+    assert_int_equal(c.n_kv_heads, 6);
+    assert_int_equal(c.head_dim, 8);
+    assert_int_equal(c.n_rot, 8);
+    assert_int_equal(c.n_ctx_train, 512);
+    assert_int_equal(c.norm, IG_NORM_RMS);
+    assert_int_equal(c.ffn, IG_FFN_SILU_GATED);
+    assert_int_equal(c.rope, IG_ROPE_HALF);
+    assert_true(c.norm_eps == 1e-6f && c.rope_theta == 10000 && c.rope_linear == 1 && !c.rope_llama3);
+    assert_true(c.final_norm && !c.tied && !c.post_norm);
+    assert_int_equal(c.window[0], 0);
+    assert_true(fabs(c.attn_scale - 1 / sqrt(8.0)) < 1e-12);
+    c = from_json("{\"model_type\":\"llama\"," LLAMA ",\"num_key_value_heads\":2,\"head_dim\":16,\"rms_norm_eps\":1e-5,"
+                  "\"rope_theta\":500000.0,\"tie_word_embeddings\":true}");
+    assert_int_equal(c.n_kv_heads, 2);
+    assert_int_equal(c.head_dim, 16);
+    assert_true(c.tied && c.rope_theta == 500000 && c.norm_eps == 1e-5f);
+}
+
+static void reads_rope(void **state) {
+    (void)state;
+#define SCALES "\"factor\":8,\"low_freq_factor\":1.0,\"high_freq_factor\":4.0,\"original_max_position_embeddings\":64"
+    static const char *const llama3[] = {
+        "\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"llama3\"," SCALES "}",
+        "\"rope_theta\":5e5,\"rope_scaling\":{\"type\":\"llama3\"," SCALES "}",
+        "\"rope_parameters\":{\"rope_theta\":5e5,\"rope_type\":\"llama3\"," SCALES "}",
+    };
+    char text[1024];
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(text, sizeof text, "{\"model_type\":\"llama\"," LLAMA ",%s}", llama3[i]);
+        ig_config c = from_json(text);
+        assert_true(c.rope_llama3 && c.rope_theta == 5e5 && c.rope_factor == 8 && c.rope_low_freq == 1);
+        assert_true(c.rope_high_freq == 4 && c.rope_original_ctx == 64 && c.rope_linear == 1);
+    }
+    ig_config c = from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}");
+    assert_true(c.rope_linear == 2.5 && !c.rope_llama3);
+    c = from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}");
+    assert_true(c.rope_linear == 1 && c.rope_theta == 7);
+}
+
+static void check_windows(const char *rest, const char *type, int w0, int w1, int w2) {
+    char text[1024];
+    snprintf(text, sizeof text, "{\"model_type\":\"%s\"," LLAMA "%s}", type, rest);
+    ig_config c = from_json(text);
+    assert_int_equal(c.window[0], w0);
+    assert_int_equal(c.window[1], w1);
+    assert_int_equal(c.window[2], w2);
+    assert_int_equal(c.window[3], 0);
+}
+
+static void reads_windows(void **state) {
+    (void)state;
+    check_windows("", "mistral", 4096, 4096, 4096);
+    check_windows(",\"sliding_window\":null", "mistral", 0, 0, 0);
+    check_windows(",\"sliding_window\":32", "mistral", 32, 32, 32);
+    check_windows(",\"sliding_window\":32", "llama", 0, 0, 0);
+    check_windows(",\"sliding_window\":32", "qwen2", 0, 0, 0);
+    check_windows(",\"sliding_window\":32,\"use_sliding_window\":true", "qwen2", 0, 0, 0);
+    check_windows(",\"sliding_window\":32,\"use_sliding_window\":true,\"max_window_layers\":1", "qwen2", 0, 32, 32);
+    check_windows(",\"sliding_window\":32,\"use_sliding_window\":true,\"max_window_layers\":0,\"layer_types\":"
+                  "[\"full_attention\",\"sliding_attention\",\"full_attention\"]", "qwen3", 0, 32, 0);
+    check_windows(",\"sliding_window\":32,\"use_sliding_window\":false,\"layer_types\":"
+                  "[\"full_attention\",\"sliding_attention\",\"full_attention\"]", "qwen3", 0, 0, 0);
+}
+
+static void reads_qwen3(void **state) {
+    (void)state;
+    ig_config c = from_json("{\"model_type\":\"qwen3\"," LLAMA "}");
+    assert_int_equal(c.head_dim, 128); /* the family's default, not the width by the heads */
+    c = from_json("{\"model_type\":\"qwen3\"," LLAMA ",\"head_dim\":64}");
+    assert_int_equal(c.head_dim, 64);
+    assert_int_equal(c.n_rot, 64);
+}
+
+static void reads_opt(void **state) {
+    (void)state;
+#define OPT                                                                                      \
+    "\"model_type\":\"opt\",\"vocab_size\":100,\"hidden_size\":48,\"num_hidden_layers\":3,"    \
+    "\"num_attention_heads\":6,\"max_position_embeddings\":512,\"ffn_dim\":96"
+    ig_config c = from_json("{" OPT "}");
+    assert_int_equal(c.norm, IG_NORM_LAYER);
+    assert_int_equal(c.ffn, IG_FFN_RELU);
+    assert_int_equal(c.rope, IG_ROPE_NONE);
+    assert_int_equal(c.learned_positions, 514);
+    assert_int_equal(c.position_offset, 2);
+    assert_int_equal(c.d_embed, 48);
+    assert_int_equal(c.n_kv_heads, 6);
+    assert_true(c.tied && c.final_norm && !c.post_norm && c.norm_eps == 1e-5f);
+    c = from_json("{" OPT ",\"do_layer_norm_before\":false,\"word_embed_proj_dim\":16}");
+    assert_true(c.post_norm && !c.final_norm);
+    assert_int_equal(c.d_embed, 16);
+    c = from_json("{" OPT ",\"_remove_final_layer_norm\":true,\"tie_word_embeddings\":false}");
+    assert_true(!c.post_norm && !c.final_norm && !c.tied);
+}
+
+static ig_config from_tiny(const tiny *t) {
+    size_t n;
+    ig_gguf *g;
+    ig_config c;
+    ig_error err = {0};
+    uint8_t *bytes = tiny_write(t, &n);
+    if (ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", &err)) fail_msg("%s", err.text);
+    if (ig_config_from_gguf(&c, g, &err)) fail_msg("%s", err.text);
+    ig_gguf_close(g);
+    free(bytes);
+    return c;
+}
+
+/* The tiny model under another architecture's name of five letters. */
+static tiny tiny_as(const char *architecture) {
+    tiny t = tiny_valid();
+    tiny_string(&t, "general.architecture", architecture);
+    for (int i = 0; i < t.n_values; i++) {
+        char *key = t.values[i].key;
+        if (strncmp(key, "llama.", 6) == 0) memcpy(key, architecture, 5);
+    }
+    return t;
+}
+
+static void reads_gguf(void **state) {
+    (void)state;
+    tiny t = tiny_valid();
+    ig_config c = from_tiny(&t);
+    assert_string_equal(c.architecture, "llama");
+    assert_string_equal(c.name, "tiny");
+    assert_int_equal(c.n_layers, 1);
+    assert_int_equal(c.n_heads, TINY_HEADS);
+    assert_int_equal(c.n_kv_heads, TINY_HEADS);
+    assert_int_equal(c.head_dim, TINY_D / TINY_HEADS);
+    assert_int_equal(c.n_vocab, TINY_VOCAB);
+    assert_int_equal(c.rope, IG_ROPE_ADJACENT);
+    assert_true(c.tied && c.final_norm && c.norm_eps == 1e-5f && c.rope_theta == 10000 && c.rope_linear == 1);
+    tiny_f32(&t, "llama.rope.freq_base", 500000);
+    tiny_u32(&t, "llama.rope.dimension_count", 2);
+    tiny_u64(&t, "llama.attention.head_count_kv", 1);
+    tiny_u32(&t, "llama.attention.sliding_window", 16);
+    tiny_f32(&t, "llama.rope.scaling.factor", 4);
+    tiny_array(&t, "tokenizer.ggml.tokens", IG_GGUF_STRING, 3, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 24);
+    tiny_add(&t, "output.weight", IG_TYPE_F32, TINY_D, TINY_VOCAB);
+    c = from_tiny(&t);
+    assert_true(c.rope_theta == 500000 && c.rope_linear == 4 && !c.tied);
+    assert_int_equal(c.n_rot, 2);
+    assert_int_equal(c.n_kv_heads, 1);
+    assert_int_equal(c.window[0], 16);
+    assert_int_equal(c.n_vocab, 3); /* the tokens count, not what is stated */
+    tiny_string(&t, "llama.rope.scaling.type", "none");
+    assert_true(from_tiny(&t).rope_linear == 1);
+    tiny_string(&t, "general.name", "a\033[2Jb");
+    assert_string_equal(from_tiny(&t).name, "a?[2Jb");
+}
+
+static void reads_gguf_families(void **state) {
+    (void)state;
+    static const char *const names[] = {"qwen2", "qwen3"};
+    for (size_t i = 0; i < 2; i++) {
+        tiny t = tiny_as(names[i]);
+        ig_config c = from_tiny(&t);
+        assert_string_equal(c.architecture, names[i]);
+        assert_int_equal(c.rope, IG_ROPE_HALF);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reads_llama), cmocka_unit_test(reads_rope), cmocka_unit_test(reads_windows),
+        cmocka_unit_test(reads_qwen3), cmocka_unit_test(reads_opt),  cmocka_unit_test(reads_gguf),
+        cmocka_unit_test(reads_gguf_families),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Wrong config.json files, each a valid one with one field changed: every one must be refused with the right status
+ * and a text that names file and field. (GGUF metadata: test_hostile_gguf.c.)
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/buffer.h"
+#include "model/config.h"
+#include "unit/count_memory.h"
+
+/* Later fields win over these, which hold for all families. */
+static const char *const fields[][2] = {
+    {"model_type", "\"llama\""},       {"vocab_size", "100"},
+    {"hidden_size", "48"},             {"num_hidden_layers", "3"},
+    {"num_attention_heads", "6"},      {"max_position_embeddings", "512"},
+    {"intermediate_size", "96"},       {"ffn_dim", "96"},
+    {"rms_norm_eps", "1e-5"},          {"rope_theta", "1e4"},
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
+/* The valid text with this field set (or left out if value is NULL), of this family. */
+static void make_text(ig_buffer *b, const char *family, const char *key, const char *value) {
+    ig_buffer_text(b, "{");
+    for (int i = 0; i < N_FIELDS; i++) {
+        if (strcmp(fields[i][0], key) == 0) continue;
+        const char *text = i == 0 ? family : fields[i][1];
+        ig_buffer_format(b, i == 0 ? "\"%s\":\"%s\"," : "\"%s\":%s,", fields[i][0], text);
+    }
+    ig_buffer_format(b, "\"unrelated\":[1,{}]");
+    if (value) ig_buffer_format(b, ",\"%s\":%s", key, value);
+    ig_buffer_text(b, "}");
+}
+
+#define LLAMA3(rest) "{\"rope_type\":\"llama3\"" rest "}"
+
+static const struct {
+    const char *family, *key, *value;
+    ig_status wanted;
+    const char *field;
+} cases[] = {
+    {"llama", "model_type", NULL, IG_E_FORMAT, "'model_type' is missing"},
+    {"llama", "model_type", "1", IG_E_FORMAT, "'model_type' must be a string"},
+    {"gemma3", "x", NULL, IG_E_UNSUPPORTED, "'gemma3' is not supported"},
+    {"", "x", NULL, IG_E_UNSUPPORTED, "'model_type' ''"},
+    {"llama", "quantization_config", "{\"quant_method\":\"gptq\"}", IG_E_UNSUPPORTED, "'quantization_config'"},
+    {"qwen3", "num_experts", "128", IG_E_UNSUPPORTED, "'num_experts'"},
+    {"llama", "num_local_experts", "8", IG_E_UNSUPPORTED, "'num_local_experts'"},
+    {"llama", "final_logit_softcapping", "30.0", IG_E_UNSUPPORTED, "'final_logit_softcapping'"},
+    {"llama", "partial_rotary_factor", "0.5", IG_E_UNSUPPORTED, "'partial_rotary_factor'"},
+    {"llama", "alibi", "true", IG_E_UNSUPPORTED, "'alibi'"},
+    {"llama", "residual_multiplier", "0.22", IG_E_UNSUPPORTED, "'residual_multiplier'"},
+    {"llama", "vocab_size", NULL, IG_E_FORMAT, "'vocab_size' is missing"},
+    {"llama", "vocab_size", "0", IG_E_FORMAT, "'vocab_size' is 0"},
+    {"llama", "vocab_size", "-1", IG_E_FORMAT, "'vocab_size' is -1"},
+    {"llama", "vocab_size", "4194305", IG_E_FORMAT, "'vocab_size' is 4194305"},
+    {"llama", "vocab_size", "9223372036854775807", IG_E_FORMAT, "'vocab_size' is 9223372036854775807"},
+    {"llama", "vocab_size", "1.5", IG_E_FORMAT, "'vocab_size' must be an integer"},
+    {"llama", "vocab_size", "\"100\"", IG_E_FORMAT, "'vocab_size' must be an integer"},
+    {"llama", "hidden_size", "0", IG_E_FORMAT, "'hidden_size' is 0"},
+    {"llama", "hidden_size", "2147483648", IG_E_FORMAT, "'hidden_size' is 2147483648"},
+    {"llama", "hidden_size", "47", IG_E_FORMAT, "'hidden_size' (47) is no multiple"},
+    {"llama", "hidden_size", "6144", IG_E_FORMAT, "heads of 1024"},
+    {"llama", "num_hidden_layers", "0", IG_E_FORMAT, "'num_hidden_layers' is 0"},
+    {"llama", "num_hidden_layers", "513", IG_E_FORMAT, "'num_hidden_layers' is 513"},
+    {"llama", "num_hidden_layers", "[3]", IG_E_FORMAT, "'num_hidden_layers' must be an integer"},
+    {"llama", "num_attention_heads", "0", IG_E_FORMAT, "'num_attention_heads' is 0"},
+    {"llama", "num_attention_heads", "4097", IG_E_FORMAT, "'num_attention_heads' is 4097"},
+    {"llama", "num_key_value_heads", "0", IG_E_FORMAT, "'num_key_value_heads' is 0"},
+    {"llama", "num_key_value_heads", "4", IG_E_FORMAT, "'num_key_value_heads' (4)"},
+    {"llama", "num_key_value_heads", "12", IG_E_FORMAT, "'num_key_value_heads' (12)"},
+    {"llama", "head_dim", "0", IG_E_FORMAT, "'head_dim' is 0"},
+    {"llama", "head_dim", "7", IG_E_FORMAT, "'head_dim' is 7"},
+    {"llama", "head_dim", "513", IG_E_FORMAT, "'head_dim' is 513"},
+    {"llama", "max_position_embeddings", "0", IG_E_FORMAT, "'max_position_embeddings' is 0"},
+    {"llama", "max_position_embeddings", "16777217", IG_E_FORMAT, "'max_position_embeddings'"},
+    {"llama", "intermediate_size", NULL, IG_E_FORMAT, "'intermediate_size' is missing"},
+    {"llama", "intermediate_size", "0", IG_E_FORMAT, "'intermediate_size' is 0"},
+    {"llama", "rms_norm_eps", "0", IG_E_FORMAT, "'rms_norm_eps'"},
+    {"llama", "rms_norm_eps", "-1e-5", IG_E_FORMAT, "'rms_norm_eps'"},
+    {"llama", "rms_norm_eps", "1.0", IG_E_FORMAT, "'rms_norm_eps' is 1"},
+    {"llama", "rms_norm_eps", "1e-50", IG_E_FORMAT, "'rms_norm_eps' is 0"},
+    {"llama", "rms_norm_eps", "\"NaN\"", IG_E_FORMAT, "'rms_norm_eps' must be a number"},
+    {"llama", "rms_norm_eps", "NaN", IG_E_FORMAT, "line 1"},
+    {"llama", "rms_norm_eps", "1e999", IG_E_FORMAT, "line 1"},
+    {"llama", "hidden_act", "\"gelu\"", IG_E_UNSUPPORTED, "'hidden_act' is 'gelu'"},
+    {"llama", "hidden_act", "3", IG_E_FORMAT, "'hidden_act' must be a string"},
+    {"llama", "tie_word_embeddings", "1", IG_E_FORMAT, "'tie_word_embeddings' must be true or false"},
+    {"llama", "rope_theta", "0", IG_E_FORMAT, "'rope_theta'"},
+    {"llama", "rope_theta", "1e16", IG_E_FORMAT, "'rope_theta'"},
+    {"llama", "rope_theta", "true", IG_E_FORMAT, "'rope_theta'"},
+    {"llama", "rope_scaling", "\"linear\"", IG_E_FORMAT, "'rope_scaling' must be an object"},
+    {"llama", "rope_scaling", "{\"type\":\"yarn\",\"factor\":4}", IG_E_UNSUPPORTED, "'rope_scaling' is of type 'yarn'"},
+    {"llama", "rope_scaling", "{\"rope_type\":\"longrope\"}", IG_E_UNSUPPORTED, "'longrope'"},
+    {"llama", "rope_scaling", "{\"rope_type\":\"dynamic\",\"factor\":2}", IG_E_UNSUPPORTED, "'dynamic'"},
+    {"llama", "rope_scaling", "{\"type\":\"su\"}", IG_E_UNSUPPORTED, "'su'"},
+    {"llama", "rope_scaling", "{\"type\":1}", IG_E_FORMAT, "'type' must be a string"},
+    {"llama", "rope_scaling", "{\"type\":\"linear\"}", IG_E_FORMAT, "'factor' is missing"},
+    {"llama", "rope_scaling", "{\"type\":\"linear\",\"factor\":0}", IG_E_FORMAT, "'factor'"},
+    {"llama", "rope_scaling", "{\"type\":\"linear\",\"factor\":1e7}", IG_E_FORMAT, "'factor'"},
+    {"llama", "rope_scaling", LLAMA3(""), IG_E_FORMAT, "'factor' is missing"},
+    {"llama", "rope_scaling",
+     LLAMA3(",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,\"original_max_position_embeddings\":64"),
+     IG_E_FORMAT, "'high_freq_factor'"},
+    {"llama", "rope_scaling",
+     LLAMA3(",\"factor\":0.5,\"low_freq_factor\":1,\"high_freq_factor\":4,\"original_max_position_embeddings\":64"),
+     IG_E_FORMAT, "'factor'"},
+    {"llama", "rope_scaling", LLAMA3(",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4"), IG_E_FORMAT,
+     "'original_max_position_embeddings' is missing"},
+    {"llama", "rope_parameters", "{\"full_attention\":{\"rope_theta\":1}}", IG_E_UNSUPPORTED, "'full_attention'"},
+    {"llama", "rope_parameters", "{\"partial_rotary_factor\":0.25}", IG_E_UNSUPPORTED, "'partial_rotary_factor'"},
+    {"mistral", "sliding_window", "0", IG_E_FORMAT, "'sliding_window' is 0"},
+    {"mistral", "sliding_window", "\"4096\"", IG_E_FORMAT, "'sliding_window' must be an integer"},
+    {"qwen2", "max_window_layers", "\"1\"", IG_E_FORMAT, "'max_window_layers'"},
+    {"qwen2", "use_sliding_window", "\"yes\"", IG_E_FORMAT, "'use_sliding_window'"},
+    {"qwen2", "layer_types", "[\"full_attention\"]", IG_E_FORMAT, "'layer_types'"},
+    {"qwen2", "layer_types", "[\"full_attention\",1,\"full_attention\"]", IG_E_UNSUPPORTED, "'layer_types'"},
+    {"qwen3", "layer_types", "[\"full_attention\",\"linear_attention\",\"full_attention\"]", IG_E_UNSUPPORTED,
+     "'layer_types' is 'linear_attention'"},
+    {"opt", "ffn_dim", NULL, IG_E_FORMAT, "'ffn_dim' is missing"},
+    {"opt", "ffn_dim", "0", IG_E_FORMAT, "'ffn_dim' is 0"},
+    {"opt", "word_embed_proj_dim", "-8", IG_E_FORMAT, "'word_embed_proj_dim' is -8"},
+    {"opt", "activation_function", "\"gelu\"", IG_E_UNSUPPORTED, "'activation_function' is 'gelu'"},
+    {"opt", "do_layer_norm_before", "0", IG_E_FORMAT, "'do_layer_norm_before'"},
+    {"opt", "layer_norm_elementwise_affine", "false", IG_E_UNSUPPORTED, "'layer_norm_elementwise_affine'"},
+};
+
+static ig_status read_counted(const char *text, size_t n, ig_error *err) {
+    static ig_config c;
+    memory_count_start(-1);
+    ig_status s = ig_config_from_json(&c, text, n, "hostile/config.json", err);
+    memory_count_stop();
+    assert_int_equal(memory_count.n_taken, memory_count.n_given);
+    assert_true(memory_count.largest <= n + (1 << 20));
+    return s;
+}
+
+static void refuses_cases(void **state) {
+    (void)state;
+    int n_wrong = 0;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ig_buffer b = {0};
+        ig_error err = {0};
+        make_text(&b, cases[i].family, cases[i].key, cases[i].value);
+        ig_status s = read_counted(b.data, b.size, &err);
+        if (s != cases[i].wanted || !strstr(err.text, cases[i].field) || !strstr(err.text, "hostile/config.json: ")) {
+            n_wrong++;
+            print_error("%s %s=%s: status %d, wanted %d naming %s: %s\n", cases[i].family, cases[i].key,
+                        cases[i].value ? cases[i].value : "", s, cases[i].wanted, cases[i].field, err.text);
+        }
+        ig_buffer_close(&b);
+    }
+    assert_int_equal(n_wrong, 0);
+}
+
+/* The text that the cases change is valid for every family. */
+static void accepts_valid(void **state) {
+    (void)state;
+    static const char *const names[] = {"llama", "mistral", "qwen2", "qwen3", "opt"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        ig_buffer b = {0};
+        ig_error err = {0};
+        make_text(&b, names[i], "quantization_config", "null");
+        if (read_counted(b.data, b.size, &err)) fail_msg("%s: %s", names[i], err.text);
+        ig_buffer_close(&b);
+    }
+}
+
+static void refuses_texts(void **state) {
+    (void)state;
+    static const char *const texts[] = {"", "{", "[]", "1", "{\"model_type\":\"llama\"", "{\"a\":1,\"a\":2}", "\xef\xbb\xbf{}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        ig_error err = {0};
+        assert_int_equal(read_counted(texts[i], strlen(texts[i]), &err), IG_E_FORMAT);
+        assert_non_null(strstr(err.text, "hostile/config.json: "));
+    }
+}
+
+static void survives_cuts(void **state) {
+    (void)state;
+    ig_buffer b = {0};
+    make_text(&b, "llama", "rope_scaling", LLAMA3(",\"factor\":8"));
+    for (size_t n = 0; n < b.size; n++) {
+        ig_error err = {0};
+        assert_int_equal(read_counted(b.data, n, &err), IG_E_FORMAT);
+    }
+    ig_buffer_close(&b);
+}
+
+static void refuses_directories(void **state) {
+    (void)state;
+    ig_config c;
+    ig_error err = {0};
+    assert_int_equal(ig_config_from_hf(&c, "no/such/directory", &err), IG_E_NOT_FOUND);
+    assert_non_null(strstr(err.text, "no/such/directory/config.json"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(refuses_cases), cmocka_unit_test(accepts_valid),       cmocka_unit_test(refuses_texts),
+        cmocka_unit_test(survives_cuts), cmocka_unit_test(refuses_directories),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
