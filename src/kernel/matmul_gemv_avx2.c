@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Few columns, AVX2: weights straight from the file's format, elements in the lanes.
+ *
+ * One row at a time, so that memory is read as one stream, by up to four columns. The
+ * operations for one (row, column) are the same whatever the tile.
+ */
+#include "kernel/matmul_avx2.h"
+
+#if defined(__x86_64__)
+
+#include "kernel/quant.h"
+#include "kernel/quant_avx2.h"
+
+enum { MAX_COLS = 4, AHEAD = 2048 };
+
+#define INLINE static inline __attribute__((always_inline))
+
+static inline void fetch_ahead(const uint8_t *p, int bytes) {
+    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + AHEAD + i, _MM_HINT_T0);
+}
+
+static inline ig_q8 column(const ig_matmul *m, int c) {
+    return ig_q8_view((const char *)m->act + (size_t)c * m->act_stride, m->n_in);
+}
+
+INLINE void row_smalls(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
+                       small (*load)(const uint8_t *), const int bytes, const int is_signed) {
+    __m256 acc[MAX_COLS];
+    float mins[MAX_COLS] = {0};
+    ig_q8 a[MAX_COLS];
+    for (int c = 0; c < n_cols; c++) {
+        a[c] = column(m, c0 + c);
+        acc[c] = _mm256_setzero_ps();
+    }
+    for (int b = 0; b < m->n_in / 32; b++, w += bytes) {
+        fetch_ahead(w, bytes);
+        small s = load(w);
+        for (int c = 0; c < n_cols; c++) {
+            __m256i dot = dot4(s.code, _mm256_load_si256((const void *)(a[c].q + 32 * b)), is_signed);
+            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(s.scale * a[c].d[b]), acc[c]);
+            mins[c] += s.min * a[c].ds[b];
+        }
+    }
+    for (int c = 0; c < n_cols; c++) sums[c] = is_signed ? sum8(acc[c]) : sum8(acc[c]) + mins[c];
+}
+
+/* group: elements per scale, 16 or 32 */
+INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
+                       void (*load)(super *, const uint8_t *), const int bytes, const int group) {
+    __m256 acc[MAX_COLS], mins[MAX_COLS];
+    ig_q8 a[MAX_COLS];
+    for (int c = 0; c < n_cols; c++) {
+        a[c] = column(m, c0 + c);
+        acc[c] = mins[c] = _mm256_setzero_ps();
+    }
+    for (int b = 0; b < m->n_in / 256; b++, w += bytes) {
+        fetch_ahead(w, bytes);
+        super s;
+        load(&s, w);
+        for (int c = 0; c < n_cols; c++) {
+            const float *ds = group == 16 ? a[c].ds16 + 16 * b : a[c].ds + 8 * b;
+            mins[c] = _mm256_fmadd_ps(_mm256_loadu_ps(s.min), _mm256_loadu_ps(ds), mins[c]);
+            if (group == 16) mins[c] = _mm256_fmadd_ps(_mm256_loadu_ps(s.min + 8), _mm256_loadu_ps(ds + 8), mins[c]);
+            for (int i = 0; i < 8; i++) {
+                __m256i dot = dot4(s.code[i], _mm256_load_si256((const void *)(a[c].q + 256 * b + 32 * i)), 0);
+                __m256 scale = group == 16 ? _mm256_set_m128(_mm_set1_ps(s.scale[2 * i + 1]), _mm_set1_ps(s.scale[2 * i]))
+                                           : _mm256_set1_ps(s.scale[i]);
+                scale = _mm256_mul_ps(scale, _mm256_set1_ps(a[c].d[8 * b + i]));
+                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, acc[c]);
+            }
+        }
+    }
+    for (int c = 0; c < n_cols; c++) sums[c] = sum8(_mm256_add_ps(acc[c], mins[c]));
+}
+
+INLINE void row_floats(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
+                       __m256 (*load)(const uint8_t *, int), const int bytes, const int unused) {
+    __m256 acc[2][MAX_COLS];
+    (void)unused;
+    const char *x = (const char *)m->act + (size_t)c0 * m->act_stride;
+    for (int c = 0; c < n_cols; c++) acc[0][c] = acc[1][c] = _mm256_setzero_ps();
+    for (int i = 0; i < m->n_in; i += 16) {
+        fetch_ahead(w + (size_t)i * (size_t)bytes, 16 * bytes);
+        for (int h = 0; h < 2 && i + 8 * h < m->n_in; h++) {
+            __m256 v = load(w + (size_t)(i + 8 * h) * (size_t)bytes, m->n_in - i - 8 * h);
+            for (int c = 0; c < n_cols; c++) {
+                const float *xc = (const float *)(const void *)(x + (size_t)c * m->act_stride);
+                acc[h][c] = _mm256_fmadd_ps(v, _mm256_load_ps(xc + i + 8 * h), acc[h][c]);
+            }
+        }
+    }
+    for (int c = 0; c < n_cols; c++) sums[c] = sum8(_mm256_add_ps(acc[0][c], acc[1][c]));
+}
+
+typedef void (*row_fn)(const ig_matmul *m, const uint8_t *w, int c0, int n_cols, float *sums);
+
+static void run_rows(const ig_matmul *m, int row_begin, int row_end, row_fn row) {
+    for (int r = row_begin; r < row_end; r++)
+        for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
+            float sums[MAX_COLS];
+            n_cols = m->n_cols - c >= 4 ? 4 : m->n_cols - c >= 2 ? 2 : 1;
+            row(m, (const uint8_t *)m->w + (size_t)r * m->row_bytes, c, n_cols, sums);
+            for (int i = 0; i < n_cols; i++) m->out[(size_t)(c + i) * m->out_stride + (size_t)r] = sums[i];
+        }
+}
+
+#define GEMV(type, row, load, bytes, parameter)                                                          \
+    static void row_##type(const ig_matmul *m, const uint8_t *w, int c0, int n_cols, float *sums) {      \
+        if (n_cols == 4) row(m, w, c0, 4, sums, load, bytes, parameter);                                 \
+        else if (n_cols == 2) row(m, w, c0, 2, sums, load, bytes, parameter);                            \
+        else row(m, w, c0, 1, sums, load, bytes, parameter);                                             \
+    }                                                                                                    \
+    void ig_gemv_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {                         \
+        run_rows(m, row_begin, row_end, row_##type);                                                     \
+    }
+GEMV(q4_0, row_smalls, load_q4_0, 18, 0)
+GEMV(q4_1, row_smalls, load_q4_1, 20, 0)
+GEMV(q5_0, row_smalls, load_q5_0, 22, 0)
+GEMV(q5_1, row_smalls, load_q5_1, 24, 0)
+GEMV(q8_0, row_smalls, load_q8_0, 34, 1)
+GEMV(q2_k, row_supers, load_q2_k, 84, 16)
+GEMV(q3_k, row_supers, load_q3_k, 110, 16)
+GEMV(q4_k, row_supers, load_q4_k, 144, 32)
+GEMV(q5_k, row_supers, load_q5_k, 176, 32)
+GEMV(q6_k, row_supers, load_q6_k, 210, 16)
+GEMV(f32, row_floats, load_f32, 4, 0)
+GEMV(f16, row_floats, load_f16, 2, 0)
+GEMV(bf16, row_floats, load_bf16, 2, 0)
+
+#else
+typedef int ig_gemv_avx2_is_empty;
+#endif

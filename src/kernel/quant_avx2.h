@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Quantised blocks in AVX2 registers: 32 codes a register, in the order of the elements.
+ *
+ * Codes are unsigned and at most 63, so that the 16-bit sums of vpmaddubsw cannot overflow;
+ * signed types carry their offset as a minimum of -offset * scale. Q8_0 alone keeps signed
+ * codes. Nothing outside the block is read.
+ */
+#ifndef IG_KERNEL_QUANT_AVX2_H
+#define IG_KERNEL_QUANT_AVX2_H
+
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint32_t read_u32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint64_t read_u64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline float read_f16(const uint8_t *p) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return _cvtsh_ss(h);
+}
+
+static inline __m256i load32(const uint8_t *p) { return _mm256_loadu_si256((const void *)p); }
+
+/* ---- blocks of 32 ------------------------------------------------------------ */
+
+typedef struct small {
+    __m256i code;
+    float scale, min;
+} small;
+
+/* 16 bytes: 16 low nibbles, then 16 high ones. */
+static inline __m256i nibbles(const uint8_t *p) {
+    __m128i v = _mm_loadu_si128((const void *)p);
+    __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
+    return _mm256_and_si256(both, _mm256_set1_epi8(15));
+}
+
+/* 16 in each byte whose bit among the 32 at p is set. */
+static inline __m256i fifth_bits(const uint8_t *p) {
+    const __m256i byte = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)read_u32(p)), byte);
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit), _mm256_set1_epi8(16));
+}
+
+static inline small load_q4_0(const uint8_t *p) {
+    float d = read_f16(p);
+    return (small){nibbles(p + 2), d, -8 * d};
+}
+
+static inline small load_q4_1(const uint8_t *p) { return (small){nibbles(p + 4), read_f16(p), read_f16(p + 2)}; }
+
+static inline small load_q5_0(const uint8_t *p) {
+    float d = read_f16(p);
+    return (small){_mm256_or_si256(nibbles(p + 6), fifth_bits(p + 2)), d, -16 * d};
+}
+
+static inline small load_q5_1(const uint8_t *p) {
+    return (small){_mm256_or_si256(nibbles(p + 8), fifth_bits(p + 4)), read_f16(p), read_f16(p + 2)};
+}
+
+static inline small load_q8_0(const uint8_t *p) { return (small){load32(p + 2), read_f16(p), 0}; }
+
+/* ---- a block of 256 ----------------------------------------------------------- */
+
+typedef struct super {
+    __m256i code[8];
+    float scale[16], min[16]; /* 8 or 16 of each */
+} super;
+
+/* Eight scales or minimums from bytes. */
+static inline void put_scales(float *dst, __m128i bytes, __m256 d) {
+    _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), d));
+}
+
+/* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
+static inline void scales_k(super *w, const uint8_t *p) {
+    uint64_t a = read_u32(p + 4), b = read_u32(p + 8), c = read_u32(p + 12);
+    const uint64_t low6 = 0x3f3f3f3f, low4 = 0x0f0f0f0f, low2 = 0x03030303;
+    uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
+    uint64_t min = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
+    put_scales(w->scale, _mm_cvtsi64_si128((long long)scale), _mm256_set1_ps(read_f16(p)));
+    put_scales(w->min, _mm_cvtsi64_si128((long long)min), _mm256_set1_ps(-read_f16(p + 2)));
+}
+
+static inline void load_q4_k(super *w, const uint8_t *p) {
+    const __m256i low4 = _mm256_set1_epi8(15);
+    scales_k(w, p);
+    for (int i = 0; i < 4; i++) {
+        __m256i v = load32(p + 16 + 32 * i);
+        w->code[2 * i] = _mm256_and_si256(v, low4);
+        w->code[2 * i + 1] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low4);
+    }
+}
+
+/* `value` in each byte of v that has the bit. */
+static inline __m256i where_bit(__m256i v, int bit, int value) {
+    __m256i b = _mm256_set1_epi8((char)(1 << bit));
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, b), b), _mm256_set1_epi8((char)value));
+}
+
+static inline void load_q5_k(super *w, const uint8_t *p) {
+    const __m256i low4 = _mm256_set1_epi8(15), high = load32(p + 16);
+    scales_k(w, p);
+    for (int i = 0; i < 4; i++) {
+        __m256i v = load32(p + 48 + 32 * i);
+        w->code[2 * i] = _mm256_or_si256(_mm256_and_si256(v, low4), where_bit(high, 2 * i, 16));
+        v = _mm256_and_si256(_mm256_srli_epi16(v, 4), low4);
+        w->code[2 * i + 1] = _mm256_or_si256(v, where_bit(high, 2 * i + 1, 16));
+    }
+}
+
+/* 16 signed byte scales; minimums of -offset times them. */
+static inline void scales_signed(super *w, __m128i bytes, float d, float offset) {
+    put_scales(w->scale, bytes, _mm256_set1_ps(d));
+    put_scales(w->scale + 8, _mm_srli_si128(bytes, 8), _mm256_set1_ps(d));
+    for (int i = 0; i < 16; i += 8)
+        _mm256_storeu_ps(w->min + i, _mm256_mul_ps(_mm256_loadu_ps(w->scale + i), _mm256_set1_ps(-offset)));
+}
+
+static inline void load_q6_k(super *w, const uint8_t *p) {
+    const __m256i low4 = _mm256_set1_epi8(15), bits45 = _mm256_set1_epi8(0x30);
+    for (int i = 0; i < 2; i++) {
+        __m256i a = load32(p + 64 * i), b = load32(p + 64 * i + 32), high = load32(p + 128 + 32 * i);
+        __m256i low[4] = {a, b, _mm256_srli_epi16(a, 4), _mm256_srli_epi16(b, 4)};
+        __m256i top[4] = {_mm256_slli_epi16(high, 4), _mm256_slli_epi16(high, 2), high, _mm256_srli_epi16(high, 2)};
+        for (int j = 0; j < 4; j++)
+            w->code[4 * i + j] = _mm256_or_si256(_mm256_and_si256(low[j], low4), _mm256_and_si256(top[j], bits45));
+    }
+    scales_signed(w, _mm_loadu_si128((const void *)(p + 192)), read_f16(p + 208), 32);
+}
+
+/* The 2-bit codes of Q2_K and Q3_K. */
+static inline void codes2(super *w, const uint8_t *p) {
+    const __m256i low2 = _mm256_set1_epi8(3);
+    for (int i = 0; i < 2; i++) {
+        __m256i v = load32(p + 32 * i);
+        w->code[4 * i] = _mm256_and_si256(v, low2);
+        w->code[4 * i + 1] = _mm256_and_si256(_mm256_srli_epi16(v, 2), low2);
+        w->code[4 * i + 2] = _mm256_and_si256(_mm256_srli_epi16(v, 4), low2);
+        w->code[4 * i + 3] = _mm256_and_si256(_mm256_srli_epi16(v, 6), low2);
+    }
+}
+
+static inline void load_q2_k(super *w, const uint8_t *p) {
+    const __m128i low4 = _mm_set1_epi8(15);
+    codes2(w, p + 16);
+    __m128i bytes = _mm_loadu_si128((const void *)p);
+    __m128i scale = _mm_and_si128(bytes, low4), min = _mm_and_si128(_mm_srli_epi16(bytes, 4), low4);
+    __m256 d = _mm256_set1_ps(read_f16(p + 80)), dmin = _mm256_set1_ps(-read_f16(p + 82));
+    put_scales(w->scale, scale, d);
+    put_scales(w->scale + 8, _mm_srli_si128(scale, 8), d);
+    put_scales(w->min, min, dmin);
+    put_scales(w->min + 8, _mm_srli_si128(min, 8), dmin);
+}
+
+static inline void load_q3_k(super *w, const uint8_t *p) {
+    codes2(w, p + 32);
+    __m256i high = load32(p);
+    for (int i = 0; i < 8; i++) w->code[i] = _mm256_or_si256(w->code[i], where_bit(high, i, 4));
+    uint64_t low = read_u64(p + 96), top = read_u32(p + 104);
+    const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
+    uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
+    uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);
+    __m128i bytes = _mm_sub_epi8(_mm_set_epi64x((long long)second, (long long)first), _mm_set1_epi8(32));
+    scales_signed(w, bytes, read_f16(p + 108), 4);
+}
+
+/* ---- 8 floats -------------------------------------------------------------------- */
+
+/* The first n of 8; the rest are zero. */
+static inline __m256 load_f32(const uint8_t *p, int n) {
+    float tail[8] = {0};
+    if (n >= 8) return _mm256_loadu_ps((const void *)p);
+    memcpy(tail, p, (size_t)n * sizeof(float));
+    return _mm256_loadu_ps(tail);
+}
+
+static inline __m128i load_words(const uint8_t *p, int n) {
+    uint16_t tail[8] = {0};
+    if (n >= 8) return _mm_loadu_si128((const void *)p);
+    memcpy(tail, p, (size_t)n * sizeof(uint16_t));
+    return _mm_loadu_si128((const void *)tail);
+}
+
+static inline __m256 load_f16(const uint8_t *p, int n) { return _mm256_cvtph_ps(load_words(p, n)); }
+
+static inline __m256 load_bf16(const uint8_t *p, int n) {
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(load_words(p, n)), 16));
+}
+
+/* ---- sums ------------------------------------------------------------------------- */
+
+static inline float sum8(__m256 v) {
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+}
+
+/* Sums of four products of codes (unsigned; signed for Q8_0) and activations. */
+static inline __m256i dot4(__m256i code, __m256i q, const int is_signed) {
+    __m256i pairs = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(q, code))
+                              : _mm256_maddubs_epi16(code, q);
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+
+#endif
