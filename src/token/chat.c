@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Chat prompts. A model's Jinja template is not run: it is recognised as one of four formats, and
+ * the literals in which models of a format differ (default system message, blanks around marks, trimming, where
+ * the system message goes) are read from its text. A template with features beyond those is unknown.
+ */
+#include "token/chat.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "token/utf8.h"
+
+static bool has(const char *template, const char *mark) { return strstr(template, mark) != NULL; }
+
+ig_chat_format ig_chat_detect(const char *jinja_template) {
+    const char *t = jinja_template;
+    if (!t) return IG_CHAT_UNKNOWN;
+    if (has(t, "<|im_start|>"))
+        return has(t, "<|im_end|>") && !has(t, "<|im_sep|>") && !has(t, "strftime_now") ? IG_CHAT_CHATML : IG_CHAT_UNKNOWN;
+    if (has(t, "<|start_header_id|>")) return has(t, "<|end_header_id|>") && has(t, "<|eot_id|>") ? IG_CHAT_LLAMA3 : IG_CHAT_UNKNOWN;
+    if (!has(t, "[INST]") || !has(t, "[/INST]") || has(t, "[SYSTEM_PROMPT]")) return IG_CHAT_UNKNOWN;
+    return has(t, "<<SYS>>") ? IG_CHAT_LLAMA2 : IG_CHAT_MISTRAL;
+}
+
+const char *ig_chat_name(ig_chat_format format) {
+    static const char *const names[] = {"", "chatml", "llama2", "llama3", "mistral"};
+    return names[format];
+}
+
+/* Appends a string literal's text from just behind its opening quote; returns the closing quote or NULL. A `stop` ends it early. */
+static const char *add_literal(ig_buffer *out, const char *at, char quote, const char *stop) {
+    for (; *at && *at != quote; at++) {
+        if (stop && strncmp(at, stop, strlen(stop)) == 0) return at;
+        char c = *at;
+        if (c == '\\' && at[1]) {
+            c = *++at;
+            c = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
+        }
+        ig_buffer_add(out, &c, 1);
+    }
+    return *at && !stop ? at : NULL;
+}
+
+/* The literal that directly follows `mark`, as in "set system_message = 'text'". */
+static bool find_assigned(ig_buffer *out, const char *template, const char *mark) {
+    for (const char *at = template; (at = strstr(at, mark)) != NULL; at++) {
+        const char *value = at + strlen(mark);
+        out->size = 0;
+        if ((*value == '\'' || *value == '"') && value[1] != *value && add_literal(out, value + 1, *value, NULL)) return true;
+    }
+    return false;
+}
+
+typedef struct range {
+    const char *data;
+    size_t size;
+} range;
+
+/* What Jinja's trim and Python's strip take away. */
+static bool is_blank(uint32_t code) { return ig_utf8_is_space(code) || (code >= 0x1c && code <= 0x1f); }
+
+static range trim(const char *text) {
+    size_t n = strlen(text), end = 0, start = n, size;
+    uint32_t code;
+    for (size_t at = 0; at < n; at += size) {
+        size = ig_utf8_next(text + at, n - at, &code);
+        bool blank = size && is_blank(code);
+        if (!size) size = 1;
+        if (blank) continue;
+        if (start == n) start = at;
+        end = at + size;
+    }
+    return start < end ? (range){text + start, end - start} : (range){text, 0};
+}
+
+static void add_content(ig_buffer *out, const char *text, bool trimmed) {
+    range r = trimmed ? trim(text) : (range){text, strlen(text)};
+    ig_buffer_add(out, r.data, r.size);
+}
+
+static bool is_role(const ig_chat_message *m, const char *role) { return strcmp(m->role, role) == 0; }
+
+static bool trims(const char *template) { return has(template, "| trim") || has(template, "|trim"); }
+
+/* ---- ChatML ------------------------------------------------------------ */
+
+/* The system message that the template itself puts where the conversation has none. */
+static bool find_chatml_system(ig_buffer *out, const char *template) {
+    static const char head[] = "<|im_start|>system";
+    for (const char *at = template; (at = strstr(at, head)) != NULL; at++) {
+        char quote = at > template ? at[-1] : 0;
+        const char *text = at + sizeof head - 1;
+        if (strncmp(text, "\\n", 2) == 0) text += 2;
+        else if (*text == '\n') text++;
+        else continue;
+        out->size = 0;
+        if ((quote == '\'' || quote == '"') && *text != quote && add_literal(out, text, quote, "<|im_end|>")) return true;
+    }
+    return has(template, "<|im_start|>system") && find_assigned(out, template, "set system_message = ");
+}
+
+static void add_chatml(ig_buffer *out, const char *role, const char *content, bool trimmed) {
+    ig_buffer_format(out, "<|im_start|>%s\n", role);
+    add_content(out, content, trimmed);
+    ig_buffer_text(out, "<|im_end|>\n");
+}
+
+/* An answer of a Qwen3 model: its reasoning is left out, except in what follows the last question. */
+static void add_reasoned(ig_buffer *out, const char *content, bool after_question, bool last) {
+    const char *close = NULL, *reason = content, *answer = content;
+    for (const char *at = content; (at = strstr(at, "</think>")) != NULL; at++) {
+        if (!close) close = at;
+        answer = at + 8;
+    }
+    size_t n = close ? (size_t)(close - content) : 0;
+    for (const char *at = content; close && (at = strstr(at, "<think>")) != NULL && at < close; at++) reason = at + 7;
+    if (close) n = reason < close ? (size_t)(close - reason) : 0;
+    while (n && reason[n - 1] == '\n') n--;
+    while (n && *reason == '\n') reason++, n--;
+    if (close)
+        while (*answer == '\n') answer++;
+    ig_buffer_text(out, "<|im_start|>assistant\n");
+    if (after_question && (last || n)) {
+        ig_buffer_text(out, "<think>\n");
+        ig_buffer_add(out, reason, n);
+        ig_buffer_text(out, "\n</think>\n\n");
+        while (*answer == '\n') answer++;
+    }
+    ig_buffer_text(out, answer);
+    ig_buffer_text(out, "<|im_end|>\n");
+}
+
+static void render_chatml(ig_buffer *out, const char *template, const ig_chat_message *messages, size_t n) {
+    ig_buffer system = {0};
+    bool reasons = has(template, "last_query_index"), trimmed = trims(template) && !reasons;
+    size_t question = n - 1;
+    for (size_t i = n; i-- > 0 && reasons;)
+        if (is_role(&messages[i], "user")) {
+            question = i;
+            break;
+        }
+    if (!is_role(&messages[0], "system") && find_chatml_system(&system, template))
+        add_chatml(out, "system", system.size ? system.data : "", false);
+    for (size_t i = 0; i < n; i++) {
+        if (reasons && is_role(&messages[i], "assistant"))
+            add_reasoned(out, messages[i].content, i > question, i + 1 == n);
+        else
+            add_chatml(out, messages[i].role, messages[i].content, trimmed);
+    }
+    out->failed = out->failed || system.failed;
+    ig_buffer_close(&system);
+}
+
+/* ---- Llama 3 ----------------------------------------------------------- */
+
+static void add_llama3(ig_buffer *out, const char *role, const char *content, bool trimmed) {
+    ig_buffer_format(out, "<|start_header_id|>%s<|end_header_id|>\n\n", role);
+    add_content(out, content, trimmed);
+    ig_buffer_text(out, "<|eot_id|>");
+}
+
+static void render_llama3(ig_buffer *out, const char *template, const ig_chat_message *messages, size_t n) {
+    bool trimmed = trims(template);
+    size_t i = 0;
+    if (has(template, "Cutting Knowledge Date")) { /* 3.1 and later: always a system message, with dates */
+        ig_buffer date = {0};
+        ig_buffer_text(out, "<|start_header_id|>system<|end_header_id|>\n\n");
+        const char *cutting = strstr(template, "Cutting Knowledge Date");
+        add_literal(out, cutting, cutting > template ? cutting[-1] : '"', NULL);
+        if (has(template, "Today Date: ") && find_assigned(&date, template, "set date_string = "))
+            ig_buffer_format(out, "Today Date: %s\n\n", date.size ? date.data : "");
+        if (is_role(&messages[0], "system")) add_content(out, messages[i++].content, trimmed);
+        ig_buffer_text(out, "<|eot_id|>");
+        out->failed = out->failed || date.failed;
+        ig_buffer_close(&date);
+    }
+    for (; i < n; i++) add_llama3(out, messages[i].role, messages[i].content, trimmed);
+}
+
+/* ---- Llama 2 and Mistral ------------------------------------------------ */
+
+/* After an optional system message, user and assistant take turns. */
+static ig_status check_turns(const ig_chat_message *messages, size_t n, bool takes_system, ig_error *err) {
+    size_t first = is_role(&messages[0], "system");
+    if (first && !takes_system) return ig_fail(err, IG_E_UNSUPPORTED, "this model's chat template takes no system message");
+    for (size_t i = first; i < n; i++)
+        if (!is_role(&messages[i], (i - first) % 2 ? "assistant" : "user"))
+            return ig_fail(err, IG_E_ARG, "chat message %zu is of role '%.32s', but this model's template wants '%s' there", i + 1,
+                           messages[i].role, (i - first) % 2 ? "assistant" : "user");
+    return IG_OK;
+}
+
+static void render_llama2(ig_buffer *out, const char *template, const ig_chat_message *messages, size_t n) {
+    ig_buffer turn = {0}, system = {0};
+    size_t first = is_role(&messages[0], "system");
+    bool given = first != 0;
+    if (given) ig_buffer_text(&system, messages[0].content);
+    else if (has(template, "true == true") && find_assigned(&system, template, "set system_message = ")) given = true;
+    for (size_t i = first; i < n; i++) {
+        if (is_role(&messages[i], "assistant")) {
+            ig_buffer_text(out, " ");
+            add_content(out, messages[i].content, true);
+            ig_buffer_text(out, " </s>");
+            continue;
+        }
+        turn.size = 0;
+        if (i == first && given) ig_buffer_format(&turn, "<<SYS>>\n%s\n<</SYS>>\n\n", system.size ? system.data : "");
+        ig_buffer_text(&turn, messages[i].content);
+        ig_buffer_text(out, i > first ? "<s>[INST] " : "[INST] ");
+        add_content(out, turn.size ? turn.data : "", true);
+        ig_buffer_text(out, " [/INST]");
+    }
+    out->failed = out->failed || turn.failed || system.failed;
+    ig_buffer_close(&turn);
+    ig_buffer_close(&system);
+}
+
+/* A literal that is `mark` with blanks around it, such as ' [INST] '; `mark` alone if there is none. */
+static range find_padded(const char *template, const char *mark) {
+    for (const char *at = template; (at = strstr(at, mark)) != NULL; at++) {
+        const char *start = at, *end = at + strlen(mark);
+        while (start > template && start[-1] == ' ') start--;
+        while (*end == ' ') end++;
+        if (start > template && (start[-1] == '\'' || start[-1] == '"') && *end == start[-1]) return (range){start, (size_t)(end - start)};
+    }
+    return (range){mark, strlen(mark)};
+}
+
+/* True if `mark` occurs in [from, to). */
+static bool has_between(const char *from, const char *to, const char *mark) {
+    const char *at = from ? strstr(from, mark) : NULL;
+    return at && to && at < to;
+}
+
+static void render_mistral(ig_buffer *out, const char *template, const ig_chat_message *messages, size_t n) {
+    range open = find_padded(template, "[INST]"), close = find_padded(template, "[/INST]");
+    size_t first = is_role(&messages[0], "system"), with_system = first;
+    /* The expression that writes an answer: from the last content before the last eos_token. */
+    const char *eos = NULL, *content = NULL;
+    for (const char *at = template; (at = strstr(at, "eos_token")) != NULL; at++) eos = at;
+    for (const char *at = template; eos && (at = strstr(at, "content")) != NULL && at < eos; at++) content = at;
+    const char *start = content;
+    while (start && start > template && *start != '{') start--;
+    bool blank_before = has_between(start, content, "' ' +") || has_between(start, content, "\" \" +");
+    bool trimmed = has_between(content, eos, "trim") || has_between(content, eos, "strip");
+    bool blank_after = eos && (strncmp(eos, "eos_token + ' '", 15) == 0 || strncmp(eos, "eos_token + \" \"", 15) == 0);
+    if (first && has(template, "loop.last and system_message"))
+        for (size_t i = first; i < n; i++)
+            if (is_role(&messages[i], "user")) with_system = i + 1 == n ? i : n;
+    for (size_t i = first; i < n; i++) {
+        if (is_role(&messages[i], "assistant")) {
+            ig_buffer_text(out, blank_before ? " " : "");
+            add_content(out, messages[i].content, trimmed);
+            ig_buffer_text(out, blank_after ? "</s> " : "</s>");
+            continue;
+        }
+        ig_buffer_add(out, open.data, open.size);
+        if (first && i == with_system) ig_buffer_format(out, "%s\n\n", messages[0].content);
+        ig_buffer_text(out, messages[i].content);
+        ig_buffer_add(out, close.data, close.size);
+    }
+}
+
+ig_status ig_chat_render(ig_buffer *out, ig_chat_format format, const char *jinja_template, const ig_chat_message *messages,
+                         size_t n, bool add_assistant, ig_error *err) {
+    ig_status s = IG_OK;
+    const char *t = jinja_template ? jinja_template : "";
+    if (n == 0) return ig_fail(err, IG_E_ARG, "a chat prompt needs a message");
+    switch (format) {
+    case IG_CHAT_CHATML:
+        render_chatml(out, t, messages, n);
+        if (add_assistant) ig_buffer_text(out, "<|im_start|>assistant\n");
+        break;
+    case IG_CHAT_LLAMA3:
+        render_llama3(out, t, messages, n);
+        if (add_assistant) ig_buffer_text(out, "<|start_header_id|>assistant<|end_header_id|>\n\n");
+        break;
+    case IG_CHAT_LLAMA2:
+        s = check_turns(messages, n, true, err);
+        if (!s) render_llama2(out, t, messages, n);
+        break;
+    case IG_CHAT_MISTRAL:
+        s = check_turns(messages, n, has(t, "system_message"), err);
+        if (!s) render_mistral(out, t, messages, n);
+        break;
+    case IG_CHAT_UNKNOWN: return ig_fail(err, IG_E_UNSUPPORTED, "the model's chat template is not one this program knows");
+    }
+    if (!s && out->failed) s = ig_fail_memory(err, "chat prompt", out->size);
+    return s;
+}
