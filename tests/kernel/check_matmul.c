@@ -15,17 +15,20 @@
 #include "base/type.h"
 #include "check.h"
 
-/* Offsets of the 16-bit scales in a block; the other bytes may be anything. */
+/* Offsets of the 16-bit scales in a block (the other bytes may be anything), and the largest
+ * factor of each: |weight| <= sum of |scale| * reach. */
 typedef struct type_case {
     ig_type type;
-    int scale[2]; /* offset of a 16-bit float, or -1 */
+    int scale[2]; /* -1: none */
+    int reach[2];
 } type_case;
 
 static const type_case cases[] = {
-    {IG_TYPE_F32, {-1, -1}},   {IG_TYPE_F16, {-1, -1}},  {IG_TYPE_BF16, {-1, -1}}, {IG_TYPE_Q4_0, {0, -1}},
-    {IG_TYPE_Q4_1, {0, 2}},    {IG_TYPE_Q5_0, {0, -1}},  {IG_TYPE_Q5_1, {0, 2}},   {IG_TYPE_Q8_0, {0, -1}},
-    {IG_TYPE_Q2_K, {80, 82}},  {IG_TYPE_Q3_K, {108, -1}}, {IG_TYPE_Q4_K, {0, 2}},  {IG_TYPE_Q5_K, {0, 2}},
-    {IG_TYPE_Q6_K, {208, -1}},
+    {IG_TYPE_F32, {-1, -1}, {0, 0}},       {IG_TYPE_F16, {-1, -1}, {0, 0}},   {IG_TYPE_BF16, {-1, -1}, {0, 0}},
+    {IG_TYPE_Q4_0, {0, -1}, {8, 0}},       {IG_TYPE_Q4_1, {0, 2}, {15, 1}},   {IG_TYPE_Q5_0, {0, -1}, {16, 0}},
+    {IG_TYPE_Q5_1, {0, 2}, {31, 1}},       {IG_TYPE_Q8_0, {0, -1}, {128, 0}}, {IG_TYPE_Q2_K, {80, 82}, {45, 15}},
+    {IG_TYPE_Q3_K, {108, -1}, {128, 0}},   {IG_TYPE_Q4_K, {0, 2}, {945, 63}}, {IG_TYPE_Q5_K, {0, 2}, {1953, 63}},
+    {IG_TYPE_Q6_K, {208, -1}, {4096, 0}},
 };
 
 typedef enum weight_shape { WEIGHT_NOISE, WEIGHT_ALL_ONES, WEIGHT_ALL_ZEROS, WEIGHT_TINY, WEIGHT_SHAPES } weight_shape;
@@ -75,7 +78,7 @@ static void round_column(double *dst, const float *x, int n, ig_act form) {
 
 typedef struct problem {
     const ig_type_info *info;
-    ig_type type;
+    const type_case *t;
     ig_act form;
     int n_in, n_out, n_cols;
     size_t w_bytes, act_stride, act_bytes, out_stride;
@@ -88,7 +91,7 @@ typedef struct problem {
 } problem;
 
 static void problem_init(check *c, problem *p, const type_case *t, int n_in, int n_out, int n_cols) {
-    *p = (problem){.info = ig_type_get(t->type), .type = t->type, .form = ig_kernels_act(t->type)};
+    *p = (problem){.info = ig_type_get(t->type), .t = t, .form = ig_kernels_act(t->type)};
     p->n_in = n_in;
     p->n_out = n_out;
     p->n_cols = n_cols;
@@ -118,23 +121,36 @@ static void problem_deinit(problem *p) {
     check_buffer_free(p->scratch);
 }
 
-/* Largest error of the product beside double precision, as a share of sum |w x|. */
+/* What the weights of a row may have been summed from: a minimum can cancel a scale. */
+static void fill_reach(const problem *p, int r, const float *row, double *reach) {
+    const uint8_t *w = p->w + (size_t)r * p->m.row_bytes;
+    for (int i = 0; i < p->n_in; i++) reach[i] = fabs((double)row[i]);
+    for (int b = 0; b < p->n_in && p->info->block > 1; b += p->info->block, w += p->info->block_bytes) {
+        double sum = 0;
+        for (int i = 0; i < 2 && p->t->scale[i] >= 0; i++) {
+            uint16_t h;
+            memcpy(&h, w + p->t->scale[i], sizeof h);
+            sum += p->t->reach[i] * fabs((double)ig_f16_f32(h));
+        }
+        for (int i = b; i < b + p->info->block; i++) reach[i] = sum;
+    }
+}
+
+/* Largest error of the product beside double precision, as a share of sum reach |x|. */
 static double worst_error(check *c, const problem *p, int row_begin, int row_end) {
     double worst = 0;
     float *row = check_buffer((size_t)p->n_in * sizeof(float), 0);
-    double *x = check_buffer((size_t)p->n_in * sizeof(double), 0);
+    double *x = check_buffer((size_t)p->n_in * sizeof(double), 0), *reach = check_buffer((size_t)p->n_in * sizeof(double), 0);
     for (int col = 0; col < p->n_cols; col++) {
         round_column(x, p->x + (size_t)col * (size_t)p->n_in, p->n_in, p->form);
         for (int r = row_begin; r < row_end; r++) {
-            c->ref->dequantize[p->type](row, p->w + (size_t)r * p->m.row_bytes, p->n_in);
-            double sum = 0, size = 1e-30, top = 0;
+            c->ref->dequantize[p->t->type](row, p->w + (size_t)r * p->m.row_bytes, p->n_in);
+            fill_reach(p, r, row, reach);
+            double sum = 0, size = 1e-30;
             for (int i = 0; i < p->n_in; i++) {
                 sum += (double)row[i] * x[i];
-                size += fabs((double)row[i] * x[i]);
-                top = fmax(top, fabs((double)row[i]));
+                size += fabs(reach[i] * x[i]);
             }
-            /* Codes with an offset lose what their scale loses, whatever the sum of the rest. */
-            if (p->form == IG_ACT_Q8) size += top * 1e-6 * fabs(x[0]);
             double got = (double)p->out[(size_t)col * p->out_stride + (size_t)r];
             double error = fabs(got - sum) / size;
             if (!(error <= worst)) worst = error == error ? error : INFINITY;
@@ -142,6 +158,7 @@ static double worst_error(check *c, const problem *p, int row_begin, int row_end
     }
     check_buffer_free(row);
     check_buffer_free(x);
+    check_buffer_free(reach);
     return worst;
 }
 
@@ -151,7 +168,7 @@ static void check_product(check *c, problem *p, ig_matmul_fn fn, const char *whi
     fn(&p->m, row_begin, row_end);
     double worst = worst_error(c, p, row_begin, row_end);
     /* Sums of n equal numbers in one float drift with n. */
-    double limit = fmax(4e-6, p->form == IG_ACT_F32 ? 2e-8 * p->n_in : 0);
+    double limit = p->form == IG_ACT_F32 ? fmax(4e-6, 2e-8 * p->n_in) : 4e-6;
     check_that(c, worst < limit, "%s n_in %d rows %d..%d of %d cols %d: error %g", which, p->n_in, row_begin, row_end,
                p->n_out, p->n_cols, worst);
     bool is_kept = true;
