@@ -164,7 +164,11 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
       tiny_string(t, "llama.rope.scaling.type", "yarn"))                                                        \
     X(scaling_0, IG_E_FORMAT, "rope.scaling.factor' is 0", tiny_string(t, "llama.rope.scaling.type", "linear")) \
     X(scaling_negative, IG_E_FORMAT, "rope.scaling.factor' is -2", tiny_f32(t, "llama.rope.scaling.factor", -2)) \
+    X(scaling_text, IG_E_FORMAT, "rope.scaling.factor' is of type string",                                      \
+      tiny_string(t, "llama.rope.scaling.factor", "2"))                                                         \
     X(window_negative, IG_E_FORMAT, "sliding_window' is -1", tiny_i32(t, "llama.attention.sliding_window", -1)) \
+    X(window_qwen, IG_E_UNSUPPORTED, "'qwen2.attention.sliding_window' is 16", make_qwen(t),                    \
+      tiny_u32(t, "qwen2.attention.sliding_window", 16))                                                        \
     X(experts, IG_E_UNSUPPORTED, "'llama.expert_count' is 8", tiny_u32(t, "llama.expert_count", 8))             \
     X(softcap, IG_E_UNSUPPORTED, "softcapping' is 30", tiny_f32(t, "llama.final_logit_softcapping", 30))        \
     X(embedding_scale, IG_E_UNSUPPORTED, "'llama.embedding_scale' is 12", tiny_f32(t, "llama.embedding_scale", 12)) \
@@ -191,6 +195,12 @@ static void two_layers(tiny *t) {
         *x = t->tensors[i];
         x->name[4] = '1';
     }
+}
+
+static void make_qwen(tiny *t) {
+    tiny_string(t, "general.architecture", "qwen2");
+    for (int i = 0; i < t->n_values; i++)
+        if (strncmp(t->values[i].key, "llama.", 6) == 0) memcpy(t->values[i].key, "qwen2", 5);
 }
 
 /* 32 wide, so that a block fits a row. */
@@ -314,6 +324,13 @@ static void bounds_memory(void **state) {
     assert_int_equal(s, IG_E_FORMAT); /* the data is missing */
     assert_non_null(strstr(err.text, "cut short"));
     assert_true(memory_count.largest <= b.size + (1 << 20));
+    for (int i = 0; i < 2; i++) { /* one more of either */
+        uint64_t counts[2] = {n_tensors, n_values};
+        counts[i]++;
+        memcpy(b.data + 8, counts, sizeof counts);
+        assert_int_equal(ig_gguf_open_memory(&g, b.data, b.size, "many.gguf", &err), IG_E_LIMIT);
+        assert_non_null(strstr(err.text, "many.gguf: header: "));
+    }
     ig_buffer_close(&b);
 }
 

@@ -147,11 +147,29 @@ static void refuses_bombs(void **state) {
     ig_buffer_close(&b);
 }
 
+/* More tensors than any model has, each valid. */
+static void refuses_many_tensors(void **state) {
+    (void)state;
+    size_t n;
+    ig_error err = {0};
+    ig_buffer b = {0};
+    for (int i = 0; i <= 32768; i++)
+        ig_buffer_format(&b, "%c\"%d\":{\"dtype\":\"F16\",\"shape\":[],\"data_offsets\":[%d,%d]}", i ? ',' : '{', i, 2 * i,
+                         2 * i + 2);
+    ig_buffer_text(&b, "}");
+    uint8_t *bytes = tiny_safetensors(b.data, 2 * 32769, &n);
+    assert_int_equal(open_counted(bytes, n, &err), IG_E_LIMIT);
+    assert_non_null(strstr(err.text, "hostile.safetensors: header: more than 32768 tensors"));
+    free(bytes);
+    ig_buffer_close(&b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(refuses_cases),
         cmocka_unit_test(refuses_lengths),
         cmocka_unit_test(refuses_bombs),
+        cmocka_unit_test(refuses_many_tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
