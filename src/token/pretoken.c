@@ -57,7 +57,7 @@ ig_status ig_pretoken_add(ig_pretoken *p, ig_text expression, bool literal, cons
         return ig_fail(err, IG_E_LIMIT, "%s: more than %d expressions", where, IG_PRETOKEN_STEPS_MAX);
     int code;
     size_t at;
-    uint32_t options = PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | (literal ? PCRE2_LITERAL : PCRE2_UCP);
+    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
     pcre2_code *re = pcre2_compile((PCRE2_SPTR)expression.data, expression.size, options, &code, &at, NULL);
     if (!re) {
         PCRE2_UCHAR why[160] = "";
