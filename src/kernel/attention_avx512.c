@@ -25,7 +25,7 @@ enum {
     BLOCK_ROWS = 64 /* rows used for all queries before the next, when they are not converted beforehand */
 };
 
-static void prefetch_rows(const uint16_t *const *rows, int n, int d) {
+FLATTEN void prefetch_rows(const uint16_t *const *rows, int n, int d) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < d; j += 32) _mm_prefetch((const char *)(rows[i] + j), _MM_HINT_T0);
 }
@@ -41,63 +41,85 @@ static void convert_rows(float *dst, int padded, const uint16_t *const *rows, in
 
 /* ---- scores -------------------------------------------------------------------- */
 
-/* Lane l of the result is the sum of a[l] over its lanes. */
-FLATTEN __m512 sum_each(const __m512 a[16]) {
-    __m512 b[8], c[4];
-    for (int i = 0; i < 8; i++)
+/* The sums of 16 accumulators across their lanes, in a tree of two parts. The first leaves two vectors a query. */
+FLATTEN void sum_first(__m512 b[2 * TILE], const __m512 a[TILE * TILE], int n_q) {
+    for (int i = 0; i < 2 * n_q; i++)
         b[i] = _mm512_add_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
-    for (int i = 0; i < 4; i++) {
-        __m512d x = _mm512_castps_pd(b[2 * i]), y = _mm512_castps_pd(b[2 * i + 1]);
-        c[i] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
+}
+
+/* Lane TILE g + i of the result is the sum of a[TILE g + i], for g < n_q. */
+FLATTEN __m512 sum_rest(const __m512 b[2 * TILE], int n_q) {
+    __m512 c[TILE];
+    for (int g = 0; g < n_q; g++) {
+        __m512d x = _mm512_castps_pd(b[2 * g]), y = _mm512_castps_pd(b[2 * g + 1]);
+        c[g] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
     }
+    for (int g = n_q; g < TILE; g++) c[g] = c[0];
     __m512 lo = _mm512_add_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd));
     __m512 hi = _mm512_add_ps(_mm512_shuffle_f32x4(c[2], c[3], 0x88), _mm512_shuffle_f32x4(c[2], c[3], 0xdd));
     return _mm512_add_ps(_mm512_shuffle_f32x4(lo, hi, 0x88), _mm512_shuffle_f32x4(lo, hi, 0xdd));
 }
 
-/* Dot products of n_q (1..4) queries with 4 keys, given as 16-bit rows, or as floats when half is NULL. */
-FLATTEN __m512 scores_tile(const float *q, int n_q, int d, const uint16_t *const half[TILE], const float *full,
-                           int padded) {
-    __m512 acc[TILE * TILE];
-    for (int i = 0; i < TILE * TILE; i++) acc[i] = _mm512_setzero_ps();
-    for (int j = 0; j < d; j += 16) {
-        __mmask16 lanes = d - j < 16 ? 0xff : 0xffff;
-        __m512 k[TILE];
-        for (int i = 0; i < TILE; i++)
-            k[i] = half ? load_f16_first(lanes, half[i] + j) : _mm512_load_ps(full + i * padded + j);
-        for (int g = 0; g < n_q; g++) {
-            __m512 x = _mm512_maskz_loadu_ps(lanes, q + (size_t)g * (size_t)d + j);
-            for (int i = 0; i < TILE; i++) acc[TILE * g + i] = _mm512_fmadd_ps(x, k[i], acc[TILE * g + i]);
-        }
+/* Adds dims j.. of the products of n_q (1..4) queries with 4 keys, which are 16-bit rows, or floats when half is NULL.
+ */
+FLATTEN void add_products(__m512 acc[TILE * TILE], const float *q, int n_q, int d, const uint16_t *const half[TILE],
+                          const float *full, int padded, int j, bool is_tail) {
+    __m512 k[TILE];
+    for (int i = 0; i < TILE; i++) {
+        if (!half)
+            k[i] = _mm512_load_ps(full + i * padded + j);
+        else
+            k[i] = is_tail ? load_f16_first(0xff, half[i] + j) : load_f16(half[i] + j);
     }
-    return sum_each(acc);
+    for (int g = 0; g < n_q; g++) {
+        const float *at = q + (size_t)g * (size_t)d + j;
+        __m512 x = is_tail ? _mm512_maskz_loadu_ps(0xff, at) : _mm512_loadu_ps(at);
+        for (int i = 0; i < TILE; i++) acc[TILE * g + i] = _mm512_fmadd_ps(x, k[i], acc[TILE * g + i]);
+    }
+}
+
+/* acc[TILE g + i] becomes the products of query g and key i, summed up to 16 lanes. */
+FLATTEN void products(__m512 acc[TILE * TILE], const float *q, int n_q, int d, const uint16_t *const half[TILE],
+                      const float *full, int padded) {
+    for (int i = 0; i < TILE * n_q; i++) acc[i] = _mm512_setzero_ps();
+    int j = 0;
+    for (; j + 16 <= d; j += 16) add_products(acc, q, n_q, d, half, full, padded, j, false);
+    if (j < d) add_products(acc, q, n_q, d, half, full, padded, j, true);
 }
 
 FLATTEN void store_tile(float *scores, size_t stride, int n_q, __m512 x, int n) {
     __m128 part[TILE] = {_mm512_castps512_ps128(x), _mm512_extractf32x4_ps(x, 1), _mm512_extractf32x4_ps(x, 2),
                          _mm512_extractf32x4_ps(x, 3)};
-    __mmask8 lanes = (__mmask8)(n < TILE ? (1 << n) - 1 : 15);
-    for (int g = 0; g < n_q; g++) _mm_mask_storeu_ps(scores + (size_t)g * stride, lanes, part[g]);
-}
-
-/* n keys against n_q (1..4) queries. */
-FLATTEN void scores_few(float *scores, size_t stride, const float *q, int n_q, int d, __m512 scale,
-                        const uint16_t *const *k, int n) {
-    for (int i = 0; i < n; i += TILE) {
-        const uint16_t *rows[TILE];
-        for (int j = 0; j < TILE; j++) rows[j] = k[i + j < n ? i + j : n - 1];
-        int ahead = n - i - AHEAD;
-        if (ahead > 0) prefetch_rows(k + i + AHEAD, ahead < TILE ? ahead : TILE, d);
-        store_tile(scores + i, stride, n_q, _mm512_mul_ps(scores_tile(q, n_q, d, rows, NULL, 0), scale), n - i);
+    if (n >= TILE) {
+        for (int g = 0; g < n_q; g++) _mm_storeu_ps(scores + (size_t)g * stride, part[g]);
+    } else {
+        for (int g = 0; g < n_q; g++)
+            _mm_mask_storeu_ps(scores + (size_t)g * stride, (__mmask8)((1 << n) - 1), part[g]);
     }
 }
 
-/* n converted keys against n_q (1..4) queries. */
-FLATTEN void scores_full(float *scores, size_t stride, const float *q, int n_q, int d, __m512 scale, const float *k,
-                         int padded, int n) {
-    for (int i = 0; i < n; i += TILE)
-        store_tile(scores + i, stride, n_q, _mm512_mul_ps(scores_tile(q, n_q, d, NULL, k + i * padded, padded), scale),
-                   n - i);
+/* n keys, 16-bit rows k or, if that is NULL, converted ones, against n_q (1..4) queries. The last part of a tile's sums
+ * is left until the products of the next are under way: it would wait for its own, and the scheduler with it. */
+FLATTEN void scores_rows(float *scores, size_t stride, const float *q, int n_q, int d, __m512 scale,
+                         const uint16_t *const *k, const float *full, int padded, int n, int n_left) {
+    __m512 sums[2 * TILE];
+    for (int i = 0; i < 2 * n_q; i++) sums[i] = _mm512_setzero_ps();
+    for (int i = 0; i < n; i += TILE) {
+        __m512 acc[TILE * TILE];
+        if (k) {
+            const uint16_t *rows[TILE];
+            for (int j = 0; j < TILE; j++) rows[j] = k[i + j < n ? i + j : n - 1];
+            int ahead = n_left - i - AHEAD;
+            if (ahead > 0) prefetch_rows(k + i + AHEAD, ahead < TILE ? ahead : TILE, d);
+            products(acc, q, n_q, d, rows, NULL, 0);
+        } else {
+            products(acc, q, n_q, d, NULL, full + i * padded, padded);
+        }
+        if (i > 0) store_tile(scores + i - TILE, stride, n_q, _mm512_mul_ps(sum_rest(sums, n_q), scale), TILE);
+        sum_first(sums, acc, n_q);
+    }
+    int last = (n - 1) / TILE * TILE;
+    store_tile(scores + last, stride, n_q, _mm512_mul_ps(sum_rest(sums, n_q), scale), n - last);
 }
 
 static void attn_scores_avx512(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
@@ -113,32 +135,33 @@ static void attn_scores_avx512(float *scores, size_t stride, const float *q, int
         for (int g = 0; g < n_q; g += TILE) {
             float *out = scores + (size_t)g * stride + i;
             const float *x = q + (size_t)g * (size_t)d;
+            int left = g == 0 ? n - i : 0; /* later queries find the rows in the cache */
             if (is_few) switch (n_q - g) {
                     case 1:
-                        scores_few(out, stride, x, 1, d, s, k + i, m);
+                        scores_rows(out, stride, x, 1, d, s, k + i, NULL, 0, m, left);
                         break;
                     case 2:
-                        scores_few(out, stride, x, 2, d, s, k + i, m);
+                        scores_rows(out, stride, x, 2, d, s, k + i, NULL, 0, m, left);
                         break;
                     case 3:
-                        scores_few(out, stride, x, 3, d, s, k + i, m);
+                        scores_rows(out, stride, x, 3, d, s, k + i, NULL, 0, m, left);
                         break;
                     default:
-                        scores_few(out, stride, x, 4, d, s, k + i, m);
+                        scores_rows(out, stride, x, 4, d, s, k + i, NULL, 0, m, left);
                 }
             else
                 switch (n_q - g) {
                     case 1:
-                        scores_full(out, stride, x, 1, d, s, block, padded, m);
+                        scores_rows(out, stride, x, 1, d, s, NULL, block, padded, m, 0);
                         break;
                     case 2:
-                        scores_full(out, stride, x, 2, d, s, block, padded, m);
+                        scores_rows(out, stride, x, 2, d, s, NULL, block, padded, m, 0);
                         break;
                     case 3:
-                        scores_full(out, stride, x, 3, d, s, block, padded, m);
+                        scores_rows(out, stride, x, 3, d, s, NULL, block, padded, m, 0);
                         break;
                     default:
-                        scores_full(out, stride, x, 4, d, s, block, padded, m);
+                        scores_rows(out, stride, x, 4, d, s, NULL, block, padded, m, 0);
                 }
         }
     }
@@ -146,64 +169,75 @@ static void attn_scores_avx512(float *scores, size_t stride, const float *q, int
 
 /* ---- values -------------------------------------------------------------------- */
 
-/* A tile's share of attn_values: rows either 16-bit or, when half is NULL, floats. `j` is the first dim. */
+/* A block's share of attn_values. */
 typedef struct values_job {
     const float *r; /* NULL: the factors have been applied */
     const float *p; /* [n_q][stride] */
     size_t stride;
-    int d, n;
-    const uint16_t *const *half;
-    const float *full; /* [n][padded] */
+    int d, n, n_left;            /* rows of the block; rows from its first to the last of all */
+    const uint16_t *const *half; /* the rows, */
+    const float *full;           /* or, if there are many queries, converted: [n][padded] */
     int padded;
 } values_job;
 
-FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, __mmask16 last) {
+/* Queries g0 .. g0 + n_q - 1 (n_q 1..4), n_v (1..4) vectors of dims from dim j; `lanes` are those of the last. */
+FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, __mmask16 lanes,
+                         bool is_half) {
     __m512 a[TILE][TILE];
-    float *at = acc + (size_t)g0 * (size_t)w->d + j;
+    size_t d = (size_t)w->d, stride = w->stride;
+    float *at = acc + (size_t)g0 * d + j;
     for (int g = 0; g < n_q; g++) {
         for (int x = 0; x < n_v; x++) {
-            __m512 v = _mm512_maskz_loadu_ps(x + 1 < n_v ? 0xffff : last, at + (size_t)g * (size_t)w->d + 16 * x);
-            if (w->r) v = w->r[g0 + g] == 0 ? _mm512_setzero_ps() : _mm512_mul_ps(v, _mm512_set1_ps(w->r[g0 + g]));
-            a[g][x] = v;
+            a[g][x] = _mm512_maskz_loadu_ps(lanes, at + (size_t)g * d + 16 * x);
+            if (w->r)
+                a[g][x] =
+                    w->r[g0 + g] == 0 ? _mm512_setzero_ps() : _mm512_mul_ps(a[g][x], _mm512_set1_ps(w->r[g0 + g]));
         }
     }
-    const float *p = w->p + (size_t)g0 * w->stride;
+    const float *p = w->p + (size_t)g0 * stride;
     for (int i = 0; i < w->n; i++) {
         __m512 v[TILE];
-        for (int x = 0; x < n_v; x++)
-            v[x] = w->half ? load_f16_first(x + 1 < n_v ? 0xffff : last, w->half[i] + j + 16 * x)
-                           : _mm512_load_ps(w->full + (size_t)i * (size_t)w->padded + j + 16 * x);
-        if (w->half && g0 == 0 && i + AHEAD < w->n)
-            for (int x = 0; x < n_v; x += 2) _mm_prefetch((const char *)(w->half[i + AHEAD] + j + 16 * x), _MM_HINT_T0);
+        for (int x = 0; x < n_v; x++) {
+            if (!is_half)
+                v[x] = _mm512_load_ps(w->full + (size_t)i * (size_t)w->padded + j + 16 * x);
+            else if (lanes == 0xffff)
+                v[x] = load_f16(w->half[i] + j + 16 * x);
+            else
+                v[x] = load_f16_first(lanes, w->half[i] + j + 16 * x);
+        }
+        if (is_half && g0 == 0) {
+            const uint16_t *ahead = w->half[i + AHEAD < w->n_left ? i + AHEAD : w->n_left - 1] + j;
+            for (int x = 0; x < n_v; x += 2) _mm_prefetch((const char *)(ahead + 16 * x), _MM_HINT_T0);
+        }
         for (int g = 0; g < n_q; g++) {
-            __m512 f = _mm512_set1_ps(p[(size_t)g * w->stride + (size_t)i]);
+            __m512 f = _mm512_set1_ps(p[(size_t)g * stride + (size_t)i]);
             for (int x = 0; x < n_v; x++) a[g][x] = _mm512_fmadd_ps(f, v[x], a[g][x]);
         }
     }
     for (int g = 0; g < n_q; g++)
-        for (int x = 0; x < n_v; x++)
-            _mm512_mask_storeu_ps(at + (size_t)g * (size_t)w->d + 16 * x, x + 1 < n_v ? 0xffff : last, a[g][x]);
+        for (int x = 0; x < n_v; x++) _mm512_mask_storeu_ps(at + (size_t)g * d + 16 * x, lanes, a[g][x]);
 }
 
-FLATTEN void values_wide(const values_job *w, float *acc, int g0, int n_q) {
+FLATTEN void values_rows(const values_job *w, float *acc, int g0, int n_q, bool is_half) {
     int j = 0;
-    for (; j + 16 * TILE <= w->d; j += 16 * TILE) values_tile(w, acc, g0, n_q, j, TILE, 0xffff);
-    for (; j < w->d; j += 16) values_tile(w, acc, g0, n_q, j, 1, w->d - j < 16 ? 0xff : 0xffff);
+    for (; j + 16 * TILE <= w->d; j += 16 * TILE) values_tile(w, acc, g0, n_q, j, TILE, 0xffff, is_half);
+    for (; j + 16 <= w->d; j += 16) values_tile(w, acc, g0, n_q, j, 1, 0xffff, is_half);
+    if (j < w->d) values_tile(w, acc, g0, n_q, j, 1, 0xff, is_half);
 }
 
-FLATTEN void values_block(const values_job *w, float *acc, int n_q) {
+FLATTEN void values_block(const values_job *w, float *acc, int n_q, bool is_half) {
     for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
             case 1:
-                values_wide(w, acc, g, 1);
+                values_rows(w, acc, g, 1, is_half);
                 break;
             case 2:
-                values_wide(w, acc, g, 2);
+                values_rows(w, acc, g, 2, is_half);
                 break;
             case 3:
-                values_wide(w, acc, g, 3);
+                values_rows(w, acc, g, 3, is_half);
                 break;
             default:
-                values_wide(w, acc, g, 4);
+                values_rows(w, acc, g, 4, is_half);
         }
 }
 
@@ -212,19 +246,18 @@ static void attn_values_avx512(float *acc, const float *r, const float *p, size_
     _Alignas(64) float block[FLOATS];
     int padded = (d + 15) & ~15;
     bool is_few = n_q <= FEW || padded > FLOATS / TILE;
-    int rows = is_few ? BLOCK_ROWS : FLOATS / padded;
+    int rows = is_few ? BLOCK_ROWS : FLOATS / padded, i = 0;
     values_job w = {.r = r, .stride = stride, .d = d, .full = block, .padded = padded};
-    int i = 0;
     do {
         w.p = p + i;
         w.n = n - i < rows ? n - i : rows;
+        w.n_left = n - i;
+        w.half = v + i;
         if (is_few) {
-            w.half = v + i;
-            values_block(&w, acc, n_q);
+            values_block(&w, acc, n_q, true);
         } else {
-            convert_rows(block, padded, v + i, w.n, d);
-            w.half = NULL;
-            values_block(&w, acc, n_q);
+            convert_rows(block, padded, w.half, w.n, d);
+            values_block(&w, acc, n_q, false);
         }
         w.r = NULL;
         i += rows;

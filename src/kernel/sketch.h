@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/half.h"
 #include "kernel/kernel.h"
 
 enum {
@@ -36,23 +37,28 @@ static inline void ig_sketch_finish(void *block, int t, float lo, const ig_sketc
     memcpy((uint8_t *)block + 4 * (IG_SKETCH_TOKENS + t), &min, sizeof min);
 }
 
-/* q ~ scale * q8 in -127..127; returns scale and the sum of q8. A query that is zero or not finite gives scale 0. */
+/* q ~ scale * q8 in -127..127; returns scale and the sum of q8. A query that is zero or not finite gives scale 0.
+ * q8 has room for IG_SKETCH_DIMS. Bits of floats are compared, where NaN is above infinity, and adding 1.5 * 2^23
+ * rounds to an integer in the low bits: both are what a compiler can turn into vectors. */
 static inline float ig_sketch_query(int8_t *q8, int *q8_sum, const float *q, int d) {
-    float largest = 0;
+    uint32_t largest = 0;
     for (int i = 0; i < d; i++) {
-        float a = fabsf(q[i]);
-        largest = a > largest || a != a ? a : largest;
+        uint32_t bits = ig_f32_bits(q[i]) & 0x7fffffffu;
+        largest = bits > largest ? bits : largest;
     }
+    *q8_sum = 0;
+    memset(q8, 0, IG_SKETCH_DIMS);
+    float top = ig_bits_f32(largest);
+    if (!(top > 1e-30f && top < INFINITY)) return 0;
+    float inverse = 127.0f / top;
     int sum = 0;
-    float scale = largest > 1e-30f && largest < INFINITY ? largest / 127.0f : 0.0f;
-    float inverse = scale > 0 ? 1.0f / scale : 0.0f;
     for (int i = 0; i < d; i++) {
-        int code = scale > 0 ? (int)lrintf(q[i] * inverse) : 0;
+        int code = (int)(ig_f32_bits(q[i] * inverse + 0x1.8p23f) - 0x4b400000u);
         q8[i] = (int8_t)code;
         sum += code;
     }
     *q8_sum = sum;
-    return scale;
+    return top / 127.0f;
 }
 
 #endif

@@ -15,9 +15,9 @@ enum { QUERIES = 16 /* quantised at a time */ };
 
 /* The queries of one pass, in 8 bits. */
 typedef struct queries {
-    int8_t q8[QUERIES][IG_SKETCH_DIMS];
-    float scale[QUERIES]; /* times the scale of the scores */
-    float sum[QUERIES];   /* of q8 */
+    int32_t q8[QUERIES][IG_SKETCH_DIMS / 4]; /* bytes, of 4 dims each: broadcast from memory, not from a register */
+    float scale[QUERIES];                    /* times the scale of the scores */
+    float sum[QUERIES];                      /* of q8 */
 } queries;
 
 static __m256 sketch_value(__m256 x) {
@@ -55,17 +55,15 @@ static void sketch_put_avx2(void *block, int t, const uint16_t *key, int d) {
 }
 
 /* One query against 8 tokens of a block; `half` is 0 or 1. */
-static void sketch_eight(float *scores, const int8_t *q8, float q_sum, float q_scale, int d, const uint8_t *block,
+static void sketch_eight(float *scores, const int32_t *q8, float q_sum, float q_scale, int d, const uint8_t *block,
                          int half) {
     __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), acc = _mm256_setzero_si256();
     const uint8_t *codes = block + IG_SKETCH_CODES + 32 * half;
     for (int j = 0; j < d; j += 8) {
-        int32_t four[2];
-        memcpy(four, q8 + j, sizeof four);
         __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(codes + 8 * (size_t)j));
         __m256i lo = _mm256_and_si256(x, nibble), hi = _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble);
-        __m256i sum = _mm256_add_epi16(_mm256_maddubs_epi16(lo, _mm256_set1_epi32(four[0])),
-                                       _mm256_maddubs_epi16(hi, _mm256_set1_epi32(four[1])));
+        __m256i sum = _mm256_add_epi16(_mm256_maddubs_epi16(lo, _mm256_set1_epi32(q8[j / 4])),
+                                       _mm256_maddubs_epi16(hi, _mm256_set1_epi32(q8[j / 4 + 1])));
         acc = _mm256_add_epi32(acc, _mm256_madd_epi16(sum, ones));
     }
     const float *line = (const float *)(const void *)block;
@@ -82,7 +80,7 @@ static void sketch_scores_avx2(float *scores, size_t stride, const float *q, int
         int m = n_q - g0 < QUERIES ? n_q - g0 : QUERIES;
         for (int g = 0; g < m; g++) {
             int sum;
-            x.scale[g] = ig_sketch_query(x.q8[g], &sum, q + (size_t)(g0 + g) * (size_t)d, d) * scale;
+            x.scale[g] = ig_sketch_query((int8_t *)x.q8[g], &sum, q + (size_t)(g0 + g) * (size_t)d, d) * scale;
             x.sum[g] = (float)sum;
         }
         for (int b = 0; b < n_blocks; b++) {

@@ -15,9 +15,9 @@ enum { TILE = 4, QUERIES = 16 /* quantised at a time */ };
 
 /* The queries of one pass, in 8 bits. */
 typedef struct queries {
-    int8_t q8[QUERIES][IG_SKETCH_DIMS];
-    float scale[QUERIES]; /* times the scale of the scores */
-    float sum[QUERIES];   /* of q8 */
+    int32_t q8[QUERIES][IG_SKETCH_DIMS / 4]; /* bytes, of 4 dims each: broadcast from memory, not from a register */
+    float scale[QUERIES];                    /* times the scale of the scores */
+    float sum[QUERIES];                      /* of q8 */
 } queries;
 
 static __m512 sketch_value(__m512 x) {
@@ -74,8 +74,7 @@ static inline __attribute__((always_inline)) void sketch_tile(float *scores, siz
             hi[b] = _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
         }
         for (int g = 0; g < n_q; g++) {
-            int32_t four[2];
-            memcpy(four, q->q8[g0 + g] + j, sizeof four);
+            const int32_t *four = q->q8[g0 + g] + j / 4;
             __m512i q_lo = _mm512_set1_epi32(four[0]), q_hi = _mm512_set1_epi32(four[1]);
             for (int b = 0; b < n_b; b++) {
                 acc[g][b] = _mm512_dpbusd_epi32(acc[g][b], lo[b], q_lo);
@@ -120,7 +119,7 @@ static void sketch_scores_avx512(float *scores, size_t stride, const float *q, i
         int m = n_q - g0 < QUERIES ? n_q - g0 : QUERIES;
         for (int g = 0; g < m; g++) {
             int sum;
-            x.scale[g] = ig_sketch_query(x.q8[g], &sum, q + (size_t)(g0 + g) * (size_t)d, d) * scale;
+            x.scale[g] = ig_sketch_query((int8_t *)x.q8[g], &sum, q + (size_t)(g0 + g) * (size_t)d, d) * scale;
             x.sum[g] = (float)sum;
         }
         float *out = scores + (size_t)g0 * stride;
