@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Flags into library objects: opening the context and the model with a
+ * progress bar, options of sessions and samplers, tokens of a text.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+static int choice_index(const char *text, const char *const *choices) {
+    for (int i = 0; choices[i]; i++)
+        if (strcmp(text, choices[i]) == 0) return i;
+    return -1;
+}
+
+static const char *const level_names[] = {"error", "warn", "info", "debug", NULL};
+static const char *const cpu_names[] = {"scalar", "avx2", "avx512", NULL};
+
+static void log_line(void *user, ig_log_level level, const char *text) {
+    const ig_log_level *most = user;
+    if (level <= *most) fprintf(stderr, "infinigen: %s\n", text);
+}
+
+/* What is logged: warnings on a terminal, nothing elsewhere, unless -v or IG_LOG ask for it. */
+static int choose_log(ig_log_level *level, const ig_cli_options *o, const char *wanted) {
+    if (wanted && *wanted) {
+        int i = choice_index(wanted, level_names);
+        if (i < 0) {
+            ig_cli_complain(o, "IG_LOG: '%s' is not one of error, warn, info, debug", wanted);
+            return IG_EXIT_USAGE;
+        }
+        *level = (ig_log_level)i;
+    } else {
+        *level = o->verbose ? IG_LOG_INFO : isatty(STDERR_FILENO) ? IG_LOG_WARN : IG_LOG_ERROR;
+    }
+    return IG_EXIT_OK;
+}
+
+static int choose_cpu(ig_cpu_level *level, const ig_cli_options *o, const char *mask) {
+    const char *wanted = o->cpu ? o->cpu : mask;
+    *level = IG_CPU_BEST;
+    if (!wanted || !*wanted) return IG_EXIT_OK;
+    int i = choice_index(wanted, cpu_names);
+    if (i < 0) {
+        ig_cli_complain(o, "IG_CPU_MASK: '%s' is not one of scalar, avx2, avx512", wanted);
+        return IG_EXIT_USAGE;
+    }
+    *level = (ig_cpu_level)i;
+    return IG_EXIT_OK;
+}
+
+int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
+    static ig_log_level log_level;
+    ig_error err = {0};
+    memset(app, 0, sizeof *app);
+    app->o = o;
+
+    ig_context_options context = ig_context_defaults();
+    ig_cli_environment environment = ig_cli_read_environment();
+    int code = choose_log(&log_level, o, environment.log);
+    if (!code) code = choose_cpu(&context.cpu_level, o, environment.cpu);
+    if (!code) code = ig_cli_find_model(app->path, sizeof app->path, o);
+    if (code) return code;
+
+    context.n_threads = o->threads;
+    context.log = log_line;
+    context.log_user = &log_level;
+    if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);
+
+    ig_cli_catch_interrupts();
+    ig_cli_progress bar = ig_cli_progress_start("loading", "bytes");
+    ig_model_options model = ig_model_defaults();
+    model.tokenizer_only = tokenizer_only;
+    model.progress = ig_cli_on_progress;
+    model.progress_user = &bar;
+    ig_status status = ig_model_open(&app->model, app->ctx, app->path, &model, &err);
+    ig_cli_progress_end(&bar);
+    if (status) return ig_cli_fail(o, &err);
+    app->load_seconds = ig_cli_seconds() - bar.start;
+    ig_model_get_info(app->model, &app->info);
+    return IG_EXIT_OK;
+}
+
+void ig_cli_close(ig_cli_app *app) {
+    ig_model_close(app->model);
+    ig_context_close(app->ctx);
+    app->model = NULL;
+    app->ctx = NULL;
+}
+
+ig_session_options ig_cli_session_options(ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    ig_session_options s = ig_session_defaults();
+    s.n_ctx = o->ctx;
+    s.n_batch = o->batch;
+    if (o->kv_policy) s.cache.policy = o->kv_policy;
+    s.cache.budget = o->kv_budget;
+    s.cache.mass = o->kv_mass;
+    s.cache.n_sinks = o->kv_sinks;
+    s.cache.n_recent = o->kv_recent;
+    s.cache.n_dense_layers = o->kv_dense_layers;
+    app->prompt = ig_cli_progress_start("prompt", "tokens");
+    s.progress = ig_cli_on_progress;
+    s.progress_user = &app->prompt;
+    return s;
+}
+
+ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err) {
+    app->prompt = ig_cli_progress_start("prompt", "tokens");
+    ig_status status = ig_session_sync(s, ids, (int)n, err);
+    ig_cli_progress_end(&app->prompt);
+    return status;
+}
+
+uint64_t ig_cli_seed(const ig_cli_options *o) {
+    uint32_t seed;
+    if (o->seed >= 0) return (uint64_t)o->seed;
+    if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != sizeof seed) seed = (uint32_t)time(NULL);
+    return seed;
+}
+
+ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed) {
+    ig_sampler_options s = ig_sampler_defaults();
+    s.temperature = (float)o->temperature;
+    s.top_k = o->top_k;
+    s.top_p = (float)o->top_p;
+    s.min_p = (float)o->min_p;
+    s.repeat_penalty = (float)o->repeat_penalty;
+    s.repeat_last_n = o->repeat_last_n;
+    s.seed = seed;
+    return s;
+}
+
+int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *text, size_t n_text, int flags) {
+    ig_error err = {0};
+    size_t cap = n_text + 2;
+    *ids = malloc(cap * sizeof **ids);
+    if (!*ids) return ig_cli_complain(app->o, "out of memory for %zu tokens", cap);
+    if (ig_tokenize(n, app->model, text, n_text, flags, *ids, cap, &err)) {
+        free(*ids);
+        *ids = NULL;
+        return ig_cli_fail(app->o, &err);
+    }
+    return IG_EXIT_OK;
+}

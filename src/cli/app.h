@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the verbs have in common: opening a model with a progress bar, session
+ * options from flags, reading texts, Ctrl-C, safe output to a terminal, and
+ * the reports that end a run.
+ */
+#ifndef IG_CLI_APP_H
+#define IG_CLI_APP_H
+
+#include "cli/cli.h"
+
+/* ---- errors ------------------------------------------------------------- */
+
+/* Prints "infinigen VERB: text" on standard error; the exit code for `err`: 1, or 130 if interrupted. */
+int ig_cli_fail(const ig_cli_options *o, const ig_error *err);
+/* The same for a failure the program found itself: exit code 1. */
+int ig_cli_complain(const ig_cli_options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- environment, paths ------------------------------------------------- */
+
+/* The debugging variables IG_CPU_MASK and IG_LOG, NULL where unset. The only place that reads them. */
+typedef struct ig_cli_environment {
+    const char *cpu, *log;
+} ig_cli_environment;
+ig_cli_environment ig_cli_read_environment(void);
+
+/* "$XDG_CACHE_HOME/infinigen/<rest>" and the like; false if too long for `cap` or no home is known. */
+typedef enum ig_cli_place { IG_PLACE_CACHE, IG_PLACE_CONFIG, IG_PLACE_STATE } ig_cli_place;
+bool ig_cli_path(char *path, size_t cap, ig_cli_place place, const char *rest);
+/* Makes the folders above the last component of `path`. */
+bool ig_cli_make_folders(const char *path);
+
+/* ---- Ctrl-C -------------------------------------------------------------- */
+
+/* From here on the first SIGINT or SIGTERM is noted and the next one kills. Forgets one noted before. */
+void ig_cli_catch_interrupts(void);
+int ig_cli_interrupted(void); /* the signal noted, or 0 */
+
+/* ---- progress ------------------------------------------------------------ */
+
+/* A bar on standard error, gone when done and absent where that is not a terminal. */
+typedef struct ig_cli_progress {
+    const char *label;
+    const char *unit; /* "bytes": sizes; else counted, as in "tokens" */
+    double start, shown;
+    bool visible;
+} ig_cli_progress;
+ig_cli_progress ig_cli_progress_start(const char *label, const char *unit);
+void ig_cli_progress_show(ig_cli_progress *p, uint64_t done, uint64_t total);
+void ig_cli_progress_end(ig_cli_progress *p);
+/* An ig_progress_fn: user is an ig_cli_progress. True once interrupted. */
+bool ig_cli_on_progress(void *user, uint64_t done, uint64_t total);
+
+/* ---- text ---------------------------------------------------------------- */
+
+typedef struct ig_cli_text {
+    char *data; /* [n + 1], ends with a NUL; free() it */
+    size_t n;
+} ig_cli_text;
+/* The whole of a file, "-" being standard input; exit code. */
+int ig_cli_read_file(ig_cli_text *out, const ig_cli_options *o, const char *path);
+/* The text of the flags: `argument`, -p, -f, or piped standard input; exit code, 2 if there is none. */
+int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o, const char *argument);
+
+/* Writes text to standard output. On a terminal control characters other than newline and tab are
+ * shown as ^X, so that a model cannot drive it. */
+void ig_cli_put(const char *text, size_t n);
+/* A JSON string; bytes that are not UTF-8 become U+FFFD. */
+json_t *ig_cli_json_text(const char *text, size_t n);
+/* "98.4 MB" */
+const char *ig_cli_size(char out[32], uint64_t bytes);
+double ig_cli_seconds(void); /* monotonic */
+
+/* ---- model and session --------------------------------------------------- */
+
+typedef struct ig_cli_app {
+    const ig_cli_options *o;
+    ig_context *ctx;
+    ig_model *model;
+    ig_model_info info;
+    double load_seconds;
+    char path[4096];
+    ig_cli_progress prompt; /* bar of long prefills */
+} ig_cli_app;
+
+/* Finds (and fetches) and opens the model of -m; the exit code. Close it in any case. Catches interrupts. */
+int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only);
+void ig_cli_close(ig_cli_app *app);
+/* Options of a session from the flags, with a progress bar that lives in `app`. */
+ig_session_options ig_cli_session_options(ig_cli_app *app);
+/* ig_session_sync with the bar of such a session. */
+ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
+ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed);
+/* The seed of the flags, or a random one for -1. */
+uint64_t ig_cli_seed(const ig_cli_options *o);
+
+/* Tokens of a text, malloc'ed; the exit code. */
+int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *text, size_t n_text, int flags);
+
+/* ---- models by name (sources.c, verb_fetch.c) ----------------------------- */
+
+/* Where the model of -m is: as it stands if there is such a file, else the cached file of a known
+ * name, which is fetched first. The exit code. */
+int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o);
+
+/* ---- reports (report.c) --------------------------------------------------- */
+
+uint64_t ig_cli_peak_rss(void);   /* bytes; 0 if unknown */
+void ig_cli_reset_peak_rss(void); /* where the system can */
+
+/* The fields that all reports begin with (model, policy, threads, cpu), then speed, memory and kv. */
+json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s);
+/* Adds to the "speed" object of a report. */
+void ig_cli_report_first_token(json_t *report, double seconds);
+/* Prints and drops it; the exit code. */
+int ig_cli_print_json(json_t *value);
+/* The same in two or three lines on standard error. */
+void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s);
+
+#endif

