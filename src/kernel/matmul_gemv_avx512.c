@@ -15,6 +15,8 @@
 #include "kernel/quant.h"
 #include "kernel/quant_avx512.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum { MAX_ROWS = 4, MAX_COLS = 4 };
 
 /* Least distance, in bytes, at which memory is fetched ahead of its use. */
@@ -43,42 +45,58 @@ static inline void fetch_ahead(const uint8_t **next, int bytes) {
 
 typedef pair (*load_pair_fn)(const uint8_t *p, int n_blocks);
 
+/* What one step of 64 elements takes from a column. */
+typedef struct column_pair {
+    __m512i q, start; /* codes; minus offset * sums of four codes */
+    __m512 d, ds;     /* ds once per block: lane 0 and lane 8 */
+} column_pair;
+
+INLINE column_pair column_at(const ig_q8 *a, int b, const int offset) {
+    column_pair x = {.q = _mm512_load_si512(a->q + 32 * b), .start = _mm512_setzero_si512()};
+    if (offset)
+        x.start = _mm512_sub_epi32(x.start, _mm512_dpbusd_epi32(x.start, _mm512_set1_epi8((char)offset), x.q));
+    x.d = _mm512_mask_broadcastss_ps(_mm512_set1_ps(a->d[b]), 0xff00, _mm_load_ss(a->d + b + 1));
+    x.ds = _mm512_mask_broadcastss_ps(_mm512_zextps128_ps512(_mm_load_ss(a->ds + b)), 0x100, _mm_load_ss(a->ds + b + 1));
+    return x;
+}
+
 /* Offset 0: the type has minimums. */
-static inline __attribute__((always_inline)) void tile_pairs(const ig_matmul *m, rows t, const int n_rows,
-                                                             const int n_cols, load_pair_fn load, const int bytes,
-                                                             const int offset) {
+INLINE void step_pairs(const rows *t, const ig_q8 *a, int b, const int n_blocks, __m512 acc[MAX_ROWS][MAX_COLS],
+                       const int n_rows, const int n_cols, load_pair_fn load, const int bytes, const int offset) {
+    column_pair x[MAX_COLS];
+#pragma GCC unroll 4
+    for (int c = 0; c < n_cols; c++) x[c] = column_at(&a[c], b, offset);
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++) {
+        pair w = load(t->w[r] + (size_t)b * (size_t)bytes, n_blocks);
+#pragma GCC unroll 4
+        for (int c = 0; c < n_cols; c++) {
+            __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(x[c].start, w.code, x[c].q));
+            acc[r][c] = _mm512_fmadd_ps(dot, _mm512_mul_ps(w.scale, x[c].d), acc[r][c]);
+            if (!offset) acc[r][c] = _mm512_fmadd_ps(w.min, x[c].ds, acc[r][c]);
+        }
+    }
+}
+
+INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n_cols, load_pair_fn load,
+                       const int bytes, const int offset) {
     __m512 acc[MAX_ROWS][MAX_COLS];
     ig_q8 a[MAX_COLS];
     for (int c = 0; c < n_cols; c++) a[c] = ig_q8_view(t.act + (size_t)c * m->act_stride, m->n_in);
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_setzero_ps();
     const uint8_t *next = fetch_from(m, t.w[0], n_rows);
-    int n_blocks = m->n_in / 32;
-    for (int b = 0; b < n_blocks; b += 2) {
-        int n = n_blocks - b > 1 ? 2 : 1;
-        __m512i q[MAX_COLS], start[MAX_COLS];
-        __m512 d[MAX_COLS], ds[MAX_COLS];
-        for (int c = 0; c < n_cols; c++) {
-            q[c] = _mm512_load_si512(a[c].q + 32 * b);
-            start[c] = _mm512_setzero_si512();
-            if (offset)
-                start[c] = _mm512_sub_epi32(start[c], _mm512_dpbusd_epi32(start[c], _mm512_set1_epi8((char)offset), q[c]));
-            d[c] = _mm512_mask_broadcastss_ps(_mm512_set1_ps(a[c].d[b]), 0xff00, _mm_load_ss(a[c].d + b + 1));
-            /* Once per block: lane 0 and lane 8. */
-            ds[c] = _mm512_mask_broadcastss_ps(_mm512_zextps128_ps512(_mm_load_ss(a[c].ds + b)), 0x100,
-                                               _mm_load_ss(a[c].ds + b + 1));
-        }
+    int n_blocks = m->n_in / 32, b = 0;
+    for (; b + 1 < n_blocks; b += 2) {
         fetch_ahead(&next, 2 * bytes * n_rows);
-        for (int r = 0; r < n_rows; r++) {
-            pair w = load(t.w[r] + (size_t)b * (size_t)bytes, n);
-            for (int c = 0; c < n_cols; c++) {
-                __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(start[c], w.code, q[c]));
-                acc[r][c] = _mm512_fmadd_ps(dot, _mm512_mul_ps(w.scale, d[c]), acc[r][c]);
-                if (!offset) acc[r][c] = _mm512_fmadd_ps(w.min, ds[c], acc[r][c]);
-            }
-        }
+        step_pairs(&t, a, b, 2, acc, n_rows, n_cols, load, bytes, offset);
     }
+    if (b < n_blocks) step_pairs(&t, a, b, 1, acc, n_rows, n_cols, load, bytes, offset);
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) t.out[(size_t)c * m->out_stride + (size_t)r] = _mm512_reduce_add_ps(acc[r][c]);
 }
 
@@ -92,18 +110,22 @@ static inline __m512i scale_lanes(int i, int group) {
     return _mm512_add_epi32(_mm512_srli_epi32(lane, group == 16 ? 2 : 3), _mm512_set1_epi32(group == 16 ? 4 * i : 2 * i));
 }
 
-static inline __attribute__((always_inline)) void tile_supers(const ig_matmul *m, rows t, const int n_rows,
+INLINE void tile_supers(const ig_matmul *m, rows t, const int n_rows,
                                                               const int n_cols, load_super_fn load, const int bytes,
                                                               const int group) {
     __m512 acc[MAX_ROWS][MAX_COLS], mins[MAX_ROWS][MAX_COLS];
     ig_q8 a[MAX_COLS];
+#pragma GCC unroll 4
     for (int c = 0; c < n_cols; c++) a[c] = ig_q8_view(t.act + (size_t)c * m->act_stride, m->n_in);
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) acc[r][c] = mins[r][c] = _mm512_setzero_ps();
     const __m512i each2 = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
     const uint8_t *next = fetch_from(m, t.w[0], n_rows);
     for (int b = 0; b < m->n_in / 256; b++) {
         __m512 d[MAX_COLS];
+#pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) {
             __m256 d8 = _mm256_load_ps(a[c].d + 8 * b);
             /* 8 groups: d and d * sum side by side, as scale and minimum are in w.scale */
@@ -111,12 +133,15 @@ static inline __attribute__((always_inline)) void tile_supers(const ig_matmul *m
                                : _mm512_insertf32x8(_mm512_castps256_ps512(d8), _mm256_load_ps(a[c].ds + 8 * b), 1);
         }
         fetch_ahead(&next, bytes * n_rows);
+#pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             super w = load(t.w[r] + (size_t)b * (size_t)bytes);
+#pragma GCC unroll 4
             for (int c = 0; c < n_cols; c++) {
                 __m512 sd = _mm512_mul_ps(w.scale, d[c]);
                 if (group == 16) mins[r][c] = _mm512_fmadd_ps(w.min, _mm512_load_ps(a[c].ds16 + 16 * b), mins[r][c]);
                 else mins[r][c] = _mm512_add_ps(mins[r][c], sd);
+#pragma GCC unroll 4
                 for (int i = 0; i < 4; i++) {
                     __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w.code[i],
                                                       _mm512_load_si512(a[c].q + 256 * b + 64 * i));
@@ -126,7 +151,9 @@ static inline __attribute__((always_inline)) void tile_supers(const ig_matmul *m
             }
         }
     }
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) {
             __m512 sum = group == 16 ? _mm512_add_ps(acc[r][c], mins[r][c])
                                      : _mm512_mask_add_ps(acc[r][c], 0xff00, acc[r][c], mins[r][c]);
@@ -138,26 +165,32 @@ static inline __attribute__((always_inline)) void tile_supers(const ig_matmul *m
 
 typedef __m512 (*load_floats_fn)(const void *p, __mmask16 mask);
 
-static inline __attribute__((always_inline)) void tile_floats(const ig_matmul *m, rows t, const int n_rows,
+INLINE void tile_floats(const ig_matmul *m, rows t, const int n_rows,
                                                               const int n_cols, load_floats_fn load, const int bytes,
                                                               const int unused) {
     __m512 acc[MAX_ROWS][MAX_COLS];
     (void)unused;
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_setzero_ps();
     const uint8_t *next = fetch_from(m, t.w[0], n_rows);
     for (int i = 0; i < m->n_in; i += 16) {
         fetch_ahead(&next, 16 * bytes * n_rows);
         __mmask16 mask = (__mmask16)(m->n_in - i < 16 ? (1u << (m->n_in - i)) - 1 : 0xffff);
+#pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
             __m512 w = load(t.w[r] + (size_t)i * (size_t)bytes, mask);
+#pragma GCC unroll 4
             for (int c = 0; c < n_cols; c++) {
                 const float *x = (const float *)(const void *)(t.act + (size_t)c * m->act_stride);
                 acc[r][c] = _mm512_fmadd_ps(w, _mm512_load_ps(x + i), acc[r][c]);
             }
         }
     }
+#pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) t.out[(size_t)c * m->out_stride + (size_t)r] = _mm512_reduce_add_ps(acc[r][c]);
 }
 
