@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fuzz target: tokenizer files. The first byte says which: 'g' a GGUF file, 'j' tokenizer.json, 's' tokenizer.model, 'm'
- * vocab.json and, after a NUL, merges.txt. A tokenizer that opens then takes texts apart and puts them together.
+ * Fuzz target: tokenizer files. The first byte says which: 'g' a GGUF file, 'j' tokenizer.json, 's' tokenizer.model,
+ * 'm' vocab.json and, after a NUL, merges.txt. A tokenizer that opens then takes texts apart and puts them together.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -63,7 +63,8 @@ static void use(const ig_tokenizer *t, const char *text, size_t n) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-    static const char text[] = "Hello world,  12345 it's \xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80 \xff\xc3 \n\n\t<s></s><|im_end|> \xe2\x96\x81x";
+    static const char text[] =
+        "Hello world,  12345 it's \xc3\xa9\xe4\xb8\xad\xf0\x9f\x98\x80 \xff\xc3 \n\n\t<s></s><|im_end|> \xe2\x96\x81x";
     ig_tokenizer *t = NULL;
     ig_gguf *g = NULL;
     ig_error err = {0};

@@ -21,8 +21,8 @@ enum {
     MAX_TENSORS = 32768,
     MAX_KEY_BYTES = 65535,
     MAX_NAME_BYTES = 64,
-    MIN_VALUE_BYTES = 8 + 1 + 4 + 1,           /* key length, key, type, value */
-    MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8,  /* name length, name, n_dims, one dim, type, offset */
+    MIN_VALUE_BYTES = 8 + 1 + 4 + 1,          /* key length, key, type, value */
+    MIN_TENSOR_BYTES = 8 + 1 + 4 + 8 + 4 + 8, /* name length, name, n_dims, one dim, type, offset */
     DEFAULT_ALIGNMENT = 32,
     MIN_ALIGNMENT = 8,
     MAX_ALIGNMENT = 1 << 20,
@@ -33,20 +33,20 @@ struct ig_gguf {
     bool mapped; /* the file's memory is ours */
     char *path;
     size_t n_values, n_tensors;
-    ig_gguf_value *values;  /* [n_values] */
-    ig_tensor *tensors;     /* [n_tensors] */
-    ig_name *keys, *names;  /* sorted; of values, of tensors */
-    char *text;             /* keys and names, each with a NUL */
-    uint64_t *offsets;      /* of the items of all string arrays */
+    ig_gguf_value *values; /* [n_values] */
+    ig_tensor *tensors;    /* [n_tensors] */
+    ig_name *keys, *names; /* sorted; of values, of tensors */
+    char *text;            /* keys and names, each with a NUL */
+    uint64_t *offsets;     /* of the items of all string arrays */
 };
 
 typedef struct parser {
     ig_gguf *g;
     const uint8_t *data;
-    size_t size, at;            /* bytes */
-    size_t n_text, n_offsets;   /* taken so far */
-    ig_extent *extents;         /* [n_tensors]; NULL in the first walk */
-    char where[112];            /* what is being read, for errors */
+    size_t size, at;          /* bytes */
+    size_t n_text, n_offsets; /* taken so far */
+    ig_extent *extents;       /* [n_tensors]; NULL in the first walk */
+    char where[112];          /* what is being read, for errors */
     ig_error *err;
 } parser;
 
@@ -58,9 +58,9 @@ static const struct {
     uint32_t type;
     const char *name;
 } other_types[] = {
-    {9, "Q8_1"},     {15, "Q8_K"},   {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"},
-    {21, "IQ3_S"},   {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},     {26, "I32"},   {27, "I64"},
-    {28, "F64"},     {29, "IQ1_M"},  {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"},
+    {9, "Q8_1"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"},
+    {21, "IQ3_S"}, {22, "IQ2_S"}, {23, "IQ4_XS"},  {24, "I8"},     {25, "I16"},     {26, "I32"},   {27, "I64"},
+    {28, "F64"},   {29, "IQ1_M"}, {34, "TQ1_0"},   {35, "TQ2_0"},  {39, "MXFP4"},
 };
 
 static ig_status fail_at(parser *p, const char *what) {
@@ -198,7 +198,8 @@ static ig_status size_tensor(parser *p, ig_tensor *t, const ig_type_info *info) 
     for (int d = 1; d < 4; d++) fits = fits && !__builtin_mul_overflow(n, t->dims[d], &n);
     fits = fits && !__builtin_mul_overflow(n, (uint64_t)info->block_bytes, &n) && n <= p->size;
     if (!fits)
-        return ig_fail(p->err, IG_E_FORMAT, "%s: %s: its dimensions make it larger than the file", p->g->path, p->where);
+        return ig_fail(p->err, IG_E_FORMAT, "%s: %s: its dimensions make it larger than the file", p->g->path,
+                       p->where);
     t->n_bytes = (size_t)n;
     return IG_OK;
 }
@@ -217,8 +218,7 @@ static ig_status read_tensor(parser *p, ig_tensor *t, uint64_t *offset) {
     for (int d = 0; d < 4; d++) {
         t->dims[d] = 1;
         if (d < t->n_dims && (s = read_u64(p, &t->dims[d], "dimension"))) return s;
-        if (t->dims[d] == 0)
-            return ig_fail(p->err, IG_E_FORMAT, "%s: %s: dimension %d is 0", p->g->path, p->where, d);
+        if (t->dims[d] == 0) return ig_fail(p->err, IG_E_FORMAT, "%s: %s: dimension %d is 0", p->g->path, p->where, d);
     }
     if ((s = read_tensor_type(p, t, &info))) return s;
     if ((s = size_tensor(p, t, info))) return s;
@@ -263,7 +263,8 @@ static ig_status read_header(parser *p) {
     if (version == 0x02000000u || version == 0x03000000u)
         return ig_fail(p->err, IG_E_UNSUPPORTED, "%s: big-endian GGUF files are not supported", g->path);
     if (version != 2 && version != 3)
-        return ig_fail(p->err, IG_E_UNSUPPORTED, "%s: GGUF version %u is not supported, only 2 and 3", g->path, version);
+        return ig_fail(p->err, IG_E_UNSUPPORTED, "%s: GGUF version %u is not supported, only 2 and 3", g->path,
+                       version);
     if ((s = read_u64(p, &n_tensors, "number of tensors"))) return s;
     if ((s = read_u64(p, &n_values, "number of keys"))) return s;
     size_t left = p->size - p->at;
@@ -339,9 +340,10 @@ static ig_status place_tensors(parser *p) {
             return ig_fail(p->err, IG_E_FORMAT, "%s: tensor '%s': offset %llu is no multiple of the alignment %llu",
                            g->path, t->name, (unsigned long long)e->begin, (unsigned long long)alignment);
         if (e->begin > left || t->n_bytes > left - e->begin)
-            return ig_fail(p->err, IG_E_FORMAT,
-                           "%s: tensor '%s': %zu bytes at offset %llu reach past the end of the file (is it cut short?)",
-                           g->path, t->name, t->n_bytes, (unsigned long long)e->begin);
+            return ig_fail(
+                p->err, IG_E_FORMAT,
+                "%s: tensor '%s': %zu bytes at offset %llu reach past the end of the file (is it cut short?)", g->path,
+                t->name, t->n_bytes, (unsigned long long)e->begin);
         e->end = e->begin + t->n_bytes;
         t->data = p->data + start + e->begin;
     }

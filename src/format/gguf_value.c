@@ -29,6 +29,7 @@ static int64_t load_int(ig_gguf_type type, const uint8_t *data, uint64_t i) {
         int64_t i64;
     } u;
 #define LOAD(field) memcpy(&u.field, data + i * sizeof u.field, sizeof u.field)
+    /* clang-format off */
     switch (type) {
     case IG_GGUF_BOOL:
     case IG_GGUF_U8: LOAD(u8); return u.u8;
@@ -41,6 +42,7 @@ static int64_t load_int(ig_gguf_type type, const uint8_t *data, uint64_t i) {
     case IG_GGUF_I64: LOAD(i64); return u.i64;
     default: return 0;
     }
+    /* clang-format on */
 #undef LOAD
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The safetensors reader. Each file is a length, a JSON header and the data. Headers are parsed with jansson and
- * turned into tensor views at once; only the names are copied. With an index, every tensor must lie in the shard that the index
- * says, and every shard must be a plain file name in the same directory.
+ * turned into tensor views at once; only the names are copied. With an index, every tensor must lie in the shard that
+ * the index says, and every shard must be a plain file name in the same directory.
  */
 #include "format/safetensors.h"
 
@@ -69,8 +69,9 @@ static ig_status read_dtype(ig_tensor *t, const json_t *info, const char *path, 
     else if (strcmp(dtype, "BF16") == 0)
         t->type = IG_TYPE_BF16;
     else
-        return ig_fail(err, IG_E_UNSUPPORTED, "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16 and BF16",
-                       path, name, dtype);
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: tensor '%.120s': dtype '%.20s' is not supported, only F32, F16 and BF16", path, name,
+                       dtype);
     return IG_OK;
 }
 
@@ -78,14 +79,16 @@ static ig_status read_shape(ig_tensor *t, const json_t *info, const char *path, 
     const json_t *shape = json_object_get(info, "shape");
     size_t n = json_array_size(shape);
     if (!json_is_array(shape) || n > 4)
-        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' must be a list of at most 4 numbers", path, name);
+        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' must be a list of at most 4 numbers", path,
+                       name);
     uint64_t bytes = (uint64_t)ig_type_get((uint32_t)t->type)->block_bytes;
     t->n_dims = n ? (int)n : 1;
     for (size_t d = 0; d < 4; d++) t->dims[d] = 1;
     for (size_t d = 0; d < n; d++) {
         const json_t *item = json_array_get(shape, d);
         if (!json_is_integer(item) || json_integer_value(item) <= 0)
-            return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' item %zu is no positive integer", path, name, d);
+            return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'shape' item %zu is no positive integer", path, name,
+                           d);
         uint64_t dim = (uint64_t)json_integer_value(item);
         t->dims[n - 1 - d] = dim;
         if (__builtin_mul_overflow(bytes, dim, &bytes) || bytes > SIZE_MAX / 2)
@@ -107,18 +110,21 @@ static ig_status read_offsets(ig_tensor *t, ig_extent *e, const json_t *info, co
         return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'data_offsets' %lld to %lld are no range", path, name,
                        (long long)begin, (long long)end);
     if ((uint64_t)end > data->size)
-        return ig_fail(err, IG_E_FORMAT,
-                       "%s: tensor '%.120s': 'data_offsets' end at %lld, past the %zu bytes of data (is the file cut short?)",
-                       path, name, (long long)end, data->size);
+        return ig_fail(
+            err, IG_E_FORMAT,
+            "%s: tensor '%.120s': 'data_offsets' end at %lld, past the %zu bytes of data (is the file cut short?)",
+            path, name, (long long)end, data->size);
     if ((uint64_t)(end - begin) != t->n_bytes)
-        return ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s': 'data_offsets' span %lld bytes, 'shape' and 'dtype' make %zu",
-                       path, name, (long long)(end - begin), t->n_bytes);
+        return ig_fail(err, IG_E_FORMAT,
+                       "%s: tensor '%.120s': 'data_offsets' span %lld bytes, 'shape' and 'dtype' make %zu", path, name,
+                       (long long)(end - begin), t->n_bytes);
     size_t unit = (size_t)ig_type_get((uint32_t)t->type)->block_bytes;
     t->data = data->data + begin;
     if ((uintptr_t)t->data % unit)
-        return ig_fail(err, IG_E_UNSUPPORTED,
-                       "%s: tensor '%.120s': its data is not aligned; write the file anew with a current safetensors library",
-                       path, name);
+        return ig_fail(
+            err, IG_E_UNSUPPORTED,
+            "%s: tensor '%.120s': its data is not aligned; write the file anew with a current safetensors library",
+            path, name);
     *e = (ig_extent){(uint64_t)begin, (uint64_t)end, 0};
     return IG_OK;
 }
@@ -190,11 +196,12 @@ static ig_status add_tensors(ig_safetensors *s, json_t *header, size_t header_by
 
 static ig_status parse_file(ig_safetensors *s, const ig_file *f, const char *path, ig_error *err) {
     uint64_t n;
-    if (f->size < sizeof n) return ig_fail(err, IG_E_FORMAT, "%s: header length: the file has only %zu bytes", path, f->size);
+    if (f->size < sizeof n)
+        return ig_fail(err, IG_E_FORMAT, "%s: header length: the file has only %zu bytes", path, f->size);
     memcpy(&n, f->data, sizeof n);
     if (n > MAX_HEADER_BYTES)
-        return ig_fail(err, IG_E_FORMAT, "%s: header length %llu is more than the %d allowed", path, (unsigned long long)n,
-                       MAX_HEADER_BYTES);
+        return ig_fail(err, IG_E_FORMAT, "%s: header length %llu is more than the %d allowed", path,
+                       (unsigned long long)n, MAX_HEADER_BYTES);
     if (n > f->size - sizeof n)
         return ig_fail(err, IG_E_FORMAT, "%s: header length %llu reaches past the end of the file", path,
                        (unsigned long long)n);
@@ -231,7 +238,8 @@ static ig_status open_shard(ig_safetensors *s, char *path, ig_error *err) {
 }
 
 /* Opens one shard of the index and checks that the index says the same of its tensors. */
-static ig_status open_indexed(ig_safetensors *s, const char *file, const json_t *map, const char *index, ig_error *err) {
+static ig_status open_indexed(ig_safetensors *s, const char *file, const json_t *map, const char *index,
+                              ig_error *err) {
     size_t first = s->n_tensors;
     ig_status status = open_shard(s, join_path(s->path, file), err);
     for (size_t i = first; !status && i < s->n_tensors; i++) {
@@ -240,8 +248,9 @@ static ig_status open_indexed(ig_safetensors *s, const char *file, const json_t 
             status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' lacks tensor '%.120s' of shard '%.80s'", index,
                              s->tensors[i].name, file);
         else if (strcmp(stated, file) != 0)
-            status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' puts tensor '%.120s' into '%.80s', but it is in '%.80s'",
-                             index, s->tensors[i].name, stated, file);
+            status =
+                ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' puts tensor '%.120s' into '%.80s', but it is in '%.80s'",
+                        index, s->tensors[i].name, stated, file);
     }
     return status;
 }
@@ -260,8 +269,9 @@ static ig_status open_all(ig_safetensors *s, const json_t *map, const char *inde
         if (status) break;
         const char *text = json_string_value(file);
         if (!text || !is_plain_name(text)) {
-            status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map': shard '%.80s' of tensor '%.120s' is no plain file name",
-                             index, text ? text : "", name);
+            status =
+                ig_fail(err, IG_E_FORMAT, "%s: 'weight_map': shard '%.80s' of tensor '%.120s' is no plain file name",
+                        index, text ? text : "", name);
         } else if (!json_object_get(opened, text)) {
             status = open_indexed(s, text, map, index, err);
             if (!status && json_object_set_new(opened, text, json_true()) != 0)
@@ -320,7 +330,8 @@ static ig_status open_directory(ig_safetensors *s, ig_error *err) {
     } else if (ig_path_exists(index)) {
         status = open_index(s, index, err);
     } else if (ig_path_exists(pickle)) {
-        status = ig_fail(err, IG_E_UNSUPPORTED, "%s: pickled weights are not supported, convert them to safetensors", pickle);
+        status = ig_fail(err, IG_E_UNSUPPORTED, "%s: pickled weights are not supported, convert them to safetensors",
+                         pickle);
     } else {
         status = ig_fail(err, IG_E_NOT_FOUND, "%s: no model.safetensors and no model.safetensors.index.json", s->path);
     }

@@ -10,16 +10,16 @@
 static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_error *err) {
     if (!c->n_kv_heads) c->n_kv_heads = c->n_heads;
     if (c->n_heads % c->n_kv_heads)
-        return ig_fail(err, IG_E_FORMAT, "%s: '%s' (%d) is no multiple of '%s' (%d)", names->path, names->n_heads, c->n_heads,
-                       names->n_kv_heads, c->n_kv_heads);
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' (%d) is no multiple of '%s' (%d)", names->path, names->n_heads,
+                       c->n_heads, names->n_kv_heads, c->n_kv_heads);
     if (!c->head_dim) {
         if (c->d_model % c->n_heads)
             return ig_fail(err, IG_E_FORMAT, "%s: '%s' (%d) is no multiple of '%s' (%d)", names->path, names->d_model,
                            c->d_model, names->n_heads, c->n_heads);
         c->head_dim = c->d_model / c->n_heads;
         if (c->head_dim > IG_MAX_HEAD_DIM)
-            return ig_fail(err, IG_E_FORMAT, "%s: '%s' and '%s' make heads of %d, more than the %d allowed", names->path,
-                           names->d_model, names->n_heads, c->head_dim, IG_MAX_HEAD_DIM);
+            return ig_fail(err, IG_E_FORMAT, "%s: '%s' and '%s' make heads of %d, more than the %d allowed",
+                           names->path, names->d_model, names->n_heads, c->head_dim, IG_MAX_HEAD_DIM);
     }
     c->attn_scale = 1.0 / sqrt((double)c->head_dim);
     return IG_OK;

@@ -114,11 +114,12 @@ static void check_key(reader *r, const ig_gguf_value *v, const char *name) {
             ig_gguf_float(r->g, v->key, &x, &r->status, r->err);
         }
         if (!r->status && x != known_keys[i].neutral && (x != 0 || known_keys[i].kind == KEY_EXACT))
-            r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %g, which is not supported", r->path, v->key, x);
+            r->status =
+                ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %g, which is not supported", r->path, v->key, x);
         return;
     }
-    r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%.120s' is not understood, so the model cannot be computed rightly",
-                        r->path, v->key);
+    r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
+                        "%s: key '%.120s' is not understood, so the model cannot be computed rightly", r->path, v->key);
 }
 
 static void check_keys(reader *r) {
@@ -159,8 +160,8 @@ static int read_vocab(reader *r) {
     if (tokens->type == IG_GGUF_ARRAY && tokens->n_items >= 1 && tokens->n_items <= IG_MAX_VOCAB)
         return (int)tokens->n_items;
     if (!r->status)
-        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key 'tokenizer.ggml.tokens' must be an array of 1 to %d items", r->path,
-                            IG_MAX_VOCAB);
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key 'tokenizer.ggml.tokens' must be an array of 1 to %d items",
+                            r->path, IG_MAX_VOCAB);
     return 1;
 }
 
@@ -171,13 +172,14 @@ static void read_scaling(reader *r, ig_config *c) {
     double factor = read_number(r, "rope.scaling.factor", read_number(r, "rope.scale_linear", 0));
     if (r->status || text_is(type, "none")) return;
     if (!text_is(type, "linear")) {
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is '%.*s', only 'none' and 'linear' are supported", r->path,
-                            k.text, (int)(type.size < 40 ? type.size : 40), type.data);
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is '%.*s', only 'none' and 'linear' are supported",
+                            r->path, k.text, (int)(type.size < 40 ? type.size : 40), type.data);
     } else if (factor == 0 && !stated) {
         return;
     } else if (!(factor > 0 && factor <= 1e6)) {
-        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be above 0 and at most 1e6",
-                            r->path, r->architecture, factor);
+        r->status =
+            ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be above 0 and at most 1e6",
+                    r->path, r->architecture, factor);
     } else {
         c->rope_linear = factor;
     }
@@ -213,8 +215,9 @@ static void read_sizes(reader *r, ig_config *c) {
     if (r->status) return;
     int key_dim = c->head_dim ? c->head_dim : c->d_model / c->n_heads;
     if (value_dim && value_dim != key_dim)
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s.attention.value_length' is %d, must equal the key length %d",
-                            r->path, r->architecture, value_dim, key_dim);
+        r->status =
+            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s.attention.value_length' is %d, must equal the key length %d",
+                    r->path, r->architecture, value_dim, key_dim);
 }
 
 /* The model's own name, fit to be printed. */

@@ -86,7 +86,8 @@ static const char *read_text(reader *r, const json_t *object, const char *key, c
 
 static void refuse(reader *r, const char *key, const char *value) {
     if (!r->status)
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is '%.60s', which is not supported", r->path, key, value);
+        r->status =
+            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is '%.60s', which is not supported", r->path, key, value);
 }
 
 /* Fields that, unless absent, null or neutral (0, false, `neutral`), change the computation. */
@@ -95,18 +96,29 @@ static void check_unknown(reader *r) {
         const char *key;
         double neutral;
     } fields[] = {
-        {"quantization_config", 0},     {"num_experts", 0},          {"num_local_experts", 0},
-        {"final_logit_softcapping", 0}, {"attn_logit_softcapping", 0}, {"embedding_multiplier", 1},
-        {"residual_multiplier", 1},     {"logits_scaling", 1},       {"attention_multiplier", 0},
-        {"partial_rotary_factor", 1},   {"rope_interleaved", 0},     {"alibi", 0},
-        {"use_qk_norm", 0},             {"qk_layernorm", 0},         {"add_cross_attention", 0},
+        {"quantization_config", 0},
+        {"num_experts", 0},
+        {"num_local_experts", 0},
+        {"final_logit_softcapping", 0},
+        {"attn_logit_softcapping", 0},
+        {"embedding_multiplier", 1},
+        {"residual_multiplier", 1},
+        {"logits_scaling", 1},
+        {"attention_multiplier", 0},
+        {"partial_rotary_factor", 1},
+        {"rope_interleaved", 0},
+        {"alibi", 0},
+        {"use_qk_norm", 0},
+        {"qk_layernorm", 0},
+        {"add_cross_attention", 0},
     };
     for (size_t i = 0; i < IG_COUNT(fields) && !r->status; i++) {
         const json_t *v = get(r->root, fields[i].key);
         double x = json_is_true(v) ? 1 : json_number_value(v);
         bool is_scalar = json_is_boolean(v) || json_is_number(v);
         if (!v || (is_scalar && (x == 0 || x == fields[i].neutral))) continue;
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is set, which is not supported", r->path, fields[i].key);
+        r->status =
+            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is set, which is not supported", r->path, fields[i].key);
     }
 }
 
@@ -150,8 +162,9 @@ static void read_rope(reader *r, ig_config *c) {
         c->rope_linear = read_number(r, rope, "factor", ABSENT);
         if (!r->status && c->rope_linear > 1e6) fail_kind(r, "factor", "at most 1e6");
     } else if (strcmp(type, "default") != 0 && !r->status) {
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is of type '%.60s', only 'default', 'linear' and 'llama3' are supported",
-                            r->path, name, type);
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
+                            "%s: '%s' is of type '%.60s', only 'default', 'linear' and 'llama3' are supported", r->path,
+                            name, type);
     }
 }
 
@@ -183,7 +196,8 @@ static void read_qwen_windows(reader *r, ig_config *c) {
         if (types) {
             const char *type = json_string_value(json_array_get(types, (size_t)l));
             is_sliding = type && strcmp(type, "sliding_attention") == 0;
-            if (!is_sliding && !(type && strcmp(type, "full_attention") == 0)) refuse(r, "layer_types", type ? type : "?");
+            if (!is_sliding && !(type && strcmp(type, "full_attention") == 0))
+                refuse(r, "layer_types", type ? type : "?");
         }
         c->window[l] = is_sliding ? window : 0;
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Binding tensors to their places in the model. The same walk over the model's structure runs twice: first it checks and sums the
- * memory of converted vectors, then it fills it. Names come from two tables, one per kind of file; every tensor that is
- * used is marked, and what stays unmarked is an error.
+ * Binding tensors to their places in the model. The same walk over the model's structure runs twice: first it checks
+ * and sums the memory of converted vectors, then it fills it. Names come from two tables, one per kind of file; every
+ * tensor that is used is marked, and what stays unmarked is an error.
  */
 #include "model/weights.h"
 
@@ -99,7 +99,8 @@ static tensor_name make_name(const binder *b, const char *part, int layer, const
     tensor_name n;
     const char *number = strstr(part, "%d");
     if (number)
-        snprintf(n.text, sizeof n.text, "%s%.*s%d%s%s", b->prefix, (int)(number - part), part, layer, number + 2, suffix);
+        snprintf(n.text, sizeof n.text, "%s%.*s%d%s%s", b->prefix, (int)(number - part), part, layer, number + 2,
+                 suffix);
     else
         snprintf(n.text, sizeof n.text, "%s%s%s", b->prefix, part, suffix);
     return n;
@@ -157,8 +158,8 @@ static const float *bind_vector(binder *b, const char *name, int n, bool require
     const ig_tensor *t = take_tensor(b, name, (uint64_t)n, 0, required);
     if (!t) return NULL;
     if (t->type != IG_TYPE_F32 && t->type != IG_TYPE_F16 && t->type != IG_TYPE_BF16) {
-        b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16", b->path, name,
-                            ig_type_get((uint32_t)t->type)->name);
+        b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
+                            b->path, name, ig_type_get((uint32_t)t->type)->name);
         return NULL;
     }
     float *to = ig_arena_take(&b->w->owned, (size_t)n * sizeof *to);
@@ -186,7 +187,8 @@ static ig_matrix bind_plain(binder *b, const char *name, int n_out, int n_in) {
 /* A matrix of a layer. It has a bias in all layers or in none. */
 static ig_matrix bind_matrix(binder *b, const char *part, int layer, int n_out, int n_in) {
     ig_matrix m = bind_plain(b, make_name(b, part, layer, ".weight").text, n_out, n_in);
-    if (find_tensor(b, make_name(b, part, 0, ".bias").text)) m.bias = bind_part_vector(b, part, layer, ".bias", n_out, true);
+    if (find_tensor(b, make_name(b, part, 0, ".bias").text))
+        m.bias = bind_part_vector(b, part, layer, ".bias", n_out, true);
     return m;
 }
 
@@ -221,8 +223,8 @@ static void bind_rope_factors(binder *b) {
     w->rope_factors = bind_vector(b, "rope_freqs.weight", b->c->n_rot / 2, false);
     for (int i = 0; w->rope_factors && i < b->c->n_rot / 2; i++)
         if (!(w->rope_factors[i] > 0) && !b->status)
-            b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor 'rope_freqs.weight' holds %g, must be above 0", b->path,
-                                (double)w->rope_factors[i]);
+            b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor 'rope_freqs.weight' holds %g, must be above 0",
+                                b->path, (double)w->rope_factors[i]);
 }
 
 /* The output matrix; lm_head never has OPT's prefix. */
@@ -245,7 +247,8 @@ static void bind_all(binder *b) {
     w->layers = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->layers);
     w->embed = bind_plain(b, make_name(b, b->names->embed, 0, ".weight").text, c->n_vocab, c->d_embed);
     if (c->learned_positions)
-        w->positions = bind_plain(b, make_name(b, "embed_positions", 0, ".weight").text, c->learned_positions, c->d_model);
+        w->positions =
+            bind_plain(b, make_name(b, "embed_positions", 0, ".weight").text, c->learned_positions, c->d_model);
     if (c->d_embed != c->d_model) {
         w->embed_in = bind_plain(b, make_name(b, "project_in", 0, ".weight").text, c->d_model, c->d_embed);
         w->embed_out = bind_plain(b, make_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
@@ -273,8 +276,8 @@ static void check_unused(binder *b) {
     for (size_t i = 0; i < b->n_tensors && !b->status; i++) {
         const ig_tensor *t = tensor_at(b, i);
         if (!b->used[i] && !is_harmless(b, t))
-            b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%.120s' is not used by architecture '%s'", b->path,
-                                t->name, b->c->architecture);
+            b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%.120s' is not used by architecture '%s'",
+                                b->path, t->name, b->c->architecture);
     }
 }
 
@@ -294,7 +297,8 @@ static void choose_names(binder *b) {
     b->prefix = find_tensor(b, "decoder.embed_tokens.weight") ? "decoder." : "model.decoder.";
 }
 
-ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st, ig_error *err) {
+ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
+                          ig_error *err) {
     binder b = {.c = c, .g = g, .st = st, .w = out, .err = err};
     *out = (ig_weights){0};
     b.path = g ? ig_gguf_path(g) : ig_safetensors_path(st);

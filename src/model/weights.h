@@ -34,8 +34,8 @@ typedef struct ig_weights {
     uint64_t n_params, stored_bytes;
 } ig_weights;
 
-/* Binds all tensors of a GGUF file or (g == NULL) of safetensors; a missing tensor or a wrong shape or type is an error by name, and
- * so is a tensor that nothing uses (it would mean that the model computes something else). */
+/* Binds all tensors of a GGUF file or (g == NULL) of safetensors; a missing tensor or a wrong shape or type is an error
+ * by name, and so is a tensor that nothing uses (it would mean that the model computes something else). */
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           ig_error *err);
 void ig_weights_close(ig_weights *w);

@@ -15,8 +15,8 @@
 #include "model/config.h"
 #include "unit/tiny_gguf.h"
 
-#define LLAMA                                                                                                \
-    "\"vocab_size\":100,\"hidden_size\":48,\"num_hidden_layers\":3,\"num_attention_heads\":6,"             \
+#define LLAMA                                                                                  \
+    "\"vocab_size\":100,\"hidden_size\":48,\"num_hidden_layers\":3,\"num_attention_heads\":6," \
     "\"max_position_embeddings\":512,\"intermediate_size\":96"
 
 static ig_config from_json(const char *text) {
@@ -47,7 +47,8 @@ static void reads_llama(void **state) {
     assert_true(c.final_norm && !c.tied && !c.post_norm);
     assert_int_equal(c.window[0], 0);
     assert_true(fabs(c.attn_scale - 1 / sqrt(8.0)) < 1e-12);
-    c = from_json("{\"model_type\":\"llama\"," LLAMA ",\"num_key_value_heads\":2,\"head_dim\":16,\"rms_norm_eps\":1e-5,"
+    c = from_json("{\"model_type\":\"llama\"," LLAMA
+                  ",\"num_key_value_heads\":2,\"head_dim\":16,\"rms_norm_eps\":1e-5,"
                   "\"rope_theta\":500000.0,\"tie_word_embeddings\":true}");
     assert_int_equal(c.n_kv_heads, 2);
     assert_int_equal(c.head_dim, 16);
@@ -69,9 +70,11 @@ static void reads_rope(void **state) {
         assert_true(c.rope_llama3 && c.rope_theta == 5e5 && c.rope_factor == 8 && c.rope_low_freq == 1);
         assert_true(c.rope_high_freq == 4 && c.rope_original_ctx == 64 && c.rope_linear == 1);
     }
-    ig_config c = from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}");
+    ig_config c =
+        from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}");
     assert_true(c.rope_linear == 2.5 && !c.rope_llama3);
-    c = from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}");
+    c = from_json("{\"model_type\":\"llama\"," LLAMA
+                  ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}");
     assert_true(c.rope_linear == 1 && c.rope_theta == 7);
 }
 
@@ -94,10 +97,14 @@ static void reads_windows(void **state) {
     check_windows(",\"sliding_window\":32", "qwen2", 0, 0, 0);
     check_windows(",\"sliding_window\":32,\"use_sliding_window\":true", "qwen2", 0, 0, 0);
     check_windows(",\"sliding_window\":32,\"use_sliding_window\":true,\"max_window_layers\":1", "qwen2", 0, 32, 32);
-    check_windows(",\"sliding_window\":32,\"use_sliding_window\":true,\"max_window_layers\":0,\"layer_types\":"
-                  "[\"full_attention\",\"sliding_attention\",\"full_attention\"]", "qwen3", 0, 32, 0);
-    check_windows(",\"sliding_window\":32,\"use_sliding_window\":false,\"layer_types\":"
-                  "[\"full_attention\",\"sliding_attention\",\"full_attention\"]", "qwen3", 0, 0, 0);
+    check_windows(
+        ",\"sliding_window\":32,\"use_sliding_window\":true,\"max_window_layers\":0,\"layer_types\":"
+        "[\"full_attention\",\"sliding_attention\",\"full_attention\"]",
+        "qwen3", 0, 32, 0);
+    check_windows(
+        ",\"sliding_window\":32,\"use_sliding_window\":false,\"layer_types\":"
+        "[\"full_attention\",\"sliding_attention\",\"full_attention\"]",
+        "qwen3", 0, 0, 0);
 }
 
 static void reads_qwen3(void **state) {
@@ -111,8 +118,8 @@ static void reads_qwen3(void **state) {
 
 static void reads_opt(void **state) {
     (void)state;
-#define OPT                                                                                      \
-    "\"model_type\":\"opt\",\"vocab_size\":100,\"hidden_size\":48,\"num_hidden_layers\":3,"    \
+#define OPT                                                                                 \
+    "\"model_type\":\"opt\",\"vocab_size\":100,\"hidden_size\":48,\"num_hidden_layers\":3," \
     "\"num_attention_heads\":6,\"max_position_embeddings\":512,\"ffn_dim\":96"
     ig_config c = from_json("{" OPT "}");
     assert_int_equal(c.norm, IG_NORM_LAYER);
@@ -199,8 +206,8 @@ static void reads_gguf_families(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_llama), cmocka_unit_test(reads_rope), cmocka_unit_test(reads_windows),
-        cmocka_unit_test(reads_qwen3), cmocka_unit_test(reads_opt),  cmocka_unit_test(reads_gguf),
+        cmocka_unit_test(reads_llama),         cmocka_unit_test(reads_rope), cmocka_unit_test(reads_windows),
+        cmocka_unit_test(reads_qwen3),         cmocka_unit_test(reads_opt),  cmocka_unit_test(reads_gguf),
         cmocka_unit_test(reads_gguf_families),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

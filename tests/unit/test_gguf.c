@@ -286,8 +286,9 @@ static void survives_failing_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_model),      cmocka_unit_test(reads_scalars),           cmocka_unit_test(reads_arrays),
-        cmocka_unit_test(reads_alignments), cmocka_unit_test(reads_file),              cmocka_unit_test(survives_cuts),
+        cmocka_unit_test(reads_model),      cmocka_unit_test(reads_scalars),
+        cmocka_unit_test(reads_arrays),     cmocka_unit_test(reads_alignments),
+        cmocka_unit_test(reads_file),       cmocka_unit_test(survives_cuts),
         cmocka_unit_test(survives_changes), cmocka_unit_test(survives_failing_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

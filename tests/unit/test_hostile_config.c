@@ -175,7 +175,9 @@ static void accepts_valid(void **state) {
 
 static void refuses_texts(void **state) {
     (void)state;
-    static const char *const texts[] = {"", "{", "[]", "1", "{\"model_type\":\"llama\"", "{\"a\":1,\"a\":2}", "\xef\xbb\xbf{}"};
+    static const char *const texts[] = {
+        "", "{", "[]", "1", "{\"model_type\":\"llama\"", "{\"a\":1,\"a\":2}", "\xef\xbb\xbf{}",
+    };
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         ig_error err = {0};
         assert_int_equal(read_counted(texts[i], strlen(texts[i]), &err), IG_E_FORMAT);

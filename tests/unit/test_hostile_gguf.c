@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Malformed GGUF files, each a valid one with one thing changed: every one must be refused with the right status and a text that names
- * file and field, without taking more memory than the file's size justifies.
+ * Malformed GGUF files, each a valid one with one thing changed: every one must be refused with the right status and
+ * a text that names file and field, without taking more memory than the file's size justifies.
  */
 #include <math.h>
 #include <setjmp.h>

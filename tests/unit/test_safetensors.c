@@ -17,15 +17,16 @@
 #include "unit/temp_dir.h"
 #include "unit/tiny_safetensors.h"
 
-static const char header[] = "{\"__metadata__\":{\"format\":\"pt\"},"
-                             "\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
-                             "\"b\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[24,32]},"
-                             "\"c\":{\"dtype\":\"BF16\",\"shape\":[1,2,1,3],\"data_offsets\":[32,44]},"
-                             "\"d\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[44,48]}}";
+static const char header[] =
+    "{\"__metadata__\":{\"format\":\"pt\"},"
+    "\"a\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+    "\"b\":{\"dtype\":\"F16\",\"shape\":[4],\"data_offsets\":[24,32]},"
+    "\"c\":{\"dtype\":\"BF16\",\"shape\":[1,2,1,3],\"data_offsets\":[32,44]},"
+    "\"d\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[44,48]}}";
 enum { DATA_BYTES = 48 };
 
-static void check_tensor(const ig_safetensors *s, const char *name, ig_type type, int n_dims, uint64_t dim0, uint64_t dim1,
-                         int first, size_t n_bytes) {
+static void check_tensor(const ig_safetensors *s, const char *name, ig_type type, int n_dims, uint64_t dim0,
+                         uint64_t dim1, int first, size_t n_bytes) {
     const ig_tensor *t = ig_safetensors_tensor(s, name);
     assert_non_null(t);
     assert_string_equal(t->name, name);
@@ -96,7 +97,8 @@ static void write_shard(const temp_dir *dir, const char *file, const char *text,
 static void write_shards(const temp_dir *dir) {
     write_shard(dir, "1.safetensors",
                 "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
-                "\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8);
+                "\"c\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+                8);
     write_shard(dir, "2.safetensors", "{\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8);
 }
 
@@ -111,8 +113,10 @@ static void reads_shards(void **state) {
     ig_error err = {0};
     temp_dir dir = temp_dir_open();
     write_shards(&dir);
-    if (open_index(&dir, "{\"metadata\":{\"total_size\":12},\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\","
-                         "\"c\":\"1.safetensors\"}}", &s, &err))
+    if (open_index(&dir,
+                   "{\"metadata\":{\"total_size\":12},\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\","
+                   "\"c\":\"1.safetensors\"}}",
+                   &s, &err))
         fail_msg("%s", err.text);
     assert_int_equal(ig_safetensors_n_tensors(s), 3);
     check_tensor(s, "a", IG_TYPE_F32, 1, 1, 1, 0, 4);
@@ -147,8 +151,10 @@ static void refuses_indexes(void **state) {
         {"{\"weight_map\":{\"a\":\"3.safetensors\"}}", IG_E_NOT_FOUND, "3.safetensors: "},
         {"{\"weight_map\":{\"a\":\"model.safetensors.index.json\"}}", IG_E_FORMAT, "index.json: header length"},
         {"{\"weight_map\":{\"a\":\"1.safetensors\"}}", IG_E_FORMAT, "lacks tensor 'c' of shard '1.safetensors'"},
-        {"{\"weight_map\":{" ONE ",\"b\":\"1.safetensors\"}}", IG_E_FORMAT, "tensor 'b' is not in shard '1.safetensors'"},
-        {"{\"weight_map\":{" ONE ",\"b\":\"2.safetensors\",\"d\":\"2.safetensors\"}}", IG_E_FORMAT, "tensor 'd' is not in shard"},
+        {"{\"weight_map\":{" ONE ",\"b\":\"1.safetensors\"}}", IG_E_FORMAT,
+         "tensor 'b' is not in shard '1.safetensors'"},
+        {"{\"weight_map\":{" ONE ",\"b\":\"2.safetensors\",\"d\":\"2.safetensors\"}}", IG_E_FORMAT,
+         "tensor 'd' is not in shard"},
         {"{\"weight_map\":{\"a\":\"1.safetensors\",\"c\":\"2.safetensors\",\"b\":\"2.safetensors\"}}", IG_E_FORMAT,
          "puts tensor 'c' into '2.safetensors', but it is in '1.safetensors'"},
         {"{\"weight_map\":{\"a\":\"1.safetensors\",\"a\":\"1.safetensors\"}}", IG_E_FORMAT, "duplicate"},
@@ -162,7 +168,8 @@ static void refuses_indexes(void **state) {
         ig_error err = {0};
         ig_status status = open_index(&dir, cases[i].index, &s, &err);
         if (status != cases[i].wanted || !strstr(err.text, cases[i].field) || !strstr(err.text, dir.path))
-            fail_msg("%s: status %d, wanted %d naming %s: %s", cases[i].index, status, cases[i].wanted, cases[i].field, err.text);
+            fail_msg("%s: status %d, wanted %d naming %s: %s", cases[i].index, status, cases[i].wanted, cases[i].field,
+                     err.text);
         assert_null(s);
     }
     temp_dir_close(&dir);
@@ -216,7 +223,8 @@ static void survives_failing_memory(void **state) {
     write_shards(&dir);
     ig_safetensors *s;
     ig_error err = {0};
-    if (open_index(&dir, "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\",\"c\":\"1.safetensors\"}}", &s, &err))
+    if (open_index(&dir, "{\"weight_map\":{\"a\":\"1.safetensors\",\"b\":\"2.safetensors\",\"c\":\"1.safetensors\"}}",
+                   &s, &err))
         fail_msg("%s", err.text);
     ig_safetensors_close(s);
     for (long fail_at = 0;; fail_at++) {
@@ -239,9 +247,12 @@ static void survives_failing_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_memory),    cmocka_unit_test(reads_directory),
-        cmocka_unit_test(reads_shards),    cmocka_unit_test(refuses_indexes),
-        cmocka_unit_test(survives_cuts),   cmocka_unit_test(survives_changes),
+        cmocka_unit_test(reads_memory),
+        cmocka_unit_test(reads_directory),
+        cmocka_unit_test(reads_shards),
+        cmocka_unit_test(refuses_indexes),
+        cmocka_unit_test(survives_cuts),
+        cmocka_unit_test(survives_changes),
         cmocka_unit_test(survives_failing_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

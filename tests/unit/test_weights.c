@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Binding weights: every part of the model points to the tensor of the right name, vectors are converted, biases are found,
- * and what is missing, misshapen or left over is refused by name. GGUF comes from the tiny writer, safetensors from
- * lists of names and shapes in which every tensor is filled with its own number.
+ * Binding weights: every part of the model points to the tensor of the right name, vectors are converted, biases are
+ * found, and what is missing, misshapen or left over is refused by name. GGUF comes from the tiny writer, safetensors
+ * from lists of names and shapes in which every tensor is filled with its own number.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -77,7 +77,8 @@ static ig_status bind(bound *b, const model *m, ig_error *err) {
     b->bytes = tiny_safetensors(header.data, n, &n_bytes);
     float *data = (float *)(void *)(b->bytes + n_bytes - n);
     for (int i = 0; i < m->n_parts; i++)
-        for (int k = m->parts[i].rows * (m->parts[i].columns ? m->parts[i].columns : 1); k > 0; k--) *data++ = (float)(i + 1);
+        for (int k = m->parts[i].rows * (m->parts[i].columns ? m->parts[i].columns : 1); k > 0; k--)
+            *data++ = (float)(i + 1);
     ig_buffer_close(&header);
     ig_status s = ig_config_from_json(&b->c, m->config, strlen(m->config), "config.json", err);
     if (!s) s = ig_safetensors_open_memory(&b->st, b->bytes, n_bytes, "tiny", err);
@@ -120,10 +121,12 @@ static void check_vector(const model *m, const float *x, const char *name, int n
 static model llama_model(const char *type, bool tied) {
     static char config[512];
     model m = {.config = config};
-    snprintf(config, sizeof config,
-             "{\"model_type\":\"%s\",\"vocab_size\":5,\"hidden_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
-             "\"num_key_value_heads\":2,\"head_dim\":4,\"intermediate_size\":12,\"max_position_embeddings\":16,"
-             "\"tie_word_embeddings\":%s}", type, tied ? "true" : "false");
+    snprintf(
+        config, sizeof config,
+        "{\"model_type\":\"%s\",\"vocab_size\":5,\"hidden_size\":8,\"num_hidden_layers\":2,\"num_attention_heads\":4,"
+        "\"num_key_value_heads\":2,\"head_dim\":4,\"intermediate_size\":12,\"max_position_embeddings\":16,"
+        "\"tie_word_embeddings\":%s}",
+        type, tied ? "true" : "false");
     add(&m, "model.embed_tokens.weight", 5, 8);
     add(&m, "model.norm.weight", 8, 0);
     if (!tied) add(&m, "lm_head.weight", 5, 8);
@@ -131,9 +134,11 @@ static model llama_model(const char *type, bool tied) {
         static const struct {
             const char *name;
             int rows, columns;
-        } parts[] = {{"input_layernorm", 8, 0},       {"post_attention_layernorm", 8, 0}, {"self_attn.q_proj", 16, 8},
-                     {"self_attn.k_proj", 8, 8},      {"self_attn.v_proj", 8, 8},         {"self_attn.o_proj", 8, 16},
-                     {"mlp.gate_proj", 12, 8},        {"mlp.up_proj", 12, 8},             {"mlp.down_proj", 8, 12}};
+        } parts[] = {{"input_layernorm", 8, 0},   {"post_attention_layernorm", 8, 0},
+                     {"self_attn.q_proj", 16, 8}, {"self_attn.k_proj", 8, 8},
+                     {"self_attn.v_proj", 8, 8},  {"self_attn.o_proj", 8, 16},
+                     {"mlp.gate_proj", 12, 8},    {"mlp.up_proj", 12, 8},
+                     {"mlp.down_proj", 8, 12}};
         for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
             char name[64];
             snprintf(name, sizeof name, "model.layers.%d.%s.weight", l, parts[i].name);
@@ -252,26 +257,39 @@ static void refuses_wrong_tensors(void **state) {
 /* ---- OPT ---- */
 
 static model opt_model(const char *prefix, bool is_projected) {
-    model m = {.config = is_projected
-                   ? "{\"model_type\":\"opt\",\"vocab_size\":5,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-                     "\"max_position_embeddings\":16,\"ffn_dim\":12,\"word_embed_proj_dim\":4,\"do_layer_norm_before\":false}"
-                   : "{\"model_type\":\"opt\",\"vocab_size\":5,\"hidden_size\":8,\"num_hidden_layers\":1,\"num_attention_heads\":2,"
-                     "\"max_position_embeddings\":16,\"ffn_dim\":12}"};
+    model m = {.config = is_projected ? "{\"model_type\":\"opt\",\"vocab_size\":5,\"hidden_size\":8,\"num_hidden_"
+                                        "layers\":1,\"num_attention_heads\":2,"
+                                        "\"max_position_embeddings\":16,\"ffn_dim\":12,\"word_embed_proj_dim\":4,\"do_"
+                                        "layer_norm_before\":false}"
+                                      : "{\"model_type\":\"opt\",\"vocab_size\":5,\"hidden_size\":8,\"num_hidden_"
+                                        "layers\":1,\"num_attention_heads\":2,"
+                                        "\"max_position_embeddings\":16,\"ffn_dim\":12}"};
     static const struct {
         const char *name;
         int rows, columns, kind; /* 0: both models, 1: plain, 2: projected */
     } parts[] = {
-        {"embed_positions.weight", 18, 8, 0},           {"embed_tokens.weight", 5, 8, 1},
-        {"embed_tokens.weight", 5, 4, 2},               {"project_in.weight", 8, 4, 2},
-        {"project_out.weight", 4, 8, 2},                {"final_layer_norm.weight", 8, 0, 1},
-        {"final_layer_norm.bias", 8, 0, 1},             {"layers.0.fc1.weight", 12, 8, 0},
-        {"layers.0.fc1.bias", 12, 0, 0},                {"layers.0.fc2.weight", 8, 12, 0},
-        {"layers.0.fc2.bias", 8, 0, 0},                 {"layers.0.final_layer_norm.weight", 8, 0, 0},
-        {"layers.0.final_layer_norm.bias", 8, 0, 0},    {"layers.0.self_attn.k_proj.weight", 8, 8, 0},
-        {"layers.0.self_attn.k_proj.bias", 8, 0, 0},    {"layers.0.self_attn.out_proj.weight", 8, 8, 0},
-        {"layers.0.self_attn.out_proj.bias", 8, 0, 0},  {"layers.0.self_attn.q_proj.weight", 8, 8, 0},
-        {"layers.0.self_attn.q_proj.bias", 8, 0, 0},    {"layers.0.self_attn.v_proj.weight", 8, 8, 0},
-        {"layers.0.self_attn.v_proj.bias", 8, 0, 0},    {"layers.0.self_attn_layer_norm.weight", 8, 0, 0},
+        {"embed_positions.weight", 18, 8, 0},
+        {"embed_tokens.weight", 5, 8, 1},
+        {"embed_tokens.weight", 5, 4, 2},
+        {"project_in.weight", 8, 4, 2},
+        {"project_out.weight", 4, 8, 2},
+        {"final_layer_norm.weight", 8, 0, 1},
+        {"final_layer_norm.bias", 8, 0, 1},
+        {"layers.0.fc1.weight", 12, 8, 0},
+        {"layers.0.fc1.bias", 12, 0, 0},
+        {"layers.0.fc2.weight", 8, 12, 0},
+        {"layers.0.fc2.bias", 8, 0, 0},
+        {"layers.0.final_layer_norm.weight", 8, 0, 0},
+        {"layers.0.final_layer_norm.bias", 8, 0, 0},
+        {"layers.0.self_attn.k_proj.weight", 8, 8, 0},
+        {"layers.0.self_attn.k_proj.bias", 8, 0, 0},
+        {"layers.0.self_attn.out_proj.weight", 8, 8, 0},
+        {"layers.0.self_attn.out_proj.bias", 8, 0, 0},
+        {"layers.0.self_attn.q_proj.weight", 8, 8, 0},
+        {"layers.0.self_attn.q_proj.bias", 8, 0, 0},
+        {"layers.0.self_attn.v_proj.weight", 8, 8, 0},
+        {"layers.0.self_attn.v_proj.bias", 8, 0, 0},
+        {"layers.0.self_attn_layer_norm.weight", 8, 0, 0},
         {"layers.0.self_attn_layer_norm.bias", 8, 0, 0},
     };
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -420,11 +438,16 @@ static void binds_fixtures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(binds_llama),         cmocka_unit_test(binds_tied),
-        cmocka_unit_test(binds_biases),        cmocka_unit_test(binds_head_norms),
-        cmocka_unit_test(refuses_wrong_tensors), cmocka_unit_test(binds_opt),
-        cmocka_unit_test(binds_projected_opt), cmocka_unit_test(binds_gguf),
-        cmocka_unit_test(survives_failing_memory), cmocka_unit_test(binds_fixtures),
+        cmocka_unit_test(binds_llama),
+        cmocka_unit_test(binds_tied),
+        cmocka_unit_test(binds_biases),
+        cmocka_unit_test(binds_head_norms),
+        cmocka_unit_test(refuses_wrong_tensors),
+        cmocka_unit_test(binds_opt),
+        cmocka_unit_test(binds_projected_opt),
+        cmocka_unit_test(binds_gguf),
+        cmocka_unit_test(survives_failing_memory),
+        cmocka_unit_test(binds_fixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

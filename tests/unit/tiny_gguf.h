@@ -106,7 +106,10 @@ static inline tiny_tensor *tiny_tensor_named(tiny *t, const char *name) {
 static inline tiny_tensor *tiny_add(tiny *t, const char *name, uint32_t type, uint64_t dim0, uint64_t dim1) {
     if (t->n_tensors == TINY_MAX) abort();
     tiny_tensor *x = &t->tensors[t->n_tensors++];
-    *x = (tiny_tensor){.name_bytes = TINY_AUTO, .n_dims = dim1 ? 2 : 1, .type = type, .dims = {dim0, dim1 ? dim1 : 1, 1, 1, 1},
+    *x = (tiny_tensor){.name_bytes = TINY_AUTO,
+                       .n_dims = dim1 ? 2 : 1,
+                       .type = type,
+                       .dims = {dim0, dim1 ? dim1 : 1, 1, 1, 1},
                        .offset = TINY_AUTO};
     strncpy(x->name, name, sizeof x->name - 1);
     return x;
@@ -119,7 +122,8 @@ static inline void tiny_drop_tensor(tiny *t, const char *name) {
 
 /* A valid model of architecture "llama". */
 static inline tiny tiny_valid(void) {
-    tiny t = {.magic = "GGUF", .version = 3, .n_values_stated = TINY_AUTO, .n_tensors_stated = TINY_AUTO, .alignment = 32};
+    tiny t = {
+        .magic = "GGUF", .version = 3, .n_values_stated = TINY_AUTO, .n_tensors_stated = TINY_AUTO, .alignment = 32};
     tiny_string(&t, "general.architecture", "llama");
     tiny_string(&t, "general.name", "tiny");
     tiny_u32(&t, "llama.block_count", 1);
