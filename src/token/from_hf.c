@@ -24,11 +24,12 @@ static ig_status join(ig_buffer *path, const source *s, const char *name) {
     return path->failed ? ig_fail_memory(s->err, name, strlen(s->directory) + strlen(name) + 2) : IG_OK;
 }
 
-static bool has_file(const source *s, const char *name) {
+static ig_status find_file(bool *has, const source *s, const char *name) {
     ig_buffer path = {0};
-    bool has = join(&path, s, name) == IG_OK && ig_path_exists(path.data);
+    ig_status status = join(&path, s, name);
+    *has = !status && ig_path_exists(path.data);
     ig_buffer_close(&path);
-    return has;
+    return status;
 }
 
 /* Reads a JSON file that may be missing. */
@@ -67,17 +68,22 @@ static ig_status read_class(const source *s) {
 static ig_status read_tables(const source *s) {
     ig_buffer path = {0}, merges = {0};
     ig_added_list added = {0};
-    ig_status status = IG_OK;
-    if (has_file(s, "tokenizer.json")) {
+    bool has_json, has_vocab, has_merges, has_model;
+    ig_status status = find_file(&has_json, s, "tokenizer.json");
+    if (!status) status = find_file(&has_vocab, s, "vocab.json");
+    if (!status) status = find_file(&has_merges, s, "merges.txt");
+    if (!status) status = find_file(&has_model, s, "tokenizer.model");
+    if (status) return status;
+    if (has_json) {
         status = join(&path, s, "tokenizer.json");
         if (!status) status = ig_hf_from_json(s->t, path.data, s->err);
-    } else if (has_file(s, "vocab.json") && has_file(s, "merges.txt")) {
+    } else if (has_vocab && has_merges) {
         status = join(&path, s, "vocab.json");
         if (!status) status = join(&merges, s, "merges.txt");
         if (!status) status = read_class(s);
         if (!status) status = read_added(s, &added);
         if (!status) status = ig_hf_from_merges(s->t, path.data, merges.data, &added, s->err);
-    } else if (has_file(s, "tokenizer.model")) {
+    } else if (has_model) {
         status = join(&path, s, "tokenizer.model");
         if (!status) status = read_added(s, &added);
         if (!status) status = ig_hf_from_spm(s->t, path.data, &added, s->err);
@@ -151,8 +157,10 @@ static ig_status set_template(const source *s, ig_text text) {
 static ig_status read_template(const source *s) {
     ig_json_place at = {s->config_path.data, "chat_template", s->err};
     ig_text text = {0}, name = {0};
-    ig_status status = IG_OK;
-    if (has_file(s, "chat_template.jinja")) {
+    bool has;
+    ig_status status = find_file(&has, s, "chat_template.jinja");
+    if (status) return status;
+    if (has) {
         ig_buffer path = {0};
         char *data = NULL;
         size_t n;

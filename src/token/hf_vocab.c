@@ -23,7 +23,8 @@ ig_status ig_json_load(json_t **out, size_t *n_bytes, const char *path, ig_error
     *out = json_loadb(text, *n_bytes, JSON_REJECT_DUPLICATES, &why);
     free(text);
     if (!*out) {
-        if (json_error_code(&why) == json_error_out_of_memory) return ig_fail_memory(err, path, *n_bytes);
+        /* Short of memory, jansson often says nothing. */
+        if (json_error_code(&why) == json_error_out_of_memory || !why.text[0]) return ig_fail_memory(err, path, *n_bytes);
         return ig_fail(err, IG_E_FORMAT, "%s: line %d: %s", path, why.line, why.text);
     }
     if (json_is_object(*out)) return IG_OK;
