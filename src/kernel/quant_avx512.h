@@ -225,6 +225,47 @@ static inline super load_q3_k(const uint8_t *p) {
     return w;
 }
 
+/* ---- eight blocks of 32 ------------------------------------------------------- */
+
+/* Four pairs of blocks as one super: eight scales and eight minimums. Their 16-bit floats are
+ * gathered from the registers that hold the codes and converted together. */
+static inline __m512 scales8(const __m512i v[4], int words, int offset) {
+    int m = offset ? 0 : 1; /* word of the minimum; signed types make theirs of the scale */
+    __m512i two = _mm512_castsi128_si512(_mm_set_epi16((short)(32 + words + m), (short)(32 + m), (short)(words + m), (short)m,
+                                                       (short)(32 + words), 32, (short)words, 0));
+    __m512i four = _mm512_castsi256_si512(_mm256_set_epi16(39, 38, 37, 36, 7, 6, 5, 4, 35, 34, 33, 32, 3, 2, 1, 0));
+    __m512i first = _mm512_permutex2var_epi16(v[0], two, v[1]), second = _mm512_permutex2var_epi16(v[2], two, v[3]);
+    __m512 s = _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(first, four, second)));
+    return offset ? _mm512_mask_mul_ps(s, 0xff00, s, _mm512_set1_ps((float)-offset)) : s;
+}
+
+/* Blocks of `words` words with nibbles from word `first`. */
+static inline super load8_nibbles(const uint8_t *p, int words, int first, int offset) {
+    super w;
+    __m512i v[4];
+    for (int i = 0; i < 4; i++) {
+        v[i] = load_words(p + 4 * words * i, words, 2);
+        w.code[i] = nibbles(v[i], first, words);
+    }
+    w.scale = scales8(v, words, offset);
+    return w;
+}
+
+static inline super load8_q4_0(const uint8_t *p) { return load8_nibbles(p, 9, 1, 8); }
+static inline super load8_q4_1(const uint8_t *p) { return load8_nibbles(p, 10, 2, 0); }
+
+static inline super load8_q5_0(const uint8_t *p) {
+    super w = load8_nibbles(p, 11, 3, 16);
+    for (int i = 0; i < 4; i++) w.code[i] = fifth_bits(w.code[i], p + 44 * i + 2, 22, 2);
+    return w;
+}
+
+static inline super load8_q5_1(const uint8_t *p) {
+    super w = load8_nibbles(p, 12, 4, 0);
+    for (int i = 0; i < 4; i++) w.code[i] = fifth_bits(w.code[i], p + 48 * i + 4, 24, 2);
+    return w;
+}
+
 /* ---- 16 floats ---------------------------------------------------------------- */
 
 static inline __m512 load_f32(const void *p, __mmask16 mask) { return _mm512_maskz_loadu_ps(mask, p); }
