@@ -17,8 +17,10 @@ ig_chat_format ig_chat_detect(const char *jinja_template) {
     const char *t = jinja_template;
     if (!t) return IG_CHAT_UNKNOWN;
     if (has(t, "<|im_start|>"))
-        return has(t, "<|im_end|>") && !has(t, "<|im_sep|>") && !has(t, "strftime_now") ? IG_CHAT_CHATML : IG_CHAT_UNKNOWN;
-    if (has(t, "<|start_header_id|>")) return has(t, "<|end_header_id|>") && has(t, "<|eot_id|>") ? IG_CHAT_LLAMA3 : IG_CHAT_UNKNOWN;
+        return has(t, "<|im_end|>") && !has(t, "<|im_sep|>") && !has(t, "strftime_now") ? IG_CHAT_CHATML
+                                                                                        : IG_CHAT_UNKNOWN;
+    if (has(t, "<|start_header_id|>"))
+        return has(t, "<|end_header_id|>") && has(t, "<|eot_id|>") ? IG_CHAT_LLAMA3 : IG_CHAT_UNKNOWN;
     if (!has(t, "[INST]") || !has(t, "[/INST]") || has(t, "[SYSTEM_PROMPT]")) return IG_CHAT_UNKNOWN;
     return has(t, "<<SYS>>") ? IG_CHAT_LLAMA2 : IG_CHAT_MISTRAL;
 }
@@ -28,7 +30,8 @@ const char *ig_chat_name(ig_chat_format format) {
     return names[format];
 }
 
-/* Appends a string literal's text from just behind its opening quote; returns the closing quote or NULL. A `stop` ends it early. */
+/* Appends a string literal's text from just behind its opening quote; returns the closing quote or NULL. A `stop` ends
+ * it early. */
 static const char *add_literal(ig_buffer *out, const char *at, char quote, const char *stop) {
     for (; *at && *at != quote; at++) {
         if (stop && strncmp(at, stop, strlen(stop)) == 0) return at;
@@ -47,7 +50,8 @@ static bool find_assigned(ig_buffer *out, const char *template, const char *mark
     for (const char *at = template; (at = strstr(at, mark)) != NULL; at++) {
         const char *value = at + strlen(mark);
         out->size = 0;
-        if ((*value == '\'' || *value == '"') && value[1] != *value && add_literal(out, value + 1, *value, NULL)) return true;
+        if ((*value == '\'' || *value == '"') && value[1] != *value && add_literal(out, value + 1, *value, NULL))
+            return true;
     }
     return false;
 }
@@ -91,11 +95,15 @@ static bool find_chatml_system(ig_buffer *out, const char *template) {
     for (const char *at = template; (at = strstr(at, head)) != NULL; at++) {
         char quote = at > template ? at[-1] : 0;
         const char *text = at + sizeof head - 1;
-        if (strncmp(text, "\\n", 2) == 0) text += 2;
-        else if (*text == '\n') text++;
-        else continue;
+        if (strncmp(text, "\\n", 2) == 0)
+            text += 2;
+        else if (*text == '\n')
+            text++;
+        else
+            continue;
         out->size = 0;
-        if ((quote == '\'' || quote == '"') && *text != quote && add_literal(out, text, quote, "<|im_end|>")) return true;
+        if ((quote == '\'' || quote == '"') && *text != quote && add_literal(out, text, quote, "<|im_end|>"))
+            return true;
     }
     return has(template, "<|im_start|>system") && find_assigned(out, template, "set system_message = ");
 }
@@ -183,10 +191,12 @@ static void render_llama3(ig_buffer *out, const char *template, const ig_chat_me
 /* After an optional system message, user and assistant take turns. */
 static ig_status check_turns(const ig_chat_message *messages, size_t n, bool takes_system, ig_error *err) {
     size_t first = is_role(&messages[0], "system");
-    if (first && !takes_system) return ig_fail(err, IG_E_UNSUPPORTED, "this model's chat template takes no system message");
+    if (first && !takes_system)
+        return ig_fail(err, IG_E_UNSUPPORTED, "this model's chat template takes no system message");
     for (size_t i = first; i < n; i++)
         if (!is_role(&messages[i], (i - first) % 2 ? "assistant" : "user"))
-            return ig_fail(err, IG_E_ARG, "chat message %zu is of role '%.32s', but this model's template wants '%s' there", i + 1,
+            return ig_fail(err, IG_E_ARG,
+                           "chat message %zu is of role '%.32s', but this model's template wants '%s' there", i + 1,
                            messages[i].role, (i - first) % 2 ? "assistant" : "user");
     return IG_OK;
 }
@@ -195,8 +205,10 @@ static void render_llama2(ig_buffer *out, const char *template, const ig_chat_me
     ig_buffer turn = {0}, system = {0};
     size_t first = is_role(&messages[0], "system");
     bool given = first != 0;
-    if (given) ig_buffer_text(&system, messages[0].content);
-    else if (has(template, "true == true") && find_assigned(&system, template, "set system_message = ")) given = true;
+    if (given)
+        ig_buffer_text(&system, messages[0].content);
+    else if (has(template, "true == true") && find_assigned(&system, template, "set system_message = "))
+        given = true;
     for (size_t i = first; i < n; i++) {
         if (is_role(&messages[i], "assistant")) {
             ig_buffer_text(out, " ");
@@ -222,7 +234,8 @@ static range find_padded(const char *template, const char *mark) {
         const char *start = at, *end = at + strlen(mark);
         while (start > template && start[-1] == ' ') start--;
         while (*end == ' ') end++;
-        if (start > template && (start[-1] == '\'' || start[-1] == '"') && *end == start[-1]) return (range){start, (size_t)(end - start)};
+        if (start > template && (start[-1] == '\'' || start[-1] == '"') && *end == start[-1])
+            return (range){start, (size_t)(end - start)};
     }
     return (range){mark, strlen(mark)};
 }
@@ -262,29 +275,30 @@ static void render_mistral(ig_buffer *out, const char *template, const ig_chat_m
     }
 }
 
-ig_status ig_chat_render(ig_buffer *out, ig_chat_format format, const char *jinja_template, const ig_chat_message *messages,
-                         size_t n, bool add_assistant, ig_error *err) {
+ig_status ig_chat_render(ig_buffer *out, ig_chat_format format, const char *jinja_template,
+                         const ig_chat_message *messages, size_t n, bool add_assistant, ig_error *err) {
     ig_status s = IG_OK;
     const char *t = jinja_template ? jinja_template : "";
     if (n == 0) return ig_fail(err, IG_E_ARG, "a chat prompt needs a message");
     switch (format) {
-    case IG_CHAT_CHATML:
-        render_chatml(out, t, messages, n);
-        if (add_assistant) ig_buffer_text(out, "<|im_start|>assistant\n");
-        break;
-    case IG_CHAT_LLAMA3:
-        render_llama3(out, t, messages, n);
-        if (add_assistant) ig_buffer_text(out, "<|start_header_id|>assistant<|end_header_id|>\n\n");
-        break;
-    case IG_CHAT_LLAMA2:
-        s = check_turns(messages, n, true, err);
-        if (!s) render_llama2(out, t, messages, n);
-        break;
-    case IG_CHAT_MISTRAL:
-        s = check_turns(messages, n, has(t, "system_message"), err);
-        if (!s) render_mistral(out, t, messages, n);
-        break;
-    case IG_CHAT_UNKNOWN: return ig_fail(err, IG_E_UNSUPPORTED, "the model's chat template is not one this program knows");
+        case IG_CHAT_CHATML:
+            render_chatml(out, t, messages, n);
+            if (add_assistant) ig_buffer_text(out, "<|im_start|>assistant\n");
+            break;
+        case IG_CHAT_LLAMA3:
+            render_llama3(out, t, messages, n);
+            if (add_assistant) ig_buffer_text(out, "<|start_header_id|>assistant<|end_header_id|>\n\n");
+            break;
+        case IG_CHAT_LLAMA2:
+            s = check_turns(messages, n, true, err);
+            if (!s) render_llama2(out, t, messages, n);
+            break;
+        case IG_CHAT_MISTRAL:
+            s = check_turns(messages, n, has(t, "system_message"), err);
+            if (!s) render_mistral(out, t, messages, n);
+            break;
+        case IG_CHAT_UNKNOWN:
+            return ig_fail(err, IG_E_UNSUPPORTED, "the model's chat template is not one this program knows");
     }
     if (!s && out->failed) s = ig_fail_memory(err, "chat prompt", out->size);
     return s;

@@ -29,7 +29,8 @@ void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id) {
 /* Length up to which a token's text is shown in an error. */
 static int shown(size_t n) { return (int)(n < 64 ? n : 64); }
 
-ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where, ig_error *err) {
+ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where,
+                                 ig_error *err) {
     const ig_vocab *v = &t->vocab;
     int32_t a = ig_vocab_find(v, left.data, left.size), b = ig_vocab_find(v, right.data, right.size);
     ig_buffer joined = {0};
@@ -43,7 +44,8 @@ ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, u
         s = ig_fail(err, IG_E_FORMAT, "%s: merge %u: '%.*s' is not in the vocabulary", where, i,
                     shown(a < 0 ? left.size : right.size), a < 0 ? left.data : right.data);
     else if (id < 0)
-        s = ig_fail(err, IG_E_FORMAT, "%s: merge %u: '%.*s' is not in the vocabulary", where, i, shown(joined.size), joined.data);
+        s = ig_fail(err, IG_E_FORMAT, "%s: merge %u: '%.*s' is not in the vocabulary", where, i, shown(joined.size),
+                    joined.data);
     else
         ig_merges_put(&t->rules.merges, a, b, i, id);
     ig_buffer_close(&joined);
@@ -98,13 +100,14 @@ static void find_byte_tokens(ig_tokenizer *t) {
 
 /* Texts that end a generation in the models known, whatever a file forgets to say. */
 static void find_end_tokens(ig_tokenizer *t) {
-    static const char *const texts[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>",
-                                        "<|end|>", "<end_of_turn>", "</s>"};
+    static const char *const texts[] = {"<|im_end|>",      "<|eot_id|>", "<|eom_id|>",    "<|endoftext|>",
+                                        "<|end_of_text|>", "<|end|>",    "<end_of_turn>", "</s>"};
     for (int32_t id = 0; id < t->vocab.n; id++) {
         ig_text piece = ig_vocab_text(&t->vocab, id);
         if (t->vocab.tokens[id].kind != IG_TOKEN_CONTROL) continue;
         for (size_t i = 0; i < IG_COUNT(texts); i++)
-            if (strlen(texts[i]) == piece.size && memcmp(texts[i], piece.data, piece.size) == 0) ig_tokenizer_set_end(t, id);
+            if (strlen(texts[i]) == piece.size && memcmp(texts[i], piece.data, piece.size) == 0)
+                ig_tokenizer_set_end(t, id);
     }
     ig_tokenizer_set_end(t, t->eos);
 }
@@ -137,7 +140,8 @@ ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err)
     if (!ok) return ig_fail_memory(err, where, v->bytes.size * sizeof(ig_match_node));
     if (duplicate >= 0) {
         ig_text piece = ig_vocab_text(v, duplicate);
-        return ig_fail(err, IG_E_FORMAT, "%s: added token %d, '%.*s', is there twice", where, duplicate, shown(piece.size), piece.data);
+        return ig_fail(err, IG_E_FORMAT, "%s: added token %d, '%.*s', is there twice", where, duplicate,
+                       shown(piece.size), piece.data);
     }
     t->rules.vocab = v;
     t->cut_at_blank = t->sentencepiece && blanks_only_lead(v);

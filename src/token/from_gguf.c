@@ -24,7 +24,8 @@ static ig_status fail_key(const source *s, const char *key, const char *what) {
 }
 
 /* An array of the wanted item type, or NULL if absent. n_items 0: any number. */
-static ig_status find_array(const source *s, const char *key, bool numbers, bool floats, uint64_t n_items, const ig_gguf_value **out) {
+static ig_status find_array(const source *s, const char *key, bool numbers, bool floats, uint64_t n_items,
+                            const ig_gguf_value **out) {
     char full[64] = KEY;
     strcat(full, key);
     const ig_gguf_value *v = *out = ig_gguf_find(s->g, full);
@@ -33,7 +34,11 @@ static ig_status find_array(const source *s, const char *key, bool numbers, bool
     bool is_float = v->item_type == IG_GGUF_F32 || v->item_type == IG_GGUF_F64;
     bool is_string = v->item_type == IG_GGUF_STRING, is_bool = v->item_type == IG_GGUF_BOOL;
     bool right = floats ? is_float : numbers ? !is_float && !is_string && !is_bool : is_string;
-    if (!right) return fail_key(s, key, floats ? "items are not floats" : numbers ? "items are not integers" : "items are not strings");
+    if (!right)
+        return fail_key(s, key,
+                        floats    ? "items are not floats"
+                        : numbers ? "items are not integers"
+                                  : "items are not strings");
     if (n_items && v->n_items != n_items) return fail_key(s, key, "has not as many items as there are tokens");
     return IG_OK;
 }
@@ -42,7 +47,8 @@ static ig_status read_arrays(source *s) {
     ig_status status = find_array(s, "tokens", false, false, 0, &s->tokens);
     if (status) return status;
     if (!s->tokens) return ig_fail(s->err, IG_E_NOT_FOUND, "%s: %stokens is missing", ig_gguf_path(s->g), KEY);
-    if (s->tokens->n_items == 0 || s->tokens->n_items > INT32_MAX / 2) return fail_key(s, "tokens", "is empty or too long");
+    if (s->tokens->n_items == 0 || s->tokens->n_items > INT32_MAX / 2)
+        return fail_key(s, "tokens", "is empty or too long");
     status = find_array(s, "token_type", true, false, s->tokens->n_items, &s->types);
     if (!status) status = find_array(s, "scores", false, true, s->tokens->n_items, &s->scores);
     if (!status) status = find_array(s, "merges", false, false, 0, &s->merges);
@@ -58,11 +64,12 @@ static ig_status read_kind(const source *s, int32_t id, ig_text text, ig_token_k
     }
     int64_t type = ig_gguf_array_int(s->types, (uint64_t)id);
     if (type < IG_TOKEN_NORMAL || type > IG_TOKEN_BYTE)
-        return ig_fail(s->err, IG_E_FORMAT, "%s: %stoken_type: token %d has the unknown type %lld", ig_gguf_path(s->g), KEY, id, (long long)type);
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %stoken_type: token %d has the unknown type %lld", ig_gguf_path(s->g),
+                       KEY, id, (long long)type);
     *kind = (ig_token_kind)type;
     if (*kind == IG_TOKEN_BYTE && ig_tokenizer_byte_of(text.data, text.size) < 0)
-        return ig_fail(s->err, IG_E_FORMAT, "%s: %stokens: byte token %d is '%.*s', not of the form <0x0A>", ig_gguf_path(s->g), KEY, id,
-                       (int)(text.size < 32 ? text.size : 32), text.data);
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %stokens: byte token %d is '%.*s', not of the form <0x0A>",
+                       ig_gguf_path(s->g), KEY, id, (int)(text.size < 32 ? text.size : 32), text.data);
     return IG_OK;
 }
 
@@ -78,11 +85,15 @@ static ig_status read_tokens(source *s) {
         ig_token_kind kind;
         status = read_kind(s, id, text, &kind);
         if (status) break;
-        int flags = kind == IG_TOKEN_NORMAL ? IG_TOKEN_MODEL : kind == IG_TOKEN_USER || kind == IG_TOKEN_CONTROL ? IG_TOKEN_ADDED : 0;
+        int flags = kind == IG_TOKEN_NORMAL                             ? IG_TOKEN_MODEL
+                    : kind == IG_TOKEN_USER || kind == IG_TOKEN_CONTROL ? IG_TOKEN_ADDED
+                                                                        : 0;
         letters.size = 0;
         if (t->rules.bytewise && kind == IG_TOKEN_NORMAL) {
-            if (ig_utf8_decode_letters(&letters, text.data, text.size)) text = (ig_text){letters.size ? letters.data : "", letters.size};
-            else flags = 0; /* no text can give it, but it can be shown */
+            if (ig_utf8_decode_letters(&letters, text.data, text.size))
+                text = (ig_text){letters.size ? letters.data : "", letters.size};
+            else
+                flags = 0; /* no text can give it, but it can be shown */
         }
         if (letters.failed || !ig_vocab_put(&t->vocab, id, text.data, text.size, kind, flags))
             status = ig_fail(s->err, letters.failed || t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT,
@@ -93,8 +104,8 @@ static ig_status read_tokens(source *s) {
     if (!ig_vocab_index(&t->vocab, &duplicate)) return ig_fail_memory(s->err, "vocabulary", s->tokens->n_items * 8);
     if (duplicate >= 0) {
         ig_text text = ig_gguf_array_string(s->tokens, (uint64_t)duplicate);
-        return ig_fail(s->err, IG_E_FORMAT, "%s: %stokens: token %d, '%.*s', is there twice", ig_gguf_path(s->g), KEY, duplicate,
-                       (int)(text.size < 64 ? text.size : 64), text.data);
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %stokens: token %d, '%.*s', is there twice", ig_gguf_path(s->g), KEY,
+                       duplicate, (int)(text.size < 64 ? text.size : 64), text.data);
     }
     return IG_OK;
 }
@@ -118,7 +129,8 @@ static ig_status read_merges(source *s) {
         else if (left.failed || right.failed)
             status = ig_fail_memory(s->err, where, m.size);
         else
-            status = ig_tokenizer_add_merge(s->t, (ig_text){left.data, left.size}, (ig_text){right.data, right.size}, i, where, s->err);
+            status = ig_tokenizer_add_merge(s->t, (ig_text){left.data, left.size}, (ig_text){right.data, right.size}, i,
+                                            where, s->err);
     }
     ig_buffer_close(&left);
     ig_buffer_close(&right);
@@ -149,8 +161,8 @@ static ig_status read_id(const source *s, const char *key, int32_t fallback, int
     if (!ig_gguf_int(s->g, full, -1, UINT32_MAX, &id, &status, s->err)) return status;
     if (id == UINT32_MAX) id = -1;
     if (id > max)
-        return ig_fail(s->err, IG_E_FORMAT, "%s: %s: token %lld is not below the vocabulary size %d", ig_gguf_path(s->g), full,
-                       (long long)id, s->t->vocab.n);
+        return ig_fail(s->err, IG_E_FORMAT, "%s: %s: token %lld is not below the vocabulary size %d",
+                       ig_gguf_path(s->g), full, (long long)id, s->t->vocab.n);
     *out = (int32_t)id;
     return status;
 }
@@ -177,7 +189,8 @@ static ig_status read_special(source *s, bool add_bos) {
     if (spm) t->prefix = prefix ? IG_PREFIX_ALWAYS : IG_PREFIX_NEVER;
     if (!status) ig_gguf_bool(s->g, KEY "remove_extra_whitespaces", &remove_blanks, &status, s->err);
     if (!status && spm && remove_blanks)
-        return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %sremove_extra_whitespaces is not supported", ig_gguf_path(s->g), KEY);
+        return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %sremove_extra_whitespaces is not supported", ig_gguf_path(s->g),
+                       KEY);
     if (!status && ig_gguf_string(s->g, "tokenizer.chat_template", &template, &status, s->err)) {
         t->chat_template = malloc(template.size + 1);
         if (!t->chat_template) return ig_fail_memory(s->err, "chat template", template.size + 1);
@@ -214,7 +227,8 @@ ig_status ig_tokenizer_from_gguf(ig_tokenizer **out, const ig_gguf *g, ig_error 
     ig_text model;
     *out = NULL;
     if (!ig_gguf_string(g, KEY "model", &model, &status, err))
-        return status ? status : ig_fail(err, IG_E_NOT_FOUND, "%s: no tokenizer: %smodel is missing", ig_gguf_path(g), KEY);
+        return status ? status
+                      : ig_fail(err, IG_E_NOT_FOUND, "%s: no tokenizer: %smodel is missing", ig_gguf_path(g), KEY);
     source s = {.g = g, .t = ig_tokenizer_new(), .err = err};
     if (!s.t) return ig_fail_memory(err, "tokenizer", sizeof *s.t);
     status = build(&s, model);

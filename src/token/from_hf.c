@@ -56,9 +56,13 @@ static ig_status read_class(const source *s) {
     if (!status) status = ig_json_bool(s->config, "add_prefix_space", &prefix, at);
     if (status) return status;
     const char *pre = strcmp(name.data, "GPT2Tokenizer") == 0 || strcmp(name.data, "GPT2TokenizerFast") == 0 ? "gpt-2"
-                      : strcmp(name.data, "Qwen2Tokenizer") == 0 || strcmp(name.data, "Qwen2TokenizerFast") == 0 ? "qwen2" : NULL;
-    if (!pre) return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: tokenizer_class: '%.64s' is not supported without a tokenizer.json",
-                             s->config_path.data, name.data);
+                      : strcmp(name.data, "Qwen2Tokenizer") == 0 || strcmp(name.data, "Qwen2TokenizerFast") == 0
+                          ? "qwen2"
+                          : NULL;
+    if (!pre)
+        return ig_fail(s->err, IG_E_UNSUPPORTED,
+                       "%s: tokenizer_class: '%.64s' is not supported without a tokenizer.json", s->config_path.data,
+                       name.data);
     if (strcmp(pre, "qwen2") == 0) s->t->form = IG_NORMAL_NFC;
     s->t->prefix = prefix ? IG_PREFIX_ALWAYS : IG_PREFIX_NEVER;
     s->t->prefix_once = true;
@@ -88,7 +92,8 @@ static ig_status read_tables(const source *s) {
         if (!status) status = read_added(s, &added);
         if (!status) status = ig_hf_from_spm(s->t, path.data, &added, s->err);
     } else {
-        status = ig_fail(s->err, IG_E_NOT_FOUND, "%s: no tokenizer.json, no vocab.json with merges.txt, no tokenizer.model", s->directory);
+        status = ig_fail(s->err, IG_E_NOT_FOUND,
+                         "%s: no tokenizer.json, no vocab.json with merges.txt, no tokenizer.model", s->directory);
     }
     ig_added_close(&added);
     ig_buffer_close(&path);
@@ -106,7 +111,9 @@ static const char *special_text(const source *s, const char *name) {
 static int32_t find_text(const ig_tokenizer *t, const char *text) {
     for (int32_t id = 0; text && id < t->vocab.n; id++) {
         ig_text piece = ig_vocab_text(&t->vocab, id);
-        if (t->vocab.tokens[id].kind != IG_TOKEN_HOLE && piece.size == strlen(text) && memcmp(piece.data, text, piece.size) == 0) return id;
+        if (t->vocab.tokens[id].kind != IG_TOKEN_HOLE && piece.size == strlen(text) &&
+            memcmp(piece.data, text, piece.size) == 0)
+            return id;
     }
     return -1;
 }
@@ -135,10 +142,11 @@ static ig_status read_generation_id(const source *s, const json_t *value, const 
     for (size_t i = 0; i < n && value && !json_is_null(value); i++) {
         const json_t *item = json_is_array(value) ? json_array_get(value, i) : value;
         int64_t id = json_is_integer(item) ? json_integer_value(item) : -1;
-        if (id < 0 || id > INT32_MAX) return ig_fail(s->err, IG_E_FORMAT, "%s: %s: is not a token id", s->generation_path.data, key);
+        if (id < 0 || id > INT32_MAX)
+            return ig_fail(s->err, IG_E_FORMAT, "%s: %s: is not a token id", s->generation_path.data, key);
         if (id >= s->t->vocab.n)
-            return ig_fail(s->err, IG_E_FORMAT, "%s: %s: token %lld is not below the vocabulary size %d", s->generation_path.data, key,
-                           (long long)id, s->t->vocab.n);
+            return ig_fail(s->err, IG_E_FORMAT, "%s: %s: token %lld is not below the vocabulary size %d",
+                           s->generation_path.data, key, (long long)id, s->t->vocab.n);
         if (*first < 0) *first = (int32_t)id;
         if (ends) ig_tokenizer_set_end(s->t, id);
     }
@@ -179,7 +187,8 @@ static ig_status read_template(const source *s) {
     for (size_t i = 0; i < json_array_size(value) && !status; i++) { /* several, by name */
         const json_t *item = json_array_get(value, i);
         status = ig_json_text(item, "name", &name, at);
-        if (!status && name.data && strcmp(name.data, "default") == 0) status = ig_json_text(item, "template", &text, at);
+        if (!status && name.data && strcmp(name.data, "default") == 0)
+            status = ig_json_text(item, "template", &text, at);
     }
     return status || !text.data ? status : set_template(s, text);
 }
@@ -194,7 +203,9 @@ static ig_status build(source *s) {
     if (status) return status;
     read_special(s);
     status = read_generation_id(s, json_object_get(s->generation, "bos_token_id"), "bos_token_id", &s->t->bos, false);
-    if (!status) status = read_generation_id(s, json_object_get(s->generation, "eos_token_id"), "eos_token_id", &s->t->eos, true);
+    if (!status)
+        status =
+            read_generation_id(s, json_object_get(s->generation, "eos_token_id"), "eos_token_id", &s->t->eos, true);
     ig_json_place at = {s->config_path.data, "", s->err};
     if (!status) status = ig_json_bool(s->config, "add_bos_token", &s->t->adds_bos, at);
     if (!status) status = ig_json_bool(s->config, "add_eos_token", &s->t->adds_eos, at);
@@ -212,7 +223,9 @@ ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, ig_err
     json_decref(s.generation);
     ig_buffer_close(&s.config_path);
     ig_buffer_close(&s.generation_path);
-    if (status) ig_tokenizer_close(s.t);
-    else *out = s.t;
+    if (status)
+        ig_tokenizer_close(s.t);
+    else
+        *out = s.t;
     return status;
 }

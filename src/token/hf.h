@@ -36,12 +36,14 @@ typedef struct ig_added_list {
 } ig_added_list;
 
 void ig_added_close(ig_added_list *list);
-/* tokenizer.json's "added_tokens" (array) or tokenizer_config.json's "added_tokens_decoder" (object by id). NULL: none. */
+/* tokenizer.json's "added_tokens" (array) or tokenizer_config.json's "added_tokens_decoder" (object by id). NULL: none.
+ */
 ig_status ig_added_read(ig_added_list *list, const json_t *tokens, ig_json_place at);
 
 /* Vocabulary from {"text": id} and added tokens: fills t->vocab and its hash; t->rules.bytewise says how texts are
  * written. Ids must be below max_id. */
-ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list *added, int64_t max_id, ig_json_place at);
+ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list *added, int64_t max_id,
+                      ig_json_place at);
 /* One merge in the letters of the vocabulary. */
 ig_status ig_hf_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, ig_json_place at);
 
@@ -50,8 +52,9 @@ ig_status ig_hf_stages(ig_tokenizer *t, const json_t *root, const char *path, ig
 
 /* Builders. `added` are tokens known from other files. */
 ig_status ig_hf_from_json(ig_tokenizer *t, const char *path, ig_error *err); /* tokenizer.json */
-ig_status ig_hf_from_merges(ig_tokenizer *t, const char *vocab_path, const char *merges_path, const ig_added_list *added,
-                            ig_error *err); /* vocab.json, merges.txt */
-ig_status ig_hf_from_spm(ig_tokenizer *t, const char *path, const ig_added_list *added, ig_error *err); /* tokenizer.model */
+ig_status ig_hf_from_merges(ig_tokenizer *t, const char *vocab_path, const char *merges_path,
+                            const ig_added_list *added, ig_error *err); /* vocab.json, merges.txt */
+ig_status ig_hf_from_spm(ig_tokenizer *t, const char *path, const ig_added_list *added,
+                         ig_error *err); /* tokenizer.model */
 
 #endif

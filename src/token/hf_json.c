@@ -20,7 +20,8 @@ static ig_status read_model(ig_tokenizer *t, const json_t *model, ig_json_place 
     for (size_t i = 0; i < IG_COUNT(affixes) && !s; i++) {
         ig_text affix = {0};
         s = ig_json_text(model, affixes[i], &affix, at);
-        if (!s && affix.size) return ig_fail(at.err, IG_E_UNSUPPORTED, "%s: model.%s is not supported", at.path, affixes[i]);
+        if (!s && affix.size)
+            return ig_fail(at.err, IG_E_UNSUPPORTED, "%s: model.%s is not supported", at.path, affixes[i]);
     }
     if (!s) s = ig_json_bool(model, "ignore_merges", &t->rules.whole_words, at);
     if (!s) s = ig_json_bool(model, "fuse_unk", &t->rules.fuse_unknown, at);
@@ -50,7 +51,8 @@ static ig_status read_merges(ig_tokenizer *t, const json_t *merges, ig_json_plac
     if (!json_is_array(merges)) return ig_json_fail(at, "is not an array");
     size_t n = json_array_size(merges);
     ig_status s = IG_OK;
-    if (!ig_merges_open(&t->rules.merges, (uint32_t)n)) return ig_fail_memory(at.err, at.path, n * sizeof(ig_merge_slot));
+    if (!ig_merges_open(&t->rules.merges, (uint32_t)n))
+        return ig_fail_memory(at.err, at.path, n * sizeof(ig_merge_slot));
     for (size_t i = 0; i < n && !s; i++) {
         ig_text left, right;
         if (read_merge(json_array_get(merges, i), &left, &right))
@@ -65,7 +67,9 @@ static ig_status read_unknown(ig_tokenizer *t, const json_t *model, const json_t
     ig_status s = ig_json_text(model, "unk_token", &unknown, at);
     if (s || !unknown.data) return s;
     const json_t *id = json_object_get(vocab, unknown.data);
-    if (!id) return ig_fail(at.err, IG_E_FORMAT, "%s: model.unk_token: '%.64s' is not in the vocabulary", at.path, unknown.data);
+    if (!id)
+        return ig_fail(at.err, IG_E_FORMAT, "%s: model.unk_token: '%.64s' is not in the vocabulary", at.path,
+                       unknown.data);
     t->rules.unknown = (int32_t)json_integer_value(id);
     return IG_OK;
 }
@@ -81,7 +85,8 @@ ig_status ig_hf_from_json(ig_tokenizer *t, const char *path, ig_error *err) {
     if (!json_is_object(model)) s = ig_json_fail(at, "is missing");
     if (!s) s = ig_hf_stages(t, root, path, err);
     if (!s) s = read_model(t, model, at);
-    if (!s) s = ig_added_read(&added, json_object_get(root, "added_tokens"), (ig_json_place){path, "added_tokens", err});
+    if (!s)
+        s = ig_added_read(&added, json_object_get(root, "added_tokens"), (ig_json_place){path, "added_tokens", err});
     /* An id costs memory, so it may not be larger than the file that names it. */
     if (!s) s = ig_hf_vocab(t, vocab, &added, (int64_t)n_bytes, (ig_json_place){path, "model.vocab", err});
     if (!s) s = read_unknown(t, model, vocab, at);
@@ -95,7 +100,8 @@ static ig_status read_merge_lines(ig_tokenizer *t, const char *text, size_t n, i
     uint32_t n_lines = 0, i = 0;
     ig_status s = IG_OK;
     for (size_t k = 0; k < n; k++) n_lines += text[k] == '\n';
-    if (!ig_merges_open(&t->rules.merges, n_lines + 1)) return ig_fail_memory(at.err, at.path, n_lines * sizeof(ig_merge_slot));
+    if (!ig_merges_open(&t->rules.merges, n_lines + 1))
+        return ig_fail_memory(at.err, at.path, n_lines * sizeof(ig_merge_slot));
     for (size_t start = 0, end; start < n && !s; start = end + 1) {
         const char *newline = memchr(text + start, '\n', n - start);
         end = newline ? (size_t)(newline - text) : n;
@@ -105,12 +111,14 @@ static ig_status read_merge_lines(ig_tokenizer *t, const char *text, size_t n, i
         if (size == 0 || (start == 0 && size > 8 && memcmp(line, "#version", 8) == 0)) continue;
         const char *space = memchr(line, ' ', size);
         if (!space) return ig_fail(at.err, IG_E_FORMAT, "%s: merge %u is not a pair of texts", at.path, i);
-        s = ig_hf_merge(t, (ig_text){line, (size_t)(space - line)}, (ig_text){space + 1, size - 1 - (size_t)(space - line)}, i++, at);
+        s = ig_hf_merge(t, (ig_text){line, (size_t)(space - line)},
+                        (ig_text){space + 1, size - 1 - (size_t)(space - line)}, i++, at);
     }
     return s;
 }
 
-ig_status ig_hf_from_merges(ig_tokenizer *t, const char *vocab_path, const char *merges_path, const ig_added_list *added, ig_error *err) {
+ig_status ig_hf_from_merges(ig_tokenizer *t, const char *vocab_path, const char *merges_path,
+                            const ig_added_list *added, ig_error *err) {
     json_t *vocab;
     size_t n_bytes, n_merge_bytes;
     char *text = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * SentencePiece's tokenizer.model: a protocol buffer (sentencepiece_model.proto), of which the pieces, the kind of model and the
- * normaliser's switches are read. Only BPE models without a character map are taken.
+ * SentencePiece's tokenizer.model: a protocol buffer (sentencepiece_model.proto), of which the pieces, the kind of
+ * model and the normaliser's switches are read. Only BPE models without a character map are taken.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -44,20 +44,21 @@ static bool next_field(message *m, field *f, bool *broken) {
     f->number = (uint32_t)(tag >> 3);
     f->wire = tag & 7;
     switch (f->wire) {
-    case WIRE_VARINT:
-        if (!read_varint(m, &f->value)) return false;
-        break;
-    case WIRE_BYTES:
-        if (!read_varint(m, &size) || size > (uint64_t)(m->end - m->at)) return false;
-        f->bytes = (message){m->at, m->at + size};
-        break;
-    case WIRE_64:
-    case WIRE_32:
-        size = f->wire == WIRE_32 ? 4 : 8;
-        if (size > (uint64_t)(m->end - m->at)) return false;
-        for (uint64_t i = 0; i < size; i++) f->value |= (uint64_t)m->at[i] << 8 * i;
-        break;
-    default: return false;
+        case WIRE_VARINT:
+            if (!read_varint(m, &f->value)) return false;
+            break;
+        case WIRE_BYTES:
+            if (!read_varint(m, &size) || size > (uint64_t)(m->end - m->at)) return false;
+            f->bytes = (message){m->at, m->at + size};
+            break;
+        case WIRE_64:
+        case WIRE_32:
+            size = f->wire == WIRE_32 ? 4 : 8;
+            if (size > (uint64_t)(m->end - m->at)) return false;
+            for (uint64_t i = 0; i < size; i++) f->value |= (uint64_t)m->at[i] << 8 * i;
+            break;
+        default:
+            return false;
     }
     m->at += size;
     *broken = false;
@@ -75,7 +76,8 @@ static bool read_piece(message m, piece *p) {
     bool broken = false;
     *p = (piece){.kind = IG_TOKEN_NORMAL};
     while (next_field(&m, &f, &broken)) {
-        if (f.number == 1 && f.wire == WIRE_BYTES) p->text = (ig_text){(const char *)f.bytes.at, (size_t)(f.bytes.end - f.bytes.at)};
+        if (f.number == 1 && f.wire == WIRE_BYTES)
+            p->text = (ig_text){(const char *)f.bytes.at, (size_t)(f.bytes.end - f.bytes.at)};
         if (f.number == 2 && f.wire == WIRE_32) p->score = ig_bits_f32((uint32_t)f.value);
         if (f.number == 3 && f.wire == WIRE_VARINT) p->kind = f.value;
     }
@@ -96,12 +98,23 @@ static bool read_trainer(message m, settings *s) {
     while (next_field(&m, &f, &broken)) {
         if (f.wire != WIRE_VARINT) continue;
         switch (f.number) {
-        case 3: s->model_type = f.value; break;
-        case 24: s->suffix_blanks = f.value; break;
-        case 40: s->unknown = (int32_t)(uint32_t)f.value; break;
-        case 41: s->bos = (int32_t)(uint32_t)f.value; break;
-        case 42: s->eos = (int32_t)(uint32_t)f.value; break;
-        default: break;
+            case 3:
+                s->model_type = f.value;
+                break;
+            case 24:
+                s->suffix_blanks = f.value;
+                break;
+            case 40:
+                s->unknown = (int32_t)(uint32_t)f.value;
+                break;
+            case 41:
+                s->bos = (int32_t)(uint32_t)f.value;
+                break;
+            case 42:
+                s->eos = (int32_t)(uint32_t)f.value;
+                break;
+            default:
+                break;
         }
     }
     return !broken;
@@ -123,22 +136,24 @@ static bool read_normalizer(message m, settings *s) {
 static ig_status read_settings(message m, settings *s, const char *path, ig_error *err) {
     field f;
     bool broken = false, ok = true;
-    *s = (settings){.model_type = MODEL_UNIGRAM, .bos = 1, .eos = 2, .dummy_prefix = 1, .remove_blanks = 1, .escape_blanks = 1};
+    *s = (settings){
+        .model_type = MODEL_UNIGRAM, .bos = 1, .eos = 2, .dummy_prefix = 1, .remove_blanks = 1, .escape_blanks = 1};
     while (ok && next_field(&m, &f, &broken)) {
         if (f.wire != WIRE_BYTES) continue;
         if (f.number == 1 && s->n_pieces++ == INT32_MAX / 2) ok = false;
         if (f.number == 2) ok = read_trainer(f.bytes, s);
         if (f.number == 3) ok = read_normalizer(f.bytes, s);
     }
-    if (broken || !ok) return ig_fail(err, IG_E_FORMAT, "%s: not a SentencePiece model: a field is cut off or malformed", path);
+    if (broken || !ok)
+        return ig_fail(err, IG_E_FORMAT, "%s: not a SentencePiece model: a field is cut off or malformed", path);
     if (s->n_pieces == 0) return ig_fail(err, IG_E_FORMAT, "%s: pieces: there are none", path);
-    const char *what = s->model_type == MODEL_UNIGRAM                ? "trainer_spec.model_type: unigram models are"
-                       : s->model_type != MODEL_BPE                  ? "trainer_spec.model_type: word and character models are"
-                       : s->suffix_blanks                            ? "trainer_spec.treat_whitespace_as_suffix is"
-                       : s->has_map                                  ? "normalizer_spec.precompiled_charsmap is"
-                       : s->remove_blanks                            ? "normalizer_spec.remove_extra_whitespaces is"
-                       : !s->escape_blanks                           ? "normalizer_spec.escape_whitespaces = false is"
-                                                                     : NULL;
+    const char *what = s->model_type == MODEL_UNIGRAM ? "trainer_spec.model_type: unigram models are"
+                       : s->model_type != MODEL_BPE   ? "trainer_spec.model_type: word and character models are"
+                       : s->suffix_blanks             ? "trainer_spec.treat_whitespace_as_suffix is"
+                       : s->has_map                   ? "normalizer_spec.precompiled_charsmap is"
+                       : s->remove_blanks             ? "normalizer_spec.remove_extra_whitespaces is"
+                       : !s->escape_blanks            ? "normalizer_spec.escape_whitespaces = false is"
+                                                      : NULL;
     return what ? ig_fail(err, IG_E_UNSUPPORTED, "%s: %s not supported", path, what) : IG_OK;
 }
 
@@ -148,7 +163,9 @@ static ig_status put_piece(ig_tokenizer *t, int32_t id, const piece *p, const ch
     if (p->text.size == 0) return ig_fail(err, IG_E_FORMAT, "%s: piece %d is empty", path, id);
     if (p->kind == IG_TOKEN_BYTE && ig_tokenizer_byte_of(p->text.data, p->text.size) < 0)
         return ig_fail(err, IG_E_FORMAT, "%s: piece %d: a byte not of the form <0x0A>", path, id);
-    int flags = p->kind == IG_TOKEN_NORMAL ? IG_TOKEN_MODEL : p->kind == IG_TOKEN_USER || p->kind == IG_TOKEN_CONTROL ? IG_TOKEN_ADDED : 0;
+    int flags = p->kind == IG_TOKEN_NORMAL                                ? IG_TOKEN_MODEL
+                : p->kind == IG_TOKEN_USER || p->kind == IG_TOKEN_CONTROL ? IG_TOKEN_ADDED
+                                                                          : 0;
     if (ig_vocab_put(&t->vocab, id, p->text.data, p->text.size, (ig_token_kind)p->kind, flags)) return IG_OK;
     return ig_fail(err, t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT, "%s: no room for piece %d", path, id);
 }
@@ -158,8 +175,10 @@ static ig_status put_added(ig_tokenizer *t, const ig_added_list *added, const ch
     for (size_t i = 0; i < added->n; i++) {
         const ig_added *a = &added->items[i];
         ig_text old = ig_vocab_text(&t->vocab, (int32_t)a->id);
-        if (t->vocab.tokens[a->id].kind != IG_TOKEN_HOLE && (old.size != a->text.size || memcmp(old.data, a->text.data, old.size) != 0))
-            return ig_fail(err, IG_E_FORMAT, "%s: added token '%.64s': piece %lld is another", path, a->text.data, (long long)a->id);
+        if (t->vocab.tokens[a->id].kind != IG_TOKEN_HOLE &&
+            (old.size != a->text.size || memcmp(old.data, a->text.data, old.size) != 0))
+            return ig_fail(err, IG_E_FORMAT, "%s: added token '%.64s': piece %lld is another", path, a->text.data,
+                           (long long)a->id);
         if (t->vocab.tokens[a->id].kind == IG_TOKEN_UNKNOWN) continue;
         int flags = (a->flags & ~IG_TOKEN_NORMALIZED) | (t->vocab.tokens[a->id].flags & IG_TOKEN_MODEL);
         if (!ig_vocab_put(&t->vocab, (int32_t)a->id, a->text.data, a->text.size, a->kind, flags))
@@ -168,7 +187,8 @@ static ig_status put_added(ig_tokenizer *t, const ig_added_list *added, const ch
     return IG_OK;
 }
 
-static ig_status read_pieces(ig_tokenizer *t, message m, const settings *set, const ig_added_list *added, const char *path, ig_error *err) {
+static ig_status read_pieces(ig_tokenizer *t, message m, const settings *set, const ig_added_list *added,
+                             const char *path, ig_error *err) {
     field f;
     piece p;
     bool broken = false;
@@ -176,7 +196,8 @@ static ig_status read_pieces(ig_tokenizer *t, message m, const settings *set, co
     for (size_t i = 0; i < added->n; i++) {
         /* Ids stand close together: the pieces, then what was added. */
         if (added->items[i].id < 0 || added->items[i].id >= set->n_pieces + (int64_t)added->n)
-            return ig_fail(err, IG_E_FORMAT, "%s: added token '%.64s' has no id in range", path, added->items[i].text.data);
+            return ig_fail(err, IG_E_FORMAT, "%s: added token '%.64s' has no id in range", path,
+                           added->items[i].text.data);
         if (added->items[i].id >= n) n = (int32_t)added->items[i].id + 1;
     }
     float *scores = calloc((size_t)n, sizeof *scores);

@@ -17,7 +17,9 @@ typedef struct stages {
 
 typedef ig_status (*stage_fn)(stages *s, const json_t *stage, const char *type);
 
-static bool is(ig_text text, const char *name) { return text.size == strlen(name) && memcmp(text.data, name, text.size) == 0; }
+static bool is(ig_text text, const char *name) {
+    return text.size == strlen(name) && memcmp(text.data, name, text.size) == 0;
+}
 
 static ig_status fail_type(const stages *s, const char *type) {
     return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: type '%.64s' is not supported", s->at.path, s->at.field, type);
@@ -35,7 +37,8 @@ static ig_status each_stage(stages *s, const json_t *stage, const char *list, st
         const json_t *item = json_array_get(items, i);
         type = json_string_value(json_object_get(item, "type"));
         if (!type) return ig_json_fail(s->at, "an item has no type");
-        if (strcmp(type, "Sequence") == 0) return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: nested Sequence", s->at.path, s->at.field);
+        if (strcmp(type, "Sequence") == 0)
+            return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: nested Sequence", s->at.path, s->at.field);
         ig_status status = fn(s, item, type);
         if (status) return status;
     }
@@ -48,7 +51,8 @@ static ig_status read_normalizer(stages *s, const json_t *stage, const char *typ
     ig_status status = IG_OK;
     for (int form = IG_NORMAL_NFC; form <= IG_NORMAL_NFKD; form++) {
         if (strcmp(type, forms[form]) != 0) continue;
-        if (s->t->form != IG_NORMAL_NONE) return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: two normal forms", s->at.path, s->at.field);
+        if (s->t->form != IG_NORMAL_NONE)
+            return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: two normal forms", s->at.path, s->at.field);
         s->t->form = (ig_normal_form)form;
         return IG_OK;
     }
@@ -82,8 +86,8 @@ static ig_status read_split(stages *s, const json_t *stage) {
     if (!regex.data && !literal.data) return ig_json_fail(s->at, "Split has no pattern");
     bool removed = is(behavior, "Removed");
     if (!removed && !is(behavior, "Isolated"))
-        return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: Split behavior '%.32s' is not supported", s->at.path, s->at.field,
-                       behavior.data ? behavior.data : "");
+        return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: Split behavior '%.32s' is not supported", s->at.path,
+                       s->at.field, behavior.data ? behavior.data : "");
     char where[512];
     snprintf(where, sizeof where, "%s: %s", s->at.path, s->at.field);
     status = ig_pretoken_add(p, regex.data ? regex : literal, !regex.data, where, s->at.err);
@@ -112,8 +116,8 @@ static ig_status read_metaspace(stages *s, const json_t *stage) {
     t->sentencepiece = t->prefix_once = true;
     t->cut_every_blank = split;
     t->prefix = is(scheme, "never") || (!scheme.data && !prefix) ? IG_PREFIX_NEVER
-                : is(scheme, "first")                             ? IG_PREFIX_FIRST
-                                                                  : IG_PREFIX_ALWAYS;
+                : is(scheme, "first")                            ? IG_PREFIX_FIRST
+                                                                 : IG_PREFIX_ALWAYS;
     return IG_OK;
 }
 
@@ -133,7 +137,8 @@ static ig_status read_pretokenizer(stages *s, const json_t *stage, const char *t
         if (!status) status = ig_json_bool(stage, "add_prefix_space", &prefix, s->at);
         if (status) return status;
         if (prefix && t->pretoken.n_steps)
-            return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: add_prefix_space behind another step", s->at.path, s->at.field);
+            return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: add_prefix_space behind another step", s->at.path,
+                           s->at.field);
         t->rules.bytewise = t->prefix_once = true;
         t->prefix = prefix ? IG_PREFIX_ALWAYS : IG_PREFIX_NEVER;
         return on ? add_expression(s, ig_pretoken_gpt2) : IG_OK;
@@ -145,7 +150,8 @@ static ig_status read_pretokenizer(stages *s, const json_t *stage, const char *t
 /* The id that a template's special token stands for, -1 if it is not exactly one. */
 static int64_t template_id(const json_t *stage, const json_t *special) {
     const char *name = json_string_value(json_object_get(special, "id"));
-    const json_t *ids = name ? json_object_get(json_object_get(json_object_get(stage, "special_tokens"), name), "ids") : NULL;
+    const json_t *ids =
+        name ? json_object_get(json_object_get(json_object_get(stage, "special_tokens"), name), "ids") : NULL;
     const json_t *id = json_array_get(ids, 0);
     return json_array_size(ids) == 1 && json_is_integer(id) ? json_integer_value(id) : -1;
 }
@@ -163,7 +169,9 @@ static ig_status read_template(stages *s, const json_t *stage) {
         int64_t id = template_id(stage, special);
         bool *adds = in_text ? &s->t->adds_eos : &s->t->adds_bos;
         if (id < 0 || id > INT32_MAX) return ig_json_fail(s->at, "a SpecialToken has no id");
-        if (*adds) return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: two special tokens side by side", s->at.path, s->at.field);
+        if (*adds)
+            return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: two special tokens side by side", s->at.path,
+                           s->at.field);
         *adds = true;
         *(in_text ? &s->t->eos : &s->t->bos) = (int32_t)id;
     }
@@ -180,7 +188,8 @@ ig_status ig_hf_stages(ig_tokenizer *t, const json_t *root, const char *path, ig
     stages s = {.t = t, .at = {path, "normalizer", err}};
     ig_status status = each_stage(&s, json_object_get(root, "normalizer"), "normalizers", read_normalizer);
     if (status) return status;
-    if (s.prepends && !s.replaces) return ig_fail(err, IG_E_UNSUPPORTED, "%s: normalizer: Prepend without Replace", path);
+    if (s.prepends && !s.replaces)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: normalizer: Prepend without Replace", path);
     s.at.field = "pre_tokenizer";
     if (s.replaces) {
         t->sentencepiece = true;

@@ -24,7 +24,8 @@ ig_status ig_json_load(json_t **out, size_t *n_bytes, const char *path, ig_error
     free(text);
     if (!*out) {
         /* Short of memory, jansson often says nothing. */
-        if (json_error_code(&why) == json_error_out_of_memory || !why.text[0]) return ig_fail_memory(err, path, *n_bytes);
+        if (json_error_code(&why) == json_error_out_of_memory || !why.text[0])
+            return ig_fail_memory(err, path, *n_bytes);
         return ig_fail(err, IG_E_FORMAT, "%s: line %d: %s", path, why.line, why.text);
     }
     if (json_is_object(*out)) return IG_OK;
@@ -62,7 +63,9 @@ static ig_status read_added(ig_added *out, const json_t *token, ig_json_place at
     static const struct {
         const char *key;
         int flag;
-    } flags[] = {{"lstrip", IG_TOKEN_LSTRIP}, {"rstrip", IG_TOKEN_RSTRIP}, {"single_word", IG_TOKEN_SINGLE_WORD},
+    } flags[] = {{"lstrip", IG_TOKEN_LSTRIP},
+                 {"rstrip", IG_TOKEN_RSTRIP},
+                 {"single_word", IG_TOKEN_SINGLE_WORD},
                  {"normalized", IG_TOKEN_NORMALIZED}};
     bool special = false;
     out->flags = IG_TOKEN_ADDED;
@@ -112,7 +115,8 @@ ig_status ig_added_read(ig_added_list *list, const json_t *tokens, ig_json_place
 
 static ig_status put_text(ig_tokenizer *t, int32_t id, ig_text text, ig_token_kind kind, int flags, ig_json_place at) {
     if (ig_vocab_put(&t->vocab, id, text.data, text.size, kind, flags)) return IG_OK;
-    return ig_fail(at.err, t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT, "%s: %s: no room for token %d", at.path, at.field, id);
+    return ig_fail(at.err, t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT, "%s: %s: no room for token %d", at.path,
+                   at.field, id);
 }
 
 /* One entry of the model's vocabulary. */
@@ -133,7 +137,8 @@ static ig_status put_added_token(ig_tokenizer *t, const json_t *vocab, const ig_
     const json_t *known = json_object_get(vocab, a->text.data);
     ig_vocab_token *old = &t->vocab.tokens[a->id];
     if (known ? json_integer_value(known) != a->id : old->kind != IG_TOKEN_HOLE)
-        return ig_fail(at.err, IG_E_FORMAT, "%s: added token '%.64s': its id %lld is not the vocabulary's", at.path, a->text.data, (long long)a->id);
+        return ig_fail(at.err, IG_E_FORMAT, "%s: added token '%.64s': its id %lld is not the vocabulary's", at.path,
+                       a->text.data, (long long)a->id);
     int flags = a->flags;
     if (t->form == IG_NORMAL_NONE) flags &= ~IG_TOKEN_NORMALIZED;
     /* It stays within reach of merges if it is written the same either way. */
@@ -143,7 +148,8 @@ static ig_status put_added_token(ig_tokenizer *t, const json_t *vocab, const ig_
     return put_text(t, (int32_t)a->id, a->text, a->kind, flags, at);
 }
 
-ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list *added, int64_t max_id, ig_json_place at) {
+ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list *added, int64_t max_id,
+                      ig_json_place at) {
     const char *key;
     json_t *value;
     int64_t last = -1;
@@ -152,16 +158,19 @@ ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list 
     if (max_id > INT32_MAX / 2) max_id = INT32_MAX / 2;
     json_object_foreach((json_t *)(uintptr_t)vocab, key, value) {
         int64_t id = json_is_integer(value) ? json_integer_value(value) : -1;
-        if (id < 0 || id >= max_id) return ig_fail(at.err, IG_E_FORMAT, "%s: %s: '%.64s' has no id in range", at.path, at.field, key);
+        if (id < 0 || id >= max_id)
+            return ig_fail(at.err, IG_E_FORMAT, "%s: %s: '%.64s' has no id in range", at.path, at.field, key);
         if (id > last) last = id;
     }
     for (size_t i = 0; i < added->n; i++) {
         int64_t id = added->items[i].id;
         if (id < 0 || id >= max_id)
-            return ig_fail(at.err, IG_E_FORMAT, "%s: added token '%.64s' has no id in range", at.path, added->items[i].text.data);
+            return ig_fail(at.err, IG_E_FORMAT, "%s: added token '%.64s' has no id in range", at.path,
+                           added->items[i].text.data);
         if (id > last) last = id;
     }
-    if (!ig_vocab_open(&t->vocab, (int32_t)last + 1)) return ig_fail_memory(at.err, at.path, (size_t)last * sizeof(ig_vocab_token));
+    if (!ig_vocab_open(&t->vocab, (int32_t)last + 1))
+        return ig_fail_memory(at.err, at.path, (size_t)last * sizeof(ig_vocab_token));
     ig_buffer letters = {0};
     ig_status s = IG_OK;
     json_object_foreach((json_t *)(uintptr_t)vocab, key, value) {
@@ -172,7 +181,8 @@ ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list 
     for (size_t i = 0; i < added->n && !s; i++) s = put_added_token(t, vocab, &added->items[i], at);
     if (s) return s;
     if (!ig_vocab_index(&t->vocab, &duplicate)) return ig_fail_memory(at.err, at.path, (size_t)last * 8);
-    if (duplicate >= 0) return ig_fail(at.err, IG_E_FORMAT, "%s: %s: token %d is there twice", at.path, at.field, duplicate);
+    if (duplicate >= 0)
+        return ig_fail(at.err, IG_E_FORMAT, "%s: %s: token %d is there twice", at.path, at.field, duplicate);
     return IG_OK;
 }
 

@@ -83,7 +83,8 @@ static int32_t longest(const ig_match *m, const ig_vocab *v, const char *text, s
     return id;
 }
 
-ig_match_hit ig_match_next(const ig_match *m, const ig_vocab *v, const char *text, size_t n, size_t from, bool special) {
+ig_match_hit ig_match_next(const ig_match *m, const ig_vocab *v, const char *text, size_t n, size_t from,
+                           bool special) {
     uint32_t code;
     if (!m->nodes) return (ig_match_hit){n, n, -1};
     for (size_t at = from; at < n; at++) {

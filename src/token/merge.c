@@ -87,7 +87,10 @@ static int32_t split_symbols(const ig_merge_rules *r, symbol *symbols, const cha
         size = 1;
         if (!r->bytewise && (size = ig_utf8_next(word + at, n - at, &code)) == 0) size = 1;
         symbols[count] = (symbol){
-            .prev = count - 1, .next = count + 1, .at = (uint32_t)at, .size = (uint32_t)size,
+            .prev = count - 1,
+            .next = count + 1,
+            .at = (uint32_t)at,
+            .size = (uint32_t)size,
             .id = r->bytewise ? r->byte_ids[(unsigned char)word[at]] : ig_vocab_find(r->vocab, word + at, size)};
     }
     symbols[count - 1].next = -1;
@@ -103,7 +106,8 @@ static void add_unknown(const ig_merge_rules *r, const char *bytes, size_t n, bo
     *after_unknown = !covered;
 }
 
-ig_status ig_merge_word(const ig_merge_rules *r, ig_merge_space *s, const char *word, size_t n, ig_ids *out, ig_error *err) {
+ig_status ig_merge_word(const ig_merge_rules *r, ig_merge_space *s, const char *word, size_t n, ig_ids *out,
+                        ig_error *err) {
     if (n == 0) return IG_OK;
     if (n > INT32_MAX) return ig_fail(err, IG_E_LIMIT, "a word of %zu bytes is too long to tokenise", n);
     if (r->whole_words || n == 1) {

@@ -40,6 +40,7 @@ typedef struct ig_merge_space {
 
 void ig_merge_space_close(ig_merge_space *s);
 /* Appends the tokens of one word. IG_E_MEMORY, or IG_E_LIMIT for a word over 2 GiB. */
-ig_status ig_merge_word(const ig_merge_rules *r, ig_merge_space *s, const char *word, size_t n, ig_ids *out, ig_error *err);
+ig_status ig_merge_word(const ig_merge_rules *r, ig_merge_space *s, const char *word, size_t n, ig_ids *out,
+                        ig_error *err);
 
 #endif

@@ -24,14 +24,14 @@ struct ig_tokenizer {
     ig_match added, added_normalized;
     ig_normal_form form;
     ig_pretoken pretoken;
-    bool sentencepiece;     /* blanks are written U+2581, words are not split by expressions */
-    bool cut_every_blank;   /* sentencepiece: a word begins at every blank */
-    bool cut_at_blank;      /* sentencepiece: no token goes on over a blank, so words may be cut there */
-    bool prefix_once;       /* no second blank before text that begins with one */
+    bool sentencepiece;   /* blanks are written U+2581, words are not split by expressions */
+    bool cut_every_blank; /* sentencepiece: a word begins at every blank */
+    bool cut_at_blank;    /* sentencepiece: no token goes on over a blank, so words may be cut there */
+    bool prefix_once;     /* no second blank before text that begins with one */
     ig_prefix prefix;
-    int32_t bos, eos;       /* -1: none */
+    int32_t bos, eos; /* -1: none */
     bool adds_bos, adds_eos;
-    char *chat_template;    /* NULL: none */
+    char *chat_template; /* NULL: none */
 };
 
 #define IG_BLANK "\xe2\x96\x81" /* U+2581, a blank in SentencePiece vocabularies */
@@ -46,7 +46,8 @@ void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id);
 /* The byte of a token written "<0x0A>", or -1. */
 int ig_tokenizer_byte_of(const char *text, size_t n);
 /* Merge rule `i` of a builder: both parts in the form they have in the vocabulary table. */
-ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where, ig_error *err);
+ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, const char *where,
+                                 ig_error *err);
 
 /* Ranks of a SentencePiece vocabulary from scores[n_vocab]: the best score first, equal scores share one. */
 ig_status ig_tokenizer_rank_scores(ig_tokenizer *t, const float *scores, const char *where, ig_error *err);

@@ -17,16 +17,18 @@
 #define GPT2 "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 #define LLAMA3 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" TAIL
 #define QWEN2 CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" TAIL
-#define QWEN35 \
-    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" \
-                 "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define DEEPSEEK3 \
+#define QWEN35                                                                                \
+    CONTRACTIONS                                                                              \
+        "|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|" \
+        "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define DEEPSEEK3                                                                                        \
     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|" \
     " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 #define UPPER "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define LOWER "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
-#define TEKKEN \
-    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER "*|\\p{N}|" \
+#define TEKKEN                                                                          \
+    "[^\\r\\n\\p{L}\\p{N}]?" UPPER "*" LOWER "+|[^\\r\\n\\p{L}\\p{N}]?" UPPER "+" LOWER \
+    "*|\\p{N}|"                                                                         \
     " ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 const char ig_pretoken_gpt2[] = GPT2;
@@ -39,8 +41,11 @@ static const struct known {
     int flags;
     const char *steps[4];
 } known[] = {
-    {"gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v2-code gigachat mpt olmo jais exaone4 trillion modern-bert "
-     "mellum a.x-4.0 granite-docling", 0, {GPT2}},
+    {"gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de jina-v2-code gigachat mpt olmo jais exaone4 trillion "
+     "modern-bert "
+     "mellum a.x-4.0 granite-docling",
+     0,
+     {GPT2}},
     {"smollm starcoder refact command-r codeshell exaone minerva-7b", 0, {"\\p{N}", GPT2}},
     {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", IGNORE_MERGES | ADD_BOS, {LLAMA3}},
     {"dbrx smaug-bpe chatglm-bpe glm4", 0, {LLAMA3}},
@@ -79,7 +84,8 @@ static bool has_name(const char *names, ig_text name) {
     return false;
 }
 
-ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, bool *add_bos, const char *where, ig_error *err) {
+ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, bool *add_bos, const char *where,
+                            ig_error *err) {
     for (size_t i = 0; i < IG_COUNT(known); i++) {
         if (!has_name(known[i].names, name)) continue;
         *ignore_merges = (known[i].flags & IGNORE_MERGES) != 0;
@@ -91,7 +97,8 @@ ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, b
         }
         return IG_OK;
     }
-    return ig_fail(err, IG_E_UNSUPPORTED, "%s: unknown pre-tokeniser '%.*s'", where, (int)(name.size < 64 ? name.size : 64), name.data);
+    return ig_fail(err, IG_E_UNSUPPORTED, "%s: unknown pre-tokeniser '%.*s'", where,
+                   (int)(name.size < 64 ? name.size : 64), name.data);
 }
 
 void ig_pretoken_close(ig_pretoken *p) {
@@ -115,7 +122,8 @@ static ig_status next_match(splitter *s, int i_step, size_t at, size_t end, size
     PCRE2_SPTR piece = (PCRE2_SPTR)s->text + at;
     int rc = pcre2_match(code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK, s->data[i_step], s->context);
     if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->data[i_step], s->context);
+        rc = pcre2_match(code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->data[i_step],
+                         s->context);
     if (rc == PCRE2_ERROR_NOMATCH) {
         *start = *stop = end;
         return IG_OK;
@@ -124,7 +132,8 @@ static ig_status next_match(splitter *s, int i_step, size_t at, size_t end, size
         PCRE2_UCHAR why[160] = "";
         pcre2_get_error_message(rc, why, sizeof why);
         return ig_fail(s->err, rc == PCRE2_ERROR_NOMEMORY ? IG_E_MEMORY : IG_E_LIMIT,
-                       "splitting text at byte %zu by the tokenizer's expression %d: %s", from, i_step + 1, (const char *)why);
+                       "splitting text at byte %zu by the tokenizer's expression %d: %s", from, i_step + 1,
+                       (const char *)why);
     }
     const size_t *range = pcre2_get_ovector_pointer(s->data[i_step]);
     *start = at + range[0];
@@ -154,7 +163,8 @@ static ig_status split(splitter *s, int i_step, size_t at, size_t end) {
     return step->keep_gap ? split(s, i_step + 1, done, end) : IG_OK;
 }
 
-ig_status ig_pretoken_run(const ig_pretoken *p, const char *text, size_t n, ig_pretoken_fn word, void *user, ig_error *err) {
+ig_status ig_pretoken_run(const ig_pretoken *p, const char *text, size_t n, ig_pretoken_fn word, void *user,
+                          ig_error *err) {
     splitter s = {.p = p, .text = text, .word = word, .user = user, .err = err};
     ig_status status = IG_OK;
     s.context = pcre2_match_context_create(NULL);

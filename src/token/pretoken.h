@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pre-tokenisers: text -> words, by one or several regular expressions, each splitting the pieces the one before it left.
+ * Pre-tokenisers: text -> words, by one or several regular expressions, each splitting the pieces the one before it
+ * left.
  */
 #ifndef IG_TOKEN_PRETOKEN_H
 #define IG_TOKEN_PRETOKEN_H
@@ -10,7 +11,7 @@
 enum { IG_PRETOKEN_STEPS_MAX = 8 };
 
 typedef struct ig_pretoken_step {
-    void *code; /* pcre2_code */
+    void *code;                /* pcre2_code */
     bool keep_match, keep_gap; /* which pieces go on: what matched, what lies between */
 } ig_pretoken_step;
 
@@ -26,12 +27,14 @@ extern const char ig_pretoken_gpt2[];
 ig_status ig_pretoken_add(ig_pretoken *p, ig_text expression, bool literal, const char *where, ig_error *err);
 /* Adds the steps of a name as in GGUF's tokenizer.ggml.pre. *ignore_merges and *add_bos are what the name implies.
  * IG_E_UNSUPPORTED for an unknown name. */
-ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, bool *add_bos, const char *where, ig_error *err);
+ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, bool *add_bos, const char *where,
+                            ig_error *err);
 void ig_pretoken_close(ig_pretoken *p);
 
 typedef ig_status (*ig_pretoken_fn)(void *user, size_t at, size_t size, ig_error *err);
 /* Hands out the words of `text` (valid UTF-8) in order. Any number of threads may use one `p`.
  * An expression that needs too much time or memory for this text fails with IG_E_LIMIT. */
-ig_status ig_pretoken_run(const ig_pretoken *p, const char *text, size_t n, ig_pretoken_fn word, void *user, ig_error *err);
+ig_status ig_pretoken_run(const ig_pretoken *p, const char *text, size_t n, ig_pretoken_fn word, void *user,
+                          ig_error *err);
 
 #endif

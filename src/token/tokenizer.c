@@ -48,7 +48,9 @@ static ig_status encode_word(void *user, size_t at, size_t size, ig_error *err) 
     return ig_merge_word(&e->t->rules, &e->space, e->text + at, size, &e->out, err);
 }
 
-static bool is_blank_at(const char *text, size_t n, size_t at) { return n - at >= 3 && memcmp(text + at, IG_BLANK, 3) == 0; }
+static bool is_blank_at(const char *text, size_t n, size_t at) {
+    return n - at >= 3 && memcmp(text + at, IG_BLANK, 3) == 0;
+}
 
 /* True if a blank goes before this piece of text. */
 static bool wants_blank(const encoder *e, const char *text, size_t n) {
@@ -117,7 +119,8 @@ static ig_status encode_stage(encoder *e, const char *text, size_t n, bool norma
         } else if (size) {
             if (t->form != IG_NORMAL_NONE) {
                 e->normal.size = 0;
-                if (!ig_utf8_normalize(&e->normal, part, size, t->form)) return ig_fail_memory(e->err, "normalising text", size);
+                if (!ig_utf8_normalize(&e->normal, part, size, t->form))
+                    return ig_fail_memory(e->err, "normalising text", size);
                 part = e->normal.data;
                 size = e->normal.size;
             }
@@ -135,8 +138,11 @@ static ig_status encode_stage(encoder *e, const char *text, size_t n, bool norma
 
 ig_status ig_tokenizer_encode(const ig_tokenizer *t, size_t *n_out, const char *text, size_t n_bytes, int flags,
                               int32_t *ids, size_t cap, ig_error *err) {
-    encoder e = {.t = t, .special = (flags & IG_TOKENIZE_PARSE_SPECIAL) != 0, .at_start = true,
-                 .out = {.ids = ids, .cap = cap}, .err = err};
+    encoder e = {.t = t,
+                 .special = (flags & IG_TOKENIZE_PARSE_SPECIAL) != 0,
+                 .at_start = true,
+                 .out = {.ids = ids, .cap = cap},
+                 .err = err};
     *n_out = 0;
     if ((flags & IG_TOKENIZE_ADD_SPECIAL) && t->adds_bos) ig_ids_add(&e.out, t->bos);
     ig_status s = n_bytes ? encode_stage(&e, text, n_bytes, false) : IG_OK;

@@ -37,12 +37,20 @@ bool ig_utf8_is_space(uint32_t c) {
 
 bool ig_utf8_is_word(uint32_t c) {
     switch (utf8proc_category((utf8proc_int32_t)c)) {
-    case UTF8PROC_CATEGORY_LU: case UTF8PROC_CATEGORY_LL: case UTF8PROC_CATEGORY_LT: case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO: case UTF8PROC_CATEGORY_MN: case UTF8PROC_CATEGORY_MC: case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND: case UTF8PROC_CATEGORY_NL: case UTF8PROC_CATEGORY_PC:
-        return true;
-    default:
-        return c == 0x200c || c == 0x200d;
+        case UTF8PROC_CATEGORY_LU:
+        case UTF8PROC_CATEGORY_LL:
+        case UTF8PROC_CATEGORY_LT:
+        case UTF8PROC_CATEGORY_LM:
+        case UTF8PROC_CATEGORY_LO:
+        case UTF8PROC_CATEGORY_MN:
+        case UTF8PROC_CATEGORY_MC:
+        case UTF8PROC_CATEGORY_ME:
+        case UTF8PROC_CATEGORY_ND:
+        case UTF8PROC_CATEGORY_NL:
+        case UTF8PROC_CATEGORY_PC:
+            return true;
+        default:
+            return c == 0x200c || c == 0x200d;
     }
 }
 
@@ -81,7 +89,9 @@ static bool reserve_codes(code_buffer *b, size_t n) {
     return true;
 }
 
-static int combining_class(utf8proc_int32_t code) { return code < 0x300 ? 0 : utf8proc_get_property(code)->combining_class; }
+static int combining_class(utf8proc_int32_t code) {
+    return code < 0x300 ? 0 : utf8proc_get_property(code)->combining_class;
+}
 
 /* Stable counting sort of a run of combining marks by their class. */
 static bool sort_marks(utf8proc_int32_t *codes, size_t n) {
@@ -124,7 +134,8 @@ static bool normalize_chunk(ig_buffer *out, code_buffer *b, const char *text, si
     }
     if (!sort_all_marks(b)) return false;
     if (form == IG_NORMAL_NFC || form == IG_NORMAL_NFKC) {
-        utf8proc_ssize_t k = utf8proc_normalize_utf32(b->codes, (utf8proc_ssize_t)b->n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+        utf8proc_ssize_t k =
+            utf8proc_normalize_utf32(b->codes, (utf8proc_ssize_t)b->n, UTF8PROC_STABLE | UTF8PROC_COMPOSE);
         if (k < 0) return false;
         b->n = (size_t)k;
     }
@@ -151,7 +162,8 @@ bool ig_utf8_normalize(ig_buffer *out, const char *text, size_t n, ig_normal_for
             ig_buffer_add(out, text + at++, 1);
             continue;
         }
-        while (at < n && (unsigned char)text[at] >= 0x80 && (size = ig_utf8_next(text + at, n - at, &code)) != 0) at += size;
+        while (at < n && (unsigned char)text[at] >= 0x80 && (size = ig_utf8_next(text + at, n - at, &code)) != 0)
+            at += size;
         ok = normalize_chunk(out, &b, text + start + plain, at - start - plain, form);
     }
     free(b.codes);

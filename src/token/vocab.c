@@ -22,8 +22,8 @@ void ig_vocab_close(ig_vocab *v) {
 
 bool ig_vocab_put(ig_vocab *v, int32_t id, const char *bytes, size_t size, ig_token_kind kind, int flags) {
     if (size > INT32_MAX - v->bytes.size) return false;
-    v->tokens[id] = (ig_vocab_token){.at = (uint32_t)v->bytes.size, .size = (uint32_t)size,
-                                     .kind = (uint8_t)kind, .flags = (uint8_t)flags};
+    v->tokens[id] = (ig_vocab_token){
+        .at = (uint32_t)v->bytes.size, .size = (uint32_t)size, .kind = (uint8_t)kind, .flags = (uint8_t)flags};
     ig_buffer_add(&v->bytes, bytes, size);
     return !v->bytes.failed;
 }

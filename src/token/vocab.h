@@ -11,17 +11,23 @@
 
 /* Numbered as in GGUF and SentencePiece; 0 is an id that no token has. */
 typedef enum ig_token_kind {
-    IG_TOKEN_HOLE, IG_TOKEN_NORMAL, IG_TOKEN_UNKNOWN, IG_TOKEN_CONTROL, IG_TOKEN_USER, IG_TOKEN_UNUSED, IG_TOKEN_BYTE,
+    IG_TOKEN_HOLE,
+    IG_TOKEN_NORMAL,
+    IG_TOKEN_UNKNOWN,
+    IG_TOKEN_CONTROL,
+    IG_TOKEN_USER,
+    IG_TOKEN_UNUSED,
+    IG_TOKEN_BYTE,
 } ig_token_kind;
 
 enum {
-    IG_TOKEN_MODEL = 1,       /* the algorithm may produce it: it is in the hash */
-    IG_TOKEN_ADDED = 2,       /* looked for in the text before the algorithm runs */
-    IG_TOKEN_LSTRIP = 4,      /* takes the blanks before it along */
+    IG_TOKEN_MODEL = 1,  /* the algorithm may produce it: it is in the hash */
+    IG_TOKEN_ADDED = 2,  /* looked for in the text before the algorithm runs */
+    IG_TOKEN_LSTRIP = 4, /* takes the blanks before it along */
     IG_TOKEN_RSTRIP = 8,
     IG_TOKEN_SINGLE_WORD = 16, /* only where no letter or digit touches it */
-    IG_TOKEN_NORMALIZED = 32, /* looked for in the normalised text */
-    IG_TOKEN_END = 64,        /* ends a generation */
+    IG_TOKEN_NORMALIZED = 32,  /* looked for in the normalised text */
+    IG_TOKEN_END = 64,         /* ends a generation */
 };
 
 typedef struct ig_vocab_token {

@@ -64,7 +64,8 @@ static void make_rules(ig_merge_rules *r, ig_vocab *v, ig_random *random, bool b
         size_t size = 1;
         int flags = IG_TOKEN_MODEL;
         if (id >= ALPHABET) {
-            int32_t left = (int32_t)(ig_random_u64(random) % (uint64_t)id), right = (int32_t)(ig_random_u64(random) % (uint64_t)id);
+            int32_t left = (int32_t)(ig_random_u64(random) % (uint64_t)id),
+                    right = (int32_t)(ig_random_u64(random) % (uint64_t)id);
             ig_text a = ig_vocab_text(v, left), b = ig_vocab_text(v, right);
             if (a.size + b.size > 12) b.size = 0;
             size = a.size + b.size;
@@ -128,7 +129,8 @@ static void test_unknown(void **state) {
     ig_error err;
     int32_t duplicate, ids[8];
     assert_true(ig_vocab_open(&v, 4) && ig_vocab_put(&v, 0, "a", 1, IG_TOKEN_NORMAL, IG_TOKEN_MODEL));
-    assert_true(ig_vocab_put(&v, 1, "<0xC3>", 6, IG_TOKEN_BYTE, 0) && ig_vocab_put(&v, 2, "<0xA9>", 6, IG_TOKEN_BYTE, 0));
+    assert_true(ig_vocab_put(&v, 1, "<0xC3>", 6, IG_TOKEN_BYTE, 0) &&
+                ig_vocab_put(&v, 2, "<0xA9>", 6, IG_TOKEN_BYTE, 0));
     assert_true(ig_vocab_put(&v, 3, "<unk>", 5, IG_TOKEN_UNKNOWN, 0) && ig_vocab_index(&v, &duplicate));
     for (int i = 0; i < 256; i++) r.byte_ids[i] = -1;
     r.byte_ids[0xc3] = 1;
@@ -151,7 +153,7 @@ static void test_unknown(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_table), cmocka_unit_test(test_by_score), cmocka_unit_test(test_unknown)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_table), cmocka_unit_test(test_by_score),
+                                       cmocka_unit_test(test_unknown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Malformed tokenizer files, each a valid one with one thing changed: every one must be refused with the right status and a
- * text that names file and field, without taking more memory than the file's size justifies. Then valid ones while every
- * allocation fails in turn.
+ * Malformed tokenizer files, each a valid one with one thing changed: every one must be refused with the right status
+ * and a text that names file and field, without taking more memory than the file's size justifies. Then valid ones
+ * while every allocation fails in turn.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -24,12 +24,17 @@
 static const char tokenizer_json[] =
     "{\"added_tokens\": [{\"id\": 4, \"content\": \"<e>\", \"special\": true}],\n"
     " \"normalizer\": {\"type\": \"NFC\"},\n"
-    " \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": \" ?a+\"},"
-    " \"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"use_regex\": true}]},\n"
-    " \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<e>\"}}, {\"Sequence\": {}}],"
+    " \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"Split\", \"pattern\": {\"Regex\": "
+    "\" ?a+\"},"
+    " \"behavior\": \"Isolated\", \"invert\": false}, {\"type\": \"ByteLevel\", \"add_prefix_space\": false, "
+    "\"use_regex\": true}]},\n"
+    " \"post_processor\": {\"type\": \"TemplateProcessing\", \"single\": [{\"SpecialToken\": {\"id\": \"<e>\"}}, "
+    "{\"Sequence\": {}}],"
     " \"special_tokens\": {\"<e>\": {\"ids\": [4]}}},\n"
-    " \"model\": {\"type\": \"BPE\", \"unk_token\": null, \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"c\": 3}, \"merges\": [\"a b\"]}}\n";
-static const char config_json[] = "{\"eos_token\": {\"content\": \"<e>\"}, \"add_bos_token\": true, \"chat_template\": \"x\"}\n";
+    " \"model\": {\"type\": \"BPE\", \"unk_token\": null, \"vocab\": {\"a\": 0, \"b\": 1, \"ab\": 2, \"c\": 3}, "
+    "\"merges\": [\"a b\"]}}\n";
+static const char config_json[] =
+    "{\"eos_token\": {\"content\": \"<e>\"}, \"add_bos_token\": true, \"chat_template\": \"x\"}\n";
 static const char generation_json[] = "{\"bos_token_id\": 4, \"eos_token_id\": [4, 3]}\n";
 static const char vocab_json[] = "{\"a\": 0, \"b\": 1, \"ab\": 2, \"</s>\": 3}\n";
 static const char merges_txt[] = "#version: 0.2\na b\n";
@@ -53,7 +58,8 @@ static const struct {
     {"tokenizer.json", "\"a\": 0", "\"a\": 99999999999999999999", IG_E_FORMAT, "tokenizer.json: line"},
     {"tokenizer.json", "\"a\": 0", "\"a\": \"0\"", IG_E_FORMAT, "'a' has no id in range"},
     {"tokenizer.json", "\"a\": 0", "\"a\": 1", IG_E_FORMAT, "id 1 is given to two tokens"},
-    {"tokenizer.json", "{\"a\": 0, \"b\": 1, \"ab\": 2, \"c\": 3}", "{}", IG_E_FORMAT, "model.vocab: is not an object with tokens"},
+    {"tokenizer.json", "{\"a\": 0, \"b\": 1, \"ab\": 2, \"c\": 3}", "{}", IG_E_FORMAT,
+     "model.vocab: is not an object with tokens"},
     {"tokenizer.json", "{\"a\": 0, \"b\": 1, \"ab\": 2, \"c\": 3}", "[[\"a\", -1.5]]", IG_E_FORMAT, "model.vocab"},
     {"tokenizer.json", "[\"a b\"]", "7", IG_E_FORMAT, "model.merges: is not an array"},
     {"tokenizer.json", "[\"a b\"]", "[\"ab\"]", IG_E_FORMAT, "model.merges: merge 0 is not a pair of texts"},
@@ -66,38 +72,56 @@ static const struct {
     {"tokenizer.json", "\"BPE\"", "\"Unigram\"", IG_E_UNSUPPORTED, "model.type: 'Unigram'"},
     {"tokenizer.json", "\"BPE\"", "3", IG_E_FORMAT, "model.type: is not a string"},
     {"tokenizer.json", "\"unk_token\": null", "\"unk_token\": \"zz\"", IG_E_FORMAT, "model.unk_token: 'zz'"},
-    {"tokenizer.json", "\"unk_token\": null", "\"ignore_merges\": 1", IG_E_FORMAT, "model.ignore_merges: is not true or false"},
-    {"tokenizer.json", "\"unk_token\": null", "\"continuing_subword_prefix\": \"##\"", IG_E_UNSUPPORTED, "model.continuing_subword_prefix"},
+    {"tokenizer.json", "\"unk_token\": null", "\"ignore_merges\": 1", IG_E_FORMAT,
+     "model.ignore_merges: is not true or false"},
+    {"tokenizer.json", "\"unk_token\": null", "\"continuing_subword_prefix\": \"##\"", IG_E_UNSUPPORTED,
+     "model.continuing_subword_prefix"},
     {"tokenizer.json", "\"unk_token\": null", "\"byte_fallback\": true", IG_E_UNSUPPORTED, "model.byte_fallback"},
-    {"tokenizer.json", "\"id\": 4, \"content\"", "\"content\"", IG_E_FORMAT, "added_tokens: a token's id is not an integer"},
-    {"tokenizer.json", "\"id\": 4, \"content\"", "\"id\": 4000000000, \"content\"", IG_E_FORMAT, "added token '<e>' has no id in range"},
-    {"tokenizer.json", "\"id\": 4, \"content\"", "\"id\": -4, \"content\"", IG_E_FORMAT, "added token '<e>' has no id in range"},
+    {"tokenizer.json", "\"id\": 4, \"content\"", "\"content\"", IG_E_FORMAT,
+     "added_tokens: a token's id is not an integer"},
+    {"tokenizer.json", "\"id\": 4, \"content\"", "\"id\": 4000000000, \"content\"", IG_E_FORMAT,
+     "added token '<e>' has no id in range"},
+    {"tokenizer.json", "\"id\": 4, \"content\"", "\"id\": -4, \"content\"", IG_E_FORMAT,
+     "added token '<e>' has no id in range"},
     {"tokenizer.json", "\"id\": 4, \"content\"", "\"id\": 2, \"content\"", IG_E_FORMAT, "added token '<e>'"},
-    {"tokenizer.json", "\"content\": \"<e>\"", "\"content\": \"\"", IG_E_FORMAT, "added_tokens: a token has no content"},
+    {"tokenizer.json", "\"content\": \"<e>\"", "\"content\": \"\"", IG_E_FORMAT,
+     "added_tokens: a token has no content"},
     {"tokenizer.json", "\"content\": \"<e>\"", "\"content\": 5", IG_E_FORMAT, "added_tokens.content: is not a string"},
-    {"tokenizer.json", "\"special\": true}", "\"special\": true}, {\"id\": 5, \"content\": \"<e>\"}", IG_E_FORMAT, "added token 5, '<e>', is there twice"},
-    {"tokenizer.json", "\"special\": true}", "\"special\": true}, 3", IG_E_FORMAT, "added_tokens: an item is not an object"},
-    {"tokenizer.json", "[{\"id\": 4, \"content\": \"<e>\", \"special\": true}]", "\"<e>\"", IG_E_FORMAT, "added_tokens: is neither"},
+    {"tokenizer.json", "\"special\": true}", "\"special\": true}, {\"id\": 5, \"content\": \"<e>\"}", IG_E_FORMAT,
+     "added token 5, '<e>', is there twice"},
+    {"tokenizer.json", "\"special\": true}", "\"special\": true}, 3", IG_E_FORMAT,
+     "added_tokens: an item is not an object"},
+    {"tokenizer.json", "[{\"id\": 4, \"content\": \"<e>\", \"special\": true}]", "\"<e>\"", IG_E_FORMAT,
+     "added_tokens: is neither"},
     {"tokenizer.json", "\"NFC\"", "\"Lowercase\"", IG_E_UNSUPPORTED, "normalizer: type 'Lowercase'"},
     {"tokenizer.json", "{\"type\": \"NFC\"}", "{}", IG_E_FORMAT, "normalizer: has no type"},
-    {"tokenizer.json", "{\"type\": \"NFC\"}", "{\"type\": \"Sequence\"}", IG_E_FORMAT, "normalizer: a Sequence without its list"},
-    {"tokenizer.json", "{\"type\": \"NFC\"}", "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"x\"}, \"content\": \"y\"}", IG_E_UNSUPPORTED,
+    {"tokenizer.json", "{\"type\": \"NFC\"}", "{\"type\": \"Sequence\"}", IG_E_FORMAT,
+     "normalizer: a Sequence without its list"},
+    {"tokenizer.json", "{\"type\": \"NFC\"}",
+     "{\"type\": \"Replace\", \"pattern\": {\"Regex\": \"x\"}, \"content\": \"y\"}", IG_E_UNSUPPORTED,
      "normalizer: type 'Replace'"},
     {"tokenizer.json", "\"Split\"", "\"Punctuation\"", IG_E_UNSUPPORTED, "pre_tokenizer: type 'Punctuation'"},
     {"tokenizer.json", "\"Split\"", "\"Sequence\"", IG_E_UNSUPPORTED, "pre_tokenizer: nested Sequence"},
     {"tokenizer.json", "\" ?a+\"", "\"(a\"", IG_E_FORMAT, "pre_tokenizer: regular expression"},
     {"tokenizer.json", "{\"Regex\": \" ?a+\"}", "{}", IG_E_FORMAT, "pre_tokenizer: Split has no pattern"},
     {"tokenizer.json", "\"Isolated\"", "\"MergedWithNext\"", IG_E_UNSUPPORTED, "Split behavior 'MergedWithNext'"},
-    {"tokenizer.json", "\"add_prefix_space\": false", "\"add_prefix_space\": true", IG_E_UNSUPPORTED, "pre_tokenizer: add_prefix_space"},
-    {"tokenizer.json", "\"TemplateProcessing\"", "\"BertProcessing\"", IG_E_UNSUPPORTED, "post_processor: type 'BertProcessing'"},
+    {"tokenizer.json", "\"add_prefix_space\": false", "\"add_prefix_space\": true", IG_E_UNSUPPORTED,
+     "pre_tokenizer: add_prefix_space"},
+    {"tokenizer.json", "\"TemplateProcessing\"", "\"BertProcessing\"", IG_E_UNSUPPORTED,
+     "post_processor: type 'BertProcessing'"},
     {"tokenizer.json", "\"ids\": [4]", "\"ids\": [4, 5]", IG_E_FORMAT, "post_processor: a SpecialToken has no id"},
     {"tokenizer.json", "\"ids\": [4]", "\"ids\": [400]", IG_E_FORMAT, "special token id is not below"},
-    {"tokenizer_config.json", NULL, "{\"add_bos_token\": \"yes\"}", IG_E_FORMAT, "tokenizer_config.json: add_bos_token: is not true or false"},
-    {"tokenizer_config.json", NULL, "{\"chat_template\": 4}", IG_E_FORMAT, "tokenizer_config.json: chat_template: is not a string"},
-    {"tokenizer_config.json", NULL, "{\"chat_template\": [{\"name\": \"default\", \"template\": []}]}", IG_E_FORMAT, "chat_template"},
+    {"tokenizer_config.json", NULL, "{\"add_bos_token\": \"yes\"}", IG_E_FORMAT,
+     "tokenizer_config.json: add_bos_token: is not true or false"},
+    {"tokenizer_config.json", NULL, "{\"chat_template\": 4}", IG_E_FORMAT,
+     "tokenizer_config.json: chat_template: is not a string"},
+    {"tokenizer_config.json", NULL, "{\"chat_template\": [{\"name\": \"default\", \"template\": []}]}", IG_E_FORMAT,
+     "chat_template"},
     {"tokenizer_config.json", NULL, "{", IG_E_FORMAT, "tokenizer_config.json: line"},
-    {"generation_config.json", NULL, "{\"eos_token_id\": 77}", IG_E_FORMAT, "generation_config.json: eos_token_id: token 77"},
-    {"generation_config.json", NULL, "{\"eos_token_id\": [\"x\"]}", IG_E_FORMAT, "generation_config.json: eos_token_id"},
+    {"generation_config.json", NULL, "{\"eos_token_id\": 77}", IG_E_FORMAT,
+     "generation_config.json: eos_token_id: token 77"},
+    {"generation_config.json", NULL, "{\"eos_token_id\": [\"x\"]}", IG_E_FORMAT,
+     "generation_config.json: eos_token_id"},
     {"generation_config.json", NULL, "{\"bos_token_id\": -1}", IG_E_FORMAT, "generation_config.json: bos_token_id"},
 };
 
@@ -110,9 +134,12 @@ static const struct {
     {"merges.txt", "a b\na a\n", IG_E_FORMAT, "merges.txt: merges: merge 1: 'aa'"},
     {"vocab.json", "{\"a\": 0, \"b\": 1, \"ab\": 900}", IG_E_FORMAT, "vocab.json: vocabulary: 'ab' has no id in range"},
     {"vocab.json", "null", IG_E_FORMAT, "vocab.json: "},
-    {"tokenizer_config.json", "{\"tokenizer_class\": \"BloomTokenizer\"}", IG_E_UNSUPPORTED, "tokenizer_class: 'BloomTokenizer'"},
-    {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"y\"}}}", IG_E_FORMAT, "added_tokens_decoder: a key is not a token id"},
-    {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"1000000\": {\"content\": \"y\"}}}", IG_E_FORMAT, "added token 'y' has no id in range"},
+    {"tokenizer_config.json", "{\"tokenizer_class\": \"BloomTokenizer\"}", IG_E_UNSUPPORTED,
+     "tokenizer_class: 'BloomTokenizer'"},
+    {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"x\": {\"content\": \"y\"}}}", IG_E_FORMAT,
+     "added_tokens_decoder: a key is not a token id"},
+    {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"1000000\": {\"content\": \"y\"}}}", IG_E_FORMAT,
+     "added token 'y' has no id in range"},
 };
 
 static void write_valid(const temp_dir *d, bool json) {
@@ -132,7 +159,8 @@ static void check_refused(const char *directory, ig_status status, const char *m
     memory_count_start(-1);
     ig_status s = ig_tokenizer_from_hf(&t, directory, &err);
     memory_count_stop();
-    if (s != status || !strstr(err.text, mention)) fail_msg("wanted %d with \"%s\", got %d: %s", status, mention, s, err.text);
+    if (s != status || !strstr(err.text, mention))
+        fail_msg("wanted %d with \"%s\", got %d: %s", status, mention, s, err.text);
     assert_null(t);
     assert_non_null(strstr(err.text, directory));
     assert_true(memory_count.largest <= 64 * n_bytes + 65536);
@@ -242,44 +270,52 @@ static tiny gguf_valid(bool spm) {
 
 #define K "tokenizer.ggml."
 /* X(name, SentencePiece, wanted status, what the error names, the change) */
-#define GGUF_CASES(X)                                                                                                  \
-    X(no_model, false, IG_E_NOT_FOUND, K "model is missing", tiny_drop_key(t, K "model"))                              \
-    X(model_type, false, IG_E_FORMAT, K "model", tiny_u32(t, K "model", 1))                                            \
-    X(model_unknown, false, IG_E_UNSUPPORTED, "unknown tokenizer 'bert'", tiny_string(t, K "model", "bert"))           \
-    X(no_tokens, false, IG_E_NOT_FOUND, K "tokens is missing", tiny_drop_key(t, K "tokens"))                           \
-    X(tokens_scalar, false, IG_E_FORMAT, K "tokens: is not an array", tiny_u32(t, K "tokens", 5))                      \
-    X(tokens_numbers, false, IG_E_FORMAT, K "tokens: items are not strings", tiny_array(t, K "tokens", IG_GGUF_U8, 5, "abcde", 5)) \
-    X(tokens_none, false, IG_E_FORMAT, K "tokens: is empty", tiny_array(t, K "tokens", IG_GGUF_STRING, 0, "", 0))      \
-    X(tokens_twice, false, IG_E_FORMAT, K "tokens: token 4, 'b', is there twice", put_texts(t, K "tokens", "<s> a b ab b")) \
-    X(types_fewer, false, IG_E_FORMAT, K "token_type: has not as many", put_types(t, 4, 1))                            \
-    X(types_floats, false, IG_E_FORMAT, K "token_type: items are not integers",                                        \
-      tiny_array(t, K "token_type", IG_GGUF_F32, 5, "aaaabbbbccccddddeeee", 20))                                       \
-    X(types_unknown, false, IG_E_FORMAT, K "token_type: token 4 has the unknown type 9", put_types(t, 5, 9))           \
-    X(types_negative, false, IG_E_FORMAT, K "token_type: token 4 has the unknown type -1", put_types(t, 5, -1))        \
-    X(no_merges, false, IG_E_FORMAT, K "merges: is missing", tiny_drop_key(t, K "merges"))                             \
-    X(merges_numbers, false, IG_E_FORMAT, K "merges: items are not strings", tiny_array(t, K "merges", IG_GGUF_U8, 1, "a", 1)) \
-    X(merge_single, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "ab"))          \
-    X(merge_three, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "a_b_c"))        \
-    X(merge_empty, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", tiny_array(t, K "merges", IG_GGUF_STRING, 1, "\0\0\0\0\0\0\0\0", 8)) \
-    X(merge_utf8, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "a_\xff"))        \
-    X(merge_unknown_part, false, IG_E_FORMAT, K "merges: merge 0: 'z'", put_texts(t, K "merges", "a_z"))               \
-    X(merge_unknown_whole, false, IG_E_FORMAT, K "merges: merge 1: 'bc'", put_texts(t, K "merges", "a_b b_c"))         \
-    X(pre_unknown, false, IG_E_UNSUPPORTED, K "pre: unknown pre-tokeniser 'gpt-9'", tiny_string(t, K "pre", "gpt-9"))  \
-    X(pre_type, false, IG_E_FORMAT, K "pre", tiny_u32(t, K "pre", 3))                                                  \
-    X(bos_too_large, false, IG_E_FORMAT, K "bos_token_id: token 5", tiny_u32(t, K "bos_token_id", 5))                  \
-    X(eos_negative, false, IG_E_FORMAT, K "eos_token_id", tiny_i32(t, K "eos_token_id", -2))                           \
-    X(eos_type, false, IG_E_FORMAT, K "eos_token_id", tiny_string(t, K "eos_token_id", "x"))                           \
-    X(eot_too_large, false, IG_E_FORMAT, K "eot_token_id: token 4294967294", tiny_u32(t, K "eot_token_id", UINT32_MAX - 1)) \
-    X(add_bos_type, false, IG_E_FORMAT, K "add_bos_token", tiny_u32(t, K "add_bos_token", 1))                          \
-    X(template_type, false, IG_E_FORMAT, "tokenizer.chat_template", tiny_u32(t, "tokenizer.chat_template", 1))         \
-    X(no_scores, true, IG_E_FORMAT, K "scores: is missing", tiny_drop_key(t, K "scores"))                              \
-    X(scores_fewer, true, IG_E_FORMAT, K "scores: has not as many", put_scores(t, 4, 0))                               \
-    X(scores_nan, true, IG_E_FORMAT, K "scores: the score of token 4 is not a number", put_scores(t, 5, NAN))          \
-    X(scores_integers, true, IG_E_FORMAT, K "scores: items are not floats",                                            \
-      tiny_array(t, K "scores", IG_GGUF_I32, 5, "aaaabbbbccccddddeeee", 20))                                           \
-    X(byte_form, true, IG_E_FORMAT, K "tokens: byte token 4 is '<0xZZ>'", put_texts(t, K "tokens", "<s> a b ab <0xZZ>")) \
-    X(spm_twice, true, IG_E_FORMAT, K "tokens: token 3, 'a', is there twice", put_texts(t, K "tokens", "<s> a b a <0x0A>")) \
-    X(remove_blanks, true, IG_E_UNSUPPORTED, K "remove_extra_whitespaces", tiny_bool(t, K "remove_extra_whitespaces", 1))
+#define GGUF_CASES(X)                                                                                                 \
+    X(no_model, false, IG_E_NOT_FOUND, K "model is missing", tiny_drop_key(t, K "model"))                             \
+    X(model_type, false, IG_E_FORMAT, K "model", tiny_u32(t, K "model", 1))                                           \
+    X(model_unknown, false, IG_E_UNSUPPORTED, "unknown tokenizer 'bert'", tiny_string(t, K "model", "bert"))          \
+    X(no_tokens, false, IG_E_NOT_FOUND, K "tokens is missing", tiny_drop_key(t, K "tokens"))                          \
+    X(tokens_scalar, false, IG_E_FORMAT, K "tokens: is not an array", tiny_u32(t, K "tokens", 5))                     \
+    X(tokens_numbers, false, IG_E_FORMAT, K "tokens: items are not strings",                                          \
+      tiny_array(t, K "tokens", IG_GGUF_U8, 5, "abcde", 5))                                                           \
+    X(tokens_none, false, IG_E_FORMAT, K "tokens: is empty", tiny_array(t, K "tokens", IG_GGUF_STRING, 0, "", 0))     \
+    X(tokens_twice, false, IG_E_FORMAT, K "tokens: token 4, 'b', is there twice",                                     \
+      put_texts(t, K "tokens", "<s> a b ab b"))                                                                       \
+    X(types_fewer, false, IG_E_FORMAT, K "token_type: has not as many", put_types(t, 4, 1))                           \
+    X(types_floats, false, IG_E_FORMAT, K "token_type: items are not integers",                                       \
+      tiny_array(t, K "token_type", IG_GGUF_F32, 5, "aaaabbbbccccddddeeee", 20))                                      \
+    X(types_unknown, false, IG_E_FORMAT, K "token_type: token 4 has the unknown type 9", put_types(t, 5, 9))          \
+    X(types_negative, false, IG_E_FORMAT, K "token_type: token 4 has the unknown type -1", put_types(t, 5, -1))       \
+    X(no_merges, false, IG_E_FORMAT, K "merges: is missing", tiny_drop_key(t, K "merges"))                            \
+    X(merges_numbers, false, IG_E_FORMAT, K "merges: items are not strings",                                          \
+      tiny_array(t, K "merges", IG_GGUF_U8, 1, "a", 1))                                                               \
+    X(merge_single, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "ab"))         \
+    X(merge_three, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "a_b_c"))       \
+    X(merge_empty, false, IG_E_FORMAT, K "merges: merge 0 is not two parts",                                          \
+      tiny_array(t, K "merges", IG_GGUF_STRING, 1, "\0\0\0\0\0\0\0\0", 8))                                            \
+    X(merge_utf8, false, IG_E_FORMAT, K "merges: merge 0 is not two parts", put_texts(t, K "merges", "a_\xff"))       \
+    X(merge_unknown_part, false, IG_E_FORMAT, K "merges: merge 0: 'z'", put_texts(t, K "merges", "a_z"))              \
+    X(merge_unknown_whole, false, IG_E_FORMAT, K "merges: merge 1: 'bc'", put_texts(t, K "merges", "a_b b_c"))        \
+    X(pre_unknown, false, IG_E_UNSUPPORTED, K "pre: unknown pre-tokeniser 'gpt-9'", tiny_string(t, K "pre", "gpt-9")) \
+    X(pre_type, false, IG_E_FORMAT, K "pre", tiny_u32(t, K "pre", 3))                                                 \
+    X(bos_too_large, false, IG_E_FORMAT, K "bos_token_id: token 5", tiny_u32(t, K "bos_token_id", 5))                 \
+    X(eos_negative, false, IG_E_FORMAT, K "eos_token_id", tiny_i32(t, K "eos_token_id", -2))                          \
+    X(eos_type, false, IG_E_FORMAT, K "eos_token_id", tiny_string(t, K "eos_token_id", "x"))                          \
+    X(eot_too_large, false, IG_E_FORMAT, K "eot_token_id: token 4294967294",                                          \
+      tiny_u32(t, K "eot_token_id", UINT32_MAX - 1))                                                                  \
+    X(add_bos_type, false, IG_E_FORMAT, K "add_bos_token", tiny_u32(t, K "add_bos_token", 1))                         \
+    X(template_type, false, IG_E_FORMAT, "tokenizer.chat_template", tiny_u32(t, "tokenizer.chat_template", 1))        \
+    X(no_scores, true, IG_E_FORMAT, K "scores: is missing", tiny_drop_key(t, K "scores"))                             \
+    X(scores_fewer, true, IG_E_FORMAT, K "scores: has not as many", put_scores(t, 4, 0))                              \
+    X(scores_nan, true, IG_E_FORMAT, K "scores: the score of token 4 is not a number", put_scores(t, 5, NAN))         \
+    X(scores_integers, true, IG_E_FORMAT, K "scores: items are not floats",                                           \
+      tiny_array(t, K "scores", IG_GGUF_I32, 5, "aaaabbbbccccddddeeee", 20))                                          \
+    X(byte_form, true, IG_E_FORMAT, K "tokens: byte token 4 is '<0xZZ>'",                                             \
+      put_texts(t, K "tokens", "<s> a b ab <0xZZ>"))                                                                  \
+    X(spm_twice, true, IG_E_FORMAT, K "tokens: token 3, 'a', is there twice",                                         \
+      put_texts(t, K "tokens", "<s> a b a <0x0A>"))                                                                   \
+    X(remove_blanks, true, IG_E_UNSUPPORTED, K "remove_extra_whitespaces",                                            \
+      tiny_bool(t, K "remove_extra_whitespaces", 1))
 
 #define GGUF_FUNCTION(name, spm, status, mention, change) \
     static void change_##name(tiny *t) { (void)t, change; }
@@ -293,8 +329,7 @@ static const struct {
     void (*change)(tiny *t);
 } gguf_cases[] = {
 #define GGUF_ENTRY(name, spm, status, mention, change) {#name, spm, status, mention, change_##name},
-    GGUF_CASES(GGUF_ENTRY)
-};
+    GGUF_CASES(GGUF_ENTRY)};
 
 static ig_status open_gguf(ig_tokenizer **out, const temp_dir *d, const tiny *t, ig_error *err) {
     size_t size;
@@ -325,7 +360,8 @@ static void test_gguf(void **state) {
         gguf_cases[i].change(&t);
         ig_status s = open_gguf(&tokenizer, &d, &t, &err);
         if (s != gguf_cases[i].status || !strstr(err.text, gguf_cases[i].mention) || !strstr(err.text, "m.gguf"))
-            fail_msg("%s: wanted %d with \"%s\", got %d: %s", gguf_cases[i].name, gguf_cases[i].status, gguf_cases[i].mention, s, err.text);
+            fail_msg("%s: wanted %d with \"%s\", got %d: %s", gguf_cases[i].name, gguf_cases[i].status,
+                     gguf_cases[i].mention, s, err.text);
         assert_null(tokenizer);
         assert_int_equal(memory_count.n_taken, memory_count.n_given);
     }
@@ -346,7 +382,8 @@ static void test_gguf_odd_texts(void **state) {
     assert_memory_equal(piece, "\xff\xc3", 2);
     int32_t ids[8];
     size_t n;
-    assert_int_equal(ig_tokenizer_encode(tokenizer, &n, "<s>ab\xff\xc3", 7, IG_TOKENIZE_PARSE_SPECIAL, ids, 8, &err), IG_OK);
+    assert_int_equal(ig_tokenizer_encode(tokenizer, &n, "<s>ab\xff\xc3", 7, IG_TOKENIZE_PARSE_SPECIAL, ids, 8, &err),
+                     IG_OK);
     assert_int_equal(n, 2); /* bytes without a token are left out */
     assert_int_equal(ids[0], 0);
     assert_int_equal(ids[1], 3);
@@ -425,9 +462,11 @@ static void test_failing_gguf(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),           cmocka_unit_test(test_merges),       cmocka_unit_test(test_nested_and_cut),
-        cmocka_unit_test(test_no_tokenizer),   cmocka_unit_test(test_gguf),         cmocka_unit_test(test_gguf_odd_texts),
-        cmocka_unit_test(test_failing_json),   cmocka_unit_test(test_failing_merges), cmocka_unit_test(test_failing_gguf),
+        cmocka_unit_test(test_json),           cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_nested_and_cut), cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_gguf),           cmocka_unit_test(test_gguf_odd_texts),
+        cmocka_unit_test(test_failing_json),   cmocka_unit_test(test_failing_merges),
+        cmocka_unit_test(test_failing_gguf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,10 @@ static void test_known(void **state) {
         {"qwen2", "  \n  \n a", "  \n  \n| a"},
         {"tekken", "camelCase HTTPServer x/y", "camel|Case| HTTPServer| x|/y"},
         {"default", "a=b 12345 c", "a|=|b| |123|45| c"},
-        {"deepseek-v3", "abc\xe4\xb8\xad\xe6\x96\x87" "1234", "abc|\xe4\xb8\xad\xe6\x96\x87|123|4"},
+        {"deepseek-v3",
+         "abc\xe4\xb8\xad\xe6\x96\x87"
+         "1234",
+         "abc|\xe4\xb8\xad\xe6\x96\x87|123|4"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         ig_pretoken p = open_named(cases[i].name);
@@ -86,7 +89,8 @@ static void test_unknown_name(void **state) {
 /* Random Unicode text loses nothing under any known expression. */
 static void test_nothing_lost(void **state) {
     (void)state;
-    static const char *const names[] = {"gpt-2", "smollm", "llama-bpe", "qwen2", "tekken", "falcon", "default", "deepseek-v3", "qwen35"};
+    static const char *const names[] = {"gpt-2",  "smollm",  "llama-bpe",   "qwen2", "tekken",
+                                        "falcon", "default", "deepseek-v3", "qwen35"};
     static const uint32_t bases[] = {0, 0x20, 0x41, 0x80, 0x300, 0x2000, 0x3000, 0x4e00, 0x1f600};
     ig_random random = {1};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
@@ -96,10 +100,15 @@ static void test_nothing_lost(void **state) {
             size_t n = 0;
             while (n < 300) {
                 uint32_t c = bases[ig_random_u64(&random) % 9] + (uint32_t)(ig_random_u64(&random) % 64);
-                if (c < 0x80) text[n++] = (char)(c ? c : 1);
-                else if (c < 0x800) text[n++] = (char)(0xc0 | c >> 6);
-                else if (c < 0x10000) text[n++] = (char)(0xe0 | c >> 12), text[n++] = (char)(0x80 | (c >> 6 & 63));
-                else text[n++] = (char)(0xf0 | c >> 18), text[n++] = (char)(0x80 | (c >> 12 & 63)), text[n++] = (char)(0x80 | (c >> 6 & 63));
+                if (c < 0x80)
+                    text[n++] = (char)(c ? c : 1);
+                else if (c < 0x800)
+                    text[n++] = (char)(0xc0 | c >> 6);
+                else if (c < 0x10000)
+                    text[n++] = (char)(0xe0 | c >> 12), text[n++] = (char)(0x80 | (c >> 6 & 63));
+                else
+                    text[n++] = (char)(0xf0 | c >> 18), text[n++] = (char)(0x80 | (c >> 12 & 63)),
+                    text[n++] = (char)(0x80 | (c >> 6 & 63));
                 if (c >= 0x80) text[n++] = (char)(0x80 | (c & 63));
             }
             words w = {.text = text, .contiguous = true};
@@ -142,7 +151,8 @@ static void test_bad_expressions(void **state) {
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         ig_pretoken p = {0};
         ig_error err;
-        assert_int_equal(ig_pretoken_add(&p, (ig_text){bad[i], strlen(bad[i])}, false, "f.json: pre_tokenizer", &err), IG_E_FORMAT);
+        assert_int_equal(ig_pretoken_add(&p, (ig_text){bad[i], strlen(bad[i])}, false, "f.json: pre_tokenizer", &err),
+                         IG_E_FORMAT);
         assert_non_null(strstr(err.text, "f.json: pre_tokenizer: regular expression"));
         ig_pretoken_close(&p);
     }
@@ -168,7 +178,8 @@ static void test_too_many_steps(void **state) {
     (void)state;
     ig_pretoken p = {0};
     ig_error err;
-    for (int i = 0; i < IG_PRETOKEN_STEPS_MAX; i++) assert_int_equal(ig_pretoken_add(&p, (ig_text){"a", 1}, false, "f", &err), IG_OK);
+    for (int i = 0; i < IG_PRETOKEN_STEPS_MAX; i++)
+        assert_int_equal(ig_pretoken_add(&p, (ig_text){"a", 1}, false, "f", &err), IG_OK);
     assert_int_equal(ig_pretoken_add(&p, (ig_text){"a", 1}, false, "f", &err), IG_E_LIMIT);
     ig_pretoken_close(&p);
 }
@@ -186,9 +197,10 @@ static void test_repair(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known),          cmocka_unit_test(test_unknown_name),         cmocka_unit_test(test_nothing_lost),
-        cmocka_unit_test(test_kinds_of_steps), cmocka_unit_test(test_bad_expressions),      cmocka_unit_test(test_exploding_expressions),
-        cmocka_unit_test(test_too_many_steps), cmocka_unit_test(test_repair),
+        cmocka_unit_test(test_known),           cmocka_unit_test(test_unknown_name),
+        cmocka_unit_test(test_nothing_lost),    cmocka_unit_test(test_kinds_of_steps),
+        cmocka_unit_test(test_bad_expressions), cmocka_unit_test(test_exploding_expressions),
+        cmocka_unit_test(test_too_many_steps),  cmocka_unit_test(test_repair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,11 +67,32 @@ typedef struct model {
 } model;
 
 static model make_model(void) {
-    model m = {.model_type = 2, .bos = 1, .eos = 2, .dummy_prefix = 1, .escape = 1, .map = "", .n_pieces = 15,
-               .pieces = {{"<unk>", 0, UNKNOWN}, {"<s>", 0, CONTROL}, {"</s>", 0, CONTROL}, {"<0xC3>", 0, BYTE}, {"<0xA9>", 0, BYTE},
-                          {"\xe2\x96\x81", -9, NORMAL}, {"a", -8, NORMAL}, {"b", -7, NORMAL}, {"ab", -2, NORMAL}, {"ba", -1, NORMAL},
-                          {"\xe2\x96\x81" "a", -3, NORMAL}, {"\xe2\x96\x81\xe2\x96\x81", -4, NORMAL}, {"[x]", 0, USER},
-                          {"\xe2\x96\x81" "ab", -5, NORMAL}, {"c", -6, NORMAL}}};
+    model m = {.model_type = 2,
+               .bos = 1,
+               .eos = 2,
+               .dummy_prefix = 1,
+               .escape = 1,
+               .map = "",
+               .n_pieces = 15,
+               .pieces = {{"<unk>", 0, UNKNOWN},
+                          {"<s>", 0, CONTROL},
+                          {"</s>", 0, CONTROL},
+                          {"<0xC3>", 0, BYTE},
+                          {"<0xA9>", 0, BYTE},
+                          {"\xe2\x96\x81", -9, NORMAL},
+                          {"a", -8, NORMAL},
+                          {"b", -7, NORMAL},
+                          {"ab", -2, NORMAL},
+                          {"ba", -1, NORMAL},
+                          {"\xe2\x96\x81"
+                           "a",
+                           -3, NORMAL},
+                          {"\xe2\x96\x81\xe2\x96\x81", -4, NORMAL},
+                          {"[x]", 0, USER},
+                          {"\xe2\x96\x81"
+                           "ab",
+                           -5, NORMAL},
+                          {"c", -6, NORMAL}}};
     return m;
 }
 
@@ -121,12 +142,12 @@ static void test_small_model(void **state) {
     model m = make_model();
     write_model(&d, &m);
     ig_tokenizer *t = open_model(&d);
-    check_ids(t, "ab", 0, IDS(13));                    /* ab joins first, then the blank joins with it */
-    check_ids(t, "aba", 0, IDS(10, 9));                /* ba has the best score */
-    check_ids(t, "  a", 0, IDS(11, 10));               /* of three blanks the last joins with a, which scores better */
+    check_ids(t, "ab", 0, IDS(13));      /* ab joins first, then the blank joins with it */
+    check_ids(t, "aba", 0, IDS(10, 9));  /* ba has the best score */
+    check_ids(t, "  a", 0, IDS(11, 10)); /* of three blanks the last joins with a, which scores better */
     check_ids(t, "b ab", 0, IDS(5, 7, 13));
-    check_ids(t, "\xc3\xa9z", 0, IDS(5, 3, 4, 0));     /* bytes where there are byte tokens, else unknown */
-    check_ids(t, "a[x]b", 0, IDS(10, 12, 5, 7));       /* a user's token always counts */
+    check_ids(t, "\xc3\xa9z", 0, IDS(5, 3, 4, 0)); /* bytes where there are byte tokens, else unknown */
+    check_ids(t, "a[x]b", 0, IDS(10, 12, 5, 7));   /* a user's token always counts */
     check_ids(t, "a</s>", 2, IDS(10, 2));
     check_ids(t, "b", 1, IDS(1, 5, 7));
     assert_true(ig_tokenizer_adds_bos(t) && ig_tokenizer_is_end(t, 2) && ig_tokenizer_drops_first_blank(t));
@@ -163,8 +184,9 @@ static void test_piece_over_blank(void **state) {
 
 static void test_config_beside(void **state) {
     (void)state;
-    static const char config[] = "{\"add_bos_token\": false, \"eos_token\": {\"content\": \"<end>\"}, \"added_tokens_decoder\": "
-                                 "{\"0\": {\"content\": \"<unk>\", \"special\": true}, \"15\": {\"content\": \"<end>\", \"special\": true}}}";
+    static const char config[] =
+        "{\"add_bos_token\": false, \"eos_token\": {\"content\": \"<end>\"}, \"added_tokens_decoder\": "
+        "{\"0\": {\"content\": \"<unk>\", \"special\": true}, \"15\": {\"content\": \"<end>\", \"special\": true}}}";
     temp_dir d = temp_dir_open();
     model m = make_model();
     write_model(&d, &m);
@@ -180,33 +202,38 @@ static void test_config_beside(void **state) {
 
 /* ---- malformed ---- */
 
-#define SPM_CASES(X)                                                                                        \
-    X(no_pieces, IG_E_FORMAT, "pieces: there are none", m->n_pieces = 0)                                    \
-    X(unigram, IG_E_UNSUPPORTED, "model_type: unigram", m->model_type = 1)                                  \
-    X(word, IG_E_UNSUPPORTED, "model_type: word", m->model_type = 3)                                        \
-    X(suffix, IG_E_UNSUPPORTED, "treat_whitespace_as_suffix", m->suffix = 1)                                \
-    X(map, IG_E_UNSUPPORTED, "precompiled_charsmap", m->map = "xyz")                                        \
-    X(remove_blanks, IG_E_UNSUPPORTED, "remove_extra_whitespaces", m->remove_blanks = 1)                    \
-    X(escape, IG_E_UNSUPPORTED, "escape_whitespaces", m->escape = 0)                                        \
-    X(type_0, IG_E_FORMAT, "piece 6: unknown type 0", m->pieces[6].type = 0)                                \
-    X(type_7, IG_E_FORMAT, "piece 6: unknown type 7", m->pieces[6].type = 7)                                \
-    X(empty, IG_E_FORMAT, "piece 6 is empty", m->pieces[6].text[0] = 0)                                     \
-    X(byte, IG_E_FORMAT, "piece 3: a byte not of the form", strcpy(m->pieces[3].text, "<0xc3>"))            \
-    X(twice, IG_E_FORMAT, "piece 7 is there twice", strcpy(m->pieces[7].text, "a"))                         \
-    X(user_twice, IG_E_FORMAT, "'[x]', is there twice", strcpy(m->pieces[2].text, "[x]"))                   \
-    X(score, IG_E_FORMAT, "score of token 6 is not a number", m->pieces[6].score = (float)atof("nan"))      \
+#define SPM_CASES(X)                                                                                            \
+    X(no_pieces, IG_E_FORMAT, "pieces: there are none", m->n_pieces = 0)                                        \
+    X(unigram, IG_E_UNSUPPORTED, "model_type: unigram", m->model_type = 1)                                      \
+    X(word, IG_E_UNSUPPORTED, "model_type: word", m->model_type = 3)                                            \
+    X(suffix, IG_E_UNSUPPORTED, "treat_whitespace_as_suffix", m->suffix = 1)                                    \
+    X(map, IG_E_UNSUPPORTED, "precompiled_charsmap", m->map = "xyz")                                            \
+    X(remove_blanks, IG_E_UNSUPPORTED, "remove_extra_whitespaces", m->remove_blanks = 1)                        \
+    X(escape, IG_E_UNSUPPORTED, "escape_whitespaces", m->escape = 0)                                            \
+    X(type_0, IG_E_FORMAT, "piece 6: unknown type 0", m->pieces[6].type = 0)                                    \
+    X(type_7, IG_E_FORMAT, "piece 6: unknown type 7", m->pieces[6].type = 7)                                    \
+    X(empty, IG_E_FORMAT, "piece 6 is empty", m->pieces[6].text[0] = 0)                                         \
+    X(byte, IG_E_FORMAT, "piece 3: a byte not of the form", strcpy(m->pieces[3].text, "<0xc3>"))                \
+    X(twice, IG_E_FORMAT, "piece 7 is there twice", strcpy(m->pieces[7].text, "a"))                             \
+    X(user_twice, IG_E_FORMAT, "'[x]', is there twice", strcpy(m->pieces[2].text, "[x]"))                       \
+    X(score, IG_E_FORMAT, "score of token 6 is not a number", m->pieces[6].score = (float)atof("nan"))          \
     X(score_infinite, IG_E_FORMAT, "score of token 6 is not a number", m->pieces[6].score = (float)atof("inf")) \
-    X(bos, IG_E_FORMAT, "special token id", m->bos = 15)                                                    \
-    X(unk, IG_E_FORMAT, "special token id", m->unk = 1000000)                                               \
-    X(tail_tag, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0a", m->n_tail = 1))                     \
-    X(tail_length, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0a\x05" "ab", m->n_tail = 4))         \
-    X(tail_huge, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", m->n_tail = 11)) \
-    X(tail_varint, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", m->n_tail = 12)) \
-    X(tail_fixed, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0d\x01\x02", m->n_tail = 3))           \
-    X(tail_group, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0b", m->n_tail = 1))                   \
-    X(tail_field_0, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x00\x00", m->n_tail = 2))             \
-    X(tail_piece, IG_E_FORMAT, "piece 15 is malformed", (m->tail = "\x0a\x02\x0a\x05", m->n_tail = 4))      \
-    X(tail_empty_piece, IG_E_FORMAT, "piece 15 is empty", (m->tail = "\x0a\x00", m->n_tail = 2))            \
+    X(bos, IG_E_FORMAT, "special token id", m->bos = 15)                                                        \
+    X(unk, IG_E_FORMAT, "special token id", m->unk = 1000000)                                                   \
+    X(tail_tag, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0a", m->n_tail = 1))                         \
+    X(tail_length, IG_E_FORMAT, "cut off or malformed",                                                         \
+      (m->tail = "\x0a\x05"                                                                                     \
+                 "ab",                                                                                          \
+       m->n_tail = 4))                                                                                          \
+    X(tail_huge, IG_E_FORMAT, "cut off or malformed",                                                           \
+      (m->tail = "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", m->n_tail = 11))                               \
+    X(tail_varint, IG_E_FORMAT, "cut off or malformed",                                                         \
+      (m->tail = "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", m->n_tail = 12))                           \
+    X(tail_fixed, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0d\x01\x02", m->n_tail = 3))               \
+    X(tail_group, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0b", m->n_tail = 1))                       \
+    X(tail_field_0, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x00\x00", m->n_tail = 2))                 \
+    X(tail_piece, IG_E_FORMAT, "piece 15 is malformed", (m->tail = "\x0a\x02\x0a\x05", m->n_tail = 4))          \
+    X(tail_empty_piece, IG_E_FORMAT, "piece 15 is empty", (m->tail = "\x0a\x00", m->n_tail = 2))                \
     X(tail_trainer, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x12\x01\x18", m->n_tail = 3))
 
 #define SPM_FUNCTION(name, status, mention, change) \
@@ -220,8 +247,7 @@ static const struct {
     void (*change)(model *m);
 } spm_cases[] = {
 #define SPM_ENTRY(name, status, mention, change) {#name, status, mention, change_##name},
-    SPM_CASES(SPM_ENTRY)
-};
+    SPM_CASES(SPM_ENTRY)};
 
 static void test_malformed(void **state) {
     (void)state;
@@ -236,7 +262,8 @@ static void test_malformed(void **state) {
         ig_status s = ig_tokenizer_from_hf(&t, d.path, &err);
         memory_count_stop();
         if (s != spm_cases[i].status || !strstr(err.text, spm_cases[i].mention) || !strstr(err.text, d.path))
-            fail_msg("%s: wanted %d with \"%s\", got %d: %s", spm_cases[i].name, spm_cases[i].status, spm_cases[i].mention, s, err.text);
+            fail_msg("%s: wanted %d with \"%s\", got %d: %s", spm_cases[i].name, spm_cases[i].status,
+                     spm_cases[i].mention, s, err.text);
         assert_null(t);
         assert_int_equal(memory_count.n_taken, memory_count.n_given);
         assert_true(memory_count.largest < 65536);
@@ -296,8 +323,9 @@ static void test_failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_model), cmocka_unit_test(test_piece_over_blank), cmocka_unit_test(test_config_beside),
-        cmocka_unit_test(test_malformed),   cmocka_unit_test(test_damaged),          cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_small_model),   cmocka_unit_test(test_piece_over_blank),
+        cmocka_unit_test(test_config_beside), cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Tokenizers against ids made by other programs: the small ones of tests/data/tokenizers (tools/make_golden_tokenizers.py), the
- * Llama-2 model of ../shared, and the model that other tests use, where they are at hand. Also that pieces give the text back.
+ * Tokenizers against ids made by other programs: the small ones of tests/data/tokenizers
+ * (tools/make_golden_tokenizers.py), the Llama-2 model of ../shared, and the model that other tests use, where they are
+ * at hand. Also that pieces give the text back.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -139,7 +140,8 @@ static void test_special_ids(void **state) {
 static void test_invalid_bytes(void **state) {
     (void)state;
     static const char *const names[] = {"llama3", "smollm", "opt", "qwen2", "llama2"};
-    static const char broken[] = "a\xffz \xc3 \xe2\x82 x\xed\xa0\x80 \xf0\x9f\x98 \xc0\xaf\xf4\x90\x80\x80 \x80\x80 \xe2\x96 e\xcc";
+    static const char broken[] =
+        "a\xffz \xc3 \xe2\x82 x\xed\xa0\x80 \xf0\x9f\x98 \xc0\xaf\xf4\x90\x80\x80 \x80\x80 \xe2\x96 e\xcc";
     char all[512];
     for (int i = 0; i < 512; i++) all[i] = (char)(i < 256 ? i : 767 - i);
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
@@ -180,11 +182,13 @@ static void test_small_buffer(void **state) {
     ig_tokenizer_close(t);
 }
 
-/* One word of a quarter megabyte, of every sort that an expression could stumble over. A quadratic step would take a minute. */
+/* One word of a quarter megabyte, of every sort that an expression could stumble over. A quadratic step would take a
+ * minute. */
 static void test_long_words(void **state) {
     (void)state;
     static const char *const names[] = {"llama3", "smollm", "opt", "qwen2", "llama2"};
-    static const char *const units[] = {"a", "A", " ", "\n", "\n ", "1", "!", "'", "\t", "\xe4\xb8\xad", "\xcc\x81\xcc\x96", "\xff", "\xe2\x96\x81"};
+    static const char *const units[] = {
+        "a", "A", " ", "\n", "\n ", "1", "!", "'", "\t", "\xe4\xb8\xad", "\xcc\x81\xcc\x96", "\xff", "\xe2\x96\x81"};
     size_t size = 1 << 18, n;
     char *text = test_malloc(size + 1);
     ig_error err;
@@ -220,18 +224,21 @@ static void test_shared_smollm2(void **state) {
     (void)state;
     char path[512] = "";
     const char *named = getenv("INFINIGEN_TEST_MODEL"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (named) snprintf(path, sizeof path, "%s", named);
-    else if (cache && *cache) snprintf(path, sizeof path, "%s/infinigen/models/smollm2-135m.gguf", cache);
-    else if (home) snprintf(path, sizeof path, "%s/.cache/infinigen/models/smollm2-135m.gguf", home);
+    if (named)
+        snprintf(path, sizeof path, "%s", named);
+    else if (cache && *cache)
+        snprintf(path, sizeof path, "%s/infinigen/models/smollm2-135m.gguf", cache);
+    else if (home)
+        snprintf(path, sizeof path, "%s/.cache/infinigen/models/smollm2-135m.gguf", home);
     if (!ig_path_exists(path) || !ig_path_exists(SHARED "smollm2-135m.jsonl")) skip();
     check_golden(path, SHARED "smollm2-135m.jsonl", true);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama3),        cmocka_unit_test(test_smollm),        cmocka_unit_test(test_opt),
-        cmocka_unit_test(test_qwen2),         cmocka_unit_test(test_llama2),        cmocka_unit_test(test_special_ids),
-        cmocka_unit_test(test_invalid_bytes), cmocka_unit_test(test_small_buffer),  cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_llama3),        cmocka_unit_test(test_smollm),         cmocka_unit_test(test_opt),
+        cmocka_unit_test(test_qwen2),         cmocka_unit_test(test_llama2),         cmocka_unit_test(test_special_ids),
+        cmocka_unit_test(test_invalid_bytes), cmocka_unit_test(test_small_buffer),   cmocka_unit_test(test_long_words),
         cmocka_unit_test(test_shared_llama2), cmocka_unit_test(test_shared_smollm2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
