@@ -17,17 +17,19 @@ static const int dims[] = {8, 16, 24, 40, 64, 64, 72, 80, 96, 128, 128, 192, 256
 static const int queries[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 17, 33, 128};
 static const int row_counts[] = {0, 1, 2, 3, 4, 5, 15, 16, 17, 20, 31, 33, 63, 64, 65, 66, 127, 130, 257, MOST_ROWS};
 
-/* Rows of d 16-bit floats, scattered in memory; the last in memory ends where memory ends. */
+/* Rows of d 16-bit floats, scattered in memory; the last in memory ends where memory ends, and so do their addresses.
+ */
 typedef struct rows {
     uint16_t *data;
     int n, d;
-    const uint16_t *at[MOST_ROWS + 1];
+    const uint16_t **at;
 } rows;
 
 static void rows_init(rows *r, check *c, int n, int d) {
     r->n = n, r->d = d;
     r->data = check_fenced((size_t)n * (size_t)d * sizeof *r->data);
     for (int i = 0; i < n * d; i++) r->data[i] = ig_f32_f16((float)check_normal(c));
+    r->at = check_fenced((size_t)n * sizeof *r->at);
     for (int i = 0; i < n; i++) r->at[i] = r->data + (size_t)i * (size_t)d;
     for (int i = n - 1; i > 0; i--) {
         int j = check_int(c, 0, i);
@@ -36,7 +38,10 @@ static void rows_init(rows *r, check *c, int n, int d) {
     }
 }
 
-static void rows_free(rows *r) { check_fenced_free(r->data, (size_t)r->n * (size_t)r->d * sizeof *r->data); }
+static void rows_free(rows *r) {
+    check_fenced_free(r->data, (size_t)r->n * (size_t)r->d * sizeof *r->data);
+    check_fenced_free(r->at, (size_t)r->n * sizeof *r->at);
+}
 
 static float *floats(check *c, size_t n) {
     float *x = check_fenced(n * sizeof *x);

@@ -74,17 +74,25 @@ static void check_put_at(check *c, int d, check_shape shape) {
     free(before);
 }
 
-/* Keys that no model should make must still give finite scores. */
+/* Keys that no model should make must still give finite scores, those of the same key made finite. */
 static void check_put_hostile(check *c, int d) {
     static const uint16_t odd[] = {0x7c00, 0xfc00, 0x7e00, 0x7bff, 0xfbff, 0x0001, 0x8000, 0x3c00};
     size_t bytes = ig_sketch_block_bytes(d);
-    uint8_t *block = check_buffer(bytes, 0);
+    uint8_t *block = check_buffer(bytes, 0), *plain = check_buffer(bytes, 0);
     uint16_t key[MOST_DIMS];
     float q[MOST_DIMS], s[IG_SKETCH_TOKENS];
-    memset(block, 0, bytes);
+    memset(block, 0, bytes), memset(plain, 0, bytes);
     for (int t = 0; t < 14; t++) {
         for (int i = 0; i < d; i++) key[i] = odd[t < 8 ? t : check_int(c, 0, (int)IG_COUNT(odd) - 1)];
         c->k->sketch_put(block, t, key, d);
+        double got[MOST_DIMS], want[MOST_DIMS];
+        decode(got, block, t, d);
+        for (int i = 0; i < d; i++)
+            key[i] = (key[i] & 0x7fff) > 0x7c00 ? 0 : (key[i] & 0x7fff) == 0x7c00 ? key[i] - 1 : key[i];
+        c->ref->sketch_put(plain, t, key, d);
+        decode(want, plain, t, d);
+        for (int i = 0; i < d; i++)
+            check_that(c, fabs(got[i] - want[i]) <= 10, "d=%d slot %d: [%d] is %g, not %g", d, t, i, got[i], want[i]);
     }
     check_fill(c, q, d, CHECK_NORMAL);
     c->k->sketch_scores(s, IG_SKETCH_TOKENS, q, 1, d, 1.0f, block, 1);
@@ -98,7 +106,7 @@ static void check_put_hostile(check *c, int d) {
         for (int t = 0; t < IG_SKETCH_TOKENS; t++)
             check_that(c, s[t] == 0, "d=%d: a query without direction scores %g", d, s[t]);
     }
-    check_buffer_free(block);
+    check_buffer_free(block), check_buffer_free(plain);
 }
 
 static void check_scores_at(check *c, int d, int n_q, int n_blocks, check_shape shape) {
