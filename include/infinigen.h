@@ -144,7 +144,7 @@ enum {
 
 /* Tokens of `text` (UTF-8, `n_bytes` long; invalid bytes are tokenised as bytes).
  * Returns through `n_out` the number of tokens; writes at most `cap` of them. Call again with a
- * larger buffer if n_out > cap. n_bytes + 2 is always enough. */
+ * larger buffer if n_out > cap; n_bytes + 8 is enough for nearly every text. */
 IG_API ig_status ig_tokenize(size_t *n_out, const ig_model *model, const char *text, size_t n_bytes,
                              int flags, int32_t *ids, size_t cap, ig_error *err);
 
