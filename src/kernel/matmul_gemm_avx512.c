@@ -16,6 +16,8 @@
 #include "kernel/quant.h"
 #include "kernel/quant_avx512.h"
 
+#define INLINE static inline __attribute__((always_inline))
+
 enum { PANEL_ROWS = 32, TILE_COLS = 6, CODE_BYTES = 64 * PANEL_ROWS, FLOAT_SLICE = 1024 };
 
 /* How a quantised type lies in a panel. */
@@ -80,53 +82,73 @@ typedef struct panel_rows {
     int n; /* rows there are, 0..16 */
 } panel_rows;
 
-static inline __attribute__((always_inline)) void unpack_pairs(char *panel, panel_rows rows, int half, int n_in,
-                                                               pair (*load)(const uint8_t *, int), const int bytes,
-                                                               const int offset) {
-    const format f = offset ? signed32 : affine32;
-    for (int b = 0; b < n_in / 32; b += 2, panel += step_bytes(f)) {
-        int n = n_in / 32 - b > 1 ? 2 : 1;
-        __m512i code[16];
-        for (int r = 0; r < 16; r++) {
-            pair w = {0};
-            if (r < rows.n) w = load(rows.w + (size_t)r * rows.row_bytes + (size_t)b * (size_t)bytes, n);
-            code[r] = offset && offset < 128 ? _mm512_add_epi8(w.code, _mm512_set1_epi8((char)(128 - offset))) : w.code;
-            _mm_store_ss(affine_at(panel, 0, half) + r, _mm512_castps512_ps128(w.scale));
-            _mm_store_ss(affine_at(panel, 1, half) + r, _mm512_extractf32x4_ps(w.scale, 2));
-            if (offset) continue;
-            _mm_store_ss(affine_at(panel, 2, half) + r, _mm512_castps512_ps128(w.min));
-            _mm_store_ss(affine_at(panel, 3, half) + r, _mm512_extractf32x4_ps(w.min, 2));
-        }
-        put_codes(panel, half, code);
+/* The next 16 rows follow these in memory. While these are read as 16 short streams, which the
+ * hardware does not see coming, those are fetched as one. */
+static inline void fetch_next(panel_rows rows, size_t done, int bytes) {
+    const char *next = (const char *)rows.w + 16 * (rows.row_bytes + done);
+    for (int i = 0; i < 16 * bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T1);
+}
+
+/* `bytes` bytes of a row, 256 elements, from its byte `at`; to four steps. Offset: of signed types. */
+INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (*load)(const uint8_t *), const int bytes,
+                      const int offset, const format f) {
+    size_t step = step_bytes(f);
+    __m512i code[4][16], scale[16], min[16];
+    fetch_next(rows, at, bytes);
+    for (int r = 0; r < 16; r++) {
+        super w = {0};
+        if (r < rows.n) w = load(rows.w + (size_t)r * rows.row_bytes + at);
+        for (int i = 0; i < 4; i++)
+            code[i][r] = offset ? _mm512_add_epi8(w.code[i], _mm512_set1_epi8((char)(128 - offset))) : w.code[i];
+        scale[r] = _mm512_castps_si512(w.scale);
+        min[r] = _mm512_castps_si512(w.min);
+    }
+    transpose16(scale); /* 8 scales: the minimums are in the same registers */
+    if (f.n_mins == 4) transpose16(min);
+    for (int i = 0; i < 4; i++) {
+        char *to = panel + (size_t)i * step;
+        put_codes(to, half, code[i]);
+        for (int j = 0; j < f.n_scales; j++) _mm512_store_si512(affine_at(to, j, half), scale[i * f.n_scales + j]);
+        for (int j = 0; j < f.n_mins; j++)
+            _mm512_store_si512(affine_at(to, f.n_scales + j, half), f.n_mins == 2 ? scale[8 + 2 * i + j] : min[4 * i + j]);
     }
 }
 
-/* Scales of 32 (with minimums): offset 0, group 32. Scales of 16: with minimums if offset is 0. */
-static inline __attribute__((always_inline)) void unpack_supers(char *panel, panel_rows rows, int half, int n_in,
-                                                                super (*load)(const uint8_t *), const int bytes,
-                                                                const int group, const int offset) {
-    const format f = group == 32 ? affine32 : offset ? signed16 : affine16;
-    size_t step = step_bytes(f);
-    for (int b = 0; b < n_in / 256; b++, panel += 4 * step) {
-        __m512i code[4][16], scale[16], min[16];
-        for (int r = 0; r < 16; r++) {
-            super w = {0};
-            if (r < rows.n) w = load(rows.w + (size_t)r * rows.row_bytes + (size_t)b * (size_t)bytes);
-            for (int i = 0; i < 4; i++)
-                code[i][r] = offset ? _mm512_add_epi8(w.code[i], _mm512_set1_epi8((char)(128 - offset))) : w.code[i];
-            scale[r] = _mm512_castps_si512(w.scale);
-            min[r] = _mm512_castps_si512(w.min);
-        }
-        transpose16(scale);
-        if (group == 16 && !offset) transpose16(min);
-        for (int i = 0; i < 4; i++) {
-            char *at = panel + (size_t)i * step;
-            put_codes(at, half, code[i]);
-            for (int j = 0; j < f.n_scales; j++)
-                _mm512_store_si512(affine_at(at, j, half), scale[i * f.n_scales + j]);
-            for (int j = 0; j < f.n_mins; j++)
-                _mm512_store_si512(affine_at(at, f.n_scales + j, half), group == 32 ? scale[8 + 2 * i + j] : min[4 * i + j]);
-        }
+INLINE void unpack_supers(char *panel, panel_rows rows, int half, int n_in, super (*load)(const uint8_t *),
+                          const int bytes, const int offset, const format f) {
+    for (int b = 0; b < n_in / 256; b++, panel += 4 * step_bytes(f))
+        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load, bytes, offset, f);
+}
+
+/* One block or two from byte `at`; to one step. */
+INLINE void put_pair(char *panel, panel_rows rows, int half, size_t at, pair (*load)(const uint8_t *, int), int n_blocks,
+                     const int offset) {
+    __m512i code[16];
+    for (int r = 0; r < 16; r++) {
+        pair w = {0};
+        if (r < rows.n) w = load(rows.w + (size_t)r * rows.row_bytes + at, n_blocks);
+        code[r] = offset && offset < 128 ? _mm512_add_epi8(w.code, _mm512_set1_epi8((char)(128 - offset))) : w.code;
+        _mm_store_ss(affine_at(panel, 0, half) + r, _mm512_castps512_ps128(w.scale));
+        _mm_store_ss(affine_at(panel, 1, half) + r, _mm512_extractf32x4_ps(w.scale, 2));
+        if (offset) continue;
+        _mm_store_ss(affine_at(panel, 2, half) + r, _mm512_castps512_ps128(w.min));
+        _mm_store_ss(affine_at(panel, 3, half) + r, _mm512_extractf32x4_ps(w.min, 2));
+    }
+    put_codes(panel, half, code);
+}
+
+/* Blocks of 32: eight at a time if there is a function for that, then two, then one. */
+INLINE void unpack_pairs(char *panel, panel_rows rows, int half, int n_in, super (*load8)(const uint8_t *),
+                         pair (*load)(const uint8_t *, int), const int bytes, const int offset) {
+    const format f = offset ? signed32 : affine32;
+    int b = 0, n_blocks = n_in / 32;
+    for (; load8 && b + 7 < n_blocks; b += 8, panel += 4 * step_bytes(f))
+        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load8, 8 * bytes, offset, f);
+    for (; b < n_blocks; b += 2, panel += step_bytes(f)) {
+        size_t at = (size_t)b * (size_t)bytes;
+        fetch_next(rows, at, 2 * bytes);
+        if (b + 1 < n_blocks) put_pair(panel, rows, half, at, load, 2, offset);
+        else put_pair(panel, rows, half, at, load, 1, offset);
     }
 }
 
@@ -145,7 +167,7 @@ static inline __m512i broadcast4(const int8_t *p) {
     return _mm512_set1_epi32(v);
 }
 
-static inline __attribute__((always_inline)) void tile_q8(const char *panel, int n_in, const char *act,
+INLINE void tile_q8(const char *panel, int n_in, const char *act,
                                                           size_t act_stride, tile_out t, const format f,
                                                           const int n_cols) {
     __m512 acc[2][TILE_COLS];
@@ -169,11 +191,12 @@ static inline __attribute__((always_inline)) void tile_q8(const char *panel, int
                 dot[0][c] = dot[1][c] = f.n_mins ? _mm512_setzero_si512() : _mm512_set1_epi32(*start);
             }
 #pragma GCC unroll 8
-            for (int i = part * (8 / parts); i < (part + 1) * (8 / parts); i++) {
-                __m512i w0 = _mm512_load_si512(code + 128 * i), w1 = _mm512_load_si512(code + 128 * i + 64);
+            for (int i = 0; i < 8 / parts; i++) {
+                const char *w = code + 128 * (i + part * 4);
+                __m512i w0 = _mm512_load_si512(w), w1 = _mm512_load_si512(w + 64);
 #pragma GCC unroll 8
                 for (int c = 0; c < n_cols; c++) {
-                    __m512i x = broadcast4((const int8_t *)COLUMN(a.q + 32 * g + 4 * i, c));
+                    __m512i x = broadcast4((const int8_t *)COLUMN(a.q + 32 * g + 16 * part + 4 * i, c));
                     dot[0][c] = _mm512_dpbusd_epi32(dot[0][c], w0, x);
                     dot[1][c] = _mm512_dpbusd_epi32(dot[1][c], w1, x);
                 }
@@ -258,39 +281,33 @@ static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, unpack_fn un
     }
 }
 
-#define GEMM_PAIRS(type, bytes, offset, tiles)                                            \
+#define GEMM(type, f, unpack, ...)                                                        \
     static void unpack_##type(char *panel, panel_rows rows, int half, int n_in) {         \
-        unpack_pairs(panel, rows, half, n_in, load_##type, bytes, offset);                \
+        unpack(panel, rows, half, n_in, __VA_ARGS__);                                     \
     }                                                                                     \
     void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {        \
-        gemm_q8(m, row_begin, row_end, unpack_##type, tiles);                             \
+        gemm_q8(m, row_begin, row_end, unpack_##type, tiles_##f);                         \
     }
-#define GEMM_SUPERS(type, bytes, group, offset, tiles)                                    \
-    static void unpack_##type(char *panel, panel_rows rows, int half, int n_in) {         \
-        unpack_supers(panel, rows, half, n_in, load_##type, bytes, group, offset);        \
-    }                                                                                     \
-    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {        \
-        gemm_q8(m, row_begin, row_end, unpack_##type, tiles);                             \
-    }
-GEMM_PAIRS(q4_0, 18, 8, tiles_signed32)
-GEMM_PAIRS(q4_1, 20, 0, tiles_affine32)
-GEMM_PAIRS(q5_0, 22, 16, tiles_signed32)
-GEMM_PAIRS(q5_1, 24, 0, tiles_affine32)
-GEMM_PAIRS(q8_0, 34, 128, tiles_signed32)
-GEMM_SUPERS(q2_k, 84, 16, 0, tiles_affine16)
-GEMM_SUPERS(q3_k, 110, 16, 4, tiles_signed16)
-GEMM_SUPERS(q4_k, 144, 32, 0, tiles_affine32)
-GEMM_SUPERS(q5_k, 176, 32, 0, tiles_affine32)
-GEMM_SUPERS(q6_k, 210, 16, 32, tiles_signed16)
+GEMM(q4_0, signed32, unpack_pairs, load8_q4_0, load_q4_0, 18, 8)
+GEMM(q4_1, affine32, unpack_pairs, load8_q4_1, load_q4_1, 20, 0)
+GEMM(q5_0, signed32, unpack_pairs, load8_q5_0, load_q5_0, 22, 16)
+GEMM(q5_1, affine32, unpack_pairs, load8_q5_1, load_q5_1, 24, 0)
+GEMM(q8_0, signed32, unpack_pairs, NULL, load_q8_0, 34, 128)
+GEMM(q2_k, affine16, unpack_supers, load_q2_k, 84, 0, affine16)
+GEMM(q3_k, signed16, unpack_supers, load_q3_k, 110, 4, signed16)
+GEMM(q4_k, affine32, unpack_supers, load_q4_k, 144, 0, affine32)
+GEMM(q5_k, affine32, unpack_supers, load_q5_k, 176, 0, affine32)
+GEMM(q6_k, signed16, unpack_supers, load_q6_k, 210, 32, signed16)
 
 /* ---- floats ---------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) void unpack_floats(float *panel, panel_rows rows, int half, int first,
+INLINE void unpack_floats(float *panel, panel_rows rows, int half, int first,
                                                                 int n, __m512 (*load)(const void *, __mmask16),
                                                                 const int bytes) {
     for (int i = 0; i < n; i += 16) {
         __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
         __m512i v[16];
+        fetch_next(rows, (size_t)(first + i) * (size_t)bytes, 16 * bytes);
         for (int r = 0; r < 16; r++) {
             v[r] = _mm512_setzero_si512();
             if (r < rows.n)
@@ -303,7 +320,7 @@ static inline __attribute__((always_inline)) void unpack_floats(float *panel, pa
 }
 
 /* Elements first .. first + n of a slice; later slices add to what is in out. */
-static inline __attribute__((always_inline)) void tile_f32(const float *panel, int first, int n, const char *act,
+INLINE void tile_f32(const float *panel, int first, int n, const char *act,
                                                            size_t act_stride, tile_out t, const int n_cols) {
     __m512 acc[2][TILE_COLS];
 #pragma GCC unroll 8
