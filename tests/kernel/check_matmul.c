@@ -301,6 +301,43 @@ static void check_parts(check *c, const type_case *t) {
     }
 }
 
+/* What the gguf Python package makes of fixed bytes: elements 5 and 300 of 512, and the sum of all
+ * times 1 + i mod 37. The scales are powers of two, so every number is exact. */
+static const struct golden {
+    ig_type type;
+    double w5, w300, sum;
+} goldens[] = {
+    {IG_TYPE_Q4_0, -0.0625, 0.3125, -344.3125},
+    {IG_TYPE_Q4_1, 0.15625, 0.84375, 4153.53125},
+    {IG_TYPE_Q5_0, -0.875, 0.4375, -457.0625},
+    {IG_TYPE_Q5_1, 0.09375, 0.46875, 8788.28125},
+    {IG_TYPE_Q8_0, -3.5625, -2.9375, -511.875},
+    {IG_TYPE_Q2_K, 0.0, 0.90625, 8635.0625},
+    {IG_TYPE_Q3_K, -6.25, -1.3125, -991.125},
+    {IG_TYPE_Q4_K, 8.09375, 36.46875, 148949.40625},
+    {IG_TYPE_Q5_K, 1.09375, 0.21875, 380284.125},
+    {IG_TYPE_Q6_K, 98.75, -102.375, 20762.875},
+};
+
+static void check_golden(check *c, const type_case *t) {
+    for (size_t i = 0; i < IG_COUNT(goldens); i++) {
+        const struct golden *g = &goldens[i];
+        if (g->type != t->type) continue;
+        const ig_type_info *info = ig_type_get(t->type);
+        uint8_t raw[512 / 32 * 34];
+        float w[512];
+        uint32_t bytes = (uint32_t)ig_type_row_bytes(info, 512);
+        for (uint32_t j = 0; j < bytes; j++) raw[j] = (uint8_t)((j * j * 73 + j * 41 + 5) >> 2);
+        for (uint32_t j = 0; j < bytes; j += (uint32_t)info->block_bytes)
+            for (int k = 0; k < 2 && t->scale[k] >= 0; k++) put_u16(raw + j + t->scale[k], k ? 0xa800 : 0x2c00);
+        c->k->dequantize[t->type](w, raw, 512);
+        double sum = 0;
+        for (int j = 0; j < 512; j++) sum += (double)w[j] * (j % 37 + 1);
+        check_that(c, (double)w[5] == g->w5 && (double)w[300] == g->w300 && sum == g->sum, "%g %g %g, not %g %g %g",
+                   (double)w[5], (double)w[300], sum, g->w5, g->w300, g->sum);
+    }
+}
+
 /* ---- bench ------------------------------------------------------------------ */
 
 typedef struct timed {
@@ -359,6 +396,7 @@ void check_matmul(check *c) {
             bench_type(c, &cases[i]);
             continue;
         }
+        check_golden(c, &cases[i]);
         check_parts(c, &cases[i]);
         check_shapes(c, &cases[i]);
         check_invariance(c, &cases[i]);
