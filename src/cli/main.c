@@ -38,8 +38,10 @@ int main(int argc, char **argv) {
         return IG_EXIT_OK;
     }
     int code = verb->run(&o);
-    if (fflush(stdout) != 0 && code == IG_EXIT_OK) {
-        fprintf(stderr, "infinigen: standard output: %s\n", strerror(errno));
+    /* An error of an earlier write is no longer in errno. */
+    errno = 0;
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code == IG_EXIT_OK) {
+        fprintf(stderr, "infinigen: standard output: %s\n", errno ? strerror(errno) : "writing failed");
         code = IG_EXIT_FAILED;
     }
     return code;

@@ -71,7 +71,7 @@ static int edit_distance(const char *a, const char *b) {
 
 const char *ig_cli_nearest(const char *typed, const char *const *candidates) {
     const char *best = NULL;
-    int best_distance = strlen(typed) < 5 ? 2 : 3;
+    int best_distance = strlen(typed) < 3 ? 2 : 3;
     for (; *candidates; candidates++) {
         int d = edit_distance(typed, *candidates);
         if (strlen(typed) >= 3 && strncmp(typed, *candidates, strlen(typed)) == 0) d = 1;

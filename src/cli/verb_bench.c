@@ -62,7 +62,7 @@ static void name_model_type(bench *b) {
     }
     for (int k = 1; k < n; k++)
         if (sums[k].bytes > sums[most].bytes) most = k;
-    unsigned long long millions = b->app.info.n_params / 1000000;
+    unsigned long long millions = (b->app.info.n_params + 500000) / 1000000;
     char params[48];
     if (millions < 1000)
         snprintf(params, sizeof params, "%lluM", millions);
@@ -95,10 +95,10 @@ static void print_md(const bench *b, const bench_row *row) {
     row_result r = evaluate(b, row);
     char test[64], rate[64], size[32], peak[32], gb[32] = "", share[32] = "";
     if (b->n_rows == 0) {
-        printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %18s | %9s | %6s | %7s | %8s |\n", "model", "size",
+        printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %6s | %7s | %8s |\n", "model", "size",
                "params", "threads", "policy", "batch", "test", "t/s", "median", "GB/s", "KV used", "peak RSS");
         printf(
-            "| %s | -------: | -------: | ------: | %s | ----: | %s | -----------------: | --------: | -----: | "
+            "| %s | -------: | -------: | ------: | %s | ----: | %s | -------------------: | --------: | -----: | "
             "------: | -------: |\n",
             "------------------------", "---------", "--------------");
     }
@@ -109,7 +109,7 @@ static void print_md(const bench *b, const bench_row *row) {
     if (r.gb_per_s > 0) snprintf(gb, sizeof gb, "%.2f", r.gb_per_s);
     if (row->selected_share >= 0) snprintf(share, sizeof share, "%.1f %%", row->selected_share * 100);
     /* The sign in the rate is two bytes but one column. */
-    printf("| %-24s | %8s | %6.2f M | %7d | %-9s | %5d | %-14s | %19s | %9.2f | %6s | %7s | %8s |\n", b->model_type,
+    printf("| %-24s | %8s | %6.2f M | %7d | %-9s | %5d | %-14s | %21s | %9.2f | %6s | %7s | %8s |\n", b->model_type,
            ig_cli_size(size, b->app.info.weight_bytes), (double)b->app.info.n_params / 1e6,
            ig_context_threads(b->app.ctx), row->policy, row->batch, test, rate, r.ts.median, gb, share,
            ig_cli_size(peak, row->peak_rss));

@@ -52,7 +52,7 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
     ig_model_get_info(model, &info);
     speed->model = model;
     speed->options = *options;
-    speed->options.session.n_ctx = options->depth + options->room;
+    speed->options.session.n_ctx = options->depth + options->room + 1;
     speed->n_vocab = info.n_vocab;
     speed->sessions = calloc((size_t)options->max_batch, sizeof *speed->sessions);
     speed->step = calloc((size_t)options->max_batch, sizeof *speed->step);
@@ -81,8 +81,10 @@ static void fill_ids(ig_eval_speed *speed, int i) {
         speed->ids[k] = (int32_t)(next_random(&state) % (uint64_t)speed->n_vocab);
 }
 
-/* Brings the first n sessions to the depth, opening those that are not there yet. */
+/* Brings the first n sessions to the depth, opening those that are not there yet. A session cannot be empty:
+ * at depth 0 it holds one token. */
 static ig_status rewind_sessions(ig_eval_speed *speed, int n, ig_error *err) {
+    int depth = speed->options.depth > 0 ? speed->options.depth : 1;
     for (int i = 0; i < n; i++) {
         ig_status status = IG_OK;
         if (i == speed->n_sessions) {
@@ -91,7 +93,7 @@ static ig_status rewind_sessions(ig_eval_speed *speed, int n, ig_error *err) {
             speed->n_sessions++;
         }
         fill_ids(speed, i);
-        status = ig_session_sync(speed->sessions[i], speed->ids, speed->options.depth, err);
+        status = ig_session_sync(speed->sessions[i], speed->ids, depth, err);
         if (status) return status;
     }
     return IG_OK;
@@ -102,6 +104,8 @@ ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_
     ig_status status = rewind_sessions(speed, 1, err);
     if (status) return status;
     fill_ids(speed, 0);
+    /* At depth 0 nothing must be reused: another first token sees to it. */
+    if (speed->options.depth == 0) speed->ids[0] = (speed->ids[0] + 1) % speed->n_vocab;
     double start = seconds_now();
     status = ig_session_sync(speed->sessions[0], speed->ids, speed->options.depth + n, err);
     *seconds = seconds_now() - start;

@@ -3,7 +3,8 @@
  * Speed of prompt and generation at a given depth of context and number of
  * sequences, on the public API alone. Tokens are pseudo-random; sampling and
  * tokenising are left out. What stands in the context before a test is
- * computed once and kept for all tests at that depth.
+ * computed once and kept for all tests at that depth. A generation at depth 0
+ * starts after one token, which a session holds at least.
  */
 #ifndef IG_EVAL_SPEED_H
 #define IG_EVAL_SPEED_H
@@ -13,7 +14,7 @@
 typedef struct ig_eval_speed ig_eval_speed;
 
 typedef struct ig_eval_speed_options {
-    ig_session_options session; /* n_ctx is set here: depth + room */
+    ig_session_options session; /* n_ctx is set here from depth and room */
     int depth;                  /* tokens before each test */
     int room;                   /* most tokens a test adds */
     int max_batch;              /* most sequences of a generation test */

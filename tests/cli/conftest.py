@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Black-box tests of the program: what it prints where, its exit status, its files.
+
+INFINIGEN (or INFINIGEN_BIN) names the program. Tests that need a real model use smollm2-135m: the file named by
+INFINIGEN_TEST_MODEL, or the one in the program's cache; without it they are skipped.
+"""
+import os
+import pty
+import select
+import subprocess
+import time
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TINY_MODELS = os.path.join(os.path.dirname(HERE), "golden", "models")
+# Of the user who runs the tests: the program under test gets folders of its own.
+USER_CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+
+
+class Program:
+    def __init__(self, path, home):
+        self.path = path
+        self.home = home
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("IG_", "XDG_"))}
+        self.env.update(HOME=home, XDG_CACHE_HOME=home + "/cache", XDG_CONFIG_HOME=home + "/config",
+                        XDG_STATE_HOME=home + "/state", TERM="xterm", LC_ALL="C.UTF-8")
+
+    def start(self, *args, env=None, **kw):
+        kw = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kw}
+        return subprocess.Popen([self.path, *map(str, args)], env={**self.env, **(env or {})}, **kw)
+
+    def __call__(self, *args, stdin=b"", env=None, cwd=None):
+        """Runs to the end. Bytes in, (status, bytes, bytes) out."""
+        stdin = stdin.encode() if isinstance(stdin, str) else stdin
+        p = self.start(*args, env=env, stdin=subprocess.PIPE, cwd=cwd)
+        out, err = p.communicate(stdin, timeout=300)
+        return p.returncode, out, err
+
+
+class Terminal:
+    """The program on a terminal of its own."""
+
+    def __init__(self, program, *args):
+        self.seen = b""
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            try:
+                os.execve(program.path, [program.path, *map(str, args)], program.env)
+            finally:
+                os._exit(127)
+
+    def type(self, text):
+        os.write(self.fd, text.encode())
+
+    def read_until(self, wanted, seconds=60):
+        """What was printed since the last call, up to and with `wanted`."""
+        end = time.monotonic() + seconds
+        while wanted not in self.seen:
+            assert time.monotonic() < end, f"{wanted!r} did not come: {self.seen!r}"
+            if not self._read():
+                break
+        assert wanted in self.seen, f"ended without {wanted!r}: {self.seen!r}"
+        at = self.seen.index(wanted) + len(wanted)
+        text, self.seen = self.seen[:at], self.seen[at:]
+        return text
+
+    def _read(self):
+        if not select.select([self.fd], [], [], 0.2)[0]:
+            return True
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:
+            return False
+        self.seen += data
+        return bool(data)
+
+    def finish(self, seconds=60):
+        """The rest of what it prints, and its exit status."""
+        end = time.monotonic() + seconds
+        while self._read():
+            assert time.monotonic() < end, f"still running: {self.seen!r}"
+        status = os.waitpid(self.pid, 0)[1]
+        os.close(self.fd)
+        return self.seen, os.waitstatus_to_exitcode(status)
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = os.environ.get("INFINIGEN") or os.environ.get("INFINIGEN_BIN")
+    if not path:
+        pytest.skip("INFINIGEN does not name the program")
+    return Program(os.path.abspath(path), str(tmp_path))
+
+
+@pytest.fixture
+def terminal(program):
+    return lambda *args: Terminal(program, *args)
+
+
+@pytest.fixture(scope="session")
+def model():
+    path = os.environ.get("INFINIGEN_TEST_MODEL") or os.path.join(USER_CACHE, "infinigen/models/smollm2-135m.gguf")
+    if not os.path.isfile(path):
+        pytest.skip("smollm2-135m is not in the cache")
+    return path
+
+
+@pytest.fixture
+def tiny():
+    """A tiny model without a tokenizer, and its golden folder."""
+    path = os.path.join(TINY_MODELS, "llama31")
+    if not os.path.isdir(path):
+        pytest.skip("no tiny models")
+    return path
+
+
+def one_line(err):
+    """The error is one line that names the program."""
+    text = err.decode()
+    assert text.startswith("infinigen"), text
+    assert text.count("\n") == 1 and text.endswith("\n"), text
+    return text

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Text in and out, on smollm2-135m."""
+import json
+import math
+import signal
+import time
+
+import pytest
+from conftest import one_line
+
+GREEDY = ["--temp", "0", "-n", "12"]
+TEXT = "The sea was calm. A boat went out at dawn, and the men in it sang of the long way home. " * 30
+
+
+def test_run_sources_of_text(program, model, tmp_path):
+    """-p, an argument, -f, and a pipe are the same."""
+    status, out, err = program("run", "-m", model, *GREEDY, "-p", "The capital of France is")
+    assert status == 0 and err == b"" and len(out) > 5
+    (tmp_path / "text").write_text("The capital of France is")
+    assert program("run", model, "The capital of France is", *GREEDY)[1] == out
+    assert program("run", "-m", model, "The capital of France is", *GREEDY)[1] == out
+    assert program("run", "-m", model, *GREEDY, "-f", tmp_path / "text")[1] == out
+    assert program("run", "-m", model, *GREEDY, "-f", "-", stdin="The capital of France is")[1] == out
+    assert program("run", "-m", model, *GREEDY, stdin="The capital of France is")[1] == out
+    assert program("run", "-m", model, *GREEDY, "--chat", "-p", "The capital of France is")[1] == out
+    raw = program("run", "-m", model, *GREEDY, "--raw", "-p", "The capital of France is")[1]
+    assert raw != out and b"Paris" in raw
+    assert program("run", "-m", model, *GREEDY, "--raw", "-e", "-p", r"The capital of France\x20is")[1] == raw
+
+
+def test_run_json(program, model):
+    args = ["run", "-m", model, *GREEDY, "--raw", "-p", "The capital of France is"]
+    text = program(*args)[1].decode()
+    status, out, err = program(*args, "--json", "-t", "1", "--kv-policy", "full", "-c", "256")
+    report = json.loads(out)
+    assert status == 0 and err == b""
+    assert report["text"] == text and report["model"] == model
+    assert report["policy"] == "full" and report["threads"] == 1 and report["context"] == 256
+    assert report["tokens_prompt"] == 5 and report["tokens_generated"] == 12 and report["finish"] == "length"
+    for name in ("load", "prompt_tps", "generation_tps", "first_token"):
+        assert report["speed"][name] > 0
+    assert report["memory"]["weights"] > 9e7 and report["memory"]["sketch"] == 0
+    assert report["memory"]["peak_rss"] > 1e7 and report["memory"]["kv"] == report["kv"]["ram"] > 0
+    assert report["kv"]["type"] == "f16" and report["kv"]["selected_share"] == 1
+
+
+def test_run_budget(program, model):
+    def share(*flags):
+        report = json.loads(program("run", "-m", model, "--raw", "-p", TEXT, "-n", "8", "--temp", "0", "--json", *flags)[1])
+        return report["kv"]["selected_share"], report["text"], report["memory"]["sketch"]
+
+    full = share("--kv-policy", "full")
+    tenth = share("--kv-budget", "10%")
+    assert full[0] == 1 and 0.05 < tenth[0] < 0.25 and tenth[2] > 0
+    everything = share("--kv-budget", "100%")
+    assert everything[0] == 1 and everything[1] == full[1]
+    assert abs(share("--kv-budget", "0.1")[0] - tenth[0]) < 1e-9
+    assert share("--kv-budget", "64")[0] < full[0]
+
+
+def test_run_seed(program, model):
+    args = ["run", "-m", model, "--raw", "-p", "Once upon a time", "-n", "16", "--json", "--temp", "1.5", "--min-p", "0"]
+    first = json.loads(program(*args)[1])
+    again = json.loads(program(*args, "--seed", first["seed"])[1])
+    assert first["seed"] >= 0 and again["text"] == first["text"] and again["seed"] == first["seed"]
+    other = json.loads(program(*args, "--seed", first["seed"] + 1)[1])
+    assert other["text"] != first["text"]
+
+
+def test_run_stop_and_system(program, model):
+    args = ["run", "-m", model, "--raw", "-p", "One, two, three, four, five,", "--temp", "0", "-n", "20", "--json"]
+    plain = json.loads(program(*args)[1])
+    stop = plain["text"][8:11]
+    report = json.loads(program(*args, "--stop", "never said", "-r", stop)[1])
+    assert report["finish"] == "stop" and stop not in report["text"] and plain["text"].startswith(report["text"])
+    status, _, err = program(*args, "--system", "Be brief.")
+    assert status == 1 and "--system" in one_line(err)
+    with_system = json.loads(program("run", "-m", model, "-p", "Hi", "--system", "Speak like a pirate.", *GREEDY, "--json")[1])
+    without = json.loads(program("run", "-m", model, "-p", "Hi", *GREEDY, "--json")[1])
+    assert with_system["tokens_prompt"] != without["tokens_prompt"]
+
+
+def test_run_context_limit(program, model):
+    status, out, err = program("run", "-m", model, "--raw", "-p", TEXT, "-c", "64")
+    assert status == 1 and out == b"" and "the context holds 64" in one_line(err)
+    report = json.loads(program("run", "-m", model, "--raw", "-p", "Once", "-c", "16", "--json", "--ignore-eos")[1])
+    assert report["finish"] == "context" and report["tokens_generated"] <= 16
+
+
+def test_first_interrupt_keeps_what_there_is(program, model):
+    for json_flag in ([], ["--json"]):
+        p = program.start("run", "-m", model, "--raw", "-p", "A long story:", "--ignore-eos", *json_flag)
+        if json_flag:
+            time.sleep(2)
+        else:
+            first = p.stdout.read(1)
+        p.send_signal(signal.SIGINT)
+        out, err = p.communicate(timeout=30)
+        assert p.returncode == 130
+        if json_flag:
+            report = json.loads(out)
+            assert report["finish"] == "interrupted" and report["tokens_generated"] > 0
+        else:
+            assert first and b"generation" in err and b"tokens/s" in err
+
+
+def test_run_on_a_terminal(terminal, model):
+    t = terminal("run", "-m", model, "-p", "Hi", *GREEDY)
+    text, status = t.finish()
+    assert status == 0 and b"tokens/s" in text and b"seed" in text
+
+
+def test_control_characters(program, terminal, model):
+    text = "a\x1b[31mred\x07\u009bx\n"
+    ids = program("tokenize", "-m", model, "--ids", "-p", text)[1].decode().strip()
+    assert program("tokenize", "-m", model, "--decode", "-p", ids)[1].decode() == text
+    shown, status = terminal("tokenize", "-m", model, "--decode", "-p", ids).finish()
+    assert status == 0 and b"\x1b" not in shown and b"\x07" not in shown and b"\xc2\x9b" not in shown
+    assert b"a^[[31mred^G^[[x" in shown
+
+
+def test_tokenize(program, model):
+    text = "Hello  world, ünïcode \U0001f600\r\n\ttwo <|im_end|>"
+    status, out, err = program("tokenize", "-m", model, "--ids", stdin=text)
+    assert (status, err) == (0, b"")
+    ids = [int(w) for w in out.split()]
+    assert out == (" ".join(map(str, ids)) + "\n").encode()
+    assert json.loads(program("tokenize", model, text, "--json")[1])["tokens"] == ids
+    assert program("tokenize", "-m", model, "--decode", stdin=out)[1].decode() == text
+    assert program("tokenize", "-m", model, "--decode", "-p", str(ids))[1].decode() == text
+    special = program("tokenize", "-m", model, "--ids", "--special", stdin=text)[1].split()
+    assert len(special) < len(ids)
+    assert program("tokenize", "-m", model, "--ids", stdin="")[:2] == (0, b"\n")
+    assert len(program("tokenize", "-m", model, stdin=text)[1].splitlines()) == len(ids)
+    for bad, message in (("1 x", "is not a token id"), ("-1", "is not between"), ("1 99999999999", "is not between")):
+        status, out, err = program("tokenize", "-m", model, "--decode", "-p", bad)
+        assert status == 1 and out == b"" and message in one_line(err)
+
+
+def test_perplexity(program, model, tmp_path):
+    (tmp_path / "text").write_text(TEXT)
+    args = ["perplexity", "-m", model, "-f", tmp_path / "text"]
+    status, out, err = program(*args, "-c", "128", "--json")
+    report = json.loads(out)
+    assert status == 0 and err == b"" and len(report["chunks"]) >= 4
+    assert report["tokens_scored"] == sum(c["tokens_scored"] for c in report["chunks"])
+    assert all(c["tokens_scored"] == 128 - 64 - 1 for c in report["chunks"])
+    nll = sum(c["nll"] * c["tokens_scored"] for c in report["chunks"]) / report["tokens_scored"]
+    assert report["nll"] == pytest.approx(nll) and report["perplexity"] == pytest.approx(math.exp(nll))
+    lines = program(*args, "-c", "128", "--chunks", "2")[1].decode().splitlines()
+    assert lines[0].startswith("[1]") and "[2]" in lines[0] and "[3]" not in lines[0]
+    assert lines[1].startswith("Final estimate: PPL = ")
+    status, _, err = program(*args, "-c", "8192")
+    assert status == 1 and "less than one chunk" in one_line(err)
+
+
+def test_perplexity_dense_prefix(program, model, tmp_path):
+    (tmp_path / "text").write_text(TEXT)
+    args = ["perplexity", "-m", model, "-f", tmp_path / "text", "-c", "256", "--chunks", "1", "--json"]
+    dense = json.loads(program(*args, "--dense-prefix", "128", "--kv-policy", "full")[1])
+    sparse = json.loads(program(*args, "--dense-prefix", "128", "--kv-policy", "infinigen", "--kv-budget", "20%")[1])
+    assert dense["tokens_scored"] == sparse["tokens_scored"] == 128
+    assert dense["kv"]["selected_share"] == 1 and sparse["kv"]["selected_share"] < 0.5
+    assert abs(sparse["nll"] - dense["nll"]) < 0.3 and sparse["nll"] != dense["nll"]
+    # Scored one by one or in one pass: the second half of the chunk is the same text.
+    half = json.loads(program(*args)[1])
+    assert half["tokens_scored"] == 127 and abs(half["nll"] - dense["nll"]) < 0.05
+
+
+def test_chat_on_a_pipe(program, model):
+    status, out, err = program("chat", "-m", model, *GREEDY, stdin='Say hello.\n/reset\n"""\nSay\nbye.\n"""\n/exit\nnever\n')
+    assert (status, err) == (0, b"") and out.count(b"\n") >= 2
+
+
+def test_chat_on_a_terminal(program, terminal, model):
+    t = terminal("chat", "-m", model, "--temp", "0")
+    t.read_until(b"> ")
+    t.type("/help\n")
+    t.read_until(b"/reset")
+    t.read_until(b"> ")
+    t.type("Tell a very long story about the sea.\n")
+    t.read_until(b"sea.\r\n")
+    t.read_until(b" ")
+    time.sleep(0.5)
+    t.type("\x03")  # stops the answer, not the program
+    t.read_until(b"\n> ")
+    t.type("one \\\n")
+    t.read_until(b". ")
+    t.type("\x03")  # withdraws the line
+    t.read_until(b"> ")
+    t.type("/stats\n")
+    t.read_until(b"tokens/s")
+    t.read_until(b"> ")
+    t.type("\x04")
+    assert t.finish()[1] == 0
+    with open(program.home + "/state/infinigen/history", encoding="utf-8") as f:
+        assert "very" in f.read()

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options, help, and what is made from the option table."""
+import re
+import shutil
+import subprocess
+
+import pytest
+from conftest import one_line
+
+VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "bench", "inspect", "fetch", "completion", "man"]
+
+
+def test_version(program):
+    status, out, err = program("--version")
+    assert status == 0 and err == b""
+    assert re.fullmatch(rb"infinigen \d+\.\d+\.\d+\n", out)
+
+
+def test_help_names_every_verb(program):
+    status, out, _ = program("--help")
+    assert status == 0
+    for verb in VERBS:
+        assert re.search(rf"^  {verb} ", out.decode(), re.M)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb(program, verb):
+    for args in ([verb, "--help"], ["help", verb], [verb, "-h"]):
+        status, out, err = program(*args)
+        assert status == 0 and err == b""
+        assert out.decode().startswith(f"Usage: infinigen {verb}")
+        assert "--help" in out.decode()
+
+
+def test_no_verb(program):
+    status, out, err = program()
+    assert status == 2 and out == b"" and b"Usage" in err
+
+
+@pytest.mark.parametrize("args, message", [
+    (["rnu"], "did you mean 'run'"),
+    (["nonsense"], "no verb 'nonsense'"),
+    (["run", "-m", "x", "--topk", "3"], "did you mean --top-k"),
+    (["run", "-m", "x", "--kv-ram", "1G"], "unknown option '--kv-ram'"),
+    (["run", "-p", "x"], "no model given"),
+    (["run", "-m"], "-m needs a value"),
+    (["run", "-m", "x", "--raw=yes"], "--raw takes no value"),
+    (["run", "-m", "x", "-n", "many"], "'many' is not a whole number"),
+    (["run", "-m", "x", "-n", "99999999999999999999"], "is not between"),
+    (["run", "-m", "x", "--top-p", "1.5"], "'1.5' is not between 0 and 1"),
+    (["run", "-m", "x", "--temp=nan"], "is not a number"),
+    (["run", "-m", "x", "--seed=-2"], "'-2'"),
+    (["run", "-m", "x", "--kv-policy", "best"], "is not one of infinigen, full"),
+    (["run", "-m", "x", "--kv-budget", "0"], "out of range"),
+    (["run", "-m", "x", "--kv-budget", "101%"], "out of range"),
+    (["run", "-m", "x", "--kv-budget", "10x"], "neither a number of tokens nor a share"),
+    (["run", "-m", "x", "--cpu", "mmx"], "is not one of scalar, avx2, avx512"),
+    (["run", "-m", "x", "--raw", "--chat", "-p", "y"], "exclude each other"),
+    (["run", "-m", "x", "-p", "a", "-f", "b"], "more than one text"),
+    (["run", "-m", "x", "a", "b"], "more than one text|one argument too many"),
+    (["run", "-m", "x"], "text is empty"),
+    (["bench", "-m", "x", "-p", "1,,2"], "is not a whole number"),
+    (["bench", "-m", "x", "-p", "0", "-n", "0"], "nothing to measure"),
+    (["bench", "-m", "x", "--kv-policy", "full,none"], "is not one of"),
+    (["bench", "-m", "x", "-o", "xml"], "is not one of md, csv, json"),
+    (["perplexity", "-m", "x"], "-f FILE is missing"),
+    (["perplexity", "-m", "x", "-f", "y", "--dense-prefix", "512"], "leaves nothing to score"),
+    (["logits", "-m", "x", "-o", "y"], "--tokens FILE is missing"),
+    (["logits", "-m", "x", "--tokens", "y"], "-o FILE is missing"),
+    (["completion"], "bash, zsh or fish"),
+    (["completion", "tcsh"], "is not one of"),
+    (["help", "me"], "no verb 'me'"),
+])
+def test_usage_errors(program, args, message):
+    status, out, err = program(*args)
+    assert status == 2 and out == b""
+    assert re.search(message, one_line(err)) or message in one_line(err)
+
+
+@pytest.mark.parametrize("args, message", [
+    (["run", "-m", "/no/such/model", "-p", "x"], "/no/such/model: no such file"),
+    (["inspect", "no-such-model"], "no-such-model: no such file, nor a model"),
+    (["run", "-m", "/", "-f", "/no/such/text"], "/no/such/text: No such file"),
+    (["perplexity", "-m", "/", "-f", "/no/such/text"], "/no/such/text: No such file"),
+])
+def test_missing_files(program, args, message):
+    status, out, err = program(*args)
+    assert status == 1 and out == b""
+    assert message in one_line(err)
+
+
+def test_malformed_model(program, tmp_path):
+    bad = tmp_path / "bad.gguf"
+    bad.write_bytes(b"GGUF\x03\0\0\0" + b"\xff" * 64)
+    for verb in (["inspect"], ["run", "-p", "x"], ["tokenize", "-p", "x"]):
+        status, out, err = program(*verb, "-m", bad)
+        assert status == 1 and out == b""
+        assert "bad.gguf" in one_line(err)
+
+
+def test_bad_environment(program, tiny):
+    status, _, err = program("inspect", tiny, env={"IG_CPU_MASK": "mmx"})
+    assert status == 2 and "IG_CPU_MASK" in one_line(err)
+    status, _, err = program("inspect", tiny, env={"IG_LOG": "loud"})
+    assert status == 2 and "IG_LOG" in one_line(err)
+
+
+def options_of(program, verb):
+    return set(re.findall(r"(?<=[ ,])--[a-z-]+", program(verb, "--help")[1].decode()))
+
+
+def test_completion_knows_every_option(program):
+    for shell, pattern in (("bash", "{}"), ("zsh", "{}"), ("fish", " -l {}")):
+        status, out, _ = program("completion", shell)
+        assert status == 0
+        for name in options_of(program, "run") - {"--kv-"}:
+            wanted = pattern.format(name.lstrip("-") if shell == "fish" else name)
+            assert wanted in out.decode(), (shell, name)
+
+
+def test_bash_completion_works(program, tmp_path):
+    if not shutil.which("bash"):
+        pytest.skip("no bash")
+    script = tmp_path / "completion"
+    script.write_bytes(program("completion", "bash")[1])
+    for line, wanted in ((["infinigen", "perp"], "perplexity"), (["infinigen", "run", "--kv-pol"], "--kv-policy"),
+                         (["infinigen", "run", "--kv-policy", "f"], "full")):
+        words = " ".join(line)
+        out = subprocess.run(["bash", "-c", f"source {script}; COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; "
+                              "_infinigen; echo ${COMPREPLY[@]}"], stdout=subprocess.PIPE, check=True, text=True).stdout
+        assert wanted in out.split()
+
+
+def test_man_page(program):
+    status, out, _ = program("man")
+    text = out.decode()
+    assert status == 0 and text.startswith(".TH INFINIGEN 1")
+    for verb in VERBS:
+        assert f".SS infinigen {verb}" in text
+    assert "kv\\-budget" in text and "EXIT STATUS" in text
+
+
+def test_full_disk(program):
+    with open("/dev/full", "wb") as full:
+        p = program.start("man", stdout=full)
+        _, err = p.communicate()
+    assert p.returncode == 1
+    one_line(err)
