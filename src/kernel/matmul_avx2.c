@@ -65,8 +65,8 @@ static void act_prepare_q8(void *dst, const float *x, int n) {
 void ig_kernels_fill_matmul_avx2(ig_kernels *k) {
     k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
     k->scratch_bytes = ig_gemm_scratch_bytes_avx2;
-#define SET(TYPE, type)                                \
-    k->gemv[IG_TYPE_##TYPE] = ig_gemv_##type##_avx2;   \
+#define SET(TYPE, type)                              \
+    k->gemv[IG_TYPE_##TYPE] = ig_gemv_##type##_avx2; \
     k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx2;
     SET(F32, f32)
     SET(F16, f16)

@@ -7,8 +7,8 @@
 
 #include "kernel/kernel.h"
 
-#define IG_DECLARE(type)                                                              \
-    void ig_gemv_##type##_avx512(const ig_matmul *m, int row_begin, int row_end);     \
+#define IG_DECLARE(type)                                                          \
+    void ig_gemv_##type##_avx512(const ig_matmul *m, int row_begin, int row_end); \
     void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end);
 IG_DECLARE(f32)
 IG_DECLARE(f16)

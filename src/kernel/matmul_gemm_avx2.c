@@ -185,10 +185,12 @@ INLINE void tile_q8(const char *panel, const ig_matmul *m, int c0, tile_out t, c
 
 typedef void (*tile_fn)(const char *panel, const ig_matmul *m, int c0, int n_cols, tile_out t);
 
-#define TILES(name)                                                                                        \
-    static void tile_##name(const char *panel, const ig_matmul *m, int c0, int n_cols, tile_out t) {       \
-        if (n_cols == 2) tile_q8(panel, m, c0, t, name, 2);                                                \
-        else tile_q8(panel, m, c0, t, name, 1);                                                            \
+#define TILES(name)                                                                                  \
+    static void tile_##name(const char *panel, const ig_matmul *m, int c0, int n_cols, tile_out t) { \
+        if (n_cols == 2)                                                                             \
+            tile_q8(panel, m, c0, t, name, 2);                                                       \
+        else                                                                                         \
+            tile_q8(panel, m, c0, t, name, 1);                                                       \
     }
 TILES(group32)
 TILES(group16)
@@ -213,12 +215,12 @@ static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, unpack_fn un
     }
 }
 
-#define GEMM(type, unpack, bytes, f)                                                        \
-    static void unpack_##type(char *panel, panel_rows rows, int half, int n_in) {           \
-        unpack(panel, rows, half, n_in, load_##type, bytes, f);                             \
-    }                                                                                       \
-    void ig_gemm_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {            \
-        gemm_q8(m, row_begin, row_end, unpack_##type, tile_##f);                            \
+#define GEMM(type, unpack, bytes, f)                                              \
+    static void unpack_##type(char *panel, panel_rows rows, int half, int n_in) { \
+        unpack(panel, rows, half, n_in, load_##type, bytes, f);                   \
+    }                                                                             \
+    void ig_gemm_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {  \
+        gemm_q8(m, row_begin, row_end, unpack_##type, tile_##f);                  \
     }
 GEMM(q4_0, unpack_smalls, 18, group32)
 GEMM(q4_1, unpack_smalls, 20, group32)
@@ -283,19 +285,22 @@ static void gemm_floats(const ig_matmul *m, int row_begin, int row_end, unpack_f
             for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
                 n_cols = m->n_cols - c >= 6 ? 6 : m->n_cols - c >= 2 ? 2 : 1;
                 tile_out t = tile_out_at(m, r, row_end, c);
-                if (n_cols == 6) tile_f32(m->scratch, first, n, m, c, t, 6);
-                else if (n_cols == 2) tile_f32(m->scratch, first, n, m, c, t, 2);
-                else tile_f32(m->scratch, first, n, m, c, t, 1);
+                if (n_cols == 6)
+                    tile_f32(m->scratch, first, n, m, c, t, 6);
+                else if (n_cols == 2)
+                    tile_f32(m->scratch, first, n, m, c, t, 2);
+                else
+                    tile_f32(m->scratch, first, n, m, c, t, 1);
             }
         }
 }
 
-#define GEMM_FLOATS(type, bytes)                                                                     \
-    static void unpack_##type(char *panel, panel_rows rows, int half, int first, int n) {            \
-        unpack_floats(panel, rows, half, first, n, load_##type, bytes);                              \
-    }                                                                                                \
-    void ig_gemm_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {                     \
-        gemm_floats(m, row_begin, row_end, unpack_##type);                                           \
+#define GEMM_FLOATS(type, bytes)                                                          \
+    static void unpack_##type(char *panel, panel_rows rows, int half, int first, int n) { \
+        unpack_floats(panel, rows, half, first, n, load_##type, bytes);                   \
+    }                                                                                     \
+    void ig_gemm_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {          \
+        gemm_floats(m, row_begin, row_end, unpack_##type);                                \
     }
 GEMM_FLOATS(f32, 4)
 GEMM_FLOATS(f16, 2)

@@ -90,8 +90,8 @@ static inline void fetch_next(panel_rows rows, size_t done, int bytes) {
 }
 
 /* `bytes` bytes of a row, 256 elements, from its byte `at`; to four steps. Offset: of signed types. */
-INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (*load)(const uint8_t *), const int bytes,
-                      const int offset, const format f) {
+INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (*load)(const uint8_t *),
+                      const int bytes, const int offset, const format f) {
     size_t step = step_bytes(f);
     __m512i code[4][16], scale[16], min[16];
     fetch_next(rows, at, bytes);
@@ -110,7 +110,8 @@ INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (
         put_codes(to, half, code[i]);
         for (int j = 0; j < f.n_scales; j++) _mm512_store_si512(affine_at(to, j, half), scale[i * f.n_scales + j]);
         for (int j = 0; j < f.n_mins; j++)
-            _mm512_store_si512(affine_at(to, f.n_scales + j, half), f.n_mins == 2 ? scale[8 + 2 * i + j] : min[4 * i + j]);
+            _mm512_store_si512(affine_at(to, f.n_scales + j, half),
+                               f.n_mins == 2 ? scale[8 + 2 * i + j] : min[4 * i + j]);
     }
 }
 
@@ -121,8 +122,8 @@ INLINE void unpack_supers(char *panel, panel_rows rows, int half, int n_in, supe
 }
 
 /* One block or two from byte `at`; to one step. */
-INLINE void put_pair(char *panel, panel_rows rows, int half, size_t at, pair (*load)(const uint8_t *, int), int n_blocks,
-                     const int offset) {
+INLINE void put_pair(char *panel, panel_rows rows, int half, size_t at, pair (*load)(const uint8_t *, int),
+                     int n_blocks, const int offset) {
     __m512i code[16];
     for (int r = 0; r < 16; r++) {
         pair w = {0};
@@ -147,8 +148,10 @@ INLINE void unpack_pairs(char *panel, panel_rows rows, int half, int n_in, super
     for (; b < n_blocks; b += 2, panel += step_bytes(f)) {
         size_t at = (size_t)b * (size_t)bytes;
         fetch_next(rows, at, 2 * bytes);
-        if (b + 1 < n_blocks) put_pair(panel, rows, half, at, load, 2, offset);
-        else put_pair(panel, rows, half, at, load, 1, offset);
+        if (b + 1 < n_blocks)
+            put_pair(panel, rows, half, at, load, 2, offset);
+        else
+            put_pair(panel, rows, half, at, load, 1, offset);
     }
 }
 
@@ -167,13 +170,12 @@ static inline __m512i broadcast4(const int8_t *p) {
     return _mm512_set1_epi32(v);
 }
 
-INLINE void tile_q8(const char *panel, int n_in, const char *act,
-                                                          size_t act_stride, tile_out t, const format f,
-                                                          const int n_cols) {
+INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_stride, tile_out t, const format f,
+                    const int n_cols) {
     __m512 acc[2][TILE_COLS];
     const ig_q8 a = ig_q8_view(act, n_in); /* of the first column; the others lie act_stride further */
     const int parts = f.n_scales / 2;      /* of a group of 32 */
-#define COLUMN(plane, c) ((const void *)((const char *)(plane) + (size_t)(c) * act_stride))
+#define COLUMN(plane, c) ((const void *)((const char *)(plane) + (size_t)(c)*act_stride))
 #pragma GCC unroll 8
     for (int c = 0; c < n_cols; c++) acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     for (int g = 0; g < (n_in + 63) / 64 * 2; g++) {
@@ -230,22 +232,21 @@ INLINE void tile_q8(const char *panel, int n_in, const char *act,
     }
 #undef COLUMN
     for (int c = 0; c < n_cols; c++)
-        for (int h = 0; h < 2; h++)
-            _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride + 16 * h, t.mask[h], acc[h][c]);
+        for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride + 16 * h, t.mask[h], acc[h][c]);
 }
 
 typedef void (*tile_fn)(const char *panel, int n_in, const char *act, size_t act_stride, tile_out t);
 
-#define TILE(name, f, n_cols)                                                                             \
+#define TILE(name, f, n_cols)                                                                                  \
     static void name##_##n_cols(const char *panel, int n_in, const char *act, size_t act_stride, tile_out t) { \
-        tile_q8(panel, n_in, act, act_stride, t, f, n_cols);                                              \
+        tile_q8(panel, n_in, act, act_stride, t, f, n_cols);                                                   \
     }
-#define TILES(name)                                                        \
-    TILE(tile_##name, name, 6)                                             \
-    TILE(tile_##name, name, 4)                                             \
-    TILE(tile_##name, name, 2)                                             \
-    TILE(tile_##name, name, 1)                                             \
-    static const tile_fn tiles_##name[TILE_COLS + 1] = {                   \
+#define TILES(name)                                      \
+    TILE(tile_##name, name, 6)                           \
+    TILE(tile_##name, name, 4)                           \
+    TILE(tile_##name, name, 2)                           \
+    TILE(tile_##name, name, 1)                           \
+    static const tile_fn tiles_##name[TILE_COLS + 1] = { \
         [6] = tile_##name##_6, [4] = tile_##name##_4, [2] = tile_##name##_2, [1] = tile_##name##_1};
 TILES(signed32)
 TILES(signed16)
@@ -256,8 +257,8 @@ static int tile_width(int n_left) { return n_left >= 6 ? 6 : n_left >= 4 ? 4 : n
 
 static tile_out tile_out_at(const ig_matmul *m, int r, int n_rows, int c) {
     uint32_t mask = (uint32_t)((1ull << n_rows) - 1);
-    return (tile_out){m->out + (size_t)c * m->out_stride + (size_t)r, m->out_stride,
-                      {(__mmask16)mask, (__mmask16)(mask >> 16)}};
+    return (tile_out){
+        m->out + (size_t)c * m->out_stride + (size_t)r, m->out_stride, {(__mmask16)mask, (__mmask16)(mask >> 16)}};
 }
 
 typedef void (*unpack_fn)(char *panel, panel_rows rows, int half, int n_in);
@@ -281,12 +282,12 @@ static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, unpack_fn un
     }
 }
 
-#define GEMM(type, f, unpack, ...)                                                        \
-    static void unpack_##type(char *panel, panel_rows rows, int half, int n_in) {         \
-        unpack(panel, rows, half, n_in, __VA_ARGS__);                                     \
-    }                                                                                     \
-    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {        \
-        gemm_q8(m, row_begin, row_end, unpack_##type, tiles_##f);                         \
+#define GEMM(type, f, unpack, ...)                                                 \
+    static void unpack_##type(char *panel, panel_rows rows, int half, int n_in) {  \
+        unpack(panel, rows, half, n_in, __VA_ARGS__);                              \
+    }                                                                              \
+    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) { \
+        gemm_q8(m, row_begin, row_end, unpack_##type, tiles_##f);                  \
     }
 GEMM(q4_0, signed32, unpack_pairs, load8_q4_0, load_q4_0, 18, 8)
 GEMM(q4_1, affine32, unpack_pairs, load8_q4_1, load_q4_1, 20, 0)
@@ -301,9 +302,8 @@ GEMM(q6_k, signed16, unpack_supers, load_q6_k, 210, 32, signed16)
 
 /* ---- floats ---------------------------------------------------------------------- */
 
-INLINE void unpack_floats(float *panel, panel_rows rows, int half, int first,
-                                                                int n, __m512 (*load)(const void *, __mmask16),
-                                                                const int bytes) {
+INLINE void unpack_floats(float *panel, panel_rows rows, int half, int first, int n,
+                          __m512 (*load)(const void *, __mmask16), const int bytes) {
     for (int i = 0; i < n; i += 16) {
         __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
         __m512i v[16];
@@ -320,14 +320,14 @@ INLINE void unpack_floats(float *panel, panel_rows rows, int half, int first,
 }
 
 /* Elements first .. first + n of a slice; later slices add to what is in out. */
-INLINE void tile_f32(const float *panel, int first, int n, const char *act,
-                                                           size_t act_stride, tile_out t, const int n_cols) {
+INLINE void tile_f32(const float *panel, int first, int n, const char *act, size_t act_stride, tile_out t,
+                     const int n_cols) {
     __m512 acc[2][TILE_COLS];
 #pragma GCC unroll 8
     for (int c = 0; c < n_cols; c++)
         for (int h = 0; h < 2; h++)
-            acc[h][c] = first ? _mm512_maskz_loadu_ps(t.mask[h], t.out + (size_t)c * t.stride + 16 * h)
-                              : _mm512_setzero_ps();
+            acc[h][c] =
+                first ? _mm512_maskz_loadu_ps(t.mask[h], t.out + (size_t)c * t.stride + 16 * h) : _mm512_setzero_ps();
     const char *x = act + (size_t)first * sizeof(float);
     for (int i = 0; i < n; i++, x += sizeof(float)) {
         __m512 w0 = _mm512_load_ps(panel + i * PANEL_ROWS), w1 = _mm512_load_ps(panel + i * PANEL_ROWS + 16);
@@ -340,8 +340,7 @@ INLINE void tile_f32(const float *panel, int first, int n, const char *act,
     }
 #pragma GCC unroll 8
     for (int c = 0; c < n_cols; c++)
-        for (int h = 0; h < 2; h++)
-            _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride + 16 * h, t.mask[h], acc[h][c]);
+        for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride + 16 * h, t.mask[h], acc[h][c]);
 }
 
 static void tiles_f32(const ig_matmul *m, int first, int n, int r, int n_rows) {
@@ -349,10 +348,14 @@ static void tiles_f32(const ig_matmul *m, int first, int n, int r, int n_rows) {
         n_cols = tile_width(m->n_cols - c);
         const char *act = (const char *)m->act + (size_t)c * m->act_stride;
         tile_out t = tile_out_at(m, r, n_rows, c);
-        if (n_cols == 6) tile_f32(m->scratch, first, n, act, m->act_stride, t, 6);
-        else if (n_cols == 4) tile_f32(m->scratch, first, n, act, m->act_stride, t, 4);
-        else if (n_cols == 2) tile_f32(m->scratch, first, n, act, m->act_stride, t, 2);
-        else tile_f32(m->scratch, first, n, act, m->act_stride, t, 1);
+        if (n_cols == 6)
+            tile_f32(m->scratch, first, n, act, m->act_stride, t, 6);
+        else if (n_cols == 4)
+            tile_f32(m->scratch, first, n, act, m->act_stride, t, 4);
+        else if (n_cols == 2)
+            tile_f32(m->scratch, first, n, act, m->act_stride, t, 2);
+        else
+            tile_f32(m->scratch, first, n, act, m->act_stride, t, 1);
     }
 }
 
@@ -367,12 +370,12 @@ static void gemm_floats(const ig_matmul *m, int row_begin, int row_end, unpack_f
         }
 }
 
-#define GEMM_FLOATS(type, bytes)                                                                 \
-    static void unpack_##type(float *panel, panel_rows rows, int half, int first, int n) {       \
-        unpack_floats(panel, rows, half, first, n, load_##type, bytes);                          \
-    }                                                                                            \
-    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {               \
-        gemm_floats(m, row_begin, row_end, unpack_##type);                                       \
+#define GEMM_FLOATS(type, bytes)                                                           \
+    static void unpack_##type(float *panel, panel_rows rows, int half, int first, int n) { \
+        unpack_floats(panel, rows, half, first, n, load_##type, bytes);                    \
+    }                                                                                      \
+    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {         \
+        gemm_floats(m, row_begin, row_end, unpack_##type);                                 \
     }
 GEMM_FLOATS(f32, 4)
 GEMM_FLOATS(f16, 2)

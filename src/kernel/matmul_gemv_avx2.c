@@ -64,8 +64,9 @@ INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n
             if (group == 16) mins[c] = _mm256_fmadd_ps(_mm256_loadu_ps(s.min + 8), _mm256_loadu_ps(ds + 8), mins[c]);
             for (int i = 0; i < 8; i++) {
                 __m256i dot = dot4(s.code[i], _mm256_load_si256((const void *)(a[c].q + 256 * b + 32 * i)), 0);
-                __m256 scale = group == 16 ? _mm256_set_m128(_mm_set1_ps(s.scale[2 * i + 1]), _mm_set1_ps(s.scale[2 * i]))
-                                           : _mm256_set1_ps(s.scale[i]);
+                __m256 scale = group == 16
+                                   ? _mm256_set_m128(_mm_set1_ps(s.scale[2 * i + 1]), _mm_set1_ps(s.scale[2 * i]))
+                                   : _mm256_set1_ps(s.scale[i]);
                 scale = _mm256_mul_ps(scale, _mm256_set1_ps(a[c].d[8 * b + i]));
                 acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, acc[c]);
             }
@@ -105,14 +106,17 @@ static void run_rows(const ig_matmul *m, int row_begin, int row_end, row_fn row)
         }
 }
 
-#define GEMV(type, row, load, bytes, parameter)                                                          \
-    static void row_##type(const ig_matmul *m, const uint8_t *w, int c0, int n_cols, float *sums) {      \
-        if (n_cols == 4) row(m, w, c0, 4, sums, load, bytes, parameter);                                 \
-        else if (n_cols == 2) row(m, w, c0, 2, sums, load, bytes, parameter);                            \
-        else row(m, w, c0, 1, sums, load, bytes, parameter);                                             \
-    }                                                                                                    \
-    void ig_gemv_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {                         \
-        run_rows(m, row_begin, row_end, row_##type);                                                     \
+#define GEMV(type, row, load, bytes, parameter)                                                     \
+    static void row_##type(const ig_matmul *m, const uint8_t *w, int c0, int n_cols, float *sums) { \
+        if (n_cols == 4)                                                                            \
+            row(m, w, c0, 4, sums, load, bytes, parameter);                                         \
+        else if (n_cols == 2)                                                                       \
+            row(m, w, c0, 2, sums, load, bytes, parameter);                                         \
+        else                                                                                        \
+            row(m, w, c0, 1, sums, load, bytes, parameter);                                         \
+    }                                                                                               \
+    void ig_gemv_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {                    \
+        run_rows(m, row_begin, row_end, row_##type);                                                \
     }
 GEMV(q4_0, row_smalls, load_q4_0, 18, 0)
 GEMV(q4_1, row_smalls, load_q4_1, 20, 0)

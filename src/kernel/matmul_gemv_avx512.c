@@ -73,10 +73,10 @@ typedef struct column_pair {
 
 INLINE column_pair column_at(const ig_q8 *a, int b, const int offset) {
     column_pair x = {.q = _mm512_load_si512(a->q + 32 * b), .start = _mm512_setzero_si512()};
-    if (offset)
-        x.start = _mm512_sub_epi32(x.start, _mm512_dpbusd_epi32(x.start, _mm512_set1_epi8((char)offset), x.q));
+    if (offset) x.start = _mm512_sub_epi32(x.start, _mm512_dpbusd_epi32(x.start, _mm512_set1_epi8((char)offset), x.q));
     x.d = _mm512_mask_broadcastss_ps(_mm512_set1_ps(a->d[b]), 0xff00, _mm_load_ss(a->d + b + 1));
-    x.ds = _mm512_mask_broadcastss_ps(_mm512_zextps128_ps512(_mm_load_ss(a->ds + b)), 0x100, _mm_load_ss(a->ds + b + 1));
+    x.ds =
+        _mm512_mask_broadcastss_ps(_mm512_zextps128_ps512(_mm_load_ss(a->ds + b)), 0x100, _mm_load_ss(a->ds + b + 1));
     return x;
 }
 
@@ -143,8 +143,10 @@ INLINE void step_supers(const rows *t, const ig_q8 *a, int b, __m512 acc[MAX_ROW
 #pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) {
             __m512 sd = _mm512_mul_ps(w.scale, d[c]);
-            if (n_scales == 16) mins[r][c] = _mm512_fmadd_ps(w.min, _mm512_load_ps(a[c].ds16 + 16 * b), mins[r][c]);
-            else mins[r][c] = _mm512_add_ps(mins[r][c], sd);
+            if (n_scales == 16)
+                mins[r][c] = _mm512_fmadd_ps(w.min, _mm512_load_ps(a[c].ds16 + 16 * b), mins[r][c]);
+            else
+                mins[r][c] = _mm512_add_ps(mins[r][c], sd);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w.code[i],
@@ -240,19 +242,26 @@ static rows tile_at(const ig_matmul *m, int r, int n_rows, int c) {
 }
 
 /* Rows by fours with one column, by twos with more; columns by fours and twos. */
-#define GEMV(type, tile, ...)                                                                       \
-    static void tile_##type(const ig_matmul *m, int r, int n_rows, int c, int n_cols) {             \
-        rows t = tile_at(m, r, n_rows, c);                                                          \
-        if (n_rows == 4) tile(m, t, 4, 1, __VA_ARGS__);                                             \
-        else if (n_rows == 2 && n_cols == 4) tile(m, t, 2, 4, __VA_ARGS__);                         \
-        else if (n_rows == 2 && n_cols == 2) tile(m, t, 2, 2, __VA_ARGS__);                         \
-        else if (n_rows == 2) tile(m, t, 2, 1, __VA_ARGS__);                                        \
-        else if (n_cols == 4) tile(m, t, 1, 4, __VA_ARGS__);                                        \
-        else if (n_cols == 2) tile(m, t, 1, 2, __VA_ARGS__);                                        \
-        else tile(m, t, 1, 1, __VA_ARGS__);                                                         \
-    }                                                                                               \
-    void ig_gemv_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {                  \
-        run_tiles(m, row_begin, row_end, tile_##type);                                              \
+#define GEMV(type, tile, ...)                                                           \
+    static void tile_##type(const ig_matmul *m, int r, int n_rows, int c, int n_cols) { \
+        rows t = tile_at(m, r, n_rows, c);                                              \
+        if (n_rows == 4)                                                                \
+            tile(m, t, 4, 1, __VA_ARGS__);                                              \
+        else if (n_rows == 2 && n_cols == 4)                                            \
+            tile(m, t, 2, 4, __VA_ARGS__);                                              \
+        else if (n_rows == 2 && n_cols == 2)                                            \
+            tile(m, t, 2, 2, __VA_ARGS__);                                              \
+        else if (n_rows == 2)                                                           \
+            tile(m, t, 2, 1, __VA_ARGS__);                                              \
+        else if (n_cols == 4)                                                           \
+            tile(m, t, 1, 4, __VA_ARGS__);                                              \
+        else if (n_cols == 2)                                                           \
+            tile(m, t, 1, 2, __VA_ARGS__);                                              \
+        else                                                                            \
+            tile(m, t, 1, 1, __VA_ARGS__);                                              \
+    }                                                                                   \
+    void ig_gemv_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {      \
+        run_tiles(m, row_begin, row_end, tile_##type);                                  \
     }
 
 static void run_tiles(const ig_matmul *m, int row_begin, int row_end,

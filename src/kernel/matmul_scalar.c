@@ -219,12 +219,12 @@ static inline void dequantize_blocks(float *dst, const void *row, int n_row, unp
     }
 }
 
-#define QUANTISED(type, n, bytes)                                                       \
-    static void matmul_##type(const ig_matmul *m, int row_begin, int row_end) {         \
-        matmul_blocks(m, row_begin, row_end, unpack_##type, n, bytes);                  \
-    }                                                                                   \
-    static void dequantize_##type(float *dst, const void *row, int n_row) {             \
-        dequantize_blocks(dst, row, n_row, unpack_##type, n, bytes);                    \
+#define QUANTISED(type, n, bytes)                                               \
+    static void matmul_##type(const ig_matmul *m, int row_begin, int row_end) { \
+        matmul_blocks(m, row_begin, row_end, unpack_##type, n, bytes);          \
+    }                                                                           \
+    static void dequantize_##type(float *dst, const void *row, int n_row) {     \
+        dequantize_blocks(dst, row, n_row, unpack_##type, n, bytes);            \
     }
 QUANTISED(q4_0, 32, 18)
 QUANTISED(q4_1, 32, 20)
@@ -256,11 +256,11 @@ static inline void matmul_floats(const ig_matmul *m, int row_begin, int row_end,
     }
 }
 
-#define FLOATS(type, element, bytes)                                            \
-    static void matmul_##type(const ig_matmul *m, int row_begin, int row_end) { \
-        matmul_floats(m, row_begin, row_end, element, bytes);                   \
-    }                                                                           \
-    static void dequantize_##type(float *dst, const void *row, int n) {         \
+#define FLOATS(type, element, bytes)                                                              \
+    static void matmul_##type(const ig_matmul *m, int row_begin, int row_end) {                   \
+        matmul_floats(m, row_begin, row_end, element, bytes);                                     \
+    }                                                                                             \
+    static void dequantize_##type(float *dst, const void *row, int n) {                           \
         for (int i = 0; i < n; i++) dst[i] = element((const uint8_t *)row + (size_t)i * (bytes)); \
     }
 FLOATS(f32, element_f32, 4)

@@ -16,12 +16,12 @@
 #include <stdint.h>
 
 typedef struct ig_q8 {
-    int8_t *q;     /* [n up to 64] */
-    float *d;      /* [groups] scale; NaN if the group has a value that is not finite */
-    float *ds;     /* [groups] d * sum of q */
-    int32_t *n32;  /* [groups] -128 * sum of q */
-    float *ds16;   /* [2 * groups] d * sum of q over 16 */
-    int32_t *n16;  /* [2 * groups] -128 * sum of q over 16 */
+    int8_t *q;    /* [n up to 64] */
+    float *d;     /* [groups] scale; NaN if the group has a value that is not finite */
+    float *ds;    /* [groups] d * sum of q */
+    int32_t *n32; /* [groups] -128 * sum of q */
+    float *ds16;  /* [2 * groups] d * sum of q over 16 */
+    int32_t *n16; /* [2 * groups] -128 * sum of q over 16 */
 } ig_q8;
 
 /* Largest magnitude taken for zero: the inverse scale must stay finite. */

@@ -135,8 +135,8 @@ static inline __m512 scales_k(const uint8_t *p) {
     __m512i hh = _mm512_permutexvar_epi16(words4(0, 1, 0, 1), h);
     __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(hh));
     __m512 s = _mm512_mul_ps(_mm512_cvtepi32_ps(bytes), d);
-    return _mm512_castsi512_ps(_mm512_mask_xor_epi32(_mm512_castps_si512(s), 0xff00, _mm512_castps_si512(s),
-                                                      _mm512_set1_epi32(INT32_MIN)));
+    return _mm512_castsi512_ps(
+        _mm512_mask_xor_epi32(_mm512_castps_si512(s), 0xff00, _mm512_castps_si512(s), _mm512_set1_epi32(INT32_MIN)));
 }
 
 static inline __m512i twice(const uint8_t *p) { return _mm512_broadcast_i64x4(_mm256_loadu_si256((const void *)p)); }
@@ -231,8 +231,8 @@ static inline super load_q3_k(const uint8_t *p) {
  * gathered from the registers that hold the codes and converted together. */
 static inline __m512 scales8(const __m512i v[4], int words, int offset) {
     int m = offset ? 0 : 1; /* word of the minimum; signed types make theirs of the scale */
-    __m512i two = _mm512_castsi128_si512(_mm_set_epi16((short)(32 + words + m), (short)(32 + m), (short)(words + m), (short)m,
-                                                       (short)(32 + words), 32, (short)words, 0));
+    __m512i two = _mm512_castsi128_si512(_mm_set_epi16((short)(32 + words + m), (short)(32 + m), (short)(words + m),
+                                                       (short)m, (short)(32 + words), 32, (short)words, 0));
     __m512i four = _mm512_castsi256_si512(_mm256_set_epi16(39, 38, 37, 36, 7, 6, 5, 4, 35, 34, 33, 32, 3, 2, 1, 0));
     __m512i first = _mm512_permutex2var_epi16(v[0], two, v[1]), second = _mm512_permutex2var_epi16(v[2], two, v[3]);
     __m512 s = _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(first, four, second)));

@@ -24,10 +24,10 @@ typedef struct type_case {
 } type_case;
 
 static const type_case cases[] = {
-    {IG_TYPE_F32, {-1, -1}, {0, 0}},       {IG_TYPE_F16, {-1, -1}, {0, 0}},   {IG_TYPE_BF16, {-1, -1}, {0, 0}},
-    {IG_TYPE_Q4_0, {0, -1}, {8, 0}},       {IG_TYPE_Q4_1, {0, 2}, {15, 1}},   {IG_TYPE_Q5_0, {0, -1}, {16, 0}},
-    {IG_TYPE_Q5_1, {0, 2}, {31, 1}},       {IG_TYPE_Q8_0, {0, -1}, {128, 0}}, {IG_TYPE_Q2_K, {80, 82}, {45, 15}},
-    {IG_TYPE_Q3_K, {108, -1}, {128, 0}},   {IG_TYPE_Q4_K, {0, 2}, {945, 63}}, {IG_TYPE_Q5_K, {0, 2}, {1953, 63}},
+    {IG_TYPE_F32, {-1, -1}, {0, 0}},      {IG_TYPE_F16, {-1, -1}, {0, 0}},   {IG_TYPE_BF16, {-1, -1}, {0, 0}},
+    {IG_TYPE_Q4_0, {0, -1}, {8, 0}},      {IG_TYPE_Q4_1, {0, 2}, {15, 1}},   {IG_TYPE_Q5_0, {0, -1}, {16, 0}},
+    {IG_TYPE_Q5_1, {0, 2}, {31, 1}},      {IG_TYPE_Q8_0, {0, -1}, {128, 0}}, {IG_TYPE_Q2_K, {80, 82}, {45, 15}},
+    {IG_TYPE_Q3_K, {108, -1}, {128, 0}},  {IG_TYPE_Q4_K, {0, 2}, {945, 63}}, {IG_TYPE_Q5_K, {0, 2}, {1953, 63}},
     {IG_TYPE_Q6_K, {208, -1}, {4096, 0}},
 };
 
@@ -41,8 +41,10 @@ static void fill_floats(check *c, ig_type type, uint8_t *w, size_t n, weight_sha
         if (shape == WEIGHT_ALL_ONES) v = 60000;
         if (shape == WEIGHT_ALL_ZEROS) v = 0;
         if (shape == WEIGHT_TINY) v *= 1e-5f;
-        if (type == IG_TYPE_F32) memcpy(w + 4 * i, &v, 4);
-        else put_u16(w + 2 * i, type == IG_TYPE_F16 ? ig_f32_f16(v) : ig_f32_bf16(v));
+        if (type == IG_TYPE_F32)
+            memcpy(w + 4 * i, &v, 4);
+        else
+            put_u16(w + 2 * i, type == IG_TYPE_F16 ? ig_f32_f16(v) : ig_f32_bf16(v));
     }
 }
 
@@ -54,9 +56,7 @@ static void fill_weights(check *c, const type_case *t, uint8_t *w, size_t bytes,
         return;
     }
     for (size_t i = 0; i < bytes; i++)
-        w[i] = shape == WEIGHT_ALL_ONES    ? 0xff
-               : shape == WEIGHT_ALL_ZEROS ? 0
-                                           : (uint8_t)ig_random_u64(&c->rng);
+        w[i] = shape == WEIGHT_ALL_ONES ? 0xff : shape == WEIGHT_ALL_ZEROS ? 0 : (uint8_t)ig_random_u64(&c->rng);
     for (size_t at = 0; at < bytes; at += (size_t)info->block_bytes)
         for (int i = 0; i < 2 && t->scale[i] >= 0; i++) {
             double v = shape == WEIGHT_TINY ? 1e-6 * check_normal(c) : 0.01 * check_normal(c);
@@ -83,7 +83,7 @@ typedef struct problem {
     int n_in, n_out, n_cols;
     size_t w_bytes, act_stride, act_bytes, out_stride;
     uint8_t *w;
-    float *x;   /* [n_cols][n_in] */
+    float *x; /* [n_cols][n_in] */
     char *act;
     float *out; /* guarded, off the alignment by 4 bytes */
     char *scratch;
@@ -140,7 +140,8 @@ static void fill_reach(const problem *p, int r, const float *row, double *reach)
 static double worst_error(check *c, const problem *p, int row_begin, int row_end) {
     double worst = 0;
     float *row = check_buffer((size_t)p->n_in * sizeof(float), 0);
-    double *x = check_buffer((size_t)p->n_in * sizeof(double), 0), *reach = check_buffer((size_t)p->n_in * sizeof(double), 0);
+    double *x = check_buffer((size_t)p->n_in * sizeof(double), 0),
+           *reach = check_buffer((size_t)p->n_in * sizeof(double), 0);
     for (int col = 0; col < p->n_cols; col++) {
         round_column(x, p->x + (size_t)col * (size_t)p->n_in, p->n_in, p->form);
         for (int r = row_begin; r < row_end; r++) {
@@ -195,7 +196,8 @@ static void check_shapes(check *c, const type_case *t) {
         for (int col = 0; col < p.n_cols; col++)
             check_fill(c, p.x + (size_t)col * (size_t)n_in, n_in, (check_shape)((i + col) % CHECK_SHAPES));
         problem_prepare(c, &p);
-        int begin = i % 4 == 3 ? check_int(c, 0, p.n_out - 1) : 0, end = i % 4 == 2 ? check_int(c, 1, p.n_out) : p.n_out;
+        int begin = i % 4 == 3 ? check_int(c, 0, p.n_out - 1) : 0,
+            end = i % 4 == 2 ? check_int(c, 1, p.n_out) : p.n_out;
         check_product(c, &p, c->k->gemv[t->type], "gemv", begin, end);
         check_product(c, &p, c->k->gemm[t->type], "gemm", begin, end);
         problem_deinit(&p);
@@ -228,9 +230,9 @@ static void check_invariance(check *c, const type_case *t) {
             fn(&m, begin, end);
             bool is_same = true;
             for (int j = col; j < col + m.n_cols; j++)
-                is_same = is_same && !memcmp(p.out + (size_t)j * p.out_stride + begin,
-                                             whole + (size_t)j * p.out_stride + begin,
-                                             (size_t)(end - begin) * sizeof(float));
+                is_same =
+                    is_same && !memcmp(p.out + (size_t)j * p.out_stride + begin,
+                                       whole + (size_t)j * p.out_stride + begin, (size_t)(end - begin) * sizeof(float));
             check_that(c, is_same, "%s of columns %d+%d rows %d..%d differs from the whole", kind ? "gemm" : "gemv",
                        col, m.n_cols, begin, end);
         }
@@ -307,16 +309,11 @@ static const struct golden {
     ig_type type;
     double w5, w300, sum;
 } goldens[] = {
-    {IG_TYPE_Q4_0, -0.0625, 0.3125, -344.3125},
-    {IG_TYPE_Q4_1, 0.15625, 0.84375, 4153.53125},
-    {IG_TYPE_Q5_0, -0.875, 0.4375, -457.0625},
-    {IG_TYPE_Q5_1, 0.09375, 0.46875, 8788.28125},
-    {IG_TYPE_Q8_0, -3.5625, -2.9375, -511.875},
-    {IG_TYPE_Q2_K, 0.0, 0.90625, 8635.0625},
-    {IG_TYPE_Q3_K, -6.25, -1.3125, -991.125},
-    {IG_TYPE_Q4_K, 8.09375, 36.46875, 148949.40625},
-    {IG_TYPE_Q5_K, 1.09375, 0.21875, 380284.125},
-    {IG_TYPE_Q6_K, 98.75, -102.375, 20762.875},
+    {IG_TYPE_Q4_0, -0.0625, 0.3125, -344.3125},   {IG_TYPE_Q4_1, 0.15625, 0.84375, 4153.53125},
+    {IG_TYPE_Q5_0, -0.875, 0.4375, -457.0625},    {IG_TYPE_Q5_1, 0.09375, 0.46875, 8788.28125},
+    {IG_TYPE_Q8_0, -3.5625, -2.9375, -511.875},   {IG_TYPE_Q2_K, 0.0, 0.90625, 8635.0625},
+    {IG_TYPE_Q3_K, -6.25, -1.3125, -991.125},     {IG_TYPE_Q4_K, 8.09375, 36.46875, 148949.40625},
+    {IG_TYPE_Q5_K, 1.09375, 0.21875, 380284.125}, {IG_TYPE_Q6_K, 98.75, -102.375, 20762.875},
 };
 
 static void check_golden(check *c, const type_case *t) {
