@@ -16,7 +16,7 @@ enum {
     PAIR = 2,       /* queries of a tile of scores, vectors of dims of a tile of values */
     TILE = 4,       /* keys of a tile of scores, queries of a tile of values */
     FEW = 8,        /* up to so many queries rows are converted as they are used */
-    AHEAD = 16,     /* rows from the one in use to the one prefetched */
+    AHEAD = 32,     /* rows from the one in use to the one prefetched */
     FLOATS = 4096,  /* of a block of converted rows: half of the first-level cache */
     BLOCK_ROWS = 64 /* rows used for all queries before the next, when they are not converted beforehand */
 };
@@ -96,6 +96,7 @@ static void attn_scores_avx2(float *scores, size_t stride, const float *q, int n
     _Alignas(32) float block[FLOATS];
     __m128 s = _mm_set1_ps(scale);
     if (n_q <= FEW || d > FLOATS / TILE) {
+        prefetch_rows(k, n < AHEAD ? n : AHEAD, d);
         scores_few(scores, stride, q, n_q, d, s, k, n);
         return;
     }
@@ -114,7 +115,7 @@ typedef struct values_job {
     const float *r; /* NULL: the factors have been applied */
     const float *p; /* [n_q][stride] */
     size_t stride;
-    int d, n;
+    int d, n, n_left; /* n rows of the block; rows from its first to the last of all */
     const uint16_t *const *half;
     const float *full; /* [n][d] */
 } values_job;
@@ -135,6 +136,8 @@ FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j
         for (int x = 0; x < n_v; x++)
             v[x] = w->half ? load_f16(w->half[i] + j + 8 * x)
                            : _mm256_load_ps(w->full + (size_t)i * (size_t)w->d + j + 8 * x);
+        if (w->half && g0 == 0 && j % 32 == 0)
+            _mm_prefetch((const char *)(w->half[i + AHEAD < w->n_left ? i + AHEAD : w->n_left - 1] + j), _MM_HINT_T0);
         for (int g = 0; g < n_q; g++) {
             __m256 f = _mm256_broadcast_ss(p + (size_t)g * w->stride + i);
             for (int x = 0; x < n_v; x++) a[g][x] = _mm256_fmadd_ps(f, v[x], a[g][x]);
@@ -176,9 +179,8 @@ static void attn_values_avx2(float *acc, const float *r, const float *p, size_t 
     do {
         w.p = p + i;
         w.n = n - i < rows ? n - i : rows;
+        w.n_left = n - i;
         if (is_few) {
-            int next = n - i - rows;
-            if (next > 0) prefetch_rows(v + i + rows, next < rows ? next : rows, d);
             w.half = v + i;
             values_block(&w, acc, n_q);
         } else {

@@ -20,7 +20,7 @@
 enum {
     TILE = 4,       /* queries, and keys or vectors of dims, of a tile */
     FEW = 8,        /* up to so many queries rows are converted as they are used */
-    AHEAD = 16,     /* rows from the one in use to the one prefetched */
+    AHEAD = 32,     /* rows from the one in use to the one prefetched */
     FLOATS = 4096,  /* of a block of converted rows: a third of the first-level cache */
     BLOCK_ROWS = 64 /* rows used for all queries before the next, when they are not converted beforehand */
 };
@@ -129,6 +129,7 @@ static void attn_scores_avx512(float *scores, size_t stride, const float *q, int
     bool is_few = n_q <= FEW || padded > FLOATS / TILE;
     int rows = is_few ? BLOCK_ROWS : FLOATS / padded / TILE * TILE;
     __m512 s = _mm512_set1_ps(scale);
+    if (is_few) prefetch_rows(k, n < AHEAD ? n : AHEAD, d);
     for (int i = 0; i < n; i += rows) {
         int m = n - i < rows ? n - i : rows;
         if (!is_few) convert_rows(block, padded, k + i, m, d);
@@ -247,6 +248,7 @@ static void attn_values_avx512(float *acc, const float *r, const float *p, size_
     int padded = (d + 15) & ~15;
     bool is_few = n_q <= FEW || padded > FLOATS / TILE;
     int rows = is_few ? BLOCK_ROWS : FLOATS / padded, i = 0;
+    if (is_few) prefetch_rows(v, n < AHEAD ? n : AHEAD, d);
     values_job w = {.r = r, .stride = stride, .d = d, .full = block, .padded = padded};
     do {
         w.p = p + i;
