@@ -85,9 +85,7 @@ static ig_status read_tokens(source *s) {
         ig_token_kind kind;
         status = read_kind(s, id, text, &kind);
         if (status) break;
-        int flags = kind == IG_TOKEN_NORMAL                             ? IG_TOKEN_MODEL
-                    : kind == IG_TOKEN_USER || kind == IG_TOKEN_CONTROL ? IG_TOKEN_ADDED
-                                                                        : 0;
+        int flags = ig_token_flags(kind);
         letters.size = 0;
         if (t->rules.bytewise && kind == IG_TOKEN_NORMAL) {
             if (ig_utf8_decode_letters(&letters, text.data, text.size))

@@ -163,9 +163,7 @@ static ig_status put_piece(ig_tokenizer *t, int32_t id, const piece *p, const ch
     if (p->text.size == 0) return ig_fail(err, IG_E_FORMAT, "%s: piece %d is empty", path, id);
     if (p->kind == IG_TOKEN_BYTE && ig_tokenizer_byte_of(p->text.data, p->text.size) < 0)
         return ig_fail(err, IG_E_FORMAT, "%s: piece %d: a byte not of the form <0x0A>", path, id);
-    int flags = p->kind == IG_TOKEN_NORMAL                                ? IG_TOKEN_MODEL
-                : p->kind == IG_TOKEN_USER || p->kind == IG_TOKEN_CONTROL ? IG_TOKEN_ADDED
-                                                                          : 0;
+    int flags = ig_token_flags((ig_token_kind)p->kind);
     if (ig_vocab_put(&t->vocab, id, p->text.data, p->text.size, (ig_token_kind)p->kind, flags)) return IG_OK;
     return ig_fail(err, t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT, "%s: no room for piece %d", path, id);
 }

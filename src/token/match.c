@@ -70,12 +70,14 @@ static bool stands_alone(const char *text, size_t n, size_t start, size_t end) {
     return end == n || !ig_utf8_next(text + end, n - end, &code) || !ig_utf8_is_word(code);
 }
 
+static bool is_special(const ig_vocab_token *t) { return t->kind == IG_TOKEN_CONTROL || t->kind == IG_TOKEN_UNKNOWN; }
+
 /* The longest token at `at`. */
 static int32_t longest(const ig_match *m, const ig_vocab *v, const char *text, size_t n, size_t at, bool special) {
     int32_t id = -1, node = m->roots[(unsigned char)text[at]];
     while (node) {
         int32_t found = m->nodes[node].id;
-        if (found >= 0 && (special || v->tokens[found].kind != IG_TOKEN_CONTROL)) id = found;
+        if (found >= 0 && (special || !is_special(&v->tokens[found]))) id = found;
         if (++at == n) break;
         node = m->nodes[node].child;
         while (node && m->nodes[node].byte != (unsigned char)text[at]) node = m->nodes[node].sibling;

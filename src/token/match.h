@@ -33,7 +33,7 @@ typedef struct ig_match_hit {
     int32_t id;
 } ig_match_hit;
 
-/* The first token at or after `from`; control tokens only if `special`. */
+/* The first token at or after `from`; control and unknown tokens only if `special`. */
 ig_match_hit ig_match_next(const ig_match *m, const ig_vocab *v, const char *text, size_t n, size_t from, bool special);
 
 #endif

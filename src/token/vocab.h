@@ -30,6 +30,20 @@ enum {
     IG_TOKEN_END = 64,         /* ends a generation */
 };
 
+/* The flags that follow from a kind where a file says no more. */
+static inline int ig_token_flags(ig_token_kind kind) {
+    switch (kind) {
+        case IG_TOKEN_NORMAL:
+            return IG_TOKEN_MODEL;
+        case IG_TOKEN_USER:
+        case IG_TOKEN_CONTROL:
+        case IG_TOKEN_UNKNOWN:
+            return IG_TOKEN_ADDED;
+        default:
+            return 0;
+    }
+}
+
 typedef struct ig_vocab_token {
     uint32_t at, size; /* bytes, in ig_vocab.bytes */
     uint8_t kind, flags;

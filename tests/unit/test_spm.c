@@ -149,6 +149,7 @@ static void test_small_model(void **state) {
     check_ids(t, "\xc3\xa9z", 0, IDS(5, 3, 4, 0)); /* bytes where there are byte tokens, else unknown */
     check_ids(t, "a[x]b", 0, IDS(10, 12, 5, 7));   /* a user's token always counts */
     check_ids(t, "a</s>", 2, IDS(10, 2));
+    check_ids(t, "a<unk>", 2, IDS(10, 0));
     check_ids(t, "b", 1, IDS(1, 5, 7));
     assert_true(ig_tokenizer_adds_bos(t) && ig_tokenizer_is_end(t, 2) && ig_tokenizer_drops_first_blank(t));
     char piece[8];
