@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention and softmax for AVX2, with the design of attention_avx512.c: scores in tiles of 2 queries x
+ * Attention and softmax for AVX2, with the design of attention_avx512.c: scores in tiles of 3 queries x
  * 4 keys with dims in the lanes, values in tiles of 4 queries x 16 dims, rows converted as they are used
  * for few queries and a block of rows at a time for many, and the same order of operations in both.
  */
@@ -13,8 +13,9 @@
 #define FLATTEN static inline __attribute__((always_inline))
 
 enum {
-    PAIR = 2,       /* queries of a tile of scores, vectors of dims of a tile of values */
+    QUERIES = 3,    /* of a tile of scores: with 4 keys, 12 accumulators and 4 operands fill the registers */
     TILE = 4,       /* keys of a tile of scores, queries of a tile of values */
+    PAIR = 2,       /* vectors of dims of a tile of values */
     FEW = 8,        /* up to so many queries rows are converted as they are used */
     AHEAD = 32,     /* rows from the one in use to the one prefetched */
     FLOATS = 4096,  /* of a block of converted rows: half of the first-level cache */
@@ -39,17 +40,18 @@ FLATTEN __m128 sum_each(const __m256 a[TILE]) {
     return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
 }
 
-/* n_q (1..2) queries with 4 keys, given as 16-bit rows, or as floats when half is NULL; n of the 4 are stored. */
+/* n_q (1..3) queries with 4 keys, given as 16-bit rows, or as floats when half is NULL; n of the 4 are stored. */
 FLATTEN void scores_tile(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
                          const uint16_t *const half[TILE], const float *full, int n) {
-    __m256 acc[PAIR][TILE];
+    __m256 acc[QUERIES][TILE];
     for (int g = 0; g < n_q; g++)
         for (int i = 0; i < TILE; i++) acc[g][i] = _mm256_setzero_ps();
     for (int j = 0; j < d; j += 8) {
+        __m256 x[QUERIES];
+        for (int g = 0; g < n_q; g++) x[g] = _mm256_loadu_ps(q + (size_t)g * (size_t)d + j);
         for (int i = 0; i < TILE; i++) {
             __m256 k = half ? load_f16(half[i] + j) : _mm256_load_ps(full + (size_t)i * (size_t)d + j);
-            for (int g = 0; g < n_q; g++)
-                acc[g][i] = _mm256_fmadd_ps(_mm256_loadu_ps(q + (size_t)g * (size_t)d + j), k, acc[g][i]);
+            for (int g = 0; g < n_q; g++) acc[g][i] = _mm256_fmadd_ps(x[g], k, acc[g][i]);
         }
     }
     for (int g = 0; g < n_q; g++) {
@@ -61,66 +63,71 @@ FLATTEN void scores_tile(float *scores, size_t stride, const float *q, int n_q, 
     }
 }
 
-static void scores_few(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
-                       const uint16_t *const *k, int n) {
-    for (int i = 0; i < n; i += TILE) {
-        const uint16_t *rows[TILE];
-        for (int j = 0; j < TILE; j++) rows[j] = k[i + j < n ? i + j : n - 1];
-        int ahead = n - i - AHEAD, g = 0;
-        if (ahead > 0) prefetch_rows(k + i + AHEAD, ahead < TILE ? ahead : TILE, d);
-        for (; g + PAIR <= n_q; g += PAIR)
-            scores_tile(scores + (size_t)g * stride + i, stride, q + (size_t)g * (size_t)d, PAIR, d, scale, rows, NULL,
-                        n - i);
-        if (g < n_q)
-            scores_tile(scores + (size_t)g * stride + i, stride, q + (size_t)g * (size_t)d, 1, d, scale, rows, NULL,
-                        n - i);
+/* All queries against the 4 keys of a tile. */
+FLATTEN void scores_column(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
+                           const uint16_t *const half[TILE], const float *full, int n) {
+    for (int g = 0; g < n_q; g += QUERIES) {
+        float *out = scores + (size_t)g * stride;
+        const float *x = q + (size_t)g * (size_t)d;
+        switch (n_q - g) {
+            case 1:
+                scores_tile(out, stride, x, 1, d, scale, half, full, n);
+                break;
+            case 2:
+                scores_tile(out, stride, x, 2, d, scale, half, full, n);
+                break;
+            default:
+                scores_tile(out, stride, x, 3, d, scale, half, full, n);
+        }
     }
 }
 
-static void scores_full(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale, const float *k,
-                        int n) {
-    for (int g = 0; g < n_q; g += PAIR) {
-        for (int i = 0; i < n; i += TILE) {
-            float *out = scores + (size_t)g * stride + i;
-            const float *x = q + (size_t)g * (size_t)d, *rows = k + (size_t)i * (size_t)d;
-            if (g + 1 < n_q)
-                scores_tile(out, stride, x, PAIR, d, scale, NULL, rows, n - i);
-            else
-                scores_tile(out, stride, x, 1, d, scale, NULL, rows, n - i);
-        }
+static void scores_few(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
+                       const uint16_t *const *k, int n) {
+    prefetch_rows(k, n < AHEAD ? n : AHEAD, d);
+    for (int i = 0; i < n; i += TILE) {
+        const uint16_t *rows[TILE];
+        for (int j = 0; j < TILE; j++) rows[j] = k[i + j < n ? i + j : n - 1];
+        int ahead = n - i - AHEAD;
+        if (ahead > 0) prefetch_rows(k + i + AHEAD, ahead < TILE ? ahead : TILE, d);
+        scores_column(scores + i, stride, q, n_q, d, scale, rows, NULL, n - i);
+    }
+}
+
+static void scores_many(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
+                        const uint16_t *const *k, int n) {
+    _Alignas(32) float block[FLOATS];
+    int rows = FLOATS / d / TILE * TILE;
+    for (int i = 0; i < n; i += rows) {
+        int m = n - i < rows ? n - i : rows;
+        convert_rows(block, k + i, m, d);
+        for (int j = 0; j < m; j += TILE)
+            scores_column(scores + i + j, stride, q, n_q, d, scale, NULL, block + (size_t)j * (size_t)d, m - j);
     }
 }
 
 static void attn_scores_avx2(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
                              const uint16_t *const *k, int n) {
-    _Alignas(32) float block[FLOATS];
     __m128 s = _mm_set1_ps(scale);
-    if (n_q <= FEW || d > FLOATS / TILE) {
-        prefetch_rows(k, n < AHEAD ? n : AHEAD, d);
+    if (n_q <= FEW || d > FLOATS / TILE)
         scores_few(scores, stride, q, n_q, d, s, k, n);
-        return;
-    }
-    int rows = FLOATS / d / TILE * TILE;
-    for (int i = 0; i < n; i += rows) {
-        int m = n - i < rows ? n - i : rows;
-        convert_rows(block, k + i, m, d);
-        scores_full(scores + i, stride, q, n_q, d, s, block, m);
-    }
+    else
+        scores_many(scores, stride, q, n_q, d, s, k, n);
 }
 
 /* ---- values -------------------------------------------------------------------- */
 
-/* A block's share of attn_values: rows either 16-bit or, when half is NULL, floats. */
+/* A block's share of attn_values. */
 typedef struct values_job {
     const float *r; /* NULL: the factors have been applied */
     const float *p; /* [n_q][stride] */
     size_t stride;
-    int d, n, n_left; /* n rows of the block; rows from its first to the last of all */
-    const uint16_t *const *half;
-    const float *full; /* [n][d] */
+    int d, n, n_left;            /* n rows of the block; rows from its first to the last of all */
+    const uint16_t *const *half; /* the rows, */
+    const float *full;           /* or, if there are many queries, converted: [n][d] */
 } values_job;
 
-FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v) {
+FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, bool is_half) {
     __m256 a[TILE][PAIR];
     float *at = acc + (size_t)g0 * (size_t)w->d + j;
     for (int g = 0; g < n_q; g++) {
@@ -134,9 +141,9 @@ FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j
     for (int i = 0; i < w->n; i++) {
         __m256 v[PAIR];
         for (int x = 0; x < n_v; x++)
-            v[x] = w->half ? load_f16(w->half[i] + j + 8 * x)
+            v[x] = is_half ? load_f16(w->half[i] + j + 8 * x)
                            : _mm256_load_ps(w->full + (size_t)i * (size_t)w->d + j + 8 * x);
-        if (w->half && g0 == 0 && j % 32 == 0)
+        if (is_half && g0 == 0 && j % 32 == 0)
             _mm_prefetch((const char *)(w->half[i + AHEAD < w->n_left ? i + AHEAD : w->n_left - 1] + j), _MM_HINT_T0);
         for (int g = 0; g < n_q; g++) {
             __m256 f = _mm256_broadcast_ss(p + (size_t)g * w->stride + i);
@@ -147,25 +154,25 @@ FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j
         for (int x = 0; x < n_v; x++) _mm256_storeu_ps(at + (size_t)g * (size_t)w->d + 8 * x, a[g][x]);
 }
 
-FLATTEN void values_wide(const values_job *w, float *acc, int g0, int n_q) {
+FLATTEN void values_wide(const values_job *w, float *acc, int g0, int n_q, bool is_half) {
     int j = 0;
-    for (; j + 8 * PAIR <= w->d; j += 8 * PAIR) values_tile(w, acc, g0, n_q, j, PAIR);
-    if (j < w->d) values_tile(w, acc, g0, n_q, j, 1);
+    for (; j + 8 * PAIR <= w->d; j += 8 * PAIR) values_tile(w, acc, g0, n_q, j, PAIR, is_half);
+    if (j < w->d) values_tile(w, acc, g0, n_q, j, 1, is_half);
 }
 
-FLATTEN void values_block(const values_job *w, float *acc, int n_q) {
+FLATTEN void values_block(const values_job *w, float *acc, int n_q, bool is_half) {
     for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
             case 1:
-                values_wide(w, acc, g, 1);
+                values_wide(w, acc, g, 1, is_half);
                 break;
             case 2:
-                values_wide(w, acc, g, 2);
+                values_wide(w, acc, g, 2, is_half);
                 break;
             case 3:
-                values_wide(w, acc, g, 3);
+                values_wide(w, acc, g, 3, is_half);
                 break;
             default:
-                values_wide(w, acc, g, 4);
+                values_wide(w, acc, g, 4, is_half);
         }
 }
 
@@ -180,13 +187,12 @@ static void attn_values_avx2(float *acc, const float *r, const float *p, size_t 
         w.p = p + i;
         w.n = n - i < rows ? n - i : rows;
         w.n_left = n - i;
+        w.half = v + i;
         if (is_few) {
-            w.half = v + i;
-            values_block(&w, acc, n_q);
+            values_block(&w, acc, n_q, true);
         } else {
-            convert_rows(block, v + i, w.n, d);
-            w.half = NULL;
-            values_block(&w, acc, n_q);
+            convert_rows(block, w.half, w.n, d);
+            values_block(&w, acc, n_q, false);
         }
         w.r = NULL;
         i += rows;
