@@ -56,6 +56,22 @@ static bool find_assigned(ig_buffer *out, const char *template, const char *mark
     return false;
 }
 
+/* What the template puts before an answer: its literal that begins with `head`, which some models
+ * continue; else head and rest. */
+static void add_answer_head(ig_buffer *out, const char *template, const char *head, const char *rest) {
+    static const char mark[] = "add_generation_prompt";
+    const char *last = NULL;
+    for (const char *at = template; (at = strstr(at, mark)) != NULL; at++) last = at;
+    const char *literal = last ? strstr(last, head) : NULL;
+    ig_buffer text = {0};
+    if (literal && (literal[-1] == '\'' || literal[-1] == '"') && add_literal(&text, literal, literal[-1], NULL))
+        ig_buffer_add(out, text.data, text.size);
+    else
+        ig_buffer_format(out, "%s%s", head, rest);
+    out->failed = out->failed || text.failed;
+    ig_buffer_close(&text);
+}
+
 typedef struct range {
     const char *data;
     size_t size;
@@ -141,7 +157,8 @@ static void add_reasoned(ig_buffer *out, const char *content, bool after_questio
 
 static void render_chatml(ig_buffer *out, const char *template, const ig_chat_message *messages, size_t n) {
     ig_buffer system = {0};
-    bool reasons = has(template, "last_query_index"), trimmed = trims(template) && !reasons;
+    bool reasons = has(template, "last_query_index") && has(template, "</think>"),
+         trimmed = trims(template) && !reasons;
     size_t question = n - 1;
     for (size_t i = n; i-- > 0 && reasons;)
         if (is_role(&messages[i], "user")) {
@@ -283,11 +300,11 @@ ig_status ig_chat_render(ig_buffer *out, ig_chat_format format, const char *jinj
     switch (format) {
         case IG_CHAT_CHATML:
             render_chatml(out, t, messages, n);
-            if (add_assistant) ig_buffer_text(out, "<|im_start|>assistant\n");
+            if (add_assistant) add_answer_head(out, t, "<|im_start|>assistant", "\n");
             break;
         case IG_CHAT_LLAMA3:
             render_llama3(out, t, messages, n);
-            if (add_assistant) ig_buffer_text(out, "<|start_header_id|>assistant<|end_header_id|>\n\n");
+            if (add_assistant) add_answer_head(out, t, "<|start_header_id|>assistant", "<|end_header_id|>\n\n");
             break;
         case IG_CHAT_LLAMA2:
             s = check_turns(messages, n, true, err);

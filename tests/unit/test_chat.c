@@ -23,7 +23,10 @@
     "{%- if tools %}{{- '<|im_start|>system\\n' }}{{- 'not this' }}{{- \"# Tools<|im_end|>\" }}{%- else %}" \
     "{{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}{%- else %}"                  \
     "{{- '<|im_start|>system\\nYou\\'re Qwen.\\n\"Ok\"<|im_end|>\\n' }}{%- endif %}" CHATML
-#define QWEN3 "{%- set ns = namespace(last_query_index=0) %}{{ x|trim }}" CHATML
+#define QWEN3 "{%- set ns = namespace(last_query_index=0) %}{{ '</think>' }}{{ x|trim }}" CHATML
+#define THINKING                                                      \
+    "{% if not add_generation_prompt is defined %}{% endif %}" CHATML \
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"
 #define LLAMA2                                                                       \
     "DEFAULT{% set content = '<<SYS>>\\n' + system_message + '\\n<</SYS>>\\n\\n' %}" \
     "{{ bos_token + '[INST] ' + content.strip() + ' [/INST]' }}{{ ' ' + content.strip() + ' ' + eos_token }}"
@@ -67,6 +70,8 @@ static const struct {
     {IG_CHAT_CHATML, CHATML, MESSAGES(talk), false,
      "<|im_start|>system\nS <|im_end|>\n<|im_start|>user\n a <|im_end|>\n<|im_start|>assistant\n "
      "b\n<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"},
+    {IG_CHAT_CHATML, THINKING, MESSAGES(plain), true,
+     "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n"},
     {IG_CHAT_CHATML, SMOLLM, MESSAGES(plain), true,
      "<|im_start|>system\nYou are SmolLM<|im_end|>\n<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"},
     {IG_CHAT_CHATML, QWEN25, MESSAGES(plain), false,
