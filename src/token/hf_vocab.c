@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "format/json.h"
 #include "token/hf.h"
 
 ig_status ig_json_fail(ig_json_place at, const char *what) {
@@ -16,18 +17,12 @@ ig_status ig_json_fail(ig_json_place at, const char *what) {
 
 ig_status ig_json_load(json_t **out, size_t *n_bytes, const char *path, ig_error *err) {
     char *text;
-    json_error_t why;
     *out = NULL;
     ig_status s = ig_file_read(&text, n_bytes, path, (size_t)256 << 20, err);
     if (s) return s;
-    *out = json_loadb(text, *n_bytes, JSON_REJECT_DUPLICATES, &why);
+    s = ig_json_parse(out, text, *n_bytes, path, err);
     free(text);
-    if (!*out) {
-        /* Short of memory, jansson often says nothing. */
-        if (json_error_code(&why) == json_error_out_of_memory || !why.text[0])
-            return ig_fail_memory(err, path, *n_bytes);
-        return ig_fail(err, IG_E_FORMAT, "%s: line %d: %s", path, why.line, why.text);
-    }
+    if (s) return s;
     if (json_is_object(*out)) return IG_OK;
     json_decref(*out);
     *out = NULL;
