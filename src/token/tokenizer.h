@@ -13,8 +13,9 @@ typedef struct ig_tokenizer ig_tokenizer;
 
 /* IG_E_NOT_FOUND if the file or directory holds no tokenizer at all; other errors name file and field. */
 ig_status ig_tokenizer_from_gguf(ig_tokenizer **out, const ig_gguf *g, ig_error *err);
-/* tokenizer.json, or vocab.json + merges.txt, or tokenizer.model; special ids, added tokens, end-of-generation set and chat
- * template also from tokenizer_config.json, special_tokens_map.json, generation_config.json, chat_template.jinja where present. */
+/* tokenizer.json, or vocab.json + merges.txt, or tokenizer.model; special ids, added tokens, end-of-generation set and
+ * chat template also from tokenizer_config.json, special_tokens_map.json, generation_config.json, chat_template.jinja
+ * where present. */
 ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, ig_error *err);
 void ig_tokenizer_close(ig_tokenizer *t);
 
@@ -22,8 +23,8 @@ int ig_tokenizer_n_vocab(const ig_tokenizer *t);
 /* As ig_tokenize() in infinigen.h; flags IG_TOKENIZE_*. Linear in n_bytes (n log n within one word). */
 ig_status ig_tokenizer_encode(const ig_tokenizer *t, size_t *n_out, const char *text, size_t n_bytes, int flags,
                               int32_t *ids, size_t cap, ig_error *err);
-/* Bytes of one token as they stand in running text ("" for a special token unless `special`; an id out of range gives 0).
- * snprintf manner, no NUL. */
+/* Bytes of one token as they stand in running text ("" for a special token unless `special`; an id out of range gives
+ * 0). snprintf manner, no NUL. */
 size_t ig_tokenizer_piece(const ig_tokenizer *t, int32_t id, bool special, char *text, size_t cap);
 /* SentencePiece models put a blank before the text that the first piece shows again. */
 bool ig_tokenizer_drops_first_blank(const ig_tokenizer *t);
