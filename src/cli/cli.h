@@ -41,9 +41,11 @@ enum {
     IG_VERB_MAN = 1 << 9,
     IG_VERB_HELP = 1 << 10,
     IG_VERB_VERSION = 1 << 11,
-    IG_VERB_ALL = (1 << 12) - 1,
+    IG_VERB_EVAL = 1 << 12,
+    IG_VERB_ALL = (1 << 13) - 1,
     /* Verbs that open a model with its weights. */
-    IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_BENCH | IG_VERB_INSPECT,
+    IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH |
+                     IG_VERB_INSPECT,
     IG_VERB_MODEL = IG_VERB_ENGINE | IG_VERB_TOKENIZE,
     IG_VERB_GENERATE = IG_VERB_RUN | IG_VERB_CHAT,
 };
@@ -127,8 +129,11 @@ typedef struct ig_cli_options {
     int64_t seed;
 
     bool ids, decode;            /* tokenize */
-    const char *tokens, *output; /* logits */
+    const char *tokens, *output; /* logits; output: eval too */
     int chunks, dense_prefix;    /* perplexity */
+
+    ig_cli_texts tasks, shots_files; /* eval */
+    int shots, limit;
 
     ig_cli_ints n_prompt, n_gen, depth, batches; /* bench */
     ig_cli_texts policies;
@@ -155,6 +160,7 @@ int ig_cli_chat(const ig_cli_options *o);
 int ig_cli_tokenize(const ig_cli_options *o);
 int ig_cli_logits(const ig_cli_options *o);
 int ig_cli_perplexity(const ig_cli_options *o);
+int ig_cli_eval(const ig_cli_options *o);
 int ig_cli_bench(const ig_cli_options *o);
 int ig_cli_inspect(const ig_cli_options *o);
 int ig_cli_fetch(const ig_cli_options *o);

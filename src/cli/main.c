@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     int code = verb->run(&o);
     /* An error of an earlier write is no longer in errno. */
     errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code == IG_EXIT_OK) {
+    if ((fflush(stdout) != 0 || ferror(stdout)) && code != IG_EXIT_FAILED) {
         fprintf(stderr, "infinigen: standard output: %s\n", errno ? strerror(errno) : "writing failed");
         code = IG_EXIT_FAILED;
     }

@@ -16,8 +16,8 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
 
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
-#define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_INSPECT)
-#define JSON (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_INSPECT | IG_VERB_FETCH)
+#define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT)
+#define JSON (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_FETCH)
 
 /* names, argument, help, verbs, kind, offset, default, min, max, choices */
 const ig_cli_option ig_cli_option_table[] = {
@@ -82,6 +82,21 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--dense-prefix", "N",
      "feed the first N tokens of a chunk with dense attention, and score the rest token by token through the policy",
      IG_VERB_PERPLEXITY, IG_KIND_INT, AT(dense_prefix), "0", 0, INT_MAX / 4, NULL},
+
+    /* eval */
+    {"--task", "FILE", "questions, one JSON object a line; may be given several times", IG_VERB_EVAL, IG_KIND_TEXTS,
+     AT(tasks), NULL, 0, 0, NULL},
+    {"--shots", "N", "put the first N examples of the shots file before each question", IG_VERB_EVAL, IG_KIND_INT,
+     AT(shots), "0", 0, 10000, NULL},
+    {"--shots-file", "FILE", "solved examples, in the form of the task; one for each --task, in the same order",
+     IG_VERB_EVAL, IG_KIND_TEXTS, AT(shots_files), NULL, 0, 0, NULL},
+    {"--limit", "N", "ask only the first N questions of each task; -1: all", IG_VERB_EVAL, IG_KIND_INT, AT(limit), "-1",
+     -1, INT_MAX, NULL},
+    {"-c, --ctx-size", "N",
+     "tokens the context holds, longer questions are skipped; 0: what the longest needs, up to what the model states",
+     IG_VERB_EVAL, IG_KIND_INT, AT(ctx), "0", 0, INT_MAX / 4, NULL},
+    {"-o, --output", "FILE", "also write each answer with its scores, one JSON object a line", IG_VERB_EVAL,
+     IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
     /* bench */
     {"-p, --n-prompt", "LIST", "prompt lengths; 0: no prompt test", IG_VERB_BENCH, IG_KIND_INTS, AT(n_prompt), "512", 0,

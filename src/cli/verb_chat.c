@@ -51,7 +51,7 @@ static bool on_text(void *user, const char *text, size_t n) {
     fwrite(text, 1, n, c->answer);
     ig_cli_put(text, n);
     if (n) c->at_line_start = text[n - 1] == '\n';
-    return ig_cli_interrupted() != 0;
+    return ig_cli_interrupted() != 0 || ferror(stdout);
 }
 
 /* The tokens of the whole conversation; the exit code. */

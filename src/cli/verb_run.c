@@ -25,7 +25,7 @@ static bool on_text(void *user, const char *text, size_t n) {
     else
         ig_cli_put(text, n);
     if (n) a->last = text[n - 1];
-    return ig_cli_interrupted() != 0;
+    return ig_cli_interrupted() != 0 || ferror(stdout);
 }
 
 /* Puts the text into the chat template unless --raw; the exit code. Sets *flags for the tokenizer. */

@@ -104,6 +104,13 @@ def test_first_interrupt_keeps_what_there_is(program, model):
             assert first and b"generation" in err and b"tokens/s" in err
 
 
+def test_full_disk_ends_the_generation(program, model):
+    with open("/dev/full", "wb") as full:
+        p = program.start("run", "-m", model, "--raw", "-p", "A long story:", "--ignore-eos", stdout=full)
+        _, err = p.communicate(timeout=30)
+    assert p.returncode == 1 and "standard output" in err.decode()
+
+
 def test_run_on_a_terminal(terminal, model):
     t = terminal("run", "-m", model, "-p", "Hi", *GREEDY)
     text, status = t.finish()
