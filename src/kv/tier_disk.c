@@ -1,0 +1,467 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The disk tier. A transfer (a ticket, here a batch) is cut into requests of consecutive slots; a queue (io_uring or
+ * threads) carries them out; and what comes back is looked at here, on the caller's thread: short requests go back
+ * into the queue, blocks that were read are compared with their checksums, and the first failure is noted in the
+ * batch, as numbers, to become a sentence in wait().
+ *
+ * All requests of a read are started before read() returns, unless there are more than the queue's depth; then the
+ * call waits for those in front. Writes use at most half of the depth, so that reads find room beside write-behind.
+ */
+#define _GNU_SOURCE
+#include "kv/tier_disk.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "kv/tier_disk_file.h"
+#include "kv/tier_disk_queue.h"
+#include "kv/tier_disk_slots.h"
+
+enum {
+    SORTED_MAX = 4096, /* blocks of a read that are put in order together */
+    IDLE_TRIES = 64,   /* in a row without a block moved, then the request fails */
+    REAPED_MAX = 64
+};
+
+typedef enum failure { NO_FAILURE, IS_CORRUPT, IS_CUT_SHORT, IS_ERRNO } failure;
+
+typedef struct batch {
+    uint32_t version;    /* of the ticket that this place stands for now */
+    uint32_t n_requests; /* not done yet */
+    bool is_taken, is_write;
+    uint8_t failure; /* the first of the batch */
+    int error;       /* errno, for IS_ERRNO */
+    ig_slot slot;    /* where it happened */
+} batch;
+
+typedef struct place {
+    ig_slot slot;
+    uint8_t *frame;
+} place;
+
+typedef struct disk {
+    ig_tier tier;
+    ig_disk_file file;
+    ig_slot_table slots;
+    ig_disk_uring *uring; /* one of these two */
+    ig_disk_threads *threads;
+    int broken; /* -errno once the queue is */
+
+    unsigned depth, n_in_flight, n_writes_in_flight;
+    ig_disk_request *requests; /* [depth] */
+    ig_disk_request *spare;    /* list of those not in use */
+    place *sorted;             /* [SORTED_MAX] */
+    batch batches[IG_TIER_TICKETS];
+    uint16_t spare_batches[IG_TIER_TICKETS];
+    unsigned n_spare_batches;
+
+    ig_disk_fault_fn fault;
+    void *fault_user;
+    ig_tier_stats stats;
+} disk;
+
+static disk *of(ig_tier *t) { return (disk *)(void *)t; }
+
+static uint64_t hash(const void *frame) { return XXH3_64bits(frame, IG_FRAME_BYTES); }
+
+/* ---- queue ------------------------------------------------------------------ */
+
+static void queue_add(disk *d, ig_disk_request *r) {
+    d->uring ? ig_disk_uring_add(d->uring, r) : ig_disk_threads_add(d->threads, r);
+}
+
+static void queue_start(disk *d) { d->uring ? ig_disk_uring_start(d->uring) : ig_disk_threads_start(d->threads); }
+
+static ssize_t queue_reap(disk *d, ig_disk_request **done, bool wait) {
+    return d->uring ? ig_disk_uring_reap(d->uring, done, REAPED_MAX, wait)
+                    : ig_disk_threads_reap(d->threads, done, REAPED_MAX, wait);
+}
+
+/* ---- what comes back -------------------------------------------------------- */
+
+static void note_failure(disk *d, const ig_disk_request *r, failure what, int error, uint32_t block) {
+    batch *b = &d->batches[r->batch];
+    if (b->failure) return;
+    b->failure = (uint8_t)what;
+    b->error = error;
+    b->slot = r->first + block;
+}
+
+/* The request is over, all of its first n_done blocks moved. */
+static void finish(disk *d, ig_disk_request *r) {
+    uint32_t n_good = 0;
+    for (uint32_t i = 0; i < r->n_blocks; i++) {
+        ig_slot slot = r->first + i;
+        bool is_good = i < r->n_done;
+        d->slots.n_moving[slot]--;
+        if (r->is_write) {
+            d->slots.state[slot] = is_good ? IG_SLOT_STORED : IG_SLOT_FAILED;
+        } else if (is_good && hash(r->frames[i].iov_base) != d->slots.checksum[slot]) {
+            note_failure(d, r, IS_CORRUPT, 0, i);
+            is_good = false;
+        }
+        n_good += is_good;
+    }
+    /* Without O_DIRECT the system must not keep in RAM what was sent to the disk to save RAM. */
+    if (!d->file.is_direct)
+        posix_fadvise(d->file.fd, (off_t)r->first * IG_FRAME_BYTES, (off_t)r->n_blocks * IG_FRAME_BYTES,
+                      POSIX_FADV_DONTNEED);
+    *(r->is_write ? &d->stats.bytes_written : &d->stats.bytes_read) += (uint64_t)n_good * IG_FRAME_BYTES;
+    d->stats.n_failed_blocks += r->n_blocks - n_good;
+    d->batches[r->batch].n_requests--;
+    d->n_in_flight--;
+    if (r->is_write) d->n_writes_in_flight--;
+    r->is_in_flight = false;
+    r->next = d->spare;
+    d->spare = r;
+}
+
+static void fail_broken(disk *d, ig_disk_request *r) {
+    note_failure(d, r, IS_ERRNO, -d->broken, r->n_done);
+    finish(d, r);
+}
+
+/* After one try: over, or into the queue again with what is left. */
+static void settle(disk *d, ig_disk_request *r) {
+    int result = r->result;
+    if (d->fault)
+        result = d->fault(d->fault_user, r->is_write, (uint64_t)ig_disk_request_offset(r),
+                          (size_t)(r->n_blocks - r->n_done) * IG_FRAME_BYTES, result);
+    uint32_t n_moved = result > 0 ? (uint32_t)result / IG_FRAME_BYTES : 0;
+    r->n_done += n_moved;
+    r->n_idle_tries = n_moved ? 0 : r->n_idle_tries + 1;
+    bool may_go_on = result > 0 || result == -EINTR || result == -EAGAIN;
+    if (r->n_done < r->n_blocks && may_go_on && r->n_idle_tries < IDLE_TRIES && !d->broken) {
+        d->stats.n_retries++;
+        queue_add(d, r);
+        return;
+    }
+    if (r->n_done < r->n_blocks && result < 0)
+        note_failure(d, r, IS_ERRNO, -result, r->n_done);
+    else if (r->n_done < r->n_blocks)
+        note_failure(d, r, IS_CUT_SHORT, 0, r->n_done);
+    finish(d, r);
+}
+
+/* Looks at what has come back; with `wait` at least one try, if one is under way. */
+static void reap(disk *d, bool wait) {
+    ig_disk_request *done[REAPED_MAX];
+    if (!d->n_in_flight) return;
+    ssize_t n = queue_reap(d, done, false);
+    if (n == 0 && wait) {
+        double start = ig_clock_seconds();
+        n = queue_reap(d, done, true);
+        d->stats.wait_seconds += ig_clock_seconds() - start;
+    }
+    for (ssize_t i = 0; i < n; i++) settle(d, done[i]);
+    if (n >= 0) {
+        queue_start(d);
+        return;
+    }
+    d->broken = (int)n;
+    for (unsigned i = 0; i < d->depth; i++)
+        if (d->requests[i].is_in_flight) fail_broken(d, &d->requests[i]);
+}
+
+/* ---- batches ---------------------------------------------------------------- */
+
+static ig_status batch_open(disk *d, uint32_t *index, bool is_write, ig_error *err) {
+    if (d->broken) return ig_fail(err, IG_E_IO, "KV spill file in %s: %s", d->file.directory, strerror(-d->broken));
+    if (!d->n_spare_batches)
+        return ig_fail(err, IG_E_LIMIT, "KV spill file: more than %d transfers are under way", IG_TIER_TICKETS);
+    *index = d->spare_batches[--d->n_spare_batches];
+    batch *b = &d->batches[*index];
+    *b = (batch){.version = b->version + 1, .is_taken = true, .is_write = is_write};
+    return IG_OK;
+}
+
+static ig_ticket ticket_of(const disk *d, uint32_t index) {
+    return (uint64_t)d->batches[index].version << 32 | (index + 1);
+}
+
+/* The batch of a ticket; NULL if it was waited for already. */
+static batch *batch_of(disk *d, ig_ticket ticket) {
+    uint32_t index = (uint32_t)ticket - 1;
+    if (index >= IG_TIER_TICKETS) return NULL;
+    batch *b = &d->batches[index];
+    return b->is_taken && b->version == (uint32_t)(ticket >> 32) ? b : NULL;
+}
+
+static ig_status batch_status(const disk *d, const batch *b, ig_error *err) {
+    const char *directory = d->file.directory;
+    unsigned long long at = (unsigned long long)b->slot * IG_FRAME_BYTES;
+    switch ((failure)b->failure) {
+        case NO_FAILURE:
+            break;
+        case IS_CORRUPT:
+            return ig_fail(err, IG_E_IO, "KV spill file in %s: block %u at byte %llu is corrupt", directory, b->slot,
+                           at);
+        case IS_CUT_SHORT:
+            return ig_fail(err, IG_E_IO, "KV spill file in %s: %s block %u at byte %llu", directory,
+                           b->is_write ? "nothing is written of" : "it was cut short and lacks", b->slot, at);
+        case IS_ERRNO:
+            return ig_fail(err, IG_E_IO, "KV spill file in %s: cannot %s block %u at byte %llu: %s", directory,
+                           b->is_write ? "write" : "read", b->slot, at, strerror(b->error));
+    }
+    return IG_OK;
+}
+
+/* Starts one request for consecutive slots; waits for room in the queue. */
+static void start(disk *d, uint32_t index, const place *places, uint32_t n) {
+    batch *b = &d->batches[index];
+    while (!d->spare || (b->is_write && d->n_writes_in_flight >= d->depth / 2)) {
+        queue_start(d);
+        reap(d, true);
+    }
+    ig_disk_request *r = d->spare;
+    d->spare = r->next;
+    r->first = places->slot;
+    r->n_blocks = n;
+    r->n_done = r->n_idle_tries = 0;
+    r->batch = index;
+    r->is_write = b->is_write;
+    r->is_in_flight = true;
+    for (uint32_t i = 0; i < n; i++) {
+        r->frames[i] = (struct iovec){places[i].frame, IG_FRAME_BYTES};
+        d->slots.n_moving[places[i].slot]++;
+    }
+    b->n_requests++;
+    d->n_in_flight++;
+    if (r->is_write) d->n_writes_in_flight++;
+    (*(r->is_write ? &d->stats.requests_written : &d->stats.requests_read))++;
+    if (d->broken)
+        fail_broken(d, r);
+    else
+        queue_add(d, r);
+}
+
+/* Shell sort: the C library's may allocate. In order already, the usual case, it costs one look. */
+static void sort_places(place *p, size_t n) {
+    static const size_t gaps[] = {1750, 701, 301, 132, 57, 23, 10, 4, 1};
+    size_t i = 1;
+    while (i < n && p[i - 1].slot <= p[i].slot) i++;
+    if (i >= n) return;
+    for (size_t g = 0; g < IG_COUNT(gaps); g++)
+        for (i = gaps[g]; i < n; i++) {
+            place x = p[i];
+            size_t j = i;
+            for (; j >= gaps[g] && p[j - gaps[g]].slot > x.slot; j -= gaps[g]) p[j] = p[j - gaps[g]];
+            p[j] = x;
+        }
+}
+
+/* Starts the transfer of d->sorted[0, n), neighbours joined. */
+static void start_places(disk *d, uint32_t index, size_t n) {
+    sort_places(d->sorted, n);
+    for (size_t i = 0, j; i < n; i = j) {
+        const place *p = d->sorted;
+        for (j = i + 1; j < n && j - i < IG_DISK_BLOCKS_MAX && p[j].slot == p[j - 1].slot + 1; j++) continue;
+        start(d, index, p + i, (uint32_t)(j - i));
+    }
+}
+
+/* ---- the seam --------------------------------------------------------------- */
+
+/* Slots for n blocks that the file has room for. */
+static ig_status take_slots(disk *d, ig_slot *slots, size_t n, ig_error *err) {
+    if (!ig_slot_table_find(&d->slots, slots, n, d->slots.n_slots))
+        return ig_fail(err, IG_E_LIMIT, "KV spill file in %s: full at its limit of %llu bytes", d->file.directory,
+                       (unsigned long long)d->file.cap);
+    ig_slot last = 0;
+    for (size_t i = 0; i < n; i++)
+        if (slots[i] > last) last = slots[i];
+    ig_status s = ig_disk_file_grow(&d->file, ((uint64_t)last + 1) * IG_FRAME_BYTES, err);
+    /* On a full disk the holes of the file may do. */
+    size_t n_have = (size_t)(d->file.size / IG_FRAME_BYTES);
+    if (s && ig_slot_table_find(&d->slots, slots, n, n_have < d->slots.end ? d->slots.end : n_have)) {
+        if (err) *err = (ig_error){0};
+        s = IG_OK;
+    }
+    if (s == IG_OK) ig_slot_table_take(&d->slots, slots, n);
+    return s;
+}
+
+static ig_status disk_write(ig_tier *t, ig_ticket *ticket, ig_slot *slots, const uint8_t *const *frames, size_t n,
+                            ig_error *err) {
+    disk *d = of(t);
+    uint32_t index;
+    *ticket = 0;
+    if (!n) return IG_OK;
+    ig_status s = batch_open(d, &index, true, err);
+    if (s) return s;
+    *ticket = ticket_of(d, index);
+    s = take_slots(d, slots, n, err);
+    if (s) {
+        d->batches[index].is_taken = false;
+        d->spare_batches[d->n_spare_batches++] = (uint16_t)index;
+        *ticket = 0;
+        return s;
+    }
+    for (size_t done = 0, m; done < n; done += m) {
+        m = n - done < SORTED_MAX ? n - done : SORTED_MAX;
+        for (size_t i = 0; i < m; i++) {
+            d->slots.checksum[slots[done + i]] = hash(frames[done + i]);
+            d->sorted[i] = (place){slots[done + i], (uint8_t *)(uintptr_t)frames[done + i]};
+        }
+        start_places(d, index, m);
+    }
+    queue_start(d);
+    return IG_OK;
+}
+
+/* Whether the slot holds a block; one that is still being written is waited for. */
+static ig_status await_written(disk *d, ig_slot slot, ig_error *err) {
+    bool is_known = slot < d->slots.end;
+    while (is_known && d->slots.state[slot] == IG_SLOT_WRITING) reap(d, true);
+    if (is_known && d->slots.state[slot] == IG_SLOT_STORED) return IG_OK;
+    return ig_fail(err, IG_E_IO, "KV spill file in %s: block %u was not written", d->file.directory, slot);
+}
+
+static ig_status disk_read(ig_tier *t, ig_ticket *ticket, const ig_slot *slots, uint8_t *const *frames, size_t n,
+                           ig_error *err) {
+    disk *d = of(t);
+    uint32_t index;
+    *ticket = 0;
+    for (size_t i = 0; i < n; i++) {
+        ig_status s = await_written(d, slots[i], err);
+        if (s) return s;
+    }
+    if (!n) return IG_OK;
+    ig_status s = batch_open(d, &index, false, err);
+    if (s) return s;
+    *ticket = ticket_of(d, index);
+    for (size_t done = 0, m; done < n; done += m) {
+        m = n - done < SORTED_MAX ? n - done : SORTED_MAX;
+        for (size_t i = 0; i < m; i++) d->sorted[i] = (place){slots[done + i], frames[done + i]};
+        start_places(d, index, m);
+    }
+    queue_start(d);
+    return IG_OK;
+}
+
+static ig_status disk_wait(ig_tier *t, ig_ticket ticket, ig_error *err) {
+    disk *d = of(t);
+    if (!ticket) return IG_OK;
+    batch *b = batch_of(d, ticket);
+    if (!b) return ig_fail(err, IG_E_ARG, "KV spill file: this transfer was waited for already");
+    while (b->n_requests) reap(d, true);
+    b->is_taken = false;
+    d->spare_batches[d->n_spare_batches++] = (uint16_t)(b - d->batches);
+    return batch_status(d, b, err);
+}
+
+static bool disk_poll(ig_tier *t, ig_ticket ticket) {
+    disk *d = of(t);
+    reap(d, false);
+    const batch *b = batch_of(d, ticket);
+    return !b || !b->n_requests;
+}
+
+static void disk_free_slots(ig_tier *t, const ig_slot *slots, size_t n) {
+    disk *d = of(t);
+    for (size_t i = 0; i < n; i++) {
+        assert(slots[i] < d->slots.end && d->slots.state[slots[i]] != IG_SLOT_FREE);
+        while (d->slots.n_moving[slots[i]]) reap(d, true);
+        ig_slot_table_give(&d->slots, slots[i]);
+    }
+}
+
+static void disk_info(const ig_tier *t, ig_tier_info *info) {
+    const disk *d = (const disk *)(const void *)t;
+    size_t table_bytes;
+    ig_slot_table_plan(&table_bytes, d->slots.n_slots);
+    *info = (ig_tier_info){
+        .name = "disk",
+        .method = d->uring ? "io_uring" : "threads",
+        .is_direct = d->file.is_direct,
+        .is_memory = d->file.is_memory,
+        .cap_bytes = d->file.cap,
+        .table_bytes = table_bytes + sizeof *d + d->depth * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
+    };
+}
+
+static void disk_stats(const ig_tier *t, ig_tier_stats *stats) {
+    const disk *d = (const disk *)(const void *)t;
+    *stats = d->stats;
+    stats->requests_in_flight = d->n_in_flight;
+    stats->used_bytes = (uint64_t)(d->slots.end - d->slots.n_free) * IG_FRAME_BYTES;
+    stats->file_bytes = d->file.size;
+}
+
+static void disk_close(ig_tier *t) {
+    disk *d = of(t);
+    if (!d) return;
+    while (d->n_in_flight) reap(d, true);
+    ig_disk_uring_close(d->uring);
+    ig_disk_threads_close(d->threads);
+    ig_disk_file_close(&d->file);
+    ig_slot_table_close(&d->slots);
+    ig_free_aligned(d->requests);
+    ig_free_aligned(d->sorted);
+    free(d);
+}
+
+static const ig_tier_ops disk_ops = {
+    .close = disk_close,
+    .write = disk_write,
+    .read = disk_read,
+    .wait = disk_wait,
+    .poll = disk_poll,
+    .free_slots = disk_free_slots,
+    .info = disk_info,
+    .stats = disk_stats,
+};
+
+/* Tables of fixed size. */
+static ig_status take_memory(disk *d, ig_error *err) {
+    size_t n_bytes = d->depth * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted;
+    d->requests = ig_alloc_aligned(d->depth * sizeof *d->requests);
+    d->sorted = ig_alloc_aligned(SORTED_MAX * sizeof *d->sorted);
+    if (!d->requests || !d->sorted) return ig_fail_memory(err, "requests of the KV spill file", n_bytes);
+    for (unsigned i = d->depth; i-- > 0;) {
+        d->requests[i].next = d->spare;
+        d->spare = &d->requests[i];
+    }
+    for (unsigned i = IG_TIER_TICKETS; i-- > 0;) d->spare_batches[d->n_spare_batches++] = (uint16_t)i;
+    return IG_OK;
+}
+
+ig_status ig_tier_disk_open(ig_tier **out, const ig_tier_disk_options *options, ig_error *err) {
+    *out = NULL;
+    uint64_t n_slots = options->cap_bytes / IG_FRAME_BYTES;
+    if (n_slots == 0 || n_slots > UINT32_MAX)
+        return ig_fail(err, IG_E_LIMIT, "KV spill file: a limit of %llu bytes; need 4 KiB to 16 TiB",
+                       (unsigned long long)options->cap_bytes);
+    if (options->depth == 1 || options->depth > IG_DISK_DEPTH_MAX)
+        return ig_fail(err, IG_E_LIMIT, "KV spill file: a depth of %u; need 2 to %d", options->depth,
+                       IG_DISK_DEPTH_MAX);
+    disk *d = calloc(1, sizeof *d);
+    if (!d) return ig_fail_memory(err, "KV disk tier", sizeof *d);
+    d->tier.ops = &disk_ops;
+    d->file.fd = -1;
+    d->depth = options->depth ? options->depth : IG_DISK_DEPTH_DEFAULT;
+    d->fault = options->fault;
+    d->fault_user = options->fault_user;
+    ig_status s = take_memory(d, err);
+    if (s) goto fail;
+    s = ig_slot_table_open(&d->slots, (size_t)n_slots, err);
+    if (s) goto fail;
+    s = ig_disk_file_open(&d->file, options->directory, n_slots * IG_FRAME_BYTES, options->no_tmpfile, err);
+    if (s) goto fail;
+    if (!options->no_uring) d->uring = ig_disk_uring_open(d->file.fd, d->depth);
+    if (!d->uring) s = ig_disk_threads_open(&d->threads, d->file.fd, err);
+    if (s) goto fail;
+    *out = &d->tier;
+    return IG_OK;
+fail:
+    disk_close(&d->tier);
+    return s;
+}
