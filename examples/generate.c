@@ -32,15 +32,17 @@ int main(int argc, char **argv) {
     ig_sampler_options sampler_options = ig_sampler_defaults();
     ig_generate_options generate_options = ig_generate_defaults();
     ig_generate_result result;
-    size_t n_ids = 0, cap = strlen(argv[2]) + 2;
-    int32_t *ids = malloc(cap * sizeof *ids);
+    size_t n_ids = 0, n_bytes = strlen(argv[2]);
+    int32_t *ids = NULL;
 
     generate_options.n_predict = 32;
     generate_options.on_text = print;
     generate_options.user = stdout;
-    int failed = !ids || ig_context_open(&ctx, &context_options, &err) ||
+    int failed = ig_context_open(&ctx, &context_options, &err) ||
                  ig_model_open(&model, ctx, argv[1], &model_options, &err) ||
-                 ig_tokenize(&n_ids, model, argv[2], cap - 2, IG_TOKENIZE_ADD_SPECIAL, ids, cap, &err) ||
+                 ig_tokenize(&n_ids, model, argv[2], n_bytes, IG_TOKENIZE_ADD_SPECIAL, NULL, 0, &err) ||
+                 !(ids = malloc((n_ids + 1) * sizeof *ids)) ||
+                 ig_tokenize(&n_ids, model, argv[2], n_bytes, IG_TOKENIZE_ADD_SPECIAL, ids, n_ids, &err) ||
                  ig_session_open(&session, model, &session_options, &err) ||
                  ig_session_sync(session, ids, (int)n_ids, &err) ||
                  ig_sampler_open(&sampler, model, &sampler_options, &err) ||

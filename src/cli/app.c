@@ -138,13 +138,15 @@ ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed
 
 int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *text, size_t n_text, int flags) {
     ig_error err = {0};
-    size_t cap = n_text + 2;
-    *ids = malloc(cap * sizeof **ids);
-    if (!*ids) return ig_cli_complain(app->o, "out of memory for %zu tokens", cap);
-    if (ig_tokenize(n, app->model, text, n_text, flags, *ids, cap, &err)) {
+    *ids = NULL;
+    for (size_t cap = n_text + 8;; cap = *n) { /* a second round for the few texts with more tokens than bytes */
         free(*ids);
-        *ids = NULL;
-        return ig_cli_fail(app->o, &err);
+        *ids = malloc(cap * sizeof **ids);
+        if (!*ids) return ig_cli_complain(app->o, "out of memory for %zu tokens", cap);
+        if (ig_tokenize(n, app->model, text, n_text, flags, *ids, cap, &err)) break;
+        if (*n <= cap) return IG_EXIT_OK;
     }
-    return IG_EXIT_OK;
+    free(*ids);
+    *ids = NULL;
+    return ig_cli_fail(app->o, &err);
 }
