@@ -95,6 +95,11 @@ def program(tmp_path):
 
 @pytest.fixture
 def terminal(program):
+    try:
+        for fd in pty.openpty():
+            os.close(fd)
+    except OSError as error:  # a chroot without /dev/pts
+        pytest.skip(f"no terminal can be had: {error}")
     return lambda *args: Terminal(program, *args)
 
 
