@@ -174,7 +174,7 @@ INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_str
                     const int n_cols) {
     __m512 acc[2][TILE_COLS];
     const ig_q8 a = ig_q8_view(act, n_in); /* of the first column; the others lie act_stride further */
-    const int parts = f.n_scales / 2;      /* of a group of 32 */
+    const int parts = f.n_scales == 4 ? 2 : 1, n_fours = f.n_scales == 4 ? 4 : 8; /* of a group of 32, of a part */
 #define COLUMN(plane, c) ((const void *)((const char *)(plane) + (size_t)(c)*act_stride))
 #pragma GCC unroll 8
     for (int c = 0; c < n_cols; c++) acc[0][c] = acc[1][c] = _mm512_setzero_ps();
@@ -193,7 +193,7 @@ INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_str
                 dot[0][c] = dot[1][c] = f.n_mins ? _mm512_setzero_si512() : _mm512_set1_epi32(*start);
             }
 #pragma GCC unroll 8
-            for (int i = 0; i < 8 / parts; i++) {
+            for (int i = 0; i < n_fours; i++) {
                 const char *w = code + 128 * (i + part * 4);
                 __m512i w0 = _mm512_load_si512(w), w1 = _mm512_load_si512(w + 64);
 #pragma GCC unroll 8
