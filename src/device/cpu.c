@@ -13,7 +13,7 @@
 
 enum {
     SMALL = 4096,        /* elements below which an elementwise operation is not shared out */
-    FEW_COLUMNS = 4,     /* up to this many columns gemv reads the weights as fast as gemm */
+    FEW_COLUMNS = 8,     /* up to this many columns gemv is the faster one (they cross at 12-16, AVX2 at 6-8) */
     MAX_MATRICES = 4,
     ROW_UNIT = 16,       /* rows of a matrix are shared out in multiples of this: gemm's panel */
 };
