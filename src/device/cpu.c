@@ -15,7 +15,7 @@ enum {
     SMALL = 4096,        /* elements below which an elementwise operation is not shared out */
     FEW_COLUMNS = 8,     /* up to this many columns gemv is the faster one (they cross at 12-16, AVX2 at 6-8) */
     MAX_MATRICES = 4,
-    ROW_UNIT = 16,       /* rows of a matrix are shared out in multiples of this: gemm's panel */
+    ROW_UNIT = 32,       /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
 };
 
 static ig_cpu_device *cpu(ig_device *d) { return (ig_cpu_device *)d; }
@@ -77,7 +77,7 @@ static int cut_rows(matmul_job *j, bool few) {
         int per_thread = few ? 4 : 8;
         int units = (m->n_out + ROW_UNIT - 1) / ROW_UNIT;
         int per_task = units / (j->d->n_threads * per_thread);
-        if (per_task < 2) per_task = 2;
+        if (per_task < 1) per_task = 1;
         if (j->d->n_threads == 1) per_task = units;
         j->first_task[i] = tasks;
         j->rows_per_task[i] = per_task * ROW_UNIT;
