@@ -195,6 +195,7 @@ typedef struct ig_cache_options {
     int n_sinks;         /* first entries always used. Default 4 */
     int n_recent;        /* last entries always used. Default 32 */
     int n_dense_layers;  /* first layers that use everything. Default 2 */
+    const char *sketch;  /* file of ig_prepare() for this model; NULL (default): a sketch without calibration */
 } ig_cache_options;
 
 IG_API ig_cache_options ig_cache_defaults(void);
@@ -220,6 +221,38 @@ typedef struct ig_cache_plan_info {
 } ig_cache_plan_info;
 IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model,
                                const ig_session_options *options, ig_error *err);
+
+/* ---- prepared sketches -------------------------------------------------- */
+
+/* Which model this is, for naming its files: the same for every copy, another for another model or quantisation.
+ * 0 if it was opened without weights. */
+IG_API uint64_t ig_model_identity(const ig_model *model);
+
+typedef struct ig_prepare_options {
+    const int32_t *ids; /* tokens of the calibration text, the first 2048 of which are used; NULL (default): a built-in
+                           text, for which the model needs a tokenizer */
+    int n_ids;
+    int n_ctx;          /* context the sketch is for; 0 (default): as of a session */
+    int rank;           /* numbers kept of a key: a multiple of 8, at most head_dim; 0 (default): half of head_dim */
+    ig_progress_fn progress;
+    void *progress_user;
+} ig_prepare_options;
+
+typedef struct ig_sketch_info {
+    uint64_t model; /* identity of the model it was made for */
+    int n_layers, n_kv_heads, head_dim;
+    int rank, bits; /* kept of a key */
+    int n_ctx;      /* the context it was made for */
+    uint64_t bytes; /* of the file */
+} ig_sketch_info;
+
+IG_API ig_prepare_options ig_prepare_defaults(void);
+/* Runs the model over the text and writes the sketch of its keys that keeps the scores of its queries best, for
+ * ig_cache_options.sketch. The file at `path` is replaced whole or not at all. `out` may be NULL. */
+IG_API ig_status ig_prepare(ig_sketch_info *out, ig_model *model, const char *path, const ig_prepare_options *options,
+                            ig_error *err);
+/* Checks a sketch file and says what is in it. */
+IG_API ig_status ig_sketch_get_info(ig_sketch_info *out, const char *path, ig_error *err);
 
 /* ---- session ----------------------------------------------------------- */
 

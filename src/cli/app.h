@@ -80,6 +80,7 @@ typedef struct ig_cli_app {
     ig_model_info info;
     double load_seconds;
     char path[4096];
+    char sketch[4096];      /* where the model's sketch lies by default, if that was asked for */
     ig_cli_progress prompt; /* bar of long prefills */
 } ig_cli_app;
 
@@ -88,6 +89,8 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only);
 void ig_cli_close(ig_cli_app *app);
 /* Options of a session from the flags, with a progress bar that lives in `app`. */
 ig_session_options ig_cli_session_options(ig_cli_app *app);
+/* The sketch file for the model: of --kv-sketch, else the one that `prepare` has written for it, else NULL. */
+const char *ig_cli_sketch(ig_cli_app *app);
 /* ig_session_sync with the bar of such a session. */
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
 ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed);

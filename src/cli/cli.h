@@ -42,10 +42,11 @@ enum {
     IG_VERB_HELP = 1 << 10,
     IG_VERB_VERSION = 1 << 11,
     IG_VERB_EVAL = 1 << 12,
-    IG_VERB_ALL = (1 << 13) - 1,
+    IG_VERB_PREPARE = 1 << 13,
+    IG_VERB_ALL = (1 << 14) - 1,
     /* Verbs that open a model with its weights. */
     IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH |
-                     IG_VERB_INSPECT,
+                     IG_VERB_INSPECT | IG_VERB_PREPARE,
     IG_VERB_MODEL = IG_VERB_ENGINE | IG_VERB_TOKENIZE,
     IG_VERB_GENERATE = IG_VERB_RUN | IG_VERB_CHAT,
 };
@@ -117,7 +118,7 @@ typedef struct ig_cli_options {
     bool escape, raw, chat;
 
     int ctx, batch;
-    const char *kv_policy;
+    const char *kv_policy, *kv_sketch;
     double kv_budget, kv_mass;
     int kv_sinks, kv_recent, kv_dense_layers;
 
@@ -134,6 +135,8 @@ typedef struct ig_cli_options {
 
     ig_cli_texts tasks, shots_files; /* eval */
     int shots, limit;
+
+    int rank; /* prepare; output too */
 
     ig_cli_ints n_prompt, n_gen, depth, batches; /* bench */
     ig_cli_texts policies;
@@ -161,6 +164,7 @@ int ig_cli_tokenize(const ig_cli_options *o);
 int ig_cli_logits(const ig_cli_options *o);
 int ig_cli_perplexity(const ig_cli_options *o);
 int ig_cli_eval(const ig_cli_options *o);
+int ig_cli_prepare(const ig_cli_options *o);
 int ig_cli_bench(const ig_cli_options *o);
 int ig_cli_inspect(const ig_cli_options *o);
 int ig_cli_fetch(const ig_cli_options *o);

@@ -17,7 +17,9 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
 #define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT)
-#define JSON (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_FETCH)
+#define JSON                                                                                           \
+    (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
+     IG_VERB_FETCH)
 
 /* names, argument, help, verbs, kind, offset, default, min, max, choices */
 const ig_cli_option ig_cli_option_table[] = {
@@ -98,6 +100,15 @@ const ig_cli_option ig_cli_option_table[] = {
     {"-o, --output", "FILE", "also write each answer with its scores, one JSON object a line", IG_VERB_EVAL,
      IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
+    /* prepare */
+    {"-f, --text, --file", "FILE", "text to calibrate on; - is standard input", IG_VERB_PREPARE, IG_KIND_TEXT, AT(file),
+     NULL, 0, 0, NULL},
+    {"-c, --ctx-size", "N", "context the sketch is for; 0: the model's own, at most 8192", IG_VERB_PREPARE, IG_KIND_INT,
+     AT(ctx), "0", 0, INT_MAX / 4, NULL},
+    {"--rank", "R", "numbers kept of each key, a multiple of 8; 0: half of the head dimension", IG_VERB_PREPARE,
+     IG_KIND_INT, AT(rank), "0", 0, 512, NULL},
+    {"-o, --output", "FILE", "where to write the sketch", IG_VERB_PREPARE, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
+
     /* bench */
     {"-p, --n-prompt", "LIST", "prompt lengths; 0: no prompt test", IG_VERB_BENCH, IG_KIND_INTS, AT(n_prompt), "512", 0,
      INT_MAX / 4, NULL},
@@ -124,6 +135,8 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_INT, AT(batch), "512", 1, 65536, NULL},
     {"--kv-policy", "NAME", "which KV entries attention uses", SESSION, IG_KIND_CHOICE, AT(kv_policy), "infinigen", 0,
      0, policies},
+    {"--kv-sketch", "FILE", "sketch that prepare wrote; none: do without (default: the one prepared for the model)",
+     SESSION | IG_VERB_BENCH, IG_KIND_TEXT, AT(kv_sketch), NULL, 0, 0, NULL},
     {"--kv-budget", "N|P%", "entries used per KV head: a number, or a share of the context", SESSION | IG_VERB_BENCH,
      IG_KIND_SHARE, AT(kv_budget), "10%", 0, 0, NULL},
     {"--kv-mass", "X", "stop selecting once this share of the attention is covered; 1: never", SESSION | IG_VERB_BENCH,

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "model/identity.h"
 
 enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512, MAX_CTX = 1 << 24, MAX_BATCH = 1 << 14 };
 
@@ -28,7 +29,24 @@ typedef struct session_plan {
     ig_kv_shape kv;
     ig_policy_shape policy;
     const ig_policy_ops *ops;
+    ig_sketch_file sketch; /* open if the policy uses one */
 } session_plan;
+
+/* Opens the sketch file of the options, if the policy wants it. */
+static ig_status open_sketch(session_plan *p, const ig_model *m, ig_error *err) {
+    const char *path = p->o.cache.sketch;
+    if (!path || !p->ops->uses_sketch) return IG_OK;
+    ig_status s = ig_sketch_file_open(&p->sketch, path, err);
+    if (s) return s;
+    const ig_sketch_shape *made_for = &p->sketch.shape;
+    const ig_config *c = &m->config;
+    if (made_for->model != ig_model_identity_of(m) || made_for->n_layers != c->n_layers ||
+        made_for->n_kv_heads != c->n_kv_heads || made_for->head_dim != c->head_dim) {
+        ig_sketch_file_close(&p->sketch);
+        return ig_fail(err, IG_E_ARG, "%s: this sketch was prepared for another model than %s", path, m->path);
+    }
+    return IG_OK;
+}
 
 static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
@@ -46,7 +64,10 @@ static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_
     p->policy = (ig_policy_shape){.n_layers = c->n_layers, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
                                   .head_dim = c->head_dim, .n_ctx = p->o.n_ctx, .scale = (float)c->attn_scale,
                                   .window = c->window, .kernels = ig_kernels_get(m->ctx->level)};
-    return ig_policy_find(&p->ops, &p->o.cache, err);
+    ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
+    if (!s) s = open_sketch(p, m, err);
+    if (!s && p->sketch.maps) p->policy.sketch = &p->sketch;
+    return s;
 }
 
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
@@ -55,11 +76,12 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     if (s) return s;
     *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
     if (!ig_kv_plan(&out->kv, &p.kv))
-        return ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", p.o.n_ctx);
+        s = ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", p.o.n_ctx);
     out->sketch = p.ops->plan(&p.policy, &p.o.cache);
     out->scratch = ig_workspace_plan(m, p.o.n_batch, p.ops->scratch_bytes(&p.policy));
     out->total = out->weights + out->kv + out->sketch + out->scratch;
-    return IG_OK;
+    ig_sketch_file_close(&p.sketch);
+    return s;
 }
 
 static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
@@ -76,13 +98,21 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     ig_status status = make_plan(&p, m, options, err);
     if (status) return status;
     ig_session *s = calloc(1, sizeof *s);
-    if (!s) return ig_fail_memory(err, "session", sizeof *s);
+    if (!s) {
+        ig_sketch_file_close(&p.sketch);
+        return ig_fail_memory(err, "session", sizeof *s);
+    }
     s->model = m;
+    s->sketch = p.sketch;
+    if (p.policy.sketch) p.policy.sketch = &s->sketch;
     s->options = p.o;
     s->seq.n_ctx = p.o.n_ctx;
     if (p.o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p.o.n_ctx,
                m->config.n_ctx_train);
+    if (s->sketch.maps && s->sketch.shape.n_ctx < p.o.n_ctx)
+        ig_log(m->ctx, IG_LOG_WARN, "%s was prepared for %d tokens: it is less exact in a context of %d",
+               p.o.cache.sketch, s->sketch.shape.n_ctx, p.o.n_ctx);
     lay_out(s, &m->config, p.o.n_ctx);
     size_t bytes = s->arena.used;
     if (!ig_arena_open(&s->arena)) {
@@ -94,8 +124,9 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     if (!status) status = p.ops->open(&s->seq.policy, &p.policy, &p.o.cache, err);
     if (!status) status = ig_workspace_open(&s->ws, m, p.o.n_batch, p.o.n_ctx, p.ops->scratch_bytes(&p.policy), err);
     if (status) goto fail;
-    /* The name may live in the caller's memory: keep the policy's own. */
+    /* The names may live in the caller's memory: keep the policy's own, and no path. */
     s->options.cache.policy = s->seq.policy->options.policy = p.ops->name;
+    s->options.cache.sketch = s->seq.policy->options.sketch = NULL;
     *out = s;
     return IG_OK;
 fail:
@@ -107,6 +138,7 @@ void ig_session_close(ig_session *s) {
     if (!s) return;
     ig_workspace_close(&s->ws);
     if (s->seq.policy) s->seq.policy->ops->close(s->seq.policy);
+    ig_sketch_file_close(&s->sketch);
     ig_kv_close(s->seq.kv);
     ig_arena_close(&s->arena);
     free(s);

@@ -10,6 +10,7 @@
 struct ig_session {
     ig_model *model;
     ig_session_options options;
+    ig_sketch_file sketch; /* maps of the policy's sketch, if it has some */
     ig_sequence seq;
     ig_workspace ws;
     ig_arena arena;   /* of the arrays below and of seq's */

@@ -233,6 +233,7 @@ void ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segments,
 
         if (pre) normalise(&f, ws->x, ws->h, &w->attn_norm);
         project(&f, w, pre ? ws->x : ws->h);
+        if (ws->tap) ws->tap(ws->tap_user, f.layer);
         append(&f);
         select_entries(&f);
         attend(&f);

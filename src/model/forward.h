@@ -48,6 +48,9 @@ typedef struct ig_workspace {
     ig_segment *segments;     /* [max_rows], for callers */
     size_t select_bytes;      /* policy scratch of one thread */
     uint8_t *select_scratch;  /* [n_threads] */
+    /* Called in each layer once q and k of the batch's rows are as attention will see them; NULL: not. */
+    void (*tap)(void *user, int layer);
+    void *tap_user;
 } ig_workspace;
 
 /* For batches of max_rows tokens of sequences with at most n_ctx entries, whose policy wants select_bytes a thread. */

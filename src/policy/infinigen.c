@@ -3,9 +3,11 @@
  * The default policy: everything is kept, and at each step the entries that will matter are guessed from a sketch of the
  * keys (the paper's section 4.3 with a better sketch and one selection per KV head).
  *
- * The sketch is calibration-free: the post-RoPE keys themselves in 4 bits, with minimum and step per token and
- * KV head. The queries of a group score it, each query's scores are softmax-normalised and the group's are
- * summed; sinks, the recent window and the heaviest others are used, within the budget.
+ * The sketch holds a few numbers of each post-RoPE key in 4 bits, with minimum and step per token and KV head. With a
+ * sketch file (format/sketch.h) these are the key's images under the prepared maps; without one they are
+ * the key itself, which needs no calibration. The queries of a group, mapped likewise, score it, each query's scores
+ * are softmax-normalised and the group's are summed; sinks, the recent window and the heaviest others are used,
+ * within the budget.
  */
 #include <stdlib.h>
 
@@ -15,6 +17,7 @@
 
 typedef struct infinigen_policy {
     ig_policy base;
+    int rank;           /* numbers kept of a key */
     size_t head_bytes;  /* sketch of one KV head of one layer at full length */
     size_t total_bytes;
     uint8_t *sketch;    /* [sparse layers][n_kv_heads][blocks of IG_SKETCH_TOKENS tokens] */
@@ -28,10 +31,15 @@ static bool layer_is_dense(const ig_policy_shape *s, const ig_cache_options *o, 
     return layer < o->n_dense_layers || (s->window[layer] > 0 && s->window[layer] < s->n_ctx);
 }
 
+static int rank_of(const ig_policy_shape *s) { return s->sketch ? s->sketch->shape.rank : s->head_dim; }
+
+static uint64_t map_bytes(const ig_policy_shape *s) { return s->sketch ? s->sketch->file.size : 0; }
+
 static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options *o) {
     uint64_t layers = 0;
     for (int l = 0; l < s->n_layers; l++) layers += !layer_is_dense(s, o, l);
-    return layers * (uint64_t)s->n_kv_heads * (uint64_t)n_blocks(s->n_ctx) * ig_sketch_block_bytes(s->head_dim);
+    return layers * (uint64_t)s->n_kv_heads * (uint64_t)n_blocks(s->n_ctx) * ig_sketch_block_bytes(rank_of(s)) +
+           map_bytes(s);
 }
 
 static void infinigen_close(ig_policy *base) {
@@ -48,8 +56,9 @@ static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, c
     infinigen_policy *p = calloc(1, sizeof *p);
     if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
     p->base = (ig_policy){&ig_policy_infinigen, *shape, *options};
-    p->head_bytes = (size_t)n_blocks(shape->n_ctx) * ig_sketch_block_bytes(shape->head_dim);
-    p->total_bytes = (size_t)infinigen_plan(shape, options);
+    p->rank = rank_of(shape);
+    p->head_bytes = (size_t)n_blocks(shape->n_ctx) * ig_sketch_block_bytes(p->rank);
+    p->total_bytes = (size_t)(infinigen_plan(shape, options) - map_bytes(shape));
     p->slot = calloc((size_t)shape->n_layers, sizeof *p->slot);
     p->sketch = ig_pages_reserve(p->total_bytes);
     if (!p->slot || !p->sketch) {
@@ -69,17 +78,67 @@ static uint8_t *head_sketch(const infinigen_policy *p, int layer, int head) {
     return p->sketch + ((size_t)p->slot[layer] * (size_t)p->base.shape.n_kv_heads + (size_t)head) * p->head_bytes;
 }
 
-static void infinigen_append(ig_policy *base, int layer, int head, int token, const uint16_t *key) {
-    infinigen_policy *p = (infinigen_policy *)base;
-    int d = base->shape.head_dim;
-    uint8_t *block = head_sketch(p, layer, head) + (size_t)(token / IG_SKETCH_TOKENS) * ig_sketch_block_bytes(d);
-    base->shape.kernels->sketch_put(block, token % IG_SKETCH_TOKENS, key, d);
+/* key = K key - offset, as 16-bit floats. */
+static void map_key(uint16_t *out, const infinigen_policy *p, int layer, int head, const uint16_t *key) {
+    enum { PIECE = 64 }; /* rows of the map in one call: queries of the kernel */
+    const ig_policy_shape *s = &p->base.shape;
+    const float *map = ig_sketch_key_map(s->sketch, layer, head), *offset = ig_sketch_offset(s->sketch, layer, head);
+    float mapped[IG_SKETCH_MAX_DIM];
+    for (int i = 0; i < p->rank; i += PIECE) {
+        int n = p->rank - i < PIECE ? p->rank - i : PIECE;
+        s->kernels->attn_scores(mapped + i, 1, map + (size_t)i * (size_t)s->head_dim, n, s->head_dim, 1, &key, 1);
+    }
+    for (int i = 0; i < p->rank; i++) mapped[i] -= offset[i];
+    s->kernels->f32_to_f16(out, mapped, p->rank);
 }
 
-/* Scratch: weights [n], then scores [group][n], n rounded up to whole sketch blocks. */
-static size_t infinigen_scratch_bytes(const ig_policy_shape *s) {
+static void infinigen_append(ig_policy *base, int layer, int head, int token, const uint16_t *key) {
+    infinigen_policy *p = (infinigen_policy *)base;
+    uint8_t *block = head_sketch(p, layer, head) + (size_t)(token / IG_SKETCH_TOKENS) * ig_sketch_block_bytes(p->rank);
+    uint16_t mapped[IG_SKETCH_MAX_DIM];
+    if (base->shape.sketch) {
+        map_key(mapped, p, layer, head, key);
+        key = mapped;
+    }
+    base->shape.kernels->sketch_put(block, token % IG_SKETCH_TOKENS, key, p->rank);
+}
+
+/* Parts of a thread's scratch. */
+typedef struct select_scratch {
+    ig_arena arena;
+    float *weights;  /* [n], n rounded up to whole sketch blocks */
+    float *scores;   /* [group][n] */
+    float *queries;  /* [group][rank] mapped; the rest only with maps */
+    uint8_t *column; /* [group] queries in the form that the product wants */
+} select_scratch;
+
+static select_scratch lay_out(void *base, const ig_policy_shape *s) {
+    select_scratch x = {.arena = {.base = base, .size = SIZE_MAX}};
     size_t n = (size_t)n_blocks(s->n_ctx) * IG_SKETCH_TOKENS, group = (size_t)(s->n_heads / s->n_kv_heads);
-    return n * (group + 1) * sizeof(float);
+    x.weights = ig_arena_take(&x.arena, n * sizeof(float));
+    x.scores = ig_arena_take(&x.arena, group * n * sizeof(float));
+    if (s->sketch) {
+        x.queries = ig_arena_take(&x.arena, group * (size_t)s->sketch->shape.rank * sizeof(float));
+        x.column = ig_arena_take(&x.arena, group * s->kernels->act_bytes(IG_ACT_F32, s->head_dim));
+    }
+    return x;
+}
+
+static size_t infinigen_scratch_bytes(const ig_policy_shape *s) { return lay_out(NULL, s).arena.used; }
+
+/* Q q for the queries of a group. */
+static const float *map_queries(const select_scratch *x, const infinigen_policy *p, int layer, int head,
+                                const float *q) {
+    const ig_policy_shape *s = &p->base.shape;
+    int d = s->head_dim, group = s->n_heads / s->n_kv_heads;
+    size_t stride = s->kernels->act_bytes(IG_ACT_F32, d);
+    for (int g = 0; g < group; g++)
+        s->kernels->act_prepare[IG_ACT_F32](x->column + (size_t)g * stride, q + (size_t)g * (size_t)d, d);
+    ig_matmul product = {.w = ig_sketch_query_map(s->sketch, layer, head), .row_bytes = (size_t)d * sizeof(float),
+                         .n_in = d, .act = x->column, .act_stride = stride, .n_cols = group, .out = x->queries,
+                         .out_stride = (size_t)p->rank};
+    s->kernels->gemv[IG_TYPE_F32](&product, 0, p->rank);
+    return x->queries;
 }
 
 static int infinigen_select(ig_policy *base, int layer, int head, const float *q, int n, int32_t *index,
@@ -91,23 +150,26 @@ static int infinigen_select(ig_policy *base, int layer, int head, const float *q
     if (count < o->n_sinks + o->n_recent) count = o->n_sinks + o->n_recent;
     if (count >= n) return n;
 
+    select_scratch x = lay_out(scratch, s);
     size_t stride = (size_t)n_blocks(n) * IG_SKETCH_TOKENS;
-    float *weights = scratch, *scores = weights + stride;
-    s->kernels->sketch_scores(scores, stride, q, group, s->head_dim, s->scale, head_sketch(p, layer, head), n_blocks(n));
-    for (int i = 0; i < n; i++) weights[i] = 0;
-    for (int g = 0; g < group; g++) s->kernels->softmax_add(weights, scores + (size_t)g * stride, n);
-    return ig_pick(index, weights, n, o->n_sinks, o->n_recent, count, o->mass);
+    if (s->sketch) q = map_queries(&x, p, layer, head, q);
+    s->kernels->sketch_scores(x.scores, stride, q, group, p->rank, s->scale, head_sketch(p, layer, head), n_blocks(n));
+    for (int i = 0; i < n; i++) x.weights[i] = 0;
+    for (int g = 0; g < group; g++) s->kernels->softmax_add(x.weights, x.scores + (size_t)g * stride, n);
+    return ig_pick(index, x.weights, n, o->n_sinks, o->n_recent, count, o->mass);
 }
 
 static uint64_t infinigen_bytes(const ig_policy *base, int n) {
     const infinigen_policy *p = (const infinigen_policy *)base;
     if (!p->head_bytes) return 0;
-    return p->total_bytes / p->head_bytes * (uint64_t)n_blocks(n) * ig_sketch_block_bytes(base->shape.head_dim);
+    return p->total_bytes / p->head_bytes * (uint64_t)n_blocks(n) * ig_sketch_block_bytes(p->rank) +
+           map_bytes(&base->shape);
 }
 
 const ig_policy_ops ig_policy_infinigen = {
     .name = "infinigen",
     .help = "keep every entry, use those that a 4-bit sketch of the keys says will matter",
+    .uses_sketch = true,
     .plan = infinigen_plan,
     .open = infinigen_open,
     .close = infinigen_close,

@@ -8,6 +8,7 @@
 #ifndef IG_POLICY_POLICY_H
 #define IG_POLICY_POLICY_H
 
+#include "format/sketch.h"
 #include "kernel/kernel.h"
 
 typedef struct ig_policy_shape {
@@ -15,6 +16,7 @@ typedef struct ig_policy_shape {
     float scale;              /* of the scores, before softmax */
     const int *window;        /* [n_layers] sliding window of a layer, 0: none; borrowed */
     const ig_kernels *kernels;
+    const ig_sketch_file *sketch; /* maps of this model's shape, or NULL; borrowed */
 } ig_policy_shape;
 
 typedef struct ig_policy ig_policy;
@@ -22,6 +24,7 @@ typedef struct ig_policy ig_policy;
 typedef struct ig_policy_ops {
     const char *name;
     const char *help; /* one line */
+    bool uses_sketch; /* takes ig_policy_shape.sketch */
     /* Bytes that a full sequence takes on top of K and V. */
     uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options);
     ig_status (*open)(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options, ig_error *err);

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `infinigen prepare`: writes the sketch of a model's keys where later runs look for it. Also where a
+ * run's sketch comes from: --kv-sketch, or that place.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Where the sketch of a model lies by default. */
+static bool default_path(char *path, size_t cap, const ig_model *model) {
+    char rest[64];
+    snprintf(rest, sizeof rest, "sketches/%016llx.igs", (unsigned long long)ig_model_identity(model));
+    return ig_cli_path(path, cap, IG_PLACE_CACHE, rest);
+}
+
+const char *ig_cli_sketch(ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    ig_sketch_info info;
+    ig_error err = {0};
+    if (o->kv_sketch) return strcmp(o->kv_sketch, "none") == 0 ? NULL : o->kv_sketch;
+    if (!default_path(app->sketch, sizeof app->sketch, app->model) || access(app->sketch, F_OK) != 0) return NULL;
+    if (ig_sketch_get_info(&info, app->sketch, &err)) {
+        if (o->verbose || isatty(STDERR_FILENO)) fprintf(stderr, "infinigen %s: %s; not used\n", o->verb->name, err.text);
+        return NULL;
+    }
+    return app->sketch;
+}
+
+static int report(const ig_cli_app *app, const ig_sketch_info *info, const char *path, double seconds) {
+    char size[32];
+    if (app->o->json)
+        return ig_cli_print_json(json_pack("{s:o, s:s, s:i, s:i, s:i, s:I, s:f, s:I}", "path",
+                                           ig_cli_json_text(path, strlen(path)), "model", app->info.architecture, "rank",
+                                           info->rank, "bits", info->bits, "context", info->n_ctx, "bytes",
+                                           (json_int_t)info->bytes, "seconds", seconds, "peak_rss_bytes",
+                                           (json_int_t)ig_cli_peak_rss()));
+    ig_cli_put(path, strlen(path));
+    putchar('\n');
+    if (app->o->verbose || isatty(STDERR_FILENO))
+        fprintf(stderr, "rank %d of %d, %d bits, for %d tokens of context; %s; %.1f s\n", info->rank, info->head_dim,
+                info->bits, info->n_ctx, ig_cli_size(size, info->bytes), seconds);
+    return IG_EXIT_OK;
+}
+
+static int prepare(ig_cli_app *app, const char *path, const int32_t *ids, size_t n_ids) {
+    const ig_cli_options *o = app->o;
+    ig_sketch_info info;
+    ig_error err = {0};
+    ig_prepare_options options = ig_prepare_defaults();
+    ig_cli_progress bar = ig_cli_progress_start("preparing", "steps");
+    options.ids = ids;
+    options.n_ids = n_ids < INT_MAX ? (int)n_ids : INT_MAX;
+    options.n_ctx = o->ctx;
+    options.rank = o->rank;
+    options.progress = ig_cli_on_progress;
+    options.progress_user = &bar;
+    ig_status status = ig_prepare(&info, app->model, path, &options, &err);
+    ig_cli_progress_end(&bar);
+    return status ? ig_cli_fail(o, &err) : report(app, &info, path, ig_cli_seconds() - bar.start);
+}
+
+int ig_cli_prepare(const ig_cli_options *o) {
+    ig_cli_app app;
+    ig_cli_text text = {0};
+    int32_t *ids = NULL;
+    size_t n = 0;
+    if (o->file) {
+        int code = ig_cli_read_file(&text, o, o->file);
+        if (code) return code;
+    }
+    int code = ig_cli_open(&app, o, false);
+    if (!code && text.data) code = ig_cli_tokens(&ids, &n, &app, text.data, text.n, IG_TOKENIZE_ADD_SPECIAL);
+    const char *path = o->output;
+    if (!code && !path) {
+        path = app.sketch;
+        if (!default_path(app.sketch, sizeof app.sketch, app.model) || !ig_cli_make_folders(app.sketch))
+            code = ig_cli_complain(o, "no folder for the sketch can be made: say where with -o FILE");
+    }
+    if (!code) code = prepare(&app, path, ids, n);
+    free(ids);
+    free(text.data);
+    ig_cli_close(&app);
+    return code;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Reading and writing sketch files. The header is
+ *     0 "IGSKETCH"   8 version   12 bits   16 identity of the model (8 bytes)   24 layers   28 KV heads
+ *     32 head_dim   36 rank   40 context   44 0   48 checksum of bytes 0..47 and of all after 63 (8 bytes)   56 0 (8 bytes)
+ */
+#define _GNU_SOURCE
+#include "format/sketch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+
+enum {
+    VERSION = 1,
+    HEADER = 64,
+    AT_VERSION = 8,
+    AT_BITS = 12,
+    AT_MODEL = 16,
+    AT_SHAPE = 24, /* layers, KV heads, head_dim, rank, context */
+    AT_CHECKSUM = 48,
+    MAX_LAYERS = 512,
+    MAX_HEADS = 1 << 16,
+    MAX_CTX = 1 << 24,
+};
+
+static const char magic[8] = {'I', 'G', 'S', 'K', 'E', 'T', 'C', 'H'};
+
+static uint32_t get_u32(const uint8_t *p) {
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+static uint64_t get_u64(const uint8_t *p) { return get_u32(p) | (uint64_t)get_u32(p + 4) << 32; }
+static void put_u32(uint8_t *p, uint32_t v) {
+    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> 8 * i);
+}
+static void put_u64(uint8_t *p, uint64_t v) {
+    put_u32(p, (uint32_t)v);
+    put_u32(p + 4, (uint32_t)(v >> 32));
+}
+
+static bool is_possible(const ig_sketch_shape *s) {
+    return s->n_layers >= 1 && s->n_layers <= MAX_LAYERS && s->n_kv_heads >= 1 && s->n_kv_heads <= MAX_HEADS &&
+           s->head_dim >= 8 && s->head_dim <= IG_SKETCH_MAX_DIM && s->head_dim % 8 == 0 && s->rank >= 8 &&
+           s->rank <= s->head_dim && s->rank % 8 == 0 && s->n_ctx >= 1 && s->n_ctx <= MAX_CTX;
+}
+
+size_t ig_sketch_head_floats(const ig_sketch_shape *s) { return (size_t)s->rank * (2 * (size_t)s->head_dim + 1); }
+
+size_t ig_sketch_file_bytes(const ig_sketch_shape *s) {
+    if (!is_possible(s)) return 0;
+    return HEADER + (size_t)s->n_layers * (size_t)s->n_kv_heads * ig_sketch_head_floats(s) * sizeof(float);
+}
+
+static uint64_t checksum(const uint8_t *header, const void *maps, size_t n_bytes) {
+    return XXH3_64bits_withSeed(maps, n_bytes, XXH3_64bits(header, AT_CHECKSUM));
+}
+
+/* ---- reading ------------------------------------------------------------- */
+
+static ig_status read_header(ig_sketch_shape *s, const uint8_t *data, size_t n_bytes, const char *name, ig_error *err) {
+    if (n_bytes < HEADER || memcmp(data, magic, sizeof magic) != 0)
+        return ig_fail(err, IG_E_FORMAT, "%s: not a sketch file", name);
+    if (get_u32(data + AT_VERSION) != VERSION)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: sketch file of version %u, this program reads version %d: prepare it anew",
+                       name, (unsigned)get_u32(data + AT_VERSION), VERSION);
+    if (get_u32(data + AT_BITS) != IG_SKETCH_BITS)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch of %u bits; only %d are supported", name,
+                       (unsigned)get_u32(data + AT_BITS), IG_SKETCH_BITS);
+    int *const fields[] = {&s->n_layers, &s->n_kv_heads, &s->head_dim, &s->rank, &s->n_ctx};
+    for (size_t i = 0; i < IG_COUNT(fields); i++) {
+        uint32_t v = get_u32(data + AT_SHAPE + 4 * i);
+        *fields[i] = v <= MAX_CTX ? (int)v : -1;
+    }
+    s->model = get_u64(data + AT_MODEL);
+    if (!is_possible(s)) return ig_fail(err, IG_E_FORMAT, "%s: sketch file with an impossible shape", name);
+    size_t wanted = ig_sketch_file_bytes(s);
+    if (n_bytes != wanted)
+        return ig_fail(err, IG_E_FORMAT, "%s: sketch file of %zu bytes, its header says %zu", name, n_bytes, wanted);
+    return IG_OK;
+}
+
+ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, size_t n_bytes, const char *name,
+                                     ig_error *err) {
+    *out = (ig_sketch_file){0};
+    ig_sketch_shape shape;
+    ig_status s = read_header(&shape, data, n_bytes, name, err);
+    if (s) return s;
+    if (get_u64(data + AT_CHECKSUM) != checksum(data, data + HEADER, n_bytes - HEADER))
+        return ig_fail(err, IG_E_FORMAT, "%s: sketch file is damaged: its checksum is wrong", name);
+    const float *maps = (const float *)(const void *)(data + HEADER);
+    for (size_t i = 0; i < (n_bytes - HEADER) / sizeof(float); i++)
+        if (!isfinite(maps[i])) return ig_fail(err, IG_E_FORMAT, "%s: sketch file with numbers that are not finite", name);
+    out->shape = shape;
+    out->maps = maps;
+    return IG_OK;
+}
+
+ig_status ig_sketch_file_open(ig_sketch_file *out, const char *path, ig_error *err) {
+    ig_file file;
+    *out = (ig_sketch_file){0};
+    ig_status s = ig_file_map(&file, path, err);
+    if (s) return s;
+    s = ig_sketch_file_open_memory(out, file.data, file.size, path, err);
+    if (s)
+        ig_file_unmap(&file);
+    else
+        out->file = file;
+    return s;
+}
+
+void ig_sketch_file_close(ig_sketch_file *f) {
+    ig_file_unmap(&f->file);
+    *f = (ig_sketch_file){0};
+}
+
+const float *ig_sketch_query_map(const ig_sketch_file *f, int layer, int head) {
+    return f->maps + ((size_t)layer * (size_t)f->shape.n_kv_heads + (size_t)head) * ig_sketch_head_floats(&f->shape);
+}
+
+const float *ig_sketch_key_map(const ig_sketch_file *f, int layer, int head) {
+    return ig_sketch_query_map(f, layer, head) + (size_t)f->shape.rank * (size_t)f->shape.head_dim;
+}
+
+const float *ig_sketch_offset(const ig_sketch_file *f, int layer, int head) {
+    return ig_sketch_key_map(f, layer, head) + (size_t)f->shape.rank * (size_t)f->shape.head_dim;
+}
+
+/* ---- writing ------------------------------------------------------------- */
+
+static void fill_header(uint8_t header[HEADER], const ig_sketch_shape *s, const float *maps, size_t n_bytes) {
+    memset(header, 0, HEADER);
+    memcpy(header, magic, sizeof magic);
+    put_u32(header + AT_VERSION, VERSION);
+    put_u32(header + AT_BITS, IG_SKETCH_BITS);
+    put_u64(header + AT_MODEL, s->model);
+    const int fields[] = {s->n_layers, s->n_kv_heads, s->head_dim, s->rank, s->n_ctx};
+    for (size_t i = 0; i < IG_COUNT(fields); i++) put_u32(header + AT_SHAPE + 4 * i, (uint32_t)fields[i]);
+    put_u64(header + AT_CHECKSUM, checksum(header, maps, n_bytes));
+}
+
+static bool write_all(int fd, const void *data, size_t n_bytes) {
+    const char *p = data;
+    while (n_bytes) {
+        ssize_t n = write(fd, p, n_bytes);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return false;
+        p += n;
+        n_bytes -= (size_t)n;
+    }
+    return true;
+}
+
+/* Puts the name of a file on the disk as well; where the system cannot do that, nothing is lost but certainty. */
+static void sync_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    char *folder = slash ? strndup(path, slash == path ? 1 : (size_t)(slash - path)) : strdup(".");
+    int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    if (fd >= 0) {
+        fsync(fd);
+        close(fd);
+    }
+    free(folder);
+}
+
+ig_status ig_sketch_file_save(const char *path, const ig_sketch_shape *shape, const float *maps, ig_error *err) {
+    uint8_t header[HEADER];
+    size_t total = ig_sketch_file_bytes(shape);
+    if (!total) return ig_fail(err, IG_E_ARG, "%s: a sketch cannot have this shape", path);
+    size_t n_name = strlen(path) + sizeof ".XXXXXX";
+    char *temporary = malloc(n_name);
+    if (!temporary) return ig_fail_memory(err, path, n_name);
+    snprintf(temporary, n_name, "%s.XXXXXX", path);
+    fill_header(header, shape, maps, total - HEADER);
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0) {
+        ig_status s = ig_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+        free(temporary);
+        return s;
+    }
+    bool done = write_all(fd, header, HEADER) && write_all(fd, maps, total - HEADER) && fchmod(fd, 0644) == 0 &&
+                fsync(fd) == 0;
+    int why = errno;
+    if (close(fd) != 0 && done) done = false, why = errno;
+    if (done && rename(temporary, path) != 0) done = false, why = errno;
+    if (done)
+        sync_folder(path);
+    else
+        unlink(temporary);
+    free(temporary);
+    return done ? IG_OK : ig_fail(err, IG_E_IO, "%s: %s", path, strerror(why));
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sketch files: the linear maps that `infinigen prepare` finds for a model, per layer and KV head. With
+ *     q' = Q q,  k' = K k - offset        q, k post-RoPE; Q and K [rank][head_dim], offset [rank]
+ * q' k' is close to q k plus something that is the same for all keys, which softmax does not see.
+ *
+ * A file is little-endian: a header of 64 bytes (its fields are in sketch.c), then for every layer and KV head Q, K and
+ * the offset as 32-bit floats. It is untrusted until ig_sketch_file_open() has returned, and is used where it is mapped.
+ */
+#ifndef IG_FORMAT_SKETCH_H
+#define IG_FORMAT_SKETCH_H
+
+#include "base/file.h"
+
+enum {
+    IG_SKETCH_BITS = 4,      /* of each of the rank numbers kept of a key */
+    IG_SKETCH_MAX_DIM = 512, /* most dimensions of a key */
+};
+
+typedef struct ig_sketch_shape {
+    uint64_t model; /* identity of the model it was made for */
+    int n_layers, n_kv_heads, head_dim;
+    int rank;       /* a multiple of 8, at most head_dim */
+    int n_ctx;      /* context over which the positions were spread */
+} ig_sketch_shape;
+
+typedef struct ig_sketch_file {
+    ig_file file;
+    ig_sketch_shape shape;
+    const float *maps; /* [n_layers][n_kv_heads][ig_sketch_head_floats] */
+} ig_sketch_file;
+
+/* Floats of one head: Q, K, offset. */
+size_t ig_sketch_head_floats(const ig_sketch_shape *shape);
+/* Bytes of a whole file; 0 if the shape is impossible. */
+size_t ig_sketch_file_bytes(const ig_sketch_shape *shape);
+
+/* Maps and checks a file: sizes, checksum, finite numbers. */
+ig_status ig_sketch_file_open(ig_sketch_file *out, const char *path, ig_error *err);
+/* The same for a file in memory, which must outlive `out`, be aligned to 4 bytes and needs no closing; `name` stands in
+ * errors. */
+ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, size_t n_bytes, const char *name,
+                                     ig_error *err);
+void ig_sketch_file_close(ig_sketch_file *f);
+
+/* Writes a file, whole or not at all: a temporary file beside it is renamed once its bytes are on the disk. */
+ig_status ig_sketch_file_save(const char *path, const ig_sketch_shape *shape, const float *maps, ig_error *err);
+
+const float *ig_sketch_query_map(const ig_sketch_file *f, int layer, int head); /* Q */
+const float *ig_sketch_key_map(const ig_sketch_file *f, int layer, int head);   /* K */
+const float *ig_sketch_offset(const ig_sketch_file *f, int layer, int head);
+
+#endif

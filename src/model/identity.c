@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The identity of a model: a hash of what decides its queries and keys, namely architecture, shapes, RoPE, the names,
+ * types and sizes of all tensors, and samples of their bytes.
+ */
+#include "model/identity.h"
+
+#include <string.h>
+
+#include <xxhash.h>
+
+enum { SAMPLES = 32, SAMPLE_BYTES = 64 };
+
+static uint64_t hash(uint64_t h, const void *data, size_t n_bytes) { return XXH3_64bits_withSeed(data, n_bytes, h); }
+
+static uint64_t hash_text(uint64_t h, const char *text) { return hash(h, text, strlen(text)); }
+
+static uint64_t hash_samples(uint64_t h, const ig_tensor *t) {
+    size_t n = t->n_bytes < SAMPLE_BYTES ? t->n_bytes : SAMPLE_BYTES, last = t->n_bytes - n;
+    for (size_t i = 0; i < SAMPLES; i++) {
+        size_t at = last / (SAMPLES - 1) * i;
+        h = hash(h, (const uint8_t *)t->data + at, n);
+    }
+    return h;
+}
+
+static uint64_t hash_config(uint64_t h, const ig_config *c) {
+    const int64_t shapes[] = {c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->d_model, c->d_ff,
+                              c->n_vocab,  c->rope,    c->n_rot,      c->rope_llama3};
+    const double numbers[] = {c->rope_theta,    c->rope_linear,    c->rope_factor,      c->rope_low_freq,
+                              c->rope_high_freq, c->rope_original_ctx, c->attn_scale};
+    h = hash_text(h, c->architecture);
+    h = hash(h, shapes, sizeof shapes);
+    return hash(h, numbers, sizeof numbers);
+}
+
+uint64_t ig_model_identity_of(const ig_model *m) {
+    uint64_t h = hash_config(1, &m->config);
+    size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : ig_safetensors_n_tensors(m->st);
+    for (size_t i = 0; i < n; i++) {
+        const ig_tensor *t = m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+        uint64_t sizes[] = {(uint64_t)t->type, (uint64_t)t->n_dims, t->dims[0], t->dims[1], t->dims[2], t->dims[3]};
+        h = hash_text(h, t->name);
+        h = hash(h, sizes, sizeof sizes);
+        h = hash_samples(h, t);
+    }
+    return h;
+}

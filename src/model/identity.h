@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which model this is, as a number: files made for one model (sketches) are refused for another.
+ */
+#ifndef IG_MODEL_IDENTITY_H
+#define IG_MODEL_IDENTITY_H
+
+#include "model/model.h"
+
+/* The same for every copy of a file; another for another model, quantisation or fine-tuning. The model has its weights.
+ * Reads two kilobytes of each tensor. */
+uint64_t ig_model_identity_of(const ig_model *m);
+
+#endif

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * ig_prepare(): runs the model over a calibration text, sums second moments of its queries and keys per layer and KV
+ * head, factorises them (factor.c) and writes the sketch file.
+ *
+ * The statistics of rotated queries and keys depend on their positions, and the text is short. So row t of T is rotated
+ * further, as if it stood at position t (n - 1) / (T - 1) of the n that the sketch is for. A sketch of the text's own
+ * positions does much worse beyond them (docs/sketch.md).
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "model/forward.h"
+#include "model/identity.h"
+#include "prepare/factor.h"
+#include "prepare/text.h"
+
+enum { MAX_TOKENS = 2048, BATCH = 256, DEFAULT_CTX = 8192 };
+
+typedef struct preparation {
+    ig_model *m;
+    const ig_config *c;
+    const ig_kernels *kernels;
+    ig_prepare_options o;
+    ig_sketch_shape shape;
+    int32_t *ids;
+    int n_tokens;
+    ig_workspace ws;
+    ig_sequence seq;
+    int first, n_rows; /* of the batch at work */
+    float *cs;         /* [BATCH][n_rot] cosines and sines of how much further a row is rotated */
+    float *rows;       /* [n_kv_heads][ROWS][head_dim] rows at work, a set for each task */
+    double *moments;   /* [n_layers][n_kv_heads][moment_doubles] */
+    float *maps;       /* of the file */
+} preparation;
+
+enum { ROWS = 4 }; /* added to the moments together */
+
+/* ---- second moments --------------------------------------------------------- */
+
+static size_t moment_doubles(int d) { return (size_t)d * (2 * (size_t)d + 1); }
+
+static ig_moments moments_of(const preparation *p, int layer, int head) {
+    size_t d = (size_t)p->c->head_dim;
+    double *at = p->moments + ((size_t)layer * (size_t)p->c->n_kv_heads + (size_t)head) * moment_doubles(p->c->head_dim);
+    return (ig_moments){.q2 = at, .k2 = at + d * d, .k1 = at + 2 * d * d, .n_keys = p->n_tokens};
+}
+
+static double position_of(const preparation *p, int row) { return (double)row * (p->shape.n_ctx - 1) / (p->n_tokens - 1); }
+
+/* Cosines and sines of the batch's rows; all layers share them. */
+static void turn_rows(preparation *p) {
+    int n_rot = p->c->n_rot, half = n_rot / 2;
+    for (int r = 0; r < p->n_rows && p->c->rope != IG_ROPE_NONE; r++) {
+        float *cs = p->cs + (size_t)r * (size_t)n_rot;
+        double further = position_of(p, p->first + r) - (p->first + r);
+        for (int i = 0; i < half; i++) {
+            cs[i] = (float)cos(further * p->m->inv_freq[i]);
+            cs[half + i] = (float)sin(further * p->m->inv_freq[i]);
+        }
+    }
+}
+
+static void take_row(const preparation *p, float *out, const float *x, int row) {
+    memcpy(out, x, (size_t)p->c->head_dim * sizeof *out);
+    const float *cs = p->cs + (size_t)row * (size_t)p->c->n_rot;
+    if (p->c->rope == IG_ROPE_HALF) p->kernels->rope_half(out, cs, p->c->n_rot);
+    if (p->c->rope == IG_ROPE_ADJACENT) p->kernels->rope_adjacent(out, cs, p->c->n_rot);
+}
+
+/* c += sum of x x^T over ROWS rows, upper triangle. */
+static void add_products(double *restrict c, const float *restrict x, int d) {
+    const float *restrict y = x + d, *restrict z = y + d, *restrict w = z + d;
+    for (int i = 0; i < d; i++) {
+        double a = (double)x[i], b = (double)y[i], e = (double)z[i], f = (double)w[i];
+        for (int j = i; j < d; j++)
+            c[(size_t)i * (size_t)d + (size_t)j] += a * (double)x[j] + b * (double)y[j] + e * (double)z[j] + f * (double)w[j];
+    }
+}
+
+typedef struct moments_job {
+    preparation *p;
+    int layer;
+} moments_job;
+
+/* Task: one KV head of a layer. */
+static void add_head(void *arg, int head, int thread) {
+    moments_job *job = arg;
+    preparation *p = job->p;
+    const ig_config *c = p->c;
+    size_t d = (size_t)c->head_dim, group = (size_t)(c->n_heads / c->n_kv_heads);
+    ig_moments m = moments_of(p, job->layer, head);
+    float *rows = p->rows + (size_t)head * ROWS * d;
+    (void)thread;
+    for (size_t g = 0; g <= group; g++) { /* the queries of the group, then the keys */
+        bool is_key = g == group;
+        const float *x = is_key ? p->ws.k + (size_t)head * d : p->ws.q + ((size_t)head * group + g) * d;
+        size_t stride = (size_t)(is_key ? c->n_kv_heads : c->n_heads) * d;
+        for (int r = 0; r < p->n_rows; r += ROWS) {
+            memset(rows, 0, ROWS * d * sizeof *rows);
+            for (int i = 0; i < ROWS && r + i < p->n_rows; i++) {
+                float *row = rows + (size_t)i * d;
+                take_row(p, row, x + (size_t)(r + i) * stride, r + i);
+                for (size_t j = 0; is_key && j < d; j++) m.k1[j] += (double)row[j];
+            }
+            add_products(is_key ? m.k2 : m.q2, rows, c->head_dim);
+        }
+    }
+}
+
+static void add_layer(void *user, int layer) {
+    moments_job job = {user, layer};
+    ig_device *dev = job.p->m->ctx->device;
+    dev->ops->parallel(dev, job.p->c->n_kv_heads, add_head, &job);
+}
+
+/* ---- the steps --------------------------------------------------------------- */
+
+/* Half of the work is running the model, half factorising; a unit is a token. */
+static ig_status report(const preparation *p, double share, ig_error *err) {
+    uint64_t total = 2 * (uint64_t)p->n_tokens;
+    if (p->o.progress && p->o.progress(p->o.progress_user, (uint64_t)(share * (double)total), total))
+        return ig_fail(err, IG_E_INTERRUPTED, "preparing was interrupted");
+    return IG_OK;
+}
+
+static ig_status run_model(preparation *p, ig_error *err) {
+    ig_status s = IG_OK;
+    p->ws.tap = add_layer;
+    p->ws.tap_user = p;
+    for (p->first = 0; !s && p->first < p->n_tokens; p->first += p->n_rows) {
+        p->n_rows = p->n_tokens - p->first < BATCH ? p->n_tokens - p->first : BATCH;
+        turn_rows(p);
+        p->ws.segments[0] = (ig_segment){&p->seq, p->first, p->n_rows, true};
+        ig_forward(p->m, &p->ws, p->ws.segments, 1, p->ids + p->first);
+        s = report(p, 0.5 * (p->first + p->n_rows) / p->n_tokens, err);
+    }
+    return s;
+}
+
+static ig_status factorise(preparation *p, ig_error *err) {
+    const ig_config *c = p->c;
+    size_t n = ig_factor_scratch(c->head_dim);
+    double *scratch = malloc(n * sizeof *scratch);
+    if (!scratch) return ig_fail_memory(err, "factorisation", n * sizeof *scratch);
+    ig_status s = IG_OK;
+    int heads = c->n_layers * c->n_kv_heads;
+    for (int i = 0; !s && i < heads; i++) {
+        ig_moments m = moments_of(p, i / c->n_kv_heads, i % c->n_kv_heads);
+        if (!ig_factor(p->maps + (size_t)i * ig_sketch_head_floats(&p->shape), &m, c->head_dim, p->shape.rank, scratch))
+            s = ig_fail(err, IG_E_UNSUPPORTED, "%s: layer %d: its queries and keys over this text cannot be factorised",
+                        p->m->path, i / c->n_kv_heads);
+        if (!s) s = report(p, 0.5 + 0.5 * (i + 1) / heads, err);
+    }
+    free(scratch);
+    return s;
+}
+
+static ig_status check(preparation *p, ig_error *err) {
+    const ig_config *c = p->c;
+    int limit = c->learned_positions ? c->learned_positions - c->position_offset : 1 << 24;
+    int n_ctx = p->o.n_ctx ? p->o.n_ctx : c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
+    int rank = p->o.rank ? p->o.rank : c->head_dim < 16 ? 8 : c->head_dim / 16 * 8;
+    if (n_ctx < 2 || n_ctx > limit) return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 2..%d", n_ctx, limit);
+    if (rank < 8 || rank > c->head_dim || rank % 8)
+        return ig_fail(err, IG_E_ARG, "sketch of rank %d: must be a multiple of 8 and at most the head dimension, %d", rank,
+                       c->head_dim);
+    p->shape = (ig_sketch_shape){ig_model_identity_of(p->m), c->n_layers, c->n_kv_heads, c->head_dim, rank, n_ctx};
+    if (!p->o.ids && !p->m->tokenizer)
+        return ig_fail(err, IG_E_ARG, "%s has no tokenizer: the calibration text must be given as tokens", p->m->path);
+    return IG_OK;
+}
+
+static ig_status take_tokens(preparation *p, ig_error *err) {
+    size_t n_text = strlen(ig_prepare_text), n = (size_t)(p->o.n_ids > 0 ? p->o.n_ids : 0);
+    size_t cap = p->o.ids ? MAX_TOKENS : n_text + 8;
+    int most = p->shape.n_ctx < MAX_TOKENS ? p->shape.n_ctx : MAX_TOKENS;
+    p->ids = malloc(cap * sizeof *p->ids);
+    if (!p->ids) return ig_fail_memory(err, "calibration text", cap * sizeof *p->ids);
+    if (p->o.ids) {
+        if (n > cap) n = cap;
+        memcpy(p->ids, p->o.ids, n * sizeof *p->ids);
+    } else {
+        ig_status s = ig_tokenize(&n, p->m, ig_prepare_text, n_text, IG_TOKENIZE_ADD_SPECIAL, p->ids, cap, err);
+        if (s) return s;
+        if (n > cap) n = cap;
+    }
+    p->n_tokens = n < (size_t)most ? (int)n : most;
+    for (int i = 0; i < p->n_tokens; i++)
+        if (p->ids[i] < 0 || p->ids[i] >= p->c->n_vocab)
+            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", p->ids[i], i, p->c->n_vocab);
+    int least = 2 * p->c->head_dim;
+    if (p->n_tokens < least)
+        return ig_fail(err, IG_E_ARG, "%d tokens of text in a context of %d are too few to calibrate on: %d are needed",
+                       p->n_tokens, p->shape.n_ctx, least);
+    return IG_OK;
+}
+
+static ig_status take_memory(preparation *p, ig_error *err) {
+    const ig_config *c = p->c;
+    size_t heads = (size_t)c->n_layers * (size_t)c->n_kv_heads, file = ig_sketch_file_bytes(&p->shape);
+    size_t moments = heads * moment_doubles(c->head_dim);
+    if (!file) return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch cannot have the shape of this model", p->m->path);
+    ig_kv_shape kv = {c->n_layers, c->n_kv_heads, c->head_dim, p->n_tokens};
+    ig_policy_shape policy = {.n_layers = c->n_layers, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
+                              .head_dim = c->head_dim, .n_ctx = p->n_tokens, .scale = (float)c->attn_scale,
+                              .window = c->window, .kernels = p->kernels};
+    ig_cache_options cache = {.policy = "full"};
+    p->maps = malloc(file);
+    p->moments = calloc(moments, sizeof *p->moments);
+    p->cs = malloc(BATCH * (size_t)(c->n_rot + 1) * sizeof *p->cs);
+    p->rows = malloc((size_t)c->n_kv_heads * ROWS * (size_t)c->head_dim * sizeof *p->rows);
+    if (!p->maps || !p->moments || !p->cs || !p->rows)
+        return ig_fail_memory(err, "calibration", file + moments * sizeof *p->moments);
+    p->seq.n_ctx = p->n_tokens;
+    ig_status s = ig_kv_open(&p->seq.kv, &kv, err);
+    if (!s) s = ig_policy_full.open(&p->seq.policy, &policy, &cache, err);
+    if (!s) s = ig_workspace_open(&p->ws, p->m, BATCH, p->n_tokens, 0, err);
+    return s;
+}
+
+static void close_all(preparation *p) {
+    ig_workspace_close(&p->ws);
+    if (p->seq.policy) p->seq.policy->ops->close(p->seq.policy);
+    ig_kv_close(p->seq.kv);
+    free(p->rows);
+    free(p->cs);
+    free(p->moments);
+    free(p->maps);
+    free(p->ids);
+}
+
+/* ---- interface ----------------------------------------------------------------- */
+
+static ig_sketch_info info_of(const ig_sketch_shape *s) {
+    return (ig_sketch_info){.model = s->model, .n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads,
+                            .head_dim = s->head_dim, .rank = s->rank, .bits = IG_SKETCH_BITS, .n_ctx = s->n_ctx,
+                            .bytes = ig_sketch_file_bytes(s)};
+}
+
+uint64_t ig_model_identity(const ig_model *model) { return model->has_weights ? ig_model_identity_of(model) : 0; }
+
+ig_prepare_options ig_prepare_defaults(void) { return (ig_prepare_options){0}; }
+
+ig_status ig_prepare(ig_sketch_info *out, ig_model *model, const char *path, const ig_prepare_options *options,
+                     ig_error *err) {
+    if (!model || !path) return ig_fail(err, IG_E_ARG, "ig_prepare: model and path are needed");
+    if (!model->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", model->path);
+    preparation p = {.m = model, .c = &model->config, .kernels = ig_kernels_get(model->ctx->level),
+                     .o = options ? *options : ig_prepare_defaults()};
+    ig_status s = check(&p, err);
+    if (!s) s = take_tokens(&p, err);
+    if (!s) s = take_memory(&p, err);
+    if (!s) s = run_model(&p, err);
+    if (!s) s = factorise(&p, err);
+    if (!s) s = ig_sketch_file_save(path, &p.shape, p.maps, err);
+    if (!s && out) *out = info_of(&p.shape);
+    close_all(&p);
+    return s;
+}
+
+ig_status ig_sketch_get_info(ig_sketch_info *out, const char *path, ig_error *err) {
+    ig_sketch_file f;
+    if (!out || !path) return ig_fail(err, IG_E_ARG, "ig_sketch_get_info: path and result are needed");
+    ig_status s = ig_sketch_file_open(&f, path, err);
+    if (s) return s;
+    *out = info_of(&f.shape);
+    ig_sketch_file_close(&f);
+    return IG_OK;
+}
