@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Multiple choice: the log-likelihood of each choice after its context, as
+ * EleutherAI's lm-evaluation-harness defines it, on the public API alone.
+ *
+ * The context is computed dense, up to its last token; this one and the
+ * choice's tokens go through the session's KV policy one by one, so that every
+ * scored token has been predicted under the policy. With the policy `full`
+ * this is the plain log-likelihood.
+ */
+#ifndef IG_EVAL_CHOICE_H
+#define IG_EVAL_CHOICE_H
+
+#include "eval/task.h"
+
+/* Tokens of a context and of what follows it. */
+typedef struct ig_eval_pair {
+    int32_t *ids; /* [n]; free() it */
+    int n, n_context;
+} ig_eval_pair;
+
+/* Tokens of `examples` (may be "") and the option's context, and of its text after them: both together are tokenised,
+ * and so is the context alone; the text's tokens are the rest. Blanks that end the context count to the text. A BOS is
+ * added if the model wants one, and where the context would have no token. `text` may be "" for the context alone. */
+ig_status ig_eval_encode(ig_eval_pair *out, const ig_model *model, const char *examples, const char *context,
+                         const char *text, ig_error *err);
+
+/* A session that reads one text after another. Its beginning is reused as far as it was computed dense. */
+typedef struct ig_eval_reader {
+    ig_session *s;
+    int n_vocab;
+    int n_dense;           /* tokens at the session's beginning that were computed dense; 0 to start */
+    bool (*stopped)(void); /* asked between steps; true ends with IG_E_INTERRUPTED. NULL: never */
+} ig_eval_reader;
+
+/* Makes the session hold the n tokens, the last n_tail of them (all but the first at most) through the policy. */
+ig_status ig_eval_feed(ig_eval_reader *r, const int32_t *ids, int n, int n_tail, ig_error *err);
+
+/* Sum of the log-likelihoods of the tokens after the context; the session needs room for n - 1 tokens. */
+ig_status ig_eval_score_pair(double *out, ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err);
+
+/* Characters of a choice, without the blank it begins with; 1 at least. */
+int ig_eval_characters(const char *text);
+
+/* The greatest of n; the first of equals. */
+int ig_eval_argmax(const double *values, int n);
+
+#endif
