@@ -2,14 +2,14 @@
  *
  * The best maps of a given rank. With second moments C_q = L_q L_q^T of the queries and C_k = L_k L_k^T of the keys, the
  * singular values of the core M = L_q^T L_k = X S Y^T are those of all scores q k of the calibration text, and
- *     A_q = L_k Y_r,  A_k = L_q X_r S_r^-1        (so that A_q A_k^T is the identity at full rank)
+ *     A_q = L_k Y_r S_r^-1/2,  A_k = L_q X_r S_r^-1/2        (A_q A_k^T is the identity at full rank)
  * approximate these scores best among all maps of rank r. L = V sqrt(D) comes from the eigenvectors V and
  * eigenvalues D of C; nothing is divided by them, so that directions that never occur do no harm.
  *
- * Two freedoms are left. Softmax does not see what is the same for all keys, so that the keys' mean is taken out of C_k
- * and, as the offset, out of the mapped keys. And a dimension's scale may move between the maps: as all dimensions of a
- * mapped key share one step of quantisation, each gets the spread 1, which makes the error of the scores
- * least.
+ * Softmax does not see what is the same for all keys, so that the keys' mean is taken out of C_k and, as the offset, out
+ * of the mapped keys. How S is shared between the maps decides how well the mapped keys stand quantisation, since all
+ * dimensions of a key share one step: in equal parts, as above, did best (docs/sketch.md). A common factor makes the spread
+ * of the mapped keys' first dimension 1, so that 16-bit floats hold them.
  */
 #include "prepare/factor.h"
 
@@ -76,11 +76,12 @@ bool ig_factor(float *maps, ig_moments *m, int d, int rank, double *scratch) {
     /* x: left singular vectors, by columns; y: right ones, transposed, by columns. */
     if (LAPACKE_dgesdd(LAPACK_COL_MAJOR, 'A', d, d, core, d, values, x, d, y, d)) return false;
 
-    double spread = sqrt((double)m->n_keys);
+    double spread = sqrt(m->n_keys / values[0]);
     for (size_t i = 0; i < r; i++) {
         if (!(values[i] > 1e-12 * values[0])) break; /* the rest never occurs: maps to 0 */
-        combine_rows(q_map + i * n, row, m->k2, y + i, n, 1 / spread, d);
-        combine_rows(k_map + i * n, row, m->q2, x + i * n, 1, spread / values[i], d);
+        double root = sqrt(values[i]);
+        combine_rows(q_map + i * n, row, m->k2, y + i, n, 1 / (root * spread), d);
+        combine_rows(k_map + i * n, row, m->q2, x + i * n, 1, spread / root, d);
         double mean = 0;
         for (size_t j = 0; j < n; j++) mean += (double)k_map[i * n + j] * m->k1[j];
         offset[i] = (float)mean;

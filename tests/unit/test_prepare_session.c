@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Preparing a tiny model and running it with the sketch: exact at a whole budget, batch mates do not matter, sketches of
+ * other models are refused, positions are spread, and what cannot be prepared is refused.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "cpu_level.h"
+#include "format/sketch.h"
+#include "infinigen.h"
+#include "temp_dir.h"
+
+enum { N_CTX = 300, N_CALIBRATION = 250, N_PROMPT = 200, N_STEPS = 20 };
+
+static ig_context *ctx;
+static ig_model *llama, *opt;
+static temp_dir dir;
+static char llama_sketch[512];
+static int32_t ids[N_CTX];
+
+static void expect_ok(ig_status status, const ig_error *err) {
+    if (status) fail_msg("%s", err->text);
+}
+
+static ig_status prepare(ig_model *m, const char *path, int n_ids, int n_ctx, int rank, ig_error *err) {
+    ig_prepare_options o = ig_prepare_defaults();
+    o.ids = ids;
+    o.n_ids = n_ids;
+    o.n_ctx = n_ctx;
+    o.rank = rank;
+    return ig_prepare(NULL, m, path, &o, err);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 3;
+    o.cpu_level = test_cpu_level();
+    for (int i = 0; i < N_CTX; i++) ids[i] = (i * 7919 + i * i * 31) % 512;
+    dir = temp_dir_open();
+    temp_dir_path(&dir, "llama.igs", llama_sketch, sizeof llama_sketch);
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+    expect_ok(ig_model_open(&llama, ctx, "tests/golden/models/llama31", NULL, &err), &err);
+    expect_ok(ig_model_open(&opt, ctx, "tests/golden/models/opt", NULL, &err), &err);
+    expect_ok(prepare(llama, llama_sketch, N_CALIBRATION, N_CTX, 0, &err), &err);
+    return 0;
+}
+
+static int close_all(void **state) {
+    (void)state;
+    ig_model_close(llama);
+    ig_model_close(opt);
+    ig_context_close(ctx);
+    temp_dir_close(&dir);
+    return 0;
+}
+
+static ig_session *open_session(const char *policy, const char *sketch, double budget) {
+    ig_session *s;
+    ig_error err = {0};
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.cache.policy = policy;
+    o.cache.sketch = sketch;
+    o.cache.budget = budget;
+    o.cache.n_recent = 8;
+    o.cache.n_dense_layers = 1;
+    expect_ok(ig_session_open(&s, llama, &o, &err), &err);
+    return s;
+}
+
+static void fill(ig_session *s, int n) {
+    ig_error err = {0};
+    expect_ok(ig_session_sync(s, ids, n, &err), &err);
+}
+
+static void step(ig_session *const *s, int n, int position) {
+    ig_error err = {0};
+    int32_t next[2] = {ids[position], ids[position] ^ 1};
+    expect_ok(ig_session_decode(s, next, n, &err), &err);
+}
+
+static void same_logits(const ig_session *a, const ig_session *b) {
+    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), 512 * sizeof(float));
+}
+
+static void what_is_written(void **state) {
+    (void)state;
+    ig_sketch_info info;
+    ig_error err = {0};
+    expect_ok(ig_sketch_get_info(&info, llama_sketch, &err), &err);
+    assert_true(info.model == ig_model_identity(llama) && info.model != ig_model_identity(opt));
+    assert_int_equal(info.rank, 16);
+    assert_int_equal(info.bits, 4);
+    assert_int_equal(info.n_ctx, N_CTX);
+    assert_true(info.n_layers == 4 && info.n_kv_heads == 2 && info.head_dim == 32);
+}
+
+static void whole_budget_is_full(void **state) {
+    (void)state;
+    ig_session *full = open_session("full", NULL, 0.1), *whole = open_session("infinigen", llama_sketch, 1e6);
+    fill(full, N_PROMPT);
+    fill(whole, N_PROMPT);
+    for (int i = 0; i < N_STEPS; i++) {
+        step(&full, 1, N_PROMPT + i);
+        step(&whole, 1, N_PROMPT + i);
+        same_logits(full, whole);
+    }
+    ig_session_close(full);
+    ig_session_close(whole);
+}
+
+/* A session with a sketch and one without in one step; each gives what it gives alone. */
+static void batch_mates_do_not_matter(void **state) {
+    (void)state;
+    ig_session *alone = open_session("infinigen", llama_sketch, 0.2), *plain = open_session("infinigen", NULL, 0.2);
+    ig_session *both[2] = {open_session("infinigen", llama_sketch, 0.2), open_session("infinigen", NULL, 0.2)};
+    fill(alone, N_PROMPT);
+    fill(plain, N_PROMPT / 2);
+    fill(both[0], N_PROMPT);
+    fill(both[1], N_PROMPT / 2);
+    bool differ = false;
+    ig_session_stats st;
+    for (int i = 0; i < N_STEPS; i++) {
+        int32_t odd = ids[N_PROMPT + i] ^ 1;
+        step(&alone, 1, N_PROMPT + i);
+        expect_ok(ig_session_decode(&plain, &odd, 1, NULL), &(ig_error){.text = "decode"});
+        step(both, 2, N_PROMPT + i);
+        same_logits(alone, both[0]);
+        same_logits(plain, both[1]);
+        differ = differ || memcmp(ig_session_logits(alone), ig_session_logits(plain), 512 * sizeof(float)) != 0;
+    }
+    assert_true(differ);
+    ig_session_get_stats(alone, &st);
+    assert_true(st.selected_share > 0.15 && st.selected_share < 0.3);
+    ig_session_close(alone);
+    ig_session_close(plain);
+    ig_session_close(both[0]);
+    ig_session_close(both[1]);
+}
+
+/* Of the logits of some steps with a sketch (NULL: the keys themselves). */
+static double distance_to_full(const char *sketch) {
+    ig_session *full = open_session("full", NULL, 0.1), *s = open_session("infinigen", sketch, 0.3);
+    double sum = 0;
+    fill(full, N_PROMPT);
+    fill(s, N_PROMPT);
+    for (int i = 0; i < N_STEPS; i++) {
+        step(&full, 1, N_PROMPT + i);
+        step(&s, 1, N_PROMPT + i);
+        for (int j = 0; j < 512; j++) sum += pow((double)ig_session_logits(full)[j] - (double)ig_session_logits(s)[j], 2);
+    }
+    ig_session_close(full);
+    ig_session_close(s);
+    return sqrt(sum);
+}
+
+/* A file whose maps say nothing about the keys. */
+static void write_useless(const char *path) {
+    ig_sketch_file f;
+    ig_error err = {0};
+    expect_ok(ig_sketch_file_open(&f, llama_sketch, &err), &err);
+    float *zeros = calloc(1, ig_sketch_file_bytes(&f.shape));
+    expect_ok(ig_sketch_file_save(path, &f.shape, zeros, &err), &err);
+    free(zeros);
+    ig_sketch_file_close(&f);
+}
+
+/* All of a key's numbers choose about as well as the key itself, half of them better than chance. */
+static void sketches_help(void **state) {
+    (void)state;
+    char whole[512], useless[512];
+    ig_error err = {0};
+    temp_dir_path(&dir, "whole.igs", whole, sizeof whole);
+    temp_dir_path(&dir, "useless.igs", useless, sizeof useless);
+    expect_ok(prepare(llama, whole, N_CALIBRATION, N_CTX, 32, &err), &err);
+    write_useless(useless);
+    double with_whole = distance_to_full(whole), with_none = distance_to_full(NULL), with_half = distance_to_full(llama_sketch);
+    double with_useless = distance_to_full(useless);
+    assert_true(with_whole > 0);
+    assert_true(with_whole < 1.2 * with_none);
+    assert_true(with_half < 0.9 * with_useless);
+}
+
+static void other_models_are_refused(void **state) {
+    (void)state;
+    ig_session *s;
+    ig_cache_plan_info plan;
+    ig_error err = {0};
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = 200;
+    o.cache.sketch = llama_sketch;
+    assert_int_equal(ig_session_open(&s, opt, &o, &err), IG_E_ARG);
+    assert_null(s);
+    assert_non_null(strstr(err.text, "another model"));
+    assert_int_equal(ig_cache_plan(&plan, opt, &o, &err), IG_E_ARG);
+    o.cache.sketch = "/nonexistent.igs";
+    assert_int_equal(ig_session_open(&s, llama, &o, &err), IG_E_NOT_FOUND);
+    o.cache.policy = "full"; /* has no use for it */
+    expect_ok(ig_session_open(&s, llama, &o, &err), &err);
+    ig_session_close(s);
+}
+
+static void plan_counts_the_sketch(void **state) {
+    (void)state;
+    ig_cache_plan_info with, without;
+    ig_error err = {0};
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = 4096;
+    expect_ok(ig_cache_plan(&without, llama, &o, &err), &err);
+    o.cache.sketch = llama_sketch;
+    expect_ok(ig_cache_plan(&with, llama, &o, &err), &err);
+    /* 2 sparse layers and 2 heads of 256 blocks of 16 tokens, 16 numbers less a key, and the file's 264 kB. */
+    size_t file = 64 + 4 * 2 * 16 * (2 * 32 + 1) * sizeof(float);
+    assert_int_equal(without.sketch - (with.sketch - file), 2 * 2 * 256 * 8 * 16);
+}
+
+/* Maps for a long context differ where positions rotate, and only there. */
+static void positions_are_spread(void **state) {
+    (void)state;
+    char path[512];
+    ig_error err = {0};
+    ig_sketch_file a, b;
+    struct {
+        ig_model *m;
+        int n_far;
+        bool differ;
+    } cases[] = {{llama, 4000, true}, {opt, 254, false}};
+    for (int i = 0; i < 2; i++) {
+        temp_dir_path(&dir, "near.igs", path, sizeof path);
+        expect_ok(prepare(cases[i].m, path, 100, 100, 0, &err), &err);
+        expect_ok(ig_sketch_file_open(&a, path, &err), &err);
+        temp_dir_path(&dir, "far.igs", path, sizeof path);
+        expect_ok(prepare(cases[i].m, path, 100, cases[i].n_far, 0, &err), &err);
+        expect_ok(ig_sketch_file_open(&b, path, &err), &err);
+        size_t maps = ig_sketch_file_bytes(&a.shape) - 64;
+        assert_true((memcmp(a.maps, b.maps, maps) != 0) == cases[i].differ);
+        ig_sketch_file_close(&a);
+        ig_sketch_file_close(&b);
+    }
+}
+
+static bool stop_at_once(void *user, uint64_t done, uint64_t total) {
+    (void)user;
+    return done > 0 && done < total;
+}
+
+static void what_cannot_be_prepared(void **state) {
+    (void)state;
+    char path[512];
+    ig_error err = {0};
+    temp_dir_path(&dir, "no.igs", path, sizeof path);
+    assert_int_equal(prepare(llama, path, 63, N_CTX, 0, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "too few"));
+    assert_int_equal(prepare(llama, path, 100, N_CTX, 12, &err), IG_E_ARG);
+    assert_int_equal(prepare(llama, path, 100, N_CTX, 40, &err), IG_E_ARG);
+    assert_int_equal(prepare(llama, path, 100, 1, 0, &err), IG_E_ARG);
+    assert_int_equal(prepare(opt, path, 100, 5000, 0, &err), IG_E_ARG); /* has learned positions */
+    assert_int_equal(prepare(llama, "/nonexistent/a.igs", 100, N_CTX, 0, &err), IG_E_IO);
+    assert_int_equal(ig_prepare(NULL, llama, path, NULL, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "no tokenizer"));
+    ids[7] = 512;
+    assert_int_equal(prepare(llama, path, 100, N_CTX, 0, &err), IG_E_ARG);
+    ids[7] = 3;
+    ig_prepare_options o = ig_prepare_defaults();
+    o.ids = ids;
+    o.n_ids = 100;
+    o.progress = stop_at_once;
+    assert_int_equal(ig_prepare(NULL, llama, path, &o, &err), IG_E_INTERRUPTED);
+    assert_int_not_equal(access(path, F_OK), 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_is_written),          cmocka_unit_test(whole_budget_is_full),
+        cmocka_unit_test(batch_mates_do_not_matter), cmocka_unit_test(sketches_help),
+        cmocka_unit_test(other_models_are_refused), cmocka_unit_test(plan_counts_the_sketch),
+        cmocka_unit_test(positions_are_spread),     cmocka_unit_test(what_cannot_be_prepared),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sketch files: what is written is read back; files that are cut, changed or impossible are refused; a failed write
+ * leaves nothing behind.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <xxhash.h>
+
+#include "format/sketch.h"
+#include "temp_dir.h"
+
+enum { HEADER = 64, CHECKSUM = 48 };
+
+static const ig_sketch_shape shape = {
+    .model = 0x0123456789abcdefu, .n_layers = 3, .n_kv_heads = 2, .head_dim = 24, .rank = 8, .n_ctx = 5000};
+
+static float *make_maps(void) {
+    size_t n = 3 * 2 * ig_sketch_head_floats(&shape);
+    float *maps = malloc(n * sizeof *maps);
+    for (size_t i = 0; i < n; i++) maps[i] = (float)i - 100.5f;
+    return maps;
+}
+
+/* A whole file in memory, to be changed by the test. */
+static uint8_t *make_file(size_t *n) {
+    char path[512];
+    float *maps = make_maps();
+    temp_dir d = temp_dir_open();
+    temp_dir_path(&d, "a.igs", path, sizeof path);
+    assert_int_equal(ig_sketch_file_save(path, &shape, maps, NULL), IG_OK);
+    char *data;
+    assert_int_equal(ig_file_read(&data, n, path, 1 << 20, NULL), IG_OK);
+    assert_int_equal(*n, ig_sketch_file_bytes(&shape));
+    temp_dir_close(&d);
+    free(maps);
+    return (uint8_t *)data;
+}
+
+static void sign(uint8_t *data, size_t n) {
+    uint64_t sum = XXH3_64bits_withSeed(data + HEADER, n - HEADER, XXH3_64bits(data, CHECKSUM));
+    for (int i = 0; i < 8; i++) data[CHECKSUM + i] = (uint8_t)(sum >> 8 * i);
+}
+
+static void expect_refused(const uint8_t *data, size_t n, ig_status status, const char *word) {
+    ig_sketch_file f;
+    ig_error err = {0};
+    assert_int_equal(ig_sketch_file_open_memory(&f, data, n, "some.igs", &err), status);
+    assert_null(f.maps);
+    assert_non_null(strstr(err.text, "some.igs"));
+    if (!strstr(err.text, word)) fail_msg("no '%s' in: %s", word, err.text);
+}
+
+static void round_trip(void **state) {
+    (void)state;
+    char path[512];
+    ig_sketch_file f;
+    float *maps = make_maps();
+    temp_dir d = temp_dir_open();
+    temp_dir_path(&d, "a.igs", path, sizeof path);
+    temp_dir_write(&d, "a.igs", "old", 3); /* is replaced */
+    assert_int_equal(ig_sketch_file_save(path, &shape, maps, NULL), IG_OK);
+    assert_int_equal(ig_sketch_file_open(&f, path, NULL), IG_OK);
+    assert_true(f.shape.model == shape.model && f.shape.n_layers == 3 && f.shape.n_kv_heads == 2);
+    assert_true(f.shape.head_dim == 24 && f.shape.rank == 8 && f.shape.n_ctx == 5000);
+    size_t head = ig_sketch_head_floats(&shape), at = (2 * 2 + 1) * head;
+    assert_int_equal(head, 8 * (24 + 24 + 1));
+    assert_memory_equal(f.maps, maps, 3 * 2 * head * sizeof *maps);
+    assert_ptr_equal(ig_sketch_query_map(&f, 2, 1), f.maps + at);
+    assert_ptr_equal(ig_sketch_key_map(&f, 2, 1), f.maps + at + 8 * 24);
+    assert_ptr_equal(ig_sketch_offset(&f, 2, 1), f.maps + at + 8 * 48);
+    ig_sketch_file_close(&f);
+    assert_null(f.maps);
+
+    DIR *folder = opendir(d.path); /* no temporary file is left */
+    int entries = 0;
+    while (readdir(folder)) entries++;
+    closedir(folder);
+    assert_int_equal(entries, 3);
+    temp_dir_close(&d);
+    free(maps);
+}
+
+static void failed_writes(void **state) {
+    (void)state;
+    ig_error err = {0};
+    float *maps = make_maps();
+    ig_sketch_shape odd = shape;
+    assert_int_equal(ig_sketch_file_save("/nonexistent/folder/a.igs", &shape, maps, &err), IG_E_IO);
+    assert_non_null(strstr(err.text, "/nonexistent/folder/a.igs"));
+    odd.rank = 12;
+    assert_int_equal(ig_sketch_file_save("/nonexistent/folder/a.igs", &odd, maps, &err), IG_E_ARG);
+    free(maps);
+}
+
+static void damaged_files(void **state) {
+    (void)state;
+    size_t n;
+    uint8_t *data = make_file(&n);
+    ig_sketch_file f;
+    assert_int_equal(ig_sketch_file_open_memory(&f, data, n, "some.igs", NULL), IG_OK);
+    for (size_t cut = 0; cut < n; cut += cut < 2 * HEADER ? 1 : 97) {
+        uint8_t *copy = malloc(cut + 1); /* of its own size, so that a sanitizer sees a read behind it */
+        memcpy(copy, data, cut);
+        expect_refused(copy, cut, IG_E_FORMAT, cut < HEADER ? "not a sketch" : "its header says");
+        free(copy);
+    }
+    for (size_t i = 0; i < n; i += i < HEADER ? 1 : 61) {
+        if (i >= CHECKSUM + 8 && i < HEADER) continue; /* unused */
+        data[i] ^= 0x10;
+        assert_int_not_equal(ig_sketch_file_open_memory(&f, data, n, "some.igs", NULL), IG_OK);
+        data[i] ^= 0x10;
+    }
+    free(data);
+}
+
+static void impossible_files(void **state) {
+    (void)state;
+    static const struct {
+        int at;
+        uint32_t value;
+        ig_status status;
+        const char *word;
+    } cases[] = {
+        {8, 2, IG_E_UNSUPPORTED, "version 2"},
+        {12, 8, IG_E_UNSUPPORTED, "8 bits"},
+        {24, 0, IG_E_FORMAT, "shape"},
+        {24, 0xffffffffu, IG_E_FORMAT, "shape"},
+        {24, 512, IG_E_FORMAT, "its header says"},
+        {28, 0, IG_E_FORMAT, "shape"},
+        {28, 1u << 20, IG_E_FORMAT, "shape"},
+        {32, 20, IG_E_FORMAT, "shape"},
+        {32, 520, IG_E_FORMAT, "shape"},
+        {36, 0, IG_E_FORMAT, "shape"},
+        {36, 4, IG_E_FORMAT, "shape"},
+        {36, 32, IG_E_FORMAT, "shape"},
+        {40, 0, IG_E_FORMAT, "shape"},
+    };
+    size_t n;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        uint8_t *data = make_file(&n);
+        memcpy(data + cases[i].at, &cases[i].value, 4);
+        sign(data, n);
+        expect_refused(data, n, cases[i].status, cases[i].word);
+        free(data);
+    }
+    uint8_t *data = make_file(&n);
+    const uint32_t nan = 0x7fc00000;
+    memcpy(data + n - 4, &nan, 4);
+    sign(data, n);
+    expect_refused(data, n, IG_E_FORMAT, "not finite");
+    free(data);
+}
+
+static void missing_file(void **state) {
+    (void)state;
+    ig_sketch_file f;
+    ig_error err = {0};
+    assert_int_equal(ig_sketch_file_open(&f, "/nonexistent/a.igs", &err), IG_E_NOT_FOUND);
+    ig_sketch_file_close(&f);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),       cmocka_unit_test(failed_writes), cmocka_unit_test(damaged_files),
+        cmocka_unit_test(impossible_files), cmocka_unit_test(missing_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
