@@ -104,6 +104,7 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.cache.n_sinks = o->kv_sinks;
     s.cache.n_recent = o->kv_recent;
     s.cache.n_dense_layers = o->kv_dense_layers;
+    s.cache.sketch = ig_cli_sketch(app);
     app->prompt = ig_cli_progress_start("prompt", "tokens");
     s.progress = ig_cli_on_progress;
     s.progress_user = &app->prompt;
