@@ -14,7 +14,7 @@
 enum {
     IG_TILE_ROWS = 128, /* query rows (positions x heads of a group) of one prefill tile */
     IG_TILE_KEYS = 128, /* keys of one inner step, prefill and decode */
-    IG_SPLIT = 512,     /* rows of one decode task; fixed, so that results do not depend on the threads */
+    IG_SPLIT = IG_ATTEND_UNIT, /* rows of one decode task; fixed, so that results do not depend on the threads */
 };
 
 typedef struct ig_cpu_device {

@@ -3,9 +3,9 @@
  * Attention on the CPU, with an online softmax (Milakov and Gimelshein 2018; FlashAttention's order of work).
  *
  * Prefill: a task is one KV head and a tile of consecutive positions; the tile's queries (positions x heads of the
- * group, at most IG_TILE_ROWS) share each key read. Decode: a task is one KV head of one sequence and IG_SPLIT rows of its
- * view; the parts are merged in order. Parts are cut by the row's number in the view, never by the number of threads, so
- * that the same rows give the same bits whichever policy chose them and however many threads run.
+ * group, at most IG_TILE_ROWS) share each key read. Decode: a task is one KV head of one sequence and IG_SPLIT rows of
+ * its view; the parts are merged in order. Parts are cut by the row's number in the view, never by the number of
+ * threads, so that the same rows give the same bits whichever policy chose them and however many threads run.
  */
 #include <math.h>
 #include <string.h>
@@ -19,14 +19,17 @@ typedef struct attend_job {
     int n_jobs, group;
     int tile_tokens; /* prefill: positions of a tile */
     int n_splits;    /* decode: most parts of any view */
+    int first_split; /* decode in several calls: the parts of this one */
+    int end_split;
+    float *partial; /* decode: results of the parts */
 } attend_job;
 
 /* One thread's scratch. */
 typedef struct tile {
-    float *q, *acc;            /* [IG_TILE_ROWS][head_dim] */
-    float *scores;             /* [IG_TILE_ROWS][IG_TILE_KEYS] */
-    float *m, *l, *r;          /* [IG_TILE_ROWS] */
-    const uint16_t **k, **v;   /* [IG_TILE_KEYS] */
+    float *q, *acc;          /* [IG_TILE_ROWS][head_dim] */
+    float *scores;           /* [IG_TILE_ROWS][IG_TILE_KEYS] */
+    float *m, *l, *r;        /* [IG_TILE_ROWS] */
+    const uint16_t **k, **v; /* [IG_TILE_KEYS] */
 } tile;
 
 static size_t tile_layout(tile *t, uint8_t *base, int head_dim) {
@@ -70,7 +73,8 @@ static void resolve(const ig_kv_view *view, int begin, int n, const uint16_t **k
     int mask = (1 << view->shift) - 1;
     for (int i = 0; i < n; i++) {
         int slot = view->index ? view->index[begin + i] : view->first + begin + i;
-        const uint8_t *row = view->blocks[slot >> view->shift] + (size_t)(slot & mask) * view->row_bytes;
+        const uint8_t *row =
+            view->blocks[(slot >> view->shift) - view->block_base] + (size_t)(slot & mask) * view->row_bytes;
         k[i] = (const uint16_t *)(const void *)row;
         v[i] = (const uint16_t *)(const void *)(row + view->v_offset);
     }
@@ -95,14 +99,26 @@ static void start_step(const attend_job *j, tile *t, const ig_kv_view *view, int
 
 static void finish_step(const attend_job *j, tile *t, int n, int rows) {
     const ig_kernels *k = j->d->k;
-    for (int r = 0; r < rows; r++) t->r[r] = k->softmax_step(t->scores + (size_t)r * IG_TILE_KEYS, n, &t->m[r], &t->l[r]);
+    for (int r = 0; r < rows; r++)
+        t->r[r] = k->softmax_step(t->scores + (size_t)r * IG_TILE_KEYS, n, &t->m[r], &t->l[r]);
     k->attn_values(t->acc, t->r, t->scores, IG_TILE_KEYS, rows, j->shape->head_dim, t->v, n);
+}
+
+/* Copies the running sums of `rows` queries to or from memory that outlives the call. */
+static void move_state(tile *t, float *carry, int rows, int head_dim, bool out) {
+    float *parts[] = {t->m, t->l, t->acc};
+    for (int i = 0; i < 3; i++) {
+        size_t n = (size_t)rows * (i == 2 ? (size_t)head_dim : 1);
+        memcpy(out ? carry : parts[i], out ? parts[i] : carry, n * sizeof(float));
+        carry += n;
+    }
 }
 
 /* ---- prefill ------------------------------------------------------------------ */
 
 /* Query (token t of the tile, head g) may not see keys past its own position or before its window. */
-static void mask_tile(const attend_job *j, const ig_attention *a, tile *t, int first_pos, int n_tokens, int begin, int n) {
+static void mask_tile(const attend_job *j, const ig_attention *a, tile *t, int first_pos, int n_tokens, int begin,
+                      int n) {
     for (int i = 0; i < n_tokens; i++) {
         int pos = first_pos + i;
         int hi = pos + 1 - begin, lo = a->window ? pos + 1 - a->window - begin : 0;
@@ -132,14 +148,26 @@ static void prefill_task(void *arg, int task, int thread) {
     const float *q = a->q + (size_t)t0 * token_floats + (size_t)head * group_floats;
     for (int i = 0; i < n_tokens; i++)
         memcpy(t.q + (size_t)i * group_floats, q + (size_t)i * token_floats, group_floats * sizeof(float));
-    reset(&t, rows, d);
-    int end = first_pos + n_tokens, begin = 0;
+    int begin = 0, end = first_pos + n_tokens;
     if (a->window && first_pos + 1 > a->window) begin = (first_pos + 1 - a->window) / IG_TILE_KEYS * IG_TILE_KEYS;
+    float *carry =
+        a->carry ? a->carry + ((size_t)head * (size_t)a->n_tokens + (size_t)t0) * (size_t)j->group * ((size_t)d + 2)
+                 : NULL;
+    if (carry && a->begin > 0)
+        move_state(&t, carry, rows, d, false);
+    else
+        reset(&t, rows, d);
+    if (carry && begin < a->begin) begin = a->begin;
+    if (carry && end > a->end) end = a->end;
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
         start_step(j, &t, view, begin, n, rows);
         mask_tile(j, a, &t, first_pos, n_tokens, begin, n);
         finish_step(j, &t, n, rows);
+    }
+    if (carry && a->end < view->n) {
+        move_state(&t, carry, rows, d, true);
+        return;
     }
     float *out = a->out + (size_t)t0 * token_floats + (size_t)head * group_floats;
     for (int i = 0; i < n_tokens; i++)
@@ -147,7 +175,8 @@ static void prefill_task(void *arg, int task, int thread) {
             int r = i * j->group + g;
             float scale = 1.0f / t.l[r];
             for (int c = 0; c < d; c++)
-                out[(size_t)i * token_floats + (size_t)g * (size_t)d + (size_t)c] = t.acc[(size_t)r * (size_t)d + (size_t)c] * scale;
+                out[(size_t)i * token_floats + (size_t)g * (size_t)d + (size_t)c] =
+                    t.acc[(size_t)r * (size_t)d + (size_t)c] * scale;
         }
 }
 
@@ -157,13 +186,14 @@ static void prefill_task(void *arg, int task, int thread) {
 static float *partial_at(const attend_job *j, int job, int head, int part) {
     size_t each = (size_t)j->group * ((size_t)j->shape->head_dim + 2);
     size_t at = ((size_t)job * (size_t)j->shape->n_kv_heads + (size_t)head) * (size_t)j->n_splits + (size_t)part;
-    return j->d->partial + at * each;
+    return j->partial + at * each;
 }
 
 static void decode_task(void *arg, int task, int thread) {
     const attend_job *j = arg;
-    int part = task % j->n_splits, head = task / j->n_splits % j->shape->n_kv_heads;
-    int job = task / j->n_splits / j->shape->n_kv_heads, d = j->shape->head_dim, group = j->group;
+    int n_parts = j->end_split - j->first_split, d = j->shape->head_dim, group = j->group;
+    int part = j->first_split + task % n_parts, head = task / n_parts % j->shape->n_kv_heads;
+    int job = task / n_parts / j->shape->n_kv_heads;
     const ig_attention *a = &j->jobs[job];
     const ig_kv_view *view = &a->views[head];
     int begin = part * IG_SPLIT, end = begin + IG_SPLIT < view->n ? begin + IG_SPLIT : view->n;
@@ -201,11 +231,27 @@ static void merge_head(const attend_job *j, int job, int head, int g, float *out
     for (int c = 0; c < d; c++) out[c] /= l;
 }
 
-static void decode_round(attend_job *j) {
-    ig_pool_run(j->d->pool, j->n_jobs * j->shape->n_kv_heads * j->n_splits, decode_task, j);
+static void run_parts(attend_job *j) {
+    int n_parts = j->end_split - j->first_split;
+    ig_pool_run(j->d->pool, j->n_jobs * j->shape->n_kv_heads * n_parts, decode_task, j);
+}
+
+static void merge_parts(const attend_job *j) {
     for (int job = 0; job < j->n_jobs; job++)
         for (int h = 0; h < j->shape->n_heads; h++)
             merge_head(j, job, h / j->group, h % j->group, j->jobs[job].out + (size_t)h * (size_t)j->shape->head_dim);
+}
+
+/* One sequence whose rows come in several calls. */
+static void decode_carried(attend_job *j) {
+    const ig_attention *a = j->jobs;
+    j->n_jobs = 1;
+    j->partial = a->carry;
+    j->n_splits = (a->views[0].n + IG_SPLIT - 1) / IG_SPLIT;
+    j->first_split = a->begin / IG_SPLIT;
+    j->end_split = (a->end + IG_SPLIT - 1) / IG_SPLIT;
+    run_parts(j);
+    if (a->end == a->views[0].n) merge_parts(j);
 }
 
 static int job_splits(const attend_job *j, const ig_attention *a) {
@@ -233,10 +279,16 @@ void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attentio
             i++;
             continue;
         }
+        if (jobs[i].carry) {
+            decode_carried(&j);
+            i++;
+            continue;
+        }
         /* As many single-token sequences as the partials have room for. */
-        j.n_jobs = 0;
+        j.n_jobs = j.first_split = 0;
         j.n_splits = 1;
-        while (i < n_jobs && jobs[i].n_tokens == 1) {
+        j.partial = d->partial;
+        while (i < n_jobs && jobs[i].n_tokens == 1 && !jobs[i].carry) {
             int splits = job_splits(&j, &jobs[i]);
             if (splits < j.n_splits) splits = j.n_splits;
             if (j.n_jobs && (size_t)(j.n_jobs + 1) * (size_t)splits * each > d->partial_floats) break;
@@ -244,7 +296,9 @@ void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attentio
             j.n_jobs++;
             i++;
         }
-        decode_round(&j);
+        j.end_split = j.n_splits;
+        run_parts(&j);
+        merge_parts(&j);
     }
     pthread_mutex_unlock(&d->turn);
 }

@@ -24,20 +24,31 @@ typedef struct ig_matrix {
  * `first` on, or those listed. A block holds 2^shift slots: first all keys, then, v_offset bytes on, all values. */
 typedef struct ig_kv_view {
     const uint8_t *const *blocks;
+    int block_base; /* number of blocks[0]: the table may begin late when attention takes several calls */
     int shift;
     size_t row_bytes, v_offset;
     const int32_t *index; /* [n] ascending slots, or NULL: slots first .. first + n - 1 */
     int first, n;
 } ig_kv_view;
 
+/* Rows that attention is split by when it takes several calls (ig_attention.begin, end). */
+enum { IG_ATTEND_UNIT = 512 };
+
 /* Attention of one sequence: n_tokens queries at consecutive positions, the last of which sees every row of its
- * view; query t sees the rows before the last n_tokens - 1 - t ones, and of these the last `window` (0: all). With n_tokens > 1 the views list all slots from 0. */
+ * view; query t sees the rows before the last n_tokens - 1 - t ones, and of these the last `window` (0: all). With
+ * n_tokens > 1 the views list all slots from 0.
+ *
+ * Rows that are not all in fast memory at once are taken in several calls, in order: rows [begin, end), a multiple of
+ * IG_ATTEND_UNIT each but for the last end; `carry` keeps what the calls hand on, and the call whose end is the
+ * view's n writes the result. The bits are those of a single call. */
 typedef struct ig_attention {
     const float *q;          /* [n_tokens][n_heads][head_dim] */
-    float *out;              /* the same shape */
+    float *out;              /* the same shape; may be q */
     int n_tokens;
     int window;
     const ig_kv_view *views; /* [n_kv_heads] */
+    float *carry;            /* NULL: everything in one call */
+    int begin, end;          /* with carry only */
 } ig_attention;
 
 typedef struct ig_head_shape {
@@ -52,6 +63,12 @@ typedef struct ig_device_need {
     int max_entries;  /* rows of one view in decode attention */
     ig_head_shape heads;
 } ig_device_need;
+
+/* Floats of ig_attention.carry for n_tokens queries over n rows. */
+static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens, int n) {
+    size_t parts = n_tokens > 1 ? (size_t)n_tokens : ((size_t)n + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT;
+    return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 2);
+}
 
 typedef struct ig_device ig_device;
 

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CPU device's attention: against a reference in double precision, and in several calls against one, bitwise.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "cpu_level.h"
+#include "device/device.h"
+
+enum { HEADS = 6, KV_HEADS = 2, DIM = 32, SHIFT = 3, ROW = DIM * 2, BLOCK = ROW << (SHIFT + 1), MAX_ROWS = 2400, MAX_BLOCKS = MAX_ROWS >> SHIFT };
+
+static uint8_t frames[KV_HEADS][MAX_BLOCKS][BLOCK];
+static const uint8_t *blocks[KV_HEADS][MAX_BLOCKS];
+static const ig_head_shape shape = {HEADS, KV_HEADS, DIM, 0.17f};
+static ig_device *device;
+
+static uint16_t *row_of(int head, int slot, bool value) {
+    return (uint16_t *)(void *)(frames[head][slot >> SHIFT] + (value ? BLOCK / 2 : 0) + (slot & ((1 << SHIFT) - 1)) * ROW);
+}
+
+static int open_device(void **state) {
+    (void)state;
+    ig_random r = {3};
+    ig_error err = {0};
+    if (ig_device_open_cpu(&device, test_cpu_level(), 3, &err)) fail_msg("%s", err.text);
+    ig_device_need need = {.max_rows = 64, .max_in = 64, .max_entries = MAX_ROWS, .heads = shape};
+    if (device->ops->reserve(device, &need, &err)) fail_msg("%s", err.text);
+    for (int h = 0; h < KV_HEADS; h++)
+        for (int s = 0; s < MAX_ROWS; s++) {
+            blocks[h][s >> SHIFT] = frames[h][s >> SHIFT];
+            for (int c = 0; c < DIM; c++) {
+                row_of(h, s, false)[c] = ig_f32_f16((float)(4 * ig_random_unit(&r) - 2));
+                row_of(h, s, true)[c] = ig_f32_f16((float)(2 * ig_random_unit(&r) - 1));
+            }
+        }
+    return 0;
+}
+
+static int close_device(void **state) {
+    (void)state;
+    ig_device_close(device);
+    return 0;
+}
+
+static void set_views(ig_kv_view *views, const int32_t *index, int n) {
+    for (int h = 0; h < KV_HEADS; h++)
+        views[h] = (ig_kv_view){.blocks = blocks[h], .shift = SHIFT, .row_bytes = ROW, .v_offset = BLOCK / 2,
+                                .index = index, .n = n};
+}
+
+/* The definition, for query t of n_tokens over the rows of a view. */
+static void reference(double *out, const float *q, int t, int n_tokens, int head, const ig_kv_view *v, int window) {
+    static double p[MAX_ROWS];
+    int last = v->n - n_tokens + t, first = window && last + 1 > window ? last + 1 - window : 0, kv = head / (HEADS / KV_HEADS);
+    double max = -INFINITY, sum = 0;
+    for (int i = first; i <= last; i++) {
+        int slot = v->index ? v->index[i] : v->first + i;
+        p[i] = 0;
+        for (int c = 0; c < DIM; c++) p[i] += (double)q[c] * (double)ig_f16_f32(row_of(kv, slot, false)[c]);
+        p[i] *= (double)shape.scale;
+        if (p[i] > max) max = p[i];
+    }
+    for (int c = 0; c < DIM; c++) out[c] = 0;
+    for (int i = first; i <= last; i++) {
+        int slot = v->index ? v->index[i] : v->first + i;
+        double w = exp(p[i] - max);
+        sum += w;
+        for (int c = 0; c < DIM; c++) out[c] += w * (double)ig_f16_f32(row_of(kv, slot, true)[c]);
+    }
+    for (int c = 0; c < DIM; c++) out[c] /= sum;
+}
+
+static float *queries(int n_tokens, uint64_t seed) {
+    ig_random r = {seed};
+    float *q = malloc((size_t)n_tokens * HEADS * DIM * sizeof *q);
+    for (int i = 0; i < n_tokens * HEADS * DIM; i++) q[i] = (float)(4 * ig_random_unit(&r) - 2);
+    return q;
+}
+
+static void check(const ig_attention *a) {
+    for (int t = 0; t < a->n_tokens; t++)
+        for (int h = 0; h < HEADS; h++) {
+            double want[DIM];
+            size_t at = ((size_t)t * HEADS + (size_t)h) * DIM;
+            reference(want, a->q + at, t, a->n_tokens, h, &a->views[h / (HEADS / KV_HEADS)], a->window);
+            for (int c = 0; c < DIM; c++) assert_true(fabs(want[c] - (double)a->out[at + (size_t)c]) < 2e-5);
+        }
+}
+
+/* One call and several must agree bitwise, and with the reference. */
+static void run(int n_tokens, int n, int window, const int32_t *index, int unit) {
+    ig_kv_view views[KV_HEADS];
+    size_t bytes = (size_t)n_tokens * HEADS * DIM * sizeof(float);
+    float *q = queries(n_tokens, (uint64_t)n), *one = malloc(bytes), *several = malloc(bytes);
+    float *carry = malloc(ig_attend_carry_floats(&shape, n_tokens, n) * sizeof(float));
+    set_views(views, index, n);
+    ig_attention a = {.q = q, .out = one, .n_tokens = n_tokens, .window = window, .views = views};
+    device->ops->attend(device, &shape, &a, 1);
+    check(&a);
+    if (!index) {
+        ig_kv_view part[KV_HEADS];
+        ig_attention b = {.q = q, .out = several, .n_tokens = n_tokens, .window = window, .views = part, .carry = carry};
+        for (b.begin = 0; b.begin < n; b.begin = b.end) {
+            b.end = b.begin + unit < n ? b.begin + unit : n;
+            for (int h = 0; h < KV_HEADS; h++) { /* a table of these blocks only */
+                part[h] = views[h];
+                part[h].block_base = b.begin >> SHIFT;
+                part[h].blocks = blocks[h] + part[h].block_base;
+            }
+            device->ops->attend(device, &shape, &b, 1);
+        }
+        assert_memory_equal(one, several, bytes);
+    }
+    free(q);
+    free(one);
+    free(several);
+    free(carry);
+}
+
+static void decode(void **state) {
+    (void)state;
+    static const int lengths[] = {1, 7, 128, 511, 512, 513, 1024, 2100};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        run(1, lengths[i], 0, NULL, IG_ATTEND_UNIT);
+        run(1, lengths[i], 0, NULL, 2 * IG_ATTEND_UNIT);
+    }
+}
+
+static void decode_of_chosen_rows(void **state) {
+    (void)state;
+    static int32_t index[MAX_ROWS];
+    for (int stride = 1; stride < 9; stride += 2) {
+        int n = 0;
+        for (int s = stride / 2; s < MAX_ROWS; s += stride) index[n++] = s;
+        run(1, n, 0, index, 0);
+    }
+}
+
+static void prefill(void **state) {
+    (void)state;
+    run(2, 2, 0, NULL, IG_ATTEND_UNIT);
+    run(50, 50, 0, NULL, IG_ATTEND_UNIT);
+    run(61, 700, 0, NULL, IG_ATTEND_UNIT);
+    run(33, 2100, 0, NULL, IG_ATTEND_UNIT);
+    run(130, 2100, 0, NULL, 3 * IG_ATTEND_UNIT);
+}
+
+static void prefill_with_window(void **state) {
+    (void)state;
+    run(40, 40, 16, NULL, IG_ATTEND_UNIT);
+    run(70, 1500, 100, NULL, IG_ATTEND_UNIT);
+    run(70, 1500, 900, NULL, IG_ATTEND_UNIT);
+    run(70, 1500, 5000, NULL, IG_ATTEND_UNIT);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(decode),
+        cmocka_unit_test(decode_of_chosen_rows),
+        cmocka_unit_test(prefill),
+        cmocka_unit_test(prefill_with_window),
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
