@@ -424,7 +424,7 @@ static void binds_fixtures(void **state) {
         char path[128];
         ig_config c;
         ig_weights w;
-        ig_safetensors *st;
+        ig_safetensors *st = NULL;
         ig_error err = {0};
         snprintf(path, sizeof path, "../shared/fixtures/models/%s", names[i]);
         ig_status s = ig_config_from_hf(&c, path, &err);
