@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from conftest import one_line
 
-VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "bench", "inspect", "fetch", "completion", "man"]
+VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "bench", "inspect", "fetch", "completion", "man"]
 
 
 def test_version(program):

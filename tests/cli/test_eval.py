@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions with a known answer: `infinigen eval`, on smollm2-135m."""
+import array
+import json
+import math
+import signal
+import time
+
+import pytest
+from conftest import one_line
+
+CAPITALS = [("France", "Paris"), ("Italy", "Rome"), ("Japan", "Tokyo"), ("Spain", "Madrid"), ("Egypt", "Cairo")]
+FILLER = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again. "
+
+
+def write(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def capitals(answer=0, wrong=" a kind of soup made of stones"):
+    return [{"query": f"The capital of {country} is", "choices": [f" {city}", wrong], "answer": answer}
+            for country, city in CAPITALS]
+
+
+def needles(words=40):
+    text = FILLER * words
+    return [{"prompt": f"{text}The pass key is {key}. Remember it: {key} is the pass key. {text}"
+                       "\nWhat is the pass key? The pass key is", "answer": str(key), "context_words": 40 * words,
+             "depth": 0.5} for key in (81643, 27590)]
+
+
+def evaluate(program, model, *args):
+    status, out, err = program("eval", "-m", model, "--json", *args)
+    assert status == 0 and err == b"", err
+    decoder, text, reports = json.JSONDecoder(), out.decode().strip(), []
+    while text:
+        report, end = decoder.raw_decode(text)
+        reports.append(report)
+        text = text[end:].strip()
+    return reports
+
+
+def answers(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_choices(program, model, tmp_path):
+    right, wrong = write(tmp_path / "right.jsonl", capitals()), write(tmp_path / "wrong.jsonl", capitals(answer=1))
+    first, second = evaluate(program, model, "--task", right, "--task", wrong, "-o", tmp_path / "answers")
+    assert first["task"] == str(right) and first["questions"] == 5 and first["skipped"] == 0 and first["shots"] == 0
+    assert first["accuracy"] == 1 and first["accuracy_error"] == 0 and first["accuracy_norm"] == 1
+    assert first["policy"] == "infinigen" and first["tokens_scored"] >= 5 * 6 and first["seconds"] > 0
+    assert second["accuracy"] == 0 and "interrupted" not in second
+    lines = answers(tmp_path / "answers")
+    assert [line["task"] for line in lines] == ["right"] * 5 + ["wrong"] * 5
+    assert lines[3]["line"] == 4 and lines[3]["chosen"] == 0 and lines[8]["answer"] == 1
+    assert lines[3]["log_likelihoods"] == lines[8]["log_likelihoods"]
+
+
+def test_log_likelihood(program, model, tmp_path):
+    """What the logits of one dense pass say, as near as 8-bit activations let it be."""
+    query, choice = "The capital of France is", " the city of Paris."
+    task = write(tmp_path / "t.jsonl", [{"query": query, "choices": [choice, " no"], "answer": 0}])
+    evaluate(program, model, "--task", task, "--kv-policy", "full", "-o", tmp_path / "answers")
+    tokens = [[int(i) for i in program("tokenize", "-m", model, "--ids", "-p", text)[1].split()]
+              for text in (query, query + choice)]
+    (tmp_path / "tokens").write_bytes(array.array("i", tokens[1]).tobytes())
+    assert program("logits", "-m", model, "--tokens", tmp_path / "tokens", "-o", tmp_path / "logits")[0] == 0
+    logits = array.array("f", (tmp_path / "logits").read_bytes())
+    n_vocab, expected = len(logits) // len(tokens[1]), 0
+    for i in range(len(tokens[0]), len(tokens[1])):
+        row = logits[(i - 1) * n_vocab:i * n_vocab]
+        most = max(row)
+        expected += row[tokens[1][i]] - most - math.log(sum(math.exp(x - most) for x in row))
+    assert abs(answers(tmp_path / "answers")[0]["log_likelihoods"][0] - expected) < 0.6
+
+
+def test_prefixes(program, model, tmp_path):
+    task = write(tmp_path / "t.jsonl", [
+        {"prefixes": ["She drank a cup of hot concrete", "She drank a cup of hot tea"],
+         "suffix": " with milk.", "answer": 1},
+        {"prefixes": ["The dog barked at the cat", "The equation barked at the cat"],
+         "suffix": " and chased it up a tree.", "answer": 0}])
+    report, = evaluate(program, model, "--task", task)
+    assert report["accuracy"] == 1 and report["questions"] == 2 and "accuracy_norm" not in report
+
+
+def test_shots(program, model, tmp_path):
+    """The examples are put before the query as text."""
+    shots = write(tmp_path / "shots.jsonl", [{"query": "Sea:", "choices": [" wet", " dry"], "answer": 0},
+                                             {"query": "Sand:", "choices": [" wet", " dry"], "answer": 1}])
+    query = {"query": "Rain:", "choices": [" wet", " dry"], "answer": 0}
+    task = write(tmp_path / "t.jsonl", [query])
+    by_hand = write(tmp_path / "u.jsonl", [{**query, "query": "Sea: wet\n\nSand: dry\n\nRain:"}])
+    report, = evaluate(program, model, "--task", task, "--shots", 2, "--shots-file", shots, "-o", tmp_path / "a")
+    evaluate(program, model, "--task", by_hand, "-o", tmp_path / "b")
+    assert report["shots"] == 2
+    assert answers(tmp_path / "a")[0]["log_likelihoods"] == answers(tmp_path / "b")[0]["log_likelihoods"]
+    evaluate(program, model, "--task", task, "-o", tmp_path / "c")
+    assert answers(tmp_path / "a")[0]["log_likelihoods"] != answers(tmp_path / "c")[0]["log_likelihoods"]
+
+
+def test_needles(program, model, tmp_path):
+    task = write(tmp_path / "n.jsonl", needles(8) + needles(40))
+    report, = evaluate(program, model, "--task", task, "-c", 800, "--kv-policy", "full", "-o", tmp_path / "answers")
+    assert report["questions"] == 2 and report["skipped"] == 2 and report["context"] == 800
+    assert report["accuracy"] == 1 and report["tokens_generated"] >= 4
+    assert report["cells"] == [{"context_words": 320, "depth": 0.5, "questions": 2, "accuracy": 1}]
+    assert [(a["text"][:5], a["right"]) for a in answers(tmp_path / "answers")] == [("81643", True), ("27590", True)]
+    sparse, = evaluate(program, model, "--task", task, "--kv-budget", "10%", "-c", 800)
+    assert sparse["kv"]["selected_share"] < 0.3 and sparse["questions"] == 2
+    wrong = write(tmp_path / "w.jsonl", [{**row, "answer": "99999"} for row in needles(8)])
+    assert evaluate(program, model, "--task", wrong)[0]["accuracy"] == 0
+
+
+def test_table(program, model, tmp_path):
+    task, needle = write(tmp_path / "cities.jsonl", capitals()), write(tmp_path / "key.jsonl", needles(8))
+    status, out, err = program("eval", "-m", model, "--task", task, "--task", needle, "--limit", 2,
+                               "--kv-policy", "full")
+    lines = out.decode().splitlines()
+    assert status == 0 and err == b"" and len(lines) == 4
+    assert lines[0].split() == ["task", "n", "acc", "+/-", "acc_norm", "policy", "KV", "used", "tokens/s"]
+    assert lines[1].split()[:6] == ["cities", "2", "1.0000", "0.0000", "1.0000", "full"]
+    assert lines[2].split()[:5] == ["key", "2", "1.0000", "0.0000", "full"]
+    assert lines[3].split() == ["320", "words", "2", "1.0000", "at", "depth", "0.5:", "2/2"]
+
+
+def test_budget_of_everything(program, model, tmp_path):
+    task = write(tmp_path / "t.jsonl", capitals())
+    for name, flags in (("a", ["--kv-policy", "full"]), ("b", ["--kv-budget", "100%"])):
+        evaluate(program, model, "--task", task, "-o", tmp_path / name, *flags)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_interrupted(program, model, tmp_path):
+    task = write(tmp_path / "t.jsonl", capitals() * 2000)
+    p = program.start("eval", "-m", model, "--task", task, "--json", "-o", tmp_path / "answers")
+    end = time.monotonic() + 120
+    while not (tmp_path / "answers").exists() or not (tmp_path / "answers").read_bytes():
+        assert time.monotonic() < end and p.poll() is None
+        time.sleep(0.02)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    report = json.loads(out)
+    assert p.returncode == 130 and one_line(err) == "infinigen eval: interrupted\n"
+    assert report["interrupted"] is True and 0 < report["questions"] < 10000
+    assert report["questions"] == len(answers(tmp_path / "answers"))
+
+
+@pytest.mark.parametrize("rows, message", [
+    ("", "t.jsonl: has no questions"),
+    ("[]\n", "t.jsonl:1: is no JSON object"),
+    ("{\n", "t.jsonl:1: no JSON"),
+    ('{"text": "x"}\n', 't.jsonl:1: has none of the keys "choices", "prefixes" and "prompt"'),
+    ('{"query": "x", "choices": [" a", " b"], "answer": 0}\n{"query": "x", "choices": [" a", " b"]}\n',
+     't.jsonl:2: "answer" is missing'),
+])
+def test_malformed_files(program, tmp_path, rows, message):
+    (tmp_path / "t.jsonl").write_text(rows)
+    status, out, err = program("eval", "-m", "none", "--task", tmp_path / "t.jsonl")
+    assert status == 1 and out == b"" and message in one_line(err)
+
+
+@pytest.mark.parametrize("args, message", [
+    ([], "--task FILE is missing"),
+    (["--task", "x", "--shots", "2"], "--shots needs a --shots-file for each --task"),
+    (["--task", "x", "--task", "y", "--shots", "2", "--shots-file", "z"], "needs a --shots-file for each --task"),
+    (["--task", "x", "--shots-file", "y"], "--shots-file needs --shots N"),
+    (["--task", "x", "--limit", "-2"], "is not between"),
+])
+def test_usage(program, args, message):
+    status, out, err = program("eval", "-m", "none", *args)
+    assert status == 2 and out == b"" and message in one_line(err)
+
+
+def test_questions_that_cannot_be_asked(program, model, tmp_path):
+    task = write(tmp_path / "t.jsonl", capitals())
+    status, out, err = program("eval", "-m", model, "--task", task, "-c", 3)
+    assert status == 1 and out == b"" and "every question is longer than the context of 3 tokens" in one_line(err)
+    few = write(tmp_path / "few.jsonl", capitals()[:1])
+    status, out, err = program("eval", "-m", model, "--task", task, "--shots", 2, "--shots-file", few)
+    assert status == 1 and "few.jsonl: has 1 examples, not 2" in one_line(err)
+    status, out, err = program("eval", "-m", model, "--task", tmp_path / "none.jsonl")
+    assert status == 1 and "none.jsonl: No such file" in one_line(err)
+    task = write(tmp_path / "key.jsonl", needles(1))
+    status, out, err = program("eval", "-m", model, "--task", task, "--shots", 1, "--shots-file", few)
+    assert status == 1 and "needles take no examples" in one_line(err)
