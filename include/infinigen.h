@@ -195,7 +195,8 @@ typedef struct ig_cache_options {
     int n_sinks;         /* first entries always used. Default 4 */
     int n_recent;        /* last entries always used. Default 32 */
     int n_dense_layers;  /* first layers that use everything. Default 2 */
-    const char *sketch;  /* file of ig_prepare() for this model; NULL (default): a sketch without calibration */
+    const char *sketch;  /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which
+                            also serves contexts longer than the one that the file was prepared for */
 } ig_cache_options;
 
 IG_API ig_cache_options ig_cache_defaults(void);

@@ -45,6 +45,11 @@ static ig_status open_sketch(session_plan *p, const ig_model *m, ig_error *err) 
         ig_sketch_file_close(&p->sketch);
         return ig_fail(err, IG_E_ARG, "%s: this sketch was prepared for another model than %s", path, m->path);
     }
+    if (made_for->n_ctx < p->o.n_ctx) { /* worse than none beyond the positions it has seen */
+        ig_log(m->ctx, IG_LOG_WARN, "%s was prepared for a context of %d tokens, not %d: it is not used", path,
+               made_for->n_ctx, p->o.n_ctx);
+        ig_sketch_file_close(&p->sketch);
+    }
     return IG_OK;
 }
 
@@ -110,9 +115,6 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     if (p.o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p.o.n_ctx,
                m->config.n_ctx_train);
-    if (s->sketch.maps && s->sketch.shape.n_ctx < p.o.n_ctx)
-        ig_log(m->ctx, IG_LOG_WARN, "%s was prepared for %d tokens: it is less exact in a context of %d",
-               p.o.cache.sketch, s->sketch.shape.n_ctx, p.o.n_ctx);
     lay_out(s, &m->config, p.o.n_ctx);
     size_t bytes = s->arena.used;
     if (!ig_arena_open(&s->arena)) {
