@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`infinigen prepare` and the sketches that later runs find, on smollm2-135m."""
+import json
+import os
+
+from conftest import TINY_MODELS, one_line
+
+TEXT = "The keeper of the tower wound the clock on Mondays, and wrote the day and the hour into a book. " * 20
+
+
+def sketch_bytes(program, model, *flags):
+    status, out, err = program("inspect", "-m", model, "--json", *flags)
+    assert status == 0, err
+    return json.loads(out)["memory"]["sketch"]
+
+
+def test_prepare(program, model, tmp_path):
+    plain = sketch_bytes(program, model, "-c", "1000")
+    (tmp_path / "text").write_text(TEXT)
+    status, out, err = program("prepare", "-m", model, "-c", "1000", "--text", tmp_path / "text")
+    path = out.decode().rstrip("\n")
+    assert status == 0 and err == b"" and path.startswith(program.home + "/cache/infinigen/sketches/")
+    assert os.listdir(os.path.dirname(path)) == [os.path.basename(path)]
+    assert sketch_bytes(program, model, "-c", "1000") < plain + os.path.getsize(path)
+    assert sketch_bytes(program, model, "-c", "1000") != plain
+    assert sketch_bytes(program, model, "-c", "1000", "--kv-sketch", "none") == plain
+    assert sketch_bytes(program, model, "-c", "1000", "--kv-policy", "full") == 0
+
+    run = ["run", "-m", model, "--raw", "-p", TEXT, "-n", "8", "--temp", "0", "-c", "1000"]
+    whole = program(*run, "--kv-budget", "100%")
+    assert whole[0] == 0 and whole[1] == program(*run, "--kv-policy", "full")[1]
+    assert program(*run, "--kv-budget", "20%")[0] == 0
+
+    # Made for less than the context, or damaged: runs do without it.
+    assert sketch_bytes(program, model, "-c", "1001") == sketch_bytes(program, model, "-c", "1001", "--kv-sketch", "none")
+    with open(path, "r+b") as f:
+        f.seek(1000)
+        f.write(b"damage")
+    assert sketch_bytes(program, model, "-c", "1000") == plain
+    status, out, err = program("inspect", "-m", model, "--kv-sketch", path)
+    assert status == 1 and out == b"" and "checksum" in one_line(err)
+
+
+def test_prepare_to_a_file(program, model, tmp_path):
+    path = str(tmp_path / "a.igs")
+    args = ["prepare", model, "-c", "500", "--rank", "16", "-o", path, "--text", "-", "--json"]
+    status, out, err = program(*args, stdin=TEXT)
+    report = json.loads(out)
+    assert status == 0 and err == b"" and report["path"] == path and report["bytes"] == os.path.getsize(path)
+    assert report["rank"] == 16 and report["bits"] == 4 and report["context"] == 500
+    first = open(path, "rb").read()
+    assert program(*args, stdin=TEXT)[0] == 0 and open(path, "rb").read() == first
+    assert sketch_bytes(program, model, "-c", "500", "--kv-sketch", path) != sketch_bytes(program, model, "-c", "500")
+
+    opt = os.path.join(TINY_MODELS, "opt")
+    status, out, err = program("inspect", "-m", opt, "-c", "200", "--kv-sketch", path)
+    assert status == 1 and "another model" in one_line(err)
+
+
+def test_prepare_refuses(program, model, tmp_path):
+    for flags, word in ((["--rank", "12"], "multiple of 8"), (["--rank", "128"], "head dimension"),
+                        (["-o", tmp_path / "no" / "a.igs"], "a.igs"), (["--text", tmp_path / "none"], "none")):
+        status, out, err = program("prepare", "-m", model, "-c", "300", *flags)
+        assert status == 1 and out == b"" and word in one_line(err)
+    status, out, err = program("prepare", "-m", model, "--text", "-", stdin="too short")
+    assert status == 1 and "too few" in one_line(err)
