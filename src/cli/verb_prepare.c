@@ -25,7 +25,8 @@ const char *ig_cli_sketch(ig_cli_app *app) {
     if (o->kv_sketch) return strcmp(o->kv_sketch, "none") == 0 ? NULL : o->kv_sketch;
     if (!default_path(app->sketch, sizeof app->sketch, app->model) || access(app->sketch, F_OK) != 0) return NULL;
     if (ig_sketch_get_info(&info, app->sketch, &err)) {
-        if (o->verbose || isatty(STDERR_FILENO)) fprintf(stderr, "infinigen %s: %s; not used\n", o->verb->name, err.text);
+        if (o->verbose || isatty(STDERR_FILENO))
+            fprintf(stderr, "infinigen %s: %s; not used\n", o->verb->name, err.text);
         return NULL;
     }
     return app->sketch;
@@ -34,11 +35,10 @@ const char *ig_cli_sketch(ig_cli_app *app) {
 static int report(const ig_cli_app *app, const ig_sketch_info *info, const char *path, double seconds) {
     char size[32];
     if (app->o->json)
-        return ig_cli_print_json(json_pack("{s:o, s:s, s:i, s:i, s:i, s:I, s:f, s:I}", "path",
-                                           ig_cli_json_text(path, strlen(path)), "model", app->info.architecture, "rank",
-                                           info->rank, "bits", info->bits, "context", info->n_ctx, "bytes",
-                                           (json_int_t)info->bytes, "seconds", seconds, "peak_rss_bytes",
-                                           (json_int_t)ig_cli_peak_rss()));
+        return ig_cli_print_json(
+            json_pack("{s:o, s:s, s:i, s:i, s:i, s:I, s:f, s:I}", "path", ig_cli_json_text(path, strlen(path)), "model",
+                      app->info.architecture, "rank", info->rank, "bits", info->bits, "context", info->n_ctx, "bytes",
+                      (json_int_t)info->bytes, "seconds", seconds, "peak_rss_bytes", (json_int_t)ig_cli_peak_rss()));
     ig_cli_put(path, strlen(path));
     putchar('\n');
     if (app->o->verbose || isatty(STDERR_FILENO))

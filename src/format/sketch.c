@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reading and writing sketch files. The header is
- *     0 "IGSKETCH"   8 version   12 bits   16 identity of the model (8 bytes)   24 layers   28 KV heads
- *     32 head_dim   36 rank   40 context   44 0   48 checksum of bytes 0..47 and of all after 63 (8 bytes)   56 0 (8 bytes)
+ * Reading and writing sketch files. Offsets in the header, numbers of 4 bytes unless said otherwise:
+ *
+ *      0 "IGSKETCH"   8 version   12 bits   16 identity of the model (8 bytes)
+ *     24 layers      28 KV heads  32 head_dim   36 rank   40 context   44 zero
+ *     48 checksum of bytes 0..47 and of all after 63 (8 bytes)         56 zero (8 bytes)
  */
 #define _GNU_SOURCE
 #include "format/sketch.h"
@@ -71,8 +73,9 @@ static ig_status read_header(ig_sketch_shape *s, const uint8_t *data, size_t n_b
     if (n_bytes < HEADER || memcmp(data, magic, sizeof magic) != 0)
         return ig_fail(err, IG_E_FORMAT, "%s: not a sketch file", name);
     if (get_u32(data + AT_VERSION) != VERSION)
-        return ig_fail(err, IG_E_UNSUPPORTED, "%s: sketch file of version %u, this program reads version %d: prepare it anew",
-                       name, (unsigned)get_u32(data + AT_VERSION), VERSION);
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: sketch file of version %u, this program reads version %d: prepare it anew", name,
+                       (unsigned)get_u32(data + AT_VERSION), VERSION);
     if (get_u32(data + AT_BITS) != IG_SKETCH_BITS)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch of %u bits; only %d are supported", name,
                        (unsigned)get_u32(data + AT_BITS), IG_SKETCH_BITS);
@@ -99,7 +102,8 @@ ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, s
         return ig_fail(err, IG_E_FORMAT, "%s: sketch file is damaged: its checksum is wrong", name);
     const float *maps = (const float *)(const void *)(data + HEADER);
     for (size_t i = 0; i < (n_bytes - HEADER) / sizeof(float); i++)
-        if (!isfinite(maps[i])) return ig_fail(err, IG_E_FORMAT, "%s: sketch file with numbers that are not finite", name);
+        if (!isfinite(maps[i]))
+            return ig_fail(err, IG_E_FORMAT, "%s: sketch file with numbers that are not finite", name);
     out->shape = shape;
     out->maps = maps;
     return IG_OK;
@@ -187,8 +191,8 @@ ig_status ig_sketch_file_save(const char *path, const ig_sketch_shape *shape, co
         free(temporary);
         return s;
     }
-    bool done = write_all(fd, header, HEADER) && write_all(fd, maps, total - HEADER) && fchmod(fd, 0644) == 0 &&
-                fsync(fd) == 0;
+    bool done =
+        write_all(fd, header, HEADER) && write_all(fd, maps, total - HEADER) && fchmod(fd, 0644) == 0 && fsync(fd) == 0;
     int why = errno;
     if (close(fd) != 0 && done) done = false, why = errno;
     if (done && rename(temporary, path) != 0) done = false, why = errno;

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sketch files: the linear maps that `infinigen prepare` finds for a model, per layer and KV head. With
- *     q' = Q q,  k' = K k - offset        q, k post-RoPE; Q and K [rank][head_dim], offset [rank]
- * q' k' is close to q k plus something that is the same for all keys, which softmax does not see.
+ *
+ *     q' = Q q,  k' = K k - offset
+ *
+ * q' k' is close to q k plus something that is the same for all keys, which softmax does not see. q and k are
+ * post-RoPE; Q and K are [rank][head_dim], the offset is [rank].
  *
  * A file is little-endian: a header of 64 bytes (its fields are in sketch.c), then for every layer and KV head Q, K and
- * the offset as 32-bit floats. It is untrusted until ig_sketch_file_open() has returned, and is used where it is mapped.
+ * the offset as 32-bit floats. It is untrusted until ig_sketch_file_open() has returned, and is used where it is
+ * mapped.
  */
 #ifndef IG_FORMAT_SKETCH_H
 #define IG_FORMAT_SKETCH_H
@@ -20,8 +24,8 @@ enum {
 typedef struct ig_sketch_shape {
     uint64_t model; /* identity of the model it was made for */
     int n_layers, n_kv_heads, head_dim;
-    int rank;       /* a multiple of 8, at most head_dim */
-    int n_ctx;      /* context over which the positions were spread */
+    int rank;  /* a multiple of 8, at most head_dim */
+    int n_ctx; /* context over which the positions were spread */
 } ig_sketch_shape;
 
 typedef struct ig_sketch_file {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The default policy: everything is kept, and at each step the entries that will matter are guessed from a sketch of the
- * keys (the paper's section 4.3 with a better sketch and one selection per KV head).
+ * The default policy: everything is kept, and at each step the entries that will matter are guessed from a sketch of
+ * the keys (the paper's section 4.3 with a better sketch and one selection per KV head).
  *
  * The sketch holds a few numbers of each post-RoPE key in 4 bits, with minimum and step per token and KV head. With a
  * sketch file (format/sketch.h) these are the key's images under the prepared maps; without one they are
@@ -17,11 +17,11 @@
 
 typedef struct infinigen_policy {
     ig_policy base;
-    int rank;           /* numbers kept of a key */
-    size_t head_bytes;  /* sketch of one KV head of one layer at full length */
+    int rank;          /* numbers kept of a key */
+    size_t head_bytes; /* sketch of one KV head of one layer at full length */
     size_t total_bytes;
-    uint8_t *sketch;    /* [sparse layers][n_kv_heads][blocks of IG_SKETCH_TOKENS tokens] */
-    int *slot;          /* [n_layers] number among the sparse layers, -1: dense */
+    uint8_t *sketch; /* [sparse layers][n_kv_heads][blocks of IG_SKETCH_TOKENS tokens] */
+    int *slot;       /* [n_layers] number among the sparse layers, -1: dense */
 } infinigen_policy;
 
 static int n_blocks(int n_tokens) { return (n_tokens + IG_SKETCH_TOKENS - 1) / IG_SKETCH_TOKENS; }
@@ -134,8 +134,13 @@ static const float *map_queries(const select_scratch *x, const infinigen_policy 
     size_t stride = s->kernels->act_bytes(IG_ACT_F32, d);
     for (int g = 0; g < group; g++)
         s->kernels->act_prepare[IG_ACT_F32](x->column + (size_t)g * stride, q + (size_t)g * (size_t)d, d);
-    ig_matmul product = {.w = ig_sketch_query_map(s->sketch, layer, head), .row_bytes = (size_t)d * sizeof(float),
-                         .n_in = d, .act = x->column, .act_stride = stride, .n_cols = group, .out = x->queries,
+    ig_matmul product = {.w = ig_sketch_query_map(s->sketch, layer, head),
+                         .row_bytes = (size_t)d * sizeof(float),
+                         .n_in = d,
+                         .act = x->column,
+                         .act_stride = stride,
+                         .n_cols = group,
+                         .out = x->queries,
                          .out_stride = (size_t)p->rank};
     s->kernels->gemv[IG_TYPE_F32](&product, 0, p->rank);
     return x->queries;

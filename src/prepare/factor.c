@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best maps of a given rank. With second moments C_q = L_q L_q^T of the queries and C_k = L_k L_k^T of the keys, the
- * singular values of the core M = L_q^T L_k = X S Y^T are those of all scores q k of the calibration text, and
- *     A_q = L_k Y_r S_r^-1/2,  A_k = L_q X_r S_r^-1/2        (A_q A_k^T is the identity at full rank)
- * approximate these scores best among all maps of rank r. L = V sqrt(D) comes from the eigenvectors V and
- * eigenvalues D of C; nothing is divided by them, so that directions that never occur do no harm.
+ * The best maps of a given rank. With second moments C_q = L_q L_q^T of the queries and C_k = L_k L_k^T of the keys,
+ * the singular values of the core M = L_q^T L_k = X S Y^T are those of all scores q k of the calibration text, and the
+ * maps
  *
- * Softmax does not see what is the same for all keys, so that the keys' mean is taken out of C_k and, as the offset, out
- * of the mapped keys. How S is shared between the maps decides how well the mapped keys stand quantisation, since all
- * dimensions of a key share one step: in equal parts, as above, did best (docs/sketch.md). A common factor makes the spread
- * of the mapped keys' first dimension 1, so that 16-bit floats hold them.
+ *     A_q = L_k Y_r S_r^-1/2,  A_k = L_q X_r S_r^-1/2
+ *
+ * approximate these scores best among all maps of rank r; A_q A_k^T is the identity at full rank. L = V sqrt(D) comes
+ * from the eigenvectors V and eigenvalues D of C. Nothing is divided by D, so that directions which never occur do no
+ * harm.
+ *
+ * Softmax does not see what is the same for all keys, so that the keys' mean is taken out of C_k and, as the offset,
+ * out of the mapped keys. How S is shared between the maps decides how well the mapped keys stand quantisation, since
+ * all dimensions of a key share one step: in equal parts, as above, did best (docs/sketch.md). A common factor makes
+ * the spread of the mapped keys' first dimension 1, so that 16-bit floats hold them.
  */
 #include "prepare/factor.h"
 
@@ -52,8 +56,8 @@ static void multiply_rows(double *m, const double *a, const double *b, int d) {
 }
 
 /* out = scale * sum over i of weights[i * stride] * row i of rows. */
-static void combine_rows(float *out, double *sum, const double *rows, const double *weights, size_t stride, double scale,
-                         int d) {
+static void combine_rows(float *out, double *sum, const double *rows, const double *weights, size_t stride,
+                         double scale, int d) {
     size_t n = (size_t)d;
     memset(sum, 0, n * sizeof *sum);
     for (size_t i = 0; i < n; i++)

@@ -7,11 +7,12 @@
 
 #include "infinigen.h"
 
-/* Sums over the calibration text for one KV head. Matrices are symmetric, [d][d], upper triangle (column >= row) filled. */
+/* Sums over the calibration text for one KV head. Matrices are symmetric, [d][d], upper triangle (column >= row)
+ * filled. */
 typedef struct ig_moments {
-    double *q2;   /* sum of q q^T over the queries of all heads of the group */
-    double *k2;   /* sum of k k^T over the keys */
-    double *k1;   /* [d] sum of the keys */
+    double *q2; /* sum of q q^T over the queries of all heads of the group */
+    double *k2; /* sum of k k^T over the keys */
+    double *k1; /* [d] sum of the keys */
     int n_keys;
 } ig_moments;
 

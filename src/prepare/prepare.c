@@ -44,11 +44,14 @@ static size_t moment_doubles(int d) { return (size_t)d * (2 * (size_t)d + 1); }
 
 static ig_moments moments_of(const preparation *p, int layer, int head) {
     size_t d = (size_t)p->c->head_dim;
-    double *at = p->moments + ((size_t)layer * (size_t)p->c->n_kv_heads + (size_t)head) * moment_doubles(p->c->head_dim);
+    double *at =
+        p->moments + ((size_t)layer * (size_t)p->c->n_kv_heads + (size_t)head) * moment_doubles(p->c->head_dim);
     return (ig_moments){.q2 = at, .k2 = at + d * d, .k1 = at + 2 * d * d, .n_keys = p->n_tokens};
 }
 
-static double position_of(const preparation *p, int row) { return (double)row * (p->shape.n_ctx - 1) / (p->n_tokens - 1); }
+static double position_of(const preparation *p, int row) {
+    return (double)row * (p->shape.n_ctx - 1) / (p->n_tokens - 1);
+}
 
 /* Cosines and sines of the batch's rows; all layers share them. */
 static void turn_rows(preparation *p) {
@@ -76,7 +79,8 @@ static void add_products(double *restrict c, const float *restrict x, int d) {
     for (int i = 0; i < d; i++) {
         double a = (double)x[i], b = (double)y[i], e = (double)z[i], f = (double)w[i];
         for (int j = i; j < d; j++)
-            c[(size_t)i * (size_t)d + (size_t)j] += a * (double)x[j] + b * (double)y[j] + e * (double)z[j] + f * (double)w[j];
+            c[(size_t)i * (size_t)d + (size_t)j] +=
+                a * (double)x[j] + b * (double)y[j] + e * (double)z[j] + f * (double)w[j];
     }
 }
 
@@ -165,8 +169,8 @@ static ig_status check(preparation *p, ig_error *err) {
     int rank = p->o.rank ? p->o.rank : c->head_dim < 16 ? 8 : c->head_dim / 16 * 8;
     if (n_ctx < 2 || n_ctx > limit) return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 2..%d", n_ctx, limit);
     if (rank < 8 || rank > c->head_dim || rank % 8)
-        return ig_fail(err, IG_E_ARG, "sketch of rank %d: must be a multiple of 8 and at most the head dimension, %d", rank,
-                       c->head_dim);
+        return ig_fail(err, IG_E_ARG, "sketch of rank %d: must be a multiple of 8 and at most the head dimension, %d",
+                       rank, c->head_dim);
     p->shape = (ig_sketch_shape){ig_model_identity_of(p->m), c->n_layers, c->n_kv_heads, c->head_dim, rank, n_ctx};
     if (!p->o.ids && !p->m->tokenizer)
         return ig_fail(err, IG_E_ARG, "%s has no tokenizer: the calibration text must be given as tokens", p->m->path);
@@ -190,7 +194,8 @@ static ig_status take_tokens(preparation *p, ig_error *err) {
     p->n_tokens = n < (size_t)most ? (int)n : most;
     for (int i = 0; i < p->n_tokens; i++)
         if (p->ids[i] < 0 || p->ids[i] >= p->c->n_vocab)
-            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", p->ids[i], i, p->c->n_vocab);
+            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", p->ids[i], i,
+                           p->c->n_vocab);
     int least = 2 * p->c->head_dim;
     if (p->n_tokens < least)
         return ig_fail(err, IG_E_ARG, "%d tokens of text in a context of %d are too few to calibrate on: %d are needed",
@@ -204,9 +209,14 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     size_t moments = heads * moment_doubles(c->head_dim);
     if (!file) return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch cannot have the shape of this model", p->m->path);
     ig_kv_shape kv = {c->n_layers, c->n_kv_heads, c->head_dim, p->n_tokens};
-    ig_policy_shape policy = {.n_layers = c->n_layers, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
-                              .head_dim = c->head_dim, .n_ctx = p->n_tokens, .scale = (float)c->attn_scale,
-                              .window = c->window, .kernels = p->kernels};
+    ig_policy_shape policy = {.n_layers = c->n_layers,
+                              .n_heads = c->n_heads,
+                              .n_kv_heads = c->n_kv_heads,
+                              .head_dim = c->head_dim,
+                              .n_ctx = p->n_tokens,
+                              .scale = (float)c->attn_scale,
+                              .window = c->window,
+                              .kernels = p->kernels};
     ig_cache_options cache = {.policy = "full"};
     p->maps = malloc(file);
     p->moments = calloc(moments, sizeof *p->moments);
@@ -235,8 +245,13 @@ static void close_all(preparation *p) {
 /* ---- interface ----------------------------------------------------------------- */
 
 static ig_sketch_info info_of(const ig_sketch_shape *s) {
-    return (ig_sketch_info){.model = s->model, .n_layers = s->n_layers, .n_kv_heads = s->n_kv_heads,
-                            .head_dim = s->head_dim, .rank = s->rank, .bits = IG_SKETCH_BITS, .n_ctx = s->n_ctx,
+    return (ig_sketch_info){.model = s->model,
+                            .n_layers = s->n_layers,
+                            .n_kv_heads = s->n_kv_heads,
+                            .head_dim = s->head_dim,
+                            .rank = s->rank,
+                            .bits = IG_SKETCH_BITS,
+                            .n_ctx = s->n_ctx,
                             .bytes = ig_sketch_file_bytes(s)};
 }
 
@@ -248,7 +263,9 @@ ig_status ig_prepare(ig_sketch_info *out, ig_model *model, const char *path, con
                      ig_error *err) {
     if (!model || !path) return ig_fail(err, IG_E_ARG, "ig_prepare: model and path are needed");
     if (!model->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", model->path);
-    preparation p = {.m = model, .c = &model->config, .kernels = ig_kernels_get(model->ctx->level),
+    preparation p = {.m = model,
+                     .c = &model->config,
+                     .kernels = ig_kernels_get(model->ctx->level),
                      .o = options ? *options : ig_prepare_defaults()};
     ig_status s = check(&p, err);
     if (!s) s = take_tokens(&p, err);

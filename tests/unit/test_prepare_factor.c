@@ -183,8 +183,8 @@ static void not_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_rank_is_exact),          cmocka_unit_test(half_rank_is_best),
-        cmocka_unit_test(maps_are_balanced),           cmocka_unit_test(directions_that_never_occur),
+        cmocka_unit_test(full_rank_is_exact), cmocka_unit_test(half_rank_is_best),
+        cmocka_unit_test(maps_are_balanced),  cmocka_unit_test(directions_that_never_occur),
         cmocka_unit_test(not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Preparing a tiny model and running it with the sketch: exact at a whole budget, batch mates do not matter, sketches of
- * other models are refused, positions are spread, and what cannot be prepared is refused.
+ * Preparing a tiny model and running it with the sketch: exact at a whole budget, batch mates do not matter, sketches
+ * of other models are refused, positions are spread, and what cannot be prepared is refused.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -157,7 +157,8 @@ static double distance_to_full(const char *sketch) {
     for (int i = 0; i < N_STEPS; i++) {
         step(&full, 1, N_PROMPT + i);
         step(&s, 1, N_PROMPT + i);
-        for (int j = 0; j < 512; j++) sum += pow((double)ig_session_logits(full)[j] - (double)ig_session_logits(s)[j], 2);
+        for (int j = 0; j < 512; j++)
+            sum += pow((double)ig_session_logits(full)[j] - (double)ig_session_logits(s)[j], 2);
     }
     ig_session_close(full);
     ig_session_close(s);
@@ -184,7 +185,8 @@ static void sketches_help(void **state) {
     temp_dir_path(&dir, "useless.igs", useless, sizeof useless);
     expect_ok(prepare(llama, whole, N_CALIBRATION, N_CTX, 32, &err), &err);
     write_useless(useless);
-    double with_whole = distance_to_full(whole), with_none = distance_to_full(NULL), with_half = distance_to_full(llama_sketch);
+    double with_whole = distance_to_full(whole), with_none = distance_to_full(NULL),
+           with_half = distance_to_full(llama_sketch);
     double with_useless = distance_to_full(useless);
     assert_true(with_whole > 0);
     assert_true(with_whole < 1.2 * with_none);
@@ -286,10 +288,10 @@ static void what_cannot_be_prepared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written),          cmocka_unit_test(whole_budget_is_full),
+        cmocka_unit_test(what_is_written),           cmocka_unit_test(whole_budget_is_full),
         cmocka_unit_test(batch_mates_do_not_matter), cmocka_unit_test(sketches_help),
-        cmocka_unit_test(other_models_are_refused), cmocka_unit_test(plan_counts_the_sketch),
-        cmocka_unit_test(positions_are_spread),     cmocka_unit_test(what_cannot_be_prepared),
+        cmocka_unit_test(other_models_are_refused),  cmocka_unit_test(plan_counts_the_sketch),
+        cmocka_unit_test(positions_are_spread),      cmocka_unit_test(what_cannot_be_prepared),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
