@@ -8,7 +8,8 @@
  * being read hold nothing yet. After a failed wait() no frame of a read may be used, and of a write the caller still
  * has the frames: it may keep them and free the slots. The tier stays usable.
  *
- * All memory is taken at open. A tier belongs to one thread at a time.
+ * All memory is taken at open. A tier belongs to one thread at a time; a transfer goes on by itself except that the
+ * rest of one that came back short, and room for more than some thousand requests, need a call of the tier.
  */
 #ifndef IG_KV_TIER_H
 #define IG_KV_TIER_H

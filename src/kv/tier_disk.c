@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The disk tier. A transfer (a ticket, here a batch) is cut into requests of consecutive slots; a queue (io_uring or
- * threads) carries them out; and what comes back is looked at here, on the caller's thread: short requests go back
+ * The disk tier. A transfer (a ticket, here a batch) is cut into requests of consecutive slots; a queue with threads of
+ * its own carries them out; and what comes back is looked at here, on the caller's thread: short requests go back
  * into the queue, blocks that were read are compared with their checksums, and the first failure is noted in the
  * batch, as numbers, to become a sentence in wait().
  *
- * All requests of a read are started before read() returns, unless there are more than the queue's depth; then the
- * call waits for those in front. Writes use at most half of the depth, so that reads find room beside write-behind.
+ * Starting a transfer does not wait for the device, unless some thousand requests are waiting already. Writes may take
+ * half of them, so that reads find room beside write-behind; reads also overtake writes in the queue.
  */
 #define _GNU_SOURCE
 #include "kv/tier_disk.h"
@@ -28,7 +28,8 @@
 enum {
     SORTED_MAX = 4096, /* blocks of a read that are put in order together */
     IDLE_TRIES = 64,   /* in a row without a block moved, then the request fails */
-    REAPED_MAX = 64
+    REAPED_MAX = 64,
+    REQUESTS = 4096 /* under way or waiting for their turn; then a call that starts more waits */
 };
 
 typedef enum failure { NO_FAILURE, IS_CORRUPT, IS_CUT_SHORT, IS_ERRNO } failure;
@@ -51,14 +52,14 @@ typedef struct disk {
     ig_tier tier;
     ig_disk_file file;
     ig_slot_table slots;
-    ig_disk_uring *uring; /* one of these two */
-    ig_disk_threads *threads;
+    ig_disk_queue queue;
+    bool has_queue;
     int broken; /* -errno once the queue is */
 
-    unsigned depth, n_in_flight, n_writes_in_flight;
-    ig_disk_request *requests; /* [depth] */
-    ig_disk_request *spare;    /* list of those not in use */
-    place *sorted;             /* [SORTED_MAX] */
+    unsigned n_in_flight, n_writes_in_flight, n_fresh; /* n_fresh: requests ever used */
+    ig_disk_request *requests;                         /* [REQUESTS] */
+    ig_disk_request *spare;                            /* list of those not in use */
+    place *sorted;                                     /* [SORTED_MAX] */
     batch batches[IG_TIER_TICKETS];
     uint16_t spare_batches[IG_TIER_TICKETS];
     unsigned n_spare_batches;
@@ -71,19 +72,6 @@ typedef struct disk {
 static disk *of(ig_tier *t) { return (disk *)(void *)t; }
 
 static uint64_t hash(const void *frame) { return XXH3_64bits(frame, IG_FRAME_BYTES); }
-
-/* ---- queue ------------------------------------------------------------------ */
-
-static void queue_add(disk *d, ig_disk_request *r) {
-    d->uring ? ig_disk_uring_add(d->uring, r) : ig_disk_threads_add(d->threads, r);
-}
-
-static void queue_start(disk *d) { d->uring ? ig_disk_uring_start(d->uring) : ig_disk_threads_start(d->threads); }
-
-static ssize_t queue_reap(disk *d, ig_disk_request **done, bool wait) {
-    return d->uring ? ig_disk_uring_reap(d->uring, done, REAPED_MAX, wait)
-                    : ig_disk_threads_reap(d->threads, done, REAPED_MAX, wait);
-}
 
 /* ---- what comes back -------------------------------------------------------- */
 
@@ -141,7 +129,7 @@ static void settle(disk *d, ig_disk_request *r) {
     bool may_go_on = result > 0 || result == -EINTR || result == -EAGAIN;
     if (r->n_done < r->n_blocks && may_go_on && r->n_idle_tries < IDLE_TRIES && !d->broken) {
         d->stats.n_retries++;
-        queue_add(d, r);
+        ig_disk_queue_add(&d->queue, r);
         return;
     }
     if (r->n_done < r->n_blocks && result < 0)
@@ -155,19 +143,19 @@ static void settle(disk *d, ig_disk_request *r) {
 static void reap(disk *d, bool wait) {
     ig_disk_request *done[REAPED_MAX];
     if (!d->n_in_flight) return;
-    ssize_t n = queue_reap(d, done, false);
+    ssize_t n = ig_disk_queue_reap(&d->queue, done, REAPED_MAX, false);
     if (n == 0 && wait) {
         double start = ig_clock_seconds();
-        n = queue_reap(d, done, true);
+        n = ig_disk_queue_reap(&d->queue, done, REAPED_MAX, true);
         d->stats.wait_seconds += ig_clock_seconds() - start;
     }
     for (ssize_t i = 0; i < n; i++) settle(d, done[i]);
     if (n >= 0) {
-        queue_start(d);
+        ig_disk_queue_start(&d->queue);
         return;
     }
     d->broken = (int)n;
-    for (unsigned i = 0; i < d->depth; i++)
+    for (unsigned i = 0; i < d->n_fresh; i++)
         if (d->requests[i].is_in_flight) fail_broken(d, &d->requests[i]);
 }
 
@@ -217,12 +205,12 @@ static ig_status batch_status(const disk *d, const batch *b, ig_error *err) {
 /* Starts one request for consecutive slots; waits for room in the queue. */
 static void start(disk *d, uint32_t index, const place *places, uint32_t n) {
     batch *b = &d->batches[index];
-    while (!d->spare || (b->is_write && d->n_writes_in_flight >= d->depth / 2)) {
-        queue_start(d);
+    while (d->n_in_flight == REQUESTS || (b->is_write && d->n_writes_in_flight >= REQUESTS / 2)) {
+        ig_disk_queue_start(&d->queue);
         reap(d, true);
     }
-    ig_disk_request *r = d->spare;
-    d->spare = r->next;
+    ig_disk_request *r = d->spare ? d->spare : &d->requests[d->n_fresh++];
+    if (d->spare) d->spare = r->next;
     r->first = places->slot;
     r->n_blocks = n;
     r->n_done = r->n_idle_tries = 0;
@@ -240,7 +228,7 @@ static void start(disk *d, uint32_t index, const place *places, uint32_t n) {
     if (d->broken)
         fail_broken(d, r);
     else
-        queue_add(d, r);
+        ig_disk_queue_add(&d->queue, r);
 }
 
 /* Shell sort: the C library's may allocate. In order already, the usual case, it costs one look. */
@@ -313,7 +301,7 @@ static ig_status disk_write(ig_tier *t, ig_ticket *ticket, ig_slot *slots, const
         }
         start_places(d, index, m);
     }
-    queue_start(d);
+    ig_disk_queue_start(&d->queue);
     return IG_OK;
 }
 
@@ -343,7 +331,7 @@ static ig_status disk_read(ig_tier *t, ig_ticket *ticket, const ig_slot *slots, 
         for (size_t i = 0; i < m; i++) d->sorted[i] = (place){slots[done + i], frames[done + i]};
         start_places(d, index, m);
     }
-    queue_start(d);
+    ig_disk_queue_start(&d->queue);
     return IG_OK;
 }
 
@@ -380,11 +368,11 @@ static void disk_info(const ig_tier *t, ig_tier_info *info) {
     ig_slot_table_plan(&table_bytes, d->slots.n_slots);
     *info = (ig_tier_info){
         .name = "disk",
-        .method = d->uring ? "io_uring" : "threads",
+        .method = d->queue.ring ? "io_uring" : "threads",
         .is_direct = d->file.is_direct,
         .is_memory = d->file.is_memory,
         .cap_bytes = d->file.cap,
-        .table_bytes = table_bytes + sizeof *d + d->depth * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
+        .table_bytes = table_bytes + sizeof *d + REQUESTS * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
     };
 }
 
@@ -400,11 +388,10 @@ static void disk_close(ig_tier *t) {
     disk *d = of(t);
     if (!d) return;
     while (d->n_in_flight) reap(d, true);
-    ig_disk_uring_close(d->uring);
-    ig_disk_threads_close(d->threads);
+    if (d->has_queue) ig_disk_queue_close(&d->queue);
     ig_disk_file_close(&d->file);
     ig_slot_table_close(&d->slots);
-    ig_free_aligned(d->requests);
+    ig_pages_release(d->requests, REQUESTS * sizeof *d->requests);
     ig_free_aligned(d->sorted);
     free(d);
 }
@@ -422,14 +409,10 @@ static const ig_tier_ops disk_ops = {
 
 /* Tables of fixed size. */
 static ig_status take_memory(disk *d, ig_error *err) {
-    size_t n_bytes = d->depth * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted;
-    d->requests = ig_alloc_aligned(d->depth * sizeof *d->requests);
+    size_t n_bytes = REQUESTS * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted;
+    d->requests = ig_pages_reserve(REQUESTS * sizeof *d->requests);
     d->sorted = ig_alloc_aligned(SORTED_MAX * sizeof *d->sorted);
     if (!d->requests || !d->sorted) return ig_fail_memory(err, "requests of the KV spill file", n_bytes);
-    for (unsigned i = d->depth; i-- > 0;) {
-        d->requests[i].next = d->spare;
-        d->spare = &d->requests[i];
-    }
     for (unsigned i = IG_TIER_TICKETS; i-- > 0;) d->spare_batches[d->n_spare_batches++] = (uint16_t)i;
     return IG_OK;
 }
@@ -447,7 +430,7 @@ ig_status ig_tier_disk_open(ig_tier **out, const ig_tier_disk_options *options, 
     if (!d) return ig_fail_memory(err, "KV disk tier", sizeof *d);
     d->tier.ops = &disk_ops;
     d->file.fd = -1;
-    d->depth = options->depth ? options->depth : IG_DISK_DEPTH_DEFAULT;
+    unsigned depth = options->depth ? options->depth : IG_DISK_DEPTH_DEFAULT;
     d->fault = options->fault;
     d->fault_user = options->fault_user;
     ig_status s = take_memory(d, err);
@@ -456,9 +439,9 @@ ig_status ig_tier_disk_open(ig_tier **out, const ig_tier_disk_options *options, 
     if (s) goto fail;
     s = ig_disk_file_open(&d->file, options->directory, n_slots * IG_FRAME_BYTES, options->no_tmpfile, err);
     if (s) goto fail;
-    if (!options->no_uring) d->uring = ig_disk_uring_open(d->file.fd, d->depth);
-    if (!d->uring) s = ig_disk_threads_open(&d->threads, d->file.fd, err);
+    s = ig_disk_queue_open(&d->queue, d->file.fd, depth, options->no_uring, err);
     if (s) goto fail;
+    d->has_queue = true;
     *out = &d->tier;
     return IG_OK;
 fail:

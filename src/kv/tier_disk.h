@@ -17,7 +17,7 @@ typedef int (*ig_disk_fault_fn)(void *user, bool is_write, uint64_t offset, size
 typedef struct ig_tier_disk_options {
     const char *directory;
     uint64_t cap_bytes; /* the file never grows beyond it; rounded down to whole blocks */
-    unsigned depth;     /* requests in flight; 0: IG_DISK_DEPTH_DEFAULT */
+    unsigned depth;     /* requests that the device gets at once, by io_uring; 0: IG_DISK_DEPTH_DEFAULT */
     bool no_uring;      /* threads, as where the kernel has or allows no io_uring */
     bool no_tmpfile;    /* a file with a name for a moment, as where the file system has no O_TMPFILE */
     ig_disk_fault_fn fault;

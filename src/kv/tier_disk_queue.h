@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests of the disk tier and the two ways to have them carried out, with the same four functions: io_uring, and
- * threads that call preadv and pwritev. Neither looks at results, retries, or knows of slots: that is the tier's part.
+ * Requests of the disk tier, and the queue that carries them out on threads of its own: one that drives an io_uring, or
+ * several that call preadv and pwritev. The caller's thread never waits for the device to accept something, so what it
+ * computes meanwhile really overlaps. The queue does not look at results, retry, or know of slots.
  */
 #ifndef IG_KV_TIER_DISK_QUEUE_H
 #define IG_KV_TIER_DISK_QUEUE_H
 
+#include <pthread.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 
@@ -13,8 +15,9 @@
 #include "kv/tier.h"
 
 enum { IG_DISK_BLOCKS_MAX = 32 }; /* of one request: 128 KiB */
+enum { IG_DISK_THREADS = 16 };    /* without io_uring; they sleep in the kernel, as many requests as the device sees */
 
-/* Consecutive blocks of the file, to or from frames anywhere. */
+/* Consecutive blocks of the file, to or from frames anywhere. Belongs to the queue from start() until it is reaped. */
 typedef struct ig_disk_request {
     struct ig_disk_request *next; /* in a list of its holder */
     ig_slot first;
@@ -30,22 +33,51 @@ static inline off_t ig_disk_request_offset(const ig_disk_request *r) {
     return (off_t)(r->first + (uint64_t)r->n_done) * IG_FRAME_BYTES;
 }
 
-typedef struct ig_disk_uring ig_disk_uring;
-/* NULL: the kernel has no io_uring, refuses it, or there is no memory for it. */
-ig_disk_uring *ig_disk_uring_open(int fd, unsigned depth);
-void ig_disk_uring_close(ig_disk_uring *q);
-/* Adds a request; at most `depth` are in the queue at once. Nothing starts before start(). */
-void ig_disk_uring_add(ig_disk_uring *q, ig_disk_request *r);
-void ig_disk_uring_start(ig_disk_uring *q);
+typedef struct ig_disk_list {
+    ig_disk_request *first, *last;
+} ig_disk_list;
+
+typedef struct ig_disk_ring ig_disk_ring; /* io_uring and what its thread knows */
+
+typedef struct ig_disk_queue {
+    int fd;
+    ig_disk_ring *ring;                     /* NULL: threads */
+    ig_disk_list added_reads, added_writes; /* by the caller, not started yet */
+
+    pthread_mutex_t lock; /* of all below */
+    pthread_cond_t work, done;
+    ig_disk_list reads, writes; /* started; reads go first */
+    ig_disk_request *finished;
+    unsigned n_writing, max_writing; /* writes with the device: a few saturate it, and more would delay reads */
+    int broken;                      /* -errno: the threads have given up */
+    bool stop;
+
+    unsigned n_threads;
+    pthread_t threads[IG_DISK_THREADS];
+} ig_disk_queue;
+
+/* depth: requests that the device gets at once, by io_uring. The queue must stay where it is until it is closed. */
+ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, bool no_uring, ig_error *err);
+/* Nothing may be under way. */
+void ig_disk_queue_close(ig_disk_queue *q);
+/* Adds a request; none starts before start(). */
+void ig_disk_queue_add(ig_disk_queue *q, ig_disk_request *r);
+void ig_disk_queue_start(ig_disk_queue *q);
 /* The number of requests that came back and were put in done[], at most cap; with `wait` at least one, so there must be
  * one under way. Negative errno: the queue is broken, nothing will come back. */
-ssize_t ig_disk_uring_reap(ig_disk_uring *q, ig_disk_request **done, size_t cap, bool wait);
+ssize_t ig_disk_queue_reap(ig_disk_queue *q, ig_disk_request **done, size_t cap, bool wait);
 
-typedef struct ig_disk_threads ig_disk_threads;
-ig_status ig_disk_threads_open(ig_disk_threads **out, int fd, ig_error *err);
-void ig_disk_threads_close(ig_disk_threads *q);
-void ig_disk_threads_add(ig_disk_threads *q, ig_disk_request *r);
-void ig_disk_threads_start(ig_disk_threads *q);
-ssize_t ig_disk_threads_reap(ig_disk_threads *q, ig_disk_request **done, size_t cap, bool wait);
+/* For the queue's threads. Takes up to cap requests, and waits for one if `wait`; 0 otherwise means: none now, or with
+ * `wait`: the queue closes. */
+size_t ig_disk_queue_take(ig_disk_queue *q, ig_disk_request **r, size_t cap, bool wait);
+void ig_disk_queue_finish(ig_disk_queue *q, ig_disk_request **r, size_t n);
+void ig_disk_queue_break(ig_disk_queue *q, int error);
+
+/* NULL: the kernel has no io_uring, refuses it, or there is no memory for it. */
+ig_disk_ring *ig_disk_ring_open(unsigned depth);
+void ig_disk_ring_close(ig_disk_ring *ring);
+void ig_disk_ring_wake(ig_disk_ring *ring);
+/* The ring's thread, until the queue closes or breaks. */
+void *ig_disk_ring_serve(void *queue);
 
 #endif

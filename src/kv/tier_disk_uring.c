@@ -1,100 +1,146 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The disk tier's requests by io_uring: many are prepared, one system call starts them, and those done are found in
- * shared memory without a call.
+ * The thread that drives an io_uring: it takes requests from the queue as far as the ring has room, hands them to the
+ * kernel in one call, sleeps in the same call until something happens, and gives back what is done. New requests
+ * wake it through an eventfd that the ring always reads from.
+ *
+ * Why a thread: with more requests than the device has tags for (some hundred), and a prefetch is often that, the call
+ * that submits sleeps until there are tags again, 10 ms for 1024 random blocks where their transfer takes 15.
  */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <liburing.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "kv/tier_disk_queue.h"
 
-struct ig_disk_uring {
-    int fd;
-    unsigned n_waiting; /* prepared, not taken by the kernel yet */
-    struct io_uring ring;
+enum { AT_ONCE = 64 }; /* requests taken and given back under one lock */
+
+struct ig_disk_ring {
+    unsigned depth, n_in_ring; /* requests; the read of the eventfd comes on top */
+    int event;
+    bool is_armed;   /* that read is in the ring */
+    uint64_t counts; /* what it reads */
+    struct io_uring io;
 };
 
 /* One operation that does nothing: a sandbox may allow a ring to be made and yet not to be used. */
-static bool works(struct io_uring *ring) {
+static bool works(struct io_uring *io) {
     struct io_uring_cqe *cqe;
-    struct io_uring_sqe *sqe = io_uring_get_sqe(ring);
+    struct io_uring_sqe *sqe = io_uring_get_sqe(io);
     if (!sqe) return false;
     io_uring_prep_nop(sqe);
     int n;
-    do n = io_uring_submit_and_wait(ring, 1);
+    do n = io_uring_submit_and_wait(io, 1);
     while (n == -EINTR);
-    if (n < 0 || io_uring_peek_cqe(ring, &cqe) != 0) return false;
+    if (n < 0 || io_uring_peek_cqe(io, &cqe) != 0) return false;
     bool ok = cqe->res == 0;
-    io_uring_cqe_seen(ring, cqe);
+    io_uring_cqe_seen(io, cqe);
     return ok;
 }
 
-ig_disk_uring *ig_disk_uring_open(int fd, unsigned depth) {
-    ig_disk_uring *q = calloc(1, sizeof *q);
-    if (!q) return NULL;
-    q->fd = fd;
-    if (io_uring_queue_init(depth, &q->ring, 0) == 0) {
-        if (works(&q->ring)) return q;
-        io_uring_queue_exit(&q->ring);
+ig_disk_ring *ig_disk_ring_open(unsigned depth) {
+    ig_disk_ring *ring = calloc(1, sizeof *ring);
+    if (!ring) return NULL;
+    ring->depth = depth;
+    ring->event = eventfd(0, EFD_CLOEXEC);
+    if (ring->event >= 0 && io_uring_queue_init(depth + 1, &ring->io, 0) == 0) {
+        if (works(&ring->io)) return ring;
+        io_uring_queue_exit(&ring->io);
     }
-    free(q);
+    if (ring->event >= 0) close(ring->event);
+    free(ring);
     return NULL;
 }
 
-void ig_disk_uring_close(ig_disk_uring *q) {
-    if (!q) return;
-    io_uring_queue_exit(&q->ring);
-    free(q);
+void ig_disk_ring_close(ig_disk_ring *ring) {
+    if (!ring) return;
+    io_uring_queue_exit(&ring->io);
+    close(ring->event);
+    free(ring);
 }
 
-void ig_disk_uring_add(ig_disk_uring *q, ig_disk_request *r) {
-    /* Never NULL: the ring has a place for each of the `depth` requests. */
-    struct io_uring_sqe *sqe = io_uring_get_sqe(&q->ring);
-    const struct iovec *frames = r->frames + r->n_done;
-    unsigned n = r->n_blocks - r->n_done;
-    if (r->is_write)
-        io_uring_prep_writev(sqe, q->fd, frames, n, (__u64)ig_disk_request_offset(r));
-    else
-        io_uring_prep_readv(sqe, q->fd, frames, n, (__u64)ig_disk_request_offset(r));
-    io_uring_sqe_set_data(sqe, r);
-    q->n_waiting++;
+void ig_disk_ring_wake(ig_disk_ring *ring) {
+    ssize_t n;
+    do n = write(ring->event, &(uint64_t){1}, sizeof(uint64_t));
+    while (n < 0 && errno == EINTR);
 }
 
-static bool is_passing(int error) { return error == -EINTR || error == -EAGAIN || error == -EBUSY; }
-
-/* Hands the kernel what is prepared and waits for n_wanted completions; 0 or -errno. */
-static int enter(ig_disk_uring *q, unsigned n_wanted) {
-    int n = io_uring_submit_and_wait(&q->ring, n_wanted);
-    if (n >= 0) {
-        q->n_waiting -= (unsigned)n;
-        return 0;
+/* Puts requests into the ring: never more than it has places for, so that there is always an entry. */
+static void fill(ig_disk_ring *ring, ig_disk_queue *q, bool stop) {
+    ig_disk_request *taken[AT_ONCE];
+    if (!ring->is_armed && !stop) {
+        struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->io);
+        io_uring_prep_read(sqe, ring->event, &ring->counts, sizeof ring->counts, 0);
+        io_uring_sqe_set_data(sqe, NULL);
+        ring->is_armed = true;
     }
-    /* Short of memory for requests: some time helps, and there may be nothing under way to wait for. */
-    if (n == -EAGAIN || n == -EBUSY) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    return is_passing(n) ? 0 : n;
+    for (size_t n = 1; n > 0 && ring->n_in_ring < ring->depth;) {
+        size_t room = ring->depth - ring->n_in_ring;
+        n = ig_disk_queue_take(q, taken, room < AT_ONCE ? room : AT_ONCE, false);
+        for (size_t i = 0; i < n; i++) {
+            ig_disk_request *r = taken[i];
+            struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->io);
+            const struct iovec *frames = r->frames + r->n_done;
+            unsigned n_frames = r->n_blocks - r->n_done;
+            if (r->is_write)
+                io_uring_prep_writev(sqe, q->fd, frames, n_frames, (__u64)ig_disk_request_offset(r));
+            else
+                io_uring_prep_readv(sqe, q->fd, frames, n_frames, (__u64)ig_disk_request_offset(r));
+            io_uring_sqe_set_data(sqe, r);
+        }
+        ring->n_in_ring += (unsigned)n;
+    }
 }
 
-void ig_disk_uring_start(ig_disk_uring *q) {
-    /* An error that lasts comes back from reap(). */
-    if (q->n_waiting) enter(q, 0);
-}
-
-ssize_t ig_disk_uring_reap(ig_disk_uring *q, ig_disk_request **done, size_t cap, bool wait) {
+/* Gives back what is done. */
+static void drain(ig_disk_ring *ring, ig_disk_queue *q) {
+    ig_disk_request *done[AT_ONCE];
     struct io_uring_cqe *cqe;
     size_t n = 0;
-    for (;;) {
-        while (n < cap && io_uring_peek_cqe(&q->ring, &cqe) == 0) {
-            ig_disk_request *r = io_uring_cqe_get_data(cqe);
+    while (io_uring_peek_cqe(&ring->io, &cqe) == 0) {
+        ig_disk_request *r = io_uring_cqe_get_data(cqe);
+        if (r) {
             r->result = cqe->res;
             done[n++] = r;
-            io_uring_cqe_seen(&q->ring, cqe);
+            ring->n_in_ring--;
+        } else {
+            ring->is_armed = false;
         }
-        if (n || (!wait && !q->n_waiting)) return (ssize_t)n;
-        int e = enter(q, wait ? 1 : 0);
-        if (e) return e;
-        if (!wait) return 0;
+        io_uring_cqe_seen(&ring->io, cqe);
+        if (n < AT_ONCE) continue;
+        ig_disk_queue_finish(q, done, n);
+        n = 0;
+    }
+    ig_disk_queue_finish(q, done, n);
+}
+
+static bool is_stopped(ig_disk_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    bool stop = q->stop;
+    pthread_mutex_unlock(&q->lock);
+    return stop;
+}
+
+void *ig_disk_ring_serve(void *queue) {
+    ig_disk_queue *q = queue;
+    ig_disk_ring *ring = q->ring;
+    for (;;) {
+        /* The queue wakes the ring after it has set `stop`, so that the read comes back: the kernel must not hold on
+         * to memory that is freed. */
+        bool stop = is_stopped(q);
+        if (stop && !ring->is_armed && !ring->n_in_ring) return NULL;
+        fill(ring, q, stop);
+        int n = io_uring_submit_and_wait(&ring->io, 1);
+        /* Short of memory for requests: time helps, and what is done leaves room. */
+        if (n == -EAGAIN || n == -EBUSY) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        if (n < 0 && n != -EINTR && n != -EAGAIN && n != -EBUSY) {
+            ig_disk_queue_break(q, n);
+            return NULL;
+        }
+        drain(ring, q);
     }
 }

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The queue between the disk tier and the threads that do its input and output, and the plain kind of those threads.
+ * A request is touched by one side at a time, so that the lists are all that needs the lock.
+ */
+#define _GNU_SOURCE
+#include "kv/tier_disk_queue.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/error.h"
+
+static void append(ig_disk_list *to, ig_disk_list *from) {
+    if (!from->first) return;
+    if (to->first)
+        to->last->next = from->first;
+    else
+        to->first = from->first;
+    to->last = from->last;
+    *from = (ig_disk_list){0};
+}
+
+static ig_disk_request *pop(ig_disk_list *list) {
+    ig_disk_request *r = list->first;
+    if (r) list->first = r->next;
+    return r;
+}
+
+/* ---- the threads' side ------------------------------------------------------ */
+
+size_t ig_disk_queue_take(ig_disk_queue *q, ig_disk_request **r, size_t cap, bool wait) {
+    size_t n = 0;
+    pthread_mutex_lock(&q->lock);
+    for (;;) {
+        while (n < cap && (r[n] = pop(&q->reads))) n++;
+        while (n < cap && q->n_writing < q->max_writing && (r[n] = pop(&q->writes))) {
+            n++;
+            q->n_writing++;
+        }
+        if (n || !wait || q->stop) break;
+        pthread_cond_wait(&q->work, &q->lock);
+    }
+    pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+void ig_disk_queue_finish(ig_disk_queue *q, ig_disk_request **r, size_t n) {
+    if (!n) return;
+    pthread_mutex_lock(&q->lock);
+    for (size_t i = 0; i < n; i++) {
+        if (r[i]->is_write) q->n_writing--;
+        r[i]->next = q->finished;
+        q->finished = r[i];
+    }
+    if (q->writes.first) pthread_cond_signal(&q->work);
+    pthread_cond_signal(&q->done);
+    pthread_mutex_unlock(&q->lock);
+}
+
+void ig_disk_queue_break(ig_disk_queue *q, int error) {
+    pthread_mutex_lock(&q->lock);
+    q->broken = error;
+    pthread_cond_signal(&q->done);
+    pthread_mutex_unlock(&q->lock);
+}
+
+static void *serve(void *queue) {
+    ig_disk_queue *q = queue;
+    for (ig_disk_request *r; ig_disk_queue_take(q, &r, 1, true);) {
+        const struct iovec *frames = r->frames + r->n_done;
+        int n = (int)(r->n_blocks - r->n_done);
+        off_t at = ig_disk_request_offset(r);
+        ssize_t moved = r->is_write ? pwritev(q->fd, frames, n, at) : preadv(q->fd, frames, n, at);
+        r->result = moved < 0 ? -errno : (int)moved;
+        ig_disk_queue_finish(q, &r, 1);
+    }
+    return NULL;
+}
+
+/* ---- the tier's side -------------------------------------------------------- */
+
+ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, bool no_uring, ig_error *err) {
+    *q = (ig_disk_queue){.fd = fd};
+    q->ring = no_uring ? NULL : ig_disk_ring_open(depth);
+    q->max_writing = (q->ring ? depth : IG_DISK_THREADS) / 2;
+    pthread_mutex_init(&q->lock, NULL);
+    pthread_cond_init(&q->work, NULL);
+    pthread_cond_init(&q->done, NULL);
+    /* Signals are for the threads of the program. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    unsigned wanted = q->ring ? 1 : IG_DISK_THREADS;
+    int e = 0;
+    while (q->n_threads < wanted && !e) {
+        e = pthread_create(&q->threads[q->n_threads], NULL, q->ring ? ig_disk_ring_serve : serve, q);
+        if (!e) q->n_threads++;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (q->n_threads) return IG_OK;
+    ig_disk_queue_close(q);
+    return ig_fail(err, IG_E_MEMORY, "KV spill file: cannot start a thread: %s", strerror(e));
+}
+
+void ig_disk_queue_close(ig_disk_queue *q) {
+    pthread_mutex_lock(&q->lock);
+    q->stop = true;
+    pthread_cond_broadcast(&q->work);
+    pthread_mutex_unlock(&q->lock);
+    if (q->ring) ig_disk_ring_wake(q->ring);
+    for (unsigned i = 0; i < q->n_threads; i++) pthread_join(q->threads[i], NULL);
+    ig_disk_ring_close(q->ring);
+    pthread_cond_destroy(&q->done);
+    pthread_cond_destroy(&q->work);
+    pthread_mutex_destroy(&q->lock);
+}
+
+void ig_disk_queue_add(ig_disk_queue *q, ig_disk_request *r) {
+    r->next = NULL;
+    append(r->is_write ? &q->added_writes : &q->added_reads, &(ig_disk_list){r, r});
+}
+
+void ig_disk_queue_start(ig_disk_queue *q) {
+    if (!q->added_reads.first && !q->added_writes.first) return;
+    pthread_mutex_lock(&q->lock);
+    append(&q->reads, &q->added_reads);
+    append(&q->writes, &q->added_writes);
+    if (!q->ring) pthread_cond_broadcast(&q->work);
+    pthread_mutex_unlock(&q->lock);
+    if (q->ring) ig_disk_ring_wake(q->ring);
+}
+
+ssize_t ig_disk_queue_reap(ig_disk_queue *q, ig_disk_request **done, size_t cap, bool wait) {
+    size_t n = 0;
+    pthread_mutex_lock(&q->lock);
+    while (wait && !q->finished && !q->broken) pthread_cond_wait(&q->done, &q->lock);
+    for (; n < cap && q->finished; n++) {
+        done[n] = q->finished;
+        q->finished = q->finished->next;
+    }
+    ssize_t result = n ? (ssize_t)n : q->broken;
+    pthread_mutex_unlock(&q->lock);
+    return result;
+}
