@@ -197,6 +197,12 @@ typedef struct ig_cache_options {
     int n_dense_layers;  /* first layers that use everything. Default 2 */
     const char *sketch;  /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which
                             also serves contexts longer than the one that the file was prepared for */
+    uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
+    uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
+    const char *disk_path; /* its directory */
+    const char *evict;     /* which block leaves RAM first: "counter" (default, NULL), "lru", "fifo" */
+    bool no_prefetch;      /* do not guess and read the next layer's entries ahead */
+    bool no_uring;         /* disk requests by threads instead of io_uring */
 } ig_cache_options;
 
 IG_API ig_cache_options ig_cache_defaults(void);
@@ -295,6 +301,11 @@ typedef struct ig_session_stats {
     double selected_share;           /* mean over decode steps, sparse layers and KV heads of
                                         entries used / entries present; 1 if nothing was sparse */
     double attention_seconds, select_seconds; /* parts of decode_seconds */
+    uint64_t disk_bytes;                /* in the disk tier at present */
+    uint64_t read_bytes, written_bytes; /* moved from and to it */
+    uint64_t demoted, recalled;         /* blocks of 4 KiB that left RAM; blocks brought back */
+    uint64_t prefetch_hits, prefetch_misses; /* blocks that a prefetch had ready; blocks that had to be waited for */
+    double stall_seconds;               /* the computation stood still for the disk */
 } ig_session_stats;
 IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);
 

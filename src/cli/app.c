@@ -93,6 +93,21 @@ void ig_cli_close(ig_cli_app *app) {
     app->ctx = NULL;
 }
 
+/* A limit on RAM or a size of the disk tier asks for the tier; what is not said is as large as the context needs. */
+static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    c->evict = o->kv_evict;
+    c->no_prefetch = o->no_prefetch;
+    c->no_uring = o->no_uring;
+    if (!o->kv_ram && !o->kv_disk) return;
+    c->ram_bytes = o->kv_ram;
+    c->disk_bytes = o->kv_disk ? o->kv_disk : UINT64_MAX >> 2;
+    c->disk_path = o->kv_disk_path;
+    if (c->disk_path || !ig_cli_path(app->spill, sizeof app->spill, IG_PLACE_CACHE, "kv/.")) return;
+    ig_cli_make_folders(app->spill); /* if that fails, opening the tier says why */
+    c->disk_path = app->spill;
+}
+
 ig_session_options ig_cli_session_options(ig_cli_app *app) {
     const ig_cli_options *o = app->o;
     ig_session_options s = ig_session_defaults();
@@ -105,6 +120,7 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.cache.n_recent = o->kv_recent;
     s.cache.n_dense_layers = o->kv_dense_layers;
     s.cache.sketch = ig_cli_sketch(app);
+    set_tiers(&s.cache, app);
     app->prompt = ig_cli_progress_start("prompt", "tokens");
     s.progress = ig_cli_on_progress;
     s.progress_user = &app->prompt;

@@ -81,6 +81,7 @@ typedef struct ig_cli_app {
     double load_seconds;
     char path[4096];
     char sketch[4096];      /* where the model's sketch lies by default, if that was asked for */
+    char spill[4096];       /* the KV cache's folder on disk by default, if that was asked for */
     ig_cli_progress prompt; /* bar of long prefills */
 } ig_cli_app;
 

@@ -71,6 +71,7 @@ typedef enum ig_cli_kind {
     IG_KIND_INTS,    /* ig_cli_ints: a comma list of the same */
     IG_KIND_NUMBER,  /* double within min..max */
     IG_KIND_SHARE,   /* double: "10%" or 0.1 is a share, 512 a count, "100%" a count beyond any context */
+    IG_KIND_SIZE,    /* uint64_t: bytes, with K, M, G or T (powers of 1024) */
     IG_KIND_SEED,    /* int64_t: -1 or more */
     IG_KIND_TEXT,    /* const char * */
     IG_KIND_TEXTS,   /* ig_cli_texts: may be given several times */
@@ -121,6 +122,9 @@ typedef struct ig_cli_options {
     const char *kv_policy, *kv_sketch;
     double kv_budget, kv_mass;
     int kv_sinks, kv_recent, kv_dense_layers;
+    uint64_t kv_ram, kv_disk;
+    const char *kv_disk_path, *kv_evict;
+    bool no_prefetch, no_uring;
 
     int predict;
     bool ignore_end, special;

@@ -11,13 +11,14 @@
 #include <limits.h>
 
 static const char *const policies[] = {"infinigen", "full", NULL};
+static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
 static const char *const cpu_levels[] = {"scalar", "avx2", "avx512", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
 #define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT)
-#define JSON                                                                                           \
+#define JSON                                                                                                  \
     (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
      IG_VERB_FETCH)
 
@@ -147,6 +148,18 @@ const ig_cli_option ig_cli_option_table[] = {
      1, INT_MAX / 4, NULL},
     {"--kv-dense-layers", "N", "first layers that use every entry", SESSION | IG_VERB_BENCH, IG_KIND_INT,
      AT(kv_dense_layers), "2", 0, 100000, NULL},
+    {"--kv-ram", "SIZE", "most RAM for keys and values, such as 512M; the rest goes to disk (default: no limit)",
+     SESSION | IG_VERB_BENCH, IG_KIND_SIZE, AT(kv_ram), NULL, 0, 0, NULL},
+    {"--kv-disk", "SIZE", "most disk space for keys and values (default: what the context needs)",
+     SESSION | IG_VERB_BENCH, IG_KIND_SIZE, AT(kv_disk), NULL, 0, 0, NULL},
+    {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", SESSION | IG_VERB_BENCH,
+     IG_KIND_TEXT, AT(kv_disk_path), NULL, 0, 0, NULL},
+    {"--kv-evict", "RULE", "which blocks leave RAM first", SESSION | IG_VERB_BENCH, IG_KIND_CHOICE, AT(kv_evict),
+     "counter", 0, 0, evictions},
+    {"--no-prefetch", NULL, "do not guess and read the next layer's entries ahead", SESSION | IG_VERB_BENCH,
+     IG_KIND_FLAG, AT(no_prefetch), NULL, 0, 0, NULL},
+    {"--no-uring", NULL, "disk requests by threads instead of io_uring", SESSION | IG_VERB_BENCH, IG_KIND_FLAG,
+     AT(no_uring), NULL, 0, 0, NULL},
 
     /* machine */
     {"-t, --threads", "N", "threads; 0: as many as the process may run on", IG_VERB_ENGINE, IG_KIND_INT, AT(threads),

@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -149,6 +150,31 @@ static bool parse_share(double *out, const char *text, char why[128]) {
     return true;
 }
 
+/* "4096", "512M", "1.5G", "64MiB" */
+static bool parse_size(uint64_t *out, const char *text, char why[128]) {
+    static const char units[] = "KMGT";
+    char *end;
+    double v = strtod(text, &end);
+    bool number = end != text && isfinite(v);
+    const char *unit = number && *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    if (unit) {
+        v = ldexp(v, 10 * (int)(unit - units + 1));
+        end++;
+        if (*end == 'i') end++;
+    }
+    if (*end == 'B' || *end == 'b') end++;
+    if (!number || *end) {
+        snprintf(why, 128, "is not a size such as 512M or 2G");
+        return false;
+    }
+    if (v < 1 || v >= 0x1p62) {
+        snprintf(why, 128, "is out of range");
+        return false;
+    }
+    *out = (uint64_t)v;
+    return true;
+}
+
 static bool parse_seed(int64_t *out, const char *text, char why[128]) {
     char *end;
     errno = 0;
@@ -210,6 +236,8 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
             return parse_number(out, text, row->min, row->max, why);
         case IG_KIND_SHARE:
             return parse_share(out, text, why);
+        case IG_KIND_SIZE:
+            return parse_size(out, text, why);
         case IG_KIND_SEED:
             return parse_seed(out, text, why);
         case IG_KIND_TEXT:

@@ -35,6 +35,20 @@ void ig_cli_reset_peak_rss(void) {
 
 static double per_second(uint64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
 
+/* What the disk tier did. fetched_bytes_per_token: of decoding and prefill together. */
+static void add_tiers(json_t *kv, const ig_session_stats *st) {
+    uint64_t n = st->n_prefilled + st->n_decoded;
+    json_object_set_new(kv, "disk", json_integer((json_int_t)st->disk_bytes));
+    json_object_set_new(kv, "fetched_bytes_per_token", json_real(n ? (double)st->read_bytes / (double)n : 0));
+    json_object_set_new(kv, "written_bytes", json_integer((json_int_t)st->written_bytes));
+    json_object_set_new(kv, "prefetch_hits", json_integer((json_int_t)st->prefetch_hits));
+    json_object_set_new(kv, "prefetch_misses", json_integer((json_int_t)st->prefetch_misses));
+    json_object_set_new(kv, "demoted", json_integer((json_int_t)st->demoted));
+    json_object_set_new(kv, "recalled", json_integer((json_int_t)st->recalled));
+    json_object_set_new(kv, "dropped", json_integer(0));
+    json_object_set_new(kv, "stall", json_real(st->stall_seconds));
+}
+
 static void add_session(json_t *report, const ig_session *s) {
     ig_session_stats st;
     ig_session_get_stats(s, &st);
@@ -51,6 +65,7 @@ static void add_session(json_t *report, const ig_session *s) {
     json_object_set_new(report, "kv",
                         json_pack("{s:s, s:I, s:I, s:f}", "type", "f16", "ram", (json_int_t)st.kv_bytes, "entries",
                                   (json_int_t)st.n_entries, "selected_share", st.selected_share));
+    if (st.written_bytes) add_tiers(json_object_get(report, "kv"), &st);
 }
 
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
@@ -94,4 +109,10 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
             ig_cli_size(weights, app->info.weight_bytes), ig_cli_size(kv, st.kv_bytes),
             ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),
             ig_context_cpu(app->ctx));
+    if (!st.written_bytes) return;
+    char disk[32], read[32];
+    uint64_t wanted = st.prefetch_hits + st.prefetch_misses;
+    fprintf(stderr, "disk        %s kept, %s read, %.0f %% of the blocks wanted were there in time; %.2f s waited\n",
+            ig_cli_size(disk, st.disk_bytes), ig_cli_size(read, st.read_bytes),
+            wanted ? 100.0 * (double)st.prefetch_hits / (double)wanted : 100.0, st.stall_seconds);
 }

@@ -12,7 +12,7 @@
 
 typedef struct output {
     const ig_generate_options *o;
-    char *held;       /* text not yet shown: at most longest + one token's */
+    char *held; /* text not yet shown: at most longest + one token's */
     size_t n_held, longest;
     bool interrupted; /* the caller wants no more */
 } output;
@@ -83,8 +83,8 @@ static ig_status generate(ig_generate_result *r, ig_session *s, ig_sampler *samp
     return IG_OK;
 }
 
-ig_status ig_generate(ig_generate_result *result, ig_session *s, ig_sampler *sampler, const ig_generate_options *options,
-                      ig_error *err) {
+ig_status ig_generate(ig_generate_result *result, ig_session *s, ig_sampler *sampler,
+                      const ig_generate_options *options, ig_error *err) {
     ig_generate_result ignored;
     if (!s || !sampler) return ig_fail(err, IG_E_ARG, "ig_generate: session and sampler are needed");
     if (!s->has_logits) return ig_fail(err, IG_E_ARG, "ig_generate: the session holds no tokens yet");

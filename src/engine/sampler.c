@@ -31,7 +31,8 @@ ig_sampler_options ig_sampler_defaults(void) {
 }
 
 static ig_status check_options(const ig_sampler_options *o, ig_error *err) {
-    if (!(o->temperature >= 0) || isinf(o->temperature)) return ig_fail(err, IG_E_ARG, "temperature: must be 0 or more");
+    if (!(o->temperature >= 0) || isinf(o->temperature))
+        return ig_fail(err, IG_E_ARG, "temperature: must be 0 or more");
     if (o->top_k < 0) return ig_fail(err, IG_E_ARG, "top-k: must be 0 or more");
     if (!(o->top_p > 0 && o->top_p <= 1)) return ig_fail(err, IG_E_ARG, "top-p: must be above 0 and at most 1");
     if (!(o->min_p >= 0 && o->min_p <= 1)) return ig_fail(err, IG_E_ARG, "min-p: must be 0..1");

@@ -27,6 +27,8 @@ ig_session_options ig_session_defaults(void) {
 typedef struct session_plan {
     ig_session_options o; /* defaults filled in */
     ig_kv_shape kv;
+    ig_kv_options tiers;
+    ig_workspace_need scratch;
     ig_policy_shape policy;
     const ig_policy_ops *ops;
     ig_sketch_file sketch; /* open if the policy uses one */
@@ -53,6 +55,18 @@ static ig_status open_sketch(session_plan *p, const ig_model *m, ig_error *err) 
     return IG_OK;
 }
 
+/* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
+static ig_status plan_tiers(session_plan *p, ig_error *err) {
+    const ig_cache_options *o = &p->o.cache;
+    p->tiers = (ig_kv_options){
+        .ram_bytes = o->ram_bytes, .disk_bytes = o->disk_bytes, .disk_path = o->disk_path, .no_uring = o->no_uring};
+    if (o->ram_bytes && !o->disk_bytes)
+        return ig_fail(err, IG_E_ARG, "a limit on the KV cache's RAM needs a disk tier for the rest");
+    if (o->disk_bytes && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
+    if (p->ops->select) p->tiers.n_pinned_layers = o->n_dense_layers;
+    return ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
+}
+
 static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
     const ig_config *c = &m->config;
@@ -61,18 +75,29 @@ static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_
     if (p->o.n_ctx < 1 || p->o.n_ctx > MAX_CTX)
         return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 1..%d", p->o.n_ctx, MAX_CTX);
     if (c->learned_positions && p->o.n_ctx > c->learned_positions - c->position_offset)
-        return ig_fail(err, IG_E_LIMIT, "context of %d tokens: %s has learned positions for %d only", p->o.n_ctx, m->path,
-                       c->learned_positions - c->position_offset);
+        return ig_fail(err, IG_E_LIMIT, "context of %d tokens: %s has learned positions for %d only", p->o.n_ctx,
+                       m->path, c->learned_positions - c->position_offset);
     if (p->o.n_batch < 1 || p->o.n_batch > MAX_BATCH)
         return ig_fail(err, IG_E_ARG, "batch of %d tokens: must be 1..%d", p->o.n_batch, MAX_BATCH);
-    p->kv = (ig_kv_shape){c->n_layers, c->n_kv_heads, c->head_dim, p->o.n_ctx};
-    p->policy = (ig_policy_shape){.n_layers = c->n_layers, .n_heads = c->n_heads, .n_kv_heads = c->n_kv_heads,
-                                  .head_dim = c->head_dim, .n_ctx = p->o.n_ctx, .scale = (float)c->attn_scale,
-                                  .window = c->window, .kernels = ig_kernels_get(m->ctx->level)};
+    p->kv = (ig_kv_shape){c->n_layers, c->n_kv_heads, c->head_dim, p->o.n_ctx, p->o.n_batch};
+    p->policy = (ig_policy_shape){.n_layers = c->n_layers,
+                                  .n_heads = c->n_heads,
+                                  .n_kv_heads = c->n_kv_heads,
+                                  .head_dim = c->head_dim,
+                                  .n_ctx = p->o.n_ctx,
+                                  .scale = (float)c->attn_scale,
+                                  .window = c->window,
+                                  .kernels = ig_kernels_get(m->ctx->level)};
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
+    if (!s) s = plan_tiers(p, err);
     if (!s) s = open_sketch(p, m, err);
-    if (!s && p->sketch.maps) p->policy.sketch = &p->sketch;
-    return s;
+    if (s) return s;
+    if (p->sketch.maps) p->policy.sketch = &p->sketch;
+    p->scratch = (ig_workspace_need){.max_rows = p->o.n_batch,
+                                     .n_ctx = p->o.n_ctx,
+                                     .streams = p->tiers.disk_bytes > 0,
+                                     .select_bytes = p->ops->scratch_bytes(&p->policy)};
+    return IG_OK;
 }
 
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
@@ -80,10 +105,10 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     ig_status s = make_plan(&p, m, options, err);
     if (s) return s;
     *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
-    if (!ig_kv_plan(&out->kv, &p.kv))
+    if (!ig_kv_plan(&out->kv, &p.kv, &p.tiers))
         s = ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", p.o.n_ctx);
     out->sketch = p.ops->plan(&p.policy, &p.o.cache);
-    out->scratch = ig_workspace_plan(m, p.o.n_batch, p.ops->scratch_bytes(&p.policy));
+    out->scratch = ig_workspace_plan(m, &p.scratch);
     out->total = out->weights + out->kv + out->sketch + out->scratch;
     ig_sketch_file_close(&p.sketch);
     return s;
@@ -122,13 +147,16 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
         goto fail;
     }
     lay_out(s, &m->config, p.o.n_ctx);
-    status = ig_kv_open(&s->seq.kv, &p.kv, err);
+    s->seq.prefetch = !p.o.cache.no_prefetch;
+    status = ig_kv_open(&s->seq.kv, &p.kv, &p.tiers, err);
     if (!status) status = p.ops->open(&s->seq.policy, &p.policy, &p.o.cache, err);
-    if (!status) status = ig_workspace_open(&s->ws, m, p.o.n_batch, p.o.n_ctx, p.ops->scratch_bytes(&p.policy), err);
+    if (!status) status = ig_workspace_open(&s->ws, m, &p.scratch, err);
     if (status) goto fail;
     /* The names may live in the caller's memory: keep the policy's own, and no path. */
     s->options.cache.policy = s->seq.policy->options.policy = p.ops->name;
     s->options.cache.sketch = s->seq.policy->options.sketch = NULL;
+    s->options.cache.disk_path = s->options.cache.evict = NULL;
+    s->seq.policy->options.disk_path = s->seq.policy->options.evict = NULL;
     *out = s;
     return IG_OK;
 fail:
@@ -160,7 +188,8 @@ const float *ig_session_logits(const ig_session *s) { return s->has_logits ? s->
 static ig_status check_ids(const ig_model *m, const int32_t *ids, int n, ig_error *err) {
     for (int i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= m->config.n_vocab)
-            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", ids[i], i, m->config.n_vocab);
+            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", ids[i], i,
+                           m->config.n_vocab);
     return IG_OK;
 }
 
@@ -173,7 +202,8 @@ static bool hand_over(ig_session *s, int first, int n, ig_logits_fn sink, void *
     return false;
 }
 
-ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user, ig_error *err) {
+ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
+                                 ig_error *err) {
     if (!s || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_sync: at least one token is needed");
     if (n > s->options.n_ctx)
         return ig_fail(err, IG_E_LIMIT, "%d tokens are more than the context of %d", n, s->options.n_ctx);
@@ -188,11 +218,13 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     int from = held;
     s->n_tokens = held;
     s->has_logits = false;
-    ig_kv_resize(s->seq.kv, held);
+    status = ig_kv_cut(s->seq.kv, held, err);
+    if (status) return status;
     while (held < n) {
         int rows = n - held < s->ws.max_rows ? n - held : s->ws.max_rows;
         s->ws.segments[0] = (ig_segment){&s->seq, held, rows, true};
-        ig_forward(s->model, &s->ws, s->ws.segments, 1, ids + held);
+        status = ig_forward(s->model, &s->ws, s->ws.segments, 1, ids + held, err);
+        if (status) break;
         memcpy(s->tokens + held, ids + held, (size_t)rows * sizeof *ids);
         held += rows;
         s->n_tokens = held;
@@ -221,12 +253,14 @@ ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *er
 /* ---- decode ------------------------------------------------------------------------ */
 
 /* The session whose scratch serves the batch: the one with the largest share for selection. */
-static ig_status check_batch(ig_session **leader, ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
+static ig_status check_batch(ig_session **leader, ig_session *const *sessions, const int32_t *ids, int n,
+                             ig_error *err) {
     if (!sessions || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_decode: no sessions");
     *leader = sessions[0];
     for (int i = 0; i < n; i++) {
         ig_session *s = sessions[i];
-        if (s->model != sessions[0]->model) return ig_fail(err, IG_E_ARG, "ig_session_decode: sessions of different models");
+        if (s->model != sessions[0]->model)
+            return ig_fail(err, IG_E_ARG, "ig_session_decode: sessions of different models");
         if (s->n_tokens >= s->options.n_ctx)
             return ig_fail(err, IG_E_LIMIT, "the context of %d tokens is full", s->options.n_ctx);
         ig_status status = check_ids(s->model, &ids[i], 1, err);
@@ -236,7 +270,8 @@ static ig_status check_batch(ig_session **leader, ig_session *const *sessions, c
         if (s->ws.select_bytes > (*leader)->ws.select_bytes) *leader = s;
     }
     if (n > (*leader)->ws.max_rows)
-        return ig_fail(err, IG_E_LIMIT, "%d sessions in one step are more than n_batch = %d", n, (*leader)->ws.max_rows);
+        return ig_fail(err, IG_E_LIMIT, "%d sessions in one step are more than n_batch = %d", n,
+                       (*leader)->ws.max_rows);
     return IG_OK;
 }
 
@@ -248,12 +283,14 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
     ig_workspace *ws = &leader->ws;
     double start = ig_clock_seconds();
     for (int i = 0; i < n; i++) ws->segments[i] = (ig_segment){&sessions[i]->seq, sessions[i]->n_tokens, 1, false};
-    ig_forward(m, ws, ws->segments, n, ids);
+    status = ig_forward(m, ws, ws->segments, n, ids, err);
+    if (status) return status;
     for (int i = 0; i < n; i += ws->logit_rows) {
         int rows = n - i < ws->logit_rows ? n - i : ws->logit_rows;
         const float *logits = ig_forward_logits(m, ws, i, rows, true);
         size_t vocab = (size_t)m->config.n_vocab;
-        for (int r = 0; r < rows; r++) memcpy(sessions[i + r]->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
+        for (int r = 0; r < rows; r++)
+            memcpy(sessions[i + r]->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
     }
     double seconds = (ig_clock_seconds() - start) / n;
     for (int i = 0; i < n; i++) {
@@ -270,13 +307,23 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
     const ig_config *c = &s->model->config;
     const ig_sequence *q = &s->seq;
     const ig_device *d = s->model->ctx->device;
+    ig_kv_stats kv;
+    ig_kv_get_stats(q->kv, &kv);
     *out = (ig_session_stats){
         .policy = s->options.cache.policy,
         .n_prefilled = s->n_prefilled,
         .n_decoded = s->n_decoded,
         .prefill_seconds = s->prefill_seconds,
         .decode_seconds = s->decode_seconds,
-        .kv_bytes = ig_kv_bytes(q->kv),
+        .kv_bytes = kv.ram_bytes,
+        .disk_bytes = kv.disk_bytes,
+        .read_bytes = kv.read_bytes,
+        .written_bytes = kv.written_bytes,
+        .demoted = kv.demoted,
+        .recalled = kv.recalled,
+        .prefetch_hits = kv.prefetch_hits,
+        .prefetch_misses = kv.prefetch_misses,
+        .stall_seconds = kv.stall_seconds,
         .sketch_bytes = q->policy->ops->bytes(q->policy, s->n_tokens),
         .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d),
         .n_entries = (uint64_t)s->n_tokens * (uint64_t)c->n_layers * (uint64_t)c->n_kv_heads,

@@ -96,14 +96,17 @@ ig_status ig_chat_prompt(size_t *n_out, const ig_model *m, const ig_chat_message
     const char *jinja = ig_tokenizer_chat_template(m->tokenizer);
     if (!jinja) return ig_fail(err, IG_E_UNSUPPORTED, "%s: has no chat template", m->path);
     if (m->chat == IG_CHAT_UNKNOWN)
-        return ig_fail(err, IG_E_UNSUPPORTED, "%s: its chat template is not one of chatml, llama2, llama3, mistral", m->path);
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: its chat template is not one of chatml, llama2, llama3, mistral",
+                       m->path);
     ig_buffer b = {0};
     s = ig_chat_render(&b, m->chat, jinja, messages, n_messages, add_assistant, err);
     if (!s && b.failed) s = ig_fail_memory(err, "chat prompt", b.size);
     if (!s) {
         *n_out = b.size;
-        if (b.size < cap) memcpy(text, b.size ? b.data : "", b.size + 1);
-        else if (cap) memcpy(text, b.data, cap);
+        if (b.size < cap)
+            memcpy(text, b.size ? b.data : "", b.size + 1);
+        else if (cap)
+            memcpy(text, b.data, cap);
     }
     ig_buffer_close(&b);
     return s;

@@ -1,24 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Block tables over the frame pool.
+ * The KV store: sizes, opening, adding tokens, dropping them, statistics. Block tables over the frame pool.
  */
-#include "kv/store.h"
+#include "kv/store_parts.h"
 
 #include <stdlib.h>
 
 #include "base/error.h"
-#include "base/memory.h"
 
-struct ig_kv {
-    ig_kv_shape shape;
-    int shift;        /* tokens of a block: 1 << shift */
-    size_t row_bytes; /* of one key or value */
-    size_t n_tables;  /* layers x KV heads */
-    size_t table_len; /* blocks of a full table */
-    int length;       /* tokens */
-    uint8_t **tables; /* [n_layers][n_kv_heads][table_len] */
-    ig_kv_pool pool;
-};
+/* What the disk tier's own tables take per block, at most. */
+enum { TIER_BYTES = 32 };
+
+/* ---- sizes ------------------------------------------------------------------- */
 
 /* The most tokens, a power of two, whose K and V fit one frame. */
 static int block_shift(int head_dim) {
@@ -27,44 +20,120 @@ static int block_shift(int head_dim) {
     return shift;
 }
 
-static bool count(const ig_kv_shape *s, size_t *n_tables, size_t *table_len, size_t *n_blocks) {
-    size_t tokens = (size_t)1 << block_shift(s->head_dim);
-    *table_len = ((size_t)s->n_ctx + tokens - 1) / tokens;
-    return ig_mul_size(n_tables, (size_t)s->n_layers, (size_t)s->n_kv_heads) &&
-           ig_mul_size(n_blocks, *n_tables, *table_len);
+/* Fills in what follows from the shape; false if it cannot be counted. */
+static bool measure(ig_kv *kv, const ig_kv_shape *s, size_t *n_blocks) {
+    kv->shape = *s;
+    kv->shift = block_shift(s->head_dim);
+    kv->row_bytes = (size_t)s->head_dim * sizeof(uint16_t);
+    kv->table_len = ig_kv_blocks_for(kv, s->n_ctx);
+    kv->unit_blocks = (size_t)IG_ATTEND_UNIT >> kv->shift;
+    size_t bytes;
+    return ig_mul_size(&kv->n_tables, (size_t)s->n_layers, (size_t)s->n_kv_heads) &&
+           ig_mul_size(&kv->layer_blocks, (size_t)s->n_kv_heads, kv->table_len) &&
+           ig_mul_size(n_blocks, kv->n_tables, kv->table_len) && *n_blocks < UINT32_MAX &&
+           ig_mul_size(&bytes, *n_blocks, IG_FRAME_BYTES + 64);
 }
 
-bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape) {
-    size_t n_tables, table_len, n_blocks, b;
-    if (!count(shape, &n_tables, &table_len, &n_blocks)) return false;
-    if (!ig_mul_size(&b, n_blocks, IG_FRAME_BYTES + sizeof(uint8_t *))) return false;
-    *bytes = b;
+static void lay_out_reading(ig_arena *a, reading *r, size_t n) {
+    r->blocks = ig_arena_take(a, n * sizeof *r->blocks);
+    r->slots = ig_arena_take(a, n * sizeof *r->slots);
+    r->frames = ig_arena_take(a, n * sizeof *r->frames);
+}
+
+/* Tables of a tiered store. */
+static void *lay_out(ig_kv *kv, size_t n_blocks, size_t n_frames) {
+    size_t unit = (size_t)kv->shape.n_kv_heads * kv->unit_blocks;
+    /* Staging first: frames must be aligned to their size. */
+    for (int i = 0; i < N_STAGES; i++) kv->stages[i].frames = ig_arena_take(&kv->arena, unit * IG_FRAME_BYTES);
+    for (int i = 0; i < N_STAGES; i++) kv->stages[i].table = ig_arena_take(&kv->arena, unit * sizeof(uint8_t *));
+    kv->blocks = ig_arena_take(&kv->arena, n_blocks * sizeof *kv->blocks);
+    kv->owner = ig_arena_take(&kv->arena, n_frames * sizeof *kv->owner);
+    lay_out_reading(&kv->arena, &kv->ahead, kv->layer_blocks);
+    lay_out_reading(&kv->arena, &kv->late, kv->layer_blocks);
+    return ig_arena_take(&kv->arena, ig_evict_bytes(n_frames));
+}
+
+/* The frames that a tiered store cannot do without: last blocks of all tables, two batches being written, and two
+ * layers' worth of chosen blocks (the layer at work and the next one's prefetch). */
+static size_t least_frames(const ig_kv *kv) {
+    size_t batch = ig_kv_blocks_for(kv, kv->shape.n_batch) + 2;
+    return kv->n_tables + 2 * batch * (size_t)kv->shape.n_kv_heads + 2 * kv->layer_blocks;
+}
+
+/* The tables' share of a RAM budget for so many frames, with what the tier keeps per block of the disk. */
+static size_t table_bytes(ig_kv *kv, size_t n_blocks, size_t n_frames) {
+    ig_kv copy = *kv;
+    copy.arena = (ig_arena){0};
+    lay_out(&copy, n_blocks, n_frames);
+    return copy.arena.used + n_blocks * (sizeof *kv->tables + TIER_BYTES) + n_frames * sizeof *kv->pool.spare;
+}
+
+/* How many frames the budget leaves room for. */
+static ig_status count_frames(size_t *n_frames, ig_kv *kv, size_t n_blocks, const ig_kv_options *o, ig_error *err) {
+    *n_frames = n_blocks;
+    if (!o->disk_bytes || !o->ram_bytes) return IG_OK;
+    size_t least = least_frames(kv), per_frame = IG_FRAME_BYTES + 32;
+    if (least > n_blocks) least = n_blocks;
+    uint64_t need = table_bytes(kv, n_blocks, least) + (uint64_t)least * IG_FRAME_BYTES;
+    if (o->ram_bytes < need)
+        return ig_fail(err, IG_E_LIMIT,
+                       "%llu bytes of RAM for the KV cache are too few: this context needs at least %llu",
+                       (unsigned long long)o->ram_bytes, (unsigned long long)need);
+    uint64_t fit = least + (o->ram_bytes - need) / per_frame;
+    if (fit < *n_frames) *n_frames = (size_t)fit;
+    size_t pinned = (size_t)o->n_pinned_layers * kv->layer_blocks;
+    if (*n_frames - least >= pinned) kv->n_pinned = pinned;
+    return IG_OK;
+}
+
+bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *o) {
+    ig_kv kv = {0};
+    size_t n_blocks;
+    if (!measure(&kv, shape, &n_blocks)) return false;
+    *bytes = (uint64_t)n_blocks * (IG_FRAME_BYTES + sizeof(uint8_t *));
+    if (o && o->disk_bytes && o->ram_bytes && o->ram_bytes < *bytes) *bytes = o->ram_bytes;
     return true;
 }
 
-ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, ig_error *err) {
+/* ---- opening --------------------------------------------------------------------- */
+
+static ig_status open_tier(ig_kv *kv, size_t n_blocks, size_t n_frames, const ig_kv_options *o, ig_error *err) {
+    uint64_t all = (uint64_t)n_blocks * IG_FRAME_BYTES;
+    ig_tier_disk_options d = {
+        .directory = o->disk_path, .cap_bytes = o->disk_bytes < all ? o->disk_bytes : all, .no_uring = o->no_uring};
+    lay_out(kv, n_blocks, n_frames);
+    size_t bytes = kv->arena.used;
+    if (!ig_arena_open(&kv->arena)) return ig_fail_memory(err, "KV tables", bytes);
+    ig_evict_open(&kv->evict, o->evict, n_frames, lay_out(kv, n_blocks, n_frames));
+    return ig_tier_disk_open(&kv->tier, &d, err);
+}
+
+ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
+    static const ig_kv_options in_ram = {0};
+    const ig_kv_options *o = options ? options : &in_ram;
     *out = NULL;
     if (shape->head_dim < 8 || shape->head_dim > 512 || shape->head_dim % 8)
         return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most 512", shape->head_dim);
-    size_t n_blocks, table_bytes;
+    size_t n_blocks, n_frames;
     ig_kv *kv = calloc(1, sizeof *kv);
     if (!kv) return ig_fail_memory(err, "KV store", sizeof *kv);
-    kv->shape = *shape;
-    kv->shift = block_shift(shape->head_dim);
-    kv->row_bytes = (size_t)shape->head_dim * sizeof(uint16_t);
     ig_status s;
-    if (!count(shape, &kv->n_tables, &kv->table_len, &n_blocks) ||
-        !ig_mul_size(&table_bytes, n_blocks, sizeof *kv->tables)) {
+    if (!measure(kv, shape, &n_blocks)) {
         s = ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", shape->n_ctx);
         goto fail;
     }
-    s = ig_kv_pool_open(&kv->pool, n_blocks, err);
-    if (s) goto fail;
-    kv->tables = ig_pages_reserve(table_bytes);
-    if (!kv->tables) {
-        s = ig_fail_memory(err, "KV block tables", table_bytes);
+    kv->held = calloc(2 * (size_t)shape->n_layers, sizeof *kv->held);
+    kv->tables = ig_pages_reserve(n_blocks * sizeof *kv->tables);
+    if (!kv->held || !kv->tables) {
+        s = ig_fail_memory(err, "KV block tables", n_blocks * sizeof *kv->tables);
         goto fail;
     }
+    kv->sealed = kv->held + shape->n_layers;
+    kv->epoch = 1;
+    s = count_frames(&n_frames, kv, n_blocks, o, err);
+    if (!s) s = ig_kv_pool_open(&kv->pool, n_frames, err);
+    if (!s && o->disk_bytes) s = open_tier(kv, n_blocks, n_frames, o, err);
+    if (s) goto fail;
     *out = kv;
     return IG_OK;
 fail:
@@ -74,32 +143,41 @@ fail:
 
 void ig_kv_close(ig_kv *kv) {
     if (!kv) return;
+    if (kv->tier) kv->tier->ops->close(kv->tier);
+    ig_arena_close(&kv->arena);
     ig_pages_release(kv->tables, kv->n_tables * kv->table_len * sizeof *kv->tables);
     ig_kv_pool_close(&kv->pool);
+    free(kv->held);
     free(kv);
 }
 
-static size_t blocks_for(const ig_kv *kv, int n) { return ((size_t)n + ((size_t)1 << kv->shift) - 1) >> kv->shift; }
+bool ig_kv_has_disk(const ig_kv *kv) { return kv->tier != NULL; }
 
-void ig_kv_resize(ig_kv *kv, int n) {
-    size_t old = blocks_for(kv, kv->length), now = blocks_for(kv, n);
-    for (size_t t = 0; t < kv->n_tables && old != now; t++) {
-        uint8_t **table = kv->tables + t * kv->table_len;
-        for (size_t b = old; b < now; b++) table[b] = ig_kv_pool_take(&kv->pool);
-        for (size_t b = now; b < old; b++) ig_kv_pool_give(&kv->pool, table[b]);
-    }
-    kv->length = n;
+int ig_kv_length(const ig_kv *kv) {
+    int n = kv->held[0];
+    for (int l = 1; l < kv->shape.n_layers; l++)
+        if (kv->held[l] < n) n = kv->held[l];
+    return n;
 }
 
-int ig_kv_length(const ig_kv *kv) { return kv->length; }
+/* ---- adding tokens ------------------------------------------------------------------ */
 
-static uint8_t *const *table_of(const ig_kv *kv, int layer, int head) {
-    return kv->tables + ((size_t)layer * (size_t)kv->shape.n_kv_heads + (size_t)head) * kv->table_len;
+ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
+    size_t now = ig_kv_blocks_for(kv, n);
+    for (int h = 0; h < kv->shape.n_kv_heads; h++)
+        for (size_t b = ig_kv_blocks_for(kv, kv->held[layer]); b < now; b++) {
+            uint8_t **frame = &kv->tables[ig_kv_table_at(kv, layer, h) + b];
+            if (*frame) continue; /* taken by an extension that failed half-way */
+            ig_status s = ig_kv_take_frame(kv, frame, err);
+            if (s) return s;
+        }
+    kv->held[layer] = n;
+    return IG_OK;
 }
 
 static uint8_t *row(const ig_kv *kv, int layer, int head, int token) {
     size_t slot = (size_t)token & (((size_t)1 << kv->shift) - 1);
-    return table_of(kv, layer, head)[token >> kv->shift] + slot * kv->row_bytes;
+    return kv->tables[ig_kv_table_at(kv, layer, head) + ((size_t)token >> kv->shift)] + slot * kv->row_bytes;
 }
 
 uint16_t *ig_kv_key(ig_kv *kv, int layer, int head, int token) {
@@ -112,7 +190,7 @@ uint16_t *ig_kv_value(ig_kv *kv, int layer, int head, int token) {
 
 ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *index, int first, int n) {
     return (ig_kv_view){
-        .blocks = (const uint8_t *const *)table_of(kv, layer, head),
+        .blocks = (const uint8_t *const *)(kv->tables + ig_kv_table_at(kv, layer, head)),
         .shift = kv->shift,
         .row_bytes = kv->row_bytes,
         .v_offset = kv->row_bytes << kv->shift,
@@ -122,6 +200,64 @@ ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *inde
     };
 }
 
-uint64_t ig_kv_bytes(const ig_kv *kv) {
-    return ig_kv_pool_taken(&kv->pool) * IG_FRAME_BYTES + kv->n_tables * blocks_for(kv, kv->length) * sizeof *kv->tables;
+/* ---- dropping tokens ---------------------------------------------------------------------- */
+
+/* The block is gone: frame and slot are free. */
+static void drop_block(ig_kv *kv, size_t id) {
+    if (kv->tables[id]) {
+        if (kv->tier) ig_evict_remove(&kv->evict, ig_kv_frame_number(kv, kv->tables[id]));
+        ig_kv_pool_give(&kv->pool, kv->tables[id]);
+        kv->tables[id] = NULL;
+    }
+    if (kv->tier && kv->blocks[id].slot) ig_kv_free_slot(kv, id);
+}
+
+/* Block b of all heads of a layer, which was full, is to be filled again: into RAM, and off the disk. */
+static ig_status reopen(ig_kv *kv, int layer, size_t b, ig_error *err) {
+    size_t ids[1];
+    for (int h = 0; h < kv->shape.n_kv_heads; h++) {
+        ids[0] = ig_kv_table_at(kv, layer, h) + b;
+        ig_status s = ig_kv_recall(kv, ids, 1, err);
+        if (s) return s;
+        ig_evict_remove(&kv->evict, ig_kv_frame_number(kv, kv->tables[ids[0]]));
+        ig_kv_free_slot(kv, ids[0]);
+    }
+    return IG_OK;
+}
+
+ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
+    ig_status s = kv->tier ? ig_kv_settle(kv, err) : IG_OK;
+    for (int layer = 0; layer < kv->shape.n_layers; layer++) {
+        for (int h = 0; h < kv->shape.n_kv_heads; h++)
+            for (size_t b = ig_kv_blocks_for(kv, n); b < kv->table_len; b++) {
+                size_t id = ig_kv_table_at(kv, layer, h) + b;
+                if (!kv->tables[id] && b >= ig_kv_blocks_for(kv, kv->held[layer])) break;
+                drop_block(kv, id);
+            }
+        if (kv->held[layer] > n) kv->held[layer] = n;
+        if (kv->sealed[layer] > n >> kv->shift) {
+            kv->sealed[layer] = n >> kv->shift;
+            if (n & ((1 << kv->shift) - 1)) {
+                ig_status t = reopen(kv, layer, (size_t)n >> kv->shift, s ? NULL : err);
+                if (!s) s = t;
+            }
+        }
+    }
+    return s;
+}
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
+    size_t n_blocks = 0;
+    for (int l = 0; l < kv->shape.n_layers; l++)
+        n_blocks += ig_kv_blocks_for(kv, kv->held[l]) * (size_t)kv->shape.n_kv_heads;
+    *out = kv->stats;
+    out->ram_bytes = ig_kv_pool_taken(&kv->pool) * IG_FRAME_BYTES + n_blocks * sizeof *kv->tables + kv->arena.size;
+    if (!kv->tier) return;
+    ig_tier_stats t;
+    kv->tier->ops->stats(kv->tier, &t);
+    out->disk_bytes = t.used_bytes;
+    out->read_bytes = t.bytes_read;
+    out->written_bytes = t.bytes_written;
 }

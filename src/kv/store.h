@@ -1,43 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The KV store of one sequence: owns blocks and block tables and moves bytes; it never decides which entry
- * matters (that is the policy's part).
+ * The KV store of one sequence: owns blocks and block tables and moves bytes between tiers; it never decides which
+ * entry matters (that is the policy's part).
  *
  * A block is one 4 KiB frame: K, then V, of consecutive tokens of one KV head of one layer, as 16-bit floats:
  * 2^shift tokens, 8 at head dimension 128, 16 at 64. There is a block table per layer and KV head.
+ *
+ * Without a disk tier every block stays in RAM. With one, a block that is full is written to it behind the computation
+ * (it never changes again), and from then on may leave RAM when its frame is wanted: it is demoted, never lost.
+ * A layer reads its entries in one of two ways: ig_kv_load() brings the blocks of chosen entries into RAM, where
+ * they stay until others need the room; ig_kv_stream() passes all blocks by in order through a small staging area
+ * and leaves what is in RAM as it is, since a scan would only push out what is useful.
  */
 #ifndef IG_KV_STORE_H
 #define IG_KV_STORE_H
 
 #include "device/device.h"
+#include "kv/evict.h"
 #include "kv/pool.h"
 
 typedef struct ig_kv_shape {
     int n_layers, n_kv_heads, head_dim; /* head_dim: a multiple of 8, at most 512 */
     int n_ctx;                          /* most tokens */
+    int n_batch;                        /* most tokens added to a layer at once */
 } ig_kv_shape;
+
+typedef struct ig_kv_options {
+    uint64_t ram_bytes;    /* frames, tables and staging together; 0: whatever the context needs */
+    uint64_t disk_bytes;   /* most bytes of the disk tier; 0: none */
+    const char *disk_path; /* its directory */
+    ig_evict_rule evict;   /* which block leaves RAM first */
+    int n_pinned_layers;   /* first layers that stay in RAM if there is room for them */
+    bool no_uring;         /* disk requests by threads instead of io_uring */
+} ig_kv_options;
 
 typedef struct ig_kv ig_kv;
 
-/* Bytes that a full store of this shape takes; false if they cannot be counted. */
-bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape);
-ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, ig_error *err);
+/* The entries of one KV head that a step uses. */
+typedef struct ig_kv_pick {
+    const int32_t *index; /* [n] ascending tokens; NULL: all tokens before n */
+    int n;
+} ig_kv_pick;
+
+typedef struct ig_kv_stats {
+    uint64_t ram_bytes;                      /* frames in use, tables, staging */
+    uint64_t disk_bytes;                     /* in the disk tier */
+    uint64_t demoted, recalled;              /* blocks that left RAM; blocks read back */
+    uint64_t prefetch_hits, prefetch_misses; /* blocks that were there when attention wanted them, thanks to a prefetch;
+                                                blocks it had to wait for */
+    uint64_t read_bytes, written_bytes;
+    double stall_seconds; /* the step stood still for the disk */
+} ig_kv_stats;
+
+/* Bytes of RAM that a store of this shape takes when full; false if they cannot be counted. */
+bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options);
+ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err);
 void ig_kv_close(ig_kv *kv);
 
-/* Makes room for tokens [0, n) in every layer and head; cuts back if it holds more. Allocates nothing but frames of the
- * pool, which cannot run out for n <= n_ctx. */
-void ig_kv_resize(ig_kv *kv, int n);
+/* Tokens held by every layer. */
 int ig_kv_length(const ig_kv *kv);
+/* Whether blocks can be elsewhere than in RAM. */
+bool ig_kv_has_disk(const ig_kv *kv);
 
-/* Where the K and V (v_offset bytes on) of a token lie, head_dim 16-bit floats each, to be written once. */
+/* Makes room for tokens [0, n) in one layer. Without a disk tier it cannot fail for n <= n_ctx. */
+ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err);
+/* Where the K and V of a token of the layer's last block or of the latest extension lie, head_dim 16-bit floats each,
+ * to be written once. */
 uint16_t *ig_kv_key(ig_kv *kv, int layer, int head, int token);
 uint16_t *ig_kv_value(ig_kv *kv, int layer, int head, int token);
+/* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
+ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
+/* Drops tokens from n on in all layers. May have to read a block back, which becomes the last one. */
+ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err);
 
-/* The rows that attention will read: tokens index[0..n), ascending, or (index == NULL) first .. first + n - 1.
- * With every block in RAM this only describes them. The view lasts until the next resize. */
+/* Starts to read what load() will want of a layer, as far as there is room. One prefetch is under way at a time. */
+ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, ig_error *err);
+/* Brings the blocks of picks [n_kv_heads] into RAM, where they stay at least until the next load(). */
+ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, ig_error *err);
+/* The rows that attention will read: tokens of the pick, or (index == NULL) first .. first + n - 1. All must be in RAM.
+ */
 ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *index, int first, int n);
 
-/* Bytes of the blocks taken, and of the tables. */
-uint64_t ig_kv_bytes(const ig_kv *kv);
+/* Whether every block of tokens [first, n) of a layer is in RAM. */
+bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int n);
+/* Views [n_kv_heads] of tokens [begin, begin + IG_ATTEND_UNIT) of n, which last until the next call but one; begin is a
+ * multiple of IG_ATTEND_UNIT. Meanwhile the piece that follows is read. */
+ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views, ig_error *err);
+
+void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out);
 
 #endif

@@ -19,23 +19,23 @@ typedef struct ig_config {
     char architecture[64]; /* "llama", "qwen2", "qwen3", "mistral", "opt" */
     char name[128];
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
-    int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */
+    int d_embed; /* width of the embedding; differs from d_model in OPT-350m (projected) */
     ig_norm norm;
     float norm_eps;
-    bool post_norm;        /* OPT-350m: norms follow the residual sums, and there is no final norm */
+    bool post_norm; /* OPT-350m: norms follow the residual sums, and there is no final norm */
     ig_ffn ffn;
     ig_rope rope;
-    int n_rot;             /* rotated dimensions of a head */
+    int n_rot; /* rotated dimensions of a head */
     double rope_theta;
-    double rope_linear;    /* positions are divided by this ("linear" scaling); 1: none */
-    bool rope_llama3;      /* frequencies rescaled by the llama3 rule: */
+    double rope_linear; /* positions are divided by this ("linear" scaling); 1: none */
+    bool rope_llama3;   /* frequencies rescaled by the llama3 rule: */
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_ctx;
-    int learned_positions; /* rows of the position embedding; 0: none */
-    int position_offset;   /* OPT: 2 */
+    int learned_positions;     /* rows of the position embedding; 0: none */
+    int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
-    double attn_scale;     /* 1 / sqrt(head_dim) */
-    bool tied;             /* the output matrix is the embedding */
-    bool final_norm;       /* a norm precedes the output matrix */
+    double attn_scale;         /* 1 / sqrt(head_dim) */
+    bool tied;                 /* the output matrix is the embedding */
+    bool final_norm;           /* a norm precedes the output matrix */
 } ig_config;
 
 /* Refuses by name: unknown architectures, rope types, activations, quantisation schemes. Every number is

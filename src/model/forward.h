@@ -14,9 +14,10 @@
 typedef struct ig_sequence {
     ig_kv *kv;
     ig_policy *policy;
-    int32_t *index;   /* [n_kv_heads][n_ctx] selected entries of the current layer */
+    int32_t *index; /* [n_kv_heads][n_ctx] selected entries of the current layer */
     int n_ctx;
-    int *n_selected;  /* [n_kv_heads] */
+    int *n_selected; /* [n_kv_heads] */
+    bool prefetch;   /* guess the next layer's entries and read them ahead, if there is a disk tier */
     /* statistics of sparse decode steps */
     uint64_t entries_used, entries_present;
     double attention_seconds, select_seconds;
@@ -42,27 +43,35 @@ typedef struct ig_workspace {
     float *wide;  /* gate and up [max_rows][d_ff] each; then logits [logit_rows][n_vocab] */
     float *cs;    /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
-    int32_t *positions;       /* [max_rows] */
-    ig_attention *jobs;       /* [max_rows] */
-    ig_kv_view *views;        /* [max_rows][n_kv_heads] */
-    ig_segment *segments;     /* [max_rows], for callers */
-    size_t select_bytes;      /* policy scratch of one thread */
-    uint8_t *select_scratch;  /* [n_threads] */
+    int32_t *positions;      /* [max_rows] */
+    ig_attention *jobs;      /* [max_rows] */
+    ig_kv_view *views;       /* [max_rows][n_kv_heads] */
+    ig_segment *segments;    /* [max_rows], for callers */
+    ig_kv_pick *picks;       /* [n_kv_heads] */
+    float *carry;            /* attention over rows that come in pieces; NULL without a disk tier */
+    size_t select_bytes;     /* policy scratch of one thread */
+    uint8_t *select_scratch; /* [n_threads] */
     /* Called in each layer once q and k of the batch's rows are as attention will see them; NULL: not. */
     void (*tap)(void *user, int layer);
     void *tap_user;
 } ig_workspace;
 
-/* For batches of max_rows tokens of sequences with at most n_ctx entries, whose policy wants select_bytes a thread. */
-ig_status ig_workspace_open(ig_workspace *ws, const ig_model *m, int max_rows, int n_ctx, size_t select_bytes,
-                            ig_error *err);
+typedef struct ig_workspace_need {
+    int max_rows;        /* tokens of a batch */
+    int n_ctx;           /* entries of a sequence, at most */
+    size_t select_bytes; /* what the policy wants per thread */
+    bool streams;        /* sequences have a disk tier */
+} ig_workspace_need;
+
+ig_status ig_workspace_open(ig_workspace *ws, const ig_model *m, const ig_workspace_need *need, ig_error *err);
 void ig_workspace_close(ig_workspace *ws);
-uint64_t ig_workspace_plan(const ig_model *m, int max_rows, size_t select_bytes);
+uint64_t ig_workspace_plan(const ig_model *m, const ig_workspace_need *need);
 
 /* Runs all layers over the rows of the segments, in their order; ids [rows]. Leaves the last layer's residual
  * stream in ws->h. If no segment is dense (decode), the results of each do not depend on the others' presence,
- * bitwise. Allocates nothing. */
-void ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segments, int n_segments, const int32_t *ids);
+ * bitwise. Allocates nothing. Only a disk tier can fail; the sequences then hold what they held before. */
+ig_status ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segments, int n_segments,
+                     const int32_t *ids, ig_error *err);
 
 /* Logits of rows [first, first + n) of the last ig_forward, n <= logit_rows, into ws->wide: [n][n_vocab]. */
 const float *ig_forward_logits(const ig_model *m, ig_workspace *ws, int first, int n, bool few);

@@ -16,8 +16,8 @@ enum { MAX_GROUP = 128 }; /* query heads that share a KV head: one prefill tile 
 
 ig_model_options ig_model_defaults(void) { return (ig_model_options){0}; }
 
-/* Llama 3.1's rule (transformers' rope_type "llama3"): long wavelengths are stretched by `factor`, short ones kept, those
- * between blended. */
+/* Llama 3.1's rule (transformers' rope_type "llama3"): long wavelengths are stretched by `factor`, short ones kept,
+ * those between blended. */
 static double llama3_frequency(const ig_config *c, double f) {
     double wavelength = 2 * acos(-1.0) / f;
     if (wavelength < c->rope_original_ctx / c->rope_high_freq) return f;
@@ -140,7 +140,9 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .head_dim = c->head_dim,
         .d_model = c->d_model,
         .d_ff = c->d_ff,
-        .n_vocab = m->has_weights ? c->n_vocab : m->tokenizer ? ig_tokenizer_n_vocab(m->tokenizer) : 0,
+        .n_vocab = m->has_weights ? c->n_vocab
+                   : m->tokenizer ? ig_tokenizer_n_vocab(m->tokenizer)
+                                  : 0,
         .n_ctx_train = c->n_ctx_train,
         .sliding_window = m->has_weights ? c->window[0] : 0,
         .n_params = m->weights.n_params,
@@ -164,7 +166,8 @@ bool ig_model_tensor(const ig_model *m, size_t i, ig_tensor_info *info) {
     size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : m->st ? ig_safetensors_n_tensors(m->st) : 0;
     if (i >= n) return false;
     const ig_tensor *t = m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
-    *info = (ig_tensor_info){.name = t->name, .type = ig_type_get(t->type)->name, .n_dims = t->n_dims, .bytes = t->n_bytes};
+    *info =
+        (ig_tensor_info){.name = t->name, .type = ig_type_get(t->type)->name, .n_dims = t->n_dims, .bytes = t->n_bytes};
     memcpy(info->dims, t->dims, sizeof info->dims);
     return true;
 }

@@ -14,7 +14,7 @@
 struct ig_model {
     ig_context *ctx;
     char *path;
-    ig_gguf *gguf;           /* one of these two, or none with tokenizer_only */
+    ig_gguf *gguf; /* one of these two, or none with tokenizer_only */
     ig_safetensors *st;
     bool has_weights;
     ig_config config;

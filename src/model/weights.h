@@ -23,14 +23,14 @@ typedef struct ig_layer {
 } ig_layer;
 
 typedef struct ig_weights {
-    ig_matrix embed;      /* [n_vocab][d_embed] */
-    ig_matrix positions;  /* [learned_positions][d_model] or absent */
+    ig_matrix embed;               /* [n_vocab][d_embed] */
+    ig_matrix positions;           /* [learned_positions][d_model] or absent */
     ig_matrix embed_in, embed_out; /* OPT-350m: d_embed -> d_model and back; else absent */
     ig_norm_weights final_norm;    /* may be absent */
-    ig_matrix head;       /* [n_vocab][d_embed]; the embedding if tied */
-    const float *rope_factors; /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight); NULL: none */
-    ig_layer *layers;     /* [n_layers] */
-    ig_arena owned;       /* converted vectors */
+    ig_matrix head;                /* [n_vocab][d_embed]; the embedding if tied */
+    const float *rope_factors;     /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight); NULL: none */
+    ig_layer *layers;              /* [n_layers] */
+    ig_arena owned;                /* converted vectors */
     uint64_t n_params, stored_bytes;
 } ig_weights;
 

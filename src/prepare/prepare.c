@@ -138,8 +138,8 @@ static ig_status run_model(preparation *p, ig_error *err) {
         p->n_rows = p->n_tokens - p->first < BATCH ? p->n_tokens - p->first : BATCH;
         turn_rows(p);
         p->ws.segments[0] = (ig_segment){&p->seq, p->first, p->n_rows, true};
-        ig_forward(p->m, &p->ws, p->ws.segments, 1, p->ids + p->first);
-        s = report(p, 0.5 * (p->first + p->n_rows) / p->n_tokens, err);
+        s = ig_forward(p->m, &p->ws, p->ws.segments, 1, p->ids + p->first, err);
+        if (!s) s = report(p, 0.5 * (p->first + p->n_rows) / p->n_tokens, err);
     }
     return s;
 }
@@ -208,7 +208,7 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     size_t heads = (size_t)c->n_layers * (size_t)c->n_kv_heads, file = ig_sketch_file_bytes(&p->shape);
     size_t moments = heads * moment_doubles(c->head_dim);
     if (!file) return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch cannot have the shape of this model", p->m->path);
-    ig_kv_shape kv = {c->n_layers, c->n_kv_heads, c->head_dim, p->n_tokens};
+    ig_kv_shape kv = {c->n_layers, c->n_kv_heads, c->head_dim, p->n_tokens, BATCH};
     ig_policy_shape policy = {.n_layers = c->n_layers,
                               .n_heads = c->n_heads,
                               .n_kv_heads = c->n_kv_heads,
@@ -225,9 +225,10 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     if (!p->maps || !p->moments || !p->cs || !p->rows)
         return ig_fail_memory(err, "calibration", file + moments * sizeof *p->moments);
     p->seq.n_ctx = p->n_tokens;
-    ig_status s = ig_kv_open(&p->seq.kv, &kv, err);
+    ig_status s = ig_kv_open(&p->seq.kv, &kv, NULL, err);
     if (!s) s = ig_policy_full.open(&p->seq.policy, &policy, &cache, err);
-    if (!s) s = ig_workspace_open(&p->ws, p->m, BATCH, p->n_tokens, 0, err);
+    ig_workspace_need need = {.max_rows = BATCH, .n_ctx = p->n_tokens};
+    if (!s) s = ig_workspace_open(&p->ws, p->m, &need, err);
     return s;
 }
 

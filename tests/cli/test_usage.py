@@ -41,7 +41,7 @@ def test_no_verb(program):
     (["rnu"], "did you mean 'run'"),
     (["nonsense"], "no verb 'nonsense'"),
     (["run", "-m", "x", "--topk", "3"], "did you mean --top-k"),
-    (["run", "-m", "x", "--kv-ram", "1G"], "unknown option '--kv-ram'"),
+    (["run", "-m", "x", "--kv-limit", "1G"], "unknown option '--kv-limit'"),
     (["run", "-p", "x"], "no model given"),
     (["run", "-m"], "-m needs a value"),
     (["run", "-m", "x", "--raw=yes"], "--raw takes no value"),

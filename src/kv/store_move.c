@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The way of blocks between RAM and the disk tier: frames, write-behind, prefetch and recall, scans.
+ */
+#include "kv/store_parts.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+/* ---- frames ---------------------------------------------------------------------- */
+
+/* The block's frame may be taken from now on, unless its layer is to stay. */
+static void cache(ig_kv *kv, size_t id) {
+    uint32_t f = ig_kv_frame_number(kv, kv->tables[id]);
+    kv->owner[f] = (uint32_t)id;
+    if (id >= kv->n_pinned) ig_evict_add(&kv->evict, f);
+}
+
+void ig_kv_free_slot(ig_kv *kv, size_t id) {
+    ig_slot slot = kv->blocks[id].slot - 1;
+    kv->tier->ops->free_slots(kv->tier, &slot, 1);
+    kv->blocks[id].slot = 0;
+}
+
+/* Waits for the oldest write; its blocks are cached then. */
+static ig_status finish_write(ig_kv *kv, ig_error *err) {
+    pending_write w = kv->writes[kv->first_write];
+    kv->first_write = (kv->first_write + 1) % MAX_WRITES;
+    kv->n_writes--;
+    ig_status s = kv->tier->ops->wait(kv->tier, w.ticket, err);
+    for (int h = 0; h < kv->shape.n_kv_heads; h++)
+        for (int b = w.first; b < w.end; b++) {
+            size_t id = ig_kv_table_at(kv, w.layer, h) + (size_t)b;
+            if (!s) {
+                cache(kv, id);
+                continue;
+            }
+            ig_kv_free_slot(kv, id); /* the block stays in RAM, open */
+        }
+    return s;
+}
+
+/* Blocks that the current load() wants stay. */
+static bool wanted_now(void *user, uint32_t frame) {
+    const ig_kv *kv = user;
+    return kv->blocks[kv->owner[frame]].epoch == kv->epoch;
+}
+
+/* A frame for a block: a free one, or that of a cached block, which is demoted. */
+ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
+    for (;;) {
+        *out = ig_kv_pool_take(&kv->pool);
+        if (*out) return IG_OK;
+        while (kv->n_writes && kv->tier->ops->poll(kv->tier, kv->writes[kv->first_write].ticket)) {
+            ig_status s = finish_write(kv, err);
+            if (s) return s;
+        }
+        uint32_t f = ig_evict_victim(&kv->evict, wanted_now, kv);
+        if (f != UINT32_MAX) {
+            kv->tables[kv->owner[f]] = NULL;
+            ig_evict_remove(&kv->evict, f);
+            kv->stats.demoted++;
+            *out = kv->pool.frames + (size_t)f * IG_FRAME_BYTES;
+            return IG_OK;
+        }
+        if (!kv->n_writes) return ig_fail(err, IG_E_LIMIT, "the KV cache's share of RAM is too small for one layer");
+        double start = ig_clock_seconds();
+        ig_status s = finish_write(kv, err);
+        kv->stats.stall_seconds += ig_clock_seconds() - start;
+        if (s) return s;
+    }
+}
+
+/* ---- write-behind ------------------------------------------------------------ */
+
+ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
+    int first = kv->sealed[layer], end = kv->held[layer] >> kv->shift;
+    if (!kv->tier || first == end) return IG_OK;
+    reading *r = &kv->late; /* its lists are free between loads */
+    r->n = 0;
+    for (int h = 0; h < kv->shape.n_kv_heads; h++)
+        for (int b = first; b < end; b++) {
+            r->blocks[r->n] = (uint32_t)(ig_kv_table_at(kv, layer, h) + (size_t)b);
+            r->frames[r->n] = kv->tables[r->blocks[r->n]];
+            r->n++;
+        }
+    ig_status s = kv->n_writes == MAX_WRITES ? finish_write(kv, err) : IG_OK;
+    pending_write w = {.layer = layer, .first = first, .end = end};
+    if (!s) s = kv->tier->ops->write(kv->tier, &w.ticket, r->slots, (const uint8_t *const *)r->frames, r->n, err);
+    if (s) return s;
+    for (size_t i = 0; i < r->n; i++) kv->blocks[r->blocks[i]].slot = r->slots[i] + 1;
+    kv->writes[(kv->first_write + kv->n_writes++) % MAX_WRITES] = w;
+    kv->sealed[layer] = end;
+    return IG_OK;
+}
+
+/* ---- reading back --------------------------------------------------------------------- */
+
+static ig_status wait_stalled(ig_kv *kv, ig_ticket ticket, ig_error *err) {
+    double start = ig_clock_seconds();
+    ig_status s = kv->tier->ops->wait(kv->tier, ticket, err);
+    kv->stats.stall_seconds += ig_clock_seconds() - start;
+    return s;
+}
+
+static void add_wanted(ig_kv *kv, reading *r, size_t id) {
+    r->blocks[r->n] = (uint32_t)id;
+    r->slots[r->n++] = kv->blocks[id].slot - 1;
+}
+
+/* Calls fn for each block that holds an entry of the pick. */
+typedef void (*block_fn)(ig_kv *kv, size_t id);
+
+static void each_block(ig_kv *kv, int layer, int head, const ig_kv_pick *pick, block_fn fn) {
+    size_t base = ig_kv_table_at(kv, layer, head), last = SIZE_MAX;
+    for (int i = 0; i < pick->n; i++) {
+        size_t b = (size_t)(pick->index ? pick->index[i] : i) >> kv->shift;
+        if (b != last) fn(kv, base + b);
+        last = b;
+    }
+}
+
+/* Frames for the blocks of r; if there is no room for all, r is cut to those that have one and status says so. */
+static ig_status take_frames(ig_kv *kv, reading *r, ig_error *err) {
+    for (size_t i = 0; i < r->n; i++) {
+        ig_status s = ig_kv_take_frame(kv, &r->frames[i], err);
+        if (s) {
+            r->n = i;
+            return s;
+        }
+    }
+    return IG_OK;
+}
+
+static void give_frames(ig_kv *kv, const reading *r) {
+    for (size_t i = 0; i < r->n; i++) ig_kv_pool_give(&kv->pool, r->frames[i]);
+}
+
+/* Waits for a list of blocks being read; they are cached then, or not there if the reading failed. */
+static ig_status finish_reading(ig_kv *kv, reading *r, ig_error *err) {
+    if (!r->active) return IG_OK;
+    r->active = false;
+    ig_status s = wait_stalled(kv, r->ticket, err);
+    if (s) {
+        give_frames(kv, r);
+        return s;
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        kv->tables[r->blocks[i]] = r->frames[i];
+        cache(kv, r->blocks[i]);
+    }
+    kv->stats.recalled += r->n;
+    return IG_OK;
+}
+
+static ig_status start_reading(ig_kv *kv, reading *r, ig_error *err) {
+    if (!r->n) return IG_OK;
+    ig_status s = kv->tier->ops->read(kv->tier, &r->ticket, r->slots, r->frames, r->n, err);
+    if (s)
+        give_frames(kv, r);
+    else
+        r->active = true;
+    return s;
+}
+
+/* Marked as wanted even if it is in RAM, lest the prefetch itself push it out. The block of the step's own token may
+ * not exist yet. */
+static void want_ahead(ig_kv *kv, size_t id) {
+    kv->blocks[id].epoch = kv->epoch;
+    if (!kv->tables[id] && kv->blocks[id].slot) add_wanted(kv, &kv->ahead, id);
+}
+
+ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, ig_error *err) {
+    ig_status s = finish_reading(kv, &kv->ahead, err);
+    if (s) return s;
+    kv->ahead.n = 0;
+    kv->ahead_layer = layer;
+    kv->epoch++;
+    for (int h = 0; h < kv->shape.n_kv_heads; h++) each_block(kv, layer, h, &picks[h], want_ahead);
+    take_frames(kv, &kv->ahead, NULL); /* as many as there is room for */
+    return start_reading(kv, &kv->ahead, err);
+}
+
+/* Brings the blocks of `late` in, at once. */
+static ig_status read_late(ig_kv *kv, ig_error *err) {
+    ig_status s = take_frames(kv, &kv->late, err);
+    if (s) {
+        give_frames(kv, &kv->late);
+        return s;
+    }
+    s = start_reading(kv, &kv->late, err);
+    return s ? s : finish_reading(kv, &kv->late, err);
+}
+
+static void want_now(ig_kv *kv, size_t id) {
+    bool again = kv->blocks[id].epoch == kv->epoch;
+    kv->blocks[id].epoch = kv->epoch;
+    if (kv->tables[id]) {
+        if (!again) ig_evict_use(&kv->evict, ig_kv_frame_number(kv, kv->tables[id]));
+    } else if (!again) {
+        add_wanted(kv, &kv->late, id);
+    }
+}
+
+ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, ig_error *err) {
+    if (!kv->tier) return IG_OK;
+    bool foreseen = kv->ahead.active && kv->ahead_layer == layer;
+    ig_status s = finish_reading(kv, &kv->ahead, err);
+    if (s) return s;
+    kv->epoch++;
+    kv->late.n = 0;
+    for (int h = 0; h < kv->shape.n_kv_heads; h++) each_block(kv, layer, h, &picks[h], want_now);
+    for (size_t i = 0; foreseen && i < kv->ahead.n; i++)
+        kv->stats.prefetch_hits += kv->blocks[kv->ahead.blocks[i]].epoch == kv->epoch;
+    kv->stats.prefetch_misses += kv->late.n;
+    return read_late(kv, err);
+}
+
+ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
+    kv->late.n = 0;
+    kv->epoch++;
+    for (size_t i = 0; i < n; i++) want_now(kv, ids[i]);
+    return read_late(kv, err);
+}
+
+/* ---- scans ------------------------------------------------------------------------------ */
+
+bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int n) {
+    if (!kv->tier) return true;
+    for (int h = 0; h < kv->shape.n_kv_heads; h++) {
+        uint8_t *const *table = kv->tables + ig_kv_table_at(kv, layer, h);
+        for (size_t b = (size_t)first >> kv->shift; b < ig_kv_blocks_for(kv, n); b++)
+            if (!table[b]) return false;
+    }
+    return true;
+}
+
+static ig_status end_stage(ig_kv *kv, stage *g, ig_error *err) {
+    if (!g->reading) return IG_OK;
+    g->reading = false;
+    return wait_stalled(kv, g->ticket, err);
+}
+
+/* Starts to read what is not in RAM of tokens [begin, begin + IG_ATTEND_UNIT). */
+static ig_status start_stage(ig_kv *kv, stage *g, int layer, int begin, int n, ig_error *err) {
+    ig_status s = end_stage(kv, g, err); /* of a scan that was given up */
+    if (s) return s;
+    size_t first = (size_t)begin >> kv->shift, end = ig_kv_blocks_for(kv, n), n_read = 0;
+    if (end > first + kv->unit_blocks) end = first + kv->unit_blocks;
+    reading *r = &kv->late;
+    g->layer = layer, g->begin = begin, g->n = n;
+    for (int h = 0; h < kv->shape.n_kv_heads; h++)
+        for (size_t b = first; b < end; b++) {
+            size_t id = ig_kv_table_at(kv, layer, h) + b, at = (size_t)h * kv->unit_blocks + b - first;
+            g->table[at] = kv->tables[id];
+            if (g->table[at]) continue;
+            r->slots[n_read] = kv->blocks[id].slot - 1;
+            g->table[at] = r->frames[n_read++] = g->frames + at * IG_FRAME_BYTES;
+        }
+    if (!n_read) return IG_OK;
+    s = kv->tier->ops->read(kv->tier, &g->ticket, r->slots, r->frames, n_read, err);
+    g->reading = !s;
+    return s;
+}
+
+ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views, ig_error *err) {
+    stage *g = &kv->stages[begin / IG_ATTEND_UNIT % N_STAGES],
+          *next = &kv->stages[(begin / IG_ATTEND_UNIT + 1) % N_STAGES];
+    ig_status s = IG_OK;
+    bool ready = g->n == n && g->layer == layer && g->begin == begin;
+    if (!ready) s = start_stage(kv, g, layer, begin, n, err);
+    if (!s && begin + IG_ATTEND_UNIT < n) s = start_stage(kv, next, layer, begin + IG_ATTEND_UNIT, n, err);
+    if (!s) s = end_stage(kv, g, err);
+    g->n = 0; /* used up: what it says of RAM will not be true for long */
+    if (s) return s;
+    for (int h = 0; h < kv->shape.n_kv_heads; h++) {
+        views[h] = ig_kv_fetch(kv, layer, h, NULL, 0, n);
+        views[h].blocks = g->table + (size_t)h * kv->unit_blocks;
+        views[h].block_base = begin >> kv->shift;
+    }
+    return IG_OK;
+}
+
+ig_status ig_kv_settle(ig_kv *kv, ig_error *err) {
+    ig_status s = finish_reading(kv, &kv->ahead, err);
+    for (int i = 0; i < N_STAGES; i++) {
+        ig_status t = end_stage(kv, &kv->stages[i], s ? NULL : err);
+        kv->stages[i].n = 0;
+        if (!s) s = t;
+    }
+    while (kv->n_writes) {
+        ig_status t = finish_write(kv, s ? NULL : err);
+        if (!s) s = t;
+    }
+    return s;
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the KV store: its struct, and what its two files share. store.c opens, adds, drops and counts;
+ * store_move.c moves blocks between RAM and the disk tier.
+ *
+ * With a disk tier a block that exists is in one of four states:
+ *
+ *   open       a frame, no slot: still being filled, or full and not yet written
+ *   writing    a frame and a slot; in `writes`
+ *   cached     a frame and a slot; its frame may be taken (kv/evict.h)
+ *   on disk    a slot only
+ *
+ * and a frame that a prefetch is filling belongs to `ahead` until the prefetch is waited for.
+ */
+#ifndef IG_KV_STORE_PARTS_H
+#define IG_KV_STORE_PARTS_H
+
+#include "base/memory.h"
+#include "kv/store.h"
+#include "kv/tier_disk.h"
+
+enum {
+    MAX_WRITES = 64, /* writes under way; tickets of the tier are scarce */
+    N_STAGES = 2,    /* one piece is used while the next is read */
+};
+
+typedef struct block {
+    ig_slot slot;   /* plus one; 0: none */
+    uint32_t epoch; /* of the load() that last wanted it */
+} block;
+
+/* Full blocks [first, end) of all heads of a layer, on their way to the disk. */
+typedef struct pending_write {
+    ig_ticket ticket;
+    int layer, first, end;
+} pending_write;
+
+/* A list of blocks being read into frames. */
+typedef struct reading {
+    uint32_t *blocks; /* [layer_blocks] ids */
+    ig_slot *slots;   /* [layer_blocks] */
+    uint8_t **frames; /* [layer_blocks] */
+    size_t n;
+    ig_ticket ticket;
+    bool active;
+} reading;
+
+/* A piece of a scan: all heads' blocks of IG_ATTEND_UNIT tokens. */
+typedef struct stage {
+    const uint8_t **table; /* [n_kv_heads][unit_blocks] where they lie now */
+    uint8_t *frames;       /* [n_kv_heads][unit_blocks] room for those that are read */
+    ig_ticket ticket;
+    int layer, begin, n; /* n: 0 if it holds nothing */
+    bool reading;
+} stage;
+
+struct ig_kv {
+    ig_kv_shape shape;
+    int shift;           /* tokens of a block: 1 << shift */
+    size_t row_bytes;    /* of one key or value */
+    size_t n_tables;     /* layers x KV heads */
+    size_t table_len;    /* blocks of a full table */
+    size_t layer_blocks; /* blocks of a full layer */
+    int *held;           /* [n_layers] tokens */
+    int *sealed;         /* [n_layers] blocks of each head that were given to the disk tier */
+    uint8_t **tables;    /* [n_tables][table_len] frames; NULL: not in RAM */
+    ig_kv_pool pool;
+
+    /* With a disk tier only. */
+    ig_tier *tier;
+    ig_arena arena;
+    ig_evict evict;
+    block *blocks;   /* [n_tables][table_len] */
+    uint32_t *owner; /* [n_frames] block id of a cached frame */
+    uint32_t epoch;
+    size_t n_pinned;                  /* blocks below this id stay in RAM */
+    pending_write writes[MAX_WRITES]; /* a ring */
+    int first_write, n_writes;
+    reading ahead, late;
+    int ahead_layer;
+    stage stages[N_STAGES];
+    size_t unit_blocks;
+    ig_kv_stats stats;
+};
+
+static inline size_t ig_kv_blocks_for(const ig_kv *kv, int n) {
+    return ((size_t)n + ((size_t)1 << kv->shift) - 1) >> kv->shift;
+}
+
+/* Id of the first block of a table. */
+static inline size_t ig_kv_table_at(const ig_kv *kv, int layer, int head) {
+    return ((size_t)layer * (size_t)kv->shape.n_kv_heads + (size_t)head) * kv->table_len;
+}
+
+static inline uint32_t ig_kv_frame_number(const ig_kv *kv, const uint8_t *frame) {
+    return (uint32_t)((size_t)(frame - kv->pool.frames) / IG_FRAME_BYTES);
+}
+
+/* A frame for a block: a free one, or that of a cached block, which is demoted. */
+ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err);
+/* The block's slot is given back. */
+void ig_kv_free_slot(ig_kv *kv, size_t id);
+/* Blocks `ids` [n] are in RAM afterwards, and wanted. */
+ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err);
+/* Nothing is under way afterwards; the first error counts. */
+ig_status ig_kv_settle(ig_kv *kv, ig_error *err);
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The disk tier under whole sessions: whatever the policy, the order of eviction and the way of reading, the logits are
+ * bitwise those of a session whose cache lies in RAM.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cpu_level.h"
+#include "infinigen.h"
+
+enum { N_CTX = 1000, N_PROMPT = 900, N_STEPS = 60, N_VOCAB = 512 };
+
+static ig_context *ctx;
+static ig_model *model;
+static char folder[] = "/tmp/infinigen-tiers-XXXXXX";
+static int32_t ids[N_CTX];
+
+static void expect_ok(ig_status status, const ig_error *err) {
+    if (status) fail_msg("%s", err->text);
+}
+
+static void open_model(const char *path) {
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 2;
+    o.cpu_level = test_cpu_level();
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
+}
+
+static int close_model(void **state) {
+    (void)state;
+    ig_model_close(model);
+    ig_context_close(ctx);
+    model = NULL;
+    ctx = NULL;
+    return 0;
+}
+
+static int open_llama(void **state) {
+    (void)state;
+    open_model("tests/golden/models/llama31");
+    return 0;
+}
+
+static int open_mistral(void **state) {
+    (void)state;
+    open_model("tests/golden/models/mistral");
+    return 0;
+}
+
+static ig_session_options options(const char *policy) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.cache.policy = policy;
+    o.cache.budget = 0.15;
+    o.cache.n_recent = 16;
+    o.cache.n_dense_layers = 1;
+    return o;
+}
+
+/* The smallest limit that the library takes: it says so itself. */
+static uint64_t least_ram(ig_session_options o) {
+    ig_session *s;
+    ig_error err = {0};
+    o.cache.ram_bytes = 1;
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
+    const char *number = strstr(err.text, "at least ");
+    assert_non_null(number);
+    return strtoull(number + strlen("at least "), NULL, 10);
+}
+
+static ig_session *open_session(const ig_session_options *o) {
+    ig_session *s;
+    ig_error err = {0};
+    expect_ok(ig_session_open(&s, model, o, &err), &err);
+    return s;
+}
+
+static void same(ig_session *a, ig_session *b) {
+    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
+}
+
+/* Prompt, generation, a cut back into what is on disk, another way on. */
+static void run_both(ig_session *a, ig_session *b) {
+    ig_session *both[2] = {a, b};
+    ig_error err = {0};
+    static const int cuts[] = {N_PROMPT, N_PROMPT - 37, 300, 33, N_PROMPT};
+    for (size_t c = 0; c < sizeof cuts / sizeof *cuts; c++) {
+        int n = cuts[c];
+        for (int i = 0; i < N_CTX; i++)
+            ids[i] = (int32_t)((unsigned)(i * 7919 + (i > n - 20 ? (int)c * 13 : 0)) % N_VOCAB);
+        for (int k = 0; k < 2; k++) expect_ok(ig_session_sync(both[k], ids, n, &err), &err);
+        same(a, b);
+        for (int i = n; i < n + N_STEPS && i < N_CTX; i++) {
+            for (int k = 0; k < 2; k++) expect_ok(ig_session_decode(&both[k], &ids[i], 1, &err), &err);
+            same(a, b);
+        }
+    }
+}
+
+typedef struct variant {
+    const char *policy, *evict;
+    bool no_prefetch, no_uring, roomy;
+} variant;
+
+static void disk_is_like_ram(void **state) {
+    const variant *v = *state;
+    ig_session_options in_ram = options(v->policy), tiered = in_ram;
+    tiered.cache.disk_bytes = 64 << 20;
+    tiered.cache.disk_path = folder;
+    tiered.cache.evict = v->evict;
+    tiered.cache.no_prefetch = v->no_prefetch;
+    tiered.cache.no_uring = v->no_uring;
+    uint64_t least = least_ram(tiered);
+    tiered.cache.ram_bytes = v->roomy ? least + (least / 8) : least;
+    ig_session *a = open_session(&in_ram), *b = open_session(&tiered);
+    run_both(a, b);
+    ig_session_stats st;
+    ig_session_get_stats(b, &st);
+    assert_true(st.kv_bytes <= tiered.cache.ram_bytes);
+    assert_true(st.demoted > 0 && st.written_bytes > 0 && st.read_bytes > 0);
+    if (!strcmp(v->policy, "infinigen")) {
+        assert_true(st.recalled > 0);
+        if (v->no_prefetch) assert_int_equal(st.prefetch_hits, 0);
+    }
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
+/* Sequences of a batch, some in RAM and some not, each with its own selection. */
+static void batches_mix(void **state) {
+    (void)state;
+    ig_session *together[4], *alone[4];
+    ig_error err = {0};
+    for (int k = 0; k < 4; k++) {
+        ig_session_options o = options(k % 2 ? "full" : "infinigen"), t = o;
+        t.cache.disk_bytes = 64 << 20;
+        t.cache.disk_path = folder;
+        t.cache.ram_bytes = least_ram(t);
+        together[k] = open_session(k < 2 ? &t : &o);
+        alone[k] = open_session(&o);
+        for (int i = 0; i < N_CTX; i++) ids[i] = (i * 31 + k * 17) % N_VOCAB;
+        expect_ok(ig_session_sync(together[k], ids, 700 + 50 * k, &err), &err);
+        expect_ok(ig_session_sync(alone[k], ids, 700 + 50 * k, &err), &err);
+    }
+    for (int step = 0; step < 40; step++) {
+        int32_t next[4];
+        for (int k = 0; k < 4; k++) next[k] = (step * 97 + k) % N_VOCAB;
+        expect_ok(ig_session_decode(together, next, 4, &err), &err);
+        for (int k = 0; k < 4; k++) {
+            expect_ok(ig_session_decode(&alone[k], &next[k], 1, &err), &err);
+            same(together[k], alone[k]);
+        }
+    }
+    for (int k = 0; k < 4; k++) {
+        ig_session_close(together[k]);
+        ig_session_close(alone[k]);
+    }
+}
+
+static void a_full_disk_is_an_error(void **state) {
+    (void)state;
+    ig_session_options o = options("infinigen");
+    ig_error err = {0};
+    o.cache.disk_bytes = 64 << 10; /* sixteen blocks */
+    o.cache.disk_path = folder;
+    o.cache.ram_bytes = least_ram(o);
+    ig_session *s = open_session(&o);
+    for (int i = 0; i < N_CTX; i++) ids[i] = i % N_VOCAB;
+    assert_int_equal(ig_session_sync(s, ids, N_PROMPT, &err), IG_E_LIMIT);
+    assert_true(err.text[0] != 0);
+    int held = ig_session_tokens(s, NULL);
+    assert_true(held < N_PROMPT && !ig_session_logits(s));
+    expect_ok(ig_session_sync(s, ids, 30, &err), &err); /* what fits still works */
+    ig_session_close(s);
+
+    o.cache.disk_path = "/nonexistent/folder";
+    assert_true(ig_session_open(&s, model, &o, &err) != IG_OK);
+    assert_non_null(strstr(err.text, "/nonexistent/folder"));
+    o.cache.disk_bytes = 0;
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
+}
+
+int main(void) {
+    static variant variants[] = {
+        {"full", "counter", false, false, false},      {"full", "fifo", false, true, true},
+        {"infinigen", "counter", false, false, false}, {"infinigen", "lru", false, false, true},
+        {"infinigen", "fifo", true, false, false},     {"infinigen", "counter", false, true, true},
+    };
+    static variant windowed[] = {{"full", "counter", false, false, false}, {"infinigen", "lru", false, true, false}};
+    const struct CMUnitTest tests[] = {
+        {"full", disk_is_like_ram, NULL, NULL, &variants[0]},
+        {"full, threads", disk_is_like_ram, NULL, NULL, &variants[1]},
+        {"infinigen, counter", disk_is_like_ram, NULL, NULL, &variants[2]},
+        {"infinigen, lru", disk_is_like_ram, NULL, NULL, &variants[3]},
+        {"infinigen, fifo, no prefetch", disk_is_like_ram, NULL, NULL, &variants[4]},
+        {"infinigen, threads", disk_is_like_ram, NULL, NULL, &variants[5]},
+        cmocka_unit_test(batches_mix),
+        cmocka_unit_test(a_full_disk_is_an_error),
+    };
+    const struct CMUnitTest window_tests[] = {
+        {"windows, full", disk_is_like_ram, NULL, NULL, &windowed[0]},
+        {"windows, infinigen", disk_is_like_ram, NULL, NULL, &windowed[1]},
+    };
+    if (!mkdtemp(folder)) return 1;
+    int failed = cmocka_run_group_tests(tests, open_llama, close_model);
+    failed += cmocka_run_group_tests(window_tests, open_mistral, close_model);
+    if (rmdir(folder)) failed++; /* nothing may be left in it */
+    return failed;
+}
