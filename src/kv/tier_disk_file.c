@@ -43,7 +43,7 @@ static void remove_stale(const char *directory) {
         char name[64];
         if (sscanf(entry->d_name, "infinigen-%9d-%9d.kv", &pid, &number) != 2 || pid <= 0) continue;
         snprintf(name, sizeof name, NAME_FORMAT, pid, number);
-        if (strcmp(name, entry->d_name) == 0 && kill(pid, 0) != 0 && errno == ESRCH) unlinkat(dirfd(list), name, 0);
+        if (kill(pid, 0) != 0 && errno == ESRCH) unlinkat(dirfd(list), name, 0);
     }
     closedir(list);
 }

@@ -54,7 +54,6 @@ void ig_disk_queue_finish(ig_disk_queue *q, ig_disk_request **r, size_t n) {
         r[i]->next = q->finished;
         q->finished = r[i];
     }
-    if (q->writes.first) pthread_cond_signal(&q->work);
     pthread_cond_signal(&q->done);
     pthread_mutex_unlock(&q->lock);
 }

@@ -85,11 +85,30 @@ static void a_block_is_read_while_it_is_written(void **state) {
         assert_int_equal(r.ops->read(r.tier, &t, r.slots, r.in, 300, &r.err), IG_OK);
         assert_int_equal(r.ops->wait(r.tier, t, &r.err), IG_OK);
         rig_check(&r, 0, 300, round);
-        /* Freed at once and taken again while both may still be under way. */
         r.ops->free_slots(r.tier, r.slots, 300);
         assert_int_equal(r.ops->wait(r.tier, w, &r.err), IG_OK);
     }
     assert_int_equal(rig_stats(&r).used_bytes, 0);
+    rig_close(&r);
+}
+
+/* What was started before the slots were freed is not disturbed by what comes into them. */
+static void slots_are_freed_while_they_move(void **state) {
+    rig r;
+    ig_ticket t[3];
+    rig_open(&r, *(const bool *)*state);
+    const uint8_t *const *out = (const uint8_t *const *)r.out;
+    assert_int_equal(rig_write(&r, 0, 400), IG_OK);
+    assert_int_equal(r.ops->read(r.tier, &t[0], r.slots, r.in, 400, &r.err), IG_OK);
+    r.ops->free_slots(r.tier, r.slots, 400);
+    assert_int_equal(r.ops->write(r.tier, &t[1], r.slots + 400, out + 400, 400, &r.err), IG_OK);
+    r.ops->free_slots(r.tier, r.slots + 400, 400);
+    assert_int_equal(r.ops->write(r.tier, &t[2], r.slots + 800, out + 800, 400, &r.err), IG_OK);
+    assert_int_equal(r.slots[800], r.slots[0]);
+    for (int i = 0; i < 3; i++) assert_int_equal(r.ops->wait(r.tier, t[i], &r.err), IG_OK);
+    rig_check(&r, 0, 400, 0);
+    assert_int_equal(rig_read(&r, 800, 400), IG_OK);
+    rig_check(&r, 800, 400, 0);
     rig_close(&r);
 }
 
@@ -254,6 +273,7 @@ int main(void) {
         ON_BOTH(blocks_come_back_in_any_order),
         ON_BOTH(neighbours_share_requests),
         ON_BOTH(a_block_is_read_while_it_is_written),
+        ON_BOTH(slots_are_freed_while_they_move),
         ON_BOTH(freed_slots_are_used_again),
         cmocka_unit_test(slot_table_keeps_its_books),
         ON_BOTH(tickets_have_a_limit_and_one_wait),
