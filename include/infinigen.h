@@ -188,8 +188,8 @@ IG_API ig_status ig_chat_prompt(size_t *n_out, const ig_model *model, const ig_c
 /* ---- KV cache ---------------------------------------------------------- */
 
 typedef struct ig_cache_options {
-    const char *policy;  /* "full", "infinigen" (default) */
-    double budget;       /* entries used per KV head: a share of the context if < 1 (default 0.10),
+    const char *policy;  /* "full", "window", "quest", "infinigen" (default) */
+    double budget;       /* entries used per KV head: a share of the context if at most 1 (default 0.10),
                             else a number of tokens */
     double mass;         /* stop earlier once this estimated attention mass is covered; 1: never. Default 1 */
     int n_sinks;         /* first entries always used. Default 4 */

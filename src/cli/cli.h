@@ -70,7 +70,7 @@ typedef enum ig_cli_kind {
     IG_KIND_INT,     /* int within min..max */
     IG_KIND_INTS,    /* ig_cli_ints: a comma list of the same */
     IG_KIND_NUMBER,  /* double within min..max */
-    IG_KIND_SHARE,   /* double: "10%" or 0.1 is a share, 512 a count, "100%" a count beyond any context */
+    IG_KIND_SHARE,   /* double: "10%" or 0.1 is a share, 512 a count; as ig_cache_options.budget */
     IG_KIND_SIZE,    /* uint64_t: bytes, with K, M, G or T (powers of 1024) */
     IG_KIND_SEED,    /* int64_t: -1 or more */
     IG_KIND_TEXT,    /* const char * */

@@ -10,7 +10,7 @@
 
 #include <limits.h>
 
-static const char *const policies[] = {"infinigen", "full", NULL};
+static const char *const policies[] = {"infinigen", "full", "quest", "window", NULL};
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
 static const char *const cpu_levels[] = {"scalar", "avx2", "avx512", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};

@@ -15,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A share of 100 % as a number of tokens: more than any context has. */
+/* The most entries that can be asked for: more than any context has. */
 static const double count_of_all = 2147483647.0;
+/* A count of one: 1.0 is a share, the whole. */
+static const double one_token = 1.5;
 
 /* Returns the length of the next name of a "-m, --model" list and moves *names past it; 0 at the end. */
 static size_t next_name(const char **start, const char **names) {
@@ -146,7 +148,7 @@ static bool parse_share(double *out, const char *text, char why[128]) {
         snprintf(why, 128, "is out of range: give 1 or more tokens, or a share above 0%% and up to 100%%");
         return false;
     }
-    *out = percent ? (v < 100 ? v / 100 : count_of_all) : v;
+    *out = percent ? v / 100 : v == 1 ? one_token : v;
     return true;
 }
 

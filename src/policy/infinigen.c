@@ -26,18 +26,13 @@ typedef struct infinigen_policy {
 
 static int n_blocks(int n_tokens) { return (n_tokens + IG_SKETCH_TOKENS - 1) / IG_SKETCH_TOKENS; }
 
-static bool layer_is_dense(const ig_policy_shape *s, const ig_cache_options *o, int layer) {
-    /* A sliding-window layer is bounded by its window: nothing to select. */
-    return layer < o->n_dense_layers || (s->window[layer] > 0 && s->window[layer] < s->n_ctx);
-}
-
 static int rank_of(const ig_policy_shape *s) { return s->sketch ? s->sketch->shape.rank : s->head_dim; }
 
 static uint64_t map_bytes(const ig_policy_shape *s) { return s->sketch ? s->sketch->file.size : 0; }
 
 static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options *o) {
     uint64_t layers = 0;
-    for (int l = 0; l < s->n_layers; l++) layers += !layer_is_dense(s, o, l);
+    for (int l = 0; l < s->n_layers; l++) layers += !ig_policy_layer_is_dense(s, o, l);
     return layers * (uint64_t)s->n_kv_heads * (uint64_t)n_blocks(s->n_ctx) * ig_sketch_block_bytes(rank_of(s)) +
            map_bytes(s);
 }
@@ -65,7 +60,8 @@ static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, c
         infinigen_close(&p->base);
         return ig_fail_memory(err, "key sketch", p->total_bytes);
     }
-    for (int l = 0, n = 0; l < shape->n_layers; l++) p->slot[l] = layer_is_dense(shape, options, l) ? -1 : n++;
+    for (int l = 0, n = 0; l < shape->n_layers; l++)
+        p->slot[l] = ig_policy_layer_is_dense(shape, options, l) ? -1 : n++;
     *out = &p->base;
     return IG_OK;
 }
@@ -151,8 +147,7 @@ static int infinigen_select(ig_policy *base, int layer, int head, const float *q
     const infinigen_policy *p = (const infinigen_policy *)base;
     const ig_policy_shape *s = &base->shape;
     const ig_cache_options *o = &base->options;
-    int count = ig_pick_budget(o->budget, n), group = s->n_heads / s->n_kv_heads;
-    if (count < o->n_sinks + o->n_recent) count = o->n_sinks + o->n_recent;
+    int count = ig_policy_count(o, n), group = s->n_heads / s->n_kv_heads;
     if (count >= n) return n;
 
     select_scratch x = lay_out(scratch, s);

@@ -11,7 +11,7 @@
 #include "policy/policy.h"
 
 int ig_pick_budget(double budget, int n) {
-    double k = budget < 1 ? ceil(budget * n) : floor(budget);
+    double k = budget <= 1 ? ceil(budget * n) : floor(budget);
     return k >= n ? n : k < 1 ? 1 : (int)k;
 }
 

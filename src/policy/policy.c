@@ -9,7 +9,8 @@
 
 #include "base/error.h"
 
-static const ig_policy_ops *const policies[] = {&ig_policy_full, &ig_policy_infinigen};
+static const ig_policy_ops *const policies[] = {&ig_policy_infinigen, &ig_policy_full, &ig_policy_quest,
+                                                &ig_policy_window};
 
 ig_status ig_policy_find(const ig_policy_ops **out, const ig_cache_options *o, ig_error *err) {
     *out = NULL;
@@ -29,6 +30,15 @@ ig_status ig_policy_find(const ig_policy_ops **out, const ig_cache_options *o, i
         strncat(names, policies[i]->name, sizeof names - strlen(names) - 1);
     }
     return ig_fail(err, IG_E_ARG, "KV policy '%s' is unknown; there are: %s", o->policy, names);
+}
+
+bool ig_policy_layer_is_dense(const ig_policy_shape *s, const ig_cache_options *o, int layer) {
+    return layer < o->n_dense_layers || (s->window[layer] > 0 && s->window[layer] < s->n_ctx);
+}
+
+int ig_policy_count(const ig_cache_options *o, int n) {
+    int count = ig_pick_budget(o->budget, n), always = o->n_sinks + o->n_recent;
+    return count < always ? always : count;
 }
 
 /* ---- full ---------------------------------------------------------------- */

@@ -13,8 +13,8 @@
 
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
-    float scale;              /* of the scores, before softmax */
-    const int *window;        /* [n_layers] sliding window of a layer, 0: none; borrowed */
+    float scale;       /* of the scores, before softmax */
+    const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
     const ig_kernels *kernels;
     const ig_sketch_file *sketch; /* maps of this model's shape, or NULL; borrowed */
 } ig_policy_shape;
@@ -35,8 +35,8 @@ typedef struct ig_policy_ops {
      * there were any, are gone. Tokens of one head come in order; heads may come from several threads. */
     void (*append)(ig_policy *p, int layer, int head, int token, const uint16_t *key);
     /* Entries among [0, n) that the queries q [group][head_dim] of a KV head should attend to: their number, and the
-     * ascending list in index [n] unless all n are chosen. The newest entry, n - 1, is the query's own token. `scratch`:
-     * scratch_bytes() bytes of the calling thread. Heads may come from several threads. */
+     * ascending list in index [n] unless all n are chosen. The newest entry, n - 1, is the query's own token.
+     * `scratch`: scratch_bytes() bytes of the calling thread. Heads may come from several threads. */
     int (*select)(ig_policy *p, int layer, int head, const float *q, int n, int32_t *index, void *scratch);
     size_t (*scratch_bytes)(const ig_policy_shape *shape);
     /* Bytes kept at present for n tokens. */
@@ -52,16 +52,24 @@ struct ig_policy {
 /* IG_E_ARG with the list of names if there is none of that name. Also checks the options' ranges. */
 ig_status ig_policy_find(const ig_policy_ops **out, const ig_cache_options *options, ig_error *err);
 
-extern const ig_policy_ops ig_policy_full, ig_policy_infinigen;
+extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_quest, ig_policy_infinigen;
+
+/* ---- what sparse policies share ---- */
+
+/* The first layers as the options say, and sliding-window layers, which are bounded anyway. */
+bool ig_policy_layer_is_dense(const ig_policy_shape *shape, const ig_cache_options *options, int layer);
+/* Entries that a step may use of n: the budget, but the sinks and the recent ones at least. */
+int ig_policy_count(const ig_cache_options *options, int n);
 
 /* ---- choosing entries (pick.c) ---- */
 
-/* How many entries a budget means for n entries: a share if < 1, rounded up, else a number; 1..n. */
+/* How many entries a budget means for n entries: a share if at most 1, rounded up, else a number; 1..n. */
 int ig_pick_budget(double budget, int n);
 
-/* Chooses from weights w[n] >= 0: the first n_sinks and last n_recent always, then the heaviest others until `count` are
- * chosen in all or the chosen weights reach mass * (sum of w). Ties go to the lower index; weights that
- * differ by less than 2^-14 of their value, or that are less than 2^-31 of the largest, count as ties. Writes the ascending list and returns its length. */
+/* Chooses from weights w[n] >= 0: the first n_sinks and last n_recent always, then the heaviest others until `count`
+ * are chosen in all or the chosen weights reach mass * (sum of w). Ties go to the lower index; weights that differ by
+ * less than 2^-14 of their value, or that are less than 2^-31 of the largest, count as ties. Writes the ascending list
+ * and returns its length. */
 int ig_pick(int32_t *index, const float *w, int n, int n_sinks, int n_recent, int count, double mass);
 
 #endif

@@ -112,6 +112,7 @@ static void budgets(void **state) {
     assert_int_equal(ig_pick_budget(512, 1000), 512);
     assert_int_equal(ig_pick_budget(512, 100), 100);
     assert_int_equal(ig_pick_budget(1e-9, 100), 1);
+    assert_int_equal(ig_pick_budget(1, 100), 100);
     assert_int_equal(ig_pick_budget(1e30, 100), 100);
 }
 

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every policy on keys and queries of our own making: what must be selected always, budgets, the whole budget, and that a
+ * policy finds the entries it is meant to find.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "base/random.h"
+#include "cpu_level.h"
+#include "policy/policy.h"
+
+enum { LAYERS = 3, HEADS = 4, KV_HEADS = 2, DIM = 32, N_CTX = 1000 };
+
+static const int windows[LAYERS] = {0, 100, 0};
+static uint16_t keys[KV_HEADS][N_CTX][DIM];
+static int32_t index_[N_CTX];
+
+static ig_policy *open_policy(const char *name, double budget, void **scratch) {
+    ig_policy_shape shape = {.n_layers = LAYERS, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .n_ctx = N_CTX,
+                             .scale = 0.2f, .window = windows, .kernels = ig_kernels_get(test_cpu_level())};
+    ig_cache_options o = {.policy = name, .budget = budget, .mass = 1, .n_sinks = 4, .n_recent = 32, .n_dense_layers = 0};
+    const ig_policy_ops *ops;
+    ig_policy *p;
+    ig_error err = {0};
+    if (ig_policy_find(&ops, &o, &err) || ops->open(&p, &shape, &o, &err)) fail_msg("%s", err.text);
+    *scratch = aligned_alloc(64, (ops->scratch_bytes(&shape) + 127) / 64 * 64);
+    assert_non_null(*scratch);
+    return p;
+}
+
+static void fill_keys(uint64_t seed) {
+    ig_random r = {seed};
+    for (int h = 0; h < KV_HEADS; h++)
+        for (int t = 0; t < N_CTX; t++)
+            for (int c = 0; c < DIM; c++) keys[h][t][c] = ig_f32_f16((float)(2 * ig_random_unit(&r) - 1));
+}
+
+static void append_all(ig_policy *p, int n) {
+    for (int l = 0; l < LAYERS; l++)
+        for (int h = 0; h < KV_HEADS && !p->ops->is_dense(p, l); h++)
+            for (int t = 0; t < n; t++) p->ops->append(p, l, h, t, keys[h][t]);
+}
+
+static bool has(const int32_t *list, int n, int token) {
+    for (int i = 0; i < n; i++)
+        if (list[i] == token) return true;
+    return false;
+}
+
+static void keeps_its_promises(void **state) {
+    const char *name = *state;
+    ig_random r = {5};
+    void *scratch;
+    ig_policy *p = open_policy(name, 0.2, &scratch);
+    fill_keys(1);
+    assert_true(p->ops->is_dense(p, 1)); /* a window */
+    assert_false(p->ops->is_dense(p, 0));
+    append_all(p, N_CTX);
+    for (int round = 0; round < 40; round++) {
+        int n = 1 + (int)(ig_random_u64(&r) % N_CTX), layer = round % 2 ? 2 : 0;
+        float q[HEADS / KV_HEADS * DIM];
+        for (size_t i = 0; i < sizeof q / sizeof *q; i++) q[i] = (float)(8 * ig_random_unit(&r) - 4);
+        int chosen = p->ops->select(p, layer, round % KV_HEADS, q, n, index_, scratch);
+        int most = (n + 4) / 5 > 36 ? (n + 4) / 5 : 36;
+        if (n <= 36) assert_int_equal(chosen, n);
+        if (chosen == n) continue;
+        assert_true(chosen <= most);
+        for (int i = 0; i < chosen; i++) assert_true(index_[i] < n && index_[i] > (i ? index_[i - 1] : -1));
+        for (int t = 0; t < 4; t++) assert_true(has(index_, chosen, t));
+        for (int t = n - 32; t < n; t++) assert_true(has(index_, chosen, t));
+    }
+    p->ops->close(p);
+    free(scratch);
+}
+
+static void a_whole_budget_is_everything(void **state) {
+    void *scratch;
+    ig_policy *p = open_policy(*state, 1, &scratch);
+    float q[HEADS / KV_HEADS * DIM] = {1};
+    append_all(p, N_CTX);
+    for (int n = 1; n < N_CTX; n += 97) assert_int_equal(p->ops->select(p, 0, 0, q, n, index_, scratch), n);
+    p->ops->close(p);
+    free(scratch);
+}
+
+/* Keys that answer the query strongly, hidden in the middle, are found by whoever looks at keys; also after the tokens
+ * from 300 on were cut off and written anew. */
+static void finds_the_needle(void **state) {
+    void *scratch;
+    ig_policy *p = open_policy(*state, 0.1, &scratch);
+    float q[HEADS / KV_HEADS * DIM];
+    fill_keys(2);
+    for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = i % 3 ? 1.5f : -1.5f;
+    for (int c = 0; c < DIM; c++) keys[1][700][c] = ig_f32_f16(3 * q[c]);
+    append_all(p, N_CTX);
+    int n = p->ops->select(p, 2, 1, q, N_CTX, index_, scratch);
+    assert_true(has(index_, n, 700));
+    fill_keys(3);
+    for (int c = 0; c < DIM; c++) keys[1][410][c] = ig_f32_f16(3 * q[c]);
+    for (int t = 300; t < N_CTX; t++) p->ops->append(p, 2, 1, t, keys[1][t]);
+    n = p->ops->select(p, 2, 1, q, N_CTX, index_, scratch);
+    assert_true(has(index_, n, 410));
+    p->ops->close(p);
+    free(scratch);
+}
+
+static void unknown_names_are_refused(void **state) {
+    (void)state;
+    ig_error err = {0};
+    const ig_policy_ops *ops;
+    ig_cache_options o = {.policy = "nonesuch", .budget = 1, .mass = 1, .n_recent = 1};
+    assert_int_equal(ig_policy_find(&ops, &o, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "window"));
+}
+
+int main(void) {
+#define POLICY(test, name) {name ": " #test, test, NULL, NULL, name}
+    const struct CMUnitTest tests[] = {
+        POLICY(keeps_its_promises, "infinigen"),
+        POLICY(keeps_its_promises, "window"),
+        POLICY(keeps_its_promises, "quest"),
+        POLICY(a_whole_budget_is_everything, "infinigen"),
+        POLICY(a_whole_budget_is_everything, "window"),
+        POLICY(a_whole_budget_is_everything, "quest"),
+        POLICY(finds_the_needle, "infinigen"),
+        POLICY(finds_the_needle, "quest"),
+        cmocka_unit_test(unknown_names_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
