@@ -38,17 +38,18 @@ int main(int argc, char **argv) {
     generate_options.n_predict = 32;
     generate_options.on_text = print;
     generate_options.user = stdout;
-    int failed = ig_context_open(&ctx, &context_options, &err) ||
-                 ig_model_open(&model, ctx, argv[1], &model_options, &err) ||
-                 ig_tokenize(&n_ids, model, argv[2], n_bytes, IG_TOKENIZE_ADD_SPECIAL, NULL, 0, &err) ||
-                 !(ids = malloc((n_ids + 1) * sizeof *ids)) ||
-                 ig_tokenize(&n_ids, model, argv[2], n_bytes, IG_TOKENIZE_ADD_SPECIAL, ids, n_ids, &err) ||
-                 ig_session_open(&session, model, &session_options, &err) ||
-                 ig_session_sync(session, ids, (int)n_ids, &err) ||
-                 ig_sampler_open(&sampler, model, &sampler_options, &err) ||
-                 ig_generate(&result, session, sampler, &generate_options, &err);
-    if (failed) fprintf(stderr, "generate: %s\n", err.text);
-    else putchar('\n');
+    int failed =
+        ig_context_open(&ctx, &context_options, &err) || ig_model_open(&model, ctx, argv[1], &model_options, &err) ||
+        ig_tokenize(&n_ids, model, argv[2], n_bytes, IG_TOKENIZE_ADD_SPECIAL, NULL, 0, &err) ||
+        !(ids = malloc((n_ids + 1) * sizeof *ids)) ||
+        ig_tokenize(&n_ids, model, argv[2], n_bytes, IG_TOKENIZE_ADD_SPECIAL, ids, n_ids, &err) ||
+        ig_session_open(&session, model, &session_options, &err) || ig_session_sync(session, ids, (int)n_ids, &err) ||
+        ig_sampler_open(&sampler, model, &sampler_options, &err) ||
+        ig_generate(&result, session, sampler, &generate_options, &err);
+    if (failed)
+        fprintf(stderr, "generate: %s\n", err.text);
+    else
+        putchar('\n');
 
     ig_sampler_close(sampler);
     ig_session_close(session);

@@ -37,15 +37,15 @@ extern "C" {
 /* ---- status and errors ------------------------------------------------ */
 
 /* X(name, value, text) */
-#define IG_STATUS_LIST(X)                                  \
-    X(OK, 0, "success")                                    \
-    X(E_ARG, -1, "invalid argument")                       \
-    X(E_MEMORY, -2, "out of memory")                       \
-    X(E_IO, -3, "input/output error")                      \
-    X(E_FORMAT, -4, "malformed file")                      \
-    X(E_UNSUPPORTED, -5, "not supported")                  \
-    X(E_NOT_FOUND, -6, "not found")                        \
-    X(E_LIMIT, -7, "limit exceeded")                       \
+#define IG_STATUS_LIST(X)                 \
+    X(OK, 0, "success")                   \
+    X(E_ARG, -1, "invalid argument")      \
+    X(E_MEMORY, -2, "out of memory")      \
+    X(E_IO, -3, "input/output error")     \
+    X(E_FORMAT, -4, "malformed file")     \
+    X(E_UNSUPPORTED, -5, "not supported") \
+    X(E_NOT_FOUND, -6, "not found")       \
+    X(E_LIMIT, -7, "limit exceeded")      \
     X(E_INTERRUPTED, -8, "interrupted")
 
 typedef enum ig_status {
@@ -106,19 +106,19 @@ typedef struct ig_model_info {
     const char *architecture; /* "llama", "qwen2", "opt", ... ; "" without weights */
     const char *name;         /* the model's own name, "" if it states none */
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab;
-    int n_ctx_train;          /* context length the model states */
-    int sliding_window;       /* 0: none */
+    int n_ctx_train;    /* context length the model states */
+    int sliding_window; /* 0: none */
     uint64_t n_params;
-    uint64_t weight_bytes;    /* of all tensors as stored */
-    uint64_t private_bytes;   /* of weights copied or repacked at load: not mapped from the file */
+    uint64_t weight_bytes;  /* of all tensors as stored */
+    uint64_t private_bytes; /* of weights copied or repacked at load: not mapped from the file */
     bool has_tokenizer, has_chat_template;
-    const char *chat_format;  /* "chatml", "llama2", "llama3", "mistral", or "" if unrecognised */
+    const char *chat_format; /* "chatml", "llama2", "llama3", "mistral", or "" if unrecognised */
 } ig_model_info;
 
 IG_API ig_model_options ig_model_defaults(void);
 /* `path`: a GGUF file or a Hugging Face directory. */
-IG_API ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path,
-                               const ig_model_options *options, ig_error *err);
+IG_API ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const ig_model_options *options,
+                               ig_error *err);
 IG_API void ig_model_close(ig_model *model);
 IG_API void ig_model_get_info(const ig_model *model, ig_model_info *info);
 
@@ -145,30 +145,30 @@ enum {
 /* Tokens of `text` (UTF-8, `n_bytes` long; invalid bytes are tokenised as bytes).
  * Returns through `n_out` the number of tokens; writes at most `cap` of them. Call again with a
  * larger buffer if n_out > cap; n_bytes + 8 is enough for nearly every text. */
-IG_API ig_status ig_tokenize(size_t *n_out, const ig_model *model, const char *text, size_t n_bytes,
-                             int flags, int32_t *ids, size_t cap, ig_error *err);
+IG_API ig_status ig_tokenize(size_t *n_out, const ig_model *model, const char *text, size_t n_bytes, int flags,
+                             int32_t *ids, size_t cap, ig_error *err);
 
 /* Bytes of the tokens, without a final NUL; snprintf manner: returns the length needed and
  * writes at most `cap`. Special tokens are left out unless `special`. */
-IG_API size_t ig_detokenize(const ig_model *model, const int32_t *ids, size_t n_ids, bool special,
-                            char *text, size_t cap);
+IG_API size_t ig_detokenize(const ig_model *model, const int32_t *ids, size_t n_ids, bool special, char *text,
+                            size_t cap);
 
 /* Streaming: never splits a character. Zero it to start. */
 typedef struct ig_detok_stream {
     char pending[8]; /* bytes of an incomplete UTF-8 character */
     int n_pending;
-    bool started;    /* false until the first token, where SentencePiece drops a leading blank */
+    bool started; /* false until the first token, where SentencePiece drops a leading blank */
 } ig_detok_stream;
 /* Appends one token's text; returns the bytes written to `text` (whole characters only),
  * which needs IG_TOKEN_BYTES_MAX bytes at least for any token (longer pieces are cut). */
 enum { IG_TOKEN_BYTES_MAX = 1024 };
-IG_API size_t ig_detok_push(ig_detok_stream *st, const ig_model *model, int32_t id, bool special,
-                            char *text, size_t cap);
+IG_API size_t ig_detok_push(ig_detok_stream *st, const ig_model *model, int32_t id, bool special, char *text,
+                            size_t cap);
 /* What is still pending at the end, as U+FFFD if incomplete. */
 IG_API size_t ig_detok_flush(ig_detok_stream *st, char *text, size_t cap);
 
-IG_API int32_t ig_token_bos(const ig_model *model); /* -1: none */
-IG_API int32_t ig_token_eos(const ig_model *model); /* -1: none */
+IG_API int32_t ig_token_bos(const ig_model *model);             /* -1: none */
+IG_API int32_t ig_token_eos(const ig_model *model);             /* -1: none */
 IG_API bool ig_token_is_end(const ig_model *model, int32_t id); /* in the end-of-generation set */
 /* True if ig_tokenize(..., IG_TOKENIZE_ADD_SPECIAL) puts a BOS first. */
 IG_API bool ig_token_adds_bos(const ig_model *model);
@@ -182,21 +182,20 @@ typedef struct ig_chat_message {
  * ADD_SPECIAL | PARSE_SPECIAL: it holds no BOS itself.
  * IG_E_UNSUPPORTED if the model has no template or one that is not recognised. */
 IG_API ig_status ig_chat_prompt(size_t *n_out, const ig_model *model, const ig_chat_message *messages,
-                                size_t n_messages, bool add_assistant, char *text, size_t cap,
-                                ig_error *err);
+                                size_t n_messages, bool add_assistant, char *text, size_t cap, ig_error *err);
 
 /* ---- KV cache ---------------------------------------------------------- */
 
 typedef struct ig_cache_options {
-    const char *policy;  /* "full", "window", "quest", "infinigen" (default) */
-    double budget;       /* entries used per KV head: a share of the context if at most 1 (default 0.10),
-                            else a number of tokens */
-    double mass;         /* stop earlier once this estimated attention mass is covered; 1: never. Default 1 */
-    int n_sinks;         /* first entries always used. Default 4 */
-    int n_recent;        /* last entries always used. Default 32 */
-    int n_dense_layers;  /* first layers that use everything. Default 2 */
-    const char *sketch;  /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which
-                            also serves contexts longer than the one that the file was prepared for */
+    const char *policy;    /* "full", "window", "quest", "infinigen" (default) */
+    double budget;         /* entries used per KV head: a share of the context if at most 1 (default 0.10),
+                              else a number of tokens */
+    double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 1 */
+    int n_sinks;           /* first entries always used. Default 4 */
+    int n_recent;          /* last entries always used. Default 32 */
+    int n_dense_layers;    /* first layers that use everything. Default 2 */
+    const char *sketch;    /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which
+                              also serves contexts longer than the one that the file was prepared for */
     uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
     uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
     const char *disk_path; /* its directory */
@@ -208,8 +207,8 @@ typedef struct ig_cache_options {
 IG_API ig_cache_options ig_cache_defaults(void);
 
 typedef struct ig_session_options {
-    int n_ctx;     /* 0 (default): the model's own, at most 8192 */
-    int n_batch;   /* most tokens of one prefill step. Default 512 */
+    int n_ctx;   /* 0 (default): the model's own, at most 8192 */
+    int n_batch; /* most tokens of one prefill step. Default 512 */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps */
     void *progress_user;
@@ -220,14 +219,14 @@ IG_API ig_session_options ig_session_defaults(void);
 /* What a choice costs before it is taken; bytes. */
 typedef struct ig_cache_plan_info {
     int n_ctx;
-    uint64_t weights;  /* mapped + private */
-    uint64_t kv;       /* K and V of n_ctx tokens */
+    uint64_t weights; /* mapped + private */
+    uint64_t kv;      /* K and V of n_ctx tokens */
     uint64_t sketch;
     uint64_t scratch;
     uint64_t total;
 } ig_cache_plan_info;
-IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model,
-                               const ig_session_options *options, ig_error *err);
+IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, const ig_session_options *options,
+                               ig_error *err);
 
 /* ---- prepared sketches -------------------------------------------------- */
 
@@ -239,8 +238,8 @@ typedef struct ig_prepare_options {
     const int32_t *ids; /* tokens of the calibration text, the first 2048 of which are used; NULL (default): a built-in
                            text, for which the model needs a tokenizer */
     int n_ids;
-    int n_ctx;          /* context the sketch is for; 0 (default): as of a session */
-    int rank;           /* numbers kept of a key: a multiple of 8, at most head_dim; 0 (default): half of head_dim */
+    int n_ctx; /* context the sketch is for; 0 (default): as of a session */
+    int rank;  /* numbers kept of a key: a multiple of 8, at most head_dim; 0 (default): half of head_dim */
     ig_progress_fn progress;
     void *progress_user;
 } ig_prepare_options;
@@ -265,8 +264,7 @@ IG_API ig_status ig_sketch_get_info(ig_sketch_info *out, const char *path, ig_er
 
 typedef struct ig_session ig_session;
 
-IG_API ig_status ig_session_open(ig_session **out, ig_model *model, const ig_session_options *options,
-                                 ig_error *err);
+IG_API ig_status ig_session_open(ig_session **out, ig_model *model, const ig_session_options *options, ig_error *err);
 IG_API void ig_session_close(ig_session *s);
 IG_API int ig_session_ctx(const ig_session *s);
 /* Tokens held at present; `ids` (may be NULL) gets a view that lasts until the next call. */
@@ -282,11 +280,12 @@ IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_er
  * [n_rows][n_vocab] for the tokens at positions first .. first + n_rows - 1. A true return
  * stops with IG_E_INTERRUPTED. */
 typedef bool (*ig_logits_fn)(void *user, int first, int n_rows, const float *logits);
-IG_API ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink,
-                                        void *user, ig_error *err);
+IG_API ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
+                                        ig_error *err);
 
 /* Appends ids[i] to sessions[i] for all i in one step, each with its own policy's selection.
- * All sessions must be of one model, and no session may appear twice. A sequence's logits do not depend on its batch mates. */
+ * All sessions must be of one model, and no session may appear twice. A sequence's logits do not depend on its batch
+ * mates. */
 IG_API ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err);
 
 /* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */
@@ -297,15 +296,15 @@ typedef struct ig_session_stats {
     uint64_t n_prefilled, n_decoded; /* tokens */
     double prefill_seconds, decode_seconds;
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present */
-    uint64_t n_entries;              /* KV entries (token x KV head x layer) held */
-    double selected_share;           /* mean over decode steps, sparse layers and KV heads of
-                                        entries used / entries present; 1 if nothing was sparse */
-    double attention_seconds, select_seconds; /* parts of decode_seconds */
-    uint64_t disk_bytes;                /* in the disk tier at present */
-    uint64_t read_bytes, written_bytes; /* moved from and to it */
-    uint64_t demoted, recalled;         /* blocks of 4 KiB that left RAM; blocks brought back */
+    uint64_t n_entries;                             /* KV entries (token x KV head x layer) held */
+    double selected_share;                          /* mean over decode steps, sparse layers and KV heads of
+                                                       entries used / entries present; 1 if nothing was sparse */
+    double attention_seconds, select_seconds;       /* parts of decode_seconds */
+    uint64_t disk_bytes;                            /* in the disk tier at present */
+    uint64_t read_bytes, written_bytes;             /* moved from and to it */
+    uint64_t demoted, recalled;                     /* blocks of 4 KiB that left RAM; blocks brought back */
     uint64_t prefetch_hits, prefetch_misses; /* blocks that a prefetch had ready; blocks that had to be waited for */
-    double stall_seconds;               /* the computation stood still for the disk */
+    double stall_seconds;                    /* the computation stood still for the disk */
 } ig_session_stats;
 IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);
 
@@ -332,7 +331,13 @@ IG_API int32_t ig_sampler_next(ig_sampler *sampler, const ig_session *s);
 
 /* ---- generation -------------------------------------------------------- */
 
-typedef enum ig_finish { IG_FINISH_LENGTH, IG_FINISH_END, IG_FINISH_STOP, IG_FINISH_CONTEXT, IG_FINISH_INTERRUPTED } ig_finish;
+typedef enum ig_finish {
+    IG_FINISH_LENGTH,
+    IG_FINISH_END,
+    IG_FINISH_STOP,
+    IG_FINISH_CONTEXT,
+    IG_FINISH_INTERRUPTED
+} ig_finish;
 
 /* Whole characters of text as they come, never part of a stop string. True stops. */
 typedef bool (*ig_text_fn)(void *user, const char *text, size_t n_bytes);
@@ -342,7 +347,7 @@ typedef struct ig_generate_options {
     bool ignore_end;          /* go on after an end token */
     const char *const *stops; /* stop strings */
     size_t n_stops;
-    bool special;             /* give special tokens as text too */
+    bool special; /* give special tokens as text too */
     ig_text_fn on_text;
     void *user;
 } ig_generate_options;

@@ -10,7 +10,8 @@
 const char *ig_status_text(ig_status status) {
     switch (status) {
 #define STATUS_CASE(name, value, text) \
-    case IG_##name: return text;
+    case IG_##name:                    \
+        return text;
         IG_STATUS_LIST(STATUS_CASE)
 #undef STATUS_CASE
     }

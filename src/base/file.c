@@ -19,8 +19,7 @@
 static ig_status open_regular(int *fd, size_t *size, const char *path, ig_error *err) {
     struct stat st;
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0)
-        return ig_fail(err, errno == ENOENT ? IG_E_NOT_FOUND : IG_E_IO, "%s: %s", path, strerror(errno));
+    if (*fd < 0) return ig_fail(err, errno == ENOENT ? IG_E_NOT_FOUND : IG_E_IO, "%s: %s", path, strerror(errno));
     if (fstat(*fd, &st) != 0) {
         int e = errno;
         close(*fd);

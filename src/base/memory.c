@@ -21,8 +21,8 @@ void *ig_alloc_aligned(size_t n_bytes) {
 void ig_free_aligned(void *p) { free(p); }
 
 void *ig_pages_reserve(size_t n_bytes) {
-    void *p = mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void *p =
+        mmap(NULL, n_bytes ? n_bytes : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     return p == MAP_FAILED ? NULL : p;
 }
 

@@ -15,12 +15,8 @@
 enum { IG_ALIGN = 64 };
 
 /* *out = a * b (a + b); false on overflow. */
-static inline bool ig_mul_size(size_t *out, size_t a, size_t b) {
-    return !__builtin_mul_overflow(a, b, out);
-}
-static inline bool ig_add_size(size_t *out, size_t a, size_t b) {
-    return !__builtin_add_overflow(a, b, out);
-}
+static inline bool ig_mul_size(size_t *out, size_t a, size_t b) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool ig_add_size(size_t *out, size_t a, size_t b) { return !__builtin_add_overflow(a, b, out); }
 static inline size_t ig_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
 
 /* Zeroed memory aligned to IG_ALIGN, or NULL; n_bytes may be 0. Free with ig_free_aligned. */

@@ -83,7 +83,8 @@ const ig_cli_verb ig_cli_verbs[] = {
      "Fit the sketch of the keys to a model",
      "Runs the model over the first 2048 tokens of a text, a built-in one unless --text is given, and finds the few\n"
      "numbers of each key that say most about its attention scores, at positions spread over a context of -c tokens.\n"
-     "The file goes to $XDG_CACHE_HOME/infinigen/sketches, where later runs of the same model find it by themselves.\n\n"
+     "The file goes to $XDG_CACHE_HOME/infinigen/sketches, where later runs of the same model find it by "
+     "themselves.\n\n"
      "  infinigen prepare -m smollm2-135m -c 8192",
      ig_cli_prepare},
     {IG_VERB_BENCH,

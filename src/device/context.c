@@ -30,7 +30,8 @@ ig_status ig_context_open(ig_context **out, const ig_context_options *options, i
         return s;
     }
     if (o.cpu_level != IG_CPU_BEST && o.cpu_level > best)
-        ig_log(ctx, IG_LOG_WARN, "this CPU has no %s: using %s", ig_cpu_level_name(o.cpu_level), ig_cpu_level_name(best));
+        ig_log(ctx, IG_LOG_WARN, "this CPU has no %s: using %s", ig_cpu_level_name(o.cpu_level),
+               ig_cpu_level_name(best));
     ig_log(ctx, IG_LOG_INFO, "cpu: %s kernels, %d threads", ig_cpu_level_name(ctx->level), ctx->n_threads);
     *out = ctx;
     return IG_OK;

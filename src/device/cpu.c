@@ -12,10 +12,10 @@
 #include "base/error.h"
 
 enum {
-    SMALL = 4096,        /* elements below which an elementwise operation is not shared out */
-    FEW_COLUMNS = 8,     /* up to this many columns gemv is the faster one (they cross at 12-16, AVX2 at 6-8) */
+    SMALL = 4096,    /* elements below which an elementwise operation is not shared out */
+    FEW_COLUMNS = 8, /* up to this many columns gemv is the faster one (they cross at 12-16, AVX2 at 6-8) */
     MAX_MATRICES = 4,
-    ROW_UNIT = 32,       /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
+    ROW_UNIT = 32, /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
 };
 
 static ig_cpu_device *cpu(ig_device *d) { return (ig_cpu_device *)d; }
@@ -40,11 +40,13 @@ typedef struct matmul_job {
 static void prepare_task(void *arg, int task, int thread) {
     matmul_job *j = arg;
     (void)thread;
-    j->d->k->act_prepare[j->form](j->d->act + (size_t)task * j->act_stride, j->x + (size_t)task * (size_t)j->n_in, j->n_in);
+    j->d->k->act_prepare[j->form](j->d->act + (size_t)task * j->act_stride, j->x + (size_t)task * (size_t)j->n_in,
+                                  j->n_in);
 }
 
 static void add_bias(const matmul_job *j, const ig_matrix *m, float *y, int begin, int end) {
-    for (int r = 0; r < j->n_rows; r++) j->d->k->add(y + (size_t)r * (size_t)m->n_out + begin, m->bias + begin, end - begin);
+    for (int r = 0; r < j->n_rows; r++)
+        j->d->k->add(y + (size_t)r * (size_t)m->n_out + begin, m->bias + begin, end - begin);
 }
 
 static void matmul_task(void *arg, int task, int thread) {
@@ -187,13 +189,19 @@ static void rope_task(void *arg, int task, int thread) {
     void (*rotate)(float *, const float *, int) = j->flag ? j->d->k->rope_adjacent : j->d->k->rope_half;
     for (int r = task * j->rows_per_task; r < min_int((task + 1) * j->rows_per_task, j->n_rows); r++)
         for (int h = 0; h < j->n_heads; h++)
-            rotate(j->y + ((size_t)r * (size_t)j->n_heads + (size_t)h) * (size_t)j->n, j->x + (size_t)r * (size_t)j->n_rot,
-                   j->n_rot);
+            rotate(j->y + ((size_t)r * (size_t)j->n_heads + (size_t)h) * (size_t)j->n,
+                   j->x + (size_t)r * (size_t)j->n_rot, j->n_rot);
 }
 
 static void cpu_rope(ig_device *dev, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                      int head_dim) {
-    rows_job j = {.d = cpu(dev), .y = x, .x = cs, .n_rot = n_rot, .flag = adjacent, .n_rows = n_rows, .n_heads = n_heads,
+    rows_job j = {.d = cpu(dev),
+                  .y = x,
+                  .x = cs,
+                  .n_rot = n_rot,
+                  .flag = adjacent,
+                  .n_rows = n_rows,
+                  .n_heads = n_heads,
                   .n = head_dim};
     run_rows(&j, rope_task, (size_t)n_rows * (size_t)n_heads * (size_t)head_dim);
 }

@@ -12,8 +12,8 @@
 #include "kernel/kernel.h"
 
 enum {
-    IG_TILE_ROWS = 128, /* query rows (positions x heads of a group) of one prefill tile */
-    IG_TILE_KEYS = 128, /* keys of one inner step, prefill and decode */
+    IG_TILE_ROWS = 128,        /* query rows (positions x heads of a group) of one prefill tile */
+    IG_TILE_KEYS = 128,        /* keys of one inner step, prefill and decode */
     IG_SPLIT = IG_ATTEND_UNIT, /* rows of one decode task; fixed, so that results do not depend on the threads */
 };
 
@@ -26,10 +26,10 @@ typedef struct ig_cpu_device {
 
     ig_device_need have;
     ig_arena arena;
-    uint8_t *act;         /* [max_rows] prepared activation columns */
+    uint8_t *act;            /* [max_rows] prepared activation columns */
     uint8_t *thread_scratch; /* [n_threads] of thread_bytes: gemm panels or attention tiles */
     size_t thread_bytes;
-    float *partial;       /* decode attention: partial results, see cpu_attention.c */
+    float *partial; /* decode attention: partial results, see cpu_attention.c */
     size_t partial_floats;
 } ig_cpu_device;
 

@@ -42,8 +42,8 @@ enum { IG_ATTEND_UNIT = 512 };
  * IG_ATTEND_UNIT each but for the last end; `carry` keeps what the calls hand on, and the call whose end is the
  * view's n writes the result. The bits are those of a single call. */
 typedef struct ig_attention {
-    const float *q;          /* [n_tokens][n_heads][head_dim] */
-    float *out;              /* the same shape; may be q */
+    const float *q; /* [n_tokens][n_heads][head_dim] */
+    float *out;     /* the same shape; may be q */
     int n_tokens;
     int window;
     const ig_kv_view *views; /* [n_kv_heads] */
@@ -58,9 +58,9 @@ typedef struct ig_head_shape {
 
 /* Sizes that the operations' own scratch is made for. */
 typedef struct ig_device_need {
-    int max_rows;     /* rows of x in one operation */
-    int max_in;       /* widest matrix input */
-    int max_entries;  /* rows of one view in decode attention */
+    int max_rows;    /* rows of x in one operation */
+    int max_in;      /* widest matrix input */
+    int max_entries; /* rows of one view in decode attention */
     ig_head_shape heads;
 } ig_device_need;
 
@@ -84,11 +84,14 @@ typedef struct ig_device_ops {
     void (*embed)(ig_device *d, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
     /* y[i][r][0..m[i]->n_out) = m[i] x[r] + bias, for n_m matrices of one input x [n_rows][n_in].
      * few: rows are independent sequences (decode): their results do not depend on n_rows, bitwise. */
-    void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows, bool few);
+    void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
+                   bool few);
     /* y[r] = norm of x[r], rows of n floats. b == NULL and rms: RMS norm, else layer norm. w, b may be NULL. */
-    void (*norm)(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps, int n_rows, int n);
+    void (*norm)(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
+                 int n_rows, int n);
     /* Rotates heads of x [n_rows][n_heads][head_dim]; cs[r] = n_rot/2 cosines and n_rot/2 sines of row r's position. */
-    void (*rope)(ig_device *d, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads, int head_dim);
+    void (*rope)(ig_device *d, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
+                 int head_dim);
     /* y += x, n floats. */
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
     /* gate = silu(gate) * up; relu: up == NULL, gate = max(gate, 0). n floats. */

@@ -30,10 +30,10 @@ struct ig_pool {
     void *arg;
     int n_tasks;
 
-    _Atomic uint64_t ticket;   /* job << 32 | tasks left to take */
-    _Atomic uint32_t job;      /* futex: idle workers sleep on it */
-    _Atomic uint32_t n_done;   /* futex: the caller sleeps on it */
-    _Atomic int n_sleeping;    /* workers that sleep or are about to */
+    _Atomic uint64_t ticket; /* job << 32 | tasks left to take */
+    _Atomic uint32_t job;    /* futex: idle workers sleep on it */
+    _Atomic uint32_t n_done; /* futex: the caller sleeps on it */
+    _Atomic int n_sleeping;  /* workers that sleep or are about to */
     _Atomic int caller_sleeps;
     _Atomic int stop;
 };
@@ -63,13 +63,11 @@ static void futex_wake(_Atomic uint32_t *word, int n) {
 static void work(ig_pool *p, uint32_t job, int thread) {
     uint64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
     while ((uint32_t)(t >> 32) == job && (uint32_t)t != 0) {
-        if (!atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acq_rel,
-                                                   memory_order_acquire))
+        if (!atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acq_rel, memory_order_acquire))
             continue;
         uint32_t n_tasks = (uint32_t)p->n_tasks;
         p->fn(p->arg, (int)(n_tasks - (uint32_t)t), thread);
-        if (atomic_fetch_add(&p->n_done, 1) + 1 == n_tasks && atomic_load(&p->caller_sleeps))
-            futex_wake(&p->n_done, 1);
+        if (atomic_fetch_add(&p->n_done, 1) + 1 == n_tasks && atomic_load(&p->caller_sleeps)) futex_wake(&p->n_done, 1);
         t = atomic_load_explicit(&p->ticket, memory_order_acquire);
     }
 }

@@ -15,8 +15,19 @@ typedef struct ig_gguf ig_gguf;
 
 /* GGUF metadata value types, numbered as in the format. */
 typedef enum ig_gguf_type {
-    IG_GGUF_U8, IG_GGUF_I8, IG_GGUF_U16, IG_GGUF_I16, IG_GGUF_U32, IG_GGUF_I32, IG_GGUF_F32, IG_GGUF_BOOL,
-    IG_GGUF_STRING, IG_GGUF_ARRAY, IG_GGUF_U64, IG_GGUF_I64, IG_GGUF_F64,
+    IG_GGUF_U8,
+    IG_GGUF_I8,
+    IG_GGUF_U16,
+    IG_GGUF_I16,
+    IG_GGUF_U32,
+    IG_GGUF_I32,
+    IG_GGUF_F32,
+    IG_GGUF_BOOL,
+    IG_GGUF_STRING,
+    IG_GGUF_ARRAY,
+    IG_GGUF_U64,
+    IG_GGUF_I64,
+    IG_GGUF_F64,
 } ig_gguf_type;
 
 typedef struct ig_text { /* a view: not NUL-terminated */
@@ -25,11 +36,11 @@ typedef struct ig_text { /* a view: not NUL-terminated */
 } ig_text;
 
 typedef struct ig_gguf_value {
-    const char *key;        /* NUL-terminated */
+    const char *key; /* NUL-terminated */
     ig_gguf_type type;
-    ig_gguf_type item_type; /* of an array; arrays of arrays are refused */
-    uint64_t n_items;       /* of an array, else 1 */
-    const uint8_t *data;    /* first item, unaligned, little-endian; of strings their u64 length comes first */
+    ig_gguf_type item_type;  /* of an array; arrays of arrays are refused */
+    uint64_t n_items;        /* of an array, else 1 */
+    const uint8_t *data;     /* first item, unaligned, little-endian; of strings their u64 length comes first */
     const uint64_t *offsets; /* arrays of strings: [n_items] offset of each item's bytes from data
                                (its u64 length lies 8 bytes before); else NULL */
 } ig_gguf_value;
@@ -49,8 +60,8 @@ const ig_tensor *ig_gguf_tensor(const ig_gguf *g, const char *name); /* NULL: ab
 
 /* Scalars; false if absent (*out is then untouched). A key of the wrong kind or out of range is an error
  * naming file and key: *status is set (once) and err filled. Any integer type is accepted for an integer. */
-bool ig_gguf_int(const ig_gguf *g, const char *key, int64_t min, int64_t max, int64_t *out,
-                 ig_status *status, ig_error *err);
+bool ig_gguf_int(const ig_gguf *g, const char *key, int64_t min, int64_t max, int64_t *out, ig_status *status,
+                 ig_error *err);
 bool ig_gguf_float(const ig_gguf *g, const char *key, double *out, ig_status *status, ig_error *err);
 bool ig_gguf_bool(const ig_gguf *g, const char *key, bool *out, ig_status *status, ig_error *err);
 bool ig_gguf_string(const ig_gguf *g, const char *key, ig_text *out, ig_status *status, ig_error *err);

@@ -42,7 +42,7 @@ static int64_t load_int(ig_gguf_type type, const uint8_t *data, uint64_t i) {
     case IG_GGUF_I64: LOAD(i64); return u.i64;
     default: return 0;
     }
-    /* clang-format on */
+        /* clang-format on */
 #undef LOAD
 }
 

@@ -20,6 +20,6 @@ void ig_safetensors_close(ig_safetensors *s);
 size_t ig_safetensors_n_tensors(const ig_safetensors *s);
 const ig_tensor *ig_safetensors_tensor_at(const ig_safetensors *s, size_t i);
 const ig_tensor *ig_safetensors_tensor(const ig_safetensors *s, const char *name); /* NULL: absent */
-const char *ig_safetensors_path(const ig_safetensors *s); /* the directory as given */
+const char *ig_safetensors_path(const ig_safetensors *s);                          /* the directory as given */
 
 #endif

@@ -109,8 +109,8 @@ typedef struct ig_kernels {
     void (*sketch_put)(void *block, int t, const uint16_t *key, int d);
     /* Estimated scores[g * stride + i] = scale * dot(q[g], key i) for i in 0 .. 16 * n_blocks-1 over
      * consecutive blocks; the query is quantised to 8 bits inside. d a multiple of 8, at most 512. */
-    void (*sketch_scores)(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
-                          const void *blocks, int n_blocks);
+    void (*sketch_scores)(float *scores, size_t stride, const float *q, int n_q, int d, float scale, const void *blocks,
+                          int n_blocks);
     /* w[i] += exp(s[i] - max) / sum over i of exp(s[i] - max), for n scores; nothing if all are -INFINITY. */
     void (*softmax_add)(float *w, const float *s, int n);
 

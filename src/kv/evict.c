@@ -8,21 +8,20 @@
 
 #include "base/error.h"
 
-size_t ig_evict_bytes(size_t n_frames) {
-    return 2 * (n_frames + IG_EVICT_LISTS) * sizeof(uint32_t) + 2 * n_frames;
-}
+size_t ig_evict_bytes(size_t n_frames) { return 2 * (n_frames + IG_EVICT_LISTS) * sizeof(uint32_t) + 2 * n_frames; }
 
 void ig_evict_open(ig_evict *e, ig_evict_rule rule, size_t n_frames, void *memory) {
     uint32_t *words = memory;
-    *e = (ig_evict){.rule = rule, .n_frames = (uint32_t)n_frames, .prev = words,
-                    .next = words + n_frames + IG_EVICT_LISTS};
+    *e = (ig_evict){
+        .rule = rule, .n_frames = (uint32_t)n_frames, .prev = words, .next = words + n_frames + IG_EVICT_LISTS};
     e->count = (uint8_t *)(e->next + n_frames + IG_EVICT_LISTS);
     e->listed = e->count + n_frames;
     for (uint32_t i = 0; i < IG_EVICT_LISTS; i++) e->prev[e->n_frames + i] = e->next[e->n_frames + i] = e->n_frames + i;
 }
 
 ig_status ig_evict_parse(ig_evict_rule *out, const char *name, ig_error *err) {
-    static const char *const names[] = {[IG_EVICT_COUNTER] = "counter", [IG_EVICT_LRU] = "lru", [IG_EVICT_FIFO] = "fifo"};
+    static const char *const names[] = {
+        [IG_EVICT_COUNTER] = "counter", [IG_EVICT_LRU] = "lru", [IG_EVICT_FIFO] = "fifo"};
     for (int i = 0; i < 3; i++)
         if (strcmp(names[i], name) == 0) {
             *out = (ig_evict_rule)i;

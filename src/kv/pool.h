@@ -11,10 +11,10 @@
 enum { IG_FRAME_BYTES = 4096 };
 
 typedef struct ig_kv_pool {
-    uint8_t *frames;  /* [n_frames][IG_FRAME_BYTES], page-aligned */
+    uint8_t *frames; /* [n_frames][IG_FRAME_BYTES], page-aligned */
     size_t n_frames;
-    size_t n_fresh;   /* frames ever taken: those behind are untouched */
-    uint32_t *spare;  /* [n_frames] stack of frames given back */
+    size_t n_fresh;  /* frames ever taken: those behind are untouched */
+    uint32_t *spare; /* [n_frames] stack of frames given back */
     size_t n_spare;
 } ig_kv_pool;
 

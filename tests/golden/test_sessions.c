@@ -57,7 +57,9 @@ static ig_session *open_session(const char *policy, int n_batch) {
     return s;
 }
 
-static int32_t token(int seed, int i) { return (int32_t)(((unsigned)seed * 977u + (unsigned)i * 7919u + (unsigned)(i * i) * 31u) % N_VOCAB); }
+static int32_t token(int seed, int i) {
+    return (int32_t)(((unsigned)seed * 977u + (unsigned)i * 7919u + (unsigned)(i * i) * 31u) % N_VOCAB);
+}
 
 static void fill(int32_t *ids, int seed, int n) {
     for (int i = 0; i < n; i++) ids[i] = token(seed, i);
@@ -133,8 +135,10 @@ static void batch_mates_do_not_matter(void **state) {
     for (int b = 0; b < BATCH; b++) {
         ig_session_stats st;
         ig_session_get_stats(together[b], &st);
-        if (!strcmp(st.policy, "full")) assert_true(st.selected_share == 1);
-        else if (b > 2) assert_true(st.selected_share < 0.7);
+        if (!strcmp(st.policy, "full"))
+            assert_true(st.selected_share == 1);
+        else if (b > 2)
+            assert_true(st.selected_share < 0.7);
         ig_session_close(together[b]);
         ig_session_close(alone[b]);
     }

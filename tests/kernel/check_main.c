@@ -101,22 +101,29 @@ double check_normal(check *c) {
     return sqrt(-2.0 * log(u)) * cos(6.283185307179586 * v);
 }
 
-int check_int(check *c, int low, int high) {
-    return low + (int)(ig_random_u64(&c->rng) % (uint64_t)(high - low + 1));
-}
+int check_int(check *c, int low, int high) { return low + (int)(ig_random_u64(&c->rng) % (uint64_t)(high - low + 1)); }
 
 void check_fill(check *c, float *x, int n, check_shape shape) {
     for (int i = 0; i < n; i++) {
         double v = check_normal(c);
         switch (shape) {
-        case CHECK_LARGE: v *= 1e4; break;
-        case CHECK_SMALL: v *= 1e-6; break;
-        case CHECK_OUTLIER:
-            if (check_int(c, 0, 63) == 0) v *= 100;
-            break;
-        case CHECK_ZERO: v = 0; break;
-        case CHECK_ONE: v = 0.7; break;
-        default: break;
+            case CHECK_LARGE:
+                v *= 1e4;
+                break;
+            case CHECK_SMALL:
+                v *= 1e-6;
+                break;
+            case CHECK_OUTLIER:
+                if (check_int(c, 0, 63) == 0) v *= 100;
+                break;
+            case CHECK_ZERO:
+                v = 0;
+                break;
+            case CHECK_ONE:
+                v = 0.7;
+                break;
+            default:
+                break;
         }
         x[i] = (float)v;
     }
@@ -159,7 +166,10 @@ void check_report(check *c, const char *what, double seconds, double bytes, doub
 }
 
 static void (*const families[])(check *) = {
-    check_matmul, check_vector, check_attention, check_sketch,
+    check_matmul,
+    check_vector,
+    check_attention,
+    check_sketch,
 };
 
 static int usage(void) {
@@ -177,10 +187,14 @@ int main(int argc, char **argv) {
             continue;
         }
         if (i + 1 == argc) return usage();
-        if (!strcmp(argv[i], "--seed")) seed = strtoull(argv[++i], NULL, 0);
-        else if (!strcmp(argv[i], "--only")) c.only = argv[++i];
-        else if (!strcmp(argv[i], "--level")) only_level = argv[++i];
-        else return usage();
+        if (!strcmp(argv[i], "--seed"))
+            seed = strtoull(argv[++i], NULL, 0);
+        else if (!strcmp(argv[i], "--only"))
+            c.only = argv[++i];
+        else if (!strcmp(argv[i], "--level"))
+            only_level = argv[++i];
+        else
+            return usage();
     }
     printf("seed %llu\n", (unsigned long long)seed);
     c.ref = ig_kernels_get(IG_CPU_SCALAR);

@@ -17,7 +17,16 @@
 #include "cpu_level.h"
 #include "device/device.h"
 
-enum { HEADS = 6, KV_HEADS = 2, DIM = 32, SHIFT = 3, ROW = DIM * 2, BLOCK = ROW << (SHIFT + 1), MAX_ROWS = 2400, MAX_BLOCKS = MAX_ROWS >> SHIFT };
+enum {
+    HEADS = 6,
+    KV_HEADS = 2,
+    DIM = 32,
+    SHIFT = 3,
+    ROW = DIM * 2,
+    BLOCK = ROW << (SHIFT + 1),
+    MAX_ROWS = 2400,
+    MAX_BLOCKS = MAX_ROWS >> SHIFT
+};
 
 static uint8_t frames[KV_HEADS][MAX_BLOCKS][BLOCK];
 static const uint8_t *blocks[KV_HEADS][MAX_BLOCKS];
@@ -25,7 +34,8 @@ static const ig_head_shape shape = {HEADS, KV_HEADS, DIM, 0.17f};
 static ig_device *device;
 
 static uint16_t *row_of(int head, int slot, bool value) {
-    return (uint16_t *)(void *)(frames[head][slot >> SHIFT] + (value ? BLOCK / 2 : 0) + (slot & ((1 << SHIFT) - 1)) * ROW);
+    return (uint16_t *)(void *)(frames[head][slot >> SHIFT] + (value ? BLOCK / 2 : 0) +
+                                (slot & ((1 << SHIFT) - 1)) * ROW);
 }
 
 static int open_device(void **state) {
@@ -54,14 +64,15 @@ static int close_device(void **state) {
 
 static void set_views(ig_kv_view *views, const int32_t *index, int n) {
     for (int h = 0; h < KV_HEADS; h++)
-        views[h] = (ig_kv_view){.blocks = blocks[h], .shift = SHIFT, .row_bytes = ROW, .v_offset = BLOCK / 2,
-                                .index = index, .n = n};
+        views[h] = (ig_kv_view){
+            .blocks = blocks[h], .shift = SHIFT, .row_bytes = ROW, .v_offset = BLOCK / 2, .index = index, .n = n};
 }
 
 /* The definition, for query t of n_tokens over the rows of a view. */
 static void reference(double *out, const float *q, int t, int n_tokens, int head, const ig_kv_view *v, int window) {
     static double p[MAX_ROWS];
-    int last = v->n - n_tokens + t, first = window && last + 1 > window ? last + 1 - window : 0, kv = head / (HEADS / KV_HEADS);
+    int last = v->n - n_tokens + t, first = window && last + 1 > window ? last + 1 - window : 0,
+        kv = head / (HEADS / KV_HEADS);
     double max = -INFINITY, sum = 0;
     for (int i = first; i <= last; i++) {
         int slot = v->index ? v->index[i] : v->first + i;
@@ -109,7 +120,8 @@ static void run(int n_tokens, int n, int window, const int32_t *index, int unit)
     check(&a);
     if (!index) {
         ig_kv_view part[KV_HEADS];
-        ig_attention b = {.q = q, .out = several, .n_tokens = n_tokens, .window = window, .views = part, .carry = carry};
+        ig_attention b = {
+            .q = q, .out = several, .n_tokens = n_tokens, .window = window, .views = part, .carry = carry};
         for (b.begin = 0; b.begin < n; b.begin = b.end) {
             b.end = b.begin + unit < n ? b.begin + unit : n;
             for (int h = 0; h < KV_HEADS; h++) { /* a table of these blocks only */

@@ -51,20 +51,21 @@ static void follows_its_rule(void **state) {
     for (long step = 1; step < 3000; step++) { /* fewer uses than would halve the counts, whose order then is its own */
         uint32_t f = (uint32_t)(ig_random_u64(&r) % N);
         switch (ig_random_u64(&r) % 4) {
-        case 0:
-            if (!m.listed[f]) m.came[f] = m.moved[f] = step, m.listed[f] = true;
-            ig_evict_add(&e, f);
-            break;
-        case 1:
-            m.listed[f] = false, m.count[f] = 0;
-            ig_evict_remove(&e, f);
-            break;
-        case 2:
-            m.count[f]++, m.moved[f] = step;
-            if (m.count[f] > 250) continue;
-            ig_evict_use(&e, f);
-            break;
-        default: m.kept[f] = !m.kept[f];
+            case 0:
+                if (!m.listed[f]) m.came[f] = m.moved[f] = step, m.listed[f] = true;
+                ig_evict_add(&e, f);
+                break;
+            case 1:
+                m.listed[f] = false, m.count[f] = 0;
+                ig_evict_remove(&e, f);
+                break;
+            case 2:
+                m.count[f]++, m.moved[f] = step;
+                if (m.count[f] > 250) continue;
+                ig_evict_use(&e, f);
+                break;
+            default:
+                m.kept[f] = !m.kept[f];
         }
         assert_int_equal(ig_evict_victim(&e, keep, &m), expected(&m, rule));
     }

@@ -18,11 +18,11 @@
 
 /* Later fields win over these, which hold for all families. */
 static const char *const fields[][2] = {
-    {"model_type", "\"llama\""},       {"vocab_size", "100"},
-    {"hidden_size", "48"},             {"num_hidden_layers", "3"},
-    {"num_attention_heads", "6"},      {"max_position_embeddings", "512"},
-    {"intermediate_size", "96"},       {"ffn_dim", "96"},
-    {"rms_norm_eps", "1e-5"},          {"rope_theta", "1e4"},
+    {"model_type", "\"llama\""},  {"vocab_size", "100"},
+    {"hidden_size", "48"},        {"num_hidden_layers", "3"},
+    {"num_attention_heads", "6"}, {"max_position_embeddings", "512"},
+    {"intermediate_size", "96"},  {"ffn_dim", "96"},
+    {"rms_norm_eps", "1e-5"},     {"rope_theta", "1e4"},
 };
 enum { N_FIELDS = sizeof fields / sizeof *fields };
 

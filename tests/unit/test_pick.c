@@ -30,11 +30,21 @@ static void fill(ig_random *r, int n, int shape) {
     for (int i = 0; i < n; i++) {
         double u = ig_random_unit(r);
         switch (shape) {
-        case 0: weights[i] = (float)u; break;
-        case 1: weights[i] = (float)exp(-20 * u); break;           /* a long tail, as softmax has */
-        case 2: weights[i] = 0.25f; break;                         /* all equal */
-        case 3: weights[i] = u < 0.9 ? 0 : (float)u; break;        /* mostly nothing */
-        default: weights[i] = (float)(1 + 1e-3 * u) * 1e-3f; break; /* nearly equal */
+            case 0:
+                weights[i] = (float)u;
+                break;
+            case 1:
+                weights[i] = (float)exp(-20 * u);
+                break; /* a long tail, as softmax has */
+            case 2:
+                weights[i] = 0.25f;
+                break; /* all equal */
+            case 3:
+                weights[i] = u < 0.9 ? 0 : (float)u;
+                break; /* mostly nothing */
+            default:
+                weights[i] = (float)(1 + 1e-3 * u) * 1e-3f;
+                break; /* nearly equal */
         }
     }
 }
@@ -69,7 +79,8 @@ static void takes_the_heaviest(void **state) {
         for (int round = 0; round < 60; round++) {
             int n = 1 + (int)(ig_random_u64(&r) % MAX_N);
             fill(&r, n, shape);
-            check_choice(n, (int)(ig_random_u64(&r) % 6), 1 + (int)(ig_random_u64(&r) % 64), 1 + (int)(ig_random_u64(&r) % (uint64_t)n));
+            check_choice(n, (int)(ig_random_u64(&r) % 6), 1 + (int)(ig_random_u64(&r) % 64),
+                         1 + (int)(ig_random_u64(&r) % (uint64_t)n));
         }
 }
 

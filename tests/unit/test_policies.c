@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every policy on keys and queries of our own making: what must be selected always, budgets, the whole budget, and that a
- * policy finds the entries it is meant to find.
+ * Every policy on keys and queries of our own making: what must be selected always, budgets, the whole budget, and that
+ * a policy finds the entries it is meant to find.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,9 +24,16 @@ static uint16_t keys[KV_HEADS][N_CTX][DIM];
 static int32_t index_[N_CTX];
 
 static ig_policy *open_policy(const char *name, double budget, void **scratch) {
-    ig_policy_shape shape = {.n_layers = LAYERS, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .n_ctx = N_CTX,
-                             .scale = 0.2f, .window = windows, .kernels = ig_kernels_get(test_cpu_level())};
-    ig_cache_options o = {.policy = name, .budget = budget, .mass = 1, .n_sinks = 4, .n_recent = 32, .n_dense_layers = 0};
+    ig_policy_shape shape = {.n_layers = LAYERS,
+                             .n_heads = HEADS,
+                             .n_kv_heads = KV_HEADS,
+                             .head_dim = DIM,
+                             .n_ctx = N_CTX,
+                             .scale = 0.2f,
+                             .window = windows,
+                             .kernels = ig_kernels_get(test_cpu_level())};
+    ig_cache_options o = {
+        .policy = name, .budget = budget, .mass = 1, .n_sinks = 4, .n_recent = 32, .n_dense_layers = 0};
     const ig_policy_ops *ops;
     ig_policy *p;
     ig_error err = {0};
@@ -122,7 +129,8 @@ static void unknown_names_are_refused(void **state) {
 }
 
 int main(void) {
-#define POLICY(test, name) {name ": " #test, test, NULL, NULL, name}
+#define POLICY(test, name) \
+    { name ": " #test, test, NULL, NULL, name }
     const struct CMUnitTest tests[] = {
         POLICY(keeps_its_promises, "infinigen"),
         POLICY(keeps_its_promises, "window"),
