@@ -117,6 +117,10 @@ typedef struct ig_kernels {
     /* The largest element, and the lowest index that has it. NaN counts as -INFINITY. Of none: -INFINITY and 0. */
     float (*max)(const float *x, int n);
     int (*argmax)(const float *x, int n);
+    /* How many x[i] are above t, and (sum != NULL) their sum. NaN is above nothing. */
+    int (*count_above)(const float *x, int n, float t, float *sum);
+    /* Writes the i with x[i] above t, plus first, ascending; returns how many. list has room for n. */
+    int (*list_above)(int32_t *list, const float *x, int first, int n, float t);
 } ig_kernels;
 
 /* The table for a level (at most what the CPU has); never fails, lives for ever. */

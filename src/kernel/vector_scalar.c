@@ -82,6 +82,26 @@ static int argmax_scalar(const float *x, int n) {
     return at;
 }
 
+static int count_above_scalar(const float *x, int n, float t, float *sum) {
+    int count = 0;
+    float total = 0;
+    for (int i = 0; i < n; i++) {
+        count += x[i] > t;
+        total += x[i] > t ? x[i] : 0;
+    }
+    if (sum) *sum = total;
+    return count;
+}
+
+static int list_above_scalar(int32_t *list, const float *x, int first, int n, float t) {
+    int count = 0;
+    for (int i = 0; i < n; i++) {
+        list[count] = first + i;
+        count += x[i] > t;
+    }
+    return count;
+}
+
 void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->rms_norm = rms_norm_scalar;
     k->layer_norm = layer_norm_scalar;
@@ -94,4 +114,6 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->f16_to_f32 = f16_to_f32_scalar;
     k->max = max_scalar;
     k->argmax = argmax_scalar;
+    k->count_above = count_above_scalar;
+    k->list_above = list_above_scalar;
 }

@@ -156,7 +156,8 @@ static int infinigen_select(ig_policy *base, int layer, int head, const float *q
     s->kernels->sketch_scores(x.scores, stride, q, group, p->rank, s->scale, head_sketch(p, layer, head), n_blocks(n));
     for (int i = 0; i < n; i++) x.weights[i] = 0;
     for (int g = 0; g < group; g++) s->kernels->softmax_add(x.weights, x.scores + (size_t)g * stride, n);
-    return ig_pick(index, x.weights, n, o->n_sinks, o->n_recent, count, o->mass);
+    ig_pick_rule rule = {o->n_sinks, o->n_recent, count, o->mass};
+    return ig_pick(s->kernels, index, x.weights, n, &rule);
 }
 
 static uint64_t infinigen_bytes(const ig_policy *base, int n) {

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Choosing the heaviest entries without sorting: the bits of a non-negative float rise with its value, so a
- * histogram over their upper part finds the bucket in which the threshold lies, a second one over the next
- * bits refines it. Two passes over the weights whatever the shape of the distribution.
+ * Choosing the heaviest entries without sorting: the bits of a non-negative float rise with its value, so the weight
+ * that parts the chosen from the others is found by bisecting over the bits, counting what lies above: 31 passes of a
+ * vector compare, exact whatever the distribution. docs/speed-log.md has the histograms that this replaced.
  */
 #include <math.h>
-#include <string.h>
 
 #include "base/half.h"
 #include "policy/policy.h"
@@ -15,91 +14,66 @@ int ig_pick_budget(double budget, int n) {
     return k >= n ? n : k < 1 ? 1 : (int)k;
 }
 
-enum { BUCKETS = 1024, UPPER_SHIFT = 18, LOWER_SHIFT = 8 };
-
-typedef struct histogram {
-    int count[BUCKETS];
-    double mass[BUCKETS];
-} histogram;
-
-/* What is still to be chosen: entries, and weight (choosing stops once either is used up). */
+/* What is to be chosen of the candidates: at most `count`, and no more once their weight reaches `mass`. */
 typedef struct want {
     int count;
-    double mass;
+    double mass; /* INFINITY: no end by weight */
 } want;
 
-/* Distance of a weight from the largest one in steps of the upper bits (32 steps an octave), at most BUCKETS - 1. */
-static unsigned upper_bucket(uint32_t top, float w) {
-    unsigned b = (top - ig_f32_bits(w)) >> UPPER_SHIFT;
-    return b < BUCKETS ? b : BUCKETS - 1;
-}
-
-/* The next bits, within an upper bucket; the last upper bucket, a mixed one, is not told apart further. */
-static unsigned lower_bucket(uint32_t top, float w) {
-    if (upper_bucket(top, w) == BUCKETS - 1) return 0;
-    return (top - ig_f32_bits(w)) >> LOWER_SHIFT & (BUCKETS - 1);
-}
-
-/* First bucket that cannot be taken whole; BUCKETS if all can. Lowers `left` by those before it. */
-static int boundary(const histogram *h, want *left) {
-    int b = 0;
-    for (; b < BUCKETS; b++) {
-        if (h->count[b] > left->count || (h->count[b] && h->mass[b] >= left->mass)) break;
-        left->count -= h->count[b];
-        left->mass -= h->mass[b];
+/* The lowest threshold above which there is not more than wanted; `left` is what is still wanted then, of those at it.
+ */
+static float find_threshold(const ig_kernels *k, const float *w, int n, want *left) {
+    bool by_mass = !isinf(left->mass);
+    uint32_t low = 0, high = ig_f32_bits(k->max(w, n)); /* above `high` there is nothing */
+    int count = 0;
+    float sum = 0;
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+        count = k->count_above(w, n, ig_bits_f32(middle), by_mass ? &sum : NULL);
+        if (count <= left->count && (double)sum < left->mass)
+            high = middle;
+        else
+            low = middle + 1;
     }
-    return b;
+    count = k->count_above(w, n, ig_bits_f32(high), &sum);
+    left->count -= count;
+    left->mass -= (double)sum;
+    return ig_bits_f32(high);
 }
 
-int ig_pick(int32_t *index, const float *w, int n, int n_sinks, int n_recent, int count, double mass) {
-    if (n_sinks > n) n_sinks = n;
-    if (n_recent > n - n_sinks) n_recent = n - n_sinks;
-    int begin = n_sinks, end = n - n_recent, n_out = 0;
-    want left = {.count = count - n_sinks - n_recent, .mass = INFINITY};
-    float top_weight = 0;
-    for (int i = begin; i < end; i++)
-        if (w[i] > top_weight) top_weight = w[i];
-    if (mass < 1) {
-        double sum = 0, always = 0;
-        for (int i = 0; i < n; i++) sum += w[i];
-        for (int i = 0; i < n_sinks; i++) always += w[i];
-        for (int i = end; i < n; i++) always += w[i];
-        left.mass = mass * sum - always;
-    }
-    if (left.mass <= 0) left.count = 0;
-    if (left.count < 0) left.count = 0;
-    if (left.count > end - begin) left.count = end - begin;
-
-    const uint32_t top = ig_f32_bits(top_weight);
-    histogram h = {0};
-    int upper = 0, lower = 0;
-    if (left.count) {
-        for (int i = begin; i < end; i++) {
-            unsigned b = upper_bucket(top, w[i]);
-            h.count[b]++;
-            h.mass[b] += w[i];
+/* Entries at the threshold are taken in order while any are wanted: the number of candidates up to the last one taken.
+ */
+static int end_of_ties(const float *w, int n, float threshold, want left) {
+    int end = 0;
+    for (int i = 0; i < n && left.count > 0 && left.mass > 0; i++)
+        if (w[i] == threshold) {
+            left.count--;
+            left.mass -= (double)threshold;
+            end = i + 1;
         }
-        upper = boundary(&h, &left);
-        memset(&h, 0, sizeof h);
-        for (int i = begin; i < end && upper < BUCKETS; i++)
-            if (upper_bucket(top, w[i]) == (unsigned)upper) {
-                unsigned b = lower_bucket(top, w[i]);
-                h.count[b]++;
-                h.mass[b] += w[i];
-            }
-        lower = boundary(&h, &left);
-    }
+    return end;
+}
+
+static double sum_of(const float *w, int begin, int end) {
+    double sum = 0;
+    for (int i = begin; i < end; i++) sum += (double)w[i];
+    return sum;
+}
+
+int ig_pick(const ig_kernels *k, int32_t *index, const float *w, int n, const ig_pick_rule *rule) {
+    int begin = rule->n_sinks < n ? rule->n_sinks : n;
+    int end = rule->n_recent < n - begin ? n - rule->n_recent : begin, n_out = 0;
+    want left = {.count = rule->count - begin - (n - end), .mass = INFINITY};
+    if (rule->mass < 1) left.mass = rule->mass * sum_of(w, 0, n) - sum_of(w, 0, begin) - sum_of(w, end, n);
 
     for (int i = 0; i < begin; i++) index[n_out++] = i;
-    for (int i = begin; i < end; i++) {
-        int u = (int)upper_bucket(top, w[i]), l = u == upper ? (int)lower_bucket(top, w[i]) : 0;
-        bool take = u < upper || (u == upper && l < lower);
-        if (u == upper && l == lower && left.count > 0 && left.mass > 0) { /* ties: in order, while any is wanted */
-            take = true;
-            left.count--;
-            left.mass -= w[i];
-        }
-        if (take) index[n_out++] = i;
+    if (left.count > 0 && left.mass > 0 && begin < end) {
+        const float *candidates = w + begin;
+        float threshold = find_threshold(k, candidates, end - begin, &left);
+        int ties = end_of_ties(candidates, end - begin, threshold, left);
+        float just_below = threshold > 0 ? ig_bits_f32(ig_f32_bits(threshold) - 1) : -1;
+        n_out += k->list_above(index + n_out, candidates, begin, ties, just_below);
+        n_out += k->list_above(index + n_out, candidates + ties, begin + ties, end - begin - ties, threshold);
     }
     for (int i = end; i < n; i++) index[n_out++] = i;
     return n_out;

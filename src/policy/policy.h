@@ -66,10 +66,14 @@ int ig_policy_count(const ig_cache_options *options, int n);
 /* How many entries a budget means for n entries: a share if at most 1, rounded up, else a number; 1..n. */
 int ig_pick_budget(double budget, int n);
 
-/* Chooses from weights w[n] >= 0: the first n_sinks and last n_recent always, then the heaviest others until `count`
- * are chosen in all or the chosen weights reach mass * (sum of w). Ties go to the lower index; weights that differ by
- * less than 2^-14 of their value, or that are less than 2^-31 of the largest, count as ties. Writes the ascending list
- * and returns its length. */
-int ig_pick(int32_t *index, const float *w, int n, int n_sinks, int n_recent, int count, double mass);
+typedef struct ig_pick_rule {
+    int n_sinks, n_recent; /* first and last entries that are always chosen */
+    int count;             /* most entries in all */
+    double mass;           /* choose no more once the chosen weights reach this share of the sum; 1: no end by weight */
+} ig_pick_rule;
+
+/* Chooses from weights w[n] >= 0: what the rule says must be, then the heaviest others within its limits. Of equal
+ * weights the lower index. Writes the ascending list to index [n] and returns its length. */
+int ig_pick(const ig_kernels *k, int32_t *index, const float *w, int n, const ig_pick_rule *rule);
 
 #endif

@@ -113,8 +113,8 @@ static int quest_select(ig_policy *base, int layer, int head, const float *q, in
     float *weights = scratch;
     weigh_pages((const quest_policy *)base, layer, head, q, pages, weights, weights + pages);
     int32_t *chosen = (int32_t *)(void *)(weights + pages); /* the scores are not needed any more */
-    int want = (count - o->n_sinks - o->n_recent) / PAGE;
-    int n_chosen = want > 0 ? ig_pick(chosen, weights, pages, 0, 0, want, 1) : 0;
+    ig_pick_rule rule = {.count = (count - o->n_sinks - o->n_recent) / PAGE, .mass = 1};
+    int n_chosen = rule.count > 0 ? ig_pick(base->shape.kernels, chosen, weights, pages, &rule) : 0;
     for (int i = 0; i < o->n_sinks; i++) index[n_out++] = i;
     for (int i = 0; i < n_chosen; i++) {
         int first = chosen[i] * PAGE, end = first + PAGE;
