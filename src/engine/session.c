@@ -327,7 +327,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .sketch_bytes = q->policy->ops->bytes(q->policy, s->n_tokens),
         .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d),
         .n_entries = (uint64_t)s->n_tokens * (uint64_t)c->n_layers * (uint64_t)c->n_kv_heads,
-        .selected_share = q->entries_present ? (double)q->entries_used / (double)q->entries_present : 1,
+        .selected_share = q->n_shares ? q->share_sum / (double)q->n_shares : 1,
         .attention_seconds = q->attention_seconds,
         .select_seconds = q->select_seconds,
     };

@@ -87,8 +87,9 @@ static void count_entries(const forward *f) {
     for (int s = 0; s < f->n_segments; s++) {
         const ig_segment *seg = &f->segments[s];
         if (!selects(f, seg)) continue;
-        for (int h = 0; h < f->c->n_kv_heads; h++) seg->seq->entries_used += (uint64_t)seg->seq->n_selected[h];
-        seg->seq->entries_present += (uint64_t)(seg->first + 1) * (uint64_t)f->c->n_kv_heads;
+        for (int h = 0; h < f->c->n_kv_heads; h++)
+            seg->seq->share_sum += (double)seg->seq->n_selected[h] / (seg->first + 1);
+        seg->seq->n_shares += (uint64_t)f->c->n_kv_heads;
     }
 }
 

@@ -19,7 +19,8 @@ typedef struct ig_sequence {
     int *n_selected; /* [n_kv_heads] */
     bool prefetch;   /* guess the next layer's entries and read them ahead, if there is a disk tier */
     /* statistics of sparse decode steps */
-    uint64_t entries_used, entries_present;
+    double share_sum;  /* of entries used / entries present */
+    uint64_t n_shares; /* selections it is the sum of */
     double attention_seconds, select_seconds;
 } ig_sequence;
 
