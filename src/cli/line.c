@@ -10,16 +10,20 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <locale.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <wchar.h>
 
 struct ig_cli_reader {
     EditLine *edit; /* NULL: not a terminal */
     History *history;
     char path[4096]; /* of the history; "": none */
     bool goes_on;    /* the prompt is that of a continued line */
+    sigset_t open;   /* signals as they are outside of reading */
     char *line;      /* getline's buffer */
     size_t line_cap;
     char *message; /* [message_cap] */
@@ -33,6 +37,25 @@ static char *prompt_text(EditLine *edit) {
     return r && r->goes_on ? next : first;
 }
 
+/* One character for libedit. Signals are blocked while a line is read and let in by ppoll() alone: a Ctrl-C that comes
+ * just before it waits is not missed. */
+static int read_char(EditLine *edit, wchar_t *out) {
+    ig_cli_reader *r = NULL;
+    mbstate_t state = {0};
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    el_get(edit, EL_CLIENTDATA, &r);
+    for (;;) {
+        char byte;
+        if (ppoll(&input, 1, NULL, &r->open) < 0) return -1;
+        ssize_t got = read(STDIN_FILENO, &byte, 1);
+        if (got <= 0) return (int)got;
+        size_t n = mbrtowc(out, &byte, 1, &state);
+        if (n == (size_t)-2) continue; /* more bytes of this character */
+        if (n == (size_t)-1) *out = 0xfffd;
+        return 1;
+    }
+}
+
 static void open_terminal(ig_cli_reader *r) {
     HistEvent event;
     /* libedit reads characters of the locale: without a UTF-8 one every accent would be lost. */
@@ -41,6 +64,7 @@ static void open_terminal(ig_cli_reader *r) {
     if (!r->edit) return;
     el_set(r->edit, EL_CLIENTDATA, r);
     el_set(r->edit, EL_PROMPT, prompt_text);
+    el_set(r->edit, EL_GETCFN, read_char);
     el_set(r->edit, EL_EDITOR, "emacs");
     el_set(r->edit, EL_BIND, "^R", "em-inc-search-prev", NULL);
     r->history = history_init();
@@ -85,9 +109,16 @@ bool ig_cli_reader_is_terminal(const ig_cli_reader *r) { return r->edit != NULL;
 static ig_cli_read read_line(ig_cli_reader *r, const char **line, size_t *n) {
     if (r->edit) {
         int count = 0;
+        sigset_t interrupts;
+        sigemptyset(&interrupts);
+        sigaddset(&interrupts, SIGINT);
+        sigaddset(&interrupts, SIGTERM);
+        sigprocmask(SIG_BLOCK, &interrupts, &r->open);
         errno = 0;
         *line = el_gets(r->edit, &count);
-        if (!*line || count <= 0) return count < 0 && errno == EINTR ? IG_READ_INTERRUPTED : IG_READ_END;
+        int why = errno;
+        sigprocmask(SIG_SETMASK, &r->open, NULL);
+        if (!*line || count <= 0) return count < 0 && why == EINTR ? IG_READ_INTERRUPTED : IG_READ_END;
         *n = (size_t)count;
         return IG_READ_MESSAGE;
     }

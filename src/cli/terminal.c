@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "cli/app.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -45,11 +46,25 @@ int ig_cli_fail(const ig_cli_options *o, const ig_error *err) {
 
 static volatile sig_atomic_t interrupt_signal;
 
-static void note_interrupt(int signal) { interrupt_signal = signal; }
+static pthread_t main_thread;
+
+/* Threads of libraries may be given the signal: it is handed to the one that waits for it. The second one kills. */
+static void note_interrupt(int number) {
+    if (!pthread_equal(pthread_self(), main_thread)) {
+        pthread_kill(main_thread, number);
+        return;
+    }
+    if (interrupt_signal) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    interrupt_signal = number;
+}
 
 void ig_cli_catch_interrupts(void) {
-    /* SA_RESETHAND makes the second signal deadly. No SA_RESTART: reading from a terminal or pipe must end too. */
-    struct sigaction action = {.sa_handler = note_interrupt, .sa_flags = (int)SA_RESETHAND};
+    /* No SA_RESTART: reading from a terminal or pipe must end too. */
+    struct sigaction action = {.sa_handler = note_interrupt};
+    main_thread = pthread_self();
     interrupt_signal = 0;
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);

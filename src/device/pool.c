@@ -12,6 +12,7 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
@@ -98,6 +99,16 @@ static void *worker_main(void *arg) {
     }
 }
 
+/* Signals are the program's business: its own threads take them. */
+static int create_quiet(pthread_t *thread, worker_start *start) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(thread, NULL, worker_main, start);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return failed;
+}
+
 ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err) {
     *out = NULL;
     if (n_threads < 1 || n_threads > 1024) return ig_fail(err, IG_E_ARG, "threads: %d is not in 1..1024", n_threads);
@@ -113,7 +124,7 @@ ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err) {
     for (int i = 1; i < n_threads; i++) {
         worker_start *start = malloc(sizeof *start);
         if (start) *start = (worker_start){p, i};
-        if (!start || pthread_create(&p->threads[p->n_started], NULL, worker_main, start) != 0) {
+        if (!start || create_quiet(&p->threads[p->n_started], start) != 0) {
             free(start);
             ig_pool_close(p);
             return ig_fail(err, IG_E_MEMORY, "cannot start thread %d of %d", i + 1, n_threads);
