@@ -51,6 +51,7 @@ class Terminal:
                 os._exit(127)
 
     def type(self, text):
+        time.sleep(0.2)  # as a person: libedit takes the terminal over just after it has shown its prompt
         os.write(self.fd, text.encode())
 
     def read_until(self, wanted, seconds=60):
