@@ -16,6 +16,9 @@ int ig_cli_fail(const ig_cli_options *o, const ig_error *err);
 /* The same for a failure the program found itself: exit code 1. */
 int ig_cli_complain(const ig_cli_options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* From here on a model that is cut short, or a file at its limit of size, is an error and not the program's death. */
+void ig_cli_guard_files(const ig_cli_options *o);
+
 /* ---- environment, paths ------------------------------------------------- */
 
 /* The debugging variables IG_CPU_MASK and IG_LOG, NULL where unset. The only place that reads them. */

@@ -3,7 +3,7 @@
  * The program `infinigen`: finds the verb, reads its options, runs it.
  */
 #define _GNU_SOURCE
-#include "cli/cli.h"
+#include "cli/app.h"
 
 #include <errno.h>
 #include <locale.h>
@@ -37,6 +37,7 @@ int main(int argc, char **argv) {
         ig_cli_print_help(stdout, verb);
         return IG_EXIT_OK;
     }
+    ig_cli_guard_files(&o);
     int code = verb->run(&o);
     /* An error of an earlier write is no longer in errno. */
     errno = 0;

@@ -99,11 +99,14 @@ static void *worker_main(void *arg) {
     }
 }
 
-/* Signals are the program's business: its own threads take them. */
+/* Signals are the program's business: its own threads take them. A fault, such as a page of the model that cannot be
+ * read, is a signal of the thread that meets it, and the program may have a handler for that. */
 static int create_quiet(pthread_t *thread, worker_start *start) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
+    sigset_t blocked, before;
+    sigfillset(&blocked);
+    for (size_t i = 0; i < IG_COUNT(faults); i++) sigdelset(&blocked, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before);
     int failed = pthread_create(thread, NULL, worker_main, start);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return failed;

@@ -80,8 +80,15 @@ static bool set_direct(int fd, bool on) {
     return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
+/* Beyond RLIMIT_FSIZE the kernel would send a signal that ends the program. */
+static bool may_reach(uint64_t n_bytes) {
+    struct rlimit limit;
+    return getrlimit(RLIMIT_FSIZE, &limit) != 0 || n_bytes <= limit.rlim_cur;
+}
+
 /* Writes one block: whether O_DIRECT is only accepted or also works, and whether there is a disk behind it at all. */
 static int try_block(int fd) {
+    if (!may_reach(IG_FRAME_BYTES)) return EFBIG;
     void *block = aligned_alloc(IG_FRAME_BYTES, IG_FRAME_BYTES);
     if (!block) return ENOMEM;
     memset(block, 0, IG_FRAME_BYTES);
@@ -114,10 +121,9 @@ void ig_disk_file_close(ig_disk_file *f) {
     *f = (ig_disk_file){.fd = -1};
 }
 
-/* 0 or an errno. Beyond RLIMIT_FSIZE the kernel would send a signal that ends the program. */
+/* 0 or an errno. */
 static int reserve(ig_disk_file *f, uint64_t n_bytes) {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && n_bytes > limit.rlim_cur) return EFBIG;
+    if (!may_reach(n_bytes)) return EFBIG;
     int e = EOPNOTSUPP;
     if (!f->cannot_reserve) {
         do e = fallocate(f->fd, 0, (off_t)f->size, (off_t)(n_bytes - f->size)) == 0 ? 0 : errno;
