@@ -2,7 +2,7 @@
  *
  * `infinigen eval`: asks a model the questions of task files and counts the
  * right answers. A row or a JSON object for each file; what was counted before
- * an interruption is reported too.
+ * an interruption or a failure is reported too.
  */
 #define _GNU_SOURCE
 #include "cli/app.h"
@@ -35,7 +35,7 @@ typedef struct evaluation {
     size_t n, n_skipped, n_right, n_right_norm;
     uint64_t n_tokens; /* scored or generated */
     double seconds;
-    bool interrupted;
+    bool interrupted, failed;
     uint64_t done, total; /* tokens of prompts, or questions */
     ig_cli_progress bar;
 } evaluation;
@@ -180,6 +180,7 @@ static int ask_all(evaluation *e) {
     ig_cli_progress_end(&e->bar);
     e->seconds = ig_cli_seconds() - start;
     e->interrupted = status == IG_E_INTERRUPTED;
+    e->failed = status && !e->interrupted;
     return status ? ig_cli_fail(e->app->o, &err) : IG_EXIT_OK;
 }
 
@@ -237,7 +238,7 @@ static void print_json(const evaluation *e) {
     json_object_set_new(json, is_needle(e) ? "tokens_generated" : "tokens_scored",
                         json_integer((json_int_t)e->n_tokens));
     json_object_set_new(json, "seconds", json_real(e->seconds));
-    if (e->interrupted) json_object_set_new(json, "interrupted", json_true());
+    if (e->interrupted || e->failed) json_object_set_new(json, e->failed ? "failed" : "interrupted", json_true());
     if (is_needle(e)) {
         size_t n;
         cell *cells = count_cells(&n, e);
@@ -283,7 +284,9 @@ static void print_row(const evaluation *e, bool with_head) {
     if (is_needle(e)) print_cells(e);
     if (e->n_skipped)
         printf("  %zu questions were skipped: longer than the context of %d tokens\n", e->n_skipped, e->n_ctx);
-    if (e->interrupted) printf("  interrupted after %zu of %zu questions\n", e->n + e->n_skipped, e->task->n);
+    if (e->interrupted || e->failed)
+        printf("  %s after %zu of %zu questions\n", e->failed ? "failed" : "interrupted", e->n + e->n_skipped,
+               e->task->n);
     fflush(stdout);
 }
 
@@ -337,7 +340,7 @@ static int evaluate(ig_cli_app *app, const ig_eval_task *task, const char *shots
     if (!code) code = open_session(&e);
     if (!code) {
         code = ask_all(&e);
-        if ((!code || e.interrupted) && e.n + e.n_skipped) {
+        if (e.n + e.n_skipped) {
             if (app->o->json)
                 print_json(&e);
             else

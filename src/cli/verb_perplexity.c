@@ -67,10 +67,15 @@ static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
     return IG_EXIT_OK;
 }
 
-static int report(const measurement *m, const ig_session *s) {
+/* `code`: how the scoring ended. What was finished before a failure counts. */
+static int report(const measurement *m, const ig_session *s, int code) {
     double perplexity = ig_eval_perplexity(&m->total), error = ig_eval_perplexity_error(&m->total);
     if (!m->app.o->json) {
-        printf("Final estimate: PPL = %.4f +/- %.5f\n", perplexity, error);
+        if (code)
+            printf("Estimate after %d of %d chunks: ", m->i_chunk, m->n_chunks);
+        else
+            printf("Final estimate: ");
+        printf("PPL = %.4f +/- %.5f\n", perplexity, error);
         if (isatty(STDERR_FILENO) || m->app.o->verbose) ig_cli_print_stats(&m->app, s);
         return IG_EXIT_OK;
     }
@@ -80,6 +85,7 @@ static int report(const measurement *m, const ig_session *s) {
     json_object_set_new(json, "nll", json_real(ig_eval_nll(&m->total)));
     json_object_set_new(json, "tokens_scored", json_integer((json_int_t)m->total.n));
     json_object_set(json, "chunks", m->chunks);
+    if (code) json_object_set_new(json, code == IG_EXIT_INTERRUPTED ? "interrupted" : "failed", json_true());
     return ig_cli_print_json(json);
 }
 
@@ -96,10 +102,10 @@ static int measure(measurement *m, int32_t *ids) {
         return ig_cli_fail(m->app.o, &err);
     }
     int code = score_chunks(m, s, ids);
-    if (code == IG_EXIT_OK)
-        code = report(m, s);
-    else if (code == IG_EXIT_INTERRUPTED && m->total.n)
-        report(m, s); /* of the chunks that were finished */
+    if (m->total.n) {
+        int reported = report(m, s, code);
+        if (!code) code = reported;
+    }
     json_decref(m->chunks);
     ig_session_close(s);
     return code;

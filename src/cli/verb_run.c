@@ -136,10 +136,12 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
         a.kept = NULL;
     }
     if (status == IG_E_INTERRUPTED) result.finish = IG_FINISH_INTERRUPTED;
-    if (status && status != IG_E_INTERRUPTED)
+    if (status && status != IG_E_INTERRUPTED) {
+        if (a.last && a.last != '\n' && isatty(STDOUT_FILENO)) putchar('\n');
         code = ig_cli_fail(o, &err);
-    else
+    } else {
         code = report(app, s, &a, n_ids, seed, &result);
+    }
     if (!code && result.finish == IG_FINISH_INTERRUPTED) code = IG_EXIT_INTERRUPTED;
 done:
     free(a.text);
