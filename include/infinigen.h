@@ -186,25 +186,51 @@ IG_API ig_status ig_chat_prompt(size_t *n_out, const ig_model *model, const ig_c
 
 /* ---- KV cache ---------------------------------------------------------- */
 
+/* What one layer of one decode step did, for ig_cache_options.trace. Blocks are 4 KiB. */
+typedef struct ig_cache_step {
+    int step, layer;                /* decode steps of the session and layers, from 0 */
+    uint64_t entries, selected;     /* held and used, summed over KV heads */
+    uint64_t fetched_bytes;         /* read from the disk tier for this layer, ahead or late */
+    uint64_t hits, misses;          /* blocks wanted that a prefetch had ready; that had to be waited for */
+    uint64_t ram_bytes, disk_bytes; /* of the whole cache, now */
+    double stall_seconds;           /* stood still for the disk */
+} ig_cache_step;
+typedef void (*ig_cache_trace_fn)(void *user, const ig_cache_step *step);
+
 typedef struct ig_cache_options {
-    const char *policy;    /* "full", "window", "quest", "infinigen" (default) */
-    double budget;         /* entries used per KV head: a share of the context if at most 1 (default 0.10),
-                              else a number of tokens */
+    const char *policy;    /* one of ig_cache_policy(); default "infinigen" */
+    double budget;         /* entries used per KV head: a share of the context if at most 1, else a number of tokens;
+                              0 (default): the policy's own, 10 %, for "infinigen-osdi24" 20 % */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 1 */
     int n_sinks;           /* first entries always used. Default 4 */
     int n_recent;          /* last entries always used. Default 32 */
     int n_dense_layers;    /* first layers that use everything. Default 2 */
+    double alpha, partial; /* "infinigen-osdi24": threshold below the best score, nats (default 4); share of a key's
+                              columns that its partial cache keeps (default 0.3) */
     const char *sketch;    /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which
                               also serves contexts longer than the one that the file was prepared for */
+    const char *type;      /* how keys and values are kept: "f16" (default, NULL), "q8", "q4" */
     uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
     uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
     const char *disk_path; /* its directory */
-    const char *evict;     /* which block leaves RAM first: "counter" (default, NULL), "lru", "fifo" */
-    bool no_prefetch;      /* do not guess and read the next layer's entries ahead */
+    double limit;          /* entries beyond this are dropped for ever, the least useful ones first, in layers that are
+                              not dense: a share of the context if at most 1, else bytes of keys and values; 0
+                              (default): none. Not together with a disk tier */
+    const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
+    const char *speculate; /* what the next layer's entries are guessed from: "late" (default, NULL): the state after
+                              this layer's attention; "norm": the state before it; "paper": this layer's attention
+                              input, and the guess is final ("infinigen-osdi24"'s default); "none" */
+    bool no_prefetch;      /* do not read guessed entries ahead */
     bool no_uring;         /* disk requests by threads instead of io_uring */
+    int audit_every; /* at every so many decode steps also compute dense attention and note the share of it that the
+                        policy's entries hold; 0 (default): never */
+    ig_cache_trace_fn trace; /* called for every layer of every decode step; NULL (default): not */
+    void *trace_user;
 } ig_cache_options;
 
 IG_API ig_cache_options ig_cache_defaults(void);
+/* Name of policy number i, the default one first, and one line of help; NULL past the end. */
+IG_API const char *ig_cache_policy(size_t i, const char **help);
 
 typedef struct ig_session_options {
     int n_ctx;   /* 0 (default): the model's own, at most 8192 */
@@ -234,7 +260,12 @@ IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, c
  * 0 if it was opened without weights. */
 IG_API uint64_t ig_model_identity(const ig_model *model);
 
+/* What a sketch file holds: maps that keep the scores best, for "infinigen", or the paper's orthogonal matrices, for
+ * "infinigen-osdi24". */
+typedef enum ig_sketch_kind { IG_SKETCH_NONE, IG_SKETCH_BALANCED, IG_SKETCH_SKEW } ig_sketch_kind;
+
 typedef struct ig_prepare_options {
+    bool skew;          /* the kind IG_SKETCH_SKEW: n_ctx and rank must be 0. Default false */
     const int32_t *ids; /* tokens of the calibration text, the first 2048 of which are used; NULL (default): a built-in
                            text, for which the model needs a tokenizer */
     int n_ids;
@@ -245,10 +276,12 @@ typedef struct ig_prepare_options {
 } ig_prepare_options;
 
 typedef struct ig_sketch_info {
+    ig_sketch_kind kind;
     uint64_t model; /* identity of the model it was made for */
-    int n_layers, n_kv_heads, head_dim;
-    int rank, bits; /* kept of a key */
-    int n_ctx;      /* the context it was made for */
+    int n_layers, head_dim;
+    int n_heads;    /* with maps of their own: KV heads, for a skew query heads */
+    int rank, bits; /* kept of a key; a skew: what of them, ig_cache_options.partial says */
+    int n_ctx;      /* the context it was made for; a skew, which serves any: tokens of the calibration text used */
     uint64_t bytes; /* of the file */
 } ig_sketch_info;
 
@@ -299,14 +332,21 @@ typedef struct ig_session_stats {
     uint64_t n_entries;                             /* KV entries (token x KV head x layer) held */
     double selected_share;                          /* mean over decode steps, sparse layers and KV heads of
                                                        entries used / entries present; 1 if nothing was sparse */
+    double fetched_share;                           /* the same, each entry counted once that any query head of the
+                                                       group uses: what must be in fast memory */
+    uint64_t dropped;                               /* entries dropped for ever */
     double attention_seconds, select_seconds;       /* parts of decode_seconds */
     uint64_t disk_bytes;                            /* in the disk tier at present */
     uint64_t read_bytes, written_bytes;             /* moved from and to it */
     uint64_t demoted, recalled;                     /* blocks of 4 KiB that left RAM; blocks brought back */
     uint64_t prefetch_hits, prefetch_misses; /* blocks that a prefetch had ready; blocks that had to be waited for */
     double stall_seconds;                    /* the computation stood still for the disk */
+    uint64_t n_audits;                       /* sparse layers x KV heads x steps that were audited */
+    double mass_mean, mass_p1; /* of the attention mass that the entries used hold: mean and 1st percentile */
 } ig_session_stats;
 IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);
+/* Mean attention mass of one layer's audits; -1 if there were none. */
+IG_API double ig_session_audit(const ig_session *s, int layer);
 
 /* ---- sampling ---------------------------------------------------------- */
 

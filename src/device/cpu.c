@@ -332,6 +332,7 @@ static const ig_device_ops cpu_ops = {
     .add = cpu_add,
     .activate = cpu_activate,
     .attend = ig_cpu_attend,
+    .weigh = ig_cpu_weigh,
     .parallel = cpu_parallel,
 };
 

@@ -37,5 +37,7 @@ typedef struct ig_cpu_device {
 size_t ig_cpu_attention_thread_bytes(const ig_head_shape *shape);
 size_t ig_cpu_attention_partial_floats(const ig_device_need *need);
 void ig_cpu_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
+void ig_cpu_weigh(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end, float *weights,
+                  size_t stride);
 
 #endif

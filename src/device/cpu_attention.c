@@ -114,6 +114,8 @@ static void move_state(tile *t, float *carry, int rows, int head_dim, bool out) 
     }
 }
 
+static float log_sum(const tile *t, int row) { return t->m[row] + logf(t->l[row]); }
+
 /* ---- prefill ------------------------------------------------------------------ */
 
 /* Query (token t of the tile, head g) may not see keys past its own position or before its window. */
@@ -177,6 +179,8 @@ static void prefill_task(void *arg, int task, int thread) {
             for (int c = 0; c < d; c++)
                 out[(size_t)i * token_floats + (size_t)g * (size_t)d + (size_t)c] =
                     t.acc[(size_t)r * (size_t)d + (size_t)c] * scale;
+            if (a->lse)
+                a->lse[(size_t)(t0 + i) * (size_t)shape->n_heads + (size_t)(head * j->group + g)] = log_sum(&t, r);
         }
 }
 
@@ -213,7 +217,7 @@ static void decode_task(void *arg, int task, int thread) {
 }
 
 /* Joins the parts of one query head: out = sum_p acc_p e^(m_p - m) / sum_p l_p e^(m_p - m). */
-static void merge_head(const attend_job *j, int job, int head, int g, float *out) {
+static void merge_head(const attend_job *j, int job, int head, int g, float *out, float *lse) {
     int d = j->shape->head_dim, n = (j->jobs[job].views[head].n + IG_SPLIT - 1) / IG_SPLIT;
     float m = -INFINITY, l = 0;
     for (int p = 0; p < n; p++) {
@@ -229,6 +233,7 @@ static void merge_head(const attend_job *j, int job, int head, int g, float *out
         for (int c = 0; c < d; c++) out[c] += acc[c] * w;
     }
     for (int c = 0; c < d; c++) out[c] /= l;
+    if (lse) *lse = m + logf(l);
 }
 
 static void run_parts(attend_job *j) {
@@ -237,9 +242,12 @@ static void run_parts(attend_job *j) {
 }
 
 static void merge_parts(const attend_job *j) {
-    for (int job = 0; job < j->n_jobs; job++)
+    for (int job = 0; job < j->n_jobs; job++) {
+        const ig_attention *a = &j->jobs[job];
         for (int h = 0; h < j->shape->n_heads; h++)
-            merge_head(j, job, h / j->group, h % j->group, j->jobs[job].out + (size_t)h * (size_t)j->shape->head_dim);
+            merge_head(j, job, h / j->group, h % j->group, a->out + (size_t)h * (size_t)j->shape->head_dim,
+                       a->lse ? a->lse + h : NULL);
+    }
 }
 
 /* One sequence whose rows come in several calls. */
@@ -263,13 +271,17 @@ static int job_splits(const attend_job *j, const ig_attention *a) {
     return n;
 }
 
+static int tile_tokens(int group) {
+    int n = IG_TILE_ROWS / group;
+    return n > 64 ? 64 : n;
+}
+
 void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs) {
     ig_cpu_device *d = (ig_cpu_device *)dev;
     attend_job j = {.d = d, .shape = shape, .group = shape->n_heads / shape->n_kv_heads};
     size_t each = (size_t)shape->n_heads * ((size_t)shape->head_dim + 2);
     pthread_mutex_lock(&d->turn);
-    j.tile_tokens = IG_TILE_ROWS / j.group;
-    if (j.tile_tokens > 64) j.tile_tokens = 64;
+    j.tile_tokens = tile_tokens(j.group);
     for (int i = 0; i < n_jobs;) {
         j.jobs = jobs + i;
         if (jobs[i].n_tokens > 1) {
@@ -300,5 +312,66 @@ void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attentio
         run_parts(&j);
         merge_parts(&j);
     }
+    pthread_mutex_unlock(&d->turn);
+}
+
+/* ---- weights ------------------------------------------------------------------ */
+
+typedef struct weigh_job {
+    attend_job base;
+    int begin, end;
+    float *weights;
+    size_t stride;
+} weigh_job;
+
+/* One KV head and IG_TILE_KEYS rows of its view, over all queries. */
+static void weigh_task(void *arg, int task, int thread) {
+    const weigh_job *w = arg;
+    const attend_job *j = &w->base;
+    const ig_attention *a = j->jobs;
+    const ig_head_shape *shape = j->shape;
+    const ig_kernels *k = j->d->k;
+    int head = task % shape->n_kv_heads, begin = w->begin + task / shape->n_kv_heads * IG_TILE_KEYS,
+        d = shape->head_dim;
+    const ig_kv_view *view = &a->views[head];
+    int end = w->end < view->n ? w->end : view->n;
+    int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
+    if (n <= 0) return;
+    float *sum = w->weights + (size_t)head * w->stride + begin;
+    size_t group_floats = (size_t)j->group * (size_t)d;
+    tile t = thread_tile(j->d, thread, d);
+    for (int t0 = 0; t0 < a->n_tokens; t0 += j->tile_tokens) {
+        int n_tokens = a->n_tokens - t0 < j->tile_tokens ? a->n_tokens - t0 : j->tile_tokens;
+        int first_pos = view->n - a->n_tokens + t0, rows = n_tokens * j->group;
+        if (first_pos + n_tokens <= begin) continue; /* all before these keys */
+        for (int i = 0; i < n_tokens; i++) {
+            size_t at = (size_t)(t0 + i) * (size_t)shape->n_heads + (size_t)head * (size_t)j->group;
+            memcpy(t.q + (size_t)i * group_floats, a->q + at * (size_t)d, group_floats * sizeof(float));
+            memcpy(t.m + i * j->group, a->lse + at, (size_t)j->group * sizeof(float));
+        }
+        start_step(j, &t, view, begin, n, rows);
+        mask_tile(j, a, &t, first_pos, n_tokens, begin, n);
+        for (int r = 0; r < rows; r++) {
+            float *s = t.scores + (size_t)r * IG_TILE_KEYS;
+            t.l[r] = 0;
+            k->softmax_step(s, n, &t.m[r], &t.l[r]); /* no score is above lse, which therefore stays */
+            k->add(sum, s, n);
+        }
+    }
+}
+
+void ig_cpu_weigh(ig_device *dev, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
+                  float *weights, size_t stride) {
+    ig_cpu_device *d = (ig_cpu_device *)dev;
+    int group = shape->n_heads / shape->n_kv_heads;
+    weigh_job w = {.base = {.d = d, .shape = shape, .jobs = job, .n_jobs = 1, .group = group},
+                   .begin = begin,
+                   .end = end,
+                   .weights = weights,
+                   .stride = stride};
+    pthread_mutex_lock(&d->turn);
+    w.base.tile_tokens = tile_tokens(group);
+    int n_chunks = (end - begin + IG_TILE_KEYS - 1) / IG_TILE_KEYS;
+    ig_pool_run(d->pool, n_chunks * shape->n_kv_heads, weigh_task, &w);
     pthread_mutex_unlock(&d->turn);
 }

@@ -44,6 +44,7 @@ enum { IG_ATTEND_UNIT = 512 };
 typedef struct ig_attention {
     const float *q; /* [n_tokens][n_heads][head_dim] */
     float *out;     /* the same shape; may be q */
+    float *lse;     /* [n_tokens][n_heads] logarithm of the sum of the exponentials of the scores, or NULL */
     int n_tokens;
     int window;
     const ig_kv_view *views; /* [n_kv_heads] */
@@ -98,6 +99,10 @@ typedef struct ig_device_ops {
     void (*activate)(ig_device *d, float *gate, const float *up, size_t n);
     /* n_jobs sequences of one layer in one go. */
     void (*attend)(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
+    /* Adds to weights[head * stride + i] the softmax weights, summed over queries and the heads of the group, of rows
+     * i of [begin, end) of the head's view. job->q and ->lse are as an attend() over perhaps other rows left them. */
+    void (*weigh)(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end, float *weights,
+                  size_t stride);
     /* A parallel loop for the host side of a step (storing keys, selection). */
     void (*parallel)(ig_device *d, int n_tasks, ig_task_fn fn, void *arg);
 } ig_device_ops;

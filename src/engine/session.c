@@ -14,8 +14,13 @@
 enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512, MAX_CTX = 1 << 24, MAX_BATCH = 1 << 14 };
 
 ig_cache_options ig_cache_defaults(void) {
-    return (ig_cache_options){
-        .policy = "infinigen", .budget = 0.10, .mass = 1, .n_sinks = 4, .n_recent = 32, .n_dense_layers = 2};
+    return (ig_cache_options){.policy = "infinigen",
+                              .mass = 1,
+                              .n_sinks = 4,
+                              .n_recent = 32,
+                              .n_dense_layers = 2,
+                              .alpha = 4,
+                              .partial = 0.3};
 }
 
 ig_session_options ig_session_defaults(void) {
@@ -31,28 +36,37 @@ typedef struct session_plan {
     ig_workspace_need scratch;
     ig_policy_shape policy;
     const ig_policy_ops *ops;
+    ig_speculation speculate;
     ig_sketch_file sketch; /* open if the policy uses one */
 } session_plan;
+
+static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
+    const ig_config *c = &m->config;
+    int n_heads = made_for->kind == IG_SKETCH_SKEW ? c->n_heads : c->n_kv_heads;
+    return made_for->model == ig_model_identity_of(m) && made_for->n_layers == c->n_layers &&
+           made_for->n_heads == n_heads && made_for->head_dim == c->head_dim;
+}
 
 /* Opens the sketch file of the options, if the policy wants it. */
 static ig_status open_sketch(session_plan *p, const ig_model *m, ig_error *err) {
     const char *path = p->o.cache.sketch;
-    if (!path || !p->ops->uses_sketch) return IG_OK;
+    if (!path || p->ops->sketch == IG_SKETCH_NONE) return IG_OK;
     ig_status s = ig_sketch_file_open(&p->sketch, path, err);
     if (s) return s;
     const ig_sketch_shape *made_for = &p->sketch.shape;
-    const ig_config *c = &m->config;
-    if (made_for->model != ig_model_identity_of(m) || made_for->n_layers != c->n_layers ||
-        made_for->n_kv_heads != c->n_kv_heads || made_for->head_dim != c->head_dim) {
-        ig_sketch_file_close(&p->sketch);
-        return ig_fail(err, IG_E_ARG, "%s: this sketch was prepared for another model than %s", path, m->path);
-    }
-    if (made_for->n_ctx < p->o.n_ctx) { /* worse than none beyond the positions it has seen */
+    if (!is_for(made_for, m))
+        s = ig_fail(err, IG_E_ARG, "%s: this sketch was prepared for another model than %s", path, m->path);
+    else if (made_for->kind != p->ops->sketch)
+        s = ig_fail(err, IG_E_ARG, "%s: this sketch is of the kind %s; the KV policy %s takes the kind %s", path,
+                    ig_sketch_kind_name(made_for->kind), p->ops->name, ig_sketch_kind_name(p->ops->sketch));
+    else if (made_for->kind == IG_SKETCH_BALANCED && made_for->n_ctx < p->o.n_ctx)
+        /* worse than none beyond the positions it has seen */
         ig_log(m->ctx, IG_LOG_WARN, "%s was prepared for a context of %d tokens, not %d: it is not used", path,
                made_for->n_ctx, p->o.n_ctx);
-        ig_sketch_file_close(&p->sketch);
-    }
-    return IG_OK;
+    else
+        return IG_OK;
+    ig_sketch_file_close(&p->sketch);
+    return s;
 }
 
 /* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
@@ -65,6 +79,20 @@ static ig_status plan_tiers(session_plan *p, ig_error *err) {
     if (o->disk_bytes && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
     if (p->ops->select) p->tiers.n_pinned_layers = o->n_dense_layers;
     return ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
+}
+
+/* What the next layer's entries are guessed from. */
+static ig_status plan_speculation(session_plan *p, ig_error *err) {
+    static const char *const names[] = {"none", "norm", "late", "paper"}; /* as in ig_speculation */
+    const char *name = p->o.cache.speculate;
+    p->speculate = p->ops->guess_is_final ? IG_SPECULATE_PAPER : IG_SPECULATE_LATE;
+    if (!name) return IG_OK;
+    for (size_t i = 0; i < IG_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) {
+            p->speculate = (ig_speculation)i;
+            return IG_OK;
+        }
+    return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: none, norm, late, paper", name);
 }
 
 static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
@@ -90,13 +118,15 @@ static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_
                                   .kernels = ig_kernels_get(m->ctx->level)};
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, err);
+    if (!s) s = plan_speculation(p, err);
     if (!s) s = open_sketch(p, m, err);
     if (s) return s;
     if (p->sketch.maps) p->policy.sketch = &p->sketch;
     p->scratch = (ig_workspace_need){.max_rows = p->o.n_batch,
                                      .n_ctx = p->o.n_ctx,
                                      .streams = p->tiers.disk_bytes > 0,
-                                     .select_bytes = p->ops->scratch_bytes(&p->policy)};
+                                     .weighs = p->ops->observe || p->o.cache.audit_every > 0,
+                                     .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
     return IG_OK;
 }
 
@@ -107,18 +137,28 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
     if (!ig_kv_plan(&out->kv, &p.kv, &p.tiers))
         s = ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", p.o.n_ctx);
-    out->sketch = p.ops->plan(&p.policy, &p.o.cache);
+    out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache) : 0;
     out->scratch = ig_workspace_plan(m, &p.scratch);
     out->total = out->weights + out->kv + out->sketch + out->scratch;
     ig_sketch_file_close(&p.sketch);
     return s;
 }
 
+static void lay_out_selection(ig_arena *a, ig_selection *x, int n_lists, int n_ctx) {
+    x->slots = ig_arena_take(a, (size_t)n_ctx * (size_t)n_lists * sizeof *x->slots);
+    x->n = ig_arena_take(a, (size_t)n_lists * sizeof *x->n);
+    x->all = ig_arena_take(a, (size_t)n_lists * sizeof *x->all);
+    x->layer = -1;
+}
+
 static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
     s->tokens = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->tokens);
     s->logits = ig_arena_take(&s->arena, (size_t)c->n_vocab * sizeof *s->logits);
-    s->seq.index = ig_arena_take(&s->arena, (size_t)n_ctx * (size_t)c->n_kv_heads * sizeof *s->seq.index);
-    s->seq.n_selected = ig_arena_take(&s->arena, (size_t)c->n_kv_heads * sizeof *s->seq.n_selected);
+    lay_out_selection(&s->arena, &s->seq.chosen, s->seq.n_lists, n_ctx);
+    lay_out_selection(&s->arena, &s->seq.guess, s->seq.n_lists, n_ctx);
+    if (s->seq.n_lists > c->n_kv_heads) s->seq.stamp = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->seq.stamp);
+    s->seq.audit.layer_sum = ig_arena_take(&s->arena, (size_t)c->n_layers * sizeof *s->seq.audit.layer_sum);
+    s->seq.audit.layer_n = ig_arena_take(&s->arena, (size_t)c->n_layers * sizeof *s->seq.audit.layer_n);
 }
 
 ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_options *options, ig_error *err) {
@@ -137,6 +177,11 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     if (p.policy.sketch) p.policy.sketch = &s->sketch;
     s->options = p.o;
     s->seq.n_ctx = p.o.n_ctx;
+    s->seq.n_lists = p.ops->per_query_head ? m->config.n_heads : m->config.n_kv_heads;
+    s->seq.speculate = p.speculate;
+    s->seq.audit.every = p.o.cache.audit_every;
+    s->seq.trace = p.o.cache.trace;
+    s->seq.trace_user = p.o.cache.trace_user;
     if (p.o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p.o.n_ctx,
                m->config.n_ctx_train);
@@ -155,8 +200,9 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     /* The names may live in the caller's memory: keep the policy's own, and no path. */
     s->options.cache.policy = s->seq.policy->options.policy = p.ops->name;
     s->options.cache.sketch = s->seq.policy->options.sketch = NULL;
-    s->options.cache.disk_path = s->options.cache.evict = NULL;
+    s->options.cache.disk_path = s->options.cache.evict = s->options.cache.speculate = s->options.cache.type = NULL;
     s->seq.policy->options.disk_path = s->seq.policy->options.evict = NULL;
+    s->seq.policy->options.speculate = s->seq.policy->options.type = NULL;
     *out = s;
     return IG_OK;
 fail:
@@ -303,6 +349,20 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
     return IG_OK;
 }
 
+/* The mass that 99 of 100 audited heads reach. */
+static double first_percentile(const ig_audit *a) {
+    uint64_t below = 0;
+    int bin = 0;
+    while (bin < IG_AUDIT_BINS && (below += a->bins[bin]) * 100 <= a->n) bin++;
+    return (double)bin / IG_AUDIT_BINS;
+}
+
+double ig_session_audit(const ig_session *s, int layer) {
+    const ig_audit *a = &s->seq.audit;
+    if (layer < 0 || layer >= s->model->config.n_layers || !a->layer_n[layer]) return -1;
+    return a->layer_sum[layer] / (double)a->layer_n[layer];
+}
+
 void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
     const ig_config *c = &s->model->config;
     const ig_sequence *q = &s->seq;
@@ -324,10 +384,14 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .prefetch_hits = kv.prefetch_hits,
         .prefetch_misses = kv.prefetch_misses,
         .stall_seconds = kv.stall_seconds,
-        .sketch_bytes = q->policy->ops->bytes(q->policy, s->n_tokens),
+        .sketch_bytes = q->policy->ops->bytes ? q->policy->ops->bytes(q->policy, s->n_tokens) : 0,
         .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d),
         .n_entries = (uint64_t)s->n_tokens * (uint64_t)c->n_layers * (uint64_t)c->n_kv_heads,
         .selected_share = q->n_shares ? q->share_sum / (double)q->n_shares : 1,
+        .fetched_share = q->n_fetched ? q->fetched_sum / (double)q->n_fetched : 1,
+        .n_audits = q->audit.n,
+        .mass_mean = q->audit.n ? q->audit.sum / (double)q->audit.n : 0,
+        .mass_p1 = first_percentile(&q->audit),
         .attention_seconds = q->attention_seconds,
         .select_seconds = q->select_seconds,
     };

@@ -160,6 +160,11 @@ int ig_kv_length(const ig_kv *kv) {
     return n;
 }
 
+ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head) {
+    (void)head;
+    return (ig_entries){NULL, kv->held[layer], kv->held[layer]};
+}
+
 /* ---- adding tokens ------------------------------------------------------------------ */
 
 ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {

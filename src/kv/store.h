@@ -36,6 +36,13 @@ typedef struct ig_kv_options {
 
 typedef struct ig_kv ig_kv;
 
+/* What a KV head of a layer holds, in order of position. */
+typedef struct ig_entries {
+    const int32_t *slot; /* [n] where each lies; NULL: entry i lies in slot i */
+    int n;
+    int n_slots; /* all lie in slots below this */
+} ig_entries;
+
 /* The entries of one KV head that a step uses. */
 typedef struct ig_kv_pick {
     const int32_t *index; /* [n] ascending tokens; NULL: all tokens before n */
@@ -59,6 +66,7 @@ void ig_kv_close(ig_kv *kv);
 
 /* Tokens held by every layer. */
 int ig_kv_length(const ig_kv *kv);
+ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head);
 /* Whether blocks can be elsewhere than in RAM. */
 bool ig_kv_has_disk(const ig_kv *kv);
 
@@ -73,10 +81,11 @@ ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
 /* Drops tokens from n on in all layers. May have to read a block back, which becomes the last one. */
 ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err);
 
-/* Starts to read what load() will want of a layer, as far as there is room. One prefetch is under way at a time. */
-ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, ig_error *err);
-/* Brings the blocks of picks [n_kv_heads] into RAM, where they stay at least until the next load(). */
-ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, ig_error *err);
+/* Starts to read what load() will want of a layer, as far as there is room. One prefetch is under way at a time.
+ * picks [n_picks], a multiple of n_kv_heads: so many to each KV head. */
+ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err);
+/* Brings the blocks of picks [n_picks] into RAM, where they stay at least until the next load(). */
+ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err);
 /* The rows that attention will read: tokens of the pick, or (index == NULL) first .. first + n - 1. All must be in RAM.
  */
 ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *index, int first, int n);

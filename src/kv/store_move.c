@@ -170,13 +170,13 @@ static void want_ahead(ig_kv *kv, size_t id) {
     if (!kv->tables[id] && kv->blocks[id].slot) add_wanted(kv, &kv->ahead, id);
 }
 
-ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, ig_error *err) {
+ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err) {
     ig_status s = finish_reading(kv, &kv->ahead, err);
     if (s) return s;
     kv->ahead.n = 0;
     kv->ahead_layer = layer;
     kv->epoch++;
-    for (int h = 0; h < kv->shape.n_kv_heads; h++) each_block(kv, layer, h, &picks[h], want_ahead);
+    for (int i = 0; i < n_picks; i++) each_block(kv, layer, i * kv->shape.n_kv_heads / n_picks, &picks[i], want_ahead);
     take_frames(kv, &kv->ahead, NULL); /* as many as there is room for */
     return start_reading(kv, &kv->ahead, err);
 }
@@ -202,14 +202,14 @@ static void want_now(ig_kv *kv, size_t id) {
     }
 }
 
-ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, ig_error *err) {
+ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err) {
     if (!kv->tier) return IG_OK;
     bool foreseen = kv->ahead.active && kv->ahead_layer == layer;
     ig_status s = finish_reading(kv, &kv->ahead, err);
     if (s) return s;
     kv->epoch++;
     kv->late.n = 0;
-    for (int h = 0; h < kv->shape.n_kv_heads; h++) each_block(kv, layer, h, &picks[h], want_now);
+    for (int i = 0; i < n_picks; i++) each_block(kv, layer, i * kv->shape.n_kv_heads / n_picks, &picks[i], want_now);
     for (size_t i = 0; foreseen && i < kv->ahead.n; i++)
         kv->stats.prefetch_hits += kv->blocks[kv->ahead.blocks[i]].epoch == kv->epoch;
     kv->stats.prefetch_misses += kv->late.n;

@@ -1,27 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One layer's keys, values and attention: what the forward pass asks of the KV store and the policy, in the order of
- * docs/architecture.md's figure: append, select, fetch, attend; and the prefetch for the layer that follows.
+ * docs/architecture.md's figure: append, select, fetch, attend; and the guess for the layer that follows.
  */
 #include "base/clock.h"
 #include "model/forward_parts.h"
 
 /* ---- append ------------------------------------------------------------------- */
 
-static int segment_row(const forward *f, int segment) {
+int ig_forward_row(const forward *f, int segment) {
+    if (f->few) return segment;
     int row = 0;
     for (int s = 0; s < segment; s++) row += f->segments[s].n;
     return row;
+}
+
+/* A prompt's queries, for policies that want them. */
+static void show_queries(const forward *f, const ig_segment *seg, int row, int kv_head) {
+    const ig_config *c = f->c;
+    ig_policy *p = seg->seq->policy;
+    int group = c->n_heads / c->n_kv_heads;
+    if (!p->ops->see_queries || !seg->dense) return;
+    for (int h = kv_head * group; h < (kv_head + 1) * group; h++)
+        p->ops->see_queries(p, f->layer, h,
+                            f->ws->q + ((size_t)row * (size_t)c->n_heads + (size_t)h) * (size_t)c->head_dim,
+                            (size_t)c->n_heads * (size_t)c->head_dim, seg->n);
 }
 
 /* Task: one KV head of one segment. Writes its new keys and values, and shows the keys to the policy. */
 static void append_task(void *arg, int task, int thread) {
     const forward *f = arg;
     const ig_config *c = f->c;
-    int head = task % c->n_kv_heads, s = task / c->n_kv_heads, row = f->few ? s : segment_row(f, s);
+    int head = task % c->n_kv_heads, s = task / c->n_kv_heads, row = ig_forward_row(f, s);
     const ig_segment *seg = &f->segments[s];
     ig_policy *p = seg->seq->policy;
-    bool sketched = !p->ops->is_dense(p, f->layer);
+    bool sparse = !p->ops->is_dense(p, f->layer), sketched = sparse && p->ops->append;
     (void)thread;
     for (int i = 0; i < seg->n; i++) {
         size_t at = ((size_t)(row + i) * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
@@ -30,6 +43,7 @@ static void append_task(void *arg, int task, int thread) {
         f->kernels->f32_to_f16(ig_kv_value(seg->seq->kv, f->layer, head, seg->first + i), f->ws->v + at, c->head_dim);
         if (sketched) p->ops->append(p, f->layer, head, seg->first + i, key);
     }
+    if (sparse) show_queries(f, seg, row, head);
 }
 
 static ig_status append(forward *f, ig_error *err) {
@@ -48,152 +62,247 @@ static ig_status append(forward *f, ig_error *err) {
 
 /* ---- select ------------------------------------------------------------------- */
 
-/* A decode step selects unless its policy is dense in this layer. */
-static bool selects(const forward *f, const ig_segment *seg) {
-    return !seg->dense && !seg->seq->policy->ops->is_dense(seg->seq->policy, f->layer);
+/* The selection that is being made: for this layer, or a guess for it while the one before computes. */
+static ig_selection *selection(const ig_sequence *seq, bool guess) {
+    return (ig_selection *)(guess ? &seq->guess : &seq->chosen);
 }
 
-static int32_t *index_of(const ig_sequence *seq, int head) { return seq->index + (size_t)head * (size_t)seq->n_ctx; }
+/* A pass of the policy over all lists of all sequences that select. */
+typedef struct choice {
+    forward *f;
+    ig_speculation kind; /* of a guess; NONE: no guess */
+    int n_lists;         /* most of any sequence */
+    bool scoring;        /* the pass of `score` */
+} choice;
 
-/* Task: the entries that one KV head of one sequence will use. */
-static void select_task(void *arg, int task, int thread) {
-    const forward *f = arg;
+static bool guesses(const forward *f, const ig_segment *seg, ig_speculation kind) {
+    const ig_sequence *seq = seg->seq;
+    if (seq->speculate != kind || !ig_forward_selects(f, seg) || seg->first == 0) return false;
+    return kind == IG_SPECULATE_PAPER || (seq->prefetch && ig_kv_has_disk(seq->kv));
+}
+
+/* True if the sequence chooses in this pass. */
+static bool chooses(const choice *x, const ig_segment *seg) {
+    if (x->kind != IG_SPECULATE_NONE) return guesses(x->f, seg, x->kind);
+    return ig_forward_selects(x->f, seg) && seg->seq->chosen.layer != x->f->layer;
+}
+
+static void choose_task(void *arg, int task, int thread) {
+    const choice *x = arg;
+    const forward *f = x->f;
     const ig_config *c = f->c;
-    int head = task % c->n_kv_heads, s = task / c->n_kv_heads, group = c->n_heads / c->n_kv_heads;
+    int list = task % x->n_lists, s = task / x->n_lists;
     const ig_segment *seg = &f->segments[s];
     ig_sequence *seq = seg->seq;
-    if (!selects(f, seg)) return;
-    int row = f->few ? s : segment_row(f, s);
-    const float *q = f->ws->q + ((size_t)row * (size_t)c->n_heads + (size_t)(head * group)) * (size_t)c->head_dim;
-    seq->n_selected[head] =
-        seq->policy->ops->select(seq->policy, f->layer, head, q, seg->first + 1, index_of(seq, head),
-                                 f->ws->select_scratch + (size_t)thread * f->ws->select_bytes);
+    ig_policy *p = seq->policy;
+    if (!chooses(x, seg) || list >= seq->n_lists || (x->scoring && !p->ops->score)) return;
+    int per_list = c->n_heads / seq->n_lists, head = list * per_list / (c->n_heads / c->n_kv_heads);
+    const float *q = f->ws->q + ((size_t)ig_forward_row(f, s) * (size_t)c->n_heads + (size_t)(list * per_list)) *
+                                    (size_t)c->head_dim;
+    uint8_t *scratch = f->ws->select_scratch + (size_t)thread * f->ws->select_bytes;
+    ig_entries e = ig_kv_entries(seq->kv, f->layer, head);
+    if (x->scoring) {
+        p->ops->score(p, f->layer, list, q, &e, scratch);
+        return;
+    }
+    ig_selection *out = selection(seq, x->kind != IG_SPECULATE_NONE);
+    out->n[list] = p->ops->select(p, f->layer, list, q, &e, out->slots + (size_t)list * (size_t)seq->n_ctx, scratch);
+    out->all[list] = out->n[list] == e.n;
 }
 
-/* Selects for all sequences that do; false if none does. */
-static bool select_entries(forward *f) {
-    bool any = false;
-    for (int s = 0; s < f->n_segments; s++) any = any || selects(f, &f->segments[s]);
-    if (!any) return false;
+/* Selects with ws->q for all sequences that choose in this pass. */
+static void choose(forward *f, ig_speculation kind) {
+    choice x = {.f = f, .kind = kind};
+    bool score = false;
+    int n = 0;
+    for (int s = 0; s < f->n_segments; s++) {
+        const ig_sequence *seq = f->segments[s].seq;
+        if (!chooses(&x, &f->segments[s])) continue;
+        n++;
+        if (seq->n_lists > x.n_lists) x.n_lists = seq->n_lists;
+        score = score || seq->policy->ops->score;
+    }
+    if (!n) return;
     double start = ig_clock_seconds();
-    f->dev->ops->parallel(f->dev, f->n_segments * f->c->n_kv_heads, select_task, f);
-    double seconds = (ig_clock_seconds() - start) / f->n_segments;
-    for (int s = 0; s < f->n_segments; s++)
-        if (selects(f, &f->segments[s])) f->segments[s].seq->select_seconds += seconds;
-    return true;
-}
-
-static void count_entries(const forward *f) {
+    x.scoring = true;
+    if (score) f->dev->ops->parallel(f->dev, f->n_segments * x.n_lists, choose_task, &x);
+    x.scoring = false;
+    f->dev->ops->parallel(f->dev, f->n_segments * x.n_lists, choose_task, &x);
+    double seconds = (ig_clock_seconds() - start) / n;
     for (int s = 0; s < f->n_segments; s++) {
         const ig_segment *seg = &f->segments[s];
-        if (!selects(f, seg)) continue;
-        for (int h = 0; h < f->c->n_kv_heads; h++)
-            seg->seq->share_sum += (double)seg->seq->n_selected[h] / (seg->first + 1);
-        seg->seq->n_shares += (uint64_t)f->c->n_kv_heads;
+        if (!chooses(&x, seg)) continue;
+        seg->seq->select_seconds += seconds;
+        selection(seg->seq, kind != IG_SPECULATE_NONE)->layer = f->layer;
+    }
+}
+
+/* A final guess becomes the choice. It was made before the step's own token was there, which is used in any case. */
+static void take_guess(const forward *f, const ig_segment *seg) {
+    ig_sequence *seq = seg->seq;
+    seq->chosen.layer = -1;
+    if (seq->speculate != IG_SPECULATE_PAPER || seq->guess.layer != f->layer || !ig_forward_selects(f, seg)) return;
+    ig_selection guess = seq->guess;
+    seq->guess = seq->chosen;
+    seq->chosen = guess;
+    for (int i = 0; i < seq->n_lists; i++) {
+        ig_entries e = ig_kv_entries(seq->kv, f->layer, i * f->c->n_kv_heads / seq->n_lists);
+        int own = e.slot ? e.slot[e.n - 1] : e.n - 1;
+        if (!guess.all[i]) guess.slots[(size_t)i * (size_t)seq->n_ctx + (size_t)guess.n[i]] = own;
+        guess.n[i]++;
     }
 }
 
 /* ---- fetch and attend ------------------------------------------------------------ */
 
-/* The entries of one head that a segment's attention reads when they can be in RAM all at once: what was selected, a
- * window, or everything. */
-static ig_kv_pick pick_of(const forward *f, const ig_segment *seg, int head, int *first) {
-    int n = seg->first + seg->n, window = f->c->window[f->layer];
+/* The entries of a list that attention reads when they can be in RAM all at once: what was selected, a window, or
+ * everything. Windows are of layers that hold every token. */
+static ig_kv_pick pick_of(const forward *f, const ig_segment *seg, const ig_selection *x, int list, int *first) {
+    const ig_sequence *seq = seg->seq;
+    int head = list * f->c->n_kv_heads / seq->n_lists, window = f->c->window[f->layer];
     *first = 0;
-    if (selects(f, seg)) {
-        int chosen = seg->seq->n_selected[head];
-        return (ig_kv_pick){chosen < n ? index_of(seg->seq, head) : NULL, chosen};
-    }
-    if (seg->n == 1 && window > 0 && n > window) *first = n - window;
-    return (ig_kv_pick){NULL, n - *first};
+    if (ig_forward_selects(f, seg) && !x->all[list])
+        return (ig_kv_pick){x->slots + (size_t)list * (size_t)seq->n_ctx, x->n[list]};
+    ig_entries e = ig_kv_entries(seq->kv, f->layer, head);
+    if (seg->n == 1 && window > 0 && e.n > window) *first = e.n - window;
+    return (ig_kv_pick){e.slot, e.n - *first};
+}
+
+/* The picks of all lists, in ws->picks. */
+static void pick_all(const forward *f, const ig_segment *seg, const ig_selection *x) {
+    int first;
+    for (int i = 0; i < seg->seq->n_lists; i++) f->ws->picks[i] = pick_of(f, seg, x, i, &first);
 }
 
 /* Brings what the segment selected, or a decode step's window, into RAM. */
 static ig_status load(const forward *f, const ig_segment *seg, ig_error *err) {
+    ig_sequence *seq = seg->seq;
     int first;
-    ig_kv_pick pick = pick_of(f, seg, 0, &first);
-    if (!ig_kv_has_disk(seg->seq->kv) || (!selects(f, seg) && first == 0)) return IG_OK;
-    for (int i = 0; i < pick.n && first > 0; i++) seg->seq->index[i] = first + i;
-    for (int h = 0; h < f->c->n_kv_heads; h++)
-        f->ws->picks[h] = first > 0 ? (ig_kv_pick){seg->seq->index, pick.n} : pick_of(f, seg, h, &first);
-    return ig_kv_load(seg->seq->kv, f->layer, f->ws->picks, err);
+    if (!ig_kv_has_disk(seq->kv)) return IG_OK;
+    ig_kv_pick pick = pick_of(f, seg, &seq->chosen, 0, &first);
+    if (ig_forward_selects(f, seg)) {
+        pick_all(f, seg, &seq->chosen);
+        return ig_kv_load(seq->kv, f->layer, f->ws->picks, seq->n_lists, err);
+    }
+    if (first == 0) return IG_OK;
+    for (int i = 0; i < pick.n; i++) seq->chosen.slots[i] = first + i;
+    for (int h = 0; h < f->c->n_kv_heads; h++) f->ws->picks[h] = (ig_kv_pick){seq->chosen.slots, pick.n};
+    return ig_kv_load(seq->kv, f->layer, f->ws->picks, f->c->n_kv_heads, err);
 }
 
-/* Attention over all entries of a segment, piece by piece: they are not all in RAM. */
-static ig_status attend_streaming(const forward *f, const ig_head_shape *shape, ig_attention *job,
-                                  const ig_segment *seg, ig_kv_view *views, ig_error *err) {
+void ig_forward_all_views(const forward *f, const ig_segment *seg, ig_kv_view *views) {
+    for (int h = 0; h < f->c->n_kv_heads; h++) {
+        ig_entries e = ig_kv_entries(seg->seq->kv, f->layer, h);
+        views[h] = ig_kv_fetch(seg->seq->kv, f->layer, h, e.slot, 0, e.n);
+    }
+}
+
+/* They are not all in RAM: piece by piece. */
+static ig_status attend_streaming(const forward *f, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
+                                  ig_error *err) {
+    ig_head_shape shape = ig_forward_heads(f);
     int n = seg->first + seg->n;
     job->carry = f->ws->carry;
     for (job->begin = 0; job->begin < n; job->begin = job->end) {
         job->end = n - job->begin < IG_ATTEND_UNIT ? n : job->begin + IG_ATTEND_UNIT;
         ig_status s = ig_kv_stream(seg->seq->kv, f->layer, job->begin, n, views, err);
         if (s) return s;
-        f->dev->ops->attend(f->dev, shape, job, 1);
+        f->dev->ops->attend(f->dev, &shape, job, 1);
     }
     return IG_OK;
 }
 
-/* Attention of all segments; the result takes the place of the queries. */
+ig_status ig_forward_attend_all(const forward *f, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
+                                ig_error *err) {
+    ig_head_shape shape = ig_forward_heads(f);
+    job->views = views;
+    if (!ig_kv_in_ram(seg->seq->kv, f->layer, 0, seg->first + seg->n)) return attend_streaming(f, seg, job, views, err);
+    ig_forward_all_views(f, seg, views);
+    f->dev->ops->attend(f->dev, &shape, job, 1);
+    return IG_OK;
+}
+
+/* The lists that attention reads: one per query head only where they differ from each other. */
+static int count_views(const forward *f, const ig_segment *seg) {
+    const ig_sequence *seq = seg->seq;
+    bool all = true;
+    for (int i = 0; i < seq->n_lists; i++) all = all && seq->chosen.all[i];
+    return ig_forward_selects(f, seg) && !all ? seq->n_lists : f->c->n_kv_heads;
+}
+
+/* Jobs of the same number of views go to the device together. */
+static void flush(const forward *f, int n_views, int *n_jobs) {
+    ig_head_shape shape = ig_forward_heads(f);
+    shape.n_kv_heads = n_views;
+    if (*n_jobs) f->dev->ops->attend(f->dev, &shape, f->ws->jobs, *n_jobs);
+    *n_jobs = 0;
+}
+
+/* Attention of all segments, from ws->q to ws->x. */
 static ig_status attend(forward *f, ig_error *err) {
     const ig_config *c = f->c;
-    ig_head_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale};
-    int row = 0, n_jobs = 0;
-    for (int s = 0; s < f->n_segments; s++) {
+    size_t row_floats = (size_t)c->n_heads * (size_t)c->head_dim;
+    int row = 0, n_jobs = 0, n_views = 0, first;
+    for (int s = 0; s < f->n_segments; row += f->segments[s++].n) {
         const ig_segment *seg = &f->segments[s];
-        ig_kv_view *views = f->ws->views + (size_t)s * (size_t)c->n_kv_heads;
-        float *q = f->ws->q + (size_t)row * (size_t)c->n_heads * (size_t)c->head_dim;
-        ig_attention job = {.q = q, .out = q, .n_tokens = seg->n, .window = c->window[f->layer], .views = views};
-        int first;
-        row += seg->n;
-        pick_of(f, seg, 0, &first);
-        if (!selects(f, seg) && !ig_kv_in_ram(seg->seq->kv, f->layer, first, seg->first + seg->n)) {
-            ig_status status = attend_streaming(f, &shape, &job, seg, views, err);
+        const ig_sequence *seq = seg->seq;
+        ig_kv_view *views = f->ws->views + (size_t)s * (size_t)c->n_heads;
+        ig_attention job = {.q = f->ws->q + (size_t)row * row_floats,
+                            .out = f->ws->x + (size_t)row * row_floats,
+                            .lse = f->ws->lse + (size_t)row * (size_t)c->n_heads,
+                            .n_tokens = seg->n,
+                            .window = c->window[f->layer],
+                            .views = views};
+        pick_of(f, seg, &seq->chosen, 0, &first);
+        if (!ig_forward_selects(f, seg) && !ig_kv_in_ram(seq->kv, f->layer, first, seg->first + seg->n)) {
+            ig_status status = attend_streaming(f, seg, &job, views, err);
             if (status) return status;
             continue;
         }
-        for (int h = 0; h < c->n_kv_heads; h++) {
-            ig_kv_pick pick = pick_of(f, seg, h, &first);
-            views[h] = ig_kv_fetch(seg->seq->kv, f->layer, h, pick.index, first, pick.n);
+        int now = count_views(f, seg);
+        if (now != n_views) flush(f, n_views, &n_jobs);
+        n_views = now;
+        for (int v = 0; v < now; v++) {
+            int list = v * seq->n_lists / now, head = v * c->n_kv_heads / now;
+            ig_kv_pick pick = pick_of(f, seg, &seq->chosen, list, &first);
+            views[v] = ig_kv_fetch(seq->kv, f->layer, head, pick.index, first, pick.n);
         }
         f->ws->jobs[n_jobs++] = job;
     }
-    if (n_jobs) f->dev->ops->attend(f->dev, &shape, f->ws->jobs, n_jobs);
+    flush(f, n_views, &n_jobs);
     return IG_OK;
 }
 
 ig_status ig_forward_attend(forward *f, ig_error *err) {
     ig_status status = append(f, err);
     if (status) return status;
-    if (select_entries(f)) count_entries(f);
+    for (int s = 0; s < f->n_segments; s++) take_guess(f, &f->segments[s]);
+    choose(f, IG_SPECULATE_NONE);
     double start = ig_clock_seconds();
     for (int s = 0; s < f->n_segments && !status; s++) status = load(f, &f->segments[s], err);
     if (!status) status = attend(f, err);
     double seconds = (ig_clock_seconds() - start) / f->n_segments;
     for (int s = 0; s < f->n_segments; s++)
         if (!f->segments[s].dense) f->segments[s].seq->attention_seconds += seconds;
-    return status;
+    return status ? status : ig_forward_observe(f, err);
 }
 
-/* ---- prefetch ----------------------------------------------------------------------- */
+/* ---- guess -------------------------------------------------------------------------- */
 
-static bool prefetches(const forward *f, const ig_segment *seg) {
-    return seg->seq->prefetch && ig_kv_has_disk(seg->seq->kv) && selects(f, seg);
-}
-
-bool ig_forward_prefetches(const forward *f) {
+bool ig_forward_guesses(const forward *f, ig_speculation kind) {
     for (int s = 0; s < f->n_segments; s++)
-        if (prefetches(f, &f->segments[s])) return true;
+        if (guesses(f, &f->segments[s], kind)) return true;
     return false;
 }
 
-ig_status ig_forward_prefetch(forward *f, ig_error *err) {
-    select_entries(f);
+ig_status ig_forward_guess(forward *f, ig_speculation kind, ig_error *err) {
+    choose(f, kind);
     for (int s = 0; s < f->n_segments; s++) {
         const ig_segment *seg = &f->segments[s];
-        int first;
-        if (!prefetches(f, seg)) continue;
-        for (int h = 0; h < f->c->n_kv_heads; h++) f->ws->picks[h] = pick_of(f, seg, h, &first);
-        ig_status status = ig_kv_prefetch(seg->seq->kv, f->layer, f->ws->picks, err);
+        ig_sequence *seq = seg->seq;
+        if (!guesses(f, seg, kind) || !seq->prefetch || !ig_kv_has_disk(seq->kv)) continue;
+        pick_all(f, seg, &seq->guess);
+        ig_status status = ig_kv_prefetch(seq->kv, f->layer, f->ws->picks, seq->n_lists, err);
         if (status) return status;
     }
     return IG_OK;

@@ -105,19 +105,18 @@ const float *ig_forward_logits(const ig_model *m, ig_workspace *ws, int first, i
 
 /* ---- rehearsal ----------------------------------------------------------------------- */
 
-/* The next layer's queries, guessed from the freshest state there is (this layer's attention is in, its FFN is not)
- * with the next layer's own norm and projection; what they select is read while the FFN computes (DESIGN: rehearsal;
- * the paper's section 4.3 guesses from the state before attention). */
-static ig_status rehearse(forward *f, ig_error *err) {
+/* The next layer's queries, guessed from ws->x (paper) or from the state ws->h through the next layer's own norm, which
+ * goes to `normed`; what they select is read while this layer computes (the paper's section 4.3; DESIGN: rehearsal). */
+static ig_status rehearse(forward *f, ig_speculation kind, float *normed, ig_error *err) {
     const ig_config *c = f->c;
     forward next = *f;
     next.layer++;
-    if (next.layer == c->n_layers || c->post_norm || !ig_forward_prefetches(&next)) return IG_OK;
+    if (next.layer == c->n_layers || c->post_norm || !ig_forward_guesses(&next, kind)) return IG_OK;
     const ig_layer *w = &f->m->weights.layers[next.layer];
-    normalise(f, f->ws->x, f->ws->h, &w->attn_norm);
-    multiply(f, f->ws->q, &w->q, f->ws->x);
+    if (kind != IG_SPECULATE_PAPER) normalise(f, normed, f->ws->h, &w->attn_norm);
+    multiply(f, f->ws->q, &w->q, normed);
     place_heads(f, f->ws->q, c->n_heads, w->q_norm);
-    return ig_forward_prefetch(&next, err);
+    return ig_forward_guess(&next, kind, err);
 }
 
 /* ---- the pass ----------------------------------------------------------------------- */
@@ -130,14 +129,17 @@ static ig_status run_layers(forward *f, ig_error *err) {
         bool pre = !f->c->post_norm;
 
         if (pre) normalise(f, ws->x, ws->h, &w->attn_norm);
+        ig_status s = rehearse(f, IG_SPECULATE_PAPER, ws->x, err);
+        if (!s) s = rehearse(f, IG_SPECULATE_NORM, ws->y, err);
+        if (s) return s;
         project(f, w, pre ? ws->x : ws->h);
         if (ws->tap) ws->tap(ws->tap_user, f->layer);
-        ig_status s = ig_forward_attend(f, err);
+        s = ig_forward_attend(f, err);
         if (s) return s;
-        multiply(f, ws->y, &w->o, ws->q);
+        multiply(f, ws->y, &w->o, ws->x);
         add_residual(f);
         if (!pre) normalise(f, ws->h, ws->h, &w->attn_norm);
-        s = rehearse(f, err);
+        s = rehearse(f, IG_SPECULATE_LATE, ws->x, err);
         if (s) return s;
 
         if (pre) normalise(f, ws->x, ws->h, &w->ffn_norm);
@@ -161,10 +163,12 @@ ig_status ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segm
     for (int s = 0; s < n_segments; s++) {
         f.n_rows += segments[s].n;
         if (segments[s].dense) f.few = false;
+        segments[s].seq->guess.layer = -1;
     }
     place_rows(&f);
     embed(&f, ids);
     ig_status status = run_layers(&f, err);
+    for (int s = 0; s < n_segments; s++) segments[s].seq->n_steps += !segments[s].dense;
     /* A sequence that failed half-way holds what it held before; so do its batch mates. */
     for (int s = 0; status && s < n_segments; s++) ig_kv_cut(segments[s].seq->kv, segments[s].first, NULL);
     return status;

@@ -10,17 +10,51 @@
 #include "model/model.h"
 #include "policy/policy.h"
 
+/* The state that the next layer's queries are guessed from (ig_cache_options.speculate). */
+typedef enum ig_speculation {
+    IG_SPECULATE_NONE,
+    IG_SPECULATE_NORM,  /* before this layer's attention, through the next layer's norm */
+    IG_SPECULATE_LATE,  /* the same after attention */
+    IG_SPECULATE_PAPER, /* this layer's normed input; the true queries do not select again */
+} ig_speculation;
+
+/* Entries that a layer's attention uses. */
+typedef struct ig_selection {
+    int32_t *slots; /* [n_lists][n_ctx] in order of position, unless a list holds all entries */
+    int *n;         /* [n_lists] */
+    bool *all;      /* [n_lists] */
+    int layer;      /* -1: of none */
+} ig_selection;
+
+enum { IG_AUDIT_BINS = 1000 };
+
+/* Attention mass that the selected entries held, where it was measured. */
+typedef struct ig_audit {
+    int every;                           /* decode steps; 0: never */
+    uint64_t n, bins[IG_AUDIT_BINS + 1]; /* heads measured, in all and by their mass in thousandths */
+    double sum;
+    double *layer_sum; /* [n_layers] */
+    uint64_t *layer_n; /* [n_layers] */
+} ig_audit;
+
 /* What the forward pass needs of one timeline of tokens. */
 typedef struct ig_sequence {
     ig_kv *kv;
     ig_policy *policy;
-    int32_t *index; /* [n_kv_heads][n_ctx] selected entries of the current layer */
-    int n_ctx;
-    int *n_selected; /* [n_kv_heads] */
-    bool prefetch;   /* guess the next layer's entries and read them ahead, if there is a disk tier */
+    int n_ctx, n_lists;        /* lists of entries in a layer: KV heads, or query heads */
+    ig_selection chosen;       /* for the current layer */
+    ig_selection guess;        /* for the next one */
+    uint32_t *stamp, stamp_no; /* [n_ctx] for counting slots once; only if there are several lists to a KV head */
+    ig_speculation speculate;
+    bool prefetch; /* read guessed entries ahead, if there is a disk tier */
+    ig_cache_trace_fn trace;
+    void *trace_user;
+    ig_kv_stats traced; /* as of the last call of trace */
+    int n_steps;        /* decode steps so far */
+    ig_audit audit;
     /* statistics of sparse decode steps */
-    double share_sum;  /* of entries used / entries present */
-    uint64_t n_shares; /* selections it is the sum of */
+    double share_sum, fetched_sum; /* of entries used / entries present, per list; the same per KV head */
+    uint64_t n_shares, n_fetched;  /* what they are the sums of */
     double attention_seconds, select_seconds;
 } ig_sequence;
 
@@ -36,19 +70,22 @@ typedef struct ig_segment {
 typedef struct ig_workspace {
     ig_arena arena;
     int max_rows;
-    float *h;     /* [max_rows][d_model] residual stream */
-    float *x;     /* [max_rows][max(d_model, d_embed)] normed input of a sublayer */
-    float *y;     /* [max_rows][max(d_model, d_embed)] output of a sublayer */
-    float *q;     /* [max_rows][n_heads][head_dim]; attention's output takes its place */
+    float *h; /* [max_rows][d_model] residual stream */
+    float *x; /* [max_rows][max(d_model, d_embed, n_heads head_dim)] normed input of a sublayer; attention's output */
+    float *y; /* [max_rows][max(d_model, d_embed)] output of a sublayer */
+    float *q; /* [max_rows][n_heads][head_dim] */
     float *k, *v; /* [max_rows][n_kv_heads][head_dim] */
     float *wide;  /* gate and up [max_rows][d_ff] each; then logits [logit_rows][n_vocab] */
     float *cs;    /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
+    float *lse;              /* [max_rows][n_heads] */
     int32_t *positions;      /* [max_rows] */
     ig_attention *jobs;      /* [max_rows] */
-    ig_kv_view *views;       /* [max_rows][n_kv_heads] */
+    ig_kv_view *views;       /* [max_rows][n_heads] */
     ig_segment *segments;    /* [max_rows], for callers */
-    ig_kv_pick *picks;       /* [n_kv_heads] */
+    ig_kv_pick *picks;       /* [n_heads] */
+    float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed or audited */
+    float *dense;            /* [n_heads][head_dim] dense attention of an audit */
     float *carry;            /* attention over rows that come in pieces; NULL without a disk tier */
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_threads] */
@@ -62,6 +99,7 @@ typedef struct ig_workspace_need {
     int n_ctx;           /* entries of a sequence, at most */
     size_t select_bytes; /* what the policy wants per thread */
     bool streams;        /* sequences have a disk tier */
+    bool weighs;         /* attention weights are wanted */
 } ig_workspace_need;
 
 ig_status ig_workspace_open(ig_workspace *ws, const ig_model *m, const ig_workspace_need *need, ig_error *err);

@@ -20,12 +20,32 @@ typedef struct forward {
     const ig_kernels *kernels;
 } forward;
 
-/* The layer's keys and values (ws->k, ws->v) go to the store, the policy selects, attention replaces ws->q. */
+/* The layer's keys and values (ws->k, ws->v) go to the store, the policy selects, attention of ws->q goes to ws->x. */
 ig_status ig_forward_attend(forward *f, ig_error *err);
 
-/* Whether any sequence would prefetch for f->layer. */
-bool ig_forward_prefetches(const forward *f);
-/* Starts to read what ws->q, guessed queries of f->layer, select. */
-ig_status ig_forward_prefetch(forward *f, ig_error *err);
+/* Whether any sequence wants f->layer's entries guessed from `kind`. */
+bool ig_forward_guesses(const forward *f, ig_speculation kind);
+/* Selects with ws->q, guessed queries of f->layer, for those, and starts to read what was selected. */
+ig_status ig_forward_guess(forward *f, ig_speculation kind, ig_error *err);
+
+/* ---- shared by attention.c and observe.c --------------------------------------------------- */
+
+/* Row of a segment's first token in the batch. */
+int ig_forward_row(const forward *f, int segment);
+/* A decode step selects unless its policy is dense in this layer. */
+static inline bool ig_forward_selects(const forward *f, const ig_segment *seg) {
+    return !seg->dense && !seg->seq->policy->ops->is_dense(seg->seq->policy, f->layer);
+}
+static inline ig_head_shape ig_forward_heads(const forward *f) {
+    return (ig_head_shape){f->c->n_heads, f->c->n_kv_heads, f->c->head_dim, (float)f->c->attn_scale};
+}
+/* Views [n_kv_heads] of all entries of a layer, which must be in RAM. */
+void ig_forward_all_views(const forward *f, const ig_segment *seg, ig_kv_view *views);
+/* Attention over all entries of a segment, wherever they are; job->q, out, lse are set. */
+ig_status ig_forward_attend_all(const forward *f, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
+                                ig_error *err);
+
+/* After attention (observe.c): what policies, audits and traces want to know of it. */
+ig_status ig_forward_observe(forward *f, ig_error *err);
 
 #endif

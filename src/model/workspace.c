@@ -8,7 +8,8 @@
 static void lay_out(ig_workspace *ws, const ig_model *m, const ig_workspace_need *need) {
     const ig_config *c = &m->config;
     size_t rows = (size_t)need->max_rows, d = (size_t)(c->d_model > c->d_embed ? c->d_model : c->d_embed);
-    size_t heads = (size_t)c->n_heads * (size_t)c->head_dim, kv = (size_t)c->n_kv_heads * (size_t)c->head_dim;
+    size_t n_heads = (size_t)c->n_heads, heads = n_heads * (size_t)c->head_dim,
+           kv = (size_t)c->n_kv_heads * (size_t)c->head_dim;
     size_t wide = 2 * rows * (size_t)c->d_ff, few_logits = (size_t)c->n_vocab * (rows < 8 ? rows : 8);
     if (wide < few_logits) wide = few_logits;
     ws->max_rows = need->max_rows;
@@ -17,19 +18,24 @@ static void lay_out(ig_workspace *ws, const ig_model *m, const ig_workspace_need
     ws->select_bytes = ig_round_up(need->select_bytes, IG_ALIGN);
     ig_arena *a = &ws->arena;
     ws->h = ig_arena_take(a, rows * d * sizeof(float));
-    ws->x = ig_arena_take(a, rows * d * sizeof(float));
+    ws->x = ig_arena_take(a, rows * (d > heads ? d : heads) * sizeof(float));
     ws->y = ig_arena_take(a, rows * d * sizeof(float));
     ws->q = ig_arena_take(a, rows * heads * sizeof(float));
     ws->k = ig_arena_take(a, rows * kv * sizeof(float));
     ws->v = ig_arena_take(a, rows * kv * sizeof(float));
     ws->wide = ig_arena_take(a, wide * sizeof(float));
     ws->cs = ig_arena_take(a, rows * (size_t)c->n_rot * sizeof(float));
+    ws->lse = ig_arena_take(a, rows * n_heads * sizeof(float));
     ws->positions = ig_arena_take(a, rows * sizeof(int32_t));
     ws->jobs = ig_arena_take(a, rows * sizeof *ws->jobs);
-    ws->views = ig_arena_take(a, rows * (size_t)c->n_kv_heads * sizeof *ws->views);
+    ws->views = ig_arena_take(a, rows * n_heads * sizeof *ws->views);
     ws->segments = ig_arena_take(a, rows * sizeof *ws->segments);
-    ws->picks = ig_arena_take(a, (size_t)c->n_kv_heads * sizeof *ws->picks);
+    ws->picks = ig_arena_take(a, n_heads * sizeof *ws->picks);
     ws->select_scratch = ig_arena_take(a, (size_t)m->ctx->n_threads * ws->select_bytes);
+    if (need->weighs) {
+        ws->weights = ig_arena_take(a, n_heads * (size_t)need->n_ctx * sizeof(float));
+        ws->dense = ig_arena_take(a, heads * sizeof(float));
+    }
     if (!need->streams) return;
     ig_head_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, 0};
     size_t prefill = ig_attend_carry_floats(&shape, need->max_rows, 0);

@@ -10,6 +10,7 @@
  * within the budget.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -103,7 +104,8 @@ static void infinigen_append(ig_policy *base, int layer, int head, int token, co
 typedef struct select_scratch {
     ig_arena arena;
     float *weights;  /* [n], n rounded up to whole sketch blocks */
-    float *scores;   /* [group][n] */
+    float *scores;   /* [group][n] by slot */
+    float *ordered;  /* [n] one query's, by entry */
     float *queries;  /* [group][rank] mapped; the rest only with maps */
     uint8_t *column; /* [group] queries in the form that the product wants */
 } select_scratch;
@@ -113,6 +115,7 @@ static select_scratch lay_out(void *base, const ig_policy_shape *s) {
     size_t n = (size_t)n_blocks(s->n_ctx) * IG_SKETCH_TOKENS, group = (size_t)(s->n_heads / s->n_kv_heads);
     x.weights = ig_arena_take(&x.arena, n * sizeof(float));
     x.scores = ig_arena_take(&x.arena, group * n * sizeof(float));
+    x.ordered = ig_arena_take(&x.arena, n * sizeof(float));
     if (s->sketch) {
         x.queries = ig_arena_take(&x.arena, group * (size_t)s->sketch->shape.rank * sizeof(float));
         x.column = ig_arena_take(&x.arena, group * s->kernels->act_bytes(IG_ACT_F32, s->head_dim));
@@ -142,22 +145,29 @@ static const float *map_queries(const select_scratch *x, const infinigen_policy 
     return x->queries;
 }
 
-static int infinigen_select(ig_policy *base, int layer, int head, const float *q, int n, int32_t *index,
+static int infinigen_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
                             void *scratch) {
     const infinigen_policy *p = (const infinigen_policy *)base;
     const ig_policy_shape *s = &base->shape;
     const ig_cache_options *o = &base->options;
-    int count = ig_policy_count(o, n), group = s->n_heads / s->n_kv_heads;
+    int n = e->n, count = ig_policy_count(o, n), group = s->n_heads / s->n_kv_heads;
     if (count >= n) return n;
 
     select_scratch x = lay_out(scratch, s);
-    size_t stride = (size_t)n_blocks(n) * IG_SKETCH_TOKENS;
+    size_t stride = (size_t)n_blocks(e->n_slots) * IG_SKETCH_TOKENS;
     if (s->sketch) q = map_queries(&x, p, layer, head, q);
-    s->kernels->sketch_scores(x.scores, stride, q, group, p->rank, s->scale, head_sketch(p, layer, head), n_blocks(n));
-    for (int i = 0; i < n; i++) x.weights[i] = 0;
-    for (int g = 0; g < group; g++) s->kernels->softmax_add(x.weights, x.scores + (size_t)g * stride, n);
+    s->kernels->sketch_scores(x.scores, stride, q, group, p->rank, s->scale, head_sketch(p, layer, head),
+                              n_blocks(e->n_slots));
+    memset(x.weights, 0, (size_t)n * sizeof *x.weights);
+    for (int g = 0; g < group; g++) {
+        const float *scores = x.scores + (size_t)g * stride;
+        for (int i = 0; e->slot && i < n; i++) x.ordered[i] = scores[e->slot[i]];
+        s->kernels->softmax_add(x.weights, e->slot ? x.ordered : scores, n);
+    }
     ig_pick_rule rule = {o->n_sinks, o->n_recent, count, o->mass};
-    return ig_pick(s->kernels, index, x.weights, n, &rule);
+    int n_chosen = ig_pick(s->kernels, index, x.weights, n, &rule);
+    ig_policy_name_slots(index, n_chosen, e);
+    return n_chosen;
 }
 
 static uint64_t infinigen_bytes(const ig_policy *base, int n) {
@@ -170,7 +180,8 @@ static uint64_t infinigen_bytes(const ig_policy *base, int n) {
 const ig_policy_ops ig_policy_infinigen = {
     .name = "infinigen",
     .help = "keep every entry, use those that a 4-bit sketch of the keys says will matter",
-    .uses_sketch = true,
+    .sketch = IG_SKETCH_BALANCED,
+    .takes_limit = true,
     .plan = infinigen_plan,
     .open = infinigen_open,
     .close = infinigen_close,

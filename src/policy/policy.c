@@ -12,16 +12,26 @@
 static const ig_policy_ops *const policies[] = {&ig_policy_infinigen, &ig_policy_full, &ig_policy_quest,
                                                 &ig_policy_window};
 
-ig_status ig_policy_find(const ig_policy_ops **out, const ig_cache_options *o, ig_error *err) {
+const char *ig_cache_policy(size_t i, const char **help) {
+    if (i >= IG_COUNT(policies)) return NULL;
+    if (help) *help = policies[i]->help;
+    return policies[i]->name;
+}
+
+ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_error *err) {
     *out = NULL;
     if (!o->policy) return ig_fail(err, IG_E_ARG, "KV policy: no name given");
-    if (!(o->budget > 0)) return ig_fail(err, IG_E_ARG, "KV budget: must be above 0");
+    if (!(o->budget >= 0)) return ig_fail(err, IG_E_ARG, "KV budget: must not be negative");
+    if (!(o->alpha >= 0)) return ig_fail(err, IG_E_ARG, "KV alpha: must not be negative");
+    if (!(o->partial > 0 && o->partial <= 1))
+        return ig_fail(err, IG_E_ARG, "KV partial: must be above 0 and at most 1");
     if (!(o->mass > 0 && o->mass <= 1)) return ig_fail(err, IG_E_ARG, "KV mass: must be above 0 and at most 1");
     if (o->n_sinks < 0 || o->n_recent < 1 || o->n_dense_layers < 0)
         return ig_fail(err, IG_E_ARG, "KV sinks and dense layers must not be negative, recent entries at least 1");
     for (size_t i = 0; i < IG_COUNT(policies); i++)
         if (strcmp(policies[i]->name, o->policy) == 0) {
             *out = policies[i];
+            if (o->budget == 0) o->budget = policies[i]->budget > 0 ? policies[i]->budget : IG_POLICY_BUDGET;
             return IG_OK;
         }
     char names[128] = "";
@@ -43,11 +53,6 @@ int ig_policy_count(const ig_cache_options *o, int n) {
 
 /* ---- full ---------------------------------------------------------------- */
 
-static uint64_t full_plan(const ig_policy_shape *shape, const ig_cache_options *options) {
-    (void)shape, (void)options;
-    return 0;
-}
-
 static ig_status full_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
                            ig_error *err) {
     ig_policy *p = calloc(1, sizeof *p);
@@ -64,24 +69,12 @@ static bool full_is_dense(const ig_policy *p, int layer) {
     return true;
 }
 
-static uint64_t full_bytes(const ig_policy *p, int n) {
-    (void)p, (void)n;
-    return 0;
-}
-
-static size_t full_scratch_bytes(const ig_policy_shape *shape) {
-    (void)shape;
-    return 0;
-}
-
-/* append and select are never called: every layer is dense. */
+/* Every layer is dense: nothing else is ever called. */
 const ig_policy_ops ig_policy_full = {
     .name = "full",
     .help = "keep and use every entry",
-    .plan = full_plan,
+    .takes_limit = true,
     .open = full_open,
     .close = full_close,
     .is_dense = full_is_dense,
-    .scratch_bytes = full_scratch_bytes,
-    .bytes = full_bytes,
 };

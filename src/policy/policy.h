@@ -10,6 +10,7 @@
 
 #include "format/sketch.h"
 #include "kernel/kernel.h"
+#include "kv/store.h"
 
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
@@ -21,27 +22,55 @@ typedef struct ig_policy_shape {
 
 typedef struct ig_policy ig_policy;
 
+/* Entries are named by the slot they lie in (ig_entries of kv/store.h): the token's number, unless entries were
+ * dropped. A policy makes one list of entries per KV head, for all query heads of its group, or one per query head.
+ * Members that say "optional" may be NULL. */
 typedef struct ig_policy_ops {
     const char *name;
-    const char *help; /* one line */
-    bool uses_sketch; /* takes ig_policy_shape.sketch */
-    /* Bytes that a full sequence takes on top of K and V. */
+    const char *help;      /* one line */
+    ig_sketch_kind sketch; /* the sort of ig_policy_shape.sketch it takes; IG_SKETCH_NONE: none */
+    bool per_query_head;   /* a list per query head */
+    bool takes_limit;      /* works when slots are used again (ig_cache_options.limit) */
+    bool guess_is_final;   /* its own ig_cache_options.speculate is "paper" */
+    double budget;         /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
+    /* Bytes that a full sequence takes on top of K and V. Optional: none. */
     uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options);
     ig_status (*open)(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options, ig_error *err);
     void (*close)(ig_policy *p);
     /* True if every step uses all entries of this layer: no selection, nothing kept. */
     bool (*is_dense)(const ig_policy *p, int layer);
-    /* Token `token` of a layer that is not dense has got this post-RoPE key, [head_dim] 16-bit floats. Later tokens, if
-     * there were any, are gone. Tokens of one head come in order; heads may come from several threads. */
-    void (*append)(ig_policy *p, int layer, int head, int token, const uint16_t *key);
-    /* Entries among [0, n) that the queries q [group][head_dim] of a KV head should attend to: their number, and the
-     * ascending list in index [n] unless all n are chosen. The newest entry, n - 1, is the query's own token.
-     * `scratch`: scratch_bytes() bytes of the calling thread. Heads may come from several threads. */
-    int (*select)(ig_policy *p, int layer, int head, const float *q, int n, int32_t *index, void *scratch);
-    size_t (*scratch_bytes)(const ig_policy_shape *shape);
-    /* Bytes kept at present for n tokens. */
+    /* A slot of a layer that is not dense has got this post-RoPE key, [head_dim] 16-bit floats. Without dropped entries
+     * slots are tokens, and later tokens, if there were any, are gone. Tokens of one head come in order; heads may come
+     * from several threads. Optional. */
+    void (*append)(ig_policy *p, int layer, int head, int slot, const uint16_t *key);
+    /* A prompt's queries at a layer that is not dense, post-RoPE: query head `head`'s of n tokens, `stride` floats
+     * apart. Heads may come from several threads. Optional. */
+    void (*see_queries)(ig_policy *p, int layer, int head, const float *q, size_t stride, int n);
+    /* Called for all lists of a layer before the first select(), from several threads: for what select() must know of
+     * the other lists. Arguments as there. Optional. */
+    void (*score)(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, void *scratch);
+    /* Which of the entries the queries q should attend to, [group][head_dim] of a KV head or [head_dim] of a query
+     * head: their number, and their slots in order of position in index [e->n] unless all are chosen. If the token of
+     * the queries is there already, it is the last entry. `scratch`: scratch_bytes() bytes of the calling thread. Lists
+     * may come from several threads. */
+    int (*select)(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, int32_t *index,
+                  void *scratch);
+    size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */
+    /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
+     * position, summed over queries and the query heads of the group. Prefill too. Optional. */
+    void (*observe)(ig_policy *p, int layer, int head, const ig_entries *e, const float *weights);
+    /* Most entries that a KV head of a layer may hold once n_tokens were seen and decoding has begun; those beyond are
+     * dropped. Optional: no limit of its own. */
+    int (*limit)(const ig_policy *p, int layer, int n_tokens);
+    /* With limit: how much each entry is worth keeping, value [e->n] >= 0, and how many of the last ones must stay. */
+    int (*value)(ig_policy *p, int layer, int head, const ig_entries *e, float *value);
+    /* With limit: what is known of slot `from` belongs to slot `to` now. */
+    void (*move)(ig_policy *p, int layer, int head, int from, int to);
+    /* Bytes kept at present for n tokens. Optional: 0. */
     uint64_t (*bytes)(const ig_policy *p, int n);
 } ig_policy_ops;
+
+#define IG_POLICY_BUDGET 0.10 /* of the context, where neither the options nor the policy say */
 
 struct ig_policy {
     const ig_policy_ops *ops;
@@ -49,15 +78,26 @@ struct ig_policy {
     ig_cache_options options;
 };
 
-/* IG_E_ARG with the list of names if there is none of that name. Also checks the options' ranges. */
-ig_status ig_policy_find(const ig_policy_ops **out, const ig_cache_options *options, ig_error *err);
+/* IG_E_ARG with the list of names if there is none of that name. Also checks the options' ranges, and fills in the
+ * budget if it was left open. */
+ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *options, ig_error *err);
 
-extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_quest, ig_policy_infinigen;
+extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_policy_quest, ig_policy_infinigen_osdi24,
+    ig_policy_infinigen, ig_policy_oracle;
+
+/* Lists of entries that a policy makes in each layer. */
+static inline int ig_policy_lists(const ig_policy *p) {
+    return p->ops->per_query_head ? p->shape.n_heads : p->shape.n_kv_heads;
+}
 
 /* ---- what sparse policies share ---- */
 
 /* The first layers as the options say, and sliding-window layers, which are bounded anyway. */
 bool ig_policy_layer_is_dense(const ig_policy_shape *shape, const ig_cache_options *options, int layer);
+/* Makes numbers of entries, in order of position, the slots they lie in. */
+static inline void ig_policy_name_slots(int32_t *index, int n, const ig_entries *e) {
+    for (int i = 0; e->slot && i < n; i++) index[i] = e->slot[index[i]];
+}
 /* Entries that a step may use of n: the budget, but the sinks and the recent ones at least. */
 int ig_policy_count(const ig_cache_options *options, int n);
 

@@ -106,9 +106,10 @@ static void weigh_pages(const quest_policy *p, int layer, int head, const float 
     }
 }
 
-static int quest_select(ig_policy *base, int layer, int head, const float *q, int n, int32_t *index, void *scratch) {
+static int quest_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
+                        void *scratch) {
     const ig_cache_options *o = &base->options;
-    int count = ig_policy_count(o, n), pages = n_pages(n), n_out = 0;
+    int n = e->n, count = ig_policy_count(o, n), pages = n_pages(n), n_out = 0;
     if (count >= n) return n;
     float *weights = scratch;
     weigh_pages((const quest_policy *)base, layer, head, q, pages, weights, weights + pages);
