@@ -83,10 +83,13 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (status) return ig_cli_fail(o, &err);
     app->load_seconds = ig_cli_seconds() - bar.start;
     ig_model_get_info(app->model, &app->info);
-    return IG_EXIT_OK;
+    code = ig_cli_open_trace(app);
+    if (code) return code;
+    return tokenizer_only ? IG_EXIT_OK : ig_cli_calibrate(app);
 }
 
 void ig_cli_close(ig_cli_app *app) {
+    ig_cli_close_trace(app);
     ig_model_close(app->model);
     ig_context_close(app->ctx);
     app->model = NULL;
@@ -114,12 +117,22 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.n_ctx = o->ctx;
     s.n_batch = o->batch;
     if (o->kv_policy) s.cache.policy = o->kv_policy;
+    s.cache.type = o->kv_type;
+    s.cache.limit = o->kv_limit;
+    s.cache.alpha = o->kv_alpha;
+    s.cache.partial = o->kv_partial;
+    s.cache.speculate = o->speculate;
+    s.cache.audit_every = o->audit;
+    if (app->trace.file) {
+        s.cache.trace = ig_cli_on_step;
+        s.cache.trace_user = &app->trace;
+    }
     s.cache.budget = o->kv_budget;
     s.cache.mass = o->kv_mass;
     s.cache.n_sinks = o->kv_sinks;
     s.cache.n_recent = o->kv_recent;
     s.cache.n_dense_layers = o->kv_dense_layers;
-    s.cache.sketch = ig_cli_sketch(app);
+    s.cache.sketch = ig_cli_sketch(app, s.cache.policy);
     set_tiers(&s.cache, app);
     app->prompt = ig_cli_progress_start("prompt", "tokens");
     s.progress = ig_cli_on_progress;

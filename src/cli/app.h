@@ -74,6 +74,20 @@ json_t *ig_cli_json_text(const char *text, size_t n);
 const char *ig_cli_size(char out[32], uint64_t bytes);
 double ig_cli_seconds(void); /* monotonic */
 
+/* ---- trace of the KV cache (trace.c) ------------------------------------- */
+
+typedef struct ig_cli_trace {
+    FILE *file; /* of --kv-trace, or NULL */
+} ig_cli_trace;
+
+struct ig_cli_app;
+/* Opens the file of --kv-trace, if it was asked for; the exit code. */
+int ig_cli_open_trace(struct ig_cli_app *app);
+/* Complains if not all could be written. */
+void ig_cli_close_trace(struct ig_cli_app *app);
+/* An ig_cache_trace_fn: user is an ig_cli_trace. */
+void ig_cli_on_step(void *user, const ig_cache_step *step);
+
 /* ---- model and session --------------------------------------------------- */
 
 typedef struct ig_cli_app {
@@ -86,6 +100,7 @@ typedef struct ig_cli_app {
     char sketch[4096];      /* where the model's sketch lies by default, if that was asked for */
     char spill[4096];       /* the KV cache's folder on disk by default, if that was asked for */
     ig_cli_progress prompt; /* bar of long prefills */
+    ig_cli_trace trace;
 } ig_cli_app;
 
 /* Finds (and fetches) and opens the model of -m; the exit code. Close it in any case. Catches interrupts. */
@@ -93,8 +108,10 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only);
 void ig_cli_close(ig_cli_app *app);
 /* Options of a session from the flags, with a progress bar that lives in `app`. */
 ig_session_options ig_cli_session_options(ig_cli_app *app);
-/* The sketch file for the model: of --kv-sketch, else the one that `prepare` has written for it, else NULL. */
-const char *ig_cli_sketch(ig_cli_app *app);
+/* The sketch file for the model and a policy: of --kv-sketch, else the one that `prepare` has written, else NULL. */
+const char *ig_cli_sketch(ig_cli_app *app, const char *policy);
+/* Makes the skew that infinigen-osdi24 wants, if the flags ask for that policy and there is none. The exit code. */
+int ig_cli_calibrate(ig_cli_app *app);
 /* ig_session_sync with the bar of such a session. */
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
 ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed);

@@ -71,6 +71,8 @@ typedef enum ig_cli_kind {
     IG_KIND_INTS,    /* ig_cli_ints: a comma list of the same */
     IG_KIND_NUMBER,  /* double within min..max */
     IG_KIND_SHARE,   /* double: "10%" or 0.1 is a share, 512 a count; as ig_cache_options.budget */
+    IG_KIND_SHARES,  /* ig_cli_shares: a comma list of the same */
+    IG_KIND_LIMIT,   /* double: "80%" is a share, at most 1; "512M" bytes; as ig_cache_options.limit */
     IG_KIND_SIZE,    /* uint64_t: bytes, with K, M, G or T (powers of 1024) */
     IG_KIND_SEED,    /* int64_t: -1 or more */
     IG_KIND_TEXT,    /* const char * */
@@ -85,6 +87,11 @@ typedef struct ig_cli_ints {
     int n;
     int v[IG_CLI_LIST_MAX];
 } ig_cli_ints;
+
+typedef struct ig_cli_shares {
+    int n;
+    double v[IG_CLI_LIST_MAX];
+} ig_cli_shares;
 
 typedef struct ig_cli_texts {
     int n;
@@ -105,6 +112,8 @@ typedef struct ig_cli_option {
 
 extern const ig_cli_option ig_cli_option_table[]; /* ends with NULL names */
 extern const size_t ig_cli_option_count;
+/* Fills in what the table takes from the library; before all else. */
+void ig_cli_open_options(void);
 
 /* Parsed values. Every field is named in the table. Strings are borrowed from argv. */
 typedef struct ig_cli_options {
@@ -123,7 +132,9 @@ typedef struct ig_cli_options {
     double kv_budget, kv_mass;
     int kv_sinks, kv_recent, kv_dense_layers;
     uint64_t kv_ram, kv_disk;
-    const char *kv_disk_path, *kv_evict;
+    const char *kv_disk_path, *kv_evict, *kv_type, *speculate, *kv_trace;
+    double kv_alpha, kv_partial, kv_limit;
+    int audit;
     bool no_prefetch, no_uring;
 
     int predict;
@@ -134,8 +145,10 @@ typedef struct ig_cli_options {
     int64_t seed;
 
     bool ids, decode;            /* tokenize */
+    const char *sketch_kind;     /* prepare */
     const char *tokens, *output; /* logits; output: eval too */
-    int chunks, dense_prefix;    /* perplexity */
+    int chunks, dense_prefix;    /* perplexity; policies too */
+    ig_cli_shares budgets;
 
     ig_cli_texts tasks, shots_files; /* eval */
     int shots, limit;

@@ -21,6 +21,7 @@ static int report_unknown_verb(const char *name) {
 
 int main(int argc, char **argv) {
     setlocale(LC_CTYPE, "");
+    ig_cli_open_options();
     if (argc < 2) {
         ig_cli_print_help(stderr, NULL);
         return IG_EXIT_USAGE;

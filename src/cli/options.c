@@ -10,9 +10,12 @@
 
 #include <limits.h>
 
-static const char *const policies[] = {"infinigen", "full", "quest", "window", NULL};
+static const char *policies[IG_CLI_LIST_MAX]; /* the library's */
+static const char *const kv_types[] = {"f16", "q8", "q4", NULL};
+static const char *const speculations[] = {"none", "norm", "late", "paper", NULL};
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
 static const char *const cpu_levels[] = {"scalar", "avx2", "avx512", NULL};
+static const char *const sketch_kinds[] = {"balanced", "skew", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
 #define AT(field) offsetof(ig_cli_options, field)
@@ -106,6 +109,8 @@ const ig_cli_option ig_cli_option_table[] = {
      NULL, 0, 0, NULL},
     {"-c, --ctx-size", "N", "context the sketch is for; 0: the model's own, at most 8192", IG_VERB_PREPARE, IG_KIND_INT,
      AT(ctx), "0", 0, INT_MAX / 4, NULL},
+    {"--kind", "KIND", "sketch for the policy infinigen (balanced), or the skew of infinigen-osdi24", IG_VERB_PREPARE,
+     IG_KIND_CHOICE, AT(sketch_kind), "balanced", 0, 0, sketch_kinds},
     {"--rank", "R", "numbers kept of each key, a multiple of 8; 0: half of the head dimension", IG_VERB_PREPARE,
      IG_KIND_INT, AT(rank), "0", 0, 512, NULL},
     {"-o, --output", "FILE", "where to write the sketch", IG_VERB_PREPARE, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
@@ -123,8 +128,8 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(batch), "512", 1, 65536, NULL},
     {"-r, --repetitions", "N", "how often to repeat each test", IG_VERB_BENCH, IG_KIND_INT, AT(repetitions), "5", 1,
      1000, NULL},
-    {"--kv-policy", "LIST", "which KV entries attention uses", IG_VERB_BENCH, IG_KIND_CHOICES, AT(policies),
-     "infinigen", 0, 0, policies},
+    {"--kv-policy", "LIST", "which KV entries attention uses", IG_VERB_BENCH | IG_VERB_PERPLEXITY, IG_KIND_CHOICES,
+     AT(policies), "infinigen", 0, 0, policies},
     {"-o, --output", "FORMAT", "how to print the results", IG_VERB_BENCH, IG_KIND_CHOICE, AT(format), "md", 0, 0,
      formats},
 
@@ -134,12 +139,18 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_GENERATE | IG_VERB_INSPECT, IG_KIND_INT, AT(ctx), "0", 0, INT_MAX / 4, NULL},
     {"-b, --batch-size, -ub, --ubatch-size", "N", "most tokens of one step of the prompt", SESSION | IG_VERB_LOGITS,
      IG_KIND_INT, AT(batch), "512", 1, 65536, NULL},
-    {"--kv-policy", "NAME", "which KV entries attention uses", SESSION, IG_KIND_CHOICE, AT(kv_policy), "infinigen", 0,
-     0, policies},
+    {"--kv-policy", "NAME", "which KV entries attention uses", SESSION & ~IG_VERB_PERPLEXITY, IG_KIND_CHOICE,
+     AT(kv_policy), "infinigen", 0, 0, policies},
+    {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8 or 4 bits in groups of 64",
+     SESSION | IG_VERB_BENCH, IG_KIND_CHOICE, AT(kv_type), "f16", 0, 0, kv_types},
     {"--kv-sketch", "FILE", "sketch that prepare wrote; none: do without (default: the one prepared for the model)",
      SESSION | IG_VERB_BENCH, IG_KIND_TEXT, AT(kv_sketch), NULL, 0, 0, NULL},
-    {"--kv-budget", "N|P%", "entries used per KV head: a number, or a share of the context", SESSION | IG_VERB_BENCH,
-     IG_KIND_SHARE, AT(kv_budget), "10%", 0, 0, NULL},
+    {"--kv-budget", "N|P%",
+     "entries used per KV head: a number, or a share of the context (default: the policy's own, 10%)",
+     (SESSION & ~IG_VERB_PERPLEXITY) | IG_VERB_BENCH, IG_KIND_SHARE, AT(kv_budget), NULL, 0, 0, NULL},
+    {"--kv-budget", "LIST",
+     "entries used per KV head: numbers or shares of the context (default: the policy's own, 10%)", IG_VERB_PERPLEXITY,
+     IG_KIND_SHARES, AT(budgets), NULL, 0, 0, NULL},
     {"--kv-mass", "X", "stop selecting once this share of the attention is covered; 1: never", SESSION | IG_VERB_BENCH,
      IG_KIND_NUMBER, AT(kv_mass), "1", 0.001, 1, NULL},
     {"--kv-sinks", "N", "first entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_sinks), "4",
@@ -148,18 +159,33 @@ const ig_cli_option ig_cli_option_table[] = {
      1, INT_MAX / 4, NULL},
     {"--kv-dense-layers", "N", "first layers that use every entry", SESSION | IG_VERB_BENCH, IG_KIND_INT,
      AT(kv_dense_layers), "2", 0, 100000, NULL},
+    {"--kv-alpha", "A", "infinigen-osdi24: use entries that score within A nats of the best", SESSION | IG_VERB_BENCH,
+     IG_KIND_NUMBER, AT(kv_alpha), "4", 0, 1000, NULL},
+    {"--kv-partial", "R", "infinigen-osdi24: share of a key's columns that its partial cache keeps",
+     SESSION | IG_VERB_BENCH, IG_KIND_NUMBER, AT(kv_partial), "0.3", 0.001, 1, NULL},
+    {"--kv-limit", "SIZE|P%", "drop entries for ever beyond this size, or share of the context (default: never)",
+     SESSION | IG_VERB_BENCH, IG_KIND_LIMIT, AT(kv_limit), NULL, 0, 0, NULL},
     {"--kv-ram", "SIZE", "most RAM for keys and values, such as 512M; the rest goes to disk (default: no limit)",
      SESSION | IG_VERB_BENCH, IG_KIND_SIZE, AT(kv_ram), NULL, 0, 0, NULL},
     {"--kv-disk", "SIZE", "most disk space for keys and values (default: what the context needs)",
      SESSION | IG_VERB_BENCH, IG_KIND_SIZE, AT(kv_disk), NULL, 0, 0, NULL},
     {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", SESSION | IG_VERB_BENCH,
      IG_KIND_TEXT, AT(kv_disk_path), NULL, 0, 0, NULL},
-    {"--kv-evict", "RULE", "which blocks leave RAM first", SESSION | IG_VERB_BENCH, IG_KIND_CHOICE, AT(kv_evict),
-     "counter", 0, 0, evictions},
+    {"--kv-evict", "RULE", "which blocks leave RAM first, or entries are dropped", SESSION | IG_VERB_BENCH,
+     IG_KIND_CHOICE, AT(kv_evict), "counter", 0, 0, evictions},
+    {"--speculate", "HOW",
+     "guess the next layer's entries after this layer's attention (late), before it (norm), as the paper does (paper: "
+     "the guess is final), or not (default: late; infinigen-osdi24: paper)",
+     SESSION | IG_VERB_BENCH, IG_KIND_CHOICE, AT(speculate), NULL, 0, 0, speculations},
     {"--no-prefetch", NULL, "do not guess and read the next layer's entries ahead", SESSION | IG_VERB_BENCH,
      IG_KIND_FLAG, AT(no_prefetch), NULL, 0, 0, NULL},
     {"--no-uring", NULL, "disk requests by threads instead of io_uring", SESSION | IG_VERB_BENCH, IG_KIND_FLAG,
      AT(no_uring), NULL, 0, 0, NULL},
+
+    {"--audit", "N", "at every Nth step also compute dense attention, and report how much of it the entries used hold",
+     SESSION, IG_KIND_INT, AT(audit), "0", 0, INT_MAX, NULL},
+    {"--kv-trace", "FILE", "write what each layer of each step used and fetched, as CSV", SESSION, IG_KIND_TEXT,
+     AT(kv_trace), NULL, 0, 0, NULL},
 
     /* machine */
     {"-t, --threads", "N", "threads; 0: as many as the process may run on", IG_VERB_ENGINE, IG_KIND_INT, AT(threads),
@@ -181,3 +207,7 @@ const ig_cli_option ig_cli_option_table[] = {
 };
 
 const size_t ig_cli_option_count = sizeof ig_cli_option_table / sizeof ig_cli_option_table[0] - 1;
+
+void ig_cli_open_options(void) {
+    for (size_t i = 0; i + 1 < sizeof policies / sizeof policies[0]; i++) policies[i] = ig_cache_policy(i, NULL);
+}

@@ -177,6 +177,15 @@ static bool parse_size(uint64_t *out, const char *text, char why[128]) {
     return true;
 }
 
+/* "80%" is a share, anything else a size. */
+static bool parse_limit(double *out, const char *text, char why[128]) {
+    uint64_t bytes;
+    if (strchr(text, '%')) return parse_share(out, text, why);
+    if (!parse_size(&bytes, text, why)) return false;
+    *out = (double)(bytes < 2 ? 2 : bytes); /* 1 would be a share */
+    return true;
+}
+
 static bool parse_seed(int64_t *out, const char *text, char why[128]) {
     char *end;
     errno = 0;
@@ -202,25 +211,31 @@ static const char *find_choice(const char *text, size_t n, const char *const *ch
 static bool parse_list(const ig_cli_option *row, void *out, const char *text, char why[128]) {
     ig_cli_ints ints = {0};
     ig_cli_texts texts = {0};
+    ig_cli_shares shares = {0};
+    int n_items = 0;
     for (const char *p = text;; p++) {
         size_t n = strcspn(p, ",");
         char item[64];
-        if (ints.n == IG_CLI_LIST_MAX || n >= sizeof item) {
+        if (n_items == IG_CLI_LIST_MAX || n >= sizeof item) {
             snprintf(why, 128, "is too long a list");
             return false;
         }
         snprintf(item, sizeof item, "%.*s", (int)n, p);
         if (row->kind == IG_KIND_INTS) {
-            if (!parse_int(&ints.v[ints.n], item, row->min, row->max, why)) return false;
-        } else if (!(texts.v[texts.n++] = find_choice(item, n, row->choices, why))) {
+            if (!parse_int(&ints.v[n_items], item, row->min, row->max, why)) return false;
+        } else if (row->kind == IG_KIND_SHARES) {
+            if (!parse_share(&shares.v[n_items], item, why)) return false;
+        } else if (!(texts.v[n_items] = find_choice(item, n, row->choices, why))) {
             return false;
         }
-        ints.n++;
+        ints.n = texts.n = shares.n = ++n_items;
         p += n;
         if (!*p) break;
     }
     if (row->kind == IG_KIND_INTS)
         *(ig_cli_ints *)out = ints;
+    else if (row->kind == IG_KIND_SHARES)
+        *(ig_cli_shares *)out = shares;
     else
         *(ig_cli_texts *)out = texts;
     return true;
@@ -238,6 +253,8 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
             return parse_number(out, text, row->min, row->max, why);
         case IG_KIND_SHARE:
             return parse_share(out, text, why);
+        case IG_KIND_LIMIT:
+            return parse_limit(out, text, why);
         case IG_KIND_SIZE:
             return parse_size(out, text, why);
         case IG_KIND_SEED:
@@ -257,6 +274,7 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
         case IG_KIND_CHOICE:
             return (*(const char **)out = find_choice(text, strlen(text), row->choices, why)) != NULL;
         case IG_KIND_INTS:
+        case IG_KIND_SHARES:
         case IG_KIND_CHOICES:
             return parse_list(row, out, text, why);
     }

@@ -45,11 +45,23 @@ static void add_tiers(json_t *kv, const ig_session_stats *st) {
     json_object_set_new(kv, "prefetch_misses", json_integer((json_int_t)st->prefetch_misses));
     json_object_set_new(kv, "demoted", json_integer((json_int_t)st->demoted));
     json_object_set_new(kv, "recalled", json_integer((json_int_t)st->recalled));
-    json_object_set_new(kv, "dropped", json_integer(0));
     json_object_set_new(kv, "stall", json_real(st->stall_seconds));
 }
 
-static void add_session(json_t *report, const ig_session *s) {
+/* How much of dense attention the entries used held: over all audited heads, and per layer that is not dense. */
+static void add_audit(json_t *report, const ig_session *s, const ig_session_stats *st, int n_layers) {
+    json_t *audit =
+        json_pack("{s:I, s:f, s:f}", "n", (json_int_t)st->n_audits, "mass_mean", st->mass_mean, "mass_p1", st->mass_p1);
+    json_t *layers = json_array();
+    for (int l = 0; l < n_layers; l++) {
+        double mass = ig_session_audit(s, l);
+        json_array_append_new(layers, mass < 0 ? json_null() : json_real(mass));
+    }
+    json_object_set_new(audit, "layers", layers);
+    json_object_set_new(report, "audit", audit);
+}
+
+static void add_session(json_t *report, const ig_cli_app *app, const ig_session *s) {
     ig_session_stats st;
     ig_session_get_stats(s, &st);
     json_object_set_new(report, "policy", json_string(st.policy));
@@ -63,9 +75,11 @@ static void add_session(json_t *report, const ig_session *s) {
     json_object_set_new(memory, "sketch", json_integer((json_int_t)st.sketch_bytes));
     json_object_set_new(memory, "scratch", json_integer((json_int_t)st.scratch_bytes));
     json_object_set_new(report, "kv",
-                        json_pack("{s:s, s:I, s:I, s:f}", "type", "f16", "ram", (json_int_t)st.kv_bytes, "entries",
-                                  (json_int_t)st.n_entries, "selected_share", st.selected_share));
+                        json_pack("{s:s, s:I, s:I, s:f, s:f, s:I}", "type", "f16", "ram", (json_int_t)st.kv_bytes,
+                                  "entries", (json_int_t)st.n_entries, "selected_share", st.selected_share,
+                                  "fetched_share", st.fetched_share, "dropped", (json_int_t)st.dropped));
     if (st.written_bytes) add_tiers(json_object_get(report, "kv"), &st);
+    if (st.n_audits) add_audit(report, s, &st, app->info.n_layers);
 }
 
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
@@ -79,7 +93,7 @@ json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
     json_object_set_new(
         report, "memory",
         json_pack("{s:I, s:I}", "weights", (json_int_t)info->weight_bytes, "private", (json_int_t)info->private_bytes));
-    if (s) add_session(report, s);
+    if (s) add_session(report, app, s);
     json_object_set_new(json_object_get(report, "memory"), "peak_rss", json_integer((json_int_t)ig_cli_peak_rss()));
     return report;
 }
@@ -109,6 +123,10 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
             ig_cli_size(weights, app->info.weight_bytes), ig_cli_size(kv, st.kv_bytes),
             ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),
             ig_context_cpu(app->ctx));
+    if (st.n_audits)
+        fprintf(stderr, "audit       the entries used hold %.1f %% of the attention, 99 of 100 heads over %.1f %%\n",
+                st.mass_mean * 100, st.mass_p1 * 100);
+    if (st.dropped) fprintf(stderr, "dropped     %llu entries\n", (unsigned long long)st.dropped);
     if (!st.written_bytes) return;
     char disk[32], read[32];
     uint64_t wanted = st.prefetch_hits + st.prefetch_misses;

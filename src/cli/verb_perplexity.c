@@ -94,6 +94,8 @@ static int measure(measurement *m, int32_t *ids) {
     ig_error err = {0};
     ig_session_options options = ig_cli_session_options(&m->app);
     options.n_ctx = m->n_ctx;
+    options.cache.policy = m->app.o->policies.v[0];
+    if (m->app.o->budgets.n) options.cache.budget = m->app.o->budgets.v[0];
     options.progress = on_chunk_progress;
     options.progress_user = m;
     m->chunks = json_array();
