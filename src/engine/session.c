@@ -229,6 +229,21 @@ int ig_session_tokens(const ig_session *s, const int32_t **ids) {
 
 const float *ig_session_logits(const ig_session *s) { return s->has_logits ? s->logits : NULL; }
 
+/* The KV holds n tokens at most from here on, and the session what is left. */
+static ig_status cut(ig_session *s, int n, ig_error *err) {
+    ig_status status = ig_kv_cut(s->seq.kv, n, err);
+    int length = ig_kv_length(s->seq.kv);
+    s->n_tokens = length < n ? length : n;
+    return status;
+}
+
+/* After a step that failed half-way: what some layers hold of it is dropped. */
+static void roll_back(ig_session *s) {
+    int n = s->n_tokens;
+    cut(s, n, NULL);
+    if (s->n_tokens < n) s->has_logits = false;
+}
+
 /* ---- prefill ---------------------------------------------------------------------- */
 
 static ig_status check_ids(const ig_model *m, const int32_t *ids, int n, ig_error *err) {
@@ -262,15 +277,17 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     if (held == n) held--; /* the last token is computed again for its logits */
     double start = ig_clock_seconds();
     int from = held;
-    s->n_tokens = held;
     s->has_logits = false;
-    status = ig_kv_cut(s->seq.kv, held, err);
+    status = cut(s, held, err);
     if (status) return status;
     while (held < n) {
         int rows = n - held < s->ws.max_rows ? n - held : s->ws.max_rows;
         s->ws.segments[0] = (ig_segment){&s->seq, held, rows, true};
         status = ig_forward(s->model, &s->ws, s->ws.segments, 1, ids + held, err);
-        if (status) break;
+        if (status) {
+            roll_back(s);
+            break;
+        }
         memcpy(s->tokens + held, ids + held, (size_t)rows * sizeof *ids);
         held += rows;
         s->n_tokens = held;
@@ -330,6 +347,7 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
     double start = ig_clock_seconds();
     for (int i = 0; i < n; i++) ws->segments[i] = (ig_segment){&sessions[i]->seq, sessions[i]->n_tokens, 1, false};
     status = ig_forward(m, ws, ws->segments, n, ids, err);
+    for (int i = 0; status && i < n; i++) roll_back(sessions[i]);
     if (status) return status;
     for (int i = 0; i < n; i += ws->logit_rows) {
         int rows = n - i < ws->logit_rows ? n - i : ws->logit_rows;

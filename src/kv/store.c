@@ -219,13 +219,13 @@ static void drop_block(ig_kv *kv, size_t id) {
 
 /* Block b of all heads of a layer, which was full, is to be filled again: into RAM, and off the disk. */
 static ig_status reopen(ig_kv *kv, int layer, size_t b, ig_error *err) {
-    size_t ids[1];
     for (int h = 0; h < kv->shape.n_kv_heads; h++) {
-        ids[0] = ig_kv_table_at(kv, layer, h) + b;
-        ig_status s = ig_kv_recall(kv, ids, 1, err);
+        size_t id = ig_kv_table_at(kv, layer, h) + b;
+        if (!kv->blocks[id].slot) continue; /* its write had failed: it never left */
+        ig_status s = ig_kv_recall(kv, &id, 1, err);
         if (s) return s;
-        ig_evict_remove(&kv->evict, ig_kv_frame_number(kv, kv->tables[ids[0]]));
-        ig_kv_free_slot(kv, ids[0]);
+        ig_evict_remove(&kv->evict, ig_kv_frame_number(kv, kv->tables[id]));
+        ig_kv_free_slot(kv, id);
     }
     return IG_OK;
 }
@@ -243,8 +243,13 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
         if (kv->sealed[layer] > n >> kv->shift) {
             kv->sealed[layer] = n >> kv->shift;
             if (n & ((1 << kv->shift) - 1)) {
-                ig_status t = reopen(kv, layer, (size_t)n >> kv->shift, s ? NULL : err);
+                size_t b = (size_t)n >> kv->shift;
+                ig_status t = reopen(kv, layer, b, s ? NULL : err);
                 if (!s) s = t;
+                if (!t) continue;
+                /* What cannot be had again is dropped as well: the layer ends at the block before. */
+                for (int h = 0; h < kv->shape.n_kv_heads; h++) drop_block(kv, ig_kv_table_at(kv, layer, h) + b);
+                kv->held[layer] = (int)(b << kv->shift);
             }
         }
     }
