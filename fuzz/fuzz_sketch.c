@@ -25,8 +25,11 @@ static void try_file(const uint8_t *data, size_t n_bytes) {
         return;
     }
     for (int l = 0; l < f.shape.n_layers; l++)
-        for (int h = 0; h < f.shape.n_kv_heads; h++)
-            seen += *ig_sketch_query_map(&f, l, h) + ig_sketch_offset(&f, l, h)[f.shape.rank - 1];
+        for (int h = 0; h < f.shape.n_heads; h++)
+            if (f.shape.kind == IG_SKETCH_SKEW)
+                seen += ig_sketch_skew(&f, l, h)[0] + ig_sketch_skew(&f, l, h)[f.shape.head_dim * f.shape.head_dim - 1];
+            else
+                seen += *ig_sketch_query_map(&f, l, h) + ig_sketch_offset(&f, l, h)[f.shape.rank - 1];
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {

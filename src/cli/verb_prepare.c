@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `infinigen prepare`: writes the sketch of a model's keys where later runs look for it. Also where a
- * run's sketch comes from: --kv-sketch, or that place.
+ * `infinigen prepare`: writes the sketch of a model's keys where later runs look for it. Also where a run's sketch
+ * comes from: --kv-sketch, or that place. The skew of the policy infinigen-osdi24 lies beside the sketch of infinigen,
+ * and is made when it is first wanted.
  */
 #define _GNU_SOURCE
 #include "cli/app.h"
@@ -11,19 +12,23 @@
 #include <string.h>
 #include <unistd.h>
 
+static bool wants_skew(const char *policy) { return policy && strcmp(policy, "infinigen-osdi24") == 0; }
+
 /* Where the sketch of a model lies by default. */
-static bool default_path(char *path, size_t cap, const ig_model *model) {
+static bool default_path(char *path, size_t cap, const ig_model *model, bool skew) {
     char rest[64];
-    snprintf(rest, sizeof rest, "sketches/%016llx.igs", (unsigned long long)ig_model_identity(model));
+    snprintf(rest, sizeof rest, "sketches/%016llx%s.igs", (unsigned long long)ig_model_identity(model),
+             skew ? "-skew" : "");
     return ig_cli_path(path, cap, IG_PLACE_CACHE, rest);
 }
 
-const char *ig_cli_sketch(ig_cli_app *app) {
+const char *ig_cli_sketch(ig_cli_app *app, const char *policy) {
     const ig_cli_options *o = app->o;
     ig_sketch_info info;
     ig_error err = {0};
     if (o->kv_sketch) return strcmp(o->kv_sketch, "none") == 0 ? NULL : o->kv_sketch;
-    if (!default_path(app->sketch, sizeof app->sketch, app->model) || access(app->sketch, F_OK) != 0) return NULL;
+    if (!default_path(app->sketch, sizeof app->sketch, app->model, wants_skew(policy))) return NULL;
+    if (access(app->sketch, F_OK) != 0) return NULL;
     if (ig_sketch_get_info(&info, app->sketch, &err)) {
         if (o->verbose || isatty(STDERR_FILENO))
             fprintf(stderr, "infinigen %s: %s; not used\n", o->verb->name, err.text);
@@ -32,16 +37,43 @@ const char *ig_cli_sketch(ig_cli_app *app) {
     return app->sketch;
 }
 
+int ig_cli_calibrate(ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    ig_sketch_info info;
+    ig_error err = {0};
+    bool wanted = wants_skew(o->kv_policy);
+    for (int i = 0; i < o->policies.n; i++) wanted = wanted || wants_skew(o->policies.v[i]);
+    if (!wanted || o->kv_sketch || o->verb->bit == IG_VERB_INSPECT) return IG_EXIT_OK;
+
+    if (!default_path(app->sketch, sizeof app->sketch, app->model, true) || !ig_cli_make_folders(app->sketch))
+        return ig_cli_complain(o,
+                               "no folder for the skew of infinigen-osdi24 can be made: see prepare and --kv-sketch");
+    if (access(app->sketch, F_OK) == 0 && !ig_sketch_get_info(&info, app->sketch, NULL)) return IG_EXIT_OK;
+    ig_cli_progress bar = ig_cli_progress_start("calibrating", "steps");
+    ig_prepare_options options = ig_prepare_defaults();
+    options.skew = true;
+    options.progress = ig_cli_on_progress;
+    options.progress_user = &bar;
+    ig_status status = ig_prepare(NULL, app->model, app->sketch, &options, &err);
+    ig_cli_progress_end(&bar);
+    return status ? ig_cli_fail(o, &err) : IG_EXIT_OK;
+}
+
 static int report(const ig_cli_app *app, const ig_sketch_info *info, const char *path, double seconds) {
     char size[32];
     if (app->o->json)
-        return ig_cli_print_json(
-            json_pack("{s:o, s:s, s:i, s:i, s:i, s:I, s:f, s:I}", "path", ig_cli_json_text(path, strlen(path)), "model",
-                      app->info.architecture, "rank", info->rank, "bits", info->bits, "context", info->n_ctx, "bytes",
-                      (json_int_t)info->bytes, "seconds", seconds, "peak_rss_bytes", (json_int_t)ig_cli_peak_rss()));
+        return ig_cli_print_json(json_pack("{s:o, s:s, s:s, s:i, s:i, s:i, s:I, s:f, s:I}", "path",
+                                           ig_cli_json_text(path, strlen(path)), "model", app->info.architecture,
+                                           "kind", app->o->sketch_kind, "rank", info->rank, "bits", info->bits,
+                                           "context", info->n_ctx, "bytes", (json_int_t)info->bytes, "seconds", seconds,
+                                           "peak_rss_bytes", (json_int_t)ig_cli_peak_rss()));
     ig_cli_put(path, strlen(path));
     putchar('\n');
-    if (app->o->verbose || isatty(STDERR_FILENO))
+    if (!app->o->verbose && !isatty(STDERR_FILENO)) return IG_EXIT_OK;
+    if (info->kind == IG_SKETCH_SKEW)
+        fprintf(stderr, "skew of %d dimensions, from %d tokens; %s; %.1f s\n", info->head_dim, info->n_ctx,
+                ig_cli_size(size, info->bytes), seconds);
+    else
         fprintf(stderr, "rank %d of %d, %d bits, for %d tokens of context; %s; %.1f s\n", info->rank, info->head_dim,
                 info->bits, info->n_ctx, ig_cli_size(size, info->bytes), seconds);
     return IG_EXIT_OK;
@@ -53,6 +85,7 @@ static int prepare(ig_cli_app *app, const char *path, const int32_t *ids, size_t
     ig_error err = {0};
     ig_prepare_options options = ig_prepare_defaults();
     ig_cli_progress bar = ig_cli_progress_start("preparing", "steps");
+    options.skew = strcmp(o->sketch_kind, "skew") == 0;
     options.ids = ids;
     options.n_ids = n_ids < INT_MAX ? (int)n_ids : INT_MAX;
     options.n_ctx = o->ctx;
@@ -78,7 +111,8 @@ int ig_cli_prepare(const ig_cli_options *o) {
     const char *path = o->output;
     if (!code && !path) {
         path = app.sketch;
-        if (!default_path(app.sketch, sizeof app.sketch, app.model) || !ig_cli_make_folders(app.sketch))
+        if (!default_path(app.sketch, sizeof app.sketch, app.model, strcmp(o->sketch_kind, "skew") == 0) ||
+            !ig_cli_make_folders(app.sketch))
             code = ig_cli_complain(o, "no folder for the sketch can be made: say where with -o FILE");
     }
     if (!code) code = prepare(&app, path, ids, n);

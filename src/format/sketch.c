@@ -3,7 +3,7 @@
  * Reading and writing sketch files. Offsets in the header, numbers of 4 bytes unless said otherwise:
  *
  *      0 "IGSKETCH"   8 version   12 bits   16 identity of the model (8 bytes)
- *     24 layers      28 KV heads  32 head_dim   36 rank   40 context   44 zero
+ *     24 layers      28 heads     32 head_dim   36 rank   40 context   44 kind: 1 balanced, 2 skew
  *     48 checksum of bytes 0..47 and of all after 63 (8 bytes)         56 zero (8 bytes)
  */
 #define _GNU_SOURCE
@@ -24,12 +24,13 @@
 #include "base/memory.h"
 
 enum {
-    VERSION = 1,
+    VERSION = 2,
     HEADER = 64,
     AT_VERSION = 8,
     AT_BITS = 12,
     AT_MODEL = 16,
-    AT_SHAPE = 24, /* layers, KV heads, head_dim, rank, context */
+    AT_SHAPE = 24, /* layers, heads, head_dim, rank, context */
+    AT_KIND = 44,
     AT_CHECKSUM = 48,
     MAX_LAYERS = 512,
     MAX_HEADS = 1 << 16,
@@ -51,16 +52,26 @@ static void put_u64(uint8_t *p, uint64_t v) {
 }
 
 static bool is_possible(const ig_sketch_shape *s) {
-    return s->n_layers >= 1 && s->n_layers <= MAX_LAYERS && s->n_kv_heads >= 1 && s->n_kv_heads <= MAX_HEADS &&
+    return s->n_layers >= 1 && s->n_layers <= MAX_LAYERS && s->n_heads >= 1 && s->n_heads <= MAX_HEADS &&
            s->head_dim >= 8 && s->head_dim <= IG_SKETCH_MAX_DIM && s->head_dim % 8 == 0 && s->rank >= 8 &&
-           s->rank <= s->head_dim && s->rank % 8 == 0 && s->n_ctx >= 1 && s->n_ctx <= MAX_CTX;
+           s->rank <= s->head_dim && s->rank % 8 == 0 && s->n_ctx >= 1 && s->n_ctx <= MAX_CTX &&
+           (s->kind == IG_SKETCH_BALANCED || (s->kind == IG_SKETCH_SKEW && s->rank == s->head_dim));
 }
 
-size_t ig_sketch_head_floats(const ig_sketch_shape *s) { return (size_t)s->rank * (2 * (size_t)s->head_dim + 1); }
+int ig_sketch_bits(ig_sketch_kind kind) { return kind == IG_SKETCH_SKEW ? 16 : 4; }
+
+const char *ig_sketch_kind_name(ig_sketch_kind kind) {
+    return kind == IG_SKETCH_SKEW ? "skew" : kind == IG_SKETCH_BALANCED ? "balanced" : "none";
+}
+
+size_t ig_sketch_head_floats(const ig_sketch_shape *s) {
+    size_t d = (size_t)s->head_dim;
+    return (size_t)s->rank * (s->kind == IG_SKETCH_SKEW ? d : 2 * d + 1);
+}
 
 size_t ig_sketch_file_bytes(const ig_sketch_shape *s) {
     if (!is_possible(s)) return 0;
-    return HEADER + (size_t)s->n_layers * (size_t)s->n_kv_heads * ig_sketch_head_floats(s) * sizeof(float);
+    return HEADER + (size_t)s->n_layers * (size_t)s->n_heads * ig_sketch_head_floats(s) * sizeof(float);
 }
 
 static uint64_t checksum(const uint8_t *header, const void *maps, size_t n_bytes) {
@@ -76,10 +87,15 @@ static ig_status read_header(ig_sketch_shape *s, const uint8_t *data, size_t n_b
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: sketch file of version %u, this program reads version %d: prepare it anew", name,
                        (unsigned)get_u32(data + AT_VERSION), VERSION);
-    if (get_u32(data + AT_BITS) != IG_SKETCH_BITS)
+    uint32_t kind = get_u32(data + AT_KIND);
+    if (kind != IG_SKETCH_BALANCED && kind != IG_SKETCH_SKEW)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch of kind %u, which this program does not know", name,
+                       (unsigned)kind);
+    s->kind = (ig_sketch_kind)kind;
+    if (get_u32(data + AT_BITS) != (uint32_t)ig_sketch_bits(s->kind))
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch of %u bits; only %d are supported", name,
-                       (unsigned)get_u32(data + AT_BITS), IG_SKETCH_BITS);
-    int *const fields[] = {&s->n_layers, &s->n_kv_heads, &s->head_dim, &s->rank, &s->n_ctx};
+                       (unsigned)get_u32(data + AT_BITS), ig_sketch_bits(s->kind));
+    int *const fields[] = {&s->n_layers, &s->n_heads, &s->head_dim, &s->rank, &s->n_ctx};
     for (size_t i = 0; i < IG_COUNT(fields); i++) {
         uint32_t v = get_u32(data + AT_SHAPE + 4 * i);
         *fields[i] = v <= MAX_CTX ? (int)v : -1;
@@ -90,6 +106,18 @@ static ig_status read_header(ig_sketch_shape *s, const uint8_t *data, size_t n_b
     if (n_bytes != wanted)
         return ig_fail(err, IG_E_FORMAT, "%s: sketch file of %zu bytes, its header says %zu", name, n_bytes, wanted);
     return IG_OK;
+}
+
+/* Columns of length 1 keep a mapped key within the range of 16-bit floats. Whether they are at right angles decides
+ * only how good the choice of entries is. */
+static bool has_unit_columns(const ig_sketch_shape *s, const float *columns) {
+    size_t d = (size_t)s->head_dim, n = (size_t)s->n_layers * (size_t)s->n_heads * d;
+    for (size_t i = 0; i < n; i++) {
+        double length = 0;
+        for (size_t j = 0; j < d; j++) length += (double)columns[i * d + j] * (double)columns[i * d + j];
+        if (!(fabs(length - 1) < 1e-3)) return false;
+    }
+    return true;
 }
 
 ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, size_t n_bytes, const char *name,
@@ -104,6 +132,8 @@ ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, s
     for (size_t i = 0; i < (n_bytes - HEADER) / sizeof(float); i++)
         if (!isfinite(maps[i]))
             return ig_fail(err, IG_E_FORMAT, "%s: sketch file with numbers that are not finite", name);
+    if (shape.kind == IG_SKETCH_SKEW && !has_unit_columns(&shape, maps))
+        return ig_fail(err, IG_E_FORMAT, "%s: sketch file whose matrices are not orthogonal", name);
     out->shape = shape;
     out->maps = maps;
     return IG_OK;
@@ -127,9 +157,13 @@ void ig_sketch_file_close(ig_sketch_file *f) {
     *f = (ig_sketch_file){0};
 }
 
-const float *ig_sketch_query_map(const ig_sketch_file *f, int layer, int head) {
-    return f->maps + ((size_t)layer * (size_t)f->shape.n_kv_heads + (size_t)head) * ig_sketch_head_floats(&f->shape);
+static const float *head_maps(const ig_sketch_file *f, int layer, int head) {
+    return f->maps + ((size_t)layer * (size_t)f->shape.n_heads + (size_t)head) * ig_sketch_head_floats(&f->shape);
 }
+
+const float *ig_sketch_query_map(const ig_sketch_file *f, int layer, int head) { return head_maps(f, layer, head); }
+
+const float *ig_sketch_skew(const ig_sketch_file *f, int layer, int head) { return head_maps(f, layer, head); }
 
 const float *ig_sketch_key_map(const ig_sketch_file *f, int layer, int head) {
     return ig_sketch_query_map(f, layer, head) + (size_t)f->shape.rank * (size_t)f->shape.head_dim;
@@ -145,9 +179,10 @@ static void fill_header(uint8_t header[HEADER], const ig_sketch_shape *s, const 
     memset(header, 0, HEADER);
     memcpy(header, magic, sizeof magic);
     put_u32(header + AT_VERSION, VERSION);
-    put_u32(header + AT_BITS, IG_SKETCH_BITS);
+    put_u32(header + AT_BITS, (uint32_t)ig_sketch_bits(s->kind));
+    put_u32(header + AT_KIND, (uint32_t)s->kind);
     put_u64(header + AT_MODEL, s->model);
-    const int fields[] = {s->n_layers, s->n_kv_heads, s->head_dim, s->rank, s->n_ctx};
+    const int fields[] = {s->n_layers, s->n_heads, s->head_dim, s->rank, s->n_ctx};
     for (size_t i = 0; i < IG_COUNT(fields); i++) put_u32(header + AT_SHAPE + 4 * i, (uint32_t)fields[i]);
     put_u64(header + AT_CHECKSUM, checksum(header, maps, n_bytes));
 }

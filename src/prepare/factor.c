@@ -14,6 +14,8 @@
  * out of the mapped keys. How S is shared between the maps decides how well the mapped keys stand quantisation, since
  * all dimensions of a key share one step: in equal parts, as above, did best (docs/sketch.md). A common factor makes
  * the spread of the mapped keys' first dimension 1, so that 16-bit floats hold them.
+ *
+ * A skew needs less: the right singular vectors of a head's queries Q, which are the eigenvectors of Q^T Q.
  */
 #include "prepare/factor.h"
 
@@ -33,10 +35,15 @@ static bool is_finite(const double *x, size_t n) {
     return true;
 }
 
+/* In place: row i becomes eigenvector i, by rising eigenvalue. */
+static bool find_eigenvectors(double *c, double *eigenvalues, int d) {
+    /* The upper triangle of rows is LAPACK's lower triangle of columns; its eigenvectors then are our rows. */
+    return LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', d, c, d, eigenvalues) == 0;
+}
+
 /* In place: row i becomes sqrt(eigenvalue i) times eigenvector i, so that c = rows^T rows: the columns of L. */
 static bool take_root(double *c, double *eigenvalues, int d) {
-    /* The upper triangle of rows is LAPACK's lower triangle of columns; its eigenvectors then are our rows. */
-    if (LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', d, c, d, eigenvalues)) return false;
+    if (!find_eigenvectors(c, eigenvalues, d)) return false;
     for (int i = 0; i < d; i++) {
         double root = eigenvalues[i] > 0 ? sqrt(eigenvalues[i]) : 0;
         for (int j = 0; j < d; j++) c[(size_t)i * (size_t)d + (size_t)j] *= root;
@@ -91,4 +98,12 @@ bool ig_factor(float *maps, ig_moments *m, int d, int rank, double *scratch) {
         offset[i] = (float)mean;
     }
     return is_finite(m->k1, n);
+}
+
+bool ig_factor_skew(float *columns, double *q2, int d, double *values) {
+    size_t n = (size_t)d;
+    if (!is_finite(q2, n * n) || !find_eigenvectors(q2, values, d)) return false;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) columns[i * n + j] = (float)q2[(n - 1 - i) * n + j];
+    return true;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From second moments of queries and keys to the maps of a sketch: linear algebra of small matrices, in double.
+ * From second moments of queries and keys to the maps of a sketch, and from those of queries to a skew: linear algebra
+ * of small matrices, in double.
  */
 #ifndef IG_PREPARE_FACTOR_H
 #define IG_PREPARE_FACTOR_H
@@ -20,5 +21,10 @@ typedef struct ig_moments {
  * not factorise. `scratch`: ig_factor_scratch(d) doubles. */
 bool ig_factor(float *maps, ig_moments *m, int d, int rank, double *scratch);
 size_t ig_factor_scratch(int d);
+
+/* Writes the columns of a query head's skew, laid out as in a sketch file: the right singular vectors of its queries,
+ * by falling singular value. q2 [d][d]: the sum of q q^T over them, upper triangle; destroyed. `values`: d doubles.
+ * False as above. */
+bool ig_factor_skew(float *columns, double *q2, int d, double *values);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ig_prepare(): runs the model over a calibration text, sums second moments of its queries and keys per layer and KV
- * head, factorises them (factor.c) and writes the sketch file.
+ * ig_prepare(): runs the model over a calibration text, sums second moments of its queries and keys per layer and head,
+ * factorises them (factor.c) and writes the sketch file.
  *
  * The statistics of rotated queries and keys depend on their positions, and the text is short. So row t of T is rotated
  * further, as if it stood at position t (n - 1) / (T - 1) of the n that the sketch is for. A sketch of the text's own
- * positions does much worse beyond them (docs/sketch.md).
+ * positions does much worse beyond them (docs/sketch.md). A skew is the paper's, of the text's own positions, and of
+ * each query head's queries alone.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -32,7 +33,7 @@ typedef struct preparation {
     int first, n_rows; /* of the batch at work */
     float *cs;         /* [BATCH][n_rot] cosines and sines of how much further a row is rotated */
     float *rows;       /* [n_kv_heads][ROWS][head_dim] rows at work, a set for each task */
-    double *moments;   /* [n_layers][n_kv_heads][moment_doubles] */
+    double *moments;   /* [n_layers][shape.n_heads][moment_doubles] */
     float *maps;       /* of the file */
 } preparation;
 
@@ -40,16 +41,23 @@ enum { ROWS = 4 }; /* added to the moments together */
 
 /* ---- second moments --------------------------------------------------------- */
 
-static size_t moment_doubles(int d) { return (size_t)d * (2 * (size_t)d + 1); }
+static bool is_skew(const preparation *p) { return p->shape.kind == IG_SKETCH_SKEW; }
 
+static size_t moment_doubles(const preparation *p) {
+    size_t d = (size_t)p->c->head_dim;
+    return is_skew(p) ? d * d : d * (2 * d + 1);
+}
+
+/* Of a KV head, or for a skew of a query head: then q2 alone. */
 static ig_moments moments_of(const preparation *p, int layer, int head) {
     size_t d = (size_t)p->c->head_dim;
-    double *at =
-        p->moments + ((size_t)layer * (size_t)p->c->n_kv_heads + (size_t)head) * moment_doubles(p->c->head_dim);
+    double *at = p->moments + ((size_t)layer * (size_t)p->shape.n_heads + (size_t)head) * moment_doubles(p);
+    if (is_skew(p)) return (ig_moments){.q2 = at};
     return (ig_moments){.q2 = at, .k2 = at + d * d, .k1 = at + 2 * d * d, .n_keys = p->n_tokens};
 }
 
 static double position_of(const preparation *p, int row) {
+    if (is_skew(p)) return row;
     return (double)row * (p->shape.n_ctx - 1) / (p->n_tokens - 1);
 }
 
@@ -89,29 +97,35 @@ typedef struct moments_job {
     int layer;
 } moments_job;
 
-/* Task: one KV head of a layer. */
+/* Adds the batch's rows of one head to a sum of products and, unless NULL, to a plain sum. */
+static void add_rows(preparation *p, double *products, double *sums, const float *x, size_t stride, float *rows) {
+    size_t d = (size_t)p->c->head_dim;
+    for (int r = 0; r < p->n_rows; r += ROWS) {
+        memset(rows, 0, ROWS * d * sizeof *rows);
+        for (int i = 0; i < ROWS && r + i < p->n_rows; i++) {
+            float *row = rows + (size_t)i * d;
+            take_row(p, row, x + (size_t)(r + i) * stride, r + i);
+            for (size_t j = 0; sums && j < d; j++) sums[j] += (double)row[j];
+        }
+        add_products(products, rows, p->c->head_dim);
+    }
+}
+
+/* Task: one KV head of a layer, with the query heads of its group. */
 static void add_head(void *arg, int head, int thread) {
     moments_job *job = arg;
     preparation *p = job->p;
     const ig_config *c = p->c;
-    size_t d = (size_t)c->head_dim, group = (size_t)(c->n_heads / c->n_kv_heads);
-    ig_moments m = moments_of(p, job->layer, head);
+    size_t d = (size_t)c->head_dim;
+    int group = c->n_heads / c->n_kv_heads;
     float *rows = p->rows + (size_t)head * ROWS * d;
     (void)thread;
-    for (size_t g = 0; g <= group; g++) { /* the queries of the group, then the keys */
-        bool is_key = g == group;
-        const float *x = is_key ? p->ws.k + (size_t)head * d : p->ws.q + ((size_t)head * group + g) * d;
-        size_t stride = (size_t)(is_key ? c->n_kv_heads : c->n_heads) * d;
-        for (int r = 0; r < p->n_rows; r += ROWS) {
-            memset(rows, 0, ROWS * d * sizeof *rows);
-            for (int i = 0; i < ROWS && r + i < p->n_rows; i++) {
-                float *row = rows + (size_t)i * d;
-                take_row(p, row, x + (size_t)(r + i) * stride, r + i);
-                for (size_t j = 0; is_key && j < d; j++) m.k1[j] += (double)row[j];
-            }
-            add_products(is_key ? m.k2 : m.q2, rows, c->head_dim);
-        }
-    }
+    for (int q = head * group; q < (head + 1) * group; q++)
+        add_rows(p, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL, p->ws.q + (size_t)q * d,
+                 (size_t)c->n_heads * d, rows);
+    if (is_skew(p)) return;
+    ig_moments m = moments_of(p, job->layer, head);
+    add_rows(p, m.k2, m.k1, p->ws.k + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
 }
 
 static void add_layer(void *user, int layer) {
@@ -150,19 +164,31 @@ static ig_status factorise(preparation *p, ig_error *err) {
     double *scratch = malloc(n * sizeof *scratch);
     if (!scratch) return ig_fail_memory(err, "factorisation", n * sizeof *scratch);
     ig_status s = IG_OK;
-    int heads = c->n_layers * c->n_kv_heads;
+    int n_heads = p->shape.n_heads, heads = c->n_layers * n_heads;
     for (int i = 0; !s && i < heads; i++) {
-        ig_moments m = moments_of(p, i / c->n_kv_heads, i % c->n_kv_heads);
-        if (!ig_factor(p->maps + (size_t)i * ig_sketch_head_floats(&p->shape), &m, c->head_dim, p->shape.rank, scratch))
+        ig_moments m = moments_of(p, i / n_heads, i % n_heads);
+        float *maps = p->maps + (size_t)i * ig_sketch_head_floats(&p->shape);
+        bool done = is_skew(p) ? ig_factor_skew(maps, m.q2, c->head_dim, scratch)
+                               : ig_factor(maps, &m, c->head_dim, p->shape.rank, scratch);
+        if (!done)
             s = ig_fail(err, IG_E_UNSUPPORTED, "%s: layer %d: its queries and keys over this text cannot be factorised",
-                        p->m->path, i / c->n_kv_heads);
+                        p->m->path, i / n_heads);
         if (!s) s = report(p, 0.5 + 0.5 * (i + 1) / heads, err);
     }
     free(scratch);
     return s;
 }
 
-static ig_status check(preparation *p, ig_error *err) {
+/* The context of a skew is the text, and its rank that of the keys. */
+static ig_status check_skew(preparation *p, ig_error *err) {
+    const ig_config *c = p->c;
+    if (p->o.n_ctx || p->o.rank) return ig_fail(err, IG_E_ARG, "a skew is of no context and no rank: both must be 0");
+    int n_ctx = c->learned_positions ? c->learned_positions - c->position_offset : MAX_TOKENS;
+    p->shape = (ig_sketch_shape){.kind = IG_SKETCH_SKEW, .n_heads = c->n_heads, .rank = c->head_dim, .n_ctx = n_ctx};
+    return IG_OK;
+}
+
+static ig_status check_balanced(preparation *p, ig_error *err) {
     const ig_config *c = p->c;
     int limit = c->learned_positions ? c->learned_positions - c->position_offset : 1 << 24;
     int n_ctx = p->o.n_ctx ? p->o.n_ctx : c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
@@ -171,7 +197,16 @@ static ig_status check(preparation *p, ig_error *err) {
     if (rank < 8 || rank > c->head_dim || rank % 8)
         return ig_fail(err, IG_E_ARG, "sketch of rank %d: must be a multiple of 8 and at most the head dimension, %d",
                        rank, c->head_dim);
-    p->shape = (ig_sketch_shape){ig_model_identity_of(p->m), c->n_layers, c->n_kv_heads, c->head_dim, rank, n_ctx};
+    p->shape = (ig_sketch_shape){.kind = IG_SKETCH_BALANCED, .n_heads = c->n_kv_heads, .rank = rank, .n_ctx = n_ctx};
+    return IG_OK;
+}
+
+static ig_status check(preparation *p, ig_error *err) {
+    ig_status s = p->o.skew ? check_skew(p, err) : check_balanced(p, err);
+    if (s) return s;
+    p->shape.model = ig_model_identity_of(p->m);
+    p->shape.n_layers = p->c->n_layers;
+    p->shape.head_dim = p->c->head_dim;
     if (!p->o.ids && !p->m->tokenizer)
         return ig_fail(err, IG_E_ARG, "%s has no tokenizer: the calibration text must be given as tokens", p->m->path);
     return IG_OK;
@@ -196,6 +231,7 @@ static ig_status take_tokens(preparation *p, ig_error *err) {
         if (p->ids[i] < 0 || p->ids[i] >= p->c->n_vocab)
             return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", p->ids[i], i,
                            p->c->n_vocab);
+    if (is_skew(p)) p->shape.n_ctx = p->n_tokens;
     int least = 2 * p->c->head_dim;
     if (p->n_tokens < least)
         return ig_fail(err, IG_E_ARG, "%d tokens of text in a context of %d are too few to calibrate on: %d are needed",
@@ -205,8 +241,8 @@ static ig_status take_tokens(preparation *p, ig_error *err) {
 
 static ig_status take_memory(preparation *p, ig_error *err) {
     const ig_config *c = p->c;
-    size_t heads = (size_t)c->n_layers * (size_t)c->n_kv_heads, file = ig_sketch_file_bytes(&p->shape);
-    size_t moments = heads * moment_doubles(c->head_dim);
+    size_t heads = (size_t)c->n_layers * (size_t)p->shape.n_heads, file = ig_sketch_file_bytes(&p->shape);
+    size_t moments = heads * moment_doubles(p);
     if (!file) return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch cannot have the shape of this model", p->m->path);
     ig_kv_shape kv = {c->n_layers, c->n_kv_heads, c->head_dim, p->n_tokens, BATCH};
     ig_policy_shape policy = {.n_layers = c->n_layers,
@@ -225,6 +261,7 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     if (!p->maps || !p->moments || !p->cs || !p->rows)
         return ig_fail_memory(err, "calibration", file + moments * sizeof *p->moments);
     p->seq.n_ctx = p->n_tokens;
+    p->seq.n_lists = c->n_kv_heads;
     ig_status s = ig_kv_open(&p->seq.kv, &kv, NULL, err);
     if (!s) s = ig_policy_full.open(&p->seq.policy, &policy, &cache, err);
     ig_workspace_need need = {.max_rows = BATCH, .n_ctx = p->n_tokens};
@@ -246,12 +283,13 @@ static void close_all(preparation *p) {
 /* ---- interface ----------------------------------------------------------------- */
 
 static ig_sketch_info info_of(const ig_sketch_shape *s) {
-    return (ig_sketch_info){.model = s->model,
+    return (ig_sketch_info){.kind = s->kind,
+                            .model = s->model,
                             .n_layers = s->n_layers,
-                            .n_kv_heads = s->n_kv_heads,
                             .head_dim = s->head_dim,
+                            .n_heads = s->n_heads,
                             .rank = s->rank,
-                            .bits = IG_SKETCH_BITS,
+                            .bits = ig_sketch_bits(s->kind),
                             .n_ctx = s->n_ctx,
                             .bytes = ig_sketch_file_bytes(s)};
 }

@@ -102,7 +102,7 @@ static void what_is_written(void **state) {
     assert_int_equal(info.rank, 16);
     assert_int_equal(info.bits, 4);
     assert_int_equal(info.n_ctx, N_CTX);
-    assert_true(info.n_layers == 4 && info.n_kv_heads == 2 && info.head_dim == 32);
+    assert_true(info.n_layers == 4 && info.n_heads == 2 && info.head_dim == 32);
 }
 
 static void whole_budget_is_full(void **state) {

@@ -19,25 +19,43 @@
 enum { HEADER = 64, CHECKSUM = 48 };
 
 static const ig_sketch_shape shape = {
-    .model = 0x0123456789abcdefu, .n_layers = 3, .n_kv_heads = 2, .head_dim = 24, .rank = 8, .n_ctx = 5000};
+    .kind = IG_SKETCH_BALANCED,
+    .model = 0x0123456789abcdefu,
+    .n_layers = 3,
+    .n_heads = 2,
+    .head_dim = 24,
+    .rank = 8,
+    .n_ctx = 5000,
+};
+static const ig_sketch_shape skew = {
+    .kind = IG_SKETCH_SKEW, .model = 77, .n_layers = 2, .n_heads = 3, .head_dim = 16, .rank = 16, .n_ctx = 1234};
 
-static float *make_maps(void) {
-    size_t n = 3 * 2 * ig_sketch_head_floats(&shape);
+static size_t n_floats(const ig_sketch_shape *s) {
+    return (size_t)s->n_layers * (size_t)s->n_heads * ig_sketch_head_floats(s);
+}
+
+/* A skew's columns are unit vectors: of head i, those of the dimensions in turn, beginning with i. */
+static float *make_maps(const ig_sketch_shape *s) {
+    size_t n = n_floats(s), d = (size_t)s->head_dim;
     float *maps = malloc(n * sizeof *maps);
-    for (size_t i = 0; i < n; i++) maps[i] = (float)i - 100.5f;
+    for (size_t i = 0; i < n; i++)
+        if (s->kind == IG_SKETCH_BALANCED)
+            maps[i] = (float)i - 100.5f;
+        else
+            maps[i] = i % d == (i / d + i / (d * d)) % d ? -1 : 0;
     return maps;
 }
 
 /* A whole file in memory, to be changed by the test. */
-static uint8_t *make_file(size_t *n) {
+static uint8_t *make_file(size_t *n, const ig_sketch_shape *s) {
     char path[512];
-    float *maps = make_maps();
+    float *maps = make_maps(s);
     temp_dir d = temp_dir_open();
     temp_dir_path(&d, "a.igs", path, sizeof path);
-    assert_int_equal(ig_sketch_file_save(path, &shape, maps, NULL), IG_OK);
+    assert_int_equal(ig_sketch_file_save(path, s, maps, NULL), IG_OK);
     char *data;
     assert_int_equal(ig_file_read(&data, n, path, 1 << 20, NULL), IG_OK);
-    assert_int_equal(*n, ig_sketch_file_bytes(&shape));
+    assert_int_equal(*n, ig_sketch_file_bytes(s));
     temp_dir_close(&d);
     free(maps);
     return (uint8_t *)data;
@@ -61,13 +79,14 @@ static void round_trip(void **state) {
     (void)state;
     char path[512];
     ig_sketch_file f;
-    float *maps = make_maps();
+    float *maps = make_maps(&shape);
     temp_dir d = temp_dir_open();
     temp_dir_path(&d, "a.igs", path, sizeof path);
     temp_dir_write(&d, "a.igs", "old", 3); /* is replaced */
     assert_int_equal(ig_sketch_file_save(path, &shape, maps, NULL), IG_OK);
     assert_int_equal(ig_sketch_file_open(&f, path, NULL), IG_OK);
-    assert_true(f.shape.model == shape.model && f.shape.n_layers == 3 && f.shape.n_kv_heads == 2);
+    assert_true(f.shape.kind == IG_SKETCH_BALANCED);
+    assert_true(f.shape.model == shape.model && f.shape.n_layers == 3 && f.shape.n_heads == 2);
     assert_true(f.shape.head_dim == 24 && f.shape.rank == 8 && f.shape.n_ctx == 5000);
     size_t head = ig_sketch_head_floats(&shape), at = (2 * 2 + 1) * head;
     assert_int_equal(head, 8 * (24 + 24 + 1));
@@ -87,22 +106,51 @@ static void round_trip(void **state) {
     free(maps);
 }
 
+static void skews_too(void **state) {
+    (void)state;
+    char path[512];
+    ig_sketch_file f;
+    float *maps = make_maps(&skew);
+    temp_dir d = temp_dir_open();
+    temp_dir_path(&d, "a.igs", path, sizeof path);
+    assert_int_equal(ig_sketch_file_bytes(&skew), HEADER + 2 * 3 * 16 * 16 * 4);
+    assert_int_equal(ig_sketch_file_save(path, &skew, maps, NULL), IG_OK);
+    assert_int_equal(ig_sketch_file_open(&f, path, NULL), IG_OK);
+    assert_true(f.shape.kind == IG_SKETCH_SKEW && f.shape.model == 77 && f.shape.n_layers == 2);
+    assert_true(f.shape.n_heads == 3 && f.shape.head_dim == 16 && f.shape.rank == 16 && f.shape.n_ctx == 1234);
+    assert_memory_equal(f.maps, maps, n_floats(&skew) * sizeof *maps);
+    assert_ptr_equal(ig_sketch_skew(&f, 1, 2), f.maps + (1 * 3 + 2) * 16 * 16);
+    ig_sketch_file_close(&f);
+    temp_dir_close(&d);
+    free(maps);
+
+    size_t n;
+    uint8_t *data = make_file(&n, &skew);
+    const float half = 0.5f;
+    memcpy(data + n - 4, &half, 4);
+    sign(data, n);
+    expect_refused(data, n, IG_E_FORMAT, "not orthogonal");
+    free(data);
+}
+
 static void failed_writes(void **state) {
     (void)state;
     ig_error err = {0};
-    float *maps = make_maps();
+    float *maps = make_maps(&shape);
     ig_sketch_shape odd = shape;
     assert_int_equal(ig_sketch_file_save("/nonexistent/folder/a.igs", &shape, maps, &err), IG_E_IO);
     assert_non_null(strstr(err.text, "/nonexistent/folder/a.igs"));
     odd.rank = 12;
     assert_int_equal(ig_sketch_file_save("/nonexistent/folder/a.igs", &odd, maps, &err), IG_E_ARG);
+    odd = shape;
+    odd.kind = IG_SKETCH_NONE;
+    assert_int_equal(ig_sketch_file_save("/nonexistent/folder/a.igs", &odd, maps, &err), IG_E_ARG);
     free(maps);
 }
 
 static void damaged_files(void **state) {
-    (void)state;
     size_t n;
-    uint8_t *data = make_file(&n);
+    uint8_t *data = make_file(&n, *state);
     ig_sketch_file f;
     assert_int_equal(ig_sketch_file_open_memory(&f, data, n, "some.igs", NULL), IG_OK);
     for (size_t cut = 0; cut < n; cut += cut < 2 * HEADER ? 1 : 97) {
@@ -128,7 +176,7 @@ static void impossible_files(void **state) {
         ig_status status;
         const char *word;
     } cases[] = {
-        {8, 2, IG_E_UNSUPPORTED, "version 2"},
+        {8, 1, IG_E_UNSUPPORTED, "version 1, this program reads version 2: prepare it anew"},
         {12, 8, IG_E_UNSUPPORTED, "8 bits"},
         {24, 0, IG_E_FORMAT, "shape"},
         {24, 0xffffffffu, IG_E_FORMAT, "shape"},
@@ -141,20 +189,29 @@ static void impossible_files(void **state) {
         {36, 4, IG_E_FORMAT, "shape"},
         {36, 32, IG_E_FORMAT, "shape"},
         {40, 0, IG_E_FORMAT, "shape"},
+        {44, 0, IG_E_UNSUPPORTED, "kind 0"},
+        {44, 2, IG_E_UNSUPPORTED, "4 bits"},
+        {44, 3, IG_E_UNSUPPORTED, "kind 3"},
     };
     size_t n;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        uint8_t *data = make_file(&n);
+        uint8_t *data = make_file(&n, &shape);
         memcpy(data + cases[i].at, &cases[i].value, 4);
         sign(data, n);
         expect_refused(data, n, cases[i].status, cases[i].word);
         free(data);
     }
-    uint8_t *data = make_file(&n);
+    uint8_t *data = make_file(&n, &shape);
     const uint32_t nan = 0x7fc00000;
     memcpy(data + n - 4, &nan, 4);
     sign(data, n);
     expect_refused(data, n, IG_E_FORMAT, "not finite");
+    free(data);
+    const uint32_t eight = 8; /* a skew keeps all of the 16 */
+    data = make_file(&n, &skew);
+    memcpy(data + 36, &eight, 4);
+    sign(data, n);
+    expect_refused(data, n, IG_E_FORMAT, "shape");
     free(data);
 }
 
@@ -168,8 +225,13 @@ static void missing_file(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip),       cmocka_unit_test(failed_writes), cmocka_unit_test(damaged_files),
-        cmocka_unit_test(impossible_files), cmocka_unit_test(missing_file),
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(skews_too),
+        cmocka_unit_test(failed_writes),
+        {"damaged_files: balanced", damaged_files, NULL, NULL, (void *)(uintptr_t)&shape},
+        {"damaged_files: skew", damaged_files, NULL, NULL, (void *)(uintptr_t)&skew},
+        cmocka_unit_test(impossible_files),
+        cmocka_unit_test(missing_file),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
