@@ -26,6 +26,10 @@ void *ig_pages_reserve(size_t n_bytes) {
     return p == MAP_FAILED ? NULL : p;
 }
 
+void ig_pages_drop(void *p, size_t n_bytes) {
+    if (n_bytes && madvise(p, n_bytes, MADV_DONTNEED) != 0) memset(p, 0, n_bytes); /* with larger pages, or locked */
+}
+
 void ig_pages_release(void *p, size_t n_bytes) {
     if (p) munmap(p, n_bytes ? n_bytes : 1);
 }

@@ -162,7 +162,7 @@ int ig_kv_length(const ig_kv *kv) {
 
 ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head) {
     (void)head;
-    return (ig_entries){NULL, kv->held[layer], kv->held[layer]};
+    return (ig_entries){.n = kv->held[layer], .n_slots = kv->held[layer]};
 }
 
 /* ---- adding tokens ------------------------------------------------------------------ */

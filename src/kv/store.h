@@ -40,7 +40,8 @@ typedef struct ig_kv ig_kv;
 typedef struct ig_entries {
     const int32_t *slot; /* [n] where each lies; NULL: entry i lies in slot i */
     int n;
-    int n_slots; /* all lie in slots below this */
+    int n_slots;  /* all lie in slots below this */
+    bool has_own; /* the last one is the token that the queries are of */
 } ig_entries;
 
 /* The entries of one KV head that a step uses. */
@@ -78,7 +79,8 @@ uint16_t *ig_kv_key(ig_kv *kv, int layer, int head, int token);
 uint16_t *ig_kv_value(ig_kv *kv, int layer, int head, int token);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
-/* Drops tokens from n on in all layers. May have to read a block back, which becomes the last one. */
+/* Drops tokens from n on in all layers. May have to read a block back, which becomes the last one; where that fails,
+ * fewer than n tokens are left (length()). */
 ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err);
 
 /* Starts to read what load() will want of a layer, as far as there is room. One prefetch is under way at a time.

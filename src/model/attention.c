@@ -24,7 +24,7 @@ static void show_queries(const forward *f, const ig_segment *seg, int row, int k
     for (int h = kv_head * group; h < (kv_head + 1) * group; h++)
         p->ops->see_queries(p, f->layer, h,
                             f->ws->q + ((size_t)row * (size_t)c->n_heads + (size_t)h) * (size_t)c->head_dim,
-                            (size_t)c->n_heads * (size_t)c->head_dim, seg->n);
+                            (size_t)c->n_heads * (size_t)c->head_dim, seg->first, seg->n);
 }
 
 /* Task: one KV head of one segment. Writes its new keys and values, and shows the keys to the policy. */
@@ -101,6 +101,7 @@ static void choose_task(void *arg, int task, int thread) {
                                     (size_t)c->head_dim;
     uint8_t *scratch = f->ws->select_scratch + (size_t)thread * f->ws->select_bytes;
     ig_entries e = ig_kv_entries(seq->kv, f->layer, head);
+    e.has_own = x->kind == IG_SPECULATE_NONE;
     if (x->scoring) {
         p->ops->score(p, f->layer, list, q, &e, scratch);
         return;
@@ -226,8 +227,9 @@ ig_status ig_forward_attend_all(const forward *f, const ig_segment *seg, ig_atte
 static int count_views(const forward *f, const ig_segment *seg) {
     const ig_sequence *seq = seg->seq;
     bool all = true;
+    if (!ig_forward_selects(f, seg)) return f->c->n_kv_heads;
     for (int i = 0; i < seq->n_lists; i++) all = all && seq->chosen.all[i];
-    return ig_forward_selects(f, seg) && !all ? seq->n_lists : f->c->n_kv_heads;
+    return all ? f->c->n_kv_heads : seq->n_lists;
 }
 
 /* Jobs of the same number of views go to the device together. */

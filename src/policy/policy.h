@@ -43,16 +43,16 @@ typedef struct ig_policy_ops {
      * slots are tokens, and later tokens, if there were any, are gone. Tokens of one head come in order; heads may come
      * from several threads. Optional. */
     void (*append)(ig_policy *p, int layer, int head, int slot, const uint16_t *key);
-    /* A prompt's queries at a layer that is not dense, post-RoPE: query head `head`'s of n tokens, `stride` floats
-     * apart. Heads may come from several threads. Optional. */
-    void (*see_queries)(ig_policy *p, int layer, int head, const float *q, size_t stride, int n);
+    /* A prompt's queries at a layer that is not dense, post-RoPE: query head `head`'s of n tokens from position `first`
+     * on, `stride` floats apart, before the keys of these tokens are appended. Heads may come from several threads.
+     * Optional. */
+    void (*see_queries)(ig_policy *p, int layer, int head, const float *q, size_t stride, int first, int n);
     /* Called for all lists of a layer before the first select(), from several threads: for what select() must know of
      * the other lists. Arguments as there. Optional. */
     void (*score)(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, void *scratch);
     /* Which of the entries the queries q should attend to, [group][head_dim] of a KV head or [head_dim] of a query
-     * head: their number, and their slots in order of position in index [e->n] unless all are chosen. If the token of
-     * the queries is there already, it is the last entry. `scratch`: scratch_bytes() bytes of the calling thread. Lists
-     * may come from several threads. */
+     * head: their number, and their slots in order of position in index [e->n] unless all are chosen. `scratch`:
+     * scratch_bytes() bytes of the calling thread. Lists may come from several threads. */
     int (*select)(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, int32_t *index,
                   void *scratch);
     size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */

@@ -23,7 +23,7 @@ static const int windows[LAYERS] = {0, 100, 0};
 static uint16_t keys[KV_HEADS][N_CTX][DIM];
 static int32_t index_[N_CTX];
 
-#define ENTRIES(count) ((ig_entries){NULL, count, count})
+#define ENTRIES(count) ((ig_entries){.n = count, .n_slots = count})
 
 static ig_policy *open_policy(const char *name, double budget, void **scratch) {
     ig_policy_shape shape = {.n_layers = LAYERS,

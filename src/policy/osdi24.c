@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The paper's method as published (InfiniGen, OSDI'24, sections 4.2 and 4.3). Queries and keys are multiplied, after
+ * RoPE, by the orthogonal matrix A of their query head (format/sketch.h; without a file by none). For models without
+ * RoPE that is the same as folding A into W_Q and W_K. From the prompt, each query head takes the columns J with the
+ * largest sums of |q A| + |k A|, and keeps these columns of every key as 16-bit floats. A step scores all entries but
+ * its own token's by J alone, counts those within alpha of the head's best, and every head uses as many of its best
+ * entries as that is on average over the heads, up to the budget, and its own token.
+ *
+ * J is known when the prompt is: at the first step. Until then the keys themselves are kept; then each layer changes
+ * over when its turn comes. A session that keeps a part of its tokens for another prompt keeps J with them.
+ *
+ * What differs from the authors' code is in docs/sketch.md.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "policy/policy.h"
+
+enum {
+    TILE = 16,  /* keys or queries that are multiplied together */
+    ROWS = 64,  /* columns of A in one call of a kernel */
+    KEYS = 128, /* partial keys scored in one call */
+    PAGE = 4096,
+};
+
+typedef struct osdi24_policy {
+    ig_policy base;
+    int n_columns;                   /* in J */
+    int width;                       /* n_columns rounded up for the kernels; the rest is 0 */
+    int n_sparse;                    /* layers that are not dense */
+    size_t key_bytes, partial_bytes; /* of a head at full length, whole pages */
+    uint16_t *keys;                  /* [n_sparse][n_kv_heads][key_bytes]: slots of [head_dim], while J is not known */
+    uint16_t *partial;               /* [n_sparse][n_heads][partial_bytes]: slots of [width] */
+    ig_arena arena;                  /* of what follows */
+    int *sparse;                     /* [n_layers] number among the sparse layers, -1: dense */
+    int32_t *columns;                /* [n_sparse][n_heads][head_dim] J, ascending */
+    double *query_sums;              /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
+    bool *chosen;                    /* [n_sparse][n_heads] whether J is */
+    bool *has_keys;                  /* [n_sparse][n_kv_heads] whether `keys` are in use */
+    float *scores;                   /* [n_heads][n_ctx] of the layer at work */
+    int *counts;                     /* [n_heads] of scores within alpha of the best */
+} osdi24_policy;
+
+static int group_of(const ig_policy_shape *s) { return s->n_heads / s->n_kv_heads; }
+
+static size_t query_head(const osdi24_policy *p, int layer, int head) {
+    return (size_t)p->sparse[layer] * (size_t)p->base.shape.n_heads + (size_t)head;
+}
+
+static size_t kv_head(const osdi24_policy *p, int layer, int head) {
+    return (size_t)p->sparse[layer] * (size_t)p->base.shape.n_kv_heads + (size_t)head;
+}
+
+static uint16_t *key_at(const osdi24_policy *p, int layer, int head, int slot) {
+    return p->keys + kv_head(p, layer, head) * (p->key_bytes / 2) + (size_t)slot * (size_t)p->base.shape.head_dim;
+}
+
+static uint16_t *partial_at(const osdi24_policy *p, int layer, int head, int slot) {
+    return p->partial + query_head(p, layer, head) * (p->partial_bytes / 2) + (size_t)slot * (size_t)p->width;
+}
+
+static int slot_of(const ig_entries *e, int i) { return e->slot ? e->slot[i] : i; }
+
+/* ---- opening ------------------------------------------------------------------ */
+
+static void set_sizes(osdi24_policy *p) {
+    const ig_policy_shape *s = &p->base.shape;
+    p->n_columns = (int)(p->base.options.partial * s->head_dim + 1e-9);
+    if (p->n_columns < 1) p->n_columns = 1;
+    p->width = (p->n_columns + 7) / 8 * 8;
+    p->n_sparse = 0;
+    for (int l = 0; l < s->n_layers; l++) p->n_sparse += !ig_policy_layer_is_dense(s, &p->base.options, l);
+    p->key_bytes = ig_round_up((size_t)s->n_ctx * (size_t)s->head_dim * sizeof(uint16_t), PAGE);
+    p->partial_bytes = ig_round_up((size_t)s->n_ctx * (size_t)p->width * sizeof(uint16_t), PAGE);
+}
+
+static void lay_out(osdi24_policy *p) {
+    const ig_policy_shape *s = &p->base.shape;
+    size_t heads = (size_t)p->n_sparse * (size_t)s->n_heads, d = (size_t)s->head_dim;
+    p->sparse = ig_arena_take(&p->arena, (size_t)s->n_layers * sizeof *p->sparse);
+    p->columns = ig_arena_take(&p->arena, heads * d * sizeof *p->columns);
+    p->query_sums = ig_arena_take(&p->arena, heads * d * sizeof *p->query_sums);
+    p->chosen = ig_arena_take(&p->arena, heads * sizeof *p->chosen);
+    p->has_keys = ig_arena_take(&p->arena, heads * sizeof *p->has_keys);
+    p->scores = ig_arena_take(&p->arena, (size_t)s->n_heads * (size_t)s->n_ctx * sizeof *p->scores);
+    p->counts = ig_arena_take(&p->arena, (size_t)s->n_heads * sizeof *p->counts);
+}
+
+static uint64_t fixed_bytes(const osdi24_policy *p) {
+    const ig_sketch_file *sketch = p->base.shape.sketch;
+    return p->arena.size + (sketch ? sketch->file.size : 0);
+}
+
+/* The most that is held at once: a layer changes over while those before it have and those behind it have not. */
+static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options *options) {
+    osdi24_policy p = {.base = {.shape = *shape, .options = *options}};
+    set_sizes(&p);
+    lay_out(&p);
+    p.arena.size = p.arena.used;
+    if (!p.n_sparse) return fixed_bytes(&p);
+    uint64_t keys = (uint64_t)shape->n_kv_heads * p.key_bytes, partial = (uint64_t)shape->n_heads * p.partial_bytes;
+    uint64_t more = keys > partial ? keys : partial, less = keys > partial ? partial : keys;
+    return (uint64_t)p.n_sparse * more + less + fixed_bytes(&p);
+}
+
+static void osdi24_close(ig_policy *base) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    if (!p) return;
+    ig_pages_release(p->keys, (size_t)p->n_sparse * (size_t)base->shape.n_kv_heads * p->key_bytes);
+    ig_pages_release(p->partial, (size_t)p->n_sparse * (size_t)base->shape.n_heads * p->partial_bytes);
+    ig_arena_close(&p->arena);
+    free(p);
+}
+
+static ig_status osdi24_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
+                             ig_error *err) {
+    *out = NULL;
+    osdi24_policy *p = calloc(1, sizeof *p);
+    if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
+    p->base = (ig_policy){&ig_policy_infinigen_osdi24, *shape, *options};
+    set_sizes(p);
+    lay_out(p);
+    bool done = ig_arena_open(&p->arena);
+    p->keys = ig_pages_reserve((size_t)p->n_sparse * (size_t)shape->n_kv_heads * p->key_bytes);
+    p->partial = ig_pages_reserve((size_t)p->n_sparse * (size_t)shape->n_heads * p->partial_bytes);
+    if (!done || !p->keys || !p->partial) {
+        osdi24_close(&p->base);
+        return ig_fail_memory(err, "partial keys", osdi24_plan(shape, options));
+    }
+    lay_out(p);
+    for (int l = 0, n = 0; l < shape->n_layers; l++)
+        p->sparse[l] = ig_policy_layer_is_dense(shape, options, l) ? -1 : n++;
+    *out = &p->base;
+    return IG_OK;
+}
+
+static bool osdi24_is_dense(const ig_policy *base, int layer) {
+    return ((const osdi24_policy *)base)->sparse[layer] < 0;
+}
+
+/* ---- skewing -------------------------------------------------------------------- */
+
+/* out[j][i] = column j of A times row i, for n <= TILE rows of 16-bit floats. */
+static void skew(float out[][TILE], const osdi24_policy *p, int layer, int head, const uint16_t *const *rows, int n) {
+    const ig_policy_shape *s = &p->base.shape;
+    int d = s->head_dim;
+    if (s->sketch) {
+        const float *a = ig_sketch_skew(s->sketch, layer, head);
+        for (int j = 0; j < d; j += ROWS)
+            s->kernels->attn_scores(out[j], TILE, a + (size_t)j * (size_t)d, d - j < ROWS ? d - j : ROWS, d, 1, rows,
+                                    n);
+        return;
+    }
+    float plain[IG_SKETCH_MAX_DIM];
+    for (int i = 0; i < n; i++) {
+        s->kernels->f16_to_f32(plain, rows[i], d);
+        for (int j = 0; j < d; j++) out[j][i] = plain[j];
+    }
+}
+
+static void add_sizes(double *sums, float skewed[][TILE], int d, int n) {
+    for (int j = 0; j < d; j++)
+        for (int i = 0; i < n; i++) sums[j] += fabs((double)skewed[j][i]);
+}
+
+/* Columns J of a skewed row. */
+static void take_columns(float *out, const osdi24_policy *p, size_t head, float skewed[][TILE], int i) {
+    const int32_t *columns = p->columns + head * (size_t)p->base.shape.head_dim;
+    for (int c = 0; c < p->width; c++) out[c] = c < p->n_columns ? skewed[columns[c]][i] : 0;
+}
+
+static void put_partial(osdi24_policy *p, int layer, int head, int slot, float skewed[][TILE], int i) {
+    float narrow[IG_SKETCH_MAX_DIM];
+    take_columns(narrow, p, query_head(p, layer, head), skewed, i);
+    p->base.shape.kernels->f32_to_f16(partial_at(p, layer, head, slot), narrow, p->width);
+}
+
+/* ---- the prompt ------------------------------------------------------------------ */
+
+static void osdi24_see_queries(ig_policy *base, int layer, int head, const float *q, size_t stride, int first, int n) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    int d = base->shape.head_dim;
+    size_t at = query_head(p, layer, head);
+    double *sums = p->query_sums + at * (size_t)d;
+    if (first == 0) {
+        if (p->chosen[at]) ig_pages_drop(partial_at(p, layer, head, 0), p->partial_bytes);
+        p->chosen[at] = false;
+        memset(sums, 0, (size_t)d * sizeof *sums);
+    }
+    if (p->chosen[at]) return;
+    float skewed[IG_SKETCH_MAX_DIM][TILE];
+    uint16_t rows[TILE][IG_SKETCH_MAX_DIM];
+    const uint16_t *row[TILE];
+    for (int begin = 0; begin < n; begin += TILE) {
+        int m = n - begin < TILE ? n - begin : TILE;
+        for (int i = 0; i < m; i++) {
+            base->shape.kernels->f32_to_f16(rows[i], q + (size_t)(begin + i) * stride, d);
+            row[i] = rows[i];
+        }
+        skew(skewed, p, layer, head, row, m);
+        add_sizes(sums, skewed, d, m);
+    }
+}
+
+static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    int group = group_of(&base->shape);
+    float skewed[IG_SKETCH_MAX_DIM][TILE];
+    for (int h = head * group; h < (head + 1) * group; h++)
+        if (p->chosen[query_head(p, layer, h)]) {
+            skew(skewed, p, layer, h, &key, 1);
+            put_partial(p, layer, h, slot, skewed, 0);
+        } else {
+            memcpy(key_at(p, layer, head, slot), key, (size_t)base->shape.head_dim * sizeof *key);
+            p->has_keys[kv_head(p, layer, head)] = true;
+        }
+}
+
+/* Keys of entries [begin, begin + n), n <= TILE. */
+static void skew_keys(float out[][TILE], const osdi24_policy *p, int layer, int head, const ig_entries *e, int begin,
+                      int n) {
+    const uint16_t *row[TILE];
+    for (int i = 0; i < n; i++) row[i] = key_at(p, layer, head / group_of(&p->base.shape), slot_of(e, begin + i));
+    skew(out, p, layer, head, row, n);
+}
+
+/* Chooses J from the prompt's queries and the first n entries' keys, and keeps these columns of all entries. */
+static void choose_columns(osdi24_policy *p, int layer, int head, const ig_entries *e, int n) {
+    int d = p->base.shape.head_dim;
+    size_t at = query_head(p, layer, head);
+    float skewed[IG_SKETCH_MAX_DIM][TILE], weights[IG_SKETCH_MAX_DIM];
+    double sums[IG_SKETCH_MAX_DIM];
+    memcpy(sums, p->query_sums + at * (size_t)d, (size_t)d * sizeof *sums);
+    for (int begin = 0; begin < n; begin += TILE) {
+        int m = n - begin < TILE ? n - begin : TILE;
+        skew_keys(skewed, p, layer, head, e, begin, m);
+        add_sizes(sums, skewed, d, m);
+    }
+    for (int j = 0; j < d; j++) weights[j] = (float)sums[j];
+    ig_pick_rule best = {.count = p->n_columns, .mass = 1};
+    ig_pick(p->base.shape.kernels, p->columns + at * (size_t)d, weights, d, &best);
+    p->chosen[at] = true;
+    for (int begin = 0; begin < e->n; begin += TILE) {
+        int m = e->n - begin < TILE ? e->n - begin : TILE;
+        skew_keys(skewed, p, layer, head, e, begin, m);
+        for (int i = 0; i < m; i++) put_partial(p, layer, head, slot_of(e, begin + i), skewed, i);
+    }
+}
+
+/* ---- steps ----------------------------------------------------------------------- */
+
+/* Scores without a query's own token. Infinities and NaN, which broken models make, become numbers. */
+static void score_entries(const osdi24_policy *p, int layer, int head, const float *q, const ig_entries *e, int n) {
+    const ig_policy_shape *s = &p->base.shape;
+    const float limit = 1e30f;
+    float skewed[IG_SKETCH_MAX_DIM][TILE], narrow[IG_SKETCH_MAX_DIM];
+    float *scores = p->scores + (size_t)head * (size_t)s->n_ctx;
+    uint16_t rounded[IG_SKETCH_MAX_DIM];
+    const uint16_t *row[KEYS] = {rounded};
+    s->kernels->f32_to_f16(rounded, q, s->head_dim);
+    skew(skewed, p, layer, head, row, 1);
+    take_columns(narrow, p, query_head(p, layer, head), skewed, 0);
+    for (int begin = 0; begin < n; begin += KEYS) {
+        int m = n - begin < KEYS ? n - begin : KEYS;
+        for (int i = 0; i < m; i++) row[i] = partial_at(p, layer, head, slot_of(e, begin + i));
+        s->kernels->attn_scores(scores + begin, 0, narrow, 1, p->width, s->scale, row, m);
+    }
+    for (int i = 0; i < n; i++) {
+        float x = scores[i] > -limit ? scores[i] : -limit;
+        scores[i] = x < limit ? x : limit;
+    }
+}
+
+static void osdi24_score(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, void *scratch) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    int n = e->n - e->has_own;
+    (void)scratch;
+    p->counts[head] = 0;
+    if (n <= 0) return;
+    if (!p->chosen[query_head(p, layer, head)]) choose_columns(p, layer, head, e, n);
+    score_entries(p, layer, head, q, e, n);
+    const float *scores = p->scores + (size_t)head * (size_t)base->shape.n_ctx;
+    float best = base->shape.kernels->max(scores, n);
+    p->counts[head] = base->shape.kernels->count_above(scores, n, best - (float)base->options.alpha, NULL);
+}
+
+/* Entries that every head uses, of n. */
+static int common_count(const osdi24_policy *p, int n) {
+    int64_t sum = 0;
+    for (int h = 0; h < p->base.shape.n_heads; h++) sum += p->counts[h];
+    int mean = (int)(sum / p->base.shape.n_heads), most = ig_pick_budget(p->base.options.budget, n);
+    return mean > most ? most : mean < 1 ? 1 : mean;
+}
+
+static float smallest(const float *x, int n) {
+    float low = x[0];
+    for (int i = 1; i < n; i++) low = x[i] < low ? x[i] : low;
+    return low;
+}
+
+static int osdi24_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
+                         void *scratch) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    int n = e->n - e->has_own, group = group_of(&base->shape);
+    (void)q, (void)scratch;
+    if (n <= 0) return e->n;
+    if (head % group == 0 && p->has_keys[kv_head(p, layer, head / group)]) { /* all heads of the group have chosen J */
+        ig_pages_drop(key_at(p, layer, head / group, 0), p->key_bytes);
+        p->has_keys[kv_head(p, layer, head / group)] = false;
+    }
+    ig_pick_rule best = {.count = common_count(p, n), .mass = 1};
+    if (best.count >= n) return e->n;
+    float *weights = p->scores + (size_t)head * (size_t)base->shape.n_ctx, low = smallest(weights, n);
+    for (int i = 0; i < n; i++) weights[i] -= low;
+    int n_out = ig_pick(base->shape.kernels, index, weights, n, &best);
+    if (e->has_own) index[n_out++] = n;
+    ig_policy_name_slots(index, n_out, e);
+    return n_out;
+}
+
+static void osdi24_move(ig_policy *base, int layer, int head, int from, int to) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    int group = group_of(&base->shape);
+    if (p->has_keys[kv_head(p, layer, head)])
+        memcpy(key_at(p, layer, head, to), key_at(p, layer, head, from),
+               (size_t)base->shape.head_dim * sizeof(uint16_t));
+    for (int h = head * group; h < (head + 1) * group; h++)
+        if (p->chosen[query_head(p, layer, h)])
+            memcpy(partial_at(p, layer, h, to), partial_at(p, layer, h, from), (size_t)p->width * sizeof(uint16_t));
+}
+
+static uint64_t osdi24_bytes(const ig_policy *base, int n) {
+    const osdi24_policy *p = (const osdi24_policy *)base;
+    const ig_policy_shape *s = &base->shape;
+    uint64_t numbers = 0;
+    for (int i = 0; i < p->n_sparse * s->n_heads; i++) numbers += p->chosen[i] ? (uint64_t)p->width : 0;
+    for (int i = 0; i < p->n_sparse * s->n_kv_heads; i++) numbers += p->has_keys[i] ? (uint64_t)s->head_dim : 0;
+    return numbers * (uint64_t)n * sizeof(uint16_t) + fixed_bytes(p);
+}
+
+const ig_policy_ops ig_policy_infinigen_osdi24 = {
+    .name = "infinigen-osdi24",
+    .help = "the paper's method: per query head, as many entries as score within alpha of the best",
+    .sketch = IG_SKETCH_SKEW,
+    .per_query_head = true,
+    .takes_limit = true,
+    .guess_is_final = true,
+    .budget = 0.20,
+    .plan = osdi24_plan,
+    .open = osdi24_open,
+    .close = osdi24_close,
+    .is_dense = osdi24_is_dense,
+    .append = osdi24_append,
+    .see_queries = osdi24_see_queries,
+    .score = osdi24_score,
+    .select = osdi24_select,
+    .move = osdi24_move,
+    .bytes = osdi24_bytes,
+};
