@@ -115,4 +115,5 @@ void ig_kernels_fill_attention_scalar(ig_kernels *k) {
     k->softmax_add = softmax_add_scalar;
     k->sketch_put = sketch_put_scalar;
     k->sketch_scores = sketch_scores_scalar;
+    ig_kernels_fill_packed_scalar(k);
 }

@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/kv_type.h"
 #include "base/type.h"
 #include "infinigen.h"
 
@@ -44,6 +45,14 @@ typedef struct ig_matmul {
 
 /* Rows [row_begin, row_end) of the product. */
 typedef void (*ig_matmul_fn)(const ig_matmul *m, int row_begin, int row_end);
+
+/* ---- packed keys and values (base/kv_type.h) ------------------------------ */
+
+/* One packed row: codes of any alignment, and a line per group. */
+typedef struct ig_kv_packed {
+    const uint8_t *codes;
+    const ig_kv_line *lines;
+} ig_kv_packed;
 
 /* ---- the 4-bit key sketch (src/policy) ----------------------------------- */
 
@@ -103,6 +112,13 @@ typedef struct ig_kernels {
      * r[g] = 0 forgets acc[g], which then may hold anything. */
     void (*attn_values)(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
                         const uint16_t *const *v, int n);
+
+    /* Keeps a key or value of d numbers, a multiple of 8. IG_KV_F16: 16-bit floats, and no lines. Else codes and lines,
+     * the same at every level, with |x - (step code + min)| <= step / 2. NaN counts as 0; what is beyond +-65280 counts
+     * as that, so that every sum is finite. */
+    void (*kv_pack[IG_KV_TYPES])(void *row, ig_kv_line *lines, const float *x, int d);
+    /* n such rows back to 16-bit floats, dst[n][d], rounded to nearest; the same at every level. Not for IG_KV_F16. */
+    void (*kv_unpack[IG_KV_TYPES])(uint16_t *dst, const ig_kv_packed *rows, int n, int d);
 
     /* Writes token slot t (0..15) of a sketch block from a 16-bit key; d as below. NaN counts as 0, infinities as
      * +-65504. A block starts zeroed: slots not yet written score 0. */

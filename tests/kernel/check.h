@@ -32,6 +32,7 @@ void check_matmul(check *c);
 void check_vector(check *c);
 void check_attention(check *c);
 void check_sketch(check *c);
+void check_packed(check *c);
 
 /* Begins the check NAME; false if it is not wanted (--only). */
 bool check_begin(check *c, const char *name);

@@ -170,6 +170,7 @@ static void (*const families[])(check *) = {
     check_vector,
     check_attention,
     check_sketch,
+    check_packed,
 };
 
 static int usage(void) {
