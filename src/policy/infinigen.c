@@ -149,25 +149,13 @@ static int infinigen_select(ig_policy *base, int layer, int head, const float *q
                             void *scratch) {
     const infinigen_policy *p = (const infinigen_policy *)base;
     const ig_policy_shape *s = &base->shape;
-    const ig_cache_options *o = &base->options;
-    int n = e->n, count = ig_policy_count(o, n), group = s->n_heads / s->n_kv_heads;
-    if (count >= n) return n;
-
+    if (ig_policy_count(&base->options, e->n) >= e->n) return e->n;
     select_scratch x = lay_out(scratch, s);
     size_t stride = (size_t)n_blocks(e->n_slots) * IG_SKETCH_TOKENS;
     if (s->sketch) q = map_queries(&x, p, layer, head, q);
-    s->kernels->sketch_scores(x.scores, stride, q, group, p->rank, s->scale, head_sketch(p, layer, head),
-                              n_blocks(e->n_slots));
-    memset(x.weights, 0, (size_t)n * sizeof *x.weights);
-    for (int g = 0; g < group; g++) {
-        const float *scores = x.scores + (size_t)g * stride;
-        for (int i = 0; e->slot && i < n; i++) x.ordered[i] = scores[e->slot[i]];
-        s->kernels->softmax_add(x.weights, e->slot ? x.ordered : scores, n);
-    }
-    ig_pick_rule rule = {o->n_sinks, o->n_recent, count, o->mass};
-    int n_chosen = ig_pick(s->kernels, index, x.weights, n, &rule);
-    ig_policy_name_slots(index, n_chosen, e);
-    return n_chosen;
+    s->kernels->sketch_scores(x.scores, stride, q, s->n_heads / s->n_kv_heads, p->rank, s->scale,
+                              head_sketch(p, layer, head), n_blocks(e->n_slots));
+    return ig_policy_choose(base, e, x.scores, stride, index, x.weights, x.ordered);
 }
 
 static uint64_t infinigen_bytes(const ig_policy *base, int n) {

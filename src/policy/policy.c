@@ -10,7 +10,7 @@
 #include "base/error.h"
 
 static const ig_policy_ops *const policies[] = {&ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,
-                                                &ig_policy_quest, &ig_policy_window};
+                                                &ig_policy_quest, &ig_policy_window, &ig_policy_oracle};
 
 const char *ig_cache_policy(size_t i, const char **help) {
     if (i >= IG_COUNT(policies)) return NULL;
@@ -49,6 +49,22 @@ bool ig_policy_layer_is_dense(const ig_policy_shape *s, const ig_cache_options *
 int ig_policy_count(const ig_cache_options *o, int n) {
     int count = ig_pick_budget(o->budget, n), always = o->n_sinks + o->n_recent;
     return count < always ? always : count;
+}
+
+int ig_policy_choose(const ig_policy *p, const ig_entries *e, const float *scores, size_t stride, int32_t *index,
+                     float *weights, float *ordered) {
+    const ig_cache_options *o = &p->options;
+    const ig_kernels *k = p->shape.kernels;
+    int n = e->n, group = p->shape.n_heads / p->shape.n_kv_heads;
+    memset(weights, 0, (size_t)n * sizeof *weights);
+    for (int g = 0; g < group; g++, scores += stride) {
+        for (int i = 0; e->slot && i < n; i++) ordered[i] = scores[e->slot[i]];
+        k->softmax_add(weights, e->slot ? ordered : scores, n);
+    }
+    ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(o, n), o->mass};
+    int n_chosen = ig_pick(k, index, weights, n, &rule);
+    ig_policy_name_slots(index, n_chosen, e);
+    return n_chosen;
 }
 
 /* ---- full ---------------------------------------------------------------- */

@@ -100,6 +100,11 @@ static inline void ig_policy_name_slots(int32_t *index, int n, const ig_entries 
 }
 /* Entries that a step may use of n: the budget, but the sinks and the recent ones at least. */
 int ig_policy_count(const ig_cache_options *options, int n);
+/* Chooses among the entries of a KV head by scores [group][stride] of its queries, in order of slot: each query's are
+ * softmax-normalised and the group's are summed; sinks, recent entries and the heaviest others are chosen, as the
+ * options say. Returns like select(). weights, ordered: scratch [e->n] each. */
+int ig_policy_choose(const ig_policy *p, const ig_entries *e, const float *scores, size_t stride, int32_t *index,
+                     float *weights, float *ordered);
 
 /* ---- choosing entries (pick.c) ---- */
 

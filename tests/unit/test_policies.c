@@ -3,6 +3,7 @@
  * Every policy on keys and queries of our own making: what must be selected always, budgets, the whole budget, and that
  * a policy finds the entries it is meant to find.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,6 +122,47 @@ static void finds_the_needle(void **state) {
     free(scratch);
 }
 
+/* Against scores, softmax and sorting in double: no entry that was left out outweighs one that was chosen. Entries lie
+ * in slots of another order, some of them not in use. */
+static void the_oracle_is_exact(void **state) {
+    enum { N = 500, GROUP = HEADS / KV_HEADS };
+    static double weight[N];
+    static int32_t slots[N];
+    static bool is_chosen[N_CTX];
+    void *scratch;
+    ig_policy *p = open_policy("oracle", 0.3, &scratch);
+    ig_random r = {11};
+    float q[GROUP * DIM];
+    (void)state;
+    fill_keys(4);
+    append_all(p, N_CTX);
+    for (int i = 0; i < GROUP * DIM; i++) q[i] = (float)(6 * ig_random_unit(&r) - 3);
+    for (int i = 0; i < N; i++) slots[i] = (i * 7 + 3) % N_CTX;
+    memset(weight, 0, sizeof weight);
+    for (int g = 0; g < GROUP; g++) {
+        double e[N], sum = 0;
+        for (int i = 0; i < N; i++) {
+            double dot = 0;
+            for (int c = 0; c < DIM; c++) dot += (double)q[g * DIM + c] * (double)ig_f16_f32(keys[1][slots[i]][c]);
+            sum += e[i] = exp(dot * 0.2);
+        }
+        for (int i = 0; i < N; i++) weight[i] += e[i] / sum;
+    }
+    int n = p->ops->select(p, 2, 1, q, &(ig_entries){slots, N, N_CTX, true}, index_, scratch);
+    assert_int_equal(n, 150);
+    memset(is_chosen, 0, sizeof is_chosen);
+    for (int i = 0; i < n; i++) is_chosen[index_[i]] = true;
+    double least = 1e9, most = 0;
+    for (int i = 4; i < N - 32; i++) {
+        if (is_chosen[slots[i]] && weight[i] < least) least = weight[i];
+        if (!is_chosen[slots[i]] && weight[i] > most) most = weight[i];
+    }
+    assert_true(most <= least * (1 + 1e-4));
+    assert_true(p->ops->bytes(p, N_CTX) == (uint64_t)LAYERS * KV_HEADS * N_CTX * DIM * 2);
+    p->ops->close(p);
+    free(scratch);
+}
+
 static void unknown_names_are_refused(void **state) {
     (void)state;
     ig_error err = {0};
@@ -137,11 +179,15 @@ int main(void) {
         POLICY(keeps_its_promises, "infinigen"),
         POLICY(keeps_its_promises, "window"),
         POLICY(keeps_its_promises, "quest"),
+        POLICY(keeps_its_promises, "oracle"),
         POLICY(a_whole_budget_is_everything, "infinigen"),
         POLICY(a_whole_budget_is_everything, "window"),
         POLICY(a_whole_budget_is_everything, "quest"),
+        POLICY(a_whole_budget_is_everything, "oracle"),
         POLICY(finds_the_needle, "infinigen"),
         POLICY(finds_the_needle, "quest"),
+        POLICY(finds_the_needle, "oracle"),
+        cmocka_unit_test(the_oracle_is_exact),
         cmocka_unit_test(unknown_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
