@@ -1,0 +1,434 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can go wrong with the files of a run: the spill file of the KV cache, its directory, and the model.
+
+A tiny model of the golden tests gets a tokenizer of single bytes, and prompts much larger than the smallest RAM that
+the KV cache may have. Every fault must end in one line that says what and where, exit status 1, no token that the
+run without the fault would not have printed, and an empty directory.
+"""
+import ctypes
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import time
+
+import pytest
+from conftest import HERE, TINY_MODELS, Program, one_line
+
+CONTEXT = 2400
+LONG = 700  # tokens: a second or so, long enough to do something to the program meanwhile
+METHODS = ([], ["--no-uring"])
+FOR_EVER = -1
+
+
+def byte_letters():
+    """The character that stands for each byte in GPT-2's vocabulary."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
+
+
+def make_model(folder):
+    shutil.copytree(os.path.join(TINY_MODELS, "llama31"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["max_position_embeddings"] = 16384
+    (folder / "config.json").write_text(json.dumps(config))
+    words = ["<pad>", "<s>", "</s>", *(letter for _, letter in sorted(byte_letters().items()))]
+    words += [f"<{i}>" for i in range(len(words), config["vocab_size"])]
+    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    template = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+                "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+                "{% endif %}")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "eos_token": "</s>"}))
+    return folder
+
+
+def words(n, seed):
+    """n bytes of text, a token each."""
+    chance = random.Random(seed)
+    return "".join(chance.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(n - 1)) + "."
+
+
+class Spill:
+    """A model, a prompt, the least RAM for it, and an empty directory to spill into."""
+
+    def __init__(self, program, model, faulty_io):
+        self.program, self.model, self.faulty_io = program, model, faulty_io
+        self.texts = {}
+        self.prompt = words(1600, 1)
+
+    def run(self, *args, policy="full", n=40):
+        return ["run", "-m", self.model, "-t", "2", "--raw", "-p", self.prompt, "-n", n, "-c", CONTEXT, "-b", "64",
+                "--temp", "1", "--min-p", "0", "--seed", "7", "--ignore-eos", "--kv-policy", policy, *args]
+
+    def expected(self, policy="full", n=40):
+        """The text of a run without a disk."""
+        if (policy, n) not in self.texts:
+            status, out, err = self.program(*self.run(policy=policy, n=n))
+            assert (status, err) == (0, b"") and len(out) > n
+            self.texts[policy, n] = out
+        return self.texts[policy, n]
+
+    def least(self, *args):
+        status, _, err = self.program(*args, "--kv-ram", "1K", "--kv-disk", "1G", "--kv-disk-path", self.program.home)
+        assert status == 1
+        return re.search(r"at least (\d+)", one_line(err)).group(1)
+
+    def on_disk(self, args, folder, *more):
+        """The command with as little RAM as can be."""
+        return [*args, "--kv-ram", self.least(*args), "--kv-disk", "1G", "--kv-disk-path", folder, *more]
+
+    def fault(self, what):
+        if not self.faulty_io:
+            pytest.skip("no C compiler")
+        return {"LD_PRELOAD": self.faulty_io, "FAULTY_IO": what}
+
+
+@pytest.fixture(scope="module")
+def faulty_io(tmp_path_factory):
+    compiler = next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if not compiler:
+        return None
+    path = str(tmp_path_factory.mktemp("faulty") / "faulty_io.so")
+    subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-o", path, os.path.join(HERE, "faulty_io.c"), "-ldl"],
+                   check=True)
+    return path
+
+
+@pytest.fixture(scope="module")
+def spill(tmp_path_factory, faulty_io):
+    path = os.environ.get("INFINIGEN") or os.environ.get("INFINIGEN_BIN")
+    if not path:
+        pytest.skip("INFINIGEN does not name the program")
+    home = tmp_path_factory.mktemp("home")
+    return Spill(Program(os.path.abspath(path), str(home)), make_model(home / "model"), faulty_io)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    path = tmp_path / "spill"
+    path.mkdir()
+    yield path
+    if path.exists():
+        assert os.listdir(path) == []
+
+
+def check_failure(spill, result, message, where, policy="full", n=40):
+    status, out, err = result
+    assert status == 1, err
+    text = one_line(err)
+    assert message in text and str(where) in text, text
+    assert spill.expected(policy, n).startswith(out)
+
+
+# ---- no fault ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", ("full", "infinigen", "quest", "window"))
+def test_same_text_as_in_ram(spill, folder, policy):
+    for method in METHODS:
+        status, out, err = spill.program(*spill.on_disk(spill.run(policy=policy), folder), *method)
+        assert (status, err) == (0, b"") and out == spill.expected(policy), method
+    report = json.loads(spill.program(*spill.on_disk(spill.run("--json", policy=policy), folder))[1])
+    assert report["kv"]["written_bytes"] > 1e6 and report["kv"]["demoted"] > 0
+    assert report["kv"]["disk"] >= report["kv"]["written_bytes"] / 2
+
+
+def test_directory_by_default(spill):
+    """One of the program's own, made when needed."""
+    args = spill.run()
+    status, out, err = spill.program(*args, "--kv-ram", spill.least(*args))
+    assert (status, err) == (0, b"") and out == spill.expected()
+    assert os.listdir(spill.program.home + "/cache/infinigen/kv") == []
+
+
+# ---- a failing device ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what, message", (
+    (f"write:eio:0:{FOR_EVER}", "cannot write block 0 at byte 0: Input/output error"),
+    ("write:eio:30:1", "cannot write block"),
+    (f"write:enospc:30:{FOR_EVER}", "No space left on device"),
+    (f"write:zero:30:{FOR_EVER}", "nothing is written of block"),
+    (f"read:eio:0:{FOR_EVER}", "cannot read block"),
+    ("read:eio:50:1", "Input/output error"),
+    (f"read:zero:50:{FOR_EVER}", "it was cut short and lacks block"),
+    ("read:flip:50:1", "is corrupt"),
+))
+def test_broken_device(spill, folder, what, message):
+    for flags in ([], ["--json"]):
+        result = spill.program(*spill.on_disk(spill.run(), folder), "--no-uring", *flags, env=spill.fault(what))
+        check_failure(spill, result, message, folder)
+        assert not flags or result[1] == b""
+
+
+@pytest.mark.parametrize("what", ("read:short", "write:short", "read:eintr", "write:eintr"))
+def test_slow_device_is_no_error(spill, folder, what):
+    args = spill.on_disk(spill.run(), folder)
+    result = spill.program(*args, "--no-uring", env=spill.fault(what + ":0:" + ("40" if "eintr" in what else "-1")))
+    assert result == (0, spill.expected(), b"")
+
+
+def spill_file(p, folder):
+    """The open spill file of a running program, once something lies in it."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end and p.poll() is None:
+        for fd in os.listdir(f"/proc/{p.pid}/fd"):
+            path = f"/proc/{p.pid}/fd/{fd}"
+            try:
+                if os.readlink(path).startswith(str(folder) + "/") and os.stat(path).st_blocks > 64:
+                    return path
+            except OSError:
+                continue
+        time.sleep(0.001)
+    pytest.fail(f"no spill file: {p.communicate() if p.poll() is not None else 'too slow'}")
+
+
+def stopped(p):
+    p.send_signal(signal.SIGSTOP)
+    os.waitid(os.P_PID, p.pid, os.WSTOPPED)
+
+
+def flip_bits(path):
+    """One in every block."""
+    with open(path, "r+b", buffering=0) as f:
+        for at in range(0, os.fstat(f.fileno()).st_size, 4096):
+            f.seek(at + 1234)
+            byte = f.read(1)
+            f.seek(at + 1234)
+            f.write(bytes((byte[0] ^ 0x10,)))
+
+
+def cut_short(path):
+    os.truncate(path, 4096)
+
+
+@pytest.mark.parametrize("policy", ("full", "infinigen"))
+@pytest.mark.parametrize("harm, message", ((flip_bits, "is corrupt"), (cut_short, "it was cut short and lacks block")))
+def test_harmed_file(spill, folder, policy, harm, message):
+    """While the text is being made. It ends before the first token that the harm could have changed."""
+    n = LONG
+    for method in METHODS:
+        p = spill.program.start(*spill.on_disk(spill.run(policy=policy, n=n), folder), *method)
+        first = os.read(p.stdout.fileno(), 1)
+        stopped(p)
+        harm(spill_file(p, folder))
+        p.send_signal(signal.SIGCONT)
+        out, err = p.communicate(timeout=60)
+        check_failure(spill, (p.returncode, first + out, err), message, folder, policy, n)
+        assert 0 < len(first + out) < len(spill.expected(policy, n))
+
+
+def test_conversation_after_a_fault(spill, folder):
+    """The message that met the fault fails; the next one is answered as if there had been none before it."""
+    messages = [words(2000, 3), words(2100, 4)]
+    args = ["chat", "-m", spill.model, "-t", "2", "-n", "30", "--temp", "0", "-c", CONTEXT, "-b", "64",
+            "--kv-policy", "full"]
+    expected = spill.program(*args, stdin=messages[1] + "\n")[1]
+    args = spill.on_disk(args, folder, "--no-uring")
+    for what in ("write:eio:0:1", "write:eio:0:20", "write:enospc:30:1", "read:eio:20:1", "read:flip:50:1"):
+        status, out, err = spill.program(*args, stdin="\n".join(messages) + "\n", env=spill.fault(what))
+        assert status == 1 and str(folder) in one_line(err), what
+        assert out.endswith(expected) and out.count(b"\n") == expected.count(b"\n") + 1, what
+
+
+# ---- a full disk ---------------------------------------------------------------------------------------------
+
+
+def limit_files(n_bytes):
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    return limit
+
+
+def finish(p):
+    out, err = p.communicate(timeout=60)
+    return p.returncode, out, err
+
+
+@pytest.mark.parametrize("n_bytes", (0, 4095, 1 << 20))
+def test_limit_of_file_size(spill, folder, n_bytes):
+    """`ulimit -f`, which the kernel enforces with a signal."""
+    for method in METHODS:
+        p = spill.program.start(*spill.on_disk(spill.run(), folder), *method, preexec_fn=limit_files(n_bytes))
+        check_failure(spill, finish(p), "File too large", folder)
+
+
+def test_limit_of_output_size(spill, tmp_path):
+    out_file = tmp_path / "logits"
+    tokens = os.path.join(TINY_MODELS, "llama31", "golden", "tokens.i32")
+    p = spill.program.start("logits", "-m", spill.model, "--tokens", tokens, "-o", out_file,
+                            preexec_fn=limit_files(4096))
+    status, _, err = finish(p)
+    assert status == 1 and "File too large" in one_line(err) and not out_file.exists()
+
+
+def test_full_tier(spill, folder):
+    check_failure(spill, spill.program(*spill.on_disk(spill.run(), folder), "--kv-disk", "1M"),
+                  "full at its limit of 1048576 bytes", folder)
+
+
+@pytest.mark.parametrize("options, message", (("size=1m", "No space left on device"), ("ro", "Read-only file system")))
+def test_file_system(spill, folder, options, message):
+    """One of its own, in a name space of mounts that ends with the program."""
+    unshare = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+               f'mount -t tmpfs -o {options} none "$0" && exec "$@"', folder]
+    if not shutil.which("unshare") or subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    for method in METHODS:
+        p = subprocess.run([*unshare, spill.program.path, *map(str, spill.on_disk(spill.run(), folder)), *method],
+                           env=spill.program.env, capture_output=True, timeout=60, check=False)
+        check_failure(spill, (p.returncode, p.stdout, p.stderr), message, folder)
+
+
+# ---- the directory -------------------------------------------------------------------------------------------
+
+
+def drop_privileges():
+    """root may write anywhere; not without these two capabilities."""
+    if os.geteuid() == 0:
+        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
+            ctypes.CDLL(None).prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP
+
+
+def test_unusable_directory(spill, folder, tmp_path):
+    (tmp_path / "file").write_text("")
+    for path, message in ((tmp_path / "none", "No such file or directory"), (tmp_path / "file", "Not a directory")):
+        check_failure(spill, spill.program(*spill.on_disk(spill.run(), path)), message, path)
+    args = spill.on_disk(spill.run(), folder)
+    folder.chmod(0o555)
+    p = spill.program.start(*args, preexec_fn=drop_privileges)
+    check_failure(spill, finish(p), "Permission denied", folder)
+    folder.chmod(0o755)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_directory_vanishes(spill, folder, method):
+    """The file stays as long as it is open."""
+    p = spill.program.start(*spill.on_disk(spill.run(n=LONG), folder), *method)
+    spill_file(p, folder)
+    folder.rmdir()
+    assert finish(p) == (0, spill.expected(n=LONG), b"")
+
+
+# ---- the end of the process ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_killed(spill, folder, method):
+    p = spill.program.start(*spill.on_disk(spill.run(), folder), *method)
+    spill_file(p, folder)
+    p.kill()
+    p.communicate(timeout=60)
+    assert p.returncode == -signal.SIGKILL and os.listdir(folder) == []
+
+
+def test_killed_with_a_name(spill, folder):
+    """Where files cannot be without a name, one may be left by a process that is killed before it takes the name away.
+    The next run removes it, and nothing else."""
+    args = spill.on_disk(spill.run(), folder)
+    assert spill.program(*args, env=spill.fault("unlink:kill:0:1"))[0] == -signal.SIGKILL
+    left, = os.listdir(folder)
+    assert re.fullmatch(r"infinigen-\d+-\d+\.kv", left)
+    others = {f"infinigen-{os.getpid()}-0.kv", "infinigen-notes.kv", left + ".txt"}
+    for name in others:
+        (folder / name).write_text("")
+    assert spill.program(*args, env=spill.fault("open:exist:0:-1")) == (0, spill.expected(), b"")
+    assert set(os.listdir(folder)) == others
+    for name in others:
+        (folder / name).unlink()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
+def test_interrupted_while_spilling(spill, folder, method, number):
+    args = spill.on_disk(spill.run(n=LONG), folder, "--json")
+    p = spill.program.start(*args, *method)
+    spill_file(p, folder)
+    p.send_signal(number)
+    status, out, err = finish(p)
+    report = json.loads(out)
+    assert (status, err) == (130, b"") and report["finish"] == "interrupted"
+    assert spill.expected(n=LONG).decode(errors="replace").startswith(report["text"].rstrip("\ufffd"))
+
+
+def test_interrupt_of_a_slow_device(spill, folder):
+    """Only what was handed to it is waited for."""
+    args = spill.on_disk(spill.run(), folder, "--no-uring")
+    p = spill.program.start(*args, env=spill.fault("write:slow:0:-1"))
+    spill_file(p, folder)
+    p.send_signal(signal.SIGINT)
+    status, out, err = finish(p)
+    assert status == 130 and out == b"" and b"ended by interrupted" in err
+
+
+# ---- measurements --------------------------------------------------------------------------------------------
+
+
+def fail_in_the_middle(spill, args, two, tmp_path):
+    """Runs until a read fails, some time after the first two pieces of work, which `two` limits it to."""
+    calls = tmp_path / "calls"
+    env = {**spill.fault("read:none:0:0"), "FAULTY_IO_CALLS": str(calls)}
+    assert spill.program(*args, *two, env=env)[0] == 0
+    status, out, err = spill.program(*args, env=spill.fault(f"read:eio:{int(calls.read_text()) * 3 // 2}:1"))
+    assert status == 1 and "Input/output error" in one_line(err)
+    return out
+
+
+def test_perplexity_keeps_chunks(spill, folder, tmp_path):
+    (tmp_path / "text").write_text(words(8 * 1200, 5))
+    args = ["perplexity", "-m", spill.model, "-f", tmp_path / "text", "-c", "1200", "-b", "64", "-t", "2",
+            "--kv-policy", "full"]
+    whole = json.loads(spill.program(*args, "--json")[1])
+    args = spill.on_disk(args, folder, "--no-uring")
+    scored, estimate = fail_in_the_middle(spill, args, ("--chunks", "2"), tmp_path).decode().splitlines()
+    n = scored.count(",")
+    assert 2 <= n < 8 and estimate.startswith(f"Estimate after {n} of 8 chunks: PPL = ")
+    report = json.loads(fail_in_the_middle(spill, [*args, "--json"], ("--chunks", "2"), tmp_path))
+    assert report["failed"] is True and 2 <= len(report["chunks"]) < 8
+    for ours, expected in zip(report["chunks"], whole["chunks"]):
+        assert ours["nll"] == expected["nll"]
+    assert spill.program(*args, "--json", env=spill.fault("read:eio:0:1"))[:2] == (1, b"")
+
+
+def test_eval_keeps_answers(spill, folder, tmp_path):
+    rows = [{"query": words(1100, i), "choices": [" yes" * 5, " no" * 5], "answer": 0} for i in range(8)]
+    (tmp_path / "task.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    answers = tmp_path / "answers"
+    args = ["eval", "-m", spill.model, "--task", tmp_path / "task.jsonl", "-c", "1200", "-b", "64", "-t", "2",
+            "--kv-policy", "full", "-o", answers]
+    assert spill.program(*args)[0] == 0
+    whole = answers.read_text().splitlines()
+    args = spill.on_disk(args, folder, "--no-uring")
+    for flags in ([], ["--json"]):
+        out = fail_in_the_middle(spill, [*args, *flags], ("--limit", "2"), tmp_path)
+        kept = answers.read_text().splitlines()
+        assert 2 <= len(kept) < 8 and kept == whole[:len(kept)]
+        if flags:
+            report = json.loads(out)
+            assert report["questions"] == len(kept) and report["failed"] is True
+        else:
+            assert f"failed after {len(kept)} of 8 questions" in out.decode()
+
+
+# ---- the model -----------------------------------------------------------------------------------------------
+
+
+def test_model_cut_short_while_in_use(spill, folder, tmp_path):
+    """What is mapped and not there any more is a signal, whichever thread touches it."""
+    args = spill.on_disk(spill.run(n=LONG), folder)
+    for threads in ("1", "4"):
+        shutil.rmtree(tmp_path / "model", ignore_errors=True)
+        shutil.copytree(spill.model, tmp_path / "model")
+        p = spill.program.start(*args, "-m", tmp_path / "model", "-t", threads)
+        first = os.read(p.stdout.fileno(), 1)
+        os.truncate(tmp_path / "model" / "model.safetensors", 4096)
+        out, err = p.communicate(timeout=60)
+        message = "became shorter while it was in use, or its disk failed"
+        check_failure(spill, (p.returncode, first + out, err), message, tmp_path / "model", n=LONG)
