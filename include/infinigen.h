@@ -316,6 +316,16 @@ typedef bool (*ig_logits_fn)(void *user, int first, int n_rows, const float *log
 IG_API ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
                                         ig_error *err);
 
+/* Drops the tokens from position n on, if there are so many. Then there are no current logits until the next sync or
+ * decode. If entries were dropped for good, or reading fails, fewer than n tokens may be left. */
+IG_API ig_status ig_session_cut(ig_session *s, int n, ig_error *err);
+
+/* Goes on with another policy and its options: the session keeps its tokens, their keys and values, and its logits.
+ * What the options say of where and how keys and values are kept (type, RAM, disk, limit, evict) must be as before; the
+ * disk's path is not looked at. The statistics of decoding start anew. IG_E_UNSUPPORTED if the session holds tokens and
+ * the policy must see the prompt being computed: ig_session_cut(s, 0) first. If it fails, the session is as it was. */
+IG_API ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, ig_error *err);
+
 /* Appends ids[i] to sessions[i] for all i in one step, each with its own policy's selection.
  * All sessions must be of one model, and no session may appear twice. A sequence's logits do not depend on its batch
  * mates. */
@@ -326,6 +336,7 @@ IG_API const float *ig_session_logits(const ig_session *s);
 
 typedef struct ig_session_stats {
     const char *policy;
+    const char *kv_type; /* "f16", "q8", "q4" */
     uint64_t n_prefilled, n_decoded; /* tokens */
     double prefill_seconds, decode_seconds;
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present */

@@ -17,7 +17,7 @@
 
 typedef enum ig_kv_type { IG_KV_F16, IG_KV_Q8, IG_KV_Q4, IG_KV_TYPES } ig_kv_type;
 
-enum { IG_KV_GROUP = 64 };
+enum { IG_KV_GROUP = 64, IG_KV_DIMS = 512 /* of a row, at most */ };
 
 /* What the codes of a group mean; 16-bit floats. */
 typedef struct ig_kv_line {

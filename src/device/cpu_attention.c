@@ -30,12 +30,16 @@ typedef struct tile {
     float *scores;           /* [IG_TILE_ROWS][IG_TILE_KEYS] */
     float *m, *l, *r;        /* [IG_TILE_ROWS] */
     const uint16_t **k, **v; /* [IG_TILE_KEYS] */
+    /* of packed rows, which are unpacked when their turn comes: keys first, then values in their place */
+    ig_kv_packed *packed_k, *packed_v; /* [IG_TILE_KEYS] */
+    uint16_t *unpacked;                /* [IG_TILE_KEYS][head_dim] */
 } tile;
 
 static size_t tile_layout(tile *t, uint8_t *base, int head_dim) {
     size_t at = 0, rows = (size_t)IG_TILE_ROWS * (size_t)head_dim * sizeof(float);
     size_t scores = (size_t)IG_TILE_ROWS * IG_TILE_KEYS * sizeof(float);
     size_t line = IG_TILE_ROWS * sizeof(float), pointers = IG_TILE_KEYS * sizeof(void *);
+    size_t packed = IG_TILE_KEYS * sizeof(ig_kv_packed);
     t->q = (float *)(void *)(base + at), at += rows;
     t->acc = (float *)(void *)(base + at), at += rows;
     t->scores = (float *)(void *)(base + at), at += scores;
@@ -44,6 +48,9 @@ static size_t tile_layout(tile *t, uint8_t *base, int head_dim) {
     t->r = (float *)(void *)(base + at), at += line;
     t->k = (const uint16_t **)(void *)(base + at), at += pointers;
     t->v = (const uint16_t **)(void *)(base + at), at += pointers;
+    t->packed_k = (ig_kv_packed *)(void *)(base + at), at += packed;
+    t->packed_v = (ig_kv_packed *)(void *)(base + at), at += packed;
+    t->unpacked = (uint16_t *)(void *)(base + at), at += IG_TILE_KEYS * (size_t)head_dim * sizeof(uint16_t);
     return at;
 }
 
@@ -69,14 +76,22 @@ static tile thread_tile(ig_cpu_device *d, int thread, int head_dim) {
 }
 
 /* Addresses of rows [begin, begin + n) of a view. */
-static void resolve(const ig_kv_view *view, int begin, int n, const uint16_t **k, const uint16_t **v) {
+static void resolve(tile *t, const ig_kv_view *view, int begin, int n, int head_dim) {
+    size_t n_lines = ig_kv_row_lines(view->type, head_dim);
     int mask = (1 << view->shift) - 1;
     for (int i = 0; i < n; i++) {
         int slot = view->index ? view->index[begin + i] : view->first + begin + i;
         const uint8_t *row =
             view->blocks[(slot >> view->shift) - view->block_base] + (size_t)(slot & mask) * view->row_bytes;
-        k[i] = (const uint16_t *)(const void *)row;
-        v[i] = (const uint16_t *)(const void *)(row + view->v_offset);
+        if (n_lines) {
+            const ig_kv_line *lines = view->lines + (size_t)slot * 2 * n_lines;
+            t->packed_k[i] = (ig_kv_packed){row, lines};
+            t->packed_v[i] = (ig_kv_packed){row + view->v_offset, lines + n_lines};
+            t->k[i] = t->v[i] = t->unpacked + (size_t)i * (size_t)head_dim;
+            continue;
+        }
+        t->k[i] = (const uint16_t *)(const void *)row;
+        t->v[i] = (const uint16_t *)(const void *)(row + view->v_offset);
     }
 }
 
@@ -93,12 +108,14 @@ static void reset(tile *t, int rows, int head_dim) {
 static void start_step(const attend_job *j, tile *t, const ig_kv_view *view, int begin, int n, int rows) {
     const ig_kernels *k = j->d->k;
     int d = j->shape->head_dim;
-    resolve(view, begin, n, t->k, t->v);
+    resolve(t, view, begin, n, d);
+    if (view->type != IG_KV_F16) k->kv_unpack[view->type](t->unpacked, t->packed_k, n, d);
     k->attn_scores(t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->k, n);
 }
 
-static void finish_step(const attend_job *j, tile *t, int n, int rows) {
+static void finish_step(const attend_job *j, tile *t, const ig_kv_view *view, int n, int rows) {
     const ig_kernels *k = j->d->k;
+    if (view->type != IG_KV_F16) k->kv_unpack[view->type](t->unpacked, t->packed_v, n, j->shape->head_dim);
     for (int r = 0; r < rows; r++)
         t->r[r] = k->softmax_step(t->scores + (size_t)r * IG_TILE_KEYS, n, &t->m[r], &t->l[r]);
     k->attn_values(t->acc, t->r, t->scores, IG_TILE_KEYS, rows, j->shape->head_dim, t->v, n);
@@ -165,7 +182,7 @@ static void prefill_task(void *arg, int task, int thread) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
         start_step(j, &t, view, begin, n, rows);
         mask_tile(j, a, &t, first_pos, n_tokens, begin, n);
-        finish_step(j, &t, n, rows);
+        finish_step(j, &t, view, n, rows);
     }
     if (carry && a->end < view->n) {
         move_state(&t, carry, rows, d, true);
@@ -208,7 +225,7 @@ static void decode_task(void *arg, int task, int thread) {
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
         start_step(j, &t, view, begin, n, group);
-        finish_step(j, &t, n, group);
+        finish_step(j, &t, view, n, group);
     }
     float *p = partial_at(j, job, head, part);
     memcpy(p, t.m, (size_t)group * sizeof(float));

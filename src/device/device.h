@@ -8,6 +8,7 @@
 #ifndef IG_DEVICE_DEVICE_H
 #define IG_DEVICE_DEVICE_H
 
+#include "base/kv_type.h"
 #include "base/type.h"
 #include "device/pool.h"
 
@@ -21,7 +22,8 @@ typedef struct ig_matrix {
 } ig_matrix;
 
 /* The K and V rows that attention of one KV head reads: token slots of a block table, all of them from
- * `first` on, or those listed. A block holds 2^shift slots: first all keys, then, v_offset bytes on, all values. */
+ * `first` on, or those listed. A block holds 2^shift slots: first all keys, then, v_offset bytes on, all values.
+ * Packed rows have their lines apart: those of slot 0's key, of its value, of slot 1's key, and so on. */
 typedef struct ig_kv_view {
     const uint8_t *const *blocks;
     int block_base; /* number of blocks[0]: the table may begin late when attention takes several calls */
@@ -29,6 +31,8 @@ typedef struct ig_kv_view {
     size_t row_bytes, v_offset;
     const int32_t *index; /* [n] ascending slots, or NULL: slots first .. first + n - 1 */
     int first, n;
+    ig_kv_type type;         /* of the rows */
+    const ig_kv_line *lines; /* [slots][2][ig_kv_row_lines]; NULL for IG_KV_F16 */
 } ig_kv_view;
 
 /* Rows that attention is split by when it takes several calls (ig_attention.begin, end). */

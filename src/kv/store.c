@@ -14,24 +14,26 @@ enum { TIER_BYTES = 32 };
 /* ---- sizes ------------------------------------------------------------------- */
 
 /* The most tokens, a power of two, whose K and V fit one frame. */
-static int block_shift(int head_dim) {
+static int block_shift(size_t row_bytes) {
     int shift = 0;
-    while (((size_t)2 << shift) * (size_t)head_dim * 4 <= IG_FRAME_BYTES) shift++;
+    while (((size_t)2 << shift) * row_bytes * 2 <= IG_FRAME_BYTES) shift++;
     return shift;
 }
 
 /* Fills in what follows from the shape; false if it cannot be counted. */
-static bool measure(ig_kv *kv, const ig_kv_shape *s, size_t *n_blocks) {
+static bool measure(ig_kv *kv, const ig_kv_shape *s, const ig_kv_options *o, size_t *n_blocks) {
     kv->shape = *s;
-    kv->shift = block_shift(s->head_dim);
-    kv->row_bytes = (size_t)s->head_dim * sizeof(uint16_t);
+    kv->type = o ? o->type : IG_KV_F16;
+    kv->row_bytes = ig_kv_row_bytes(kv->type, s->head_dim);
+    kv->row_lines = ig_kv_row_lines(kv->type, s->head_dim);
+    kv->shift = block_shift(kv->row_bytes);
     kv->table_len = ig_kv_blocks_for(kv, s->n_ctx);
     kv->unit_blocks = (size_t)IG_ATTEND_UNIT >> kv->shift;
     size_t bytes;
     return ig_mul_size(&kv->n_tables, (size_t)s->n_layers, (size_t)s->n_kv_heads) &&
            ig_mul_size(&kv->layer_blocks, (size_t)s->n_kv_heads, kv->table_len) &&
            ig_mul_size(n_blocks, kv->n_tables, kv->table_len) && *n_blocks < UINT32_MAX &&
-           ig_mul_size(&bytes, *n_blocks, IG_FRAME_BYTES + 64);
+           ig_mul_size(&bytes, *n_blocks, IG_FRAME_BYTES + ig_kv_block_line_bytes(kv) + 64);
 }
 
 static void lay_out_reading(ig_arena *a, reading *r, size_t n) {
@@ -65,7 +67,8 @@ static size_t table_bytes(ig_kv *kv, size_t n_blocks, size_t n_frames) {
     ig_kv copy = *kv;
     copy.arena = (ig_arena){0};
     lay_out(&copy, n_blocks, n_frames);
-    return copy.arena.used + n_blocks * (sizeof *kv->tables + TIER_BYTES) + n_frames * sizeof *kv->pool.spare;
+    return copy.arena.used + n_blocks * (sizeof *kv->tables + ig_kv_block_line_bytes(kv) + TIER_BYTES) +
+           n_frames * sizeof *kv->pool.spare;
 }
 
 /* How many frames the budget leaves room for. */
@@ -89,8 +92,8 @@ static ig_status count_frames(size_t *n_frames, ig_kv *kv, size_t n_blocks, cons
 bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *o) {
     ig_kv kv = {0};
     size_t n_blocks;
-    if (!measure(&kv, shape, &n_blocks)) return false;
-    *bytes = (uint64_t)n_blocks * (IG_FRAME_BYTES + sizeof(uint8_t *));
+    if (!measure(&kv, shape, o, &n_blocks)) return false;
+    *bytes = (uint64_t)n_blocks * (IG_FRAME_BYTES + sizeof(uint8_t *) + ig_kv_block_line_bytes(&kv));
     if (o && o->disk_bytes && o->ram_bytes && o->ram_bytes < *bytes) *bytes = o->ram_bytes;
     return true;
 }
@@ -112,20 +115,23 @@ ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options 
     static const ig_kv_options in_ram = {0};
     const ig_kv_options *o = options ? options : &in_ram;
     *out = NULL;
-    if (shape->head_dim < 8 || shape->head_dim > 512 || shape->head_dim % 8)
-        return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most 512", shape->head_dim);
+    if (shape->head_dim < 8 || shape->head_dim > IG_KV_DIMS || shape->head_dim % 8)
+        return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most %d", shape->head_dim,
+                       IG_KV_DIMS);
+    if ((int)o->type < 0 || o->type >= IG_KV_TYPES) return ig_fail(err, IG_E_ARG, "KV type %d is unknown", o->type);
     size_t n_blocks, n_frames;
     ig_kv *kv = calloc(1, sizeof *kv);
     if (!kv) return ig_fail_memory(err, "KV store", sizeof *kv);
     ig_status s;
-    if (!measure(kv, shape, &n_blocks)) {
+    if (!measure(kv, shape, o, &n_blocks)) {
         s = ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", shape->n_ctx);
         goto fail;
     }
     kv->held = calloc(2 * (size_t)shape->n_layers, sizeof *kv->held);
     kv->tables = ig_pages_reserve(n_blocks * sizeof *kv->tables);
-    if (!kv->held || !kv->tables) {
-        s = ig_fail_memory(err, "KV block tables", n_blocks * sizeof *kv->tables);
+    if (kv->row_lines) kv->lines = ig_pages_reserve(n_blocks * ig_kv_block_line_bytes(kv));
+    if (!kv->held || !kv->tables || (kv->row_lines && !kv->lines)) {
+        s = ig_fail_memory(err, "KV block tables", n_blocks * (sizeof *kv->tables + ig_kv_block_line_bytes(kv)));
         goto fail;
     }
     kv->sealed = kv->held + shape->n_layers;
@@ -146,6 +152,7 @@ void ig_kv_close(ig_kv *kv) {
     if (kv->tier) kv->tier->ops->close(kv->tier);
     ig_arena_close(&kv->arena);
     ig_pages_release(kv->tables, kv->n_tables * kv->table_len * sizeof *kv->tables);
+    ig_pages_release(kv->lines, kv->n_tables * kv->table_len * ig_kv_block_line_bytes(kv));
     ig_kv_pool_close(&kv->pool);
     free(kv->held);
     free(kv);
@@ -185,13 +192,22 @@ static uint8_t *row(const ig_kv *kv, int layer, int head, int token) {
     return kv->tables[ig_kv_table_at(kv, layer, head) + ((size_t)token >> kv->shift)] + slot * kv->row_bytes;
 }
 
-uint16_t *ig_kv_key(ig_kv *kv, int layer, int head, int token) {
-    return (uint16_t *)(void *)row(kv, layer, head, token);
+/* Of slot 0. */
+static ig_kv_line *first_lines(const ig_kv *kv, int layer, int head) {
+    return kv->lines ? kv->lines + ((ig_kv_table_at(kv, layer, head) << kv->shift) * 2 * kv->row_lines) : NULL;
 }
 
-uint16_t *ig_kv_value(ig_kv *kv, int layer, int head, int token) {
-    return (uint16_t *)(void *)(row(kv, layer, head, token) + (kv->row_bytes << kv->shift));
+void *ig_kv_key(ig_kv *kv, int layer, int head, int token) { return row(kv, layer, head, token); }
+
+void *ig_kv_value(ig_kv *kv, int layer, int head, int token) {
+    return row(kv, layer, head, token) + (kv->row_bytes << kv->shift);
 }
+
+ig_kv_line *ig_kv_lines(ig_kv *kv, int layer, int head, int token) {
+    return kv->lines ? first_lines(kv, layer, head) + (size_t)token * 2 * kv->row_lines : NULL;
+}
+
+ig_kv_type ig_kv_type_of(const ig_kv *kv) { return kv->type; }
 
 ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *index, int first, int n) {
     return (ig_kv_view){
@@ -202,6 +218,8 @@ ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *inde
         .index = index,
         .first = first,
         .n = n,
+        .type = kv->type,
+        .lines = first_lines(kv, layer, head),
     };
 }
 
@@ -263,7 +281,8 @@ void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
     for (int l = 0; l < kv->shape.n_layers; l++)
         n_blocks += ig_kv_blocks_for(kv, kv->held[l]) * (size_t)kv->shape.n_kv_heads;
     *out = kv->stats;
-    out->ram_bytes = ig_kv_pool_taken(&kv->pool) * IG_FRAME_BYTES + n_blocks * sizeof *kv->tables + kv->arena.size;
+    out->ram_bytes = ig_kv_pool_taken(&kv->pool) * IG_FRAME_BYTES + kv->arena.size +
+                     n_blocks * (sizeof *kv->tables + ig_kv_block_line_bytes(kv));
     if (!kv->tier) return;
     ig_tier_stats t;
     kv->tier->ops->stats(kv->tier, &t);

@@ -3,8 +3,9 @@
  * The KV store of one sequence: owns blocks and block tables and moves bytes between tiers; it never decides which
  * entry matters (that is the policy's part).
  *
- * A block is one 4 KiB frame: K, then V, of consecutive tokens of one KV head of one layer, as 16-bit floats:
- * 2^shift tokens, 8 at head dimension 128, 16 at 64. There is a block table per layer and KV head.
+ * A block is one 4 KiB frame: K, then V, of consecutive tokens of one KV head of one layer: 2^shift tokens, as 16-bit
+ * floats 8 at head dimension 128, 16 at 64, packed to 8 or 4 bits twice or four times as many. There is a block table
+ * per layer and KV head, and for packed rows a table of lines, which stays in RAM.
  *
  * Without a disk tier every block stays in RAM. With one, a block that is full is written to it behind the computation
  * (it never changes again), and from then on may leave RAM when its frame is wanted: it is demoted, never lost.
@@ -32,6 +33,7 @@ typedef struct ig_kv_options {
     ig_evict_rule evict;   /* which block leaves RAM first */
     int n_pinned_layers;   /* first layers that stay in RAM if there is room for them */
     bool no_uring;         /* disk requests by threads instead of io_uring */
+    ig_kv_type type;       /* how rows are kept */
 } ig_kv_options;
 
 typedef struct ig_kv ig_kv;
@@ -73,10 +75,12 @@ bool ig_kv_has_disk(const ig_kv *kv);
 
 /* Makes room for tokens [0, n) in one layer. Without a disk tier it cannot fail for n <= n_ctx. */
 ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err);
-/* Where the K and V of a token of the layer's last block or of the latest extension lie, head_dim 16-bit floats each,
- * to be written once. */
-uint16_t *ig_kv_key(ig_kv *kv, int layer, int head, int token);
-uint16_t *ig_kv_value(ig_kv *kv, int layer, int head, int token);
+/* Where the K and V of a token of the layer's last block or of the latest extension lie, head_dim numbers of the
+ * store's type each, to be written once, and their lines: the key's, then the value's. */
+void *ig_kv_key(ig_kv *kv, int layer, int head, int token);
+void *ig_kv_value(ig_kv *kv, int layer, int head, int token);
+ig_kv_line *ig_kv_lines(ig_kv *kv, int layer, int head, int token);
+ig_kv_type ig_kv_type_of(const ig_kv *kv);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
 /* Drops tokens from n on in all layers. May have to read a block back, which becomes the last one; where that fails,

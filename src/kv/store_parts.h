@@ -57,13 +57,16 @@ typedef struct stage {
 struct ig_kv {
     ig_kv_shape shape;
     int shift;           /* tokens of a block: 1 << shift */
+    ig_kv_type type;
     size_t row_bytes;    /* of one key or value */
+    size_t row_lines;    /* of one key or value; 0: rows are not packed */
     size_t n_tables;     /* layers x KV heads */
     size_t table_len;    /* blocks of a full table */
     size_t layer_blocks; /* blocks of a full layer */
     int *held;           /* [n_layers] tokens */
     int *sealed;         /* [n_layers] blocks of each head that were given to the disk tier */
     uint8_t **tables;    /* [n_tables][table_len] frames; NULL: not in RAM */
+    ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][2][row_lines] */
     ig_kv_pool pool;
 
     /* With a disk tier only. */
@@ -85,6 +88,11 @@ struct ig_kv {
 
 static inline size_t ig_kv_blocks_for(const ig_kv *kv, int n) {
     return ((size_t)n + ((size_t)1 << kv->shift) - 1) >> kv->shift;
+}
+
+/* Bytes of the lines of a block. */
+static inline size_t ig_kv_block_line_bytes(const ig_kv *kv) {
+    return (2 * kv->row_lines * sizeof(ig_kv_line)) << kv->shift;
 }
 
 /* Id of the first block of a table. */

@@ -27,6 +27,21 @@ static void show_queries(const forward *f, const ig_segment *seg, int row, int k
                             (size_t)c->n_heads * (size_t)c->head_dim, seg->first, seg->n);
 }
 
+/* Writes one head's key and value of a token, and shows the key to the policy as 16-bit floats. */
+static void append_token(const forward *f, const ig_segment *seg, int head, int token, size_t at, bool sketched) {
+    const ig_sequence *seq = seg->seq;
+    int d = f->c->head_dim;
+    ig_kv_type type = ig_kv_type_of(seq->kv);
+    ig_kv_line *lines = ig_kv_lines(seq->kv, f->layer, head, token);
+    void *key = ig_kv_key(seq->kv, f->layer, head, token), *value = ig_kv_value(seq->kv, f->layer, head, token);
+    f->kernels->kv_pack[type](key, lines, f->ws->k + at, d);
+    f->kernels->kv_pack[type](value, lines ? lines + ig_kv_row_lines(type, d) : NULL, f->ws->v + at, d);
+    if (!sketched) return;
+    uint16_t half[IG_KV_DIMS];
+    f->kernels->f32_to_f16(half, f->ws->k + at, d);
+    seq->policy->ops->append(seq->policy, f->layer, head, token, half);
+}
+
 /* Task: one KV head of one segment. Writes its new keys and values, and shows the keys to the policy. */
 static void append_task(void *arg, int task, int thread) {
     const forward *f = arg;
@@ -38,10 +53,7 @@ static void append_task(void *arg, int task, int thread) {
     (void)thread;
     for (int i = 0; i < seg->n; i++) {
         size_t at = ((size_t)(row + i) * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
-        uint16_t *key = ig_kv_key(seg->seq->kv, f->layer, head, seg->first + i);
-        f->kernels->f32_to_f16(key, f->ws->k + at, c->head_dim);
-        f->kernels->f32_to_f16(ig_kv_value(seg->seq->kv, f->layer, head, seg->first + i), f->ws->v + at, c->head_dim);
-        if (sketched) p->ops->append(p, f->layer, head, seg->first + i, key);
+        append_token(f, seg, head, seg->first + i, at, sketched);
     }
     if (sparse) show_queries(f, seg, row, head);
 }

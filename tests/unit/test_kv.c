@@ -34,8 +34,8 @@ static void write_tokens(ig_kv *kv, const ig_kv_shape *s, int first, int n) {
         for (int h = 0; h < s->n_kv_heads; h++)
             for (int t = first; t < first + n; t++)
                 for (int c = 0; c < s->head_dim; c++) {
-                    ig_kv_key(kv, l, h, t)[c] = stamp(l, h, t, c);
-                    ig_kv_value(kv, l, h, t)[c] = (uint16_t)~stamp(l, h, t, c);
+                    ((uint16_t *)ig_kv_key(kv, l, h, t))[c] = stamp(l, h, t, c);
+                    ((uint16_t *)ig_kv_value(kv, l, h, t))[c] = (uint16_t)~stamp(l, h, t, c);
                 }
 }
 
