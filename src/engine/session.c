@@ -78,7 +78,8 @@ static ig_status plan_tiers(session_plan *p, ig_error *err) {
         return ig_fail(err, IG_E_ARG, "a limit on the KV cache's RAM needs a disk tier for the rest");
     if (o->disk_bytes && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
     if (p->ops->select) p->tiers.n_pinned_layers = o->n_dense_layers;
-    return ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
+    ig_status s = ig_kv_type_parse(&p->tiers.type, o->type, err);
+    return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
 }
 
 /* What the next layer's entries are guessed from. */
@@ -389,6 +390,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
     ig_kv_get_stats(q->kv, &kv);
     *out = (ig_session_stats){
         .policy = s->options.cache.policy,
+        .kv_type = ig_kv_type_name(ig_kv_type_of(q->kv)),
         .n_prefilled = s->n_prefilled,
         .n_decoded = s->n_decoded,
         .prefill_seconds = s->prefill_seconds,
