@@ -47,7 +47,7 @@ def test_prepare_to_a_file(program, model, tmp_path):
     status, out, err = program(*args, stdin=TEXT)
     report = json.loads(out)
     assert status == 0 and err == b"" and report["path"] == path and report["bytes"] == os.path.getsize(path)
-    assert report["rank"] == 16 and report["bits"] == 4 and report["context"] == 500
+    assert report["kind"] == "balanced" and report["rank"] == 16 and report["bits"] == 4 and report["context"] == 500
     first = open(path, "rb").read()
     assert program(*args, stdin=TEXT)[0] == 0 and open(path, "rb").read() == first
     assert sketch_bytes(program, model, "-c", "500", "--kv-sketch", path) != sketch_bytes(program, model, "-c", "500")
@@ -55,6 +55,45 @@ def test_prepare_to_a_file(program, model, tmp_path):
     opt = os.path.join(TINY_MODELS, "opt")
     status, out, err = program("inspect", "-m", opt, "-c", "200", "--kv-sketch", path)
     assert status == 1 and "another model" in one_line(err)
+
+
+def test_skew(program, model, tmp_path):
+    paper = ["run", "-m", model, "--raw", "-p", TEXT, "-n", "8", "--temp", "0", "-c", "1000", "--kv-policy",
+             "infinigen-osdi24"]
+    folder = program.home + "/cache/infinigen/sketches"
+    assert sketch_bytes(program, model, *paper[10:]) > 0 and not os.path.exists(folder)
+    unskewed = program(*paper, "--kv-sketch", "none")
+    assert unskewed[0] == 0 and not os.path.exists(folder)
+
+    # Made at first use, and then used as it is, beside what infinigen has.
+    first = program(*paper)
+    assert first[0] == 0 and first[2] == b""
+    name, = os.listdir(folder)
+    path = os.path.join(folder, name)
+    assert name.endswith("-skew.igs") and os.path.getsize(path) == 64 + 30 * 9 * 64 * 64 * 4
+    made = os.stat(path)
+    assert program(*paper)[1] == first[1]
+    assert os.stat(path).st_mtime_ns == made.st_mtime_ns and os.stat(path).st_ino == made.st_ino
+    other = str(tmp_path / "other.igs")
+    status, out, err = program("prepare", model, "--kind", "skew", "-o", other, "--json")
+    report = json.loads(out)
+    assert status == 0 and report["kind"] == "skew" and report["context"] == 2048
+    assert open(other, "rb").read() == open(path, "rb").read()
+    assert program(*paper, "--kv-sketch", other)[1] == first[1]
+
+    # One that is damaged or of an older version is made anew; one that was named is refused.
+    for version in (b"\1", b"\2"):
+        with open(path, "r+b") as f:
+            f.seek(8)
+            f.write(version + b"\0\0\0" * 2)
+        status, out, err = program("inspect", "-m", model, "--kv-policy", "infinigen-osdi24", "--kv-sketch", path)
+        assert status == 1 and out == b"" and ("anew" if version == b"\1" else "bits") in one_line(err)
+        assert program(*paper)[1] == first[1]
+        assert open(other, "rb").read() == open(path, "rb").read()
+    status, out, err = program("run", "-m", model, "-p", "x", "--kv-sketch", other)
+    assert status == 1 and "takes the kind balanced" in one_line(err)
+    status, out, err = program("prepare", model, "--kind", "skew", "-c", "500", "-o", other)
+    assert status == 1 and "no context" in one_line(err)
 
 
 def test_prepare_refuses(program, model, tmp_path):

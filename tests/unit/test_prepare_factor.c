@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The factorisation behind a sketch: exact at full rank, better than any map of the plain dimensions below, and at ease
- * with directions that never occur.
+ * with directions that never occur. And the one behind a skew.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -169,12 +169,50 @@ static void directions_that_never_occur(void **state) {
     free(s);
 }
 
+static bool factor_skew(float *columns, const sample *s) {
+    double q2[D * D] = {0}, values[D];
+    for (int t = 0; t < N; t++)
+        for (int i = 0; i < D; i++)
+            for (int j = i; j < D; j++) q2[i * D + j] += s->q[t][i] * s->q[t][j];
+    return ig_factor_skew(columns, q2, D, values);
+}
+
+/* Orthogonal; what the queries hold in one column has nothing of another, and falls from column to column. */
+static void skews_are_singular_vectors(void **state) {
+    (void)state;
+    for (int flat = 0; flat <= D; flat += 8) {
+        float a[D * D];
+        sample *s = make_sample(flat);
+        double energy[D][D] = {{0}};
+        assert_true(factor_skew(a, s));
+        for (int i = 0; i < D; i++)
+            for (int j = 0; j < D; j++) {
+                double sum = i == j ? -1 : 0;
+                for (int k = 0; k < D; k++) sum += (double)a[i * D + k] * (double)a[j * D + k];
+                assert_true(fabs(sum) < 1e-5);
+            }
+        for (int t = 0; t < N; t++) {
+            double q[D];
+            mapped(q, a, s->q[t], D);
+            for (int i = 0; i < D; i++)
+                for (int j = 0; j < D; j++) energy[i][j] += q[i] * q[j];
+        }
+        for (int i = 0; i < D; i++)
+            for (int j = 0; j < D; j++)
+                if (i != j) assert_true(fabs(energy[i][j]) <= 1e-5 * energy[0][0]);
+        for (int i = 1; i < D; i++) assert_true(energy[i][i] <= energy[i - 1][i - 1] + 1e-9 * energy[0][0]);
+        assert_true(flat == D || energy[0][0] > 3 * energy[D / 2][D / 2]);
+        free(s);
+    }
+}
+
 static void not_finite(void **state) {
     (void)state;
     float maps[D * (2 * D + 1)];
     sample *s = make_sample(0);
     s->q[3][5] = NAN;
     assert_false(factor(maps, s, 8));
+    assert_false(factor_skew(maps, s));
     s->q[3][5] = 0;
     s->k[3][5] = INFINITY;
     assert_false(factor(maps, s, 8));
@@ -183,9 +221,9 @@ static void not_finite(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_rank_is_exact), cmocka_unit_test(half_rank_is_best),
-        cmocka_unit_test(maps_are_balanced),  cmocka_unit_test(directions_that_never_occur),
-        cmocka_unit_test(not_finite),
+        cmocka_unit_test(full_rank_is_exact),         cmocka_unit_test(half_rank_is_best),
+        cmocka_unit_test(maps_are_balanced),          cmocka_unit_test(directions_that_never_occur),
+        cmocka_unit_test(skews_are_singular_vectors), cmocka_unit_test(not_finite),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

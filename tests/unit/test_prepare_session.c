@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Preparing a tiny model and running it with the sketch: exact at a whole budget, batch mates do not matter, sketches
- * of other models are refused, positions are spread, and what cannot be prepared is refused.
+ * of other models are refused, positions are spread, and what cannot be prepared is refused. The same for skews, whose
+ * positions are the text's.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -23,7 +24,7 @@ enum { N_CTX = 300, N_CALIBRATION = 250, N_PROMPT = 200, N_STEPS = 20 };
 static ig_context *ctx;
 static ig_model *llama, *opt;
 static temp_dir dir;
-static char llama_sketch[512];
+static char llama_sketch[512], llama_skew[512];
 static int32_t ids[N_CTX];
 
 static void expect_ok(ig_status status, const ig_error *err) {
@@ -36,6 +37,14 @@ static ig_status prepare(ig_model *m, const char *path, int n_ids, int n_ctx, in
     o.n_ids = n_ids;
     o.n_ctx = n_ctx;
     o.rank = rank;
+    return ig_prepare(NULL, m, path, &o, err);
+}
+
+static ig_status prepare_skew(ig_model *m, const char *path, int n_ids, ig_error *err) {
+    ig_prepare_options o = ig_prepare_defaults();
+    o.skew = true;
+    o.ids = ids;
+    o.n_ids = n_ids;
     return ig_prepare(NULL, m, path, &o, err);
 }
 
@@ -52,6 +61,8 @@ static int open_all(void **state) {
     expect_ok(ig_model_open(&llama, ctx, "tests/golden/models/llama31", NULL, &err), &err);
     expect_ok(ig_model_open(&opt, ctx, "tests/golden/models/opt", NULL, &err), &err);
     expect_ok(prepare(llama, llama_sketch, N_CALIBRATION, N_CTX, 0, &err), &err);
+    temp_dir_path(&dir, "llama-skew.igs", llama_skew, sizeof llama_skew);
+    expect_ok(prepare_skew(llama, llama_skew, N_CALIBRATION, &err), &err);
     return 0;
 }
 
@@ -102,7 +113,70 @@ static void what_is_written(void **state) {
     assert_int_equal(info.rank, 16);
     assert_int_equal(info.bits, 4);
     assert_int_equal(info.n_ctx, N_CTX);
-    assert_true(info.n_layers == 4 && info.n_heads == 2 && info.head_dim == 32);
+    assert_true(info.kind == IG_SKETCH_BALANCED && info.n_layers == 4 && info.n_heads == 2 && info.head_dim == 32);
+
+    expect_ok(ig_sketch_get_info(&info, llama_skew, &err), &err);
+    assert_true(info.kind == IG_SKETCH_SKEW && info.model == ig_model_identity(llama) && info.n_layers == 4);
+    assert_true(info.n_heads == 6 && info.head_dim == 32 && info.rank == 32 && info.bits == 16);
+    assert_int_equal(info.n_ctx, N_CALIBRATION);
+    assert_int_equal(info.bytes, 64 + 4 * 6 * 32 * 32 * 4);
+}
+
+static void skews_are_orthogonal(void **state) {
+    (void)state;
+    ig_sketch_file f;
+    ig_error err = {0};
+    expect_ok(ig_sketch_file_open(&f, llama_skew, &err), &err);
+    for (int l = 0; l < f.shape.n_layers; l++)
+        for (int h = 0; h < f.shape.n_heads; h++) {
+            const float *a = ig_sketch_skew(&f, l, h);
+            for (int i = 0; i < 32; i++)
+                for (int j = 0; j < 32; j++) {
+                    double sum = i == j ? -1 : 0;
+                    for (int k = 0; k < 32; k++) sum += (double)a[i * 32 + k] * (double)a[j * 32 + k];
+                    assert_true(fabs(sum) < 1e-5);
+                }
+        }
+    assert_memory_not_equal(ig_sketch_skew(&f, 1, 0), ig_sketch_skew(&f, 1, 1), 32 * 32 * sizeof(float));
+    ig_sketch_file_close(&f);
+}
+
+/* The paper's method: with no threshold, no cap and all columns it is exact, with its own settings it is not. */
+static void the_papers_method(void **state) {
+    (void)state;
+    const char *sketches[] = {llama_skew, NULL};
+    ig_session_stats st;
+    for (int i = 0; i < 2; i++) {
+        ig_session *full = open_session("full", NULL, 0.1);
+        ig_session *paper = open_session("infinigen-osdi24", sketches[i], 0.1), *whole;
+        ig_error err = {0};
+        ig_session_options o = ig_session_defaults();
+        o.n_ctx = N_CTX;
+        o.cache.policy = "infinigen-osdi24";
+        o.cache.sketch = sketches[i];
+        o.cache.n_dense_layers = 1;
+        o.cache.budget = 1;
+        o.cache.alpha = 1e9;
+        o.cache.partial = 1;
+        expect_ok(ig_session_open(&whole, llama, &o, &err), &err);
+        fill(full, N_PROMPT);
+        fill(paper, N_PROMPT);
+        fill(whole, N_PROMPT);
+        bool differs = false;
+        for (int t = 0; t < N_STEPS; t++) {
+            step(&full, 1, N_PROMPT + t);
+            step(&paper, 1, N_PROMPT + t);
+            step(&whole, 1, N_PROMPT + t);
+            same_logits(full, whole);
+            differs = differs || memcmp(ig_session_logits(full), ig_session_logits(paper), 512 * sizeof(float)) != 0;
+        }
+        assert_true(differs);
+        ig_session_get_stats(paper, &st);
+        assert_true(st.selected_share > 0.02 && st.selected_share < 0.12);
+        ig_session_close(full);
+        ig_session_close(paper);
+        ig_session_close(whole);
+    }
 }
 
 static void whole_budget_is_full(void **state) {
@@ -121,9 +195,9 @@ static void whole_budget_is_full(void **state) {
 
 /* A session with a sketch and one without in one step; each gives what it gives alone. */
 static void batch_mates_do_not_matter(void **state) {
-    (void)state;
-    ig_session *alone = open_session("infinigen", llama_sketch, 0.2), *plain = open_session("infinigen", NULL, 0.2);
-    ig_session *both[2] = {open_session("infinigen", llama_sketch, 0.2), open_session("infinigen", NULL, 0.2)};
+    const char *name = *state, *sketch = strcmp(name, "infinigen") == 0 ? llama_sketch : llama_skew;
+    ig_session *alone = open_session(name, sketch, 0.2), *plain = open_session(name, NULL, 0.2);
+    ig_session *both[2] = {open_session(name, sketch, 0.2), open_session(name, NULL, 0.2)};
     fill(alone, N_PROMPT);
     fill(plain, N_PROMPT / 2);
     fill(both[0], N_PROMPT);
@@ -205,6 +279,15 @@ static void other_models_are_refused(void **state) {
     assert_null(s);
     assert_non_null(strstr(err.text, "another model"));
     assert_int_equal(ig_cache_plan(&plan, opt, &o, &err), IG_E_ARG);
+    o.cache.policy = "infinigen-osdi24";
+    assert_int_equal(ig_session_open(&s, llama, &o, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "of the kind balanced; the KV policy infinigen-osdi24 takes the kind skew"));
+    o.cache.sketch = llama_skew;
+    assert_int_equal(ig_session_open(&s, opt, &o, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "another model"));
+    o.cache.policy = "infinigen";
+    assert_int_equal(ig_session_open(&s, llama, &o, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "of the kind skew; the KV policy infinigen takes the kind balanced"));
     o.cache.sketch = "/nonexistent.igs";
     assert_int_equal(ig_session_open(&s, llama, &o, &err), IG_E_NOT_FOUND);
     o.cache.policy = "full"; /* has no use for it */
@@ -275,6 +358,8 @@ static void what_cannot_be_prepared(void **state) {
     assert_int_equal(prepare(llama, "/nonexistent/a.igs", 100, N_CTX, 0, &err), IG_E_IO);
     assert_int_equal(ig_prepare(NULL, llama, path, NULL, &err), IG_E_ARG);
     assert_non_null(strstr(err.text, "no tokenizer"));
+    assert_int_equal(prepare_skew(llama, path, 63, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "too few"));
     ids[7] = 512;
     assert_int_equal(prepare(llama, path, 100, N_CTX, 0, &err), IG_E_ARG);
     ids[7] = 3;
@@ -283,15 +368,30 @@ static void what_cannot_be_prepared(void **state) {
     o.n_ids = 100;
     o.progress = stop_at_once;
     assert_int_equal(ig_prepare(NULL, llama, path, &o, &err), IG_E_INTERRUPTED);
+    o.skew = true;
+    assert_int_equal(ig_prepare(NULL, llama, path, &o, &err), IG_E_INTERRUPTED);
+    o.rank = 16;
+    assert_int_equal(ig_prepare(NULL, llama, path, &o, &err), IG_E_ARG);
+    o.rank = 0;
+    o.n_ctx = 300;
+    assert_int_equal(ig_prepare(NULL, llama, path, &o, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "no context"));
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(what_is_written),           cmocka_unit_test(whole_budget_is_full),
-        cmocka_unit_test(batch_mates_do_not_matter), cmocka_unit_test(sketches_help),
-        cmocka_unit_test(other_models_are_refused),  cmocka_unit_test(plan_counts_the_sketch),
-        cmocka_unit_test(positions_are_spread),      cmocka_unit_test(what_cannot_be_prepared),
+        cmocka_unit_test(what_is_written),
+        cmocka_unit_test(whole_budget_is_full),
+        cmocka_unit_test(skews_are_orthogonal),
+        cmocka_unit_test(the_papers_method),
+        {"batch_mates_do_not_matter: infinigen", batch_mates_do_not_matter, NULL, NULL, "infinigen"},
+        {"batch_mates_do_not_matter: infinigen-osdi24", batch_mates_do_not_matter, NULL, NULL, "infinigen-osdi24"},
+        cmocka_unit_test(sketches_help),
+        cmocka_unit_test(other_models_are_refused),
+        cmocka_unit_test(plan_counts_the_sketch),
+        cmocka_unit_test(positions_are_spread),
+        cmocka_unit_test(what_cannot_be_prepared),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
