@@ -29,17 +29,6 @@ ig_session_options ig_session_defaults(void) {
 
 /* ---- planning and opening ------------------------------------------------------ */
 
-typedef struct session_plan {
-    ig_session_options o; /* defaults filled in */
-    ig_kv_shape kv;
-    ig_kv_options tiers;
-    ig_workspace_need scratch;
-    ig_policy_shape policy;
-    const ig_policy_ops *ops;
-    ig_speculation speculate;
-    ig_sketch_file sketch; /* open if the policy uses one */
-} session_plan;
-
 static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
     const ig_config *c = &m->config;
     int n_heads = made_for->kind == IG_SKETCH_SKEW ? c->n_heads : c->n_kv_heads;
@@ -48,7 +37,7 @@ static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
 }
 
 /* Opens the sketch file of the options, if the policy wants it. */
-static ig_status open_sketch(session_plan *p, const ig_model *m, ig_error *err) {
+static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *err) {
     const char *path = p->o.cache.sketch;
     if (!path || p->ops->sketch == IG_SKETCH_NONE) return IG_OK;
     ig_status s = ig_sketch_file_open(&p->sketch, path, err);
@@ -70,7 +59,7 @@ static ig_status open_sketch(session_plan *p, const ig_model *m, ig_error *err) 
 }
 
 /* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
-static ig_status plan_tiers(session_plan *p, ig_error *err) {
+static ig_status plan_tiers(ig_session_plan *p, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
     p->tiers = (ig_kv_options){
         .ram_bytes = o->ram_bytes, .disk_bytes = o->disk_bytes, .disk_path = o->disk_path, .no_uring = o->no_uring};
@@ -83,7 +72,7 @@ static ig_status plan_tiers(session_plan *p, ig_error *err) {
 }
 
 /* What the next layer's entries are guessed from. */
-static ig_status plan_speculation(session_plan *p, ig_error *err) {
+static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
     static const char *const names[] = {"none", "norm", "late", "paper"}; /* as in ig_speculation */
     const char *name = p->o.cache.speculate;
     p->speculate = p->ops->guess_is_final ? IG_SPECULATE_PAPER : IG_SPECULATE_LATE;
@@ -96,10 +85,11 @@ static ig_status plan_speculation(session_plan *p, ig_error *err) {
     return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: none, norm, late, paper", name);
 }
 
-static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
+ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options,
+                               ig_error *err) {
     if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
     const ig_config *c = &m->config;
-    *p = (session_plan){.o = options ? *options : ig_session_defaults()};
+    *p = (ig_session_plan){.o = options ? *options : ig_session_defaults()};
     if (p->o.n_ctx == 0) p->o.n_ctx = c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
     if (p->o.n_ctx < 1 || p->o.n_ctx > MAX_CTX)
         return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 1..%d", p->o.n_ctx, MAX_CTX);
@@ -132,8 +122,8 @@ static ig_status make_plan(session_plan *p, const ig_model *m, const ig_session_
 }
 
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
-    session_plan p;
-    ig_status s = make_plan(&p, m, options, err);
+    ig_session_plan p;
+    ig_status s = ig_session_make_plan(&p, m, options, err);
     if (s) return s;
     *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
     if (!ig_kv_plan(&out->kv, &p.kv, &p.tiers))
@@ -162,11 +152,48 @@ static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
     s->seq.audit.layer_n = ig_arena_take(&s->arena, (size_t)c->n_layers * sizeof *s->seq.audit.layer_n);
 }
 
+ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
+    const ig_model *m = s->model;
+    s->sketch = p->sketch;
+    if (p->policy.sketch) p->policy.sketch = &s->sketch;
+    s->options = p->o;
+    s->tiers = p->tiers;
+    s->seq.n_ctx = p->o.n_ctx;
+    s->seq.n_lists = p->ops->per_query_head ? m->config.n_heads : m->config.n_kv_heads;
+    s->seq.speculate = p->speculate;
+    s->seq.prefetch = !p->o.cache.no_prefetch;
+    s->seq.audit.every = p->o.cache.audit_every;
+    s->seq.trace = p->o.cache.trace;
+    s->seq.trace_user = p->o.cache.trace_user;
+    lay_out(s, &m->config, p->o.n_ctx);
+    size_t bytes = s->arena.used;
+    if (!ig_arena_open(&s->arena)) return ig_fail_memory(err, "session", bytes);
+    lay_out(s, &m->config, p->o.n_ctx);
+    ig_status status = p->ops->open(&s->seq.policy, &p->policy, &p->o.cache, err);
+    if (!status) status = ig_workspace_open(&s->ws, m, &p->scratch, err);
+    if (status) return status;
+    /* The names may live in the caller's memory: keep the policy's own, and no path. */
+    s->options.cache.policy = s->seq.policy->options.policy = p->ops->name;
+    s->options.cache.sketch = s->seq.policy->options.sketch = NULL;
+    s->options.cache.disk_path = s->options.cache.evict = s->options.cache.speculate = s->options.cache.type = NULL;
+    s->seq.policy->options.disk_path = s->seq.policy->options.evict = NULL;
+    s->seq.policy->options.speculate = s->seq.policy->options.type = NULL;
+    s->tiers.disk_path = NULL;
+    return IG_OK;
+}
+
+void ig_session_strip(ig_session *s) {
+    ig_workspace_close(&s->ws);
+    if (s->seq.policy) s->seq.policy->ops->close(s->seq.policy);
+    ig_sketch_file_close(&s->sketch);
+    ig_arena_close(&s->arena);
+}
+
 ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_session_open: model and result are needed");
     *out = NULL;
-    session_plan p;
-    ig_status status = make_plan(&p, m, options, err);
+    ig_session_plan p;
+    ig_status status = ig_session_make_plan(&p, m, options, err);
     if (status) return status;
     ig_session *s = calloc(1, sizeof *s);
     if (!s) {
@@ -174,50 +201,23 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
         return ig_fail_memory(err, "session", sizeof *s);
     }
     s->model = m;
-    s->sketch = p.sketch;
-    if (p.policy.sketch) p.policy.sketch = &s->sketch;
-    s->options = p.o;
-    s->seq.n_ctx = p.o.n_ctx;
-    s->seq.n_lists = p.ops->per_query_head ? m->config.n_heads : m->config.n_kv_heads;
-    s->seq.speculate = p.speculate;
-    s->seq.audit.every = p.o.cache.audit_every;
-    s->seq.trace = p.o.cache.trace;
-    s->seq.trace_user = p.o.cache.trace_user;
     if (p.o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p.o.n_ctx,
                m->config.n_ctx_train);
-    lay_out(s, &m->config, p.o.n_ctx);
-    size_t bytes = s->arena.used;
-    if (!ig_arena_open(&s->arena)) {
-        status = ig_fail_memory(err, "session", bytes);
-        goto fail;
+    status = ig_session_equip(s, &p, err);
+    if (!status) status = ig_kv_open(&s->seq.kv, &p.kv, &p.tiers, err);
+    if (status) {
+        ig_session_close(s);
+        return status;
     }
-    lay_out(s, &m->config, p.o.n_ctx);
-    s->seq.prefetch = !p.o.cache.no_prefetch;
-    status = ig_kv_open(&s->seq.kv, &p.kv, &p.tiers, err);
-    if (!status) status = p.ops->open(&s->seq.policy, &p.policy, &p.o.cache, err);
-    if (!status) status = ig_workspace_open(&s->ws, m, &p.scratch, err);
-    if (status) goto fail;
-    /* The names may live in the caller's memory: keep the policy's own, and no path. */
-    s->options.cache.policy = s->seq.policy->options.policy = p.ops->name;
-    s->options.cache.sketch = s->seq.policy->options.sketch = NULL;
-    s->options.cache.disk_path = s->options.cache.evict = s->options.cache.speculate = s->options.cache.type = NULL;
-    s->seq.policy->options.disk_path = s->seq.policy->options.evict = NULL;
-    s->seq.policy->options.speculate = s->seq.policy->options.type = NULL;
     *out = s;
     return IG_OK;
-fail:
-    ig_session_close(s);
-    return status;
 }
 
 void ig_session_close(ig_session *s) {
     if (!s) return;
-    ig_workspace_close(&s->ws);
-    if (s->seq.policy) s->seq.policy->ops->close(s->seq.policy);
-    ig_sketch_file_close(&s->sketch);
+    ig_session_strip(s);
     ig_kv_close(s->seq.kv);
-    ig_arena_close(&s->arena);
     free(s);
 }
 
@@ -236,6 +236,13 @@ static ig_status cut(ig_session *s, int n, ig_error *err) {
     int length = ig_kv_length(s->seq.kv);
     s->n_tokens = length < n ? length : n;
     return status;
+}
+
+ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
+    if (!s || n < 0) return ig_fail(err, IG_E_ARG, "ig_session_cut: a session and a number of tokens are needed");
+    if (n >= s->n_tokens) return IG_OK;
+    s->has_logits = false;
+    return cut(s, n, err);
 }
 
 /* After a step that failed half-way: what some layers hold of it is dropped. */

@@ -7,9 +7,22 @@
 
 #include "model/forward.h"
 
+/* What a session is to be, worked out from its options. */
+typedef struct ig_session_plan {
+    ig_session_options o; /* defaults filled in */
+    ig_kv_shape kv;
+    ig_kv_options tiers;
+    ig_workspace_need scratch;
+    ig_policy_shape policy;
+    const ig_policy_ops *ops;
+    ig_speculation speculate;
+    ig_sketch_file sketch; /* open if the policy uses one */
+} ig_session_plan;
+
 struct ig_session {
     ig_model *model;
     ig_session_options options;
+    ig_kv_options tiers;   /* of the store, without the path */
     ig_sketch_file sketch; /* maps of the policy's sketch, if it has some */
     ig_sequence seq;
     ig_workspace ws;
@@ -21,5 +34,12 @@ struct ig_session {
     uint64_t n_prefilled, n_decoded;
     double prefill_seconds, decode_seconds;
 };
+
+/* Checks the options (NULL: the defaults) and fills the plan. */
+ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err);
+/* Gives a session, which has its model, all but its KV store: arrays, policy, scratch. Takes the plan's sketch file. In
+ * any case strip() it in the end. */
+ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err);
+void ig_session_strip(ig_session *s);
 
 #endif

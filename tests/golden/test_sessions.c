@@ -226,7 +226,7 @@ static void limits_are_errors(void **state) {
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
     assert_non_null(strstr(err.text, "infinigen"));
     o.cache.policy = "full";
-    o.cache.budget = 0;
+    o.cache.budget = -1;
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
 }
 

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Another policy for a session that holds tokens: from there on it gives bitwise what a session gives that had this
+ * policy from the start; what cannot be is refused and changes nothing.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cpu_level.h"
+#include "infinigen.h"
+
+enum { N_CTX = 640, N_PROMPT = 560, N_STEPS = 12, N_VOCAB = 512 };
+
+static ig_context *ctx;
+static ig_model *model;
+static char folder[] = "/tmp/infinigen-set-cache-XXXXXX";
+static int32_t ids[N_CTX];
+
+static void expect_ok(ig_status status, const ig_error *err) {
+    if (status) fail_msg("%s", err->text);
+}
+
+static int open_model(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 2;
+    o.cpu_level = test_cpu_level();
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, "tests/golden/models/llama31", NULL, &err), &err);
+    for (int i = 0; i < N_CTX; i++) ids[i] = (int32_t)((unsigned)i * 7919u % N_VOCAB);
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    ig_model_close(model);
+    ig_context_close(ctx);
+    return rmdir(folder);
+}
+
+static ig_cache_options cache(const char *policy) {
+    ig_cache_options c = ig_cache_defaults();
+    c.policy = policy;
+    c.budget = 0.15;
+    c.n_recent = 16;
+    c.n_dense_layers = 1;
+    return c;
+}
+
+static ig_session *open_session(const ig_cache_options *c) {
+    ig_session *s;
+    ig_error err = {0};
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.cache = *c;
+    expect_ok(ig_session_open(&s, model, &o, &err), &err);
+    return s;
+}
+
+static void prompt(ig_session *s) {
+    ig_error err = {0};
+    expect_ok(ig_session_sync(s, ids, N_PROMPT, &err), &err);
+}
+
+static void decode(ig_session *s, int n) {
+    ig_error err = {0};
+    for (int i = N_PROMPT; i < N_PROMPT + n; i++) expect_ok(ig_session_decode(&s, &ids[i], 1, &err), &err);
+}
+
+static void same(const ig_session *a, const ig_session *b) {
+    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
+}
+
+/* Both go on; the same logits and shares. */
+static void go_on_alike(ig_session *a, ig_session *b) {
+    ig_error err = {0};
+    ig_session_stats x, y;
+    for (int i = N_PROMPT; i < N_PROMPT + N_STEPS; i++) {
+        expect_ok(ig_session_decode(&a, &ids[i], 1, &err), &err);
+        expect_ok(ig_session_decode(&b, &ids[i], 1, &err), &err);
+        same(a, b);
+    }
+    ig_session_get_stats(a, &x);
+    ig_session_get_stats(b, &y);
+    assert_string_equal(x.policy, y.policy);
+    assert_true(x.selected_share == y.selected_share && x.fetched_share == y.fetched_share);
+    assert_true(x.n_decoded == N_STEPS && y.n_decoded == N_STEPS && y.decode_seconds > 0);
+    assert_true(x.n_audits == y.n_audits && x.mass_mean == y.mass_mean);
+}
+
+/* From the state of a prompt: with its logits, or cut back to it after other steps. */
+static void goes_on_as_if_from_the_start(void **state) {
+    ig_error err = {0};
+    ig_cache_options c = cache(*state), full = cache("full");
+    ig_session *a = open_session(&c), *b = open_session(&full);
+    c.audit_every = 4;
+    expect_ok(ig_session_set_cache(a, &c, &err), &err); /* of an empty session */
+    prompt(a);
+    prompt(b);
+    expect_ok(ig_session_set_cache(b, &c, &err), &err);
+    same(a, b);
+    go_on_alike(a, b);
+    ig_session_stats st;
+    ig_session_get_stats(b, &st);
+    assert_true(st.n_prefilled == N_PROMPT);
+
+    ig_cache_options window = cache("window");
+    expect_ok(ig_session_cut(b, N_PROMPT, &err), &err);
+    assert_null(ig_session_logits(b));
+    expect_ok(ig_session_set_cache(b, &window, &err), &err);
+    decode(b, 3);
+    for (int k = 0; k < 2; k++) {
+        ig_session *s = k ? b : a;
+        expect_ok(ig_session_cut(s, N_PROMPT, &err), &err);
+        assert_int_equal(ig_session_tokens(s, NULL), N_PROMPT);
+        expect_ok(ig_session_set_cache(s, &c, &err), &err);
+    }
+    go_on_alike(a, b);
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
+/* The keys are read back from the disk, piece by piece. */
+static void keys_on_disk_are_seen(void **state) {
+    ig_error err = {0};
+    ig_session *s = NULL;
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.cache = cache(*state);
+    o.cache.disk_bytes = 64 << 20;
+    o.cache.disk_path = folder;
+    o.cache.ram_bytes = 1;
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
+    const char *number = strstr(err.text, "at least ");
+    assert_non_null(number);
+    o.cache.ram_bytes = strtoull(number + strlen("at least "), NULL, 10);
+    ig_cache_options c = o.cache, in_ram = cache(*state);
+    ig_session *a = open_session(&in_ram);
+    o.cache.policy = "full";
+    expect_ok(ig_session_open(&s, model, &o, &err), &err);
+    prompt(a);
+    prompt(s);
+    expect_ok(ig_session_set_cache(s, &c, &err), &err);
+    go_on_alike(a, s);
+    ig_session_stats st;
+    ig_session_get_stats(s, &st);
+    assert_true(st.written_bytes > 0 && st.recalled > 0);
+    ig_session_close(a);
+    ig_session_close(s);
+}
+
+static void refusals_change_nothing(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_cache_options c = cache("quest"), x;
+    ig_session *a = open_session(&c), *b = open_session(&c);
+    prompt(a);
+    prompt(b);
+    x = c, x.policy = "nonesuch";
+    assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_ARG);
+    x = c, x.budget = -1;
+    assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_ARG);
+    x = c, x.disk_bytes = 1 << 20, x.disk_path = folder;
+    assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "cannot change"));
+    x = c, x.type = "q8";
+    assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_ARG);
+    x = c, x.policy = "infinigen-osdi24";
+    assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "infinigen-osdi24"));
+    x = c, x.sketch = "/no/such/file", x.policy = "infinigen";
+    assert_int_not_equal(ig_session_set_cache(a, &x, &err), IG_OK);
+    assert_int_equal(ig_session_set_cache(NULL, &x, &err), IG_E_ARG);
+    assert_int_equal(ig_session_cut(a, -1, &err), IG_E_ARG);
+    go_on_alike(a, b);
+    ig_session_close(b);
+
+    /* A policy that must see the prompt can have an empty session. */
+    x = cache("infinigen-osdi24");
+    b = open_session(&x);
+    expect_ok(ig_session_cut(a, 0, &err), &err);
+    expect_ok(ig_session_set_cache(a, &x, &err), &err);
+    prompt(a);
+    prompt(b);
+    go_on_alike(a, b);
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
+int main(void) {
+#define POLICY(test, name) \
+    { name ": " #test, test, NULL, NULL, name }
+    const struct CMUnitTest tests[] = {
+        POLICY(goes_on_as_if_from_the_start, "infinigen"), POLICY(goes_on_as_if_from_the_start, "full"),
+        POLICY(goes_on_as_if_from_the_start, "quest"),     POLICY(goes_on_as_if_from_the_start, "window"),
+        POLICY(goes_on_as_if_from_the_start, "oracle"),    POLICY(keys_on_disk_are_seen, "infinigen"),
+        POLICY(keys_on_disk_are_seen, "oracle"),           cmocka_unit_test(refusals_change_nothing),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
