@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions whose disk fails now and then: what fails says so, and whatever is done afterwards gives bitwise the logits
+ * of a session whose cache lies in RAM. The functions that the disk tier's threads call are those of this file.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <errno.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/random.h"
+#include "cpu_level.h"
+#include "infinigen.h"
+
+enum { N_CTX = 640, N_VOCAB = 512, N_ROUNDS = 80 };
+
+/* ---- the device ----------------------------------------------------------------------- */
+
+typedef enum trouble { FAILS, MOVES_NOTHING, HARMS } trouble;
+
+static _Atomic int n_left = INT32_MAX; /* calls until the trouble begins */
+static _Atomic int n_failed;
+static int n_long; /* calls that it lasts */
+static trouble kind;
+
+static ssize_t move(bool is_write, int fd, const struct iovec *iov, int n_iov, off_t at) {
+    int n = atomic_fetch_sub(&n_left, 1);
+    bool harmed = n <= 0 && n > -n_long && (!is_write || kind != HARMS);
+    if (harmed) atomic_fetch_add(&n_failed, 1);
+    if (harmed && kind == MOVES_NOTHING) return 0;
+    if (harmed && kind == FAILS) {
+        errno = EIO;
+        return -1;
+    }
+    ssize_t moved = syscall(is_write ? SYS_pwritev : SYS_preadv, fd, iov, (long)n_iov, (long)at, 0L);
+    if (harmed && moved > 0) ((uint8_t *)iov[n_iov - 1].iov_base)[77] ^= 1;
+    return moved;
+}
+
+ssize_t preadv(int fd, const struct iovec *iov, int n_iov, off_t at) { return move(false, fd, iov, n_iov, at); }
+ssize_t pwritev(int fd, const struct iovec *iov, int n_iov, off_t at) { return move(true, fd, iov, n_iov, at); }
+
+/* ---- two sessions ------------------------------------------------------------------------ */
+
+typedef struct pair {
+    ig_session *ram, *disk;
+    ig_random random;
+    int32_t ids[N_CTX];
+    int n; /* tokens that both hold */
+    int n_errors;
+} pair;
+
+static ig_context *ctx;
+static ig_model *model;
+static char folder[] = "/tmp/infinigen-faults-XXXXXX";
+
+static int any(pair *p, int limit) { return (int)(ig_random_u64(&p->random) % (uint64_t)limit); }
+
+static void expect_ok(ig_status status, const ig_error *err) {
+    if (status) fail_msg("%s", err->text);
+}
+
+static void break_device(pair *p) {
+    kind = (trouble)any(p, 3);
+    n_long = 1 + any(p, 3) * any(p, 40);
+    n_left = any(p, 4) ? any(p, 1 + any(p, 60)) : INT32_MAX; /* soon, more often than not */
+}
+
+static void mend_device(void) { n_left = INT32_MAX; }
+
+/* The disk's session failed: the device must have, and the error must say so. */
+static void check_error(pair *p, ig_status status, const ig_error *err) {
+    p->n_errors++;
+    if (!n_failed || status != IG_E_IO || !strstr(err->text, folder))
+        fail_msg("%d (%d calls failed): %s", (int)status, (int)n_failed, err->text);
+    n_failed = 0;
+}
+
+static void same(pair *p) {
+    const int32_t *held;
+    assert_int_equal(ig_session_tokens(p->disk, &held), p->n);
+    assert_memory_equal(held, p->ids, (size_t)p->n * sizeof *held);
+    assert_memory_equal(ig_session_logits(p->disk), ig_session_logits(p->ram), N_VOCAB * sizeof(float));
+}
+
+/* The first `keep` tokens stay, others follow; with a device that works from the second try on. */
+static void go_to(pair *p, int keep, int n) {
+    ig_error err = {0};
+    for (int i = keep; i < n; i++) p->ids[i] = any(p, N_VOCAB);
+    ig_status status = ig_session_sync(p->disk, p->ids, n, &err);
+    if (status) {
+        check_error(p, status, &err);
+        mend_device();
+        /* Tokens that would be computed again, not in the batches of before: both sessions begin anew. */
+        if (ig_session_tokens(p->disk, NULL) < keep) p->ids[0] = (p->ids[0] + 1) % N_VOCAB;
+        expect_ok(ig_session_sync(p->disk, p->ids, n, &err), &err);
+    }
+    mend_device();
+    expect_ok(ig_session_sync(p->ram, p->ids, n, &err), &err);
+    p->n = n;
+    same(p);
+}
+
+/* One token more. If the session lost some it is filled again. */
+static void step(pair *p) {
+    ig_error err = {0};
+    int32_t id = any(p, N_VOCAB);
+    ig_status status = ig_session_decode(&p->disk, &id, 1, &err);
+    if (status) {
+        check_error(p, status, &err);
+        mend_device();
+        int left = ig_session_tokens(p->disk, NULL);
+        assert_true(left <= p->n);
+        assert_true((left == p->n) == (ig_session_logits(p->disk) != NULL));
+        if (left < p->n) {
+            go_to(p, 0, p->n);
+        } else {
+            same(p);
+        }
+        expect_ok(ig_session_decode(&p->disk, &id, 1, &err), &err);
+    }
+    expect_ok(ig_session_decode(&p->ram, &id, 1, &err), &err);
+    p->ids[p->n++] = id;
+    same(p);
+}
+
+static ig_session *open_session(const ig_session_options *o) {
+    ig_session *s;
+    ig_error err = {0};
+    expect_ok(ig_session_open(&s, model, o, &err), &err);
+    return s;
+}
+
+static void open_pair(pair *p, const char *policy) {
+    ig_error err = {0};
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.cache.policy = policy;
+    o.cache.budget = 0.15;
+    o.cache.n_recent = 16;
+    o.cache.n_dense_layers = 1;
+    *p = (pair){.ram = open_session(&o), .random = {7}};
+    o.cache.disk_bytes = 64 << 20;
+    o.cache.disk_path = folder;
+    o.cache.no_uring = true;
+    o.cache.ram_bytes = 1; /* the smallest is what the error says */
+    assert_int_equal(ig_session_open(&p->disk, model, &o, &err), IG_E_LIMIT);
+    const char *number = strstr(err.text, "at least ");
+    assert_non_null(number);
+    o.cache.ram_bytes = strtoull(number + strlen("at least "), NULL, 10);
+    p->disk = open_session(&o);
+}
+
+static void faults_are_errors_and_no_more(void **state) {
+    pair p;
+    open_pair(&p, *state);
+    go_to(&p, 0, 500);
+    for (int i = 0; i < N_ROUNDS; i++) {
+        break_device(&p);
+        int n = p.n, what = any(&p, 4);
+        if (what == 0 || n > N_CTX - 40)
+            go_to(&p, any(&p, n), 1 + any(&p, N_CTX - 40));
+        else if (what == 1)
+            go_to(&p, n - any(&p, n < 80 ? n : 80), n);
+        else
+            for (int k = any(&p, 30); k >= 0; k--) step(&p);
+        mend_device();
+    }
+    if (p.n_errors < N_ROUNDS / 10) fail_msg("only %d errors", p.n_errors);
+    ig_session_close(p.ram);
+    ig_session_close(p.disk);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 2;
+    o.cpu_level = test_cpu_level();
+    if (!mkdtemp(folder)) return -1;
+    return ig_context_open(&ctx, &o, &err) || ig_model_open(&model, ctx, "tests/golden/models/llama31", NULL, &err);
+}
+
+static int close_all(void **state) {
+    (void)state;
+    ig_model_close(model);
+    ig_context_close(ctx);
+    return rmdir(folder);
+}
+
+int main(void) {
+    if (access("tests/golden/models/llama31", R_OK) != 0) return 77;
+    const struct CMUnitTest tests[] = {
+        {"full", faults_are_errors_and_no_more, NULL, NULL, (void *)"full"},
+        {"infinigen", faults_are_errors_and_no_more, NULL, NULL, (void *)"infinigen"},
+        {"window", faults_are_errors_and_no_more, NULL, NULL, (void *)"window"},
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
