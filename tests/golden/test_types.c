@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Keys and values in 8 and 4 bits under whole sessions: what must be the same to the bit with 16-bit floats must be so
+ * with every type, the logits stay close to those of 16-bit floats, and the memory is what was planned.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "cpu_level.h"
+#include "infinigen.h"
+
+enum { N_CTX = 1600, N_PROMPT = 600, N_LONG = 1500, N_STEPS = 8, N_VOCAB = 512 };
+
+static const char *const types[] = {"f16", "q8", "q4"};
+static ig_context *ctx;
+static ig_model *model;
+static char folder[] = "/tmp/infinigen-types-XXXXXX";
+static int32_t ids[N_CTX];
+
+static void expect_ok(ig_status status, const ig_error *err) {
+    if (status) fail_msg("%s", err->text);
+}
+
+static void open_model(const char *path) {
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 2;
+    o.cpu_level = test_cpu_level();
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
+    for (int i = 0; i < N_CTX; i++) ids[i] = i * 7919 % N_VOCAB;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    ig_model_close(model);
+    ig_context_close(ctx);
+    return 0;
+}
+
+static int open_llama(void **state) {
+    (void)state;
+    open_model("tests/golden/models/llama31");
+    return 0;
+}
+
+static int open_mistral(void **state) {
+    (void)state;
+    open_model("tests/golden/models/mistral");
+    return 0;
+}
+
+static ig_session_options options(const char *policy, const char *type) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.cache.policy = policy;
+    o.cache.type = type;
+    o.cache.budget = 0.15;
+    o.cache.n_recent = 16;
+    o.cache.n_dense_layers = 1;
+    return o;
+}
+
+static ig_session *open_session(const ig_session_options *o) {
+    ig_session *s;
+    ig_error err = {0};
+    expect_ok(ig_session_open(&s, model, o, &err), &err);
+    return s;
+}
+
+static void prefill(ig_session *s, int n) {
+    ig_error err = {0};
+    expect_ok(ig_session_sync(s, ids, n, &err), &err);
+}
+
+static void step(ig_session *s) {
+    ig_error err = {0};
+    expect_ok(ig_session_decode(&s, &ids[ig_session_tokens(s, NULL)], 1, &err), &err);
+}
+
+static void same(ig_session *a, ig_session *b) {
+    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
+}
+
+/* Whatever chooses everything is like `full`. */
+static void whole_budget_is_full(void **state) {
+    static const char *const policies[] = {"infinigen", "quest", "window"};
+    (void)state;
+    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+        ig_session_options o = options("full", types[t]);
+        ig_session *full = open_session(&o);
+        prefill(full, N_PROMPT);
+        for (int i = 0; i < N_STEPS; i++) step(full);
+        for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+            o = options(policies[p], types[t]);
+            o.cache.budget = 1;
+            ig_session *s = open_session(&o);
+            prefill(s, N_PROMPT);
+            for (int i = 0; i < N_STEPS; i++) step(s);
+            same(full, s);
+            ig_session_close(s);
+        }
+        ig_session_close(full);
+    }
+}
+
+static uint64_t least_ram(ig_session_options o) {
+    ig_session *s;
+    ig_error err = {0};
+    o.cache.ram_bytes = 1;
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
+    const char *number = strstr(err.text, "at least ");
+    assert_non_null(number);
+    return strtoull(number + strlen("at least "), NULL, 10);
+}
+
+/* Prompt, generation, a cut back into what is on disk, more of it. */
+static void disk_is_like_ram(void **state) {
+    static const char *const policies[] = {"full", "infinigen"};
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        ig_session_options in_ram = options(policies[k % 2], types[1 + k / 2]), tiered = in_ram;
+        tiered.cache.disk_bytes = 64 << 20;
+        tiered.cache.disk_path = folder;
+        tiered.cache.ram_bytes = least_ram(tiered);
+        ig_session *a = open_session(&in_ram), *b = open_session(&tiered);
+        static const int lengths[] = {N_LONG, 333, N_LONG - 5};
+        for (int c = 0; c < 3; c++) {
+            prefill(a, lengths[c]), prefill(b, lengths[c]);
+            same(a, b);
+            for (int i = 0; i < N_STEPS; i++) {
+                step(a), step(b);
+                same(a, b);
+            }
+        }
+        ig_session_stats st;
+        ig_session_get_stats(b, &st);
+        assert_true(st.kv_bytes <= tiered.cache.ram_bytes);
+        assert_true(st.written_bytes > 0 && st.read_bytes > 0);
+        ig_session_close(a);
+        ig_session_close(b);
+    }
+}
+
+/* Sequences of all types in one batch. */
+static void batches_mix_types(void **state) {
+    (void)state;
+    ig_session *together[6], *alone[6];
+    ig_error err = {0};
+    for (int k = 0; k < 6; k++) {
+        ig_session_options o = options(k < 3 ? "full" : "infinigen", types[k % 3]);
+        together[k] = open_session(&o);
+        alone[k] = open_session(&o);
+        prefill(together[k], 400 + 30 * k), prefill(alone[k], 400 + 30 * k);
+    }
+    for (int i = 0; i < N_STEPS; i++) {
+        int32_t next[6];
+        for (int k = 0; k < 6; k++) next[k] = ids[ig_session_tokens(together[k], NULL)];
+        expect_ok(ig_session_decode(together, next, 6, &err), &err);
+        for (int k = 0; k < 6; k++) {
+            step(alone[k]);
+            same(together[k], alone[k]);
+        }
+    }
+    for (int k = 0; k < 6; k++) ig_session_close(together[k]), ig_session_close(alone[k]);
+}
+
+/* sqrt(sum (a - b)^2 / sum (b - mean)^2) of the logits */
+static double distance(const ig_session *a, const ig_session *b) {
+    const float *x = ig_session_logits(a), *y = ig_session_logits(b);
+    double mean = 0, error = 0, spread = 0;
+    for (int i = 0; i < N_VOCAB; i++) mean += y[i] / (double)N_VOCAB;
+    for (int i = 0; i < N_VOCAB; i++) {
+        error += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+        spread += (y[i] - mean) * (y[i] - mean);
+    }
+    return sqrt(error / spread);
+}
+
+/* The types take effect, and little of it; a cache filled by decoding is like one filled by a prompt. */
+static void logits_stay_close(void **state) {
+    static const double most[] = {0, 0.03, 0.4};
+    (void)state;
+    ig_session *s[3];
+    for (int t = 0; t < 3; t++) {
+        ig_session_options o = options("full", types[t]);
+        s[t] = open_session(&o);
+        prefill(s[t], 300);
+        for (int i = 0; i < N_STEPS; i++) step(s[t]);
+    }
+    for (int t = 1; t < 3; t++) {
+        double d = distance(s[t], s[0]);
+        if (d <= 1e-5 || d > most[t]) fail_msg("%s: %g", types[t], d);
+    }
+    assert_true(distance(s[1], s[0]) < distance(s[2], s[0]));
+    for (int t = 0; t < 3; t++) ig_session_close(s[t]);
+}
+
+static void memory_is_as_planned(void **state) {
+    (void)state;
+    uint64_t planned[3];
+    for (int t = 0; t < 3; t++) {
+        ig_session_options o = options("full", types[t]);
+        ig_cache_plan_info plan;
+        ig_session_stats st;
+        ig_error err = {0};
+        expect_ok(ig_cache_plan(&plan, model, &o, &err), &err);
+        planned[t] = plan.kv;
+        ig_session *s = open_session(&o);
+        prefill(s, N_CTX);
+        ig_session_get_stats(s, &st);
+        assert_string_equal(st.kv_type, types[t]);
+        assert_true(st.kv_bytes == plan.kv);
+        ig_session_close(s);
+    }
+    assert_true(planned[1] < planned[0] * 6 / 10 && planned[2] < planned[1] * 7 / 10);
+}
+
+static void unknown_types_are_errors(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"q5", "", "F16", "f16 "};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        ig_session_options o = options("full", wrong[i]);
+        ig_cache_plan_info plan;
+        ig_session *s;
+        ig_error err = {0};
+        assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
+        assert_non_null(strstr(err.text, "f16, q8, q4"));
+        assert_int_equal(ig_cache_plan(&plan, model, &o, &err), IG_E_ARG);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_budget_is_full), cmocka_unit_test(disk_is_like_ram),
+        cmocka_unit_test(batches_mix_types),    cmocka_unit_test(logits_stay_close),
+        cmocka_unit_test(memory_is_as_planned), cmocka_unit_test(unknown_types_are_errors),
+    };
+    if (!mkdtemp(folder)) return 1;
+    int failed = cmocka_run_group_tests_name("llama", tests, open_llama, close_model);
+    failed += cmocka_run_group_tests_name("windows", tests, open_mistral, close_model);
+    if (rmdir(folder)) failed++; /* nothing may be left in it */
+    return failed;
+}
