@@ -34,6 +34,7 @@ typedef struct ig_tier_info {
 /* Since open, except where "now" is said. Every block is IG_FRAME_BYTES. */
 typedef struct ig_tier_stats {
     uint64_t bytes_written, bytes_read;       /* moved without error */
+    uint64_t bytes_passed_over;               /* read on top, because they lie between others */
     uint64_t requests_written, requests_read; /* what they took, neighbours joined */
     uint64_t n_retries;                       /* requests that came back short and were continued */
     uint64_t n_failed_blocks;
@@ -52,7 +53,7 @@ typedef struct ig_tier_ops {
     ig_status (*write)(ig_tier *t, ig_ticket *ticket, ig_slot *slots, const uint8_t *const *frames, size_t n,
                        ig_error *err);
 
-    /* Starts to read n slots into n frames, in one batch, neighbours joined into larger requests. A slot whose write is
+    /* Starts to read n slots into n frames, in one batch, what lies together in larger requests. A slot whose write is
      * still under way is waited for. Slots whose write failed are refused. */
     ig_status (*read)(ig_tier *t, ig_ticket *ticket, const ig_slot *slots, uint8_t *const *frames, size_t n,
                       ig_error *err);

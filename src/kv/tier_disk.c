@@ -16,7 +16,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -27,9 +26,10 @@
 
 enum {
     SORTED_MAX = 4096, /* blocks of a read that are put in order together */
+    NEAR = 9, /* slots: a request costs as much as 8 to 10 more blocks in it, as measured (docs/speed-log.md) */
     IDLE_TRIES = 64,   /* in a row without a block moved, then the request fails */
     REAPED_MAX = 64,
-    REQUESTS = 4096 /* under way or waiting for their turn; then a call that starts more waits */
+    REQUESTS = 2048 /* under way or waiting for their turn; then a call that starts more waits */
 };
 
 typedef enum failure { NO_FAILURE, IS_CORRUPT, IS_CUT_SHORT, IS_ERRNO } failure;
@@ -71,8 +71,6 @@ typedef struct disk {
 
 static disk *of(ig_tier *t) { return (disk *)(void *)t; }
 
-static uint64_t hash(const void *frame) { return XXH3_64bits(frame, IG_FRAME_BYTES); }
-
 /* ---- what comes back -------------------------------------------------------- */
 
 static void note_failure(disk *d, const ig_disk_request *r, failure what, int error, uint32_t block) {
@@ -85,14 +83,16 @@ static void note_failure(disk *d, const ig_disk_request *r, failure what, int er
 
 /* The request is over, all of its first n_done blocks moved. */
 static void finish(disk *d, ig_disk_request *r) {
-    uint32_t n_good = 0;
+    uint32_t n_good = 0, n_wanted = 0;
     for (uint32_t i = 0; i < r->n_blocks; i++) {
         ig_slot slot = r->first + i;
         bool is_good = i < r->n_done;
+        if (!r->is_write && !r->to[i].frame) continue;
+        n_wanted++;
         d->slots.n_moving[slot]--;
         if (r->is_write) {
             d->slots.state[slot] = is_good ? IG_SLOT_STORED : IG_SLOT_FAILED;
-        } else if (is_good && hash(r->frames[i].iov_base) != d->slots.checksum[slot]) {
+        } else if (is_good && r->to[i].hash != d->slots.checksum[slot]) {
             note_failure(d, r, IS_CORRUPT, 0, i);
             is_good = false;
         }
@@ -103,7 +103,8 @@ static void finish(disk *d, ig_disk_request *r) {
         posix_fadvise(d->file.fd, (off_t)r->first * IG_FRAME_BYTES, (off_t)r->n_blocks * IG_FRAME_BYTES,
                       POSIX_FADV_DONTNEED);
     *(r->is_write ? &d->stats.bytes_written : &d->stats.bytes_read) += (uint64_t)n_good * IG_FRAME_BYTES;
-    d->stats.n_failed_blocks += r->n_blocks - n_good;
+    d->stats.bytes_passed_over += (uint64_t)(r->n_blocks - n_wanted) * IG_FRAME_BYTES;
+    d->stats.n_failed_blocks += n_wanted - n_good;
     d->batches[r->batch].n_requests--;
     d->n_in_flight--;
     if (r->is_write) d->n_writes_in_flight--;
@@ -202,8 +203,8 @@ static ig_status batch_status(const disk *d, const batch *b, ig_error *err) {
     return IG_OK;
 }
 
-/* Starts one request for consecutive slots; waits for room in the queue. */
-static void start(disk *d, uint32_t index, const place *places, uint32_t n) {
+/* Starts one request for the slots of places [n], in order; waits for room in the queue. */
+static void start(disk *d, uint32_t index, const place *places, size_t n, bool is_staged) {
     batch *b = &d->batches[index];
     while (d->n_in_flight == REQUESTS || (b->is_write && d->n_writes_in_flight >= REQUESTS / 2)) {
         ig_disk_queue_start(&d->queue);
@@ -212,14 +213,19 @@ static void start(disk *d, uint32_t index, const place *places, uint32_t n) {
     ig_disk_request *r = d->spare ? d->spare : &d->requests[d->n_fresh++];
     if (d->spare) d->spare = r->next;
     r->first = places->slot;
-    r->n_blocks = n;
+    r->n_blocks = places[n - 1].slot - r->first + 1;
     r->n_done = r->n_idle_tries = 0;
     r->batch = index;
     r->is_write = b->is_write;
+    r->is_staged = is_staged;
     r->is_in_flight = true;
-    for (uint32_t i = 0; i < n; i++) {
-        r->frames[i] = (struct iovec){places[i].frame, IG_FRAME_BYTES};
-        d->slots.n_moving[places[i].slot]++;
+    for (uint32_t i = 0; i < r->n_blocks; i++) {
+        bool is_wanted = places->slot == r->first + i;
+        if (r->is_write)
+            r->from[i] = (struct iovec){places->frame, IG_FRAME_BYTES};
+        else
+            r->to[i].frame = is_wanted ? places->frame : NULL;
+        if (is_wanted) d->slots.n_moving[places++->slot]++;
     }
     b->n_requests++;
     d->n_in_flight++;
@@ -246,13 +252,33 @@ static void sort_places(place *p, size_t n) {
         }
 }
 
-/* Starts the transfer of d->sorted[0, n), neighbours joined. */
+/* How many of the places are neighbours in the file, and for a read also in memory. */
+static size_t count_neighbours(const place *p, size_t n, bool is_write) {
+    size_t i = 1;
+    while (i < n && i < IG_DISK_BLOCKS_MAX && p[i].slot == p[0].slot + i &&
+           (is_write || p[i].frame == p[0].frame + i * IG_FRAME_BYTES))
+        i++;
+    return i;
+}
+
+/* How many lie so close to each other that one request, passing over what is between them, is cheaper. */
+static size_t count_near(const place *p, size_t n) {
+    size_t i = 1;
+    while (i < n && p[i].slot > p[i - 1].slot && p[i].slot - p[i - 1].slot <= NEAR &&
+           p[i].slot - p[0].slot < IG_DISK_STAGED_MAX)
+        i++;
+    return i;
+}
+
+/* Starts the transfer of d->sorted[0, n), what lies together in few requests. */
 static void start_places(disk *d, uint32_t index, size_t n) {
+    bool is_write = d->batches[index].is_write;
     sort_places(d->sorted, n);
-    for (size_t i = 0, j; i < n; i = j) {
-        const place *p = d->sorted;
-        for (j = i + 1; j < n && j - i < IG_DISK_BLOCKS_MAX && p[j].slot == p[j - 1].slot + 1; j++) continue;
-        start(d, index, p + i, (uint32_t)(j - i));
+    for (const place *p = d->sorted, *end = p + n; p < end;) {
+        size_t left = (size_t)(end - p), plain = count_neighbours(p, left, is_write),
+               near = is_write ? 0 : count_near(p, left);
+        start(d, index, p, near > plain ? near : plain, near > plain);
+        p += near > plain ? near : plain;
     }
 }
 
@@ -296,7 +322,7 @@ static ig_status disk_write(ig_tier *t, ig_ticket *ticket, ig_slot *slots, const
     for (size_t done = 0, m; done < n; done += m) {
         m = n - done < SORTED_MAX ? n - done : SORTED_MAX;
         for (size_t i = 0; i < m; i++) {
-            d->slots.checksum[slots[done + i]] = hash(frames[done + i]);
+            d->slots.checksum[slots[done + i]] = ig_disk_hash(frames[done + i]);
             d->sorted[i] = (place){slots[done + i], (uint8_t *)(uintptr_t)frames[done + i]};
         }
         start_places(d, index, m);
@@ -372,7 +398,7 @@ static void disk_info(const ig_tier *t, ig_tier_info *info) {
         .is_direct = d->file.is_direct,
         .is_memory = d->file.is_memory,
         .cap_bytes = d->file.cap,
-        .table_bytes = table_bytes + sizeof *d + REQUESTS * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
+        .table_bytes = table_bytes + (size_t)d->queue.n_staging * IG_DISK_STAGED_MAX * IG_FRAME_BYTES + sizeof *d + REQUESTS * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
     };
 }
 
@@ -423,6 +449,9 @@ ig_status ig_tier_disk_open(ig_tier **out, const ig_tier_disk_options *options, 
     if (n_slots == 0 || n_slots > UINT32_MAX)
         return ig_fail(err, IG_E_LIMIT, "KV spill file: a limit of %llu bytes; need 4 KiB to 16 TiB",
                        (unsigned long long)options->cap_bytes);
+    if (options->n_staging > IG_DISK_STAGING_MAX)
+        return ig_fail(err, IG_E_LIMIT, "KV spill file: %u staging buffers; need at most %d", options->n_staging,
+                       IG_DISK_STAGING_MAX);
     if (options->depth == 1 || options->depth > IG_DISK_DEPTH_MAX)
         return ig_fail(err, IG_E_LIMIT, "KV spill file: a depth of %u; need 2 to %d", options->depth,
                        IG_DISK_DEPTH_MAX);
@@ -439,7 +468,8 @@ ig_status ig_tier_disk_open(ig_tier **out, const ig_tier_disk_options *options, 
     if (s) goto fail;
     s = ig_disk_file_open(&d->file, options->directory, n_slots * IG_FRAME_BYTES, options->no_tmpfile, err);
     if (s) goto fail;
-    s = ig_disk_queue_open(&d->queue, d->file.fd, depth, options->no_uring, err);
+    unsigned n_staging = options->n_staging ? options->n_staging : IG_DISK_STAGING_MAX;
+    s = ig_disk_queue_open(&d->queue, d->file.fd, depth, n_staging, options->no_uring, err);
     if (s) goto fail;
     d->has_queue = true;
     *out = &d->tier;

@@ -9,7 +9,8 @@
 
 #include "kv/tier.h"
 
-enum { IG_DISK_DEPTH_DEFAULT = 128, IG_DISK_DEPTH_MAX = 1024 };
+enum { IG_DISK_DEPTH_DEFAULT = 128, IG_DISK_DEPTH_MAX = 1024, IG_DISK_STAGING_MAX = 32 };
+enum { IG_DISK_STAGED_MAX = 16 }; /* frames of a staging buffer */
 
 /* For tests: sees the result of each request (bytes moved or -errno) and returns the one to go on with. */
 typedef int (*ig_disk_fault_fn)(void *user, bool is_write, uint64_t offset, size_t n_bytes, int result);
@@ -18,6 +19,7 @@ typedef struct ig_tier_disk_options {
     const char *directory;
     uint64_t cap_bytes; /* the file never grows beyond it; rounded down to whole blocks */
     unsigned depth;     /* requests that the device gets at once, by io_uring; 0: IG_DISK_DEPTH_DEFAULT */
+    unsigned n_staging; /* buffers that reads of scattered blocks go through; 0: IG_DISK_STAGING_MAX */
     bool no_uring;      /* threads, as where the kernel has or allows no io_uring */
     bool no_tmpfile;    /* a file with a name for a moment, as where the file system has no O_TMPFILE */
     ig_disk_fault_fn fault;

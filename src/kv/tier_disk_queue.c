@@ -9,8 +9,12 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/error.h"
+#include "base/memory.h"
+
+enum { STAGING_BYTES = IG_DISK_STAGED_MAX * IG_FRAME_BYTES, HUGE_PAGE = 2 << 20 };
 
 static void append(ig_disk_list *to, ig_disk_list *from) {
     if (!from->first) return;
@@ -65,14 +69,29 @@ void ig_disk_queue_break(ig_disk_queue *q, int error) {
     pthread_mutex_unlock(&q->lock);
 }
 
+void ig_disk_request_arrived(ig_disk_request *r) {
+    uint32_t n = r->result > 0 && !r->is_write ? (uint32_t)r->result / IG_FRAME_BYTES : 0;
+    const uint8_t *from = n ? ig_disk_request_memory(r) : NULL;
+    for (uint32_t i = r->n_done; i < r->n_done + n && i < r->n_blocks; i++, from += IG_FRAME_BYTES) {
+        if (!r->to[i].frame) continue;
+        r->to[i].hash = ig_disk_hash(from);
+        if (r->is_staged) memcpy(r->to[i].frame, from, IG_FRAME_BYTES);
+    }
+}
+
 static void *serve(void *queue) {
     ig_disk_queue *q = queue;
+    pthread_mutex_lock(&q->lock);
+    uint8_t *staging = q->staging + (size_t)q->n_serving++ * STAGING_BYTES;
+    pthread_mutex_unlock(&q->lock);
     for (ig_disk_request *r; ig_disk_queue_take(q, &r, 1, true);) {
-        const struct iovec *frames = r->frames + r->n_done;
-        int n = (int)(r->n_blocks - r->n_done);
+        uint32_t n = r->n_blocks - r->n_done;
         off_t at = ig_disk_request_offset(r);
-        ssize_t moved = r->is_write ? pwritev(q->fd, frames, n, at) : preadv(q->fd, frames, n, at);
+        r->staging = staging;
+        ssize_t moved = r->is_write ? pwritev(q->fd, r->from + r->n_done, (int)n, at)
+                                    : pread(q->fd, ig_disk_request_memory(r), (size_t)n * IG_FRAME_BYTES, at);
         r->result = moved < 0 ? -errno : (int)moved;
+        ig_disk_request_arrived(r);
         ig_disk_queue_finish(q, &r, 1);
     }
     return NULL;
@@ -80,9 +99,22 @@ static void *serve(void *queue) {
 
 /* ---- the tier's side -------------------------------------------------------- */
 
-ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, bool no_uring, ig_error *err) {
-    *q = (ig_disk_queue){.fd = fd};
-    q->ring = no_uring ? NULL : ig_disk_ring_open(depth);
+/* The device is twice as fast where a buffer is one piece of physical memory, so all of them share a large page if they
+ * are as many as fill one. */
+static bool take_staging(ig_disk_queue *q) {
+    q->staging_memory = ig_pages_reserve((size_t)q->n_staging * STAGING_BYTES + HUGE_PAGE);
+    if (!q->staging_memory) return false;
+    q->staging = q->staging_memory + (HUGE_PAGE - (uintptr_t)q->staging_memory % HUGE_PAGE);
+    if (q->n_staging * STAGING_BYTES >= HUGE_PAGE) madvise(q->staging, HUGE_PAGE, MADV_HUGEPAGE);
+    return true;
+}
+
+ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, unsigned n_staging, bool no_uring,
+                             ig_error *err) {
+    *q = (ig_disk_queue){.fd = fd, .n_staging = n_staging};
+    if (!take_staging(q))
+        return ig_fail_memory(err, "staging of the KV spill file", (size_t)n_staging * STAGING_BYTES);
+    q->ring = no_uring ? NULL : ig_disk_ring_open(depth, q->staging, n_staging);
     q->max_writing = (q->ring ? depth : IG_DISK_THREADS) / 2;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
@@ -91,7 +123,7 @@ ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, bool no_u
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    unsigned wanted = q->ring ? 1 : IG_DISK_THREADS;
+    unsigned wanted = q->ring ? 1 : n_staging < IG_DISK_THREADS ? n_staging : IG_DISK_THREADS;
     int e = 0;
     while (q->n_threads < wanted && !e) {
         e = pthread_create(&q->threads[q->n_threads], NULL, q->ring ? ig_disk_ring_serve : serve, q);
@@ -111,6 +143,7 @@ void ig_disk_queue_close(ig_disk_queue *q) {
     if (q->ring) ig_disk_ring_wake(q->ring);
     for (unsigned i = 0; i < q->n_threads; i++) pthread_join(q->threads[i], NULL);
     ig_disk_ring_close(q->ring);
+    ig_pages_release(q->staging_memory, (size_t)q->n_staging * STAGING_BYTES + HUGE_PAGE);
     pthread_cond_destroy(&q->done);
     pthread_cond_destroy(&q->work);
     pthread_mutex_destroy(&q->lock);

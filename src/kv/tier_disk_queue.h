@@ -10,24 +10,36 @@
 #include <pthread.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <xxhash.h>
 
 #include "kv/pool.h"
-#include "kv/tier.h"
+#include "kv/tier_disk.h"
 
 enum { IG_DISK_BLOCKS_MAX = 32 }; /* of one request: 128 KiB */
 enum { IG_DISK_THREADS = 16 };    /* without io_uring; they sleep in the kernel, as many requests as the device sees */
 
-/* Consecutive blocks of the file, to or from frames anywhere. Belongs to the queue from start() until it is reaped. */
+/* Consecutive blocks of the file. Those of a read go to frames that follow one another in memory, or it is staged: it
+ * goes to a buffer of the queue's, from where the queue's threads copy what is wanted. Belongs to the queue from start()
+ * until it is reaped. */
 typedef struct ig_disk_request {
     struct ig_disk_request *next; /* in a list of its holder */
     ig_slot first;
     uint32_t n_blocks, n_done; /* n_done: blocks moved by earlier tries */
     uint32_t batch;
     uint32_t n_idle_tries; /* in a row, that moved no block */
-    bool is_write, is_in_flight;
-    int result; /* of the last try: bytes or -errno */
-    struct iovec frames[IG_DISK_BLOCKS_MAX];
+    bool is_write, is_staged, is_in_flight;
+    int result;       /* of the last try: bytes or -errno */
+    uint8_t *staging; /* the queue's, while it moves */
+    union {
+        struct iovec from[IG_DISK_BLOCKS_MAX]; /* of a write */
+        struct {
+            uint8_t *frame; /* NULL: not wanted, read because it lies between others */
+            uint64_t hash;  /* of what came */
+        } to[IG_DISK_BLOCKS_MAX]; /* of a read */
+    };
 } ig_disk_request;
+
+static inline uint64_t ig_disk_hash(const void *frame) { return XXH3_64bits(frame, IG_FRAME_BYTES); }
 
 static inline off_t ig_disk_request_offset(const ig_disk_request *r) {
     return (off_t)(r->first + (uint64_t)r->n_done) * IG_FRAME_BYTES;
@@ -42,6 +54,8 @@ typedef struct ig_disk_ring ig_disk_ring; /* io_uring and what its thread knows 
 typedef struct ig_disk_queue {
     int fd;
     ig_disk_ring *ring;                     /* NULL: threads */
+    uint8_t *staging, *staging_memory;      /* [n_staging][IG_DISK_STAGED_MAX] frames, somewhere in the latter */
+    unsigned n_staging;
     ig_disk_list added_reads, added_writes; /* by the caller, not started yet */
 
     pthread_mutex_t lock; /* of all below */
@@ -52,12 +66,14 @@ typedef struct ig_disk_queue {
     int broken;                      /* -errno: the threads have given up */
     bool stop;
 
-    unsigned n_threads;
+    unsigned n_threads, n_serving;
     pthread_t threads[IG_DISK_THREADS];
 } ig_disk_queue;
 
-/* depth: requests that the device gets at once, by io_uring. The queue must stay where it is until it is closed. */
-ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, bool no_uring, ig_error *err);
+/* depth: requests that the device gets at once, by io_uring. n_staging: buffers, at most IG_DISK_STAGING_MAX. The queue
+ * must stay where it is until it is closed. */
+ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, unsigned n_staging, bool no_uring,
+                             ig_error *err);
 /* Nothing may be under way. */
 void ig_disk_queue_close(ig_disk_queue *q);
 /* Adds a request; none starts before start(). */
@@ -72,9 +88,15 @@ ssize_t ig_disk_queue_reap(ig_disk_queue *q, ig_disk_request **done, size_t cap,
 size_t ig_disk_queue_take(ig_disk_queue *q, ig_disk_request **r, size_t cap, bool wait);
 void ig_disk_queue_finish(ig_disk_queue *q, ig_disk_request **r, size_t n);
 void ig_disk_queue_break(ig_disk_queue *q, int error);
+/* A try has ended with r->result: what it read goes to its frames, hashed. */
+void ig_disk_request_arrived(ig_disk_request *r);
+/* Where a read's next try goes. */
+static inline uint8_t *ig_disk_request_memory(const ig_disk_request *r) {
+    return r->is_staged ? r->staging : r->to[r->n_done].frame;
+}
 
 /* NULL: the kernel has no io_uring, refuses it, or there is no memory for it. */
-ig_disk_ring *ig_disk_ring_open(unsigned depth);
+ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_staging);
 void ig_disk_ring_close(ig_disk_ring *ring);
 void ig_disk_ring_wake(ig_disk_ring *ring);
 /* The ring's thread, until the queue closes or breaks. */

@@ -24,6 +24,9 @@ struct ig_disk_ring {
     int event;
     bool is_armed;   /* that read is in the ring */
     uint64_t counts; /* what it reads */
+    uint8_t *staging[IG_DISK_STAGING_MAX]; /* those not in use */
+    unsigned n_staging;
+    ig_disk_request *held; /* waits for one */
     struct io_uring io;
 };
 
@@ -42,10 +45,14 @@ static bool works(struct io_uring *io) {
     return ok;
 }
 
-ig_disk_ring *ig_disk_ring_open(unsigned depth) {
+ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_staging) {
     ig_disk_ring *ring = calloc(1, sizeof *ring);
     if (!ring) return NULL;
     ring->depth = depth;
+    while (ring->n_staging < n_staging) {
+        ring->staging[ring->n_staging++] = staging;
+        staging += IG_DISK_STAGED_MAX * IG_FRAME_BYTES;
+    }
     ring->event = eventfd(0, EFD_CLOEXEC);
     if (ring->event >= 0 && io_uring_queue_init(depth + 1, &ring->io, 0) == 0) {
         if (works(&ring->io)) return ring;
@@ -69,31 +76,40 @@ void ig_disk_ring_wake(ig_disk_ring *ring) {
     while (n < 0 && errno == EINTR);
 }
 
+/* False: it is held until there is a buffer for it. */
+static bool put(ig_disk_ring *ring, ig_disk_queue *q, ig_disk_request *r) {
+    if (r->is_staged && !ring->n_staging) {
+        ring->held = r;
+        return false;
+    }
+    if (r->is_staged) r->staging = ring->staging[--ring->n_staging];
+    struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->io);
+    unsigned n = r->n_blocks - r->n_done;
+    __u64 at = (__u64)ig_disk_request_offset(r);
+    if (r->is_write)
+        io_uring_prep_writev(sqe, q->fd, r->from + r->n_done, n, at);
+    else
+        io_uring_prep_read(sqe, q->fd, ig_disk_request_memory(r), n * IG_FRAME_BYTES, at);
+    io_uring_sqe_set_data(sqe, r);
+    ring->n_in_ring++;
+    return true;
+}
+
 /* Puts requests into the ring: never more than it has places for, so that there is always an entry. */
 static void fill(ig_disk_ring *ring, ig_disk_queue *q, bool stop) {
-    ig_disk_request *taken[AT_ONCE];
     if (!ring->is_armed && !stop) {
         struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->io);
         io_uring_prep_read(sqe, ring->event, &ring->counts, sizeof ring->counts, 0);
         io_uring_sqe_set_data(sqe, NULL);
         ring->is_armed = true;
     }
-    for (size_t n = 1; n > 0 && ring->n_in_ring < ring->depth;) {
-        size_t room = ring->depth - ring->n_in_ring;
-        n = ig_disk_queue_take(q, taken, room < AT_ONCE ? room : AT_ONCE, false);
-        for (size_t i = 0; i < n; i++) {
-            ig_disk_request *r = taken[i];
-            struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->io);
-            const struct iovec *frames = r->frames + r->n_done;
-            unsigned n_frames = r->n_blocks - r->n_done;
-            if (r->is_write)
-                io_uring_prep_writev(sqe, q->fd, frames, n_frames, (__u64)ig_disk_request_offset(r));
-            else
-                io_uring_prep_readv(sqe, q->fd, frames, n_frames, (__u64)ig_disk_request_offset(r));
-            io_uring_sqe_set_data(sqe, r);
-        }
-        ring->n_in_ring += (unsigned)n;
+    ig_disk_request *r = ring->held;
+    ring->held = NULL;
+    while (ring->n_in_ring < ring->depth && (r || ig_disk_queue_take(q, &r, 1, false))) {
+        if (!put(ring, q, r)) return;
+        r = NULL;
     }
+    ring->held = r;
 }
 
 /* Gives back what is done. */
@@ -105,6 +121,8 @@ static void drain(ig_disk_ring *ring, ig_disk_queue *q) {
         ig_disk_request *r = io_uring_cqe_get_data(cqe);
         if (r) {
             r->result = cqe->res;
+            ig_disk_request_arrived(r);
+            if (r->is_staged) ring->staging[ring->n_staging++] = r->staging;
             done[n++] = r;
             ring->n_in_ring--;
         } else {

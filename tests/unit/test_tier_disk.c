@@ -75,6 +75,38 @@ static void neighbours_share_requests(void **state) {
     rig_close(&r);
 }
 
+/* What lies between blocks that are near each other is read with them, whatever it is, and goes nowhere. */
+static void gaps_are_passed_over(void **state) {
+    rig r;
+    ig_ticket t;
+    rig_open(&r, *(const bool *)*state);
+    assert_int_equal(rig_write(&r, 0, 128), IG_OK);
+    /* 2 and 5 are freed and broken; blocks 0, 3, 6 and 9 share a request, as 40 and 49, not 60 and 70. */
+    int fd = rig_reopen_file(&r);
+    static const uint32_t broken[] = {2, 5, 44}, wanted[] = {70, 0, 6, 49, 9, 60, 3, 40};
+    for (int i = 0; i < 3; i++) assert_int_equal(pwrite(fd, "harm", 4, (off_t)broken[i] * IG_FRAME_BYTES), 4);
+    close(fd);
+    r.ops->free_slots(r.tier, &r.slots[2], 1);
+    r.ops->free_slots(r.tier, &r.slots[5], 1);
+    memset(r.memory + (size_t)RIG_BLOCKS * IG_FRAME_BYTES, 0xee, (size_t)RIG_BLOCKS * IG_FRAME_BYTES);
+    ig_slot slots[8];
+    uint8_t *in[8];
+    for (int i = 0; i < 8; i++) slots[i] = r.slots[wanted[i]], in[i] = r.in[wanted[i]];
+    assert_int_equal(r.ops->read(r.tier, &t, slots, in, 8, &r.err), IG_OK);
+    assert_int_equal(r.ops->wait(r.tier, t, &r.err), IG_OK);
+    ig_tier_stats st = rig_stats(&r);
+    assert_int_equal(st.requests_read, 4);
+    assert_int_equal(st.bytes_read, 8 * IG_FRAME_BYTES);
+    assert_int_equal(st.bytes_passed_over, (6 + 8) * IG_FRAME_BYTES);
+    for (int i = 0; i < 8; i++) rig_check(&r, wanted[i], 1, 0);
+    for (uint32_t i = 0; i < 80; i++) {
+        bool is_wanted = false;
+        for (int k = 0; k < 8; k++) is_wanted = is_wanted || wanted[k] == i;
+        for (size_t k = 0; !is_wanted && k < IG_FRAME_BYTES; k++) assert_int_equal(r.in[i][k], 0xee);
+    }
+    rig_close(&r);
+}
+
 static void a_block_is_read_while_it_is_written(void **state) {
     rig r;
     ig_ticket w, t;
@@ -227,7 +259,8 @@ static void open_says_what_it_found(void **state) {
     assert_string_equal(i.name, "disk");
     if (no_uring) assert_string_equal(i.method, "threads");
     print_message("%s: %s, %s\n", r.dir.path, i.method, i.is_direct ? "direct" : "through the page cache");
-    assert_true(i.table_bytes > 0 && i.table_bytes < i.cap_bytes / 20);
+    uint64_t staging = (uint64_t)IG_DISK_STAGING_MAX * 16 * IG_FRAME_BYTES;
+    assert_true(i.table_bytes > staging && i.table_bytes < staging + i.cap_bytes / 40);
     assert_false(i.is_direct && i.is_memory);
     rig_close(&r);
 }
@@ -255,6 +288,7 @@ static void refuses_bad_options(void **state) {
         {.directory = "/", .cap_bytes = 4095},
         {.directory = "/", .cap_bytes = 1ull << 45},
         {.directory = "/", .cap_bytes = 1 << 20, .depth = 1},
+        {.directory = "/", .cap_bytes = 1 << 20, .n_staging = IG_DISK_STAGING_MAX + 1},
         {.directory = "/", .cap_bytes = 1 << 20, .depth = IG_DISK_DEPTH_MAX + 1},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -272,6 +306,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ON_BOTH(blocks_come_back_in_any_order),
         ON_BOTH(neighbours_share_requests),
+        ON_BOTH(gaps_are_passed_over),
         ON_BOTH(a_block_is_read_while_it_is_written),
         ON_BOTH(slots_are_freed_while_they_move),
         ON_BOTH(freed_slots_are_used_again),
