@@ -4,6 +4,7 @@
  */
 #include "engine/session.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,6 +72,40 @@ static ig_status plan_tiers(ig_session_plan *p, ig_error *err) {
     return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
 }
 
+/* Entries that a KV head of n_layers layers may have, by ig_cache_options.limit. */
+static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, ig_error *err) {
+    const ig_cache_options *o = &p->o.cache;
+    int n_ctx = p->kv.n_ctx, least = p->ops->ignores_window ? 2 : o->n_sinks + o->n_recent + 1;
+    double layer = (double)ig_kv_entry_bytes(&p->kv, &p->tiers) * p->kv.n_kv_heads;
+    double dense = layer * (p->kv.n_layers - n_layers) * n_ctx;
+    double n = o->limit > 1 ? floor((o->limit - dense) / (layer * n_layers)) : ig_pick_budget(o->limit, n_ctx);
+    if (n < least && o->limit > 1)
+        return ig_fail(err, IG_E_LIMIT, "KV limit of %.0f bytes is too small: this context and policy need %.0f",
+                       o->limit, dense + layer * n_layers * least);
+    if (n < least)
+        return ig_fail(err, IG_E_LIMIT, "KV limit of %g %% is too small: a KV head has %.0f entries then and needs %d",
+                       o->limit * 100, n, least);
+    *out = n < n_ctx ? (int)n : 0;
+    return IG_OK;
+}
+
+/* What is dropped for ever: beyond the limit, or by the policy. */
+static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
+    const ig_cache_options *o = &p->o.cache;
+    int n_layers = 0;
+    if (!(o->limit >= 0)) return ig_fail(err, IG_E_ARG, "KV limit: must not be negative");
+    for (int l = 0; l < p->kv.n_layers; l++) n_layers += !ig_policy_layer_is_dense(&p->policy, o, l);
+    if (p->ops->limit) p->tiers.n_dropping = n_layers;
+    if (o->limit == 0) return IG_OK;
+    if (!p->ops->takes_limit)
+        return ig_fail(err, IG_E_ARG, "KV limit: the policy %s takes none%s", p->ops->name,
+                       p->ops->limit ? ", its budget is one" : "");
+    if (o->disk_bytes) return ig_fail(err, IG_E_ARG, "KV limit: not together with a disk tier, which drops nothing");
+    ig_status s = n_layers ? count_limit(&p->tiers.limit, p, n_layers, err) : IG_OK;
+    if (p->tiers.limit) p->tiers.n_dropping = n_layers;
+    return s;
+}
+
 /* What the next layer's entries are guessed from. */
 static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
     static const char *const names[] = {"none", "norm", "late", "paper"}; /* as in ig_speculation */
@@ -109,6 +144,7 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
                                   .kernels = ig_kernels_get(m->ctx->level)};
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, err);
+    if (!s) s = plan_limit(p, err);
     if (!s) s = plan_speculation(p, err);
     if (!s) s = open_sketch(p, m, err);
     if (s) return s;
@@ -117,9 +153,12 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
                                      .n_ctx = p->o.n_ctx,
                                      .streams = p->tiers.disk_bytes > 0,
                                      .weighs = p->ops->observe || p->o.cache.audit_every > 0,
+                                     .drops = p->tiers.n_dropping > 0,
                                      .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
     return IG_OK;
 }
+
+static size_t usage_heads(const ig_model *m) { return (size_t)m->config.n_layers * (size_t)m->config.n_kv_heads; }
 
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
     ig_session_plan p;
@@ -130,6 +169,7 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
         s = ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", p.o.n_ctx);
     out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache) : 0;
     out->scratch = ig_workspace_plan(m, &p.scratch);
+    if (p.tiers.limit) out->scratch += ig_usage_plan(p.tiers.evict, usage_heads(m), ig_kv_plan_slots(&p.kv, &p.tiers));
     out->total = out->weights + out->kv + out->sketch + out->scratch;
     ig_sketch_file_close(&p.sketch);
     return s;
@@ -171,6 +211,10 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
     lay_out(s, &m->config, p->o.n_ctx);
     ig_status status = p->ops->open(&s->seq.policy, &p->policy, &p->o.cache, err);
     if (!status) status = ig_workspace_open(&s->ws, m, &p->scratch, err);
+    s->seq.ws = &s->ws;
+    s->seq.limit = p->tiers.limit;
+    if (!status && s->seq.limit)
+        status = ig_usage_open(&s->seq.usage, p->tiers.evict, usage_heads(m), ig_kv_plan_slots(&p->kv, &p->tiers), err);
     if (status) return status;
     /* The names may live in the caller's memory: keep the policy's own, and no path. */
     s->options.cache.policy = s->seq.policy->options.policy = p->ops->name;
@@ -184,6 +228,7 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
 
 void ig_session_strip(ig_session *s) {
     ig_workspace_close(&s->ws);
+    ig_usage_close(&s->seq.usage);
     if (s->seq.policy) s->seq.policy->ops->close(s->seq.policy);
     ig_sketch_file_close(&s->sketch);
     ig_arena_close(&s->arena);
@@ -230,8 +275,10 @@ int ig_session_tokens(const ig_session *s, const int32_t **ids) {
 
 const float *ig_session_logits(const ig_session *s) { return s->has_logits ? s->logits : NULL; }
 
-/* The KV holds n tokens at most from here on, and the session what is left. */
+/* The KV holds n tokens at most from here on, and the session what is left. A policy that drops entries cannot take back
+ * what it has seen of later tokens. */
 static ig_status cut(ig_session *s, int n, ig_error *err) {
+    if (s->seq.policy->ops->limit && n < s->n_tokens) n = 0;
     ig_status status = ig_kv_cut(s->seq.kv, n, err);
     int length = ig_kv_length(s->seq.kv);
     s->n_tokens = length < n ? length : n;
@@ -245,10 +292,11 @@ ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
     return cut(s, n, err);
 }
 
-/* After a step that failed half-way: what some layers hold of it is dropped. */
+/* After a step that failed half-way: what some layers hold of it is dropped. A policy that drops entries itself has
+ * seen, and dropped, too much by then. */
 static void roll_back(ig_session *s) {
     int n = s->n_tokens;
-    cut(s, n, NULL);
+    cut(s, s->seq.policy->ops->limit ? 0 : n, NULL);
     if (s->n_tokens < n) s->has_logits = false;
 }
 
@@ -288,6 +336,7 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     s->has_logits = false;
     status = cut(s, held, err);
     if (status) return status;
+    held = from = s->n_tokens;
     while (held < n) {
         int rows = n - held < s->ws.max_rows ? n - held : s->ws.max_rows;
         s->ws.segments[0] = (ig_segment){&s->seq, held, rows, true};
@@ -390,7 +439,6 @@ double ig_session_audit(const ig_session *s, int layer) {
 }
 
 void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
-    const ig_config *c = &s->model->config;
     const ig_sequence *q = &s->seq;
     const ig_device *d = s->model->ctx->device;
     ig_kv_stats kv;
@@ -413,7 +461,8 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .stall_seconds = kv.stall_seconds,
         .sketch_bytes = q->policy->ops->bytes ? q->policy->ops->bytes(q->policy, s->n_tokens) : 0,
         .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d),
-        .n_entries = (uint64_t)s->n_tokens * (uint64_t)c->n_layers * (uint64_t)c->n_kv_heads,
+        .n_entries = kv.entries,
+        .dropped = kv.dropped,
         .selected_share = q->n_shares ? q->share_sum / (double)q->n_shares : 1,
         .fetched_share = q->n_fetched ? q->fetched_sum / (double)q->n_fetched : 1,
         .n_audits = q->audit.n,

@@ -11,7 +11,7 @@
 typedef struct ig_session_plan {
     ig_session_options o; /* defaults filled in */
     ig_kv_shape kv;
-    ig_kv_options tiers;
+    ig_kv_options tiers; /* with the limit in entries of a KV head */
     ig_workspace_need scratch;
     ig_policy_shape policy;
     const ig_policy_ops *ops;

@@ -46,7 +46,7 @@ static ig_status replay_layer(ig_session *s, int layer, ig_error *err) {
     ig_device *d = s->model->ctx->device;
     ig_kv_view *views = s->ws.views;
     replay r = {.s = s, .views = views, .layer = layer, .end = s->seq.n_ctx};
-    if (ig_kv_in_ram(kv, layer, 0, s->n_tokens)) {
+    if (ig_kv_in_ram(kv, layer, 0, ig_kv_entries(kv, layer, 0).n_slots)) {
         for (int h = 0; h < c->n_kv_heads; h++) {
             ig_entries e = ig_kv_entries(kv, layer, h);
             views[h] = ig_kv_fetch(kv, layer, h, e.slot, 0, e.n);
@@ -76,13 +76,17 @@ static ig_status replay_all(ig_session *s, ig_error *err) {
 static bool same_store(const ig_session_plan *p, const ig_session *s) {
     const ig_kv_options *a = &p->tiers, *b = &s->tiers;
     return a->type == b->type && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes &&
-           a->evict == b->evict && a->no_uring == b->no_uring && p->o.cache.limit == s->options.cache.limit;
+           a->evict == b->evict && a->no_uring == b->no_uring && p->o.cache.limit == s->options.cache.limit &&
+           a->limit == b->limit && (a->n_dropping == b->n_dropping || !(a->limit || a->disk_bytes));
 }
 
 static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *err) {
     if (!same_store(p, s))
         return ig_fail(err, IG_E_ARG,
                        "another KV policy: how keys and values are kept (type, RAM, disk, limit, evict) cannot change");
+    if (ig_kv_has_dropped(s->seq.kv) && !p->ops->takes_limit)
+        return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s cannot take over a session that has dropped entries",
+                       p->ops->name);
     if (s->n_tokens && (p->ops->see_queries || p->ops->observe))
         return ig_fail(
             err, IG_E_UNSUPPORTED,
@@ -127,6 +131,7 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     }
     ig_session_strip(s);
     *s = next;
+    s->seq.ws = &s->ws;
     if (s->seq.policy->shape.sketch) s->seq.policy->shape.sketch = &s->sketch;
     return IG_OK;
 }

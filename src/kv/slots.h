@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 typedef struct ig_slots {
-    int32_t *order; /* [capacity] slots of the entries; NULL: nothing is ever dropped */
+    int32_t *order; /* [capacity] slots of the entries */
     int32_t *spare; /* [capacity] a stack of free slots below n_slots */
     int n, n_spare;
     int n_slots;   /* n + n_spare */

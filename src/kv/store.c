@@ -11,6 +11,8 @@
 /* What the disk tier's own tables take per block, at most. */
 enum { TIER_BYTES = 32 };
 
+static const ig_kv_options in_ram = {0};
+
 /* ---- sizes ------------------------------------------------------------------- */
 
 /* The most tokens, a power of two, whose K and V fit one frame. */
@@ -62,22 +64,51 @@ static size_t least_frames(const ig_kv *kv) {
     return kv->n_tables + 2 * batch * (size_t)kv->shape.n_kv_heads + 2 * kv->layer_blocks;
 }
 
+int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *o) {
+    return o->limit && o->limit < shape->n_ctx - shape->n_batch ? o->limit + shape->n_batch : shape->n_ctx;
+}
+
+/* The lists of slots of layers of which entries are dropped. */
+static size_t list_bytes(const ig_kv *kv, const ig_kv_options *o) {
+    return (size_t)o->n_dropping * (size_t)kv->shape.n_kv_heads * (size_t)ig_kv_plan_slots(&kv->shape, o) * 2 *
+           sizeof(int32_t);
+}
+
+/* Buffers of the disk tier: a sixty-fourth of what it may hold. */
+static unsigned count_staging(size_t n_blocks) {
+    size_t n = n_blocks / (64 * IG_DISK_STAGED_MAX);
+    return n < 2 ? 2 : n < IG_DISK_STAGING_MAX ? (unsigned)n : IG_DISK_STAGING_MAX;
+}
+
 /* The tables' share of a RAM budget for so many frames, with what the tier keeps per block of the disk. */
-static size_t table_bytes(ig_kv *kv, size_t n_blocks, size_t n_frames) {
+static size_t table_bytes(const ig_kv *kv, size_t n_blocks, size_t n_frames, const ig_kv_options *o) {
     ig_kv copy = *kv;
     copy.arena = (ig_arena){0};
     lay_out(&copy, n_blocks, n_frames);
     return copy.arena.used + n_blocks * (sizeof *kv->tables + ig_kv_block_line_bytes(kv) + TIER_BYTES) +
-           n_frames * sizeof *kv->pool.spare;
+           (size_t)count_staging(n_blocks) * IG_DISK_STAGED_MAX * IG_FRAME_BYTES + n_frames * sizeof *kv->pool.spare +
+           list_bytes(kv, o);
+}
+
+uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *o) {
+    size_t row_bytes = ig_kv_row_bytes(o->type, shape->head_dim);
+    return (IG_FRAME_BYTES >> block_shift(row_bytes)) +
+           2 * ig_kv_row_lines(o->type, shape->head_dim) * sizeof(ig_kv_line);
+}
+
+/* Blocks of a store that is as full as it can get. */
+static size_t blocks_in_use(const ig_kv *kv, const ig_kv_options *o) {
+    size_t few = ig_kv_blocks_for(kv, ig_kv_plan_slots(&kv->shape, o)), n_dropping = (size_t)o->n_dropping;
+    return (((size_t)kv->shape.n_layers - n_dropping) * kv->table_len + n_dropping * few) * (size_t)kv->shape.n_kv_heads;
 }
 
 /* How many frames the budget leaves room for. */
 static ig_status count_frames(size_t *n_frames, ig_kv *kv, size_t n_blocks, const ig_kv_options *o, ig_error *err) {
-    *n_frames = n_blocks;
+    *n_frames = blocks_in_use(kv, o);
     if (!o->disk_bytes || !o->ram_bytes) return IG_OK;
     size_t least = least_frames(kv), per_frame = IG_FRAME_BYTES + 32;
     if (least > n_blocks) least = n_blocks;
-    uint64_t need = table_bytes(kv, n_blocks, least) + (uint64_t)least * IG_FRAME_BYTES;
+    uint64_t need = table_bytes(kv, n_blocks, least, o) + (uint64_t)least * IG_FRAME_BYTES;
     if (o->ram_bytes < need)
         return ig_fail(err, IG_E_LIMIT,
                        "%llu bytes of RAM for the KV cache are too few: this context needs at least %llu",
@@ -93,17 +124,35 @@ bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *
     ig_kv kv = {0};
     size_t n_blocks;
     if (!measure(&kv, shape, o, &n_blocks)) return false;
-    *bytes = (uint64_t)n_blocks * (IG_FRAME_BYTES + sizeof(uint8_t *) + ig_kv_block_line_bytes(&kv));
-    if (o && o->disk_bytes && o->ram_bytes && o->ram_bytes < *bytes) *bytes = o->ram_bytes;
+    if (!o) o = &in_ram;
+    *bytes = (uint64_t)blocks_in_use(&kv, o) * (IG_FRAME_BYTES + sizeof(uint8_t *) + ig_kv_block_line_bytes(&kv)) +
+             list_bytes(&kv, o);
+    if (o->disk_bytes && o->ram_bytes && o->ram_bytes < *bytes) *bytes = o->ram_bytes;
     return true;
 }
 
 /* ---- opening --------------------------------------------------------------------- */
 
+/* Lists of slots for all heads: memory that is not touched until entries are dropped. */
+static ig_status open_slots(ig_kv *kv, ig_error *err) {
+    size_t n_ctx = (size_t)kv->shape.n_ctx;
+    kv->slot_bytes = kv->n_tables * n_ctx * 2 * sizeof *kv->slot_memory;
+    kv->slots = calloc(kv->n_tables, sizeof *kv->slots);
+    kv->slot_memory = ig_pages_reserve(kv->slot_bytes);
+    if (!kv->slots || !kv->slot_memory) return ig_fail_memory(err, "KV slots", kv->slot_bytes);
+    for (size_t t = 0; t < kv->n_tables; t++) {
+        kv->slots[t].order = kv->slot_memory + t * 2 * n_ctx;
+        kv->slots[t].spare = kv->slots[t].order + n_ctx;
+    }
+    return IG_OK;
+}
+
 static ig_status open_tier(ig_kv *kv, size_t n_blocks, size_t n_frames, const ig_kv_options *o, ig_error *err) {
     uint64_t all = (uint64_t)n_blocks * IG_FRAME_BYTES;
-    ig_tier_disk_options d = {
-        .directory = o->disk_path, .cap_bytes = o->disk_bytes < all ? o->disk_bytes : all, .no_uring = o->no_uring};
+    ig_tier_disk_options d = {.directory = o->disk_path,
+                              .cap_bytes = o->disk_bytes < all ? o->disk_bytes : all,
+                              .n_staging = count_staging(n_blocks),
+                              .no_uring = o->no_uring};
     lay_out(kv, n_blocks, n_frames);
     size_t bytes = kv->arena.used;
     if (!ig_arena_open(&kv->arena)) return ig_fail_memory(err, "KV tables", bytes);
@@ -112,7 +161,6 @@ static ig_status open_tier(ig_kv *kv, size_t n_blocks, size_t n_frames, const ig
 }
 
 ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
-    static const ig_kv_options in_ram = {0};
     const ig_kv_options *o = options ? options : &in_ram;
     *out = NULL;
     if (shape->head_dim < 8 || shape->head_dim > IG_KV_DIMS || shape->head_dim % 8)
@@ -136,7 +184,8 @@ ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options 
     }
     kv->sealed = kv->held + shape->n_layers;
     kv->epoch = 1;
-    s = count_frames(&n_frames, kv, n_blocks, o, err);
+    s = open_slots(kv, err);
+    if (!s) s = count_frames(&n_frames, kv, n_blocks, o, err);
     if (!s) s = ig_kv_pool_open(&kv->pool, n_frames, err);
     if (!s && o->disk_bytes) s = open_tier(kv, n_blocks, n_frames, o, err);
     if (s) goto fail;
@@ -153,29 +202,48 @@ void ig_kv_close(ig_kv *kv) {
     ig_arena_close(&kv->arena);
     ig_pages_release(kv->tables, kv->n_tables * kv->table_len * sizeof *kv->tables);
     ig_pages_release(kv->lines, kv->n_tables * kv->table_len * ig_kv_block_line_bytes(kv));
+    ig_pages_release(kv->slot_memory, kv->slot_bytes);
     ig_kv_pool_close(&kv->pool);
+    free(kv->slots);
     free(kv->held);
     free(kv);
 }
 
 bool ig_kv_has_disk(const ig_kv *kv) { return kv->tier != NULL; }
 
+bool ig_kv_has_dropped(const ig_kv *kv) {
+    bool dropped = false;
+    for (int l = 0; l < kv->shape.n_layers; l++) dropped = dropped || ig_kv_slots(kv, l, 0);
+    return dropped;
+}
+
+/* Tokens that a layer has seen. */
+static int tokens_of(const ig_kv *kv, int layer) {
+    const ig_slots *s = ig_kv_slots(kv, layer, 0);
+    return s ? s->n + s->n_dropped : kv->held[layer];
+}
+
 int ig_kv_length(const ig_kv *kv) {
-    int n = kv->held[0];
-    for (int l = 1; l < kv->shape.n_layers; l++)
-        if (kv->held[l] < n) n = kv->held[l];
-    return n;
+    int least = tokens_of(kv, 0);
+    for (int l = 1; l < kv->shape.n_layers; l++) {
+        int n = tokens_of(kv, l);
+        if (n < least) least = n;
+    }
+    return least;
 }
 
 ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head) {
-    (void)head;
+    const ig_slots *s = ig_kv_slots(kv, layer, head);
+    if (s) return (ig_entries){.slot = s->order, .n = s->n, .n_slots = s->n_slots};
     return (ig_entries){.n = kv->held[layer], .n_slots = kv->held[layer]};
 }
 
 /* ---- adding tokens ------------------------------------------------------------------ */
 
 ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
-    size_t now = ig_kv_blocks_for(kv, n);
+    const ig_slots *list = ig_kv_slots(kv, layer, 0); /* the heads' lists are of one length */
+    int n_new = n - tokens_of(kv, layer), n_slots = list ? ig_slots_after(list, n_new) : n;
+    size_t now = ig_kv_blocks_for(kv, n_slots);
     for (int h = 0; h < kv->shape.n_kv_heads; h++)
         for (size_t b = ig_kv_blocks_for(kv, kv->held[layer]); b < now; b++) {
             uint8_t **frame = &kv->tables[ig_kv_table_at(kv, layer, h) + b];
@@ -183,13 +251,14 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
             ig_status s = ig_kv_take_frame(kv, frame, err);
             if (s) return s;
         }
-    kv->held[layer] = n;
+    for (int h = 0; list && h < kv->shape.n_kv_heads; h++) ig_slots_add(ig_kv_slots(kv, layer, h), n_new);
+    kv->held[layer] = n_slots;
     return IG_OK;
 }
 
-static uint8_t *row(const ig_kv *kv, int layer, int head, int token) {
-    size_t slot = (size_t)token & (((size_t)1 << kv->shift) - 1);
-    return kv->tables[ig_kv_table_at(kv, layer, head) + ((size_t)token >> kv->shift)] + slot * kv->row_bytes;
+int ig_kv_slot(const ig_kv *kv, int layer, int head, int token) {
+    const ig_slots *s = ig_kv_slots(kv, layer, head);
+    return s ? s->order[token - s->n_dropped] : token;
 }
 
 /* Of slot 0. */
@@ -197,14 +266,14 @@ static ig_kv_line *first_lines(const ig_kv *kv, int layer, int head) {
     return kv->lines ? kv->lines + ((ig_kv_table_at(kv, layer, head) << kv->shift) * 2 * kv->row_lines) : NULL;
 }
 
-void *ig_kv_key(ig_kv *kv, int layer, int head, int token) { return row(kv, layer, head, token); }
+void *ig_kv_key(ig_kv *kv, int layer, int head, int slot) { return ig_kv_row(kv, layer, head, slot); }
 
-void *ig_kv_value(ig_kv *kv, int layer, int head, int token) {
-    return row(kv, layer, head, token) + (kv->row_bytes << kv->shift);
+void *ig_kv_value(ig_kv *kv, int layer, int head, int slot) {
+    return ig_kv_row(kv, layer, head, slot) + (kv->row_bytes << kv->shift);
 }
 
-ig_kv_line *ig_kv_lines(ig_kv *kv, int layer, int head, int token) {
-    return kv->lines ? first_lines(kv, layer, head) + (size_t)token * 2 * kv->row_lines : NULL;
+ig_kv_line *ig_kv_lines(ig_kv *kv, int layer, int head, int slot) {
+    return kv->lines ? first_lines(kv, layer, head) + (size_t)slot * 2 * kv->row_lines : NULL;
 }
 
 ig_kv_type ig_kv_type_of(const ig_kv *kv) { return kv->type; }
@@ -225,8 +294,7 @@ ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *inde
 
 /* ---- dropping tokens ---------------------------------------------------------------------- */
 
-/* The block is gone: frame and slot are free. */
-static void drop_block(ig_kv *kv, size_t id) {
+void ig_kv_drop_block(ig_kv *kv, size_t id) {
     if (kv->tables[id]) {
         if (kv->tier) ig_evict_remove(&kv->evict, ig_kv_frame_number(kv, kv->tables[id]));
         ig_kv_pool_give(&kv->pool, kv->tables[id]);
@@ -248,14 +316,22 @@ static ig_status reopen(ig_kv *kv, int layer, size_t b, ig_error *err) {
     return IG_OK;
 }
 
+/* Whether n tokens cannot be gone back to. */
+static bool has_lost(const ig_kv *kv, int n) {
+    bool lost = kv->torn;
+    for (int l = 0; l < kv->shape.n_layers; l++) lost = lost || (ig_kv_slots(kv, l, 0) && tokens_of(kv, l) > n);
+    return lost;
+}
+
 ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
     ig_status s = kv->tier ? ig_kv_settle(kv, err) : IG_OK;
+    if (has_lost(kv, n)) n = 0;
     for (int layer = 0; layer < kv->shape.n_layers; layer++) {
         for (int h = 0; h < kv->shape.n_kv_heads; h++)
             for (size_t b = ig_kv_blocks_for(kv, n); b < kv->table_len; b++) {
                 size_t id = ig_kv_table_at(kv, layer, h) + b;
                 if (!kv->tables[id] && b >= ig_kv_blocks_for(kv, kv->held[layer])) break;
-                drop_block(kv, id);
+                ig_kv_drop_block(kv, id);
             }
         if (kv->held[layer] > n) kv->held[layer] = n;
         if (kv->sealed[layer] > n >> kv->shift) {
@@ -266,11 +342,13 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
                 if (!s) s = t;
                 if (!t) continue;
                 /* What cannot be had again is dropped as well: the layer ends at the block before. */
-                for (int h = 0; h < kv->shape.n_kv_heads; h++) drop_block(kv, ig_kv_table_at(kv, layer, h) + b);
+                for (int h = 0; h < kv->shape.n_kv_heads; h++) ig_kv_drop_block(kv, ig_kv_table_at(kv, layer, h) + b);
                 kv->held[layer] = (int)(b << kv->shift);
             }
         }
     }
+    for (size_t t = 0; n == 0 && t < kv->n_tables; t++) ig_slots_clear(&kv->slots[t]);
+    if (n == 0) kv->torn = false;
     return s;
 }
 
@@ -281,11 +359,20 @@ void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
     for (int l = 0; l < kv->shape.n_layers; l++)
         n_blocks += ig_kv_blocks_for(kv, kv->held[l]) * (size_t)kv->shape.n_kv_heads;
     *out = kv->stats;
+    for (int l = 0; l < kv->shape.n_layers; l++)
+        out->entries += (uint64_t)ig_kv_entries(kv, l, 0).n * (uint64_t)kv->shape.n_kv_heads;
     out->ram_bytes = ig_kv_pool_taken(&kv->pool) * IG_FRAME_BYTES + kv->arena.size +
                      n_blocks * (sizeof *kv->tables + ig_kv_block_line_bytes(kv));
+    for (size_t t = 0; t < kv->n_tables; t++) {
+        const ig_slots *list = &kv->slots[t];
+        out->dropped += list->lost;
+        if (list->n_dropped) out->ram_bytes += 2 * (uint64_t)list->n_slots * sizeof *list->order;
+    }
     if (!kv->tier) return;
     ig_tier_stats t;
     kv->tier->ops->stats(kv->tier, &t);
+    out->ram_bytes += t.used_bytes / IG_FRAME_BYTES * TIER_BYTES +
+                      (uint64_t)count_staging(kv->n_tables * kv->table_len) * IG_DISK_STAGED_MAX * IG_FRAME_BYTES;
     out->disk_bytes = t.used_bytes;
     out->read_bytes = t.bytes_read;
     out->written_bytes = t.bytes_written;

@@ -12,6 +12,9 @@
  * A layer reads its entries in one of two ways: ig_kv_load() brings the blocks of chosen entries into RAM, where
  * they stay until others need the room; ig_kv_stream() passes all blocks by in order through a small staging area
  * and leaves what is in RAM as it is, since a scan would only push out what is useful.
+ *
+ * Entries of a layer can be dropped for ever (ig_kv_keep()). From then on entry i of a KV head does not lie in slot i:
+ * new tokens take the slots that are free, and the layer stays in RAM.
  */
 #ifndef IG_KV_STORE_H
 #define IG_KV_STORE_H
@@ -34,6 +37,8 @@ typedef struct ig_kv_options {
     int n_pinned_layers;   /* first layers that stay in RAM if there is room for them */
     bool no_uring;         /* disk requests by threads instead of io_uring */
     ig_kv_type type;       /* how rows are kept */
+    int n_dropping;        /* layers of which entries will be dropped for ever: sizes are planned for so many */
+    int limit;             /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
 } ig_kv_options;
 
 typedef struct ig_kv ig_kv;
@@ -60,32 +65,52 @@ typedef struct ig_kv_stats {
                                                 blocks it had to wait for */
     uint64_t read_bytes, written_bytes;
     double stall_seconds; /* the step stood still for the disk */
+    uint64_t entries;     /* held, over layers and KV heads */
+    uint64_t dropped;     /* for ever, since the store was opened */
 } ig_kv_stats;
 
 /* Bytes of RAM that a store of this shape takes when full; false if they cannot be counted. */
 bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options);
+/* Most slots of a KV head in layers whose entries are dropped. */
+int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *options);
+/* Bytes that one entry takes. */
+uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *options);
 ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err);
 void ig_kv_close(ig_kv *kv);
 
-/* Tokens held by every layer. */
+/* Tokens that every layer has seen; those that it dropped count. */
 int ig_kv_length(const ig_kv *kv);
 ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head);
 /* Whether blocks can be elsewhere than in RAM. */
 bool ig_kv_has_disk(const ig_kv *kv);
+/* Whether entries of any layer were dropped for ever. */
+bool ig_kv_has_dropped(const ig_kv *kv);
 
 /* Makes room for tokens [0, n) in one layer. Without a disk tier it cannot fail for n <= n_ctx. */
 ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err);
-/* Where the K and V of a token of the layer's last block or of the latest extension lie, head_dim numbers of the
+/* The slot of a token that was not dropped and is not before one that was. */
+int ig_kv_slot(const ig_kv *kv, int layer, int head, int token);
+/* Where the K and V of a slot of the layer's last block or of the latest extension lie, head_dim numbers of the
  * store's type each, to be written once, and their lines: the key's, then the value's. */
-void *ig_kv_key(ig_kv *kv, int layer, int head, int token);
-void *ig_kv_value(ig_kv *kv, int layer, int head, int token);
-ig_kv_line *ig_kv_lines(ig_kv *kv, int layer, int head, int token);
+void *ig_kv_key(ig_kv *kv, int layer, int head, int slot);
+void *ig_kv_value(ig_kv *kv, int layer, int head, int slot);
+ig_kv_line *ig_kv_lines(ig_kv *kv, int layer, int head, int slot);
 ig_kv_type ig_kv_type_of(const ig_kv *kv);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
 /* Drops tokens from n on in all layers. May have to read a block back, which becomes the last one; where that fails,
- * fewer than n tokens are left (length()). */
+ * fewer than n tokens are left (length()). What was dropped cannot come back: if a layer that has seen more than n
+ * tokens dropped some, nothing is left. */
 ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err);
+
+/* A KV head of a layer keeps its entries of these numbers, ascending, fewer than it has; the others are gone for ever.
+ * All heads of the layer must keep as many. Heads may come from several threads. */
+void ig_kv_keep(ig_kv *kv, int layer, int head, const int32_t *index, int n);
+/* After keep(): moves the layer's entries together and gives the room behind them back; moved() is told of each that
+ * gets another slot. With a disk tier it must follow a layer's first keep(), since it brings what is kept into RAM;
+ * where that fails, only cut() may follow. */
+typedef void (*ig_kv_moved_fn)(void *user, int layer, int head, int from, int to);
+ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err);
 
 /* Starts to read what load() will want of a layer, as far as there is room. One prefetch is under way at a time.
  * picks [n_picks], a multiple of n_kv_heads: so many to each KV head. */

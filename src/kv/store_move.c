@@ -75,7 +75,7 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
 
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
     int first = kv->sealed[layer], end = kv->held[layer] >> kv->shift;
-    if (!kv->tier || first == end) return IG_OK;
+    if (!kv->tier || first == end || ig_kv_slots(kv, layer, 0)) return IG_OK;
     reading *r = &kv->late; /* its lists are free between loads */
     r->n = 0;
     for (int h = 0; h < kv->shape.n_kv_heads; h++)

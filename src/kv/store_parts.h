@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the KV store: its struct, and what its two files share. store.c opens, adds, drops and counts;
- * store_move.c moves blocks between RAM and the disk tier.
+ * Private to the KV store: its struct, and what its files share. store.c opens, adds, cuts and counts; store_move.c
+ * moves blocks between RAM and the disk tier; store_drop.c drops entries for ever.
  *
  * With a disk tier a block that exists is in one of four states:
  *
@@ -16,6 +16,7 @@
 #define IG_KV_STORE_PARTS_H
 
 #include "base/memory.h"
+#include "kv/slots.h"
 #include "kv/store.h"
 #include "kv/tier_disk.h"
 
@@ -63,11 +64,15 @@ struct ig_kv {
     size_t n_tables;     /* layers x KV heads */
     size_t table_len;    /* blocks of a full table */
     size_t layer_blocks; /* blocks of a full layer */
-    int *held;           /* [n_layers] tokens */
+    int *held;           /* [n_layers] slots in use or free again: tokens, unless some were dropped */
     int *sealed;         /* [n_layers] blocks of each head that were given to the disk tier */
     uint8_t **tables;    /* [n_tables][table_len] frames; NULL: not in RAM */
     ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][2][row_lines] */
     ig_kv_pool pool;
+    ig_slots *slots;      /* [n_tables] */
+    int32_t *slot_memory; /* of their lists */
+    size_t slot_bytes;
+    bool torn; /* compact() failed: what the layers hold is of no use */
 
     /* With a disk tier only. */
     ig_tier *tier;
@@ -104,6 +109,20 @@ static inline uint32_t ig_kv_frame_number(const ig_kv *kv, const uint8_t *frame)
     return (uint32_t)((size_t)(frame - kv->pool.frames) / IG_FRAME_BYTES);
 }
 
+/* Where a slot's key lies; its value is row_bytes << shift further on. */
+static inline uint8_t *ig_kv_row(const ig_kv *kv, int layer, int head, int slot) {
+    size_t in_block = (size_t)slot & (((size_t)1 << kv->shift) - 1);
+    return kv->tables[ig_kv_table_at(kv, layer, head) + ((size_t)slot >> kv->shift)] + in_block * kv->row_bytes;
+}
+
+/* The list of a KV head that entries were dropped of; NULL: entry i lies in slot i. */
+static inline ig_slots *ig_kv_slots(const ig_kv *kv, int layer, int head) {
+    ig_slots *s = &kv->slots[(size_t)layer * (size_t)kv->shape.n_kv_heads + (size_t)head];
+    return s->n_dropped ? s : NULL;
+}
+
+/* The block is gone: frame and slot are free. */
+void ig_kv_drop_block(ig_kv *kv, size_t id);
 /* A frame for a block: a free one, or that of a cached block, which is demoted. */
 ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err);
 /* The block's slot is given back. */

@@ -31,15 +31,16 @@ static void show_queries(const forward *f, const ig_segment *seg, int row, int k
 static void append_token(const forward *f, const ig_segment *seg, int head, int token, size_t at, bool sketched) {
     const ig_sequence *seq = seg->seq;
     int d = f->c->head_dim;
+    int slot = ig_kv_slot(seq->kv, f->layer, head, token);
     ig_kv_type type = ig_kv_type_of(seq->kv);
-    ig_kv_line *lines = ig_kv_lines(seq->kv, f->layer, head, token);
-    void *key = ig_kv_key(seq->kv, f->layer, head, token), *value = ig_kv_value(seq->kv, f->layer, head, token);
+    ig_kv_line *lines = ig_kv_lines(seq->kv, f->layer, head, slot);
+    void *key = ig_kv_key(seq->kv, f->layer, head, slot), *value = ig_kv_value(seq->kv, f->layer, head, slot);
     f->kernels->kv_pack[type](key, lines, f->ws->k + at, d);
     f->kernels->kv_pack[type](value, lines ? lines + ig_kv_row_lines(type, d) : NULL, f->ws->v + at, d);
     if (!sketched) return;
     uint16_t half[IG_KV_DIMS];
     f->kernels->f32_to_f16(half, f->ws->k + at, d);
-    seq->policy->ops->append(seq->policy, f->layer, head, token, half);
+    seq->policy->ops->append(seq->policy, f->layer, head, slot, half);
 }
 
 /* Task: one KV head of one segment. Writes its new keys and values, and shows the keys to the policy. */
@@ -59,7 +60,7 @@ static void append_task(void *arg, int task, int thread) {
 }
 
 static ig_status append(forward *f, ig_error *err) {
-    ig_status status = IG_OK;
+    ig_status status = ig_forward_make_room(f, err);
     for (int s = 0; s < f->n_segments && !status; s++)
         status = ig_kv_extend(f->segments[s].seq->kv, f->layer, f->segments[s].first + f->segments[s].n, err);
     if (status) return status;
@@ -90,6 +91,7 @@ typedef struct choice {
 static bool guesses(const forward *f, const ig_segment *seg, ig_speculation kind) {
     const ig_sequence *seq = seg->seq;
     if (seq->speculate != kind || !ig_forward_selects(f, seg) || seg->first == 0) return false;
+    if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
     return kind == IG_SPECULATE_PAPER || (seq->prefetch && ig_kv_has_disk(seq->kv));
 }
 
@@ -210,12 +212,16 @@ void ig_forward_all_views(const forward *f, const ig_segment *seg, ig_kv_view *v
     }
 }
 
+bool ig_forward_in_ram(const forward *f, const ig_segment *seg, int first) {
+    return ig_kv_in_ram(seg->seq->kv, f->layer, first, ig_kv_entries(seg->seq->kv, f->layer, 0).n_slots);
+}
+
 /* They are not all in RAM: piece by piece. */
 static ig_status attend_streaming(const forward *f, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
                                   ig_error *err) {
     ig_head_shape shape = ig_forward_heads(f);
     int n = seg->first + seg->n;
-    job->carry = f->ws->carry;
+    job->carry = seg->seq->ws->carry;
     for (job->begin = 0; job->begin < n; job->begin = job->end) {
         job->end = n - job->begin < IG_ATTEND_UNIT ? n : job->begin + IG_ATTEND_UNIT;
         ig_status s = ig_kv_stream(seg->seq->kv, f->layer, job->begin, n, views, err);
@@ -229,7 +235,7 @@ ig_status ig_forward_attend_all(const forward *f, const ig_segment *seg, ig_atte
                                 ig_error *err) {
     ig_head_shape shape = ig_forward_heads(f);
     job->views = views;
-    if (!ig_kv_in_ram(seg->seq->kv, f->layer, 0, seg->first + seg->n)) return attend_streaming(f, seg, job, views, err);
+    if (!ig_forward_in_ram(f, seg, 0)) return attend_streaming(f, seg, job, views, err);
     ig_forward_all_views(f, seg, views);
     f->dev->ops->attend(f->dev, &shape, job, 1);
     return IG_OK;
@@ -268,7 +274,7 @@ static ig_status attend(forward *f, ig_error *err) {
                             .window = c->window[f->layer],
                             .views = views};
         pick_of(f, seg, &seq->chosen, 0, &first);
-        if (!ig_forward_selects(f, seg) && !ig_kv_in_ram(seq->kv, f->layer, first, seg->first + seg->n)) {
+        if (!ig_forward_selects(f, seg) && !ig_forward_in_ram(f, seg, first)) {
             ig_status status = attend_streaming(f, seg, &job, views, err);
             if (status) return status;
             continue;
@@ -298,7 +304,9 @@ ig_status ig_forward_attend(forward *f, ig_error *err) {
     double seconds = (ig_clock_seconds() - start) / f->n_segments;
     for (int s = 0; s < f->n_segments; s++)
         if (!f->segments[s].dense) f->segments[s].seq->attention_seconds += seconds;
-    return status ? status : ig_forward_observe(f, err);
+    if (!status) status = ig_forward_observe(f, err);
+    if (!status) ig_forward_drop(f);
+    return status;
 }
 
 /* ---- guess -------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 #include "kv/store.h"
 #include "model/model.h"
 #include "policy/policy.h"
+#include "policy/usage.h"
 
 /* The state that the next layer's queries are guessed from (ig_cache_options.speculate). */
 typedef enum ig_speculation {
@@ -41,6 +42,9 @@ typedef struct ig_audit {
 typedef struct ig_sequence {
     ig_kv *kv;
     ig_policy *policy;
+    struct ig_workspace *ws; /* its own, for what it alone needs: weights, dense, carry, keep */
+    int limit;               /* most entries of a KV head after a step, where some may be dropped; 0: none */
+    ig_usage usage;          /* with limit */
     int n_ctx, n_lists;        /* lists of entries in a layer: KV heads, or query heads */
     ig_selection chosen;       /* for the current layer */
     ig_selection guess;        /* for the next one */
@@ -84,7 +88,8 @@ typedef struct ig_workspace {
     ig_kv_view *views;       /* [max_rows][n_heads] */
     ig_segment *segments;    /* [max_rows], for callers */
     ig_kv_pick *picks;       /* [n_heads] */
-    float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed or audited */
+    float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
+    int32_t *keep;           /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
     float *dense;            /* [n_heads][head_dim] dense attention of an audit */
     float *carry;            /* attention over rows that come in pieces; NULL without a disk tier */
     size_t select_bytes;     /* policy scratch of one thread */
@@ -100,6 +105,7 @@ typedef struct ig_workspace_need {
     size_t select_bytes; /* what the policy wants per thread */
     bool streams;        /* sequences have a disk tier */
     bool weighs;         /* attention weights are wanted */
+    bool drops;          /* entries are dropped for ever */
 } ig_workspace_need;
 
 ig_status ig_workspace_open(ig_workspace *ws, const ig_model *m, const ig_workspace_need *need, ig_error *err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the forward pass: forward.c (the pass) and attention.c (KV store, policy, attention of a layer).
+ * Private to the forward pass: forward.c (the pass), attention.c (KV store, policy, attention of a layer), observe.c
+ * (what is noted of it) and retain.c (what is dropped for ever).
  */
 #ifndef IG_MODEL_FORWARD_PARTS_H
 #define IG_MODEL_FORWARD_PARTS_H
@@ -39,6 +40,8 @@ static inline bool ig_forward_selects(const forward *f, const ig_segment *seg) {
 static inline ig_head_shape ig_forward_heads(const forward *f) {
     return (ig_head_shape){f->c->n_heads, f->c->n_kv_heads, f->c->head_dim, (float)f->c->attn_scale};
 }
+/* Whether a layer's entries from number `first` on are all in RAM; all of them if some were dropped. */
+bool ig_forward_in_ram(const forward *f, const ig_segment *seg, int first);
 /* Views [n_kv_heads] of all entries of a layer, which must be in RAM. */
 void ig_forward_all_views(const forward *f, const ig_segment *seg, ig_kv_view *views);
 /* Attention over all entries of a segment, wherever they are; job->q, out, lse are set. */
@@ -47,5 +50,10 @@ ig_status ig_forward_attend_all(const forward *f, const ig_segment *seg, ig_atte
 
 /* After attention (observe.c): what policies, audits and traces want to know of it. */
 ig_status ig_forward_observe(forward *f, ig_error *err);
+
+/* Entries that are dropped for ever (retain.c). Before a decode step's own is added: policies with a limit of their own
+ * keep to it. After attention: those beyond ig_sequence.limit go. */
+ig_status ig_forward_make_room(forward *f, ig_error *err);
+void ig_forward_drop(forward *f);
 
 #endif

@@ -41,24 +41,25 @@ static void count_shares(const forward *f, ig_sequence *seq) {
 
 /* ---- weights -------------------------------------------------------------------------- */
 
-/* The softmax weights of all entries of a layer, in ws->weights [n_kv_heads][n_ctx]. */
+/* The softmax weights of all entries of a layer, in the sequence's weights [n_kv_heads][n_ctx]. */
 static ig_status weigh_all(const forward *f, const ig_segment *seg, const ig_attention *job, ig_error *err) {
     ig_head_shape shape = ig_forward_heads(f);
     ig_kv *kv = seg->seq->kv;
     size_t stride = (size_t)seg->seq->n_ctx;
     ig_kv_view *views = (ig_kv_view *)job->views;
-    int n = seg->first + seg->n;
-    memset(f->ws->weights, 0, (size_t)f->c->n_kv_heads * stride * sizeof(float));
-    if (ig_kv_in_ram(kv, f->layer, 0, n)) {
+    int n = ig_kv_entries(kv, f->layer, 0).n;
+    float *weights = seg->seq->ws->weights;
+    memset(weights, 0, (size_t)f->c->n_kv_heads * stride * sizeof(float));
+    if (ig_forward_in_ram(f, seg, 0)) {
         ig_forward_all_views(f, seg, views);
-        f->dev->ops->weigh(f->dev, &shape, job, 0, n, f->ws->weights, stride);
+        f->dev->ops->weigh(f->dev, &shape, job, 0, n, weights, stride);
         return IG_OK;
     }
     for (int begin = 0, end; begin < n; begin = end) {
         end = n - begin < IG_ATTEND_UNIT ? n : begin + IG_ATTEND_UNIT;
         ig_status s = ig_kv_stream(kv, f->layer, begin, n, views, err);
         if (s) return s;
-        f->dev->ops->weigh(f->dev, &shape, job, begin, end, f->ws->weights, stride);
+        f->dev->ops->weigh(f->dev, &shape, job, begin, end, weights, stride);
     }
     return IG_OK;
 }
@@ -80,7 +81,7 @@ static ig_status show_weights(const forward *f, int segment, ig_error *err) {
     ig_status s = weigh_all(f, seg, &job, err);
     for (int h = 0; !s && h < f->c->n_kv_heads; h++) {
         ig_entries e = ig_kv_entries(seg->seq->kv, f->layer, h);
-        p->ops->observe(p, f->layer, h, &e, f->ws->weights + (size_t)h * (size_t)seg->seq->n_ctx);
+        p->ops->observe(p, f->layer, h, &e, seg->seq->ws->weights + (size_t)h * (size_t)seg->seq->n_ctx);
     }
     return s;
 }
@@ -103,12 +104,13 @@ static ig_status audit(const forward *f, int segment, ig_error *err) {
     int lists_per_head = seq->n_lists / f->c->n_kv_heads, group = f->c->n_heads / f->c->n_kv_heads;
     size_t stride = (size_t)seq->n_ctx;
     ig_attention job = job_of(f, segment, f->ws->views);
-    job.out = f->ws->dense;
+    float *weights = seq->ws->weights;
+    job.out = seq->ws->dense;
     ig_status s = ig_forward_attend_all(f, seg, &job, f->ws->views, err);
     if (s) return s;
     ig_head_shape shape = ig_forward_heads(f);
     shape.n_kv_heads = seq->n_lists;
-    memset(f->ws->weights, 0, (size_t)seq->n_lists * stride * sizeof(float));
+    memset(weights, 0, (size_t)seq->n_lists * stride * sizeof(float));
     int longest = 0;
     for (int i = 0; i < seq->n_lists; i++) {
         int head = i / lists_per_head;
@@ -118,11 +120,11 @@ static ig_status audit(const forward *f, int segment, ig_error *err) {
         if (seq->chosen.n[i] > longest) longest = seq->chosen.n[i];
     }
     /* Streaming the rest has left the chosen blocks where they were. */
-    f->dev->ops->weigh(f->dev, &shape, &job, 0, longest, f->ws->weights, stride);
+    f->dev->ops->weigh(f->dev, &shape, &job, 0, longest, weights, stride);
     for (int h = 0; h < f->c->n_kv_heads; h++) {
         double mass = 0;
         for (int i = h * lists_per_head; i < (h + 1) * lists_per_head; i++)
-            for (int k = 0; k < seq->chosen.n[i]; k++) mass += (double)f->ws->weights[(size_t)i * stride + (size_t)k];
+            for (int k = 0; k < seq->chosen.n[i]; k++) mass += (double)weights[(size_t)i * stride + (size_t)k];
         note_mass(&seq->audit, f->layer, mass / group);
     }
     return IG_OK;

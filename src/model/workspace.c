@@ -32,10 +32,10 @@ static void lay_out(ig_workspace *ws, const ig_model *m, const ig_workspace_need
     ws->segments = ig_arena_take(a, rows * sizeof *ws->segments);
     ws->picks = ig_arena_take(a, n_heads * sizeof *ws->picks);
     ws->select_scratch = ig_arena_take(a, (size_t)m->ctx->n_threads * ws->select_bytes);
-    if (need->weighs) {
-        ws->weights = ig_arena_take(a, n_heads * (size_t)need->n_ctx * sizeof(float));
-        ws->dense = ig_arena_take(a, heads * sizeof(float));
-    }
+    size_t n_ctx = (size_t)need->n_ctx;
+    if (need->weighs || need->drops) ws->weights = ig_arena_take(a, n_heads * n_ctx * sizeof(float));
+    if (need->weighs) ws->dense = ig_arena_take(a, heads * sizeof(float));
+    if (need->drops) ws->keep = ig_arena_take(a, (size_t)c->n_kv_heads * n_ctx * sizeof *ws->keep);
     if (!need->streams) return;
     ig_head_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, 0};
     size_t prefill = ig_attend_carry_floats(&shape, need->max_rows, 0);

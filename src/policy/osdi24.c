@@ -348,6 +348,7 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .sketch = IG_SKETCH_SKEW,
     .per_query_head = true,
     .takes_limit = true,
+    .ignores_window = true,
     .guess_is_final = true,
     .budget = 0.20,
     .plan = osdi24_plan,

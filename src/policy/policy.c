@@ -10,7 +10,8 @@
 #include "base/error.h"
 
 static const ig_policy_ops *const policies[] = {&ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,
-                                                &ig_policy_quest, &ig_policy_window, &ig_policy_oracle};
+                                                &ig_policy_quest, &ig_policy_h2o, &ig_policy_window,
+                                                &ig_policy_oracle};
 
 const char *ig_cache_policy(size_t i, const char **help) {
     if (i >= IG_COUNT(policies)) return NULL;

@@ -31,6 +31,7 @@ typedef struct ig_policy_ops {
     ig_sketch_kind sketch; /* the sort of ig_policy_shape.sketch it takes; IG_SKETCH_NONE: none */
     bool per_query_head;   /* a list per query head */
     bool takes_limit;      /* works when slots are used again (ig_cache_options.limit) */
+    bool ignores_window;   /* n_sinks and n_recent mean nothing to it */
     bool guess_is_final;   /* its own ig_cache_options.speculate is "paper" */
     double budget;         /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
     /* Bytes that a full sequence takes on top of K and V. Optional: none. */
@@ -59,11 +60,12 @@ typedef struct ig_policy_ops {
     /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
      * position, summed over queries and the query heads of the group. Prefill too. Optional. */
     void (*observe)(ig_policy *p, int layer, int head, const ig_entries *e, const float *weights);
-    /* Most entries that a KV head of a layer may hold once n_tokens were seen and decoding has begun; those beyond are
-     * dropped. Optional: no limit of its own. */
+    /* Most entries that a KV head of a layer may hold once n_tokens were seen and decoding has begun, 2 or more; those
+     * beyond are dropped. Optional: no limit of its own. */
     int (*limit)(const ig_policy *p, int layer, int n_tokens);
-    /* With limit: how much each entry is worth keeping, value [e->n] >= 0, and how many of the last ones must stay. */
-    int (*value)(ig_policy *p, int layer, int head, const ig_entries *e, float *value);
+    /* With limit, before a step's entry is added, when n_kept of the entries can stay: how much each is worth keeping,
+     * value [e->n] >= 0, and how many of the last ones must stay. Heads may come from several threads. */
+    int (*value)(ig_policy *p, int layer, int head, const ig_entries *e, int n_kept, float *value);
     /* With limit: what is known of slot `from` belongs to slot `to` now. */
     void (*move)(ig_policy *p, int layer, int head, int from, int to);
     /* Bytes kept at present for n tokens. Optional: 0. */

@@ -261,6 +261,7 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     if (!p->maps || !p->moments || !p->cs || !p->rows)
         return ig_fail_memory(err, "calibration", file + moments * sizeof *p->moments);
     p->seq.n_ctx = p->n_tokens;
+    p->seq.ws = &p->ws;
     p->seq.n_lists = c->n_kv_heads;
     ig_status s = ig_kv_open(&p->seq.kv, &kv, NULL, err);
     if (!s) s = ig_policy_full.open(&p->seq.policy, &policy, &cache, err);

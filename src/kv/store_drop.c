@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Entries that are dropped for ever. Dropping alone frees slots, which new tokens take; compacting moves the entries
+ * that are left into the lowest slots and gives the blocks behind them back.
+ *
+ * A layer that lies in a disk tier is compacted in order of position: a block is written over once all that is kept of
+ * it has moved to blocks before it, so that little more than what is kept need be in RAM at once. The layer stays in
+ * RAM from then on: rows that come and go would make of every block one that changes again.
+ */
+#include "kv/store_parts.h"
+
+#include <string.h>
+
+#include "base/error.h"
+
+enum { PORTION = 64 }; /* blocks that are read back together */
+
+void ig_kv_keep(ig_kv *kv, int layer, int head, const int32_t *index, int n) {
+    ig_slots *s = &kv->slots[(size_t)layer * (size_t)kv->shape.n_kv_heads + (size_t)head];
+    ig_slots_keep(s, ig_kv_entries(kv, layer, head).n, index, n);
+}
+
+/* One KV head of a layer that is being compacted. */
+typedef struct packing {
+    ig_kv *kv;
+    int layer, head;
+    ig_kv_moved_fn moved;
+    void *user;
+} packing;
+
+static void move_entry(void *user, int from, int to) {
+    const packing *p = user;
+    ig_kv *kv = p->kv;
+    if (from == to) return;
+    const uint8_t *source = ig_kv_row(kv, p->layer, p->head, from);
+    uint8_t *target = ig_kv_row(kv, p->layer, p->head, to);
+    size_t v = kv->row_bytes << kv->shift;
+    memcpy(target, source, kv->row_bytes);
+    memcpy(target + v, source + v, kv->row_bytes);
+    if (kv->lines)
+        memcpy(ig_kv_lines(kv, p->layer, p->head, to), ig_kv_lines(kv, p->layer, p->head, from),
+               2 * kv->row_lines * sizeof(ig_kv_line));
+    p->moved(p->user, p->layer, p->head, from, to);
+}
+
+/* ---- layers that lie on disk -------------------------------------------------------- */
+
+/* Reads the blocks back that entries from number `first` on lie in, up to PORTION of them; returns the number of the
+ * first entry beyond. */
+static ig_status recall_portion(const packing *p, const ig_slots *s, int first, int *end, ig_error *err) {
+    size_t ids[PORTION], n = 0, base = ig_kv_table_at(p->kv, p->layer, p->head);
+    int i = first;
+    for (; i < s->n; i++) {
+        size_t id = base + ((size_t)s->order[i] >> p->kv->shift);
+        if (n && ids[n - 1] == id) continue;
+        if (n == PORTION) break;
+        ids[n++] = id;
+    }
+    *end = i;
+    return ig_kv_recall(p->kv, ids, n, err);
+}
+
+/* Block b of the head, which nothing is left in but perhaps entries that stay in it, is to be written. */
+static ig_status open_block(const packing *p, size_t b, bool in_use, ig_error *err) {
+    ig_kv *kv = p->kv;
+    size_t id = ig_kv_table_at(kv, p->layer, p->head) + b;
+    if (!in_use) {
+        ig_kv_drop_block(kv, id);
+        return ig_kv_take_frame(kv, &kv->tables[id], err);
+    }
+    if (!kv->blocks[id].slot) return IG_OK;
+    ig_evict_remove(&kv->evict, ig_kv_frame_number(kv, kv->tables[id]));
+    ig_kv_free_slot(kv, id);
+    return IG_OK;
+}
+
+static ig_status gather(packing *p, ig_slots *s, ig_error *err) {
+    int shift = p->kv->shift, recalled = 0;
+    for (int to = 0; to < s->n; to++) {
+        int from = s->order[to];
+        ig_status status = IG_OK;
+        if (to == recalled) status = recall_portion(p, s, to, &recalled, err);
+        if (!status && (to & ((1 << shift) - 1)) == 0)
+            status = open_block(p, (size_t)(to >> shift), from >> shift == to >> shift, err);
+        if (status) return status;
+        move_entry(p, from, to);
+        s->order[to] = to;
+    }
+    s->n_spare = 0;
+    s->n_slots = s->n;
+    return IG_OK;
+}
+
+/* ---- compacting ------------------------------------------------------------------------ */
+
+/* The head's blocks from b on are not needed any more. Without a disk tier their memory goes back to the system. */
+static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
+    uint8_t *begin = NULL, *end = NULL;
+    size_t base = ig_kv_table_at(kv, layer, head);
+    for (; b < ig_kv_blocks_for(kv, kv->held[layer]); b++) {
+        uint8_t *frame = kv->tables[base + b];
+        ig_kv_drop_block(kv, base + b);
+        if (kv->tier) continue;
+        if (frame != end) {
+            ig_pages_drop(begin, (size_t)(end - begin));
+            begin = frame;
+        }
+        end = frame + IG_FRAME_BYTES;
+    }
+    ig_pages_drop(begin, (size_t)(end - begin));
+}
+
+ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err) {
+    bool on_disk = kv->sealed[layer] > 0;
+    ig_status status = on_disk ? ig_kv_settle(kv, err) : IG_OK;
+    kv->torn = true;
+    for (int h = 0; !status && h < kv->shape.n_kv_heads; h++) {
+        packing p = {kv, layer, h, moved, user};
+        ig_slots *s = ig_kv_slots(kv, layer, h);
+        if (on_disk)
+            status = gather(&p, s, err);
+        else
+            ig_slots_pack(s, move_entry, &p);
+        if (!status) free_blocks(kv, layer, h, ig_kv_blocks_for(kv, s->n));
+    }
+    if (status == IG_E_LIMIT)
+        return ig_fail(err, status, "the KV cache's share of RAM is too small for the entries that stay in it");
+    if (status) return status;
+    kv->held[layer] = ig_kv_slots(kv, layer, 0)->n_slots;
+    kv->sealed[layer] = 0;
+    kv->torn = false;
+    return IG_OK;
+}

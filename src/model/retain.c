@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Entries that are dropped for ever, per KV head, each head its own. Two sorts of limit:
+ *
+ *   ig_cache_options.limit  the paper's KV pool (section 4.4), under any policy that takes it. What attention selected
+ *                           is noted (policy/usage.h) and after each step the least useful entries beyond the limit
+ *                           go; new tokens take their slots. A batch of a prompt is attended to as a whole and then cut
+ *                           down; there nothing is selected, so that the oldest go. Nor does a step count in which all
+ *                           entries are used.
+ *   ig_policy_ops.limit     a policy's own (h2o). A prompt is kept whole; decode steps make room for their token first,
+ *                           the first of them in bulk, after which the layer is compacted.
+ */
+#include "model/forward_parts.h"
+
+#include <limits.h>
+
+/* Entries that a KV head keeps now; INT_MAX: all. */
+static int allowance(const forward *f, const ig_segment *seg, bool before) {
+    const ig_sequence *seq = seg->seq;
+    const ig_policy *p = seq->policy;
+    if (ig_policy_layer_is_dense(&p->shape, &p->options, f->layer)) return INT_MAX;
+    if (!before) return seq->limit ? seq->limit : INT_MAX;
+    if (seg->dense || !p->ops->limit) return INT_MAX;
+    return p->ops->limit(p, f->layer, seg->first + seg->n) - seg->n;
+}
+
+static size_t head_number(const forward *f, int head) {
+    return (size_t)f->layer * (size_t)f->c->n_kv_heads + (size_t)head;
+}
+
+/* The entries that have come, and those that a head's lists chose. */
+static void note_use(const forward *f, const ig_segment *seg, int head, const ig_entries *e) {
+    ig_sequence *seq = seg->seq;
+    uint32_t now = (uint32_t)(seg->first + seg->n);
+    for (int i = e->n - seg->n; i < e->n; i++)
+        ig_usage_come(&seq->usage, head_number(f, head), e->slot ? e->slot[i] : i, now);
+    if (!ig_forward_selects(f, seg)) return;
+    int per_head = seq->n_lists / f->c->n_kv_heads;
+    const ig_selection *x = &seq->chosen;
+    for (int i = head * per_head; i < (head + 1) * per_head; i++)
+        if (!x->all[i])
+            ig_usage_select(&seq->usage, head_number(f, head), x->slots + (size_t)i * (size_t)seq->n_ctx, x->n[i], now);
+}
+
+static void reverse(float *x, int n) {
+    for (int i = 0; i < n / 2; i++) {
+        float t = x[i];
+        x[i] = x[n - 1 - i];
+        x[n - 1 - i] = t;
+    }
+}
+
+/* The head keeps `count` entries: the first and last ones as said, and the most valuable others; of equal ones the
+ * later. */
+static void keep_best(const forward *f, const ig_segment *seg, int head, const ig_entries *e, float *value,
+                      int n_sinks, int n_recent, int count) {
+    int32_t *keep = seg->seq->ws->keep + (size_t)head * (size_t)seg->seq->n_ctx;
+    /* ig_pick() prefers the earlier ones: it is shown them in the opposite order. */
+    reverse(value, e->n);
+    ig_pick_rule rule = {.n_sinks = n_recent, .n_recent = n_sinks, .count = count, .mass = 1};
+    int n = ig_pick(f->kernels, keep, value, e->n, &rule);
+    for (int i = 0; i < n / 2; i++) {
+        int32_t t = keep[i];
+        keep[i] = keep[n - 1 - i];
+        keep[n - 1 - i] = t;
+    }
+    for (int i = 0; i < n; i++) keep[i] = e->n - 1 - keep[i];
+    ig_kv_keep(seg->seq->kv, f->layer, head, keep, n);
+}
+
+typedef struct retention {
+    const forward *f;
+    bool before; /* attention */
+} retention;
+
+/* Task: one KV head of one segment. */
+static void retain_task(void *arg, int task, int thread) {
+    const retention *r = arg;
+    const forward *f = r->f;
+    int head = task % f->c->n_kv_heads;
+    const ig_segment *seg = &f->segments[task / f->c->n_kv_heads];
+    ig_sequence *seq = seg->seq;
+    ig_policy *p = seq->policy;
+    int count = allowance(f, seg, r->before);
+    (void)thread;
+    if (count == INT_MAX) return;
+    ig_entries e = ig_kv_entries(seq->kv, f->layer, head);
+    if (!r->before) note_use(f, seg, head, &e);
+    if (e.n <= count) return;
+    float *value = seq->ws->weights + (size_t)head * (size_t)seq->n_ctx;
+    if (r->before) {
+        int n_recent = p->ops->value(p, f->layer, head, &e, count, value);
+        keep_best(f, seg, head, &e, value, 0, n_recent, count);
+        return;
+    }
+    ig_usage_value(&seq->usage, head_number(f, head), &e, value);
+    bool plain = p->ops->ignores_window;
+    keep_best(f, seg, head, &e, value, plain ? 0 : p->options.n_sinks, plain ? 1 : p->options.n_recent, count);
+}
+
+static void retain(forward *f, bool before) {
+    retention r = {f, before};
+    bool any = false;
+    for (int s = 0; s < f->n_segments; s++) any = any || allowance(f, &f->segments[s], before) < INT_MAX;
+    if (any) f->dev->ops->parallel(f->dev, f->n_segments * f->c->n_kv_heads, retain_task, &r);
+}
+
+static void moved(void *user, int layer, int head, int from, int to) {
+    ig_policy *p = user;
+    p->ops->move(p, layer, head, from, to);
+}
+
+ig_status ig_forward_make_room(forward *f, ig_error *err) {
+    ig_status status = IG_OK;
+    retain(f, true);
+    for (int s = 0; s < f->n_segments && !status; s++) {
+        const ig_segment *seg = &f->segments[s];
+        ig_sequence *seq = seg->seq;
+        ig_entries e = ig_kv_entries(seq->kv, f->layer, 0);
+        int n_free = e.n_slots - e.n;
+        if (allowance(f, seg, true) == INT_MAX || n_free == 0) continue;
+        /* A single slot is soon taken; on disk there must be none. */
+        if (n_free > 1 || ig_kv_has_disk(seq->kv)) status = ig_kv_compact(seq->kv, f->layer, moved, seq->policy, err);
+    }
+    return status;
+}
+
+void ig_forward_drop(forward *f) { retain(f, false); }
