@@ -43,7 +43,7 @@ static void append_token(const forward *f, const ig_segment *seg, int head, int 
     seq->policy->ops->append(seq->policy, f->layer, head, slot, half);
 }
 
-/* Task: one KV head of one segment. Writes its new keys and values, and shows the keys to the policy. */
+/* Task: one KV head of one segment. Writes its new keys and values, and shows queries and keys to the policy. */
 static void append_task(void *arg, int task, int thread) {
     const forward *f = arg;
     const ig_config *c = f->c;
@@ -52,11 +52,11 @@ static void append_task(void *arg, int task, int thread) {
     ig_policy *p = seg->seq->policy;
     bool sparse = !p->ops->is_dense(p, f->layer), sketched = sparse && p->ops->append;
     (void)thread;
+    if (sparse) show_queries(f, seg, row, head);
     for (int i = 0; i < seg->n; i++) {
         size_t at = ((size_t)(row + i) * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
         append_token(f, seg, head, seg->first + i, at, sketched);
     }
-    if (sparse) show_queries(f, seg, row, head);
 }
 
 static ig_status append(forward *f, ig_error *err) {

@@ -110,6 +110,31 @@ static void sync_cuts_back_and_extends(void **state) {
     ig_session_close(b);
 }
 
+/* Another prompt, of which nothing was held: as in a session of its own. */
+static void an_earlier_prompt_does_not_show(void **state) {
+    int32_t first[N_CTX], ids[N_CTX];
+    ig_error err = {0};
+    (void)state;
+    fill(first, 3, N_CTX);
+    fill(ids, 4, N_CTX);
+    const char *policy;
+    for (size_t i = 0; (policy = ig_cache_policy(i, NULL)); i++) {
+        ig_session *a = open_session(policy, 64), *b = open_session(policy, 64);
+        sync(a, first, 120);
+        for (int t = 120; t < 130; t++) expect_ok(ig_session_decode(&a, &first[t], 1, &err), &err);
+        sync(a, ids, 150);
+        sync(b, ids, 150);
+        for (int t = 150; t < 170; t++) {
+            expect_ok(ig_session_decode(&a, &ids[t], 1, &err), &err);
+            expect_ok(ig_session_decode(&b, &ids[t], 1, &err), &err);
+            if (memcmp(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float)))
+                fail_msg("%s: token %d", policy, t);
+        }
+        ig_session_close(a);
+        ig_session_close(b);
+    }
+}
+
 static void batch_mates_do_not_matter(void **state) {
     const char *policy = *state;
     ig_session *together[BATCH], *alone[BATCH];
@@ -233,6 +258,7 @@ static void limits_are_errors(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sync_cuts_back_and_extends),
+        cmocka_unit_test(an_earlier_prompt_does_not_show),
         {"batch mates do not matter, full", batch_mates_do_not_matter, NULL, NULL, "full"},
         {"batch mates do not matter, infinigen", batch_mates_do_not_matter, NULL, NULL, "infinigen"},
         cmocka_unit_test(threads_do_not_matter),
