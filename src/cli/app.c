@@ -111,12 +111,17 @@ static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     c->disk_path = app->spill;
 }
 
+void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy) {
+    cache->policy = policy;
+    cache->sketch = ig_cli_sketch(app, policy);
+}
+
 ig_session_options ig_cli_session_options(ig_cli_app *app) {
     const ig_cli_options *o = app->o;
     ig_session_options s = ig_session_defaults();
     s.n_ctx = o->ctx;
     s.n_batch = o->batch;
-    if (o->kv_policy) s.cache.policy = o->kv_policy;
+    ig_cli_use_policy(app, &s.cache, o->kv_policy ? o->kv_policy : s.cache.policy);
     s.cache.type = o->kv_type;
     s.cache.limit = o->kv_limit;
     s.cache.alpha = o->kv_alpha;
@@ -132,7 +137,6 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.cache.n_sinks = o->kv_sinks;
     s.cache.n_recent = o->kv_recent;
     s.cache.n_dense_layers = o->kv_dense_layers;
-    s.cache.sketch = ig_cli_sketch(app, s.cache.policy);
     set_tiers(&s.cache, app);
     app->prompt = ig_cli_progress_start("prompt", "tokens");
     s.progress = ig_cli_on_progress;

@@ -256,8 +256,7 @@ static int run_depth(bench *b, const char *policy, int depth) {
         .max_batch = largest(&o->batches),
         .stopped = stopped,
     };
-    options.session.cache.policy = policy;
-    options.session.cache.sketch = ig_cli_sketch(&b->app, policy);
+    ig_cli_use_policy(&b->app, &options.session.cache, policy);
     options.session.progress = on_step;
     if (ig_eval_speed_open(&speed, b->app.model, &options, &err)) return ig_cli_fail(o, &err);
     int code = IG_EXIT_OK;
