@@ -152,14 +152,22 @@ static void choose(forward *f, ig_speculation kind) {
     }
 }
 
-/* A final guess becomes the choice. It was made before the step's own token was there, which is used in any case. */
-static void take_guess(const forward *f, const ig_segment *seg) {
-    ig_sequence *seq = seg->seq;
-    seq->chosen.layer = -1;
-    if (seq->speculate != IG_SPECULATE_PAPER || seq->guess.layer != f->layer || !ig_forward_selects(f, seg)) return;
-    ig_selection guess = seq->guess;
-    seq->guess = seq->chosen;
-    seq->chosen = guess;
+void ig_forward_take_guesses(const forward *f) {
+    for (int s = 0; s < f->n_segments; s++) {
+        ig_sequence *seq = f->segments[s].seq;
+        seq->chosen.layer = -1;
+        if (seq->speculate != IG_SPECULATE_PAPER || seq->guess.layer != f->layer) continue;
+        ig_selection guess = seq->guess;
+        seq->guess = seq->chosen;
+        seq->chosen = guess;
+    }
+}
+
+/* A final guess was made before the step's own token was there, which is used in any case. */
+static void add_own(const forward *f, const ig_segment *seg) {
+    const ig_sequence *seq = seg->seq;
+    ig_selection guess = seq->chosen;
+    if (guess.layer != f->layer) return;
     for (int i = 0; i < seq->n_lists; i++) {
         ig_entries e = ig_kv_entries(seq->kv, f->layer, i * f->c->n_kv_heads / seq->n_lists);
         int own = e.slot ? e.slot[e.n - 1] : e.n - 1;
@@ -296,7 +304,7 @@ static ig_status attend(forward *f, ig_error *err) {
 ig_status ig_forward_attend(forward *f, ig_error *err) {
     ig_status status = append(f, err);
     if (status) return status;
-    for (int s = 0; s < f->n_segments; s++) take_guess(f, &f->segments[s]);
+    for (int s = 0; s < f->n_segments; s++) add_own(f, &f->segments[s]);
     choose(f, IG_SPECULATE_NONE);
     double start = ig_clock_seconds();
     for (int s = 0; s < f->n_segments && !status; s++) status = load(f, &f->segments[s], err);

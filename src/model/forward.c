@@ -128,6 +128,7 @@ static ig_status run_layers(forward *f, ig_error *err) {
         const ig_layer *w = &f->m->weights.layers[f->layer];
         bool pre = !f->c->post_norm;
 
+        ig_forward_take_guesses(f);
         if (pre) normalise(f, ws->x, ws->h, &w->attn_norm);
         ig_status s = rehearse(f, IG_SPECULATE_PAPER, ws->x, err);
         if (!s) s = rehearse(f, IG_SPECULATE_NORM, ws->y, err);

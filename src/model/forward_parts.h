@@ -21,6 +21,8 @@ typedef struct forward {
     const ig_kernels *kernels;
 } forward;
 
+/* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
+void ig_forward_take_guesses(const forward *f);
 /* The layer's keys and values (ws->k, ws->v) go to the store, the policy selects, attention of ws->q goes to ws->x. */
 ig_status ig_forward_attend(forward *f, ig_error *err);
 
