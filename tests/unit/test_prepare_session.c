@@ -193,6 +193,41 @@ static void whole_budget_is_full(void **state) {
     ig_session_close(whole);
 }
 
+static void add_selected(void *user, const ig_cache_step *step) { ((uint64_t *)user)[step->layer] += step->selected; }
+
+/* Entries used per layer over some steps. */
+static void count_selected(uint64_t sums[4], const char *speculate) {
+    ig_session *s;
+    ig_error err = {0};
+    ig_session_options o = ig_session_defaults();
+    memset(sums, 0, 4 * sizeof *sums);
+    o.n_ctx = N_CTX;
+    o.cache.policy = "infinigen-osdi24";
+    o.cache.sketch = llama_skew;
+    o.cache.n_dense_layers = 1;
+    o.cache.budget = 1;
+    o.cache.alpha = 0.5;
+    o.cache.speculate = speculate;
+    o.cache.trace = add_selected;
+    o.cache.trace_user = sums;
+    expect_ok(ig_session_open(&s, llama, &o, &err), &err);
+    fill(s, N_PROMPT);
+    for (int i = 0; i < N_STEPS; i++) step(&s, 1, N_PROMPT + i);
+    ig_session_close(s);
+}
+
+/* What layer 1 is given does not depend on what is chosen: it counts otherwise only if the guess is what it uses. */
+static void guesses_are_final(void **state) {
+    (void)state;
+    uint64_t by_default[4], paper[4], none[4];
+    count_selected(by_default, NULL);
+    count_selected(paper, "paper");
+    count_selected(none, "none");
+    assert_memory_equal(by_default, paper, sizeof paper);
+    for (int l = 1; l < 4; l++) assert_int_not_equal(paper[l], none[l]);
+    assert_int_equal(paper[0], none[0]); /* dense */
+}
+
 /* A session with a sketch and one without in one step; each gives what it gives alone. */
 static void batch_mates_do_not_matter(void **state) {
     const char *name = *state, *sketch = strcmp(name, "infinigen") == 0 ? llama_sketch : llama_skew;
@@ -385,6 +420,7 @@ int main(void) {
         cmocka_unit_test(whole_budget_is_full),
         cmocka_unit_test(skews_are_orthogonal),
         cmocka_unit_test(the_papers_method),
+        cmocka_unit_test(guesses_are_final),
         {"batch_mates_do_not_matter: infinigen", batch_mates_do_not_matter, NULL, NULL, "infinigen"},
         {"batch_mates_do_not_matter: infinigen-osdi24", batch_mates_do_not_matter, NULL, NULL, "infinigen-osdi24"},
         cmocka_unit_test(sketches_help),
