@@ -2,17 +2,16 @@
  *
  * `infinigen perplexity`: cuts a text into chunks, has them scored, and
  * reports. The lines for people are those of llama.cpp's llama-perplexity, so
- * that scripts which read one read the other.
+ * that scripts which read one read the other. Several policies or budgets make
+ * a table instead (perplexity_table.c).
  */
 #define _GNU_SOURCE
-#include "cli/app.h"
+#include "cli/perplexity.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "eval/perplexity.h"
 
 typedef struct measurement {
     ig_cli_app app;
@@ -30,11 +29,31 @@ static bool on_chunk_progress(void *user, uint64_t done, uint64_t total) {
     return ig_cli_interrupted() != 0;
 }
 
+void ig_cli_perplexity_fields(json_t *json, const ig_eval_score *total) {
+    json_object_set_new(json, "perplexity", json_real(ig_eval_perplexity(total)));
+    json_object_set_new(json, "perplexity_error", json_real(ig_eval_perplexity_error(total)));
+    json_object_set_new(json, "nll", json_real(ig_eval_nll(total)));
+    json_object_set_new(json, "tokens_scored", json_integer((json_int_t)total->n));
+}
+
+json_t *ig_cli_perplexity_chunk(json_t *chunks, const ig_eval_score *score, double seconds) {
+    json_t *chunk = json_pack("{s:f, s:f, s:I, s:f}", "perplexity", ig_eval_perplexity(score), "nll",
+                              ig_eval_nll(score), "tokens_scored", (json_int_t)score->n, "seconds", seconds);
+    json_array_append_new(chunks, chunk);
+    return chunk;
+}
+
+ig_eval_chunk_options ig_cli_perplexity_options(const ig_cli_app *app) {
+    return (ig_eval_chunk_options){
+        .n_vocab = app->info.n_vocab,
+        .bos = ig_token_adds_bos(app->model) ? ig_token_bos(app->model) : -1,
+        .dense_prefix = app->o->dense_prefix,
+    };
+}
+
 static void note_chunk(measurement *m, const ig_eval_score *score, double seconds) {
     ig_eval_add(&m->total, score);
-    json_array_append_new(
-        m->chunks, json_pack("{s:f, s:f, s:I, s:f}", "perplexity", ig_eval_perplexity(score), "nll", ig_eval_nll(score),
-                             "tokens_scored", (json_int_t)score->n, "seconds", seconds));
+    ig_cli_perplexity_chunk(m->chunks, score, seconds);
     if (m->app.o->json) return;
     if (isatty(STDOUT_FILENO)) ig_cli_progress_end(&m->bar);
     printf("[%d]%.4f,", m->i_chunk + 1, ig_eval_perplexity(&m->total));
@@ -44,13 +63,9 @@ static void note_chunk(measurement *m, const ig_eval_score *score, double second
 static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
     const ig_cli_options *o = m->app.o;
     ig_error err = {0};
-    ig_eval_chunk_options options = {
-        .n_vocab = m->app.info.n_vocab,
-        .bos = ig_token_adds_bos(m->app.model) ? ig_token_bos(m->app.model) : -1,
-        .dense_prefix = o->dense_prefix,
-        .progress = on_chunk_progress,
-        .progress_user = m,
-    };
+    ig_eval_chunk_options options = ig_cli_perplexity_options(&m->app);
+    options.progress = on_chunk_progress;
+    options.progress_user = m;
     m->bar = ig_cli_progress_start("scoring", "tokens");
     for (m->i_chunk = 0; m->i_chunk < m->n_chunks; m->i_chunk++) {
         ig_eval_score score;
@@ -69,21 +84,17 @@ static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
 
 /* `code`: how the scoring ended. What was finished before a failure counts. */
 static int report(const measurement *m, const ig_session *s, int code) {
-    double perplexity = ig_eval_perplexity(&m->total), error = ig_eval_perplexity_error(&m->total);
     if (!m->app.o->json) {
         if (code)
             printf("Estimate after %d of %d chunks: ", m->i_chunk, m->n_chunks);
         else
             printf("Final estimate: ");
-        printf("PPL = %.4f +/- %.5f\n", perplexity, error);
+        printf("PPL = %.4f +/- %.5f\n", ig_eval_perplexity(&m->total), ig_eval_perplexity_error(&m->total));
         if (isatty(STDERR_FILENO) || m->app.o->verbose) ig_cli_print_stats(&m->app, s);
         return IG_EXIT_OK;
     }
     json_t *json = ig_cli_report(&m->app, s);
-    json_object_set_new(json, "perplexity", json_real(perplexity));
-    json_object_set_new(json, "perplexity_error", json_real(error));
-    json_object_set_new(json, "nll", json_real(ig_eval_nll(&m->total)));
-    json_object_set_new(json, "tokens_scored", json_integer((json_int_t)m->total.n));
+    ig_cli_perplexity_fields(json, &m->total);
     json_object_set(json, "chunks", m->chunks);
     if (code) json_object_set_new(json, code == IG_EXIT_INTERRUPTED ? "interrupted" : "failed", json_true());
     return ig_cli_print_json(json);
@@ -94,7 +105,7 @@ static int measure(measurement *m, int32_t *ids) {
     ig_error err = {0};
     ig_session_options options = ig_cli_session_options(&m->app);
     options.n_ctx = m->n_ctx;
-    options.cache.policy = m->app.o->policies.v[0];
+    ig_cli_use_policy(&m->app, &options.cache, m->app.o->policies.v[0]);
     if (m->app.o->budgets.n) options.cache.budget = m->app.o->budgets.v[0];
     options.progress = on_chunk_progress;
     options.progress_user = m;
@@ -123,6 +134,16 @@ static int check_options(const ig_cli_options *o) {
                         o->ctx);
         return IG_EXIT_USAGE;
     }
+    if (ig_cli_perplexity_is_table(o) && !o->dense_prefix) {
+        ig_cli_complain(o,
+                        "several policies or budgets need --dense-prefix N: without it every token is computed with "
+                        "dense attention, and nothing differs");
+        return IG_EXIT_USAGE;
+    }
+    if (ig_cli_perplexity_is_table(o) && o->kv_trace) {
+        ig_cli_complain(o, "--kv-trace takes one policy and one budget");
+        return IG_EXIT_USAGE;
+    }
     if (o->ctx < 4 && !o->dense_prefix) {
         ig_cli_complain(o, "-c: chunks need 4 tokens at least");
         return IG_EXIT_USAGE;
@@ -145,8 +166,12 @@ int ig_cli_perplexity(const ig_cli_options *o) {
         size_t n_chunks = n / (size_t)o->ctx;
         if (o->chunks > 0 && n_chunks > (size_t)o->chunks) n_chunks = (size_t)o->chunks;
         m.n_chunks = n_chunks < INT_MAX ? (int)n_chunks : INT_MAX;
-        code = n_chunks ? measure(&m, ids)
-                        : ig_cli_complain(o, "%s: %zu tokens are less than one chunk of %d (-c)", o->file, n, o->ctx);
+        if (!n_chunks)
+            code = ig_cli_complain(o, "%s: %zu tokens are less than one chunk of %d (-c)", o->file, n, o->ctx);
+        else if (ig_cli_perplexity_is_table(o))
+            code = ig_cli_perplexity_table(&m.app, ids, m.n_chunks);
+        else
+            code = measure(&m, ids);
     }
     free(ids);
     ig_cli_close(&m.app);

@@ -17,23 +17,21 @@ double ig_eval_perplexity_error(const ig_eval_score *score) {
     return variance > 0 ? sqrt(variance / (double)(score->n - 1)) * exp(mean) : 0;
 }
 
+double ig_eval_kl(const ig_eval_score *score) { return score->n_kl ? score->kl / (double)score->n_kl : 0; }
+
 void ig_eval_add(ig_eval_score *total, const ig_eval_score *part) {
     total->n += part->n;
     total->sum += part->sum;
     total->sum_2 += part->sum_2;
+    total->n_kl += part->n_kl;
+    total->kl += part->kl;
 }
 
 double ig_eval_token_nll(const float *logits, int n_vocab, int32_t token) {
-    float most = logits[0];
-    double sum = 0;
-    for (int i = 1; i < n_vocab; i++)
-        if (logits[i] > most) most = logits[i];
-    for (int i = 0; i < n_vocab; i++) sum += exp((double)logits[i] - (double)most);
-    return log(sum) - ((double)logits[token] - (double)most);
+    return ig_eval_log_sum(logits, n_vocab) - (double)logits[token];
 }
 
-static void add_token(ig_eval_score *score, const float *logits, int n_vocab, int32_t token) {
-    double nll = ig_eval_token_nll(logits, n_vocab, token);
+static void add_nll(ig_eval_score *score, double nll) {
     score->n++;
     score->sum += nll;
     score->sum_2 += nll * nll;
@@ -49,7 +47,8 @@ typedef struct row_sink {
 static bool score_rows(void *user, int first, int n_rows, const float *logits) {
     row_sink *sink = user;
     for (int i = 0; i < n_rows && first + i + 1 < sink->n_ids; i++)
-        add_token(sink->score, logits + (size_t)i * (size_t)sink->n_vocab, sink->n_vocab, sink->ids[first + i + 1]);
+        add_nll(sink->score,
+                ig_eval_token_nll(logits + (size_t)i * (size_t)sink->n_vocab, sink->n_vocab, sink->ids[first + i + 1]));
     return false;
 }
 
@@ -61,18 +60,35 @@ static ig_status score_second_half(ig_eval_score *out, ig_session *s, const int3
     return status ? status : ig_session_sync_logits(s, ids, n - 1, score_rows, &sink, err);
 }
 
-static ig_status score_token_by_token(ig_eval_score *out, ig_session *s, const int32_t *ids, int n,
-                                      const ig_eval_chunk_options *options, ig_error *err) {
+/* Token i of the tail, which `logits` predict. */
+static ig_status score_token(ig_eval_score *score, const float *logits, int32_t token, size_t i,
+                             const ig_eval_chunk_options *options, ig_error *err) {
+    double log_sum = ig_eval_log_sum(logits, options->n_vocab), kl;
+    add_nll(score, log_sum - (double)logits[token]);
+    if (!options->reference) return IG_OK;
+    if (options->keep) return ig_eval_reference_keep(options->reference, logits, log_sum, err);
+    if (ig_eval_reference_compare(&kl, options->reference, i, logits, log_sum)) {
+        score->n_kl++;
+        score->kl += kl;
+    }
+    return IG_OK;
+}
+
+ig_status ig_eval_chunk_rest(ig_eval_score *out, ig_session *s, const int32_t *ids, int n, const float *first,
+                             const ig_eval_chunk_options *options, ig_error *err) {
     int prefix = options->dense_prefix;
-    ig_status status = ig_session_sync(s, ids, prefix, err);
-    for (int i = prefix; !status && i < n; i++) {
-        add_token(out, ig_session_logits(s), options->n_vocab, ids[i]);
-        if (i + 1 == n) break;
+    ig_status status = IG_OK;
+    *out = (ig_eval_score){0};
+    for (int i = prefix; i < n; i++) {
+        const float *logits = i == prefix ? first : ig_session_logits(s);
+        status = score_token(out, logits, ids[i], (size_t)(i - prefix), options, err);
+        if (status || i + 1 == n) break;
         if (options->progress && options->progress(options->progress_user, (uint64_t)i, (uint64_t)n)) {
             if (err) *err = (ig_error){IG_E_INTERRUPTED, "interrupted"};
             return IG_E_INTERRUPTED;
         }
         status = ig_session_decode(&s, &ids[i], 1, err);
+        if (status) break;
     }
     return status;
 }
@@ -81,6 +97,8 @@ ig_status ig_eval_chunk(ig_eval_score *out, ig_session *s, int32_t *ids, int n, 
                         ig_error *err) {
     *out = (ig_eval_score){0};
     if (options->bos >= 0) ids[0] = options->bos;
-    if (options->dense_prefix > 0) return score_token_by_token(out, s, ids, n, options, err);
-    return score_second_half(out, s, ids, n, options->n_vocab, err);
+    ig_status status = ig_session_cut(s, 0, err);
+    if (!status && !options->dense_prefix) return score_second_half(out, s, ids, n, options->n_vocab, err);
+    if (!status) status = ig_session_sync(s, ids, options->dense_prefix, err);
+    return status ? status : ig_eval_chunk_rest(out, s, ids, n, ig_session_logits(s), options, err);
 }

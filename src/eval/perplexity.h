@@ -11,17 +11,20 @@
 #ifndef IG_EVAL_PERPLEXITY_H
 #define IG_EVAL_PERPLEXITY_H
 
-#include "infinigen.h"
+#include "eval/divergence.h"
 
 /* A sum over scored tokens. */
 typedef struct ig_eval_score {
     uint64_t n;        /* tokens scored */
     double sum, sum_2; /* of their negative log-likelihoods, and of the squares */
+    uint64_t n_kl;     /* tokens whose distribution was compared with a reference */
+    double kl;         /* sum of the divergences */
 } ig_eval_score;
 
 double ig_eval_nll(const ig_eval_score *score);              /* mean, nats per token */
 double ig_eval_perplexity(const ig_eval_score *score);       /* exp(mean) */
 double ig_eval_perplexity_error(const ig_eval_score *score); /* standard error of the perplexity */
+double ig_eval_kl(const ig_eval_score *score);               /* mean divergence from the reference, nats per token */
 void ig_eval_add(ig_eval_score *total, const ig_eval_score *part);
 
 /* -log softmax(logits)[token], computed in double. */
@@ -29,15 +32,21 @@ double ig_eval_token_nll(const float *logits, int n_vocab, int32_t token);
 
 typedef struct ig_eval_chunk_options {
     int n_vocab;
-    int32_t bos;      /* replaces the first token; -1: none */
-    int dense_prefix; /* 0: score the second half of a dense pass */
+    int32_t bos;                  /* replaces the first token; -1: none */
+    int dense_prefix;             /* 0: score the second half of a dense pass */
+    ig_eval_reference *reference; /* distributions of the tokens after the dense prefix; NULL: none */
+    bool keep;                    /* keep them there, instead of comparing with what is there */
     /* Called between the tokens that are scored one by one; true stops. */
     ig_progress_fn progress;
     void *progress_user;
 } ig_eval_chunk_options;
 
-/* Scores one chunk of `n` tokens (2 or more, and more than the dense prefix), which are changed where BOS goes in. */
+/* Scores one chunk of `n` tokens (2 or more, and more than the dense prefix), which are changed where BOS goes in. What
+ * the session holds is dropped before. */
 ig_status ig_eval_chunk(ig_eval_score *out, ig_session *s, int32_t *ids, int n, const ig_eval_chunk_options *options,
                         ig_error *err);
+/* The part of it after the dense prefix, which the session holds; `first` are the logits that predict what follows. */
+ig_status ig_eval_chunk_rest(ig_eval_score *out, ig_session *s, const int32_t *ids, int n, const float *first,
+                             const ig_eval_chunk_options *options, ig_error *err);
 
 #endif

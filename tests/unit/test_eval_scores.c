@@ -29,7 +29,7 @@ static void test_token(void **state) {
 
 static void test_sums(void **state) {
     (void)state;
-    ig_eval_score total = {0}, none = {0}, a = {2, 1 + 2, 1 + 4}, b = {1, 3, 9};
+    ig_eval_score total = {0}, none = {0}, a = {2, 1 + 2, 1 + 4, 2, 0.5}, b = {1, 3, 9, 2, 0.3};
     ig_eval_add(&total, &a);
     ig_eval_add(&total, &none);
     ig_eval_add(&total, &b);
@@ -38,6 +38,8 @@ static void test_sums(void **state) {
     expect_near(ig_eval_perplexity(&total), exp(2));
     /* variance 2/3 of three values, error of the mean by n - 1, carried over to exp(mean) */
     expect_near(ig_eval_perplexity_error(&total), sqrt(2.0 / 3 / 2) * exp(2));
+    expect_near(ig_eval_kl(&total), 0.2);
+    expect_near(ig_eval_kl(&none), 0);
     expect_near(ig_eval_perplexity(&none), 1);
     expect_near(ig_eval_perplexity_error(&b), 0);
 }

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to `infinigen perplexity`: what its two files share. verb_perplexity.c
+ * reads the text and measures one policy; perplexity_table.c several.
+ */
+#ifndef IG_CLI_PERPLEXITY_H
+#define IG_CLI_PERPLEXITY_H
+
+#include "cli/app.h"
+#include "eval/perplexity.h"
+
+/* Adds "perplexity", "perplexity_error", "nll" and "tokens_scored". */
+void ig_cli_perplexity_fields(json_t *json, const ig_eval_score *total);
+/* Appends one chunk's own figures; the object, which belongs to the list. */
+json_t *ig_cli_perplexity_chunk(json_t *chunks, const ig_eval_score *score, double seconds);
+/* How the model's chunks begin and end up in a session; the caller adds progress. */
+ig_eval_chunk_options ig_cli_perplexity_options(const ig_cli_app *app);
+
+/* Whether the flags ask for more than one pair of policy and budget. */
+bool ig_cli_perplexity_is_table(const ig_cli_options *o);
+/* Scores chunks of the flags' size under all of them, and reports; the exit code. */
+int ig_cli_perplexity_table(ig_cli_app *app, int32_t *ids, int n_chunks);
+
+#endif

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Perplexity under several KV policies and budgets: of each chunk the dense
+ * prefix is computed once, under the policy `full`, and what follows is scored
+ * from there under each. Policies that must see the prompt being computed have
+ * it computed again, and so has any once entries were dropped for good.
+ */
+#ifndef IG_EVAL_COMPARE_H
+#define IG_EVAL_COMPARE_H
+
+#include "eval/perplexity.h"
+
+/* Most bytes of distributions that are kept of a chunk for the divergences. */
+#define IG_EVAL_REFERENCE_BYTES ((size_t)1 << 30)
+
+typedef struct ig_eval_rival {
+    ig_cache_options cache; /* what concerns the KV store is the same in all */
+    bool is_reference;      /* the others' distributions are compared with this one's; at most one */
+    bool from_start;        /* must see the prompt; false to start */
+} ig_eval_rival;
+
+typedef struct ig_eval_comparison {
+    ig_eval_rival *rivals; /* [n_rivals], borrowed */
+    int n_rivals;
+    /* A chunk was scored under rival i: the session's statistics are of this alone. The reference comes first. */
+    void (*scored)(void *user, int i, const ig_eval_score *score, const ig_session *s);
+    void *user;
+    float *prefix_logits;         /* [n_vocab] */
+    ig_eval_reference *reference; /* NULL without one among the rivals */
+} ig_eval_comparison;
+
+/* The first four fields are the caller's. Close it in any case. */
+ig_status ig_eval_comparison_open(ig_eval_comparison *c, int n_vocab, ig_error *err);
+void ig_eval_comparison_close(ig_eval_comparison *c);
+
+/* Scores one chunk under all rivals. As ig_eval_chunk() with a dense prefix; options' reference is set here. */
+ig_status ig_eval_compare_chunk(ig_eval_comparison *c, ig_session *s, int32_t *ids, int n,
+                                const ig_eval_chunk_options *options, ig_error *err);
+
+#endif
