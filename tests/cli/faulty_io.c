@@ -9,7 +9,7 @@
  *   eio, enospc, eintr    the call fails with this error
  *   zero                  nothing is moved, as at the end of a file
  *   short                 only half of the bytes are moved; every other call is left alone
- *   flip                  one bit of what was read is wrong
+ *   flip                  one bit in each 4 KiB of what was read is wrong
  *   slow                  100 ms longer
  *   kill                  the process is killed
  *   exist                 no error at all, but the call "open" refuses files without a name, as some file systems do;
@@ -57,9 +57,8 @@ static const char *next_fault(const char *call) {
     return n >= 0 && (count < 0 || n < count) ? fault : "";
 }
 
-static ssize_t move(const char *call, int fd, const struct iovec *iov, int n_iov, off_t at) {
-    vector_fn *real = (vector_fn *)dlsym(RTLD_NEXT, *call == 'r' ? "preadv" : "pwritev");
-    const char *fault = next_fault(call);
+/* What comes back at once in place of the call's own result; -2: the call is to be made. */
+static ssize_t before(const char *fault) {
     errno = strcmp(fault, "eio") == 0      ? EIO
             : strcmp(fault, "enospc") == 0 ? ENOSPC
             : strcmp(fault, "eintr") == 0  ? EINTR
@@ -68,8 +67,17 @@ static ssize_t move(const char *call, int fd, const struct iovec *iov, int n_iov
     if (strcmp(fault, "zero") == 0) return 0;
     if (strcmp(fault, "kill") == 0) raise(SIGKILL);
     if (strcmp(fault, "slow") == 0) nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
-    ssize_t n = real(fd, iov, n_iov, at);
-    if (strcmp(fault, "flip") == 0 && n > 0) ((char *)iov[0].iov_base)[n / 2 % 4096] ^= 4;
+    return -2;
+}
+
+static ssize_t move(const char *call, int fd, const struct iovec *iov, int n_iov, off_t at) {
+    vector_fn *real = (vector_fn *)dlsym(RTLD_NEXT, *call == 'r' ? "preadv" : "pwritev");
+    const char *fault = next_fault(call);
+    ssize_t n = before(fault);
+    if (n != -2) return n;
+    n = real(fd, iov, n_iov, at);
+    for (int i = 0; n > 0 && i < n_iov && strcmp(fault, "flip") == 0; i++)
+        for (size_t k = 1234; k < iov[i].iov_len; k += 4096) ((char *)iov[i].iov_base)[k] ^= 4;
     return strcmp(fault, "short") == 0 && n > 0 ? n / 2 : n;
 }
 
@@ -77,6 +85,8 @@ ssize_t preadv(int fd, const struct iovec *iov, int n_iov, off_t at) { return mo
 ssize_t pwritev(int fd, const struct iovec *iov, int n_iov, off_t at) { return move("write", fd, iov, n_iov, at); }
 ssize_t preadv64(int fd, const struct iovec *iov, int n_iov, off_t at) { return move("read", fd, iov, n_iov, at); }
 ssize_t pwritev64(int fd, const struct iovec *iov, int n_iov, off_t at) { return move("write", fd, iov, n_iov, at); }
+ssize_t pread(int fd, void *to, size_t n, off_t at) { return move("read", fd, &(struct iovec){to, n}, 1, at); }
+ssize_t pread64(int fd, void *to, size_t n, off_t at) { return move("read", fd, &(struct iovec){to, n}, 1, at); }
 
 static bool refuses(int flags) {
     const char *plan = getenv("FAULTY_IO");

@@ -44,12 +44,14 @@ static ssize_t move(bool is_write, int fd, const struct iovec *iov, int n_iov, o
         return -1;
     }
     ssize_t moved = syscall(is_write ? SYS_pwritev : SYS_preadv, fd, iov, (long)n_iov, (long)at, 0L);
-    if (harmed && moved > 0) ((uint8_t *)iov[n_iov - 1].iov_base)[77] ^= 1;
+    for (int i = 0; harmed && i < n_iov; i++)
+        for (size_t k = 77; k < iov[i].iov_len; k += 4096) ((uint8_t *)iov[i].iov_base)[k] ^= 1;
     return moved;
 }
 
 ssize_t preadv(int fd, const struct iovec *iov, int n_iov, off_t at) { return move(false, fd, iov, n_iov, at); }
 ssize_t pwritev(int fd, const struct iovec *iov, int n_iov, off_t at) { return move(true, fd, iov, n_iov, at); }
+ssize_t pread(int fd, void *to, size_t n, off_t at) { return move(false, fd, &(struct iovec){to, n}, 1, at); }
 
 /* ---- two sessions ------------------------------------------------------------------------ */
 
