@@ -193,6 +193,40 @@ static void whole_budget_is_full(void **state) {
     ig_session_close(whole);
 }
 
+/* A model with learned positions, whose skew is of all the positions it has. */
+static void the_papers_method_with_opt(void **state) {
+    (void)state;
+    char path[512];
+    ig_error err = {0};
+    ig_session *full, *whole, *paper;
+    ig_session_options o = ig_session_defaults();
+    temp_dir_path(&dir, "opt-skew.igs", path, sizeof path);
+    expect_ok(prepare_skew(opt, path, N_CALIBRATION, &err), &err);
+    o.n_ctx = 200;
+    o.cache.policy = "full";
+    expect_ok(ig_session_open(&full, opt, &o, &err), &err);
+    o.cache.policy = "infinigen-osdi24";
+    o.cache.sketch = path;
+    expect_ok(ig_session_open(&paper, opt, &o, &err), &err);
+    o.cache.budget = 1;
+    o.cache.alpha = 1e9;
+    o.cache.partial = 1;
+    expect_ok(ig_session_open(&whole, opt, &o, &err), &err);
+    fill(full, 150);
+    fill(whole, 150);
+    fill(paper, 150);
+    for (int t = 0; t < N_STEPS; t++) {
+        step(&full, 1, 150 + t);
+        step(&whole, 1, 150 + t);
+        step(&paper, 1, 150 + t);
+        same_logits(full, whole);
+    }
+    assert_memory_not_equal(ig_session_logits(full), ig_session_logits(paper), 512 * sizeof(float));
+    ig_session_close(full);
+    ig_session_close(whole);
+    ig_session_close(paper);
+}
+
 static void add_selected(void *user, const ig_cache_step *step) { ((uint64_t *)user)[step->layer] += step->selected; }
 
 /* Entries used per layer over some steps. */
@@ -420,6 +454,7 @@ int main(void) {
         cmocka_unit_test(whole_budget_is_full),
         cmocka_unit_test(skews_are_orthogonal),
         cmocka_unit_test(the_papers_method),
+        cmocka_unit_test(the_papers_method_with_opt),
         cmocka_unit_test(guesses_are_final),
         {"batch_mates_do_not_matter: infinigen", batch_mates_do_not_matter, NULL, NULL, "infinigen"},
         {"batch_mates_do_not_matter: infinigen-osdi24", batch_mates_do_not_matter, NULL, NULL, "infinigen-osdi24"},
