@@ -164,10 +164,11 @@ static ig_status start_reading(ig_kv *kv, reading *r, ig_error *err) {
 }
 
 /* Marked as wanted even if it is in RAM, lest the prefetch itself push it out. The block of the step's own token may
- * not exist yet. */
+ * not exist yet. Picks of query heads that share a KV head may name a block again. */
 static void want_ahead(ig_kv *kv, size_t id) {
+    bool again = kv->blocks[id].epoch == kv->epoch;
     kv->blocks[id].epoch = kv->epoch;
-    if (!kv->tables[id] && kv->blocks[id].slot) add_wanted(kv, &kv->ahead, id);
+    if (!again && !kv->tables[id] && kv->blocks[id].slot) add_wanted(kv, &kv->ahead, id);
 }
 
 ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err) {
