@@ -66,13 +66,14 @@ class Spill:
         return ["run", "-m", self.model, "-t", "2", "--raw", "-p", self.prompt, "-n", n, "-c", CONTEXT, "-b", "64",
                 "--temp", "1", "--min-p", "0", "--seed", "7", "--ignore-eos", "--kv-policy", policy, *args]
 
-    def expected(self, policy="full", n=40):
+    def expected(self, *args, policy="full", n=40):
         """The text of a run without a disk."""
-        if (policy, n) not in self.texts:
-            status, out, err = self.program(*self.run(policy=policy, n=n))
+        key = (args, policy, n)
+        if key not in self.texts:
+            status, out, err = self.program(*self.run(*args, policy=policy, n=n))
             assert (status, err) == (0, b"") and len(out) > n
-            self.texts[policy, n] = out
-        return self.texts[policy, n]
+            self.texts[key] = out
+        return self.texts[key]
 
     def least(self, *args):
         status, _, err = self.program(*args, "--kv-ram", "1K", "--kv-disk", "1G", "--kv-disk-path", self.program.home)
@@ -123,19 +124,24 @@ def check_failure(spill, result, message, where, policy="full", n=40):
     assert status == 1, err
     text = one_line(err)
     assert message in text and str(where) in text, text
-    assert spill.expected(policy, n).startswith(out)
+    assert spill.expected(policy=policy, n=n).startswith(out)
 
 
 # ---- no fault ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", ("full", "infinigen", "quest", "window"))
-def test_same_text_as_in_ram(spill, folder, policy):
+@pytest.mark.parametrize("policy, kv_type", (
+    ("full", "f16"), ("infinigen", "f16"), ("quest", "f16"), ("window", "f16"), ("infinigen-osdi24", "f16"),
+    ("full", "q8"), ("infinigen", "q4"), ("infinigen-osdi24", "q4"),
+))
+def test_same_text_as_in_ram(spill, folder, policy, kv_type):
+    flags = () if kv_type == "f16" else ("--kv-type", kv_type)
+    args = spill.on_disk(spill.run(*flags, policy=policy), folder)
     for method in METHODS:
-        status, out, err = spill.program(*spill.on_disk(spill.run(policy=policy), folder), *method)
-        assert (status, err) == (0, b"") and out == spill.expected(policy), method
-    report = json.loads(spill.program(*spill.on_disk(spill.run("--json", policy=policy), folder))[1])
-    assert report["kv"]["written_bytes"] > 1e6 and report["kv"]["demoted"] > 0
+        status, out, err = spill.program(*args, *method)
+        assert (status, err) == (0, b"") and out == spill.expected(*flags, policy=policy), method
+    report = json.loads(spill.program(*args, "--json")[1])
+    assert report["kv"]["written_bytes"] > 3e5 and report["kv"]["demoted"] > 0
     assert report["kv"]["disk"] >= report["kv"]["written_bytes"] / 2
 
 
@@ -221,7 +227,7 @@ def test_harmed_file(spill, folder, policy, harm, message):
         p.send_signal(signal.SIGCONT)
         out, err = p.communicate(timeout=60)
         check_failure(spill, (p.returncode, first + out, err), message, folder, policy, n)
-        assert 0 < len(first + out) < len(spill.expected(policy, n))
+        assert 0 < len(first + out) < len(spill.expected(policy=policy, n=n))
 
 
 def test_conversation_after_a_fault(spill, folder):
@@ -415,6 +421,14 @@ def test_eval_keeps_answers(spill, folder, tmp_path):
             assert report["questions"] == len(kept) and report["failed"] is True
         else:
             assert f"failed after {len(kept)} of 8 questions" in out.decode()
+
+
+def test_bench_keeps_rows(spill, folder):
+    args = ["bench", "-m", spill.model, "-t", "2", "-p", "16", "-n", "16", "-d", "1500", "-r", "1",
+            "--kv-policy", "full", "-o", "json"]
+    args = spill.on_disk(args, folder, "--no-uring")
+    status, out, err = spill.program(*args, env=spill.fault("read:eio:60:1"))
+    assert status == 1 and "Input/output error" in one_line(err) and len(json.loads(out or "[]")) < 2
 
 
 # ---- the model -----------------------------------------------------------------------------------------------
