@@ -208,6 +208,7 @@ int main(void) {
         {"full", faults_are_errors_and_no_more, NULL, NULL, (void *)"full"},
         {"infinigen", faults_are_errors_and_no_more, NULL, NULL, (void *)"infinigen"},
         {"window", faults_are_errors_and_no_more, NULL, NULL, (void *)"window"},
+        {"infinigen-osdi24", faults_are_errors_and_no_more, NULL, NULL, (void *)"infinigen-osdi24"},
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
