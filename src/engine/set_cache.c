@@ -83,7 +83,9 @@ static bool same_store(const ig_session_plan *p, const ig_session *s) {
 static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *err) {
     if (!same_store(p, s))
         return ig_fail(err, IG_E_ARG,
-                       "another KV policy: how keys and values are kept (type, RAM, disk, limit, evict) cannot change");
+                       "KV policy %s cannot take over: how keys and values are kept (type, RAM, disk, limit, evict) "
+                       "would change",
+                       p->ops->name);
     if (ig_kv_has_dropped(s->seq.kv) && !p->ops->takes_limit)
         return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s cannot take over a session that has dropped entries",
                        p->ops->name);

@@ -27,7 +27,8 @@ static void show_queries(const forward *f, const ig_segment *seg, int row, int k
                             (size_t)c->n_heads * (size_t)c->head_dim, seg->first, seg->n);
 }
 
-/* Writes one head's key and value of a token, and shows the key to the policy as 16-bit floats. */
+/* Writes one head's key and value of a token, and shows the key to the policy as 16-bit floats: what attention will
+ * see, and what a policy that comes later can have. */
 static void append_token(const forward *f, const ig_segment *seg, int head, int token, size_t at, bool sketched) {
     const ig_sequence *seq = seg->seq;
     int d = f->c->head_dim;
@@ -38,9 +39,12 @@ static void append_token(const forward *f, const ig_segment *seg, int head, int 
     f->kernels->kv_pack[type](key, lines, f->ws->k + at, d);
     f->kernels->kv_pack[type](value, lines ? lines + ig_kv_row_lines(type, d) : NULL, f->ws->v + at, d);
     if (!sketched) return;
-    uint16_t half[IG_KV_DIMS];
-    f->kernels->f32_to_f16(half, f->ws->k + at, d);
-    seq->policy->ops->append(seq->policy, f->layer, head, slot, half);
+    uint16_t unpacked[IG_KV_DIMS];
+    if (type != IG_KV_F16) {
+        f->kernels->kv_unpack[type](unpacked, &(ig_kv_packed){key, lines}, 1, d);
+        key = unpacked;
+    }
+    seq->policy->ops->append(seq->policy, f->layer, head, slot, key);
 }
 
 /* Task: one KV head of one segment. Writes its new keys and values, and shows queries and keys to the policy. */
