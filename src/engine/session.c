@@ -275,8 +275,8 @@ int ig_session_tokens(const ig_session *s, const int32_t **ids) {
 
 const float *ig_session_logits(const ig_session *s) { return s->has_logits ? s->logits : NULL; }
 
-/* The KV holds n tokens at most from here on, and the session what is left. A policy that drops entries cannot take back
- * what it has seen of later tokens. */
+/* The KV holds n tokens at most from here on, and the session what is left. A policy that drops entries cannot take
+ * back what it has seen of later tokens. */
 static ig_status cut(ig_session *s, int n, ig_error *err) {
     if (s->seq.policy->ops->limit && n < s->n_tokens) n = 0;
     ig_status status = ig_kv_cut(s->seq.kv, n, err);

@@ -23,9 +23,7 @@ void ig_slots_keep(ig_slots *s, int n, const int32_t *index, int n_kept) {
     s->lost += (uint64_t)(n - n_kept);
 }
 
-int ig_slots_after(const ig_slots *s, int n_new) {
-    return s->n_slots + (n_new > s->n_spare ? n_new - s->n_spare : 0);
-}
+int ig_slots_after(const ig_slots *s, int n_new) { return s->n_slots + (n_new > s->n_spare ? n_new - s->n_spare : 0); }
 
 void ig_slots_add(ig_slots *s, int n_new) {
     for (int i = 0; i < n_new; i++) s->order[s->n++] = s->n_spare ? s->spare[--s->n_spare] : s->n_slots++;

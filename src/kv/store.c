@@ -99,7 +99,8 @@ uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *o) {
 /* Blocks of a store that is as full as it can get. */
 static size_t blocks_in_use(const ig_kv *kv, const ig_kv_options *o) {
     size_t few = ig_kv_blocks_for(kv, ig_kv_plan_slots(&kv->shape, o)), n_dropping = (size_t)o->n_dropping;
-    return (((size_t)kv->shape.n_layers - n_dropping) * kv->table_len + n_dropping * few) * (size_t)kv->shape.n_kv_heads;
+    return (((size_t)kv->shape.n_layers - n_dropping) * kv->table_len + n_dropping * few) *
+           (size_t)kv->shape.n_kv_heads;
 }
 
 /* How many frames the budget leaves room for. */

@@ -57,7 +57,7 @@ typedef struct stage {
 
 struct ig_kv {
     ig_kv_shape shape;
-    int shift;           /* tokens of a block: 1 << shift */
+    int shift; /* tokens of a block: 1 << shift */
     ig_kv_type type;
     size_t row_bytes;    /* of one key or value */
     size_t row_lines;    /* of one key or value; 0: rows are not packed */

@@ -42,9 +42,9 @@ typedef struct ig_audit {
 typedef struct ig_sequence {
     ig_kv *kv;
     ig_policy *policy;
-    struct ig_workspace *ws; /* its own, for what it alone needs: weights, dense, carry, keep */
-    int limit;               /* most entries of a KV head after a step, where some may be dropped; 0: none */
-    ig_usage usage;          /* with limit */
+    struct ig_workspace *ws;   /* its own, for what it alone needs: weights, dense, carry, keep */
+    int limit;                 /* most entries of a KV head after a step, where some may be dropped; 0: none */
+    ig_usage usage;            /* with limit */
     int n_ctx, n_lists;        /* lists of entries in a layer: KV heads, or query heads */
     ig_selection chosen;       /* for the current layer */
     ig_selection guess;        /* for the next one */

@@ -52,8 +52,8 @@ static void reverse(float *x, int n) {
 
 /* The head keeps `count` entries: the first and last ones as said, and the most valuable others; of equal ones the
  * later. */
-static void keep_best(const forward *f, const ig_segment *seg, int head, const ig_entries *e, float *value,
-                      int n_sinks, int n_recent, int count) {
+static void keep_best(const forward *f, const ig_segment *seg, int head, const ig_entries *e, float *value, int n_sinks,
+                      int n_recent, int count) {
     int32_t *keep = seg->seq->ws->keep + (size_t)head * (size_t)seg->seq->n_ctx;
     /* ig_pick() prefers the earlier ones: it is shown them in the opposite order. */
     reverse(value, e->n);

@@ -55,8 +55,7 @@ static bool h2o_is_dense(const ig_policy *p, int layer) {
 
 static float *head_sums(const ig_policy *base, int layer, int head) {
     const ig_policy_shape *s = &base->shape;
-    return ((const h2o_policy *)base)->sums +
-           ((size_t)layer * (size_t)s->n_kv_heads + (size_t)head) * (size_t)s->n_ctx;
+    return ((const h2o_policy *)base)->sums + ((size_t)layer * (size_t)s->n_kv_heads + (size_t)head) * (size_t)s->n_ctx;
 }
 
 static void h2o_append(ig_policy *p, int layer, int head, int slot, const uint16_t *key) {

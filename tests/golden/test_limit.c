@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions that drop entries for ever: a limit under every policy that takes one, and h2o. What a KV head holds is read
+ * from the store and recognised by the first layer's keys, which do not depend on attention.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "cpu_level.h"
+#include "engine/session.h"
+#include "infinigen.h"
+
+enum {
+    N_CTX = 400,
+    N_BATCH = 48,
+    N_VOCAB = 512,
+    LAYERS = 4,
+    HEADS = 6,
+    KV_HEADS = 2,
+    DIM = 32,
+    SINKS = 4,
+    RECENT = 16
+};
+
+static ig_context *ctx;
+static ig_model *model;
+static char folder[] = "/tmp/infinigen-limit-XXXXXX";
+
+static void expect_ok(ig_status status, const ig_error *err) {
+    if (status) fail_msg("%s", err->text);
+}
+
+static int open_model(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 2;
+    o.cpu_level = test_cpu_level();
+    if (!mkdtemp(folder)) return -1;
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, "tests/golden/models/llama31", NULL, &err), &err);
+    return 0;
+}
+
+static int close_model(void **state) {
+    (void)state;
+    ig_model_close(model);
+    ig_context_close(ctx);
+    return rmdir(folder);
+}
+
+static ig_session_options options(const char *policy) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = N_BATCH;
+    o.cache.policy = policy;
+    o.cache.budget = 0.2;
+    o.cache.n_sinks = SINKS;
+    o.cache.n_recent = RECENT;
+    o.cache.n_dense_layers = 0;
+    return o;
+}
+
+static ig_session *open_session(const ig_session_options *o) {
+    ig_session *s;
+    ig_error err = {0};
+    expect_ok(ig_session_open(&s, model, o, &err), &err);
+    return s;
+}
+
+static void fill(int32_t *ids, int seed) {
+    unsigned x = (unsigned)seed * 2654435761u + 12345u;
+    for (int i = 0; i < N_CTX; i++) {
+        x = x * 1664525u + 1013904223u;
+        ids[i] = (int32_t)((x >> 16) % N_VOCAB);
+    }
+}
+
+static void put(ig_session *s, const int32_t *ids, int n) {
+    ig_error err = {0};
+    expect_ok(ig_session_sync(s, ids, n, &err), &err);
+}
+
+static void step(ig_session *s, int32_t id) {
+    ig_error err = {0};
+    expect_ok(ig_session_decode(&s, &id, 1, &err), &err);
+}
+
+static void same(const ig_session *a, const ig_session *b) {
+    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
+}
+
+static ig_session_stats stats(const ig_session *s) {
+    ig_session_stats st;
+    ig_session_get_stats(s, &st);
+    return st;
+}
+
+/* ---- what is held ------------------------------------------------------------------ */
+
+static const uint16_t *key_of(const ig_session *s, int head, int slot) { return ig_kv_key(s->seq.kv, 0, head, slot); }
+
+/* The positions that a KV head of the first layer holds; `all` has seen the same tokens in the same batches, and holds
+ * them all. */
+static int held_positions(int *positions, const ig_session *s, const ig_session *all, int head) {
+    ig_entries e = ig_kv_entries(s->seq.kv, 0, head);
+    int n = ig_kv_entries(all->seq.kv, 0, head).n, at = 0;
+    for (int i = 0; i < e.n; i++, at++) {
+        const uint16_t *key = key_of(s, head, e.slot ? e.slot[i] : i);
+        while (at < n && memcmp(key, key_of(all, head, at), DIM * sizeof *key)) at++;
+        if (at == n) fail_msg("entry %d of %d is of no token, or not in order", i, e.n);
+        positions[i] = at;
+    }
+    return e.n;
+}
+
+static bool has(const int *positions, int n, int wanted) {
+    for (int i = 0; i < n; i++)
+        if (positions[i] == wanted) return true;
+    return false;
+}
+
+typedef struct variant {
+    const char *policy, *evict;
+    double limit;
+} variant;
+
+static void the_limit_holds(void **state) {
+    const variant *v = *state;
+    enum { PROMPT = 150, STEPS = 120 };
+    ig_session_options o = options("full");
+    ig_session *all = open_session(&o);
+    o = options(v->policy);
+    o.cache.limit = v->limit;
+    o.cache.evict = v->evict;
+    ig_session *s = open_session(&o);
+    int limit = s->seq.limit, before[KV_HEADS][N_CTX], n_before[KV_HEADS];
+    bool plain = !strcmp(v->policy, "infinigen-osdi24");
+    int n_sinks = plain ? 0 : SINKS, n_recent = plain ? 1 : RECENT, n_lost_late = 0;
+    assert_int_equal(limit, v->limit <= 1 ? (int)ceil(v->limit * N_CTX) : 130);
+    int32_t ids[N_CTX];
+    fill(ids, 1);
+    for (int n = PROMPT; n <= PROMPT + STEPS; n++) {
+        if (n == PROMPT) {
+            put(s, ids, n);
+            put(all, ids, n);
+        } else {
+            step(s, ids[n - 1]);
+            step(all, ids[n - 1]);
+        }
+        int expected = n < limit ? n : limit;
+        for (int l = 0; l < LAYERS; l++)
+            for (int h = 0; h < KV_HEADS; h++) {
+                ig_entries e = ig_kv_entries(s->seq.kv, l, h);
+                assert_int_equal(e.n, expected);
+                assert_true(e.n_slots <= limit + N_BATCH);
+            }
+        for (int h = 0; h < KV_HEADS; h++) {
+            int now[N_CTX], count = held_positions(now, s, all, h);
+            for (int i = 0; i < n_sinks; i++) assert_int_equal(now[i], i);
+            for (int i = 1; i <= n_recent; i++) assert_int_equal(now[count - i], n - i);
+            if (n > PROMPT) {
+                for (int i = 0; i < count - 1; i++) assert_true(has(before[h], n_before[h], now[i]));
+                for (int i = n_sinks; i < n_before[h]; i++)
+                    if (!has(now, count, before[h][i])) n_lost_late += i != n_sinks;
+            }
+            n_before[h] = count;
+            memcpy(before[h], now, sizeof now);
+        }
+    }
+    assert_true(stats(s).dropped == (uint64_t)(PROMPT + STEPS - limit) * LAYERS * KV_HEADS);
+    assert_true(stats(s).n_entries == (uint64_t)limit * LAYERS * KV_HEADS);
+    /* Only a rule that looks at use drops others than the oldest. */
+    bool looks = strcmp(v->evict, "fifo") && strcmp(v->policy, "full");
+    assert_true(looks == (n_lost_late > 0));
+    ig_session_close(s);
+    ig_session_close(all);
+}
+
+/* ---- nothing changes where nothing is lost ------------------------------------------- */
+
+static void a_limit_that_is_not_reached(void **state) {
+    const char *policy = *state;
+    ig_session_options o = options(policy);
+    ig_session *without = open_session(&o);
+    o.cache.limit = 1;
+    ig_session *whole = open_session(&o);
+    o.cache.limit = 0.5;
+    ig_session *half = open_session(&o);
+    int32_t ids[N_CTX];
+    fill(ids, 2);
+    for (int n = 130; n <= N_CTX; n++) {
+        ig_session *each[] = {without, whole, half};
+        for (int i = 0; i < 3 - (n > N_CTX / 2); i++) n == 130 ? put(each[i], ids, n) : step(each[i], ids[n - 1]);
+        same(without, whole);
+        if (n <= N_CTX / 2) same(without, half);
+    }
+    assert_true(stats(whole).dropped == 0 && stats(half).dropped == 0);
+    ig_session_close(without);
+    ig_session_close(whole);
+    ig_session_close(half);
+}
+
+/* The window's entries are never the oldest: what is dropped would not have been used, wherever the rest lies. */
+static void only_what_is_used_matters(void **state) {
+    (void)state;
+    ig_session_options o = options("window");
+    o.cache.budget = 50;
+    o.cache.n_recent = 46;
+    ig_session *without = open_session(&o);
+    o.cache.limit = 0.2;
+    o.cache.evict = "fifo";
+    ig_session *with = open_session(&o);
+    int32_t ids[N_CTX];
+    fill(ids, 3);
+    put(without, ids, 70);
+    put(with, ids, 70);
+    for (int n = 70; n < N_CTX; n++) {
+        step(without, ids[n]);
+        step(with, ids[n]);
+        same(without, with);
+    }
+    assert_true(stats(with).kv_bytes < stats(without).kv_bytes / 2);
+    ig_session_close(without);
+    ig_session_close(with);
+}
+
+static void h2o_with_the_whole_budget(void **state) {
+    (void)state;
+    ig_session_options o = options("full");
+    ig_session *full = open_session(&o);
+    o = options("h2o");
+    o.cache.budget = 1;
+    ig_session *h2o = open_session(&o);
+    int32_t ids[N_CTX];
+    fill(ids, 4);
+    put(full, ids, 200);
+    put(h2o, ids, 200);
+    for (int n = 200; n < N_CTX; n++) {
+        step(full, ids[n]);
+        step(h2o, ids[n]);
+        same(full, h2o);
+    }
+    assert_true(stats(h2o).dropped == 0);
+    ig_session_close(full);
+    ig_session_close(h2o);
+}
+
+/* ---- h2o against its rule ------------------------------------------------------------- */
+
+/* The rule in the first layer, from the queries and keys that the model makes of the tokens. */
+typedef struct reference {
+    const ig_session *s;
+    double sums[KV_HEADS][N_CTX];
+    float keys[N_CTX][KV_HEADS][DIM];
+    bool held[KV_HEADS][N_CTX];
+    int n; /* tokens seen */
+} reference;
+
+static void weigh(reference *ref, int head, const float *q, int position) {
+    double score[N_CTX], most = -INFINITY, sum = 0;
+    for (int t = 0; t <= position; t++) {
+        if (!ref->held[head][t]) continue;
+        score[t] = 0;
+        for (int c = 0; c < DIM; c++) score[t] += (double)q[c] * (double)ref->keys[t][head][c];
+        score[t] *= model->config.attn_scale;
+        most = fmax(most, score[t]);
+    }
+    for (int t = 0; t <= position; t++)
+        if (ref->held[head][t]) sum += exp(score[t] - most);
+    for (int t = 0; t <= position; t++)
+        if (ref->held[head][t]) ref->sums[head][t] += exp(score[t] - most) / sum;
+}
+
+static void reference_drop(reference *ref, int head, int n_kept) {
+    int n = 0, n_recent = 0, first_recent = ref->n;
+    for (int t = 0; t < ref->n; t++) n += ref->held[head][t];
+    while (n_recent < n_kept / 2) n_recent += ref->held[head][--first_recent];
+    for (; n > n_kept; n--) {
+        int victim = -1;
+        for (int t = 0; t < first_recent; t++)
+            if (ref->held[head][t] && (victim < 0 || ref->sums[head][t] < ref->sums[head][victim])) victim = t;
+        ref->held[head][victim] = false;
+    }
+}
+
+static void see_layer(void *user, int layer) {
+    reference *ref = user;
+    if (layer) return;
+    const ig_workspace *ws = &ref->s->ws;
+    int n = ws->segments[0].n, share = (int)ceil(0.15 * (ref->n + 1)), least = SINKS + RECENT;
+    for (int h = 0; h < KV_HEADS; h++) {
+        if (!ws->segments[0].dense) reference_drop(ref, h, (share > least ? share : least) - 1);
+        for (int i = 0; i < n; i++) {
+            ref->held[h][ref->n + i] = true;
+            for (int c = 0; c < DIM; c++)
+                ref->keys[ref->n + i][h][c] = ig_f16_f32(ig_f32_f16(ws->k[(i * KV_HEADS + h) * DIM + c]));
+        }
+        for (int i = 0; i < n; i++)
+            for (int g = 0; g < HEADS / KV_HEADS; g++)
+                weigh(ref, h, ws->q + (i * HEADS + h * (HEADS / KV_HEADS) + g) * DIM, ref->n + i);
+    }
+    ref->n += n;
+}
+
+static void h2o_keeps_the_heaviest(void **state) {
+    (void)state;
+    ig_session_options o = options("full");
+    ig_session *all = open_session(&o);
+    o = options("h2o");
+    o.cache.budget = 0.15;
+    ig_session *s = open_session(&o);
+    reference *ref = calloc(1, sizeof *ref);
+    assert_non_null(ref);
+    ref->s = s;
+    s->ws.tap = see_layer;
+    s->ws.tap_user = ref;
+    int32_t ids[N_CTX];
+    fill(ids, 5);
+    /* A prompt, some steps, more of the prompt, and so on. */
+    for (int n = 0; n < N_CTX;) {
+        int until = n == 0 ? 120 : n == 180 ? 230 : n + 1;
+        if (until > n + 1) {
+            put(s, ids, until);
+            put(all, ids, until);
+        } else {
+            step(s, ids[n]);
+            step(all, ids[n]);
+        }
+        n = until;
+        for (int h = 0; h < KV_HEADS; h++) {
+            int positions[N_CTX], count = held_positions(positions, s, all, h), n_held = 0;
+            for (int i = 0; i < count; i++) assert_true(ref->held[h][positions[i]]);
+            for (int t = 0; t < n; t++) n_held += ref->held[h][t];
+            assert_int_equal(count, n_held);
+        }
+    }
+    assert_true(stats(s).dropped > 0);
+    ig_session_close(s);
+    ig_session_close(all);
+    free(ref);
+}
+
+/* ---- batches, tiers, other prompts ------------------------------------------------------ */
+
+static void batches_of_all_sorts(void **state) {
+    (void)state;
+    static const variant each[] = {
+        {"h2o", NULL, 0},       {"infinigen", "counter", 0.3}, {"infinigen-osdi24", "lru", 0.4},
+        {"full", "fifo", 0.35}, {"infinigen", NULL, 0},        {"h2o", NULL, 0},
+        {"window", "lru", 0.3}};
+    enum { N = sizeof each / sizeof *each };
+    ig_session *together[N], *alone[N];
+    ig_error err = {0};
+    int32_t ids[N_CTX], next[N];
+    for (int k = 0; k < N; k++) {
+        ig_session_options o = options(each[k].policy);
+        o.n_ctx = N_CTX - 30 * k;
+        o.cache.limit = each[k].limit;
+        o.cache.evict = each[k].evict;
+        o.cache.n_dense_layers = k % 3;
+        together[k] = open_session(&o);
+        alone[k] = open_session(&o);
+        fill(ids, 10 + k);
+        put(together[k], ids, 80 + 15 * k);
+        put(alone[k], ids, 80 + 15 * k);
+    }
+    for (int i = 0; i < 40; i++) {
+        for (int k = 0; k < N; k++) next[k] = (i * 97 + k * 13) % N_VOCAB;
+        expect_ok(ig_session_decode(together, next, N, &err), &err);
+        for (int k = 0; k < N; k++) {
+            step(alone[k], next[k]);
+            same(together[k], alone[k]);
+        }
+    }
+    for (int k = 0; k < N; k++) {
+        assert_true(stats(together[k]).dropped == stats(alone[k]).dropped);
+        assert_true((stats(together[k]).dropped > 0) == (k != 4));
+        ig_session_close(together[k]);
+        ig_session_close(alone[k]);
+    }
+}
+
+static uint64_t least_ram(ig_session_options o) {
+    ig_session *s;
+    ig_error err = {0};
+    o.cache.ram_bytes = 1;
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
+    const char *number = strstr(err.text, "at least ");
+    assert_non_null(number);
+    return strtoull(number + strlen("at least "), NULL, 10);
+}
+
+static void h2o_from_disk(void **state) {
+    (void)state;
+    int32_t ids[N_CTX], other[N_CTX];
+    fill(ids, 6);
+    fill(other, 7);
+    memcpy(other, ids, 100 * sizeof *ids);
+    ig_session_options o = options("h2o"), tiered;
+    o.cache.n_dense_layers = 1;
+    tiered = o;
+    tiered.cache.disk_bytes = 64 << 20;
+    tiered.cache.disk_path = folder;
+    tiered.cache.ram_bytes = least_ram(tiered);
+    ig_session *a = open_session(&o), *b = open_session(&tiered);
+    for (int round = 0; round < 3; round++) {
+        const int32_t *text = round == 1 ? other : ids;
+        put(a, text, 300);
+        put(b, text, 300);
+        same(a, b);
+        assert_true(stats(b).kv_bytes <= tiered.cache.ram_bytes);
+        uint64_t on_disk = stats(b).disk_bytes;
+        for (int n = 300; n < 340; n++) {
+            step(a, text[n]);
+            step(b, text[n]);
+            same(a, b);
+            assert_true(stats(b).kv_bytes <= tiered.cache.ram_bytes);
+        }
+        assert_true(stats(b).disk_bytes < on_disk / 2); /* the dense layer's */
+        put(a, text, 350);                              /* goes on with what is left */
+        put(b, text, 350);
+        same(a, b);
+        step(a, text[350]);
+        step(b, text[350]);
+        same(a, b);
+        assert_true(stats(a).dropped == stats(b).dropped && stats(a).n_entries == stats(b).n_entries);
+    }
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
+static void too_little_ram_for_what_is_kept(void **state) {
+    (void)state;
+    int32_t ids[N_CTX];
+    ig_error err = {0};
+    fill(ids, 8);
+    ig_session_options o = options("h2o");
+    o.n_batch = 8;
+    o.cache.budget = 0.95;
+    o.cache.disk_bytes = 64 << 20;
+    o.cache.disk_path = folder;
+    o.cache.ram_bytes = least_ram(o);
+    ig_session *s = open_session(&o);
+    put(s, ids, 390);
+    assert_int_equal(ig_session_decode(&s, &ids[390], 1, &err), IG_E_LIMIT);
+    assert_non_null(strstr(err.text, "the KV cache's share of RAM is too small for the entries that stay in it"));
+    assert_int_equal(ig_session_tokens(s, NULL), 0);
+    assert_null(ig_session_logits(s));
+    put(s, ids, 30); /* fits */
+    step(s, ids[30]);
+    ig_session_close(s);
+}
+
+static void other_prompts(void **state) {
+    const variant *v = *state;
+    ig_session_options o = options(v->policy);
+    o.cache.limit = v->limit;
+    o.cache.evict = v->evict;
+    ig_session *a = open_session(&o), *b = open_session(&o);
+    int32_t ids[N_CTX], other[N_CTX];
+    fill(ids, 8);
+    fill(other, 9);
+    memcpy(other, ids, 200 * sizeof *ids);
+    put(a, ids, 220);
+    for (int n = 220; n < 240; n++) step(a, ids[n]);
+    assert_true(stats(a).dropped > 0);
+    uint64_t n_prefilled = stats(a).n_prefilled;
+    put(a, ids, 300); /* more of the same */
+    assert_true(stats(a).n_prefilled == n_prefilled + 60);
+    put(a, other, 300); /* 200 tokens in common, of which some are gone */
+    assert_true(stats(a).n_prefilled == n_prefilled + 360);
+    put(b, other, 300);
+    same(a, b);
+    for (int n = 300; n < 320; n++) {
+        step(a, other[n]);
+        step(b, other[n]);
+        same(a, b);
+    }
+    ig_error err = {0};
+    expect_ok(ig_session_cut(a, 100, &err), &err);
+    assert_int_equal(ig_session_tokens(a, NULL), 0);
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
+/* ---- what is refused, what is planned ----------------------------------------------------- */
+
+static void refuse(const ig_session_options *o, ig_status status, const char *text) {
+    ig_session *s;
+    ig_error err = {0};
+    assert_int_equal(ig_session_open(&s, model, o, &err), status);
+    if (!strstr(err.text, text)) fail_msg("%s", err.text);
+}
+
+static void limits_that_make_no_sense(void **state) {
+    (void)state;
+    ig_session_options o = options("quest");
+    o.cache.limit = 0.5;
+    refuse(&o, IG_E_ARG, "policy quest takes none");
+    o.cache.policy = "h2o";
+    refuse(&o, IG_E_ARG, "policy h2o takes none, its budget is one");
+    o.cache.policy = "infinigen";
+    o.cache.limit = -1;
+    refuse(&o, IG_E_ARG, "must not be negative");
+    o.cache.limit = NAN;
+    refuse(&o, IG_E_ARG, "must not be negative");
+    o.cache.limit = 0.05;
+    refuse(&o, IG_E_LIMIT, "5 % is too small: a KV head has 20 entries then and needs 21");
+    o.cache.limit = 20.5 * LAYERS * KV_HEADS * DIM * 4;
+    refuse(&o, IG_E_LIMIT, "need 21504");
+    o.cache.limit = 0.5;
+    o.cache.disk_bytes = 64 << 20;
+    o.cache.disk_path = folder;
+    refuse(&o, IG_E_ARG, "not together with a disk tier");
+}
+
+static uint64_t planned(const ig_session_options *o) {
+    ig_cache_plan_info plan;
+    ig_error err = {0};
+    expect_ok(ig_cache_plan(&plan, model, o, &err), &err);
+    return plan.kv;
+}
+
+static void plans_know_the_limit(void **state) {
+    (void)state;
+    ig_session_options o = options("infinigen");
+    o.cache.n_dense_layers = 1;
+    uint64_t all = planned(&o);
+    o.cache.limit = 0.25;
+    uint64_t some = planned(&o);
+    assert_true(some < all * (1 * N_CTX + 3 * (100 + N_BATCH + 32)) / (4 * N_CTX));
+    int32_t ids[N_CTX];
+    fill(ids, 1);
+    ig_session *s = open_session(&o);
+    put(s, ids, 390);
+    for (int n = 390; n < N_CTX; n++) step(s, ids[n]);
+    assert_true(stats(s).kv_bytes <= some);
+    ig_session_close(s);
+    /* The same in bytes: the dense layer comes off first. */
+    o.cache.limit = (double)((N_CTX + 3 * 100) * KV_HEADS * DIM * 4);
+    s = open_session(&o);
+    assert_int_equal(s->seq.limit, 100);
+    ig_session_close(s);
+}
+
+static void another_policy_takes_over(void **state) {
+    (void)state;
+    ig_error err = {0};
+    int32_t ids[N_CTX];
+    fill(ids, 1);
+    ig_session_options o = options("h2o"), next = options("quest");
+    ig_session *s = open_session(&o);
+    put(s, ids, 300);
+    step(s, ids[300]);
+    assert_int_equal(ig_session_set_cache(s, &next.cache, &err), IG_E_UNSUPPORTED);
+    next = options("full");
+    expect_ok(ig_session_set_cache(s, &next.cache, &err), &err);
+    step(s, ids[301]);
+    next = options("infinigen");
+    next.cache.budget = 1;
+    expect_ok(ig_session_set_cache(s, &next.cache, &err), &err);
+    step(s, ids[302]);
+    assert_true(stats(s).n_entries == (uint64_t)(61 + 2) * LAYERS * KV_HEADS);
+    expect_ok(ig_session_cut(s, 0, &err), &err);
+    expect_ok(ig_session_set_cache(s, &o.cache, &err), &err);
+    put(s, ids, 300);
+    step(s, ids[300]);
+    assert_true(stats(s).n_entries == (uint64_t)61 * LAYERS * KV_HEADS);
+    ig_session_close(s);
+}
+
+int main(void) {
+    static variant variants[] = {{"infinigen", "counter", 0.3},
+                                 {"infinigen", "lru", 0.25},
+                                 {"infinigen", "fifo", 0.3},
+                                 {"full", "counter", 0.3},
+                                 {"window", "counter", 0.3},
+                                 {"infinigen-osdi24", "counter", 0.3},
+                                 {"infinigen-osdi24", "lru", 0.3},
+                                 {"infinigen", "counter", 130 * LAYERS * KV_HEADS * DIM * 4.0},
+                                 {"h2o", NULL, 0}};
+    const struct CMUnitTest tests[] = {
+        {"infinigen, counter", the_limit_holds, NULL, NULL, &variants[0]},
+        {"infinigen, lru", the_limit_holds, NULL, NULL, &variants[1]},
+        {"infinigen, fifo", the_limit_holds, NULL, NULL, &variants[2]},
+        {"full, counter", the_limit_holds, NULL, NULL, &variants[3]},
+        {"window, counter", the_limit_holds, NULL, NULL, &variants[4]},
+        {"infinigen-osdi24, counter", the_limit_holds, NULL, NULL, &variants[5]},
+        {"infinigen-osdi24, lru", the_limit_holds, NULL, NULL, &variants[6]},
+        {"infinigen, bytes", the_limit_holds, NULL, NULL, &variants[7]},
+        {"not reached: infinigen", a_limit_that_is_not_reached, NULL, NULL, "infinigen"},
+        {"not reached: infinigen-osdi24", a_limit_that_is_not_reached, NULL, NULL, "infinigen-osdi24"},
+        {"not reached: full", a_limit_that_is_not_reached, NULL, NULL, "full"},
+        cmocka_unit_test(only_what_is_used_matters),
+        cmocka_unit_test(h2o_with_the_whole_budget),
+        cmocka_unit_test(h2o_keeps_the_heaviest),
+        cmocka_unit_test(batches_of_all_sorts),
+        cmocka_unit_test(h2o_from_disk),
+        cmocka_unit_test(too_little_ram_for_what_is_kept),
+        {"other prompts: infinigen", other_prompts, NULL, NULL, &variants[0]},
+        {"other prompts: infinigen-osdi24", other_prompts, NULL, NULL, &variants[6]},
+        {"other prompts: h2o", other_prompts, NULL, NULL, &variants[8]},
+        cmocka_unit_test(limits_that_make_no_sense),
+        cmocka_unit_test(plans_know_the_limit),
+        cmocka_unit_test(another_policy_takes_over),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
