@@ -85,7 +85,8 @@ const ig_cli_verb ig_cli_verbs[] = {
      "numbers of each key that say most about its attention scores, at positions spread over a context of -c tokens.\n"
      "The file goes to $XDG_CACHE_HOME/infinigen/sketches, where later runs of the same model find it by "
      "themselves.\n\n"
-     "With --kind skew: the orthogonal matrices of the policy infinigen-osdi24, which are otherwise made when that policy\n"
+     "With --kind skew: the orthogonal matrices of the policy infinigen-osdi24, which are otherwise made when that "
+     "policy\n"
      "is first used.\n\n"
      "  infinigen prepare -m smollm2-135m -c 8192",
      ig_cli_prepare},
