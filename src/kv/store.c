@@ -52,7 +52,10 @@ static void *lay_out(ig_kv *kv, size_t n_blocks, size_t n_frames) {
     for (int i = 0; i < N_STAGES; i++) kv->stages[i].table = ig_arena_take(&kv->arena, unit * sizeof(uint8_t *));
     kv->blocks = ig_arena_take(&kv->arena, n_blocks * sizeof *kv->blocks);
     kv->owner = ig_arena_take(&kv->arena, n_frames * sizeof *kv->owner);
-    lay_out_reading(&kv->arena, &kv->ahead, kv->layer_blocks);
+    kv->foreseen = ig_arena_take(&kv->arena, n_frames);
+    kv->arrived.cap = 2 * kv->layer_blocks;
+    kv->arrived.blocks = ig_arena_take(&kv->arena, kv->arrived.cap * sizeof *kv->arrived.blocks);
+    for (int i = 0; i < 2; i++) lay_out_reading(&kv->arena, &kv->ahead[i], kv->layer_blocks);
     lay_out_reading(&kv->arena, &kv->late, kv->layer_blocks);
     return ig_arena_take(&kv->arena, ig_evict_bytes(n_frames));
 }
@@ -184,7 +187,8 @@ ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options 
         goto fail;
     }
     kv->sealed = kv->held + shape->n_layers;
-    kv->epoch = 1;
+    kv->epoch = kv->loaded = 1;
+    for (size_t i = 0; i < IG_COUNT(kv->steps); i++) kv->steps[i] = 1;
     s = open_slots(kv, err);
     if (!s) s = count_frames(&n_frames, kv, n_blocks, o, err);
     if (!s) s = ig_kv_pool_open(&kv->pool, n_frames, err);

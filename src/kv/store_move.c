@@ -13,6 +13,7 @@
 static void cache(ig_kv *kv, size_t id) {
     uint32_t f = ig_kv_frame_number(kv, kv->tables[id]);
     kv->owner[f] = (uint32_t)id;
+    kv->foreseen[f] = 0;
     if (id >= kv->n_pinned) ig_evict_add(&kv->evict, f);
 }
 
@@ -40,13 +41,79 @@ static ig_status finish_write(ig_kv *kv, ig_error *err) {
     return s;
 }
 
-/* Blocks that the current load() wants stay. */
-static bool wanted_now(void *user, uint32_t frame) {
-    const ig_kv *kv = user;
-    return kv->blocks[kv->owner[frame]].epoch == kv->epoch;
+/* ---- whose frame is taken ------------------------------------------------------- */
+
+enum { LOOKS = 16 }; /* at frames in search of an idle one */
+
+/* What the latest load() wanted stays, and what a prefetch under way is for. */
+static bool is_wanted(const ig_kv *kv, size_t id) {
+    uint32_t e = kv->blocks[id].epoch;
+    return e == kv->loaded || (kv->ahead[0].active && e == kv->ahead[0].epoch) ||
+           (kv->ahead[1].active && e == kv->ahead[1].epoch);
 }
 
-/* A frame for a block: a free one, or that of a cached block, which is demoted. */
+static bool is_idle(const ig_kv *kv, size_t id) {
+    return kv->blocks[id].epoch < kv->steps[IG_COUNT(kv->steps) - 1] && !is_wanted(kv, id);
+}
+
+typedef struct search {
+    const ig_kv *kv;
+    int looks; /* left */
+} search;
+
+static bool keep_busy(void *user, uint32_t frame) {
+    search *s = user;
+    return !is_idle(s->kv, s->kv->owner[frame]) && --s->looks > 0;
+}
+
+static bool keep_wanted(void *user, uint32_t frame) {
+    const ig_kv *kv = user;
+    return is_wanted(kv, kv->owner[frame]);
+}
+
+/* An idle one in the order of eviction, or else anywhere. */
+static uint32_t find_idle(ig_kv *kv) {
+    search s = {kv, LOOKS};
+    uint32_t f = ig_evict_victim(&kv->evict, keep_busy, &s);
+    if (f != UINT32_MAX && is_idle(kv, kv->owner[f])) return f;
+    for (int i = 0; i < LOOKS; i++) {
+        f = kv->hand;
+        kv->hand = kv->hand + 1 < kv->evict.n_frames ? kv->hand + 1 : 0;
+        if (kv->evict.listed[f] && is_idle(kv, kv->owner[f])) return f;
+    }
+    return UINT32_MAX;
+}
+
+/* Forgets those at the end that have left. */
+static void trim_arrived(arrivals *a) {
+    while (a->n && a->blocks[(a->n - 1) % a->cap] == UINT32_MAX) a->n--;
+    a->at = a->n;
+}
+
+static void push_arrived(arrivals *a, uint32_t id) { a->blocks[a->n++ % a->cap] = id; }
+
+static uint32_t find_arrived(ig_kv *kv) {
+    arrivals *a = &kv->arrived;
+    size_t end = a->n > a->cap ? a->n - a->cap : 0;
+    while (a->at > end) {
+        uint32_t *id = &a->blocks[--a->at % a->cap];
+        if (*id == UINT32_MAX) continue;
+        uint8_t *frame = kv->tables[*id];
+        uint32_t f = frame ? ig_kv_frame_number(kv, frame) : 0;
+        bool is_here = frame && kv->evict.listed[f] && kv->owner[f] == *id;
+        if (is_here && is_wanted(kv, *id)) continue;
+        *id = UINT32_MAX;
+        if (is_here) return f;
+    }
+    return UINT32_MAX;
+}
+
+static uint32_t find_victim(ig_kv *kv) {
+    uint32_t f = find_idle(kv);
+    if (f == UINT32_MAX) f = find_arrived(kv);
+    return f != UINT32_MAX ? f : ig_evict_victim(&kv->evict, keep_wanted, kv);
+}
+
 ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
     for (;;) {
         *out = ig_kv_pool_take(&kv->pool);
@@ -55,7 +122,7 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
             ig_status s = finish_write(kv, err);
             if (s) return s;
         }
-        uint32_t f = ig_evict_victim(&kv->evict, wanted_now, kv);
+        uint32_t f = find_victim(kv);
         if (f != UINT32_MAX) {
             kv->tables[kv->owner[f]] = NULL;
             ig_evict_remove(&kv->evict, f);
@@ -148,6 +215,8 @@ static ig_status finish_reading(ig_kv *kv, reading *r, ig_error *err) {
     for (size_t i = 0; i < r->n; i++) {
         kv->tables[r->blocks[i]] = r->frames[i];
         cache(kv, r->blocks[i]);
+        kv->foreseen[ig_kv_frame_number(kv, r->frames[i])] = r != &kv->late;
+        push_arrived(&kv->arrived, r->blocks[i]);
     }
     kv->stats.recalled += r->n;
     return IG_OK;
@@ -168,58 +237,103 @@ static ig_status start_reading(ig_kv *kv, reading *r, ig_error *err) {
 static void want_ahead(ig_kv *kv, size_t id) {
     bool again = kv->blocks[id].epoch == kv->epoch;
     kv->blocks[id].epoch = kv->epoch;
-    if (!again && !kv->tables[id] && kv->blocks[id].slot) add_wanted(kv, &kv->ahead, id);
+    if (!again && !kv->tables[id] && kv->blocks[id].slot) add_wanted(kv, kv->expected, id);
+}
+
+static void begin_epoch(ig_kv *kv) {
+    kv->epoch++;
+    trim_arrived(&kv->arrived);
 }
 
 ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err) {
-    ig_status s = finish_reading(kv, &kv->ahead, err);
+    reading *r = &kv->ahead[layer % 2];
+    ig_status s = finish_reading(kv, r, err);
     if (s) return s;
-    kv->ahead.n = 0;
-    kv->ahead_layer = layer;
-    kv->epoch++;
+    begin_epoch(kv);
+    r->n = 0;
+    r->layer = layer;
+    r->epoch = kv->epoch;
+    kv->expected = r;
     for (int i = 0; i < n_picks; i++) each_block(kv, layer, i * kv->shape.n_kv_heads / n_picks, &picks[i], want_ahead);
-    take_frames(kv, &kv->ahead, NULL); /* as many as there is room for */
-    return start_reading(kv, &kv->ahead, err);
+    size_t n = r->n;
+    r->active = true;         /* what it is for stays */
+    take_frames(kv, r, NULL); /* as many as there is room for */
+    r->active = false;
+    for (size_t i = r->n; i < n; i++) kv->blocks[r->blocks[i]].epoch = 0;
+    return start_reading(kv, r, err);
 }
 
-/* Brings the blocks of `late` in, at once. */
-static ig_status read_late(ig_kv *kv, ig_error *err) {
-    ig_status s = take_frames(kv, &kv->late, err);
-    if (s) {
-        give_frames(kv, &kv->late);
-        return s;
-    }
-    s = start_reading(kv, &kv->late, err);
-    return s ? s : finish_reading(kv, &kv->late, err);
+/* A block that is there: it counts as used, and as foreseen if a prefetch brought it. */
+static void use(ig_kv *kv, size_t id) {
+    uint32_t f = ig_kv_frame_number(kv, kv->tables[id]);
+    ig_evict_use(&kv->evict, f);
+    kv->stats.prefetch_hits += kv->foreseen[f] && kv->owner[f] == id;
+    kv->foreseen[f] = 0;
 }
 
 static void want_now(ig_kv *kv, size_t id) {
-    bool again = kv->blocks[id].epoch == kv->epoch;
+    uint32_t before = kv->blocks[id].epoch;
+    if (before == kv->epoch) return;
     kv->blocks[id].epoch = kv->epoch;
-    if (kv->tables[id]) {
-        if (!again) ig_evict_use(&kv->evict, ig_kv_frame_number(kv, kv->tables[id]));
-    } else if (!again) {
+    if (kv->tables[id])
+        use(kv, id);
+    else if (!kv->expected || before != kv->expected->epoch)
         add_wanted(kv, &kv->late, id);
+}
+
+/* Brings the blocks of `late` in, and those on their way by the prefetch that is expected. */
+static ig_status read_late(ig_kv *kv, ig_error *err) {
+    ig_status s = take_frames(kv, &kv->late, err);
+    if (s)
+        give_frames(kv, &kv->late);
+    else
+        s = start_reading(kv, &kv->late, err);
+    if (kv->expected) {
+        ig_status t = finish_reading(kv, kv->expected, s ? NULL : err);
+        if (!s) s = t;
+        for (size_t i = 0; !t && i < kv->expected->n; i++)
+            if (kv->blocks[kv->expected->blocks[i]].epoch == kv->epoch) use(kv, kv->expected->blocks[i]);
     }
+    ig_status t = finish_reading(kv, &kv->late, s ? NULL : err);
+    return s ? s : t;
+}
+
+/* A new step has begun if the layer is not behind the last one. */
+static void count_steps(ig_kv *kv, int layer) {
+    if (layer <= kv->last_layer) {
+        for (size_t i = IG_COUNT(kv->steps) - 1; i > 0; i--) kv->steps[i] = kv->steps[i - 1];
+        kv->steps[0] = kv->epoch;
+    }
+    kv->last_layer = layer;
 }
 
 ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err) {
     if (!kv->tier) return IG_OK;
-    bool foreseen = kv->ahead.active && kv->ahead_layer == layer;
-    ig_status s = finish_reading(kv, &kv->ahead, err);
-    if (s) return s;
-    kv->epoch++;
+    kv->expected = NULL;
+    for (int i = 0; i < 2; i++) {
+        reading *ahead = &kv->ahead[i];
+        if (!ahead->active || ahead->layer == layer + 1) continue;
+        if (ahead->layer == layer) {
+            kv->expected = ahead;
+            continue;
+        }
+        ig_status s = finish_reading(kv, ahead, err); /* its layer was never loaded */
+        if (s) return s;
+    }
+    begin_epoch(kv);
+    count_steps(kv, layer);
+    kv->loaded = kv->epoch;
     kv->late.n = 0;
     for (int i = 0; i < n_picks; i++) each_block(kv, layer, i * kv->shape.n_kv_heads / n_picks, &picks[i], want_now);
-    for (size_t i = 0; foreseen && i < kv->ahead.n; i++)
-        kv->stats.prefetch_hits += kv->blocks[kv->ahead.blocks[i]].epoch == kv->epoch;
     kv->stats.prefetch_misses += kv->late.n;
     return read_late(kv, err);
 }
 
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
+    kv->expected = NULL;
     kv->late.n = 0;
-    kv->epoch++;
+    begin_epoch(kv);
+    kv->loaded = kv->epoch;
     for (size_t i = 0; i < n; i++) want_now(kv, ids[i]);
     return read_late(kv, err);
 }
@@ -283,7 +397,11 @@ ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views
 }
 
 ig_status ig_kv_settle(ig_kv *kv, ig_error *err) {
-    ig_status s = finish_reading(kv, &kv->ahead, err);
+    ig_status s = IG_OK;
+    for (int i = 0; i < 2; i++) {
+        ig_status t = finish_reading(kv, &kv->ahead[i], s ? NULL : err);
+        if (!s) s = t;
+    }
     for (int i = 0; i < N_STAGES; i++) {
         ig_status t = end_stage(kv, &kv->stages[i], s ? NULL : err);
         kv->stages[i].n = 0;

@@ -11,6 +11,10 @@
  *   on disk    a slot only
  *
  * and a frame that a prefetch is filling belongs to `ahead` until the prefetch is waited for.
+ *
+ * Whose frame is taken: a step wants all layers in turn, often more than there is room for, and then any plain order
+ * pushes out every block just before it is wanted again. So what was wanted in the latest steps stays, a block that is
+ * idle leaves (the order of kv/evict.h says which), and if there is none, one that has only just come.
  */
 #ifndef IG_KV_STORE_PARTS_H
 #define IG_KV_STORE_PARTS_H
@@ -27,7 +31,7 @@ enum {
 
 typedef struct block {
     ig_slot slot;   /* plus one; 0: none */
-    uint32_t epoch; /* of the load() that last wanted it */
+    uint32_t epoch; /* of the load() or prefetch() that last wanted it */
 } block;
 
 /* Full blocks [first, end) of all heads of a layer, on their way to the disk. */
@@ -43,8 +47,17 @@ typedef struct reading {
     uint8_t **frames; /* [layer_blocks] */
     size_t n;
     ig_ticket ticket;
+    int layer;      /* of a prefetch */
+    uint32_t epoch; /* of a prefetch: the mark of its blocks */
     bool active;
 } reading;
+
+/* Blocks that came from the disk, the newest last; of the oldest the place is taken by new ones. */
+typedef struct arrivals {
+    uint32_t *blocks; /* [cap] a ring of ids; UINT32_MAX: has left */
+    size_t cap, n;    /* n: pushed so far, less those that left */
+    size_t at;        /* those from here on are wanted or have left */
+} arrivals;
 
 /* A piece of a scan: all heads' blocks of IG_ATTEND_UNIT tokens. */
 typedef struct stage {
@@ -78,14 +91,21 @@ struct ig_kv {
     ig_tier *tier;
     ig_arena arena;
     ig_evict evict;
-    block *blocks;   /* [n_tables][table_len] */
-    uint32_t *owner; /* [n_frames] block id of a cached frame */
-    uint32_t epoch;
+    block *blocks;     /* [n_tables][table_len] */
+    uint32_t *owner;   /* [n_frames] block id of a cached frame */
+    uint8_t *foreseen; /* [n_frames] a prefetch brought it, and it was not wanted yet */
+    uint32_t epoch;    /* counts loads and prefetches; 0 marks blocks never wanted */
+    uint32_t loaded;   /* epoch of the latest load() */
+    uint32_t steps[3]; /* epochs at which the latest steps over the layers began, the newest first */
+    int last_layer;    /* that load() was of */
+    uint32_t hand;     /* frame where the search for one that is idle goes on */
+    arrivals arrived;
     size_t n_pinned;                  /* blocks below this id stay in RAM */
     pending_write writes[MAX_WRITES]; /* a ring */
     int first_write, n_writes;
-    reading ahead, late;
-    int ahead_layer;
+    reading ahead[2]; /* prefetches of layers of even and odd numbers */
+    reading late;
+    reading *expected; /* the prefetch of the layer that load() is about, under way; or NULL */
     stage stages[N_STAGES];
     size_t unit_blocks;
     ig_kv_stats stats;

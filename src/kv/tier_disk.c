@@ -26,8 +26,8 @@
 
 enum {
     SORTED_MAX = 4096, /* blocks of a read that are put in order together */
-    NEAR = 9, /* slots: a request costs as much as 8 to 10 more blocks in it, as measured (docs/speed-log.md) */
-    IDLE_TRIES = 64,   /* in a row without a block moved, then the request fails */
+    NEAR = 9,        /* slots: a request costs as much as 8 to 10 more blocks in it, as measured (docs/speed-log.md) */
+    IDLE_TRIES = 64, /* in a row without a block moved, then the request fails */
     REAPED_MAX = 64,
     REQUESTS = 2048 /* under way or waiting for their turn; then a call that starts more waits */
 };
@@ -398,7 +398,8 @@ static void disk_info(const ig_tier *t, ig_tier_info *info) {
         .is_direct = d->file.is_direct,
         .is_memory = d->file.is_memory,
         .cap_bytes = d->file.cap,
-        .table_bytes = table_bytes + (size_t)d->queue.n_staging * IG_DISK_STAGED_MAX * IG_FRAME_BYTES + sizeof *d + REQUESTS * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
+        .table_bytes = table_bytes + (size_t)d->queue.n_staging * IG_DISK_STAGED_MAX * IG_FRAME_BYTES + sizeof *d +
+                       REQUESTS * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
     };
 }
 

@@ -112,8 +112,7 @@ static bool take_staging(ig_disk_queue *q) {
 ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, unsigned n_staging, bool no_uring,
                              ig_error *err) {
     *q = (ig_disk_queue){.fd = fd, .n_staging = n_staging};
-    if (!take_staging(q))
-        return ig_fail_memory(err, "staging of the KV spill file", (size_t)n_staging * STAGING_BYTES);
+    if (!take_staging(q)) return ig_fail_memory(err, "staging of the KV spill file", (size_t)n_staging * STAGING_BYTES);
     q->ring = no_uring ? NULL : ig_disk_ring_open(depth, q->staging, n_staging);
     q->max_writing = (q->ring ? depth : IG_DISK_THREADS) / 2;
     pthread_mutex_init(&q->lock, NULL);

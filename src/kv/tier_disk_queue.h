@@ -19,8 +19,8 @@ enum { IG_DISK_BLOCKS_MAX = 32 }; /* of one request: 128 KiB */
 enum { IG_DISK_THREADS = 16 };    /* without io_uring; they sleep in the kernel, as many requests as the device sees */
 
 /* Consecutive blocks of the file. Those of a read go to frames that follow one another in memory, or it is staged: it
- * goes to a buffer of the queue's, from where the queue's threads copy what is wanted. Belongs to the queue from start()
- * until it is reaped. */
+ * goes to a buffer of the queue's, from where the queue's threads copy what is wanted. Belongs to the queue from
+ * start() until it is reaped. */
 typedef struct ig_disk_request {
     struct ig_disk_request *next; /* in a list of its holder */
     ig_slot first;
@@ -33,8 +33,8 @@ typedef struct ig_disk_request {
     union {
         struct iovec from[IG_DISK_BLOCKS_MAX]; /* of a write */
         struct {
-            uint8_t *frame; /* NULL: not wanted, read because it lies between others */
-            uint64_t hash;  /* of what came */
+            uint8_t *frame;       /* NULL: not wanted, read because it lies between others */
+            uint64_t hash;        /* of what came */
         } to[IG_DISK_BLOCKS_MAX]; /* of a read */
     };
 } ig_disk_request;
@@ -53,8 +53,8 @@ typedef struct ig_disk_ring ig_disk_ring; /* io_uring and what its thread knows 
 
 typedef struct ig_disk_queue {
     int fd;
-    ig_disk_ring *ring;                     /* NULL: threads */
-    uint8_t *staging, *staging_memory;      /* [n_staging][IG_DISK_STAGED_MAX] frames, somewhere in the latter */
+    ig_disk_ring *ring;                /* NULL: threads */
+    uint8_t *staging, *staging_memory; /* [n_staging][IG_DISK_STAGED_MAX] frames, somewhere in the latter */
     unsigned n_staging;
     ig_disk_list added_reads, added_writes; /* by the caller, not started yet */
 

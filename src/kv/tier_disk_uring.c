@@ -22,8 +22,8 @@ enum { AT_ONCE = 64 }; /* requests taken and given back under one lock */
 struct ig_disk_ring {
     unsigned depth, n_in_ring; /* requests; the read of the eventfd comes on top */
     int event;
-    bool is_armed;   /* that read is in the ring */
-    uint64_t counts; /* what it reads */
+    bool is_armed;                         /* that read is in the ring */
+    uint64_t counts;                       /* what it reads */
     uint8_t *staging[IG_DISK_STAGING_MAX]; /* those not in use */
     unsigned n_staging;
     ig_disk_request *held; /* waits for one */

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The KV store with a disk tier: whatever is loaded is what was written, steps that want more than there is room for
+ * keep a part of it, prefetches of two layers overlap, and RAM stays within its limit.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "count_memory.h"
+#include "kv/store.h"
+#include "temp_dir.h"
+
+enum { LAYERS = 12, HEADS = 3, DIM = 64, TOKENS = 2048, BATCH = 128, PER_BLOCK = 16 };
+
+static const ig_kv_shape shape = {LAYERS, HEADS, DIM, TOKENS + 64, BATCH};
+
+typedef struct rig {
+    temp_dir dir;
+    ig_kv_options options;
+    ig_kv *kv;
+    int32_t index[HEADS][TOKENS];
+    ig_kv_pick picks[HEADS];
+} rig;
+
+static void expect_ok(ig_status s, const ig_error *err) {
+    if (s) fail_msg("%s", err->text);
+}
+
+static ig_kv_stats stats(const rig *r) {
+    ig_kv_stats st;
+    ig_kv_get_stats(r->kv, &st);
+    return st;
+}
+
+static uint16_t stamp(int layer, int head, int token, int c) {
+    return (uint16_t)(layer * 31 + head * 7 + token * 131 + c);
+}
+
+/* Tokens [n, n + count) of all layers, as a model brings them. */
+static void add_tokens(rig *r, int n, int count) {
+    ig_error err = {0};
+    for (int l = 0; l < LAYERS; l++) {
+        expect_ok(ig_kv_extend(r->kv, l, n + count, &err), &err);
+        for (int h = 0; h < HEADS; h++)
+            for (int t = n; t < n + count; t++) {
+                uint16_t row[2][DIM];
+                for (int c = 0; c < DIM; c++) {
+                    row[0][c] = stamp(l, h, t, c);
+                    row[1][c] = (uint16_t)~row[0][c];
+                }
+                ig_kv_view v = ig_kv_fetch(r->kv, l, h, NULL, 0, n + count);
+                uint8_t *at =
+                    (uint8_t *)(uintptr_t)v.blocks[t >> v.shift] + (size_t)(t & ((1 << v.shift) - 1)) * v.row_bytes;
+                memcpy(at, row[0], sizeof row[0]);
+                memcpy(at + v.v_offset, row[1], sizeof row[1]);
+            }
+        expect_ok(ig_kv_seal(r->kv, l, &err), &err);
+    }
+}
+
+/* A store whose limit is `share` of the way from the least to all. */
+static void open_rig(rig *r, ig_evict_rule evict, double share) {
+    ig_error err = {0};
+    *r = (rig){.dir = temp_dir_open()};
+    r->options = (ig_kv_options){.ram_bytes = 1, .disk_bytes = 64 << 20, .disk_path = r->dir.path, .evict = evict};
+    assert_int_equal(ig_kv_open(&r->kv, &shape, &r->options, &err), IG_E_LIMIT);
+    uint64_t least = strtoull(strstr(err.text, "at least ") + 9, NULL, 10);
+    uint64_t all = (uint64_t)LAYERS * HEADS * TOKENS * DIM * 4;
+    assert_true(least < all);
+    r->options.ram_bytes = least + (uint64_t)(share * (double)(all - least));
+    expect_ok(ig_kv_open(&r->kv, &shape, &r->options, &err), &err);
+}
+
+static void close_rig(rig *r) {
+    ig_kv_close(r->kv);
+    temp_dir_close(&r->dir);
+}
+
+/* Every `stride`th block of each head, two tokens of it; `first` differs by head. */
+static int pick_blocks(rig *r, int first, int stride, int n_tokens) {
+    int n_blocks = 0;
+    for (int h = 0; h < HEADS; h++) {
+        int n = 0;
+        for (int b = (first + h) % stride; b < n_tokens / PER_BLOCK; b += stride, n_blocks++) {
+            r->index[h][n++] = b * PER_BLOCK + (b + h) % 8;
+            r->index[h][n++] = b * PER_BLOCK + 8 + b % 8;
+        }
+        r->picks[h] = (ig_kv_pick){r->index[h], n};
+    }
+    return n_blocks;
+}
+
+static void check_picks(const rig *r, int layer) {
+    for (int h = 0; h < HEADS; h++) {
+        ig_kv_view v = ig_kv_fetch(r->kv, layer, h, r->picks[h].index, 0, r->picks[h].n);
+        for (int i = 0; i < v.n; i++) {
+            int token = v.index[i];
+            const uint8_t *at = v.blocks[token >> v.shift] + (size_t)(token & ((1 << v.shift) - 1)) * v.row_bytes;
+            for (int c = 0; c < DIM; c++) {
+                uint16_t key, value;
+                memcpy(&key, at + c * 2, 2);
+                memcpy(&value, at + v.v_offset + c * 2, 2);
+                assert_int_equal(key, stamp(layer, h, token, c));
+                assert_int_equal(value, (uint16_t)~key);
+            }
+        }
+    }
+}
+
+/* More is wanted in a step than there is room for, the same in every step: an order that knows only when a block was
+ * used would have pushed out each of them before its turn comes again. */
+static void steps_keep_a_part(void **state) {
+    rig r;
+    ig_error err = {0};
+    open_rig(&r, *(const ig_evict_rule *)*state, 0.1);
+    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+    int wanted = 0;
+    for (int step = 0; step < 8; step++) {
+        uint64_t before = stats(&r).recalled;
+        wanted = 0;
+        for (int l = 0; l < LAYERS; l++) {
+            wanted += pick_blocks(&r, l, 2, TOKENS);
+            expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+            check_picks(&r, l);
+        }
+        uint64_t read = stats(&r).recalled - before;
+        if (step >= 6) assert_true(read > 0 && read < (uint64_t)wanted * 3 / 4);
+    }
+    assert_true((uint64_t)wanted * IG_FRAME_BYTES > r.options.ram_bytes);
+    close_rig(&r);
+}
+
+/* What is wanted changes: what was wanted long ago makes room. */
+static void what_is_idle_leaves(void **state) {
+    rig r;
+    ig_error err = {0};
+    open_rig(&r, *(const ig_evict_rule *)*state, 0.1);
+    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+    for (int phase = 0; phase < 3; phase++)
+        for (int step = 0; step < 8; step++) {
+            uint64_t before = stats(&r).recalled;
+            for (int l = 0; l < LAYERS; l++) {
+                pick_blocks(&r, phase * 3, 10, TOKENS); /* a tenth of all: there is room for that */
+                expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+                check_picks(&r, l);
+            }
+            if (step == 7) assert_int_equal(stats(&r).recalled, before);
+        }
+    close_rig(&r);
+}
+
+static void prefetches_overlap(void **state) {
+    rig r;
+    ig_error err = {0};
+    open_rig(&r, *(const ig_evict_rule *)*state, 0);
+    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+    for (int step = 0; step < 4; step++)
+        for (int l = 0; l < LAYERS; l++) {
+            /* The next layer's before this one's load; the guess has four in five right. */
+            pick_blocks(&r, l + 1 + step, 5, TOKENS * 4 / 5);
+            if (l + 1 < LAYERS) expect_ok(ig_kv_prefetch(r.kv, l + 1, r.picks, HEADS, &err), &err);
+            pick_blocks(&r, l + step, 5, TOKENS);
+            expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+            check_picks(&r, l);
+        }
+    ig_kv_stats st = stats(&r);
+    assert_true(st.prefetch_hits > 0 && st.prefetch_misses > 0);
+    assert_true(st.prefetch_hits + st.prefetch_misses <= st.recalled);
+    /* One that nobody asks for, and one of everything. */
+    pick_blocks(&r, 0, 1, TOKENS);
+    expect_ok(ig_kv_prefetch(r.kv, 5, r.picks, HEADS, &err), &err);
+    expect_ok(ig_kv_prefetch(r.kv, 8, r.picks, HEADS, &err), &err);
+    expect_ok(ig_kv_load(r.kv, 2, r.picks, HEADS, &err), &err);
+    check_picks(&r, 2);
+    expect_ok(ig_kv_prefetch(r.kv, 4, r.picks, HEADS, &err), &err);
+    expect_ok(ig_kv_cut(r.kv, 1000, &err), &err);
+    pick_blocks(&r, 0, 1, 992);
+    expect_ok(ig_kv_load(r.kv, 4, r.picks, HEADS, &err), &err);
+    check_picks(&r, 4);
+    close_rig(&r);
+}
+
+static uint64_t resident_bytes(void) {
+    unsigned long long pages[2] = {0};
+    FILE *f = fopen("/proc/self/statm", "r");
+    if (!f || fscanf(f, "%llu %llu", &pages[0], &pages[1]) != 2) pages[1] = 0;
+    if (f) fclose(f);
+    return pages[1] * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void ram_stays_within_its_limit(void **state) {
+    enum { SLACK = 1 << 20 }; /* the program's own: stacks, libraries, requests under way */
+    rig r;
+    ig_error err = {0};
+    uint64_t start = resident_bytes(), most = 0;
+    open_rig(&r, *(const ig_evict_rule *)*state, 0.2);
+    for (int n = 0; n < TOKENS; n += BATCH) {
+        add_tokens(&r, n, BATCH);
+        assert_true(stats(&r).ram_bytes <= r.options.ram_bytes);
+    }
+    for (int n = TOKENS; n < TOKENS + 40; n++) {
+        add_tokens(&r, n, 1);
+        for (int l = 0; l < LAYERS; l++) {
+            pick_blocks(&r, n * 5 + l, 3, TOKENS);
+            if (l + 1 < LAYERS) expect_ok(ig_kv_prefetch(r.kv, l + 1, r.picks, HEADS, &err), &err);
+            expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+            ig_kv_view views[HEADS];
+            if (n % 20 == 0)
+                for (int begin = 0; begin < n; begin += IG_ATTEND_UNIT)
+                    expect_ok(ig_kv_stream(r.kv, l, begin, n, views, &err), &err);
+            assert_true(stats(&r).ram_bytes <= r.options.ram_bytes);
+        }
+        if (resident_bytes() > most) most = resident_bytes();
+    }
+    assert_true(stats(&r).ram_bytes > r.options.ram_bytes * 3 / 4); /* it uses what it may */
+#ifndef MEMORY_IS_SANITIZED
+    assert_true(most - start <= r.options.ram_bytes + SLACK);
+#endif
+    close_rig(&r);
+}
+
+#define WITH(test, rule) \
+    { #test " (" #rule ")", test, NULL, NULL, &rule }
+
+int main(void) {
+    static ig_evict_rule counter = IG_EVICT_COUNTER, lru = IG_EVICT_LRU, fifo = IG_EVICT_FIFO;
+    const struct CMUnitTest tests[] = {
+        WITH(ram_stays_within_its_limit, counter),
+        WITH(steps_keep_a_part, counter),
+        WITH(steps_keep_a_part, lru),
+        WITH(steps_keep_a_part, fifo),
+        WITH(what_is_idle_leaves, counter),
+        WITH(what_is_idle_leaves, lru),
+        WITH(what_is_idle_leaves, fifo),
+        WITH(prefetches_overlap, counter),
+        WITH(prefetches_overlap, lru),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
