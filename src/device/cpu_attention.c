@@ -33,6 +33,7 @@ typedef struct tile {
     /* of packed rows, which are unpacked when their turn comes: keys first, then values in their place */
     ig_kv_packed *packed_k, *packed_v; /* [IG_TILE_KEYS] */
     uint16_t *unpacked;                /* [IG_TILE_KEYS][head_dim] */
+    bool direct;                       /* or not at all */
 } tile;
 
 static size_t tile_layout(tile *t, uint8_t *base, int head_dim) {
@@ -109,16 +110,26 @@ static void start_step(const attend_job *j, tile *t, const ig_kv_view *view, int
     const ig_kernels *k = j->d->k;
     int d = j->shape->head_dim;
     resolve(t, view, begin, n, d);
+    t->direct = j->jobs->n_tokens == 1 && k->packed_scores[view->type];
+    if (t->direct) {
+        k->packed_scores[view->type](t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->packed_k, n);
+        return;
+    }
     if (view->type != IG_KV_F16) k->kv_unpack[view->type](t->unpacked, t->packed_k, n, d);
     k->attn_scores(t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->k, n);
 }
 
 static void finish_step(const attend_job *j, tile *t, const ig_kv_view *view, int n, int rows) {
     const ig_kernels *k = j->d->k;
-    if (view->type != IG_KV_F16) k->kv_unpack[view->type](t->unpacked, t->packed_v, n, j->shape->head_dim);
+    int d = j->shape->head_dim;
     for (int r = 0; r < rows; r++)
         t->r[r] = k->softmax_step(t->scores + (size_t)r * IG_TILE_KEYS, n, &t->m[r], &t->l[r]);
-    k->attn_values(t->acc, t->r, t->scores, IG_TILE_KEYS, rows, j->shape->head_dim, t->v, n);
+    if (t->direct) {
+        k->packed_values[view->type](t->acc, t->r, t->scores, IG_TILE_KEYS, rows, d, t->packed_v, n);
+        return;
+    }
+    if (view->type != IG_KV_F16) k->kv_unpack[view->type](t->unpacked, t->packed_v, n, d);
+    k->attn_values(t->acc, t->r, t->scores, IG_TILE_KEYS, rows, d, t->v, n);
 }
 
 /* Copies the running sums of `rows` queries to or from memory that outlives the call. */

@@ -12,13 +12,10 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "kernel/lanes_avx512.h"
+#include "kernel/attention_avx512.h"
 #include "kernel/parts.h"
 
-#define FLATTEN static inline __attribute__((always_inline))
-
 enum {
-    TILE = 4,       /* queries, and keys or vectors of dims, of a tile */
     FEW = 8,        /* up to so many queries rows are converted as they are used */
     AHEAD = 32,     /* rows from the one in use to the one prefetched */
     FLOATS = 4096,  /* of a block of converted rows: a third of the first-level cache */
@@ -40,25 +37,6 @@ static void convert_rows(float *dst, int padded, const uint16_t *const *rows, in
 }
 
 /* ---- scores -------------------------------------------------------------------- */
-
-/* The sums of 16 accumulators across their lanes, in a tree of two parts. The first leaves two vectors a query. */
-FLATTEN void sum_first(__m512 b[2 * TILE], const __m512 a[TILE * TILE], int n_q) {
-    for (int i = 0; i < 2 * n_q; i++)
-        b[i] = _mm512_add_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
-}
-
-/* Lane TILE g + i of the result is the sum of a[TILE g + i], for g < n_q. */
-FLATTEN __m512 sum_rest(const __m512 b[2 * TILE], int n_q) {
-    __m512 c[TILE];
-    for (int g = 0; g < n_q; g++) {
-        __m512d x = _mm512_castps_pd(b[2 * g]), y = _mm512_castps_pd(b[2 * g + 1]);
-        c[g] = _mm512_add_ps(_mm512_castpd_ps(_mm512_unpacklo_pd(x, y)), _mm512_castpd_ps(_mm512_unpackhi_pd(x, y)));
-    }
-    for (int g = n_q; g < TILE; g++) c[g] = c[0];
-    __m512 lo = _mm512_add_ps(_mm512_shuffle_f32x4(c[0], c[1], 0x88), _mm512_shuffle_f32x4(c[0], c[1], 0xdd));
-    __m512 hi = _mm512_add_ps(_mm512_shuffle_f32x4(c[2], c[3], 0x88), _mm512_shuffle_f32x4(c[2], c[3], 0xdd));
-    return _mm512_add_ps(_mm512_shuffle_f32x4(lo, hi, 0x88), _mm512_shuffle_f32x4(lo, hi, 0xdd));
-}
 
 /* Adds dims j.. of the products of n_q (1..4) queries with 4 keys, which are 16-bit rows, or floats when half is NULL.
  */
@@ -85,17 +63,6 @@ FLATTEN void products(__m512 acc[TILE * TILE], const float *q, int n_q, int d, c
     int j = 0;
     for (; j + 16 <= d; j += 16) add_products(acc, q, n_q, d, half, full, padded, j, false);
     if (j < d) add_products(acc, q, n_q, d, half, full, padded, j, true);
-}
-
-FLATTEN void store_tile(float *scores, size_t stride, int n_q, __m512 x, int n) {
-    __m128 part[TILE] = {_mm512_castps512_ps128(x), _mm512_extractf32x4_ps(x, 1), _mm512_extractf32x4_ps(x, 2),
-                         _mm512_extractf32x4_ps(x, 3)};
-    if (n >= TILE) {
-        for (int g = 0; g < n_q; g++) _mm_storeu_ps(scores + (size_t)g * stride, part[g]);
-    } else {
-        for (int g = 0; g < n_q; g++)
-            _mm_mask_storeu_ps(scores + (size_t)g * stride, (__mmask8)((1 << n) - 1), part[g]);
-    }
 }
 
 /* n keys, 16-bit rows k or, if that is NULL, converted ones, against n_q (1..4) queries. The last part of a tile's sums

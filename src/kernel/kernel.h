@@ -119,6 +119,12 @@ typedef struct ig_kernels {
     void (*kv_pack[IG_KV_TYPES])(void *row, ig_kv_line *lines, const float *x, int d);
     /* n such rows back to 16-bit floats, dst[n][d], rounded to nearest; the same at every level. Not for IG_KV_F16. */
     void (*kv_unpack[IG_KV_TYPES])(uint16_t *dst, const ig_kv_packed *rows, int n, int d);
+    /* attn_scores and attn_values straight from packed rows, for few queries; NULL where it is as good to unpack the
+     * rows first, the results of which differ by rounding. */
+    void (*packed_scores[IG_KV_TYPES])(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
+                                       const ig_kv_packed *k, int n);
+    void (*packed_values[IG_KV_TYPES])(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
+                                       const ig_kv_packed *v, int n);
 
     /* Writes token slot t (0..15) of a sketch block from a 16-bit key; d as below. NaN counts as 0, infinities as
      * +-65504. A block starts zeroed: slots not yet written score 0. */

@@ -71,4 +71,5 @@ static void unpack_q4_avx512(uint16_t *dst, const ig_kv_packed *rows, int n, int
 void ig_kernels_fill_packed_avx512(ig_kernels *k) {
     k->kv_unpack[IG_KV_Q8] = unpack_q8_avx512;
     k->kv_unpack[IG_KV_Q4] = unpack_q4_avx512;
+    ig_kernels_fill_attention_packed_avx512(k);
 }

@@ -26,6 +26,7 @@ void ig_kernels_fill_attention_avx512(ig_kernels *k);
 void ig_kernels_fill_packed_scalar(ig_kernels *k);
 void ig_kernels_fill_packed_avx2(ig_kernels *k);
 void ig_kernels_fill_packed_avx512(ig_kernels *k);
+void ig_kernels_fill_attention_packed_avx512(ig_kernels *k);
 void ig_kernels_fill_sketch_avx2(ig_kernels *k);
 void ig_kernels_fill_sketch_avx512(ig_kernels *k);
 

@@ -11,7 +11,7 @@
 #include "base/half.h"
 #include "check.h"
 
-enum { MOST_LINES = 8, MOST = 65280, ROWS = 37 };
+enum { MOST_LINES = 8, MOST = 65280, ROWS = 37, ROWS_LONG = 140 };
 
 static const int dims[] = {8, 16, 24, 32, 40, 48, 56, 64, 72, 80, 96, 112, 120, 128, 192, 256, 320, 512};
 
@@ -94,6 +94,130 @@ static void check_unpack(check *c, ig_kv_type type, int d, int n) {
     check_fenced_free(codes, (size_t)n * bytes);
 }
 
+/* ---- attention straight from packed rows --------------------------------------------- */
+
+/* Scattered packed rows whose last in memory ends where memory ends. */
+typedef struct packed {
+    ig_kv_type type;
+    int n, d;
+    uint8_t *codes;
+    ig_kv_line *lines;
+    ig_kv_packed *rows;
+} packed;
+
+static packed packed_rows(check *c, ig_kv_type type, int n, int d) {
+    size_t bytes = ig_kv_row_bytes(type, d), n_lines = ig_kv_row_lines(type, d);
+    packed p = {.type = type, .n = n, .d = d};
+    float x[512];
+    p.codes = check_fenced((size_t)n * bytes);
+    p.lines = check_fenced((size_t)n * n_lines * sizeof *p.lines);
+    p.rows = check_fenced((size_t)n * sizeof *p.rows);
+    int step = n % 7 ? 7 : 5;
+    while (n % step == 0) step++;
+    for (int i = 0; i < n; i++) {
+        size_t at = n == 1 ? 0 : (size_t)(i * step % n);
+        p.rows[i] = (ig_kv_packed){p.codes + at * bytes, p.lines + at * n_lines};
+        fill_row(c, x, d, i % 9 ? CHECK_NORMAL : CHECK_OUTLIER);
+        c->ref->kv_pack[type](p.codes + at * bytes, p.lines + at * n_lines, x, d);
+    }
+    return p;
+}
+
+static void packed_free(packed *p) {
+    check_fenced_free(p->rows, (size_t)p->n * sizeof *p->rows);
+    check_fenced_free(p->lines, (size_t)p->n * ig_kv_row_lines(p->type, p->d) * sizeof *p->lines);
+    check_fenced_free(p->codes, (size_t)p->n * ig_kv_row_bytes(p->type, p->d));
+}
+
+static double element(const packed *p, int i, int j) {
+    double step;
+    return kept(p->rows[i].lines, p->rows[i].codes, p->type, p->d, j, &step);
+}
+
+static bool same(float a, float b) { return !memcmp(&a, &b, sizeof a); }
+
+static void check_scores(check *c, const packed *k, int n_q) {
+    int d = k->d, n = k->n;
+    size_t stride = (size_t)n + (size_t)check_int(c, 0, 9);
+    float *q = check_fenced((size_t)(n_q * d) * sizeof *q), *s = check_buffer((size_t)n_q * stride * sizeof *s, 4);
+    check_fill(c, q, n_q * d, CHECK_NORMAL);
+    c->k->packed_scores[k->type](s, stride, q, n_q, d, 0.125f, k->rows, n);
+    check_that(c, check_guards(s), "scores n_q=%d d=%d n=%d: wrote outside", n_q, d, n);
+    for (int g = 0; g < n_q; g++)
+        for (int i = 0; i < n; i++) {
+            double sum = 0, size = 0;
+            for (int j = 0; j < d; j++) {
+                double x = element(k, i, j), min = ig_f16_f32(k->rows[i].lines[j / IG_KV_GROUP].min);
+                sum += q[g * d + j] * x;
+                size += fabs((double)q[g * d + j]) * (fabs(x) + fabs(min));
+            }
+            float got = s[(size_t)g * stride + (size_t)i];
+            if (!check_that(c, fabs(got - 0.125 * sum) <= 2e-6 * 0.125 * size,
+                            "n_q=%d d=%d n=%d: [%d][%d] is %g, not %g", n_q, d, n, g, i, got, 0.125 * sum))
+                return;
+        }
+    float alone[3 * ROWS_LONG];
+    for (int round = 0; round < 5; round++) {
+        int g = check_int(c, 0, n_q - 1), i = check_int(c, 0, n - 1), m = check_int(c, 1, n - i);
+        int some = check_int(c, 1, n_q - g < 3 ? n_q - g : 3);
+        c->k->packed_scores[k->type](alone, ROWS_LONG, q + g * d, some, d, 0.125f, k->rows + i, m);
+        for (int h = 0; h < some; h++)
+            for (int j = 0; j < m; j++)
+                check_that(c, same(alone[h * ROWS_LONG + j], s[(size_t)(g + h) * stride + (size_t)(i + j)]),
+                           "n_q=%d d=%d n=%d: [%d][%d] depends on the rest of the call", n_q, d, n, g + h, i + j);
+    }
+    check_fenced_free(q, (size_t)(n_q * d) * sizeof *q);
+    check_buffer_free(s);
+}
+
+static void check_values(check *c, const packed *v, int n_q) {
+    int d = v->d, n = v->n, size = n_q * d;
+    size_t n_p = (size_t)((n_q - 1) * (n + 3) + n);
+    float *p = check_fenced(n_p * sizeof *p), *r = check_fenced((size_t)n_q * sizeof *r);
+    float *acc = check_buffer((size_t)size * sizeof *acc, 4), *alone = malloc((size_t)d * sizeof *alone);
+    double *want = malloc((size_t)size * sizeof *want), *most = malloc((size_t)size * sizeof *most);
+    check_fill(c, p, (int)n_p, CHECK_NORMAL), check_fill(c, acc, size, CHECK_NORMAL);
+    int g = check_int(c, 0, n_q - 1);
+    for (int h = 0; h < n_q; h++) r[h] = check_int(c, 0, 3) ? 0.5f : 0;
+    for (int x = 0; x < size; x++) {
+        int h = x / d, j = x % d;
+        if (r[h] == 0) acc[x] = NAN;
+        want[x] = r[h] == 0 ? 0 : (double)acc[x] * r[h], most[x] = fabs(want[x]);
+        for (int i = 0; i < n; i++) {
+            double y = element(v, i, j), f = p[h * (n + 3) + i],
+                   min = ig_f16_f32(v->rows[i].lines[j / IG_KV_GROUP].min);
+            want[x] += f * y, most[x] += fabs(f) * (fabs(y) + fabs(min));
+        }
+    }
+    memcpy(alone, acc + g * d, (size_t)d * sizeof *alone);
+    c->k->packed_values[v->type](acc, r, p, (size_t)n + 3, n_q, d, v->rows, n);
+    c->k->packed_values[v->type](alone, r + g, p + g * (n + 3), (size_t)n + 3, 1, d, v->rows, n);
+    check_that(c, check_guards(acc), "values n_q=%d d=%d n=%d: wrote outside", n_q, d, n);
+    for (int x = 0; x < size; x++)
+        if (!check_that(c, fabs(acc[x] - want[x]) <= 3e-6 * most[x], "n_q=%d d=%d n=%d: [%d][%d] is %g, not %g", n_q, d,
+                        n, x / d, x % d, acc[x], want[x]))
+            break;
+    check_that(c, !memcmp(alone, acc + g * d, (size_t)d * sizeof *alone),
+               "n_q=%d d=%d n=%d: query %d depends on others", n_q, d, n, g);
+    check_fenced_free(p, n_p * sizeof *p), check_fenced_free(r, (size_t)n_q * sizeof *r);
+    check_buffer_free(acc);
+    free(alone), free(want), free(most);
+}
+
+static void check_attention_of(check *c, ig_kv_type type) {
+    static const int queries[] = {1, 2, 3, 4, 5, 7, 9, 16},
+                     counts[] = {1, 2, 3, 5, 15, 16, 17, 63, 64, 65, 100, ROWS_LONG};
+    if (!c->k->packed_scores[type]) return;
+    for (size_t i = 0; i < sizeof dims / sizeof *dims; i++)
+        for (size_t x = 0; x < sizeof counts / sizeof *counts; x++) {
+            packed p = packed_rows(c, type, counts[x], dims[i]);
+            int n_q = queries[(i + x) % (sizeof queries / sizeof *queries)];
+            check_scores(c, &p, n_q);
+            check_values(c, &p, n_q);
+            packed_free(&p);
+        }
+}
+
 /* ---- times ------------------------------------------------------------------------ */
 
 typedef struct bench {
@@ -102,7 +226,35 @@ typedef struct bench {
     int d, n_rows;
     ig_kv_packed *rows;
     uint16_t *out; /* [128][d] */
+    float *q, *s, *acc, *r;
+    bool direct;
+    const uint16_t *at[128]; /* rows of out */
 } bench;
+
+/* Decode attention's work on 3 queries: scores, or values. */
+static void run_scores(void *arg) {
+    const bench *b = arg;
+    for (int i = 0; i < b->n_rows; i += 128) {
+        if (b->direct) {
+            b->k->packed_scores[b->type](b->s, 128, b->q, 3, b->d, 0.1f, b->rows + i, 128);
+            continue;
+        }
+        b->k->kv_unpack[b->type](b->out, b->rows + i, 128, b->d);
+        b->k->attn_scores(b->s, 128, b->q, 3, b->d, 0.1f, b->at, 128);
+    }
+}
+
+static void run_values(void *arg) {
+    const bench *b = arg;
+    for (int i = 0; i < b->n_rows; i += 128) {
+        if (b->direct) {
+            b->k->packed_values[b->type](b->acc, b->r, b->s, 128, 3, b->d, b->rows + i, 128);
+            continue;
+        }
+        b->k->kv_unpack[b->type](b->out, b->rows + i, 128, b->d);
+        b->k->attn_values(b->acc, b->r, b->s, 128, 3, b->d, b->at, 128);
+    }
+}
 
 static void run_unpack(void *arg) {
     const bench *b = arg;
@@ -114,7 +266,14 @@ static void bench_one(check *c, const char *what, ig_kv_type type, int d, int n_
     size_t bytes = ig_kv_row_bytes(type, d), n_lines = ig_kv_row_lines(type, d), n = (size_t)n_rows * (size_t)step;
     uint8_t *codes = check_buffer(n * 2 * bytes, 0);
     ig_kv_line *lines = check_buffer(n * 2 * n_lines * sizeof *lines, 0);
-    bench b = {c->k, type, d, n_rows, malloc((size_t)n_rows * sizeof *b.rows), check_buffer((size_t)(256 * d), 0)};
+    bench b = {.k = c->k, .type = type, .d = d, .n_rows = n_rows};
+    b.rows = malloc((size_t)n_rows * sizeof *b.rows), b.out = check_buffer((size_t)(256 * d), 0);
+    b.q = check_buffer((size_t)(3 * d) * 4, 0), b.acc = check_buffer((size_t)(3 * d) * 4, 0);
+    b.s = check_buffer(3 * 128 * 4, 0), b.r = check_buffer(3 * 4, 0);
+    check_fill(c, b.q, 3 * d, CHECK_NORMAL), check_fill(c, b.acc, 3 * d, CHECK_NORMAL);
+    check_fill(c, b.s, 3 * 128, CHECK_NORMAL), check_fill(c, b.r, 3, CHECK_ONE);
+    memset(codes, 0x35, n * 2 * bytes);
+    for (int i = 0; i < 128; i++) b.at[i] = b.out + i * d;
     for (size_t i = 0; i < n * 2 * n_lines; i++) lines[i] = (ig_kv_line){0x2000, 0xbc00};
     for (int i = 0; i < n_rows; i++) {
         size_t at = ((size_t)i * (size_t)step + (size_t)check_int(c, 0, step - 1)) * 2;
@@ -123,7 +282,15 @@ static void bench_one(check *c, const char *what, ig_kv_type type, int d, int n_
     char line[64];
     snprintf(line, sizeof line, "%s d%d %d", what, d, n_rows);
     check_report(c, line, check_time(run_unpack, &b), (double)n_rows * d * 2, 0);
+    for (int direct = 0; direct <= (c->k->packed_scores[type] != NULL); direct++) {
+        b.direct = direct;
+        snprintf(line, sizeof line, "%s d%d %d scores%s", what, d, n_rows, direct ? " direct" : "");
+        check_report(c, line, check_time(run_scores, &b), (double)n_rows * d * 2, 3.0 * n_rows * d);
+        snprintf(line, sizeof line, "%s d%d %d values%s", what, d, n_rows, direct ? " direct" : "");
+        check_report(c, line, check_time(run_values, &b), (double)n_rows * d * 2, 3.0 * n_rows * d);
+    }
     check_buffer_free(codes), check_buffer_free(lines), check_buffer_free(b.out);
+    check_buffer_free(b.q), check_buffer_free(b.acc), check_buffer_free(b.s), check_buffer_free(b.r);
     free(b.rows);
 }
 
@@ -148,5 +315,6 @@ void check_packed(check *c) {
                 for (int round = 0; round < 4; round++) check_row(c, type, dims[i], shape);
             if (type != IG_KV_F16) check_unpack(c, type, dims[i], check_int(c, 1, ROWS));
         }
+        check_attention_of(c, type);
     }
 }
