@@ -103,6 +103,47 @@ static void cutting_back_frees_and_reuses(void **state) {
     ig_kv_close(kv);
 }
 
+/* Packed rows: two or four times the tokens in a block, and lines of their own for every key and value. */
+static void packed_blocks_hold_more(void **state) {
+    static const int dims[] = {8, 64, 80, 128, 512};
+    (void)state;
+    for (int type = IG_KV_F16; type < IG_KV_TYPES; type++)
+        for (size_t i = 0; i < sizeof dims / sizeof *dims; i++) {
+            ig_kv_shape s = {2, 2, dims[i], 700, 64};
+            ig_kv_options o = {.type = (ig_kv_type)type}, bare = {0};
+            size_t lines = type ? ((size_t)dims[i] + 63) / 64 : 0;
+            uint64_t plan;
+            ig_kv *kv, *half;
+            ig_error err = {0};
+            assert_int_equal(ig_kv_open(&kv, &s, &o, &err), IG_OK);
+            assert_int_equal(ig_kv_open(&half, &s, &bare, &err), IG_OK);
+            assert_int_equal(ig_kv_type_of(kv), type);
+            resize(kv, &s, s.n_ctx);
+            ig_kv_view v = ig_kv_fetch(kv, 1, 1, NULL, 0, s.n_ctx), h = ig_kv_fetch(half, 1, 1, NULL, 0, 0);
+            assert_int_equal(v.type, type);
+            assert_int_equal(v.shift, h.shift + type);
+            assert_int_equal(IG_ATTEND_UNIT % (1 << v.shift), 0);
+            assert_int_equal(v.row_bytes, (size_t)dims[i] * 2 >> type);
+            assert_ptr_equal(view_row(&v, 699), ig_kv_key(kv, 1, 1, 699));
+            assert_ptr_equal(view_row(&v, 699) + v.v_offset, ig_kv_value(kv, 1, 1, 699));
+            assert_ptr_equal(v.lines, ig_kv_lines(kv, 1, 1, 0));
+            for (int l = 0; lines && l < 2; l++)
+                for (int head = 0; head < 2; head++)
+                    for (int t = 0; t < s.n_ctx; t++)
+                        memset(ig_kv_lines(kv, l, head, t), l * 2 + head + t, 2 * lines * sizeof(ig_kv_line));
+            for (int t = 0; lines && t < s.n_ctx; t++)
+                assert_int_equal(v.lines[(size_t)t * 2 * lines + 2 * lines - 1].min, (uint8_t)(3 + t) * 0x101);
+            assert_true(ig_kv_plan(&plan, &s, &o));
+            assert_true(ram_bytes(kv) == plan);
+            ig_kv_close(kv);
+            ig_kv_close(half);
+        }
+    ig_kv *kv;
+    ig_error err = {0};
+    ig_kv_options wrong = {.type = IG_KV_TYPES};
+    assert_int_equal(ig_kv_open(&kv, &(ig_kv_shape){1, 1, 64, 8, 8}, &wrong, &err), IG_E_ARG);
+}
+
 static void refuses_what_it_cannot_hold(void **state) {
     (void)state;
     ig_kv *kv;
@@ -117,6 +158,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_are_kept_at_every_head_dim),
         cmocka_unit_test(cutting_back_frees_and_reuses),
+        cmocka_unit_test(packed_blocks_hold_more),
         cmocka_unit_test(refuses_what_it_cannot_hold),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
