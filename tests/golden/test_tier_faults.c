@@ -207,6 +207,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         {"full", faults_are_errors_and_no_more, NULL, NULL, (void *)"full"},
         {"infinigen", faults_are_errors_and_no_more, NULL, NULL, (void *)"infinigen"},
+        {"h2o", faults_are_errors_and_no_more, NULL, NULL, (void *)"h2o"},
         {"window", faults_are_errors_and_no_more, NULL, NULL, (void *)"window"},
         {"infinigen-osdi24", faults_are_errors_and_no_more, NULL, NULL, (void *)"infinigen-osdi24"},
     };
