@@ -296,10 +296,17 @@ static int common_count(const osdi24_policy *p, int n) {
     return mean > most ? most : mean < 1 ? 1 : mean;
 }
 
+/* In lanes, so that a compiler can use vectors. */
 static float smallest(const float *x, int n) {
-    float low = x[0];
-    for (int i = 1; i < n; i++) low = x[i] < low ? x[i] : low;
-    return low;
+    enum { LANES = 16 };
+    float low[LANES];
+    int i = 0;
+    for (int j = 0; j < LANES; j++) low[j] = x[0];
+    for (; i + LANES <= n; i += LANES)
+        for (int j = 0; j < LANES; j++) low[j] = x[i + j] < low[j] ? x[i + j] : low[j];
+    for (; i < n; i++) low[0] = x[i] < low[0] ? x[i] : low[0];
+    for (int j = 1; j < LANES; j++) low[0] = low[j] < low[0] ? low[j] : low[0];
+    return low[0];
 }
 
 static int osdi24_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
