@@ -4,18 +4,22 @@
  * policy from the start; what cannot be is refused and changes nothing.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 #include "cpu_level.h"
 #include "infinigen.h"
+#include "unit/count_memory.h"
 
 enum { N_CTX = 640, N_PROMPT = 560, N_STEPS = 12, N_VOCAB = 512 };
 
@@ -203,6 +207,50 @@ static void refusals_change_nothing(void **state) {
     ig_session_close(b);
 }
 
+#ifdef MEMORY_IS_COUNTED
+/* Pages count as allocations too. */
+COUNTED void *mmap(void *p, size_t n, int protection, int flags, int fd, off_t at) {
+    if (!count_one(n)) return (void *)syscall(SYS_mmap, p, n, protection, flags, fd, at);
+    errno = ENOMEM;
+    return MAP_FAILED;
+}
+
+COUNTED int munmap(void *p, size_t n) {
+    if (memory_count.is_on) memory_count.n_given++;
+    return (int)syscall(SYS_munmap, p, n);
+}
+#endif
+
+/* Whichever allocation fails, the session is as it was, and nothing is kept. */
+static void without_memory_nothing_changes(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_cache_options quest = cache("quest"), c = cache("infinigen");
+    c.audit_every = 3;
+    ig_session *a = open_session(&quest), *b = open_session(&quest);
+    prompt(a);
+    prompt(b);
+    ig_status status = IG_E_MEMORY;
+    long n = 0;
+    for (; status; n++) {
+        assert_true(n < 100);
+        memory_count_start(n);
+        status = ig_session_set_cache(b, &c, &err);
+        memory_count_stop();
+        if (!status) break;
+        assert_int_equal(status, IG_E_MEMORY);
+        assert_int_equal(memory_count.n_taken, memory_count.n_given);
+        same(a, b);
+    }
+#ifdef MEMORY_IS_COUNTED
+    if (n < 5) fail_msg("%ld allocations", n);
+#endif
+    expect_ok(ig_session_set_cache(b, &quest, &err), &err);
+    go_on_alike(a, b);
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
 int main(void) {
 #define POLICY(test, name) \
     { name ": " #test, test, NULL, NULL, name }
@@ -211,6 +259,7 @@ int main(void) {
         POLICY(goes_on_as_if_from_the_start, "quest"),     POLICY(goes_on_as_if_from_the_start, "window"),
         POLICY(goes_on_as_if_from_the_start, "oracle"),    POLICY(keys_on_disk_are_seen, "infinigen"),
         POLICY(keys_on_disk_are_seen, "oracle"),           cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(without_memory_nothing_changes),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }
