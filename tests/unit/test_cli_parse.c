@@ -121,6 +121,7 @@ static void test_nearest(void **state) {
 }
 
 int main(void) {
+    ig_cli_open_options();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table),  cmocka_unit_test(test_values),  cmocka_unit_test(test_positionals),
         cmocka_unit_test(test_shares), cmocka_unit_test(test_nearest),
