@@ -201,7 +201,7 @@ typedef struct ig_cache_options {
     const char *policy;    /* one of ig_cache_policy(); default "infinigen" */
     double budget;         /* entries used per KV head: a share of the context if at most 1, else a number of tokens;
                               0 (default): the policy's own, 10 %, for "infinigen-osdi24" 20 % */
-    double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 1 */
+    double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 0.95 */
     int n_sinks;           /* first entries always used. Default 4 */
     int n_recent;          /* last entries always used. Default 32 */
     int n_dense_layers;    /* first layers that use everything. Default 2 */
@@ -342,7 +342,7 @@ typedef struct ig_session_stats {
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present */
     uint64_t n_entries;                             /* KV entries (token x KV head x layer) held */
     double selected_share;                          /* mean over decode steps, sparse layers and KV heads of
-                                                       entries used / entries present; 1 if nothing was sparse */
+                                                       entries used / tokens seen; 1 if nothing was sparse */
     double fetched_share;                           /* the same, each entry counted once that any query head of the
                                                        group uses: what must be in fast memory */
     uint64_t dropped;                               /* entries dropped for ever */

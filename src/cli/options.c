@@ -152,7 +152,7 @@ const ig_cli_option ig_cli_option_table[] = {
      "entries used per KV head: numbers or shares of the context (default: the policy's own, 10%)", IG_VERB_PERPLEXITY,
      IG_KIND_SHARES, AT(budgets), NULL, 0, 0, NULL},
     {"--kv-mass", "X", "stop selecting once this share of the attention is covered; 1: never", SESSION | IG_VERB_BENCH,
-     IG_KIND_NUMBER, AT(kv_mass), "1", 0.001, 1, NULL},
+     IG_KIND_NUMBER, AT(kv_mass), "0.95", 0.001, 1, NULL},
     {"--kv-sinks", "N", "first entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_sinks), "4",
      0, INT_MAX / 4, NULL},
     {"--kv-recent", "N", "last entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_recent), "32",

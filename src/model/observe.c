@@ -26,16 +26,14 @@ static int count_union(const forward *f, ig_sequence *seq, int head, int n_entri
     return n;
 }
 
-static void count_shares(const forward *f, ig_sequence *seq) {
-    for (int i = 0; i < seq->n_lists; i++) {
-        int held = ig_kv_entries(seq->kv, f->layer, i * f->c->n_kv_heads / seq->n_lists).n;
-        seq->share_sum += (double)seq->chosen.n[i] / held;
-    }
+/* Shares of the tokens seen: entries that were dropped count as present. */
+static void count_shares(const forward *f, const ig_segment *seg) {
+    ig_sequence *seq = seg->seq;
+    double n_tokens = seg->first + seg->n;
+    for (int i = 0; i < seq->n_lists; i++) seq->share_sum += seq->chosen.n[i] / n_tokens;
     seq->n_shares += (uint64_t)seq->n_lists;
-    for (int h = 0; h < f->c->n_kv_heads; h++) {
-        int held = ig_kv_entries(seq->kv, f->layer, h).n;
-        seq->fetched_sum += (double)count_union(f, seq, h, held) / held;
-    }
+    for (int h = 0; h < f->c->n_kv_heads; h++)
+        seq->fetched_sum += count_union(f, seq, h, ig_kv_entries(seq->kv, f->layer, h).n) / n_tokens;
     seq->n_fetched += (uint64_t)f->c->n_kv_heads;
 }
 
@@ -165,7 +163,7 @@ ig_status ig_forward_observe(forward *f, ig_error *err) {
         if (ops->observe && !ops->is_dense(seq->policy, f->layer)) s = show_weights(f, i, err);
         if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(f, i, err);
         if (s) return s;
-        if (sparse) count_shares(f, seq);
+        if (sparse) count_shares(f, seg);
         if (seq->trace && !seg->dense) trace(f, seg);
     }
     return IG_OK;
