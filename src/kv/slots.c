@@ -5,12 +5,24 @@
  */
 #include "kv/slots.h"
 
+#include <string.h>
+
+/* Before the first drop nothing is written down: entry i lies in slot i. */
+static void begin(ig_slots *s, int n) {
+    if (s->n_dropped) return;
+    for (int i = 0; i < n; i++) s->order[i] = i;
+    s->n_slots = n;
+    s->n_spare = 0;
+}
+
+static void count_dropped(ig_slots *s, int n, int n_kept) {
+    s->n = n_kept;
+    s->n_dropped += n - n_kept;
+    s->lost += (uint64_t)(n - n_kept);
+}
+
 void ig_slots_keep(ig_slots *s, int n, const int32_t *index, int n_kept) {
-    if (!s->n_dropped) {
-        for (int i = 0; i < n; i++) s->order[i] = i;
-        s->n_slots = n;
-        s->n_spare = 0;
-    }
+    begin(s, n);
     for (int i = n - 1, k = n_kept - 1; i >= 0; i--) {
         if (k >= 0 && index[k] == i)
             k--;
@@ -18,9 +30,14 @@ void ig_slots_keep(ig_slots *s, int n, const int32_t *index, int n_kept) {
             s->spare[s->n_spare++] = s->order[i];
     }
     for (int k = 0; k < n_kept; k++) s->order[k] = s->order[index[k]];
-    s->n = n_kept;
-    s->n_dropped += n - n_kept;
-    s->lost += (uint64_t)(n - n_kept);
+    count_dropped(s, n, n_kept);
+}
+
+void ig_slots_drop(ig_slots *s, int n, int i) {
+    begin(s, n);
+    s->spare[s->n_spare++] = s->order[i];
+    memmove(s->order + i, s->order + i + 1, (size_t)(n - 1 - i) * sizeof *s->order);
+    count_dropped(s, n, n - 1);
 }
 
 int ig_slots_after(const ig_slots *s, int n_new) { return s->n_slots + (n_new > s->n_spare ? n_new - s->n_spare : 0); }

@@ -20,6 +20,8 @@ typedef struct ig_slots {
 /* Of n entries those numbered index [n_kept], ascending, stay; the slots of the others are free. n_kept < n; n is that
  * of `s` unless this is the first drop. */
 void ig_slots_keep(ig_slots *s, int n, const int32_t *index, int n_kept);
+/* Of n entries number i is dropped; as above. */
+void ig_slots_drop(ig_slots *s, int n, int i);
 /* n_slots after n_new more entries; entries were dropped before. */
 int ig_slots_after(const ig_slots *s, int n_new);
 /* Adds entries at the end, in free slots as far as there are any. */

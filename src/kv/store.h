@@ -106,8 +106,10 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err);
 /* A KV head of a layer keeps its entries of these numbers, ascending, fewer than it has; the others are gone for ever.
  * All heads of the layer must keep as many. Heads may come from several threads. */
 void ig_kv_keep(ig_kv *kv, int layer, int head, const int32_t *index, int n);
-/* After keep(): moves the layer's entries together and gives the room behind them back; moved() is told of each that
- * gets another slot. With a disk tier it must follow a layer's first keep(), since it brings what is kept into RAM;
+/* The same for all entries but number i. */
+void ig_kv_drop(ig_kv *kv, int layer, int head, int i);
+/* After keep() or drop(): moves the layer's entries together and gives the room behind them back; moved() is told of each that
+ * gets another slot. With a disk tier it must follow a layer's first drop, since it brings what is kept into RAM;
  * where that fails, only cut() may follow. */
 typedef void (*ig_kv_moved_fn)(void *user, int layer, int head, int from, int to);
 ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err);

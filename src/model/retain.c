@@ -50,10 +50,22 @@ static void reverse(float *x, int n) {
     }
 }
 
+/* The least valuable of entries [begin, end), of equal ones the first. */
+static int find_least(const float *value, int begin, int end) {
+    int least = begin;
+    for (int i = begin + 1; i < end; i++)
+        if (value[i] < value[least]) least = i;
+    return least;
+}
+
 /* The head keeps `count` entries: the first and last ones as said, and the most valuable others; of equal ones the
  * later. */
 static void keep_best(const forward *f, const ig_segment *seg, int head, const ig_entries *e, float *value, int n_sinks,
                       int n_recent, int count) {
+    if (e->n == count + 1) { /* the usual case, and quickly done */
+        ig_kv_drop(seg->seq->kv, f->layer, head, find_least(value, n_sinks, e->n - n_recent));
+        return;
+    }
     int32_t *keep = seg->seq->ws->keep + (size_t)head * (size_t)seg->seq->n_ctx;
     /* ig_pick() prefers the earlier ones: it is shown them in the opposite order. */
     reverse(value, e->n);

@@ -72,7 +72,13 @@ static void lists_follow_their_entries(void **state) {
             if (step == 0 || (any(2) && n > 1)) {
                 int n_kept = any(3) ? n - 1 : any(n);
                 choose(index, n, n_kept);
-                ig_slots_keep(&s, n, index, n_kept);
+                if (n_kept == n - 1 && any(2)) {
+                    int gone = 0;
+                    while (gone < n_kept && index[gone] == gone) gone++;
+                    ig_slots_drop(&s, n, gone);
+                } else {
+                    ig_slots_keep(&s, n, index, n_kept);
+                }
                 for (int i = 0; i < n_kept; i++) tokens[i] = tokens[index[i]];
                 for (int i = 0; i < s.n_spare; i++) content[s.spare[i]] = -1;
                 lost += (uint64_t)(n - n_kept);
@@ -189,7 +195,12 @@ static void keep(model *m, int layer, int n_kept) {
     static int32_t index[N_CTX];
     for (int h = 0; h < HEADS; h++) {
         choose(index, m->n[layer], n_kept);
-        ig_kv_keep(m->kv, layer, h, index, n_kept);
+        int gone = 0;
+        while (gone < n_kept && index[gone] == gone) gone++;
+        if (n_kept == m->n[layer] - 1)
+            ig_kv_drop(m->kv, layer, h, gone);
+        else
+            ig_kv_keep(m->kv, layer, h, index, n_kept);
         for (int i = 0; i < n_kept; i++) m->tokens[layer][h][i] = m->tokens[layer][h][index[i]];
     }
     m->n[layer] = n_kept;
