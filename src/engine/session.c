@@ -145,6 +145,7 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, err);
     if (!s) s = plan_limit(p, err);
+    if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
     if (!s) s = plan_speculation(p, err);
     if (!s) s = open_sketch(p, m, err);
     if (s) return s;
@@ -443,6 +444,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
     const ig_device *d = s->model->ctx->device;
     ig_kv_stats kv;
     ig_kv_get_stats(q->kv, &kv);
+    int most = ig_policy_slots(&q->policy->shape), n_slots = s->n_tokens < most ? s->n_tokens : most;
     *out = (ig_session_stats){
         .policy = s->options.cache.policy,
         .kv_type = ig_kv_type_name(ig_kv_type_of(q->kv)),
@@ -459,7 +461,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .prefetch_hits = kv.prefetch_hits,
         .prefetch_misses = kv.prefetch_misses,
         .stall_seconds = kv.stall_seconds,
-        .sketch_bytes = q->policy->ops->bytes ? q->policy->ops->bytes(q->policy, s->n_tokens) : 0,
+        .sketch_bytes = q->policy->ops->bytes ? q->policy->ops->bytes(q->policy, n_slots) : 0,
         .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d),
         .n_entries = kv.entries,
         .dropped = kv.dropped,

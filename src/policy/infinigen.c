@@ -34,7 +34,8 @@ static uint64_t map_bytes(const ig_policy_shape *s) { return s->sketch ? s->sket
 static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options *o) {
     uint64_t layers = 0;
     for (int l = 0; l < s->n_layers; l++) layers += !ig_policy_layer_is_dense(s, o, l);
-    return layers * (uint64_t)s->n_kv_heads * (uint64_t)n_blocks(s->n_ctx) * ig_sketch_block_bytes(rank_of(s)) +
+    return layers * (uint64_t)s->n_kv_heads * (uint64_t)n_blocks(ig_policy_slots(s)) *
+               ig_sketch_block_bytes(rank_of(s)) +
            map_bytes(s);
 }
 
@@ -53,7 +54,7 @@ static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, c
     if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
     p->base = (ig_policy){&ig_policy_infinigen, *shape, *options};
     p->rank = rank_of(shape);
-    p->head_bytes = (size_t)n_blocks(shape->n_ctx) * ig_sketch_block_bytes(p->rank);
+    p->head_bytes = (size_t)n_blocks(ig_policy_slots(shape)) * ig_sketch_block_bytes(p->rank);
     p->total_bytes = (size_t)(infinigen_plan(shape, options) - map_bytes(shape));
     p->slot = calloc((size_t)shape->n_layers, sizeof *p->slot);
     p->sketch = ig_pages_reserve(p->total_bytes);
@@ -112,7 +113,7 @@ typedef struct select_scratch {
 
 static select_scratch lay_out(void *base, const ig_policy_shape *s) {
     select_scratch x = {.arena = {.base = base, .size = SIZE_MAX}};
-    size_t n = (size_t)n_blocks(s->n_ctx) * IG_SKETCH_TOKENS, group = (size_t)(s->n_heads / s->n_kv_heads);
+    size_t n = (size_t)n_blocks(ig_policy_slots(s)) * IG_SKETCH_TOKENS, group = (size_t)(s->n_heads / s->n_kv_heads);
     x.weights = ig_arena_take(&x.arena, n * sizeof(float));
     x.scores = ig_arena_take(&x.arena, group * n * sizeof(float));
     x.ordered = ig_arena_take(&x.arena, n * sizeof(float));

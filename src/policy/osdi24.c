@@ -74,8 +74,8 @@ static void set_sizes(osdi24_policy *p) {
     p->width = (p->n_columns + 7) / 8 * 8;
     p->n_sparse = 0;
     for (int l = 0; l < s->n_layers; l++) p->n_sparse += !ig_policy_layer_is_dense(s, &p->base.options, l);
-    p->key_bytes = ig_round_up((size_t)s->n_ctx * (size_t)s->head_dim * sizeof(uint16_t), PAGE);
-    p->partial_bytes = ig_round_up((size_t)s->n_ctx * (size_t)p->width * sizeof(uint16_t), PAGE);
+    p->key_bytes = ig_round_up((size_t)ig_policy_slots(s) * (size_t)s->head_dim * sizeof(uint16_t), PAGE);
+    p->partial_bytes = ig_round_up((size_t)ig_policy_slots(s) * (size_t)p->width * sizeof(uint16_t), PAGE);
 }
 
 static void lay_out(osdi24_policy *p) {

@@ -14,6 +14,7 @@
 
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
+    int n_slots;       /* most slots of a KV head in layers that are not dense; 0: n_ctx */
     float scale;       /* of the scores, before softmax */
     const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
     const ig_kernels *kernels;
@@ -93,6 +94,8 @@ static inline int ig_policy_lists(const ig_policy *p) {
 }
 
 /* ---- what sparse policies share ---- */
+
+static inline int ig_policy_slots(const ig_policy_shape *s) { return s->n_slots ? s->n_slots : s->n_ctx; }
 
 /* The first layers as the options say, and sliding-window layers, which are bounded anyway. */
 bool ig_policy_layer_is_dense(const ig_policy_shape *shape, const ig_cache_options *options, int layer);

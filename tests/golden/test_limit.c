@@ -20,6 +20,7 @@
 #include "cpu_level.h"
 #include "engine/session.h"
 #include "infinigen.h"
+#include "unit/count_memory.h"
 
 enum {
     N_CTX = 400,
@@ -526,33 +527,56 @@ static void limits_that_make_no_sense(void **state) {
     refuse(&o, IG_E_ARG, "not together with a disk tier");
 }
 
-static uint64_t planned(const ig_session_options *o) {
+static ig_cache_plan_info planned(const ig_session_options *o) {
     ig_cache_plan_info plan;
     ig_error err = {0};
     expect_ok(ig_cache_plan(&plan, model, o, &err), &err);
-    return plan.kv;
+    return plan;
 }
 
 static void plans_know_the_limit(void **state) {
     (void)state;
     ig_session_options o = options("infinigen");
     o.cache.n_dense_layers = 1;
-    uint64_t all = planned(&o);
+    ig_cache_plan_info all = planned(&o), some;
     o.cache.limit = 0.25;
-    uint64_t some = planned(&o);
-    assert_true(some < all * (1 * N_CTX + 3 * (100 + N_BATCH + 32)) / (4 * N_CTX));
+    some = planned(&o);
+    assert_true(some.sketch < all.sketch / 2);
+    assert_true(some.kv < all.kv * (1 * N_CTX + 3 * (100 + N_BATCH + 32)) / (4 * N_CTX));
     int32_t ids[N_CTX];
     fill(ids, 1);
     ig_session *s = open_session(&o);
     put(s, ids, 390);
     for (int n = 390; n < N_CTX; n++) step(s, ids[n]);
-    assert_true(stats(s).kv_bytes <= some);
+    assert_true(stats(s).kv_bytes <= some.kv && stats(s).sketch_bytes <= some.sketch);
     ig_session_close(s);
     /* The same in bytes: the dense layer comes off first. */
     o.cache.limit = (double)((N_CTX + 3 * 100) * KV_HEADS * DIM * 4);
     s = open_session(&o);
     assert_int_equal(s->seq.limit, 100);
     ig_session_close(s);
+}
+
+/* What dropping needs is taken when the session is opened. */
+static void dropping_allocates_nothing(void **state) {
+    (void)state;
+    static const variant each[] = {
+        {"h2o", NULL, 0}, {"infinigen", "counter", 0.3}, {"infinigen", "lru", 0.3}, {"full", "fifo", 0.3}};
+    int32_t ids[N_CTX];
+    fill(ids, 1);
+    for (size_t k = 0; k < sizeof each / sizeof *each; k++) {
+        ig_session_options o = options(each[k].policy);
+        o.cache.limit = each[k].limit;
+        o.cache.evict = each[k].evict;
+        ig_session *s = open_session(&o);
+        put(s, ids, 300);
+        memory_count_start(-1);
+        for (int n = 300; n < 320; n++) step(s, ids[n]);
+        memory_count_stop();
+        assert_int_equal(memory_count.n_taken, 0);
+        assert_true(stats(s).dropped > 0);
+        ig_session_close(s);
+    }
 }
 
 static void another_policy_takes_over(void **state) {
@@ -614,6 +638,7 @@ int main(void) {
         {"other prompts: h2o", other_prompts, NULL, NULL, &variants[8]},
         cmocka_unit_test(limits_that_make_no_sense),
         cmocka_unit_test(plans_know_the_limit),
+        cmocka_unit_test(dropping_allocates_nothing),
         cmocka_unit_test(another_policy_takes_over),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
