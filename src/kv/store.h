@@ -108,14 +108,14 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err);
 void ig_kv_keep(ig_kv *kv, int layer, int head, const int32_t *index, int n);
 /* The same for all entries but number i. */
 void ig_kv_drop(ig_kv *kv, int layer, int head, int i);
-/* After keep() or drop(): moves the layer's entries together and gives the room behind them back; moved() is told of each that
- * gets another slot. With a disk tier it must follow a layer's first drop, since it brings what is kept into RAM;
- * where that fails, only cut() may follow. */
+/* After keep() or drop(): moves the layer's entries together and gives the room behind them back; moved() is told of
+ * each that gets another slot. With a disk tier it must follow a layer's first drop, since it brings what is kept into
+ * RAM; where that fails, only cut() may follow. */
 typedef void (*ig_kv_moved_fn)(void *user, int layer, int head, int from, int to);
 ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err);
 
-/* Starts to read what load() will want of a layer, as far as there is room. One prefetch is under way at a time.
- * picks [n_picks], a multiple of n_kv_heads: so many to each KV head. */
+/* Starts to read what load() will want of a layer, as far as there is room. Two may be under way, of layers that follow
+ * each other: load() waits for that of its own. picks [n_picks], a multiple of n_kv_heads: so many to each KV head. */
 ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err);
 /* Brings the blocks of picks [n_picks] into RAM, where they stay at least until the next load(). */
 ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err);
