@@ -86,6 +86,8 @@ static void resolve(tile *t, const ig_kv_view *view, int begin, int n, int head_
             view->blocks[(slot >> view->shift) - view->block_base] + (size_t)(slot & mask) * view->row_bytes;
         if (n_lines) {
             const ig_kv_line *lines = view->lines + (size_t)slot * 2 * n_lines;
+            /* chosen rows are scattered over three places */
+            __builtin_prefetch(lines), __builtin_prefetch(row), __builtin_prefetch(row + view->v_offset);
             t->packed_k[i] = (ig_kv_packed){row, lines};
             t->packed_v[i] = (ig_kv_packed){row + view->v_offset, lines + n_lines};
             t->k[i] = t->v[i] = t->unpacked + (size_t)i * (size_t)head_dim;
