@@ -215,7 +215,8 @@ typedef struct ig_cache_options {
     const char *disk_path; /* its directory */
     double limit;          /* entries beyond this are dropped for ever, the least useful ones first, in layers that are
                               not dense: a share of the context if at most 1, else bytes of keys and values; 0
-                              (default): none. Not together with a disk tier */
+                              (default): none. A batch of a prompt is attended to as a whole before its overflow goes,
+                              the oldest first. Not together with a disk tier */
     const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
     const char *speculate; /* what the next layer's entries are guessed from: "late" (default, NULL): the state after
                               this layer's attention; "norm": the state before it; "paper": this layer's attention
@@ -306,7 +307,8 @@ IG_API int ig_session_tokens(const ig_session *s, const int32_t **ids);
 /* Makes the session hold exactly ids[0..n): the common prefix is reused, what
  * follows it is dropped, the rest is computed in batches with dense attention.
  * The logits of the last token are then current. If interrupted or failed, the session
- * holds the tokens computed so far. */
+ * holds the tokens computed so far. A session that has dropped entries for ever ("h2o", a limit)
+ * reuses its tokens only if ids[] begins with all of them, and is empty after a step that failed. */
 IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err);
 
 /* The same, handing the logits of every *newly computed* token to `sink`: `logits` is

@@ -462,7 +462,8 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .prefetch_misses = kv.prefetch_misses,
         .stall_seconds = kv.stall_seconds,
         .sketch_bytes = q->policy->ops->bytes ? q->policy->ops->bytes(q->policy, n_slots) : 0,
-        .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d),
+        .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d) +
+                         ig_usage_plan(q->usage.rule, q->usage.n_heads, q->usage.n_slots),
         .n_entries = kv.entries,
         .dropped = kv.dropped,
         .selected_share = q->n_shares ? q->share_sum / (double)q->n_shares : 1,
