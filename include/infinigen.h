@@ -202,6 +202,8 @@ typedef struct ig_cache_options {
     double budget;         /* entries used per KV head: a share of the context if at most 1, else a number of tokens;
                               0 (default): the policy's own, 10 %, for "infinigen-osdi24" 20 % */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 0.95 */
+    double locality;       /* 0..1: how much an entry counts for what its block holds, since a slower tier moves whole
+                              blocks; 0: entries are chosen one by one; 1: whole blocks */
     int n_sinks;           /* first entries always used. Default 4 */
     int n_recent;          /* last entries always used. Default 32 */
     int n_dense_layers;    /* first layers that use everything. Default 2 */
@@ -338,7 +340,7 @@ IG_API const float *ig_session_logits(const ig_session *s);
 
 typedef struct ig_session_stats {
     const char *policy;
-    const char *kv_type; /* "f16", "q8", "q4" */
+    const char *kv_type;             /* "f16", "q8", "q4" */
     uint64_t n_prefilled, n_decoded; /* tokens */
     double prefill_seconds, decode_seconds;
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present */
@@ -347,14 +349,16 @@ typedef struct ig_session_stats {
                                                        entries used / tokens seen; 1 if nothing was sparse */
     double fetched_share;                           /* the same, each entry counted once that any query head of the
                                                        group uses: what must be in fast memory */
-    uint64_t dropped;                               /* entries dropped for ever */
-    double attention_seconds, select_seconds;       /* parts of decode_seconds */
-    uint64_t disk_bytes;                            /* in the disk tier at present */
-    uint64_t read_bytes, written_bytes;             /* moved from and to it */
-    uint64_t demoted, recalled;                     /* blocks of 4 KiB that left RAM; blocks brought back */
-    uint64_t prefetch_hits, prefetch_misses; /* blocks that a prefetch had ready; blocks that had to be waited for */
-    double stall_seconds;                    /* the computation stood still for the disk */
-    uint64_t n_audits;                       /* sparse layers x KV heads x steps that were audited */
+    double block_share;                       /* blocks of 4 KiB that hold them / blocks of all tokens: what is moved
+                                                 if none of it is in fast memory yet */
+    uint64_t dropped;                         /* entries dropped for ever */
+    double attention_seconds, select_seconds; /* parts of decode_seconds */
+    uint64_t disk_bytes;                      /* in the disk tier at present */
+    uint64_t read_bytes, written_bytes;       /* moved from and to it */
+    uint64_t demoted, recalled;               /* blocks of 4 KiB that left RAM; blocks brought back */
+    uint64_t prefetch_hits, prefetch_misses;  /* blocks that a prefetch had ready; blocks that had to be waited for */
+    double stall_seconds;                     /* the computation stood still for the disk */
+    uint64_t n_audits;                        /* sparse layers x KV heads x steps that were audited */
     double mass_mean, mass_p1; /* of the attention mass that the entries used hold: mean and 1st percentile */
 } ig_session_stats;
 IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);

@@ -134,6 +134,7 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     }
     s.cache.budget = o->kv_budget;
     s.cache.mass = o->kv_mass;
+    s.cache.locality = o->kv_locality;
     s.cache.n_sinks = o->kv_sinks;
     s.cache.n_recent = o->kv_recent;
     s.cache.n_dense_layers = o->kv_dense_layers;

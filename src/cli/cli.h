@@ -129,7 +129,7 @@ typedef struct ig_cli_options {
 
     int ctx, batch;
     const char *kv_policy, *kv_sketch;
-    double kv_budget, kv_mass;
+    double kv_budget, kv_mass, kv_locality;
     int kv_sinks, kv_recent, kv_dense_layers;
     uint64_t kv_ram, kv_disk;
     const char *kv_disk_path, *kv_evict, *kv_type, *speculate, *kv_trace;

@@ -21,6 +21,7 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
 #define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT)
+#define COMPARE (IG_VERB_PERPLEXITY | IG_VERB_EVAL) /* several policies and budgets */
 #define JSON                                                                                                  \
     (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
      IG_VERB_FETCH)
@@ -128,8 +129,8 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(batch), "512", 1, 65536, NULL},
     {"-r, --repetitions", "N", "how often to repeat each test", IG_VERB_BENCH, IG_KIND_INT, AT(repetitions), "5", 1,
      1000, NULL},
-    {"--kv-policy", "LIST", "which KV entries attention uses", IG_VERB_BENCH | IG_VERB_PERPLEXITY, IG_KIND_CHOICES,
-     AT(policies), "infinigen", 0, 0, policies},
+    {"--kv-policy", "LIST", "which KV entries attention uses", IG_VERB_BENCH | COMPARE, IG_KIND_CHOICES, AT(policies),
+     "infinigen", 0, 0, policies},
     {"-o, --output", "FORMAT", "how to print the results", IG_VERB_BENCH, IG_KIND_CHOICE, AT(format), "md", 0, 0,
      formats},
 
@@ -139,20 +140,22 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_GENERATE | IG_VERB_INSPECT, IG_KIND_INT, AT(ctx), "0", 0, INT_MAX / 4, NULL},
     {"-b, --batch-size, -ub, --ubatch-size", "N", "most tokens of one step of the prompt", SESSION | IG_VERB_LOGITS,
      IG_KIND_INT, AT(batch), "512", 1, 65536, NULL},
-    {"--kv-policy", "NAME", "which KV entries attention uses", SESSION & ~IG_VERB_PERPLEXITY, IG_KIND_CHOICE,
-     AT(kv_policy), "infinigen", 0, 0, policies},
+    {"--kv-policy", "NAME", "which KV entries attention uses", SESSION & ~COMPARE, IG_KIND_CHOICE, AT(kv_policy),
+     "infinigen", 0, 0, policies},
     {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8 or 4 bits in groups of 64",
      SESSION | IG_VERB_BENCH, IG_KIND_CHOICE, AT(kv_type), "f16", 0, 0, kv_types},
     {"--kv-sketch", "FILE", "sketch that prepare wrote; none: do without (default: the one prepared for the model)",
      SESSION | IG_VERB_BENCH, IG_KIND_TEXT, AT(kv_sketch), NULL, 0, 0, NULL},
     {"--kv-budget", "N|P%",
      "entries used per KV head: a number, or a share of the context (default: the policy's own, 10%)",
-     (SESSION & ~IG_VERB_PERPLEXITY) | IG_VERB_BENCH, IG_KIND_SHARE, AT(kv_budget), NULL, 0, 0, NULL},
+     (SESSION & ~COMPARE) | IG_VERB_BENCH, IG_KIND_SHARE, AT(kv_budget), NULL, 0, 0, NULL},
     {"--kv-budget", "LIST",
-     "entries used per KV head: numbers or shares of the context (default: the policy's own, 10%)", IG_VERB_PERPLEXITY,
+     "entries used per KV head: numbers or shares of the context (default: the policy's own, 10%)", COMPARE,
      IG_KIND_SHARES, AT(budgets), NULL, 0, 0, NULL},
     {"--kv-mass", "X", "stop selecting once this share of the attention is covered; 1: never", SESSION | IG_VERB_BENCH,
      IG_KIND_NUMBER, AT(kv_mass), "0.95", 0.001, 1, NULL},
+    {"--kv-locality", "X", "0: choose entries one by one; 1: whole blocks, as a slower tier moves them; or between",
+     SESSION | IG_VERB_BENCH, IG_KIND_NUMBER, AT(kv_locality), "0", 0, 1, NULL},
     {"--kv-sinks", "N", "first entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_sinks), "4",
      0, INT_MAX / 4, NULL},
     {"--kv-recent", "N", "last entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_recent), "32",

@@ -15,7 +15,7 @@
 typedef struct tally {
     ig_eval_score score;
     uint64_t n_decoded, n_audits;
-    double seconds, selected, fetched, mass, mass_p1;
+    double seconds, selected, fetched, blocks, mass, mass_p1;
     double *layers; /* [n_layers] audited mass, as `mass`; negative where there was none */
 } tally;
 
@@ -125,6 +125,7 @@ static void on_scored(void *user, int i, const ig_eval_score *score, const ig_se
                  .seconds = st.decode_seconds,
                  .selected = st.selected_share * n,
                  .fetched = st.fetched_share * n,
+                 .blocks = st.block_share * n,
                  .mass = st.mass_mean * n_audits,
                  .mass_p1 = st.mass_p1 * n_audits,
                  .layers = layers};
@@ -144,6 +145,7 @@ static void count_chunk(table *t) {
         sum->seconds += c->seconds;
         sum->selected += c->selected;
         sum->fetched += c->fetched;
+        sum->blocks += c->blocks;
         sum->mass += c->mass;
         sum->mass_p1 += c->mass_p1;
         for (int l = 0; l < t->app->info.n_layers; l++) sum->layers[l] += c->layers[l];
@@ -197,6 +199,7 @@ static json_t *json_of_run(const table *t, int i) {
     if (t->reference >= 0) json_object_set_new(json, "kl", json_real(ig_eval_kl(&a->score)));
     json_object_set_new(json, "selected_share", json_real(mean(a->selected, a->n_decoded)));
     json_object_set_new(json, "fetched_share", json_real(mean(a->fetched, a->n_decoded)));
+    json_object_set_new(json, "block_share", json_real(mean(a->blocks, a->n_decoded)));
     json_object_set_new(json, "generation_tps", json_real(speed(a)));
     if (a->n_audits) json_object_set_new(json, "audit", json_of_audit(t, a));
     json_object_set(json, "chunks", r->chunks);
@@ -228,17 +231,19 @@ static void print_row(const table *t, int i) {
         snprintf(than_full, sizeof than_full, "%+.2f %%", (perplexity / full - 1) * 100);
         snprintf(kl, sizeof kl, "%.5f", ig_eval_kl(&a->score));
     }
-    printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %8.1f |\n", t->rivals[i].cache.policy, budget,
-           mean(a->selected, a->n_decoded) * 100, mean(a->fetched, a->n_decoded) * 100, perplexity, than_full, kl,
-           speed(a));
+    printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %8.1f |\n", t->rivals[i].cache.policy,
+           budget, mean(a->selected, a->n_decoded) * 100, mean(a->fetched, a->n_decoded) * 100,
+           mean(a->blocks, a->n_decoded) * 100, perplexity, than_full, kl, speed(a));
 }
 
 /* `code`: how the scoring ended. */
 static int report(const table *t, int code) {
     if (t->app->o->json) return print_json(t, code);
     printf(
-        "| policy           |  budget |     used |  fetched | perplexity |   vs full |       KL | tokens/s |\n"
-        "| :--------------- | ------: | -------: | -------: | ---------: | --------: | -------: | -------: |\n");
+        "| policy           |  budget |     used |  fetched |   blocks | perplexity |   vs full |       KL | tokens/s "
+        "|\n"
+        "| :--------------- | ------: | -------: | -------: | -------: | ---------: | --------: | -------: | -------: "
+        "|\n");
     for (int i = 0; i < t->n; i++) print_row(t, i);
     if (code) printf("\nAfter %d of %d chunks.\n", t->i_chunk, t->n_chunks);
     return IG_EXIT_OK;

@@ -144,6 +144,7 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
                                   .kernels = ig_kernels_get(m->ctx->level)};
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, err);
+    p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
     if (!s) s = plan_limit(p, err);
     if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
     if (!s) s = plan_speculation(p, err);
@@ -188,7 +189,7 @@ static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
     s->logits = ig_arena_take(&s->arena, (size_t)c->n_vocab * sizeof *s->logits);
     lay_out_selection(&s->arena, &s->seq.chosen, s->seq.n_lists, n_ctx);
     lay_out_selection(&s->arena, &s->seq.guess, s->seq.n_lists, n_ctx);
-    if (s->seq.n_lists > c->n_kv_heads) s->seq.stamp = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->seq.stamp);
+    s->seq.stamp = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->seq.stamp);
     s->seq.audit.layer_sum = ig_arena_take(&s->arena, (size_t)c->n_layers * sizeof *s->seq.audit.layer_sum);
     s->seq.audit.layer_n = ig_arena_take(&s->arena, (size_t)c->n_layers * sizeof *s->seq.audit.layer_n);
 }
@@ -468,6 +469,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .dropped = kv.dropped,
         .selected_share = q->n_shares ? q->share_sum / (double)q->n_shares : 1,
         .fetched_share = q->n_fetched ? q->fetched_sum / (double)q->n_fetched : 1,
+        .block_share = q->n_fetched ? q->block_sum / (double)q->n_fetched : 1,
         .n_audits = q->audit.n,
         .mass_mean = q->audit.n ? q->audit.sum / (double)q->audit.n : 0,
         .mass_p1 = first_percentile(&q->audit),

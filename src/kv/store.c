@@ -22,6 +22,8 @@ static int block_shift(size_t row_bytes) {
     return shift;
 }
 
+int ig_kv_block_tokens(int head_dim, ig_kv_type type) { return 1 << block_shift(ig_kv_row_bytes(type, head_dim)); }
+
 /* Fills in what follows from the shape; false if it cannot be counted. */
 static bool measure(ig_kv *kv, const ig_kv_shape *s, const ig_kv_options *o, size_t *n_blocks) {
     kv->shape = *s;

@@ -69,6 +69,8 @@ typedef struct ig_kv_stats {
     uint64_t dropped;     /* for ever, since the store was opened */
 } ig_kv_stats;
 
+/* Tokens of a block. */
+int ig_kv_block_tokens(int head_dim, ig_kv_type type);
 /* Bytes of RAM that a store of this shape takes when full; false if they cannot be counted. */
 bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options);
 /* Most slots of a KV head in layers whose entries are dropped. */

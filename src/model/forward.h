@@ -48,7 +48,7 @@ typedef struct ig_sequence {
     int n_ctx, n_lists;        /* lists of entries in a layer: KV heads, or query heads */
     ig_selection chosen;       /* for the current layer */
     ig_selection guess;        /* for the next one */
-    uint32_t *stamp, stamp_no; /* [n_ctx] for counting slots once; only if there are several lists to a KV head */
+    uint32_t *stamp, stamp_no; /* [n_ctx] for counting slots or blocks once */
     ig_speculation speculate;
     bool prefetch; /* read guessed entries ahead, if there is a disk tier */
     ig_cache_trace_fn trace;
@@ -57,7 +57,8 @@ typedef struct ig_sequence {
     int n_steps;        /* decode steps so far */
     ig_audit audit;
     /* statistics of sparse decode steps */
-    double share_sum, fetched_sum; /* of entries used / entries present, per list; the same per KV head */
+    double share_sum, fetched_sum; /* of entries used / tokens seen, per list; the same per KV head */
+    double block_sum;              /* of blocks that hold them / blocks of all tokens, per KV head */
     uint64_t n_shares, n_fetched;  /* what they are the sums of */
     double attention_seconds, select_seconds;
 } ig_sequence;

@@ -9,18 +9,19 @@
 
 /* ---- shares ------------------------------------------------------------------------ */
 
-/* Entries of a KV head that any of its lists holds. */
-static int count_union(const forward *f, ig_sequence *seq, int head, int n_entries) {
+/* Runs of `unit` slots, entries (1) or blocks, of a KV head of which any of its lists holds one. */
+static int count_union(const forward *f, ig_sequence *seq, int head, int unit) {
     int per_head = seq->n_lists / f->c->n_kv_heads, n = 0;
     const ig_selection *x = &seq->chosen;
-    if (per_head == 1) return x->n[head];
+    if (per_head == 1 && unit == 1) return x->n[head];
     seq->stamp_no++;
     for (int i = head * per_head; i < (head + 1) * per_head; i++) {
         const int32_t *slots = x->slots + (size_t)i * (size_t)seq->n_ctx;
-        if (x->all[i]) return n_entries;
+        if (x->all[i]) return (x->n[i] + unit - 1) / unit;
         for (int k = 0; k < x->n[i]; k++) {
-            n += seq->stamp[slots[k]] != seq->stamp_no;
-            seq->stamp[slots[k]] = seq->stamp_no;
+            uint32_t *stamp = &seq->stamp[slots[k] / unit];
+            n += *stamp != seq->stamp_no;
+            *stamp = seq->stamp_no;
         }
     }
     return n;
@@ -32,8 +33,12 @@ static void count_shares(const forward *f, const ig_segment *seg) {
     double n_tokens = seg->first + seg->n;
     for (int i = 0; i < seq->n_lists; i++) seq->share_sum += seq->chosen.n[i] / n_tokens;
     seq->n_shares += (uint64_t)seq->n_lists;
-    for (int h = 0; h < f->c->n_kv_heads; h++)
-        seq->fetched_sum += count_union(f, seq, h, ig_kv_entries(seq->kv, f->layer, h).n) / n_tokens;
+    int block_tokens = seq->policy->shape.block_tokens,
+        n_blocks = (seg->first + seg->n + block_tokens - 1) / block_tokens;
+    for (int h = 0; h < f->c->n_kv_heads; h++) {
+        seq->fetched_sum += count_union(f, seq, h, 1) / n_tokens;
+        seq->block_sum += (double)count_union(f, seq, h, block_tokens) / n_blocks;
+    }
     seq->n_fetched += (uint64_t)f->c->n_kv_heads;
 }
 
@@ -147,7 +152,7 @@ static void trace(const forward *f, const ig_segment *seg) {
     for (int h = 0; h < f->c->n_kv_heads; h++) {
         int held = ig_kv_entries(seq->kv, f->layer, h).n;
         step.entries += (uint64_t)held;
-        step.selected += (uint64_t)(ig_forward_selects(f, seg) ? count_union(f, seq, h, held) : held);
+        step.selected += (uint64_t)(ig_forward_selects(f, seg) ? count_union(f, seq, h, 1) : held);
     }
     *last = now;
     seq->trace(seq->trace_user, &step);

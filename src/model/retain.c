@@ -106,7 +106,8 @@ static void retain_task(void *arg, int task, int thread) {
         return;
     }
     ig_usage_value(&seq->usage, head_number(f, head), &e, value);
-    bool plain = p->ops->ignores_window;
+    /* Before anything was selected the counts say nothing, and every policy would miss the sinks. */
+    bool plain = p->ops->ignores_window && (!seg->dense || count <= p->options.n_sinks + p->options.n_recent);
     keep_best(f, seg, head, &e, value, plain ? 0 : p->options.n_sinks, plain ? 1 : p->options.n_recent, count);
 }
 

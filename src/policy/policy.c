@@ -9,9 +9,9 @@
 
 #include "base/error.h"
 
-static const ig_policy_ops *const policies[] = {&ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,
-                                                &ig_policy_quest, &ig_policy_h2o, &ig_policy_window,
-                                                &ig_policy_oracle};
+static const ig_policy_ops *const policies[] = {
+    &ig_policy_infinigen, &ig_policy_infinigen_osdi24, &ig_policy_full,  &ig_policy_quest,
+    &ig_policy_h2o,       &ig_policy_window,           &ig_policy_oracle};
 
 const char *ig_cache_policy(size_t i, const char **help) {
     if (i >= IG_COUNT(policies)) return NULL;
@@ -23,6 +23,7 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
     *out = NULL;
     if (!o->policy) return ig_fail(err, IG_E_ARG, "KV policy: no name given");
     if (!(o->budget >= 0)) return ig_fail(err, IG_E_ARG, "KV budget: must not be negative");
+    if (!(o->locality >= 0 && o->locality <= 1)) return ig_fail(err, IG_E_ARG, "KV locality: must be 0..1");
     if (!(o->alpha >= 0)) return ig_fail(err, IG_E_ARG, "KV alpha: must not be negative");
     if (!(o->partial > 0 && o->partial <= 1))
         return ig_fail(err, IG_E_ARG, "KV partial: must be above 0 and at most 1");
@@ -52,6 +53,18 @@ int ig_policy_count(const ig_cache_options *o, int n) {
     return count < always ? always : count;
 }
 
+/* Weights give way to the mean of their block, which leaves the sum as it is. */
+static void smooth(float *w, int n, int block, float locality) {
+    if (locality <= 0) return;
+    for (int begin = 0; begin < n; begin += block) {
+        int end = begin + block < n ? begin + block : n;
+        float sum = 0;
+        for (int i = begin; i < end; i++) sum += w[i];
+        float mean = locality * sum / (float)(end - begin);
+        for (int i = begin; i < end; i++) w[i] = (1 - locality) * w[i] + mean;
+    }
+}
+
 int ig_policy_choose(const ig_policy *p, const ig_entries *e, const float *scores, size_t stride, int32_t *index,
                      float *weights, float *ordered) {
     const ig_cache_options *o = &p->options;
@@ -62,6 +75,7 @@ int ig_policy_choose(const ig_policy *p, const ig_entries *e, const float *score
         for (int i = 0; e->slot && i < n; i++) ordered[i] = scores[e->slot[i]];
         k->softmax_add(weights, e->slot ? ordered : scores, n);
     }
+    if (!e->slot) smooth(weights, n, p->shape.block_tokens, (float)o->locality);
     ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(o, n), o->mass};
     int n_chosen = ig_pick(k, index, weights, n, &rule);
     ig_policy_name_slots(index, n_chosen, e);

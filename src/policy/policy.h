@@ -16,6 +16,7 @@ typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
     int n_slots;       /* most slots of a KV head in layers that are not dense; 0: n_ctx */
     float scale;       /* of the scores, before softmax */
+    int block_tokens;  /* consecutive slots that the store moves together */
     const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
     const ig_kernels *kernels;
     const ig_sketch_file *sketch; /* maps of this model's shape, or NULL; borrowed */

@@ -163,6 +163,38 @@ static void the_oracle_is_exact(void **state) {
     free(scratch);
 }
 
+/* Blocks of which index_[n] has some entries but not all. */
+static int count_parts(int n) {
+    int parts = 0;
+    for (int i = 0, end; i < n; i = end) {
+        for (end = i; end < n && index_[end] / 16 == index_[i] / 16; end++) continue;
+        parts += end - i < 16;
+    }
+    return parts;
+}
+
+/* With full locality what lies between sinks and recent entries is chosen by whole blocks. */
+static void locality_chooses_whole_blocks(void **state) {
+    void *scratch;
+    ig_policy *p = open_policy(*state, 0.2, &scratch);
+    p->shape.block_tokens = 16;
+    p->options.locality = 1;
+    p->options.mass = 1;
+    fill_keys(1);
+    append_all(p, N_CTX);
+    ig_random r = {5};
+    float q[HEADS / KV_HEADS * DIM];
+    for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = (float)(8 * ig_random_unit(&r) - 4);
+    int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, scratch);
+    assert_int_equal(n, ig_pick_budget(0.2, N_CTX));
+    assert_in_range(count_parts(n), 1, 4); /* sinks, where recent ones begin, the end, and where the budget ends */
+    p->options.locality = 0;
+    n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, scratch);
+    assert_true(count_parts(n) > 20);
+    p->ops->close(p);
+    free(scratch);
+}
+
 static void unknown_names_are_refused(void **state) {
     (void)state;
     ig_error err = {0};
@@ -180,6 +212,8 @@ int main(void) {
         POLICY(keeps_its_promises, "window"),
         POLICY(keeps_its_promises, "quest"),
         POLICY(keeps_its_promises, "oracle"),
+        POLICY(locality_chooses_whole_blocks, "infinigen"),
+        POLICY(locality_chooses_whole_blocks, "oracle"),
         POLICY(a_whole_budget_is_everything, "infinigen"),
         POLICY(a_whole_budget_is_everything, "window"),
         POLICY(a_whole_budget_is_everything, "quest"),
