@@ -99,16 +99,36 @@ static int count_common(const ig_session *s, const int32_t *ids, int n) {
     return i;
 }
 
-/* Entries that were made through the policy differ a little from dense ones. Those that the new text would take over as
- * dense are dropped first, so that a result does not depend on what was read before. */
+static ig_status keep(ig_eval_reader *r, int n, ig_error *err) {
+    ig_status status = ig_session_cut(r->s, n, err);
+    int held = ig_session_tokens(r->s, NULL);
+    if (held < r->n_dense) r->n_dense = held;
+    return status;
+}
+
+ig_status ig_eval_reader_use(ig_eval_reader *r, const ig_cache_options *cache, ig_error *err) {
+    ig_status status = keep(r, r->n_dense, err);
+    return status ? status : ig_session_set_cache(r->s, cache, err);
+}
+
+ig_status ig_eval_reader_clear(ig_eval_reader *r, ig_error *err) { return keep(r, 0, err); }
+
+/* Entries differ a little between those made through the policy, dense ones, and dense ones made in other batches. So
+ * that a result does not depend on what was read before, all of the dense part is reused or what is shared, and the two
+ * are always batches of their own. */
 ig_status ig_eval_feed(ig_eval_reader *r, const int32_t *ids, int n, int n_tail, ig_error *err) {
     int n_dense = n > n_tail ? n - n_tail : 1, common = count_common(r->s, ids, n);
-    ig_status status = IG_OK;
+    int n_shared = r->n_shared < n_dense ? r->n_shared : n_dense, kept = 0;
     if (common == n && ig_session_tokens(r->s, NULL) == n && r->n_dense == n_dense && ig_session_logits(r->s))
         return IG_OK;
-    if (r->n_dense > 0 && r->n_dense < common && r->n_dense < n_dense)
-        status = ig_session_sync(r->s, ids, r->n_dense, err);
-    if (!status) status = ig_session_sync(r->s, ids, n_dense, err);
+    if (common >= n_dense && r->n_dense == n_dense)
+        kept = n_dense;
+    else if (common >= n_shared && r->n_dense >= n_shared)
+        kept = n_shared;
+    ig_status status = keep(r, kept, err);
+    if (!status && r->n_dense < kept) status = keep(r, kept = 0, err);
+    if (!status && kept < n_shared) status = ig_session_sync(r->s, ids, n_shared, err);
+    if (!status && (kept < n_dense || n == n_dense)) status = ig_session_sync(r->s, ids, n_dense, err);
     r->n_dense = ig_session_tokens(r->s, NULL);
     return status ? status : decode(r, ids + n_dense, n - n_dense, err);
 }

@@ -25,13 +25,21 @@ typedef struct ig_eval_pair {
 ig_status ig_eval_encode(ig_eval_pair *out, const ig_model *model, const char *examples, const char *context,
                          const char *text, ig_error *err);
 
-/* A session that reads one text after another. Its beginning is reused as far as it was computed dense. */
+/* A session that reads one text after another. What was computed dense is reused where a text has the same dense part,
+ * or begins with the same n_shared tokens: results are bitwise those of a new session. */
 typedef struct ig_eval_reader {
     ig_session *s;
     int n_vocab;
+    int n_shared;          /* tokens that all texts begin with, such as examples; set when the session holds nothing */
     int n_dense;           /* tokens at the session's beginning that were computed dense; 0 to start */
     bool (*stopped)(void); /* asked between steps; true ends with IG_E_INTERRUPTED. NULL: never */
 } ig_eval_reader;
+
+/* Goes on under another policy, with the tokens that were computed dense. IG_E_UNSUPPORTED if it must see them being
+ * computed, or cannot have what the session holds: clear first. */
+ig_status ig_eval_reader_use(ig_eval_reader *r, const ig_cache_options *cache, ig_error *err);
+/* The session holds nothing. */
+ig_status ig_eval_reader_clear(ig_eval_reader *r, ig_error *err);
 
 /* Makes the session hold the n tokens, the last n_tail of them (all but the first at most) through the policy. */
 ig_status ig_eval_feed(ig_eval_reader *r, const int32_t *ids, int n, int n_tail, ig_error *err);

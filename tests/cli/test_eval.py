@@ -93,12 +93,16 @@ def test_shots(program, model, tmp_path):
     query = {"query": "Rain:", "choices": [" wet", " dry"], "answer": 0}
     task = write(tmp_path / "t.jsonl", [query])
     by_hand = write(tmp_path / "u.jsonl", [{**query, "query": "Sea: wet\n\nSand: dry\n\nRain:"}])
-    report, = evaluate(program, model, "--task", task, "--shots", 2, "--shots-file", shots, "-o", tmp_path / "a")
-    evaluate(program, model, "--task", by_hand, "-o", tmp_path / "b")
-    assert report["shots"] == 2
-    assert answers(tmp_path / "a")[0]["log_likelihoods"] == answers(tmp_path / "b")[0]["log_likelihoods"]
-    evaluate(program, model, "--task", task, "-o", tmp_path / "c")
-    assert answers(tmp_path / "a")[0]["log_likelihoods"] != answers(tmp_path / "c")[0]["log_likelihoods"]
+    # Examples are computed as a batch of their own, unless the policy must see all of the prompt.
+    for policy, difference in (("h2o", 0), ("infinigen", 0.3)):
+        flags = ["--kv-policy", policy, "--kv-budget", "100%"]
+        report, = evaluate(program, model, "--task", task, "--shots", 2, "--shots-file", shots, "-o", tmp_path / "a",
+                           *flags)
+        evaluate(program, model, "--task", by_hand, "-o", tmp_path / "b", *flags)
+        evaluate(program, model, "--task", task, "-o", tmp_path / "c", *flags)
+        a, b, c = (answers(tmp_path / name)[0]["log_likelihoods"] for name in "abc")
+        assert report["shots"] == 2 and a == pytest.approx(b, abs=difference, rel=0)
+        assert a != pytest.approx(c, abs=2 * difference, rel=0)
 
 
 def test_needles(program, model, tmp_path):
@@ -133,9 +137,86 @@ def test_budget_of_everything(program, model, tmp_path):
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
 
 
-def test_interrupted(program, model, tmp_path):
+def expect_runs_as_alone(program, model, tmp_path, *args, policies, budgets):
+    """One dense context for all gives the same bits as one for each; also where a policy must see the prompt."""
+    report, = evaluate(program, model, *args, "--kv-policy", ",".join(policies), "--kv-budget", ",".join(budgets),
+                       "-o", tmp_path / "answers")
+    lines = answers(tmp_path / "answers")
+    pairs = [(p, b) for p in policies for b in (["100%"] if p == "full" else budgets)]
+    assert len(report["runs"]) == len(pairs) and "policy" not in report and "accuracy" not in report
+    assert len(lines) == report["questions"] * len(pairs)
+    for run, (policy, budget) in zip(report["runs"], pairs):
+        single, = evaluate(program, model, *args, "--kv-policy", policy, "--kv-budget", budget,
+                           "-o", tmp_path / "alone")
+        key = {"policy": run["policy"], "budget": run["budget"]}
+        assert key == {"policy": policy, "budget": float(budget[:-1]) / 100 if "%" in budget else int(budget)}
+        assert [line for line in lines if {k: line[k] for k in key} == key] == [
+            {**line, **key} for line in answers(tmp_path / "alone")]
+        for field in ("accuracy", "accuracy_norm", "tokens_scored", "tokens_generated", "cells"):
+            assert run.get(field) == single.get(field), (policy, budget, field)
+        for field in ("selected_share", "fetched_share"):
+            assert run[field] == pytest.approx(single["kv"][field]), (policy, budget, field)
+    return report
+
+
+def test_runs_are_what_they_are_alone(program, model, tmp_path):
+    shots = write(tmp_path / "shots.jsonl", capitals()[:2])
+    task = write(tmp_path / "t.jsonl", capitals()[2:4] + [{**capitals()[3], "choices": [" Rome", " a soup"]}])
+    args = ["--task", task, "--shots", 2, "--shots-file", shots, "--kv-recent", 4]
+    report = expect_runs_as_alone(program, model, tmp_path, *args, policies=["h2o", "full", "infinigen", "window"],
+                                  budgets=["10", "100%"])
+    runs = {(r["policy"], r["budget"]): r for r in report["runs"]}
+    assert report["questions"] == 3 and report["shots"] == 2 and report["runs"][0]["agreement"] == 1
+    assert runs["window", 10]["selected_share"] < 0.8 < runs["window", 1]["selected_share"]
+    assert runs["full", 1]["agreement"] == runs["window", 1]["agreement"]
+
+
+def test_prefixes_and_needles_are_what_they_are_alone(program, model, tmp_path):
+    prefixes = write(tmp_path / "p.jsonl", [
+        {"prefixes": ["She drank a cup of hot concrete", "She drank a cup of hot tea"],
+         "suffix": " with milk.", "answer": 1}] * 2)
+    expect_runs_as_alone(program, model, tmp_path, "--task", prefixes, "--kv-recent", 1, "--kv-sinks", 1,
+                         policies=["infinigen", "full"], budgets=["4"])
+    needle = write(tmp_path / "n.jsonl", needles(8))
+    report = expect_runs_as_alone(program, model, tmp_path, "--task", needle, policies=["full", "window", "quest"],
+                                  budgets=["64"])
+    full, window, quest = report["runs"]
+    assert full["accuracy"] == 1 and full["agreement"] == 1
+    # A window does not reach back to the needle.
+    assert window["accuracy"] == 0 and window["agreement"] == 0 and quest["tokens_generated"] > 0
+
+
+def test_table_of_runs(program, model, tmp_path):
+    task, needle = write(tmp_path / "cities.jsonl", capitals()), write(tmp_path / "key.jsonl", needles(8)[:1])
+    status, out, err = program("eval", "-m", model, "--task", task, "--task", needle, "--limit", 2,
+                               "--kv-policy", "full,window", "--kv-budget", "100%,64")
+    lines = [line.split() for line in out.decode().splitlines()]
+    assert status == 0 and err == b"" and len(lines) == 1 + 3 + 3 * 2
+    assert lines[0] == ["task", "n", "acc", "+/-", "acc_norm", "policy", "budget", "agree", "KV", "used", "tokens/s"]
+    assert lines[1][:9] == ["cities", "2", "1.0000", "0.0000", "1.0000", "full", "1.0000", "100.0", "%"]
+    assert lines[2][5:9] == ["window", "100", "%", "1.0000"] and lines[3][5:8] == ["window", "64", "1.0000"]
+    assert lines[4][:6] == ["key", "1", "1.0000", "0.0000", "full", "1.0000"]
+    assert lines[8][:7] == ["key", "1", "0.0000", "0.0000", "window", "64", "0.0000"]
+    assert lines[9] == ["320", "words", "1", "0.0000", "at", "depth", "0.5:", "0/1"]
+
+
+def test_answers_do_not_depend_on_earlier_questions(program, model, tmp_path):
+    shots = write(tmp_path / "shots.jsonl", capitals()[:2])
+    rows = capitals()[2:]
+    for policy in ("full", "h2o"):
+        found = []
+        for name, part in (("whole", rows), ("last", rows[-1:])):
+            evaluate(program, model, "--task", write(tmp_path / "t.jsonl", part), "--shots", 2, "--shots-file", shots,
+                     "--kv-policy", policy, "-o", tmp_path / name)
+            found.append(answers(tmp_path / name)[-1]["log_likelihoods"])
+        assert found[0] == found[1], policy
+
+
+@pytest.mark.parametrize("policies", ["infinigen", "full,h2o"])
+def test_interrupted(program, model, tmp_path, policies):
     task = write(tmp_path / "t.jsonl", capitals() * 2000)
-    p = program.start("eval", "-m", model, "--task", task, "--json", "-o", tmp_path / "answers")
+    p = program.start("eval", "-m", model, "--task", task, "--json", "-o", tmp_path / "answers",
+                      "--kv-policy", policies)
     end = time.monotonic() + 120
     while not (tmp_path / "answers").exists() or not (tmp_path / "answers").read_bytes():
         assert time.monotonic() < end and p.poll() is None
@@ -145,7 +226,7 @@ def test_interrupted(program, model, tmp_path):
     report = json.loads(out)
     assert p.returncode == 130 and one_line(err) == "infinigen eval: interrupted\n"
     assert report["interrupted"] is True and 0 < report["questions"] < 10000
-    assert report["questions"] == len(answers(tmp_path / "answers"))
+    assert report["questions"] * len(report.get("runs", [0])) == len(answers(tmp_path / "answers"))
 
 
 @pytest.mark.parametrize("rows, message", [
@@ -168,6 +249,7 @@ def test_malformed_files(program, tmp_path, rows, message):
     (["--task", "x", "--task", "y", "--shots", "2", "--shots-file", "z"], "needs a --shots-file for each --task"),
     (["--task", "x", "--shots-file", "y"], "--shots-file needs --shots N"),
     (["--task", "x", "--limit", "-2"], "is not between"),
+    (["--task", "x", "--kv-budget", "5%,10%", "--kv-trace", "y"], "--kv-trace takes one policy and one budget"),
 ])
 def test_usage(program, args, message):
     status, out, err = program("eval", "-m", "none", *args)

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `infinigen eval`: a row of the table for each task and run, or a JSON object
+ * for each task. One run has what its session did in the usual report; several
+ * have it in their own objects.
+ */
+#define _GNU_SOURCE
+#include "cli/eval.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- needles by length and depth --------------------------------------------- */
+
+/* Needles of one length and depth. */
+typedef struct cell {
+    int words;
+    double depth;
+    size_t n, n_right;
+} cell;
+
+static int compare_cells(const void *a, const void *b) {
+    const cell *x = a, *y = b;
+    if (x->words != y->words) return x->words < y->words ? -1 : 1;
+    return (x->depth > y->depth) - (x->depth < y->depth);
+}
+
+/* Sorted by length, then depth; [*n], free() them. NULL if nothing says where it is. */
+static cell *count_cells(size_t *n, const ig_cli_evaluation *e, const ig_cli_eval_run *run) {
+    cell *cells = calloc(e->task->n, sizeof *cells);
+    size_t n_all = 0;
+    *n = 0;
+    for (size_t i = 0; cells && i < e->task->n; i++) {
+        const ig_eval_question *q = &e->task->questions[i];
+        if (run->outcomes[i] == IG_CLI_NOT_ASKED || q->context_words < 0 || q->depth < 0) continue;
+        cells[n_all++] = (cell){q->context_words, q->depth, 1, run->outcomes[i] == IG_CLI_RIGHT};
+    }
+    if (n_all) qsort(cells, n_all, sizeof *cells, compare_cells);
+    for (size_t i = 0; i < n_all; i++) {
+        if (*n && compare_cells(&cells[*n - 1], &cells[i]) == 0) {
+            cells[*n - 1].n++;
+            cells[*n - 1].n_right += cells[i].n_right;
+        } else {
+            cells[(*n)++] = cells[i];
+        }
+    }
+    if (*n) return cells;
+    free(cells);
+    return NULL;
+}
+
+/* ---- JSON -------------------------------------------------------------------- */
+
+static json_t *json_of_cells(const ig_cli_evaluation *e, const ig_cli_eval_run *run) {
+    size_t n;
+    cell *cells = count_cells(&n, e, run);
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_pack("{s:i, s:f, s:I, s:f}", "context_words", cells[i].words, "depth",
+                                              cells[i].depth, "questions", (json_int_t)cells[i].n, "accuracy",
+                                              ig_eval_share(cells[i].n_right, cells[i].n)));
+    free(cells);
+    return list;
+}
+
+static void add_answers(json_t *json, const ig_cli_evaluation *e, const ig_cli_eval_run *run) {
+    bool needle = ig_cli_eval_is_needle(e);
+    json_object_set_new(json, "accuracy", json_real(ig_eval_share(run->n_right, e->n)));
+    json_object_set_new(json, "accuracy_error", json_real(ig_eval_share_error(run->n_right, e->n)));
+    if (e->task->form == IG_EVAL_CHOICES) {
+        json_object_set_new(json, "accuracy_norm", json_real(ig_eval_share(run->n_right_norm, e->n)));
+        json_object_set_new(json, "accuracy_norm_error", json_real(ig_eval_share_error(run->n_right_norm, e->n)));
+    }
+    json_object_set_new(json, needle ? "tokens_generated" : "tokens_scored", json_integer((json_int_t)run->n_tokens));
+    if (needle) json_object_set_new(json, "cells", json_of_cells(e, run));
+}
+
+static json_t *json_of_runs(const ig_cli_evaluation *e) {
+    json_t *list = json_array();
+    for (int i = 0; i < e->pairs->n; i++) {
+        const ig_cli_pair *pair = &e->pairs->v[i];
+        json_t *json = json_pack("{s:s, s:o}", "policy", pair->cache.policy, "budget",
+                                 pair->budget > 0 ? json_real(pair->budget) : json_null());
+        add_answers(json, e, &e->runs[i]);
+        json_object_set_new(json, "agreement", json_real(ig_eval_share(e->runs[i].n_agree, e->n)));
+        ig_cli_tally_fields(json, &e->runs[i].tally);
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+static void print_json(const ig_cli_evaluation *e) {
+    bool alone = e->pairs->n == 1;
+    json_t *json = ig_cli_report(e->app, alone ? e->reader.s : NULL);
+    json_object_set_new(json, "task", ig_cli_json_text(e->task->name, strlen(e->task->name)));
+    json_object_set_new(json, "shots", json_integer(e->app->o->shots));
+    if (!alone) json_object_set_new(json, "context", json_integer(e->n_ctx));
+    json_object_set_new(json, "questions", json_integer((json_int_t)e->n));
+    json_object_set_new(json, "skipped", json_integer((json_int_t)e->n_skipped));
+    json_object_set_new(json, "seconds", json_real(e->seconds));
+    if (alone)
+        add_answers(json, e, &e->runs[0]);
+    else
+        json_object_set_new(json, "runs", json_of_runs(e));
+    if (e->interrupted || e->failed) json_object_set_new(json, e->failed ? "failed" : "interrupted", json_true());
+    ig_cli_print_json(json);
+}
+
+/* ---- table ------------------------------------------------------------------- */
+
+/* A line for each length: its share of right answers, then right/asked at each depth. */
+static void print_cells(const ig_cli_evaluation *e, const ig_cli_eval_run *run) {
+    size_t n, end;
+    cell *cells = count_cells(&n, e, run);
+    for (size_t i = 0; i < n; i = end) {
+        size_t asked = 0, right = 0;
+        for (end = i; end < n && cells[end].words == cells[i].words; end++) {
+            asked += cells[end].n;
+            right += cells[end].n_right;
+        }
+        printf("  %6d words %8zu %8.4f  at depth", cells[i].words, asked, ig_eval_share(right, asked));
+        for (size_t k = i; k < end; k++) printf("  %g: %zu/%zu", cells[k].depth, cells[k].n_right, cells[k].n);
+        putchar('\n');
+    }
+    free(cells);
+}
+
+static void print_head(bool alone) {
+    printf("%-22s %6s %8s %8s %9s  %-16s ", "task", "n", "acc", "+/-", "acc_norm", "policy");
+    if (!alone) printf("%7s %8s ", "budget", "agree");
+    printf("%8s %9s\n", "KV used", "tokens/s");
+}
+
+static void print_row(const ig_cli_evaluation *e, int i) {
+    const ig_cli_eval_run *run = &e->runs[i];
+    const ig_cli_pair *pair = &e->pairs->v[i];
+    char norm[32] = "", budget[32];
+    double used = ig_cli_tally_selected(&run->tally), speed = ig_cli_tally_speed(&run->tally);
+    if (e->task->form == IG_EVAL_CHOICES) snprintf(norm, sizeof norm, "%.4f", ig_eval_share(run->n_right_norm, e->n));
+    printf("%-22s %6zu %8.4f %8.4f %9s  %-16s ", e->title, e->n, ig_eval_share(run->n_right, e->n),
+           ig_eval_share_error(run->n_right, e->n), norm, pair->cache.policy);
+    if (e->pairs->n > 1) {
+        printf("%7s %8.4f ", ig_cli_pair_budget(budget, pair), ig_eval_share(run->n_agree, e->n));
+    } else {
+        ig_session_stats st;
+        ig_session_get_stats(e->reader.s, &st);
+        used = st.selected_share;
+        speed = e->seconds > 0 ? (double)(st.n_prefilled + st.n_decoded) / e->seconds : 0;
+    }
+    printf("%6.1f %% %9.1f\n", used * 100, speed);
+    if (ig_cli_eval_is_needle(e)) print_cells(e, run);
+}
+
+void ig_cli_eval_report(const ig_cli_evaluation *e, bool with_head) {
+    if (e->app->o->json) {
+        print_json(e);
+        return;
+    }
+    if (with_head) print_head(e->pairs->n == 1);
+    for (int i = 0; i < e->pairs->n; i++) print_row(e, i);
+    if (e->n_skipped)
+        printf("  %zu questions were skipped: longer than the context of %d tokens\n", e->n_skipped, e->n_ctx);
+    if (e->interrupted || e->failed)
+        printf("  %s after %zu of %zu questions\n", e->failed ? "failed" : "interrupted", e->n + e->n_skipped,
+               e->task->n);
+    fflush(stdout);
+}

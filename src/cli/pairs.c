@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Lists of policies and budgets into options, statistics into sums. The name of
+ * a sketch is copied, since the program keeps the latest one only.
+ */
+#define _GNU_SOURCE
+#include "cli/pairs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- pairs ----------------------------------------------------------------- */
+
+static bool is_full(const char *policy) { return strcmp(policy, "full") == 0; }
+
+int ig_cli_count_pairs(const ig_cli_options *o) {
+    int n = 0, n_budgets = o->budgets.n ? o->budgets.n : 1;
+    bool has_full = false;
+    for (int i = 0; i < o->policies.n; i++) {
+        n += is_full(o->policies.v[i]) ? !has_full : n_budgets;
+        has_full = has_full || is_full(o->policies.v[i]);
+    }
+    return n;
+}
+
+static int add_pair(ig_cli_pairs *pairs, ig_cli_app *app, const ig_cache_options *base, const char *policy,
+                    double budget) {
+    ig_cli_pair *pair = &pairs->v[pairs->n];
+    *pair = (ig_cli_pair){.cache = *base, .budget = budget};
+    ig_cli_use_policy(app, &pair->cache, policy);
+    pair->cache.budget = budget;
+    if (is_full(policy)) pairs->full = pairs->n;
+    pairs->n++;
+    if (!pair->cache.sketch) return IG_EXIT_OK;
+    pair->cache.sketch = pair->sketch = strdup(pair->cache.sketch);
+    return pair->sketch ? IG_EXIT_OK : ig_cli_complain(app->o, "out of memory");
+}
+
+int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options *base) {
+    const ig_cli_options *o = app->o;
+    int code = IG_EXIT_OK;
+    *out = (ig_cli_pairs){.v = calloc((size_t)ig_cli_count_pairs(o), sizeof *out->v), .full = -1};
+    if (!out->v) return ig_cli_complain(o, "out of memory");
+    for (int p = 0; p < o->policies.n; p++) {
+        bool full = is_full(o->policies.v[p]);
+        if (full && out->full >= 0) continue;
+        int n_budgets = full || !o->budgets.n ? 1 : o->budgets.n;
+        for (int b = 0; !code && b < n_budgets; b++)
+            code = add_pair(out, app, base, o->policies.v[p], full ? 1 : o->budgets.n ? o->budgets.v[b] : 0);
+    }
+    return code;
+}
+
+void ig_cli_close_pairs(ig_cli_pairs *pairs) {
+    for (int i = 0; i < pairs->n; i++) free(pairs->v[i].sketch);
+    free(pairs->v);
+    *pairs = (ig_cli_pairs){0};
+}
+
+const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {
+    double budget = pair->budget;
+    if (is_full(pair->cache.policy))
+        out[0] = 0;
+    else if (budget <= 0)
+        snprintf(out, 32, "own");
+    else
+        snprintf(out, 32, budget <= 1 ? "%.4g %%" : "%.0f", budget <= 1 ? budget * 100 : budget);
+    return out;
+}
+
+/* ---- sums ------------------------------------------------------------------ */
+
+void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
+    ig_session_stats st;
+    ig_session_get_stats(s, &st);
+    double n = (double)st.n_decoded, n_audits = (double)st.n_audits;
+    ig_cli_tally more = {.n_decoded = st.n_decoded,
+                         .n_audits = st.n_audits,
+                         .seconds = st.decode_seconds,
+                         .selected = st.selected_share * n,
+                         .fetched = st.fetched_share * n,
+                         .mass = st.mass_mean * n_audits,
+                         .mass_p1 = st.mass_p1 * n_audits};
+    ig_cli_tally_add(sum, &more);
+}
+
+void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
+    sum->n_decoded += more->n_decoded;
+    sum->n_audits += more->n_audits;
+    sum->seconds += more->seconds;
+    sum->selected += more->selected;
+    sum->fetched += more->fetched;
+    sum->mass += more->mass;
+    sum->mass_p1 += more->mass_p1;
+}
+
+static double mean(double sum, uint64_t n) { return n ? sum / (double)n : 0; }
+
+double ig_cli_tally_selected(const ig_cli_tally *t) { return mean(t->selected, t->n_decoded); }
+
+double ig_cli_tally_speed(const ig_cli_tally *t) { return t->seconds > 0 ? (double)t->n_decoded / t->seconds : 0; }
+
+void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
+    json_object_set_new(json, "selected_share", json_real(ig_cli_tally_selected(t)));
+    json_object_set_new(json, "fetched_share", json_real(mean(t->fetched, t->n_decoded)));
+    json_object_set_new(json, "generation_tps", json_real(ig_cli_tally_speed(t)));
+    if (!t->n_audits) return;
+    json_object_set_new(json, "audit",
+                        json_pack("{s:I, s:f, s:f}", "n", (json_int_t)t->n_audits, "mass_mean",
+                                  mean(t->mass, t->n_audits), "mass_p1", mean(t->mass_p1, t->n_audits)));
+}

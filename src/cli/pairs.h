@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The pairs of a KV policy and a budget that lists in the flags ask for, and
+ * what a session did under each of them.
+ */
+#ifndef IG_CLI_PAIRS_H
+#define IG_CLI_PAIRS_H
+
+#include "cli/app.h"
+
+typedef struct ig_cli_pair {
+    ig_cache_options cache;
+    double budget; /* 0: the policy's own; 1 for `full`, which has none */
+    char *sketch;  /* owns cache.sketch */
+} ig_cli_pair;
+
+typedef struct ig_cli_pairs {
+    ig_cli_pair *v; /* [n] */
+    int n;
+    int full; /* number of the pair with the policy `full`, or -1 */
+} ig_cli_pairs;
+
+/* How many there are: `full`, whatever the budgets, is one. */
+int ig_cli_count_pairs(const ig_cli_options *o);
+/* Each policy with each budget; the rest is `base`'s. The exit code; close them in any case. */
+int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options *base);
+void ig_cli_close_pairs(ig_cli_pairs *pairs);
+/* "10 %", "512", "own", or nothing for `full`. */
+const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair);
+
+/* Sums over steps: means times their numbers. */
+typedef struct ig_cli_tally {
+    uint64_t n_decoded, n_audits;
+    double seconds, selected, fetched, mass, mass_p1;
+} ig_cli_tally;
+
+/* Adds what the session did since its policy was set. */
+void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s);
+void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more);
+/* Share of the entries that was used, and tokens per second; 0 if nothing was done. */
+double ig_cli_tally_selected(const ig_cli_tally *t);
+double ig_cli_tally_speed(const ig_cli_tally *t);
+/* Adds "selected_share", "fetched_share", "generation_tps", and "audit" if there was one. */
+void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t);
+
+#endif
