@@ -135,7 +135,7 @@ static void print_row(const ig_cli_evaluation *e, int i) {
     const ig_cli_eval_run *run = &e->runs[i];
     const ig_cli_pair *pair = &e->pairs->v[i];
     char norm[32] = "", budget[32];
-    double used = ig_cli_tally_selected(&run->tally), speed = ig_cli_tally_speed(&run->tally);
+    double used = ig_cli_mean(run->tally.selected, run->tally.n_decoded), speed = ig_cli_tally_speed(&run->tally);
     if (e->task->form == IG_EVAL_CHOICES) snprintf(norm, sizeof norm, "%.4f", ig_eval_share(run->n_right_norm, e->n));
     printf("%-22s %6zu %8.4f %8.4f %9s  %-16s ", e->title, e->n, ig_eval_share(run->n_right, e->n),
            ig_eval_share_error(run->n_right, e->n), norm, pair->cache.policy);

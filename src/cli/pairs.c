@@ -79,6 +79,7 @@ void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
                          .seconds = st.decode_seconds,
                          .selected = st.selected_share * n,
                          .fetched = st.fetched_share * n,
+                         .blocks = st.block_share * n,
                          .mass = st.mass_mean * n_audits,
                          .mass_p1 = st.mass_p1 * n_audits};
     ig_cli_tally_add(sum, &more);
@@ -90,22 +91,22 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
     sum->seconds += more->seconds;
     sum->selected += more->selected;
     sum->fetched += more->fetched;
+    sum->blocks += more->blocks;
     sum->mass += more->mass;
     sum->mass_p1 += more->mass_p1;
 }
 
-static double mean(double sum, uint64_t n) { return n ? sum / (double)n : 0; }
-
-double ig_cli_tally_selected(const ig_cli_tally *t) { return mean(t->selected, t->n_decoded); }
+double ig_cli_mean(double sum, uint64_t n) { return n ? sum / (double)n : 0; }
 
 double ig_cli_tally_speed(const ig_cli_tally *t) { return t->seconds > 0 ? (double)t->n_decoded / t->seconds : 0; }
 
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
-    json_object_set_new(json, "selected_share", json_real(ig_cli_tally_selected(t)));
-    json_object_set_new(json, "fetched_share", json_real(mean(t->fetched, t->n_decoded)));
+    json_object_set_new(json, "selected_share", json_real(ig_cli_mean(t->selected, t->n_decoded)));
+    json_object_set_new(json, "fetched_share", json_real(ig_cli_mean(t->fetched, t->n_decoded)));
+    json_object_set_new(json, "block_share", json_real(ig_cli_mean(t->blocks, t->n_decoded)));
     json_object_set_new(json, "generation_tps", json_real(ig_cli_tally_speed(t)));
     if (!t->n_audits) return;
     json_object_set_new(json, "audit",
                         json_pack("{s:I, s:f, s:f}", "n", (json_int_t)t->n_audits, "mass_mean",
-                                  mean(t->mass, t->n_audits), "mass_p1", mean(t->mass_p1, t->n_audits)));
+                                  ig_cli_mean(t->mass, t->n_audits), "mass_p1", ig_cli_mean(t->mass_p1, t->n_audits)));
 }

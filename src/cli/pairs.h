@@ -31,16 +31,16 @@ const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair);
 /* Sums over steps: means times their numbers. */
 typedef struct ig_cli_tally {
     uint64_t n_decoded, n_audits;
-    double seconds, selected, fetched, mass, mass_p1;
+    double seconds, selected, fetched, blocks, mass, mass_p1;
 } ig_cli_tally;
 
 /* Adds what the session did since its policy was set. */
 void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s);
 void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more);
-/* Share of the entries that was used, and tokens per second; 0 if nothing was done. */
-double ig_cli_tally_selected(const ig_cli_tally *t);
+/* A sum over n things as their mean, and tokens per second; 0 if nothing was done. */
+double ig_cli_mean(double sum, uint64_t n);
 double ig_cli_tally_speed(const ig_cli_tally *t);
-/* Adds "selected_share", "fetched_share", "generation_tps", and "audit" if there was one. */
+/* Adds "selected_share", "fetched_share", "block_share", "generation_tps", and "audit" if there was one. */
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t);
 
 #endif
