@@ -203,10 +203,11 @@ typedef struct ig_cache_options {
                               0 (default): the policy's own, 10 %, for "infinigen-osdi24" 20 % */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 0.95 */
     double locality;       /* 0..1: how much an entry counts for what its block holds, since a slower tier moves whole
-                              blocks; 0: entries are chosen one by one; 1: whole blocks */
+                              blocks; 0: entries are chosen one by one; 1: whole blocks. Default 0.5 */
     int n_sinks;           /* first entries always used. Default 4 */
     int n_recent;          /* last entries always used. Default 32 */
-    int n_dense_layers;    /* first layers that use everything. Default 2 */
+    int n_dense_layers;    /* first layers that use everything; -1 (default): the policy's own, 1; 2 for
+                              "infinigen-osdi24", "h2o" and "quest", as their papers do */
     double alpha, partial; /* "infinigen-osdi24": threshold below the best score, nats (default 4); share of a key's
                               columns that its partial cache keeps (default 0.3) */
     const char *sketch;    /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which

@@ -76,7 +76,7 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
     json_object_set_new(memory, "scratch", json_integer((json_int_t)st.scratch_bytes));
     json_object_set_new(
         report, "kv",
-        json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "type", "f16", "ram", (json_int_t)st.kv_bytes, "entries",
+        json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "type", st.kv_type, "ram", (json_int_t)st.kv_bytes, "entries",
                   (json_int_t)st.n_entries, "selected_share", st.selected_share, "fetched_share", st.fetched_share,
                   "block_share", st.block_share, "dropped", (json_int_t)st.dropped));
     if (st.written_bytes) add_tiers(json_object_get(report, "kv"), &st);

@@ -169,7 +169,10 @@ ig_status ig_forward_observe(forward *f, ig_error *err) {
         if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(f, i, err);
         if (s) return s;
         if (sparse) count_shares(f, seg);
-        if (seq->trace && !seg->dense) trace(f, seg);
+        if (seq->trace && seg->dense)
+            ig_kv_get_stats(seq->kv, &seq->traced); /* a prompt is not traced */
+        else if (seq->trace)
+            trace(f, seg);
     }
     return IG_OK;
 }

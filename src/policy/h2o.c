@@ -98,6 +98,7 @@ static uint64_t h2o_bytes(const ig_policy *p, int n) {
 const ig_policy_ops ig_policy_h2o = {
     .name = "h2o",
     .help = "keep the recent entries and those with the most attention so far, drop the others for ever (H2O)",
+    .n_dense_layers = 2,
     .plan = h2o_plan,
     .open = h2o_open,
     .close = h2o_close,

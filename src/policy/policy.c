@@ -28,11 +28,13 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
     if (!(o->partial > 0 && o->partial <= 1))
         return ig_fail(err, IG_E_ARG, "KV partial: must be above 0 and at most 1");
     if (!(o->mass > 0 && o->mass <= 1)) return ig_fail(err, IG_E_ARG, "KV mass: must be above 0 and at most 1");
-    if (o->n_sinks < 0 || o->n_recent < 1 || o->n_dense_layers < 0)
-        return ig_fail(err, IG_E_ARG, "KV sinks and dense layers must not be negative, recent entries at least 1");
+    if (o->n_sinks < 0 || o->n_recent < 1)
+        return ig_fail(err, IG_E_ARG, "KV sinks must not be negative, recent entries at least 1");
     for (size_t i = 0; i < IG_COUNT(policies); i++)
         if (strcmp(policies[i]->name, o->policy) == 0) {
             *out = policies[i];
+            if (o->n_dense_layers < 0)
+                o->n_dense_layers = policies[i]->n_dense_layers ? policies[i]->n_dense_layers : IG_POLICY_DENSE_LAYERS;
             if (o->budget == 0) o->budget = policies[i]->budget > 0 ? policies[i]->budget : IG_POLICY_BUDGET;
             return IG_OK;
         }

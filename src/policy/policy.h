@@ -36,6 +36,7 @@ typedef struct ig_policy_ops {
     bool ignores_window;   /* n_sinks and n_recent mean nothing to it */
     bool guess_is_final;   /* its own ig_cache_options.speculate is "paper" */
     double budget;         /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
+    int n_dense_layers;    /* likewise; 0: IG_POLICY_DENSE_LAYERS */
     /* Bytes that a full sequence takes on top of K and V. Optional: none. */
     uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options);
     ig_status (*open)(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options, ig_error *err);
@@ -74,7 +75,9 @@ typedef struct ig_policy_ops {
     uint64_t (*bytes)(const ig_policy *p, int n);
 } ig_policy_ops;
 
-#define IG_POLICY_BUDGET 0.10 /* of the context, where neither the options nor the policy say */
+/* Where neither the options nor the policy say: a share of the context, and the first layers that use everything. */
+#define IG_POLICY_BUDGET 0.10
+enum { IG_POLICY_DENSE_LAYERS = 1 };
 
 struct ig_policy {
     const ig_policy_ops *ops;

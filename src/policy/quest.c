@@ -135,6 +135,7 @@ static uint64_t quest_bytes(const ig_policy *base, int n) {
 const ig_policy_ops ig_policy_quest = {
     .name = "quest",
     .help = "use pages of 16 entries by a bound of their scores (Quest)",
+    .n_dense_layers = 2,
     .plan = quest_plan,
     .open = quest_open,
     .close = quest_close,
