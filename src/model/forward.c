@@ -72,19 +72,21 @@ static void project(const forward *f, const ig_layer *w, const float *x) {
 
 /* ---- feed-forward, head ---------------------------------------------------------- */
 
+/* IG_FFN_ROWS rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
 static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
+    const ig_device_ops *ops = f->dev->ops;
     ig_workspace *ws = f->ws;
-    size_t n = (size_t)f->n_rows * (size_t)f->c->d_ff;
-    float *gate = ws->wide, *up = ws->wide + n;
-    if (f->c->ffn == IG_FFN_SILU_GATED) {
-        f->dev->ops->matmul(f->dev, (float *[]){gate, up}, (const ig_matrix *[]){&w->gate, &w->up}, 2, x, f->n_rows,
-                            f->few);
-        f->dev->ops->activate(f->dev, gate, up, n);
-    } else {
-        multiply(f, gate, &w->up, x);
-        f->dev->ops->activate(f->dev, gate, NULL, n);
+    const ig_matrix *in[] = {&w->gate, &w->up}, *down[] = {&w->down};
+    size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
+    bool gated = f->c->ffn == IG_FFN_SILU_GATED;
+    for (int row = 0; row < f->n_rows; row += IG_FFN_ROWS) {
+        int n = f->n_rows - row < IG_FFN_ROWS ? f->n_rows - row : IG_FFN_ROWS;
+        float *hidden = ws->wide, *up = gated ? hidden + (size_t)n * d_ff : NULL, *y = ws->y + (size_t)row * d;
+        ops->matmul(f->dev, (float *[]){hidden, up}, gated ? in : in + 1, gated ? 2 : 1, x + (size_t)row * d, n,
+                    f->few);
+        ops->activate(f->dev, hidden, up, (size_t)n * d_ff);
+        ops->matmul(f->dev, &y, down, 1, hidden, n, f->few);
     }
-    multiply(f, ws->y, &w->down, gate);
 }
 
 const float *ig_forward_logits(const ig_model *m, ig_workspace *ws, int first, int n, bool few) {

@@ -71,6 +71,8 @@ typedef struct ig_segment {
     bool dense; /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
 } ig_segment;
 
+enum { IG_FFN_ROWS = 128 }; /* rows that the feed-forward layer takes at once */
+
 /* Scratch for batches of at most max_rows tokens. One arena; floats unless said otherwise. */
 typedef struct ig_workspace {
     ig_arena arena;
@@ -80,7 +82,7 @@ typedef struct ig_workspace {
     float *y; /* [max_rows][max(d_model, d_embed)] output of a sublayer */
     float *q; /* [max_rows][n_heads][head_dim] */
     float *k, *v; /* [max_rows][n_kv_heads][head_dim] */
-    float *wide;  /* gate and up [max_rows][d_ff] each; then logits [logit_rows][n_vocab] */
+    float *wide;  /* gate and up [IG_FFN_ROWS][d_ff] each; then logits [logit_rows][n_vocab] */
     float *cs;    /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
     float *lse;              /* [max_rows][n_heads] */

@@ -10,7 +10,8 @@ static void lay_out(ig_workspace *ws, const ig_model *m, const ig_workspace_need
     size_t rows = (size_t)need->max_rows, d = (size_t)(c->d_model > c->d_embed ? c->d_model : c->d_embed);
     size_t n_heads = (size_t)c->n_heads, heads = n_heads * (size_t)c->head_dim,
            kv = (size_t)c->n_kv_heads * (size_t)c->head_dim;
-    size_t wide = 2 * rows * (size_t)c->d_ff, few_logits = (size_t)c->n_vocab * (rows < 8 ? rows : 8);
+    size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)c->d_ff;
+    size_t few_logits = (size_t)c->n_vocab * (rows < 16 ? rows : 16);
     if (wide < few_logits) wide = few_logits;
     ws->max_rows = need->max_rows;
     ws->logit_rows = (int)(wide / (size_t)c->n_vocab);
