@@ -201,11 +201,18 @@ static void a_limit_that_is_not_reached(void **state) {
     ig_session *half = open_session(&o);
     int32_t ids[N_CTX];
     fill(ids, 2);
-    for (int n = 130; n <= N_CTX; n++) {
+    for (int n = 180; n <= N_CTX / 2; n++) {
         ig_session *each[] = {without, whole, half};
-        for (int i = 0; i < 3 - (n > N_CTX / 2); i++) n == 130 ? put(each[i], ids, n) : step(each[i], ids[n - 1]);
+        for (int i = 0; i < 3; i++) n == 180 ? put(each[i], ids, n) : step(each[i], ids[n - 1]);
         same(without, whole);
-        if (n <= N_CTX / 2) same(without, half);
+        same(without, half);
+    }
+    put(without, ids, N_CTX - 20);
+    put(whole, ids, N_CTX - 20);
+    for (int n = N_CTX - 20; n < N_CTX; n++) {
+        step(without, ids[n]);
+        step(whole, ids[n]);
+        same(without, whole);
     }
     assert_true(stats(whole).dropped == 0 && stats(half).dropped == 0);
     ig_session_close(without);
@@ -227,7 +234,7 @@ static void only_what_is_used_matters(void **state) {
     fill(ids, 3);
     put(without, ids, 70);
     put(with, ids, 70);
-    for (int n = 70; n < N_CTX; n++) {
+    for (int n = 70; n < 300; n++) {
         step(without, ids[n]);
         step(with, ids[n]);
         same(without, with);
@@ -246,9 +253,9 @@ static void h2o_with_the_whole_budget(void **state) {
     ig_session *h2o = open_session(&o);
     int32_t ids[N_CTX];
     fill(ids, 4);
-    put(full, ids, 200);
-    put(h2o, ids, 200);
-    for (int n = 200; n < N_CTX; n++) {
+    put(full, ids, 320);
+    put(h2o, ids, 320);
+    for (int n = 320; n < N_CTX; n++) {
         step(full, ids[n]);
         step(h2o, ids[n]);
         same(full, h2o);
