@@ -7,45 +7,21 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
-#include "cpu_level.h"
-#include "infinigen.h"
+#include "golden/tiny_session.h"
 
-enum { N_CTX = 192, N_VOCAB = 512, BATCH = 8 };
-
-static const char model_path[] = "tests/golden/models/llama31";
-static ig_context *ctx;
-static ig_model *model;
-
-static void expect_ok(ig_status status, const ig_error *err) {
-    if (status) fail_msg("%s", err->text);
-}
+enum { N_CTX = 192, BATCH = 8 };
 
 static int open_model(void **state) {
     (void)state;
-    ig_error err = {0};
-    ig_context_options o = ig_context_defaults();
-    o.n_threads = 3;
-    o.cpu_level = test_cpu_level();
-    expect_ok(ig_context_open(&ctx, &o, &err), &err);
-    expect_ok(ig_model_open(&model, ctx, model_path, NULL, &err), &err);
+    open_tiny(TINY_LLAMA, 3);
     return 0;
 }
 
-static int close_model(void **state) {
-    (void)state;
-    ig_model_close(model);
-    ig_context_close(ctx);
-    return 0;
-}
-
-static ig_session *open_session(const char *policy, int n_batch) {
-    ig_session *s;
-    ig_error err = {0};
+static ig_session *open_policy(const char *policy, int n_batch) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = N_CTX;
     o.n_batch = n_batch;
@@ -53,8 +29,7 @@ static ig_session *open_session(const char *policy, int n_batch) {
     o.cache.budget = 0.3;
     o.cache.n_recent = 8;
     o.cache.n_dense_layers = 1;
-    expect_ok(ig_session_open(&s, model, &o, &err), &err);
-    return s;
+    return open_session(&o);
 }
 
 static int32_t token(int seed, int i) {
@@ -65,15 +40,10 @@ static void fill(int32_t *ids, int seed, int n) {
     for (int i = 0; i < n; i++) ids[i] = token(seed, i);
 }
 
-static void sync(ig_session *s, const int32_t *ids, int n) {
-    ig_error err = {0};
-    expect_ok(ig_session_sync(s, ids, n, &err), &err);
+static void hold(ig_session *s, const int32_t *ids, int n) {
+    put(s, ids, n);
     assert_int_equal(ig_session_tokens(s, NULL), n);
     assert_non_null(ig_session_logits(s));
-}
-
-static void same_logits(const ig_session *a, const ig_session *b) {
-    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
 }
 
 /* What a session was before must not show: the same steps after any detour give the same bits. */
@@ -83,20 +53,20 @@ static void sync_cuts_back_and_extends(void **state) {
     fill(ids, 1, N_CTX);
     memcpy(other, ids, sizeof ids);
     fill(other + 40, 2, N_CTX - 40);
-    ig_session *a = open_session("infinigen", 20), *b = open_session("infinigen", 20);
-    sync(a, ids, 100);
-    sync(a, other, 150); /* shares 40 tokens, two batches */
-    sync(a, ids, 40);    /* a prefix of what it holds */
-    sync(a, ids, 100);
-    sync(b, ids, 39);
-    sync(b, ids, 40);
-    sync(b, ids, 100);
-    same_logits(a, b);
+    ig_session *a = open_policy("infinigen", 20), *b = open_policy("infinigen", 20);
+    hold(a, ids, 100);
+    hold(a, other, 150); /* shares 40 tokens, two batches */
+    hold(a, ids, 40);    /* a prefix of what it holds */
+    hold(a, ids, 100);
+    hold(b, ids, 39);
+    hold(b, ids, 40);
+    hold(b, ids, 100);
+    same(a, b);
     uint64_t before, after;
     ig_session_stats st;
     ig_session_get_stats(a, &st);
     before = st.n_prefilled;
-    sync(a, ids, 100); /* nothing to do */
+    hold(a, ids, 100); /* nothing to do */
     ig_session_get_stats(a, &st);
     after = st.n_prefilled;
     assert_int_equal(before, after);
@@ -104,7 +74,7 @@ static void sync_cuts_back_and_extends(void **state) {
         ig_error err = {0};
         expect_ok(ig_session_decode(&a, &ids[i], 1, &err), &err);
         expect_ok(ig_session_decode(&b, &ids[i], 1, &err), &err);
-        same_logits(a, b);
+        same(a, b);
     }
     ig_session_close(a);
     ig_session_close(b);
@@ -119,11 +89,11 @@ static void an_earlier_prompt_does_not_show(void **state) {
     fill(ids, 4, N_CTX);
     const char *policy;
     for (size_t i = 0; (policy = ig_cache_policy(i, NULL)); i++) {
-        ig_session *a = open_session(policy, 64), *b = open_session(policy, 64);
-        sync(a, first, 120);
+        ig_session *a = open_policy(policy, 64), *b = open_policy(policy, 64);
+        hold(a, first, 120);
         for (int t = 120; t < 130; t++) expect_ok(ig_session_decode(&a, &first[t], 1, &err), &err);
-        sync(a, ids, 150);
-        sync(b, ids, 150);
+        hold(a, ids, 150);
+        hold(b, ids, 150);
         for (int t = 150; t < 170; t++) {
             expect_ok(ig_session_decode(&a, &ids[t], 1, &err), &err);
             expect_ok(ig_session_decode(&b, &ids[t], 1, &err), &err);
@@ -143,10 +113,10 @@ static void batch_mates_do_not_matter(void **state) {
     for (int b = 0; b < BATCH; b++) {
         int n = 3 + b * 17; /* ragged */
         fill(ids[b], 10 + b, N_CTX);
-        together[b] = open_session(b % 2 ? policy : "infinigen", 64);
-        alone[b] = open_session(b % 2 ? policy : "infinigen", 64);
-        sync(together[b], ids[b], n);
-        sync(alone[b], ids[b], n);
+        together[b] = open_policy(b % 2 ? policy : "infinigen", 64);
+        alone[b] = open_policy(b % 2 ? policy : "infinigen", 64);
+        hold(together[b], ids[b], n);
+        hold(alone[b], ids[b], n);
     }
     for (int step = 0; step < 40; step++) {
         int n = BATCH - step % 3; /* sometimes fewer, in another order */
@@ -154,7 +124,7 @@ static void batch_mates_do_not_matter(void **state) {
         expect_ok(ig_session_decode(together, next, n, &err), &err);
         for (int b = 0; b < n; b++) {
             expect_ok(ig_session_decode(&alone[b], &next[b], 1, &err), &err);
-            same_logits(together[b], alone[b]);
+            same(together[b], alone[b]);
         }
     }
     for (int b = 0; b < BATCH; b++) {
@@ -186,9 +156,9 @@ static void threads_do_not_matter(void **state) {
         so.n_ctx = N_CTX;
         so.cache.budget = 0.3;
         expect_ok(ig_context_open(&c, &co, &err), &err);
-        expect_ok(ig_model_open(&m, c, model_path, NULL, &err), &err);
+        expect_ok(ig_model_open(&m, c, TINY_LLAMA, NULL, &err), &err);
         expect_ok(ig_session_open(&s, m, &so, &err), &err);
-        sync(s, ids, 150);
+        hold(s, ids, 150);
         for (int i = 150; i < 160; i++) expect_ok(ig_session_decode(&s, &ids[i], 1, &err), &err);
         if (n_threads > 1) assert_memory_equal(logits, ig_session_logits(s), sizeof logits);
         memcpy(logits, ig_session_logits(s), sizeof logits);
@@ -214,15 +184,15 @@ static void interrupted_prefill_goes_on(void **state) {
     o.n_batch = 25;
     o.progress = stop_at_once;
     o.progress_user = &stop;
-    ig_session *s, *whole = open_session("full", 25);
+    ig_session *s, *whole = open_policy("full", 25);
     expect_ok(ig_session_open(&s, model, &o, &err), &err);
     assert_int_equal(ig_session_sync(s, ids, 120, &err), IG_E_INTERRUPTED);
     assert_int_equal(ig_session_tokens(s, NULL), 25);
     assert_null(ig_session_logits(s));
     stop = false;
-    sync(s, ids, 120);
-    sync(whole, ids, 120);
-    same_logits(s, whole);
+    hold(s, ids, 120);
+    hold(whole, ids, 120);
+    same(s, whole);
     ig_session_close(s);
     ig_session_close(whole);
 }
@@ -231,7 +201,7 @@ static void limits_are_errors(void **state) {
     (void)state;
     int32_t ids[N_CTX + 1] = {0};
     ig_error err = {0};
-    ig_session *s = open_session("full", 32), *twice[2] = {s, s};
+    ig_session *s = open_policy("full", 32), *twice[2] = {s, s};
     assert_int_equal(ig_session_sync(s, ids, N_CTX + 1, &err), IG_E_LIMIT);
     assert_int_equal(ig_session_sync(s, ids, 0, &err), IG_E_ARG);
     ids[3] = N_VOCAB;
@@ -240,7 +210,7 @@ static void limits_are_errors(void **state) {
     ids[3] = -1;
     assert_int_equal(ig_session_sync(s, ids, 5, &err), IG_E_ARG);
     ids[3] = 0;
-    sync(s, ids, N_CTX - 1);
+    hold(s, ids, N_CTX - 1);
     assert_int_equal(ig_session_decode(twice, ids, 2, &err), IG_E_ARG);
     expect_ok(ig_session_decode(&s, ids, 1, &err), &err);
     assert_int_equal(ig_session_decode(&s, ids, 1, &err), IG_E_LIMIT);
@@ -265,5 +235,5 @@ int main(void) {
         cmocka_unit_test(interrupted_prefill_goes_on),
         cmocka_unit_test(limits_are_errors),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, open_model, close_tiny);
 }

@@ -17,37 +17,23 @@
 
 #include <cmocka.h>
 
-#include "cpu_level.h"
-#include "infinigen.h"
+#include "golden/tiny_session.h"
 #include "unit/count_memory.h"
 
-enum { N_CTX = 640, N_PROMPT = 560, N_STEPS = 12, N_VOCAB = 512 };
+enum { N_CTX = 640, N_PROMPT = 560, N_STEPS = 12 };
 
-static ig_context *ctx;
-static ig_model *model;
 static char folder[] = "/tmp/infinigen-set-cache-XXXXXX";
 static int32_t ids[N_CTX];
 
-static void expect_ok(ig_status status, const ig_error *err) {
-    if (status) fail_msg("%s", err->text);
-}
-
 static int open_model(void **state) {
     (void)state;
-    ig_error err = {0};
-    ig_context_options o = ig_context_defaults();
-    o.n_threads = 2;
-    o.cpu_level = test_cpu_level();
-    expect_ok(ig_context_open(&ctx, &o, &err), &err);
-    expect_ok(ig_model_open(&model, ctx, "tests/golden/models/llama31", NULL, &err), &err);
+    open_tiny(TINY_LLAMA, 2);
     for (int i = 0; i < N_CTX; i++) ids[i] = (int32_t)((unsigned)i * 7919u % N_VOCAB);
     return mkdtemp(folder) ? 0 : -1;
 }
 
 static int close_model(void **state) {
-    (void)state;
-    ig_model_close(model);
-    ig_context_close(ctx);
+    close_tiny(state);
     return rmdir(folder);
 }
 
@@ -60,29 +46,18 @@ static ig_cache_options cache(const char *policy) {
     return c;
 }
 
-static ig_session *open_session(const ig_cache_options *c) {
-    ig_session *s;
-    ig_error err = {0};
+static ig_session *open_with(const ig_cache_options *c) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.cache = *c;
-    expect_ok(ig_session_open(&s, model, &o, &err), &err);
-    return s;
+    return open_session(&o);
 }
 
-static void prompt(ig_session *s) {
-    ig_error err = {0};
-    expect_ok(ig_session_sync(s, ids, N_PROMPT, &err), &err);
-}
+static void prompt(ig_session *s) { put(s, ids, N_PROMPT); }
 
 static void decode(ig_session *s, int n) {
-    ig_error err = {0};
-    for (int i = N_PROMPT; i < N_PROMPT + n; i++) expect_ok(ig_session_decode(&s, &ids[i], 1, &err), &err);
-}
-
-static void same(const ig_session *a, const ig_session *b) {
-    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
+    for (int i = N_PROMPT; i < N_PROMPT + n; i++) step(s, ids[i]);
 }
 
 /* Both go on; the same logits and shares. */
@@ -107,7 +82,7 @@ static void check_going_on(const char *policy, const char *type) {
     ig_error err = {0};
     ig_cache_options c = cache(policy), full = cache("full"), window = cache("window");
     c.type = full.type = window.type = type;
-    ig_session *a = open_session(&c), *b = open_session(&full);
+    ig_session *a = open_with(&c), *b = open_with(&full);
     c.audit_every = 4;
     expect_ok(ig_session_set_cache(a, &c, &err), &err); /* of an empty session */
     prompt(a);
@@ -155,7 +130,7 @@ static void keys_on_disk_are_seen(void **state) {
     assert_non_null(number);
     o.cache.ram_bytes = strtoull(number + strlen("at least "), NULL, 10);
     ig_cache_options c = o.cache, in_ram = cache(*state);
-    ig_session *a = open_session(&in_ram);
+    ig_session *a = open_with(&in_ram);
     o.cache.policy = "full";
     expect_ok(ig_session_open(&s, model, &o, &err), &err);
     prompt(a);
@@ -173,7 +148,7 @@ static void refusals_change_nothing(void **state) {
     (void)state;
     ig_error err = {0};
     ig_cache_options c = cache("quest"), x;
-    ig_session *a = open_session(&c), *b = open_session(&c);
+    ig_session *a = open_with(&c), *b = open_with(&c);
     prompt(a);
     prompt(b);
     x = c, x.policy = "nonesuch";
@@ -197,7 +172,7 @@ static void refusals_change_nothing(void **state) {
 
     /* A policy that must see the prompt can have an empty session. */
     x = cache("infinigen-osdi24");
-    b = open_session(&x);
+    b = open_with(&x);
     expect_ok(ig_session_cut(a, 0, &err), &err);
     expect_ok(ig_session_set_cache(a, &x, &err), &err);
     prompt(a);
@@ -227,7 +202,7 @@ static void without_memory_nothing_changes(void **state) {
     ig_error err = {0};
     ig_cache_options quest = cache("quest"), c = cache("infinigen");
     c.audit_every = 3;
-    ig_session *a = open_session(&quest), *b = open_session(&quest);
+    ig_session *a = open_with(&quest), *b = open_with(&quest);
     prompt(a);
     prompt(b);
     ig_status status = IG_E_MEMORY;

@@ -9,7 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <errno.h>
@@ -20,10 +19,9 @@
 #include <cmocka.h>
 
 #include "base/random.h"
-#include "cpu_level.h"
-#include "infinigen.h"
+#include "golden/tiny_session.h"
 
-enum { N_CTX = 640, N_VOCAB = 512, N_ROUNDS = 80 };
+enum { N_CTX = 640, N_ROUNDS = 80 };
 
 /* ---- the device ----------------------------------------------------------------------- */
 
@@ -63,15 +61,9 @@ typedef struct pair {
     int n_errors;
 } pair;
 
-static ig_context *ctx;
-static ig_model *model;
 static char folder[] = "/tmp/infinigen-faults-XXXXXX";
 
 static int any(pair *p, int limit) { return (int)(ig_random_u64(&p->random) % (uint64_t)limit); }
-
-static void expect_ok(ig_status status, const ig_error *err) {
-    if (status) fail_msg("%s", err->text);
-}
 
 static void break_device(pair *p) {
     kind = (trouble)any(p, 3);
@@ -89,7 +81,7 @@ static void check_error(pair *p, ig_status status, const ig_error *err) {
     n_failed = 0;
 }
 
-static void same(pair *p) {
+static void agree(pair *p) {
     const int32_t *held;
     assert_int_equal(ig_session_tokens(p->disk, &held), p->n);
     assert_memory_equal(held, p->ids, (size_t)p->n * sizeof *held);
@@ -111,11 +103,11 @@ static void go_to(pair *p, int keep, int n) {
     mend_device();
     expect_ok(ig_session_sync(p->ram, p->ids, n, &err), &err);
     p->n = n;
-    same(p);
+    agree(p);
 }
 
 /* One token more. If the session lost some it is filled again. */
-static void step(pair *p) {
+static void advance(pair *p) {
     ig_error err = {0};
     int32_t id = any(p, N_VOCAB);
     ig_status status = ig_session_decode(&p->disk, &id, 1, &err);
@@ -128,24 +120,16 @@ static void step(pair *p) {
         if (left < p->n) {
             go_to(p, 0, p->n);
         } else {
-            same(p);
+            agree(p);
         }
         expect_ok(ig_session_decode(&p->disk, &id, 1, &err), &err);
     }
     expect_ok(ig_session_decode(&p->ram, &id, 1, &err), &err);
     p->ids[p->n++] = id;
-    same(p);
-}
-
-static ig_session *open_session(const ig_session_options *o) {
-    ig_session *s;
-    ig_error err = {0};
-    expect_ok(ig_session_open(&s, model, o, &err), &err);
-    return s;
+    agree(p);
 }
 
 static void open_pair(pair *p, const char *policy) {
-    ig_error err = {0};
     ig_session_options o = ig_session_defaults();
     o.n_ctx = N_CTX;
     o.n_batch = 64;
@@ -157,11 +141,7 @@ static void open_pair(pair *p, const char *policy) {
     o.cache.disk_bytes = 64 << 20;
     o.cache.disk_path = folder;
     o.cache.no_uring = true;
-    o.cache.ram_bytes = 1; /* the smallest is what the error says */
-    assert_int_equal(ig_session_open(&p->disk, model, &o, &err), IG_E_LIMIT);
-    const char *number = strstr(err.text, "at least ");
-    assert_non_null(number);
-    o.cache.ram_bytes = strtoull(number + strlen("at least "), NULL, 10);
+    o.cache.ram_bytes = least_ram(o);
     p->disk = open_session(&o);
 }
 
@@ -177,7 +157,7 @@ static void faults_are_errors_and_no_more(void **state) {
         else if (what == 1)
             go_to(&p, n - any(&p, n < 80 ? n : 80), n);
         else
-            for (int k = any(&p, 30); k >= 0; k--) step(&p);
+            for (int k = any(&p, 30); k >= 0; k--) advance(&p);
         mend_device();
     }
     if (p.n_errors < N_ROUNDS / 10) fail_msg("only %d errors", p.n_errors);
@@ -187,18 +167,12 @@ static void faults_are_errors_and_no_more(void **state) {
 
 static int open_all(void **state) {
     (void)state;
-    ig_error err = {0};
-    ig_context_options o = ig_context_defaults();
-    o.n_threads = 2;
-    o.cpu_level = test_cpu_level();
-    if (!mkdtemp(folder)) return -1;
-    return ig_context_open(&ctx, &o, &err) || ig_model_open(&model, ctx, "tests/golden/models/llama31", NULL, &err);
+    open_tiny(TINY_LLAMA, 2);
+    return mkdtemp(folder) ? 0 : -1;
 }
 
 static int close_all(void **state) {
-    (void)state;
-    ig_model_close(model);
-    ig_context_close(ctx);
+    close_tiny(state);
     return rmdir(folder);
 }
 

@@ -8,54 +8,28 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
-#include "cpu_level.h"
-#include "infinigen.h"
+#include "golden/tiny_session.h"
 
-enum { N_CTX = 640, N_PROMPT = 600, N_STEPS = 10, N_VOCAB = 512 }; /* more than one piece of a scan */
+enum { N_CTX = 640, N_PROMPT = 600, N_STEPS = 10 }; /* more than one piece of a scan */
 
-static ig_context *ctx;
-static ig_model *model;
 static char folder[] = "/tmp/infinigen-tiers-XXXXXX";
 static int32_t ids[N_CTX];
 
-static void expect_ok(ig_status status, const ig_error *err) {
-    if (status) fail_msg("%s", err->text);
-}
-
-static void open_model(const char *path) {
-    ig_error err = {0};
-    ig_context_options o = ig_context_defaults();
-    o.n_threads = 2;
-    o.cpu_level = test_cpu_level();
-    expect_ok(ig_context_open(&ctx, &o, &err), &err);
-    expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
-}
-
-static int close_model(void **state) {
-    (void)state;
-    ig_model_close(model);
-    ig_context_close(ctx);
-    model = NULL;
-    ctx = NULL;
-    return 0;
-}
-
 static int open_llama(void **state) {
     (void)state;
-    open_model("tests/golden/models/llama31");
+    open_tiny(TINY_LLAMA, 2);
     return 0;
 }
 
 static int open_mistral(void **state) {
     (void)state;
-    open_model("tests/golden/models/mistral");
+    open_tiny(TINY_MISTRAL, 2);
     return 0;
 }
 
@@ -68,28 +42,6 @@ static ig_session_options options(const char *policy) {
     o.cache.n_recent = 16;
     o.cache.n_dense_layers = 1;
     return o;
-}
-
-/* The smallest limit that the library takes: it says so itself. */
-static uint64_t least_ram(ig_session_options o) {
-    ig_session *s;
-    ig_error err = {0};
-    o.cache.ram_bytes = 1;
-    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
-    const char *number = strstr(err.text, "at least ");
-    assert_non_null(number);
-    return strtoull(number + strlen("at least "), NULL, 10);
-}
-
-static ig_session *open_session(const ig_session_options *o) {
-    ig_session *s;
-    ig_error err = {0};
-    expect_ok(ig_session_open(&s, model, o, &err), &err);
-    return s;
-}
-
-static void same(ig_session *a, ig_session *b) {
-    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
 }
 
 /* Prompt, generation, a cut back into what is on disk, another way on. */
@@ -215,8 +167,8 @@ int main(void) {
         {"windows, infinigen", disk_is_like_ram, NULL, NULL, &windowed[1]},
     };
     if (!mkdtemp(folder)) return 1;
-    int failed = cmocka_run_group_tests(tests, open_llama, close_model);
-    failed += cmocka_run_group_tests(window_tests, open_mistral, close_model);
+    int failed = cmocka_run_group_tests(tests, open_llama, close_tiny);
+    failed += cmocka_run_group_tests(window_tests, open_mistral, close_tiny);
     if (rmdir(folder)) failed++; /* nothing may be left in it */
     return failed;
 }

@@ -15,49 +15,27 @@
 
 #include <cmocka.h>
 
-#include "cpu_level.h"
-#include "infinigen.h"
+#include "golden/tiny_session.h"
 
-enum { N_CTX = 1600, N_PROMPT = 600, N_LONG = 1500, N_STEPS = 8, N_VOCAB = 512 };
+enum { N_CTX = 1600, N_PROMPT = 600, N_LONG = 1500, N_STEPS = 8 };
 
 static const char *const types[] = {"f16", "q8", "q4"};
-static ig_context *ctx;
-static ig_model *model;
 static char folder[] = "/tmp/infinigen-types-XXXXXX";
 static int32_t ids[N_CTX];
 
-static void expect_ok(ig_status status, const ig_error *err) {
-    if (status) fail_msg("%s", err->text);
-}
-
-static void open_model(const char *path) {
-    ig_error err = {0};
-    ig_context_options o = ig_context_defaults();
-    o.n_threads = 2;
-    o.cpu_level = test_cpu_level();
-    expect_ok(ig_context_open(&ctx, &o, &err), &err);
-    expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
-    for (int i = 0; i < N_CTX; i++) ids[i] = i * 7919 % N_VOCAB;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    ig_model_close(model);
-    ig_context_close(ctx);
-    return 0;
-}
-
 static int open_llama(void **state) {
     (void)state;
-    open_model("tests/golden/models/llama31");
+    open_tiny(TINY_LLAMA, 2);
     return 0;
 }
 
 static int open_mistral(void **state) {
     (void)state;
-    open_model("tests/golden/models/mistral");
+    open_tiny(TINY_MISTRAL, 2);
     return 0;
 }
+
+static void advance(ig_session *s) { step(s, ids[ig_session_tokens(s, NULL)]); }
 
 static ig_session_options options(const char *policy, const char *type) {
     ig_session_options o = ig_session_defaults();
@@ -71,27 +49,6 @@ static ig_session_options options(const char *policy, const char *type) {
     return o;
 }
 
-static ig_session *open_session(const ig_session_options *o) {
-    ig_session *s;
-    ig_error err = {0};
-    expect_ok(ig_session_open(&s, model, o, &err), &err);
-    return s;
-}
-
-static void prefill(ig_session *s, int n) {
-    ig_error err = {0};
-    expect_ok(ig_session_sync(s, ids, n, &err), &err);
-}
-
-static void step(ig_session *s) {
-    ig_error err = {0};
-    expect_ok(ig_session_decode(&s, &ids[ig_session_tokens(s, NULL)], 1, &err), &err);
-}
-
-static void same(ig_session *a, ig_session *b) {
-    assert_memory_equal(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float));
-}
-
 /* Whatever chooses everything is like `full`. */
 static void whole_budget_is_full(void **state) {
     static const char *const policies[] = {"infinigen", "quest", "window"};
@@ -99,29 +56,19 @@ static void whole_budget_is_full(void **state) {
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         ig_session_options o = options("full", types[t]);
         ig_session *full = open_session(&o);
-        prefill(full, N_PROMPT);
-        for (int i = 0; i < N_STEPS; i++) step(full);
+        put(full, ids, N_PROMPT);
+        for (int i = 0; i < N_STEPS; i++) advance(full);
         for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
             o = options(policies[p], types[t]);
             o.cache.budget = 1;
             ig_session *s = open_session(&o);
-            prefill(s, N_PROMPT);
-            for (int i = 0; i < N_STEPS; i++) step(s);
+            put(s, ids, N_PROMPT);
+            for (int i = 0; i < N_STEPS; i++) advance(s);
             same(full, s);
             ig_session_close(s);
         }
         ig_session_close(full);
     }
-}
-
-static uint64_t least_ram(ig_session_options o) {
-    ig_session *s;
-    ig_error err = {0};
-    o.cache.ram_bytes = 1;
-    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
-    const char *number = strstr(err.text, "at least ");
-    assert_non_null(number);
-    return strtoull(number + strlen("at least "), NULL, 10);
 }
 
 /* Prompt, generation, a cut back into what is on disk, more of it. */
@@ -136,10 +83,10 @@ static void disk_is_like_ram(void **state) {
         ig_session *a = open_session(&in_ram), *b = open_session(&tiered);
         static const int lengths[] = {N_LONG, 333, N_LONG - 5};
         for (int c = 0; c < 3; c++) {
-            prefill(a, lengths[c]), prefill(b, lengths[c]);
+            put(a, ids, lengths[c]), put(b, ids, lengths[c]);
             same(a, b);
             for (int i = 0; i < N_STEPS; i++) {
-                step(a), step(b);
+                advance(a), advance(b);
                 same(a, b);
             }
         }
@@ -161,14 +108,14 @@ static void batches_mix_types(void **state) {
         ig_session_options o = options(k < 3 ? "full" : "infinigen", types[k % 3]);
         together[k] = open_session(&o);
         alone[k] = open_session(&o);
-        prefill(together[k], 400 + 30 * k), prefill(alone[k], 400 + 30 * k);
+        put(together[k], ids, 400 + 30 * k), put(alone[k], ids, 400 + 30 * k);
     }
     for (int i = 0; i < N_STEPS; i++) {
         int32_t next[6];
         for (int k = 0; k < 6; k++) next[k] = ids[ig_session_tokens(together[k], NULL)];
         expect_ok(ig_session_decode(together, next, 6, &err), &err);
         for (int k = 0; k < 6; k++) {
-            step(alone[k]);
+            advance(alone[k]);
             same(together[k], alone[k]);
         }
     }
@@ -195,8 +142,8 @@ static void logits_stay_close(void **state) {
     for (int t = 0; t < 3; t++) {
         ig_session_options o = options("full", types[t]);
         s[t] = open_session(&o);
-        prefill(s[t], 300);
-        for (int i = 0; i < N_STEPS; i++) step(s[t]);
+        put(s[t], ids, 300);
+        for (int i = 0; i < N_STEPS; i++) advance(s[t]);
     }
     for (int t = 1; t < 3; t++) {
         double d = distance(s[t], s[0]);
@@ -217,7 +164,7 @@ static void memory_is_as_planned(void **state) {
         expect_ok(ig_cache_plan(&plan, model, &o, &err), &err);
         planned[t] = plan.kv;
         ig_session *s = open_session(&o);
-        prefill(s, N_CTX);
+        put(s, ids, N_CTX);
         ig_session_get_stats(s, &st);
         assert_string_equal(st.kv_type, types[t]);
         assert_true(st.kv_bytes == plan.kv);
@@ -246,9 +193,10 @@ int main(void) {
         cmocka_unit_test(batches_mix_types),    cmocka_unit_test(logits_stay_close),
         cmocka_unit_test(memory_is_as_planned), cmocka_unit_test(unknown_types_are_errors),
     };
+    for (int i = 0; i < N_CTX; i++) ids[i] = i * 7919 % N_VOCAB;
     if (!mkdtemp(folder)) return 1;
-    int failed = cmocka_run_group_tests_name("llama", tests, open_llama, close_model);
-    failed += cmocka_run_group_tests_name("windows", tests, open_mistral, close_model);
+    int failed = cmocka_run_group_tests_name("llama", tests, open_llama, close_tiny);
+    failed += cmocka_run_group_tests_name("windows", tests, open_mistral, close_tiny);
     if (rmdir(folder)) failed++; /* nothing may be left in it */
     return failed;
 }

@@ -13,34 +13,15 @@
 
 #include <cmocka.h>
 
-#include "cpu_level.h"
 #include "eval/choice.h"
 #include "eval/perplexity.h"
+#include "golden/tiny_session.h"
 
-enum { N_CTX = 192, N_VOCAB = 512, N_CONTEXT = 120, N_TEXT = 9 };
-
-static ig_context *ctx;
-static ig_model *model;
-
-static void expect_ok(ig_status status, const ig_error *err) {
-    if (status) fail_msg("%s", err->text);
-}
+enum { N_CTX = 192, N_CONTEXT = 120, N_TEXT = 9 };
 
 static int open_model(void **state) {
     (void)state;
-    ig_error err = {0};
-    ig_context_options o = ig_context_defaults();
-    o.n_threads = 2;
-    o.cpu_level = test_cpu_level();
-    expect_ok(ig_context_open(&ctx, &o, &err), &err);
-    expect_ok(ig_model_open(&model, ctx, "tests/golden/models/llama31", NULL, &err), &err);
-    return 0;
-}
-
-static int close_model(void **state) {
-    (void)state;
-    ig_model_close(model);
-    ig_context_close(ctx);
+    open_tiny(TINY_LLAMA, 2);
     return 0;
 }
 
@@ -167,5 +148,5 @@ int main(void) {
         cmocka_unit_test(test_history_does_not_matter),
         cmocka_unit_test(test_interrupted),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, open_model, close_tiny);
 }

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The policy h2o: what it keeps, against its rule in double precision; with its whole budget it is `full`; with a disk
+ * tier what it keeps comes into RAM.
+ */
+#define _GNU_SOURCE
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/half.h"
+#include "golden/dropping.h"
+
+static char folder[] = "/tmp/infinigen-h2o-XXXXXX";
+
+static int open_model(void **state) {
+    (void)state;
+    open_tiny(TINY_LLAMA, 2);
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static int close_model(void **state) {
+    close_tiny(state);
+    return rmdir(folder);
+}
+
+static void h2o_with_the_whole_budget(void **state) {
+    (void)state;
+    ig_session_options o = options("full");
+    ig_session *full = open_session(&o);
+    o = options("h2o");
+    o.cache.budget = 1;
+    ig_session *h2o = open_session(&o);
+    int32_t ids[N_CTX];
+    fill(ids, 4);
+    put(full, ids, 320);
+    put(h2o, ids, 320);
+    for (int n = 320; n < N_CTX; n++) {
+        step(full, ids[n]);
+        step(h2o, ids[n]);
+        same(full, h2o);
+    }
+    assert_true(stats(h2o).dropped == 0);
+    ig_session_close(full);
+    ig_session_close(h2o);
+}
+
+/* ---- h2o against its rule ------------------------------------------------------------- */
+
+/* The rule in the first layer, from the queries and keys that the model makes of the tokens. */
+typedef struct reference {
+    const ig_session *s;
+    double sums[KV_HEADS][N_CTX];
+    float keys[N_CTX][KV_HEADS][DIM];
+    bool held[KV_HEADS][N_CTX];
+    int n; /* tokens seen */
+} reference;
+
+static void weigh(reference *ref, int head, const float *q, int position) {
+    double score[N_CTX], most = -INFINITY, sum = 0;
+    for (int t = 0; t <= position; t++) {
+        if (!ref->held[head][t]) continue;
+        score[t] = 0;
+        for (int c = 0; c < DIM; c++) score[t] += (double)q[c] * (double)ref->keys[t][head][c];
+        score[t] *= model->config.attn_scale;
+        most = fmax(most, score[t]);
+    }
+    for (int t = 0; t <= position; t++)
+        if (ref->held[head][t]) sum += exp(score[t] - most);
+    for (int t = 0; t <= position; t++)
+        if (ref->held[head][t]) ref->sums[head][t] += exp(score[t] - most) / sum;
+}
+
+static void reference_drop(reference *ref, int head, int n_kept) {
+    int n = 0, n_recent = 0, first_recent = ref->n;
+    for (int t = 0; t < ref->n; t++) n += ref->held[head][t];
+    while (n_recent < n_kept / 2) n_recent += ref->held[head][--first_recent];
+    for (; n > n_kept; n--) {
+        int victim = -1;
+        for (int t = 0; t < first_recent; t++)
+            if (ref->held[head][t] && (victim < 0 || ref->sums[head][t] < ref->sums[head][victim])) victim = t;
+        ref->held[head][victim] = false;
+    }
+}
+
+static void see_layer(void *user, int layer) {
+    reference *ref = user;
+    if (layer) return;
+    const ig_workspace *ws = &ref->s->ws;
+    int n = ws->segments[0].n, share = (int)ceil(0.15 * (ref->n + 1)), least = SINKS + RECENT;
+    for (int h = 0; h < KV_HEADS; h++) {
+        if (!ws->segments[0].dense) reference_drop(ref, h, (share > least ? share : least) - 1);
+        for (int i = 0; i < n; i++) {
+            ref->held[h][ref->n + i] = true;
+            for (int c = 0; c < DIM; c++)
+                ref->keys[ref->n + i][h][c] = ig_f16_f32(ig_f32_f16(ws->k[(i * KV_HEADS + h) * DIM + c]));
+        }
+        for (int i = 0; i < n; i++)
+            for (int g = 0; g < HEADS / KV_HEADS; g++)
+                weigh(ref, h, ws->q + (i * HEADS + h * (HEADS / KV_HEADS) + g) * DIM, ref->n + i);
+    }
+    ref->n += n;
+}
+
+static void h2o_keeps_the_heaviest(void **state) {
+    (void)state;
+    ig_session_options o = options("full");
+    ig_session *all = open_session(&o);
+    o = options("h2o");
+    o.cache.budget = 0.15;
+    ig_session *s = open_session(&o);
+    reference *ref = calloc(1, sizeof *ref);
+    assert_non_null(ref);
+    ref->s = s;
+    s->ws.tap = see_layer;
+    s->ws.tap_user = ref;
+    int32_t ids[N_CTX];
+    fill(ids, 5);
+    /* A prompt, some steps, more of the prompt, and so on. */
+    for (int n = 0; n < N_CTX;) {
+        int until = n == 0 ? 120 : n == 180 ? 230 : n + 1;
+        if (until > n + 1) {
+            put(s, ids, until);
+            put(all, ids, until);
+        } else {
+            step(s, ids[n]);
+            step(all, ids[n]);
+        }
+        n = until;
+        for (int h = 0; h < KV_HEADS; h++) {
+            int positions[N_CTX], count = held_positions(positions, s, all, h), n_held = 0;
+            for (int i = 0; i < count; i++) assert_true(ref->held[h][positions[i]]);
+            for (int t = 0; t < n; t++) n_held += ref->held[h][t];
+            assert_int_equal(count, n_held);
+        }
+    }
+    assert_true(stats(s).dropped > 0);
+    ig_session_close(s);
+    ig_session_close(all);
+    free(ref);
+}
+
+/* ---- from disk ------------------------------------------------------------------------- */
+
+static void h2o_from_disk(void **state) {
+    (void)state;
+    int32_t ids[N_CTX], other[N_CTX];
+    fill(ids, 6);
+    fill(other, 7);
+    memcpy(other, ids, 100 * sizeof *ids);
+    ig_session_options o = options("h2o"), tiered;
+    o.cache.n_dense_layers = 1;
+    tiered = o;
+    tiered.cache.disk_bytes = 64 << 20;
+    tiered.cache.disk_path = folder;
+    tiered.cache.ram_bytes = least_ram(tiered);
+    ig_session *a = open_session(&o), *b = open_session(&tiered);
+    for (int round = 0; round < 3; round++) {
+        const int32_t *text = round == 1 ? other : ids;
+        put(a, text, 300);
+        put(b, text, 300);
+        same(a, b);
+        assert_true(stats(b).kv_bytes <= tiered.cache.ram_bytes);
+        uint64_t on_disk = stats(b).disk_bytes;
+        for (int n = 300; n < 340; n++) {
+            step(a, text[n]);
+            step(b, text[n]);
+            same(a, b);
+            assert_true(stats(b).kv_bytes <= tiered.cache.ram_bytes);
+        }
+        assert_true(stats(b).disk_bytes < on_disk / 2); /* the dense layer's */
+        put(a, text, 350);                              /* goes on with what is left */
+        put(b, text, 350);
+        same(a, b);
+        step(a, text[350]);
+        step(b, text[350]);
+        same(a, b);
+        assert_true(stats(a).dropped == stats(b).dropped && stats(a).n_entries == stats(b).n_entries);
+    }
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
+static void too_little_ram_for_what_is_kept(void **state) {
+    (void)state;
+    int32_t ids[N_CTX];
+    ig_error err = {0};
+    fill(ids, 8);
+    ig_session_options o = options("h2o");
+    o.n_batch = 8;
+    o.cache.budget = 0.95;
+    o.cache.disk_bytes = 64 << 20;
+    o.cache.disk_path = folder;
+    o.cache.ram_bytes = least_ram(o);
+    ig_session *s = open_session(&o);
+    put(s, ids, 390);
+    assert_int_equal(ig_session_decode(&s, &ids[390], 1, &err), IG_E_LIMIT);
+    assert_non_null(strstr(err.text, "the KV cache's share of RAM is too small for the entries that stay in it"));
+    assert_int_equal(ig_session_tokens(s, NULL), 0);
+    assert_null(ig_session_logits(s));
+    put(s, ids, 30); /* fits */
+    step(s, ids[30]);
+    ig_session_close(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(h2o_with_the_whole_budget),
+        cmocka_unit_test(h2o_keeps_the_heaviest),
+        cmocka_unit_test(h2o_from_disk),
+        cmocka_unit_test(too_little_ram_for_what_is_kept),
+    };
+    return cmocka_run_group_tests(tests, open_model, close_model);
+}
