@@ -79,11 +79,9 @@ static tile thread_tile(ig_cpu_device *d, int thread, int head_dim) {
 /* Addresses of rows [begin, begin + n) of a view. */
 static void resolve(tile *t, const ig_kv_view *view, int begin, int n, int head_dim) {
     size_t n_lines = ig_kv_row_lines(view->type, head_dim);
-    int mask = (1 << view->shift) - 1;
     for (int i = 0; i < n; i++) {
         int slot = view->index ? view->index[begin + i] : view->first + begin + i;
-        const uint8_t *row =
-            view->blocks[(slot >> view->shift) - view->block_base] + (size_t)(slot & mask) * view->row_bytes;
+        const uint8_t *row = ig_kv_view_row(view, slot);
         if (n_lines) {
             const ig_kv_line *lines = view->lines + (size_t)slot * 2 * n_lines;
             /* chosen rows are scattered over three places */

@@ -35,6 +35,11 @@ typedef struct ig_kv_view {
     const ig_kv_line *lines; /* [slots][2][ig_kv_row_lines]; NULL for IG_KV_F16 */
 } ig_kv_view;
 
+/* The key of a slot; its value lies v_offset behind. */
+static inline const uint8_t *ig_kv_view_row(const ig_kv_view *v, int slot) {
+    return v->blocks[(slot >> v->shift) - v->block_base] + (size_t)(slot & ((1 << v->shift) - 1)) * v->row_bytes;
+}
+
 /* Rows that attention is split by when it takes several calls (ig_attention.begin, end). */
 enum { IG_ATTEND_UNIT = 512 };
 

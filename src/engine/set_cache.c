@@ -23,13 +23,12 @@ static void replay_task(void *arg, int head, int thread) {
     const replay *r = arg;
     const ig_kv_view *view = &r->views[head];
     ig_policy *p = r->s->seq.policy;
-    int d = p->shape.head_dim, mask = (1 << view->shift) - 1, end = view->n < r->end ? view->n : r->end;
+    int d = p->shape.head_dim, end = view->n < r->end ? view->n : r->end;
     uint16_t unpacked[IG_KV_DIMS];
     (void)thread;
     for (int i = r->begin; i < end; i++) {
         int slot = view->index ? view->index[i] : view->first + i;
-        const uint8_t *row =
-            view->blocks[(slot >> view->shift) - view->block_base] + (size_t)(slot & mask) * view->row_bytes;
+        const uint8_t *row = ig_kv_view_row(view, slot);
         const uint16_t *key = (const uint16_t *)(const void *)row;
         if (view->type != IG_KV_F16) {
             ig_kv_packed packed = {row, view->lines + (size_t)slot * 2 * ig_kv_row_lines(view->type, d)};

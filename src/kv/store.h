@@ -20,6 +20,7 @@
 #define IG_KV_STORE_H
 
 #include "device/device.h"
+#include "kv/entries.h"
 #include "kv/evict.h"
 #include "kv/pool.h"
 
@@ -42,14 +43,6 @@ typedef struct ig_kv_options {
 } ig_kv_options;
 
 typedef struct ig_kv ig_kv;
-
-/* What a KV head of a layer holds, in order of position. */
-typedef struct ig_entries {
-    const int32_t *slot; /* [n] where each lies; NULL: entry i lies in slot i */
-    int n;
-    int n_slots;  /* all lie in slots below this */
-    bool has_own; /* the last one is the token that the queries are of */
-} ig_entries;
 
 /* The entries of one KV head that a step uses. */
 typedef struct ig_kv_pick {

@@ -80,9 +80,7 @@ static ig_status append(forward *f, ig_error *err) {
 /* ---- select ------------------------------------------------------------------- */
 
 /* The selection that is being made: for this layer, or a guess for it while the one before computes. */
-static ig_selection *selection(const ig_sequence *seq, bool guess) {
-    return (ig_selection *)(guess ? &seq->guess : &seq->chosen);
-}
+static ig_selection *selection(ig_sequence *seq, bool guess) { return guess ? &seq->guess : &seq->chosen; }
 
 /* A pass of the policy over all lists of all sequences that select. */
 typedef struct choice {

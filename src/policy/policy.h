@@ -10,7 +10,7 @@
 
 #include "format/sketch.h"
 #include "kernel/kernel.h"
-#include "kv/store.h"
+#include "kv/entries.h"
 
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;

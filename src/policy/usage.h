@@ -11,7 +11,8 @@
 #ifndef IG_POLICY_USAGE_H
 #define IG_POLICY_USAGE_H
 
-#include "kv/store.h"
+#include "kv/entries.h"
+#include "kv/evict.h"
 
 typedef struct ig_usage {
     ig_evict_rule rule;
