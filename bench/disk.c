@@ -78,7 +78,7 @@ static ig_ticket start_read(ig_tier *t, int at, uint32_t n_blocks, uint32_t piec
         slots[i] = i % piece ? slots[i - 1] + 1 : random_next() % (n_blocks / piece) * piece;
         to[i] = frames + ((size_t)at * PIECES * BLOCKS_MAX + i) * IG_FRAME_BYTES;
     }
-    check(t->ops->read(t, &ticket, slots, to, n, &err), &err);
+    check(t->ops->read(t, &ticket, slots, to, n, false, &err), &err);
     return ticket;
 }
 

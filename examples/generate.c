@@ -3,7 +3,7 @@
  * The library in one page: load a model, tokenise a prompt, continue it, print the text as it comes.
  *
  *     cc generate.c $(pkg-config --cflags --libs infinigen) -o generate
- *     ./generate smollm2-135m.gguf "The capital of France is"
+ *     ./generate "$(infinigen fetch smollm2-135m)" "The capital of France is"
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ int main(int argc, char **argv) {
         ig_sampler_open(&sampler, model, &sampler_options, &err) ||
         ig_generate(&result, session, sampler, &generate_options, &err);
     if (failed)
-        fprintf(stderr, "generate: %s\n", err.text);
+        fprintf(stderr, "generate: %s\n", err.text[0] ? err.text : "out of memory");
     else
         putchar('\n');
 

@@ -203,7 +203,11 @@ typedef struct ig_cache_options {
                               0 (default): the policy's own, 10 %, for "infinigen-osdi24" 20 % */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 0.95 */
     double locality;       /* 0..1: how much an entry counts for what its block holds, since a slower tier moves whole
-                              blocks; 0: entries are chosen one by one; 1: whole blocks. Default 0.5 */
+                              blocks; 0: entries are chosen one by one; 1: whole blocks. Default 0.25 */
+    double inertia;        /* how much more an entry counts if its block was used in the step before, so that a slower
+                              tier has less to move: 3: four times; 0: each step chooses anew. Default 4 */
+    bool no_rest;          /* attention is over the entries used alone; else what the others would add is estimated,
+                              from the sketch and the mean values of blocks. "infinigen" and "oracle" */
     int n_sinks;           /* first entries always used. Default 4 */
     int n_recent;          /* last entries always used. Default 32 */
     int n_dense_layers;    /* first layers that use everything; -1 (default): the policy's own, 1; 2 for
@@ -359,7 +363,9 @@ typedef struct ig_session_stats {
     uint64_t demoted, recalled;               /* blocks of 4 KiB that left RAM; blocks brought back */
     uint64_t prefetch_hits, prefetch_misses;  /* blocks that a prefetch had ready; blocks that had to be waited for */
     double stall_seconds;                     /* the computation stood still for the disk */
-    uint64_t n_audits;                        /* sparse layers x KV heads x steps that were audited */
+    uint64_t decode_read_bytes;               /* parts of read_bytes and of stall_seconds: of decode steps */
+    double decode_stall_seconds;
+    uint64_t n_audits;         /* sparse layers x KV heads x steps that were audited */
     double mass_mean, mass_p1; /* of the attention mass that the entries used hold: mean and 1st percentile */
 } ig_session_stats;
 IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);

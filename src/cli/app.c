@@ -88,12 +88,13 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     return tokenizer_only ? IG_EXIT_OK : ig_cli_calibrate(app);
 }
 
-void ig_cli_close(ig_cli_app *app) {
-    ig_cli_close_trace(app);
+int ig_cli_close(ig_cli_app *app, int code) {
+    int traced = ig_cli_close_trace(app);
     ig_model_close(app->model);
     ig_context_close(app->ctx);
     app->model = NULL;
     app->ctx = NULL;
+    return code ? code : traced;
 }
 
 /* A limit on RAM or a size of the disk tier asks for the tier; what is not said is as large as the context needs. */
@@ -108,6 +109,7 @@ static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     c->disk_path = o->kv_disk_path;
     if (c->disk_path || !ig_cli_path(app->spill, sizeof app->spill, IG_PLACE_CACHE, "kv/.")) return;
     ig_cli_make_folders(app->spill); /* if that fails, opening the tier says why */
+    app->spill[strlen(app->spill) - 2] = 0;
     c->disk_path = app->spill;
 }
 
@@ -135,6 +137,8 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.cache.budget = o->kv_budget;
     s.cache.mass = o->kv_mass;
     s.cache.locality = o->kv_locality;
+    s.cache.inertia = o->kv_inertia;
+    s.cache.no_rest = o->no_kv_rest;
     s.cache.n_sinks = o->kv_sinks;
     s.cache.n_recent = o->kv_recent;
     s.cache.n_dense_layers = o->kv_dense_layers;

@@ -83,8 +83,8 @@ typedef struct ig_cli_trace {
 struct ig_cli_app;
 /* Opens the file of --kv-trace, if it was asked for; the exit code. */
 int ig_cli_open_trace(struct ig_cli_app *app);
-/* Complains if not all could be written. */
-void ig_cli_close_trace(struct ig_cli_app *app);
+/* Complains if not all could be written; the exit code. */
+int ig_cli_close_trace(struct ig_cli_app *app);
 /* An ig_cache_trace_fn: user is an ig_cli_trace. */
 void ig_cli_on_step(void *user, const ig_cache_step *step);
 
@@ -105,7 +105,8 @@ typedef struct ig_cli_app {
 
 /* Finds (and fetches) and opens the model of -m; the exit code. Close it in any case. Catches interrupts. */
 int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only);
-void ig_cli_close(ig_cli_app *app);
+/* `code`, the exit code so far, unless that is 0 and the trace could not be written. */
+int ig_cli_close(ig_cli_app *app, int code);
 /* Options of a session from the flags, with a progress bar that lives in `app`. */
 ig_session_options ig_cli_session_options(ig_cli_app *app);
 /* Another policy than the flags' only one, with the sketch it wants. */

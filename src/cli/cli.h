@@ -129,13 +129,13 @@ typedef struct ig_cli_options {
 
     int ctx, batch;
     const char *kv_policy, *kv_sketch;
-    double kv_budget, kv_mass, kv_locality;
+    double kv_budget, kv_mass, kv_locality, kv_inertia;
     int kv_sinks, kv_recent, kv_dense_layers;
     uint64_t kv_ram, kv_disk;
     const char *kv_disk_path, *kv_evict, *kv_type, *speculate, *kv_trace;
     double kv_alpha, kv_partial, kv_limit;
     int audit;
-    bool no_prefetch, no_uring;
+    bool no_prefetch, no_uring, no_kv_rest;
 
     int predict;
     bool ignore_end, special;

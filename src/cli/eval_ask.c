@@ -9,6 +9,8 @@
 
 #include <string.h>
 
+#include "eval/fail.h"
+
 /* One question at work. */
 typedef struct asking {
     ig_cli_evaluation *e;
@@ -121,7 +123,7 @@ static void note_answer(const asking *a, int run) {
         *line = json_pack("{s:o, s:i}", "task", ig_cli_json_text(e->title, strlen(e->title)), "line", a->q->line);
     if (e->pairs->n > 1) {
         json_object_set_new(line, "policy", json_string(pair->cache.policy));
-        json_object_set_new(line, "budget", pair->budget > 0 ? json_real(pair->budget) : json_null());
+        json_object_set_new(line, "budget", ig_cli_pair_budget_json(pair));
     }
     if (ig_cli_eval_is_needle(e)) {
         fields = json_pack("{s:s, s:o, s:b, s:i}", "answer", a->q->options[0].text, "text",

@@ -79,8 +79,7 @@ static json_t *json_of_runs(const ig_cli_evaluation *e) {
     json_t *list = json_array();
     for (int i = 0; i < e->pairs->n; i++) {
         const ig_cli_pair *pair = &e->pairs->v[i];
-        json_t *json = json_pack("{s:s, s:o}", "policy", pair->cache.policy, "budget",
-                                 pair->budget > 0 ? json_real(pair->budget) : json_null());
+        json_t *json = json_pack("{s:s, s:o}", "policy", pair->cache.policy, "budget", ig_cli_pair_budget_json(pair));
         add_answers(json, e, &e->runs[i]);
         json_object_set_new(json, "agreement", json_real(ig_eval_share(e->runs[i].n_agree, e->n)));
         ig_cli_tally_fields(json, &e->runs[i].tally);
@@ -125,29 +124,40 @@ static void print_cells(const ig_cli_evaluation *e, const ig_cli_eval_run *run) 
     free(cells);
 }
 
-static void print_head(bool alone) {
+static bool is_alone(const ig_cli_evaluation *e) { return e->pairs->n == 1; }
+
+/* All pairs have the same tiers. */
+static bool has_disk(const ig_cli_evaluation *e) { return e->pairs->v[0].cache.disk_bytes > 0; }
+
+static void print_head(const ig_cli_evaluation *e) {
     printf("%-22s %6s %8s %8s %9s  %-16s ", "task", "n", "acc", "+/-", "acc_norm", "policy");
-    if (!alone) printf("%7s %8s ", "budget", "agree");
-    printf("%8s %9s\n", "KV used", "tokens/s");
+    if (!is_alone(e)) printf("%7s %8s ", "budget", "agree");
+    printf("%8s %9s", "KV used", "tokens/s");
+    puts(has_disk(e) ? " read/step stalled" : "");
 }
 
 static void print_row(const ig_cli_evaluation *e, int i) {
     const ig_cli_eval_run *run = &e->runs[i];
     const ig_cli_pair *pair = &e->pairs->v[i];
+    ig_cli_tally tally = run->tally;
     char norm[32] = "", budget[32];
-    double used = ig_cli_mean(run->tally.selected, run->tally.n_decoded), speed = ig_cli_tally_speed(&run->tally);
+    double used = ig_cli_mean(tally.selected, tally.n_decoded), speed = ig_cli_tally_speed(&tally);
     if (e->task->form == IG_EVAL_CHOICES) snprintf(norm, sizeof norm, "%.4f", ig_eval_share(run->n_right_norm, e->n));
     printf("%-22s %6zu %8.4f %8.4f %9s  %-16s ", e->title, e->n, ig_eval_share(run->n_right, e->n),
            ig_eval_share_error(run->n_right, e->n), norm, pair->cache.policy);
-    if (e->pairs->n > 1) {
+    if (!is_alone(e)) {
         printf("%7s %8.4f ", ig_cli_pair_budget(budget, pair), ig_eval_share(run->n_agree, e->n));
     } else {
         ig_session_stats st;
         ig_session_get_stats(e->reader.s, &st);
         used = st.selected_share;
         speed = e->seconds > 0 ? (double)(st.n_prefilled + st.n_decoded) / e->seconds : 0;
+        ig_cli_tally_session(&tally, e->reader.s);
     }
-    printf("%6.1f %% %9.1f\n", used * 100, speed);
+    printf("%6.1f %% %9.1f", used * 100, speed);
+    if (has_disk(e))
+        printf(" %6.2f MB %5.1f %%", ig_cli_mean(tally.read, tally.n_decoded) / 1e6, ig_cli_tally_stall(&tally) * 100);
+    putchar('\n');
     if (ig_cli_eval_is_needle(e)) print_cells(e, run);
 }
 
@@ -156,7 +166,7 @@ void ig_cli_eval_report(const ig_cli_evaluation *e, bool with_head) {
         print_json(e);
         return;
     }
-    if (with_head) print_head(e->pairs->n == 1);
+    if (with_head) print_head(e);
     for (int i = 0; i < e->pairs->n; i++) print_row(e, i);
     if (e->n_skipped)
         printf("  %zu questions were skipped: longer than the context of %d tokens\n", e->n_skipped, e->n_ctx);

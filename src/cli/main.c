@@ -6,8 +6,10 @@
 #include "cli/app.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <locale.h>
 #include <string.h>
+#include <unistd.h>
 
 static int report_unknown_verb(const char *name) {
     const char *names[32] = {NULL};
@@ -19,7 +21,15 @@ static int report_unknown_verb(const char *name) {
     return IG_EXIT_USAGE;
 }
 
+/* Where a standard stream is closed, the next file to be opened would take its number, and receive what is meant for
+ * the user. What holds the place here fails as a closed one does: it is open the wrong way round. */
+static void hold_standard_streams(void) {
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
 int main(int argc, char **argv) {
+    hold_standard_streams();
     setlocale(LC_CTYPE, "");
     ig_cli_open_options();
     if (argc < 2) {

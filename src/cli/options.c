@@ -26,6 +26,9 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
     (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
      IG_VERB_FETCH)
 
+/* The library's limits. */
+enum { CTX_MAX = 1 << 24, BATCH_MAX = 1 << 14 };
+
 /* names, argument, help, verbs, kind, offset, default, min, max, choices */
 const ig_cli_option ig_cli_option_table[] = {
     {"-m, --model", "MODEL", "GGUF file, Hugging Face directory, or a name that fetch knows", IG_VERB_MODEL,
@@ -82,10 +85,9 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_LOGITS, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
     /* perplexity */
-    {"-c, --ctx-size", "N", "tokens of one chunk", IG_VERB_PERPLEXITY, IG_KIND_INT, AT(ctx), "512", 2, INT_MAX / 4,
-     NULL},
-    {"--chunks", "N", "most chunks to score; -1: all", IG_VERB_PERPLEXITY, IG_KIND_INT, AT(chunks), "-1", -1, INT_MAX,
-     NULL},
+    {"-c, --ctx-size", "N", "tokens of one chunk", IG_VERB_PERPLEXITY, IG_KIND_INT, AT(ctx), "512", 2, CTX_MAX, NULL},
+    {"--chunks", "N", "most chunks to score; 0 or -1: all", IG_VERB_PERPLEXITY, IG_KIND_INT, AT(chunks), "-1", -1,
+     INT_MAX, NULL},
     {"--dense-prefix", "N",
      "feed the first N tokens of a chunk with dense attention, and score the rest token by token through the policy",
      IG_VERB_PERPLEXITY, IG_KIND_INT, AT(dense_prefix), "0", 0, INT_MAX / 4, NULL},
@@ -97,11 +99,11 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(shots), "0", 0, 10000, NULL},
     {"--shots-file", "FILE", "solved examples, in the form of the task; one for each --task, in the same order",
      IG_VERB_EVAL, IG_KIND_TEXTS, AT(shots_files), NULL, 0, 0, NULL},
-    {"--limit", "N", "ask only the first N questions of each task; -1: all", IG_VERB_EVAL, IG_KIND_INT, AT(limit), "-1",
-     -1, INT_MAX, NULL},
+    {"--limit", "N", "ask only the first N questions of each task; 0 or -1: all", IG_VERB_EVAL, IG_KIND_INT, AT(limit),
+     "-1", -1, INT_MAX, NULL},
     {"-c, --ctx-size", "N",
      "tokens the context holds, longer questions are skipped; 0: what the longest needs, up to what the model states",
-     IG_VERB_EVAL, IG_KIND_INT, AT(ctx), "0", 0, INT_MAX / 4, NULL},
+     IG_VERB_EVAL, IG_KIND_INT, AT(ctx), "0", 0, CTX_MAX, NULL},
     {"-o, --output", "FILE", "also write each answer with its scores, one JSON object a line", IG_VERB_EVAL,
      IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
@@ -109,7 +111,7 @@ const ig_cli_option ig_cli_option_table[] = {
     {"-f, --text, --file", "FILE", "text to calibrate on; - is standard input", IG_VERB_PREPARE, IG_KIND_TEXT, AT(file),
      NULL, 0, 0, NULL},
     {"-c, --ctx-size", "N", "context the sketch is for; 0: the model's own, at most 8192", IG_VERB_PREPARE, IG_KIND_INT,
-     AT(ctx), "0", 0, INT_MAX / 4, NULL},
+     AT(ctx), "0", 0, CTX_MAX, NULL},
     {"--kind", "KIND", "sketch for the policy infinigen (balanced), or the skew of infinigen-osdi24", IG_VERB_PREPARE,
      IG_KIND_CHOICE, AT(sketch_kind), "balanced", 0, 0, sketch_kinds},
     {"--rank", "R", "numbers kept of each key, a multiple of 8; 0: half of the head dimension", IG_VERB_PREPARE,
@@ -125,8 +127,10 @@ const ig_cli_option ig_cli_option_table[] = {
      INT_MAX / 4, NULL},
     {"-b, --batch", "LIST", "sequences that generate in one step", IG_VERB_BENCH, IG_KIND_INTS, AT(batches), "1", 1,
      256, NULL},
+    {"-f, --file", "FILE", "take the tokens from FILE instead of random ones; - is standard input", IG_VERB_BENCH,
+     IG_KIND_TEXT, AT(file), NULL, 0, 0, NULL},
     {"-ub, --batch-size, --ubatch-size", "N", "most tokens of one step of the prompt", IG_VERB_BENCH, IG_KIND_INT,
-     AT(batch), "512", 1, 65536, NULL},
+     AT(batch), "512", 1, BATCH_MAX, NULL},
     {"-r, --repetitions", "N", "how often to repeat each test", IG_VERB_BENCH, IG_KIND_INT, AT(repetitions), "5", 1,
      1000, NULL},
     {"--kv-policy", "LIST", "which KV entries attention uses", IG_VERB_BENCH | COMPARE, IG_KIND_CHOICES, AT(policies),
@@ -137,9 +141,9 @@ const ig_cli_option ig_cli_option_table[] = {
     /* session */
     {"-c, --ctx-size, --max-model-len", "N",
      "tokens the context holds; 0: what the model states, at most 8192, or what the prompt needs",
-     IG_VERB_GENERATE | IG_VERB_INSPECT, IG_KIND_INT, AT(ctx), "0", 0, INT_MAX / 4, NULL},
+     IG_VERB_GENERATE | IG_VERB_INSPECT, IG_KIND_INT, AT(ctx), "0", 0, CTX_MAX, NULL},
     {"-b, --batch-size, -ub, --ubatch-size", "N", "most tokens of one step of the prompt", SESSION | IG_VERB_LOGITS,
-     IG_KIND_INT, AT(batch), "512", 1, 65536, NULL},
+     IG_KIND_INT, AT(batch), "512", 1, BATCH_MAX, NULL},
     {"--kv-policy", "NAME", "which KV entries attention uses", SESSION & ~COMPARE, IG_KIND_CHOICE, AT(kv_policy),
      "infinigen", 0, 0, policies},
     {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8 or 4 bits in groups of 64",
@@ -155,7 +159,11 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--kv-mass", "X", "stop selecting once this share of the attention is covered; 1: never", SESSION | IG_VERB_BENCH,
      IG_KIND_NUMBER, AT(kv_mass), "0.95", 0.001, 1, NULL},
     {"--kv-locality", "X", "0: choose entries one by one; 1: whole blocks, as a slower tier moves them; or between",
-     SESSION | IG_VERB_BENCH, IG_KIND_NUMBER, AT(kv_locality), "0.5", 0, 1, NULL},
+     SESSION | IG_VERB_BENCH, IG_KIND_NUMBER, AT(kv_locality), "0.25", 0, 1, NULL},
+    {"--kv-inertia", "X", "how much more entries count whose block the step before used; 0: each step chooses anew",
+     SESSION | IG_VERB_BENCH, IG_KIND_NUMBER, AT(kv_inertia), "4", 0, 1000, NULL},
+    {"--no-kv-rest", NULL, "leave out what is not read, instead of estimating it by the mean values of blocks",
+     SESSION | IG_VERB_BENCH, IG_KIND_FLAG, AT(no_kv_rest), NULL, 0, 0, NULL},
     {"--kv-sinks", "N", "first entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_sinks), "4",
      0, INT_MAX / 4, NULL},
     {"--kv-recent", "N", "last entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_recent), "32",
@@ -180,7 +188,7 @@ const ig_cli_option ig_cli_option_table[] = {
      "guess the next layer's entries after this layer's attention (late), before it (norm), as the paper does (paper: "
      "the guess is final), or not (default: late; infinigen-osdi24: paper)",
      SESSION | IG_VERB_BENCH, IG_KIND_CHOICE, AT(speculate), NULL, 0, 0, speculations},
-    {"--no-prefetch", NULL, "do not guess and read the next layer's entries ahead", SESSION | IG_VERB_BENCH,
+    {"--no-prefetch", NULL, "guess the next layer's entries as ever, but read none ahead", SESSION | IG_VERB_BENCH,
      IG_KIND_FLAG, AT(no_prefetch), NULL, 0, 0, NULL},
     {"--no-uring", NULL, "disk requests by threads instead of io_uring", SESSION | IG_VERB_BENCH, IG_KIND_FLAG,
      AT(no_uring), NULL, 0, 0, NULL},
@@ -192,7 +200,7 @@ const ig_cli_option ig_cli_option_table[] = {
 
     /* machine */
     {"-t, --threads", "N", "threads; 0: as many as the process may run on", IG_VERB_ENGINE, IG_KIND_INT, AT(threads),
-     "0", 0, 4096, NULL},
+     "0", 0, 1024, NULL},
     {"--cpu", "LEVEL", "highest instruction set to use", IG_VERB_ENGINE, IG_KIND_CHOICE, AT(cpu), NULL, 0, 0,
      cpu_levels},
 

@@ -68,6 +68,12 @@ const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {
     return out;
 }
 
+json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair) {
+    double budget = pair->budget;
+    if (budget <= 0) return json_null();
+    return budget <= 1 ? json_real(budget) : json_integer((json_int_t)budget);
+}
+
 /* ---- sums ------------------------------------------------------------------ */
 
 void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
@@ -77,6 +83,8 @@ void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
     ig_cli_tally more = {.n_decoded = st.n_decoded,
                          .n_audits = st.n_audits,
                          .seconds = st.decode_seconds,
+                         .stall = st.decode_stall_seconds,
+                         .read = (double)st.decode_read_bytes,
                          .selected = st.selected_share * n,
                          .fetched = st.fetched_share * n,
                          .blocks = st.block_share * n,
@@ -89,6 +97,8 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
     sum->n_decoded += more->n_decoded;
     sum->n_audits += more->n_audits;
     sum->seconds += more->seconds;
+    sum->stall += more->stall;
+    sum->read += more->read;
     sum->selected += more->selected;
     sum->fetched += more->fetched;
     sum->blocks += more->blocks;
@@ -100,11 +110,15 @@ double ig_cli_mean(double sum, uint64_t n) { return n ? sum / (double)n : 0; }
 
 double ig_cli_tally_speed(const ig_cli_tally *t) { return t->seconds > 0 ? (double)t->n_decoded / t->seconds : 0; }
 
+double ig_cli_tally_stall(const ig_cli_tally *t) { return t->seconds > 0 ? t->stall / t->seconds : 0; }
+
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
     json_object_set_new(json, "selected_share", json_real(ig_cli_mean(t->selected, t->n_decoded)));
     json_object_set_new(json, "fetched_share", json_real(ig_cli_mean(t->fetched, t->n_decoded)));
     json_object_set_new(json, "block_share", json_real(ig_cli_mean(t->blocks, t->n_decoded)));
     json_object_set_new(json, "generation_tps", json_real(ig_cli_tally_speed(t)));
+    json_object_set_new(json, "read_bytes_per_token", json_real(ig_cli_mean(t->read, t->n_decoded)));
+    json_object_set_new(json, "stall_share", json_real(ig_cli_tally_stall(t)));
     if (!t->n_audits) return;
     json_object_set_new(json, "audit",
                         json_pack("{s:I, s:f, s:f}", "n", (json_int_t)t->n_audits, "mass_mean",

@@ -27,11 +27,13 @@ int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options
 void ig_cli_close_pairs(ig_cli_pairs *pairs);
 /* "10 %", "512", "own", or nothing for `full`. */
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair);
+/* A share as a number with a fraction, a count as a whole one, null where the policy has its own. */
+json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair);
 
 /* Sums over steps: means times their numbers. */
 typedef struct ig_cli_tally {
     uint64_t n_decoded, n_audits;
-    double seconds, selected, fetched, blocks, mass, mass_p1;
+    double seconds, stall, read, selected, fetched, blocks, mass, mass_p1; /* read: bytes */
 } ig_cli_tally;
 
 /* Adds what the session did since its policy was set. */
@@ -40,7 +42,10 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more);
 /* A sum over n things as their mean, and tokens per second; 0 if nothing was done. */
 double ig_cli_mean(double sum, uint64_t n);
 double ig_cli_tally_speed(const ig_cli_tally *t);
-/* Adds "selected_share", "fetched_share", "block_share", "generation_tps", and "audit" if there was one. */
+/* The share of the time that the computation stood still for the disk. */
+double ig_cli_tally_stall(const ig_cli_tally *t);
+/* Adds "selected_share", "fetched_share", "block_share", "generation_tps", "read_bytes_per_token", "stall_share", and
+ * "audit" if there was one. */
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t);
 
 #endif

@@ -180,7 +180,11 @@ static bool parse_size(uint64_t *out, const char *text, char why[128]) {
 /* "80%" is a share, anything else a size. */
 static bool parse_limit(double *out, const char *text, char why[128]) {
     uint64_t bytes;
-    if (strchr(text, '%')) return parse_share(out, text, why);
+    if (strchr(text, '%')) {
+        if (parse_share(out, text, why)) return true;
+        snprintf(why, 128, "is neither a size such as 512M nor a share above 0%% and up to 100%%");
+        return false;
+    }
     if (!parse_size(&bytes, text, why)) return false;
     *out = (double)(bytes < 2 ? 2 : bytes); /* 1 would be a share */
     return true;
@@ -207,7 +211,7 @@ static const char *find_choice(const char *text, size_t n, const char *const *ch
     return NULL;
 }
 
-/* Comma lists: numbers and ranges into ig_cli_ints, choices into ig_cli_texts. */
+/* Comma lists: whole numbers into ig_cli_ints, budgets into ig_cli_shares, choices into ig_cli_texts. */
 static bool parse_list(const ig_cli_option *row, void *out, const char *text, char why[128]) {
     ig_cli_ints ints = {0};
     ig_cli_texts texts = {0};

@@ -127,9 +127,8 @@ static int score_chunks(table *t, ig_session *s, int32_t *ids) {
 static json_t *json_of_run(const table *t, int i) {
     const run *r = &t->runs[i];
     const work *a = &r->total;
-    double budget = t->pairs.v[i].budget;
-    json_t *json = json_pack("{s:s, s:o}", "policy", t->rivals[i].cache.policy, "budget",
-                             budget > 0 ? json_real(budget) : json_null());
+    json_t *json =
+        json_pack("{s:s, s:o}", "policy", t->rivals[i].cache.policy, "budget", ig_cli_pair_budget_json(&t->pairs.v[i]));
     ig_cli_perplexity_fields(json, &a->score);
     if (t->pairs.full >= 0) json_object_set_new(json, "kl", json_real(ig_eval_kl(&a->score)));
     ig_cli_tally_fields(json, &a->tally);
@@ -154,6 +153,20 @@ static int print_json(const table *t, int code) {
     return ig_cli_print_json(json);
 }
 
+/* All pairs have the same tiers. */
+static bool has_disk(const table *t) { return t->rivals[0].cache.disk_bytes > 0; }
+
+static void print_head(const table *t) {
+    printf(
+        "| policy           |  budget |     used |  fetched |   blocks | perplexity |   vs full |       KL | tokens/s "
+        "|%s\n",
+        has_disk(t) ? " read/step | stalled |" : "");
+    printf(
+        "| :--------------- | ------: | -------: | -------: | -------: | ---------: | --------: | -------: | -------: "
+        "|%s\n",
+        has_disk(t) ? " --------: | ------: |" : "");
+}
+
 static void print_row(const table *t, int i) {
     const run *r = &t->runs[i];
     const ig_cli_tally *a = &r->total.tally;
@@ -165,20 +178,19 @@ static void print_row(const table *t, int i) {
         snprintf(than_full, sizeof than_full, "%+.2f %%", (perplexity / reference - 1) * 100);
         snprintf(kl, sizeof kl, "%.5f", ig_eval_kl(&r->total.score));
     }
-    printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %8.1f |\n", t->rivals[i].cache.policy,
+    printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %8.1f |", t->rivals[i].cache.policy,
            ig_cli_pair_budget(budget, &t->pairs.v[i]), ig_cli_mean(a->selected, a->n_decoded) * 100,
            ig_cli_mean(a->fetched, a->n_decoded) * 100, ig_cli_mean(a->blocks, a->n_decoded) * 100, perplexity,
            than_full, kl, ig_cli_tally_speed(a));
+    if (has_disk(t))
+        printf(" %6.2f MB | %5.1f %% |", ig_cli_mean(a->read, a->n_decoded) / 1e6, ig_cli_tally_stall(a) * 100);
+    putchar('\n');
 }
 
 /* `code`: how the scoring ended. */
 static int report(const table *t, int code) {
     if (t->app->o->json) return print_json(t, code);
-    printf(
-        "| policy           |  budget |     used |  fetched |   blocks | perplexity |   vs full |       KL | tokens/s "
-        "|\n"
-        "| :--------------- | ------: | -------: | -------: | -------: | ---------: | --------: | -------: | -------: "
-        "|\n");
+    print_head(t);
     for (int i = 0; i < t->pairs.n; i++) print_row(t, i);
     if (code) printf("\nAfter %d of %d chunks.\n", t->i_chunk, t->n_chunks);
     return IG_EXIT_OK;

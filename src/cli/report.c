@@ -35,7 +35,10 @@ void ig_cli_reset_peak_rss(void) {
 
 static double per_second(uint64_t n, double seconds) { return seconds > 0 ? (double)n / seconds : 0; }
 
-/* What the disk tier did. fetched_bytes_per_token: of decoding and prefill together. */
+static double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+/* What the disk tier did. fetched_bytes_per_token and stall: of decoding and prefill together; read_bytes_per_token,
+ * decode_stall and stall_share: of decoding alone, as for several policies. */
 static void add_tiers(json_t *kv, const ig_session_stats *st) {
     uint64_t n = st->n_prefilled + st->n_decoded;
     json_object_set_new(kv, "disk", json_integer((json_int_t)st->disk_bytes));
@@ -46,6 +49,10 @@ static void add_tiers(json_t *kv, const ig_session_stats *st) {
     json_object_set_new(kv, "demoted", json_integer((json_int_t)st->demoted));
     json_object_set_new(kv, "recalled", json_integer((json_int_t)st->recalled));
     json_object_set_new(kv, "stall", json_real(st->stall_seconds));
+    json_object_set_new(kv, "read_bytes_per_token",
+                        json_real(st->n_decoded ? (double)st->decode_read_bytes / (double)st->n_decoded : 0));
+    json_object_set_new(kv, "decode_stall", json_real(st->decode_stall_seconds));
+    json_object_set_new(kv, "stall_share", json_real(share(st->decode_stall_seconds, st->decode_seconds)));
 }
 
 /* How much of dense attention the entries used held: over all audited heads, and per layer that is not dense. */
@@ -115,6 +122,7 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     ig_session_stats st;
     char weights[32], kv[32], sketch[32], peak[32];
     ig_session_get_stats(s, &st);
+    fflush(stdout); /* what they are about comes first, also where both streams go to one place */
     fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s\n", (unsigned long long)st.n_prefilled,
             per_second(st.n_prefilled, st.prefill_seconds));
     fprintf(stderr, "generation  %7llu tokens  %8.1f tokens/s  policy %s, %.1f %% of the KV entries used\n",
@@ -131,7 +139,10 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     if (!st.written_bytes) return;
     char disk[32], read[32];
     uint64_t wanted = st.prefetch_hits + st.prefetch_misses;
-    fprintf(stderr, "disk        %s kept, %s read, %.0f %% of the blocks wanted were there in time; %.2f s waited\n",
+    fprintf(stderr,
+            "disk        %s kept, %s read, %.0f %% of the blocks wanted were there in time; %.2f s waited, %.2f s "
+            "in the generation (%.0f %% of it)\n",
             ig_cli_size(disk, st.disk_bytes), ig_cli_size(read, st.read_bytes),
-            wanted ? 100.0 * (double)st.prefetch_hits / (double)wanted : 100.0, st.stall_seconds);
+            wanted ? 100.0 * (double)st.prefetch_hits / (double)wanted : 100.0, st.stall_seconds,
+            st.decode_stall_seconds, share(st.decode_stall_seconds, st.decode_seconds) * 100);
 }

@@ -24,10 +24,11 @@ void ig_cli_on_step(void *user, const ig_cache_step *s) {
             (unsigned long long)s->disk_bytes, s->stall_seconds * 1e6);
 }
 
-void ig_cli_close_trace(ig_cli_app *app) {
+int ig_cli_close_trace(ig_cli_app *app) {
     FILE *f = app->trace.file;
-    if (!f) return;
+    if (!f) return IG_EXIT_OK;
     bool failed = ferror(f) != 0;
-    if (fclose(f) != 0 || failed) ig_cli_complain(app->o, "%s: the trace could not be written", app->o->kv_trace);
     app->trace.file = NULL;
+    if (fclose(f) == 0 && !failed) return IG_EXIT_OK;
+    return ig_cli_complain(app->o, "%s: the trace could not be written", app->o->kv_trace);
 }

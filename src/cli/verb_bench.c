@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "cli/app.h"
 
+#include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -17,14 +19,19 @@ typedef struct bench_row {
     int n_samples;
     double seconds[1000];
     double selected_share; /* < 0: does not apply */
+    bool has_disk;         /* generations only; then, over all samples: */
+    double read_bytes, stall_seconds;
     uint64_t peak_rss;
     char test_time[32];
 } bench_row;
 
 typedef struct bench {
     ig_cli_app app;
+    int32_t *ids; /* of -f, or NULL */
+    size_t n_ids;
     char model_type[96];
     uint64_t step_bytes;  /* weights read by one step */
+    bool has_disk;        /* the KV cache has a disk tier */
     int n_rows;           /* printed so far */
     uint64_t done, total; /* runs */
     ig_cli_progress bar;
@@ -76,32 +83,42 @@ static void name_model_type(bench *b) {
 typedef struct row_result {
     ig_eval_summary ns, ts; /* time of a run; tokens per second */
     double gb_per_s;        /* 0 for prompts */
+    double read, stall;     /* bytes of a step from disk; share of the time that was waited for it */
 } row_result;
 
 static int tokens_of(const bench_row *row) { return row->n_prompt ? row->n_prompt : row->n_gen * row->batch; }
 
 static row_result evaluate(const bench *b, const bench_row *row) {
-    double ns[1000], ts[1000];
+    double ns[1000], ts[1000], seconds = 0;
     for (int i = 0; i < row->n_samples; i++) {
+        seconds += row->seconds[i];
         ns[i] = row->seconds[i] * 1e9;
         ts[i] = tokens_of(row) / row->seconds[i];
     }
-    row_result r = {ig_eval_summarize(ns, row->n_samples), ig_eval_summarize(ts, row->n_samples), 0};
+    row_result r = {ig_eval_summarize(ns, row->n_samples), ig_eval_summarize(ts, row->n_samples), 0, 0, 0};
+    if (row->has_disk) {
+        r.read = row->read_bytes / ((double)row->n_gen * row->n_samples);
+        r.stall = row->stall_seconds / seconds;
+    }
     if (row->n_gen) r.gb_per_s = (double)b->step_bytes * row->n_gen / r.ns.median;
     return r;
 }
 
+static void print_md_head(bool has_disk) {
+    printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %6s | %7s | %8s |", "model", "size", "params",
+           "threads", "policy", "batch", "test", "t/s", "median", "GB/s", "KV used", "peak RSS");
+    puts(has_disk ? " read/step | stalled |" : "");
+    printf(
+        "| %s | -------: | -------: | ------: | %s | ----: | %s | -------------------: | --------: | -----: | "
+        "------: | -------: |",
+        "------------------------", "---------", "--------------");
+    puts(has_disk ? " --------: | ------: |" : "");
+}
+
 static void print_md(const bench *b, const bench_row *row) {
     row_result r = evaluate(b, row);
-    char test[64], rate[64], size[32], peak[32], gb[32] = "", share[32] = "";
-    if (b->n_rows == 0) {
-        printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %6s | %7s | %8s |\n", "model", "size",
-               "params", "threads", "policy", "batch", "test", "t/s", "median", "GB/s", "KV used", "peak RSS");
-        printf(
-            "| %s | -------: | -------: | ------: | %s | ----: | %s | -------------------: | --------: | -----: | "
-            "------: | -------: |\n",
-            "------------------------", "---------", "--------------");
-    }
+    char test[64], rate[64], size[32], peak[32], gb[32] = "", share[32] = "", read[32] = "", stall[32] = "";
+    if (b->n_rows == 0) print_md_head(b->has_disk);
     int n =
         snprintf(test, sizeof test, "%s%d", row->n_prompt ? "pp" : "tg", row->n_prompt ? row->n_prompt : row->n_gen);
     if (row->depth) snprintf(test + n, sizeof test - (size_t)n, " @ d%d", row->depth);
@@ -109,10 +126,16 @@ static void print_md(const bench *b, const bench_row *row) {
     if (r.gb_per_s > 0) snprintf(gb, sizeof gb, "%.2f", r.gb_per_s);
     if (row->selected_share >= 0) snprintf(share, sizeof share, "%.1f %%", row->selected_share * 100);
     /* The sign in the rate is two bytes but one column. */
-    printf("| %-24s | %8s | %6.2f M | %7d | %-9s | %5d | %-14s | %21s | %9.2f | %6s | %7s | %8s |\n", b->model_type,
+    printf("| %-24s | %8s | %6.2f M | %7d | %-9s | %5d | %-14s | %21s | %9.2f | %6s | %7s | %8s |", b->model_type,
            ig_cli_size(size, b->app.info.weight_bytes), (double)b->app.info.n_params / 1e6,
            ig_context_threads(b->app.ctx), row->policy, row->batch, test, rate, r.ts.median, gb, share,
            ig_cli_size(peak, row->peak_rss));
+    if (row->has_disk) {
+        snprintf(read, sizeof read, "%.2f MB", r.read / 1e6);
+        snprintf(stall, sizeof stall, "%.1f %%", r.stall * 100);
+    }
+    if (b->has_disk) printf(" %9s | %7s |", read, stall);
+    putchar('\n');
 }
 
 static json_t *json_of_row(const bench *b, const bench_row *row) {
@@ -144,6 +167,8 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     json_object_set_new(o, "median_ts", json_real(r.ts.median));
     if (r.gb_per_s > 0) json_object_set_new(o, "gb_per_s", json_real(r.gb_per_s));
     if (row->selected_share >= 0) json_object_set_new(o, "selected_share", json_real(row->selected_share));
+    json_object_set_new(o, "read_bytes_per_step", row->has_disk ? json_real(r.read) : json_null());
+    json_object_set_new(o, "stall_share", row->has_disk ? json_real(r.stall) : json_null());
     json_object_set_new(o, "peak_rss", json_integer((json_int_t)row->peak_rss));
     json_object_set_new(o, "samples_ns", ns);
     json_object_set_new(o, "samples_ts", ts);
@@ -156,13 +181,31 @@ static void print_csv(const bench *b, const bench_row *row) {
     const char *key;
     json_object_del(o, "samples_ns");
     json_object_del(o, "samples_ts");
-    if (!json_object_get(o, "gb_per_s")) json_object_set_new(o, "gb_per_s", json_string(""));
-    if (!json_object_get(o, "selected_share")) json_object_set_new(o, "selected_share", json_string(""));
-    static const char *const columns[] = {
-        "build_commit", "cpu",       "model_filename", "model_type", "model_size", "model_n_params",
-        "n_batch",      "n_threads", "policy",         "batch",      "n_prompt",   "n_gen",
-        "n_depth",      "test_time", "avg_ns",         "stddev_ns",  "avg_ts",     "stddev_ts",
-        "median_ts",    "gb_per_s",  "selected_share", "peak_rss",   NULL};
+    static const char *const columns[] = {"build_commit",
+                                          "cpu",
+                                          "model_filename",
+                                          "model_type",
+                                          "model_size",
+                                          "model_n_params",
+                                          "n_batch",
+                                          "n_threads",
+                                          "policy",
+                                          "batch",
+                                          "n_prompt",
+                                          "n_gen",
+                                          "n_depth",
+                                          "test_time",
+                                          "avg_ns",
+                                          "stddev_ns",
+                                          "avg_ts",
+                                          "stddev_ts",
+                                          "median_ts",
+                                          "gb_per_s",
+                                          "selected_share",
+                                          "read_bytes_per_step",
+                                          "stall_share",
+                                          "peak_rss",
+                                          NULL};
     for (int i = 0; b->n_rows == 0 && columns[i]; i++) printf("%s%s", columns[i], columns[i + 1] ? "," : "\n");
     for (int i = 0; (key = columns[i]); i++) {
         value = json_object_get(o, key);
@@ -172,7 +215,7 @@ static void print_csv(const bench *b, const bench_row *row) {
             putchar('"');
         } else if (json_is_integer(value)) {
             printf("%lld", (long long)json_integer_value(value));
-        } else {
+        } else if (json_is_real(value)) {
             printf("%.6f", json_real_value(value));
         }
         putchar(columns[i + 1] ? ',' : '\n');
@@ -215,20 +258,26 @@ static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
     ig_cli_reset_peak_rss();
     row->selected_share = -1;
     row->n_samples = 0;
+    row->has_disk = b->has_disk && row->n_gen;
     for (int r = -1; r < b->app.o->repetitions; r++) {
-        double seconds, share = -1;
+        ig_eval_generation done = {.selected_share = -1};
         /* A short generation warms up as well as a long one. */
         int n_gen = r < 0 && row->n_gen > 4 ? 4 : row->n_gen;
-        ig_status status = row->n_prompt ? ig_eval_speed_prompt(&seconds, speed, row->n_prompt, &err)
-                                         : ig_eval_speed_generate(&seconds, &share, speed, n_gen, row->batch, &err);
+        ig_status status = row->n_prompt ? ig_eval_speed_prompt(&done.seconds, speed, row->n_prompt, &err)
+                                         : ig_eval_speed_generate(&done, speed, n_gen, row->batch, &err);
+        /* A prompt of one step is not asked while it is computed. */
+        if (!status && stopped() && r + 1 < b->app.o->repetitions)
+            err = (ig_error){status = IG_E_INTERRUPTED, "interrupted"};
         if (status) {
             ig_cli_progress_end(&b->bar);
             return ig_cli_fail(b->app.o, &err);
         }
         ig_cli_progress_show(&b->bar, ++b->done, b->total);
         if (r < 0) continue;
-        row->seconds[row->n_samples++] = seconds;
-        row->selected_share = share;
+        row->seconds[row->n_samples++] = done.seconds;
+        row->selected_share = done.selected_share;
+        row->read_bytes += done.read_bytes;
+        row->stall_seconds += done.stall_seconds;
     }
     row->peak_rss = ig_cli_peak_rss();
     print_row(b, row);
@@ -242,18 +291,37 @@ static int largest(const ig_cli_ints *list) {
     return most;
 }
 
+/* Most tokens that a test adds. */
+static int room_of(const ig_cli_options *o) {
+    int n_prompt = largest(&o->n_prompt), n_gen = largest(&o->n_gen);
+    return n_prompt > n_gen ? n_prompt : n_gen;
+}
+
+/* The tokens of -f, enough for every test. */
+static int read_text(bench *b, const ig_cli_text *text) {
+    const ig_cli_options *o = b->app.o;
+    int code = ig_cli_tokens(&b->ids, &b->n_ids, &b->app, text->data, text->n, IG_TOKENIZE_ADD_SPECIAL);
+    size_t need = (size_t)ig_eval_speed_tokens(largest(&o->depth), room_of(o));
+    if (!code && b->n_ids < need)
+        code =
+            ig_cli_complain(o, "%s: %zu tokens are less than the %zu that -d, -p and -n need", o->file, b->n_ids, need);
+    return code;
+}
+
 /* All tests of one policy at one depth, which share their sessions. */
 static int run_depth(bench *b, const char *policy, int depth) {
     static bench_row row;
     const ig_cli_options *o = b->app.o;
     ig_error err = {0};
     ig_eval_speed *speed = NULL;
-    int n_prompt = largest(&o->n_prompt), n_gen = largest(&o->n_gen);
     ig_eval_speed_options options = {
         .session = ig_cli_session_options(&b->app),
         .depth = depth,
-        .room = n_prompt > n_gen ? n_prompt : n_gen,
+        .room = room_of(o),
         .max_batch = largest(&o->batches),
+        .ids = b->ids,
+        .n_ids = b->n_ids < INT_MAX ? (int)b->n_ids : INT_MAX,
+        .bos = ig_token_adds_bos(b->app.model) ? ig_token_bos(b->app.model) : -1,
         .stopped = stopped,
     };
     ig_cli_use_policy(&b->app, &options.session.cache, policy);
@@ -274,12 +342,17 @@ static int run_depth(bench *b, const char *policy, int depth) {
 }
 
 int ig_cli_bench(const ig_cli_options *o) {
-    bench b = {.n_rows = 0};
+    bench b = {.has_disk = o->kv_ram || o->kv_disk};
+    ig_cli_text text = {0};
     if (largest(&o->n_prompt) == 0 && largest(&o->n_gen) == 0) {
         ig_cli_complain(o, "-p and -n are both 0: nothing to measure");
         return IG_EXIT_USAGE;
     }
-    int code = ig_cli_open(&b.app, o, false);
+    int code = o->file ? ig_cli_read_file(&text, o, o->file) : IG_EXIT_OK;
+    if (code) return code;
+    code = ig_cli_open(&b.app, o, false);
+    if (!code && o->file) code = read_text(&b, &text);
+    free(text.data);
     if (!code) {
         name_model_type(&b);
         b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
@@ -291,6 +364,6 @@ int ig_cli_bench(const ig_cli_options *o) {
         for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(&b, o->policies.v[p], o->depth.v[d]);
     if (b.n_rows && strcmp(o->format, "json") == 0) fputs("\n]\n", stdout);
     ig_cli_progress_end(&b.bar);
-    ig_cli_close(&b.app);
-    return code;
+    free(b.ids);
+    return ig_cli_close(&b.app, code);
 }

@@ -199,6 +199,5 @@ int ig_cli_chat(const ig_cli_options *o) {
     free(c.messages);
     ig_sampler_close(c.sampler);
     ig_session_close(c.session);
-    ig_cli_close(&c.app);
-    return code;
+    return ig_cli_close(&c.app, code);
 }

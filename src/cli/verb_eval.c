@@ -211,6 +211,5 @@ int ig_cli_eval(const ig_cli_options *o) {
     if (!code) code = ig_cli_open(&app, o, false);
     if (!code) code = evaluate_all(&app, tasks);
     for (int i = 0; i < o->tasks.n; i++) ig_eval_task_close(tasks[i]);
-    ig_cli_close(&app);
-    return code;
+    return ig_cli_close(&app, code);
 }

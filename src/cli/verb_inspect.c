@@ -178,6 +178,5 @@ int ig_cli_inspect(const ig_cli_options *o) {
         else
             print_text(&app, &plan, options.cache.policy);
     }
-    ig_cli_close(&app);
-    return code;
+    return ig_cli_close(&app, code);
 }

@@ -92,6 +92,5 @@ int ig_cli_logits(const ig_cli_options *o) {
         }
     }
     free(file.data);
-    ig_cli_close(&app);
-    return code;
+    return ig_cli_close(&app, code);
 }

@@ -70,16 +70,18 @@ static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
     for (m->i_chunk = 0; m->i_chunk < m->n_chunks; m->i_chunk++) {
         ig_eval_score score;
         double start = ig_cli_seconds();
-        if (ig_eval_chunk(&score, s, ids + (size_t)m->i_chunk * (size_t)m->n_ctx, m->n_ctx, &options, &err)) {
-            ig_cli_progress_end(&m->bar);
-            if (!o->json && m->i_chunk) putchar('\n');
-            return ig_cli_fail(o, &err);
-        }
+        if (ig_eval_chunk(&score, s, ids + (size_t)m->i_chunk * (size_t)m->n_ctx, m->n_ctx, &options, &err)) break;
         note_chunk(m, &score, ig_cli_seconds() - start);
+        /* A chunk that is one step of the prompt leaves nothing to stop: its callback comes when all is done. */
+        if (ig_cli_interrupted() && m->i_chunk + 1 < m->n_chunks) {
+            m->i_chunk++;
+            err = (ig_error){IG_E_INTERRUPTED, "interrupted"};
+            break;
+        }
     }
     ig_cli_progress_end(&m->bar);
-    if (!o->json) putchar('\n');
-    return IG_EXIT_OK;
+    if (!o->json && m->i_chunk) putchar('\n');
+    return err.status ? ig_cli_fail(o, &err) : IG_EXIT_OK;
 }
 
 /* `code`: how the scoring ended. What was finished before a failure counts. */
@@ -174,6 +176,5 @@ int ig_cli_perplexity(const ig_cli_options *o) {
             code = measure(&m, ids);
     }
     free(ids);
-    ig_cli_close(&m.app);
-    return code;
+    return ig_cli_close(&m.app, code);
 }

@@ -59,12 +59,16 @@ static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) 
     return IG_EXIT_OK;
 }
 
-/* Without -c a prompt that does not fit into the usual context gets one that holds it, as far as the model goes. */
+/* Without -c a prompt that does not fit into the usual context gets one that holds it, as far as the model goes. The
+ * usual one is that of a plain cache: what the options ask for, such as a RAM limit, may not do for it and need not. */
 static int fit_context(ig_session_options *options, const ig_cli_app *app, size_t n_prompt) {
     const ig_cli_options *o = app->o;
     ig_cache_plan_info plan;
     ig_error err = {0};
-    if (ig_cache_plan(&plan, app->model, options, &err)) return ig_cli_fail(o, &err);
+    ig_session_options plain = ig_session_defaults();
+    plain.n_ctx = options->n_ctx;
+    plain.cache.policy = "full";
+    if (ig_cache_plan(&plan, app->model, &plain, &err)) return ig_cli_fail(o, &err);
     size_t want = n_prompt + (size_t)(o->predict > 0 ? o->predict : 1);
     if (o->ctx == 0 && want > (size_t)plan.n_ctx && app->info.n_ctx_train > plan.n_ctx) {
         options->n_ctx = want < (size_t)app->info.n_ctx_train ? (int)want : app->info.n_ctx_train;
@@ -91,6 +95,7 @@ static int report(const ig_cli_app *app, const ig_session *s, const answer *a, s
         if (result->n_tokens) ig_cli_report_first_token(json, st.prefill_seconds + result->first_token_seconds);
         return ig_cli_print_json(json);
     }
+    if (ferror(stdout)) return IG_EXIT_OK; /* main() says so; what was counted is of no use */
     bool interrupted = result->finish == IG_FINISH_INTERRUPTED;
     if (isatty(STDOUT_FILENO) && (a->last != '\n' || interrupted)) putchar('\n');
     fflush(stdout);
@@ -174,6 +179,5 @@ int ig_cli_run(const ig_cli_options *o) {
     if (!code) code = generate(&app, ids, n_ids);
     free(ids);
     free(text.data);
-    ig_cli_close(&app);
-    return code;
+    return ig_cli_close(&app, code);
 }

@@ -125,6 +125,5 @@ int ig_cli_tokenize(const ig_cli_options *o) {
     if (!code && !app.info.has_tokenizer) code = ig_cli_complain(o, "%s has no tokenizer", app.path);
     if (!code) code = o->decode ? decode(&app, &text) : encode(&app, &text);
     free(text.data);
-    ig_cli_close(&app);
-    return code;
+    return ig_cli_close(&app, code);
 }

@@ -96,6 +96,18 @@ static void resolve(tile *t, const ig_kv_view *view, int begin, int n, int head_
     }
 }
 
+/* The queries of a token for view `head`, as its rows want them, to the tile's rows from `row` on. */
+static void take_queries(const attend_job *j, const ig_attention *a, tile *t, int row, int token, int head) {
+    size_t d = (size_t)j->shape->head_dim, n = (size_t)j->group * d, first = (size_t)head * n;
+    const float *from = a->q + (size_t)token * (size_t)j->shape->n_heads * d + first;
+    float *to = t->q + (size_t)row * d;
+    if (!a->q_scale) {
+        memcpy(to, from, n * sizeof(float));
+        return;
+    }
+    for (size_t i = 0; i < n; i++) to[i] = from[i] * a->q_scale[first + i];
+}
+
 static void reset(tile *t, int rows, int head_dim) {
     memset(t->acc, 0, (size_t)rows * (size_t)head_dim * sizeof(float));
     for (int r = 0; r < rows; r++) {
@@ -175,9 +187,7 @@ static void prefill_task(void *arg, int task, int thread) {
     size_t group_floats = (size_t)j->group * (size_t)d, token_floats = (size_t)shape->n_heads * (size_t)d;
     tile t = thread_tile(j->d, thread, d);
 
-    const float *q = a->q + (size_t)t0 * token_floats + (size_t)head * group_floats;
-    for (int i = 0; i < n_tokens; i++)
-        memcpy(t.q + (size_t)i * group_floats, q + (size_t)i * token_floats, group_floats * sizeof(float));
+    for (int i = 0; i < n_tokens; i++) take_queries(j, a, &t, i * j->group, t0 + i, head);
     int begin = 0, end = first_pos + n_tokens;
     if (a->window && first_pos + 1 > a->window) begin = (first_pos + 1 - a->window) / IG_TILE_KEYS * IG_TILE_KEYS;
     float *carry =
@@ -231,7 +241,7 @@ static void decode_task(void *arg, int task, int thread) {
     int begin = part * IG_SPLIT, end = begin + IG_SPLIT < view->n ? begin + IG_SPLIT : view->n;
     if (begin >= view->n) return;
     tile t = thread_tile(j->d, thread, d);
-    memcpy(t.q, a->q + (size_t)head * (size_t)group * (size_t)d, (size_t)group * (size_t)d * sizeof(float));
+    take_queries(j, a, &t, 0, 0, head);
     reset(&t, group, d);
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
@@ -269,12 +279,22 @@ static void run_parts(attend_job *j) {
     ig_pool_run(j->d->pool, j->n_jobs * j->shape->n_kv_heads * n_parts, decode_task, j);
 }
 
+/* Adds what query head h does not read. */
+static void add_rest(const ig_attention *a, int h, int d, float *out) {
+    const float *rest = a->rest + (size_t)h * (size_t)d;
+    float share = a->rest_share[h];
+    if (share == 0) return;
+    for (int c = 0; c < d; c++) out[c] = (1 - share) * out[c] + rest[c];
+}
+
 static void merge_parts(const attend_job *j) {
     for (int job = 0; job < j->n_jobs; job++) {
         const ig_attention *a = &j->jobs[job];
-        for (int h = 0; h < j->shape->n_heads; h++)
-            merge_head(j, job, h / j->group, h % j->group, a->out + (size_t)h * (size_t)j->shape->head_dim,
-                       a->lse ? a->lse + h : NULL);
+        for (int h = 0; h < j->shape->n_heads; h++) {
+            float *out = a->out + (size_t)h * (size_t)j->shape->head_dim;
+            merge_head(j, job, h / j->group, h % j->group, out, a->lse ? a->lse + h : NULL);
+            if (a->rest) add_rest(a, h, j->shape->head_dim, out);
+        }
     }
 }
 
@@ -366,7 +386,6 @@ static void weigh_task(void *arg, int task, int thread) {
     int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
     if (n <= 0) return;
     float *sum = w->weights + (size_t)head * w->stride + begin;
-    size_t group_floats = (size_t)j->group * (size_t)d;
     tile t = thread_tile(j->d, thread, d);
     for (int t0 = 0; t0 < a->n_tokens; t0 += j->tile_tokens) {
         int n_tokens = a->n_tokens - t0 < j->tile_tokens ? a->n_tokens - t0 : j->tile_tokens;
@@ -374,7 +393,7 @@ static void weigh_task(void *arg, int task, int thread) {
         if (first_pos + n_tokens <= begin) continue; /* all before these keys */
         for (int i = 0; i < n_tokens; i++) {
             size_t at = (size_t)(t0 + i) * (size_t)shape->n_heads + (size_t)head * (size_t)j->group;
-            memcpy(t.q + (size_t)i * group_floats, a->q + at * (size_t)d, group_floats * sizeof(float));
+            take_queries(j, a, &t, i * j->group, t0 + i, head);
             memcpy(t.m + i * j->group, a->lse + at, (size_t)j->group * sizeof(float));
         }
         start_step(j, &t, view, begin, n, rows);

@@ -51,9 +51,12 @@ enum { IG_ATTEND_UNIT = 512 };
  * IG_ATTEND_UNIT each but for the last end; `carry` keeps what the calls hand on, and the call whose end is the
  * view's n writes the result. The bits are those of a single call. */
 typedef struct ig_attention {
-    const float *q; /* [n_tokens][n_heads][head_dim] */
-    float *out;     /* the same shape; may be q */
-    float *lse;     /* [n_tokens][n_heads] logarithm of the sum of the exponentials of the scores, or NULL */
+    const float *q;       /* [n_tokens][n_heads][head_dim] */
+    const float *q_scale; /* [n_heads][head_dim] what queries are multiplied by before they meet keys; NULL: nothing */
+    float *out;           /* the same shape; may be q */
+    float *lse;           /* [n_tokens][n_heads] logarithm of the sum of the exponentials of the scores, or NULL */
+    const float *rest;    /* [n_heads][head_dim], n_tokens 1: out becomes (1 - rest_share) out + rest; NULL: nothing */
+    const float *rest_share; /* [n_heads]; where it is 0, rest is not looked at */
     int n_tokens;
     int window;
     const ig_kv_view *views; /* [n_kv_heads] */

@@ -17,7 +17,8 @@ enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512, MAX_CTX = 1 << 24, MAX_BATCH = 1
 ig_cache_options ig_cache_defaults(void) {
     return (ig_cache_options){.policy = "infinigen",
                               .mass = 0.95,
-                              .locality = 0.5,
+                              .locality = 0.25,
+                              .inertia = 4,
                               .n_sinks = 4,
                               .n_recent = 32,
                               .n_dense_layers = -1,
@@ -93,9 +94,8 @@ static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, i
 /* What is dropped for ever: beyond the limit, or by the policy. */
 static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
-    int n_layers = 0;
+    int n_layers = ig_policy_sparse_layers(&p->policy, o);
     if (!(o->limit >= 0)) return ig_fail(err, IG_E_ARG, "KV limit: must not be negative");
-    for (int l = 0; l < p->kv.n_layers; l++) n_layers += !ig_policy_layer_is_dense(&p->policy, o, l);
     if (p->ops->limit) p->tiers.n_dropping = n_layers;
     if (o->limit == 0) return IG_OK;
     if (!p->ops->takes_limit)
@@ -143,6 +143,7 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
                                   .scale = (float)c->attn_scale,
                                   .window = c->window,
                                   .kernels = ig_kernels_get(m->ctx->level)};
+    if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
     ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, err);
     p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
@@ -161,18 +162,16 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
     return IG_OK;
 }
 
-static size_t usage_heads(const ig_model *m) { return (size_t)m->config.n_layers * (size_t)m->config.n_kv_heads; }
-
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
     ig_session_plan p;
     ig_status s = ig_session_make_plan(&p, m, options, err);
     if (s) return s;
     *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
-    if (!ig_kv_plan(&out->kv, &p.kv, &p.tiers))
-        s = ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", p.o.n_ctx);
+    s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache) : 0;
     out->scratch = ig_workspace_plan(m, &p.scratch);
-    if (p.tiers.limit) out->scratch += ig_usage_plan(p.tiers.evict, usage_heads(m), ig_kv_plan_slots(&p.kv, &p.tiers));
+    if (p.tiers.limit)
+        out->scratch += ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
     out->total = out->weights + out->kv + out->sketch + out->scratch;
     ig_sketch_file_close(&p.sketch);
     return s;
@@ -217,7 +216,8 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
     s->seq.ws = &s->ws;
     s->seq.limit = p->tiers.limit;
     if (!status && s->seq.limit)
-        status = ig_usage_open(&s->seq.usage, p->tiers.evict, usage_heads(m), ig_kv_plan_slots(&p->kv, &p->tiers), err);
+        status = ig_usage_open(&s->seq.usage, p->tiers.evict, ig_policy_heads(&p->policy),
+                               ig_kv_plan_slots(&p->kv, &p->tiers), err);
     if (status) return status;
     /* The names may live in the caller's memory: keep the policy's own, and no path. */
     s->options.cache.policy = s->seq.policy->options.policy = p->ops->name;
@@ -278,14 +278,28 @@ int ig_session_tokens(const ig_session *s, const int32_t **ids) {
 
 const float *ig_session_logits(const ig_session *s) { return s->has_logits ? s->logits : NULL; }
 
+/* The policy sums up units of tokens (ig_policy_ops.sums_up), and has seen more of the last one than is left: it is
+ * shown what is left. If that cannot be read, the session ends before it. */
+static ig_status show_again(ig_session *s, ig_error *err) {
+    int first = s->n_tokens / IG_POLICY_UNIT * IG_POLICY_UNIT;
+    ig_status status = s->seq.policy->ops->sums_up ? ig_session_replay(s, first, err) : IG_OK;
+    if (!status) return IG_OK;
+    ig_kv_cut(s->seq.kv, first, NULL);
+    int length = ig_kv_length(s->seq.kv);
+    s->n_tokens = length < first ? length : first;
+    return status;
+}
+
 /* The KV holds n tokens at most from here on, and the session what is left. A policy that drops entries cannot take
  * back what it has seen of later tokens. */
 static ig_status cut(ig_session *s, int n, ig_error *err) {
-    if (s->seq.policy->ops->limit && n < s->n_tokens) n = 0;
+    bool saw_more = n < s->n_tokens;
+    if (s->seq.policy->ops->limit && saw_more) n = 0;
     ig_status status = ig_kv_cut(s->seq.kv, n, err);
     int length = ig_kv_length(s->seq.kv);
     s->n_tokens = length < n ? length : n;
-    return status;
+    ig_status shown = saw_more ? show_again(s, status ? NULL : err) : IG_OK;
+    return status ? status : shown;
 }
 
 ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
@@ -346,6 +360,7 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
         status = ig_forward(s->model, &s->ws, s->ws.segments, 1, ids + held, err);
         if (status) {
             roll_back(s);
+            show_again(s, NULL);
             break;
         }
         memcpy(s->tokens + held, ids + held, (size_t)rows * sizeof *ids);
@@ -398,6 +413,21 @@ static ig_status check_batch(ig_session **leader, ig_session *const *sessions, c
     return IG_OK;
 }
 
+/* Around a step, since prompts move blocks as well. */
+static void start_step(ig_session *s) {
+    if (ig_kv_has_disk(s->seq.kv)) ig_kv_get_stats(s->seq.kv, &s->step_start);
+}
+
+static void end_step(ig_session *s, double seconds) {
+    s->n_decoded++;
+    s->decode_seconds += seconds;
+    if (!ig_kv_has_disk(s->seq.kv)) return;
+    ig_kv_stats now;
+    ig_kv_get_stats(s->seq.kv, &now);
+    s->decode_read_bytes += now.read_bytes - s->step_start.read_bytes;
+    s->decode_stall_seconds += now.stall_seconds - s->step_start.stall_seconds;
+}
+
 ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
     ig_session *leader;
     ig_status status = check_batch(&leader, sessions, ids, n, err);
@@ -405,7 +435,10 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
     const ig_model *m = leader->model;
     ig_workspace *ws = &leader->ws;
     double start = ig_clock_seconds();
-    for (int i = 0; i < n; i++) ws->segments[i] = (ig_segment){&sessions[i]->seq, sessions[i]->n_tokens, 1, false};
+    for (int i = 0; i < n; i++) {
+        ws->segments[i] = (ig_segment){&sessions[i]->seq, sessions[i]->n_tokens, 1, false};
+        start_step(sessions[i]);
+    }
     status = ig_forward(m, ws, ws->segments, n, ids, err);
     for (int i = 0; status && i < n; i++) roll_back(sessions[i]);
     if (status) return status;
@@ -421,8 +454,7 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
         ig_session *s = sessions[i];
         s->tokens[s->n_tokens++] = ids[i];
         s->has_logits = true;
-        s->n_decoded++;
-        s->decode_seconds += seconds;
+        end_step(s, seconds);
     }
     return IG_OK;
 }
@@ -463,6 +495,8 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .prefetch_hits = kv.prefetch_hits,
         .prefetch_misses = kv.prefetch_misses,
         .stall_seconds = kv.stall_seconds,
+        .decode_read_bytes = s->decode_read_bytes,
+        .decode_stall_seconds = s->decode_stall_seconds,
         .sketch_bytes = q->policy->ops->bytes ? q->policy->ops->bytes(q->policy, n_slots) : 0,
         .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d) +
                          ig_usage_plan(q->usage.rule, q->usage.n_heads, q->usage.n_slots),

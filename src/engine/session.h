@@ -33,6 +33,9 @@ struct ig_session {
     bool has_logits;
     uint64_t n_prefilled, n_decoded;
     double prefill_seconds, decode_seconds;
+    uint64_t decode_read_bytes; /* what decode steps caused */
+    double decode_stall_seconds;
+    ig_kv_stats step_start; /* of the store as the present decode step began, if it has a disk tier */
 };
 
 /* Checks the options (NULL: the defaults) and fills the plan. */
@@ -41,5 +44,8 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
  * any case strip() it in the end. */
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err);
 void ig_session_strip(ig_session *s);
+/* Shows the policy the keys and values of tokens from `first` on (set_cache.c). After a failure only a cut may follow.
+ */
+ig_status ig_session_replay(ig_session *s, int first, ig_error *err);
 
 #endif

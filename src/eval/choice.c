@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/fail.h"
 #include "eval/perplexity.h"
 
 /* ---- tokens --------------------------------------------------------------- */

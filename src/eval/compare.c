@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/fail.h"
+
 /* One chunk at work. */
 typedef struct round {
     ig_eval_comparison *c;
@@ -23,10 +25,7 @@ ig_status ig_eval_comparison_open(ig_eval_comparison *c, int n_vocab, ig_error *
     for (int i = 0; i < c->n_rivals; i++) has_reference = has_reference || c->rivals[i].is_reference;
     c->reference = NULL;
     c->prefix_logits = malloc((size_t)n_vocab * sizeof *c->prefix_logits);
-    if (!c->prefix_logits) {
-        if (err) *err = (ig_error){IG_E_MEMORY, "out of memory for the logits of a chunk"};
-        return IG_E_MEMORY;
-    }
+    if (!c->prefix_logits) return ig_eval_fail(err, IG_E_MEMORY, "out of memory for the logits of a chunk");
     return has_reference ? ig_eval_reference_open(&c->reference, n_vocab, IG_EVAL_REFERENCE_BYTES, err) : IG_OK;
 }
 
@@ -97,10 +96,7 @@ ig_status ig_eval_compare_chunk(ig_eval_comparison *c, ig_session *s, int32_t *i
     round r = {c, s, ids, n, *options, err};
     bool is_shared = false, *waits = calloc((size_t)c->n_rivals, sizeof *waits);
     ig_status status = IG_OK;
-    if (!waits) {
-        if (err) *err = (ig_error){IG_E_MEMORY, "out of memory"};
-        return IG_E_MEMORY;
-    }
+    if (!waits) return ig_eval_fail(err, IG_E_MEMORY, "out of memory");
     if (options->bos >= 0) ids[0] = options->bos;
     if (c->reference) ig_eval_reference_clear(c->reference);
     for (int i = 0; i < c->n_rivals; i++) is_shared = is_shared || !c->rivals[i].from_start;

@@ -6,8 +6,9 @@
 #include "eval/divergence.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
+
+#include "eval/fail.h"
 
 typedef struct likely {
     int32_t token;
@@ -39,11 +40,7 @@ double ig_eval_log_sum(const float *logits, int n_vocab) {
 }
 
 static ig_status fail_memory(ig_error *err, size_t bytes) {
-    if (err) {
-        err->status = IG_E_MEMORY;
-        snprintf(err->text, sizeof err->text, "out of memory: %zu bytes for the distributions to compare with", bytes);
-    }
-    return IG_E_MEMORY;
+    return ig_eval_fail(err, IG_E_MEMORY, "out of memory: %zu bytes for the distributions to compare with", bytes);
 }
 
 ig_status ig_eval_reference_open(ig_eval_reference **out, int n_vocab, size_t cap_bytes, ig_error *err) {

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "eval/fail.h"
+
 /* A blank before the answer, or a line end, costs tokens of their own. */
 enum { ROOM_FOR_BLANKS = 8 };
 

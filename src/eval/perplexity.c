@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "eval/fail.h"
+
 double ig_eval_nll(const ig_eval_score *score) { return score->n ? score->sum / (double)score->n : 0; }
 
 double ig_eval_perplexity(const ig_eval_score *score) { return exp(ig_eval_nll(score)); }
@@ -83,10 +85,8 @@ ig_status ig_eval_chunk_rest(ig_eval_score *out, ig_session *s, const int32_t *i
         const float *logits = i == prefix ? first : ig_session_logits(s);
         status = score_token(out, logits, ids[i], (size_t)(i - prefix), options, err);
         if (status || i + 1 == n) break;
-        if (options->progress && options->progress(options->progress_user, (uint64_t)i, (uint64_t)n)) {
-            if (err) *err = (ig_error){IG_E_INTERRUPTED, "interrupted"};
-            return IG_E_INTERRUPTED;
-        }
+        if (options->progress && options->progress(options->progress_user, (uint64_t)i, (uint64_t)n))
+            return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
         status = ig_session_decode(&s, &ids[i], 1, err);
         if (status) break;
     }

@@ -11,12 +11,14 @@
 #include <string.h>
 #include <time.h>
 
+#include "eval/fail.h"
+
 struct ig_eval_speed {
     ig_model *model;
     ig_eval_speed_options options;
     ig_session **sessions; /* [max_batch], the first n_sessions open */
     int n_sessions;
-    int32_t *ids;  /* [depth + room] of one session; refilled for each from its own seed */
+    int32_t *ids;  /* [n_ctx] of one session; refilled for each */
     int32_t *step; /* [max_batch] */
     int n_vocab;
     uint64_t random; /* of the tokens that are generated */
@@ -35,31 +37,29 @@ static double seconds_now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static ig_status fail(ig_error *err, ig_status status, const char *text) {
-    if (err) {
-        err->status = status;
-        strcpy(err->text, text);
-    }
-    return status;
-}
+int ig_eval_speed_tokens(int depth, int room) { return depth + room + 1; }
 
 ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval_speed_options *options,
                              ig_error *err) {
     ig_eval_speed *speed = calloc(1, sizeof *speed);
     *out = NULL;
-    if (!speed) return fail(err, IG_E_MEMORY, "out of memory");
+    if (!speed) return ig_eval_fail(err, IG_E_MEMORY, "out of memory");
     ig_model_info info;
     ig_model_get_info(model, &info);
     speed->model = model;
     speed->options = *options;
-    speed->options.session.n_ctx = options->depth + options->room + 1;
+    speed->options.session.n_ctx = ig_eval_speed_tokens(options->depth, options->room);
+    if (options->ids && options->n_ids < speed->options.session.n_ctx) {
+        free(speed);
+        return ig_eval_fail(err, IG_E_ARG, "the text is too short");
+    }
     speed->n_vocab = info.n_vocab;
     speed->sessions = calloc((size_t)options->max_batch, sizeof *speed->sessions);
     speed->step = calloc((size_t)options->max_batch, sizeof *speed->step);
     speed->ids = calloc((size_t)speed->options.session.n_ctx, sizeof *speed->ids);
     if (!speed->sessions || !speed->ids || !speed->step) {
         ig_eval_speed_close(speed);
-        return fail(err, IG_E_MEMORY, "out of memory");
+        return ig_eval_fail(err, IG_E_MEMORY, "out of memory");
     }
     *out = speed;
     return IG_OK;
@@ -74,15 +74,35 @@ void ig_eval_speed_close(ig_eval_speed *speed) {
     free(speed);
 }
 
-/* The tokens of session i: always the same ones. */
-static void fill_ids(ig_eval_speed *speed, int i) {
-    uint64_t state = 42 + (uint64_t)i;
-    for (int k = 0; k < speed->options.session.n_ctx; k++)
-        speed->ids[k] = (int32_t)(next_random(&state) % (uint64_t)speed->n_vocab);
+static int32_t random_token(uint64_t *state, const ig_eval_speed *speed) {
+    return (int32_t)(next_random(state) % (uint64_t)speed->n_vocab);
 }
 
-/* Brings the first n sessions to the depth, opening those that are not there yet. A session cannot be empty:
- * at depth 0 it holds one token. */
+/* Where session i begins in the text: one after the other as far as the text goes, then over again, elsewhere. */
+static const int32_t *text_of(const ig_eval_speed *speed, int i) {
+    const ig_eval_speed_options *o = &speed->options;
+    return o->ids + (uint64_t)i * (uint64_t)o->session.n_ctx % (uint64_t)(o->n_ids - o->session.n_ctx + 1);
+}
+
+/* The tokens of session i: always the same ones. */
+static void fill_ids(ig_eval_speed *speed, int i) {
+    const ig_eval_speed_options *o = &speed->options;
+    uint64_t state = 42 + (uint64_t)i;
+    if (o->ids) {
+        memcpy(speed->ids, text_of(speed, i), (size_t)o->session.n_ctx * sizeof *speed->ids);
+        if (o->bos >= 0) speed->ids[0] = o->bos;
+        return;
+    }
+    for (int k = 0; k < o->session.n_ctx; k++) speed->ids[k] = random_token(&state, speed);
+}
+
+/* What session i is given next. */
+static int32_t next_token(ig_eval_speed *speed, int i) {
+    if (!speed->options.ids) return random_token(&speed->random, speed);
+    return text_of(speed, i)[ig_session_tokens(speed->sessions[i], NULL)];
+}
+
+/* Brings the first n sessions to the depth, opening those that are not there yet. At depth 0 they hold one token. */
 static ig_status rewind_sessions(ig_eval_speed *speed, int n, ig_error *err) {
     int depth = speed->options.depth > 0 ? speed->options.depth : 1;
     for (int i = 0; i < n; i++) {
@@ -100,38 +120,50 @@ static ig_status rewind_sessions(ig_eval_speed *speed, int n, ig_error *err) {
 }
 
 ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_error *err) {
-    if (n > speed->options.room) return fail(err, IG_E_ARG, "the prompt is longer than the room");
+    if (n > speed->options.room) return ig_eval_fail(err, IG_E_ARG, "the prompt is longer than the room");
     ig_status status = rewind_sessions(speed, 1, err);
     if (status) return status;
     fill_ids(speed, 0);
-    /* At depth 0 nothing must be reused: another first token sees to it. */
-    if (speed->options.depth == 0) speed->ids[0] = (speed->ids[0] + 1) % speed->n_vocab;
+    if (speed->options.depth == 0) status = ig_session_cut(speed->sessions[0], 0, err);
+    if (status) return status;
     double start = seconds_now();
     status = ig_session_sync(speed->sessions[0], speed->ids, speed->options.depth + n, err);
     *seconds = seconds_now() - start;
     return status;
 }
 
-ig_status ig_eval_speed_generate(double *seconds, double *selected_share, ig_eval_speed *speed, int n, int batch,
-                                 ig_error *err) {
+/* Adds, or takes away again, what the sessions have done so far. */
+static void count_disk(ig_eval_generation *out, const ig_eval_speed *speed, int batch, int sign) {
+    for (int i = 0; i < batch; i++) {
+        ig_session_stats st;
+        ig_session_get_stats(speed->sessions[i], &st);
+        out->read_bytes += sign * (double)st.decode_read_bytes;
+        out->stall_seconds += sign * st.decode_stall_seconds;
+    }
+}
+
+ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, int n, int batch, ig_error *err) {
     if (n > speed->options.room || batch > speed->options.max_batch)
-        return fail(err, IG_E_ARG, "the generation is larger than the room");
+        return ig_eval_fail(err, IG_E_ARG, "the generation is larger than the room");
     ig_session_stats before, after;
     ig_status status = rewind_sessions(speed, batch, err);
     if (status) return status;
+    *out = (ig_eval_generation){0};
+    count_disk(out, speed, batch, -1);
     ig_session_get_stats(speed->sessions[0], &before);
     double start = seconds_now();
     for (int i = 0; i < n; i++) {
-        for (int k = 0; k < batch; k++)
-            speed->step[k] = (int32_t)(next_random(&speed->random) % (uint64_t)speed->n_vocab);
+        for (int k = 0; k < batch; k++) speed->step[k] = next_token(speed, k);
         status = ig_session_decode(speed->sessions, speed->step, batch, err);
         if (status) return status;
-        if (speed->options.stopped && speed->options.stopped()) return fail(err, IG_E_INTERRUPTED, "interrupted");
+        if (speed->options.stopped && speed->options.stopped())
+            return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
     }
-    *seconds = seconds_now() - start;
+    out->seconds = seconds_now() - start;
+    count_disk(out, speed, batch, 1);
     ig_session_get_stats(speed->sessions[0], &after);
     /* The share is a mean over all steps of the session: take the earlier ones out again. */
-    *selected_share =
+    out->selected_share =
         (after.selected_share * (double)after.n_decoded - before.selected_share * (double)before.n_decoded) /
         (double)(after.n_decoded - before.n_decoded);
     return IG_OK;

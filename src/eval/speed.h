@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Speed of prompt and generation at a given depth of context and number of
- * sequences, on the public API alone. Tokens are pseudo-random; sampling and
- * tokenising are left out. What stands in the context before a test is
- * computed once and kept for all tests at that depth. A generation at depth 0
- * starts after one token, which a session holds at least.
+ * sequences, on the public API alone. Tokens are pseudo-random or those of a
+ * text, which generations then follow; sampling and tokenising are left out.
+ * What stands in the context before a test is computed once and kept for all
+ * tests at that depth. A generation at depth 0 starts after one token.
  */
 #ifndef IG_EVAL_SPEED_H
 #define IG_EVAL_SPEED_H
@@ -18,8 +18,15 @@ typedef struct ig_eval_speed_options {
     int depth;                  /* tokens before each test */
     int room;                   /* most tokens a test adds */
     int max_batch;              /* most sequences of a generation test */
+    const int32_t *ids;         /* [n_ids] the text, borrowed; NULL: random tokens. Sequences begin at different places
+                                   if it is long enough */
+    int n_ids;                  /* ig_eval_speed_tokens() at least */
+    int32_t bos;                /* in place of the first token of each sequence of a text; -1: none */
     bool (*stopped)(void);      /* asked between steps; true ends with IG_E_INTERRUPTED */
 } ig_eval_speed_options;
+
+/* Tokens of a text that a sequence may need. */
+int ig_eval_speed_tokens(int depth, int room);
 
 /* Sessions are opened and filled when a test first needs them. */
 ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval_speed_options *options, ig_error *err);
@@ -27,9 +34,15 @@ void ig_eval_speed_close(ig_eval_speed *speed);
 
 /* Seconds to compute a prompt of n tokens. */
 ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_error *err);
-/* Seconds of n steps of `batch` sequences; *selected_share is that of these steps. */
-ig_status ig_eval_speed_generate(double *seconds, double *selected_share, ig_eval_speed *speed, int n, int batch,
-                                 ig_error *err);
+typedef struct ig_eval_generation {
+    double seconds;
+    double selected_share; /* of the first sequence */
+    double read_bytes;     /* from the disk tier, for all sequences */
+    double stall_seconds;  /* part of seconds: stood still for it */
+} ig_eval_generation;
+
+/* n steps of `batch` sequences. */
+ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, int n, int batch, ig_error *err);
 
 typedef struct ig_eval_summary {
     double mean, median, deviation; /* sample standard deviation; 0 for one sample */

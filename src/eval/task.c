@@ -7,22 +7,11 @@
 
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { OPTIONS_MAX = 1024 };
-
-ig_status ig_eval_fail(ig_error *err, ig_status status, const char *format, ...) {
-    va_list args;
-    if (!err) return status;
-    err->status = status;
-    va_start(args, format);
-    vsnprintf(err->text, sizeof err->text, format, args);
-    va_end(args);
-    return status;
-}
 
 double ig_eval_share(size_t right, size_t n) { return n ? (double)right / (double)n : 0; }
 

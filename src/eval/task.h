@@ -15,7 +15,7 @@
 
 #include <jansson.h>
 
-#include "infinigen.h"
+#include "eval/fail.h"
 
 typedef enum ig_eval_form { IG_EVAL_CHOICES, IG_EVAL_PREFIXES, IG_EVAL_NEEDLE } ig_eval_form;
 
@@ -53,8 +53,5 @@ ig_status ig_eval_task_examples(char **out, const ig_eval_task *examples, size_t
 /* Right answers among n, as a share, and its standard error. */
 double ig_eval_share(size_t right, size_t n);
 double ig_eval_share_error(size_t right, size_t n);
-
-/* Fills *err and returns `status`. */
-ig_status ig_eval_fail(ig_error *err, ig_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 #endif

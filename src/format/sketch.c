@@ -211,10 +211,19 @@ static void sync_folder(const char *path) {
     free(folder);
 }
 
+/* A link is not followed: the rename would take its place, not that of what it names. */
+ig_status ig_sketch_file_check_output(const char *path, ig_error *err) {
+    struct stat st;
+    if (lstat(path, &st) != 0 || S_ISREG(st.st_mode)) return IG_OK; /* what cannot be looked at, cannot be written */
+    return ig_fail(err, IG_E_IO, "%s: %s", path, S_ISDIR(st.st_mode) ? "is a directory" : "is not a regular file");
+}
+
 ig_status ig_sketch_file_save(const char *path, const ig_sketch_shape *shape, const float *maps, ig_error *err) {
     uint8_t header[HEADER];
     size_t total = ig_sketch_file_bytes(shape);
     if (!total) return ig_fail(err, IG_E_ARG, "%s: a sketch cannot have this shape", path);
+    ig_status refused = ig_sketch_file_check_output(path, err);
+    if (refused) return refused;
     size_t n_name = strlen(path) + sizeof ".XXXXXX";
     char *temporary = malloc(n_name);
     if (!temporary) return ig_fail_memory(err, path, n_name);

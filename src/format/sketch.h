@@ -53,6 +53,10 @@ ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, s
                                      ig_error *err);
 void ig_sketch_file_close(ig_sketch_file *f);
 
+/* Refuses a path whose place a sketch must not take: what is there is no regular file (a device, a pipe, a link, a
+ * folder). For asking before the work; saving asks as well. */
+ig_status ig_sketch_file_check_output(const char *path, ig_error *err);
+
 /* Writes a file, whole or not at all: a temporary file beside it is renamed once its bytes are on the disk. */
 ig_status ig_sketch_file_save(const char *path, const ig_sketch_shape *shape, const float *maps, ig_error *err);
 

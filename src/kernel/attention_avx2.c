@@ -22,7 +22,8 @@ enum {
     BLOCK_ROWS = 64 /* rows used for all queries before the next, when they are not converted beforehand */
 };
 
-static void prefetch_rows(const uint16_t *const *rows, int n, int d) {
+/* Always inlined: calls of a function that does nothing but prefetch are dropped by GCC as without effect. */
+FLATTEN void prefetch_rows(const uint16_t *const *rows, int n, int d) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < d; j += 32) _mm_prefetch((const char *)(rows[i] + j), _MM_HINT_T0);
 }
@@ -222,14 +223,14 @@ static float softmax_step_avx2(float *s, int n, float *m, float *l) {
     int i = 0;
     for (; i + 16 <= n; i += 16) {
         for (int j = 0; j < 2; j++) {
-            __m256 e = exp_lanes(_mm256_sub_ps(_mm256_loadu_ps(s + i + 8 * j), top));
+            __m256 e = exp_negative(_mm256_sub_ps(_mm256_loadu_ps(s + i + 8 * j), top));
             _mm256_storeu_ps(s + i + 8 * j, e);
             sum[j] = _mm256_add_ps(sum[j], e);
         }
     }
     for (; i < n; i += 8) {
         __m256i lanes = first_lanes(n - i);
-        __m256 e = exp_lanes(_mm256_sub_ps(_mm256_maskload_ps(s + i, lanes), top));
+        __m256 e = exp_negative(_mm256_sub_ps(_mm256_maskload_ps(s + i, lanes), top));
         _mm256_maskstore_ps(s + i, lanes, e);
         sum[0] = _mm256_add_ps(sum[0], _mm256_and_ps(e, _mm256_castsi256_ps(lanes)));
     }
@@ -246,21 +247,21 @@ static void softmax_add_avx2(float *w, const float *s, int n) {
     int i = 0;
     for (; i + 32 <= n; i += 32)
         for (int j = 0; j < 4; j++)
-            sum[j] = _mm256_add_ps(sum[j], exp_lanes(_mm256_sub_ps(_mm256_loadu_ps(s + i + 8 * j), top)));
+            sum[j] = _mm256_add_ps(sum[j], exp_negative(_mm256_sub_ps(_mm256_loadu_ps(s + i + 8 * j), top)));
     for (; i < n; i += 8) {
         __m256i lanes = first_lanes(n - i);
-        __m256 e = exp_lanes(_mm256_sub_ps(_mm256_maskload_ps(s + i, lanes), top));
+        __m256 e = exp_negative(_mm256_sub_ps(_mm256_maskload_ps(s + i, lanes), top));
         sum[0] = _mm256_add_ps(sum[0], _mm256_and_ps(e, _mm256_castsi256_ps(lanes)));
     }
     __m256 total = _mm256_add_ps(_mm256_add_ps(sum[0], sum[1]), _mm256_add_ps(sum[2], sum[3]));
     __m256 r = _mm256_set1_ps(1.0f / sum_lanes(total));
     for (i = 0; i + 8 <= n; i += 8) {
-        __m256 e = exp_lanes(_mm256_sub_ps(_mm256_loadu_ps(s + i), top));
+        __m256 e = exp_negative(_mm256_sub_ps(_mm256_loadu_ps(s + i), top));
         _mm256_storeu_ps(w + i, _mm256_fmadd_ps(e, r, _mm256_loadu_ps(w + i)));
     }
     if (i == n) return;
     __m256i lanes = first_lanes(n - i);
-    __m256 e = exp_lanes(_mm256_sub_ps(_mm256_maskload_ps(s + i, lanes), top));
+    __m256 e = exp_negative(_mm256_sub_ps(_mm256_maskload_ps(s + i, lanes), top));
     _mm256_maskstore_ps(w + i, lanes, _mm256_fmadd_ps(e, r, _mm256_maskload_ps(w + i, lanes)));
 }
 

@@ -255,14 +255,14 @@ static float softmax_step_avx512(float *s, int n, float *m, float *l) {
     int i = 0;
     for (; i + 32 <= n; i += 32) {
         for (int j = 0; j < 2; j++) {
-            __m512 e = exp_lanes(_mm512_sub_ps(_mm512_loadu_ps(s + i + 16 * j), top));
+            __m512 e = exp_negative(_mm512_sub_ps(_mm512_loadu_ps(s + i + 16 * j), top));
             _mm512_storeu_ps(s + i + 16 * j, e);
             sum[j] = _mm512_add_ps(sum[j], e);
         }
     }
     for (; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
-        __m512 e = exp_lanes(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
+        __m512 e = exp_negative(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
         _mm512_mask_storeu_ps(s + i, lanes, e);
         sum[0] = _mm512_mask_add_ps(sum[0], lanes, sum[0], e);
     }
@@ -279,17 +279,17 @@ static void softmax_add_avx512(float *w, const float *s, int n) {
     int i = 0;
     for (; i + 64 <= n; i += 64)
         for (int j = 0; j < 4; j++)
-            sum[j] = _mm512_add_ps(sum[j], exp_lanes(_mm512_sub_ps(_mm512_loadu_ps(s + i + 16 * j), top)));
+            sum[j] = _mm512_add_ps(sum[j], exp_negative(_mm512_sub_ps(_mm512_loadu_ps(s + i + 16 * j), top)));
     for (; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
-        __m512 e = exp_lanes(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
+        __m512 e = exp_negative(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
         sum[0] = _mm512_mask_add_ps(sum[0], lanes, sum[0], e);
     }
     float total = _mm512_reduce_add_ps(_mm512_add_ps(_mm512_add_ps(sum[0], sum[1]), _mm512_add_ps(sum[2], sum[3])));
     __m512 r = _mm512_set1_ps(1.0f / total);
     for (i = 0; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
-        __m512 e = exp_lanes(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
+        __m512 e = exp_negative(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
         _mm512_mask_storeu_ps(w + i, lanes, _mm512_fmadd_ps(e, r, _mm512_maskz_loadu_ps(lanes, w + i)));
     }
 }

@@ -135,12 +135,21 @@ typedef struct ig_kernels {
                           int n_blocks);
     /* w[i] += exp(s[i] - max) / sum over i of exp(s[i] - max), for n scores; nothing if all are -INFINITY. */
     void (*softmax_add)(float *w, const float *s, int n);
+    /* w[i] = the sum over g of r[g] * s[g * stride + i], n_rows rows of n. */
+    void (*sum_rows)(float *w, const float *r, const float *s, size_t stride, int n_rows, int n);
+    /* w[i] = (1 - share) * w[i] + share * the mean of the `block` elements that it is one of; the last block may be
+     * shorter. */
+    void (*smooth)(float *w, int n, int block, float share);
+    /* sum[b] = r * the sum of x[b * block .. b * block + block - 1], for n_blocks; sum may be x. */
+    void (*block_sums)(float *sum, const float *x, int n_blocks, int block, float r);
 
     /* The largest element, and the lowest index that has it. NaN counts as -INFINITY. Of none: -INFINITY and 0. */
     float (*max)(const float *x, int n);
     int (*argmax)(const float *x, int n);
     /* How many x[i] are above t, and (sum != NULL) their sum. NaN is above nothing. */
     int (*count_above)(const float *x, int n, float t, float *sum);
+    /* count_above for three thresholds at once. */
+    void (*count_above3)(const float *x, int n, const float *t, int *count, float *sum);
     /* Writes the i with x[i] above t, plus first, ascending; returns how many. list has room for n. */
     int (*list_above)(int32_t *list, const float *x, int first, int n, float t);
 } ig_kernels;

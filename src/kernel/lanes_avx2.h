@@ -30,11 +30,11 @@ static inline float max_lanes(__m256 x) {
     return _mm_cvtss_f32(_mm_max_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* exp to about 1 ulp: x = n ln 2 + r, a polynomial of degree 6 in r (minimax), times 2^n in two steps so
- * that both factors are normal numbers. Below -105 the result rounds to 0, above 89 to infinity;
- * the limits keep n in range. NaN stays NaN. */
-static inline __m256 exp_lanes(__m256 x) {
-    x = _mm256_min_ps(_mm256_set1_ps(89.0f), _mm256_max_ps(_mm256_set1_ps(-105.0f), x));
+/* exp, x <= 0, to about 1 ulp: x = n ln 2 + r, a polynomial of degree 6 in r (minimax), times 2^n in two steps so
+ * that both factors are normal numbers. Below -105 the result rounds to 0; the limit keeps n in range. NaN stays
+ * NaN. */
+static inline __m256 exp_negative(__m256 x) {
+    x = _mm256_max_ps(_mm256_set1_ps(-105.0f), x);
     __m256 n =
         _mm256_round_ps(_mm256_mul_ps(x, _mm256_set1_ps(0x1.715476p0f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m256 r = _mm256_fnmadd_ps(n, _mm256_set1_ps(0x1.62e4p-1f), x);
@@ -51,5 +51,8 @@ static inline __m256 exp_lanes(__m256 x) {
     p = _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23)));
     return _mm256_mul_ps(p, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23)));
 }
+
+/* Of any x: above 89 the result rounds to infinity. */
+static inline __m256 exp_lanes(__m256 x) { return exp_negative(_mm256_min_ps(_mm256_set1_ps(89.0f), x)); }
 
 #endif

@@ -20,10 +20,10 @@ static inline __m512 load_f16_first(__mmask16 lanes, const uint16_t *x) {
     return _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, x));
 }
 
-/* exp to about 1 ulp: x = n ln 2 + r, a polynomial of degree 6 in r (minimax), times 2^n. Below -105
- * the result rounds to 0, above 89 to infinity; the limits keep n finite. NaN stays NaN. */
-static inline __m512 exp_lanes(__m512 x) {
-    x = _mm512_min_ps(_mm512_set1_ps(89.0f), _mm512_max_ps(_mm512_set1_ps(-105.0f), x));
+/* exp, x <= 0, to about 1 ulp: x = n ln 2 + r, a polynomial of degree 6 in r (minimax), times 2^n. Below -105
+ * the result rounds to 0; the limit keeps n finite. NaN stays NaN. */
+static inline __m512 exp_negative(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-105.0f), x);
     __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(0x1.715476p0f)),
                                     _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
     __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(0x1.62e4p-1f), x);
@@ -37,5 +37,8 @@ static inline __m512 exp_lanes(__m512 x) {
     p = _mm512_add_ps(p, _mm512_set1_ps(1.0f));
     return _mm512_scalef_ps(p, n);
 }
+
+/* Of any x: above 89 the result rounds to infinity. */
+static inline __m512 exp_lanes(__m512 x) { return exp_negative(_mm512_min_ps(_mm512_set1_ps(89.0f), x)); }
 
 #endif

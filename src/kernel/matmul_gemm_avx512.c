@@ -82,19 +82,11 @@ typedef struct panel_rows {
     int n; /* rows there are, 0..16 */
 } panel_rows;
 
-/* The next 16 rows follow these in memory. While these are read as 16 short streams, which the
- * hardware does not see coming, those are fetched as one. */
-static inline void fetch_next(panel_rows rows, size_t done, int bytes) {
-    const char *next = (const char *)rows.w + 16 * (rows.row_bytes + done);
-    for (int i = 0; i < 16 * bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T1);
-}
-
-/* `bytes` bytes of a row, 256 elements, from its byte `at`; to four steps. Offset: of signed types. */
+/* 256 elements of a row, from its byte `at`; to four steps. Offset: of signed types. */
 INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (*load)(const uint8_t *),
-                      const int bytes, const int offset, const format f) {
+                      const int offset, const format f) {
     size_t step = step_bytes(f);
     __m512i code[4][16], scale[16], min[16];
-    fetch_next(rows, at, bytes);
     for (int r = 0; r < 16; r++) {
         super w = {0};
         if (r < rows.n) w = load(rows.w + (size_t)r * rows.row_bytes + at);
@@ -118,7 +110,7 @@ INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (
 INLINE void unpack_supers(char *panel, panel_rows rows, int half, int n_in, super (*load)(const uint8_t *),
                           const int bytes, const int offset, const format f) {
     for (int b = 0; b < n_in / 256; b++, panel += 4 * step_bytes(f))
-        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load, bytes, offset, f);
+        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load, offset, f);
 }
 
 /* One block or two from byte `at`; to one step. */
@@ -144,10 +136,9 @@ INLINE void unpack_pairs(char *panel, panel_rows rows, int half, int n_in, super
     const format f = offset ? signed32 : affine32;
     int b = 0, n_blocks = n_in / 32;
     for (; load8 && b + 7 < n_blocks; b += 8, panel += 4 * step_bytes(f))
-        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load8, 8 * bytes, offset, f);
+        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load8, offset, f);
     for (; b < n_blocks; b += 2, panel += step_bytes(f)) {
         size_t at = (size_t)b * (size_t)bytes;
-        fetch_next(rows, at, 2 * bytes);
         if (b + 1 < n_blocks)
             put_pair(panel, rows, half, at, load, 2, offset);
         else
@@ -307,7 +298,6 @@ INLINE void unpack_floats(float *panel, panel_rows rows, int half, int first, in
     for (int i = 0; i < n; i += 16) {
         __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
         __m512i v[16];
-        fetch_next(rows, (size_t)(first + i) * (size_t)bytes, 16 * bytes);
         for (int r = 0; r < 16; r++) {
             v[r] = _mm512_setzero_si512();
             if (r < rows.n)

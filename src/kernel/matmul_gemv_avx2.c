@@ -12,13 +12,9 @@
 #include "kernel/quant.h"
 #include "kernel/quant_avx2.h"
 
-enum { MAX_COLS = 4, AHEAD = 2048 };
+enum { MAX_COLS = 4 };
 
 #define INLINE static inline __attribute__((always_inline))
-
-static inline void fetch_ahead(const uint8_t *p, int bytes) {
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)p + AHEAD + i, _MM_HINT_T0);
-}
 
 static inline ig_q8 column(const ig_matmul *m, int c) {
     return ig_q8_view((const char *)m->act + (size_t)c * m->act_stride, m->n_in);
@@ -34,7 +30,6 @@ INLINE void row_smalls(const ig_matmul *m, const uint8_t *w, int c0, const int n
         acc[c] = _mm256_setzero_ps();
     }
     for (int b = 0; b < m->n_in / 32; b++, w += bytes) {
-        fetch_ahead(w, bytes);
         small s = load(w);
         for (int c = 0; c < n_cols; c++) {
             __m256i dot = dot4(s.code, _mm256_load_si256((const void *)(a[c].q + 32 * b)), is_signed);
@@ -55,7 +50,6 @@ INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n
         acc[c] = mins[c] = _mm256_setzero_ps();
     }
     for (int b = 0; b < m->n_in / 256; b++, w += bytes) {
-        fetch_ahead(w, bytes);
         super s;
         load(&s, w);
         for (int c = 0; c < n_cols; c++) {
@@ -82,7 +76,6 @@ INLINE void row_floats(const ig_matmul *m, const uint8_t *w, int c0, const int n
     const char *x = (const char *)m->act + (size_t)c0 * m->act_stride;
     for (int c = 0; c < n_cols; c++) acc[0][c] = acc[1][c] = _mm256_setzero_ps();
     for (int i = 0; i < m->n_in; i += 16) {
-        fetch_ahead(w + (size_t)i * (size_t)bytes, 16 * bytes);
         for (int h = 0; h < 2 && i + 8 * h < m->n_in; h++) {
             __m256 v = load(w + (size_t)(i + 8 * h) * (size_t)bytes, m->n_in - i - 8 * h);
             for (int c = 0; c < n_cols; c++) {

@@ -14,10 +14,13 @@ void ig_kernels_fill_matmul_scalar(ig_kernels *k);
 void ig_kernels_fill_matmul_avx2(ig_kernels *k);
 void ig_kernels_fill_matmul_avx512(ig_kernels *k);
 
-/* norms, element-wise operations, rope, conversions, max, argmax */
+/* norms, element-wise operations, rope, conversions, largest, what choosing entries takes (faster versions by way of
+ * the functions below) */
 void ig_kernels_fill_vector_scalar(ig_kernels *k);
 void ig_kernels_fill_vector_avx2(ig_kernels *k);
 void ig_kernels_fill_vector_avx512(ig_kernels *k);
+void ig_kernels_fill_choice_avx2(ig_kernels *k);
+void ig_kernels_fill_choice_avx512(ig_kernels *k);
 
 /* attention, softmax, packed rows and the key sketch (by way of the functions below) */
 void ig_kernels_fill_attention_scalar(ig_kernels *k);

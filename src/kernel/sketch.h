@@ -15,6 +15,7 @@
 enum {
     IG_SKETCH_CODES = 2 * IG_SKETCH_TOKENS * (int)sizeof(float), /* where the codes begin */
     IG_SKETCH_DIMS = 512,                                        /* most dims of a key */
+    IG_SKETCH_QUERIES = 16,                                      /* quantised at a time */
 };
 
 /* Sums over the dims of a key: codes, their squares, values above the smallest, products. */
@@ -59,6 +60,22 @@ static inline float ig_sketch_query(int8_t *q8, int *q8_sum, const float *q, int
     }
     *q8_sum = sum;
     return top / 127.0f;
+}
+
+/* The queries of one pass, in 8 bits. */
+typedef struct ig_sketch_queries {
+    int32_t q8[IG_SKETCH_QUERIES][IG_SKETCH_DIMS / 4]; /* bytes, of 4 dims each, to be broadcast from memory */
+    float scale[IG_SKETCH_QUERIES];                    /* times the scale of the scores */
+    float sum[IG_SKETCH_QUERIES];                      /* of q8 */
+} ig_sketch_queries;
+
+/* n queries q [n][d], n at most IG_SKETCH_QUERIES. */
+static inline void ig_sketch_quantize(ig_sketch_queries *out, const float *q, int n, int d, float scale) {
+    for (int g = 0; g < n; g++) {
+        int sum;
+        out->scale[g] = ig_sketch_query((int8_t *)out->q8[g], &sum, q + (size_t)g * (size_t)d, d) * scale;
+        out->sum[g] = (float)sum;
+    }
 }
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The 4-bit key sketch for AVX2: a 32-byte load holds 8 dims of 8 tokens; vpmaddubsw multiplies 4 dims
- * of all 8 tokens with 4 query bytes. The 16-bit sums of both nibbles stay below 4 x 15 x 127 and are
- * widened at once.
+ * of all 8 tokens with 4 query bytes. A 16-bit lane gets at most 4 x 15 x 127 from one load, so that four loads are
+ * added up before it is widened. A tile is 8 tokens x up to 4 queries.
  */
 #include <math.h>
 #include <stddef.h>
@@ -11,14 +11,11 @@
 #include "kernel/parts.h"
 #include "kernel/sketch.h"
 
-enum { QUERIES = 16 /* quantised at a time */ };
-
-/* The queries of one pass, in 8 bits. */
-typedef struct queries {
-    int32_t q8[QUERIES][IG_SKETCH_DIMS / 4]; /* bytes, of 4 dims each: broadcast from memory, not from a register */
-    float scale[QUERIES];                    /* times the scale of the scores */
-    float sum[QUERIES];                      /* of q8 */
-} queries;
+enum {
+    TILE = 4,
+    LOADS = 4,    /* added up in 16 bits */
+    AHEAD = 8192, /* bytes from the block in use to the one prefetched */
+};
 
 static __m256 sketch_value(__m256 x) {
     __m256 limit = _mm256_set1_ps(65504.0f);
@@ -54,42 +51,73 @@ static void sketch_put_avx2(void *block, int t, const uint16_t *key, int d) {
     ig_sketch_finish(block, t, lo, &sums, d);
 }
 
-/* One query against 8 tokens of a block; `half` is 0 or 1. */
-static void sketch_eight(float *scores, const int32_t *q8, float q_sum, float q_scale, int d, const uint8_t *block,
-                         int half) {
-    __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), acc = _mm256_setzero_si256();
-    const uint8_t *codes = block + IG_SKETCH_CODES + 32 * half;
-    for (int j = 0; j < d; j += 8) {
+/* 8 dims x n_loads of 8 tokens against queries g0 .. g0 + n_q - 1. */
+static inline __attribute__((always_inline)) void add_dims(__m256i acc[TILE], const ig_sketch_queries *q, int g0,
+                                                           int n_q, int j, int n_loads, const uint8_t *codes) {
+    __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), sum[TILE];
+    for (int g = 0; g < n_q; g++) sum[g] = _mm256_setzero_si256();
+#pragma GCC unroll 1 /* or GCC runs the loads ahead and out of registers */
+    for (int end = j + 8 * n_loads; j < end; j += 8) {
         __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)(codes + 8 * (size_t)j));
         __m256i lo = _mm256_and_si256(x, nibble), hi = _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble);
-        __m256i sum = _mm256_add_epi16(_mm256_maddubs_epi16(lo, _mm256_set1_epi32(q8[j / 4])),
-                                       _mm256_maddubs_epi16(hi, _mm256_set1_epi32(q8[j / 4 + 1])));
-        acc = _mm256_add_epi32(acc, _mm256_madd_epi16(sum, ones));
+        for (int g = 0; g < n_q; g++) {
+            const int32_t *four = q->q8[g0 + g] + j / 4;
+            sum[g] = _mm256_add_epi16(sum[g], _mm256_maddubs_epi16(lo, _mm256_set1_epi32(four[0])));
+            sum[g] = _mm256_add_epi16(sum[g], _mm256_maddubs_epi16(hi, _mm256_set1_epi32(four[1])));
+        }
     }
+    for (int g = 0; g < n_q; g++) acc[g] = _mm256_add_epi32(acc[g], _mm256_madd_epi16(sum[g], ones));
+}
+
+/* Queries g0 .. g0 + n_q - 1 (n_q 1..4) against 8 tokens of a block; `half` is 0 or 1. */
+static inline __attribute__((always_inline)) void sketch_tile(float *scores, size_t stride, const ig_sketch_queries *q,
+                                                              int g0, int n_q, int d, const uint8_t *block, int half) {
+    const uint8_t *codes = block + IG_SKETCH_CODES + 32 * half;
+    __m256i acc[TILE];
+    for (int g = 0; g < n_q; g++) acc[g] = _mm256_setzero_si256();
+    int j = 0;
+    for (; j + 8 * LOADS <= d; j += 8 * LOADS) add_dims(acc, q, g0, n_q, j, LOADS, codes);
+    for (; j < d; j += 8) add_dims(acc, q, g0, n_q, j, 1, codes);
     const float *line = (const float *)(const void *)block;
-    __m256 s = _mm256_mul_ps(_mm256_loadu_ps(line + 8 * half), _mm256_cvtepi32_ps(acc));
-    s = _mm256_fmadd_ps(_mm256_loadu_ps(line + IG_SKETCH_TOKENS + 8 * half), _mm256_set1_ps(q_sum), s);
-    _mm256_storeu_ps(scores + 8 * half, _mm256_mul_ps(s, _mm256_set1_ps(q_scale)));
+    __m256 step = _mm256_loadu_ps(line + 8 * half), min = _mm256_loadu_ps(line + IG_SKETCH_TOKENS + 8 * half);
+    for (int g = 0; g < n_q; g++) {
+        __m256 s = _mm256_mul_ps(step, _mm256_cvtepi32_ps(acc[g]));
+        s = _mm256_fmadd_ps(min, _mm256_set1_ps(q->sum[g0 + g]), s);
+        _mm256_storeu_ps(scores + (size_t)(g0 + g) * stride + 8 * half,
+                         _mm256_mul_ps(s, _mm256_set1_ps(q->scale[g0 + g])));
+    }
+}
+
+static void sketch_half(float *scores, size_t stride, const ig_sketch_queries *q, int n_q, int d, const uint8_t *block,
+                        int half) {
+    for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
+            case 1:
+                sketch_tile(scores, stride, q, g, 1, d, block, half);
+                break;
+            case 2:
+                sketch_tile(scores, stride, q, g, 2, d, block, half);
+                break;
+            case 3:
+                sketch_tile(scores, stride, q, g, 3, d, block, half);
+                break;
+            default:
+                sketch_tile(scores, stride, q, g, TILE, d, block, half);
+        }
 }
 
 static void sketch_scores_avx2(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
                                const void *blocks, int n_blocks) {
-    queries x;
+    ig_sketch_queries x;
     size_t block_bytes = ig_sketch_block_bytes(d);
-    for (int g0 = 0; g0 < n_q; g0 += QUERIES) {
-        int m = n_q - g0 < QUERIES ? n_q - g0 : QUERIES;
-        for (int g = 0; g < m; g++) {
-            int sum;
-            x.scale[g] = ig_sketch_query((int8_t *)x.q8[g], &sum, q + (size_t)(g0 + g) * (size_t)d, d) * scale;
-            x.sum[g] = (float)sum;
-        }
-        for (int b = 0; b < n_blocks; b++) {
-            const uint8_t *block = (const uint8_t *)blocks + (size_t)b * block_bytes;
-            for (int g = 0; g < m; g++) {
-                float *out = scores + (size_t)(g0 + g) * stride + (size_t)b * IG_SKETCH_TOKENS;
-                sketch_eight(out, x.q8[g], x.sum[g], x.scale[g], d, block, 0);
-                sketch_eight(out, x.q8[g], x.sum[g], x.scale[g], d, block, 1);
-            }
+    for (int g0 = 0; g0 < n_q; g0 += IG_SKETCH_QUERIES) {
+        int m = n_q - g0 < IG_SKETCH_QUERIES ? n_q - g0 : IG_SKETCH_QUERIES;
+        ig_sketch_quantize(&x, q + (size_t)g0 * (size_t)d, m, d, scale);
+        float *out = scores + (size_t)g0 * stride;
+        const uint8_t *block = blocks;
+        for (int b = 0; b < n_blocks; b++, block += block_bytes, out += IG_SKETCH_TOKENS) {
+            for (size_t i = 0; i < block_bytes; i += 64) _mm_prefetch((const char *)block + AHEAD + i, _MM_HINT_T0);
+            sketch_half(out, stride, &x, m, d, block, 0);
+            sketch_half(out, stride, &x, m, d, block, 1);
         }
     }
 }

@@ -2,7 +2,8 @@
  *
  * The 4-bit key sketch for AVX-512 VNNI: a 64-byte load holds 8 dims of 16 tokens, and one
  * vpdpbusd takes 4 of these dims for all 16 tokens, against 4 query bytes sent to every lane.
- * A tile is 2 blocks x up to 4 queries, so that a broadcast query serves twice.
+ * A tile is 2 blocks x up to 8 queries, so that a broadcast query serves twice and codes are unpacked once for all
+ * queries of most groups. Blocks to come are prefetched in the order of memory, as the products run.
  */
 #include <math.h>
 #include <stddef.h>
@@ -11,14 +12,10 @@
 #include "kernel/parts.h"
 #include "kernel/sketch.h"
 
-enum { TILE = 4, QUERIES = 16 /* quantised at a time */ };
-
-/* The queries of one pass, in 8 bits. */
-typedef struct queries {
-    int32_t q8[QUERIES][IG_SKETCH_DIMS / 4]; /* bytes, of 4 dims each: broadcast from memory, not from a register */
-    float scale[QUERIES];                    /* times the scale of the scores */
-    float sum[QUERIES];                      /* of q8 */
-} queries;
+enum {
+    TILE = 8,
+    AHEAD = 16384 /* bytes from the blocks in use to the lines prefetched */
+};
 
 static __m512 sketch_value(__m512 x) {
     __m512 limit = _mm512_set1_ps(65504.0f);
@@ -59,15 +56,22 @@ static void sketch_put_avx512(void *block, int t, const uint16_t *key, int d) {
     ig_sketch_finish(block, t, lo, &sums, d);
 }
 
-/* n_b (1..2) blocks against queries g0 .. g0 + n_q - 1 (n_q 1..4). */
-static inline __attribute__((always_inline)) void sketch_tile(float *scores, size_t stride, const queries *q, int g0,
-                                                              int n_q, int d, const uint8_t *block, int n_b) {
+/* Always inline: a function that does nothing but prefetch counts as one that does nothing. */
+static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *begin, const uint8_t *end) {
+    for (; begin < end; begin += 64) _mm_prefetch((const char *)begin, _MM_HINT_T0);
+}
+
+/* n_b (1..2) blocks against queries g0 .. g0 + n_q - 1 (n_q 1..8). `ahead`: two blocks to prefetch, or NULL. */
+static inline __attribute__((always_inline)) void sketch_tile(float *scores, size_t stride, const ig_sketch_queries *q,
+                                                              int g0, int n_q, int d, const uint8_t *block, int n_b,
+                                                              const uint8_t *ahead) {
     size_t block_bytes = ig_sketch_block_bytes(d);
     __m512i acc[TILE][2], nibble = _mm512_set1_epi8(15);
     for (int g = 0; g < n_q; g++)
         for (int b = 0; b < n_b; b++) acc[g][b] = _mm512_setzero_si512();
     for (int j = 0; j < d; j += 8) {
         __m512i lo[2], hi[2];
+        if (ahead) prefetch_lines(ahead + 16 * (size_t)j, ahead + 16 * (size_t)j + 128);
         for (int b = 0; b < n_b; b++) {
             __m512i x = _mm512_loadu_si512(block + (size_t)b * block_bytes + IG_SKETCH_CODES + 8 * (size_t)j);
             lo[b] = _mm512_and_si512(x, nibble);
@@ -82,6 +86,7 @@ static inline __attribute__((always_inline)) void sketch_tile(float *scores, siz
             }
         }
     }
+    if (ahead) prefetch_lines(ahead + 16 * (size_t)d, ahead + 2 * block_bytes);
     for (int b = 0; b < n_b; b++) {
         const float *line = (const float *)(const void *)(block + (size_t)b * block_bytes);
         __m512 step = _mm512_loadu_ps(line), min = _mm512_loadu_ps(line + IG_SKETCH_TOKENS);
@@ -94,42 +99,51 @@ static inline __attribute__((always_inline)) void sketch_tile(float *scores, siz
     }
 }
 
-static inline __attribute__((always_inline)) void sketch_blocks(float *scores, size_t stride, const queries *q, int n_q,
-                                                                int d, const uint8_t *block, int n_b) {
-    for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
+static inline __attribute__((always_inline)) void sketch_blocks(float *scores, size_t stride,
+                                                                const ig_sketch_queries *q, int n_q, int d,
+                                                                const uint8_t *block, int n_b, const uint8_t *ahead) {
+    for (int g = 0; g < n_q; g += TILE, ahead = NULL) switch (n_q - g) {
             case 1:
-                sketch_tile(scores, stride, q, g, 1, d, block, n_b);
+                sketch_tile(scores, stride, q, g, 1, d, block, n_b, ahead);
                 break;
             case 2:
-                sketch_tile(scores, stride, q, g, 2, d, block, n_b);
+                sketch_tile(scores, stride, q, g, 2, d, block, n_b, ahead);
                 break;
             case 3:
-                sketch_tile(scores, stride, q, g, 3, d, block, n_b);
+                sketch_tile(scores, stride, q, g, 3, d, block, n_b, ahead);
+                break;
+            case 4:
+                sketch_tile(scores, stride, q, g, 4, d, block, n_b, ahead);
+                break;
+            case 5:
+                sketch_tile(scores, stride, q, g, 5, d, block, n_b, ahead);
+                break;
+            case 6:
+                sketch_tile(scores, stride, q, g, 6, d, block, n_b, ahead);
+                break;
+            case 7:
+                sketch_tile(scores, stride, q, g, 7, d, block, n_b, ahead);
                 break;
             default:
-                sketch_tile(scores, stride, q, g, 4, d, block, n_b);
+                sketch_tile(scores, stride, q, g, TILE, d, block, n_b, ahead);
         }
 }
 
 static void sketch_scores_avx512(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
                                  const void *blocks, int n_blocks) {
-    queries x;
+    ig_sketch_queries x;
     size_t block_bytes = ig_sketch_block_bytes(d);
-    for (int g0 = 0; g0 < n_q; g0 += QUERIES) {
-        int m = n_q - g0 < QUERIES ? n_q - g0 : QUERIES;
-        for (int g = 0; g < m; g++) {
-            int sum;
-            x.scale[g] = ig_sketch_query((int8_t *)x.q8[g], &sum, q + (size_t)(g0 + g) * (size_t)d, d) * scale;
-            x.sum[g] = (float)sum;
-        }
+    for (int g0 = 0; g0 < n_q; g0 += IG_SKETCH_QUERIES) {
+        int m = n_q - g0 < IG_SKETCH_QUERIES ? n_q - g0 : IG_SKETCH_QUERIES;
+        ig_sketch_quantize(&x, q + (size_t)g0 * (size_t)d, m, d, scale);
         float *out = scores + (size_t)g0 * stride;
         const uint8_t *block = blocks;
         int b = 0;
         for (; b + 2 <= n_blocks; b += 2) {
-            sketch_blocks(out + (size_t)b * IG_SKETCH_TOKENS, stride, &x, m, d, block, 2);
+            sketch_blocks(out + (size_t)b * IG_SKETCH_TOKENS, stride, &x, m, d, block, 2, block + AHEAD);
             block += 2 * block_bytes;
         }
-        if (b < n_blocks) sketch_blocks(out + (size_t)b * IG_SKETCH_TOKENS, stride, &x, m, d, block, 1);
+        if (b < n_blocks) sketch_blocks(out + (size_t)b * IG_SKETCH_TOKENS, stride, &x, m, d, block, 1, NULL);
     }
 }
 

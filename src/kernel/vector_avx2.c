@@ -172,37 +172,6 @@ static int argmax_avx2(const float *x, int n) {
     return i;
 }
 
-static int count_above_avx2(const float *x, int n, float t, float *sum) {
-    __m256 limit = _mm256_set1_ps(t), total = _mm256_setzero_ps();
-    __m256i counts = _mm256_setzero_si256();
-    int i = 0, count = 0;
-    for (; i + 8 <= n; i += 8) {
-        __m256 v = _mm256_loadu_ps(x + i), above = _mm256_cmp_ps(v, limit, _CMP_GT_OQ);
-        counts = _mm256_sub_epi32(counts, _mm256_castps_si256(above));
-        if (sum) total = _mm256_add_ps(total, _mm256_and_ps(v, above));
-    }
-    int lanes[8];
-    _mm256_storeu_si256((void *)lanes, counts);
-    for (int j = 0; j < 8; j++) count += lanes[j];
-    float rest = 0;
-    for (; i < n; i++)
-        if (x[i] > t) count++, rest += x[i];
-    if (sum) *sum = sum_lanes(total) + rest;
-    return count;
-}
-
-static int list_above_avx2(int32_t *list, const float *x, int first, int n, float t) {
-    __m256 limit = _mm256_set1_ps(t);
-    int i = 0, count = 0;
-    for (; i + 8 <= n; i += 8) {
-        unsigned above = (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x + i), limit, _CMP_GT_OQ));
-        for (; above; above &= above - 1) list[count++] = first + i + __builtin_ctz(above);
-    }
-    for (; i < n; i++)
-        if (x[i] > t) list[count++] = first + i;
-    return count;
-}
-
 void ig_kernels_fill_vector_avx2(ig_kernels *k) {
     k->rms_norm = rms_norm_avx2;
     k->layer_norm = layer_norm_avx2;
@@ -215,6 +184,5 @@ void ig_kernels_fill_vector_avx2(ig_kernels *k) {
     k->f16_to_f32 = f16_to_f32_avx2;
     k->max = max_avx2;
     k->argmax = argmax_avx2;
-    k->count_above = count_above_avx2;
-    k->list_above = list_above_avx2;
+    ig_kernels_fill_choice_avx2(k);
 }

@@ -160,37 +160,6 @@ static int argmax_avx512(const float *x, int n) {
     return 0;
 }
 
-static int count_above_avx512(const float *x, int n, float t, float *sum) {
-    __m512 limit = _mm512_set1_ps(t), total = _mm512_setzero_ps();
-    __m512i counts = _mm512_setzero_si512(), one = _mm512_set1_epi32(1);
-    for (int i = 0; i < n; i += 16) {
-        __mmask16 lanes = n - i < 16 ? first_lanes(n - i) : 0xffff;
-        __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
-        __mmask16 above = _mm512_mask_cmp_ps_mask(lanes, v, limit, _CMP_GT_OQ);
-        counts = _mm512_mask_add_epi32(counts, above, counts, one);
-        if (sum) total = _mm512_mask_add_ps(total, above, total, v);
-    }
-    if (sum) *sum = _mm512_reduce_add_ps(total);
-    return _mm512_reduce_add_epi32(counts);
-}
-
-static int list_above_avx512(int32_t *list, const float *x, int first, int n, float t) {
-    __m512 limit = _mm512_set1_ps(t);
-    __m512i at = _mm512_add_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
-                                  _mm512_set1_epi32(first));
-    int count = 0;
-    for (int i = 0; i < n; i += 16) {
-        __mmask16 lanes = n - i < 16 ? first_lanes(n - i) : 0xffff;
-        __mmask16 above = _mm512_mask_cmp_ps_mask(lanes, _mm512_maskz_loadu_ps(lanes, x + i), limit, _CMP_GT_OQ);
-        int found = __builtin_popcount(above);
-        /* Compressed in a register and stored under a mask: compressing stores are slow on some CPUs. */
-        _mm512_mask_storeu_epi32(list + count, first_lanes(found), _mm512_maskz_compress_epi32(above, at));
-        at = _mm512_add_epi32(at, _mm512_set1_epi32(16));
-        count += found;
-    }
-    return count;
-}
-
 void ig_kernels_fill_vector_avx512(ig_kernels *k) {
     k->rms_norm = rms_norm_avx512;
     k->layer_norm = layer_norm_avx512;
@@ -203,6 +172,5 @@ void ig_kernels_fill_vector_avx512(ig_kernels *k) {
     k->f16_to_f32 = f16_to_f32_avx512;
     k->max = max_avx512;
     k->argmax = argmax_avx512;
-    k->count_above = count_above_avx512;
-    k->list_above = list_above_avx512;
+    ig_kernels_fill_choice_avx512(k);
 }

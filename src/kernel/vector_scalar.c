@@ -93,6 +93,10 @@ static int count_above_scalar(const float *x, int n, float t, float *sum) {
     return count;
 }
 
+static void count_above3_scalar(const float *x, int n, const float *t, int *count, float *sum) {
+    for (int j = 0; j < 3; j++) count[j] = count_above_scalar(x, n, t[j], sum ? sum + j : NULL);
+}
+
 static int list_above_scalar(int32_t *list, const float *x, int first, int n, float t) {
     int count = 0;
     for (int i = 0; i < n; i++) {
@@ -100,6 +104,32 @@ static int list_above_scalar(int32_t *list, const float *x, int first, int n, fl
         count += x[i] > t;
     }
     return count;
+}
+
+static void sum_rows_scalar(float *w, const float *r, const float *s, size_t stride, int n_rows, int n) {
+    for (int i = 0; i < n; i++) {
+        double sum = 0;
+        for (int g = 0; g < n_rows; g++) sum += (double)r[g] * s[(size_t)g * stride + (size_t)i];
+        w[i] = (float)sum;
+    }
+}
+
+static void smooth_scalar(float *w, int n, int block, float share) {
+    for (int begin = 0; begin < n; begin += block) {
+        int end = n - begin < block ? n : begin + block;
+        double sum = 0;
+        for (int i = begin; i < end; i++) sum += w[i];
+        float mean = share * (float)(sum / (end - begin));
+        for (int i = begin; i < end; i++) w[i] = (1 - share) * w[i] + mean;
+    }
+}
+
+static void block_sums_scalar(float *sum, const float *x, int n_blocks, int block, float r) {
+    for (int b = 0; b < n_blocks; b++, x += block) {
+        double total = 0;
+        for (int i = 0; i < block; i++) total += x[i];
+        sum[b] = r * (float)total;
+    }
 }
 
 void ig_kernels_fill_vector_scalar(ig_kernels *k) {
@@ -115,5 +145,9 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->max = max_scalar;
     k->argmax = argmax_scalar;
     k->count_above = count_above_scalar;
+    k->count_above3 = count_above3_scalar;
     k->list_above = list_above_scalar;
+    k->sum_rows = sum_rows_scalar;
+    k->smooth = smooth_scalar;
+    k->block_sums = block_sums_scalar;
 }

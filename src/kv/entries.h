@@ -14,6 +14,7 @@ typedef struct ig_entries {
     int n;
     int n_slots;  /* all lie in slots below this */
     bool has_own; /* the last one is the token that the queries are of */
+    bool narrow;  /* the queries are what ig_policy_ops.narrow's weights make of the layer's input */
 } ig_entries;
 
 #endif

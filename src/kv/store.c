@@ -25,9 +25,9 @@ static int block_shift(size_t row_bytes) {
 int ig_kv_block_tokens(int head_dim, ig_kv_type type) { return 1 << block_shift(ig_kv_row_bytes(type, head_dim)); }
 
 /* Fills in what follows from the shape; false if it cannot be counted. */
-static bool measure(ig_kv *kv, const ig_kv_shape *s, const ig_kv_options *o, size_t *n_blocks) {
+static bool count_sizes(ig_kv *kv, const ig_kv_shape *s, const ig_kv_options *o, size_t *n_blocks) {
     kv->shape = *s;
-    kv->type = o ? o->type : IG_KV_F16;
+    kv->type = o->type;
     kv->row_bytes = ig_kv_row_bytes(kv->type, s->head_dim);
     kv->row_lines = ig_kv_row_lines(kv->type, s->head_dim);
     kv->shift = block_shift(kv->row_bytes);
@@ -108,6 +108,12 @@ static size_t blocks_in_use(const ig_kv *kv, const ig_kv_options *o) {
            (size_t)kv->shape.n_kv_heads;
 }
 
+/* Blocks of the first n layers; 0 if there is no room for all of them. */
+static size_t count_pinned(const ig_kv *kv, int n) {
+    size_t n_blocks = (size_t)n * kv->layer_blocks;
+    return n_blocks <= kv->most_pinned ? n_blocks : 0;
+}
+
 /* How many frames the budget leaves room for. */
 static ig_status count_frames(size_t *n_frames, ig_kv *kv, size_t n_blocks, const ig_kv_options *o, ig_error *err) {
     *n_frames = blocks_in_use(kv, o);
@@ -121,20 +127,35 @@ static ig_status count_frames(size_t *n_frames, ig_kv *kv, size_t n_blocks, cons
                        (unsigned long long)o->ram_bytes, (unsigned long long)need);
     uint64_t fit = least + (o->ram_bytes - need) / per_frame;
     if (fit < *n_frames) *n_frames = (size_t)fit;
-    size_t pinned = (size_t)o->n_pinned_layers * kv->layer_blocks;
-    if (*n_frames - least >= pinned) kv->n_pinned = pinned;
+    kv->most_pinned = *n_frames - least;
+    kv->n_pinned = count_pinned(kv, o->n_pinned_layers);
     return IG_OK;
 }
 
-bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *o) {
+/* All sizes of a store; what cannot be is refused. */
+static ig_status measure(ig_kv *kv, size_t *n_blocks, size_t *n_frames, const ig_kv_shape *shape,
+                         const ig_kv_options *o, ig_error *err) {
+    if (shape->head_dim < 8 || shape->head_dim > IG_KV_DIMS || shape->head_dim % 8)
+        return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most %d", shape->head_dim,
+                       IG_KV_DIMS);
+    if ((int)o->type < 0 || o->type >= IG_KV_TYPES) return ig_fail(err, IG_E_ARG, "KV type %d is unknown", o->type);
+    if (!count_sizes(kv, shape, o, n_blocks))
+        return ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", shape->n_ctx);
+    return count_frames(n_frames, kv, *n_blocks, o, err);
+}
+
+ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
+    const ig_kv_options *o = options ? options : &in_ram;
     ig_kv kv = {0};
-    size_t n_blocks;
-    if (!measure(&kv, shape, o, &n_blocks)) return false;
-    if (!o) o = &in_ram;
-    *bytes = (uint64_t)blocks_in_use(&kv, o) * (IG_FRAME_BYTES + sizeof(uint8_t *) + ig_kv_block_line_bytes(&kv)) +
-             list_bytes(&kv, o);
-    if (o->disk_bytes && o->ram_bytes && o->ram_bytes < *bytes) *bytes = o->ram_bytes;
-    return true;
+    size_t n_blocks, n_frames;
+    ig_status s = measure(&kv, &n_blocks, &n_frames, shape, o, err);
+    if (s) return s;
+    *bytes = (uint64_t)n_frames * IG_FRAME_BYTES;
+    if (o->disk_bytes)
+        *bytes += table_bytes(&kv, n_blocks, n_frames, o);
+    else
+        *bytes += (uint64_t)n_frames * (sizeof *kv.tables + ig_kv_block_line_bytes(&kv)) + list_bytes(&kv, o);
+    return IG_OK;
 }
 
 /* ---- opening --------------------------------------------------------------------- */
@@ -169,19 +190,12 @@ static ig_status open_tier(ig_kv *kv, size_t n_blocks, size_t n_frames, const ig
 ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
     const ig_kv_options *o = options ? options : &in_ram;
     *out = NULL;
-    if (shape->head_dim < 8 || shape->head_dim > IG_KV_DIMS || shape->head_dim % 8)
-        return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most %d", shape->head_dim,
-                       IG_KV_DIMS);
-    if ((int)o->type < 0 || o->type >= IG_KV_TYPES) return ig_fail(err, IG_E_ARG, "KV type %d is unknown", o->type);
     size_t n_blocks, n_frames;
     ig_kv *kv = calloc(1, sizeof *kv);
     if (!kv) return ig_fail_memory(err, "KV store", sizeof *kv);
-    ig_status s;
-    if (!measure(kv, shape, o, &n_blocks)) {
-        s = ig_fail(err, IG_E_LIMIT, "KV cache for %d tokens: too large to be addressed", shape->n_ctx);
-        goto fail;
-    }
-    kv->held = calloc(2 * (size_t)shape->n_layers, sizeof *kv->held);
+    ig_status s = measure(kv, &n_blocks, &n_frames, shape, o, err);
+    if (s) goto fail;
+    kv->held = calloc(3 * (size_t)shape->n_layers, sizeof *kv->held);
     kv->tables = ig_pages_reserve(n_blocks * sizeof *kv->tables);
     if (kv->row_lines) kv->lines = ig_pages_reserve(n_blocks * ig_kv_block_line_bytes(kv));
     if (!kv->held || !kv->tables || (kv->row_lines && !kv->lines)) {
@@ -189,10 +203,10 @@ ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options 
         goto fail;
     }
     kv->sealed = kv->held + shape->n_layers;
+    kv->unwritten = kv->sealed + shape->n_layers;
     kv->epoch = kv->loaded = 1;
     for (size_t i = 0; i < IG_COUNT(kv->steps); i++) kv->steps[i] = 1;
     s = open_slots(kv, err);
-    if (!s) s = count_frames(&n_frames, kv, n_blocks, o, err);
     if (!s) s = ig_kv_pool_open(&kv->pool, n_frames, err);
     if (!s && o->disk_bytes) s = open_tier(kv, n_blocks, n_frames, o, err);
     if (s) goto fail;
@@ -217,6 +231,50 @@ void ig_kv_close(ig_kv *kv) {
 }
 
 bool ig_kv_has_disk(const ig_kv *kv) { return kv->tier != NULL; }
+
+/* Into RAM what is on disk of blocks [first, end): steps over all of a layer would only read it in passing. */
+static ig_status recall_range(ig_kv *kv, size_t first, size_t end, ig_error *err) {
+    size_t ids[64], n = 0;
+    for (size_t id = first; id < end; id++) {
+        if (!kv->tables[id] && kv->blocks[id].slot) ids[n++] = id;
+        if (n < IG_COUNT(ids)) continue;
+        ig_status s = ig_kv_recall(kv, ids, n, err);
+        if (s) return s;
+        n = 0;
+    }
+    return n ? ig_kv_recall(kv, ids, n, err) : IG_OK;
+}
+
+ig_status ig_kv_replan(ig_kv *kv, const ig_kv_options *o, ig_error *err) {
+    if (!kv->tier) return IG_OK;
+    ig_kv planned = *kv;
+    size_t n;
+    ig_status s = count_frames(&n, &planned, kv->n_tables * kv->table_len, o, err);
+    if (s) return s;
+    for (; kv->pool.n_frames - kv->n_lent > n; kv->n_lent++) {
+        ig_pages_drop(ig_kv_pool_take(&kv->pool), IG_FRAME_BYTES);
+        kv->most_pinned--;
+    }
+    if (kv->n_pinned > kv->most_pinned) kv->n_pinned = 0;
+    return IG_OK;
+}
+
+ig_status ig_kv_pin(ig_kv *kv, int n_layers, ig_error *err) {
+    size_t n = count_pinned(kv, n_layers), was = kv->n_pinned;
+    if (!kv->tier || n == was) return IG_OK;
+    ig_status s = ig_kv_settle(kv, err); /* frames of writes under way may not leave yet */
+    if (s) return s;
+    kv->n_pinned = n;
+    for (size_t id = n < was ? n : was; id < n || id < was; id++) {
+        if (!kv->tables[id] || !kv->blocks[id].slot) continue;
+        uint32_t frame = ig_kv_frame_number(kv, kv->tables[id]);
+        if (id < n)
+            ig_evict_remove(&kv->evict, frame);
+        else
+            ig_evict_add(&kv->evict, frame);
+    }
+    return recall_range(kv, was, n, err);
+}
 
 bool ig_kv_has_dropped(const ig_kv *kv) {
     bool dropped = false;
@@ -341,6 +399,7 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
                 ig_kv_drop_block(kv, id);
             }
         if (kv->held[layer] > n) kv->held[layer] = n;
+        if (kv->unwritten[layer] > n >> kv->shift) kv->unwritten[layer] = n >> kv->shift;
         if (kv->sealed[layer] > n >> kv->shift) {
             kv->sealed[layer] = n >> kv->shift;
             if (n & ((1 << kv->shift) - 1)) {
@@ -368,7 +427,7 @@ void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
     *out = kv->stats;
     for (int l = 0; l < kv->shape.n_layers; l++)
         out->entries += (uint64_t)ig_kv_entries(kv, l, 0).n * (uint64_t)kv->shape.n_kv_heads;
-    out->ram_bytes = ig_kv_pool_taken(&kv->pool) * IG_FRAME_BYTES + kv->arena.size +
+    out->ram_bytes = (ig_kv_pool_taken(&kv->pool) - kv->n_lent) * IG_FRAME_BYTES + kv->arena.size +
                      n_blocks * (sizeof *kv->tables + ig_kv_block_line_bytes(kv));
     for (size_t t = 0; t < kv->n_tables; t++) {
         const ig_slots *list = &kv->slots[t];

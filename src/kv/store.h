@@ -64,8 +64,8 @@ typedef struct ig_kv_stats {
 
 /* Tokens of a block. */
 int ig_kv_block_tokens(int head_dim, ig_kv_type type);
-/* Bytes of RAM that a store of this shape takes when full; false if they cannot be counted. */
-bool ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options);
+/* Bytes of RAM that a store of this shape takes when full; refuses what open() would refuse. */
+ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err);
 /* Most slots of a KV head in layers whose entries are dropped. */
 int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *options);
 /* Bytes that one entry takes. */
@@ -78,6 +78,11 @@ int ig_kv_length(const ig_kv *kv);
 ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head);
 /* Whether blocks can be elsewhere than in RAM. */
 bool ig_kv_has_disk(const ig_kv *kv);
+/* Entries of more layers will be dropped than were said when the empty store was opened, all else being the same: with
+ * a limit of RAM, frames make room for what that takes. */
+ig_status ig_kv_replan(ig_kv *kv, const ig_kv_options *options, ig_error *err);
+/* Another number of first layers that stay in RAM if there is room for them: brings them there, and lets others go. */
+ig_status ig_kv_pin(ig_kv *kv, int n_layers, ig_error *err);
 /* Whether entries of any layer were dropped for ever. */
 bool ig_kv_has_dropped(const ig_kv *kv);
 

@@ -38,6 +38,7 @@ static ig_status finish_write(ig_kv *kv, ig_error *err) {
             }
             ig_kv_free_slot(kv, id); /* the block stays in RAM, open */
         }
+    if (s && kv->unwritten[w.layer] > w.first) kv->unwritten[w.layer] = w.first;
     return s;
 }
 
@@ -52,18 +53,20 @@ static bool is_wanted(const ig_kv *kv, size_t id) {
            (kv->ahead[1].active && e == kv->ahead[1].epoch);
 }
 
-static bool is_idle(const ig_kv *kv, size_t id) {
-    return kv->blocks[id].epoch < kv->steps[IG_COUNT(kv->steps) - 1] && !is_wanted(kv, id);
+/* Not wanted in the latest `age` whole steps, nor by this one so far. */
+static bool is_idle(const ig_kv *kv, size_t id, int age) {
+    return kv->blocks[id].epoch < kv->steps[age] && !is_wanted(kv, id);
 }
 
 typedef struct search {
     const ig_kv *kv;
+    int age;
     int looks; /* left */
 } search;
 
 static bool keep_busy(void *user, uint32_t frame) {
     search *s = user;
-    return !is_idle(s->kv, s->kv->owner[frame]) && --s->looks > 0;
+    return !is_idle(s->kv, s->kv->owner[frame], s->age) && --s->looks > 0;
 }
 
 static bool keep_wanted(void *user, uint32_t frame) {
@@ -72,14 +75,14 @@ static bool keep_wanted(void *user, uint32_t frame) {
 }
 
 /* An idle one in the order of eviction, or else anywhere. */
-static uint32_t find_idle(ig_kv *kv) {
-    search s = {kv, LOOKS};
+static uint32_t find_idle(ig_kv *kv, int age) {
+    search s = {kv, age, LOOKS};
     uint32_t f = ig_evict_victim(&kv->evict, keep_busy, &s);
-    if (f != UINT32_MAX && is_idle(kv, kv->owner[f])) return f;
+    if (f != UINT32_MAX && is_idle(kv, kv->owner[f], age)) return f;
     for (int i = 0; i < LOOKS; i++) {
         f = kv->hand;
         kv->hand = kv->hand + 1 < kv->evict.n_frames ? kv->hand + 1 : 0;
-        if (kv->evict.listed[f] && is_idle(kv, kv->owner[f])) return f;
+        if (kv->evict.listed[f] && is_idle(kv, kv->owner[f], age)) return f;
     }
     return UINT32_MAX;
 }
@@ -109,12 +112,14 @@ static uint32_t find_arrived(ig_kv *kv) {
 }
 
 static uint32_t find_victim(ig_kv *kv) {
-    uint32_t f = find_idle(kv);
+    uint32_t f = UINT32_MAX;
+    for (int age = IG_COUNT(kv->steps) - 1; age > 0 && f == UINT32_MAX; age--) f = find_idle(kv, age);
     if (f == UINT32_MAX) f = find_arrived(kv);
     return f != UINT32_MAX ? f : ig_evict_victim(&kv->evict, keep_wanted, kv);
 }
 
-ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
+/* *out: NULL if there is no room. */
+static ig_status find_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
     for (;;) {
         *out = ig_kv_pool_take(&kv->pool);
         if (*out) return IG_OK;
@@ -130,7 +135,7 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
             *out = kv->pool.frames + (size_t)f * IG_FRAME_BYTES;
             return IG_OK;
         }
-        if (!kv->n_writes) return ig_fail(err, IG_E_LIMIT, "the KV cache's share of RAM is too small for one layer");
+        if (!kv->n_writes) return IG_OK;
         double start = ig_clock_seconds();
         ig_status s = finish_write(kv, err);
         kv->stats.stall_seconds += ig_clock_seconds() - start;
@@ -138,11 +143,16 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
     }
 }
 
+ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
+    ig_status s = find_frame(kv, out, err);
+    if (s || *out) return s;
+    return ig_fail(err, IG_E_LIMIT, "the KV cache's share of RAM is too small for one layer");
+}
+
 /* ---- write-behind ------------------------------------------------------------ */
 
-ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
-    int first = kv->sealed[layer], end = kv->held[layer] >> kv->shift;
-    if (!kv->tier || first == end || ig_kv_slots(kv, layer, 0)) return IG_OK;
+/* Starts to write blocks [first, end) of all heads of a layer. */
+static ig_status write_blocks(ig_kv *kv, int layer, int first, int end, ig_error *err) {
     reading *r = &kv->late; /* its lists are free between loads */
     r->n = 0;
     for (int h = 0; h < kv->shape.n_kv_heads; h++)
@@ -157,7 +167,21 @@ ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
     if (s) return s;
     for (size_t i = 0; i < r->n; i++) kv->blocks[r->blocks[i]].slot = r->slots[i] + 1;
     kv->writes[(kv->first_write + kv->n_writes++) % MAX_WRITES] = w;
-    kv->sealed[layer] = end;
+    return IG_OK;
+}
+
+ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
+    int end = kv->held[layer] >> kv->shift;
+    if (!kv->tier || ig_kv_slots(kv, layer, 0)) return IG_OK;
+    const block *blocks = kv->blocks + ig_kv_table_at(kv, layer, 0); /* the other heads' are written with these */
+    for (int b = kv->unwritten[layer]; b < end; kv->unwritten[layer] = b) {
+        while (b < end && blocks[b].slot) b++; /* written since others failed */
+        int first = b;
+        while (b < end && !blocks[b].slot) b++;
+        ig_status s = b > first ? write_blocks(kv, layer, first, b, err) : IG_OK;
+        if (s) return s;
+        if (kv->sealed[layer] < b) kv->sealed[layer] = b;
+    }
     return IG_OK;
 }
 
@@ -187,14 +211,13 @@ static void each_block(ig_kv *kv, int layer, int head, const ig_kv_pick *pick, b
     }
 }
 
-/* Frames for the blocks of r; if there is no room for all, r is cut to those that have one and status says so. */
-static ig_status take_frames(ig_kv *kv, reading *r, ig_error *err) {
+/* Frames for the blocks of r by `take`; if not for all, r is cut to those that have one. */
+static ig_status take_frames(ig_kv *kv, reading *r, ig_status (*take)(ig_kv *, uint8_t **, ig_error *), ig_error *err) {
     for (size_t i = 0; i < r->n; i++) {
-        ig_status s = ig_kv_take_frame(kv, &r->frames[i], err);
-        if (s) {
-            r->n = i;
-            return s;
-        }
+        ig_status s = take(kv, &r->frames[i], err);
+        if (!s && r->frames[i]) continue;
+        r->n = i;
+        return s;
     }
     return IG_OK;
 }
@@ -224,7 +247,7 @@ static ig_status finish_reading(ig_kv *kv, reading *r, ig_error *err) {
 
 static ig_status start_reading(ig_kv *kv, reading *r, ig_error *err) {
     if (!r->n) return IG_OK;
-    ig_status s = kv->tier->ops->read(kv->tier, &r->ticket, r->slots, r->frames, r->n, err);
+    ig_status s = kv->tier->ops->read(kv->tier, &r->ticket, r->slots, r->frames, r->n, r != &kv->late, err);
     if (s)
         give_frames(kv, r);
     else
@@ -256,11 +279,13 @@ ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_pi
     kv->expected = r;
     for (int i = 0; i < n_picks; i++) each_block(kv, layer, i * kv->shape.n_kv_heads / n_picks, &picks[i], want_ahead);
     size_t n = r->n;
-    r->active = true;         /* what it is for stays */
-    take_frames(kv, r, NULL); /* as many as there is room for */
+    r->active = true;                        /* what it is for stays */
+    s = take_frames(kv, r, find_frame, err); /* as many as there is room for */
     r->active = false;
     for (size_t i = r->n; i < n; i++) kv->blocks[r->blocks[i]].epoch = 0;
-    return start_reading(kv, r, err);
+    if (!s) return start_reading(kv, r, err);
+    give_frames(kv, r);
+    return s;
 }
 
 /* A block that is there: it counts as used, and as foreseen if a prefetch brought it. */
@@ -283,7 +308,7 @@ static void want_now(ig_kv *kv, size_t id) {
 
 /* Brings the blocks of `late` in, and those on their way by the prefetch that is expected. */
 static ig_status read_late(ig_kv *kv, ig_error *err) {
-    ig_status s = take_frames(kv, &kv->late, err);
+    ig_status s = take_frames(kv, &kv->late, ig_kv_take_frame, err);
     if (s)
         give_frames(kv, &kv->late);
     else
@@ -373,7 +398,7 @@ static ig_status start_stage(ig_kv *kv, stage *g, int layer, int begin, int n, i
             g->table[at] = r->frames[n_read++] = g->frames + at * IG_FRAME_BYTES;
         }
     if (!n_read) return IG_OK;
-    s = kv->tier->ops->read(kv->tier, &g->ticket, r->slots, r->frames, n_read, err);
+    s = kv->tier->ops->read(kv->tier, &g->ticket, r->slots, r->frames, n_read, false, err);
     g->reading = !s;
     return s;
 }

@@ -5,7 +5,7 @@
  *
  * With a disk tier a block that exists is in one of four states:
  *
- *   open       a frame, no slot: still being filled, or full and not yet written
+ *   open       a frame, no slot: still being filled, or full and not yet written, or in vain: then seal() tries again
  *   writing    a frame and a slot; in `writes`
  *   cached     a frame and a slot; its frame may be taken (kv/evict.h)
  *   on disk    a slot only
@@ -13,8 +13,9 @@
  * and a frame that a prefetch is filling belongs to `ahead` until the prefetch is waited for.
  *
  * Whose frame is taken: a step wants all layers in turn, often more than there is room for, and then any plain order
- * pushes out every block just before it is wanted again. So what was wanted in the latest steps stays, a block that is
- * idle leaves (the order of kv/evict.h says which), and if there is none, one that has only just come.
+ * pushes out every block just before it is wanted again. So what was wanted in the latest steps stays, a block that was
+ * idle for two steps leaves, or for one (the order of kv/evict.h says which), and if there is none, one that has only
+ * just come.
  */
 #ifndef IG_KV_STORE_PARTS_H
 #define IG_KV_STORE_PARTS_H
@@ -79,13 +80,15 @@ struct ig_kv {
     size_t layer_blocks; /* blocks of a full layer */
     int *held;           /* [n_layers] slots in use or free again: tokens, unless some were dropped */
     int *sealed;         /* [n_layers] blocks of each head that were given to the disk tier */
+    int *unwritten;      /* [n_layers] where seal() goes on: at sealed, or before, at a block whose write has failed */
     uint8_t **tables;    /* [n_tables][table_len] frames; NULL: not in RAM */
     ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][2][row_lines] */
     ig_kv_pool pool;
     ig_slots *slots;      /* [n_tables] */
     int32_t *slot_memory; /* of their lists */
     size_t slot_bytes;
-    bool torn; /* compact() failed: what the layers hold is of no use */
+    size_t n_lent; /* frames that are not used, for the slots' sake */
+    bool torn;     /* compact() failed: what the layers hold is of no use */
 
     /* With a disk tier only. */
     ig_tier *tier;
@@ -101,6 +104,7 @@ struct ig_kv {
     uint32_t hand;     /* frame where the search for one that is idle goes on */
     arrivals arrived;
     size_t n_pinned;                  /* blocks below this id stay in RAM */
+    size_t most_pinned;               /* that there is room for */
     pending_write writes[MAX_WRITES]; /* a ring */
     int first_write, n_writes;
     reading ahead[2]; /* prefetches of layers of even and odd numbers */

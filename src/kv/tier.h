@@ -54,8 +54,9 @@ typedef struct ig_tier_ops {
                        ig_error *err);
 
     /* Starts to read n slots into n frames, in one batch, what lies together in larger requests. A slot whose write is
-     * still under way is waited for. Slots whose write failed are refused. */
-    ig_status (*read)(ig_tier *t, ig_ticket *ticket, const ig_slot *slots, uint8_t *const *frames, size_t n,
+     * still under way is waited for. Slots whose write failed are refused. `ahead`: nobody waits for them yet; reads
+     * that are not ahead overtake them. */
+    ig_status (*read)(ig_tier *t, ig_ticket *ticket, const ig_slot *slots, uint8_t *const *frames, size_t n, bool ahead,
                       ig_error *err);
 
     /* Until the transfer is done; whether all its blocks arrived unharmed. Ends the ticket. */

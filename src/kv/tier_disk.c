@@ -37,7 +37,8 @@ typedef enum failure { NO_FAILURE, IS_CORRUPT, IS_CUT_SHORT, IS_ERRNO } failure;
 typedef struct batch {
     uint32_t version;    /* of the ticket that this place stands for now */
     uint32_t n_requests; /* not done yet */
-    bool is_taken, is_write;
+    bool is_taken;
+    ig_disk_kind kind;
     uint8_t failure; /* the first of the batch */
     int error;       /* errno, for IS_ERRNO */
     ig_slot slot;    /* where it happened */
@@ -87,10 +88,10 @@ static void finish(disk *d, ig_disk_request *r) {
     for (uint32_t i = 0; i < r->n_blocks; i++) {
         ig_slot slot = r->first + i;
         bool is_good = i < r->n_done;
-        if (!r->is_write && !r->to[i].frame) continue;
+        if (r->kind != IG_DISK_WRITE && !r->to[i].frame) continue;
         n_wanted++;
         d->slots.n_moving[slot]--;
-        if (r->is_write) {
+        if (r->kind == IG_DISK_WRITE) {
             d->slots.state[slot] = is_good ? IG_SLOT_STORED : IG_SLOT_FAILED;
         } else if (is_good && r->to[i].hash != d->slots.checksum[slot]) {
             note_failure(d, r, IS_CORRUPT, 0, i);
@@ -102,12 +103,12 @@ static void finish(disk *d, ig_disk_request *r) {
     if (!d->file.is_direct)
         posix_fadvise(d->file.fd, (off_t)r->first * IG_FRAME_BYTES, (off_t)r->n_blocks * IG_FRAME_BYTES,
                       POSIX_FADV_DONTNEED);
-    *(r->is_write ? &d->stats.bytes_written : &d->stats.bytes_read) += (uint64_t)n_good * IG_FRAME_BYTES;
+    *(r->kind == IG_DISK_WRITE ? &d->stats.bytes_written : &d->stats.bytes_read) += (uint64_t)n_good * IG_FRAME_BYTES;
     d->stats.bytes_passed_over += (uint64_t)(r->n_blocks - n_wanted) * IG_FRAME_BYTES;
     d->stats.n_failed_blocks += n_wanted - n_good;
     d->batches[r->batch].n_requests--;
     d->n_in_flight--;
-    if (r->is_write) d->n_writes_in_flight--;
+    if (r->kind == IG_DISK_WRITE) d->n_writes_in_flight--;
     r->is_in_flight = false;
     r->next = d->spare;
     d->spare = r;
@@ -122,7 +123,7 @@ static void fail_broken(disk *d, ig_disk_request *r) {
 static void settle(disk *d, ig_disk_request *r) {
     int result = r->result;
     if (d->fault)
-        result = d->fault(d->fault_user, r->is_write, (uint64_t)ig_disk_request_offset(r),
+        result = d->fault(d->fault_user, r->kind == IG_DISK_WRITE, (uint64_t)ig_disk_request_offset(r),
                           (size_t)(r->n_blocks - r->n_done) * IG_FRAME_BYTES, result);
     uint32_t n_moved = result > 0 ? (uint32_t)result / IG_FRAME_BYTES : 0;
     r->n_done += n_moved;
@@ -162,13 +163,13 @@ static void reap(disk *d, bool wait) {
 
 /* ---- batches ---------------------------------------------------------------- */
 
-static ig_status batch_open(disk *d, uint32_t *index, bool is_write, ig_error *err) {
+static ig_status batch_open(disk *d, uint32_t *index, ig_disk_kind kind, ig_error *err) {
     if (d->broken) return ig_fail(err, IG_E_IO, "KV spill file in %s: %s", d->file.directory, strerror(-d->broken));
     if (!d->n_spare_batches)
         return ig_fail(err, IG_E_LIMIT, "KV spill file: more than %d transfers are under way", IG_TIER_TICKETS);
     *index = d->spare_batches[--d->n_spare_batches];
     batch *b = &d->batches[*index];
-    *b = (batch){.version = b->version + 1, .is_taken = true, .is_write = is_write};
+    *b = (batch){.version = b->version + 1, .is_taken = true, .kind = kind};
     return IG_OK;
 }
 
@@ -195,10 +196,11 @@ static ig_status batch_status(const disk *d, const batch *b, ig_error *err) {
                            at);
         case IS_CUT_SHORT:
             return ig_fail(err, IG_E_IO, "KV spill file in %s: %s block %u at byte %llu", directory,
-                           b->is_write ? "nothing is written of" : "it was cut short and lacks", b->slot, at);
+                           b->kind == IG_DISK_WRITE ? "nothing is written of" : "it was cut short and lacks", b->slot,
+                           at);
         case IS_ERRNO:
             return ig_fail(err, IG_E_IO, "KV spill file in %s: cannot %s block %u at byte %llu: %s", directory,
-                           b->is_write ? "write" : "read", b->slot, at, strerror(b->error));
+                           b->kind == IG_DISK_WRITE ? "write" : "read", b->slot, at, strerror(b->error));
     }
     return IG_OK;
 }
@@ -206,7 +208,7 @@ static ig_status batch_status(const disk *d, const batch *b, ig_error *err) {
 /* Starts one request for the slots of places [n], in order; waits for room in the queue. */
 static void start(disk *d, uint32_t index, const place *places, size_t n, bool is_staged) {
     batch *b = &d->batches[index];
-    while (d->n_in_flight == REQUESTS || (b->is_write && d->n_writes_in_flight >= REQUESTS / 2)) {
+    while (d->n_in_flight == REQUESTS || (b->kind == IG_DISK_WRITE && d->n_writes_in_flight >= REQUESTS / 2)) {
         ig_disk_queue_start(&d->queue);
         reap(d, true);
     }
@@ -216,12 +218,12 @@ static void start(disk *d, uint32_t index, const place *places, size_t n, bool i
     r->n_blocks = places[n - 1].slot - r->first + 1;
     r->n_done = r->n_idle_tries = 0;
     r->batch = index;
-    r->is_write = b->is_write;
+    r->kind = b->kind;
     r->is_staged = is_staged;
     r->is_in_flight = true;
     for (uint32_t i = 0; i < r->n_blocks; i++) {
         bool is_wanted = places->slot == r->first + i;
-        if (r->is_write)
+        if (r->kind == IG_DISK_WRITE)
             r->from[i] = (struct iovec){places->frame, IG_FRAME_BYTES};
         else
             r->to[i].frame = is_wanted ? places->frame : NULL;
@@ -229,8 +231,8 @@ static void start(disk *d, uint32_t index, const place *places, size_t n, bool i
     }
     b->n_requests++;
     d->n_in_flight++;
-    if (r->is_write) d->n_writes_in_flight++;
-    (*(r->is_write ? &d->stats.requests_written : &d->stats.requests_read))++;
+    if (r->kind == IG_DISK_WRITE) d->n_writes_in_flight++;
+    (*(r->kind == IG_DISK_WRITE ? &d->stats.requests_written : &d->stats.requests_read))++;
     if (d->broken)
         fail_broken(d, r);
     else
@@ -272,7 +274,7 @@ static size_t count_near(const place *p, size_t n) {
 
 /* Starts the transfer of d->sorted[0, n), what lies together in few requests. */
 static void start_places(disk *d, uint32_t index, size_t n) {
-    bool is_write = d->batches[index].is_write;
+    bool is_write = d->batches[index].kind == IG_DISK_WRITE;
     sort_places(d->sorted, n);
     for (const place *p = d->sorted, *end = p + n; p < end;) {
         size_t left = (size_t)(end - p), plain = count_neighbours(p, left, is_write),
@@ -309,7 +311,7 @@ static ig_status disk_write(ig_tier *t, ig_ticket *ticket, ig_slot *slots, const
     uint32_t index;
     *ticket = 0;
     if (!n) return IG_OK;
-    ig_status s = batch_open(d, &index, true, err);
+    ig_status s = batch_open(d, &index, IG_DISK_WRITE, err);
     if (s) return s;
     *ticket = ticket_of(d, index);
     s = take_slots(d, slots, n, err);
@@ -340,7 +342,7 @@ static ig_status await_written(disk *d, ig_slot slot, ig_error *err) {
 }
 
 static ig_status disk_read(ig_tier *t, ig_ticket *ticket, const ig_slot *slots, uint8_t *const *frames, size_t n,
-                           ig_error *err) {
+                           bool ahead, ig_error *err) {
     disk *d = of(t);
     uint32_t index;
     *ticket = 0;
@@ -349,7 +351,7 @@ static ig_status disk_read(ig_tier *t, ig_ticket *ticket, const ig_slot *slots, 
         if (s) return s;
     }
     if (!n) return IG_OK;
-    ig_status s = batch_open(d, &index, false, err);
+    ig_status s = batch_open(d, &index, ahead ? IG_DISK_READ_AHEAD : IG_DISK_READ, err);
     if (s) return s;
     *ticket = ticket_of(d, index);
     for (size_t done = 0, m; done < n; done += m) {

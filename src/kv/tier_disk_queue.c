@@ -7,14 +7,23 @@
 #include "kv/tier_disk_queue.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/error.h"
 #include "base/memory.h"
 
-enum { STAGING_BYTES = IG_DISK_STAGED_MAX * IG_FRAME_BYTES, HUGE_PAGE = 2 << 20 };
+enum {
+    STAGING_BYTES = IG_DISK_STAGED_MAX * IG_FRAME_BYTES,
+    HUGE_PAGE = 2 << 20,
+    SLICE = 100000, /* ns, the least that the kernel takes */
+    AHEAD = 16,     /* requests ahead with the device: what is wanted at once waits for those */
+};
 
 static void append(ig_disk_list *to, ig_disk_list *from) {
     if (!from->first) return;
@@ -38,11 +47,11 @@ size_t ig_disk_queue_take(ig_disk_queue *q, ig_disk_request **r, size_t cap, boo
     size_t n = 0;
     pthread_mutex_lock(&q->lock);
     for (;;) {
-        while (n < cap && (r[n] = pop(&q->reads))) n++;
-        while (n < cap && q->n_writing < q->max_writing && (r[n] = pop(&q->writes))) {
-            n++;
-            q->n_writing++;
-        }
+        for (int k = 0; k < IG_DISK_KINDS; k++)
+            while (n < cap && q->n_moving[k] < q->most_moving[k] && (r[n] = pop(&q->waiting[k]))) {
+                n++;
+                q->n_moving[k]++;
+            }
         if (n || !wait || q->stop) break;
         pthread_cond_wait(&q->work, &q->lock);
     }
@@ -54,7 +63,7 @@ void ig_disk_queue_finish(ig_disk_queue *q, ig_disk_request **r, size_t n) {
     if (!n) return;
     pthread_mutex_lock(&q->lock);
     for (size_t i = 0; i < n; i++) {
-        if (r[i]->is_write) q->n_writing--;
+        q->n_moving[r[i]->kind]--;
         r[i]->next = q->finished;
         q->finished = r[i];
     }
@@ -70,7 +79,7 @@ void ig_disk_queue_break(ig_disk_queue *q, int error) {
 }
 
 void ig_disk_request_arrived(ig_disk_request *r) {
-    uint32_t n = r->result > 0 && !r->is_write ? (uint32_t)r->result / IG_FRAME_BYTES : 0;
+    uint32_t n = r->result > 0 && r->kind != IG_DISK_WRITE ? (uint32_t)r->result / IG_FRAME_BYTES : 0;
     const uint8_t *from = n ? ig_disk_request_memory(r) : NULL;
     for (uint32_t i = r->n_done; i < r->n_done + n && i < r->n_blocks; i++, from += IG_FRAME_BYTES) {
         if (!r->to[i].frame) continue;
@@ -79,8 +88,22 @@ void ig_disk_request_arrived(ig_disk_request *r) {
     }
 }
 
+void ig_disk_queue_ask_for_turns(void) {
+    /* The kernel's struct sched_attr as it was first; not every C library has it. */
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period; /* ns */
+    } a = {.size = 48, .policy = SCHED_OTHER, .runtime = SLICE};
+    a.nice = getpriority(PRIO_PROCESS, 0);
+    syscall(SYS_sched_setattr, 0, &a, 0); /* where it is refused all works, later */
+}
+
 static void *serve(void *queue) {
     ig_disk_queue *q = queue;
+    ig_disk_queue_ask_for_turns();
     pthread_mutex_lock(&q->lock);
     uint8_t *staging = q->staging + (size_t)q->n_serving++ * STAGING_BYTES;
     pthread_mutex_unlock(&q->lock);
@@ -88,8 +111,9 @@ static void *serve(void *queue) {
         uint32_t n = r->n_blocks - r->n_done;
         off_t at = ig_disk_request_offset(r);
         r->staging = staging;
-        ssize_t moved = r->is_write ? pwritev(q->fd, r->from + r->n_done, (int)n, at)
-                                    : pread(q->fd, ig_disk_request_memory(r), (size_t)n * IG_FRAME_BYTES, at);
+        ssize_t moved = r->kind == IG_DISK_WRITE
+                            ? pwritev(q->fd, r->from + r->n_done, (int)n, at)
+                            : pread(q->fd, ig_disk_request_memory(r), (size_t)n * IG_FRAME_BYTES, at);
         r->result = moved < 0 ? -errno : (int)moved;
         ig_disk_request_arrived(r);
         ig_disk_queue_finish(q, &r, 1);
@@ -114,7 +138,10 @@ ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, unsigned 
     *q = (ig_disk_queue){.fd = fd, .n_staging = n_staging};
     if (!take_staging(q)) return ig_fail_memory(err, "staging of the KV spill file", (size_t)n_staging * STAGING_BYTES);
     q->ring = no_uring ? NULL : ig_disk_ring_open(depth, q->staging, n_staging);
-    q->max_writing = (q->ring ? depth : IG_DISK_THREADS) / 2;
+    unsigned most = q->ring ? depth : IG_DISK_THREADS;
+    q->most_moving[IG_DISK_READ] = most;
+    q->most_moving[IG_DISK_READ_AHEAD] = most / 2 < AHEAD ? most / 2 : AHEAD;
+    q->most_moving[IG_DISK_WRITE] = most / 2;
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
     pthread_cond_init(&q->done, NULL);
@@ -150,14 +177,15 @@ void ig_disk_queue_close(ig_disk_queue *q) {
 
 void ig_disk_queue_add(ig_disk_queue *q, ig_disk_request *r) {
     r->next = NULL;
-    append(r->is_write ? &q->added_writes : &q->added_reads, &(ig_disk_list){r, r});
+    append(&q->added[r->kind], &(ig_disk_list){r, r});
 }
 
 void ig_disk_queue_start(ig_disk_queue *q) {
-    if (!q->added_reads.first && !q->added_writes.first) return;
+    bool any = false;
+    for (int k = 0; k < IG_DISK_KINDS; k++) any = any || q->added[k].first;
+    if (!any) return;
     pthread_mutex_lock(&q->lock);
-    append(&q->reads, &q->added_reads);
-    append(&q->writes, &q->added_writes);
+    for (int k = 0; k < IG_DISK_KINDS; k++) append(&q->waiting[k], &q->added[k]);
     if (!q->ring) pthread_cond_broadcast(&q->work);
     pthread_mutex_unlock(&q->lock);
     if (q->ring) ig_disk_ring_wake(q->ring);

@@ -15,6 +15,9 @@
 #include "kv/pool.h"
 #include "kv/tier_disk.h"
 
+/* In the order in which requests are taken. */
+typedef enum ig_disk_kind { IG_DISK_READ, IG_DISK_READ_AHEAD, IG_DISK_WRITE, IG_DISK_KINDS } ig_disk_kind;
+
 enum { IG_DISK_BLOCKS_MAX = 32 }; /* of one request: 128 KiB */
 enum { IG_DISK_THREADS = 16 };    /* without io_uring; they sleep in the kernel, as many requests as the device sees */
 
@@ -27,7 +30,8 @@ typedef struct ig_disk_request {
     uint32_t n_blocks, n_done; /* n_done: blocks moved by earlier tries */
     uint32_t batch;
     uint32_t n_idle_tries; /* in a row, that moved no block */
-    bool is_write, is_staged, is_in_flight;
+    ig_disk_kind kind;
+    bool is_staged, is_in_flight;
     int result;       /* of the last try: bytes or -errno */
     uint8_t *staging; /* the queue's, while it moves */
     union {
@@ -56,14 +60,15 @@ typedef struct ig_disk_queue {
     ig_disk_ring *ring;                /* NULL: threads */
     uint8_t *staging, *staging_memory; /* [n_staging][IG_DISK_STAGED_MAX] frames, somewhere in the latter */
     unsigned n_staging;
-    ig_disk_list added_reads, added_writes; /* by the caller, not started yet */
+    ig_disk_list added[IG_DISK_KINDS]; /* by the caller, not started yet */
 
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t work, done;
-    ig_disk_list reads, writes; /* started; reads go first */
+    ig_disk_list waiting[IG_DISK_KINDS]; /* started */
     ig_disk_request *finished;
-    unsigned n_writing, max_writing; /* writes with the device: a few saturate it, and more would delay reads */
-    int broken;                      /* -errno: the threads have given up */
+    /* Requests with the device, of each kind: a few saturate it, and more would delay what is more urgent. */
+    unsigned n_moving[IG_DISK_KINDS], most_moving[IG_DISK_KINDS];
+    int broken; /* -errno: the threads have given up */
     bool stop;
 
     unsigned n_threads, n_serving;
@@ -83,7 +88,10 @@ void ig_disk_queue_start(ig_disk_queue *q);
  * one under way. Negative errno: the queue is broken, nothing will come back. */
 ssize_t ig_disk_queue_reap(ig_disk_queue *q, ig_disk_request **done, size_t cap, bool wait);
 
-/* For the queue's threads. Takes up to cap requests, and waits for one if `wait`; 0 otherwise means: none now, or with
+/* For the queue's threads. Their work is short and waited for, while the threads that compute take all they get: a
+ * short time slice brings a thread's turn soon (Linux 6.12 and later; nobody loses time by it). */
+void ig_disk_queue_ask_for_turns(void);
+/* Takes up to cap requests, and waits for one if `wait`; 0 otherwise means: none now, or with
  * `wait`: the queue closes. */
 size_t ig_disk_queue_take(ig_disk_queue *q, ig_disk_request **r, size_t cap, bool wait);
 void ig_disk_queue_finish(ig_disk_queue *q, ig_disk_request **r, size_t n);

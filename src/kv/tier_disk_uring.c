@@ -86,7 +86,7 @@ static bool put(ig_disk_ring *ring, ig_disk_queue *q, ig_disk_request *r) {
     struct io_uring_sqe *sqe = io_uring_get_sqe(&ring->io);
     unsigned n = r->n_blocks - r->n_done;
     __u64 at = (__u64)ig_disk_request_offset(r);
-    if (r->is_write)
+    if (r->kind == IG_DISK_WRITE)
         io_uring_prep_writev(sqe, q->fd, r->from + r->n_done, n, at);
     else
         io_uring_prep_read(sqe, q->fd, ig_disk_request_memory(r), n * IG_FRAME_BYTES, at);
@@ -146,6 +146,7 @@ static bool is_stopped(ig_disk_queue *q) {
 void *ig_disk_ring_serve(void *queue) {
     ig_disk_queue *q = queue;
     ig_disk_ring *ring = q->ring;
+    ig_disk_queue_ask_for_turns();
     for (;;) {
         /* The queue wakes the ring after it has set `stop`, so that the read comes back: the kernel must not hold on
          * to memory that is freed. */

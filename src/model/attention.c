@@ -3,6 +3,8 @@
  * One layer's keys, values and attention: what the forward pass asks of the KV store and the policy, in the order of
  * docs/architecture.md's figure: append, select, fetch, attend; and the guess for the layer that follows.
  */
+#include <string.h>
+
 #include "base/clock.h"
 #include "model/forward_parts.h"
 
@@ -15,20 +17,20 @@ int ig_forward_row(const forward *f, int segment) {
     return row;
 }
 
-/* A prompt's queries, for policies that want them. */
+/* A prompt's queries, for policies that want them; without a prompt the first step's. */
 static void show_queries(const forward *f, const ig_segment *seg, int row, int kv_head) {
     const ig_config *c = f->c;
     ig_policy *p = seg->seq->policy;
     int group = c->n_heads / c->n_kv_heads;
-    if (!p->ops->see_queries || !seg->dense) return;
+    if (!p->ops->see_queries || !(seg->dense || seg->first == 0)) return;
     for (int h = kv_head * group; h < (kv_head + 1) * group; h++)
         p->ops->see_queries(p, f->layer, h,
                             f->ws->q + ((size_t)row * (size_t)c->n_heads + (size_t)h) * (size_t)c->head_dim,
                             (size_t)c->n_heads * (size_t)c->head_dim, seg->first, seg->n);
 }
 
-/* Writes one head's key and value of a token, and shows the key to the policy as 16-bit floats: what attention will
- * see, and what a policy that comes later can have. */
+/* Writes one head's key and value of a token, and shows them to the policy as 16-bit floats: what attention will see,
+ * and what a policy that comes later can have. A packed key lies in its layer's frame. */
 static void append_token(const forward *f, const ig_segment *seg, int head, int token, size_t at, bool sketched) {
     const ig_sequence *seq = seg->seq;
     int d = f->c->head_dim;
@@ -36,15 +38,21 @@ static void append_token(const forward *f, const ig_segment *seg, int head, int 
     ig_kv_type type = ig_kv_type_of(seq->kv);
     ig_kv_line *lines = ig_kv_lines(seq->kv, f->layer, head, slot);
     void *key = ig_kv_key(seq->kv, f->layer, head, slot), *value = ig_kv_value(seq->kv, f->layer, head, slot);
-    f->kernels->kv_pack[type](key, lines, f->ws->k + at, d);
-    f->kernels->kv_pack[type](value, lines ? lines + ig_kv_row_lines(type, d) : NULL, f->ws->v + at, d);
+    ig_kv_line *value_lines = lines ? lines + ig_kv_row_lines(type, d) : NULL;
+    const ig_key_frame *frame = ig_forward_key_frame(f, seg);
+    float framed[IG_KV_DIMS];
+    if (frame) ig_key_frame_enter(framed, frame, f->c, head, f->ws->k + at);
+    f->kernels->kv_pack[type](key, lines, frame ? framed : f->ws->k + at, d);
+    f->kernels->kv_pack[type](value, value_lines, f->ws->v + at, d);
     if (!sketched) return;
-    uint16_t unpacked[IG_KV_DIMS];
+    uint16_t plain[2][IG_KV_DIMS];
     if (type != IG_KV_F16) {
-        f->kernels->kv_unpack[type](unpacked, &(ig_kv_packed){key, lines}, 1, d);
-        key = unpacked;
+        f->kernels->kv_unpack[type](plain[0], &(ig_kv_packed){key, lines}, 1, d);
+        f->kernels->kv_unpack[type](plain[1], &(ig_kv_packed){value, value_lines}, 1, d);
+        if (frame) ig_key_frame_leave(plain[0], frame, f->c, head);
+        key = plain[0], value = plain[1];
     }
-    seq->policy->ops->append(seq->policy, f->layer, head, slot, key);
+    seq->policy->ops->append(seq->policy, f->layer, head, slot, key, value);
 }
 
 /* Task: one KV head of one segment. Writes its new keys and values, and shows queries and keys to the policy. */
@@ -54,7 +62,7 @@ static void append_task(void *arg, int task, int thread) {
     int head = task % c->n_kv_heads, s = task / c->n_kv_heads, row = ig_forward_row(f, s);
     const ig_segment *seg = &f->segments[s];
     ig_policy *p = seg->seq->policy;
-    bool sparse = !p->ops->is_dense(p, f->layer), sketched = sparse && p->ops->append;
+    bool sparse = !ig_policy_is_dense(p, f->layer), sketched = sparse && p->ops->append;
     (void)thread;
     if (sparse) show_queries(f, seg, row, head);
     for (int i = 0; i < seg->n; i++) {
@@ -90,7 +98,7 @@ typedef struct choice {
     bool scoring;        /* the pass of `score` */
 } choice;
 
-static bool guesses(const forward *f, const ig_segment *seg, ig_speculation kind) {
+bool ig_forward_guesses(const forward *f, const ig_segment *seg, ig_speculation kind) {
     const ig_sequence *seq = seg->seq;
     if (seq->speculate != kind || !ig_forward_selects(f, seg) || seg->first == 0) return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
@@ -99,7 +107,7 @@ static bool guesses(const forward *f, const ig_segment *seg, ig_speculation kind
 
 /* True if the sequence chooses in this pass. */
 static bool chooses(const choice *x, const ig_segment *seg) {
-    if (x->kind != IG_SPECULATE_NONE) return guesses(x->f, seg, x->kind);
+    if (x->kind != IG_SPECULATE_NONE) return ig_forward_guesses(x->f, seg, x->kind);
     return ig_forward_selects(x->f, seg) && seg->seq->chosen.layer != x->f->layer;
 }
 
@@ -112,19 +120,28 @@ static void choose_task(void *arg, int task, int thread) {
     ig_sequence *seq = seg->seq;
     ig_policy *p = seq->policy;
     if (!chooses(x, seg) || list >= seq->n_lists || (x->scoring && !p->ops->score)) return;
+    bool guess = x->kind != IG_SPECULATE_NONE, narrow = guess && seq->narrow;
     int per_list = c->n_heads / seq->n_lists, head = list * per_list / (c->n_heads / c->n_kv_heads);
-    const float *q = f->ws->q + ((size_t)ig_forward_row(f, s) * (size_t)c->n_heads + (size_t)(list * per_list)) *
-                                    (size_t)c->head_dim;
+    int per_head = narrow ? seq->narrow->n_out / c->n_heads : c->head_dim;
+    const float *q = ig_forward_queries(f, s) + (size_t)(list * per_list) * (size_t)per_head;
     uint8_t *scratch = f->ws->select_scratch + (size_t)thread * f->ws->select_bytes;
     ig_entries e = ig_kv_entries(seq->kv, f->layer, head);
-    e.has_own = x->kind == IG_SPECULATE_NONE;
+    e.has_own = !guess;
+    e.narrow = narrow;
     if (x->scoring) {
         p->ops->score(p, f->layer, list, q, &e, scratch);
         return;
     }
-    ig_selection *out = selection(seq, x->kind != IG_SPECULATE_NONE);
-    out->n[list] = p->ops->select(p, f->layer, list, q, &e, out->slots + (size_t)list * (size_t)seq->n_ctx, scratch);
+    ig_selection *out = selection(seq, guess);
+    ig_rest rest = ig_forward_rest(f, s, list * per_list);
+    out->n[list] = p->ops->select(p, f->layer, list, q, &e, out->slots + (size_t)list * (size_t)seq->n_ctx,
+                                  guess ? NULL : &rest, scratch);
     out->all[list] = out->n[list] == e.n;
+}
+
+/* Before a layer's selections: nothing is known of what they leave out. */
+static void forget_rest(const forward *f) {
+    memset(f->ws->rest.share, 0, (size_t)f->n_rows * (size_t)f->c->n_heads * sizeof(float));
 }
 
 /* Selects with ws->q for all sequences that choose in this pass. */
@@ -268,21 +285,29 @@ static void flush(const forward *f, int n_views, int *n_jobs) {
     *n_jobs = 0;
 }
 
+ig_attention ig_forward_job(const forward *f, int segment, ig_kv_view *views) {
+    size_t at = (size_t)ig_forward_row(f, segment) * (size_t)f->c->n_heads, d = (size_t)f->c->head_dim;
+    const ig_key_frame *frame = ig_forward_key_frame(f, &f->segments[segment]);
+    return (ig_attention){.q = f->ws->q + at * d,
+                          .q_scale = frame ? frame->scale : NULL,
+                          .out = f->ws->x + at * d,
+                          .lse = f->ws->lse + at,
+                          .n_tokens = f->segments[segment].n,
+                          .window = f->c->window[f->layer],
+                          .views = views};
+}
+
 /* Attention of all segments, from ws->q to ws->x. */
 static ig_status attend(forward *f, ig_error *err) {
     const ig_config *c = f->c;
-    size_t row_floats = (size_t)c->n_heads * (size_t)c->head_dim;
-    int row = 0, n_jobs = 0, n_views = 0, first;
-    for (int s = 0; s < f->n_segments; row += f->segments[s++].n) {
+    int n_jobs = 0, n_views = 0, first;
+    for (int s = 0; s < f->n_segments; s++) {
         const ig_segment *seg = &f->segments[s];
         const ig_sequence *seq = seg->seq;
         ig_kv_view *views = f->ws->views + (size_t)s * (size_t)c->n_heads;
-        ig_attention job = {.q = f->ws->q + (size_t)row * row_floats,
-                            .out = f->ws->x + (size_t)row * row_floats,
-                            .lse = f->ws->lse + (size_t)row * (size_t)c->n_heads,
-                            .n_tokens = seg->n,
-                            .window = c->window[f->layer],
-                            .views = views};
+        ig_attention job = ig_forward_job(f, s, views);
+        ig_rest rest = ig_forward_rest(f, s, 0);
+        if (ig_forward_selects(f, seg)) job.rest = rest.value, job.rest_share = rest.share;
         pick_of(f, seg, &seq->chosen, 0, &first);
         if (!ig_forward_selects(f, seg) && !ig_forward_in_ram(f, seg, first)) {
             ig_status status = attend_streaming(f, seg, &job, views, err);
@@ -307,6 +332,7 @@ ig_status ig_forward_attend(forward *f, ig_error *err) {
     ig_status status = append(f, err);
     if (status) return status;
     for (int s = 0; s < f->n_segments; s++) add_own(f, &f->segments[s]);
+    forget_rest(f);
     choose(f, IG_SPECULATE_NONE);
     double start = ig_clock_seconds();
     for (int s = 0; s < f->n_segments && !status; s++) status = load(f, &f->segments[s], err);
@@ -321,18 +347,12 @@ ig_status ig_forward_attend(forward *f, ig_error *err) {
 
 /* ---- guess -------------------------------------------------------------------------- */
 
-bool ig_forward_guesses(const forward *f, ig_speculation kind) {
-    for (int s = 0; s < f->n_segments; s++)
-        if (guesses(f, &f->segments[s], kind)) return true;
-    return false;
-}
-
 ig_status ig_forward_guess(forward *f, ig_speculation kind, ig_error *err) {
     choose(f, kind);
     for (int s = 0; s < f->n_segments; s++) {
         const ig_segment *seg = &f->segments[s];
         ig_sequence *seq = seg->seq;
-        if (!guesses(f, seg, kind) || !seq->prefetch || !ig_kv_has_disk(seq->kv)) continue;
+        if (!ig_forward_guesses(f, seg, kind) || !seq->prefetch || !ig_kv_has_disk(seq->kv)) continue;
         pick_all(f, seg, &seq->guess);
         ig_status status = ig_kv_prefetch(seq->kv, f->layer, f->ws->picks, seq->n_lists, err);
         if (status) return status;

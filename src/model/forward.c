@@ -107,17 +107,53 @@ const float *ig_forward_logits(const ig_model *m, ig_workspace *ws, int first, i
 
 /* ---- rehearsal ----------------------------------------------------------------------- */
 
-/* The next layer's queries, guessed from ws->x (paper) or from the state ws->h through the next layer's own norm, which
- * goes to `normed`; what they select is read while this layer computes (the paper's section 4.3; DESIGN: rehearsal). */
-static ig_status rehearse(forward *f, ig_speculation kind, float *normed, ig_error *err) {
+static bool any_guesses(const forward *f, ig_speculation kind) {
+    for (int s = 0; s < f->n_segments; s++)
+        if (ig_forward_guesses(f, &f->segments[s], kind)) return true;
+    return false;
+}
+
+/* How the sequences get the guessed queries of f->layer: through the policy's own part of the weights, or all of them.
+ * True if any wants all. */
+static bool narrow_queries(const forward *f, ig_speculation kind) {
+    bool whole = false;
+    for (int s = 0; s < f->n_segments; s++) {
+        ig_sequence *seq = f->segments[s].seq;
+        if (!ig_forward_guesses(f, &f->segments[s], kind)) continue;
+        const ig_matrix *q = &f->m->weights.layers[f->layer].q;
+        seq->narrow = seq->policy->ops->narrow ? seq->policy->ops->narrow(seq->policy, f->layer, q) : NULL;
+        whole = whole || !seq->narrow;
+    }
+    return whole;
+}
+
+/* Guessed queries of f->layer, to ws->q. */
+static void guess_queries(const forward *f, ig_speculation kind, const float *x) {
+    const ig_layer *w = &f->m->weights.layers[f->layer];
+    if (narrow_queries(f, kind)) {
+        multiply(f, f->ws->q, &w->q, x);
+        place_heads(f, f->ws->q, f->c->n_heads, w->q_norm);
+    }
+    for (int s = 0; s < f->n_segments; s++) {
+        const ig_sequence *seq = f->segments[s].seq;
+        if (!ig_forward_guesses(f, &f->segments[s], kind) || !seq->narrow) continue;
+        float *q = ig_forward_queries(f, s);
+        const float *row = x + (size_t)ig_forward_row(f, s) * (size_t)f->c->d_model;
+        f->dev->ops->matmul(f->dev, &q, &seq->narrow, 1, row, 1, true);
+    }
+}
+
+/* The next layer's queries, guessed from this layer's attention input x (paper) or from the state ws->h through the
+ * next layer's own norm, which goes to x; what they select is read while this layer computes (the paper's section 4.3;
+ * DESIGN: rehearsal). */
+static ig_status rehearse(forward *f, ig_speculation kind, float *x, ig_error *err) {
     const ig_config *c = f->c;
     forward next = *f;
     next.layer++;
-    if (next.layer == c->n_layers || c->post_norm || !ig_forward_guesses(&next, kind)) return IG_OK;
-    const ig_layer *w = &f->m->weights.layers[next.layer];
-    if (kind != IG_SPECULATE_PAPER) normalise(f, normed, f->ws->h, &w->attn_norm);
-    multiply(f, f->ws->q, &w->q, normed);
-    place_heads(f, f->ws->q, c->n_heads, w->q_norm);
+    if (next.layer == c->n_layers || !any_guesses(&next, kind)) return IG_OK;
+    if (c->post_norm && kind != IG_SPECULATE_PAPER) return IG_OK; /* its queries are of the state as it is */
+    if (kind != IG_SPECULATE_PAPER) normalise(f, x, f->ws->h, &f->m->weights.layers[next.layer].attn_norm);
+    guess_queries(&next, kind, x);
     return ig_forward_guess(&next, kind, err);
 }
 
@@ -129,13 +165,14 @@ static ig_status run_layers(forward *f, ig_error *err) {
     for (f->layer = 0; f->layer < f->c->n_layers; f->layer++) {
         const ig_layer *w = &f->m->weights.layers[f->layer];
         bool pre = !f->c->post_norm;
+        float *in = pre ? ws->x : ws->h; /* attention's and then the feed-forward layer's input */
 
         ig_forward_take_guesses(f);
-        if (pre) normalise(f, ws->x, ws->h, &w->attn_norm);
-        ig_status s = rehearse(f, IG_SPECULATE_PAPER, ws->x, err);
+        if (pre) normalise(f, in, ws->h, &w->attn_norm);
+        ig_status s = rehearse(f, IG_SPECULATE_PAPER, in, err);
         if (!s) s = rehearse(f, IG_SPECULATE_NORM, ws->y, err);
         if (s) return s;
-        project(f, w, pre ? ws->x : ws->h);
+        project(f, w, in);
         if (ws->tap) ws->tap(ws->tap_user, f->layer);
         s = ig_forward_attend(f, err);
         if (s) return s;
@@ -145,8 +182,8 @@ static ig_status run_layers(forward *f, ig_error *err) {
         s = rehearse(f, IG_SPECULATE_LATE, ws->x, err);
         if (s) return s;
 
-        if (pre) normalise(f, ws->x, ws->h, &w->ffn_norm);
-        feed_forward(f, w, pre ? ws->x : ws->h);
+        if (pre) normalise(f, in, ws->h, &w->ffn_norm);
+        feed_forward(f, w, in);
         add_residual(f);
         if (!pre) normalise(f, ws->h, ws->h, &w->ffn_norm);
     }

@@ -50,7 +50,8 @@ typedef struct ig_sequence {
     ig_selection guess;        /* for the next one */
     uint32_t *stamp, stamp_no; /* [n_ctx] for counting slots or blocks once */
     ig_speculation speculate;
-    bool prefetch; /* read guessed entries ahead, if there is a disk tier */
+    const ig_matrix *narrow; /* what made this guess's queries (ig_policy_ops.narrow); NULL: the model's weights */
+    bool prefetch;           /* read guessed entries ahead, if there is a disk tier */
     ig_cache_trace_fn trace;
     void *trace_user;
     ig_kv_stats traced; /* as of the last call of trace */
@@ -86,6 +87,7 @@ typedef struct ig_workspace {
     float *cs;    /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
     float *lse;              /* [max_rows][n_heads] */
+    ig_rest rest;            /* [max_rows][n_heads] queries */
     int32_t *positions;      /* [max_rows] */
     ig_attention *jobs;      /* [max_rows] */
     ig_kv_view *views;       /* [max_rows][n_heads] */

@@ -26,8 +26,8 @@ void ig_forward_take_guesses(const forward *f);
 /* The layer's keys and values (ws->k, ws->v) go to the store, the policy selects, attention of ws->q goes to ws->x. */
 ig_status ig_forward_attend(forward *f, ig_error *err);
 
-/* Whether any sequence wants f->layer's entries guessed from `kind`. */
-bool ig_forward_guesses(const forward *f, ig_speculation kind);
+/* Whether the sequence wants f->layer's entries guessed from `kind`. */
+bool ig_forward_guesses(const forward *f, const ig_segment *seg, ig_speculation kind);
 /* Selects with ws->q, guessed queries of f->layer, for those, and starts to read what was selected. */
 ig_status ig_forward_guess(forward *f, ig_speculation kind, ig_error *err);
 
@@ -35,13 +35,28 @@ ig_status ig_forward_guess(forward *f, ig_speculation kind, ig_error *err);
 
 /* Row of a segment's first token in the batch. */
 int ig_forward_row(const forward *f, int segment);
+/* Queries of a segment's first token: [n_heads][head_dim]. */
+static inline float *ig_forward_queries(const forward *f, int segment) {
+    return f->ws->q + (size_t)ig_forward_row(f, segment) * (size_t)f->c->n_heads * (size_t)f->c->head_dim;
+}
+/* What a decode step's selection leaves out, of the queries from head number `head` on. */
+static inline ig_rest ig_forward_rest(const forward *f, int segment, int head) {
+    size_t at = (size_t)ig_forward_row(f, segment) * (size_t)f->c->n_heads + (size_t)head;
+    return (ig_rest){f->ws->rest.value + at * (size_t)f->c->head_dim, f->ws->rest.share + at};
+}
 /* A decode step selects unless its policy is dense in this layer. */
 static inline bool ig_forward_selects(const forward *f, const ig_segment *seg) {
-    return !seg->dense && !seg->seq->policy->ops->is_dense(seg->seq->policy, f->layer);
+    return !seg->dense && !ig_policy_is_dense(seg->seq->policy, f->layer);
 }
 static inline ig_head_shape ig_forward_heads(const forward *f) {
     return (ig_head_shape){f->c->n_heads, f->c->n_kv_heads, f->c->head_dim, (float)f->c->attn_scale};
 }
+/* What the layer's keys are packed in; NULL: they are kept as they are. */
+static inline const ig_key_frame *ig_forward_key_frame(const forward *f, const ig_segment *seg) {
+    return ig_model_key_frame(f->m, ig_kv_type_of(seg->seq->kv), f->layer);
+}
+/* A segment's attention in this layer, from ws->q to ws->x. */
+ig_attention ig_forward_job(const forward *f, int segment, ig_kv_view *views);
 /* Whether a layer's entries from number `first` on are all in RAM; all of them if some were dropped. */
 bool ig_forward_in_ram(const forward *f, const ig_segment *seg, int first);
 /* Views [n_kv_heads] of all entries of a layer, which must be in RAM. */

@@ -70,6 +70,8 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     if (s) return s;
     m->has_weights = true;
     set_frequencies(m);
+    s = ig_key_frames_open(&m->key_frames, c, &m->weights, m->inv_freq, err);
+    if (s) return s;
     return touch_tensors(m, o, err);
 }
 
@@ -121,6 +123,7 @@ fail:
 void ig_model_close(ig_model *m) {
     if (!m) return;
     ig_tokenizer_close(m->tokenizer);
+    ig_key_frames_close(&m->key_frames);
     ig_weights_close(&m->weights);
     ig_safetensors_close(m->st);
     ig_gguf_close(m->gguf);
@@ -147,7 +150,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .sliding_window = m->has_weights ? c->window[0] : 0,
         .n_params = m->weights.n_params,
         .weight_bytes = m->weights.stored_bytes,
-        .private_bytes = m->weights.owned.size,
+        .private_bytes = m->weights.owned.size + m->key_frames.arena.size,
         .has_tokenizer = m->tokenizer != NULL,
         .has_chat_template = m->tokenizer && ig_tokenizer_chat_template(m->tokenizer),
         .chat_format = ig_chat_name(m->chat),

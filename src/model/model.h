@@ -7,6 +7,7 @@
 
 #include "device/context.h"
 #include "model/config.h"
+#include "model/key_frame.h"
 #include "model/weights.h"
 #include "token/chat.h"
 #include "token/tokenizer.h"
@@ -22,6 +23,12 @@ struct ig_model {
     ig_tokenizer *tokenizer; /* NULL: none */
     ig_chat_format chat;
     double inv_freq[IG_MAX_HEAD_DIM / 2]; /* [n_rot / 2] radians per position, scaling applied */
+    ig_key_frames key_frames;
 };
+
+/* What keys of this type are packed in; NULL: they are kept as they are. */
+static inline const ig_key_frame *ig_model_key_frame(const ig_model *m, ig_kv_type type, int layer) {
+    return type == IG_KV_F16 || !m->key_frames.layers ? NULL : &m->key_frames.layers[layer];
+}
 
 #endif

@@ -30,14 +30,13 @@ static int count_union(const forward *f, ig_sequence *seq, int head, int unit) {
 /* Shares of the tokens seen: entries that were dropped count as present. */
 static void count_shares(const forward *f, const ig_segment *seg) {
     ig_sequence *seq = seg->seq;
-    double n_tokens = seg->first + seg->n;
-    for (int i = 0; i < seq->n_lists; i++) seq->share_sum += seq->chosen.n[i] / n_tokens;
+    int block = seq->policy->shape.block_tokens, n_tokens = seg->first + seg->n,
+        n_blocks = (n_tokens + block - 1) / block;
+    for (int i = 0; i < seq->n_lists; i++) seq->share_sum += (double)seq->chosen.n[i] / n_tokens;
     seq->n_shares += (uint64_t)seq->n_lists;
-    int block_tokens = seq->policy->shape.block_tokens,
-        n_blocks = (seg->first + seg->n + block_tokens - 1) / block_tokens;
     for (int h = 0; h < f->c->n_kv_heads; h++) {
-        seq->fetched_sum += count_union(f, seq, h, 1) / n_tokens;
-        seq->block_sum += (double)count_union(f, seq, h, block_tokens) / n_blocks;
+        seq->fetched_sum += (double)count_union(f, seq, h, 1) / n_tokens;
+        seq->block_sum += (double)count_union(f, seq, h, block) / n_blocks;
     }
     seq->n_fetched += (uint64_t)f->c->n_kv_heads;
 }
@@ -67,20 +66,10 @@ static ig_status weigh_all(const forward *f, const ig_segment *seg, const ig_att
     return IG_OK;
 }
 
-static ig_attention job_of(const forward *f, int segment, ig_kv_view *views) {
-    int row = ig_forward_row(f, segment);
-    size_t at = (size_t)row * (size_t)f->c->n_heads;
-    return (ig_attention){.q = f->ws->q + at * (size_t)f->c->head_dim,
-                          .lse = f->ws->lse + at,
-                          .n_tokens = f->segments[segment].n,
-                          .window = f->c->window[f->layer],
-                          .views = views};
-}
-
 static ig_status show_weights(const forward *f, int segment, ig_error *err) {
     const ig_segment *seg = &f->segments[segment];
     ig_policy *p = seg->seq->policy;
-    ig_attention job = job_of(f, segment, f->ws->views);
+    ig_attention job = ig_forward_job(f, segment, f->ws->views);
     ig_status s = weigh_all(f, seg, &job, err);
     for (int h = 0; !s && h < f->c->n_kv_heads; h++) {
         ig_entries e = ig_kv_entries(seg->seq->kv, f->layer, h);
@@ -106,7 +95,7 @@ static ig_status audit(const forward *f, int segment, ig_error *err) {
     ig_sequence *seq = seg->seq;
     int lists_per_head = seq->n_lists / f->c->n_kv_heads, group = f->c->n_heads / f->c->n_kv_heads;
     size_t stride = (size_t)seq->n_ctx;
-    ig_attention job = job_of(f, segment, f->ws->views);
+    ig_attention job = ig_forward_job(f, segment, f->ws->views);
     float *weights = seq->ws->weights;
     job.out = seq->ws->dense;
     ig_status s = ig_forward_attend_all(f, seg, &job, f->ws->views, err);
@@ -165,7 +154,7 @@ ig_status ig_forward_observe(forward *f, ig_error *err) {
         const ig_policy_ops *ops = seq->policy->ops;
         bool sparse = ig_forward_selects(f, seg);
         ig_status s = IG_OK;
-        if (ops->observe && !ops->is_dense(seq->policy, f->layer)) s = show_weights(f, i, err);
+        if (ops->observe && !ig_policy_is_dense(seq->policy, f->layer)) s = show_weights(f, i, err);
         if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(f, i, err);
         if (s) return s;
         if (sparse) count_shares(f, seg);

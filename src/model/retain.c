@@ -24,22 +24,17 @@ static int allowance(const forward *f, const ig_segment *seg, bool before) {
     return p->ops->limit(p, f->layer, seg->first + seg->n) - seg->n;
 }
 
-static size_t head_number(const forward *f, int head) {
-    return (size_t)f->layer * (size_t)f->c->n_kv_heads + (size_t)head;
-}
-
 /* The entries that have come, and those that a head's lists chose. */
 static void note_use(const forward *f, const ig_segment *seg, int head, const ig_entries *e) {
     ig_sequence *seq = seg->seq;
     uint32_t now = (uint32_t)(seg->first + seg->n);
-    for (int i = e->n - seg->n; i < e->n; i++)
-        ig_usage_come(&seq->usage, head_number(f, head), e->slot ? e->slot[i] : i, now);
+    size_t at = ig_policy_head(seq->policy, f->layer, head);
+    for (int i = e->n - seg->n; i < e->n; i++) ig_usage_come(&seq->usage, at, e->slot ? e->slot[i] : i, now);
     if (!ig_forward_selects(f, seg)) return;
     int per_head = seq->n_lists / f->c->n_kv_heads;
     const ig_selection *x = &seq->chosen;
     for (int i = head * per_head; i < (head + 1) * per_head; i++)
-        if (!x->all[i])
-            ig_usage_select(&seq->usage, head_number(f, head), x->slots + (size_t)i * (size_t)seq->n_ctx, x->n[i], now);
+        if (!x->all[i]) ig_usage_select(&seq->usage, at, x->slots + (size_t)i * (size_t)seq->n_ctx, x->n[i], now);
 }
 
 static void reverse(float *x, int n) {
@@ -71,12 +66,11 @@ static void keep_best(const forward *f, const ig_segment *seg, int head, const i
     reverse(value, e->n);
     ig_pick_rule rule = {.n_sinks = n_recent, .n_recent = n_sinks, .count = count, .mass = 1};
     int n = ig_pick(f->kernels, keep, value, e->n, &rule);
-    for (int i = 0; i < n / 2; i++) {
-        int32_t t = keep[i];
-        keep[i] = keep[n - 1 - i];
-        keep[n - 1 - i] = t;
+    for (int i = 0, j = n - 1; i <= j; i++, j--) {
+        int32_t first = keep[i];
+        keep[i] = e->n - 1 - keep[j];
+        keep[j] = e->n - 1 - first;
     }
-    for (int i = 0; i < n; i++) keep[i] = e->n - 1 - keep[i];
     ig_kv_keep(seg->seq->kv, f->layer, head, keep, n);
 }
 
@@ -105,7 +99,7 @@ static void retain_task(void *arg, int task, int thread) {
         keep_best(f, seg, head, &e, value, 0, n_recent, count);
         return;
     }
-    ig_usage_value(&seq->usage, head_number(f, head), &e, value);
+    ig_usage_value(&seq->usage, ig_policy_head(p, f->layer, head), &e, value);
     /* Before anything was selected the counts say nothing, and every policy would miss the sinks. */
     bool plain = p->ops->ignores_window && (!seg->dense || count <= p->options.n_sinks + p->options.n_recent);
     keep_best(f, seg, head, &e, value, plain ? 0 : p->options.n_sinks, plain ? 1 : p->options.n_recent, count);

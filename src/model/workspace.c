@@ -27,6 +27,8 @@ static void lay_out(ig_workspace *ws, const ig_model *m, const ig_workspace_need
     ws->wide = ig_arena_take(a, wide * sizeof(float));
     ws->cs = ig_arena_take(a, rows * (size_t)c->n_rot * sizeof(float));
     ws->lse = ig_arena_take(a, rows * n_heads * sizeof(float));
+    ws->rest.value = ig_arena_take(a, rows * heads * sizeof(float));
+    ws->rest.share = ig_arena_take(a, rows * n_heads * sizeof(float));
     ws->positions = ig_arena_take(a, rows * sizeof(int32_t));
     ws->jobs = ig_arena_take(a, rows * sizeof *ws->jobs);
     ws->views = ig_arena_take(a, rows * n_heads * sizeof *ws->views);

@@ -13,59 +13,41 @@
 
 typedef struct h2o_policy {
     ig_policy base;
-    size_t total_bytes;
     float *sums; /* [n_layers][n_kv_heads][n_ctx] by slot */
 } h2o_policy;
 
-/* Dense layers have their room too: address space that is never touched. */
-static size_t sum_bytes(const ig_policy_shape *s) {
-    return (size_t)s->n_layers * (size_t)s->n_kv_heads * (size_t)s->n_ctx * sizeof(float);
-}
+static size_t sum_bytes(size_t n_heads, int n) { return n_heads * (size_t)n * sizeof(float); }
 
 static uint64_t h2o_plan(const ig_policy_shape *s, const ig_cache_options *o) {
-    uint64_t layers = 0;
-    for (int l = 0; l < s->n_layers; l++) layers += !ig_policy_layer_is_dense(s, o, l);
-    return sum_bytes(s) / (uint64_t)s->n_layers * layers;
+    return sum_bytes(ig_policy_sparse_heads(s, o), s->n_ctx);
 }
 
-static void h2o_close(ig_policy *base) {
-    h2o_policy *p = (h2o_policy *)base;
-    ig_pages_release(p->sums, p->total_bytes);
+static void h2o_close(ig_policy *p) {
+    ig_pages_release(((h2o_policy *)p)->sums, sum_bytes(ig_policy_heads(&p->shape), p->shape.n_ctx));
     free(p);
 }
 
 static ig_status h2o_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
                           ig_error *err) {
-    *out = NULL;
-    h2o_policy *p = calloc(1, sizeof *p);
-    if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
-    size_t bytes = sum_bytes(shape);
-    *p = (h2o_policy){{&ig_policy_h2o, *shape, *options}, bytes, ig_pages_reserve(bytes)};
-    if (!p->sums) {
-        free(p);
-        return ig_fail_memory(err, "sums of attention weights", bytes);
-    }
-    *out = &p->base;
-    return IG_OK;
+    ig_status s = ig_policy_new(out, sizeof(h2o_policy), &ig_policy_h2o, shape, options, err);
+    if (s) return s;
+    size_t bytes = sum_bytes(ig_policy_heads(shape), shape->n_ctx);
+    float *sums = ((h2o_policy *)*out)->sums = ig_pages_reserve(bytes);
+    return ig_policy_opened(out, sums ? IG_OK : ig_fail_memory(err, "sums of attention weights", bytes));
 }
 
-static bool h2o_is_dense(const ig_policy *p, int layer) {
-    return ig_policy_layer_is_dense(&p->shape, &p->options, layer);
+static float *head_sums(const ig_policy *p, int layer, int head) {
+    return ((const h2o_policy *)p)->sums + ig_policy_head(p, layer, head) * (size_t)p->shape.n_ctx;
 }
 
-static float *head_sums(const ig_policy *base, int layer, int head) {
-    const ig_policy_shape *s = &base->shape;
-    return ((const h2o_policy *)base)->sums + ((size_t)layer * (size_t)s->n_kv_heads + (size_t)head) * (size_t)s->n_ctx;
-}
-
-static void h2o_append(ig_policy *p, int layer, int head, int slot, const uint16_t *key) {
-    (void)key;
+static void h2o_append(ig_policy *p, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
+    (void)key, (void)value;
     head_sums(p, layer, head)[slot] = 0;
 }
 
 static int h2o_select(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, int32_t *index,
-                      void *scratch) {
-    (void)p, (void)layer, (void)list, (void)q, (void)index, (void)scratch;
+                      const ig_rest *rest, void *scratch) {
+    (void)p, (void)layer, (void)list, (void)q, (void)index, (void)rest, (void)scratch;
     return e->n;
 }
 
@@ -92,7 +74,7 @@ static void h2o_move(ig_policy *p, int layer, int head, int from, int to) {
 }
 
 static uint64_t h2o_bytes(const ig_policy *p, int n) {
-    return h2o_plan(&p->shape, &p->options) / (uint64_t)p->shape.n_ctx * (uint64_t)n;
+    return sum_bytes(ig_policy_sparse_heads(&p->shape, &p->options), n);
 }
 
 const ig_policy_ops ig_policy_h2o = {
@@ -102,7 +84,6 @@ const ig_policy_ops ig_policy_h2o = {
     .plan = h2o_plan,
     .open = h2o_open,
     .close = h2o_close,
-    .is_dense = h2o_is_dense,
     .append = h2o_append,
     .select = h2o_select,
     .observe = h2o_observe,

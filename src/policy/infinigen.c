@@ -14,15 +14,14 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "policy/policy.h"
+#include "policy/choose.h"
 
 typedef struct infinigen_policy {
     ig_policy base;
     int rank;          /* numbers kept of a key */
     size_t head_bytes; /* sketch of one KV head of one layer at full length */
-    size_t total_bytes;
-    uint8_t *sketch; /* [sparse layers][n_kv_heads][blocks of IG_SKETCH_TOKENS tokens] */
-    int *slot;       /* [n_layers] number among the sparse layers, -1: dense */
+    uint8_t *sketch;   /* [n_layers][n_kv_heads][blocks of IG_SKETCH_TOKENS tokens] */
+    ig_chooser chooser;
 } infinigen_policy;
 
 static int n_blocks(int n_tokens) { return (n_tokens + IG_SKETCH_TOKENS - 1) / IG_SKETCH_TOKENS; }
@@ -31,49 +30,41 @@ static int rank_of(const ig_policy_shape *s) { return s->sketch ? s->sketch->sha
 
 static uint64_t map_bytes(const ig_policy_shape *s) { return s->sketch ? s->sketch->file.size : 0; }
 
+/* Of n tokens. */
+static uint64_t bytes_of_heads(const ig_policy_shape *s, const ig_cache_options *o, int n) {
+    size_t n_heads = ig_policy_sparse_heads(s, o);
+    return (uint64_t)n_heads * (uint64_t)n_blocks(n) * ig_sketch_block_bytes(rank_of(s)) +
+           ig_chooser_bytes(s, o, n_heads, n);
+}
+
 static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options *o) {
-    uint64_t layers = 0;
-    for (int l = 0; l < s->n_layers; l++) layers += !ig_policy_layer_is_dense(s, o, l);
-    return layers * (uint64_t)s->n_kv_heads * (uint64_t)n_blocks(ig_policy_slots(s)) *
-               ig_sketch_block_bytes(rank_of(s)) +
-           map_bytes(s);
+    return bytes_of_heads(s, o, ig_policy_slots(s)) + map_bytes(s);
 }
 
 static void infinigen_close(ig_policy *base) {
     infinigen_policy *p = (infinigen_policy *)base;
-    if (!p) return;
-    ig_pages_release(p->sketch, p->total_bytes);
-    free(p->slot);
+    ig_pages_release(p->sketch, ig_policy_heads(&base->shape) * p->head_bytes);
+    ig_chooser_close(&p->chooser);
     free(p);
 }
 
 static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
                                 ig_error *err) {
-    *out = NULL;
-    infinigen_policy *p = calloc(1, sizeof *p);
-    if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
-    p->base = (ig_policy){&ig_policy_infinigen, *shape, *options};
+    ig_status s = ig_policy_new(out, sizeof(infinigen_policy), &ig_policy_infinigen, shape, options, err);
+    if (s) return s;
+    infinigen_policy *p = (infinigen_policy *)*out;
+    int n = ig_policy_slots(shape);
+    size_t n_heads = ig_policy_heads(shape);
     p->rank = rank_of(shape);
-    p->head_bytes = (size_t)n_blocks(ig_policy_slots(shape)) * ig_sketch_block_bytes(p->rank);
-    p->total_bytes = (size_t)(infinigen_plan(shape, options) - map_bytes(shape));
-    p->slot = calloc((size_t)shape->n_layers, sizeof *p->slot);
-    p->sketch = ig_pages_reserve(p->total_bytes);
-    if (!p->slot || !p->sketch) {
-        infinigen_close(&p->base);
-        return ig_fail_memory(err, "key sketch", p->total_bytes);
-    }
-    for (int l = 0, n = 0; l < shape->n_layers; l++)
-        p->slot[l] = ig_policy_layer_is_dense(shape, options, l) ? -1 : n++;
-    *out = &p->base;
-    return IG_OK;
-}
-
-static bool infinigen_is_dense(const ig_policy *base, int layer) {
-    return ((const infinigen_policy *)base)->slot[layer] < 0;
+    p->head_bytes = (size_t)n_blocks(n) * ig_sketch_block_bytes(p->rank);
+    p->sketch = ig_pages_reserve(n_heads * p->head_bytes);
+    if (!p->sketch) s = ig_fail_memory(err, "key sketch", n_heads * p->head_bytes);
+    if (!s) s = ig_chooser_open(&p->chooser, shape, options, err);
+    return ig_policy_opened(out, s);
 }
 
 static uint8_t *head_sketch(const infinigen_policy *p, int layer, int head) {
-    return p->sketch + ((size_t)p->slot[layer] * (size_t)p->base.shape.n_kv_heads + (size_t)head) * p->head_bytes;
+    return p->sketch + ig_policy_head(&p->base, layer, head) * p->head_bytes;
 }
 
 /* key = K key - offset, as 16-bit floats. */
@@ -90,7 +81,8 @@ static void map_key(uint16_t *out, const infinigen_policy *p, int layer, int hea
     s->kernels->f32_to_f16(out, mapped, p->rank);
 }
 
-static void infinigen_append(ig_policy *base, int layer, int head, int token, const uint16_t *key) {
+static void infinigen_append(ig_policy *base, int layer, int head, int token, const uint16_t *key,
+                             const uint16_t *value) {
     infinigen_policy *p = (infinigen_policy *)base;
     uint8_t *block = head_sketch(p, layer, head) + (size_t)(token / IG_SKETCH_TOKENS) * ig_sketch_block_bytes(p->rank);
     uint16_t mapped[IG_SKETCH_MAX_DIM];
@@ -98,25 +90,22 @@ static void infinigen_append(ig_policy *base, int layer, int head, int token, co
         map_key(mapped, p, layer, head, key);
         key = mapped;
     }
+    ig_chooser_append(&p->chooser, ig_policy_head(base, layer, head), token, value);
     base->shape.kernels->sketch_put(block, token % IG_SKETCH_TOKENS, key, p->rank);
 }
 
 /* Parts of a thread's scratch. */
 typedef struct select_scratch {
     ig_arena arena;
-    float *weights;  /* [n], n rounded up to whole sketch blocks */
-    float *scores;   /* [group][n] by slot */
-    float *ordered;  /* [n] one query's, by entry */
+    ig_choice_scratch choice;
     float *queries;  /* [group][rank] mapped; the rest only with maps */
     uint8_t *column; /* [group] queries in the form that the product wants */
 } select_scratch;
 
-static select_scratch lay_out(void *base, const ig_policy_shape *s) {
+static select_scratch lay_out(void *base, const ig_policy_shape *s, int n_slots) {
     select_scratch x = {.arena = {.base = base, .size = SIZE_MAX}};
-    size_t n = (size_t)n_blocks(ig_policy_slots(s)) * IG_SKETCH_TOKENS, group = (size_t)(s->n_heads / s->n_kv_heads);
-    x.weights = ig_arena_take(&x.arena, n * sizeof(float));
-    x.scores = ig_arena_take(&x.arena, group * n * sizeof(float));
-    x.ordered = ig_arena_take(&x.arena, n * sizeof(float));
+    size_t group = (size_t)(s->n_heads / s->n_kv_heads);
+    x.choice = ig_choice_lay_out(&x.arena, s, n_slots);
     if (s->sketch) {
         x.queries = ig_arena_take(&x.arena, group * (size_t)s->sketch->shape.rank * sizeof(float));
         x.column = ig_arena_take(&x.arena, group * s->kernels->act_bytes(IG_ACT_F32, s->head_dim));
@@ -124,7 +113,9 @@ static select_scratch lay_out(void *base, const ig_policy_shape *s) {
     return x;
 }
 
-static size_t infinigen_scratch_bytes(const ig_policy_shape *s) { return lay_out(NULL, s).arena.used; }
+static size_t infinigen_scratch_bytes(const ig_policy_shape *s) {
+    return lay_out(NULL, s, ig_policy_slots(s)).arena.used;
+}
 
 /* Q q for the queries of a group. */
 static const float *map_queries(const select_scratch *x, const infinigen_policy *p, int layer, int head,
@@ -147,23 +138,20 @@ static const float *map_queries(const select_scratch *x, const infinigen_policy 
 }
 
 static int infinigen_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
-                            void *scratch) {
-    const infinigen_policy *p = (const infinigen_policy *)base;
+                            const ig_rest *rest, void *scratch) {
+    infinigen_policy *p = (infinigen_policy *)base;
     const ig_policy_shape *s = &base->shape;
     if (ig_policy_count(&base->options, e->n) >= e->n) return e->n;
-    select_scratch x = lay_out(scratch, s);
-    size_t stride = (size_t)n_blocks(e->n_slots) * IG_SKETCH_TOKENS;
+    select_scratch x = lay_out(scratch, s, e->n_slots);
     if (s->sketch) q = map_queries(&x, p, layer, head, q);
-    s->kernels->sketch_scores(x.scores, stride, q, s->n_heads / s->n_kv_heads, p->rank, s->scale,
+    s->kernels->sketch_scores(x.choice.scores, x.choice.stride, q, s->n_heads / s->n_kv_heads, p->rank, s->scale,
                               head_sketch(p, layer, head), n_blocks(e->n_slots));
-    return ig_policy_choose(base, e, x.scores, stride, index, x.weights, x.ordered);
+    return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x.choice, index, rest);
 }
 
-static uint64_t infinigen_bytes(const ig_policy *base, int n) {
-    const infinigen_policy *p = (const infinigen_policy *)base;
-    if (!p->head_bytes) return 0;
-    return p->total_bytes / p->head_bytes * (uint64_t)n_blocks(n) * ig_sketch_block_bytes(p->rank) +
-           map_bytes(&base->shape);
+static uint64_t infinigen_bytes(const ig_policy *p, int n) {
+    const ig_policy_shape *s = &p->shape;
+    return bytes_of_heads(s, &p->options, n) + map_bytes(s);
 }
 
 const ig_policy_ops ig_policy_infinigen = {
@@ -171,10 +159,10 @@ const ig_policy_ops ig_policy_infinigen = {
     .help = "keep every entry, use those that a 4-bit sketch of the keys says will matter",
     .sketch = IG_SKETCH_BALANCED,
     .takes_limit = true,
+    .sums_up = true,
     .plan = infinigen_plan,
     .open = infinigen_open,
     .close = infinigen_close,
-    .is_dense = infinigen_is_dense,
     .append = infinigen_append,
     .select = infinigen_select,
     .scratch_bytes = infinigen_scratch_bytes,

@@ -9,90 +9,91 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "policy/policy.h"
+#include "policy/choose.h"
 
 typedef struct oracle_policy {
     ig_policy base;
-    size_t total_bytes;
-    uint16_t *keys; /* [layers from n_dense_layers on][n_kv_heads][n_ctx][head_dim] by slot, 16-bit floats */
+    uint16_t *keys; /* [n_layers][n_kv_heads][n_ctx][head_dim] by slot, 16-bit floats */
+    ig_chooser chooser;
 } oracle_policy;
 
-/* Layers that are dense for their window have their room too: address space that is never touched. */
-static uint64_t key_bytes(const ig_policy_shape *s, const ig_cache_options *o, int n) {
-    int layers = s->n_layers > o->n_dense_layers ? s->n_layers - o->n_dense_layers : 0;
-    return (uint64_t)layers * (uint64_t)s->n_kv_heads * (uint64_t)n * (uint64_t)s->head_dim * sizeof(uint16_t);
+static uint64_t key_bytes(const ig_policy_shape *s, size_t n_heads, int n) {
+    return (uint64_t)n_heads * (uint64_t)n * (uint64_t)s->head_dim * sizeof(uint16_t);
 }
 
-static uint64_t oracle_plan(const ig_policy_shape *s, const ig_cache_options *o) { return key_bytes(s, o, s->n_ctx); }
+static uint64_t bytes_of_heads(const ig_policy_shape *s, const ig_cache_options *o, int n) {
+    size_t n_heads = ig_policy_sparse_heads(s, o);
+    return key_bytes(s, n_heads, n) + ig_chooser_bytes(s, o, n_heads, n);
+}
+
+static uint64_t oracle_plan(const ig_policy_shape *s, const ig_cache_options *o) {
+    return bytes_of_heads(s, o, ig_policy_slots(s));
+}
 
 static void oracle_close(ig_policy *base) {
     oracle_policy *p = (oracle_policy *)base;
-    ig_pages_release(p->keys, p->total_bytes);
+    ig_pages_release(p->keys, key_bytes(&base->shape, ig_policy_heads(&base->shape), base->shape.n_ctx));
+    ig_chooser_close(&p->chooser);
     free(p);
 }
 
 static ig_status oracle_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
                              ig_error *err) {
-    *out = NULL;
-    oracle_policy *p = calloc(1, sizeof *p);
-    if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
-    p->base = (ig_policy){&ig_policy_oracle, *shape, *options};
-    p->total_bytes = (size_t)oracle_plan(shape, options);
-    p->keys = ig_pages_reserve(p->total_bytes);
-    if (!p->keys) {
-        size_t bytes = p->total_bytes;
-        free(p);
-        return ig_fail_memory(err, "copy of the keys", bytes);
-    }
-    *out = &p->base;
-    return IG_OK;
-}
-
-static bool oracle_is_dense(const ig_policy *p, int layer) {
-    return ig_policy_layer_is_dense(&p->shape, &p->options, layer);
+    ig_status s = ig_policy_new(out, sizeof(oracle_policy), &ig_policy_oracle, shape, options, err);
+    if (s) return s;
+    oracle_policy *p = (oracle_policy *)*out;
+    size_t n_heads = ig_policy_heads(shape), bytes = key_bytes(shape, n_heads, shape->n_ctx);
+    p->keys = ig_pages_reserve(bytes);
+    if (!p->keys) s = ig_fail_memory(err, "copy of the keys", bytes);
+    if (!s) s = ig_chooser_open(&p->chooser, shape, options, err);
+    return ig_policy_opened(out, s);
 }
 
 static uint16_t *key_at(const oracle_policy *p, int layer, int head, int slot) {
     const ig_policy_shape *s = &p->base.shape;
-    size_t at = (size_t)(layer - p->base.options.n_dense_layers) * (size_t)s->n_kv_heads + (size_t)head;
-    return p->keys + (at * (size_t)s->n_ctx + (size_t)slot) * (size_t)s->head_dim;
+    return p->keys + (ig_policy_head(&p->base, layer, head) * (size_t)s->n_ctx + (size_t)slot) * (size_t)s->head_dim;
 }
 
-static void oracle_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key) {
-    memcpy(key_at((oracle_policy *)base, layer, head, slot), key, (size_t)base->shape.head_dim * sizeof *key);
+static void oracle_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
+    oracle_policy *p = (oracle_policy *)base;
+    ig_chooser_append(&p->chooser, ig_policy_head(base, layer, head), slot, value);
+    memcpy(key_at(p, layer, head, slot), key, (size_t)base->shape.head_dim * sizeof *key);
 }
 
-/* Scratch: weights and ordered scores [n_ctx] each, scores [group][n_ctx]. */
 static size_t oracle_scratch_bytes(const ig_policy_shape *s) {
-    return (2 + (size_t)(s->n_heads / s->n_kv_heads)) * (size_t)s->n_ctx * sizeof(float);
+    ig_arena counted = {.size = SIZE_MAX};
+    ig_choice_lay_out(&counted, s, ig_policy_slots(s));
+    return counted.used;
 }
 
 static int oracle_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
-                         void *scratch) {
+                         const ig_rest *rest, void *scratch) {
     enum { PIECE = 64 }; /* keys of one call of the kernel */
     const ig_policy_shape *s = &base->shape;
+    oracle_policy *p = (oracle_policy *)base;
     if (ig_policy_count(&base->options, e->n) >= e->n) return e->n;
-    float *weights = scratch, *ordered = weights + s->n_ctx, *scores = ordered + s->n_ctx;
+    ig_arena arena = {.base = scratch, .size = SIZE_MAX};
+    ig_choice_scratch x = ig_choice_lay_out(&arena, s, e->n_slots);
     const uint16_t *keys[PIECE];
     for (int first = 0; first < e->n_slots; first += PIECE) {
         int n = e->n_slots - first < PIECE ? e->n_slots - first : PIECE;
-        for (int i = 0; i < n; i++) keys[i] = key_at((const oracle_policy *)base, layer, head, first + i);
-        s->kernels->attn_scores(scores + first, (size_t)s->n_ctx, q, s->n_heads / s->n_kv_heads, s->head_dim, s->scale,
-                                keys, n);
+        for (int i = 0; i < n; i++) keys[i] = key_at(p, layer, head, first + i);
+        s->kernels->attn_scores(x.scores + first, x.stride, q, s->n_heads / s->n_kv_heads, s->head_dim, s->scale, keys,
+                                n);
     }
-    return ig_policy_choose(base, e, scores, (size_t)s->n_ctx, index, weights, ordered);
+    return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x, index, rest);
 }
 
-static uint64_t oracle_bytes(const ig_policy *p, int n) { return key_bytes(&p->shape, &p->options, n); }
+static uint64_t oracle_bytes(const ig_policy *p, int n) { return bytes_of_heads(&p->shape, &p->options, n); }
 
 const ig_policy_ops ig_policy_oracle = {
     .name = "oracle",
     .help = "like infinigen with exact scores: the best that a sketch could do",
     .takes_limit = true,
+    .sums_up = true,
     .plan = oracle_plan,
     .open = oracle_open,
     .close = oracle_close,
-    .is_dense = oracle_is_dense,
     .append = oracle_append,
     .select = oracle_select,
     .scratch_bytes = oracle_scratch_bytes,

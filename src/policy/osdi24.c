@@ -10,6 +10,9 @@
  * J is known when the prompt is: at the first step. Until then the keys themselves are kept; then each layer changes
  * over when its turn comes. A session that keeps a part of its tokens for another prompt keeps J with them.
  *
+ * Without RoPE a guess needs only columns J of W_Q A, the paper's partial query weights: they are made together with J,
+ * in 16-bit floats, and from the next step on stand in for W_Q.
+ *
  * What differs from the authors' code is in docs/sketch.md.
  */
 #include <math.h>
@@ -24,6 +27,7 @@ enum {
     TILE = 16,  /* keys or queries that are multiplied together */
     ROWS = 64,  /* columns of A in one call of a kernel */
     KEYS = 128, /* partial keys scored in one call */
+    FOLD = 256, /* columns of W_Q multiplied with A in one call: a multiple of every type's block */
     PAGE = 4096,
 };
 
@@ -32,15 +36,21 @@ typedef struct osdi24_policy {
     int n_columns;                   /* in J */
     int width;                       /* n_columns rounded up for the kernels; the rest is 0 */
     int n_sparse;                    /* layers that are not dense */
+    int n_in;                        /* of the partial query weights; 0: there are none */
     size_t key_bytes, partial_bytes; /* of a head at full length, whole pages */
     uint16_t *keys;                  /* [n_sparse][n_kv_heads][key_bytes]: slots of [head_dim], while J is not known */
     uint16_t *partial;               /* [n_sparse][n_heads][partial_bytes]: slots of [width] */
+    uint16_t *weights;               /* [n_sparse][n_heads][n_columns][n_in] partial query weights */
     ig_arena arena;                  /* of what follows */
     int *sparse;                     /* [n_layers] number among the sparse layers, -1: dense */
     int32_t *columns;                /* [n_sparse][n_heads][head_dim] J, ascending */
     double *query_sums;              /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
     bool *chosen;                    /* [n_sparse][n_heads] whether J is */
     bool *has_keys;                  /* [n_sparse][n_kv_heads] whether `keys` are in use */
+    bool *folded;                    /* [n_sparse][n_heads] whether there are weights for J */
+    float *bias;                     /* [n_sparse][n_heads][n_columns] of the weights */
+    ig_matrix *narrow;               /* [n_sparse] the weights, for others */
+    const ig_matrix **whole;         /* [n_sparse] the model's; NULL: nobody has asked for weights */
     float *scores;                   /* [n_heads][n_ctx] of the layer at work */
     int *counts;                     /* [n_heads] of scores within alpha of the best */
 } osdi24_policy;
@@ -63,6 +73,10 @@ static uint16_t *partial_at(const osdi24_policy *p, int layer, int head, int slo
     return p->partial + query_head(p, layer, head) * (p->partial_bytes / 2) + (size_t)slot * (size_t)p->width;
 }
 
+static uint16_t *weights_at(const osdi24_policy *p, size_t head, int column) {
+    return p->weights + (head * (size_t)p->n_columns + (size_t)column) * (size_t)p->n_in;
+}
+
 static int slot_of(const ig_entries *e, int i) { return e->slot ? e->slot[i] : i; }
 
 /* ---- opening ------------------------------------------------------------------ */
@@ -72,10 +86,16 @@ static void set_sizes(osdi24_policy *p) {
     p->n_columns = (int)(p->base.options.partial * s->head_dim + 1e-9);
     if (p->n_columns < 1) p->n_columns = 1;
     p->width = (p->n_columns + 7) / 8 * 8;
-    p->n_sparse = 0;
-    for (int l = 0; l < s->n_layers; l++) p->n_sparse += !ig_policy_layer_is_dense(s, &p->base.options, l);
+    p->n_sparse = ig_policy_sparse_layers(s, &p->base.options);
+    const char *speculate = p->base.options.speculate;
+    p->n_in = speculate && strcmp(speculate, "none") == 0 ? 0 : s->n_query_in;
     p->key_bytes = ig_round_up((size_t)ig_policy_slots(s) * (size_t)s->head_dim * sizeof(uint16_t), PAGE);
     p->partial_bytes = ig_round_up((size_t)ig_policy_slots(s) * (size_t)p->width * sizeof(uint16_t), PAGE);
+}
+
+static size_t weight_bytes(const osdi24_policy *p) {
+    size_t rows = (size_t)p->n_sparse * (size_t)p->base.shape.n_heads * (size_t)p->n_columns;
+    return ig_round_up(rows * (size_t)p->n_in * sizeof(uint16_t), PAGE);
 }
 
 static void lay_out(osdi24_policy *p) {
@@ -86,6 +106,10 @@ static void lay_out(osdi24_policy *p) {
     p->query_sums = ig_arena_take(&p->arena, heads * d * sizeof *p->query_sums);
     p->chosen = ig_arena_take(&p->arena, heads * sizeof *p->chosen);
     p->has_keys = ig_arena_take(&p->arena, heads * sizeof *p->has_keys);
+    p->folded = ig_arena_take(&p->arena, heads * sizeof *p->folded);
+    p->bias = ig_arena_take(&p->arena, heads * (size_t)p->n_columns * sizeof *p->bias);
+    p->narrow = ig_arena_take(&p->arena, (size_t)p->n_sparse * sizeof *p->narrow);
+    p->whole = ig_arena_take(&p->arena, (size_t)p->n_sparse * sizeof *p->whole);
     p->scores = ig_arena_take(&p->arena, (size_t)s->n_heads * (size_t)s->n_ctx * sizeof *p->scores);
     p->counts = ig_arena_take(&p->arena, (size_t)s->n_heads * sizeof *p->counts);
 }
@@ -104,7 +128,7 @@ static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options
     if (!p.n_sparse) return fixed_bytes(&p);
     uint64_t keys = (uint64_t)shape->n_kv_heads * p.key_bytes, partial = (uint64_t)shape->n_heads * p.partial_bytes;
     uint64_t more = keys > partial ? keys : partial, less = keys > partial ? partial : keys;
-    return (uint64_t)p.n_sparse * more + less + fixed_bytes(&p);
+    return (uint64_t)p.n_sparse * more + less + weight_bytes(&p) + fixed_bytes(&p);
 }
 
 static void osdi24_close(ig_policy *base) {
@@ -112,34 +136,28 @@ static void osdi24_close(ig_policy *base) {
     if (!p) return;
     ig_pages_release(p->keys, (size_t)p->n_sparse * (size_t)base->shape.n_kv_heads * p->key_bytes);
     ig_pages_release(p->partial, (size_t)p->n_sparse * (size_t)base->shape.n_heads * p->partial_bytes);
+    ig_pages_release(p->weights, weight_bytes(p));
     ig_arena_close(&p->arena);
     free(p);
 }
 
 static ig_status osdi24_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
                              ig_error *err) {
-    *out = NULL;
-    osdi24_policy *p = calloc(1, sizeof *p);
-    if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
-    p->base = (ig_policy){&ig_policy_infinigen_osdi24, *shape, *options};
+    ig_status s = ig_policy_new(out, sizeof(osdi24_policy), &ig_policy_infinigen_osdi24, shape, options, err);
+    if (s) return s;
+    osdi24_policy *p = (osdi24_policy *)*out;
     set_sizes(p);
     lay_out(p);
     bool done = ig_arena_open(&p->arena);
     p->keys = ig_pages_reserve((size_t)p->n_sparse * (size_t)shape->n_kv_heads * p->key_bytes);
     p->partial = ig_pages_reserve((size_t)p->n_sparse * (size_t)shape->n_heads * p->partial_bytes);
-    if (!done || !p->keys || !p->partial) {
-        osdi24_close(&p->base);
-        return ig_fail_memory(err, "partial keys", osdi24_plan(shape, options));
-    }
+    p->weights = ig_pages_reserve(weight_bytes(p));
+    if (!done || !p->keys || !p->partial || !p->weights)
+        return ig_policy_opened(out, ig_fail_memory(err, "partial keys", osdi24_plan(shape, options)));
     lay_out(p);
     for (int l = 0, n = 0; l < shape->n_layers; l++)
         p->sparse[l] = ig_policy_layer_is_dense(shape, options, l) ? -1 : n++;
-    *out = &p->base;
     return IG_OK;
-}
-
-static bool osdi24_is_dense(const ig_policy *base, int layer) {
-    return ((const osdi24_policy *)base)->sparse[layer] < 0;
 }
 
 /* ---- skewing -------------------------------------------------------------------- */
@@ -188,7 +206,7 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
     double *sums = p->query_sums + at * (size_t)d;
     if (first == 0) {
         if (p->chosen[at]) ig_pages_drop(partial_at(p, layer, head, 0), p->partial_bytes);
-        p->chosen[at] = false;
+        p->chosen[at] = p->folded[at] = false;
         memset(sums, 0, (size_t)d * sizeof *sums);
     }
     if (p->chosen[at]) return;
@@ -206,10 +224,11 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
     }
 }
 
-static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key) {
+static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
     osdi24_policy *p = (osdi24_policy *)base;
     int group = group_of(&base->shape);
     float skewed[IG_SKETCH_MAX_DIM][TILE];
+    (void)value;
     for (int h = head * group; h < (head + 1) * group; h++)
         if (p->chosen[query_head(p, layer, h)]) {
             skew(skewed, p, layer, h, &key, 1);
@@ -251,19 +270,87 @@ static void choose_columns(osdi24_policy *p, int layer, int head, const ig_entri
     }
 }
 
+/* ---- partial query weights ---------------------------------------------------------- */
+
+/* out = column c of J, of A, times rows [head_dim][n]. */
+static void combine(float *out, const osdi24_policy *p, int layer, int head, int c, const float *rows, int n) {
+    const ig_policy_shape *s = &p->base.shape;
+    size_t d = (size_t)s->head_dim, j = (size_t)p->columns[query_head(p, layer, head) * d + (size_t)c];
+    if (s->sketch)
+        s->kernels->sum_rows(out, ig_sketch_skew(s->sketch, layer, head) + j * d, rows, (size_t)n, s->head_dim, n);
+    else
+        memcpy(out, rows + j * (size_t)n, (size_t)n * sizeof *out);
+}
+
+/* Makes those of a head that has chosen J. */
+static void fold(osdi24_policy *p, int layer, int head, float *scratch) {
+    const ig_policy_shape *s = &p->base.shape;
+    const ig_matrix *whole = p->whole[p->sparse[layer]];
+    size_t at = query_head(p, layer, head), d = (size_t)s->head_dim;
+    const uint8_t *rows = (const uint8_t *)whole->w + (size_t)head * d * whole->row_bytes;
+    float *sum = scratch, *tile = scratch + FOLD;
+    for (int begin = 0; begin < p->n_in; begin += FOLD) {
+        int n = p->n_in - begin < FOLD ? p->n_in - begin : FOLD;
+        size_t offset = whole->row_bytes * (size_t)begin / (size_t)p->n_in;
+        for (size_t i = 0; i < d; i++)
+            s->kernels->dequantize[whole->type](tile + i * (size_t)n, rows + i * whole->row_bytes + offset, n);
+        for (int c = 0; c < p->n_columns; c++) {
+            combine(sum, p, layer, head, c, tile, n);
+            s->kernels->f32_to_f16(weights_at(p, at, c) + begin, sum, n);
+        }
+    }
+    float *bias = p->bias + at * (size_t)p->n_columns;
+    for (int c = 0; whole->bias && c < p->n_columns; c++)
+        combine(bias + c, p, layer, head, c, whole->bias + (size_t)head * d, 1);
+    p->folded[at] = true;
+}
+
+static const ig_matrix *osdi24_narrow(ig_policy *base, int layer, const ig_matrix *whole) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    int l = p->sparse[layer], n_out = base->shape.n_heads * p->n_columns;
+    size_t first = query_head(p, layer, 0);
+    if (p->n_in == 0) return NULL;
+    p->whole[l] = whole;
+    for (int h = 0; h < base->shape.n_heads; h++)
+        if (!p->folded[query_head(p, layer, h)]) return NULL;
+    p->narrow[l] = (ig_matrix){.w = weights_at(p, first, 0),
+                               .bias = whole->bias ? p->bias + first * (size_t)p->n_columns : NULL,
+                               .n_out = n_out,
+                               .n_in = p->n_in,
+                               .type = IG_TYPE_F16,
+                               .row_bytes = (size_t)p->n_in * sizeof(uint16_t)};
+    return &p->narrow[l];
+}
+
+static size_t osdi24_scratch_bytes(const ig_policy_shape *shape) {
+    return shape->n_query_in ? ((size_t)shape->head_dim + 1) * FOLD * sizeof(float) : 0;
+}
+
 /* ---- steps ----------------------------------------------------------------------- */
+
+/* Columns J of a query, in 16-bit precision, and zeros up to `width`. */
+static void narrow_query(float *out, const osdi24_policy *p, int layer, int head, const float *q, bool is_narrow) {
+    const ig_kernels *k = p->base.shape.kernels;
+    float skewed[IG_SKETCH_MAX_DIM][TILE];
+    uint16_t rounded[IG_SKETCH_MAX_DIM];
+    const uint16_t *row = rounded;
+    k->f32_to_f16(rounded, q, is_narrow ? p->n_columns : p->base.shape.head_dim);
+    if (is_narrow) {
+        memset(out, 0, (size_t)p->width * sizeof *out);
+        k->f16_to_f32(out, rounded, p->n_columns);
+        return;
+    }
+    skew(skewed, p, layer, head, &row, 1);
+    take_columns(out, p, query_head(p, layer, head), skewed, 0);
+}
 
 /* Scores without a query's own token. Infinities and NaN, which broken models make, become numbers. */
 static void score_entries(const osdi24_policy *p, int layer, int head, const float *q, const ig_entries *e, int n) {
     const ig_policy_shape *s = &p->base.shape;
     const float limit = 1e30f;
-    float skewed[IG_SKETCH_MAX_DIM][TILE], narrow[IG_SKETCH_MAX_DIM];
-    float *scores = p->scores + (size_t)head * (size_t)s->n_ctx;
-    uint16_t rounded[IG_SKETCH_MAX_DIM];
-    const uint16_t *row[KEYS] = {rounded};
-    s->kernels->f32_to_f16(rounded, q, s->head_dim);
-    skew(skewed, p, layer, head, row, 1);
-    take_columns(narrow, p, query_head(p, layer, head), skewed, 0);
+    float narrow[IG_SKETCH_MAX_DIM], *scores = p->scores + (size_t)head * (size_t)s->n_ctx;
+    const uint16_t *row[KEYS];
+    narrow_query(narrow, p, layer, head, q, e->narrow);
     for (int begin = 0; begin < n; begin += KEYS) {
         int m = n - begin < KEYS ? n - begin : KEYS;
         for (int i = 0; i < m; i++) row[i] = partial_at(p, layer, head, slot_of(e, begin + i));
@@ -278,10 +365,12 @@ static void score_entries(const osdi24_policy *p, int layer, int head, const flo
 static void osdi24_score(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, void *scratch) {
     osdi24_policy *p = (osdi24_policy *)base;
     int n = e->n - e->has_own;
-    (void)scratch;
     p->counts[head] = 0;
     if (n <= 0) return;
-    if (!p->chosen[query_head(p, layer, head)]) choose_columns(p, layer, head, e, n);
+    if (!p->chosen[query_head(p, layer, head)]) {
+        choose_columns(p, layer, head, e, n);
+        if (p->whole[p->sparse[layer]]) fold(p, layer, head, scratch);
+    }
     score_entries(p, layer, head, q, e, n);
     const float *scores = p->scores + (size_t)head * (size_t)base->shape.n_ctx;
     float best = base->shape.kernels->max(scores, n);
@@ -310,10 +399,10 @@ static float smallest(const float *x, int n) {
 }
 
 static int osdi24_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
-                         void *scratch) {
+                         const ig_rest *rest, void *scratch) {
     osdi24_policy *p = (osdi24_policy *)base;
     int n = e->n - e->has_own, group = group_of(&base->shape);
-    (void)q, (void)scratch;
+    (void)q, (void)rest, (void)scratch;
     if (n <= 0) return e->n;
     if (head % group == 0 && p->has_keys[kv_head(p, layer, head / group)]) { /* all heads of the group have chosen J */
         ig_pages_drop(key_at(p, layer, head / group, 0), p->key_bytes);
@@ -346,7 +435,9 @@ static uint64_t osdi24_bytes(const ig_policy *base, int n) {
     uint64_t numbers = 0;
     for (int i = 0; i < p->n_sparse * s->n_heads; i++) numbers += p->chosen[i] ? (uint64_t)p->width : 0;
     for (int i = 0; i < p->n_sparse * s->n_kv_heads; i++) numbers += p->has_keys[i] ? (uint64_t)s->head_dim : 0;
-    return numbers * (uint64_t)n * sizeof(uint16_t) + fixed_bytes(p);
+    uint64_t weights = 0;
+    for (int i = 0; i < p->n_sparse * s->n_heads; i++) weights += p->folded[i] ? (uint64_t)(p->n_columns * p->n_in) : 0;
+    return (numbers * (uint64_t)n + weights) * sizeof(uint16_t) + fixed_bytes(p);
 }
 
 const ig_policy_ops ig_policy_infinigen_osdi24 = {
@@ -362,11 +453,12 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .plan = osdi24_plan,
     .open = osdi24_open,
     .close = osdi24_close,
-    .is_dense = osdi24_is_dense,
     .append = osdi24_append,
     .see_queries = osdi24_see_queries,
+    .narrow = osdi24_narrow,
     .score = osdi24_score,
     .select = osdi24_select,
+    .scratch_bytes = osdi24_scratch_bytes,
     .move = osdi24_move,
     .bytes = osdi24_bytes,
 };

@@ -4,6 +4,8 @@
  */
 #include "policy/policy.h"
 
+#include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,16 +22,18 @@ const char *ig_cache_policy(size_t i, const char **help) {
 }
 
 ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_error *err) {
+    const int most = INT_MAX / 4; /* that can be added up */
     *out = NULL;
     if (!o->policy) return ig_fail(err, IG_E_ARG, "KV policy: no name given");
     if (!(o->budget >= 0)) return ig_fail(err, IG_E_ARG, "KV budget: must not be negative");
     if (!(o->locality >= 0 && o->locality <= 1)) return ig_fail(err, IG_E_ARG, "KV locality: must be 0..1");
+    if (!(o->inertia >= 0 && o->inertia <= 1000)) return ig_fail(err, IG_E_ARG, "KV inertia: must be 0..1000");
     if (!(o->alpha >= 0)) return ig_fail(err, IG_E_ARG, "KV alpha: must not be negative");
     if (!(o->partial > 0 && o->partial <= 1))
         return ig_fail(err, IG_E_ARG, "KV partial: must be above 0 and at most 1");
     if (!(o->mass > 0 && o->mass <= 1)) return ig_fail(err, IG_E_ARG, "KV mass: must be above 0 and at most 1");
-    if (o->n_sinks < 0 || o->n_recent < 1)
-        return ig_fail(err, IG_E_ARG, "KV sinks must not be negative, recent entries at least 1");
+    if (o->n_sinks < 0 || o->n_sinks > most || o->n_recent < 1 || o->n_recent > most)
+        return ig_fail(err, IG_E_ARG, "KV sinks must be 0..%d, recent entries 1..%d", most, most);
     for (size_t i = 0; i < IG_COUNT(policies); i++)
         if (strcmp(policies[i]->name, o->policy) == 0) {
             *out = policies[i];
@@ -46,8 +50,26 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
     return ig_fail(err, IG_E_ARG, "KV policy '%s' is unknown; there are: %s", o->policy, names);
 }
 
+ig_status ig_policy_new(ig_policy **out, size_t size, const ig_policy_ops *ops, const ig_policy_shape *shape,
+                        const ig_cache_options *options, ig_error *err) {
+    *out = calloc(1, size);
+    if (!*out) return ig_fail_memory(err, "KV policy", size);
+    **out = (ig_policy){ops, *shape, *options};
+    return IG_OK;
+}
+
 bool ig_policy_layer_is_dense(const ig_policy_shape *s, const ig_cache_options *o, int layer) {
     return layer < o->n_dense_layers || (s->window[layer] > 0 && s->window[layer] < s->n_ctx);
+}
+
+int ig_policy_sparse_layers(const ig_policy_shape *s, const ig_cache_options *o) {
+    int n = 0;
+    for (int l = 0; l < s->n_layers; l++) n += !ig_policy_layer_is_dense(s, o, l);
+    return n;
+}
+
+bool ig_policy_is_dense(const ig_policy *p, int layer) {
+    return p->ops->uses_everything || ig_policy_layer_is_dense(&p->shape, &p->options, layer);
 }
 
 int ig_policy_count(const ig_cache_options *o, int n) {
@@ -55,59 +77,20 @@ int ig_policy_count(const ig_cache_options *o, int n) {
     return count < always ? always : count;
 }
 
-/* Weights give way to the mean of their block, which leaves the sum as it is. */
-static void smooth(float *w, int n, int block, float locality) {
-    if (locality <= 0) return;
-    for (int begin = 0; begin < n; begin += block) {
-        int end = begin + block < n ? begin + block : n;
-        float sum = 0;
-        for (int i = begin; i < end; i++) sum += w[i];
-        float mean = locality * sum / (float)(end - begin);
-        for (int i = begin; i < end; i++) w[i] = (1 - locality) * w[i] + mean;
-    }
-}
-
-int ig_policy_choose(const ig_policy *p, const ig_entries *e, const float *scores, size_t stride, int32_t *index,
-                     float *weights, float *ordered) {
-    const ig_cache_options *o = &p->options;
-    const ig_kernels *k = p->shape.kernels;
-    int n = e->n, group = p->shape.n_heads / p->shape.n_kv_heads;
-    memset(weights, 0, (size_t)n * sizeof *weights);
-    for (int g = 0; g < group; g++, scores += stride) {
-        for (int i = 0; e->slot && i < n; i++) ordered[i] = scores[e->slot[i]];
-        k->softmax_add(weights, e->slot ? ordered : scores, n);
-    }
-    if (!e->slot) smooth(weights, n, p->shape.block_tokens, (float)o->locality);
-    ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(o, n), o->mass};
-    int n_chosen = ig_pick(k, index, weights, n, &rule);
-    ig_policy_name_slots(index, n_chosen, e);
-    return n_chosen;
-}
-
 /* ---- full ---------------------------------------------------------------- */
 
 static ig_status full_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
                            ig_error *err) {
-    ig_policy *p = calloc(1, sizeof *p);
-    *out = p;
-    if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
-    *p = (ig_policy){&ig_policy_full, *shape, *options};
-    return IG_OK;
+    return ig_policy_new(out, sizeof **out, &ig_policy_full, shape, options, err);
 }
 
 static void full_close(ig_policy *p) { free(p); }
 
-static bool full_is_dense(const ig_policy *p, int layer) {
-    (void)p, (void)layer;
-    return true;
-}
-
-/* Every layer is dense: nothing else is ever called. */
 const ig_policy_ops ig_policy_full = {
     .name = "full",
     .help = "keep and use every entry",
+    .uses_everything = true,
     .takes_limit = true,
     .open = full_open,
     .close = full_close,
-    .is_dense = full_is_dense,
 };

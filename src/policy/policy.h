@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A KV policy turns queries and what it keeps of the keys into *indices* of entries to use. It never reads K or V
- * rows and does not know where they are. One policy object serves one sequence.
+ * A KV policy turns queries and what it keeps of the keys into *indices* of entries to use. It is shown each key
+ * and value once, when it comes; it never reads K or V rows again and does not know where they are. One policy object
+ * serves one sequence.
  *
  * A new policy is one file that fills an ig_policy_ops and one line in policy.c.
  */
 #ifndef IG_POLICY_POLICY_H
 #define IG_POLICY_POLICY_H
 
+#include "device/device.h"
 #include "format/sketch.h"
 #include "kernel/kernel.h"
 #include "kv/entries.h"
@@ -16,6 +18,7 @@ typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
     int n_slots;       /* most slots of a KV head in layers that are not dense; 0: n_ctx */
     float scale;       /* of the scores, before softmax */
+    int n_query_in;    /* width of the layer's input that queries are a linear map of; 0: of none (RoPE) */
     int block_tokens;  /* consecutive slots that the store moves together */
     const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
     const ig_kernels *kernels;
@@ -23,6 +26,13 @@ typedef struct ig_policy_shape {
 } ig_policy_shape;
 
 typedef struct ig_policy ig_policy;
+
+/* What the entries that a list leaves out would add to its queries' attention: the result becomes
+ * (1 - share) * attention over the list + value. */
+typedef struct ig_rest {
+    float *value; /* [queries][head_dim]; anything where the share is 0 */
+    float *share; /* [queries] of the attention over all entries */
+} ig_rest;
 
 /* Entries are named by the slot they lie in (ig_entries of kv/store.h): the token's number, unless entries were
  * dropped. A policy makes one list of entries per KV head, for all query heads of its group, or one per query head.
@@ -32,33 +42,39 @@ typedef struct ig_policy_ops {
     const char *help;      /* one line */
     ig_sketch_kind sketch; /* the sort of ig_policy_shape.sketch it takes; IG_SKETCH_NONE: none */
     bool per_query_head;   /* a list per query head */
+    bool uses_everything;  /* no layer selects: nothing else is ever called */
     bool takes_limit;      /* works when slots are used again (ig_cache_options.limit) */
-    bool ignores_window;   /* n_sinks and n_recent mean nothing to it */
-    bool guess_is_final;   /* its own ig_cache_options.speculate is "paper" */
-    double budget;         /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
-    int n_dense_layers;    /* likewise; 0: IG_POLICY_DENSE_LAYERS */
+    bool sums_up;        /* it keeps sums of IG_POLICY_UNIT consecutive tokens: where a text is cut within such a unit,
+                            those that are left of it come to append() once more */
+    bool ignores_window; /* n_sinks and n_recent mean nothing to it */
+    bool guess_is_final; /* its own ig_cache_options.speculate is "paper" */
+    double budget;       /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
+    int n_dense_layers;  /* likewise; 0: IG_POLICY_DENSE_LAYERS */
     /* Bytes that a full sequence takes on top of K and V. Optional: none. */
     uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options);
     ig_status (*open)(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options, ig_error *err);
     void (*close)(ig_policy *p);
-    /* True if every step uses all entries of this layer: no selection, nothing kept. */
-    bool (*is_dense)(const ig_policy *p, int layer);
-    /* A slot of a layer that is not dense has got this post-RoPE key, [head_dim] 16-bit floats. Without dropped entries
-     * slots are tokens, and later tokens, if there were any, are gone. Tokens of one head come in order; heads may come
-     * from several threads. Optional. */
-    void (*append)(ig_policy *p, int layer, int head, int slot, const uint16_t *key);
+    /* A slot of a layer that is not dense has got this post-RoPE key and value, [head_dim] 16-bit floats. Without
+     * dropped entries slots are tokens, and later tokens, if there were any, are gone. Tokens of one head come in
+     * order; heads may come from several threads. Optional. */
+    void (*append)(ig_policy *p, int layer, int head, int slot, const uint16_t *key, const uint16_t *value);
     /* A prompt's queries at a layer that is not dense, post-RoPE: query head `head`'s of n tokens from position `first`
      * on, `stride` floats apart, before the keys of these tokens are appended. Heads may come from several threads.
      * Optional. */
     void (*see_queries)(ig_policy *p, int layer, int head, const float *q, size_t stride, int first, int n);
+    /* The partial query weights of a layer that is not dense: a matrix that stands in for `whole`, the model's own, in
+     * a guess, [n_heads * m][n_query_in] for any m <= head_dim. score() and select() then get m numbers of a head for
+     * its query, and ig_entries.narrow. NULL: whole queries are wanted, as always if n_query_in is 0. Optional. */
+    const ig_matrix *(*narrow)(ig_policy *p, int layer, const ig_matrix *whole);
     /* Called for all lists of a layer before the first select(), from several threads: for what select() must know of
      * the other lists. Arguments as there. Optional. */
     void (*score)(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, void *scratch);
     /* Which of the entries the queries q should attend to, [group][head_dim] of a KV head or [head_dim] of a query
-     * head: their number, and their slots in order of position in index [e->n] unless all are chosen. `scratch`:
+     * head: their number, and their slots in order of position in index [e->n] unless all are chosen. `rest`, unless
+     * NULL, has shares of 0, and gets what the others would add if the policy can estimate that. `scratch`:
      * scratch_bytes() bytes of the calling thread. Lists may come from several threads. */
     int (*select)(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, int32_t *index,
-                  void *scratch);
+                  const ig_rest *rest, void *scratch);
     size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */
     /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
      * position, summed over queries and the query heads of the group. Prefill too. Optional. */
@@ -78,6 +94,7 @@ typedef struct ig_policy_ops {
 /* Where neither the options nor the policy say: a share of the context, and the first layers that use everything. */
 #define IG_POLICY_BUDGET 0.10
 enum { IG_POLICY_DENSE_LAYERS = 1 };
+enum { IG_POLICY_UNIT = 16 }; /* tokens, see sums_up */
 
 struct ig_policy {
     const ig_policy_ops *ops;
@@ -92,6 +109,8 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *options, i
 extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_policy_quest, ig_policy_infinigen_osdi24,
     ig_policy_infinigen, ig_policy_oracle;
 
+/* True if every step uses all entries of this layer: no selection, nothing kept. */
+bool ig_policy_is_dense(const ig_policy *p, int layer);
 /* Lists of entries that a policy makes in each layer. */
 static inline int ig_policy_lists(const ig_policy *p) {
     return p->ops->per_query_head ? p->shape.n_heads : p->shape.n_kv_heads;
@@ -103,17 +122,37 @@ static inline int ig_policy_slots(const ig_policy_shape *s) { return s->n_slots 
 
 /* The first layers as the options say, and sliding-window layers, which are bounded anyway. */
 bool ig_policy_layer_is_dense(const ig_policy_shape *shape, const ig_cache_options *options, int layer);
+/* Layers that are not. */
+int ig_policy_sparse_layers(const ig_policy_shape *shape, const ig_cache_options *options);
+
+/* What is kept of the KV heads lies in the order of their numbers over all layers: dense layers have their room too,
+ * address space that is never touched. */
+static inline size_t ig_policy_heads(const ig_policy_shape *s) { return (size_t)s->n_layers * (size_t)s->n_kv_heads; }
+static inline size_t ig_policy_head(const ig_policy *p, int layer, int head) {
+    return (size_t)layer * (size_t)p->shape.n_kv_heads + (size_t)head;
+}
+/* Heads of sparse layers, for which memory is needed. */
+static inline size_t ig_policy_sparse_heads(const ig_policy_shape *s, const ig_cache_options *o) {
+    return (size_t)ig_policy_sparse_layers(s, o) * (size_t)s->n_kv_heads;
+}
+
+/* How an open() begins: an object of so many bytes, zero but for the ig_policy it begins with. */
+ig_status ig_policy_new(ig_policy **out, size_t size, const ig_policy_ops *ops, const ig_policy_shape *shape,
+                        const ig_cache_options *options, ig_error *err);
+/* How it ends: after a failure what there is of the object is closed. */
+static inline ig_status ig_policy_opened(ig_policy **out, ig_status status) {
+    if (!status) return IG_OK;
+    (*out)->ops->close(*out);
+    *out = NULL;
+    return status;
+}
+
 /* Makes numbers of entries, in order of position, the slots they lie in. */
 static inline void ig_policy_name_slots(int32_t *index, int n, const ig_entries *e) {
     for (int i = 0; e->slot && i < n; i++) index[i] = e->slot[index[i]];
 }
 /* Entries that a step may use of n: the budget, but the sinks and the recent ones at least. */
 int ig_policy_count(const ig_cache_options *options, int n);
-/* Chooses among the entries of a KV head by scores [group][stride] of its queries, in order of slot: each query's are
- * softmax-normalised and the group's are summed; sinks, recent entries and the heaviest others are chosen, as the
- * options say. Returns like select(). weights, ordered: scratch [e->n] each. */
-int ig_policy_choose(const ig_policy *p, const ig_entries *e, const float *scores, size_t stride, int32_t *index,
-                     float *weights, float *ordered);
 
 /* ---- choosing entries (pick.c) ---- */
 

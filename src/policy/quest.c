@@ -8,7 +8,6 @@
  * that a KV head has one selection, as with the other policies here. Sinks and recent entries are used as well
  * (--kv-sinks 0 --kv-recent 1 for the paper's selection).
  */
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,59 +16,48 @@
 #include "base/memory.h"
 #include "policy/policy.h"
 
-enum { PAGE = 16 };
+enum { PAGE = IG_POLICY_UNIT };
 
 typedef struct quest_policy {
     ig_policy base;
-    size_t total_bytes;
-    uint16_t *bounds; /* [sparse layers][n_kv_heads][pages][2][head_dim]: smallest, largest, 16-bit floats */
+    uint16_t *bounds; /* [n_layers][n_kv_heads][pages][2][head_dim]: smallest, largest, 16-bit floats */
 } quest_policy;
 
 static int n_pages(int n_tokens) { return (n_tokens + PAGE - 1) / PAGE; }
 
-/* Layers that are dense for their window have their room too: address space that is never touched. */
-static uint64_t quest_plan(const ig_policy_shape *s, const ig_cache_options *o) {
-    int layers = s->n_layers > o->n_dense_layers ? s->n_layers - o->n_dense_layers : 0;
-    return (uint64_t)layers * (uint64_t)s->n_kv_heads * (uint64_t)n_pages(s->n_ctx) * 2 * (uint64_t)s->head_dim *
-           sizeof(uint16_t);
+static uint64_t bound_bytes(const ig_policy_shape *s, size_t n_heads, int n_tokens) {
+    return (uint64_t)n_heads * (uint64_t)n_pages(n_tokens) * 2 * (uint64_t)s->head_dim * sizeof(uint16_t);
 }
 
-static void quest_close(ig_policy *base) {
-    quest_policy *p = (quest_policy *)base;
-    ig_pages_release(p->bounds, p->total_bytes);
+static uint64_t quest_plan(const ig_policy_shape *s, const ig_cache_options *o) {
+    return bound_bytes(s, ig_policy_sparse_heads(s, o), s->n_ctx);
+}
+
+static void quest_close(ig_policy *p) {
+    const ig_policy_shape *s = &p->shape;
+    ig_pages_release(((quest_policy *)p)->bounds, bound_bytes(s, ig_policy_heads(s), s->n_ctx));
     free(p);
 }
 
 static ig_status quest_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,
                             ig_error *err) {
-    *out = NULL;
-    quest_policy *p = calloc(1, sizeof *p);
-    if (!p) return ig_fail_memory(err, "KV policy", sizeof *p);
-    p->base = (ig_policy){&ig_policy_quest, *shape, *options};
-    p->total_bytes = (size_t)quest_plan(shape, options);
-    p->bounds = ig_pages_reserve(p->total_bytes);
-    if (!p->bounds) {
-        size_t bytes = p->total_bytes;
-        free(p);
-        return ig_fail_memory(err, "page bounds", bytes);
-    }
-    *out = &p->base;
-    return IG_OK;
-}
-
-static bool quest_is_dense(const ig_policy *p, int layer) {
-    return ig_policy_layer_is_dense(&p->shape, &p->options, layer);
+    ig_status s = ig_policy_new(out, sizeof(quest_policy), &ig_policy_quest, shape, options, err);
+    if (s) return s;
+    size_t bytes = bound_bytes(shape, ig_policy_heads(shape), shape->n_ctx);
+    uint16_t *bounds = ((quest_policy *)*out)->bounds = ig_pages_reserve(bytes);
+    return ig_policy_opened(out, bounds ? IG_OK : ig_fail_memory(err, "page bounds", bytes));
 }
 
 static uint16_t *page_bounds(const quest_policy *p, int layer, int head, int page) {
     const ig_policy_shape *s = &p->base.shape;
-    size_t at = (size_t)(layer - p->base.options.n_dense_layers) * (size_t)s->n_kv_heads + (size_t)head;
-    return p->bounds + (at * (size_t)n_pages(s->n_ctx) + (size_t)page) * 2 * (size_t)s->head_dim;
+    size_t at = ig_policy_head(&p->base, layer, head) * (size_t)n_pages(s->n_ctx) + (size_t)page;
+    return p->bounds + at * 2 * (size_t)s->head_dim;
 }
 
-static void quest_append(ig_policy *base, int layer, int head, int token, const uint16_t *key) {
+static void quest_append(ig_policy *base, int layer, int head, int token, const uint16_t *key, const uint16_t *value) {
     int d = base->shape.head_dim;
     uint16_t *low = page_bounds((quest_policy *)base, layer, head, token / PAGE), *high = low + d;
+    (void)value;
     /* The page's first token also clears what a longer text may have left there. */
     if (token % PAGE == 0) {
         memcpy(low, key, (size_t)d * sizeof *low);
@@ -83,31 +71,39 @@ static void quest_append(ig_policy *base, int layer, int head, int token, const 
     }
 }
 
-/* Scratch: weights and scores of pages [pages] each, then one page's bounds as floats [2][head_dim]. */
+/* Scratch: weights [pages], bounds [group][pages], and the queries' parts [group][2][head_dim]. */
 static size_t quest_scratch_bytes(const ig_policy_shape *s) {
-    return (2 * (size_t)n_pages(s->n_ctx) + 2 * (size_t)s->head_dim) * sizeof(float);
+    size_t group = (size_t)(s->n_heads / s->n_kv_heads), pages = (size_t)n_pages(s->n_ctx);
+    return ((1 + group) * pages + group * 2 * (size_t)s->head_dim) * sizeof(float);
 }
 
-/* Softmax-normalised bounds of all pages, summed over the group. */
+/* Softmax-normalised bounds of all pages, summed over the group. What of a query is negative meets the smallest keys,
+ * what is positive the largest: a bound is the sum of both products. */
 static void weigh_pages(const quest_policy *p, int layer, int head, const float *q, int pages, float *weights,
                         float *scratch) {
+    enum { PIECE = 64 }; /* pages of one call of the kernel */
     const ig_policy_shape *s = &p->base.shape;
     int d = s->head_dim, group = s->n_heads / s->n_kv_heads;
-    float *bound = scratch, *low = scratch + pages, *high = low + d;
-    for (int i = 0; i < pages; i++) weights[i] = 0;
-    for (int g = 0; g < group; g++, q += d) {
-        for (int i = 0; i < pages; i++) {
-            float sum = 0;
-            s->kernels->f16_to_f32(low, page_bounds(p, layer, head, i), 2 * d);
-            for (int c = 0; c < d; c++) sum += fmaxf(q[c] * low[c], q[c] * high[c]);
-            bound[i] = sum * s->scale;
+    float *bounds = scratch, *parts = scratch + (size_t)group * (size_t)pages;
+    const uint16_t *page[PIECE];
+    for (int g = 0; g < group; g++)
+        for (int c = 0; c < d; c++) {
+            float x = q[g * d + c];
+            parts[g * 2 * d + c] = x < 0 ? x : 0;
+            parts[g * 2 * d + d + c] = x < 0 ? 0 : x;
         }
-        s->kernels->softmax_add(weights, bound, pages);
+    for (int first = 0; first < pages; first += PIECE) {
+        int n = pages - first < PIECE ? pages - first : PIECE;
+        for (int i = 0; i < n; i++) page[i] = page_bounds(p, layer, head, first + i);
+        s->kernels->attn_scores(bounds + first, (size_t)pages, parts, group, 2 * d, s->scale, page, n);
     }
+    memset(weights, 0, (size_t)pages * sizeof *weights);
+    for (int g = 0; g < group; g++) s->kernels->softmax_add(weights, bounds + (size_t)g * (size_t)pages, pages);
 }
 
 static int quest_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
-                        void *scratch) {
+                        const ig_rest *rest, void *scratch) {
+    (void)rest;
     const ig_cache_options *o = &base->options;
     int n = e->n, count = ig_policy_count(o, n), pages = n_pages(n), n_out = 0;
     if (count >= n) return n;
@@ -127,19 +123,18 @@ static int quest_select(ig_policy *base, int layer, int head, const float *q, co
     return n_out;
 }
 
-static uint64_t quest_bytes(const ig_policy *base, int n) {
-    const quest_policy *p = (const quest_policy *)base;
-    return p->total_bytes / (uint64_t)n_pages(base->shape.n_ctx) * (uint64_t)n_pages(n);
+static uint64_t quest_bytes(const ig_policy *p, int n) {
+    return bound_bytes(&p->shape, ig_policy_sparse_heads(&p->shape, &p->options), n);
 }
 
 const ig_policy_ops ig_policy_quest = {
     .name = "quest",
     .help = "use pages of 16 entries by a bound of their scores (Quest)",
     .n_dense_layers = 2,
+    .sums_up = true,
     .plan = quest_plan,
     .open = quest_open,
     .close = quest_close,
-    .is_dense = quest_is_dense,
     .append = quest_append,
     .select = quest_select,
     .scratch_bytes = quest_scratch_bytes,

@@ -308,6 +308,7 @@ ig_status ig_prepare(ig_sketch_info *out, ig_model *model, const char *path, con
                      .kernels = ig_kernels_get(model->ctx->level),
                      .o = options ? *options : ig_prepare_defaults()};
     ig_status s = check(&p, err);
+    if (!s) s = ig_sketch_file_check_output(path, err); /* the work may take a minute */
     if (!s) s = take_tokens(&p, err);
     if (!s) s = take_memory(&p, err);
     if (!s) s = run_model(&p, err);

@@ -153,6 +153,17 @@ def test_directory_by_default(spill):
     assert os.listdir(spill.program.home + "/cache/infinigen/kv") == []
 
 
+def test_too_little_ram(spill, folder):
+    """Told before anything is computed, by what plans as by what runs, in the same words."""
+    common = ["-m", spill.model, "-c", CONTEXT, "-b", "64", "--kv-disk", "1G", "--kv-disk-path", folder, "--kv-ram"]
+    least = int(spill.least(*spill.run()))
+    for verb in (["run", "-p", "a", "-n", "1"], ["inspect"]):
+        status, out, err = spill.program(*verb, *common, least - 1)
+        assert (status, out) == (1, b"") and f"{least - 1} bytes of RAM" in one_line(err), verb
+        assert f"needs at least {least}\n" in err.decode()
+        assert spill.program(*verb, *common, least)[::2] == (0, b""), verb
+
+
 # ---- a failing device ----------------------------------------------------------------------------------------
 
 
@@ -214,9 +225,13 @@ def cut_short(path):
     os.truncate(path, 4096)
 
 
+CUT_SHORT = "it was cut short and lacks block"
+
+
+# A write behind the cut makes the file long again, with zeros where blocks were.
 @pytest.mark.parametrize("policy", ("full", "infinigen"))
-@pytest.mark.parametrize("harm, message", ((flip_bits, "is corrupt"), (cut_short, "it was cut short and lacks block")))
-def test_harmed_file(spill, folder, policy, harm, message):
+@pytest.mark.parametrize("harm, messages", ((flip_bits, ("is corrupt",)), (cut_short, (CUT_SHORT, "is corrupt"))))
+def test_harmed_file(spill, folder, policy, harm, messages):
     """While the text is being made. It ends before the first token that the harm could have changed."""
     n = LONG
     for method in METHODS:
@@ -226,8 +241,43 @@ def test_harmed_file(spill, folder, policy, harm, message):
         harm(spill_file(p, folder))
         p.send_signal(signal.SIGCONT)
         out, err = p.communicate(timeout=60)
+        message = next((m for m in messages if m.encode() in err), messages[0])
         check_failure(spill, (p.returncode, first + out, err), message, folder, policy, n)
         assert 0 < len(first + out) < len(spill.expected(policy=policy, n=n))
+
+
+def wait_until_idle(p):
+    """Until all threads of a program sleep, and have for a while: nothing is being written."""
+    end = time.monotonic() + 60
+    n_looks = 0
+    while n_looks < 10:
+        assert time.monotonic() < end and p.poll() is None
+        states = []
+        for task in os.listdir(f"/proc/{p.pid}/task"):
+            with open(f"/proc/{p.pid}/task/{task}/stat", encoding="ascii") as f:
+                states.append(f.read().rpartition(")")[2].split()[0])
+        n_looks = n_looks + 1 if set(states) == {"S"} else 0
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_file_cut_short_between_messages(spill, folder, method):
+    """The next message is too short to fill a block (of 128 tokens): nothing is written, and the file stays short."""
+    message = words(2000, 3) + "\n"
+    args = ["chat", "-m", spill.model, "-t", "2", "-n", "10", "--temp", "0", "-c", CONTEXT, "-b", "64",
+            "--kv-policy", "full", "--kv-type", "q4"]
+    expected = spill.program(*args, stdin=message)[1]
+    p = spill.program.start(*spill.on_disk(args, folder), *method, stdin=subprocess.PIPE)
+    p.stdin.write(message.encode())
+    p.stdin.flush()
+    first = b""
+    while len(first) < len(expected):
+        first += os.read(p.stdout.fileno(), 4096) or pytest.fail(f"ended with {p.communicate()}")
+    wait_until_idle(p)
+    cut_short(spill_file(p, folder))
+    out, err = p.communicate(b"on\n", timeout=60)
+    assert (p.returncode, first) == (1, expected) and out in (b"", b"\n"), out
+    assert CUT_SHORT in one_line(err) and str(folder) in err.decode()
 
 
 def test_conversation_after_a_fault(spill, folder):
@@ -401,6 +451,29 @@ def test_perplexity_keeps_chunks(spill, folder, tmp_path):
     for ours, expected in zip(report["chunks"], whole["chunks"]):
         assert ours["nll"] == expected["nll"]
     assert spill.program(*args, "--json", env=spill.fault("read:eio:0:1"))[:2] == (1, b"")
+
+
+def test_lists_with_a_policy_that_drops(spill, folder, tmp_path):
+    """Its room comes from the same RAM; all score as they do without a disk."""
+    (tmp_path / "text").write_text(words(2 * 1200, 6))
+    lists = ["-m", spill.model, "-b", "64", "-t", "2", "-c", "1200", "--kv-policy", "full,h2o,infinigen"]
+    table = ["perplexity", *lists, "-f", tmp_path / "text", "--dense-prefix", "1160", "--json"]
+    # h2o needs a little more RAM than "full", which comes first and says what it needs
+    disk = ["--kv-ram", int(spill.least(*table)) * 5 // 4, "--kv-disk", "1G", "--kv-disk-path", folder]
+    status, out, err = spill.program(*table, *disk)
+    assert (status, err) == (0, b"")
+    ours, expected = (json.loads(text)["runs"] for text in (out, spill.program(*table)[1]))
+    assert [run["nll"] for run in ours] == [run["nll"] for run in expected]
+    assert all(run["read_bytes_per_token"] > 0 for run in ours if run["policy"] != "h2o")
+
+    rows = [{"query": words(1100, i), "choices": [" yes" * 5, " no" * 5], "answer": 0} for i in range(3)]
+    (tmp_path / "task.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    answers = tmp_path / "answers"
+    ask = ["eval", *lists, "--task", tmp_path / "task.jsonl", "-o", answers]
+    assert spill.program(*ask)[0] == 0
+    expected = answers.read_text()
+    assert spill.program(*ask, *disk)[::2] == (0, b"")
+    assert answers.read_text() == expected
 
 
 def test_eval_keeps_answers(spill, folder, tmp_path):

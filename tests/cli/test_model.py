@@ -2,7 +2,11 @@
 """Text in and out, on smollm2-135m."""
 import json
 import math
+import os
+import re
 import signal
+import struct
+import subprocess
 import time
 
 import pytest
@@ -42,6 +46,25 @@ def test_run_json(program, model):
     assert report["memory"]["weights"] > 9e7 and report["memory"]["sketch"] == 0
     assert report["memory"]["peak_rss"] > 1e7 and report["memory"]["kv"] == report["kv"]["ram"] > 0
     assert report["kv"]["type"] == "f16" and report["kv"]["selected_share"] == 1
+
+
+def test_least_ram_is_of_the_context_that_a_long_prompt_gets(program, model, tmp_path):
+    """Without -c, a RAM limit that is too small is refused with the least for the context that will be used."""
+    data = open(model, "rb").read()
+    stated = b"llama.context_length" + struct.pack("<II", 4, 8192)
+    assert data.count(stated) == 1
+    longer = tmp_path / "longer.gguf"
+    longer.write_bytes(data.replace(stated, stated[:-4] + struct.pack("<I", 32768)))
+    (tmp_path / "text").write_text("x " * 9000)
+    n = json.loads(program("tokenize", "-m", model, "-f", tmp_path / "text", "--json")[1])["tokens_prompt"]
+    assert n > 8192
+
+    def least(*args):
+        status, out, err = program("run", "-m", longer, "--raw", "-f", tmp_path / "text", "-n", "8", "--kv-ram", "1K", *args)
+        assert status == 1 and out == b""
+        return int(re.search(r"at least (\d+)", one_line(err)).group(1))
+
+    assert least() == least("-c", n + 8) > least("-c", n)
 
 
 def test_run_budget(program, model):
@@ -111,6 +134,51 @@ def test_full_disk_ends_the_generation(program, model):
     assert p.returncode == 1 and "standard output" in err.decode()
 
 
+def test_a_reader_that_leaves(program, model):
+    """Where SIGPIPE is ignored, the error of the write is one line, without statistics."""
+    read, write = os.pipe()
+    os.close(read)
+    p = program.start("run", "-m", model, "--raw", "-p", "A long story:", "--ignore-eos", stdout=write, restore_signals=False)
+    os.close(write)
+    _, err = p.communicate(timeout=30)
+    assert p.returncode == 1 and "standard output" in one_line(err)
+
+
+def test_closed_standard_streams(program, model, tmp_path):
+    """No file that is opened takes the place of a closed stream: the text does not get into the trace."""
+    trace = tmp_path / "trace.csv"
+    run = ["run", "-m", model, "--raw", "-p", "A long story:", "-n", "4", "--kv-trace", str(trace)]
+    for closed, status in ((">&-", 1), ("2>&-", 0), ("<&- >&- 2>&-", 1)):
+        p = subprocess.run(["sh", "-c", 'exec "$0" "$@" ' + closed, program.path, *run], env=program.env, check=False,
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+        assert p.returncode == status, closed
+        first, *lines = trace.read_bytes().splitlines()
+        assert first.startswith(b"step,layer,"), closed
+        assert all(re.fullmatch(rb"(\d+,){9}\d+", line) for line in lines) and (lines or status), closed
+
+
+def test_a_trace_that_cannot_be_written(program, model):
+    run = ["run", "-m", model, "--raw", "-p", "A long story:", *GREEDY]
+    status, out, err = program(*run, "--kv-trace", "/dev/full")
+    assert status == 1 and out == program(*run)[1] and "/dev/full" in one_line(err)
+
+
+def test_statistics_come_after_the_text(program, model, tmp_path):
+    (tmp_path / "text").write_text(TEXT)
+    p = program.start("perplexity", "-m", model, "-f", tmp_path / "text", "-c", "64", "--chunks", "1", "-v",
+                      stderr=subprocess.STDOUT)
+    out = p.communicate(timeout=60)[0].decode()
+    assert p.returncode == 0 and 0 < out.index("Final estimate") < out.index("tokens/s")
+
+
+def test_the_folder_of_the_disk_tier(program, model):
+    """Named as it is, in an error, and made where it is not there."""
+    run = ["run", "-m", model, "--raw", "-p", TEXT, "-n", "2", "--kv-disk", "8K"]
+    status, _, err = program(*run)
+    assert status == 1 and program.home + "/cache/infinigen/kv: " in one_line(err)
+    assert os.listdir(program.home + "/cache/infinigen/kv") == []
+
+
 def test_run_on_a_terminal(terminal, model):
     t = terminal("run", "-m", model, "-p", "Hi", *GREEDY)
     text, status = t.finish()
@@ -159,6 +227,23 @@ def test_perplexity(program, model, tmp_path):
     assert lines[1].startswith("Final estimate: PPL = ")
     status, _, err = program(*args, "-c", "8192")
     assert status == 1 and "less than one chunk" in one_line(err)
+
+
+def test_interrupts_between_single_steps(program, model, tmp_path):
+    """A chunk, or a prompt of bench, that is one step of the model: a measurement ends after the one at hand."""
+    (tmp_path / "text").write_text(TEXT * 20)
+    p = program.start("perplexity", "-m", model, "-f", tmp_path / "text", "-c", "64")
+    assert p.stdout.read(1) == b"["
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    done, of = map(int, re.search(rb"\nEstimate after (\d+) of (\d+) chunks: PPL = ", out).groups())
+    assert p.returncode == 130 and "interrupted" in one_line(err) and 1 <= done < of
+
+    p = program.start("bench", "-m", model, "-p", "512", "-n", "0", "-r", "1000")
+    time.sleep(2)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 130 and "interrupted" in one_line(err) and b"pp512" not in out
 
 
 def test_perplexity_dense_prefix(program, model, tmp_path):

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`infinigen perplexity` of several policies and budgets, on smollm2-135m."""
+"""`infinigen perplexity` of several policies and budgets, on smollm2-135m; of the disk tier on a tiny model."""
 import json
+import re
 import signal
 import time
 
 import pytest
 from conftest import one_line
+from test_faults import make_model, words
 
 WORDS = "sea calm boat dawn men song long way home keeper tower clock day hour book stone river bread".split()
 # No two sentences alike, so that the far past matters a little.
@@ -44,6 +46,16 @@ def test_runs_are_what_they_are_alone(program, args):
         assert run["kl"] == pytest.approx(sum(c["kl"] for c in run["chunks"]) / 2 if run["kl"] else 0)
 
 
+def test_what_is_not_read(program, args):
+    """What is not read is estimated by both policies that can, unless it is not wanted, and by no other."""
+    lists = ["--json", "--kv-policy", "full,infinigen,oracle,window", "--kv-budget", "20%"]
+    with_rest, without = (json.loads(program(*args, *lists, *more)[1])["runs"] for more in ([], ["--no-kv-rest"]))
+    for policy, i in (("infinigen", 1), ("oracle", 2)):
+        assert with_rest[i]["policy"] == policy
+        assert with_rest[i]["nll"] != without[i]["nll"]
+    assert with_rest[3]["nll"] == without[3]["nll"]
+
+
 def test_table(program, args):
     status, out, err = program(*args, "--kv-policy", "full,window", "--kv-budget", "100%,48")
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.decode().splitlines()]
@@ -53,6 +65,14 @@ def test_table(program, args):
     # All entries are all entries, whoever chooses them.
     assert lines[3][:2] == ["window", "100 %"] and lines[3][5] == lines[2][5] and lines[3][6:8] == ["+0.00 %", "0.00000"]
     assert lines[4][:2] == ["window", "48"] and lines[4][5] != lines[2][5] and float(lines[4][7]) > 0
+
+
+def test_budgets_as_they_were_given(program, args):
+    """One entry is not the whole: 1 is a count, 1.0 in the report a share."""
+    out = program(*args, "--json", "--chunks", "1", "--kv-policy", "window", "--kv-budget", "1,64,100%,25%")[1]
+    runs = json.loads(out)["runs"]
+    assert [repr(r["budget"]) for r in runs] == ["1", "64", "1.0", "0.25"]
+    assert runs[0]["selected_share"] < runs[1]["selected_share"] < runs[2]["selected_share"] == 1
 
 
 def test_table_without_full(program, args):
@@ -91,3 +111,47 @@ def test_an_interrupt_keeps_whole_chunks(program, args):
         assert report["interrupted"] is True
         assert len({run["tokens_scored"] for run in report["runs"]}) == 1
         assert all(run["tokens_scored"] == 48 * len(run["chunks"]) for run in report["runs"])
+
+
+@pytest.fixture
+def on_disk(program, tmp_path):
+    """Steps after a long prefix; flags for a disk tier, and the least RAM beside it."""
+    (tmp_path / "text").write_text(words(1600, 3))
+    (tmp_path / "kv").mkdir()
+    args = ["perplexity", "-m", make_model(tmp_path / "model"), "-t", "2", "-f", tmp_path / "text", "-c", "1600",
+            "--dense-prefix", "1560", "-b", "64"]
+    disk = ["--kv-disk", "1G", "--kv-disk-path", tmp_path / "kv", "--kv-ram"]
+    err = one_line(program(*args, "--kv-policy", "full", *disk, "1K")[2])
+    return args, disk, int(re.search(r"at least (\d+)", err).group(1))
+
+
+def test_what_the_disk_costs(program, on_disk):
+    """Only the steps count, not the prompt; and more is read the more is used."""
+    args, disk, least = on_disk
+    disk = [*disk, least]
+    lists = ["--kv-policy", "full,infinigen", "--kv-budget", "32"]
+    full, sparse = json.loads(program(*args, *lists, *disk, "--json")[1])["runs"]
+    assert 0 < sparse["read_bytes_per_token"] < full["read_bytes_per_token"]
+    assert 0 < full["stall_share"] < 1
+    table = program(*args, *lists, *disk)[1].decode()
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    assert lines[0][-2:] == ["read/step", "stalled"] and {len(line) for line in lines} == {11}
+    assert re.fullmatch(r"\d+\.\d\d MB", lines[2][-2]) and re.fullmatch(r"\d+\.\d %", lines[2][-1])
+
+    alone = json.loads(program(*args, "--kv-policy", "full", *disk, "--json")[1])["kv"]
+    assert alone["read_bytes_per_token"] == pytest.approx(full["read_bytes_per_token"], rel=0.1)
+    assert alone["read_bytes_per_token"] * 39 < alone["fetched_bytes_per_token"] * 1599
+    assert 0 < alone["decode_stall"] < alone["stall"] and 0 < alone["stall_share"] < 1
+    in_ram = json.loads(program(*args, *lists, "--json")[1])["runs"]
+    assert all(run["read_bytes_per_token"] == run["stall_share"] == 0 for run in in_ram)
+    assert "stalled" not in program(*args, *lists)[1].decode()
+
+
+def test_what_the_disk_costs_after_others(program, on_disk):
+    """A policy reads what it reads alone: its dense layer stays in RAM, whoever computed the prefix."""
+    args, disk, least = on_disk
+    disk = [*disk, least * 7 // 5, "--kv-budget", "32", "--json"]
+    runs = json.loads(program(*args, "--kv-policy", "infinigen,full,window", *disk)[1])["runs"]
+    for run in runs:
+        alone = json.loads(program(*args, "--kv-policy", run["policy"], *disk)[1])["kv"]
+        assert run["read_bytes_per_token"] == pytest.approx(alone["read_bytes_per_token"], rel=0.1, abs=5000)

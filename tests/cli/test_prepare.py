@@ -47,6 +47,7 @@ def test_prepare_to_a_file(program, model, tmp_path):
     status, out, err = program(*args, stdin=TEXT)
     report = json.loads(out)
     assert status == 0 and err == b"" and report["path"] == path and report["bytes"] == os.path.getsize(path)
+    assert report["model"] == model and report["architecture"] == "llama"
     assert report["kind"] == "balanced" and report["rank"] == 16 and report["bits"] == 4 and report["context"] == 500
     first = open(path, "rb").read()
     assert program(*args, stdin=TEXT)[0] == 0 and open(path, "rb").read() == first
@@ -55,6 +56,18 @@ def test_prepare_to_a_file(program, model, tmp_path):
     opt = os.path.join(TINY_MODELS, "opt")
     status, out, err = program("inspect", "-m", opt, "-c", "200", "--kv-sketch", path)
     assert status == 1 and "another model" in one_line(err)
+
+
+def test_prepare_replaces_plain_files_only(program, model, tmp_path):
+    """The sketch takes a file's place: not that of a device, a pipe or a link."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "plain").write_text("text")
+    (tmp_path / "link").symlink_to("plain")
+    for name, message in (("pipe", "is not a regular file"), ("link", "is not a regular file"), (".", "is a directory")):
+        status, out, err = program("prepare", "-m", model, "-c", "500", "-o", tmp_path / name)
+        assert status == 1 and out == b"" and message in one_line(err)
+    assert sorted(os.listdir(tmp_path)) == ["link", "pipe", "plain"] and (tmp_path / "plain").read_text() == "text"
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "pipe").is_fifo()
 
 
 def test_skew(program, model, tmp_path):

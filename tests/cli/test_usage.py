@@ -7,7 +7,8 @@ import subprocess
 import pytest
 from conftest import one_line
 
-VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "bench", "inspect", "fetch", "completion", "man"]
+VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "prepare", "bench", "inspect", "fetch", "completion",
+         "man"]
 
 
 def test_version(program):
@@ -54,6 +55,11 @@ def test_no_verb(program):
     (["run", "-m", "x", "--kv-budget", "0"], "out of range"),
     (["run", "-m", "x", "--kv-budget", "101%"], "out of range"),
     (["run", "-m", "x", "--kv-budget", "10x"], "neither a number of tokens nor a share"),
+    (["run", "-m", "x", "--kv-limit", "0%"], "'0%' is neither a size such as 512M nor a share"),
+    (["run", "-m", "x", "--kv-ram", "25%"], "'25%' is not a size such as 512M"),
+    (["run", "-m", "x", "-c", "16777217"], "is not between 0 and 16777216"),
+    (["run", "-m", "x", "-b", "16385"], "is not between 1 and 16384"),
+    (["run", "-m", "x", "-t", "1025"], "is not between 0 and 1024"),
     (["run", "-m", "x", "--cpu", "mmx"], "is not one of scalar, avx2, avx512"),
     (["run", "-m", "x", "--raw", "--chat", "-p", "y"], "exclude each other"),
     (["run", "-m", "x", "-p", "a", "-f", "b"], "more than one text"),

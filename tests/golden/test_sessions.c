@@ -105,6 +105,30 @@ static void an_earlier_prompt_does_not_show(void **state) {
     }
 }
 
+/* Steps without a prompt, in a session that held another text. */
+static void an_earlier_text_does_not_show(void **state) {
+    int32_t first[N_CTX], ids[N_CTX];
+    ig_error err = {0};
+    (void)state;
+    fill(first, 5, N_CTX);
+    fill(ids, 6, N_CTX);
+    const char *policy;
+    for (size_t i = 0; (policy = ig_cache_policy(i, NULL)); i++) {
+        ig_session *a = open_policy(policy, 64), *b = open_policy(policy, 64);
+        hold(a, first, 120);
+        for (int t = 120; t < 123; t++) step(a, first[t]);
+        expect_ok(ig_session_cut(a, 0, &err), &err);
+        for (int t = 0; t < 40; t++) {
+            step(a, ids[t]);
+            step(b, ids[t]);
+            if (memcmp(ig_session_logits(a), ig_session_logits(b), N_VOCAB * sizeof(float)))
+                fail_msg("%s: token %d", policy, t);
+        }
+        ig_session_close(a);
+        ig_session_close(b);
+    }
+}
+
 static void batch_mates_do_not_matter(void **state) {
     const char *policy = *state;
     ig_session *together[BATCH], *alone[BATCH];
@@ -229,6 +253,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sync_cuts_back_and_extends),
         cmocka_unit_test(an_earlier_prompt_does_not_show),
+        cmocka_unit_test(an_earlier_text_does_not_show),
         {"batch mates do not matter, full", batch_mates_do_not_matter, NULL, NULL, "full"},
         {"batch mates do not matter, infinigen", batch_mates_do_not_matter, NULL, NULL, "infinigen"},
         cmocka_unit_test(threads_do_not_matter),

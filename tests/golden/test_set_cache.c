@@ -144,6 +144,47 @@ static void keys_on_disk_are_seen(void **state) {
     ig_session_close(s);
 }
 
+/* Entries are dropped for ever, which takes lists: the room comes from the RAM that the session has. */
+static void a_policy_that_drops_takes_over_on_disk(void **state) {
+    ig_error err = {0};
+    ig_session_options o = ig_session_defaults();
+    (void)state;
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.cache = cache("h2o");
+    o.cache.disk_bytes = 64 << 20;
+    o.cache.disk_path = folder;
+    uint64_t least = least_ram(o);
+    ig_cache_options h2o = o.cache, full = o.cache;
+    full.policy = "full";
+    full.ram_bytes = h2o.ram_bytes = least - 1;
+    ig_session *a = open_with(&full);
+    assert_int_equal(ig_session_set_cache(a, &h2o, &err), IG_E_LIMIT);
+    prompt(a);
+    ig_session_close(a);
+
+    full.ram_bytes = h2o.ram_bytes = least;
+    a = open_with(&full);
+    ig_session *b = open_with(&h2o);
+    prompt(a);
+    decode(a, 3);
+    assert_int_equal(ig_session_set_cache(a, &h2o, &err), IG_E_UNSUPPORTED);
+    for (int round = 0; round < 3; round++) { /* there and back */
+        expect_ok(ig_session_cut(a, 0, &err), &err);
+        expect_ok(ig_session_set_cache(a, round == 1 ? &full : &h2o, &err), &err);
+        if (round) expect_ok(ig_session_cut(b, 0, &err), &err);
+        if (round) expect_ok(ig_session_set_cache(b, round == 1 ? &full : &h2o, &err), &err);
+        prompt(a);
+        prompt(b);
+        go_on_alike(a, b);
+        assert_true(stats(a).kv_bytes <= least && stats(b).kv_bytes <= least);
+    }
+    assert_true(stats(a).dropped > 0);
+    assert_int_equal(ig_session_set_cache(a, &full, &err), IG_E_UNSUPPORTED); /* of dropped entries, on disk */
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
 static void refusals_change_nothing(void **state) {
     (void)state;
     ig_error err = {0};
@@ -230,10 +271,15 @@ int main(void) {
 #define POLICY(test, name) \
     { name ": " #test, test, NULL, NULL, name }
     const struct CMUnitTest tests[] = {
-        POLICY(goes_on_as_if_from_the_start, "infinigen"), POLICY(goes_on_as_if_from_the_start, "full"),
-        POLICY(goes_on_as_if_from_the_start, "quest"),     POLICY(goes_on_as_if_from_the_start, "window"),
-        POLICY(goes_on_as_if_from_the_start, "oracle"),    POLICY(keys_on_disk_are_seen, "infinigen"),
-        POLICY(keys_on_disk_are_seen, "oracle"),           cmocka_unit_test(refusals_change_nothing),
+        POLICY(goes_on_as_if_from_the_start, "infinigen"),
+        POLICY(goes_on_as_if_from_the_start, "full"),
+        POLICY(goes_on_as_if_from_the_start, "quest"),
+        POLICY(goes_on_as_if_from_the_start, "window"),
+        POLICY(goes_on_as_if_from_the_start, "oracle"),
+        POLICY(keys_on_disk_are_seen, "infinigen"),
+        POLICY(keys_on_disk_are_seen, "oracle"),
+        cmocka_unit_test(refusals_change_nothing),
+        cmocka_unit_test(a_policy_that_drops_takes_over_on_disk),
         cmocka_unit_test(without_memory_nothing_changes),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

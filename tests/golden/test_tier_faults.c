@@ -29,8 +29,8 @@ typedef enum trouble { FAILS, MOVES_NOTHING, HARMS } trouble;
 
 static _Atomic int n_left = INT32_MAX; /* calls until the trouble begins */
 static _Atomic int n_failed;
-static int n_long; /* calls that it lasts */
-static trouble kind;
+static _Atomic int n_long; /* calls that it lasts */
+static _Atomic trouble kind;
 
 static ssize_t move(bool is_write, int fd, const struct iovec *iov, int n_iov, off_t at) {
     int n = atomic_fetch_sub(&n_left, 1);
@@ -165,6 +165,80 @@ static void faults_are_errors_and_no_more(void **state) {
     ig_session_close(p.disk);
 }
 
+/* What failed and is not tried again leaves nothing behind: other tokens follow as if nothing had come between. */
+static void what_failed_is_forgotten(void **state) {
+    enum { N = 500, N_TRIES = 12, N_STEPS = 20 };
+    int n_failures = 0, n_kept = 0;
+    for (int try = 0; try < N_TRIES; try++) {
+        pair p;
+        ig_error err = {0};
+        open_pair(&p, *state);
+        go_to(&p, 0, N + try % 16);
+        kind = FAILS;
+        n_long = INT32_MAX;
+        n_left = try % 2 ? try / 4 : try * 3; /* a prompt needs the device less often */
+        n_failed = 0;
+        for (int i = p.n; i < p.n + 40; i++) p.ids[i] = any(&p, N_VOCAB);
+        ig_status status = IG_OK;
+        if (try % 2)
+            status = ig_session_sync(p.disk, p.ids, p.n + 40, &err);
+        else
+            for (int i = 0; i < 40 && !status; i++) {
+                expect_ok(ig_session_cut(p.disk, p.n, &err), &err);
+                status = ig_session_decode(&p.disk, &p.ids[p.n], 1, &err);
+                p.ids[p.n] = any(&p, N_VOCAB);
+            }
+        mend_device();
+        n_failures += status != IG_OK;
+        expect_ok(ig_session_cut(p.disk, p.n, &err), &err);
+        bool kept = ig_session_tokens(p.disk, NULL) == p.n;
+        n_kept += status && kept;
+        for (int i = 0; kept && i < N_STEPS; i++) {
+            p.ids[p.n] = any(&p, N_VOCAB);
+            step(p.disk, p.ids[p.n]);
+            step(p.ram, p.ids[p.n++]);
+            agree(&p);
+        }
+        ig_session_close(p.ram);
+        ig_session_close(p.disk);
+    }
+    if (n_failures < N_TRIES / 2 || n_kept < 3) fail_msg("%d failed, %d of them kept all", n_failures, n_kept);
+}
+
+/* A policy that could not be shown the keys leaves nothing behind: the reads that failed were its own. */
+static void a_policy_that_cannot_take_over(void **state) {
+    enum { N = 3 * N_CTX };
+    static int32_t ids[N];
+    ig_session_options o = ig_session_defaults();
+    ig_error err = {0};
+    (void)state;
+    for (int i = 0; i < N; i++) ids[i] = i * 31 % N_VOCAB;
+    o.n_ctx = N;
+    o.n_batch = 64;
+    o.cache.policy = "full";
+    ig_session *ram = open_session(&o);
+    o.cache.disk_bytes = 64 << 20;
+    o.cache.disk_path = folder;
+    o.cache.no_uring = true;
+    o.cache.ram_bytes = least_ram(o);
+    ig_session *disk = open_session(&o);
+    put(ram, ids, N - 1);
+    put(disk, ids, N - 1);
+    o.cache.policy = "infinigen";
+    kind = FAILS;
+    n_long = INT32_MAX;
+    n_left = 0;
+    assert_int_equal(ig_session_set_cache(disk, &o.cache, &err), IG_E_IO);
+    mend_device();
+    same(ram, disk);
+    step(ram, ids[N - 1]);
+    step(disk, ids[N - 1]);
+    same(ram, disk);
+    expect_ok(ig_session_set_cache(disk, &o.cache, &err), &err);
+    ig_session_close(ram);
+    ig_session_close(disk);
+}
+
 static int open_all(void **state) {
     (void)state;
     open_tiny(TINY_LLAMA, 2);
@@ -184,6 +258,9 @@ int main(void) {
         {"h2o", faults_are_errors_and_no_more, NULL, NULL, (void *)"h2o"},
         {"window", faults_are_errors_and_no_more, NULL, NULL, (void *)"window"},
         {"infinigen-osdi24", faults_are_errors_and_no_more, NULL, NULL, (void *)"infinigen-osdi24"},
+        {"quest", faults_are_errors_and_no_more, NULL, NULL, (void *)"quest"},
+        {"infinigen, forgotten", what_failed_is_forgotten, NULL, NULL, (void *)"infinigen"},
+        cmocka_unit_test(a_policy_that_cannot_take_over),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }

@@ -145,6 +145,35 @@ static void a_full_disk_is_an_error(void **state) {
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
 }
 
+/* What a plan says yes to can be opened, and what not is refused in the same words. */
+static void plans_are_as_strict_as_opening(void **state) {
+    (void)state;
+    for (int i = 0; i < N_CTX; i++) ids[i] = i % N_VOCAB;
+    static const char *const policies[] = {"full", "infinigen", "h2o"};
+    for (int i = 0; i < 3; i++) {
+        ig_session_options o = options(policies[i]);
+        ig_cache_plan_info plan;
+        ig_session *s;
+        ig_error said = {0}, err = {0};
+        o.cache.disk_bytes = 64 << 20;
+        o.cache.disk_path = folder;
+        uint64_t least = least_ram(o);
+        o.cache.ram_bytes = least - 1;
+        assert_int_equal(ig_session_open(&s, model, &o, &said), IG_E_LIMIT);
+        assert_int_equal(ig_cache_plan(&plan, model, &o, &err), IG_E_LIMIT);
+        assert_string_equal(err.text, said.text);
+        for (int k = 0; k < 3; k++) { /* as little as can be, a little more, far more than needed */
+            o.cache.ram_bytes = k == 0 ? least : k == 1 ? least + (least / 8) : 1 << 30;
+            expect_ok(ig_cache_plan(&plan, model, &o, &err), &err);
+            assert_true(k ? plan.kv > least && plan.kv <= o.cache.ram_bytes : plan.kv == least);
+            s = open_session(&o);
+            put(s, ids, N_CTX);
+            assert_true(stats(s).kv_bytes <= plan.kv);
+            ig_session_close(s);
+        }
+    }
+}
+
 int main(void) {
     static variant variants[] = {
         {"full", "counter", false, false, false},      {"full", "fifo", false, true, true},
@@ -161,6 +190,7 @@ int main(void) {
         {"infinigen, threads", disk_is_like_ram, NULL, NULL, &variants[5]},
         cmocka_unit_test(batches_mix),
         cmocka_unit_test(a_full_disk_is_an_error),
+        cmocka_unit_test(plans_are_as_strict_as_opening),
     };
     const struct CMUnitTest window_tests[] = {
         {"windows, full", disk_is_like_ram, NULL, NULL, &windowed[0]},

@@ -33,6 +33,7 @@ void check_vector(check *c);
 void check_attention(check *c);
 void check_sketch(check *c);
 void check_packed(check *c);
+void check_choice(check *c);
 
 /* Begins the check NAME; false if it is not wanted (--only). */
 bool check_begin(check *c, const char *name);

@@ -238,32 +238,6 @@ static void check_max(check *c) {
     }
 }
 
-/* What lies above a threshold: counted, summed, listed; nothing written past the list. */
-static void check_above(check *c) {
-    if (!check_begin(c, "above")) return;
-    for (int i = 0; i < N_LENGTHS; i++) {
-        int n = length_at(i), count = 0;
-        float *x = filled(c, n, CHECK_NORMAL), t = (float)check_int(c, -1, 1), sum = 0;
-        int32_t *list = check_fenced((size_t)n * sizeof *list);
-        double total = 0, size = 0;
-        for (int j = 0; j < n; j++)
-            if (check_int(c, 0, 9) == 0) x[j] = check_int(c, 0, 1) ? NAN : t;
-        int found = c->k->list_above(list, x, 100, n, t);
-        for (int j = 0; j < n; j++)
-            if (x[j] > t) {
-                check_that(c, count < found && list[count] == 100 + j, "list n=%d lacks %d", n, j);
-                total += (double)x[j], size += fabs((double)x[j]);
-                count++;
-            }
-        check_that(c, found == count, "list n=%d has %d, not %d", n, found, count);
-        check_that(c, c->k->count_above(x, n, t, NULL) == count, "count n=%d is not %d", n, count);
-        check_that(c, c->k->count_above(x, n, t, &sum) == count, "count n=%d with sum is not %d", n, count);
-        check_that(c, fabs((double)sum - total) <= 1e-5 * size, "sum n=%d is %g, not %g", n, (double)sum, total);
-        check_fenced_free(list, (size_t)n * sizeof *list);
-        fenced_free(x, n);
-    }
-}
-
 /* ---- time ----------------------------------------------------------------------- */
 
 enum { BENCH_N = 4096, BENCH_VOCABULARY = 150000 };
@@ -352,5 +326,4 @@ void check_vector(check *c) {
     check_rope(c);
     check_half(c);
     check_max(c);
-    check_above(c);
 }

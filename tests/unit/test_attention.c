@@ -175,12 +175,47 @@ static void prefill_with_window(void **state) {
     run(70, 1500, 5000, NULL, IG_ATTEND_UNIT);
 }
 
+/* Queries scaled on the way are like queries scaled before, to the bit, and so are the weights of rows. */
+static void run_scaled(int n_tokens, int n) {
+    static float scale[HEADS * DIM], weights[2][KV_HEADS * MAX_ROWS];
+    ig_kv_view views[KV_HEADS];
+    size_t n_q = (size_t)n_tokens * HEADS * DIM, bytes = n_q * sizeof(float);
+    float *q = queries(n_tokens, 5), *scaled = malloc(bytes), *out[2] = {malloc(bytes), malloc(bytes)};
+    float *lse = malloc((size_t)n_tokens * HEADS * sizeof *lse);
+    for (int i = 0; i < HEADS * DIM; i++) scale[i] = (float)(1 + i % 7) / 4;
+    for (size_t i = 0; i < n_q; i++) scaled[i] = q[i] * scale[i % (HEADS * DIM)];
+    set_views(views, NULL, n);
+    memset(weights, 0, sizeof weights);
+    for (int k = 0; k < 2; k++) {
+        ig_attention a = {.q = k ? q : scaled,
+                          .q_scale = k ? scale : NULL,
+                          .out = out[k],
+                          .lse = lse,
+                          .n_tokens = n_tokens,
+                          .views = views};
+        device->ops->attend(device, &shape, &a, 1);
+        device->ops->weigh(device, &shape, &a, 0, n, weights[k], MAX_ROWS);
+    }
+    assert_memory_equal(out[0], out[1], bytes);
+    assert_memory_equal(weights[0], weights[1], sizeof weights[0]);
+    free(q);
+    free(scaled);
+    free(out[0]);
+    free(out[1]);
+    free(lse);
+}
+
+static void scaled_queries(void **state) {
+    (void)state;
+    run_scaled(1, 1300);
+    run_scaled(61, 700);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decode),
-        cmocka_unit_test(decode_of_chosen_rows),
-        cmocka_unit_test(prefill),
-        cmocka_unit_test(prefill_with_window),
+        cmocka_unit_test(decode),         cmocka_unit_test(decode_of_chosen_rows),
+        cmocka_unit_test(prefill),        cmocka_unit_test(prefill_with_window),
+        cmocka_unit_test(scaled_queries),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

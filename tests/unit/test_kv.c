@@ -86,7 +86,7 @@ static void cutting_back_frees_and_reuses(void **state) {
     ig_kv_shape s = {3, 2, 64, 200, 200};
     ig_kv *kv;
     uint64_t plan;
-    assert_true(ig_kv_plan(&plan, &s, NULL));
+    assert_int_equal(ig_kv_plan(&plan, &s, NULL, NULL), IG_OK);
     assert_int_equal(ig_kv_open(&kv, &s, NULL, NULL), IG_OK);
     assert_int_equal(ram_bytes(kv), 0);
     for (int round = 0; round < 50; round++) {
@@ -133,7 +133,7 @@ static void packed_blocks_hold_more(void **state) {
                         memset(ig_kv_lines(kv, l, head, t), l * 2 + head + t, 2 * lines * sizeof(ig_kv_line));
             for (int t = 0; lines && t < s.n_ctx; t++)
                 assert_int_equal(v.lines[(size_t)t * 2 * lines + 2 * lines - 1].min, (uint8_t)(3 + t) * 0x101);
-            assert_true(ig_kv_plan(&plan, &s, &o));
+            assert_int_equal(ig_kv_plan(&plan, &s, &o, &err), IG_OK);
             assert_true(ram_bytes(kv) == plan);
             ig_kv_close(kv);
             ig_kv_close(half);

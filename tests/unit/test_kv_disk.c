@@ -4,12 +4,16 @@
  * keep a part of it, prefetches of two layers overlap, and RAM stays within its limit.
  */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -30,6 +34,17 @@ typedef struct rig {
     ig_kv_pick picks[HEADS];
 } rig;
 
+static _Atomic bool writes_fail, writes_wait; /* those of the disk tier's threads, which call this file's function */
+static _Atomic int n_writes;
+
+ssize_t pwritev(int fd, const struct iovec *iov, int n_iov, off_t at) {
+    while (writes_wait) usleep(100);
+    ssize_t n = writes_fail ? -1 : syscall(SYS_pwritev, fd, iov, (long)n_iov, (long)at, 0L);
+    if (writes_fail) errno = ENOSPC;
+    n_writes++;
+    return n;
+}
+
 static void expect_ok(ig_status s, const ig_error *err) {
     if (s) fail_msg("%s", err->text);
 }
@@ -45,10 +60,10 @@ static uint16_t stamp(int layer, int head, int token, int c) {
 }
 
 /* Tokens [n, n + count) of all layers, as a model brings them. */
-static void add_tokens(rig *r, int n, int count) {
-    ig_error err = {0};
+static ig_status try_tokens(rig *r, int n, int count, ig_error *err) {
     for (int l = 0; l < LAYERS; l++) {
-        expect_ok(ig_kv_extend(r->kv, l, n + count, &err), &err);
+        ig_status s = ig_kv_extend(r->kv, l, n + count, err);
+        if (s) return s;
         for (int h = 0; h < HEADS; h++)
             for (int t = n; t < n + count; t++) {
                 uint16_t row[2][DIM];
@@ -62,15 +77,25 @@ static void add_tokens(rig *r, int n, int count) {
                 memcpy(at, row[0], sizeof row[0]);
                 memcpy(at + v.v_offset, row[1], sizeof row[1]);
             }
-        expect_ok(ig_kv_seal(r->kv, l, &err), &err);
+        s = ig_kv_seal(r->kv, l, err);
+        if (s) return s;
     }
+    return IG_OK;
 }
+
+static void add_tokens(rig *r, int n, int count) {
+    ig_error err = {0};
+    expect_ok(try_tokens(r, n, count, &err), &err);
+}
+
+static bool with_threads; /* instead of io_uring */
 
 /* A store whose limit is `share` of the way from the least to all. */
 static void open_rig(rig *r, ig_evict_rule evict, double share) {
     ig_error err = {0};
     *r = (rig){.dir = temp_dir_open()};
-    r->options = (ig_kv_options){.ram_bytes = 1, .disk_bytes = 64 << 20, .disk_path = r->dir.path, .evict = evict};
+    r->options = (ig_kv_options){
+        .ram_bytes = 1, .disk_bytes = 64 << 20, .disk_path = r->dir.path, .evict = evict, .no_uring = with_threads};
     assert_int_equal(ig_kv_open(&r->kv, &shape, &r->options, &err), IG_E_LIMIT);
     uint64_t least = strtoull(strstr(err.text, "at least ") + 9, NULL, 10);
     uint64_t all = (uint64_t)LAYERS * HEADS * TOKENS * DIM * 4;
@@ -227,6 +252,65 @@ static void ram_stays_within_its_limit(void **state) {
     close_rig(&r);
 }
 
+static void expect_no_space(const rig *r, ig_status s, const ig_error *err) {
+    if (s != IG_E_IO || !strstr(err->text, "No space left") || !strstr(err->text, r->dir.path))
+        fail_msg("%d: %s", (int)s, err->text);
+}
+
+/* Blocks that could not be written stay in RAM and are written later, or there would soon be no room. */
+static void failed_writes_are_made_good(void **state) {
+    rig r;
+    ig_error err = {0};
+    int n_failed = 0;
+    (void)state;
+    with_threads = true;
+    open_rig(&r, IG_EVICT_COUNTER, 0);
+    for (int n = 0; n < TOKENS; n += BATCH) {
+        writes_fail = true;
+        ig_status s = try_tokens(&r, n, BATCH, &err);
+        if (s) expect_no_space(&r, s, &err);
+        n_failed += s != IG_OK;
+        ig_kv_cut(r.kv, n, NULL);
+        assert_int_equal(ig_kv_length(r.kv), n);
+        writes_fail = false;
+        add_tokens(&r, n, BATCH);
+        assert_true(stats(&r).ram_bytes <= r.options.ram_bytes);
+    }
+    assert_true(n_failed > 4);
+    for (int l = 0; l < LAYERS; l++) {
+        pick_blocks(&r, 0, 1, TOKENS);
+        expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+        check_picks(&r, l);
+    }
+    expect_ok(ig_kv_cut(r.kv, 0, &err), &err);
+    assert_int_equal(stats(&r).disk_bytes, 0);
+    close_rig(&r);
+    with_threads = false;
+}
+
+/* A prefetch takes what room there is; that a write has failed is not a lack of room. */
+static void a_prefetch_tells_of_a_failed_write(void **state) {
+    rig r;
+    ig_error err = {0};
+    (void)state;
+    with_threads = true;
+    open_rig(&r, IG_EVICT_COUNTER, 0);
+    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+    expect_ok(ig_kv_cut(r.kv, TOKENS, &err), &err); /* all is written */
+    n_writes = 0;
+    writes_fail = writes_wait = true;
+    add_tokens(&r, TOKENS, PER_BLOCK);
+    writes_wait = false;
+    while (n_writes < LAYERS) usleep(1000);
+    pick_blocks(&r, 0, 1, TOKENS);
+    ig_status s = IG_OK;
+    for (int l = 0; !s && l < LAYERS; l++) s = ig_kv_prefetch(r.kv, l, r.picks, HEADS, &err);
+    expect_no_space(&r, s, &err);
+    writes_fail = false;
+    close_rig(&r);
+    with_threads = false;
+}
+
 #define WITH(test, rule) \
     { #test " (" #rule ")", test, NULL, NULL, &rule }
 
@@ -242,6 +326,8 @@ int main(void) {
         WITH(what_is_idle_leaves, fifo),
         WITH(prefetches_overlap, counter),
         WITH(prefetches_overlap, lru),
+        cmocka_unit_test(failed_writes_are_made_good),
+        cmocka_unit_test(a_prefetch_tells_of_a_failed_write),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

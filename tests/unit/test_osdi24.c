@@ -83,13 +83,14 @@ static world *make_world(uint64_t seed) {
     return w;
 }
 
-static ig_policy *open_policy(const world *w, bool skewed, double alpha, double budget) {
+static ig_policy *open_with(const world *w, bool skewed, double alpha, double budget, int n_query_in) {
     ig_policy_shape shape = {.n_layers = LAYERS,
                              .n_heads = HEADS,
                              .n_kv_heads = KV_HEADS,
                              .head_dim = DIM,
                              .n_ctx = N_CTX,
                              .scale = SCALE,
+                             .n_query_in = n_query_in,
                              .window = windows,
                              .kernels = ig_kernels_get(test_cpu_level()),
                              .sketch = skewed ? &w->sketch : NULL};
@@ -105,8 +106,13 @@ static ig_policy *open_policy(const world *w, bool skewed, double alpha, double 
     ig_policy *p;
     ig_error err = {0};
     if (ig_policy_find(&ops, &o, &err) || ops->open(&p, &shape, &o, &err)) fail_msg("%s", err.text);
-    assert_true(p->ops->is_dense(p, 0) && !p->ops->is_dense(p, 1));
-    assert_ptr_equal(ops->scratch_bytes, NULL);
+    assert_true(ig_policy_is_dense(p, 0) && !ig_policy_is_dense(p, 1));
+    return p;
+}
+
+static ig_policy *open_policy(const world *w, bool skewed, double alpha, double budget) {
+    ig_policy *p = open_with(w, skewed, alpha, budget, 0);
+    assert_int_equal(p->ops->scratch_bytes(&p->shape), 0);
     return p;
 }
 
@@ -116,19 +122,19 @@ static void show_prompt(ig_policy *p, const world *w, int first, int n) {
         m = first + n - t < 70 ? first + n - t : 70;
         for (int h = 0; h < HEADS; h++) p->ops->see_queries(p, 1, h, w->q[t][h], HEADS * DIM, t, m);
         for (int h = 0; h < KV_HEADS; h++)
-            for (int i = t; i < t + m; i++) p->ops->append(p, 1, h, i, w->k[i][h]);
+            for (int i = t; i < t + m; i++) p->ops->append(p, 1, h, i, w->k[i][h], w->k[i][h]);
     }
 }
 
 static void append_token(ig_policy *p, const world *w, int t) {
-    for (int h = 0; h < KV_HEADS; h++) p->ops->append(p, 1, h, t, w->k[t][h]);
+    for (int h = 0; h < KV_HEADS; h++) p->ops->append(p, 1, h, t, w->k[t][h], w->k[t][h]);
 }
 
 /* Of the queries of token t. */
 static void choose(result *out, ig_policy *p, const world *w, int t, const ig_entries *e) {
     memset(out, -1, sizeof *out);
     for (int h = 0; h < HEADS; h++) p->ops->score(p, 1, h, w->q[t][h], e, NULL);
-    for (int h = 0; h < HEADS; h++) out->n[h] = p->ops->select(p, 1, h, w->q[t][h], e, out->index[h], NULL);
+    for (int h = 0; h < HEADS; h++) out->n[h] = p->ops->select(p, 1, h, w->q[t][h], e, out->index[h], NULL, NULL);
 }
 
 static void step(result *out, ig_policy *p, const world *w, int t) {
@@ -372,9 +378,9 @@ static void slots_are_used_again(void **state) {
     int n = 0;
     for (int t = 0; t < PROMPT; t++)
         if (t != 100) slots[n++] = t == PROMPT - 1 ? 100 : t;
-    for (int h = 0; h < KV_HEADS; h++) p->ops->append(p, 1, h, PROMPT - 1, w->k[PROMPT][h]);
+    for (int h = 0; h < KV_HEADS; h++) p->ops->append(p, 1, h, PROMPT - 1, w->k[PROMPT][h], w->k[PROMPT][h]);
     slots[n++] = PROMPT - 1;
-    choose(&a, p, w, PROMPT, &(ig_entries){slots, n, PROMPT, true});
+    choose(&a, p, w, PROMPT, &(ig_entries){.slot = slots, .n = n, .n_slots = PROMPT, .has_own = true});
 
     /* J from all of the prompt, if it was chosen before. */
     for (int t = 100; t < PROMPT; t++) memcpy(without->k[t], w->k[t + 1], sizeof w->k[t]);
@@ -406,6 +412,82 @@ static void says_what_it_keeps(void **state) {
     assert_true(p->ops->plan(&p->shape, &p->options) >=
                 empty + (KV_HEADS * DIM * 2 + HEADS * 16 * 2) * N_CTX); /* both, in the step between */
     p->ops->close(p);
+    free(w);
+}
+
+/* ---- partial query weights ------------------------------------------------------------ */
+
+enum { N_IN = 608 }; /* more than are folded at once, and no multiple of that */
+
+/* A row of W_Q in Q8_0. */
+typedef struct q8_row {
+    struct {
+        uint16_t scale;
+        int8_t code[32];
+    } blocks[N_IN / 32];
+} q8_row;
+
+static double weight_at(const q8_row *row, int i) {
+    return (double)ig_f16_f32(row->blocks[i / 32].scale) * row->blocks[i / 32].code[i % 32];
+}
+
+static void make_weights(q8_row rows[HEADS * DIM], float bias[HEADS * DIM]) {
+    ig_random r = {5};
+    for (int o = 0; o < HEADS * DIM; o++) {
+        bias[o] = (float)normal(&r);
+        for (int i = 0; i < N_IN; i++) {
+            rows[o].blocks[i / 32].scale = ig_f32_f16(0.001F * (float)(1 + (o + i / 32) % 7));
+            rows[o].blocks[i / 32].code[i % 32] = (int8_t)(normal(&r) * 30);
+        }
+    }
+}
+
+/* Columns J of the head's W_Q A and of its bias, rounded to 16 bits. */
+static void expect_folded(const ig_matrix *m, const world *w, bool skewed, int head, const q8_row *rows,
+                          const float *bias) {
+    columns c = columns_of(w, skewed, head, PROMPT);
+    const int n_columns = (int)(PARTIAL * DIM);
+    int row = head * n_columns;
+    float column[DIM];
+    for (int j = 0; j < DIM; j++) {
+        if (!c.in[j]) continue;
+        const uint16_t *folded = (const uint16_t *)m->w + (size_t)row * N_IN;
+        for (int i = 0; i < N_IN; i++) {
+            for (int k = 0; k < DIM; k++) column[k] = (float)weight_at(&rows[head * DIM + k], i);
+            double x = skewed_at(w, skewed, head, j, column);
+            assert_true(fabs((double)ig_f16_f32(folded[i]) - x) <= 1e-3 * fabs(x) + 1e-5);
+        }
+        double x = skewed_at(w, skewed, head, j, bias + (ptrdiff_t)head * DIM);
+        assert_true(fabs((double)m->bias[row] - x) <= 1e-5);
+        row++;
+    }
+    assert_int_equal(row, (head + 1) * n_columns);
+}
+
+static void partial_query_weights(void **state) {
+    bool skewed = *(const bool *)*state;
+    static q8_row rows[HEADS * DIM];
+    static float bias[HEADS * DIM];
+    world *w = make_world(20);
+    ig_policy *p = open_with(w, skewed, 4, 1, N_IN), *none = open_policy(w, skewed, 4, 1);
+    void *scratch = malloc(p->ops->scratch_bytes(&p->shape));
+    ig_matrix whole = {rows, bias, HEADS * DIM, N_IN, IG_TYPE_Q8_0, sizeof *rows};
+    make_weights(rows, bias);
+    show_prompt(p, w, 0, PROMPT);
+    assert_null(p->ops->narrow(p, 1, &whole));
+    for (int h = 0; h < HEADS; h++) {
+        assert_null(p->ops->narrow(p, 1, &whole));
+        p->ops->score(p, 1, h, w->q[PROMPT][h], &(ig_entries){.n = PROMPT, .n_slots = PROMPT}, scratch);
+    }
+    const ig_matrix *m = p->ops->narrow(p, 1, &whole);
+    assert_true(m->n_out == HEADS * (int)(PARTIAL * DIM) && m->n_in == N_IN && m->type == IG_TYPE_F16);
+    for (int h = 0; h < HEADS; h++) expect_folded(m, w, skewed, h, rows, bias);
+    show_prompt(p, w, 0, PROMPT);
+    assert_null(p->ops->narrow(p, 1, &whole));
+    assert_null(none->ops->narrow(none, 1, &whole));
+    p->ops->close(p);
+    none->ops->close(none);
+    free(scratch);
     free(w);
 }
 
@@ -449,6 +531,8 @@ int main(void) {
         {"slots_are_used_again: before J", slots_are_used_again, NULL, NULL, &no},
         {"slots_are_used_again: after J", slots_are_used_again, NULL, NULL, &yes},
         cmocka_unit_test(says_what_it_keeps),
+        {"partial_query_weights: skewed", partial_query_weights, NULL, NULL, &yes},
+        {"partial_query_weights: not skewed", partial_query_weights, NULL, NULL, &no},
         cmocka_unit_test(numbers_that_are_none),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

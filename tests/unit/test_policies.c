@@ -3,6 +3,7 @@
  * Every policy on keys and queries of our own making: what must be selected always, budgets, the whole budget, and that
  * a policy finds the entries it is meant to find.
  */
+#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -33,6 +34,7 @@ static ig_policy *open_policy(const char *name, double budget, void **scratch) {
                              .head_dim = DIM,
                              .n_ctx = N_CTX,
                              .scale = 0.2f,
+                             .block_tokens = 8,
                              .window = windows,
                              .kernels = ig_kernels_get(test_cpu_level())};
     ig_cache_options o = {
@@ -55,8 +57,8 @@ static void fill_keys(uint64_t seed) {
 
 static void append_all(ig_policy *p, int n) {
     for (int l = 0; l < LAYERS; l++)
-        for (int h = 0; h < KV_HEADS && !p->ops->is_dense(p, l) && p->ops->append; h++)
-            for (int t = 0; t < n; t++) p->ops->append(p, l, h, t, keys[h][t]);
+        for (int h = 0; h < KV_HEADS && !ig_policy_is_dense(p, l) && p->ops->append; h++)
+            for (int t = 0; t < n; t++) p->ops->append(p, l, h, t, keys[h][t], keys[h][t]);
 }
 
 static bool has(const int32_t *list, int n, int token) {
@@ -71,14 +73,14 @@ static void keeps_its_promises(void **state) {
     void *scratch;
     ig_policy *p = open_policy(name, 0.2, &scratch);
     fill_keys(1);
-    assert_true(p->ops->is_dense(p, 1)); /* a window */
-    assert_false(p->ops->is_dense(p, 0));
+    assert_true(ig_policy_is_dense(p, 1)); /* a window */
+    assert_false(ig_policy_is_dense(p, 0));
     append_all(p, N_CTX);
     for (int round = 0; round < 40; round++) {
         int n = 1 + (int)(ig_random_u64(&r) % N_CTX), layer = round % 2 ? 2 : 0;
         float q[HEADS / KV_HEADS * DIM];
         for (size_t i = 0; i < sizeof q / sizeof *q; i++) q[i] = (float)(8 * ig_random_unit(&r) - 4);
-        int chosen = p->ops->select(p, layer, round % KV_HEADS, q, &ENTRIES(n), index_, scratch);
+        int chosen = p->ops->select(p, layer, round % KV_HEADS, q, &ENTRIES(n), index_, NULL, scratch);
         int most = (n + 4) / 5 > 36 ? (n + 4) / 5 : 36;
         if (n <= 36) assert_int_equal(chosen, n);
         if (chosen == n) continue;
@@ -96,7 +98,8 @@ static void a_whole_budget_is_everything(void **state) {
     ig_policy *p = open_policy(*state, 1, &scratch);
     float q[HEADS / KV_HEADS * DIM] = {1};
     append_all(p, N_CTX);
-    for (int n = 1; n < N_CTX; n += 97) assert_int_equal(p->ops->select(p, 0, 0, q, &ENTRIES(n), index_, scratch), n);
+    for (int n = 1; n < N_CTX; n += 97)
+        assert_int_equal(p->ops->select(p, 0, 0, q, &ENTRIES(n), index_, NULL, scratch), n);
     p->ops->close(p);
     free(scratch);
 }
@@ -111,12 +114,12 @@ static void finds_the_needle(void **state) {
     for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = i % 3 ? 1.5f : -1.5f;
     for (int c = 0; c < DIM; c++) keys[1][700][c] = ig_f32_f16(3 * q[c]);
     append_all(p, N_CTX);
-    int n = p->ops->select(p, 2, 1, q, &ENTRIES(N_CTX), index_, scratch);
+    int n = p->ops->select(p, 2, 1, q, &ENTRIES(N_CTX), index_, NULL, scratch);
     assert_true(has(index_, n, 700));
     fill_keys(3);
     for (int c = 0; c < DIM; c++) keys[1][410][c] = ig_f32_f16(3 * q[c]);
-    for (int t = 300; t < N_CTX; t++) p->ops->append(p, 2, 1, t, keys[1][t]);
-    n = p->ops->select(p, 2, 1, q, &ENTRIES(N_CTX), index_, scratch);
+    for (int t = 300; t < N_CTX; t++) p->ops->append(p, 2, 1, t, keys[1][t], keys[1][t]);
+    n = p->ops->select(p, 2, 1, q, &ENTRIES(N_CTX), index_, NULL, scratch);
     assert_true(has(index_, n, 410));
     p->ops->close(p);
     free(scratch);
@@ -148,7 +151,8 @@ static void the_oracle_is_exact(void **state) {
         }
         for (int i = 0; i < N; i++) weight[i] += e[i] / sum;
     }
-    int n = p->ops->select(p, 2, 1, q, &(ig_entries){slots, N, N_CTX, true}, index_, scratch);
+    int n = p->ops->select(p, 2, 1, q, &(ig_entries){.slot = slots, .n = N, .n_slots = N_CTX, .has_own = true}, index_,
+                           NULL, scratch);
     assert_int_equal(n, 150);
     memset(is_chosen, 0, sizeof is_chosen);
     for (int i = 0; i < n; i++) is_chosen[index_[i]] = true;
@@ -158,7 +162,6 @@ static void the_oracle_is_exact(void **state) {
         if (!is_chosen[slots[i]] && weight[i] > most) most = weight[i];
     }
     assert_true(most <= least * (1 + 1e-4));
-    assert_true(p->ops->bytes(p, N_CTX) == (uint64_t)LAYERS * KV_HEADS * N_CTX * DIM * 2);
     p->ops->close(p);
     free(scratch);
 }
@@ -185,14 +188,56 @@ static void locality_chooses_whole_blocks(void **state) {
     ig_random r = {5};
     float q[HEADS / KV_HEADS * DIM];
     for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = (float)(8 * ig_random_unit(&r) - 4);
-    int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, scratch);
+    int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
     assert_int_equal(n, ig_pick_budget(0.2, N_CTX));
     assert_in_range(count_parts(n), 1, 4); /* sinks, where recent ones begin, the end, and where the budget ends */
     p->options.locality = 0;
-    n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, scratch);
+    n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
     assert_true(count_parts(n) > 20);
     p->ops->close(p);
     free(scratch);
+}
+
+/* Layers that are dense for their window keep nothing: nothing is planned for them, and what is planned is reached. */
+static void windows_need_no_memory(void **state) {
+    static const int no_windows[LAYERS];
+    void *scratch;
+    ig_policy *p = open_policy(*state, 0.2, &scratch);
+    ig_policy_shape plain = p->shape;
+    plain.window = no_windows;
+    uint64_t two_layers = p->ops->plan(&p->shape, &p->options), three = p->ops->plan(&plain, &p->options);
+    assert_true(two_layers > 0 && two_layers * 3 == three * 2);
+    assert_true(p->ops->bytes(p, N_CTX) == two_layers);
+    p->ops->close(p);
+    free(scratch);
+}
+
+static void the_oracle_keeps_keys_blocks_and_means(void **state) {
+    void *scratch;
+    ig_policy *p = open_policy("oracle", 0.3, &scratch);
+    (void)state;
+    uint64_t rows = N_CTX * DIM * 2, blocks = 2 * N_CTX / 8, means = (N_CTX / 16 + 16) * DIM * 2;
+    assert_true(p->ops->bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks + means));
+    p->options.no_rest = true;
+    assert_true(p->ops->bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks));
+    p->ops->close(p);
+    free(scratch);
+}
+
+/* Sums of them would not be numbers any more. */
+static void endless_windows_are_refused(void **state) {
+    (void)state;
+    ig_error err = {0};
+    const ig_policy_ops *ops;
+    ig_cache_options o = {.policy = "window", .budget = 1, .mass = 1, .n_recent = INT_MAX / 4, .partial = 1};
+    o.n_sinks = INT_MAX / 4;
+    assert_int_equal(ig_policy_find(&ops, &o, &err), IG_OK);
+    assert_int_equal(ig_policy_count(&o, 100), INT_MAX / 4 * 2);
+    o.n_sinks++;
+    assert_int_equal(ig_policy_find(&ops, &o, &err), IG_E_ARG);
+    o.n_sinks = 0;
+    o.n_recent++;
+    assert_int_equal(ig_policy_find(&ops, &o, &err), IG_E_ARG);
 }
 
 static void unknown_names_are_refused(void **state) {
@@ -221,7 +266,13 @@ int main(void) {
         POLICY(finds_the_needle, "infinigen"),
         POLICY(finds_the_needle, "quest"),
         POLICY(finds_the_needle, "oracle"),
+        POLICY(windows_need_no_memory, "infinigen"),
+        POLICY(windows_need_no_memory, "quest"),
+        POLICY(windows_need_no_memory, "oracle"),
+        POLICY(windows_need_no_memory, "h2o"),
         cmocka_unit_test(the_oracle_is_exact),
+        cmocka_unit_test(the_oracle_keeps_keys_blocks_and_means),
+        cmocka_unit_test(endless_windows_are_refused),
         cmocka_unit_test(unknown_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

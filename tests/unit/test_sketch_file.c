@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 #include <xxhash.h>
@@ -148,6 +149,37 @@ static void failed_writes(void **state) {
     free(maps);
 }
 
+/* A sketch takes the place of a plain file only: pipes, links and folders stay what they are, as devices do. */
+static void other_than_files_stay(void **state) {
+    (void)state;
+    char path[512], named[512];
+    struct stat st;
+    ig_error err = {0};
+    float *maps = make_maps(&shape);
+    temp_dir d = temp_dir_open();
+    temp_dir_path(&d, "a.igs", path, sizeof path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_int_equal(ig_sketch_file_save(path, &shape, maps, &err), IG_E_IO);
+    assert_non_null(strstr(err.text, "a.igs: is not a regular file"));
+    assert_true(lstat(path, &st) == 0 && S_ISFIFO(st.st_mode));
+
+    unlink(path);
+    temp_dir_write(&d, "plain", "old", 3);
+    temp_dir_path(&d, "plain", named, sizeof named);
+    assert_int_equal(symlink(named, path), 0);
+    assert_int_equal(ig_sketch_file_save(path, &shape, maps, &err), IG_E_IO);
+    assert_true(lstat(path, &st) == 0 && S_ISLNK(st.st_mode));
+    assert_true(lstat(named, &st) == 0 && st.st_size == 3);
+
+    unlink(path);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(ig_sketch_file_save(path, &shape, maps, &err), IG_E_IO);
+    assert_non_null(strstr(err.text, "a.igs: is a directory"));
+    assert_int_equal(rmdir(path), 0);
+    temp_dir_close(&d);
+    free(maps);
+}
+
 static void damaged_files(void **state) {
     size_t n;
     uint8_t *data = make_file(&n, *state);
@@ -228,6 +260,7 @@ int main(void) {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(skews_too),
         cmocka_unit_test(failed_writes),
+        cmocka_unit_test(other_than_files_stay),
         {"damaged_files: balanced", damaged_files, NULL, NULL, (void *)(uintptr_t)&shape},
         {"damaged_files: skew", damaged_files, NULL, NULL, (void *)(uintptr_t)&skew},
         cmocka_unit_test(impossible_files),

@@ -36,7 +36,7 @@ static void blocks_come_back_in_any_order(void **state) {
         }
         slots[RIG_BLOCKS - 1] = slots[0];
         memset(in[RIG_BLOCKS - 1], 0, IG_FRAME_BYTES);
-        assert_int_equal(r.ops->read(r.tier, &t, slots, in, RIG_BLOCKS, &r.err), IG_OK);
+        assert_int_equal(r.ops->read(r.tier, &t, slots, in, RIG_BLOCKS, false, &r.err), IG_OK);
         assert_int_equal(r.ops->wait(r.tier, t, &r.err), IG_OK);
         assert_true(rig_holds(in[RIG_BLOCKS - 1], 0, 0));
         ig_tier_stats s = rig_stats(&r);
@@ -65,7 +65,7 @@ static void neighbours_share_requests(void **state) {
         slots[i] = r.slots[block];
         in[i] = r.in[block];
     }
-    assert_int_equal(r.ops->read(r.tier, &t, slots, in, 19, &r.err), IG_OK);
+    assert_int_equal(r.ops->read(r.tier, &t, slots, in, 19, false, &r.err), IG_OK);
     while (!r.ops->poll(r.tier, t)) continue;
     assert_int_equal(r.ops->wait(r.tier, t, &r.err), IG_OK);
     assert_int_equal(rig_stats(&r).requests_read, 3);
@@ -92,7 +92,7 @@ static void gaps_are_passed_over(void **state) {
     ig_slot slots[8];
     uint8_t *in[8];
     for (int i = 0; i < 8; i++) slots[i] = r.slots[wanted[i]], in[i] = r.in[wanted[i]];
-    assert_int_equal(r.ops->read(r.tier, &t, slots, in, 8, &r.err), IG_OK);
+    assert_int_equal(r.ops->read(r.tier, &t, slots, in, 8, false, &r.err), IG_OK);
     assert_int_equal(r.ops->wait(r.tier, t, &r.err), IG_OK);
     ig_tier_stats st = rig_stats(&r);
     assert_int_equal(st.requests_read, 4);
@@ -114,7 +114,7 @@ static void a_block_is_read_while_it_is_written(void **state) {
     for (uint32_t round = 0; round < 5; round++) {
         for (uint32_t i = 0; i < 300; i++) rig_fill(r.out[i], i, round);
         assert_int_equal(r.ops->write(r.tier, &w, r.slots, (const uint8_t *const *)r.out, 300, &r.err), IG_OK);
-        assert_int_equal(r.ops->read(r.tier, &t, r.slots, r.in, 300, &r.err), IG_OK);
+        assert_int_equal(r.ops->read(r.tier, &t, r.slots, r.in, 300, false, &r.err), IG_OK);
         assert_int_equal(r.ops->wait(r.tier, t, &r.err), IG_OK);
         rig_check(&r, 0, 300, round);
         r.ops->free_slots(r.tier, r.slots, 300);
@@ -131,7 +131,7 @@ static void slots_are_freed_while_they_move(void **state) {
     rig_open(&r, *(const bool *)*state);
     const uint8_t *const *out = (const uint8_t *const *)r.out;
     assert_int_equal(rig_write(&r, 0, 400), IG_OK);
-    assert_int_equal(r.ops->read(r.tier, &t[0], r.slots, r.in, 400, &r.err), IG_OK);
+    assert_int_equal(r.ops->read(r.tier, &t[0], r.slots, r.in, 400, false, &r.err), IG_OK);
     r.ops->free_slots(r.tier, r.slots, 400);
     assert_int_equal(r.ops->write(r.tier, &t[1], r.slots + 400, out + 400, 400, &r.err), IG_OK);
     r.ops->free_slots(r.tier, r.slots + 400, 400);
@@ -221,10 +221,10 @@ static void tickets_have_a_limit_and_one_wait(void **state) {
     for (uint32_t i = 0; i < IG_TIER_TICKETS; i++)
         assert_int_equal(r.ops->write(r.tier, &tickets[i], r.slots + i, (const uint8_t *const *)r.out + i, 1, &r.err),
                          IG_OK);
-    assert_int_equal(r.ops->read(r.tier, &t, r.slots, r.in, 1, &r.err), IG_E_LIMIT);
+    assert_int_equal(r.ops->read(r.tier, &t, r.slots, r.in, 1, false, &r.err), IG_E_LIMIT);
     assert_int_equal(r.ops->wait(r.tier, tickets[77], &r.err), IG_OK);
     assert_int_equal(r.ops->wait(r.tier, tickets[77], &r.err), IG_E_ARG);
-    assert_int_equal(r.ops->read(r.tier, &t, r.slots + 9, r.in + 9, 1, &r.err), IG_OK);
+    assert_int_equal(r.ops->read(r.tier, &t, r.slots + 9, r.in + 9, 1, false, &r.err), IG_OK);
     assert_int_equal(r.ops->wait(r.tier, tickets[77], &r.err), IG_E_ARG); /* its place has a new owner */
     assert_int_equal(r.ops->wait(r.tier, t, &r.err), IG_OK);
     assert_int_equal(r.ops->wait(r.tier, 12345, &r.err), IG_E_ARG);

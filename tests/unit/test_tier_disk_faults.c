@@ -55,7 +55,7 @@ static void a_read_error_fails_one_transfer(void **state) {
     open_with(&r, *(const bool *)*state, &io);
     assert_int_equal(rig_write(&r, 0, 300), IG_OK);
     for (uint32_t i = 0; i < 3; i++)
-        assert_int_equal(r.ops->read(r.tier, &t[i], r.slots + i * 100, r.in + i * 100, 100, &r.err), IG_OK);
+        assert_int_equal(r.ops->read(r.tier, &t[i], r.slots + i * 100, r.in + i * 100, 100, false, &r.err), IG_OK);
     assert_int_equal(r.ops->wait(r.tier, t[0], &r.err), IG_OK);
     assert_int_equal(r.ops->wait(r.tier, t[1], &r.err), IG_E_IO);
     assert_says(&r, "cannot read block 1");
@@ -320,7 +320,7 @@ static int break_ring(rig *r) {
     if (fd < 0) return 201;
     if (rig_write(r, 0, 500)) return 2;
     close(fd);
-    if (r->ops->read(r->tier, &t, r->slots, r->in, 500, &r->err)) return 3;
+    if (r->ops->read(r->tier, &t, r->slots, r->in, 500, false, &r->err)) return 3;
     if (r->ops->wait(r->tier, t, &r->err) != IG_E_IO || !strstr(r->err.text, strerror(EBADF))) return 4;
     if (r->ops->write(r->tier, &t, r->slots + 500, (const uint8_t *const *)r->out, 5, &r->err) != IG_E_IO) return 5;
     r->ops->free_slots(r->tier, r->slots, 500);

@@ -87,7 +87,7 @@ static inline ig_status rig_write(rig *r, uint32_t first, uint32_t n) {
 static inline ig_status rig_read(rig *r, uint32_t first, uint32_t n) {
     ig_ticket t;
     memset(r->memory + (size_t)RIG_BLOCKS * IG_FRAME_BYTES, 0xee, (size_t)RIG_BLOCKS * IG_FRAME_BYTES);
-    ig_status s = r->ops->read(r->tier, &t, r->slots + first, r->in + first, n, &r->err);
+    ig_status s = r->ops->read(r->tier, &t, r->slots + first, r->in + first, n, false, &r->err);
     return s ? s : r->ops->wait(r->tier, t, &r->err);
 }
 

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Origins and scales of packed keys, from the biases of the key projection and the frequencies of RoPE.
+ */
+#include "model/key_frame.h"
+
+#include <math.h>
+
+#include "base/error.h"
+#include "base/half.h"
+
+enum {
+    POSITIONS = 8192, /* that the frames are made for; further ones are only packed less well */
+    MOST_DOUBLINGS = 16,
+};
+
+/* The bias of a pair goes along an arc of a circle as the position goes from 0 to POSITIONS - 1. The origin is the
+ * middle of the arc's chord, from which no point is farther than its ends are; from half a circle on it is 0. Scales
+ * bring that distance to about 2, the size of what else is in a key. */
+static void frame_pair(float *origin, float *scale, const float *bias, int a, int b, double freq) {
+    double arc = freq * (POSITIONS - 1), x = (double)bias[a], y = (double)bias[b], left = hypot(x, y);
+    if (arc < acos(-1.0)) {
+        double c = cos(arc / 2), s = sin(arc / 2);
+        origin[a] = (float)(c * (c * x - s * y));
+        origin[b] = (float)(c * (s * x + c * y));
+        left *= s;
+    }
+    double doublings = left > 2 ? rint(log2(left / 2)) : 0;
+    scale[a] = scale[b] = (float)exp2(doublings < MOST_DOUBLINGS ? doublings : MOST_DOUBLINGS);
+}
+
+/* The part of a KV head, with the scale of the first of its query heads. */
+static ig_key_frame frame_of_head(const ig_key_frame *f, const ig_config *c, int kv_head) {
+    size_t at = (size_t)kv_head * (size_t)c->head_dim, group = (size_t)(c->n_heads / c->n_kv_heads);
+    return (ig_key_frame){f->origin + at, f->scale + group * at};
+}
+
+static void frame_head(ig_key_frame f, const ig_config *c, const float *bias, const double *inv_freq) {
+    int n_rot = c->rope == IG_ROPE_NONE ? 0 : c->n_rot, half = n_rot / 2;
+    bool adjacent = c->rope == IG_ROPE_ADJACENT;
+    for (int i = 0; i < half; i++)
+        frame_pair(f.origin, f.scale, bias, adjacent ? 2 * i : i, adjacent ? 2 * i + 1 : half + i, inv_freq[i]);
+    for (int i = n_rot; i < c->head_dim; i++) {
+        f.origin[i] = bias[i];
+        f.scale[i] = 1;
+    }
+}
+
+static void frame_layer(const ig_key_frame *f, const ig_config *c, const float *bias, const double *inv_freq) {
+    int group = c->n_heads / c->n_kv_heads, d = c->head_dim;
+    for (int h = 0; h < c->n_kv_heads; h++) {
+        ig_key_frame head = frame_of_head(f, c, h);
+        frame_head(head, c, bias + (size_t)h * (size_t)d, inv_freq);
+        for (int i = d; i < group * d; i++) head.scale[i] = head.scale[i - d];
+    }
+}
+
+/* One walk over the layers: first it sums their memory, then it fills it. */
+static void frame_all(ig_key_frames *f, const ig_config *c, const ig_weights *w, const double *inv_freq) {
+    size_t floats = (size_t)c->head_dim * sizeof(float);
+    f->layers = ig_arena_take(&f->arena, (size_t)c->n_layers * sizeof *f->layers);
+    for (int l = 0; l < c->n_layers; l++) {
+        ig_key_frame frame = {.origin = ig_arena_take(&f->arena, (size_t)c->n_kv_heads * floats),
+                              .scale = ig_arena_take(&f->arena, (size_t)c->n_heads * floats)};
+        if (!f->layers) continue;
+        f->layers[l] = frame;
+        frame_layer(&frame, c, w->layers[l].k.bias, inv_freq);
+    }
+}
+
+ig_status ig_key_frames_open(ig_key_frames *out, const ig_config *c, const ig_weights *w, const double *inv_freq,
+                             ig_error *err) {
+    *out = (ig_key_frames){0};
+    /* A norm of the heads hides what becomes of a bias. */
+    if (!w->layers[0].k.bias || w->layers[0].k_norm) return IG_OK;
+    frame_all(out, c, w, inv_freq);
+    if (!ig_arena_open(&out->arena)) return ig_fail_memory(err, "frames of packed keys", out->arena.size);
+    frame_all(out, c, w, inv_freq);
+    return IG_OK;
+}
+
+void ig_key_frames_close(ig_key_frames *f) {
+    ig_arena_close(&f->arena);
+    *f = (ig_key_frames){0};
+}
+
+void ig_key_frame_enter(float *out, const ig_key_frame *f, const ig_config *c, int kv_head, const float *key) {
+    ig_key_frame head = frame_of_head(f, c, kv_head);
+    for (int i = 0; i < c->head_dim; i++) out[i] = (key[i] - head.origin[i]) / head.scale[i];
+}
+
+void ig_key_frame_leave(uint16_t *key, const ig_key_frame *f, const ig_config *c, int kv_head) {
+    ig_key_frame head = frame_of_head(f, c, kv_head);
+    for (int i = 0; i < c->head_dim; i++) key[i] = ig_f32_f16(ig_f16_f32(key[i]) * head.scale[i] + head.origin[i]);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How `infinigen` and `oracle` choose among the entries of a KV head once they have scores of them all, and what they
+ * must remember for it.
+ */
+#ifndef IG_POLICY_CHOOSE_H
+#define IG_POLICY_CHOOSE_H
+
+#include "base/memory.h"
+#include "policy/history.h"
+#include "policy/means.h"
+#include "policy/policy.h"
+
+typedef struct ig_chooser {
+    ig_history history;
+    ig_means means; /* with ig_cache_options.no_rest: nothing */
+} ig_chooser;
+
+/* For n entries of so many heads. */
+uint64_t ig_chooser_bytes(const ig_policy_shape *s, const ig_cache_options *o, size_t n_heads, int n);
+ig_status ig_chooser_open(ig_chooser *c, const ig_policy_shape *s, const ig_cache_options *o, ig_error *err);
+void ig_chooser_close(ig_chooser *c);
+/* An entry has come, as in ig_policy_ops.append. */
+void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *value);
+
+/* Scratch of one choice. */
+typedef struct ig_choice_scratch {
+    float *scores; /* [group][stride] of the queries, in order of slot; the policy fills it in */
+    size_t stride; /* slots rounded up to 16 */
+    float *weights, *ordered;
+    float *share; /* [group] */
+} ig_choice_scratch;
+
+/* Among entries in the first n_slots slots. */
+ig_choice_scratch ig_choice_lay_out(ig_arena *arena, const ig_policy_shape *s, int n_slots);
+
+/* Each query's scores are softmax-normalised and the group's are summed; sinks, recent entries and the heaviest others
+ * are chosen, as the options say, those of blocks that were used before first. Arguments and result as of select(). */
+int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_entries *e, ig_choice_scratch *x,
+                      int32_t *index, const ig_rest *rest);
+
+#endif

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which blocks of each KV head the latest step used. Attention moves little from one step to the next, while the
+ * entries at the border of a selection change with every query. Of two that are about as heavy, the one whose block was
+ * used before is the better choice: its block is at hand, the other's would have to be moved.
+ *
+ * The blocks of the step before the latest are kept too: a step that fails in a later layer is made again, and must
+ * find what the first try found.
+ */
+#ifndef IG_POLICY_HISTORY_H
+#define IG_POLICY_HISTORY_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "infinigen.h"
+
+typedef struct ig_history_head {
+    int next;     /* the entry that comes next */
+    bool met;     /* a step has met the last one that came */
+    int now;      /* which of the two steps is the latest */
+    int known[2]; /* blocks that each saw */
+} ig_history_head;
+
+typedef struct ig_history {
+    int block; /* entries of a block */
+    size_t n_heads, n_blocks;
+    uint8_t *used; /* [n_heads][2][n_blocks] 1: by the step; touched only where it is needed */
+    ig_history_head *heads;
+} ig_history;
+
+/* Of so many heads with n entries in blocks of so many. */
+uint64_t ig_history_bytes(size_t n_heads, int n, int block);
+ig_status ig_history_open(ig_history *h, size_t n_heads, int n, int block, ig_error *err);
+void ig_history_close(ig_history *h);
+/* An entry has come. If it is the last one again, the step that met it is undone; if it takes the place of another (the
+ * session was cut), or no step came between it and the one before (a prompt), what was known of the head is forgotten.
+ */
+void ig_history_append(ig_history *h, size_t head, int entry);
+/* w[n] of entries in blocks that the latest step used becomes (1 + inertia) times as much. Returns what that adds. */
+double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia);
+/* A step uses the entries index[n_used], ascending, of n. */
+void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_used, int n);
+
+#endif

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`infinigen bench` with a disk tier and with the tokens of a text, on a tiny model whose tokens are bytes."""
+import csv
+import io
+import json
+import re
+
+import pytest
+from conftest import one_line
+from test_faults import make_model, words
+
+DEPTH, STEPS = 1500, 16
+CONTEXT = DEPTH + STEPS + 1  # of a sequence
+
+
+@pytest.fixture
+def args(program, tmp_path):
+    (tmp_path / "text").write_text(words(3 * CONTEXT, 3))
+    return ["bench", "-m", make_model(tmp_path / "model"), "-t", "2", "-p", "0", "-n", STEPS, "-d", DEPTH, "-r", "1"]
+
+
+@pytest.fixture
+def disk(program, args, tmp_path):
+    """Flags for as little RAM as can be."""
+    (tmp_path / "kv").mkdir()
+    flags = ["--kv-disk", "1G", "--kv-disk-path", tmp_path / "kv", "--kv-ram"]
+    return [*flags, re.search(r"at least (\d+)", one_line(program(*args, *flags, "1K")[2])).group(1)]
+
+
+def measure(program, *args):
+    status, out, err = program(*args, "-o", "json")
+    assert (status, err) == (0, b"")
+    return json.loads(out)
+
+
+def test_what_the_disk_costs(program, args, disk, tmp_path):
+    args = [*args, "-f", tmp_path / "text", "-p", "8", "--kv-policy", "full,infinigen", "--kv-budget", "32", "-b", "1,2"]
+    rows = measure(program, *args, *disk)
+    assert [r["n_gen"] for r in rows] == [0, 16, 16] * 2
+    assert all(r["read_bytes_per_step"] is r["stall_share"] is None for r in rows if not r["n_gen"])
+    full, full_2, sparse, sparse_2 = (r for r in rows if r["n_gen"])
+    assert 0 < sparse["read_bytes_per_step"] < full["read_bytes_per_step"]
+    assert full_2["read_bytes_per_step"] == pytest.approx(2 * full["read_bytes_per_step"], rel=0.1)
+    assert sparse_2["read_bytes_per_step"] > sparse["read_bytes_per_step"]
+    assert all(0 < r["stall_share"] < 1 for r in (full, full_2))
+    in_ram = measure(program, *args)
+    assert all(r["read_bytes_per_step"] is r["stall_share"] is None for r in in_ram)
+
+
+def test_columns(program, args, disk):
+    args = [*args, "-p", "8", "--kv-policy", "full"]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in program(*args, *disk)[1].decode().splitlines()]
+    assert lines[0][-2:] == ["read/step", "stalled"] and {len(line) for line in lines} == {14}
+    assert lines[2][-2:] == ["", ""]
+    assert re.fullmatch(r"\d+\.\d\d MB", lines[3][-2]) and re.fullmatch(r"\d+\.\d %", lines[3][-1])
+    assert b"stalled" not in program(*args)[1]
+    for flags, has_disk in ((disk, True), ([], False)):
+        prompt, steps = csv.DictReader(io.StringIO(program(*args, *flags, "-o", "csv")[1].decode()))
+        assert prompt["read_bytes_per_step"] == prompt["stall_share"] == ""
+        assert (steps["read_bytes_per_step"] != "") == (steps["stall_share"] != "") == has_disk
+
+
+def test_the_text_is_what_is_computed(program, args, tmp_path):
+    """Steps follow the text, as those of `perplexity` do."""
+    flags = ["-f", tmp_path / "text", "--kv-policy", "infinigen", "--kv-budget", "60%", "--kv-inertia", "0", "--kv-mass",
+             "0.3"]
+    perplexity = ["perplexity", *args[1:5], *flags, "-c", CONTEXT, "--dense-prefix", DEPTH, "--chunks", "1", "--json"]
+    text, = measure(program, *args, *flags)
+    scored = json.loads(program(*perplexity)[1])["kv"]["selected_share"]
+    random, = measure(program, *args, *flags[2:])
+    assert text["selected_share"] == pytest.approx(scored, rel=1e-6) != random["selected_share"]
+    assert text["selected_share"] == measure(program, *args, "-b", "2", *flags)[0]["selected_share"]
+    again = program(*args, *flags[2:], "-o", "json", "-f", "-", stdin=(tmp_path / "text").read_bytes())
+    assert again[0] == 0 and json.loads(again[1])[0]["selected_share"] == text["selected_share"]
+
+
+def test_a_text_that_is_too_short(program, args, tmp_path):
+    for n, ok in ((CONTEXT - 1, False), (CONTEXT, True)):
+        (tmp_path / "text").write_text(words(n, 4))
+        status, out, err = program(*args, "-f", tmp_path / "text", "-b", "2")
+        assert (status == 0 and err == b"") if ok else (status == 1 and out == b"")
+        if not ok:
+            assert f"text: {n} tokens are less than the {CONTEXT} that -d, -p and -n need" in one_line(err)
+    status, out, err = program(*args, "-f", tmp_path / "none")
+    assert status == 1 and out == b"" and "No such file" in one_line(err)

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Blocks used before: which weights they favour, what a repeated step finds, and when everything is forgotten.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "policy/history.h"
+
+enum { HEADS = 2, N = 16, BLOCK = 4 };
+
+static ig_history history;
+
+/* A step over n entries that uses `entry`. */
+static void use(int n, int entry) { ig_history_note(&history, 1, &(int32_t){entry}, 1, n); }
+
+/* Expects that of n weights of 1 those of `block` become 4, or (-1) none. */
+static void expect_favoured(int n, int block) {
+    float w[N];
+    int n_more = 0;
+    for (int i = 0; i < n; i++) w[i] = 1;
+    double more = ig_history_favour(&history, 1, w, n, 3);
+    for (int i = 0; i < n; i++) {
+        float want = i / BLOCK == block ? 4 : 1;
+        assert_float_equal(w[i], want, 0);
+        n_more += w[i] > 1;
+    }
+    assert_float_equal((float)more, (float)(3 * n_more), 0);
+}
+
+static void come(int entry) { ig_history_append(&history, 1, entry); }
+
+static int open_prompt(void **state) {
+    ig_error err = {0};
+    (void)state;
+    if (ig_history_open(&history, HEADS, N, BLOCK, &err)) return -1;
+    for (int i = 0; i < 6; i++) come(i);
+    return 0;
+}
+
+static int close_it(void **state) {
+    (void)state;
+    ig_history_close(&history);
+    return 0;
+}
+
+static void the_latest_step_is_favoured(void **state) {
+    (void)state;
+    expect_favoured(6, -1);
+    use(6, 2);
+    come(6);
+    expect_favoured(7, 0);
+    use(7, 5); /* block 1 is not full yet: entries that come are favoured with it */
+    come(7);
+    expect_favoured(8, 1);
+    use(8, 5);
+    come(8); /* a block that no step has seen */
+    expect_favoured(9, 1);
+}
+
+static void a_step_made_again_finds_the_same(void **state) {
+    (void)state;
+    use(6, 1);
+    come(6);
+    for (int i = 0; i < 3; i++) {
+        expect_favoured(7, 0);
+        use(7, 4);
+        come(6);
+    }
+    expect_favoured(7, 0);
+    use(7, 4);
+    come(7);
+    come(7); /* failed before a step met it */
+    expect_favoured(8, 1);
+}
+
+static void prompts_and_cuts_forget(void **state) {
+    (void)state;
+    use(6, 1);
+    come(6);
+    come(7); /* no step between: a prompt */
+    expect_favoured(8, -1);
+    use(8, 1);
+    come(3); /* cut back to three */
+    expect_favoured(4, -1);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(the_latest_step_is_favoured, open_prompt, close_it),
+        cmocka_unit_test_setup_teardown(a_step_made_again_finds_the_same, open_prompt, close_it),
+        cmocka_unit_test_setup_teardown(prompts_and_cuts_forget, open_prompt, close_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
