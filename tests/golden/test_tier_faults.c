@@ -21,7 +21,7 @@
 #include "base/random.h"
 #include "golden/tiny_session.h"
 
-enum { N_CTX = 640, N_ROUNDS = 80 };
+enum { N_CTX = 640, N_ROUNDS = 32 };
 
 /* ---- the device ----------------------------------------------------------------------- */
 
