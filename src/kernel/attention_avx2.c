@@ -271,5 +271,6 @@ void ig_kernels_fill_attention_avx2(ig_kernels *k) {
     k->attn_values = attn_values_avx2;
     k->softmax_add = softmax_add_avx2;
     ig_kernels_fill_sketch_avx2(k);
+    ig_kernels_fill_values_avx2(k);
     ig_kernels_fill_packed_avx2(k);
 }

@@ -108,6 +108,74 @@ static void sketch_scores_scalar(float *scores, size_t stride, const float *q, i
     }
 }
 
+static void value_put_scalar(void *block, int t, const float *x, int d) {
+    float squares = 0;
+    for (int i = 0; i < d; i++) squares += ig_sketch_value(x[i]) * ig_sketch_value(x[i]);
+    float far = ig_value_threshold(squares, d), xc = 0, cc = 0;
+    for (int i = 0; i < d; i++) {
+        float v = ig_sketch_value(x[i]);
+        int code = (v >= 0) + (v >= far) + (v >= -far);
+        xc += v * ((float)code - 1.5f);
+        cc += ((float)code - 1.5f) * ((float)code - 1.5f);
+        uint8_t *at = (uint8_t *)block + IG_VALUE_CODES + 4 * i + t % 4;
+        *at = (uint8_t)((*at & ~(3 << t / 4 * 2)) | code << t / 4 * 2);
+    }
+    ig_value_finish(block, t, xc, cc);
+}
+
+/* The weights of a block's tokens, times their steps, in 1/255 of the largest, which is returned; 0 if it is too small
+ * to count. */
+static float value_weights(int w8[IG_SKETCH_TOKENS], const float *w, const uint8_t *block) {
+    float share[IG_SKETCH_TOKENS], top = 0;
+    for (int t = 0; t < IG_SKETCH_TOKENS; t++) {
+        uint16_t step;
+        memcpy(&step, block + 2 * t, sizeof step);
+        share[t] = w[t] * ig_f16_f32(step);
+        if (share[t] > top) top = share[t];
+    }
+    if (!(top > IG_VALUE_LEAST)) return 0;
+    for (int t = 0; t < IG_SKETCH_TOKENS; t++) w8[t] = (int)rintf(share[t] * (255 / top));
+    return top;
+}
+
+static void value_sums_scalar(float *acc, const float *w, size_t stride, int n_q, int d, const void *blocks,
+                              int n_blocks) {
+    memset(acc, 0, (size_t)n_q * (size_t)d * sizeof *acc);
+    for (int g = 0; g < n_q; g++) {
+        const uint8_t *block = blocks;
+        float *sum = acc + (size_t)g * (size_t)d;
+        const float *row = w + (size_t)g * stride;
+        for (int b = 0; b < n_blocks; b++, block += ig_value_sketch_block_bytes(d), row += IG_SKETCH_TOKENS) {
+            int w8[IG_SKETCH_TOKENS];
+            float top = value_weights(w8, row, block);
+            if (top == 0) continue;
+            for (int i = 0; i < d; i++) {
+                int total = 0;
+                for (int t = 0; t < IG_SKETCH_TOKENS; t++) {
+                    int code = block[IG_VALUE_CODES + 4 * i + t % 4] >> t / 4 * 2 & 3;
+                    total += w8[t] * (2 * code - 3);
+                }
+                sum[i] += top / 510 * (float)total;
+            }
+        }
+    }
+}
+
+static void hadamard_scalar(float *x, int d) {
+    int n = d & -d;
+    float scale = 1 / sqrtf((float)n);
+    for (float *end = x + d; x < end; x += n) {
+        for (int half = 1; half < n; half *= 2)
+            for (int i = 0; i < n; i++) {
+                if (i & half) continue;
+                float a = x[i], b = x[i + half];
+                x[i] = a + b;
+                x[i + half] = a - b;
+            }
+        for (int i = 0; i < n; i++) x[i] *= scale;
+    }
+}
+
 void ig_kernels_fill_attention_scalar(ig_kernels *k) {
     k->attn_scores = attn_scores_scalar;
     k->softmax_step = softmax_step_scalar;
@@ -115,5 +183,8 @@ void ig_kernels_fill_attention_scalar(ig_kernels *k) {
     k->softmax_add = softmax_add_scalar;
     k->sketch_put = sketch_put_scalar;
     k->sketch_scores = sketch_scores_scalar;
+    k->value_put = value_put_scalar;
+    k->value_sums = value_sums_scalar;
+    k->hadamard = hadamard_scalar;
     ig_kernels_fill_packed_scalar(k);
 }

@@ -63,6 +63,13 @@ typedef struct ig_kv_packed {
 enum { IG_SKETCH_TOKENS = 16 };
 static inline size_t ig_sketch_block_bytes(int d) { return 128 + 8 * (size_t)d; }
 
+/* ---- the 2-bit value sketch (src/policy) ---------------------------------- */
+
+/* Values of 16 consecutive tokens: x ~ step * (code - 1.5) with codes 0..3. Bits 2j and 2j+1 of byte codes[4*i + t]
+ * hold dim i of token 4j + t, so that one vector lane is one dim and each of its bytes one token. Layout: uint16_t
+ * step[16] (16-bit floats), uint8_t codes[4*d]; 32 + 4*d bytes. */
+static inline size_t ig_value_sketch_block_bytes(int d) { return 32 + 4 * (size_t)d; }
+
 /* ---- the table ------------------------------------------------------------ */
 
 typedef struct ig_kernels {
@@ -133,6 +140,16 @@ typedef struct ig_kernels {
      * consecutive blocks; the query is quantised to 8 bits inside. d a multiple of 8, at most 512. */
     void (*sketch_scores)(float *scores, size_t stride, const float *q, int n_q, int d, float scale, const void *blocks,
                           int n_blocks);
+    /* Writes token slot t (0..15) of a value sketch block; d as above. NaN counts as 0, what is beyond +-65504 as that.
+     * Slots not yet written of a block that was zeroed count as 0. */
+    void (*value_put)(void *block, int t, const float *x, int d);
+    /* acc[g][0..d) = the sum over i of w[g * stride + i] * value i, for i in 0 .. 16 * n_blocks-1 over consecutive
+     * blocks. Weights are 0 .. 1e30; those of a block are rounded to 1/255 of the largest step * weight. */
+    void (*value_sums)(float *acc, const float *w, size_t stride, int n_q, int d, const void *blocks, int n_blocks);
+    /* The Walsh-Hadamard transform, in place, of each of the pieces of x whose length is the largest power of 2 that
+     * divides d; scaled to be orthonormal, so that it is its own inverse. It spreads what a few dims hold evenly, which
+     * sketches of few bits want. The same at every level; d as above. */
+    void (*hadamard)(float *x, int d);
     /* w[i] += exp(s[i] - max) / sum over i of exp(s[i] - max), for n scores; nothing if all are -INFINITY. */
     void (*softmax_add)(float *w, const float *s, int n);
     /* w[i] = the sum over g of r[g] * s[g * stride + i], n_rows rows of n. */

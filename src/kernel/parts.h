@@ -22,7 +22,7 @@ void ig_kernels_fill_vector_avx512(ig_kernels *k);
 void ig_kernels_fill_choice_avx2(ig_kernels *k);
 void ig_kernels_fill_choice_avx512(ig_kernels *k);
 
-/* attention, softmax, packed rows and the key sketch (by way of the functions below) */
+/* attention, softmax, packed rows and the sketches (by way of the functions below) */
 void ig_kernels_fill_attention_scalar(ig_kernels *k);
 void ig_kernels_fill_attention_avx2(ig_kernels *k);
 void ig_kernels_fill_attention_avx512(ig_kernels *k);
@@ -32,5 +32,7 @@ void ig_kernels_fill_packed_avx512(ig_kernels *k);
 void ig_kernels_fill_attention_packed_avx512(ig_kernels *k);
 void ig_kernels_fill_sketch_avx2(ig_kernels *k);
 void ig_kernels_fill_sketch_avx512(ig_kernels *k);
+void ig_kernels_fill_values_avx2(ig_kernels *k);
+void ig_kernels_fill_values_avx512(ig_kernels *k);
 
 #endif

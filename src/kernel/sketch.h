@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the sketch kernels of all CPU levels share: the parts of a block (its layout is in
- * kernel.h), the line through a key's codes, and the 8-bit query.
+ * What the sketch kernels of all CPU levels share: the parts of blocks (their layout is in
+ * kernel.h), the line through a key's codes, the 8-bit query, the step of a value.
  */
 #ifndef IG_KERNEL_SKETCH_H
 #define IG_KERNEL_SKETCH_H
@@ -76,6 +76,24 @@ static inline void ig_sketch_quantize(ig_sketch_queries *out, const float *q, in
         out->scale[g] = ig_sketch_query((int8_t *)out->q8[g], &sum, q + (size_t)g * (size_t)d, d) * scale;
         out->sum[g] = (float)sum;
     }
+}
+
+/* ---- values ---------------------------------------------------------------- */
+
+enum { IG_VALUE_CODES = 2 * IG_SKETCH_TOKENS }; /* where the codes begin */
+
+#define IG_VALUE_LEAST 1e-30f /* a block whose largest step * weight is no more counts nothing */
+
+/* From where on, in both directions, values get the outer codes: for normally distributed ones the best threshold of
+ * four evenly spaced levels (Max, "Quantizing for minimum distortion", 1960). */
+static inline float ig_value_threshold(float squares, int d) { return d ? 0.9957f * sqrtf(squares / (float)d) : 0; }
+
+/* Sets the step of token t to the best one for its codes: the sum of value * (code - 1.5) by that of (code - 1.5)^2.
+ * It is not negative, as no value has another sign than its code; of few dims, one of them 65504, it can be beyond what
+ * 16 bits hold. */
+static inline void ig_value_finish(void *block, int t, float xc, float cc) {
+    uint16_t step = ig_f32_f16(ig_sketch_value(cc > 0 ? xc / cc : 0));
+    memcpy((uint8_t *)block + 2 * t, &step, sizeof step);
 }
 
 #endif

@@ -32,6 +32,7 @@ void check_matmul(check *c);
 void check_vector(check *c);
 void check_attention(check *c);
 void check_sketch(check *c);
+void check_value_sketch(check *c);
 void check_packed(check *c);
 void check_choice(check *c);
 
