@@ -207,7 +207,7 @@ typedef struct ig_cache_options {
     double inertia;        /* how much more an entry counts if its block was used in the step before, so that a slower
                               tier has less to move: 3: four times; 0: each step chooses anew. Default 4 */
     bool no_rest;          /* attention is over the entries used alone; else what the others would add is estimated,
-                              from the sketch and the mean values of blocks. "infinigen" and "oracle" */
+                              from a sketch of their keys and values. "infinigen" and "oracle" */
     int n_sinks;           /* first entries always used. Default 4 */
     int n_recent;          /* last entries always used. Default 32 */
     int n_dense_layers;    /* first layers that use everything; -1 (default): the policy's own, 1; 2 for
@@ -278,7 +278,7 @@ typedef struct ig_prepare_options {
                            text, for which the model needs a tokenizer */
     int n_ids;
     int n_ctx; /* context the sketch is for; 0 (default): as of a session */
-    int rank;  /* numbers kept of a key: a multiple of 8, at most head_dim; 0 (default): half of head_dim */
+    int rank;  /* numbers kept of a key: a multiple of 8, at most head_dim; 0 (default): head_dim */
     ig_progress_fn progress;
     void *progress_user;
 } ig_prepare_options;

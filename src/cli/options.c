@@ -114,7 +114,7 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(ctx), "0", 0, CTX_MAX, NULL},
     {"--kind", "KIND", "sketch for the policy infinigen (balanced), or the skew of infinigen-osdi24", IG_VERB_PREPARE,
      IG_KIND_CHOICE, AT(sketch_kind), "balanced", 0, 0, sketch_kinds},
-    {"--rank", "R", "numbers kept of each key, a multiple of 8; 0: half of the head dimension", IG_VERB_PREPARE,
+    {"--rank", "R", "numbers kept of each key, a multiple of 8; 0: as many as it has", IG_VERB_PREPARE,
      IG_KIND_INT, AT(rank), "0", 0, 512, NULL},
     {"-o, --output", "FILE", "where to write the sketch", IG_VERB_PREPARE, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
@@ -162,7 +162,7 @@ const ig_cli_option ig_cli_option_table[] = {
      SESSION | IG_VERB_BENCH, IG_KIND_NUMBER, AT(kv_locality), "0.25", 0, 1, NULL},
     {"--kv-inertia", "X", "how much more entries count whose block the step before used; 0: each step chooses anew",
      SESSION | IG_VERB_BENCH, IG_KIND_NUMBER, AT(kv_inertia), "4", 0, 1000, NULL},
-    {"--no-kv-rest", NULL, "leave out what is not read, instead of estimating it by the mean values of blocks",
+    {"--no-kv-rest", NULL, "leave out what is not read, instead of estimating it from a sketch of the values",
      SESSION | IG_VERB_BENCH, IG_KIND_FLAG, AT(no_kv_rest), NULL, 0, 0, NULL},
     {"--kv-sinks", "N", "first entries that are always used", SESSION | IG_VERB_BENCH, IG_KIND_INT, AT(kv_sinks), "4",
      0, INT_MAX / 4, NULL},

@@ -7,13 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-/* Of the estimate of what is not read, how much is used. */
-#define TRUST 0.5F
-
 /* ---- what is remembered ---------------------------------------------------------- */
 
 uint64_t ig_chooser_bytes(const ig_policy_shape *s, const ig_cache_options *o, size_t n_heads, int n) {
-    return ig_history_bytes(n_heads, n, s->block_tokens) + (o->no_rest ? 0 : ig_means_bytes(n_heads, n, s->head_dim));
+    return ig_history_bytes(n_heads, n, s->block_tokens) + (o->no_rest ? 0 : ig_values_bytes(n_heads, n, s->head_dim));
 }
 
 ig_status ig_chooser_open(ig_chooser *c, const ig_policy_shape *s, const ig_cache_options *o, ig_error *err) {
@@ -21,18 +18,18 @@ ig_status ig_chooser_open(ig_chooser *c, const ig_policy_shape *s, const ig_cach
     size_t n_heads = ig_policy_heads(s);
     *c = (ig_chooser){0};
     ig_status status = ig_history_open(&c->history, n_heads, n, s->block_tokens, err);
-    if (!status && !o->no_rest) status = ig_means_open(&c->means, s->kernels, n_heads, n, s->head_dim, err);
+    if (!status && !o->no_rest) status = ig_values_open(&c->values, s->kernels, n_heads, n, s->head_dim, err);
     return status;
 }
 
 void ig_chooser_close(ig_chooser *c) {
     ig_history_close(&c->history);
-    ig_means_close(&c->means);
+    ig_values_close(&c->values);
 }
 
 void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *value) {
     ig_history_append(&c->history, head, slot);
-    if (c->means.last) ig_means_append(&c->means, head, slot, value);
+    if (c->values.sketch) ig_values_append(&c->values, head, slot, value);
 }
 
 /* ---- choosing ---------------------------------------------------------------------- */
@@ -61,6 +58,22 @@ static void add_up(const ig_kernels *k, const ig_entries *e, const ig_choice_scr
     k->sum_rows(x->weights, x->share, x->scores, x->stride, group, e->n);
 }
 
+/* Makes the exponentials those of the entries that are not read, in order of slot: all others 0. */
+static void keep_unread(const ig_entries *e, const ig_choice_scratch *x, int group, const int32_t *index,
+                        int n_chosen) {
+    for (int g = 0; g < group; g++) {
+        float *row = x->scores + (size_t)g * x->stride;
+        for (int i = 0; i < n_chosen; i++) row[index[i]] = 0;
+        if (!e->slot) {
+            memset(row + e->n, 0, (x->stride - (size_t)e->n) * sizeof *row);
+            continue;
+        }
+        memset(x->ordered, 0, x->stride * sizeof *row);
+        for (int i = 0; i < e->n; i++) x->ordered[e->slot[i]] = row[i];
+        memcpy(row, x->ordered, x->stride * sizeof *row);
+    }
+}
+
 int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_entries *e, ig_choice_scratch *x,
                       int32_t *index, const ig_rest *rest) {
     const ig_cache_options *o = &p->options;
@@ -77,9 +90,9 @@ int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_e
     }
     int n_chosen = ig_pick(k, index, x->weights, n, &rule);
     if (whole && e->has_own) ig_history_note(&c->history, head, index, n_chosen, n);
-    if (whole && rest && c->means.last) {
-        for (int g = 0; g < group; g++) x->share[g] *= TRUST;
-        ig_means_estimate(&c->means, head, n, x->scores, x->stride, x->share, group, index, n_chosen, rest);
+    if (rest && c->values.sketch) {
+        keep_unread(e, x, group, index, n_chosen);
+        ig_values_estimate(&c->values, head, (int)x->stride, x->scores, x->stride, x->share, group, rest);
     }
     ig_policy_name_slots(index, n_chosen, e);
     return n_chosen;

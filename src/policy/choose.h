@@ -8,12 +8,12 @@
 
 #include "base/memory.h"
 #include "policy/history.h"
-#include "policy/means.h"
 #include "policy/policy.h"
+#include "policy/values.h"
 
 typedef struct ig_chooser {
     ig_history history;
-    ig_means means; /* with ig_cache_options.no_rest: nothing */
+    ig_values values; /* with ig_cache_options.no_rest: nothing */
 } ig_chooser;
 
 /* For n entries of so many heads. */

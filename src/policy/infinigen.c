@@ -5,9 +5,10 @@
  *
  * The sketch holds a few numbers of each post-RoPE key in 4 bits, with minimum and step per token and KV head. With a
  * sketch file (format/sketch.h) these are the key's images under the prepared maps; without one they are
- * the key itself, which needs no calibration. The queries of a group, mapped likewise, score it, each query's scores
- * are softmax-normalised and the group's are summed; sinks, the recent window and the heaviest others are used,
- * within the budget.
+ * the key itself, which needs no calibration. Both are rotated, so that no outlier sets the step for all. The queries
+ * of a group, mapped and rotated likewise, score it, each query's scores are softmax-normalised and the group's are
+ * summed; sinks, the recent window and the heaviest others are used, within the budget. The others count by a sketch of
+ * their values (values.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -67,49 +68,49 @@ static uint8_t *head_sketch(const infinigen_policy *p, int layer, int head) {
     return p->sketch + ig_policy_head(&p->base, layer, head) * p->head_bytes;
 }
 
-/* key = K key - offset, as 16-bit floats. */
-static void map_key(uint16_t *out, const infinigen_policy *p, int layer, int head, const uint16_t *key) {
+/* out = K key - offset. */
+static void map_key(float *out, const infinigen_policy *p, int layer, int head, const uint16_t *key) {
     enum { PIECE = 64 }; /* rows of the map in one call: queries of the kernel */
     const ig_policy_shape *s = &p->base.shape;
     const float *map = ig_sketch_key_map(s->sketch, layer, head), *offset = ig_sketch_offset(s->sketch, layer, head);
-    float mapped[IG_SKETCH_MAX_DIM];
     for (int i = 0; i < p->rank; i += PIECE) {
         int n = p->rank - i < PIECE ? p->rank - i : PIECE;
-        s->kernels->attn_scores(mapped + i, 1, map + (size_t)i * (size_t)s->head_dim, n, s->head_dim, 1, &key, 1);
+        s->kernels->attn_scores(out + i, 1, map + (size_t)i * (size_t)s->head_dim, n, s->head_dim, 1, &key, 1);
     }
-    for (int i = 0; i < p->rank; i++) mapped[i] -= offset[i];
-    s->kernels->f32_to_f16(out, mapped, p->rank);
+    for (int i = 0; i < p->rank; i++) out[i] -= offset[i];
 }
 
 static void infinigen_append(ig_policy *base, int layer, int head, int token, const uint16_t *key,
                              const uint16_t *value) {
     infinigen_policy *p = (infinigen_policy *)base;
     uint8_t *block = head_sketch(p, layer, head) + (size_t)(token / IG_SKETCH_TOKENS) * ig_sketch_block_bytes(p->rank);
-    uint16_t mapped[IG_SKETCH_MAX_DIM];
-    if (base->shape.sketch) {
-        map_key(mapped, p, layer, head, key);
-        key = mapped;
-    }
+    const ig_kernels *k = base->shape.kernels;
+    float numbers[IG_SKETCH_MAX_DIM];
+    uint16_t rotated[IG_SKETCH_MAX_DIM];
+    if (base->shape.sketch)
+        map_key(numbers, p, layer, head, key);
+    else
+        k->f16_to_f32(numbers, key, p->rank);
+    k->hadamard(numbers, p->rank);
+    k->f32_to_f16(rotated, numbers, p->rank);
+    k->sketch_put(block, token % IG_SKETCH_TOKENS, rotated, p->rank);
     ig_chooser_append(&p->chooser, ig_policy_head(base, layer, head), token, value);
-    base->shape.kernels->sketch_put(block, token % IG_SKETCH_TOKENS, key, p->rank);
 }
 
 /* Parts of a thread's scratch. */
 typedef struct select_scratch {
     ig_arena arena;
     ig_choice_scratch choice;
-    float *queries;  /* [group][rank] mapped; the rest only with maps */
-    uint8_t *column; /* [group] queries in the form that the product wants */
+    float *queries;  /* [group][rank] as the sketch wants them */
+    uint8_t *column; /* [group] queries in the form that the product with a map wants; NULL without maps */
 } select_scratch;
 
 static select_scratch lay_out(void *base, const ig_policy_shape *s, int n_slots) {
     select_scratch x = {.arena = {.base = base, .size = SIZE_MAX}};
     size_t group = (size_t)(s->n_heads / s->n_kv_heads);
     x.choice = ig_choice_lay_out(&x.arena, s, n_slots);
-    if (s->sketch) {
-        x.queries = ig_arena_take(&x.arena, group * (size_t)s->sketch->shape.rank * sizeof(float));
-        x.column = ig_arena_take(&x.arena, group * s->kernels->act_bytes(IG_ACT_F32, s->head_dim));
-    }
+    x.queries = ig_arena_take(&x.arena, group * (size_t)rank_of(s) * sizeof(float));
+    if (s->sketch) x.column = ig_arena_take(&x.arena, group * s->kernels->act_bytes(IG_ACT_F32, s->head_dim));
     return x;
 }
 
@@ -118,8 +119,7 @@ static size_t infinigen_scratch_bytes(const ig_policy_shape *s) {
 }
 
 /* Q q for the queries of a group. */
-static const float *map_queries(const select_scratch *x, const infinigen_policy *p, int layer, int head,
-                                const float *q) {
+static void map_queries(const select_scratch *x, const infinigen_policy *p, int layer, int head, const float *q) {
     const ig_policy_shape *s = &p->base.shape;
     int d = s->head_dim, group = s->n_heads / s->n_kv_heads;
     size_t stride = s->kernels->act_bytes(IG_ACT_F32, d);
@@ -134,7 +134,6 @@ static const float *map_queries(const select_scratch *x, const infinigen_policy 
                          .out = x->queries,
                          .out_stride = (size_t)p->rank};
     s->kernels->gemv[IG_TYPE_F32](&product, 0, p->rank);
-    return x->queries;
 }
 
 static int infinigen_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
@@ -143,8 +142,13 @@ static int infinigen_select(ig_policy *base, int layer, int head, const float *q
     const ig_policy_shape *s = &base->shape;
     if (ig_policy_count(&base->options, e->n) >= e->n) return e->n;
     select_scratch x = lay_out(scratch, s, e->n_slots);
-    if (s->sketch) q = map_queries(&x, p, layer, head, q);
-    s->kernels->sketch_scores(x.choice.scores, x.choice.stride, q, s->n_heads / s->n_kv_heads, p->rank, s->scale,
+    int group = s->n_heads / s->n_kv_heads;
+    if (s->sketch)
+        map_queries(&x, p, layer, head, q);
+    else
+        memcpy(x.queries, q, (size_t)group * (size_t)p->rank * sizeof *q);
+    for (int g = 0; g < group; g++) s->kernels->hadamard(x.queries + (size_t)g * (size_t)p->rank, p->rank);
+    s->kernels->sketch_scores(x.choice.scores, x.choice.stride, x.queries, group, p->rank, s->scale,
                               head_sketch(p, layer, head), n_blocks(e->n_slots));
     return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x.choice, index, rest);
 }
@@ -159,7 +163,6 @@ const ig_policy_ops ig_policy_infinigen = {
     .help = "keep every entry, use those that a 4-bit sketch of the keys says will matter",
     .sketch = IG_SKETCH_BALANCED,
     .takes_limit = true,
-    .sums_up = true,
     .plan = infinigen_plan,
     .open = infinigen_open,
     .close = infinigen_close,

@@ -192,7 +192,7 @@ static ig_status check_balanced(preparation *p, ig_error *err) {
     const ig_config *c = p->c;
     int limit = c->learned_positions ? c->learned_positions - c->position_offset : 1 << 24;
     int n_ctx = p->o.n_ctx ? p->o.n_ctx : c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
-    int rank = p->o.rank ? p->o.rank : c->head_dim < 16 ? 8 : c->head_dim / 16 * 8;
+    int rank = p->o.rank ? p->o.rank : c->head_dim;
     if (n_ctx < 2 || n_ctx > limit) return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 2..%d", n_ctx, limit);
     if (rank < 8 || rank > c->head_dim || rank % 8)
         return ig_fail(err, IG_E_ARG, "sketch of rank %d: must be a multiple of 8 and at most the head dimension, %d",

@@ -212,12 +212,12 @@ static void windows_need_no_memory(void **state) {
     free(scratch);
 }
 
-static void the_oracle_keeps_keys_blocks_and_means(void **state) {
+static void the_oracle_keeps_keys_blocks_and_values(void **state) {
     void *scratch;
     ig_policy *p = open_policy("oracle", 0.3, &scratch);
     (void)state;
-    uint64_t rows = N_CTX * DIM * 2, blocks = 2 * N_CTX / 8, means = (N_CTX / 16 + 16) * DIM * 2;
-    assert_true(p->ops->bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks + means));
+    uint64_t rows = N_CTX * DIM * 2, blocks = 2 * N_CTX / 8, values = (N_CTX + 15) / 16 * (32 + 4 * DIM);
+    assert_true(p->ops->bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks + values));
     p->options.no_rest = true;
     assert_true(p->ops->bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks));
     p->ops->close(p);
@@ -271,7 +271,7 @@ int main(void) {
         POLICY(windows_need_no_memory, "oracle"),
         POLICY(windows_need_no_memory, "h2o"),
         cmocka_unit_test(the_oracle_is_exact),
-        cmocka_unit_test(the_oracle_keeps_keys_blocks_and_means),
+        cmocka_unit_test(the_oracle_keeps_keys_blocks_and_values),
         cmocka_unit_test(endless_windows_are_refused),
         cmocka_unit_test(unknown_names_are_refused),
     };

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A sketch of the values, for what a step does not read. A selection leaves out many entries of little weight each;
+ * together they can hold a tenth of the attention, and attention over the rest alone lacks that. With the weights p
+ * that the sketch of the keys estimates of all entries, and values v~ of 2 bits a number,
+ *
+ *     out = sum of p_i v_i, over all i  ~  (1 - share) * attention over what is read + value
+ *     share = sum of p_i, value = sum of p_i v~_i, over what is not read
+ *
+ * Values are rotated before they are rounded (a Walsh-Hadamard transform, as QuIP# and QuaRot do it), which makes their
+ * numbers alike in size, and the sum is rotated back. What 2 bits get wrong of each value is independent of the others
+ * and mostly cancels in the sum; docs/quality.md has what was measured.
+ */
+#ifndef IG_POLICY_VALUES_H
+#define IG_POLICY_VALUES_H
+
+#include "policy/policy.h"
+
+typedef struct ig_values {
+    const ig_kernels *kernels;
+    int head_dim;
+    size_t n_heads, head_bytes;
+    uint8_t *sketch; /* [n_heads][blocks of IG_SKETCH_TOKENS slots], see kernel/kernel.h */
+} ig_values;
+
+/* Of so many heads with n slots. */
+uint64_t ig_values_bytes(size_t n_heads, int n, int head_dim);
+ig_status ig_values_open(ig_values *v, const ig_kernels *kernels, size_t n_heads, int n, int head_dim, ig_error *err);
+void ig_values_close(ig_values *v);
+/* A slot has got this value, [head_dim] 16-bit floats. */
+void ig_values_append(ig_values *v, size_t head, int slot, const uint16_t *value);
+/* p [group][stride]: weights of a head's slots for each query, 0 for those that are read, n a multiple of
+ * IG_SKETCH_TOKENS; times r [group] they are shares of the attention. */
+void ig_values_estimate(const ig_values *v, size_t head, int n, const float *p, size_t stride, const float *r,
+                        int group, const ig_rest *out);
+
+#endif
