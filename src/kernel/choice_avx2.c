@@ -107,23 +107,10 @@ static void smooth_avx2(float *w, int n, int block, float share) {
     ig_kernels_get(IG_CPU_SCALAR)->smooth(w + whole, n - whole, block, share);
 }
 
-static void block_sums_avx2(float *sum, const float *x, int n_blocks, int block, float r) {
-    if (block % 8) {
-        ig_kernels_get(IG_CPU_SCALAR)->block_sums(sum, x, n_blocks, block, r);
-        return;
-    }
-    for (int b = 0; b < n_blocks; b++, x += block) {
-        __m256 total = _mm256_loadu_ps(x);
-        for (int i = 8; i < block; i += 8) total = _mm256_add_ps(total, _mm256_loadu_ps(x + i));
-        sum[b] = r * _mm256_cvtss_f32(sum_everywhere(total));
-    }
-}
-
 void ig_kernels_fill_choice_avx2(ig_kernels *k) {
     k->count_above = count_above_avx2;
     k->count_above3 = count_above3_avx2;
     k->list_above = list_above_avx2;
     k->sum_rows = sum_rows_avx2;
     k->smooth = smooth_avx2;
-    k->block_sums = block_sums_avx2;
 }

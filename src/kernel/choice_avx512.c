@@ -138,38 +138,10 @@ static void smooth_avx512(float *w, int n, int block, float share) {
     ig_kernels_get(IG_CPU_SCALAR)->smooth(w + whole, n - whole, block, share);
 }
 
-/* Two blocks to a register. */
-static void sum_eights(float *sum, const float *x, int n_blocks, float r) {
-    int b = 0;
-    for (; b + 2 <= n_blocks; b += 2, x += 16) {
-        __m512 total = sum_halves(_mm512_loadu_ps(x));
-        sum[b] = r * _mm512_cvtss_f32(total);
-        sum[b + 1] = r * _mm_cvtss_f32(_mm512_extractf32x4_ps(total, 2));
-    }
-    if (b < n_blocks) sum[b] = r * _mm512_cvtss_f32(sum_halves(_mm512_maskz_loadu_ps(first_lanes(8), x)));
-}
-
-static void block_sums_avx512(float *sum, const float *x, int n_blocks, int block, float r) {
-    if (block == 8) {
-        sum_eights(sum, x, n_blocks, r);
-        return;
-    }
-    if (block % 16) {
-        ig_kernels_get(IG_CPU_SCALAR)->block_sums(sum, x, n_blocks, block, r);
-        return;
-    }
-    for (int b = 0; b < n_blocks; b++, x += block) {
-        __m512 total = _mm512_loadu_ps(x);
-        for (int i = 16; i < block; i += 16) total = _mm512_add_ps(total, _mm512_loadu_ps(x + i));
-        sum[b] = r * _mm512_reduce_add_ps(total);
-    }
-}
-
 void ig_kernels_fill_choice_avx512(ig_kernels *k) {
     k->count_above = count_above_avx512;
     k->count_above3 = count_above3_avx512;
     k->list_above = list_above_avx512;
     k->sum_rows = sum_rows_avx512;
     k->smooth = smooth_avx512;
-    k->block_sums = block_sums_avx512;
 }

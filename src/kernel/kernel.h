@@ -157,8 +157,6 @@ typedef struct ig_kernels {
     /* w[i] = (1 - share) * w[i] + share * the mean of the `block` elements that it is one of; the last block may be
      * shorter. */
     void (*smooth)(float *w, int n, int block, float share);
-    /* sum[b] = r * the sum of x[b * block .. b * block + block - 1], for n_blocks; sum may be x. */
-    void (*block_sums)(float *sum, const float *x, int n_blocks, int block, float r);
 
     /* The largest element, and the lowest index that has it. NaN counts as -INFINITY. Of none: -INFINITY and 0. */
     float (*max)(const float *x, int n);

@@ -124,14 +124,6 @@ static void smooth_scalar(float *w, int n, int block, float share) {
     }
 }
 
-static void block_sums_scalar(float *sum, const float *x, int n_blocks, int block, float r) {
-    for (int b = 0; b < n_blocks; b++, x += block) {
-        double total = 0;
-        for (int i = 0; i < block; i++) total += x[i];
-        sum[b] = r * (float)total;
-    }
-}
-
 void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->rms_norm = rms_norm_scalar;
     k->layer_norm = layer_norm_scalar;
@@ -149,5 +141,4 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->list_above = list_above_scalar;
     k->sum_rows = sum_rows_scalar;
     k->smooth = smooth_scalar;
-    k->block_sums = block_sums_scalar;
 }

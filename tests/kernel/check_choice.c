@@ -85,28 +85,6 @@ static void check_smooth_at(check *c, int n, int block, check_shape shape) {
     fenced_free(x, n);
 }
 
-static void check_block_sums_at(check *c, int n_blocks, int block, check_shape shape) {
-    int n = n_blocks * block;
-    float *x = filled(c, n, shape), *sum = output(c, n_blocks), *again = output(c, n);
-    float r = (float)check_int(c, 1, 4) / 4;
-    double *want = doubles(n_blocks), *limit = doubles(n_blocks);
-    for (int b = 0; b < n_blocks; b++) {
-        want[b] = 0, limit[b] = 1e-37;
-        for (int i = b * block; i < (b + 1) * block; i++) {
-            want[b] += (double)r * (double)x[i];
-            limit[b] += 1e-6 * fabs((double)x[i]);
-        }
-    }
-    c->k->block_sums(sum, x, n_blocks, block, r);
-    compare(c, "block_sums", sum, want, limit, n_blocks);
-    memcpy(again, x, (size_t)n * sizeof *x);
-    c->k->block_sums(again, again, n_blocks, block, r);
-    compare(c, "block_sums in place", again, want, limit, n_blocks);
-    free(want), free(limit);
-    check_buffer_free(sum), check_buffer_free(again);
-    fenced_free(x, n);
-}
-
 static void check_weights(check *c) {
     static const int blocks[] = {1, 2, 3, 8, 12, 16, 24, 32, 64, 128};
     if (!check_begin(c, "weights")) return;
@@ -114,8 +92,6 @@ static void check_weights(check *c) {
         for (int s = 0; s < CHECK_SHAPES; s++) {
             check_sum_rows_at(c, length_at(i), check_int(c, 0, 16), (check_shape)s);
             for (size_t b = 0; b < IG_COUNT(blocks); b++) check_smooth_at(c, length_at(i), blocks[b], (check_shape)s);
-            for (size_t b = 0; b < IG_COUNT(blocks); b++)
-                check_block_sums_at(c, length_at(i) / 8, blocks[b], (check_shape)s);
         }
 }
 
