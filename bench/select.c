@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What choosing the entries of one KV head costs, part by part: scores from the sketch, weights from the scores, the
- * choice among the weights, what the others would add; one thread, at every kernel level. `from memory` scores the
- * sketches of as many heads in turn as do not fit a cache, as the layers of a step do.
+ * choice among the weights, what the others would add; one thread, at every kernel level. `from memory` uses the
+ * sketches of as many heads in turn as do not fit a cache, as the layers of a step do: those of the keys for the
+ * scores, those of the values for the sums that are most of what the others add.
  *
  *   cmake --build build/release --target libinfinigen.a
  *   gcc -O2 -std=c11 -D_GNU_SOURCE -Iinclude -Isrc bench/select.c build/release/libinfinigen.a -o select \
@@ -17,11 +18,12 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/half.h"
 #include "base/memory.h"
 #include "base/random.h"
 #include "policy/choose.h"
 
-enum { GROUP = 6, DIM = 128, HEADS = 56, ROUNDS = 400, BLOCK_TOKENS = 8 };
+enum { GROUP = 6, DIM = 128, HEADS = 56, ROUNDS = 400, BLOCK_TOKENS = 8, VALUES = 64 };
 
 typedef struct bench {
     const ig_kernels *k;
@@ -33,9 +35,11 @@ typedef struct bench {
     uint8_t *sketches; /* [HEADS] */
     float q[GROUP * DIM];
     float *given, *scores; /* [GROUP][stride]: what a step finds, and what is worked on */
+    float *left;           /* [GROUP][stride]: the weights of what is not read */
     float *weights, *ordered, *share;
     int32_t *index;
-    uint16_t value[DIM]; /* of every entry: zeros */
+    uint16_t value[VALUES][DIM]; /* of the entries, in turn */
+    float sums[GROUP * DIM], sums_share[GROUP];
     int round;
 } bench;
 
@@ -62,6 +66,13 @@ static void pick(bench *b) {
     ig_pick_rule rule = {4, 32, ig_policy_count(&b->policy.options, b->n), b->policy.options.mass};
     b->n_chosen = ig_pick(b->k, b->index, b->weights, b->n, &rule);
 }
+
+static void sum_values(bench *b, int head) {
+    ig_rest rest = {b->sums, b->sums_share};
+    ig_values_estimate(&b->chooser.values, (size_t)head, (int)b->stride, b->left, b->stride, b->share, GROUP, &rest);
+}
+static void sum_values_cached(bench *b) { sum_values(b, 0); }
+static void sum_values_from_memory(bench *b) { sum_values(b, b->round % HEADS); }
 
 /* Best of the rounds; every round finds the same scores and the weights of the round before. */
 static double measure(bench *b, void (*run)(bench *)) {
@@ -90,6 +101,7 @@ static void fill(bench *b) {
             b->given[(size_t)g * b->stride + (size_t)i] = (float)(2 * topic + own + normal(&r) + (i < 4 ? 8 : 0));
     }
     for (int i = 0; i < GROUP * DIM; i++) b->q[i] = (float)normal(&r);
+    for (int i = 0; i < VALUES * DIM; i++) b->value[i / DIM][i % DIM] = ig_f32_f16((float)normal(&r));
     for (size_t i = 0; i < HEADS * sketch_bytes(b); i++) b->sketches[i] = (uint8_t)(ig_random_u64(&r) >> 56);
     for (size_t i = 0; i < HEADS * b->stride / IG_SKETCH_TOKENS; i++) {
         float *line = (float *)(void *)(b->sketches + i * ig_sketch_block_bytes(DIM));
@@ -107,20 +119,23 @@ static void *room(size_t n, size_t size) {
 static void run_level(bench *b, ig_cpu_level level) {
     b->k = b->policy.shape.kernels = ig_kernels_get(level);
     if (ig_chooser_open(&b->chooser, &b->policy.shape, &b->policy.options, NULL)) exit(1);
-    for (int i = 0; i < b->n; i++) ig_chooser_append(&b->chooser, 0, i, b->value);
-    double t[] = {measure(b, score_from_memory), measure(b, score_cached), 0, 0, 0, 0};
+    for (int h = 0; h < HEADS; h++)
+        for (int i = 0; i < b->n; i++) ig_chooser_append(&b->chooser, (size_t)h, i, b->value[i % VALUES]);
+    double scores_memory = measure(b, score_from_memory), scores = measure(b, score_cached);
     memset(b->weights, 0, (size_t)b->n * sizeof *b->weights);
-    t[2] = measure(b, softmax);
-    t[3] = measure(b, choose);
+    double soft = measure(b, softmax), chosen = measure(b, choose);
     int n_chosen = b->n_chosen;
-    t[4] = measure(b, pick);
+    double picked = measure(b, pick);
     if (b->n_chosen != n_chosen) printf("chosen: %d, then %d\n", n_chosen, b->n_chosen);
-    float value[GROUP * DIM], share[GROUP];
-    b->rest = (ig_rest){value, share};
-    t[5] = measure(b, choose);
+    b->rest = (ig_rest){b->sums, b->sums_share};
+    double with_rest = measure(b, choose);
     b->rest = (ig_rest){0};
-    printf("| %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", ig_cpu_level_name(level), t[0], t[1],
-           t[3] - t[4], t[4], t[5] - t[3], t[0] + t[5], t[2]);
+    memcpy(b->left, b->scores, GROUP * b->stride * sizeof(float));
+    double values_memory = measure(b, sum_values_from_memory), values = measure(b, sum_values_cached);
+    double rest = with_rest - chosen;
+    printf("| %s | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f | %.1f |\n", ig_cpu_level_name(level), scores_memory,
+           scores, chosen - picked, picked, rest - values + values_memory, rest,
+           scores_memory + with_rest - values + values_memory, soft);
     ig_chooser_close(&b->chooser);
 }
 
@@ -131,20 +146,27 @@ int main(int argc, char **argv) {
     b.sketches = ig_pages_reserve(HEADS * sketch_bytes(&b)); /* as the policy does */
     if (!b.sketches) return 1;
     b.given = room(GROUP * b.stride, sizeof(float)), b.scores = room(GROUP * b.stride, sizeof(float));
+    b.left = room(GROUP * b.stride, sizeof(float));
     b.weights = room(b.stride, sizeof(float)), b.ordered = room(b.stride, sizeof(float));
     b.index = room(b.stride, sizeof(int32_t));
     b.share = room(GROUP, sizeof(float));
-    b.policy.shape = (ig_policy_shape){
-        .n_layers = 1, .n_heads = GROUP, .n_kv_heads = 1, .head_dim = DIM, .n_ctx = b.n, .block_tokens = BLOCK_TOKENS};
+    b.policy.shape = (ig_policy_shape){.n_layers = HEADS,
+                                       .n_heads = GROUP,
+                                       .n_kv_heads = 1,
+                                       .head_dim = DIM,
+                                       .n_ctx = b.n,
+                                       .block_tokens = BLOCK_TOKENS};
     b.policy.options =
         (ig_cache_options){.budget = 0.1, .mass = 0.95, .locality = 0.25, .inertia = 4, .n_sinks = 4, .n_recent = 32};
     fill(&b);
     printf(
-        "| %d tokens, us | scores, from memory | scores, from cache | weights | choice | rest | all | softmax_add |\n",
+        "| %d tokens, us | scores, from memory | scores, from cache | weights | choice | rest, from memory | rest, "
+        "from cache | all | "
+        "softmax_add |\n",
         b.n);
-    printf("|---|---:|---:|---:|---:|---:|---:|---:|\n");
+    printf("|---|---:|---:|---:|---:|---:|---:|---:|---:|\n");
     for (ig_cpu_level level = IG_CPU_AVX2; level <= ig_cpu_detect(); level++) run_level(&b, level);
     ig_pages_release(b.sketches, HEADS * sketch_bytes(&b));
-    free(b.given), free(b.scores), free(b.weights), free(b.ordered), free(b.share), free(b.index);
+    free(b.given), free(b.scores), free(b.left), free(b.weights), free(b.ordered), free(b.share), free(b.index);
     return 0;
 }
