@@ -111,16 +111,15 @@ static void sketch_scores_scalar(float *scores, size_t stride, const float *q, i
 static void value_put_scalar(void *block, int t, const float *x, int d) {
     float squares = 0;
     for (int i = 0; i < d; i++) squares += ig_sketch_value(x[i]) * ig_sketch_value(x[i]);
-    float far = ig_value_threshold(squares, d), xc = 0, cc = 0;
+    float far = ig_value_threshold(squares, d), xc = 0;
     for (int i = 0; i < d; i++) {
         float v = ig_sketch_value(x[i]);
         int code = (v >= 0) + (v >= far) + (v >= -far);
         xc += v * ((float)code - 1.5f);
-        cc += ((float)code - 1.5f) * ((float)code - 1.5f);
         uint8_t *at = (uint8_t *)block + IG_VALUE_CODES + 4 * i + t % 4;
         *at = (uint8_t)((*at & ~(3 << t / 4 * 2)) | code << t / 4 * 2);
     }
-    ig_value_finish(block, t, xc, cc);
+    ig_value_finish(block, t, xc, squares);
 }
 
 /* The weights of a block's tokens, times their steps, in 1/255 of the largest, which is returned; 0 if it is too small

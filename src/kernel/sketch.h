@@ -88,11 +88,12 @@ enum { IG_VALUE_CODES = 2 * IG_SKETCH_TOKENS }; /* where the codes begin */
  * four evenly spaced levels (Max, "Quantizing for minimum distortion", 1960). */
 static inline float ig_value_threshold(float squares, int d) { return d ? 0.9957f * sqrtf(squares / (float)d) : 0; }
 
-/* Sets the step of token t to the best one for its codes: the sum of value * (code - 1.5) by that of (code - 1.5)^2.
- * It is not negative, as no value has another sign than its code; of few dims, one of them 65504, it can be beyond what
- * 16 bits hold. */
-static inline void ig_value_finish(void *block, int t, float xc, float cc) {
-    uint16_t step = ig_f32_f16(ig_sketch_value(cc > 0 ? xc / cc : 0));
+/* Sets the step of token t from the sums of value * (code - 1.5) and of value^2: the one with which the product of the
+ * kept value with the value is that of the value with itself. It is larger than the one nearest to the value, which in
+ * sums of many makes all of them too small by the share that it leaves out (RaBitQ's estimator, Gao and Long 2024).
+ * It is not negative, as no value has another sign than its code; it can be beyond what 16 bits hold. */
+static inline void ig_value_finish(void *block, int t, float xc, float squares) {
+    uint16_t step = ig_f32_f16(ig_sketch_value(xc > 0 ? squares / xc : 0));
     memcpy((uint8_t *)block + 2 * t, &step, sizeof step);
 }
 

@@ -32,12 +32,12 @@ static __m256 sketch_value(__m256 x) {
 static __m256i at_least(__m256 x, __m256 y) { return _mm256_castps_si256(_mm256_cmp_ps(x, y, _CMP_GE_OQ)); }
 
 static void value_put_avx2(void *block, int t, const float *x, int d) {
-    __m256 zero = _mm256_setzero_ps(), squares = zero, xc = zero, cc = zero;
+    __m256 zero = _mm256_setzero_ps(), squares = zero, xc = zero;
     for (int i = 0; i < d; i += 8) {
         __m256 v = sketch_value(_mm256_loadu_ps(x + i));
         squares = _mm256_fmadd_ps(v, v, squares);
     }
-    float threshold = ig_value_threshold(sum_lanes(squares), d);
+    float square = sum_lanes(squares), threshold = ig_value_threshold(square, d);
     __m256 far = _mm256_set1_ps(threshold), near = _mm256_set1_ps(-threshold);
     int shift = t % 4 * 8 + t / 4 * 2;
     __m128i by = _mm_cvtsi32_si128(shift);
@@ -49,12 +49,11 @@ static void value_put_avx2(void *block, int t, const float *x, int d) {
         code = _mm256_sub_epi32(_mm256_setzero_si256(), code);
         __m256 c = _mm256_sub_ps(_mm256_cvtepi32_ps(code), _mm256_set1_ps(1.5f));
         xc = _mm256_fmadd_ps(v, c, xc);
-        cc = _mm256_fmadd_ps(c, c, cc);
         __m256i *at = (__m256i *)(void *)(codes + 4 * i);
         __m256i old = _mm256_and_si256(_mm256_loadu_si256(at), keep);
         _mm256_storeu_si256(at, _mm256_or_si256(old, _mm256_sll_epi32(code, by)));
     }
-    ig_value_finish(block, t, sum_lanes(xc), sum_lanes(cc));
+    ig_value_finish(block, t, sum_lanes(xc), square);
 }
 
 /* ---- value_sums ---------------------------------------------------------------- */

@@ -34,12 +34,12 @@ static __m512 sketch_value(__m512 x) {
 static __mmask16 dims_left(int d, int i) { return d - i < 16 ? 0xff : 0xffff; }
 
 static void value_put_avx512(void *block, int t, const float *x, int d) {
-    __m512 zero = _mm512_setzero_ps(), squares = zero, xc = zero, cc = zero;
+    __m512 zero = _mm512_setzero_ps(), squares = zero, xc = zero;
     for (int i = 0; i < d; i += 16) {
         __m512 v = sketch_value(_mm512_maskz_loadu_ps(dims_left(d, i), x + i));
         squares = _mm512_fmadd_ps(v, v, squares);
     }
-    float threshold = ig_value_threshold(_mm512_reduce_add_ps(squares), d);
+    float square = _mm512_reduce_add_ps(squares), threshold = ig_value_threshold(square, d);
     __m512 far = _mm512_set1_ps(threshold), near = _mm512_set1_ps(-threshold);
     int shift = t % 4 * 8 + t / 4 * 2;
     __m128i by = _mm_cvtsi32_si128(shift);
@@ -53,11 +53,10 @@ static void value_put_avx512(void *block, int t, const float *x, int d) {
         code = _mm512_mask_add_epi32(code, _mm512_cmp_ps_mask(v, near, _CMP_GE_OQ), code, one);
         __m512 c = _mm512_maskz_sub_ps(lanes, _mm512_cvtepi32_ps(code), _mm512_set1_ps(1.5f));
         xc = _mm512_fmadd_ps(v, c, xc);
-        cc = _mm512_fmadd_ps(c, c, cc);
         __m512i old = _mm512_and_si512(_mm512_maskz_loadu_epi32(lanes, codes + 4 * i), keep);
         _mm512_mask_storeu_epi32(codes + 4 * i, lanes, _mm512_or_si512(old, _mm512_sll_epi32(code, by)));
     }
-    ig_value_finish(block, t, _mm512_reduce_add_ps(xc), _mm512_reduce_add_ps(cc));
+    ig_value_finish(block, t, _mm512_reduce_add_ps(xc), square);
 }
 
 /* ---- value_sums ---------------------------------------------------------------- */

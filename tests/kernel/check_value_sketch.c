@@ -50,17 +50,20 @@ static void check_put_at(check *c, int d, check_shape shape) {
     for (int t = 0; t < IG_SKETCH_TOKENS; t++) memset(block + 2 * t, t, 2); /* finite steps */
     for (int round = 0; round < 40; round++) {
         int t = round < 16 ? round : check_int(c, 0, 15);
-        double want[MOST_DIMS], got[MOST_DIMS], other[MOST_DIMS], error = 0, size = 0;
+        double want[MOST_DIMS], got[MOST_DIMS], other[MOST_DIMS], squares = 0, xc = 0, cc = 0;
         check_fill(c, x, d, shape);
-        for (int i = 0; i < d; i++) want[i] = x[i], size = fmax(size, fabs(want[i]));
+        for (int i = 0; i < d; i++) want[i] = x[i], squares += want[i] * want[i];
         memcpy(before, block, bytes);
         c->k->value_put(block, t, x, d);
-        decode(got, block, t, d);
-        for (int i = 0; i < d; i++) error += (got[i] - want[i]) * (got[i] - want[i]);
-        /* The best step for the codes, rounded to a 16-bit float, 0.75 ulp of it or half the smallest. */
-        double step = step_of(block, t), off = 1.5 * fmax(step / 2048, 0x1p-25) * 1.01;
-        double limit = 1.0001 * rounding_error(want, d) + d * (off * off + 1e-10 * size * size);
-        check_that(c, error <= limit, "d=%d slot %d: squared error %g, plain rounding has %g", d, t, error, limit);
+        for (int i = 0; i < d; i++) {
+            double level = code_of(block, t, i) - 1.5;
+            xc += want[i] * level, cc += level * level;
+        }
+        double left = squares - xc * xc / cc, limit = 1.0001 * rounding_error(want, d) + 1e-5 * squares;
+        check_that(c, left <= limit, "d=%d slot %d: squared error %g, plain rounding has %g", d, t, left, limit);
+        /* 16-bit floats: 11 bits, or half the smallest */
+        double product = step_of(block, t) * xc, off = 0.0005 * squares + 0x1.01p-25 * xc;
+        check_that(c, fabs(product - squares) <= off, "d=%d slot %d: product %g, not %g", d, t, product, squares);
         for (int i = 0; i < d; i++)
             if (want[i] != 0)
                 check_that(c, (want[i] > 0) == (code_of(block, t, i) > 1), "d=%d: %g has code %d", d, want[i],
