@@ -203,9 +203,9 @@ typedef struct ig_cache_options {
                               0 (default): the policy's own, 10 %, for "infinigen-osdi24" 20 % */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 0.95 */
     double locality;       /* 0..1: how much an entry counts for what its block holds, since a slower tier moves whole
-                              blocks; 0: entries are chosen one by one; 1: whole blocks. Default 0.25 */
+                              blocks; 0: entries are chosen one by one; 1: whole blocks. Default 0.5 */
     double inertia;        /* how much more an entry counts if its block was used in the step before, so that a slower
-                              tier has less to move: 3: four times; 0: each step chooses anew. Default 4 */
+                              tier has less to move: 3: four times; 0: each step chooses anew. Default 8 */
     bool no_rest;          /* attention is over the entries used alone; else what the others would add is estimated,
                               from a sketch of their keys and values. "infinigen" and "oracle" */
     int n_sinks;           /* first entries always used. Default 4 */
