@@ -309,6 +309,8 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
     const ig_slots *list = ig_kv_slots(kv, layer, 0); /* the heads' lists are of one length */
     int n_new = n - tokens_of(kv, layer), n_slots = list ? ig_slots_after(list, n_new) : n;
     size_t now = ig_kv_blocks_for(kv, n_slots);
+    ig_status again = ig_kv_write_again(kv, err);
+    if (again) return again;
     for (int h = 0; h < kv->shape.n_kv_heads; h++)
         for (size_t b = ig_kv_blocks_for(kv, kv->held[layer]); b < now; b++) {
             uint8_t **frame = &kv->tables[ig_kv_table_at(kv, layer, h) + b];

@@ -170,9 +170,8 @@ static ig_status write_blocks(ig_kv *kv, int layer, int first, int end, ig_error
     return IG_OK;
 }
 
-ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
-    int end = kv->held[layer] >> kv->shift;
-    if (!kv->tier || ig_kv_slots(kv, layer, 0)) return IG_OK;
+/* Those before `end` that are not written and not about to be. */
+static ig_status write_until(ig_kv *kv, int layer, int end, ig_error *err) {
     const block *blocks = kv->blocks + ig_kv_table_at(kv, layer, 0); /* the other heads' are written with these */
     for (int b = kv->unwritten[layer]; b < end; kv->unwritten[layer] = b) {
         while (b < end && blocks[b].slot) b++; /* written since others failed */
@@ -183,6 +182,18 @@ ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
         if (kv->sealed[layer] < b) kv->sealed[layer] = b;
     }
     return IG_OK;
+}
+
+ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
+    if (!kv->tier || ig_kv_slots(kv, layer, 0)) return IG_OK;
+    return write_until(kv, layer, kv->held[layer] >> kv->shift, err);
+}
+
+ig_status ig_kv_write_again(ig_kv *kv, ig_error *err) {
+    ig_status s = IG_OK;
+    for (int l = 0; kv->tier && !s && l < kv->shape.n_layers; l++)
+        if (kv->unwritten[l] < kv->sealed[l]) s = write_until(kv, l, kv->sealed[l], err);
+    return s;
 }
 
 /* ---- reading back --------------------------------------------------------------------- */

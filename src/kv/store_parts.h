@@ -149,6 +149,8 @@ static inline ig_slots *ig_kv_slots(const ig_kv *kv, int layer, int head) {
 void ig_kv_drop_block(ig_kv *kv, size_t id);
 /* A frame for a block: a free one, or that of a cached block, which is demoted. */
 ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err);
+/* Blocks of any layer whose write has failed are written again: they are in the way of all until they are. */
+ig_status ig_kv_write_again(ig_kv *kv, ig_error *err);
 /* The block's slot is given back. */
 void ig_kv_free_slot(ig_kv *kv, size_t id);
 /* Blocks `ids` [n] are in RAM afterwards, and wanted. */
