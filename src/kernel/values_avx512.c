@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The 2-bit value sketch for AVX-512 VNNI, and the transform that goes with it. A 64-byte load holds 16 dims of 16
+ * The 2-bit value sketch for AVX-512 VNNI. A 64-byte load holds 16 dims of 16
  * tokens; a byte shuffle makes signed bytes of the codes of 4 tokens, and one vpdpbusd adds these tokens for all 16
  * dims, their weights sent to every lane as 4 bytes. A stretch of blocks has its weights prepared once; then, 32 dims
  * at a time, the floats of up to 8 queries stay in registers while the stretch goes by, its codes unpacked once for all
@@ -20,7 +20,6 @@ enum {
     TILE = 8,     /* queries */
     PAIR = 2,     /* vectors of 16 dims */
     STRETCH = 32, /* blocks: a multiple of 4 */
-    PIECE = 8,    /* vectors of a transform in registers */
 };
 
 /* ---- value_put ----------------------------------------------------------------- */
@@ -209,84 +208,7 @@ static void value_sums_avx512(float *acc, const float *w, size_t stride, int n_q
     }
 }
 
-/* ---- hadamard ------------------------------------------------------------------ */
-
-/* Sums and differences of lanes and those that `swapped` has in their place; sign is -1 for the lanes of the
- * differences. Exactly a + b and a - b, as nothing is rounded but the result. */
-FLATTEN __m512 butterfly(__m512 x, __m512 swapped, __m512 sign) { return _mm512_fmadd_ps(x, sign, swapped); }
-
-/* The steps that stay within 8 lanes. */
-FLATTEN __m512 transform_eights(__m512 x) {
-    __m512 one = _mm512_set1_ps(1), minus = _mm512_set1_ps(-1);
-    x = butterfly(x, _mm512_permute_ps(x, 0xb1), _mm512_mask_mov_ps(one, 0xaaaa, minus));
-    x = butterfly(x, _mm512_permute_ps(x, 0x4e), _mm512_mask_mov_ps(one, 0xcccc, minus));
-    return butterfly(x, _mm512_shuffle_f32x4(x, x, 0xb1), _mm512_mask_mov_ps(one, 0xf0f0, minus));
-}
-
-/* 16 * n_v floats, n_v a power of 2, at most PIECE. */
-FLATTEN void transform_piece(float *x, int n_v, float scale) {
-    __m512 v[PIECE], sign = _mm512_mask_mov_ps(_mm512_set1_ps(1), 0xff00, _mm512_set1_ps(-1));
-    for (int i = 0; i < n_v; i++) {
-        v[i] = transform_eights(_mm512_loadu_ps(x + 16 * i));
-        v[i] = butterfly(v[i], _mm512_shuffle_f32x4(v[i], v[i], 0x4e), sign);
-    }
-    for (int half = 1; half < n_v; half *= 2)
-        for (int i = 0; i < n_v; i++) {
-            if (i & half) continue;
-            __m512 a = v[i], b = v[i + half];
-            v[i] = _mm512_add_ps(a, b);
-            v[i + half] = _mm512_sub_ps(a, b);
-        }
-    for (int i = 0; i < n_v; i++) _mm512_storeu_ps(x + 16 * i, _mm512_mul_ps(v[i], _mm512_set1_ps(scale)));
-}
-
-/* n floats, of which either half is transformed; in memory. */
-static void join_halves(float *x, int n, float scale) {
-    __m512 r = _mm512_set1_ps(scale);
-    for (int i = 0; i < n / 2; i += 16) {
-        __m512 a = _mm512_loadu_ps(x + i), b = _mm512_loadu_ps(x + n / 2 + i);
-        _mm512_storeu_ps(x + i, _mm512_mul_ps(_mm512_add_ps(a, b), r));
-        _mm512_storeu_ps(x + n / 2 + i, _mm512_mul_ps(_mm512_sub_ps(a, b), r));
-    }
-}
-
-static void transform(float *x, int n, float scale) {
-    switch (n) {
-        case 16:
-            transform_piece(x, 1, scale);
-            break;
-        case 32:
-            transform_piece(x, 2, scale);
-            break;
-        case 64:
-            transform_piece(x, 4, scale);
-            break;
-        case 16 * PIECE:
-            transform_piece(x, PIECE, scale);
-            break;
-        default:
-            transform(x, n / 2, 1);
-            transform(x + n / 2, n / 2, 1);
-            join_halves(x, n, scale);
-    }
-}
-
-static void hadamard_avx512(float *x, int d) {
-    int n = d & -d;
-    float scale = 1 / sqrtf((float)n);
-    if (n > 8) {
-        for (float *end = x + d; x < end; x += n) transform(x, n, scale);
-        return;
-    }
-    for (int i = 0; i < d; i += 16) { /* eights two at a time */
-        __mmask16 lanes = dims_left(d, i);
-        __m512 v = transform_eights(_mm512_maskz_loadu_ps(lanes, x + i));
-        _mm512_mask_storeu_ps(x + i, lanes, _mm512_mul_ps(v, _mm512_set1_ps(scale)));
-    }
-}
-
 void ig_kernels_fill_values_avx512(ig_kernels *k) {
     k->value_put = value_put_avx512;
     k->value_sums = value_sums_avx512;
-    k->hadamard = hadamard_avx512;
 }
