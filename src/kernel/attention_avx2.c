@@ -10,8 +10,6 @@
 #include "kernel/lanes_avx2.h"
 #include "kernel/parts.h"
 
-#define FLATTEN static inline __attribute__((always_inline))
-
 enum {
     QUERIES = 3,    /* of a tile of scores: with 4 keys, 12 accumulators and 4 operands fill the registers */
     TILE = 4,       /* keys of a tile of scores, queries of a tile of values */
@@ -23,7 +21,7 @@ enum {
 };
 
 /* Always inlined: calls of a function that does nothing but prefetch are dropped by GCC as without effect. */
-FLATTEN void prefetch_rows(const uint16_t *const *rows, int n, int d) {
+INLINE void prefetch_rows(const uint16_t *const *rows, int n, int d) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < d; j += 32) _mm_prefetch((const char *)(rows[i] + j), _MM_HINT_T0);
 }
@@ -36,14 +34,14 @@ static void convert_rows(float *dst, const uint16_t *const *rows, int n, int d) 
 /* ---- scores -------------------------------------------------------------------- */
 
 /* Lane l of the result is the sum of a[l] over its lanes. */
-FLATTEN __m128 sum_each(const __m256 a[TILE]) {
+INLINE __m128 sum_each(const __m256 a[TILE]) {
     __m256 x = _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
     return _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
 }
 
 /* n_q (1..3) queries with 4 keys, given as 16-bit rows, or as floats when half is NULL; n of the 4 are stored. */
-FLATTEN void scores_tile(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
-                         const uint16_t *const half[TILE], const float *full, int n) {
+INLINE void scores_tile(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
+                        const uint16_t *const half[TILE], const float *full, int n) {
     __m256 acc[QUERIES][TILE];
     for (int g = 0; g < n_q; g++)
         for (int i = 0; i < TILE; i++) acc[g][i] = _mm256_setzero_ps();
@@ -65,8 +63,8 @@ FLATTEN void scores_tile(float *scores, size_t stride, const float *q, int n_q, 
 }
 
 /* All queries against the 4 keys of a tile. */
-FLATTEN void scores_column(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
-                           const uint16_t *const half[TILE], const float *full, int n) {
+INLINE void scores_column(float *scores, size_t stride, const float *q, int n_q, int d, __m128 scale,
+                          const uint16_t *const half[TILE], const float *full, int n) {
     for (int g = 0; g < n_q; g += QUERIES) {
         float *out = scores + (size_t)g * stride;
         const float *x = q + (size_t)g * (size_t)d;
@@ -128,7 +126,7 @@ typedef struct values_job {
     const float *full;           /* or, if there are many queries, converted: [n][d] */
 } values_job;
 
-FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, bool is_half) {
+INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, bool is_half) {
     __m256 a[TILE][PAIR];
     float *at = acc + (size_t)g0 * (size_t)w->d + j;
     for (int g = 0; g < n_q; g++) {
@@ -155,13 +153,13 @@ FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j
         for (int x = 0; x < n_v; x++) _mm256_storeu_ps(at + (size_t)g * (size_t)w->d + 8 * x, a[g][x]);
 }
 
-FLATTEN void values_wide(const values_job *w, float *acc, int g0, int n_q, bool is_half) {
+INLINE void values_wide(const values_job *w, float *acc, int g0, int n_q, bool is_half) {
     int j = 0;
     for (; j + 8 * PAIR <= w->d; j += 8 * PAIR) values_tile(w, acc, g0, n_q, j, PAIR, is_half);
     if (j < w->d) values_tile(w, acc, g0, n_q, j, 1, is_half);
 }
 
-FLATTEN void values_block(const values_job *w, float *acc, int n_q, bool is_half) {
+INLINE void values_block(const values_job *w, float *acc, int n_q, bool is_half) {
     for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
             case 1:
                 values_wide(w, acc, g, 1, is_half);

@@ -22,7 +22,7 @@ enum {
     BLOCK_ROWS = 64 /* rows used for all queries before the next, when they are not converted beforehand */
 };
 
-FLATTEN void prefetch_rows(const uint16_t *const *rows, int n, int d) {
+INLINE void prefetch_rows(const uint16_t *const *rows, int n, int d) {
     for (int i = 0; i < n; i++)
         for (int j = 0; j < d; j += 32) _mm_prefetch((const char *)(rows[i] + j), _MM_HINT_T0);
 }
@@ -40,8 +40,8 @@ static void convert_rows(float *dst, int padded, const uint16_t *const *rows, in
 
 /* Adds dims j.. of the products of n_q (1..4) queries with 4 keys, which are 16-bit rows, or floats when half is NULL.
  */
-FLATTEN void add_products(__m512 acc[TILE * TILE], const float *q, int n_q, int d, const uint16_t *const half[TILE],
-                          const float *full, int padded, int j, bool is_tail) {
+INLINE void add_products(__m512 acc[TILE * TILE], const float *q, int n_q, int d, const uint16_t *const half[TILE],
+                         const float *full, int padded, int j, bool is_tail) {
     __m512 k[TILE];
     for (int i = 0; i < TILE; i++) {
         if (!half)
@@ -57,8 +57,8 @@ FLATTEN void add_products(__m512 acc[TILE * TILE], const float *q, int n_q, int 
 }
 
 /* acc[TILE g + i] becomes the products of query g and key i, summed up to 16 lanes. */
-FLATTEN void products(__m512 acc[TILE * TILE], const float *q, int n_q, int d, const uint16_t *const half[TILE],
-                      const float *full, int padded) {
+INLINE void products(__m512 acc[TILE * TILE], const float *q, int n_q, int d, const uint16_t *const half[TILE],
+                     const float *full, int padded) {
     for (int i = 0; i < TILE * n_q; i++) acc[i] = _mm512_setzero_ps();
     int j = 0;
     for (; j + 16 <= d; j += 16) add_products(acc, q, n_q, d, half, full, padded, j, false);
@@ -67,8 +67,8 @@ FLATTEN void products(__m512 acc[TILE * TILE], const float *q, int n_q, int d, c
 
 /* n keys, 16-bit rows k or, if that is NULL, converted ones, against n_q (1..4) queries. The last part of a tile's sums
  * is left until the products of the next are under way: it would wait for its own, and the scheduler with it. */
-FLATTEN void scores_rows(float *scores, size_t stride, const float *q, int n_q, int d, __m512 scale,
-                         const uint16_t *const *k, const float *full, int padded, int n, int n_left) {
+INLINE void scores_rows(float *scores, size_t stride, const float *q, int n_q, int d, __m512 scale,
+                        const uint16_t *const *k, const float *full, int padded, int n, int n_left) {
     __m512 sums[2 * TILE];
     for (int i = 0; i < 2 * n_q; i++) sums[i] = _mm512_setzero_ps();
     for (int i = 0; i < n; i += TILE) {
@@ -149,8 +149,8 @@ typedef struct values_job {
 } values_job;
 
 /* Queries g0 .. g0 + n_q - 1 (n_q 1..4), n_v (1..4) vectors of dims from dim j; `lanes` are those of the last. */
-FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, __mmask16 lanes,
-                         bool is_half) {
+INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, __mmask16 lanes,
+                        bool is_half) {
     __m512 a[TILE][TILE];
     size_t d = (size_t)w->d, stride = w->stride;
     float *at = acc + (size_t)g0 * d + j;
@@ -186,14 +186,14 @@ FLATTEN void values_tile(const values_job *w, float *acc, int g0, int n_q, int j
         for (int x = 0; x < n_v; x++) _mm512_mask_storeu_ps(at + (size_t)g * d + 16 * x, lanes, a[g][x]);
 }
 
-FLATTEN void values_rows(const values_job *w, float *acc, int g0, int n_q, bool is_half) {
+INLINE void values_rows(const values_job *w, float *acc, int g0, int n_q, bool is_half) {
     int j = 0;
     for (; j + 16 * TILE <= w->d; j += 16 * TILE) values_tile(w, acc, g0, n_q, j, TILE, 0xffff, is_half);
     for (; j + 16 <= w->d; j += 16) values_tile(w, acc, g0, n_q, j, 1, 0xffff, is_half);
     if (j < w->d) values_tile(w, acc, g0, n_q, j, 1, 0xff, is_half);
 }
 
-FLATTEN void values_block(const values_job *w, float *acc, int n_q, bool is_half) {
+INLINE void values_block(const values_job *w, float *acc, int n_q, bool is_half) {
     for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
             case 1:
                 values_rows(w, acc, g, 1, is_half);

@@ -6,19 +6,18 @@
 #define IG_KERNEL_ATTENTION_AVX512_H
 
 #include "kernel/lanes_avx512.h"
-
-#define FLATTEN static inline __attribute__((always_inline))
+#include "kernel/parts.h"
 
 enum { TILE = 4 }; /* queries, and keys or vectors of dims, of a tile */
 
 /* The sums of 16 accumulators across their lanes, in a tree of two parts. The first leaves two vectors a query. */
-FLATTEN void sum_first(__m512 b[2 * TILE], const __m512 a[TILE * TILE], int n_q) {
+INLINE void sum_first(__m512 b[2 * TILE], const __m512 a[TILE * TILE], int n_q) {
     for (int i = 0; i < 2 * n_q; i++)
         b[i] = _mm512_add_ps(_mm512_unpacklo_ps(a[2 * i], a[2 * i + 1]), _mm512_unpackhi_ps(a[2 * i], a[2 * i + 1]));
 }
 
 /* Lane TILE g + i of the result is the sum of a[TILE g + i], for g < n_q. */
-FLATTEN __m512 sum_rest(const __m512 b[2 * TILE], int n_q) {
+INLINE __m512 sum_rest(const __m512 b[2 * TILE], int n_q) {
     __m512 c[TILE];
     for (int g = 0; g < n_q; g++) {
         __m512d x = _mm512_castps_pd(b[2 * g]), y = _mm512_castps_pd(b[2 * g + 1]);
@@ -30,7 +29,7 @@ FLATTEN __m512 sum_rest(const __m512 b[2 * TILE], int n_q) {
     return _mm512_add_ps(_mm512_shuffle_f32x4(lo, hi, 0x88), _mm512_shuffle_f32x4(lo, hi, 0xdd));
 }
 
-FLATTEN void store_tile(float *scores, size_t stride, int n_q, __m512 x, int n) {
+INLINE void store_tile(float *scores, size_t stride, int n_q, __m512 x, int n) {
     __m128 part[TILE] = {_mm512_castps512_ps128(x), _mm512_extractf32x4_ps(x, 1), _mm512_extractf32x4_ps(x, 2),
                          _mm512_extractf32x4_ps(x, 3)};
     if (n >= TILE) {

@@ -40,38 +40,38 @@ static void read_lines(block_lines *b, const ig_kv_packed *rows, int n, int d) {
 }
 
 /* Always inlined: calls of a function that does nothing but prefetch are dropped by GCC as without effect. */
-FLATTEN void prefetch_row(const ig_kv_packed *row, int bytes) {
+INLINE void prefetch_row(const ig_kv_packed *row, int bytes) {
     for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)(row->codes + i), _MM_HINT_T0);
     _mm_prefetch((const char *)row->lines, _MM_HINT_T0);
 }
 
-FLATTEN void prefetch_rows(const ig_kv_packed *rows, int n, int bytes) {
+INLINE void prefetch_rows(const ig_kv_packed *rows, int n, int bytes) {
     for (int i = 0; i < n; i++) prefetch_row(&rows[i], bytes);
 }
 
 /* ---- the vectors of a group: 16 codes each, of 4 bits first all low halves of the bytes, then all high ones ---- */
 
 /* Loads of 16 bytes. */
-FLATTEN int n_loads(bool is_q4, int size) { return ((is_q4 ? size / 2 : size) + 15) / 16; }
+INLINE int n_loads(bool is_q4, int size) { return ((is_q4 ? size / 2 : size) + 15) / 16; }
 
-FLATTEN __mmask16 lanes_of(bool is_q4, int size, int load) {
+INLINE __mmask16 lanes_of(bool is_q4, int size, int load) {
     int left = (is_q4 ? size / 2 : size) - 16 * load;
     return left >= 16 ? 0xffff : first_lanes(left);
 }
 
-FLATTEN __m512i load_codes(const uint8_t *codes, bool is_q4, int size, int load) {
+INLINE __m512i load_codes(const uint8_t *codes, bool is_q4, int size, int load) {
     if (size == IG_KV_GROUP)
         return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(codes + 16 * load)));
     return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(lanes_of(is_q4, size, load), codes + 16 * load));
 }
 
-FLATTEN __m512 low_codes(__m512i c, bool is_q4) {
+INLINE __m512 low_codes(__m512i c, bool is_q4) {
     return _mm512_cvtepi32_ps(is_q4 ? _mm512_and_si512(c, _mm512_set1_epi32(15)) : c);
 }
 
-FLATTEN __m512 high_codes(__m512i c) { return _mm512_cvtepi32_ps(_mm512_srli_epi32(c, 4)); }
+INLINE __m512 high_codes(__m512i c) { return _mm512_cvtepi32_ps(_mm512_srli_epi32(c, 4)); }
 
-FLATTEN __m512 load_dims(const float *x, bool is_q4, int size, int load) {
+INLINE __m512 load_dims(const float *x, bool is_q4, int size, int load) {
     return size == IG_KV_GROUP ? _mm512_loadu_ps(x + 16 * load)
                                : _mm512_maskz_loadu_ps(lanes_of(is_q4, size, load), x + 16 * load);
 }
@@ -96,8 +96,8 @@ static void sum_queries(scores_job *w, int n_q) {
         }
 }
 
-FLATTEN void multiply(__m512 acc[TILE * TILE], const float *q, int n_q, int d, const __m512 k[TILE], bool is_q4,
-                      int size, int load) {
+INLINE void multiply(__m512 acc[TILE * TILE], const float *q, int n_q, int d, const __m512 k[TILE], bool is_q4,
+                     int size, int load) {
     for (int g = 0; g < n_q; g++) {
         __m512 x = load_dims(q + (size_t)g * (size_t)d, is_q4, size, load);
         for (int i = 0; i < TILE; i++) acc[TILE * g + i] = _mm512_fmadd_ps(x, k[i], acc[TILE * g + i]);
@@ -105,9 +105,9 @@ FLATTEN void multiply(__m512 acc[TILE * TILE], const float *q, int n_q, int d, c
 }
 
 /* Adds to acc the products of n_q queries with a group of 4 keys, in 16 parts each. */
-FLATTEN void multiply_q8(__m512 total[TILE * TILE], const float *q, int n_q, int d, const uint8_t *const k[TILE],
-                         const float *const step[TILE], const float *const min[TILE], const __m512 sums[TILE],
-                         int size) {
+INLINE void multiply_q8(__m512 total[TILE * TILE], const float *q, int n_q, int d, const uint8_t *const k[TILE],
+                        const float *const step[TILE], const float *const min[TILE], const __m512 sums[TILE],
+                        int size) {
     __m512 acc[TILE * TILE], x[TILE];
     for (int i = 0; i < TILE * n_q; i++) acc[i] = _mm512_setzero_ps();
     for (int load = 0; load < n_loads(false, size); load++) {
@@ -123,8 +123,8 @@ FLATTEN void multiply_q8(__m512 total[TILE * TILE], const float *q, int n_q, int
 }
 
 /* The 16 values of a line are computed once, and codes look them up. */
-FLATTEN void multiply_q4(__m512 total[TILE * TILE], const float *q, int n_q, int d, const uint8_t *const k[TILE],
-                         const float *const step[TILE], const float *const min[TILE], int size) {
+INLINE void multiply_q4(__m512 total[TILE * TILE], const float *q, int n_q, int d, const uint8_t *const k[TILE],
+                        const float *const step[TILE], const float *const min[TILE], int size) {
     const __m512 codes = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m512 values[TILE], x[TILE];
     __m512i c[TILE];
@@ -141,9 +141,9 @@ FLATTEN void multiply_q4(__m512 total[TILE * TILE], const float *q, int n_q, int
     }
 }
 
-FLATTEN void multiply_group(__m512 total[TILE * TILE], const float *q, int n_q, int d, const uint8_t *const k[TILE],
-                            const float *const step[TILE], const float *const min[TILE], const __m512 sums[TILE],
-                            bool is_q4, int size) {
+INLINE void multiply_group(__m512 total[TILE * TILE], const float *q, int n_q, int d, const uint8_t *const k[TILE],
+                           const float *const step[TILE], const float *const min[TILE], const __m512 sums[TILE],
+                           bool is_q4, int size) {
     if (is_q4)
         multiply_q4(total, q, n_q, d, k, step, min, size);
     else
@@ -152,8 +152,8 @@ FLATTEN void multiply_group(__m512 total[TILE * TILE], const float *q, int n_q, 
 
 /* n rows of a block against n_q (1..4) queries. The last part of a tile's sums is left until the products of the next
  * are under way. */
-FLATTEN void scores_rows(float *scores, size_t stride, const scores_job *w, int n_q, const ig_kv_packed *k,
-                         const block_lines *lines, int n, int n_left, bool is_q4) {
+INLINE void scores_rows(float *scores, size_t stride, const scores_job *w, int n_q, const ig_kv_packed *k,
+                        const block_lines *lines, int n, int n_left, bool is_q4) {
     __m512 sums[2 * TILE];
     int row_bytes = is_q4 ? w->d / 2 : w->d;
     for (int i = 0; i < 2 * n_q; i++) sums[i] = _mm512_setzero_ps();
@@ -183,8 +183,8 @@ FLATTEN void scores_rows(float *scores, size_t stride, const scores_job *w, int 
     store_tile(scores + last, stride, n_q, _mm512_mul_ps(sum_rest(sums, n_q), w->scale), n - last);
 }
 
-FLATTEN void packed_scores(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
-                           const ig_kv_packed *k, int n, bool is_q4) {
+INLINE void packed_scores(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
+                          const ig_kv_packed *k, int n, bool is_q4) {
     block_lines lines;
     scores_job w = {.d = d, .scale = _mm512_set1_ps(scale)};
     prefetch_rows(k, n < AHEAD ? n : AHEAD, is_q4 ? d / 2 : d);
@@ -236,7 +236,7 @@ typedef struct values_job {
 } values_job;
 
 /* Adds a group that starts at dim j to acc [n_q][d]. */
-FLATTEN void values_group(const values_job *w, float *acc, int n_q, int j, bool is_q4, int size) {
+INLINE void values_group(const values_job *w, float *acc, int n_q, int j, bool is_q4, int size) {
     _Alignas(64) float steps[TILE][BLOCK_ROWS]; /* p times step */
     __m512 a[TILE][TILE], mins[TILE];
     size_t d = (size_t)w->d;
@@ -281,14 +281,14 @@ FLATTEN void values_group(const values_job *w, float *acc, int n_q, int j, bool 
     }
 }
 
-FLATTEN void values_rows(const values_job *w, float *acc, int n_q, bool is_q4) {
+INLINE void values_rows(const values_job *w, float *acc, int n_q, bool is_q4) {
     int j = 0;
     for (; j + IG_KV_GROUP <= w->d; j += IG_KV_GROUP) values_group(w, acc, n_q, j, is_q4, IG_KV_GROUP);
     if (j < w->d) values_group(w, acc, n_q, j, is_q4, w->d - j);
 }
 
-FLATTEN void packed_values(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
-                           const ig_kv_packed *v, int n, bool is_q4) {
+INLINE void packed_values(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
+                          const ig_kv_packed *v, int n, bool is_q4) {
     block_lines lines;
     prefetch_rows(v, n < AHEAD ? n : AHEAD, is_q4 ? d / 2 : d);
     int i = 0;

@@ -9,8 +9,6 @@
 #include "kernel/lanes_avx2.h"
 #include "kernel/parts.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { MOST = 3 }; /* thresholds counted at a time */
 
 /* How many of x are above each of n_t thresholds, and their sums. */

@@ -10,8 +10,6 @@
 #include "kernel/lanes_avx512.h"
 #include "kernel/parts.h"
 
-#define INLINE static inline __attribute__((always_inline))
-
 enum { MOST = 3 }; /* thresholds counted at a time */
 
 /* What lies above thresholds, by lanes. */

@@ -55,4 +55,11 @@ static inline __m256 exp_negative(__m256 x) {
 /* Of any x: above 89 the result rounds to infinity. */
 static inline __m256 exp_lanes(__m256 x) { return exp_negative(_mm256_min_ps(_mm256_set1_ps(89.0f), x)); }
 
+/* As ig_sketch_value() of kernel/sketch.h: NaN as 0, and nothing beyond the largest 16-bit float. */
+static inline __m256 within_f16(__m256 x) {
+    __m256 limit = _mm256_set1_ps(65504.0f);
+    x = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
+    return _mm256_min_ps(_mm256_max_ps(x, _mm256_sub_ps(_mm256_setzero_ps(), limit)), limit);
+}
+
 #endif

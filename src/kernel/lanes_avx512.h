@@ -41,4 +41,11 @@ static inline __m512 exp_negative(__m512 x) {
 /* Of any x: above 89 the result rounds to infinity. */
 static inline __m512 exp_lanes(__m512 x) { return exp_negative(_mm512_min_ps(_mm512_set1_ps(89.0f), x)); }
 
+/* As ig_sketch_value() of kernel/sketch.h: NaN as 0, and nothing beyond the largest 16-bit float. */
+static inline __m512 within_f16(__m512 x) {
+    __m512 limit = _mm512_set1_ps(65504.0f);
+    x = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
+    return _mm512_min_ps(_mm512_max_ps(x, _mm512_sub_ps(_mm512_setzero_ps(), limit)), limit);
+}
+
 #endif

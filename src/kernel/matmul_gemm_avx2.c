@@ -9,13 +9,12 @@
  * slice of elements at a time.
  */
 #include "kernel/matmul_avx2.h"
+#include "kernel/parts.h"
 
 #if defined(__x86_64__)
 
 #include "kernel/quant.h"
 #include "kernel/quant_avx2.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { PANEL_ROWS = 16, TILE_COLS = 2, FLOAT_COLS = 6, CODE_BYTES = 32 * PANEL_ROWS, FLOAT_SLICE = 512 };
 

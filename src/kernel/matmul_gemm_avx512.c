@@ -10,13 +10,12 @@
  * weights the panel is [element][32 rows] floats, a slice of elements at a time.
  */
 #include "kernel/matmul_avx512.h"
+#include "kernel/parts.h"
 
 #if defined(__x86_64__)
 
 #include "kernel/quant.h"
 #include "kernel/quant_avx512.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { PANEL_ROWS = 32, TILE_COLS = 6, CODE_BYTES = 64 * PANEL_ROWS, FLOAT_SLICE = 1024 };
 

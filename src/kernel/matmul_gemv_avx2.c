@@ -6,6 +6,7 @@
  * operations for one (row, column) are the same whatever the tile.
  */
 #include "kernel/matmul_avx2.h"
+#include "kernel/parts.h"
 
 #if defined(__x86_64__)
 
@@ -13,8 +14,6 @@
 #include "kernel/quant_avx2.h"
 
 enum { MAX_COLS = 4 };
-
-#define INLINE static inline __attribute__((always_inline))
 
 static inline ig_q8 column(const ig_matmul *m, int c) {
     return ig_q8_view((const char *)m->act + (size_t)c * m->act_stride, m->n_in);

@@ -9,13 +9,12 @@
  * share what depends on the column alone.
  */
 #include "kernel/matmul_avx512.h"
+#include "kernel/parts.h"
 
 #if defined(__x86_64__)
 
 #include "kernel/quant.h"
 #include "kernel/quant_avx512.h"
-
-#define INLINE static inline __attribute__((always_inline))
 
 enum { MAX_ROWS = 4, MAX_COLS = 4 };
 

@@ -9,6 +9,9 @@
 
 #include "kernel/kernel.h"
 
+/* What is inlined for the sake of its constant arguments, or must keep its prefetches. */
+#define INLINE static inline __attribute__((always_inline))
+
 /* act_*, gemv, gemm, scratch_bytes, dequantize */
 void ig_kernels_fill_matmul_scalar(ig_kernels *k);
 void ig_kernels_fill_matmul_avx2(ig_kernels *k);

@@ -17,16 +17,10 @@ enum {
     AHEAD = 8192, /* bytes from the block in use to the one prefetched */
 };
 
-static __m256 sketch_value(__m256 x) {
-    __m256 limit = _mm256_set1_ps(65504.0f);
-    x = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
-    return _mm256_min_ps(_mm256_max_ps(x, _mm256_sub_ps(_mm256_setzero_ps(), limit)), limit);
-}
-
 static void sketch_put_avx2(void *block, int t, const uint16_t *key, int d) {
     __m256 low = _mm256_set1_ps(INFINITY), high = _mm256_set1_ps(-INFINITY);
     for (int i = 0; i < d; i += 8) {
-        __m256 x = sketch_value(load_f16(key + i));
+        __m256 x = within_f16(load_f16(key + i));
         low = _mm256_min_ps(low, x);
         high = _mm256_max_ps(high, x);
     }
@@ -35,7 +29,7 @@ static void sketch_put_avx2(void *block, int t, const uint16_t *key, int d) {
     __m256 to_code = _mm256_set1_ps(hi > lo ? 15.0f / (hi - lo) : 0.0f), base = _mm256_set1_ps(lo);
     uint8_t *codes = (uint8_t *)block + IG_SKETCH_CODES + 4 * t;
     for (int i = 0; i < d; i += 8) {
-        __m256 x = _mm256_sub_ps(sketch_value(load_f16(key + i)), base);
+        __m256 x = _mm256_sub_ps(within_f16(load_f16(key + i)), base);
         __m256i code = _mm256_cvtps_epi32(_mm256_mul_ps(x, to_code));
         __m256 f = _mm256_cvtepi32_ps(code);
         c = _mm256_add_ps(c, f);

@@ -17,17 +17,11 @@ enum {
     AHEAD = 16384 /* bytes from the blocks in use to the lines prefetched */
 };
 
-static __m512 sketch_value(__m512 x) {
-    __m512 limit = _mm512_set1_ps(65504.0f);
-    x = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
-    return _mm512_min_ps(_mm512_max_ps(x, _mm512_sub_ps(_mm512_setzero_ps(), limit)), limit);
-}
-
 static void sketch_put_avx512(void *block, int t, const uint16_t *key, int d) {
     __m512 low = _mm512_set1_ps(INFINITY), high = _mm512_set1_ps(-INFINITY);
     for (int i = 0; i < d; i += 16) {
         __mmask16 lanes = d - i < 16 ? 0xff : 0xffff;
-        __m512 x = sketch_value(load_f16_first(lanes, key + i));
+        __m512 x = within_f16(load_f16_first(lanes, key + i));
         low = _mm512_mask_min_ps(low, lanes, low, x);
         high = _mm512_mask_max_ps(high, lanes, high, x);
     }
@@ -37,7 +31,7 @@ static void sketch_put_avx512(void *block, int t, const uint16_t *key, int d) {
     uint8_t *codes = (uint8_t *)block + IG_SKETCH_CODES + 4 * t;
     for (int i = 0; i < d; i += 16) {
         __mmask16 lanes = d - i < 16 ? 0xff : 0xffff;
-        __m512 x = _mm512_maskz_sub_ps(lanes, sketch_value(load_f16_first(lanes, key + i)), _mm512_set1_ps(lo));
+        __m512 x = _mm512_maskz_sub_ps(lanes, within_f16(load_f16_first(lanes, key + i)), _mm512_set1_ps(lo));
         __m512i code = _mm512_cvtps_epi32(_mm512_mul_ps(x, to_code));
         __m512 f = _mm512_cvtepi32_ps(code);
         c = _mm512_add_ps(c, f);

@@ -12,8 +12,6 @@
 #include "kernel/parts.h"
 #include "kernel/sketch.h"
 
-#define FLATTEN static inline __attribute__((always_inline))
-
 enum {
     TILE = 6,     /* queries */
     STRETCH = 32, /* blocks */
@@ -22,19 +20,13 @@ enum {
 
 /* ---- value_put ----------------------------------------------------------------- */
 
-static __m256 sketch_value(__m256 x) {
-    __m256 limit = _mm256_set1_ps(65504.0f);
-    x = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
-    return _mm256_min_ps(_mm256_max_ps(x, _mm256_sub_ps(_mm256_setzero_ps(), limit)), limit);
-}
-
 /* -1 where x is at least y. */
 static __m256i at_least(__m256 x, __m256 y) { return _mm256_castps_si256(_mm256_cmp_ps(x, y, _CMP_GE_OQ)); }
 
 static void value_put_avx2(void *block, int t, const float *x, int d) {
     __m256 zero = _mm256_setzero_ps(), squares = zero, xc = zero;
     for (int i = 0; i < d; i += 8) {
-        __m256 v = sketch_value(_mm256_loadu_ps(x + i));
+        __m256 v = within_f16(_mm256_loadu_ps(x + i));
         squares = _mm256_fmadd_ps(v, v, squares);
     }
     float square = sum_lanes(squares), threshold = ig_value_threshold(square, d);
@@ -44,7 +36,7 @@ static void value_put_avx2(void *block, int t, const float *x, int d) {
     __m256i keep = _mm256_set1_epi32((int)~(3u << shift));
     uint8_t *codes = (uint8_t *)block + IG_VALUE_CODES;
     for (int i = 0; i < d; i += 8) {
-        __m256 v = sketch_value(_mm256_loadu_ps(x + i));
+        __m256 v = within_f16(_mm256_loadu_ps(x + i));
         __m256i code = _mm256_add_epi32(at_least(v, zero), _mm256_add_epi32(at_least(v, far), at_least(v, near)));
         code = _mm256_sub_epi32(_mm256_setzero_si256(), code);
         __m256 c = _mm256_sub_ps(_mm256_cvtepi32_ps(code), _mm256_set1_ps(1.5f));
@@ -66,7 +58,7 @@ typedef struct stretch {
 } stretch;
 
 /* One block and query; returns whether it counts. */
-FLATTEN int prepare_one(int32_t w8[4], float *scale, const float *w, const __m256 step[2]) {
+INLINE int prepare_one(int32_t w8[4], float *scale, const float *w, const __m256 step[2]) {
     __m256 share[2] = {_mm256_mul_ps(step[0], _mm256_loadu_ps(w)), _mm256_mul_ps(step[1], _mm256_loadu_ps(w + 8))};
     float top = max_lanes(_mm256_max_ps(share[0], share[1]));
     if (!(top > IG_VALUE_LEAST)) {
@@ -98,7 +90,7 @@ static void prepare(stretch *s, const float *w, size_t stride, int n_q, const ui
 }
 
 /* 8 dims of n_q queries over a stretch. acc and codes are at the first of the dims. */
-FLATTEN void sums_tile(float *acc, int n_q, int d, const stretch *s, const uint8_t *codes, size_t block_bytes) {
+INLINE void sums_tile(float *acc, int n_q, int d, const stretch *s, const uint8_t *codes, size_t block_bytes) {
     __m256i low = _mm256_broadcastsi128_si256(_mm_setr_epi8(-3, -1, 1, 3, -3, -1, 1, 3, -3, -1, 1, 3, -3, -1, 1, 3));
     __m256i high = _mm256_broadcastsi128_si256(_mm_setr_epi8(-3, -3, -3, -3, -1, -1, -1, -1, 1, 1, 1, 1, 3, 3, 3, 3));
     __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1);
@@ -124,7 +116,7 @@ FLATTEN void sums_tile(float *acc, int n_q, int d, const stretch *s, const uint8
     for (int g = 0; g < n_q; g++) _mm256_storeu_ps(acc + (size_t)g * (size_t)d, sum[g]);
 }
 
-FLATTEN void sums_stretch(float *acc, int n_q, int d, const stretch *s, const uint8_t *codes, size_t block_bytes) {
+INLINE void sums_stretch(float *acc, int n_q, int d, const stretch *s, const uint8_t *codes, size_t block_bytes) {
     for (int i = 0; i < d; i += 8) sums_tile(acc + i, n_q, d, s, codes + 4 * i, block_bytes);
 }
 
@@ -168,10 +160,10 @@ static void value_sums_avx2(float *acc, const float *w, size_t stride, int n_q, 
 
 /* Sums and differences of lanes and those that `swapped` has in their place; sign is -1 for the lanes of the
  * differences. Exactly a + b and a - b, as nothing is rounded but the result. */
-FLATTEN __m256 butterfly(__m256 x, __m256 swapped, __m256 sign) { return _mm256_fmadd_ps(x, sign, swapped); }
+INLINE __m256 butterfly(__m256 x, __m256 swapped, __m256 sign) { return _mm256_fmadd_ps(x, sign, swapped); }
 
 /* 8 * n_v floats, n_v a power of 2, at most PIECE. */
-FLATTEN void transform_piece(float *x, int n_v, float scale) {
+INLINE void transform_piece(float *x, int n_v, float scale) {
     __m256 v[PIECE];
     for (int i = 0; i < n_v; i++) {
         __m256 y = _mm256_loadu_ps(x + 8 * i);

@@ -14,8 +14,6 @@
 #include "kernel/parts.h"
 #include "kernel/sketch.h"
 
-#define FLATTEN static inline __attribute__((always_inline))
-
 enum {
     TILE = 8,     /* queries */
     PAIR = 2,     /* vectors of 16 dims */
@@ -24,18 +22,12 @@ enum {
 
 /* ---- value_put ----------------------------------------------------------------- */
 
-static __m512 sketch_value(__m512 x) {
-    __m512 limit = _mm512_set1_ps(65504.0f);
-    x = _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, x, _CMP_ORD_Q), x);
-    return _mm512_min_ps(_mm512_max_ps(x, _mm512_sub_ps(_mm512_setzero_ps(), limit)), limit);
-}
-
 static __mmask16 dims_left(int d, int i) { return d - i < 16 ? 0xff : 0xffff; }
 
 static void value_put_avx512(void *block, int t, const float *x, int d) {
     __m512 zero = _mm512_setzero_ps(), squares = zero, xc = zero;
     for (int i = 0; i < d; i += 16) {
-        __m512 v = sketch_value(_mm512_maskz_loadu_ps(dims_left(d, i), x + i));
+        __m512 v = within_f16(_mm512_maskz_loadu_ps(dims_left(d, i), x + i));
         squares = _mm512_fmadd_ps(v, v, squares);
     }
     float square = _mm512_reduce_add_ps(squares), threshold = ig_value_threshold(square, d);
@@ -46,7 +38,7 @@ static void value_put_avx512(void *block, int t, const float *x, int d) {
     uint8_t *codes = (uint8_t *)block + IG_VALUE_CODES;
     for (int i = 0; i < d; i += 16) {
         __mmask16 lanes = dims_left(d, i);
-        __m512 v = sketch_value(_mm512_maskz_loadu_ps(lanes, x + i));
+        __m512 v = within_f16(_mm512_maskz_loadu_ps(lanes, x + i));
         __m512i code = _mm512_maskz_mov_epi32(_mm512_cmp_ps_mask(v, zero, _CMP_GE_OQ), one);
         code = _mm512_mask_add_epi32(code, _mm512_cmp_ps_mask(v, far, _CMP_GE_OQ), code, one);
         code = _mm512_mask_add_epi32(code, _mm512_cmp_ps_mask(v, near, _CMP_GE_OQ), code, one);
@@ -68,7 +60,7 @@ typedef struct stretch {
 } stretch;
 
 /* The largest lane of a[i], in lane i of every 4. */
-FLATTEN __m512 largest_each(const __m512 a[4]) {
+INLINE __m512 largest_each(const __m512 a[4]) {
     __m512 x = _mm512_max_ps(_mm512_unpacklo_ps(a[0], a[1]), _mm512_unpackhi_ps(a[0], a[1]));
     __m512 y = _mm512_max_ps(_mm512_unpacklo_ps(a[2], a[3]), _mm512_unpackhi_ps(a[2], a[3]));
     __m512d xd = _mm512_castps_pd(x), yd = _mm512_castps_pd(y);
@@ -77,14 +69,14 @@ FLATTEN __m512 largest_each(const __m512 a[4]) {
     return _mm512_max_ps(x, _mm512_shuffle_f32x4(x, x, 0xb1));
 }
 
-FLATTEN void put_weights(int32_t to[4], __m512 share, __m512 inverse) {
+INLINE void put_weights(int32_t to[4], __m512 share, __m512 inverse) {
     __m512i x = _mm512_cvtps_epi32(_mm512_mul_ps(share, inverse));
     _mm_storeu_si128((__m128i *)(void *)to, _mm512_cvtepi32_epi8(x));
 }
 
 /* n (1..4) blocks from block b of the stretch on; returns a bit for each that counts. */
-FLATTEN unsigned prepare_four(stretch *s, const float *w, size_t stride, int n_q, const uint8_t *block,
-                              size_t block_bytes, int b, int n) {
+INLINE unsigned prepare_four(stretch *s, const float *w, size_t stride, int n_q, const uint8_t *block,
+                             size_t block_bytes, int b, int n) {
     __m512 step[4];
     for (int i = 0; i < 4; i++)
         step[i] =
@@ -122,8 +114,8 @@ static void prepare(stretch *s, const float *w, size_t stride, int n_q, const ui
 }
 
 /* n_v vectors of dims of n_q queries over a stretch; `lanes` of the last vector. acc and codes are at the first dim. */
-FLATTEN void sums_tile(float *acc, int n_q, int d, int n_v, __mmask16 lanes, const stretch *s, const uint8_t *codes,
-                       size_t block_bytes) {
+INLINE void sums_tile(float *acc, int n_q, int d, int n_v, __mmask16 lanes, const stretch *s, const uint8_t *codes,
+                      size_t block_bytes) {
     __m512i low = _mm512_broadcast_i32x4(_mm_setr_epi8(-3, -1, 1, 3, -3, -1, 1, 3, -3, -1, 1, 3, -3, -1, 1, 3));
     __m512i high = _mm512_broadcast_i32x4(_mm_setr_epi8(-3, -3, -3, -3, -1, -1, -1, -1, 1, 1, 1, 1, 3, 3, 3, 3));
     __m512i nibble = _mm512_set1_epi8(15);
@@ -160,7 +152,7 @@ FLATTEN void sums_tile(float *acc, int n_q, int d, int n_v, __mmask16 lanes, con
             _mm512_mask_storeu_ps(acc + (size_t)g * (size_t)d + 16 * v, v == n_v - 1 ? lanes : 0xffff, sum[g][v]);
 }
 
-FLATTEN void sums_stretch(float *acc, int n_q, int d, const stretch *s, const uint8_t *codes, size_t block_bytes) {
+INLINE void sums_stretch(float *acc, int n_q, int d, const stretch *s, const uint8_t *codes, size_t block_bytes) {
     int i = 0;
     for (; i + 16 * PAIR <= d; i += 16 * PAIR) sums_tile(acc + i, n_q, d, PAIR, 0xffff, s, codes + 4 * i, block_bytes);
     for (; i < d; i += 16) sums_tile(acc + i, n_q, d, 1, dims_left(d, i), s, codes + 4 * i, block_bytes);

@@ -18,7 +18,6 @@
 
 enum { N_CTX = 900, N_STEPS = 24 }; /* enough to end the unit that was cut, and for it to leave the recent entries */
 
-static char folder[] = "/tmp/infinigen-cuts-XXXXXX";
 static bool interrupt;
 
 typedef struct variant {
@@ -103,17 +102,6 @@ static void like_what_only_saw_what_is_left(void **state) {
             if (!v->on_disk || how == k) cut_and_go_on(&o, &plain, 16 * (units - k) + left[k], (beyond)how);
 }
 
-static int open_all(void **state) {
-    (void)state;
-    open_tiny(TINY_LLAMA, 2);
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int close_all(void **state) {
-    close_tiny(state);
-    return rmdir(folder);
-}
-
 #define CUTS(policy, type)                                                                                      \
     {policy " " type, like_what_only_saw_what_is_left, NULL, NULL, &(variant){policy, type, false}}, {          \
         policy " " type " disk", like_what_only_saw_what_is_left, NULL, NULL, &(variant) { policy, type, true } \
@@ -127,5 +115,5 @@ int main(void) {
         CUTS("oracle", "f16"),
         CUTS("quest", "q4"),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);
 }

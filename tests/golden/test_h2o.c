@@ -19,19 +19,6 @@
 #include "base/half.h"
 #include "golden/dropping.h"
 
-static char folder[] = "/tmp/infinigen-h2o-XXXXXX";
-
-static int open_model(void **state) {
-    (void)state;
-    open_tiny(TINY_LLAMA, 2);
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int close_model(void **state) {
-    close_tiny(state);
-    return rmdir(folder);
-}
-
 static void h2o_with_the_whole_budget(void **state) {
     (void)state;
     ig_session_options o = options("full");
@@ -218,5 +205,5 @@ int main(void) {
         cmocka_unit_test(h2o_from_disk),
         cmocka_unit_test(too_little_ram_for_what_is_kept),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);
 }

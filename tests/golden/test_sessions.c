@@ -3,6 +3,7 @@
  * Sessions on a tiny grouped-query model: syncing a prefix, batches of sequences, limits, interruption. What must be
  * equal is compared bitwise.
  */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -22,19 +22,11 @@
 
 enum { N_CTX = 640, N_PROMPT = 560, N_STEPS = 12 };
 
-static char folder[] = "/tmp/infinigen-set-cache-XXXXXX";
 static int32_t ids[N_CTX];
 
 static int open_model(void **state) {
-    (void)state;
-    open_tiny(TINY_LLAMA, 2);
     for (int i = 0; i < N_CTX; i++) ids[i] = (int32_t)((unsigned)i * 7919u % N_VOCAB);
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int close_model(void **state) {
-    close_tiny(state);
-    return rmdir(folder);
+    return open_tiny_and_folder(state);
 }
 
 static ig_cache_options cache(const char *policy) {
@@ -282,5 +274,5 @@ int main(void) {
         cmocka_unit_test(a_policy_that_drops_takes_over_on_disk),
         cmocka_unit_test(without_memory_nothing_changes),
     };
-    return cmocka_run_group_tests(tests, open_model, close_model);
+    return cmocka_run_group_tests(tests, open_model, close_tiny_and_folder);
 }

@@ -61,8 +61,6 @@ typedef struct pair {
     int n_errors;
 } pair;
 
-static char folder[] = "/tmp/infinigen-faults-XXXXXX";
-
 static int any(pair *p, int limit) { return (int)(ig_random_u64(&p->random) % (uint64_t)limit); }
 
 static void break_device(pair *p) {
@@ -239,17 +237,6 @@ static void a_policy_that_cannot_take_over(void **state) {
     ig_session_close(disk);
 }
 
-static int open_all(void **state) {
-    (void)state;
-    open_tiny(TINY_LLAMA, 2);
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static int close_all(void **state) {
-    close_tiny(state);
-    return rmdir(folder);
-}
-
 int main(void) {
     if (access("tests/golden/models/llama31", R_OK) != 0) return 77;
     const struct CMUnitTest tests[] = {
@@ -262,5 +249,5 @@ int main(void) {
         {"infinigen, forgotten", what_failed_is_forgotten, NULL, NULL, (void *)"infinigen"},
         cmocka_unit_test(a_policy_that_cannot_take_over),
     };
-    return cmocka_run_group_tests(tests, open_all, close_all);
+    return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);
 }

@@ -18,7 +18,6 @@
 
 enum { N_CTX = 640, N_PROMPT = 600, N_STEPS = 10 }; /* more than one piece of a scan */
 
-static char folder[] = "/tmp/infinigen-tiers-XXXXXX";
 static int32_t ids[N_CTX];
 
 static int open_llama(void **state) {

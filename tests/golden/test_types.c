@@ -22,7 +22,6 @@
 enum { N_CTX = 1400, N_PROMPT = 320, N_LONG = 1300, N_STEPS = 8 };
 
 static const char *const types[] = {"f16", "q8", "q4"};
-static char folder[] = "/tmp/infinigen-types-XXXXXX";
 static int32_t ids[N_CTX];
 
 static int open_llama(void **state) {

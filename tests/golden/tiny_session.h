@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cpu_level.h"
 #include "infinigen.h"
@@ -40,6 +41,20 @@ static inline int close_tiny(void **state) {
     model = NULL;
     ctx = NULL;
     return 0;
+}
+
+/* The same for tests of the tiny llama that need a folder for their disk tiers, in which nothing may be left. */
+static char folder[] = "/tmp/infinigen-test-XXXXXX";
+
+static inline int open_tiny_and_folder(void **state) {
+    (void)state;
+    open_tiny(TINY_LLAMA, 2);
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static inline int close_tiny_and_folder(void **state) {
+    close_tiny(state);
+    return rmdir(folder);
 }
 
 static inline ig_session *open_session(const ig_session_options *o) {

@@ -9,24 +9,7 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "check.h"
-
-static const int lengths[] = {96, 127, 128, 129, 576, 1023, 4864};
-enum { SHORT = 68, N_LENGTHS = SHORT + (int)IG_COUNT(lengths) };
-
-static int length_at(int i) { return i < SHORT ? i : lengths[i - SHORT]; }
-
-static float *filled(check *c, int n, check_shape shape) {
-    float *x = check_fenced((size_t)n * sizeof *x);
-    check_fill(c, x, n, shape);
-    return x;
-}
-
-static void fenced_free(float *x, int n) { check_fenced_free(x, (size_t)n * sizeof *x); }
-
-static float *output(check *c, int n) {
-    return check_buffer((size_t)n * sizeof(float), (size_t)check_int(c, 0, 15) * 4);
-}
+#include "check_lengths.h"
 
 static double *doubles(int n) {
     double *x = malloc(((size_t)n + 1) * sizeof *x);

@@ -3,6 +3,7 @@
  * Scores of choices on a tiny model, whose tokens are given as numbers: equal to those of one dense pass under `full`,
  * different under a small budget, and the same whatever the session read before.
  */
+#define _GNU_SOURCE
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
