@@ -146,7 +146,9 @@ static ig_status find_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
 ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
     ig_status s = find_frame(kv, out, err);
     if (s || *out) return s;
-    return ig_fail(err, IG_E_LIMIT, "the KV cache's share of RAM is too small for one layer");
+    return ig_fail(err, IG_E_LIMIT,
+                   "the KV cache's share of RAM is too small for one layer: it needs more than %zu MiB",
+                   (size_t)kv->evict.n_frames * IG_FRAME_BYTES >> 20);
 }
 
 /* ---- write-behind ------------------------------------------------------------ */
