@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From options to a plan: what a session is to be and what memory it takes, before any is taken.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "engine/session.h"
+#include "model/identity.h"
+
+enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512, MAX_CTX = 1 << 24, MAX_BATCH = 1 << 14 };
+
+ig_cache_options ig_cache_defaults(void) {
+    return (ig_cache_options){.policy = "infinigen",
+                              .mass = 0.95,
+                              .locality = 0.5,
+                              .inertia = 8,
+                              .n_sinks = 4,
+                              .n_recent = 32,
+                              .n_dense_layers = -1,
+                              .alpha = 4,
+                              .partial = 0.3};
+}
+
+ig_session_options ig_session_defaults(void) {
+    return (ig_session_options){.n_batch = DEFAULT_BATCH, .cache = ig_cache_defaults()};
+}
+
+static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
+    const ig_config *c = &m->config;
+    int n_heads = made_for->kind == IG_SKETCH_SKEW ? c->n_heads : c->n_kv_heads;
+    return made_for->model == ig_model_identity_of(m) && made_for->n_layers == c->n_layers &&
+           made_for->n_heads == n_heads && made_for->head_dim == c->head_dim;
+}
+
+/* Opens the sketch file of the options, if the policy wants it. */
+static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *err) {
+    const char *path = p->o.cache.sketch;
+    if (!path || p->ops->sketch == IG_SKETCH_NONE) return IG_OK;
+    ig_status s = ig_sketch_file_open(&p->sketch, path, err);
+    if (s) return s;
+    const ig_sketch_shape *made_for = &p->sketch.shape;
+    if (!is_for(made_for, m))
+        s = ig_fail(err, IG_E_ARG, "%s: this sketch was prepared for another model than %s", path, m->path);
+    else if (made_for->kind != p->ops->sketch)
+        s = ig_fail(err, IG_E_ARG, "%s: this sketch is of the kind %s; the KV policy %s takes the kind %s", path,
+                    ig_sketch_kind_name(made_for->kind), p->ops->name, ig_sketch_kind_name(p->ops->sketch));
+    else if (made_for->kind == IG_SKETCH_BALANCED && made_for->n_ctx < p->o.n_ctx)
+        /* worse than none beyond the positions it has seen */
+        ig_log(m->ctx, IG_LOG_WARN, "%s was prepared for a context of %d tokens, not %d: it is not used", path,
+               made_for->n_ctx, p->o.n_ctx);
+    else
+        return IG_OK;
+    ig_sketch_file_close(&p->sketch);
+    return s;
+}
+
+/* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
+static ig_status plan_tiers(ig_session_plan *p, ig_error *err) {
+    const ig_cache_options *o = &p->o.cache;
+    p->tiers = (ig_kv_options){
+        .ram_bytes = o->ram_bytes, .disk_bytes = o->disk_bytes, .disk_path = o->disk_path, .no_uring = o->no_uring};
+    if (o->ram_bytes && !o->disk_bytes)
+        return ig_fail(err, IG_E_ARG, "a limit on the KV cache's RAM needs a disk tier for the rest");
+    if (o->disk_bytes && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
+    if (p->ops->select) p->tiers.n_pinned_layers = o->n_dense_layers;
+    ig_status s = ig_kv_type_parse(&p->tiers.type, o->type, err);
+    return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
+}
+
+/* Entries that a KV head of n_layers layers may have, by ig_cache_options.limit. */
+static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, ig_error *err) {
+    const ig_cache_options *o = &p->o.cache;
+    int n_ctx = p->kv.n_ctx, least = p->ops->ignores_window ? 2 : o->n_sinks + o->n_recent + 1;
+    double layer = (double)ig_kv_entry_bytes(&p->kv, &p->tiers) * p->kv.n_kv_heads;
+    double dense = layer * (p->kv.n_layers - n_layers) * n_ctx;
+    double n = o->limit > 1 ? floor((o->limit - dense) / (layer * n_layers)) : ig_pick_budget(o->limit, n_ctx);
+    if (n < least && o->limit > 1)
+        return ig_fail(err, IG_E_LIMIT, "KV limit of %.0f bytes is too small: this context and policy need %.0f",
+                       o->limit, dense + layer * n_layers * least);
+    if (n < least)
+        return ig_fail(err, IG_E_LIMIT, "KV limit of %g %% is too small: a KV head has %.0f entries then and needs %d",
+                       o->limit * 100, n, least);
+    *out = n < n_ctx ? (int)n : 0;
+    return IG_OK;
+}
+
+/* What is dropped for ever: beyond the limit, or by the policy. */
+static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
+    const ig_cache_options *o = &p->o.cache;
+    int n_layers = ig_policy_sparse_layers(&p->policy, o);
+    if (!(o->limit >= 0)) return ig_fail(err, IG_E_ARG, "KV limit: must not be negative");
+    if (p->ops->limit) p->tiers.n_dropping = n_layers;
+    if (o->limit == 0) return IG_OK;
+    if (!p->ops->takes_limit)
+        return ig_fail(err, IG_E_ARG, "KV limit: the policy %s takes none%s", p->ops->name,
+                       p->ops->limit ? ", its budget is one" : "");
+    if (o->disk_bytes) return ig_fail(err, IG_E_ARG, "KV limit: not together with a disk tier, which drops nothing");
+    ig_status s = n_layers ? count_limit(&p->tiers.limit, p, n_layers, err) : IG_OK;
+    if (p->tiers.limit) p->tiers.n_dropping = n_layers;
+    return s;
+}
+
+/* What the next layer's entries are guessed from. */
+static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
+    static const char *const names[] = {"none", "norm", "late", "paper"}; /* as in ig_speculation */
+    const char *name = p->o.cache.speculate;
+    p->speculate = p->ops->guess_is_final ? IG_SPECULATE_PAPER : IG_SPECULATE_LATE;
+    if (!name) return IG_OK;
+    for (size_t i = 0; i < IG_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) {
+            p->speculate = (ig_speculation)i;
+            return IG_OK;
+        }
+    return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: none, norm, late, paper", name);
+}
+
+ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options,
+                               ig_error *err) {
+    if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
+    const ig_config *c = &m->config;
+    *p = (ig_session_plan){.o = options ? *options : ig_session_defaults()};
+    if (p->o.n_ctx == 0) p->o.n_ctx = c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
+    if (p->o.n_ctx < 1 || p->o.n_ctx > MAX_CTX)
+        return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 1..%d", p->o.n_ctx, MAX_CTX);
+    if (c->learned_positions && p->o.n_ctx > c->learned_positions - c->position_offset)
+        return ig_fail(err, IG_E_LIMIT, "context of %d tokens: %s has learned positions for %d only", p->o.n_ctx,
+                       m->path, c->learned_positions - c->position_offset);
+    if (p->o.n_batch < 1 || p->o.n_batch > MAX_BATCH)
+        return ig_fail(err, IG_E_ARG, "batch of %d tokens: must be 1..%d", p->o.n_batch, MAX_BATCH);
+    p->kv = (ig_kv_shape){c->n_layers, c->n_kv_heads, c->head_dim, p->o.n_ctx, p->o.n_batch};
+    p->policy = (ig_policy_shape){.n_layers = c->n_layers,
+                                  .n_heads = c->n_heads,
+                                  .n_kv_heads = c->n_kv_heads,
+                                  .head_dim = c->head_dim,
+                                  .n_ctx = p->o.n_ctx,
+                                  .scale = (float)c->attn_scale,
+                                  .window = c->window,
+                                  .kernels = ig_kernels_get(m->ctx->level)};
+    if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
+    ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
+    if (!s) s = plan_tiers(p, err);
+    p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
+    if (!s) s = plan_limit(p, err);
+    if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
+    if (!s) s = plan_speculation(p, err);
+    if (!s) s = open_sketch(p, m, err);
+    if (s) return s;
+    if (p->sketch.maps) p->policy.sketch = &p->sketch;
+    p->scratch = (ig_workspace_need){.max_rows = p->o.n_batch,
+                                     .n_ctx = p->o.n_ctx,
+                                     .streams = p->tiers.disk_bytes > 0,
+                                     .weighs = p->ops->observe || p->o.cache.audit_every > 0,
+                                     .drops = p->tiers.n_dropping > 0,
+                                     .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
+    return IG_OK;
+}
+
+ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
+    ig_session_plan p;
+    ig_status s = ig_session_make_plan(&p, m, options, err);
+    if (s) return s;
+    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
+    s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
+    out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache) : 0;
+    out->scratch = ig_workspace_plan(m, &p.scratch);
+    if (p.tiers.limit)
+        out->scratch += ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
+    out->total = out->weights + out->kv + out->sketch + out->scratch;
+    ig_sketch_file_close(&p.sketch);
+    return s;
+}
