@@ -163,7 +163,7 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     if (s) return s;
     *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
-    out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache) : 0;
+    out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache, ig_policy_slots(&p.policy)) : 0;
     out->scratch = ig_workspace_plan(m, &p.scratch);
     if (p.tiers.limit)
         out->scratch += ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));

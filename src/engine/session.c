@@ -332,9 +332,9 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .stall_seconds = kv.stall_seconds,
         .decode_read_bytes = s->decode_read_bytes,
         .decode_stall_seconds = s->decode_stall_seconds,
-        .sketch_bytes = q->policy->ops->bytes ? q->policy->ops->bytes(q->policy, n_slots) : 0,
+        .sketch_bytes = ig_policy_bytes(q->policy, n_slots),
         .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d) +
-                         ig_usage_plan(q->usage.rule, q->usage.n_heads, q->usage.n_slots),
+                         ig_usage_plan(q->usage.rule, q->usage.heads.n_heads, q->usage.n_slots),
         .n_entries = kv.entries,
         .dropped = kv.dropped,
         .selected_share = q->n_shares ? q->share_sum / (double)q->n_shares : 1,

@@ -9,8 +9,8 @@
 
 /* ---- what is remembered ---------------------------------------------------------- */
 
-uint64_t ig_chooser_bytes(const ig_policy_shape *s, const ig_cache_options *o, size_t n_heads, int n) {
-    return ig_history_bytes(n_heads, n, s->block_tokens) + (o->no_rest ? 0 : ig_values_bytes(n_heads, n, s->head_dim));
+size_t ig_chooser_head_bytes(const ig_policy_shape *s, const ig_cache_options *o, int n) {
+    return ig_history_head_bytes(n, s->block_tokens) + (o->no_rest ? 0 : ig_values_head_bytes(n, s->head_dim));
 }
 
 ig_status ig_chooser_open(ig_chooser *c, const ig_policy_shape *s, const ig_cache_options *o, ig_error *err) {
@@ -29,7 +29,7 @@ void ig_chooser_close(ig_chooser *c) {
 
 void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *value) {
     ig_history_append(&c->history, head, slot);
-    if (c->values.sketch) ig_values_append(&c->values, head, slot, value);
+    if (c->values.kernels) ig_values_append(&c->values, head, slot, value);
 }
 
 /* ---- choosing ---------------------------------------------------------------------- */
@@ -90,7 +90,7 @@ int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_e
     }
     int n_chosen = ig_pick(k, index, x->weights, n, &rule);
     if (whole && e->has_own) ig_history_note(&c->history, head, index, n_chosen, n);
-    if (rest && c->values.sketch) {
+    if (rest && c->values.kernels) {
         keep_unread(e, x, group, index, n_chosen);
         ig_values_estimate(&c->values, head, (int)x->stride, x->scores, x->stride, x->share, group, rest);
     }

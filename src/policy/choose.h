@@ -16,8 +16,8 @@ typedef struct ig_chooser {
     ig_values values; /* with ig_cache_options.no_rest: nothing */
 } ig_chooser;
 
-/* For n entries of so many heads. */
-uint64_t ig_chooser_bytes(const ig_policy_shape *s, const ig_cache_options *o, size_t n_heads, int n);
+/* For n entries of a KV head. */
+size_t ig_chooser_head_bytes(const ig_policy_shape *s, const ig_cache_options *o, int n);
 ig_status ig_chooser_open(ig_chooser *c, const ig_policy_shape *s, const ig_cache_options *o, ig_error *err);
 void ig_chooser_close(ig_chooser *c);
 /* An entry has come, as in ig_policy_ops.append. */

@@ -7,23 +7,21 @@
  */
 #include <stdlib.h>
 
-#include "base/error.h"
-#include "base/memory.h"
 #include "policy/policy.h"
 
 typedef struct h2o_policy {
     ig_policy base;
-    float *sums; /* [n_layers][n_kv_heads][n_ctx] by slot */
+    ig_head_table sums; /* float [n_ctx] by slot */
 } h2o_policy;
 
-static size_t sum_bytes(size_t n_heads, int n) { return n_heads * (size_t)n * sizeof(float); }
+static size_t head_bytes(int n) { return (size_t)n * sizeof(float); }
 
-static uint64_t h2o_plan(const ig_policy_shape *s, const ig_cache_options *o) {
-    return sum_bytes(ig_policy_sparse_heads(s, o), s->n_ctx);
+static uint64_t h2o_plan(const ig_policy_shape *s, const ig_cache_options *o, int n) {
+    return ig_policy_sparse_heads(s, o) * head_bytes(n);
 }
 
 static void h2o_close(ig_policy *p) {
-    ig_pages_release(((h2o_policy *)p)->sums, sum_bytes(ig_policy_heads(&p->shape), p->shape.n_ctx));
+    ig_head_table_close(&((h2o_policy *)p)->sums);
     free(p);
 }
 
@@ -31,13 +29,13 @@ static ig_status h2o_open(ig_policy **out, const ig_policy_shape *shape, const i
                           ig_error *err) {
     ig_status s = ig_policy_new(out, sizeof(h2o_policy), &ig_policy_h2o, shape, options, err);
     if (s) return s;
-    size_t bytes = sum_bytes(ig_policy_heads(shape), shape->n_ctx);
-    float *sums = ((h2o_policy *)*out)->sums = ig_pages_reserve(bytes);
-    return ig_policy_opened(out, sums ? IG_OK : ig_fail_memory(err, "sums of attention weights", bytes));
+    s = ig_head_table_open(&((h2o_policy *)*out)->sums, "sums of attention weights", ig_policy_heads(shape),
+                           head_bytes(shape->n_ctx), err);
+    return ig_policy_opened(out, s);
 }
 
 static float *head_sums(const ig_policy *p, int layer, int head) {
-    return ((const h2o_policy *)p)->sums + ig_policy_head(p, layer, head) * (size_t)p->shape.n_ctx;
+    return ig_head_table_at(&((const h2o_policy *)p)->sums, ig_policy_head(p, layer, head));
 }
 
 static void h2o_append(ig_policy *p, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
@@ -73,10 +71,6 @@ static void h2o_move(ig_policy *p, int layer, int head, int from, int to) {
     sums[to] = sums[from];
 }
 
-static uint64_t h2o_bytes(const ig_policy *p, int n) {
-    return sum_bytes(ig_policy_sparse_heads(&p->shape, &p->options), n);
-}
-
 const ig_policy_ops ig_policy_h2o = {
     .name = "h2o",
     .help = "keep the recent entries and those with the most attention so far, drop the others for ever (H2O)",
@@ -90,5 +84,4 @@ const ig_policy_ops ig_policy_h2o = {
     .limit = h2o_limit,
     .value = h2o_value,
     .move = h2o_move,
-    .bytes = h2o_bytes,
 };

@@ -4,34 +4,25 @@
  */
 #include "policy/history.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/memory.h"
 
 static size_t blocks_of(int n, int block) { return ((size_t)n + (size_t)block - 1) / (size_t)block; }
 
-uint64_t ig_history_bytes(size_t n_heads, int n, int block) { return (uint64_t)n_heads * 2 * blocks_of(n, block); }
+size_t ig_history_head_bytes(int n, int block) {
+    return ig_round_up(sizeof(ig_history_head) + 2 * blocks_of(n, block), sizeof(int));
+}
 
 ig_status ig_history_open(ig_history *h, size_t n_heads, int n, int block, ig_error *err) {
-    *h = (ig_history){.block = block, .n_heads = n_heads, .n_blocks = blocks_of(n, block)};
-    size_t bytes = n_heads * 2 * h->n_blocks;
-    h->heads = calloc(n_heads, sizeof *h->heads);
-    h->used = ig_pages_reserve(bytes);
-    if (h->heads && h->used) return IG_OK;
-    ig_history_close(h);
-    return ig_fail_memory(err, "the use of KV blocks", bytes);
+    *h = (ig_history){.block = block, .n_blocks = blocks_of(n, block)};
+    return ig_head_table_open(&h->heads, "the use of KV blocks", n_heads, ig_history_head_bytes(n, block), err);
 }
 
-void ig_history_close(ig_history *h) {
-    ig_pages_release(h->used, h->n_heads * 2 * h->n_blocks);
-    free(h->heads);
-    *h = (ig_history){0};
-}
+void ig_history_close(ig_history *h) { ig_head_table_close(&h->heads); }
 
 void ig_history_append(ig_history *h, size_t head, int entry) {
-    ig_history_head *x = &h->heads[head];
+    ig_history_head *x = ig_head_table_at(&h->heads, head);
     bool again = entry == x->next - 1;
     if (again && x->met)
         x->now ^= 1;
@@ -41,15 +32,14 @@ void ig_history_append(ig_history *h, size_t head, int entry) {
     x->next = entry + 1;
 }
 
-/* [n_blocks] of the latest step, or the one before. */
-static uint8_t *blocks_used(const ig_history *h, size_t head) {
-    return h->used + (head * 2 + (size_t)h->heads[head].now) * h->n_blocks;
-}
+/* [n_blocks] of the latest step. */
+static uint8_t *blocks_used(const ig_history *h, ig_history_head *x) { return x->used + (size_t)x->now * h->n_blocks; }
 
 double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia) {
-    const uint8_t *used = blocks_used(h, head);
+    ig_history_head *x = ig_head_table_at(&h->heads, head);
+    const uint8_t *used = blocks_used(h, x);
     double more = 0;
-    for (int b = 0, begin = 0; b < h->heads[head].known[h->heads[head].now] && begin < n; b++, begin += h->block) {
+    for (int b = 0, begin = 0; b < x->known[x->now] && begin < n; b++, begin += h->block) {
         int end = begin + h->block < n ? begin + h->block : n;
         float sum = 0;
         if (!used[b]) continue;
@@ -63,12 +53,12 @@ double ig_history_favour(const ig_history *h, size_t head, float *w, int n, floa
 }
 
 void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_used, int n) {
-    ig_history_head *x = &h->heads[head];
+    ig_history_head *x = ig_head_table_at(&h->heads, head);
     size_t known = blocks_of(n, h->block);
     x->now ^= 1;
     x->known[x->now] = (int)known;
     x->met = true;
-    uint8_t *used = blocks_used(h, head);
+    uint8_t *used = blocks_used(h, x);
     memset(used, 0, known);
     for (int i = 0; i < n_used; i++) used[index[i] / h->block] = 1;
 }

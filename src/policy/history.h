@@ -14,24 +14,24 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "infinigen.h"
+#include "kv/head_table.h"
 
 typedef struct ig_history_head {
-    int next;     /* the entry that comes next */
-    bool met;     /* a step has met the last one that came */
-    int now;      /* which of the two steps is the latest */
-    int known[2]; /* blocks that each saw */
+    int next;       /* the entry that comes next */
+    bool met;       /* a step has met the last one that came */
+    int now;        /* which of the two steps is the latest */
+    int known[2];   /* blocks that each saw */
+    uint8_t used[]; /* [2][n_blocks] 1: by the step; touched only where it is needed */
 } ig_history_head;
 
 typedef struct ig_history {
     int block; /* entries of a block */
-    size_t n_heads, n_blocks;
-    uint8_t *used; /* [n_heads][2][n_blocks] 1: by the step; touched only where it is needed */
-    ig_history_head *heads;
+    size_t n_blocks;
+    ig_head_table heads; /* an ig_history_head each */
 } ig_history;
 
-/* Of so many heads with n entries in blocks of so many. */
-uint64_t ig_history_bytes(size_t n_heads, int n, int block);
+/* Of a head with n entries in blocks of so many. */
+size_t ig_history_head_bytes(int n, int block);
 ig_status ig_history_open(ig_history *h, size_t n_heads, int n, int block, ig_error *err);
 void ig_history_close(ig_history *h);
 /* An entry has come. If it is the last one again, the step that met it is undone; if it takes the place of another (the

@@ -13,15 +13,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/memory.h"
 #include "policy/choose.h"
 
 typedef struct infinigen_policy {
     ig_policy base;
-    int rank;          /* numbers kept of a key */
-    size_t head_bytes; /* sketch of one KV head of one layer at full length */
-    uint8_t *sketch;   /* [n_layers][n_kv_heads][blocks of IG_SKETCH_TOKENS tokens] */
+    int rank;             /* numbers kept of a key */
+    ig_head_table sketch; /* blocks of IG_SKETCH_TOKENS tokens */
     ig_chooser chooser;
 } infinigen_policy;
 
@@ -31,20 +29,17 @@ static int rank_of(const ig_policy_shape *s) { return s->sketch ? s->sketch->sha
 
 static uint64_t map_bytes(const ig_policy_shape *s) { return s->sketch ? s->sketch->file.size : 0; }
 
-/* Of n tokens. */
-static uint64_t bytes_of_heads(const ig_policy_shape *s, const ig_cache_options *o, int n) {
-    size_t n_heads = ig_policy_sparse_heads(s, o);
-    return (uint64_t)n_heads * (uint64_t)n_blocks(n) * ig_sketch_block_bytes(rank_of(s)) +
-           ig_chooser_bytes(s, o, n_heads, n);
+static size_t sketch_bytes(const ig_policy_shape *s, int n) {
+    return (size_t)n_blocks(n) * ig_sketch_block_bytes(rank_of(s));
 }
 
-static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options *o) {
-    return bytes_of_heads(s, o, ig_policy_slots(s)) + map_bytes(s);
+static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options *o, int n) {
+    return ig_policy_sparse_heads(s, o) * (sketch_bytes(s, n) + ig_chooser_head_bytes(s, o, n)) + map_bytes(s);
 }
 
 static void infinigen_close(ig_policy *base) {
     infinigen_policy *p = (infinigen_policy *)base;
-    ig_pages_release(p->sketch, ig_policy_heads(&base->shape) * p->head_bytes);
+    ig_head_table_close(&p->sketch);
     ig_chooser_close(&p->chooser);
     free(p);
 }
@@ -54,18 +49,15 @@ static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, c
     ig_status s = ig_policy_new(out, sizeof(infinigen_policy), &ig_policy_infinigen, shape, options, err);
     if (s) return s;
     infinigen_policy *p = (infinigen_policy *)*out;
-    int n = ig_policy_slots(shape);
-    size_t n_heads = ig_policy_heads(shape);
     p->rank = rank_of(shape);
-    p->head_bytes = (size_t)n_blocks(n) * ig_sketch_block_bytes(p->rank);
-    p->sketch = ig_pages_reserve(n_heads * p->head_bytes);
-    if (!p->sketch) s = ig_fail_memory(err, "key sketch", n_heads * p->head_bytes);
+    s = ig_head_table_open(&p->sketch, "key sketch", ig_policy_heads(shape),
+                           sketch_bytes(shape, ig_policy_slots(shape)), err);
     if (!s) s = ig_chooser_open(&p->chooser, shape, options, err);
     return ig_policy_opened(out, s);
 }
 
 static uint8_t *head_sketch(const infinigen_policy *p, int layer, int head) {
-    return p->sketch + ig_policy_head(&p->base, layer, head) * p->head_bytes;
+    return ig_head_table_at(&p->sketch, ig_policy_head(&p->base, layer, head));
 }
 
 /* out = K key - offset. */
@@ -153,11 +145,6 @@ static int infinigen_select(ig_policy *base, int layer, int head, const float *q
     return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x.choice, index, rest);
 }
 
-static uint64_t infinigen_bytes(const ig_policy *p, int n) {
-    const ig_policy_shape *s = &p->shape;
-    return bytes_of_heads(s, &p->options, n) + map_bytes(s);
-}
-
 const ig_policy_ops ig_policy_infinigen = {
     .name = "infinigen",
     .help = "keep every entry, use those that a 4-bit sketch of the keys says will matter",
@@ -169,5 +156,4 @@ const ig_policy_ops ig_policy_infinigen = {
     .append = infinigen_append,
     .select = infinigen_select,
     .scratch_bytes = infinigen_scratch_bytes,
-    .bytes = infinigen_bytes,
 };

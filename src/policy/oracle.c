@@ -7,32 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
-#include "base/memory.h"
 #include "policy/choose.h"
 
 typedef struct oracle_policy {
     ig_policy base;
-    uint16_t *keys; /* [n_layers][n_kv_heads][n_ctx][head_dim] by slot, 16-bit floats */
+    ig_head_table keys; /* [n_ctx][head_dim] by slot, 16-bit floats */
     ig_chooser chooser;
 } oracle_policy;
 
-static uint64_t key_bytes(const ig_policy_shape *s, size_t n_heads, int n) {
-    return (uint64_t)n_heads * (uint64_t)n * (uint64_t)s->head_dim * sizeof(uint16_t);
-}
+static size_t key_bytes(const ig_policy_shape *s, int n) { return (size_t)n * (size_t)s->head_dim * sizeof(uint16_t); }
 
-static uint64_t bytes_of_heads(const ig_policy_shape *s, const ig_cache_options *o, int n) {
-    size_t n_heads = ig_policy_sparse_heads(s, o);
-    return key_bytes(s, n_heads, n) + ig_chooser_bytes(s, o, n_heads, n);
-}
-
-static uint64_t oracle_plan(const ig_policy_shape *s, const ig_cache_options *o) {
-    return bytes_of_heads(s, o, ig_policy_slots(s));
+static uint64_t oracle_plan(const ig_policy_shape *s, const ig_cache_options *o, int n) {
+    return ig_policy_sparse_heads(s, o) * (key_bytes(s, n) + ig_chooser_head_bytes(s, o, n));
 }
 
 static void oracle_close(ig_policy *base) {
     oracle_policy *p = (oracle_policy *)base;
-    ig_pages_release(p->keys, key_bytes(&base->shape, ig_policy_heads(&base->shape), base->shape.n_ctx));
+    ig_head_table_close(&p->keys);
     ig_chooser_close(&p->chooser);
     free(p);
 }
@@ -42,16 +33,14 @@ static ig_status oracle_open(ig_policy **out, const ig_policy_shape *shape, cons
     ig_status s = ig_policy_new(out, sizeof(oracle_policy), &ig_policy_oracle, shape, options, err);
     if (s) return s;
     oracle_policy *p = (oracle_policy *)*out;
-    size_t n_heads = ig_policy_heads(shape), bytes = key_bytes(shape, n_heads, shape->n_ctx);
-    p->keys = ig_pages_reserve(bytes);
-    if (!p->keys) s = ig_fail_memory(err, "copy of the keys", bytes);
+    s = ig_head_table_open(&p->keys, "copy of the keys", ig_policy_heads(shape), key_bytes(shape, shape->n_ctx), err);
     if (!s) s = ig_chooser_open(&p->chooser, shape, options, err);
     return ig_policy_opened(out, s);
 }
 
 static uint16_t *key_at(const oracle_policy *p, int layer, int head, int slot) {
-    const ig_policy_shape *s = &p->base.shape;
-    return p->keys + (ig_policy_head(&p->base, layer, head) * (size_t)s->n_ctx + (size_t)slot) * (size_t)s->head_dim;
+    uint16_t *keys = ig_head_table_at(&p->keys, ig_policy_head(&p->base, layer, head));
+    return keys + (size_t)slot * (size_t)p->base.shape.head_dim;
 }
 
 static void oracle_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
@@ -84,8 +73,6 @@ static int oracle_select(ig_policy *base, int layer, int head, const float *q, c
     return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x, index, rest);
 }
 
-static uint64_t oracle_bytes(const ig_policy *p, int n) { return bytes_of_heads(&p->shape, &p->options, n); }
-
 const ig_policy_ops ig_policy_oracle = {
     .name = "oracle",
     .help = "like infinigen with exact scores: the best that a sketch could do",
@@ -96,5 +83,4 @@ const ig_policy_ops ig_policy_oracle = {
     .append = oracle_append,
     .select = oracle_select,
     .scratch_bytes = oracle_scratch_bytes,
-    .bytes = oracle_bytes,
 };

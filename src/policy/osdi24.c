@@ -33,26 +33,25 @@ enum {
 
 typedef struct osdi24_policy {
     ig_policy base;
-    int n_columns;                   /* in J */
-    int width;                       /* n_columns rounded up for the kernels; the rest is 0 */
-    int n_sparse;                    /* layers that are not dense */
-    int n_in;                        /* of the partial query weights; 0: there are none */
-    size_t key_bytes, partial_bytes; /* of a head at full length, whole pages */
-    uint16_t *keys;                  /* [n_sparse][n_kv_heads][key_bytes]: slots of [head_dim], while J is not known */
-    uint16_t *partial;               /* [n_sparse][n_heads][partial_bytes]: slots of [width] */
-    uint16_t *weights;               /* [n_sparse][n_heads][n_columns][n_in] partial query weights */
-    ig_arena arena;                  /* of what follows */
-    int *sparse;                     /* [n_layers] number among the sparse layers, -1: dense */
-    int32_t *columns;                /* [n_sparse][n_heads][head_dim] J, ascending */
-    double *query_sums;              /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
-    bool *chosen;                    /* [n_sparse][n_heads] whether J is */
-    bool *has_keys;                  /* [n_sparse][n_kv_heads] whether `keys` are in use */
-    bool *folded;                    /* [n_sparse][n_heads] whether there are weights for J */
-    float *bias;                     /* [n_sparse][n_heads][n_columns] of the weights */
-    ig_matrix *narrow;               /* [n_sparse] the weights, for others */
-    const ig_matrix **whole;         /* [n_sparse] the model's; NULL: nobody has asked for weights */
-    float *scores;                   /* [n_heads][n_ctx] of the layer at work */
-    int *counts;                     /* [n_heads] of scores within alpha of the best */
+    int n_columns;           /* in J */
+    int width;               /* n_columns rounded up for the kernels; the rest is 0 */
+    int n_sparse;            /* layers that are not dense */
+    int n_in;                /* of the partial query weights; 0: there are none */
+    ig_head_table keys;      /* of KV heads of sparse layers: slots of [head_dim], while J is not known */
+    ig_head_table partial;   /* of query heads of sparse layers: slots of [width] */
+    ig_head_table weights;   /* of these: [n_columns][n_in] partial query weights */
+    ig_arena arena;          /* of what follows */
+    int *sparse;             /* [n_layers] number among the sparse layers, -1: dense */
+    int32_t *columns;        /* [n_sparse][n_heads][head_dim] J, ascending */
+    double *query_sums;      /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
+    bool *chosen;            /* [n_sparse][n_heads] whether J is */
+    bool *has_keys;          /* [n_sparse][n_kv_heads] whether `keys` are in use */
+    bool *folded;            /* [n_sparse][n_heads] whether there are weights for J */
+    float *bias;             /* [n_sparse][n_heads][n_columns] of the weights */
+    ig_matrix *narrow;       /* [n_sparse] the weights, for others */
+    const ig_matrix **whole; /* [n_sparse] the model's; NULL: nobody has asked for weights */
+    float *scores;           /* [n_heads][n_ctx] of the layer at work */
+    int *counts;             /* [n_heads] of scores within alpha of the best */
 } osdi24_policy;
 
 static int group_of(const ig_policy_shape *s) { return s->n_heads / s->n_kv_heads; }
@@ -66,15 +65,18 @@ static size_t kv_head(const osdi24_policy *p, int layer, int head) {
 }
 
 static uint16_t *key_at(const osdi24_policy *p, int layer, int head, int slot) {
-    return p->keys + kv_head(p, layer, head) * (p->key_bytes / 2) + (size_t)slot * (size_t)p->base.shape.head_dim;
+    uint16_t *keys = ig_head_table_at(&p->keys, kv_head(p, layer, head));
+    return keys + (size_t)slot * (size_t)p->base.shape.head_dim;
 }
 
 static uint16_t *partial_at(const osdi24_policy *p, int layer, int head, int slot) {
-    return p->partial + query_head(p, layer, head) * (p->partial_bytes / 2) + (size_t)slot * (size_t)p->width;
+    uint16_t *partial = ig_head_table_at(&p->partial, query_head(p, layer, head));
+    return partial + (size_t)slot * (size_t)p->width;
 }
 
 static uint16_t *weights_at(const osdi24_policy *p, size_t head, int column) {
-    return p->weights + (head * (size_t)p->n_columns + (size_t)column) * (size_t)p->n_in;
+    uint16_t *weights = ig_head_table_at(&p->weights, head);
+    return weights + (size_t)column * (size_t)p->n_in;
 }
 
 static int slot_of(const ig_entries *e, int i) { return e->slot ? e->slot[i] : i; }
@@ -89,14 +91,19 @@ static void set_sizes(osdi24_policy *p) {
     p->n_sparse = ig_policy_sparse_layers(s, &p->base.options);
     const char *speculate = p->base.options.speculate;
     p->n_in = speculate && strcmp(speculate, "none") == 0 ? 0 : s->n_query_in;
-    p->key_bytes = ig_round_up((size_t)ig_policy_slots(s) * (size_t)s->head_dim * sizeof(uint16_t), PAGE);
-    p->partial_bytes = ig_round_up((size_t)ig_policy_slots(s) * (size_t)p->width * sizeof(uint16_t), PAGE);
 }
 
-static size_t weight_bytes(const osdi24_policy *p) {
-    size_t rows = (size_t)p->n_sparse * (size_t)p->base.shape.n_heads * (size_t)p->n_columns;
-    return ig_round_up(rows * (size_t)p->n_in * sizeof(uint16_t), PAGE);
+/* Of n slots of a KV head; of a query head: whole pages, which are given back one by one. */
+static size_t key_bytes(const osdi24_policy *p, int n) {
+    return ig_round_up((size_t)n * (size_t)p->base.shape.head_dim * sizeof(uint16_t), PAGE);
 }
+
+static size_t partial_bytes(const osdi24_policy *p, int n) {
+    return ig_round_up((size_t)n * (size_t)p->width * sizeof(uint16_t), PAGE);
+}
+
+/* The rows of a query head; heads follow each other without a gap, as in a matrix. */
+static size_t weight_bytes(const osdi24_policy *p) { return (size_t)p->n_columns * (size_t)p->n_in * sizeof(uint16_t); }
 
 static void lay_out(osdi24_policy *p) {
     const ig_policy_shape *s = &p->base.shape;
@@ -120,23 +127,24 @@ static uint64_t fixed_bytes(const osdi24_policy *p) {
 }
 
 /* The most that is held at once: a layer changes over while those before it have and those behind it have not. */
-static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options *options) {
+static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options *options, int n) {
     osdi24_policy p = {.base = {.shape = *shape, .options = *options}};
     set_sizes(&p);
     lay_out(&p);
     p.arena.size = p.arena.used;
     if (!p.n_sparse) return fixed_bytes(&p);
-    uint64_t keys = (uint64_t)shape->n_kv_heads * p.key_bytes, partial = (uint64_t)shape->n_heads * p.partial_bytes;
+    uint64_t n_sparse = (uint64_t)p.n_sparse, keys = (uint64_t)shape->n_kv_heads * key_bytes(&p, n),
+             partial = (uint64_t)shape->n_heads * partial_bytes(&p, n);
     uint64_t more = keys > partial ? keys : partial, less = keys > partial ? partial : keys;
-    return (uint64_t)p.n_sparse * more + less + weight_bytes(&p) + fixed_bytes(&p);
+    return n_sparse * (more + (uint64_t)shape->n_heads * weight_bytes(&p)) + less + fixed_bytes(&p);
 }
 
 static void osdi24_close(ig_policy *base) {
     osdi24_policy *p = (osdi24_policy *)base;
     if (!p) return;
-    ig_pages_release(p->keys, (size_t)p->n_sparse * (size_t)base->shape.n_kv_heads * p->key_bytes);
-    ig_pages_release(p->partial, (size_t)p->n_sparse * (size_t)base->shape.n_heads * p->partial_bytes);
-    ig_pages_release(p->weights, weight_bytes(p));
+    ig_head_table_close(&p->keys);
+    ig_head_table_close(&p->partial);
+    ig_head_table_close(&p->weights);
     ig_arena_close(&p->arena);
     free(p);
 }
@@ -148,12 +156,14 @@ static ig_status osdi24_open(ig_policy **out, const ig_policy_shape *shape, cons
     osdi24_policy *p = (osdi24_policy *)*out;
     set_sizes(p);
     lay_out(p);
-    bool done = ig_arena_open(&p->arena);
-    p->keys = ig_pages_reserve((size_t)p->n_sparse * (size_t)shape->n_kv_heads * p->key_bytes);
-    p->partial = ig_pages_reserve((size_t)p->n_sparse * (size_t)shape->n_heads * p->partial_bytes);
-    p->weights = ig_pages_reserve(weight_bytes(p));
-    if (!done || !p->keys || !p->partial || !p->weights)
-        return ig_policy_opened(out, ig_fail_memory(err, "partial keys", osdi24_plan(shape, options)));
+    size_t heads = (size_t)p->n_sparse * (size_t)shape->n_heads,
+           groups = (size_t)p->n_sparse * (size_t)shape->n_kv_heads, bytes = p->arena.used;
+    int n_slots = ig_policy_slots(shape);
+    if (!ig_arena_open(&p->arena)) s = ig_fail_memory(err, "partial keys", bytes);
+    if (!s) s = ig_head_table_open(&p->keys, "keys of the prompt", groups, key_bytes(p, n_slots), err);
+    if (!s) s = ig_head_table_open(&p->partial, "partial keys", heads, partial_bytes(p, n_slots), err);
+    if (!s) s = ig_head_table_open(&p->weights, "partial query weights", heads, weight_bytes(p), err);
+    if (s) return ig_policy_opened(out, s);
     lay_out(p);
     for (int l = 0, n = 0; l < shape->n_layers; l++)
         p->sparse[l] = ig_policy_layer_is_dense(shape, options, l) ? -1 : n++;
@@ -205,7 +215,7 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
     size_t at = query_head(p, layer, head);
     double *sums = p->query_sums + at * (size_t)d;
     if (first == 0) {
-        if (p->chosen[at]) ig_pages_drop(partial_at(p, layer, head, 0), p->partial_bytes);
+        if (p->chosen[at]) ig_pages_drop(partial_at(p, layer, head, 0), p->partial.head_bytes);
         p->chosen[at] = p->folded[at] = false;
         memset(sums, 0, (size_t)d * sizeof *sums);
     }
@@ -405,7 +415,7 @@ static int osdi24_select(ig_policy *base, int layer, int head, const float *q, c
     (void)q, (void)rest, (void)scratch;
     if (n <= 0) return e->n;
     if (head % group == 0 && p->has_keys[kv_head(p, layer, head / group)]) { /* all heads of the group have chosen J */
-        ig_pages_drop(key_at(p, layer, head / group, 0), p->key_bytes);
+        ig_pages_drop(key_at(p, layer, head / group, 0), p->keys.head_bytes);
         p->has_keys[kv_head(p, layer, head / group)] = false;
     }
     ig_pick_rule best = {.count = common_count(p, n), .mass = 1};

@@ -72,6 +72,11 @@ bool ig_policy_is_dense(const ig_policy *p, int layer) {
     return p->ops->uses_everything || ig_policy_layer_is_dense(&p->shape, &p->options, layer);
 }
 
+uint64_t ig_policy_bytes(const ig_policy *p, int n) {
+    if (p->ops->bytes) return p->ops->bytes(p, n);
+    return p->ops->plan ? p->ops->plan(&p->shape, &p->options, n) : 0;
+}
+
 int ig_policy_count(const ig_cache_options *o, int n) {
     int count = ig_pick_budget(o->budget, n), always = o->n_sinks + o->n_recent;
     return count < always ? always : count;

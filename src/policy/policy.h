@@ -13,6 +13,7 @@
 #include "format/sketch.h"
 #include "kernel/kernel.h"
 #include "kv/entries.h"
+#include "kv/head_table.h"
 
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
@@ -50,8 +51,8 @@ typedef struct ig_policy_ops {
     bool guess_is_final; /* its own ig_cache_options.speculate is "paper" */
     double budget;       /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
     int n_dense_layers;  /* likewise; 0: IG_POLICY_DENSE_LAYERS */
-    /* Bytes that a full sequence takes on top of K and V. Optional: none. */
-    uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options);
+    /* Bytes that n tokens take on top of K and V. Optional: none. */
+    uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
     ig_status (*open)(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options, ig_error *err);
     void (*close)(ig_policy *p);
     /* A slot of a layer that is not dense has got this post-RoPE key and value, [head_dim] 16-bit floats. Without
@@ -87,7 +88,7 @@ typedef struct ig_policy_ops {
     int (*value)(ig_policy *p, int layer, int head, const ig_entries *e, int n_kept, float *value);
     /* With limit: what is known of slot `from` belongs to slot `to` now. */
     void (*move)(ig_policy *p, int layer, int head, int from, int to);
-    /* Bytes kept at present for n tokens. Optional: 0. */
+    /* Bytes kept at present for n tokens. Optional: what plan() says. */
     uint64_t (*bytes)(const ig_policy *p, int n);
 } ig_policy_ops;
 
@@ -111,6 +112,8 @@ extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_p
 
 /* True if every step uses all entries of this layer: no selection, nothing kept. */
 bool ig_policy_is_dense(const ig_policy *p, int layer);
+/* Bytes that it keeps at present for n tokens on top of K and V. */
+uint64_t ig_policy_bytes(const ig_policy *p, int n);
 /* Lists of entries that a policy makes in each layer. */
 static inline int ig_policy_lists(const ig_policy *p) {
     return p->ops->per_query_head ? p->shape.n_heads : p->shape.n_kv_heads;

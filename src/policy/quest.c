@@ -11,31 +11,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/half.h"
-#include "base/memory.h"
 #include "policy/policy.h"
 
 enum { PAGE = IG_POLICY_UNIT };
 
 typedef struct quest_policy {
     ig_policy base;
-    uint16_t *bounds; /* [n_layers][n_kv_heads][pages][2][head_dim]: smallest, largest, 16-bit floats */
+    ig_head_table bounds; /* [pages][2][head_dim]: smallest, largest, 16-bit floats */
 } quest_policy;
 
 static int n_pages(int n_tokens) { return (n_tokens + PAGE - 1) / PAGE; }
 
-static uint64_t bound_bytes(const ig_policy_shape *s, size_t n_heads, int n_tokens) {
-    return (uint64_t)n_heads * (uint64_t)n_pages(n_tokens) * 2 * (uint64_t)s->head_dim * sizeof(uint16_t);
+static size_t head_bytes(const ig_policy_shape *s, int n_tokens) {
+    return (size_t)n_pages(n_tokens) * 2 * (size_t)s->head_dim * sizeof(uint16_t);
 }
 
-static uint64_t quest_plan(const ig_policy_shape *s, const ig_cache_options *o) {
-    return bound_bytes(s, ig_policy_sparse_heads(s, o), s->n_ctx);
+static uint64_t quest_plan(const ig_policy_shape *s, const ig_cache_options *o, int n) {
+    return ig_policy_sparse_heads(s, o) * head_bytes(s, n);
 }
 
 static void quest_close(ig_policy *p) {
-    const ig_policy_shape *s = &p->shape;
-    ig_pages_release(((quest_policy *)p)->bounds, bound_bytes(s, ig_policy_heads(s), s->n_ctx));
+    ig_head_table_close(&((quest_policy *)p)->bounds);
     free(p);
 }
 
@@ -43,15 +40,14 @@ static ig_status quest_open(ig_policy **out, const ig_policy_shape *shape, const
                             ig_error *err) {
     ig_status s = ig_policy_new(out, sizeof(quest_policy), &ig_policy_quest, shape, options, err);
     if (s) return s;
-    size_t bytes = bound_bytes(shape, ig_policy_heads(shape), shape->n_ctx);
-    uint16_t *bounds = ((quest_policy *)*out)->bounds = ig_pages_reserve(bytes);
-    return ig_policy_opened(out, bounds ? IG_OK : ig_fail_memory(err, "page bounds", bytes));
+    s = ig_head_table_open(&((quest_policy *)*out)->bounds, "page bounds", ig_policy_heads(shape),
+                           head_bytes(shape, shape->n_ctx), err);
+    return ig_policy_opened(out, s);
 }
 
 static uint16_t *page_bounds(const quest_policy *p, int layer, int head, int page) {
-    const ig_policy_shape *s = &p->base.shape;
-    size_t at = ig_policy_head(&p->base, layer, head) * (size_t)n_pages(s->n_ctx) + (size_t)page;
-    return p->bounds + at * 2 * (size_t)s->head_dim;
+    uint16_t *bounds = ig_head_table_at(&p->bounds, ig_policy_head(&p->base, layer, head));
+    return bounds + (size_t)page * 2 * (size_t)p->base.shape.head_dim;
 }
 
 static void quest_append(ig_policy *base, int layer, int head, int token, const uint16_t *key, const uint16_t *value) {
@@ -123,10 +119,6 @@ static int quest_select(ig_policy *base, int layer, int head, const float *q, co
     return n_out;
 }
 
-static uint64_t quest_bytes(const ig_policy *p, int n) {
-    return bound_bytes(&p->shape, ig_policy_sparse_heads(&p->shape, &p->options), n);
-}
-
 const ig_policy_ops ig_policy_quest = {
     .name = "quest",
     .help = "use pages of 16 entries by a bound of their scores (Quest)",
@@ -138,5 +130,4 @@ const ig_policy_ops ig_policy_quest = {
     .append = quest_append,
     .select = quest_select,
     .scratch_bytes = quest_scratch_bytes,
-    .bytes = quest_bytes,
 };

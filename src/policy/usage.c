@@ -4,9 +4,6 @@
  */
 #include "policy/usage.h"
 
-#include "base/error.h"
-#include "base/memory.h"
-
 static size_t slot_bytes(ig_evict_rule rule) {
     return rule == IG_EVICT_COUNTER ? sizeof(uint8_t) : rule == IG_EVICT_LRU ? sizeof(uint32_t) : 0;
 }
@@ -16,27 +13,26 @@ uint64_t ig_usage_plan(ig_evict_rule rule, size_t n_heads, size_t n_slots) {
 }
 
 ig_status ig_usage_open(ig_usage *u, ig_evict_rule rule, size_t n_heads, size_t n_slots, ig_error *err) {
-    *u = (ig_usage){.rule = rule, .n_heads = n_heads, .n_slots = n_slots};
-    if (rule == IG_EVICT_FIFO) return IG_OK;
-    size_t bytes = n_heads * n_slots * slot_bytes(rule);
-    void *memory = ig_pages_reserve(bytes);
-    if (!memory) return ig_fail_memory(err, "use of KV entries", bytes);
-    if (rule == IG_EVICT_COUNTER)
-        u->count = memory;
-    else
-        u->stamp = memory;
-    return IG_OK;
+    *u = (ig_usage){.rule = rule, .n_slots = n_slots};
+    return ig_head_table_open(&u->heads, "use of KV entries", n_heads, n_slots * slot_bytes(rule), err);
 }
 
 void ig_usage_close(ig_usage *u) {
-    ig_pages_release(u->count, u->n_heads * u->n_slots * sizeof *u->count);
-    ig_pages_release(u->stamp, u->n_heads * u->n_slots * sizeof *u->stamp);
+    ig_head_table_close(&u->heads);
     *u = (ig_usage){0};
 }
 
+static uint8_t *counts(const ig_usage *u, size_t head) {
+    return u->rule == IG_EVICT_COUNTER ? ig_head_table_at(&u->heads, head) : NULL;
+}
+
+static uint32_t *stamps(const ig_usage *u, size_t head) {
+    return u->rule == IG_EVICT_LRU ? ig_head_table_at(&u->heads, head) : NULL;
+}
+
 void ig_usage_come(ig_usage *u, size_t head, int slot, uint32_t now) {
-    if (u->count) u->count[head * u->n_slots + (size_t)slot] = 0;
-    if (u->stamp) u->stamp[head * u->n_slots + (size_t)slot] = now;
+    if (counts(u, head)) counts(u, head)[slot] = 0;
+    if (stamps(u, head)) stamps(u, head)[slot] = now;
 }
 
 static void count_selected(uint8_t *count, size_t n_slots, const int32_t *slots, int n) {
@@ -46,13 +42,16 @@ static void count_selected(uint8_t *count, size_t n_slots, const int32_t *slots,
 }
 
 void ig_usage_select(ig_usage *u, size_t head, const int32_t *slots, int n, uint32_t now) {
-    if (u->count) count_selected(u->count + head * u->n_slots, u->n_slots, slots, n);
-    for (int i = 0; u->stamp && i < n; i++) u->stamp[head * u->n_slots + (size_t)slots[i]] = now;
+    uint32_t *stamp = stamps(u, head);
+    if (counts(u, head)) count_selected(counts(u, head), u->n_slots, slots, n);
+    for (int i = 0; stamp && i < n; i++) stamp[slots[i]] = now;
 }
 
 void ig_usage_value(const ig_usage *u, size_t head, const ig_entries *e, float *value) {
+    const uint8_t *count = counts(u, head);
+    const uint32_t *stamp = stamps(u, head);
     for (int i = 0; i < e->n; i++) {
-        size_t at = head * u->n_slots + (size_t)(e->slot ? e->slot[i] : i);
-        value[i] = u->count ? (float)u->count[at] : u->stamp ? (float)u->stamp[at] : 0;
+        int slot = e->slot ? e->slot[i] : i;
+        value[i] = count ? (float)count[slot] : stamp ? (float)stamp[slot] : 0;
     }
 }

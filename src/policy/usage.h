@@ -13,12 +13,12 @@
 
 #include "kv/entries.h"
 #include "kv/evict.h"
+#include "kv/head_table.h"
 
 typedef struct ig_usage {
     ig_evict_rule rule;
-    size_t n_heads, n_slots; /* slots of a head */
-    uint8_t *count;          /* [n_heads][n_slots] of `counter` */
-    uint32_t *stamp;         /* [n_heads][n_slots] of `lru` */
+    size_t n_slots;      /* of a head */
+    ig_head_table heads; /* [n_slots] counts (`counter`, 8 bits) or positions (`lru`, 32 bits) */
 } ig_usage;
 
 uint64_t ig_usage_plan(ig_evict_rule rule, size_t n_heads, size_t n_slots);

@@ -19,12 +19,11 @@
 typedef struct ig_values {
     const ig_kernels *kernels;
     int head_dim;
-    size_t n_heads, head_bytes;
-    uint8_t *sketch; /* [n_heads][blocks of IG_SKETCH_TOKENS slots], see kernel/kernel.h */
+    ig_head_table sketch; /* blocks of IG_SKETCH_TOKENS slots, see kernel/kernel.h */
 } ig_values;
 
-/* Of so many heads with n slots. */
-uint64_t ig_values_bytes(size_t n_heads, int n, int head_dim);
+/* Of a head with n slots. */
+size_t ig_values_head_bytes(int n, int head_dim);
 ig_status ig_values_open(ig_values *v, const ig_kernels *kernels, size_t n_heads, int n, int head_dim, ig_error *err);
 void ig_values_close(ig_values *v);
 /* A slot has got this value, [head_dim] 16-bit floats. */

@@ -409,7 +409,7 @@ static void says_what_it_keeps(void **state) {
     assert_int_equal(p->ops->bytes(p, PROMPT) - empty, KV_HEADS * DIM * 2 * PROMPT);
     step(&r, p, w, PROMPT);
     assert_int_equal(p->ops->bytes(p, PROMPT + 1) - empty, HEADS * 16 * 2 * (PROMPT + 1));
-    assert_true(p->ops->plan(&p->shape, &p->options) >=
+    assert_true(p->ops->plan(&p->shape, &p->options, N_CTX) >=
                 empty + (KV_HEADS * DIM * 2 + HEADS * 16 * 2) * N_CTX); /* both, in the step between */
     p->ops->close(p);
     free(w);

@@ -17,7 +17,7 @@
 #include "base/half.h"
 #include "base/random.h"
 #include "cpu_level.h"
-#include "policy/policy.h"
+#include "policy/choose.h"
 
 enum { LAYERS = 3, HEADS = 4, KV_HEADS = 2, DIM = 32, N_CTX = 1000 };
 
@@ -205,9 +205,9 @@ static void windows_need_no_memory(void **state) {
     ig_policy *p = open_policy(*state, 0.2, &scratch);
     ig_policy_shape plain = p->shape;
     plain.window = no_windows;
-    uint64_t two_layers = p->ops->plan(&p->shape, &p->options), three = p->ops->plan(&plain, &p->options);
+    uint64_t two_layers = p->ops->plan(&p->shape, &p->options, N_CTX), three = p->ops->plan(&plain, &p->options, N_CTX);
     assert_true(two_layers > 0 && two_layers * 3 == three * 2);
-    assert_true(p->ops->bytes(p, N_CTX) == two_layers);
+    assert_true(ig_policy_bytes(p, N_CTX) == two_layers);
     p->ops->close(p);
     free(scratch);
 }
@@ -216,10 +216,11 @@ static void the_oracle_keeps_keys_blocks_and_values(void **state) {
     void *scratch;
     ig_policy *p = open_policy("oracle", 0.3, &scratch);
     (void)state;
-    uint64_t rows = N_CTX * DIM * 2, blocks = 2 * N_CTX / 8, values = (N_CTX + 15) / 16 * (32 + 4 * DIM);
-    assert_true(p->ops->bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks + values));
+    uint64_t rows = N_CTX * DIM * 2, blocks = (sizeof(ig_history_head) + 2 * N_CTX / 8 + 3) / 4 * 4,
+             values = (N_CTX + 15) / 16 * (32 + 4 * DIM);
+    assert_true(ig_policy_bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks + values));
     p->options.no_rest = true;
-    assert_true(p->ops->bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks));
+    assert_true(ig_policy_bytes(p, N_CTX) == (LAYERS - 1) * KV_HEADS * (rows + blocks));
     p->ops->close(p);
     free(scratch);
 }

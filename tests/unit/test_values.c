@@ -60,7 +60,7 @@ static ig_values open_values(ig_cpu_level level, int n, int d) {
     ig_values v;
     ig_error err = {0};
     if (ig_values_open(&v, ig_kernels_get(level), HEADS, n, d, &err)) fail_msg("%s", err.text);
-    assert_true(ig_values_bytes(HEADS, n, d) == (uint64_t)HEADS * (((size_t)n + 15) / 16) * (32 + 4 * (size_t)d));
+    assert_true(ig_values_head_bytes(n, d) == ((size_t)n + 15) / 16 * (32 + 4 * (size_t)d));
     return v;
 }
 
