@@ -12,8 +12,7 @@
 #include "base/error.h"
 
 enum {
-    SMALL = 4096,    /* elements below which an elementwise operation is not shared out */
-    FEW_COLUMNS = 8, /* up to this many columns gemv is the faster one (they cross at 12-16, AVX2 at 6-8) */
+    SMALL = 4096, /* elements below which an elementwise operation is not shared out */
     MAX_MATRICES = 4,
     ROW_UNIT = 32, /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
 };
@@ -105,10 +104,7 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
         j.n_m = n;
         j.y = y + done;
         j.m = m + done;
-        for (int i = 0; i < n; i++) {
-            bool use_gemv = few || n_rows <= FEW_COLUMNS;
-            j.fn[i] = use_gemv ? d->k->gemv[j.m[i]->type] : d->k->gemm[j.m[i]->type];
-        }
+        for (int i = 0; i < n; i++) j.fn[i] = few ? d->k->gemv[j.m[i]->type] : d->k->gemm[j.m[i]->type];
         if (n_rows == 1)
             prepare_task(&j, 0, 0);
         else

@@ -122,7 +122,7 @@ static void start_step(const attend_job *j, tile *t, const ig_kv_view *view, int
     const ig_kernels *k = j->d->k;
     int d = j->shape->head_dim;
     resolve(t, view, begin, n, d);
-    t->direct = j->jobs->n_tokens == 1 && k->packed_scores[view->type];
+    t->direct = !j->jobs->prompt && k->packed_scores[view->type];
     if (t->direct) {
         k->packed_scores[view->type](t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->packed_k, n);
         return;
@@ -332,7 +332,7 @@ void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attentio
     j.tile_tokens = tile_tokens(j.group);
     for (int i = 0; i < n_jobs;) {
         j.jobs = jobs + i;
-        if (jobs[i].n_tokens > 1) {
+        if (jobs[i].prompt) {
             j.n_jobs = 1;
             int n_tiles = (jobs[i].n_tokens + j.tile_tokens - 1) / j.tile_tokens;
             ig_pool_run(d->pool, n_tiles * shape->n_kv_heads, prefill_task, &j);
@@ -348,7 +348,7 @@ void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attentio
         j.n_jobs = j.first_split = 0;
         j.n_splits = 1;
         j.partial = d->partial;
-        while (i < n_jobs && jobs[i].n_tokens == 1 && !jobs[i].carry) {
+        while (i < n_jobs && !jobs[i].prompt && !jobs[i].carry) {
             int splits = job_splits(&j, &jobs[i]);
             if (splits < j.n_splits) splits = j.n_splits;
             if (j.n_jobs && (size_t)(j.n_jobs + 1) * (size_t)splits * each > d->partial_floats) break;

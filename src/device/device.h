@@ -44,8 +44,9 @@ static inline const uint8_t *ig_kv_view_row(const ig_kv_view *v, int slot) {
 enum { IG_ATTEND_UNIT = 512 };
 
 /* Attention of one sequence: n_tokens queries at consecutive positions, the last of which sees every row of its
- * view; query t sees the rows before the last n_tokens - 1 - t ones, and of these the last `window` (0: all). With
- * n_tokens > 1 the views list all slots from 0.
+ * view; query t sees the rows before the last n_tokens - 1 - t ones, and of these the last `window` (0: all). A query's
+ * result does not depend, bitwise, on how many others there are, but on what they are: those of a prompt, whose views
+ * list all slots from 0, or the one of a decode step.
  *
  * Rows that are not all in fast memory at once are taken in several calls, in order: rows [begin, end), a multiple of
  * IG_ATTEND_UNIT each but for the last end; `carry` keeps what the calls hand on, and the call whose end is the
@@ -55,9 +56,11 @@ typedef struct ig_attention {
     const float *q_scale; /* [n_heads][head_dim] what queries are multiplied by before they meet keys; NULL: nothing */
     float *out;           /* the same shape; may be q */
     float *lse;           /* [n_tokens][n_heads] logarithm of the sum of the exponentials of the scores, or NULL */
-    const float *rest;    /* [n_heads][head_dim], n_tokens 1: out becomes (1 - rest_share) out + rest; NULL: nothing */
+    const float
+        *rest; /* [n_heads][head_dim], of a decode step: out becomes (1 - rest_share) out + rest; NULL: nothing */
     const float *rest_share; /* [n_heads]; where it is 0, rest is not looked at */
     int n_tokens;
+    bool prompt; /* else n_tokens is 1 */
     int window;
     const ig_kv_view *views; /* [n_kv_heads] */
     float *carry;            /* NULL: everything in one call */
@@ -77,9 +80,9 @@ typedef struct ig_device_need {
     ig_head_shape heads;
 } ig_device_need;
 
-/* Floats of ig_attention.carry for n_tokens queries over n rows. */
+/* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows. */
 static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens, int n) {
-    size_t parts = n_tokens > 1 ? (size_t)n_tokens : ((size_t)n + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT;
+    size_t parts = n_tokens ? (size_t)n_tokens : ((size_t)n + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT;
     return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 2);
 }
 
@@ -95,8 +98,8 @@ typedef struct ig_device_ops {
 
     /* out[r][0..n_in) = row ids[r] of m as floats; added to out if `add`. */
     void (*embed)(ig_device *d, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
-    /* y[i][r][0..m[i]->n_out) = m[i] x[r] + bias, for n_m matrices of one input x [n_rows][n_in].
-     * few: rows are independent sequences (decode): their results do not depend on n_rows, bitwise. */
+    /* y[i][r][0..m[i]->n_out) = m[i] x[r] + bias, for n_m matrices of one input x [n_rows][n_in]. A row's result does
+     * not depend on n_rows, bitwise, but on `few`: made for single rows (decode), or for many (a prompt). */
     void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                    bool few);
     /* y[r] = norm of x[r], rows of n floats. b == NULL and rms: RMS norm, else layer norm. w, b may be NULL. */

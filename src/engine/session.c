@@ -204,7 +204,7 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
         s->n_prefilled += (uint64_t)rows;
         bool stop = sink && hand_over(s, held - rows, rows, sink, user);
         if (held == n) {
-            const float *logits = ig_forward_logits(s->model, &s->ws, rows - 1, 1, false);
+            const float *logits = ig_forward_logits(s->model, &s->ws, rows - 1, 1, true);
             memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
             s->has_logits = true;
         }

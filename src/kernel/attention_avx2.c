@@ -230,7 +230,8 @@ static float softmax_step_avx2(float *s, int n, float *m, float *l) {
         __m256i lanes = first_lanes(n - i);
         __m256 e = exp_negative(_mm256_sub_ps(_mm256_maskload_ps(s + i, lanes), top));
         _mm256_maskstore_ps(s + i, lanes, e);
-        sum[0] = _mm256_add_ps(sum[0], _mm256_and_ps(e, _mm256_castsi256_ps(lanes)));
+        __m256 *part = &sum[i / 8 % 2]; /* as if more scores followed */
+        *part = _mm256_add_ps(*part, _mm256_and_ps(e, _mm256_castsi256_ps(lanes)));
     }
     float r = expf(old - max);
     *m = max;

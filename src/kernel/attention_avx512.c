@@ -264,7 +264,8 @@ static float softmax_step_avx512(float *s, int n, float *m, float *l) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
         __m512 e = exp_negative(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, s + i), top));
         _mm512_mask_storeu_ps(s + i, lanes, e);
-        sum[0] = _mm512_mask_add_ps(sum[0], lanes, sum[0], e);
+        __m512 *part = &sum[i / 16 % 2]; /* as if more scores followed */
+        *part = _mm512_mask_add_ps(*part, lanes, *part, e);
     }
     float r = expf(old - max);
     *m = max;

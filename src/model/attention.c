@@ -206,7 +206,7 @@ static ig_kv_pick pick_of(const forward *f, const ig_segment *seg, const ig_sele
     if (ig_forward_selects(f, seg) && !x->all[list])
         return (ig_kv_pick){x->slots + (size_t)list * (size_t)seq->n_ctx, x->n[list]};
     ig_entries e = ig_kv_entries(seq->kv, f->layer, head);
-    if (seg->n == 1 && window > 0 && e.n > window) *first = e.n - window;
+    if (!seg->dense && window > 0 && e.n > window) *first = e.n - window;
     return (ig_kv_pick){e.slot, e.n - *first};
 }
 
@@ -293,6 +293,7 @@ ig_attention ig_forward_job(const forward *f, int segment, ig_kv_view *views) {
                           .out = f->ws->x + at * d,
                           .lse = f->ws->lse + at,
                           .n_tokens = f->segments[segment].n,
+                          .prompt = f->segments[segment].dense,
                           .window = f->c->window[f->layer],
                           .views = views};
 }

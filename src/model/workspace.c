@@ -42,7 +42,7 @@ static void lay_out(ig_workspace *ws, const ig_model *m, const ig_workspace_need
     if (!need->streams) return;
     ig_head_shape shape = {c->n_heads, c->n_kv_heads, c->head_dim, 0};
     size_t prefill = ig_attend_carry_floats(&shape, need->max_rows, 0);
-    size_t decode = ig_attend_carry_floats(&shape, 1, need->n_ctx);
+    size_t decode = ig_attend_carry_floats(&shape, 0, need->n_ctx);
     ws->carry = ig_arena_take(a, (prefill > decode ? prefill : decode) * sizeof(float));
 }
 

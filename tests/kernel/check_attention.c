@@ -232,6 +232,20 @@ static void check_masked_steps(check *c) {
     check_that(c, r == 1 && m == 3 && l == 1, "empty: r=%g m=%g l=%g", r, m, l);
 }
 
+/* What follows behind and is masked changes no bit. */
+static void check_masked_behind(check *c) {
+    enum { N = 80 };
+    for (int n = 1; n <= N; n++) {
+        float *s = floats(c, N), padded[N], m[2] = {-1, -1}, l[2] = {0.3f, 0.3f};
+        for (int i = 0; i < N; i++) padded[i] = i < n ? s[i] : -INFINITY;
+        float r = c->k->softmax_step(s, n, &m[0], &l[0]), of_all = c->k->softmax_step(padded, N, &m[1], &l[1]);
+        check_that(c, r == of_all && m[0] == m[1] && l[0] == l[1] && !memcmp(s, padded, (size_t)n * sizeof *s),
+                   "n=%d: r=%g m=%g l=%.9g, with masked ones behind r=%g m=%g l=%.9g", n, r, m[0], l[0], of_all, m[1],
+                   l[1]);
+        check_fenced_free(s, N * sizeof *s);
+    }
+}
+
 static void check_softmax_add_at(check *c, int n, bool none) {
     float *s = floats(c, (size_t)n), *w = output(c, (size_t)n);
     double *want = malloc(((size_t)n + 1) * sizeof *want), max = -INFINITY, sum = 0;
@@ -256,6 +270,7 @@ static void check_softmax_add_at(check *c, int n, bool none) {
 static void check_softmax(check *c) {
     check_exp(c);
     check_masked_steps(c);
+    check_masked_behind(c);
     for (int n = 0; n < 68; n++) {
         check_step_at(c, n, n + 1);
         check_step_at(c, n, check_int(c, 1, n + 1));

@@ -108,20 +108,24 @@ static void check(const ig_attention *a) {
         }
 }
 
+enum { STEP }; /* of decoding, in the place of a prompt's number of tokens */
+
 /* One call and several must agree bitwise, and with the reference. */
-static void run(int n_tokens, int n, int window, const int32_t *index, int unit) {
+static void run(int prompt, int n, int window, const int32_t *index, int unit) {
     ig_kv_view views[KV_HEADS];
+    int n_tokens = prompt == STEP ? 1 : prompt;
     size_t bytes = (size_t)n_tokens * HEADS * DIM * sizeof(float);
     float *q = queries(n_tokens, (uint64_t)n), *one = malloc(bytes), *several = malloc(bytes);
-    float *carry = malloc(ig_attend_carry_floats(&shape, n_tokens, n) * sizeof(float));
+    float *carry = malloc(ig_attend_carry_floats(&shape, prompt, n) * sizeof(float));
     set_views(views, index, n);
-    ig_attention a = {.q = q, .out = one, .n_tokens = n_tokens, .window = window, .views = views};
+    ig_attention a = {
+        .q = q, .out = one, .n_tokens = n_tokens, .prompt = prompt != STEP, .window = window, .views = views};
     device->ops->attend(device, &shape, &a, 1);
     check(&a);
     if (!index) {
         ig_kv_view part[KV_HEADS];
-        ig_attention b = {
-            .q = q, .out = several, .n_tokens = n_tokens, .window = window, .views = part, .carry = carry};
+        ig_attention b = a;
+        b.out = several, b.views = part, b.carry = carry;
         for (b.begin = 0; b.begin < n; b.begin = b.end) {
             b.end = b.begin + unit < n ? b.begin + unit : n;
             for (int h = 0; h < KV_HEADS; h++) { /* a table of these blocks only */
@@ -143,8 +147,8 @@ static void decode(void **state) {
     (void)state;
     static const int lengths[] = {1, 7, 128, 511, 512, 513, 1024, 2100};
     for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
-        run(1, lengths[i], 0, NULL, IG_ATTEND_UNIT);
-        run(1, lengths[i], 0, NULL, 2 * IG_ATTEND_UNIT);
+        run(STEP, lengths[i], 0, NULL, IG_ATTEND_UNIT);
+        run(STEP, lengths[i], 0, NULL, 2 * IG_ATTEND_UNIT);
     }
 }
 
@@ -154,7 +158,7 @@ static void decode_of_chosen_rows(void **state) {
     for (int stride = 1; stride < 9; stride += 2) {
         int n = 0;
         for (int s = stride / 2; s < MAX_ROWS; s += stride) index[n++] = s;
-        run(1, n, 0, index, 0);
+        run(STEP, n, 0, index, 0);
     }
 }
 
@@ -175,10 +179,39 @@ static void prefill_with_window(void **state) {
     run(70, 1500, 5000, NULL, IG_ATTEND_UNIT);
 }
 
+/* A prompt's queries one by one, and a few at a time: each gets the same bits. */
+static void pieces_of_a_prompt(void **state) {
+    enum { N = 150, BEFORE = 60 };
+    static const int windows[] = {0, 16, 100};
+    size_t row = HEADS * DIM;
+    float *q = queries(N, 9), *whole = malloc(N * row * sizeof *whole), *cut = malloc(N * row * sizeof *cut);
+    (void)state;
+    for (int w = 0; w < 3; w++)
+        for (int piece = 1; piece < 80; piece += piece < 9 ? 1 : 23) {
+            ig_kv_view views[KV_HEADS];
+            set_views(views, NULL, BEFORE + N);
+            ig_attention a = {
+                .q = q, .out = whole, .n_tokens = N, .prompt = true, .window = windows[w], .views = views};
+            device->ops->attend(device, &shape, &a, 1);
+            for (int t = 0; t < N; t += a.n_tokens) {
+                a.n_tokens = N - t < piece ? N - t : piece;
+                a.q = q + (size_t)t * row;
+                a.out = cut + (size_t)t * row;
+                set_views(views, NULL, BEFORE + t + a.n_tokens);
+                device->ops->attend(device, &shape, &a, 1);
+            }
+            assert_memory_equal(whole, cut, N * row * sizeof *whole);
+        }
+    free(q);
+    free(whole);
+    free(cut);
+}
+
 /* Queries scaled on the way are like queries scaled before, to the bit, and so are the weights of rows. */
-static void run_scaled(int n_tokens, int n) {
+static void run_scaled(int prompt, int n) {
     static float scale[HEADS * DIM], weights[2][KV_HEADS * MAX_ROWS];
     ig_kv_view views[KV_HEADS];
+    int n_tokens = prompt == STEP ? 1 : prompt;
     size_t n_q = (size_t)n_tokens * HEADS * DIM, bytes = n_q * sizeof(float);
     float *q = queries(n_tokens, 5), *scaled = malloc(bytes), *out[2] = {malloc(bytes), malloc(bytes)};
     float *lse = malloc((size_t)n_tokens * HEADS * sizeof *lse);
@@ -192,6 +225,7 @@ static void run_scaled(int n_tokens, int n) {
                           .out = out[k],
                           .lse = lse,
                           .n_tokens = n_tokens,
+                          .prompt = prompt != STEP,
                           .views = views};
         device->ops->attend(device, &shape, &a, 1);
         device->ops->weigh(device, &shape, &a, 0, n, weights[k], MAX_ROWS);
@@ -207,14 +241,17 @@ static void run_scaled(int n_tokens, int n) {
 
 static void scaled_queries(void **state) {
     (void)state;
-    run_scaled(1, 1300);
+    run_scaled(STEP, 1300);
     run_scaled(61, 700);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(decode),         cmocka_unit_test(decode_of_chosen_rows),
-        cmocka_unit_test(prefill),        cmocka_unit_test(prefill_with_window),
+        cmocka_unit_test(decode),
+        cmocka_unit_test(decode_of_chosen_rows),
+        cmocka_unit_test(prefill),
+        cmocka_unit_test(prefill_with_window),
+        cmocka_unit_test(pieces_of_a_prompt),
         cmocka_unit_test(scaled_queries),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
