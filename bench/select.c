@@ -63,7 +63,7 @@ static void choose(bench *b) {
 }
 
 static void pick(bench *b) {
-    ig_pick_rule rule = {4, 32, ig_policy_count(&b->policy.options, b->n), b->policy.options.mass};
+    ig_pick_rule rule = {4, 32, ig_policy_count(&b->policy, b->n), b->policy.options.mass};
     b->n_chosen = ig_pick(b->k, b->index, b->weights, b->n, &rule);
 }
 

@@ -199,8 +199,9 @@ typedef void (*ig_cache_trace_fn)(void *user, const ig_cache_step *step);
 
 typedef struct ig_cache_options {
     const char *policy;    /* one of ig_cache_policy(); default "infinigen" */
-    double budget;         /* entries used per KV head: a share of the context if at most 1, else a number of tokens;
-                              0 (default): the policy's own, 10 %, for "infinigen-osdi24" 20 % */
+    double budget;         /* entries used per KV head, as a share of those there are: up to 1, which is all of them; 0
+                              (default): budget_entries, or the policy's own: 10 %, for "infinigen-osdi24" 20 % */
+    int budget_entries;    /* the same as a number; 0 (default): `budget` says. Not both */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 0.95 */
     double locality;       /* 0..1: how much an entry counts for what its block holds, since a slower tier moves whole
                               blocks; 0: entries are chosen one by one; 1: whole blocks. Default 0.5 */
@@ -220,10 +221,11 @@ typedef struct ig_cache_options {
     uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
     uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
     const char *disk_path; /* its directory */
-    double limit;          /* entries beyond this are dropped for ever, the least useful ones first, in layers that are
-                              not dense: a share of the context if at most 1, else bytes of keys and values; 0
-                              (default): none. A batch of a prompt is attended to as a whole before its overflow goes,
-                              the oldest first. Not together with a disk tier */
+    double limit;         /* entries beyond this share of the context are dropped for ever, the least useful ones first,
+                             in layers that are not dense; 0 (default): limit_bytes, or none. A batch of a prompt is
+                             attended to as a whole before its overflow goes, the oldest first. Not together with a
+                             disk tier */
+    uint64_t limit_bytes; /* the same as bytes of keys and values; 0 (default): `limit` says. Not both */
     const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
     const char *speculate; /* what the next layer's entries are guessed from: "late" (default, NULL): the state after
                               this layer's attention; "norm": the state before it; "paper": this layer's attention

@@ -118,6 +118,11 @@ void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *pol
     cache->sketch = ig_cli_sketch(app, policy);
 }
 
+void ig_cli_set_budget(ig_cache_options *cache, ig_cli_amount budget) {
+    cache->budget = budget.share;
+    cache->budget_entries = (int)budget.number;
+}
+
 ig_session_options ig_cli_session_options(ig_cli_app *app) {
     const ig_cli_options *o = app->o;
     ig_session_options s = ig_session_defaults();
@@ -125,7 +130,8 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.n_batch = o->batch;
     ig_cli_use_policy(app, &s.cache, o->kv_policy ? o->kv_policy : s.cache.policy);
     s.cache.type = o->kv_type;
-    s.cache.limit = o->kv_limit;
+    s.cache.limit = o->kv_limit.share;
+    s.cache.limit_bytes = o->kv_limit.number;
     s.cache.alpha = o->kv_alpha;
     s.cache.partial = o->kv_partial;
     s.cache.speculate = o->speculate;
@@ -134,7 +140,7 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
         s.cache.trace = ig_cli_on_step;
         s.cache.trace_user = &app->trace;
     }
-    s.cache.budget = o->kv_budget;
+    ig_cli_set_budget(&s.cache, o->kv_budget);
     s.cache.mass = o->kv_mass;
     s.cache.locality = o->kv_locality;
     s.cache.inertia = o->kv_inertia;

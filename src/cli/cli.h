@@ -70,9 +70,9 @@ typedef enum ig_cli_kind {
     IG_KIND_INT,     /* int within min..max */
     IG_KIND_INTS,    /* ig_cli_ints: a comma list of the same */
     IG_KIND_NUMBER,  /* double within min..max */
-    IG_KIND_SHARE,   /* double: "10%" or 0.1 is a share, 512 a count; as ig_cache_options.budget */
-    IG_KIND_SHARES,  /* ig_cli_shares: a comma list of the same */
-    IG_KIND_LIMIT,   /* double: "80%" is a share, at most 1; "512M" bytes; as ig_cache_options.limit */
+    IG_KIND_AMOUNT,  /* ig_cli_amount: "10%", 0.1 and 1.0 are shares, 512 and 1 are numbers */
+    IG_KIND_AMOUNTS, /* ig_cli_amounts: a comma list of the same */
+    IG_KIND_LIMIT,   /* ig_cli_amount: "80%", 0.8 and 1.0 are shares; anything else is bytes, as IG_KIND_SIZE */
     IG_KIND_SIZE,    /* uint64_t: bytes, with K, M, G or T (powers of 1024) */
     IG_KIND_SEED,    /* int64_t: -1 or more */
     IG_KIND_TEXT,    /* const char * */
@@ -88,10 +88,16 @@ typedef struct ig_cli_ints {
     int v[IG_CLI_LIST_MAX];
 } ig_cli_ints;
 
-typedef struct ig_cli_shares {
+/* A share, above 0 and up to 1, or a number; the other one is 0. */
+typedef struct ig_cli_amount {
+    double share;
+    uint64_t number;
+} ig_cli_amount;
+
+typedef struct ig_cli_amounts {
     int n;
-    double v[IG_CLI_LIST_MAX];
-} ig_cli_shares;
+    ig_cli_amount v[IG_CLI_LIST_MAX];
+} ig_cli_amounts;
 
 typedef struct ig_cli_texts {
     int n;
@@ -129,11 +135,12 @@ typedef struct ig_cli_options {
 
     int ctx, batch;
     const char *kv_policy, *kv_sketch;
-    double kv_budget, kv_mass, kv_locality, kv_inertia;
+    ig_cli_amount kv_budget, kv_limit;
+    double kv_mass, kv_locality, kv_inertia;
     int kv_sinks, kv_recent, kv_dense_layers;
     uint64_t kv_ram, kv_disk;
     const char *kv_disk_path, *kv_evict, *kv_type, *speculate, *kv_trace;
-    double kv_alpha, kv_partial, kv_limit;
+    double kv_alpha, kv_partial;
     int audit;
     bool no_prefetch, no_uring, no_kv_rest;
 
@@ -148,7 +155,7 @@ typedef struct ig_cli_options {
     const char *sketch_kind;     /* prepare */
     const char *tokens, *output; /* logits; output: eval too */
     int chunks, dense_prefix;    /* perplexity; policies too */
-    ig_cli_shares budgets;
+    ig_cli_amounts budgets;
 
     ig_cli_texts tasks, shots_files; /* eval */
     int shots, limit;

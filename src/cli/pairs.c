@@ -24,11 +24,11 @@ int ig_cli_count_pairs(const ig_cli_options *o) {
 }
 
 static int add_pair(ig_cli_pairs *pairs, ig_cli_app *app, const ig_cache_options *base, const char *policy,
-                    double budget) {
+                    ig_cli_amount budget) {
     ig_cli_pair *pair = &pairs->v[pairs->n];
-    *pair = (ig_cli_pair){.cache = *base, .budget = budget};
+    *pair = (ig_cli_pair){.cache = *base};
     ig_cli_use_policy(app, &pair->cache, policy);
-    pair->cache.budget = budget;
+    ig_cli_set_budget(&pair->cache, budget);
     if (is_full(policy)) pairs->full = pairs->n;
     pairs->n++;
     if (!pair->cache.sketch) return IG_EXIT_OK;
@@ -39,14 +39,15 @@ static int add_pair(ig_cli_pairs *pairs, ig_cli_app *app, const ig_cache_options
 int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options *base) {
     const ig_cli_options *o = app->o;
     int code = IG_EXIT_OK;
+    const ig_cli_amount whole = {.share = 1};
     *out = (ig_cli_pairs){.v = calloc((size_t)ig_cli_count_pairs(o), sizeof *out->v), .full = -1};
     if (!out->v) return ig_cli_complain(o, "out of memory");
     for (int p = 0; p < o->policies.n; p++) {
         bool full = is_full(o->policies.v[p]);
         if (full && out->full >= 0) continue;
-        int n_budgets = full || !o->budgets.n ? 1 : o->budgets.n;
+        int n_budgets = full || !o->budgets.n ? 1 : o->budgets.n; /* without a list the first one is 0, the own */
         for (int b = 0; !code && b < n_budgets; b++)
-            code = add_pair(out, app, base, o->policies.v[p], full ? 1 : o->budgets.n ? o->budgets.v[b] : 0);
+            code = add_pair(out, app, base, o->policies.v[p], full ? whole : o->budgets.v[b]);
     }
     return code;
 }
@@ -58,20 +59,22 @@ void ig_cli_close_pairs(ig_cli_pairs *pairs) {
 }
 
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {
-    double budget = pair->budget;
-    if (is_full(pair->cache.policy))
+    const ig_cache_options *o = &pair->cache;
+    if (is_full(o->policy))
         out[0] = 0;
-    else if (budget <= 0)
-        snprintf(out, 32, "own");
+    else if (o->budget_entries)
+        snprintf(out, 32, "%d", o->budget_entries);
+    else if (o->budget > 0)
+        snprintf(out, 32, "%.6g%%", o->budget * 100);
     else
-        snprintf(out, 32, budget <= 1 ? "%.4g %%" : "%.0f", budget <= 1 ? budget * 100 : budget);
+        snprintf(out, 32, "own");
     return out;
 }
 
 json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair) {
-    double budget = pair->budget;
-    if (budget <= 0) return json_null();
-    return budget <= 1 ? json_real(budget) : json_integer((json_int_t)budget);
+    const ig_cache_options *o = &pair->cache;
+    if (o->budget_entries) return json_integer(o->budget_entries);
+    return o->budget > 0 ? json_real(o->budget) : json_null();
 }
 
 /* ---- sums ------------------------------------------------------------------ */

@@ -9,8 +9,7 @@
 #include "cli/app.h"
 
 typedef struct ig_cli_pair {
-    ig_cache_options cache;
-    double budget; /* 0: the policy's own; 1 for `full`, which has none */
+    ig_cache_options cache; /* the budget of `full`, which has none, is 100 % */
     char *sketch;  /* owns cache.sketch */
 } ig_cli_pair;
 
@@ -25,7 +24,7 @@ int ig_cli_count_pairs(const ig_cli_options *o);
 /* Each policy with each budget; the rest is `base`'s. The exit code; close them in any case. */
 int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options *base);
 void ig_cli_close_pairs(ig_cli_pairs *pairs);
-/* "10 %", "512", "own", or nothing for `full`. */
+/* "10%", "512", "own", or nothing for `full`. */
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair);
 /* A share as a number with a fraction, a count as a whole one, null where the policy has its own. */
 json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair);

@@ -17,8 +17,6 @@
 
 /* The most entries that can be asked for: more than any context has. */
 static const double count_of_all = 2147483647.0;
-/* A count of one: 1.0 is a share, the whole. */
-static const double one_token = 1.5;
 
 /* Returns the length of the next name of a "-m, --model" list and moves *names past it; 0 at the end. */
 static size_t next_name(const char **start, const char **names) {
@@ -136,19 +134,25 @@ static bool parse_number(double *out, const char *text, double min, double max, 
     return true;
 }
 
-static bool parse_share(double *out, const char *text, char why[128]) {
+/* A share has a percent sign or, as reports write it, a decimal point or an exponent: "1" is a number, "1.0" the whole.
+ * "1.5G" is a size. */
+static bool is_share(const char *text) {
+    return strpbrk(text, "%.e") && !isalpha((unsigned char)text[strlen(text) - 1]);
+}
+
+static bool parse_amount(ig_cli_amount *out, const char *text, char why[128]) {
     char *end;
     double v = strtod(text, &end);
-    bool percent = end != text && *end == '%' && !end[1];
+    bool percent = end != text && *end == '%' && !end[1], share = is_share(text);
     if (end == text || (*end && !percent) || !isfinite(v)) {
         snprintf(why, 128, "is neither a number of tokens nor a share like 10%%");
         return false;
     }
-    if (v <= 0 || (percent && v > 100) || (!percent && (v > count_of_all || (v > 1 && v != floor(v))))) {
+    if (v <= 0 || v > (percent ? 100 : share ? 1 : count_of_all)) {
         snprintf(why, 128, "is out of range: give 1 or more tokens, or a share above 0%% and up to 100%%");
         return false;
     }
-    *out = percent ? v / 100 : v == 1 ? one_token : v;
+    *out = share ? (ig_cli_amount){.share = percent ? v / 100 : v} : (ig_cli_amount){.number = (uint64_t)v};
     return true;
 }
 
@@ -177,17 +181,12 @@ static bool parse_size(uint64_t *out, const char *text, char why[128]) {
     return true;
 }
 
-/* "80%" is a share, anything else a size. */
-static bool parse_limit(double *out, const char *text, char why[128]) {
-    uint64_t bytes;
-    if (strchr(text, '%')) {
-        if (parse_share(out, text, why)) return true;
-        snprintf(why, 128, "is neither a size such as 512M nor a share above 0%% and up to 100%%");
-        return false;
-    }
-    if (!parse_size(&bytes, text, why)) return false;
-    *out = (double)(bytes < 2 ? 2 : bytes); /* 1 would be a share */
-    return true;
+static bool parse_limit(ig_cli_amount *out, const char *text, char why[128]) {
+    *out = (ig_cli_amount){0};
+    if (!is_share(text)) return parse_size(&out->number, text, why);
+    if (parse_amount(out, text, why)) return true;
+    snprintf(why, 128, "is neither a size such as 512M nor a share above 0%% and up to 100%%");
+    return false;
 }
 
 static bool parse_seed(int64_t *out, const char *text, char why[128]) {
@@ -211,11 +210,11 @@ static const char *find_choice(const char *text, size_t n, const char *const *ch
     return NULL;
 }
 
-/* Comma lists: whole numbers into ig_cli_ints, budgets into ig_cli_shares, choices into ig_cli_texts. */
+/* Comma lists: whole numbers into ig_cli_ints, budgets into ig_cli_amounts, choices into ig_cli_texts. */
 static bool parse_list(const ig_cli_option *row, void *out, const char *text, char why[128]) {
     ig_cli_ints ints = {0};
     ig_cli_texts texts = {0};
-    ig_cli_shares shares = {0};
+    ig_cli_amounts amounts = {0};
     int n_items = 0;
     for (const char *p = text;; p++) {
         size_t n = strcspn(p, ",");
@@ -227,19 +226,19 @@ static bool parse_list(const ig_cli_option *row, void *out, const char *text, ch
         snprintf(item, sizeof item, "%.*s", (int)n, p);
         if (row->kind == IG_KIND_INTS) {
             if (!parse_int(&ints.v[n_items], item, row->min, row->max, why)) return false;
-        } else if (row->kind == IG_KIND_SHARES) {
-            if (!parse_share(&shares.v[n_items], item, why)) return false;
+        } else if (row->kind == IG_KIND_AMOUNTS) {
+            if (!parse_amount(&amounts.v[n_items], item, why)) return false;
         } else if (!(texts.v[n_items] = find_choice(item, n, row->choices, why))) {
             return false;
         }
-        ints.n = texts.n = shares.n = ++n_items;
+        ints.n = texts.n = amounts.n = ++n_items;
         p += n;
         if (!*p) break;
     }
     if (row->kind == IG_KIND_INTS)
         *(ig_cli_ints *)out = ints;
-    else if (row->kind == IG_KIND_SHARES)
-        *(ig_cli_shares *)out = shares;
+    else if (row->kind == IG_KIND_AMOUNTS)
+        *(ig_cli_amounts *)out = amounts;
     else
         *(ig_cli_texts *)out = texts;
     return true;
@@ -255,8 +254,8 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
             return parse_int(out, text, row->min, row->max, why);
         case IG_KIND_NUMBER:
             return parse_number(out, text, row->min, row->max, why);
-        case IG_KIND_SHARE:
-            return parse_share(out, text, why);
+        case IG_KIND_AMOUNT:
+            return parse_amount(out, text, why);
         case IG_KIND_LIMIT:
             return parse_limit(out, text, why);
         case IG_KIND_SIZE:
@@ -278,7 +277,7 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
         case IG_KIND_CHOICE:
             return (*(const char **)out = find_choice(text, strlen(text), row->choices, why)) != NULL;
         case IG_KIND_INTS:
-        case IG_KIND_SHARES:
+        case IG_KIND_AMOUNTS:
         case IG_KIND_CHOICES:
             return parse_list(row, out, text, why);
     }

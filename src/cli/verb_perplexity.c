@@ -108,7 +108,7 @@ static int measure(measurement *m, int32_t *ids) {
     ig_session_options options = ig_cli_session_options(&m->app);
     options.n_ctx = m->n_ctx;
     ig_cli_use_policy(&m->app, &options.cache, m->app.o->policies.v[0]);
-    if (m->app.o->budgets.n) options.cache.budget = m->app.o->budgets.v[0];
+    if (m->app.o->budgets.n) ig_cli_set_budget(&options.cache, m->app.o->budgets.v[0]);
     options.progress = on_chunk_progress;
     options.progress_user = m;
     m->chunks = json_array();

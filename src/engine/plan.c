@@ -69,16 +69,17 @@ static ig_status plan_tiers(ig_session_plan *p, ig_error *err) {
     return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
 }
 
-/* Entries that a KV head of n_layers layers may have, by ig_cache_options.limit. */
+/* Entries that a KV head of n_layers layers may have, by ig_cache_options.limit or limit_bytes. */
 static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
     int n_ctx = p->kv.n_ctx, least = p->ops->ignores_window ? 2 : o->n_sinks + o->n_recent + 1;
     double layer = (double)ig_kv_entry_bytes(&p->kv, &p->tiers) * p->kv.n_kv_heads;
     double dense = layer * (p->kv.n_layers - n_layers) * n_ctx;
-    double n = o->limit > 1 ? floor((o->limit - dense) / (layer * n_layers)) : ig_pick_budget(o->limit, n_ctx);
-    if (n < least && o->limit > 1)
-        return ig_fail(err, IG_E_LIMIT, "KV limit of %.0f bytes is too small: this context and policy need %.0f",
-                       o->limit, dense + layer * n_layers * least);
+    double bytes = (double)o->limit_bytes;
+    double n = bytes > 0 ? floor((bytes - dense) / (layer * n_layers)) : ig_pick_share(o->limit, n_ctx);
+    if (n < least && bytes > 0)
+        return ig_fail(err, IG_E_LIMIT, "KV limit of %.0f bytes is too small: this context and policy need %.0f", bytes,
+                       dense + layer * n_layers * least);
     if (n < least)
         return ig_fail(err, IG_E_LIMIT, "KV limit of %g %% is too small: a KV head has %.0f entries then and needs %d",
                        o->limit * 100, n, least);
@@ -90,9 +91,10 @@ static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, i
 static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
     int n_layers = ig_policy_sparse_layers(&p->policy, o);
-    if (!(o->limit >= 0)) return ig_fail(err, IG_E_ARG, "KV limit: must not be negative");
+    if (!(o->limit >= 0 && o->limit <= 1)) return ig_fail(err, IG_E_ARG, "KV limit: a share must be 0..1");
+    if (o->limit > 0 && o->limit_bytes) return ig_fail(err, IG_E_ARG, "KV limit: a share or bytes, not both");
     if (p->ops->limit) p->tiers.n_dropping = n_layers;
-    if (o->limit == 0) return IG_OK;
+    if (o->limit == 0 && !o->limit_bytes) return IG_OK;
     if (!p->ops->takes_limit)
         return ig_fail(err, IG_E_ARG, "KV limit: the policy %s takes none%s", p->ops->name,
                        p->ops->limit ? ", its budget is one" : "");

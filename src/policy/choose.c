@@ -80,7 +80,7 @@ int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_e
     const ig_kernels *k = p->shape.kernels;
     int n = e->n, group = p->shape.n_heads / p->shape.n_kv_heads;
     add_up(k, e, x, group);
-    ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(o, n), o->mass};
+    ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(p, n), o->mass};
     bool whole = !e->slot; /* where entries were dropped nothing has to be moved, and blocks hold what they hold */
     if (whole && o->locality > 0) k->smooth(x->weights, n, p->shape.block_tokens, (float)o->locality);
     if (whole && o->inertia > 0) {

@@ -56,7 +56,7 @@ static void h2o_observe(ig_policy *p, int layer, int head, const ig_entries *e, 
 
 static int h2o_limit(const ig_policy *p, int layer, int n_tokens) {
     (void)layer;
-    int n = ig_policy_count(&p->options, n_tokens);
+    int n = ig_policy_count(p, n_tokens);
     return n < 2 ? 2 : n; /* the step's own, and one beside it */
 }
 

@@ -391,7 +391,7 @@ static void osdi24_score(ig_policy *base, int layer, int head, const float *q, c
 static int common_count(const osdi24_policy *p, int n) {
     int64_t sum = 0;
     for (int h = 0; h < p->base.shape.n_heads; h++) sum += p->counts[h];
-    int mean = (int)(sum / p->base.shape.n_heads), most = ig_pick_budget(p->base.options.budget, n);
+    int mean = (int)(sum / p->base.shape.n_heads), most = ig_policy_budget(&p->base, n);
     return mean > most ? most : mean < 1 ? 1 : mean;
 }
 

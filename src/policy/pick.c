@@ -10,8 +10,8 @@
 #include "base/half.h"
 #include "policy/policy.h"
 
-int ig_pick_budget(double budget, int n) {
-    double k = budget <= 1 ? ceil(budget * n) : floor(budget);
+int ig_pick_share(double share, int n) {
+    double k = ceil(share * n);
     return k >= n ? n : k < 1 ? 1 : (int)k;
 }
 

@@ -25,7 +25,10 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
     const int most = INT_MAX / 4; /* that can be added up */
     *out = NULL;
     if (!o->policy) return ig_fail(err, IG_E_ARG, "KV policy: no name given");
-    if (!(o->budget >= 0)) return ig_fail(err, IG_E_ARG, "KV budget: must not be negative");
+    if (!(o->budget >= 0 && o->budget <= 1)) return ig_fail(err, IG_E_ARG, "KV budget: a share must be 0..1");
+    if (o->budget_entries < 0) return ig_fail(err, IG_E_ARG, "KV budget: must not be negative");
+    if (o->budget > 0 && o->budget_entries)
+        return ig_fail(err, IG_E_ARG, "KV budget: a share or a number of entries, not both");
     if (!(o->locality >= 0 && o->locality <= 1)) return ig_fail(err, IG_E_ARG, "KV locality: must be 0..1");
     if (!(o->inertia >= 0 && o->inertia <= 1000)) return ig_fail(err, IG_E_ARG, "KV inertia: must be 0..1000");
     if (!(o->alpha >= 0)) return ig_fail(err, IG_E_ARG, "KV alpha: must not be negative");
@@ -39,7 +42,6 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
             *out = policies[i];
             if (o->n_dense_layers < 0)
                 o->n_dense_layers = policies[i]->n_dense_layers ? policies[i]->n_dense_layers : IG_POLICY_DENSE_LAYERS;
-            if (o->budget == 0) o->budget = policies[i]->budget > 0 ? policies[i]->budget : IG_POLICY_BUDGET;
             return IG_OK;
         }
     char names[128] = "";
@@ -77,8 +79,15 @@ uint64_t ig_policy_bytes(const ig_policy *p, int n) {
     return p->ops->plan ? p->ops->plan(&p->shape, &p->options, n) : 0;
 }
 
-int ig_policy_count(const ig_cache_options *o, int n) {
-    int count = ig_pick_budget(o->budget, n), always = o->n_sinks + o->n_recent;
+int ig_policy_budget(const ig_policy *p, int n) {
+    const ig_cache_options *o = &p->options;
+    if (o->budget_entries) return o->budget_entries < n ? o->budget_entries : n;
+    if (o->budget > 0) return ig_pick_share(o->budget, n);
+    return ig_pick_share(p->ops->budget > 0 ? p->ops->budget : IG_POLICY_BUDGET, n);
+}
+
+int ig_policy_count(const ig_policy *p, int n) {
+    int count = ig_policy_budget(p, n), always = p->options.n_sinks + p->options.n_recent;
     return count < always ? always : count;
 }
 

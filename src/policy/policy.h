@@ -103,8 +103,7 @@ struct ig_policy {
     ig_cache_options options;
 };
 
-/* IG_E_ARG with the list of names if there is none of that name. Also checks the options' ranges, and fills in the
- * budget if it was left open. */
+/* IG_E_ARG with the list of names if there is none of that name. Also checks the options' ranges. */
 ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *options, ig_error *err);
 
 extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_policy_quest, ig_policy_infinigen_osdi24,
@@ -154,13 +153,15 @@ static inline ig_status ig_policy_opened(ig_policy **out, ig_status status) {
 static inline void ig_policy_name_slots(int32_t *index, int n, const ig_entries *e) {
     for (int i = 0; e->slot && i < n; i++) index[i] = e->slot[index[i]];
 }
+/* Entries that the budget is of n, 1..n. */
+int ig_policy_budget(const ig_policy *p, int n);
 /* Entries that a step may use of n: the budget, but the sinks and the recent ones at least. */
-int ig_policy_count(const ig_cache_options *options, int n);
+int ig_policy_count(const ig_policy *p, int n);
 
 /* ---- choosing entries (pick.c) ---- */
 
-/* How many entries a budget means for n entries: a share if at most 1, rounded up, else a number; 1..n. */
-int ig_pick_budget(double budget, int n);
+/* How many of n entries a share is: rounded up, 1..n. */
+int ig_pick_share(double share, int n);
 
 typedef struct ig_pick_rule {
     int n_sinks, n_recent; /* first and last entries that are always chosen */

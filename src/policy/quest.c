@@ -101,7 +101,7 @@ static int quest_select(ig_policy *base, int layer, int head, const float *q, co
                         const ig_rest *rest, void *scratch) {
     (void)rest;
     const ig_cache_options *o = &base->options;
-    int n = e->n, count = ig_policy_count(o, n), pages = n_pages(n), n_out = 0;
+    int n = e->n, count = ig_policy_count(base, n), pages = n_pages(n), n_out = 0;
     if (count >= n) return n;
     float *weights = scratch;
     weigh_pages((const quest_policy *)base, layer, head, q, pages, weights, weights + pages);

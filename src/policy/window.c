@@ -17,7 +17,7 @@ static void window_close(ig_policy *p) { free(p); }
 static int window_select(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, int32_t *index,
                          const ig_rest *rest, void *scratch) {
     (void)layer, (void)list, (void)q, (void)rest, (void)scratch; /* position alone decides */
-    int n = e->n, count = ig_policy_count(&p->options, n), sinks = p->options.n_sinks;
+    int n = e->n, count = ig_policy_count(p, n), sinks = p->options.n_sinks;
     if (count >= n) return n;
     for (int i = 0; i < count; i++) index[i] = i < sinks ? i : n - count + i;
     ig_policy_name_slots(index, count, e);

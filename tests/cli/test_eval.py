@@ -194,7 +194,7 @@ def test_table_of_runs(program, model, tmp_path):
     assert status == 0 and err == b"" and len(lines) == 1 + 3 + 3 * 2
     assert lines[0] == ["task", "n", "acc", "+/-", "acc_norm", "policy", "budget", "agree", "KV", "used", "tokens/s"]
     assert lines[1][:9] == ["cities", "2", "1.0000", "0.0000", "1.0000", "full", "1.0000", "100.0", "%"]
-    assert lines[2][5:9] == ["window", "100", "%", "1.0000"] and lines[3][5:8] == ["window", "64", "1.0000"]
+    assert lines[2][5:8] == ["window", "100%", "1.0000"] and lines[3][5:8] == ["window", "64", "1.0000"]
     assert lines[4][:6] == ["key", "1", "1.0000", "0.0000", "full", "1.0000"]
     assert lines[8][:7] == ["key", "1", "0.0000", "0.0000", "window", "64", "0.0000"]
     assert lines[9] == ["320", "words", "1", "0.0000", "at", "depth", "0.5:", "0/1"]

@@ -63,16 +63,25 @@ def test_table(program, args):
     assert lines[0] == ["policy", "budget", "used", "fetched", "blocks", "perplexity", "vs full", "KL", "tokens/s"]
     assert lines[2][:5] == ["full", ""] + ["100.00 %"] * 3 and lines[2][6:8] == ["", ""]
     # All entries are all entries, whoever chooses them.
-    assert lines[3][:2] == ["window", "100 %"] and lines[3][5] == lines[2][5] and lines[3][6:8] == ["+0.00 %", "0.00000"]
+    assert lines[3][:2] == ["window", "100%"] and lines[3][5] == lines[2][5] and lines[3][6:8] == ["+0.00 %", "0.00000"]
     assert lines[4][:2] == ["window", "48"] and lines[4][5] != lines[2][5] and float(lines[4][7]) > 0
 
 
 def test_budgets_as_they_were_given(program, args):
-    """One entry is not the whole: 1 is a count, 1.0 in the report a share."""
-    out = program(*args, "--json", "--chunks", "1", "--kv-policy", "window", "--kv-budget", "1,64,100%,25%")[1]
-    runs = json.loads(out)["runs"]
+    """One entry is not the whole: 1 is a number, 1.0 a share. What a report or a table says means that as a flag, too."""
+    args = [*args, "--chunks", "1", "--kv-policy", "window", "--kv-budget"]
+    report = json.loads(program(*args, "1,64,100%,25%", "--json")[1])
+    runs = report["runs"]
     assert [repr(r["budget"]) for r in runs] == ["1", "64", "1.0", "0.25"]
     assert runs[0]["selected_share"] < runs[1]["selected_share"] < runs[2]["selected_share"] == 1
+    given_back = json.dumps([r["budget"] for r in runs])[1:-1].replace(" ", "")
+    table = program(*args, given_back)[1].decode()
+    budgets = [line.split("|")[2].strip() for line in table.splitlines()[2:]]
+    assert budgets == ["1", "64", "100%", "25%"]
+    for again in given_back, ",".join(budgets):
+        same = json.loads(program(*args, again, "--json")[1])["runs"]
+        for key in "budget", "nll", "selected_share":
+            assert [r[key] for r in same] == [r[key] for r in runs], key
 
 
 def test_table_without_full(program, args):

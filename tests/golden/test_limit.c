@@ -30,6 +30,7 @@ static bool has(const int *positions, int n, int wanted) {
 typedef struct variant {
     const char *policy, *evict;
     double limit;
+    uint64_t limit_bytes; /* instead */
 } variant;
 
 static void the_limit_holds(void **state) {
@@ -39,12 +40,13 @@ static void the_limit_holds(void **state) {
     ig_session *all = open_session(&o);
     o = options(v->policy);
     o.cache.limit = v->limit;
+    o.cache.limit_bytes = v->limit_bytes;
     o.cache.evict = v->evict;
     ig_session *s = open_session(&o);
     int limit = s->seq.limit, before[KV_HEADS][N_CTX], n_before[KV_HEADS];
     bool plain = !strcmp(v->policy, "infinigen-osdi24");
     int n_sinks = plain ? 0 : SINKS, n_recent = plain ? 1 : RECENT, n_lost_late = 0;
-    assert_int_equal(limit, v->limit <= 1 ? (int)ceil(v->limit * N_CTX) : 130);
+    assert_int_equal(limit, v->limit_bytes ? 130 : (int)ceil(v->limit * N_CTX));
     int32_t ids[N_CTX];
     fill(ids, 1);
     for (int n = PROMPT; n <= PROMPT + STEPS; n++) {
@@ -119,7 +121,8 @@ static void a_limit_that_is_not_reached(void **state) {
 static void only_what_is_used_matters(void **state) {
     (void)state;
     ig_session_options o = options("window");
-    o.cache.budget = 50;
+    o.cache.budget = 0;
+    o.cache.budget_entries = 50;
     o.cache.n_recent = 46;
     ig_session *without = open_session(&o);
     o.cache.limit = 0.2;
@@ -144,9 +147,9 @@ static void only_what_is_used_matters(void **state) {
 static void batches_of_all_sorts(void **state) {
     (void)state;
     static const variant each[] = {
-        {"h2o", NULL, 0},       {"infinigen", "counter", 0.3}, {"infinigen-osdi24", "lru", 0.4},
-        {"full", "fifo", 0.35}, {"infinigen", NULL, 0},        {"h2o", NULL, 0},
-        {"window", "lru", 0.3}};
+        {"h2o", NULL, 0, 0},       {"infinigen", "counter", 0.3, 0}, {"infinigen-osdi24", "lru", 0.4, 0},
+        {"full", "fifo", 0.35, 0}, {"infinigen", NULL, 0, 0},        {"h2o", NULL, 0, 0},
+        {"window", "lru", 0.3, 0}};
     enum { N = sizeof each / sizeof *each };
     ig_session *together[N], *alone[N];
     ig_error err = {0};
@@ -228,14 +231,20 @@ static void limits_that_make_no_sense(void **state) {
     o.cache.policy = "h2o";
     refuse(&o, IG_E_ARG, "policy h2o takes none, its budget is one");
     o.cache.policy = "infinigen";
-    o.cache.limit = -1;
-    refuse(&o, IG_E_ARG, "must not be negative");
-    o.cache.limit = NAN;
-    refuse(&o, IG_E_ARG, "must not be negative");
+    static const double no_shares[] = {-1, 1.5, NAN};
+    for (size_t i = 0; i < sizeof no_shares / sizeof *no_shares; i++) {
+        o.cache.limit = no_shares[i];
+        refuse(&o, IG_E_ARG, "KV limit: a share must be 0..1");
+    }
     o.cache.limit = 0.05;
     refuse(&o, IG_E_LIMIT, "5 % is too small: a KV head has 20 entries then and needs 21");
-    o.cache.limit = 20.5 * LAYERS * KV_HEADS * DIM * 4;
+    o.cache.limit_bytes = 41 * LAYERS * KV_HEADS * DIM * 2;
+    refuse(&o, IG_E_ARG, "KV limit: a share or bytes, not both");
+    o.cache.limit = 0;
     refuse(&o, IG_E_LIMIT, "need 21504");
+    o.cache.limit_bytes = 1;
+    refuse(&o, IG_E_LIMIT, "KV limit of 1 bytes is too small");
+    o.cache.limit_bytes = 0;
     o.cache.limit = 0.5;
     o.cache.disk_bytes = 64 << 20;
     o.cache.disk_path = "/tmp";
@@ -266,7 +275,8 @@ static void plans_know_the_limit(void **state) {
     assert_true(stats(s).kv_bytes <= some.kv && stats(s).sketch_bytes <= some.sketch);
     ig_session_close(s);
     /* The same in bytes: the dense layer comes off first. */
-    o.cache.limit = (double)((N_CTX + 3 * 100) * KV_HEADS * DIM * 4);
+    o.cache.limit = 0;
+    o.cache.limit_bytes = (N_CTX + 3 * 100) * KV_HEADS * DIM * 4;
     s = open_session(&o);
     assert_int_equal(s->seq.limit, 100);
     ig_session_close(s);
@@ -276,7 +286,7 @@ static void plans_know_the_limit(void **state) {
 static void dropping_allocates_nothing(void **state) {
     (void)state;
     static const variant each[] = {
-        {"h2o", NULL, 0}, {"infinigen", "counter", 0.3}, {"infinigen", "lru", 0.3}, {"full", "fifo", 0.3}};
+        {"h2o", NULL, 0, 0}, {"infinigen", "counter", 0.3, 0}, {"infinigen", "lru", 0.3, 0}, {"full", "fifo", 0.3, 0}};
     int32_t ids[N_CTX];
     fill(ids, 1);
     for (size_t k = 0; k < sizeof each / sizeof *each; k++) {
@@ -321,15 +331,15 @@ static void another_policy_takes_over(void **state) {
 }
 
 int main(void) {
-    static variant variants[] = {{"infinigen", "counter", 0.3},
-                                 {"infinigen", "lru", 0.25},
-                                 {"infinigen", "fifo", 0.3},
-                                 {"full", "counter", 0.3},
-                                 {"window", "counter", 0.3},
-                                 {"infinigen-osdi24", "counter", 0.3},
-                                 {"infinigen-osdi24", "lru", 0.3},
-                                 {"infinigen", "counter", 130 * LAYERS * KV_HEADS * DIM * 4.0},
-                                 {"h2o", NULL, 0}};
+    static variant variants[] = {{"infinigen", "counter", 0.3, 0},
+                                 {"infinigen", "lru", 0.25, 0},
+                                 {"infinigen", "fifo", 0.3, 0},
+                                 {"full", "counter", 0.3, 0},
+                                 {"window", "counter", 0.3, 0},
+                                 {"infinigen-osdi24", "counter", 0.3, 0},
+                                 {"infinigen-osdi24", "lru", 0.3, 0},
+                                 {"infinigen", "counter", 0, 130 * LAYERS * KV_HEADS * DIM * 4},
+                                 {"h2o", NULL, 0, 0}};
     const struct CMUnitTest tests[] = {
         {"infinigen, counter", the_limit_holds, NULL, NULL, &variants[0]},
         {"infinigen, lru", the_limit_holds, NULL, NULL, &variants[1]},

@@ -175,7 +175,7 @@ static void check_model(void **state) {
     free_golden(&g);
 }
 
-/* A policy whose budget covers everything gives bitwise the logits of `full`. */
+/* A policy whose budget covers everything, as a share or as a number, gives bitwise the logits of `full`. */
 static void check_whole_budget(void **state) {
     golden g = {0};
     if (!find_model(&g, *state)) skip();
@@ -183,21 +183,29 @@ static void check_whole_budget(void **state) {
     ig_cache_options full = ig_cache_defaults(), sparse = ig_cache_defaults();
     full.policy = "full";
     sparse.policy = "infinigen";
-    sparse.budget = 1e6;
+    sparse.budget = 1;
     sparse.n_dense_layers = 0;
-    engine a = open_engine(&g, &full), b = open_engine(&g, &sparse);
     ig_error err = {0};
+    engine a = open_engine(&g, &full), b = open_engine(&g, &sparse);
+    sparse.budget = 0;
+    sparse.budget_entries = 1000000;
+    engine c = open_engine(&g, &sparse);
     expect_ok(ig_session_sync(a.session, g.prompt, g.n_prompt, &err), &err);
     expect_ok(ig_session_sync(b.session, g.prompt, g.n_prompt, &err), &err);
+    expect_ok(ig_session_sync(c.session, g.prompt, g.n_prompt, &err), &err);
     size_t bytes = (size_t)g.n_vocab * sizeof(float);
     for (int i = 0; i < g.n_greedy - 1; i++) {
         assert_memory_equal(ig_session_logits(a.session), ig_session_logits(b.session), bytes);
+        assert_memory_equal(ig_session_logits(a.session), ig_session_logits(c.session), bytes);
         expect_ok(ig_session_decode(&a.session, &g.greedy[i], 1, &err), &err);
         expect_ok(ig_session_decode(&b.session, &g.greedy[i], 1, &err), &err);
+        expect_ok(ig_session_decode(&c.session, &g.greedy[i], 1, &err), &err);
     }
     assert_memory_equal(ig_session_logits(a.session), ig_session_logits(b.session), bytes);
+    assert_memory_equal(ig_session_logits(a.session), ig_session_logits(c.session), bytes);
     close_engine(&a);
     close_engine(&b);
+    close_engine(&c);
     free_golden(&g);
 }
 

@@ -4,6 +4,7 @@
  * equal is compared bitwise.
  */
 #define _GNU_SOURCE
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -246,8 +247,14 @@ static void limits_are_errors(void **state) {
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
     assert_non_null(strstr(err.text, "infinigen"));
     o.cache.policy = "full";
-    o.cache.budget = -1;
-    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
+    static const ig_cache_options no_budgets[] = {
+        {.budget = -1}, {.budget = 1.5}, {.budget = NAN}, {.budget_entries = -1}, {.budget = 0.5, .budget_entries = 5}};
+    for (size_t i = 0; i < sizeof no_budgets / sizeof *no_budgets; i++) {
+        o.cache.budget = no_budgets[i].budget;
+        o.cache.budget_entries = no_budgets[i].budget_entries;
+        assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
+        assert_non_null(strstr(err.text, "KV budget"));
+    }
 }
 
 int main(void) {

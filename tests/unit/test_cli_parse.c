@@ -95,19 +95,34 @@ static void test_positionals(void **state) {
     assert_null(o.rest[0]);
 }
 
-static void test_shares(void **state) {
+static void test_amounts(void **state) {
     (void)state;
     static const struct {
         const char *text;
-        double value; /* < 0: refused */
-    } cases[] = {{"10%", 0.10}, {"0.25", 0.25}, {"512", 512}, {"1", 1.5},  {"12.5%", 0.125}, {"100%", 1},
-                 {"0", -1},     {"-5", -1},     {"101%", -1}, {"1.5", -1}, {"x", -1},        {"10%%", -1},
-                 {"", -1},      {"nan", -1},    {"inf", -1},  {"1e30", -1}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ig_cli_options o;
-        bool ok = PARSE(&o, "run", "-m", "M", "--kv-budget", (char *)cases[i].text);
-        if (ok != (cases[i].value >= 0)) fail_msg("--kv-budget '%s'", cases[i].text);
-        if (ok) assert_true(fabs(o.kv_budget - cases[i].value) <= 1e-12);
+        double share;
+        uint64_t number; /* both 0: refused */
+    } budgets[] = {{"10%", 0.10, 0}, {"0.25", 0.25, 0},   {"512", 0, 512}, {"1", 0, 1},       {"12.5%", 0.125, 0},
+                   {"100%", 1, 0},   {"1.0", 1, 0},       {"1.", 1, 0},    {"1e-3", 1e-3, 0}, {"0", 0, 0},
+                   {"-5", 0, 0},     {"101%", 0, 0},      {"1.5", 0, 0},   {"512.0", 0, 0},   {"0.0", 0, 0},
+                   {"x", 0, 0},      {"10%%", 0, 0},      {"", 0, 0},      {"nan", 0, 0},     {"inf", 0, 0},
+                   {"1e30", 0, 0},   {"5000000000", 0, 0}},
+      limits[] = {{"80%", 0.8, 0},   {"0.8", 0.8, 0},     {"1.0", 1, 0}, {"1", 0, 1},    {"512M", 0, 512u << 20},
+                  {"1.5K", 0, 1536}, {"1.5KiB", 0, 1536}, {"0", 0, 0},   {"101%", 0, 0}, {"80.5", 0, 0},
+                  {"1.5X", 0, 0},    {"%", 0, 0},         {"", 0, 0}};
+    ig_cli_options o;
+    for (size_t i = 0; i < sizeof budgets / sizeof budgets[0]; i++) {
+        bool ok = PARSE(&o, "run", "-m", "M", "--kv-budget", (char *)budgets[i].text);
+        if (ok != (budgets[i].share > 0 || budgets[i].number)) fail_msg("--kv-budget '%s'", budgets[i].text);
+        if (!ok) continue;
+        assert_true(fabs(o.kv_budget.share - budgets[i].share) <= 1e-12);
+        assert_int_equal(o.kv_budget.number, budgets[i].number);
+    }
+    for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
+        bool ok = PARSE(&o, "run", "-m", "M", "--kv-limit", (char *)limits[i].text);
+        if (ok != (limits[i].share > 0 || limits[i].number)) fail_msg("--kv-limit '%s'", limits[i].text);
+        if (!ok) continue;
+        assert_true(fabs(o.kv_limit.share - limits[i].share) <= 1e-12);
+        assert_int_equal(o.kv_limit.number, limits[i].number);
     }
 }
 
@@ -123,8 +138,8 @@ static void test_nearest(void **state) {
 int main(void) {
     ig_cli_open_options();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),  cmocka_unit_test(test_values),  cmocka_unit_test(test_positionals),
-        cmocka_unit_test(test_shares), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_table),   cmocka_unit_test(test_values),  cmocka_unit_test(test_positionals),
+        cmocka_unit_test(test_amounts), cmocka_unit_test(test_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

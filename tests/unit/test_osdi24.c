@@ -280,8 +280,9 @@ static void guesses_do_the_same(void **state) {
     free(w);
 }
 
-static int count_at(const world *w, double alpha, double budget) {
-    ig_policy *p = open_policy(w, true, alpha, budget);
+static int count_at(const world *w, double alpha, int budget) {
+    ig_policy *p = open_policy(w, true, alpha, 0);
+    p->options.budget_entries = budget;
     result r;
     show_prompt(p, w, 0, PROMPT);
     step(&r, p, w, PROMPT);
@@ -296,15 +297,15 @@ static void alpha_and_budget(void **state) {
     const double alphas[] = {0, 0.5, 1, 2, 3, 4, 6, 8, 12, 1e9, INFINITY};
     int last = 0;
     for (size_t i = 0; i < sizeof alphas / sizeof *alphas; i++) {
-        int n = count_at(w, alphas[i], 1);
+        int n = count_at(w, alphas[i], PROMPT);
         assert_true(n >= last);
         last = n;
     }
-    assert_int_equal(count_at(w, 0, 1), 2); /* the best and its own */
+    assert_int_equal(count_at(w, 0, PROMPT), 2); /* the best and its own */
     assert_int_equal(last, PROMPT + 1);
-    assert_int_equal(count_at(w, 1e9, 0.1), 31);
+    assert_int_equal(count_at(w, 1e9, 30), 31);
     assert_int_equal(count_at(w, 1e9, 17), 18);
-    int by_alpha = count_at(w, 3, 1);
+    int by_alpha = count_at(w, 3, PROMPT);
     assert_true(by_alpha > 3 && by_alpha < PROMPT);
     assert_int_equal(count_at(w, 3, by_alpha - 2), by_alpha - 1);
     assert_int_equal(count_at(w, 3, by_alpha + 5), by_alpha);

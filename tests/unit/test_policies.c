@@ -104,6 +104,25 @@ static void a_whole_budget_is_everything(void **state) {
     free(scratch);
 }
 
+/* A share of the entries, rounded up; a number of them; the policy's own. */
+static void budgets(void **state) {
+    (void)state;
+    static const struct {
+        ig_cache_options options;
+        int n, want;
+    } cases[] = {{{.budget = 0.2}, 1001, 201},        {{.budget = 1}, 1000, 1000},
+                 {{.budget_entries = 1}, 1000, 1},    {{.budget_entries = 512}, 1000, 512},
+                 {{.budget_entries = 512}, 100, 100}, {{0}, 1001, 101}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ig_policy p = {.ops = &ig_policy_window, .options = cases[i].options};
+        assert_int_equal(ig_policy_budget(&p, cases[i].n), cases[i].want);
+        p.options.n_recent = 300; /* are always used */
+        assert_int_equal(ig_policy_count(&p, cases[i].n), cases[i].want < 300 ? 300 : cases[i].want);
+    }
+    ig_policy p = {.ops = &ig_policy_infinigen_osdi24};
+    assert_int_equal(ig_policy_budget(&p, 1000), 200);
+}
+
 /* Keys that answer the query strongly, hidden in the middle, are found by whoever looks at keys; also after the tokens
  * from 300 on were cut off and written anew. */
 static void finds_the_needle(void **state) {
@@ -189,7 +208,7 @@ static void locality_chooses_whole_blocks(void **state) {
     float q[HEADS / KV_HEADS * DIM];
     for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = (float)(8 * ig_random_unit(&r) - 4);
     int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
-    assert_int_equal(n, ig_pick_budget(0.2, N_CTX));
+    assert_int_equal(n, ig_policy_budget(p, N_CTX));
     assert_in_range(count_parts(n), 1, 4); /* sinks, where recent ones begin, the end, and where the budget ends */
     p->options.locality = 0;
     n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
@@ -233,7 +252,7 @@ static void endless_windows_are_refused(void **state) {
     ig_cache_options o = {.policy = "window", .budget = 1, .mass = 1, .n_recent = INT_MAX / 4, .partial = 1};
     o.n_sinks = INT_MAX / 4;
     assert_int_equal(ig_policy_find(&ops, &o, &err), IG_OK);
-    assert_int_equal(ig_policy_count(&o, 100), INT_MAX / 4 * 2);
+    assert_int_equal(ig_policy_count(&(ig_policy){.ops = ops, .options = o}, 100), INT_MAX / 4 * 2);
     o.n_sinks++;
     assert_int_equal(ig_policy_find(&ops, &o, &err), IG_E_ARG);
     o.n_sinks = 0;
@@ -258,6 +277,7 @@ int main(void) {
         POLICY(keeps_its_promises, "window"),
         POLICY(keeps_its_promises, "quest"),
         POLICY(keeps_its_promises, "oracle"),
+        cmocka_unit_test(budgets),
         POLICY(locality_chooses_whole_blocks, "infinigen"),
         POLICY(locality_chooses_whole_blocks, "oracle"),
         POLICY(a_whole_budget_is_everything, "infinigen"),

@@ -183,7 +183,7 @@ static void the_papers_method(void **state) {
 
 static void whole_budget_is_full(void **state) {
     (void)state;
-    ig_session *full = open_session("full", NULL, 0.1), *whole = open_session("infinigen", llama_sketch, 1e6);
+    ig_session *full = open_session("full", NULL, 0.1), *whole = open_session("infinigen", llama_sketch, 1);
     fill(full, N_PROMPT);
     fill(whole, N_PROMPT);
     for (int i = 0; i < N_STEPS; i++) {
