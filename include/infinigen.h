@@ -202,7 +202,8 @@ typedef struct ig_cache_options {
     double budget;         /* entries used per KV head, as a share of those there are: up to 1, which is all of them; 0
                               (default): budget_entries, or the policy's own: 10 %, for "infinigen-osdi24" 20 % */
     int budget_entries;    /* the same as a number; 0 (default): `budget` says. Not both */
-    double mass;           /* stop earlier once this estimated attention mass is covered; 1: never. Default 0.95 */
+    double mass;           /* stop earlier once this estimated attention mass is covered; 1: never; 0 (default): 0.95,
+                              but never where the budget is all there is */
     double locality;       /* 0..1: how much an entry counts for what its block holds, since a slower tier moves whole
                               blocks; 0: entries are chosen one by one; 1: whole blocks. Default 0.5 */
     double inertia;        /* how much more an entry counts if its block was used in the step before, so that a slower

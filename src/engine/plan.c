@@ -13,7 +13,6 @@ enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512, MAX_CTX = 1 << 24, MAX_BATCH = 1
 
 ig_cache_options ig_cache_defaults(void) {
     return (ig_cache_options){.policy = "infinigen",
-                              .mass = 0.95,
                               .locality = 0.5,
                               .inertia = 8,
                               .n_sinks = 4,

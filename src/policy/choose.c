@@ -43,6 +43,11 @@ ig_choice_scratch ig_choice_lay_out(ig_arena *arena, const ig_policy_shape *s, i
                                .share = ig_arena_take(arena, group * sizeof(float))};
 }
 
+bool ig_chooser_takes_all(const ig_policy *p, int n) {
+    double asked = p->options.mass;
+    return (asked == 0 || asked >= 1) && ig_policy_count(p, n) >= n;
+}
+
 /* Softmax-normalises the queries' scores, in order of slot, and adds them up to weights in order of position. The
  * exponentials take the place of the scores; times x->share they are the normalised ones. */
 static void add_up(const ig_kernels *k, const ig_entries *e, const ig_choice_scratch *x, int group) {
@@ -79,14 +84,15 @@ int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_e
     const ig_cache_options *o = &p->options;
     const ig_kernels *k = p->shape.kernels;
     int n = e->n, group = p->shape.n_heads / p->shape.n_kv_heads;
+    double mass = o->mass > 0 ? o->mass : IG_POLICY_MASS;
     add_up(k, e, x, group);
-    ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(p, n), o->mass};
+    ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(p, n), mass};
     bool whole = !e->slot; /* where entries were dropped nothing has to be moved, and blocks hold what they hold */
     if (whole && o->locality > 0) k->smooth(x->weights, n, p->shape.block_tokens, (float)o->locality);
     if (whole && o->inertia > 0) {
         /* What may be left is a share of the weights as they were: each query's sum to 1. */
         double more = ig_history_favour(&c->history, head, x->weights, n, (float)o->inertia);
-        rule.mass = 1 - (1 - o->mass) * group / (group + more);
+        rule.mass = 1 - (1 - mass) * group / (group + more);
     }
     int n_chosen = ig_pick(k, index, x->weights, n, &rule);
     if (whole && e->has_own) ig_history_note(&c->history, head, index, n_chosen, n);

@@ -23,6 +23,9 @@ void ig_chooser_close(ig_chooser *c);
 /* An entry has come, as in ig_policy_ops.append. */
 void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *value);
 
+/* True if there is nothing to choose among n entries: the budget is all of them, and no mass was asked for. */
+bool ig_chooser_takes_all(const ig_policy *p, int n);
+
 /* Scratch of one choice. */
 typedef struct ig_choice_scratch {
     float *scores; /* [group][stride] of the queries, in order of slot; the policy fills it in */

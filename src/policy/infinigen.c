@@ -132,7 +132,7 @@ static int infinigen_select(ig_policy *base, int layer, int head, const float *q
                             const ig_rest *rest, void *scratch) {
     infinigen_policy *p = (infinigen_policy *)base;
     const ig_policy_shape *s = &base->shape;
-    if (ig_policy_count(base, e->n) >= e->n) return e->n;
+    if (ig_chooser_takes_all(base, e->n)) return e->n;
     select_scratch x = lay_out(scratch, s, e->n_slots);
     int group = s->n_heads / s->n_kv_heads;
     if (s->sketch)

@@ -60,7 +60,7 @@ static int oracle_select(ig_policy *base, int layer, int head, const float *q, c
     enum { PIECE = 64 }; /* keys of one call of the kernel */
     const ig_policy_shape *s = &base->shape;
     oracle_policy *p = (oracle_policy *)base;
-    if (ig_policy_count(base, e->n) >= e->n) return e->n;
+    if (ig_chooser_takes_all(base, e->n)) return e->n;
     ig_arena arena = {.base = scratch, .size = SIZE_MAX};
     ig_choice_scratch x = ig_choice_lay_out(&arena, s, e->n_slots);
     const uint16_t *keys[PIECE];

@@ -34,7 +34,7 @@ ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_erro
     if (!(o->alpha >= 0)) return ig_fail(err, IG_E_ARG, "KV alpha: must not be negative");
     if (!(o->partial > 0 && o->partial <= 1))
         return ig_fail(err, IG_E_ARG, "KV partial: must be above 0 and at most 1");
-    if (!(o->mass > 0 && o->mass <= 1)) return ig_fail(err, IG_E_ARG, "KV mass: must be above 0 and at most 1");
+    if (!(o->mass >= 0 && o->mass <= 1)) return ig_fail(err, IG_E_ARG, "KV mass: must be 0..1");
     if (o->n_sinks < 0 || o->n_sinks > most || o->n_recent < 1 || o->n_recent > most)
         return ig_fail(err, IG_E_ARG, "KV sinks must be 0..%d, recent entries 1..%d", most, most);
     for (size_t i = 0; i < IG_COUNT(policies); i++)

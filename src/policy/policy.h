@@ -92,8 +92,10 @@ typedef struct ig_policy_ops {
     uint64_t (*bytes)(const ig_policy *p, int n);
 } ig_policy_ops;
 
-/* Where neither the options nor the policy say: a share of the context, and the first layers that use everything. */
+/* Where neither the options nor the policy say: a share of the context, of the attention, and the first layers that
+ * use everything. */
 #define IG_POLICY_BUDGET 0.10
+#define IG_POLICY_MASS 0.95
 enum { IG_POLICY_DENSE_LAYERS = 1 };
 enum { IG_POLICY_UNIT = 16 }; /* tokens, see sums_up */
 

@@ -104,6 +104,31 @@ static void a_whole_budget_is_everything(void **state) {
     free(scratch);
 }
 
+/* A mass that was asked for ends a selection also where the budget is everything; by itself none does. */
+static void a_whole_budget_and_a_mass(void **state) {
+    void *scratch;
+    ig_policy *p = open_policy(*state, 1, &scratch);
+    float q[HEADS / KV_HEADS * DIM];
+    for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = (float)(i % 5);
+    fill_keys(3);
+    append_all(p, N_CTX);
+    static const double masses[] = {1, 0, 0.95, 0.5};
+    int last = N_CTX;
+    for (int i = 0; i < 4; i++) {
+        p->options.mass = masses[i];
+        int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
+        assert_true(i < 2 ? n == N_CTX : n < last && n > 36);
+        last = n;
+    }
+    p->options.budget = 0.2;
+    p->options.mass = 0.95;
+    int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
+    p->options.mass = 0;
+    assert_int_equal(p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch), n);
+    p->ops->close(p);
+    free(scratch);
+}
+
 /* A share of the entries, rounded up; a number of them; the policy's own. */
 static void budgets(void **state) {
     (void)state;
@@ -277,6 +302,8 @@ int main(void) {
         POLICY(keeps_its_promises, "window"),
         POLICY(keeps_its_promises, "quest"),
         POLICY(keeps_its_promises, "oracle"),
+        POLICY(a_whole_budget_and_a_mass, "infinigen"),
+        POLICY(a_whole_budget_and_a_mass, "oracle"),
         cmocka_unit_test(budgets),
         POLICY(locality_chooses_whole_blocks, "infinigen"),
         POLICY(locality_chooses_whole_blocks, "oracle"),
