@@ -200,7 +200,9 @@ typedef void (*ig_cache_trace_fn)(void *user, const ig_cache_step *step);
 typedef struct ig_cache_options {
     const char *policy;    /* one of ig_cache_policy(); default "infinigen" */
     double budget;         /* entries used per KV head, as a share of those there are: up to 1, which is all of them; 0
-                              (default): budget_entries, or the policy's own: 10 %, for "infinigen-osdi24" 20 % */
+                              (default): budget_entries, or the policy's own: 10 %, for "infinigen-osdi24" 20 %; for
+                              "infinigen" and "oracle" all of them while they are at most 512 and there is no limit,
+                              since reading so few costs no more than choosing among them */
     int budget_entries;    /* the same as a number; 0 (default): `budget` says. Not both */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never; 0 (default): 0.95,
                               but never where the budget is all there is */

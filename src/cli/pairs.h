@@ -10,7 +10,7 @@
 
 typedef struct ig_cli_pair {
     ig_cache_options cache; /* the budget of `full`, which has none, is 100 % */
-    char *sketch;  /* owns cache.sketch */
+    char *sketch;           /* owns cache.sketch */
 } ig_cli_pair;
 
 typedef struct ig_cli_pairs {

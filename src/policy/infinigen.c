@@ -150,6 +150,7 @@ const ig_policy_ops ig_policy_infinigen = {
     .help = "keep every entry, use those that a 4-bit sketch of the keys says will matter",
     .sketch = IG_SKETCH_BALANCED,
     .takes_limit = true,
+    .n_whole = IG_CHOICE_WHOLE,
     .plan = infinigen_plan,
     .open = infinigen_open,
     .close = infinigen_close,

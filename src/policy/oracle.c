@@ -77,6 +77,7 @@ const ig_policy_ops ig_policy_oracle = {
     .name = "oracle",
     .help = "like infinigen with exact scores: the best that a sketch could do",
     .takes_limit = true,
+    .n_whole = IG_CHOICE_WHOLE,
     .plan = oracle_plan,
     .open = oracle_open,
     .close = oracle_close,

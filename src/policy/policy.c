@@ -83,6 +83,8 @@ int ig_policy_budget(const ig_policy *p, int n) {
     const ig_cache_options *o = &p->options;
     if (o->budget_entries) return o->budget_entries < n ? o->budget_entries : n;
     if (o->budget > 0) return ig_pick_share(o->budget, n);
+    /* Where entries are dropped, what is selected says which: a step that uses everything would say nothing. */
+    if (n <= p->ops->n_whole && !p->shape.n_slots) return n;
     return ig_pick_share(p->ops->budget > 0 ? p->ops->budget : IG_POLICY_BUDGET, n);
 }
 

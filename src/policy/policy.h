@@ -50,7 +50,8 @@ typedef struct ig_policy_ops {
     bool ignores_window; /* n_sinks and n_recent mean nothing to it */
     bool guess_is_final; /* its own ig_cache_options.speculate is "paper" */
     double budget;       /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
-    int n_dense_layers;  /* likewise; 0: IG_POLICY_DENSE_LAYERS */
+    int n_whole;         /* its own budget is everything while a KV head has at most so many entries */
+    int n_dense_layers;  /* its own likewise; 0: IG_POLICY_DENSE_LAYERS */
     /* Bytes that n tokens take on top of K and V. Optional: none. */
     uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
     ig_status (*open)(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options, ig_error *err);

@@ -79,6 +79,21 @@ def test_run_budget(program, model):
     assert everything[0] == 1 and everything[1] == full[1]
     assert abs(share("--kv-budget", "0.1")[0] - tenth[0]) < 1e-9
     assert share("--kv-budget", "64")[0] < full[0]
+    assert share("--kv-budget", "100%", "--kv-mass", "0.9")[0] < 1
+    assert share()[0] < 0.5, "this text is not short"
+
+
+def test_short_prompts_are_full(program, model):
+    """Selecting among few entries gains nothing: the default policy does not, and its texts are those of full."""
+    prompts = ["The capital of France is", "Once upon a time, there was a little", "def fibonacci(n):",
+               "The three primary colours are"]
+
+    def texts(*flags):
+        return [program("run", "-m", model, "--raw", "--temp", "0", "-n", "60", "-p", p, *flags)[1] for p in prompts]
+
+    full = texts("--kv-policy", "full")
+    assert texts() == full
+    assert texts("--kv-budget", "10%") != full
 
 
 def test_run_seed(program, model):

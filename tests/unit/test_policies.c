@@ -146,6 +146,11 @@ static void budgets(void **state) {
     }
     ig_policy p = {.ops = &ig_policy_infinigen_osdi24};
     assert_int_equal(ig_policy_budget(&p, 1000), 200);
+    p.ops = &ig_policy_infinigen; /* everything while it is little, unless entries are dropped */
+    assert_int_equal(ig_policy_budget(&p, IG_CHOICE_WHOLE), IG_CHOICE_WHOLE);
+    assert_int_equal(ig_policy_budget(&p, IG_CHOICE_WHOLE + 1), 52);
+    p.shape.n_slots = 300;
+    assert_int_equal(ig_policy_budget(&p, 300), 30);
 }
 
 /* Keys that answer the query strongly, hidden in the middle, are found by whoever looks at keys; also after the tokens
