@@ -15,7 +15,11 @@
  * hands its result out through its first argument, and fills the optional
  * ig_error with one line a user can act on. The library never exits, prints,
  * or reads the environment, and allocates nothing while decoding.
- * X_close(NULL) is allowed everywhere.
+ *
+ * Arguments are checked. A pointer that is needed and NULL, and an option that
+ * is out of its range or not a number, is IG_E_ARG; a call without a status
+ * answers 0, -1, false, "" or NULL instead. NULL options are the defaults,
+ * NULL as an ig_error is allowed everywhere, and so is X_close(NULL).
  */
 #ifndef INFINIGEN_H
 #define INFINIGEN_H
@@ -74,8 +78,10 @@ typedef void (*ig_log_fn)(void *user, ig_log_level level, const char *text);
 /* CPU levels, each including the ones before it. */
 typedef enum ig_cpu_level { IG_CPU_SCALAR, IG_CPU_AVX2, IG_CPU_AVX512, IG_CPU_BEST = 99 } ig_cpu_level;
 
+enum { IG_THREADS_MAX = 1024 };
+
 typedef struct ig_context_options {
-    int n_threads;          /* 0 (default): as many as this process may run on */
+    int n_threads;          /* at most IG_THREADS_MAX; 0 (default): as many as this process may run on */
     ig_cpu_level cpu_level; /* IG_CPU_BEST (default): the best this CPU has */
     ig_log_fn log;          /* NULL (default): no log */
     void *log_user;
@@ -124,7 +130,7 @@ IG_API void ig_model_get_info(const ig_model *model, ig_model_info *info);
 
 /* Metadata as text, in file order. Returns false past the end. Arrays are
  * shortened. `key` belongs to the model; `value` is written to the caller's
- * buffer, cut at `cap`. */
+ * buffer, cut at `cap`. Either may be NULL. */
 IG_API bool ig_model_meta(const ig_model *model, size_t i, const char **key, char *value, size_t cap);
 
 typedef struct ig_tensor_info {
@@ -149,7 +155,7 @@ IG_API ig_status ig_tokenize(size_t *n_out, const ig_model *model, const char *t
                              int32_t *ids, size_t cap, ig_error *err);
 
 /* Bytes of the tokens, without a final NUL; snprintf manner: returns the length needed and
- * writes at most `cap`. Special tokens are left out unless `special`. */
+ * writes at most `cap`. Special tokens are left out unless `special`; ids that are no tokens stand for nothing. */
 IG_API size_t ig_detokenize(const ig_model *model, const int32_t *ids, size_t n_ids, bool special, char *text,
                             size_t cap);
 
@@ -208,12 +214,12 @@ typedef struct ig_cache_options {
                               but never where the budget is all there is */
     double locality;       /* 0..1: how much an entry counts for what its block holds, since a slower tier moves whole
                               blocks; 0: entries are chosen one by one; 1: whole blocks. Default 0.5 */
-    double inertia;        /* how much more an entry counts if its block was used in the step before, so that a slower
-                              tier has less to move: 3: four times; 0: each step chooses anew. Default 8 */
+    double inertia;        /* 0..1000: how much more an entry counts if its block was used in the step before, so that
+                              a slower tier has less to move: 3: four times; 0: each step chooses anew. Default 8 */
     bool no_rest;          /* attention is over the entries used alone; else what the others would add is estimated,
                               from a sketch of their keys and values. "infinigen" and "oracle" */
     int n_sinks;           /* first entries always used. Default 4 */
-    int n_recent;          /* last entries always used. Default 32 */
+    int n_recent;          /* last entries always used, at least 1. Default 32 */
     int n_dense_layers;    /* first layers that use everything; -1 (default): the policy's own, 1; 2 for
                               "infinigen-osdi24", "h2o" and "quest", as their papers do */
     double alpha, partial; /* "infinigen-osdi24": threshold below the best score, nats (default 4); share of a key's
@@ -245,9 +251,11 @@ IG_API ig_cache_options ig_cache_defaults(void);
 /* Name of policy number i, the default one first, and one line of help; NULL past the end. */
 IG_API const char *ig_cache_policy(size_t i, const char **help);
 
+enum { IG_CTX_MAX = 1 << 24, IG_BATCH_MAX = 1 << 14 };
+
 typedef struct ig_session_options {
-    int n_ctx;   /* 0 (default): the model's own, at most 8192 */
-    int n_batch; /* most tokens of one prefill step. Default 512 */
+    int n_ctx;   /* at most IG_CTX_MAX; 0 (default): the model's own, at most 8192 */
+    int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX. Default 512 */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps */
     void *progress_user;
@@ -395,7 +403,8 @@ IG_API ig_sampler_options ig_sampler_defaults(void);
 IG_API ig_status ig_sampler_open(ig_sampler **out, const ig_model *model, const ig_sampler_options *options,
                                  ig_error *err);
 IG_API void ig_sampler_close(ig_sampler *sampler);
-/* The next token of `s` from its current logits and (for the penalty) its tokens. */
+/* The next token of `s` from its current logits and, for the penalties, its tokens. -1 if there is none: the session
+ * has no logits, is of another model than the sampler, or every logit is minus infinity. */
 IG_API int32_t ig_sampler_next(ig_sampler *sampler, const ig_session *s);
 
 /* ---- generation -------------------------------------------------------- */
@@ -415,8 +424,8 @@ typedef struct ig_generate_options {
     int n_predict;            /* most tokens to make; -1: up to the context limit (default) */
     bool ignore_end;          /* go on after an end token */
     const char *const *stops; /* stop strings */
-    size_t n_stops;
-    bool special; /* give special tokens as text too */
+    size_t n_stops;           /* of them */
+    bool special;             /* give special tokens as text too */
     ig_text_fn on_text;
     void *user;
 } ig_generate_options;

@@ -27,7 +27,7 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
      IG_VERB_FETCH)
 
 /* The library's limits. */
-enum { CTX_MAX = 1 << 24, BATCH_MAX = 1 << 14 };
+enum { CTX_MAX = IG_CTX_MAX, BATCH_MAX = IG_BATCH_MAX };
 
 /* names, argument, help, verbs, kind, offset, default, min, max, choices */
 const ig_cli_option ig_cli_option_table[] = {

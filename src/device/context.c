@@ -10,6 +10,7 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/ranges.h"
 
 ig_context_options ig_context_defaults(void) { return (ig_context_options){.cpu_level = IG_CPU_BEST}; }
 
@@ -17,6 +18,8 @@ ig_status ig_context_open(ig_context **out, const ig_context_options *options, i
     if (!out) return ig_fail(err, IG_E_ARG, "ig_context_open: no place for the result");
     *out = NULL;
     ig_context_options o = options ? *options : ig_context_defaults();
+    ig_status s = ig_check_context_options(&o, err);
+    if (s) return s;
     ig_context *ctx = calloc(1, sizeof *ctx);
     if (!ctx) return ig_fail_memory(err, "context", sizeof *ctx);
     ig_cpu_level best = ig_cpu_detect();
@@ -24,7 +27,7 @@ ig_status ig_context_open(ig_context **out, const ig_context_options *options, i
     ctx->n_threads = o.n_threads ? o.n_threads : ig_cpu_count();
     ctx->log = o.log;
     ctx->log_user = o.log_user;
-    ig_status s = ig_device_open_cpu(&ctx->device, ctx->level, ctx->n_threads, err);
+    s = ig_device_open_cpu(&ctx->device, ctx->level, ctx->n_threads, err);
     if (s) {
         free(ctx);
         return s;
@@ -43,9 +46,9 @@ void ig_context_close(ig_context *ctx) {
     free(ctx);
 }
 
-int ig_context_threads(const ig_context *ctx) { return ctx->n_threads; }
+int ig_context_threads(const ig_context *ctx) { return ctx ? ctx->n_threads : 0; }
 
-const char *ig_context_cpu(const ig_context *ctx) { return ig_cpu_level_name(ctx->level); }
+const char *ig_context_cpu(const ig_context *ctx) { return ctx ? ig_cpu_level_name(ctx->level) : ""; }
 
 void ig_log(const ig_context *ctx, ig_log_level level, const char *format, ...) {
     if (!ctx->log) return;

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/ranges.h"
 #include "engine/session.h"
 
 typedef struct output {
@@ -53,6 +54,7 @@ static ig_status generate(ig_generate_result *r, ig_session *s, ig_sampler *samp
     r->finish = IG_FINISH_LENGTH;
     while (o->n_predict < 0 || r->n_tokens < o->n_predict) {
         int32_t id = ig_sampler_next(sampler, s);
+        if (id < 0) return ig_fail(err, IG_E_ARG, "no token can come next: all have a logit of minus infinity");
         if (r->n_tokens == 0) r->first_token_seconds = ig_clock_seconds() - start;
         if (!o->ignore_end && ig_token_is_end(s->model, id)) {
             r->finish = IG_FINISH_END;
@@ -87,8 +89,12 @@ ig_status ig_generate(ig_generate_result *result, ig_session *s, ig_sampler *sam
                       const ig_generate_options *options, ig_error *err) {
     ig_generate_result ignored;
     if (!s || !sampler) return ig_fail(err, IG_E_ARG, "ig_generate: session and sampler are needed");
+    if (!ig_sampler_is_for(sampler, s->model))
+        return ig_fail(err, IG_E_ARG, "ig_generate: the sampler was opened for another model");
     if (!s->has_logits) return ig_fail(err, IG_E_ARG, "ig_generate: the session holds no tokens yet");
     ig_generate_options o = options ? *options : ig_generate_defaults();
+    ig_status status = ig_check_generate_options(&o, err);
+    if (status) return status;
     output out = {.o = &o};
     for (size_t k = 0; k < o.n_stops; k++)
         if (strlen(o.stops[k]) > out.longest) out.longest = strlen(o.stops[k]);
@@ -96,7 +102,7 @@ ig_status ig_generate(ig_generate_result *result, ig_session *s, ig_sampler *sam
     if (!out.held) return ig_fail_memory(err, "generation", out.longest + 2 * IG_TOKEN_BYTES_MAX);
     if (!result) result = &ignored;
     *result = (ig_generate_result){0};
-    ig_status status = generate(result, s, sampler, &out, err);
+    status = generate(result, s, sampler, &out, err);
     free(out.held);
     return status;
 }

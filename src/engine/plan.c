@@ -6,10 +6,11 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "engine/session.h"
 #include "model/identity.h"
 
-enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512, MAX_CTX = 1 << 24, MAX_BATCH = 1 << 14 };
+enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512 };
 
 ig_cache_options ig_cache_defaults(void) {
     return (ig_cache_options){.policy = "infinigen",
@@ -90,8 +91,6 @@ static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, i
 static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
     int n_layers = ig_policy_sparse_layers(&p->policy, o);
-    if (!(o->limit >= 0 && o->limit <= 1)) return ig_fail(err, IG_E_ARG, "KV limit: a share must be 0..1");
-    if (o->limit > 0 && o->limit_bytes) return ig_fail(err, IG_E_ARG, "KV limit: a share or bytes, not both");
     if (p->ops->limit) p->tiers.n_dropping = n_layers;
     if (o->limit == 0 && !o->limit_bytes) return IG_OK;
     if (!p->ops->takes_limit)
@@ -122,14 +121,12 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
     if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
     const ig_config *c = &m->config;
     *p = (ig_session_plan){.o = options ? *options : ig_session_defaults()};
+    ig_status s = ig_check_session_options(&p->o, err);
+    if (s) return s;
     if (p->o.n_ctx == 0) p->o.n_ctx = c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
-    if (p->o.n_ctx < 1 || p->o.n_ctx > MAX_CTX)
-        return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 1..%d", p->o.n_ctx, MAX_CTX);
     if (c->learned_positions && p->o.n_ctx > c->learned_positions - c->position_offset)
         return ig_fail(err, IG_E_LIMIT, "context of %d tokens: %s has learned positions for %d only", p->o.n_ctx,
                        m->path, c->learned_positions - c->position_offset);
-    if (p->o.n_batch < 1 || p->o.n_batch > MAX_BATCH)
-        return ig_fail(err, IG_E_ARG, "batch of %d tokens: must be 1..%d", p->o.n_batch, MAX_BATCH);
     p->kv = (ig_kv_shape){c->n_layers, c->n_kv_heads, c->head_dim, p->o.n_ctx, p->o.n_batch};
     p->policy = (ig_policy_shape){.n_layers = c->n_layers,
                                   .n_heads = c->n_heads,
@@ -140,7 +137,7 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
                                   .window = c->window,
                                   .kernels = ig_kernels_get(m->ctx->level)};
     if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
-    ig_status s = ig_policy_find(&p->ops, &p->o.cache, err);
+    s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, err);
     p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
     if (!s) s = plan_limit(p, err);
@@ -159,6 +156,7 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
 }
 
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
+    if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_cache_plan: model and result are needed");
     ig_session_plan p;
     ig_status s = ig_session_make_plan(&p, m, options, err);
     if (s) return s;

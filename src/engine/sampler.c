@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/random.h"
+#include "base/ranges.h"
 #include "engine/session.h"
 
 typedef struct candidate {
@@ -17,6 +18,7 @@ typedef struct candidate {
 
 struct ig_sampler {
     ig_sampler_options o;
+    const ig_model *model;
     ig_random random;
     const ig_kernels *kernels;
     int n_vocab;
@@ -30,28 +32,17 @@ ig_sampler_options ig_sampler_defaults(void) {
     return (ig_sampler_options){.top_p = 1, .repeat_penalty = 1, .repeat_last_n = 64};
 }
 
-static ig_status check_options(const ig_sampler_options *o, ig_error *err) {
-    if (!(o->temperature >= 0) || isinf(o->temperature))
-        return ig_fail(err, IG_E_ARG, "temperature: must be 0 or more");
-    if (o->top_k < 0) return ig_fail(err, IG_E_ARG, "top-k: must be 0 or more");
-    if (!(o->top_p > 0 && o->top_p <= 1)) return ig_fail(err, IG_E_ARG, "top-p: must be above 0 and at most 1");
-    if (!(o->min_p >= 0 && o->min_p <= 1)) return ig_fail(err, IG_E_ARG, "min-p: must be 0..1");
-    if (!(o->repeat_penalty > 0) || isinf(o->repeat_penalty))
-        return ig_fail(err, IG_E_ARG, "repeat penalty: must be above 0");
-    if (o->repeat_last_n < -1) return ig_fail(err, IG_E_ARG, "repeat-last-n: must be -1 or more");
-    return IG_OK;
-}
-
 ig_status ig_sampler_open(ig_sampler **out, const ig_model *m, const ig_sampler_options *options, ig_error *err) {
+    if (out) *out = NULL;
     if (!out || !m || !m->has_weights) return ig_fail(err, IG_E_ARG, "ig_sampler_open: a model with weights is needed");
-    *out = NULL;
     ig_sampler_options o = options ? *options : ig_sampler_defaults();
-    ig_status status = check_options(&o, err);
+    ig_status status = ig_check_sampler_options(&o, err);
     if (status) return status;
     size_t n = (size_t)m->config.n_vocab;
     ig_sampler *s = calloc(1, sizeof *s);
     if (!s) return ig_fail_memory(err, "sampler", sizeof *s);
     s->o = o;
+    s->model = m;
     s->random.state = o.seed;
     s->kernels = ig_kernels_get(m->ctx->level);
     s->n_vocab = m->config.n_vocab;
@@ -144,8 +135,10 @@ static int filter(ig_sampler *s, const float *logits) {
     return n;
 }
 
+bool ig_sampler_is_for(const ig_sampler *s, const ig_model *m) { return s->model == m; }
+
 int32_t ig_sampler_next(ig_sampler *s, const ig_session *session) {
-    if (!session->has_logits) return -1;
+    if (!s || !session || !ig_sampler_is_for(s, session->model) || !session->has_logits) return -1;
     const float *logits = penalise(s, session);
     if (s->o.temperature <= 0) return s->kernels->argmax(logits, s->n_vocab);
     int n = filter(s, logits);

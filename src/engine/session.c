@@ -73,8 +73,8 @@ void ig_session_strip(ig_session *s) {
 }
 
 ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_options *options, ig_error *err) {
+    if (out) *out = NULL;
     if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_session_open: model and result are needed");
-    *out = NULL;
     ig_session_plan p;
     ig_status status = ig_session_make_plan(&p, m, options, err);
     if (status) return status;
@@ -104,14 +104,14 @@ void ig_session_close(ig_session *s) {
     free(s);
 }
 
-int ig_session_ctx(const ig_session *s) { return s->options.n_ctx; }
+int ig_session_ctx(const ig_session *s) { return s ? s->options.n_ctx : 0; }
 
 int ig_session_tokens(const ig_session *s, const int32_t **ids) {
-    if (ids) *ids = s->tokens;
-    return s->n_tokens;
+    if (ids) *ids = s ? s->tokens : NULL;
+    return s ? s->n_tokens : 0;
 }
 
-const float *ig_session_logits(const ig_session *s) { return s->has_logits ? s->logits : NULL; }
+const float *ig_session_logits(const ig_session *s) { return s && s->has_logits ? s->logits : NULL; }
 
 /* The policy sums up units of tokens (ig_policy_ops.sums_up), and has seen more of the last one than is left: it is
  * shown what is left. If that cannot be read, the session ends before it. */
@@ -230,6 +230,8 @@ static ig_status check_batch(ig_session **leader, ig_session *const *sessions, c
                              ig_error *err) {
     if (!sessions || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_decode: no sessions");
     *leader = sessions[0];
+    for (int i = 0; i < n; i++)
+        if (!sessions[i]) return ig_fail(err, IG_E_ARG, "ig_session_decode: session %d is missing", i);
     for (int i = 0; i < n; i++) {
         ig_session *s = sessions[i];
         if (s->model != sessions[0]->model)
@@ -303,12 +305,17 @@ static double first_percentile(const ig_audit *a) {
 }
 
 double ig_session_audit(const ig_session *s, int layer) {
-    const ig_audit *a = &s->seq.audit;
-    if (layer < 0 || layer >= s->model->config.n_layers || !a->layer_n[layer]) return -1;
+    const ig_audit *a = s ? &s->seq.audit : NULL;
+    if (!a || layer < 0 || layer >= s->model->config.n_layers || !a->layer_n[layer]) return -1;
     return a->layer_sum[layer] / (double)a->layer_n[layer];
 }
 
 void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
+    if (!out) return;
+    if (!s) {
+        *out = (ig_session_stats){.policy = "", .kv_type = ""};
+        return;
+    }
     const ig_sequence *q = &s->seq;
     const ig_device *d = s->model->ctx->device;
     ig_kv_stats kv;

@@ -48,4 +48,7 @@ void ig_session_strip(ig_session *s);
  */
 ig_status ig_session_replay(ig_session *s, int first, ig_error *err);
 
+/* True if it was opened for this model. */
+bool ig_sampler_is_for(const ig_sampler *sampler, const ig_model *m);
+
 #endif

@@ -16,13 +16,19 @@ static ig_status need_tokenizer(const ig_model *m, ig_error *err) {
 ig_status ig_tokenize(size_t *n_out, const ig_model *m, const char *text, size_t n_bytes, int flags, int32_t *ids,
                       size_t cap, ig_error *err) {
     ig_status s = need_tokenizer(m, err);
+    if (!s && (!n_out || (!text && n_bytes) || (!ids && cap)))
+        s = ig_fail(err, IG_E_ARG, "ig_tokenize: a text and places for the results are needed");
     return s ? s : ig_tokenizer_encode(m->tokenizer, n_out, text, n_bytes, flags, ids, cap, err);
 }
 
-int32_t ig_token_bos(const ig_model *m) { return m->tokenizer ? ig_tokenizer_bos(m->tokenizer) : -1; }
-int32_t ig_token_eos(const ig_model *m) { return m->tokenizer ? ig_tokenizer_eos(m->tokenizer) : -1; }
-bool ig_token_adds_bos(const ig_model *m) { return m->tokenizer && ig_tokenizer_adds_bos(m->tokenizer); }
-bool ig_token_is_end(const ig_model *m, int32_t id) { return m->tokenizer && ig_tokenizer_is_end(m->tokenizer, id); }
+static bool has_tokenizer(const ig_model *m) { return m && m->tokenizer; }
+
+int32_t ig_token_bos(const ig_model *m) { return has_tokenizer(m) ? ig_tokenizer_bos(m->tokenizer) : -1; }
+int32_t ig_token_eos(const ig_model *m) { return has_tokenizer(m) ? ig_tokenizer_eos(m->tokenizer) : -1; }
+bool ig_token_adds_bos(const ig_model *m) { return has_tokenizer(m) && ig_tokenizer_adds_bos(m->tokenizer); }
+bool ig_token_is_end(const ig_model *m, int32_t id) {
+    return has_tokenizer(m) && ig_tokenizer_is_end(m->tokenizer, id);
+}
 
 /* ---- tokens to text ------------------------------------------------------------- */
 
@@ -39,7 +45,8 @@ static size_t piece_of(const ig_model *m, int32_t id, bool special, bool *starte
 }
 
 size_t ig_detokenize(const ig_model *m, const int32_t *ids, size_t n_ids, bool special, char *text, size_t cap) {
-    if (!m->tokenizer) return 0;
+    if (!has_tokenizer(m) || !ids) return 0;
+    if (!text) cap = 0;
     size_t n = 0;
     bool started = false;
     char piece[IG_TOKEN_BYTES_MAX];
@@ -57,10 +64,16 @@ static int character_length(unsigned char lead) {
     return lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
 }
 
+/* The stream is the caller's memory: a number that cannot be is none. */
+static size_t n_pending(const ig_detok_stream *st) {
+    return st->n_pending > 0 && (size_t)st->n_pending < sizeof st->pending ? (size_t)st->n_pending : 0;
+}
+
 size_t ig_detok_push(ig_detok_stream *st, const ig_model *m, int32_t id, bool special, char *text, size_t cap) {
-    if (!m->tokenizer) return 0;
+    if (!st || !has_tokenizer(m)) return 0;
     char piece[IG_TOKEN_BYTES_MAX + sizeof st->pending];
-    size_t n = (size_t)st->n_pending, out = 0, i = 0;
+    size_t n = n_pending(st), out = 0, i = 0;
+    if (!text) cap = 0;
     memcpy(piece, st->pending, n);
     size_t len = piece_of(m, id, special, &st->started, piece + n, IG_TOKEN_BYTES_MAX);
     n += len < IG_TOKEN_BYTES_MAX ? len : IG_TOKEN_BYTES_MAX;
@@ -73,15 +86,16 @@ size_t ig_detok_push(ig_detok_stream *st, const ig_model *m, int32_t id, bool sp
             st->n_pending = (int)have;
             break;
         }
-        if (out + have <= cap) memcpy(text + out, piece + i, have);
+        if (have > cap - out) break;
+        memcpy(text + out, piece + i, have);
         out += have;
         i += have;
     }
-    return out < cap ? out : cap;
+    return out;
 }
 
 size_t ig_detok_flush(ig_detok_stream *st, char *text, size_t cap) {
-    if (!st->n_pending || cap < 3) return 0;
+    if (!st || !text || !n_pending(st) || cap < 3) return 0;
     st->n_pending = 0;
     memcpy(text, "\xef\xbf\xbd", 3);
     return 3;
@@ -89,10 +103,22 @@ size_t ig_detok_flush(ig_detok_stream *st, char *text, size_t cap) {
 
 /* ---- chat ------------------------------------------------------------------------ */
 
-ig_status ig_chat_prompt(size_t *n_out, const ig_model *m, const ig_chat_message *messages, size_t n_messages,
-                         bool add_assistant, char *text, size_t cap, ig_error *err) {
+static ig_status check_messages(const size_t *n_out, const ig_model *m, const ig_chat_message *messages, size_t n,
+                                ig_error *err) {
     ig_status s = need_tokenizer(m, err);
     if (s) return s;
+    if (!n_out || !messages) return ig_fail(err, IG_E_ARG, "ig_chat_prompt: messages and a result are needed");
+    for (size_t i = 0; i < n; i++)
+        if (!messages[i].role || !messages[i].content)
+            return ig_fail(err, IG_E_ARG, "ig_chat_prompt: message %zu has no role or no content", i);
+    return IG_OK;
+}
+
+ig_status ig_chat_prompt(size_t *n_out, const ig_model *m, const ig_chat_message *messages, size_t n_messages,
+                         bool add_assistant, char *text, size_t cap, ig_error *err) {
+    ig_status s = check_messages(n_out, m, messages, n_messages, err);
+    if (s) return s;
+    if (!text && cap) return ig_fail(err, IG_E_ARG, "ig_chat_prompt: no place for %zu bytes of text", cap);
     const char *jinja = ig_tokenizer_chat_template(m->tokenizer);
     if (!jinja) return ig_fail(err, IG_E_UNSUPPORTED, "%s: has no chat template", m->path);
     if (m->chat == IG_CHAT_UNKNOWN)

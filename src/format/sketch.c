@@ -34,7 +34,6 @@ enum {
     AT_CHECKSUM = 48,
     MAX_LAYERS = 512,
     MAX_HEADS = 1 << 16,
-    MAX_CTX = 1 << 24,
 };
 
 static const char magic[8] = {'I', 'G', 'S', 'K', 'E', 'T', 'C', 'H'};
@@ -54,7 +53,7 @@ static void put_u64(uint8_t *p, uint64_t v) {
 static bool is_possible(const ig_sketch_shape *s) {
     return s->n_layers >= 1 && s->n_layers <= MAX_LAYERS && s->n_heads >= 1 && s->n_heads <= MAX_HEADS &&
            s->head_dim >= 8 && s->head_dim <= IG_SKETCH_MAX_DIM && s->head_dim % 8 == 0 && s->rank >= 8 &&
-           s->rank <= s->head_dim && s->rank % 8 == 0 && s->n_ctx >= 1 && s->n_ctx <= MAX_CTX &&
+           s->rank <= s->head_dim && s->rank % 8 == 0 && s->n_ctx >= 1 && s->n_ctx <= IG_CTX_MAX &&
            (s->kind == IG_SKETCH_BALANCED || (s->kind == IG_SKETCH_SKEW && s->rank == s->head_dim));
 }
 
@@ -98,7 +97,7 @@ static ig_status read_header(ig_sketch_shape *s, const uint8_t *data, size_t n_b
     int *const fields[] = {&s->n_layers, &s->n_heads, &s->head_dim, &s->rank, &s->n_ctx};
     for (size_t i = 0; i < IG_COUNT(fields); i++) {
         uint32_t v = get_u32(data + AT_SHAPE + 4 * i);
-        *fields[i] = v <= MAX_CTX ? (int)v : -1;
+        *fields[i] = v <= IG_CTX_MAX ? (int)v : -1;
     }
     s->model = get_u64(data + AT_MODEL);
     if (!is_possible(s)) return ig_fail(err, IG_E_FORMAT, "%s: sketch file with an impossible shape", name);

@@ -96,8 +96,8 @@ static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, i
 
 ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const ig_model_options *options,
                         ig_error *err) {
+    if (out) *out = NULL;
     if (!out || !ctx || !path) return ig_fail(err, IG_E_ARG, "ig_model_open: context, path and result are needed");
-    *out = NULL;
     ig_model_options o = options ? *options : ig_model_defaults();
     bool is_directory = ig_path_is_directory(path);
     ig_status s = IG_OK;
@@ -132,6 +132,11 @@ void ig_model_close(ig_model *m) {
 }
 
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {
+    if (!info) return;
+    if (!m) {
+        *info = (ig_model_info){.path = "", .architecture = "", .name = "", .chat_format = ""};
+        return;
+    }
     const ig_config *c = &m->config;
     *info = (ig_model_info){
         .path = m->path,
@@ -158,16 +163,16 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
 }
 
 bool ig_model_meta(const ig_model *m, size_t i, const char **key, char *value, size_t cap) {
-    if (!m->gguf || i >= ig_gguf_n_values(m->gguf)) return false;
+    if (!m || !m->gguf || i >= ig_gguf_n_values(m->gguf)) return false;
     const ig_gguf_value *v = ig_gguf_value_at(m->gguf, i);
-    *key = v->key;
-    ig_gguf_print(v, value, cap);
+    if (key) *key = v->key;
+    if (value) ig_gguf_print(v, value, cap);
     return true;
 }
 
 bool ig_model_tensor(const ig_model *m, size_t i, ig_tensor_info *info) {
-    size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : m->st ? ig_safetensors_n_tensors(m->st) : 0;
-    if (i >= n) return false;
+    size_t n = !m ? 0 : m->gguf ? ig_gguf_n_tensors(m->gguf) : m->st ? ig_safetensors_n_tensors(m->st) : 0;
+    if (i >= n || !info) return false;
     const ig_tensor *t = m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
     *info =
         (ig_tensor_info){.name = t->name, .type = ig_type_get(t->type)->name, .n_dims = t->n_dims, .bytes = t->n_bytes};

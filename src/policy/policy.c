@@ -4,8 +4,6 @@
  */
 #include "policy/policy.h"
 
-#include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,21 +20,8 @@ const char *ig_cache_policy(size_t i, const char **help) {
 }
 
 ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *o, ig_error *err) {
-    const int most = INT_MAX / 4; /* that can be added up */
     *out = NULL;
     if (!o->policy) return ig_fail(err, IG_E_ARG, "KV policy: no name given");
-    if (!(o->budget >= 0 && o->budget <= 1)) return ig_fail(err, IG_E_ARG, "KV budget: a share must be 0..1");
-    if (o->budget_entries < 0) return ig_fail(err, IG_E_ARG, "KV budget: must not be negative");
-    if (o->budget > 0 && o->budget_entries)
-        return ig_fail(err, IG_E_ARG, "KV budget: a share or a number of entries, not both");
-    if (!(o->locality >= 0 && o->locality <= 1)) return ig_fail(err, IG_E_ARG, "KV locality: must be 0..1");
-    if (!(o->inertia >= 0 && o->inertia <= 1000)) return ig_fail(err, IG_E_ARG, "KV inertia: must be 0..1000");
-    if (!(o->alpha >= 0)) return ig_fail(err, IG_E_ARG, "KV alpha: must not be negative");
-    if (!(o->partial > 0 && o->partial <= 1))
-        return ig_fail(err, IG_E_ARG, "KV partial: must be above 0 and at most 1");
-    if (!(o->mass >= 0 && o->mass <= 1)) return ig_fail(err, IG_E_ARG, "KV mass: must be 0..1");
-    if (o->n_sinks < 0 || o->n_sinks > most || o->n_recent < 1 || o->n_recent > most)
-        return ig_fail(err, IG_E_ARG, "KV sinks must be 0..%d, recent entries 1..%d", most, most);
     for (size_t i = 0; i < IG_COUNT(policies); i++)
         if (strcmp(policies[i]->name, o->policy) == 0) {
             *out = policies[i];

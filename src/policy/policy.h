@@ -106,7 +106,7 @@ struct ig_policy {
     ig_cache_options options;
 };
 
-/* IG_E_ARG with the list of names if there is none of that name. Also checks the options' ranges. */
+/* IG_E_ARG with the list of names if there is none of that name. Fills in the dense layers if they were left open. */
 ig_status ig_policy_find(const ig_policy_ops **out, ig_cache_options *options, ig_error *err);
 
 extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_policy_quest, ig_policy_infinigen_osdi24,

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/ranges.h"
 #include "model/forward.h"
 #include "model/identity.h"
 #include "prepare/factor.h"
@@ -190,7 +191,7 @@ static ig_status check_skew(preparation *p, ig_error *err) {
 
 static ig_status check_balanced(preparation *p, ig_error *err) {
     const ig_config *c = p->c;
-    int limit = c->learned_positions ? c->learned_positions - c->position_offset : 1 << 24;
+    int limit = c->learned_positions ? c->learned_positions - c->position_offset : IG_CTX_MAX;
     int n_ctx = p->o.n_ctx ? p->o.n_ctx : c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
     int rank = p->o.rank ? p->o.rank : c->head_dim;
     if (n_ctx < 2 || n_ctx > limit) return ig_fail(err, IG_E_ARG, "context of %d tokens: must be 2..%d", n_ctx, limit);
@@ -213,7 +214,7 @@ static ig_status check(preparation *p, ig_error *err) {
 }
 
 static ig_status take_tokens(preparation *p, ig_error *err) {
-    size_t n_text = strlen(ig_prepare_text), n = (size_t)(p->o.n_ids > 0 ? p->o.n_ids : 0);
+    size_t n_text = strlen(ig_prepare_text), n = (size_t)p->o.n_ids;
     size_t cap = p->o.ids ? MAX_TOKENS : n_text + 8;
     int most = p->shape.n_ctx < MAX_TOKENS ? p->shape.n_ctx : MAX_TOKENS;
     p->ids = malloc(cap * sizeof *p->ids);
@@ -295,7 +296,9 @@ static ig_sketch_info info_of(const ig_sketch_shape *s) {
                             .bytes = ig_sketch_file_bytes(s)};
 }
 
-uint64_t ig_model_identity(const ig_model *model) { return model->has_weights ? ig_model_identity_of(model) : 0; }
+uint64_t ig_model_identity(const ig_model *model) {
+    return model && model->has_weights ? ig_model_identity_of(model) : 0;
+}
 
 ig_prepare_options ig_prepare_defaults(void) { return (ig_prepare_options){0}; }
 
@@ -307,7 +310,8 @@ ig_status ig_prepare(ig_sketch_info *out, ig_model *model, const char *path, con
                      .c = &model->config,
                      .kernels = ig_kernels_get(model->ctx->level),
                      .o = options ? *options : ig_prepare_defaults()};
-    ig_status s = check(&p, err);
+    ig_status s = ig_check_prepare_options(&p.o, err);
+    if (!s) s = check(&p, err);
     if (!s) s = ig_sketch_file_check_output(path, err); /* the work may take a minute */
     if (!s) s = take_tokens(&p, err);
     if (!s) s = take_memory(&p, err);

@@ -3,7 +3,6 @@
  * Every policy on keys and queries of our own making: what must be selected always, budgets, the whole budget, and that
  * a policy finds the entries it is meant to find.
  */
-#include <limits.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -274,22 +273,6 @@ static void the_oracle_keeps_keys_blocks_and_values(void **state) {
     free(scratch);
 }
 
-/* Sums of them would not be numbers any more. */
-static void endless_windows_are_refused(void **state) {
-    (void)state;
-    ig_error err = {0};
-    const ig_policy_ops *ops;
-    ig_cache_options o = {.policy = "window", .budget = 1, .mass = 1, .n_recent = INT_MAX / 4, .partial = 1};
-    o.n_sinks = INT_MAX / 4;
-    assert_int_equal(ig_policy_find(&ops, &o, &err), IG_OK);
-    assert_int_equal(ig_policy_count(&(ig_policy){.ops = ops, .options = o}, 100), INT_MAX / 4 * 2);
-    o.n_sinks++;
-    assert_int_equal(ig_policy_find(&ops, &o, &err), IG_E_ARG);
-    o.n_sinks = 0;
-    o.n_recent++;
-    assert_int_equal(ig_policy_find(&ops, &o, &err), IG_E_ARG);
-}
-
 static void unknown_names_are_refused(void **state) {
     (void)state;
     ig_error err = {0};
@@ -325,7 +308,6 @@ int main(void) {
         POLICY(windows_need_no_memory, "h2o"),
         cmocka_unit_test(the_oracle_is_exact),
         cmocka_unit_test(the_oracle_keeps_keys_blocks_and_values),
-        cmocka_unit_test(endless_windows_are_refused),
         cmocka_unit_test(unknown_names_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A table of ranges for each structure of options. Every number in them is exact as a double.
+ */
+#include "base/ranges.h"
+
+#include <float.h>
+#include <limits.h>
+
+#include "base/error.h"
+
+static const double most_entries = INT_MAX / 4; /* that can be added up */
+static const double most_kv_bytes = 0x1p62;
+
+typedef struct range {
+    const char *field;
+    double value, min, max;
+    bool above; /* min itself is not in it */
+} range;
+
+/* NaN is in no range. */
+static ig_status check(const char *type, const range *r, size_t n, ig_error *err) {
+    for (const range *end = r + n; r < end; r++)
+        if (!(r->above ? r->value > r->min : r->value >= r->min) || !(r->value <= r->max))
+            return ig_fail(err, IG_E_ARG, "%s.%s = %.10g: must be %s %.10g and at most %.10g", type, r->field, r->value,
+                           r->above ? "above" : "at least", r->min, r->max);
+    return IG_OK;
+}
+
+ig_status ig_check_context_options(const ig_context_options *o, ig_error *err) {
+    int level = (int)o->cpu_level;
+    const range ranges[] = {
+        {"n_threads", o->n_threads, 0, IG_THREADS_MAX, false},
+        {"cpu_level", level == IG_CPU_BEST ? IG_CPU_SCALAR : level, IG_CPU_SCALAR, IG_CPU_AVX512, false},
+    };
+    return check("ig_context_options", ranges, IG_COUNT(ranges), err);
+}
+
+static ig_status check_cache_options(const ig_cache_options *o, ig_error *err) {
+    const range ranges[] = {
+        {"budget", o->budget, 0, 1, false},
+        {"budget_entries", o->budget_entries, 0, INT_MAX, false},
+        {"mass", o->mass, 0, 1, false},
+        {"locality", o->locality, 0, 1, false},
+        {"inertia", o->inertia, 0, 1000, false},
+        {"n_sinks", o->n_sinks, 0, most_entries, false},
+        {"n_recent", o->n_recent, 1, most_entries, false},
+        {"n_dense_layers", o->n_dense_layers, -1, INT_MAX, false},
+        {"alpha", o->alpha, 0, FLT_MAX, false},
+        {"partial", o->partial, 0, 1, true},
+        {"limit", o->limit, 0, 1, false},
+        {"limit_bytes", (double)o->limit_bytes, 0, most_kv_bytes, false},
+        {"audit_every", o->audit_every, 0, INT_MAX, false},
+    };
+    if (o->budget > 0 && o->budget_entries)
+        return ig_fail(err, IG_E_ARG, "KV budget: a share or a number of entries, not both");
+    if (o->limit > 0 && o->limit_bytes) return ig_fail(err, IG_E_ARG, "KV limit: a share or bytes, not both");
+    return check("ig_cache_options", ranges, IG_COUNT(ranges), err);
+}
+
+ig_status ig_check_session_options(const ig_session_options *o, ig_error *err) {
+    const range ranges[] = {
+        {"n_ctx", o->n_ctx, 0, IG_CTX_MAX, false},
+        {"n_batch", o->n_batch, 1, IG_BATCH_MAX, false},
+    };
+    ig_status s = check("ig_session_options", ranges, IG_COUNT(ranges), err);
+    return s ? s : check_cache_options(&o->cache, err);
+}
+
+ig_status ig_check_prepare_options(const ig_prepare_options *o, ig_error *err) {
+    const range ranges[] = {
+        {"n_ids", o->n_ids, 0, o->ids ? INT_MAX : 0, false},
+        {"n_ctx", o->n_ctx, 0, IG_CTX_MAX, false},
+        {"rank", o->rank, 0, INT_MAX, false},
+    };
+    return check("ig_prepare_options", ranges, IG_COUNT(ranges), err);
+}
+
+ig_status ig_check_sampler_options(const ig_sampler_options *o, ig_error *err) {
+    const range ranges[] = {
+        {"temperature", (double)o->temperature, 0, FLT_MAX, false},
+        {"top_k", o->top_k, 0, INT_MAX, false},
+        {"top_p", (double)o->top_p, 0, 1, true},
+        {"min_p", (double)o->min_p, 0, 1, false},
+        {"repeat_penalty", (double)o->repeat_penalty, 0, FLT_MAX, true},
+        {"repeat_last_n", o->repeat_last_n, -1, INT_MAX, false},
+    };
+    return check("ig_sampler_options", ranges, IG_COUNT(ranges), err);
+}
+
+ig_status ig_check_generate_options(const ig_generate_options *o, ig_error *err) {
+    const range ranges[] = {{"n_predict", o->n_predict, -1, INT_MAX, false}};
+    ig_status s = check("ig_generate_options", ranges, IG_COUNT(ranges), err);
+    for (size_t i = 0; !s && i < o->n_stops; i++)
+        if (!o->stops || !o->stops[i]) s = ig_fail(err, IG_E_ARG, "ig_generate_options.stops[%zu] is missing", i);
+    return s;
+}

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Every call of infinigen.h with each of its pointers missing, and with numbers that name nothing: it answers, by
+ * IG_E_ARG or by the harmless value that the header promises, and goes on. The last test looks for every call of
+ * the header in this file, so that a new one cannot be left out.
+ */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "golden/tiny_session.h"
+#include "unit/temp_dir.h"
+#include "unit/tiny_gguf.h"
+
+enum { N_IDS = 100 };
+
+static ig_model *vocabulary; /* a tokenizer with a chat template, no weights */
+static ig_model *six_tokens; /* a GGUF file of another, tiny vocabulary */
+static ig_session *session;
+static ig_sampler *sampler;
+static int32_t ids[N_IDS];
+static ig_error error;
+
+#define OK(call)                                         \
+    do {                                                 \
+        if ((call) != IG_OK) fail_msg("%s", error.text); \
+    } while (0)
+
+/* It is refused, with a line that says why, and as well if nobody wants the line: ERR stands for that argument. */
+#define REFUSED(call)                             \
+    do {                                          \
+        ig_error *ERR = &error;                   \
+        error = (ig_error){0};                    \
+        assert_int_equal((call), IG_E_ARG);       \
+        assert_int_equal(error.status, IG_E_ARG); \
+        assert_int_not_equal(error.text[0], 0);   \
+        ERR = NULL;                               \
+        assert_int_equal((call), IG_E_ARG);       \
+    } while (0)
+
+static void open_vocabulary(void) {
+    static const char jinja[] = "<|im_start|>user<|im_end|>";
+    temp_dir dir = temp_dir_open();
+    char path[512], *tokenizer = realpath("tests/data/tokenizers/smollm/tokenizer.json", NULL);
+    ig_model_options o = ig_model_defaults();
+    o.tokenizer_only = true;
+    temp_dir_path(&dir, "tokenizer.json", path, sizeof path);
+    temp_dir_write(&dir, "chat_template.jinja", jinja, strlen(jinja));
+    assert_non_null(tokenizer);
+    assert_int_equal(symlink(tokenizer, path), 0);
+    OK(ig_model_open(&vocabulary, ctx, dir.path, &o, &error));
+    temp_dir_close(&dir);
+    free(tokenizer);
+}
+
+static void open_six_tokens(void) {
+    temp_dir dir = temp_dir_open();
+    char path[512];
+    tiny t = tiny_valid();
+    tiny_u32(&t, "llama.attention.head_count", 1); /* of 8 numbers, a width that there are kernels for */
+    size_t n;
+    uint8_t *bytes = tiny_write(&t, &n);
+    temp_dir_write(&dir, "tiny.gguf", bytes, n);
+    temp_dir_path(&dir, "tiny.gguf", path, sizeof path);
+    OK(ig_model_open(&six_tokens, ctx, path, NULL, &error));
+    temp_dir_close(&dir);
+    free(bytes);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    for (int i = 0; i < N_IDS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
+    open_tiny(TINY_LLAMA, 1);
+    open_vocabulary();
+    open_six_tokens();
+    OK(ig_session_open(&session, model, NULL, &error));
+    OK(ig_session_sync(session, ids, 20, &error));
+    OK(ig_sampler_open(&sampler, model, NULL, &error));
+    return 0;
+}
+
+static int close_all(void **state) {
+    ig_sampler_close(sampler);
+    ig_session_close(session);
+    ig_model_close(six_tokens);
+    ig_model_close(vocabulary);
+    return close_tiny(state);
+}
+
+/* ---- context, model --------------------------------------------------------------- */
+
+static void texts_and_defaults(void **state) {
+    (void)state;
+    assert_string_equal(ig_status_text((ig_status)12345), "unknown status");
+    assert_non_null(ig_version());
+    assert_int_equal(ig_model_defaults().tokenizer_only, false);
+    assert_int_equal(ig_generate_defaults().n_predict, -1);
+    assert_null(ig_cache_policy(SIZE_MAX, NULL));
+    assert_non_null(ig_cache_policy(0, NULL));
+}
+
+static void contexts(void **state) {
+    (void)state;
+    ig_context *c;
+    ig_context_options o = ig_context_defaults();
+    OK(ig_context_open(&c, NULL, NULL));
+    ig_context_close(c);
+    OK(ig_context_open(&c, &o, NULL));
+    ig_context_close(c);
+    ig_context_close(NULL);
+    REFUSED(ig_context_open(NULL, NULL, ERR));
+    assert_int_equal(ig_context_threads(NULL), 0);
+    assert_string_equal(ig_context_cpu(NULL), "");
+}
+
+static void models(void **state) {
+    (void)state;
+    ig_model *m = model;
+    REFUSED(ig_model_open(NULL, ctx, TINY_LLAMA, NULL, ERR));
+    REFUSED(ig_model_open(&m, ctx, NULL, NULL, ERR));
+    assert_null(m);
+    REFUSED(ig_model_open(&m, NULL, TINY_LLAMA, NULL, ERR));
+    ig_model_close(NULL);
+    ig_model_info info;
+    memset(&info, 1, sizeof info);
+    ig_model_get_info(model, NULL);
+    ig_model_get_info(NULL, &info);
+    assert_int_equal(info.n_layers, 0);
+    assert_string_equal(info.path, "");
+    assert_string_equal(info.chat_format, "");
+    assert_int_equal(ig_model_identity(NULL), 0);
+    ig_tensor_info tensor;
+    assert_true(ig_model_tensor(model, 0, &tensor));
+    assert_false(ig_model_tensor(model, 0, NULL));
+    assert_false(ig_model_tensor(NULL, 0, &tensor));
+    assert_false(ig_model_tensor(model, SIZE_MAX, &tensor));
+}
+
+static void metadata(void **state) {
+    (void)state;
+    char value[64];
+    const char *key;
+    assert_true(ig_model_meta(six_tokens, 0, &key, value, sizeof value));
+    assert_true(ig_model_meta(six_tokens, 0, NULL, value, sizeof value));
+    assert_true(ig_model_meta(six_tokens, 0, &key, NULL, sizeof value));
+    assert_true(ig_model_meta(six_tokens, 0, &key, value, 0));
+    assert_false(ig_model_meta(six_tokens, SIZE_MAX, &key, value, sizeof value));
+    assert_false(ig_model_meta(NULL, 0, &key, value, sizeof value));
+    assert_false(ig_model_meta(model, 0, &key, value, sizeof value));
+}
+
+/* ---- tokens ------------------------------------------------------------------------ */
+
+static void to_tokens(void **state) {
+    (void)state;
+    size_t n;
+    int32_t out[8];
+    OK(ig_tokenize(&n, vocabulary, "text", 4, 0, out, 8, &error));
+    OK(ig_tokenize(&n, vocabulary, "text", 4, 0, NULL, 0, &error));
+    OK(ig_tokenize(&n, vocabulary, NULL, 0, 0, out, 8, &error));
+    REFUSED(ig_tokenize(NULL, vocabulary, "text", 4, 0, out, 8, ERR));
+    REFUSED(ig_tokenize(&n, NULL, "text", 4, 0, out, 8, ERR));
+    REFUSED(ig_tokenize(&n, vocabulary, NULL, 4, 0, out, 8, ERR));
+    REFUSED(ig_tokenize(&n, vocabulary, "text", 4, 0, NULL, 8, ERR));
+    assert_int_equal(ig_tokenize(&n, model, "text", 4, 0, out, 8, &error), IG_E_NOT_FOUND);
+}
+
+static void to_text(void **state) {
+    (void)state;
+    const int32_t wild[] = {-1, INT_MIN, INT_MAX, 1 << 24};
+    size_t n;
+    int32_t id;
+    char text[8];
+    OK(ig_tokenize(&n, vocabulary, "a", 1, 0, &id, 1, &error));
+    assert_int_equal(ig_detokenize(vocabulary, &id, 1, false, text, sizeof text), 1);
+    assert_int_equal(ig_detokenize(vocabulary, &id, 1, false, NULL, 0), 1);
+    assert_int_equal(ig_detokenize(vocabulary, &id, 1, false, NULL, sizeof text), 1);
+    assert_int_equal(ig_detokenize(vocabulary, NULL, 1, false, text, sizeof text), 0);
+    assert_int_equal(ig_detokenize(NULL, &id, 1, false, text, sizeof text), 0);
+    assert_int_equal(ig_detokenize(model, &id, 1, false, text, sizeof text), 0);
+    assert_int_equal(ig_detokenize(vocabulary, wild, 4, true, text, sizeof text), 0);
+    for (size_t i = 0; i < IG_COUNT(wild); i++) assert_false(ig_token_is_end(vocabulary, wild[i]));
+    assert_false(ig_token_is_end(NULL, id));
+    assert_false(ig_token_adds_bos(NULL));
+    assert_int_equal(ig_token_bos(NULL), -1);
+    assert_int_equal(ig_token_eos(NULL), -1);
+    assert_int_equal(ig_token_bos(model), -1);
+}
+
+static void streams(void **state) {
+    (void)state;
+    const int wild[] = {-1, INT_MIN, 9, INT_MAX};
+    size_t n;
+    int32_t id, euro[4];
+    char text[IG_TOKEN_BYTES_MAX];
+    ig_detok_stream st = {0};
+    OK(ig_tokenize(&n, vocabulary, "a", 1, 0, &id, 1, &error));
+    assert_int_equal(ig_detok_push(&st, vocabulary, id, false, text, sizeof text), 1);
+    assert_int_equal(ig_detok_push(NULL, vocabulary, id, false, text, sizeof text), 0);
+    assert_int_equal(ig_detok_push(&st, NULL, id, false, text, sizeof text), 0);
+    assert_int_equal(ig_detok_push(&st, vocabulary, id, false, NULL, sizeof text), 0);
+    assert_int_equal(ig_detok_push(&st, vocabulary, -5, false, text, sizeof text), 0);
+    assert_int_equal(ig_detok_push(&st, vocabulary, INT_MAX, true, text, sizeof text), 0);
+    for (size_t i = 0; i < IG_COUNT(wild); i++) {
+        st.n_pending = wild[i];
+        assert_int_equal(ig_detok_push(&st, vocabulary, id, false, text, sizeof text), 1);
+        st.n_pending = wild[i];
+        assert_int_equal(ig_detok_flush(&st, text, sizeof text), 0);
+    }
+    st = (ig_detok_stream){.pending = "\xe2\x82", .n_pending = 2};
+    assert_int_equal(ig_detok_flush(NULL, text, sizeof text), 0);
+    assert_int_equal(ig_detok_flush(&st, NULL, sizeof text), 0);
+    assert_int_equal(ig_detok_flush(&st, text, 2), 0);
+    assert_int_equal(ig_detok_flush(&st, text, 3), 3);
+    /* What is said to be written is. */
+    OK(ig_tokenize(&n, vocabulary, "\xe2\x82\xac", 3, 0, euro, 4, &error));
+    for (size_t cap = 0; cap < 4; cap++) {
+        size_t written = 0;
+        st = (ig_detok_stream){.started = true};
+        memset(text, '?', sizeof text);
+        for (size_t i = 0; i < n; i++) written += ig_detok_push(&st, vocabulary, euro[i], false, text, cap);
+        assert_int_equal(written, cap < 3 ? 0 : 3);
+        assert_int_equal(text[0] == '?', cap < 3);
+    }
+}
+
+static void chats(void **state) {
+    (void)state;
+    ig_chat_message m[2] = {{"user", "a"}, {"assistant", "b"}};
+    size_t n;
+    char text[256];
+    OK(ig_chat_prompt(&n, vocabulary, m, 2, true, text, sizeof text, &error));
+    OK(ig_chat_prompt(&n, vocabulary, m, 2, true, NULL, 0, &error));
+    REFUSED(ig_chat_prompt(NULL, vocabulary, m, 2, true, text, sizeof text, ERR));
+    REFUSED(ig_chat_prompt(&n, NULL, m, 2, true, text, sizeof text, ERR));
+    REFUSED(ig_chat_prompt(&n, vocabulary, NULL, 2, true, text, sizeof text, ERR));
+    REFUSED(ig_chat_prompt(&n, vocabulary, m, 0, true, text, sizeof text, ERR));
+    REFUSED(ig_chat_prompt(&n, vocabulary, m, 2, true, NULL, sizeof text, ERR));
+    m[1].content = NULL;
+    REFUSED(ig_chat_prompt(&n, vocabulary, m, 2, true, text, sizeof text, ERR));
+    m[1] = (ig_chat_message){NULL, "b"};
+    REFUSED(ig_chat_prompt(&n, vocabulary, m, 2, true, text, sizeof text, ERR));
+}
+
+/* ---- sessions ---------------------------------------------------------------------- */
+
+static void plans(void **state) {
+    (void)state;
+    ig_cache_plan_info plan;
+    ig_session_options o = ig_session_defaults();
+    OK(ig_cache_plan(&plan, model, NULL, &error));
+    REFUSED(ig_cache_plan(NULL, model, NULL, ERR));
+    REFUSED(ig_cache_plan(&plan, NULL, NULL, ERR));
+    REFUSED(ig_cache_plan(&plan, vocabulary, NULL, ERR));
+    o.cache.policy = NULL;
+    REFUSED(ig_cache_plan(&plan, model, &o, ERR));
+    o.cache = ig_cache_defaults();
+    o.cache.disk_bytes = 1 << 20; /* and no path */
+    REFUSED(ig_cache_plan(&plan, model, &o, ERR));
+}
+
+static void preparation(void **state) {
+    (void)state;
+    temp_dir dir = temp_dir_open();
+    char path[512];
+    temp_dir_path(&dir, "sketch", path, sizeof path);
+    ig_sketch_info info;
+    ig_prepare_options o = ig_prepare_defaults();
+    o.ids = ids;
+    o.n_ids = N_IDS;
+    o.n_ctx = 128;
+    OK(ig_prepare(NULL, model, path, &o, &error));
+    OK(ig_sketch_get_info(&info, path, &error));
+    REFUSED(ig_sketch_get_info(NULL, path, ERR));
+    REFUSED(ig_sketch_get_info(&info, NULL, ERR));
+    REFUSED(ig_prepare(&info, NULL, path, &o, ERR));
+    REFUSED(ig_prepare(&info, model, NULL, &o, ERR));
+    REFUSED(ig_prepare(&info, model, path, NULL, ERR)); /* the built-in text, and no tokenizer */
+    o.ids = NULL;
+    REFUSED(ig_prepare(&info, model, path, &o, ERR));
+    temp_dir_close(&dir);
+}
+
+static void sessions(void **state) {
+    (void)state;
+    ig_session *s = session;
+    const int32_t *held = ids;
+    ig_cache_options cache = ig_cache_defaults();
+    REFUSED(ig_session_open(NULL, model, NULL, ERR));
+    REFUSED(ig_session_open(&s, NULL, NULL, ERR));
+    assert_null(s);
+    REFUSED(ig_session_open(&s, vocabulary, NULL, ERR));
+    ig_session_close(NULL);
+    assert_int_equal(ig_session_ctx(NULL), 0);
+    assert_int_equal(ig_session_tokens(NULL, &held), 0);
+    assert_null(held);
+    assert_int_equal(ig_session_tokens(session, NULL), 20);
+    assert_null(ig_session_logits(NULL));
+    REFUSED(ig_session_cut(NULL, 0, ERR));
+    REFUSED(ig_session_cut(session, -1, ERR));
+    REFUSED(ig_session_set_cache(NULL, &cache, ERR));
+    REFUSED(ig_session_set_cache(session, NULL, ERR));
+    ig_session_stats st;
+    memset(&st, 1, sizeof st);
+    ig_session_get_stats(session, NULL);
+    ig_session_get_stats(NULL, &st);
+    assert_int_equal(st.kv_bytes, 0);
+    assert_string_equal(st.policy, "");
+    const int layers[] = {-1, INT_MIN, INT_MAX, 0};
+    for (size_t i = 0; i < IG_COUNT(layers); i++) assert_true(ig_session_audit(session, layers[i]) == -1);
+    assert_true(ig_session_audit(NULL, 0) == -1);
+}
+
+static void steps(void **state) {
+    (void)state;
+    ig_session *both[2] = {session, NULL}, *second = open_session(NULL);
+    int32_t wild = INT_MIN;
+    OK(ig_session_sync_logits(session, ids, 20, NULL, NULL, &error));
+    REFUSED(ig_session_sync(NULL, ids, 20, ERR));
+    REFUSED(ig_session_sync(session, NULL, 20, ERR));
+    REFUSED(ig_session_sync(session, ids, 0, ERR));
+    REFUSED(ig_session_sync(session, ids, INT_MIN, ERR));
+    REFUSED(ig_session_sync(session, &wild, 1, ERR));
+    REFUSED(ig_session_sync_logits(NULL, ids, 20, NULL, NULL, ERR));
+    REFUSED(ig_session_sync_logits(session, NULL, 20, NULL, NULL, ERR));
+    REFUSED(ig_session_decode(NULL, ids, 1, ERR));
+    REFUSED(ig_session_decode(both, NULL, 1, ERR));
+    REFUSED(ig_session_decode(both, ids, 0, ERR));
+    REFUSED(ig_session_decode(both, ids, -1, ERR));
+    REFUSED(ig_session_decode(both, ids, 2, ERR));
+    REFUSED(ig_session_decode(both + 1, ids, 1, ERR));
+    REFUSED(ig_session_decode(both, &wild, 1, ERR));
+    both[1] = session;
+    REFUSED(ig_session_decode(both, ids, 2, ERR));
+    assert_int_equal(ig_session_tokens(session, NULL), 20); /* nothing has changed */
+    both[1] = second;
+    OK(ig_session_decode(both, ids, 2, &error));
+    OK(ig_session_cut(session, 20, &error));
+    OK(ig_session_sync(session, ids, 20, &error));
+    ig_session_close(second);
+}
+
+/* ---- sampling, generation ----------------------------------------------------------- */
+
+static void samplers(void **state) {
+    (void)state;
+    ig_sampler *other = sampler;
+    ig_session *empty = open_session(NULL);
+    REFUSED(ig_sampler_open(NULL, model, NULL, ERR));
+    REFUSED(ig_sampler_open(&other, NULL, NULL, ERR));
+    assert_null(other);
+    REFUSED(ig_sampler_open(&other, vocabulary, NULL, ERR));
+    ig_sampler_close(NULL);
+    assert_true(ig_sampler_next(sampler, session) >= 0);
+    assert_int_equal(ig_sampler_next(NULL, session), -1);
+    assert_int_equal(ig_sampler_next(sampler, NULL), -1);
+    assert_int_equal(ig_sampler_next(sampler, empty), -1);
+    REFUSED(ig_generate(NULL, empty, sampler, NULL, ERR));
+    ig_session_close(empty);
+}
+
+static void generation(void **state) {
+    (void)state;
+    const char *stops[] = {"x", NULL};
+    ig_generate_options o = ig_generate_defaults();
+    ig_generate_result result;
+    o.n_predict = 0;
+    o.n_stops = 1;
+    o.stops = stops;
+    OK(ig_generate(NULL, session, sampler, &o, &error));
+    REFUSED(ig_generate(&result, NULL, sampler, &o, ERR));
+    REFUSED(ig_generate(&result, session, NULL, &o, ERR));
+    o.n_stops = 2;
+    REFUSED(ig_generate(&result, session, sampler, &o, ERR));
+    o.stops = NULL;
+    REFUSED(ig_generate(&result, session, sampler, &o, ERR));
+}
+
+/* Its tokens are not what the sampler has room for. */
+static void samplers_of_another_model(void **state) {
+    (void)state;
+    const int32_t few[] = {1, 2, 3};
+    ig_sampler *other, *mine;
+    ig_session *s;
+    ig_sampler_options o = ig_sampler_defaults();
+    o.repeat_penalty = 2;
+    OK(ig_sampler_open(&other, six_tokens, &o, &error));
+    OK(ig_sampler_open(&mine, model, &o, &error));
+    OK(ig_session_open(&s, six_tokens, NULL, &error));
+    OK(ig_session_sync(s, few, 3, &error));
+    assert_in_range(ig_sampler_next(other, s), 0, TINY_VOCAB - 1);
+    assert_int_equal(ig_sampler_next(other, session), -1);
+    assert_int_equal(ig_sampler_next(mine, s), -1);
+    REFUSED(ig_generate(NULL, session, other, NULL, ERR));
+    REFUSED(ig_generate(NULL, s, mine, NULL, ERR));
+    ig_session *mixed[2] = {session, s};
+    REFUSED(ig_session_decode(mixed, few, 2, ERR));
+    ig_session_close(s);
+    ig_sampler_close(mine);
+    ig_sampler_close(other);
+}
+
+/* ---- all of them ---------------------------------------------------------------------- */
+
+static char *text_of(const char *path) {
+    enum { MOST = 1 << 17 };
+    char *text = calloc(1, MOST);
+    FILE *f = fopen(path, "r");
+    assert_non_null(text);
+    assert_non_null(f);
+    assert_in_range(fread(text, 1, MOST, f), 1, MOST - 1);
+    fclose(f);
+    return text;
+}
+
+static void no_call_is_left_out(void **state) {
+    (void)state;
+    static const char mark[] = "\nIG_API ";
+    char *header = text_of("include/infinigen.h"), *tests = text_of("tests/golden/test_arguments.c"), call[128];
+    int n_calls = 0;
+    for (char *at = header; (at = strstr(at, mark)); n_calls++) {
+        char *end = at += strcspn(at, "(");
+        while (end[-1] != ' ' && end[-1] != '*') end--;
+        snprintf(call, sizeof call, "%.*s(", (int)(at - end), end);
+        if (!strstr(tests, call)) fail_msg("%s) is not tested", call);
+    }
+    assert_true(n_calls > 40);
+    free(header);
+    free(tests);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_and_defaults),
+        cmocka_unit_test(contexts),
+        cmocka_unit_test(models),
+        cmocka_unit_test(metadata),
+        cmocka_unit_test(to_tokens),
+        cmocka_unit_test(to_text),
+        cmocka_unit_test(streams),
+        cmocka_unit_test(chats),
+        cmocka_unit_test(plans),
+        cmocka_unit_test(preparation),
+        cmocka_unit_test(sessions),
+        cmocka_unit_test(steps),
+        cmocka_unit_test(samplers),
+        cmocka_unit_test(generation),
+        cmocka_unit_test(samplers_of_another_model),
+        cmocka_unit_test(no_call_is_left_out),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_all);
+}
