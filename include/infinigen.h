@@ -389,14 +389,30 @@ IG_API double ig_session_audit(const ig_session *s, int layer);
 
 typedef struct ig_sampler ig_sampler;
 
+/* A number that is added to a token's logit; -INFINITY: the token never comes. */
+typedef struct ig_logit_bias {
+    int32_t id;
+    float bias;
+} ig_logit_bias;
+
+/* Logits pass through these in the order in which they stand here, which is llama.cpp's. Probabilities that a filter
+ * looks at are those of the tokens that the filters before it have left, without the temperature. */
 typedef struct ig_sampler_options {
-    float temperature;    /* 0 (default): greedy */
-    int top_k;            /* 0 (default): off */
-    float top_p;          /* 1 (default): off */
-    float min_p;          /* 0 (default): off */
-    float repeat_penalty; /* 1 (default): off */
-    int repeat_last_n;    /* tokens the penalty looks back on. Default 64; -1: the whole context */
-    uint64_t seed;        /* default 0; the same seed gives the same tokens */
+    const ig_logit_bias *logit_bias; /* [n_logit_bias], copied; a token named twice gets both. NULL (default): none */
+    size_t n_logit_bias;
+    int repeat_last_n;       /* tokens the penalties look back on. Default 64; -1: the whole context */
+    float repeat_penalty;    /* logits of these are divided, if negative multiplied, by it. 1 (default): off */
+    float frequency_penalty; /* subtracted from their logits, for each time that they occur. 0 (default): off */
+    float presence_penalty;  /* subtracted from their logits once. 0 (default): off */
+    float top_n_sigma;       /* logits within so many standard deviations of the highest. 0 (default) or -1: off */
+    int top_k;               /* the likeliest k tokens. 0 (default): off */
+    float typical_p; /* tokens of the most ordinary surprise that have this probability together. 1 (default): off */
+    float top_p;     /* the likeliest tokens that have this probability together. 1 (default): off */
+    float min_p;     /* tokens at least so many times as likely as the likeliest. 0 (default): off */
+    float xtc_probability; /* how often all tokens above a threshold but the least likely of them go. 0 (default) */
+    float xtc_threshold;   /* the probability that is this threshold. Default 0.1 */
+    float temperature;     /* 0 (default): greedy, the highest logit after bias and penalties; no filter matters */
+    uint64_t seed;         /* default 0; the same seed gives the same tokens */
 } ig_sampler_options;
 
 IG_API ig_sampler_options ig_sampler_defaults(void);

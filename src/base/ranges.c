@@ -6,11 +6,13 @@
 
 #include <float.h>
 #include <limits.h>
+#include <math.h>
 
 #include "base/error.h"
 
 static const double most_entries = INT_MAX / 4; /* that can be added up */
 static const double most_kv_bytes = 0x1p62;
+static const double most_penalty = 1000; /* for each time that a token occurs: far from infinity */
 
 typedef struct range {
     const char *field;
@@ -82,10 +84,22 @@ ig_status ig_check_sampler_options(const ig_sampler_options *o, ig_error *err) {
         {"top_k", o->top_k, 0, INT_MAX, false},
         {"top_p", (double)o->top_p, 0, 1, true},
         {"min_p", (double)o->min_p, 0, 1, false},
+        {"typical_p", (double)o->typical_p, 0, 1, true},
+        {"top_n_sigma", (double)o->top_n_sigma, -1, FLT_MAX, false},
+        {"xtc_probability", (double)o->xtc_probability, 0, 1, false},
+        {"xtc_threshold", (double)o->xtc_threshold, 0, 1, false},
         {"repeat_penalty", (double)o->repeat_penalty, 0, FLT_MAX, true},
+        {"presence_penalty", (double)o->presence_penalty, -most_penalty, most_penalty, false},
+        {"frequency_penalty", (double)o->frequency_penalty, -most_penalty, most_penalty, false},
         {"repeat_last_n", o->repeat_last_n, -1, INT_MAX, false},
+        {"n_logit_bias", (double)o->n_logit_bias, 0, o->logit_bias ? INT_MAX : 0, false},
     };
-    return check("ig_sampler_options", ranges, IG_COUNT(ranges), err);
+    ig_status s = check("ig_sampler_options", ranges, IG_COUNT(ranges), err);
+    for (size_t i = 0; !s && i < o->n_logit_bias; i++) {
+        const range bias = {"bias", (double)o->logit_bias[i].bias, -INFINITY, FLT_MAX, false};
+        s = check("ig_logit_bias", &bias, 1, err);
+    }
+    return s;
 }
 
 ig_status ig_check_generate_options(const ig_generate_options *o, ig_error *err) {

@@ -175,7 +175,15 @@ ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed
     s.top_k = o->top_k;
     s.top_p = (float)o->top_p;
     s.min_p = (float)o->min_p;
+    s.typical_p = (float)o->typical_p;
+    s.top_n_sigma = (float)o->top_n_sigma;
+    s.xtc_probability = (float)o->xtc_probability;
+    s.xtc_threshold = (float)o->xtc_threshold;
     s.repeat_penalty = (float)o->repeat_penalty;
+    s.presence_penalty = (float)o->presence_penalty;
+    s.frequency_penalty = (float)o->frequency_penalty;
+    s.logit_bias = o->logit_bias.v;
+    s.n_logit_bias = (size_t)o->logit_bias.n;
     s.repeat_last_n = o->repeat_last_n;
     s.seed = seed;
     return s;

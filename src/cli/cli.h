@@ -77,11 +77,12 @@ typedef enum ig_cli_kind {
     IG_KIND_SEED,    /* int64_t: -1 or more */
     IG_KIND_TEXT,    /* const char * */
     IG_KIND_TEXTS,   /* ig_cli_texts: may be given several times */
+    IG_KIND_BIASES,  /* ig_cli_biases: may be given several times */
     IG_KIND_CHOICE,  /* const char *: one of choices */
     IG_KIND_CHOICES, /* ig_cli_texts: a comma list of the same */
 } ig_cli_kind;
 
-enum { IG_CLI_LIST_MAX = 32 };
+enum { IG_CLI_LIST_MAX = 32, IG_CLI_BIASES_MAX = 256 };
 
 typedef struct ig_cli_ints {
     int n;
@@ -103,6 +104,11 @@ typedef struct ig_cli_texts {
     int n;
     const char *v[IG_CLI_LIST_MAX];
 } ig_cli_texts;
+
+typedef struct ig_cli_biases {
+    int n;
+    ig_logit_bias v[IG_CLI_BIASES_MAX];
+} ig_cli_biases;
 
 typedef struct ig_cli_option {
     const char *names; /* "-m, --model": the first long one is the proper name, the rest are aliases */
@@ -147,7 +153,9 @@ typedef struct ig_cli_options {
     int predict;
     bool ignore_end, special;
     ig_cli_texts stops;
-    double temperature, top_p, min_p, repeat_penalty;
+    double temperature, top_p, min_p, typical_p, top_n_sigma, xtc_probability, xtc_threshold;
+    double repeat_penalty, presence_penalty, frequency_penalty;
+    ig_cli_biases logit_bias;
     int top_k, repeat_last_n;
     int64_t seed;
 

@@ -201,6 +201,23 @@ static bool parse_seed(int64_t *out, const char *text, char why[128]) {
     return true;
 }
 
+/* Adds "15043+1.5" or "29905-inf": a token's id, and what is added to its logit. */
+static bool parse_bias(ig_cli_biases *out, const char *text, char why[128]) {
+    char *sign, *end;
+    if (out->n == IG_CLI_BIASES_MAX) {
+        snprintf(why, 128, "is one too many: at most %d", IG_CLI_BIASES_MAX);
+        return false;
+    }
+    long long id = isdigit((unsigned char)text[0]) ? strtoll(text, &sign, 10) : -1;
+    float bias = id >= 0 && (*sign == '+' || *sign == '-') ? strtof(sign, &end) : NAN;
+    if (id > INT32_MAX || isnan(bias) || bias == INFINITY || end == sign || *end) {
+        snprintf(why, 128, "is not a token's id and a number with its sign, such as 15043+1 or 29905-inf");
+        return false;
+    }
+    out->v[out->n++] = (ig_logit_bias){(int32_t)id, bias};
+    return true;
+}
+
 static const char *find_choice(const char *text, size_t n, const char *const *choices, char why[128]) {
     for (const char *const *c = choices; *c; c++)
         if (strlen(*c) == n && strncmp(*c, text, n) == 0) return *c;
@@ -274,6 +291,8 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
             list->v[list->n++] = text;
             return true;
         }
+        case IG_KIND_BIASES:
+            return parse_bias(out, text, why);
         case IG_KIND_CHOICE:
             return (*(const char **)out = find_choice(text, strlen(text), row->choices, why)) != NULL;
         case IG_KIND_INTS:

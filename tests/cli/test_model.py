@@ -105,6 +105,23 @@ def test_run_seed(program, model):
     assert other["text"] != first["text"]
 
 
+def test_run_bias_and_penalties(program, model):
+    args = ["run", "-m", model, "--raw", "-p", "One, two, three, four, five,", "--temp", "0", "-n", "16", "--json"]
+    plain = json.loads(program(*args)[1])["text"]
+    first = program("tokenize", "-m", model, "--ids", "-p", plain)[1].split()[0].decode()
+    forbidden = json.loads(program(*args, "--logit-bias", f"{first}-inf")[1])["text"]
+    word = program("tokenize", "-m", model, "--decode", "-p", first)[1].decode()
+    assert plain.startswith(word.rstrip("\n")) and not forbidden.startswith(word.rstrip("\n"))
+    for flag in ("--presence-penalty", "--frequency-penalty"):
+        assert json.loads(program(*args, flag, "50")[1])["text"] != plain
+    hot = ["--temp", "5", "--min-p", "0", "--top-p", "1", "--top-k", "0", "--seed", "3"]
+    wild = json.loads(program(*args, *hot)[1])["text"]
+    assert wild != plain and json.loads(program(*args, *hot, "--typical", "0.01")[1])["text"] != wild
+    assert json.loads(program(*args, *hot, "--top-n-sigma", "0.001")[1])["text"] == plain
+    status, _, err = program(*args, "--logit-bias", "99999999+1")
+    assert status == 1 and "token 99999999 is not in the vocabulary" in one_line(err)
+
+
 def test_run_stop_and_system(program, model):
     args = ["run", "-m", model, "--raw", "-p", "One, two, three, four, five,", "--temp", "0", "-n", "20", "--json"]
     plain = json.loads(program(*args)[1])

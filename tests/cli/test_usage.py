@@ -50,6 +50,8 @@ def test_no_verb(program):
     (["run", "-m", "x", "-n", "99999999999999999999"], "is not between"),
     (["run", "-m", "x", "--top-p", "1.5"], "'1.5' is not between 0 and 1"),
     (["run", "-m", "x", "--temp=nan"], "is not a number"),
+    (["run", "-m", "x", "--logit-bias", "7"], "'7' is not a token's id and a number with its sign"),
+    (["run", "-m", "x", "--typical", "0"], "'0' is not between 0.001 and 1"),
     (["run", "-m", "x", "--seed=-2"], "'-2'"),
     (["run", "-m", "x", "--kv-policy", "best"], "is not one of infinigen, "),
     (["run", "-m", "x", "--kv-budget", "0"], "out of range"),

@@ -244,19 +244,40 @@ static void samplers(void **state) {
         FLOAT_FIELD(SAMPLER, temperature, -1, -INFINITY),
         FLOAT_FIELD(SAMPLER, top_p, -0.5, 1.01),
         FLOAT_FIELD(SAMPLER, min_p, -0.5, 1.01),
+        FLOAT_FIELD(SAMPLER, typical_p, -0.5, 1.01),
+        FLOAT_FIELD(SAMPLER, top_n_sigma, -1.5, -INFINITY),
+        FLOAT_FIELD(SAMPLER, xtc_probability, -0.5, 1.01),
+        FLOAT_FIELD(SAMPLER, xtc_threshold, -0.5, 1.01),
         FLOAT_FIELD(SAMPLER, repeat_penalty, -1, -INFINITY),
+        FLOAT_FIELD(SAMPLER, presence_penalty, -1e4, 1e4),
+        FLOAT_FIELD(SAMPLER, frequency_penalty, -1e4, 1e4),
         INT_FIELD(SAMPLER, top_k, -1, INT_MIN),
         INT_FIELD(SAMPLER, repeat_last_n, -2, INT_MIN),
     };
     ig_error err = {0};
     ig_sampler_options o = ig_sampler_defaults();
     refuse_all(fields, IG_COUNT(fields), &o, sizeof o, take_sampler);
-    float *const above_0[] = {&o.top_p, &o.repeat_penalty};
+    float *const above_0[] = {&o.top_p, &o.typical_p, &o.repeat_penalty};
     for (size_t i = 0; i < IG_COUNT(above_0); i++) {
         float good = *above_0[i];
         *above_0[i] = 0;
         assert_int_equal(take_sampler(&o, &err), IG_E_ARG);
         *above_0[i] = good;
+    }
+}
+
+static void biases(void **state) {
+    (void)state;
+    const ig_logit_bias bad[] = {{-1, 1}, {N_VOCAB, 1}, {INT_MAX, 1}, {INT_MIN, 1}, {0, NAN}, {0, INFINITY}};
+    ig_error err = {0};
+    ig_sampler_options o = ig_sampler_defaults();
+    o.n_logit_bias = 1;
+    assert_int_equal(take_sampler(&o, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "n_logit_bias"));
+    for (size_t i = 0; i < IG_COUNT(bad); i++) {
+        o.logit_bias = &bad[i];
+        assert_int_equal(take_sampler(&o, &err), IG_E_ARG);
+        assert_non_null(strstr(err.text, "bias"));
     }
 }
 
@@ -282,7 +303,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(contexts),       cmocka_unit_test(session_numbers), cmocka_unit_test(cache_numbers),
         cmocka_unit_test(ends_of_ranges), cmocka_unit_test(preparation),     cmocka_unit_test(samplers),
-        cmocka_unit_test(generation),
+        cmocka_unit_test(biases),         cmocka_unit_test(generation),
     };
     return cmocka_run_group_tests(tests, open_model, close_tiny);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sampling on the logits of a tiny model: the same seed gives the same tokens, filters leave what they promise, and
- * frequencies follow the probabilities that sorting and summing gives.
+ * frequencies follow the probabilities that sorting and summing in doubles gives. Bias and penalties are checked by the
+ * tokens that greedy sampling takes.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,6 +15,7 @@
 #include <cmocka.h>
 
 #include "cpu_level.h"
+#include "base/random.h"
 #include "infinigen.h"
 
 enum { N_VOCAB = 512, N_DRAWS = 20000 };
@@ -22,7 +24,6 @@ static ig_context *ctx;
 static ig_model *model;
 static ig_session *session;
 static int32_t order[N_VOCAB]; /* ids by descending logit */
-static double expected[N_VOCAB];
 
 static int heavier_first(const void *a, const void *b) {
     const float *logits = ig_session_logits(session);
@@ -38,7 +39,7 @@ static int open_session(void **state) {
     o.n_threads = 1;
     o.cpu_level = test_cpu_level();
     int32_t ids[40];
-    for (int i = 0; i < 40; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
+    for (int i = 0; i < 40; i++) ids[i] = i * i % 29 * 17 + 5; /* some once, some several times */
     if (ig_context_open(&ctx, &o, &err) || ig_model_open(&model, ctx, "tests/golden/models/llama31", NULL, &err) ||
         ig_session_open(&session, model, NULL, &err) || ig_session_sync(session, ids, 40, &err))
         fail_msg("%s", err.text);
@@ -62,27 +63,107 @@ static ig_sampler *open_sampler(ig_sampler_options o) {
     return s;
 }
 
-/* What top-k, then top-p, then min-p, then temperature leave, by the definitions. */
-static void expect(const ig_sampler_options *o) {
-    const float *logits = ig_session_logits(session);
-    double p[N_VOCAB], total = 0, sum = 0;
-    int n = o->top_k > 0 && o->top_k < N_VOCAB ? o->top_k : N_VOCAB;
-    for (int i = 0; i < n; i++) total += p[i] = exp((double)logits[order[i]] - logits[order[0]]);
-    if (o->top_p < 1) {
-        int kept = 0;
-        while (kept < n && (kept == 0 || sum < o->top_p * total)) sum += p[kept++];
-        n = kept;
+/* Logits with bias, then penalties, by the definitions. */
+static void adjusted(double logits[N_VOCAB], const ig_sampler_options *o) {
+    const int32_t *tokens;
+    int n = ig_session_tokens(session, &tokens),
+        back = o->repeat_last_n < 0 || o->repeat_last_n > n ? n : o->repeat_last_n;
+    for (int i = 0; i < N_VOCAB; i++) {
+        int count = 0;
+        double x = (double)ig_session_logits(session)[i];
+        for (size_t k = 0; k < o->n_logit_bias; k++)
+            if (o->logit_bias[k].id == i) x += (double)o->logit_bias[k].bias;
+        for (int k = n - back; k < n; k++) count += tokens[k] == i;
+        if (count) x = x > 0 ? x / (double)o->repeat_penalty : x * (double)o->repeat_penalty;
+        if (count) x -= (double)o->presence_penalty;
+        logits[i] = x - count * (double)o->frequency_penalty;
     }
-    while (n > 1 && p[n - 1] < o->min_p) n--;
-    memset(expected, 0, sizeof expected);
-    sum = 0;
-    for (int i = 0; i < n; i++) sum += p[i] = pow(p[i], 1 / (double)o->temperature);
-    for (int i = 0; i < n; i++) expected[order[i]] = p[i] / sum;
+}
+
+/* What filters leave: tokens and their logits. */
+typedef struct left {
+    int n;
+    int32_t id[N_VOCAB];
+    double x[N_VOCAB], key[N_VOCAB];
+} left;
+
+/* Descending keys. */
+static void put_in_order(left *l) {
+    for (int i = 1; i < l->n; i++)
+        for (int k = i; k > 0 && l->key[k] > l->key[k - 1]; k--) {
+            int32_t id = l->id[k];
+            double x = l->x[k], key = l->key[k];
+            l->id[k] = l->id[k - 1], l->x[k] = l->x[k - 1], l->key[k] = l->key[k - 1];
+            l->id[k - 1] = id, l->x[k - 1] = x, l->key[k - 1] = key;
+        }
+}
+
+static void order_by_logit(left *l) {
+    memcpy(l->key, l->x, sizeof l->key);
+    put_in_order(l);
+}
+
+static void probabilities(double p[N_VOCAB], const left *l, double temperature) {
+    double top = -INFINITY, sum = 0;
+    for (int i = 0; i < l->n; i++) top = fmax(top, l->x[i]);
+    for (int i = 0; i < l->n; i++) sum += p[i] = exp((l->x[i] - top) / temperature);
+    for (int i = 0; i < l->n; i++) p[i] /= sum;
+}
+
+/* The first ones that have probability p together. */
+static void keep_share(left *l, double share) {
+    double p[N_VOCAB], sum = 0;
+    int n = 0;
+    probabilities(p, l, 1);
+    while (n < l->n && (n == 0 || sum < share)) sum += p[n++];
+    l->n = n;
+}
+
+static void keep_typical(left *l, double share) {
+    double p[N_VOCAB], entropy = 0;
+    probabilities(p, l, 1);
+    for (int i = 0; i < l->n; i++) entropy -= p[i] > 0 ? p[i] * log(p[i]) : 0;
+    for (int i = 0; i < l->n; i++) l->key[i] = -fabs(-log(p[i]) - entropy);
+    put_in_order(l);
+    keep_share(l, share);
+}
+
+static void keep_sigma(left *l, double n_sigma) {
+    double mean = 0, variance = 0;
+    for (int i = 0; i < l->n; i++) mean += l->x[i] / l->n;
+    for (int i = 0; i < l->n; i++) variance += (l->x[i] - mean) * (l->x[i] - mean) / l->n;
+    order_by_logit(l);
+    while (l->x[l->n - 1] < l->x[0] - n_sigma * sqrt(variance)) l->n--;
+}
+
+/* The probabilities of all tokens, by the definitions of the filters in their order; xtc: whether that one is applied.
+ */
+static void expect(double expected[N_VOCAB], const ig_sampler_options *o, bool xtc) {
+    double logits[N_VOCAB], p[N_VOCAB];
+    left l = {0};
+    adjusted(logits, o);
+    for (int i = 0; i < N_VOCAB; i++)
+        if (logits[i] > -INFINITY) l.id[l.n] = i, l.x[l.n++] = logits[i];
+    if (o->top_n_sigma > 0) keep_sigma(&l, (double)o->top_n_sigma);
+    order_by_logit(&l);
+    if (o->top_k > 0 && o->top_k < l.n) l.n = o->top_k;
+    if (o->typical_p < 1) keep_typical(&l, (double)o->typical_p);
+    order_by_logit(&l);
+    if (o->top_p < 1) keep_share(&l, (double)o->top_p);
+    while (l.n > 1 && exp(l.x[l.n - 1] - l.x[0]) < (double)o->min_p) l.n--;
+    probabilities(p, &l, 1);
+    for (int i = 0; xtc && i + 1 < l.n && p[i + 1] >= (double)o->xtc_threshold; i++) l.x[i] = -INFINITY;
+    probabilities(p, &l, (double)o->temperature);
+    memset(expected, 0, N_VOCAB * sizeof *expected);
+    for (int i = 0; i < l.n; i++) expected[l.id[i]] = p[i];
 }
 
 static void check_frequencies(ig_sampler_options o) {
     static int counts[N_VOCAB];
-    expect(&o);
+    double expected[N_VOCAB], with_xtc[N_VOCAB], share = (double)o.xtc_probability;
+    expect(expected, &o, false);
+    expect(with_xtc, &o, true);
+    for (int i = 0; i < N_VOCAB; i++) expected[i] = (1 - share) * expected[i] + share * with_xtc[i];
     memset(counts, 0, sizeof counts);
     ig_sampler *s = open_sampler(o);
     for (int i = 0; i < N_DRAWS; i++) counts[ig_sampler_next(s, session)]++;
@@ -117,6 +198,99 @@ static void frequencies_follow_the_definitions(void **state) {
     check_frequencies(o);
     o.top_p = 1;
     check_frequencies(o);
+}
+
+static void further_filters_follow_the_definitions(void **state) {
+    (void)state;
+    const ig_logit_bias bias[] = {{3, 2}, {order[0], -1.5f}, {order[1], -INFINITY}, {3, 1.5f}};
+    ig_sampler_options defaults = ig_sampler_defaults(), o = defaults;
+    defaults.temperature = o.temperature = 1.2f;
+    o.typical_p = 0.5f;
+    check_frequencies(o);
+    o.top_k = 30;
+    check_frequencies(o);
+    o.typical_p = 0.8f;
+    o.top_p = 0.7f;
+    o.min_p = 0.2f;
+    check_frequencies(o);
+    o = defaults;
+    o.top_n_sigma = 1.5f;
+    check_frequencies(o);
+    o.typical_p = 0.6f;
+    check_frequencies(o);
+    o = defaults;
+    o.top_k = 12;
+    o.xtc_probability = 1;
+    o.xtc_threshold = 0.08f;
+    check_frequencies(o);
+    o.xtc_probability = 0.3f;
+    check_frequencies(o);
+    o = defaults;
+    o.top_k = 40;
+    o.logit_bias = bias;
+    o.n_logit_bias = 4;
+    check_frequencies(o);
+    o.presence_penalty = -2; /* what was said comes more often */
+    o.frequency_penalty = -0.5f;
+    o.repeat_last_n = 9;
+    check_frequencies(o);
+}
+
+/* Any mixture of bias and penalties. */
+static void greedy_takes_the_best_after_penalties(void **state) {
+    (void)state;
+    enum { N_TRIALS = 300, N_BIAS = 20 };
+    ig_random random = {5};
+    int changed = 0;
+    for (int trial = 0; trial < N_TRIALS; trial++) {
+        ig_sampler_options o = ig_sampler_defaults();
+        ig_logit_bias bias[N_BIAS];
+        double logits[N_VOCAB];
+        for (int i = 0; i < N_BIAS; i++) {
+            int32_t id = ig_random_u64(&random) % 2 ? order[ig_random_u64(&random) % 20] : (int32_t)(i * 17 + 5);
+            bias[i] = (ig_logit_bias){id, (float)ig_random_unit(&random) * 2 - 1};
+        }
+        o.logit_bias = bias;
+        o.n_logit_bias = ig_random_u64(&random) % (N_BIAS + 1);
+        o.repeat_last_n = (int)(ig_random_u64(&random) % 45) - 1;
+        if (trial % 2) o.repeat_penalty = 0.5f + (float)ig_random_unit(&random);
+        if (trial % 3) o.frequency_penalty = (float)ig_random_unit(&random) * 2 - 1;
+        if (trial % 5) o.presence_penalty = (float)ig_random_unit(&random) * 2 - 1;
+        adjusted(logits, &o);
+        int best = 0;
+        for (int i = 1; i < N_VOCAB; i++)
+            if (logits[i] > logits[best]) best = i;
+        ig_sampler *s = open_sampler(o);
+        for (int k = 0; k < 2; k++) assert_int_equal(ig_sampler_next(s, session), best);
+        ig_sampler_close(s);
+        changed += best != order[0];
+    }
+    assert_true(changed > N_TRIALS / 4);
+}
+
+/* Tokens that a bias rules out never come, and if it rules out all, there is none. */
+static void a_bias_of_minus_infinity_rules_out(void **state) {
+    (void)state;
+    ig_logit_bias bias[N_VOCAB];
+    ig_sampler_options o = ig_sampler_defaults();
+    ig_generate_result result;
+    ig_error err = {0};
+    for (int i = 0; i < N_VOCAB; i++) bias[i] = (ig_logit_bias){i, i == 77 ? 0 : -INFINITY};
+    o.logit_bias = bias;
+    o.n_logit_bias = N_VOCAB;
+    for (int hot = 0; hot < 2; hot++) {
+        o.temperature = (float)hot;
+        bias[77].bias = 0;
+        ig_sampler *s = open_sampler(o);
+        bias[77].bias = -INFINITY; /* it has copied them */
+        for (int i = 0; i < 20; i++) assert_int_equal(ig_sampler_next(s, session), 77);
+        ig_sampler_close(s);
+        s = open_sampler(o);
+        assert_int_equal(ig_sampler_next(s, session), -1);
+        assert_int_equal(ig_generate(&result, session, s, NULL, &err), IG_E_ARG);
+        assert_non_null(strstr(err.text, "no token"));
+        ig_sampler_close(s);
+    }
 }
 
 static void narrow_filters_are_greedy(void **state) {
@@ -179,6 +353,9 @@ static void penalty_turns_away_from_what_was_said(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frequencies_follow_the_definitions),
+        cmocka_unit_test(further_filters_follow_the_definitions),
+        cmocka_unit_test(greedy_takes_the_best_after_penalties),
+        cmocka_unit_test(a_bias_of_minus_infinity_rules_out),
         cmocka_unit_test(narrow_filters_are_greedy),
         cmocka_unit_test(seeds_repeat),
         cmocka_unit_test(penalty_turns_away_from_what_was_said),

@@ -126,6 +126,27 @@ static void test_amounts(void **state) {
     }
 }
 
+static void test_biases(void **state) {
+    (void)state;
+    static const char *const wrong[] = {"",      "5",      "5*1",  "-5+1",  "+1",           "a+1",
+                                        "5+",    "5+x",    "5+1x", "5+-1",  "4294967296+1", "5+nan",
+                                        "5+inf", "5+1e99", " 5+1", "5.5+1", "5 + 1",        "5+ 1"};
+    ig_cli_options o;
+    assert_true(PARSE(&o, "run", "-m", "M", "--logit-bias", "15043+1.5", "--logit-bias=0-inf", "--logit-bias", "7-2"));
+    assert_int_equal(o.logit_bias.n, 3);
+    assert_int_equal(o.logit_bias.v[0].id, 15043);
+    assert_true(o.logit_bias.v[0].bias == 1.5f);
+    assert_true(o.logit_bias.v[1].id == 0 && o.logit_bias.v[1].bias == -INFINITY);
+    assert_true(o.logit_bias.v[2].id == 7 && o.logit_bias.v[2].bias == -2);
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (PARSE(&o, "run", "-m", "M", "--logit-bias", (char *)wrong[i])) fail_msg("--logit-bias '%s'", wrong[i]);
+    char *many[4 + 2 * (IG_CLI_BIASES_MAX + 1)] = {"infinigen", "run", "-m", "M"};
+    for (int i = 0; i <= IG_CLI_BIASES_MAX; i++) many[4 + 2 * i] = "--logit-bias", many[5 + 2 * i] = "1+1";
+    int n = 4 + 2 * IG_CLI_BIASES_MAX;
+    assert_true(ig_cli_parse(&o, ig_cli_find_verb("run"), n, many));
+    assert_false(ig_cli_parse(&o, ig_cli_find_verb("run"), n + 2, many));
+}
+
 static void test_nearest(void **state) {
     (void)state;
     static const char *const names[] = {"run", "perplexity", "tokenize", NULL};
@@ -138,8 +159,8 @@ static void test_nearest(void **state) {
 int main(void) {
     ig_cli_open_options();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),   cmocka_unit_test(test_values),  cmocka_unit_test(test_positionals),
-        cmocka_unit_test(test_amounts), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_table),   cmocka_unit_test(test_values), cmocka_unit_test(test_positionals),
+        cmocka_unit_test(test_amounts), cmocka_unit_test(test_biases), cmocka_unit_test(test_nearest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Filters over candidates. Some want them in descending order, but seldom many of them: a heap gives them one by one.
+ */
+#include "engine/candidates.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+bool ig_candidates_open(ig_candidates *c, int n_vocab) {
+    c->v = malloc((size_t)n_vocab * sizeof *c->v);
+    c->spare = malloc((size_t)n_vocab * sizeof *c->spare);
+    return c->v && c->spare;
+}
+
+void ig_candidates_close(ig_candidates *c) {
+    free(c->v);
+    free(c->spare);
+}
+
+void ig_candidates_fill(ig_candidates *c, const float *logits, int n_vocab) {
+    c->n = 0;
+    for (int i = 0; i < n_vocab; i++)
+        if (logits[i] > -INFINITY) c->v[c->n++] = (ig_candidate){logits[i], logits[i], i};
+}
+
+float ig_candidates_top(const ig_candidates *c) {
+    float top = -INFINITY;
+    for (int i = 0; i < c->n; i++) top = c->v[i].logit > top ? c->v[i].logit : top;
+    return top;
+}
+
+static double weight(const ig_candidate *c, float top) { return exp((double)c->logit - (double)top); }
+
+/* Of all candidates. */
+static double total_weight(const ig_candidates *c, float top) {
+    double total = 0;
+    for (int i = 0; i < c->n; i++) total += weight(&c->v[i], top);
+    return total;
+}
+
+static void keep_from(ig_candidates *c, float least_logit) {
+    int n = 0;
+    for (int i = 0; i < c->n; i++)
+        if (c->v[i].logit >= least_logit) c->v[n++] = c->v[i];
+    c->n = n;
+}
+
+/* ---- order ---------------------------------------------------------------- */
+
+/* Higher key first; ties to the lower id, so that the order never depends on the heap. */
+static bool before(ig_candidate a, ig_candidate b) { return a.key > b.key || (a.key == b.key && a.id < b.id); }
+
+static void sift_down(ig_candidate *heap, int n, int i) {
+    ig_candidate c = heap[i];
+    for (int child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(heap[child + 1], heap[child])) child++;
+        if (!before(heap[child], c)) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = c;
+}
+
+/* Keeps those with the highest keys, in descending order: at most `most`, and no more once they have this share of the
+ * probability; 1: no end by that. */
+static void keep_best(ig_candidates *c, int most, double share) {
+    ig_candidate *heap = c->v;
+    float top = share < 1 ? ig_candidates_top(c) : 0;
+    double wanted = share < 1 ? share * total_weight(c, top) : INFINITY, sum = 0;
+    int n = 0;
+    for (int i = c->n / 2 - 1; i >= 0; i--) sift_down(heap, c->n, i);
+    for (int left = c->n; left > 0 && n < most && !(sum >= wanted); n++) {
+        c->spare[n] = heap[0];
+        if (share < 1) sum += weight(&heap[0], top);
+        heap[0] = heap[--left];
+        sift_down(heap, left, 0);
+    }
+    c->v = c->spare;
+    c->spare = heap;
+    c->n = n;
+}
+
+/* ---- filters -------------------------------------------------------------- */
+
+void ig_candidates_top_n_sigma(ig_candidates *c, float n) {
+    double mean = 0, square = 0;
+    for (int i = 0; i < c->n; i++) mean += (double)c->v[i].logit / c->n;
+    for (int i = 0; i < c->n; i++) square += pow((double)c->v[i].logit - mean, 2) / c->n;
+    keep_from(c, (float)((double)ig_candidates_top(c) - (double)n * sqrt(square)));
+}
+
+void ig_candidates_top_k(ig_candidates *c, int k) {
+    if (k < c->n) keep_best(c, k, 1);
+}
+
+void ig_candidates_typical(ig_candidates *c, float p) {
+    float top = ig_candidates_top(c);
+    double log_total = log(total_weight(c, top)), entropy = 0;
+    for (int i = 0; i < c->n; i++) {
+        double surprise = log_total + (double)top - (double)c->v[i].logit;
+        entropy += exp(-surprise) * surprise;
+    }
+    for (int i = 0; i < c->n; i++) {
+        double surprise = log_total + (double)top - (double)c->v[i].logit;
+        c->v[i].key = (float)-fabs(surprise - entropy);
+    }
+    keep_best(c, c->n, (double)p);
+    for (int i = 0; i < c->n; i++) c->v[i].key = c->v[i].logit;
+}
+
+void ig_candidates_top_p(ig_candidates *c, float p) { keep_best(c, c->n, (double)p); }
+
+void ig_candidates_min_p(ig_candidates *c, float p) { keep_from(c, ig_candidates_top(c) + logf(p)); }
+
+void ig_candidates_xtc(ig_candidates *c, float threshold) {
+    float top = ig_candidates_top(c);
+    double least = (double)threshold * total_weight(c, top);
+    int n_top = 0;
+    keep_best(c, c->n, 1);
+    while (n_top < c->n && weight(&c->v[n_top], top) >= least) n_top++;
+    if (n_top < 2) return;
+    c->n -= n_top - 1;
+    for (int i = 0; i < c->n; i++) c->v[i] = c->v[i + n_top - 1];
+}
