@@ -20,6 +20,16 @@
  * is out of its range or not a number, is IG_E_ARG; a call without a status
  * answers 0, -1, false, "" or NULL instead. NULL options are the defaults,
  * NULL as an ig_error is allowed everywhere, and so is X_close(NULL).
+ *
+ * Threads. A context and a model do not change once they are open: any number of
+ * threads may use them at the same time. A session, a sampler and an
+ * ig_detok_stream are for one thread at a time, for reading too; ig_session_decode()
+ * uses all sessions of its batch. So threads may open, sync, decode, ask and close
+ * at the same time, each its own sessions, also of one model. That changes no
+ * result. The arithmetic of one context takes turns, one operation at a time:
+ * sessions in one batch are faster than sessions on several threads. A close runs
+ * when nothing else uses what is closed. Callbacks run on the thread that made the
+ * call, so that the log is called from any of them.
  */
 #ifndef INFINIGEN_H
 #define INFINIGEN_H

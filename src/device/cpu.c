@@ -306,7 +306,13 @@ done:
     return s;
 }
 
-static size_t cpu_scratch_bytes(const ig_device *dev) { return ((const ig_cpu_device *)dev)->arena.size; }
+static size_t cpu_scratch_bytes(ig_device *dev) {
+    ig_cpu_device *d = cpu(dev);
+    pthread_mutex_lock(&d->turn);
+    size_t bytes = d->arena.size;
+    pthread_mutex_unlock(&d->turn);
+    return bytes;
+}
 
 static void cpu_close(ig_device *dev) {
     ig_cpu_device *d = cpu(dev);

@@ -93,8 +93,8 @@ typedef struct ig_device_ops {
     void (*close)(ig_device *d);
     /* Takes scratch for at least `need`; keeps the larger of what it has. */
     ig_status (*reserve)(ig_device *d, const ig_device_need *need, ig_error *err);
-    /* Bytes of scratch held. */
-    size_t (*scratch_bytes)(const ig_device *d);
+    /* Bytes of scratch held; from any thread, like reserve() and the operations, which take turns. */
+    size_t (*scratch_bytes)(ig_device *d);
 
     /* out[r][0..n_in) = row ids[r] of m as floats; added to out if `add`. */
     void (*embed)(ig_device *d, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);

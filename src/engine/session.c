@@ -317,7 +317,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         return;
     }
     const ig_sequence *q = &s->seq;
-    const ig_device *d = s->model->ctx->device;
+    ig_device *d = s->model->ctx->device;
     ig_kv_stats kv;
     ig_kv_get_stats(q->kv, &kv);
     int most = ig_policy_slots(&q->policy->shape), n_slots = s->n_tokens < most ? s->n_tokens : most;
