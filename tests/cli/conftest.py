@@ -4,9 +4,13 @@
 INFINIGEN (or INFINIGEN_BIN) names the program. Tests that need a real model use smollm2-135m: the file named by
 INFINIGEN_TEST_MODEL, or the one in the program's cache; without it they are skipped.
 """
+import functools
+import json
 import os
 import pty
+import random
 import select
+import shutil
 import subprocess
 import time
 
@@ -39,14 +43,15 @@ class Program:
 
 
 class Terminal:
-    """The program on a terminal of its own."""
+    """The program on a terminal of its own, or another that starts it: the program and its arguments are added to `by`."""
 
-    def __init__(self, program, *args):
+    def __init__(self, program, *args, by=()):
         self.seen = b""
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             try:
-                os.execve(program.path, [program.path, *map(str, args)], program.env)
+                argv = [*by, program.path, *map(str, args)]
+                os.execvpe(argv[0], argv, program.env)
             finally:
                 os._exit(127)
 
@@ -101,7 +106,7 @@ def terminal(program):
             os.close(fd)
     except OSError as error:  # a chroot without /dev/pts
         pytest.skip(f"no terminal can be had: {error}")
-    return lambda *args: Terminal(program, *args)
+    return functools.partial(Terminal, program)
 
 
 @pytest.fixture(scope="session")
@@ -127,3 +132,33 @@ def one_line(err):
     assert text.startswith("infinigen"), text
     assert text.count("\n") == 1 and text.endswith("\n"), text
     return text
+
+
+def byte_letters():
+    """The character that stands for each byte in GPT-2's vocabulary."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    rest = [b for b in range(256) if b not in plain]
+    return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
+
+
+def make_model(folder):
+    """A tiny model of the golden tests with a tokenizer of single bytes and a chat template."""
+    shutil.copytree(os.path.join(TINY_MODELS, "llama31"), folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["max_position_embeddings"] = 16384
+    (folder / "config.json").write_text(json.dumps(config))
+    words = ["<pad>", "<s>", "</s>", *(letter for _, letter in sorted(byte_letters().items()))]
+    words += [f"<{i}>" for i in range(len(words), config["vocab_size"])]
+    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    template = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
+                "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+                "{% endif %}")
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "eos_token": "</s>"}))
+    return folder
+
+
+def words(n, seed):
+    """n bytes of text, a token each."""
+    chance = random.Random(seed)
+    return "".join(chance.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(n - 1)) + "."

@@ -8,7 +8,6 @@ run without the fault would not have printed, and an empty directory.
 import ctypes
 import json
 import os
-import random
 import re
 import resource
 import shutil
@@ -17,41 +16,12 @@ import subprocess
 import time
 
 import pytest
-from conftest import HERE, TINY_MODELS, Program, one_line
+from conftest import HERE, TINY_MODELS, Program, make_model, one_line, words
 
 CONTEXT = 2400
 LONG = 700  # tokens: a second or so, long enough to do something to the program meanwhile
 METHODS = ([], ["--no-uring"])
 FOR_EVER = -1
-
-
-def byte_letters():
-    """The character that stands for each byte in GPT-2's vocabulary."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    rest = [b for b in range(256) if b not in plain]
-    return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
-
-
-def make_model(folder):
-    shutil.copytree(os.path.join(TINY_MODELS, "llama31"), folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["max_position_embeddings"] = 16384
-    (folder / "config.json").write_text(json.dumps(config))
-    words = ["<pad>", "<s>", "</s>", *(letter for _, letter in sorted(byte_letters().items()))]
-    words += [f"<{i}>" for i in range(len(words), config["vocab_size"])]
-    (folder / "vocab.json").write_text(json.dumps({word: i for i, word in enumerate(words)}))
-    (folder / "merges.txt").write_text("#version: 0.2\n")
-    template = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + "
-                "'<|im_end|>' + '\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
-                "{% endif %}")
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "eos_token": "</s>"}))
-    return folder
-
-
-def words(n, seed):
-    """n bytes of text, a token each."""
-    chance = random.Random(seed)
-    return "".join(chance.choice("abcdefghijklmnopqrstuvwxyz ") for _ in range(n - 1)) + "."
 
 
 class Spill:
