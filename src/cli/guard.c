@@ -16,6 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/keyboard.h"
+
 static char line[4600]; /* what the handler says, made before: it may call next to nothing */
 static size_t n_line;
 static atomic_flag is_said = ATOMIC_FLAG_INIT;
@@ -24,11 +26,13 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
     (void)context;
     if (info->si_code == BUS_ADRERR) {
         while (atomic_flag_test_and_set(&is_said)) pause(); /* threads of a team come here together */
+        ig_cli_release_keys();
         ssize_t written = write(STDERR_FILENO, line, n_line);
         (void)written;
         _exit(IG_EXIT_FAILED);
     }
     /* Broken memory, or sent by somebody. */
+    ig_cli_release_keys();
     signal(number, SIG_DFL);
     raise(number);
 }

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/keyboard.h"
+
 double ig_cli_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
@@ -55,6 +57,7 @@ static void note_interrupt(int number) {
         return;
     }
     if (interrupt_signal) {
+        ig_cli_release_keys();
         signal(number, SIG_DFL);
         raise(number);
     }

@@ -5,6 +5,7 @@
  * stays in the conversation as far as it came.
  */
 #define _GNU_SOURCE
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -95,7 +96,6 @@ static int answer(conversation *c) {
     if (code) goto done;
 
     c->at_line_start = false;
-    ig_cli_catch_interrupts();
     ig_status status = ig_cli_sync(&c->app, c->session, ids, n_ids, &err);
     if (!status) status = ig_generate(&result, c->session, c->sampler, &generation, &err);
     if (!c->at_line_start) ig_cli_put("\n", 1);
@@ -144,14 +144,13 @@ static int talk(conversation *c) {
     if (is_terminal) printf("%s. /help lists the commands.\n", c->app.info.name[0] ? c->app.info.name : c->app.path);
     for (;;) {
         const char *message;
-        ig_cli_catch_interrupts();
         ig_cli_read got = ig_cli_reader_next(reader, &message);
         if (got == IG_READ_INTERRUPTED) {
-            if (!is_terminal) {
+            if (!is_terminal || ig_cli_interrupted() == SIGTERM) {
                 code = IG_EXIT_INTERRUPTED;
                 break;
             }
-            putchar('\n');
+            if (!message[0]) puts("(Ctrl-D or /exit ends)");
             continue;
         }
         if (got == IG_READ_END) break;
@@ -167,7 +166,7 @@ static int talk(conversation *c) {
         /* On a terminal the user can go on after a failure; a script is told at the end. */
         int failed = answer(c);
         if (failed && !is_terminal) code = failed;
-        if (ig_cli_interrupted() && !is_terminal) {
+        if (ig_cli_interrupted() && (!is_terminal || ig_cli_interrupted() == SIGTERM)) {
             code = IG_EXIT_INTERRUPTED;
             break;
         }
