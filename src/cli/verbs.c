@@ -39,7 +39,8 @@ const ig_cli_verb ig_cli_verbs[] = {
      {"MODEL"},
      "Talk with a model",
      "Ctrl-C stops the answer, Ctrl-D ends. A line that ends with a backslash goes on with the next one; so does all\n"
-     "between two \"\"\". /help lists the commands. The history of lines is kept.",
+     "between two \"\"\". What is pasted is one message. /help lists the commands, such as /undo and /again. The\n"
+     "history of lines is kept. Where the context gets full, the oldest turns leave it.",
      ig_cli_chat},
     {IG_VERB_TOKENIZE,
      "tokenize",

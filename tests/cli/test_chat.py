@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Conversations, on a pipe and on a terminal, with a tiny model whose tokens are single bytes."""
+import os
+import re
+import resource
+import shutil
+import signal
+import termios
+import time
+
+import pytest
+from conftest import make_model, one_line, words
+
+PASTE, PASTE_END = "\033[200~", "\033[201~"
+
+
+@pytest.fixture(scope="module")
+def talker(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("chat") / "model")
+
+
+@pytest.fixture
+def chat(program, talker):
+    def start(*args, messages, greedy=True):
+        args = ["-m", talker, "-t", "1", *args, *(["--temp", "0"] if greedy else [])]
+        return program("chat", *args, stdin="".join(message + "\n" for message in messages))
+    return start
+
+
+@pytest.fixture
+def talk(program, terminal, talker):
+    def start(*args, **kw):
+        t = terminal("chat", "-m", talker, "-t", "1", "--temp", "0", *args, **kw)
+        if b"\033[?2004h" not in t.read_until(b"/help lists") and program.env["TERM"] != "dumb":
+            os.close(t.fd)  # the terminal hangs up
+            os.waitpid(t.pid, 0)
+            pytest.skip("built without libedit")
+        t.read_until(b"> ")
+        return t
+    return start
+
+
+# ---- turns --------------------------------------------------------------------------------------------------
+
+
+def test_oldest_turns_leave(chat):
+    """The last message is longer than half of the context: it is answered as if nothing but the system prompt had been
+    before it."""
+    long = words(250, 1)
+    alone = chat("-c", "400", "-n", "30", "-sys", "Be brief.", messages=[long])
+    other = chat("-c", "400", "-n", "30", messages=[long])
+    assert alone[0] == 0 and alone[1] != other[1]
+    status, out, err = chat("-c", "400", "-n", "30", "-sys", "Be brief.", messages=["One.", "Two.", long])
+    assert status == 0 and out.endswith(alone[1])
+    assert re.search(r"context of 400 tokens .* the oldest 2 of 2 turns leave it \(\d+ tokens\)", one_line(err))
+
+
+def test_context_never_ends_a_conversation(chat):
+    """Turns leave in bulk, not at every message, and no more than has to."""
+    messages = [words(50, seed) for seed in range(30)]
+    status, out, err = chat("-c", "1000", "-n", "20", messages=messages)
+    assert status == 0
+    left = [tuple(map(int, found)) for found in re.findall(rb"the oldest (\d+) of (\d+) turns leave it .(\d+) tok", err)]
+    assert len(left) == err.count(b"\n") and 2 <= len(left) <= 10
+    # From 980 tokens or more to half of the context, or a turn (of at most 300 tokens) less.
+    assert all(0 < n < of and 480 <= n_tokens <= 800 for n, of, n_tokens in left)
+
+
+def test_message_that_does_not_fit(chat):
+    """It is left out, and the turns before it stay."""
+    expected = chat("-c", "400", "-n", "20", messages=["One.", "Two."])
+    status, out, err = chat("-c", "400", "-n", "20", messages=["One.", words(500, 1), "Two."])
+    assert (status, out) == (1, expected[1])
+    assert "the message alone makes a prompt of" in one_line(err) and "the context holds 400" in one_line(err)
+
+
+def test_answer_at_the_end_of_the_context(chat):
+    status, out, err = chat("-c", "300", messages=["One.", "Two."])
+    first, *rest = err.decode().splitlines()
+    assert status == 0 and "the context of 300 tokens is full, which ends the answer" in first
+    assert "the oldest 1 of 1 turns" in rest[0]
+    # Both answers are those of fresh conversations.
+    assert out == b"".join(chat("-c", "300", messages=[message])[1] for message in ("One.", "Two."))
+
+
+def test_undo(chat):
+    one, two, after_one = (chat("-n", "20", messages=m)[1] for m in (["One."], ["Two."], ["One.", "Two."]))
+    assert after_one == one + after_one[len(one):] and not after_one.endswith(two)
+    status, out, err = chat("-n", "20", messages=["One.", "/undo", "Two."])
+    assert (status, out, err) == (0, one + two, b"")
+    assert chat("-n", "20", messages=["One.", "Two.", "/undo", "Two."])[1] == after_one + after_one[len(one):]
+    status, out, err = chat("-n", "20", messages=["One.", "/undo", "/undo", "/again"])
+    assert (status, out) == (0, one) and err.count(b"\n") == 2
+
+
+def test_again(chat):
+    one, after_one = (chat("-n", "20", messages=m)[1] for m in (["One."], ["One.", "Two."]))
+    # The old answer is not there when the new one is made, nor the message twice.
+    assert chat("-n", "20", messages=["One.", "/again", "Two."])[1] == one + after_one
+    args = ["-n", "20", "--temp", "2", "--seed", "3"]
+    status, out, err = chat(*args, messages=["One.", "/again"], greedy=False)
+    first = chat(*args, messages=["One."], greedy=False)[1]
+    assert (status, err) == (0, b"") and out.startswith(first) and out != first + first
+
+
+def test_commands(chat):
+    status, out, err = chat(messages=["/help", "/nonsense\033[2J"])
+    assert status == 0 and b"\033" not in err
+    for command in (b"/help", b"/again", b"/undo", b"/reset", b"/stats", b"/exit"):
+        assert command in out and command in one_line(err).encode()
+
+
+# ---- keys ---------------------------------------------------------------------------------------------------
+
+
+def test_cancelled_search(talk):
+    """Ctrl-C in a history search comes back to an empty prompt."""
+    t = talk("-n", "5")
+    t.type("find me\n")
+    t.read_until(b"\n> ")
+    t.type("\x12find")
+    t.read_until(b"bck:")
+    t.type("\x03")
+    t.read_until(b"> ")
+    t.type("/help\n")
+    t.read_until(b"/reset")
+    t.read_until(b"> ")
+    t.type("\x04")
+    assert t.finish()[1] == 0
+
+
+def test_ctrl_c_at_the_prompt(talk):
+    t = talk("-n", "5")
+    t.type("never sent")
+    t.type("\x03")
+    assert b"/exit" not in t.read_until(b"\n> ")
+    t.type("\x03")
+    assert b"Ctrl-D or /exit" in t.read_until(b"\n> ")
+    t.type("/again\n")
+    t.read_until(b"there is no message")
+    t.read_until(b"> ")
+    t.type("\x04")
+    assert t.finish()[1] == 0
+
+
+def prompt_size(err):
+    return int(re.search(rb"a prompt of (\d+) tokens", err).group(1))
+
+
+@pytest.mark.parametrize("n_lines", (12, 3000))
+def test_paste(talk, chat, n_lines):
+    """One message with its newlines, however long; what it holds does not drive the terminal, nor stop the program."""
+    lines = [f"line {i} of what is pasted" for i in range(n_lines)]
+    text = "\n".join([*lines, '"""', "quoted \\", "control \033[31m\x03\x1a\x04 \a\u20ac", "/exit"])
+    # A token is a byte, and an error tells how many there are.
+    template = prompt_size(chat("-c", "64", messages=["x" * 64])[2]) - 64
+    t = talk("-c", "64", "-n", "5")
+    start = time.monotonic()
+    t.type(PASTE + text.replace("\n", "\r") + "\r" + PASTE_END)
+    t.read_until(b"control ^[[31m^C^Z^D ^G\xe2\x82\xac")
+    t.type("and more\n")
+    seen = t.read_until(b"it is left out")
+    assert time.monotonic() - start < 20
+    assert b"\033[31m" not in seen and b"\a" not in seen
+    assert prompt_size(seen) - template == len((text + "\nand more").encode())
+    t.read_until(b"> ")
+    t.type("/exit\n")
+    assert t.finish()[1] == 0
+
+
+def test_cut_paste(talk):
+    """A paste whose end never comes does not hold the keyboard; the one after it comes whole."""
+    t = talk("-n", "5")
+    t.type(PASTE + "one\rtwo")
+    t.read_until(b"two")
+    t.type(" three")
+    t.read_until(b"three")
+    t.type("\x03")
+    t.read_until(b"\n> ")
+    t.type(f"{PASTE}/ex{PASTE_END}it\n")
+    assert t.finish()[1] == 0
+
+
+def test_keys_during_an_answer(talk):
+    """They do not show in it, and are there at the next prompt; a paste among them is still one."""
+    t = talk("-n", "2000")
+    t.type("hello\n")
+    t.read_until(b"hello")
+    t.read_until(b"\n")
+    t.type("typed " + PASTE + "ahead\rof it" + PASTE_END)
+    answer = t.read_until(b"\n> ")
+    assert b"typed" not in answer and b"ahead" not in answer
+    t.read_until(b"typed")
+    t.read_until(b"ahead\r\nof it")
+    t.type("\x03")
+    t.read_until(b"\n> ")
+    t.type("\x04")
+    assert t.finish()[1] == 0
+
+
+def echoes(t):
+    """Whether the terminal shows keys and cuts them into lines, as it did before the program came."""
+    modes = termios.tcgetattr(t.fd)[3]
+    return bool(modes & termios.ECHO), bool(modes & termios.ICANON), bool(modes & termios.ISIG)
+
+
+def finish_with_modes(t):
+    """What finish() gives, and the modes that the terminal is left in."""
+    kept = os.dup(t.fd)
+    seen, status = t.finish()
+    t.fd = kept
+    modes = echoes(t)
+    os.close(kept)
+    return seen, status, modes
+
+
+@pytest.mark.parametrize("end", ("/exit", signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGABRT))
+@pytest.mark.parametrize("is_answering", (False, True))
+def test_terminal_is_given_back(talk, end, is_answering):
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    t = talk("-n", "20" if end == "/exit" else "-1", "-c", "30000")
+    assert echoes(t)[:2] == (False, False)
+    if is_answering:
+        t.type("hello\n")
+        t.read_until(b"hello\r\n")
+        assert echoes(t)[:2] == (False, False)
+    if end == "/exit":
+        t.type("/exit\n")
+    else:
+        os.kill(t.pid, end)
+    seen, status, modes = finish_with_modes(t)
+    assert modes == (True, True, True) and b"\033[?2004l" in seen
+    assert status == (0 if end == "/exit" else 130 if end == signal.SIGTERM else -end)
+
+
+def test_second_ctrl_c(talk):
+    t = talk("-c", "30000")
+    t.type("hello\n")
+    t.read_until(b"hello\r\n")
+    os.kill(t.pid, signal.SIGSTOP)  # so that the first one is not obeyed before the second comes
+    for _ in range(2):
+        os.kill(t.pid, signal.SIGINT)
+    os.kill(t.pid, signal.SIGTERM)
+    os.kill(t.pid, signal.SIGCONT)
+    _, status, modes = finish_with_modes(t)
+    assert status in (-signal.SIGINT, -signal.SIGTERM) and modes == (True, True, True)
+
+
+@pytest.mark.parametrize("is_answering", (False, True))
+def test_stop_and_go_on(talk, is_answering):
+    if not shutil.which("bash"):
+        pytest.skip("no bash")
+    t = talk("-n", "1000", by=("bash", "-c", 'set -m; "$0" "$@"; echo stopped; read -r; fg; echo ended with $?'))
+    t.type("half")
+    t.read_until(b"half")
+    if is_answering:
+        t.type("\n")
+        t.read_until(b"\n")
+    t.type("\x1a")
+    assert b"\033[?2004l" in t.read_until(b"stopped")
+    assert echoes(t) == (True, True, True)
+    t.type("\n")
+    t.read_until(b"\033[?2004h")
+    if is_answering:
+        t.read_until(b"\n> ")
+    else:
+        t.read_until(b"half")
+    assert echoes(t)[:2] == (False, False)
+    t.type("\x03")
+    t.read_until(b"\n> ")
+    t.type("\x04")
+    t.read_until(b"ended with 0")
+    t.finish()
+
+
+def test_terminal_without_editing(program, talk):
+    """Lines are those of the terminal, as in a build without libedit."""
+    program.env["TERM"] = "dumb"
+    t = talk("-n", "1000")
+    assert echoes(t) == (True, True, True)
+    t.type("one \\\n")
+    t.read_until(b". ")
+    t.type("two\n")
+    t.read_until(b"two\r\n")
+    t.type("/help\n")
+    assert b"/help" not in t.read_until(b"\n> ")
+    t.read_until(b"/reset")
+    t.read_until(b"> ")
+    t.type("never sent")
+    t.type("\x03")
+    t.read_until(b"\n> ")
+    t.type("/undo\n/undo\n")
+    t.read_until(b"no turn")
+    t.type("\x04")
+    seen, status, modes = finish_with_modes(t)
+    assert status == 0 and modes == (True, True, True) and b"\033[?2004" not in seen
