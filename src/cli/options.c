@@ -131,8 +131,8 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(ctx), "0", 0, CTX_MAX, NULL},
     {"--kind", "KIND", "sketch for the policy infinigen (balanced), or the skew of infinigen-osdi24", IG_VERB_PREPARE,
      IG_KIND_CHOICE, AT(sketch_kind), "balanced", 0, 0, sketch_kinds},
-    {"--rank", "R", "numbers kept of each key, a multiple of 8; 0: as many as it has", IG_VERB_PREPARE,
-     IG_KIND_INT, AT(rank), "0", 0, 512, NULL},
+    {"--rank", "R", "numbers kept of each key, a multiple of 8; 0: as many as it has", IG_VERB_PREPARE, IG_KIND_INT,
+     AT(rank), "0", 0, 512, NULL},
     {"-o, --output", "FILE", "where to write the sketch", IG_VERB_PREPARE, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
     /* bench */
@@ -224,8 +224,9 @@ const ig_cli_option ig_cli_option_table[] = {
 
     /* inspect, fetch */
     {"--tensors", NULL, "list every tensor", IG_VERB_INSPECT, IG_KIND_FLAG, AT(tensors), NULL, 0, 0, NULL},
-    {"--sources", "FILE", "a table of further models", IG_VERB_FETCH | IG_VERB_MODEL, IG_KIND_TEXT, AT(sources), NULL,
-     0, 0, NULL},
+    {"--text", NULL, "a text, not a model", IG_VERB_FETCH, IG_KIND_FLAG, AT(text), NULL, 0, 0, NULL},
+    {"--sources", "FILE", "a table of further models (with --text: of texts)", IG_VERB_FETCH | IG_VERB_MODEL,
+     IG_KIND_TEXT, AT(sources), NULL, 0, 0, NULL},
 
     /* all */
     {"--json", NULL, "print one JSON object", JSON, IG_KIND_FLAG, AT(json), NULL, 0, 0, NULL},

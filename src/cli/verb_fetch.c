@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `infinigen fetch`: known models by name, and finding the model of -m.
+ * `infinigen fetch`: known models and texts by name, and finding the model of -m.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -18,7 +18,7 @@ int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o) {
         return IG_EXIT_OK;
     }
     if (errno != ENOENT && errno != ENOTDIR) return ig_cli_complain(o, "%s: %s", o->model, strerror(errno));
-    int code = ig_cli_sources_load(&sources, o);
+    int code = ig_cli_sources_load(&sources, o, false);
     if (!code) {
         const ig_cli_source *found = ig_cli_sources_find(&sources, o->model);
         code = found ? ig_cli_source_get(path, cap, found, o)
@@ -28,43 +28,56 @@ int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o) {
     return code;
 }
 
-static int list_models(const ig_cli_options *o, const ig_cli_sources *sources) {
-    json_t *list = json_array();
-    for (size_t i = 0; i < sources->n; i++) {
-        const ig_cli_source *s = &sources->list[i];
+/* Prints what is known, or adds it to `report`; the exit code. */
+static int list(json_t *report, const ig_cli_options *o, bool texts) {
+    ig_cli_sources sources;
+    json_t *entries = json_array();
+    int code = ig_cli_sources_load(&sources, o, texts);
+    for (size_t i = 0; !code && i < sources.n; i++) {
+        const ig_cli_source *s = &sources.list[i];
         char path[4200] = "", size[32] = "-";
         bool is_present = false;
-        if (ig_cli_sources_find(sources, s->name) != s) continue; /* an earlier table has it */
+        if (ig_cli_sources_find(&sources, s->name) != s) continue; /* an earlier table has it */
         ig_cli_source_path(path, sizeof path, s, &is_present);
         if (s->bytes) ig_cli_size(size, s->bytes);
-        if (!o->json) printf("%-24s %8s  %s\n", s->name, size, is_present ? path : "not fetched");
+        const char *flag = texts ? "--text " : "";
+        if (!o->json)
+            printf("%s%-*s %8s  %s\n", flag, 24 - (int)strlen(flag), s->name, size, is_present ? path : "not fetched");
         json_t *entry = json_pack("{s:s, s:b}", "name", s->name, "present", is_present);
         if (s->bytes) json_object_set_new(entry, "bytes", json_integer((json_int_t)s->bytes));
         json_object_set_new(entry, "path", ig_cli_json_text(path, strlen(path)));
-        json_array_append_new(list, entry);
+        json_array_append_new(entries, entry);
     }
-    json_t *report = json_pack("{s:o}", "models", list);
-    if (o->json) return ig_cli_print_json(report);
-    json_decref(report);
-    return IG_EXIT_OK;
-}
-
-int ig_cli_fetch(const ig_cli_options *o) {
-    ig_cli_sources sources;
-    char path[4200];
-    int code = ig_cli_sources_load(&sources, o);
-    if (!code && !o->rest[0]) {
-        code = list_models(o, &sources);
-    } else if (!code) {
-        const ig_cli_source *s = ig_cli_sources_find(&sources, o->rest[0]);
-        code = s ? ig_cli_source_get(path, sizeof path, s, o)
-                 : ig_cli_complain(o, "'%s' is not a known model: 'infinigen fetch' lists them", o->rest[0]);
-        if (!code && o->json)
-            code = ig_cli_print_json(
-                json_pack("{s:s, s:o}", "name", s->name, "path", ig_cli_json_text(path, strlen(path))));
-        else if (!code)
-            printf("%s\n", path);
-    }
+    json_object_set_new(report, texts ? "texts" : "models", entries);
     ig_cli_sources_free(&sources);
     return code;
 }
+
+static int list_all(const ig_cli_options *o) {
+    json_t *report = json_object();
+    int code = o->text ? IG_EXIT_OK : list(report, o, false);
+    /* The file of --sources is of models or of texts, not of both. */
+    if (!code && (o->text || !o->sources)) code = list(report, o, true);
+    if (!code && o->json) return ig_cli_print_json(report);
+    json_decref(report);
+    return code;
+}
+
+static int get(const ig_cli_options *o, const char *name) {
+    ig_cli_sources sources;
+    char path[4200];
+    int code = ig_cli_sources_load(&sources, o, o->text);
+    const ig_cli_source *s = code ? NULL : ig_cli_sources_find(&sources, name);
+    if (!code)
+        code = s ? ig_cli_source_get(path, sizeof path, s, o)
+                 : ig_cli_complain(o, "'%s' is not a known %s: 'infinigen fetch' lists them", name,
+                                   o->text ? "text" : "model");
+    if (!code && o->json)
+        code = ig_cli_print_json(json_pack("{s:s, s:o}", "name", name, "path", ig_cli_json_text(path, strlen(path))));
+    else if (!code)
+        printf("%s\n", path);
+    ig_cli_sources_free(&sources);
+    return code;
+}
+
+int ig_cli_fetch(const ig_cli_options *o) { return o->rest[0] ? get(o, o->rest[0]) : list_all(o); }

