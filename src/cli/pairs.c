@@ -88,6 +88,8 @@ void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
                          .seconds = st.decode_seconds,
                          .stall = st.decode_stall_seconds,
                          .read = (double)st.decode_read_bytes,
+                         .kv_bytes = st.kv_bytes,
+                         .sketch_bytes = st.sketch_bytes,
                          .selected = st.selected_share * n,
                          .fetched = st.fetched_share * n,
                          .blocks = st.block_share * n,
@@ -107,11 +109,15 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
     sum->blocks += more->blocks;
     sum->mass += more->mass;
     sum->mass_p1 += more->mass_p1;
+    if (sum->kv_bytes < more->kv_bytes) sum->kv_bytes = more->kv_bytes;
+    if (sum->sketch_bytes < more->sketch_bytes) sum->sketch_bytes = more->sketch_bytes;
 }
 
 double ig_cli_mean(double sum, uint64_t n) { return n ? sum / (double)n : 0; }
 
 double ig_cli_tally_speed(const ig_cli_tally *t) { return t->seconds > 0 ? (double)t->n_decoded / t->seconds : 0; }
+
+uint64_t ig_cli_tally_ram(const ig_cli_tally *t) { return t->kv_bytes + t->sketch_bytes; }
 
 double ig_cli_tally_stall(const ig_cli_tally *t) { return t->seconds > 0 ? t->stall / t->seconds : 0; }
 
@@ -122,6 +128,8 @@ void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
     json_object_set_new(json, "generation_tps", json_real(ig_cli_tally_speed(t)));
     json_object_set_new(json, "read_bytes_per_token", json_real(ig_cli_mean(t->read, t->n_decoded)));
     json_object_set_new(json, "stall_share", json_real(ig_cli_tally_stall(t)));
+    json_object_set_new(json, "memory",
+                        json_pack("{s:I, s:I}", "kv", (json_int_t)t->kv_bytes, "sketch", (json_int_t)t->sketch_bytes));
     if (!t->n_audits) return;
     json_object_set_new(json, "audit",
                         json_pack("{s:I, s:f, s:f}", "n", (json_int_t)t->n_audits, "mass_mean",

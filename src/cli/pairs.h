@@ -33,6 +33,7 @@ json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair);
 typedef struct ig_cli_tally {
     uint64_t n_decoded, n_audits;
     double seconds, stall, read, selected, fetched, blocks, mass, mass_p1; /* read: bytes */
+    uint64_t kv_bytes, sketch_bytes;                                       /* in RAM: the most, not a sum */
 } ig_cli_tally;
 
 /* Adds what the session did since its policy was set. */
@@ -41,10 +42,12 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more);
 /* A sum over n things as their mean, and tokens per second; 0 if nothing was done. */
 double ig_cli_mean(double sum, uint64_t n);
 double ig_cli_tally_speed(const ig_cli_tally *t);
+/* What the choice takes of RAM: keys, values and sketch. */
+uint64_t ig_cli_tally_ram(const ig_cli_tally *t);
 /* The share of the time that the computation stood still for the disk. */
 double ig_cli_tally_stall(const ig_cli_tally *t);
-/* Adds "selected_share", "fetched_share", "block_share", "generation_tps", "read_bytes_per_token", "stall_share", and
- * "audit" if there was one. */
+/* Adds "selected_share", "fetched_share", "block_share", "generation_tps", "read_bytes_per_token", "stall_share",
+ * "memory", and "audit" if there was one. */
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t);
 
 #endif

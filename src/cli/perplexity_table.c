@@ -158,12 +158,12 @@ static bool has_disk(const table *t) { return t->rivals[0].cache.disk_bytes > 0;
 
 static void print_head(const table *t) {
     printf(
-        "| policy           |  budget |     used |  fetched |   blocks | perplexity |   vs full |       KL | tokens/s "
-        "|%s\n",
+        "| policy           |  budget |     used |  fetched |   blocks | perplexity |   vs full |       KL |    KV RAM "
+        "| tokens/s |%s\n",
         has_disk(t) ? " read/step | stalled |" : "");
     printf(
-        "| :--------------- | ------: | -------: | -------: | -------: | ---------: | --------: | -------: | -------: "
-        "|%s\n",
+        "| :--------------- | ------: | -------: | -------: | -------: | ---------: | --------: | -------: | --------: "
+        "| -------: |%s\n",
         has_disk(t) ? " --------: | ------: |" : "");
 }
 
@@ -178,10 +178,11 @@ static void print_row(const table *t, int i) {
         snprintf(than_full, sizeof than_full, "%+.2f %%", (perplexity / reference - 1) * 100);
         snprintf(kl, sizeof kl, "%.5f", ig_eval_kl(&r->total.score));
     }
-    printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %8.1f |", t->rivals[i].cache.policy,
-           ig_cli_pair_budget(budget, &t->pairs.v[i]), ig_cli_mean(a->selected, a->n_decoded) * 100,
-           ig_cli_mean(a->fetched, a->n_decoded) * 100, ig_cli_mean(a->blocks, a->n_decoded) * 100, perplexity,
-           than_full, kl, ig_cli_tally_speed(a));
+    printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %6.1f MB | %8.1f |",
+           t->rivals[i].cache.policy, ig_cli_pair_budget(budget, &t->pairs.v[i]),
+           ig_cli_mean(a->selected, a->n_decoded) * 100, ig_cli_mean(a->fetched, a->n_decoded) * 100,
+           ig_cli_mean(a->blocks, a->n_decoded) * 100, perplexity, than_full, kl, (double)ig_cli_tally_ram(a) / 1e6,
+           ig_cli_tally_speed(a));
     if (has_disk(t))
         printf(" %6.2f MB | %5.1f %% |", ig_cli_mean(a->read, a->n_decoded) / 1e6, ig_cli_tally_stall(a) * 100);
     putchar('\n');

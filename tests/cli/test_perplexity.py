@@ -60,7 +60,7 @@ def test_table(program, args):
     status, out, err = program(*args, "--kv-policy", "full,window", "--kv-budget", "100%,48")
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.decode().splitlines()]
     assert status == 0 and err == b"" and len(lines) == 5
-    assert lines[0] == ["policy", "budget", "used", "fetched", "blocks", "perplexity", "vs full", "KL", "tokens/s"]
+    assert lines[0] == ["policy", "budget", "used", "fetched", "blocks", "perplexity", "vs full", "KL", "KV RAM", "tokens/s"]
     assert lines[2][:5] == ["full", ""] + ["100.00 %"] * 3 and lines[2][6:8] == ["", ""]
     # All entries are all entries, whoever chooses them.
     assert lines[3][:2] == ["window", "100%"] and lines[3][5] == lines[2][5] and lines[3][6:8] == ["+0.00 %", "0.00000"]
@@ -142,9 +142,13 @@ def test_what_the_disk_costs(program, on_disk):
     full, sparse = json.loads(program(*args, *lists, *disk, "--json")[1])["runs"]
     assert 0 < sparse["read_bytes_per_token"] < full["read_bytes_per_token"]
     assert 0 < full["stall_share"] < 1
+    assert full["memory"]["kv"] == sparse["memory"]["kv"] <= least and full["memory"]["sketch"] == 0
+    ram = sum(sparse["memory"].values())
+    assert ram > least  # the sketch counts as well
     table = program(*args, *lists, *disk)[1].decode()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
-    assert lines[0][-2:] == ["read/step", "stalled"] and {len(line) for line in lines} == {11}
+    assert lines[0][-2:] == ["read/step", "stalled"] and {len(line) for line in lines} == {12}
+    assert lines[3][lines[0].index("KV RAM")] == f"{ram / 1e6:.1f} MB"
     assert re.fullmatch(r"\d+\.\d\d MB", lines[2][-2]) and re.fullmatch(r"\d+\.\d %", lines[2][-1])
 
     alone = json.loads(program(*args, "--kv-policy", "full", *disk, "--json")[1])["kv"]
