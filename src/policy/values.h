@@ -9,7 +9,7 @@
  *
  * Values are rotated before they are rounded (a Walsh-Hadamard transform, as QuIP# and QuaRot do it), which makes their
  * numbers alike in size, and the sum is rotated back. What 2 bits get wrong of each value is independent of the others
- * and mostly cancels in the sum; docs/quality.md has what was measured.
+ * and mostly cancels in the sum; docs/speed-log.md has what was measured.
  */
 #ifndef IG_POLICY_VALUES_H
 #define IG_POLICY_VALUES_H
