@@ -62,8 +62,8 @@ typedef struct ig_cli_text {
 } ig_cli_text;
 /* The whole of a file, "-" being standard input; exit code. */
 int ig_cli_read_file(ig_cli_text *out, const ig_cli_options *o, const char *path);
-/* The text of the flags: `argument`, -p, -f, or piped standard input; exit code, 2 if there is none. */
-int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o, const char *argument);
+/* The text of the flags: -p, the words after the model, -f, or piped standard input; exit code, 2 if there is none. */
+int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o);
 
 /* Writes text to standard output. On a terminal control characters other than newline and tab are
  * shown as ^X, so that a model cannot drive it. */

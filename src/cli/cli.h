@@ -56,9 +56,10 @@ struct ig_cli_options;
 typedef struct ig_cli_verb {
     unsigned bit; /* IG_VERB_... */
     const char *name;
-    const char *positionals[2]; /* names of the arguments; "MODEL" may also be given with -m */
-    const char *summary;        /* one line */
-    const char *details;        /* paragraphs for --help and the man page */
+    const char
+        *positionals[2]; /* names of the arguments; "MODEL" may also be given with -m, "X..." is all that follow */
+    const char *summary; /* one line */
+    const char *details; /* paragraphs for --help and the man page */
     int (*run)(const struct ig_cli_options *o);
 } ig_cli_verb;
 
@@ -130,7 +131,9 @@ void ig_cli_open_options(void);
 /* Parsed values. Every field is named in the table. Strings are borrowed from argv. */
 typedef struct ig_cli_options {
     const ig_cli_verb *verb;
-    const char *rest[2]; /* positional arguments, in the order of the verb's list; NULL: not given */
+    const char *rest;         /* a positional argument other than MODEL; NULL: not given */
+    const char *const *words; /* those of "X..." */
+    int n_words;
 
     bool help, json, verbose;
     const char *model, *cpu;
@@ -178,12 +181,20 @@ typedef struct ig_cli_options {
     bool tensors;        /* inspect */
     const char *sources; /* fetch */
     bool text;
+
+    const char *threads_batch, *type_k, *type_v; /* llama.cpp's, which others must agree with */
 } ig_cli_options;
 
-/* Reads argv[2..] for `verb`. False after a usage error, which has been printed. */
+/* Reads argv[2..] for `verb`; moves what is no option to its front. False after a usage error, which has been printed.
+ */
 bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv);
+/* Moves *names, of a list such as "-m, --model", past the next name; its length, 0 at the end. */
+size_t ig_cli_next_name(const char **start, const char **names);
+bool ig_cli_has_name(const char *names, const char *name, size_t n_name);
 /* The proper name ("--model") of a row, without its dashes, NUL-terminated in `name`. */
 void ig_cli_option_name(char name[64], const ig_cli_option *row);
+/* Backslash escapes such as \n and \x41, in place; the new length. What is not one of them stays as it is. */
+size_t ig_cli_unescape(char *text, size_t n);
 /* The candidate of a NULL-terminated list nearest to what was typed, or NULL if none is near. */
 const char *ig_cli_nearest(const char *typed, const char *const *candidates);
 

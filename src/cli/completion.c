@@ -157,7 +157,7 @@ static void put_fish(void) {
 }
 
 int ig_cli_completion(const ig_cli_options *o) {
-    const char *shell = o->rest[0];
+    const char *shell = o->rest;
     if (!shell) {
         fprintf(stderr, "infinigen completion: for which shell? bash, zsh or fish\n");
         return IG_EXIT_USAGE;

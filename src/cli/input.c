@@ -94,40 +94,50 @@ static int hex_value(char c) {
     return c >= '0' && c <= '9' ? c - '0' : (c | 32) >= 'a' && (c | 32) <= 'f' ? (c | 32) - 'a' + 10 : -1;
 }
 
-/* Backslash escapes, in place. What is not one of them stays as it is. */
-static void unescape(ig_cli_text *text) {
+size_t ig_cli_unescape(char *text, size_t n) {
     static const char from[] = "nrt\\\"'", to[] = "\n\r\t\\\"'";
-    size_t n = 0;
-    for (size_t i = 0; i < text->n; i++) {
-        char c = text->data[i], next = i + 1 < text->n ? text->data[i + 1] : 0;
+    size_t n_out = 0;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i], next = i + 1 < n ? text[i + 1] : 0;
         const char *found = next ? strchr(from, next) : NULL;
         int high, low;
         if (c == '\\' && found) {
             c = to[found - from];
             i++;
-        } else if (c == '\\' && next == 'x' && i + 3 < text->n && (high = hex_value(text->data[i + 2])) >= 0 &&
-                   (low = hex_value(text->data[i + 3])) >= 0) {
+        } else if (c == '\\' && next == 'x' && i + 3 < n && (high = hex_value(text[i + 2])) >= 0 &&
+                   (low = hex_value(text[i + 3])) >= 0) {
             c = (char)(high * 16 + low);
             i += 3;
         }
-        text->data[n++] = c;
+        text[n_out++] = c;
     }
-    text->data[n] = 0;
-    text->n = n;
+    text[n_out] = 0;
+    return n_out;
 }
 
-int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o, const char *argument) {
-    const char *text = o->prompt ? o->prompt : argument;
-    if ((o->prompt != NULL) + (o->file != NULL) + (argument != NULL) > 1) {
-        ig_cli_complain(o, "more than one text: give one of -p, -f and an argument");
+/* The words with blanks between them. */
+static int join(ig_cli_text *out, const ig_cli_options *o, const char *const *words, int n_words) {
+    size_t n = 0;
+    for (int i = 0; i < n_words; i++) n += strlen(words[i]) + 1;
+    char *data = malloc(n), *end = data;
+    if (!data) return ig_cli_complain(o, "out of memory for %zu bytes", n);
+    for (int i = 0; i < n_words; i++) {
+        end = stpcpy(end, words[i]);
+        *end++ = ' ';
+    }
+    *--end = 0;
+    *out = (ig_cli_text){data, n - 1};
+    if (o->escape) out->n = ig_cli_unescape(data, out->n);
+    return IG_EXIT_OK;
+}
+
+int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o) {
+    if ((o->prompt != NULL) + (o->file != NULL) + (o->n_words > 0) > 1) {
+        ig_cli_complain(o, "more than one text: give one of -p, -f and the words after the model");
         return IG_EXIT_USAGE;
     }
-    if (text) {
-        *out = (ig_cli_text){strdup(text), strlen(text)};
-        if (!out->data) return ig_cli_complain(o, "out of memory");
-        if (o->escape) unescape(out);
-        return IG_EXIT_OK;
-    }
+    if (o->prompt) return join(out, o, &o->prompt, 1);
+    if (o->n_words) return join(out, o, o->words, o->n_words);
     if (o->file) return ig_cli_read_file(out, o, o->file);
     if (isatty(STDIN_FILENO)) {
         ig_cli_complain(o, "no text: give -p TEXT, -f FILE, or pipe it in");

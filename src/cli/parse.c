@@ -7,19 +7,18 @@
  * line.
  */
 #define _GNU_SOURCE
-#include "cli/cli.h"
-
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/llama_flags.h"
+
 /* The most entries that can be asked for: more than any context has. */
 static const double count_of_all = 2147483647.0;
 
-/* Returns the length of the next name of a "-m, --model" list and moves *names past it; 0 at the end. */
-static size_t next_name(const char **start, const char **names) {
+size_t ig_cli_next_name(const char **start, const char **names) {
     const char *p = *names;
     while (*p == ',' || *p == ' ') p++;
     size_t n = strcspn(p, ",");
@@ -31,19 +30,22 @@ static size_t next_name(const char **start, const char **names) {
 void ig_cli_option_name(char name[64], const ig_cli_option *row) {
     const char *rest = row->names, *start;
     size_t n;
-    while ((n = next_name(&start, &rest)) > 0 && strncmp(start, "--", 2) != 0) {
+    while ((n = ig_cli_next_name(&start, &rest)) > 0 && strncmp(start, "--", 2) != 0) {
     }
     snprintf(name, 64, "%.*s", n > 2 ? (int)n - 2 : 0, start + 2);
 }
 
+bool ig_cli_has_name(const char *names, const char *name, size_t n_name) {
+    const char *start;
+    size_t n;
+    while ((n = ig_cli_next_name(&start, &names)) > 0)
+        if (n == n_name && strncmp(start, name, n) == 0) return true;
+    return false;
+}
+
 static const ig_cli_option *find_option(const char *name, size_t n_name, unsigned verbs) {
-    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++) {
-        if (!(row->verbs & verbs)) continue;
-        const char *rest = row->names, *start;
-        size_t n;
-        while ((n = next_name(&start, &rest)) > 0)
-            if (n == n_name && strncmp(start, name, n) == 0) return row;
-    }
+    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
+        if ((row->verbs & verbs) && ig_cli_has_name(row->names, name, n_name)) return row;
     return NULL;
 }
 
@@ -84,20 +86,41 @@ const char *ig_cli_nearest(const char *typed, const char *const *candidates) {
     return best;
 }
 
-static void suggest_option(const ig_cli_verb *verb, const char *typed) {
-    static char names[256][64];
-    static const char *list[257];
-    size_t n = 0;
-    for (const ig_cli_option *row = ig_cli_option_table; row->names && n < 256; row++) {
-        if (!(row->verbs & verb->bit)) continue;
-        ig_cli_option_name(names[n], row);
-        list[n] = names[n];
-        n++;
+/* The long name of this verb that is nearest to what was typed, without its dashes; NULL if none is near. */
+static const char *nearest_name(const ig_cli_verb *verb, const char *typed) {
+    static char names[512][64];
+    static const char *list[513];
+    size_t n = 0, length;
+    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++) {
+        const char *rest = row->names, *start;
+        while ((row->verbs & verb->bit) && (length = ig_cli_next_name(&start, &rest)) > 0) {
+            if (n == 512 || strncmp(start, "--", 2) != 0) continue;
+            snprintf(names[n], sizeof names[n], "%.*s", (int)length - 2, start + 2);
+            list[n] = names[n];
+            n++;
+        }
     }
     list[n] = NULL;
-    const char *near = ig_cli_nearest(typed + strspn(typed, "-"), list);
-    fprintf(stderr, "infinigen %s: unknown option '%s'", verb->name, typed);
-    if (near) fprintf(stderr, "; did you mean --%s?", near);
+    return ig_cli_nearest(typed + strspn(typed, "-"), list);
+}
+
+/* What is said of an option that this verb does not have: which verbs do, or what may have been meant. */
+static void report_unknown_option(const ig_cli_verb *verb, const char *typed) {
+    const char *near = NULL;
+    unsigned others = 0;
+    size_t n = strcspn(typed, "=");
+    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
+        if (ig_cli_has_name(row->names, typed, n)) others |= row->verbs;
+    fprintf(stderr, "infinigen %s: ", verb->name);
+    if (others) {
+        fprintf(stderr, "no option '%.*s' here, only with", (int)n, typed);
+        for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++) {
+            if (v->bit & others) fprintf(stderr, " %s%s", v->name, (others &= ~v->bit) ? "," : "");
+        }
+    } else {
+        fprintf(stderr, "unknown option '%s'", typed);
+        if ((near = nearest_name(verb, typed))) fprintf(stderr, "; did you mean --%s?", near);
+    }
     fprintf(stderr, " (see 'infinigen %s --help')\n", verb->name);
 }
 
@@ -227,6 +250,34 @@ static const char *find_choice(const char *text, size_t n, const char *const *ch
     return NULL;
 }
 
+/* "128", or a range as llama-bench has them: "1-4", "128-512+128", "128-1024*2". */
+static bool add_range(ig_cli_ints *list, const ig_cli_option *row, const char *item, char why[128]) {
+    char first[64], last[64], step[64] = "1", how = '+', more;
+    int n = sscanf(item, "%63[0-9]-%63[0-9]%c%63[0-9]%c", first, last, &how, step, &more), from, to, by = 1;
+    if (n != 2 && n != 4) {
+        if (!parse_int(&from, item, row->min, row->max, why)) return false;
+        to = from;
+        how = '+';
+    } else {
+        if (!parse_int(&from, first, row->min, row->max, why) || !parse_int(&to, last, row->min, row->max, why) ||
+            !parse_int(&by, step, 0, row->max, why))
+            return false;
+        bool grows = (how == '+' && by > 0) || (how == '*' && by > 1 && from > 0);
+        if (!grows || from > to) {
+            snprintf(why, 128, "is not a range like 128-512+128 or 128-1024*2");
+            return false;
+        }
+    }
+    for (long long v = from; v <= to; v = how == '*' ? v * by : v + by) {
+        if (list->n == IG_CLI_LIST_MAX) {
+            snprintf(why, 128, "is too long a list");
+            return false;
+        }
+        list->v[list->n++] = (int)v;
+    }
+    return true;
+}
+
 /* Comma lists: whole numbers into ig_cli_ints, budgets into ig_cli_amounts, choices into ig_cli_texts. */
 static bool parse_list(const ig_cli_option *row, void *out, const char *text, char why[128]) {
     ig_cli_ints ints = {0};
@@ -242,13 +293,13 @@ static bool parse_list(const ig_cli_option *row, void *out, const char *text, ch
         }
         snprintf(item, sizeof item, "%.*s", (int)n, p);
         if (row->kind == IG_KIND_INTS) {
-            if (!parse_int(&ints.v[n_items], item, row->min, row->max, why)) return false;
+            if (!add_range(&ints, row, item, why)) return false;
         } else if (row->kind == IG_KIND_AMOUNTS) {
             if (!parse_amount(&amounts.v[n_items], item, why)) return false;
         } else if (!(texts.v[n_items] = find_choice(item, n, row->choices, why))) {
             return false;
         }
-        ints.n = texts.n = amounts.n = ++n_items;
+        texts.n = amounts.n = ++n_items;
         p += n;
         if (!*p) break;
     }
@@ -305,23 +356,76 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
 
 /* ---- arguments ----------------------------------------------------------- */
 
-/* One option at argv[*i]; moves *i past it and its value. */
-static bool parse_option(ig_cli_options *o, int *i, int argc, char **argv) {
-    const char *arg = argv[*i], *value = NULL, *equals = strchr(arg, '=');
-    size_t n = strlen(arg);
-    const ig_cli_option *row = find_option(arg, n, o->verb->bit);
+/* Whether a value that follows its letter, as in -t4, can be one: -temp is a mistake, not -t with the value "emp". */
+static bool may_follow_letter(const ig_cli_option *row, const char *arg, unsigned verbs) {
+    char with_dashes[64];
+    snprintf(with_dashes, sizeof with_dashes, "-%s", arg);
+    if (row->kind == IG_KIND_FLAG || find_option(with_dashes, strlen(with_dashes), verbs)) return false;
+    bool is_text = row->kind == IG_KIND_TEXT || row->kind == IG_KIND_TEXTS || row->choices;
+    return is_text || strchr("+-.0123456789", arg[2]);
+}
+
+/* The option of an argument, the length of its name, and the value in the same argument, or NULL. */
+static const ig_cli_option *split_argument(size_t *n, const char **value, const char *arg, unsigned verbs) {
+    const char *equals = strchr(arg, '=');
+    *n = strlen(arg);
+    *value = NULL;
+    const ig_cli_option *row = find_option(arg, *n, verbs);
     if (!row && equals && arg[1] == '-') {
-        n = (size_t)(equals - arg);
-        row = find_option(arg, n, o->verb->bit);
-        value = equals + 1;
-    } else if (!row && arg[1] != '-') {
-        n = 2;
-        row = find_option(arg, n, o->verb->bit);
-        value = arg + 2;
-        if (row && row->kind == IG_KIND_FLAG) row = NULL;
+        *n = (size_t)(equals - arg);
+        *value = equals + 1;
+        row = find_option(arg, *n, verbs);
+    } else if (!row && arg[1] != '-' && !ig_cli_find_llama_flag(arg, *n, verbs)) {
+        row = find_option(arg, 2, verbs);
+        if (row && !may_follow_letter(row, arg, verbs)) row = NULL;
+        if (row) *n = 2, *value = arg + 2;
     }
+    return row;
+}
+
+static bool take_value(ig_cli_options *o, const ig_cli_option *row, const char *name, size_t n, const char *value) {
+    char why[128] = "";
+    /* No file has an empty name, and no text ends with an empty one. */
+    bool is_empty = !*value && (row->kind == IG_KIND_TEXTS || (row->kind == IG_KIND_TEXT && strcmp(row->arg, "TEXT")));
+    if (is_empty) snprintf(why, sizeof why, "is empty");
+    if (!is_empty && set_value(o, row, value, why)) return true;
+    fprintf(stderr, "infinigen %s: %.*s: '%s' %s", o->verb->name, (int)n, name, value, why);
+    if (strncmp(why, "is not between", 14) == 0) fprintf(stderr, " (%s)", row->help);
+    fputc('\n', stderr);
+    return false;
+}
+
+/* A flag of llama.cpp at argv[*i], whose name is n long. */
+static bool take_llama_flag(ig_cli_options *o, const ig_cli_llama_flag *flag, size_t n, int *i, int argc, char **argv) {
+    const char *arg = argv[(*i)++], *value = arg[n] == '=' ? arg + n + 1 : NULL;
+    bool takes = flag->value == IG_LLAMA_VALUE ||
+                 (flag->value == IG_LLAMA_SWITCH && *i < argc && ig_cli_is_switch_value(argv[*i]));
+    if (takes && !value && *i < argc) value = argv[(*i)++];
+    if (flag->value == IG_LLAMA_VALUE && !value) {
+        fprintf(stderr, "infinigen %s: %s needs a value\n", o->verb->name, arg);
+        return false;
+    }
+    if (flag->means)
+        return take_value(o, find_option(flag->means, strlen(flag->means), o->verb->bit), arg, n, value ? value : "");
+    if (flag->offset) {
+        *(const char **)(void *)((char *)o + flag->offset) = value;
+        return true;
+    }
+    if (ig_cli_passes_over(flag, value)) return true;
+    fprintf(stderr, "infinigen %s: '%.*s%s%s' is llama.cpp's: here %s\n", o->verb->name, (int)n, arg, value ? " " : "",
+            value ? value : "", flag->instead);
+    return false;
+}
+
+/* One option at argv[*i]; moves *i past it and its value. */
+static bool take_option(ig_cli_options *o, int *i, int argc, char **argv) {
+    const char *arg = argv[*i], *value;
+    size_t n;
+    const ig_cli_option *row = split_argument(&n, &value, arg, o->verb->bit);
     if (!row) {
-        suggest_option(o->verb, arg);
+        const ig_cli_llama_flag *flag = ig_cli_find_llama_flag(arg, n, o->verb->bit);
+        if (flag) return take_llama_flag(o, flag, n, i, argc, argv);
+        report_unknown_option(o->verb, arg);
         return false;
     }
     ++*i;
@@ -336,25 +440,41 @@ static bool parse_option(ig_cli_options *o, int *i, int argc, char **argv) {
         }
         value = argv[(*i)++];
     }
-    char why[128];
-    if (!set_value(o, row, value, why)) {
-        fprintf(stderr, "infinigen %s: %.*s: '%s' %s\n", o->verb->name, (int)n, arg, value, why);
-        return false;
+    return row->kind == IG_KIND_FLAG ? set_value(o, row, NULL, NULL) : take_value(o, row, arg, n, value);
+}
+
+/* Gives words to the positionals in their order; one that ends in "..." has all that are left. */
+static bool take_words(ig_cli_options *o, char **words, int n) {
+    const char *const *names = o->verb->positionals;
+    int k = 0;
+    for (int i = 0; i < n; i++, k++) {
+        if (k < 2 && names[k] && strcmp(names[k], "MODEL") == 0 && o->model) k++;
+        if (k >= 2 || !names[k]) {
+            fprintf(stderr, "infinigen %s: one argument too many: '%s' (see 'infinigen %s --help')\n", o->verb->name,
+                    words[i], o->verb->name);
+            return false;
+        }
+        if (strstr(names[k], "...")) {
+            o->words = (const char *const *)words + i;
+            o->n_words = n - i;
+            return true;
+        }
+        *(strcmp(names[k], "MODEL") == 0 ? &o->model : &o->rest) = words[i];
     }
     return true;
 }
 
-static bool take_positional(ig_cli_options *o, const char *arg) {
-    for (int k = 0; k < 2 && o->verb->positionals[k]; k++) {
-        bool is_model = strcmp(o->verb->positionals[k], "MODEL") == 0;
-        if (o->rest[k] || (is_model && o->model)) continue;
-        o->rest[k] = arg;
-        if (is_model) o->model = arg;
-        return true;
+/* Backslash escapes in the texts of options, in place: argv is the program's own. */
+static bool unescape_texts(ig_cli_options *o) {
+    for (int k = -1; k < o->stops.n; k++) {
+        char *text = (char *)(k < 0 ? o->system : o->stops.v[k]);
+        size_t n = text ? ig_cli_unescape(text, strlen(text)) : 0;
+        if (text && strlen(text) != n) {
+            fprintf(stderr, "infinigen %s: %s: a text cannot hold a zero byte\n", o->verb->name, k < 0 ? "-sys" : "-r");
+            return false;
+        }
     }
-    fprintf(stderr, "infinigen %s: one argument too many: '%s' (see 'infinigen %s --help')\n", o->verb->name, arg,
-            o->verb->name);
-    return false;
+    return true;
 }
 
 bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv) {
@@ -365,24 +485,23 @@ bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **a
         if ((row->verbs & verb->bit) && row->initial && !set_value(o, row, row->initial, why)) return false;
 
     /* Options first, so that the meaning of a positional does not depend on whether -m stands before it. */
-    const char *words[8];
     int n_words = 0;
     bool only_words = false;
     for (int i = 2; i < argc;) {
-        const char *arg = argv[i];
+        char *arg = argv[i];
         if (!only_words && strcmp(arg, "--") == 0) {
             only_words = true;
             i++;
         } else if (!only_words && arg[0] == '-' && arg[1]) {
-            if (!parse_option(o, &i, argc, argv)) return false;
+            if (!take_option(o, &i, argc, argv)) return false;
         } else {
-            if (n_words < 8) words[n_words++] = arg;
+            argv[2 + n_words++] = arg;
             i++;
         }
     }
-    for (int k = 0; k < n_words; k++)
-        if (!take_positional(o, words[k])) return false;
+    if (!take_words(o, argv + 2, n_words)) return false;
     if (o->help) return true;
+    if (!ig_cli_settle_llama_flags(o) || (o->escape && !unescape_texts(o))) return false;
     if ((verb->bit & IG_VERB_MODEL) && !o->model) {
         fprintf(stderr,
                 "infinigen %s: no model given: -m MODEL (a file, a directory, or a name from 'infinigen fetch')\n",

@@ -80,4 +80,4 @@ static int get(const ig_cli_options *o, const char *name) {
     return code;
 }
 
-int ig_cli_fetch(const ig_cli_options *o) { return o->rest[0] ? get(o, o->rest[0]) : list_all(o); }
+int ig_cli_fetch(const ig_cli_options *o) { return o->rest ? get(o, o->rest) : list_all(o); }

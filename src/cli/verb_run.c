@@ -165,7 +165,7 @@ int ig_cli_run(const ig_cli_options *o) {
         ig_cli_complain(o, "--raw and --chat exclude each other");
         return IG_EXIT_USAGE;
     }
-    int code = ig_cli_read_input(&text, o, o->rest[1]);
+    int code = ig_cli_read_input(&text, o);
     if (code) return code;
     if (text.n == 0) {
         ig_cli_complain(o, "the text is empty: give -p TEXT, -f FILE, or pipe it in");

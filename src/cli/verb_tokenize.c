@@ -119,7 +119,7 @@ static int encode(const ig_cli_app *app, const ig_cli_text *text) {
 int ig_cli_tokenize(const ig_cli_options *o) {
     ig_cli_app app;
     ig_cli_text text = {0};
-    int code = ig_cli_read_input(&text, o, o->rest[1]);
+    int code = ig_cli_read_input(&text, o);
     if (code) return code;
     code = ig_cli_open(&app, o, true);
     if (!code && !app.info.has_tokenizer) code = ig_cli_complain(o, "%s has no tokenizer", app.path);

@@ -9,9 +9,9 @@
 #include <string.h>
 
 static int print_help(const ig_cli_options *o) {
-    const ig_cli_verb *verb = o->rest[0] ? ig_cli_find_verb(o->rest[0]) : NULL;
-    if (o->rest[0] && !verb) {
-        fprintf(stderr, "infinigen help: no verb '%s' (see 'infinigen --help')\n", o->rest[0]);
+    const ig_cli_verb *verb = o->rest ? ig_cli_find_verb(o->rest) : NULL;
+    if (o->rest && !verb) {
+        fprintf(stderr, "infinigen help: no verb '%s' (see 'infinigen --help')\n", o->rest);
         return IG_EXIT_USAGE;
     }
     ig_cli_print_help(stdout, verb);
@@ -27,7 +27,7 @@ static int print_version(const ig_cli_options *o) {
 const ig_cli_verb ig_cli_verbs[] = {
     {IG_VERB_RUN,
      "run",
-     {"MODEL", "PROMPT"},
+     {"MODEL", "PROMPT..."},
      "Continue a text, or answer a question",
      "The text comes from -p, from a file, from the arguments, or from standard input when that is piped.\n"
      "A model with a recognised chat template answers the text as a user's message, unless --raw is given.\n\n"
@@ -44,7 +44,7 @@ const ig_cli_verb ig_cli_verbs[] = {
      ig_cli_chat},
     {IG_VERB_TOKENIZE,
      "tokenize",
-     {"MODEL", "TEXT"},
+     {"MODEL", "TEXT..."},
      "Show the tokens of a text, or the text of tokens",
      "Loads the tokenizer only. No special tokens are added and none are read in the text unless --special is given.",
      ig_cli_tokenize},

@@ -42,7 +42,12 @@ def test_no_verb(program):
     (["rnu"], "did you mean 'run'"),
     (["nonsense"], "no verb 'nonsense'"),
     (["run", "-m", "x", "--topk", "3"], "did you mean --top-k"),
+    (["run", "-m", "x", "--n-predic", "3"], "did you mean --n-predict"),
+    (["run", "-m", "x", "-temp", "3"], "unknown option '-temp'; did you mean --temp"),
     (["run", "-m", "x", "--size", "1G"], "unknown option '--size'"),
+    (["chat", "-m", "x", "-p", "hi"], "no option '-p' here, only with run, tokenize, bench "),
+    (["run", "-m", "", "-p", "y"], "-m: '' is empty"),
+    (["run", "-m", "x", "-p", "y", "-c", "-1"], "(tokens the context holds"),
     (["run", "-p", "x"], "no model given"),
     (["run", "-m"], "-m needs a value"),
     (["run", "-m", "x", "--raw=yes"], "--raw takes no value"),
@@ -65,7 +70,8 @@ def test_no_verb(program):
     (["run", "-m", "x", "--cpu", "mmx"], "is not one of scalar, avx2, avx512"),
     (["run", "-m", "x", "--raw", "--chat", "-p", "y"], "exclude each other"),
     (["run", "-m", "x", "-p", "a", "-f", "b"], "more than one text"),
-    (["run", "-m", "x", "a", "b"], "more than one text|one argument too many"),
+    (["run", "-m", "x", "-p", "a", "b"], "more than one text"),
+    (["inspect", "x", "y"], "one argument too many: 'y'"),
     (["run", "-m", "x"], "text is empty"),
     (["bench", "-m", "x", "-p", "1,,2"], "is not a whole number"),
     (["bench", "-m", "x", "-p", "0", "-n", "0"], "nothing to measure"),
@@ -83,6 +89,28 @@ def test_usage_errors(program, args, message):
     status, out, err = program(*args)
     assert status == 2 and out == b""
     assert re.search(message, one_line(err)) or message in one_line(err)
+
+
+@pytest.mark.parametrize("args, message", [
+    (["run", "-ngl", "99"], "'-ngl 99' is llama.cpp's: here the CPU computes everything"),
+    (["run", "-cnv"], "'-cnv' is llama.cpp's: here a conversation is 'infinigen chat'"),
+    (["chat", "-st"], "'infinigen run' answers once"),
+    (["run", "-sysf", "x"], "--system"),
+    (["run", "-ctk", "q8_0"], "-ctk q8_0: here keys and values are kept in one type"),
+    (["run", "-tb", "7"], "-t sets them"),
+    (["run", "-hf", "x/y"], "'infinigen fetch' lists"),
+    (["perplexity", "--kl-divergence"], "--dense-prefix N"),
+    (["bench", "-pg", "512,128"], "-p and -n are measured one by one"),
+    (["bench", "-b", "2048"], "the size of a prompt's steps is -ub"),
+    (["run", "-ngl"], "-ngl needs a value"),
+])
+def test_flags_of_llama_cpp(program, args, message):
+    """Named as what they are, not read as a letter and its value."""
+    status, out, err = program(*args, *(["-m", "x"] if args[-1] != "-ngl" else []))
+    assert status == 2 and out == b""
+    assert message in one_line(err)
+    status, _, err = program("run", "-fa", "on", "-ngl", "0", "-no-cnv", "-st", "-t", "2", "-tb", "2", "-p", "y", "-m", "x")
+    assert status == 1 and "x: no such file" in one_line(err)
 
 
 @pytest.mark.parametrize("args, message", [

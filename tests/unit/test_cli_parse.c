@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "cli/cli.h"
+#include "cli/llama_flags.h"
 
 /* Parses "verb word word ...", NULL-terminated. */
 static bool parse(ig_cli_options *o, char **argv) {
@@ -78,21 +78,142 @@ static void test_values(void **state) {
     assert_int_equal(o.repetitions, 5);
 }
 
+static void assert_words(const ig_cli_options *o, const char *wanted) {
+    char all[256] = "";
+    for (int i = 0; i < o->n_words; i++)
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s", i ? " " : "", o->words[i]);
+    assert_string_equal(all, wanted);
+}
+
 /* What stands alone is the model, or the text if -m names the model; "--" ends the options. */
 static void test_positionals(void **state) {
     (void)state;
     ig_cli_options o;
     assert_true(PARSE(&o, "run", "M", "text"));
     assert_string_equal(o.model, "M");
-    assert_string_equal(o.rest[1], "text");
+    assert_words(&o, "text");
     assert_true(PARSE(&o, "run", "text", "-m", "M"));
     assert_string_equal(o.model, "M");
-    assert_string_equal(o.rest[1], "text");
+    assert_words(&o, "text");
     assert_true(PARSE(&o, "run", "-m", "M", "--", "--raw"));
-    assert_string_equal(o.rest[1], "--raw");
+    assert_words(&o, "--raw");
     assert_false(o.raw);
+    assert_true(PARSE(&o, "run", "M", "a", "-n", "3", "b", "c", "d", "e", "f", "g", "--raw", "h", "i"));
+    assert_string_equal(o.model, "M");
+    assert_words(&o, "a b c d e f g h i");
+    assert_true(o.raw && o.predict == 3);
     assert_true(PARSE(&o, "fetch"));
-    assert_null(o.rest[0]);
+    assert_null(o.rest);
+    assert_true(PARSE(&o, "fetch", "M"));
+    assert_string_equal(o.rest, "M");
+    assert_false(PARSE(&o, "fetch", "M", "N"));
+    assert_false(PARSE(&o, "inspect", "M", "N"));
+}
+
+static bool same_ints(const ig_cli_ints *list, int n, const int *wanted) {
+    return list->n == n && memcmp(list->v, wanted, (size_t)n * sizeof *wanted) == 0;
+}
+
+/* As llama-bench has them. */
+static void test_ranges(void **state) {
+    (void)state;
+    ig_cli_options o;
+    assert_true(PARSE(&o, "bench", "M", "-p", "128-512+128,7", "-n", "1-3", "-d", "2-20*3"));
+    assert_true(same_ints(&o.n_prompt, 5, (int[]){128, 256, 384, 512, 7}));
+    assert_true(same_ints(&o.n_gen, 3, (int[]){1, 2, 3}));
+    assert_true(same_ints(&o.depth, 3, (int[]){2, 6, 18}));
+    static char *const wrong[] = {"1-",    "-1",   "5-2",    "1-9+0", "1-9*1", "0-9*2",
+                                  "1-9/2", "1-9+", "1-9+2x", "1-33",  "1-2-3", "1-99999999999"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (PARSE(&o, "bench", "M", "-p", wrong[i])) fail_msg("-p '%s'", wrong[i]);
+}
+
+/* ---- llama.cpp's flags ---------------------------------------------------------- */
+
+/* Every row can be reached, says what it must, and names options that there are. */
+static void test_llama_table(void **state) {
+    (void)state;
+    for (const ig_cli_llama_flag *flag = ig_cli_llama_flags; flag->names; flag++) {
+        const char *rest = flag->names, *name;
+        size_t n;
+        assert_true(flag->verbs != 0);
+        while ((n = ig_cli_next_name(&name, &rest)) > 0) {
+            for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++)
+                if ((v->bit & flag->verbs) && ig_cli_find_llama_flag(name, n, v->bit) != flag)
+                    fail_msg("%s: %.*s is there twice", v->name, (int)n, name);
+            for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
+                if ((row->verbs & flag->verbs) && ig_cli_has_name(row->names, name, n))
+                    fail_msg("%.*s is an option as well", (int)n, name);
+        }
+        bool always = flag->passed_over && strcmp(flag->passed_over, "*") == 0;
+        assert_int_equal(flag->instead == NULL, always || flag->means || flag->offset);
+        if (!flag->means) continue;
+        for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++) {
+            bool found = !(v->bit & flag->verbs);
+            for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
+                found |= (row->verbs & v->bit) && ig_cli_has_name(row->names, flag->means, strlen(flag->means));
+            if (!found) fail_msg("%s: no %s for %s", v->name, flag->means, flag->names);
+        }
+    }
+}
+
+static void test_llama_flags(void **state) {
+    (void)state;
+    ig_cli_options o;
+    assert_true(PARSE(&o, "run", "-m", "M", "-no-cnv", "-st", "-fa", "on", "-ngl", "0", "-fa", "-nkvo", "-t", "3",
+                      "-tb", "3", "-ctk", "q8_0", "-ctv", "q8_0", "--n-gpu-layers=0", "--color", "-bf", "F", "-np",
+                      "1"));
+    assert_true(o.raw && o.threads == 3 && o.n_words == 0);
+    assert_string_equal(o.kv_type, "q8");
+    assert_string_equal(o.file, "F");
+    assert_true(
+        PARSE(&o, "bench", "M", "-ngl", "0", "-fa", "1", "-ub", "64", "-ctk", "f16", "-ctv", "f16", "-nkvo", "0"));
+    assert_int_equal(o.batch, 64);
+    assert_true(PARSE(&o, "chat", "M", "-cnv", "-i", "--keep", "-1", "--mirostat", "0"));
+    static char *const wrong[][3] = {{"-ngl", "99", NULL},    {"-ctk", "q8_0", NULL}, {"-ctk", "q5_1", NULL},
+                                     {"-tb", "2", NULL},      {"-cnv", NULL, NULL},   {"-sysf", "F", NULL},
+                                     {"--mlock", NULL, NULL}, {"-np", "2", NULL},     {"-ngl", NULL, NULL},
+                                     {"-mli", NULL, NULL},    {"-j", "{}", NULL},     {"--mirostat", "2", NULL}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (PARSE(&o, "run", "M", wrong[i][0], wrong[i][1])) fail_msg("%s", wrong[i][0]);
+    assert_false(PARSE(&o, "run", "M", "-t", "4", "-tb", "2"));
+    assert_false(PARSE(&o, "run", "M", "-ctk", "q8_0", "-ctv", "f16"));
+    assert_false(PARSE(&o, "run", "M", "-ctk", "q8_0", "-ctv", "q8_0", "--kv-type", "q4"));
+}
+
+/* What a letter is followed by is its value only if it can be. */
+static void test_letters(void **state) {
+    (void)state;
+    ig_cli_options o;
+    assert_true(PARSE(&o, "run", "-mM", "-n-1", "-t4", "-fFILE"));
+    assert_true(o.predict == -1 && o.threads == 4);
+    assert_string_equal(o.file, "FILE");
+    static char *const wrong[] = {"-temp", "-model", "-prompt", "-seed", "-help", "-nab", "-n-predict", "-xyz"};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        if (PARSE(&o, "run", "-m", "M", wrong[i])) fail_msg("%s", wrong[i]);
+}
+
+static void test_escapes(void **state) {
+    (void)state;
+    ig_cli_options o;
+    char stop[] = "a\\n", system[] = "b\\x41", nul[] = "c\\x00", before[] = "d\\t";
+    assert_true(PARSE(&o, "run", "-m", "M", "-r", stop, "-sys", system, "-e"));
+    assert_string_equal(o.stops.v[0], "a\n");
+    assert_string_equal(o.system, "bA");
+    assert_true(PARSE(&o, "chat", "-m", "M", "-e", "-r", before));
+    assert_string_equal(o.stops.v[0], "d\t");
+    assert_true(PARSE(&o, "chat", "-m", "M", "-r", nul));
+    assert_string_equal(o.stops.v[0], "c\\x00");
+    assert_false(PARSE(&o, "chat", "-m", "M", "-e", "-r", nul));
+}
+
+static void test_empty_values(void **state) {
+    (void)state;
+    ig_cli_options o;
+    static char *const names[] = {"-m", "-f", "-r", "-n", "-c", "--kv-trace", "--kv-policy", "--temp", "--kv-ram"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (PARSE(&o, "run", "M", names[i], "")) fail_msg("%s ''", names[i]);
+    assert_true(PARSE(&o, "run", "M", "-sys", "", "-p", "")); /* a text may be empty */
 }
 
 static void test_amounts(void **state) {
@@ -159,8 +280,10 @@ static void test_nearest(void **state) {
 int main(void) {
     ig_cli_open_options();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),   cmocka_unit_test(test_values), cmocka_unit_test(test_positionals),
-        cmocka_unit_test(test_amounts), cmocka_unit_test(test_biases), cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_table),       cmocka_unit_test(test_values),       cmocka_unit_test(test_positionals),
+        cmocka_unit_test(test_amounts),     cmocka_unit_test(test_biases),       cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_llama_table),  cmocka_unit_test(test_llama_flags),
+        cmocka_unit_test(test_letters),     cmocka_unit_test(test_escapes),      cmocka_unit_test(test_empty_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of llama.cpp's flags: of llama-cli, llama-completion, llama-perplexity, llama-bench and llama-tokenize. An
+ * option of the same name comes before a row here. A flag is passed over only where no result could tell.
+ */
+#define _GNU_SOURCE
+#include "cli/llama_flags.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define AT(field) offsetof(ig_cli_options, field)
+#define NONE IG_LLAMA_NONE
+#define VALUE IG_LLAMA_VALUE
+#define SWITCH IG_LLAMA_SWITCH
+#define ALL IG_VERB_MODEL
+#define RUN IG_VERB_RUN
+#define CHAT IG_VERB_CHAT
+#define GENERATE IG_VERB_GENERATE
+#define BENCH IG_VERB_BENCH
+#define PERPLEXITY IG_VERB_PERPLEXITY
+#define TOKENIZE IG_VERB_TOKENIZE
+#define CACHE (GENERATE | PERPLEXITY | BENCH | IG_VERB_EVAL | IG_VERB_INSPECT)
+
+#define NO_GPU "the CPU computes everything: leave it out"
+#define MAPPED "weights are mapped from the file, not copied, and not locked in RAM: leave it out"
+#define TASKSET "'taskset' binds the program to CPUs, and 'nice' sets its priority"
+#define TEMPLATE "the model's own chat template is used, or none with 'infinigen run --raw'"
+#define SAMPLERS \
+    "--temp, --top-k, --top-p, --min-p, --typical, --xtc-probability and penalties sample, in a fixed order"
+#define NO_GRAMMAR "nothing binds what a model writes to a grammar"
+#define POSITIONS "positions are what the model's file says they are"
+#define NO_ADAPTER "a model is taken as its file has it: merge adapters into the file"
+#define NO_STORE "keys and values are not kept after a run"
+#define NO_DRAFT "no second model drafts tokens: leave it out"
+#define TEXTS_ONLY "models are given texts only"
+#define MODELS "-m takes a file, a directory, or a name that 'infinigen fetch' lists"
+#define NO_SERVER "there is no server"
+#define EVAL "'infinigen eval --task FILE' asks questions"
+#define DIVERGENCE "--dense-prefix N with --kv-policy full,infinigen says how far a policy is from full"
+
+/* names, verbs, value, passed over, option, instead, offset */
+const ig_cli_llama_flag ig_cli_llama_flags[] = {
+    /* the same under another name */
+    {"-no-cnv, --no-conversation", RUN, NONE, NULL, "--raw", NULL, 0},
+    {"-bf, --binary-file, --in-file", RUN | TOKENIZE | PERPLEXITY | BENCH, VALUE, NULL, "--file", NULL, 0},
+    {"--log-verbose, --perf, --show-timings", ALL, NONE, NULL, "--verbose", NULL, 0},
+    {"--parse-special", TOKENIZE, NONE, NULL, "--special", NULL, 0},
+    {"-tb, --threads-batch", IG_VERB_ENGINE, VALUE, NULL, NULL, NULL, AT(threads_batch)},
+    {"-ctk, --cache-type-k", CACHE, VALUE, NULL, NULL, NULL, AT(type_k)},
+    {"-ctv, --cache-type-v", CACHE, VALUE, NULL, NULL, NULL, AT(type_v)},
+
+    /* what things are like here in any case */
+    {"-cnv, --conversation, -i, --interactive, -if, --interactive-first", CHAT, NONE, "*", NULL, NULL, 0},
+    {"-st, --single-turn", RUN, NONE, "*", NULL, NULL, 0},
+    {"--stdin, --no-bos, --no-parse-special", TOKENIZE, NONE, "*", NULL, NULL, 0},
+    {"--progress", BENCH, NONE, "*", NULL, NULL, 0},
+    {"-fa, --flash-attn", ALL & ~BENCH, SWITCH, "*", NULL, NULL, 0},
+    {"-fa, --flash-attn", BENCH, VALUE, "on off auto 0 1", NULL, "attention is computed in one way: leave it out", 0},
+    {"-co, --color, --log-colors, -fit, --fit, --repack, --no-host", ALL, SWITCH, "*", NULL, NULL, 0},
+    {"-kvo, --kv-offload, -nkvo, --no-kv-offload, --op-offload, -nopo, --no-op-offload", ALL, SWITCH, "*", NULL, NULL,
+     0},
+    {"--jinja, --no-jinja, --simple-io, --no-display-prompt, --no-escape, --no-context-shift", ALL, NONE, "*", NULL,
+     NULL, 0},
+    {"--log-disable, --log-prefix, --no-log-prefix, --log-timestamps, --no-log-timestamps", ALL, NONE, "*", NULL, NULL,
+     0},
+    {"-cb, --cont-batching, -nocb, --no-cont-batching, -kvu, --kv-unified, -no-kvu, --no-kv-unified, --swa-full", ALL,
+     NONE, "*", NULL, NULL, 0},
+    {"-cmoe, --cpu-moe, -nr, --no-repack, --mmap, --warmup", ALL, NONE, "*", NULL, NULL, 0},
+    {"--no-warmup", ALL & ~BENCH, NONE, "*", NULL, NULL, 0},
+    {"-dt, --defrag-thold, --poll, --poll-batch, --keep, -ncmoe, --n-cpu-moe, -ncffn, --n-cpu-ffn", ALL, VALUE, "*",
+     NULL, NULL, 0},
+
+    /* conversation and texts */
+    {"-cnv, --conversation, -i, --interactive, -if, --interactive-first", RUN, NONE, NULL, NULL,
+     "a conversation is 'infinigen chat', and run answers once", 0},
+    {"-no-cnv, --no-conversation", CHAT, NONE, NULL, NULL, "'infinigen run --raw' continues a text as it stands", 0},
+    {"-st, --single-turn", CHAT, NONE, NULL, NULL, "'infinigen run' answers once", 0},
+    {"-mli, --multiline-input", GENERATE, NONE, NULL, NULL, "lines between two \"\"\" are one message of a chat", 0},
+    {"-sysf, --system-prompt-file", GENERATE, VALUE, NULL, NULL, "--system \"$(cat FILE)\" does that", 0},
+    {"--display-prompt, --verbose-prompt", ALL, NONE, NULL, NULL, "'infinigen tokenize' shows the tokens of a text", 0},
+    {"--context-shift", ALL, NONE, NULL, NULL, "-c makes the context larger", 0},
+    {"--chat-template, --chat-template-file, --chat-template-kwargs, --in-prefix, --in-suffix", ALL, VALUE, NULL, NULL,
+     TEMPLATE, 0},
+    {"-rea, --reasoning, --reasoning-format, --reasoning-effort, --reasoning-budget", ALL, VALUE, NULL, NULL, TEMPLATE,
+     0},
+    {"--in-prefix-bos, --skip-chat-parsing, --no-skip-chat-parsing", ALL, NONE, NULL, NULL, TEMPLATE, 0},
+    {"-ptc, --print-token-count", ALL, VALUE, NULL, NULL, "--json and -v count the tokens", 0},
+    {"--show-count", TOKENIZE, NONE, NULL, NULL, "--json counts the tokens", 0},
+
+    /* sampling */
+    {"--samplers, --sampler-seq, --sampling-seq", ALL, VALUE, NULL, NULL, SAMPLERS, 0},
+    {"--mirostat, --dynatemp-range, --dry-multiplier", ALL, VALUE, "0 0.0 0.00", NULL, SAMPLERS, 0},
+    {"--adaptive-target", ALL, VALUE, "-1 -1.0 -1.00", NULL, SAMPLERS, 0},
+    {"--mirostat-lr, --mirostat-ent, --dynatemp-exp, --adaptive-decay", ALL, VALUE, NULL, NULL, SAMPLERS, 0},
+    {"--dry-base, --dry-allowed-length, --dry-penalty-last-n, --dry-sequence-breaker", ALL, VALUE, NULL, NULL, SAMPLERS,
+     0},
+    {"-bs, --backend-sampling", ALL, NONE, NULL, NULL, NO_GPU, 0},
+    {"--grammar, --grammar-file, -j, --json-schema, -jf, --json-schema-file", ALL, VALUE, NULL, NULL, NO_GRAMMAR, 0},
+
+    /* the model */
+    {"-hf, -hfr, --hf-repo, -hff, --hf-file, -hft, --hf-token, -mu, --model-url, -dr, --docker-repo", ALL, VALUE, NULL,
+     NULL, MODELS, 0},
+    {"-cl, --cache-list", ALL, NONE, NULL, NULL, "'infinigen fetch' lists the models", 0},
+    {"--offline", ALL, NONE, NULL, NULL, "nothing is downloaded but a model that -m names for the first time", 0},
+    {"-lm, --load-mode", ALL, VALUE, "auto mmap", NULL, MAPPED, 0},
+    {"--mlock, -dio, --direct-io", ALL, NONE, NULL, NULL, MAPPED, 0},
+    {"--check-tensors", ALL, NONE, NULL, NULL, "files are checked when they are opened, their numbers are not", 0},
+    {"--lora, --lora-scaled, --control-vector, --control-vector-scaled, --override-kv", ALL, VALUE, NULL, NULL,
+     NO_ADAPTER, 0},
+    {"--rope-scaling, --rope-scale, --rope-freq-base, --rope-freq-scale", ALL, VALUE, NULL, NULL, POSITIONS, 0},
+    {"--yarn-orig-ctx, --yarn-ext-factor, --yarn-attn-factor, --yarn-beta-slow, --yarn-beta-fast", ALL, VALUE, NULL,
+     NULL, POSITIONS, 0},
+    {"-gan, --grp-attn-n, -gaw, --grp-attn-w", ALL, VALUE, NULL, NULL, POSITIONS, 0},
+    {"-md, --model-draft, --spec-draft-model, --draft, --draft-n, --draft-max, --draft-min, --draft-p-min", ALL, VALUE,
+     NULL, NULL, NO_DRAFT, 0},
+    {"-td, --threads-draft, -ngld, --gpu-layers-draft, -devd, --device-draft, --spec-type", ALL, VALUE, NULL, NULL,
+     NO_DRAFT, 0},
+    {"-mm, --mmproj, -mmu, --mmproj-url, --image, --audio, --video", ALL, VALUE, NULL, NULL, TEXTS_ONLY, 0},
+    {"--embedding, --embeddings", ALL, NONE, NULL, NULL, "'infinigen logits' writes what a model computes", 0},
+
+    /* the machine */
+    {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, "0 auto", NULL, NO_GPU, 0},
+    {"-dev, --device, -sm, --split-mode", ALL, VALUE, "none", NULL, NO_GPU, 0},
+    {"-mg, --main-gpu", ALL, VALUE, "0", NULL, NO_GPU, 0},
+    {"-ts, --tensor-split, -ot, --override-tensor, -fitt, --fit-target, -fitc, --fit-ctx, -rpc, --rpc", ALL, VALUE,
+     NULL, NULL, NO_GPU, 0},
+    {"--list-devices", ALL, NONE, NULL, NULL, "the CPU computes everything", 0},
+    {"--prio, --prio-batch, --cpu-strict, --cpu-strict-batch", ALL, VALUE, "0", NULL, TASKSET, 0},
+    {"-C, --cpu-mask, -Cr, --cpu-range, -Cb, --cpu-mask-batch, -Crb, --cpu-range-batch", ALL, VALUE, NULL, NULL,
+     TASKSET, 0},
+    {"--numa", ALL, VALUE, NULL, NULL, "'numactl' says where memory and threads lie", 0},
+    {"--prompt-cache, -cram, --cache-ram, -ctxcp, --ctx-checkpoints, --cache-reuse", ALL, VALUE, NULL, NULL, NO_STORE,
+     0},
+    {"--prompt-cache-all, --prompt-cache-ro", ALL, NONE, NULL, NULL, NO_STORE, 0},
+    {"-np, --parallel, -ns, --sequences", ALL, VALUE, "1", NULL, "'infinigen bench -b' computes several sequences", 0},
+    {"--host, --port, --api-key", ALL, VALUE, NULL, NULL, NO_SERVER, 0},
+
+    /* the log */
+    {"-lv, --verbosity, --log-verbosity", ALL, VALUE, NULL, NULL, "-v shows what goes on, and IG_LOG=debug more", 0},
+    {"--log-file", ALL, VALUE, NULL, NULL, "2>FILE keeps what is logged", 0},
+    {"--no-perf, --no-show-timings", ALL, NONE, NULL, NULL, "statistics go to standard error: 2>/dev/null hides them",
+     0},
+
+    /* measuring */
+    {"--hellaswag, --winogrande, --multiple-choice", PERPLEXITY, NONE, NULL, NULL, EVAL, 0},
+    {"--hellaswag-tasks, --winogrande-tasks, --multiple-choice-tasks", PERPLEXITY, VALUE, NULL, NULL, EVAL, 0},
+    {"--kl-divergence", PERPLEXITY, NONE, NULL, NULL, DIVERGENCE, 0},
+    {"--kl-divergence-base, --save-all-logits", PERPLEXITY, VALUE, NULL, NULL, DIVERGENCE, 0},
+    {"--ppl-stride, --ppl-output-type", PERPLEXITY, VALUE, "0", NULL, "chunks follow one another: leave it out", 0},
+    {"-pg", BENCH, VALUE, NULL, NULL, "-p and -n are measured one by one, after the tokens of -d", 0},
+    {"-npp, -ntg, -npl", BENCH, VALUE, NULL, NULL, "-p, -n and -b list prompts, generations and sequences", 0},
+    {"-oe, --output-err", BENCH, VALUE, NULL, NULL, "results go to standard output (-o)", 0},
+    {"-embd", BENCH, VALUE, "0", NULL, "generations are measured: leave it out", 0},
+    {"--delay", BENCH, VALUE, "0", NULL, "one test follows at once on another: leave it out", 0},
+    {"--no-warmup", BENCH, NONE, NULL, NULL, "one untimed run always comes first: leave it out", 0},
+    {NULL, 0, NONE, NULL, NULL, NULL, 0},
+};
+
+const ig_cli_llama_flag *ig_cli_find_llama_flag(const char *name, size_t n_name, unsigned verbs) {
+    for (const ig_cli_llama_flag *flag = ig_cli_llama_flags; flag->names; flag++)
+        if ((flag->verbs & verbs) && ig_cli_has_name(flag->names, name, n_name)) return flag;
+    return NULL;
+}
+
+/* Whether a blank-separated list holds the word. */
+static bool holds(const char *list, const char *word) {
+    size_t n = strlen(word);
+    for (const char *p = list; *p; p += strcspn(p, " ")) {
+        p += strspn(p, " ");
+        if (strcspn(p, " ") == n && n && strncmp(p, word, n) == 0) return true;
+    }
+    return false;
+}
+
+bool ig_cli_is_switch_value(const char *text) { return holds("on off auto 0 1 true false enabled disabled", text); }
+
+bool ig_cli_passes_over(const ig_cli_llama_flag *flag, const char *value) {
+    if (!flag->passed_over) return false;
+    return strcmp(flag->passed_over, "*") == 0 || (value && holds(flag->passed_over, value));
+}
+
+/* ---- flags that must agree with others ----------------------------------------- */
+
+/* "q8_0" is kept as "q8"; NULL: no such type. */
+static const char *type_of(const char *text) {
+    static const char *const names[][2] = {{"f16", "f16"}, {"q8_0", "q8"}, {"q4_0", "q4"}};
+    for (size_t i = 0; text && i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(text, names[i][0]) == 0) return names[i][1];
+    return NULL;
+}
+
+bool ig_cli_settle_llama_flags(ig_cli_options *o) {
+    if (o->threads_batch && (o->threads == 0 || atoi(o->threads_batch) != o->threads)) {
+        fprintf(stderr, "infinigen %s: -tb %s: here the same threads compute prompt and generation: -t sets them\n",
+                o->verb->name, o->threads_batch);
+        return false;
+    }
+    if (!o->type_k && !o->type_v) return true;
+    const char *k = type_of(o->type_k), *v = type_of(o->type_v);
+    if (!k || k != v || (strcmp(o->kv_type, "f16") != 0 && strcmp(o->kv_type, k) != 0)) {
+        fprintf(stderr,
+                "infinigen %s: %s %s: here keys and values are kept in one type, f16, q8_0 or q4_0: give -ctk and -ctv "
+                "alike, or --kv-type\n",
+                o->verb->name, o->type_k ? "-ctk" : "-ctv", o->type_k ? o->type_k : o->type_v);
+        return false;
+    }
+    o->kv_type = k;
+    return true;
+}
