@@ -12,6 +12,10 @@
 #include <unistd.h>
 
 static int report_unknown_verb(const char *name) {
+    if (name[0] == '-') {
+        fprintf(stderr, "infinigen: an option comes after a verb: infinigen run %s (see 'infinigen --help')\n", name);
+        return IG_EXIT_USAGE;
+    }
     const char *names[32] = {NULL};
     for (size_t i = 0; i < 31 && ig_cli_verbs[i].name; i++) names[i] = ig_cli_verbs[i].name;
     const char *near = ig_cli_nearest(name, names);

@@ -477,6 +477,15 @@ static bool unescape_texts(ig_cli_options *o) {
     return true;
 }
 
+/* What options cannot be together, known before a model is looked for. */
+static const char *find_conflict(const ig_cli_options *o) {
+    if (o->raw && o->chat) return "--raw and --chat exclude each other";
+    if (o->raw && o->system) return "--raw gives the text as it is: there is no place for --system in it";
+    if (o->kv_limit > 0 && (o->kv_ram || o->kv_disk))
+        return "--kv-limit drops entries for ever, --kv-ram and --kv-disk keep them: give one or the other";
+    return NULL;
+}
+
 bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv) {
     memset(o, 0, sizeof *o);
     o->verb = verb;
@@ -502,6 +511,11 @@ bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **a
     if (!take_words(o, argv + 2, n_words)) return false;
     if (o->help) return true;
     if (!ig_cli_settle_llama_flags(o) || (o->escape && !unescape_texts(o))) return false;
+    const char *conflict = find_conflict(o);
+    if (conflict) {
+        fprintf(stderr, "infinigen %s: %s\n", verb->name, conflict);
+        return false;
+    }
     if ((verb->bit & IG_VERB_MODEL) && !o->model) {
         fprintf(stderr,
                 "infinigen %s: no model given: -m MODEL (a file, a directory, or a name from 'infinigen fetch')\n",

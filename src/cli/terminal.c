@@ -41,7 +41,8 @@ int ig_cli_fail(const ig_cli_options *o, const ig_error *err) {
         ig_cli_complain(o, "interrupted");
         return IG_EXIT_INTERRUPTED;
     }
-    return ig_cli_complain(o, "%s", err->text[0] ? err->text : ig_status_text(err->status));
+    ig_cli_complain(o, "%s", err->text[0] ? err->text : ig_status_text(err->status));
+    return err->status == IG_E_ARG ? IG_EXIT_USAGE : IG_EXIT_FAILED;
 }
 
 /* ---- Ctrl-C --------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 typedef struct answer {
@@ -34,7 +35,7 @@ static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) 
     *flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
     if (o->raw || (!o->chat && !app->info.has_chat_template)) {
         if (o->system)
-            return ig_cli_complain(o, "--system needs a chat template: %s has none that is used here", app->path);
+            return ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
         return IG_EXIT_OK;
     }
     if (strlen(text->data) != text->n) return ig_cli_complain(o, "the text contains a zero byte: give it with --raw");
@@ -79,6 +80,17 @@ static int fit_context(ig_session_options *options, const ig_cli_app *app, size_
     return IG_EXIT_OK;
 }
 
+/* Ends the text's line where more is to come: on a terminal, or where both streams go to one file or pipe. The text of a
+ * standard output of its own stays as it is. */
+static void end_line(const answer *a, bool is_interrupted) {
+    struct stat out, err;
+    bool is_shared = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&
+                     out.st_ino == err.st_ino;
+    bool is_terminal = isatty(STDOUT_FILENO), echoed = is_terminal && is_interrupted; /* ^C stands there */
+    if ((is_terminal || is_shared) && (a->last != '\n' || echoed)) putchar('\n');
+    fflush(stdout);
+}
+
 static const char *const finish_names[] = {"length", "end", "stop", "context", "interrupted"};
 
 static int report(const ig_cli_app *app, const ig_session *s, const answer *a, size_t n_prompt, uint64_t seed,
@@ -97,9 +109,9 @@ static int report(const ig_cli_app *app, const ig_session *s, const answer *a, s
     }
     if (ferror(stdout)) return IG_EXIT_OK; /* main() says so; what was counted is of no use */
     bool interrupted = result->finish == IG_FINISH_INTERRUPTED;
-    if (isatty(STDOUT_FILENO) && (a->last != '\n' || interrupted)) putchar('\n');
-    fflush(stdout);
-    if (isatty(STDERR_FILENO) || interrupted || app->o->verbose) {
+    bool has_stats = isatty(STDERR_FILENO) || interrupted || app->o->verbose;
+    if (has_stats || isatty(STDOUT_FILENO)) end_line(a, interrupted);
+    if (has_stats) {
         if (isatty(STDOUT_FILENO)) fputc('\n', stderr);
         ig_cli_print_stats(app, s);
         fprintf(stderr, "seed        %llu, ended by %s\n", (unsigned long long)seed, finish_names[result->finish]);
@@ -142,7 +154,7 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     }
     if (status == IG_E_INTERRUPTED) result.finish = IG_FINISH_INTERRUPTED;
     if (status && status != IG_E_INTERRUPTED) {
-        if (a.last && a.last != '\n' && isatty(STDOUT_FILENO)) putchar('\n');
+        if (a.last && !o->json) end_line(&a, false);
         code = ig_cli_fail(o, &err);
     } else {
         code = report(app, s, &a, n_ids, seed, &result);
@@ -161,10 +173,6 @@ int ig_cli_run(const ig_cli_options *o) {
     int32_t *ids = NULL;
     size_t n_ids = 0;
     int flags;
-    if (o->raw && o->chat) {
-        ig_cli_complain(o, "--raw and --chat exclude each other");
-        return IG_EXIT_USAGE;
-    }
     int code = ig_cli_read_input(&text, o);
     if (code) return code;
     if (text.n == 0) {

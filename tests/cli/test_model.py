@@ -22,6 +22,8 @@ def test_run_sources_of_text(program, model, tmp_path):
     assert status == 0 and err == b"" and len(out) > 5
     (tmp_path / "text").write_text("The capital of France is")
     assert program("run", model, "The capital of France is", *GREEDY)[1] == out
+    assert program("run", model, "The", "capital", *GREEDY, "of France", "is")[1] == out
+    assert program("run", "-m", model, *GREEDY, "The", "capital of", "France is")[1] == out
     assert program("run", "-m", model, "The capital of France is", *GREEDY)[1] == out
     assert program("run", "-m", model, *GREEDY, "-f", tmp_path / "text")[1] == out
     assert program("run", "-m", model, *GREEDY, "-f", "-", stdin="The capital of France is")[1] == out
@@ -129,7 +131,9 @@ def test_run_stop_and_system(program, model):
     report = json.loads(program(*args, "--stop", "never said", "-r", stop)[1])
     assert report["finish"] == "stop" and stop not in report["text"] and plain["text"].startswith(report["text"])
     status, _, err = program(*args, "--system", "Be brief.")
-    assert status == 1 and "--system" in one_line(err)
+    assert status == 2 and "--raw" in one_line(err) and "--system" in one_line(err)
+    escaped = json.loads(program(*args, "-e", "-r", "".join(rf"\x{byte:02x}" for byte in stop.encode()))[1])
+    assert escaped["finish"] == "stop" and escaped["text"] == report["text"]
     with_system = json.loads(program("run", "-m", model, "-p", "Hi", "--system", "Speak like a pirate.", *GREEDY, "--json")[1])
     without = json.loads(program("run", "-m", model, "-p", "Hi", *GREEDY, "--json")[1])
     assert with_system["tokens_prompt"] != without["tokens_prompt"]
@@ -201,6 +205,17 @@ def test_statistics_come_after_the_text(program, model, tmp_path):
                       stderr=subprocess.STDOUT)
     out = p.communicate(timeout=60)[0].decode()
     assert p.returncode == 0 and 0 < out.index("Final estimate") < out.index("tokens/s")
+
+
+def test_statistics_begin_a_line(program, model):
+    """Where both streams go to one place; a standard output of its own stays as it is."""
+    run = ["run", "-m", model, "--raw", "-p", "The capital of France is", "-n", "3", "--temp", "0"]
+    text = program(*run)[1]
+    assert text and not text.endswith(b"\n")
+    status, out, err = program(*run, "-v")
+    assert status == 0 and out == text and b"generation" in err
+    p = program.start(*run, "-v", stderr=subprocess.STDOUT)
+    assert text + b"\nprompt " in p.communicate(timeout=60)[0]
 
 
 def test_the_folder_of_the_disk_tier(program, model):
