@@ -35,4 +35,15 @@ ig_status ig_fail_memory(ig_error *err, const char *what, size_t n_bytes) {
     return ig_fail(err, IG_E_MEMORY, "out of memory: %s needs %zu bytes", what, n_bytes);
 }
 
+const char *ig_bytes_text(char out[64], uint64_t n_bytes) {
+    static const char units[] = "KMGT";
+    uint64_t unit = 1024;
+    int u = 0;
+    for (; u < 3 && n_bytes / unit >= 1024; u++) unit *= 1024;
+    uint64_t tenths = n_bytes / unit * 10 + (n_bytes % unit * 10 + unit - 1) / unit;
+    snprintf(out, 64, "%llu bytes (%llu.%llu%c)", (unsigned long long)n_bytes, (unsigned long long)(tenths / 10),
+             (unsigned long long)(tenths % 10), units[u]);
+    return out;
+}
+
 const char *ig_version(void) { return IG_VERSION; }

@@ -77,9 +77,10 @@ static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, i
     double dense = layer * (p->kv.n_layers - n_layers) * n_ctx;
     double bytes = (double)o->limit_bytes;
     double n = bytes > 0 ? floor((bytes - dense) / (layer * n_layers)) : ig_pick_share(o->limit, n_ctx);
+    char text[64];
     if (n < least && bytes > 0)
-        return ig_fail(err, IG_E_LIMIT, "KV limit of %.0f bytes is too small: this context and policy need %.0f", bytes,
-                       dense + layer * n_layers * least);
+        return ig_fail(err, IG_E_LIMIT, "KV limit of %.0f bytes is too small: this context and policy need at least %s",
+                       bytes, ig_bytes_text(text, (uint64_t)(dense + layer * n_layers * least)));
     if (n < least)
         return ig_fail(err, IG_E_LIMIT, "KV limit of %g %% is too small: a KV head has %.0f entries then and needs %d",
                        o->limit * 100, n, least);

@@ -121,10 +121,11 @@ static ig_status count_frames(size_t *n_frames, ig_kv *kv, size_t n_blocks, cons
     size_t least = least_frames(kv), per_frame = IG_FRAME_BYTES + 32;
     if (least > n_blocks) least = n_blocks;
     uint64_t need = table_bytes(kv, n_blocks, least, o) + (uint64_t)least * IG_FRAME_BYTES;
+    char text[64];
     if (o->ram_bytes < need)
         return ig_fail(err, IG_E_LIMIT,
-                       "%llu bytes of RAM for the KV cache are too few: this context needs at least %llu",
-                       (unsigned long long)o->ram_bytes, (unsigned long long)need);
+                       "%llu bytes of RAM for the KV cache are too few: this context needs at least %s",
+                       (unsigned long long)o->ram_bytes, ig_bytes_text(text, need));
     uint64_t fit = least + (o->ram_bytes - need) / per_frame;
     if (fit < *n_frames) *n_frames = (size_t)fit;
     kv->most_pinned = *n_frames - least;

@@ -209,7 +209,7 @@ def test_statistics_come_after_the_text(program, model, tmp_path):
 
 def test_statistics_begin_a_line(program, model):
     """Where both streams go to one place; a standard output of its own stays as it is."""
-    run = ["run", "-m", model, "--raw", "-p", "The capital of France is", "-n", "3", "--temp", "0"]
+    run = ["run", "-m", model, "--raw", "-p", "The capital of France is", "-n", "1", "--temp", "0"]
     text = program(*run)[1]
     assert text and not text.endswith(b"\n")
     status, out, err = program(*run, "-v")

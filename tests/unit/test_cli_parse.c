@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/error.h"
 #include "cli/llama_flags.h"
 
 /* Parses "verb word word ...", NULL-terminated. */
@@ -268,6 +269,27 @@ static void test_biases(void **state) {
     assert_false(ig_cli_parse(&o, ig_cli_find_verb("run"), n + 2, many));
 }
 
+/* The size that an error asks for is enough when it is given back, and not much more. */
+static void test_sizes_of_errors(void **state) {
+    (void)state;
+    uint64_t cases[400] = {1, 1000, 1024, 1025, 35840000, 36175872, UINT64_MAX >> 4};
+    size_t n = 7;
+    for (uint64_t x = 3; n < 400 && x < UINT64_MAX >> 5; x = x * 9 / 7 + 1) cases[n++] = x;
+    for (size_t i = 0; i < n; i++) {
+        char text[64], size[64];
+        ig_cli_options o;
+        unsigned long long bytes;
+        assert_int_equal(sscanf(ig_bytes_text(text, cases[i]), "%llu bytes (%63[^)])", &bytes, size), 2);
+        assert_true(bytes == cases[i]);
+        if (!PARSE(&o, "run", "-m", "M", "--kv-ram", size) || o.kv_ram < bytes ||
+            (double)o.kv_ram > 1.1 * (double)bytes + 1024)
+            fail_msg("%s", text);
+    }
+    char text[64];
+    assert_string_equal(ig_bytes_text(text, 35840000), "35840000 bytes (34.2M)");
+    assert_string_equal(ig_bytes_text(text, 3 << 20), "3145728 bytes (3.0M)");
+}
+
 static void test_nearest(void **state) {
     (void)state;
     static const char *const names[] = {"run", "perplexity", "tokenize", NULL};
@@ -280,10 +302,11 @@ static void test_nearest(void **state) {
 int main(void) {
     ig_cli_open_options();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),       cmocka_unit_test(test_values),       cmocka_unit_test(test_positionals),
-        cmocka_unit_test(test_amounts),     cmocka_unit_test(test_biases),       cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_ranges),      cmocka_unit_test(test_llama_table),  cmocka_unit_test(test_llama_flags),
-        cmocka_unit_test(test_letters),     cmocka_unit_test(test_escapes),      cmocka_unit_test(test_empty_values),
+        cmocka_unit_test(test_table),           cmocka_unit_test(test_values),      cmocka_unit_test(test_positionals),
+        cmocka_unit_test(test_amounts),         cmocka_unit_test(test_biases),      cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_sizes_of_errors), cmocka_unit_test(test_ranges),      cmocka_unit_test(test_llama_table),
+        cmocka_unit_test(test_llama_flags),     cmocka_unit_test(test_letters),     cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_empty_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
