@@ -7,10 +7,12 @@
 #include "cli/sources.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char built_in_models[] =
@@ -103,6 +105,16 @@ static const char *read_line(ig_cli_source *s, char *line, const char *folder) {
 
 /* ---- tables ---------------------------------------------------------------- */
 
+static bool has_room(ig_cli_sources *s) {
+    if (s->n < s->cap) return true;
+    size_t cap = s->cap ? 2 * s->cap : 16;
+    ig_cli_source *more = realloc(s->list, cap * sizeof *more);
+    if (!more) return false;
+    s->list = more;
+    s->cap = cap;
+    return true;
+}
+
 static int read_table(ig_cli_sources *out, const ig_cli_options *o, bool texts, const char *text, const char *path) {
     char folder[PATH_MAX];
     if (!realpath(path, folder)) folder[0] = 0; /* the built-in table has no paths */
@@ -120,13 +132,7 @@ static int read_table(ig_cli_sources *out, const ig_cli_options *o, bool texts, 
         p += strcspn(p, "\n");
         if (*p) p++;
         if (line[strspn(line, " \t")] == 0 || line[strspn(line, " \t")] == '#') continue;
-        if (out->n == out->cap) {
-            size_t cap = out->cap ? 2 * out->cap : 16;
-            ig_cli_source *more = realloc(out->list, cap * sizeof *more);
-            if (!more) return ig_cli_complain(o, "out of memory");
-            out->list = more;
-            out->cap = cap;
-        }
+        if (!has_room(out)) return ig_cli_complain(o, "out of memory");
         const char *wrong = read_line(&out->list[out->n], line, folder);
         if (wrong) return ig_cli_complain(o, "%s:%d: %s", path, line_number, wrong);
         out->list[out->n++].is_text = texts;
@@ -143,6 +149,33 @@ static int read_table_file(ig_cli_sources *out, const ig_cli_options *o, bool te
     return code;
 }
 
+/* Models in the cache that no table names, such as those of a table that was given once. */
+static int add_cached(ig_cli_sources *out, const ig_cli_options *o) {
+    char folder[4096], path[4096];
+    struct dirent **entries;
+    struct stat st;
+    if (!ig_cli_path(folder, sizeof folder, IG_PLACE_CACHE, "models")) return IG_EXIT_OK;
+    int code = IG_EXIT_OK, n_entries = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n_entries; i++) {
+        ig_cli_source s = {.origin = IG_ORIGIN_FILE, .first = 1, .last = 1};
+        size_t n = strlen(entries[i]->d_name), n_name = n > 5 ? n - 5 : 0;
+        snprintf(path, sizeof path, "%.3800s/%s", folder, entries[i]->d_name);
+        snprintf(s.name, sizeof s.name, "%.*s", (int)n_name, entries[i]->d_name);
+        snprintf(s.from, sizeof s.from, "%.1000s", path);
+        bool is_model = n_name < sizeof s.name && is_name(s.name) && strcmp(entries[i]->d_name + n_name, ".gguf") == 0;
+        if (!code && is_model && !ig_cli_sources_find(out, s.name) && stat(path, &st) == 0 && S_ISREG(st.st_mode)) {
+            s.bytes = (uint64_t)st.st_size;
+            if (has_room(out))
+                out->list[out->n++] = s;
+            else
+                code = ig_cli_complain(o, "out of memory");
+        }
+        free(entries[i]);
+    }
+    if (n_entries >= 0) free(entries);
+    return code;
+}
+
 int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o, bool texts) {
     char path[4096];
     const char *own = texts ? "texts.txt" : "models.txt";
@@ -152,6 +185,7 @@ int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o, bool texts
     if (!code && ig_cli_path(path, sizeof path, IG_PLACE_CONFIG, own) && access(path, F_OK) == 0)
         code = read_table_file(out, o, texts, path);
     if (!code) code = read_table(out, o, texts, texts ? built_in_texts : built_in_models, "built-in table");
+    if (!code && !texts) code = add_cached(out, o);
     return code;
 }
 

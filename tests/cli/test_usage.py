@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options, help, and what is made from the option table."""
 import re
-import shutil
-import subprocess
 
 import pytest
 from conftest import one_line
@@ -157,19 +155,6 @@ def test_completion_knows_every_option(program):
         for name in options_of(program, "run") - {"--kv-"}:
             wanted = pattern.format(name.lstrip("-") if shell == "fish" else name)
             assert wanted in out.decode(), (shell, name)
-
-
-def test_bash_completion_works(program, tmp_path):
-    if not shutil.which("bash"):
-        pytest.skip("no bash")
-    script = tmp_path / "completion"
-    script.write_bytes(program("completion", "bash")[1])
-    for line, wanted in ((["infinigen", "perp"], "perplexity"), (["infinigen", "run", "--kv-pol"], "--kv-policy"),
-                         (["infinigen", "run", "--kv-policy", "f"], "full")):
-        words = " ".join(line)
-        out = subprocess.run(["bash", "-c", f"source {script}; COMP_WORDS=({words}); COMP_CWORD={len(line) - 1}; "
-                              "_infinigen; echo ${COMPREPLY[@]}"], stdout=subprocess.PIPE, check=True, text=True).stdout
-        assert wanted in out.split()
 
 
 def test_man_page(program):
