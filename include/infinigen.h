@@ -113,6 +113,8 @@ typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
 
 typedef struct ig_model_options {
     bool tokenizer_only; /* load no weights: only tokenize, detokenize and metadata work */
+    bool metadata_only;  /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
+                            well-formed  file, also if it is of an architecture or of types that cannot be computed */
     ig_progress_fn progress;
     void *progress_user;
 } ig_model_options;

@@ -6,6 +6,7 @@
 #ifndef IG_BASE_TYPE_H
 #define IG_BASE_TYPE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -27,12 +28,13 @@ typedef enum ig_type {
 } ig_type;
 
 typedef struct ig_type_info {
-    const char *name; /* "Q4_K"; NULL: not a type this program computes with */
+    const char *name; /* "Q4_K" */
     int block;        /* elements per block */
     int block_bytes;
+    bool is_computed; /* it is one of ig_type: kernels know it */
 } ig_type_info;
 
-/* NULL for a number that is no supported type. */
+/* NULL for a number that is no type. Models are opened with types that are computed only. */
 const ig_type_info *ig_type_get(uint32_t type);
 
 /* Bytes of a row of n elements; n is a multiple of the block (checked at load). */

@@ -80,7 +80,12 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     model.progress_user = &bar;
     ig_status status = ig_model_open(&app->model, app->ctx, app->path, &model, &err);
     ig_cli_progress_end(&bar);
-    if (status) return ig_cli_fail(o, &err);
+    model.metadata_only = true;
+    if (status && status != IG_E_INTERRUPTED && o->verb->bit == IG_VERB_INSPECT &&
+        ig_model_open(&app->model, app->ctx, app->path, &model, NULL) == IG_OK)
+        app->unusable = err;
+    else if (status)
+        return ig_cli_fail(o, &err);
     app->load_seconds = ig_cli_seconds() - bar.start;
     ig_model_get_info(app->model, &app->info);
     code = ig_cli_open_trace(app);

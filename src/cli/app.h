@@ -96,6 +96,7 @@ typedef struct ig_cli_app {
     ig_context *ctx;
     ig_model *model;
     ig_model_info info;
+    ig_error unusable; /* inspect: why the model can only be listed, not run */
     double load_seconds;
     char path[4096];
     char sketch[4096];      /* where the model's sketch lies by default, if that was asked for */

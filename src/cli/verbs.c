@@ -104,7 +104,7 @@ const ig_cli_verb ig_cli_verbs[] = {
      "inspect",
      {"MODEL"},
      "Show a model's metadata, tensors, and the memory a context takes",
-     NULL,
+     "Of a model that cannot be run here, such as one of another architecture, it says why, and shows what is in it.",
      ig_cli_inspect},
     {IG_VERB_FETCH,
      "fetch",

@@ -94,6 +94,21 @@ static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, i
     return IG_OK;
 }
 
+/* What can be told of any file. */
+static void describe_contents(ig_model *m) {
+    ig_text text;
+    ig_status ignored = IG_OK;
+    ig_tensor_info t;
+    if (m->gguf && ig_gguf_string(m->gguf, "general.architecture", &text, &ignored, NULL))
+        snprintf(m->config.architecture, sizeof m->config.architecture, "%.*s", (int)text.size, text.data);
+    if (m->gguf && ig_gguf_string(m->gguf, "general.name", &text, &ignored, NULL))
+        snprintf(m->config.name, sizeof m->config.name, "%.*s", (int)text.size, text.data);
+    for (size_t i = 0; ig_model_tensor(m, i, &t); i++) {
+        m->weights.stored_bytes += t.bytes;
+        m->weights.n_params += t.dims[0] * t.dims[1] * t.dims[2] * t.dims[3];
+    }
+}
+
 ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const ig_model_options *options,
                         ig_error *err) {
     if (out) *out = NULL;
@@ -110,8 +125,13 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     strcpy(m->path, path);
     m->ctx = ctx;
     if (!is_directory) s = ig_gguf_open(&m->gguf, path, err);
-    if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, err);
-    if (!s) s = open_tokenizer(m, is_directory, o.tokenizer_only, err);
+    if (!s && o.metadata_only) {
+        if (is_directory) s = ig_safetensors_open(&m->st, path, err);
+        if (!s) describe_contents(m);
+    } else {
+        if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, err);
+        if (!s) s = open_tokenizer(m, is_directory, o.tokenizer_only, err);
+    }
     if (s) goto fail;
     *out = m;
     return IG_OK;

@@ -289,6 +289,16 @@ static void count_bytes(binder *b) {
     }
 }
 
+static void check_types(binder *b) {
+    for (size_t i = 0; i < b->n_tensors && !b->status; i++) {
+        const ig_tensor *t = tensor_at(b, i);
+        const ig_type_info *type = ig_type_get((uint32_t)t->type);
+        if (!type->is_computed)
+            b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%.120s': type %s is not supported", b->path,
+                                t->name, type->name);
+    }
+}
+
 static void choose_names(binder *b) {
     b->prefix = "";
     b->names = b->g ? &gguf_names : &llama_names;
@@ -306,7 +316,8 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
     b.used = calloc(b.n_tensors + 1, sizeof *b.used);
     if (!b.used) return ig_fail_memory(err, "tensor list", b.n_tensors);
     choose_names(&b);
-    bind_all(&b);
+    check_types(&b);
+    if (!b.status) bind_all(&b);
     if (!b.status) check_unused(&b);
     if (!b.status && !ig_arena_open(&out->owned)) b.status = ig_fail_memory(err, "norms and biases", out->owned.size);
     if (!b.status) {

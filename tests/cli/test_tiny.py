@@ -69,6 +69,46 @@ def test_inspect(program, tiny):
     assert dense["memory"]["sketch"] == 0 and dense["policy"] == "full"
 
 
+def gguf_text(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+def foreign_gguf():
+    """Well-formed, of an architecture and a type that are not known here."""
+    tensors = (("token_embd.weight", 0, (8, 6), 192), ("blk.0.experts", 23, (256, 2), 272))
+    data = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 2)
+    data += gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("gemma9")
+    data += gguf_text("gemma9.block_count") + struct.pack("<II", 4, 1)
+    offset = 0
+    for name, kind, dims, size in tensors:
+        data += gguf_text(name) + struct.pack("<IQQIQ", 2, *dims, kind, offset)
+        offset += (size + 31) // 32 * 32
+    return data + b"\0" * (-len(data) % 32) + b"\0" * offset
+
+
+def test_inspect_shows_what_cannot_be_run(program, tiny, tmp_path):
+    (tmp_path / "other.gguf").write_bytes(foreign_gguf())
+    status, out, err = program("inspect", tmp_path / "other.gguf", "--tensors")
+    assert (status, err) == (0, b"")
+    for wanted in ("gemma9", "architecture 'gemma9' is not supported", "gemma9.block_count", "blk.0.experts", "IQ4_XS"):
+        assert wanted in out.decode(), wanted
+    assert "Memory" not in out.decode()
+    report = json.loads(program("inspect", tmp_path / "other.gguf", "--json", "--tensors")[1])
+    assert report["architecture"] == "gemma9" and "'gemma9' is not supported" in report["unsupported"]
+    assert report["n_params"] == 48 + 512 and report["metadata"]["gemma9.block_count"] == "1"
+    assert report["tensors"][1] == {"name": "blk.0.experts", "type": "IQ4_XS", "dims": [256, 2], "bytes": 272}
+    assert "memory" not in report and "policy" not in report
+    status, _, err = program("run", "-m", tmp_path / "other.gguf", "-p", "x")
+    assert status == 1 and "'gemma9' is not supported" in one_line(err)
+
+    shutil.copytree(tiny, tmp_path / "model")
+    config = json.loads((tmp_path / "model/config.json").read_text())
+    (tmp_path / "model/config.json").write_text(json.dumps({**config, "model_type": "gemma9", "architectures": ["Gemma9"]}))
+    report = json.loads(program("inspect", tmp_path / "model", "--json")[1])
+    assert "gemma9" in report["unsupported"] and report["tensor_types"] and "unsupported" not in json.loads(
+        program("inspect", tiny, "--json")[1])
+
+
 def test_text_needs_a_tokenizer(program, tiny):
     for args in (["run", "--raw", "-p", "x"], ["tokenize", "-p", "x"], ["chat"]):
         status, out, err = program(*args, "-m", tiny)

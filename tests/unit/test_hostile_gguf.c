@@ -101,7 +101,7 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
     X(dim_large, IG_E_FORMAT, "'" Q "'", TENSOR(Q)->dims[1] = 1 << 20)                                                 \
     X(block_split, IG_E_FORMAT, "'" Q "': rows of 8 elements", TENSOR(Q)->type = IG_TYPE_Q8_0)                         \
     X(block_split_k, IG_E_FORMAT, "'" Q "': rows of 128", TENSOR(Q)->type = IG_TYPE_Q4_K, TENSOR(Q)->dims[0] = 128)    \
-    X(type_iq4_nl, IG_E_UNSUPPORTED, "'" Q "': type IQ4_NL", TENSOR(Q)->type = 20)                                     \
+    X(type_iq4_nl, IG_E_FORMAT, "'" Q "': rows of 8 elements", TENSOR(Q)->type = 20)                                   \
     X(type_i32, IG_E_UNSUPPORTED, "'" Q "': type I32", TENSOR(Q)->type = 26)                                           \
     X(type_gone, IG_E_UNSUPPORTED, "'" Q "': unknown type 4", TENSOR(Q)->type = 4)                                     \
     X(type_unknown, IG_E_UNSUPPORTED, "'" Q "': unknown type 4294967295", TENSOR(Q)->type = UINT32_MAX)                \
