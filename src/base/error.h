@@ -16,8 +16,8 @@
 ig_status ig_fail_fill(ig_error *err, ig_status status, const char *format, ...) IG_PRINTF(3, 4);
 static inline ig_status ig_fail_with(ig_status status, ig_status filled) { return (void)filled, status; }
 
-/* "35840000 bytes (34.2M)": in words for errors, with the unit of powers of 1024 that users give sizes in, rounded up so
- * that it is enough when given back. */
+/* "35840000 bytes (34.2M)": in words for errors, with the unit of powers of 1024 that users give sizes in, rounded up
+ * so that it is enough when given back. */
 const char *ig_bytes_text(char out[64], uint64_t n_bytes);
 
 /* "out of memory: `what` needs n bytes" */

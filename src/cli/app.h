@@ -11,8 +11,8 @@
 
 /* ---- errors ------------------------------------------------------------- */
 
-/* Prints "infinigen VERB: text" on standard error; the exit code for `err`: 1, 130 if interrupted, 2 if what the library
- * was asked for cannot be, since only options ask. */
+/* Prints "infinigen VERB: text" on standard error; the exit code for `err`: 1, 130 if interrupted, 2 if what the
+ * library was asked for cannot be, since only options ask. */
 int ig_cli_fail(const ig_cli_options *o, const ig_error *err);
 /* The same for a failure the program found itself: exit code 1. */
 int ig_cli_complain(const ig_cli_options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));

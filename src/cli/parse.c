@@ -481,7 +481,7 @@ static bool unescape_texts(ig_cli_options *o) {
 static const char *find_conflict(const ig_cli_options *o) {
     if (o->raw && o->chat) return "--raw and --chat exclude each other";
     if (o->raw && o->system) return "--raw gives the text as it is: there is no place for --system in it";
-    if (o->kv_limit > 0 && (o->kv_ram || o->kv_disk))
+    if ((o->kv_limit.share > 0 || o->kv_limit.number) && (o->kv_ram || o->kv_disk))
         return "--kv-limit drops entries for ever, --kv-ram and --kv-disk keep them: give one or the other";
     return NULL;
 }

@@ -34,8 +34,7 @@ static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) 
     const ig_cli_options *o = app->o;
     *flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
     if (o->raw || (!o->chat && !app->info.has_chat_template)) {
-        if (o->system)
-            return ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
+        if (o->system) return ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
         return IG_EXIT_OK;
     }
     if (strlen(text->data) != text->n) return ig_cli_complain(o, "the text contains a zero byte: give it with --raw");
@@ -80,8 +79,8 @@ static int fit_context(ig_session_options *options, const ig_cli_app *app, size_
     return IG_EXIT_OK;
 }
 
-/* Ends the text's line where more is to come: on a terminal, or where both streams go to one file or pipe. The text of a
- * standard output of its own stays as it is. */
+/* Ends the text's line where more is to come: on a terminal, or where both streams go to one file or pipe. The text of
+ * a standard output of its own stays as it is. */
 static void end_line(const answer *a, bool is_interrupted) {
     struct stat out, err;
     bool is_shared = fstat(STDOUT_FILENO, &out) == 0 && fstat(STDERR_FILENO, &err) == 0 && out.st_dev == err.st_dev &&

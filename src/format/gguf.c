@@ -241,7 +241,8 @@ static ig_status read_header(parser *p) {
     uint64_t n_tensors, n_values;
     snprintf(p->where, sizeof p->where, "header");
     if (p->size < 4 || memcmp(p->data, "GGUF", 4) != 0)
-        return ig_fail(p->err, IG_E_FORMAT, "%s: not a GGUF file (magic missing)", g->path);
+        return ig_fail(p->err, IG_E_FORMAT, "%s: not a GGUF file (magic missing); of safetensors give the directory",
+                       g->path);
     p->at = 4;
     ig_status s = read_u32(p, &version, "version");
     if (s) return s;
