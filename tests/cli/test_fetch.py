@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import stat
+import subprocess
 import threading
 import time
 import zipfile
@@ -217,6 +218,57 @@ def test_missing_tools(program, tmp_path):
     status, _, err = program("fetch", "smollm2-135m", env=path)
     assert status == 1 and "No matching distribution found" in one_line(err)
     assert left_behind(program) == []
+
+
+NOTHING = ("ERROR: Could not find a version that satisfies the requirement smollm2==1 (from versions: none)\n"
+           "ERROR: No matching distribution found for smollm2==1\n")
+BROKEN = "WARNING: Retrying (Retry(total=4)) after connection broken by "
+PAGE = "Could not fetch URL https://index.example/simple/smollm2/: "
+
+
+@pytest.mark.parametrize("log, message", [
+    (BROKEN + "'SSLError(SSLCertVerificationError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: "
+     "self-signed certificate (_ssl.c:1006)'))': /simple/smollm2/\n" + NOTHING,
+     "the certificate of the package index is not trusted (certificate verify failed: self-signed certificate)"),
+    (BROKEN + "'ProxyError('Cannot connect to proxy.', OSError('Tunnel connection failed: 407 Proxy Authentication "
+     "Required'))': /simple/smollm2/\n" + NOTHING,
+     "the proxy refuses (Tunnel connection failed: 407 Proxy Authentication Required)"),
+    (BROKEN + "'ProxyError('Cannot connect to proxy.', NewConnectionError('<pip.HTTPSConnection object at 0x7>: Failed to "
+     "establish a new connection: [Errno 111] Connection refused'))': /simple/smollm2/\n" + NOTHING,
+     "the proxy cannot be reached (Cannot connect to proxy)"),
+    (BROKEN + "'NewConnectionError('<pip.HTTPSConnection object at 0x7>: Failed to establish a new connection: [Errno -2] "
+     "Name or service not known')': /simple/smollm2/\n" + NOTHING, "cannot be resolved (Name or service not known)"),
+    (PAGE + "connection error: HTTPSConnectionPool(host='index.example', port=443): Max retries exceeded with url: /x (Caused "
+     "by ReadTimeoutError(\"HTTPSConnectionPool(host='index.example', port=443): Read timed out. (read timeout=15)\")) - "
+     "skipping\n" + NOTHING, "the package index does not answer in time (timed out)"),
+    (PAGE + "403 Client Error: Forbidden for url: https://index.example/simple/smollm2/ - skipping\n" + NOTHING,
+     "the package index refuses (403 Client Error: Forbidden)"),
+    (BROKEN + "'ReadTimeoutError(\"Read timed out.\")': /simple/smollm2/\n"  # which the next try then mended
+     "ERROR: Could not find a version that satisfies the requirement smollm2==1 (from versions: 0.8, 0.9)\n"
+     "ERROR: No matching distribution found for smollm2==1\n",
+     "the package index has no such version (from versions: 0.8, 0.9)"),
+    ("ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device: '/tmp/x'\n",
+     "the disk is full (No space left on device)"),
+    (NOTHING + "Traceback (most recent call last):\npip.DistributionNotFound: y\nRemoved build tracker: '/tmp/x'\n",
+     "No matching distribution found"),
+    ("ERROR: Exception:\nTraceback (most recent call last):\nKeyError: 'z'\nRemoved build tracker: '/tmp/x'\n", "KeyError: 'z'"),
+])
+def test_why_pip_failed(program, tmp_path, log, message):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "said").write_text(log)
+    fake(tmp_path / "bin", "python3", f"cat '{tmp_path}/said'; exit 1\n")
+    status, _, err = program("fetch", "smollm2-135m", env={"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"})
+    assert status == 1 and message in one_line(err)
+    assert left_behind(program) == []
+
+
+def test_real_pip_says_why(program):
+    if subprocess.run(["python3", "-m", "pip", "--version"], capture_output=True).returncode:
+        pytest.skip("no pip")
+    env = {"PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0", "PIP_INDEX_URL": "http://127.0.0.1:9/simple",
+           "PIP_FIND_LINKS": "", "no_proxy": "*"}
+    status, _, err = program("fetch", "smollm2-135m", env=env)
+    assert status == 1 and "the package index cannot be reached" in one_line(err)
 
 
 def test_interrupt_leaves_nothing(program, tmp_path):
