@@ -45,7 +45,7 @@ typedef struct ig_cli_evaluation {
     FILE *answers;         /* -o; NULL: none */
     ig_eval_pair *options; /* of all questions, in order */
     size_t n_options;
-    int n_shared;          /* tokens of the examples that all options begin with */
+    int n_shared;          /* tokens that all options begin with and that are computed once */
     ig_cli_eval_run *runs; /* [pairs->n] */
     int n_ctx;
     ig_eval_reader reader;

@@ -166,7 +166,7 @@ static void count_answers(const asking *a, size_t question) {
     }
     if (e->answers) fflush(e->answers);
     e->n++;
-    e->done += needle ? (uint64_t)a->options->n : 1;
+    e->done += needle ? (uint64_t)(a->options->n - (e->n > 1 ? e->n_shared : 0)) : 1;
 }
 
 static ig_status ask(const asking *a, size_t question) {

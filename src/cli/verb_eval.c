@@ -17,7 +17,9 @@ static bool stopped(void) { return ig_cli_interrupted() != 0; }
 /* An ig_progress_fn of the session: progress within a prompt. */
 static bool on_prompt(void *user, uint64_t done, uint64_t total) {
     ig_cli_evaluation *e = user;
-    if (ig_cli_eval_is_needle(e) && done < total) ig_cli_progress_show(&e->bar, e->done + done, e->total);
+    int own = ig_session_tokens(e->reader.s, NULL) - (e->n ? e->n_shared : 0);
+    if (ig_cli_eval_is_needle(e) && done < total && own > 0)
+        ig_cli_progress_show(&e->bar, e->done + (uint64_t)own, e->total);
     return stopped();
 }
 
@@ -35,20 +37,30 @@ static int encode_question(ig_cli_evaluation *e, const ig_eval_question *q) {
     return IG_EXIT_OK;
 }
 
-/* How many tokens of the examples all options begin with: their last ones may be joined with what follows. */
+/* How many of the n tokens all options begin with. */
+static int count_common(const ig_cli_evaluation *e, const int32_t *ids, int n) {
+    for (size_t i = 0; i < e->n_options; i++) {
+        int common = 0;
+        while (common < n && common < e->options[i].n_context && ids[common] == e->options[i].ids[common]) common++;
+        n = common;
+    }
+    return n;
+}
+
+/* What all questions begin with is computed once: the examples, whose last tokens may be joined with what follows, or
+ * the text that needles have in common, as far as it ends with a step of the prompt: what is computed is the same then.
+ */
 static int count_shared(ig_cli_evaluation *e) {
     ig_eval_pair shots;
     ig_error err = {0};
-    e->n_shared = 0;
-    if (!e->examples[0]) return IG_EXIT_OK;
-    if (ig_eval_encode(&shots, e->app->model, e->examples, "", "", &err)) return ig_cli_fail(e->app->o, &err);
-    e->n_shared = shots.n;
-    for (size_t i = 0; i < e->n_options; i++) {
-        int n = 0;
-        while (n < e->n_shared && n < e->options[i].n_context && shots.ids[n] == e->options[i].ids[n]) n++;
-        e->n_shared = n;
+    if (ig_cli_eval_is_needle(e)) {
+        int common = count_common(e, e->options->ids, e->options->n_context);
+        e->n_shared = common - common % e->app->o->batch;
+    } else if (e->examples[0]) {
+        if (ig_eval_encode(&shots, e->app->model, e->examples, "", "", &err)) return ig_cli_fail(e->app->o, &err);
+        e->n_shared = count_common(e, shots.ids, shots.n);
+        free(shots.ids);
     }
-    free(shots.ids);
     return IG_EXIT_OK;
 }
 
@@ -75,7 +87,7 @@ static void close_runs(ig_cli_evaluation *e) {
 static int encode(ig_cli_evaluation *e) {
     const ig_cli_options *o = e->app->o;
     int limit = o->ctx ? o->ctx : e->app->info.n_ctx_train, longest = 0, most_options = 1;
-    size_t n_options = 0;
+    size_t n_options = 0, n_asked = 0;
     for (size_t i = 0; i < e->task->n; i++) {
         n_options += (size_t)e->task->questions[i].n_options;
         if (e->task->questions[i].n_options > most_options) most_options = e->task->questions[i].n_options;
@@ -91,12 +103,15 @@ static int encode(ig_cli_evaluation *e) {
         int room = ig_cli_eval_room(e, q, options);
         if (room > limit) continue;
         if (room > longest) longest = room;
+        n_asked++;
         e->total += ig_cli_eval_is_needle(e) ? (uint64_t)options->n : 1;
     }
     e->n_ctx = o->ctx ? o->ctx : longest;
     if (longest == 0)
         return ig_cli_complain(o, "%s: every question is longer than the context of %d tokens", e->task->name, limit);
-    return count_shared(e);
+    int code = count_shared(e);
+    if (ig_cli_eval_is_needle(e)) e->total -= (uint64_t)(n_asked - 1) * (uint64_t)e->n_shared;
+    return code;
 }
 
 /* ---- files ------------------------------------------------------------------- */

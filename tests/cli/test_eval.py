@@ -212,6 +212,21 @@ def test_answers_do_not_depend_on_earlier_questions(program, model, tmp_path):
         assert found[0] == found[1], policy
 
 
+def test_needles_in_one_text(program, model, tmp_path):
+    """What they begin with is computed once: what is written to disk tells. It changes no answer, and no bit of it."""
+    text = needles(8)[0]["prompt"].rsplit("\n", 1)[0]
+    rows = [{"prompt": f"{text}\n{question}", "answer": "81643"}
+            for question in ("The pass key is", "What is the pass key? The pass key is", "And the pass key, again, is")]
+    written, found = [], []
+    for part in (rows[-1:], rows):
+        report, = evaluate(program, model, "--task", write(tmp_path / "t.jsonl", part), "-ub", 32, "--kv-policy", "infinigen",
+                           "--kv-disk", "100M", "-o", tmp_path / "answers")
+        written.append(report["kv"]["written_bytes"])
+        found.append(answers(tmp_path / "answers")[-1])
+    assert written[0] < written[1] < 1.5 * written[0]
+    assert {**found[1], "line": 1} == found[0]
+
+
 @pytest.mark.parametrize("policies", ["infinigen", "full,h2o"])
 def test_interrupted(program, model, tmp_path, policies):
     task = write(tmp_path / "t.jsonl", capitals() * 2000)
