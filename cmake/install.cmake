@@ -11,6 +11,11 @@ install(TARGETS infinigen infinigen-shared EXPORT infinigen-targets
 # The .pc file finds its prefix from where it lies, so that an installed tree can be moved.
 cmake_path(RELATIVE_PATH CMAKE_INSTALL_PREFIX BASE_DIRECTORY ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig
   OUTPUT_VARIABLE PC_PREFIX)
+# A program linked from a prefix of its own must find the library without LD_LIBRARY_PATH; a distribution's need not.
+set(PC_RPATH "-Wl,-rpath,\${libdir} ")
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  set(PC_RPATH "")
+endif()
 string(REPLACE ";" " " PC_REQUIRES "${INFINIGEN_REQUIRES}")
 configure_file(cmake/infinigen.pc.in infinigen.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/infinigen.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
