@@ -30,28 +30,34 @@ const char *ig_chat_name(ig_chat_format format) {
     return names[format];
 }
 
-/* Appends a string literal's text from just behind its opening quote; returns the closing quote or NULL. A `stop` ends
- * it early. */
-static const char *add_literal(ig_buffer *out, const char *at, char quote, const char *stop) {
-    for (; *at && *at != quote; at++) {
-        if (stop && strncmp(at, stop, strlen(stop)) == 0) return at;
-        char c = *at;
-        if (c == '\\' && at[1]) {
-            c = *++at;
+/* Appends a string literal's text from just behind its opening quote, up to its closing one or to `stop`, and moves *at
+ * there. False if the template ends before, or the literal before `stop`. */
+static bool add_literal(ig_buffer *out, const char **at, char quote, const char *stop) {
+    const char *p = *at;
+    bool stops = false;
+    for (; *p && *p != quote; p++) {
+        stops = stop && strncmp(p, stop, strlen(stop)) == 0;
+        if (stops) break;
+        char c = *p;
+        if (c == '\\' && p[1]) {
+            c = *++p;
             c = c == 'n' ? '\n' : c == 't' ? '\t' : c == 'r' ? '\r' : c;
         }
         ig_buffer_add(out, &c, 1);
     }
-    return *at && !stop ? at : NULL;
+    *at = p;
+    return stop ? stops : *p != 0;
 }
 
 /* The literal that directly follows `mark`, as in "set system_message = 'text'". */
 static bool find_assigned(ig_buffer *out, const char *template, const char *mark) {
-    for (const char *at = template; (at = strstr(at, mark)) != NULL; at++) {
-        const char *value = at + strlen(mark);
+    for (const char *at = template; (at = strstr(at, mark)) != NULL;) {
+        at += strlen(mark);
+        char quote = *at;
+        if ((quote != '\'' && quote != '"') || at[1] == quote) continue;
+        at++;
         out->size = 0;
-        if ((*value == '\'' || *value == '"') && value[1] != *value && add_literal(out, value + 1, *value, NULL))
-            return true;
+        if (add_literal(out, &at, quote, NULL)) return true;
     }
     return false;
 }
@@ -64,7 +70,8 @@ static void add_answer_head(ig_buffer *out, const char *template, const char *he
     for (const char *at = template; (at = strstr(at, mark)) != NULL; at++) last = at;
     const char *literal = last ? strstr(last, head) : NULL;
     ig_buffer text = {0};
-    if (literal && (literal[-1] == '\'' || literal[-1] == '"') && add_literal(&text, literal, literal[-1], NULL))
+    char quote = literal ? literal[-1] : 0;
+    if ((quote == '\'' || quote == '"') && add_literal(&text, &literal, quote, NULL))
         ig_buffer_add(out, text.data, text.size);
     else
         ig_buffer_format(out, "%s%s", head, rest);
@@ -108,18 +115,14 @@ static bool trims(const char *template) { return has(template, "| trim") || has(
 /* The system message that the template itself puts where the conversation has none. */
 static bool find_chatml_system(ig_buffer *out, const char *template) {
     static const char head[] = "<|im_start|>system";
-    for (const char *at = template; (at = strstr(at, head)) != NULL; at++) {
+    for (const char *at = template; (at = strstr(at, head)) != NULL;) {
         char quote = at > template ? at[-1] : 0;
-        const char *text = at + sizeof head - 1;
-        if (strncmp(text, "\\n", 2) == 0)
-            text += 2;
-        else if (*text == '\n')
-            text++;
-        else
-            continue;
+        at += sizeof head - 1;
+        size_t newline = strncmp(at, "\\n", 2) == 0 ? 2 : *at == '\n';
+        if (!newline || (quote != '\'' && quote != '"') || at[newline] == quote) continue;
+        at += newline;
         out->size = 0;
-        if ((quote == '\'' || quote == '"') && *text != quote && add_literal(out, text, quote, "<|im_end|>"))
-            return true;
+        if (add_literal(out, &at, quote, "<|im_end|>")) return true;
     }
     return has(template, "<|im_start|>system") && find_assigned(out, template, "set system_message = ");
 }
@@ -192,7 +195,7 @@ static void render_llama3(ig_buffer *out, const char *template, const ig_chat_me
         ig_buffer date = {0};
         ig_buffer_text(out, "<|start_header_id|>system<|end_header_id|>\n\n");
         const char *cutting = strstr(template, "Cutting Knowledge Date");
-        add_literal(out, cutting, cutting > template ? cutting[-1] : '"', NULL);
+        add_literal(out, &cutting, cutting > template ? cutting[-1] : '"', NULL);
         if (has(template, "Today Date: ") && find_assigned(&date, template, "set date_string = "))
             ig_buffer_format(out, "Today Date: %s\n\n", date.size ? date.data : "");
         if (is_role(&messages[0], "system")) add_content(out, messages[i++].content, trimmed);

@@ -175,8 +175,33 @@ static void test_cut_templates(void **state) {
     }
 }
 
+/* A megabyte of literals that never end, or end without what is looked for. Reading on to the end from each of them
+ * would take many minutes. */
+static void test_endless_literals(void **state) {
+    (void)state;
+    static const char *const units[] = {"set system_message = 'a", "'<|im_start|>system\na\\",
+                                        "\\'<|im_start|>system\n"};
+    size_t size = (size_t)1 << 20;
+    char *template = test_malloc(size + 1);
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+        size_t n = strlen(units[u]);
+        for (size_t i = 0; i < size; i++) template[i] = units[u][i % n];
+        memcpy(template, "<|im_start|>system true == true ", 32);
+        template[size] = 0;
+        for (int format = IG_CHAT_CHATML; format <= IG_CHAT_LLAMA2; format++) {
+            ig_buffer out = {0};
+            ig_error err;
+            assert_int_equal(ig_chat_render(&out, (ig_chat_format)format, template, plain, 1, true, &err), IG_OK);
+            assert_non_null(strstr(out.data, "Hi"));
+            ig_buffer_close(&out);
+        }
+    }
+    test_free(template);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_prompts), cmocka_unit_test(test_unknown),
-                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_cut_templates)};
+                                       cmocka_unit_test(test_refused), cmocka_unit_test(test_cut_templates),
+                                       cmocka_unit_test(test_endless_literals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
