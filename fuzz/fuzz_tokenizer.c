@@ -50,13 +50,17 @@ static ig_status open_hf(ig_tokenizer **t, int kind, const uint8_t *data, size_t
 
 static void use(const ig_tokenizer *t, const char *text, size_t n) {
     enum { CAP = 4096 };
-    static int32_t ids[CAP];
+    static int32_t ids[CAP + 8];
     char piece[64];
-    size_t n_ids;
+    ig_ids out = {.ids = ids, .cap = CAP}, few = {.ids = ids + CAP, .cap = 8, .is_capped = true};
     ig_error err;
     int flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
-    if (ig_tokenizer_encode(t, &n_ids, text, n, flags, ids, CAP, &err)) return;
-    for (size_t i = 0; i < n_ids && i < CAP; i++) {
+    ig_status s = ig_tokenizer_encode(t, &out, text, n, flags, &err);
+    ig_status s_few = ig_tokenizer_encode(t, &few, text, n, flags, &err);
+    if (s) return;
+    if ((s_few != IG_OK) != (out.n > few.cap) || few.n > out.n) abort();
+    if (!s_few && memcmp(ids, ids + CAP, out.n * sizeof *ids) != 0) abort();
+    for (size_t i = 0; i < out.n && i < CAP; i++) {
         if (ids[i] < 0 || ids[i] >= ig_tokenizer_n_vocab(t)) abort();
         ig_tokenizer_piece(t, ids[i], true, piece, sizeof piece);
     }

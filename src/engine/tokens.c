@@ -15,10 +15,17 @@ static ig_status need_tokenizer(const ig_model *m, ig_error *err) {
 
 ig_status ig_tokenize(size_t *n_out, const ig_model *m, const char *text, size_t n_bytes, int flags, int32_t *ids,
                       size_t cap, ig_error *err) {
+    ig_ids out = {.ids = ids, .cap = cap, .is_capped = (flags & IG_TOKENIZE_CAPPED) != 0};
     ig_status s = need_tokenizer(m, err);
     if (!s && (!n_out || (!text && n_bytes) || (!ids && cap)))
         s = ig_fail(err, IG_E_ARG, "ig_tokenize: a text and places for the results are needed");
-    return s ? s : ig_tokenizer_encode(m->tokenizer, n_out, text, n_bytes, flags, ids, cap, err);
+    if (n_out) *n_out = 0;
+    if (!s) s = ig_tokenizer_encode(m->tokenizer, &out, text, n_bytes, flags, err);
+    if (!s && out.n_lost)
+        ig_log(m->ctx, IG_LOG_ERROR, "%s: its vocabulary has nothing for %zu bytes of the text: they are left out",
+               m->path, out.n_lost);
+    if (!s || (out.is_capped && out.n > cap)) *n_out = out.n;
+    return s;
 }
 
 static bool has_tokenizer(const ig_model *m) { return m && m->tokenizer; }

@@ -46,8 +46,8 @@ ig_status ig_tokenizer_add_merge(ig_tokenizer *t, ig_text left, ig_text right, u
     else if (id < 0)
         s = ig_fail(err, IG_E_FORMAT, "%s: merge %u: '%.*s' is not in the vocabulary", where, i, shown(joined.size),
                     joined.data);
-    else
-        ig_merges_put(&t->rules.merges, a, b, i, id);
+    else if (!ig_merges_put(&t->rules.merges, a, b, i, id))
+        s = ig_fail(err, IG_E_LIMIT, "%s: merge %u shares its place in the table with too many others", where, i);
     ig_buffer_close(&joined);
     return s;
 }
@@ -130,19 +130,13 @@ static bool blanks_only_lead(const ig_vocab *v) {
 
 ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err) {
     ig_vocab *v = &t->vocab;
-    int32_t duplicate = -1;
     for (int32_t id = 0; id < v->n; id++)
         if ((v->tokens[id].flags & IG_TOKEN_ADDED) && v->tokens[id].size > IG_MATCH_BYTES_MAX)
             return ig_fail(err, IG_E_LIMIT, "%s: added token %d is %u bytes long, at most %d are supported", where, id,
                            v->tokens[id].size, IG_MATCH_BYTES_MAX);
-    bool ok = ig_match_open(&t->added, v, false, &duplicate) &&
-              (duplicate >= 0 || ig_match_open(&t->added_normalized, v, true, &duplicate));
-    if (!ok) return ig_fail_memory(err, where, v->bytes.size * sizeof(ig_match_node));
-    if (duplicate >= 0) {
-        ig_text piece = ig_vocab_text(v, duplicate);
-        return ig_fail(err, IG_E_FORMAT, "%s: added token %d, '%.*s', is there twice", where, duplicate,
-                       shown(piece.size), piece.data);
-    }
+    ig_status s = ig_match_open(&t->added, v, false, where, err);
+    if (!s) s = ig_match_open(&t->added_normalized, v, true, where, err);
+    if (s) return s;
     t->rules.vocab = v;
     t->cut_at_blank = t->sentencepiece && blanks_only_lead(v);
     find_byte_tokens(t);

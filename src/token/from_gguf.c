@@ -77,7 +77,6 @@ static ig_status read_tokens(source *s) {
     ig_tokenizer *t = s->t;
     ig_buffer letters = {0};
     ig_status status = IG_OK;
-    int32_t duplicate;
     if (!ig_vocab_open(&t->vocab, (int32_t)s->tokens->n_items))
         return ig_fail_memory(s->err, "vocabulary", s->tokens->n_items * sizeof(ig_vocab_token));
     for (int32_t id = 0; id < t->vocab.n && !status; id++) {
@@ -99,13 +98,9 @@ static ig_status read_tokens(source *s) {
     }
     ig_buffer_close(&letters);
     if (status) return status;
-    if (!ig_vocab_index(&t->vocab, &duplicate)) return ig_fail_memory(s->err, "vocabulary", s->tokens->n_items * 8);
-    if (duplicate >= 0) {
-        ig_text text = ig_gguf_array_string(s->tokens, (uint64_t)duplicate);
-        return ig_fail(s->err, IG_E_FORMAT, "%s: %stokens: token %d, '%.*s', is there twice", ig_gguf_path(s->g), KEY,
-                       duplicate, (int)(text.size < 64 ? text.size : 64), text.data);
-    }
-    return IG_OK;
+    char where[512];
+    snprintf(where, sizeof where, "%s: %stokens", ig_gguf_path(s->g), KEY);
+    return ig_vocab_index(&t->vocab, where, s->err);
 }
 
 static ig_status read_merges(source *s) {

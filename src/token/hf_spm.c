@@ -190,7 +190,7 @@ static ig_status read_pieces(ig_tokenizer *t, message m, const settings *set, co
     field f;
     piece p;
     bool broken = false;
-    int32_t n = set->n_pieces, id = 0, duplicate = -1;
+    int32_t n = set->n_pieces, id = 0;
     for (size_t i = 0; i < added->n; i++) {
         /* Ids stand close together: the pieces, then what was added. */
         if (added->items[i].id < 0 || added->items[i].id >= set->n_pieces + (int64_t)added->n)
@@ -213,8 +213,7 @@ static ig_status read_pieces(ig_tokenizer *t, message m, const settings *set, co
         scores[id++] = p.score;
     }
     if (!s) s = put_added(t, added, path, err);
-    if (!s && !ig_vocab_index(&t->vocab, &duplicate)) s = ig_fail_memory(err, path, (size_t)n * 8);
-    if (!s && duplicate >= 0) s = ig_fail(err, IG_E_FORMAT, "%s: piece %d is there twice", path, duplicate);
+    if (!s) s = ig_vocab_index(&t->vocab, path, err);
     if (!s) s = ig_tokenizer_rank_scores(t, scores, path, err);
     free(scores);
     return s;

@@ -148,7 +148,6 @@ ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list 
     const char *key;
     json_t *value;
     int64_t last = -1;
-    int32_t duplicate = -1;
     if (!json_is_object(vocab) || json_object_size(vocab) == 0) return ig_json_fail(at, "is not an object with tokens");
     if (max_id > INT32_MAX / 2) max_id = INT32_MAX / 2;
     json_object_foreach((json_t *)(uintptr_t)vocab, key, value) {
@@ -175,10 +174,9 @@ ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list 
     ig_buffer_close(&letters);
     for (size_t i = 0; i < added->n && !s; i++) s = put_added_token(t, vocab, &added->items[i], at);
     if (s) return s;
-    if (!ig_vocab_index(&t->vocab, &duplicate)) return ig_fail_memory(at.err, at.path, (size_t)last * 8);
-    if (duplicate >= 0)
-        return ig_fail(at.err, IG_E_FORMAT, "%s: %s: token %d is there twice", at.path, at.field, duplicate);
-    return IG_OK;
+    char where[512];
+    snprintf(where, sizeof where, "%s: %s", at.path, at.field);
+    return ig_vocab_index(&t->vocab, where, at.err);
 }
 
 ig_status ig_hf_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, ig_json_place at) {

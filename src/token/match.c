@@ -1,54 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trie of added tokens: children in lists, the first byte by table.
+ * The trie of added tokens.
  */
 #include "token/match.h"
 
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "token/utf8.h"
 
 static bool is_member(const ig_vocab_token *t, bool normalized) {
     return (t->flags & IG_TOKEN_ADDED) && t->size && ((t->flags & IG_TOKEN_NORMALIZED) != 0) == normalized;
 }
 
-/* The child of `node` for a byte, made if missing; node 0 stands for the root. */
-static int32_t step_or_add(ig_match *m, int32_t node, unsigned char byte) {
-    int32_t *link = node ? &m->nodes[node].child : &m->roots[byte];
-    while (*link && m->nodes[*link].byte != byte) link = &m->nodes[*link].sibling;
-    if (!*link) {
-        *link = m->n;
-        m->nodes[m->n++] = (ig_match_node){.id = -1, .byte = byte};
-    }
-    return *link;
+/* The node behind `node`, or the root 0, by a byte; -1 if there is none. */
+static int32_t step(const ig_match *m, int32_t node, char byte) {
+    const ig_merge_slot *slot = ig_merges_find(&m->steps, node, (unsigned char)byte);
+    return slot ? slot->id : -1;
 }
 
-bool ig_match_open(ig_match *m, const ig_vocab *v, bool normalized, int32_t *duplicate) {
+static ig_status add_token(ig_match *m, const ig_vocab *v, int32_t id, const char *where, ig_error *err) {
+    ig_text text = ig_vocab_text(v, id);
+    int32_t node = 0;
+    for (size_t i = 0; i < text.size; i++) {
+        int32_t next = step(m, node, text.data[i]);
+        if (next < 0) {
+            next = m->n++;
+            m->ids[next] = -1;
+            if (!ig_merges_put(&m->steps, node, (unsigned char)text.data[i], 0, next))
+                return ig_fail(err, IG_E_LIMIT, "%s: added token %d shares its place in the table with too many others",
+                               where, id);
+        }
+        node = next;
+    }
+    if (m->ids[node] >= 0) return ig_vocab_fail_twice(v, id, where, err);
+    m->ids[node] = id;
+    m->begins[(unsigned char)text.data[0]] = true;
+    return IG_OK;
+}
+
+ig_status ig_match_open(ig_match *m, const ig_vocab *v, bool normalized, const char *where, ig_error *err) {
     size_t n_bytes = 0;
     *m = (ig_match){.n = 1};
-    *duplicate = -1;
     for (int32_t id = 0; id < v->n; id++)
         if (is_member(&v->tokens[id], normalized)) n_bytes += v->tokens[id].size;
-    if (n_bytes == 0) return true;
-    if (n_bytes > INT32_MAX / 2) return false;
-    m->nodes = malloc((n_bytes + 1) * sizeof *m->nodes);
-    if (!m->nodes) return false;
-    for (int32_t id = 0; id < v->n; id++) {
-        const ig_vocab_token *t = &v->tokens[id];
-        if (!is_member(t, normalized)) continue;
-        int32_t node = 0;
-        for (uint32_t i = 0; i < t->size; i++) node = step_or_add(m, node, (unsigned char)v->bytes.data[t->at + i]);
-        if (m->nodes[node].id >= 0) {
-            *duplicate = id;
-            return true;
-        }
-        m->nodes[node].id = id;
-    }
-    return true;
+    if (n_bytes == 0) return IG_OK;
+    size_t n_taken = (n_bytes + 1) * sizeof *m->ids;
+    if (n_bytes < INT32_MAX / 4) m->ids = malloc(n_taken);
+    if (!m->ids || !ig_merges_open(&m->steps, (uint32_t)n_bytes)) return ig_fail_memory(err, where, n_taken);
+    m->ids[0] = -1;
+    ig_status s = IG_OK;
+    for (int32_t id = 0; id < v->n && !s; id++)
+        if (is_member(&v->tokens[id], normalized)) s = add_token(m, v, id, where, err);
+    return s;
 }
 
 void ig_match_close(ig_match *m) {
-    free(m->nodes);
+    ig_merges_close(&m->steps);
+    free(m->ids);
     *m = (ig_match){0};
 }
 
@@ -74,13 +83,10 @@ static bool is_special(const ig_vocab_token *t) { return t->kind == IG_TOKEN_CON
 
 /* The longest token at `at`. */
 static int32_t longest(const ig_match *m, const ig_vocab *v, const char *text, size_t n, size_t at, bool special) {
-    int32_t id = -1, node = m->roots[(unsigned char)text[at]];
-    while (node) {
-        int32_t found = m->nodes[node].id;
+    int32_t id = -1;
+    for (int32_t node = 0; at < n && (node = step(m, node, text[at])) >= 0; at++) {
+        int32_t found = m->ids[node];
         if (found >= 0 && (special || !is_special(&v->tokens[found]))) id = found;
-        if (++at == n) break;
-        node = m->nodes[node].child;
-        while (node && m->nodes[node].byte != (unsigned char)text[at]) node = m->nodes[node].sibling;
     }
     return id;
 }
@@ -88,9 +94,9 @@ static int32_t longest(const ig_match *m, const ig_vocab *v, const char *text, s
 ig_match_hit ig_match_next(const ig_match *m, const ig_vocab *v, const char *text, size_t n, size_t from,
                            bool special) {
     uint32_t code;
-    if (!m->nodes) return (ig_match_hit){n, n, -1};
+    if (!m->ids) return (ig_match_hit){n, n, -1};
     for (size_t at = from; at < n; at++) {
-        if (!m->roots[(unsigned char)text[at]]) continue;
+        if (!m->begins[(unsigned char)text[at]]) continue;
         int32_t id = longest(m, v, text, n, at, special);
         if (id < 0) continue;
         const ig_vocab_token *t = &v->tokens[id];

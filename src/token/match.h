@@ -1,30 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Finding added tokens in text: a trie, the longest token at the leftmost place. Added tokens are at most
- * IG_MATCH_BYTES_MAX bytes long, so that a search stays linear in the text.
+ * Finding added tokens in text: a trie, the longest token at the leftmost place. Its edges lie in a table, so that a
+ * step costs the same however many tokens there are, and added tokens are at most IG_MATCH_BYTES_MAX bytes long: a
+ * search stays linear in the text.
  */
 #ifndef IG_TOKEN_MATCH_H
 #define IG_TOKEN_MATCH_H
 
 #include "token/vocab.h"
 
-enum { IG_MATCH_BYTES_MAX = 1024 };
-
-typedef struct ig_match_node {
-    int32_t child, sibling; /* 0: none */
-    int32_t id;             /* token that ends here, -1: none */
-    unsigned char byte;
-} ig_match_node;
+enum { IG_MATCH_BYTES_MAX = 256 };
 
 typedef struct ig_match {
-    ig_match_node *nodes; /* [n], the first one is unused */
+    ig_merges steps; /* from a node, by a byte, to a node */
+    int32_t *ids;    /* [n] token that ends at a node, -1: none; NULL: there are no tokens */
     int32_t n;
-    int32_t roots[256]; /* 0: no token begins with this byte */
+    bool begins[256]; /* a token begins with this byte */
 } ig_match;
 
-/* Takes in the added tokens whose IG_TOKEN_NORMALIZED flag is as `normalized`. *duplicate is a token equal to an
- * earlier one, or -1. False without memory. */
-bool ig_match_open(ig_match *m, const ig_vocab *v, bool normalized, int32_t *duplicate);
+/* Takes in the added tokens whose IG_TOKEN_NORMALIZED flag is as `normalized`; no two may be equal. Errors begin with
+ * `where`. */
+ig_status ig_match_open(ig_match *m, const ig_vocab *v, bool normalized, const char *where, ig_error *err);
 void ig_match_close(ig_match *m);
 
 /* What was found; id -1: nothing. */

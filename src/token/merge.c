@@ -1,25 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Merging: the pair of the lowest rank first, the leftmost of equals.
+ *
+ * A word may be as long as the text, so its symbols lie in one array with a number per byte. Where a symbol begins is
+ * its token, whose length the vocabulary knows; where one of several bytes ends is where it began. So both neighbours
+ * of a symbol are found from its place. Candidate pairs are keys of rank and place. Those of a short word, as nearly
+ * all are, stand in an array by place. Those of others wait in a heap; whether a key still holds is seen by looking the
+ * pair up again. Of a long word only the lowest keys are held: when these are used up, the word is gone through for the
+ * next ones.
  */
 #include "token/merge.h"
 
 #include <stdlib.h>
 
-#include "base/error.h"
 #include "token/utf8.h"
 
-typedef struct ig_merge_symbol {
-    int32_t prev, next; /* -1: none */
-    uint32_t at, size;  /* bytes of the word; size 0: merged away */
-    int32_t id;         /* -1: no token */
-} symbol;
+enum {
+    NO_TOKEN = INT32_MAX, /* in symbols: a character that is no token */
+    INSIDE = -1,          /* no symbol begins here; less than that: -2 - where the symbol that ends here began */
+    SHORT_WORD = 24,      /* bytes up to which looking at all pairs is quicker than a heap */
+    KEYS_MIN = 4096,      /* candidates held of a word of any length */
+};
 
-typedef struct ig_merge_pair {
-    uint64_t key;  /* rank << 32 | index of the left symbol */
-    uint32_t size; /* bytes of both when found: another size now means that the pair is gone */
-    int32_t id;
-} pair;
+#define NO_PAIR UINT64_MAX
+
+typedef struct word {
+    const ig_merge_rules *rules;
+    ig_merge_space *space;
+    const char *text;
+    int32_t n;
+    uint64_t limit; /* keys above are not on the heap */
+} word;
 
 void ig_merge_space_close(ig_merge_space *s) {
     free(s->symbols);
@@ -38,22 +49,24 @@ static bool reserve(void **items, size_t *cap, size_t n, size_t size) {
     return true;
 }
 
-static bool push_pair(ig_merge_space *s, pair p) {
+/* ---- the heap: the lowest key first -------------------------------------- */
+
+static bool push_key(ig_merge_space *s, uint64_t key) {
     void *heap = s->heap;
-    if (!reserve(&heap, &s->cap_heap, s->n_heap + 1, sizeof p)) return false;
+    if (!reserve(&heap, &s->cap_heap, s->n_heap + 1, sizeof key)) return false;
     s->heap = heap;
     size_t i = s->n_heap++;
-    for (; i > 0 && s->heap[(i - 1) / 2].key > p.key; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
-    s->heap[i] = p;
+    for (; i > 0 && s->heap[(i - 1) / 2] > key; i = (i - 1) / 2) s->heap[i] = s->heap[(i - 1) / 2];
+    s->heap[i] = key;
     return true;
 }
 
-static pair pop_pair(ig_merge_space *s) {
-    pair top = s->heap[0], last = s->heap[--s->n_heap];
+static uint64_t pop_key(ig_merge_space *s) {
+    uint64_t top = s->heap[0], last = s->heap[--s->n_heap];
     size_t i = 0, child;
     while ((child = 2 * i + 1) < s->n_heap) {
-        if (child + 1 < s->n_heap && s->heap[child + 1].key < s->heap[child].key) child++;
-        if (s->heap[child].key >= last.key) break;
+        if (child + 1 < s->n_heap && s->heap[child + 1] < s->heap[child]) child++;
+        if (s->heap[child] >= last) break;
         s->heap[i] = s->heap[child];
         i = child;
     }
@@ -61,41 +74,141 @@ static pair pop_pair(ig_merge_space *s) {
     return top;
 }
 
-/* Puts the pair of symbol `left` and the next one on the heap if it can merge. */
-static bool offer_pair(const ig_merge_rules *r, ig_merge_space *s, const char *word, int32_t left) {
-    if (left < 0 || s->symbols[left].next < 0) return true;
-    const symbol *a = &s->symbols[left], *b = &s->symbols[a->next];
-    pair p = {.size = a->size + b->size};
-    if (r->ranks) {
-        p.id = ig_vocab_find(r->vocab, word + a->at, p.size);
-        if (p.id < 0) return true;
-        p.key = (uint64_t)r->ranks[p.id] << 32 | (uint32_t)left;
-    } else {
-        if (a->id < 0 || b->id < 0) return true;
-        const ig_merge_slot *slot = ig_merges_find(&r->merges, a->id, b->id);
-        if (!slot) return true;
-        p.id = slot->id;
-        p.key = (uint64_t)slot->rank << 32 | (uint32_t)left;
-    }
-    return push_pair(s, p);
+/* ---- symbols ------------------------------------------------------------- */
+
+static int32_t character_size(const word *w, int32_t at) {
+    uint32_t code;
+    size_t size = w->rules->bytewise ? 1 : ig_utf8_next(w->text + at, (size_t)(w->n - at), &code);
+    return size ? (int32_t)size : 1;
 }
 
-static int32_t split_symbols(const ig_merge_rules *r, symbol *symbols, const char *word, size_t n) {
-    int32_t count = 0;
-    uint32_t code;
-    for (size_t at = 0, size; at < n; at += size, count++) {
-        size = 1;
-        if (!r->bytewise && (size = ig_utf8_next(word + at, n - at, &code)) == 0) size = 1;
-        symbols[count] = (symbol){
-            .prev = count - 1,
-            .next = count + 1,
-            .at = (uint32_t)at,
-            .size = (uint32_t)size,
-            .id = r->bytewise ? r->byte_ids[(unsigned char)word[at]] : ig_vocab_find(r->vocab, word + at, size)};
-    }
-    symbols[count - 1].next = -1;
-    return count;
+/* Where the symbol that begins at `at` ends. */
+static int32_t end_of(const word *w, int32_t at) {
+    int32_t id = w->space->symbols[at];
+    return at + (id == NO_TOKEN ? character_size(w, at) : (int32_t)w->rules->vocab->tokens[id].size);
 }
+
+/* Makes bytes [start, end) one symbol. */
+static void put_symbol(word *w, int32_t start, int32_t end, int32_t id) {
+    if (end - start > 1) w->space->symbols[end - 1] = -2 - start;
+    w->space->symbols[start] = id;
+}
+
+static void split_symbols(word *w) {
+    for (int32_t at = 0, size; at < w->n; at += size) {
+        size = character_size(w, at);
+        int32_t id = w->rules->bytewise ? w->rules->byte_ids[(unsigned char)w->text[at]]
+                                        : ig_vocab_find(w->rules->vocab, w->text + at, (size_t)size);
+        put_symbol(w, at, at + size, id < 0 ? NO_TOKEN : id);
+    }
+}
+
+/* ---- pairs --------------------------------------------------------------- */
+
+/* The key of the pair whose left symbol begins at `left`, NO_PAIR if the two do not merge. */
+static uint64_t pair_key(const word *w, int32_t left, int32_t *id) {
+    const ig_merge_rules *r = w->rules;
+    int32_t middle = end_of(w, left);
+    if (middle == w->n) return NO_PAIR;
+    if (r->ranks) {
+        *id = ig_vocab_find(r->vocab, w->text + left, (size_t)(end_of(w, middle) - left));
+        return *id < 0 ? NO_PAIR : (uint64_t)r->ranks[*id] << 32 | (uint32_t)left;
+    }
+    int32_t a = w->space->symbols[left], b = w->space->symbols[middle];
+    const ig_merge_slot *slot = a == NO_TOKEN || b == NO_TOKEN ? NULL : ig_merges_find(&r->merges, a, b);
+    if (!slot) return NO_PAIR;
+    *id = slot->id;
+    return (uint64_t)slot->rank << 32 | (uint32_t)left;
+}
+
+/* Makes the pair that begins at `left` the token `id`. */
+static void join_pair(word *w, int32_t left, int32_t id) {
+    int32_t middle = end_of(w, left), end = end_of(w, middle);
+    w->space->symbols[middle] = INSIDE;
+    put_symbol(w, left, end, id);
+}
+
+/* Where the symbol before the one at `at` > 0 begins. */
+static int32_t before(const word *w, int32_t at) {
+    int32_t last = w->space->symbols[at - 1];
+    return last < INSIDE ? -2 - last : at - 1;
+}
+
+static void merge_short(word *w) {
+    uint64_t keys[SHORT_WORD];
+    int32_t ids[SHORT_WORD];
+    for (int32_t at = 0; at < w->n; at++) keys[at] = NO_PAIR;
+    for (int32_t at = 0; at < w->n; at = end_of(w, at)) keys[at] = pair_key(w, at, &ids[at]);
+    for (;;) {
+        uint64_t key = NO_PAIR;
+        for (int32_t at = 0; at < w->n; at++)
+            if (keys[at] < key) key = keys[at];
+        if (key == NO_PAIR) break;
+        int32_t left = (int32_t)(uint32_t)key;
+        keys[end_of(w, left)] = NO_PAIR;
+        join_pair(w, left, ids[left]);
+        keys[left] = pair_key(w, left, &ids[left]);
+        if (left == 0) continue;
+        int32_t at = before(w, left);
+        keys[at] = pair_key(w, at, &ids[at]);
+    }
+}
+
+/* ---- longer words -------------------------------------------------------- */
+
+static bool offer_pair(const word *w, int32_t left) {
+    int32_t id;
+    uint64_t key = pair_key(w, left, &id);
+    return key == NO_PAIR || key > w->limit || push_key(w->space, key);
+}
+
+/* Puts the word's lowest pairs on the empty heap and sets the limit. */
+static bool find_pairs(word *w) {
+    ig_merge_space *s = w->space;
+    size_t most = w->n / 4 < KEYS_MIN ? KEYS_MIN : (size_t)w->n / 4;
+    int32_t id;
+    bool ok = true;
+    w->limit = UINT64_MAX;
+    if ((size_t)w->n <= most) {
+        for (int32_t at = 0; at < w->n && ok; at = end_of(w, at)) ok = offer_pair(w, at);
+        return ok;
+    }
+    /* With all bits turned the heap has the highest of them on top, which makes room for a lower one. */
+    for (int32_t at = 0; at < w->n && ok; at = end_of(w, at)) {
+        uint64_t key = pair_key(w, at, &id);
+        if (key == NO_PAIR || (s->n_heap == most && ~key < s->heap[0])) continue;
+        if (s->n_heap == most) pop_key(s);
+        ok = push_key(s, ~key);
+    }
+    if (s->n_heap == most) w->limit = ~s->heap[0];
+    size_t n = s->n_heap;
+    s->n_heap = 0;
+    for (size_t i = 0; i < n && ok; i++) ok = push_key(s, ~s->heap[i]);
+    return ok;
+}
+
+static bool merge_found(word *w) {
+    ig_merge_space *s = w->space;
+    bool ok = true;
+    while (ok && s->n_heap) {
+        uint64_t key = pop_key(s);
+        int32_t left = (int32_t)(uint32_t)key, id;
+        if (s->symbols[left] < 0 || pair_key(w, left, &id) != key) continue; /* merged with another */
+        join_pair(w, left, id);
+        ok = offer_pair(w, left) && (left == 0 || offer_pair(w, before(w, left)));
+    }
+    return ok;
+}
+
+static bool merge_long(word *w) {
+    w->space->n_heap = 0;
+    do
+        if (!find_pairs(w) || !merge_found(w)) return false;
+    while (w->limit != UINT64_MAX);
+    return true;
+}
+
+/* ---- ids ----------------------------------------------------------------- */
 
 /* A symbol that is no token: its bytes, or the unknown token. */
 static void add_unknown(const ig_merge_rules *r, const char *bytes, size_t n, bool *after_unknown, ig_ids *out) {
@@ -103,51 +216,61 @@ static void add_unknown(const ig_merge_rules *r, const char *bytes, size_t n, bo
     for (size_t i = 0; i < n; i++) covered = covered && r->byte_ids[(unsigned char)bytes[i]] >= 0;
     for (size_t i = 0; covered && i < n; i++) ig_ids_add(out, r->byte_ids[(unsigned char)bytes[i]]);
     if (!covered && r->unknown >= 0 && !(*after_unknown && r->fuse_unknown)) ig_ids_add(out, r->unknown);
+    if (!covered && r->unknown < 0) out->n_lost += n;
     *after_unknown = !covered;
 }
 
-ig_status ig_merge_word(const ig_merge_rules *r, ig_merge_space *s, const char *word, size_t n, ig_ids *out,
-                        ig_error *err) {
-    if (n == 0) return IG_OK;
-    if (n > INT32_MAX) return ig_fail(err, IG_E_LIMIT, "a word of %zu bytes is too long to tokenise", n);
-    if (r->whole_words || n == 1) {
-        int32_t id = ig_vocab_find(r->vocab, word, n);
-        if (id >= 0) {
-            ig_ids_add(out, id);
-            return IG_OK;
-        }
-    }
-    void *symbols = s->symbols;
-    if (!reserve(&symbols, &s->cap_symbols, n, sizeof(symbol)))
-        return ig_fail_memory(err, "tokenising a word", n * sizeof(symbol));
-    s->symbols = symbols;
-    s->n_heap = 0;
-    bool ok = true;
-    int32_t count = split_symbols(r, s->symbols, word, n);
-    for (int32_t i = 0; i + 1 < count && ok; i++) ok = offer_pair(r, s, word, i);
-    while (ok && s->n_heap) {
-        pair p = pop_pair(s);
-        int32_t left = (int32_t)(uint32_t)p.key;
-        symbol *a = &s->symbols[left];
-        if (a->size == 0 || a->next < 0 || a->size + s->symbols[a->next].size != p.size) continue;
-        symbol *b = &s->symbols[a->next];
-        a->size = p.size;
-        a->id = p.id;
-        a->next = b->next;
-        b->size = 0;
-        if (a->next >= 0) s->symbols[a->next].prev = left;
-        ok = offer_pair(r, s, word, a->prev) && offer_pair(r, s, word, left);
-    }
-    if (!ok) return ig_fail_memory(err, "tokenising a word", s->cap_heap * 2 * sizeof(pair));
+static void add_ids(const word *w, ig_ids *out) {
     bool after_unknown = false;
-    for (int32_t i = 0; i >= 0; i = s->symbols[i].next) {
-        const symbol *a = &s->symbols[i];
-        if (a->id < 0) {
-            add_unknown(r, word + a->at, a->size, &after_unknown, out);
+    for (int32_t at = 0, end; at < w->n; at = end) {
+        int32_t id = w->space->symbols[at];
+        end = end_of(w, at);
+        if (id == NO_TOKEN) {
+            add_unknown(w->rules, w->text + at, (size_t)(end - at), &after_unknown, out);
         } else {
-            ig_ids_add(out, a->id);
+            ig_ids_add(out, id);
             after_unknown = false;
         }
     }
-    return IG_OK;
+}
+
+/* What the length of a word shows: no token stands for more bytes than the longest does, and those that have tokens of
+ * their own are never left out. Where a word starts as characters, all bytes must have them. */
+static size_t least_ids(const ig_merge_rules *r, const char *text, size_t n) {
+    size_t n_covered = 0, n_tokens = 0, longest = r->vocab->longest ? r->vocab->longest : 1;
+    for (int byte = 0; byte < 256; byte++) n_tokens += r->byte_ids[byte] >= 0;
+    if (n_tokens == 256) return n / longest;
+    for (size_t i = 0; i < n && r->bytewise; i++) n_covered += r->byte_ids[(unsigned char)text[i]] >= 0;
+    return n_covered / longest;
+}
+
+ig_status ig_merge_word(const ig_merge_rules *r, ig_merge_space *s, const char *text, size_t n, ig_ids *out,
+                        ig_error *err) {
+    if (n == 0) return IG_OK;
+    if (n > INT32_MAX) return ig_fail(err, IG_E_LIMIT, "a word of %zu bytes is too long to tokenise", n);
+    if (out->is_capped && n > r->vocab->longest) {
+        ig_ids least = *out;
+        least.n += least_ids(r, text, n);
+        if (ig_ids_check(&least, err)) {
+            *out = least;
+            return IG_E_LIMIT;
+        }
+    }
+    int32_t id = r->whole_words || n == 1 ? ig_vocab_find(r->vocab, text, n) : -1;
+    if (id >= 0) {
+        ig_ids_add(out, id);
+    } else {
+        void *symbols = s->symbols;
+        if (!reserve(&symbols, &s->cap_symbols, n, sizeof *s->symbols))
+            return ig_fail_memory(err, "tokenising a word", n * sizeof *s->symbols);
+        s->symbols = symbols;
+        word w = {r, s, text, (int32_t)n, 0};
+        split_symbols(&w);
+        if (n <= SHORT_WORD)
+            merge_short(&w);
+        else if (!merge_long(&w))
+            return ig_fail_memory(err, "tokenising a word", s->cap_heap * 2 * sizeof *s->heap);
+        add_ids(&w, out);
+    }
+    return ig_ids_check(out, err);
 }

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The merge loop of byte-pair encoding, n log n in the length of a word: a linked list of symbols and a heap of
- * candidate pairs. One loop serves both families: byte-level BPE looks a pair of ids up
- * in the merge table, SentencePiece looks the joined bytes up in the vocabulary and ranks by score.
+ * The merge loop of byte-pair encoding, n log n in the length of a word, with six bytes of memory for each of its
+ * bytes. One loop serves both families: byte-level BPE looks a pair of ids up in the merge table, SentencePiece looks
+ * the joined bytes up in the vocabulary and ranks by score.
  */
 #ifndef IG_TOKEN_MERGE_H
 #define IG_TOKEN_MERGE_H
 
+#include "token/ids.h"
 #include "token/vocab.h"
 
 typedef struct ig_merge_rules {
@@ -20,26 +21,16 @@ typedef struct ig_merge_rules {
     int32_t byte_ids[256]; /* tokens of single bytes, -1: none */
 } ig_merge_rules;
 
-/* Where token ids go. */
-typedef struct ig_ids {
-    int32_t *ids;
-    size_t n, cap; /* n counts on past cap */
-} ig_ids;
-
-static inline void ig_ids_add(ig_ids *out, int32_t id) {
-    if (out->n < out->cap) out->ids[out->n] = id;
-    out->n++;
-}
-
 /* Work space of one encode call. Zero it to start. */
 typedef struct ig_merge_space {
-    struct ig_merge_symbol *symbols;
-    struct ig_merge_pair *heap;
+    int32_t *symbols;
+    uint64_t *heap;
     size_t n_heap, cap_symbols, cap_heap;
 } ig_merge_space;
 
 void ig_merge_space_close(ig_merge_space *s);
-/* Appends the tokens of one word. IG_E_MEMORY, or IG_E_LIMIT for a word over 2 GiB. */
+/* Appends the tokens of one word. IG_E_MEMORY, or IG_E_LIMIT for a word over 2 GiB or more ids than there may be: if
+ * the word's length shows that, before any work; out->n is above out->cap then. */
 ig_status ig_merge_word(const ig_merge_rules *r, ig_merge_space *s, const char *word, size_t n, ig_ids *out,
                         ig_error *err);
 

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pre-tokenisers on PCRE2. The expressions are the models' own and come partly from files, so each match
- * runs under limits in proportion to the text. The known ones are linear: they only go back within
- * one run of blanks, once.
+ * Pre-tokenisers on PCRE2. The expressions are the models' own and come partly from files. The known ones are linear:
+ * they only go back within one run of blanks, once. Of all others the work is counted: PCRE2 calls back before every
+ * item of the expression that it tries, and how far the match has moved on since then is what the item has cost. Its
+ * own match limit counts otherwise with and without its compiler, and not what one item reads.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "token/pretoken.h"
 
 #include <pcre2.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -57,21 +59,82 @@ static const struct known {
     {"default", 0, {"[\\p{P}\\$\\+<=>\\^~\\|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
 };
 
-ig_status ig_pretoken_add(ig_pretoken *p, ig_text expression, bool literal, const char *where, ig_error *err) {
-    if (p->n_steps == IG_PRETOKEN_STEPS_MAX)
-        return ig_fail(err, IG_E_LIMIT, "%s: more than %d expressions", where, IG_PRETOKEN_STEPS_MAX);
+static bool is_known(ig_text expression) {
+    for (size_t i = 0; i < IG_COUNT(known); i++)
+        for (int k = 0; k < 4 && known[i].steps[k]; k++)
+            if (strlen(known[i].steps[k]) == expression.size &&
+                memcmp(known[i].steps[k], expression.data, expression.size) == 0)
+                return true;
+    return false;
+}
+
+/* The largest number in braces that are no argument of an escape such as \p{L}: how often one item must repeat. */
+static uint64_t largest_repeat(ig_text e) {
+    uint64_t largest = 1, n = 0;
+    for (size_t i = 0; i < e.size; i++) {
+        char c = e.data[i];
+        bool is_digit = c >= '0' && c <= '9';
+        n = is_digit && n < UINT16_MAX ? 10 * n + (uint64_t)(c - '0') : 0;
+        if (n > largest) largest = n;
+        if (c != '\\' || ++i == e.size) continue;
+        /* What stands behind \x and the like is no number of repeats. */
+        if (strchr("NPgkopux", e.data[i]) && i + 1 < e.size && e.data[i + 1] == '{')
+            while (i + 1 < e.size && e.data[i] != '}') i++;
+    }
+    return largest;
+}
+
+/* What one item of an expression costs at a place where it does not move on: at most as many characters as it must have
+ * or look back on, each compared with what may be a class as long as the expression. */
+static uint32_t weigh(const pcre2_code *re, ig_text expression) {
+    uint32_t behind = 0;
+    pcre2_pattern_info(re, PCRE2_INFO_MAXLOOKBEHIND, &behind);
+    return (uint32_t)(1 + (largest_repeat(expression) + behind) * expression.size / 1024);
+}
+
+static ig_status compile(pcre2_code **out, ig_text expression, uint32_t options, const char *where, ig_error *err) {
     int code;
     size_t at;
-    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C);
-    pcre2_code *re = pcre2_compile((PCRE2_SPTR)expression.data, expression.size, options, &code, &at, NULL);
-    if (!re) {
+    uint32_t back_references = 0;
+    *out = pcre2_compile((PCRE2_SPTR)expression.data, expression.size, options, &code, &at, NULL);
+    if (!*out) {
         PCRE2_UCHAR why[160] = "";
         if (code == PCRE2_ERROR_HEAP_FAILED) return ig_fail_memory(err, where, expression.size);
         pcre2_get_error_message(code, why, sizeof why);
         return ig_fail(err, IG_E_FORMAT, "%s: regular expression, at byte %zu: %s", where, at, (const char *)why);
     }
-    pcre2_jit_compile(re, PCRE2_JIT_COMPLETE); /* without it matching is slower, and the same */
-    p->steps[p->n_steps++] = (ig_pretoken_step){.code = re, .keep_match = true, .keep_gap = true};
+    pcre2_pattern_info(*out, PCRE2_INFO_BACKREFMAX, &back_references);
+    if (back_references) {
+        pcre2_code_free(*out);
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: regular expression: back references are not supported", where);
+    }
+    pcre2_jit_compile(*out, PCRE2_JIT_COMPLETE); /* without it matching is slower, and the same */
+    return IG_OK;
+}
+
+ig_status ig_pretoken_add(ig_pretoken *p, ig_text expression, bool literal, const char *where, ig_error *err) {
+    if (p->n_steps == IG_PRETOKEN_STEPS_MAX)
+        return ig_fail(err, IG_E_LIMIT, "%s: more than %d expressions", where, IG_PRETOKEN_STEPS_MAX);
+    if (expression.size > IG_PRETOKEN_BYTES_MAX - p->n_bytes)
+        return ig_fail(err, IG_E_LIMIT, "%s: more than %d bytes of expressions", where, IG_PRETOKEN_BYTES_MAX);
+    ig_pretoken_step step = {.keep_match = true, .keep_gap = true};
+    bool counted = literal || !is_known(expression);
+    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C) |
+                       (counted ? PCRE2_AUTO_CALLOUT | PCRE2_NO_START_OPTIMIZE : 0);
+    pcre2_code *re;
+    ig_status s = compile(&re, expression, options, where, err);
+    if (s) return s;
+    step.code = re;
+    step.weight = counted ? weigh(re, expression) : 0;
+    size_t n_where = strlen(where) + 1;
+    step.where = malloc(n_where);
+    if (!step.where) {
+        pcre2_code_free(re);
+        return ig_fail_memory(err, where, n_where);
+    }
+    memcpy(step.where, where, n_where);
+    p->steps[p->n_steps++] = step;
+    p->n_bytes += expression.size;
     return IG_OK;
 }
 
@@ -102,7 +165,10 @@ ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, b
 }
 
 void ig_pretoken_close(ig_pretoken *p) {
-    for (int i = 0; i < p->n_steps; i++) pcre2_code_free(p->steps[i].code);
+    for (int i = 0; i < p->n_steps; i++) {
+        pcre2_code_free(p->steps[i].code);
+        free(p->steps[i].where);
+    }
     *p = (ig_pretoken){0};
 }
 
@@ -111,42 +177,59 @@ typedef struct splitter { /* one ig_pretoken_run() */
     const char *text;
     pcre2_match_data *data[IG_PRETOKEN_STEPS_MAX]; /* one per step: the steps' matches are interleaved */
     pcre2_match_context *context;
-    ig_pretoken_fn word;
-    void *user;
+    ig_pretoken_sink *sink;
+    uint32_t weight; /* of the step that is being matched */
+    size_t seen;     /* where its match was at the last call back */
     ig_error *err;
 } splitter;
 
+static int count_work(pcre2_callout_block *block, void *user) {
+    splitter *s = user;
+    size_t at = block->current_position;
+    s->sink->work += s->weight * (uint64_t)(1 + (at > s->seen ? at - s->seen : 0));
+    s->seen = at;
+    return s->sink->work > s->sink->allowed ? PCRE2_ERROR_CALLOUT : 0;
+}
+
+static ig_status fail_match(const splitter *s, int rc, int i_step, size_t at) {
+    PCRE2_UCHAR why[160] = "its expression is not made for such a text";
+    if (rc != PCRE2_ERROR_CALLOUT) pcre2_get_error_message(rc, why, sizeof why);
+    return ig_fail(s->err, rc == PCRE2_ERROR_NOMEMORY ? IG_E_MEMORY : IG_E_LIMIT,
+                   "%s: expression %d: splitting the text at byte %zu takes too much work: %s",
+                   s->p->steps[i_step].where, i_step + 1, at, (const char *)why);
+}
+
 /* The next match of a step in text[at..end) from `from`; start = stop = end if there is none. */
 static ig_status next_match(splitter *s, int i_step, size_t at, size_t end, size_t from, size_t *start, size_t *stop) {
-    const pcre2_code *code = s->p->steps[i_step].code;
+    const ig_pretoken_step *step = &s->p->steps[i_step];
     PCRE2_SPTR piece = (PCRE2_SPTR)s->text + at;
-    int rc = pcre2_match(code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK, s->data[i_step], s->context);
-    if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
-        rc = pcre2_match(code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->data[i_step],
+    s->weight = step->weight;
+    s->seen = from - at;
+    uint64_t work = s->sink->work;
+    int rc = pcre2_match(step->code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK, s->data[i_step], s->context);
+    if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
+        s->sink->work = work; /* counted as on machines without the compiler */
+        s->seen = from - at;
+        rc = pcre2_match(step->code, piece, end - at, from - at, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->data[i_step],
                          s->context);
+    }
     if (rc == PCRE2_ERROR_NOMATCH) {
         *start = *stop = end;
         return IG_OK;
     }
-    if (rc < 0) {
-        PCRE2_UCHAR why[160] = "";
-        pcre2_get_error_message(rc, why, sizeof why);
-        return ig_fail(s->err, rc == PCRE2_ERROR_NOMEMORY ? IG_E_MEMORY : IG_E_LIMIT,
-                       "splitting text at byte %zu by the tokenizer's expression %d: %s", from, i_step + 1,
-                       (const char *)why);
-    }
+    if (rc < 0) return fail_match(s, rc, i_step, from);
     const size_t *range = pcre2_get_ovector_pointer(s->data[i_step]);
     *start = at + range[0];
     *stop = at + range[1];
     if (*start < from || *stop < *start)
-        return ig_fail(s->err, IG_E_UNSUPPORTED, "the tokenizer's expression %d matches backwards", i_step + 1);
+        return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: expression %d matches backwards", step->where, i_step + 1);
     return IG_OK;
 }
 
 /* Splits text[at..end) by the steps from i_step on. Recursion is as deep as there are steps. */
 static ig_status split(splitter *s, int i_step, size_t at, size_t end) {
     if (at == end) return IG_OK;
-    if (i_step == s->p->n_steps) return s->word(s->user, at, end - at, s->err);
+    if (i_step == s->p->n_steps) return s->sink->word(s->sink->user, at, end - at, s->err);
     const ig_pretoken_step *step = &s->p->steps[i_step];
     ig_status status;
     size_t done = at, from = at, start = end, stop = end;
@@ -163,9 +246,8 @@ static ig_status split(splitter *s, int i_step, size_t at, size_t end) {
     return step->keep_gap ? split(s, i_step + 1, done, end) : IG_OK;
 }
 
-ig_status ig_pretoken_run(const ig_pretoken *p, const char *text, size_t n, ig_pretoken_fn word, void *user,
-                          ig_error *err) {
-    splitter s = {.p = p, .text = text, .word = word, .user = user, .err = err};
+ig_status ig_pretoken_run(const ig_pretoken *p, ig_pretoken_sink *sink, const char *text, size_t n, ig_error *err) {
+    splitter s = {.p = p, .text = text, .sink = sink, .err = err};
     ig_status status = IG_OK;
     s.context = pcre2_match_context_create(NULL);
     bool ok = s.context != NULL;
@@ -173,9 +255,11 @@ ig_status ig_pretoken_run(const ig_pretoken *p, const char *text, size_t n, ig_p
     if (!ok) {
         status = ig_fail_memory(err, "splitting text", sizeof s);
     } else {
-        /* A run of blanks may be gone through a few times, not more. */
-        pcre2_set_match_limit(s.context, n < (1u << 27) ? 1000000 + 16 * (uint32_t)n : UINT32_MAX);
-        pcre2_set_heap_limit(s.context, 256 * 1024); /* KiB */
+        if (!sink->allowed) sink->allowed = IG_PRETOKEN_WORK_FREE;
+        sink->allowed += IG_PRETOKEN_WORK_PER_BYTE * (uint64_t)n;
+        pcre2_set_match_limit(s.context, UINT32_MAX); /* the work is counted instead */
+        pcre2_set_heap_limit(s.context, 256 * 1024);  /* KiB */
+        pcre2_set_callout(s.context, count_work, &s);
         status = split(&s, 0, 0, n);
     }
     for (int i = 0; i < p->n_steps; i++) pcre2_match_data_free(s.data[i]);

@@ -37,7 +37,8 @@ typedef struct encoder { /* one call of ig_tokenizer_encode() */
     bool special;
     bool at_start, after_added; /* what precedes the piece of text at hand */
     const char *text;           /* that ig_pretoken_run() splits */
-    ig_ids out;
+    ig_ids *out;
+    ig_pretoken_sink words;
     ig_merge_space space;
     ig_buffer normal, repaired, escaped;
     ig_error *err;
@@ -45,7 +46,7 @@ typedef struct encoder { /* one call of ig_tokenizer_encode() */
 
 static ig_status encode_word(void *user, size_t at, size_t size, ig_error *err) {
     encoder *e = user;
-    return ig_merge_word(&e->t->rules, &e->space, e->text + at, size, &e->out, err);
+    return ig_merge_word(&e->t->rules, &e->space, e->text + at, size, e->out, err);
 }
 
 static bool is_blank_at(const char *text, size_t n, size_t at) {
@@ -72,7 +73,7 @@ static ig_status encode_bytewise(encoder *e, const char *text, size_t n) {
     const char *visible = ig_utf8_repair(&e->repaired, text, n);
     if (!visible) return ig_fail_memory(e->err, "tokenising text", n);
     e->text = text;
-    return ig_pretoken_run(&e->t->pretoken, visible, n, encode_word, e, e->err);
+    return ig_pretoken_run(&e->t->pretoken, &e->words, visible, n, e->err);
 }
 
 static ig_status encode_sentencepiece(encoder *e, const char *text, size_t n) {
@@ -93,10 +94,10 @@ static ig_status encode_sentencepiece(encoder *e, const char *text, size_t n) {
     for (size_t at = 1; at < n && !s; at++) {
         if (text[at] != IG_BLANK[0] || !is_blank_at(text, n, at)) continue;
         if (!t->cut_every_blank && (!t->cut_at_blank || (at >= 3 && is_blank_at(text, n, at - 3)))) continue;
-        s = ig_merge_word(&t->rules, &e->space, text + start, at - start, &e->out, e->err);
+        s = ig_merge_word(&t->rules, &e->space, text + start, at - start, e->out, e->err);
         start = at;
     }
-    return s ? s : ig_merge_word(&t->rules, &e->space, text + start, n - start, &e->out, e->err);
+    return s ? s : ig_merge_word(&t->rules, &e->space, text + start, n - start, e->out, e->err);
 }
 
 static ig_status encode_plain(encoder *e, const char *text, size_t n) {
@@ -126,8 +127,9 @@ static ig_status encode_stage(encoder *e, const char *text, size_t n, bool norma
             }
             s = encode_stage(e, part, size, true);
         }
-        if (hit.id >= 0) {
-            ig_ids_add(&e->out, hit.id);
+        if (hit.id >= 0 && !s) {
+            ig_ids_add(e->out, hit.id);
+            s = ig_ids_check(e->out, e->err);
             e->after_added = true;
             e->at_start = false;
         }
@@ -136,18 +138,20 @@ static ig_status encode_stage(encoder *e, const char *text, size_t n, bool norma
     return s;
 }
 
-ig_status ig_tokenizer_encode(const ig_tokenizer *t, size_t *n_out, const char *text, size_t n_bytes, int flags,
-                              int32_t *ids, size_t cap, ig_error *err) {
+ig_status ig_tokenizer_encode(const ig_tokenizer *t, ig_ids *out, const char *text, size_t n_bytes, int flags,
+                              ig_error *err) {
     encoder e = {.t = t,
                  .special = (flags & IG_TOKENIZE_PARSE_SPECIAL) != 0,
                  .at_start = true,
-                 .out = {.ids = ids, .cap = cap},
+                 .words = {.word = encode_word},
+                 .out = out,
                  .err = err};
-    *n_out = 0;
-    if ((flags & IG_TOKENIZE_ADD_SPECIAL) && t->adds_bos) ig_ids_add(&e.out, t->bos);
+    e.words.user = &e;
+    out->n = out->n_lost = 0;
+    if ((flags & IG_TOKENIZE_ADD_SPECIAL) && t->adds_bos) ig_ids_add(out, t->bos);
     ig_status s = n_bytes ? encode_stage(&e, text, n_bytes, false) : IG_OK;
-    if ((flags & IG_TOKENIZE_ADD_SPECIAL) && t->adds_eos) ig_ids_add(&e.out, t->eos);
-    if (!s) *n_out = e.out.n;
+    if ((flags & IG_TOKENIZE_ADD_SPECIAL) && t->adds_eos) ig_ids_add(out, t->eos);
+    if (!s) s = ig_ids_check(out, err);
     ig_merge_space_close(&e.space);
     ig_buffer_close(&e.normal);
     ig_buffer_close(&e.repaired);

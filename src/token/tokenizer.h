@@ -8,6 +8,7 @@
 #define IG_TOKEN_TOKENIZER_H
 
 #include "format/gguf.h"
+#include "token/ids.h"
 
 typedef struct ig_tokenizer ig_tokenizer;
 
@@ -20,9 +21,10 @@ ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, ig_err
 void ig_tokenizer_close(ig_tokenizer *t);
 
 int ig_tokenizer_n_vocab(const ig_tokenizer *t);
-/* As ig_tokenize() in infinigen.h; flags IG_TOKENIZE_*. Linear in n_bytes (n log n within one word). */
-ig_status ig_tokenizer_encode(const ig_tokenizer *t, size_t *n_out, const char *text, size_t n_bytes, int flags,
-                              int32_t *ids, size_t cap, ig_error *err);
+/* As ig_tokenize() in infinigen.h, into `out`, which says where ids go and how many there may be; flags IG_TOKENIZE_*.
+ * Linear in n_bytes (n log n within one word). Memory is in proportion to the longest word. */
+ig_status ig_tokenizer_encode(const ig_tokenizer *t, ig_ids *out, const char *text, size_t n_bytes, int flags,
+                              ig_error *err);
 /* Bytes of one token as they stand in running text ("" for a special token unless `special`; an id out of range gives
  * 0). snprintf manner, no NUL. */
 size_t ig_tokenizer_piece(const ig_tokenizer *t, int32_t id, bool special, char *text, size_t cap);

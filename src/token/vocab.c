@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/error.h"
+
 bool ig_vocab_open(ig_vocab *v, int32_t n) {
     *v = (ig_vocab){.n = n};
     v->tokens = calloc(n ? (size_t)n : 1, sizeof *v->tokens);
@@ -52,41 +54,51 @@ static uint64_t hash_bytes(const char *bytes, size_t size) {
     return mix(h ^ word);
 }
 
-/* The slot that holds these bytes, or the empty one where they belong. */
-static uint32_t find_slot(const ig_vocab *v, const char *bytes, size_t size) {
-    uint32_t i = (uint32_t)hash_bytes(bytes, size) & v->mask;
-    for (; v->slots[i] >= 0; i = (i + 1) & v->mask) {
-        const ig_vocab_token *t = &v->tokens[v->slots[i]];
-        if (t->size == size && memcmp(v->bytes.data + t->at, bytes, size) == 0) break;
+/* The slot that holds these bytes, or the empty one where they belong; NULL if there is neither. */
+static int32_t *find_slot(const ig_vocab *v, const char *bytes, size_t size) {
+    uint32_t i = (uint32_t)hash_bytes(bytes, size);
+    for (int k = 0; k < IG_PROBES_MAX; k++) {
+        int32_t *slot = &v->slots[i++ & v->mask];
+        if (*slot < 0) return slot;
+        const ig_vocab_token *t = &v->tokens[*slot];
+        if (t->size == size && memcmp(v->bytes.data + t->at, bytes, size) == 0) return slot;
     }
-    return i;
+    return NULL;
 }
 
-bool ig_vocab_index(ig_vocab *v, int32_t *duplicate) {
+/* Length up to which a token's text is shown in an error. */
+static int shown(ig_text text) { return (int)(text.size < 64 ? text.size : 64); }
+
+ig_status ig_vocab_fail_twice(const ig_vocab *v, int32_t id, const char *where, ig_error *err) {
+    ig_text text = ig_vocab_text(v, id);
+    return ig_fail(err, IG_E_FORMAT, "%s: token %d, '%.*s', is there twice", where, id, shown(text), text.data);
+}
+
+ig_status ig_vocab_index(ig_vocab *v, const char *where, ig_error *err) {
     uint32_t n_slots = 16;
-    *duplicate = -1;
     while (n_slots / 2 < (uint32_t)v->n) n_slots *= 2;
     v->slots = malloc(n_slots * sizeof *v->slots);
-    if (!v->slots) return false;
+    if (!v->slots) return ig_fail_memory(err, where, n_slots * sizeof *v->slots);
     memset(v->slots, 0xff, n_slots * sizeof *v->slots);
     v->mask = n_slots - 1;
     for (int32_t id = 0; id < v->n; id++) {
         const ig_vocab_token *t = &v->tokens[id];
         if (!(t->flags & IG_TOKEN_MODEL) || t->size == 0) continue;
-        uint32_t i = find_slot(v, v->bytes.data + t->at, t->size);
-        if (v->slots[i] >= 0) {
-            *duplicate = id;
-            return true;
-        }
-        v->slots[i] = id;
+        int32_t *slot = find_slot(v, v->bytes.data + t->at, t->size);
+        if (!slot)
+            return ig_fail(err, IG_E_LIMIT, "%s: token %d shares its place in the table with too many others", where,
+                           id);
+        if (*slot >= 0) return ig_vocab_fail_twice(v, id, where, err);
+        *slot = id;
         if (t->size > v->longest) v->longest = t->size;
     }
-    return true;
+    return IG_OK;
 }
 
 int32_t ig_vocab_find(const ig_vocab *v, const char *bytes, size_t size) {
     if (size == 0 || size > v->longest) return -1;
-    return v->slots[find_slot(v, bytes, size)];
+    const int32_t *slot = find_slot(v, bytes, size);
+    return slot ? *slot : -1;
 }
 
 bool ig_merges_open(ig_merges *m, uint32_t n) {
@@ -106,20 +118,25 @@ void ig_merges_close(ig_merges *m) {
     *m = (ig_merges){0};
 }
 
+/* The slot of a pair, or the empty one where it belongs; NULL if there is neither. */
 static ig_merge_slot *merge_slot(const ig_merges *m, int32_t left, int32_t right) {
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    uint32_t i = (uint32_t)mix(pair) & m->mask;
-    while (m->slots[i].pair != UINT64_MAX && m->slots[i].pair != pair) i = (i + 1) & m->mask;
-    return &m->slots[i];
+    uint32_t i = (uint32_t)mix(pair);
+    for (int k = 0; k < IG_PROBES_MAX; k++) {
+        ig_merge_slot *slot = &m->slots[i++ & m->mask];
+        if (slot->pair == pair || slot->pair == UINT64_MAX) return slot;
+    }
+    return NULL;
 }
 
-void ig_merges_put(ig_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id) {
+bool ig_merges_put(ig_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id) {
     ig_merge_slot *slot = merge_slot(m, left, right);
-    if (slot->pair != UINT64_MAX) return;
+    if (!slot || slot->pair != UINT64_MAX) return slot != NULL;
     *slot = (ig_merge_slot){.pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right, .rank = rank, .id = id};
+    return true;
 }
 
 const ig_merge_slot *ig_merges_find(const ig_merges *m, int32_t left, int32_t right) {
     const ig_merge_slot *slot = merge_slot(m, left, right);
-    return slot->pair == UINT64_MAX ? NULL : slot;
+    return !slot || slot->pair == UINT64_MAX ? NULL : slot;
 }

@@ -2,6 +2,7 @@
  *
  * The table of tokens: bytes, kind and flags by id, and a hash from bytes to id over the tokens that
  * the tokenising algorithm itself can produce. Also the table of BPE merges, keyed by a pair of ids.
+ * No look-up takes more than IG_PROBES_MAX steps: files whose keys are made to fall together are refused.
  */
 #ifndef IG_TOKEN_VOCAB_H
 #define IG_TOKEN_VOCAB_H
@@ -19,6 +20,8 @@ typedef enum ig_token_kind {
     IG_TOKEN_UNUSED,
     IG_TOKEN_BYTE,
 } ig_token_kind;
+
+enum { IG_PROBES_MAX = 256 }; /* a table of a million random keys comes to about 70 */
 
 enum {
     IG_TOKEN_MODEL = 1,  /* the algorithm may produce it: it is in the hash */
@@ -63,9 +66,10 @@ bool ig_vocab_open(ig_vocab *v, int32_t n);
 void ig_vocab_close(ig_vocab *v);
 /* Sets the token `id` (0 <= id < n). False if memory is short or all bytes together pass 2 GiB. */
 bool ig_vocab_put(ig_vocab *v, int32_t id, const char *bytes, size_t size, ig_token_kind kind, int flags);
-/* Builds the hash over the tokens flagged IG_TOKEN_MODEL. *duplicate is a token whose bytes an
- * earlier one has too, or -1. False without memory. */
-bool ig_vocab_index(ig_vocab *v, int32_t *duplicate);
+/* Builds the hash over the tokens flagged IG_TOKEN_MODEL; no two of them may be equal. Errors begin with `where`. */
+ig_status ig_vocab_index(ig_vocab *v, const char *where, ig_error *err);
+/* The error that token `id` is there twice. */
+ig_status ig_vocab_fail_twice(const ig_vocab *v, int32_t id, const char *where, ig_error *err);
 /* Id of a token in the hash, or -1. */
 int32_t ig_vocab_find(const ig_vocab *v, const char *bytes, size_t size);
 ig_text ig_vocab_text(const ig_vocab *v, int32_t id);
@@ -84,8 +88,8 @@ typedef struct ig_merges {
 /* Room for n merges; false without memory. */
 bool ig_merges_open(ig_merges *m, uint32_t n);
 void ig_merges_close(ig_merges *m);
-/* The first of two equal pairs counts. */
-void ig_merges_put(ig_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
+/* The first of two equal pairs counts. False if too many pairs share a place in the table. */
+bool ig_merges_put(ig_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const ig_merge_slot *ig_merges_find(const ig_merges *m, int32_t left, int32_t right);
 
 #endif

@@ -16,7 +16,7 @@
 #include "base/random.h"
 #include "token/merge.h"
 
-enum { ALPHABET = 4, TOKENS = 60, WORD_MAX = 80 };
+enum { ALPHABET = 4, TOKENS = 60, WORD_MAX = 6000 };
 
 typedef struct piece {
     int at, size, id;
@@ -34,7 +34,7 @@ static uint32_t pair_rank(const ig_merge_rules *r, const char *word, piece a, pi
 }
 
 static int merge_slowly(const ig_merge_rules *r, const char *word, int n, int *ids) {
-    piece pieces[WORD_MAX];
+    static piece pieces[WORD_MAX];
     for (int i = 0; i < n; i++) pieces[i] = (piece){i, 1, ig_vocab_find(r->vocab, word + i, 1)};
     for (;;) {
         uint32_t best = UINT32_MAX;
@@ -55,7 +55,7 @@ static int merge_slowly(const ig_merge_rules *r, const char *word, int n, int *i
 /* Tokens: the letters, then joins of two earlier ones. */
 static void make_rules(ig_merge_rules *r, ig_vocab *v, ig_random *random, bool by_score) {
     static uint32_t ranks[TOKENS];
-    int32_t duplicate;
+    ig_error err;
     *r = (ig_merge_rules){.vocab = v, .bytewise = !by_score, .unknown = -1};
     assert_true(ig_vocab_open(v, TOKENS) && ig_merges_open(&r->merges, TOKENS));
     for (int i = 0; i < 256; i++) r->byte_ids[i] = -1;
@@ -82,22 +82,22 @@ static void make_rules(ig_merge_rules *r, ig_vocab *v, ig_random *random, bool b
         assert_true(ig_vocab_put(v, id, text, size, IG_TOKEN_NORMAL, flags));
         ranks[id] = (uint32_t)(ig_random_u64(random) % 9); /* equal ranks are common */
     }
-    assert_true(ig_vocab_index(v, &duplicate));
-    assert_int_equal(duplicate, -1);
+    assert_int_equal(ig_vocab_index(v, "test", &err), IG_OK);
     if (by_score) r->ranks = ranks;
 }
 
-static void check_random(uint64_t seed, bool by_score) {
+/* Words of up to `longest` letters. */
+static void check_random(uint64_t seed, bool by_score, int rounds, int longest) {
     ig_random random = {seed};
     ig_merge_rules r;
     ig_vocab v;
     ig_merge_space space = {0};
     ig_error err;
     make_rules(&r, &v, &random, by_score);
-    for (int round = 0; round < 60; round++) {
-        char word[WORD_MAX];
-        int32_t ids[WORD_MAX], want[WORD_MAX];
-        int n = 1 + (int)(ig_random_u64(&random) % WORD_MAX), letters = 1 + (int)(ig_random_u64(&random) % ALPHABET);
+    for (int round = 0; round < rounds; round++) {
+        static char word[WORD_MAX];
+        static int32_t ids[WORD_MAX], want[WORD_MAX];
+        int n = longest - (int)(ig_random_u64(&random) % 80), letters = 1 + (int)(ig_random_u64(&random) % ALPHABET);
         for (int i = 0; i < n; i++) word[i] = (char)('a' + (int)(ig_random_u64(&random) % (uint64_t)letters));
         ig_ids out = {.ids = ids, .cap = WORD_MAX};
         assert_int_equal(ig_merge_word(&r, &space, word, (size_t)n, &out, &err), IG_OK);
@@ -112,12 +112,41 @@ static void check_random(uint64_t seed, bool by_score) {
 
 static void test_by_table(void **state) {
     (void)state;
-    for (uint64_t seed = 0; seed < 40; seed++) check_random(seed, false);
+    for (uint64_t seed = 0; seed < 40; seed++) check_random(seed, false, 60, 80);
 }
 
 static void test_by_score(void **state) {
     (void)state;
-    for (uint64_t seed = 0; seed < 40; seed++) check_random(seed, true);
+    for (uint64_t seed = 0; seed < 40; seed++) check_random(seed, true, 60, 80);
+}
+
+/* Words with more pairs than are held at a time. */
+static void test_long_words(void **state) {
+    (void)state;
+    for (uint64_t seed = 0; seed < 4; seed++) check_random(seed, seed % 2, 2, WORD_MAX);
+}
+
+/* As in vocab.c: pairs that fall together can be made by anyone who reads it. */
+static uint64_t mix(uint64_t x) {
+    for (int i = 0; i < 2; i++) x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
+    return x ^ x >> 32;
+}
+
+static void test_crowded_table(void **state) {
+    (void)state;
+    enum { N = 1 << 12 };
+    ig_merges m;
+    assert_true(ig_merges_open(&m, N));
+    int n = 0;
+    bool ok = true;
+    for (uint64_t pair = 0; n < N && ok; pair++) {
+        if ((mix(pair) & (2 * N - 1)) != 7) continue;
+        ok = ig_merges_put(&m, (int32_t)(pair >> 32), (int32_t)pair, 1, n);
+        n += ok;
+    }
+    assert_int_equal(n, IG_PROBES_MAX);
+    assert_null(ig_merges_find(&m, 1, 1 << 30));
+    ig_merges_close(&m);
 }
 
 /* What no token covers: its bytes' tokens, else the unknown token, else nothing. */
@@ -127,11 +156,11 @@ static void test_unknown(void **state) {
     ig_merge_rules r = {.vocab = &v, .unknown = 3, .ranks = (uint32_t[4]){0}};
     ig_merge_space space = {0};
     ig_error err;
-    int32_t duplicate, ids[8];
+    int32_t ids[8];
     assert_true(ig_vocab_open(&v, 4) && ig_vocab_put(&v, 0, "a", 1, IG_TOKEN_NORMAL, IG_TOKEN_MODEL));
     assert_true(ig_vocab_put(&v, 1, "<0xC3>", 6, IG_TOKEN_BYTE, 0) &&
                 ig_vocab_put(&v, 2, "<0xA9>", 6, IG_TOKEN_BYTE, 0));
-    assert_true(ig_vocab_put(&v, 3, "<unk>", 5, IG_TOKEN_UNKNOWN, 0) && ig_vocab_index(&v, &duplicate));
+    assert_true(ig_vocab_put(&v, 3, "<unk>", 5, IG_TOKEN_UNKNOWN, 0) && !ig_vocab_index(&v, "test", &err));
     for (int i = 0; i < 256; i++) r.byte_ids[i] = -1;
     r.byte_ids[0xc3] = 1;
     r.byte_ids[0xa9] = 2;
@@ -148,12 +177,14 @@ static void test_unknown(void **state) {
     out = (ig_ids){.ids = ids, .cap = 8};
     assert_int_equal(ig_merge_word(&r, &space, text, 6, &out, &err), IG_OK);
     assert_int_equal(out.n, 4);
+    assert_int_equal(out.n_lost, 2);
     ig_merge_space_close(&space);
     ig_vocab_close(&v);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_by_table), cmocka_unit_test(test_by_score),
+                                       cmocka_unit_test(test_long_words), cmocka_unit_test(test_crowded_table),
                                        cmocka_unit_test(test_unknown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@
 
 #include <cmocka.h>
 
+#include "base/buffer.h"
 #include "token/tokenizer.h"
 #include "unit/count_memory.h"
 #include "unit/temp_dir.h"
@@ -88,7 +89,7 @@ static const struct {
      "added_tokens: a token has no content"},
     {"tokenizer.json", "\"content\": \"<e>\"", "\"content\": 5", IG_E_FORMAT, "added_tokens.content: is not a string"},
     {"tokenizer.json", "\"special\": true}", "\"special\": true}, {\"id\": 5, \"content\": \"<e>\"}", IG_E_FORMAT,
-     "added token 5, '<e>', is there twice"},
+     "token 5, '<e>', is there twice"},
     {"tokenizer.json", "\"special\": true}", "\"special\": true}, 3", IG_E_FORMAT,
      "added_tokens: an item is not an object"},
     {"tokenizer.json", "[{\"id\": 4, \"content\": \"<e>\", \"special\": true}]", "\"<e>\"", IG_E_FORMAT,
@@ -215,6 +216,30 @@ static void test_nested_and_cut(void **state) {
         temp_dir_write(&d, "tokenizer.json", tokenizer_json, cut);
         check_refused(d.path, IG_E_FORMAT, "tokenizer.json: ", sizeof tokenizer_json);
     }
+    temp_dir_close(&d);
+}
+
+/* An expression of the file that is not made for a text is named, with the file. */
+static void test_expression_is_bounded(void **state) {
+    (void)state;
+    temp_dir d = temp_dir_open();
+    static char text[20000];
+    ig_buffer file = {0};
+    ig_tokenizer *t;
+    ig_ids out = {0};
+    ig_error err;
+    const char *at = strstr(tokenizer_json, " ?a+");
+    ig_buffer_add(&file, tokenizer_json, (size_t)(at - tokenizer_json));
+    ig_buffer_text(&file, "(?:(a)|b)*c|.");
+    ig_buffer_text(&file, at + 4);
+    temp_dir_write(&d, "tokenizer.json", file.data, file.size);
+    assert_int_equal(ig_tokenizer_from_hf(&t, d.path, &err), IG_OK);
+    for (size_t i = 0; i < sizeof text; i++) text[i] = "ab"[i % 2];
+    assert_int_equal(ig_tokenizer_encode(t, &out, text, sizeof text, 0, &err), IG_E_LIMIT);
+    assert_non_null(strstr(err.text, "tokenizer.json: pre_tokenizer: expression 1: splitting the text at byte "));
+    assert_int_equal(ig_tokenizer_encode(t, &out, text, 500, 0, &err), IG_OK);
+    ig_tokenizer_close(t);
+    ig_buffer_close(&file);
     temp_dir_close(&d);
 }
 
@@ -381,10 +406,10 @@ static void test_gguf_odd_texts(void **state) {
     assert_int_equal(ig_tokenizer_piece(tokenizer, 4, true, piece, sizeof piece), 2);
     assert_memory_equal(piece, "\xff\xc3", 2);
     int32_t ids[8];
-    size_t n;
-    assert_int_equal(ig_tokenizer_encode(tokenizer, &n, "<s>ab\xff\xc3", 7, IG_TOKENIZE_PARSE_SPECIAL, ids, 8, &err),
-                     IG_OK);
-    assert_int_equal(n, 2); /* bytes without a token are left out */
+    ig_ids out = {.ids = ids, .cap = 8};
+    assert_int_equal(ig_tokenizer_encode(tokenizer, &out, "<s>ab\xff\xc3", 7, IG_TOKENIZE_PARSE_SPECIAL, &err), IG_OK);
+    assert_int_equal(out.n, 2); /* bytes without a token are left out, and counted */
+    assert_int_equal(out.n_lost, 2);
     assert_int_equal(ids[0], 0);
     assert_int_equal(ids[1], 3);
     ig_tokenizer_close(tokenizer);
@@ -398,10 +423,10 @@ static void check_failing(const char *directory) {
     for (long fail_at = 0; !ok; fail_at++) {
         ig_error err = {0};
         ig_tokenizer *t = NULL;
-        size_t n = 0;
+        ig_ids out = {0};
         memory_count_start(fail_at);
         ig_status s = ig_tokenizer_from_hf(&t, directory, &err);
-        if (!s) s = ig_tokenizer_encode(t, &n, "<e>ab e\xcc\x81\xff", 10, 3, NULL, 0, &err);
+        if (!s) s = ig_tokenizer_encode(t, &out, "<e>ab e\xcc\x81\xff", 10, 3, &err);
         ig_tokenizer_close(t);
         memory_count_stop();
         ok = memory_count.fail_at >= 0; /* no allocation was left to fail */
@@ -463,10 +488,10 @@ static void test_failing_gguf(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json),           cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_nested_and_cut), cmocka_unit_test(test_no_tokenizer),
-        cmocka_unit_test(test_gguf),           cmocka_unit_test(test_gguf_odd_texts),
-        cmocka_unit_test(test_failing_json),   cmocka_unit_test(test_failing_merges),
-        cmocka_unit_test(test_failing_gguf),
+        cmocka_unit_test(test_nested_and_cut), cmocka_unit_test(test_expression_is_bounded),
+        cmocka_unit_test(test_no_tokenizer),   cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_gguf_odd_texts), cmocka_unit_test(test_failing_json),
+        cmocka_unit_test(test_failing_merges), cmocka_unit_test(test_failing_gguf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

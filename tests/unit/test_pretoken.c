@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pre-tokenisers: known splits, that words give the text back, empty matches, what is removed, and that an expression
- * that explodes ends in an error.
+ * Pre-tokenisers: known splits, that words give the text back, empty matches, what is removed, that the work of an
+ * expression is bounded by the length of the text, and that those of real models stay far below that.
  */
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -38,8 +39,9 @@ static ig_status add_word(void *user, size_t at, size_t size, ig_error *err) {
 
 static void check_split(const ig_pretoken *p, const char *text, const char *want) {
     words w = {.text = text, .contiguous = true};
+    ig_pretoken_sink sink = {.word = add_word, .user = &w};
     ig_error err;
-    assert_int_equal(ig_pretoken_run(p, text, strlen(text), add_word, &w, &err), IG_OK);
+    assert_int_equal(ig_pretoken_run(p, &sink, text, strlen(text), &err), IG_OK);
     assert_string_equal(w.out.data ? w.out.data : "", want);
     ig_buffer_close(&w.out);
 }
@@ -112,8 +114,9 @@ static void test_nothing_lost(void **state) {
                 if (c >= 0x80) text[n++] = (char)(0x80 | (c & 63));
             }
             words w = {.text = text, .contiguous = true};
+            ig_pretoken_sink sink = {.word = add_word, .user = &w};
             ig_error err;
-            assert_int_equal(ig_pretoken_run(&p, text, n, add_word, &w, &err), IG_OK);
+            assert_int_equal(ig_pretoken_run(&p, &sink, text, n, &err), IG_OK);
             assert_true(w.contiguous);
             assert_int_equal(w.next, n);
             ig_buffer_close(&w.out);
@@ -158,18 +161,157 @@ static void test_bad_expressions(void **state) {
     }
 }
 
-static void test_exploding_expressions(void **state) {
+static void test_refused_expressions(void **state) {
     (void)state;
-    static const char *const bombs[] = {"(?:a+)+[bc]", "(?:a|aa)+[bc]", "(?:a*a*)*[bc]", "(?:a?a?){60}a{60}[bc]"};
-    char text[200];
-    memset(text, 'a', sizeof text);
-    for (size_t i = 0; i < sizeof bombs / sizeof *bombs; i++) {
-        ig_pretoken p = open_expression(bombs[i], false);
-        words w = {.text = text};
+    static char large[IG_PRETOKEN_BYTES_MAX + 2];
+    ig_pretoken p = {0};
+    ig_error err;
+    assert_int_equal(ig_pretoken_add(&p, (ig_text){"(a)\\1", 5}, false, "f", &err), IG_E_UNSUPPORTED);
+    memset(large, 'a', sizeof large);
+    assert_int_equal(ig_pretoken_add(&p, (ig_text){large, IG_PRETOKEN_BYTES_MAX + 1}, false, "f", &err), IG_E_LIMIT);
+    assert_int_equal(ig_pretoken_add(&p, (ig_text){large, IG_PRETOKEN_BYTES_MAX}, true, "f", &err), IG_OK);
+    assert_int_equal(ig_pretoken_add(&p, (ig_text){"a", 1}, true, "f", &err), IG_E_LIMIT);
+    ig_pretoken_close(&p);
+}
+
+/* ---- work ---------------------------------------------------------------- */
+
+enum { TEXT_BYTES = 20000 };
+
+static ig_status count_word(void *user, size_t at, size_t size, ig_error *err) {
+    (void)at, (void)err;
+    *(size_t *)user += size;
+    return IG_OK;
+}
+
+/* Splits TEXT_BYTES of a repeated unit; the work. */
+static uint64_t split_repeated(const ig_pretoken *p, const char *unit, ig_status want, ig_error *err) {
+    static char text[TEXT_BYTES + 16];
+    size_t n = 0, n_split = 0, n_unit = strlen(unit);
+    for (; n < TEXT_BYTES; n += n_unit) memcpy(text + n, unit, n_unit);
+    ig_pretoken_sink sink = {.word = count_word, .user = &n_split};
+    assert_int_equal(ig_pretoken_run(p, &sink, text, n, err), want);
+    assert_true(want || n_split == n);
+    return sink.work;
+}
+
+/* Nested repeats, looking far ahead or behind or back for little, large counts, many places to begin at. */
+static void test_hostile_expressions(void **state) {
+    (void)state;
+    static const struct {
+        const char *expression, *unit;
+        bool literal;
+    } cases[] = {
+        {"(?:a+)+[bc]", "a", false},
+        {"(?:a|aa)+[bc]", "a", false},
+        {"(?:a*a*)*[bc]", "a", false},
+        {"(?:a?a?){60}a{60}[bc]", "a", false},
+        {"(?:(a)|b)*c|.", "ab", false},
+        {"(?:a|b)*+c|.", "ab", false},
+        {"[ab]*c|.", "ab", false},
+        {"[ab]*?c|.", "ab", false},
+        {"(?=[ab]*c)|.", "ab", false},
+        {"(?>[ab]+)c|.", "ab", false},
+        {"a{1,60000}b|.", "a", false},
+        {"a{9000}b|.", "a", false},
+        {"(?<=[^b]{250})b|.", "a", false},
+        {"\\X{900}b|.", "a\xcc\x81", false},
+        {"(?:a(?R)?c|.)", "a", false},
+        {"(?(?=a)a|b)*c|.", "ab", false},
+        {"(*NO_JIT)[ab]*c|.", "ab", false},
+        {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "a"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "a"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "a"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "b",
+         "a", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        ig_pretoken p = open_expression(cases[i].expression, cases[i].literal);
         ig_error err;
-        assert_int_equal(ig_pretoken_run(&p, text, sizeof text, add_word, &w, &err), IG_E_LIMIT);
-        assert_non_null(strstr(err.text, "expression 1"));
-        ig_buffer_close(&w.out);
+        uint64_t allowed = IG_PRETOKEN_WORK_FREE + IG_PRETOKEN_WORK_PER_BYTE * (uint64_t)(TEXT_BYTES + 4);
+        uint64_t work = split_repeated(&p, cases[i].unit, IG_E_LIMIT, &err);
+        if (work > allowed + TEXT_BYTES * (uint64_t)p.steps[0].weight)
+            fail_msg("%s: %" PRIu64 " units of work, %" PRIu64 " are allowed", cases[i].expression, work, allowed);
+        assert_non_null(strstr(err.text, "test: expression 1: splitting the text at byte "));
+        ig_pretoken_close(&p);
+    }
+}
+
+/* The bound is for a text, in however many runs it is split. */
+static void test_work_of_a_text(void **state) {
+    (void)state;
+    ig_pretoken p = open_expression("[ab]*c|.", false);
+    static char text[300];
+    memset(text, 'a', sizeof text);
+    for (int heavy = 0; heavy < 2; heavy++) {
+        size_t n_split = 0;
+        ig_pretoken_sink sink = {.word = count_word, .user = &n_split};
+        ig_error err;
+        ig_status s = IG_OK;
+        p.steps[0].weight = heavy ? 16 : 1;
+        for (int runs = 0; !s && runs < 1000; runs++) s = ig_pretoken_run(&p, &sink, text, sizeof text, &err);
+        assert_int_equal(s, heavy ? IG_E_LIMIT : IG_OK);
+    }
+    ig_pretoken_close(&p);
+}
+
+/* Expressions as tokenizer.json files have them. An empty group keeps those that are also built in from being known,
+ * and so from not being counted. */
+#define CASELESS "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+#define REST " ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+static const char *const real[][4] = {
+    {CASELESS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}|" REST},
+    {CASELESS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}|" REST},
+    {"(?:)\\p{N}", "(?:)'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"},
+    {"(?:)\\p{N}{1,3}", "(?:)[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f]+",
+     "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
+     " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+    {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" CASELESS
+     "?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" CASELESS
+     "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
+};
+
+static void test_real_expressions(void **state) {
+    (void)state;
+    static const char *const units[] = {"a",
+                                        "Ab",
+                                        "HTTP",
+                                        " ",
+                                        "\n",
+                                        " \n",
+                                        "\r\n",
+                                        "\t \n x",
+                                        "1",
+                                        "12 ",
+                                        "'",
+                                        "'s",
+                                        "'x",
+                                        "!",
+                                        "?.",
+                                        "{}();\n",
+                                        "x_y",
+                                        "\xe4\xb8\xad",
+                                        "\xe3\x81\x82",
+                                        "\xf0\x9f\x98\x80",
+                                        "a\xcc\x81",
+                                        "\xcc\x81",
+                                        "aB1 .\n",
+                                        "prose, as. ",
+                                        "\x1a"};
+    for (size_t k = 0; k < sizeof real / sizeof *real; k++) {
+        ig_pretoken p = {0};
+        ig_error err;
+        for (int i = 0; i < 4 && real[k][i]; i++)
+            assert_int_equal(ig_pretoken_add(&p, (ig_text){real[k][i], strlen(real[k][i])}, false, "f", &err), IG_OK);
+        for (size_t u = 0; u < sizeof units / sizeof *units; u++) {
+            uint64_t work = split_repeated(&p, units[u], IG_OK, &err);
+            if (work < TEXT_BYTES || 20 * work > IG_PRETOKEN_WORK_PER_BYTE * (uint64_t)TEXT_BYTES)
+                fail_msg("expression %zu on '%s': %" PRIu64 " units of work", k, units[u], work);
+        }
         ig_pretoken_close(&p);
     }
 }
@@ -197,10 +339,17 @@ static void test_repair(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_known),           cmocka_unit_test(test_unknown_name),
-        cmocka_unit_test(test_nothing_lost),    cmocka_unit_test(test_kinds_of_steps),
-        cmocka_unit_test(test_bad_expressions), cmocka_unit_test(test_exploding_expressions),
-        cmocka_unit_test(test_too_many_steps),  cmocka_unit_test(test_repair),
+        cmocka_unit_test(test_known),
+        cmocka_unit_test(test_unknown_name),
+        cmocka_unit_test(test_nothing_lost),
+        cmocka_unit_test(test_kinds_of_steps),
+        cmocka_unit_test(test_bad_expressions),
+        cmocka_unit_test(test_refused_expressions),
+        cmocka_unit_test(test_hostile_expressions),
+        cmocka_unit_test(test_work_of_a_text),
+        cmocka_unit_test(test_real_expressions),
+        cmocka_unit_test(test_too_many_steps),
+        cmocka_unit_test(test_repair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #include "base/buffer.h"
 #include "base/file.h"
 #include "token/tokenizer.h"
+#include "unit/count_memory.h"
 
 #define SHARED "../shared/fixtures/tokenizers/"
 
@@ -58,12 +59,14 @@ static void check_line(const ig_tokenizer *t, const json_t *line, bool reversibl
     const char *text = json_string_value(json_object_get(line, "text"));
     const json_t *want = json_object_get(line, "ids");
     bool special = json_is_true(json_object_get(line, "special"));
-    size_t n, size = strlen(text), cap = size + 3;
+    size_t size = strlen(text), cap = size + 3;
     int32_t *ids = test_calloc(cap, sizeof *ids);
+    ig_ids out = {.ids = ids, .cap = cap};
     ig_error err;
     int flags = special ? IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL : 0;
-    assert_int_equal(ig_tokenizer_encode(t, &n, text, size, flags, ids, cap, &err), IG_OK);
-    assert_true(n <= cap);
+    assert_int_equal(ig_tokenizer_encode(t, &out, text, size, flags, &err), IG_OK);
+    size_t n = out.n;
+    assert_true(n <= cap && out.n_lost == 0);
     bool equal = n == json_array_size(want);
     for (size_t i = 0; i < n && equal; i++) equal = ids[i] == json_integer_value(json_array_get(want, i));
     if (!equal) fail_msg("other ids for \"%s\"", text);
@@ -150,11 +153,12 @@ static void test_invalid_bytes(void **state) {
         ig_tokenizer *t = open_tokenizer(path);
         for (int pass = 0; pass < 2; pass++) {
             const char *text = pass ? all : broken;
-            size_t size = pass ? sizeof all : sizeof broken - 1, n, back_size;
+            size_t size = pass ? sizeof all : sizeof broken - 1, back_size;
             int32_t ids[1024];
+            ig_ids out = {.ids = ids, .cap = 1024};
             ig_error err;
-            assert_int_equal(ig_tokenizer_encode(t, &n, text, size, 0, ids, 1024, &err), IG_OK);
-            char *back = join_pieces(t, ids, n, &back_size);
+            assert_int_equal(ig_tokenizer_encode(t, &out, text, size, 0, &err), IG_OK);
+            char *back = join_pieces(t, ids, out.n, &back_size);
             assert_int_equal(back_size, size);
             assert_memory_equal(back, text, size);
             test_free(back);
@@ -169,16 +173,68 @@ static void test_small_buffer(void **state) {
     ig_tokenizer *t = open_tokenizer("tests/data/tokenizers/llama3");
     const char *text = "The tokens of a text that is cut";
     int32_t ids[64], few[64];
-    size_t n, n_few;
+    ig_ids all = {.ids = ids, .cap = 64}, out = {.ids = few, .cap = 3}, none = {0};
     ig_error err;
     memset(few, 0x55, sizeof few);
-    assert_int_equal(ig_tokenizer_encode(t, &n, text, strlen(text), IG_TOKENIZE_ADD_SPECIAL, ids, 64, &err), IG_OK);
-    assert_int_equal(ig_tokenizer_encode(t, &n_few, text, strlen(text), IG_TOKENIZE_ADD_SPECIAL, few, 3, &err), IG_OK);
-    assert_int_equal(n, n_few);
+    assert_int_equal(ig_tokenizer_encode(t, &all, text, strlen(text), IG_TOKENIZE_ADD_SPECIAL, &err), IG_OK);
+    assert_int_equal(ig_tokenizer_encode(t, &out, text, strlen(text), IG_TOKENIZE_ADD_SPECIAL, &err), IG_OK);
+    assert_int_equal(all.n, out.n);
     assert_memory_equal(ids, few, 3 * sizeof *ids);
     assert_int_equal(few[3], 0x55555555);
-    assert_int_equal(ig_tokenizer_encode(t, &n, NULL, 0, 0, NULL, 0, &err), IG_OK);
-    assert_int_equal(n, 0);
+    assert_int_equal(ig_tokenizer_encode(t, &none, NULL, 0, 0, &err), IG_OK);
+    assert_int_equal(none.n, 0);
+    ig_tokenizer_close(t);
+}
+
+/* Where more than cap ids are an error, just as many are none, and a long text is not tokenised to its end: of many
+ * words, of added tokens, of one word whose length shows it. */
+static void test_capped(void **state) {
+    (void)state;
+    ig_tokenizer *t = open_tokenizer("tests/data/tokenizers/llama3");
+    static const char *const units[] = {"a b", "<|eot_id|>", " "};
+    size_t size = (size_t)1 << 20;
+    char *text = test_malloc(size);
+    int32_t ids[64];
+    ig_error err;
+    for (int u = 0; u < 3; u++) {
+        ig_ids out = {.cap = 0};
+        for (size_t i = 0; i < size; i++) text[i] = units[u][i % strlen(units[u])];
+        assert_int_equal(ig_tokenizer_encode(t, &out, text, 30, IG_TOKENIZE_PARSE_SPECIAL, &err), IG_OK);
+        out = (ig_ids){.ids = ids, .cap = out.n, .is_capped = true};
+        assert_int_equal(ig_tokenizer_encode(t, &out, text, 30, IG_TOKENIZE_PARSE_SPECIAL, &err), IG_OK);
+        assert_int_equal(out.n, out.cap);
+        out.cap--;
+        assert_int_equal(ig_tokenizer_encode(t, &out, text, 30, IG_TOKENIZE_PARSE_SPECIAL, &err), IG_E_LIMIT);
+        out.cap = 64;
+        memory_count_start(-1);
+        assert_int_equal(ig_tokenizer_encode(t, &out, text, size, IG_TOKENIZE_PARSE_SPECIAL, &err), IG_E_LIMIT);
+        memory_count_stop();
+        assert_true(out.n > 64 && memory_count.largest < size / 8);
+        assert_string_equal(err.text, "the text has more than 64 tokens");
+    }
+    test_free(text);
+    ig_tokenizer_close(t);
+}
+
+/* A text of one word is the worst: six bytes for each of its bytes, and half as much again for room to grow. */
+static void test_memory(void **state) {
+    (void)state;
+    ig_tokenizer *t = open_tokenizer("tests/data/tokenizers/smollm");
+    size_t size = (size_t)1 << 20;
+    char *text = test_malloc(size);
+    ig_ids out = {0};
+    ig_error err;
+    memset(text, ' ', size);
+    memory_count_start(-1);
+    assert_int_equal(ig_tokenizer_encode(t, &out, text, size, 0, &err), IG_OK);
+    memory_count_stop();
+    assert_true(memory_count.largest <= 6 * size);
+    for (size_t i = 0; i < size; i++) text[i] = "words of a text. "[i % 17];
+    memory_count_start(-1);
+    assert_int_equal(ig_tokenizer_encode(t, &out, text, size, 0, &err), IG_OK);
+    memory_count_stop();
+    assert_true(memory_count.largest < 1 << 16);
+    test_free(text);
     ig_tokenizer_close(t);
 }
 
@@ -189,8 +245,9 @@ static void test_long_words(void **state) {
     static const char *const names[] = {"llama3", "smollm", "opt", "qwen2", "llama2"};
     static const char *const units[] = {
         "a", "A", " ", "\n", "\n ", "1", "!", "'", "\t", "\xe4\xb8\xad", "\xcc\x81\xcc\x96", "\xff", "\xe2\x96\x81"};
-    size_t size = 1 << 18, n;
+    size_t size = 1 << 18;
     char *text = test_malloc(size + 1);
+    ig_ids out = {0};
     ig_error err;
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
         char path[256];
@@ -200,8 +257,8 @@ static void test_long_words(void **state) {
             size_t unit = strlen(units[u]);
             for (size_t i = 0; i < size; i++) text[i] = units[u][i % unit];
             text[size] = 'x';
-            assert_int_equal(ig_tokenizer_encode(t, &n, text, size + 1, 0, NULL, 0, &err), IG_OK);
-            assert_true(n > 0 && n <= size + 2);
+            assert_int_equal(ig_tokenizer_encode(t, &out, text, size + 1, 0, &err), IG_OK);
+            assert_true(out.n > 0 && out.n <= size + 2);
         }
         ig_tokenizer_close(t);
     }
@@ -236,10 +293,19 @@ static void test_shared_smollm2(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_llama3),        cmocka_unit_test(test_smollm),         cmocka_unit_test(test_opt),
-        cmocka_unit_test(test_qwen2),         cmocka_unit_test(test_llama2),         cmocka_unit_test(test_special_ids),
-        cmocka_unit_test(test_invalid_bytes), cmocka_unit_test(test_small_buffer),   cmocka_unit_test(test_long_words),
-        cmocka_unit_test(test_shared_llama2), cmocka_unit_test(test_shared_smollm2),
+        cmocka_unit_test(test_llama3),
+        cmocka_unit_test(test_smollm),
+        cmocka_unit_test(test_opt),
+        cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_llama2),
+        cmocka_unit_test(test_special_ids),
+        cmocka_unit_test(test_invalid_bytes),
+        cmocka_unit_test(test_small_buffer),
+        cmocka_unit_test(test_capped),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_long_words),
+        cmocka_unit_test(test_shared_llama2),
+        cmocka_unit_test(test_shared_smollm2),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
