@@ -208,3 +208,17 @@ int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *t
     *ids = NULL;
     return ig_cli_fail(app->o, &err);
 }
+
+int ig_cli_prompt_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text, int flags,
+                         size_t most) {
+    if (text->n < most) return ig_cli_tokens(ids, n, app, text->data, text->n, flags);
+    ig_error err = {0};
+    *ids = malloc(most * sizeof **ids);
+    if (!*ids) return ig_cli_complain(app->o, "out of memory for %zu tokens", most);
+    if (!ig_tokenize(n, app->model, text->data, text->n, flags | IG_TOKENIZE_CAPPED, *ids, most, &err))
+        return IG_EXIT_OK;
+    free(*ids);
+    *ids = NULL;
+    if (*n <= most) return ig_cli_fail(app->o, &err);
+    return ig_cli_complain(app->o, "the prompt has more than %zu tokens, but the context holds %zu (-c)", most, most);
+}

@@ -126,6 +126,9 @@ uint64_t ig_cli_seed(const ig_cli_options *o);
 
 /* Tokens of a text, malloc'ed; the exit code. */
 int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *text, size_t n_text, int flags);
+/* The same for a prompt: one of more than `most` tokens is refused before it is tokenised to its end. */
+int ig_cli_prompt_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text, int flags,
+                         size_t most);
 
 /* ---- models by name (sources.c, verb_fetch.c) ----------------------------- */
 

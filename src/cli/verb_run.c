@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "cli/app.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -181,7 +182,8 @@ int ig_cli_run(const ig_cli_options *o) {
     }
     code = ig_cli_open(&app, o, false);
     if (!code) code = apply_template(&text, &flags, &app);
-    if (!code) code = ig_cli_tokens(&ids, &n_ids, &app, text.data, text.n, flags);
+    size_t most = o->ctx ? (size_t)o->ctx : app.info.n_ctx_train > 0 ? (size_t)app.info.n_ctx_train : INT_MAX;
+    if (!code) code = ig_cli_prompt_tokens(&ids, &n_ids, &app, &text, flags, most);
     if (!code && n_ids == 0) code = ig_cli_complain(o, "the text has no tokens");
     if (!code) code = generate(&app, ids, n_ids);
     free(ids);

@@ -142,6 +142,10 @@ def test_run_stop_and_system(program, model):
 def test_run_context_limit(program, model):
     status, out, err = program("run", "-m", model, "--raw", "-p", TEXT, "-c", "64")
     assert status == 1 and out == b"" and "the context holds 64" in one_line(err)
+    # Long ones are not tokenised to their end, be they of words or of blanks.
+    for text in TEXT * 20000, " " * 1000000:
+        status, out, err = program("run", "-m", model, "--raw", "-c", "64", stdin=text)
+        assert status == 1 and "more than 64 tokens, but the context holds 64" in one_line(err)
     report = json.loads(program("run", "-m", model, "--raw", "-p", "Once", "-c", "16", "--json", "--ignore-eos")[1])
     assert report["finish"] == "context" and report["tokens_generated"] <= 16
 
