@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <locale.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static int report_unknown_verb(const char *name) {
@@ -32,8 +33,22 @@ static void hold_standard_streams(void) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
 }
 
+enum { STACK_BYTES = 256 << 10 }; /* the deepest calls need half of it */
+
+/* A stack that cannot grow ends the program without a word. Where the limit may be raised, it is. */
+static bool has_stack(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= STACK_BYTES) return true;
+    limit.rlim_cur = limit.rlim_max < STACK_BYTES ? limit.rlim_max : STACK_BYTES;
+    if (limit.rlim_cur == STACK_BYTES && setrlimit(RLIMIT_STACK, &limit) == 0) return true;
+    fprintf(stderr, "infinigen: a stack of %d KiB is needed, but it may have only %llu (ulimit -s)\n",
+            STACK_BYTES >> 10, (unsigned long long)limit.rlim_cur >> 10);
+    return false;
+}
+
 int main(int argc, char **argv) {
     hold_standard_streams();
+    if (!has_stack()) return IG_EXIT_FAILED;
     setlocale(LC_CTYPE, "");
     ig_cli_open_options();
     if (argc < 2) {

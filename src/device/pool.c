@@ -12,13 +12,14 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 
 enum { N_SPINS = 1500 }; /* about 30 us: longer than the gap between two operations, shorter than a time slice */
 
@@ -99,17 +100,15 @@ static void *worker_main(void *arg) {
     }
 }
 
-/* Signals are the program's business: its own threads take them. A fault, such as a page of the model that cannot be
- * read, is a signal of the thread that meets it, and the program may have a handler for that. */
-static int create_quiet(pthread_t *thread, worker_start *start) {
-    static const int faults[] = {SIGBUS, SIGSEGV, SIGFPE, SIGILL};
-    sigset_t blocked, before;
-    sigfillset(&blocked);
-    for (size_t i = 0; i < IG_COUNT(faults); i++) sigdelset(&blocked, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    int failed = pthread_create(thread, NULL, worker_main, start);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
+static ig_status start_worker(ig_pool *p, int thread, ig_error *err) {
+    char what[64];
+    worker_start *start = malloc(sizeof *start);
+    if (!start) return ig_fail_memory(err, "thread pool", sizeof *start);
+    *start = (worker_start){p, thread};
+    snprintf(what, sizeof what, "thread %d of %d", thread + 1, p->n_threads);
+    ig_status s = ig_thread_start(&p->threads[p->n_started], worker_main, start, what, err);
+    if (s) free(start);
+    return s;
 }
 
 ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err) {
@@ -125,12 +124,10 @@ ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err) {
     }
     pthread_mutex_init(&p->turn, NULL);
     for (int i = 1; i < n_threads; i++) {
-        worker_start *start = malloc(sizeof *start);
-        if (start) *start = (worker_start){p, i};
-        if (!start || create_quiet(&p->threads[p->n_started], start) != 0) {
-            free(start);
+        ig_status s = start_worker(p, i, err);
+        if (s) {
             ig_pool_close(p);
-            return ig_fail(err, IG_E_MEMORY, "cannot start thread %d of %d", i + 1, n_threads);
+            return s;
         }
         p->n_started++;
     }

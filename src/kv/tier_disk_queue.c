@@ -8,7 +8,6 @@
 
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -17,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/thread.h"
 
 enum {
     STAGING_BYTES = IG_DISK_STAGED_MAX * IG_FRAME_BYTES,
@@ -145,20 +145,16 @@ ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, unsigned 
     pthread_mutex_init(&q->lock, NULL);
     pthread_cond_init(&q->work, NULL);
     pthread_cond_init(&q->done, NULL);
-    /* Signals are for the threads of the program. */
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
     unsigned wanted = q->ring ? 1 : n_staging < IG_DISK_THREADS ? n_staging : IG_DISK_THREADS;
-    int e = 0;
-    while (q->n_threads < wanted && !e) {
-        e = pthread_create(&q->threads[q->n_threads], NULL, q->ring ? ig_disk_ring_serve : serve, q);
-        if (!e) q->n_threads++;
+    ig_status s = IG_OK;
+    while (q->n_threads < wanted && !s) {
+        s = ig_thread_start(&q->threads[q->n_threads], q->ring ? ig_disk_ring_serve : serve, q,
+                            "a thread for the KV spill file", err);
+        if (!s) q->n_threads++;
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (q->n_threads) return IG_OK;
+    if (q->n_threads) return IG_OK; /* one will do */
     ig_disk_queue_close(q);
-    return ig_fail(err, IG_E_MEMORY, "KV spill file: cannot start a thread: %s", strerror(e));
+    return s;
 }
 
 void ig_disk_queue_close(ig_disk_queue *q) {

@@ -267,11 +267,11 @@ def test_conversation_after_a_fault(spill, folder):
 # ---- a full disk ---------------------------------------------------------------------------------------------
 
 
-def limit_files(n_bytes):
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))
+def limit(what, n_bytes, hard=None):
+    def set_limits():
+        resource.setrlimit(what, (n_bytes, hard or n_bytes))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    return limit
+    return set_limits
 
 
 def finish(p):
@@ -283,7 +283,7 @@ def finish(p):
 def test_limit_of_file_size(spill, folder, n_bytes):
     """`ulimit -f`, which the kernel enforces with a signal."""
     for method in METHODS:
-        p = spill.program.start(*spill.on_disk(spill.run(), folder), *method, preexec_fn=limit_files(n_bytes))
+        p = spill.program.start(*spill.on_disk(spill.run(), folder), *method, preexec_fn=limit(resource.RLIMIT_FSIZE, n_bytes))
         check_failure(spill, finish(p), "File too large", folder)
 
 
@@ -291,7 +291,7 @@ def test_limit_of_output_size(spill, tmp_path):
     out_file = tmp_path / "logits"
     tokens = os.path.join(TINY_MODELS, "llama31", "golden", "tokens.i32")
     p = spill.program.start("logits", "-m", spill.model, "--tokens", tokens, "-o", out_file,
-                            preexec_fn=limit_files(4096))
+                            preexec_fn=limit(resource.RLIMIT_FSIZE, 4096))
     status, _, err = finish(p)
     assert status == 1 and "File too large" in one_line(err) and not out_file.exists()
 
@@ -490,3 +490,34 @@ def test_model_cut_short_while_in_use(spill, folder, tmp_path):
         out, err = p.communicate(timeout=60)
         message = "became shorter while it was in use, or its disk failed"
         check_failure(spill, (p.returncode, first + out, err), message, tmp_path / "model", n=LONG)
+
+
+# ---- little memory -------------------------------------------------------------------------------------------
+
+
+def logits_of(tiny, *args):
+    return "logits", "-m", tiny, "--tokens", tiny + "/golden/tokens.i32", *args
+
+
+def test_small_stack(program, tiny, tmp_path):
+    """`ulimit -s`: a stack that is too small is raised, or is an error and no crash. Threads have stacks of their own."""
+    out_file = tmp_path / "logits"
+    for soft, hard, status in ((64, 1024, 0), (256, 256, 0), (128, 128, 1)):
+        p = program.start(*logits_of(tiny, "-t", "3", "-o", out_file),
+                          preexec_fn=limit(resource.RLIMIT_STACK, soft << 10, hard << 10))
+        code, _, err = finish(p)
+        assert code == status, err
+        assert status == 0 or f"only {hard} (ulimit -s)" in one_line(err)
+
+
+def test_little_memory_for_threads(program, tiny, tmp_path):
+    """`ulimit -v`: the stacks of 64 threads are not what takes the memory, and where even they do, that is said."""
+    out_file = tmp_path / "logits"
+    codes = set()
+    for mib in (2048, 64):
+        p = program.start(*logits_of(tiny, "-t", "64", "-o", out_file),
+                          preexec_fn=limit(resource.RLIMIT_AS, mib << 20))
+        code, _, err = finish(p)
+        codes.add(code)
+        assert code == 0 or (mib == 64 and "no memory for its stack" in one_line(err)), err
+    assert 0 in codes
