@@ -19,6 +19,10 @@ typedef enum ig_kv_type { IG_KV_F16, IG_KV_Q8, IG_KV_Q4, IG_KV_TYPES } ig_kv_typ
 
 enum { IG_KV_GROUP = 64, IG_KV_DIMS = 512 /* of a row, at most */ };
 
+/* The largest number that every type can keep: packed with a step rounded up, 255 or 15 steps from its negative still
+ * round to less than infinity. */
+#define IG_KV_MOST 65280.0f
+
 /* What the codes of a group mean; 16-bit floats. */
 typedef struct ig_kv_line {
     uint16_t step, min;

@@ -5,11 +5,13 @@
  */
 #include "device/cpu.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/half.h"
 
 enum {
     SMALL = 4096, /* elements below which an elementwise operation is not shared out */
@@ -212,6 +214,7 @@ static void flat_range(const rows_job *j, int task, size_t total, size_t *at, in
 typedef struct flat_job {
     rows_job rows;
     size_t total;
+    _Atomic uint32_t peak; /* bits */
 } flat_job;
 
 static void add_task(void *arg, int task, int thread) {
@@ -235,15 +238,32 @@ static void activate_task(void *arg, int task, int thread) {
         j->rows.d->k->relu(j->rows.y + at, n);
 }
 
-static void run_flat(ig_device *dev, ig_task_fn fn, float *y, const float *x, size_t n) {
+static void peak_task(void *arg, int task, int thread) {
+    flat_job *j = arg;
+    size_t at;
+    int n;
+    (void)thread;
+    flat_range(&j->rows, task, j->total, &at, &n);
+    uint32_t mine = ig_f32_bits(j->rows.d->k->peak(j->rows.x + at, n)), top = atomic_load(&j->peak);
+    while (mine > top && !atomic_compare_exchange_weak(&j->peak, &top, mine)) {
+    }
+}
+
+/* Returns what peak_task() found. */
+static uint32_t run_flat(ig_device *dev, ig_task_fn fn, float *y, const float *x, size_t n) {
     flat_job j = {.rows = {.d = cpu(dev), .y = y, .x = x, .n_rows = (int)((n + SMALL - 1) / SMALL)}, .total = n};
     run_rows(&j.rows, fn, n);
+    return atomic_load(&j.peak);
 }
 
 static void cpu_add(ig_device *dev, float *y, const float *x, size_t n) { run_flat(dev, add_task, y, x, n); }
 
 static void cpu_activate(ig_device *dev, float *gate, const float *up, size_t n) {
     run_flat(dev, activate_task, gate, up, n);
+}
+
+static float cpu_peak(ig_device *dev, const float *x, size_t n) {
+    return ig_bits_f32(run_flat(dev, peak_task, NULL, x, n));
 }
 
 static void cpu_parallel(ig_device *dev, int n_tasks, ig_task_fn fn, void *arg) {
@@ -333,6 +353,7 @@ static const ig_device_ops cpu_ops = {
     .rope = cpu_rope,
     .add = cpu_add,
     .activate = cpu_activate,
+    .peak = cpu_peak,
     .attend = ig_cpu_attend,
     .weigh = ig_cpu_weigh,
     .parallel = cpu_parallel,

@@ -88,6 +88,9 @@ typedef struct ig_kernels {
     /* One row of any type to floats (embedding rows; reference). */
     void (*dequantize[IG_TYPE_COUNT])(float *dst, const void *row, int n);
 
+    /* What is not finite must stay so: norms of a row whose squares overflow are NaN, and relu of NaN or an infinity is
+     * not 0. */
+
     /* y[i] = x[i] / rms(x) * w[i]; w may be NULL (all ones). y may be x. */
     void (*rms_norm)(float *y, const float *x, const float *w, int n, float eps);
     /* y[i] = (x[i] - mean) / std * w[i] + b[i]; w and b may be NULL. y may be x. */
@@ -159,6 +162,8 @@ typedef struct ig_kernels {
      * shorter. */
     void (*smooth)(float *w, int n, int block, float share);
 
+    /* The largest magnitude, 0 of none; infinite or NaN if any element is, NaN before all. */
+    float (*peak)(const float *x, int n);
     /* The largest element, and the lowest index that has it. NaN counts as -INFINITY. Of none: -INFINITY and 0. */
     float (*max)(const float *x, int n);
     int (*argmax)(const float *x, int n);

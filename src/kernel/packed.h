@@ -12,9 +12,6 @@
 #include "base/half.h"
 #include "kernel/kernel.h"
 
-/* The largest number: with a step rounded up, 255 or 15 steps from its negative still round to less than infinity. */
-#define IG_PACKED_MOST 65280.0f
-
 /* The line of a group whose numbers are in [lo, hi]. *min and *inverse: code = round((x - *min) * *inverse). */
 static inline ig_kv_line ig_packed_line(float *min, float *inverse, float lo, float hi, int levels) {
     lo += 0.0f; /* -0 is 0 */

@@ -12,9 +12,9 @@
 enum { AHEAD = 16 }; /* rows from the one in use to the one prefetched: chosen rows are scattered */
 
 static __m256 load_finite(const float *x) {
-    __m256 v = _mm256_loadu_ps(x), most = _mm256_set1_ps(IG_PACKED_MOST);
+    __m256 v = _mm256_loadu_ps(x), most = _mm256_set1_ps(IG_KV_MOST);
     v = _mm256_and_ps(v, _mm256_cmp_ps(v, v, _CMP_ORD_Q));
-    return _mm256_max_ps(_mm256_min_ps(v, most), _mm256_set1_ps(-IG_PACKED_MOST));
+    return _mm256_max_ps(_mm256_min_ps(v, most), _mm256_set1_ps(-IG_KV_MOST));
 }
 
 static ig_kv_line encode(uint8_t *codes, const float *x, int n, int levels) {

@@ -9,7 +9,7 @@
 
 static float limited(float x) {
     if (x != x) return 0;
-    return x > IG_PACKED_MOST ? IG_PACKED_MOST : x < -IG_PACKED_MOST ? -IG_PACKED_MOST : x;
+    return x > IG_KV_MOST ? IG_KV_MOST : x < -IG_KV_MOST ? -IG_KV_MOST : x;
 }
 
 /* Codes of one group; returns its line. */

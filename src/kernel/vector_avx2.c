@@ -46,7 +46,7 @@ static float sum_elements(const float *x, int n, float mean) {
 
 static void rms_norm_avx2(float *y, const float *x, const float *w, int n, float eps) {
     if (n <= 0) return;
-    float r = (float)(1.0 / sqrt((double)sum_squares(x, n, 0) / n + eps));
+    float r = (float)ig_norm_factor((double)sum_squares(x, n, 0), n, eps);
     __m256 rs = _mm256_set1_ps(r);
     int i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -62,7 +62,7 @@ static void layer_norm_avx2(float *y, const float *x, const float *w, const floa
     /* 1 / std may be large: the second step takes the rounding of a long sum off the mean. */
     float mean = sum_elements(x, n, 0) / (float)n;
     mean += sum_elements(x, n, mean) / (float)n;
-    float r = (float)(1.0 / sqrt((double)sum_squares(x, n, mean) / n + eps));
+    float r = (float)ig_norm_factor((double)sum_squares(x, n, mean), n, eps);
     __m256 ms = _mm256_set1_ps(mean), rs = _mm256_set1_ps(r);
     int i = 0;
     for (; i + 8 <= n; i += 8) {
@@ -95,9 +95,13 @@ static void silu_mul_avx2(float *gate, const float *up, int n) {
 }
 
 static void relu_avx2(float *x, int n) {
+    __m256 zero = _mm256_setzero_ps();
     int i = 0;
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(x + i, _mm256_max_ps(_mm256_loadu_ps(x + i), _mm256_setzero_ps()));
-    for (; i < n; i++) x[i] = x[i] > 0 ? x[i] : 0.0f;
+    for (; i + 8 <= n; i += 8) {
+        __m256 v = _mm256_loadu_ps(x + i);
+        _mm256_storeu_ps(x + i, _mm256_fmadd_ps(v, zero, _mm256_max_ps(v, zero)));
+    }
+    for (; i < n; i++) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
 }
 
 static void rope_half_avx2(float *x, const float *cs, int n_rot) {
@@ -146,6 +150,26 @@ static void f16_to_f32_avx2(float *dst, const uint16_t *src, int n) {
     for (; i < n; i++) dst[i] = ig_f16_f32(src[i]);
 }
 
+/* Magnitudes are in the order of their bits. */
+static float peak_avx2(const float *x, int n) {
+    __m256i magnitude = _mm256_set1_epi32(0x7fffffff),
+            m[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256()};
+    int i = 0;
+    for (; i + 32 <= n; i += 32)
+        for (int j = 0; j < 4; j++)
+            m[j] = _mm256_max_epu32(_mm256_and_si256(_mm256_castps_si256(_mm256_loadu_ps(x + i + 8 * j)), magnitude),
+                                    m[j]);
+    for (; i < n; i += 8) {
+        __m256i v = _mm256_castps_si256(_mm256_maskload_ps(x + i, first_lanes(n - i)));
+        m[0] = _mm256_max_epu32(_mm256_and_si256(v, magnitude), m[0]);
+    }
+    __m256i all = _mm256_max_epu32(_mm256_max_epu32(m[0], m[1]), _mm256_max_epu32(m[2], m[3]));
+    __m128i top = _mm_max_epu32(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
+    top = _mm_max_epu32(top, _mm_shuffle_epi32(top, 0x4e));
+    top = _mm_max_epu32(top, _mm_shuffle_epi32(top, 0xb1));
+    return ig_bits_f32((uint32_t)_mm_cvtsi128_si32(top));
+}
+
 /* Where x is NaN max_ps gives its second operand, so NaN never wins. */
 static float max_avx2(const float *x, int n) {
     __m256 none = _mm256_set1_ps(-INFINITY), m[4] = {none, none, none, none};
@@ -182,6 +206,7 @@ void ig_kernels_fill_vector_avx2(ig_kernels *k) {
     k->rope_adjacent = rope_adjacent_avx2;
     k->f32_to_f16 = f32_to_f16_avx2;
     k->f16_to_f32 = f16_to_f32_avx2;
+    k->peak = peak_avx2;
     k->max = max_avx2;
     k->argmax = argmax_avx2;
     ig_kernels_fill_choice_avx2(k);

@@ -5,6 +5,7 @@
  */
 #include <math.h>
 
+#include "base/half.h"
 #include "kernel/lanes_avx512.h"
 #include "kernel/parts.h"
 
@@ -43,7 +44,7 @@ static float sum_elements(const float *x, int n, float mean) {
 
 static void rms_norm_avx512(float *y, const float *x, const float *w, int n, float eps) {
     if (n <= 0) return;
-    __m512 r = _mm512_set1_ps((float)(1.0 / sqrt((double)sum_squares(x, n, 0) / n + eps)));
+    __m512 r = _mm512_set1_ps((float)ig_norm_factor((double)sum_squares(x, n, 0), n, eps));
     for (int i = 0; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
         __m512 v = _mm512_mul_ps(_mm512_maskz_loadu_ps(lanes, x + i), r);
@@ -58,7 +59,7 @@ static void layer_norm_avx512(float *y, const float *x, const float *w, const fl
     float mean = sum_elements(x, n, 0) / (float)n;
     mean += sum_elements(x, n, mean) / (float)n;
     __m512 m = _mm512_set1_ps(mean);
-    __m512 r = _mm512_set1_ps((float)(1.0 / sqrt((double)sum_squares(x, n, mean) / n + eps)));
+    __m512 r = _mm512_set1_ps((float)ig_norm_factor((double)sum_squares(x, n, mean), n, eps));
     for (int i = 0; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
         __m512 v = _mm512_mul_ps(_mm512_sub_ps(_mm512_maskz_loadu_ps(lanes, x + i), m), r);
@@ -88,10 +89,11 @@ static void silu_mul_avx512(float *gate, const float *up, int n) {
 }
 
 static void relu_avx512(float *x, int n) {
+    __m512 zero = _mm512_setzero_ps();
     for (int i = 0; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
-        __m512 v = _mm512_max_ps(_mm512_maskz_loadu_ps(lanes, x + i), _mm512_setzero_ps());
-        _mm512_mask_storeu_ps(x + i, lanes, v);
+        __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
+        _mm512_mask_storeu_ps(x + i, lanes, _mm512_fmadd_ps(v, zero, _mm512_max_ps(v, zero)));
     }
 }
 
@@ -136,6 +138,22 @@ static void f16_to_f32_avx512(float *dst, const uint16_t *src, int n) {
     }
 }
 
+/* Magnitudes are in the order of their bits. */
+static float peak_avx512(const float *x, int n) {
+    __m512i magnitude = _mm512_set1_epi32(0x7fffffff),
+            m[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512()};
+    int i = 0;
+    for (; i + 64 <= n; i += 64)
+        for (int j = 0; j < 4; j++)
+            m[j] = _mm512_max_epu32(_mm512_and_si512(_mm512_loadu_si512(x + i + 16 * j), magnitude), m[j]);
+    for (; i < n; i += 16) {
+        __m512i v = _mm512_maskz_loadu_epi32(first_lanes(n - i < 16 ? n - i : 16), x + i);
+        m[0] = _mm512_max_epu32(_mm512_and_si512(v, magnitude), m[0]);
+    }
+    __m512i all = _mm512_max_epu32(_mm512_max_epu32(m[0], m[1]), _mm512_max_epu32(m[2], m[3]));
+    return ig_bits_f32(_mm512_reduce_max_epu32(all));
+}
+
 /* Where x is NaN max_ps gives its second operand, so NaN never wins. */
 static float max_avx512(const float *x, int n) {
     __m512 none = _mm512_set1_ps(-INFINITY), m[4] = {none, none, none, none};
@@ -170,6 +188,7 @@ void ig_kernels_fill_vector_avx512(ig_kernels *k) {
     k->rope_adjacent = rope_adjacent_avx512;
     k->f32_to_f16 = f32_to_f16_avx512;
     k->f16_to_f32 = f16_to_f32_avx512;
+    k->peak = peak_avx512;
     k->max = max_avx512;
     k->argmax = argmax_avx512;
     ig_kernels_fill_choice_avx512(k);

@@ -13,7 +13,7 @@
 static void rms_norm_scalar(float *y, const float *x, const float *w, int n, float eps) {
     double sum = 0;
     for (int i = 0; i < n; i++) sum += (double)x[i] * x[i];
-    float r = n ? (float)(1.0 / sqrt(sum / n + eps)) : 0.0f;
+    float r = (float)ig_norm_factor(sum, n, eps);
     for (int i = 0; i < n; i++) y[i] = x[i] * r * (w ? w[i] : 1.0f);
 }
 
@@ -22,7 +22,7 @@ static void layer_norm_scalar(float *y, const float *x, const float *w, const fl
     for (int i = 0; i < n; i++) sum += x[i];
     double mean = n ? sum / n : 0;
     for (int i = 0; i < n; i++) squares += (x[i] - mean) * (x[i] - mean);
-    double r = n ? 1.0 / sqrt(squares / n + eps) : 0;
+    double r = ig_norm_factor(squares, n, eps);
     for (int i = 0; i < n; i++) y[i] = (float)((x[i] - mean) * r) * (w ? w[i] : 1.0f) + (b ? b[i] : 0.0f);
 }
 
@@ -35,7 +35,7 @@ static void silu_mul_scalar(float *gate, const float *up, int n) {
 }
 
 static void relu_scalar(float *x, int n) {
-    for (int i = 0; i < n; i++) x[i] = x[i] > 0 ? x[i] : 0.0f;
+    for (int i = 0; i < n; i++) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
 }
 
 static void rope_half_scalar(float *x, const float *cs, int n_rot) {
@@ -62,6 +62,15 @@ static void f32_to_f16_scalar(uint16_t *dst, const float *src, int n) {
 
 static void f16_to_f32_scalar(float *dst, const uint16_t *src, int n) {
     for (int i = 0; i < n; i++) dst[i] = ig_f16_f32(src[i]);
+}
+
+static float peak_scalar(const float *x, int n) {
+    uint32_t top = 0; /* magnitudes are in the order of their bits */
+    for (int i = 0; i < n; i++) {
+        uint32_t bits = ig_f32_bits(x[i]) & 0x7fffffffu;
+        if (bits > top) top = bits;
+    }
+    return ig_bits_f32(top);
 }
 
 static float max_scalar(const float *x, int n) {
@@ -134,6 +143,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->rope_adjacent = rope_adjacent_scalar;
     k->f32_to_f16 = f32_to_f16_scalar;
     k->f16_to_f32 = f16_to_f32_scalar;
+    k->peak = peak_scalar;
     k->max = max_scalar;
     k->argmax = argmax_scalar;
     k->count_above = count_above_scalar;

@@ -221,6 +221,57 @@ static void check_max(check *c) {
     }
 }
 
+static void check_peak(check *c) {
+    if (!check_begin(c, "peak")) return;
+    for (int i = 0; i < N_LENGTHS; i++) {
+        int n = length_at(i);
+        float *x = filled(c, n, CHECK_NORMAL), want = 0;
+        for (int j = 0; j < n; j++) want = fmaxf(want, fabsf(x[j]));
+        check_that(c, c->k->peak(x, n) == want, "peak n=%d is %g, not %g", n, c->k->peak(x, n), want);
+        for (int j = 0; j < n; j++) {
+            float was = x[j];
+            x[j] = -INFINITY;
+            check_that(c, c->k->peak(x, n) == INFINITY, "peak n=%d overlooks an infinity at %d", n, j);
+            x[j] = j % 2 ? NAN : -NAN;
+            x[n - 1 - j] = n - 1 - j == j ? x[j] : INFINITY;
+            check_that(c, isnan(c->k->peak(x, n)), "peak n=%d overlooks NaN at %d", n, j);
+            x[n - 1 - j] = 0;
+            x[j] = was;
+        }
+        fenced_free(x, n);
+    }
+}
+
+/* What is not finite, or overflows, does not become an ordinary number. */
+static void check_not_finite(check *c) {
+    static const float odd[] = {NAN, INFINITY, -INFINITY, 3e38f, -3e38f};
+    if (!check_begin(c, "not_finite")) return;
+    for (int i = 0; i < N_LENGTHS; i++) {
+        int n = length_at(i), at = n ? check_int(c, 0, n - 1) : 0;
+        float *x = filled(c, n, CHECK_NORMAL), *y = output(c, n), *ones = filled(c, n, CHECK_NORMAL);
+        for (size_t j = 0; n > 1 && j < sizeof odd / sizeof *odd; j++) {
+            for (int k = 0; k < n; k++) ones[k] = 1;
+            x[at] = odd[j];
+            c->k->rms_norm(y, x, NULL, n, 1e-5f);
+            check_that(c, !(c->k->peak(y, n) < 0.5f), "rms_norm n=%d: %g is lost", n, odd[j]);
+            c->k->layer_norm(y, x, NULL, NULL, n, 1e-5f);
+            check_that(c, !(c->k->peak(y, n) < 0.5f), "layer_norm n=%d: %g is lost", n, odd[j]);
+            if (isfinite(odd[j])) continue;
+            memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->relu(y, n);
+            check_that(c, !isfinite(y[at]), "relu n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->silu_mul(y, ones, n);
+            check_that(c, !isfinite(y[at]), "silu_mul n=%d: %g became %g", n, odd[j], y[at]);
+            c->k->silu_mul(ones, x, n);
+            check_that(c, !isfinite(ones[at]), "silu_mul n=%d: times %g is %g", n, odd[j], ones[at]);
+        }
+        check_buffer_free(y);
+        fenced_free(x, n);
+        fenced_free(ones, n);
+    }
+}
+
 /* ---- time ----------------------------------------------------------------------- */
 
 enum { BENCH_N = 4096, BENCH_VOCABULARY = 150000 };
@@ -308,5 +359,7 @@ void check_vector(check *c) {
     check_elements(c);
     check_rope(c);
     check_half(c);
+    check_peak(c);
+    check_not_finite(c);
     check_max(c);
 }
