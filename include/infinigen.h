@@ -60,7 +60,8 @@ extern "C" {
     X(E_UNSUPPORTED, -5, "not supported") \
     X(E_NOT_FOUND, -6, "not found")       \
     X(E_LIMIT, -7, "limit exceeded")      \
-    X(E_INTERRUPTED, -8, "interrupted")
+    X(E_INTERRUPTED, -8, "interrupted")   \
+    X(E_NUMBER, -9, "numbers that are not finite")
 
 typedef enum ig_status {
 #define IG_STATUS_ENUM(name, value, text) IG_##name = value,
@@ -343,7 +344,8 @@ IG_API int ig_session_tokens(const ig_session *s, const int32_t **ids);
 /* Makes the session hold exactly ids[0..n): the common prefix is reused, what
  * follows it is dropped, the rest is computed in batches with dense attention.
  * The logits of the last token are then current. If interrupted or failed, the session
- * holds the tokens computed so far. A session that has dropped entries for ever ("h2o", a limit)
+ * holds the tokens computed so far. IG_E_NUMBER: the model made numbers that are not finite (NaN, infinities), or too
+ * large to be kept; the error says where they were first seen, and nothing made of them is kept or handed out. A session that has dropped entries for ever ("h2o", a limit)
  * reuses its tokens only if ids[] begins with all of them, and is empty after a step that failed. */
 IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err);
 
@@ -366,7 +368,8 @@ IG_API ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *opt
 
 /* Appends ids[i] to sessions[i] for all i in one step, each with its own policy's selection.
  * All sessions must be of one model, and no session may appear twice. A sequence's logits do not depend on its batch
- * mates. */
+ * mates. If the step fails, with IG_E_NUMBER as above or otherwise, it fails for all of them, and each holds the tokens
+ * that it held before; a session that lost some, or whose logits were already replaced, has no current logits. */
 IG_API ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err);
 
 /* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */

@@ -127,8 +127,7 @@ static ig_status show_again(ig_session *s, ig_error *err) {
 
 /* The KV holds n tokens at most from here on, and the session what is left. A policy that drops entries cannot take
  * back what it has seen of later tokens. */
-static ig_status cut(ig_session *s, int n, ig_error *err) {
-    bool saw_more = n < s->n_tokens;
+static ig_status cut(ig_session *s, int n, bool saw_more, ig_error *err) {
     if (s->seq.policy->ops->limit && saw_more) n = 0;
     ig_status status = ig_kv_cut(s->seq.kv, n, err);
     int length = ig_kv_length(s->seq.kv);
@@ -141,14 +140,13 @@ ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
     if (!s || n < 0) return ig_fail(err, IG_E_ARG, "ig_session_cut: a session and a number of tokens are needed");
     if (n >= s->n_tokens) return IG_OK;
     s->has_logits = false;
-    return cut(s, n, err);
+    return cut(s, n, true, err);
 }
 
-/* After a step that failed half-way: what some layers hold of it is dropped. A policy that drops entries itself has
- * seen, and dropped, too much by then. */
-static void roll_back(ig_session *s) {
-    int n = s->n_tokens;
-    cut(s, s->seq.policy->ops->limit ? 0 : n, NULL);
+/* After a step that failed: the session holds the n tokens that it had before, and what layers and policy have of later
+ * ones is dropped. */
+static void roll_back(ig_session *s, int n) {
+    cut(s, n, true, NULL);
     if (s->n_tokens < n) s->has_logits = false;
 }
 
@@ -162,13 +160,48 @@ static ig_status check_ids(const ig_model *m, const int32_t *ids, int n, ig_erro
     return IG_OK;
 }
 
-/* Gives the sink the logits of the batch's rows, as many at a time as there is room for. */
-static bool hand_over(ig_session *s, int first, int n, ig_logits_fn sink, void *user) {
-    for (int row = 0; row < n; row += s->ws.logit_rows) {
+/* A prompt on its way into a session. */
+typedef struct prefill {
+    const int32_t *ids; /* [n] */
+    int n;
+    ig_logits_fn sink; /* NULL: nobody wants the logits */
+    void *user;
+    bool stop; /* the sink or the caller has had enough */
+} prefill;
+
+/* Gives the sink the logits of the last batch's rows, as many at a time as there is room for. */
+static ig_status hand_over(ig_session *s, prefill *p, int first, int n, ig_error *err) {
+    ig_status status = IG_OK;
+    for (int row = 0; p->sink && !p->stop && !status && row < n; row += s->ws.logit_rows) {
         int rows = n - row < s->ws.logit_rows ? n - row : s->ws.logit_rows;
-        if (sink(user, first + row, rows, ig_forward_logits(s->model, &s->ws, row, rows, false))) return true;
+        const float *logits;
+        status = ig_forward_logits(&logits, s->model, &s->ws, row, rows, false, err);
+        if (!status) p->stop = p->sink(p->user, first + row, rows, logits);
     }
-    return false;
+    return status;
+}
+
+/* Computes the next tokens, as many as a batch takes; if they are the last ones, their logits are the current ones. */
+static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
+    int first = s->n_tokens, n = p->n - first < s->ws.max_rows ? p->n - first : s->ws.max_rows;
+    s->ws.segments[0] = (ig_segment){&s->seq, first, n, true};
+    ig_status status = ig_forward(s->model, &s->ws, s->ws.segments, 1, p->ids + first, err);
+    if (!status) {
+        memcpy(s->tokens + first, p->ids + first, (size_t)n * sizeof *p->ids);
+        s->n_tokens += n;
+        status = hand_over(s, p, first, n, err);
+    }
+    if (!status && s->n_tokens == p->n) {
+        const float *logits;
+        status = ig_forward_logits(&logits, s->model, &s->ws, n - 1, 1, true, err);
+        if (!status) memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
+        s->has_logits = !status;
+    }
+    if (status)
+        roll_back(s, first);
+    else
+        s->n_prefilled += (uint64_t)n;
+    return status;
 }
 
 ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
@@ -184,36 +217,19 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     if (held == n && s->n_tokens == n && s->has_logits) return IG_OK;
     if (held == n) held--; /* the last token is computed again for its logits */
     double start = ig_clock_seconds();
-    int from = held;
     s->has_logits = false;
-    status = cut(s, held, err);
+    status = cut(s, held, held < s->n_tokens, err);
     if (status) return status;
-    held = from = s->n_tokens;
-    while (held < n) {
-        int rows = n - held < s->ws.max_rows ? n - held : s->ws.max_rows;
-        s->ws.segments[0] = (ig_segment){&s->seq, held, rows, true};
-        status = ig_forward(s->model, &s->ws, s->ws.segments, 1, ids + held, err);
-        if (status) {
-            roll_back(s);
-            show_again(s, NULL);
-            break;
-        }
-        memcpy(s->tokens + held, ids + held, (size_t)rows * sizeof *ids);
-        held += rows;
-        s->n_tokens = held;
-        s->n_prefilled += (uint64_t)rows;
-        bool stop = sink && hand_over(s, held - rows, rows, sink, user);
-        if (held == n) {
-            const float *logits = ig_forward_logits(s->model, &s->ws, rows - 1, 1, true);
-            memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
-            s->has_logits = true;
-        }
+    prefill p = {.ids = ids, .n = n, .sink = sink, .user = user};
+    int from = s->n_tokens;
+    while (!status && s->n_tokens < n) {
+        status = compute_batch(s, &p, err);
+        if (status) break;
         ig_progress_fn progress = s->options.progress;
-        if (progress && progress(s->options.progress_user, (uint64_t)(held - from), (uint64_t)(n - from))) stop = true;
-        if (stop && held < n) {
-            status = ig_fail(err, IG_E_INTERRUPTED, "interrupted after %d of %d tokens", held, n);
-            break;
-        }
+        uint64_t done = (uint64_t)(s->n_tokens - from), total = (uint64_t)(n - from);
+        if (progress && progress(s->options.progress_user, done, total)) p.stop = true;
+        if (p.stop && s->n_tokens < n)
+            status = ig_fail(err, IG_E_INTERRUPTED, "interrupted after %d of %d tokens", s->n_tokens, n);
     }
     s->prefill_seconds += ig_clock_seconds() - start;
     return status;
@@ -277,15 +293,18 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
         start_step(sessions[i]);
     }
     status = ig_forward(m, ws, ws->segments, n, ids, err);
-    for (int i = 0; status && i < n; i++) roll_back(sessions[i]);
-    if (status) return status;
-    for (int i = 0; i < n; i += ws->logit_rows) {
+    for (int i = 0; i < n && !status; i += ws->logit_rows) {
         int rows = n - i < ws->logit_rows ? n - i : ws->logit_rows;
-        const float *logits = ig_forward_logits(m, ws, i, rows, true);
         size_t vocab = (size_t)m->config.n_vocab;
-        for (int r = 0; r < rows; r++)
+        const float *logits;
+        status = ig_forward_logits(&logits, m, ws, i, rows, true, err);
+        for (int r = 0; r < rows && !status; r++) {
             memcpy(sessions[i + r]->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
+            sessions[i + r]->has_logits = false; /* until the whole step has succeeded */
+        }
     }
+    for (int i = 0; i < n && status; i++) roll_back(sessions[i], sessions[i]->n_tokens);
+    if (status) return status;
     double seconds = (ig_clock_seconds() - start) / n;
     for (int i = 0; i < n; i++) {
         ig_session *s = sessions[i];

@@ -89,7 +89,8 @@ static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     }
 }
 
-const float *ig_forward_logits(const ig_model *m, ig_workspace *ws, int first, int n, bool few) {
+ig_status ig_forward_logits(const float **out, const ig_model *m, ig_workspace *ws, int first, int n, bool few,
+                            ig_error *err) {
     const ig_weights *w = &m->weights;
     forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .ws = ws, .n_rows = n, .few = few};
     const float *x = ws->h + (size_t)first * (size_t)m->config.d_model;
@@ -102,7 +103,8 @@ const float *ig_forward_logits(const ig_model *m, ig_workspace *ws, int first, i
         x = ws->y;
     }
     multiply(&f, ws->wide, &w->head, x);
-    return ws->wide;
+    *out = ws->wide;
+    return ig_forward_check_logits(&f, first, ws->wide, err);
 }
 
 /* ---- rehearsal ----------------------------------------------------------------------- */
@@ -159,35 +161,40 @@ static ig_status rehearse(forward *f, ig_speculation kind, float *x, ig_error *e
 
 /* ---- the pass ----------------------------------------------------------------------- */
 
-/* Layers over the rows; stops at the first error, which only a disk tier can bring. */
-static ig_status run_layers(forward *f, ig_error *err) {
+/* Layers over the rows; stops at the first error. */
+static ig_status run_layers(forward *f, const int32_t *ids, ig_error *err) {
     ig_workspace *ws = f->ws;
-    for (f->layer = 0; f->layer < f->c->n_layers; f->layer++) {
+    ig_status s = ig_forward_check_embedding(f, ids, err);
+    for (f->layer = 0; !s && f->layer < f->c->n_layers; f->layer++) {
         const ig_layer *w = &f->m->weights.layers[f->layer];
         bool pre = !f->c->post_norm;
         float *in = pre ? ws->x : ws->h; /* attention's and then the feed-forward layer's input */
 
         ig_forward_take_guesses(f);
         if (pre) normalise(f, in, ws->h, &w->attn_norm);
-        ig_status s = rehearse(f, IG_SPECULATE_PAPER, in, err);
+        s = rehearse(f, IG_SPECULATE_PAPER, in, err);
         if (!s) s = rehearse(f, IG_SPECULATE_NORM, ws->y, err);
         if (s) return s;
         project(f, w, in);
+        s = ig_forward_check_heads(f, err);
+        if (s) return s;
         if (ws->tap) ws->tap(ws->tap_user, f->layer);
         s = ig_forward_attend(f, err);
         if (s) return s;
         multiply(f, ws->y, &w->o, ws->x);
         add_residual(f);
         if (!pre) normalise(f, ws->h, ws->h, &w->attn_norm);
-        s = rehearse(f, IG_SPECULATE_LATE, ws->x, err);
+        s = ig_forward_check_state(f, "after the attention of layer", err);
+        if (!s) s = rehearse(f, IG_SPECULATE_LATE, ws->x, err);
         if (s) return s;
 
         if (pre) normalise(f, in, ws->h, &w->ffn_norm);
         feed_forward(f, w, in);
         add_residual(f);
         if (!pre) normalise(f, ws->h, ws->h, &w->ffn_norm);
+        s = ig_forward_check_state(f, "after the feed-forward part of layer", err);
     }
-    return IG_OK;
+    return s;
 }
 
 ig_status ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segments, int n_segments,
@@ -205,9 +212,11 @@ ig_status ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segm
         if (segments[s].dense) f.few = false;
         segments[s].seq->guess.layer = -1;
     }
+    ws->n_rows = f.n_rows;
+    ws->few = f.few;
     place_rows(&f);
     embed(&f, ids);
-    ig_status status = run_layers(&f, err);
+    ig_status status = run_layers(&f, ids, err);
     for (int s = 0; s < n_segments; s++) segments[s].seq->n_steps += !segments[s].dense;
     /* A sequence that failed half-way holds what it held before; so do its batch mates. */
     for (int s = 0; status && s < n_segments; s++) ig_kv_cut(segments[s].seq->kv, segments[s].first, NULL);

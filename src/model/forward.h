@@ -86,6 +86,8 @@ typedef struct ig_workspace {
     float *wide;  /* gate and up [IG_FFN_ROWS][d_ff] each; then logits [logit_rows][n_vocab] */
     float *cs;    /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
+    int n_rows; /* of the last ig_forward, and whether they were all decode steps */
+    bool few;
     float *lse;              /* [max_rows][n_heads] */
     ig_rest rest;            /* [max_rows][n_heads] queries */
     int32_t *positions;      /* [max_rows] */
@@ -119,11 +121,14 @@ uint64_t ig_workspace_plan(const ig_model *m, const ig_workspace_need *need);
 
 /* Runs all layers over the rows of the segments, in their order; ids [rows]. Leaves the last layer's residual
  * stream in ws->h. If no segment is dense (decode), the results of each do not depend on the others' presence,
- * bitwise. Allocates nothing. Only a disk tier can fail; the sequences then hold what they held before. */
+ * bitwise. Allocates nothing. Fails if a disk tier does or a number is not finite; the sequences then hold what they
+ * held before. */
 ig_status ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segments, int n_segments,
                      const int32_t *ids, ig_error *err);
 
-/* Logits of rows [first, first + n) of the last ig_forward, n <= logit_rows, into ws->wide: [n][n_vocab]. */
-const float *ig_forward_logits(const ig_model *m, ig_workspace *ws, int first, int n, bool few);
+/* Logits of rows [first, first + n) of the last ig_forward, n <= logit_rows, in ws->wide: [n][n_vocab]. IG_E_NUMBER if
+ * any is not finite. */
+ig_status ig_forward_logits(const float **out, const ig_model *m, ig_workspace *ws, int first, int n, bool few,
+                            ig_error *err);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to the forward pass: forward.c (the pass), attention.c (KV store, policy, attention of a layer), observe.c
- * (what is noted of it) and retain.c (what is dropped for ever).
+ * (what is noted of it), retain.c (what is dropped for ever) and finite.c (what must not go on).
  */
 #ifndef IG_MODEL_FORWARD_PARTS_H
 #define IG_MODEL_FORWARD_PARTS_H
@@ -67,6 +67,14 @@ ig_status ig_forward_attend_all(const forward *f, const ig_segment *seg, ig_atte
 
 /* After attention (observe.c): what policies, audits and traces want to know of it. */
 ig_status ig_forward_observe(forward *f, ig_error *err);
+
+/* IG_E_NUMBER, saying where, if anything is not finite, or too large to be kept or computed with (finite.c): the
+ * residual stream after the embedding, or after `where`, "the attention of layer" f->layer; the layer's queries, keys
+ * and values; the logits of rows from `first` on. */
+ig_status ig_forward_check_embedding(const forward *f, const int32_t *ids, ig_error *err);
+ig_status ig_forward_check_state(const forward *f, const char *where, ig_error *err);
+ig_status ig_forward_check_heads(const forward *f, ig_error *err);
+ig_status ig_forward_check_logits(const forward *f, int first, const float *logits, ig_error *err);
 
 /* Entries that are dropped for ever (retain.c). Before a decode step's own is added: policies with a limit of their own
  * keep to it. After attention: those beyond ig_sequence.limit go. */

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Numbers that are not finite end a step. They are looked for where they could be lost: in queries, keys and values,
+ * which are packed, sketched and weighed by softmax; in the residual stream after each part of a layer, which tells
+ * where they came from; and in logits. Between these places the kernels keep what is not finite as it is.
+ *
+ * Keys and values must lie in the range of every way to keep them, and queries be so small that their products with
+ * such keys are finite: a score that overflows to -INFINITY would look like an entry that does not matter.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "base/error.h"
+#include "model/forward_parts.h"
+
+/* Times a key, its frame's scale and the dimensions of a head, it is still below FLT_MAX. */
+static const float most_query = 1e25f;
+
+enum { NUMBER_IS_COLUMN = -1 };
+
+/* Rows of numbers to look at. */
+typedef struct rows {
+    const float *x; /* [n][width] */
+    int first, n, width;
+    float most;          /* magnitude */
+    const char *where;   /* "after the attention of layer" */
+    int number;          /* of what `where` names, or NUMBER_IS_COLUMN */
+    const int32_t *list; /* [n] these are the numbers; NULL: `number` is */
+} rows;
+
+static ig_status fail(const forward *f, const rows *r, ig_error *err) {
+    size_t at = 0;
+    while (fabsf(r->x[at]) <= r->most) at++;
+    int row = (int)(at / (size_t)r->width), column = (int)(at % (size_t)r->width);
+    int number = r->list ? r->list[row] : r->number == NUMBER_IS_COLUMN ? column : r->number;
+    int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
+    char which[48] = "";
+    if (f->ws->few && f->ws->n_rows > 1)
+        snprintf(which, sizeof which, " of sequence %d in the batch", r->first + row + 1);
+    return ig_fail(err, IG_E_NUMBER, "the model's numbers are %s: %g %s %d at position %d%s",
+                   isfinite(r->x[at]) ? "too large" : "not finite", (double)fabsf(r->x[at]), r->where, number,
+                   f->ws->positions[r->first + row] - offset, which);
+}
+
+static ig_status check(const forward *f, const rows *r, ig_error *err) {
+    float peak = f->dev->ops->peak(f->dev, r->x, (size_t)r->n * (size_t)r->width);
+    return peak <= r->most ? IG_OK : fail(f, r, err);
+}
+
+static rows state(const forward *f, const char *where) {
+    return (rows){f->ws->h, 0, f->n_rows, f->c->d_model, FLT_MAX, where, f->layer, NULL};
+}
+
+ig_status ig_forward_check_embedding(const forward *f, const int32_t *ids, ig_error *err) {
+    rows r = state(f, "in the embedding of token");
+    r.list = ids;
+    return check(f, &r, err);
+}
+
+ig_status ig_forward_check_state(const forward *f, const char *where, ig_error *err) {
+    rows r = state(f, where);
+    return check(f, &r, err);
+}
+
+ig_status ig_forward_check_heads(const forward *f, ig_error *err) {
+    const ig_config *c = f->c;
+    const ig_workspace *ws = f->ws;
+    int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    const rows of[] = {{ws->q, 0, f->n_rows, q, most_query, "in the queries of layer", f->layer, NULL},
+                       {ws->k, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->layer, NULL},
+                       {ws->v, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->layer, NULL}};
+    ig_status status = IG_OK;
+    for (size_t i = 0; i < IG_COUNT(of) && !status; i++) status = check(f, &of[i], err);
+    return status;
+}
+
+ig_status ig_forward_check_logits(const forward *f, int first, const float *logits, ig_error *err) {
+    rows r = {logits, first, f->n_rows, f->c->n_vocab, FLT_MAX, "in the logit of token", NUMBER_IS_COLUMN, NULL};
+    return check(f, &r, err);
+}
