@@ -54,12 +54,19 @@ static bool score_rows(void *user, int first, int n_rows, const float *logits) {
     return false;
 }
 
+/* A chunk counts if its perplexity is a number: of finite logits it need not be. */
+static ig_status finish(const ig_eval_score *score, ig_error *err) {
+    if (isfinite(ig_eval_perplexity(score)) && isfinite(score->kl)) return IG_OK;
+    return ig_eval_fail(err, IG_E_NUMBER, "the perplexity is not finite: %g nats a token", ig_eval_nll(score));
+}
+
 /* Positions n/2 .. n-2 predict the next token. What stands before them needs no logits. */
 static ig_status score_second_half(ig_eval_score *out, ig_session *s, const int32_t *ids, int n, int n_vocab,
                                    ig_error *err) {
     row_sink sink = {out, ids, n_vocab, n};
     ig_status status = ig_session_sync(s, ids, n / 2, err);
-    return status ? status : ig_session_sync_logits(s, ids, n - 1, score_rows, &sink, err);
+    if (!status) status = ig_session_sync_logits(s, ids, n - 1, score_rows, &sink, err);
+    return status ? status : finish(out, err);
 }
 
 /* Token i of the tail, which `logits` predict. */
@@ -90,7 +97,7 @@ ig_status ig_eval_chunk_rest(ig_eval_score *out, ig_session *s, const int32_t *i
         status = ig_session_decode(&s, &ids[i], 1, err);
         if (status) break;
     }
-    return status;
+    return status ? status : finish(out, err);
 }
 
 ig_status ig_eval_chunk(ig_eval_score *out, ig_session *s, int32_t *ids, int n, const ig_eval_chunk_options *options,

@@ -141,9 +141,9 @@ def byte_letters():
     return {**{b: chr(b) for b in plain}, **{b: chr(256 + i) for i, b in enumerate(rest)}}
 
 
-def make_model(folder):
+def make_model(folder, name="llama31"):
     """A tiny model of the golden tests with a tokenizer of single bytes and a chat template."""
-    shutil.copytree(os.path.join(TINY_MODELS, "llama31"), folder)
+    shutil.copytree(os.path.join(TINY_MODELS, name), folder)
     config = json.loads((folder / "config.json").read_text())
     config["max_position_embeddings"] = 16384
     (folder / "config.json").write_text(json.dumps(config))
