@@ -320,6 +320,11 @@ static void run_argmax(void *arg) {
     b->k->argmax(b->x, BENCH_VOCABULARY);
 }
 
+static void run_peak(void *arg) {
+    bench *b = arg;
+    b->k->peak(b->x, BENCH_N);
+}
+
 static void bench_vector(check *c) {
     static const struct {
         const char *name, *what;
@@ -334,6 +339,7 @@ static void bench_vector(check *c) {
         {"rope", "rope_adjacent 128", run_rope_adjacent, 12.0 * 128},
         {"half", "f32_to_f16 4096", run_f32_to_f16, 6.0 * BENCH_N},
         {"half", "f16_to_f32 4096", run_f16_to_f32, 6.0 * BENCH_N},
+        {"peak", "peak 4096", run_peak, 4.0 * BENCH_N},
         {"max", "argmax 150000", run_argmax, 4.0 * BENCH_VOCABULARY},
     };
     bench b = {.k = c->k};
