@@ -51,17 +51,18 @@ extern "C" {
 /* ---- status and errors ------------------------------------------------ */
 
 /* X(name, value, text) */
-#define IG_STATUS_LIST(X)                 \
-    X(OK, 0, "success")                   \
-    X(E_ARG, -1, "invalid argument")      \
-    X(E_MEMORY, -2, "out of memory")      \
-    X(E_IO, -3, "input/output error")     \
-    X(E_FORMAT, -4, "malformed file")     \
-    X(E_UNSUPPORTED, -5, "not supported") \
-    X(E_NOT_FOUND, -6, "not found")       \
-    X(E_LIMIT, -7, "limit exceeded")      \
-    X(E_INTERRUPTED, -8, "interrupted")   \
-    X(E_NUMBER, -9, "numbers that are not finite")
+#define IG_STATUS_LIST(X)                          \
+    X(OK, 0, "success")                            \
+    X(E_ARG, -1, "invalid argument")               \
+    X(E_MEMORY, -2, "out of memory")               \
+    X(E_IO, -3, "input/output error")              \
+    X(E_FORMAT, -4, "malformed file")              \
+    X(E_UNSUPPORTED, -5, "not supported")          \
+    X(E_NOT_FOUND, -6, "not found")                \
+    X(E_LIMIT, -7, "limit exceeded")               \
+    X(E_INTERRUPTED, -8, "interrupted")            \
+    X(E_NUMBER, -9, "numbers that are not finite") \
+    X(E_CHANGED, -10, "file changed while in use")
 
 typedef enum ig_status {
 #define IG_STATUS_ENUM(name, value, text) IG_##name = value,
@@ -115,7 +116,8 @@ typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
 typedef struct ig_model_options {
     bool tokenizer_only; /* load no weights: only tokenize, detokenize and metadata work */
     bool metadata_only;  /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
-                            well-formed  file, also if it is of an architecture or of types that cannot be computed */
+                            well-formed file, also if it is of an architecture or of types that cannot be computed */
+    bool no_mmap;        /* copy the weights into memory instead of mapping their files; not with the two above */
     ig_progress_fn progress;
     void *progress_user;
 } ig_model_options;
@@ -135,13 +137,22 @@ typedef struct ig_model_info {
 } ig_model_info;
 
 IG_API ig_model_options ig_model_defaults(void);
-/* `path`: a GGUF file or a Hugging Face directory. */
+/* `path`: a GGUF file or a Hugging Face directory.
+ *
+ * Weights are used where they lie in their files, which therefore must stay as they are while the model is open; to
+ * replace a file, rename another to its name. Every step looks at size and time of the last write of its model's files,
+ * before it computes and before its logits are handed out: if one has changed, the call fails with IG_E_CHANGED, as
+ * does every later one of this model. Not noticed is what the system does not date: writes through another program's
+ * shared mapping (late, in memory file systems never), a second write within the same tick of the clock (some
+ * milliseconds), a time that was set back. And a file that is cut short or whose disk fails while a step reads it is a
+ * SIGBUS of the thread that does, for which the library sets no handler. no_mmap has none of this: the files are read
+ * once, and may then be changed or removed. */
 IG_API ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const ig_model_options *options,
                                ig_error *err);
 IG_API void ig_model_close(ig_model *model);
 IG_API void ig_model_get_info(const ig_model *model, ig_model_info *info);
 
-/* Metadata as text, in file order. Returns false past the end. Arrays are
+/* Metadata as text, in file order. Returns false past the end, and if the file has changed. Arrays are
  * shortened. `key` belongs to the model; `value` is written to the caller's
  * buffer, cut at `cap`. Either may be NULL. */
 IG_API bool ig_model_meta(const ig_model *model, size_t i, const char **key, char *value, size_t cap);
@@ -345,8 +356,9 @@ IG_API int ig_session_tokens(const ig_session *s, const int32_t **ids);
  * follows it is dropped, the rest is computed in batches with dense attention.
  * The logits of the last token are then current. If interrupted or failed, the session
  * holds the tokens computed so far. IG_E_NUMBER: the model made numbers that are not finite (NaN, infinities), or too
- * large to be kept; the error says where they were first seen, and nothing made of them is kept or handed out. A session that has dropped entries for ever ("h2o", a limit)
- * reuses its tokens only if ids[] begins with all of them, and is empty after a step that failed. */
+ * large to be kept; the error says where they were first seen, and nothing made of them is kept or handed out. A
+ * session that has dropped entries for ever ("h2o", a limit) reuses its tokens only if ids[] begins with all of them,
+ * and is empty after a step that failed. */
 IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err);
 
 /* The same, handing the logits of every *newly computed* token to `sink`: `logits` is

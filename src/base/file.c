@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Mapping and reading files.
+ * Opening, mapping, copying and reading files.
  */
 #define _GNU_SOURCE
 #include "base/file.h"
@@ -14,82 +14,113 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 
-/* Opens a regular file for reading; *fd is -1 on failure. */
-static ig_status open_regular(int *fd, size_t *size, const char *path, ig_error *err) {
+enum { PIECE = 16 << 20 }; /* bytes copied between two reports */
+
+ig_status ig_file_open(ig_file *out, const char *path, ig_error *err) {
     struct stat st;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) return ig_fail(err, errno == ENOENT ? IG_E_NOT_FOUND : IG_E_IO, "%s: %s", path, strerror(errno));
-    if (fstat(*fd, &st) != 0) {
+    *out = (ig_file){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) return ig_fail(err, errno == ENOENT ? IG_E_NOT_FOUND : IG_E_IO, "%s: %s", path, strerror(errno));
+    if (fstat(fd, &st) != 0) {
         int e = errno;
-        close(*fd);
+        close(fd);
         return ig_fail(err, IG_E_IO, "%s: %s", path, strerror(e));
     }
     if (!S_ISREG(st.st_mode)) {
-        close(*fd);
+        close(fd);
         return ig_fail(err, IG_E_IO, "%s: not a regular file", path);
     }
-    *size = (size_t)st.st_size;
+    *out = (ig_file){.size = (size_t)st.st_size, .state = IG_FILE_OPEN, .fd = fd, .written = st.st_mtim};
     return IG_OK;
 }
 
-ig_status ig_file_map(ig_file *out, const char *path, ig_error *err) {
-    int fd;
-    *out = (ig_file){0};
-    ig_status s = open_regular(&fd, &out->size, path, err);
-    if (s) return s;
-    if (out->size) {
-        void *p = mmap(NULL, out->size, PROT_READ, MAP_PRIVATE, fd, 0);
-        if (p == MAP_FAILED)
-            s = ig_fail(err, IG_E_IO, "%s: cannot map %zu bytes: %s", path, out->size, strerror(errno));
-        else
-            out->data = p;
-    }
-    close(fd);
-    if (s) *out = (ig_file){0};
-    return s;
+bool ig_file_is_changed(const ig_file *f) {
+    struct stat st;
+    if (f->state != IG_FILE_OPEN && f->state != IG_FILE_MAPPED) return false;
+    return fstat(f->fd, &st) != 0 || (size_t)st.st_size != f->size || st.st_mtim.tv_sec != f->written.tv_sec ||
+           st.st_mtim.tv_nsec != f->written.tv_nsec;
 }
 
-void ig_file_unmap(ig_file *f) {
-    if (f->data) munmap((void *)(uintptr_t)f->data, f->size);
+void ig_file_close(ig_file *f) {
+    void *data = (void *)(uintptr_t)f->data;
+    if (f->state == IG_FILE_COPIED) free(data);
+    if (f->state == IG_FILE_MAPPED && data) munmap(data, f->size);
+    if (f->state == IG_FILE_MAPPED || f->state == IG_FILE_OPEN) close(f->fd);
     *f = (ig_file){0};
 }
 
+/* Up to n bytes from where the file stands; fewer only at its end. */
+static ig_status read_bytes(size_t *n_read, const ig_file *f, void *to, size_t n, const char *path, ig_error *err) {
+    for (*n_read = 0; *n_read < n;) {
+        ssize_t got = read(f->fd, (char *)to + *n_read, n - *n_read);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return ig_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+        if (got == 0) break;
+        *n_read += (size_t)got;
+    }
+    return IG_OK;
+}
+
+static ig_status map(ig_file *f, const char *path, ig_error *err) {
+    void *data = f->size ? mmap(NULL, f->size, PROT_READ, MAP_PRIVATE, f->fd, 0) : NULL;
+    if (data == MAP_FAILED)
+        return ig_fail(err, IG_E_IO, "%s: cannot map %zu bytes: %s", path, f->size, strerror(errno));
+    f->data = data;
+    f->state = IG_FILE_MAPPED;
+    return IG_OK;
+}
+
+static ig_status copy_to(uint8_t *to, const ig_file *f, const char *path, ig_loading *copy, ig_error *err) {
+    for (size_t at = 0, n; at < f->size; at += n) {
+        ig_status s = read_bytes(&n, f, to + at, f->size - at < PIECE ? f->size - at : PIECE, path, err);
+        if (s) return s;
+        if (n == 0) break; /* it has become shorter */
+        copy->done += n;
+        if (copy->progress && copy->progress(copy->user, copy->done, copy->total))
+            return ig_fail(err, IG_E_INTERRUPTED, "%s: loading was interrupted", path);
+    }
+    return ig_file_is_changed(f) ? ig_fail(err, IG_E_CHANGED, "%s: was changed while it was read", path) : IG_OK;
+}
+
+ig_status ig_file_take(ig_file *f, const char *path, ig_loading *copy, ig_error *err) {
+    if (!copy) return map(f, path, err);
+    /* Not ig_alloc_aligned(), which touches all pages, nor ig_pages_reserve(), which promises more than there is. */
+    uint8_t *data = f->size <= SIZE_MAX / 2 ? aligned_alloc(IG_ALIGN, ig_round_up(f->size + 1, IG_ALIGN)) : NULL;
+    if (!data) return ig_fail_memory(err, path, f->size);
+    ig_status s = copy_to(data, f, path, copy, err);
+    if (s) {
+        free(data);
+        return s;
+    }
+    close(f->fd);
+    f->data = data;
+    f->state = IG_FILE_COPIED;
+    return IG_OK;
+}
+
 ig_status ig_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, ig_error *err) {
-    int fd;
-    size_t size = 0, at = 0;
+    ig_file f;
     *out = NULL;
     *n_bytes = 0;
-    ig_status s = open_regular(&fd, &size, path, err);
+    ig_status s = ig_file_open(&f, path, err);
     if (s) return s;
     char *text = NULL;
-    if (size > max_bytes) {
-        s = ig_fail(err, IG_E_LIMIT, "%s: %zu bytes is more than the %zu allowed", path, size, max_bytes);
-        goto done;
+    if (f.size > max_bytes)
+        s = ig_fail(err, IG_E_LIMIT, "%s: %zu bytes is more than the %zu allowed", path, f.size, max_bytes);
+    else if (!(text = malloc(f.size + 1)))
+        s = ig_fail_memory(err, path, f.size + 1);
+    else
+        s = read_bytes(n_bytes, &f, text, f.size, path, err); /* fewer if it became shorter meanwhile */
+    ig_file_close(&f);
+    if (s) {
+        free(text);
+        return s;
     }
-    text = malloc(size + 1);
-    if (!text) {
-        s = ig_fail_memory(err, path, size + 1);
-        goto done;
-    }
-    while (at < size) {
-        ssize_t n = read(fd, text + at, size - at);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            s = ig_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
-            goto done;
-        }
-        if (n == 0) break; /* became shorter meanwhile */
-        at += (size_t)n;
-    }
-    text[at] = 0;
+    text[*n_bytes] = 0;
     *out = text;
-    *n_bytes = at;
-    text = NULL;
-done:
-    free(text);
-    close(fd);
-    return s;
+    return IG_OK;
 }
 
 bool ig_path_is_directory(const char *path) {

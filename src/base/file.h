@@ -1,20 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files as read-only memory. Model files are mapped, so weights are used where they lie.
+ * Files as read-only memory: mapped, so that model files are used where they lie, or copied. What is mapped changes
+ * with the file, and pages behind an end that has moved are a SIGBUS: ig_file_is_changed() tells, as far as the system
+ * does.
  */
 #ifndef IG_BASE_FILE_H
 #define IG_BASE_FILE_H
 
+#include <time.h>
+
 #include "infinigen.h"
 
 typedef struct ig_file {
-    const uint8_t *data; /* page-aligned; NULL if size is 0 */
+    const uint8_t *data; /* aligned to IG_ALIGN; NULL if size is 0 */
     size_t size;
+    enum { IG_FILE_BORROWED, IG_FILE_OPEN, IG_FILE_MAPPED, IG_FILE_COPIED } state; /* borrowed: of others' memory */
+    int fd;                                                                        /* open and mapped */
+    struct timespec written;                                                       /* as the file was opened */
 } ig_file;
 
-/* Maps a regular file. Errors name the path. */
-ig_status ig_file_map(ig_file *out, const char *path, ig_error *err);
-void ig_file_unmap(ig_file *f);
+/* How far files have been copied; bytes. */
+typedef struct ig_loading {
+    ig_progress_fn progress; /* may be NULL */
+    void *user;
+    uint64_t done, total;
+} ig_loading;
+
+/* Opens a regular file: its size is known then. Errors name the path. */
+ig_status ig_file_open(ig_file *out, const char *path, ig_error *err);
+/* Gets the data of a file just opened: by a copy, whose bytes are counted and told, or if `copy` is NULL by a map. A
+ * file that is changed while it is copied is an error. */
+ig_status ig_file_take(ig_file *f, const char *path, ig_loading *copy, ig_error *err);
+/* Whether a file that is open or mapped has been written to or got another size since it was opened. False of others.
+ */
+bool ig_file_is_changed(const ig_file *f);
+void ig_file_close(ig_file *f);
 
 /* Reads a whole file of at most max_bytes into malloc'ed memory with a final NUL (not counted). */
 ig_status ig_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, ig_error *err);

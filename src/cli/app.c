@@ -76,6 +76,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     ig_cli_progress bar = ig_cli_progress_start("loading", "bytes");
     ig_model_options model = ig_model_defaults();
     model.tokenizer_only = tokenizer_only;
+    model.no_mmap = o->no_mmap;
     model.progress = ig_cli_on_progress;
     model.progress_user = &bar;
     ig_status status = ig_model_open(&app->model, app->ctx, app->path, &model, &err);

@@ -151,7 +151,7 @@ typedef struct ig_cli_options {
     const char *kv_disk_path, *kv_evict, *kv_type, *speculate, *kv_trace;
     double kv_alpha, kv_partial;
     int audit;
-    bool no_prefetch, no_uring, no_kv_rest;
+    bool no_prefetch, no_uring, no_kv_rest, no_mmap;
 
     int predict;
     bool ignore_end, special;

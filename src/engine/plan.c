@@ -8,7 +8,6 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "engine/session.h"
-#include "model/identity.h"
 
 enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512 };
 
@@ -30,8 +29,8 @@ ig_session_options ig_session_defaults(void) {
 static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
     const ig_config *c = &m->config;
     int n_heads = made_for->kind == IG_SKETCH_SKEW ? c->n_heads : c->n_kv_heads;
-    return made_for->model == ig_model_identity_of(m) && made_for->n_layers == c->n_layers &&
-           made_for->n_heads == n_heads && made_for->head_dim == c->head_dim;
+    return made_for->model == m->identity && made_for->n_layers == c->n_layers && made_for->n_heads == n_heads &&
+           made_for->head_dim == c->head_dim;
 }
 
 /* Opens the sketch file of the options, if the policy wants it. */
@@ -120,9 +119,11 @@ static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
 ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options,
                                ig_error *err) {
     if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
+    ig_status s = ig_model_check(m, err);
+    if (s) return s;
     const ig_config *c = &m->config;
     *p = (ig_session_plan){.o = options ? *options : ig_session_defaults()};
-    ig_status s = ig_check_session_options(&p->o, err);
+    s = ig_check_session_options(&p->o, err);
     if (s) return s;
     if (p->o.n_ctx == 0) p->o.n_ctx = c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
     if (c->learned_positions && p->o.n_ctx > c->learned_positions - c->position_offset)

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/file.h"
 #include "base/memory.h"
 #include "format/extent.h"
 #include "format/names.h"
@@ -30,7 +29,6 @@ enum {
 
 struct ig_gguf {
     ig_file file;
-    bool mapped; /* the file's memory is ours */
     char *path;
     size_t n_values, n_tensors;
     ig_gguf_value *values; /* [n_values] */
@@ -367,14 +365,15 @@ static ig_gguf *new_reader(const char *path) {
     return g;
 }
 
-ig_status ig_gguf_open(ig_gguf **out, const char *path, ig_error *err) {
+ig_status ig_gguf_open(ig_gguf **out, const char *path, ig_loading *copy, ig_error *err) {
     *out = NULL;
     ig_gguf *g = new_reader(path);
     if (!g) return ig_fail_memory(err, "GGUF reader", sizeof *g);
-    ig_status s = ig_file_map(&g->file, path, err);
+    ig_status s = ig_file_open(&g->file, path, err);
     if (s) goto fail;
-    g->mapped = true;
-    s = parse(g, err);
+    if (copy) copy->total = g->file.size;
+    s = ig_file_take(&g->file, path, copy, err);
+    if (!s) s = parse(g, err);
     if (s) goto fail;
     *out = g;
     return IG_OK;
@@ -387,7 +386,7 @@ ig_status ig_gguf_open_memory(ig_gguf **out, const void *data, size_t n_bytes, c
     *out = NULL;
     ig_gguf *g = new_reader(name);
     if (!g) return ig_fail_memory(err, "GGUF reader", sizeof *g);
-    g->file = (ig_file){data, n_bytes};
+    g->file = (ig_file){.data = data, .size = n_bytes};
     ig_status s = parse(g, err);
     if (s) goto fail;
     *out = g;
@@ -399,7 +398,7 @@ fail:
 
 void ig_gguf_close(ig_gguf *g) {
     if (!g) return;
-    if (g->mapped) ig_file_unmap(&g->file);
+    ig_file_close(&g->file);
     free(g->values);
     free(g->tensors);
     free(g->keys);
@@ -415,6 +414,7 @@ const ig_gguf_value *ig_gguf_value_at(const ig_gguf *g, size_t i) { return i < g
 size_t ig_gguf_n_tensors(const ig_gguf *g) { return g->n_tensors; }
 const ig_tensor *ig_gguf_tensor_at(const ig_gguf *g, size_t i) { return i < g->n_tensors ? &g->tensors[i] : NULL; }
 const char *ig_gguf_path(const ig_gguf *g) { return g->path; }
+const char *ig_gguf_changed(const ig_gguf *g) { return ig_file_is_changed(&g->file) ? g->path : NULL; }
 
 const ig_gguf_value *ig_gguf_find(const ig_gguf *g, const char *key) {
     const ig_name *name = ig_names_find(g->keys, g->n_values, key);

@@ -9,6 +9,7 @@
 #ifndef IG_FORMAT_GGUF_H
 #define IG_FORMAT_GGUF_H
 
+#include "base/file.h"
 #include "format/tensor.h"
 
 typedef struct ig_gguf ig_gguf;
@@ -45,7 +46,8 @@ typedef struct ig_gguf_value {
                                (its u64 length lies 8 bytes before); else NULL */
 } ig_gguf_value;
 
-ig_status ig_gguf_open(ig_gguf **out, const char *path, ig_error *err);
+/* The file is mapped, or copied if `copy` is not NULL. */
+ig_status ig_gguf_open(ig_gguf **out, const char *path, ig_loading *copy, ig_error *err);
 /* The same from memory of the caller's that outlives the reader and is aligned to 8 bytes; `name` stands for the
  * path in errors. */
 ig_status ig_gguf_open_memory(ig_gguf **out, const void *data, size_t n_bytes, const char *name, ig_error *err);
@@ -72,6 +74,8 @@ int64_t ig_gguf_array_int(const ig_gguf_value *v, uint64_t i);
 double ig_gguf_array_float(const ig_gguf_value *v, uint64_t i);
 
 const char *ig_gguf_path(const ig_gguf *g);
+/* The path if the mapped file has changed since it was opened; else NULL. */
+const char *ig_gguf_changed(const ig_gguf *g);
 
 /* A value as one line of text for people, arrays shortened; snprintf manner. */
 size_t ig_gguf_print(const ig_gguf_value *v, char *text, size_t cap);

@@ -11,7 +11,6 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
-#include "base/file.h"
 #include "base/memory.h"
 #include "format/extent.h"
 #include "format/json.h"
@@ -33,7 +32,6 @@ typedef struct shard {
 
 struct ig_safetensors {
     char *path; /* the directory */
-    bool mapped;
     size_t n_shards, n_tensors;
     shard *shards;
     ig_tensor *tensors;
@@ -210,7 +208,7 @@ static ig_status parse_file(ig_safetensors *s, const ig_file *f, const char *pat
     json_t *header;
     ig_status status = ig_json_parse(&header, text, (size_t)n, path, err);
     if (status) return status;
-    ig_file data = {f->data + sizeof n + n, f->size - sizeof n - (size_t)n};
+    ig_file data = {.data = f->data + sizeof n + n, .size = f->size - sizeof n - (size_t)n};
     status = add_tensors(s, header, (size_t)n, &data, path, err);
     json_decref(header);
     return status;
@@ -218,8 +216,8 @@ static ig_status parse_file(ig_safetensors *s, const ig_file *f, const char *pat
 
 /* ---- directories ------------------------------------------------------- */
 
-/* Maps and parses one shard; `path` becomes the reader's. */
-static ig_status open_shard(ig_safetensors *s, char *path, ig_error *err) {
+/* Opens one shard; `path` becomes the reader's. */
+static ig_status add_shard(ig_safetensors *s, char *path, ig_error *err) {
     if (!path) return ig_fail_memory(err, "shard path", strlen(s->path));
     if (s->n_shards >= MAX_SHARDS) {
         free(path);
@@ -233,24 +231,34 @@ static ig_status open_shard(ig_safetensors *s, char *path, ig_error *err) {
     s->shards = shards;
     shard *new_shard = &shards[s->n_shards++];
     *new_shard = (shard){.path = path};
-    ig_status status = ig_file_map(&new_shard->file, path, err);
-    return status ? status : parse_file(s, &new_shard->file, path, err);
+    return ig_file_open(&new_shard->file, path, err);
 }
 
-/* Opens one shard of the index and checks that the index says the same of its tensors. */
-static ig_status open_indexed(ig_safetensors *s, const char *file, const json_t *map, const char *index,
-                              ig_error *err) {
-    size_t first = s->n_tensors;
-    ig_status status = open_shard(s, join_path(s->path, file), err);
-    for (size_t i = first; !status && i < s->n_tensors; i++) {
-        const char *stated = json_string_value(json_object_get(map, s->tensors[i].name));
+/* Checks that the index says of the tensors from number `first` on that they are in `file`. */
+static ig_status check_indexed(const ig_safetensors *s, size_t first, const char *file, const json_t *map,
+                               const char *index, ig_error *err) {
+    for (size_t i = first; i < s->n_tensors; i++) {
+        const char *name = s->tensors[i].name, *stated = json_string_value(json_object_get(map, name));
         if (!stated)
-            status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' lacks tensor '%.120s' of shard '%.80s'", index,
-                             s->tensors[i].name, file);
-        else if (strcmp(stated, file) != 0)
-            status =
-                ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' puts tensor '%.120s' into '%.80s', but it is in '%.80s'",
-                        index, s->tensors[i].name, stated, file);
+            return ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' lacks tensor '%.120s' of shard '%.80s'", index, name,
+                           file);
+        if (strcmp(stated, file) != 0)
+            return ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' puts tensor '%.120s' into '%.80s', but it is in '%.80s'",
+                           index, name, stated, file);
+    }
+    return IG_OK;
+}
+
+/* The data and tensors of the shards that are open, checked against the map of an index unless that is NULL. */
+static ig_status read_shards(ig_safetensors *s, const json_t *map, const char *index, ig_loading *copy, ig_error *err) {
+    ig_status status = IG_OK;
+    for (size_t i = 0; copy && i < s->n_shards; i++) copy->total += s->shards[i].file.size;
+    for (size_t i = 0; !status && i < s->n_shards; i++) {
+        shard *next = &s->shards[i];
+        size_t first = s->n_tensors;
+        status = ig_file_take(&next->file, next->path, copy, err);
+        if (!status) status = parse_file(s, &next->file, next->path, err);
+        if (!status && map) status = check_indexed(s, first, strrchr(next->path, '/') + 1, map, index, err);
     }
     return status;
 }
@@ -260,7 +268,7 @@ static bool is_plain_name(const char *file) {
     return file[0] && file[0] != '.' && !strchr(file, '/') && !strchr(file, '\\') && !strstr(file, "..");
 }
 
-static ig_status open_all(ig_safetensors *s, const json_t *map, const char *index, ig_error *err) {
+static ig_status add_shards(ig_safetensors *s, const json_t *map, const char *index, ig_error *err) {
     const char *name;
     json_t *file;
     json_t *opened = json_object(); /* the shards already open */
@@ -273,7 +281,7 @@ static ig_status open_all(ig_safetensors *s, const json_t *map, const char *inde
                 ig_fail(err, IG_E_FORMAT, "%s: 'weight_map': shard '%.80s' of tensor '%.120s' is no plain file name",
                         index, text ? text : "", name);
         } else if (!json_object_get(opened, text)) {
-            status = open_indexed(s, text, map, index, err);
+            status = add_shard(s, join_path(s->path, text), err);
             if (!status && json_object_set_new(opened, text, json_true()) != 0)
                 status = ig_fail_memory(err, "shard list", strlen(text));
         }
@@ -290,7 +298,7 @@ static ig_status sort_names(ig_safetensors *s, ig_error *err) {
     return twice ? ig_fail(err, IG_E_FORMAT, "%s: tensor '%.120s' appears twice", s->path, twice) : IG_OK;
 }
 
-static ig_status open_index(ig_safetensors *s, const char *index, ig_error *err) {
+static ig_status open_index(ig_safetensors *s, const char *index, ig_loading *copy, ig_error *err) {
     char *text;
     size_t n;
     ig_status status = ig_file_read(&text, &n, index, MAX_INDEX_BYTES, err);
@@ -303,7 +311,8 @@ static ig_status open_index(ig_safetensors *s, const char *index, ig_error *err)
     if (!json_is_object(map) || json_object_size(map) == 0)
         status = ig_fail(err, IG_E_FORMAT, "%s: 'weight_map' is missing or no object", index);
     else
-        status = open_all(s, map, index, err);
+        status = add_shards(s, map, index, err);
+    if (!status) status = read_shards(s, map, index, copy, err);
     if (!status) status = sort_names(s, err);
     const char *name;
     json_t *file;
@@ -317,7 +326,7 @@ static ig_status open_index(ig_safetensors *s, const char *index, ig_error *err)
     return status;
 }
 
-static ig_status open_directory(ig_safetensors *s, ig_error *err) {
+static ig_status open_directory(ig_safetensors *s, ig_loading *copy, ig_error *err) {
     ig_status status;
     char *single = join_path(s->path, "model.safetensors");
     char *index = join_path(s->path, "model.safetensors.index.json");
@@ -325,10 +334,11 @@ static ig_status open_directory(ig_safetensors *s, ig_error *err) {
     if (!single || !index || !pickle) {
         status = ig_fail_memory(err, "path", strlen(s->path));
     } else if (ig_path_exists(single)) {
-        status = open_shard(s, single, err);
+        status = add_shard(s, single, err);
         single = NULL;
+        if (!status) status = read_shards(s, NULL, NULL, copy, err);
     } else if (ig_path_exists(index)) {
-        status = open_index(s, index, err);
+        status = open_index(s, index, copy, err);
     } else if (ig_path_exists(pickle)) {
         status = ig_fail(err, IG_E_UNSUPPORTED, "%s: pickled weights are not supported, convert them to safetensors",
                          pickle);
@@ -341,17 +351,17 @@ static ig_status open_directory(ig_safetensors *s, ig_error *err) {
     return status;
 }
 
-static ig_status open_reader(ig_safetensors **out, const char *path, const ig_file *memory, ig_error *err) {
+static ig_status open_reader(ig_safetensors **out, const char *path, const ig_file *memory, ig_loading *copy,
+                             ig_error *err) {
     *out = NULL;
     ig_safetensors *s = calloc(1, sizeof *s);
     if (!s) return ig_fail_memory(err, "safetensors reader", sizeof *s);
     s->path = copy_text(path);
-    s->mapped = !memory;
     ig_status status;
     if (!s->path)
         status = ig_fail_memory(err, "path", strlen(path));
     else
-        status = memory ? parse_file(s, memory, path, err) : open_directory(s, err);
+        status = memory ? parse_file(s, memory, path, err) : open_directory(s, copy, err);
     if (!status && !s->names) status = sort_names(s, err);
     if (status) {
         ig_safetensors_close(s);
@@ -361,20 +371,20 @@ static ig_status open_reader(ig_safetensors **out, const char *path, const ig_fi
     return IG_OK;
 }
 
-ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, ig_error *err) {
-    return open_reader(out, directory, NULL, err);
+ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, ig_loading *copy, ig_error *err) {
+    return open_reader(out, directory, NULL, copy, err);
 }
 
 ig_status ig_safetensors_open_memory(ig_safetensors **out, const void *data, size_t n_bytes, const char *name,
                                      ig_error *err) {
-    ig_file memory = {data, n_bytes};
-    return open_reader(out, name, &memory, err);
+    ig_file memory = {.data = data, .size = n_bytes};
+    return open_reader(out, name, &memory, NULL, err);
 }
 
 void ig_safetensors_close(ig_safetensors *s) {
     if (!s) return;
     for (size_t i = 0; i < s->n_shards; i++) {
-        ig_file_unmap(&s->shards[i].file);
+        ig_file_close(&s->shards[i].file);
         free(s->shards[i].path);
     }
     for (size_t i = 0; i < s->n_tensors; i++) free((char *)(uintptr_t)s->tensors[i].name);
@@ -387,6 +397,12 @@ void ig_safetensors_close(ig_safetensors *s) {
 
 size_t ig_safetensors_n_tensors(const ig_safetensors *s) { return s->n_tensors; }
 const char *ig_safetensors_path(const ig_safetensors *s) { return s->path; }
+
+const char *ig_safetensors_changed(const ig_safetensors *s) {
+    for (size_t i = 0; i < s->n_shards; i++)
+        if (ig_file_is_changed(&s->shards[i].file)) return s->shards[i].path;
+    return NULL;
+}
 
 const ig_tensor *ig_safetensors_tensor_at(const ig_safetensors *s, size_t i) {
     return i < s->n_tensors ? &s->tensors[i] : NULL;

@@ -6,12 +6,13 @@
 #ifndef IG_FORMAT_SAFETENSORS_H
 #define IG_FORMAT_SAFETENSORS_H
 
+#include "base/file.h"
 #include "format/tensor.h"
 
 typedef struct ig_safetensors ig_safetensors;
 
-/* Opens all shards of `directory`. */
-ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, ig_error *err);
+/* Opens all shards of `directory`. They are mapped, or copied if `copy` is not NULL. */
+ig_status ig_safetensors_open(ig_safetensors **out, const char *directory, ig_loading *copy, ig_error *err);
 /* One file from memory of the caller's that outlives the reader and is aligned to 8 bytes; `name` stands for
  * the path in errors. */
 ig_status ig_safetensors_open_memory(ig_safetensors **out, const void *data, size_t n_bytes, const char *name,
@@ -21,5 +22,7 @@ size_t ig_safetensors_n_tensors(const ig_safetensors *s);
 const ig_tensor *ig_safetensors_tensor_at(const ig_safetensors *s, size_t i);
 const ig_tensor *ig_safetensors_tensor(const ig_safetensors *s, const char *name); /* NULL: absent */
 const char *ig_safetensors_path(const ig_safetensors *s);                          /* the directory as given */
+/* The path of a mapped shard that has changed since it was opened; NULL: none has. */
+const char *ig_safetensors_changed(const ig_safetensors *s);
 
 #endif

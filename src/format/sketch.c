@@ -140,19 +140,20 @@ ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, s
 
 ig_status ig_sketch_file_open(ig_sketch_file *out, const char *path, ig_error *err) {
     ig_file file;
+    ig_loading copy = {0};
     *out = (ig_sketch_file){0};
-    ig_status s = ig_file_map(&file, path, err);
-    if (s) return s;
-    s = ig_sketch_file_open_memory(out, file.data, file.size, path, err);
+    ig_status s = ig_file_open(&file, path, err);
+    if (!s) s = ig_file_take(&file, path, &copy, err);
+    if (!s) s = ig_sketch_file_open_memory(out, file.data, file.size, path, err);
     if (s)
-        ig_file_unmap(&file);
+        ig_file_close(&file);
     else
         out->file = file;
     return s;
 }
 
 void ig_sketch_file_close(ig_sketch_file *f) {
-    ig_file_unmap(&f->file);
+    ig_file_close(&f->file);
     *f = (ig_sketch_file){0};
 }
 

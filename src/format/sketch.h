@@ -10,7 +10,8 @@
  * right singular vector of the queries with the j-th largest singular value.
  *
  * A file is little-endian: a header of 64 bytes (its fields are in sketch.c), then every head's maps as 32-bit floats:
- * Q, K and the offset, or A. It is untrusted until ig_sketch_file_open() has returned, and is used where it is mapped.
+ * Q, K and the offset, or A. It is untrusted until ig_sketch_file_open() has returned, and is copied first: a file that
+ * changes afterwards changes nothing.
  */
 #ifndef IG_FORMAT_SKETCH_H
 #define IG_FORMAT_SKETCH_H
@@ -45,7 +46,7 @@ size_t ig_sketch_head_floats(const ig_sketch_shape *shape);
 /* Bytes of a whole file; 0 if the shape is impossible. */
 size_t ig_sketch_file_bytes(const ig_sketch_shape *shape);
 
-/* Maps and checks a file: sizes, checksum, finite numbers; in a skew, columns of length 1. */
+/* Reads and checks a file: sizes, checksum, finite numbers; in a skew, columns of length 1. */
 ig_status ig_sketch_file_open(ig_sketch_file *out, const char *path, ig_error *err);
 /* The same for a file in memory, which must outlive `out`, be aligned to 4 bytes and needs no closing; `name` stands in
  * errors. */

@@ -104,7 +104,8 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_workspace *
     }
     multiply(&f, ws->wide, &w->head, x);
     *out = ws->wide;
-    return ig_forward_check_logits(&f, first, ws->wide, err);
+    ig_status status = ig_forward_check_logits(&f, first, ws->wide, err);
+    return ig_model_check(m, err) ? IG_E_CHANGED : status;
 }
 
 /* ---- rehearsal ----------------------------------------------------------------------- */
@@ -214,9 +215,13 @@ ig_status ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segm
     }
     ws->n_rows = f.n_rows;
     ws->few = f.few;
-    place_rows(&f);
-    embed(&f, ids);
-    ig_status status = run_layers(&f, ids, err);
+    ig_status status = ig_model_check(m, err);
+    if (!status) {
+        place_rows(&f);
+        embed(&f, ids);
+        status = run_layers(&f, ids, err);
+        if (ig_model_check(m, err)) status = IG_E_CHANGED; /* which explains whatever has failed */
+    }
     for (int s = 0; s < n_segments; s++) segments[s].seq->n_steps += !segments[s].dense;
     /* A sequence that failed half-way holds what it held before; so do its batch mates. */
     for (int s = 0; status && s < n_segments; s++) ig_kv_cut(segments[s].seq->kv, segments[s].first, NULL);

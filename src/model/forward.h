@@ -121,13 +121,13 @@ uint64_t ig_workspace_plan(const ig_model *m, const ig_workspace_need *need);
 
 /* Runs all layers over the rows of the segments, in their order; ids [rows]. Leaves the last layer's residual
  * stream in ws->h. If no segment is dense (decode), the results of each do not depend on the others' presence,
- * bitwise. Allocates nothing. Fails if a disk tier does or a number is not finite; the sequences then hold what they
- * held before. */
+ * bitwise. Allocates nothing. Fails if a disk tier does, a number is not finite or the model's file has changed; the
+ * sequences then hold what they held before. */
 ig_status ig_forward(const ig_model *m, ig_workspace *ws, const ig_segment *segments, int n_segments,
                      const int32_t *ids, ig_error *err);
 
 /* Logits of rows [first, first + n) of the last ig_forward, n <= logit_rows, in ws->wide: [n][n_vocab]. IG_E_NUMBER if
- * any is not finite. */
+ * any is not finite, IG_E_CHANGED as ig_forward. */
 ig_status ig_forward_logits(const float **out, const ig_model *m, ig_workspace *ws, int first, int n, bool few,
                             ig_error *err);
 

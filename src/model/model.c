@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "model/identity.h"
 
 enum { MAX_GROUP = 128 }; /* query heads that share a KV head: one prefill tile must hold a position's group */
 
@@ -51,11 +52,12 @@ static ig_status touch_tensors(ig_model *m, const ig_model_options *o, ig_error 
     return IG_OK;
 }
 
-static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_error *err) {
+static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_loading *copy,
+                              ig_error *err) {
     ig_status s;
     if (is_directory) {
         s = ig_config_from_hf(&m->config, m->path, err);
-        if (!s) s = ig_safetensors_open(&m->st, m->path, err);
+        if (!s) s = ig_safetensors_open(&m->st, m->path, copy, err);
     } else {
         s = ig_config_from_gguf(&m->config, m->gguf, err);
     }
@@ -72,7 +74,10 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     set_frequencies(m);
     s = ig_key_frames_open(&m->key_frames, c, &m->weights, m->inv_freq, err);
     if (s) return s;
-    return touch_tensors(m, o, err);
+    m->identity = ig_model_identity_of(m);
+    if (!copy) return touch_tensors(m, o, err);
+    m->copied_bytes = copy->done;
+    return IG_OK;
 }
 
 static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, ig_error *err) {
@@ -124,12 +129,14 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     }
     strcpy(m->path, path);
     m->ctx = ctx;
-    if (!is_directory) s = ig_gguf_open(&m->gguf, path, err);
+    ig_loading loading = {.progress = o.progress, .user = o.progress_user};
+    ig_loading *copy = o.no_mmap && !o.tokenizer_only && !o.metadata_only ? &loading : NULL;
+    if (!is_directory) s = ig_gguf_open(&m->gguf, path, copy, err);
     if (!s && o.metadata_only) {
-        if (is_directory) s = ig_safetensors_open(&m->st, path, err);
+        if (is_directory) s = ig_safetensors_open(&m->st, path, NULL, err);
         if (!s) describe_contents(m);
     } else {
-        if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, err);
+        if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, copy, err);
         if (!s) s = open_tokenizer(m, is_directory, o.tokenizer_only, err);
     }
     if (s) goto fail;
@@ -149,6 +156,15 @@ void ig_model_close(ig_model *m) {
     ig_gguf_close(m->gguf);
     free(m->path);
     free(m);
+}
+
+ig_status ig_model_check(const ig_model *m, ig_error *err) {
+    ig_model *changing = (ig_model *)(uintptr_t)m;
+    const char *path = m->gguf ? ig_gguf_changed(m->gguf) : m->st ? ig_safetensors_changed(m->st) : NULL;
+    if (!path && !m->is_changed) return IG_OK;
+    changing->is_changed = true;
+    return ig_fail(err, IG_E_CHANGED, "%s: was changed while it was in use; open the model again",
+                   path ? path : m->path);
 }
 
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {
@@ -175,7 +191,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .sliding_window = m->has_weights ? c->window[0] : 0,
         .n_params = m->weights.n_params,
         .weight_bytes = m->weights.stored_bytes,
-        .private_bytes = m->weights.owned.size + m->key_frames.arena.size,
+        .private_bytes = m->weights.owned.size + m->key_frames.arena.size + m->copied_bytes,
         .has_tokenizer = m->tokenizer != NULL,
         .has_chat_template = m->tokenizer && ig_tokenizer_chat_template(m->tokenizer),
         .chat_format = ig_chat_name(m->chat),
@@ -183,7 +199,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
 }
 
 bool ig_model_meta(const ig_model *m, size_t i, const char **key, char *value, size_t cap) {
-    if (!m || !m->gguf || i >= ig_gguf_n_values(m->gguf)) return false;
+    if (!m || !m->gguf || i >= ig_gguf_n_values(m->gguf) || ig_gguf_changed(m->gguf)) return false;
     const ig_gguf_value *v = ig_gguf_value_at(m->gguf, i);
     if (key) *key = v->key;
     if (value) ig_gguf_print(v, value, cap);

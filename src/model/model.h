@@ -17,6 +17,9 @@ struct ig_model {
     char *path;
     ig_gguf *gguf; /* one of these two, or none with tokenizer_only */
     ig_safetensors *st;
+    uint64_t copied_bytes;   /* of these files; 0: they are mapped */
+    _Atomic bool is_changed; /* a mapped file: the one thing that may change of an open model */
+    uint64_t identity;       /* ig_model_identity() */
     bool has_weights;
     ig_config config;
     ig_weights weights;
@@ -25,6 +28,9 @@ struct ig_model {
     double inv_freq[IG_MAX_HEAD_DIM / 2]; /* [n_rot / 2] radians per position, scaling applied */
     ig_key_frames key_frames;
 };
+
+/* IG_E_CHANGED if a mapped file is not as it was when the model was opened, now or at an earlier call. */
+ig_status ig_model_check(const ig_model *m, ig_error *err);
 
 /* What keys of this type are packed in; NULL: they are kept as they are. */
 static inline const ig_key_frame *ig_model_key_frame(const ig_model *m, ig_kv_type type, int layer) {

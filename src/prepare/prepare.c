@@ -15,7 +15,6 @@
 #include "base/error.h"
 #include "base/ranges.h"
 #include "model/forward.h"
-#include "model/identity.h"
 #include "prepare/factor.h"
 #include "prepare/text.h"
 
@@ -205,7 +204,7 @@ static ig_status check_balanced(preparation *p, ig_error *err) {
 static ig_status check(preparation *p, ig_error *err) {
     ig_status s = p->o.skew ? check_skew(p, err) : check_balanced(p, err);
     if (s) return s;
-    p->shape.model = ig_model_identity_of(p->m);
+    p->shape.model = p->m->identity;
     p->shape.n_layers = p->c->n_layers;
     p->shape.head_dim = p->c->head_dim;
     if (!p->o.ids && !p->m->tokenizer)
@@ -296,9 +295,7 @@ static ig_sketch_info info_of(const ig_sketch_shape *s) {
                             .bytes = ig_sketch_file_bytes(s)};
 }
 
-uint64_t ig_model_identity(const ig_model *model) {
-    return model && model->has_weights ? ig_model_identity_of(model) : 0;
-}
+uint64_t ig_model_identity(const ig_model *model) { return model ? model->identity : 0; }
 
 ig_prepare_options ig_prepare_defaults(void) { return (ig_prepare_options){0}; }
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from conftest import one_line
-from test_faults import make_model, words
+from conftest import make_model, words
 
 DEPTH, STEPS = 1500, 16
 CONTEXT = DEPTH + STEPS + 1  # of a sequence

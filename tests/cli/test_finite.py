@@ -9,7 +9,7 @@ import struct
 
 import pytest
 from conftest import one_line
-from test_faults import make_model, words
+from conftest import make_model, words
 
 NAN = b"\xc0\x7f"  # 16-bit brain floats
 HUGE = b"\x62\x7f"  # 3e38

@@ -7,7 +7,7 @@ import time
 
 import pytest
 from conftest import one_line
-from test_faults import make_model, words
+from conftest import make_model, words
 
 WORDS = "sea calm boat dawn men song long way home keeper tower clock day hour book stone river bread".split()
 # No two sentences alike, so that the far past matters a little.

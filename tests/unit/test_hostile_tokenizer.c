@@ -365,7 +365,7 @@ static ig_status open_gguf(ig_tokenizer **out, const temp_dir *d, const tiny *t,
     free(bytes);
     temp_dir_path(d, "m.gguf", path, sizeof path);
     *out = NULL;
-    ig_status s = ig_gguf_open(&g, path, err);
+    ig_status s = ig_gguf_open(&g, path, NULL, err);
     if (s) fail_msg("%s", err->text);
     memory_count_start(-1);
     s = ig_tokenizer_from_gguf(out, g, err);
@@ -468,7 +468,7 @@ static void test_failing_gguf(void **state) {
         temp_dir_write(&d, "m.gguf", bytes, size);
         free(bytes);
         temp_dir_path(&d, "m.gguf", path, sizeof path);
-        assert_int_equal(ig_gguf_open(&g, path, &err), IG_OK);
+        assert_int_equal(ig_gguf_open(&g, path, NULL, &err), IG_OK);
         bool ok = false;
         for (long fail_at = 0; !ok; fail_at++) {
             ig_tokenizer *tokenizer = NULL;

@@ -30,7 +30,7 @@ static ig_tokenizer *open_tokenizer(const char *path) {
     if (ig_path_is_directory(path)) {
         s = ig_tokenizer_from_hf(&t, path, &err);
     } else {
-        s = ig_gguf_open(&g, path, &err);
+        s = ig_gguf_open(&g, path, NULL, &err);
         if (!s) s = ig_tokenizer_from_gguf(&t, g, &err);
     }
     ig_gguf_close(g);

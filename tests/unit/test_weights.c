@@ -428,7 +428,7 @@ static void binds_fixtures(void **state) {
         ig_error err = {0};
         snprintf(path, sizeof path, "../shared/fixtures/models/%s", names[i]);
         ig_status s = ig_config_from_hf(&c, path, &err);
-        if (!s) s = ig_safetensors_open(&st, path, &err);
+        if (!s) s = ig_safetensors_open(&st, path, NULL, &err);
         if (!s) s = ig_weights_bind(&w, &c, NULL, st, &err);
         if (s) fail_msg("%s", err.text);
         ig_weights_close(&w);
