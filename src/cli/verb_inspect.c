@@ -78,7 +78,10 @@ static void print_plan(const ig_cache_plan_info *plan, const ig_model_info *m, c
     char a[32];
     printf("\nMemory for a context of %d tokens, policy %s\n", plan->n_ctx, policy);
     printf("  weights  %10s", ig_cli_size(a, plan->weights));
-    printf("  (%s repacked, the rest mapped from the file)\n", ig_cli_size(a, m->private_bytes));
+    if (app->o->no_mmap)
+        printf("  (copied)\n");
+    else
+        printf("  (%s repacked, the rest mapped from the file)\n", ig_cli_size(a, m->private_bytes));
     printf("  KV       %10s\n", ig_cli_size(a, plan->kv));
     printf("  sketch   %10s\n", ig_cli_size(a, plan->sketch));
     printf("  scratch  %10s\n", ig_cli_size(a, plan->scratch));

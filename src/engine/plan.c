@@ -162,7 +162,9 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     ig_session_plan p;
     ig_status s = ig_session_make_plan(&p, m, options, err);
     if (s) return s;
-    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = m->weights.stored_bytes + m->weights.owned.size};
+    *out = (ig_cache_plan_info){
+        .n_ctx = p.o.n_ctx,
+        .weights = (m->copied_bytes ? m->copied_bytes : m->weights.stored_bytes) + m->weights.owned.size};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache, ig_policy_slots(&p.policy)) : 0;
     out->scratch = ig_workspace_plan(m, &p.scratch);

@@ -159,12 +159,11 @@ void ig_model_close(ig_model *m) {
 }
 
 ig_status ig_model_check(const ig_model *m, ig_error *err) {
-    ig_model *changing = (ig_model *)(uintptr_t)m;
-    const char *path = m->gguf ? ig_gguf_changed(m->gguf) : m->st ? ig_safetensors_changed(m->st) : NULL;
-    if (!path && !m->is_changed) return IG_OK;
-    changing->is_changed = true;
-    return ig_fail(err, IG_E_CHANGED, "%s: was changed while it was in use; open the model again",
-                   path ? path : m->path);
+    const char *path = m->changed;
+    if (!path) path = m->gguf ? ig_gguf_changed(m->gguf) : m->st ? ig_safetensors_changed(m->st) : NULL;
+    if (!path) return IG_OK;
+    ((ig_model *)(uintptr_t)m)->changed = path;
+    return ig_fail(err, IG_E_CHANGED, "%s: was changed while it was in use; open the model again", path);
 }
 
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {

@@ -17,9 +17,9 @@ struct ig_model {
     char *path;
     ig_gguf *gguf; /* one of these two, or none with tokenizer_only */
     ig_safetensors *st;
-    uint64_t copied_bytes;   /* of these files; 0: they are mapped */
-    _Atomic bool is_changed; /* a mapped file: the one thing that may change of an open model */
-    uint64_t identity;       /* ig_model_identity() */
+    uint64_t copied_bytes;       /* of these files; 0: they are mapped */
+    const char *_Atomic changed; /* path of a mapped file that has: the one thing that may change of an open model */
+    uint64_t identity;           /* ig_model_identity() */
     bool has_weights;
     ig_config config;
     ig_weights weights;

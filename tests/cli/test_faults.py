@@ -478,18 +478,70 @@ def test_bench_keeps_rows(spill, folder):
 # ---- the model -----------------------------------------------------------------------------------------------
 
 
-def test_model_cut_short_while_in_use(spill, folder, tmp_path):
-    """What is mapped and not there any more is a signal, whichever thread touches it."""
-    args = spill.on_disk(spill.run(n=LONG), folder)
+CHANGED = "was changed while it was in use; open the model again"
+
+
+def run_and_harm(spill, tmp_path, harm, *flags):
+    """A long text under a copy of the model that is harmed once the text has begun."""
+    shutil.rmtree(tmp_path / "model", ignore_errors=True)
+    shutil.copytree(spill.model, tmp_path / "model")
+    p = spill.program.start(*spill.run(n=LONG), "-m", tmp_path / "model", *flags)
+    first = os.read(p.stdout.fileno(), 1)
+    stopped(p)
+    harm(tmp_path / "model" / "model.safetensors")
+    p.send_signal(signal.SIGCONT)
+    out, err = p.communicate(timeout=60)
+    return p.returncode, first + out, err
+
+
+def overwrite(path):
+    with open(path, "r+b") as f:
+        f.seek(os.path.getsize(path) // 2)
+        f.write(bytes(200000))
+
+
+def test_model_cut_short_while_in_use(spill, tmp_path):
+    """The next step notices; the one at hand may find what is mapped gone, a signal, whichever thread touches it."""
     for threads in ("1", "4"):
-        shutil.rmtree(tmp_path / "model", ignore_errors=True)
-        shutil.copytree(spill.model, tmp_path / "model")
-        p = spill.program.start(*args, "-m", tmp_path / "model", "-t", threads)
-        first = os.read(p.stdout.fileno(), 1)
-        os.truncate(tmp_path / "model" / "model.safetensors", 4096)
-        out, err = p.communicate(timeout=60)
-        message = "became shorter while it was in use, or its disk failed"
-        check_failure(spill, (p.returncode, first + out, err), message, tmp_path / "model", n=LONG)
+        result = run_and_harm(spill, tmp_path, cut_short, "-t", threads)
+        signalled = "became shorter while it was in use, or its disk failed"
+        message = signalled if signalled.encode() in result[2] else CHANGED
+        check_failure(spill, result, message, tmp_path / "model", n=LONG)
+
+
+def test_model_overwritten_while_in_use(spill, tmp_path):
+    """No token is made of what was not there when the model was opened."""
+    for threads in ("1", "4"):
+        result = run_and_harm(spill, tmp_path, overwrite, "-t", threads)
+        check_failure(spill, result, CHANGED, tmp_path / "model", n=LONG)
+        assert len(result[1]) < len(spill.expected(n=LONG))
+
+
+@pytest.mark.parametrize("harm", (overwrite, cut_short, os.unlink))
+def test_copied_model_needs_no_file(spill, tmp_path, harm):
+    assert run_and_harm(spill, tmp_path, harm, "--no-mmap") == (0, spill.expected(n=LONG), b"")
+
+
+def test_model_too_large_to_copy(spill, tmp_path):
+    """Its holes take no disk; a map of it would do, were the address space not limited as well."""
+    shutil.copytree(spill.model, tmp_path / "model")
+    os.truncate(tmp_path / "model" / "model.safetensors", 64 << 30)
+    limit = (8 << 30, 8 << 30)
+    p = spill.program.start(*spill.run(n=4), "-m", tmp_path / "model", "--no-mmap",
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 1 and out == b""
+    assert "out of memory" in one_line(err) and f"needs {64 << 30} bytes" in err.decode()
+
+
+def test_memory_of_a_copied_model(spill):
+    def memory(*flags):
+        return json.loads(spill.program("inspect", "-m", spill.model, "--json", *flags)[1])["memory"]
+
+    size = os.path.getsize(os.path.join(spill.model, "model.safetensors"))
+    mapped, copied = memory(), memory("--no-mmap")
+    assert copied["private"] - mapped["private"] == size and copied["weights"] >= copied["private"]
+    assert mapped["private"] < size // 10 and copied["weights"] - mapped["weights"] < size // 10
 
 
 # ---- little memory -------------------------------------------------------------------------------------------

@@ -15,10 +15,9 @@
 #include <cmocka.h>
 
 #include "base/compiler.h"
-#include "base/file.h"
 #include "format/safetensors.h"
 #include "golden/tiny_session.h"
-#include "unit/temp_dir.h"
+#include "golden/tiny_copy.h"
 
 enum { N_PROMPT = 40, N_CTX = 96, BAD = 77 /* a token that the prompt has not, or at its end */ };
 
@@ -33,38 +32,23 @@ static bool has(const char *text, const char *part) { return strstr(text, part) 
 
 /* ---- broken models --------------------------------------------------------------------------- */
 
-/* A tiny model's files, the weights in memory to be changed. */
+/* A tiny model whose weights are changed one at a time. */
 typedef struct patient {
-    temp_dir dir;
-    uint8_t *bytes;
-    size_t n;
-    ig_safetensors *st;
+    tiny_copy copy;
+    ig_safetensors *st; /* of the copy in memory */
 } patient;
 
-static void copy_file(const patient *p, const char *which, const char *name, uint8_t **bytes, size_t *n) {
-    char path[512], *text;
+static patient admit(const char *name) {
+    patient p = {.copy = copy_tiny(name)};
     ig_error err = {0};
-    snprintf(path, sizeof path, "tests/golden/models/%s/%s", which, name);
-    expect_ok(ig_file_read(&text, n, path, 64 << 20, &err), &err);
-    temp_dir_write(&p->dir, name, text, *n);
-    *bytes = (uint8_t *)text;
-}
-
-static patient admit(const char *which) {
-    patient p = {.dir = temp_dir_open()};
-    ig_error err = {0};
-    copy_file(&p, which, "config.json", &p.bytes, &p.n);
-    free(p.bytes);
-    copy_file(&p, which, "model.safetensors", &p.bytes, &p.n);
-    expect_ok(ig_safetensors_open_memory(&p.st, p.bytes, p.n, which, &err), &err);
+    expect_ok(ig_safetensors_open_memory(&p.st, p.copy.bytes, p.copy.n, name, &err), &err);
     return p;
 }
 
 static void discharge(patient *p) {
     close_tiny(NULL);
     ig_safetensors_close(p->st);
-    temp_dir_close(&p->dir);
-    free(p->bytes);
+    drop_tiny_copy(&p->copy);
 }
 
 /* Opens the model with element `at` of a tensor changed. False if that is refused, as it is where a tensor is small
@@ -80,13 +64,13 @@ static bool open_with(const patient *p, const ig_tensor *t, size_t at, float val
                : isnan(value)          ? 0x7e00
                : isinf(value)          ? 0x7c00
                                        : 0x7bff;
-    temp_dir_write(&p->dir, "model.safetensors", p->bytes, p->n);
+    temp_dir_write(&p->copy.dir, "model.safetensors", p->copy.bytes, p->copy.n);
     *element = was;
     close_tiny(NULL);
     o.n_threads = 2;
     o.cpu_level = level;
     expect_ok(ig_context_open(&ctx, &o, &err), &err);
-    ig_status status = ig_model_open(&model, ctx, p->dir.path, NULL, &err);
+    ig_status status = ig_model_open(&model, ctx, p->copy.dir.path, NULL, &err);
     if (status == IG_E_FORMAT && !isfinite(value) && has(err.text, "not finite") && t->n_dims == 1) return false;
     expect_ok(status, &err);
     return true;
