@@ -14,8 +14,8 @@
 /* What is inlined for the sake of its constant arguments, or must keep its prefetches. */
 #define INLINE static inline __attribute__((always_inline))
 
-/* What a norm multiplies n numbers by, given the sum of their squares. If that has overflowed, NaN: the reciprocal would
- * make zeros of them all. */
+/* What a norm multiplies n numbers by, given the sum of their squares. If that has overflowed, NaN: the reciprocal
+ * would make zeros of them all. */
 static inline double ig_norm_factor(double squares, int n, float eps) {
     return squares < INFINITY ? 1.0 / sqrt(squares / n + eps) : NAN;
 }
