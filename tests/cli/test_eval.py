@@ -25,9 +25,9 @@ def capitals(answer=0, wrong=" a kind of soup made of stones"):
 
 def needles(words=40):
     text = FILLER * words
-    return [{"prompt": f"{text}The pass key is {key}. Remember it: {key} is the pass key. {text}"
-                       "\nWhat is the pass key? The pass key is", "answer": str(key), "context_words": 40 * words,
-             "depth": 0.5} for key in (81643, 27590)]
+    question = "The speckled hen comes to the kitchen door when she is called by the word"
+    return [{"prompt": f"{text}{question} {word}. Remember it: {word}. {text}\n{question}", "answer": word,
+             "context_words": 40 * words, "depth": 0.5} for word in ("marigold", "cinnamon")]
 
 
 def evaluate(program, model, *args):
@@ -109,9 +109,9 @@ def test_needles(program, model, tmp_path):
     task = write(tmp_path / "n.jsonl", needles(8) + needles(40))
     report, = evaluate(program, model, "--task", task, "-c", 800, "--kv-policy", "full", "-o", tmp_path / "answers")
     assert report["questions"] == 2 and report["skipped"] == 2 and report["context"] == 800
-    assert report["accuracy"] == 1 and report["tokens_generated"] >= 4
+    assert report["accuracy"] == 1 and report["tokens_generated"] >= 2
     assert report["cells"] == [{"context_words": 320, "depth": 0.5, "questions": 2, "accuracy": 1}]
-    assert [(a["text"][:5], a["right"]) for a in answers(tmp_path / "answers")] == [("81643", True), ("27590", True)]
+    assert [(a["text"], a["right"]) for a in answers(tmp_path / "answers")] == [("marigold", True), ("cinnamon", True)]
     sparse, = evaluate(program, model, "--task", task, "--kv-budget", "10%", "-c", 800)
     assert sparse["kv"]["selected_share"] < 0.3 and sparse["questions"] == 2
     wrong = write(tmp_path / "w.jsonl", [{**row, "answer": "99999"} for row in needles(8)])
@@ -215,8 +215,8 @@ def test_answers_do_not_depend_on_earlier_questions(program, model, tmp_path):
 def test_needles_in_one_text(program, model, tmp_path):
     """What they begin with is computed once: what is written to disk tells. It changes no answer, and no bit of it."""
     text = needles(8)[0]["prompt"].rsplit("\n", 1)[0]
-    rows = [{"prompt": f"{text}\n{question}", "answer": "81643"}
-            for question in ("The pass key is", "What is the pass key? The pass key is", "And the pass key, again, is")]
+    rows = [{"prompt": f"{text}\n{question}", "answer": "marigold"}
+            for question in ("She comes when she is called by the word", "The hen comes to the word", "Her word, again, is")]
     written, found = [], []
     for part in (rows[-1:], rows):
         report, = evaluate(program, model, "--task", write(tmp_path / "t.jsonl", part), "-ub", 32, "--kv-policy", "infinigen",
