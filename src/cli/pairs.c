@@ -65,7 +65,7 @@ const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {
     else if (o->budget_entries)
         snprintf(out, 32, "%d", o->budget_entries);
     else if (o->budget > 0)
-        snprintf(out, 32, "%.6g%%", o->budget * 100);
+        snprintf(out, 32, "%.10g%%", o->budget * 100);
     else
         snprintf(out, 32, "own");
     return out;

@@ -82,9 +82,10 @@ static void full_up_to_512_entries(void **state) {
         o.cache.n_recent = each[k].n_recent;
         o.cache.audit_every = 1;
         ig_session *sparse = open_session(&o);
-        put(full, ids, 60);
-        put(sparse, ids, 60);
-        cross(full, sparse, &u, 60);
+        int from = k == 0 ? 60 : WHOLE - 20;
+        put(full, ids, from);
+        put(sparse, ids, from);
+        cross(full, sparse, &u, from);
         assert_true(stats(sparse).n_audits > 0 && stats(sparse).mass_mean < 1);
         ig_session_close(full);
         ig_session_close(sparse);
