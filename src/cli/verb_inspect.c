@@ -74,14 +74,14 @@ static void print_model(const ig_model_info *m) {
                                                           : "none");
 }
 
-static void print_plan(const ig_cache_plan_info *plan, const ig_model_info *m, const char *policy) {
+static void print_plan(const ig_cli_app *app, const ig_cache_plan_info *plan, const char *policy) {
     char a[32];
     printf("\nMemory for a context of %d tokens, policy %s\n", plan->n_ctx, policy);
     printf("  weights  %10s", ig_cli_size(a, plan->weights));
     if (app->o->no_mmap)
         printf("  (copied)\n");
     else
-        printf("  (%s repacked, the rest mapped from the file)\n", ig_cli_size(a, m->private_bytes));
+        printf("  (%s repacked, the rest mapped from the file)\n", ig_cli_size(a, app->info.private_bytes));
     printf("  KV       %10s\n", ig_cli_size(a, plan->kv));
     printf("  sketch   %10s\n", ig_cli_size(a, plan->sketch));
     printf("  scratch  %10s\n", ig_cli_size(a, plan->scratch));
@@ -109,7 +109,7 @@ static void print_text(const ig_cli_app *app, const ig_cache_plan_info *plan, co
     printf("\nTensor types\n");
     for (int i = 0; i < n; i++)
         printf("  %-8s %5d  %10s\n", sums[i].type, sums[i].n_tensors, ig_cli_size(a, sums[i].bytes));
-    if (plan) print_plan(plan, m, policy);
+    if (plan) print_plan(app, plan, policy);
     print_meta(app->model);
     if (app->o->tensors) print_tensors(app->model);
 }
