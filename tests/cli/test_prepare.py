@@ -63,7 +63,7 @@ def test_prepare_to_a_file(program, model, tmp_path):
 
     opt = os.path.join(TINY_MODELS, "opt")
     status, out, err = program("inspect", "-m", opt, "-c", "200", "--kv-sketch", path)
-    assert status == 1 and "another model" in one_line(err)
+    assert status == 2 and "another model" in one_line(err)
 
 
 def test_prepare_replaces_plain_files_only(program, model, tmp_path):
@@ -112,15 +112,16 @@ def test_skew(program, model, tmp_path):
         assert program(*paper)[1] == first[1]
         assert open(other, "rb").read() == open(path, "rb").read()
     status, out, err = program("run", "-m", model, "-p", "x", "--kv-sketch", other)
-    assert status == 1 and "takes the kind balanced" in one_line(err)
+    assert status == 2 and "takes the kind balanced" in one_line(err)
     status, out, err = program("prepare", model, "--kind", "skew", "-c", "500", "-o", other)
-    assert status == 1 and "no context" in one_line(err)
+    assert status == 2 and "no context" in one_line(err)
 
 
 def test_prepare_refuses(program, model, tmp_path):
-    for flags, word in ((["--rank", "12"], "multiple of 8"), (["--rank", "128"], "head dimension"),
-                        (["-o", tmp_path / "no" / "a.igs"], "a.igs"), (["--text", tmp_path / "none"], "none")):
+    for flags, word, wanted in ((["--rank", "12"], "multiple of 8", 2), (["--rank", "128"], "head dimension", 2),
+                                (["-o", tmp_path / "no" / "a.igs"], "a.igs", 1),
+                                (["--text", tmp_path / "none"], "none", 1)):
         status, out, err = program("prepare", "-m", model, "-c", "300", *flags)
-        assert status == 1 and out == b"" and word in one_line(err)
+        assert status == wanted and out == b"" and word in one_line(err)
     status, out, err = program("prepare", "-m", model, "--text", "-", stdin="too short")
-    assert status == 1 and "too few" in one_line(err)
+    assert status == 2 and "too few" in one_line(err)
