@@ -363,7 +363,7 @@ IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_er
 
 /* The same, handing the logits of every *newly computed* token to `sink`: `logits` is
  * [n_rows][n_vocab] for the tokens at positions first .. first + n_rows - 1. A true return
- * stops with IG_E_INTERRUPTED. */
+ * stops with IG_E_INTERRUPTED. It must not sync or step sessions of the same model: that is IG_E_ARG. */
 typedef bool (*ig_logits_fn)(void *user, int first, int n_rows, const float *logits);
 IG_API ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
                                         ig_error *err);

@@ -3,6 +3,7 @@
  * From options to a plan: what a session is to be and what memory it takes, before any is taken.
  */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -33,25 +34,45 @@ static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
            made_for->head_dim == c->head_dim;
 }
 
-/* Opens the sketch file of the options, if the policy wants it. */
-static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *err) {
+/* The file is closed and its struct freed. */
+static void close_sketch(ig_sketch_file *f) {
+    if (f) ig_sketch_file_close(f);
+    free(f);
+}
+
+void ig_session_drop_plan(ig_session_plan *p) {
+    close_sketch(p->sketch);
+    p->sketch = NULL;
+}
+
+/* Whether a sketch that is open can be used: if not, either it is an error or *usable is false. */
+static ig_status check_sketch(bool *usable, const ig_sketch_shape *made_for, const ig_session_plan *p,
+                              const ig_model *m, ig_error *err) {
     const char *path = p->o.cache.sketch;
-    if (!path || p->ops->sketch == IG_SKETCH_NONE) return IG_OK;
-    ig_status s = ig_sketch_file_open(&p->sketch, path, err);
-    if (s) return s;
-    const ig_sketch_shape *made_for = &p->sketch.shape;
     if (!is_for(made_for, m))
-        s = ig_fail(err, IG_E_ARG, "%s: this sketch was prepared for another model than %s", path, m->path);
-    else if (made_for->kind != p->ops->sketch)
-        s = ig_fail(err, IG_E_ARG, "%s: this sketch is of the kind %s; the KV policy %s takes the kind %s", path,
-                    ig_sketch_kind_name(made_for->kind), p->ops->name, ig_sketch_kind_name(p->ops->sketch));
-    else if (made_for->kind == IG_SKETCH_BALANCED && made_for->n_ctx < p->o.n_ctx)
-        /* worse than none beyond the positions it has seen */
+        return ig_fail(err, IG_E_ARG, "%s: this sketch was prepared for another model than %s", path, m->path);
+    if (made_for->kind != p->ops->sketch)
+        return ig_fail(err, IG_E_ARG, "%s: this sketch is of the kind %s; the KV policy %s takes the kind %s", path,
+                       ig_sketch_kind_name(made_for->kind), p->ops->name, ig_sketch_kind_name(p->ops->sketch));
+    *usable = made_for->kind != IG_SKETCH_BALANCED || made_for->n_ctx >= p->o.n_ctx;
+    if (!*usable) /* worse than none beyond the positions it has seen */
         ig_log(m->ctx, IG_LOG_WARN, "%s was prepared for a context of %d tokens, not %d: it is not used", path,
                made_for->n_ctx, p->o.n_ctx);
+    return IG_OK;
+}
+
+/* Opens the sketch file of the options, if the policy wants it. */
+static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *err) {
+    if (!p->o.cache.sketch || p->ops->sketch == IG_SKETCH_NONE) return IG_OK;
+    ig_sketch_file *f = calloc(1, sizeof *f);
+    if (!f) return ig_fail_memory(err, "sketch file", sizeof *f);
+    bool usable = false;
+    ig_status s = ig_sketch_file_open(f, p->o.cache.sketch, err);
+    if (!s) s = check_sketch(&usable, &f->shape, p, m, err);
+    if (usable)
+        p->sketch = f;
     else
-        return IG_OK;
-    ig_sketch_file_close(&p->sketch);
+        close_sketch(f);
     return s;
 }
 
@@ -147,13 +168,13 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
     if (!s) s = plan_speculation(p, err);
     if (!s) s = open_sketch(p, m, err);
     if (s) return s;
-    if (p->sketch.maps) p->policy.sketch = &p->sketch;
-    p->scratch = (ig_workspace_need){.max_rows = p->o.n_batch,
-                                     .n_ctx = p->o.n_ctx,
-                                     .streams = p->tiers.disk_bytes > 0,
-                                     .weighs = p->ops->observe || p->o.cache.audit_every > 0,
-                                     .drops = p->tiers.n_dropping > 0,
-                                     .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
+    p->policy.sketch = p->sketch;
+    p->scratch = (ig_step_need){.max_rows = p->o.n_batch,
+                                .n_ctx = p->o.n_ctx,
+                                .streams = p->tiers.disk_bytes > 0,
+                                .weighs = p->ops->observe || p->o.cache.audit_every > 0,
+                                .drops = p->tiers.n_dropping > 0,
+                                .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
     return IG_OK;
 }
 
@@ -167,10 +188,10 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
         .weights = (m->copied_bytes ? m->copied_bytes : m->weights.stored_bytes) + m->weights.owned.size};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache, ig_policy_slots(&p.policy)) : 0;
-    out->scratch = ig_workspace_plan(m, &p.scratch);
+    out->scratch = ig_batch_plan(m->ctx, &m->config, &p.scratch);
     if (p.tiers.limit)
         out->scratch += ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
     out->total = out->weights + out->kv + out->sketch + out->scratch;
-    ig_sketch_file_close(&p.sketch);
+    ig_session_drop_plan(&p);
     return s;
 }

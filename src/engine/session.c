@@ -12,47 +12,30 @@
 
 /* ---- opening ------------------------------------------------------------------- */
 
-static void lay_out_selection(ig_arena *a, ig_selection *x, int n_lists, int n_ctx) {
-    x->slots = ig_arena_take(a, (size_t)n_ctx * (size_t)n_lists * sizeof *x->slots);
-    x->n = ig_arena_take(a, (size_t)n_lists * sizeof *x->n);
-    x->all = ig_arena_take(a, (size_t)n_lists * sizeof *x->all);
-    x->layer = -1;
-}
-
 static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
     s->tokens = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->tokens);
     s->logits = ig_arena_take(&s->arena, (size_t)c->n_vocab * sizeof *s->logits);
-    lay_out_selection(&s->arena, &s->seq.chosen, s->seq.n_lists, n_ctx);
-    lay_out_selection(&s->arena, &s->seq.guess, s->seq.n_lists, n_ctx);
-    s->seq.stamp = ig_arena_take(&s->arena, (size_t)n_ctx * sizeof *s->seq.stamp);
-    s->seq.audit.layer_sum = ig_arena_take(&s->arena, (size_t)c->n_layers * sizeof *s->seq.audit.layer_sum);
-    s->seq.audit.layer_n = ig_arena_take(&s->arena, (size_t)c->n_layers * sizeof *s->seq.audit.layer_n);
 }
 
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
-    const ig_model *m = s->model;
+    ig_model *m = s->model;
+    ig_sequence_plan seq = {.ops = p->ops,
+                            .policy = &p->policy,
+                            .options = &p->o.cache,
+                            .frames = m->key_frames.layers,
+                            .type = p->tiers.type,
+                            .evict = p->tiers.evict,
+                            .limit = p->tiers.limit,
+                            .speculate = p->speculate};
     s->sketch = p->sketch;
-    if (p->policy.sketch) p->policy.sketch = &s->sketch;
     s->options = p->o;
     s->tiers = p->tiers;
-    s->seq.n_ctx = p->o.n_ctx;
-    s->seq.n_lists = p->ops->per_query_head ? m->config.n_heads : m->config.n_kv_heads;
-    s->seq.speculate = p->speculate;
-    s->seq.prefetch = !p->o.cache.no_prefetch;
-    s->seq.audit.every = p->o.cache.audit_every;
-    s->seq.trace = p->o.cache.trace;
-    s->seq.trace_user = p->o.cache.trace_user;
     lay_out(s, &m->config, p->o.n_ctx);
     size_t bytes = s->arena.used;
     if (!ig_arena_open(&s->arena)) return ig_fail_memory(err, "session", bytes);
     lay_out(s, &m->config, p->o.n_ctx);
-    ig_status status = p->ops->open(&s->seq.policy, &p->policy, &p->o.cache, err);
-    if (!status) status = ig_workspace_open(&s->ws, m, &p->scratch, err);
-    s->seq.ws = &s->ws;
-    s->seq.limit = p->tiers.limit;
-    if (!status && s->seq.limit)
-        status = ig_usage_open(&s->seq.usage, p->tiers.evict, ig_policy_heads(&p->policy),
-                               ig_kv_plan_slots(&p->kv, &p->tiers), err);
+    ig_status status = ig_sequence_open(&s->seq, &seq, err);
+    if (!status) status = ig_batch_reserve(&m->batch, m->ctx, &m->config, &p->scratch, err);
     if (status) return status;
     /* The names may live in the caller's memory: keep the policy's own, and no path. */
     s->options.cache.policy = s->seq.policy->options.policy = p->ops->name;
@@ -65,10 +48,9 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
 }
 
 void ig_session_strip(ig_session *s) {
-    ig_workspace_close(&s->ws);
-    ig_usage_close(&s->seq.usage);
-    if (s->seq.policy) s->seq.policy->ops->close(s->seq.policy);
-    ig_sketch_file_close(&s->sketch);
+    ig_sequence_close(&s->seq);
+    if (s->sketch) ig_sketch_file_close(s->sketch);
+    free(s->sketch);
     ig_arena_close(&s->arena);
 }
 
@@ -80,7 +62,7 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     if (status) return status;
     ig_session *s = calloc(1, sizeof *s);
     if (!s) {
-        ig_sketch_file_close(&p.sketch);
+        ig_session_drop_plan(&p);
         return ig_fail_memory(err, "session", sizeof *s);
     }
     s->model = m;
@@ -99,8 +81,9 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
 
 void ig_session_close(ig_session *s) {
     if (!s) return;
+    ig_kv *kv = s->seq.kv;
     ig_session_strip(s);
-    ig_kv_close(s->seq.kv);
+    ig_kv_close(kv);
     free(s);
 }
 
@@ -113,11 +96,15 @@ int ig_session_tokens(const ig_session *s, const int32_t **ids) {
 
 const float *ig_session_logits(const ig_session *s) { return s && s->has_logits ? s->logits : NULL; }
 
+static ig_status replay(ig_session *s, int first, ig_error *err) {
+    return ig_sequence_replay(&s->seq, s->model->ctx->device, first, s->n_tokens, err);
+}
+
 /* The policy sums up units of tokens (ig_policy_ops.sums_up), and has seen more of the last one than is left: it is
  * shown what is left. If that cannot be read, the session ends before it. */
 static ig_status show_again(ig_session *s, ig_error *err) {
     int first = s->n_tokens / IG_POLICY_UNIT * IG_POLICY_UNIT;
-    ig_status status = s->seq.policy->ops->sums_up ? ig_session_replay(s, first, err) : IG_OK;
+    ig_status status = s->seq.policy->ops->sums_up ? replay(s, first, err) : IG_OK;
     if (!status) return IG_OK;
     ig_kv_cut(s->seq.kv, first, NULL);
     int length = ig_kv_length(s->seq.kv);
@@ -171,32 +158,42 @@ typedef struct prefill {
 
 /* Gives the sink the logits of the last batch's rows, as many at a time as there is room for. */
 static ig_status hand_over(ig_session *s, prefill *p, int first, int n, ig_error *err) {
+    ig_batch *b = &s->model->batch;
     ig_status status = IG_OK;
-    for (int row = 0; p->sink && !p->stop && !status && row < n; row += s->ws.logit_rows) {
-        int rows = n - row < s->ws.logit_rows ? n - row : s->ws.logit_rows;
+    for (int row = 0; p->sink && !p->stop && !status && row < n; row += b->logit_rows) {
+        int rows = n - row < b->logit_rows ? n - row : b->logit_rows;
         const float *logits;
-        status = ig_forward_logits(&logits, s->model, &s->ws, row, rows, false, err);
+        status = ig_forward_logits(&logits, s->model, b, row, rows, false, err);
         if (!status) p->stop = p->sink(p->user, first + row, rows, logits);
     }
     return status;
 }
 
-/* Computes the next tokens, as many as a batch takes; if they are the last ones, their logits are the current ones. */
+/* The next n tokens; if they are the last ones, their logits are the current ones. The batch's turn. */
+static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
+    ig_batch *b = &s->model->batch;
+    int first = s->n_tokens;
+    b->segments[0] = (ig_segment){&s->seq, first, n, true};
+    ig_status status = ig_forward(s->model, b, b->segments, 1, p->ids + first, err);
+    if (status) return status;
+    memcpy(s->tokens + first, p->ids + first, (size_t)n * sizeof *p->ids);
+    s->n_tokens += n;
+    status = hand_over(s, p, first, n, err);
+    if (status || s->n_tokens < p->n) return status;
+    const float *logits;
+    status = ig_forward_logits(&logits, s->model, b, n - 1, 1, true, err);
+    if (!status) memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
+    s->has_logits = !status;
+    return status;
+}
+
+/* Computes the next tokens, as many as a batch takes. */
 static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
-    int first = s->n_tokens, n = p->n - first < s->ws.max_rows ? p->n - first : s->ws.max_rows;
-    s->ws.segments[0] = (ig_segment){&s->seq, first, n, true};
-    ig_status status = ig_forward(s->model, &s->ws, s->ws.segments, 1, p->ids + first, err);
-    if (!status) {
-        memcpy(s->tokens + first, p->ids + first, (size_t)n * sizeof *p->ids);
-        s->n_tokens += n;
-        status = hand_over(s, p, first, n, err);
-    }
-    if (!status && s->n_tokens == p->n) {
-        const float *logits;
-        status = ig_forward_logits(&logits, s->model, &s->ws, n - 1, 1, true, err);
-        if (!status) memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
-        s->has_logits = !status;
-    }
+    int first = s->n_tokens, n = p->n - first < s->options.n_batch ? p->n - first : s->options.n_batch;
+    ig_status status = ig_batch_begin(&s->model->batch, err);
+    if (status) return status;
+    status = compute(s, p, n, err);
+    ig_batch_end(&s->model->batch);
     if (status)
         roll_back(s, first);
     else
@@ -241,11 +238,9 @@ ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *er
 
 /* ---- decode ------------------------------------------------------------------------ */
 
-/* The session whose scratch serves the batch: the one with the largest share for selection. */
-static ig_status check_batch(ig_session **leader, ig_session *const *sessions, const int32_t *ids, int n,
-                             ig_error *err) {
+static ig_status check_batch(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
+    int most = 0;
     if (!sessions || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_decode: no sessions");
-    *leader = sessions[0];
     for (int i = 0; i < n; i++)
         if (!sessions[i]) return ig_fail(err, IG_E_ARG, "ig_session_decode: session %d is missing", i);
     for (int i = 0; i < n; i++) {
@@ -258,11 +253,9 @@ static ig_status check_batch(ig_session **leader, ig_session *const *sessions, c
         if (status) return status;
         for (int j = 0; j < i; j++)
             if (sessions[j] == s) return ig_fail(err, IG_E_ARG, "ig_session_decode: a session appears twice");
-        if (s->ws.select_bytes > (*leader)->ws.select_bytes) *leader = s;
+        if (s->options.n_batch > most) most = s->options.n_batch;
     }
-    if (n > (*leader)->ws.max_rows)
-        return ig_fail(err, IG_E_LIMIT, "%d sessions in one step are more than n_batch = %d", n,
-                       (*leader)->ws.max_rows);
+    if (n > most) return ig_fail(err, IG_E_LIMIT, "%d sessions in one step are more than n_batch = %d", n, most);
     return IG_OK;
 }
 
@@ -281,28 +274,33 @@ static void end_step(ig_session *s, double seconds) {
     s->decode_stall_seconds += now.stall_seconds - s->step_start.stall_seconds;
 }
 
-ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
-    ig_session *leader;
-    ig_status status = check_batch(&leader, sessions, ids, n, err);
-    if (status) return status;
-    const ig_model *m = leader->model;
-    ig_workspace *ws = &leader->ws;
-    double start = ig_clock_seconds();
-    for (int i = 0; i < n; i++) {
-        ws->segments[i] = (ig_segment){&sessions[i]->seq, sessions[i]->n_tokens, 1, false};
-        start_step(sessions[i]);
-    }
-    status = ig_forward(m, ws, ws->segments, n, ids, err);
-    for (int i = 0; i < n && !status; i += ws->logit_rows) {
-        int rows = n - i < ws->logit_rows ? n - i : ws->logit_rows;
-        size_t vocab = (size_t)m->config.n_vocab;
+/* The step, and each session's logits. The batch's turn. */
+static ig_status run_step(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
+    const ig_model *m = sessions[0]->model;
+    ig_batch *b = &sessions[0]->model->batch;
+    size_t vocab = (size_t)m->config.n_vocab;
+    for (int i = 0; i < n; i++) b->segments[i] = (ig_segment){&sessions[i]->seq, sessions[i]->n_tokens, 1, false};
+    ig_status status = ig_forward(m, b, b->segments, n, ids, err);
+    for (int i = 0; i < n && !status; i += b->logit_rows) {
+        int rows = n - i < b->logit_rows ? n - i : b->logit_rows;
         const float *logits;
-        status = ig_forward_logits(&logits, m, ws, i, rows, true, err);
+        status = ig_forward_logits(&logits, m, b, i, rows, true, err);
         for (int r = 0; r < rows && !status; r++) {
             memcpy(sessions[i + r]->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
             sessions[i + r]->has_logits = false; /* until the whole step has succeeded */
         }
     }
+    return status;
+}
+
+ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
+    ig_status status = check_batch(sessions, ids, n, err);
+    if (!status) status = ig_batch_begin(&sessions[0]->model->batch, err);
+    if (status) return status;
+    double start = ig_clock_seconds();
+    for (int i = 0; i < n; i++) start_step(sessions[i]);
+    status = run_step(sessions, ids, n, err);
+    ig_batch_end(&sessions[0]->model->batch);
     for (int i = 0; i < n && status; i++) roll_back(sessions[i], sessions[i]->n_tokens);
     if (status) return status;
     double seconds = (ig_clock_seconds() - start) / n;
@@ -342,7 +340,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
     int most = ig_policy_slots(&q->policy->shape), n_slots = s->n_tokens < most ? s->n_tokens : most;
     *out = (ig_session_stats){
         .policy = s->options.cache.policy,
-        .kv_type = ig_kv_type_name(ig_kv_type_of(q->kv)),
+        .kv_type = ig_kv_type_name(q->codec.type),
         .n_prefilled = s->n_prefilled,
         .n_decoded = s->n_decoded,
         .prefill_seconds = s->prefill_seconds,
@@ -359,7 +357,8 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .decode_read_bytes = s->decode_read_bytes,
         .decode_stall_seconds = s->decode_stall_seconds,
         .sketch_bytes = ig_policy_bytes(q->policy, n_slots),
-        .scratch_bytes = s->ws.arena.size + s->arena.size + d->ops->scratch_bytes(d) +
+        .scratch_bytes = atomic_load(&s->model->batch.bytes) + s->arena.size + q->arena.size +
+                         d->ops->scratch_bytes(d) +
                          ig_usage_plan(q->usage.rule, q->usage.heads.n_heads, q->usage.n_slots),
         .n_entries = kv.entries,
         .dropped = kv.dropped,

@@ -12,21 +12,20 @@ typedef struct ig_session_plan {
     ig_session_options o; /* defaults filled in */
     ig_kv_shape kv;
     ig_kv_options tiers; /* with the limit in entries of a KV head */
-    ig_workspace_need scratch;
+    ig_step_need scratch;
     ig_policy_shape policy;
     const ig_policy_ops *ops;
     ig_speculation speculate;
-    ig_sketch_file sketch; /* open if the policy uses one */
+    ig_sketch_file *sketch; /* that the policy uses; NULL: none */
 } ig_session_plan;
 
 struct ig_session {
     ig_model *model;
     ig_session_options options;
-    ig_kv_options tiers;   /* of the store, without the path */
-    ig_sketch_file sketch; /* maps of the policy's sketch, if it has some */
+    ig_kv_options tiers;    /* of the store, without the path */
+    ig_sketch_file *sketch; /* maps of the policy's sketch; NULL: none */
     ig_sequence seq;
-    ig_workspace ws;
-    ig_arena arena;  /* of the arrays below and of seq's */
+    ig_arena arena;  /* of the arrays below */
     int32_t *tokens; /* [n_ctx] */
     int n_tokens;
     float *logits; /* [n_vocab] after the last token */
@@ -40,13 +39,12 @@ struct ig_session {
 
 /* Checks the options (NULL: the defaults) and fills the plan. */
 ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err);
-/* Gives a session, which has its model, all but its KV store: arrays, policy, scratch. Takes the plan's sketch file. In
- * any case strip() it in the end. */
+/* The plan will not be used. */
+void ig_session_drop_plan(ig_session_plan *p);
+/* Gives a session, which has its model, all but its KV store. Takes the plan's sketch file. In any case strip() it in
+ * the end. */
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err);
 void ig_session_strip(ig_session *s);
-/* Shows the policy the keys and values of tokens from `first` on (set_cache.c). After a failure only a cut may follow.
- */
-ig_status ig_session_replay(ig_session *s, int first, ig_error *err);
 
 /* True if it was opened for this model. */
 bool ig_sampler_is_for(const ig_sampler *sampler, const ig_model *m);

@@ -334,17 +334,13 @@ static ig_kv_line *first_lines(const ig_kv *kv, int layer, int head) {
     return kv->lines ? kv->lines + ((ig_kv_table_at(kv, layer, head) << kv->shift) * 2 * kv->row_lines) : NULL;
 }
 
-void *ig_kv_key(ig_kv *kv, int layer, int head, int slot) { return ig_kv_row(kv, layer, head, slot); }
-
-void *ig_kv_value(ig_kv *kv, int layer, int head, int slot) {
-    return ig_kv_row(kv, layer, head, slot) + (kv->row_bytes << kv->shift);
+ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot) {
+    size_t in_block = (size_t)slot & (((size_t)1 << kv->shift) - 1);
+    uint8_t *key = kv->tables[ig_kv_table_at(kv, layer, head) + ((size_t)slot >> kv->shift)] + in_block * kv->row_bytes;
+    return (ig_kv_row){.key = key,
+                       .value = key + (kv->row_bytes << kv->shift),
+                       .lines = kv->lines ? first_lines(kv, layer, head) + (size_t)slot * 2 * kv->row_lines : NULL};
 }
-
-ig_kv_line *ig_kv_lines(ig_kv *kv, int layer, int head, int slot) {
-    return kv->lines ? first_lines(kv, layer, head) + (size_t)slot * 2 * kv->row_lines : NULL;
-}
-
-ig_kv_type ig_kv_type_of(const ig_kv *kv) { return kv->type; }
 
 ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *index, int first, int n) {
     return (ig_kv_view){

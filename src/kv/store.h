@@ -23,6 +23,7 @@
 #include "kv/entries.h"
 #include "kv/evict.h"
 #include "kv/pool.h"
+#include "kv/rows.h"
 
 typedef struct ig_kv_shape {
     int n_layers, n_kv_heads, head_dim; /* head_dim: a multiple of 8, at most 512 */
@@ -90,12 +91,8 @@ bool ig_kv_has_dropped(const ig_kv *kv);
 ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err);
 /* The slot of a token that was not dropped and is not before one that was. */
 int ig_kv_slot(const ig_kv *kv, int layer, int head, int token);
-/* Where the K and V of a slot of the layer's last block or of the latest extension lie, head_dim numbers of the
- * store's type each, to be written once, and their lines: the key's, then the value's. */
-void *ig_kv_key(ig_kv *kv, int layer, int head, int slot);
-void *ig_kv_value(ig_kv *kv, int layer, int head, int slot);
-ig_kv_line *ig_kv_lines(ig_kv *kv, int layer, int head, int slot);
-ig_kv_type ig_kv_type_of(const ig_kv *kv);
+/* Where the row of a slot of the layer's last block or of the latest extension lies, to be written once. */
+ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
 /* Drops tokens from n on in all layers. May have to read a block back, which becomes the last one; where that fails,

@@ -39,14 +39,10 @@ static void move_entry(void *user, int from, int to) {
     const packing *p = user;
     ig_kv *kv = p->kv;
     if (from == to) return;
-    const uint8_t *source = ig_kv_row(kv, p->layer, p->head, from);
-    uint8_t *target = ig_kv_row(kv, p->layer, p->head, to);
-    size_t v = kv->row_bytes << kv->shift;
-    memcpy(target, source, kv->row_bytes);
-    memcpy(target + v, source + v, kv->row_bytes);
-    if (kv->lines)
-        memcpy(ig_kv_lines(kv, p->layer, p->head, to), ig_kv_lines(kv, p->layer, p->head, from),
-               2 * kv->row_lines * sizeof(ig_kv_line));
+    ig_kv_row source = ig_kv_at(kv, p->layer, p->head, from), target = ig_kv_at(kv, p->layer, p->head, to);
+    memcpy(target.key, source.key, kv->row_bytes);
+    memcpy(target.value, source.value, kv->row_bytes);
+    if (kv->lines) memcpy(target.lines, source.lines, 2 * kv->row_lines * sizeof(ig_kv_line));
     p->moved(p->user, p->layer, p->head, from, to);
 }
 

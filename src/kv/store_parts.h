@@ -133,12 +133,6 @@ static inline uint32_t ig_kv_frame_number(const ig_kv *kv, const uint8_t *frame)
     return (uint32_t)((size_t)(frame - kv->pool.frames) / IG_FRAME_BYTES);
 }
 
-/* Where a slot's key lies; its value is row_bytes << shift further on. */
-static inline uint8_t *ig_kv_row(const ig_kv *kv, int layer, int head, int slot) {
-    size_t in_block = (size_t)slot & (((size_t)1 << kv->shift) - 1);
-    return kv->tables[ig_kv_table_at(kv, layer, head) + ((size_t)slot >> kv->shift)] + in_block * kv->row_bytes;
-}
-
 /* The list of a KV head that entries were dropped of; NULL: entry i lies in slot i. */
 static inline ig_slots *ig_kv_slots(const ig_kv *kv, int layer, int head) {
     ig_slots *s = &kv->slots[(size_t)layer * (size_t)kv->shape.n_kv_heads + (size_t)head];

@@ -36,11 +36,11 @@ static ig_status fail(const forward *f, const rows *r, ig_error *err) {
     int number = r->list ? r->list[row] : r->number == NUMBER_IS_COLUMN ? column : r->number;
     int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
     char which[48] = "";
-    if (f->ws->few && f->ws->n_rows > 1)
+    if (f->b->few && f->b->n_rows > 1)
         snprintf(which, sizeof which, " of sequence %d in the batch", r->first + row + 1);
     return ig_fail(err, IG_E_NUMBER, "the model's numbers are %s: %g %s %d at position %d%s",
                    isfinite(r->x[at]) ? "too large" : "not finite", (double)fabsf(r->x[at]), r->where, number,
-                   f->ws->positions[r->first + row] - offset, which);
+                   f->b->positions[r->first + row] - offset, which);
 }
 
 static ig_status check(const forward *f, const rows *r, ig_error *err) {
@@ -49,7 +49,7 @@ static ig_status check(const forward *f, const rows *r, ig_error *err) {
 }
 
 static rows state(const forward *f, const char *where) {
-    return (rows){f->ws->h, 0, f->n_rows, f->c->d_model, FLT_MAX, where, f->layer, NULL};
+    return (rows){f->b->h, 0, f->n_rows, f->c->d_model, FLT_MAX, where, f->step.layer, NULL};
 }
 
 ig_status ig_forward_check_embedding(const forward *f, const int32_t *ids, ig_error *err) {
@@ -65,11 +65,11 @@ ig_status ig_forward_check_state(const forward *f, const char *where, ig_error *
 
 ig_status ig_forward_check_heads(const forward *f, ig_error *err) {
     const ig_config *c = f->c;
-    const ig_workspace *ws = f->ws;
+    const ig_batch *b = f->b;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
-    const rows of[] = {{ws->q, 0, f->n_rows, q, most_query, "in the queries of layer", f->layer, NULL},
-                       {ws->k, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->layer, NULL},
-                       {ws->v, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->layer, NULL}};
+    const rows of[] = {{b->rows.q, 0, f->n_rows, q, most_query, "in the queries of layer", f->step.layer, NULL},
+                       {b->rows.k, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->step.layer, NULL},
+                       {b->rows.v, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->step.layer, NULL}};
     ig_status status = IG_OK;
     for (size_t i = 0; i < IG_COUNT(of) && !status; i++) status = check(f, &of[i], err);
     return status;

@@ -7,7 +7,6 @@
 #include <math.h>
 
 #include "base/error.h"
-#include "base/half.h"
 
 enum {
     POSITIONS = 8192, /* that the frames are made for; further ones are only packed less well */
@@ -82,14 +81,4 @@ ig_status ig_key_frames_open(ig_key_frames *out, const ig_config *c, const ig_we
 void ig_key_frames_close(ig_key_frames *f) {
     ig_arena_close(&f->arena);
     *f = (ig_key_frames){0};
-}
-
-void ig_key_frame_enter(float *out, const ig_key_frame *f, const ig_config *c, int kv_head, const float *key) {
-    ig_key_frame head = frame_of_head(f, c, kv_head);
-    for (int i = 0; i < c->head_dim; i++) out[i] = (key[i] - head.origin[i]) / head.scale[i];
-}
-
-void ig_key_frame_leave(uint16_t *key, const ig_key_frame *f, const ig_config *c, int kv_head) {
-    ig_key_frame head = frame_of_head(f, c, kv_head);
-    for (int i = 0; i < c->head_dim; i++) key[i] = ig_f32_f16(ig_f16_f32(key[i]) * head.scale[i] + head.origin[i]);
 }

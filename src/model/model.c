@@ -129,6 +129,7 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     }
     strcpy(m->path, path);
     m->ctx = ctx;
+    ig_batch_init(&m->batch);
     ig_loading loading = {.progress = o.progress, .user = o.progress_user};
     ig_loading *copy = o.no_mmap && !o.tokenizer_only && !o.metadata_only ? &loading : NULL;
     if (!is_directory) s = ig_gguf_open(&m->gguf, path, copy, err);
@@ -154,6 +155,7 @@ void ig_model_close(ig_model *m) {
     ig_weights_close(&m->weights);
     ig_safetensors_close(m->st);
     ig_gguf_close(m->gguf);
+    if (m->ctx) ig_batch_close(&m->batch);
     free(m->path);
     free(m);
 }

@@ -6,6 +6,7 @@
 #define IG_MODEL_MODEL_H
 
 #include "device/context.h"
+#include "model/batch.h"
 #include "model/config.h"
 #include "model/key_frame.h"
 #include "model/weights.h"
@@ -27,14 +28,10 @@ struct ig_model {
     ig_chat_format chat;
     double inv_freq[IG_MAX_HEAD_DIM / 2]; /* [n_rot / 2] radians per position, scaling applied */
     ig_key_frames key_frames;
+    ig_batch batch; /* the memory of its sessions' steps */
 };
 
 /* IG_E_CHANGED if a mapped file is not as it was when the model was opened, now or at an earlier call. */
 ig_status ig_model_check(const ig_model *m, ig_error *err);
-
-/* What keys of this type are packed in; NULL: they are kept as they are. */
-static inline const ig_key_frame *ig_model_key_frame(const ig_model *m, ig_kv_type type, int layer) {
-    return type == IG_KV_F16 || !m->key_frames.layers ? NULL : &m->key_frames.layers[layer];
-}
 
 #endif

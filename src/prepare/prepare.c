@@ -28,7 +28,7 @@ typedef struct preparation {
     ig_sketch_shape shape;
     int32_t *ids;
     int n_tokens;
-    ig_workspace ws;
+    ig_batch batch; /* its own: it may be larger than the model's sessions want */
     ig_sequence seq;
     int first, n_rows; /* of the batch at work */
     float *cs;         /* [BATCH][n_rot] cosines and sines of how much further a row is rotated */
@@ -121,11 +121,11 @@ static void add_head(void *arg, int head, int thread) {
     float *rows = p->rows + (size_t)head * ROWS * d;
     (void)thread;
     for (int q = head * group; q < (head + 1) * group; q++)
-        add_rows(p, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL, p->ws.q + (size_t)q * d,
+        add_rows(p, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL, p->batch.rows.q + (size_t)q * d,
                  (size_t)c->n_heads * d, rows);
     if (is_skew(p)) return;
     ig_moments m = moments_of(p, job->layer, head);
-    add_rows(p, m.k2, m.k1, p->ws.k + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
+    add_rows(p, m.k2, m.k1, p->batch.rows.k + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
 }
 
 static void add_layer(void *user, int layer) {
@@ -146,13 +146,13 @@ static ig_status report(const preparation *p, double share, ig_error *err) {
 
 static ig_status run_model(preparation *p, ig_error *err) {
     ig_status s = IG_OK;
-    p->ws.tap = add_layer;
-    p->ws.tap_user = p;
+    p->batch.tap = add_layer;
+    p->batch.tap_user = p;
     for (p->first = 0; !s && p->first < p->n_tokens; p->first += p->n_rows) {
         p->n_rows = p->n_tokens - p->first < BATCH ? p->n_tokens - p->first : BATCH;
         turn_rows(p);
-        p->ws.segments[0] = (ig_segment){&p->seq, p->first, p->n_rows, true};
-        s = ig_forward(p->m, &p->ws, p->ws.segments, 1, p->ids + p->first, err);
+        p->batch.segments[0] = (ig_segment){&p->seq, p->first, p->n_rows, true};
+        s = ig_forward(p->m, &p->batch, p->batch.segments, 1, p->ids + p->first, err);
         if (!s) s = report(p, 0.5 * (p->first + p->n_rows) / p->n_tokens, err);
     }
     return s;
@@ -260,19 +260,17 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     p->rows = malloc((size_t)c->n_kv_heads * ROWS * (size_t)c->head_dim * sizeof *p->rows);
     if (!p->maps || !p->moments || !p->cs || !p->rows)
         return ig_fail_memory(err, "calibration", file + moments * sizeof *p->moments);
-    p->seq.n_ctx = p->n_tokens;
-    p->seq.ws = &p->ws;
-    p->seq.n_lists = c->n_kv_heads;
-    ig_status s = ig_kv_open(&p->seq.kv, &kv, NULL, err);
-    if (!s) s = ig_policy_full.open(&p->seq.policy, &policy, &cache, err);
-    ig_workspace_need need = {.max_rows = BATCH, .n_ctx = p->n_tokens};
-    if (!s) s = ig_workspace_open(&p->ws, p->m, &need, err);
+    ig_sequence_plan seq = {.ops = &ig_policy_full, .policy = &policy, .options = &cache};
+    ig_step_need need = {.max_rows = BATCH, .n_ctx = p->n_tokens};
+    ig_status s = ig_sequence_open(&p->seq, &seq, err);
+    if (!s) s = ig_kv_open(&p->seq.kv, &kv, NULL, err);
+    if (!s) s = ig_batch_reserve(&p->batch, p->m->ctx, c, &need, err);
     return s;
 }
 
 static void close_all(preparation *p) {
-    ig_workspace_close(&p->ws);
-    if (p->seq.policy) p->seq.policy->ops->close(p->seq.policy);
+    ig_batch_close(&p->batch);
+    ig_sequence_close(&p->seq);
     ig_kv_close(p->seq.kv);
     free(p->rows);
     free(p->cs);
@@ -307,6 +305,7 @@ ig_status ig_prepare(ig_sketch_info *out, ig_model *model, const char *path, con
                      .c = &model->config,
                      .kernels = ig_kernels_get(model->ctx->level),
                      .o = options ? *options : ig_prepare_defaults()};
+    ig_batch_init(&p.batch);
     ig_status s = ig_check_prepare_options(&p.o, err);
     if (!s) s = check(&p, err);
     if (!s) s = ig_sketch_file_check_output(path, err); /* the work may take a minute */

@@ -32,7 +32,7 @@ static inline void fill(int32_t *ids, int seed) {
 }
 
 static inline const uint16_t *key_of(const ig_session *s, int head, int slot) {
-    return ig_kv_key(s->seq.kv, 0, head, slot);
+    return (const uint16_t *)(const void *)ig_kv_at(s->seq.kv, 0, head, slot).key;
 }
 
 /* The positions that a KV head of the first layer holds; `all` has seen the same tokens in the same batches, and holds

@@ -80,19 +80,19 @@ static void reference_drop(reference *ref, int head, int n_kept) {
 
 static void see_layer(void *user, int layer) {
     reference *ref = user;
-    if (layer) return;
-    const ig_workspace *ws = &ref->s->ws;
-    int n = ws->segments[0].n, share = (int)ceil(0.15 * (ref->n + 1)), least = SINKS + RECENT;
+    const ig_batch *b = &ref->s->model->batch;
+    if (layer || b->segments[0].seq != &ref->s->seq) return;
+    int n = b->segments[0].n, share = (int)ceil(0.15 * (ref->n + 1)), least = SINKS + RECENT;
     for (int h = 0; h < KV_HEADS; h++) {
-        if (!ws->segments[0].dense) reference_drop(ref, h, (share > least ? share : least) - 1);
+        if (!b->segments[0].dense) reference_drop(ref, h, (share > least ? share : least) - 1);
         for (int i = 0; i < n; i++) {
             ref->held[h][ref->n + i] = true;
             for (int c = 0; c < DIM; c++)
-                ref->keys[ref->n + i][h][c] = ig_f16_f32(ig_f32_f16(ws->k[(i * KV_HEADS + h) * DIM + c]));
+                ref->keys[ref->n + i][h][c] = ig_f16_f32(ig_f32_f16(b->rows.k[(i * KV_HEADS + h) * DIM + c]));
         }
         for (int i = 0; i < n; i++)
             for (int g = 0; g < HEADS / KV_HEADS; g++)
-                weigh(ref, h, ws->q + (i * HEADS + h * (HEADS / KV_HEADS) + g) * DIM, ref->n + i);
+                weigh(ref, h, b->rows.q + (i * HEADS + h * (HEADS / KV_HEADS) + g) * DIM, ref->n + i);
     }
     ref->n += n;
 }
@@ -107,8 +107,8 @@ static void h2o_keeps_the_heaviest(void **state) {
     reference *ref = calloc(1, sizeof *ref);
     assert_non_null(ref);
     ref->s = s;
-    s->ws.tap = see_layer;
-    s->ws.tap_user = ref;
+    s->model->batch.tap = see_layer;
+    s->model->batch.tap_user = ref;
     int32_t ids[N_CTX];
     fill(ids, 5);
     /* A prompt, some steps, more of the prompt, and so on. */
@@ -130,6 +130,7 @@ static void h2o_keeps_the_heaviest(void **state) {
         }
     }
     assert_true(stats(s).dropped > 0);
+    s->model->batch.tap = NULL;
     ig_session_close(s);
     ig_session_close(all);
     free(ref);

@@ -257,8 +257,43 @@ static void limits_are_errors(void **state) {
     }
 }
 
+typedef struct nested {
+    ig_session *other;
+    ig_status synced, stepped;
+} nested;
+
+static bool call_another(void *user, int first, int n_rows, const float *logits) {
+    nested *x = user;
+    int32_t id = 1;
+    (void)first, (void)n_rows, (void)logits;
+    x->synced = ig_session_sync(x->other, &id, 1, NULL);
+    x->stepped = ig_session_decode(&x->other, &id, 1, NULL);
+    return false;
+}
+
+/* All sessions of a model share the memory of a step: whoever is called in the middle of one is told so. */
+static void a_sink_may_not_step(void **state) {
+    (void)state;
+    int32_t ids[30];
+    ig_error err = {0};
+    fill(ids, 3, 30);
+    ig_session *s = open_policy("full", 16), *plain = open_policy("full", 16);
+    nested x = {.other = open_policy("full", 16)};
+    expect_ok(ig_session_sync_logits(s, ids, 30, call_another, &x, &err), &err);
+    assert_int_equal(x.synced, IG_E_ARG);
+    assert_int_equal(x.stepped, IG_E_ARG);
+    hold(plain, ids, 30);
+    same(s, plain);
+    hold(x.other, ids, 30);
+    same(x.other, plain);
+    ig_session_close(s);
+    ig_session_close(plain);
+    ig_session_close(x.other);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sink_may_not_step),
         cmocka_unit_test(sync_cuts_back_and_extends),
         cmocka_unit_test(an_earlier_prompt_does_not_show),
         cmocka_unit_test(an_earlier_text_does_not_show),

@@ -19,6 +19,7 @@
 
 enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, GROUP = HEADS / KV_HEADS, DIM = 64, ROT = 48, N_KEYS = 400 };
 
+static const ig_head_shape shape = {HEADS, KV_HEADS, DIM, 1};
 static float biases[LAYERS][KV_HEADS * DIM];
 static double inv_freq[ROT / 2];
 static ig_layer layers[LAYERS];
@@ -98,7 +99,7 @@ static void scores_are_shifted(void **state) {
         uint16_t half[DIM];
         double plain = 0, framed = 0;
         make_key(key, &c, biases[layer] + kv * DIM, n * 20, &r);
-        ig_key_frame_enter(kept, frame, &c, kv, key);
+        ig_key_frame_enter(kept, frame, &shape, kv, key);
         for (int i = 0; i < DIM; i++) {
             double q = noise(&r), scale = (double)frame->scale[head * DIM + i];
             plain += q * (double)key[i];
@@ -106,7 +107,7 @@ static void scores_are_shifted(void **state) {
             half[i] = ig_f32_f16(kept[i]);
         }
         assert_true(fabs(plain - framed) < 1e-4);
-        ig_key_frame_leave(half, frame, &c, kv);
+        ig_key_frame_leave(half, frame, &shape, kv);
         for (int i = 0; i < DIM; i++) {
             back[i] = ig_f16_f32(half[i]);
             float most = fabsf(kept[i]) * frame->scale[head * DIM + i] + fabsf(key[i]);
@@ -131,7 +132,7 @@ static double score_error(const ig_config *c, const ig_key_frame *frame, int lay
         double error = 0;
         make_key(key, c, biases[layer], n * last / N_KEYS, &r);
         if (frame)
-            ig_key_frame_enter(kept, frame, c, 0, key);
+            ig_key_frame_enter(kept, frame, &shape, 0, key);
         else
             memcpy(kept, key, sizeof key);
         k->kv_pack[IG_KV_Q4](codes, &line, kept, DIM);

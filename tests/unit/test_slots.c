@@ -135,12 +135,13 @@ static uint64_t least_ram(const ig_kv_shape *shape, ig_kv_options o) {
 static void write_row(model *m, int layer, int head, int token) {
     int slot = ig_kv_slot(m->kv, layer, head, token);
     size_t bytes = ig_kv_row_bytes(m->o.type, m->dim);
-    uint8_t *k = ig_kv_key(m->kv, layer, head, slot), *v = ig_kv_value(m->kv, layer, head, slot);
+    ig_kv_row row = ig_kv_at(m->kv, layer, head, slot);
+    uint8_t *k = row.key, *v = row.value;
     for (size_t i = 0; i < bytes; i++) {
         k[i] = stamp(layer, head, token, i);
         v[i] = (uint8_t)~stamp(layer, head, token, i);
     }
-    ig_kv_line *lines = ig_kv_lines(m->kv, layer, head, slot);
+    ig_kv_line *lines = row.lines;
     for (size_t i = 0; lines && i < 2 * ig_kv_row_lines(m->o.type, m->dim); i++)
         lines[i] = (ig_kv_line){(uint16_t)(token * 2), (uint16_t)(token + (int)i)};
     m->slots[layer][head][slot] = token;

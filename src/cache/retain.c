@@ -10,28 +10,28 @@
  *   ig_policy_ops.limit     a policy's own (h2o). A prompt is kept whole; decode steps make room for their token first,
  *                           the first of them in bulk, after which the layer is compacted.
  */
-#include "model/forward_parts.h"
+#include "cache/step_parts.h"
 
 #include <limits.h>
 
 /* Entries that a KV head keeps now; INT_MAX: all. */
-static int allowance(const forward *f, const ig_segment *seg, bool before) {
+static int allowance(const ig_step *step, const ig_segment *seg, bool before) {
     const ig_sequence *seq = seg->seq;
     const ig_policy *p = seq->policy;
-    if (ig_policy_layer_is_dense(&p->shape, &p->options, f->layer)) return INT_MAX;
+    if (ig_policy_layer_is_dense(&p->shape, &p->options, step->layer)) return INT_MAX;
     if (!before) return seq->limit ? seq->limit : INT_MAX;
     if (seg->dense || !p->ops->limit) return INT_MAX;
-    return p->ops->limit(p, f->layer, seg->first + seg->n) - seg->n;
+    return p->ops->limit(p, step->layer, seg->first + seg->n) - seg->n;
 }
 
 /* The entries that have come, and those that a head's lists chose. */
-static void note_use(const forward *f, const ig_segment *seg, int head, const ig_entries *e) {
+static void note_use(const ig_step *step, const ig_segment *seg, int head, const ig_entries *e) {
     ig_sequence *seq = seg->seq;
     uint32_t now = (uint32_t)(seg->first + seg->n);
-    size_t at = ig_policy_head(seq->policy, f->layer, head);
+    size_t at = ig_policy_head(seq->policy, step->layer, head);
     for (int i = e->n - seg->n; i < e->n; i++) ig_usage_come(&seq->usage, at, e->slot ? e->slot[i] : i, now);
-    if (!ig_forward_selects(f, seg)) return;
-    int per_head = seq->n_lists / f->c->n_kv_heads;
+    if (!ig_step_selects(step, seg)) return;
+    int per_head = seq->n_lists / step->heads.n_kv_heads;
     const ig_selection *x = &seq->chosen;
     for (int i = head * per_head; i < (head + 1) * per_head; i++)
         if (!x->all[i]) ig_usage_select(&seq->usage, at, x->slots + (size_t)i * (size_t)seq->n_ctx, x->n[i], now);
@@ -55,61 +55,62 @@ static int find_least(const float *value, int begin, int end) {
 
 /* The head keeps `count` entries: the first and last ones as said, and the most valuable others; of equal ones the
  * later. */
-static void keep_best(const forward *f, const ig_segment *seg, int head, const ig_entries *e, float *value, int n_sinks,
-                      int n_recent, int count) {
+static void keep_best(const ig_step *step, const ig_segment *seg, int head, const ig_entries *e, float *value,
+                      int n_sinks, int n_recent, int count) {
     if (e->n == count + 1) { /* the usual case, and quickly done */
-        ig_kv_drop(seg->seq->kv, f->layer, head, find_least(value, n_sinks, e->n - n_recent));
+        ig_kv_drop(seg->seq->kv, step->layer, head, find_least(value, n_sinks, e->n - n_recent));
         return;
     }
-    int32_t *keep = seg->seq->ws->keep + (size_t)head * (size_t)seg->seq->n_ctx;
+    int32_t *keep = step->x->keep + (size_t)head * (size_t)seg->seq->n_ctx;
     /* ig_pick() prefers the earlier ones: it is shown them in the opposite order. */
     reverse(value, e->n);
     ig_pick_rule rule = {.n_sinks = n_recent, .n_recent = n_sinks, .count = count, .mass = 1};
-    int n = ig_pick(f->kernels, keep, value, e->n, &rule);
+    int n = ig_pick(step->kernels, keep, value, e->n, &rule);
     for (int i = 0, j = n - 1; i <= j; i++, j--) {
         int32_t first = keep[i];
         keep[i] = e->n - 1 - keep[j];
         keep[j] = e->n - 1 - first;
     }
-    ig_kv_keep(seg->seq->kv, f->layer, head, keep, n);
+    ig_kv_keep(seg->seq->kv, step->layer, head, keep, n);
 }
 
 typedef struct retention {
-    const forward *f;
+    const ig_step *step;
+    const ig_segment *seg;
+    int count;   /* entries that a KV head keeps */
     bool before; /* attention */
 } retention;
 
-/* Task: one KV head of one segment. */
-static void retain_task(void *arg, int task, int thread) {
+/* Task: one KV head. */
+static void retain_task(void *arg, int head, int thread) {
     const retention *r = arg;
-    const forward *f = r->f;
-    int head = task % f->c->n_kv_heads;
-    const ig_segment *seg = &f->segments[task / f->c->n_kv_heads];
+    const ig_step *step = r->step;
+    const ig_segment *seg = r->seg;
     ig_sequence *seq = seg->seq;
     ig_policy *p = seq->policy;
-    int count = allowance(f, seg, r->before);
+    int count = r->count;
     (void)thread;
-    if (count == INT_MAX) return;
-    ig_entries e = ig_kv_entries(seq->kv, f->layer, head);
-    if (!r->before) note_use(f, seg, head, &e);
+    ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
+    if (!r->before) note_use(step, seg, head, &e);
     if (e.n <= count) return;
-    float *value = seq->ws->weights + (size_t)head * (size_t)seq->n_ctx;
+    float *value = step->x->weights + (size_t)head * (size_t)seq->n_ctx;
     if (r->before) {
-        int n_recent = p->ops->value(p, f->layer, head, &e, count, value);
-        keep_best(f, seg, head, &e, value, 0, n_recent, count);
+        int n_recent = p->ops->value(p, step->layer, head, &e, count, value);
+        keep_best(step, seg, head, &e, value, 0, n_recent, count);
         return;
     }
-    ig_usage_value(&seq->usage, ig_policy_head(p, f->layer, head), &e, value);
+    ig_usage_value(&seq->usage, ig_policy_head(p, step->layer, head), &e, value);
     /* Before anything was selected the counts say nothing, and every policy would miss the sinks. */
     bool plain = p->ops->ignores_window && (!seg->dense || count <= p->options.n_sinks + p->options.n_recent);
-    keep_best(f, seg, head, &e, value, plain ? 0 : p->options.n_sinks, plain ? 1 : p->options.n_recent, count);
+    keep_best(step, seg, head, &e, value, plain ? 0 : p->options.n_sinks, plain ? 1 : p->options.n_recent, count);
 }
 
-static void retain(forward *f, bool before) {
-    retention r = {f, before};
-    bool any = false;
-    for (int s = 0; s < f->n_segments; s++) any = any || allowance(f, &f->segments[s], before) < INT_MAX;
-    if (any) f->dev->ops->parallel(f->dev, f->n_segments * f->c->n_kv_heads, retain_task, &r);
+static void retain(ig_step *step, bool before) {
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        retention r = {step, seg, allowance(step, seg, before), before};
+        if (r.count < INT_MAX) step->dev->ops->parallel(step->dev, step->heads.n_kv_heads, retain_task, &r);
+    }
 }
 
 static void moved(void *user, int layer, int head, int from, int to) {
@@ -117,19 +118,20 @@ static void moved(void *user, int layer, int head, int from, int to) {
     p->ops->move(p, layer, head, from, to);
 }
 
-ig_status ig_forward_make_room(forward *f, ig_error *err) {
+ig_status ig_step_make_room(ig_step *step, ig_error *err) {
     ig_status status = IG_OK;
-    retain(f, true);
-    for (int s = 0; s < f->n_segments && !status; s++) {
-        const ig_segment *seg = &f->segments[s];
+    retain(step, true);
+    for (int s = 0; s < step->n_segments && !status; s++) {
+        const ig_segment *seg = &step->segments[s];
         ig_sequence *seq = seg->seq;
-        ig_entries e = ig_kv_entries(seq->kv, f->layer, 0);
+        ig_entries e = ig_kv_entries(seq->kv, step->layer, 0);
         int n_free = e.n_slots - e.n;
-        if (allowance(f, seg, true) == INT_MAX || n_free == 0) continue;
+        if (allowance(step, seg, true) == INT_MAX || n_free == 0) continue;
         /* A single slot is soon taken; on disk there must be none. */
-        if (n_free > 1 || ig_kv_has_disk(seq->kv)) status = ig_kv_compact(seq->kv, f->layer, moved, seq->policy, err);
+        if (n_free > 1 || ig_kv_has_disk(seq->kv))
+            status = ig_kv_compact(seq->kv, step->layer, moved, seq->policy, err);
     }
     return status;
 }
 
-void ig_forward_drop(forward *f) { retain(f, false); }
+void ig_step_drop(ig_step *step) { retain(step, false); }

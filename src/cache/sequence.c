@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening a sequence, and showing a policy what its store holds.
+ */
+#include "cache/sequence.h"
+
+#include "base/error.h"
+
+/* ---- opening -------------------------------------------------------------------- */
+
+static void lay_out_selection(ig_arena *a, ig_selection *x, int n_lists, int n_ctx) {
+    x->slots = ig_arena_take(a, (size_t)n_ctx * (size_t)n_lists * sizeof *x->slots);
+    x->n = ig_arena_take(a, (size_t)n_lists * sizeof *x->n);
+    x->all = ig_arena_take(a, (size_t)n_lists * sizeof *x->all);
+    x->layer = -1;
+}
+
+static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
+    ig_arena *a = &seq->arena;
+    lay_out_selection(a, &seq->chosen, seq->n_lists, s->n_ctx);
+    lay_out_selection(a, &seq->guess, seq->n_lists, s->n_ctx);
+    seq->views = ig_arena_take(a, (size_t)s->n_kv_heads * sizeof *seq->views);
+    seq->stamp = ig_arena_take(a, (size_t)s->n_ctx * sizeof *seq->stamp);
+    seq->audit.layer_sum = ig_arena_take(a, (size_t)s->n_layers * sizeof *seq->audit.layer_sum);
+    seq->audit.layer_n = ig_arena_take(a, (size_t)s->n_layers * sizeof *seq->audit.layer_n);
+}
+
+ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error *err) {
+    const ig_policy_shape *s = p->policy;
+    const ig_cache_options *o = p->options;
+    *seq = (ig_sequence){.codec = {.kernels = s->kernels,
+                                   .frames = p->frames,
+                                   .heads = {s->n_heads, s->n_kv_heads, s->head_dim, s->scale},
+                                   .type = p->type},
+                         .limit = p->limit,
+                         .n_ctx = s->n_ctx,
+                         .n_lists = p->ops->per_query_head ? s->n_heads : s->n_kv_heads,
+                         .speculate = p->speculate,
+                         .prefetch = !o->no_prefetch,
+                         .trace = o->trace,
+                         .trace_user = o->trace_user,
+                         .audit = {.every = o->audit_every}};
+    lay_out(seq, s);
+    size_t bytes = seq->arena.used;
+    if (!ig_arena_open(&seq->arena)) return ig_fail_memory(err, "session", bytes);
+    lay_out(seq, s);
+    ig_status status = p->ops->open(&seq->policy, s, o, err);
+    if (status || !p->limit) return status;
+    return ig_usage_open(&seq->usage, p->evict, ig_policy_heads(s), (size_t)ig_policy_slots(s), err);
+}
+
+void ig_sequence_close(ig_sequence *seq) {
+    ig_usage_close(&seq->usage);
+    if (seq->policy) seq->policy->ops->close(seq->policy);
+    ig_arena_close(&seq->arena);
+}
+
+/* ---- the keys and values held ------------------------------------------------------ */
+
+/* Rows [begin, end) of a layer's entries, for the policy to see. */
+typedef struct replay {
+    ig_sequence *seq;
+    int layer, begin, end;
+} replay;
+
+/* Task: one KV head. Of packed rows the policy sees what can be had of them. */
+static void replay_task(void *arg, int head, int thread) {
+    const replay *r = arg;
+    ig_sequence *seq = r->seq;
+    const ig_kv_view *view = &seq->views[head];
+    ig_policy *p = seq->policy;
+    ig_kv_plain plain;
+    (void)thread;
+    for (int i = r->begin; i < r->end && i < view->n; i++) {
+        int slot = view->index ? view->index[i] : view->first + i;
+        ig_kv_row row = ig_kv_view_at(view, slot, seq->codec.heads.head_dim);
+        ig_kv_read(&plain, &seq->codec, &row, r->layer, head);
+        p->ops->append(p, r->layer, head, slot, plain.key, plain.value);
+    }
+}
+
+static ig_status replay_layer(ig_sequence *seq, ig_device *dev, int layer, int first, int n_tokens, ig_error *err) {
+    ig_kv *kv = seq->kv;
+    int n_heads = seq->codec.heads.n_kv_heads;
+    replay r = {.seq = seq, .layer = layer, .begin = first, .end = seq->n_ctx};
+    if (ig_kv_in_ram(kv, layer, first, ig_kv_entries(kv, layer, 0).n_slots)) {
+        for (int h = 0; h < n_heads; h++) {
+            ig_entries e = ig_kv_entries(kv, layer, h);
+            seq->views[h] = ig_kv_fetch(kv, layer, h, e.slot, 0, e.n);
+        }
+        dev->ops->parallel(dev, n_heads, replay_task, &r);
+        return IG_OK;
+    }
+    for (int unit = first / IG_ATTEND_UNIT * IG_ATTEND_UNIT; unit < n_tokens; unit += IG_ATTEND_UNIT) {
+        ig_status status = ig_kv_stream(kv, layer, unit, n_tokens, seq->views, err);
+        if (status) return status;
+        r.begin = unit > first ? unit : first;
+        r.end = unit + IG_ATTEND_UNIT;
+        dev->ops->parallel(dev, n_heads, replay_task, &r);
+    }
+    return IG_OK;
+}
+
+ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_tokens, ig_error *err) {
+    const ig_policy *p = seq->policy;
+    ig_status status = IG_OK;
+    for (int l = 0; !status && l < p->shape.n_layers && first < n_tokens && p->ops->append; l++)
+        if (!ig_policy_is_dense(p, l)) status = replay_layer(seq, dev, l, first, n_tokens, err);
+    return status;
+}

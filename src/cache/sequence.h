@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a cache keeps of one timeline of tokens: its KV store, its policy, what its steps chose and guessed, and what
+ * was noted of them. One thread at a time.
+ */
+#ifndef IG_CACHE_SEQUENCE_H
+#define IG_CACHE_SEQUENCE_H
+
+#include "base/memory.h"
+#include "kv/store.h"
+#include "policy/policy.h"
+#include "policy/usage.h"
+
+/* The state that the next layer's queries are guessed from (ig_cache_options.speculate). */
+typedef enum ig_speculation {
+    IG_SPECULATE_NONE,
+    IG_SPECULATE_NORM,  /* before this layer's attention, through the next layer's norm */
+    IG_SPECULATE_LATE,  /* the same after attention */
+    IG_SPECULATE_PAPER, /* this layer's normed input; the true queries do not select again */
+} ig_speculation;
+
+/* Entries that a layer's attention uses. */
+typedef struct ig_selection {
+    int32_t *slots; /* [n_lists][n_ctx] in order of position, unless a list holds all entries */
+    int *n;         /* [n_lists] */
+    bool *all;      /* [n_lists] */
+    int layer;      /* -1: of none */
+} ig_selection;
+
+enum { IG_AUDIT_BINS = 1000 };
+
+/* Attention mass that the selected entries held, where it was measured. */
+typedef struct ig_audit {
+    int every;                           /* decode steps; 0: never */
+    uint64_t n, bins[IG_AUDIT_BINS + 1]; /* heads measured, in all and by their mass in thousandths */
+    double sum;
+    double *layer_sum; /* [n_layers] */
+    uint64_t *layer_n; /* [n_layers] */
+} ig_audit;
+
+typedef struct ig_sequence {
+    ig_kv *kv; /* opened and closed by its holder, since it may outlive the rest */
+    ig_kv_codec codec;
+    ig_policy *policy;
+    ig_arena arena;            /* of the arrays below */
+    int limit;                 /* most entries of a KV head after a step, where some may be dropped; 0: none */
+    ig_usage usage;            /* with limit */
+    int n_ctx, n_lists;        /* lists of entries in a layer: KV heads, or query heads */
+    ig_selection chosen;       /* for the current layer */
+    ig_selection guess;        /* for the next one */
+    ig_kv_view *views;         /* [n_kv_heads] for what no step is about */
+    uint32_t *stamp, stamp_no; /* [n_ctx] for counting slots or blocks once */
+    ig_speculation speculate;
+    const ig_matrix *narrow; /* what made this guess's queries (ig_policy_ops.narrow); NULL: the model's weights */
+    bool prefetch;           /* read guessed entries ahead, if there is a disk tier */
+    ig_cache_trace_fn trace;
+    void *trace_user;
+    ig_kv_stats traced; /* as of the last call of trace */
+    int n_steps;        /* decode steps so far */
+    ig_audit audit;
+    /* statistics of sparse decode steps */
+    double share_sum, fetched_sum; /* of entries used / tokens seen, per list; the same per KV head */
+    double block_sum;              /* of blocks that hold them / blocks of all tokens, per KV head */
+    uint64_t n_shares, n_fetched;  /* what they are the sums of */
+    double attention_seconds, select_seconds;
+} ig_sequence;
+
+/* What a sequence is to be. */
+typedef struct ig_sequence_plan {
+    const ig_policy_ops *ops;
+    const ig_policy_shape *policy;
+    const ig_cache_options *options; /* defaults filled in */
+    const ig_key_frame *frames;      /* [n_layers] the model's; NULL: it has none */
+    ig_kv_type type;
+    ig_evict_rule evict; /* with limit: what is dropped first */
+    int limit;
+    ig_speculation speculate;
+} ig_sequence_plan;
+
+/* All but the KV store. In any case close() in the end. */
+ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error *err);
+void ig_sequence_close(ig_sequence *seq);
+
+/* Shows the policy the keys and values that the store holds of tokens from `first` on, of n_tokens. After a failure
+ * only a cut of the store may follow. */
+ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_tokens, ig_error *err);
+
+#endif

@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One layer's keys, values and attention, in the order of docs/architecture.md's figure: append, select, fetch, attend;
+ * and the guess for the layer that follows.
+ */
+#include <string.h>
+
+#include "base/clock.h"
+#include "cache/step_parts.h"
+
+/* ---- scratch ------------------------------------------------------------------ */
+
+void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *s, int n_threads, const ig_step_need *need) {
+    size_t rows = (size_t)need->max_rows, n_ctx = (size_t)need->n_ctx, n_heads = (size_t)s->n_heads,
+           heads = n_heads * (size_t)s->head_dim, kv = (size_t)s->n_kv_heads * (size_t)s->head_dim;
+    x->select_bytes = ig_round_up(need->select_bytes, IG_ALIGN);
+    x->q = ig_arena_take(a, rows * heads * sizeof(float));
+    x->k = ig_arena_take(a, rows * kv * sizeof(float));
+    x->v = ig_arena_take(a, rows * kv * sizeof(float));
+    x->lse = ig_arena_take(a, rows * n_heads * sizeof(float));
+    x->rest.value = ig_arena_take(a, rows * heads * sizeof(float));
+    x->rest.share = ig_arena_take(a, rows * n_heads * sizeof(float));
+    x->jobs = ig_arena_take(a, rows * sizeof *x->jobs);
+    x->views = ig_arena_take(a, rows * n_heads * sizeof *x->views);
+    x->picks = ig_arena_take(a, n_heads * sizeof *x->picks);
+    x->select_scratch = ig_arena_take(a, (size_t)n_threads * x->select_bytes);
+    x->weights = x->dense = x->carry = NULL;
+    x->keep = NULL;
+    if (need->weighs || need->drops) x->weights = ig_arena_take(a, n_heads * n_ctx * sizeof(float));
+    if (need->weighs) x->dense = ig_arena_take(a, heads * sizeof(float));
+    if (need->drops) x->keep = ig_arena_take(a, (size_t)s->n_kv_heads * n_ctx * sizeof *x->keep);
+    if (!need->streams) return;
+    size_t prefill = ig_attend_carry_floats(s, need->max_rows, 0), decode = ig_attend_carry_floats(s, 0, need->n_ctx);
+    x->carry = ig_arena_take(a, (prefill > decode ? prefill : decode) * sizeof(float));
+}
+
+/* ---- append ------------------------------------------------------------------- */
+
+int ig_step_row(const ig_step *step, int segment) {
+    if (step->few) return segment;
+    int row = 0;
+    for (int s = 0; s < segment; s++) row += step->segments[s].n;
+    return row;
+}
+
+/* A prompt's queries, for policies that want them; without a prompt the first step's. */
+static void show_queries(const ig_step *step, const ig_segment *seg, int row, int kv_head) {
+    const ig_head_shape *c = &step->heads;
+    ig_policy *p = seg->seq->policy;
+    int group = c->n_heads / c->n_kv_heads;
+    if (!p->ops->see_queries || !(seg->dense || seg->first == 0)) return;
+    for (int h = kv_head * group; h < (kv_head + 1) * group; h++)
+        p->ops->see_queries(p, step->layer, h,
+                            step->x->q + ((size_t)row * (size_t)c->n_heads + (size_t)h) * (size_t)c->head_dim,
+                            (size_t)c->n_heads * (size_t)c->head_dim, seg->first, seg->n);
+}
+
+/* Writes one head's key and value of a token, and shows them to the policy as 16-bit floats: what attention will see,
+ * and what a policy that comes later can have. */
+static void append_token(const ig_step *step, const ig_segment *seg, int head, int token, size_t at, bool sketched) {
+    ig_sequence *seq = seg->seq;
+    int slot = ig_kv_slot(seq->kv, step->layer, head, token);
+    ig_kv_row row = ig_kv_at(seq->kv, step->layer, head, slot);
+    ig_kv_write(&seq->codec, &row, step->layer, head, step->x->k + at, step->x->v + at);
+    if (!sketched) return;
+    ig_kv_plain plain;
+    ig_kv_read(&plain, &seq->codec, &row, step->layer, head);
+    seq->policy->ops->append(seq->policy, step->layer, head, slot, plain.key, plain.value);
+}
+
+/* Task: one KV head of one segment. Writes its new keys and values, and shows queries and keys to the policy. */
+static void append_task(void *arg, int task, int thread) {
+    const ig_step *step = arg;
+    const ig_head_shape *c = &step->heads;
+    int head = task % c->n_kv_heads, s = task / c->n_kv_heads, row = ig_step_row(step, s);
+    const ig_segment *seg = &step->segments[s];
+    ig_policy *p = seg->seq->policy;
+    bool sparse = !ig_policy_is_dense(p, step->layer), sketched = sparse && p->ops->append;
+    (void)thread;
+    if (sparse) show_queries(step, seg, row, head);
+    for (int i = 0; i < seg->n; i++) {
+        size_t at = ((size_t)(row + i) * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
+        append_token(step, seg, head, seg->first + i, at, sketched);
+    }
+}
+
+static ig_status append(ig_step *step, ig_error *err) {
+    ig_status status = ig_step_make_room(step, err);
+    for (int s = 0; s < step->n_segments && !status; s++)
+        status =
+            ig_kv_extend(step->segments[s].seq->kv, step->layer, step->segments[s].first + step->segments[s].n, err);
+    if (status) return status;
+    int tasks = step->n_segments * step->heads.n_kv_heads;
+    if (step->n_rows * step->heads.n_kv_heads * step->heads.head_dim < 4096)
+        for (int t = 0; t < tasks; t++) append_task(step, t, 0);
+    else
+        step->dev->ops->parallel(step->dev, tasks, append_task, step);
+    for (int s = 0; s < step->n_segments && !status; s++)
+        status = ig_kv_seal(step->segments[s].seq->kv, step->layer, err);
+    return status;
+}
+
+/* ---- select ------------------------------------------------------------------- */
+
+/* The selection that is being made: for this layer, or a guess for it while the one before computes. */
+static ig_selection *selection(ig_sequence *seq, bool guess) { return guess ? &seq->guess : &seq->chosen; }
+
+/* A pass of the policy over all lists of all sequences that select. */
+typedef struct choice {
+    ig_step *step;
+    ig_speculation kind; /* of a guess; NONE: no guess */
+    int n_lists;         /* most of any sequence */
+    bool scoring;        /* the pass of `score` */
+} choice;
+
+bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
+    const ig_sequence *seq = seg->seq;
+    if (seq->speculate != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
+    if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
+    return kind == IG_SPECULATE_PAPER || (seq->prefetch && ig_kv_has_disk(seq->kv));
+}
+
+/* True if the sequence chooses in this pass. */
+static bool chooses(const choice *x, const ig_segment *seg) {
+    if (x->kind != IG_SPECULATE_NONE) return ig_step_guesses(x->step, seg, x->kind);
+    return ig_step_selects(x->step, seg) && seg->seq->chosen.layer != x->step->layer;
+}
+
+static void choose_task(void *arg, int task, int thread) {
+    const choice *x = arg;
+    const ig_step *step = x->step;
+    const ig_head_shape *c = &step->heads;
+    int list = task % x->n_lists, s = task / x->n_lists;
+    const ig_segment *seg = &step->segments[s];
+    ig_sequence *seq = seg->seq;
+    ig_policy *p = seq->policy;
+    if (!chooses(x, seg) || list >= seq->n_lists || (x->scoring && !p->ops->score)) return;
+    bool guess = x->kind != IG_SPECULATE_NONE, narrow = guess && seq->narrow;
+    int per_list = c->n_heads / seq->n_lists, head = list * per_list / (c->n_heads / c->n_kv_heads);
+    int per_head = narrow ? seq->narrow->n_out / c->n_heads : c->head_dim;
+    const float *q = ig_step_queries(step, s) + (size_t)(list * per_list) * (size_t)per_head;
+    uint8_t *scratch = step->x->select_scratch + (size_t)thread * step->x->select_bytes;
+    ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
+    e.has_own = !guess;
+    e.narrow = narrow;
+    if (x->scoring) {
+        p->ops->score(p, step->layer, list, q, &e, scratch);
+        return;
+    }
+    ig_selection *out = selection(seq, guess);
+    ig_rest rest = ig_step_rest(step, s, list * per_list);
+    out->n[list] = p->ops->select(p, step->layer, list, q, &e, out->slots + (size_t)list * (size_t)seq->n_ctx,
+                                  guess ? NULL : &rest, scratch);
+    out->all[list] = out->n[list] == e.n;
+}
+
+/* Before a layer's selections: nothing is known of what they leave out. */
+static void forget_rest(const ig_step *step) {
+    memset(step->x->rest.share, 0, (size_t)step->n_rows * (size_t)step->heads.n_heads * sizeof(float));
+}
+
+/* Selects with ws->q for all sequences that choose in this pass. */
+static void choose(ig_step *step, ig_speculation kind) {
+    choice x = {.step = step, .kind = kind};
+    bool score = false;
+    int n = 0;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_sequence *seq = step->segments[s].seq;
+        if (!chooses(&x, &step->segments[s])) continue;
+        n++;
+        if (seq->n_lists > x.n_lists) x.n_lists = seq->n_lists;
+        score = score || seq->policy->ops->score;
+    }
+    if (!n) return;
+    double start = ig_clock_seconds();
+    x.scoring = true;
+    if (score) step->dev->ops->parallel(step->dev, step->n_segments * x.n_lists, choose_task, &x);
+    x.scoring = false;
+    step->dev->ops->parallel(step->dev, step->n_segments * x.n_lists, choose_task, &x);
+    double seconds = (ig_clock_seconds() - start) / n;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        if (!chooses(&x, seg)) continue;
+        seg->seq->select_seconds += seconds;
+        selection(seg->seq, kind != IG_SPECULATE_NONE)->layer = step->layer;
+    }
+}
+
+void ig_step_take_guesses(const ig_step *step) {
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_sequence *seq = step->segments[s].seq;
+        seq->chosen.layer = -1;
+        if (seq->speculate != IG_SPECULATE_PAPER || seq->guess.layer != step->layer) continue;
+        ig_selection guess = seq->guess;
+        seq->guess = seq->chosen;
+        seq->chosen = guess;
+    }
+}
+
+/* A final guess was made before the step's own token was there, which is used in any case. */
+static void add_own(const ig_step *step, const ig_segment *seg) {
+    const ig_sequence *seq = seg->seq;
+    ig_selection guess = seq->chosen;
+    if (guess.layer != step->layer) return;
+    for (int i = 0; i < seq->n_lists; i++) {
+        ig_entries e = ig_kv_entries(seq->kv, step->layer, i * step->heads.n_kv_heads / seq->n_lists);
+        int own = e.slot ? e.slot[e.n - 1] : e.n - 1;
+        if (!guess.all[i]) guess.slots[(size_t)i * (size_t)seq->n_ctx + (size_t)guess.n[i]] = own;
+        guess.n[i]++;
+    }
+}
+
+/* ---- fetch and attend ------------------------------------------------------------ */
+
+/* The entries of a list that attention reads when they can be in RAM all at once: what was selected, a window, or
+ * everything. Windows are of layers that hold every token. */
+static ig_kv_pick pick_of(const ig_step *step, const ig_segment *seg, const ig_selection *x, int list, int *first) {
+    const ig_sequence *seq = seg->seq;
+    int head = list * step->heads.n_kv_heads / seq->n_lists, window = step->window[step->layer];
+    *first = 0;
+    if (ig_step_selects(step, seg) && !x->all[list])
+        return (ig_kv_pick){x->slots + (size_t)list * (size_t)seq->n_ctx, x->n[list]};
+    ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
+    if (!seg->dense && window > 0 && e.n > window) *first = e.n - window;
+    return (ig_kv_pick){e.slot, e.n - *first};
+}
+
+/* The picks of all lists, in ws->picks. */
+static void pick_all(const ig_step *step, const ig_segment *seg, const ig_selection *x) {
+    int first;
+    for (int i = 0; i < seg->seq->n_lists; i++) step->x->picks[i] = pick_of(step, seg, x, i, &first);
+}
+
+/* Brings what the segment selected, or a decode step's window, into RAM. */
+static ig_status load(const ig_step *step, const ig_segment *seg, ig_error *err) {
+    ig_sequence *seq = seg->seq;
+    int first;
+    if (!ig_kv_has_disk(seq->kv)) return IG_OK;
+    ig_kv_pick pick = pick_of(step, seg, &seq->chosen, 0, &first);
+    if (ig_step_selects(step, seg)) {
+        pick_all(step, seg, &seq->chosen);
+        return ig_kv_load(seq->kv, step->layer, step->x->picks, seq->n_lists, err);
+    }
+    if (first == 0) return IG_OK;
+    for (int i = 0; i < pick.n; i++) seq->chosen.slots[i] = first + i;
+    for (int h = 0; h < step->heads.n_kv_heads; h++) step->x->picks[h] = (ig_kv_pick){seq->chosen.slots, pick.n};
+    return ig_kv_load(seq->kv, step->layer, step->x->picks, step->heads.n_kv_heads, err);
+}
+
+void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
+    for (int h = 0; h < step->heads.n_kv_heads; h++) {
+        ig_entries e = ig_kv_entries(seg->seq->kv, step->layer, h);
+        views[h] = ig_kv_fetch(seg->seq->kv, step->layer, h, e.slot, 0, e.n);
+    }
+}
+
+bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first) {
+    return ig_kv_in_ram(seg->seq->kv, step->layer, first, ig_kv_entries(seg->seq->kv, step->layer, 0).n_slots);
+}
+
+/* They are not all in RAM: piece by piece. */
+static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
+                                  ig_error *err) {
+    ig_head_shape shape = step->heads;
+    int n = seg->first + seg->n;
+    job->carry = step->x->carry;
+    for (job->begin = 0; job->begin < n; job->begin = job->end) {
+        job->end = n - job->begin < IG_ATTEND_UNIT ? n : job->begin + IG_ATTEND_UNIT;
+        ig_status s = ig_kv_stream(seg->seq->kv, step->layer, job->begin, n, views, err);
+        if (s) return s;
+        step->dev->ops->attend(step->dev, &shape, job, 1);
+    }
+    return IG_OK;
+}
+
+ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
+                             ig_error *err) {
+    ig_head_shape shape = step->heads;
+    job->views = views;
+    if (!ig_step_in_ram(step, seg, 0)) return attend_streaming(step, seg, job, views, err);
+    ig_step_all_views(step, seg, views);
+    step->dev->ops->attend(step->dev, &shape, job, 1);
+    return IG_OK;
+}
+
+/* The lists that attention reads: one per query head only where they differ from each other. */
+static int count_views(const ig_step *step, const ig_segment *seg) {
+    const ig_sequence *seq = seg->seq;
+    bool all = true;
+    if (!ig_step_selects(step, seg)) return step->heads.n_kv_heads;
+    for (int i = 0; i < seq->n_lists; i++) all = all && seq->chosen.all[i];
+    return all ? step->heads.n_kv_heads : seq->n_lists;
+}
+
+/* Jobs of the same number of views go to the device together. */
+static void flush(const ig_step *step, int n_views, int *n_jobs) {
+    ig_head_shape shape = step->heads;
+    shape.n_kv_heads = n_views;
+    if (*n_jobs) step->dev->ops->attend(step->dev, &shape, step->x->jobs, *n_jobs);
+    *n_jobs = 0;
+}
+
+ig_attention ig_step_job(const ig_step *step, int segment, ig_kv_view *views) {
+    size_t at = (size_t)ig_step_row(step, segment) * (size_t)step->heads.n_heads, d = (size_t)step->heads.head_dim;
+    const ig_key_frame *frame = ig_kv_frame(&step->segments[segment].seq->codec, step->layer);
+    return (ig_attention){.q = step->x->q + at * d,
+                          .q_scale = frame ? frame->scale : NULL,
+                          .out = step->x->out + at * d,
+                          .lse = step->x->lse + at,
+                          .n_tokens = step->segments[segment].n,
+                          .prompt = step->segments[segment].dense,
+                          .window = step->window[step->layer],
+                          .views = views};
+}
+
+/* Attention of all segments, from ws->q to ws->x. */
+static ig_status attend(ig_step *step, ig_error *err) {
+    const ig_head_shape *c = &step->heads;
+    int n_jobs = 0, n_views = 0, first;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        const ig_sequence *seq = seg->seq;
+        ig_kv_view *views = step->x->views + (size_t)s * (size_t)c->n_heads;
+        ig_attention job = ig_step_job(step, s, views);
+        ig_rest rest = ig_step_rest(step, s, 0);
+        if (ig_step_selects(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
+        pick_of(step, seg, &seq->chosen, 0, &first);
+        if (!ig_step_selects(step, seg) && !ig_step_in_ram(step, seg, first)) {
+            ig_status status = attend_streaming(step, seg, &job, views, err);
+            if (status) return status;
+            continue;
+        }
+        int now = count_views(step, seg);
+        if (now != n_views) flush(step, n_views, &n_jobs);
+        n_views = now;
+        for (int v = 0; v < now; v++) {
+            int list = v * seq->n_lists / now, head = v * c->n_kv_heads / now;
+            ig_kv_pick pick = pick_of(step, seg, &seq->chosen, list, &first);
+            views[v] = ig_kv_fetch(seq->kv, step->layer, head, pick.index, first, pick.n);
+        }
+        step->x->jobs[n_jobs++] = job;
+    }
+    flush(step, n_views, &n_jobs);
+    return IG_OK;
+}
+
+ig_status ig_step_attend(ig_step *step, ig_error *err) {
+    ig_status status = append(step, err);
+    if (status) return status;
+    for (int s = 0; s < step->n_segments; s++) add_own(step, &step->segments[s]);
+    forget_rest(step);
+    choose(step, IG_SPECULATE_NONE);
+    double start = ig_clock_seconds();
+    for (int s = 0; s < step->n_segments && !status; s++) status = load(step, &step->segments[s], err);
+    if (!status) status = attend(step, err);
+    double seconds = (ig_clock_seconds() - start) / step->n_segments;
+    for (int s = 0; s < step->n_segments; s++)
+        if (!step->segments[s].dense) step->segments[s].seq->attention_seconds += seconds;
+    if (!status) status = ig_step_observe(step, err);
+    if (!status) ig_step_drop(step);
+    return status;
+}
+
+/* ---- guess -------------------------------------------------------------------------- */
+
+ig_status ig_step_guess(ig_step *step, ig_speculation kind, ig_error *err) {
+    choose(step, kind);
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        ig_sequence *seq = seg->seq;
+        if (!ig_step_guesses(step, seg, kind) || !seq->prefetch || !ig_kv_has_disk(seq->kv)) continue;
+        pick_all(step, seg, &seq->guess);
+        ig_status status = ig_kv_prefetch(seq->kv, step->layer, step->x->picks, seq->n_lists, err);
+        if (status) return status;
+    }
+    return IG_OK;
+}

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One layer of one step: what the forward pass asks of the stores and policies of the sequences whose tokens it
+ * computes. Their keys and values are kept, entries are chosen and fetched, and attention is computed; and while this
+ * layer goes on, the next one's entries are guessed and read ahead.
+ */
+#ifndef IG_CACHE_STEP_H
+#define IG_CACHE_STEP_H
+
+#include "cache/sequence.h"
+
+/* Consecutive new tokens of one sequence: rows of the batch. */
+typedef struct ig_segment {
+    ig_sequence *seq;
+    int first; /* position of its first token; the sequence holds `first` tokens already */
+    int n;
+    bool dense; /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
+} ig_segment;
+
+/* What scratch is made for: the most of all sequences that will use it. */
+typedef struct ig_step_need {
+    int max_rows;        /* tokens of a batch */
+    int n_ctx;           /* entries of a sequence */
+    size_t select_bytes; /* what a policy wants per thread */
+    bool streams;        /* sequences have a disk tier */
+    bool weighs;         /* attention weights are wanted */
+    bool drops;          /* entries are dropped for ever */
+} ig_step_need;
+
+/* Rows of a layer, and scratch. Floats unless said otherwise. */
+typedef struct ig_step_scratch {
+    float *q;                /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
+    float *k, *v;            /* [max_rows][n_kv_heads][head_dim] */
+    float *out;              /* [max_rows][n_heads][head_dim] attention's result; lent by the forward pass */
+    float *lse;              /* [max_rows][n_heads] */
+    ig_rest rest;            /* [max_rows][n_heads] queries */
+    ig_attention *jobs;      /* [max_rows] */
+    ig_kv_view *views;       /* [max_rows][n_heads] */
+    ig_kv_pick *picks;       /* [n_heads] */
+    float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
+    int32_t *keep;           /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
+    float *dense;            /* [n_heads][head_dim] dense attention of an audit */
+    float *carry;            /* attention over rows that come in pieces; NULL without a disk tier */
+    size_t select_bytes;     /* policy scratch of one thread */
+    uint8_t *select_scratch; /* [n_threads] */
+} ig_step_scratch;
+
+/* Takes all but `out` from the arena. */
+void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *heads, int n_threads,
+                     const ig_step_need *need);
+
+typedef struct ig_step {
+    ig_device *dev;
+    const ig_kernels *kernels;
+    ig_head_shape heads;
+    const int *window; /* [n_layers] 0: none */
+    ig_step_scratch *x;
+    const ig_segment *segments;
+    int n_segments, n_rows;
+    bool few; /* decode: independent single tokens */
+    int layer;
+} ig_step;
+
+/* Row of a segment's first token in the batch. */
+int ig_step_row(const ig_step *step, int segment);
+/* Queries of a segment's first token: [n_heads][head_dim]. */
+static inline float *ig_step_queries(const ig_step *step, int segment) {
+    return step->x->q + (size_t)ig_step_row(step, segment) * (size_t)step->heads.n_heads * (size_t)step->heads.head_dim;
+}
+
+/* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
+void ig_step_take_guesses(const ig_step *step);
+/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. */
+ig_status ig_step_attend(ig_step *step, ig_error *err);
+
+/* Whether the sequence wants step->layer's entries guessed from `kind`. */
+bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind);
+/* Selects with x->q, guessed queries of step->layer, for those, and starts to read what was selected. */
+ig_status ig_step_guess(ig_step *step, ig_speculation kind, ig_error *err);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to a step: step.c (keep, select, fetch, attend, guess), observe.c (what is noted of it) and retain.c (what is
+ * dropped for ever).
+ */
+#ifndef IG_CACHE_STEP_PARTS_H
+#define IG_CACHE_STEP_PARTS_H
+
+#include "cache/step.h"
+
+/* What a decode step's selection leaves out, of the queries from head number `head` on. */
+static inline ig_rest ig_step_rest(const ig_step *step, int segment, int head) {
+    size_t at = (size_t)ig_step_row(step, segment) * (size_t)step->heads.n_heads + (size_t)head;
+    return (ig_rest){step->x->rest.value + at * (size_t)step->heads.head_dim, step->x->rest.share + at};
+}
+/* A decode step selects unless its policy is dense in this layer. */
+static inline bool ig_step_selects(const ig_step *step, const ig_segment *seg) {
+    return !seg->dense && !ig_policy_is_dense(seg->seq->policy, step->layer);
+}
+/* A segment's attention in this layer, from x->q to x->out. */
+ig_attention ig_step_job(const ig_step *step, int segment, ig_kv_view *views);
+/* Whether a layer's entries from number `first` on are all in RAM; all of them if some were dropped. */
+bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first);
+/* Views [n_kv_heads] of all entries of a layer, which must be in RAM. */
+void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
+/* Attention over all entries of a segment, wherever they are; job->q, out, lse are set. */
+ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
+                             ig_error *err);
+
+/* After attention (observe.c): what policies, audits and traces want to know of it. */
+ig_status ig_step_observe(ig_step *step, ig_error *err);
+
+/* Entries that are dropped for ever (retain.c). Before a decode step's own is added: policies with a limit of their own
+ * keep to it. After attention: those beyond ig_sequence.limit go. */
+ig_status ig_step_make_room(ig_step *step, ig_error *err);
+void ig_step_drop(ig_step *step);
+
+#endif

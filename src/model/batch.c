@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A batch's memory: one arena, laid out twice, first to count, then to take.
+ */
+#define _GNU_SOURCE
+#include "model/batch.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "device/context.h"
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+static ig_head_shape heads_of(const ig_config *c) {
+    return (ig_head_shape){c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale};
+}
+
+static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
+    ig_head_shape shape = heads_of(c);
+    size_t rows = (size_t)need->max_rows, d = (size_t)max_int(c->d_model, c->d_embed),
+           heads = (size_t)c->n_heads * (size_t)c->head_dim;
+    size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)c->d_ff;
+    size_t few_logits = (size_t)c->n_vocab * (rows < 16 ? rows : 16);
+    if (wide < few_logits) wide = few_logits;
+    b->logit_rows = (int)(wide / (size_t)c->n_vocab);
+    if (b->logit_rows > need->max_rows) b->logit_rows = need->max_rows;
+    ig_arena *a = &b->arena;
+    b->h = ig_arena_take(a, rows * d * sizeof(float));
+    b->x = ig_arena_take(a, rows * (d > heads ? d : heads) * sizeof(float));
+    b->y = ig_arena_take(a, rows * d * sizeof(float));
+    b->wide = ig_arena_take(a, wide * sizeof(float));
+    b->cs = ig_arena_take(a, rows * (size_t)c->n_rot * sizeof(float));
+    b->positions = ig_arena_take(a, rows * sizeof *b->positions);
+    b->segments = ig_arena_take(a, rows * sizeof *b->segments);
+    ig_step_lay_out(a, &b->rows, &shape, ctx->n_threads, need);
+    b->rows.out = b->x;
+}
+
+uint64_t ig_batch_plan(const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
+    ig_batch b = {0};
+    lay_out(&b, ctx, c, need);
+    return b.arena.used;
+}
+
+void ig_batch_init(ig_batch *b) {
+    pthread_mutexattr_t kind;
+    memset(b, 0, sizeof *b);
+    pthread_mutexattr_init(&kind);
+    pthread_mutexattr_settype(&kind, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&b->turn, &kind);
+    pthread_mutexattr_destroy(&kind);
+}
+
+void ig_batch_close(ig_batch *b) {
+    ig_arena_close(&b->arena);
+    pthread_mutex_destroy(&b->turn);
+}
+
+ig_status ig_batch_begin(ig_batch *b, ig_error *err) {
+    if (pthread_mutex_lock(&b->turn) == 0) return IG_OK;
+    return ig_fail(err, IG_E_ARG, "a session was called from within a step of the same model");
+}
+
+void ig_batch_end(ig_batch *b) { pthread_mutex_unlock(&b->turn); }
+
+static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
+    return (ig_step_need){.max_rows = max_int(a->max_rows, b->max_rows),
+                          .n_ctx = max_int(a->n_ctx, b->n_ctx),
+                          .select_bytes = a->select_bytes > b->select_bytes ? a->select_bytes : b->select_bytes,
+                          .streams = a->streams || b->streams,
+                          .weighs = a->weighs || b->weighs,
+                          .drops = a->drops || b->drops};
+}
+
+static bool suffices(const ig_step_need *have, const ig_step_need *want) {
+    return have->max_rows == want->max_rows && have->n_ctx == want->n_ctx && have->select_bytes == want->select_bytes &&
+           have->streams == want->streams && have->weighs == want->weighs && have->drops == want->drops;
+}
+
+static ig_status grow(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *want, ig_error *err) {
+    ig_arena next = {.used = ig_batch_plan(ctx, c, want)};
+    size_t bytes = next.used;
+    if (!ig_arena_open(&next)) return ig_fail_memory(err, "scratch of a step", bytes);
+    ig_arena_close(&b->arena);
+    b->arena = next;
+    lay_out(b, ctx, c, want);
+    b->have = *want;
+    atomic_store(&b->bytes, bytes);
+    return IG_OK;
+}
+
+ig_status ig_batch_reserve(ig_batch *b, ig_context *ctx, const ig_config *c, const ig_step_need *need, ig_error *err) {
+    int widest = max_int(max_int(c->d_ff, c->n_heads * c->head_dim), max_int(c->d_model, c->d_embed));
+    ig_device_need device = {
+        .max_rows = need->max_rows, .max_in = widest, .max_entries = need->n_ctx, .heads = heads_of(c)};
+    device.heads.scale = 0;
+    ig_status s = ctx->device->ops->reserve(ctx->device, &device, err);
+    if (!s) s = ig_batch_begin(b, err);
+    if (s) return s;
+    ig_step_need want = larger(&b->have, need);
+    if (!suffices(&b->have, &want)) s = grow(b, ctx, c, &want, err);
+    ig_batch_end(b);
+    return s;
+}

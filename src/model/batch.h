@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory of a step: rows of the tokens that are computed together, of any sequences of a model, and scratch. A
+ * model has one for all its sessions, as large as the largest of them wants; steps take turns.
+ */
+#ifndef IG_MODEL_BATCH_H
+#define IG_MODEL_BATCH_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "cache/step.h"
+#include "model/config.h"
+
+enum { IG_FFN_ROWS = 128 }; /* rows that the feed-forward layer takes at once */
+
+/* One arena; floats unless said otherwise. */
+typedef struct ig_batch {
+    pthread_mutex_t turn; /* of all below */
+    ig_step_need have;    /* what it is made for */
+    ig_arena arena;
+    atomic_size_t bytes; /* of it, for other threads */
+    float *h;            /* [max_rows][d_model] residual stream */
+    float *x; /* [max_rows][max(d_model, d_embed, n_heads head_dim)] normed input of a sublayer; attention's output */
+    float *y; /* [max_rows][max(d_model, d_embed)] output of a sublayer */
+    ig_step_scratch rows; /* queries, keys and values; rows.out is x */
+    float *wide;          /* gate and up [IG_FFN_ROWS][d_ff] each; then logits [logit_rows][n_vocab] */
+    float *cs;            /* [max_rows][n_rot] cosines and sines of each row's position */
+    int logit_rows;
+    int n_rows; /* of the last ig_forward, and whether they were all decode steps */
+    bool few;
+    int32_t *positions;   /* [max_rows] */
+    ig_segment *segments; /* [max_rows], for callers */
+    /* Called in each layer once q and k of the batch's rows are as attention will see them; NULL: not. */
+    void (*tap)(void *user, int layer);
+    void *tap_user;
+} ig_batch;
+
+void ig_batch_init(ig_batch *b);
+void ig_batch_close(ig_batch *b);
+/* Makes it large enough for `need`, and for what it was made for before; after a failure it is as it was. */
+ig_status ig_batch_reserve(ig_batch *b, ig_context *ctx, const ig_config *c, const ig_step_need *need, ig_error *err);
+/* Bytes that `need` takes by itself. */
+uint64_t ig_batch_plan(const ig_context *ctx, const ig_config *c, const ig_step_need *need);
+
+/* Around a step and the use of its results. IG_E_ARG in a callback of a step of the same model, which has the turn. */
+ig_status ig_batch_begin(ig_batch *b, ig_error *err);
+void ig_batch_end(ig_batch *b);
+
+#endif
