@@ -236,7 +236,7 @@ static void limits_that_make_no_sense(void **state) {
     o.cache.limit_bytes = 41 * LAYERS * KV_HEADS * DIM * 2;
     refuse(&o, IG_E_ARG, "KV limit: a share or bytes, not both");
     o.cache.limit = 0;
-    refuse(&o, IG_E_LIMIT, "need 21504");
+    refuse(&o, IG_E_LIMIT, "need at least 21504");
     o.cache.limit_bytes = 1;
     refuse(&o, IG_E_LIMIT, "KV limit of 1 bytes is too small");
     o.cache.limit_bytes = 0;
