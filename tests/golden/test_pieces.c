@@ -68,22 +68,10 @@ static void same_bits(void **state) {
     check("infinigen-osdi24", "f16");
 }
 
-static int open_llama(void **state) {
-    (void)state;
-    open_tiny(TINY_LLAMA, 2);
-    return 0;
-}
-
-static int open_mistral(void **state) {
-    (void)state;
-    open_tiny(TINY_MISTRAL, 1);
-    return 0;
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
-        {"llama: same_bits", same_bits, open_llama, close_tiny, NULL},
-        {"mistral, a sliding window: same_bits", same_bits, open_mistral, close_tiny, NULL},
+        {"llama: same_bits", same_bits, open_tiny_llama, close_tiny, NULL},
+        {"mistral, a sliding window: same_bits", same_bits, open_tiny_mistral, close_tiny, NULL},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,18 +20,6 @@ enum { N_CTX = 640, N_PROMPT = 600, N_STEPS = 10 }; /* more than one piece of a 
 
 static int32_t ids[N_CTX];
 
-static int open_llama(void **state) {
-    (void)state;
-    open_tiny(TINY_LLAMA, 2);
-    return 0;
-}
-
-static int open_mistral(void **state) {
-    (void)state;
-    open_tiny(TINY_MISTRAL, 2);
-    return 0;
-}
-
 static ig_session_options options(const char *policy) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = N_CTX;
@@ -196,8 +184,8 @@ int main(void) {
         {"windows, infinigen", disk_is_like_ram, NULL, NULL, &windowed[1]},
     };
     if (!mkdtemp(folder)) return 1;
-    int failed = cmocka_run_group_tests(tests, open_llama, close_tiny);
-    failed += cmocka_run_group_tests(window_tests, open_mistral, close_tiny);
+    int failed = cmocka_run_group_tests(tests, open_tiny_llama, close_tiny);
+    failed += cmocka_run_group_tests(window_tests, open_tiny_mistral, close_tiny);
     if (rmdir(folder)) failed++; /* nothing may be left in it */
     return failed;
 }

@@ -24,23 +24,11 @@ enum { N_CTX = 1400, N_PROMPT = 320, N_LONG = 1300, N_STEPS = 8 };
 static const char *const types[] = {"f16", "q8", "q4"};
 static int32_t ids[N_CTX];
 
-static int open_llama(void **state) {
-    (void)state;
-    open_tiny(TINY_LLAMA, 2);
-    return 0;
-}
-
-static int open_mistral(void **state) {
-    (void)state;
-    open_tiny(TINY_MISTRAL, 2);
-    return 0;
-}
-
 /* Large biases in pairs of channels that RoPE turns fast, less fast and slowly. */
 static int open_biased(void **state) {
     static float biases[4][64]; /* [layer][KV head and channel] */
     ig_error err = {0};
-    open_llama(state);
+    open_tiny_llama(state);
     const ig_config *c = &model->config;
     assert_true(c->n_layers == 4 && c->n_kv_heads == 2 && c->head_dim == 32);
     for (int l = 0; l < 4; l++) {
@@ -243,10 +231,10 @@ int main(void) {
     };
     for (int i = 0; i < N_CTX; i++) ids[i] = i * 7919 % N_VOCAB;
     if (!mkdtemp(folder)) return 1;
-    int failed = cmocka_run_group_tests_name("llama", tests, open_llama, close_tiny);
-    failed += cmocka_run_group_tests_name("windows", tests, open_mistral, close_tiny);
+    int failed = cmocka_run_group_tests_name("llama", tests, open_tiny_llama, close_tiny);
+    failed += cmocka_run_group_tests_name("windows", tests, open_tiny_mistral, close_tiny);
     failed += cmocka_run_group_tests_name("biases", tests, open_biased, close_tiny);
-    failed += cmocka_run_group_tests_name("llama", others, open_llama, close_tiny);
+    failed += cmocka_run_group_tests_name("llama", others, open_tiny_llama, close_tiny);
     if (rmdir(folder)) failed++; /* nothing may be left in it */
     return failed;
 }

@@ -34,6 +34,18 @@ static inline void open_tiny(const char *path, int n_threads) {
     expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
 }
 
+static inline int open_tiny_llama(void **state) {
+    (void)state;
+    open_tiny(TINY_LLAMA, 2);
+    return 0;
+}
+
+static inline int open_tiny_mistral(void **state) {
+    (void)state;
+    open_tiny(TINY_MISTRAL, 2);
+    return 0;
+}
+
 static inline int close_tiny(void **state) {
     (void)state;
     ig_model_close(model);
