@@ -121,7 +121,7 @@ def test_run_bias_and_penalties(program, model):
     assert wild != plain and json.loads(program(*args, *hot, "--typical", "0.01")[1])["text"] != wild
     assert json.loads(program(*args, *hot, "--top-n-sigma", "0.001")[1])["text"] == plain
     status, _, err = program(*args, "--logit-bias", "99999999+1")
-    assert status == 1 and "token 99999999 is not in the vocabulary" in one_line(err)
+    assert status == 2 and "token 99999999 is not in the vocabulary" in one_line(err)
 
 
 def test_run_stop_and_system(program, model):
