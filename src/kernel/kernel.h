@@ -116,8 +116,8 @@ typedef struct ig_kernels {
     /* One step of online softmax over a chunk, in place: with m' = max(*m, max s), s[i] = exp(s[i] - m'),
      * *l = *l * r + sum s, *m = m', and r = exp(*m_old - m') is returned: what was accumulated
      * so far must be multiplied by it. s[i] = -INFINITY gives 0. Start with *m = -INFINITY, *l = 0 (then r is 0).
-     * As long as nothing but -INFINITY has been seen, *m and *l stay as they are and r is 0. Further scores of -INFINITY
-     * behind the last change no bit. */
+     * As long as nothing but -INFINITY has been seen, *m and *l stay as they are and r is 0. Further scores of
+     * -INFINITY behind the last change no bit. */
     float (*softmax_step)(float *s, int n, float *m, float *l);
     /* acc[g][0..d) = acc[g] * r[g] + sum_i p[g * stride + i] * v[i], added in the order of i; acc is [n_q][d].
      * r[g] = 0 forgets acc[g], which then may hold anything. */

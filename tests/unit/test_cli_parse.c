@@ -302,10 +302,10 @@ static void test_nearest(void **state) {
 int main(void) {
     ig_cli_open_options();
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),           cmocka_unit_test(test_values),      cmocka_unit_test(test_positionals),
-        cmocka_unit_test(test_amounts),         cmocka_unit_test(test_biases),      cmocka_unit_test(test_nearest),
-        cmocka_unit_test(test_sizes_of_errors), cmocka_unit_test(test_ranges),      cmocka_unit_test(test_llama_table),
-        cmocka_unit_test(test_llama_flags),     cmocka_unit_test(test_letters),     cmocka_unit_test(test_escapes),
+        cmocka_unit_test(test_table),           cmocka_unit_test(test_values),  cmocka_unit_test(test_positionals),
+        cmocka_unit_test(test_amounts),         cmocka_unit_test(test_biases),  cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_sizes_of_errors), cmocka_unit_test(test_ranges),  cmocka_unit_test(test_llama_table),
+        cmocka_unit_test(test_llama_flags),     cmocka_unit_test(test_letters), cmocka_unit_test(test_escapes),
         cmocka_unit_test(test_empty_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
