@@ -75,13 +75,12 @@ static void drop_oldest(conversation *c, size_t n_leaving) {
     memmove(first, first + n, (c->n_messages - n_system(c)) * sizeof *first);
 }
 
-/* The tokens of the conversation without its `n_without` oldest turns; the exit code. */
-static int prompt_tokens(int32_t **ids, size_t *n_ids, const conversation *c, size_t n_without) {
+/* The text of the conversation without its `n_without` oldest turns; the exit code. Free the text in any case. */
+static int prompt_text(ig_cli_text *out, const conversation *c, size_t n_without) {
     ig_error err = {0};
     size_t n = 0, n_first = n_system(c), n_view = c->n_messages - 2 * n_without;
     char *text = NULL;
     int code = IG_EXIT_OK;
-    *ids = NULL;
     ig_chat_message *view = malloc(n_view * sizeof *view);
     if (view) {
         memcpy(view, c->messages, n_first * sizeof *view);
@@ -91,9 +90,46 @@ static int prompt_tokens(int32_t **ids, size_t *n_ids, const conversation *c, si
     if (!code && !(view && (text = malloc(n + 1)))) code = ig_cli_complain(c->app.o, "out of memory");
     if (!code && ig_chat_prompt(&n, c->app.model, view, n_view, true, text, n + 1, &err))
         code = ig_cli_fail(c->app.o, &err);
-    if (!code) code = ig_cli_tokens(ids, n_ids, &c->app, text, n, IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL);
-    free(text);
+    *out = (ig_cli_text){.data = text, .n = n};
     free(view);
+    return code;
+}
+
+enum { PROMPT_FLAGS = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL };
+
+/* Its tokens. */
+static int prompt_tokens(int32_t **ids, size_t *n_ids, const conversation *c, size_t n_without) {
+    ig_cli_text text;
+    *ids = NULL;
+    int code = prompt_text(&text, c, n_without);
+    if (!code) code = ig_cli_tokens(ids, n_ids, &c->app, text.data, text.n, PROMPT_FLAGS);
+    free(text.data);
+    return code;
+}
+
+enum { COUNTED = 1 << 20 }; /* bytes of a prompt whose tokens are counted even if there is no room for them */
+
+/* Whether the last message by itself leaves room for an answer; the exit code. */
+static int check_message(const conversation *c) {
+    size_t ctx = (size_t)ig_session_ctx(c->session), n_ids = 0;
+    ig_error err = {0};
+    ig_cli_text text;
+    int code = prompt_text(&text, c, n_turns(c));
+    bool capped = text.n > COUNTED;
+    size_t cap = capped ? ctx : text.n + 8;
+    int32_t *ids = malloc(cap * sizeof *ids);
+    if (!code && !ids) code = ig_cli_complain(c->app.o, "out of memory");
+    if (!code &&
+        ig_tokenize(&n_ids, c->app.model, text.data, text.n, PROMPT_FLAGS | IG_TOKENIZE_CAPPED, ids, cap, &err) &&
+        n_ids <= cap)
+        code = ig_cli_fail(c->app.o, &err);
+    if (!code && n_ids >= ctx)
+        code = ig_cli_complain(c->app.o,
+                               "the message alone makes a prompt of %s%zu tokens, but the context holds %zu (-c makes "
+                               "room): it is left out",
+                               capped ? "more than " : "", capped ? ctx : n_ids, ctx);
+    free(ids);
+    free(text.data);
     return code;
 }
 
@@ -122,7 +158,8 @@ static int make_room(int32_t **ids, size_t *n_ids, conversation *c) {
     const ig_cli_options *o = c->app.o;
     size_t ctx = (size_t)ig_session_ctx(c->session), room = ctx / 4, n_leaving = 0, n_before;
     if (o->predict >= 0 && (size_t)o->predict < room) room = (size_t)o->predict;
-    int code = prompt_tokens(ids, n_ids, c, 0);
+    int code = check_message(c);
+    if (!code) code = prompt_tokens(ids, n_ids, c, 0);
     if (code || *n_ids + room <= ctx) return code;
     n_before = *n_ids;
     code = count_leaving(&n_leaving, c, ctx / 2);
@@ -130,11 +167,6 @@ static int make_room(int32_t **ids, size_t *n_ids, conversation *c) {
         free(*ids);
         code = prompt_tokens(ids, n_ids, c, n_leaving);
     }
-    if (!code && *n_ids >= ctx)
-        return ig_cli_complain(o,
-                               "the message alone makes a prompt of %zu tokens, but the context holds %zu (-c makes "
-                               "room): it is left out",
-                               *n_ids, ctx);
     if (code || !n_leaving) return code;
     drop_oldest(c, n_leaving);
     ig_cli_complain(o, "the context of %zu tokens is nearly full: the oldest %zu of %zu turns leave it (%zu tokens)",
