@@ -13,7 +13,7 @@
 #include "base/compiler.h"
 #include "golden/tiny_session.h"
 
-enum { N_CTX = 200, N_PROMPT = 150, N_STEPS = 4 };
+enum { N_CTX = 128, N_PROMPT = 100, N_STEPS = 4 };
 
 static int32_t ids[N_CTX];
 
