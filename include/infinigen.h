@@ -392,7 +392,8 @@ typedef struct ig_session_stats {
     const char *kv_type;             /* "f16", "q8", "q4" */
     uint64_t n_prefilled, n_decoded; /* tokens */
     double prefill_seconds, decode_seconds;
-    uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present */
+    uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present; of scratch most is shared by the model's
+                                                       sessions and the context's models */
     uint64_t n_entries;                             /* KV entries (token x KV head x layer) held */
     double selected_share;                          /* mean over decode steps, sparse layers and KV heads of
                                                        entries used / tokens seen; 1 if nothing was sparse */

@@ -23,7 +23,7 @@
 #define CACHE (GENERATE | PERPLEXITY | BENCH | IG_VERB_EVAL | IG_VERB_INSPECT)
 
 #define NO_GPU "the CPU computes everything: leave it out"
-#define MAPPED "weights are mapped from the file, not copied, and not locked in RAM: leave it out"
+#define MAPPED "weights are mapped from the file, or copied with --no-mmap, and not locked in RAM: leave it out"
 #define TASKSET "'taskset' binds the program to CPUs, and 'nice' sets its priority"
 #define TEMPLATE "the model's own chat template is used, or none with 'infinigen run --raw'"
 #define SAMPLERS \
@@ -105,7 +105,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--offline", ALL, NONE, NULL, NULL, "nothing is downloaded but a model that -m names for the first time", 0},
     {"-lm, --load-mode", ALL, VALUE, "auto mmap", NULL, MAPPED, 0},
     {"--mlock, -dio, --direct-io", ALL, NONE, NULL, NULL, MAPPED, 0},
-    {"--check-tensors", ALL, NONE, NULL, NULL, "files are checked when they are opened, their numbers are not", 0},
+    {"--check-tensors", ALL, NONE, NULL, NULL, "numbers that are not finite end a run by themselves: leave it out", 0},
     {"--lora, --lora-scaled, --control-vector, --control-vector-scaled, --override-kv", ALL, VALUE, NULL, NULL,
      NO_ADAPTER, 0},
     {"--rope-scaling, --rope-scale, --rope-freq-base, --rope-freq-scale", ALL, VALUE, NULL, NULL, POSITIONS, 0},

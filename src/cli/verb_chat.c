@@ -107,27 +107,18 @@ static int prompt_tokens(int32_t **ids, size_t *n_ids, const conversation *c, si
     return code;
 }
 
-enum { COUNTED = 1 << 20 }; /* bytes of a prompt whose tokens are counted even if there is no room for them */
+/* Bytes of a message from which on it is first looked at alone: one that is far too long is not tokenised to its end.
+ */
+enum { LONG_MESSAGE = 1 << 20 };
 
-/* Whether the last message by itself leaves room for an answer; the exit code. */
-static int check_message(const conversation *c) {
-    size_t ctx = (size_t)ig_session_ctx(c->session), n_ids = 0;
-    ig_error err = {0};
+static int check_long_message(const conversation *c) {
+    int32_t *ids = NULL;
+    size_t n_ids;
     ig_cli_text text;
+    if (strlen(c->messages[c->n_messages - 1].content) < LONG_MESSAGE) return IG_EXIT_OK;
     int code = prompt_text(&text, c, n_turns(c));
-    bool capped = text.n > COUNTED;
-    size_t cap = capped ? ctx : text.n + 8;
-    int32_t *ids = malloc(cap * sizeof *ids);
-    if (!code && !ids) code = ig_cli_complain(c->app.o, "out of memory");
-    if (!code &&
-        ig_tokenize(&n_ids, c->app.model, text.data, text.n, PROMPT_FLAGS | IG_TOKENIZE_CAPPED, ids, cap, &err) &&
-        n_ids <= cap)
-        code = ig_cli_fail(c->app.o, &err);
-    if (!code && n_ids >= ctx)
-        code = ig_cli_complain(c->app.o,
-                               "the message alone makes a prompt of %s%zu tokens, but the context holds %zu (-c makes "
-                               "room): it is left out",
-                               capped ? "more than " : "", capped ? ctx : n_ids, ctx);
+    if (!code)
+        code = ig_cli_prompt_tokens(&ids, &n_ids, &c->app, &text, PROMPT_FLAGS, (size_t)ig_session_ctx(c->session));
     free(ids);
     free(text.data);
     return code;
@@ -158,7 +149,7 @@ static int make_room(int32_t **ids, size_t *n_ids, conversation *c) {
     const ig_cli_options *o = c->app.o;
     size_t ctx = (size_t)ig_session_ctx(c->session), room = ctx / 4, n_leaving = 0, n_before;
     if (o->predict >= 0 && (size_t)o->predict < room) room = (size_t)o->predict;
-    int code = check_message(c);
+    int code = check_long_message(c);
     if (!code) code = prompt_tokens(ids, n_ids, c, 0);
     if (code || *n_ids + room <= ctx) return code;
     n_before = *n_ids;
@@ -167,6 +158,11 @@ static int make_room(int32_t **ids, size_t *n_ids, conversation *c) {
         free(*ids);
         code = prompt_tokens(ids, n_ids, c, n_leaving);
     }
+    if (!code && *n_ids >= ctx)
+        return ig_cli_complain(o,
+                               "the message alone makes a prompt of %zu tokens, but the context holds %zu (-c makes "
+                               "room): it is left out",
+                               *n_ids, ctx);
     if (code || !n_leaving) return code;
     drop_oldest(c, n_leaving);
     ig_cli_complain(o, "the context of %zu tokens is nearly full: the oldest %zu of %zu turns leave it (%zu tokens)",

@@ -34,15 +34,9 @@ static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
            made_for->head_dim == c->head_dim;
 }
 
-/* The file is closed and its struct freed. */
-static void close_sketch(ig_sketch_file *f) {
+void ig_session_close_sketch(ig_sketch_file *f) {
     if (f) ig_sketch_file_close(f);
     free(f);
-}
-
-void ig_session_drop_plan(ig_session_plan *p) {
-    close_sketch(p->sketch);
-    p->sketch = NULL;
 }
 
 /* Whether a sketch that is open can be used: if not, either it is an error or *usable is false. */
@@ -72,7 +66,7 @@ static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *er
     if (usable)
         p->sketch = f;
     else
-        close_sketch(f);
+        ig_session_close_sketch(f);
     return s;
 }
 
@@ -192,6 +186,6 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     if (p.tiers.limit)
         out->scratch += ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
     out->total = out->weights + out->kv + out->sketch + out->scratch;
-    ig_session_drop_plan(&p);
+    ig_session_close_sketch(p.sketch);
     return s;
 }

@@ -49,8 +49,7 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
 
 void ig_session_strip(ig_session *s) {
     ig_sequence_close(&s->seq);
-    if (s->sketch) ig_sketch_file_close(s->sketch);
-    free(s->sketch);
+    ig_session_close_sketch(s->sketch);
     ig_arena_close(&s->arena);
 }
 
@@ -62,7 +61,7 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     if (status) return status;
     ig_session *s = calloc(1, sizeof *s);
     if (!s) {
-        ig_session_drop_plan(&p);
+        ig_session_close_sketch(p.sketch);
         return ig_fail_memory(err, "session", sizeof *s);
     }
     s->model = m;

@@ -39,8 +39,8 @@ struct ig_session {
 
 /* Checks the options (NULL: the defaults) and fills the plan. */
 ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err);
-/* The plan will not be used. */
-void ig_session_drop_plan(ig_session_plan *p);
+/* Of a plan that will not be used, or of a session. NULL is fine. */
+void ig_session_close_sketch(ig_sketch_file *f);
 /* Gives a session, which has its model, all but its KV store. Takes the plan's sketch file. In any case strip() it in
  * the end. */
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err);

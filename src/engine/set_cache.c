@@ -56,7 +56,7 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     status = check(&p, s, err);
     if (!status && !s->n_tokens) status = ig_kv_replan(s->seq.kv, &p.tiers, err); /* for a policy that drops entries */
     if (status) {
-        ig_session_drop_plan(&p);
+        ig_session_close_sketch(p.sketch);
         return status;
     }
     ig_session next = {.model = s->model};

@@ -147,8 +147,8 @@ static void guess_queries(const forward *f, ig_speculation kind, const float *x)
 }
 
 /* The next layer's queries, guessed from this layer's attention input x (paper) or from the state b->h through the
- * next layer's own norm, which goes to x; what they select is read while this layer computes (the paper's section 4.3;
- * DESIGN: rehearsal). */
+ * next layer's own norm, which goes to x; what they select is read while this layer computes (the paper's section 4.3).
+ */
 static ig_status rehearse(forward *f, ig_speculation kind, float *x, ig_error *err) {
     const ig_config *c = f->c;
     forward next = *f;

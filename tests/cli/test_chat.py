@@ -74,7 +74,7 @@ def test_message_that_does_not_fit(chat):
     assert "the message alone makes a prompt of" in one_line(err) and "the context holds 400" in one_line(err)
     # One that is far too long is not counted to its end.
     status, out, err = chat("-c", "400", "-n", "20", messages=["One.", "x " * 600000, "Two."])
-    assert (status, out) == (1, expected[1]) and "a prompt of more than 400 tokens" in one_line(err)
+    assert (status, out) == (1, expected[1]) and "the prompt has more than 400 tokens" in one_line(err)
 
 
 def test_answer_at_the_end_of_the_context(chat):
