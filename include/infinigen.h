@@ -229,6 +229,7 @@ typedef struct ig_cache_step {
     uint64_t ram_bytes, disk_bytes; /* of the whole cache, now */
     double stall_seconds;           /* stood still for the disk */
 } ig_cache_step;
+/* Within a step: it must not sync or step sessions of the same model. */
 typedef void (*ig_cache_trace_fn)(void *user, const ig_cache_step *step);
 
 typedef struct ig_cache_options {
