@@ -23,21 +23,35 @@ typedef struct ig_matrix {
 
 /* The K and V rows that attention of one KV head reads: token slots of a block table, all of them from
  * `first` on, or those listed. A block holds 2^shift slots: first all keys, then, v_offset bytes on, all values.
- * Packed rows have their lines apart: those of slot 0's key, of its value, of slot 1's key, and so on. */
+ * Packed rows have their lines apart, by block: those of its first slot's key, of its value, of the next slot's key,
+ * and so on. */
 typedef struct ig_kv_view {
     const uint8_t *const *blocks;
-    int block_base; /* number of blocks[0]: the table may begin late when attention takes several calls */
+    const uint32_t *number; /* of the sequence's blocks in `blocks` and in `lines`; NULL: block i is number i */
+    bool is_staged;         /* blocks[0] is the sequence's block block_base, since attention takes several calls */
+    int block_base;
     int shift;
     size_t row_bytes, v_offset;
     const int32_t *index; /* [n] ascending slots, or NULL: slots first .. first + n - 1 */
     int first, n;
     ig_kv_type type;         /* of the rows */
-    const ig_kv_line *lines; /* [slots][2][ig_kv_row_lines]; NULL for IG_KV_F16 */
+    const ig_kv_line *lines; /* [blocks][2^shift][2][ig_kv_row_lines]; NULL for IG_KV_F16 */
 } ig_kv_view;
+
+static inline size_t ig_kv_view_block(const ig_kv_view *v, int slot) {
+    return v->number ? v->number[slot >> v->shift] : (size_t)(slot >> v->shift);
+}
 
 /* The key of a slot; its value lies v_offset behind. */
 static inline const uint8_t *ig_kv_view_row(const ig_kv_view *v, int slot) {
-    return v->blocks[(slot >> v->shift) - v->block_base] + (size_t)(slot & ((1 << v->shift) - 1)) * v->row_bytes;
+    size_t block = v->is_staged ? (size_t)((slot >> v->shift) - v->block_base) : ig_kv_view_block(v, slot);
+    return v->blocks[block] + (size_t)(slot & ((1 << v->shift) - 1)) * v->row_bytes;
+}
+
+/* The lines of a slot's key; n_lines = ig_kv_row_lines. Those of its value follow. */
+static inline const ig_kv_line *ig_kv_view_lines(const ig_kv_view *v, int slot, size_t n_lines) {
+    size_t row = (ig_kv_view_block(v, slot) << v->shift) + (size_t)(slot & ((1 << v->shift) - 1));
+    return v->lines + row * 2 * n_lines;
 }
 
 /* Rows that attention is split by when it takes several calls (ig_attention.begin, end). */

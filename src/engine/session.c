@@ -68,8 +68,16 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     if (p.o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p.o.n_ctx,
                m->config.n_ctx_train);
+    ig_kv *kv;
+    status = ig_kv_open(&kv, &p.kv, &p.tiers, err);
+    if (status) {
+        ig_session_close_sketch(p.sketch);
+        free(s);
+        return status;
+    }
+    p.policy.home = ig_kv_home_of(kv);
     status = ig_session_equip(s, &p, err);
-    if (!status) status = ig_kv_open(&s->seq.kv, &p.kv, &p.tiers, err);
+    s->seq.kv = kv;
     if (status) {
         ig_session_close(s);
         return status;

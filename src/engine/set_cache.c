@@ -54,18 +54,20 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     ig_status status = ig_session_make_plan(&p, s->model, &o, err);
     if (status) return status;
     status = check(&p, s, err);
-    if (!status && !s->n_tokens) status = ig_kv_replan(s->seq.kv, &p.tiers, err); /* for a policy that drops entries */
+    if (!status && !s->n_tokens)
+        status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err); /* for a policy that drops entries */
     if (status) {
         ig_session_close_sketch(p.sketch);
         return status;
     }
     ig_session next = {.model = s->model};
+    p.policy.home = ig_kv_home_of(s->seq.kv);
     status = ig_session_equip(&next, &p, err);
     if (!status) {
         take_over(&next, s);
         status = ig_sequence_replay(&next.seq, s->model->ctx->device, 0, s->n_tokens, err);
     }
-    if (!status) status = ig_kv_pin(s->seq.kv, p.tiers.n_pinned_layers, err);
+    if (!status) status = ig_kv_pin(ig_kv_memory_of(s->seq.kv), p.tiers.n_pinned_layers, err);
     if (status) {
         ig_kv_cut(s->seq.kv, s->n_tokens, NULL); /* ends the scan that failed */
         ig_session_strip(&next);

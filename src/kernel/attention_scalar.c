@@ -139,7 +139,6 @@ static float value_weights(int w8[IG_SKETCH_TOKENS], const float *w, const uint8
 
 static void value_sums_scalar(float *acc, const float *w, size_t stride, int n_q, int d, const void *blocks,
                               int n_blocks) {
-    memset(acc, 0, (size_t)n_q * (size_t)d * sizeof *acc);
     for (int g = 0; g < n_q; g++) {
         const uint8_t *block = blocks;
         float *sum = acc + (size_t)g * (size_t)d;

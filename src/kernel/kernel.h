@@ -147,8 +147,9 @@ typedef struct ig_kernels {
     /* Writes token slot t (0..15) of a value sketch block; d as above. NaN counts as 0, what is beyond +-65504 as that.
      * Slots not yet written of a block that was zeroed count as 0. */
     void (*value_put)(void *block, int t, const float *x, int d);
-    /* acc[g][0..d) = the sum over i of w[g * stride + i] * value i, for i in 0 .. 16 * n_blocks-1 over consecutive
-     * blocks. Weights are 0 .. 1e30; those of a block are rounded to 1/255 of the largest step * weight. */
+    /* acc[g][0..d) += the sum over i of w[g * stride + i] * value i, for i in 0 .. 16 * n_blocks-1 over consecutive
+     * blocks, added in their order: several calls give the bits of one. Weights are 0 .. 1e30; those of a block are
+     * rounded to 1/255 of the largest step * weight. */
     void (*value_sums)(float *acc, const float *w, size_t stride, int n_q, int d, const void *blocks, int n_blocks);
     /* The Walsh-Hadamard transform, in place, of each of the pieces of x whose length is the largest power of 2 that
      * divides d; scaled to be orthonormal, so that it is its own inverse. It spreads what a few dims hold evenly, which

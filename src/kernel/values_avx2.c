@@ -124,7 +124,6 @@ static void value_sums_avx2(float *acc, const float *w, size_t stride, int n_q, 
                             int n_blocks) {
     stretch s;
     size_t block_bytes = ig_value_sketch_block_bytes(d);
-    memset(acc, 0, (size_t)n_q * (size_t)d * sizeof *acc);
     const uint8_t *block = blocks;
     for (int b = 0; b < n_blocks; b += STRETCH, block += STRETCH * block_bytes) {
         int n = n_blocks - b < STRETCH ? n_blocks - b : STRETCH;

@@ -8,8 +8,8 @@
 
 ig_kv_row ig_kv_view_at(const ig_kv_view *view, int slot, int head_dim) {
     uint8_t *key = (uint8_t *)(uintptr_t)ig_kv_view_row(view, slot);
-    const ig_kv_line *lines = view->lines;
-    if (lines) lines += (size_t)slot * 2 * ig_kv_row_lines(view->type, head_dim);
+    const ig_kv_line *lines = NULL;
+    if (view->lines) lines = ig_kv_view_lines(view, slot, ig_kv_row_lines(view->type, head_dim));
     return (ig_kv_row){key, key + view->v_offset, (ig_kv_line *)(uintptr_t)lines};
 }
 

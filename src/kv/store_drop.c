@@ -7,7 +7,7 @@
  * it has moved to blocks before it, so that little more than what is kept need be in RAM at once. The layer stays in
  * RAM from then on: rows that come and go would make of every block one that changes again.
  */
-#include "kv/store_parts.h"
+#include "kv/memory_parts.h"
 
 #include <string.h>
 
@@ -16,7 +16,7 @@
 enum { PORTION = 64 }; /* blocks that are read back together */
 
 static ig_slots *list_of(const ig_kv *kv, int layer, int head) {
-    return &kv->slots[(size_t)layer * (size_t)kv->shape.n_kv_heads + (size_t)head];
+    return &kv->slots[(size_t)layer * (size_t)kv->memory->shape.n_kv_heads + (size_t)head];
 }
 
 void ig_kv_keep(ig_kv *kv, int layer, int head, const int32_t *index, int n) {
@@ -37,12 +37,12 @@ typedef struct packing {
 
 static void move_entry(void *user, int from, int to) {
     const packing *p = user;
-    ig_kv *kv = p->kv;
+    const ig_kv_memory *m = p->kv->memory;
     if (from == to) return;
-    ig_kv_row source = ig_kv_at(kv, p->layer, p->head, from), target = ig_kv_at(kv, p->layer, p->head, to);
-    memcpy(target.key, source.key, kv->row_bytes);
-    memcpy(target.value, source.value, kv->row_bytes);
-    if (kv->lines) memcpy(target.lines, source.lines, 2 * kv->row_lines * sizeof(ig_kv_line));
+    ig_kv_row source = ig_kv_at(p->kv, p->layer, p->head, from), target = ig_kv_at(p->kv, p->layer, p->head, to);
+    memcpy(target.key, source.key, m->row_bytes);
+    memcpy(target.value, source.value, m->row_bytes);
+    if (m->lines) memcpy(target.lines, source.lines, 2 * m->row_lines * sizeof(ig_kv_line));
     p->moved(p->user, p->layer, p->head, from, to);
 }
 
@@ -51,10 +51,10 @@ static void move_entry(void *user, int from, int to) {
 /* Reads the blocks back that entries from number `first` on lie in, up to PORTION of them; returns the number of the
  * first entry beyond. */
 static ig_status recall_portion(const packing *p, const ig_slots *s, int first, int *end, ig_error *err) {
-    size_t ids[PORTION], n = 0, base = ig_kv_table_at(p->kv, p->layer, p->head);
+    size_t ids[PORTION], n = 0;
     int i = first;
     for (; i < s->n; i++) {
-        size_t id = base + ((size_t)s->order[i] >> p->kv->shift);
+        size_t id = ig_kv_block_id(p->kv, p->layer, p->head, (size_t)s->order[i] >> p->kv->memory->shift);
         if (n && ids[n - 1] == id) continue;
         if (n == PORTION) break;
         ids[n++] = id;
@@ -65,20 +65,20 @@ static ig_status recall_portion(const packing *p, const ig_slots *s, int first, 
 
 /* Block b of the head, which nothing is left in but perhaps entries that stay in it, is to be written. */
 static ig_status open_block(const packing *p, size_t b, bool in_use, ig_error *err) {
-    ig_kv *kv = p->kv;
-    size_t id = ig_kv_table_at(kv, p->layer, p->head) + b;
+    ig_kv_memory *m = p->kv->memory;
+    size_t id = ig_kv_block_id(p->kv, p->layer, p->head, b);
     if (!in_use) {
-        ig_kv_drop_block(kv, id);
-        return ig_kv_take_frame(kv, &kv->tables[id], err);
+        ig_kv_drop_block(m, id);
+        return ig_kv_take_frame(p->kv, &m->frames[id], err);
     }
-    if (!kv->blocks[id].slot) return IG_OK;
-    ig_evict_remove(&kv->evict, ig_kv_frame_number(kv, kv->tables[id]));
-    ig_kv_free_slot(kv, id);
+    if (!m->blocks[id].slot) return IG_OK;
+    ig_evict_remove(&m->evict, ig_kv_frame_number(m, m->frames[id]));
+    ig_kv_free_slot(m, id);
     return IG_OK;
 }
 
 static ig_status gather(packing *p, ig_slots *s, ig_error *err) {
-    int shift = p->kv->shift, recalled = 0;
+    int shift = p->kv->memory->shift, recalled = 0;
     for (int to = 0; to < s->n; to++) {
         int from = s->order[to];
         ig_status status = IG_OK;
@@ -98,12 +98,13 @@ static ig_status gather(packing *p, ig_slots *s, ig_error *err) {
 
 /* The head's blocks from b on are not needed any more. Without a disk tier their memory goes back to the system. */
 static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
+    ig_kv_memory *m = kv->memory;
     uint8_t *begin = NULL, *end = NULL;
-    size_t base = ig_kv_table_at(kv, layer, head);
-    for (; b < ig_kv_blocks_for(kv, kv->held[layer]); b++) {
-        uint8_t *frame = kv->tables[base + b];
-        ig_kv_drop_block(kv, base + b);
-        if (kv->tier) continue;
+    for (; b < ig_kv_blocks_for(m, kv->held[layer]); b++) {
+        size_t id = ig_kv_block_id(kv, layer, head, b);
+        uint8_t *frame = m->frames[id];
+        ig_kv_drop_block(m, id);
+        if (m->tier) continue;
         if (frame != end) {
             ig_pages_drop(begin, (size_t)(end - begin));
             begin = frame;
@@ -114,17 +115,19 @@ static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
 }
 
 ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err) {
+    ig_kv_memory *m = kv->memory;
     bool on_disk = kv->sealed[layer] > 0;
-    ig_status status = on_disk ? ig_kv_settle(kv, err) : IG_OK;
+    if (on_disk) ig_kv_settle(m);
+    ig_status status = on_disk ? ig_kv_take_failure(kv, err) : IG_OK;
     kv->torn = true;
-    for (int h = 0; !status && h < kv->shape.n_kv_heads; h++) {
+    for (int h = 0; !status && h < m->shape.n_kv_heads; h++) {
         packing p = {kv, layer, h, moved, user};
         ig_slots *s = ig_kv_slots(kv, layer, h);
         if (on_disk)
             status = gather(&p, s, err);
         else
             ig_slots_pack(s, move_entry, &p);
-        if (!status) free_blocks(kv, layer, h, ig_kv_blocks_for(kv, s->n));
+        if (!status) free_blocks(kv, layer, h, ig_kv_blocks_for(m, s->n));
     }
     if (status == IG_E_LIMIT)
         return ig_fail(err, status, "the KV cache's share of RAM is too small for the entries that stay in it");

@@ -13,12 +13,11 @@ size_t ig_chooser_head_bytes(const ig_policy_shape *s, const ig_cache_options *o
     return ig_history_head_bytes(n, s->block_tokens) + (o->no_rest ? 0 : ig_values_head_bytes(n, s->head_dim));
 }
 
-ig_status ig_chooser_open(ig_chooser *c, const ig_policy_shape *s, const ig_cache_options *o, ig_error *err) {
-    int n = ig_policy_slots(s);
-    size_t n_heads = ig_policy_heads(s);
+ig_status ig_chooser_open(ig_chooser *c, const ig_policy *p, ig_error *err) {
+    const ig_policy_shape *s = &p->shape;
     *c = (ig_chooser){0};
-    ig_status status = ig_history_open(&c->history, n_heads, n, s->block_tokens, err);
-    if (!status && !o->no_rest) status = ig_values_open(&c->values, s->kernels, n_heads, n, s->head_dim, err);
+    ig_status status = ig_history_open(&c->history, ig_policy_heads(s), ig_policy_slots(s), s->block_tokens, err);
+    if (!status && !p->options.no_rest) status = ig_values_open(&c->values, p, err);
     return status;
 }
 
@@ -30,6 +29,15 @@ void ig_chooser_close(ig_chooser *c) {
 void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *value) {
     ig_history_append(&c->history, head, slot);
     if (c->values.kernels) ig_values_append(&c->values, head, slot, value);
+}
+
+int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table) {
+    *table = &c->values.sketch;
+    return c->values.kernels != NULL;
+}
+
+void ig_chooser_resume(ig_chooser *c, int n_tokens) {
+    for (size_t head = 0; head < c->history.heads.n_heads; head++) ig_history_resume(&c->history, head, n_tokens);
 }
 
 /* ---- choosing ---------------------------------------------------------------------- */

@@ -24,10 +24,15 @@ typedef struct ig_chooser {
 
 /* For n entries of a KV head. */
 size_t ig_chooser_head_bytes(const ig_policy_shape *s, const ig_cache_options *o, int n);
-ig_status ig_chooser_open(ig_chooser *c, const ig_policy_shape *s, const ig_cache_options *o, ig_error *err);
+/* Of a policy that is being opened. */
+ig_status ig_chooser_open(ig_chooser *c, const ig_policy *p, ig_error *err);
 void ig_chooser_close(ig_chooser *c);
 /* An entry has come, as in ig_policy_ops.append. */
 void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *value);
+
+/* For ig_policy_ops.tables: that of the values goes to *table; their number. And for ig_policy_ops.resume. */
+int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table);
+void ig_chooser_resume(ig_chooser *c, int n_tokens);
 
 /* True if there is nothing to choose among n entries: the budget is all of them, and no mass was asked for. */
 bool ig_chooser_takes_all(const ig_policy *p, int n);

@@ -32,6 +32,13 @@ void ig_history_append(ig_history *h, size_t head, int entry) {
     x->next = entry + 1;
 }
 
+void ig_history_resume(ig_history *h, size_t head, int entry) {
+    ig_history_head *x = ig_head_table_at(&h->heads, head);
+    x->known[0] = x->known[1] = 0;
+    x->met = false;
+    x->next = entry;
+}
+
 /* [n_blocks] of the latest step. */
 static uint8_t *blocks_used(const ig_history *h, ig_history_head *x) { return x->used + (size_t)x->now * h->n_blocks; }
 

@@ -38,6 +38,8 @@ void ig_history_close(ig_history *h);
  * session was cut), or no step came between it and the one before (a prompt), what was known of the head is forgotten.
  */
 void ig_history_append(ig_history *h, size_t head, int entry);
+/* Entries before this one are there, and nothing is known of the head. */
+void ig_history_resume(ig_history *h, size_t head, int entry);
 /* w[n] of entries in blocks that the latest step used becomes (1 + inertia) times as much. Returns what that adds. */
 double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia);
 /* A step uses the entries index[n_used], ascending, of n. */

@@ -12,6 +12,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "base/memory.h"
 #include "policy/choose.h"
@@ -19,7 +20,7 @@
 typedef struct infinigen_policy {
     ig_policy base;
     int rank;             /* numbers kept of a key */
-    ig_head_table sketch; /* blocks of IG_SKETCH_TOKENS tokens */
+    ig_unit_table sketch; /* units: a block of IG_SKETCH_TOKENS tokens */
     ig_chooser chooser;
 } infinigen_policy;
 
@@ -39,7 +40,7 @@ static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options 
 
 static void infinigen_close(ig_policy *base) {
     infinigen_policy *p = (infinigen_policy *)base;
-    ig_head_table_close(&p->sketch);
+    ig_unit_table_close(&p->sketch);
     ig_chooser_close(&p->chooser);
     free(p);
 }
@@ -50,14 +51,10 @@ static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, c
     if (s) return s;
     infinigen_policy *p = (infinigen_policy *)*out;
     p->rank = rank_of(shape);
-    s = ig_head_table_open(&p->sketch, "key sketch", ig_policy_heads(shape),
-                           sketch_bytes(shape, ig_policy_slots(shape)), err);
-    if (!s) s = ig_chooser_open(&p->chooser, shape, options, err);
+    uint64_t maps = shape->sketch ? XXH3_64bits(shape->sketch->file.data, shape->sketch->file.size) : 0;
+    s = ig_policy_open_table(&p->sketch, *out, "key sketch", maps, ig_sketch_block_bytes(p->rank), err);
+    if (!s) s = ig_chooser_open(&p->chooser, *out, err);
     return ig_policy_opened(out, s);
-}
-
-static uint8_t *head_sketch(const infinigen_policy *p, int layer, int head) {
-    return ig_head_table_at(&p->sketch, ig_policy_head(&p->base, layer, head));
 }
 
 /* out = K key - offset. */
@@ -75,7 +72,7 @@ static void map_key(float *out, const infinigen_policy *p, int layer, int head, 
 static void infinigen_append(ig_policy *base, int layer, int head, int token, const uint16_t *key,
                              const uint16_t *value) {
     infinigen_policy *p = (infinigen_policy *)base;
-    uint8_t *block = head_sketch(p, layer, head) + (size_t)(token / IG_SKETCH_TOKENS) * ig_sketch_block_bytes(p->rank);
+    void *block = ig_unit_table_at(&p->sketch, ig_policy_head(base, layer, head), token / IG_SKETCH_TOKENS);
     const ig_kernels *k = base->shape.kernels;
     float numbers[IG_SKETCH_MAX_DIM];
     uint16_t rotated[IG_SKETCH_MAX_DIM];
@@ -128,6 +125,17 @@ static void map_queries(const select_scratch *x, const infinigen_policy *p, int 
     s->kernels->gemv[IG_TYPE_F32](&product, 0, p->rank);
 }
 
+/* The queries' scores of all slots. */
+static void score(const infinigen_policy *p, size_t head, const select_scratch *x, int n_slots) {
+    const ig_policy_shape *s = &p->base.shape;
+    for (int i = 0, end = n_blocks(n_slots), run; i < end; i += run) {
+        run = ig_unit_run(&p->sketch.home, i, end - i);
+        s->kernels->sketch_scores(x->choice.scores + (size_t)i * IG_SKETCH_TOKENS, x->choice.stride, x->queries,
+                                  s->n_heads / s->n_kv_heads, p->rank, s->scale, ig_unit_table_at(&p->sketch, head, i),
+                                  run);
+    }
+}
+
 static int infinigen_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
                             const ig_rest *rest, void *scratch) {
     infinigen_policy *p = (infinigen_policy *)base;
@@ -140,9 +148,18 @@ static int infinigen_select(ig_policy *base, int layer, int head, const float *q
     else
         memcpy(x.queries, q, (size_t)group * (size_t)p->rank * sizeof *q);
     for (int g = 0; g < group; g++) s->kernels->hadamard(x.queries + (size_t)g * (size_t)p->rank, p->rank);
-    s->kernels->sketch_scores(x.choice.scores, x.choice.stride, x.queries, group, p->rank, s->scale,
-                              head_sketch(p, layer, head), n_blocks(e->n_slots));
+    score(p, ig_policy_head(base, layer, head), &x, e->n_slots);
     return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x.choice, index, rest);
+}
+
+static int infinigen_tables(const ig_policy *base, const ig_unit_table *tables[IG_POLICY_TABLES]) {
+    const infinigen_policy *p = (const infinigen_policy *)base;
+    tables[0] = &p->sketch;
+    return 1 + ig_chooser_table(&p->chooser, &tables[1]);
+}
+
+static void infinigen_resume(ig_policy *p, int n_tokens) {
+    ig_chooser_resume(&((infinigen_policy *)p)->chooser, n_tokens);
 }
 
 const ig_policy_ops ig_policy_infinigen = {
@@ -157,4 +174,6 @@ const ig_policy_ops ig_policy_infinigen = {
     .append = infinigen_append,
     .select = infinigen_select,
     .scratch_bytes = infinigen_scratch_bytes,
+    .tables = infinigen_tables,
+    .resume = infinigen_resume,
 };

@@ -11,7 +11,7 @@
 
 typedef struct oracle_policy {
     ig_policy base;
-    ig_head_table keys; /* [n_ctx][head_dim] by slot, 16-bit floats */
+    ig_unit_table keys; /* units: [16][head_dim], 16-bit floats */
     ig_chooser chooser;
 } oracle_policy;
 
@@ -23,7 +23,7 @@ static uint64_t oracle_plan(const ig_policy_shape *s, const ig_cache_options *o,
 
 static void oracle_close(ig_policy *base) {
     oracle_policy *p = (oracle_policy *)base;
-    ig_head_table_close(&p->keys);
+    ig_unit_table_close(&p->keys);
     ig_chooser_close(&p->chooser);
     free(p);
 }
@@ -33,14 +33,14 @@ static ig_status oracle_open(ig_policy **out, const ig_policy_shape *shape, cons
     ig_status s = ig_policy_new(out, sizeof(oracle_policy), &ig_policy_oracle, shape, options, err);
     if (s) return s;
     oracle_policy *p = (oracle_policy *)*out;
-    s = ig_head_table_open(&p->keys, "copy of the keys", ig_policy_heads(shape), key_bytes(shape, shape->n_ctx), err);
-    if (!s) s = ig_chooser_open(&p->chooser, shape, options, err);
+    s = ig_policy_open_table(&p->keys, *out, "copy of the keys", 0, key_bytes(shape, IG_UNIT_SLOTS), err);
+    if (!s) s = ig_chooser_open(&p->chooser, *out, err);
     return ig_policy_opened(out, s);
 }
 
 static uint16_t *key_at(const oracle_policy *p, int layer, int head, int slot) {
-    uint16_t *keys = ig_head_table_at(&p->keys, ig_policy_head(&p->base, layer, head));
-    return keys + (size_t)slot * (size_t)p->base.shape.head_dim;
+    uint16_t *keys = ig_unit_table_at(&p->keys, ig_policy_head(&p->base, layer, head), slot / IG_UNIT_SLOTS);
+    return keys + (size_t)(slot % IG_UNIT_SLOTS) * (size_t)p->base.shape.head_dim;
 }
 
 static void oracle_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
@@ -73,6 +73,14 @@ static int oracle_select(ig_policy *base, int layer, int head, const float *q, c
     return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x, index, rest);
 }
 
+static int oracle_tables(const ig_policy *base, const ig_unit_table *tables[IG_POLICY_TABLES]) {
+    const oracle_policy *p = (const oracle_policy *)base;
+    tables[0] = &p->keys;
+    return 1 + ig_chooser_table(&p->chooser, &tables[1]);
+}
+
+static void oracle_resume(ig_policy *p, int n_tokens) { ig_chooser_resume(&((oracle_policy *)p)->chooser, n_tokens); }
+
 const ig_policy_ops ig_policy_oracle = {
     .name = "oracle",
     .help = "like infinigen with exact scores: the best that a sketch could do",
@@ -84,4 +92,6 @@ const ig_policy_ops ig_policy_oracle = {
     .append = oracle_append,
     .select = oracle_select,
     .scratch_bytes = oracle_scratch_bytes,
+    .tables = oracle_tables,
+    .resume = oracle_resume,
 };

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <xxhash.h>
+
 #include "base/error.h"
 
 static const ig_policy_ops *const policies[] = {
@@ -43,6 +45,18 @@ ig_status ig_policy_new(ig_policy **out, size_t size, const ig_policy_ops *ops, 
     if (!*out) return ig_fail_memory(err, "KV policy", size);
     **out = (ig_policy){ops, *shape, *options};
     return IG_OK;
+}
+
+ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char *what, uint64_t of, size_t unit_bytes,
+                               ig_error *err) {
+    uint64_t facts[] = {XXH3_64bits(p->ops->name, strlen(p->ops->name)), XXH3_64bits(what, strlen(what)), of,
+                        (uint64_t)p->options.n_dense_layers};
+    ig_table_plan plan = {.what = what,
+                          .kind = XXH3_64bits(facts, sizeof facts),
+                          .n_heads = ig_policy_heads(&p->shape),
+                          .unit_bytes = unit_bytes,
+                          .n_slots = ig_policy_slots(&p->shape)};
+    return ig_unit_table_open(t, &p->shape.home, &plan, err);
 }
 
 bool ig_policy_layer_is_dense(const ig_policy_shape *s, const ig_cache_options *o, int layer) {

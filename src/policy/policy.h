@@ -14,6 +14,7 @@
 #include "kernel/kernel.h"
 #include "kv/entries.h"
 #include "kv/head_table.h"
+#include "kv/table.h"
 
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
@@ -24,9 +25,11 @@ typedef struct ig_policy_shape {
     const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
     const ig_kernels *kernels;
     const ig_sketch_file *sketch; /* maps of this model's shape, or NULL; borrowed */
+    ig_kv_home home;              /* of the sequence, for tables of units */
 } ig_policy_shape;
 
 typedef struct ig_policy ig_policy;
+enum { IG_POLICY_TABLES = 2 };
 
 /* What the entries that a list leaves out would add to its queries' attention: the result becomes
  * (1 - share) * attention over the list + value. */
@@ -87,6 +90,12 @@ typedef struct ig_policy_ops {
     /* With limit, before a step's entry is added, when n_kept of the entries can stay: how much each is worth keeping,
      * value [e->n] >= 0, and how many of the last ones must stay. Heads may come from several threads. */
     int (*value)(ig_policy *p, int layer, int head, const ig_entries *e, int n_kept, float *value);
+    /* The tables of units that it keeps, if they are all that it knows of a prompt: then a sequence may begin with
+     * pieces that another has computed. Their number. Optional: there is none. */
+    int (*tables)(const ig_policy *p, const ig_unit_table *tables[IG_POLICY_TABLES]);
+    /* The sequence holds other tokens than before, which are in the tables: as if they had just been appended, as a
+     * prompt. Optional. */
+    void (*resume)(ig_policy *p, int n_tokens);
     /* With limit: what is known of slot `from` belongs to slot `to` now. */
     void (*move)(ig_policy *p, int layer, int head, int from, int to);
     /* Bytes kept at present for n tokens. Optional: what plan() says. */
@@ -98,7 +107,7 @@ typedef struct ig_policy_ops {
 #define IG_POLICY_BUDGET 0.10
 #define IG_POLICY_MASS 0.95
 enum { IG_POLICY_DENSE_LAYERS = 1 };
-enum { IG_POLICY_UNIT = 16 }; /* tokens, see sums_up */
+enum { IG_POLICY_UNIT = IG_UNIT_SLOTS }; /* tokens, see sums_up */
 
 struct ig_policy {
     const ig_policy_ops *ops;
@@ -140,6 +149,11 @@ static inline size_t ig_policy_head(const ig_policy *p, int layer, int head) {
 static inline size_t ig_policy_sparse_heads(const ig_policy_shape *s, const ig_cache_options *o) {
     return (size_t)ig_policy_sparse_layers(s, o) * (size_t)s->n_kv_heads;
 }
+
+/* A table of units for all heads, open as the policy's own. `of` tells its kind from others of this policy: 0 unless
+ * what it holds depends on more than the model, the policy's name and which layers are dense. */
+ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char *what, uint64_t of, size_t unit_bytes,
+                               ig_error *err);
 
 /* How an open() begins: an object of so many bytes, zero but for the ig_policy it begins with. */
 ig_status ig_policy_new(ig_policy **out, size_t size, const ig_policy_ops *ops, const ig_policy_shape *shape,

@@ -18,21 +18,19 @@ enum { PAGE = IG_POLICY_UNIT };
 
 typedef struct quest_policy {
     ig_policy base;
-    ig_head_table bounds; /* [pages][2][head_dim]: smallest, largest, 16-bit floats */
+    ig_unit_table bounds; /* units: [2][head_dim]: smallest, largest, 16-bit floats */
 } quest_policy;
 
 static int n_pages(int n_tokens) { return (n_tokens + PAGE - 1) / PAGE; }
 
-static size_t head_bytes(const ig_policy_shape *s, int n_tokens) {
-    return (size_t)n_pages(n_tokens) * 2 * (size_t)s->head_dim * sizeof(uint16_t);
-}
+static size_t page_bytes(const ig_policy_shape *s) { return 2 * (size_t)s->head_dim * sizeof(uint16_t); }
 
 static uint64_t quest_plan(const ig_policy_shape *s, const ig_cache_options *o, int n) {
-    return ig_policy_sparse_heads(s, o) * head_bytes(s, n);
+    return ig_policy_sparse_heads(s, o) * (size_t)n_pages(n) * page_bytes(s);
 }
 
 static void quest_close(ig_policy *p) {
-    ig_head_table_close(&((quest_policy *)p)->bounds);
+    ig_unit_table_close(&((quest_policy *)p)->bounds);
     free(p);
 }
 
@@ -40,14 +38,12 @@ static ig_status quest_open(ig_policy **out, const ig_policy_shape *shape, const
                             ig_error *err) {
     ig_status s = ig_policy_new(out, sizeof(quest_policy), &ig_policy_quest, shape, options, err);
     if (s) return s;
-    s = ig_head_table_open(&((quest_policy *)*out)->bounds, "page bounds", ig_policy_heads(shape),
-                           head_bytes(shape, shape->n_ctx), err);
+    s = ig_policy_open_table(&((quest_policy *)*out)->bounds, *out, "page bounds", 0, page_bytes(shape), err);
     return ig_policy_opened(out, s);
 }
 
 static uint16_t *page_bounds(const quest_policy *p, int layer, int head, int page) {
-    uint16_t *bounds = ig_head_table_at(&p->bounds, ig_policy_head(&p->base, layer, head));
-    return bounds + (size_t)page * 2 * (size_t)p->base.shape.head_dim;
+    return ig_unit_table_at(&p->bounds, ig_policy_head(&p->base, layer, head), page);
 }
 
 static void quest_append(ig_policy *base, int layer, int head, int token, const uint16_t *key, const uint16_t *value) {
@@ -119,6 +115,11 @@ static int quest_select(ig_policy *base, int layer, int head, const float *q, co
     return n_out;
 }
 
+static int quest_tables(const ig_policy *p, const ig_unit_table *tables[IG_POLICY_TABLES]) {
+    tables[0] = &((const quest_policy *)p)->bounds;
+    return 1;
+}
+
 const ig_policy_ops ig_policy_quest = {
     .name = "quest",
     .help = "use pages of 16 entries by a bound of their scores (Quest)",
@@ -130,4 +131,5 @@ const ig_policy_ops ig_policy_quest = {
     .append = quest_append,
     .select = quest_select,
     .scratch_bytes = quest_scratch_bytes,
+    .tables = quest_tables,
 };

@@ -19,12 +19,13 @@
 typedef struct ig_values {
     const ig_kernels *kernels;
     int head_dim;
-    ig_head_table sketch; /* blocks of IG_SKETCH_TOKENS slots, see kernel/kernel.h */
+    ig_unit_table sketch; /* units: a block of IG_SKETCH_TOKENS slots, see kernel/kernel.h */
 } ig_values;
 
 /* Of a head with n slots. */
 size_t ig_values_head_bytes(int n, int head_dim);
-ig_status ig_values_open(ig_values *v, const ig_kernels *kernels, size_t n_heads, int n, int head_dim, ig_error *err);
+/* Of a policy that is being opened. */
+ig_status ig_values_open(ig_values *v, const ig_policy *p, ig_error *err);
 void ig_values_close(ig_values *v);
 /* A slot has got this value, [head_dim] 16-bit floats. */
 void ig_values_append(ig_values *v, size_t head, int slot, const uint16_t *value);

@@ -103,9 +103,11 @@ static void check_put_hostile(check *c, int d) {
                            i, got[i], want[i]);
         }
         for (int t = 0; t < IG_SKETCH_TOKENS; t++) w[t] = (float)check_int(c, 0, 1) * 1e30f;
+        memset(sum, 0, sizeof sum);
         c->k->value_sums(sum, w, 0, 1, d, block, 1);
         for (int i = 0; i < d; i++) check_that(c, isfinite(sum[i]), "d=%d: sum %d is %g", d, i, sum[i]);
         for (int t = 0; t < IG_SKETCH_TOKENS; t++) w[t] = t < 14 ? 0 : 1e30f;
+        memset(sum, 0, sizeof sum);
         c->k->value_sums(sum, w, 0, 1, d, block, 1);
         for (int i = 0; i < d; i++) check_that(c, sum[i] == 0, "d=%d: slots not written add %g", d, sum[i]);
     }
@@ -175,7 +177,12 @@ static void check_sums_at(check *c, int d, int n_q, int n_blocks, int kind) {
     for (size_t i = 0; i < w_bytes / sizeof *w; i++) w[i] = NAN; /* between the rows */
     for (int g = 0; g < n_q; g++)
         fill_weights(c, w + (size_t)g * stride, n, (spread)(kind < SPREADS ? kind : check_int(c, 0, SPREADS - 1)));
-    c->k->value_sums(acc, w, stride, n_q, d, blocks, n_blocks);
+    memset(acc, 0, n_acc * sizeof *acc);
+    memset(ref, 0, n_acc * sizeof *ref);
+    int cut = check_int(c, 0, n_blocks); /* in two calls */
+    c->k->value_sums(acc, w, stride, n_q, d, blocks, cut);
+    c->k->value_sums(acc, w + (size_t)cut * IG_SKETCH_TOKENS, stride, n_q, d,
+                     blocks + (size_t)cut * ig_value_sketch_block_bytes(d), n_blocks - cut);
     c->ref->value_sums(ref, w, stride, n_q, d, blocks, n_blocks);
     check_that(c, check_guards(acc), "d=%d n_q=%d n=%d: wrote outside", d, n_q, n);
     for (int g = 0; g < n_q; g++) {
@@ -190,6 +197,7 @@ static void check_sums_at(check *c, int d, int n_q, int n_blocks, int kind) {
                        "d=%d n_q=%d: [%d][%d] is %g, scalar %g", d, n_q, g, i, row[i],
                        ref[(size_t)g * (size_t)d + (size_t)i]);
         }
+        memset(alone, 0, sizeof alone);
         c->k->value_sums(alone, w + (size_t)g * stride, 0, 1, d, blocks, n_blocks);
         check_that(c, !memcmp(alone, row, (size_t)d * sizeof *alone), "d=%d n_q=%d: row %d depends on the others", d,
                    n_q, g);

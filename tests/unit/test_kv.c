@@ -41,7 +41,7 @@ static void write_tokens(ig_kv *kv, const ig_kv_shape *s, int first, int n) {
 
 static const uint8_t *view_row(const ig_kv_view *v, int i) {
     int slot = v->index ? v->index[i] : v->first + i;
-    return v->blocks[slot >> v->shift] + (size_t)(slot & ((1 << v->shift) - 1)) * v->row_bytes;
+    return ig_kv_view_row(v, slot);
 }
 
 static void check_tokens(ig_kv *kv, const ig_kv_shape *s, const int32_t *index, int first, int n) {

@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "count_memory.h"
+#include "kv/pool.h"
 #include "kv/store.h"
 #include "temp_dir.h"
 
@@ -72,8 +73,7 @@ static ig_status try_tokens(rig *r, int n, int count, ig_error *err) {
                     row[1][c] = (uint16_t)~row[0][c];
                 }
                 ig_kv_view v = ig_kv_fetch(r->kv, l, h, NULL, 0, n + count);
-                uint8_t *at =
-                    (uint8_t *)(uintptr_t)v.blocks[t >> v.shift] + (size_t)(t & ((1 << v.shift) - 1)) * v.row_bytes;
+                uint8_t *at = (uint8_t *)(uintptr_t)ig_kv_view_row(&v, t);
                 memcpy(at, row[0], sizeof row[0]);
                 memcpy(at + v.v_offset, row[1], sizeof row[1]);
             }
@@ -128,7 +128,7 @@ static void check_picks(const rig *r, int layer) {
         ig_kv_view v = ig_kv_fetch(r->kv, layer, h, r->picks[h].index, 0, r->picks[h].n);
         for (int i = 0; i < v.n; i++) {
             int token = v.index[i];
-            const uint8_t *at = v.blocks[token >> v.shift] + (size_t)(token & ((1 << v.shift) - 1)) * v.row_bytes;
+            const uint8_t *at = ig_kv_view_row(&v, token);
             for (int c = 0; c < DIM; c++) {
                 uint16_t key, value;
                 memcpy(&key, at + c * 2, 2);

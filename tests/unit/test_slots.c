@@ -164,7 +164,7 @@ static void add(model *m, int n_new) {
 
 static void check_row(const model *m, const ig_kv_view *v, int layer, int head, int i) {
     int slot = v->index ? v->index[i] : i, token = m->tokens[layer][head][i];
-    const uint8_t *k = v->blocks[slot >> v->shift] + (size_t)(slot & ((1 << v->shift) - 1)) * v->row_bytes;
+    const uint8_t *k = ig_kv_view_row(v, slot);
     assert_int_equal(m->slots[layer][head][slot], token);
     for (size_t b = 0; b < v->row_bytes; b++) {
         assert_int_equal(k[b], stamp(layer, head, token, b));
@@ -172,8 +172,8 @@ static void check_row(const model *m, const ig_kv_view *v, int layer, int head, 
     }
     size_t n_lines = 2 * ig_kv_row_lines(m->o.type, m->dim);
     for (size_t j = 0; v->lines && j < n_lines; j++) {
-        assert_int_equal(v->lines[(size_t)slot * n_lines + j].step, (uint16_t)(token * 2));
-        assert_int_equal(v->lines[(size_t)slot * n_lines + j].min, (uint16_t)(token + (int)j));
+        assert_int_equal(ig_kv_view_lines(v, slot, n_lines / 2)[j].step, (uint16_t)(token * 2));
+        assert_int_equal(ig_kv_view_lines(v, slot, n_lines / 2)[j].min, (uint16_t)(token + (int)j));
     }
 }
 

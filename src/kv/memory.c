@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory of keys and values: sizes, opening, pieces and their owners, statistics.
+ */
+#include "kv/memory.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "kv/memory_parts.h"
+
+/* What the disk tier's own tables take per block, at most. */
+enum { TIER_BYTES = 32 };
+
+static const ig_kv_options in_ram = {0};
+
+/* ---- sizes ------------------------------------------------------------------- */
+
+/* The most tokens, a power of two, whose K and V fit one frame. */
+static int block_shift(size_t row_bytes) {
+    int shift = 0;
+    while (((size_t)2 << shift) * row_bytes * 2 <= IG_FRAME_BYTES) shift++;
+    return shift;
+}
+
+int ig_kv_block_tokens(int head_dim, ig_kv_type type) { return 1 << block_shift(ig_kv_row_bytes(type, head_dim)); }
+
+/* Fills in what follows from the shape; false if it cannot be counted. */
+static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_options *o, size_t *n_blocks) {
+    m->shape = *s;
+    m->type = o->type;
+    m->n_sequences = o->n_sequences ? (size_t)o->n_sequences : 1;
+    m->shares = o->share;
+    m->row_bytes = ig_kv_row_bytes(m->type, s->head_dim);
+    m->row_lines = ig_kv_row_lines(m->type, s->head_dim);
+    m->shift = block_shift(m->row_bytes);
+    m->piece_shift = m->shift > IG_UNIT_SHIFT ? m->shift : IG_UNIT_SHIFT;
+    m->piece_blocks = (size_t)1 << (m->piece_shift - m->shift);
+    m->sequence_pieces = ((size_t)s->n_ctx + ((size_t)1 << m->piece_shift) - 1) >> m->piece_shift;
+    m->sequence_blocks = m->sequence_pieces * m->piece_blocks;
+    m->unit_blocks = (size_t)IG_ATTEND_UNIT >> m->shift;
+    size_t bytes, each = m->sequence_pieces + m->shares; /* one more to copy a shared one to */
+    return ig_mul_size(&m->n_pieces, each, m->n_sequences) &&
+           ig_mul_size(&m->table_len, m->n_pieces, m->piece_blocks) &&
+           ig_mul_size(&m->n_tables, (size_t)s->n_layers, (size_t)s->n_kv_heads) &&
+           ig_mul_size(&m->layer_blocks, (size_t)s->n_kv_heads, m->table_len) &&
+           ig_mul_size(n_blocks, m->n_tables, m->table_len) && *n_blocks < UINT32_MAX &&
+           ig_mul_size(&bytes, *n_blocks, IG_FRAME_BYTES + ig_kv_block_line_bytes(m) + 64);
+}
+
+static void lay_out_reading(ig_arena *a, reading *r, size_t n) {
+    r->blocks = ig_arena_take(a, n * sizeof *r->blocks);
+    r->slots = ig_arena_take(a, n * sizeof *r->slots);
+    r->frames = ig_arena_take(a, n * sizeof *r->frames);
+}
+
+/* Tables of a tiered memory. */
+static void *lay_out(ig_kv_memory *m, size_t n_blocks, size_t n_frames) {
+    size_t unit = (size_t)m->shape.n_kv_heads * m->unit_blocks;
+    /* Staging first: frames must be aligned to their size. */
+    for (int i = 0; i < N_STAGES; i++) m->stages[i].frames = ig_arena_take(&m->arena, unit * IG_FRAME_BYTES);
+    for (int i = 0; i < N_STAGES; i++) m->stages[i].table = ig_arena_take(&m->arena, unit * sizeof(uint8_t *));
+    m->blocks = ig_arena_take(&m->arena, n_blocks * sizeof *m->blocks);
+    m->owner = ig_arena_take(&m->arena, n_frames * sizeof *m->owner);
+    m->foreseen = ig_arena_take(&m->arena, n_frames);
+    m->arrived.cap = 2 * m->layer_blocks;
+    m->arrived.blocks = ig_arena_take(&m->arena, m->arrived.cap * sizeof *m->arrived.blocks);
+    for (int i = 0; i < 2; i++) lay_out_reading(&m->arena, &m->ahead[i], m->layer_blocks);
+    lay_out_reading(&m->arena, &m->late, m->layer_blocks);
+    return ig_arena_take(&m->arena, ig_evict_bytes(n_frames));
+}
+
+/* The frames that a tiered memory cannot do without: last blocks of all tables of all sequences, two batches being
+ * written, and two layers' worth of chosen blocks of one sequence (the layer at work and the next one's prefetch). */
+static size_t least_frames(const ig_kv_memory *m) {
+    size_t heads = (size_t)m->shape.n_kv_heads, batch = ig_kv_blocks_for(m, m->shape.n_batch) + 2 * m->n_sequences;
+    return m->n_sequences * m->n_tables + 2 * batch * heads + 2 * heads * m->sequence_blocks;
+}
+
+int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *o) {
+    return o->limit && o->limit < shape->n_ctx - shape->n_batch ? o->limit + shape->n_batch : shape->n_ctx;
+}
+
+/* The lists of slots of layers of which entries are dropped. */
+static size_t list_bytes(const ig_kv_memory *m, const ig_kv_options *o) {
+    return m->n_sequences * (size_t)o->n_dropping * (size_t)m->shape.n_kv_heads *
+           (size_t)ig_kv_plan_slots(&m->shape, o) * 2 * sizeof(int32_t);
+}
+
+/* Buffers of the disk tier: a sixty-fourth of what it may hold. */
+static unsigned count_staging(size_t n_blocks) {
+    size_t n = n_blocks / (64 * IG_DISK_STAGED_MAX);
+    return n < 2 ? 2 : n < IG_DISK_STAGING_MAX ? (unsigned)n : IG_DISK_STAGING_MAX;
+}
+
+/* What a piece takes beside its blocks, and each of these. */
+static size_t piece_bytes(const ig_kv_memory *m) {
+    return m->shares ? ig_prefix_bytes(m->n_pieces, 1 << m->piece_shift) / m->n_pieces : 0;
+}
+static size_t block_bytes(const ig_kv_memory *m) { return sizeof *m->frames + ig_kv_block_line_bytes(m); }
+
+/* The tables' share of a RAM budget for so many frames, with what the tier keeps per block of the disk. */
+static size_t table_bytes(const ig_kv_memory *m, size_t n_blocks, size_t n_frames, const ig_kv_options *o) {
+    ig_kv_memory copy = *m;
+    copy.arena = (ig_arena){0};
+    lay_out(&copy, n_blocks, n_frames);
+    return copy.arena.used + n_blocks * (block_bytes(m) + TIER_BYTES) + m->n_pieces * piece_bytes(m) +
+           (size_t)count_staging(n_blocks) * IG_DISK_STAGED_MAX * IG_FRAME_BYTES + n_frames * sizeof *m->pool.spare +
+           list_bytes(m, o);
+}
+
+uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *o) {
+    size_t row_bytes = ig_kv_row_bytes(o->type, shape->head_dim);
+    return (IG_FRAME_BYTES >> block_shift(row_bytes)) +
+           2 * ig_kv_row_lines(o->type, shape->head_dim) * sizeof(ig_kv_line);
+}
+
+/* Blocks of a memory that is as full as it can get. */
+static size_t blocks_in_use(const ig_kv_memory *m, const ig_kv_options *o) {
+    size_t few = ig_kv_blocks_for(m, ig_kv_plan_slots(&m->shape, o)), n_dropping = (size_t)o->n_dropping,
+           all = ig_kv_blocks_for(m, m->shape.n_ctx) + m->shares * m->piece_blocks;
+    return m->n_sequences * (((size_t)m->shape.n_layers - n_dropping) * all + n_dropping * few) *
+           (size_t)m->shape.n_kv_heads;
+}
+
+size_t ig_kv_count_pinned(const ig_kv_memory *m, int n) {
+    size_t n_blocks = (size_t)n * m->layer_blocks;
+    return n_blocks <= m->most_pinned ? n_blocks : 0;
+}
+
+/* How many frames the budget leaves room for. */
+static ig_status count_frames(size_t *n_frames, ig_kv_memory *m, size_t n_blocks, const ig_kv_options *o,
+                              ig_error *err) {
+    *n_frames = blocks_in_use(m, o);
+    if (!o->disk_bytes || !o->ram_bytes) return IG_OK;
+    size_t least = least_frames(m), per_frame = IG_FRAME_BYTES + 32;
+    if (least > n_blocks) least = n_blocks;
+    uint64_t need = table_bytes(m, n_blocks, least, o) + (uint64_t)least * IG_FRAME_BYTES;
+    char text[64];
+    if (o->ram_bytes < need)
+        return ig_fail(err, IG_E_LIMIT,
+                       "%llu bytes of RAM for the KV cache are too few: this context needs at least %s",
+                       (unsigned long long)o->ram_bytes, ig_bytes_text(text, need));
+    uint64_t fit = least + (o->ram_bytes - need) / per_frame;
+    if (fit < *n_frames) *n_frames = (size_t)fit;
+    m->most_pinned = *n_frames - least;
+    m->n_pinned = ig_kv_count_pinned(m, o->n_pinned_layers);
+    return IG_OK;
+}
+
+/* All sizes of a memory; what cannot be is refused. */
+static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, const ig_kv_shape *shape,
+                         const ig_kv_options *o, ig_error *err) {
+    if (shape->head_dim < 8 || shape->head_dim > IG_KV_DIMS || shape->head_dim % 8)
+        return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most %d", shape->head_dim,
+                       IG_KV_DIMS);
+    if ((int)o->type < 0 || o->type >= IG_KV_TYPES) return ig_fail(err, IG_E_ARG, "KV type %d is unknown", o->type);
+    if (!count_sizes(m, shape, o, n_blocks))
+        return ig_fail(err, IG_E_LIMIT, "KV cache for %zu times %d tokens: too large to be addressed", m->n_sequences,
+                       shape->n_ctx);
+    return count_frames(n_frames, m, *n_blocks, o, err);
+}
+
+ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
+    const ig_kv_options *o = options ? options : &in_ram;
+    ig_kv_memory m = {0};
+    size_t n_blocks, n_frames;
+    ig_status s = measure(&m, &n_blocks, &n_frames, shape, o, err);
+    if (s) return s;
+    *bytes = (uint64_t)n_frames * IG_FRAME_BYTES;
+    if (o->disk_bytes)
+        *bytes += table_bytes(&m, n_blocks, n_frames, o);
+    else
+        *bytes += (uint64_t)n_frames * block_bytes(&m) + m.n_pieces * piece_bytes(&m) + list_bytes(&m, o);
+    return IG_OK;
+}
+
+/* ---- opening --------------------------------------------------------------------- */
+
+static ig_status open_tier(ig_kv_memory *m, size_t n_blocks, size_t n_frames, const ig_kv_options *o, ig_error *err) {
+    uint64_t all = (uint64_t)n_blocks * IG_FRAME_BYTES;
+    ig_tier_disk_options d = {.directory = o->disk_path,
+                              .cap_bytes = o->disk_bytes < all ? o->disk_bytes : all,
+                              .n_staging = count_staging(n_blocks),
+                              .no_uring = o->no_uring};
+    lay_out(m, n_blocks, n_frames);
+    size_t bytes = m->arena.used;
+    if (!ig_arena_open(&m->arena)) return ig_fail_memory(err, "KV tables", bytes);
+    ig_evict_open(&m->evict, o->evict, n_frames, lay_out(m, n_blocks, n_frames));
+    return ig_tier_disk_open(&m->tier, &d, err);
+}
+
+static ig_status open_tables(ig_kv_memory *m, size_t n_blocks, ig_error *err) {
+    m->frames = ig_pages_reserve(n_blocks * sizeof *m->frames);
+    m->owners = ig_pages_reserve(m->n_pieces * sizeof *m->owners);
+    m->spare = ig_pages_reserve(m->n_pieces * sizeof *m->spare);
+    if (m->row_lines) m->lines = ig_pages_reserve(n_blocks * ig_kv_block_line_bytes(m));
+    if (!m->frames || !m->owners || !m->spare || (m->row_lines && !m->lines))
+        return ig_fail_memory(err, "KV block tables", n_blocks * block_bytes(m));
+    return m->shares ? ig_prefix_open(&m->prefixes, m->n_pieces, 1 << m->piece_shift, err) : IG_OK;
+}
+
+ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
+    const ig_kv_options *o = options ? options : &in_ram;
+    *out = NULL;
+    size_t n_blocks, n_frames;
+    ig_kv_memory *m = calloc(1, sizeof *m);
+    if (!m) return ig_fail_memory(err, "KV memory", sizeof *m);
+    ig_status s = measure(m, &n_blocks, &n_frames, shape, o, err);
+    m->epoch = m->loaded = 1;
+    for (size_t i = 0; i < IG_COUNT(m->steps); i++) m->steps[i] = 1;
+    if (!s) s = open_tables(m, n_blocks, err);
+    if (!s) s = ig_kv_pool_open(&m->pool, n_frames, err);
+    if (!s && o->disk_bytes) s = open_tier(m, n_blocks, n_frames, o, err);
+    if (s)
+        ig_kv_memory_close(m);
+    else
+        *out = m;
+    return s;
+}
+
+void ig_kv_memory_close(ig_kv_memory *m) {
+    if (!m) return;
+    size_t n_blocks = m->n_tables * m->table_len;
+    if (m->tier) m->tier->ops->close(m->tier);
+    ig_arena_close(&m->arena);
+    ig_pages_release(m->frames, n_blocks * sizeof *m->frames);
+    ig_pages_release(m->lines, n_blocks * ig_kv_block_line_bytes(m));
+    ig_pages_release(m->owners, m->n_pieces * sizeof *m->owners);
+    ig_pages_release(m->spare, m->n_pieces * sizeof *m->spare);
+    ig_kv_tables_close(m);
+    if (m->prefixes.nodes) ig_prefix_close(&m->prefixes);
+    ig_kv_pool_close(&m->pool);
+    free(m);
+}
+
+bool ig_kv_memory_has_disk(const ig_kv_memory *m) { return m->tier != NULL; }
+
+int ig_kv_piece_tokens(const ig_kv_memory *m) { return 1 << m->piece_shift; }
+
+size_t ig_kv_n_pieces(const ig_kv_memory *m) { return m->n_pieces; }
+
+ig_prefix_index *ig_kv_prefixes(ig_kv_memory *m) { return m->shares ? &m->prefixes : NULL; }
+
+ig_status ig_kv_replan(ig_kv_memory *m, const ig_kv_options *o, ig_error *err) {
+    if (!m->tier) return IG_OK;
+    ig_kv_memory planned = *m;
+    size_t n;
+    ig_status s = count_frames(&n, &planned, m->n_tables * m->table_len, o, err);
+    if (s) return s;
+    for (; m->pool.n_frames - m->n_lent > n; m->n_lent++) {
+        ig_pages_drop(ig_kv_pool_take(&m->pool), IG_FRAME_BYTES);
+        m->most_pinned--;
+    }
+    if (m->n_pinned > m->most_pinned) m->n_pinned = 0;
+    return IG_OK;
+}
+
+/* ---- pieces ------------------------------------------------------------------------ */
+
+/* Nobody owns or finds the piece: its blocks are free, and it is. */
+static void free_piece(ig_kv_memory *m, uint32_t piece) {
+    for (size_t t = 0; t < m->n_tables; t++)
+        for (size_t b = 0; b < m->piece_blocks; b++)
+            ig_kv_drop_block(m, t * m->table_len + (size_t)piece * m->piece_blocks + b);
+    ig_kv_tables_forget(m, piece);
+    m->spare[m->n_spare++] = piece;
+}
+
+bool ig_kv_forget_oldest(ig_kv_memory *m) {
+    uint32_t piece = m->shares ? ig_prefix_oldest(&m->prefixes) : UINT32_MAX;
+    if (piece == UINT32_MAX) return false;
+    ig_prefix_remove(&m->prefixes, piece);
+    free_piece(m, piece);
+    return true;
+}
+
+uint32_t ig_kv_take_piece(ig_kv_memory *m) {
+    if (!m->n_spare && m->n_fresh == m->n_pieces && !ig_kv_forget_oldest(m)) return UINT32_MAX;
+    uint32_t piece = m->n_spare ? m->spare[--m->n_spare] : (uint32_t)m->n_fresh++;
+    m->owners[piece] = 1;
+    return piece;
+}
+
+void ig_kv_own_piece(ig_kv_memory *m, uint32_t piece) {
+    if (m->owners[piece]++ == 0) ig_prefix_unkeep(&m->prefixes, piece);
+}
+
+void ig_kv_give_piece(ig_kv_memory *m, uint32_t piece) {
+    if (--m->owners[piece]) return;
+    if (m->shares && ig_prefix_has(&m->prefixes, piece))
+        ig_prefix_keep(&m->prefixes, piece);
+    else
+        free_piece(m, piece);
+}
+
+void ig_kv_drop_block(ig_kv_memory *m, size_t id) {
+    if (m->frames[id]) {
+        if (m->tier) ig_evict_remove(&m->evict, ig_kv_frame_number(m, m->frames[id]));
+        ig_kv_pool_give(&m->pool, m->frames[id]);
+        m->frames[id] = NULL;
+    }
+    if (m->tier && m->blocks[id].slot) ig_kv_free_slot(m, id);
+}
+
+/* ---- statistics ------------------------------------------------------------------------------ */
+
+void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
+    size_t n_pieces = m->n_fresh - m->n_spare, n_frames = ig_kv_pool_taken(&m->pool) - m->n_lent,
+           n_blocks = m->tier ? n_pieces * m->piece_blocks * m->n_tables : n_frames;
+    *out = m->stats;
+    out->n_kept_pieces = m->prefixes.n_kept;
+    out->n_pieces = n_pieces - m->prefixes.n_kept;
+    out->ram_bytes = n_frames * IG_FRAME_BYTES + m->arena.size + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
+    if (!m->tier) return;
+    ig_tier_stats t;
+    m->tier->ops->stats(m->tier, &t);
+    out->ram_bytes += t.used_bytes / IG_FRAME_BYTES * TIER_BYTES +
+                      (uint64_t)count_staging(m->n_tables * m->table_len) * IG_DISK_STAGED_MAX * IG_FRAME_BYTES;
+    out->disk_bytes = t.used_bytes;
+    out->read_bytes = t.bytes_read;
+    out->written_bytes = t.bytes_written;
+}

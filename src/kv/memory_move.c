@@ -1,0 +1,519 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The way of blocks between RAM and the disk tier: frames, write-behind, prefetch and recall, scans.
+ */
+#include "kv/memory_parts.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+
+/* ---- frames ---------------------------------------------------------------------- */
+
+/* The block's frame may be taken from now on, unless its layer is to stay. */
+static void cache(ig_kv_memory *m, size_t id) {
+    uint32_t f = ig_kv_frame_number(m, m->frames[id]);
+    m->owner[f] = (uint32_t)id;
+    m->foreseen[f] = 0;
+    if (id >= m->n_pinned) ig_evict_add(&m->evict, f);
+}
+
+void ig_kv_free_slot(ig_kv_memory *m, size_t id) {
+    ig_slot slot = m->blocks[id].slot - 1;
+    m->tier->ops->free_slots(m->tier, &slot, 1);
+    m->blocks[id].slot = 0;
+}
+
+/* Waits for the oldest write; its blocks are cached then. If it has failed, its sequence will hear of it. */
+static void finish_write(ig_kv_memory *m) {
+    pending_write w = m->writes[m->first_write];
+    ig_error failure = {0};
+    m->first_write = (m->first_write + 1) % MAX_WRITES;
+    m->n_writes--;
+    ig_status s = m->tier->ops->wait(m->tier, w.ticket, &failure);
+    for (int h = 0; h < m->shape.n_kv_heads; h++)
+        for (int b = w.first; b < w.end; b++) {
+            size_t id = ig_kv_block_id(w.kv, w.layer, h, (size_t)b);
+            if (!s)
+                cache(m, id);
+            else
+                ig_kv_free_slot(m, id); /* the block stays in RAM, open */
+        }
+    if (!s) return;
+    if (w.kv->unwritten[w.layer] > w.first) w.kv->unwritten[w.layer] = w.first;
+    if (!w.kv->failure.status) w.kv->failure = failure;
+}
+
+ig_status ig_kv_take_failure(ig_kv *kv, ig_error *err) {
+    ig_status s = kv->failure.status;
+    if (s && err) *err = kv->failure;
+    kv->failure.status = IG_OK;
+    return s;
+}
+
+/* ---- whose frame is taken ------------------------------------------------------- */
+
+enum { LOOKS = 16 }; /* at frames in search of an idle one */
+
+/* What the latest load() wanted stays, and what a prefetch under way is for. */
+static bool is_wanted(const ig_kv_memory *m, size_t id) {
+    uint32_t e = m->blocks[id].epoch;
+    return e == m->loaded || (m->ahead[0].active && e == m->ahead[0].epoch) ||
+           (m->ahead[1].active && e == m->ahead[1].epoch);
+}
+
+/* Not wanted in the latest `age` whole steps, nor by this one so far. */
+static bool is_idle(const ig_kv_memory *m, size_t id, int age) {
+    return m->blocks[id].epoch < m->steps[age] && !is_wanted(m, id);
+}
+
+typedef struct search {
+    const ig_kv_memory *m;
+    int age;
+    int looks; /* left */
+} search;
+
+static bool keep_busy(void *user, uint32_t frame) {
+    search *s = user;
+    return !is_idle(s->m, s->m->owner[frame], s->age) && --s->looks > 0;
+}
+
+static bool keep_wanted(void *user, uint32_t frame) {
+    const ig_kv_memory *m = user;
+    return is_wanted(m, m->owner[frame]);
+}
+
+/* An idle one in the order of eviction, or else anywhere. */
+static uint32_t find_idle(ig_kv_memory *m, int age) {
+    search s = {m, age, LOOKS};
+    uint32_t f = ig_evict_victim(&m->evict, keep_busy, &s);
+    if (f != UINT32_MAX && is_idle(m, m->owner[f], age)) return f;
+    for (int i = 0; i < LOOKS; i++) {
+        f = m->hand;
+        m->hand = m->hand + 1 < m->evict.n_frames ? m->hand + 1 : 0;
+        if (m->evict.listed[f] && is_idle(m, m->owner[f], age)) return f;
+    }
+    return UINT32_MAX;
+}
+
+/* Forgets those at the end that have left. */
+static void trim_arrived(arrivals *a) {
+    while (a->n && a->blocks[(a->n - 1) % a->cap] == UINT32_MAX) a->n--;
+    a->at = a->n;
+}
+
+static void push_arrived(arrivals *a, uint32_t id) { a->blocks[a->n++ % a->cap] = id; }
+
+static uint32_t find_arrived(ig_kv_memory *m) {
+    arrivals *a = &m->arrived;
+    size_t end = a->n > a->cap ? a->n - a->cap : 0;
+    while (a->at > end) {
+        uint32_t *id = &a->blocks[--a->at % a->cap];
+        if (*id == UINT32_MAX) continue;
+        uint8_t *frame = m->frames[*id];
+        uint32_t f = frame ? ig_kv_frame_number(m, frame) : 0;
+        bool is_here = frame && m->evict.listed[f] && m->owner[f] == *id;
+        if (is_here && is_wanted(m, *id)) continue;
+        *id = UINT32_MAX;
+        if (is_here) return f;
+    }
+    return UINT32_MAX;
+}
+
+static uint32_t find_victim(ig_kv_memory *m) {
+    uint32_t f = UINT32_MAX;
+    for (int age = IG_COUNT(m->steps) - 1; age > 0 && f == UINT32_MAX; age--) f = find_idle(m, age);
+    if (f == UINT32_MAX) f = find_arrived(m);
+    return f != UINT32_MAX ? f : ig_evict_victim(&m->evict, keep_wanted, m);
+}
+
+/* A frame, or NULL if there is no room. */
+static uint8_t *find_frame(ig_kv_memory *m) {
+    for (;;) {
+        uint8_t *frame = ig_kv_pool_take(&m->pool);
+        if (frame) return frame;
+        while (m->n_writes && m->tier->ops->poll(m->tier, m->writes[m->first_write].ticket)) finish_write(m);
+        uint32_t f = m->tier ? find_victim(m) : UINT32_MAX;
+        if (f != UINT32_MAX) {
+            m->frames[m->owner[f]] = NULL;
+            ig_evict_remove(&m->evict, f);
+            m->stats.demoted++;
+            return m->pool.frames + (size_t)f * IG_FRAME_BYTES;
+        }
+        if (ig_kv_forget_oldest(m)) continue;
+        if (!m->n_writes) return NULL;
+        double start = ig_clock_seconds();
+        finish_write(m);
+        m->stats.stall_seconds += ig_clock_seconds() - start;
+    }
+}
+
+static ig_status fail_room(const ig_kv_memory *m, ig_error *err) {
+    return ig_fail(err, IG_E_LIMIT,
+                   "the KV cache's share of RAM is too small for one layer: it needs more than %zu MiB",
+                   m->pool.n_frames * IG_FRAME_BYTES >> 20);
+}
+
+ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
+    *out = find_frame(kv->memory);
+    ig_status s = ig_kv_take_failure(kv, err);
+    if (s && *out) {
+        ig_kv_pool_give(&kv->memory->pool, *out);
+        *out = NULL;
+    }
+    if (s || *out) return s;
+    return fail_room(kv->memory, err);
+}
+
+/* ---- write-behind ------------------------------------------------------------ */
+
+/* Slots for the blocks of m->late, and their writing; what is only kept makes room on the disk. */
+static ig_status start_write(ig_kv_memory *m, ig_ticket *ticket, ig_error *err) {
+    reading *r = &m->late;
+    for (;;) {
+        ig_status s = m->tier->ops->write(m->tier, ticket, r->slots, (const uint8_t *const *)r->frames, r->n, err);
+        if (s != IG_E_LIMIT || !ig_kv_forget_oldest(m)) return s;
+    }
+}
+
+/* Starts to write blocks [first, end) of all heads of a layer. */
+static ig_status write_blocks(ig_kv *kv, int layer, int first, int end, ig_error *err) {
+    ig_kv_memory *m = kv->memory;
+    reading *r = &m->late; /* its lists are free between loads */
+    r->n = 0;
+    for (int h = 0; h < m->shape.n_kv_heads; h++)
+        for (int b = first; b < end; b++) {
+            r->blocks[r->n] = (uint32_t)ig_kv_block_id(kv, layer, h, (size_t)b);
+            r->frames[r->n] = m->frames[r->blocks[r->n]];
+            r->n++;
+        }
+    if (m->n_writes == MAX_WRITES) finish_write(m);
+    pending_write w = {.kv = kv, .layer = layer, .first = first, .end = end};
+    ig_status s = start_write(m, &w.ticket, err);
+    if (s) return s;
+    for (size_t i = 0; i < r->n; i++) m->blocks[r->blocks[i]].slot = r->slots[i] + 1;
+    m->writes[(m->first_write + m->n_writes++) % MAX_WRITES] = w;
+    return IG_OK;
+}
+
+ig_status ig_kv_write_until(ig_kv *kv, int layer, int end, ig_error *err) {
+    const ig_kv_memory *m = kv->memory;
+    for (int b = kv->unwritten[layer]; b < end; kv->unwritten[layer] = b) {
+        /* The other heads' are written with these; some were written since others failed. */
+        while (b < end && m->blocks[ig_kv_block_id(kv, layer, 0, (size_t)b)].slot) b++;
+        int first = b;
+        while (b < end && !m->blocks[ig_kv_block_id(kv, layer, 0, (size_t)b)].slot) b++;
+        ig_status s = b > first ? write_blocks(kv, layer, first, b, err) : IG_OK;
+        if (s) return s;
+        if (kv->sealed[layer] < b) kv->sealed[layer] = b;
+    }
+    return IG_OK;
+}
+
+ig_status ig_kv_write_again(ig_kv *kv, ig_error *err) {
+    const ig_kv_memory *m = kv->memory;
+    ig_status s = ig_kv_take_failure(kv, err);
+    for (int l = 0; m->tier && !s && l < m->shape.n_layers; l++)
+        if (kv->unwritten[l] < kv->sealed[l]) s = ig_kv_write_until(kv, l, kv->sealed[l], err);
+    return s;
+}
+
+/* ---- reading back --------------------------------------------------------------------- */
+
+static ig_status wait_stalled(ig_kv_memory *m, ig_ticket ticket, ig_error *err) {
+    double start = ig_clock_seconds();
+    ig_status s = m->tier->ops->wait(m->tier, ticket, err);
+    m->stats.stall_seconds += ig_clock_seconds() - start;
+    return s;
+}
+
+static void add_wanted(ig_kv_memory *m, reading *r, size_t id) {
+    r->blocks[r->n] = (uint32_t)id;
+    r->slots[r->n++] = m->blocks[id].slot - 1;
+}
+
+/* Calls fn for each block that holds an entry of what is wanted of a layer. */
+typedef void (*block_fn)(ig_kv_memory *m, size_t id);
+
+static void each_block(const ig_kv_want *want, int layer, block_fn fn) {
+    const ig_kv *kv = want->kv;
+    ig_kv_memory *m = kv->memory;
+    for (int p = 0; p < want->n_picks; p++) {
+        const ig_kv_pick *pick = &want->picks[p];
+        size_t base = ig_kv_table_first(m, layer, p * m->shape.n_kv_heads / want->n_picks), last = SIZE_MAX;
+        for (int i = 0; i < pick->n; i++) {
+            size_t b = (size_t)(pick->index ? pick->index[i] : i) >> m->shift;
+            if (b != last && b < (size_t)kv->n_pieces * m->piece_blocks) fn(m, base + kv->number[b]);
+            last = b;
+        }
+    }
+}
+
+/* Frames for the blocks of r; if not for all, r is cut to those that have one. */
+static void take_frames(ig_kv_memory *m, reading *r) {
+    for (size_t i = 0; i < r->n; i++) {
+        r->frames[i] = find_frame(m);
+        if (!r->frames[i]) r->n = i;
+    }
+}
+
+static void give_frames(ig_kv_memory *m, const reading *r) {
+    for (size_t i = 0; i < r->n; i++) ig_kv_pool_give(&m->pool, r->frames[i]);
+}
+
+/* Waits for a list of blocks being read; they are cached then, or not there if the reading failed. */
+static ig_status finish_reading(ig_kv_memory *m, reading *r, ig_error *err) {
+    if (!r->active) return IG_OK;
+    r->active = false;
+    ig_status s = wait_stalled(m, r->ticket, err);
+    if (s) {
+        give_frames(m, r);
+        return s;
+    }
+    for (size_t i = 0; i < r->n; i++) {
+        m->frames[r->blocks[i]] = r->frames[i];
+        cache(m, r->blocks[i]);
+        m->foreseen[ig_kv_frame_number(m, r->frames[i])] = r != &m->late;
+        push_arrived(&m->arrived, r->blocks[i]);
+    }
+    m->stats.recalled += r->n;
+    return IG_OK;
+}
+
+static ig_status start_reading(ig_kv_memory *m, reading *r, ig_error *err) {
+    if (!r->n) return IG_OK;
+    ig_status s = m->tier->ops->read(m->tier, &r->ticket, r->slots, r->frames, r->n, r != &m->late, err);
+    if (s)
+        give_frames(m, r);
+    else
+        r->active = true;
+    return s;
+}
+
+/* Marked as wanted even if it is in RAM, lest the prefetch itself push it out. The block of the step's own token may
+ * not exist yet. Picks of query heads that share a KV head may name a block again. */
+static void want_ahead(ig_kv_memory *m, size_t id) {
+    bool again = m->blocks[id].epoch == m->epoch;
+    m->blocks[id].epoch = m->epoch;
+    if (!again && !m->frames[id] && m->blocks[id].slot) add_wanted(m, m->expected, id);
+}
+
+static void begin_epoch(ig_kv_memory *m) {
+    m->epoch++;
+    trim_arrived(&m->arrived);
+}
+
+/* What is known of failed writes of those that want something; of several it stays known. */
+static ig_status any_failure(const ig_kv_want *wants, int n, ig_error *err) {
+    for (int i = 0; i < n; i++) {
+        ig_error failure = wants[i].kv->failure;
+        if (!failure.status) continue;
+        if (err) *err = failure;
+        if (n == 1) wants[i].kv->failure.status = IG_OK;
+        return failure.status;
+    }
+    return IG_OK;
+}
+
+ig_status ig_kv_prefetch_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
+    reading *r = &m->ahead[layer % 2];
+    ig_status s = finish_reading(m, r, err);
+    if (s) return s;
+    begin_epoch(m);
+    r->n = 0;
+    r->layer = layer;
+    r->epoch = m->epoch;
+    m->expected = r;
+    for (int i = 0; i < n; i++) each_block(&wants[i], layer, want_ahead);
+    size_t n_wanted = r->n;
+    r->active = true;  /* what it is for stays */
+    take_frames(m, r); /* as many as there is room for */
+    r->active = false;
+    for (size_t i = r->n; i < n_wanted; i++) m->blocks[r->blocks[i]].epoch = 0;
+    s = any_failure(wants, n, err);
+    if (!s) return start_reading(m, r, err);
+    give_frames(m, r);
+    return s;
+}
+
+/* A block that is there: it counts as used, and as foreseen if a prefetch brought it. */
+static void use(ig_kv_memory *m, size_t id) {
+    uint32_t f = ig_kv_frame_number(m, m->frames[id]);
+    ig_evict_use(&m->evict, f);
+    m->stats.prefetch_hits += m->foreseen[f] && m->owner[f] == id;
+    m->foreseen[f] = 0;
+}
+
+static void want_now(ig_kv_memory *m, size_t id) {
+    uint32_t before = m->blocks[id].epoch;
+    if (before == m->epoch) return;
+    m->blocks[id].epoch = m->epoch;
+    if (m->frames[id])
+        use(m, id);
+    else if (!m->expected || before != m->expected->epoch)
+        add_wanted(m, &m->late, id);
+}
+
+/* Brings the blocks of `late` in, and those on their way by the prefetch that is expected. */
+static ig_status read_late(ig_kv_memory *m, ig_error *err) {
+    size_t n_wanted = m->late.n;
+    take_frames(m, &m->late);
+    ig_status s = m->late.n < n_wanted ? fail_room(m, err) : IG_OK;
+    if (s)
+        give_frames(m, &m->late);
+    else
+        s = start_reading(m, &m->late, err);
+    if (m->expected) {
+        ig_status t = finish_reading(m, m->expected, s ? NULL : err);
+        if (!s) s = t;
+        for (size_t i = 0; !t && i < m->expected->n; i++)
+            if (m->blocks[m->expected->blocks[i]].epoch == m->epoch) use(m, m->expected->blocks[i]);
+    }
+    ig_status t = finish_reading(m, &m->late, s ? NULL : err);
+    return s ? s : t;
+}
+
+/* A new step has begun if the layer is not behind the last one. */
+static void count_steps(ig_kv_memory *m, int layer) {
+    if (layer <= m->last_layer) {
+        for (size_t i = IG_COUNT(m->steps) - 1; i > 0; i--) m->steps[i] = m->steps[i - 1];
+        m->steps[0] = m->epoch;
+    }
+    m->last_layer = layer;
+}
+
+ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
+    if (!m->tier) return IG_OK;
+    m->expected = NULL;
+    for (int i = 0; i < 2; i++) {
+        reading *ahead = &m->ahead[i];
+        if (!ahead->active || ahead->layer == layer + 1) continue;
+        if (ahead->layer == layer) {
+            m->expected = ahead;
+            continue;
+        }
+        ig_status s = finish_reading(m, ahead, err); /* its layer was never loaded */
+        if (s) return s;
+    }
+    begin_epoch(m);
+    count_steps(m, layer);
+    m->loaded = m->epoch;
+    m->late.n = 0;
+    for (int i = 0; i < n; i++) each_block(&wants[i], layer, want_now);
+    m->stats.prefetch_misses += m->late.n;
+    ig_status s = read_late(m, err), failed = any_failure(wants, n, s ? NULL : err);
+    return s ? s : failed;
+}
+
+static ig_status recall(ig_kv_memory *m, const size_t *ids, size_t n, ig_error *err) {
+    m->expected = NULL;
+    m->late.n = 0;
+    begin_epoch(m);
+    m->loaded = m->epoch;
+    for (size_t i = 0; i < n; i++) want_now(m, ids[i]);
+    return read_late(m, err);
+}
+
+ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
+    ig_status s = recall(kv->memory, ids, n, err), failed = ig_kv_take_failure(kv, s ? NULL : err);
+    return s ? s : failed;
+}
+
+/* ---- layers that stay ------------------------------------------------------------------ */
+
+/* Into RAM what is on disk of blocks [first, end): steps over all of a layer would only read it in passing. */
+static ig_status recall_range(ig_kv_memory *m, size_t first, size_t end, ig_error *err) {
+    size_t ids[64], n = 0;
+    for (size_t id = first; id < end; id++) {
+        if (!m->frames[id] && m->blocks[id].slot) ids[n++] = id;
+        if (n < IG_COUNT(ids)) continue;
+        ig_status s = recall(m, ids, n, err);
+        if (s) return s;
+        n = 0;
+    }
+    return n ? recall(m, ids, n, err) : IG_OK;
+}
+
+ig_status ig_kv_pin(ig_kv_memory *m, int n_layers, ig_error *err) {
+    size_t n = ig_kv_count_pinned(m, n_layers), was = m->n_pinned;
+    if (!m->tier || n == was) return IG_OK;
+    ig_kv_settle(m); /* frames of writes under way may not leave yet */
+    m->n_pinned = n;
+    for (size_t id = n < was ? n : was; id < n || id < was; id++) {
+        if (!m->frames[id] || !m->blocks[id].slot) continue;
+        uint32_t frame = ig_kv_frame_number(m, m->frames[id]);
+        if (id < n)
+            ig_evict_remove(&m->evict, frame);
+        else
+            ig_evict_add(&m->evict, frame);
+    }
+    return recall_range(m, was, n, err);
+}
+
+/* ---- scans ------------------------------------------------------------------------------ */
+
+bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int n) {
+    const ig_kv_memory *m = kv->memory;
+    if (!m->tier) return true;
+    for (int h = 0; h < m->shape.n_kv_heads; h++)
+        for (size_t b = (size_t)first >> m->shift; b < ig_kv_blocks_for(m, n); b++)
+            if (!m->frames[ig_kv_block_id(kv, layer, h, b)]) return false;
+    return true;
+}
+
+static ig_status end_stage(ig_kv_memory *m, stage *g, ig_error *err) {
+    if (!g->reading) return IG_OK;
+    g->reading = false;
+    return wait_stalled(m, g->ticket, err);
+}
+
+/* Starts to read what is not in RAM of tokens [begin, begin + IG_ATTEND_UNIT). */
+static ig_status start_stage(const ig_kv *kv, stage *g, int layer, int begin, int n, ig_error *err) {
+    ig_kv_memory *m = kv->memory;
+    ig_status s = end_stage(m, g, g->kv == kv ? err : NULL); /* of a scan that was given up */
+    if (s && g->kv == kv) return s;
+    size_t first = (size_t)begin >> m->shift, end = ig_kv_blocks_for(m, n), n_read = 0;
+    if (end > first + m->unit_blocks) end = first + m->unit_blocks;
+    reading *r = &m->late;
+    g->kv = kv, g->layer = layer, g->begin = begin, g->n = n;
+    for (int h = 0; h < m->shape.n_kv_heads; h++)
+        for (size_t b = first; b < end; b++) {
+            size_t id = ig_kv_block_id(kv, layer, h, b), at = (size_t)h * m->unit_blocks + b - first;
+            g->table[at] = m->frames[id];
+            if (g->table[at]) continue;
+            r->slots[n_read] = m->blocks[id].slot - 1;
+            g->table[at] = r->frames[n_read++] = g->frames + at * IG_FRAME_BYTES;
+        }
+    if (!n_read) return IG_OK;
+    s = m->tier->ops->read(m->tier, &g->ticket, r->slots, r->frames, n_read, false, err);
+    g->reading = !s;
+    return s;
+}
+
+ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views, ig_error *err) {
+    ig_kv_memory *m = kv->memory;
+    stage *g = &m->stages[begin / IG_ATTEND_UNIT % N_STAGES],
+          *next = &m->stages[(begin / IG_ATTEND_UNIT + 1) % N_STAGES];
+    ig_status s = IG_OK;
+    bool ready = g->n == n && g->kv == kv && g->layer == layer && g->begin == begin;
+    if (!ready) s = start_stage(kv, g, layer, begin, n, err);
+    if (!s && begin + IG_ATTEND_UNIT < n) s = start_stage(kv, next, layer, begin + IG_ATTEND_UNIT, n, err);
+    if (!s) s = end_stage(m, g, err);
+    g->n = 0; /* used up: what it says of RAM will not be true for long */
+    if (s) return s;
+    for (int h = 0; h < m->shape.n_kv_heads; h++) {
+        views[h] = ig_kv_fetch(kv, layer, h, NULL, 0, n);
+        views[h].blocks = g->table + (size_t)h * m->unit_blocks;
+        views[h].is_staged = true;
+        views[h].block_base = begin >> m->shift;
+    }
+    return IG_OK;
+}
+
+void ig_kv_settle(ig_kv_memory *m) {
+    for (int i = 0; i < 2; i++) finish_reading(m, &m->ahead[i], NULL);
+    for (int i = 0; i < N_STAGES; i++) {
+        end_stage(m, &m->stages[i], NULL);
+        m->stages[i].n = 0;
+    }
+    while (m->n_writes) finish_write(m);
+}

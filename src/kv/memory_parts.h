@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the memory of keys and values: its struct and that of a sequence, and what their files share. memory.c
+ * plans, opens and hands out pieces; memory_move.c moves blocks between RAM and the disk tier; table.c keeps what
+ * policies know of pieces; store.c is a sequence: it adds, cuts and counts; store_drop.c drops entries for ever.
+ *
+ * With a disk tier a block that exists is in one of four states:
+ *
+ *   open       a frame, no slot: still being filled, or full and not yet written, or in vain: then seal() tries again
+ *   writing    a frame and a slot; in `writes`
+ *   cached     a frame and a slot; its frame may be taken (kv/evict.h)
+ *   on disk    a slot only
+ *
+ * and a frame that a prefetch is filling belongs to `ahead` until the prefetch is waited for.
+ *
+ * Whose frame is taken: a step wants all layers in turn, often more than there is room for, and then any plain order
+ * pushes out every block just before it is wanted again. So what was wanted in the latest steps stays, a block that was
+ * idle for two steps leaves, or for one (the order of kv/evict.h says which), and if there is none, one that has only
+ * just come. Blocks of sequences that take no part in the steps are idle, and so make way first.
+ */
+#ifndef IG_KV_MEMORY_PARTS_H
+#define IG_KV_MEMORY_PARTS_H
+
+#include "base/memory.h"
+#include "kv/pool.h"
+#include "kv/slots.h"
+#include "kv/store.h"
+#include "kv/table.h"
+#include "kv/tier_disk.h"
+
+enum {
+    MAX_WRITES = 64, /* writes under way; tickets of the tier are scarce */
+    N_STAGES = 2,    /* one piece is used while the next is read */
+    IG_UNIT_SHIFT = 4,
+    MAX_TABLES = 16, /* of policies */
+};
+
+typedef struct block {
+    ig_slot slot;   /* plus one; 0: none */
+    uint32_t epoch; /* of the load() or prefetch() that last wanted it */
+} block;
+
+/* Full blocks [first, end) of all heads of a layer of a sequence, on their way to the disk. */
+typedef struct pending_write {
+    ig_ticket ticket;
+    ig_kv *kv;
+    int layer, first, end;
+} pending_write;
+
+/* A list of blocks being read into frames. */
+typedef struct reading {
+    uint32_t *blocks; /* [layer_blocks] ids */
+    ig_slot *slots;   /* [layer_blocks] */
+    uint8_t **frames; /* [layer_blocks] */
+    size_t n;
+    ig_ticket ticket;
+    int layer;      /* of a prefetch */
+    uint32_t epoch; /* of a prefetch: the mark of its blocks */
+    bool active;
+} reading;
+
+/* Blocks that came from the disk, the newest last; of the oldest the place is taken by new ones. */
+typedef struct arrivals {
+    uint32_t *blocks; /* [cap] a ring of ids; UINT32_MAX: has left */
+    size_t cap, n;    /* n: pushed so far, less those that left */
+    size_t at;        /* those from here on are wanted or have left */
+} arrivals;
+
+/* A part of a scan: all heads' blocks of IG_ATTEND_UNIT tokens. */
+typedef struct stage {
+    const uint8_t **table; /* [n_kv_heads][unit_blocks] where they lie now */
+    uint8_t *frames;       /* [n_kv_heads][unit_blocks] room for those that are read */
+    ig_ticket ticket;
+    const ig_kv *kv;
+    int layer, begin, n; /* n: 0 if it holds nothing */
+    bool reading;
+} stage;
+
+/* A table of what policies keep (table.h). */
+typedef struct ig_kv_table {
+    uint8_t *heads; /* [n_heads][n_units][unit_bytes]; NULL: there is no table */
+    size_t n_heads, n_units, unit_bytes;
+    uint64_t kind;
+    int n_users;
+    size_t n_pieces;
+    uint8_t *written; /* [n_pieces] 1: what belongs to a full piece is there */
+} ig_kv_table;
+
+/* Blocks are numbered within the table of their layer and KV head: those of piece p from p * piece_blocks on. A block's
+ * id is its number, and the tables lie behind each other. */
+struct ig_kv_memory {
+    ig_kv_shape shape;
+    int shift;       /* tokens of a block: 1 << shift */
+    int piece_shift; /* tokens of a piece: 1 << piece_shift */
+    ig_kv_type type;
+    size_t row_bytes;       /* of one key or value */
+    size_t row_lines;       /* of one key or value; 0: rows are not packed */
+    size_t n_tables;        /* layers x KV heads */
+    size_t piece_blocks;    /* blocks of a piece in each table */
+    size_t sequence_pieces; /* of a full sequence */
+    size_t sequence_blocks; /* of a full sequence in each table */
+    size_t n_pieces;
+    size_t table_len;    /* blocks of a table: n_pieces x piece_blocks */
+    size_t layer_blocks; /* blocks of all tables of a layer */
+    uint8_t **frames;    /* [n_tables][table_len] where blocks are; NULL: not in RAM */
+    ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][2][row_lines] */
+    ig_kv_pool pool;
+    uint32_t *owners; /* [n_pieces] sequences */
+    uint32_t *spare;  /* [n_pieces] a stack of free pieces */
+    size_t n_spare, n_fresh;
+    size_t n_sequences, n_open; /* most, and now */
+    size_t n_lent;              /* frames that are not used, for the slots' sake */
+    bool shares;
+    ig_prefix_index prefixes; /* if it does */
+    ig_kv_table tables[MAX_TABLES];
+
+    /* With a disk tier only. */
+    ig_tier *tier;
+    ig_arena arena;
+    ig_evict evict;
+    block *blocks;     /* [n_tables][table_len] */
+    uint32_t *owner;   /* [n_frames] block id of a cached frame */
+    uint8_t *foreseen; /* [n_frames] a prefetch brought it, and it was not wanted yet */
+    uint32_t epoch;    /* counts loads and prefetches; 0 marks blocks never wanted */
+    uint32_t loaded;   /* epoch of the latest load() */
+    uint32_t steps[3]; /* epochs at which the latest steps over the layers began, the newest first */
+    int last_layer;    /* that load() was of */
+    uint32_t hand;     /* frame where the search for one that is idle goes on */
+    arrivals arrived;
+    size_t n_pinned;                  /* blocks below this id stay in RAM */
+    size_t most_pinned;               /* that there is room for */
+    pending_write writes[MAX_WRITES]; /* a ring */
+    int first_write, n_writes;
+    reading ahead[2]; /* prefetches of layers of even and odd numbers */
+    reading late;
+    reading *expected; /* the prefetch of the layer that load() is about, under way; or NULL */
+    stage stages[N_STAGES];
+    size_t unit_blocks;
+    ig_kv_stats stats;
+};
+
+struct ig_kv {
+    ig_kv_memory *memory;
+    bool owns_memory;
+    uint32_t *pieces; /* [sequence_pieces] numbers of its pieces, n_pieces of them */
+    int n_pieces;
+    uint32_t *number;     /* [sequence_blocks] of its blocks within any table */
+    int *held;            /* [n_layers] slots in use or free again: tokens, unless some were dropped */
+    int *sealed;          /* [n_layers] blocks of each head that were given to the disk tier */
+    int *unwritten;       /* [n_layers] where seal() goes on: at sealed, or before, at a block whose write has failed */
+    ig_error failure;     /* of a write that was waited for meanwhile; status 0: none */
+    ig_slots *slots;      /* [n_tables] */
+    int32_t *slot_memory; /* of their lists */
+    size_t slot_bytes;
+    bool torn; /* compact() failed: what the layers hold is of no use */
+};
+
+static inline size_t ig_kv_blocks_for(const ig_kv_memory *m, int n) {
+    return ((size_t)n + ((size_t)1 << m->shift) - 1) >> m->shift;
+}
+
+/* Bytes of the lines of a block. */
+static inline size_t ig_kv_block_line_bytes(const ig_kv_memory *m) {
+    return (2 * m->row_lines * sizeof(ig_kv_line)) << m->shift;
+}
+
+/* Id of the first block of a table. */
+static inline size_t ig_kv_table_first(const ig_kv_memory *m, int layer, int head) {
+    return ((size_t)layer * (size_t)m->shape.n_kv_heads + (size_t)head) * m->table_len;
+}
+
+/* Id of block b of a sequence. */
+static inline size_t ig_kv_block_id(const ig_kv *kv, int layer, int head, size_t b) {
+    return ig_kv_table_first(kv->memory, layer, head) + kv->number[b];
+}
+
+/* The lines of a block's first row. */
+static inline ig_kv_line *ig_kv_block_lines(const ig_kv_memory *m, size_t id) {
+    return m->lines ? m->lines + (id << m->shift) * 2 * m->row_lines : NULL;
+}
+
+static inline uint32_t ig_kv_frame_number(const ig_kv_memory *m, const uint8_t *frame) {
+    return (uint32_t)((size_t)(frame - m->pool.frames) / IG_FRAME_BYTES);
+}
+
+/* The list of a KV head that entries were dropped of; NULL: entry i lies in slot i. */
+static inline ig_slots *ig_kv_slots(const ig_kv *kv, int layer, int head) {
+    ig_slots *s = &kv->slots[(size_t)layer * (size_t)kv->memory->shape.n_kv_heads + (size_t)head];
+    return s->n_dropped ? s : NULL;
+}
+
+/* A piece that is free, or of the kept ones the oldest; UINT32_MAX if sequences own all. It has one owner then. */
+uint32_t ig_kv_take_piece(ig_kv_memory *m);
+void ig_kv_own_piece(ig_kv_memory *m, uint32_t piece);
+/* After its last owner a piece is kept if it is in the tree of prefixes, or free. */
+void ig_kv_give_piece(ig_kv_memory *m, uint32_t piece);
+/* Frees the kept piece that was given back longest ago; false if there is none. */
+bool ig_kv_forget_oldest(ig_kv_memory *m);
+
+/* Tables of policies (table.c): all end; what they have of a piece counts no more; what they have of a
+ * piece is copied to another. */
+void ig_kv_tables_close(ig_kv_memory *m);
+void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece);
+void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to);
+
+/* Blocks of the first n layers; 0 if there is no room for all of them. */
+size_t ig_kv_count_pinned(const ig_kv_memory *m, int n);
+/* The block is gone: frame and slot are free. */
+void ig_kv_drop_block(ig_kv_memory *m, size_t id);
+/* A frame for a block of the sequence: a free one, or that of a cached block, which is demoted. */
+ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err);
+/* Starts to write blocks of a layer up to `end` that are not written and not about to be. */
+ig_status ig_kv_write_until(ig_kv *kv, int layer, int end, ig_error *err);
+/* Blocks of any layer whose write has failed are written again: they are in the way until they are. */
+ig_status ig_kv_write_again(ig_kv *kv, ig_error *err);
+/* The block's slot is given back. */
+void ig_kv_free_slot(ig_kv_memory *m, size_t id);
+/* Blocks `ids` [n] are in RAM afterwards, and wanted. */
+ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err);
+/* Nothing is under way afterwards. */
+void ig_kv_settle(ig_kv_memory *m);
+/* What became known of a failed write of the sequence, once. */
+ig_status ig_kv_take_failure(ig_kv *kv, ig_error *err);
+
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables of units: see table.h.
+ */
+#include "kv/table.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "kv/memory_parts.h"
+
+int ig_unit_run(const ig_kv_home *h, int unit, int n) {
+    if (!h->memory) return n;
+    int piece = unit >> h->shift, end = ((unit + n - 1) >> h->shift) + 1, at = piece + 1;
+    while (at < end && h->pieces[at] == h->pieces[at - 1] + 1) at++;
+    int run = (at << h->shift) - unit;
+    return run < n ? run : n;
+}
+
+static void release(ig_kv_table *t) {
+    ig_pages_release(t->heads, t->n_heads * t->n_units * t->unit_bytes);
+    ig_pages_release(t->written, t->n_pieces);
+    *t = (ig_kv_table){0};
+}
+
+/* A table of n_units, of n_pieces of a memory. */
+static ig_status make(ig_kv_table *t, const ig_table_plan *plan, size_t n_units, size_t n_pieces, ig_error *err) {
+    size_t head_bytes, bytes;
+    *t = (ig_kv_table){.n_heads = plan->n_heads,
+                       .n_units = n_units,
+                       .unit_bytes = plan->unit_bytes,
+                       .kind = plan->kind,
+                       .n_pieces = n_pieces};
+    if (!ig_mul_size(&head_bytes, n_units, plan->unit_bytes) || !ig_mul_size(&bytes, plan->n_heads, head_bytes))
+        return ig_fail(err, IG_E_LIMIT, "%s: %zu heads of %zu units are too much to be addressed", plan->what,
+                       plan->n_heads, n_units);
+    t->heads = ig_pages_reserve(bytes);
+    if (n_pieces) t->written = ig_pages_reserve(n_pieces);
+    if (t->heads && (t->written || !n_pieces)) return IG_OK;
+    release(t);
+    return ig_fail_memory(err, plan->what, bytes);
+}
+
+/* A table of one policy alone. */
+static ig_status make_alone(ig_kv_table **out, const ig_table_plan *plan, ig_error *err) {
+    ig_kv_table *t = calloc(1, sizeof *t);
+    if (!t) return ig_fail_memory(err, plan->what, sizeof *t);
+    ig_status s = make(t, plan, ((size_t)plan->n_slots + IG_UNIT_SLOTS - 1) / IG_UNIT_SLOTS, 0, err);
+    if (s)
+        free(t);
+    else
+        *out = t;
+    return s;
+}
+
+/* The one that is as planned, or one that is empty, after what nobody uses any more was given back. */
+static ig_kv_table *find_table(ig_kv_memory *m, const ig_table_plan *plan) {
+    ig_kv_table *empty = NULL;
+    for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
+        ig_kv_table *t = &m->tables[i];
+        if (t->heads && t->kind == plan->kind && t->n_heads == plan->n_heads && t->unit_bytes == plan->unit_bytes)
+            return t;
+    }
+    for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
+        ig_kv_table *t = &m->tables[i];
+        if (t->heads && !t->n_users) release(t);
+        if (!t->heads && !empty) empty = t;
+    }
+    return empty;
+}
+
+static ig_status share(ig_kv_table **out, ig_kv_memory *m, const ig_table_plan *plan, ig_error *err) {
+    ig_kv_table *t = find_table(m, plan);
+    if (!t) return ig_fail(err, IG_E_LIMIT, "sequences of one KV cache have too many policies that differ");
+    ig_status s = t->heads ? IG_OK : make(t, plan, m->n_pieces << (m->piece_shift - IG_UNIT_SHIFT), m->n_pieces, err);
+    if (s) return s;
+    t->n_users++;
+    *out = t;
+    return IG_OK;
+}
+
+ig_status ig_unit_table_open(ig_unit_table *t, const ig_kv_home *home, const ig_table_plan *plan, ig_error *err) {
+    *t = (ig_unit_table){.home = *home};
+    ig_status s = home->memory ? share(&t->table, home->memory, plan, err) : make_alone(&t->table, plan, err);
+    if (s) return s;
+    t->heads = t->table->heads;
+    t->n_units = t->table->n_units;
+    t->unit_bytes = t->table->unit_bytes;
+    return IG_OK;
+}
+
+void ig_unit_table_close(ig_unit_table *t) {
+    if (t->table && !t->home.memory) {
+        release(t->table);
+        free(t->table);
+    } else if (t->table && --t->table->n_users == 0 && !t->home.memory->shares) {
+        release(t->table); /* else pieces that are kept may want it again */
+    }
+    *t = (ig_unit_table){0};
+}
+
+bool ig_unit_table_has(const ig_unit_table *t, uint32_t piece) { return t->table->written[piece]; }
+
+void ig_unit_table_note(const ig_unit_table *t, uint32_t piece) { t->table->written[piece] = 1; }
+
+/* ---- all of a memory ------------------------------------------------------------- */
+
+void ig_kv_tables_close(ig_kv_memory *m) {
+    for (size_t i = 0; i < IG_COUNT(m->tables); i++) release(&m->tables[i]);
+}
+
+void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece) {
+    for (size_t i = 0; i < IG_COUNT(m->tables); i++)
+        if (m->tables[i].written) m->tables[i].written[piece] = 0;
+}
+
+void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to) {
+    size_t units = (size_t)1 << (m->piece_shift - IG_UNIT_SHIFT);
+    for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
+        const ig_kv_table *t = &m->tables[i];
+        size_t piece_bytes = units * t->unit_bytes;
+        if (!t->heads || !t->written[from]) continue;
+        for (size_t h = 0; h < t->n_heads; h++) {
+            uint8_t *head = t->heads + h * t->n_units * t->unit_bytes;
+            memcpy(head + to * piece_bytes, head + from * piece_bytes, piece_bytes);
+        }
+    }
+}

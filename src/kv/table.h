@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What policies keep of the tokens beside K and V: so many bytes for each unit of 16 consecutive slots of each KV head
+ * of each layer, in tables of a memory (memory.h). The units of a piece are found by its number, so that what
+ * sequences share of K and V they share of the tables as well. Address space for all is reserved at open; physical
+ * memory is taken as it is first written, so that heads of dense layers, and tokens that do not come, cost nothing.
+ *
+ * Sequences whose policies keep the same thing use the same table; `kind` says what it is.
+ */
+#ifndef IG_KV_TABLE_H
+#define IG_KV_TABLE_H
+
+#include "infinigen.h"
+
+enum { IG_UNIT_SLOTS = 16 };
+
+struct ig_kv_memory;
+struct ig_kv_table; /* of a memory, or of one policy alone */
+
+/* Where the units of a sequence lie. */
+typedef struct ig_kv_home {
+    struct ig_kv_memory *memory; /* NULL: in tables of the policy's own, unit i is number i */
+    const uint32_t *pieces;      /* of the sequence, as they come and go */
+    int shift;                   /* units of a piece: 1 << shift */
+} ig_kv_home;
+
+/* A sequence's view of a table. */
+typedef struct ig_unit_table {
+    struct ig_kv_table *table;
+    uint8_t *heads; /* [n_heads][n_units][unit_bytes], zero at first */
+    size_t n_units, unit_bytes;
+    ig_kv_home home;
+} ig_unit_table;
+
+/* What a table is to be. */
+typedef struct ig_table_plan {
+    const char *what; /* for the error */
+    uint64_t kind;
+    size_t n_heads, unit_bytes;
+    int n_slots; /* most of a sequence */
+} ig_table_plan;
+
+/* The table of this kind in the home's memory, as it is or made now. */
+ig_status ig_unit_table_open(ig_unit_table *t, const ig_kv_home *home, const ig_table_plan *plan, ig_error *err);
+/* Harmless on a zeroed or closed one. */
+void ig_unit_table_close(ig_unit_table *t);
+
+/* Whether the table has what belongs to a full piece; in tables of a memory. */
+bool ig_unit_table_has(const ig_unit_table *t, uint32_t piece);
+void ig_unit_table_note(const ig_unit_table *t, uint32_t piece);
+
+static inline size_t ig_unit_number(const ig_kv_home *h, int unit) {
+    if (!h->memory) return (size_t)unit;
+    return ((size_t)h->pieces[unit >> h->shift] << h->shift) + (size_t)(unit & ((1 << h->shift) - 1));
+}
+
+/* Where a unit of a head lies. */
+static inline void *ig_unit_table_at(const ig_unit_table *t, size_t head, int unit) {
+    return t->heads + (head * t->n_units + ig_unit_number(&t->home, unit)) * t->unit_bytes;
+}
+
+/* How many of the n units from `unit` on lie side by side: 1 or more. */
+int ig_unit_run(const ig_kv_home *h, int unit, int n);
+
+#endif
