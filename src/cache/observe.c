@@ -66,10 +66,9 @@ static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_
     return IG_OK;
 }
 
-static ig_status show_weights(const ig_step *step, int segment, ig_error *err) {
-    const ig_segment *seg = &step->segments[segment];
+static ig_status show_weights(const ig_step *step, const ig_segment *seg, ig_error *err) {
     ig_policy *p = seg->seq->policy;
-    ig_attention job = ig_step_job(step, segment, step->x->views);
+    ig_attention job = ig_step_job(step, seg, step->x->views);
     ig_status s = weigh_all(step, seg, &job, err);
     for (int h = 0; !s && h < step->heads.n_kv_heads; h++) {
         ig_entries e = ig_kv_entries(seg->seq->kv, step->layer, h);
@@ -90,12 +89,11 @@ static void note_mass(ig_audit *a, int layer, double mass) {
 }
 
 /* Dense attention beside the step's own, and the share of it that the chosen entries hold, per KV head. */
-static ig_status audit(const ig_step *step, int segment, ig_error *err) {
-    const ig_segment *seg = &step->segments[segment];
+static ig_status audit(const ig_step *step, const ig_segment *seg, ig_error *err) {
     ig_sequence *seq = seg->seq;
     int lists_per_head = seq->n_lists / step->heads.n_kv_heads, group = step->heads.n_heads / step->heads.n_kv_heads;
     size_t stride = (size_t)seq->n_ctx;
-    ig_attention job = ig_step_job(step, segment, step->x->views);
+    ig_attention job = ig_step_job(step, seg, step->x->views);
     float *weights = step->x->weights;
     job.out = step->x->dense;
     ig_status s = ig_step_attend_all(step, seg, &job, step->x->views, err);
@@ -154,8 +152,8 @@ ig_status ig_step_observe(ig_step *step, ig_error *err) {
         const ig_policy_ops *ops = seq->policy->ops;
         bool sparse = ig_step_selects(step, seg);
         ig_status s = IG_OK;
-        if (ops->observe && !ig_policy_is_dense(seq->policy, step->layer)) s = show_weights(step, i, err);
-        if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, i, err);
+        if (ops->observe && !ig_policy_is_dense(seq->policy, step->layer)) s = show_weights(step, seg, err);
+        if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, seg, err);
         if (s) return s;
         if (sparse) count_shares(step, seg);
         if (seq->trace && seg->dense)

@@ -36,22 +36,14 @@ void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *s, in
 
 /* ---- append ------------------------------------------------------------------- */
 
-int ig_step_row(const ig_step *step, int segment) {
-    if (step->few) return segment;
-    int row = 0;
-    for (int s = 0; s < segment; s++) row += step->segments[s].n;
-    return row;
-}
-
 /* A prompt's queries, for policies that want them; without a prompt the first step's. */
-static void show_queries(const ig_step *step, const ig_segment *seg, int row, int kv_head) {
+static void show_queries(const ig_step *step, const ig_segment *seg, int kv_head) {
     const ig_head_shape *c = &step->heads;
     ig_policy *p = seg->seq->policy;
     int group = c->n_heads / c->n_kv_heads;
     if (!p->ops->see_queries || !(seg->dense || seg->first == 0)) return;
     for (int h = kv_head * group; h < (kv_head + 1) * group; h++)
-        p->ops->see_queries(p, step->layer, h,
-                            step->x->q + ((size_t)row * (size_t)c->n_heads + (size_t)h) * (size_t)c->head_dim,
+        p->ops->see_queries(p, step->layer, h, ig_step_queries(step, seg) + (size_t)h * (size_t)c->head_dim,
                             (size_t)c->n_heads * (size_t)c->head_dim, seg->first, seg->n);
 }
 
@@ -72,14 +64,14 @@ static void append_token(const ig_step *step, const ig_segment *seg, int head, i
 static void append_task(void *arg, int task, int thread) {
     const ig_step *step = arg;
     const ig_head_shape *c = &step->heads;
-    int head = task % c->n_kv_heads, s = task / c->n_kv_heads, row = ig_step_row(step, s);
-    const ig_segment *seg = &step->segments[s];
+    int head = task % c->n_kv_heads;
+    const ig_segment *seg = &step->segments[task / c->n_kv_heads];
     ig_policy *p = seg->seq->policy;
     bool sparse = !ig_policy_is_dense(p, step->layer), sketched = sparse && p->ops->append;
     (void)thread;
-    if (sparse) show_queries(step, seg, row, head);
+    if (sparse) show_queries(step, seg, head);
     for (int i = 0; i < seg->n; i++) {
-        size_t at = ((size_t)(row + i) * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
+        size_t at = ((size_t)(seg->row + i) * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
         append_token(step, seg, head, seg->first + i, at, sketched);
     }
 }
@@ -130,15 +122,15 @@ static void choose_task(void *arg, int task, int thread) {
     const choice *x = arg;
     const ig_step *step = x->step;
     const ig_head_shape *c = &step->heads;
-    int list = task % x->n_lists, s = task / x->n_lists;
-    const ig_segment *seg = &step->segments[s];
+    int list = task % x->n_lists;
+    const ig_segment *seg = &step->segments[task / x->n_lists];
     ig_sequence *seq = seg->seq;
     ig_policy *p = seq->policy;
     if (!chooses(x, seg) || list >= seq->n_lists || (x->scoring && !p->ops->score)) return;
     bool guess = x->kind != IG_SPECULATE_NONE, narrow = guess && seq->narrow;
     int per_list = c->n_heads / seq->n_lists, head = list * per_list / (c->n_heads / c->n_kv_heads);
     int per_head = narrow ? seq->narrow->n_out / c->n_heads : c->head_dim;
-    const float *q = ig_step_queries(step, s) + (size_t)(list * per_list) * (size_t)per_head;
+    const float *q = ig_step_queries(step, seg) + (size_t)(list * per_list) * (size_t)per_head;
     uint8_t *scratch = step->x->select_scratch + (size_t)thread * step->x->select_bytes;
     ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
     e.has_own = !guess;
@@ -148,7 +140,7 @@ static void choose_task(void *arg, int task, int thread) {
         return;
     }
     ig_selection *out = selection(seq, guess);
-    ig_rest rest = ig_step_rest(step, s, list * per_list);
+    ig_rest rest = ig_step_rest(step, seg, list * per_list);
     out->n[list] = p->ops->select(p, step->layer, list, q, &e, out->slots + (size_t)list * (size_t)seq->n_ctx,
                                   guess ? NULL : &rest, scratch);
     out->all[list] = out->n[list] == e.n;
@@ -300,15 +292,15 @@ static void flush(const ig_step *step, int n_views, int *n_jobs) {
     *n_jobs = 0;
 }
 
-ig_attention ig_step_job(const ig_step *step, int segment, ig_kv_view *views) {
-    size_t at = (size_t)ig_step_row(step, segment) * (size_t)step->heads.n_heads, d = (size_t)step->heads.head_dim;
-    const ig_key_frame *frame = ig_kv_frame(&step->segments[segment].seq->codec, step->layer);
+ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
+    size_t at = (size_t)seg->row * (size_t)step->heads.n_heads, d = (size_t)step->heads.head_dim;
+    const ig_key_frame *frame = ig_kv_frame(&seg->seq->codec, step->layer);
     return (ig_attention){.q = step->x->q + at * d,
                           .q_scale = frame ? frame->scale : NULL,
                           .out = step->x->out + at * d,
                           .lse = step->x->lse + at,
-                          .n_tokens = step->segments[segment].n,
-                          .prompt = step->segments[segment].dense,
+                          .n_tokens = seg->n,
+                          .prompt = seg->dense,
                           .window = step->window[step->layer],
                           .views = views};
 }
@@ -321,8 +313,8 @@ static ig_status attend(ig_step *step, ig_error *err) {
         const ig_segment *seg = &step->segments[s];
         const ig_sequence *seq = seg->seq;
         ig_kv_view *views = step->x->views + (size_t)s * (size_t)c->n_heads;
-        ig_attention job = ig_step_job(step, s, views);
-        ig_rest rest = ig_step_rest(step, s, 0);
+        ig_attention job = ig_step_job(step, seg, views);
+        ig_rest rest = ig_step_rest(step, seg, 0);
         if (ig_step_selects(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
         pick_of(step, seg, &seq->chosen, 0, &first);
         if (!ig_step_selects(step, seg) && !ig_step_in_ram(step, seg, first)) {

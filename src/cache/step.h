@@ -12,9 +12,11 @@
 /* Consecutive new tokens of one sequence: rows of the batch. */
 typedef struct ig_segment {
     ig_sequence *seq;
-    int first; /* position of its first token; the sequence holds `first` tokens already */
+    const int32_t *ids; /* [n] */
+    int first;          /* position of its first token; the sequence holds `first` tokens already */
     int n;
     bool dense; /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
+    int row;    /* of its first token in the batch; the forward pass says */
 } ig_segment;
 
 /* What scratch is made for: the most of all sequences that will use it. */
@@ -57,15 +59,12 @@ typedef struct ig_step {
     ig_step_scratch *x;
     const ig_segment *segments;
     int n_segments, n_rows;
-    bool few; /* decode: independent single tokens */
     int layer;
 } ig_step;
 
-/* Row of a segment's first token in the batch. */
-int ig_step_row(const ig_step *step, int segment);
 /* Queries of a segment's first token: [n_heads][head_dim]. */
-static inline float *ig_step_queries(const ig_step *step, int segment) {
-    return step->x->q + (size_t)ig_step_row(step, segment) * (size_t)step->heads.n_heads * (size_t)step->heads.head_dim;
+static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg) {
+    return step->x->q + (size_t)seg->row * (size_t)step->heads.n_heads * (size_t)step->heads.head_dim;
 }
 
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */

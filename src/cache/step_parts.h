@@ -9,8 +9,8 @@
 #include "cache/step.h"
 
 /* What a decode step's selection leaves out, of the queries from head number `head` on. */
-static inline ig_rest ig_step_rest(const ig_step *step, int segment, int head) {
-    size_t at = (size_t)ig_step_row(step, segment) * (size_t)step->heads.n_heads + (size_t)head;
+static inline ig_rest ig_step_rest(const ig_step *step, const ig_segment *seg, int head) {
+    size_t at = (size_t)seg->row * (size_t)step->heads.n_heads + (size_t)head;
     return (ig_rest){step->x->rest.value + at * (size_t)step->heads.head_dim, step->x->rest.share + at};
 }
 /* A decode step selects unless its policy is dense in this layer. */
@@ -18,7 +18,7 @@ static inline bool ig_step_selects(const ig_step *step, const ig_segment *seg) {
     return !seg->dense && !ig_policy_is_dense(seg->seq->policy, step->layer);
 }
 /* A segment's attention in this layer, from x->q to x->out. */
-ig_attention ig_step_job(const ig_step *step, int segment, ig_kv_view *views);
+ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
 /* Whether a layer's entries from number `first` on are all in RAM; all of them if some were dropped. */
 bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first);
 /* Views [n_kv_heads] of all entries of a layer, which must be in RAM. */

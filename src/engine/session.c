@@ -170,7 +170,7 @@ static ig_status hand_over(ig_session *s, prefill *p, int first, int n, ig_error
     for (int row = 0; p->sink && !p->stop && !status && row < n; row += b->logit_rows) {
         int rows = n - row < b->logit_rows ? n - row : b->logit_rows;
         const float *logits;
-        status = ig_forward_logits(&logits, s->model, b, row, rows, false, err);
+        status = ig_forward_logits(&logits, s->model, b, 0, row, rows, err);
         if (!status) p->stop = p->sink(p->user, first + row, rows, logits);
     }
     return status;
@@ -180,15 +180,15 @@ static ig_status hand_over(ig_session *s, prefill *p, int first, int n, ig_error
 static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
     ig_batch *b = &s->model->batch;
     int first = s->n_tokens;
-    b->segments[0] = (ig_segment){&s->seq, first, n, true};
-    ig_status status = ig_forward(s->model, b, b->segments, 1, p->ids + first, err);
+    b->segments[0] = (ig_segment){.seq = &s->seq, .ids = p->ids + first, .first = first, .n = n, .dense = true};
+    ig_status status = ig_forward(s->model, b, 1, err);
     if (status) return status;
     memcpy(s->tokens + first, p->ids + first, (size_t)n * sizeof *p->ids);
     s->n_tokens += n;
     status = hand_over(s, p, first, n, err);
     if (status || s->n_tokens < p->n) return status;
     const float *logits;
-    status = ig_forward_logits(&logits, s->model, b, n - 1, 1, true, err);
+    status = ig_forward_last_logits(&logits, s->model, b, 0, 1, err);
     if (!status) memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
     s->has_logits = !status;
     return status;
@@ -286,12 +286,14 @@ static ig_status run_step(ig_session *const *sessions, const int32_t *ids, int n
     const ig_model *m = sessions[0]->model;
     ig_batch *b = &sessions[0]->model->batch;
     size_t vocab = (size_t)m->config.n_vocab;
-    for (int i = 0; i < n; i++) b->segments[i] = (ig_segment){&sessions[i]->seq, sessions[i]->n_tokens, 1, false};
-    ig_status status = ig_forward(m, b, b->segments, n, ids, err);
+    for (int i = 0; i < n; i++)
+        b->segments[i] = (ig_segment){
+            .seq = &sessions[i]->seq, .ids = &ids[i], .first = sessions[i]->n_tokens, .n = 1, .dense = false};
+    ig_status status = ig_forward(m, b, n, err);
     for (int i = 0; i < n && !status; i += b->logit_rows) {
         int rows = n - i < b->logit_rows ? n - i : b->logit_rows;
         const float *logits;
-        status = ig_forward_logits(&logits, m, b, i, rows, true, err);
+        status = ig_forward_last_logits(&logits, m, b, i, rows, err);
         for (int r = 0; r < rows && !status; r++) {
             memcpy(sessions[i + r]->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
             sessions[i + r]->has_logits = false; /* until the whole step has succeeded */

@@ -31,6 +31,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->y = ig_arena_take(a, rows * d * sizeof(float));
     b->wide = ig_arena_take(a, wide * sizeof(float));
     b->cs = ig_arena_take(a, rows * (size_t)c->n_rot * sizeof(float));
+    b->ids = ig_arena_take(a, rows * sizeof *b->ids);
     b->positions = ig_arena_take(a, rows * sizeof *b->positions);
     b->segments = ig_arena_take(a, rows * sizeof *b->segments);
     ig_step_lay_out(a, &b->rows, &shape, ctx->n_threads, need);

@@ -27,10 +27,9 @@ typedef struct ig_batch {
     float *wide;          /* gate and up [IG_FFN_ROWS][d_ff] each; then logits [logit_rows][n_vocab] */
     float *cs;            /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
-    int n_rows; /* of the last ig_forward, and whether they were all decode steps */
-    bool few;
-    int32_t *positions;   /* [max_rows] */
-    ig_segment *segments; /* [max_rows], for callers */
+    int32_t *ids, *positions; /* [max_rows] */
+    ig_segment *segments;     /* [max_rows], for callers: what ig_forward computes */
+    int n_segments;           /* of the last ig_forward */
     /* Called in each layer once q and k of the batch's rows are as attention will see them; NULL: not. */
     void (*tap)(void *user, int layer);
     void *tap_user;

@@ -29,6 +29,13 @@ typedef struct rows {
     const int32_t *list; /* [n] these are the numbers; NULL: `number` is */
 } rows;
 
+/* The number of the segment, from 1, that a row is of. */
+static int sequence_of(const forward *f, int row) {
+    int s = 0;
+    while (row < f->b->segments[s].row || row >= f->b->segments[s].row + f->b->segments[s].n) s++;
+    return s + 1;
+}
+
 static ig_status fail(const forward *f, const rows *r, ig_error *err) {
     size_t at = 0;
     while (fabsf(r->x[at]) <= r->most) at++;
@@ -36,8 +43,8 @@ static ig_status fail(const forward *f, const rows *r, ig_error *err) {
     int number = r->list ? r->list[row] : r->number == NUMBER_IS_COLUMN ? column : r->number;
     int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
     char which[48] = "";
-    if (f->b->few && f->b->n_rows > 1)
-        snprintf(which, sizeof which, " of sequence %d in the batch", r->first + row + 1);
+    if (f->b->n_segments > 1)
+        snprintf(which, sizeof which, " of sequence %d in the batch", sequence_of(f, r->first + row));
     return ig_fail(err, IG_E_NUMBER, "the model's numbers are %s: %g %s %d at position %d%s",
                    isfinite(r->x[at]) ? "too large" : "not finite", (double)fabsf(r->x[at]), r->where, number,
                    f->b->positions[r->first + row] - offset, which);
@@ -52,9 +59,9 @@ static rows state(const forward *f, const char *where) {
     return (rows){f->b->h, 0, f->n_rows, f->c->d_model, FLT_MAX, where, f->step.layer, NULL};
 }
 
-ig_status ig_forward_check_embedding(const forward *f, const int32_t *ids, ig_error *err) {
+ig_status ig_forward_check_embedding(const forward *f, ig_error *err) {
     rows r = state(f, "in the embedding of token");
-    r.list = ids;
+    r.list = f->b->ids;
     return check(f, &r, err);
 }
 
@@ -75,7 +82,8 @@ ig_status ig_forward_check_heads(const forward *f, ig_error *err) {
     return status;
 }
 
-ig_status ig_forward_check_logits(const forward *f, int first, const float *logits, ig_error *err) {
-    rows r = {logits, first, f->n_rows, f->c->n_vocab, FLT_MAX, "in the logit of token", NUMBER_IS_COLUMN, NULL};
+ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, const float *logits,
+                                  ig_error *err) {
+    rows r = {logits, seg->row + first, n, f->c->n_vocab, FLT_MAX, "in the logit of token", NUMBER_IS_COLUMN, NULL};
     return check(f, &r, err);
 }

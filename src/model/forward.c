@@ -6,26 +6,50 @@
 #include "model/forward_parts.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- pieces that go through the device --------------------------------------- */
 
+/* Rows from `row` on that go through the same kernels, at most `most`: those of prompts, or those of decode steps. */
+static int count_alike(const forward *f, int row, int most) {
+    int n = (row < f->n_dense ? f->n_dense : f->n_rows) - row;
+    return n < most ? n : most;
+}
+
+/* y[i] = w[i] x for all rows from `first` on. */
+static void multiply_each(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
+                          int first) {
+    for (int row = first, n; row < f->n_rows; row += n) {
+        float *at[3];
+        n = count_alike(f, row, f->n_rows);
+        for (int i = 0; i < n_w; i++) at[i] = y[i] + (size_t)row * (size_t)w[i]->n_out;
+        f->dev->ops->matmul(f->dev, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, n, row >= f->n_dense);
+    }
+}
+
 static void multiply(const forward *f, float *y, const ig_matrix *w, const float *x) {
-    f->dev->ops->matmul(f->dev, &y, &w, 1, x, f->n_rows, f->few);
+    multiply_each(f, &y, &w, 1, x, 0);
+}
+
+static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, int first) {
+    size_t at = (size_t)first * (size_t)f->c->d_model;
+    f->dev->ops->norm(f->dev, y + at, x + at, w->w, w->b, f->c->norm == IG_NORM_RMS, f->c->norm_eps, f->n_rows - first,
+                      f->c->d_model);
 }
 
 static void normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w) {
-    f->dev->ops->norm(f->dev, y, x, w->w, w->b, f->c->norm == IG_NORM_RMS, f->c->norm_eps, f->n_rows, f->c->d_model);
+    normalise_from(f, y, x, w, 0);
 }
 
 static void add_residual(const forward *f) {
     f->dev->ops->add(f->dev, f->b->h, f->b->y, (size_t)f->n_rows * (size_t)f->c->d_model);
 }
 
-static void embed(const forward *f, const int32_t *ids) {
+static void embed(const forward *f) {
     const ig_weights *w = &f->m->weights;
     ig_batch *b = f->b;
     bool projected = w->embed_in.w != NULL;
-    f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, ids, f->n_rows, false);
+    f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, b->ids, f->n_rows, false);
     if (projected) multiply(f, b->h, &w->embed_in, b->x);
     if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, b->positions, f->n_rows, true);
 }
@@ -42,32 +66,51 @@ static void rotate_row(void *arg, int row, int thread) {
     }
 }
 
-/* Positions of all rows, and their cosines and sines, which all layers share. */
+/* Prompts get the first rows, decode steps those behind them. */
+static void share_rows(forward *f) {
+    for (int s = 0; s < f->b->n_segments; s++)
+        if (f->b->segments[s].dense) f->n_dense += f->b->segments[s].n;
+    int dense_row = 0, row = f->n_dense;
+    for (int s = 0; s < f->b->n_segments; s++) {
+        ig_segment *seg = &f->b->segments[s];
+        int *next = seg->dense ? &dense_row : &row;
+        seg->row = *next;
+        *next += seg->n;
+    }
+    f->n_rows = row;
+}
+
+/* Tokens and positions of all rows, and their cosines and sines, which all layers share. */
 static void place_rows(forward *f) {
-    int row = 0, offset = f->m->weights.positions.w ? f->c->position_offset : 0;
-    for (int s = 0; s < f->step.n_segments; s++)
-        for (int i = 0; i < f->step.segments[s].n; i++) f->b->positions[row++] = f->step.segments[s].first + i + offset;
+    int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
+    for (int s = 0; s < f->b->n_segments; s++) {
+        const ig_segment *seg = &f->b->segments[s];
+        for (int i = 0; i < seg->n; i++) {
+            f->b->ids[seg->row + i] = seg->ids[i];
+            f->b->positions[seg->row + i] = seg->first + i + offset;
+        }
+    }
     if (f->c->rope != IG_ROPE_NONE) f->dev->ops->parallel(f->dev, f->n_rows, rotate_row, f);
 }
 
-/* Heads of the rows, normed (Qwen3) and rotated as the family does. */
-static void place_heads(const forward *f, float *x, int n_heads, const float *norm) {
+/* Heads of the rows from `first` on, normed (Qwen3) and rotated as the family does. */
+static void place_heads(const forward *f, float *x, int n_heads, const float *norm, int first) {
     const ig_config *c = f->c;
     const ig_device_ops *ops = f->dev->ops;
-    if (norm) ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, f->n_rows * n_heads, c->head_dim);
+    const float *cs = f->b->cs + (size_t)first * (size_t)c->n_rot;
+    int n = f->n_rows - first;
+    x += (size_t)first * (size_t)n_heads * (size_t)c->head_dim;
+    if (norm) ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, n * n_heads, c->head_dim);
     if (c->rope == IG_ROPE_NONE) return;
-    ops->rope(f->dev, x, f->b->cs, c->n_rot, c->rope == IG_ROPE_ADJACENT, f->n_rows, n_heads, c->head_dim);
+    ops->rope(f->dev, x, cs, c->n_rot, c->rope == IG_ROPE_ADJACENT, n, n_heads, c->head_dim);
 }
 
 /* Queries, keys and values of the rows. */
 static void project(const forward *f, const ig_layer *w, const float *x) {
-    const ig_config *c = f->c;
-    const ig_device_ops *ops = f->dev->ops;
-    ig_batch *b = f->b;
-    ops->matmul(f->dev, (float *[]){b->rows.q, b->rows.k, b->rows.v}, (const ig_matrix *[]){&w->q, &w->k, &w->v}, 3, x,
-                f->n_rows, f->few);
-    place_heads(f, b->rows.q, c->n_heads, w->q_norm);
-    place_heads(f, b->rows.k, c->n_kv_heads, w->k_norm);
+    ig_step_scratch *rows = &f->b->rows;
+    multiply_each(f, (float *[]){rows->q, rows->k, rows->v}, (const ig_matrix *[]){&w->q, &w->k, &w->v}, 3, x, 0);
+    place_heads(f, rows->q, f->c->n_heads, w->q_norm, 0);
+    place_heads(f, rows->k, f->c->n_kv_heads, w->k_norm, 0);
 }
 
 /* ---- feed-forward, head ---------------------------------------------------------- */
@@ -79,33 +122,55 @@ static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     const ig_matrix *in[] = {&w->gate, &w->up}, *down[] = {&w->down};
     size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
     bool gated = f->c->ffn == IG_FFN_SILU_GATED;
-    for (int row = 0; row < f->n_rows; row += IG_FFN_ROWS) {
-        int n = f->n_rows - row < IG_FFN_ROWS ? f->n_rows - row : IG_FFN_ROWS;
+    for (int row = 0, n; row < f->n_rows; row += n) {
+        n = count_alike(f, row, IG_FFN_ROWS);
+        bool few = row >= f->n_dense;
         float *hidden = b->wide, *up = gated ? hidden + (size_t)n * d_ff : NULL, *y = b->y + (size_t)row * d;
-        ops->matmul(f->dev, (float *[]){hidden, up}, gated ? in : in + 1, gated ? 2 : 1, x + (size_t)row * d, n,
-                    f->few);
+        ops->matmul(f->dev, (float *[]){hidden, up}, gated ? in : in + 1, gated ? 2 : 1, x + (size_t)row * d, n, few);
         ops->activate(f->dev, hidden, up, (size_t)n * d_ff);
-        ops->matmul(f->dev, &y, down, 1, hidden, n, f->few);
+        ops->matmul(f->dev, &y, down, 1, hidden, n, few);
     }
 }
 
-ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, int first, int n, bool few,
-                            ig_error *err) {
-    const ig_weights *w = &m->weights;
-    forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n, .few = few};
-    const float *x = b->h + (size_t)first * (size_t)m->config.d_model;
+/* Logits of f->n_rows states x. */
+static ig_status make_logits(const float **out, const forward *f, const float *x, ig_error *err) {
+    const ig_weights *w = &f->m->weights;
+    ig_batch *b = f->b;
     if (w->final_norm.w) {
-        normalise(&f, b->x, x, &w->final_norm);
+        normalise(f, b->x, x, &w->final_norm);
         x = b->x;
     }
     if (w->embed_out.w) {
-        multiply(&f, b->y, &w->embed_out, x);
+        multiply(f, b->y, &w->embed_out, x);
         x = b->y;
     }
-    multiply(&f, b->wide, &w->head, x);
+    multiply(f, b->wide, &w->head, x);
     *out = b->wide;
-    ig_status status = ig_forward_check_logits(&f, first, b->wide, err);
-    return ig_model_check(m, err) ? IG_E_CHANGED : status;
+    return ig_model_check(f->m, err);
+}
+
+ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, int segment, int first, int n,
+                            ig_error *err) {
+    forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n, .n_dense = n};
+    const ig_segment *seg = &b->segments[segment];
+    const float *x = b->h + (size_t)(seg->row + first) * (size_t)m->config.d_model;
+    ig_status status = make_logits(out, &f, x, err);
+    return status ? status : ig_forward_check_logits(&f, seg, first, n, *out, err);
+}
+
+ig_status ig_forward_last_logits(const float **out, const ig_model *m, ig_batch *b, int first, int n, ig_error *err) {
+    forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n};
+    size_t d = (size_t)m->config.d_model;
+    for (int i = 0; i < n; i++) {
+        const ig_segment *seg = &b->segments[first + i];
+        memcpy(b->x + (size_t)i * d, b->h + (size_t)(seg->row + seg->n - 1) * d, d * sizeof *b->x);
+    }
+    ig_status status = make_logits(out, &f, b->x, err);
+    for (int i = 0; i < n && !status; i++) {
+        const ig_segment *seg = &b->segments[first + i];
+        status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, *out + (size_t)i * (size_t)m->config.n_vocab, err);
+    }
+    return status;
 }
 
 /* ---- rehearsal ----------------------------------------------------------------------- */
@@ -130,19 +195,19 @@ static bool narrow_queries(const forward *f, ig_speculation kind) {
     return whole;
 }
 
-/* Guessed queries of f->step.layer, to b->rows.q. */
+/* Guessed queries of f->step.layer, to b->rows.q; of decode steps, which alone guess. */
 static void guess_queries(const forward *f, ig_speculation kind, const float *x) {
     const ig_layer *w = &f->m->weights.layers[f->step.layer];
     if (narrow_queries(f, kind)) {
-        multiply(f, f->b->rows.q, &w->q, x);
-        place_heads(f, f->b->rows.q, f->c->n_heads, w->q_norm);
+        multiply_each(f, &f->b->rows.q, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
+        place_heads(f, f->b->rows.q, f->c->n_heads, w->q_norm, f->n_dense);
     }
     for (int s = 0; s < f->step.n_segments; s++) {
-        const ig_sequence *seq = f->step.segments[s].seq;
-        if (!ig_step_guesses(&f->step, &f->step.segments[s], kind) || !seq->narrow) continue;
-        float *q = ig_step_queries(&f->step, s);
-        const float *row = x + (size_t)ig_step_row(&f->step, s) * (size_t)f->c->d_model;
-        f->dev->ops->matmul(f->dev, &q, &seq->narrow, 1, row, 1, true);
+        const ig_segment *seg = &f->step.segments[s];
+        if (!ig_step_guesses(&f->step, seg, kind) || !seg->seq->narrow) continue;
+        float *q = ig_step_queries(&f->step, seg);
+        const float *row = x + (size_t)seg->row * (size_t)f->c->d_model;
+        f->dev->ops->matmul(f->dev, &q, &seg->seq->narrow, 1, row, 1, true);
     }
 }
 
@@ -155,7 +220,8 @@ static ig_status rehearse(forward *f, ig_speculation kind, float *x, ig_error *e
     next.step.layer++;
     if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return IG_OK;
     if (c->post_norm && kind != IG_SPECULATE_PAPER) return IG_OK; /* its queries are of the state as it is */
-    if (kind != IG_SPECULATE_PAPER) normalise(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm);
+    if (kind != IG_SPECULATE_PAPER)
+        normalise_from(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm, f->n_dense);
     guess_queries(&next, kind, x);
     return ig_step_guess(&next.step, kind, err);
 }
@@ -163,9 +229,9 @@ static ig_status rehearse(forward *f, ig_speculation kind, float *x, ig_error *e
 /* ---- the pass ----------------------------------------------------------------------- */
 
 /* Layers over the rows; stops at the first error. */
-static ig_status run_layers(forward *f, const int32_t *ids, ig_error *err) {
+static ig_status run_layers(forward *f, ig_error *err) {
     ig_batch *b = f->b;
-    ig_status s = ig_forward_check_embedding(f, ids, err);
+    ig_status s = ig_forward_check_embedding(f, err);
     for (f->step.layer = 0; !s && f->step.layer < f->c->n_layers; f->step.layer++) {
         const ig_layer *w = &f->m->weights.layers[f->step.layer];
         bool pre = !f->c->post_norm;
@@ -198,34 +264,28 @@ static ig_status run_layers(forward *f, const int32_t *ids, ig_error *err) {
     return s;
 }
 
-ig_status ig_forward(const ig_model *m, ig_batch *b, const ig_segment *segments, int n_segments, const int32_t *ids,
-                     ig_error *err) {
-    forward f = {.m = m, .c = &m->config, .b = b, .dev = m->ctx->device, .few = true};
-    for (int s = 0; s < n_segments; s++) {
-        f.n_rows += segments[s].n;
-        if (segments[s].dense) f.few = false;
-        segments[s].seq->guess.layer = -1;
-    }
+ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err) {
+    forward f = {.m = m, .c = &m->config, .b = b, .dev = m->ctx->device};
+    b->n_segments = n_segments;
+    share_rows(&f);
     f.step = (ig_step){.dev = f.dev,
                        .kernels = ig_kernels_get(m->ctx->level),
                        .heads = {f.c->n_heads, f.c->n_kv_heads, f.c->head_dim, (float)f.c->attn_scale},
                        .window = f.c->window,
                        .x = &b->rows,
-                       .segments = segments,
+                       .segments = b->segments,
                        .n_segments = n_segments,
-                       .n_rows = f.n_rows,
-                       .few = f.few};
-    b->n_rows = f.n_rows;
-    b->few = f.few;
+                       .n_rows = f.n_rows};
+    for (int s = 0; s < n_segments; s++) b->segments[s].seq->guess.layer = -1;
     ig_status status = ig_model_check(m, err);
     if (!status) {
         place_rows(&f);
-        embed(&f, ids);
-        status = run_layers(&f, ids, err);
+        embed(&f);
+        status = run_layers(&f, err);
         if (ig_model_check(m, err)) status = IG_E_CHANGED; /* which explains whatever has failed */
     }
-    for (int s = 0; s < n_segments; s++) segments[s].seq->n_steps += !segments[s].dense;
+    for (int s = 0; s < n_segments; s++) b->segments[s].seq->n_steps += !b->segments[s].dense;
     /* A sequence that failed half-way holds what it held before; so do its batch mates. */
-    for (int s = 0; status && s < n_segments; s++) ig_kv_cut(segments[s].seq->kv, segments[s].first, NULL);
+    for (int s = 0; status && s < n_segments; s++) ig_kv_cut(b->segments[s].seq->kv, b->segments[s].first, NULL);
     return status;
 }

@@ -13,17 +13,17 @@ typedef struct forward {
     const ig_config *c;
     ig_batch *b;
     ig_device *dev;
-    int n_rows;
-    bool few;     /* decode: independent single tokens */
-    ig_step step; /* the layer at work */
+    int n_rows, n_dense; /* rows of prompts come first */
+    ig_step step;        /* the layer at work */
 } forward;
 
 /* IG_E_NUMBER, saying where, if anything is not finite, or too large to be kept or computed with (finite.c): the
  * residual stream after the embedding, or after `where`, "the attention of layer" f->step.layer; the layer's queries,
- * keys and values; the logits of rows from `first` on. */
-ig_status ig_forward_check_embedding(const forward *f, const int32_t *ids, ig_error *err);
+ * keys and values; the logits of a segment's tokens [first, first + n). */
+ig_status ig_forward_check_embedding(const forward *f, ig_error *err);
 ig_status ig_forward_check_state(const forward *f, const char *where, ig_error *err);
 ig_status ig_forward_check_heads(const forward *f, ig_error *err);
-ig_status ig_forward_check_logits(const forward *f, int first, const float *logits, ig_error *err);
+ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, const float *logits,
+                                  ig_error *err);
 
 #endif

@@ -151,8 +151,9 @@ static ig_status run_model(preparation *p, ig_error *err) {
     for (p->first = 0; !s && p->first < p->n_tokens; p->first += p->n_rows) {
         p->n_rows = p->n_tokens - p->first < BATCH ? p->n_tokens - p->first : BATCH;
         turn_rows(p);
-        p->batch.segments[0] = (ig_segment){&p->seq, p->first, p->n_rows, true};
-        s = ig_forward(p->m, &p->batch, p->batch.segments, 1, p->ids + p->first, err);
+        p->batch.segments[0] =
+            (ig_segment){.seq = &p->seq, .ids = p->ids + p->first, .first = p->first, .n = p->n_rows, .dense = true};
+        s = ig_forward(p->m, &p->batch, 1, err);
         if (!s) s = report(p, 0.5 * (p->first + p->n_rows) / p->n_tokens, err);
     }
     return s;
