@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model: the mapped files, what they describe, and the tokenizer, immutable once open; and the memory of its sessions'
- * steps.
+ * A model: the mapped files, what they describe, and the tokenizer, immutable once open; and the memory of its
+ * sessions' steps.
  */
 #ifndef IG_MODEL_MODEL_H
 #define IG_MODEL_MODEL_H
