@@ -44,7 +44,7 @@ static void count_shares(const ig_step *step, const ig_segment *seg) {
 /* ---- weights -------------------------------------------------------------------------- */
 
 /* The softmax weights of all entries of a layer, in the sequence's weights [n_kv_heads][n_ctx]. */
-static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_attention *job, ig_error *err) {
+static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_attention *job) {
     ig_head_shape shape = step->heads;
     ig_kv *kv = seg->seq->kv;
     size_t stride = (size_t)seg->seq->n_ctx;
@@ -59,17 +59,17 @@ static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_
     }
     for (int begin = 0, end; begin < n; begin = end) {
         end = n - begin < IG_ATTEND_UNIT ? n : begin + IG_ATTEND_UNIT;
-        ig_status s = ig_kv_stream(kv, step->layer, begin, n, views, err);
+        ig_status s = ig_kv_stream(kv, step->layer, begin, n, views, seg->err);
         if (s) return s;
         step->dev->ops->weigh(step->dev, &shape, job, begin, end, weights, stride);
     }
     return IG_OK;
 }
 
-static ig_status show_weights(const ig_step *step, const ig_segment *seg, ig_error *err) {
+static ig_status show_weights(const ig_step *step, const ig_segment *seg) {
     ig_policy *p = seg->seq->policy;
     ig_attention job = ig_step_job(step, seg, step->x->views);
-    ig_status s = weigh_all(step, seg, &job, err);
+    ig_status s = weigh_all(step, seg, &job);
     for (int h = 0; !s && h < step->heads.n_kv_heads; h++) {
         ig_entries e = ig_kv_entries(seg->seq->kv, step->layer, h);
         p->ops->observe(p, step->layer, h, &e, step->x->weights + (size_t)h * (size_t)seg->seq->n_ctx);
@@ -89,14 +89,14 @@ static void note_mass(ig_audit *a, int layer, double mass) {
 }
 
 /* Dense attention beside the step's own, and the share of it that the chosen entries hold, per KV head. */
-static ig_status audit(const ig_step *step, const ig_segment *seg, ig_error *err) {
+static ig_status audit(const ig_step *step, const ig_segment *seg) {
     ig_sequence *seq = seg->seq;
     int lists_per_head = seq->n_lists / step->heads.n_kv_heads, group = step->heads.n_heads / step->heads.n_kv_heads;
     size_t stride = (size_t)seq->n_ctx;
     ig_attention job = ig_step_job(step, seg, step->x->views);
     float *weights = step->x->weights;
     job.out = step->x->dense;
-    ig_status s = ig_step_attend_all(step, seg, &job, step->x->views, err);
+    ig_status s = ig_step_attend_all(step, seg, &job, step->x->views);
     if (s) return s;
     ig_head_shape shape = step->heads;
     shape.n_kv_heads = seq->n_lists;
@@ -145,21 +145,26 @@ static void trace(const ig_step *step, const ig_segment *seg) {
     seq->trace(seq->trace_user, &line);
 }
 
-ig_status ig_step_observe(ig_step *step, ig_error *err) {
-    for (int i = 0; i < step->n_segments; i++) {
-        const ig_segment *seg = &step->segments[i];
-        ig_sequence *seq = seg->seq;
-        const ig_policy_ops *ops = seq->policy->ops;
-        bool sparse = ig_step_selects(step, seg);
-        ig_status s = IG_OK;
-        if (ops->observe && !ig_policy_is_dense(seq->policy, step->layer)) s = show_weights(step, seg, err);
-        if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, seg, err);
-        if (s) return s;
-        if (sparse) count_shares(step, seg);
-        if (seq->trace && seg->dense)
-            ig_kv_get_stats(seq->kv, &seq->traced); /* a prompt is not traced */
-        else if (seq->trace)
-            trace(step, seg);
-    }
+/* One segment, which has not failed. */
+static ig_status observe(const ig_step *step, const ig_segment *seg) {
+    ig_sequence *seq = seg->seq;
+    const ig_policy_ops *ops = seq->policy->ops;
+    bool sparse = ig_step_selects(step, seg);
+    ig_status s = IG_OK;
+    if (ops->observe && !ig_policy_is_dense(seq->policy, step->layer)) s = show_weights(step, seg);
+    if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, seg);
+    if (s) return s;
+    if (sparse) count_shares(step, seg);
+    if (seq->trace && seg->dense)
+        ig_kv_get_stats(seq->kv, &seq->traced); /* a prompt is not traced */
+    else if (seq->trace)
+        trace(step, seg);
     return IG_OK;
+}
+
+void ig_step_observe(ig_step *step) {
+    for (int i = 0; i < step->n_segments; i++) {
+        ig_segment *seg = &step->segments[i];
+        if (!seg->status) seg->status = observe(step, seg);
+    }
 }

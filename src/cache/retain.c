@@ -108,6 +108,7 @@ static void retain_task(void *arg, int head, int thread) {
 static void retain(ig_step *step, bool before) {
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
+        if (seg->status) continue;
         retention r = {step, seg, allowance(step, seg, before), before};
         if (r.count < INT_MAX) step->dev->ops->parallel(step->dev, step->heads.n_kv_heads, retain_task, &r);
     }
@@ -118,20 +119,19 @@ static void moved(void *user, int layer, int head, int from, int to) {
     p->ops->move(p, layer, head, from, to);
 }
 
-ig_status ig_step_make_room(ig_step *step, ig_error *err) {
-    ig_status status = IG_OK;
+void ig_step_make_room(ig_step *step) {
     retain(step, true);
-    for (int s = 0; s < step->n_segments && !status; s++) {
-        const ig_segment *seg = &step->segments[s];
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_segment *seg = &step->segments[s];
         ig_sequence *seq = seg->seq;
+        if (seg->status) continue;
         ig_entries e = ig_kv_entries(seq->kv, step->layer, 0);
         int n_free = e.n_slots - e.n;
         if (allowance(step, seg, true) == INT_MAX || n_free == 0) continue;
         /* A single slot is soon taken; on disk there must be none. */
         if (n_free > 1 || ig_kv_has_disk(seq->kv))
-            status = ig_kv_compact(seq->kv, step->layer, moved, seq->policy, err);
+            seg->status = ig_kv_compact(seq->kv, step->layer, moved, seq->policy, seg->err);
     }
-    return status;
 }
 
 void ig_step_drop(ig_step *step) { retain(step, false); }

@@ -69,6 +69,7 @@ static void append_task(void *arg, int task, int thread) {
     ig_policy *p = seg->seq->policy;
     bool sparse = !ig_policy_is_dense(p, step->layer), sketched = sparse && p->ops->append;
     (void)thread;
+    if (seg->status) return;
     if (sparse) show_queries(step, seg, head);
     for (int i = 0; i < seg->n; i++) {
         size_t at = ((size_t)(seg->row + i) * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
@@ -76,20 +77,21 @@ static void append_task(void *arg, int task, int thread) {
     }
 }
 
-static ig_status append(ig_step *step, ig_error *err) {
-    ig_status status = ig_step_make_room(step, err);
-    for (int s = 0; s < step->n_segments && !status; s++)
-        status =
-            ig_kv_extend(step->segments[s].seq->kv, step->layer, step->segments[s].first + step->segments[s].n, err);
-    if (status) return status;
+static void append(ig_step *step) {
+    ig_step_make_room(step);
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_segment *seg = &step->segments[s];
+        if (!seg->status) seg->status = ig_kv_extend(seg->seq->kv, step->layer, seg->first + seg->n, seg->err);
+    }
     int tasks = step->n_segments * step->heads.n_kv_heads;
     if (step->n_rows * step->heads.n_kv_heads * step->heads.head_dim < 4096)
         for (int t = 0; t < tasks; t++) append_task(step, t, 0);
     else
         step->dev->ops->parallel(step->dev, tasks, append_task, step);
-    for (int s = 0; s < step->n_segments && !status; s++)
-        status = ig_kv_seal(step->segments[s].seq->kv, step->layer, err);
-    return status;
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_segment *seg = &step->segments[s];
+        if (!seg->status) seg->status = ig_kv_seal(seg->seq->kv, step->layer, seg->err);
+    }
 }
 
 /* ---- select ------------------------------------------------------------------- */
@@ -107,7 +109,7 @@ typedef struct choice {
 
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
     const ig_sequence *seq = seg->seq;
-    if (seq->speculate != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
+    if (seg->status || seq->speculate != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
     return kind == IG_SPECULATE_PAPER || (seq->prefetch && ig_kv_has_disk(seq->kv));
 }
@@ -115,7 +117,7 @@ bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation 
 /* True if the sequence chooses in this pass. */
 static bool chooses(const choice *x, const ig_segment *seg) {
     if (x->kind != IG_SPECULATE_NONE) return ig_step_guesses(x->step, seg, x->kind);
-    return ig_step_selects(x->step, seg) && seg->seq->chosen.layer != x->step->layer;
+    return !seg->status && ig_step_selects(x->step, seg) && seg->seq->chosen.layer != x->step->layer;
 }
 
 static void choose_task(void *arg, int task, int thread) {
@@ -169,11 +171,12 @@ static void choose(ig_step *step, ig_speculation kind) {
     if (score) step->dev->ops->parallel(step->dev, step->n_segments * x.n_lists, choose_task, &x);
     x.scoring = false;
     step->dev->ops->parallel(step->dev, step->n_segments * x.n_lists, choose_task, &x);
-    double seconds = (ig_clock_seconds() - start) / n;
+    double seconds = ig_clock_seconds() - start;
+    step->x->decode_seconds += seconds;
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
         if (!chooses(&x, seg)) continue;
-        seg->seq->select_seconds += seconds;
+        seg->seq->select_seconds += seconds / n;
         selection(seg->seq, kind != IG_SPECULATE_NONE)->layer = step->layer;
     }
 }
@@ -193,7 +196,7 @@ void ig_step_take_guesses(const ig_step *step) {
 static void add_own(const ig_step *step, const ig_segment *seg) {
     const ig_sequence *seq = seg->seq;
     ig_selection guess = seq->chosen;
-    if (guess.layer != step->layer) return;
+    if (seg->status || guess.layer != step->layer) return;
     for (int i = 0; i < seq->n_lists; i++) {
         ig_entries e = ig_kv_entries(seq->kv, step->layer, i * step->heads.n_kv_heads / seq->n_lists);
         int own = e.slot ? e.slot[e.n - 1] : e.n - 1;
@@ -224,19 +227,19 @@ static void pick_all(const ig_step *step, const ig_segment *seg, const ig_select
 }
 
 /* Brings what the segment selected, or a decode step's window, into RAM. */
-static ig_status load(const ig_step *step, const ig_segment *seg, ig_error *err) {
+static ig_status load(const ig_step *step, const ig_segment *seg) {
     ig_sequence *seq = seg->seq;
     int first;
     if (!ig_kv_has_disk(seq->kv)) return IG_OK;
     ig_kv_pick pick = pick_of(step, seg, &seq->chosen, 0, &first);
     if (ig_step_selects(step, seg)) {
         pick_all(step, seg, &seq->chosen);
-        return ig_kv_load(seq->kv, step->layer, step->x->picks, seq->n_lists, err);
+        return ig_kv_load(seq->kv, step->layer, step->x->picks, seq->n_lists, seg->err);
     }
     if (first == 0) return IG_OK;
     for (int i = 0; i < pick.n; i++) seq->chosen.slots[i] = first + i;
     for (int h = 0; h < step->heads.n_kv_heads; h++) step->x->picks[h] = (ig_kv_pick){seq->chosen.slots, pick.n};
-    return ig_kv_load(seq->kv, step->layer, step->x->picks, step->heads.n_kv_heads, err);
+    return ig_kv_load(seq->kv, step->layer, step->x->picks, step->heads.n_kv_heads, seg->err);
 }
 
 void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
@@ -251,25 +254,23 @@ bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first) {
 }
 
 /* They are not all in RAM: piece by piece. */
-static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
-                                  ig_error *err) {
+static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views) {
     ig_head_shape shape = step->heads;
     int n = seg->first + seg->n;
     job->carry = step->x->carry;
     for (job->begin = 0; job->begin < n; job->begin = job->end) {
         job->end = n - job->begin < IG_ATTEND_UNIT ? n : job->begin + IG_ATTEND_UNIT;
-        ig_status s = ig_kv_stream(seg->seq->kv, step->layer, job->begin, n, views, err);
+        ig_status s = ig_kv_stream(seg->seq->kv, step->layer, job->begin, n, views, seg->err);
         if (s) return s;
         step->dev->ops->attend(step->dev, &shape, job, 1);
     }
     return IG_OK;
 }
 
-ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
-                             ig_error *err) {
+ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views) {
     ig_head_shape shape = step->heads;
     job->views = views;
-    if (!ig_step_in_ram(step, seg, 0)) return attend_streaming(step, seg, job, views, err);
+    if (!ig_step_in_ram(step, seg, 0)) return attend_streaming(step, seg, job, views);
     ig_step_all_views(step, seg, views);
     step->dev->ops->attend(step->dev, &shape, job, 1);
     return IG_OK;
@@ -305,21 +306,21 @@ ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view 
                           .views = views};
 }
 
-/* Attention of all segments, from ws->q to ws->x. */
-static ig_status attend(ig_step *step, ig_error *err) {
+/* Attention of the prompts, or of the decode steps, from x->q to x->out. */
+static void attend(ig_step *step, bool dense) {
     const ig_head_shape *c = &step->heads;
     int n_jobs = 0, n_views = 0, first;
     for (int s = 0; s < step->n_segments; s++) {
-        const ig_segment *seg = &step->segments[s];
+        ig_segment *seg = &step->segments[s];
         const ig_sequence *seq = seg->seq;
+        if (seg->status || seg->dense != dense) continue;
         ig_kv_view *views = step->x->views + (size_t)s * (size_t)c->n_heads;
         ig_attention job = ig_step_job(step, seg, views);
         ig_rest rest = ig_step_rest(step, seg, 0);
         if (ig_step_selects(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
         pick_of(step, seg, &seq->chosen, 0, &first);
         if (!ig_step_selects(step, seg) && !ig_step_in_ram(step, seg, first)) {
-            ig_status status = attend_streaming(step, seg, &job, views, err);
-            if (status) return status;
+            seg->status = attend_streaming(step, seg, &job, views);
             continue;
         }
         int now = count_views(step, seg);
@@ -333,37 +334,47 @@ static ig_status attend(ig_step *step, ig_error *err) {
         step->x->jobs[n_jobs++] = job;
     }
     flush(step, n_views, &n_jobs);
-    return IG_OK;
 }
 
-ig_status ig_step_attend(ig_step *step, ig_error *err) {
-    ig_status status = append(step, err);
-    if (status) return status;
+/* Fetches and attends for the decode steps, and counts the seconds as theirs. */
+static void attend_decode(ig_step *step) {
+    int n = 0;
+    double start = ig_clock_seconds();
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_segment *seg = &step->segments[s];
+        if (seg->dense || seg->status) continue;
+        seg->status = load(step, seg);
+        n++;
+    }
+    if (!n) return;
+    attend(step, false);
+    double seconds = ig_clock_seconds() - start;
+    for (int s = 0; s < step->n_segments; s++)
+        if (!step->segments[s].dense && !step->segments[s].status)
+            step->segments[s].seq->attention_seconds += seconds / n;
+    step->x->decode_seconds += seconds;
+}
+
+void ig_step_attend(ig_step *step) {
+    append(step);
     for (int s = 0; s < step->n_segments; s++) add_own(step, &step->segments[s]);
     forget_rest(step);
     choose(step, IG_SPECULATE_NONE);
-    double start = ig_clock_seconds();
-    for (int s = 0; s < step->n_segments && !status; s++) status = load(step, &step->segments[s], err);
-    if (!status) status = attend(step, err);
-    double seconds = (ig_clock_seconds() - start) / step->n_segments;
-    for (int s = 0; s < step->n_segments; s++)
-        if (!step->segments[s].dense) step->segments[s].seq->attention_seconds += seconds;
-    if (!status) status = ig_step_observe(step, err);
-    if (!status) ig_step_drop(step);
-    return status;
+    attend(step, true);
+    attend_decode(step);
+    ig_step_observe(step);
+    ig_step_drop(step);
 }
 
 /* ---- guess -------------------------------------------------------------------------- */
 
-ig_status ig_step_guess(ig_step *step, ig_speculation kind, ig_error *err) {
+void ig_step_guess(ig_step *step, ig_speculation kind) {
     choose(step, kind);
     for (int s = 0; s < step->n_segments; s++) {
-        const ig_segment *seg = &step->segments[s];
+        ig_segment *seg = &step->segments[s];
         ig_sequence *seq = seg->seq;
         if (!ig_step_guesses(step, seg, kind) || !seq->prefetch || !ig_kv_has_disk(seq->kv)) continue;
         pick_all(step, seg, &seq->guess);
-        ig_status status = ig_kv_prefetch(seq->kv, step->layer, step->x->picks, seq->n_lists, err);
-        if (status) return status;
+        seg->status = ig_kv_prefetch(seq->kv, step->layer, step->x->picks, seq->n_lists, seg->err);
     }
-    return IG_OK;
 }

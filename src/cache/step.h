@@ -3,20 +3,25 @@
  * One layer of one step: what the forward pass asks of the stores and policies of the sequences whose tokens it
  * computes. Their keys and values are kept, entries are chosen and fetched, and attention is computed; and while this
  * layer goes on, the next one's entries are guessed and read ahead.
+ *
+ * What fails for a sequence fails for it alone: its segment says so, and from then on neither its store nor its policy
+ * is called.
  */
 #ifndef IG_CACHE_STEP_H
 #define IG_CACHE_STEP_H
 
 #include "cache/sequence.h"
 
-/* Consecutive new tokens of one sequence: rows of the batch. */
+/* Consecutive new tokens of one sequence: rows of the batch. One whose status is not IG_OK takes no further part. */
 typedef struct ig_segment {
     ig_sequence *seq;
     const int32_t *ids; /* [n] */
     int first;          /* position of its first token; the sequence holds `first` tokens already */
     int n;
-    bool dense; /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
-    int row;    /* of its first token in the batch; the forward pass says */
+    bool dense;    /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
+    ig_error *err; /* gets the cause when it fails; NULL: nobody asks; several may share one */
+    ig_status status;
+    int row; /* of its first token in the batch; the forward pass says */
 } ig_segment;
 
 /* What scratch is made for: the most of all sequences that will use it. */
@@ -45,6 +50,7 @@ typedef struct ig_step_scratch {
     float *carry;            /* attention over rows that come in pieces; NULL without a disk tier */
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_threads] */
+    double decode_seconds;   /* of the present pass: what only its decode steps took */
 } ig_step_scratch;
 
 /* Takes all but `out` from the arena. */
@@ -57,7 +63,7 @@ typedef struct ig_step {
     ig_head_shape heads;
     const int *window; /* [n_layers] 0: none */
     ig_step_scratch *x;
-    const ig_segment *segments;
+    ig_segment *segments;
     int n_segments, n_rows;
     int layer;
 } ig_step;
@@ -70,11 +76,11 @@ static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg)
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
 void ig_step_take_guesses(const ig_step *step);
 /* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. */
-ig_status ig_step_attend(ig_step *step, ig_error *err);
+void ig_step_attend(ig_step *step);
 
 /* Whether the sequence wants step->layer's entries guessed from `kind`. */
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind);
 /* Selects with x->q, guessed queries of step->layer, for those, and starts to read what was selected. */
-ig_status ig_step_guess(ig_step *step, ig_speculation kind, ig_error *err);
+void ig_step_guess(ig_step *step, ig_speculation kind);
 
 #endif

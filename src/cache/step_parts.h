@@ -24,15 +24,14 @@ bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first);
 /* Views [n_kv_heads] of all entries of a layer, which must be in RAM. */
 void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
 /* Attention over all entries of a segment, wherever they are; job->q, out, lse are set. */
-ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views,
-                             ig_error *err);
+ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views);
 
 /* After attention (observe.c): what policies, audits and traces want to know of it. */
-ig_status ig_step_observe(ig_step *step, ig_error *err);
+void ig_step_observe(ig_step *step);
 
 /* Entries that are dropped for ever (retain.c). Before a decode step's own is added: policies with a limit of their own
  * keep to it. After attention: those beyond ig_sequence.limit go. */
-ig_status ig_step_make_room(ig_step *step, ig_error *err);
+void ig_step_make_room(ig_step *step);
 void ig_step_drop(ig_step *step);
 
 #endif

@@ -180,8 +180,10 @@ static ig_status hand_over(ig_session *s, prefill *p, int first, int n, ig_error
 static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
     ig_batch *b = &s->model->batch;
     int first = s->n_tokens;
-    b->segments[0] = (ig_segment){.seq = &s->seq, .ids = p->ids + first, .first = first, .n = n, .dense = true};
+    b->segments[0] =
+        (ig_segment){.seq = &s->seq, .ids = p->ids + first, .first = first, .n = n, .dense = true, .err = err};
     ig_status status = ig_forward(s->model, b, 1, err);
+    if (!status) status = b->segments[0].status;
     if (status) return status;
     memcpy(s->tokens + first, p->ids + first, (size_t)n * sizeof *p->ids);
     s->n_tokens += n;
@@ -189,6 +191,7 @@ static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
     if (status || s->n_tokens < p->n) return status;
     const float *logits;
     status = ig_forward_last_logits(&logits, s->model, b, 0, 1, err);
+    if (!status) status = b->segments[0].status;
     if (!status) memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
     s->has_logits = !status;
     return status;
@@ -281,19 +284,28 @@ static void end_step(ig_session *s, double seconds) {
     s->decode_stall_seconds += now.stall_seconds - s->step_start.stall_seconds;
 }
 
+/* A failure of one is the failure of all, which share `err`. */
+static ig_status any_failure(const ig_batch *b, const ig_error *err) {
+    for (int s = 0; s < b->n_segments; s++)
+        if (b->segments[s].status) return err->status;
+    return IG_OK;
+}
+
 /* The step, and each session's logits. The batch's turn. */
 static ig_status run_step(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
     const ig_model *m = sessions[0]->model;
     ig_batch *b = &sessions[0]->model->batch;
     size_t vocab = (size_t)m->config.n_vocab;
     for (int i = 0; i < n; i++)
-        b->segments[i] = (ig_segment){
-            .seq = &sessions[i]->seq, .ids = &ids[i], .first = sessions[i]->n_tokens, .n = 1, .dense = false};
+        b->segments[i] =
+            (ig_segment){.seq = &sessions[i]->seq, .ids = &ids[i], .first = sessions[i]->n_tokens, .n = 1, .err = err};
     ig_status status = ig_forward(m, b, n, err);
+    if (!status) status = any_failure(b, err);
     for (int i = 0; i < n && !status; i += b->logit_rows) {
         int rows = n - i < b->logit_rows ? n - i : b->logit_rows;
         const float *logits;
         status = ig_forward_last_logits(&logits, m, b, i, rows, err);
+        if (!status) status = any_failure(b, err);
         for (int r = 0; r < rows && !status; r++) {
             memcpy(sessions[i + r]->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
             sessions[i + r]->has_logits = false; /* until the whole step has succeeded */
@@ -303,6 +315,8 @@ static ig_status run_step(ig_session *const *sessions, const int32_t *ids, int n
 }
 
 ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
+    ig_error own;
+    if (!err) err = &own;
     ig_status status = check_batch(sessions, ids, n, err);
     if (!status) status = ig_batch_begin(&sessions[0]->model->batch, err);
     if (status) return status;

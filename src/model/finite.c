@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Numbers that are not finite end a step. They are looked for where they could be lost: in queries, keys and values,
- * which are packed, sketched and weighed by softmax; in the residual stream after each part of a layer, which tells
- * where they came from; and in logits. Between these places the kernels keep what is not finite as it is.
+ * Numbers that are not finite end a step of the sequence that has them. They are looked for where they could be lost:
+ * in queries, keys and values, which are packed, sketched and weighed by softmax; in the residual stream after each
+ * part of a layer, which tells where they came from; and in logits. Between these places the kernels keep what is not
+ * finite as it is.
  *
  * Keys and values must lie in the range of every way to keep them, and queries be so small that their products with
  * such keys are finite: a score that overflows to -INFINITY would look like an entry that does not matter.
@@ -10,6 +11,7 @@
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "model/forward_parts.h"
@@ -55,31 +57,52 @@ static ig_status check(const forward *f, const rows *r, ig_error *err) {
     return peak <= r->most ? IG_OK : fail(f, r, err);
 }
 
+/* A segment that failed: its rows go on as zeros. */
+static void clear(const forward *f, const ig_segment *seg) {
+    size_t d = (size_t)f->c->d_model, heads = (size_t)f->c->n_heads * (size_t)f->c->head_dim;
+    memset(f->b->h + (size_t)seg->row * d, 0, (size_t)seg->n * d * sizeof(float));
+    memset(f->b->rows.out + (size_t)seg->row * heads, 0, (size_t)seg->n * heads * sizeof(float));
+}
+
+/* All rows of the batch: segments with what must not go on fail, and the others do not see it. */
+static void check_batch(const forward *f, const rows *r) {
+    float peak = f->dev->ops->peak(f->dev, r->x, (size_t)r->n * (size_t)r->width);
+    for (int s = 0; !(peak <= r->most) && s < f->b->n_segments; s++) {
+        ig_segment *seg = &f->b->segments[s];
+        if (seg->status) continue;
+        rows own = *r;
+        own.x += (size_t)seg->row * (size_t)r->width;
+        own.first = seg->row;
+        own.n = seg->n;
+        if (r->list) own.list += seg->row;
+        seg->status = check(f, &own, seg->err);
+        if (seg->status) clear(f, seg);
+    }
+}
+
 static rows state(const forward *f, const char *where) {
     return (rows){f->b->h, 0, f->n_rows, f->c->d_model, FLT_MAX, where, f->step.layer, NULL};
 }
 
-ig_status ig_forward_check_embedding(const forward *f, ig_error *err) {
+void ig_forward_check_embedding(const forward *f) {
     rows r = state(f, "in the embedding of token");
     r.list = f->b->ids;
-    return check(f, &r, err);
+    check_batch(f, &r);
 }
 
-ig_status ig_forward_check_state(const forward *f, const char *where, ig_error *err) {
+void ig_forward_check_state(const forward *f, const char *where) {
     rows r = state(f, where);
-    return check(f, &r, err);
+    check_batch(f, &r);
 }
 
-ig_status ig_forward_check_heads(const forward *f, ig_error *err) {
+void ig_forward_check_heads(const forward *f) {
     const ig_config *c = f->c;
     const ig_batch *b = f->b;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
     const rows of[] = {{b->rows.q, 0, f->n_rows, q, most_query, "in the queries of layer", f->step.layer, NULL},
                        {b->rows.k, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->step.layer, NULL},
                        {b->rows.v, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->step.layer, NULL}};
-    ig_status status = IG_OK;
-    for (size_t i = 0; i < IG_COUNT(of) && !status; i++) status = check(f, &of[i], err);
-    return status;
+    for (size_t i = 0; i < IG_COUNT(of); i++) check_batch(f, &of[i]);
 }
 
 ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, const float *logits,

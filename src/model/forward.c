@@ -8,12 +8,23 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 /* ---- pieces that go through the device --------------------------------------- */
 
 /* Rows from `row` on that go through the same kernels, at most `most`: those of prompts, or those of decode steps. */
 static int count_alike(const forward *f, int row, int most) {
     int n = (row < f->n_dense ? f->n_dense : f->n_rows) - row;
     return n < most ? n : most;
+}
+
+/* y[i] = w[i] x for n rows that are alike, the first of which is number `row` of the batch. */
+static void multiply_alike(const forward *f, float *const *y, const ig_matrix *const *w, int n_w, const float *x,
+                           int row, int n) {
+    bool few = row >= f->n_dense, mixed = f->n_dense > 0 && f->n_dense < f->n_rows;
+    double start = few && mixed ? ig_clock_seconds() : 0;
+    f->dev->ops->matmul(f->dev, y, w, n_w, x, n, few);
+    if (few && mixed) f->b->rows.decode_seconds += ig_clock_seconds() - start;
 }
 
 /* y[i] = w[i] x for all rows from `first` on. */
@@ -23,7 +34,7 @@ static void multiply_each(const forward *f, float *const *y, const ig_matrix *co
         float *at[3];
         n = count_alike(f, row, f->n_rows);
         for (int i = 0; i < n_w; i++) at[i] = y[i] + (size_t)row * (size_t)w[i]->n_out;
-        f->dev->ops->matmul(f->dev, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, n, row >= f->n_dense);
+        multiply_alike(f, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, row, n);
     }
 }
 
@@ -117,18 +128,16 @@ static void project(const forward *f, const ig_layer *w, const float *x) {
 
 /* IG_FFN_ROWS rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
 static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
-    const ig_device_ops *ops = f->dev->ops;
     ig_batch *b = f->b;
     const ig_matrix *in[] = {&w->gate, &w->up}, *down[] = {&w->down};
     size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
     bool gated = f->c->ffn == IG_FFN_SILU_GATED;
     for (int row = 0, n; row < f->n_rows; row += n) {
         n = count_alike(f, row, IG_FFN_ROWS);
-        bool few = row >= f->n_dense;
         float *hidden = b->wide, *up = gated ? hidden + (size_t)n * d_ff : NULL, *y = b->y + (size_t)row * d;
-        ops->matmul(f->dev, (float *[]){hidden, up}, gated ? in : in + 1, gated ? 2 : 1, x + (size_t)row * d, n, few);
-        ops->activate(f->dev, hidden, up, (size_t)n * d_ff);
-        ops->matmul(f->dev, &y, down, 1, hidden, n, few);
+        multiply_alike(f, (float *[]){hidden, up}, gated ? in : in + 1, gated ? 2 : 1, x + (size_t)row * d, row, n);
+        f->dev->ops->activate(f->dev, hidden, up, (size_t)n * d_ff);
+        multiply_alike(f, &y, down, 1, hidden, row, n);
     }
 }
 
@@ -160,15 +169,20 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, i
 
 ig_status ig_forward_last_logits(const float **out, const ig_model *m, ig_batch *b, int first, int n, ig_error *err) {
     forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n};
-    size_t d = (size_t)m->config.d_model;
+    size_t d = (size_t)m->config.d_model, vocab = (size_t)m->config.n_vocab;
     for (int i = 0; i < n; i++) {
         const ig_segment *seg = &b->segments[first + i];
-        memcpy(b->x + (size_t)i * d, b->h + (size_t)(seg->row + seg->n - 1) * d, d * sizeof *b->x);
+        float *x = b->x + (size_t)i * d;
+        if (seg->status)
+            memset(x, 0, d * sizeof *x);
+        else
+            memcpy(x, b->h + (size_t)(seg->row + seg->n - 1) * d, d * sizeof *x);
     }
     ig_status status = make_logits(out, &f, b->x, err);
     for (int i = 0; i < n && !status; i++) {
-        const ig_segment *seg = &b->segments[first + i];
-        status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, *out + (size_t)i * (size_t)m->config.n_vocab, err);
+        ig_segment *seg = &b->segments[first + i];
+        if (!seg->status)
+            seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, *out + (size_t)i * vocab, seg->err);
     }
     return status;
 }
@@ -214,59 +228,70 @@ static void guess_queries(const forward *f, ig_speculation kind, const float *x)
 /* The next layer's queries, guessed from this layer's attention input x (paper) or from the state b->h through the
  * next layer's own norm, which goes to x; what they select is read while this layer computes (the paper's section 4.3).
  */
-static ig_status rehearse(forward *f, ig_speculation kind, float *x, ig_error *err) {
+static void rehearse(const forward *f, ig_speculation kind, float *x) {
     const ig_config *c = f->c;
     forward next = *f;
     next.step.layer++;
-    if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return IG_OK;
-    if (c->post_norm && kind != IG_SPECULATE_PAPER) return IG_OK; /* its queries are of the state as it is */
+    if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return;
+    if (c->post_norm && kind != IG_SPECULATE_PAPER) return; /* its queries are of the state as it is */
     if (kind != IG_SPECULATE_PAPER)
         normalise_from(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm, f->n_dense);
     guess_queries(&next, kind, x);
-    return ig_step_guess(&next.step, kind, err);
+    ig_step_guess(&next.step, kind);
 }
 
 /* ---- the pass ----------------------------------------------------------------------- */
 
-/* Layers over the rows; stops at the first error. */
-static ig_status run_layers(forward *f, ig_error *err) {
+static bool any_left(const forward *f) {
+    for (int s = 0; s < f->step.n_segments; s++)
+        if (!f->step.segments[s].status) return true;
+    return false;
+}
+
+/* Layers over the rows, until every segment has failed. */
+static void run_layers(forward *f) {
     ig_batch *b = f->b;
-    ig_status s = ig_forward_check_embedding(f, err);
-    for (f->step.layer = 0; !s && f->step.layer < f->c->n_layers; f->step.layer++) {
+    bool pre = !f->c->post_norm;
+    float *in = pre ? b->x : b->h; /* attention's and then the feed-forward layer's input */
+    ig_forward_check_embedding(f);
+    for (f->step.layer = 0; f->step.layer < f->c->n_layers && any_left(f); f->step.layer++) {
         const ig_layer *w = &f->m->weights.layers[f->step.layer];
-        bool pre = !f->c->post_norm;
-        float *in = pre ? b->x : b->h; /* attention's and then the feed-forward layer's input */
 
         ig_step_take_guesses(&f->step);
         if (pre) normalise(f, in, b->h, &w->attn_norm);
-        s = rehearse(f, IG_SPECULATE_PAPER, in, err);
-        if (!s) s = rehearse(f, IG_SPECULATE_NORM, b->y, err);
-        if (s) return s;
+        rehearse(f, IG_SPECULATE_PAPER, in);
+        rehearse(f, IG_SPECULATE_NORM, b->y);
         project(f, w, in);
-        s = ig_forward_check_heads(f, err);
-        if (s) return s;
-        if (b->tap) b->tap(b->tap_user, f->step.layer);
-        s = ig_step_attend(&f->step, err);
-        if (s) return s;
+        ig_forward_check_heads(f);
+        if (b->tap && any_left(f)) b->tap(b->tap_user, f->step.layer);
+        ig_step_attend(&f->step);
         multiply(f, b->y, &w->o, b->x);
         add_residual(f);
         if (!pre) normalise(f, b->h, b->h, &w->attn_norm);
-        s = ig_forward_check_state(f, "after the attention of layer", err);
-        if (!s) s = rehearse(f, IG_SPECULATE_LATE, b->x, err);
-        if (s) return s;
+        ig_forward_check_state(f, "after the attention of layer");
+        rehearse(f, IG_SPECULATE_LATE, b->x);
 
         if (pre) normalise(f, in, b->h, &w->ffn_norm);
         feed_forward(f, w, in);
         add_residual(f);
         if (!pre) normalise(f, b->h, b->h, &w->ffn_norm);
-        s = ig_forward_check_state(f, "after the feed-forward part of layer", err);
+        ig_forward_check_state(f, "after the feed-forward part of layer");
     }
-    return s;
+}
+
+/* Of the segments that take part, those that failed hold what they held before; all of them if the step failed. */
+static void end_segments(const ig_batch *b, bool failed) {
+    for (int s = 0; s < b->n_segments; s++) {
+        const ig_segment *seg = &b->segments[s];
+        seg->seq->n_steps += seg->n && !seg->dense;
+        if (seg->n && (failed || seg->status)) ig_kv_cut(seg->seq->kv, seg->first, NULL);
+    }
 }
 
 ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err) {
     forward f = {.m = m, .c = &m->config, .b = b, .dev = m->ctx->device};
     b->n_segments = n_segments;
+    b->rows.decode_seconds = 0;
     share_rows(&f);
     f.step = (ig_step){.dev = f.dev,
                        .kernels = ig_kernels_get(m->ctx->level),
@@ -281,11 +306,9 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
     if (!status) {
         place_rows(&f);
         embed(&f);
-        status = run_layers(&f, err);
-        if (ig_model_check(m, err)) status = IG_E_CHANGED; /* which explains whatever has failed */
+        run_layers(&f);
+        status = ig_model_check(m, err); /* a change explains whatever has failed */
     }
-    for (int s = 0; s < n_segments; s++) b->segments[s].seq->n_steps += !b->segments[s].dense;
-    /* A sequence that failed half-way holds what it held before; so do its batch mates. */
-    for (int s = 0; status && s < n_segments; s++) ig_kv_cut(b->segments[s].seq->kv, b->segments[s].first, NULL);
+    end_segments(b, status != IG_OK);
     return status;
 }

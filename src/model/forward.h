@@ -7,9 +7,10 @@
 
 #include "model/model.h"
 
-/* Runs all layers over the rows of b->segments [n_segments], prompts and decode steps in any order. Leaves the last
- * layer's residual stream in b->h. The results of a segment do not depend on the others' presence, bitwise. Allocates
- * nothing. Fails if a disk tier does, a number is not finite or the model's file has changed; the sequences then hold
+/* Runs all layers over the rows of b->segments [n_segments], prompts and decode steps in any order; those of n == 0 or
+ * with a status take no part. Leaves the last layer's residual stream in b->h. The results of a segment do not depend
+ * on the others, bitwise. Allocates nothing. A disk tier that fails, and numbers that are not finite, are the status of
+ * their segment, and the others go on. It fails for all if the model's file has changed. Sequences that failed hold
  * what they held before. */
 ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err);
 
@@ -17,7 +18,8 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
  * b->wide: [n][n_vocab]. IG_E_NUMBER if any is not finite, IG_E_CHANGED as ig_forward. */
 ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, int segment, int first, int n,
                             ig_error *err);
-/* The same of the last token of each of segments [first, first + n), as a decode step computes them. */
+/* The same of the last token of each of segments [first, first + n), as a decode step computes them; a number that is
+ * not finite is its segment's status, and the logits of one that has failed mean nothing. */
 ig_status ig_forward_last_logits(const float **out, const ig_model *m, ig_batch *b, int first, int n, ig_error *err);
 
 #endif

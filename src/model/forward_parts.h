@@ -19,10 +19,11 @@ typedef struct forward {
 
 /* IG_E_NUMBER, saying where, if anything is not finite, or too large to be kept or computed with (finite.c): the
  * residual stream after the embedding, or after `where`, "the attention of layer" f->step.layer; the layer's queries,
- * keys and values; the logits of a segment's tokens [first, first + n). */
-ig_status ig_forward_check_embedding(const forward *f, ig_error *err);
-ig_status ig_forward_check_state(const forward *f, const char *where, ig_error *err);
-ig_status ig_forward_check_heads(const forward *f, ig_error *err);
+ * keys and values. It is the status of the segment, whose rows are zeros from then on. */
+void ig_forward_check_embedding(const forward *f);
+void ig_forward_check_state(const forward *f, const char *where);
+void ig_forward_check_heads(const forward *f);
+/* The same of the logits of a segment's tokens [first, first + n), but only said. */
 ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, const float *logits,
                                   ig_error *err);
 

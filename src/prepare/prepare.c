@@ -151,9 +151,10 @@ static ig_status run_model(preparation *p, ig_error *err) {
     for (p->first = 0; !s && p->first < p->n_tokens; p->first += p->n_rows) {
         p->n_rows = p->n_tokens - p->first < BATCH ? p->n_tokens - p->first : BATCH;
         turn_rows(p);
-        p->batch.segments[0] =
-            (ig_segment){.seq = &p->seq, .ids = p->ids + p->first, .first = p->first, .n = p->n_rows, .dense = true};
+        p->batch.segments[0] = (ig_segment){
+            .seq = &p->seq, .ids = p->ids + p->first, .first = p->first, .n = p->n_rows, .dense = true, .err = err};
         s = ig_forward(p->m, &p->batch, 1, err);
+        if (!s) s = p->batch.segments[0].status;
         if (!s) s = report(p, 0.5 * (p->first + p->n_rows) / p->n_tokens, err);
     }
     return s;
