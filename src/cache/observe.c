@@ -162,9 +162,6 @@ static ig_status observe(const ig_step *step, const ig_segment *seg) {
     return IG_OK;
 }
 
-void ig_step_observe(ig_step *step) {
-    for (int i = 0; i < step->n_segments; i++) {
-        ig_segment *seg = &step->segments[i];
-        if (!seg->status) seg->status = observe(step, seg);
-    }
+void ig_step_observe(const ig_step *step, ig_segment *seg) {
+    if (!seg->status) seg->status = observe(step, seg);
 }

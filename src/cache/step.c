@@ -22,7 +22,8 @@ void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *s, in
     x->rest.share = ig_arena_take(a, rows * n_heads * sizeof(float));
     x->jobs = ig_arena_take(a, rows * sizeof *x->jobs);
     x->views = ig_arena_take(a, rows * n_heads * sizeof *x->views);
-    x->picks = ig_arena_take(a, n_heads * sizeof *x->picks);
+    x->picks = ig_arena_take(a, rows * n_heads * sizeof *x->picks);
+    x->wants = ig_arena_take(a, rows * sizeof *x->wants);
     x->select_scratch = ig_arena_take(a, (size_t)n_threads * x->select_bytes);
     x->weights = x->dense = x->carry = NULL;
     x->keep = NULL;
@@ -220,26 +221,66 @@ static ig_kv_pick pick_of(const ig_step *step, const ig_segment *seg, const ig_s
     return (ig_kv_pick){e.slot, e.n - *first};
 }
 
-/* The picks of all lists, in ws->picks. */
-static void pick_all(const ig_step *step, const ig_segment *seg, const ig_selection *x) {
+/* What the segment selected, or a decode step's window. Without picks nothing has to be brought. */
+static ig_kv_want want_of(const ig_step *step, const ig_segment *seg, const ig_selection *x) {
+    ig_sequence *seq = seg->seq;
+    ig_kv_pick *picks = step->x->picks + (size_t)(seg - step->segments) * (size_t)step->heads.n_heads;
+    ig_kv_want want = {.kv = seq->kv, .picks = picks};
     int first;
-    for (int i = 0; i < seg->seq->n_lists; i++) step->x->picks[i] = pick_of(step, seg, x, i, &first);
+    if (!ig_kv_has_disk(seq->kv)) return want;
+    if (ig_step_selects(step, seg)) {
+        want.n_picks = seq->n_lists;
+        for (int i = 0; i < seq->n_lists; i++) picks[i] = pick_of(step, seg, x, i, &first);
+        return want;
+    }
+    ig_kv_pick window = pick_of(step, seg, x, 0, &first);
+    if (first == 0) return want;
+    want.n_picks = step->heads.n_kv_heads;
+    for (int i = 0; i < window.n; i++) x->slots[i] = first + i;
+    for (int h = 0; h < want.n_picks; h++) picks[h] = (ig_kv_pick){x->slots, window.n};
+    return want;
 }
 
-/* Brings what the segment selected, or a decode step's window, into RAM. */
-static ig_status load(const ig_step *step, const ig_segment *seg) {
-    ig_sequence *seq = seg->seq;
-    int first;
-    if (!ig_kv_has_disk(seq->kv)) return IG_OK;
-    ig_kv_pick pick = pick_of(step, seg, &seq->chosen, 0, &first);
-    if (ig_step_selects(step, seg)) {
-        pick_all(step, seg, &seq->chosen);
-        return ig_kv_load(seq->kv, step->layer, step->x->picks, seq->n_lists, seg->err);
+/* Whether the segment is a decode step that goes on. */
+static bool decodes(const ig_segment *seg) { return !seg->dense && !seg->status; }
+
+/* Brings what decode steps want of one memory into RAM: all of it at once, or, where that fails, each by itself and for
+ * as long as it attends. From segment s on, the first in that memory. */
+static void load_together(ig_step *step, int s) {
+    const ig_kv_memory *m = ig_kv_memory_of(step->segments[s].seq->kv);
+    int n = 0;
+    ig_segment *one = NULL;
+    for (int i = s; i < step->n_segments; i++) {
+        ig_segment *seg = &step->segments[i];
+        if (!decodes(seg) || ig_kv_memory_of(seg->seq->kv) != m) continue;
+        ig_kv_want want = want_of(step, seg, &seg->seq->chosen);
+        if (!want.n_picks) continue;
+        step->x->wants[n++] = want;
+        one = seg;
     }
-    if (first == 0) return IG_OK;
-    for (int i = 0; i < pick.n; i++) seq->chosen.slots[i] = first + i;
-    for (int h = 0; h < step->heads.n_kv_heads; h++) step->x->picks[h] = (ig_kv_pick){seq->chosen.slots, pick.n};
-    return ig_kv_load(seq->kv, step->layer, step->x->picks, step->heads.n_kv_heads, seg->err);
+    if (!n) return;
+    ig_kv_memory *memory = ig_kv_memory_of(one->seq->kv);
+    ig_status status = ig_kv_load_all(memory, step->layer, step->x->wants, n, n == 1 ? one->err : NULL);
+    if (n == 1) one->status = status;
+    for (int i = s; n > 1 && status && i < step->n_segments; i++) {
+        ig_segment *seg = &step->segments[i];
+        seg->alone = decodes(seg) && ig_kv_memory_of(seg->seq->kv) == m;
+    }
+}
+
+/* Whether no segment before s that decodes lies in the same memory. */
+static bool is_first_of_memory(const ig_step *step, int s) {
+    const ig_kv_memory *m = ig_kv_memory_of(step->segments[s].seq->kv);
+    for (int i = 0; i < s; i++)
+        if (decodes(&step->segments[i]) && ig_kv_memory_of(step->segments[i].seq->kv) == m) return false;
+    return true;
+}
+
+static void load(ig_step *step) {
+    for (int s = 0; s < step->n_segments; s++) {
+        step->segments[s].alone = false;
+        if (decodes(&step->segments[s]) && is_first_of_memory(step, s)) load_together(step, s);
+    }
 }
 
 void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
@@ -306,14 +347,14 @@ ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view 
                           .views = views};
 }
 
-/* Attention of the prompts, or of the decode steps, from x->q to x->out. */
-static void attend(ig_step *step, bool dense) {
+/* Attention of those of segments [begin, end) that are prompts, or decode steps, from x->q to x->out. */
+static void attend(ig_step *step, int begin, int end, bool dense) {
     const ig_head_shape *c = &step->heads;
     int n_jobs = 0, n_views = 0, first;
-    for (int s = 0; s < step->n_segments; s++) {
+    for (int s = begin; s < end; s++) {
         ig_segment *seg = &step->segments[s];
         const ig_sequence *seq = seg->seq;
-        if (seg->status || seg->dense != dense) continue;
+        if (seg->status || seg->dense != dense || seg->alone) continue;
         ig_kv_view *views = step->x->views + (size_t)s * (size_t)c->n_heads;
         ig_attention job = ig_step_job(step, seg, views);
         ig_rest rest = ig_step_rest(step, seg, 0);
@@ -336,22 +377,26 @@ static void attend(ig_step *step, bool dense) {
     flush(step, n_views, &n_jobs);
 }
 
+/* A segment whose entries could not be brought together with the others'. */
+static void attend_alone(ig_step *step, int s) {
+    ig_segment *seg = &step->segments[s];
+    ig_kv_want want = want_of(step, seg, &seg->seq->chosen);
+    seg->alone = false;
+    if (want.n_picks) seg->status = ig_kv_load(want.kv, step->layer, want.picks, want.n_picks, seg->err);
+    attend(step, s, s + 1, false);
+}
+
 /* Fetches and attends for the decode steps, and counts the seconds as theirs. */
 static void attend_decode(ig_step *step) {
     int n = 0;
     double start = ig_clock_seconds();
-    for (int s = 0; s < step->n_segments; s++) {
-        ig_segment *seg = &step->segments[s];
-        if (seg->dense || seg->status) continue;
-        seg->status = load(step, seg);
-        n++;
-    }
+    for (int s = 0; s < step->n_segments; s++) n += decodes(&step->segments[s]);
     if (!n) return;
-    attend(step, false);
+    load(step);
+    attend(step, 0, step->n_segments, false);
     double seconds = ig_clock_seconds() - start;
     for (int s = 0; s < step->n_segments; s++)
-        if (!step->segments[s].dense && !step->segments[s].status)
-            step->segments[s].seq->attention_seconds += seconds / n;
+        if (decodes(&step->segments[s])) step->segments[s].seq->attention_seconds += seconds / n;
     step->x->decode_seconds += seconds;
 }
 
@@ -360,21 +405,42 @@ void ig_step_attend(ig_step *step) {
     for (int s = 0; s < step->n_segments; s++) add_own(step, &step->segments[s]);
     forget_rest(step);
     choose(step, IG_SPECULATE_NONE);
-    attend(step, true);
+    attend(step, 0, step->n_segments, true);
     attend_decode(step);
-    ig_step_observe(step);
+    for (int s = 0; s < step->n_segments; s++)
+        if (!step->segments[s].alone) ig_step_observe(step, &step->segments[s]);
+    for (int s = 0; s < step->n_segments; s++) {
+        if (!step->segments[s].alone) continue;
+        attend_alone(step, s);
+        ig_step_observe(step, &step->segments[s]);
+    }
     ig_step_drop(step);
 }
 
 /* ---- guess -------------------------------------------------------------------------- */
 
+/* A guess of step->layer that is to be read ahead. */
+static bool reads_ahead(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
+    return ig_step_guesses(step, seg, kind) && seg->seq->prefetch && ig_kv_has_disk(seg->seq->kv);
+}
+
+/* Starts to read what was guessed for segments of the memory of segment s, the first of them. */
+static void prefetch(ig_step *step, int s, ig_speculation kind) {
+    ig_kv_memory *m = ig_kv_memory_of(step->segments[s].seq->kv);
+    int n = 0;
+    for (int i = 0; i < step->n_segments; i++) {
+        const ig_segment *seg = &step->segments[i];
+        if (!reads_ahead(step, seg, kind) || ig_kv_memory_of(seg->seq->kv) != m) continue;
+        if (i < s) return; /* it was done with that one's */
+        step->x->wants[n++] = want_of(step, seg, &seg->seq->guess);
+    }
+    ig_error *err = n == 1 ? step->segments[s].err : NULL;
+    ig_status status = ig_kv_prefetch_all(m, step->layer, step->x->wants, n, err);
+    if (n == 1) step->segments[s].status = status; /* of several load() tells which has failed */
+}
+
 void ig_step_guess(ig_step *step, ig_speculation kind) {
     choose(step, kind);
-    for (int s = 0; s < step->n_segments; s++) {
-        ig_segment *seg = &step->segments[s];
-        ig_sequence *seq = seg->seq;
-        if (!ig_step_guesses(step, seg, kind) || !seq->prefetch || !ig_kv_has_disk(seq->kv)) continue;
-        pick_all(step, seg, &seq->guess);
-        seg->status = ig_kv_prefetch(seq->kv, step->layer, step->x->picks, seq->n_lists, seg->err);
-    }
+    for (int s = 0; s < step->n_segments; s++)
+        if (reads_ahead(step, &step->segments[s], kind)) prefetch(step, s, kind);
 }

@@ -21,7 +21,8 @@ typedef struct ig_segment {
     bool dense;    /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
     ig_error *err; /* gets the cause when it fails; NULL: nobody asks; several may share one */
     ig_status status;
-    int row; /* of its first token in the batch; the forward pass says */
+    int row;    /* of its first token in the batch; the forward pass says */
+    bool alone; /* what it wants of this layer was not to be had together with what others want */
 } ig_segment;
 
 /* What scratch is made for: the most of all sequences that will use it. */
@@ -43,7 +44,8 @@ typedef struct ig_step_scratch {
     ig_rest rest;            /* [max_rows][n_heads] queries */
     ig_attention *jobs;      /* [max_rows] */
     ig_kv_view *views;       /* [max_rows][n_heads] */
-    ig_kv_pick *picks;       /* [n_heads] */
+    ig_kv_pick *picks;       /* [max_rows][n_heads] */
+    ig_kv_want *wants;       /* [max_rows] */
     float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
     int32_t *keep;           /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
     float *dense;            /* [n_heads][head_dim] dense attention of an audit */

@@ -26,8 +26,9 @@ void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *v
 /* Attention over all entries of a segment, wherever they are; job->q, out, lse are set. */
 ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views);
 
-/* After attention (observe.c): what policies, audits and traces want to know of it. */
-void ig_step_observe(ig_step *step);
+/* After a segment's attention (observe.c), while what it chose is in RAM: what policies, audits and traces want to know
+ * of it. */
+void ig_step_observe(const ig_step *step, ig_segment *seg);
 
 /* Entries that are dropped for ever (retain.c). Before a decode step's own is added: policies with a limit of their own
  * keep to it. After attention: those beyond ig_sequence.limit go. */

