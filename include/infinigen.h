@@ -2,10 +2,11 @@
  *
  * infinigen: LLM inference when the KV cache outgrows the fast memory.
  *
- * Three nouns:
+ * Four nouns:
  *   ig_context  threads, CPU level, log sink. Outlives its models.
  *   ig_model    weights and tokenizer: immutable, shared. Outlives its sessions.
- *   ig_session  one timeline of tokens that owns its KV cache. One thread at a time.
+ *   ig_cache    the memory in which the KV of many sessions of a model lies. Outlives them.
+ *   ig_session  one timeline of tokens. One thread at a time.
  *
  * The caller always hands over the *whole* token prefix: ig_session_sync()
  * reuses what the session already holds, extends it or cuts it back.
@@ -270,8 +271,12 @@ typedef struct ig_cache_options {
                               input, and the guess is final ("infinigen-osdi24"'s default); "none" */
     bool no_prefetch;      /* do not read guessed entries ahead */
     bool no_uring;         /* disk requests by threads instead of io_uring */
-    int audit_every; /* at every so many decode steps also compute dense attention and note the share of it that the
-                        policy's entries hold; 0 (default): never */
+    int n_sessions;   /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a
+                         session without a cache */
+    const char *salt; /* only sessions with the same share what they have in common in an ig_cache; NULL (default):
+                         those that have none */
+    int audit_every;  /* at every so many decode steps also compute dense attention and note the share of it that the
+                         policy's entries hold; 0 (default): never */
     ig_cache_trace_fn trace; /* called for every layer of every decode step; NULL (default): not */
     void *trace_user;
 } ig_cache_options;
@@ -282,8 +287,16 @@ IG_API const char *ig_cache_policy(size_t i, const char **help);
 
 enum { IG_CTX_MAX = 1 << 24, IG_BATCH_MAX = 1 << 14 };
 
+enum { IG_SESSIONS_MAX = 1 << 12 };
+
+typedef struct ig_cache ig_cache;
+
 typedef struct ig_session_options {
-    int n_ctx;   /* at most IG_CTX_MAX; 0 (default): the model's own, at most 8192 */
+    ig_cache *shared; /* that the session lies in, together with others; NULL (default): memory of its own. What the
+                         options say of where and how keys and values are kept (type, RAM, disk, evict, n_sessions) is
+                         not looked at then, and a limit must be the cache's */
+    int n_ctx;   /* at most IG_CTX_MAX; 0 (default): the model's own, at most 8192; in a cache at most, and by default,
+                    the cache's */
     int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX. Default 512 */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps */
@@ -292,17 +305,42 @@ typedef struct ig_session_options {
 
 IG_API ig_session_options ig_session_defaults(void);
 
-/* What a choice costs before it is taken; bytes. */
+/* What a choice costs before it is taken; bytes. For one session, or an ig_cache for n_sessions of them. */
 typedef struct ig_cache_plan_info {
-    int n_ctx;
+    int n_ctx;        /* of each */
     uint64_t weights; /* mapped + private */
-    uint64_t kv;      /* K and V of n_ctx tokens */
+    uint64_t kv;      /* K and V of n_ctx tokens of each, in RAM */
     uint64_t sketch;
     uint64_t scratch;
     uint64_t total;
 } ig_cache_plan_info;
 IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, const ig_session_options *options,
                                ig_error *err);
+
+/* Memory for options->cache.n_sessions sessions that options describe: one budget of RAM and one of disk for all of
+ * them. Sessions are opened in it with ig_session_options.shared.
+ *
+ * What sessions have in common is there once: a session that is given tokens takes the longest beginning that another
+ * one has computed as a prompt, K, V and sketch, in pieces of 16 tokens or more, without copying or computing. That
+ * changes no bit of any result. What a closed session has computed is kept while there is room. With a disk tier the
+ * blocks of sessions that are not being stepped leave RAM first, and come back by reading. Sessions whose policy drops
+ * entries or must see the prompt being computed ("h2o", "infinigen-osdi24", a limit) share memory, but no tokens. */
+IG_API ig_status ig_cache_open(ig_cache **out, ig_model *model, const ig_session_options *options, ig_error *err);
+/* No session lies in it any more. */
+IG_API void ig_cache_close(ig_cache *cache);
+
+typedef struct ig_cache_stats {
+    int n_sessions;                     /* open now */
+    uint64_t tokens, kept_tokens;       /* that sessions hold, each shared one once; that none does, kept while
+                                           there is room */
+    uint64_t taken_tokens;              /* that sessions took over instead of computing them, so far */
+    uint64_t kv_bytes, disk_bytes;      /* in RAM with all tables, and in the disk tier, now */
+    uint64_t sketch_bytes;              /* of the tokens above, now */
+    uint64_t read_bytes, written_bytes; /* moved from and to the disk tier */
+    uint64_t demoted, recalled;         /* blocks of 4 KiB that left RAM; blocks brought back */
+    double stall_seconds;               /* steps stood still for the disk */
+} ig_cache_stats;
+IG_API void ig_cache_get_stats(const ig_cache *cache, ig_cache_stats *out);
 
 /* ---- prepared sketches -------------------------------------------------- */
 
@@ -362,6 +400,11 @@ IG_API int ig_session_tokens(const ig_session *s, const int32_t **ids);
  * and is empty after a step that failed. */
 IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err);
 
+/* Makes the session hold the longest beginning of ids[0..n) that it can without computing: its own, or what others in
+ * its ig_cache have computed. The last token is left to be computed for its logits, so that *n_held, the tokens held
+ * then, is n only if they are held already and have current logits. ig_session_sync() begins with this. */
+IG_API ig_status ig_session_reuse(ig_session *s, const int32_t *ids, int n, int *n_held, ig_error *err);
+
 /* The same, handing the logits of every *newly computed* token to `sink`: `logits` is
  * [n_rows][n_vocab] for the tokens at positions first .. first + n_rows - 1. A true return
  * stops with IG_E_INTERRUPTED. It must not sync or step sessions of the same model: that is IG_E_ARG. */
@@ -391,7 +434,8 @@ IG_API const float *ig_session_logits(const ig_session *s);
 typedef struct ig_session_stats {
     const char *policy;
     const char *kv_type;             /* "f16", "q8", "q4" */
-    uint64_t n_prefilled, n_decoded; /* tokens */
+    uint64_t n_prefilled, n_decoded; /* tokens computed */
+    uint64_t n_taken;                /* tokens of prompts taken over from others in the same ig_cache */
     double prefill_seconds, decode_seconds;
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present; of scratch most is shared by the model's
                                                        sessions and the context's models */

@@ -52,6 +52,7 @@ static ig_status check_cache_options(const ig_cache_options *o, ig_error *err) {
         {"partial", o->partial, 0, 1, true},
         {"limit", o->limit, 0, 1, false},
         {"limit_bytes", (double)o->limit_bytes, 0, most_kv_bytes, false},
+        {"n_sessions", o->n_sessions, 0, IG_SESSIONS_MAX, false},
         {"audit_every", o->audit_every, 0, INT_MAX, false},
     };
     if (o->budget > 0 && o->budget_entries)

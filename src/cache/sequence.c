@@ -4,6 +4,8 @@
  */
 #include "cache/sequence.h"
 
+#include <limits.h>
+
 #include "base/error.h"
 
 /* ---- opening -------------------------------------------------------------------- */
@@ -21,6 +23,7 @@ static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
     lay_out_selection(a, &seq->guess, seq->n_lists, s->n_ctx);
     seq->views = ig_arena_take(a, (size_t)s->n_kv_heads * sizeof *seq->views);
     seq->stamp = ig_arena_take(a, (size_t)s->n_ctx * sizeof *seq->stamp);
+    if (seq->shares) seq->pieces = ig_arena_take(a, ((size_t)s->n_ctx / IG_UNIT_SLOTS + 1) * sizeof *seq->pieces);
     seq->audit.layer_sum = ig_arena_take(a, (size_t)s->n_layers * sizeof *seq->audit.layer_sum);
     seq->audit.layer_n = ig_arena_take(a, (size_t)s->n_layers * sizeof *seq->audit.layer_n);
 }
@@ -28,7 +31,8 @@ static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
 ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error *err) {
     const ig_policy_shape *s = p->policy;
     const ig_cache_options *o = p->options;
-    *seq = (ig_sequence){.codec = {.kernels = s->kernels,
+    *seq = (ig_sequence){.kv = p->kv,
+                         .codec = {.kernels = s->kernels,
                                    .frames = p->frames,
                                    .heads = {s->n_heads, s->n_kv_heads, s->head_dim, s->scale},
                                    .type = p->type},
@@ -39,7 +43,10 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
                          .prefetch = !o->no_prefetch,
                          .trace = o->trace,
                          .trace_user = o->trace_user,
-                         .audit = {.every = o->audit_every}};
+                         .audit = {.every = o->audit_every},
+                         .shares = p->shares,
+                         .root = p->root,
+                         .dense_end = INT_MAX};
     lay_out(seq, s);
     size_t bytes = seq->arena.used;
     if (!ig_arena_open(&seq->arena)) return ig_fail_memory(err, "session", bytes);

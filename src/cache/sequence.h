@@ -63,10 +63,17 @@ typedef struct ig_sequence {
     double block_sum;              /* of blocks that hold them / blocks of all tokens, per KV head */
     uint64_t n_shares, n_fetched;  /* what they are the sums of */
     double attention_seconds, select_seconds;
+    /* what it has in common with others (share.c) */
+    bool shares;       /* it takes prefixes and gives its own */
+    ig_prefix_id root; /* of what it takes and gives */
+    int n_published;   /* first pieces that are in the tree */
+    int dense_end;     /* tokens from here on were decoded, or follow such; INT_MAX: none */
+    uint32_t *pieces;  /* [n_ctx / 16] found */
 } ig_sequence;
 
 /* What a sequence is to be. */
 typedef struct ig_sequence_plan {
+    ig_kv *kv;
     const ig_policy_ops *ops;
     const ig_policy_shape *policy;
     const ig_cache_options *options; /* defaults filled in */
@@ -75,6 +82,8 @@ typedef struct ig_sequence_plan {
     ig_evict_rule evict; /* with limit: what is dropped first */
     int limit;
     ig_speculation speculate;
+    bool shares; /* its memory does, and ig_sequence_can_share() */
+    ig_prefix_id root;
 } ig_sequence_plan;
 
 /* All but the KV store. In any case close() in the end. */
@@ -84,5 +93,19 @@ void ig_sequence_close(ig_sequence *seq);
 /* Shows the policy the keys and values that the store holds of tokens from `first` on, of n_tokens. After a failure
  * only a cut of the store may follow. */
 ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_tokens, ig_error *err);
+
+/* ---- sharing (share.c) ---- */
+
+/* Whether a policy's sequences can share pieces: nothing is dropped, and it knows nothing of a prompt but K and V. */
+bool ig_sequence_can_share(const ig_policy_ops *ops, int limit);
+/* Drops tokens from n on, as ig_kv_cut(). */
+ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err);
+/* A step has added tokens, a piece of a prompt or a decoded one: it holds tokens [n]. */
+void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense);
+/* Another policy, which was shown all that is held, goes on with the keys and values of `from`. */
+void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from);
+/* Takes pieces that hold the beginning of ids [n], if they hold more than the sequence does: that is all it holds then.
+ * *taken: tokens; 0: nothing has changed. After a failure it holds what it can. */
+ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, int *taken, ig_error *err);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "engine/session.h"
+#include "engine/cache.h"
 
 enum { DEFAULT_CTX = 8192, DEFAULT_BATCH = 512 };
 
@@ -79,6 +79,7 @@ static ig_status plan_tiers(ig_session_plan *p, ig_error *err) {
         return ig_fail(err, IG_E_ARG, "a limit on the KV cache's RAM needs a disk tier for the rest");
     if (o->disk_bytes && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
     if (p->ops->select) p->tiers.n_pinned_layers = o->n_dense_layers;
+    p->tiers.n_sequences = o->n_sessions;
     ig_status s = ig_kv_type_parse(&p->tiers.type, o->type, err);
     return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
 }
@@ -139,6 +140,7 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
     const ig_config *c = &m->config;
     *p = (ig_session_plan){.o = options ? *options : ig_session_defaults()};
     s = ig_check_session_options(&p->o, err);
+    if (!s && p->o.shared) s = ig_cache_impose(&p->o, m, err);
     if (s) return s;
     if (p->o.n_ctx == 0) p->o.n_ctx = c->n_ctx_train < DEFAULT_CTX ? c->n_ctx_train : DEFAULT_CTX;
     if (c->learned_positions && p->o.n_ctx > c->learned_positions - c->position_offset)
@@ -158,6 +160,8 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
     if (!s) s = plan_tiers(p, err);
     p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
     if (!s) s = plan_limit(p, err);
+    if (!s && p->o.shared) s = ig_cache_check(p->o.shared, p, err);
+    p->tiers.share = p->o.cache.n_sessions > 0 && !p->tiers.limit;
     if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
     if (!s) s = plan_speculation(p, err);
     if (!s) s = open_sketch(p, m, err);
@@ -181,10 +185,11 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
         .n_ctx = p.o.n_ctx,
         .weights = (m->copied_bytes ? m->copied_bytes : m->weights.stored_bytes) + m->weights.owned.size};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
-    out->sketch = p.ops->plan ? p.ops->plan(&p.policy, &p.o.cache, ig_policy_slots(&p.policy)) : 0;
+    uint64_t n = p.o.cache.n_sessions > 0 ? (uint64_t)p.o.cache.n_sessions : 1;
+    out->sketch = p.ops->plan ? n * p.ops->plan(&p.policy, &p.o.cache, ig_policy_slots(&p.policy)) : 0;
     out->scratch = ig_batch_plan(m->ctx, &m->config, &p.scratch);
     if (p.tiers.limit)
-        out->scratch += ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
+        out->scratch += n * ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
     out->total = out->weights + out->kv + out->sketch + out->scratch;
     ig_session_close_sketch(p.sketch);
     return s;

@@ -2,7 +2,7 @@
  *
  * Sessions: opening, syncing a prefix, decoding a batch of sessions.
  */
-#include "engine/session.h"
+#include "engine/cache.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,16 +17,21 @@ static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
     s->logits = ig_arena_take(&s->arena, (size_t)c->n_vocab * sizeof *s->logits);
 }
 
-ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
+ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_error *err) {
     ig_model *m = s->model;
-    ig_sequence_plan seq = {.ops = p->ops,
+    p->policy.home = ig_kv_home_of(kv);
+    ig_sequence_plan seq = {.kv = kv,
+                            .ops = p->ops,
                             .policy = &p->policy,
                             .options = &p->o.cache,
                             .frames = m->key_frames.layers,
                             .type = p->tiers.type,
                             .evict = p->tiers.evict,
                             .limit = p->tiers.limit,
-                            .speculate = p->speculate};
+                            .speculate = p->speculate,
+                            .shares = p->o.shared && p->tiers.share && ig_sequence_can_share(p->ops, p->tiers.limit)};
+    const char *salt = p->o.cache.salt ? p->o.cache.salt : "";
+    seq.root = ig_prefix_root(salt, strlen(salt));
     s->sketch = p->sketch;
     s->options = p->o;
     s->tiers = p->tiers;
@@ -34,13 +39,17 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
     size_t bytes = s->arena.used;
     if (!ig_arena_open(&s->arena)) return ig_fail_memory(err, "session", bytes);
     lay_out(s, &m->config, p->o.n_ctx);
-    ig_status status = ig_sequence_open(&s->seq, &seq, err);
+    ig_status status = ig_batch_begin(&m->batch, err);
+    if (status) return status;
+    status = ig_sequence_open(&s->seq, &seq, err); /* tables of the memory */
+    ig_batch_end(&m->batch);
     if (!status) status = ig_batch_reserve(&m->batch, m->ctx, &m->config, &p->scratch, err);
     if (status) return status;
     /* The names may live in the caller's memory: keep the policy's own, and no path. */
     s->options.cache.policy = s->seq.policy->options.policy = p->ops->name;
     s->options.cache.sketch = s->seq.policy->options.sketch = NULL;
     s->options.cache.disk_path = s->options.cache.evict = s->options.cache.speculate = s->options.cache.type = NULL;
+    s->options.cache.salt = s->seq.policy->options.salt = NULL;
     s->seq.policy->options.disk_path = s->seq.policy->options.evict = NULL;
     s->seq.policy->options.speculate = s->seq.policy->options.type = NULL;
     s->tiers.disk_path = NULL;
@@ -48,9 +57,21 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err) {
 }
 
 void ig_session_strip(ig_session *s) {
+    bool entered = ig_batch_enter(&s->model->batch); /* tables of the memory */
     ig_sequence_close(&s->seq);
+    if (entered) ig_batch_end(&s->model->batch);
     ig_session_close_sketch(s->sketch);
     ig_arena_close(&s->arena);
+}
+
+/* In the cache of the options, or with a memory of its own. */
+static ig_status open_kv(ig_kv **out, ig_model *m, const ig_session_plan *p, ig_error *err) {
+    if (!p->o.shared) return ig_kv_open(out, &p->kv, &p->tiers, err);
+    ig_status status = ig_batch_begin(&m->batch, err);
+    if (status) return status;
+    status = ig_kv_open_in(out, p->o.shared->memory, err);
+    ig_batch_end(&m->batch);
+    return status;
 }
 
 ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_options *options, ig_error *err) {
@@ -68,16 +89,13 @@ ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_option
     if (p.o.n_ctx > m->config.n_ctx_train)
         ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p.o.n_ctx,
                m->config.n_ctx_train);
-    ig_kv *kv;
-    status = ig_kv_open(&kv, &p.kv, &p.tiers, err);
+    status = open_kv(&s->seq.kv, m, &p, err);
     if (status) {
         ig_session_close_sketch(p.sketch);
         free(s);
         return status;
     }
-    p.policy.home = ig_kv_home_of(kv);
-    status = ig_session_equip(s, &p, err);
-    s->seq.kv = kv;
+    status = ig_session_equip(s, &p, s->seq.kv, err);
     if (status) {
         ig_session_close(s);
         return status;
@@ -90,7 +108,9 @@ void ig_session_close(ig_session *s) {
     if (!s) return;
     ig_kv *kv = s->seq.kv;
     ig_session_strip(s);
+    bool entered = ig_batch_enter(&s->model->batch);
     ig_kv_close(kv);
+    if (entered) ig_batch_end(&s->model->batch);
     free(s);
 }
 
@@ -113,7 +133,7 @@ static ig_status show_again(ig_session *s, ig_error *err) {
     int first = s->n_tokens / IG_POLICY_UNIT * IG_POLICY_UNIT;
     ig_status status = s->seq.policy->ops->sums_up ? replay(s, first, err) : IG_OK;
     if (!status) return IG_OK;
-    ig_kv_cut(s->seq.kv, first, NULL);
+    ig_sequence_cut(&s->seq, first, NULL);
     int length = ig_kv_length(s->seq.kv);
     s->n_tokens = length < first ? length : first;
     return status;
@@ -122,11 +142,13 @@ static ig_status show_again(ig_session *s, ig_error *err) {
 /* The KV holds n tokens at most from here on, and the session what is left. A policy that drops entries cannot take
  * back what it has seen of later tokens. */
 static ig_status cut(ig_session *s, int n, bool saw_more, ig_error *err) {
+    bool entered = s->options.shared && ig_batch_enter(&s->model->batch);
     if (s->seq.policy->ops->limit && saw_more) n = 0;
-    ig_status status = ig_kv_cut(s->seq.kv, n, err);
+    ig_status status = ig_sequence_cut(&s->seq, n, err);
     int length = ig_kv_length(s->seq.kv);
     s->n_tokens = length < n ? length : n;
     ig_status shown = saw_more ? show_again(s, status ? NULL : err) : IG_OK;
+    if (entered) ig_batch_end(&s->model->batch);
     return status ? status : shown;
 }
 
@@ -211,6 +233,37 @@ static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
     return status;
 }
 
+/* Tokens [0, n) of ids are taken over from others, as far as they have computed more of them than the session holds. */
+static ig_status take(ig_session *s, const int32_t *ids, int n, ig_error *err) {
+    ig_batch *b = &s->model->batch;
+    int taken, before = s->n_tokens;
+    bool entered = ig_batch_enter(b);
+    ig_status status = ig_sequence_take(&s->seq, s->model->ctx->device, ids, n, &taken, err);
+    if (taken) {
+        memcpy(s->tokens, ids, (size_t)taken * sizeof *ids);
+        s->n_tokens = taken;
+        s->n_taken += (uint64_t)(taken > before ? taken - before : 0);
+        s->options.shared->taken_tokens += (uint64_t)(taken > before ? taken - before : 0);
+    }
+    if (entered) ig_batch_end(b);
+    return status;
+}
+
+ig_status ig_session_reuse(ig_session *s, const int32_t *ids, int n, int *n_held, ig_error *err) {
+    if (!s || !ids || n < 1 || !n_held)
+        return ig_fail(err, IG_E_ARG, "ig_session_reuse: session, tokens and result are needed");
+    int held = 0, most = n < s->options.n_ctx ? n : s->options.n_ctx;
+    while (held < most && held < s->n_tokens && s->tokens[held] == ids[held]) held++;
+    *n_held = n;
+    if (held == n && s->n_tokens == n && s->has_logits) return IG_OK;
+    if (held == n) held--; /* the last token is computed again for its logits */
+    s->has_logits = false;
+    ig_status status = cut(s, held, held < s->n_tokens, err);
+    if (!status) status = take(s, ids, most - (most == n), err);
+    *n_held = s->n_tokens;
+    return status;
+}
+
 ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
                                  ig_error *err) {
     if (!s || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_sync: at least one token is needed");
@@ -219,14 +272,10 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     ig_status status = check_ids(s->model, ids, n, err);
     if (status) return status;
 
-    int held = 0;
-    while (held < n && held < s->n_tokens && s->tokens[held] == ids[held]) held++;
-    if (held == n && s->n_tokens == n && s->has_logits) return IG_OK;
-    if (held == n) held--; /* the last token is computed again for its logits */
     double start = ig_clock_seconds();
-    s->has_logits = false;
-    status = cut(s, held, held < s->n_tokens, err);
-    if (status) return status;
+    int held;
+    status = ig_session_reuse(s, ids, n, &held, err);
+    if (status || held == n) return status;
     prefill p = {.ids = ids, .n = n, .sink = sink, .user = user};
     int from = s->n_tokens;
     while (!status && s->n_tokens < n) {
@@ -366,6 +415,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .kv_type = ig_kv_type_name(q->codec.type),
         .n_prefilled = s->n_prefilled,
         .n_decoded = s->n_decoded,
+        .n_taken = s->n_taken,
         .prefill_seconds = s->prefill_seconds,
         .decode_seconds = s->decode_seconds,
         .kv_bytes = kv.ram_bytes,

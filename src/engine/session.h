@@ -30,7 +30,7 @@ struct ig_session {
     int n_tokens;
     float *logits; /* [n_vocab] after the last token */
     bool has_logits;
-    uint64_t n_prefilled, n_decoded;
+    uint64_t n_prefilled, n_decoded, n_taken;
     double prefill_seconds, decode_seconds;
     uint64_t decode_read_bytes; /* what decode steps caused */
     double decode_stall_seconds;
@@ -41,9 +41,9 @@ struct ig_session {
 ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err);
 /* Of a plan that will not be used, or of a session. NULL is fine. */
 void ig_session_close_sketch(ig_sketch_file *f);
-/* Gives a session, which has its model, all but its KV store. Takes the plan's sketch file. In any case strip() it in
- * the end. */
-ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_error *err);
+/* Gives a session, which has its model, all but its keys and values `kv`. Takes the plan's sketch file. In any case
+ * strip() it in the end. */
+ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_error *err);
 void ig_session_strip(ig_session *s);
 
 /* True if it was opened for this model. */

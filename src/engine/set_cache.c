@@ -36,7 +36,6 @@ static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *
 
 /* What stays as it is. */
 static void take_over(ig_session *next, const ig_session *s) {
-    next->seq.kv = s->seq.kv;
     next->seq.traced = s->seq.traced;
     next->n_tokens = s->n_tokens;
     next->has_logits = s->has_logits;
@@ -54,26 +53,26 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     ig_status status = ig_session_make_plan(&p, s->model, &o, err);
     if (status) return status;
     status = check(&p, s, err);
-    if (!status && !s->n_tokens)
-        status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err); /* for a policy that drops entries */
+    if (!status && !s->n_tokens && !o.shared) /* for a policy that drops entries */
+        status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err);
     if (status) {
         ig_session_close_sketch(p.sketch);
         return status;
     }
     ig_session next = {.model = s->model};
-    p.policy.home = ig_kv_home_of(s->seq.kv);
-    status = ig_session_equip(&next, &p, err);
+    status = ig_session_equip(&next, &p, s->seq.kv, err);
+    bool entered = ig_batch_enter(&s->model->batch);
     if (!status) {
         take_over(&next, s);
         status = ig_sequence_replay(&next.seq, s->model->ctx->device, 0, s->n_tokens, err);
     }
-    if (!status) status = ig_kv_pin(ig_kv_memory_of(s->seq.kv), p.tiers.n_pinned_layers, err);
-    if (status) {
+    if (!status && !o.shared) status = ig_kv_pin(ig_kv_memory_of(s->seq.kv), p.tiers.n_pinned_layers, err);
+    if (status)
         ig_kv_cut(s->seq.kv, s->n_tokens, NULL); /* ends the scan that failed */
-        ig_session_strip(&next);
-        return status;
-    }
-    ig_session_strip(s);
-    *s = next;
-    return IG_OK;
+    else
+        ig_sequence_inherit(&next.seq, &s->seq);
+    if (entered) ig_batch_end(&s->model->batch);
+    ig_session_strip(status ? &next : s);
+    if (!status) *s = next;
+    return status;
 }

@@ -19,9 +19,11 @@ void ig_evict_open(ig_evict *e, ig_evict_rule rule, size_t n_frames, void *memor
     for (uint32_t i = 0; i < IG_EVICT_LISTS; i++) e->prev[e->n_frames + i] = e->next[e->n_frames + i] = e->n_frames + i;
 }
 
+static const char *const names[] = {[IG_EVICT_COUNTER] = "counter", [IG_EVICT_LRU] = "lru", [IG_EVICT_FIFO] = "fifo"};
+
+const char *ig_evict_name(ig_evict_rule rule) { return names[rule]; }
+
 ig_status ig_evict_parse(ig_evict_rule *out, const char *name, ig_error *err) {
-    static const char *const names[] = {
-        [IG_EVICT_COUNTER] = "counter", [IG_EVICT_LRU] = "lru", [IG_EVICT_FIFO] = "fifo"};
     for (int i = 0; i < 3; i++)
         if (strcmp(names[i], name) == 0) {
             *out = (ig_evict_rule)i;

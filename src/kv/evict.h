@@ -30,6 +30,8 @@ void ig_evict_open(ig_evict *e, ig_evict_rule rule, size_t n_frames, void *memor
 /* "counter", "lru", "fifo"; IG_E_ARG otherwise. */
 ig_status ig_evict_parse(ig_evict_rule *out, const char *name, ig_error *err);
 
+const char *ig_evict_name(ig_evict_rule rule);
+
 /* The frame may leave from now on; it counts as just come. */
 void ig_evict_add(ig_evict *e, uint32_t frame);
 /* The frame may not leave, or has left. Harmless if it is not listed. */

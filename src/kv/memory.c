@@ -309,6 +309,8 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     size_t n_pieces = m->n_fresh - m->n_spare, n_frames = ig_kv_pool_taken(&m->pool) - m->n_lent,
            n_blocks = m->tier ? n_pieces * m->piece_blocks * m->n_tables : n_frames;
     *out = m->stats;
+    out->n_sequences = m->n_open;
+    out->table_bytes = n_pieces * ig_kv_tables_piece_bytes(m);
     out->n_kept_pieces = m->prefixes.n_kept;
     out->n_pieces = n_pieces - m->prefixes.n_kept;
     out->ram_bytes = n_frames * IG_FRAME_BYTES + m->arena.size + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);

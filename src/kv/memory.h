@@ -67,7 +67,9 @@ typedef struct ig_kv_stats {
     uint64_t prefetch_hits, prefetch_misses; /* blocks that were there when attention wanted them, thanks to a prefetch;
                                                 blocks it had to wait for */
     uint64_t read_bytes, written_bytes;
-    double stall_seconds;   /* the step stood still for the disk */
+    double stall_seconds; /* the step stood still for the disk */
+    uint64_t n_sequences;
+    uint64_t table_bytes;   /* what policies keep of all pieces (table.h) */
     uint64_t n_pieces;      /* that sequences own */
     uint64_t n_kept_pieces; /* that none owns, kept while there is room */
     uint64_t entries;       /* of one sequence (ig_kv_get_stats): held, over layers and KV heads */

@@ -198,8 +198,9 @@ void ig_kv_give_piece(ig_kv_memory *m, uint32_t piece);
 bool ig_kv_forget_oldest(ig_kv_memory *m);
 
 /* Tables of policies (table.c): all end; what they have of a piece counts no more; what they have of a
- * piece is copied to another. */
+ * full piece goes to another where that lacks it. */
 void ig_kv_tables_close(ig_kv_memory *m);
+size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m);
 void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece);
 void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to);
 

@@ -110,6 +110,14 @@ void ig_kv_tables_close(ig_kv_memory *m) {
     for (size_t i = 0; i < IG_COUNT(m->tables); i++) release(&m->tables[i]);
 }
 
+size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m) {
+    size_t bytes = 0;
+    for (size_t i = 0; i < IG_COUNT(m->tables); i++)
+        if (m->tables[i].heads)
+            bytes += m->tables[i].n_heads * m->tables[i].unit_bytes << (m->piece_shift - IG_UNIT_SHIFT);
+    return bytes;
+}
+
 void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece) {
     for (size_t i = 0; i < IG_COUNT(m->tables); i++)
         if (m->tables[i].written) m->tables[i].written[piece] = 0;
@@ -120,10 +128,11 @@ void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to) {
     for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
         const ig_kv_table *t = &m->tables[i];
         size_t piece_bytes = units * t->unit_bytes;
-        if (!t->heads || !t->written[from]) continue;
+        if (!t->heads || !t->written[from] || t->written[to]) continue;
         for (size_t h = 0; h < t->n_heads; h++) {
             uint8_t *head = t->heads + h * t->n_units * t->unit_bytes;
             memcpy(head + to * piece_bytes, head + from * piece_bytes, piece_bytes);
         }
+        t->written[to] = 1;
     }
 }

@@ -63,6 +63,8 @@ ig_status ig_batch_begin(ig_batch *b, ig_error *err) {
     return ig_fail(err, IG_E_ARG, "a session was called from within a step of the same model");
 }
 
+bool ig_batch_enter(ig_batch *b) { return pthread_mutex_lock(&b->turn) == 0; }
+
 void ig_batch_end(ig_batch *b) { pthread_mutex_unlock(&b->turn); }
 
 static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {

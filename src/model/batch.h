@@ -45,5 +45,8 @@ uint64_t ig_batch_plan(const ig_context *ctx, const ig_config *c, const ig_step_
 /* Around a step and the use of its results. IG_E_ARG in a callback of a step of the same model, which has the turn. */
 ig_status ig_batch_begin(ig_batch *b, ig_error *err);
 void ig_batch_end(ig_batch *b);
+/* Around what looks at or changes memory that sessions share. False: within a step, by the thread that has the turn
+ * already, so that no end() must follow. */
+bool ig_batch_enter(ig_batch *b);
 
 #endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The memory that sessions share: opening, what it imposes on them, statistics.
+ */
+#include "engine/cache.h"
+
+#include <stdlib.h>
+
+#include "base/error.h"
+
+/* ---- opening ------------------------------------------------------------------------ */
+
+ig_status ig_cache_open(ig_cache **out, ig_model *m, const ig_session_options *options, ig_error *err) {
+    if (out) *out = NULL;
+    if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_cache_open: model and result are needed");
+    ig_session_options o = options ? *options : ig_session_defaults();
+    if (o.cache.n_sessions == 0) o.cache.n_sessions = 1;
+    if (o.shared) return ig_fail(err, IG_E_ARG, "ig_cache_open: a cache does not lie in another");
+    ig_session_plan p;
+    ig_status s = ig_session_make_plan(&p, m, &o, err);
+    if (s) return s;
+    ig_cache *c = calloc(1, sizeof *c);
+    if (c) {
+        *c = (ig_cache){.model = m, .options = p.o, .tiers = p.tiers};
+        s = ig_kv_memory_open(&c->memory, &p.kv, &p.tiers, err);
+    } else {
+        s = ig_fail_memory(err, "KV cache", sizeof *c);
+    }
+    ig_session_close_sketch(p.sketch);
+    if (s) {
+        free(c);
+        return s;
+    }
+    /* Names may live in the caller's memory. */
+    c->options.cache.type = ig_kv_type_name(p.tiers.type);
+    c->options.cache.evict = ig_evict_name(p.tiers.evict);
+    c->options.cache.policy = c->options.cache.sketch = c->options.cache.disk_path = NULL;
+    c->options.cache.speculate = c->options.cache.salt = NULL;
+    c->tiers.disk_path = NULL;
+    *out = c;
+    return IG_OK;
+}
+
+void ig_cache_close(ig_cache *c) {
+    if (!c) return;
+    ig_kv_memory_close(c->memory);
+    free(c);
+}
+
+/* ---- sessions ------------------------------------------------------------------------ */
+
+ig_status ig_cache_impose(ig_session_options *o, const ig_model *m, ig_error *err) {
+    const ig_cache *c = o->shared;
+    const ig_cache_options *from = &c->options.cache;
+    ig_cache_options *to = &o->cache;
+    if (c->model != m) return ig_fail(err, IG_E_ARG, "the KV cache was opened for another model");
+    if (o->n_ctx == 0) o->n_ctx = c->options.n_ctx;
+    if (o->n_ctx > c->options.n_ctx || o->n_batch > c->options.n_batch)
+        return ig_fail(err, IG_E_LIMIT,
+                       "a context of %d tokens in steps of %d: the KV cache was opened for at most %d and %d", o->n_ctx,
+                       o->n_batch, c->options.n_ctx, c->options.n_batch);
+    to->type = from->type;
+    to->evict = from->evict;
+    to->ram_bytes = from->ram_bytes;
+    to->disk_bytes = from->disk_bytes;
+    to->disk_path = from->disk_bytes ? "" : NULL; /* it is open already */
+    to->no_uring = from->no_uring;
+    to->n_sessions = from->n_sessions;
+    return IG_OK;
+}
+
+ig_status ig_cache_check(const ig_cache *c, const ig_session_plan *p, ig_error *err) {
+    if (p->tiers.limit != c->tiers.limit)
+        return ig_fail(err, IG_E_ARG, "the KV cache was opened with another limit than this session asks for");
+    if (p->tiers.n_dropping > c->tiers.n_dropping)
+        return ig_fail(err, IG_E_ARG,
+                       "KV policy %s drops entries: the KV cache was opened for sessions that drop fewer or none",
+                       p->ops->name);
+    return IG_OK;
+}
+
+/* ---- statistics ------------------------------------------------------------------------- */
+
+void ig_cache_get_stats(const ig_cache *c, ig_cache_stats *out) {
+    if (!out) return;
+    *out = (ig_cache_stats){0};
+    if (!c) return;
+    bool entered = ig_batch_enter(&c->model->batch);
+    ig_kv_stats kv;
+    ig_kv_memory_get_stats(c->memory, &kv);
+    uint64_t piece = (uint64_t)ig_kv_piece_tokens(c->memory);
+    *out = (ig_cache_stats){.n_sessions = (int)kv.n_sequences,
+                            .tokens = kv.n_pieces * piece,
+                            .kept_tokens = kv.n_kept_pieces * piece,
+                            .taken_tokens = c->taken_tokens,
+                            .kv_bytes = kv.ram_bytes,
+                            .disk_bytes = kv.disk_bytes,
+                            .sketch_bytes = kv.table_bytes,
+                            .read_bytes = kv.read_bytes,
+                            .written_bytes = kv.written_bytes,
+                            .demoted = kv.demoted,
+                            .recalled = kv.recalled,
+                            .stall_seconds = kv.stall_seconds};
+    if (entered) ig_batch_end(&c->model->batch);
+}
