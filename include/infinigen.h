@@ -10,7 +10,8 @@
  *
  * The caller always hands over the *whole* token prefix: ig_session_sync()
  * reuses what the session already holds, extends it or cuts it back.
- * ig_session_decode() steps several sessions as one batch.
+ * ig_session_decode() steps several sessions as one batch, and ig_batch_step()
+ * mixes such steps with pieces of prompts.
  *
  * Every fallible call returns a status (0 is success, errors are negative),
  * hands its result out through its first argument, and fills the optional
@@ -25,9 +26,9 @@
  * Threads. A context and a model do not change once they are open: any number of
  * threads may use them at the same time. A session, a sampler and an
  * ig_detok_stream are for one thread at a time, for reading too; ig_session_decode()
- * uses all sessions of its batch. So threads may open, sync, decode, ask and close
- * at the same time, each its own sessions, also of one model. That changes no
- * result. The arithmetic of one context takes turns, one operation at a time:
+ * and ig_batch_step() use all sessions of their batch. So threads may open, sync,
+ * decode, ask and close at the same time, each its own sessions, also of one model.
+ * That changes no result. The arithmetic of one context takes turns, one operation at a time:
  * sessions in one batch are faster than sessions on several threads. A close runs
  * when nothing else uses what is closed. Callbacks run on the thread that made the
  * call, so that the log is called from any of them.
@@ -403,7 +404,7 @@ IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_er
 /* Makes the session hold the longest beginning of ids[0..n) that it can without computing: its own, or what others in
  * its ig_cache have computed. The last token is left to be computed for its logits, so that *n_held, the tokens held
  * then, is n only if they are held already and have current logits. ig_session_sync() begins with this. */
-IG_API ig_status ig_session_reuse(ig_session *s, const int32_t *ids, int n, int *n_held, ig_error *err);
+IG_API ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n, ig_error *err);
 
 /* The same, handing the logits of every *newly computed* token to `sink`: `logits` is
  * [n_rows][n_vocab] for the tokens at positions first .. first + n_rows - 1. A true return
@@ -428,15 +429,34 @@ IG_API ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *opt
  * that it held before; a session that lost some, or whose logits were already replaced, has no current logits. */
 IG_API ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err);
 
+/* What one session gets in a step: a piece of a prompt, or one token to be decoded. */
+typedef struct ig_batch_item {
+    ig_session *session;
+    const int32_t *ids; /* [n] appended to the session */
+    int n;              /* at most the session's n_batch */
+    bool prompt;        /* dense attention, any n; else n is 1 and the policy selects (a decode step) */
+    ig_status status;   /* out */
+    ig_error error;     /* out, if status */
+} ig_batch_item;
+
+/* Pieces of prompts and decode steps of several sessions in one step, in any order, of which each succeeds or fails by
+ * itself: an item's results do not depend on the others, bitwise, nor on their failure. After an item whose status is
+ * IG_OK its session holds the tokens, and the logits of the last one are current. After one that failed (a full
+ * context, an id that is no token, a disk tier that fails, IG_E_NUMBER) the session holds what it held before, as
+ * ig_session_decode() says. Returns IG_OK if each item has its own status; else no session got anything, and every
+ * item's status and error are what is returned: the call is wrong (a session twice, sessions of different models, more
+ * tokens than the largest n_batch of the sessions) or the model's file has changed. */
+IG_API ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err);
+
 /* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */
 IG_API const float *ig_session_logits(const ig_session *s);
 
 typedef struct ig_session_stats {
     const char *policy;
-    const char *kv_type;             /* "f16", "q8", "q4" */
-    uint64_t n_prefilled, n_decoded; /* tokens computed */
-    uint64_t n_taken;                /* tokens of prompts taken over from others in the same ig_cache */
-    double prefill_seconds, decode_seconds;
+    const char *kv_type;                            /* "f16", "q8", "q4" */
+    uint64_t n_prefilled, n_decoded;                /* tokens computed */
+    uint64_t n_taken;                               /* tokens of prompts taken over from others in the same ig_cache */
+    double prefill_seconds, decode_seconds;         /* of steps with other sessions a share */
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present; of scratch most is shared by the model's
                                                        sessions and the context's models */
     uint64_t n_entries;                             /* KV entries (token x KV head x layer) held */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sessions: opening, syncing a prefix, decoding a batch of sessions.
+ * Sessions: opening, cutting, syncing a prefix, statistics.
  */
 #include "engine/cache.h"
 
@@ -159,22 +159,12 @@ ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
     return cut(s, n, true, err);
 }
 
-/* After a step that failed: the session holds the n tokens that it had before, and what layers and policy have of later
- * ones is dropped. */
-static void roll_back(ig_session *s, int n) {
+void ig_session_roll_back(ig_session *s, int n) {
     cut(s, n, true, NULL);
     if (s->n_tokens < n) s->has_logits = false;
 }
 
 /* ---- prefill ---------------------------------------------------------------------- */
-
-static ig_status check_ids(const ig_model *m, const int32_t *ids, int n, ig_error *err) {
-    for (int i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= m->config.n_vocab)
-            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", ids[i], i,
-                           m->config.n_vocab);
-    return IG_OK;
-}
 
 /* A prompt on its way into a session. */
 typedef struct prefill {
@@ -207,14 +197,11 @@ static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
     ig_status status = ig_forward(s->model, b, 1, err);
     if (!status) status = b->segments[0].status;
     if (status) return status;
-    memcpy(s->tokens + first, p->ids + first, (size_t)n * sizeof *p->ids);
-    s->n_tokens += n;
+    ig_session_take_tokens(s, &b->segments[0]);
     status = hand_over(s, p, first, n, err);
     if (status || s->n_tokens < p->n) return status;
-    const float *logits;
-    status = ig_forward_last_logits(&logits, s->model, b, 0, 1, err);
+    status = ig_session_take_logits(s->model, err);
     if (!status) status = b->segments[0].status;
-    if (!status) memcpy(s->logits, logits, (size_t)s->model->config.n_vocab * sizeof *logits);
     s->has_logits = !status;
     return status;
 }
@@ -227,7 +214,7 @@ static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
     status = compute(s, p, n, err);
     ig_batch_end(&s->model->batch);
     if (status)
-        roll_back(s, first);
+        ig_session_roll_back(s, first);
     else
         s->n_prefilled += (uint64_t)n;
     return status;
@@ -249,7 +236,7 @@ static ig_status take(ig_session *s, const int32_t *ids, int n, ig_error *err) {
     return status;
 }
 
-ig_status ig_session_reuse(ig_session *s, const int32_t *ids, int n, int *n_held, ig_error *err) {
+ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n, ig_error *err) {
     if (!s || !ids || n < 1 || !n_held)
         return ig_fail(err, IG_E_ARG, "ig_session_reuse: session, tokens and result are needed");
     int held = 0, most = n < s->options.n_ctx ? n : s->options.n_ctx;
@@ -269,12 +256,12 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     if (!s || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_sync: at least one token is needed");
     if (n > s->options.n_ctx)
         return ig_fail(err, IG_E_LIMIT, "%d tokens are more than the context of %d", n, s->options.n_ctx);
-    ig_status status = check_ids(s->model, ids, n, err);
+    ig_status status = ig_session_check_ids(s, ids, 0, n, err);
     if (status) return status;
 
     double start = ig_clock_seconds();
     int held;
-    status = ig_session_reuse(s, ids, n, &held, err);
+    status = ig_session_reuse(&held, s, ids, n, err);
     if (status || held == n) return status;
     prefill p = {.ids = ids, .n = n, .sink = sink, .user = user};
     int from = s->n_tokens;
@@ -295,95 +282,7 @@ ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *er
     return ig_session_sync_logits(s, ids, n, NULL, NULL, err);
 }
 
-/* ---- decode ------------------------------------------------------------------------ */
-
-static ig_status check_batch(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
-    int most = 0;
-    if (!sessions || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_decode: no sessions");
-    for (int i = 0; i < n; i++)
-        if (!sessions[i]) return ig_fail(err, IG_E_ARG, "ig_session_decode: session %d is missing", i);
-    for (int i = 0; i < n; i++) {
-        ig_session *s = sessions[i];
-        if (s->model != sessions[0]->model)
-            return ig_fail(err, IG_E_ARG, "ig_session_decode: sessions of different models");
-        if (s->n_tokens >= s->options.n_ctx)
-            return ig_fail(err, IG_E_LIMIT, "the context of %d tokens is full", s->options.n_ctx);
-        ig_status status = check_ids(s->model, &ids[i], 1, err);
-        if (status) return status;
-        for (int j = 0; j < i; j++)
-            if (sessions[j] == s) return ig_fail(err, IG_E_ARG, "ig_session_decode: a session appears twice");
-        if (s->options.n_batch > most) most = s->options.n_batch;
-    }
-    if (n > most) return ig_fail(err, IG_E_LIMIT, "%d sessions in one step are more than n_batch = %d", n, most);
-    return IG_OK;
-}
-
-/* Around a step, since prompts move blocks as well. */
-static void start_step(ig_session *s) {
-    if (ig_kv_has_disk(s->seq.kv)) ig_kv_get_stats(s->seq.kv, &s->step_start);
-}
-
-static void end_step(ig_session *s, double seconds) {
-    s->n_decoded++;
-    s->decode_seconds += seconds;
-    if (!ig_kv_has_disk(s->seq.kv)) return;
-    ig_kv_stats now;
-    ig_kv_get_stats(s->seq.kv, &now);
-    s->decode_read_bytes += now.read_bytes - s->step_start.read_bytes;
-    s->decode_stall_seconds += now.stall_seconds - s->step_start.stall_seconds;
-}
-
-/* A failure of one is the failure of all, which share `err`. */
-static ig_status any_failure(const ig_batch *b, const ig_error *err) {
-    for (int s = 0; s < b->n_segments; s++)
-        if (b->segments[s].status) return err->status;
-    return IG_OK;
-}
-
-/* The step, and each session's logits. The batch's turn. */
-static ig_status run_step(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
-    const ig_model *m = sessions[0]->model;
-    ig_batch *b = &sessions[0]->model->batch;
-    size_t vocab = (size_t)m->config.n_vocab;
-    for (int i = 0; i < n; i++)
-        b->segments[i] =
-            (ig_segment){.seq = &sessions[i]->seq, .ids = &ids[i], .first = sessions[i]->n_tokens, .n = 1, .err = err};
-    ig_status status = ig_forward(m, b, n, err);
-    if (!status) status = any_failure(b, err);
-    for (int i = 0; i < n && !status; i += b->logit_rows) {
-        int rows = n - i < b->logit_rows ? n - i : b->logit_rows;
-        const float *logits;
-        status = ig_forward_last_logits(&logits, m, b, i, rows, err);
-        if (!status) status = any_failure(b, err);
-        for (int r = 0; r < rows && !status; r++) {
-            memcpy(sessions[i + r]->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
-            sessions[i + r]->has_logits = false; /* until the whole step has succeeded */
-        }
-    }
-    return status;
-}
-
-ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
-    ig_error own;
-    if (!err) err = &own;
-    ig_status status = check_batch(sessions, ids, n, err);
-    if (!status) status = ig_batch_begin(&sessions[0]->model->batch, err);
-    if (status) return status;
-    double start = ig_clock_seconds();
-    for (int i = 0; i < n; i++) start_step(sessions[i]);
-    status = run_step(sessions, ids, n, err);
-    ig_batch_end(&sessions[0]->model->batch);
-    for (int i = 0; i < n && status; i++) roll_back(sessions[i], sessions[i]->n_tokens);
-    if (status) return status;
-    double seconds = (ig_clock_seconds() - start) / n;
-    for (int i = 0; i < n; i++) {
-        ig_session *s = sessions[i];
-        s->tokens[s->n_tokens++] = ids[i];
-        s->has_logits = true;
-        end_step(s, seconds);
-    }
-    return IG_OK;
-}
+/* ---- statistics ----------------------------------------------------------------------- */
 
 /* The mass that 99 of 100 audited heads reach. */
 static double first_percentile(const ig_audit *a) {

@@ -46,6 +46,18 @@ void ig_session_close_sketch(ig_sketch_file *f);
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_error *err);
 void ig_session_strip(ig_session *s);
 
+/* After a step that failed: the session holds the n tokens that it had before, and what layers and policy have of later
+ * ones is dropped. */
+void ig_session_roll_back(ig_session *s, int n);
+
+/* IG_E_ARG if one of the ids, which are for positions from `first` on, is no token. */
+ig_status ig_session_check_ids(const ig_session *s, const int32_t *ids, int first, int n, ig_error *err);
+/* After ig_forward(), the batch's turn: the session holds the segment's tokens. */
+void ig_session_take_tokens(ig_session *s, const ig_segment *seg);
+/* The same: the last logits of all segments that have not failed go to their sessions, which have none that are current
+ * until the caller says so. Fails for all or, by its status, for a segment. */
+ig_status ig_session_take_logits(ig_model *m, ig_error *err);
+
 /* True if it was opened for this model. */
 bool ig_sampler_is_for(const ig_sampler *sampler, const ig_model *m);
 

@@ -346,6 +346,51 @@ static void steps(void **state) {
     ig_session_close(second);
 }
 
+/* A call that is wrong is refused as a whole, and every item says so. */
+static void batches(void **state) {
+    (void)state;
+    ig_session *second = open_session(NULL);
+    const ig_batch_item good[2] = {{.session = session, .ids = ids, .n = 1}, {.session = second, .ids = ids, .n = 9}};
+    ig_batch_item x[2];
+    memcpy(x, good, sizeof x);
+    REFUSED(ig_batch_step(NULL, 1, ERR));
+    REFUSED(ig_batch_step(NULL, 0, ERR));
+    REFUSED(ig_batch_step(x, 0, ERR));
+    REFUSED(ig_batch_step(x, 2, ERR)); /* nine tokens are a prompt */
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(x[i].status, IG_E_ARG);
+        assert_int_equal(x[i].error.status, IG_E_ARG);
+        assert_int_not_equal(x[i].error.text[0], 0);
+    }
+    const int counts[] = {0, -1, INT_MIN};
+    for (size_t i = 0; i < IG_COUNT(counts); i++) {
+        x[1].n = counts[i];
+        x[1].prompt = i & 1;
+        REFUSED(ig_batch_step(x, 2, ERR));
+    }
+    memcpy(x, good, sizeof x);
+    x[1].prompt = true;
+    x[1].ids = NULL;
+    REFUSED(ig_batch_step(x, 2, ERR));
+    x[1].ids = ids;
+    x[1].session = NULL;
+    REFUSED(ig_batch_step(x, 2, ERR));
+    x[1].session = session;
+    REFUSED(ig_batch_step(x, 2, ERR));
+    x[1].session = second;
+    x[1].n = INT_MAX;
+    assert_int_equal(ig_batch_step(x, 2, &error), IG_E_LIMIT);
+    assert_int_equal(ig_session_tokens(session, NULL), 20); /* nothing has changed */
+    assert_int_equal(ig_session_tokens(second, NULL), 0);
+    x[1].n = 9;
+    OK(ig_batch_step(x, 2, &error));
+    OK(x[0].status);
+    OK(x[1].status);
+    OK(ig_session_cut(session, 20, &error));
+    OK(ig_session_sync(session, ids, 20, &error));
+    ig_session_close(second);
+}
+
 /* ---- sampling, generation ----------------------------------------------------------- */
 
 static void samplers(void **state) {
@@ -401,6 +446,8 @@ static void samplers_of_another_model(void **state) {
     REFUSED(ig_generate(NULL, s, mine, NULL, ERR));
     ig_session *mixed[2] = {session, s};
     REFUSED(ig_session_decode(mixed, few, 2, ERR));
+    ig_batch_item items[2] = {{.session = session, .ids = few, .n = 1}, {.session = s, .ids = few, .n = 1}};
+    REFUSED(ig_batch_step(items, 2, ERR));
     ig_session_close(s);
     ig_sampler_close(mine);
     ig_sampler_close(other);
@@ -449,6 +496,7 @@ int main(void) {
         cmocka_unit_test(preparation),
         cmocka_unit_test(sessions),
         cmocka_unit_test(steps),
+        cmocka_unit_test(batches),
         cmocka_unit_test(samplers),
         cmocka_unit_test(generation),
         cmocka_unit_test(samplers_of_another_model),

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Steps of several sessions: pieces of prompts and single tokens together. ig_batch_step() gives each session a status
+ * of its own; ig_session_decode() is the same for single tokens, all or none. ig_session_sync() computes its pieces by
+ * the same forward pass and takes tokens and logits from it as these do.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "engine/session.h"
+
+/* Only sessions are stepped by the batch of their model. */
+static ig_session *session_of(const ig_segment *seg) {
+    return (ig_session *)(void *)((char *)seg->seq - offsetof(ig_session, seq));
+}
+
+/* ---- what is asked for ---------------------------------------------------------------- */
+
+/* The sessions of a call: of its items, or as they are. */
+typedef struct call {
+    const char *name;
+    const ig_batch_item *items;  /* [n] or NULL */
+    ig_session *const *sessions; /* [n] */
+    size_t n;
+} call;
+
+static ig_session *session_at(const call *c, size_t i) { return c->items ? c->items[i].session : c->sessions[i]; }
+
+/* Whether one step can be made of n_rows tokens of these sessions. */
+static ig_status check_sessions(const call *c, size_t n_rows, ig_error *err) {
+    int most = 0;
+    for (size_t i = 0; i < c->n; i++)
+        if (!session_at(c, i)) return ig_fail(err, IG_E_ARG, "%s: session %zu is missing", c->name, i);
+    for (size_t i = 0; i < c->n; i++) {
+        const ig_session *s = session_at(c, i);
+        if (s->model != session_at(c, 0)->model)
+            return ig_fail(err, IG_E_ARG, "%s: sessions of different models", c->name);
+        if (s->options.n_batch > most) most = s->options.n_batch;
+    }
+    if (n_rows > (size_t)most)
+        return ig_fail(err, IG_E_LIMIT, "%zu tokens in one step are more than n_batch = %d", n_rows, most);
+    for (size_t i = 0; i < c->n; i++)
+        for (size_t j = 0; j < i; j++)
+            if (session_at(c, i) == session_at(c, j))
+                return ig_fail(err, IG_E_ARG, "%s: a session appears twice", c->name);
+    return IG_OK;
+}
+
+static ig_status check_items(const ig_batch_item *items, size_t n, ig_error *err) {
+    size_t n_rows = 0;
+    if (!items || n < 1) return ig_fail(err, IG_E_ARG, "ig_batch_step: no items");
+    for (size_t i = 0; i < n; i++) {
+        if (!items[i].ids || items[i].n < 1) return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu has no tokens", i);
+        if (!items[i].prompt && items[i].n > 1)
+            return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu: %d tokens to be decoded in one step", i,
+                           items[i].n);
+        n_rows += (size_t)items[i].n;
+    }
+    return check_sessions(&(call){"ig_batch_step", items, NULL, n}, n_rows, err);
+}
+
+ig_status ig_session_check_ids(const ig_session *s, const int32_t *ids, int first, int n, ig_error *err) {
+    int n_vocab = s->model->config.n_vocab;
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", ids[i], first + i,
+                           n_vocab);
+    return IG_OK;
+}
+
+static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig_error *err) {
+    int n_ctx = s->options.n_ctx;
+    if (s->n_tokens >= n_ctx) return ig_fail(err, IG_E_LIMIT, "the context of %d tokens is full", n_ctx);
+    if (n > n_ctx - s->n_tokens)
+        return ig_fail(err, IG_E_LIMIT, "%d tokens after %d are more than the context of %d", n, s->n_tokens, n_ctx);
+    if (n > s->options.n_batch)
+        return ig_fail(err, IG_E_LIMIT, "%d tokens in one step are more than the session's n_batch = %d", n,
+                       s->options.n_batch);
+    return ig_session_check_ids(s, ids, s->n_tokens, n, err);
+}
+
+/* Tokens that a session is to get; refused ones take no part in the step. */
+static ig_segment segment_of(ig_session *s, const int32_t *ids, int n, bool prompt, ig_error *err) {
+    ig_status status = check_tokens(s, ids, n, err);
+    return (ig_segment){.seq = &s->seq,
+                        .ids = ids,
+                        .first = s->n_tokens,
+                        .n = status ? 0 : n,
+                        .dense = prompt,
+                        .err = err,
+                        .status = status};
+}
+
+/* ---- results --------------------------------------------------------------------------- */
+
+void ig_session_take_tokens(ig_session *s, const ig_segment *seg) {
+    memcpy(s->tokens + seg->first, seg->ids, (size_t)seg->n * sizeof *seg->ids);
+    s->n_tokens = seg->first + seg->n;
+    ig_sequence_stepped(&s->seq, s->tokens, s->n_tokens, seg->dense);
+}
+
+ig_status ig_session_take_logits(ig_model *m, ig_error *err) {
+    ig_batch *b = &m->batch;
+    size_t vocab = (size_t)m->config.n_vocab;
+    ig_status status = IG_OK;
+    for (int i = 0; i < b->n_segments && !status; i += b->logit_rows) {
+        int rows = b->n_segments - i < b->logit_rows ? b->n_segments - i : b->logit_rows;
+        const float *logits;
+        status = ig_forward_last_logits(&logits, m, b, i, rows, err);
+        for (int r = 0; r < rows && !status; r++) {
+            if (b->segments[i + r].status) continue;
+            ig_session *s = session_of(&b->segments[i + r]);
+            memcpy(s->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
+            s->has_logits = false;
+        }
+    }
+    return status;
+}
+
+/* Around a decode step, since prompts move blocks as well. */
+static void start_decode(ig_session *s) {
+    if (ig_kv_has_disk(s->seq.kv)) ig_kv_get_stats(s->seq.kv, &s->step_start);
+}
+
+static void end_decode(ig_session *s, double seconds) {
+    s->n_decoded++;
+    s->decode_seconds += seconds;
+    if (!ig_kv_has_disk(s->seq.kv)) return;
+    ig_kv_stats now;
+    ig_kv_get_stats(s->seq.kv, &now);
+    s->decode_read_bytes += now.read_bytes - s->step_start.read_bytes;
+    s->decode_stall_seconds += now.stall_seconds - s->step_start.stall_seconds;
+}
+
+/* What a session got it keeps, or else it forgets what it has of it. Of the step's seconds decode steps get those that
+ * only they took; the others are shared by all tokens. */
+static void settle(const ig_batch *b, ig_status status, double seconds) {
+    int n_rows = 0, n_decode = 0;
+    for (int i = 0; i < b->n_segments; i++) {
+        n_rows += b->segments[i].n;
+        if (!b->segments[i].dense) n_decode += b->segments[i].n;
+    }
+    double own = b->rows.decode_seconds, each = (seconds - own) / n_rows;
+    for (int i = 0; i < b->n_segments; i++) {
+        const ig_segment *seg = &b->segments[i];
+        ig_session *s = session_of(seg);
+        if (!seg->n) continue;
+        if (status || seg->status) {
+            ig_session_roll_back(s, seg->first);
+            continue;
+        }
+        ig_session_take_tokens(s, seg);
+        s->has_logits = true;
+        if (!seg->dense) {
+            end_decode(s, own / n_decode + each);
+            continue;
+        }
+        s->n_prefilled += (uint64_t)seg->n;
+        s->prefill_seconds += each * seg->n;
+    }
+}
+
+/* ---- the step ---------------------------------------------------------------------------- */
+
+/* For a step in which all fail together: of all segments, which share `err`. */
+static ig_status any_failure(const ig_batch *b, const ig_error *err) {
+    for (int i = 0; i < b->n_segments; i++)
+        if (b->segments[i].status) return err->status;
+    return IG_OK;
+}
+
+/* A step over n segments of the model's batch, whose turn it is; `together`: all or none. */
+static ig_status run(ig_model *m, int n, bool together, ig_error *err) {
+    ig_batch *b = &m->batch;
+    bool any = false;
+    double start = ig_clock_seconds();
+    for (int i = 0; i < n; i++) {
+        any = any || b->segments[i].n;
+        if (!b->segments[i].dense) start_decode(session_of(&b->segments[i]));
+    }
+    if (!any) return IG_OK;
+    ig_status status = ig_forward(m, b, n, err);
+    if (!status && together) status = any_failure(b, err);
+    if (!status) status = ig_session_take_logits(m, err);
+    if (!status && together) status = any_failure(b, err);
+    settle(b, status, ig_clock_seconds() - start);
+    return status;
+}
+
+static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
+    ig_model *m = items[0].session->model;
+    ig_status status = ig_batch_begin(&m->batch, err);
+    if (status) return status;
+    for (int i = 0; i < n; i++) {
+        ig_batch_item *x = &items[i];
+        x->error = (ig_error){0};
+        m->batch.segments[i] = segment_of(x->session, x->ids, x->n, x->prompt, &x->error);
+    }
+    status = run(m, n, false, err);
+    for (int i = 0; i < n; i++) items[i].status = m->batch.segments[i].status;
+    ig_batch_end(&m->batch);
+    return status;
+}
+
+ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err) {
+    ig_error own;
+    if (!err) err = &own;
+    ig_status status = check_items(items, n, err);
+    if (!status) status = run_items(items, (int)n, err);
+    for (size_t i = 0; status && items && i < n; i++) {
+        items[i].status = status;
+        items[i].error = *err;
+    }
+    return status;
+}
+
+ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err) {
+    ig_error own;
+    if (!err) err = &own;
+    if (!sessions || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_decode: no sessions");
+    ig_status status = check_sessions(&(call){"ig_session_decode", NULL, sessions, (size_t)n}, (size_t)n, err);
+    if (status) return status;
+    ig_model *m = sessions[0]->model;
+    status = ig_batch_begin(&m->batch, err);
+    if (status) return status;
+    for (int i = 0; i < n && !status; i++) {
+        m->batch.segments[i] = segment_of(sessions[i], &ids[i], 1, false, err);
+        status = m->batch.segments[i].status;
+    }
+    if (!status) status = run(m, n, true, err);
+    ig_batch_end(&m->batch);
+    return status;
+}
