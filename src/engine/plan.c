@@ -186,7 +186,9 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
         .weights = (m->copied_bytes ? m->copied_bytes : m->weights.stored_bytes) + m->weights.owned.size};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     uint64_t n = p.o.cache.n_sessions > 0 ? (uint64_t)p.o.cache.n_sessions : 1;
-    out->sketch = p.ops->plan ? n * p.ops->plan(&p.policy, &p.o.cache, ig_policy_slots(&p.policy)) : 0;
+    int n_slots = ig_policy_slots(&p.policy);
+    if (p.tiers.share) n_slots += p.policy.block_tokens > IG_UNIT_SLOTS ? p.policy.block_tokens : IG_UNIT_SLOTS;
+    out->sketch = p.ops->plan ? n * p.ops->plan(&p.policy, &p.o.cache, n_slots) : 0;
     out->scratch = ig_batch_plan(m->ctx, &m->config, &p.scratch);
     if (p.tiers.limit)
         out->scratch += n * ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));

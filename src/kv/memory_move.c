@@ -153,17 +153,6 @@ static ig_status fail_room(const ig_kv_memory *m, ig_error *err) {
                    m->pool.n_frames * IG_FRAME_BYTES >> 20);
 }
 
-ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
-    *out = find_frame(kv->memory);
-    ig_status s = ig_kv_take_failure(kv, err);
-    if (s && *out) {
-        ig_kv_pool_give(&kv->memory->pool, *out);
-        *out = NULL;
-    }
-    if (s || *out) return s;
-    return fail_room(kv->memory, err);
-}
-
 /* ---- write-behind ------------------------------------------------------------ */
 
 /* Slots for the blocks of m->late, and their writing; what is only kept makes room on the disk. */
@@ -279,6 +268,26 @@ static ig_status finish_reading(ig_kv_memory *m, reading *r, ig_error *err) {
     return IG_OK;
 }
 
+/* What was foreseen for others makes room for what is wanted now. */
+static void end_prefetches(ig_kv_memory *m) {
+    for (int i = 0; i < 2; i++) finish_reading(m, &m->ahead[i], NULL);
+}
+
+ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
+    *out = find_frame(kv->memory);
+    if (!*out) {
+        end_prefetches(kv->memory);
+        *out = find_frame(kv->memory);
+    }
+    ig_status s = ig_kv_take_failure(kv, err);
+    if (s && *out) {
+        ig_kv_pool_give(&kv->memory->pool, *out);
+        *out = NULL;
+    }
+    if (s || *out) return s;
+    return fail_room(kv->memory, err);
+}
+
 static ig_status start_reading(ig_kv_memory *m, reading *r, ig_error *err) {
     if (!r->n) return IG_OK;
     ig_status s = m->tier->ops->read(m->tier, &r->ticket, r->slots, r->frames, r->n, r != &m->late, err);
@@ -381,8 +390,7 @@ static void count_steps(ig_kv_memory *m, int layer) {
     m->last_layer = layer;
 }
 
-ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
-    if (!m->tier) return IG_OK;
+static ig_status load_once(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
     m->expected = NULL;
     for (int i = 0; i < 2; i++) {
         reading *ahead = &m->ahead[i];
@@ -411,6 +419,14 @@ static ig_status recall(ig_kv_memory *m, const size_t *ids, size_t n, ig_error *
     m->loaded = m->epoch;
     for (size_t i = 0; i < n; i++) want_now(m, ids[i]);
     return read_late(m, err);
+}
+
+ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
+    if (!m->tier) return IG_OK;
+    ig_status s = load_once(m, layer, wants, n, err);
+    if (s != IG_E_LIMIT) return s;
+    end_prefetches(m);
+    return load_once(m, layer, wants, n, err);
 }
 
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {

@@ -79,7 +79,7 @@ typedef struct stage {
 /* A table of what policies keep (table.h). */
 typedef struct ig_kv_table {
     uint8_t *heads; /* [n_heads][n_units][unit_bytes]; NULL: there is no table */
-    size_t n_heads, n_units, unit_bytes;
+    size_t n_heads, n_used, n_units, unit_bytes;
     uint64_t kind;
     int n_users;
     size_t n_pieces;

@@ -28,6 +28,7 @@ static void release(ig_kv_table *t) {
 static ig_status make(ig_kv_table *t, const ig_table_plan *plan, size_t n_units, size_t n_pieces, ig_error *err) {
     size_t head_bytes, bytes;
     *t = (ig_kv_table){.n_heads = plan->n_heads,
+                       .n_used = plan->n_used,
                        .n_units = n_units,
                        .unit_bytes = plan->unit_bytes,
                        .kind = plan->kind,
@@ -114,7 +115,7 @@ size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m) {
     size_t bytes = 0;
     for (size_t i = 0; i < IG_COUNT(m->tables); i++)
         if (m->tables[i].heads)
-            bytes += m->tables[i].n_heads * m->tables[i].unit_bytes << (m->piece_shift - IG_UNIT_SHIFT);
+            bytes += m->tables[i].n_used * m->tables[i].unit_bytes << (m->piece_shift - IG_UNIT_SHIFT);
     return bytes;
 }
 

@@ -37,7 +37,8 @@ typedef struct ig_table_plan {
     const char *what; /* for the error */
     uint64_t kind;
     size_t n_heads, unit_bytes;
-    int n_slots; /* most of a sequence */
+    size_t n_used; /* heads that will ever be written */
+    int n_slots;   /* most of a sequence */
 } ig_table_plan;
 
 /* The table of this kind in the home's memory, as it is or made now. */

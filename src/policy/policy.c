@@ -54,6 +54,7 @@ ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char 
     ig_table_plan plan = {.what = what,
                           .kind = XXH3_64bits(facts, sizeof facts),
                           .n_heads = ig_policy_heads(&p->shape),
+                          .n_used = ig_policy_sparse_heads(&p->shape, &p->options),
                           .unit_bytes = unit_bytes,
                           .n_slots = ig_policy_slots(&p->shape)};
     return ig_unit_table_open(t, &p->shape.home, &plan, err);

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions that lie in one cache: whatever they share, whoever computed it, wherever it lies and whatever others do,
+ * their logits are those of a session by itself, bit by bit; and what they have in common is there once.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "golden/tiny_session.h"
+
+enum { N_CTX = 256, SESSIONS = 8 };
+
+/* How a cache of a test is to be. */
+typedef struct variant {
+    const char *policy, *type;
+    bool on_disk; /* with the least RAM */
+    bool shares;  /* the policy does */
+} variant;
+
+static ig_session_options options_of(const variant *v) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.cache.policy = v->policy;
+    o.cache.type = v->type;
+    o.cache.budget = 0.3;
+    o.cache.n_recent = 8;
+    o.cache.n_dense_layers = 1;
+    return o;
+}
+
+static ig_cache *open_cache(ig_session_options *o, const variant *v, int n_sessions) {
+    ig_cache *c;
+    ig_error err = {0};
+    o->cache.n_sessions = n_sessions;
+    if (v->on_disk) {
+        o->cache.disk_bytes = 64 << 20;
+        o->cache.disk_path = folder;
+        o->cache.ram_bytes = 1;
+        assert_int_equal(ig_cache_open(&c, model, o, &err), IG_E_LIMIT);
+        o->cache.ram_bytes = strtoull(strstr(err.text, "at least ") + strlen("at least "), NULL, 10);
+    }
+    expect_ok(ig_cache_open(&c, model, o, &err), &err);
+    return c;
+}
+
+static ig_session *open_in(ig_cache *c, ig_session_options o) {
+    o.shared = c;
+    return open_session(&o);
+}
+
+/* One by itself, all in RAM. */
+static ig_session *open_alone(const variant *v) {
+    ig_session_options o = options_of(v);
+    return open_session(&o);
+}
+
+static ig_cache_stats cache_stats(const ig_cache *c) {
+    ig_cache_stats st;
+    ig_cache_get_stats(c, &st);
+    return st;
+}
+
+static int32_t token(int seed, int i) {
+    return (int32_t)(((unsigned)seed * 977u + (unsigned)i * 7919u + (unsigned)(i * i) * 31u) % N_VOCAB);
+}
+
+/* `common` tokens that all texts begin with, then those of text number `seed`. */
+static void fill(int32_t *ids, int seed, int common, int n) {
+    for (int i = 0; i < n; i++) ids[i] = token(i < common ? 0 : seed, i);
+}
+
+static void cut(ig_session *s, int n) {
+    ig_error err = {0};
+    expect_ok(ig_session_cut(s, n, &err), &err);
+    assert_int_equal(ig_session_tokens(s, NULL), n);
+}
+
+/* The session holds what `alone` gets now: a prompt; both go on together. */
+static void prompt_both(ig_session *s, ig_session *alone, const int32_t *ids, int n) {
+    cut(alone, 0);
+    put(s, ids, n);
+    put(alone, ids, n);
+    same(s, alone);
+}
+
+static void prefixes_are_taken(void **state) {
+    const variant *v = *state;
+    ig_session_options o = options_of(v);
+    ig_cache *c = open_cache(&o, v, SESSIONS);
+    ig_session *s[SESSIONS], *alone[SESSIONS];
+    int32_t ids[SESSIONS][N_CTX], next[SESSIONS];
+    for (int i = 0; i < SESSIONS; i++) {
+        fill(ids[i], i, i < 4 ? 150 : 135, N_CTX);
+        s[i] = open_in(c, o);
+        alone[i] = open_alone(v);
+        prompt_both(s[i], alone[i], ids[i], 160 + i);
+        assert_int_equal(stats(s[i]).n_taken > 0, i > 0 && v->shares);
+    }
+    for (int t = 0; t < 20; t++) {
+        ig_error err = {0};
+        for (int i = 0; i < SESSIONS; i++) next[i] = ids[i][160 + i + t];
+        expect_ok(ig_session_decode(s, next, SESSIONS, &err), &err);
+        for (int i = 0; i < SESSIONS; i++) {
+            step(alone[i], next[i]);
+            same(s[i], alone[i]);
+        }
+    }
+    /* What was decoded is nobody else's, and not in the way of what is. */
+    for (int i = 0; i < SESSIONS; i++) {
+        if (v->shares) cut(s[i], 160 + i);
+        prompt_both(s[i], alone[i], ids[i], v->shares ? 240 : 1);
+    }
+    for (int i = 0; i < SESSIONS; i++) {
+        ig_session_close(s[i]);
+        ig_session_close(alone[i]);
+    }
+    /* What closed sessions had is still there. */
+    if (v->shares) assert_true(cache_stats(c).kept_tokens > 0 && cache_stats(c).tokens == 0);
+    ig_session *late = open_in(c, o), *by_itself = open_alone(v);
+    prompt_both(late, by_itself, ids[5], 250);
+    if (v->shares) assert_true(stats(late).n_taken >= 128);
+    ig_session_close(late);
+    ig_session_close(by_itself);
+    ig_cache_close(c);
+}
+
+/* A session that ends within a piece that others hold goes on in a copy. */
+static void a_cut_copies(void **state) {
+    const variant *v = *state;
+    ig_session_options o = options_of(v);
+    ig_cache *c = open_cache(&o, v, 3);
+    ig_session *a = open_in(c, o), *b = open_in(c, o), *d = open_alone(v), *e = open_alone(v);
+    int32_t ids[N_CTX], other[N_CTX];
+    fill(ids, 1, 200, N_CTX);
+    prompt_both(a, d, ids, 200);
+    prompt_both(b, e, ids, 200);
+    for (int n = 150; n > 20; n -= 37) {
+        memcpy(other, ids, sizeof ids);
+        fill(other + n, n, 0, N_CTX - n);
+        cut(a, n);
+        cut(d, n);
+        for (int t = n; t < n + 24; t++) {
+            step(a, other[t]);
+            step(d, other[t]);
+            same(a, d);
+        }
+        step(b, ids[200 + n % 7]);
+        step(e, ids[200 + n % 7]);
+        same(b, e);
+        cut(a, n);
+        cut(d, n);
+    }
+    /* A prompt after a cut may be taken again from the pieces that are there. */
+    prompt_both(a, d, ids, 200);
+    ig_session_close(a);
+    ig_session_close(b);
+    ig_session_close(d);
+    ig_session_close(e);
+    ig_cache_close(c);
+}
+
+/* Another policy finds K and V, and makes of them what it keeps beside them. */
+static void policies_share_keys_and_values(void **state) {
+    const variant *v = *state;
+    static const char *const names[] = {"full", "quest", "infinigen", "oracle", "window", "infinigen"};
+    ig_session_options o = options_of(v);
+    ig_cache *c = open_cache(&o, v, 8);
+    ig_session *first = open_in(c, o);
+    int32_t ids[N_CTX];
+    fill(ids, 1, 0, N_CTX);
+    put(first, ids, 200);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        variant other = {.policy = names[i], .type = v->type};
+        ig_session_options p = o;
+        p.cache.policy = names[i];
+        p.cache.no_rest = i == 5;
+        ig_session *s = open_in(c, p);
+        p = options_of(&other);
+        p.cache.no_rest = i == 5;
+        ig_session *alone = open_session(&p);
+        prompt_both(s, alone, ids, 210);
+        assert_int_equal(stats(s).n_taken, 192); /* twelve pieces of 16, or three of 64 */
+        for (int t = 210; t < 230; t++) {
+            step(s, ids[t]);
+            step(alone, ids[t]);
+            same(s, alone);
+        }
+        ig_error err = {0};
+        p.cache.policy = i % 2 ? "infinigen" : "quest";
+        expect_ok(ig_session_set_cache(alone, &p.cache, &err), &err);
+        p.cache = o.cache;
+        p.cache.no_rest = i == 5;
+        p.cache.policy = i % 2 ? "infinigen" : "quest";
+        expect_ok(ig_session_set_cache(s, &p.cache, &err), &err);
+        for (int t = 230; t < 235; t++) {
+            step(s, ids[t]);
+            step(alone, ids[t]);
+            same(s, alone);
+        }
+        ig_session_close(s);
+        ig_session_close(alone);
+    }
+    ig_session_close(first);
+    ig_cache_close(c);
+}
+
+/* More text passes through than there is room for; sessions rest while others work. */
+static void resting_sessions_come_back(void **state) {
+    const variant *v = *state;
+    ig_session_options o = options_of(v);
+    ig_cache *c = open_cache(&o, v, 4);
+    ig_cache_plan_info plan;
+    ig_error err = {0};
+    expect_ok(ig_cache_plan(&plan, model, &o, &err), &err);
+    ig_session *s[4], *alone[4];
+    int32_t ids[4][N_CTX];
+    for (int i = 0; i < 4; i++) {
+        fill(ids[i], i + 1, 0, N_CTX);
+        s[i] = open_in(c, o);
+        alone[i] = open_alone(v);
+        prompt_both(s[i], alone[i], ids[i], 200);
+    }
+    for (int round = 0; round < 3; round++)
+        for (int i = 0; i < 4; i++)
+            for (int t = 0; t < 8; t++) {
+                int32_t id = ids[i][200 + round * 8 + t];
+                step(s[i], id);
+                step(alone[i], id);
+                same(s[i], alone[i]);
+                assert_true(cache_stats(c).kv_bytes <= plan.kv);
+                assert_true(cache_stats(c).sketch_bytes <= plan.sketch);
+            }
+    if (v->on_disk) assert_true(cache_stats(c).read_bytes > 0 && cache_stats(c).demoted > 0);
+    for (int i = 0; i < 4; i++) {
+        ig_session_close(s[i]);
+        ig_session_close(alone[i]);
+    }
+    for (int i = 0; i < 40; i++) { /* kept ones make room */
+        int32_t text[N_CTX];
+        fill(text, 100 + i, i % 3 * 20, N_CTX);
+        ig_session *x = open_in(c, o), *y = open_alone(v);
+        prompt_both(x, y, text, 100 + i * 3);
+        assert_true(cache_stats(c).kv_bytes <= plan.kv);
+        ig_session_close(x);
+        ig_session_close(y);
+    }
+    ig_cache_close(c);
+}
+
+/* K, V and sketch of what is common are there once. */
+static void common_text_is_there_once(void **state) {
+    const variant v = {.policy = "infinigen"};
+    enum { COMMON = 200, OWN = 30 };
+    ig_session_options o = options_of(&v);
+    ig_cache *c = open_cache(&o, &v, SESSIONS);
+    ig_session *s[SESSIONS];
+    int32_t ids[N_CTX];
+    (void)state;
+    for (int i = 0; i < SESSIONS; i++) {
+        s[i] = open_in(c, o);
+        fill(ids, i + 1, COMMON, N_CTX);
+        put(s[i], ids, COMMON + OWN);
+    }
+    uint64_t piece = 16;
+    while (COMMON + OWN + (SESSIONS - 1) * OWN > 0 && cache_stats(c).tokens % (piece * 2) == 0 && piece < 64)
+        piece *= 2;
+    /* Every session may have begun a piece of its own at either end of what is its own. */
+    assert_true(cache_stats(c).tokens <= COMMON + SESSIONS * (OWN + 2 * piece));
+    assert_true(cache_stats(c).taken_tokens >= (SESSIONS - 1) * (COMMON - piece));
+    ig_cache_stats before = cache_stats(c);
+    for (int i = 1; i < SESSIONS; i++) ig_session_close(s[i]);
+    assert_true(cache_stats(c).tokens < before.tokens);
+    ig_session_close(s[0]);
+    assert_true(cache_stats(c).tokens == 0);
+    ig_cache_close(c);
+}
+
+static void a_salt_isolates(void **state) {
+    const variant v = {.policy = "infinigen"};
+    ig_session_options o = options_of(&v);
+    ig_cache *c = open_cache(&o, &v, 3);
+    int32_t ids[N_CTX];
+    (void)state;
+    fill(ids, 1, 0, N_CTX);
+    ig_session *plain = open_in(c, o);
+    put(plain, ids, 200);
+    o.cache.salt = "one";
+    ig_session *salted = open_in(c, o), *same_salt;
+    put(salted, ids, 200);
+    assert_true(stats(salted).n_taken == 0);
+    char copy[] = "one";
+    o.cache.salt = copy;
+    same_salt = open_in(c, o);
+    copy[0] = 'x'; /* it is not looked at any more */
+    put(same_salt, ids, 200);
+    assert_true(stats(same_salt).n_taken > 0);
+    same(plain, same_salt);
+    ig_session_close(plain);
+    ig_session_close(salted);
+    ig_session_close(same_salt);
+    ig_cache_close(c);
+}
+
+/* Whatever sessions do in whatever order. */
+static void any_order(void **state) {
+    const variant *v = *state;
+    enum { OPEN = 4 };
+    ig_session_options o = options_of(v);
+    ig_cache *c = open_cache(&o, v, OPEN);
+    ig_session *s[OPEN] = {0}, *alone[OPEN] = {0};
+    int held[OPEN] = {0};
+    uint64_t random = 7;
+    for (int i = 0; i < 300; i++) {
+        random = random * 6364136223846793005u + 1442695040888963407u;
+        unsigned r = (unsigned)(random >> 40);
+        int k = (int)(r % OPEN);
+        int32_t ids[N_CTX];
+        if (!s[k]) {
+            s[k] = open_in(c, o);
+            alone[k] = open_alone(v);
+            held[k] = 0;
+        }
+        switch (r / OPEN % 4) {
+            case 0: /* another prompt, of a few that have much in common */
+                fill(ids, (int)(r / 16 % 5), (int)(r / 80 % 4) * 45, N_CTX);
+                held[k] = 20 + (int)(r / 320 % 200);
+                prompt_both(s[k], alone[k], ids, held[k]);
+                break;
+            case 1:
+                for (int t = 0; t < 5 && held[k] < N_CTX; t++, held[k]++) {
+                    step(s[k], token((int)(r / 16), t));
+                    step(alone[k], token((int)(r / 16), t));
+                    same(s[k], alone[k]);
+                }
+                break;
+            case 2:
+                if (held[k] > 1) held[k] -= (int)(r / 16 % (unsigned)held[k]) / 2;
+                cut(s[k], held[k]);
+                cut(alone[k], held[k]);
+                break;
+            default:
+                ig_session_close(s[k]);
+                ig_session_close(alone[k]);
+                s[k] = NULL;
+        }
+    }
+    for (int k = 0; k < OPEN; k++) {
+        if (!s[k]) continue;
+        ig_session_close(s[k]);
+        ig_session_close(alone[k]);
+    }
+    assert_true(cache_stats(c).tokens == 0 && cache_stats(c).n_sessions == 0);
+    ig_cache_close(c);
+}
+
+static void what_cannot_lie_in_a_cache_is_refused(void **state) {
+    const variant v = {.policy = "infinigen"};
+    ig_session_options o = options_of(&v), p;
+    ig_cache *c = open_cache(&o, &v, 1);
+    ig_session *s, *one = open_in(c, o);
+    ig_error err = {0};
+    (void)state;
+    p = o;
+    p.shared = c;
+    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_LIMIT);
+    ig_session_close(one);
+    p.n_ctx = N_CTX + 1;
+    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_LIMIT);
+    p.n_ctx = 0;
+    p.n_batch = 65;
+    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_LIMIT);
+    p.n_batch = 16;
+    p.cache.policy = "h2o";
+    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_ARG);
+    p.cache.policy = "full";
+    p.cache.limit = 0.5;
+    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_ARG);
+    p.cache.limit = 0;
+    expect_ok(ig_session_open(&s, model, &p, &err), &err);
+    assert_int_equal(ig_session_ctx(s), N_CTX);
+    ig_session_close(s);
+    ig_cache *inner;
+    assert_int_equal(ig_cache_open(&inner, model, &p, &err), IG_E_ARG);
+    ig_cache_close(c);
+}
+
+#define WITH(test, name, ...)                                        \
+    {                                                                \
+#test " " name, test, NULL, NULL, &(variant) { __VA_ARGS__ } \
+    }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITH(prefixes_are_taken, "infinigen", "infinigen", "f16", false, true),
+        WITH(prefixes_are_taken, "infinigen q8", "infinigen", "q8", false, true),
+        WITH(prefixes_are_taken, "infinigen, disk", "infinigen", "f16", true, true),
+        WITH(prefixes_are_taken, "full q4, disk", "full", "q4", true, true),
+        WITH(prefixes_are_taken, "full", "full", "f16", false, true),
+        WITH(prefixes_are_taken, "quest, disk", "quest", "f16", true, true),
+        WITH(prefixes_are_taken, "oracle", "oracle", "f16", false, true),
+        WITH(prefixes_are_taken, "window", "window", "q8", true, true),
+        WITH(prefixes_are_taken, "h2o", "h2o", "f16", false, false),
+        WITH(prefixes_are_taken, "osdi24", "infinigen-osdi24", "f16", true, false),
+        WITH(a_cut_copies, "infinigen", "infinigen", "f16", false, true),
+        WITH(a_cut_copies, "infinigen q4, disk", "infinigen", "q4", true, true),
+        WITH(a_cut_copies, "quest, disk", "quest", "f16", true, true),
+        WITH(policies_share_keys_and_values, "f16", "infinigen", "f16", false, true),
+        WITH(policies_share_keys_and_values, "disk", "full", "f16", true, true),
+        WITH(resting_sessions_come_back, "infinigen", "infinigen", "f16", false, true),
+        WITH(resting_sessions_come_back, "infinigen, disk", "infinigen", "f16", true, true),
+        WITH(resting_sessions_come_back, "full q8, disk", "full", "q8", true, true),
+        cmocka_unit_test(common_text_is_there_once),
+        cmocka_unit_test(a_salt_isolates),
+        WITH(any_order, "infinigen", "infinigen", "f16", false, true),
+        WITH(any_order, "infinigen, disk", "infinigen", "f16", true, true),
+        WITH(any_order, "quest q8, disk", "quest", "q8", true, true),
+        WITH(any_order, "full", "full", "f16", false, true),
+        cmocka_unit_test(what_cannot_lie_in_a_cache_is_refused),
+    };
+    return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);
+}
