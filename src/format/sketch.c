@@ -21,6 +21,7 @@
 #include <xxhash.h>
 
 #include "base/error.h"
+#include "base/little.h"
 #include "base/memory.h"
 
 enum {
@@ -37,18 +38,6 @@ enum {
 };
 
 static const char magic[8] = {'I', 'G', 'S', 'K', 'E', 'T', 'C', 'H'};
-
-static uint32_t get_u32(const uint8_t *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-static uint64_t get_u64(const uint8_t *p) { return get_u32(p) | (uint64_t)get_u32(p + 4) << 32; }
-static void put_u32(uint8_t *p, uint32_t v) {
-    for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> 8 * i);
-}
-static void put_u64(uint8_t *p, uint64_t v) {
-    put_u32(p, (uint32_t)v);
-    put_u32(p + 4, (uint32_t)(v >> 32));
-}
 
 static bool is_possible(const ig_sketch_shape *s) {
     return s->n_layers >= 1 && s->n_layers <= MAX_LAYERS && s->n_heads >= 1 && s->n_heads <= MAX_HEADS &&
@@ -82,24 +71,24 @@ static uint64_t checksum(const uint8_t *header, const void *maps, size_t n_bytes
 static ig_status read_header(ig_sketch_shape *s, const uint8_t *data, size_t n_bytes, const char *name, ig_error *err) {
     if (n_bytes < HEADER || memcmp(data, magic, sizeof magic) != 0)
         return ig_fail(err, IG_E_FORMAT, "%s: not a sketch file", name);
-    if (get_u32(data + AT_VERSION) != VERSION)
+    if (ig_get_u32(data + AT_VERSION) != VERSION)
         return ig_fail(err, IG_E_UNSUPPORTED,
                        "%s: sketch file of version %u, this program reads version %d: prepare it anew", name,
-                       (unsigned)get_u32(data + AT_VERSION), VERSION);
-    uint32_t kind = get_u32(data + AT_KIND);
+                       (unsigned)ig_get_u32(data + AT_VERSION), VERSION);
+    uint32_t kind = ig_get_u32(data + AT_KIND);
     if (kind != IG_SKETCH_BALANCED && kind != IG_SKETCH_SKEW)
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch of kind %u, which this program does not know", name,
                        (unsigned)kind);
     s->kind = (ig_sketch_kind)kind;
-    if (get_u32(data + AT_BITS) != (uint32_t)ig_sketch_bits(s->kind))
+    if (ig_get_u32(data + AT_BITS) != (uint32_t)ig_sketch_bits(s->kind))
         return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch of %u bits; only %d are supported", name,
-                       (unsigned)get_u32(data + AT_BITS), ig_sketch_bits(s->kind));
+                       (unsigned)ig_get_u32(data + AT_BITS), ig_sketch_bits(s->kind));
     int *const fields[] = {&s->n_layers, &s->n_heads, &s->head_dim, &s->rank, &s->n_ctx};
     for (size_t i = 0; i < IG_COUNT(fields); i++) {
-        uint32_t v = get_u32(data + AT_SHAPE + 4 * i);
+        uint32_t v = ig_get_u32(data + AT_SHAPE + 4 * i);
         *fields[i] = v <= IG_CTX_MAX ? (int)v : -1;
     }
-    s->model = get_u64(data + AT_MODEL);
+    s->model = ig_get_u64(data + AT_MODEL);
     if (!is_possible(s)) return ig_fail(err, IG_E_FORMAT, "%s: sketch file with an impossible shape", name);
     size_t wanted = ig_sketch_file_bytes(s);
     if (n_bytes != wanted)
@@ -125,7 +114,7 @@ ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, s
     ig_sketch_shape shape;
     ig_status s = read_header(&shape, data, n_bytes, name, err);
     if (s) return s;
-    if (get_u64(data + AT_CHECKSUM) != checksum(data, data + HEADER, n_bytes - HEADER))
+    if (ig_get_u64(data + AT_CHECKSUM) != checksum(data, data + HEADER, n_bytes - HEADER))
         return ig_fail(err, IG_E_FORMAT, "%s: sketch file is damaged: its checksum is wrong", name);
     const float *maps = (const float *)(const void *)(data + HEADER);
     for (size_t i = 0; i < (n_bytes - HEADER) / sizeof(float); i++)
@@ -178,13 +167,13 @@ const float *ig_sketch_offset(const ig_sketch_file *f, int layer, int head) {
 static void fill_header(uint8_t header[HEADER], const ig_sketch_shape *s, const float *maps, size_t n_bytes) {
     memset(header, 0, HEADER);
     memcpy(header, magic, sizeof magic);
-    put_u32(header + AT_VERSION, VERSION);
-    put_u32(header + AT_BITS, (uint32_t)ig_sketch_bits(s->kind));
-    put_u32(header + AT_KIND, (uint32_t)s->kind);
-    put_u64(header + AT_MODEL, s->model);
+    ig_put_u32(header + AT_VERSION, VERSION);
+    ig_put_u32(header + AT_BITS, (uint32_t)ig_sketch_bits(s->kind));
+    ig_put_u32(header + AT_KIND, (uint32_t)s->kind);
+    ig_put_u64(header + AT_MODEL, s->model);
     const int fields[] = {s->n_layers, s->n_heads, s->head_dim, s->rank, s->n_ctx};
-    for (size_t i = 0; i < IG_COUNT(fields); i++) put_u32(header + AT_SHAPE + 4 * i, (uint32_t)fields[i]);
-    put_u64(header + AT_CHECKSUM, checksum(header, maps, n_bytes));
+    for (size_t i = 0; i < IG_COUNT(fields); i++) ig_put_u32(header + AT_SHAPE + 4 * i, (uint32_t)fields[i]);
+    ig_put_u64(header + AT_CHECKSUM, checksum(header, maps, n_bytes));
 }
 
 static bool write_all(int fd, const void *data, size_t n_bytes) {
