@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Opening, locking and naming; what is done with bytes is in prefix_file.c.
+ */
+#define _GNU_SOURCE
+#include "kv/prefix_dir.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/error.h"
+
+#define LOCK_NAME "writer"
+#define IDENTITY_NAME "store.id"
+#define IDENTITY_TMP "store.id.tmp"
+
+ig_status ig_prefix_dir_fail(const ig_prefix_dir *d, const char *what, int e, ig_error *err) {
+    return ig_fail(err, e == ENOMEM ? IG_E_MEMORY : IG_E_IO, "KV store %s: %s: %s", d->path, what, strerror(e));
+}
+
+ig_status ig_prefix_dir_open(ig_prefix_dir *d, const char *path, bool make, ig_error *err) {
+    d->fd = -1;
+    d->path = strdup(path);
+    if (!d->path) return ig_fail_memory(err, "KV store", strlen(path) + 1);
+    if (make && mkdir(path, 0700) != 0 && errno != EEXIST) return ig_prefix_dir_fail(d, "cannot be made", errno, err);
+    d->fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (d->fd >= 0) return IG_OK;
+    if (errno == ENOENT || errno == ENOTDIR)
+        return ig_fail(err, IG_E_NOT_FOUND, "KV store %s: %s", path, strerror(errno));
+    return ig_prefix_dir_fail(d, "cannot be opened", errno, err);
+}
+
+void ig_prefix_dir_close(ig_prefix_dir *d) {
+    if (d->fd >= 0) close(d->fd);
+    free(d->path);
+    d->fd = -1;
+    d->path = NULL;
+}
+
+/* ---- the lock ------------------------------------------------------------ */
+
+/* The number that the holder of the lock has written; 0 if it has not yet. */
+static int read_holder(int fd) {
+    char text[16] = "";
+    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    int pid = n > 0 ? atoi(text) : 0;
+    return pid > 0 ? pid : 0;
+}
+
+static void write_holder(int fd) {
+    char text[16];
+    int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
+    /* For people only: whether it works does not matter. */
+    if (ftruncate(fd, 0) != 0 || pwrite(fd, text, (size_t)n, 0) != n) return;
+}
+
+int ig_prefix_dir_lock(const ig_prefix_dir *d, char *why, size_t cap) {
+    int fd = openat(d->fd, LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        snprintf(why, cap, "KV store %s cannot be written to: %s", d->path, strerror(errno));
+        return -1;
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        write_holder(fd);
+        return fd;
+    }
+    int e = errno, pid = read_holder(fd);
+    close(fd);
+    if (e != EWOULDBLOCK)
+        snprintf(why, cap, "KV store %s cannot be locked: %s", d->path, strerror(e));
+    else if (pid)
+        snprintf(why, cap, "another process (pid %d) writes to the KV store %s: it is only read here", pid, d->path);
+    else
+        snprintf(why, cap, "another process writes to the KV store %s: it is only read here", d->path);
+    return -1;
+}
+
+/* ---- names --------------------------------------------------------------- */
+
+/* BEGINNING, n hexadecimal digits (lower case), ENDING, and nothing else. */
+static bool is_hex_name(const char *name, const char *beginning, size_t n_digits, const char *ending) {
+    size_t n = strlen(beginning);
+    return strncmp(name, beginning, n) == 0 && strspn(name + n, "0123456789abcdef") == n_digits &&
+           strcmp(name + n + n_digits, ending) == 0;
+}
+
+ig_prefix_name ig_prefix_name_kind(const char *name, uint64_t *file) {
+    if (is_hex_name(name, "kv-", 16, ".igkv")) {
+        *file = strtoull(name + 3, NULL, 16);
+        return *file <= INT64_MAX ? IG_PREFIX_PIECES : IG_PREFIX_OTHER; /* SQLite's numbers have a sign */
+    }
+    if (is_hex_name(name, "note-", 32, ".igkv")) return IG_PREFIX_NOTE;
+    if (is_hex_name(name, "kv-", 16, ".igkv.tmp") || is_hex_name(name, "note-", 32, ".igkv.tmp") ||
+        strcmp(name, IDENTITY_TMP) == 0)
+        return IG_PREFIX_TMP;
+    return IG_PREFIX_OTHER;
+}
+
+void ig_prefix_file_name(char name[IG_PREFIX_FILE_NAME], uint64_t file) {
+    snprintf(name, IG_PREFIX_FILE_NAME, "kv-%016llx.igkv", (unsigned long long)file);
+}
+
+void ig_prefix_note_name(char name[IG_PREFIX_FILE_NAME], const ig_prefix_id *root, const char *note) {
+    uint8_t bytes[16 + IG_PREFIX_NAME] = {0};
+    ig_prefix_put_id(bytes, root);
+    memcpy(bytes + 16, note, strnlen(note, IG_PREFIX_NAME - 1));
+    XXH128_hash_t h = XXH3_128bits(bytes, sizeof bytes);
+    snprintf(name, IG_PREFIX_FILE_NAME, "note-%016llx%016llx.igkv", (unsigned long long)h.high64,
+             (unsigned long long)h.low64);
+}
+
+/* ---- the store's number -------------------------------------------------- */
+
+/* A header without payload: the same checks as for all others. */
+static bool read_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
+    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_record r;
+    int fd;
+    if (ig_prefix_open(d, IDENTITY_NAME, false, &fd, NULL) != 0) return false;
+    int e = ig_prefix_read(d, fd, 0, &(struct iovec){page, sizeof page}, 1);
+    close(fd);
+    if (e || ig_prefix_record_read(&r, page) != IG_PREFIX_VALID || !r.is_note) return false;
+    *out = r.store;
+    return true;
+}
+
+/* The store that a data file says it is of. */
+static bool read_identity_of(const ig_prefix_dir *d, const char *name, uint64_t file, ig_prefix_id *out) {
+    struct stat st;
+    ig_prefix_record r;
+    ig_prefix_scan scan = {.dir = d, .file = file};
+    if (ig_prefix_open(d, name, false, &scan.fd, &st) != 0) return false;
+    scan.n_bytes = (uint64_t)st.st_size;
+    bool found = ig_prefix_scan_next(&scan, NULL, &r);
+    close(scan.fd);
+    if (found) *out = r.store;
+    return found;
+}
+
+bool ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
+    if (read_identity(d, out)) return true;
+    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    bool found = false;
+    for (struct dirent *entry; list && !found && (entry = readdir(list));) {
+        uint64_t file;
+        if (ig_prefix_name_kind(entry->d_name, &file) == IG_PREFIX_PIECES)
+            found = read_identity_of(d, entry->d_name, file, out);
+    }
+    if (list)
+        closedir(list);
+    else if (fd >= 0)
+        close(fd);
+    return found;
+}
+
+ig_status ig_prefix_dir_make_identity(const ig_prefix_dir *d, ig_prefix_id *out, ig_error *err) {
+    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_record r = {.is_note = true, .name = "store"};
+    int fd;
+    if (read_identity(d, out)) return IG_OK;
+    if (!ig_prefix_dir_identity(d, out) && getrandom(out, sizeof *out, 0) != sizeof *out)
+        return ig_prefix_dir_fail(d, "no random number", errno, err);
+    r.store = *out;
+    ig_prefix_record_write(page, &r);
+    unlinkat(d->fd, IDENTITY_TMP, 0);
+    int e = ig_prefix_make(d, IDENTITY_TMP, &fd);
+    if (!e) e = ig_prefix_write(d, fd, 0, &(struct iovec){page, sizeof page}, 1);
+    if (!e) e = ig_prefix_publish(d, fd, IDENTITY_TMP, IDENTITY_NAME);
+    if (fd >= 0) close(fd);
+    if (e) unlinkat(d->fd, IDENTITY_TMP, 0);
+    return e ? ig_prefix_dir_fail(d, IDENTITY_NAME " cannot be written", e, err) : IG_OK;
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The directory of stored prefixes: names of its files, the lock, the store's number, and reading and writing that goes
+ * through a hook for tests. Only regular files are opened, and no link is followed. Calls give 0 or an errno.
+ */
+#ifndef IG_KV_PREFIX_DIR_H
+#define IG_KV_PREFIX_DIR_H
+
+#include <sys/stat.h>
+
+#include "kv/prefix_record.h"
+
+enum { IG_PREFIX_FILE_NAME = 64 };
+
+typedef struct ig_prefix_dir {
+    int fd;
+    char *path;
+    ig_prefix_fault_fn fault; /* may be NULL */
+    void *fault_user;
+} ig_prefix_dir;
+
+ig_status ig_prefix_dir_open(ig_prefix_dir *d, const char *path, bool make, ig_error *err);
+void ig_prefix_dir_close(ig_prefix_dir *d);
+/* IG_E_IO "KV store DIR: WHAT: strerror(e)" */
+ig_status ig_prefix_dir_fail(const ig_prefix_dir *d, const char *what, int e, ig_error *err);
+
+/* Takes the lock of the writer. -1 and a line that says why if it cannot be had. */
+int ig_prefix_dir_lock(const ig_prefix_dir *d, char *why, size_t cap);
+
+/* The store's own number: read, or found in a data file; false if there is none yet. */
+bool ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out);
+ig_status ig_prefix_dir_make_identity(const ig_prefix_dir *d, ig_prefix_id *out, ig_error *err);
+
+/* ---- names --------------------------------------------------------------- */
+
+typedef enum ig_prefix_name { IG_PREFIX_OTHER, IG_PREFIX_PIECES, IG_PREFIX_NOTE, IG_PREFIX_TMP } ig_prefix_name;
+/* What a file of this name is; `file` gets the number of a file of pieces. */
+ig_prefix_name ig_prefix_name_kind(const char *name, uint64_t *file);
+void ig_prefix_file_name(char name[IG_PREFIX_FILE_NAME], uint64_t file);
+void ig_prefix_note_name(char name[IG_PREFIX_FILE_NAME], const ig_prefix_id *root, const char *note);
+
+/* ---- files --------------------------------------------------------------- */
+
+/* Opens a regular file, for reading or for both; *fd is -1 after an error. `st` may be NULL. */
+int ig_prefix_open(const ig_prefix_dir *d, const char *name, bool write, int *fd, struct stat *st);
+/* Makes a file that must not be there. */
+int ig_prefix_make(const ig_prefix_dir *d, const char *name, int *fd);
+/* All areas from `offset` on. ENODATA: the file ends before. */
+int ig_prefix_read(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *to, int n);
+int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *from, int n);
+/* Data to the disk, then under its name, then the name to the disk. */
+int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const char *name);
+/* Takes a record out of its file: first its header, so that a reader that sees zeros in the payload sees them in the
+ * header too. *is_freed: its room was given back; else only the header is zeros. */
+int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint64_t n_bytes, bool *is_freed);
+bool ig_prefix_can_punch(int fd);
+
+/* The next header of a file of pieces at `*offset` or behind; what is left out are holes and what is damaged (which is
+ * counted). False at the end or after an error, which is then in *e. `n_bytes`: of the file. */
+typedef struct ig_prefix_scan {
+    const ig_prefix_dir *dir;
+    int fd, e;
+    uint64_t file, n_bytes, offset; /* offset: where the search goes on */
+    uint64_t n_damaged, n_foreign;
+} ig_prefix_scan;
+bool ig_prefix_scan_next(ig_prefix_scan *s, const ig_prefix_id *store, ig_prefix_record *r);
+
+/* Between these two a file that reaches the limit of `ulimit -f` is an error of this thread and not the end of the
+ * program. */
+typedef struct ig_prefix_mute {
+    bool was_blocked, was_pending;
+} ig_prefix_mute;
+void ig_prefix_mute_begin(ig_prefix_mute *m);
+void ig_prefix_mute_end(const ig_prefix_mute *m);
+
+#endif

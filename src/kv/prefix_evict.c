@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What leaves, in which order, and how its room is given back.
+ *
+ * The piece that was not used for the longest time goes first, but never before those that build on it: a piece is as
+ * young as its youngest child. Times of use are written of single pieces; a candidate that has children gets their time
+ * and waits for its next turn, so that in the end a leaf goes. Where the file system cannot make holes, whole files go,
+ * by the same rule.
+ *
+ * First a piece leaves the index, and its place is noted among the holes; when that is on record the hole is made. A
+ * process killed between the two leaves the note, and the next writer makes the hole.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "kv/prefix_store_parts.h"
+
+void ig_prefix_protect(ig_prefix_store *s, const ig_prefix_id *parent) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_id id = *parent;
+    ig_prefix_row row;
+    for (int number = IG_CTX_MAX;; number = row.number, id = row.parent) {
+        if (!ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_FIND, "xx", &s->root, &id), &row)) return;
+        if (row.number >= number) return; /* no chain: it would have no end */
+        if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_PROTECT, "i", row.piece))) return;
+        if (sqlite3_changes(ix->db) == 0) return; /* and so are those before it */
+    }
+}
+
+void ig_prefix_remove_piece(ig_prefix_store *s, const ig_prefix_row *row) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_PIECE, "i", row->piece));
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_HOLE, "iii", (int64_t)row->file, (int64_t)row->offset,
+                                                  (int64_t)row->bytes));
+}
+
+/* ---- room ---------------------------------------------------------------- */
+
+static void remove_file(ig_prefix_store *s, int64_t file, uint64_t n_bytes) {
+    char name[IG_PREFIX_FILE_NAME];
+    ig_prefix_file_name(name, (uint64_t)file);
+    if (unlinkat(s->dir.fd, name, 0) != 0 && errno != ENOENT) return;
+    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_REMOVE_FILE, "i", file));
+    s->bytes -= n_bytes < s->bytes ? n_bytes : s->bytes;
+}
+
+/* Whole files of which the index knows no piece: emptied ones, and those of another version or store. */
+static bool remove_empty_file(ig_prefix_store *s) {
+    ig_prefix_index *ix = &s->index;
+    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_EMPTY_FILE, "");
+    if (!ig_prefix_index_step(ix, q)) return false;
+    int64_t file = sqlite3_column_int64(q, 0), n_bytes = sqlite3_column_int64(q, 1);
+    sqlite3_reset(q);
+    uint64_t before = s->bytes;
+    remove_file(s, file, (uint64_t)n_bytes);
+    return s->bytes < before;
+}
+
+static bool is_emptied(ig_prefix_store *s, int64_t file, uint64_t *n_bytes) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_row row;
+    if (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE_OF_FILE, "i", file), &row) || ix->failed)
+        return false;
+    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_FILE, "i", file);
+    *n_bytes = 0;
+    if (ig_prefix_index_step(ix, q)) *n_bytes = (uint64_t)sqlite3_column_int64(q, 1);
+    sqlite3_reset(q);
+    return true;
+}
+
+void ig_prefix_drop_file(ig_prefix_store *s, int64_t file) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_row row;
+    while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE_OF_FILE, "i", file), &row))
+        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_PIECE, "i", row.piece));
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_FILE, "i", file));
+}
+
+static void make_hole(ig_prefix_store *s, int64_t file, int64_t offset, int64_t n_bytes) {
+    ig_prefix_index *ix = &s->index;
+    uint64_t of_file;
+    bool is_freed = false;
+    if (is_emptied(s, file, &of_file)) {
+        remove_file(s, file, of_file);
+    } else if (n_bytes > IG_PREFIX_PAGE) {
+        int e = ig_prefix_punch(&s->dir, (uint64_t)file, (uint64_t)offset, (uint64_t)n_bytes, &is_freed);
+        if (is_freed && s->can_punch) {
+            ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_SHRINK_FILE, "ii", n_bytes, file));
+            s->bytes -= (uint64_t)n_bytes < s->bytes ? (uint64_t)n_bytes : s->bytes;
+        } else if (e != ENOENT) {
+            s->can_punch = false; /* from now on whole files leave */
+        } else {                  /* somebody has removed it */
+            sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_FILE, "i", file);
+            of_file = ig_prefix_index_step(ix, q) ? (uint64_t)sqlite3_column_int64(q, 1) : 0;
+            sqlite3_reset(q);
+            ig_prefix_drop_file(s, file);
+            s->bytes -= of_file < s->bytes ? of_file : s->bytes;
+        }
+    }
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_HOLE, "ii", file, offset));
+}
+
+void ig_prefix_make_holes(ig_prefix_store *s) {
+    ig_prefix_index *ix = &s->index;
+    if (!ig_prefix_index_begin(ix)) return;
+    for (;;) {
+        sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NEXT_HOLE, "");
+        if (!ig_prefix_index_step(ix, q)) break;
+        int64_t file = sqlite3_column_int64(q, 0), offset = sqlite3_column_int64(q, 1);
+        int64_t n_bytes = sqlite3_column_int64(q, 2);
+        sqlite3_reset(q);
+        make_hole(s, file, offset, n_bytes);
+        if (ix->failed) break;
+    }
+    ig_prefix_index_end(ix);
+}
+
+/* ---- the order ----------------------------------------------------------- */
+
+/* The leaf that was not used for the longest time; false if all that is left is protected. */
+static bool find_oldest(ig_prefix_store *s, ig_prefix_row *out) {
+    ig_prefix_index *ix = &s->index;
+    while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_OLDEST, ""), out)) {
+        int64_t young = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_CHILD_USE, "i", out->piece), -1);
+        if (young <= out->used) return !ix->failed; /* a child of the same age had come before it */
+        if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_TOUCH, "ii", young, out->piece))) return false;
+    }
+    return false;
+}
+
+static bool evict_piece(ig_prefix_store *s) {
+    ig_prefix_row row;
+    if (!find_oldest(s, &row)) return false;
+    ig_prefix_remove_piece(s, &row);
+    s->stats.n_evicted++;
+    return true;
+}
+
+static bool evict_file(ig_prefix_store *s) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_row row;
+    int64_t file;
+    do {
+        file = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_OLDEST_FILE, ""), -1);
+        if (file < 0) return false;
+        if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_BUMP_FILE, "i", file))) return false;
+    } while (sqlite3_changes(ix->db) > 0);
+    while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE_OF_FILE, "i", file), &row)) {
+        ig_prefix_remove_piece(s, &row);
+        s->stats.n_evicted++;
+    }
+    return !ix->failed;
+}
+
+ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, uint64_t beside, ig_error *err) {
+    char most[64];
+    ig_prefix_index *ix = &s->index;
+    if (!s->max_bytes) return IG_OK;
+    while (s->bytes + beside + n_bytes > s->max_bytes) {
+        if (remove_empty_file(s)) continue;
+        ig_prefix_flush_touches(s);
+        if (!ig_prefix_index_begin(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
+        bool goes = s->can_punch ? evict_piece(s) : evict_file(s);
+        if (!ig_prefix_index_end(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
+        if (!goes)
+            return ig_fail(err, IG_E_LIMIT, "KV store %s: what is to be kept together does not fit into %s",
+                           s->dir.path, ig_bytes_text(most, s->max_bytes));
+        ig_prefix_make_holes(s);
+        if (ix->failed) return ig_prefix_index_fail(ix, s->dir.path, err);
+    }
+    return IG_OK;
+}
+
+void ig_prefix_forget(ig_prefix_store *s, const ig_prefix_row *row) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_row now;
+    ig_prefix_mute mute;
+    ix->failed = false;
+    if (!ig_prefix_is_writer(s)) {
+        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_FORGET, "ii", (int64_t)row->file, (int64_t)row->offset));
+        ix->failed = false;
+        return;
+    }
+    /* Another thread may have been here first, and the piece may have been put again. */
+    if (!ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE, "i", row->piece), &now)) return;
+    if (now.file != row->file || now.offset != row->offset) return;
+    ig_prefix_mute_begin(&mute);
+    if (ig_prefix_index_begin(ix)) {
+        ig_prefix_remove_piece(s, row);
+        if (ig_prefix_index_end(ix)) ig_prefix_make_holes(s);
+    }
+    ix->failed = false;
+    ig_prefix_mute_end(&mute);
+}

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The bytes of data files.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kv/prefix_dir.h"
+
+enum { AREAS_AT_ONCE = 256 };
+static const uint64_t FILE_MAX = 1ull << 40; /* larger ones are nobody's */
+
+static int judge(const ig_prefix_dir *d, ig_prefix_call call, int result) {
+    return d->fault ? d->fault(d->fault_user, call, result) : result;
+}
+
+int ig_prefix_open(const ig_prefix_dir *d, const char *name, bool write, int *fd, struct stat *st) {
+    struct stat own;
+    if (!st) st = &own;
+    /* Not blocking: what has such a name might be a FIFO. */
+    *fd = openat(d->fd, name, (write ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (*fd < 0) return errno == ELOOP || errno == ENXIO ? EINVAL : errno;
+    int e = fstat(*fd, st) != 0 ? errno : S_ISREG(st->st_mode) ? 0 : EINVAL;
+    if (e) {
+        close(*fd);
+        *fd = -1;
+    }
+    return e;
+}
+
+int ig_prefix_make(const ig_prefix_dir *d, const char *name, int *fd) {
+    *fd = openat(d->fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return *fd < 0 ? errno : 0;
+}
+
+/* ---- moving bytes -------------------------------------------------------- */
+
+/* Goes over areas in pieces that one call takes, and on after short ones. */
+typedef struct cursor {
+    const struct iovec *areas;
+    int n, at;
+    size_t done; /* of areas[at] */
+} cursor;
+
+static int take_areas(const cursor *c, struct iovec out[AREAS_AT_ONCE]) {
+    int k = 0;
+    for (int i = c->at; i < c->n && k < AREAS_AT_ONCE; i++) {
+        size_t skip = i == c->at ? c->done : 0;
+        if (c->areas[i].iov_len > skip)
+            out[k++] = (struct iovec){(char *)c->areas[i].iov_base + skip, c->areas[i].iov_len - skip};
+    }
+    return k;
+}
+
+static void move_on(cursor *c, size_t n_bytes) {
+    c->done += n_bytes;
+    while (c->at < c->n && c->done >= c->areas[c->at].iov_len) c->done -= c->areas[c->at++].iov_len;
+}
+
+static int move_all(const ig_prefix_dir *d, ig_prefix_call call, int fd, uint64_t offset, const struct iovec *areas,
+                    int n) {
+    struct iovec some[AREAS_AT_ONCE];
+    cursor c = {.areas = areas, .n = n};
+    for (int k; move_on(&c, 0), (k = take_areas(&c, some)) > 0;) {
+        ssize_t moved =
+            call == IG_PREFIX_READ ? preadv(fd, some, k, (off_t)offset) : pwritev(fd, some, k, (off_t)offset);
+        int result = judge(d, call, moved < 0 ? -errno : moved > INT32_MAX ? INT32_MAX : (int)moved);
+        if (result == -EINTR) continue;
+        if (result < 0) return -result;
+        if (result == 0) return call == IG_PREFIX_READ ? ENODATA : ENOSPC;
+        offset += (uint64_t)result;
+        move_on(&c, (size_t)result);
+    }
+    return 0;
+}
+
+int ig_prefix_read(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *to, int n) {
+    return move_all(d, IG_PREFIX_READ, fd, offset, to, n);
+}
+
+int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *from, int n) {
+    return move_all(d, IG_PREFIX_WRITE, fd, offset, from, n);
+}
+
+int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const char *name) {
+    int e = judge(d, IG_PREFIX_SYNC, fdatasync(fd) == 0 ? 0 : -errno);
+    if (!e) e = judge(d, IG_PREFIX_RENAME, renameat(d->fd, tmp, d->fd, name) == 0 ? 0 : -errno);
+    if (!e) e = judge(d, IG_PREFIX_SYNC, fsync(d->fd) == 0 ? 0 : -errno);
+    return -e;
+}
+
+/* ---- holes --------------------------------------------------------------- */
+
+static int make_hole(int fd, uint64_t offset, uint64_t n_bytes) {
+    int e;
+    do e = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)n_bytes) == 0 ? 0 : -errno;
+    while (e == -EINTR);
+    return e;
+}
+
+bool ig_prefix_can_punch(int fd) { return make_hole(fd, IG_PREFIX_PAGE, IG_PREFIX_PAGE) == 0; }
+
+int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint64_t n_bytes, bool *is_freed) {
+    static const uint8_t zeros[IG_PREFIX_PAGE];
+    char name[IG_PREFIX_FILE_NAME];
+    int fd;
+    *is_freed = false;
+    ig_prefix_file_name(name, file);
+    int e = ig_prefix_open(d, name, true, &fd, NULL);
+    if (e) return e;
+    if (judge(d, IG_PREFIX_PUNCH, make_hole(fd, offset, IG_PREFIX_PAGE)) == 0)
+        *is_freed = make_hole(fd, offset + IG_PREFIX_PAGE, n_bytes - IG_PREFIX_PAGE) == 0;
+    else
+        e = ig_prefix_write(d, fd, offset, &(struct iovec){(void *)zeros, sizeof zeros}, 1);
+    close(fd);
+    return e;
+}
+
+/* ---- looking for headers ------------------------------------------------- */
+
+/* Past what the file system knows to be a hole; where it knows none, the offset stays. */
+static void skip_hole(ig_prefix_scan *s) {
+    off_t next = lseek(s->fd, (off_t)s->offset, SEEK_DATA);
+    if (next < 0 && errno == ENXIO)
+        s->offset = s->n_bytes;
+    else if (next >= 0 && (uint64_t)next > s->offset)
+        s->offset = (uint64_t)next / IG_PREFIX_PAGE * IG_PREFIX_PAGE;
+}
+
+bool ig_prefix_scan_next(ig_prefix_scan *s, const ig_prefix_id *store, ig_prefix_record *r) {
+    uint8_t page[IG_PREFIX_PAGE];
+    if (s->n_bytes > FILE_MAX) return false;
+    for (skip_hole(s); s->offset + IG_PREFIX_PAGE <= s->n_bytes; s->offset += IG_PREFIX_PAGE) {
+        s->e = ig_prefix_read(s->dir, s->fd, s->offset, &(struct iovec){page, sizeof page}, 1);
+        if (s->e) return false;
+        ig_prefix_header kind = ig_prefix_record_read(r, page);
+        if (kind == IG_PREFIX_HOLE) {
+            uint64_t before = s->offset;
+            skip_hole(s);
+            if (s->offset != before) s->offset -= IG_PREFIX_PAGE; /* the loop adds it */
+            continue;
+        }
+        bool is_ours = kind == IG_PREFIX_VALID && !r->is_note && (!store || ig_prefix_same(&r->store, store));
+        if (kind == IG_PREFIX_FOREIGN || (kind == IG_PREFIX_VALID && !is_ours)) s->n_foreign++;
+        if (kind == IG_PREFIX_DAMAGED) s->n_damaged++;
+        if (!is_ours || r->file != s->file || r->offset != s->offset) continue;
+        uint64_t n = ig_prefix_record_bytes(r->payload_bytes);
+        if (s->offset + n > s->n_bytes) { /* torn */
+            s->n_damaged++;
+            continue;
+        }
+        s->offset += n;
+        return true;
+    }
+    return false;
+}
+
+/* ---- the limit of a file's size ------------------------------------------ */
+
+static sigset_t the_signal(void) {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGXFSZ);
+    return set;
+}
+
+void ig_prefix_mute_begin(ig_prefix_mute *m) {
+    sigset_t set = the_signal(), pending, before;
+    sigpending(&pending);
+    m->was_pending = sigismember(&pending, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &set, &before);
+    m->was_blocked = sigismember(&before, SIGXFSZ);
+}
+
+void ig_prefix_mute_end(const ig_prefix_mute *m) {
+    sigset_t set = the_signal();
+    const struct timespec now = {0};
+    if (!m->was_pending)
+        while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR) continue;
+    if (!m->was_blocked) pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}

@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables and statements. Temporary tables are the connection's own: what is pending until a commit, which pieces must
+ * not leave until then, and what a reader, which cannot remove rows, has found damaged.
+ */
+#define _GNU_SOURCE
+#include "kv/prefix_index.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+enum { VERSION = 1, BUSY_MS = 5000, BUSY_TOUCH_MS = 100 };
+
+static const char tables[] =
+    "CREATE TABLE store(id BLOB NOT NULL);"
+    "CREATE TABLE roots(root INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, model TEXT NOT NULL, kind TEXT NOT NULL);"
+    "CREATE TABLE files(file INTEGER PRIMARY KEY, size INTEGER NOT NULL, bytes INTEGER NOT NULL);"
+    "CREATE TABLE pieces(piece INTEGER PRIMARY KEY, root INTEGER NOT NULL, id BLOB NOT NULL, parent BLOB NOT NULL,"
+    " number INTEGER NOT NULL, tokens INTEGER NOT NULL, file INTEGER NOT NULL, offset INTEGER NOT NULL,"
+    " bytes INTEGER NOT NULL, used INTEGER NOT NULL, UNIQUE(root, id));"
+    "CREATE INDEX pieces_by_parent ON pieces(root, parent);"
+    "CREATE INDEX pieces_by_use ON pieces(used, number DESC);"
+    "CREATE INDEX pieces_by_file ON pieces(file, offset);"
+    "CREATE INDEX pieces_by_id ON pieces(id);"
+    "CREATE TABLE holes(file INTEGER NOT NULL, offset INTEGER NOT NULL, bytes INTEGER NOT NULL,"
+    " PRIMARY KEY(file, offset)) WITHOUT ROWID;"
+    "CREATE TABLE notes(root INTEGER NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL, written INTEGER NOT NULL,"
+    " PRIMARY KEY(root, name)) WITHOUT ROWID;";
+
+static const char own_tables[] =
+    "CREATE TEMP TABLE pending(id BLOB PRIMARY KEY, parent BLOB, number INTEGER, tokens INTEGER, offset INTEGER,"
+    " bytes INTEGER);"
+    "CREATE TEMP TABLE protected(piece INTEGER PRIMARY KEY);"
+    "CREATE TEMP TABLE forgotten(file INTEGER, offset INTEGER, PRIMARY KEY(file, offset)) WITHOUT ROWID;";
+
+#define ROW "SELECT p.piece, p.id, p.parent, p.number, p.tokens, p.file, p.offset, p.bytes, p.used FROM pieces p "
+#define ROOT "(SELECT root FROM roots WHERE hash = ?1)"
+#define CHILDREN "pieces c WHERE c.root = p.root AND c.parent = p.id"
+
+static const char *const texts[IG_Q_N] = {
+    [IG_Q_FIND] = ROW "WHERE p.root = " ROOT
+                      " AND p.id = ?2 AND NOT EXISTS"
+                      " (SELECT 1 FROM temp.forgotten f WHERE f.file = p.file AND f.offset = p.offset)",
+    [IG_Q_ADD_ROOT] = "INSERT OR IGNORE INTO roots(hash, model, kind) VALUES(?1, ?2, ?3)",
+    [IG_Q_ADD_PIECE] =
+        "INSERT OR IGNORE INTO pieces(root, id, parent, number, tokens, file, offset, bytes, used)"
+        " VALUES(" ROOT ", ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+    [IG_Q_ADD_PENDING] = "INSERT INTO temp.pending VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
+    [IG_Q_IS_PENDING] = "SELECT 1 FROM temp.pending WHERE id = ?1",
+    [IG_Q_KEEP_PENDING] =
+        "INSERT OR REPLACE INTO pieces(root, id, parent, number, tokens, file, offset, bytes, used)"
+        " SELECT " ROOT ", id, parent, number, tokens, ?2, offset, bytes, ?3 FROM temp.pending",
+    [IG_Q_CLEAR_PENDING] = "DELETE FROM temp.pending",
+    [IG_Q_TOUCH] = "UPDATE pieces SET used = ?1 WHERE piece = ?2 AND used < ?1",
+    [IG_Q_REMOVE_PIECE] = "DELETE FROM pieces WHERE piece = ?1",
+    [IG_Q_COUNT_PIECES] = "SELECT count(*) FROM pieces",
+    [IG_Q_IS_AT] = "SELECT 1 FROM pieces WHERE file = ?1 AND offset = ?2",
+
+    [IG_Q_PROTECT] = "INSERT OR IGNORE INTO temp.protected VALUES(?1)",
+    [IG_Q_CLEAR_PROTECTED] = "DELETE FROM temp.protected",
+    [IG_Q_CHILD_USE] = "SELECT (SELECT max(c.used) FROM " CHILDREN ") FROM pieces p WHERE p.piece = ?1",
+    [IG_Q_OLDEST] =
+        ROW "WHERE p.piece NOT IN (SELECT piece FROM temp.protected) ORDER BY p.used, p.number DESC LIMIT 1",
+    [IG_Q_OLDEST_FILE] =
+        "SELECT file, max(used) AS newest FROM pieces GROUP BY file"
+        " HAVING NOT max(piece IN (SELECT piece FROM temp.protected))"
+        " ORDER BY newest, max(number) DESC LIMIT 1",
+    [IG_Q_BUMP_FILE] = "UPDATE pieces AS p SET used = (SELECT max(c.used) FROM " CHILDREN
+                       ") WHERE p.file = ?1 AND p.used < (SELECT max(c.used) FROM " CHILDREN ")",
+    [IG_Q_EMPTY_FILE] =
+        "SELECT file, bytes FROM files WHERE NOT EXISTS"
+        " (SELECT 1 FROM pieces p WHERE p.file = files.file) LIMIT 1",
+    [IG_Q_PIECE_OF_FILE] = ROW "WHERE p.file = ?1 LIMIT 1",
+    [IG_Q_FORGET] = "INSERT OR IGNORE INTO temp.forgotten VALUES(?1, ?2)",
+
+    [IG_Q_ADD_FILE] = "INSERT OR REPLACE INTO files VALUES(?1, ?2, ?3)",
+    [IG_Q_FILE] = "SELECT size, bytes FROM files WHERE file = ?1",
+    [IG_Q_SHRINK_FILE] = "UPDATE files SET bytes = max(0, bytes - ?1) WHERE file = ?2",
+    [IG_Q_REMOVE_FILE] = "DELETE FROM files WHERE file = ?1",
+    [IG_Q_NEXT_FILE] = "SELECT file, size FROM files WHERE file > ?1 ORDER BY file LIMIT 1",
+    [IG_Q_LAST_FILE] = "SELECT max(file) FROM files",
+    [IG_Q_ADD_HOLE] = "INSERT OR REPLACE INTO holes VALUES(?1, ?2, ?3)",
+    [IG_Q_NEXT_HOLE] = "SELECT file, offset, bytes FROM holes LIMIT 1",
+    [IG_Q_REMOVE_HOLE] = "DELETE FROM holes WHERE file = ?1 AND offset = ?2",
+    [IG_Q_SUM_BYTES] = "SELECT (SELECT total(bytes) FROM files) + (SELECT total(bytes) FROM notes)",
+
+    [IG_Q_ADD_NOTE] = "INSERT OR REPLACE INTO notes VALUES(" ROOT ", ?2, ?3, ?4)",
+    [IG_Q_CLEAR_NOTES] = "DELETE FROM notes",
+    [IG_Q_REMOVE_NOTE] = "DELETE FROM notes WHERE root = " ROOT " AND name = ?2",
+    [IG_Q_NOTE] = "SELECT bytes FROM notes WHERE root = " ROOT " AND name = ?2",
+    [IG_Q_NOTES] = "SELECT name, bytes, written FROM notes WHERE root = " ROOT " ORDER BY name",
+    [IG_Q_NEXT_NOTE] =
+        "SELECT n.root, r.hash, n.name, n.bytes, n.written, r.model, r.kind FROM notes n JOIN roots r"
+        " USING(root) WHERE (n.root, n.name) > (?1, ?2) ORDER BY n.root, n.name LIMIT 1",
+
+    [IG_Q_NEXT_END] = ROW "WHERE p.piece > ?1 AND NOT EXISTS (SELECT 1 FROM " CHILDREN ") ORDER BY p.piece LIMIT 1",
+    [IG_Q_NEXT_PIECE] = ROW "WHERE p.piece > ?1 ORDER BY p.piece LIMIT 1",
+    [IG_Q_NEXT_ORPHAN] = ROW
+    "JOIN roots r USING(root) WHERE p.piece > ?1 AND NOT (p.number = 0 AND p.parent = r.hash)"
+    " AND NOT EXISTS (SELECT 1 FROM pieces q WHERE q.root = p.root AND q.id = p.parent AND"
+    " q.number = p.number - 1) ORDER BY p.piece LIMIT 1",
+    [IG_Q_ROOT_OF] = "SELECT r.hash, r.model, r.kind FROM roots r JOIN pieces p USING(root) WHERE p.piece = ?1",
+    [IG_Q_PIECE] = ROW "WHERE p.piece = ?1",
+    [IG_Q_PARENT] = ROW
+    "JOIN pieces x ON x.root = p.root AND x.parent = p.id AND x.number = p.number + 1"
+    " WHERE x.piece = ?1",
+    [IG_Q_CHILD] = ROW
+    "JOIN pieces x ON p.root = x.root AND p.parent = x.id AND p.number = x.number + 1"
+    " WHERE x.piece = ?1 LIMIT 1",
+    [IG_Q_IDS_BETWEEN] = ROW "WHERE p.id BETWEEN ?1 AND ?2 ORDER BY p.id, p.piece LIMIT 2",
+    [IG_Q_REMOVE_ROOTS] =
+        "DELETE FROM roots WHERE root NOT IN (SELECT root FROM pieces)"
+        " AND root NOT IN (SELECT root FROM notes)",
+};
+
+/* ---- failures ------------------------------------------------------------ */
+
+static void note_failure(ig_prefix_index *ix, int code) {
+    if (ix->failed) return;
+    ix->failed = true;
+    ix->code = code;
+    snprintf(ix->text, sizeof ix->text, "%s", ix->db ? sqlite3_errmsg(ix->db) : sqlite3_errstr(code));
+}
+
+ig_status ig_prefix_index_fail(ig_prefix_index *ix, const char *directory, ig_error *err) {
+    ig_status status = ix->code == SQLITE_NOMEM ? IG_E_MEMORY : IG_E_IO;
+    ig_fail(err, status, "KV store %s: index: %s", directory, ix->failed ? ix->text : "unknown error");
+    ix->failed = false;
+    return status;
+}
+
+static bool execute(ig_prefix_index *ix, const char *text) {
+    if (ix->failed) return false;
+    int code = sqlite3_exec(ix->db, text, NULL, NULL, NULL);
+    if (code != SQLITE_OK) note_failure(ix, code);
+    return code == SQLITE_OK;
+}
+
+/* ---- opening ------------------------------------------------------------- */
+
+/* The file is made here, so that it is the user's alone; SQLite gives those beside it the same mode. */
+static bool is_plain_file(const char *path, bool make) {
+    struct stat st;
+    int fd = make ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600) : -1;
+    if (fd >= 0) close(fd);
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+static int open_database(ig_prefix_index *ix, const char *directory, ig_prefix_index_mode mode) {
+    int flags = SQLITE_OPEN_NOMUTEX | (mode == IG_PREFIX_INDEX_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
+    /* "": a file without a name, which is in memory while it is small. */
+    if (!directory)
+        return sqlite3_open_v2("", &ix->db, SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+    char *path = sqlite3_mprintf("%s/%s", directory, IG_PREFIX_INDEX_NAME);
+    if (!path) return SQLITE_NOMEM;
+    int code = SQLITE_CANTOPEN;
+    if (is_plain_file(path, mode == IG_PREFIX_INDEX_WRITE)) code = sqlite3_open_v2(path, &ix->db, flags, NULL);
+    sqlite3_free(path);
+    return code;
+}
+
+bool ig_prefix_index_open(ig_prefix_index *ix, const char *directory, ig_prefix_index_mode mode) {
+    *ix = (ig_prefix_index){0};
+    int code = open_database(ix, directory, mode);
+    if (code != SQLITE_OK) {
+        note_failure(ix, code);
+        return false;
+    }
+    sqlite3_busy_timeout(ix->db, mode == IG_PREFIX_INDEX_TOUCH ? BUSY_TOUCH_MS : BUSY_MS);
+    /* What the file says of itself is not trusted: no functions or tables that it defines, checked cells. */
+    sqlite3_db_config(ix->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
+    sqlite3_db_config(ix->db, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+    sqlite3_db_config(ix->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+    sqlite3_db_config(ix->db, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+    /* Of an index that was replaced meanwhile, a reader must not remove the log by its name. */
+    if (mode != IG_PREFIX_INDEX_WRITE) sqlite3_db_config(ix->db, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+    if (!directory) return true;
+    if (mode == IG_PREFIX_INDEX_WRITE && !execute(ix, "PRAGMA journal_mode = WAL")) return false;
+    return execute(ix, "PRAGMA synchronous = NORMAL; PRAGMA cell_size_check = ON; PRAGMA secure_delete = ON");
+}
+
+void ig_prefix_index_close(ig_prefix_index *ix) {
+    for (int i = 0; i < IG_Q_N; i++) sqlite3_finalize(ix->statements[i]);
+    sqlite3_close(ix->db);
+    *ix = (ig_prefix_index){0};
+}
+
+/* One row and column of a statement that is used once. */
+static int64_t ask_number(ig_prefix_index *ix, const char *text) {
+    sqlite3_stmt *s = NULL;
+    int64_t n = -1;
+    if (sqlite3_prepare_v2(ix->db, text, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+        n = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    return n;
+}
+
+static bool is_sound(ig_prefix_index *ix) {
+    sqlite3_stmt *s = NULL;
+    bool is = sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK &&
+              sqlite3_step(s) == SQLITE_ROW && strcmp((const char *)sqlite3_column_text(s, 0), "ok") == 0;
+    sqlite3_finalize(s);
+    return is;
+}
+
+bool ig_prefix_index_is_of(ig_prefix_index *ix, const ig_prefix_id *store, bool check_all) {
+    sqlite3_stmt *s = NULL;
+    uint8_t id[16];
+    ig_prefix_put_id(id, store);
+    if (ask_number(ix, "PRAGMA user_version") != VERSION) return false;
+    bool is = sqlite3_prepare_v2(ix->db, "SELECT id FROM store", -1, &s, NULL) == SQLITE_OK &&
+              sqlite3_step(s) == SQLITE_ROW && sqlite3_column_bytes(s, 0) == sizeof id &&
+              memcmp(sqlite3_column_blob(s, 0), id, sizeof id) == 0;
+    sqlite3_finalize(s);
+    return is && (!check_all || is_sound(ix));
+}
+
+bool ig_prefix_index_create(ig_prefix_index *ix, const ig_prefix_id *store) {
+    char text[96];
+    snprintf(text, sizeof text, "INSERT INTO store VALUES(x'%016llx%016llx'); PRAGMA user_version = %d",
+             (unsigned long long)store->high, (unsigned long long)store->low, VERSION);
+    return execute(ix, tables) && execute(ix, text);
+}
+
+bool ig_prefix_index_prepare(ig_prefix_index *ix) {
+    if (!execute(ix, own_tables)) return false;
+    for (int q = 0; q < IG_Q_N; q++) {
+        int code = sqlite3_prepare_v3(ix->db, texts[q], -1, SQLITE_PREPARE_PERSISTENT, &ix->statements[q], NULL);
+        if (code == SQLITE_OK) continue;
+        note_failure(ix, code);
+        return false;
+    }
+    return true;
+}
+
+/* ---- statements ---------------------------------------------------------- */
+
+bool ig_prefix_index_begin(ig_prefix_index *ix) {
+    ix->failed = false;
+    return execute(ix, "BEGIN IMMEDIATE");
+}
+
+bool ig_prefix_index_end(ig_prefix_index *ix) {
+    if (execute(ix, "COMMIT")) return true;
+    if (!sqlite3_get_autocommit(ix->db)) sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
+    return false;
+}
+
+sqlite3_stmt *ig_prefix_index_query(ig_prefix_index *ix, ig_prefix_query q, const char *kinds, ...) {
+    sqlite3_stmt *s = ix->statements[q];
+    uint8_t id[16];
+    int code = SQLITE_OK;
+    va_list args;
+    if (ix->failed) return NULL;
+    sqlite3_reset(s);
+    va_start(args, kinds);
+    for (int i = 0; kinds[i] && code == SQLITE_OK; i++) {
+        if (kinds[i] == 'i') {
+            code = sqlite3_bind_int64(s, i + 1, va_arg(args, int64_t));
+        } else if (kinds[i] == 't') {
+            code = sqlite3_bind_text(s, i + 1, va_arg(args, const char *), -1, SQLITE_TRANSIENT);
+        } else {
+            ig_prefix_put_id(id, va_arg(args, const ig_prefix_id *));
+            code = sqlite3_bind_blob(s, i + 1, id, sizeof id, SQLITE_TRANSIENT);
+        }
+    }
+    va_end(args);
+    if (code == SQLITE_OK) return s;
+    note_failure(ix, code);
+    return NULL;
+}
+
+bool ig_prefix_index_step(ig_prefix_index *ix, sqlite3_stmt *s) {
+    if (!s) return false;
+    int code = sqlite3_step(s);
+    if (code == SQLITE_ROW) return true;
+    if (code != SQLITE_DONE) note_failure(ix, code);
+    sqlite3_reset(s);
+    return false;
+}
+
+int64_t ig_prefix_index_number(ig_prefix_index *ix, sqlite3_stmt *s, int64_t otherwise) {
+    if (!ig_prefix_index_step(ix, s)) return otherwise;
+    int64_t n = sqlite3_column_type(s, 0) == SQLITE_NULL ? otherwise : sqlite3_column_int64(s, 0);
+    sqlite3_reset(s);
+    return n;
+}
+
+bool ig_prefix_index_run(ig_prefix_index *ix, sqlite3_stmt *s) {
+    while (ig_prefix_index_step(ix, s)) continue;
+    return !ix->failed;
+}
+
+static bool read_id(ig_prefix_id *out, sqlite3_stmt *s, int column) {
+    if (sqlite3_column_bytes(s, column) != 16) return false;
+    *out = ig_prefix_get_id(sqlite3_column_blob(s, column));
+    return true;
+}
+
+bool ig_prefix_index_row(ig_prefix_index *ix, sqlite3_stmt *s, ig_prefix_row *out) {
+    if (!ig_prefix_index_step(ix, s)) return false;
+    bool is_whole = read_id(&out->id, s, 1) && read_id(&out->parent, s, 2);
+    out->piece = sqlite3_column_int64(s, 0);
+    out->number = sqlite3_column_int(s, 3);
+    out->n_tokens = sqlite3_column_int(s, 4);
+    out->file = (uint64_t)sqlite3_column_int64(s, 5);
+    out->offset = (uint64_t)sqlite3_column_int64(s, 6);
+    out->bytes = (uint64_t)sqlite3_column_int64(s, 7);
+    out->used = sqlite3_column_int64(s, 8);
+    sqlite3_reset(s);
+    if (!is_whole) note_failure(ix, SQLITE_CORRUPT);
+    return is_whole;
+}

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The public calls on pieces. A put writes behind the end of a file that nobody knows yet; a commit makes it known.
+ */
+#define _GNU_SOURCE
+#include "kv/prefix_store.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "kv/prefix_store_parts.h"
+
+static const double TOUCH_SECONDS = 1; /* pieces used within such a time were used together */
+
+/* ---- opening ------------------------------------------------------------- */
+
+static ig_status check_options(const ig_prefix_store_options *o, ig_error *err) {
+    int n = o->piece_tokens;
+    if (!o->directory || !o->directory[0]) return ig_fail(err, IG_E_ARG, "KV store: no directory");
+    if (o->read_only && !o->piece_bytes) return IG_OK;
+    if (!o->model || !o->kind) return ig_fail(err, IG_E_ARG, "KV store: no name of the model or the kind");
+    if (n < IG_PREFIX_TOKENS_MIN || n > IG_PREFIX_TOKENS_MAX || (n & (n - 1)))
+        return ig_fail(err, IG_E_ARG, "KV store: pieces of %d tokens; %d to %d, powers of two, can be stored", n,
+                       IG_PREFIX_TOKENS_MIN, IG_PREFIX_TOKENS_MAX);
+    if (!o->piece_bytes || o->piece_bytes > IG_PREFIX_PAYLOAD_MAX)
+        return ig_fail(err, IG_E_ARG, "KV store: pieces of %zu bytes; 1 to %d can be stored", o->piece_bytes,
+                       IG_PREFIX_PAYLOAD_MAX);
+    return IG_OK;
+}
+
+/* Names go to terminals and into headers, which hold no control characters; cut at a whole character. */
+static void take_text(char to[IG_PREFIX_TEXT], const char *from) {
+    size_t n = from ? strlen(from) : 0;
+    if (n >= IG_PREFIX_TEXT)
+        for (n = IG_PREFIX_TEXT - 1; n && ((unsigned char)from[n] & 0xc0) == 0x80;) n--;
+    for (size_t i = 0; i < n; i++) to[i] = (unsigned char)from[i] < 0x20 || from[i] == 0x7f ? '?' : from[i];
+}
+
+static ig_prefix_store *make_store(const ig_prefix_store_options *o) {
+    ig_prefix_store *s = calloc(1, sizeof *s);
+    if (!s) return NULL;
+    s->dir = (ig_prefix_dir){.fd = -1, .fault = o->fault, .fault_user = o->fault_user};
+    s->root = o->root;
+    s->piece_tokens = o->piece_tokens;
+    s->piece_bytes = o->piece_bytes;
+    s->max_bytes = o->max_bytes;
+    s->lock = s->tmp = -1;
+    take_text(s->model, o->model);
+    take_text(s->kind, o->kind);
+    pthread_mutex_init(&s->write_lock, NULL);
+    pthread_mutex_init(&s->index_lock, NULL);
+    return s;
+}
+
+ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_options *o, ig_error *err) {
+    ig_prefix_mute mute;
+    *out = NULL;
+    ig_status status = check_options(o, err);
+    if (status) return status;
+    ig_prefix_store *s = make_store(o);
+    if (!s) return ig_fail_memory(err, "KV store", sizeof *s);
+    ig_prefix_mute_begin(&mute);
+    status = ig_prefix_dir_open(&s->dir, o->directory, !o->read_only && !o->must_exist, err);
+    if (!status && o->read_only) snprintf(s->why, sizeof s->why, "KV store %s: opened for reading only", o->directory);
+    if (!status && !o->read_only) s->lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why);
+    if (!status && ig_prefix_is_writer(s)) {
+        s->can_punch = !o->no_punch && ig_prefix_can_punch(s->lock);
+        status = ig_prefix_start_writer(s, err);
+    } else if (!status) {
+        s->may_touch = !o->read_only;
+        status = ig_prefix_start_reader(s, err);
+    }
+    ig_prefix_mute_end(&mute);
+    if (status) {
+        ig_prefix_store_close(s);
+        return status;
+    }
+    *out = s;
+    return IG_OK;
+}
+
+const char *ig_prefix_store_why_read_only(const ig_prefix_store *s) { return ig_prefix_is_writer(s) ? NULL : s->why; }
+
+void ig_prefix_enter(ig_prefix_store *s) {
+    pthread_mutex_lock(&s->index_lock);
+    s->index.failed = false;
+}
+
+void ig_prefix_leave(ig_prefix_store *s) { pthread_mutex_unlock(&s->index_lock); }
+
+/* ---- uses ---------------------------------------------------------------- */
+
+int64_t ig_prefix_now(ig_prefix_store *s) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t now = (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+    return s->last_time = now > s->last_time ? now : s->last_time + 1;
+}
+
+/* All of them get one time: so of a chain that was read from its head on, the tail is not the younger part. */
+void ig_prefix_flush_touches(ig_prefix_store *s) {
+    if (!s->n_touches) return;
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_mute mute;
+    int64_t now = ig_prefix_now(s);
+    ig_prefix_mute_begin(&mute);
+    if (ig_prefix_index_begin(ix)) {
+        for (int i = 0; i < s->n_touches; i++)
+            ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_TOUCH, "ii", now, s->touches[i]));
+        ig_prefix_index_end(ix);
+    }
+    s->n_touches = 0;
+    ix->failed = false; /* what is lost is an order */
+    ig_prefix_mute_end(&mute);
+}
+
+void ig_prefix_touch(ig_prefix_store *s, int64_t piece) {
+    if (!s->may_touch) return;
+    double now = ig_clock_seconds();
+    if (s->n_touches == IG_PREFIX_TOUCHES || (s->n_touches && now > s->first_touch + TOUCH_SECONDS))
+        ig_prefix_flush_touches(s);
+    if (!s->n_touches) s->first_touch = now;
+    s->touches[s->n_touches++] = piece;
+}
+
+/* ---- reading ------------------------------------------------------------- */
+
+static bool find_id(ig_prefix_store *s, const ig_prefix_piece *piece, ig_prefix_row *row) {
+    ig_prefix_index *ix = &s->index;
+    return s->piece_bytes &&
+           ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_FIND, "xx", &s->root, &piece->id), row);
+}
+
+static bool is_of(const ig_prefix_row *row, const ig_prefix_piece *piece) {
+    return row->number == piece->number && ig_prefix_same(&row->parent, &piece->parent);
+}
+
+static bool find(ig_prefix_store *s, const ig_prefix_piece *piece, ig_prefix_row *row) {
+    return find_id(s, piece, row) && is_of(row, piece);
+}
+
+bool ig_prefix_store_has(ig_prefix_store *s, const ig_prefix_piece *piece) {
+    ig_prefix_row row;
+    ig_prefix_enter(s);
+    bool has = find(s, piece, &row);
+    ig_prefix_leave(s);
+    return has;
+}
+
+/* The areas must be as large as a piece. */
+static ig_status check_areas(const ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *areas, int n,
+                             ig_error *err) {
+    size_t sum = 0;
+    for (int i = 0; i < n; i++)
+        if (!ig_add_size(&sum, sum, areas[i].iov_len)) return ig_fail(err, IG_E_ARG, "KV store: areas without end");
+    if (sum != s->piece_bytes || !s->piece_bytes)
+        return ig_fail(err, IG_E_ARG, "KV store: areas of %zu bytes for a piece of %zu", sum, s->piece_bytes);
+    if (piece->number < 0 || piece->number >= IG_CTX_MAX / s->piece_tokens)
+        return ig_fail(err, IG_E_ARG, "KV store: no piece has the number %d", piece->number);
+    return IG_OK;
+}
+
+/* NULL: the header is that of the piece. */
+static const char *compare(const ig_prefix_store *s, const ig_prefix_piece *piece, const ig_prefix_row *row,
+                           const ig_prefix_record *r) {
+    if (r->is_note || r->file != row->file || r->offset != row->offset) return "its header is another's";
+    if (!ig_prefix_same(&r->store, &s->store)) return "it is of another store";
+    if (!ig_prefix_same(&r->root, &s->root) || !ig_prefix_same(&r->id, &piece->id) ||
+        !ig_prefix_same(&r->parent, &piece->parent) || r->number != piece->number || r->n_tokens != s->piece_tokens ||
+        r->payload_bytes != s->piece_bytes)
+        return "its header is another's";
+    return memcmp(r->tokens, piece->tokens, (size_t)r->n_tokens * sizeof *r->tokens) == 0 ? NULL
+                                                                                          : "it is of other tokens";
+}
+
+/* What a read has found: an errno, ENOENT for what is not there any more, or a reason in *damage. */
+static int read_header(const ig_prefix_store *s, int fd, const ig_prefix_row *row, ig_prefix_record *r,
+                       const char **damage) {
+    uint8_t page[IG_PREFIX_PAGE];
+    int e = ig_prefix_read(&s->dir, fd, row->offset, &(struct iovec){page, sizeof page}, 1);
+    if (e == ENODATA) *damage = "its file is too short";
+    if (e) return e == ENODATA ? 0 : e;
+    switch (ig_prefix_record_read(r, page)) {
+        case IG_PREFIX_VALID:
+            return 0;
+        case IG_PREFIX_HOLE:
+            return ENOENT;
+        default:
+            *damage = "its header is damaged";
+            return 0;
+    }
+}
+
+static int read_record(const ig_prefix_store *s, int fd, const ig_prefix_piece *piece, const ig_prefix_row *row,
+                       const struct iovec *to, int n, const char **damage) {
+    ig_prefix_record r;
+    ig_prefix_id hash;
+    int e = read_header(s, fd, row, &r, damage);
+    if (!e && !*damage) *damage = compare(s, piece, row, &r);
+    if (e || *damage) return e;
+    e = ig_prefix_read(&s->dir, fd, row->offset + IG_PREFIX_PAGE, to, n);
+    if (e == ENODATA)
+        *damage = "its file is too short";
+    else if (e)
+        return e;
+    else if (!ig_prefix_hash(&hash, to, n))
+        return ENOMEM;
+    else if (!ig_prefix_same(&hash, &r.payload_hash))
+        *damage = "its checksum is wrong";
+    if (!*damage) return 0;
+    /* Or it has left meanwhile: then its header is zeros by now. */
+    const char *ignored = NULL;
+    return read_header(s, fd, row, &r, &ignored) == ENOENT ? ENOENT : 0;
+}
+
+ig_status ig_prefix_store_read(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *to, int n,
+                               ig_error *err) {
+    char name[IG_PREFIX_FILE_NAME];
+    const char *damage = NULL;
+    ig_prefix_row row;
+    int fd = -1;
+    ig_status status = check_areas(s, piece, to, n, err);
+    if (status) return status;
+    ig_prefix_enter(s);
+    bool found = find(s, piece, &row);
+    if (!found && s->index.failed) status = ig_prefix_index_fail(&s->index, s->dir.path, err);
+    ig_prefix_leave(s);
+    if (status) return status;
+    if (!found) return ig_fail(err, IG_E_NOT_FOUND, "KV store %s: no such piece", s->dir.path);
+
+    ig_prefix_file_name(name, row.file);
+    int e = ig_prefix_open(&s->dir, name, false, &fd, NULL);
+    if (!e) e = read_record(s, fd, piece, &row, to, n, &damage);
+    if (fd >= 0) close(fd);
+
+    ig_prefix_enter(s);
+    if (e == ENOENT || (!e && damage)) ig_prefix_forget(s, &row);
+    if (!e && damage) s->stats.n_damaged++;
+    if (!e && !damage) {
+        ig_prefix_touch(s, row.piece);
+        s->stats.n_read++;
+        s->stats.read_bytes += s->piece_bytes;
+    }
+    ig_prefix_leave(s);
+    if (e == ENOENT) return ig_fail(err, IG_E_NOT_FOUND, "KV store %s: the piece has left", s->dir.path);
+    if (e) return ig_prefix_dir_fail(&s->dir, name, e, err);
+    if (!damage) return IG_OK;
+    return ig_fail(err, IG_E_FORMAT, "KV store %s: %s: a piece is damaged and forgotten: %s", s->dir.path, name,
+                   damage);
+}
+
+/* ---- writing ------------------------------------------------------------- */
+
+uint64_t ig_prefix_new_file(ig_prefix_store *s) {
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+    return s->last_file = now > s->last_file ? now : s->last_file + 1;
+}
+
+static void tmp_name(const ig_prefix_store *s, char name[IG_PREFIX_FILE_NAME]) {
+    ig_prefix_file_name(name, s->tmp_file);
+    strcat(name, ".tmp");
+}
+
+static ig_status open_tmp(ig_prefix_store *s, ig_error *err) {
+    char name[IG_PREFIX_FILE_NAME];
+    if (s->tmp >= 0) return IG_OK;
+    s->tmp_file = ig_prefix_new_file(s);
+    s->tmp_bytes = 0;
+    tmp_name(s, name);
+    int e = ig_prefix_make(&s->dir, name, &s->tmp);
+    return e ? ig_prefix_dir_fail(&s->dir, name, e, err) : IG_OK;
+}
+
+/* Forgets what was put since the last commit. With write_lock. */
+static void drop_tmp(ig_prefix_store *s) {
+    char name[IG_PREFIX_FILE_NAME];
+    if (s->tmp >= 0) {
+        tmp_name(s, name);
+        close(s->tmp);
+        unlinkat(s->dir.fd, name, 0);
+    }
+    s->tmp = -1;
+    s->tmp_bytes = 0;
+    ig_prefix_enter(s);
+    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_CLEAR_PENDING, ""));
+    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_CLEAR_PROTECTED, ""));
+    ig_prefix_leave(s);
+}
+
+/* Writes header, payload and what fills the last page. */
+static ig_status write_record(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n,
+                              ig_error *err) {
+    static const uint8_t zeros[IG_PREFIX_PAGE];
+    uint8_t page[IG_PREFIX_PAGE];
+    char name[IG_PREFIX_FILE_NAME];
+    ig_prefix_record r = {.store = s->store,
+                          .root = s->root,
+                          .id = piece->id,
+                          .parent = piece->parent,
+                          .number = piece->number,
+                          .n_tokens = s->piece_tokens,
+                          .payload_bytes = s->piece_bytes,
+                          .file = s->tmp_file,
+                          .offset = s->tmp_bytes};
+    memcpy(r.model, s->model, sizeof r.model);
+    memcpy(r.kind, s->kind, sizeof r.kind);
+    memcpy(r.tokens, piece->tokens, (size_t)s->piece_tokens * sizeof *r.tokens);
+    if (!ig_prefix_hash(&r.payload_hash, from, n)) return ig_fail_memory(err, "KV store", sizeof r);
+    ig_prefix_record_write(page, &r);
+    size_t fill = (size_t)(ig_prefix_record_bytes(s->piece_bytes) - IG_PREFIX_PAGE) - s->piece_bytes;
+    uint64_t at = s->tmp_bytes;
+    int e = ig_prefix_write(&s->dir, s->tmp, at, &(struct iovec){page, sizeof page}, 1);
+    if (!e) e = ig_prefix_write(&s->dir, s->tmp, at + IG_PREFIX_PAGE, from, n);
+    if (!e)
+        e = ig_prefix_write(&s->dir, s->tmp, at + IG_PREFIX_PAGE + s->piece_bytes, &(struct iovec){(void *)zeros, fill},
+                            1);
+    if (!e) return IG_OK;
+    tmp_name(s, name);
+    return ig_prefix_dir_fail(&s->dir, name, e, err);
+}
+
+static int set_end(ig_prefix_store *s, uint64_t n_bytes) { return ftruncate(s->tmp, (off_t)n_bytes) == 0 ? 0 : errno; }
+
+/* What must be so before a piece is written; *is_there: nothing is to be done. */
+static ig_status prepare_put(ig_prefix_store *s, const ig_prefix_piece *piece, bool *is_there, ig_error *err) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_row row;
+    ig_status status = IG_OK;
+    ig_prefix_enter(s);
+    *is_there = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_IS_PENDING, "x", &piece->id), 0) == 1;
+    if (!*is_there && find_id(s, piece, &row)) {
+        *is_there = is_of(&row, piece);
+        if (*is_there)
+            ig_prefix_touch(s, row.piece);
+        else
+            ig_prefix_forget(s, &row);
+    }
+    if (!*is_there) {
+        ig_prefix_protect(s, &piece->parent);
+        if (!ix->failed) status = ig_prefix_make_room(s, ig_prefix_record_bytes(s->piece_bytes), s->tmp_bytes, err);
+    }
+    if (!status && ix->failed) status = ig_prefix_index_fail(ix, s->dir.path, err);
+    ig_prefix_leave(s);
+    return status;
+}
+
+static ig_status put(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n, ig_error *err) {
+    ig_prefix_index *ix = &s->index;
+    bool is_there;
+    uint64_t before = s->tmp_bytes;
+    ig_status status = prepare_put(s, piece, &is_there, err);
+    if (status || is_there) return status;
+    status = open_tmp(s, err);
+    if (status) return status;
+    status = write_record(s, piece, from, n, err);
+    uint64_t n_bytes = ig_prefix_record_bytes(s->piece_bytes);
+    if (!status) {
+        ig_prefix_enter(s);
+        if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_PENDING, "xxiiii", &piece->id, &piece->parent,
+                                                           (int64_t)piece->number, (int64_t)s->piece_tokens,
+                                                           (int64_t)before, (int64_t)n_bytes)))
+            status = ig_prefix_index_fail(ix, s->dir.path, err);
+        ig_prefix_leave(s);
+    }
+    if (!status) s->tmp_bytes = before + n_bytes;
+    /* Gives back its room. Should that fail, the next put overwrites what is behind the end, or the commit cuts it. */
+    if (status) set_end(s, before);
+    return status;
+}
+
+ig_status ig_prefix_store_put(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n,
+                              ig_error *err) {
+    ig_prefix_mute mute;
+    if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
+    ig_status status = check_areas(s, piece, from, n, err);
+    if (status) return status;
+    ig_prefix_mute_begin(&mute);
+    pthread_mutex_lock(&s->write_lock);
+    status = put(s, piece, from, n, err);
+    pthread_mutex_unlock(&s->write_lock);
+    ig_prefix_mute_end(&mute);
+    return status;
+}
+
+/* The file is there: now the index learns of it. */
+static bool index_file(ig_prefix_store *s) {
+    ig_prefix_index *ix = &s->index;
+    int64_t file = (int64_t)s->tmp_file, n_bytes = (int64_t)s->tmp_bytes;
+    ig_prefix_flush_touches(s);
+    if (!ig_prefix_index_begin(ix)) return false;
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_ROOT, "xtt", &s->root, s->model, s->kind));
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_FILE, "iii", file, n_bytes, n_bytes));
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_KEEP_PENDING, "xii", &s->root, file, ig_prefix_now(s)));
+    int n = sqlite3_changes(ix->db);
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_CLEAR_PENDING, ""));
+    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_CLEAR_PROTECTED, ""));
+    if (!ig_prefix_index_end(ix)) return false;
+    s->bytes += s->tmp_bytes;
+    s->stats.n_written += (uint64_t)n;
+    s->stats.written_bytes += (uint64_t)n * s->piece_bytes;
+    return true;
+}
+
+static ig_status commit(ig_prefix_store *s, ig_error *err) {
+    char name[IG_PREFIX_FILE_NAME], tmp[IG_PREFIX_FILE_NAME];
+    ig_status status = IG_OK;
+    if (s->tmp < 0 || !s->tmp_bytes) {
+        drop_tmp(s);
+        ig_prefix_enter(s);
+        ig_prefix_flush_touches(s);
+        ig_prefix_leave(s);
+        return IG_OK;
+    }
+    tmp_name(s, tmp);
+    ig_prefix_file_name(name, s->tmp_file);
+    int e = set_end(s, s->tmp_bytes);
+    if (!e) e = ig_prefix_publish(&s->dir, s->tmp, tmp, name);
+    if (e) {
+        status = ig_prefix_dir_fail(&s->dir, name, e, err);
+    } else {
+        ig_prefix_enter(s);
+        if (!index_file(s)) status = ig_prefix_index_fail(&s->index, s->dir.path, err);
+        ig_prefix_leave(s);
+    }
+    if (status) {
+        unlinkat(s->dir.fd, name, 0);
+        drop_tmp(s);
+        return status;
+    }
+    close(s->tmp);
+    s->tmp = -1;
+    s->tmp_bytes = 0;
+    return IG_OK;
+}
+
+ig_status ig_prefix_store_commit(ig_prefix_store *s, ig_error *err) {
+    ig_prefix_mute mute;
+    if (!ig_prefix_is_writer(s)) {
+        ig_prefix_enter(s);
+        ig_prefix_flush_touches(s);
+        ig_prefix_leave(s);
+        return IG_OK;
+    }
+    ig_prefix_mute_begin(&mute);
+    pthread_mutex_lock(&s->write_lock);
+    ig_status status = commit(s, err);
+    pthread_mutex_unlock(&s->write_lock);
+    ig_prefix_mute_end(&mute);
+    return status;
+}
+
+void ig_prefix_store_get_stats(ig_prefix_store *s, ig_prefix_store_stats *out) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_enter(s);
+    *out = s->stats;
+    out->bytes = s->bytes;
+    out->max_bytes = s->max_bytes;
+    out->n_pieces = (uint64_t)ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_COUNT_PIECES, ""), 0);
+    ig_prefix_leave(s);
+}
+
+void ig_prefix_store_close(ig_prefix_store *s) {
+    ig_prefix_mute mute;
+    if (!s) return;
+    ig_prefix_mute_begin(&mute);
+    if (s->index.db) {
+        drop_tmp(s);
+        ig_prefix_flush_touches(s);
+    }
+    ig_prefix_index_close(&s->index);
+    if (s->lock >= 0) close(s->lock);
+    ig_prefix_dir_close(&s->dir);
+    ig_prefix_mute_end(&mute);
+    pthread_mutex_destroy(&s->write_lock);
+    pthread_mutex_destroy(&s->index_lock);
+    free(s);
+}

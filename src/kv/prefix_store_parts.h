@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of the prefix store share: its inside, and the steps that opening, eviction, notes and tools are made
+ * of. `index_lock` guards the index and all counts; `write_lock`, taken first, the file that grows. Functions here are
+ * called with index_lock held unless they say otherwise.
+ */
+#ifndef IG_KV_PREFIX_STORE_PARTS_H
+#define IG_KV_PREFIX_STORE_PARTS_H
+
+#include <pthread.h>
+
+#include "kv/prefix_dir.h"
+#include "kv/prefix_index.h"
+
+enum { IG_PREFIX_TOUCHES = 512 }; /* uses that are noted before the index learns of them */
+
+struct ig_prefix_store {
+    ig_prefix_dir dir;
+    ig_prefix_id store, root;
+    char model[IG_PREFIX_TEXT], kind[IG_PREFIX_TEXT];
+    int piece_tokens;
+    size_t piece_bytes; /* 0: no root */
+    uint64_t max_bytes; /* 0: no limit */
+
+    int lock; /* file; -1: not the writer */
+    char why[512];
+    bool can_punch;
+
+    pthread_mutex_t write_lock;
+    int tmp;                      /* the file that grows; -1: none */
+    uint64_t tmp_file, tmp_bytes; /* its number and size */
+    uint64_t last_file;           /* the highest number given */
+
+    pthread_mutex_t index_lock;
+    ig_prefix_index index;
+    bool may_touch;
+    int64_t touches[IG_PREFIX_TOUCHES]; /* pieces, in the order of use */
+    int n_touches;
+    double first_touch; /* monotonic seconds */
+    int64_t last_time;  /* the last time of use that was given */
+    uint64_t bytes;     /* of data files; without the one that grows */
+    ig_prefix_store_stats stats;
+};
+
+static inline bool ig_prefix_is_writer(const ig_prefix_store *s) { return s->lock >= 0; }
+
+/* Locks the index for one public call. */
+void ig_prefix_enter(ig_prefix_store *s);
+void ig_prefix_leave(ig_prefix_store *s);
+
+/* Microseconds since 1970, always later than the last one. */
+int64_t ig_prefix_now(ig_prefix_store *s);
+/* A number for a new file that none had before. */
+uint64_t ig_prefix_new_file(ig_prefix_store *s);
+void ig_prefix_touch(ig_prefix_store *s, int64_t piece);
+void ig_prefix_flush_touches(ig_prefix_store *s);
+
+/* ---- prefix_start.c ------------------------------------------------------- */
+
+/* A writer's start: cleans, opens the index or makes it anew, and takes in what it does not know. */
+ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err);
+ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err);
+
+/* ---- prefix_evict.c ------------------------------------------------------- */
+
+/* Makes room for n_bytes more; IG_E_LIMIT if that cannot be. `beside`: bytes of the file that grows. */
+ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, uint64_t beside, ig_error *err);
+/* Keeps a piece's ancestors until the commit. */
+void ig_prefix_protect(ig_prefix_store *s, const ig_prefix_id *parent);
+/* In a transaction: takes a piece out of the index and notes the hole that it leaves. */
+void ig_prefix_remove_piece(ig_prefix_store *s, const ig_prefix_row *row);
+/* In a transaction: takes a file out of the index. */
+void ig_prefix_drop_file(ig_prefix_store *s, int64_t file);
+/* After the transaction: makes the holes that are noted, removes files in which nothing is left. */
+void ig_prefix_make_holes(ig_prefix_store *s);
+/* A damaged piece: for good if this is the writer, else for this store. */
+void ig_prefix_forget(ig_prefix_store *s, const ig_prefix_row *row);
+
+#endif
