@@ -154,23 +154,27 @@ static bool evict_file(ig_prefix_store *s) {
     return !ix->failed;
 }
 
-ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, uint64_t beside, ig_error *err) {
-    char most[64];
+ig_status ig_prefix_shrink(ig_prefix_store *s, uint64_t most, bool *is_done, ig_error *err) {
     ig_prefix_index *ix = &s->index;
-    if (!s->max_bytes) return IG_OK;
-    while (s->bytes + beside + n_bytes > s->max_bytes) {
+    *is_done = true;
+    while (s->bytes > most && *is_done) {
         if (remove_empty_file(s)) continue;
         ig_prefix_flush_touches(s);
-        if (!ig_prefix_index_begin(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
-        bool goes = s->can_punch ? evict_piece(s) : evict_file(s);
-        if (!ig_prefix_index_end(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
-        if (!goes)
-            return ig_fail(err, IG_E_LIMIT, "KV store %s: what is to be kept together does not fit into %s",
-                           s->dir.path, ig_bytes_text(most, s->max_bytes));
-        ig_prefix_make_holes(s);
+        if (ig_prefix_index_begin(ix)) *is_done = s->can_punch ? evict_piece(s) : evict_file(s);
+        if (ig_prefix_index_end(ix)) ig_prefix_make_holes(s);
         if (ix->failed) return ig_prefix_index_fail(ix, s->dir.path, err);
     }
     return IG_OK;
+}
+
+ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, uint64_t beside, ig_error *err) {
+    char most[64];
+    bool fits = beside + n_bytes <= s->max_bytes;
+    if (!s->max_bytes) return IG_OK;
+    ig_status status = fits ? ig_prefix_shrink(s, s->max_bytes - beside - n_bytes, &fits, err) : IG_OK;
+    if (status || fits) return status;
+    return ig_fail(err, IG_E_LIMIT, "KV store %s: what is to be kept together does not fit into %s", s->dir.path,
+                   ig_bytes_text(most, s->max_bytes));
 }
 
 void ig_prefix_forget(ig_prefix_store *s, const ig_prefix_row *row) {

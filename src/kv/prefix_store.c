@@ -24,7 +24,7 @@ static const double TOUCH_SECONDS = 1; /* pieces used within such a time were us
 static ig_status check_options(const ig_prefix_store_options *o, ig_error *err) {
     int n = o->piece_tokens;
     if (!o->directory || !o->directory[0]) return ig_fail(err, IG_E_ARG, "KV store: no directory");
-    if (o->read_only && !o->piece_bytes) return IG_OK;
+    if (o->must_exist && !o->piece_bytes) return IG_OK;
     if (!o->model || !o->kind) return ig_fail(err, IG_E_ARG, "KV store: no name of the model or the kind");
     if (n < IG_PREFIX_TOKENS_MIN || n > IG_PREFIX_TOKENS_MAX || (n & (n - 1)))
         return ig_fail(err, IG_E_ARG, "KV store: pieces of %d tokens; %d to %d, powers of two, can be stored", n,
@@ -68,6 +68,8 @@ ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_opti
     if (!s) return ig_fail_memory(err, "KV store", sizeof *s);
     ig_prefix_mute_begin(&mute);
     status = ig_prefix_dir_open(&s->dir, o->directory, !o->read_only && !o->must_exist, err);
+    if (!status && o->must_exist && !ig_prefix_dir_identity(&s->dir, &s->store))
+        status = ig_fail(err, IG_E_NOT_FOUND, "KV store %s: no KV is stored there", o->directory);
     if (!status && o->read_only) snprintf(s->why, sizeof s->why, "KV store %s: opened for reading only", o->directory);
     if (!status && !o->read_only) s->lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why);
     if (!status && ig_prefix_is_writer(s)) {

@@ -63,7 +63,7 @@ typedef struct ig_prefix_store_options {
     int piece_tokens;
     size_t piece_bytes; /* of a payload, at most IG_PREFIX_PAYLOAD_MAX */
     bool read_only;     /* write nothing at all; the directory must be there */
-    bool must_exist;    /* a missing directory is IG_E_NOT_FOUND */
+    bool must_exist;    /* IG_E_NOT_FOUND if there is no store yet, and none is made */
     bool no_punch;      /* for tests: as where the file system cannot make holes */
     ig_prefix_fault_fn fault;
     void *fault_user;
@@ -118,7 +118,8 @@ void ig_prefix_store_get_stats(ig_prefix_store *s, ig_prefix_store_stats *out);
 /* Notes: bytes under a name, of the root, such as a saved conversation. They count in max_bytes but never leave by
  * themselves. A name is 1 to 64 of the characters A-Z a-z 0-9 . _ - and does not begin with a dot: IG_E_ARG. */
 
-/* Replaces the note as a whole or not at all. Errors as for put; more than IG_PREFIX_NOTE_MAX bytes are IG_E_LIMIT. */
+/* Replaces the note as a whole or not at all; with IG_OK it is kept whatever happens. Errors as for put; more than
+ * IG_PREFIX_NOTE_MAX bytes are IG_E_LIMIT. */
 ig_status ig_prefix_store_note_put(ig_prefix_store *s, const char *name, const void *bytes, size_t n, ig_error *err);
 /* malloc'ed, with a NUL behind it that is not counted. IG_E_NOT_FOUND, IG_E_FORMAT, IG_E_IO. */
 ig_status ig_prefix_store_note_get(ig_prefix_store *s, const char *name, void **bytes, size_t *n, ig_error *err);

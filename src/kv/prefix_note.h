@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Notes of any root, for the tools that look after a store; see prefix_store.h for those of the store's own.
+ */
+#ifndef IG_KV_PREFIX_NOTE_H
+#define IG_KV_PREFIX_NOTE_H
+
+#include "kv/prefix_store_parts.h"
+
+/* malloc'ed, checked, with a NUL behind it. */
+ig_status ig_prefix_note_read(ig_prefix_store *s, const ig_prefix_id *root, const char *name, char **bytes, size_t *n,
+                              ig_error *err);
+/* With index_lock held. */
+ig_status ig_prefix_note_drop(ig_prefix_store *s, const ig_prefix_id *root, const char *name, ig_error *err);
+
+#endif

@@ -1,0 +1,736 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Stored prefixes when things go wrong: damaged, shortened and foreign files, an index that is missing, broken or
+ * another's, disks that are full or fail. A payload is right or there is none, and what is well is still served.
+ */
+#define _GNU_SOURCE
+#include "prefix_rig.h"
+
+#include "kv/prefix_record.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+static ig_prefix_store_stats stats_of(prefix_rig *r) {
+    ig_prefix_store_stats stats;
+    ig_prefix_store_get_stats(r->store, &stats);
+    return stats;
+}
+
+/* The whole of a small file. */
+typedef struct bytes {
+    uint8_t *data;
+    size_t n;
+} bytes;
+
+static bytes load(const char *path) {
+    struct stat st;
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    bytes b = {malloc((size_t)st.st_size + 1), (size_t)st.st_size};
+    assert_int_equal(read(fd, b.data, b.n), b.n);
+    close(fd);
+    return b;
+}
+
+static void save(const char *path, const void *data, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, n), n);
+    close(fd);
+}
+
+static void save_text(const char *path, const char *text) { save(path, text, strlen(text)); }
+
+/* ---- damaged files ---------------------------------------------------------- */
+
+/* As the headers are checked, without files: each bit counts. */
+static void every_bit_of_a_header(void **state) {
+    (void)state;
+    uint8_t page[IG_PREFIX_PAGE];
+    static ig_prefix_record r, got;
+    r = (ig_prefix_record){.store = {1, 2}, .root = {3, 4}, .payload_bytes = 5, .id = {6, 7}, .number = 8};
+    r.n_tokens = 512;
+    r.file = 9;
+    r.offset = 4096;
+    for (int i = 0; i < 512; i++) r.tokens[i] = -i;
+    snprintf(r.model, sizeof r.model, "a model");
+    snprintf(r.kind, sizeof r.kind, "f16");
+    for (int is_note = 0; is_note < 2; is_note++) {
+        r.is_note = is_note;
+        snprintf(r.name, sizeof r.name, "%s", is_note ? "name" : "");
+        ig_prefix_record_write(page, &r);
+        assert_int_equal(ig_prefix_record_read(&got, page), IG_PREFIX_VALID);
+        if (!is_note) assert_memory_equal(&got, &r, sizeof r);
+        for (size_t bit = 0; bit < sizeof page * 8; bit++) {
+            page[bit / 8] ^= (uint8_t)(1 << bit % 8);
+            assert_int_equal(ig_prefix_record_read(&got, page), IG_PREFIX_DAMAGED);
+            page[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        }
+    }
+    memset(page, 0, sizeof page);
+    assert_int_equal(ig_prefix_record_read(&got, page), IG_PREFIX_HOLE);
+}
+
+/* A flipped bit of what the file holds is seen; in what fills it up it does not matter. Mostly by readers, which is
+ * quick; who writes also takes what is damaged away. */
+static void every_byte_flipped(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 1);
+    assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
+    rig_close_store(&r);
+    bytes good = load(path);
+    assert_int_equal(good.n, 2 * RIG_RECORD);
+    for (size_t at = 0; at < RIG_RECORD; at += at < 640 ? 1 : 9) {
+        good.data[at] ^= 0x10;
+        save(path, good.data, good.n);
+        good.data[at] ^= 0x10;
+        r.o.read_only = at % 160 != 0;
+        if (at % 320 == 0) rig_remove_index(&r);
+        rig_open(&r);
+        ig_status status = rig_read(&r, 1, 0); /* checks the bytes itself */
+        bool is_fill = at >= 4096 + RIG_BYTES;
+        if (is_fill)
+            assert_int_equal(status, IG_OK);
+        else if (status != IG_E_FORMAT && status != IG_E_NOT_FOUND)
+            fail_msg("byte %zu: status %d", at, status);
+        assert_int_equal(rig_has(&r, 1, 0), is_fill);
+        RIG_OK(&r, rig_read(&r, 1, 1)); /* the neighbour is well */
+        rig_close_store(&r);
+        if (r.o.read_only) continue;
+        save(path, good.data, good.n);
+        rig_remove_index(&r);
+        rig_open(&r);
+        RIG_OK(&r, rig_read(&r, 1, 0));
+        rig_close_store(&r);
+    }
+    free(good.data);
+    rig_end(&r);
+}
+
+static void every_length(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 1);
+    assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
+    rig_close_store(&r);
+    bytes good = load(path);
+    for (int with_index = 0; with_index < 2; with_index++) {
+        for (size_t n = 0; n < good.n + 1024; n += 512) {
+            if (n > good.n) good.data = realloc(good.data, n);
+            save(path, good.data, n);
+            if (!with_index) rig_remove_index(&r);
+            r.o.read_only = n % 1024;
+            rig_open(&r);
+            for (int i = 0; i < 2; i++) {
+                size_t wanted = (size_t)(i + 1) * RIG_RECORD;
+                ig_status status = rig_read(&r, 1, i);
+                bool is_there = n >= wanted;
+                /* A reader that trusts the index reads a payload that is whole but for what fills its last page. */
+                if (with_index && r.o.read_only && n >= wanted - 4096 + RIG_BYTES % 4096) is_there = status == IG_OK;
+                assert_int_equal(status == IG_OK, is_there);
+                assert_int_equal(rig_has(&r, 1, i), is_there);
+            }
+            rig_close_store(&r);
+            if (!r.o.read_only) assert_int_equal(access(path, F_OK) == 0, n >= RIG_RECORD);
+        }
+    }
+    free(good.data);
+    rig_end(&r);
+}
+
+/* The same under an open store: the index knows nothing of it. */
+static void shortened_while_open(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 1);
+    assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
+    assert_int_equal(truncate(path, 2 * RIG_RECORD - 5000), 0);
+    assert_int_equal(rig_read(&r, 1, 1), IG_E_FORMAT);
+    assert_non_null(strstr(r.err.text, "too short"));
+    assert_int_equal(rig_read(&r, 1, 1), IG_E_NOT_FOUND);
+    RIG_OK(&r, rig_read(&r, 1, 0));
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rig_read(&r, 1, 0), IG_E_NOT_FOUND);
+    assert_int_equal(stats_of(&r).n_damaged, 1);
+    rig_keep(&r, 1, 0, 1);
+    for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, 1, i));
+    rig_end(&r);
+}
+
+/* A damaged piece can be put again, also by who met the damage. */
+static void a_damaged_piece_is_replaced(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    for (int no_punch = 0; no_punch < 2; no_punch++) {
+        rig_init(&r);
+        r.o.no_punch = no_punch;
+        rig_open(&r);
+        rig_keep(&r, 1, 0, 1);
+        assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
+        bytes b = load(path);
+        b.data[4096 + 77] ^= 1;
+        save(path, b.data, b.n);
+        free(b.data);
+        assert_int_equal(rig_read(&r, 1, 0), IG_E_FORMAT);
+        assert_non_null(strstr(r.err.text, "checksum"));
+        rig_keep(&r, 1, 0, 0);
+        for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, 1, i));
+        rig_close_store(&r);
+        rig_remove_index(&r); /* the old copy does not come back */
+        rig_open(&r);
+        for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, 1, i));
+        assert_int_equal(stats_of(&r).n_pieces, 2);
+        rig_end(&r);
+    }
+}
+
+/* What has such a name but is no file of pieces is not opened, not followed, and does not hang. */
+static void other_things_in_the_directory(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512], target[512];
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 0);
+    rig_close_store(&r);
+    assert_true(rig_find_file(&r, "kv-", ".igkv", 0, target));
+    temp_dir_path(&r.dir, "kv-0000000000000001.igkv", path, sizeof path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    temp_dir_path(&r.dir, "kv-0000000000000002.igkv", path, sizeof path);
+    assert_int_equal(symlink(target, path), 0);
+    temp_dir_path(&r.dir, "kv-0000000000000003.igkv", path, sizeof path);
+    assert_int_equal(symlink("/dev/zero", path), 0);
+    temp_dir_path(&r.dir, "note-00000000000000000000000000000001.igkv", path, sizeof path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    temp_dir_write(&r.dir, "kv-0000000000000004.igkv", "", 0);
+    temp_dir_write(&r.dir, "kv-ffffffffffffffff.igkv", "number", 6);
+    temp_dir_write(&r.dir, "kv-0000000000000005.igkv.bak", "mine", 4);
+    bytes b = load(target); /* a copy under another name is not that file */
+    temp_dir_write(&r.dir, "kv-0000000000000006.igkv", b.data, b.n);
+    free(b.data);
+    temp_dir_path(&r.dir, "kv-0000000000000007.igkv", path, sizeof path);
+    int fd = open(path, O_CREAT | O_WRONLY, 0600);
+    assert_int_equal(ftruncate(fd, 1ll << 40), 0); /* nothing but a hole */
+    close(fd);
+    for (int with_index = 0; with_index < 2; with_index++) {
+        if (!with_index) rig_remove_index(&r);
+        rig_open(&r);
+        RIG_OK(&r, rig_read(&r, 1, 0));
+        assert_int_equal(stats_of(&r).n_pieces, 1);
+        rig_close_store(&r);
+    }
+    temp_dir_path(&r.dir, "kv-0000000000000005.igkv.bak", path, sizeof path);
+    assert_int_equal(access(path, F_OK), 0);
+    temp_dir_path(&r.dir, "kv-0000000000000004.igkv", path, sizeof path);
+    assert_int_equal(access(path, F_OK), -1); /* torn */
+    rig_end(&r);
+}
+
+/* Files of another store that somebody put there: never served, and the first to leave. */
+static void files_of_another_store(void **state) {
+    (void)state;
+    prefix_rig r, other;
+    char from[512], path[512];
+    rig_start(&r);
+    rig_start(&other);
+    rig_keep(&r, 1, 0, 0);
+    rig_keep(&other, 2, 0, 1);
+    rig_close_store(&r);
+    assert_true(rig_find_file(&other, "kv-", ".igkv", 0, from));
+    temp_dir_path(&r.dir, strrchr(from, '/') + 1, path, sizeof path);
+    bytes b = load(from);
+    save(path, b.data, b.n);
+    free(b.data);
+    r.o.max_bytes = 3 * RIG_RECORD;
+    rig_open(&r);
+    assert_int_equal(rig_read(&r, 2, 0), IG_E_NOT_FOUND);
+    assert_int_equal(stats_of(&r).bytes, 3 * RIG_RECORD);
+    rig_keep(&r, 3, 0, 0);
+    assert_int_equal(access(path, F_OK), -1);
+    RIG_OK(&r, rig_read(&r, 1, 0));
+    RIG_OK(&r, rig_read(&r, 3, 0));
+    rig_end(&other);
+    rig_end(&r);
+}
+
+/* ---- the index ----------------------------------------------------------------- */
+
+static void break_index(prefix_rig *r, int how) {
+    char path[512], from[512];
+    temp_dir_path(&r->dir, "index.db", path, sizeof path);
+    if (how == 0) rig_remove_index(r);
+    if (how == 1) save_text(path, "this is no database, but long enough to be looked at");
+    if (how == 2) save_text(path, "");
+    if (how == 3 || how == 4) { /* in the middle; cut off */
+        bytes b = load(path);
+        if (how == 3) memset(b.data + 4096, 0x5a, b.n - 4096);
+        save(path, b.data, how == 3 ? b.n : b.n / 2);
+        free(b.data);
+    }
+    if (how == 5) { /* another store's */
+        prefix_rig other;
+        rig_start(&other);
+        rig_keep(&other, 9, 0, 3);
+        rig_close_store(&other);
+        assert_true(rig_find_file(&other, "index.db", "", 0, from));
+        bytes b = load(from);
+        rig_remove_index(r);
+        save(path, b.data, b.n);
+        free(b.data);
+        rig_end(&other);
+    }
+    if (how == 6) { /* another version */
+        bytes b = load(path);
+        b.data[63]++; /* user_version */
+        save(path, b.data, b.n);
+        free(b.data);
+    }
+    if (how == 7) { /* a link to somewhere else */
+        temp_dir_path(&r->dir, "elsewhere", from, sizeof from);
+        rig_remove_index(r);
+        assert_int_equal(symlink(from, path), 0);
+    }
+    if (how == 8) { /* a log that belongs to nothing */
+        temp_dir_path(&r->dir, "index.db-wal", path, sizeof path);
+        save_text(path, "\x37\x7f\x06\x82 and so on, and so on, and so on");
+    }
+}
+
+static void a_broken_index_is_made_anew(void **state) {
+    (void)state;
+    for (int how = 0; how < 9; how++) {
+        for (int read_only = 0; read_only < 2; read_only++) {
+            prefix_rig r;
+            rig_start(&r);
+            rig_keep(&r, 1, 0, 2);
+            rig_keep(&r, 2, 0, 0);
+            RIG_OK(&r, ig_prefix_store_note_put(r.store, "saved", "text", 4, &r.err));
+            rig_close_store(&r);
+            break_index(&r, how);
+            r.o.read_only = read_only;
+            rig_open(&r);
+            for (int i = 0; i < 3; i++) RIG_OK(&r, rig_read(&r, 1, i));
+            RIG_OK(&r, rig_read(&r, 2, 0));
+            if (!read_only) rig_keep(&r, 1, 3, 3);
+            assert_int_equal(stats_of(&r).n_pieces, read_only ? 4 : 5);
+            assert_int_equal(stats_of(&r).bytes, (read_only ? 4 : 5) * RIG_RECORD + 4100);
+            rig_reopen(&r);
+            assert_int_equal(stats_of(&r).n_pieces, read_only ? 4 : 5);
+            assert_int_equal(rig_count_files(&r, "elsewhere", ""), 0);
+            rig_end(&r);
+        }
+    }
+}
+
+static void what_holes_left_stays_away(void **state) {
+    (void)state;
+    prefix_rig r;
+    rig_init(&r);
+    r.o.max_bytes = 4 * RIG_RECORD;
+    rig_open(&r);
+    rig_keep(&r, 1, 0, 2);
+    rig_keep(&r, 2, 0, 1);
+    assert_int_equal(stats_of(&r).n_evicted, 1);
+    rig_close_store(&r);
+    rig_remove_index(&r);
+    rig_open(&r);
+    assert_int_equal(stats_of(&r).n_pieces, 4);
+    assert_int_equal(stats_of(&r).bytes, 4 * RIG_RECORD);
+    assert_int_equal(rig_read(&r, 1, 2), IG_E_NOT_FOUND);
+    for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, 1, i));
+    rig_end(&r);
+}
+
+static void a_lost_number_is_found_in_the_files(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 2);
+    for (int how = 0; how < 2; how++) {
+        rig_close_store(&r);
+        assert_true(rig_find_file(&r, "store.id", "", 0, path));
+        assert_int_equal(how ? truncate(path, 100) : unlink(path), 0);
+        rig_open(&r);
+        RIG_OK(&r, rig_read(&r, 1, 2));
+    }
+    rig_end(&r);
+}
+
+static void a_directory_that_cannot_be_written(void **state) {
+    (void)state;
+    prefix_rig r;
+    int status;
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 2);
+    rig_close_store(&r);
+    for (int with_index = 1; with_index >= 0; with_index--) {
+        if (!with_index) rig_remove_index(&r);
+        assert_int_equal(chmod(r.dir.path, 0500), 0);
+        pid_t child = fork();
+        if (child == 0) { /* root may write everywhere */
+            if (getuid() == 0 && (chown(r.dir.path, 65534, 65534) != 0 || setuid(65534) != 0)) _exit(0);
+            ig_status opened = ig_prefix_store_open(&r.store, &r.o, &r.err);
+            if (opened) _exit(1);
+            if (!ig_prefix_store_why_read_only(r.store)) _exit(2);
+            rig_piece p;
+            rig_make(&p, &r.o, 1, 2);
+            if (getuid() != 65534 && !ig_prefix_store_has(r.store, &p.piece)) _exit(3);
+            if (rig_put(&r, 1, 3) != IG_E_UNSUPPORTED) _exit(4);
+            ig_prefix_store_close(r.store);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        assert_int_equal(chmod(r.dir.path, 0700), 0);
+    }
+    rig_end(&r);
+}
+
+/* ---- disks that say no ------------------------------------------------------- */
+
+typedef struct trouble {
+    ig_prefix_call call;
+    int result, after, n_left;
+    size_t most; /* bytes that a call moves, if no error */
+} trouble;
+
+static int make_trouble(void *user, ig_prefix_call call, int result) {
+    trouble *t = user;
+    if (call != t->call || t->after-- > 0 || t->n_left <= 0) return result;
+    t->n_left--;
+    return t->result;
+}
+
+static void a_write_that_fails(void **state) {
+    (void)state;
+    static const int errors[] = {-ENOSPC, -EIO, 0};
+    for (size_t k = 0; k < IG_COUNT(errors); k++) {
+        for (int after = 0; after < 3; after++) { /* header, payload, fill */
+            prefix_rig r;
+            trouble t = {.call = IG_PREFIX_WRITE, .result = errors[k]};
+            rig_init(&r);
+            r.o.fault = make_trouble;
+            r.o.fault_user = &t;
+            rig_open(&r);
+            rig_keep(&r, 1, 0, 0);
+            RIG_OK(&r, rig_put(&r, 1, 1));
+            t.after = after;
+            t.n_left = 1;
+            assert_int_equal(rig_put(&r, 1, 2), IG_E_IO);
+            assert_non_null(strstr(r.err.text, strerror(errors[k] ? -errors[k] : ENOSPC)));
+            RIG_OK(&r, rig_read(&r, 1, 0));
+            RIG_OK(&r, rig_put(&r, 1, 3));
+            rig_commit(&r);
+            for (int round = 0; round < 2; round++) {
+                for (int i = 0; i < 4; i++) assert_int_equal(rig_read(&r, 1, i), i == 2 ? IG_E_NOT_FOUND : IG_OK);
+                rig_close_store(&r);
+                rig_remove_index(&r);
+                rig_open(&r);
+            }
+            rig_end(&r);
+        }
+    }
+}
+
+/* Syncing the data, naming the file, syncing the directory. */
+static void a_commit_that_fails(void **state) {
+    (void)state;
+    const trouble troubles[] = {{.call = IG_PREFIX_SYNC, .result = -EIO, .n_left = 1},
+                                {.call = IG_PREFIX_RENAME, .result = -EIO, .n_left = 1},
+                                {.call = IG_PREFIX_SYNC, .result = -EIO, .n_left = 1, .after = 1}};
+    for (size_t k = 0; k < IG_COUNT(troubles); k++) {
+        prefix_rig r;
+        trouble t = {0};
+        rig_init(&r);
+        r.o.fault = make_trouble;
+        r.o.fault_user = &t;
+        rig_open(&r);
+        rig_keep(&r, 1, 0, 0);
+        for (int i = 1; i < 3; i++) RIG_OK(&r, rig_put(&r, 1, i));
+        t = troubles[k];
+        assert_int_equal(ig_prefix_store_commit(r.store, &r.err), IG_E_IO);
+        assert_int_equal(rig_count_files(&r, "kv-", ""), 1);
+        rig_commit(&r);
+        for (int i = 1; i < 3; i++) assert_int_equal(rig_read(&r, 1, i), IG_E_NOT_FOUND);
+        RIG_OK(&r, rig_read(&r, 1, 0));
+        rig_keep(&r, 1, 1, 2);
+        for (int i = 0; i < 3; i++) RIG_OK(&r, rig_read(&r, 1, i));
+        assert_int_equal(stats_of(&r).bytes, 3 * RIG_RECORD);
+        rig_end(&r);
+    }
+}
+
+static void a_read_that_fails(void **state) {
+    (void)state;
+    prefix_rig r;
+    trouble t = {.call = IG_PREFIX_READ, .result = -EIO};
+    rig_init(&r);
+    r.o.fault = make_trouble;
+    r.o.fault_user = &t;
+    rig_open(&r);
+    rig_keep(&r, 1, 0, 1);
+    for (int after = 0; after < 2; after++) {
+        t.after = after;
+        t.n_left = 1;
+        assert_int_equal(rig_read(&r, 1, 0), IG_E_IO);
+        assert_true(rig_has(&r, 1, 0)); /* the disk may come back */
+        RIG_OK(&r, rig_read(&r, 1, 0));
+    }
+    t.n_left = 100;
+    t.result = -EINTR;
+    RIG_OK(&r, rig_read(&r, 1, 0));
+    rig_end(&r);
+}
+
+static void holes_that_fail(void **state) {
+    (void)state;
+    prefix_rig r;
+    trouble t = {.call = IG_PREFIX_PUNCH, .result = -EIO, .n_left = 1000};
+    rig_init(&r);
+    r.o.fault = make_trouble;
+    r.o.fault_user = &t;
+    r.o.max_bytes = 6 * RIG_RECORD;
+    rig_open(&r);
+    for (uint64_t chain = 0; chain < 12; chain++) {
+        rig_keep(&r, chain, 0, 1);
+        assert_true(stats_of(&r).bytes <= r.o.max_bytes);
+        for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, chain, i));
+    }
+    assert_true(stats_of(&r).n_pieces >= 4);
+    rig_end(&r);
+}
+
+/* The limit of `ulimit -f`, whose signal would end the program. */
+static void a_limit_of_the_file_size(void **state) {
+    (void)state;
+    prefix_rig r;
+    int status;
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 1);
+    rig_close_store(&r);
+    pid_t child = fork();
+    if (child == 0) {
+        const struct rlimit limit = {RIG_RECORD + 5000, RIG_RECORD + 5000};
+        signal(SIGXFSZ, SIG_DFL);
+        if (ig_prefix_store_open(&r.store, &r.o, &r.err) != IG_OK) _exit(1);
+        if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(2);
+        bool refused = false;
+        for (int i = 2; i < 5; i++) { /* the index may be the first to have no room: none of it ends the process */
+            ig_status put = rig_put(&r, 1, i);
+            if (put != IG_OK && put != IG_E_IO) _exit(3);
+            refused |= put != IG_OK;
+            ig_status kept = ig_prefix_store_commit(r.store, &r.err);
+            if (kept != IG_OK && kept != IG_E_IO) _exit(4);
+            refused |= kept != IG_OK;
+        }
+        refused |= ig_prefix_store_note_put(r.store, "long", r.dir.path, 200, &r.err) != IG_OK;
+        rig_piece p;
+        uint8_t got[RIG_BYTES];
+        struct iovec area = {got, RIG_BYTES};
+        for (int i = 0; i < 2; i++) {
+            rig_make(&p, &r.o, 1, i);
+            if (ig_prefix_store_read(r.store, &p.piece, &area, 1, &r.err) != IG_OK) _exit(6);
+            if (memcmp(got, p.bytes, RIG_BYTES) != 0) _exit(7);
+        }
+        for (int i = 2; i < 4 && !refused; i++) rig_put(&r, 2, i);
+        ig_prefix_store_close(r.store);
+        _exit(refused ? 0 : 8);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    rig_open(&r);
+    for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, 1, i));
+    rig_keep(&r, 1, 2, 4);
+    for (int i = 2; i < 5; i++) RIG_OK(&r, rig_read(&r, 1, i));
+    rig_end(&r);
+}
+
+/* ---- notes ----------------------------------------------------------------------- */
+
+typedef struct listed {
+    int n;
+    char names[8][IG_PREFIX_NAME];
+    uint64_t bytes[8];
+} listed;
+
+static bool list_note(void *user, const ig_prefix_note *note) {
+    listed *l = user;
+    snprintf(l->names[l->n], IG_PREFIX_NAME, "%s", note->name);
+    l->bytes[l->n++] = note->bytes;
+    return l->n == 8;
+}
+
+static void check_note(prefix_rig *r, const char *name, const char *text) {
+    void *got;
+    size_t n;
+    RIG_OK(r, ig_prefix_store_note_get(r->store, name, &got, &n, &r->err));
+    assert_int_equal(n, strlen(text));
+    assert_string_equal(got, text);
+    free(got);
+}
+
+static ig_status put_note(prefix_rig *r, const char *name, const char *text) {
+    return ig_prefix_store_note_put(r->store, name, text, strlen(text), &r->err);
+}
+
+static void notes_come_back(void **state) {
+    (void)state;
+    prefix_rig r;
+    rig_start(&r);
+    RIG_OK(&r, put_note(&r, "b", "first"));
+    RIG_OK(&r, put_note(&r, "b", "and another"));
+    RIG_OK(&r, put_note(&r, "a.b-c_9", ""));
+    r.o.root.low++;
+    rig_reopen(&r);
+    RIG_OK(&r, put_note(&r, "b", "of another root"));
+    r.o.root = rig_root;
+    for (int round = 0; round < 3; round++) {
+        rig_close_store(&r);
+        if (round == 1) rig_remove_index(&r);
+        r.o.read_only = round == 2;
+        rig_open(&r);
+        listed l = {0};
+        RIG_OK(&r, ig_prefix_store_note_list(r.store, list_note, &l, &r.err));
+        assert_int_equal(l.n, 2);
+        assert_string_equal(l.names[0], "a.b-c_9");
+        assert_int_equal(l.bytes[1], 11);
+        check_note(&r, "b", "and another");
+        check_note(&r, "a.b-c_9", "");
+        assert_int_equal(stats_of(&r).bytes, 3 * 4096 + 11 + 15);
+    }
+    void *got;
+    size_t n;
+    assert_int_equal(put_note(&r, "b", "x"), IG_E_UNSUPPORTED);
+    r.o.read_only = false;
+    rig_reopen(&r);
+    RIG_OK(&r, ig_prefix_store_note_remove(r.store, "b", &r.err));
+    assert_int_equal(ig_prefix_store_note_remove(r.store, "b", &r.err), IG_E_NOT_FOUND);
+    assert_int_equal(ig_prefix_store_note_get(r.store, "b", &got, &n, &r.err), IG_E_NOT_FOUND);
+    assert_null(got);
+    assert_int_equal(stats_of(&r).bytes, 2 * 4096 + 15);
+    rig_end(&r);
+}
+
+static void notes_are_checked(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512], longest[IG_PREFIX_NAME + 1];
+    void *got;
+    size_t n;
+    rig_start(&r);
+    memset(longest, 'x', sizeof longest);
+    longest[IG_PREFIX_NAME] = 0;
+    const char *const bad[] = {"", ".", "..", ".a", "a/b", "a b", "\xc3\xa4", "a\n", longest};
+    for (size_t i = 0; i < IG_COUNT(bad); i++) {
+        assert_int_equal(put_note(&r, bad[i], "x"), IG_E_ARG);
+        assert_int_equal(ig_prefix_store_note_get(r.store, bad[i], &got, &n, &r.err), IG_E_ARG);
+        assert_int_equal(ig_prefix_store_note_remove(r.store, bad[i], &r.err), IG_E_ARG);
+    }
+    longest[IG_PREFIX_NAME - 1] = 0;
+    RIG_OK(&r, put_note(&r, longest, "x"));
+    check_note(&r, longest, "x");
+    RIG_OK(&r, ig_prefix_store_note_remove(r.store, longest, &r.err));
+    assert_int_equal(ig_prefix_store_note_put(r.store, "a", path, (size_t)IG_PREFIX_NOTE_MAX + 1, &r.err), IG_E_LIMIT);
+
+    RIG_OK(&r, put_note(&r, "a", "the text of it"));
+    assert_true(rig_find_file(&r, "note-", ".igkv", 0, path));
+    bytes b = load(path);
+    for (size_t at = 0; at < b.n; at++) {
+        b.data[at] ^= 0x20;
+        save(path, b.data, b.n);
+        b.data[at] ^= 0x20;
+        assert_int_equal(ig_prefix_store_note_get(r.store, "a", &got, &n, &r.err), IG_E_FORMAT);
+        assert_null(got);
+    }
+    for (size_t length = 0; length < b.n + 3; length += length < 4090 ? 409 : 1) {
+        if (length == b.n) continue;
+        save(path, b.data, length < b.n ? length : b.n);
+        if (length > b.n) assert_int_equal(truncate(path, (off_t)length), 0);
+        assert_int_equal(ig_prefix_store_note_get(r.store, "a", &got, &n, &r.err), IG_E_FORMAT);
+    }
+    free(b.data);
+    RIG_OK(&r, put_note(&r, "a", "anew"));
+    check_note(&r, "a", "anew");
+    rig_end(&r);
+}
+
+/* They take room from pieces, which they outlive. */
+static void notes_count(void **state) {
+    (void)state;
+    prefix_rig r;
+    char text[10000];
+    memset(text, 'y', sizeof text);
+    text[sizeof text - 1] = 0;
+    rig_init(&r);
+    r.o.max_bytes = 3 * RIG_RECORD;
+    rig_open(&r);
+    rig_keep(&r, 1, 0, 2);
+    RIG_OK(&r, put_note(&r, "a", text));
+    assert_int_equal(stats_of(&r).n_pieces, 2);
+    RIG_OK(&r, put_note(&r, "a", text));
+    assert_int_equal(stats_of(&r).n_pieces, 2);
+    rig_keep(&r, 2, 0, 1);
+    check_note(&r, "a", text);
+    RIG_OK(&r, put_note(&r, "b", text));
+    RIG_OK(&r, put_note(&r, "c", text));
+    assert_int_equal(put_note(&r, "d", text), IG_E_LIMIT);
+    assert_int_equal(stats_of(&r).n_pieces, 0);
+    assert_true(stats_of(&r).bytes <= r.o.max_bytes);
+    rig_end(&r);
+}
+
+static void a_note_that_cannot_be_written(void **state) {
+    (void)state;
+    prefix_rig r;
+    trouble t = {.call = IG_PREFIX_WRITE, .result = -ENOSPC};
+    rig_init(&r);
+    r.o.fault = make_trouble;
+    r.o.fault_user = &t;
+    rig_open(&r);
+    RIG_OK(&r, put_note(&r, "a", "old"));
+    t.n_left = 1;
+    assert_int_equal(put_note(&r, "a", "new"), IG_E_IO);
+    t = (trouble){.call = IG_PREFIX_SYNC, .result = -EIO, .n_left = 1};
+    assert_int_equal(put_note(&r, "a", "new"), IG_E_IO);
+    check_note(&r, "a", "old");
+    assert_int_equal(rig_count_files(&r, "note-", ""), 1);
+    rig_end(&r);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_bit_of_a_header),
+        cmocka_unit_test(every_byte_flipped),
+        cmocka_unit_test(every_length),
+        cmocka_unit_test(shortened_while_open),
+        cmocka_unit_test(a_damaged_piece_is_replaced),
+        cmocka_unit_test(other_things_in_the_directory),
+        cmocka_unit_test(files_of_another_store),
+        cmocka_unit_test(a_broken_index_is_made_anew),
+        cmocka_unit_test(what_holes_left_stays_away),
+        cmocka_unit_test(a_lost_number_is_found_in_the_files),
+        cmocka_unit_test(a_directory_that_cannot_be_written),
+        cmocka_unit_test(a_write_that_fails),
+        cmocka_unit_test(a_commit_that_fails),
+        cmocka_unit_test(a_read_that_fails),
+        cmocka_unit_test(holes_that_fail),
+        cmocka_unit_test(a_limit_of_the_file_size),
+        cmocka_unit_test(notes_come_back),
+        cmocka_unit_test(notes_are_checked),
+        cmocka_unit_test(notes_count),
+        cmocka_unit_test(a_note_that_cannot_be_written),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
