@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What sequences of a memory have in common: full pieces of prompts, which the tree of prefixes (kv/prefix.h) finds by
- * their tokens. K and V of a prompt depend on its tokens alone, whatever the policy, so that it makes no difference,
- * bitwise, who has computed them. What a policy keeps beside them does too; of a policy that none of the piece's owners
- * had it is made from K and V. Tokens that were decoded attended to what a policy chose: they, and what follows them,
- * are not shared.
+ * What sequences of a memory have in common: full pieces of prompts, which the tree of prefixes (kv/prefix_tree.h)
+ * finds by their tokens. K and V of a prompt depend on its tokens alone, whatever the policy, so that it makes no
+ * difference, bitwise, who has computed them. What a policy keeps beside them does too; of a policy that none of the
+ * piece's owners had it is made from K and V. Tokens that were decoded attended to what a policy chose: they, and what
+ * follows them, are not shared.
  */
 #include <limits.h>
 
@@ -32,14 +32,14 @@ static void note_tables(const ig_sequence *seq, uint32_t piece) {
 
 /* Pieces up to number `end` go to the tree; one that another sequence was quicker to give takes their place. */
 static void publish(ig_sequence *seq, const int32_t *tokens, int end) {
-    ig_prefix_index *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
     for (int i = seq->n_published; i < end; i = ++seq->n_published) {
-        ig_prefix_id parent = i ? ig_prefix_id_of(tree, ig_kv_piece(seq->kv, i - 1)) : seq->root, id;
+        ig_prefix_id parent = i ? ig_prefix_tree_id(tree, ig_kv_piece(seq->kv, i - 1)) : seq->root, id;
         const int32_t *of_piece = tokens + (size_t)i * (size_t)tree->piece_tokens;
-        uint32_t own = ig_kv_piece(seq->kv, i), other = ig_prefix_find(tree, parent, of_piece, &id);
+        uint32_t own = ig_kv_piece(seq->kv, i), other = ig_prefix_tree_find(tree, parent, of_piece, &id);
         note_tables(seq, own);
         if (other == UINT32_MAX)
-            ig_prefix_add(tree, own, parent, id, of_piece);
+            ig_prefix_tree_add(tree, own, parent, id, of_piece);
         else
             ig_kv_replace_piece(seq->kv, i, other);
     }
@@ -72,11 +72,11 @@ void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from) {
 
 /* The pieces that hold the longest beginning of ids [n], in seq->pieces; their number. */
 static int find_pieces(const ig_sequence *seq, const int32_t *ids, int n) {
-    const ig_prefix_index *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
     ig_prefix_id parent = seq->root, id;
     int count = 0;
     for (; (count + 1) * tree->piece_tokens <= n; count++, parent = id) {
-        seq->pieces[count] = ig_prefix_find(tree, parent, ids + (size_t)count * (size_t)tree->piece_tokens, &id);
+        seq->pieces[count] = ig_prefix_tree_find(tree, parent, ids + (size_t)count * (size_t)tree->piece_tokens, &id);
         if (seq->pieces[count] == UINT32_MAX) break;
     }
     return count;

@@ -95,7 +95,7 @@ static unsigned count_staging(size_t n_blocks) {
 
 /* What a piece takes beside its blocks, and each of these. */
 static size_t piece_bytes(const ig_kv_memory *m) {
-    return m->shares ? ig_prefix_bytes(m->n_pieces, 1 << m->piece_shift) / m->n_pieces : 0;
+    return m->shares ? ig_prefix_tree_bytes(m->n_pieces, 1 << m->piece_shift) / m->n_pieces : 0;
 }
 static size_t block_bytes(const ig_kv_memory *m) { return sizeof *m->frames + ig_kv_block_line_bytes(m); }
 
@@ -197,7 +197,7 @@ static ig_status open_tables(ig_kv_memory *m, size_t n_blocks, ig_error *err) {
     if (m->row_lines) m->lines = ig_pages_reserve(n_blocks * ig_kv_block_line_bytes(m));
     if (!m->frames || !m->owners || !m->spare || (m->row_lines && !m->lines))
         return ig_fail_memory(err, "KV block tables", n_blocks * block_bytes(m));
-    return m->shares ? ig_prefix_open(&m->prefixes, m->n_pieces, 1 << m->piece_shift, err) : IG_OK;
+    return m->shares ? ig_prefix_tree_open(&m->prefixes, m->n_pieces, 1 << m->piece_shift, err) : IG_OK;
 }
 
 ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
@@ -229,7 +229,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     ig_pages_release(m->owners, m->n_pieces * sizeof *m->owners);
     ig_pages_release(m->spare, m->n_pieces * sizeof *m->spare);
     ig_kv_tables_close(m);
-    if (m->prefixes.nodes) ig_prefix_close(&m->prefixes);
+    if (m->prefixes.nodes) ig_prefix_tree_close(&m->prefixes);
     ig_kv_pool_close(&m->pool);
     free(m);
 }
@@ -240,7 +240,7 @@ int ig_kv_piece_tokens(const ig_kv_memory *m) { return 1 << m->piece_shift; }
 
 size_t ig_kv_n_pieces(const ig_kv_memory *m) { return m->n_pieces; }
 
-ig_prefix_index *ig_kv_prefixes(ig_kv_memory *m) { return m->shares ? &m->prefixes : NULL; }
+ig_prefix_tree *ig_kv_prefixes(ig_kv_memory *m) { return m->shares ? &m->prefixes : NULL; }
 
 ig_status ig_kv_replan(ig_kv_memory *m, const ig_kv_options *o, ig_error *err) {
     if (!m->tier) return IG_OK;
@@ -268,9 +268,9 @@ static void free_piece(ig_kv_memory *m, uint32_t piece) {
 }
 
 bool ig_kv_forget_oldest(ig_kv_memory *m) {
-    uint32_t piece = m->shares ? ig_prefix_oldest(&m->prefixes) : UINT32_MAX;
+    uint32_t piece = m->shares ? ig_prefix_tree_oldest(&m->prefixes) : UINT32_MAX;
     if (piece == UINT32_MAX) return false;
-    ig_prefix_remove(&m->prefixes, piece);
+    ig_prefix_tree_remove(&m->prefixes, piece);
     free_piece(m, piece);
     return true;
 }
@@ -283,13 +283,13 @@ uint32_t ig_kv_take_piece(ig_kv_memory *m) {
 }
 
 void ig_kv_own_piece(ig_kv_memory *m, uint32_t piece) {
-    if (m->owners[piece]++ == 0) ig_prefix_unkeep(&m->prefixes, piece);
+    if (m->owners[piece]++ == 0) ig_prefix_tree_unkeep(&m->prefixes, piece);
 }
 
 void ig_kv_give_piece(ig_kv_memory *m, uint32_t piece) {
     if (--m->owners[piece]) return;
-    if (m->shares && ig_prefix_has(&m->prefixes, piece))
-        ig_prefix_keep(&m->prefixes, piece);
+    if (m->shares && ig_prefix_tree_has(&m->prefixes, piece))
+        ig_prefix_tree_keep(&m->prefixes, piece);
     else
         free_piece(m, piece);
 }

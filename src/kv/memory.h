@@ -12,7 +12,7 @@
  * heads, and what policies keep of them (table.h), all found by the piece's number. A sequence (store.h) is a list of
  * pieces. A full piece never changes again, so that sequences with the same beginning own it together: it is there
  * once, counts its owners, and is free when the last one gives it back. Some that no sequence owns are kept while
- * there is room, since another may want them (prefix.h).
+ * there is room, since another may want them (prefix_tree.h).
  *
  * Without a disk tier every block stays in RAM. With one, a block that is full is written to it behind the computation
  * and from then on may leave RAM when its frame is wanted: it is demoted, never lost. One thread at a time.
@@ -22,7 +22,7 @@
 
 #include "device/device.h"
 #include "kv/evict.h"
-#include "kv/prefix.h"
+#include "kv/prefix_tree.h"
 
 typedef struct ig_kv_shape {
     int n_layers, n_kv_heads, head_dim; /* head_dim: a multiple of 8, at most 512 */
@@ -41,7 +41,7 @@ typedef struct ig_kv_options {
     int n_dropping;        /* layers of which entries will be dropped for ever: sizes are planned for so many */
     int limit;             /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
     int n_sequences;       /* most at a time; 0: one */
-    bool share;            /* they share what they have in common (prefix.h) */
+    bool share;            /* they share what they have in common (prefix_tree.h) */
 } ig_kv_options;
 
 typedef struct ig_kv_memory ig_kv_memory;
@@ -103,7 +103,7 @@ int ig_kv_piece_tokens(const ig_kv_memory *m);
 /* What is found of each piece by its number beside its blocks (table.h). */
 size_t ig_kv_n_pieces(const ig_kv_memory *m);
 /* NULL if the memory does not share. */
-ig_prefix_index *ig_kv_prefixes(ig_kv_memory *m);
+ig_prefix_tree *ig_kv_prefixes(ig_kv_memory *m);
 
 /* Starts to read what load() will want of a layer, as far as there is room. Two may be under way, of layers that follow
  * each other: load() waits for that of its own. */

@@ -111,7 +111,7 @@ struct ig_kv_memory {
     size_t n_sequences, n_open; /* most, and now */
     size_t n_lent;              /* frames that are not used, for the slots' sake */
     bool shares;
-    ig_prefix_index prefixes; /* if it does */
+    ig_prefix_tree prefixes; /* if it does */
     ig_kv_table tables[MAX_TABLES];
 
     /* With a disk tier only. */

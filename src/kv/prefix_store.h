@@ -26,11 +26,7 @@
 
 #include <sys/uio.h>
 
-#include "infinigen.h"
-
-typedef struct ig_prefix_id {
-    uint64_t low, high;
-} ig_prefix_id;
+#include "kv/prefix_id.h"
 
 typedef struct ig_prefix_store ig_prefix_store;
 

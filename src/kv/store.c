@@ -235,7 +235,7 @@ static bool has_lost(const ig_kv *kv, int n) {
 /* Whether others own piece i, or may find it. */
 static bool is_shared(const ig_kv *kv, int i) {
     const ig_kv_memory *m = kv->memory;
-    return m->shares && (m->owners[kv->pieces[i]] > 1 || ig_prefix_has(&m->prefixes, kv->pieces[i]));
+    return m->shares && (m->owners[kv->pieces[i]] > 1 || ig_prefix_tree_has(&m->prefixes, kv->pieces[i]));
 }
 
 /* Of a layer with at most n tokens afterwards. What cannot be had again of the last block is dropped as well: the layer

@@ -2,10 +2,9 @@
  *
  * The tree of prefixes: a hash table of pieces with chains through their nodes, and a list of the kept ones.
  */
-#include "kv/prefix.h"
+#include "kv/prefix_tree.h"
 
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -23,100 +22,77 @@ static size_t count_buckets(size_t n_pieces) {
     return n;
 }
 
-size_t ig_prefix_bytes(size_t n_pieces, int piece_tokens) {
+size_t ig_prefix_tree_bytes(size_t n_pieces, int piece_tokens) {
     return (n_pieces + 1) * sizeof(ig_prefix_node) + n_pieces * (size_t)piece_tokens * sizeof(int32_t) +
            count_buckets(n_pieces) * sizeof(uint32_t);
 }
 
-ig_status ig_prefix_open(ig_prefix_index *x, size_t n_pieces, int piece_tokens, ig_error *err) {
-    *x = (ig_prefix_index){.piece_tokens = piece_tokens, .n_pieces = n_pieces, .n_buckets = count_buckets(n_pieces)};
+ig_status ig_prefix_tree_open(ig_prefix_tree *x, size_t n_pieces, int piece_tokens, ig_error *err) {
+    *x = (ig_prefix_tree){.piece_tokens = piece_tokens, .n_pieces = n_pieces, .n_buckets = count_buckets(n_pieces)};
     x->nodes = ig_pages_reserve((n_pieces + 1) * sizeof *x->nodes);
     x->tokens = ig_pages_reserve(n_pieces * (size_t)piece_tokens * sizeof *x->tokens);
     x->buckets = ig_pages_reserve(x->n_buckets * sizeof *x->buckets);
     if (!x->nodes || !x->tokens || !x->buckets) {
-        ig_prefix_close(x);
-        return ig_fail_memory(err, "prefixes", ig_prefix_bytes(n_pieces, piece_tokens));
+        ig_prefix_tree_close(x);
+        return ig_fail_memory(err, "prefixes", ig_prefix_tree_bytes(n_pieces, piece_tokens));
     }
     x->nodes[n_pieces].older = x->nodes[n_pieces].newer = (uint32_t)n_pieces;
     return IG_OK;
 }
 
-void ig_prefix_close(ig_prefix_index *x) {
+void ig_prefix_tree_close(ig_prefix_tree *x) {
     ig_pages_release(x->nodes, (x->n_pieces + 1) * sizeof *x->nodes);
     ig_pages_release(x->tokens, x->n_pieces * (size_t)x->piece_tokens * sizeof *x->tokens);
     ig_pages_release(x->buckets, x->n_buckets * sizeof *x->buckets);
-    *x = (ig_prefix_index){0};
-}
-
-/* ---- ids ------------------------------------------------------------------------- */
-
-ig_prefix_id ig_prefix_root(const void *bytes, size_t n) {
-    XXH128_hash_t h = XXH3_128bits(bytes, n);
-    return (ig_prefix_id){h.low64, h.high64};
-}
-
-ig_prefix_id ig_prefix_next(ig_prefix_id parent, const int32_t *tokens, int n) {
-    enum { PIECE = 512 };
-    struct {
-        ig_prefix_id parent;
-        int32_t tokens[PIECE];
-    } x;
-    do { /* a piece has at most PIECE tokens; more are chained */
-        int now = n < PIECE ? n : PIECE;
-        x.parent = parent;
-        memcpy(x.tokens, tokens, (size_t)now * sizeof *tokens);
-        parent = ig_prefix_root(&x, sizeof x.parent + (size_t)now * sizeof *tokens);
-        tokens += now;
-        n -= now;
-    } while (n > 0);
-    return parent;
+    *x = (ig_prefix_tree){0};
 }
 
 /* ---- the tree --------------------------------------------------------------------- */
 
-static uint32_t *bucket_of(const ig_prefix_index *x, ig_prefix_id id) {
+static uint32_t *bucket_of(const ig_prefix_tree *x, ig_prefix_id id) {
     return &x->buckets[id.low & (x->n_buckets - 1)];
 }
 
-static int32_t *tokens_of(const ig_prefix_index *x, uint32_t piece) {
+static int32_t *tokens_of(const ig_prefix_tree *x, uint32_t piece) {
     return x->tokens + (size_t)piece * (size_t)x->piece_tokens;
 }
 
-uint32_t ig_prefix_find(const ig_prefix_index *x, ig_prefix_id parent, const int32_t *tokens, ig_prefix_id *id) {
+uint32_t ig_prefix_tree_find(const ig_prefix_tree *x, ig_prefix_id parent, const int32_t *tokens, ig_prefix_id *id) {
     *id = ig_prefix_next(parent, tokens, x->piece_tokens);
     for (uint32_t at = *bucket_of(x, *id); at; at = x->nodes[at - 1].next) {
         const ig_prefix_node *node = &x->nodes[at - 1];
-        if (ig_prefix_same(node->id, *id) && ig_prefix_same(node->parent, parent) &&
+        if (ig_prefix_id_equal(node->id, *id) && ig_prefix_id_equal(node->parent, parent) &&
             memcmp(tokens_of(x, at - 1), tokens, (size_t)x->piece_tokens * sizeof *tokens) == 0)
             return at - 1;
     }
     return UINT32_MAX;
 }
 
-void ig_prefix_add(ig_prefix_index *x, uint32_t piece, ig_prefix_id parent, ig_prefix_id id, const int32_t *tokens) {
+void ig_prefix_tree_add(ig_prefix_tree *x, uint32_t piece, ig_prefix_id parent, ig_prefix_id id,
+                        const int32_t *tokens) {
     uint32_t *bucket = bucket_of(x, id);
     x->nodes[piece] = (ig_prefix_node){.id = id, .parent = parent, .next = *bucket, .is_in = true};
     memcpy(tokens_of(x, piece), tokens, (size_t)x->piece_tokens * sizeof *tokens);
     *bucket = piece + 1;
 }
 
-void ig_prefix_remove(ig_prefix_index *x, uint32_t piece) {
+void ig_prefix_tree_remove(ig_prefix_tree *x, uint32_t piece) {
     ig_prefix_node *node = &x->nodes[piece];
     if (!node->is_in) return;
-    ig_prefix_unkeep(x, piece);
+    ig_prefix_tree_unkeep(x, piece);
     uint32_t *at = bucket_of(x, node->id);
     while (*at != piece + 1) at = &x->nodes[*at - 1].next;
     *at = node->next;
     *node = (ig_prefix_node){0};
 }
 
-bool ig_prefix_has(const ig_prefix_index *x, uint32_t piece) { return x->nodes[piece].is_in; }
+bool ig_prefix_tree_has(const ig_prefix_tree *x, uint32_t piece) { return x->nodes[piece].is_in; }
 
-ig_prefix_id ig_prefix_id_of(const ig_prefix_index *x, uint32_t piece) { return x->nodes[piece].id; }
+ig_prefix_id ig_prefix_tree_id(const ig_prefix_tree *x, uint32_t piece) { return x->nodes[piece].id; }
 
 /* ---- those that are kept ---------------------------------------------------------- */
 
-void ig_prefix_keep(ig_prefix_index *x, uint32_t piece) {
+void ig_prefix_tree_keep(ig_prefix_tree *x, uint32_t piece) {
     ig_prefix_node *node = &x->nodes[piece], *head = &x->nodes[x->n_pieces];
     if (node->is_kept) return;
     node->is_kept = true;
@@ -127,7 +103,7 @@ void ig_prefix_keep(ig_prefix_index *x, uint32_t piece) {
     x->n_kept++;
 }
 
-void ig_prefix_unkeep(ig_prefix_index *x, uint32_t piece) {
+void ig_prefix_tree_unkeep(ig_prefix_tree *x, uint32_t piece) {
     ig_prefix_node *node = &x->nodes[piece];
     if (!node->is_kept) return;
     node->is_kept = false;
@@ -137,4 +113,4 @@ void ig_prefix_unkeep(ig_prefix_index *x, uint32_t piece) {
 }
 
 /* The head's neighbours: `older` is the newest of the list, `newer` the oldest. */
-uint32_t ig_prefix_oldest(const ig_prefix_index *x) { return x->n_kept ? x->nodes[x->n_pieces].newer : UINT32_MAX; }
+uint32_t ig_prefix_tree_oldest(const ig_prefix_tree *x) { return x->n_kept ? x->nodes[x->n_pieces].newer : UINT32_MAX; }

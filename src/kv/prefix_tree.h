@@ -7,18 +7,14 @@
  * Pieces that no sequence owns stay in the tree until their room is wanted; the one that was given back longest ago
  * leaves first. A sequence gives its pieces back from the last to the first, so that none leaves before its children.
  */
-#ifndef IG_KV_PREFIX_H
-#define IG_KV_PREFIX_H
+#ifndef IG_KV_PREFIX_TREE_H
+#define IG_KV_PREFIX_TREE_H
 
-#include "infinigen.h"
-
-typedef struct ig_prefix_id {
-    uint64_t low, high;
-} ig_prefix_id;
+#include "kv/prefix_id.h"
 
 typedef struct ig_prefix_node ig_prefix_node;
 
-typedef struct ig_prefix_index {
+typedef struct ig_prefix_tree {
     int piece_tokens;
     size_t n_pieces;
     ig_prefix_node *nodes; /* [n_pieces + 1]: the last is the head of the list of those that are kept */
@@ -26,32 +22,26 @@ typedef struct ig_prefix_index {
     uint32_t *buckets;     /* [n_buckets] first node of each, plus one */
     size_t n_buckets;
     size_t n_kept;
-} ig_prefix_index;
+} ig_prefix_tree;
 
 /* Bytes of the tables. */
-size_t ig_prefix_bytes(size_t n_pieces, int piece_tokens);
-ig_status ig_prefix_open(ig_prefix_index *x, size_t n_pieces, int piece_tokens, ig_error *err);
-void ig_prefix_close(ig_prefix_index *x);
-
-/* An id from bytes of any kind: of a root. */
-ig_prefix_id ig_prefix_root(const void *bytes, size_t n);
-/* The id of n tokens after `parent`. */
-ig_prefix_id ig_prefix_next(ig_prefix_id parent, const int32_t *tokens, int n);
-static inline bool ig_prefix_same(ig_prefix_id a, ig_prefix_id b) { return a.low == b.low && a.high == b.high; }
+size_t ig_prefix_tree_bytes(size_t n_pieces, int piece_tokens);
+ig_status ig_prefix_tree_open(ig_prefix_tree *x, size_t n_pieces, int piece_tokens, ig_error *err);
+void ig_prefix_tree_close(ig_prefix_tree *x);
 
 /* The piece that holds these tokens after `parent`; UINT32_MAX: none. *id is theirs in any case. */
-uint32_t ig_prefix_find(const ig_prefix_index *x, ig_prefix_id parent, const int32_t *tokens, ig_prefix_id *id);
+uint32_t ig_prefix_tree_find(const ig_prefix_tree *x, ig_prefix_id parent, const int32_t *tokens, ig_prefix_id *id);
 /* A full piece is in the tree from now on. No other of this id is. */
-void ig_prefix_add(ig_prefix_index *x, uint32_t piece, ig_prefix_id parent, ig_prefix_id id, const int32_t *tokens);
-void ig_prefix_remove(ig_prefix_index *x, uint32_t piece);
-bool ig_prefix_has(const ig_prefix_index *x, uint32_t piece);
+void ig_prefix_tree_add(ig_prefix_tree *x, uint32_t piece, ig_prefix_id parent, ig_prefix_id id, const int32_t *tokens);
+void ig_prefix_tree_remove(ig_prefix_tree *x, uint32_t piece);
+bool ig_prefix_tree_has(const ig_prefix_tree *x, uint32_t piece);
 /* Of a piece in the tree. */
-ig_prefix_id ig_prefix_id_of(const ig_prefix_index *x, uint32_t piece);
+ig_prefix_id ig_prefix_tree_id(const ig_prefix_tree *x, uint32_t piece);
 
 /* No sequence owns the piece, which is in the tree, any more; one does again. */
-void ig_prefix_keep(ig_prefix_index *x, uint32_t piece);
-void ig_prefix_unkeep(ig_prefix_index *x, uint32_t piece);
+void ig_prefix_tree_keep(ig_prefix_tree *x, uint32_t piece);
+void ig_prefix_tree_unkeep(ig_prefix_tree *x, uint32_t piece);
 /* The one of the kept that leaves first; UINT32_MAX: there is none. */
-uint32_t ig_prefix_oldest(const ig_prefix_index *x);
+uint32_t ig_prefix_tree_oldest(const ig_prefix_tree *x);
 
 #endif
