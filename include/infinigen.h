@@ -272,8 +272,13 @@ typedef struct ig_cache_options {
                               input, and the guess is final ("infinigen-osdi24"'s default); "none" */
     bool no_prefetch;      /* do not read guessed entries ahead */
     bool no_uring;         /* disk requests by threads instead of io_uring */
-    int n_sessions;   /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a
-                         session without a cache */
+    int n_sessions; /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a
+                       session without a cache */
+    const char *store_path; /* directory of a store of prefixes, for an ig_cache; a session without one gets a cache to
+                               itself. Prompts are kept there and need not be computed again, by other processes either;
+                               NULL (default): none */
+    uint64_t store_bytes;   /* most bytes of it: what has not been used for the longest time leaves; 0 (default): no
+                               limit */
     const char *salt; /* only sessions with the same share what they have in common in an ig_cache; NULL (default):
                          those that have none */
     int audit_every;  /* at every so many decode steps also compute dense attention and note the share of it that the
@@ -330,7 +335,13 @@ IG_API ig_status ig_cache_open(ig_cache **out, ig_model *model, const ig_session
 /* No session lies in it any more. */
 IG_API void ig_cache_close(ig_cache *cache);
 
+/* With a store: what prompts have put into it so far is kept whatever happens once this has returned IG_OK. Closing the
+ * cache does the same and logs what fails. Another process may hold the store for writing; then, and after a fault,
+ * nothing new is kept, and the log says so. */
+IG_API ig_status ig_cache_commit(ig_cache *cache, ig_error *err);
+
 typedef struct ig_cache_stats {
+    uint64_t read_tokens, put_tokens;   /* that came from the store; that went to it */
     int n_sessions;                     /* open now */
     uint64_t tokens, kept_tokens;       /* that sessions hold, each shared one once; that none does, kept while
                                            there is room */

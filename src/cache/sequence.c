@@ -46,6 +46,7 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
                          .audit = {.every = o->audit_every},
                          .shares = p->shares,
                          .root = p->root,
+                         .keeper = p->keeper,
                          .dense_end = INT_MAX};
     lay_out(seq, s);
     size_t bytes = seq->arena.used;

@@ -7,6 +7,7 @@
 #define IG_CACHE_SEQUENCE_H
 
 #include "base/memory.h"
+#include "cache/keeper.h"
 #include "kv/store.h"
 #include "policy/policy.h"
 #include "policy/usage.h"
@@ -66,6 +67,7 @@ typedef struct ig_sequence {
     /* what it has in common with others (share.c) */
     bool shares;       /* it takes prefixes and gives its own */
     ig_prefix_id root; /* of what it takes and gives */
+    ig_keeper *keeper; /* the store that outlives the process; NULL: none */
     int n_published;   /* first pieces that are in the tree */
     int dense_end;     /* tokens from here on were decoded, or follow such; INT_MAX: none */
     uint32_t *pieces;  /* [n_ctx / 16] found */
@@ -84,6 +86,7 @@ typedef struct ig_sequence_plan {
     ig_speculation speculate;
     bool shares; /* its memory does, and ig_sequence_can_share() */
     ig_prefix_id root;
+    ig_keeper *keeper; /* NULL: none */
 } ig_sequence_plan;
 
 /* All but the KV store. In any case close() in the end. */
@@ -104,8 +107,9 @@ ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err);
 void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense);
 /* Another policy, which was shown all that is held, goes on with the keys and values of `from`. */
 void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from);
-/* Takes pieces that hold the beginning of ids [n], if they hold more than the sequence does: that is all it holds then.
- * *taken: tokens; 0: nothing has changed. After a failure it holds what it can. */
-ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, int *taken, ig_error *err);
+/* Takes pieces that hold the beginning of ids [n], of other sequences or from the store, if they hold more than the
+ * sequence does, which is a beginning of ids too: it holds nothing else then (ig_kv_length()), and after a failure
+ * what it can. */
+ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, ig_error *err);
 
 #endif

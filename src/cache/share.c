@@ -30,26 +30,37 @@ static void note_tables(const ig_sequence *seq, uint32_t piece) {
     for (int i = 0; i < n; i++) ig_unit_table_note(tables[i], piece);
 }
 
-/* Pieces up to number `end` go to the tree; one that another sequence was quicker to give takes their place. */
-static void publish(ig_sequence *seq, const int32_t *tokens, int end) {
+/* Piece i of tokens, whose parent is in the tree; its id is to be found. */
+static ig_prefix_piece piece_of(const ig_sequence *seq, const int32_t *tokens, int i) {
+    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    return (ig_prefix_piece){.parent = i ? ig_prefix_tree_id(tree, ig_kv_piece(seq->kv, i - 1)) : seq->root,
+                             .number = i,
+                             .tokens = tokens + (size_t)i * (size_t)tree->piece_tokens};
+}
+
+/* The sequence's next full piece goes to the tree; one that another sequence was quicker to give takes its place. */
+static void publish(ig_sequence *seq, const ig_prefix_piece *piece, uint32_t other) {
     ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
-    for (int i = seq->n_published; i < end; i = ++seq->n_published) {
-        ig_prefix_id parent = i ? ig_prefix_tree_id(tree, ig_kv_piece(seq->kv, i - 1)) : seq->root, id;
-        const int32_t *of_piece = tokens + (size_t)i * (size_t)tree->piece_tokens;
-        uint32_t own = ig_kv_piece(seq->kv, i), other = ig_prefix_tree_find(tree, parent, of_piece, &id);
-        note_tables(seq, own);
-        if (other == UINT32_MAX)
-            ig_prefix_tree_add(tree, own, parent, id, of_piece);
-        else
-            ig_kv_replace_piece(seq->kv, i, other);
-    }
+    uint32_t own = ig_kv_piece(seq->kv, piece->number);
+    note_tables(seq, own);
+    if (other == UINT32_MAX)
+        ig_prefix_tree_add(tree, own, piece->parent, piece->id, piece->tokens);
+    else
+        ig_kv_replace_piece(seq->kv, piece->number, other);
+    seq->n_published = piece->number + 1;
 }
 
 void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
     if (!seq->shares) return;
     if (!dense && seq->dense_end == INT_MAX) seq->dense_end = n - 1;
-    int end = n < seq->dense_end ? n : seq->dense_end;
-    publish(seq, tokens, end >> piece_shift(seq));
+    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    int end = (n < seq->dense_end ? n : seq->dense_end) / tree->piece_tokens;
+    while (seq->n_published < end) {
+        ig_prefix_piece piece = piece_of(seq, tokens, seq->n_published);
+        uint32_t other = ig_prefix_tree_find(tree, piece.parent, piece.tokens, &piece.id);
+        if (seq->keeper) ig_keeper_put(seq->keeper, seq->kv, &piece);
+        publish(seq, &piece, other);
+    }
 }
 
 ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
@@ -76,8 +87,39 @@ static int find_pieces(const ig_sequence *seq, const int32_t *ids, int n) {
     ig_prefix_id parent = seq->root, id;
     int count = 0;
     for (; (count + 1) * tree->piece_tokens <= n; count++, parent = id) {
-        seq->pieces[count] = ig_prefix_tree_find(tree, parent, ids + (size_t)count * (size_t)tree->piece_tokens, &id);
+        const int32_t *of_piece = ids + (size_t)count * (size_t)tree->piece_tokens;
+        seq->pieces[count] = ig_prefix_tree_find(tree, parent, of_piece, &id);
         if (seq->pieces[count] == UINT32_MAX) break;
+    }
+    return count;
+}
+
+/* How many of the pieces of ids [n] that follow the first `count` the store has, as far as it knows. */
+static int count_stored(const ig_sequence *seq, const int32_t *ids, int n, int count) {
+    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    ig_prefix_piece piece = {.id = count ? ig_prefix_tree_id(tree, seq->pieces[count - 1]) : seq->root};
+    int end = count;
+    for (; seq->keeper && (end + 1) * tree->piece_tokens <= n; end++) {
+        piece.parent = piece.id;
+        piece.number = end;
+        piece.tokens = ids + (size_t)end * (size_t)tree->piece_tokens;
+        piece.id = ig_prefix_next(piece.parent, piece.tokens, tree->piece_tokens);
+        if (!ig_prefix_store_has(seq->keeper->store, &piece)) break;
+    }
+    return end - count;
+}
+
+/* Takes what the store has after the first `count` pieces, which the sequence holds. The number of pieces then. */
+static int take_stored(ig_sequence *seq, const int32_t *ids, int n, int count) {
+    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    for (; seq->keeper && (count + 1) * tree->piece_tokens <= n; count++) {
+        ig_prefix_piece piece = piece_of(seq, ids, count);
+        piece.id = ig_prefix_next(piece.parent, piece.tokens, tree->piece_tokens);
+        if (!ig_keeper_get(seq->keeper, seq->kv, &piece)) break;
+        seq->pieces[count] = ig_kv_piece(seq->kv, count);
+        ig_prefix_tree_add(ig_kv_prefixes(ig_kv_memory_of(seq->kv)), seq->pieces[count], piece.parent, piece.id,
+                           piece.tokens);
+        seq->n_published = count + 1;
     }
     return count;
 }
@@ -93,14 +135,14 @@ static int find_unwritten(const ig_sequence *seq, int count) {
     return count;
 }
 
-ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, int *taken, ig_error *err) {
-    *taken = 0;
+ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, ig_error *err) {
     if (!seq->shares) return IG_OK;
-    int count = find_pieces(seq, ids, n), shift = piece_shift(seq);
-    if (!count || count << shift <= ig_kv_length(seq->kv)) return IG_OK;
+    int count = find_pieces(seq, ids, n), stored = count_stored(seq, ids, n, count), shift = piece_shift(seq);
+    if ((count + stored) << shift <= ig_kv_length(seq->kv)) return IG_OK;
     ig_kv_adopt(seq->kv, seq->pieces, count);
     seq->dense_end = INT_MAX;
     seq->n_published = count;
+    if (stored) count = take_stored(seq, ids, n, count);
     int unwritten = find_unwritten(seq, count);
     ig_status s = IG_OK;
     if (unwritten < count) s = ig_sequence_replay(seq, dev, unwritten << shift, count << shift, err);
@@ -110,6 +152,5 @@ ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids,
     }
     for (int i = unwritten; i < count; i++) note_tables(seq, seq->pieces[i]);
     if (seq->policy->ops->resume) seq->policy->ops->resume(seq->policy, count << shift);
-    *taken = count << shift;
     return s;
 }

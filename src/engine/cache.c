@@ -4,11 +4,67 @@
  */
 #include "engine/cache.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 
 /* ---- opening ------------------------------------------------------------------------ */
+
+/* What K and V of a prompt depend on beside its tokens, bit by bit, and how they are laid out. */
+static ig_prefix_id root_of(const ig_model *m, const ig_kv_memory *memory, ig_kv_type type) {
+    enum { LAYOUT = 1 };
+    struct {
+        char version[32], cpu[16];
+        uint64_t model, piece_bytes;
+        int32_t layout, type, piece_tokens, unused;
+    } facts = {.model = m->identity,
+               .piece_bytes = ig_kv_piece_bytes(memory),
+               .layout = LAYOUT,
+               .type = (int32_t)type,
+               .piece_tokens = ig_kv_piece_tokens(memory)};
+    snprintf(facts.version, sizeof facts.version, "%s", ig_version());
+    snprintf(facts.cpu, sizeof facts.cpu, "%s", ig_context_cpu(m->ctx));
+    return ig_prefix_root(&facts, sizeof facts);
+}
+
+ig_prefix_id ig_cache_root(const ig_cache *c, const char *salt) {
+    struct {
+        ig_prefix_id root, salt;
+    } both = {c->root, {0}};
+    if (!salt) return c->root;
+    both.salt = ig_prefix_root(salt, strlen(salt));
+    return ig_prefix_root(&both, sizeof both);
+}
+
+static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err) {
+    char kind[64];
+    const char *slash = strrchr(c->model->path, '/');
+    snprintf(kind, sizeof kind, "%s, %s", ig_kv_type_name(p->tiers.type), ig_context_cpu(c->model->ctx));
+    ig_keeper_options o = {.directory = p->o.cache.store_path,
+                           .model = slash ? slash + 1 : c->model->path,
+                           .kind = kind,
+                           .max_bytes = p->o.cache.store_bytes,
+                           .root = c->root};
+    return ig_keeper_open(&c->keeper, c->model->ctx, c->memory, &o, err);
+}
+
+/* As planned. */
+static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, ig_error *err) {
+    *c = (ig_cache){.model = m, .options = p->o, .tiers = p->tiers};
+    ig_status s = ig_kv_memory_open(&c->memory, &p->kv, &p->tiers, err);
+    if (s) return s;
+    c->root = root_of(m, c->memory, p->tiers.type);
+    if (p->o.cache.store_path) s = open_store(c, p, err);
+    /* Names may live in the caller's memory. */
+    c->options.cache.type = ig_kv_type_name(p->tiers.type);
+    c->options.cache.evict = ig_evict_name(p->tiers.evict);
+    c->options.cache.policy = c->options.cache.sketch = c->options.cache.disk_path = NULL;
+    c->options.cache.speculate = c->options.cache.salt = c->options.cache.store_path = NULL;
+    c->tiers.disk_path = NULL;
+    return s;
+}
 
 ig_status ig_cache_open(ig_cache **out, ig_model *m, const ig_session_options *options, ig_error *err) {
     if (out) *out = NULL;
@@ -20,31 +76,28 @@ ig_status ig_cache_open(ig_cache **out, ig_model *m, const ig_session_options *o
     ig_status s = ig_session_make_plan(&p, m, &o, err);
     if (s) return s;
     ig_cache *c = calloc(1, sizeof *c);
-    if (c) {
-        *c = (ig_cache){.model = m, .options = p.o, .tiers = p.tiers};
-        s = ig_kv_memory_open(&c->memory, &p.kv, &p.tiers, err);
-    } else {
-        s = ig_fail_memory(err, "KV cache", sizeof *c);
-    }
+    s = c ? open_cache(c, m, &p, err) : ig_fail_memory(err, "KV cache", sizeof *c);
     ig_session_close_sketch(p.sketch);
-    if (s) {
-        free(c);
-        return s;
-    }
-    /* Names may live in the caller's memory. */
-    c->options.cache.type = ig_kv_type_name(p.tiers.type);
-    c->options.cache.evict = ig_evict_name(p.tiers.evict);
-    c->options.cache.policy = c->options.cache.sketch = c->options.cache.disk_path = NULL;
-    c->options.cache.speculate = c->options.cache.salt = NULL;
-    c->tiers.disk_path = NULL;
-    *out = c;
-    return IG_OK;
+    if (s)
+        ig_cache_close(c);
+    else
+        *out = c;
+    return s;
 }
 
 void ig_cache_close(ig_cache *c) {
     if (!c) return;
+    ig_keeper_close(&c->keeper);
     ig_kv_memory_close(c->memory);
     free(c);
+}
+
+ig_status ig_cache_commit(ig_cache *c, ig_error *err) {
+    if (!c) return ig_fail(err, IG_E_ARG, "ig_cache_commit: a cache is needed");
+    bool entered = ig_batch_enter(&c->model->batch);
+    ig_status s = ig_keeper_commit(&c->keeper, err);
+    if (entered) ig_batch_end(&c->model->batch);
+    return s;
 }
 
 /* ---- sessions ------------------------------------------------------------------------ */
@@ -93,6 +146,8 @@ void ig_cache_get_stats(const ig_cache *c, ig_cache_stats *out) {
                             .tokens = kv.n_pieces * piece,
                             .kept_tokens = kv.n_kept_pieces * piece,
                             .taken_tokens = c->taken_tokens,
+                            .read_tokens = c->keeper.n_taken * piece,
+                            .put_tokens = c->keeper.n_kept * piece,
                             .kv_bytes = kv.ram_bytes,
                             .disk_bytes = kv.disk_bytes,
                             .sketch_bytes = kv.table_bytes,

@@ -12,8 +12,13 @@ struct ig_cache {
     ig_session_options options; /* defaults filled in; names are gone but those of the type and the eviction */
     ig_kv_options tiers;        /* without the path */
     ig_kv_memory *memory;
+    ig_keeper keeper;  /* its store is NULL if nothing is to outlive the process */
+    ig_prefix_id root; /* of what sessions share */
     uint64_t taken_tokens;
 };
+
+/* The root of what sessions with this salt (NULL: none) share. */
+ig_prefix_id ig_cache_root(const ig_cache *c, const char *salt);
 
 /* What sessions of the cache cannot choose for themselves, as the cache has it. IG_E_ARG, IG_E_LIMIT. */
 ig_status ig_cache_impose(ig_session_options *o, const ig_model *m, ig_error *err);

@@ -30,8 +30,10 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
                             .limit = p->tiers.limit,
                             .speculate = p->speculate,
                             .shares = p->o.shared && p->tiers.share && ig_sequence_can_share(p->ops, p->tiers.limit)};
-    const char *salt = p->o.cache.salt ? p->o.cache.salt : "";
-    seq.root = ig_prefix_root(salt, strlen(salt));
+    if (seq.shares) {
+        seq.root = ig_cache_root(p->o.shared, p->o.cache.salt);
+        seq.keeper = p->o.shared->keeper.store ? &p->o.shared->keeper : NULL;
+    }
     s->sketch = p->sketch;
     s->options = p->o;
     s->tiers = p->tiers;
@@ -50,6 +52,7 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
     s->options.cache.sketch = s->seq.policy->options.sketch = NULL;
     s->options.cache.disk_path = s->options.cache.evict = s->options.cache.speculate = s->options.cache.type = NULL;
     s->options.cache.salt = s->seq.policy->options.salt = NULL;
+    s->options.cache.store_path = s->seq.policy->options.store_path = NULL;
     s->seq.policy->options.disk_path = s->seq.policy->options.evict = NULL;
     s->seq.policy->options.speculate = s->seq.policy->options.type = NULL;
     s->tiers.disk_path = NULL;
@@ -74,34 +77,51 @@ static ig_status open_kv(ig_kv **out, ig_model *m, const ig_session_plan *p, ig_
     return status;
 }
 
-ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_options *options, ig_error *err) {
-    if (out) *out = NULL;
-    if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_session_open: model and result are needed");
-    ig_session_plan p;
-    ig_status status = ig_session_make_plan(&p, m, options, err);
-    if (status) return status;
+/* As planned; takes the plan's sketch file. */
+static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p, ig_error *err) {
     ig_session *s = calloc(1, sizeof *s);
     if (!s) {
-        ig_session_close_sketch(p.sketch);
+        ig_session_close_sketch(p->sketch);
         return ig_fail_memory(err, "session", sizeof *s);
     }
     s->model = m;
-    if (p.o.n_ctx > m->config.n_ctx_train)
-        ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p.o.n_ctx,
+    if (p->o.n_ctx > m->config.n_ctx_train)
+        ig_log(m->ctx, IG_LOG_WARN, "context of %d tokens is more than the %d the model was trained for", p->o.n_ctx,
                m->config.n_ctx_train);
-    status = open_kv(&s->seq.kv, m, &p, err);
+    ig_status status = open_kv(&s->seq.kv, m, p, err);
     if (status) {
-        ig_session_close_sketch(p.sketch);
+        ig_session_close_sketch(p->sketch);
         free(s);
         return status;
     }
-    status = ig_session_equip(s, &p, s->seq.kv, err);
-    if (status) {
+    status = ig_session_equip(s, p, s->seq.kv, err);
+    if (status)
         ig_session_close(s);
-        return status;
-    }
-    *out = s;
-    return IG_OK;
+    else
+        *out = s;
+    return status;
+}
+
+/* A store of prefixes is a cache's: a session that asks for one has a cache to itself. */
+static ig_status open_with_cache(ig_session **out, ig_model *m, ig_session_options o, ig_error *err) {
+    ig_status status = ig_cache_open(&o.shared, m, &o, err);
+    if (status) return status;
+    ig_cache *own = o.shared;
+    status = ig_session_open(out, m, &o, err);
+    if (status)
+        ig_cache_close(own);
+    else
+        (*out)->own_cache = own;
+    return status;
+}
+
+ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_options *options, ig_error *err) {
+    if (out) *out = NULL;
+    if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_session_open: model and result are needed");
+    if (options && options->cache.store_path && !options->shared) return open_with_cache(out, m, *options, err);
+    ig_session_plan p;
+    ig_status status = ig_session_make_plan(&p, m, options, err);
+    return status ? status : open_session(out, m, &p, err);
 }
 
 void ig_session_close(ig_session *s) {
@@ -111,6 +131,7 @@ void ig_session_close(ig_session *s) {
     bool entered = ig_batch_enter(&s->model->batch);
     ig_kv_close(kv);
     if (entered) ig_batch_end(&s->model->batch);
+    ig_cache_close(s->own_cache);
     free(s);
 }
 
@@ -220,19 +241,19 @@ static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
     return status;
 }
 
-/* Tokens [0, n) of ids are taken over from others, as far as they have computed more of them than the session holds. */
+/* Tokens [0, n) of ids are taken over from others or the store, as far as these have more of them than the session. */
 static ig_status take(ig_session *s, const int32_t *ids, int n, ig_error *err) {
-    ig_batch *b = &s->model->batch;
-    int taken, before = s->n_tokens;
-    bool entered = ig_batch_enter(b);
-    ig_status status = ig_sequence_take(&s->seq, s->model->ctx->device, ids, n, &taken, err);
-    if (taken) {
-        memcpy(s->tokens, ids, (size_t)taken * sizeof *ids);
-        s->n_tokens = taken;
-        s->n_taken += (uint64_t)(taken > before ? taken - before : 0);
-        s->options.shared->taken_tokens += (uint64_t)(taken > before ? taken - before : 0);
+    int before = s->n_tokens;
+    if (!s->seq.shares) return IG_OK;
+    bool entered = ig_batch_enter(&s->model->batch);
+    ig_status status = ig_sequence_take(&s->seq, s->model->ctx->device, ids, n, err);
+    s->n_tokens = ig_kv_length(s->seq.kv);
+    memcpy(s->tokens, ids, (size_t)s->n_tokens * sizeof *ids);
+    if (s->n_tokens > before) {
+        s->n_taken += (uint64_t)(s->n_tokens - before);
+        s->options.shared->taken_tokens += (uint64_t)(s->n_tokens - before);
     }
-    if (entered) ig_batch_end(b);
+    if (entered) ig_batch_end(&s->model->batch);
     return status;
 }
 

@@ -24,6 +24,7 @@ struct ig_session {
     ig_session_options options;
     ig_kv_options tiers;    /* of the store, without the path */
     ig_sketch_file *sketch; /* maps of the policy's sketch; NULL: none */
+    ig_cache *own_cache;    /* that only it lies in; NULL: none */
     ig_sequence seq;
     ig_arena arena;  /* of the arrays below */
     int32_t *tokens; /* [n_ctx] */

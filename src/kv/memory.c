@@ -74,7 +74,8 @@ static void *lay_out(ig_kv_memory *m, size_t n_blocks, size_t n_frames) {
  * written, and two layers' worth of chosen blocks of one sequence (the layer at work and the next one's prefetch). */
 static size_t least_frames(const ig_kv_memory *m) {
     size_t heads = (size_t)m->shape.n_kv_heads, batch = ig_kv_blocks_for(m, m->shape.n_batch) + 2 * m->n_sequences;
-    return m->n_sequences * m->n_tables + 2 * batch * heads + 2 * heads * m->sequence_blocks;
+    size_t open = m->shares ? m->n_tables * m->piece_blocks : m->n_tables; /* a piece may come as a whole */
+    return m->n_sequences * open + 2 * batch * heads + 2 * heads * m->sequence_blocks;
 }
 
 int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *o) {
@@ -238,7 +239,9 @@ bool ig_kv_memory_has_disk(const ig_kv_memory *m) { return m->tier != NULL; }
 
 int ig_kv_piece_tokens(const ig_kv_memory *m) { return 1 << m->piece_shift; }
 
-size_t ig_kv_n_pieces(const ig_kv_memory *m) { return m->n_pieces; }
+size_t ig_kv_piece_bytes(const ig_kv_memory *m) {
+    return m->n_tables * m->piece_blocks * (IG_FRAME_BYTES + ig_kv_block_line_bytes(m));
+}
 
 ig_prefix_tree *ig_kv_prefixes(ig_kv_memory *m) { return m->shares ? &m->prefixes : NULL; }
 

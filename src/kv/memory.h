@@ -100,8 +100,8 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out);
 
 /* Tokens of a piece: 16 or more, a power of two. */
 int ig_kv_piece_tokens(const ig_kv_memory *m);
-/* What is found of each piece by its number beside its blocks (table.h). */
-size_t ig_kv_n_pieces(const ig_kv_memory *m);
+/* Bytes of its K and V with their lines. */
+size_t ig_kv_piece_bytes(const ig_kv_memory *m);
 /* NULL if the memory does not share. */
 ig_prefix_tree *ig_kv_prefixes(ig_kv_memory *m);
 

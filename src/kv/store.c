@@ -349,6 +349,50 @@ void ig_kv_replace_piece(ig_kv *kv, int i, uint32_t piece) {
     put_piece(kv, i, piece);
 }
 
+/* Copies the frame and the lines of a block, which is in RAM; returns what follows in the buffer. */
+static uint8_t *copy_out(const ig_kv_memory *m, size_t id, uint8_t *buffer) {
+    size_t n_lines = ig_kv_block_line_bytes(m);
+    memcpy(buffer, m->frames[id], IG_FRAME_BYTES);
+    if (n_lines) memcpy(buffer + IG_FRAME_BYTES, ig_kv_block_lines(m, id), n_lines);
+    return buffer + IG_FRAME_BYTES + n_lines;
+}
+
+static const uint8_t *copy_in(const ig_kv_memory *m, size_t id, const uint8_t *buffer) {
+    size_t n_lines = ig_kv_block_line_bytes(m);
+    memcpy(m->frames[id], buffer, IG_FRAME_BYTES);
+    if (n_lines) memcpy(ig_kv_block_lines(m, id), buffer + IG_FRAME_BYTES, n_lines);
+    return buffer + IG_FRAME_BYTES + n_lines;
+}
+
+ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err) {
+    const ig_kv_memory *m = kv->memory;
+    size_t first = (size_t)i * m->piece_blocks;
+    for (int l = 0; l < m->shape.n_layers; l++)
+        for (int h = 0; h < m->shape.n_kv_heads; h++)
+            for (size_t b = first; b < first + m->piece_blocks; b++) {
+                size_t id = ig_kv_block_id(kv, l, h, b);
+                ig_status s = m->tier && !m->frames[id] ? ig_kv_recall(kv, &id, 1, err) : IG_OK;
+                if (s) return s;
+                buffer = copy_out(m, id, buffer);
+            }
+    return IG_OK;
+}
+
+ig_status ig_kv_append_piece(ig_kv *kv, const uint8_t *buffer, ig_error *err) {
+    const ig_kv_memory *m = kv->memory;
+    int before = kv->n_pieces << m->piece_shift, n = before + (1 << m->piece_shift);
+    ig_status s = IG_OK;
+    for (int l = 0; l < m->shape.n_layers && !s; l++) {
+        s = ig_kv_extend(kv, l, n, err);
+        for (int h = 0; h < m->shape.n_kv_heads && !s; h++)
+            for (size_t b = ig_kv_blocks_for(m, before); b < ig_kv_blocks_for(m, n); b++)
+                buffer = copy_in(m, ig_kv_block_id(kv, l, h, b), buffer);
+        if (!s) s = ig_kv_seal(kv, l, err);
+    }
+    if (s) ig_kv_cut(kv, before, NULL);
+    return s;
+}
+
 void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
     const ig_kv_memory *m = kv->memory;
     ig_kv_memory_get_stats(m, out);

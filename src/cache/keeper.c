@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pieces to and from the store: see keeper.h.
+ */
+#include "cache/keeper.h"
+
+#include <stdlib.h>
+#include <sys/uio.h>
+
+#include "base/error.h"
+
+ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory *m, const ig_keeper_options *o,
+                         ig_error *err) {
+    size_t bytes = ig_kv_piece_bytes(m);
+    *k = (ig_keeper){.ctx = ctx, .buffer = malloc(bytes)};
+    if (!k->buffer) return ig_fail_memory(err, "a piece of the KV store", bytes);
+    ig_prefix_store_options store = {.directory = o->directory,
+                                     .max_bytes = o->max_bytes,
+                                     .root = o->root,
+                                     .model = o->model,
+                                     .kind = o->kind,
+                                     .piece_tokens = ig_kv_piece_tokens(m),
+                                     .piece_bytes = bytes};
+    ig_status s = ig_prefix_store_open(&k->store, &store, err);
+    if (s) return s;
+    const char *why = ig_prefix_store_why_read_only(k->store);
+    k->writes = !why;
+    if (why) ig_log(ctx, IG_LOG_WARN, "KV store: nothing new is kept: %s", why);
+    return IG_OK;
+}
+
+void ig_keeper_close(ig_keeper *k) {
+    ig_error err;
+    if (k->store && ig_keeper_commit(k, &err)) ig_log(k->ctx, IG_LOG_WARN, "KV store: %s", err.text);
+    if (k->store) ig_prefix_store_close(k->store);
+    free(k->buffer);
+    *k = (ig_keeper){0};
+}
+
+void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
+    ig_error err;
+    if (!k->writes || ig_prefix_store_has(k->store, piece)) return;
+    ig_status s = ig_kv_copy_piece(kv, piece->number, k->buffer, &err);
+    struct iovec area = {k->buffer, ig_kv_piece_bytes(ig_kv_memory_of(kv))};
+    if (!s) s = ig_prefix_store_put(k->store, piece, &area, 1, &err);
+    if (s) { /* what comes after it would be of no use */
+        k->writes = s != IG_E_IO && s != IG_E_UNSUPPORTED;
+        ig_log(k->ctx, IG_LOG_WARN, "KV store: this prompt is not kept as a whole: %s", err.text);
+        return;
+    }
+    k->has_put = true;
+    k->n_kept++;
+}
+
+ig_status ig_keeper_commit(ig_keeper *k, ig_error *err) {
+    if (!k->has_put) return IG_OK;
+    k->has_put = false;
+    return ig_prefix_store_commit(k->store, err);
+}
+
+bool ig_keeper_get(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
+    ig_error err;
+    if (!ig_prefix_store_has(k->store, piece)) return false;
+    struct iovec area = {k->buffer, ig_kv_piece_bytes(ig_kv_memory_of(kv))};
+    ig_status s = ig_prefix_store_read(k->store, piece, &area, 1, &err);
+    if (!s) s = ig_kv_append_piece(kv, k->buffer, &err);
+    if (s && s != IG_E_NOT_FOUND)
+        ig_log(k->ctx, IG_LOG_WARN, "KV store: the prompt is computed from token %d on: %s",
+               piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), err.text);
+    k->n_taken += !s;
+    return !s;
+}
