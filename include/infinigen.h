@@ -279,6 +279,7 @@ typedef struct ig_cache_options {
                                NULL (default): none */
     uint64_t store_bytes;   /* most bytes of it: what has not been used for the longest time leaves; 0 (default): no
                                limit */
+    bool no_share;    /* the session takes no tokens from others in an ig_cache or from its store, and gives none */
     const char *salt; /* only sessions with the same share what they have in common in an ig_cache; NULL (default):
                          those that have none */
     int audit_every;  /* at every so many decode steps also compute dense attention and note the share of it that the

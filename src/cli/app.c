@@ -109,6 +109,8 @@ static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     c->evict = o->kv_evict;
     c->no_prefetch = o->no_prefetch;
     c->no_uring = o->no_uring;
+    c->store_path = o->kv_store;
+    c->store_bytes = o->kv_store_size;
     if (!o->kv_ram && !o->kv_disk) return;
     c->ram_bytes = o->kv_ram;
     c->disk_bytes = o->kv_disk ? o->kv_disk : UINT64_MAX >> 2;

@@ -148,6 +148,8 @@ typedef struct ig_cli_options {
     double kv_mass, kv_locality, kv_inertia;
     int kv_sinks, kv_recent, kv_dense_layers;
     uint64_t kv_ram, kv_disk;
+    const char *kv_store;
+    uint64_t kv_store_size;
     const char *kv_disk_path, *kv_evict, *kv_type, *speculate, *kv_trace;
     double kv_alpha, kv_partial;
     int audit;

@@ -131,11 +131,32 @@ static int join(ig_cli_text *out, const ig_cli_options *o, const char *const *wo
     return IG_EXIT_OK;
 }
 
+/* The file, a blank line, and what is said of it. */
+static int read_both(ig_cli_text *out, const ig_cli_options *o) {
+    ig_cli_text file, said = {0};
+    int code = ig_cli_read_file(&file, o, o->file);
+    if (code) return code;
+    code = o->prompt ? join(&said, o, &o->prompt, 1) : join(&said, o, o->words, o->n_words);
+    while (file.n && file.data[file.n - 1] == '\n') file.n--;
+    char *data = code ? NULL : realloc(file.data, file.n + said.n + 3);
+    if (!code && !data) code = ig_cli_complain(o, "out of memory for %zu bytes", file.n + said.n + 3);
+    if (!code) {
+        memcpy(data + file.n, "\n\n", 2);
+        memcpy(data + file.n + 2, said.data, said.n + 1);
+        *out = (ig_cli_text){data, file.n + 2 + said.n};
+    } else {
+        free(file.data);
+    }
+    free(said.data);
+    return code;
+}
+
 int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o) {
-    if ((o->prompt != NULL) + (o->file != NULL) + (o->n_words > 0) > 1) {
-        ig_cli_complain(o, "more than one text: give one of -p, -f and the words after the model");
+    if (o->prompt && o->n_words) {
+        ig_cli_complain(o, "more than one text: give -p or the words after the model");
         return IG_EXIT_USAGE;
     }
+    if (o->file && (o->prompt || o->n_words)) return read_both(out, o);
     if (o->prompt) return join(out, o, &o->prompt, 1);
     if (o->n_words) return join(out, o, o->words, o->n_words);
     if (o->file) return ig_cli_read_file(out, o, o->file);

@@ -36,7 +36,7 @@ const ig_cli_option ig_cli_option_table[] = {
 
     /* input */
     {"-p, --prompt", "TEXT", "the text", TEXT_IN, IG_KIND_TEXT, AT(prompt), NULL, 0, 0, NULL},
-    {"-f, --file", "FILE", "read the text from FILE; - is standard input", TEXT_IN | IG_VERB_PERPLEXITY, IG_KIND_TEXT,
+    {"-f, --file", "FILE", "read the text from FILE, - is standard input; -p then comes after it", TEXT_IN | IG_VERB_PERPLEXITY, IG_KIND_TEXT,
      AT(file), NULL, 0, 0, NULL},
     {"-e, --escape", NULL, "turn \\n, \\t, \\\\, \\\" and \\xHH in -p, -r and -sys into the characters they name",
      TEXT_IN | IG_VERB_CHAT, IG_KIND_FLAG, AT(escape), NULL, 0, 0, NULL},
@@ -200,6 +200,10 @@ const ig_cli_option ig_cli_option_table[] = {
      SESSION | IG_VERB_BENCH, IG_KIND_SIZE, AT(kv_disk), NULL, 0, 0, NULL},
     {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", SESSION | IG_VERB_BENCH,
      IG_KIND_TEXT, AT(kv_disk_path), NULL, 0, 0, NULL},
+    {"--kv-store", "DIR", "keep the KV of prompts there, and read instead of computing what is there already",
+     IG_VERB_GENERATE, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
+    {"--kv-store-size", "SIZE", "most disk space of the store; the oldest leaves (default: no limit)", IG_VERB_GENERATE,
+     IG_KIND_SIZE, AT(kv_store_size), NULL, 0, 0, NULL},
     {"--kv-evict", "RULE", "which blocks leave RAM first, or entries are dropped", SESSION | IG_VERB_BENCH,
      IG_KIND_CHOICE, AT(kv_evict), "counter", 0, 0, evictions},
     {"--speculate", "HOW",

@@ -76,6 +76,7 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
     json_t *speed = json_object_get(report, "speed"), *memory = json_object_get(report, "memory");
     if (st.n_prefilled)
         json_object_set_new(speed, "prompt_tps", json_real(per_second(st.n_prefilled, st.prefill_seconds)));
+    if (app->o->kv_store) json_object_set_new(report, "tokens_stored", json_integer((json_int_t)st.n_taken));
     if (st.n_decoded)
         json_object_set_new(speed, "generation_tps", json_real(per_second(st.n_decoded, st.decode_seconds)));
     json_object_set_new(memory, "kv", json_integer((json_int_t)st.kv_bytes));
@@ -123,8 +124,10 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     char weights[32], kv[32], sketch[32], peak[32];
     ig_session_get_stats(s, &st);
     fflush(stdout); /* what they are about comes first, also where both streams go to one place */
-    fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s\n", (unsigned long long)st.n_prefilled,
+    fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s", (unsigned long long)st.n_prefilled,
             per_second(st.n_prefilled, st.prefill_seconds));
+    if (st.n_taken) fprintf(stderr, "  and %llu that were stored", (unsigned long long)st.n_taken);
+    fputc('\n', stderr);
     fprintf(stderr, "generation  %7llu tokens  %8.1f tokens/s  policy %s, %.1f %% of the KV entries used\n",
             (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
             st.selected_share * 100);

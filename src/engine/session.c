@@ -29,7 +29,8 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
                             .evict = p->tiers.evict,
                             .limit = p->tiers.limit,
                             .speculate = p->speculate,
-                            .shares = p->o.shared && p->tiers.share && ig_sequence_can_share(p->ops, p->tiers.limit)};
+                            .shares = p->o.shared && p->tiers.share && !p->o.cache.no_share &&
+                                      ig_sequence_can_share(p->ops, p->tiers.limit)};
     if (seq.shares) {
         seq.root = ig_cache_root(p->o.shared, p->o.cache.salt);
         seq.keeper = p->o.shared->keeper.store ? &p->o.shared->keeper : NULL;

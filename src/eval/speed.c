@@ -16,6 +16,7 @@
 struct ig_eval_speed {
     ig_model *model;
     ig_eval_speed_options options;
+    ig_cache *cache;       /* of several sessions */
     ig_session **sessions; /* [max_batch], the first n_sessions open */
     int n_sessions;
     int32_t *ids;  /* [n_ctx] of one session; refilled for each */
@@ -61,6 +62,16 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
         ig_eval_speed_close(speed);
         return ig_eval_fail(err, IG_E_MEMORY, "out of memory");
     }
+    speed->options.session.cache.no_share = true; /* what is measured is computed */
+    if (options->max_batch > 1) {
+        speed->options.session.cache.n_sessions = options->max_batch;
+        ig_status status = ig_cache_open(&speed->cache, model, &speed->options.session, err);
+        if (status) {
+            ig_eval_speed_close(speed);
+            return status;
+        }
+        speed->options.session.shared = speed->cache;
+    }
     *out = speed;
     return IG_OK;
 }
@@ -68,6 +79,7 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
 void ig_eval_speed_close(ig_eval_speed *speed) {
     if (!speed) return;
     for (int i = 0; i < speed->n_sessions; i++) ig_session_close(speed->sessions[i]);
+    ig_cache_close(speed->cache);
     free(speed->sessions);
     free(speed->ids);
     free(speed->step);

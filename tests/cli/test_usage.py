@@ -72,7 +72,6 @@ def test_no_verb(program):
     (["run", "-m", "x", "-p", "y", "--kv-limit", "50%", "--kv-ram", "1G"], "--kv-limit drops entries for ever"),
     (["bench", "-m", "x", "--kv-limit", "50%", "--kv-disk", "1G"], "--kv-limit drops entries for ever"),
     (["-m", "x", "-p", "y"], "an option comes after a verb: infinigen run -m"),
-    (["run", "-m", "x", "-p", "a", "-f", "b"], "more than one text"),
     (["run", "-m", "x", "-p", "a", "b"], "more than one text"),
     (["inspect", "x", "y"], "one argument too many: 'y'"),
     (["run", "-m", "x"], "text is empty"),
