@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A store of prefixes: what one cache has computed another one reads, in whatever process, under whatever policy, and
+ * gets the same logits, bit by bit; and what is wrong with the store costs time, never a token.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include <cmocka.h>
+
+#include "golden/tiny_session.h"
+
+enum { N_CTX = 256 };
+
+typedef struct variant {
+    const char *policy, *type;
+    bool on_disk; /* with little RAM */
+} variant;
+
+static char store[sizeof folder + 16];
+static int n_warnings;
+
+static void on_log(void *user, ig_log_level level, const char *text) {
+    (void)user;
+    if (level > IG_LOG_WARN) return;
+    n_warnings++;
+    assert_null(strchr(text, '\n'));
+}
+
+static void open_model(const char *path, int n_threads) {
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = n_threads;
+    o.cpu_level = test_cpu_level();
+    o.log = on_log;
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
+}
+
+static int open_all(void **state) {
+    (void)state;
+    open_model(TINY_LLAMA, 2);
+    if (!mkdtemp(folder)) return -1;
+    snprintf(store, sizeof store, "%s/store", folder);
+    return 0;
+}
+
+/* Calls fn for every file of the store. */
+static void each_file(void (*fn)(const char *path, const char *name)) {
+    DIR *d = opendir(store);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d));) {
+        char path[sizeof store + 300];
+        snprintf(path, sizeof path, "%s/%s", store, e->d_name);
+        if (e->d_name[0] != '.') fn(path, e->d_name);
+    }
+    closedir(d);
+}
+
+static void remove_file(const char *path, const char *name) {
+    (void)name;
+    unlink(path);
+}
+
+static int empty_store(void **state) {
+    (void)state;
+    each_file(remove_file);
+    rmdir(store);
+    n_warnings = 0;
+    return 0;
+}
+
+static ig_session_options options_of(const variant *v) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = N_CTX;
+    o.n_batch = 64;
+    o.cache.policy = v->policy;
+    o.cache.type = v->type;
+    o.cache.budget = 0.3;
+    o.cache.n_recent = 8;
+    o.cache.n_dense_layers = 1;
+    return o;
+}
+
+static ig_session *open_stored(const variant *v) {
+    ig_session_options o = options_of(v);
+    o.cache.store_path = store;
+    if (v->on_disk) {
+        o.cache.disk_bytes = 64 << 20;
+        o.cache.disk_path = folder;
+        o.cache.ram_bytes = least_ram(o);
+    }
+    return open_session(&o);
+}
+
+static ig_session *open_alone(const variant *v) {
+    ig_session_options o = options_of(v);
+    return open_session(&o);
+}
+
+static void fill(int32_t *ids, int seed, int n) {
+    for (int i = 0; i < n; i++)
+        ids[i] = (int32_t)(((unsigned)seed * 977u + (unsigned)i * 7919u + (unsigned)(i * i) * 31u) % N_VOCAB);
+}
+
+/* The prompt and some steps, in a session with the store and in one without; tokens that were not computed. */
+static uint64_t compare(const variant *v, const int32_t *ids, int n) {
+    ig_session *s = open_stored(v), *alone = open_alone(v);
+    put(s, ids, n);
+    put(alone, ids, n);
+    same(s, alone);
+    for (int t = n; t < n + 12; t++) {
+        step(s, ids[t]);
+        step(alone, ids[t]);
+        same(s, alone);
+    }
+    uint64_t taken = stats(s).n_taken;
+    ig_session_close(s);
+    ig_session_close(alone);
+    return taken;
+}
+
+static void a_restart_reads(void **state) {
+    const variant *v = *state;
+    int32_t ids[N_CTX], other[N_CTX];
+    fill(ids, 1, N_CTX);
+    memcpy(other, ids, sizeof ids);
+    fill(other + 140, 2, N_CTX - 140);
+    assert_true(compare(v, ids, 200) == 0);
+    assert_true(compare(v, ids, 200) >= 128); /* whole pieces: of 16 tokens, of packed ones up to 128 */
+    assert_true(compare(v, ids, 230) >= 128);
+    assert_true(compare(v, other, 230) >= 128);
+    variant full = *v;
+    full.policy = "quest"; /* another policy */
+    assert_true(compare(&full, other, 240) >= 128);
+    assert_int_equal(n_warnings, 0);
+    full.type = strcmp(v->type, "f16") ? "f16" : "q8"; /* other rows: nothing of it fits */
+    assert_true(compare(&full, other, 240) == 0);
+}
+
+/* ---- what is wrong with it ---------------------------------------------------------------- */
+
+static void flip_byte(const char *path, const char *name) {
+    struct stat st;
+    uint8_t byte;
+    int fd = open(path, O_RDWR);
+    if (strncmp(name, "kv-", 3) == 0 && !fstat(fd, &st)) {
+        off_t at = st.st_size / 2;
+        assert_int_equal(pread(fd, &byte, 1, at), 1);
+        byte ^= 0x10;
+        assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    }
+    close(fd);
+}
+
+static void cut_file(const char *path, const char *name) {
+    struct stat st;
+    if (strncmp(name, "kv-", 3) == 0 && !stat(path, &st)) assert_int_equal(truncate(path, st.st_size / 3), 0);
+}
+
+static void remove_index(const char *path, const char *name) {
+    if (strncmp(name, "index", 5) == 0) unlink(path);
+}
+
+static void spoil_index(const char *path, const char *name) {
+    if (strcmp(name, "index.db") != 0) return;
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "what is this?", 13, 20), 13);
+    close(fd);
+}
+
+static void faults_cost_time(void **state) {
+    static const struct {
+        void (*damage)(const char *path, const char *name);
+        bool is_lost; /* a part of it */
+    } faults[] = {
+        {flip_byte, true}, {cut_file, true}, {remove_index, false}, {spoil_index, false}, {remove_file, true}};
+    static const variant v = {"infinigen", "f16", false};
+    int32_t ids[N_CTX];
+    (void)state;
+    fill(ids, 3, N_CTX);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) {
+        empty_store(NULL);
+        assert_true(compare(&v, ids, 200) == 0);
+        each_file(faults[i].damage);
+        uint64_t taken = compare(&v, ids, 200);
+        if (faults[i].is_lost)
+            assert_true(taken < 192);
+        else
+            assert_true(taken == 192);
+        assert_true(compare(&v, ids, 200) == 192); /* what was computed again is kept again */
+    }
+}
+
+static void another_writer_is_told(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    int32_t ids[N_CTX], other[N_CTX];
+    (void)state;
+    fill(ids, 4, N_CTX);
+    fill(other, 5, N_CTX);
+    ig_session *first = open_stored(&v);
+    put(first, ids, 100);
+    assert_int_equal(n_warnings, 0);
+    assert_true(compare(&v, other, 100) == 0); /* works, keeps nothing, says so */
+    assert_int_equal(n_warnings, 1);
+    ig_session_close(first);
+    assert_true(compare(&v, other, 100) == 0);
+    assert_true(compare(&v, ids, 100) == 96);
+}
+
+/* What is committed is there for a cache that opens while this one is open. */
+static void a_commit_keeps(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    int32_t ids[N_CTX];
+    ig_error err = {0};
+    ig_session_options o = options_of(&v);
+    ig_cache *c;
+    (void)state;
+    fill(ids, 6, N_CTX);
+    o.cache.store_path = store;
+    expect_ok(ig_cache_open(&c, model, &o, &err), &err);
+    o.shared = c;
+    ig_session *s = open_session(&o);
+    put(s, ids, 100);
+    assert_true(compare(&v, ids, 100) == 0);
+    expect_ok(ig_cache_commit(c, &err), &err);
+    assert_true(compare(&v, ids, 100) == 96);
+    ig_cache_stats st;
+    ig_cache_get_stats(c, &st);
+    assert_true(st.put_tokens == 96 && st.read_tokens == 0);
+    ig_session_close(s);
+    ig_cache_close(c);
+}
+
+static void another_model_takes_nothing(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    int32_t ids[N_CTX];
+    (void)state;
+    fill(ids, 7, N_CTX);
+    assert_true(compare(&v, ids, 100) == 0);
+    close_tiny(NULL);
+    open_model(TINY_MISTRAL, 1);
+    assert_true(compare(&v, ids, 100) == 0);
+    assert_true(compare(&v, ids, 100) == 96);
+    close_tiny(NULL);
+    open_model(TINY_LLAMA, 1); /* another number of threads is no difference */
+    assert_true(compare(&v, ids, 100) == 96);
+}
+
+#define WITH(name, ...)                                                                                \
+    {                                                                                                  \
+        "a_restart_reads " name, a_restart_reads, empty_store, empty_store, &(variant) { __VA_ARGS__ } \
+    }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        WITH("infinigen", "infinigen", "f16", false),
+        WITH("infinigen, disk", "infinigen", "f16", true),
+        WITH("oracle q8, disk", "oracle", "q8", true),
+        WITH("full q8", "full", "q8", false),
+        cmocka_unit_test_setup_teardown(faults_cost_time, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(another_writer_is_told, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(a_commit_keeps, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(another_model_takes_nothing, empty_store, empty_store),
+    };
+    return cmocka_run_group_tests(tests, open_all, close_tiny_and_folder);
+}
