@@ -1,0 +1,455 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Steps of several sessions, pieces of prompts among single tokens: each session gets the bits that it gets alone,
+ * whatever becomes of the others. Sessions come in pairs: one is stepped in batches, of the other the same is asked by
+ * ig_session_sync() and ig_session_decode(). The functions that the disk tier's threads call are those of this file.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+
+#include <cmocka.h>
+
+#include "base/compiler.h"
+#include "base/random.h"
+#include "engine/session.h"
+#include "golden/tiny_session.h"
+
+enum { N_CTX = 640, N_BATCH = 48, MOST = 16, MOST_PIECE = 24 };
+
+/* ---- a device that fails for one session --------------------------------------------------- */
+
+static char bad_folder[] = "/tmp/infinigen-bad-XXXXXX";
+static atomic_bool broken;
+static atomic_int n_failed;
+
+static bool fails(int fd) {
+    char link[64], path[256];
+    if (!broken) return false;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    path[n < 0 ? 0 : n] = 0;
+    if (!strstr(path, bad_folder)) return false;
+    n_failed++;
+    errno = EIO;
+    return true;
+}
+
+ssize_t preadv(int fd, const struct iovec *iov, int n, off_t at) {
+    return fails(fd) ? -1 : syscall(SYS_preadv, fd, iov, (long)n, (long)at, 0L);
+}
+ssize_t pwritev(int fd, const struct iovec *iov, int n, off_t at) {
+    return fails(fd) ? -1 : syscall(SYS_pwritev, fd, iov, (long)n, (long)at, 0L);
+}
+ssize_t pread(int fd, void *to, size_t n, off_t at) { return preadv(fd, &(struct iovec){to, n}, 1, at); }
+
+/* ---- pairs ------------------------------------------------------------------------------------ */
+
+typedef struct kind {
+    const char *policy, *type;
+    bool disk;
+    double limit;
+} kind;
+
+static const kind kinds[] = {
+    {"infinigen", "f16", true, 0}, {"full", "q8", true, 0},         {"infinigen-osdi24", "f16", true, 0},
+    {"quest", "q4", true, 0},      {"h2o", "f16", false, 0},        {"window", "f16", true, 0},
+    {"infinigen", "q4", false, 0}, {"oracle", "q8", true, 0},       {"infinigen-osdi24", "q8", false, 0},
+    {"full", "f16", false, 0},     {"infinigen", "q8", false, 0.3}, {"h2o", "q4", true, 0},
+};
+
+typedef struct pair {
+    ig_session *together, *alone;
+    int32_t ids[N_CTX];
+    int n; /* tokens that both hold */
+    bool has_logits;
+} pair;
+
+static ig_random dice = {5};
+static int n_ctx = N_CTX;
+
+static int any(int limit) { return (int)(ig_random_u64(&dice) % (uint64_t)limit); }
+
+static void open_pair(pair *p, const kind *k, const char *where) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = n_ctx;
+    o.n_batch = N_BATCH;
+    o.cache.policy = k->policy;
+    o.cache.type = k->type;
+    o.cache.limit = k->limit;
+    o.cache.budget = 0.15;
+    o.cache.n_recent = 16;
+    o.cache.n_dense_layers = 1;
+    *p = (pair){.alone = open_session(&o)};
+    if (k->disk) {
+        o.cache.disk_bytes = 64 << 20;
+        o.cache.disk_path = where;
+        o.cache.no_uring = true;
+        o.cache.ram_bytes = least_ram(o);
+    }
+    p->together = open_session(&o);
+}
+
+static void close_pair(const pair *p) {
+    ig_session_close(p->together);
+    ig_session_close(p->alone);
+}
+
+static void agree(const pair *p) {
+    const int32_t *held;
+    assert_int_equal(ig_session_tokens(p->together, &held), p->n);
+    assert_memory_equal(held, p->ids, (size_t)p->n * sizeof *held);
+    assert_int_equal(ig_session_logits(p->together) != NULL, p->has_logits);
+    if (p->has_logits) same(p->together, p->alone);
+}
+
+/* Both hold n tokens of another text, from the first one on, by prompts alone. */
+static void restart(pair *p, int n) {
+    int32_t first = p->ids[0];
+    for (int i = 0; i < n; i++) p->ids[i] = any(N_VOCAB);
+    p->ids[0] = (first + 1) % N_VOCAB;
+    put(p->together, p->ids, n);
+    put(p->alone, p->ids, n);
+    p->n = n;
+    p->has_logits = true;
+    agree(p);
+}
+
+/* The other session gets what this one got. */
+static void follow(pair *p, const ig_batch_item *x) {
+    memcpy(p->ids + p->n, x->ids, (size_t)x->n * sizeof *x->ids);
+    if (x->prompt)
+        put(p->alone, p->ids, p->n + x->n);
+    else
+        step(p->alone, x->ids[0]);
+    p->n += x->n;
+    p->has_logits = true;
+    agree(p);
+}
+
+/* Something for a session: more often than not a token. */
+static ig_batch_item ask(const pair *p, int32_t *ids) {
+    bool prompt = any(3) == 0;
+    ig_batch_item x = {.session = p->together, .ids = ids, .n = prompt ? 1 + any(MOST_PIECE) : 1, .prompt = prompt};
+    for (int i = 0; i < x.n; i++) ids[i] = any(N_VOCAB);
+    return x;
+}
+
+/* Items of some of n pairs, in any order, that fit a step; which[] says whose they are. */
+static int ask_some(const pair *p, int n, ig_batch_item *items, int32_t (*ids)[MOST_PIECE], int *which) {
+    int order[MOST], n_items = 0, n_rows = 0;
+    for (int i = 0; i < n; i++) order[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = any(i + 1), t = order[i];
+        order[i] = order[j];
+        order[j] = t;
+    }
+    for (int i = 0, wanted = 1 + any(n); i < n && n_items < wanted; i++) {
+        ig_batch_item x = ask(&p[order[i]], ids[n_items]);
+        if (p[order[i]].n + x.n > n_ctx || n_rows + x.n > N_BATCH) continue;
+        n_rows += x.n;
+        which[n_items] = order[i];
+        items[n_items++] = x;
+    }
+    return n_items;
+}
+
+static void run_step(ig_batch_item *items, int n) {
+    ig_error err = {0};
+    if (n) expect_ok(ig_batch_step(items, (size_t)n, &err), &err);
+}
+
+/* ---- steps in which nothing fails ----------------------------------------------------------- */
+
+static void each_as_if_alone(void **state) {
+    enum { N_ROUNDS = 24 };
+    static pair p[MOST];
+    (void)state;
+    for (int i = 0; i < MOST; i++) {
+        open_pair(&p[i], &kinds[(size_t)i % IG_COUNT(kinds)], folder);
+        if (i % 5) restart(&p[i], 1 + i * 36); /* others begin within a step */
+    }
+    for (int round = 0; round < N_ROUNDS; round++) {
+        ig_batch_item items[MOST];
+        int32_t ids[MOST][MOST_PIECE];
+        int which[MOST], n = ask_some(p, 1 + any(MOST), items, ids, which);
+        run_step(items, n);
+        for (int i = 0; i < n; i++) {
+            expect_ok(items[i].status, &items[i].error);
+            follow(&p[which[i]], &items[i]);
+        }
+    }
+    for (int i = 0; i < MOST; i++) close_pair(&p[i]);
+}
+
+/* Tokens are counted as what they were, and a step's seconds once. */
+static void statistics(void **state) {
+    pair p[3];
+    int32_t ids[3][MOST_PIECE] = {{0}};
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        open_pair(&p[i], &kinds[0], folder);
+        restart(&p[i], 200);
+    }
+    ig_session_stats before[3], after[3];
+    for (int i = 0; i < 3; i++) before[i] = stats(p[i].together);
+    ig_batch_item items[3] = {{.session = p[0].together, .ids = ids[0], .n = 1},
+                              {.session = p[1].together, .ids = ids[1], .n = 20, .prompt = true},
+                              {.session = p[2].together, .ids = ids[2], .n = 1, .prompt = true}};
+    run_step(items, 3);
+    for (int i = 0; i < 3; i++) after[i] = stats(p[i].together);
+    assert_int_equal(after[0].n_decoded - before[0].n_decoded, 1);
+    assert_int_equal(after[0].n_prefilled - before[0].n_prefilled, 0);
+    assert_int_equal(after[1].n_prefilled - before[1].n_prefilled, 20);
+    assert_int_equal(after[1].n_decoded - before[1].n_decoded, 0);
+    assert_int_equal(after[2].n_prefilled - before[2].n_prefilled, 1);
+    assert_true(after[0].decode_seconds >= after[0].attention_seconds + after[0].select_seconds);
+    assert_true(after[0].decode_seconds > 0 && after[0].prefill_seconds == before[0].prefill_seconds);
+    double one = after[2].prefill_seconds - before[2].prefill_seconds;
+    double twenty = after[1].prefill_seconds - before[1].prefill_seconds;
+    assert_true(one > 0 && fabs(twenty - 20 * one) < 1e-9);
+    for (int i = 0; i < 3; i++) follow(&p[i], &items[i]);
+    for (int i = 0; i < 3; i++) close_pair(&p[i]);
+}
+
+/* ---- steps in which some fail ------------------------------------------------------------------ */
+
+/* Of a step one item is harmed; it fails, with this status, and nothing changes for its session. */
+static void refused_among_others(ig_batch_item *items, int n, pair *p, const int *which, int victim, ig_status wanted) {
+    run_step(items, n);
+    for (int i = 0; i < n; i++) {
+        if (i == victim) {
+            if (items[i].status != wanted || items[i].error.status != wanted)
+                fail_msg("%d: %s", (int)items[i].status, items[i].error.text);
+            assert_int_not_equal(items[i].error.text[0], 0);
+            agree(&p[which[i]]);
+            continue;
+        }
+        expect_ok(items[i].status, &items[i].error);
+        follow(&p[which[i]], &items[i]);
+    }
+}
+
+/* Refused before the step: it is as if it had not been asked for, also by a session that a failed step would empty. */
+static void what_cannot_be_asked(void **state) {
+    enum { N = (int)IG_COUNT(kinds), N_ROUNDS = 24 };
+    static int32_t too_many[N_CTX];
+    pair p[N];
+    int n_tried = 0;
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        open_pair(&p[i], &kinds[i], folder);
+        restart(&p[i], i % 3 ? 40 + i * 20 : n_ctx - 2 - i);
+    }
+    for (int round = 0; round < N_ROUNDS; round++) {
+        ig_batch_item items[MOST];
+        int32_t ids[MOST][MOST_PIECE];
+        int which[MOST], n = ask_some(p, N, items, ids, which);
+        if (!n) continue;
+        int v = any(n), left = n_ctx - p[which[v]].n;
+        ig_batch_item *x = &items[v];
+        if (left + 1 <= MOST_PIECE && any(2)) {
+            x->ids = too_many;
+            x->n = left + 1;
+            x->prompt = left > 0 || any(2);
+            int rows = 0;
+            for (int i = 0; i < n; i++) rows += items[i].n;
+            if (rows > N_BATCH) continue;
+            refused_among_others(items, n, p, which, v, IG_E_LIMIT);
+        } else {
+            ids[v][any(x->n)] = any(2) ? -1 : N_VOCAB;
+            refused_among_others(items, n, p, which, v, IG_E_ARG);
+        }
+        n_tried++;
+    }
+    assert_true(n_tried > N_ROUNDS / 2);
+    for (int i = 0; i < N; i++) close_pair(&p[i]);
+}
+
+/* What the whole call may not be is said by every item. */
+static void refused_as_a_whole(void **state) {
+    pair p[2];
+    int32_t ids[N_BATCH + 1] = {0};
+    ig_error err = {0};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        open_pair(&p[i], &kinds[i], folder);
+        restart(&p[i], 50);
+    }
+    for (int try = 0; try < 2; try++) {
+        ig_batch_item items[2] = {{.session = p[0].together, .ids = ids, .n = 1},
+                                  {.session = p[1].together, .ids = ids, .n = N_BATCH, .prompt = true}};
+        if (try) items[1] = items[0];
+        ig_status status = ig_batch_step(items, 2, &err);
+        assert_int_equal(status, try ? IG_E_ARG : IG_E_LIMIT);
+        for (int i = 0; i < 2; i++) {
+            assert_int_equal(items[i].status, status);
+            assert_string_equal(items[i].error.text, err.text);
+            agree(&p[i]);
+        }
+    }
+    ig_batch_item all = {.session = p[0].together, .ids = ids, .n = N_BATCH, .prompt = true};
+    run_step(&all, 1);
+    expect_ok(all.status, &all.error);
+    follow(&p[0], &all);
+    for (int i = 0; i < 2; i++) close_pair(&p[i]);
+}
+
+/* The number that a layer's attention adds to, in one session's last row. */
+typedef struct plant {
+    const ig_sequence *seq;
+    int layer, n_planted;
+} plant;
+
+static void put_nan(void *user, int layer) {
+    plant *x = user;
+    ig_batch *b = &model->batch;
+    for (int s = 0; s < b->n_segments; s++) {
+        const ig_segment *seg = &b->segments[s];
+        if (layer != x->layer || seg->seq != x->seq || seg->status) continue;
+        b->h[(size_t)(seg->row + seg->n) * (size_t)model->config.d_model - 3] = NAN;
+        x->n_planted++;
+    }
+}
+
+/* What policies know of a step that failed: that a prompt came, for those that favour the blocks of the step before;
+ * and which columns they chose at their first step. */
+static bool remembers(const char *policy, bool prompt) {
+    bool favours = !strcmp(policy, "infinigen") || !strcmp(policy, "oracle");
+    return (favours && prompt) || !strcmp(policy, "infinigen-osdi24");
+}
+
+/* Its item failed, and what comes next is another one. A session that has lost what it held, or knows of what failed,
+ * is given another text. */
+static void recover(pair *p, const ig_batch_item *x) {
+    assert_true(ig_session_tokens(p->together, NULL) <= p->n);
+    if (ig_session_tokens(p->together, NULL) < p->n || remembers(stats(p->together).policy, x->prompt))
+        restart(p, p->n);
+    else
+        agree(p);
+}
+
+static void numbers_that_are_not_finite(void **state) {
+    enum { N = (int)IG_COUNT(kinds), N_ROUNDS = 24 };
+    pair p[N];
+    plant x = {.n_planted = 0};
+    (void)state;
+    for (int i = 0; i < N; i++) {
+        open_pair(&p[i], &kinds[i], folder);
+        restart(&p[i], n_ctx / 16 * (1 + i));
+    }
+    model->batch.tap_user = &x;
+    for (int round = 0; round < N_ROUNDS; round++) {
+        ig_batch_item items[MOST];
+        int32_t ids[MOST][MOST_PIECE];
+        char place[64];
+        int which[MOST], n = ask_some(p, N, items, ids, which), v = n ? any(n) : 0;
+        if (!n) continue;
+        x = (plant){&items[v].session->seq, any(model->config.n_layers), x.n_planted};
+        model->batch.tap = put_nan;
+        run_step(items, n);
+        model->batch.tap = NULL;
+        assert_int_equal(items[v].status, IG_E_NUMBER);
+        snprintf(place, sizeof place, "after the attention of layer %d at position %d", x.layer,
+                 p[which[v]].n + items[v].n - 1);
+        if (!strstr(items[v].error.text, place)) fail_msg("%s, not %s", items[v].error.text, place);
+        for (int i = 0; i < n; i++) {
+            if (i == v) continue;
+            expect_ok(items[i].status, &items[i].error);
+            follow(&p[which[i]], &items[i]);
+        }
+        recover(&p[which[v]], &items[v]);
+    }
+    assert_int_equal(x.n_planted, N_ROUNDS);
+    for (int i = 0; i < N; i++) close_pair(&p[i]);
+}
+
+static void a_disk_that_fails(void **state) {
+    enum { N = (int)IG_COUNT(kinds), N_ROUNDS = 14 };
+    int n_errors = 0;
+    (void)state;
+    for (int victim = 0; victim < N; victim++) {
+        static pair p[4];
+        if (!kinds[victim].disk) continue;
+        open_pair(&p[0], &kinds[victim], bad_folder);
+        for (int i = 1; i < 4; i++) open_pair(&p[i], &kinds[(victim + i) % N], folder);
+        for (int i = 0; i < 4; i++) restart(&p[i], 400 + 20 * i);
+        for (int round = 0; round < N_ROUNDS; round++) {
+            ig_batch_item items[MOST];
+            int32_t ids[MOST][MOST_PIECE];
+            int which[MOST], n = ask_some(p, 4, items, ids, which);
+            broken = any(3) > 0;
+            run_step(items, n);
+            for (int i = 0; i < n; i++) {
+                pair *q = &p[which[i]];
+                if (q != p || !items[i].status) {
+                    expect_ok(items[i].status, &items[i].error);
+                    follow(q, &items[i]);
+                    continue;
+                }
+                assert_true(n_failed > 0); /* perhaps in a step before: writes go on behind them */
+                assert_int_equal(items[i].status, IG_E_IO);
+                if (!strstr(items[i].error.text, bad_folder)) fail_msg("%s", items[i].error.text);
+                broken = false;
+                n_failed = 0;
+                n_errors++;
+                recover(q, &items[i]);
+            }
+            broken = false;
+        }
+        for (int i = 0; i < 4; i++) close_pair(&p[i]);
+    }
+    if (n_errors < 5) fail_msg("only %d errors", n_errors);
+}
+
+static int open_folders(void **state) {
+    (void)state;
+    return mkdtemp(folder) && mkdtemp(bad_folder) ? 0 : -1;
+}
+
+static int close_folders(void **state) {
+    (void)state;
+    return rmdir(folder) || rmdir(bad_folder);
+}
+
+static int open_llama_single(void **state) {
+    (void)state;
+    open_tiny(TINY_LLAMA, 1);
+    return 0;
+}
+
+static int open_post_norm(void **state) {
+    (void)state;
+    open_tiny("tests/golden/models/opt-350m-like", 2);
+    n_ctx = 256; /* as many positions as it has learned */
+    return 0;
+}
+
+static int close_post_norm(void **state) {
+    n_ctx = N_CTX;
+    return close_tiny(state);
+}
+
+int main(void) {
+    if (access(TINY_LLAMA, R_OK) != 0) return 77;
+    const struct CMUnitTest tests[] = {
+        {"each as if alone, a thread", each_as_if_alone, open_llama_single, close_tiny, NULL},
+        {"each as if alone, two threads", each_as_if_alone, open_tiny_llama, close_tiny, NULL},
+        {"each as if alone, a sliding window", each_as_if_alone, open_tiny_mistral, close_tiny, NULL},
+        cmocka_unit_test_setup_teardown(statistics, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(refused_as_a_whole, open_tiny_llama, close_tiny),
+        {"not finite, a thread", numbers_that_are_not_finite, open_llama_single, close_tiny, NULL},
+        {"not finite, norms after the layers", numbers_that_are_not_finite, open_post_norm, close_post_norm, NULL},
+        cmocka_unit_test_setup_teardown(a_disk_that_fails, open_tiny_llama, close_tiny),
+    };
+    return cmocka_run_group_tests(tests, open_folders, close_folders);
+}
