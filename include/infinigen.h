@@ -494,6 +494,71 @@ IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);
 /* Mean attention mass of one layer's audits; -1 if there were none. */
 IG_API double ig_session_audit(const ig_session *s, int layer);
 
+/* ---- stored prefixes ---------------------------------------------------- */
+
+/* A directory in which the KV of prompts outlives the programs that computed it: looking after it, for which no model
+ * is needed. Other processes may use it at the same time. One thread at a time. */
+typedef struct ig_stored ig_stored;
+
+/* A chain of stored tokens, which begins where a prompt begins and is named by its last piece, or a note: something
+ * saved under a name. Texts last until the function that got them returns. */
+typedef struct ig_stored_item {
+    const char *model, *kind; /* "smollm2-135m q8_0", "f16 infinigen" */
+    const char *root;         /* 32 hexadecimal digits: what all that is of one model and kind has in common */
+    const char *id;           /* the same of a chain; "" of a note */
+    const char *note;         /* its name; "" of a chain */
+    uint64_t n_tokens;        /* from the beginning of the prompt on */
+    uint64_t bytes;           /* of all these tokens, also where several chains share them */
+    double used;              /* seconds since 1970 when the last piece was used, or the note was written */
+    bool is_whole;            /* false: its beginning has left, so that nothing uses it any more */
+    const char *file;         /* ig_stored_verify(): name of the file that is damaged, and what is wrong; else "" */
+    const char *damage;
+} ig_stored_item;
+/* True stops the call with IG_E_INTERRUPTED. It must not use the same ig_stored. */
+typedef bool (*ig_stored_fn)(void *user, const ig_stored_item *item);
+
+typedef struct ig_stored_info {
+    uint64_t n_pieces, bytes; /* of everything that is stored */
+} ig_stored_info;
+
+/* `write`: for what changes something. IG_E_NOT_FOUND if nothing was ever stored there, IG_E_UNSUPPORTED if it is to be
+ * written and another process does so at present. */
+IG_API ig_status ig_stored_open(ig_stored **out, const char *directory, bool write, ig_error *err);
+IG_API void ig_stored_close(ig_stored *stored);
+IG_API void ig_stored_get_info(ig_stored *stored, ig_stored_info *out);
+
+/* Every chain, then every note. */
+IG_API ig_status ig_stored_list(ig_stored *stored, ig_stored_fn each, void *user, ig_error *err);
+
+typedef struct ig_stored_health {
+    uint64_t n_pieces, n_notes, bytes; /* read */
+    uint64_t n_damaged;
+    uint64_t n_foreign; /* files that another version, or another store, has written */
+} ig_stored_health;
+/* Reads everything and compares checksums. `damaged` is called for each piece, note or file that is damaged, `progress`
+ * with bytes; both may be NULL. It repairs nothing: a damaged piece is never served, and leaves when it is met. */
+IG_API ig_status ig_stored_verify(ig_stored_health *out, ig_stored *stored, ig_stored_fn damaged,
+                                  ig_progress_fn progress, void *user, ig_error *err);
+
+/* What a call has removed. */
+typedef struct ig_stored_freed {
+    uint64_t n_pieces, n_notes, bytes;
+} ig_stored_freed;
+/* Removes what nothing uses any more: chains without a beginning, files of another version. Then what was not used for
+ * the longest time, until at most max_bytes are taken; UINT64_MAX: nothing more. Notes stay. `out` may be NULL. */
+IG_API ig_status ig_stored_gc(ig_stored_freed *out, ig_stored *stored, uint64_t max_bytes, ig_error *err);
+
+typedef enum ig_stored_what {
+    IG_STORED_ID,   /* the piece whose id begins with the digits `name`, all that follows it, and what before it nothing
+                       else needs; IG_E_ARG if several begin so */
+    IG_STORED_NOTE, /* every note of this name */
+    IG_STORED_MODEL, /* all whose model is `name`, or begins with it and a blank */
+    IG_STORED_ALL
+} ig_stored_what;
+/* IG_E_NOT_FOUND if there is no such thing. `out` may be NULL. */
+IG_API ig_status ig_stored_remove(ig_stored_freed *out, ig_stored *stored, ig_stored_what what, const char *name,
+                                  ig_error *err);
+
 /* ---- sampling ---------------------------------------------------------- */
 
 typedef struct ig_sampler ig_sampler;

@@ -43,7 +43,8 @@ enum {
     IG_VERB_VERSION = 1 << 11,
     IG_VERB_EVAL = 1 << 12,
     IG_VERB_PREPARE = 1 << 13,
-    IG_VERB_ALL = (1 << 14) - 1,
+    IG_VERB_KV = 1 << 14,
+    IG_VERB_ALL = (1 << 15) - 1,
     /* Verbs that open a model with its weights. */
     IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH |
                      IG_VERB_INSPECT | IG_VERB_PREPARE,
@@ -184,6 +185,9 @@ typedef struct ig_cli_options {
     const char *sources; /* fetch */
     bool text;
 
+    const char *note; /* kv; kv_store and model too */
+    bool all;
+
     const char *threads_batch, *type_k, *type_v; /* llama.cpp's, which others must agree with */
 } ig_cli_options;
 
@@ -214,6 +218,7 @@ int ig_cli_prepare(const ig_cli_options *o);
 int ig_cli_bench(const ig_cli_options *o);
 int ig_cli_inspect(const ig_cli_options *o);
 int ig_cli_fetch(const ig_cli_options *o);
+int ig_cli_kv(const ig_cli_options *o);
 int ig_cli_completion(const ig_cli_options *o);
 int ig_cli_man(const ig_cli_options *o);
 

@@ -11,7 +11,8 @@
 
 #include <string.h>
 
-static const char shells[] = "bash zsh fish";
+/* Verbs whose first word is one of a few. */
+static const char shells[] = "bash zsh fish", actions[] = "ls verify gc rm";
 
 /* ---- what can follow ---------------------------------------------------------- */
 
@@ -146,6 +147,7 @@ static void put_bash(void) {
     for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++)
         if (starts_with(v, "MODEL")) printf("            %s) values=$(_infinigen_models) files=1 ;;\n", v->name);
     printf("            fetch) values=$(_infinigen_models) ;;\n            completion) values='%s' ;;\n", shells);
+    printf("            kv) values='%s' ;;\n", actions);
     fputs("            help) values='", stdout);
     put_verb_names();
     fputs("' ;;\n            esac\n        fi ;;\n", stdout);
@@ -202,6 +204,8 @@ static void put_zsh_positionals(const ig_cli_verb *v) {
         fputs("            '1:model:_infinigen_names'\n", stdout);
     else if (starts_with(v, "SHELL"))
         printf("            '1:shell:(%s)'\n", shells);
+    else if (starts_with(v, "ACTION"))
+        printf("            '1:action:(%s)' '*:id: '\n", actions);
     else if (starts_with(v, "VERB")) {
         fputs("            '1:verb:(", stdout);
         put_verb_names();
@@ -301,6 +305,8 @@ static void put_fish_positionals(const ig_cli_verb *v) {
         fputs("' -f -a '(__infinigen_models)'\n", stdout);
     else if (starts_with(v, "SHELL"))
         printf("' -f -a '%s'\n", shells);
+    else if (starts_with(v, "ACTION"))
+        printf("' -f -a '%s'\n", actions);
     else if (starts_with(v, "VERB")) {
         fputs("' -f -a '", stdout);
         put_verb_names();

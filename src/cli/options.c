@@ -24,7 +24,7 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
 #define COMPARE (IG_VERB_PERPLEXITY | IG_VERB_EVAL) /* several policies and budgets */
 #define JSON                                                                                                  \
     (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
-     IG_VERB_FETCH)
+     IG_VERB_FETCH | IG_VERB_KV)
 
 /* The library's limits. */
 enum { CTX_MAX = IG_CTX_MAX, BATCH_MAX = IG_BATCH_MAX };
@@ -233,6 +233,15 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--text", NULL, "a text, not a model", IG_VERB_FETCH, IG_KIND_FLAG, AT(text), NULL, 0, 0, NULL},
     {"--sources", "FILE", "a table of further models (with --text: of texts)", IG_VERB_FETCH | IG_VERB_MODEL,
      IG_KIND_TEXT, AT(sources), NULL, 0, 0, NULL},
+
+    /* kv */
+    {"--kv-store", "DIR", "the directory of stored KV", IG_VERB_KV, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
+    {"--kv-store-size", "SIZE", "gc: most to leave there, such as 10G", IG_VERB_KV, IG_KIND_SIZE, AT(kv_store_size),
+     NULL, 0, 0, NULL},
+    {"--model", "NAME", "rm: all that is of this model, as ls names it", IG_VERB_KV, IG_KIND_TEXT, AT(model), NULL, 0,
+     0, NULL},
+    {"--note", "NAME", "rm: the note of this name", IG_VERB_KV, IG_KIND_TEXT, AT(note), NULL, 0, 0, NULL},
+    {"--all", NULL, "rm: everything", IG_VERB_KV, IG_KIND_FLAG, AT(all), NULL, 0, 0, NULL},
 
     /* all */
     {"--json", NULL, "print one JSON object", JSON, IG_KIND_FLAG, AT(json), NULL, 0, 0, NULL},

@@ -123,6 +123,19 @@ const ig_cli_verb ig_cli_verbs[] = {
      "{}\n"
      "in the member is the part's number, {02} the same with two digits. Lines that start with # are comments.",
      ig_cli_fetch},
+    {IG_VERB_KV,
+     "kv",
+     {"ACTION", "ID..."},
+     "Look after the stored KV of prompts",
+     "For the directory of --kv-store, also while other programs use it:\n\n"
+     "  infinigen kv ls        what is stored: a line for each text, named by its id, and for each note\n"
+     "  infinigen kv verify    read all of it and compare checksums; exit status 1 if something is damaged\n"
+     "  infinigen kv gc        remove what nothing can use any more, and with --kv-store-size SIZE what was not used\n"
+     "                         for the longest time until no more than that is left\n"
+     "  infinigen kv rm ID...  remove texts whose ids begin so, as far as no other text shares them; or --note NAME,\n"
+     "                         --model NAME, --all\n\n"
+     "gc and rm need that no other program writes to the directory at that time.",
+     ig_cli_kv},
     {IG_VERB_COMPLETION,
      "completion",
      {"SHELL"},

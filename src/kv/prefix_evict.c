@@ -58,6 +58,10 @@ static bool remove_empty_file(ig_prefix_store *s) {
     return s->bytes < before;
 }
 
+void ig_prefix_remove_empty(ig_prefix_store *s) {
+    while (remove_empty_file(s)) continue;
+}
+
 static bool is_emptied(ig_prefix_store *s, int64_t file, uint64_t *n_bytes) {
     ig_prefix_index *ix = &s->index;
     ig_prefix_row row;

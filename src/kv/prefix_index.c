@@ -102,6 +102,9 @@ static const char *const texts[IG_Q_N] = {
 
     [IG_Q_NEXT_END] = ROW "WHERE p.piece > ?1 AND NOT EXISTS (SELECT 1 FROM " CHILDREN ") ORDER BY p.piece LIMIT 1",
     [IG_Q_NEXT_PIECE] = ROW "WHERE p.piece > ?1 ORDER BY p.piece LIMIT 1",
+    [IG_Q_NEXT_ROOT] = "SELECT root, hash, model FROM roots WHERE root > ?1 ORDER BY root LIMIT 1",
+    [IG_Q_ROOT_PIECE] = ROW "WHERE p.root = ?1 LIMIT 1",
+    [IG_Q_WAS_FORGOTTEN] = "SELECT 1 FROM temp.forgotten WHERE file = ?1",
     [IG_Q_NEXT_ORPHAN] = ROW
     "JOIN roots r USING(root) WHERE p.piece > ?1 AND NOT (p.number = 0 AND p.parent = r.hash)"
     " AND NOT EXISTS (SELECT 1 FROM pieces q WHERE q.root = p.root AND q.id = p.parent AND"
@@ -114,7 +117,7 @@ static const char *const texts[IG_Q_N] = {
     [IG_Q_CHILD] = ROW
     "JOIN pieces x ON p.root = x.root AND p.parent = x.id AND p.number = x.number + 1"
     " WHERE x.piece = ?1 LIMIT 1",
-    [IG_Q_IDS_BETWEEN] = ROW "WHERE p.id BETWEEN ?1 AND ?2 ORDER BY p.id, p.piece LIMIT 2",
+    [IG_Q_IDS_BETWEEN] = ROW "WHERE p.id BETWEEN ?1 AND ?2 ORDER BY p.id, p.piece LIMIT 1",
     [IG_Q_REMOVE_ROOTS] =
         "DELETE FROM roots WHERE root NOT IN (SELECT root FROM pieces)"
         " AND root NOT IN (SELECT root FROM notes)",

@@ -58,15 +58,18 @@ typedef enum ig_prefix_query {
     IG_Q_NOTES,       /* x root: name, bytes, written */
     IG_Q_NEXT_NOTE,   /* it root row, name: root row, hash, name, bytes, written, model, kind */
     /* tools */
-    IG_Q_NEXT_END,     /* i piece: row of the next piece without children */
-    IG_Q_NEXT_PIECE,   /* i piece: row of the next piece */
-    IG_Q_NEXT_ORPHAN,  /* i piece: row of the next piece whose parent is neither there nor the root */
-    IG_Q_ROOT_OF,      /* i piece: hash, model, kind */
-    IG_Q_PIECE,        /* i piece: row */
-    IG_Q_PARENT,       /* i piece: row of its parent */
-    IG_Q_CHILD,        /* i piece: row of one of its children */
-    IG_Q_IDS_BETWEEN,  /* xx lowest, highest: row */
-    IG_Q_REMOVE_ROOTS, /* roots that have nothing */
+    IG_Q_NEXT_END,      /* i piece: row of the next piece without children */
+    IG_Q_NEXT_PIECE,    /* i piece: row of the next piece */
+    IG_Q_NEXT_ROOT,     /* i root row: the next one, hash, model */
+    IG_Q_ROOT_PIECE,    /* i root row: row of one of its pieces */
+    IG_Q_WAS_FORGOTTEN, /* i file: of a piece in it */
+    IG_Q_NEXT_ORPHAN,   /* i piece: row of the next piece whose parent is neither there nor the root */
+    IG_Q_ROOT_OF,       /* i piece: hash, model, kind */
+    IG_Q_PIECE,         /* i piece: row */
+    IG_Q_PARENT,        /* i piece: row of its parent */
+    IG_Q_CHILD,         /* i piece: row of one of its children */
+    IG_Q_IDS_BETWEEN,   /* xx lowest, highest: row */
+    IG_Q_REMOVE_ROOTS,  /* roots that have nothing */
     IG_Q_N
 } ig_prefix_query;
 

@@ -65,6 +65,8 @@ ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err);
 
 /* Makes room for n_bytes more; IG_E_LIMIT if that cannot be. `beside`: bytes of the file that grows. */
 ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, uint64_t beside, ig_error *err);
+/* Removes files without a piece: those of another version or store. */
+void ig_prefix_remove_empty(ig_prefix_store *s);
 /* Lets pieces leave until no more than `most` bytes are there; *is_done: it came to that. */
 ig_status ig_prefix_shrink(ig_prefix_store *s, uint64_t most, bool *is_done, ig_error *err);
 /* Keeps a piece's ancestors until the commit. */

@@ -105,6 +105,7 @@ def check(complete, is_list_whole):
     assert {"full", "window"} <= complete("infinigen run --kv-policy ")
     assert "stray" not in complete("infinigen run -m x ") and "stray" not in complete("infinigen run -n ")
     assert {"bash", "zsh", "fish"} <= complete("infinigen completion ")
+    assert {"ls", "verify", "gc", "rm"} <= complete("infinigen kv ")
     whole = "full," if is_list_whole else ""
     offered = complete("infinigen perplexity --kv-policy full,inf")
     assert {whole + "infinigen", whole + "infinigen-osdi24"} <= offered and whole + "quest" not in offered

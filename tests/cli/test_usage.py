@@ -5,8 +5,8 @@ import re
 import pytest
 from conftest import one_line
 
-VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "prepare", "bench", "inspect", "fetch", "completion",
-         "man"]
+VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "prepare", "bench", "inspect", "fetch", "kv",
+         "completion", "man"]
 
 
 def test_version(program):
@@ -83,6 +83,15 @@ def test_no_verb(program):
     (["perplexity", "-m", "x", "-f", "y", "--dense-prefix", "512"], "leaves nothing to score"),
     (["logits", "-m", "x", "-o", "y"], "--tokens FILE is missing"),
     (["logits", "-m", "x", "--tokens", "y"], "-o FILE is missing"),
+    (["kv"], "what to do? ls, verify, gc or rm"),
+    (["kv", "list"], "'list' is not one of ls, verify, gc, rm"),
+    (["kv", "ls"], "--kv-store DIR is missing"),
+    (["kv", "ls", "--kv-store", "x", "y"], "one argument too many: 'y'"),
+    (["kv", "ls", "--kv-store", "x", "--all"], "--all is for rm"),
+    (["kv", "verify", "--kv-store", "x", "--kv-store-size", "1G"], "--kv-store-size is for gc"),
+    (["kv", "rm", "--kv-store", "x"], "remove what? ID..., --note NAME, --model NAME or --all"),
+    (["kv", "rm", "--kv-store", "x", "--all", "00"], "one of them only"),
+    (["kv", "rm", "--kv-store", "x", "xyz"], "'xyz' is no id"),
     (["completion"], "bash, zsh or fish"),
     (["completion", "tcsh"], "is not one of"),
     (["help", "me"], "no verb 'me'"),

@@ -391,6 +391,67 @@ static void batches(void **state) {
     ig_session_close(second);
 }
 
+static void caches(void **state) {
+    (void)state;
+    ig_cache *c = (ig_cache *)&error;
+    ig_session_options o = ig_session_defaults();
+    ig_cache_stats st = {.n_sessions = 7};
+    int held = 0;
+    int32_t ids[20] = {1, 2, 3};
+    REFUSED(ig_cache_open(NULL, model, NULL, ERR));
+    REFUSED(ig_cache_open(&c, NULL, NULL, ERR));
+    assert_null(c);
+    REFUSED(ig_cache_commit(NULL, ERR));
+    ig_cache_get_stats(NULL, &st);
+    assert_int_equal(st.n_sessions, 0);
+    ig_cache_get_stats(NULL, NULL);
+    ig_cache_close(NULL);
+    o.n_ctx = 64;
+    OK(ig_cache_open(&c, model, &o, &error));
+    OK(ig_cache_commit(c, &error)); /* there is no store: nothing to keep */
+    ig_cache_get_stats(c, NULL);
+    REFUSED(ig_session_reuse(NULL, session, ids, 20, ERR));
+    REFUSED(ig_session_reuse(&held, NULL, ids, 20, ERR));
+    REFUSED(ig_session_reuse(&held, session, NULL, 20, ERR));
+    REFUSED(ig_session_reuse(&held, session, ids, 0, ERR));
+    ig_cache_close(c);
+}
+
+/* ---- stored prefixes ---------------------------------------------------------------- */
+
+static bool see_item(void *user, const ig_stored_item *item) {
+    ++*(int *)user;
+    return item->n_tokens > 0;
+}
+
+static void stored_prefixes(void **state) {
+    (void)state;
+    temp_dir dir = temp_dir_open();
+    ig_stored *s = (ig_stored *)&dir, *none = NULL;
+    ig_stored_info info = {1, 1};
+    ig_stored_health health = {.n_damaged = 1};
+    ig_stored_freed freed = {1, 1, 1};
+    int n = 0;
+    REFUSED(ig_stored_open(NULL, dir.path, false, ERR));
+    REFUSED(ig_stored_open(&s, NULL, false, ERR));
+    assert_null(s);
+    REFUSED(ig_stored_open(&s, "", true, ERR));
+    assert_int_equal(ig_stored_open(&s, dir.path, true, &error), IG_E_NOT_FOUND);
+    temp_dir_write(&dir, "kv-0000000000000001.igkv", "", 0); /* nothing that could be used */
+    assert_int_equal(ig_stored_open(&s, dir.path, false, NULL), IG_E_NOT_FOUND);
+    ig_stored_close(NULL);
+    ig_stored_get_info(NULL, &info);
+    assert_int_equal(info.bytes + info.n_pieces, 0);
+    ig_stored_get_info(NULL, NULL);
+    REFUSED(ig_stored_list(none, see_item, &n, ERR));
+    REFUSED(ig_stored_verify(&health, none, NULL, NULL, NULL, ERR));
+    assert_int_equal(health.n_damaged, 0);
+    REFUSED(ig_stored_gc(&freed, none, 0, ERR));
+    assert_int_equal(freed.n_pieces, 0);
+    REFUSED(ig_stored_remove(&freed, none, IG_STORED_ALL, NULL, ERR));
+    temp_dir_close(&dir);
+}
+
 /* ---- sampling, generation ----------------------------------------------------------- */
 
 static void samplers(void **state) {
@@ -497,6 +558,8 @@ int main(void) {
         cmocka_unit_test(sessions),
         cmocka_unit_test(steps),
         cmocka_unit_test(batches),
+        cmocka_unit_test(caches),
+        cmocka_unit_test(stored_prefixes),
         cmocka_unit_test(samplers),
         cmocka_unit_test(generation),
         cmocka_unit_test(samplers_of_another_model),

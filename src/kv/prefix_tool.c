@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Listing and checking. The index says what to look at, a step at a time, so that nothing is locked while a caller's
+ * function runs and other processes may go on.
+ */
+#define _GNU_SOURCE
+#include "kv/prefix_tool.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <xxhash.h>
+
+#include "base/error.h"
+#include "kv/prefix_note.h"
+#include "kv/prefix_store_parts.h"
+
+enum { BUFFER = 1 << 20 };
+
+static void take_text(char *to, size_t cap, const unsigned char *from) {
+    snprintf(to, cap, "%s", from ? (const char *)from : "");
+}
+
+/* Hash, model and kind of a piece's root. */
+static void fill_root(ig_prefix_store *s, int64_t piece, ig_prefix_item *item) {
+    sqlite3_stmt *q = ig_prefix_index_query(&s->index, IG_Q_ROOT_OF, "i", piece);
+    if (!ig_prefix_index_step(&s->index, q)) return;
+    if (sqlite3_column_bytes(q, 0) == 16) item->root = ig_prefix_get_id(sqlite3_column_blob(q, 0));
+    take_text(item->model, sizeof item->model, sqlite3_column_text(q, 1));
+    take_text(item->kind, sizeof item->kind, sqlite3_column_text(q, 2));
+    sqlite3_reset(q);
+}
+
+static ig_status leave_with(ig_prefix_store *s, ig_status status, ig_error *err) {
+    if (!status && s->index.failed) status = ig_prefix_index_fail(&s->index, s->dir.path, err);
+    ig_prefix_leave(s);
+    return status;
+}
+
+/* ---- listing ------------------------------------------------------------- */
+
+/* Sums a chain up from its end to its beginning. */
+static void fill_chain(ig_prefix_store *s, ig_prefix_row row, ig_prefix_item *item) {
+    ig_prefix_index *ix = &s->index;
+    *item = (ig_prefix_item){.id = row.id, .used = 1e-6 * (double)row.used};
+    fill_root(s, row.piece, item);
+    do {
+        item->n_pieces++;
+        item->n_tokens += (uint64_t)row.n_tokens;
+        item->bytes += row.bytes;
+        item->is_whole = row.number == 0 && ig_prefix_same(&row.parent, &item->root);
+    } while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PARENT, "i", row.piece), &row));
+}
+
+/* The note behind (*root, name), which both become its own. */
+static bool next_note(ig_prefix_store *s, int64_t *root, ig_prefix_item *item) {
+    ig_prefix_index *ix = &s->index;
+    char before[IG_PREFIX_NAME];
+    memcpy(before, item->note, sizeof before);
+    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NEXT_NOTE, "it", *root, before);
+    if (!ig_prefix_index_step(ix, q)) return false;
+    *item = (ig_prefix_item){.is_whole = true, .used = 1e-6 * (double)sqlite3_column_int64(q, 4)};
+    *root = sqlite3_column_int64(q, 0);
+    if (sqlite3_column_bytes(q, 1) == 16) item->root = ig_prefix_get_id(sqlite3_column_blob(q, 1));
+    take_text(item->note, sizeof item->note, sqlite3_column_text(q, 2));
+    item->bytes = (uint64_t)sqlite3_column_int64(q, 3);
+    take_text(item->model, sizeof item->model, sqlite3_column_text(q, 5));
+    take_text(item->kind, sizeof item->kind, sqlite3_column_text(q, 6));
+    sqlite3_reset(q);
+    return true;
+}
+
+ig_status ig_prefix_list(ig_prefix_store *s, ig_prefix_item_fn each, void *user, ig_error *err) {
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_item item;
+    ig_prefix_row row = {.piece = 0};
+    ig_status status = IG_OK;
+    for (bool more = true; more && !status;) {
+        ig_prefix_enter(s);
+        more = ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_NEXT_END, "i", row.piece), &row);
+        if (more) fill_chain(s, row, &item);
+        status = leave_with(s, IG_OK, err);
+        if (!status && more && each(user, &item)) return IG_OK;
+    }
+    int64_t root = 0;
+    item = (ig_prefix_item){.note = ""};
+    for (bool more = true; more && !status;) {
+        ig_prefix_enter(s);
+        more = next_note(s, &root, &item);
+        status = leave_with(s, IG_OK, err);
+        if (!status && more && each(user, &item)) return IG_OK;
+    }
+    return status;
+}
+
+/* ---- checking ------------------------------------------------------------ */
+
+typedef struct checker {
+    ig_prefix_store *s;
+    ig_prefix_health *out;
+    ig_prefix_item_fn each;
+    ig_progress_fn progress;
+    void *user;
+    uint64_t n_done; /* bytes */
+    uint8_t *buffer; /* [BUFFER] */
+    XXH3_state_t *hash;
+} checker;
+
+static int hash_payload(checker *c, int fd, uint64_t offset, uint64_t n_bytes, ig_prefix_id *out) {
+    XXH3_128bits_reset(c->hash);
+    for (size_t n; n_bytes; n_bytes -= n, offset += n) {
+        n = n_bytes < BUFFER ? (size_t)n_bytes : BUFFER;
+        int e = ig_prefix_read(&c->s->dir, fd, offset, &(struct iovec){c->buffer, n}, 1);
+        if (e) return e;
+        XXH3_128bits_update(c->hash, c->buffer, n);
+    }
+    XXH128_hash_t h = XXH3_128bits_digest(c->hash);
+    *out = (ig_prefix_id){h.low64, h.high64};
+    return 0;
+}
+
+static bool is_of_row(const checker *c, const ig_prefix_record *r, const ig_prefix_row *row, const ig_prefix_id *root) {
+    return !r->is_note && ig_prefix_same(&r->store, &c->s->store) && ig_prefix_same(&r->root, root) &&
+           ig_prefix_same(&r->id, &row->id) && ig_prefix_same(&r->parent, &row->parent) && r->number == row->number &&
+           r->n_tokens == row->n_tokens && r->file == row->file && r->offset == row->offset &&
+           ig_prefix_record_bytes(r->payload_bytes) == row->bytes;
+}
+
+/* An errno, or ENOENT for what has left, or what is wrong in *damage. */
+static int check_record(checker *c, int fd, const ig_prefix_row *row, const ig_prefix_id *root, const char **damage) {
+    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_record r;
+    ig_prefix_id hash;
+    int e = ig_prefix_read(&c->s->dir, fd, row->offset, &(struct iovec){page, sizeof page}, 1);
+    if (e) return e;
+    ig_prefix_header kind = ig_prefix_record_read(&r, page);
+    if (kind == IG_PREFIX_HOLE) return ENOENT;
+    *damage = kind != IG_PREFIX_VALID ? "its header is damaged" : "its header is another's";
+    if (kind != IG_PREFIX_VALID || !is_of_row(c, &r, row, root)) return 0;
+    e = hash_payload(c, fd, row->offset + IG_PREFIX_PAGE, r.payload_bytes, &hash);
+    *damage = NULL;
+    if (e || ig_prefix_same(&hash, &r.payload_hash)) return e;
+    e = ig_prefix_read(&c->s->dir, fd, row->offset, &(struct iovec){page, sizeof page}, 1);
+    if (!e && ig_prefix_record_read(&r, page) == IG_PREFIX_HOLE) return ENOENT; /* it has just left */
+    *damage = "its checksum is wrong";
+    return e;
+}
+
+/* True: stop. */
+static bool report(checker *c, ig_prefix_item *item, const char *damage) {
+    c->out->n_damaged++;
+    item->damage = damage;
+    return c->each && c->each(c->user, item);
+}
+
+static bool check_piece(checker *c, const ig_prefix_row *row, ig_prefix_item *item) {
+    const char *damage = NULL;
+    int fd = -1;
+    ig_prefix_file_name(item->file, row->file);
+    int e = ig_prefix_open(&c->s->dir, item->file, false, &fd, NULL);
+    if (!e) e = check_record(c, fd, row, &item->root, &damage);
+    if (fd >= 0) close(fd);
+    if (e == ENOENT) return false;
+    c->out->n_pieces++;
+    c->out->bytes += row->bytes;
+    if (e) damage = e == ENODATA ? "its file is too short" : strerror(e);
+    if (!damage) return false;
+    ig_prefix_enter(c->s);
+    ig_prefix_index_run(
+        &c->s->index, ig_prefix_index_query(&c->s->index, IG_Q_FORGET, "ii", (int64_t)row->file, (int64_t)row->offset));
+    ig_prefix_leave(c->s);
+    return report(c, item, damage);
+}
+
+static ig_status check_pieces(checker *c, ig_error *err) {
+    ig_prefix_store *s = c->s;
+    ig_prefix_index *ix = &s->index;
+    ig_prefix_row row = {.piece = 0};
+    for (;;) {
+        ig_prefix_item item = {.is_whole = true};
+        ig_prefix_enter(s);
+        bool more = ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_NEXT_PIECE, "i", row.piece), &row);
+        if (more) fill_root(s, row.piece, &item);
+        ig_status status = leave_with(s, IG_OK, err);
+        if (status || !more) return status;
+        item.id = row.id;
+        item.n_pieces = 1;
+        item.n_tokens = (uint64_t)row.n_tokens;
+        item.bytes = row.bytes;
+        item.used = 1e-6 * (double)row.used;
+        c->n_done += row.bytes;
+        if (c->progress && c->progress(c->user, c->n_done, s->bytes > c->n_done ? s->bytes : c->n_done))
+            return ig_fail(err, IG_E_INTERRUPTED, "interrupted");
+        if (check_piece(c, &row, &item)) return ig_fail(err, IG_E_INTERRUPTED, "interrupted");
+    }
+}
+
+static ig_status check_notes(checker *c, ig_error *err) {
+    ig_prefix_item item = {.note = ""};
+    ig_error why;
+    int64_t root = 0;
+    for (;;) {
+        char *bytes;
+        size_t n;
+        ig_prefix_enter(c->s);
+        bool more = next_note(c->s, &root, &item);
+        ig_status status = leave_with(c->s, IG_OK, err);
+        if (status || !more) return status;
+        status = ig_prefix_note_read(c->s, &item.root, item.note, &bytes, &n, &why);
+        free(bytes);
+        if (status == IG_E_NOT_FOUND) continue;
+        c->out->n_notes++;
+        c->out->bytes += item.bytes;
+        ig_prefix_note_name(item.file, &item.root, item.note);
+        if (status && report(c, &item, why.text)) return ig_fail(err, IG_E_INTERRUPTED, "interrupted");
+    }
+}
+
+/* A file of pieces with something in it that is no piece; what was reported of it is not reported again. */
+static bool check_file(checker *c, const char *name, uint64_t file) {
+    struct stat st;
+    ig_prefix_record r;
+    ig_prefix_item item = {.is_whole = true};
+    ig_prefix_scan scan = {.dir = &c->s->dir, .file = file};
+    int e = ig_prefix_open(&c->s->dir, name, false, &scan.fd, &st);
+    if (e == ENOENT) return false;
+    if (!e) {
+        scan.n_bytes = (uint64_t)st.st_size;
+        while (ig_prefix_scan_next(&scan, &c->s->store, &r)) continue;
+        close(scan.fd);
+        e = scan.e;
+    }
+    if (!e && scan.n_foreign) { /* what follows such a header says nothing to us */
+        c->out->n_foreign++;
+        return false;
+    }
+    if (!e && !scan.n_damaged) return false;
+    ig_prefix_enter(c->s);
+    bool is_known = ig_prefix_index_number(
+        &c->s->index, ig_prefix_index_query(&c->s->index, IG_Q_WAS_FORGOTTEN, "i", (int64_t)file), 0);
+    ig_prefix_leave(c->s);
+    if (is_known) return false;
+    snprintf(item.file, sizeof item.file, "%s", name);
+    item.bytes = (uint64_t)st.st_size;
+    return report(c, &item, e ? strerror(e) : "it holds something that is no piece");
+}
+
+static ig_status check_files(checker *c, ig_error *err) {
+    bool stop = false;
+    int fd = openat(c->s->dir.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!list) {
+        int e = errno;
+        if (fd >= 0) close(fd);
+        return ig_prefix_dir_fail(&c->s->dir, "cannot be listed", e, err);
+    }
+    for (struct dirent *entry; !stop && (entry = readdir(list));) {
+        uint64_t file;
+        if (ig_prefix_name_kind(entry->d_name, &file) == IG_PREFIX_PIECES) stop = check_file(c, entry->d_name, file);
+    }
+    closedir(list);
+    return stop ? ig_fail(err, IG_E_INTERRUPTED, "interrupted") : IG_OK;
+}
+
+ig_status ig_prefix_verify(ig_prefix_health *out, ig_prefix_store *s, ig_prefix_item_fn each, ig_progress_fn progress,
+                           void *user, ig_error *err) {
+    checker c = {.s = s, .out = out, .each = each, .progress = progress, .user = user};
+    *out = (ig_prefix_health){0};
+    c.buffer = malloc(BUFFER);
+    c.hash = XXH3_createState();
+    ig_status status = c.buffer && c.hash ? IG_OK : ig_fail_memory(err, "checking a KV store", BUFFER);
+    if (!status) status = check_pieces(&c, err);
+    if (!status) status = check_notes(&c, err);
+    if (!status) status = check_files(&c, err);
+    XXH3_freeState(c.hash);
+    free(c.buffer);
+    return status;
+}
