@@ -397,7 +397,7 @@ static void caches(void **state) {
     ig_session_options o = ig_session_defaults();
     ig_cache_stats st = {.n_sessions = 7};
     int held = 0;
-    int32_t ids[20] = {1, 2, 3};
+    int32_t some[20] = {1, 2, 3};
     REFUSED(ig_cache_open(NULL, model, NULL, ERR));
     REFUSED(ig_cache_open(&c, NULL, NULL, ERR));
     assert_null(c);
@@ -410,10 +410,10 @@ static void caches(void **state) {
     OK(ig_cache_open(&c, model, &o, &error));
     OK(ig_cache_commit(c, &error)); /* there is no store: nothing to keep */
     ig_cache_get_stats(c, NULL);
-    REFUSED(ig_session_reuse(NULL, session, ids, 20, ERR));
-    REFUSED(ig_session_reuse(&held, NULL, ids, 20, ERR));
+    REFUSED(ig_session_reuse(NULL, session, some, 20, ERR));
+    REFUSED(ig_session_reuse(&held, NULL, some, 20, ERR));
     REFUSED(ig_session_reuse(&held, session, NULL, 20, ERR));
-    REFUSED(ig_session_reuse(&held, session, ids, 0, ERR));
+    REFUSED(ig_session_reuse(&held, session, some, 0, ERR));
     ig_cache_close(c);
 }
 
