@@ -44,7 +44,8 @@ enum {
     IG_VERB_EVAL = 1 << 12,
     IG_VERB_PREPARE = 1 << 13,
     IG_VERB_KV = 1 << 14,
-    IG_VERB_ALL = (1 << 15) - 1,
+    IG_VERB_TASKS = 1 << 15,
+    IG_VERB_ALL = (1 << 16) - 1,
     /* Verbs that open a model with its weights. */
     IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH |
                      IG_VERB_INSPECT | IG_VERB_PREPARE,
@@ -174,6 +175,10 @@ typedef struct ig_cli_options {
     ig_cli_texts tasks, shots_files; /* eval */
     int shots, limit;
 
+    ig_cli_texts recipes; /* tasks; file and output too */
+    ig_cli_ints lengths;
+    int each, sample_seed;
+
     int rank; /* prepare; output too */
 
     ig_cli_ints n_prompt, n_gen, depth, batches; /* bench */
@@ -214,6 +219,7 @@ int ig_cli_tokenize(const ig_cli_options *o);
 int ig_cli_logits(const ig_cli_options *o);
 int ig_cli_perplexity(const ig_cli_options *o);
 int ig_cli_eval(const ig_cli_options *o);
+int ig_cli_tasks(const ig_cli_options *o);
 int ig_cli_prepare(const ig_cli_options *o);
 int ig_cli_bench(const ig_cli_options *o);
 int ig_cli_inspect(const ig_cli_options *o);

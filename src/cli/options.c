@@ -10,7 +10,10 @@
 
 #include <limits.h>
 
+#include "eval/make.h"
+
 static const char *policies[IG_CLI_LIST_MAX]; /* the library's */
+static const char *recipes[IG_CLI_LIST_MAX];  /* of made tasks */
 static const char *const kv_types[] = {"f16", "q8", "q4", NULL};
 static const char *const speculations[] = {"none", "norm", "late", "paper", NULL};
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
@@ -32,6 +35,8 @@ enum { CTX_MAX = IG_CTX_MAX, BATCH_MAX = IG_BATCH_MAX };
 /* names, argument, help, verbs, kind, offset, default, min, max, choices */
 const ig_cli_option ig_cli_option_table[] = {
     {"-m, --model", "MODEL", "GGUF file, Hugging Face directory, or a name that fetch knows", IG_VERB_MODEL,
+     IG_KIND_TEXT, AT(model), NULL, 0, 0, NULL},
+    {"-m, --model", "MODEL", "count the tokens of this model, of which the tokenizer is enough", IG_VERB_TASKS,
      IG_KIND_TEXT, AT(model), NULL, 0, 0, NULL},
 
     /* input */
@@ -123,6 +128,21 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_EVAL, IG_KIND_INT, AT(ctx), "0", 0, CTX_MAX, NULL},
     {"-o, --output", "FILE", "also write each answer with its scores, one JSON object a line", IG_VERB_EVAL,
      IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
+
+    /* tasks */
+    {"--task", "LIST", "which tasks to make (default: all of them)", IG_VERB_TASKS, IG_KIND_CHOICES, AT(recipes), NULL,
+     0, 0, recipes},
+    {"-c, --length, --ctx-size", "LIST",
+     "tokens that a question may take with its answer; without -m characters, four for a token", IG_VERB_TASKS,
+     IG_KIND_INTS, AT(lengths), "4096", 1, CTX_MAX, NULL},
+    {"-n, --each", "N", "questions of each task and length", IG_VERB_TASKS, IG_KIND_INT, AT(each), "20", 1, 1000000,
+     NULL},
+    {"-s, --seed", "S", "the same seed gives the same questions", IG_VERB_TASKS, IG_KIND_INT, AT(sample_seed), "1", 0,
+     INT_MAX, NULL},
+    {"-f, --file", "FILE", "hide things in the sentences of this text; - is standard input (default: built-in ones)",
+     IG_VERB_TASKS, IG_KIND_TEXT, AT(file), NULL, 0, 0, NULL},
+    {"-o, --output", "FILE", "write there instead of to standard output", IG_VERB_TASKS, IG_KIND_TEXT, AT(output), NULL,
+     0, 0, NULL},
 
     /* prepare */
     {"-f, --text, --file", "FILE", "text to calibrate on; - is standard input", IG_VERB_PREPARE, IG_KIND_TEXT, AT(file),
@@ -231,8 +251,8 @@ const ig_cli_option ig_cli_option_table[] = {
     /* inspect, fetch */
     {"--tensors", NULL, "list every tensor", IG_VERB_INSPECT, IG_KIND_FLAG, AT(tensors), NULL, 0, 0, NULL},
     {"--text", NULL, "a text, not a model", IG_VERB_FETCH, IG_KIND_FLAG, AT(text), NULL, 0, 0, NULL},
-    {"--sources", "FILE", "a table of further models (with --text: of texts)", IG_VERB_FETCH | IG_VERB_MODEL,
-     IG_KIND_TEXT, AT(sources), NULL, 0, 0, NULL},
+    {"--sources", "FILE", "a table of further models (with --text: of texts)",
+     IG_VERB_FETCH | IG_VERB_MODEL | IG_VERB_TASKS, IG_KIND_TEXT, AT(sources), NULL, 0, 0, NULL},
 
     /* kv */
     {"--kv-store", "DIR", "the directory of stored KV", IG_VERB_KV, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
@@ -255,4 +275,5 @@ const size_t ig_cli_option_count = sizeof ig_cli_option_table / sizeof ig_cli_op
 
 void ig_cli_open_options(void) {
     for (size_t i = 0; i + 1 < sizeof policies / sizeof policies[0]; i++) policies[i] = ig_cache_policy(i, NULL);
+    for (size_t i = 0; i + 1 < sizeof recipes / sizeof recipes[0]; i++) recipes[i] = ig_eval_make_name(i);
 }

@@ -78,6 +78,32 @@ const ig_cli_verb ig_cli_verbs[] = {
      "the prompt and the answer go through the policy.\n\n"
      "  infinigen eval -m smollm2-135m --task tasks/piqa.jsonl --shots 5 --shots-file fewshot/piqa.jsonl",
      ig_cli_eval},
+    {IG_VERB_TASKS,
+     "tasks",
+     {NULL},
+     "Make long-context questions for eval",
+     "Writes one JSON object a line: a context in which something is hidden or must be counted, and questions about "
+     "it\n"
+     "with what their answers must hold. The rules are RULER's and its like, the words the program's own. A question,\n"
+     "its context and the tokens that its answer may take fill the length that is asked for.\n\n"
+     "  niah_single_1    a number in lines that are all the same\n"
+     "  niah_single_2    a number in a text\n"
+     "  niah_single_3    a long code in a text\n"
+     "  niah_multikey_1  one of four numbers in a text\n"
+     "  niah_multikey_2  one of very many numbers\n"
+     "  niah_multikey_3  one of very many long codes, by a long code\n"
+     "  niah_multivalue  four numbers of one name in a text\n"
+     "  niah_multiquery  the numbers of four names in a text\n"
+     "  vt               five variables that stand for one number, by way of each other\n"
+     "  cwe              the ten most common words of a list\n"
+     "  fwe              the three most frequent words of a coded text\n"
+     "  kv_retrieval     a value of a JSON object of long codes\n"
+     "  pass_key         a pass key in lines that are all the same\n"
+     "  records          all records of a text, as JSON\n"
+     "  multi_turn       five numbers in a text, asked for in turn\n\n"
+     "  infinigen tasks -m smollm2-135m -c 2048,4096 -n 10 -o tasks.jsonl\n"
+     "  infinigen eval -m smollm2-135m --task tasks.jsonl --kv-policy full,infinigen",
+     ig_cli_tasks},
     {IG_VERB_PREPARE,
      "prepare",
      {"MODEL"},

@@ -5,7 +5,7 @@ import re
 import pytest
 from conftest import one_line
 
-VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "prepare", "bench", "inspect", "fetch", "kv",
+VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "tasks", "prepare", "bench", "inspect", "fetch", "kv",
          "completion", "man"]
 
 
@@ -81,6 +81,10 @@ def test_no_verb(program):
     (["bench", "-m", "x", "-o", "xml"], "is not one of md, csv, json"),
     (["perplexity", "-m", "x"], "-f FILE is missing"),
     (["perplexity", "-m", "x", "-f", "y", "--dense-prefix", "512"], "leaves nothing to score"),
+    (["tasks", "--task", "vt,niah"], "'vt,niah' is not one of niah_single_1"),
+    (["tasks", "-c", "0"], "is not between 1 and 16777216"),
+    (["tasks", "-n", "0"], "is not between 1 and 1000000"),
+    (["tasks", "vt"], "one argument too many: 'vt'"),
     (["logits", "-m", "x", "-o", "y"], "--tokens FILE is missing"),
     (["logits", "-m", "x", "--tokens", "y"], "-o FILE is missing"),
     (["kv"], "what to do? ls, verify, gc or rm"),

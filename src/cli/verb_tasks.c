@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `infinigen tasks`: has samples made, each fitted to its length, and writes
+ * them as a task file. A line depends on its task, length, number and seed
+ * alone, and on what counts and fills it, not on what else is asked for.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/app.h"
+#include "eval/make.h"
+
+/* A token, where there is no tokenizer to ask. */
+enum { CHARACTERS_OF_TOKEN = 4 };
+
+typedef struct making {
+    ig_cli_app app; /* without a model where lengths are of characters */
+    ig_eval_filler *filler;
+    FILE *out;
+    const char *out_name;
+    ig_cli_progress bar;
+    uint64_t done, total;
+} making;
+
+static int64_t count_characters(void *user, const char *text, size_t n, ig_error *err) {
+    int64_t count = 0;
+    (void)user;
+    (void)err;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static int64_t count_tokens(void *user, const char *text, size_t n, ig_error *err) {
+    const making *m = user;
+    size_t tokens;
+    if (ig_tokenize(&tokens, m->app.model, text, n, 0, NULL, 0, err)) return -1;
+    return (int64_t)tokens + ig_token_adds_bos(m->app.model);
+}
+
+static int open_filler(making *m, const ig_cli_options *o) {
+    ig_cli_text text = {0};
+    ig_error err = {0};
+    int code = o->file ? ig_cli_read_file(&text, o, o->file) : IG_EXIT_OK;
+    if (code) return code;
+    /* What is not UTF-8 has no place in JSON. */
+    json_t *clean = o->file ? ig_cli_json_text(text.data, text.n) : NULL;
+    if (o->file && !clean)
+        code = ig_cli_complain(o, "%s: out of memory for %zu bytes", o->file, text.n);
+    else if (ig_eval_filler_open(&m->filler, o->file ? o->file : "filler", json_string_value(clean),
+                                 json_string_length(clean), &err))
+        code = ig_cli_fail(o, &err);
+    json_decref(clean);
+    free(text.data);
+    return code;
+}
+
+static int fail_writing(const making *m, const ig_cli_options *o) {
+    return ig_cli_complain(o, "%s: %s", m->out_name, errno ? strerror(errno) : "writing failed");
+}
+
+static int make_one(making *m, const ig_cli_options *o, const char *task, int length, int i) {
+    json_t *line;
+    ig_error err = {0};
+    bool has_model = m->app.model != NULL;
+    ig_eval_make_options options = {.length = length,
+                                    .i_sample = i,
+                                    .n_all = o->each,
+                                    .seed = o->sample_seed,
+                                    .filler = m->filler,
+                                    .count = has_model ? count_tokens : count_characters,
+                                    .user = m,
+                                    .token_units = has_model ? 1 : CHARACTERS_OF_TOKEN};
+    if (ig_cli_interrupted()) {
+        ig_cli_complain(o, "interrupted");
+        return IG_EXIT_INTERRUPTED;
+    }
+    if (ig_eval_make(&line, task, &options, &err)) return ig_cli_fail(o, &err);
+    json_object_set_new(line, "unit", json_string(has_model ? "tokens" : "characters"));
+    errno = 0;
+    bool written = json_dumpf(line, m->out, JSON_COMPACT) == 0 && fputc('\n', m->out) != EOF;
+    json_decref(line);
+    ig_cli_progress_show(&m->bar, ++m->done, m->total);
+    return written ? IG_EXIT_OK : fail_writing(m, o);
+}
+
+static int make_all(making *m, const ig_cli_options *o) {
+    const char *name;
+    size_t n_names = 0;
+    int code = IG_EXIT_OK;
+    while (ig_eval_make_name(n_names)) n_names++;
+    bool all = o->recipes.n == 0;
+    size_t n = all ? n_names : (size_t)o->recipes.n;
+    m->total = (uint64_t)n * (uint64_t)o->lengths.n * (uint64_t)o->each;
+    m->bar = ig_cli_progress_start("making", "questions");
+    for (size_t t = 0; t < n; t++) {
+        name = all ? ig_eval_make_name(t) : o->recipes.v[t];
+        for (int l = 0; l < o->lengths.n; l++)
+            for (int i = 0; !code && i < o->each; i++) code = make_one(m, o, name, o->lengths.v[l], i);
+    }
+    ig_cli_progress_end(&m->bar);
+    return code;
+}
+
+static int write_all(making *m, const ig_cli_options *o) {
+    m->out = o->output ? fopen(o->output, "we") : stdout;
+    m->out_name = o->output ? o->output : "standard output";
+    if (!m->out) return ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
+    int code = make_all(m, o);
+    errno = 0;
+    if (o->output && fclose(m->out) != 0 && !code) code = fail_writing(m, o);
+    return code;
+}
+
+int ig_cli_tasks(const ig_cli_options *o) {
+    making m = {.app = {.o = o}};
+    int code = open_filler(&m, o);
+    ig_cli_catch_interrupts();
+    if (!code && o->model) code = ig_cli_open(&m.app, o, true);
+    if (!code && o->model && !m.app.info.has_tokenizer) code = ig_cli_complain(o, "%s has no tokenizer", m.app.path);
+    if (!code) code = write_all(&m, o);
+    ig_eval_filler_close(m.filler);
+    return ig_cli_close(&m.app, code);
+}
