@@ -174,6 +174,7 @@ typedef struct ig_cli_options {
 
     ig_cli_texts tasks, shots_files; /* eval */
     int shots, limit;
+    ig_cli_amount dense_part;
 
     ig_cli_texts recipes; /* tasks; file and output too */
     ig_cli_ints lengths;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to `infinigen eval`: what its files share. verb_eval.c opens the
- * tasks and sessions, eval_ask.c asks the questions, eval_report.c prints.
+ * tasks and sessions, eval_ask.c asks the questions, eval_report.c prints,
+ * eval_groups.c prints by task and length.
  *
  * Each pair of policy and budget is a run. A question counts once it has been
  * answered under all of them, so that all runs are of the same questions.
@@ -10,27 +11,37 @@
 #define IG_CLI_EVAL_H
 
 #include "cli/pairs.h"
-#include "eval/choice.h"
-#include "eval/needle.h"
-
-typedef enum ig_cli_outcome { IG_CLI_NOT_ASKED, IG_CLI_WRONG, IG_CLI_RIGHT } ig_cli_outcome;
+#include "eval/reply.h"
 
 /* The answer to one question. */
 typedef struct ig_cli_eval_answer {
     double *scores; /* of its options: sums, then the same per character */
     int chosen, chosen_norm;
-    ig_eval_needle_result needle;
-    bool right, right_norm;
+    ig_eval_reply *replies; /* of its turns */
+    double score;           /* 0 to 1: of a choice, or the mean of its turns */
+    bool right_norm;
     uint64_t n_tokens; /* scored or generated */
     ig_cli_tally tally;
 } ig_cli_eval_answer;
 
+/* What is kept of it. */
+typedef struct ig_cli_eval_outcome {
+    bool asked;
+    double score;
+    double same; /* share of its tokens that are those under `full`, up to the first that is not */
+    bool is_same;
+} ig_cli_eval_outcome;
+
 typedef struct ig_cli_eval_run {
     ig_cli_eval_answer now;
-    bool from_start;         /* the policy must see the prompt being computed */
-    unsigned char *outcomes; /* [task->n], an ig_cli_outcome each */
-    size_t n_right, n_right_norm;
+    bool from_start;               /* the policy must see the prompt being computed */
+    ig_cli_eval_outcome *outcomes; /* [task->n] */
+    double score, score_2;         /* sums of scores and of their squares */
+    double *turns;                 /* [most_turns]: sums of the scores of first, second, ... questions */
+    size_t n_right_norm;
     size_t n_agree; /* answers that are the first run's */
+    size_t n_same;  /* answers that are those under `full` */
+    double same;    /* sum of outcomes' */
     uint64_t n_tokens;
     ig_cli_tally tally; /* several runs only */
 } ig_cli_eval_run;
@@ -49,16 +60,24 @@ typedef struct ig_cli_evaluation {
     ig_cli_eval_run *runs; /* [pairs->n] */
     int n_ctx;
     ig_eval_reader reader;
-    ig_sampler *sampler; /* greedy, for needles */
+    ig_sampler *sampler; /* greedy */
+    int most_turns;
+    size_t *turns; /* [most_turns]: questions asked first, second, ... of which something is expected */
 
     size_t n, n_skipped;
+    size_t n_scored; /* of n: something is expected */
     double seconds;
     bool interrupted, failed;
     uint64_t done, total; /* tokens of prompts, or questions */
     ig_cli_progress bar;
 } ig_cli_evaluation;
 
-static inline bool ig_cli_eval_is_needle(const ig_cli_evaluation *e) { return e->task->form == IG_EVAL_NEEDLE; }
+static inline bool ig_cli_eval_generates(const ig_cli_evaluation *e) { return e->task->form == IG_EVAL_GENERATED; }
+
+/* Options, or turns: a pair of tokens each. */
+static inline int ig_cli_eval_pairs(const ig_cli_evaluation *e, const ig_eval_question *q) {
+    return ig_cli_eval_generates(e) ? q->n_turns : q->n_options;
+}
 
 /* Tokens of context that a question takes whose options begin at `options`. */
 int ig_cli_eval_room(const ig_cli_evaluation *e, const ig_eval_question *q, const ig_eval_pair *options);
@@ -66,5 +85,17 @@ int ig_cli_eval_room(const ig_cli_evaluation *e, const ig_eval_question *q, cons
 int ig_cli_eval_ask(ig_cli_evaluation *e);
 /* A row for each run, or a JSON object. */
 void ig_cli_eval_report(const ig_cli_evaluation *e, bool with_head);
+
+/* ---- by task and length (eval_groups.c) ------------------------------------- */
+
+typedef struct ig_cli_eval_groups ig_cli_eval_groups;
+
+/* The questions asked that say where they belong. NULL if there are none, or no memory. */
+ig_cli_eval_groups *ig_cli_eval_group(const ig_cli_evaluation *e);
+void ig_cli_eval_groups_free(ig_cli_eval_groups *g);
+/* Adds "tasks" and "summary" of a run. */
+void ig_cli_eval_groups_json(json_t *json, const ig_cli_eval_groups *g, int run);
+/* Rows of tasks and runs, columns of lengths. */
+void ig_cli_eval_groups_print(const ig_cli_eval_groups *g);
 
 #endif

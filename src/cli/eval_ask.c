@@ -7,6 +7,7 @@
  */
 #include "cli/eval.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "eval/fail.h"
@@ -15,15 +16,17 @@
 typedef struct asking {
     ig_cli_evaluation *e;
     const ig_eval_question *q;
-    const ig_eval_pair *options; /* [q->n_options] */
+    const ig_eval_pair *options; /* [q->n_options], or [q->n_turns] */
     ig_error *err;
 } asking;
 
 int ig_cli_eval_room(const ig_cli_evaluation *e, const ig_eval_question *q, const ig_eval_pair *options) {
-    int most = 0;
+    int64_t most = 0, all = 0;
     for (int i = 0; i < q->n_options; i++)
         if (options[i].n > most) most = options[i].n;
-    return most + (ig_cli_eval_is_needle(e) ? ig_eval_needle_room(q->options[0].text) : 0);
+    for (int i = 0; i < q->n_turns; i++) all += (int64_t)options[i].n + q->turns[i].max_tokens;
+    if (ig_cli_eval_generates(e)) most = all;
+    return most < INT_MAX ? (int)most : INT_MAX;
 }
 
 /* ---- answers under one run ----------------------------------------------------- */
@@ -39,16 +42,32 @@ static ig_status score_options(const asking *a, ig_cli_eval_answer *answer, int 
     return IG_OK;
 }
 
+/* Of how many turns something is expected. */
+static int count_expected(const ig_eval_question *q) {
+    int n = 0;
+    for (int i = 0; i < q->n_turns; i++) n += q->turns[i].n_answers > 0;
+    return n;
+}
+
+/* The context, then question after question, each with its answer. */
+static ig_status answer_turns(const asking *a, ig_cli_eval_answer *answer) {
+    ig_cli_evaluation *e = a->e;
+    ig_status status = ig_eval_feed_context(&e->reader, a->options, a->err);
+    for (int i = 0; !status && i < a->q->n_turns; i++) {
+        ig_eval_reply_options options = {e->sampler, e->app->o->ignore_end, i + 1 < a->q->n_turns};
+        if (i) status = ig_eval_read_on(&e->reader, a->options[i].ids, a->options[i].n, a->err);
+        if (!status) status = ig_eval_reply_make(&answer->replies[i], &e->reader, &a->q->turns[i], &options, a->err);
+        answer->n_tokens += (uint64_t)answer->replies[i].n;
+        answer->score += answer->replies[i].score;
+    }
+    if (count_expected(a->q)) answer->score /= count_expected(a->q);
+    return status;
+}
+
 static ig_status answer_options(const asking *a, int run, int begin, int end) {
     ig_cli_evaluation *e = a->e;
     ig_cli_eval_answer *answer = &e->runs[run].now;
-    ig_status status;
-    if (ig_cli_eval_is_needle(e)) {
-        status = ig_eval_needle(&answer->needle, &e->reader, e->sampler, a->options, a->q->options[0].text, a->err);
-        answer->n_tokens = (uint64_t)answer->needle.n_tokens;
-    } else {
-        status = score_options(a, answer, begin, end);
-    }
+    ig_status status = ig_cli_eval_generates(e) ? answer_turns(a, answer) : score_options(a, answer, begin, end);
     if (!status && e->pairs->n > 1) ig_cli_tally_session(&answer->tally, e->reader.s);
     return status;
 }
@@ -113,28 +132,43 @@ static ig_status find_from_start(ig_cli_evaluation *e, ig_error *err) {
 
 /* ---- counting ------------------------------------------------------------------ */
 
+static json_t *json_of_reply(const ig_eval_reply *reply) { return ig_cli_json_text(reply->text, reply->n_text); }
+
+/* What was generated; of several turns also each one's. */
+static json_t *json_of_replies(const asking *a, const ig_cli_eval_answer *answer) {
+    const ig_eval_turn *first = a->q->turns;
+    json_t *fields = json_pack("{s:o, s:b, s:f, s:i, s:I}", "text", json_of_reply(answer->replies), "right",
+                               answer->score == 1, "score", answer->score, "tokens_prompt", a->options->n,
+                               "tokens_generated", (json_int_t)answer->n_tokens);
+    if (first->match == IG_EVAL_BEGIN && first->n_answers)
+        json_object_set_new(fields, "answer", json_string(first->answers[0]));
+    if (a->q->n_turns == 1) return fields;
+    json_t *list = json_array();
+    for (int i = 0; i < a->q->n_turns; i++)
+        json_array_append_new(list, json_pack("{s:o, s:f}", "text", json_of_reply(&answer->replies[i]), "score",
+                                              answer->replies[i].score));
+    json_object_set_new(fields, "turns", list);
+    return fields;
+}
+
+static json_t *json_of_choice(const asking *a, const ig_cli_eval_answer *answer) {
+    json_t *list = json_array();
+    for (int i = 0; i < a->q->n_options; i++) json_array_append_new(list, json_real(answer->scores[i]));
+    return json_pack("{s:i, s:i, s:i, s:o}", "answer", a->q->answer, "chosen", answer->chosen, "chosen_norm",
+                     answer->chosen_norm, "log_likelihoods", list);
+}
+
 /* One JSON object a line. */
 static void note_answer(const asking *a, int run) {
     const ig_cli_evaluation *e = a->e;
     const ig_cli_eval_answer *answer = &e->runs[run].now;
-    const ig_eval_needle_result *needle = &answer->needle;
     const ig_cli_pair *pair = &e->pairs->v[run];
-    json_t *fields, *list,
-        *line = json_pack("{s:o, s:i}", "task", ig_cli_json_text(e->title, strlen(e->title)), "line", a->q->line);
+    json_t *line = json_pack("{s:o, s:i}", "task", ig_cli_json_text(e->title, strlen(e->title)), "line", a->q->line);
     if (e->pairs->n > 1) {
         json_object_set_new(line, "policy", json_string(pair->cache.policy));
         json_object_set_new(line, "budget", ig_cli_pair_budget_json(pair));
     }
-    if (ig_cli_eval_is_needle(e)) {
-        fields = json_pack("{s:s, s:o, s:b, s:i}", "answer", a->q->options[0].text, "text",
-                           ig_cli_json_text(needle->text, strlen(needle->text)), "right", (int)answer->right,
-                           "tokens_prompt", a->options->n);
-    } else {
-        list = json_array();
-        for (int i = 0; i < a->q->n_options; i++) json_array_append_new(list, json_real(answer->scores[i]));
-        fields = json_pack("{s:i, s:i, s:i, s:o}", "answer", a->q->answer, "chosen", answer->chosen, "chosen_norm",
-                           answer->chosen_norm, "log_likelihoods", list);
-    }
+    json_t *fields = ig_cli_eval_generates(e) ? json_of_replies(a, answer) : json_of_choice(a, answer);
     json_object_update(line, fields);
     json_dumpf(line, e->answers, JSON_COMPACT | JSON_REAL_PRECISION(9));
     fputc('\n', e->answers);
@@ -142,31 +176,61 @@ static void note_answer(const asking *a, int run) {
     json_decref(fields);
 }
 
+/* Whether two runs gave the same answer, and how much of what they generated is the same. */
+static bool compare(double *same, const asking *a, const ig_cli_eval_answer *x, const ig_cli_eval_answer *y) {
+    bool equal = true;
+    double sum = 0;
+    *same = x->chosen == y->chosen;
+    if (!ig_cli_eval_generates(a->e)) return x->chosen == y->chosen;
+    for (int i = 0; i < a->q->n_turns; i++) {
+        equal = equal && strcmp(x->replies[i].text, y->replies[i].text) == 0;
+        sum += ig_eval_reply_same(&x->replies[i], &y->replies[i]);
+    }
+    *same = sum / a->q->n_turns;
+    return equal;
+}
+
+static void choose(const asking *a, ig_cli_eval_answer *answer) {
+    answer->chosen = ig_eval_argmax(answer->scores, a->q->n_options);
+    answer->chosen_norm = ig_eval_argmax(answer->scores + a->q->n_options, a->q->n_options);
+    answer->right_norm = answer->chosen_norm == a->q->answer;
+    answer->score = answer->chosen == a->q->answer;
+}
+
+static void count_answer(const asking *a, int i, ig_cli_eval_outcome *outcome) {
+    ig_cli_evaluation *e = a->e;
+    ig_cli_eval_run *run = &e->runs[i];
+    const ig_cli_eval_answer *answer = &run->now;
+    double ignored;
+    *outcome = (ig_cli_eval_outcome){.asked = true, .score = answer->score};
+    run->score += answer->score;
+    run->score_2 += answer->score * answer->score;
+    run->n_right_norm += answer->right_norm;
+    run->n_agree += compare(&ignored, a, answer, &e->runs[0].now);
+    if (e->pairs->full >= 0) {
+        outcome->is_same = compare(&outcome->same, a, answer, &e->runs[e->pairs->full].now);
+        run->n_same += outcome->is_same;
+        run->same += outcome->same;
+    }
+    for (int k = 0; k < a->q->n_turns; k++) run->turns[k] += answer->replies[k].score;
+    run->n_tokens += answer->n_tokens;
+    ig_cli_tally_add(&run->tally, &answer->tally);
+}
+
 /* The question has been answered under all runs. */
 static void count_answers(const asking *a, size_t question) {
     ig_cli_evaluation *e = a->e;
-    bool needle = ig_cli_eval_is_needle(e);
-    const ig_cli_eval_answer *first = &e->runs[0].now;
+    bool generates = ig_cli_eval_generates(e);
+    for (int i = 0; !generates && i < e->pairs->n; i++) choose(a, &e->runs[i].now);
     for (int i = 0; i < e->pairs->n; i++) {
-        ig_cli_eval_run *run = &e->runs[i];
-        ig_cli_eval_answer *answer = &run->now;
-        if (!needle) {
-            answer->chosen = ig_eval_argmax(answer->scores, a->q->n_options);
-            answer->chosen_norm = ig_eval_argmax(answer->scores + a->q->n_options, a->q->n_options);
-            answer->right_norm = answer->chosen_norm == a->q->answer;
-        }
-        answer->right = needle ? answer->needle.right : answer->chosen == a->q->answer;
-        run->outcomes[question] = answer->right ? IG_CLI_RIGHT : IG_CLI_WRONG;
-        run->n_right += answer->right;
-        run->n_right_norm += answer->right_norm;
-        run->n_agree += needle ? strcmp(answer->needle.text, first->needle.text) == 0 : answer->chosen == first->chosen;
-        run->n_tokens += answer->n_tokens;
-        ig_cli_tally_add(&run->tally, &answer->tally);
+        count_answer(a, i, &e->runs[i].outcomes[question]);
         if (e->answers) note_answer(a, i);
     }
     if (e->answers) fflush(e->answers);
+    for (int k = 0; k < a->q->n_turns; k++) e->turns[k] += a->q->turns[k].n_answers > 0;
     e->n++;
-    e->done += needle ? (uint64_t)(a->options->n - (e->n > 1 ? e->n_shared : 0)) : 1;
+    e->n_scored += !generates || count_expected(a->q);
+    e->done += generates ? (uint64_t)(a->options->n - (e->n > 1 ? e->n_shared : 0)) : 1;
 }
 
 static ig_status ask(const asking *a, size_t question) {
@@ -174,8 +238,9 @@ static ig_status ask(const asking *a, size_t question) {
     ig_status status = IG_OK;
     for (int i = 0; i < e->pairs->n; i++) {
         ig_cli_eval_answer *answer = &e->runs[i].now;
-        *answer = (ig_cli_eval_answer){.scores = answer->scores};
+        *answer = (ig_cli_eval_answer){.scores = answer->scores, .replies = answer->replies};
     }
+    if (ig_cli_eval_generates(e)) status = answer_all(a, 0, 1);
     for (int begin = 0, end; !status && begin < a->q->n_options; begin = end) {
         for (end = begin + 1; end < a->q->n_options && same_context(&a->options[begin], &a->options[end]); end++) {
         }
@@ -189,11 +254,11 @@ int ig_cli_eval_ask(ig_cli_evaluation *e) {
     const ig_eval_pair *options = e->options;
     double start = ig_cli_seconds();
     ig_error err = {0};
-    e->bar = ig_cli_progress_start(e->title, ig_cli_eval_is_needle(e) ? "tokens" : "questions");
+    e->bar = ig_cli_progress_start(e->title, ig_cli_eval_generates(e) ? "tokens" : "questions");
     ig_status status = find_from_start(e, &err);
     for (size_t i = 0; !status && i < e->task->n; i++) {
         asking a = {e, &e->task->questions[i], options, &err};
-        options += a.q->n_options;
+        options += ig_cli_eval_pairs(e, a.q);
         if (ig_cli_eval_room(e, a.q, a.options) > e->n_ctx) {
             e->n_skipped++;
             continue;

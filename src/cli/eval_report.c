@@ -10,13 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- needles by length and depth --------------------------------------------- */
+/* ---- answers by length and depth --------------------------------------------- */
 
-/* Needles of one length and depth. */
+/* Questions of one length and depth. */
 typedef struct cell {
     int words;
     double depth;
-    size_t n, n_right;
+    size_t n;
+    double score; /* sum */
 } cell;
 
 static int compare_cells(const void *a, const void *b) {
@@ -32,14 +33,14 @@ static cell *count_cells(size_t *n, const ig_cli_evaluation *e, const ig_cli_eva
     *n = 0;
     for (size_t i = 0; cells && i < e->task->n; i++) {
         const ig_eval_question *q = &e->task->questions[i];
-        if (run->outcomes[i] == IG_CLI_NOT_ASKED || q->context_words < 0 || q->depth < 0) continue;
-        cells[n_all++] = (cell){q->context_words, q->depth, 1, run->outcomes[i] == IG_CLI_RIGHT};
+        if (!run->outcomes[i].asked || q->context_words < 0 || q->depth < 0) continue;
+        cells[n_all++] = (cell){q->context_words, q->depth, 1, run->outcomes[i].score};
     }
     if (n_all) qsort(cells, n_all, sizeof *cells, compare_cells);
     for (size_t i = 0; i < n_all; i++) {
         if (*n && compare_cells(&cells[*n - 1], &cells[i]) == 0) {
             cells[*n - 1].n++;
-            cells[*n - 1].n_right += cells[i].n_right;
+            cells[*n - 1].score += cells[i].score;
         } else {
             cells[(*n)++] = cells[i];
         }
@@ -56,39 +57,64 @@ static json_t *json_of_cells(const ig_cli_evaluation *e, const ig_cli_eval_run *
     cell *cells = count_cells(&n, e, run);
     json_t *list = json_array();
     for (size_t i = 0; i < n; i++)
-        json_array_append_new(list, json_pack("{s:i, s:f, s:I, s:f}", "context_words", cells[i].words, "depth",
-                                              cells[i].depth, "questions", (json_int_t)cells[i].n, "accuracy",
-                                              ig_eval_share(cells[i].n_right, cells[i].n)));
+        json_array_append_new(
+            list, json_pack("{s:i, s:f, s:I, s:f}", "context_words", cells[i].words, "depth", cells[i].depth,
+                            "questions", (json_int_t)cells[i].n, "accuracy", ig_eval_mean(cells[i].score, cells[i].n)));
     free(cells);
     return list;
 }
 
-static void add_answers(json_t *json, const ig_cli_evaluation *e, const ig_cli_eval_run *run) {
-    bool needle = ig_cli_eval_is_needle(e);
-    json_object_set_new(json, "accuracy", json_real(ig_eval_share(run->n_right, e->n)));
-    json_object_set_new(json, "accuracy_error", json_real(ig_eval_share_error(run->n_right, e->n)));
-    if (e->task->form == IG_EVAL_CHOICES) {
-        json_object_set_new(json, "accuracy_norm", json_real(ig_eval_share(run->n_right_norm, e->n)));
-        json_object_set_new(json, "accuracy_norm_error", json_real(ig_eval_share_error(run->n_right_norm, e->n)));
-    }
-    json_object_set_new(json, needle ? "tokens_generated" : "tokens_scored", json_integer((json_int_t)run->n_tokens));
-    if (needle) json_object_set_new(json, "cells", json_of_cells(e, run));
+/* What several questions in turn were worth, each place by itself. */
+static json_t *json_of_turns(const ig_cli_evaluation *e, const ig_cli_eval_run *run) {
+    json_t *list = json_array();
+    for (int i = 0; i < e->most_turns; i++)
+        json_array_append_new(list, json_pack("{s:I, s:f}", "questions", (json_int_t)e->turns[i], "accuracy",
+                                              ig_eval_mean(run->turns[i], e->turns[i])));
+    return list;
 }
 
-static json_t *json_of_runs(const ig_cli_evaluation *e) {
+static void add_scores(json_t *json, const ig_cli_evaluation *e, const ig_cli_eval_run *run) {
+    json_object_set_new(json, "accuracy", json_real(ig_eval_mean(run->score, e->n_scored)));
+    json_object_set_new(json, "accuracy_error", json_real(ig_eval_mean_error(run->score, run->score_2, e->n_scored)));
+    if (e->task->form != IG_EVAL_CHOICES) return;
+    double norm = (double)run->n_right_norm;
+    json_object_set_new(json, "accuracy_norm", json_real(ig_eval_mean(norm, e->n)));
+    json_object_set_new(json, "accuracy_norm_error", json_real(ig_eval_mean_error(norm, norm, e->n)));
+}
+
+static void add_answers(json_t *json, const ig_cli_evaluation *e, int i, const ig_cli_eval_groups *groups) {
+    bool generates = ig_cli_eval_generates(e);
+    const ig_cli_eval_run *run = &e->runs[i];
+    if (e->n_scored) add_scores(json, e, run);
+    json_object_set_new(json, generates ? "tokens_generated" : "tokens_scored",
+                        json_integer((json_int_t)run->n_tokens));
+    if (!generates) return;
+    json_object_set_new(json, "cells", json_of_cells(e, run));
+    if (e->most_turns > 1) json_object_set_new(json, "turns", json_of_turns(e, run));
+    if (groups) ig_cli_eval_groups_json(json, groups, i);
+}
+
+/* How often a run's answers are those of `full`. */
+static void add_same(json_t *json, const ig_cli_evaluation *e, const ig_cli_eval_run *run) {
+    json_object_set_new(json, "same_answers", json_real(ig_eval_mean((double)run->n_same, e->n)));
+    if (ig_cli_eval_generates(e)) json_object_set_new(json, "same_tokens", json_real(ig_eval_mean(run->same, e->n)));
+}
+
+static json_t *json_of_runs(const ig_cli_evaluation *e, const ig_cli_eval_groups *groups) {
     json_t *list = json_array();
     for (int i = 0; i < e->pairs->n; i++) {
         const ig_cli_pair *pair = &e->pairs->v[i];
         json_t *json = json_pack("{s:s, s:o}", "policy", pair->cache.policy, "budget", ig_cli_pair_budget_json(pair));
-        add_answers(json, e, &e->runs[i]);
-        json_object_set_new(json, "agreement", json_real(ig_eval_share(e->runs[i].n_agree, e->n)));
+        add_answers(json, e, i, groups);
+        json_object_set_new(json, "agreement", json_real(ig_eval_mean((double)e->runs[i].n_agree, e->n)));
+        if (e->pairs->full >= 0) add_same(json, e, &e->runs[i]);
         ig_cli_tally_fields(json, &e->runs[i].tally);
         json_array_append_new(list, json);
     }
     return list;
 }
 
-static void print_json(const ig_cli_evaluation *e) {
+static void print_json(const ig_cli_evaluation *e, const ig_cli_eval_groups *groups) {
     bool alone = e->pairs->n == 1;
     json_t *json = ig_cli_report(e->app, alone ? e->reader.s : NULL);
     json_object_set_new(json, "task", ig_cli_json_text(e->task->name, strlen(e->task->name)));
@@ -98,9 +124,9 @@ static void print_json(const ig_cli_evaluation *e) {
     json_object_set_new(json, "skipped", json_integer((json_int_t)e->n_skipped));
     json_object_set_new(json, "seconds", json_real(e->seconds));
     if (alone)
-        add_answers(json, e, &e->runs[0]);
+        add_answers(json, e, 0, groups);
     else
-        json_object_set_new(json, "runs", json_of_runs(e));
+        json_object_set_new(json, "runs", json_of_runs(e, groups));
     if (e->interrupted || e->failed) json_object_set_new(json, e->failed ? "failed" : "interrupted", json_true());
     ig_cli_print_json(json);
 }
@@ -112,13 +138,14 @@ static void print_cells(const ig_cli_evaluation *e, const ig_cli_eval_run *run) 
     size_t n, end;
     cell *cells = count_cells(&n, e, run);
     for (size_t i = 0; i < n; i = end) {
-        size_t asked = 0, right = 0;
+        size_t asked = 0;
+        double score = 0;
         for (end = i; end < n && cells[end].words == cells[i].words; end++) {
             asked += cells[end].n;
-            right += cells[end].n_right;
+            score += cells[end].score;
         }
-        printf("  %6d words %8zu %8.4f  at depth", cells[i].words, asked, ig_eval_share(right, asked));
-        for (size_t k = i; k < end; k++) printf("  %g: %zu/%zu", cells[k].depth, cells[k].n_right, cells[k].n);
+        printf("  %6d words %8zu %8.4f  at depth", cells[i].words, asked, ig_eval_mean(score, asked));
+        for (size_t k = i; k < end; k++) printf("  %g: %.3g/%zu", cells[k].depth, cells[k].score, cells[k].n);
         putchar('\n');
     }
     free(cells);
@@ -129,9 +156,13 @@ static bool is_alone(const ig_cli_evaluation *e) { return e->pairs->n == 1; }
 /* All pairs have the same tiers. */
 static bool has_disk(const ig_cli_evaluation *e) { return e->pairs->v[0].cache.disk_bytes > 0; }
 
+/* Whether other runs are compared with it. */
+static bool has_full(const ig_cli_evaluation *e) { return !is_alone(e) && e->pairs->full >= 0; }
+
 static void print_head(const ig_cli_evaluation *e) {
     printf("%-22s %6s %8s %8s %9s  %-16s ", "task", "n", "acc", "+/-", "acc_norm", "policy");
     if (!is_alone(e)) printf("%7s %8s ", "budget", "agree");
+    if (has_full(e)) printf("%8s ", "same");
     printf("%8s %9s", "KV used", "tokens/s");
     puts(has_disk(e) ? " read/step stalled" : "");
 }
@@ -140,13 +171,19 @@ static void print_row(const ig_cli_evaluation *e, int i) {
     const ig_cli_eval_run *run = &e->runs[i];
     const ig_cli_pair *pair = &e->pairs->v[i];
     ig_cli_tally tally = run->tally;
-    char norm[32] = "", budget[32];
+    char norm[32] = "", budget[32], score[32] = "", error[32] = "", same[32] = "";
     double used = ig_cli_mean(tally.selected, tally.n_decoded), speed = ig_cli_tally_speed(&tally);
-    if (e->task->form == IG_EVAL_CHOICES) snprintf(norm, sizeof norm, "%.4f", ig_eval_share(run->n_right_norm, e->n));
-    printf("%-22s %6zu %8.4f %8.4f %9s  %-16s ", e->title, e->n, ig_eval_share(run->n_right, e->n),
-           ig_eval_share_error(run->n_right, e->n), norm, pair->cache.policy);
+    if (e->n_scored) {
+        snprintf(score, sizeof score, "%.4f", ig_eval_mean(run->score, e->n_scored));
+        snprintf(error, sizeof error, "%.4f", ig_eval_mean_error(run->score, run->score_2, e->n_scored));
+    }
+    if (e->task->form == IG_EVAL_CHOICES)
+        snprintf(norm, sizeof norm, "%.4f", ig_eval_mean((double)run->n_right_norm, e->n));
+    if (ig_cli_eval_generates(e)) snprintf(same, sizeof same, "%.4f", ig_eval_mean(run->same, e->n));
+    printf("%-22s %6zu %8s %8s %9s  %-16s ", e->title, e->n, score, error, norm, pair->cache.policy);
     if (!is_alone(e)) {
-        printf("%7s %8.4f ", ig_cli_pair_budget(budget, pair), ig_eval_share(run->n_agree, e->n));
+        printf("%7s %8.4f ", ig_cli_pair_budget(budget, pair), ig_eval_mean((double)run->n_agree, e->n));
+        if (has_full(e)) printf("%8s ", same);
     } else {
         ig_session_stats st;
         ig_session_get_stats(e->reader.s, &st);
@@ -158,14 +195,19 @@ static void print_row(const ig_cli_evaluation *e, int i) {
     if (has_disk(e))
         printf(" %6.2f MB %5.1f %%", ig_cli_mean(tally.read, tally.n_decoded) / 1e6, ig_cli_tally_stall(&tally) * 100);
     putchar('\n');
-    if (ig_cli_eval_is_needle(e)) print_cells(e, run);
+    if (!ig_cli_eval_generates(e)) return;
+    print_cells(e, run);
+    if (e->most_turns == 1) return;
+    printf("  in turn:");
+    for (int k = 0; k < e->most_turns; k++)
+        if (e->turns[k])
+            printf(" %.4f", ig_eval_mean(run->turns[k], e->turns[k]));
+        else
+            printf(" -");
+    putchar('\n');
 }
 
-void ig_cli_eval_report(const ig_cli_evaluation *e, bool with_head) {
-    if (e->app->o->json) {
-        print_json(e);
-        return;
-    }
+static void print_table(const ig_cli_evaluation *e, const ig_cli_eval_groups *groups, bool with_head) {
     if (with_head) print_head(e);
     for (int i = 0; i < e->pairs->n; i++) print_row(e, i);
     if (e->n_skipped)
@@ -173,5 +215,15 @@ void ig_cli_eval_report(const ig_cli_evaluation *e, bool with_head) {
     if (e->interrupted || e->failed)
         printf("  %s after %zu of %zu questions\n", e->failed ? "failed" : "interrupted", e->n + e->n_skipped,
                e->task->n);
+    if (groups) ig_cli_eval_groups_print(groups);
     fflush(stdout);
+}
+
+void ig_cli_eval_report(const ig_cli_evaluation *e, bool with_head) {
+    ig_cli_eval_groups *groups = ig_cli_eval_group(e);
+    if (e->app->o->json)
+        print_json(e, groups);
+    else
+        print_table(e, groups, with_head);
+    ig_cli_eval_groups_free(groups);
 }

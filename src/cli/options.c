@@ -88,8 +88,8 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_SEED, AT(seed), "-1", 0, 0, NULL},
     {"-r, --stop, --reverse-prompt", "TEXT", "end when the model writes TEXT; may be given several times",
      IG_VERB_GENERATE, IG_KIND_TEXTS, AT(stops), NULL, 0, 0, NULL},
-    {"--ignore-eos", NULL, "go on after the model's end token", IG_VERB_RUN, IG_KIND_FLAG, AT(ignore_end), NULL, 0, 0,
-     NULL},
+    {"--ignore-eos", NULL, "go on after the model's end token", IG_VERB_RUN | IG_VERB_EVAL, IG_KIND_FLAG,
+     AT(ignore_end), NULL, 0, 0, NULL},
     {"-sp, --special", NULL, "print special tokens too", IG_VERB_RUN, IG_KIND_FLAG, AT(special), NULL, 0, 0, NULL},
 
     /* tokenize */
@@ -128,6 +128,13 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_EVAL, IG_KIND_INT, AT(ctx), "0", 0, CTX_MAX, NULL},
     {"-o, --output", "FILE", "also write each answer with its scores, one JSON object a line", IG_VERB_EVAL,
      IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
+
+    {"--dense-prefix", "N|P%",
+     "compute only so much of each prompt with dense attention, and the rest through the policy: tokens, or a share "
+     "(default: all but the question)",
+     IG_VERB_EVAL, IG_KIND_AMOUNT, AT(dense_part), NULL, 0, 0, NULL},
+    {"--chat", NULL, "put questions into the model's chat template, as a user's messages", IG_VERB_EVAL, IG_KIND_FLAG,
+     AT(chat), NULL, 0, 0, NULL},
 
     /* tasks */
     {"--task", "LIST", "which tasks to make (default: all of them)", IG_VERB_TASKS, IG_KIND_CHOICES, AT(recipes), NULL,

@@ -18,42 +18,56 @@ static bool stopped(void) { return ig_cli_interrupted() != 0; }
 static bool on_prompt(void *user, uint64_t done, uint64_t total) {
     ig_cli_evaluation *e = user;
     int own = ig_session_tokens(e->reader.s, NULL) - (e->n ? e->n_shared : 0);
-    if (ig_cli_eval_is_needle(e) && done < total && own > 0)
+    if (ig_cli_eval_generates(e) && done < total && own > 0)
         ig_cli_progress_show(&e->bar, e->done + (uint64_t)own, e->total);
     return stopped();
 }
 
 /* ---- tokens ------------------------------------------------------------------ */
 
+/* What of a context is computed dense, if the flags say it. */
+static void set_dense(ig_eval_pair *pair, ig_cli_amount dense) {
+    double n = dense.number ? (double)dense.number : dense.share * pair->n_context;
+    if (n > 0) pair->n_dense = n < 1 ? 1 : n < pair->n_context ? (int)n : pair->n_context;
+}
+
 static int encode_question(ig_cli_evaluation *e, const ig_eval_question *q) {
-    for (int i = 0; i < q->n_options; i++) {
-        const ig_eval_option *option = &q->options[i];
+    const ig_cli_options *o = e->app->o;
+    for (int i = 0; i < ig_cli_eval_pairs(e, q); i++) {
+        ig_eval_pair *pair = &e->options[e->n_options];
         ig_error err = {0};
-        if (ig_eval_encode(&e->options[e->n_options], e->app->model, e->examples, option->context,
-                           ig_cli_eval_is_needle(e) ? "" : option->text, &err))
-            return ig_cli_complain(e->app->o, "%s:%d: %s", e->task->name, q->line, err.text);
+        ig_status status = ig_cli_eval_generates(e) ? ig_eval_encode_turn(pair, e->app->model, q, i, o->chat, &err)
+                                                    : ig_eval_encode(pair, e->app->model, e->examples,
+                                                                     q->options[i].context, q->options[i].text, &err);
+        if (status) return ig_cli_complain(o, "%s:%d: %s", e->task->name, q->line, err.text);
+        if (!ig_cli_eval_generates(e) || i == 0) set_dense(pair, o->dense_part);
         e->n_options++;
     }
     return IG_EXIT_OK;
 }
 
-/* How many of the n tokens all options begin with. */
+/* How many of the n tokens all options begin with, or all questions' first turns. */
 static int count_common(const ig_cli_evaluation *e, const int32_t *ids, int n) {
-    for (size_t i = 0; i < e->n_options; i++) {
-        int common = 0;
-        while (common < n && common < e->options[i].n_context && ids[common] == e->options[i].ids[common]) common++;
-        n = common;
+    const ig_eval_pair *options = e->options;
+    for (size_t i = 0; i < e->task->n; i++) {
+        int n_pairs = ig_cli_eval_pairs(e, &e->task->questions[i]);
+        for (int k = 0; k < (ig_cli_eval_generates(e) ? 1 : n_pairs); k++) {
+            int common = 0;
+            while (common < n && common < options[k].n_context && ids[common] == options[k].ids[common]) common++;
+            n = common;
+        }
+        options += n_pairs;
     }
     return n;
 }
 
 /* What all questions begin with is computed once: the examples, whose last tokens may be joined with what follows, or
- * the text that needles have in common, as far as it ends with a step of the prompt: what is computed is the same then.
+ * the text that prompts have in common, as far as it ends with a step of the prompt: what is computed is the same then.
  */
 static int count_shared(ig_cli_evaluation *e) {
     ig_eval_pair shots;
     ig_error err = {0};
-    if (ig_cli_eval_is_needle(e)) {
+    if (ig_cli_eval_generates(e)) {
         int common = count_common(e, e->options->ids, e->options->n_context);
         e->n_shared = common - common % e->app->o->batch;
     } else if (e->examples[0]) {
@@ -66,51 +80,67 @@ static int count_shared(ig_cli_evaluation *e) {
 
 static bool open_runs(ig_cli_evaluation *e, int most_options) {
     e->runs = calloc((size_t)e->pairs->n, sizeof *e->runs);
+    e->turns = calloc((size_t)e->most_turns, sizeof *e->turns);
     for (int i = 0; e->runs && i < e->pairs->n; i++) {
         ig_cli_eval_run *run = &e->runs[i];
         run->outcomes = calloc(e->task->n, sizeof *run->outcomes);
         run->now.scores = calloc((size_t)most_options * 2, sizeof *run->now.scores);
-        if (!run->outcomes || !run->now.scores) return false;
+        run->now.replies = calloc((size_t)e->most_turns, sizeof *run->now.replies);
+        run->turns = calloc((size_t)e->most_turns, sizeof *run->turns);
+        if (!run->outcomes || !run->now.scores || !run->now.replies || !run->turns) return false;
     }
-    return e->runs != NULL;
+    return e->runs && e->turns;
 }
 
 static void close_runs(ig_cli_evaluation *e) {
     for (int i = 0; e->runs && i < e->pairs->n; i++) {
-        free(e->runs[i].outcomes);
-        free(e->runs[i].now.scores);
+        ig_cli_eval_run *run = &e->runs[i];
+        for (int k = 0; run->now.replies && k < e->most_turns; k++) ig_eval_reply_close(&run->now.replies[k]);
+        free(run->now.replies);
+        free(run->outcomes);
+        free(run->now.scores);
+        free(run->turns);
     }
     free(e->runs);
+    free(e->turns);
+}
+
+static int open_all(ig_cli_evaluation *e) {
+    size_t n_options = 0;
+    int most_options = 1;
+    e->most_turns = 1;
+    for (size_t i = 0; i < e->task->n; i++) {
+        const ig_eval_question *q = &e->task->questions[i];
+        n_options += (size_t)ig_cli_eval_pairs(e, q);
+        if (q->n_options > most_options) most_options = q->n_options;
+        if (q->n_turns > e->most_turns) e->most_turns = q->n_turns;
+    }
+    e->options = calloc(n_options, sizeof *e->options);
+    return e->options && open_runs(e, most_options) ? IG_EXIT_OK
+                                                    : ig_cli_complain(e->app->o, "%s: out of memory", e->task->name);
 }
 
 /* Tokens of all questions, and the context that the longest of those that fit takes. */
 static int encode(ig_cli_evaluation *e) {
     const ig_cli_options *o = e->app->o;
-    int limit = o->ctx ? o->ctx : e->app->info.n_ctx_train, longest = 0, most_options = 1;
-    size_t n_options = 0, n_asked = 0;
-    for (size_t i = 0; i < e->task->n; i++) {
-        n_options += (size_t)e->task->questions[i].n_options;
-        if (e->task->questions[i].n_options > most_options) most_options = e->task->questions[i].n_options;
-    }
-    e->options = calloc(n_options, sizeof *e->options);
-    if (!e->options || !open_runs(e, most_options)) return ig_cli_complain(o, "%s: out of memory", e->task->name);
-
-    for (size_t i = 0; i < e->task->n; i++) {
+    int limit = o->ctx ? o->ctx : e->app->info.n_ctx_train, longest = 0, code = open_all(e);
+    size_t n_asked = 0;
+    for (size_t i = 0; !code && i < e->task->n; i++) {
         const ig_eval_question *q = &e->task->questions[i];
-        int code = stopped() ? IG_EXIT_INTERRUPTED : encode_question(e, q);
-        if (code) return code;
-        const ig_eval_pair *options = &e->options[e->n_options - (size_t)q->n_options];
-        int room = ig_cli_eval_room(e, q, options);
-        if (room > limit) continue;
+        const ig_eval_pair *options = &e->options[e->n_options];
+        code = stopped() ? IG_EXIT_INTERRUPTED : encode_question(e, q);
+        int room = code ? 0 : ig_cli_eval_room(e, q, options);
+        if (code || room > limit) continue;
         if (room > longest) longest = room;
         n_asked++;
-        e->total += ig_cli_eval_is_needle(e) ? (uint64_t)options->n : 1;
+        e->total += ig_cli_eval_generates(e) ? (uint64_t)options->n : 1;
     }
+    if (code) return code;
     e->n_ctx = o->ctx ? o->ctx : longest;
     if (longest == 0)
         return ig_cli_complain(o, "%s: every question is longer than the context of %d tokens", e->task->name, limit);
-    int code = count_shared(e);
-    if (ig_cli_eval_is_needle(e)) e->total -= (uint64_t)(n_asked - 1) * (uint64_t)e->n_shared;
+    code = count_shared(e);
+    if (ig_cli_eval_generates(e)) e->total -= (uint64_t)(n_asked - 1) * (uint64_t)e->n_shared;
     return code;
 }
 
@@ -130,7 +160,8 @@ static int read_examples(char **out, const ig_cli_options *o, const ig_eval_task
     ig_eval_task *examples = NULL;
     ig_error err = {0};
     if (!path) return (*out = strdup("")) ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
-    if (task->form == IG_EVAL_NEEDLE) return ig_cli_complain(o, "%s: needles take no examples (--shots)", task->name);
+    if (task->form == IG_EVAL_GENERATED)
+        return ig_cli_complain(o, "%s: needles take no examples (--shots)", task->name);
     int code = read_task(&examples, o, path, (size_t)o->shots);
     if (!code && ig_eval_task_examples(out, examples, (size_t)o->shots, &err)) code = ig_cli_fail(o, &err);
     ig_eval_task_close(examples);
@@ -147,7 +178,7 @@ static int open_session(ig_cli_evaluation *e) {
     options.cache = e->pairs->v[0].cache;
     options.progress = on_prompt;
     options.progress_user = e;
-    e->reader = (ig_eval_reader){.n_vocab = e->app->info.n_vocab, .stopped = stopped};
+    e->reader = (ig_eval_reader){.model = e->app->model, .n_vocab = e->app->info.n_vocab, .stopped = stopped};
     ig_status status = ig_session_open(&e->reader.s, e->app->model, &options, &err);
     if (!status) status = ig_sampler_open(&e->sampler, e->app->model, &greedy, &err);
     return status ? ig_cli_fail(e->app->o, &err) : IG_EXIT_OK;
@@ -161,6 +192,8 @@ static void name_title(char title[64], const char *path) {
 
 static int evaluate(ig_cli_evaluation *e, const char *shots_file, bool is_first) {
     name_title(e->title, e->task->name);
+    if (e->app->o->chat && !ig_cli_eval_generates(e))
+        return ig_cli_complain(e->app->o, "%s: --chat is for questions whose answer is generated", e->task->name);
     int code = read_examples(&e->examples, e->app->o, e->task, shots_file);
     if (!code) code = encode(e);
     if (!code) code = open_session(e);

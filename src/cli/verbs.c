@@ -67,15 +67,19 @@ const ig_cli_verb ig_cli_verbs[] = {
      "eval",
      {"MODEL"},
      "Count the questions a model answers rightly",
-     "Task files hold one JSON object a line, in one of three forms:\n\n"
+     "Task files hold one JSON object a line, in one of four forms:\n\n"
      "  {\"query\": \"...\", \"choices\": [\" ...\", \" ...\"], \"answer\": 0}\n"
      "  {\"prefixes\": [\"...\", \"...\"], \"suffix\": \" ...\", \"answer\": 1}\n"
-     "  {\"prompt\": \"...\", \"answer\": \"12345\", \"context_words\": 500, \"depth\": 0.1}\n\n"
+     "  {\"prompt\": \"...\", \"answer\": \"12345\", \"context_words\": 500, \"depth\": 0.1}\n"
+     "  {\"context\": \"...\", \"question\": \"...\", \"answers\": [\"...\", \"...\"], \"max_tokens\": 64}\n\n"
      "Multiple choice: the choice with the greatest log-likelihood after the query is the answer (acc), or that with\n"
      "the greatest log-likelihood per character (acc_norm), as lm-evaluation-harness counts. The query is computed\n"
      "with dense attention up to its last token; this one and the choices go through the policy token by token.\n\n"
-     "Needles in a text: the answer is generated greedily and must begin with what is expected. The last 8 tokens of\n"
-     "the prompt and the answer go through the policy.\n\n"
+     "Needles in a text: the answer is generated greedily and must begin with what is expected, or with \"answers\" "
+     "hold\n"
+     "all of it, or any (\"match\"). The last 8 tokens of the prompt and the answer go through the policy, or the "
+     "whole\n"
+     "question where it is apart from the context. A context may have several \"questions\", asked in turn.\n\n"
      "  infinigen eval -m smollm2-135m --task tasks/piqa.jsonl --shots 5 --shots-file fewshot/piqa.jsonl",
      ig_cli_eval},
     {IG_VERB_TASKS,

@@ -15,14 +15,14 @@
 
 /* ---- tokens --------------------------------------------------------------- */
 
-static ig_status tokenize(int32_t **ids, size_t *n, const ig_model *model, const char *text, size_t n_text,
-                          ig_error *err) {
+ig_status ig_eval_tokenize(int32_t **ids, size_t *n, const ig_model *model, const char *text, size_t n_text, int flags,
+                           ig_error *err) {
     size_t cap = n_text + 8;
     for (*ids = NULL;;) {
         int32_t *more = realloc(*ids, cap * sizeof **ids);
         if (!more) break;
         *ids = more;
-        ig_status status = ig_tokenize(n, model, text, n_text, 0, *ids, cap, err);
+        ig_status status = ig_tokenize(n, model, text, n_text, flags, *ids, cap, err);
         if (!status && *n <= cap) return IG_OK;
         cap = *n;
         if (status) {
@@ -36,8 +36,7 @@ static ig_status tokenize(int32_t **ids, size_t *n, const ig_model *model, const
     return ig_eval_fail(err, IG_E_MEMORY, "out of memory for %zu tokens", cap);
 }
 
-/* The token that a context begins with, or stands for an empty one; -1: none. */
-static int32_t first_token(const ig_model *model, bool is_empty) {
+int32_t ig_eval_first_token(const ig_model *model, bool is_empty) {
     if (ig_token_adds_bos(model)) return ig_token_bos(model);
     if (!is_empty) return -1;
     return ig_token_bos(model) >= 0 ? ig_token_bos(model) : ig_token_eos(model);
@@ -60,6 +59,11 @@ static ig_status join(ig_eval_pair *out, int32_t first, const int32_t *context, 
     return IG_OK;
 }
 
+ig_status ig_eval_join(ig_eval_pair *out, int32_t first, const int32_t *ids, size_t n, ig_error *err) {
+    return first < 0 && n == 0 ? ig_eval_fail(err, IG_E_FORMAT, "the text has no tokens")
+                               : join(out, first, ids, n, ids, n, err);
+}
+
 ig_status ig_eval_encode(ig_eval_pair *out, const ig_model *model, const char *examples, const char *context,
                          const char *text, ig_error *err) {
     int32_t *head = NULL, *whole = NULL;
@@ -71,11 +75,11 @@ ig_status ig_eval_encode(ig_eval_pair *out, const ig_model *model, const char *e
     size_t n_before = (size_t)n_joined - strlen(text);
     while (*text && n_before && strchr(" \t\n\r\v\f", joined[n_before - 1])) n_before--;
 
-    ig_status status = tokenize(&head, &n_head, model, joined, n_before, err);
-    if (!status) status = tokenize(&whole, &n_whole, model, joined, (size_t)n_joined, err);
+    ig_status status = ig_eval_tokenize(&head, &n_head, model, joined, n_before, 0, err);
+    if (!status) status = ig_eval_tokenize(&whole, &n_whole, model, joined, (size_t)n_joined, 0, err);
     if (!status && *text && n_whole <= n_head)
         status = ig_eval_fail(err, IG_E_FORMAT, "the text adds no token to what stands before it");
-    if (!status) status = join(out, first_token(model, n_head == 0), head, n_head, whole, n_whole, err);
+    if (!status) status = join(out, ig_eval_first_token(model, n_head == 0), head, n_head, whole, n_whole, err);
     free(whole);
     free(head);
     free(joined);
@@ -84,7 +88,7 @@ ig_status ig_eval_encode(ig_eval_pair *out, const ig_model *model, const char *e
 
 /* ---- scores --------------------------------------------------------------- */
 
-static ig_status decode(ig_eval_reader *r, const int32_t *ids, int n, ig_error *err) {
+ig_status ig_eval_read_on(ig_eval_reader *r, const int32_t *ids, int n, ig_error *err) {
     for (int i = 0; i < n; i++) {
         if (r->stopped && r->stopped()) return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
         ig_status status = ig_session_decode(&r->s, &ids[i], 1, err);
@@ -131,16 +135,20 @@ ig_status ig_eval_feed(ig_eval_reader *r, const int32_t *ids, int n, int n_tail,
     if (!status && kept < n_shared) status = ig_session_sync(r->s, ids, n_shared, err);
     if (!status && (kept < n_dense || n == n_dense)) status = ig_session_sync(r->s, ids, n_dense, err);
     r->n_dense = ig_session_tokens(r->s, NULL);
-    return status ? status : decode(r, ids + n_dense, n - n_dense, err);
+    return status ? status : ig_eval_read_on(r, ids + n_dense, n - n_dense, err);
+}
+
+ig_status ig_eval_feed_context(ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err) {
+    return ig_eval_feed(r, pair->ids, pair->n_context, pair->n_dense ? pair->n_context - pair->n_dense : 1, err);
 }
 
 ig_status ig_eval_score_pair(double *out, ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err) {
     const int32_t *next = pair->ids + pair->n_context;
     double sum = 0;
-    ig_status status = ig_eval_feed(r, pair->ids, pair->n_context, 1, err);
+    ig_status status = ig_eval_feed_context(r, pair, err);
     for (int i = pair->n_context; !status && i < pair->n; i++, next++) {
         sum -= ig_eval_token_nll(ig_session_logits(r->s), r->n_vocab, *next);
-        if (i + 1 < pair->n) status = decode(r, next, 1, err);
+        if (i + 1 < pair->n) status = ig_eval_read_on(r, next, 1, err);
     }
     *out = sum;
     return status;

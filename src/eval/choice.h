@@ -17,7 +17,16 @@
 typedef struct ig_eval_pair {
     int32_t *ids; /* [n]; free() it */
     int n, n_context;
+    int n_dense; /* of the context, computed dense; the others go through the policy. 0: all but the last one */
 } ig_eval_pair;
+
+/* Tokens of a text, without a BOS; free() them, also after a failure. */
+ig_status ig_eval_tokenize(int32_t **ids, size_t *n, const ig_model *model, const char *text, size_t n_text, int flags,
+                           ig_error *err);
+/* The token that a text begins with, or that stands for an empty one; -1: none. */
+int32_t ig_eval_first_token(const ig_model *model, bool is_empty);
+/* All tokens, after `first` unless that is -1, as a context that nothing follows. */
+ig_status ig_eval_join(ig_eval_pair *out, int32_t first, const int32_t *ids, size_t n, ig_error *err);
 
 /* Tokens of `examples` (may be "") and the option's context, and of its text after them: both together are tokenised,
  * and so is the context alone; the text's tokens are the rest. Blanks that end the context count to the text. A BOS is
@@ -29,6 +38,7 @@ ig_status ig_eval_encode(ig_eval_pair *out, const ig_model *model, const char *e
  * or begins with the same n_shared tokens: results are bitwise those of a new session. */
 typedef struct ig_eval_reader {
     ig_session *s;
+    const ig_model *model;
     int n_vocab;
     int n_shared;          /* tokens that all texts begin with, such as examples; set when the session holds nothing */
     int n_dense;           /* tokens at the session's beginning that were computed dense; 0 to start */
@@ -43,6 +53,10 @@ ig_status ig_eval_reader_clear(ig_eval_reader *r, ig_error *err);
 
 /* Makes the session hold the n tokens, the last n_tail of them (all but the first at most) through the policy. */
 ig_status ig_eval_feed(ig_eval_reader *r, const int32_t *ids, int n, int n_tail, ig_error *err);
+/* The same with a pair's context, as far as its n_dense says. */
+ig_status ig_eval_feed_context(ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err);
+/* Further tokens through the policy, one by one. */
+ig_status ig_eval_read_on(ig_eval_reader *r, const int32_t *ids, int n, ig_error *err);
 
 /* Sum of the log-likelihoods of the tokens after the context; the session needs room for n - 1 tokens. */
 ig_status ig_eval_score_pair(double *out, ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err);

@@ -11,13 +11,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OPTIONS_MAX = 1024 };
+enum { OPTIONS_MAX = 1024, ANSWERS_MAX = 100000, TASK_BYTES_MAX = 64 };
 
-double ig_eval_share(size_t right, size_t n) { return n ? (double)right / (double)n : 0; }
+double ig_eval_mean(double sum, size_t n) { return n ? sum / (double)n : 0; }
 
-double ig_eval_share_error(size_t right, size_t n) {
-    double p = ig_eval_share(right, n);
-    return n > 1 ? sqrt(p * (1 - p) / (double)(n - 1)) : 0;
+double ig_eval_mean_error(double sum, double sum_2, size_t n) {
+    double mean = ig_eval_mean(sum, n), variance = ig_eval_mean(sum_2, n) - mean * mean;
+    return n > 1 && variance > 0 ? sqrt(variance / (double)(n - 1)) : 0;
 }
 
 /* ---- one line ------------------------------------------------------------- */
@@ -84,32 +84,145 @@ static ig_status read_options(ig_eval_question *q, const line_reader *r, bool pr
     return IG_OK;
 }
 
-static ig_status read_needle(ig_eval_question *q, const line_reader *r) {
-    ig_status status = make_options(q, r, 1);
-    if (!status) status = get_text(&q->options[0].context, r, "prompt");
-    if (!status) status = get_text(&q->options[0].text, r, "answer");
+/* ---- generated answers ---------------------------------------------------- */
+
+enum { ANSWER_TOKENS = 128, BEGIN_BYTES_MAX = 4096, ROOM_FOR_BLANKS = 8 };
+
+/* A whole number from `least` to `most`; `otherwise` if the key is not there. */
+static ig_status get_number(int *out, const line_reader *r, const char *key, int least, int most, int otherwise) {
+    json_t *value = json_object_get(r->object, key);
+    char why[64];
+    *out = otherwise;
+    if (!value) return IG_OK;
+    if (json_is_integer(value) && json_integer_value(value) >= least && json_integer_value(value) <= most) {
+        *out = (int)json_integer_value(value);
+        return IG_OK;
+    }
+    snprintf(why, sizeof why, "is not a whole number from %d to %d", least, most);
+    return refuse(r, key, most < INT_MAX ? why : "is not a whole number from 0 up");
+}
+
+/* "" if the key is not there. */
+static ig_status get_optional_text(const char **out, const line_reader *r, const char *key) {
+    *out = "";
+    return json_object_get(r->object, key) ? get_text(out, r, key) : IG_OK;
+}
+
+static ig_status make_answers(ig_eval_turn *turn, const line_reader *r, size_t n) {
+    turn->answers = calloc(n, sizeof *turn->answers);
+    if (!turn->answers) return ig_eval_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
+    turn->n_answers = (int)n;
+    return IG_OK;
+}
+
+/* "answers" and "match" */
+static ig_status read_answers(ig_eval_turn *turn, const line_reader *r, json_t *list) {
+    static const char why[] = "is not an array of 1 to 100000 strings that are not empty";
+    const char *match = "";
+    json_t *item;
+    size_t i;
+    if (!json_is_array(list) || json_array_size(list) < 1 || json_array_size(list) > ANSWERS_MAX)
+        return refuse(r, "answers", why);
+    ig_status status = make_answers(turn, r, json_array_size(list));
     if (status) return status;
-    if (!q->options[0].context[0]) return refuse(r, "prompt", "is empty");
-    if (!q->options[0].text[0]) return refuse(r, "answer", "is empty");
-    json_t *words = json_object_get(r->object, "context_words"), *depth = json_object_get(r->object, "depth");
-    if (words && (!json_is_integer(words) || json_integer_value(words) < 0 || json_integer_value(words) > INT_MAX))
-        return refuse(r, "context_words", "is not a whole number from 0 up");
+    json_array_foreach(list, i, item) {
+        if (!json_is_string(item) || !json_string_length(item)) return refuse(r, "answers", why);
+        turn->answers[i] = json_string_value(item);
+    }
+    status = get_optional_text(&match, r, "match");
+    turn->match = strcmp(match, "any") == 0 ? IG_EVAL_ANY : IG_EVAL_ALL;
+    if (!status && *match && strcmp(match, "any") != 0 && strcmp(match, "all") != 0)
+        status = refuse(r, "match", "is neither \"all\" nor \"any\"");
+    return status ? status
+                  : get_number(&turn->max_tokens, r, "max_tokens", 1, IG_EVAL_ANSWER_TOKENS_MAX, ANSWER_TOKENS);
+}
+
+/* "answer": a blank before it, or a line end, costs tokens of their own. */
+static ig_status read_beginning(ig_eval_turn *turn, const line_reader *r) {
+    const char *answer = "";
+    ig_status status = get_text(&answer, r, "answer");
+    if (!status && !*answer) status = refuse(r, "answer", "is empty");
+    if (!status) status = make_answers(turn, r, 1);
+    if (status) return status;
+    size_t n = strlen(answer);
+    turn->answers[0] = answer;
+    turn->match = IG_EVAL_BEGIN;
+    return get_number(&turn->max_tokens, r, "max_tokens", 1, IG_EVAL_ANSWER_TOKENS_MAX,
+                      (int)(n < BEGIN_BYTES_MAX ? n : BEGIN_BYTES_MAX) + ROOM_FOR_BLANKS);
+}
+
+/* What the reader's object says of a question. */
+static ig_status read_turn(ig_eval_turn *turn, const line_reader *r, bool needs_question) {
+    json_t *answers = json_object_get(r->object, "answers");
+    ig_status status = needs_question ? get_text(&turn->question, r, "question") : IG_OK;
+    if (!needs_question) turn->question = "";
+    if (!status && needs_question && !*turn->question) status = refuse(r, "question", "is empty");
+    if (!status) status = get_optional_text(&turn->prefix, r, "answer_prefix");
+    if (status) return status;
+    if (answers) return read_answers(turn, r, answers);
+    if (json_object_get(r->object, "answer") || !json_object_get(r->object, "max_tokens"))
+        return read_beginning(turn, r);
+    return get_number(&turn->max_tokens, r, "max_tokens", 1, IG_EVAL_ANSWER_TOKENS_MAX, ANSWER_TOKENS);
+}
+
+static ig_status read_turns(ig_eval_question *q, const line_reader *r) {
+    json_t *list = json_object_get(r->object, "questions");
+    size_t n = list ? json_array_size(list) : 1; /* 0 of what is no array */
+    if (n < 1 || n > IG_EVAL_TURNS_MAX) return refuse(r, "questions", "is not an array of 1 to 256 objects");
+    q->turns = calloc(n, sizeof *q->turns);
+    if (!q->turns) return ig_eval_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
+    q->n_turns = (int)n;
+    if (!list) return read_turn(q->turns, r, q->is_apart);
+    for (size_t i = 0; i < n; i++) {
+        line_reader inner = *r;
+        inner.object = json_array_get(list, i);
+        if (!json_is_object(inner.object)) return refuse(r, "questions", "is not an array of 1 to 256 objects");
+        ig_status status = read_turn(&q->turns[i], &inner, true);
+        if (status) return status;
+    }
+    return IG_OK;
+}
+
+/* A name that can be printed; NULL if the key is not there. */
+static ig_status get_task(const char **out, const line_reader *r) {
+    if (!json_object_get(r->object, "task")) return IG_OK;
+    ig_status status = get_text(out, r, "task");
+    if (status) return status;
+    size_t n = strlen(*out);
+    bool is_name = n >= 1 && n <= TASK_BYTES_MAX;
+    for (size_t i = 0; is_name && i < n; i++) is_name = (*out)[i] > ' ' && (*out)[i] < 0x7f;
+    return is_name ? IG_OK : refuse(r, "task", "is not a word of 1 to 64 ASCII characters");
+}
+
+static ig_status read_generated(ig_eval_question *q, const line_reader *r) {
+    json_t *depth = json_object_get(r->object, "depth");
+    q->is_apart = json_object_get(r->object, "context") != NULL;
+    const char *key = q->is_apart ? "context" : "prompt";
+    ig_status status = get_text(&q->context, r, key);
+    if (!status && !q->context[0]) status = refuse(r, key, "is empty");
+    if (!status) status = read_turns(q, r);
+    if (!status) status = get_number(&q->context_words, r, "context_words", 0, INT_MAX, -1);
+    if (!status) status = get_number(&q->length, r, "length", 0, INT_MAX, -1);
+    if (!status) status = get_task(&q->task, r);
+    if (status) return status;
     if (depth && (!json_is_number(depth) || !(json_number_value(depth) >= 0 && json_number_value(depth) <= 1)))
         return refuse(r, "depth", "is not between 0 and 1");
-    q->context_words = words ? (int)json_integer_value(words) : -1;
     q->depth = depth ? json_number_value(depth) : -1;
     return IG_OK;
 }
+
+/* ---- any line --------------------------------------------------------------- */
 
 static ig_status find_form(ig_eval_form *form, const line_reader *r) {
     if (json_object_get(r->object, "choices"))
         *form = IG_EVAL_CHOICES;
     else if (json_object_get(r->object, "prefixes"))
         *form = IG_EVAL_PREFIXES;
-    else if (json_object_get(r->object, "prompt"))
-        *form = IG_EVAL_NEEDLE;
+    else if (json_object_get(r->object, "prompt") || json_object_get(r->object, "context"))
+        *form = IG_EVAL_GENERATED;
     else
-        return ig_eval_fail(r->err, IG_E_FORMAT, "%s:%d: has none of the keys \"choices\", \"prefixes\" and \"prompt\"",
+        return ig_eval_fail(r->err, IG_E_FORMAT,
+                            "%s:%d: has none of the keys \"choices\", \"prefixes\", \"prompt\" and \"context\"",
                             r->name, r->line);
     return IG_OK;
 }
@@ -123,11 +236,11 @@ static ig_status read_line(ig_eval_task *task, ig_eval_question *q, line_reader 
         return ig_eval_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
     if (!json_is_object(r->object))
         return ig_eval_fail(r->err, IG_E_FORMAT, "%s:%d: is no JSON object", r->name, r->line);
-    *q = (ig_eval_question){.line = r->line, .context_words = -1, .depth = -1};
+    *q = (ig_eval_question){.line = r->line, .length = -1, .context_words = -1, .depth = -1};
     ig_status status = task->n == 0 ? find_form(&task->form, r) : IG_OK;
     if (status) return status;
     task->n++; /* from here on its options are freed with the task */
-    return task->form == IG_EVAL_NEEDLE ? read_needle(q, r) : read_options(q, r, task->form == IG_EVAL_PREFIXES);
+    return task->form == IG_EVAL_GENERATED ? read_generated(q, r) : read_options(q, r, task->form == IG_EVAL_PREFIXES);
 }
 
 /* ---- the file ------------------------------------------------------------- */
@@ -182,7 +295,12 @@ ig_status ig_eval_task_open(ig_eval_task **out, const char *name, const char *te
 
 void ig_eval_task_close(ig_eval_task *task) {
     if (!task) return;
-    for (size_t i = 0; i < task->n; i++) free(task->questions[i].options);
+    for (size_t i = 0; i < task->n; i++) {
+        ig_eval_question *q = &task->questions[i];
+        for (int k = 0; k < q->n_turns; k++) free(q->turns[k].answers);
+        free(q->turns);
+        free(q->options);
+    }
     free(task->questions);
     json_decref(task->lines);
     free(task);
@@ -190,7 +308,7 @@ void ig_eval_task_close(ig_eval_task *task) {
 
 ig_status ig_eval_task_examples(char **out, const ig_eval_task *examples, size_t n, ig_error *err) {
     *out = NULL;
-    if (examples->form == IG_EVAL_NEEDLE)
+    if (examples->form == IG_EVAL_GENERATED)
         return ig_eval_fail(err, IG_E_FORMAT, "%s: needles are no examples", examples->name);
     if (n > examples->n)
         return ig_eval_fail(err, IG_E_FORMAT, "%s: has %zu examples, not %zu", examples->name, examples->n, n);

@@ -192,7 +192,8 @@ def test_table_of_runs(program, model, tmp_path):
                                "--kv-policy", "full,window", "--kv-budget", "100%,64")
     lines = [line.split() for line in out.decode().splitlines()]
     assert status == 0 and err == b"" and len(lines) == 1 + 3 + 3 * 2
-    assert lines[0] == ["task", "n", "acc", "+/-", "acc_norm", "policy", "budget", "agree", "KV", "used", "tokens/s"]
+    assert lines[0] == ["task", "n", "acc", "+/-", "acc_norm", "policy", "budget", "agree", "same", "KV", "used",
+                        "tokens/s"]
     assert lines[1][:9] == ["cities", "2", "1.0000", "0.0000", "1.0000", "full", "1.0000", "100.0", "%"]
     assert lines[2][5:8] == ["window", "100%", "1.0000"] and lines[3][5:8] == ["window", "64", "1.0000"]
     assert lines[4][:6] == ["key", "1", "1.0000", "0.0000", "full", "1.0000"]
@@ -248,7 +249,7 @@ def test_interrupted(program, model, tmp_path, policies):
     ("", "t.jsonl: has no questions"),
     ("[]\n", "t.jsonl:1: is no JSON object"),
     ("{\n", "t.jsonl:1: no JSON"),
-    ('{"text": "x"}\n', 't.jsonl:1: has none of the keys "choices", "prefixes" and "prompt"'),
+    ('{"text": "x"}\n', 't.jsonl:1: has none of the keys "choices", "prefixes", "prompt" and "context"'),
     ('{"query": "x", "choices": [" a", " b"], "answer": 0}\n{"query": "x", "choices": [" a", " b"]}\n',
      't.jsonl:2: "answer" is missing'),
 ])

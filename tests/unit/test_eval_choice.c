@@ -45,7 +45,7 @@ static ig_eval_reader open_reader(const char *policy) {
 static ig_eval_pair make_pair(int32_t ids[N_CTX], int seed, int n_context, int text_seed, int n_text) {
     for (int i = 0; i < n_context; i++) ids[i] = (int32_t)((unsigned)(seed * 977 + i * 7919 + i * i * 31) % N_VOCAB);
     for (int i = 0; i < n_text; i++) ids[n_context + i] = (int32_t)((unsigned)(text_seed * 613 + i * 331) % N_VOCAB);
-    return (ig_eval_pair){ids, n_context + n_text, n_context};
+    return (ig_eval_pair){.ids = ids, .n = n_context + n_text, .n_context = n_context};
 }
 
 static double score(ig_eval_reader *r, const ig_eval_pair *pair) {

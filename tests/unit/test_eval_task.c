@@ -58,13 +58,53 @@ static void test_needles(void **state) {
         "{\"prompt\": \"p\", \"answer\": \"12\", \"context_words\": 500, \"depth\": 0.5}\n"
         "{\"prompt\": \"p\", \"answer\": \"34\"}\n",
         SIZE_MAX);
-    assert_int_equal(task->form, IG_EVAL_NEEDLE);
+    assert_int_equal(task->form, IG_EVAL_GENERATED);
     assert_int_equal(task->questions[0].context_words, 500);
     assert_true(task->questions[0].depth == 0.5);
     assert_int_equal(task->questions[1].context_words, -1);
     assert_true(task->questions[1].depth < 0);
-    assert_string_equal(task->questions[1].options[0].context, "p");
-    assert_string_equal(task->questions[1].options[0].text, "34");
+    const ig_eval_question *q = task->questions;
+    assert_string_equal(q->context, "p");
+    assert_false(q->is_apart);
+    assert_int_equal(q->n_turns, 1);
+    assert_int_equal(q->turns->match, IG_EVAL_BEGIN);
+    assert_string_equal(q->turns->question, "");
+    assert_string_equal(q[1].turns->answers[0], "34");
+    assert_int_equal(q->turns->max_tokens, 10);
+    ig_eval_task_close(task);
+}
+
+/* What answers must hold, several questions, and a line that expects nothing. */
+static void test_generated(void **state) {
+    (void)state;
+    ig_eval_task *task = read_task(
+        "{\"context\": \"c\", \"question\": \"q\", \"answer_prefix\": \"It is\", \"answers\": [\"a\", \"b\"], "
+        "\"max_tokens\": 7, \"task\": \"vt\", \"length\": 4096}\n"
+        "{\"prompt\": \"p\", \"answers\": [\"a\"], \"match\": \"any\"}\n"
+        "{\"context\": \"c\", \"questions\": [{\"question\": \"q1\", \"answer\": \"x\"}, "
+        "{\"question\": \"q2\", \"answers\": [\"y\"], \"match\": \"all\"}]}\n"
+        "{\"prompt\": \"p\", \"max_tokens\": 4000}\n",
+        SIZE_MAX);
+    const ig_eval_question *q = task->questions;
+    assert_int_equal(task->n, 4);
+    assert_true(q[0].is_apart);
+    assert_string_equal(q[0].turns->question, "q");
+    assert_string_equal(q[0].turns->prefix, "It is");
+    assert_string_equal(q[0].turns->answers[1], "b");
+    assert_int_equal(q[0].turns->n_answers, 2);
+    assert_int_equal(q[0].turns->match, IG_EVAL_ALL);
+    assert_int_equal(q[0].turns->max_tokens, 7);
+    assert_string_equal(q[0].task, "vt");
+    assert_int_equal(q[0].length, 4096);
+    assert_int_equal(q[1].turns->match, IG_EVAL_ANY);
+    assert_int_equal(q[1].turns->max_tokens, 128);
+    assert_null(q[1].task);
+    assert_int_equal(q[1].length, -1);
+    assert_int_equal(q[2].n_turns, 2);
+    assert_int_equal(q[2].turns[0].match, IG_EVAL_BEGIN);
+    assert_string_equal(q[2].turns[1].question, "q2");
+    assert_int_equal(q[3].turns->n_answers, 0);
+    assert_int_equal(q[3].turns->max_tokens, 4000);
     ig_eval_task_close(task);
 }
 
@@ -112,10 +152,32 @@ static void test_malformed(void **state) {
     } cases[] = {
         {"", "t.jsonl: has no questions"},
         {"\n\n", "t.jsonl: has no questions"},
-        {"{\"a\": 1}", "t.jsonl:1: has none of the keys \"choices\", \"prefixes\" and \"prompt\""},
+        {"{\"a\": 1}", "t.jsonl:1: has none of the keys \"choices\", \"prefixes\", \"prompt\" and \"context\""},
         {"\n{\"query\": ", "t.jsonl:2: no JSON: "},
         {"[1]", "t.jsonl:1: is no JSON object"},
         {"{\"choices\": [\"a\", \"b\"], \"answer\": 0}", "t.jsonl:1: \"query\" is missing"},
+        {"{\"context\": \"c\", \"answers\": [\"a\"]}", "t.jsonl:1: \"question\" is missing"},
+        {"{\"context\": \"c\", \"question\": \"\", \"answers\": [\"a\"]}", "t.jsonl:1: \"question\" is empty"},
+        {"{\"context\": 7, \"question\": \"q\", \"answers\": [\"a\"]}", "t.jsonl:1: \"context\" is not a string"},
+        {"{\"context\": \"c\", \"question\": \"q\"}", "t.jsonl:1: \"answer\" is missing"},
+        {"{\"prompt\": \"p\", \"answers\": []}", "t.jsonl:1: \"answers\" is not an array of 1 to 100000 strings"},
+        {"{\"prompt\": \"p\", \"answers\": {\"a\": 1}}", "t.jsonl:1: \"answers\" is not an array"},
+        {"{\"prompt\": \"p\", \"answers\": [\"a\", \"\"]}", "t.jsonl:1: \"answers\" is not an array"},
+        {"{\"prompt\": \"p\", \"answers\": [\"a\"], \"match\": \"some\"}",
+         "t.jsonl:1: \"match\" is neither \"all\" nor \"any\""},
+        {"{\"prompt\": \"p\", \"answers\": [\"a\"], \"max_tokens\": 0}",
+         "t.jsonl:1: \"max_tokens\" is not a whole number from 1 to 1048576"},
+        {"{\"prompt\": \"p\", \"answer\": \"a\", \"max_tokens\": 1e9}",
+         "t.jsonl:1: \"max_tokens\" is not a whole number"},
+        {"{\"prompt\": \"p\", \"answer\": \"a\", \"length\": -1}",
+         "t.jsonl:1: \"length\" is not a whole number from 0"},
+        {"{\"prompt\": \"p\", \"answer\": \"a\", \"task\": \"a b\"}", "t.jsonl:1: \"task\" is not a word"},
+        {"{\"prompt\": \"p\", \"answer\": \"a\", \"answer_prefix\": 7}",
+         "t.jsonl:1: \"answer_prefix\" is not a string"},
+        {"{\"context\": \"c\", \"questions\": []}", "t.jsonl:1: \"questions\" is not an array of 1 to 256 objects"},
+        {"{\"context\": \"c\", \"questions\": [1]}", "t.jsonl:1: \"questions\" is not an array of 1 to 256 objects"},
+        {"{\"context\": \"c\", \"questions\": \"q\"}", "t.jsonl:1: \"questions\" is not an array of 1 to 256 objects"},
+        {"{\"context\": \"c\", \"questions\": [{\"question\": \"q\"}]}", "t.jsonl:1: \"answer\" is missing"},
         {"{\"query\": 7, \"choices\": [\"a\", \"b\"], \"answer\": 0}", "t.jsonl:1: \"query\" is not a string"},
         {"{\"query\": \"q\", \"choices\": \"ab\", \"answer\": 0}", "t.jsonl:1: \"choices\" is not an array"},
         {"{\"query\": \"q\", \"choices\": [\"a\"], \"answer\": 0}", "t.jsonl:1: \"choices\" is not an array of 2"},
@@ -149,12 +211,14 @@ static void test_malformed(void **state) {
     }
 }
 
-static void test_shares(void **state) {
+static void test_means(void **state) {
     (void)state;
-    assert_true(ig_eval_share(3, 4) == 0.75);
-    assert_true(ig_eval_share(0, 0) == 0);
-    assert_true(ig_eval_share_error(2, 5) > 0.244948 && ig_eval_share_error(2, 5) < 0.244950); /* sqrt(0.24 / 4) */
-    assert_true(ig_eval_share_error(1, 1) == 0);
+    assert_true(ig_eval_mean(3, 4) == 0.75);
+    assert_true(ig_eval_mean(0, 0) == 0);
+    double error = ig_eval_mean_error(2, 2, 5);
+    assert_true(error > 0.244948 && error < 0.244950); /* sqrt(0.24 / 4) */
+    assert_true(ig_eval_mean_error(1, 1, 1) == 0);
+    assert_true(ig_eval_mean_error(0.75, 0.1875, 3) == 0); /* all alike */
 }
 
 static void test_choosing(void **state) {
@@ -169,9 +233,9 @@ static void test_choosing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choices), cmocka_unit_test(test_prefixes), cmocka_unit_test(test_needles),
-        cmocka_unit_test(test_limit),   cmocka_unit_test(test_examples), cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_shares),  cmocka_unit_test(test_choosing),
+        cmocka_unit_test(test_choices),   cmocka_unit_test(test_prefixes), cmocka_unit_test(test_needles),
+        cmocka_unit_test(test_generated), cmocka_unit_test(test_limit),    cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_malformed), cmocka_unit_test(test_means),    cmocka_unit_test(test_choosing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
