@@ -166,10 +166,10 @@ typedef struct ig_cli_options {
     int top_k, repeat_last_n;
     int64_t seed;
 
-    bool ids, decode;            /* tokenize */
-    const char *sketch_kind;     /* prepare */
-    const char *tokens, *output; /* logits; output: eval too */
-    int chunks, dense_prefix;    /* perplexity; policies too */
+    bool ids, decode;             /* tokenize */
+    const char *sketch_kind;      /* prepare */
+    const char *tokens, *output;  /* logits; output: eval too */
+    int chunks, dense_prefix, by; /* perplexity; policies too */
     ig_cli_amounts budgets;
 
     ig_cli_texts tasks, shots_files; /* eval */

@@ -113,6 +113,8 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--dense-prefix", "N",
      "feed the first N tokens of a chunk with dense attention, and score the rest token by token through the policy",
      IG_VERB_PERPLEXITY, IG_KIND_INT, AT(dense_prefix), "0", 0, INT_MAX / 4, NULL},
+    {"--by", "N", "also report by position, N tokens of each chunk together; 0: not", IG_VERB_PERPLEXITY, IG_KIND_INT,
+     AT(by), "0", 0, CTX_MAX, NULL},
 
     /* eval */
     {"--task", "FILE", "questions, one JSON object a line; may be given several times", IG_VERB_EVAL, IG_KIND_TEXTS,

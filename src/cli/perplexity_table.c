@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
+#include <string.h>
 
 #include "cli/pairs.h"
 #include "cli/perplexity.h"
@@ -14,6 +15,7 @@
 /* What a run's session did, summed over chunks. */
 typedef struct work {
     ig_eval_score score;
+    ig_eval_score *parts; /* by position; NULL without --by */
     ig_cli_tally tally;
     double *layers; /* [n_layers] audited mass times number of audits; negative where there was none */
 } work;
@@ -28,6 +30,7 @@ typedef struct table {
     ig_cli_pairs pairs;
     run *runs;                       /* [pairs.n] */
     ig_eval_rival *rivals;           /* [pairs.n] */
+    ig_eval_score *parts;            /* of the chunk and run at work; NULL without --by */
     int n_chunks, i_chunk, n_scored; /* runs scored of this chunk */
     ig_cli_progress bar;
 } table;
@@ -42,14 +45,18 @@ static int open_runs(table *t, const ig_cache_options *cache) {
     if (code) return code;
     t->runs = calloc((size_t)t->pairs.n, sizeof *t->runs);
     t->rivals = calloc((size_t)t->pairs.n, sizeof *t->rivals);
-    if (!t->runs || !t->rivals) return ig_cli_complain(t->app->o, "out of memory");
+    t->parts = ig_cli_perplexity_new_parts(t->app->o);
+    if (!t->runs || !t->rivals || (t->app->o->by && !t->parts)) return ig_cli_complain(t->app->o, "out of memory");
     for (int i = 0; i < t->pairs.n; i++) {
         run *r = &t->runs[i];
         t->rivals[i] = (ig_eval_rival){.cache = t->pairs.v[i].cache, .is_reference = i == t->pairs.full};
         r->chunks = json_array();
         r->total.layers = calloc(n_layers, sizeof *r->total.layers);
         r->chunk.layers = calloc(n_layers, sizeof *r->chunk.layers);
-        if (!r->total.layers || !r->chunk.layers) return ig_cli_complain(t->app->o, "out of memory");
+        r->total.parts = ig_cli_perplexity_new_parts(t->app->o);
+        r->chunk.parts = ig_cli_perplexity_new_parts(t->app->o);
+        bool has_parts = !t->app->o->by || (r->total.parts && r->chunk.parts);
+        if (!r->total.layers || !r->chunk.layers || !has_parts) return ig_cli_complain(t->app->o, "out of memory");
     }
     return IG_EXIT_OK;
 }
@@ -59,7 +66,10 @@ static void close_runs(table *t) {
         json_decref(t->runs[i].chunks);
         free(t->runs[i].total.layers);
         free(t->runs[i].chunk.layers);
+        free(t->runs[i].total.parts);
+        free(t->runs[i].chunk.parts);
     }
+    free(t->parts);
     free(t->runs);
     free(t->rivals);
     ig_cli_close_pairs(&t->pairs);
@@ -77,11 +87,14 @@ static bool on_progress(void *user, uint64_t done, uint64_t total) {
     return ig_cli_interrupted() != 0;
 }
 
+static int count_parts(const table *t) { return ig_eval_count_parts(t->app->o->ctx, t->app->o->by); }
+
 /* As ig_eval_comparison wants it: the session's statistics are of this chunk and run. */
 static void on_scored(void *user, int i, const ig_eval_score *score, const ig_session *s) {
     table *t = user;
     work *c = &t->runs[i].chunk;
     c->score = *score;
+    if (t->parts) memcpy(c->parts, t->parts, (size_t)count_parts(t) * sizeof *c->parts);
     c->tally = (ig_cli_tally){0};
     ig_cli_tally_session(&c->tally, s);
     for (int l = 0; l < t->app->info.n_layers; l++) c->layers[l] = ig_session_audit(s, l) * (double)c->tally.n_audits;
@@ -95,6 +108,7 @@ static void count_chunk(table *t) {
         work *sum = &r->total;
         const work *c = &r->chunk;
         ig_eval_add(&sum->score, &c->score);
+        ig_cli_perplexity_add_parts(sum->parts, c->parts, t->app->o);
         ig_cli_tally_add(&sum->tally, &c->tally);
         for (int l = 0; l < t->app->info.n_layers; l++) sum->layers[l] += c->layers[l];
         json_t *chunk = ig_cli_perplexity_chunk(r->chunks, &c->score, c->tally.seconds);
@@ -107,6 +121,7 @@ static int score_chunks(table *t, ig_session *s, int32_t *ids) {
     ig_eval_comparison c = {.rivals = t->rivals, .n_rivals = t->pairs.n, .scored = on_scored, .user = t};
     ig_eval_chunk_options options = ig_cli_perplexity_options(t->app);
     size_t n = (size_t)t->app->o->ctx;
+    options.parts = t->parts;
     options.progress = on_progress;
     options.progress_user = t;
     ig_status status = ig_eval_comparison_open(&c, options.n_vocab, &err);
@@ -139,6 +154,7 @@ static json_t *json_of_run(const table *t, int i) {
     }
     json_object_set(json_object_get(json, "audit"), "layers", layers); /* no audit: nothing is set */
     json_decref(layers);
+    ig_cli_perplexity_parts_json(json, a->parts, t->app->o);
     json_object_set(json, "chunks", r->chunks);
     return json;
 }
@@ -188,11 +204,46 @@ static void print_row(const table *t, int i) {
     putchar('\n');
 }
 
+/* ---- by position ---------------------------------------------------------------- */
+
+/* The part number i of run r as it stands in a table; "" where there is nothing to say. */
+static const char *part_text(char out[32], const table *t, int r, int i, bool kl) {
+    const ig_eval_score *part = &t->runs[r].total.parts[i];
+    out[0] = 0;
+    if (kl && part->n_kl)
+        snprintf(out, 32, "%.5f", ig_eval_kl(part));
+    else if (!kl)
+        snprintf(out, 32, "%.4f", ig_eval_perplexity(part));
+    return out;
+}
+
+/* A row for each part, a column for each run. */
+static void print_parts(const table *t, bool kl) {
+    char text[64], budget[32];
+    printf("\n| %-16s |", kl ? "KL by position" : "by position");
+    for (int r = 0; r < t->pairs.n; r++) {
+        ig_cli_pair_budget(budget, &t->pairs.v[r]);
+        snprintf(text, sizeof text, "%s%s%s", t->rivals[r].cache.policy, budget[0] ? " " : "", budget);
+        printf(" %20s |", text);
+    }
+    printf("\n| ---------------: |");
+    for (int r = 0; r < t->pairs.n; r++) printf(" -------------------: |");
+    putchar('\n');
+    for (int i = 0; i < count_parts(t); i++) {
+        if (!t->runs[0].total.parts[i].n) continue;
+        printf("| %16s |", ig_cli_perplexity_positions(text, i, t->app->o));
+        for (int r = 0; r < t->pairs.n; r++) printf(" %20s |", part_text(budget, t, r, i, kl));
+        putchar('\n');
+    }
+}
+
 /* `code`: how the scoring ended. */
 static int report(const table *t, int code) {
     if (t->app->o->json) return print_json(t, code);
     print_head(t);
     for (int i = 0; i < t->pairs.n; i++) print_row(t, i);
+    if (t->parts) print_parts(t, false);
+    if (t->parts && t->pairs.full >= 0) print_parts(t, true);
     if (code) printf("\nAfter %d of %d chunks.\n", t->i_chunk, t->n_chunks);
     return IG_EXIT_OK;
 }

@@ -17,6 +17,7 @@ typedef struct measurement {
     ig_cli_app app;
     int n_ctx, n_chunks, i_chunk;
     ig_eval_score total;
+    ig_eval_score *parts, *part_totals; /* of a chunk, and of all; NULL without --by */
     json_t *chunks;
     ig_cli_progress bar;
 } measurement;
@@ -48,11 +49,13 @@ ig_eval_chunk_options ig_cli_perplexity_options(const ig_cli_app *app) {
         .n_vocab = app->info.n_vocab,
         .bos = ig_token_adds_bos(app->model) ? ig_token_bos(app->model) : -1,
         .dense_prefix = app->o->dense_prefix,
+        .by = app->o->by,
     };
 }
 
 static void note_chunk(measurement *m, const ig_eval_score *score, double seconds) {
     ig_eval_add(&m->total, score);
+    ig_cli_perplexity_add_parts(m->part_totals, m->parts, m->app.o);
     ig_cli_perplexity_chunk(m->chunks, score, seconds);
     if (m->app.o->json) return;
     if (isatty(STDOUT_FILENO)) ig_cli_progress_end(&m->bar);
@@ -64,6 +67,7 @@ static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
     const ig_cli_options *o = m->app.o;
     ig_error err = {0};
     ig_eval_chunk_options options = ig_cli_perplexity_options(&m->app);
+    options.parts = m->parts;
     options.progress = on_chunk_progress;
     options.progress_user = m;
     m->bar = ig_cli_progress_start("scoring", "tokens");
@@ -92,36 +96,45 @@ static int report(const measurement *m, const ig_session *s, int code) {
         else
             printf("Final estimate: ");
         printf("PPL = %.4f +/- %.5f\n", ig_eval_perplexity(&m->total), ig_eval_perplexity_error(&m->total));
+        ig_cli_perplexity_print_parts(m->part_totals, m->app.o);
         if (isatty(STDERR_FILENO) || m->app.o->verbose) ig_cli_print_stats(&m->app, s);
         return IG_EXIT_OK;
     }
     json_t *json = ig_cli_report(&m->app, s);
     ig_cli_perplexity_fields(json, &m->total);
+    ig_cli_perplexity_parts_json(json, m->part_totals, m->app.o);
     json_object_set(json, "chunks", m->chunks);
     if (code) json_object_set_new(json, code == IG_EXIT_INTERRUPTED ? "interrupted" : "failed", json_true());
     return ig_cli_print_json(json);
 }
 
-static int measure(measurement *m, int32_t *ids) {
-    ig_session *s = NULL;
+static int open_measurement(measurement *m, ig_session **s) {
+    const ig_cli_options *o = m->app.o;
     ig_error err = {0};
     ig_session_options options = ig_cli_session_options(&m->app);
     options.n_ctx = m->n_ctx;
-    ig_cli_use_policy(&m->app, &options.cache, m->app.o->policies.v[0]);
-    if (m->app.o->budgets.n) ig_cli_set_budget(&options.cache, m->app.o->budgets.v[0]);
+    ig_cli_use_policy(&m->app, &options.cache, o->policies.v[0]);
+    if (o->budgets.n) ig_cli_set_budget(&options.cache, o->budgets.v[0]);
     options.progress = on_chunk_progress;
     options.progress_user = m;
     m->chunks = json_array();
-    if (ig_session_open(&s, m->app.model, &options, &err)) {
-        json_decref(m->chunks);
-        return ig_cli_fail(m->app.o, &err);
-    }
-    int code = score_chunks(m, s, ids);
+    m->parts = ig_cli_perplexity_new_parts(o);
+    m->part_totals = ig_cli_perplexity_new_parts(o);
+    if (o->by && (!m->parts || !m->part_totals)) return ig_cli_complain(o, "out of memory for the parts of --by");
+    return ig_session_open(s, m->app.model, &options, &err) ? ig_cli_fail(o, &err) : IG_EXIT_OK;
+}
+
+static int measure(measurement *m, int32_t *ids) {
+    ig_session *s = NULL;
+    int code = open_measurement(m, &s);
+    if (!code) code = score_chunks(m, s, ids);
     if (m->total.n) {
         int reported = report(m, s, code);
         if (!code) code = reported;
     }
     json_decref(m->chunks);
+    free(m->parts);
+    free(m->part_totals);
     ig_session_close(s);
     return code;
 }

@@ -6,6 +6,7 @@
 #include "eval/perplexity.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "eval/fail.h"
 
@@ -33,24 +34,36 @@ double ig_eval_token_nll(const float *logits, int n_vocab, int32_t token) {
     return ig_eval_log_sum(logits, n_vocab) - (double)logits[token];
 }
 
-static void add_nll(ig_eval_score *score, double nll) {
-    score->n++;
-    score->sum += nll;
-    score->sum_2 += nll * nll;
+int ig_eval_count_parts(int n, int by) { return by > 0 ? (n - 1) / by + 1 : 0; }
+
+static void clear_parts(int n, const ig_eval_chunk_options *options) {
+    if (options->by) memset(options->parts, 0, (size_t)ig_eval_count_parts(n, options->by) * sizeof *options->parts);
 }
+
+/* The score of one token, to the chunk's and to its part's. */
+static void add_token(ig_eval_score *score, int position, const ig_eval_score *token,
+                      const ig_eval_chunk_options *options) {
+    ig_eval_add(score, token);
+    if (options->by) ig_eval_add(&options->parts[position / options->by], token);
+}
+
+static ig_eval_score score_of(double nll) { return (ig_eval_score){.n = 1, .sum = nll, .sum_2 = nll * nll}; }
 
 typedef struct row_sink {
     ig_eval_score *score;
     const int32_t *ids;
-    int n_vocab, n_ids;
+    int n_ids;
+    const ig_eval_chunk_options *options;
 } row_sink;
 
 /* The logits at position i predict the token at i + 1. */
 static bool score_rows(void *user, int first, int n_rows, const float *logits) {
     row_sink *sink = user;
-    for (int i = 0; i < n_rows && first + i + 1 < sink->n_ids; i++)
-        add_nll(sink->score,
-                ig_eval_token_nll(logits + (size_t)i * (size_t)sink->n_vocab, sink->n_vocab, sink->ids[first + i + 1]));
+    int n_vocab = sink->options->n_vocab;
+    for (int i = 0; i < n_rows && first + i + 1 < sink->n_ids; i++, logits += n_vocab) {
+        ig_eval_score token = score_of(ig_eval_token_nll(logits, n_vocab, sink->ids[first + i + 1]));
+        add_token(sink->score, first + i + 1, &token, sink->options);
+    }
     return false;
 }
 
@@ -61,26 +74,28 @@ static ig_status finish(const ig_eval_score *score, ig_error *err) {
 }
 
 /* Positions n/2 .. n-2 predict the next token. What stands before them needs no logits. */
-static ig_status score_second_half(ig_eval_score *out, ig_session *s, const int32_t *ids, int n, int n_vocab,
-                                   ig_error *err) {
-    row_sink sink = {out, ids, n_vocab, n};
+static ig_status score_second_half(ig_eval_score *out, ig_session *s, const int32_t *ids, int n,
+                                   const ig_eval_chunk_options *options, ig_error *err) {
+    row_sink sink = {out, ids, n, options};
+    clear_parts(n, options);
     ig_status status = ig_session_sync(s, ids, n / 2, err);
     if (!status) status = ig_session_sync_logits(s, ids, n - 1, score_rows, &sink, err);
     return status ? status : finish(out, err);
 }
 
-/* Token i of the tail, which `logits` predict. */
-static ig_status score_token(ig_eval_score *score, const float *logits, int32_t token, size_t i,
+/* The token at `position`, which `logits` predict. */
+static ig_status score_token(ig_eval_score *score, const float *logits, int32_t id, int position,
                              const ig_eval_chunk_options *options, ig_error *err) {
-    double log_sum = ig_eval_log_sum(logits, options->n_vocab), kl;
-    add_nll(score, log_sum - (double)logits[token]);
-    if (!options->reference) return IG_OK;
-    if (options->keep) return ig_eval_reference_keep(options->reference, logits, log_sum, err);
-    if (ig_eval_reference_compare(&kl, options->reference, i, logits, log_sum)) {
-        score->n_kl++;
-        score->kl += kl;
-    }
-    return IG_OK;
+    double log_sum = ig_eval_log_sum(logits, options->n_vocab);
+    ig_eval_score token = score_of(log_sum - (double)logits[id]);
+    ig_status status = IG_OK;
+    if (options->reference && options->keep)
+        status = ig_eval_reference_keep(options->reference, logits, log_sum, err);
+    else if (options->reference)
+        token.n_kl = ig_eval_reference_compare(&token.kl, options->reference,
+                                               (size_t)(position - options->dense_prefix), logits, log_sum);
+    add_token(score, position, &token, options);
+    return status;
 }
 
 ig_status ig_eval_chunk_rest(ig_eval_score *out, ig_session *s, const int32_t *ids, int n, const float *first,
@@ -88,9 +103,10 @@ ig_status ig_eval_chunk_rest(ig_eval_score *out, ig_session *s, const int32_t *i
     int prefix = options->dense_prefix;
     ig_status status = IG_OK;
     *out = (ig_eval_score){0};
+    clear_parts(n, options);
     for (int i = prefix; i < n; i++) {
         const float *logits = i == prefix ? first : ig_session_logits(s);
-        status = score_token(out, logits, ids[i], (size_t)(i - prefix), options, err);
+        status = score_token(out, logits, ids[i], i, options, err);
         if (status || i + 1 == n) break;
         if (options->progress && options->progress(options->progress_user, (uint64_t)i, (uint64_t)n))
             return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
@@ -105,7 +121,7 @@ ig_status ig_eval_chunk(ig_eval_score *out, ig_session *s, int32_t *ids, int n, 
     *out = (ig_eval_score){0};
     if (options->bos >= 0) ids[0] = options->bos;
     ig_status status = ig_session_cut(s, 0, err);
-    if (!status && !options->dense_prefix) return score_second_half(out, s, ids, n, options->n_vocab, err);
+    if (!status && !options->dense_prefix) return score_second_half(out, s, ids, n, options, err);
     if (!status) status = ig_session_sync(s, ids, options->dense_prefix, err);
     return status ? status : ig_eval_chunk_rest(out, s, ids, n, ig_session_logits(s), options, err);
 }

@@ -27,6 +27,9 @@ double ig_eval_perplexity_error(const ig_eval_score *score); /* standard error o
 double ig_eval_kl(const ig_eval_score *score);               /* mean divergence from the reference, nats per token */
 void ig_eval_add(ig_eval_score *total, const ig_eval_score *part);
 
+/* Parts of chunks of n tokens, `by` tokens each and the last one what is left. */
+int ig_eval_count_parts(int n, int by);
+
 /* -log softmax(logits)[token], computed in double. */
 double ig_eval_token_nll(const float *logits, int n_vocab, int32_t token);
 
@@ -36,6 +39,9 @@ typedef struct ig_eval_chunk_options {
     int dense_prefix;             /* 0: score the second half of a dense pass */
     ig_eval_reference *reference; /* distributions of the tokens after the dense prefix; NULL: none */
     bool keep;                    /* keep them there, instead of comparing with what is there */
+    int by;                       /* tokens of one part of a chunk; 0: no parts */
+    ig_eval_score *parts; /* [ig_eval_count_parts()]: set to what each part has of the chunk's score, by the position of
+                             the token that is predicted */
     /* Called between the tokens that are scored one by one; true stops. */
     ig_progress_fn progress;
     void *progress_user;

@@ -168,3 +168,50 @@ def test_what_the_disk_costs_after_others(program, on_disk):
     for run in runs:
         alone = json.loads(program(*args, "--kv-policy", run["policy"], *disk)[1])["kv"]
         assert run["read_bytes_per_token"] == pytest.approx(alone["read_bytes_per_token"], rel=0.1, abs=5000)
+
+
+def test_by_position(program, tmp_path):
+    """Parts are of the chunk's positions, and all of them together are the whole; alone and beside others the same."""
+    text = tmp_path / "text"
+    text.write_text(words(900, 3))
+    common = ["perplexity", "-m", make_model(tmp_path / "model"), "-f", text, "-c", "256", "--chunks", "3", "--json", "--by"]
+
+    def whole(run, positions):
+        parts = run["positions"]
+        assert [(p["first"], p["last"]) for p in parts] == positions
+        assert sum(p["tokens_scored"] for p in parts) == run["tokens_scored"]
+        assert sum(p["nll"] * p["tokens_scored"] for p in parts) == pytest.approx(run["nll"] * run["tokens_scored"])
+        assert len({p["perplexity"] for p in parts}) == len(parts)
+        return parts
+    # The second half without the first of its tokens, which the token before predicts.
+    dense = json.loads(program(*common, "50")[1])
+    parts = whole(dense, [(100, 149), (150, 199), (200, 249), (250, 255)])
+    assert [p["tokens_scored"] for p in parts] == [3 * n for n in (21, 50, 50, 6)]
+    prefix = ["--dense-prefix", "100", "--kv-recent", "4", "--kv-sinks", "1"]
+    positions = [(64, 127), (128, 191), (192, 255)]
+    lists = json.loads(program(*common, "64", *prefix, "--kv-policy", "full,window,infinigen", "--kv-budget", "16")[1])
+    for run in lists["runs"]:
+        parts = whole(run, positions)
+        assert [p["tokens_scored"] for p in parts] == [3 * n for n in (28, 64, 64)]
+        assert sum(p.get("kl", 0) * p["tokens_scored"] for p in parts) == pytest.approx(run["kl"] * run["tokens_scored"])
+        assert ("kl" in parts[0]) == (run["policy"] != "full")
+        alone = json.loads(program(*common, "64", *prefix, "--kv-policy", run["policy"], "--kv-budget", "16")[1])
+        assert [p["nll"] for p in alone["positions"]] == [p["nll"] for p in parts]
+    assert "positions" not in json.loads(program(*common, "0")[1])
+
+
+def test_table_by_position(program, tmp_path):
+    text = tmp_path / "text"
+    text.write_text(words(900, 3))
+    common = ["perplexity", "-m", make_model(tmp_path / "model"), "-f", text, "-c", "256", "--chunks", "1", "--by", "100"]
+    out = program(*common, "--dense-prefix", "100", "--kv-policy", "full,window", "--kv-budget", "16")[1].decode()
+    tables = [[[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+              for table in out.split("\n\n")]
+    assert [len(table) for table in tables] == [4, 4, 4]
+    assert tables[1][0] == ["by position", "full", "window 16"] and tables[2][0] == ["KL by position", "full", "window 16"]
+    assert [row[0] for row in tables[1][2:]] == [row[0] for row in tables[2][2:]] == ["100-199", "200-255"]
+    assert all(float(row[1]) > 1 and float(row[2]) > 1 for row in tables[1][2:])
+    assert all(row[1] == "" and float(row[2]) > 0 for row in tables[2][2:])
+    lines = program(*common)[1].decode().splitlines()
+    assert [re.sub(r"[0-9.]+ \+/- [0-9.]+", "X", line) for line in lines[-3:]] == [
+        "Final estimate: PPL = X", "Positions 100-199: PPL = X", "Positions 200-255: PPL = X"]
