@@ -153,9 +153,11 @@ static void hide_needles(needles *out, ig_eval_sample *s, const ig_eval_recipe *
     if (!open_keys(&k, s, recipe, (size_t)recipe->n_keys + (among_needles ? (size_t)s->n : 0))) return;
     for (int i = 0; i < recipe->n_keys; i++) get_key(out->keys[i], &k, s, i);
     for (int i = 0; i < n_lines; i++) {
-        draw_value(out->values[i], s, recipe->uuid_values);
-        write_needle(out->lines[i].text, sizeof out->lines[i].text, recipe, out->keys[i / recipe->n_values],
-                     out->values[i]);
+        char value[WORD_BYTES], line[sizeof out->lines[i].text];
+        draw_value(value, s, recipe->uuid_values);
+        write_needle(line, sizeof line, recipe, out->keys[i / recipe->n_values], value);
+        memcpy(out->values[i], value, sizeof value);
+        memcpy(out->lines[i].text, line, sizeof line);
     }
     if (recipe->haystack == IG_EVAL_ESSAY) {
         place_at_depths(s, out->lines, n_lines);
