@@ -62,7 +62,7 @@ typedef struct ig_cli_evaluation {
     ig_eval_reader reader;
     ig_sampler *sampler; /* greedy */
     int most_turns;
-    size_t *turns; /* [most_turns]: questions asked first, second, ... of which something is expected */
+    size_t *turns; /* [most_turns]: questions asked first, second, ... in turn, of which something is expected */
 
     size_t n, n_skipped;
     size_t n_scored; /* of n: something is expected */

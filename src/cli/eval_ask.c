@@ -197,6 +197,9 @@ static void choose(const asking *a, ig_cli_eval_answer *answer) {
     answer->score = answer->chosen == a->q->answer;
 }
 
+/* Questions that are asked one after the other; a single one is none of them. */
+static int count_in_turn(const ig_eval_question *q) { return q->n_turns > 1 ? q->n_turns : 0; }
+
 static void count_answer(const asking *a, int i, ig_cli_eval_outcome *outcome) {
     ig_cli_evaluation *e = a->e;
     ig_cli_eval_run *run = &e->runs[i];
@@ -212,7 +215,7 @@ static void count_answer(const asking *a, int i, ig_cli_eval_outcome *outcome) {
         run->n_same += outcome->is_same;
         run->same += outcome->same;
     }
-    for (int k = 0; k < a->q->n_turns; k++) run->turns[k] += answer->replies[k].score;
+    for (int k = 0; k < count_in_turn(a->q); k++) run->turns[k] += answer->replies[k].score;
     run->n_tokens += answer->n_tokens;
     ig_cli_tally_add(&run->tally, &answer->tally);
 }
@@ -227,7 +230,7 @@ static void count_answers(const asking *a, size_t question) {
         if (e->answers) note_answer(a, i);
     }
     if (e->answers) fflush(e->answers);
-    for (int k = 0; k < a->q->n_turns; k++) e->turns[k] += a->q->turns[k].n_answers > 0;
+    for (int k = 0; k < count_in_turn(a->q); k++) e->turns[k] += a->q->turns[k].n_answers > 0;
     e->n++;
     e->n_scored += !generates || count_expected(a->q);
     e->done += generates ? (uint64_t)(a->options->n - (e->n > 1 ? e->n_shared : 0)) : 1;
