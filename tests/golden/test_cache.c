@@ -361,6 +361,76 @@ static void any_order(void **state) {
     ig_cache_close(c);
 }
 
+/* Sessions begin one after the other with pieces of prompts, while those before them decode. */
+static void steps_are_mixed(void **state) {
+    const variant *v = *state;
+    enum { PROMPT = 150, STEPS = 30 };
+    ig_session_options o = options_of(v);
+    ig_cache *c = open_cache(&o, v, SESSIONS);
+    ig_session *s[SESSIONS], *alone[SESSIONS];
+    int32_t ids[SESSIONS][N_CTX];
+    int held[SESSIONS] = {0};
+    for (int i = 0; i < SESSIONS; i++) {
+        fill(ids[i], i + 1, 130, N_CTX);
+        s[i] = open_in(c, o);
+        alone[i] = open_alone(v);
+        put(alone[i], ids[i], PROMPT + i);
+    }
+    for (int n_open = 1; held[SESSIONS - 1] < PROMPT + SESSIONS + STEPS;) {
+        ig_batch_item items[SESSIONS];
+        int n = 0, room = 40;
+        for (int i = 0; i < n_open; i++) {
+            ig_error err = {0};
+            bool prompt = held[i] < PROMPT + i;
+            if (held[i] == 0) expect_ok(ig_session_reuse(&held[i], s[i], ids[i], PROMPT + i, &err), &err);
+            if (held[i] >= PROMPT + i + STEPS + SESSIONS) continue;
+            int left = PROMPT + i - held[i], piece = !prompt ? 1 : left < room ? left : room;
+            if (prompt) room -= piece;
+            if (!piece) continue;
+            items[n++] = (ig_batch_item){.session = s[i], .ids = ids[i] + held[i], .n = piece, .prompt = prompt};
+            held[i] += piece;
+        }
+        ig_error err = {0};
+        expect_ok(ig_batch_step(items, (size_t)n, &err), &err);
+        for (int k = 0, i = 0; k < n; k++, i++) {
+            while (s[i] != items[k].session) i++;
+            expect_ok(items[k].status, &items[k].error);
+            if (!items[k].prompt) step(alone[i], items[k].ids[0]);
+            if (held[i] >= PROMPT + i) same(s[i], alone[i]);
+        }
+        if (n_open < SESSIONS && held[n_open - 1] > 60) n_open++;
+    }
+    if (v->shares) assert_true(stats(s[SESSIONS - 1]).n_taken >= 128);
+    for (int i = 0; i < SESSIONS; i++) {
+        ig_session_close(s[i]);
+        ig_session_close(alone[i]);
+    }
+    ig_cache_close(c);
+}
+
+/* Opening and closing leaves nothing behind. */
+static void cycles_do_not_grow(void **state) {
+    const variant v = {.policy = "infinigen"};
+    ig_session_options o = options_of(&v);
+    ig_cache *c = open_cache(&o, &v, 2);
+    ig_cache_stats first = {0};
+    int32_t ids[N_CTX];
+    (void)state;
+    for (int i = 0; i < 10000; i++) {
+        ig_session *s = open_in(c, o);
+        if (i % 100 == 0) {
+            fill(ids, i / 100 % 7, 20, N_CTX);
+            put(s, ids, 40);
+        }
+        ig_session_close(s);
+        ig_cache_stats now = cache_stats(c);
+        if (i == 2000) first = now;
+        assert_true(now.tokens == 0 && now.n_sessions == 0);
+        if (i > 2000) assert_true(now.kv_bytes <= first.kv_bytes && now.sketch_bytes <= first.sketch_bytes);
+    }
+    ig_cache_close(c);
+}
+
 static void what_cannot_lie_in_a_cache_is_refused(void **state) {
     const variant v = {.policy = "infinigen"};
     ig_session_options o = options_of(&v), p;
@@ -423,6 +493,13 @@ int main(void) {
         WITH(any_order, "infinigen, disk", "infinigen", "f16", true, true),
         WITH(any_order, "quest q8, disk", "quest", "q8", true, true),
         WITH(any_order, "full", "full", "f16", false, true),
+        WITH(steps_are_mixed, "infinigen", "infinigen", "f16", false, true),
+        WITH(steps_are_mixed, "infinigen q8, disk", "infinigen", "q8", true, true),
+        WITH(steps_are_mixed, "infinigen, disk", "infinigen", "f16", true, true),
+        WITH(steps_are_mixed, "full", "full", "f16", false, true),
+        WITH(steps_are_mixed, "quest, disk", "quest", "f16", true, true),
+        WITH(steps_are_mixed, "osdi24, disk", "infinigen-osdi24", "f16", true, false),
+        cmocka_unit_test(cycles_do_not_grow),
         cmocka_unit_test(what_cannot_lie_in_a_cache_is_refused),
     };
     return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);

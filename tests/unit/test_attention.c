@@ -130,6 +130,7 @@ static void run(int prompt, int n, int window, const int32_t *index, int unit) {
             b.end = b.begin + unit < n ? b.begin + unit : n;
             for (int h = 0; h < KV_HEADS; h++) { /* a table of these blocks only */
                 part[h] = views[h];
+                part[h].is_staged = true;
                 part[h].block_base = b.begin >> SHIFT;
                 part[h].blocks = blocks[h] + part[h].block_base;
             }

@@ -59,9 +59,14 @@ static int weigh(int n, int group) {
 static ig_values open_values(ig_cpu_level level, int n, int d) {
     ig_values v;
     ig_error err = {0};
-    ig_policy p = {
-        .ops = &ig_policy_infinigen,
-        .shape = {.n_layers = 1, .n_kv_heads = HEADS, .head_dim = d, .n_ctx = n, .kernels = ig_kernels_get(level)}};
+    static const int window[1];
+    ig_policy p = {.ops = &ig_policy_infinigen,
+                   .shape = {.n_layers = 1,
+                             .n_kv_heads = HEADS,
+                             .head_dim = d,
+                             .n_ctx = n,
+                             .window = window,
+                             .kernels = ig_kernels_get(level)}};
     if (ig_values_open(&v, &p, &err)) fail_msg("%s", err.text);
     assert_true(ig_values_head_bytes(n, d) == ((size_t)n + 15) / 16 * (32 + 4 * (size_t)d));
     return v;
