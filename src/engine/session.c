@@ -329,7 +329,9 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
     const ig_sequence *q = &s->seq;
     ig_device *d = s->model->ctx->device;
     ig_kv_stats kv;
+    bool entered = s->options.shared && ig_batch_enter(&s->model->batch);
     ig_kv_get_stats(q->kv, &kv);
+    if (entered) ig_batch_end(&s->model->batch);
     int most = ig_policy_slots(&q->policy->shape), n_slots = s->n_tokens < most ? s->n_tokens : most;
     *out = (ig_session_stats){
         .policy = s->options.cache.policy,

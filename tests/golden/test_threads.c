@@ -49,9 +49,12 @@ static ig_status generate_and_ask(user *u, ig_session *s, ig_sampler *sampler) {
     return status;
 }
 
+static ig_cache *shared; /* that the sessions lie in; NULL: each in memory of its own */
+
 /* A longer context and batch each time, so that the shared scratch must grow while others use it. */
 static ig_status one_round(user *u, int round) {
     static const char *const policies[N_THREADS] = {"infinigen", "full", "quest", "h2o"};
+    static const char *const sharing[N_THREADS] = {"infinigen", "full", "quest", "infinigen"};
     int32_t ids[N_PROMPT];
     ig_session *s = NULL;
     ig_sampler *sampler = NULL;
@@ -61,11 +64,12 @@ static ig_status one_round(user *u, int round) {
     ig_sampler_options sampling = ig_sampler_defaults();
     o.n_ctx = 100 + 60 * round + 10 * u->number;
     o.n_batch = 16 + 8 * round + u->number;
-    o.cache.policy = policies[u->number];
+    o.cache.policy = shared ? sharing[u->number] : policies[u->number];
+    o.shared = shared;
     o.cache.budget = 0.3;
     sampling.temperature = 0.8f;
     sampling.frequency_penalty = 0.5f;
-    for (int i = 0; i < N_PROMPT; i++) ids[i] = (i * (u->number + 3) + round) % N_VOCAB;
+    for (int i = 0; i < N_PROMPT; i++) ids[i] = (i * (shared && i < 50 ? 1 : u->number + 3) + round) % N_VOCAB;
     ig_model_get_info(model, &info);
     ig_status status = ig_cache_plan(&plan, model, &o, &u->err);
     if (!status) status = ig_session_open(&s, model, &o, &u->err);
@@ -128,9 +132,27 @@ static void each_gets_what_it_gets_alone(void **state) {
     }
 }
 
+/* The same in one cache, where they take from each other what they have in common. */
+static void one_cache_is_no_difference(void **state) {
+    ig_session_options o = ig_session_defaults();
+    ig_error err = {0};
+    (void)state;
+    o.n_ctx = 300;
+    o.n_batch = 64;
+    o.cache.n_sessions = N_THREADS;
+    expect_ok(ig_cache_open(&shared, model, &o, &err), &err);
+    each_gets_what_it_gets_alone(NULL);
+    ig_cache_stats st;
+    ig_cache_get_stats(shared, &st);
+    assert_true(st.taken_tokens > 0 && st.tokens == 0);
+    ig_cache_close(shared);
+    shared = NULL;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_gets_what_it_gets_alone),
+        cmocka_unit_test(one_cache_is_no_difference),
     };
     return cmocka_run_group_tests(tests, open_model, close_tiny);
 }
