@@ -97,6 +97,10 @@ static void a_change_ends_everything(void **state) {
     for (int tries = 0; tries < 2; tries++) {
         expect_changed(ig_session_decode(&s, ids, 1, &err), &err);
         assert_non_null(strstr(err.text, "open the model again"));
+        ig_batch_item items[2] = {{.session = s, .ids = ids, .n = 1},
+                                  {.session = other, .ids = ids, .n = 20, .prompt = true}};
+        expect_changed(ig_batch_step(items, 2, &err), &err);
+        for (int i = 0; i < 2; i++) expect_changed(items[i].status, &items[i].error);
         assert_int_equal(ig_session_tokens(s, NULL), N_PROMPT + 1);
         assert_non_null(ig_session_logits(s));
         expect_changed(ig_session_sync(other, ids, N_PROMPT, &err), &err);

@@ -259,7 +259,7 @@ static void limits_are_errors(void **state) {
 
 typedef struct nested {
     ig_session *other;
-    ig_status synced, stepped;
+    ig_status synced, stepped, batched;
 } nested;
 
 static bool call_another(void *user, int first, int n_rows, const float *logits) {
@@ -268,6 +268,7 @@ static bool call_another(void *user, int first, int n_rows, const float *logits)
     (void)first, (void)n_rows, (void)logits;
     x->synced = ig_session_sync(x->other, &id, 1, NULL);
     x->stepped = ig_session_decode(&x->other, &id, 1, NULL);
+    x->batched = ig_batch_step(&(ig_batch_item){.session = x->other, .ids = &id, .n = 1}, 1, NULL);
     return false;
 }
 
@@ -282,6 +283,7 @@ static void a_sink_may_not_step(void **state) {
     expect_ok(ig_session_sync_logits(s, ids, 30, call_another, &x, &err), &err);
     assert_int_equal(x.synced, IG_E_ARG);
     assert_int_equal(x.stepped, IG_E_ARG);
+    assert_int_equal(x.batched, IG_E_ARG);
     hold(plain, ids, 30);
     same(s, plain);
     hold(x.other, ids, 30);
