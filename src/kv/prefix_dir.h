@@ -11,6 +11,7 @@
 #include "kv/prefix_record.h"
 
 enum { IG_PREFIX_FILE_NAME = 64 };
+#define IG_PREFIX_FILE_MAX (1ull << 40) /* bytes of a file; larger ones are nobody's */
 
 typedef struct ig_prefix_dir {
     int fd;
@@ -55,14 +56,21 @@ int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const cha
 int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint64_t n_bytes, bool *is_freed);
 bool ig_prefix_can_punch(int fd);
 
-/* The next header of a file of pieces at `*offset` or behind; what is left out are holes and what is damaged (which is
- * counted). False at the end or after an error, which is then in *e. `n_bytes`: of the file. */
+/* Makes a hole of what no record takes, if the file system can. */
+void ig_prefix_clear(int fd, uint64_t from, uint64_t to);
+
+/* Goes through the headers of a file of pieces. What is neither a record of the store nor a hole is counted: as foreign
+ * if its header says so, else as damaged, unless it comes after a hole: then it may be what is left of a record. */
 typedef struct ig_prefix_scan {
     const ig_prefix_dir *dir;
-    int fd, e;
-    uint64_t file, n_bytes, offset; /* offset: where the search goes on */
+    int fd, e;              /* e: errno of a read that failed, which ends it */
+    uint64_t file, n_bytes; /* number and size of the file */
+    uint64_t found;         /* where the last record begins */
+    uint64_t offset;        /* where the search goes on */
     uint64_t n_damaged, n_foreign;
+    bool is_after_hole;
 } ig_prefix_scan;
+/* The next record of a store, or with NULL of any; false at the end. */
 bool ig_prefix_scan_next(ig_prefix_scan *s, const ig_prefix_id *store, ig_prefix_record *r);
 
 /* Between these two a file that reaches the limit of `ulimit -f` is an error of this thread and not the end of the

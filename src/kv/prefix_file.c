@@ -15,7 +15,6 @@
 #include "kv/prefix_dir.h"
 
 enum { AREAS_AT_ONCE = 256 };
-static const uint64_t FILE_MAX = 1ull << 40; /* larger ones are nobody's */
 
 static int judge(const ig_prefix_dir *d, ig_prefix_call call, int result) {
     return d->fault ? d->fault(d->fault_user, call, result) : result;
@@ -105,6 +104,10 @@ static int make_hole(int fd, uint64_t offset, uint64_t n_bytes) {
     return e;
 }
 
+void ig_prefix_clear(int fd, uint64_t from, uint64_t to) {
+    if (from < to) make_hole(fd, from, to - from);
+}
+
 bool ig_prefix_can_punch(int fd) { return make_hole(fd, IG_PREFIX_PAGE, IG_PREFIX_PAGE) == 0; }
 
 int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint64_t n_bytes, bool *is_freed) {
@@ -127,37 +130,43 @@ int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint
 
 /* Past what the file system knows to be a hole; where it knows none, the offset stays. */
 static void skip_hole(ig_prefix_scan *s) {
+    uint64_t before = s->offset;
     off_t next = lseek(s->fd, (off_t)s->offset, SEEK_DATA);
     if (next < 0 && errno == ENXIO)
         s->offset = s->n_bytes;
     else if (next >= 0 && (uint64_t)next > s->offset)
         s->offset = (uint64_t)next / IG_PREFIX_PAGE * IG_PREFIX_PAGE;
+    s->is_after_hole |= s->offset != before;
+}
+
+/* Judges the page at s->offset; true: the header of a record that is whole. */
+static bool look_at(ig_prefix_scan *s, const uint8_t *page, const ig_prefix_id *store, ig_prefix_record *r) {
+    ig_prefix_header kind = ig_prefix_record_read(r, page);
+    bool is_ours = kind == IG_PREFIX_VALID && !r->is_note && (!store || ig_prefix_same(&r->store, store));
+    if (kind == IG_PREFIX_FOREIGN || (kind == IG_PREFIX_VALID && !is_ours)) s->n_foreign++;
+    if (kind == IG_PREFIX_DAMAGED && !s->is_after_hole) s->n_damaged++;
+    if (kind == IG_PREFIX_HOLE) s->is_after_hole = true;
+    if (!is_ours || r->file != s->file || r->offset != s->offset) return false;
+    s->is_after_hole = false;
+    if (ig_prefix_record_bytes(r->payload_bytes) <= s->n_bytes - s->offset) return true;
+    s->n_damaged++; /* torn */
+    return false;
 }
 
 bool ig_prefix_scan_next(ig_prefix_scan *s, const ig_prefix_id *store, ig_prefix_record *r) {
     uint8_t page[IG_PREFIX_PAGE];
-    if (s->n_bytes > FILE_MAX) return false;
-    for (skip_hole(s); s->offset + IG_PREFIX_PAGE <= s->n_bytes; s->offset += IG_PREFIX_PAGE) {
+    s->e = s->n_bytes > IG_PREFIX_FILE_MAX ? EFBIG : 0;
+    if (s->e) return false;
+    for (skip_hole(s); s->offset + IG_PREFIX_PAGE <= s->n_bytes;) {
         s->e = ig_prefix_read(s->dir, s->fd, s->offset, &(struct iovec){page, sizeof page}, 1);
         if (s->e) return false;
-        ig_prefix_header kind = ig_prefix_record_read(r, page);
-        if (kind == IG_PREFIX_HOLE) {
-            uint64_t before = s->offset;
-            skip_hole(s);
-            if (s->offset != before) s->offset -= IG_PREFIX_PAGE; /* the loop adds it */
-            continue;
+        s->found = s->offset;
+        if (look_at(s, page, store, r)) {
+            s->offset += ig_prefix_record_bytes(r->payload_bytes);
+            return true;
         }
-        bool is_ours = kind == IG_PREFIX_VALID && !r->is_note && (!store || ig_prefix_same(&r->store, store));
-        if (kind == IG_PREFIX_FOREIGN || (kind == IG_PREFIX_VALID && !is_ours)) s->n_foreign++;
-        if (kind == IG_PREFIX_DAMAGED) s->n_damaged++;
-        if (!is_ours || r->file != s->file || r->offset != s->offset) continue;
-        uint64_t n = ig_prefix_record_bytes(r->payload_bytes);
-        if (s->offset + n > s->n_bytes) { /* torn */
-            s->n_damaged++;
-            continue;
-        }
-        s->offset += n;
-        return true;
+        s->offset += IG_PREFIX_PAGE;
+        if (s->is_after_hole) skip_hole(s);
     }
     return false;
 }

@@ -35,30 +35,39 @@ static void add_piece(ig_prefix_store *s, const ig_prefix_record *r, int64_t use
         ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_HOLE, "iii", file, offset, n_bytes));
 }
 
-/* Takes a file of pieces in by its headers. One in which there is nothing is removed by who can. */
-static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
-    ig_prefix_index *ix = &s->index;
-    struct stat st;
+/* Adds the pieces of an open file; their number. What lies between them gives its room back, where that is the
+ * writer's to do: damaged records, and what is left of one when a process is killed while it makes a hole. */
+static uint64_t add_pieces(ig_prefix_store *s, ig_prefix_scan *scan, int64_t used) {
     ig_prefix_record r;
-    ig_prefix_scan scan = {.dir = &s->dir, .file = file};
-    uint64_t n_pieces = 0;
-    if (ig_prefix_open(&s->dir, name, false, &scan.fd, &st) != 0) return;
-    scan.n_bytes = (uint64_t)st.st_size;
-    int64_t used = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
-    while (!ix->failed && ig_prefix_scan_next(&scan, &s->store, &r)) {
+    uint64_t n_pieces = 0, end = 0;
+    while (!s->index.failed && ig_prefix_scan_next(scan, &s->store, &r)) {
+        if (s->can_punch && !scan->n_foreign) ig_prefix_clear(scan->fd, end, scan->found);
         add_piece(s, &r, used);
+        end = scan->offset;
         n_pieces++;
     }
+    if (n_pieces && s->can_punch && !scan->n_foreign && !scan->e) ig_prefix_clear(scan->fd, end, scan->n_bytes);
+    return n_pieces;
+}
+
+/* Takes a file of pieces in by its headers. One in which there is nothing is removed by who can. */
+static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
+    struct stat st;
+    ig_prefix_scan scan = {.dir = &s->dir, .file = file};
+    if (ig_prefix_open(&s->dir, name, ig_prefix_is_writer(s), &scan.fd, &st) != 0) return;
+    scan.n_bytes = (uint64_t)st.st_size;
+    int64_t used = (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000;
+    uint64_t n_pieces = add_pieces(s, &scan, used);
+    if (fstat(scan.fd, &st) != 0) st.st_blocks = 0;
     close(scan.fd);
     if (!n_pieces && !scan.n_foreign && !scan.e && ig_prefix_is_writer(s)) {
         unlinkat(s->dir.fd, name, 0);
         return;
     }
-    /* Holes take no room. */
-    uint64_t taken = (uint64_t)st.st_blocks * 512;
+    uint64_t taken = (uint64_t)st.st_blocks * 512; /* holes take no room */
     if (taken > scan.n_bytes) taken = scan.n_bytes;
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_FILE, "iii", (int64_t)file, (int64_t)scan.n_bytes,
-                                                  (int64_t)(s->can_punch ? taken : scan.n_bytes)));
+    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_ADD_FILE, "iii", (int64_t)file,
+                                                         (int64_t)scan.n_bytes, (int64_t)taken));
     if (file > s->last_file) s->last_file = file;
 }
 
@@ -178,7 +187,8 @@ ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
     ig_prefix_make_holes(s);
     s->index.failed = false;
     count(s);
-    return IG_OK;
+    bool is_done;
+    return s->max_bytes ? ig_prefix_shrink(s, s->max_bytes, &is_done, err) : IG_OK;
 }
 
 ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err) {

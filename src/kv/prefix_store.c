@@ -358,13 +358,14 @@ static ig_status prepare_put(ig_prefix_store *s, const ig_prefix_piece *piece, b
 static ig_status put(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n, ig_error *err) {
     ig_prefix_index *ix = &s->index;
     bool is_there;
-    uint64_t before = s->tmp_bytes;
+    uint64_t before = s->tmp_bytes, n_bytes = ig_prefix_record_bytes(s->piece_bytes);
+    if (before + n_bytes > IG_PREFIX_FILE_MAX)
+        return ig_fail(err, IG_E_LIMIT, "KV store %s: too much for one commit", s->dir.path);
     ig_status status = prepare_put(s, piece, &is_there, err);
     if (status || is_there) return status;
     status = open_tmp(s, err);
     if (status) return status;
     status = write_record(s, piece, from, n, err);
-    uint64_t n_bytes = ig_prefix_record_bytes(s->piece_bytes);
     if (!status) {
         ig_prefix_enter(s);
         if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_PENDING, "xxiiii", &piece->id, &piece->parent,
