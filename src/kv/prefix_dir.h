@@ -11,7 +11,6 @@
 #include "kv/prefix_record.h"
 
 enum { IG_PREFIX_FILE_NAME = 64 };
-#define IG_PREFIX_FILE_MAX (1ull << 40) /* bytes of a file; larger ones are nobody's */
 
 typedef struct ig_prefix_dir {
     int fd;

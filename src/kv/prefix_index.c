@@ -18,21 +18,30 @@
 
 enum { VERSION = 1, BUSY_MS = 5000, BUSY_TOUCH_MS = 100 };
 
-static const char tables[] =
-    "CREATE TABLE store(id BLOB NOT NULL);"
-    "CREATE TABLE roots(root INTEGER PRIMARY KEY, hash BLOB NOT NULL UNIQUE, model TEXT NOT NULL, kind TEXT NOT NULL);"
-    "CREATE TABLE files(file INTEGER PRIMARY KEY, size INTEGER NOT NULL, bytes INTEGER NOT NULL);"
-    "CREATE TABLE pieces(piece INTEGER PRIMARY KEY, root INTEGER NOT NULL, id BLOB NOT NULL, parent BLOB NOT NULL,"
-    " number INTEGER NOT NULL, tokens INTEGER NOT NULL, file INTEGER NOT NULL, offset INTEGER NOT NULL,"
-    " bytes INTEGER NOT NULL, used INTEGER NOT NULL, UNIQUE(root, id));"
-    "CREATE INDEX pieces_by_parent ON pieces(root, parent);"
-    "CREATE INDEX pieces_by_use ON pieces(used, number DESC);"
-    "CREATE INDEX pieces_by_file ON pieces(file, offset);"
-    "CREATE INDEX pieces_by_id ON pieces(id);"
-    "CREATE TABLE holes(file INTEGER NOT NULL, offset INTEGER NOT NULL, bytes INTEGER NOT NULL,"
-    " PRIMARY KEY(file, offset)) WITHOUT ROWID;"
-    "CREATE TABLE notes(root INTEGER NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL, written INTEGER NOT NULL,"
-    " PRIMARY KEY(root, name)) WITHOUT ROWID;";
+#define PLACE                                                                                                   \
+    "file INTEGER NOT NULL CHECK(file >= 0), offset INTEGER NOT NULL CHECK(offset >= 0 AND offset % 4096 = 0)," \
+    " bytes INTEGER NOT NULL CHECK(bytes BETWEEN 8192 AND 2147483648)"
+
+/* As SQLite keeps them: an index with other tables is another's. The checks are of what the code relies on. */
+static const char *const schema[] = {
+    "CREATE TABLE store(id BLOB NOT NULL) STRICT",
+    "CREATE TABLE roots(root INTEGER PRIMARY KEY CHECK(root > 0), hash BLOB NOT NULL UNIQUE CHECK(length(hash) = 16),"
+    " model TEXT NOT NULL, kind TEXT NOT NULL) STRICT",
+    "CREATE TABLE files(file INTEGER PRIMARY KEY CHECK(file >= 0), size INTEGER NOT NULL CHECK(size >= 0),"
+    " bytes INTEGER NOT NULL CHECK(bytes >= 0 AND bytes <= size)) STRICT",
+    "CREATE TABLE pieces(piece INTEGER PRIMARY KEY CHECK(piece > 0), root INTEGER NOT NULL,"
+    " id BLOB NOT NULL CHECK(length(id) = 16), parent BLOB NOT NULL CHECK(length(parent) = 16),"
+    " number INTEGER NOT NULL CHECK(number BETWEEN 0 AND 16777216),"
+    " tokens INTEGER NOT NULL CHECK(tokens BETWEEN 16 AND 512), " PLACE
+    ", used INTEGER NOT NULL, UNIQUE(root, id)) STRICT",
+    "CREATE INDEX pieces_by_parent ON pieces(root, parent)",
+    "CREATE INDEX pieces_by_use ON pieces(used, number DESC)",
+    "CREATE INDEX pieces_by_file ON pieces(file, offset)",
+    "CREATE INDEX pieces_by_id ON pieces(id)",
+    "CREATE TABLE holes(" PLACE ", PRIMARY KEY(file, offset)) STRICT, WITHOUT ROWID",
+    "CREATE TABLE notes(root INTEGER NOT NULL, name TEXT NOT NULL, bytes INTEGER NOT NULL CHECK(bytes >= 4096),"
+    " written INTEGER NOT NULL, PRIMARY KEY(root, name)) STRICT, WITHOUT ROWID",
+};
 
 static const char own_tables[] =
     "CREATE TEMP TABLE pending(id BLOB PRIMARY KEY, parent BLOB, number INTEGER, tokens INTEGER, offset INTEGER,"
@@ -129,7 +138,8 @@ static void note_failure(ig_prefix_index *ix, int code) {
     if (ix->failed) return;
     ix->failed = true;
     ix->code = code;
-    snprintf(ix->text, sizeof ix->text, "%s", ix->db ? sqlite3_errmsg(ix->db) : sqlite3_errstr(code));
+    snprintf(ix->text, sizeof ix->text, "%s",
+             ix->db && code != SQLITE_CORRUPT ? sqlite3_errmsg(ix->db) : sqlite3_errstr(code));
 }
 
 ig_status ig_prefix_index_fail(ig_prefix_index *ix, const char *directory, ig_error *err) {
@@ -205,6 +215,7 @@ static int64_t ask_number(ig_prefix_index *ix, const char *text) {
     return n;
 }
 
+/* Not the trees of the indexes, which takes longest: what they lead to is compared with the data anyway. */
 static bool is_sound(ig_prefix_index *ix) {
     sqlite3_stmt *s = NULL;
     bool is = sqlite3_prepare_v2(ix->db, "PRAGMA quick_check(1)", -1, &s, NULL) == SQLITE_OK &&
@@ -213,11 +224,25 @@ static bool is_sound(ig_prefix_index *ix) {
     return is;
 }
 
+static bool has_schema(ig_prefix_index *ix) {
+    static const char text[] = "SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid";
+    sqlite3_stmt *s = NULL;
+    size_t n = 0;
+    bool is = sqlite3_prepare_v2(ix->db, text, -1, &s, NULL) == SQLITE_OK;
+    while (is && sqlite3_step(s) == SQLITE_ROW) {
+        const char *sql = (const char *)sqlite3_column_text(s, 0);
+        is = sql && n < IG_COUNT(schema) && strcmp(sql, schema[n]) == 0;
+        n++;
+    }
+    sqlite3_finalize(s);
+    return is && n == IG_COUNT(schema);
+}
+
 bool ig_prefix_index_is_of(ig_prefix_index *ix, const ig_prefix_id *store, bool check_all) {
     sqlite3_stmt *s = NULL;
     uint8_t id[16];
     ig_prefix_put_id(id, store);
-    if (ask_number(ix, "PRAGMA user_version") != VERSION) return false;
+    if (ask_number(ix, "PRAGMA user_version") != VERSION || !has_schema(ix)) return false;
     bool is = sqlite3_prepare_v2(ix->db, "SELECT id FROM store", -1, &s, NULL) == SQLITE_OK &&
               sqlite3_step(s) == SQLITE_ROW && sqlite3_column_bytes(s, 0) == sizeof id &&
               memcmp(sqlite3_column_blob(s, 0), id, sizeof id) == 0;
@@ -227,9 +252,11 @@ bool ig_prefix_index_is_of(ig_prefix_index *ix, const ig_prefix_id *store, bool 
 
 bool ig_prefix_index_create(ig_prefix_index *ix, const ig_prefix_id *store) {
     char text[96];
+    for (size_t i = 0; i < IG_COUNT(schema); i++)
+        if (!execute(ix, schema[i])) return false;
     snprintf(text, sizeof text, "INSERT INTO store VALUES(x'%016llx%016llx'); PRAGMA user_version = %d",
              (unsigned long long)store->high, (unsigned long long)store->low, VERSION);
-    return execute(ix, tables) && execute(ix, text);
+    return execute(ix, text);
 }
 
 bool ig_prefix_index_prepare(ig_prefix_index *ix) {
@@ -307,9 +334,15 @@ static bool read_id(ig_prefix_id *out, sqlite3_stmt *s, int column) {
     return true;
 }
 
+static bool is_possible(const ig_prefix_row *row) {
+    return row->number >= 0 && row->number < IG_CTX_MAX && row->n_tokens >= IG_PREFIX_TOKENS_MIN &&
+           row->n_tokens <= IG_PREFIX_TOKENS_MAX && row->file <= INT64_MAX && row->offset < IG_PREFIX_FILE_MAX &&
+           row->offset % IG_PREFIX_PAGE == 0 && row->bytes >= 2 * IG_PREFIX_PAGE && row->bytes <= 1ull << 31;
+}
+
 bool ig_prefix_index_row(ig_prefix_index *ix, sqlite3_stmt *s, ig_prefix_row *out) {
     if (!ig_prefix_index_step(ix, s)) return false;
-    bool is_whole = read_id(&out->id, s, 1) && read_id(&out->parent, s, 2);
+    bool has_ids = read_id(&out->id, s, 1) && read_id(&out->parent, s, 2);
     out->piece = sqlite3_column_int64(s, 0);
     out->number = sqlite3_column_int(s, 3);
     out->n_tokens = sqlite3_column_int(s, 4);
@@ -318,6 +351,7 @@ bool ig_prefix_index_row(ig_prefix_index *ix, sqlite3_stmt *s, ig_prefix_row *ou
     out->bytes = (uint64_t)sqlite3_column_int64(s, 7);
     out->used = sqlite3_column_int64(s, 8);
     sqlite3_reset(s);
-    if (!is_whole) note_failure(ix, SQLITE_CORRUPT);
-    return is_whole;
+    if (has_ids && is_possible(out)) return true;
+    note_failure(ix, SQLITE_CORRUPT);
+    return false;
 }

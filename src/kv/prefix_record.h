@@ -9,7 +9,8 @@
 
 #include "kv/prefix_store.h"
 
-enum { IG_PREFIX_PAGE = 4096 }; /* records begin at multiples of it */
+enum { IG_PREFIX_PAGE = 4096 };         /* records begin at multiples of it */
+#define IG_PREFIX_FILE_MAX (1ull << 40) /* bytes of a file; larger ones are nobody's */
 
 typedef struct ig_prefix_record {
     ig_prefix_id store; /* of the store */

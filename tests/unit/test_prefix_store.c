@@ -214,7 +214,7 @@ static void what_was_used_stays(void **state) {
     rig_open(&r);
     for (uint64_t chain = 0; chain < 3; chain++) rig_keep(&r, chain, 0, 1);
     for (int i = 0; i < 2; i++) RIG_OK(&r, rig_read(&r, 0, i));
-    rig_commit(&r); /* notes the uses */
+    rig_reopen(&r); /* the uses are on record */
     rig_keep(&r, 3, 0, 1);
     for (int i = 0; i < 2; i++) {
         assert_true(rig_has(&r, 0, i));
