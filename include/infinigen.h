@@ -341,6 +341,30 @@ IG_API void ig_cache_close(ig_cache *cache);
  * nothing new is kept, and the log says so. */
 IG_API ig_status ig_cache_commit(ig_cache *cache, ig_error *err);
 
+/* Notes: bytes under a name in the cache's store, of its model and its type of keys and values: a conversation, say,
+ * whose KV is stored too. A name is 1 to 64 of the characters A-Z a-z 0-9 . _ - and does not begin with a dot. A name
+ * of another form, and a cache without a store, are IG_E_ARG. Notes never leave by themselves. */
+enum { IG_NOTE_MAX = 1 << 24 };
+
+/* Replaces the note as a whole or not at all; once it has returned IG_OK the note is kept whatever happens.
+ * IG_E_UNSUPPORTED if another process writes to the store, IG_E_LIMIT for more than IG_NOTE_MAX bytes or store_bytes.
+ */
+IG_API ig_status ig_cache_note_put(ig_cache *cache, const char *name, const void *bytes, size_t n, ig_error *err);
+/* *bytes is the caller's, to be given to free(), and has a NUL behind it that is not counted. IG_E_NOT_FOUND;
+ * IG_E_FORMAT: it is damaged. */
+IG_API ig_status ig_cache_note_get(void **bytes, size_t *n, ig_cache *cache, const char *name, ig_error *err);
+IG_API ig_status ig_cache_note_remove(ig_cache *cache, const char *name, ig_error *err);
+
+typedef struct ig_cache_note {
+    const char *name; /* until the function that got it returns */
+    uint64_t n_bytes;
+    double written; /* seconds since 1970 */
+} ig_cache_note;
+/* True stops the call with IG_E_INTERRUPTED. It must not use the same cache. */
+typedef bool (*ig_cache_note_fn)(void *user, const ig_cache_note *note);
+/* Every note, by name. */
+IG_API ig_status ig_cache_note_list(ig_cache *cache, ig_cache_note_fn each, void *user, ig_error *err);
+
 typedef struct ig_cache_stats {
     uint64_t read_tokens, put_tokens;   /* that came from the store; that went to it */
     int n_sessions;                     /* open now */
@@ -468,6 +492,7 @@ typedef struct ig_session_stats {
     const char *kv_type;                            /* "f16", "q8", "q4" */
     uint64_t n_prefilled, n_decoded;                /* tokens computed */
     uint64_t n_taken;                               /* tokens of prompts taken over from others in the same ig_cache */
+    bool shares;                                    /* it takes tokens from others there, and gives them */
     double prefill_seconds, decode_seconds;         /* of steps with other sessions a share */
     uint64_t kv_bytes, sketch_bytes, scratch_bytes; /* taken at present; of scratch most is shared by the model's
                                                        sessions and the context's models */

@@ -339,6 +339,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .n_prefilled = s->n_prefilled,
         .n_decoded = s->n_decoded,
         .n_taken = s->n_taken,
+        .shares = q->shares,
         .prefill_seconds = s->prefill_seconds,
         .decode_seconds = s->decode_seconds,
         .kv_bytes = kv.ram_bytes,

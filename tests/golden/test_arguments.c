@@ -417,6 +417,53 @@ static void caches(void **state) {
     ig_cache_close(c);
 }
 
+static bool see_note(void *user, const ig_cache_note *note) {
+    ++*(int *)user;
+    return note->n_bytes > 0;
+}
+
+static void notes(void **state) {
+    (void)state;
+    temp_dir dir = temp_dir_open();
+    char path[512], long_name[66];
+    ig_session_options o = ig_session_defaults();
+    ig_cache *c, *storeless;
+    void *bytes = &o;
+    size_t n = 7;
+    int seen = 0;
+    memset(long_name, 'a', sizeof long_name);
+    long_name[65] = 0;
+    temp_dir_path(&dir, "store", path, sizeof path);
+    o.n_ctx = 64;
+    OK(ig_cache_open(&storeless, model, &o, &error));
+    o.cache.store_path = path;
+    OK(ig_cache_open(&c, model, &o, &error));
+    const char *const names[] = {"", ".hidden", "a/b", "a b", "\xc3\xa4", long_name, NULL};
+    for (size_t i = 0; i < IG_COUNT(names); i++) {
+        REFUSED(ig_cache_note_put(c, names[i], "x", 1, ERR));
+        REFUSED(ig_cache_note_get(&bytes, &n, c, names[i], ERR));
+        assert_true(!bytes && n == 0);
+        REFUSED(ig_cache_note_remove(c, names[i], ERR));
+    }
+    ig_cache *none[] = {NULL, storeless};
+    for (size_t i = 0; i < IG_COUNT(none); i++) {
+        REFUSED(ig_cache_note_put(none[i], "a", "x", 1, ERR));
+        REFUSED(ig_cache_note_get(&bytes, &n, none[i], "a", ERR));
+        REFUSED(ig_cache_note_remove(none[i], "a", ERR));
+        REFUSED(ig_cache_note_list(none[i], see_note, &seen, ERR));
+    }
+    REFUSED(ig_cache_note_put(c, "a", NULL, 1, ERR));
+    OK(ig_cache_note_put(c, "a", NULL, 0, &error));
+    REFUSED(ig_cache_note_get(NULL, &n, c, "a", ERR));
+    REFUSED(ig_cache_note_get(&bytes, NULL, c, "a", ERR));
+    REFUSED(ig_cache_note_list(c, NULL, &seen, ERR));
+    OK(ig_cache_note_list(c, see_note, &seen, &error));
+    assert_int_equal(seen, 1);
+    ig_cache_close(c);
+    ig_cache_close(storeless);
+    temp_dir_close(&dir);
+}
+
 /* ---- stored prefixes ---------------------------------------------------------------- */
 
 static bool see_item(void *user, const ig_stored_item *item) {
@@ -559,6 +606,7 @@ int main(void) {
         cmocka_unit_test(steps),
         cmocka_unit_test(batches),
         cmocka_unit_test(caches),
+        cmocka_unit_test(notes),
         cmocka_unit_test(stored_prefixes),
         cmocka_unit_test(samplers),
         cmocka_unit_test(generation),

@@ -240,6 +240,109 @@ static void a_commit_keeps(void **state) {
     ig_cache_close(c);
 }
 
+/* ---- notes ------------------------------------------------------------------------------- */
+
+static ig_cache *open_cache(const variant *v) {
+    ig_error err = {0};
+    ig_session_options o = options_of(v);
+    ig_cache *c;
+    o.cache.store_path = store;
+    expect_ok(ig_cache_open(&c, model, &o, &err), &err);
+    return c;
+}
+
+static void expect_note(ig_cache *c, const char *name, const char *wanted) {
+    ig_error err = {0};
+    void *bytes;
+    size_t n;
+    expect_ok(ig_cache_note_get(&bytes, &n, c, name, &err), &err);
+    assert_int_equal(n, strlen(wanted));
+    assert_string_equal(bytes, wanted);
+    free(bytes);
+}
+
+typedef struct listed {
+    int n, most; /* stop at so many */
+    char names[64];
+} listed;
+
+static bool see_note(void *user, const ig_cache_note *note) {
+    listed *l = user;
+    assert_in_range((uint64_t)note->written, 1700000000, 10000000000);
+    snprintf(l->names + strlen(l->names), sizeof l->names - strlen(l->names), "%s %d, ", note->name,
+             (int)note->n_bytes);
+    return ++l->n == l->most;
+}
+
+static void notes_stay(void **state) {
+    static const variant f16 = {"infinigen", "f16", false}, q8 = {"infinigen", "q8", false};
+    ig_error err = {0};
+    listed all = {.most = 9}, one = {.most = 1};
+    void *bytes;
+    size_t n;
+    (void)state;
+    ig_cache *c = open_cache(&f16);
+    expect_ok(ig_cache_note_put(c, "talk-2", "what was said", 13, &err), &err);
+    expect_ok(ig_cache_note_put(c, "talk-1", "hm", 2, &err), &err);
+    expect_ok(ig_cache_note_put(c, "talk-2", "more of it", 10, &err), &err);
+    expect_note(c, "talk-2", "more of it");
+    assert_int_equal(ig_cache_note_put(c, "talk-1", &err, IG_NOTE_MAX + 1, &err), IG_E_LIMIT);
+    ig_cache *second = open_cache(&f16); /* reads, and must not write */
+    expect_note(second, "talk-1", "hm");
+    assert_int_equal(ig_cache_note_put(second, "talk-1", "", 0, &err), IG_E_UNSUPPORTED);
+    assert_int_equal(ig_cache_note_remove(second, "talk-1", &err), IG_E_UNSUPPORTED);
+    ig_cache_close(second);
+    ig_cache_close(c);
+
+    c = open_cache(&q8); /* other rows: other notes */
+    assert_int_equal(ig_cache_note_get(&bytes, &n, c, "talk-1", &err), IG_E_NOT_FOUND);
+    assert_null(bytes);
+    ig_cache_close(c);
+
+    c = open_cache(&f16);
+    expect_ok(ig_cache_note_list(c, see_note, &all, &err), &err);
+    assert_string_equal(all.names, "talk-1 2, talk-2 10, ");
+    assert_int_equal(ig_cache_note_list(c, see_note, &one, &err), IG_E_INTERRUPTED);
+    assert_int_equal(one.n, 1);
+    expect_ok(ig_cache_note_remove(c, "talk-1", &err), &err);
+    assert_int_equal(ig_cache_note_remove(c, "talk-1", &err), IG_E_NOT_FOUND);
+    ig_cache_close(c);
+}
+
+static void spoil_note(const char *path, const char *name) {
+    if (strncmp(name, "note-", 5) != 0) return;
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, "?", 1, 4096), 1);
+    close(fd);
+}
+
+static void a_damaged_note_is_none(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    ig_error err = {0};
+    void *bytes;
+    size_t n;
+    (void)state;
+    ig_cache *c = open_cache(&v);
+    expect_ok(ig_cache_note_put(c, "talk", "what was said", 13, &err), &err);
+    each_file(spoil_note);
+    assert_int_equal(ig_cache_note_get(&bytes, &n, c, "talk", &err), IG_E_FORMAT);
+    assert_true(!bytes && n == 0);
+    ig_cache_close(c);
+}
+
+/* Policies that must see a prompt being computed keep nothing, and say so. */
+static void not_all_share(void **state) {
+    static const variant sharing = {"quest", "f16", false}, seeing = {"h2o", "f16", false};
+    (void)state;
+    ig_session *s = open_stored(&sharing), *none = open_alone(&sharing);
+    assert_true(stats(s).shares && !stats(none).shares);
+    ig_session_close(s);
+    s = open_stored(&seeing);
+    assert_false(stats(s).shares);
+    ig_session_close(s);
+    ig_session_close(none);
+}
+
 static void another_model_takes_nothing(void **state) {
     static const variant v = {"infinigen", "f16", false};
     int32_t ids[N_CTX];
@@ -269,6 +372,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(faults_cost_time, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_writer_is_told, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_commit_keeps, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(notes_stay, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(a_damaged_note_is_none, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(not_all_share, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_model_takes_nothing, empty_store, empty_store),
     };
     return cmocka_run_group_tests(tests, open_all, close_tiny_and_folder);
