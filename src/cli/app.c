@@ -163,6 +163,24 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     return s;
 }
 
+ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_app *app, ig_session_options *options,
+                              int n_sessions, ig_error *err) {
+    ig_status status = IG_OK;
+    *out = NULL;
+    *cache = NULL;
+    if (options->cache.store_path) {
+        options->cache.n_sessions = n_sessions;
+        status = ig_cache_open(cache, app->model, options, err);
+        options->shared = *cache;
+    }
+    return status ? status : ig_session_open(out, app->model, options, err);
+}
+
+void ig_cli_commit(const ig_cli_app *app, ig_cache *cache) {
+    ig_error err = {0};
+    if (cache && ig_cache_commit(cache, &err)) ig_cli_complain(app->o, "the prompt is not kept: %s", err.text);
+}
+
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err) {
     app->prompt = ig_cli_progress_start("prompt", "tokens");
     ig_status status = ig_session_sync(s, ids, (int)n, err);

@@ -118,6 +118,12 @@ void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *pol
 const char *ig_cli_sketch(ig_cli_app *app, const char *policy);
 /* Makes the skew that infinigen-osdi24 wants, if the flags ask for that policy and there is none. The exit code. */
 int ig_cli_calibrate(ig_cli_app *app);
+/* A session with such options. With --kv-store it lies in a cache for n_sessions like it, else *cache is NULL. Close
+ * both in any case, the session first. */
+ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_app *app, ig_session_options *options,
+                              int n_sessions, ig_error *err);
+/* What was computed for prompts so far is kept, if there is a store; else a line says why not. */
+void ig_cli_commit(const ig_cli_app *app, ig_cache *cache);
 /* ig_session_sync with the bar of such a session. */
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
 ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed);

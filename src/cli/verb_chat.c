@@ -3,51 +3,35 @@
  * `infinigen chat`: a conversation. Every turn hands the whole conversation to
  * the session, which computes only what is new. Ctrl-C stops the answer, which
  * stays in the conversation as far as it came. Where the context gets full, the
- * oldest turns leave it.
+ * oldest turns leave it. With --kv-store conversations are saved, as a note with
+ * their messages beside the keys and values of their prompt.
  */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/line.h"
+#include "cli/messages.h"
 
 typedef struct conversation {
     ig_cli_app app;
+    ig_cache *cache; /* with --kv-store: of the session and of one that saves */
     ig_session *session;
     ig_sampler *sampler;
-    ig_chat_message *messages; /* the system message if there is one, then turns; contents are owned */
-    size_t n_messages, cap;
-    FILE *answer; /* text of the turn at work */
+    ig_cli_messages messages; /* the system message if there is one, then turns */
+    FILE *answer;             /* text of the turn at work */
     bool at_line_start;
     bool is_terminal;
     int code; /* a script is told at the end what failed; on a terminal the user has seen it */
 } conversation;
 
-/* Takes a copy of `content`. */
-static bool add_message(conversation *c, const char *role, const char *content) {
-    if (c->n_messages == c->cap) {
-        size_t cap = c->cap ? 2 * c->cap : 16;
-        ig_chat_message *more = realloc(c->messages, cap * sizeof *more);
-        if (!more) return false;
-        c->messages = more;
-        c->cap = cap;
-    }
-    char *copy = strdup(content);
-    if (!copy) return false;
-    c->messages[c->n_messages++] = (ig_chat_message){role, copy};
-    return true;
-}
-
-static void drop_messages(conversation *c, size_t keep) {
-    while (c->n_messages > keep) free((char *)c->messages[--c->n_messages].content);
-}
-
 /* Starts over with the system message only. */
 static void reset(conversation *c) {
-    drop_messages(c, 0);
-    if (c->app.o->system) add_message(c, "system", c->app.o->system);
+    ig_cli_messages_cut(&c->messages, 0);
+    if (c->app.o->system) ig_cli_messages_add(&c->messages, "system", c->app.o->system);
 }
 
 static bool on_text(void *user, const char *text, size_t n) {
@@ -60,35 +44,34 @@ static bool on_text(void *user, const char *text, size_t n) {
 
 /* ---- what the session is given -------------------------------------------- */
 
-static size_t n_system(const conversation *c) {
-    return c->n_messages && strcmp(c->messages[0].role, "system") == 0 ? 1 : 0;
-}
-
 /* Whole ones: a message that waits for its answer is none. */
-static size_t n_turns(const conversation *c) { return (c->n_messages - n_system(c)) / 2; }
+static size_t n_turns(const conversation *c) { return (c->messages.n - ig_cli_messages_system(&c->messages)) / 2; }
 
 static void drop_oldest(conversation *c, size_t n_leaving) {
-    ig_chat_message *first = c->messages + n_system(c);
-    size_t n = 2 * n_leaving;
+    size_t n = 2 * n_leaving, n_first = ig_cli_messages_system(&c->messages);
+    ig_chat_message *first = c->messages.v + n_first;
     for (size_t i = 0; i < n; i++) free((char *)first[i].content);
-    c->n_messages -= n;
-    memmove(first, first + n, (c->n_messages - n_system(c)) * sizeof *first);
+    c->messages.n -= n;
+    memmove(first, first + n, (c->messages.n - n_first) * sizeof *first);
 }
 
-/* The text of the conversation without its `n_without` oldest turns; the exit code. Free the text in any case. */
+/* The text of the conversation without its `n_without` oldest turns, up to where an answer begins if it waits for one;
+ * the exit code. Free the text in any case. */
 static int prompt_text(ig_cli_text *out, const conversation *c, size_t n_without) {
     ig_error err = {0};
-    size_t n = 0, n_first = n_system(c), n_view = c->n_messages - 2 * n_without;
+    const ig_chat_message *all = c->messages.v;
+    size_t n = 0, n_first = ig_cli_messages_system(&c->messages), n_view = c->messages.n - 2 * n_without;
+    bool waits = n_view > 0 && strcmp(all[c->messages.n - 1].role, "user") == 0;
     char *text = NULL;
     int code = IG_EXIT_OK;
     ig_chat_message *view = malloc(n_view * sizeof *view);
     if (view) {
-        memcpy(view, c->messages, n_first * sizeof *view);
-        memcpy(view + n_first, c->messages + n_first + 2 * n_without, (n_view - n_first) * sizeof *view);
-        if (ig_chat_prompt(&n, c->app.model, view, n_view, true, NULL, 0, &err)) code = ig_cli_fail(c->app.o, &err);
+        memcpy(view, all, n_first * sizeof *view);
+        memcpy(view + n_first, all + n_first + 2 * n_without, (n_view - n_first) * sizeof *view);
+        if (ig_chat_prompt(&n, c->app.model, view, n_view, waits, NULL, 0, &err)) code = ig_cli_fail(c->app.o, &err);
     }
     if (!code && !(view && (text = malloc(n + 1)))) code = ig_cli_complain(c->app.o, "out of memory");
-    if (!code && ig_chat_prompt(&n, c->app.model, view, n_view, true, text, n + 1, &err))
+    if (!code && ig_chat_prompt(&n, c->app.model, view, n_view, waits, text, n + 1, &err))
         code = ig_cli_fail(c->app.o, &err);
     *out = (ig_cli_text){.data = text, .n = n};
     free(view);
@@ -115,7 +98,7 @@ static int check_long_message(const conversation *c) {
     int32_t *ids = NULL;
     size_t n_ids;
     ig_cli_text text;
-    if (strlen(c->messages[c->n_messages - 1].content) < LONG_MESSAGE) return IG_EXIT_OK;
+    if (strlen(c->messages.v[c->messages.n - 1].content) < LONG_MESSAGE) return IG_EXIT_OK;
     int code = prompt_text(&text, c, n_turns(c));
     if (!code)
         code = ig_cli_prompt_tokens(&ids, &n_ids, &c->app, &text, PROMPT_FLAGS, (size_t)ig_session_ctx(c->session));
@@ -200,7 +183,7 @@ static int answer(conversation *c) {
         code = ig_cli_fail(o, &err);
     else if (text && n_text == 0 && ig_cli_interrupted())
         code = IG_EXIT_OK;
-    else if (!text || !add_message(c, "assistant", text))
+    else if (!text || !ig_cli_messages_add(&c->messages, "assistant", text))
         code = ig_cli_complain(o, "out of memory");
     else if (result.finish == IG_FINISH_CONTEXT)
         ig_cli_complain(o, "the context of %d tokens is full, which ends the answer: the next message makes room",
@@ -215,78 +198,211 @@ done:
  * answer `old`, which is owned, or not there at all (NULL). */
 static void take_turn(conversation *c, char *old) {
     int failed = answer(c);
+    ig_cli_commit(&c->app, c->cache);
     if (failed && !c->is_terminal) c->code = failed;
-    bool is_answered = strcmp(c->messages[c->n_messages - 1].role, "assistant") == 0;
+    bool is_answered = strcmp(c->messages.v[c->messages.n - 1].role, "assistant") == 0;
     if (is_answered)
         free(old);
     else if (old)
-        c->messages[c->n_messages++] = (ig_chat_message){"assistant", old};
+        c->messages.v[c->messages.n++] = (ig_chat_message){"assistant", old};
     else
-        drop_messages(c, c->n_messages - 1);
+        ig_cli_messages_cut(&c->messages, c->messages.n - 1);
+}
+
+/* ---- saved conversations ----------------------------------------------------- */
+
+/* What the next prompt begins with goes to the store, in a session of its own: the answers that this one holds were
+ * decoded, with the entries that the policy chose, and as parts of a prompt they have other keys and values. What is
+ * there is taken, the rest computed. */
+static int store_prompt(conversation *c) {
+    ig_error err = {0};
+    ig_session *saver = NULL;
+    int32_t *ids;
+    size_t n_ids, n_ctx = (size_t)ig_session_ctx(c->session);
+    int code = prompt_tokens(&ids, &n_ids, c, 0);
+    if (code) return code;
+    ig_session_options o = ig_cli_session_options(&c->app);
+    o.shared = c->cache;
+    ig_cli_use_policy(&c->app, &o.cache, "full"); /* nothing beside keys and values is kept */
+    ig_status status = ig_session_open(&saver, c->app.model, &o, &err);
+    if (!status) status = ig_cli_sync(&c->app, saver, ids, n_ids < n_ctx ? n_ids : n_ctx, &err);
+    ig_session_close(saver);
+    if (!status) status = ig_cache_commit(c->cache, &err);
+    free(ids);
+    return status ? ig_cli_fail(c->app.o, &err) : IG_EXIT_OK;
+}
+
+/* What was typed is shown again only if it is a name. */
+static bool is_name(const conversation *c, const char *name) {
+    static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strspn(name, allowed);
+    if (n && n <= 64 && name[0] != '.' && name[n] == 0) return true;
+    ig_cli_complain(c->app.o, "a name is 1 to 64 letters, digits, dots, dashes and underscores, no dot first");
+    return false;
+}
+
+/* The messages are safe before the long part begins. */
+static int save(conversation *c, const char *name) {
+    ig_session_stats stats;
+    ig_error err = {0};
+    if (n_turns(c) == 0) return ig_cli_complain(c->app.o, "there is no turn to save");
+    if (!is_name(c, name)) return IG_EXIT_FAILED;
+    char *text = ig_cli_messages_write(&c->messages);
+    if (!text) return ig_cli_complain(c->app.o, "out of memory");
+    ig_status status = ig_cache_note_put(c->cache, name, text, strlen(text), &err);
+    free(text);
+    if (status) return ig_cli_fail(c->app.o, &err);
+    ig_session_get_stats(c->session, &stats);
+    if (!stats.shares) {
+        ig_cli_complain(c->app.o,
+                        "%s is saved without keys and values, which %s cannot take over: they will be "
+                        "computed anew",
+                        name, c->app.o->kv_limit.share || c->app.o->kv_limit.number ? "--kv-limit" : stats.policy);
+        return IG_EXIT_OK;
+    }
+    int code = store_prompt(c);
+    if (code)
+        ig_cli_complain(c->app.o, "%s is saved; what is missing of its keys and values will be computed anew", name);
+    else if (c->is_terminal)
+        printf("%s is saved: %zu turns\n", name, n_turns(c));
+    return code;
+}
+
+static bool show_note(void *user, const ig_cache_note *note) {
+    char size[32], when[32] = "";
+    time_t written = (time_t)note->written;
+    struct tm local;
+    if (localtime_r(&written, &local)) strftime(when, sizeof when, "%Y-%m-%d %H:%M", &local);
+    printf("%-24s %8s  %s\n", note->name, ig_cli_size(size, note->n_bytes), when);
+    ++*(size_t *)user;
+    return false;
+}
+
+static int list_saved(conversation *c) {
+    ig_error err = {0};
+    size_t n = 0;
+    if (ig_cache_note_list(c->cache, show_note, &n, &err)) return ig_cli_fail(c->app.o, &err);
+    return n ? IG_EXIT_OK : ig_cli_complain(c->app.o, "nothing is saved of this model and --kv-type");
+}
+
+static int resume(conversation *c, const char *name) {
+    ig_error err = {0};
+    ig_cli_messages saved = {0};
+    void *text;
+    size_t n;
+    if (!name[0]) return list_saved(c);
+    if (!is_name(c, name)) return IG_EXIT_FAILED;
+    if (ig_cache_note_get(&text, &n, c->cache, name, &err)) return ig_cli_fail(c->app.o, &err);
+    const char *wrong = ig_cli_messages_read(&saved, text, n);
+    free(text);
+    if (wrong) return ig_cli_complain(c->app.o, "%s cannot be resumed: %s", name, wrong);
+    ig_cli_messages_close(&c->messages);
+    c->messages = saved;
+    if (c->is_terminal) printf("%s is resumed: %zu turns\n", name, n_turns(c));
+    return IG_EXIT_OK;
+}
+
+static void with_store(conversation *c, const char *name, int (*act)(conversation *c, const char *name)) {
+    int code = c->cache ? act(c, name) : ig_cli_complain(c->app.o, "--kv-store DIR says where conversations are saved");
+    if (code && !c->is_terminal) c->code = code;
 }
 
 /* ---- commands -------------------------------------------------------------- */
 
-static void show_stats(conversation *c) { ig_cli_print_stats(&c->app, c->session); }
+static void save_as(conversation *c, const char *name) { with_store(c, name, save); }
+static void resume_from(conversation *c, const char *name) { with_store(c, name, resume); }
 
-static void answer_again(conversation *c) {
+static void show_stats(conversation *c, const char *name) {
+    (void)name;
+    ig_cli_print_stats(&c->app, c->session);
+}
+
+static void forget(conversation *c, const char *name) {
+    (void)name;
+    reset(c);
+}
+
+static void answer_again(conversation *c, const char *name) {
+    (void)name;
     if (n_turns(c) == 0)
         ig_cli_complain(c->app.o, "there is no message to answer");
     else
-        take_turn(c, (char *)c->messages[--c->n_messages].content);
+        take_turn(c, (char *)c->messages.v[--c->messages.n].content);
 }
 
-static void undo(conversation *c) {
+static void undo(conversation *c, const char *name) {
+    (void)name;
     if (n_turns(c) == 0)
         ig_cli_complain(c->app.o, "there is no turn to take back");
     else
-        drop_messages(c, c->n_messages - 2);
+        ig_cli_messages_cut(&c->messages, c->messages.n - 2);
 }
 
-static void show_help(conversation *c);
+static void show_help(conversation *c, const char *name);
 
 static const struct {
-    const char *name, *help;
-    void (*obey)(conversation *c); /* NULL: ends */
+    const char *name, *argument, *help;                  /* argument: NULL if it takes none */
+    void (*obey)(conversation *c, const char *argument); /* NULL: ends */
 } commands[] = {
-    {"/help", "this list", show_help},
-    {"/again", "answer the last message anew", answer_again},
-    {"/undo", "take the last message and its answer back", undo},
-    {"/reset", "forget the conversation", reset},
-    {"/stats", "what the session did so far", show_stats},
-    {"/exit", "end (also /quit, /bye, Ctrl-D)", NULL},
+    {"/help", NULL, "this list", show_help},
+    {"/again", NULL, "answer the last message anew", answer_again},
+    {"/undo", NULL, "take the last message and its answer back", undo},
+    {"/reset", NULL, "forget the conversation", forget},
+    {"/save", "NAME", "save the conversation in the directory of --kv-store", save_as},
+    {"/resume", "[NAME]", "go on with a saved one; without a name: list them", resume_from},
+    {"/stats", NULL, "what the session did so far", show_stats},
+    {"/exit", NULL, "end (also /quit, /bye, Ctrl-D)", NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static void show_help(conversation *c) {
-    (void)c;
-    for (size_t i = 0; i < N_COMMANDS; i++) printf("%-8s %s\n", commands[i].name, commands[i].help);
+static void show_help(conversation *c, const char *name) {
+    (void)c, (void)name;
+    for (size_t i = 0; i < N_COMMANDS; i++) {
+        const char *argument = commands[i].argument ? commands[i].argument : "";
+        printf("%s %-*s %s\n", commands[i].name, 14 - (int)strlen(commands[i].name), argument, commands[i].help);
+    }
     puts(
         "Ctrl-C stops an answer or withdraws a line. A backslash at a line's end, or \"\"\" around\n"
         "them, joins lines; what is pasted is one message.");
 }
 
+/* The command that a message is, N_COMMANDS if it is none, with its argument: one line that begins with its name,
+ * alone or, if it takes an argument, before one. */
+static size_t find_command(const char *message, const char **argument) {
+    size_t n = strcspn(message, " \t\n"), i = 0;
+    while (i < N_COMMANDS && (strlen(commands[i].name) != n || strncmp(commands[i].name, message, n) != 0)) i++;
+    *argument = message + n + strspn(message + n, " \t");
+    bool fits = i < N_COMMANDS && (message[n] == 0 || commands[i].argument) && !strchr(message, '\n');
+    return fits ? i : N_COMMANDS;
+}
+
 /* False: end. */
-static bool obey(conversation *c, const char *command) {
-    if (strcmp(command, "/quit") == 0 || strcmp(command, "/bye") == 0) return false;
-    for (size_t i = 0; i < N_COMMANDS; i++) {
-        if (strcmp(command, commands[i].name) != 0) continue;
-        if (commands[i].obey) commands[i].obey(c);
-        return commands[i].obey != NULL;
-    }
-    /* What was typed is not shown again: in a paste it could drive the terminal. */
+static bool obey(conversation *c, size_t command, const char *argument) {
+    char name[80]; /* what does not fit is no name either */
+    size_t n = (size_t)snprintf(name, sizeof name, "%s", argument);
+    for (n = n < sizeof name ? n : sizeof name - 1; n && strchr(" \t", name[n - 1]); n--) name[n - 1] = 0;
+    if (commands[command].obey) commands[command].obey(c, name);
+    return commands[command].obey != NULL;
+}
+
+/* What was typed is not shown again: in a paste it could drive the terminal. */
+static void complain_of_command(const conversation *c) {
     char names[128];
     int n = 0;
     for (size_t i = 0; i < N_COMMANDS; i++) n += snprintf(names + n, sizeof names - (size_t)n, " %s", commands[i].name);
     ig_cli_complain(c->app.o, "no such command; there are%s", names);
-    return true;
 }
 
 /* What was typed or piped; false: end. */
 static bool hear(conversation *c, const char *message) {
+    const char *argument;
     if (message[strspn(message, " \t\n")] == 0) return true;
-    if (message[0] == '/' && !strpbrk(message, " \n")) return obey(c, message);
-    if (add_message(c, "user", message))
+    if (strcmp(message, "/quit") == 0 || strcmp(message, "/bye") == 0) return false;
+    size_t command = find_command(message, &argument);
+    if (command < N_COMMANDS) return obey(c, command, argument);
+    if (message[0] == '/' && !strpbrk(message, " \n"))
+        complain_of_command(c);
+    else if (ig_cli_messages_add(&c->messages, "user", message))
         take_turn(c, NULL);
     else
         c->code = ig_cli_complain(c->app.o, "out of memory");
@@ -325,7 +441,7 @@ int ig_cli_chat(const ig_cli_options *o) {
     if (!code) {
         ig_session_options session = ig_cli_session_options(&c.app);
         ig_sampler_options sampling = ig_cli_sampler_options(o, ig_cli_seed(o));
-        if (ig_session_open(&c.session, c.app.model, &session, &err) ||
+        if (ig_cli_open_session(&c.session, &c.cache, &c.app, &session, 2, &err) ||
             ig_sampler_open(&c.sampler, c.app.model, &sampling, &err))
             code = ig_cli_fail(o, &err);
     }
@@ -333,9 +449,9 @@ int ig_cli_chat(const ig_cli_options *o) {
         reset(&c);
         code = talk(&c);
     }
-    drop_messages(&c, 0);
-    free(c.messages);
+    ig_cli_messages_close(&c.messages);
     ig_sampler_close(c.sampler);
     ig_session_close(c.session);
+    ig_cache_close(c.cache);
     return ig_cli_close(&c.app, code);
 }

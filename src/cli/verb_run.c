@@ -121,6 +121,7 @@ static int report(const ig_cli_app *app, const ig_session *s, const answer *a, s
 
 static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     const ig_cli_options *o = app->o;
+    ig_cache *cache = NULL;
     ig_session *s = NULL;
     ig_sampler *sampler = NULL;
     ig_error err = {0};
@@ -140,7 +141,7 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
 
     int code = fit_context(&options, app, n_ids);
     if (code) return code;
-    ig_status status = ig_session_open(&s, app->model, &options, &err);
+    ig_status status = ig_cli_open_session(&s, &cache, app, &options, 1, &err);
     if (!status) status = ig_sampler_open(&sampler, app->model, &sampling, &err);
     if (!status && o->json && !(a.kept = open_memstream(&a.text, &a.n))) {
         code = ig_cli_complain(o, "out of memory");
@@ -159,11 +160,13 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     } else {
         code = report(app, s, &a, n_ids, seed, &result);
     }
+    ig_cli_commit(app, cache);
     if (!code && result.finish == IG_FINISH_INTERRUPTED) code = IG_EXIT_INTERRUPTED;
 done:
     free(a.text);
     ig_sampler_close(sampler);
     ig_session_close(s);
+    ig_cache_close(cache);
     return code;
 }
 

@@ -297,3 +297,166 @@ def test_terminal_without_editing(program, talk):
     t.type("\x04")
     seen, status, modes = finish_with_modes(t)
     assert status == 0 and modes == (True, True, True) and b"\033[?2004" not in seen
+
+
+# ---- saved conversations ------------------------------------------------------------------------------------
+
+
+def stored_tokens(err):
+    """Of /stats: tokens of prompts computed, and read from the store."""
+    found = re.search(rb"prompt +(\d+) tokens .*?(?:and (\d+) that were stored)?\n", err)
+    return int(found.group(1)), int(found.group(2) or 0)
+
+
+def forget_kv(store):
+    """The notes stay."""
+    for name in os.listdir(store):
+        if name.startswith(("kv-", "index")):
+            os.unlink(store / name)
+
+
+def test_save_and_resume(chat, tmp_path):
+    """The next answer reads the keys and values of the whole conversation, and is the same if there are none."""
+    store = tmp_path / "kv"
+    args = ["-n", "40", "--kv-store", store, "--kv-budget", "10%"]
+    status, out, err = chat(*args, "-sys", "Be brief.", messages=[words(300, 1), "Two.", "/save talk", "/save old"])
+    assert (status, err) == (0, b"")
+    status, out, err = chat(*args, messages=["/resume talk", "Three.", "/stats"])
+    computed, stored = stored_tokens(err)
+    # Two answers of 40 tokens, 300 and 4 of messages, and the template's; but for a piece and the new message.
+    assert status == 0 and stored >= 384 and computed < 100
+    forget_kv(store)
+    again = chat(*args, messages=["/resume talk", "Three.", "/stats"])
+    assert again[:2] == (0, out) and stored_tokens(again[2])[1] == 0
+    # The system prompt came back as well.
+    assert chat(*args, messages=["/resume talk", "/again"])[1] != chat(*args, messages=[words(300, 1), "Two."])[1]
+    status, out, err = chat(*args, messages=["/resume"])
+    assert status == 0 and re.fullmatch(rb"old +\d+ B +20\d\d-\d\d-\d\d \d\d:\d\d\ntalk +\d+ B +20.*\n", out)
+
+
+def test_resume_replaces(chat, tmp_path):
+    args = ["-n", "20", "--kv-store", tmp_path / "kv"]
+    one = chat(*args, messages=["One.", "/save one"])[1]
+    first, rest = chat(*args, messages=["Other.", "/resume one", "/again"])[1], chat("-n", "20", messages=["Other."])[1]
+    assert first == rest + one
+    # It can be saved under its name again, with what was added.
+    chat(*args, messages=["/resume one", "Two.", "/save one"])
+    status, out, err = chat(*args, messages=["/resume one", "/undo", "/undo", "/undo"])
+    assert status == 0 and "no turn to take back" in one_line(err)
+
+
+def test_saved_bytes_are_what_they_were(program, talker, tmp_path):
+    """Also what is no UTF-8."""
+    args = ["chat", "-m", talker, "-t", "1", "--temp", "0", "-n", "30", "--kv-store", tmp_path / "kv"]
+    status, out, err = program(*args, stdin=b"\xff\xfe \xc3( \x01 \"quoted\\ one\"\n/save bytes\n")
+    assert (status, err) == (0, b"")
+    status, again, err = program(*args, stdin=b"/resume bytes\n/again\n")
+    assert (status, again, err) == (0, out, b"")
+
+
+@pytest.mark.parametrize("command, wanted", [
+    ("/save talk", "there is no turn to save"),
+    ("/resume", "nothing is saved"),
+    ("/resume talk", "no note 'talk'"),
+    ("/resume a b", "a name is 1 to 64 letters"),
+    ("/resume \033[2J", "a name is 1 to 64 letters"),
+    ("/resume " + 65 * "x", "a name is 1 to 64 letters"),
+    ("/resume .x", "a name is 1 to 64 letters"),
+    ("/resumes", "no such command"),
+])
+def test_nothing_to_resume(chat, tmp_path, command, wanted):
+    expected = chat("-n", "5", messages=["One."])[1]
+    status, out, err = chat("-n", "5", "--kv-store", tmp_path / "kv", messages=[command, "One."])
+    assert out == expected and wanted in one_line(err) and b"\033" not in err
+    assert status == (0 if command == "/resumes" else 1)
+
+
+def test_no_name_to_save(chat, tmp_path):
+    for name in "", " ..", " a/b", " two words":
+        status, out, err = chat("-n", "5", "--kv-store", tmp_path / "kv", messages=["One.", "/save" + name])
+        assert status == 1 and "a name is 1 to 64 letters" in one_line(err)
+    status, out, err = chat("-n", "5", messages=["One.", "/save talk"])
+    assert status == 1 and "--kv-store DIR says where" in one_line(err)
+
+
+def test_damaged_note(chat, tmp_path):
+    store = tmp_path / "kv"
+    args = ["-n", "20", "--kv-store", store]
+    chat(*args, messages=["One.", "/save talk"])
+    note, = (store / name for name in os.listdir(store) if name.startswith("note-"))
+    data = note.read_bytes()
+    note.write_bytes(data.replace(b"One.", b"Two."))
+    status, out, err = chat(*args, messages=["/resume talk", "Three."])
+    assert status == 1 and out == chat("-n", "20", messages=["Three."])[1]
+    assert "the note 'talk' is damaged" in one_line(err)
+
+
+def test_save_where_nothing_is_shared(chat, tmp_path):
+    """The messages are saved, and a line says that they alone are."""
+    args = ["-n", "20", "--kv-store", tmp_path / "kv", "--kv-policy", "h2o"]
+    status, one, err = chat(*args, messages=["One.", "/save talk"])
+    assert status == 0 and "h2o cannot take over" in one_line(err)
+    assert chat(*args, messages=["/resume talk", "/again"])[:2] == (0, one)
+
+
+def test_a_second_writer(chat, talk, tmp_path):
+    """It reads, and cannot save."""
+    args = ["-n", "20", "--kv-store", tmp_path / "kv"]
+    chat(*args, messages=["One.", "/save talk"])
+    t = talk(*args)
+    status, out, err = chat(*args, messages=["/resume talk", "Two.", "/save talk"])
+    assert status == 1 and out and "another process" in one_line(err)
+    t.type("\x04")
+    assert t.finish()[1] == 0
+
+
+def test_interrupted_save(chat, talk, tmp_path):
+    """The conversation goes on, its messages are saved, and a resume computes the rest."""
+    store = tmp_path / "kv"
+    args = ["-n", "20", "-c", "16000", "-b", "64", "--kv-store", store]
+    assert chat(*args, messages=[words(12000, 1), "/save talk"])[0] == 0
+    expected = chat(*args, messages=["/resume talk", "Two."])
+    forget_kv(store)
+    t = talk(*args)
+    t.type("/resume talk\n")
+    t.read_until(b"talk is resumed: 1 turns")
+    t.read_until(b"> ")
+    t.type("/save more\n")
+    end = time.monotonic() + 60
+    while sum(name.endswith(".igkv") and name.startswith("note-") for name in os.listdir(store)) < 2:
+        assert time.monotonic() < end
+        time.sleep(0.001)
+    os.kill(t.pid, signal.SIGINT)
+    t.read_until(b"more is saved; what is missing")
+    t.read_until(b"> ")
+    t.type("Two.\n")
+    t.read_until(b"Two.\r\n")
+    t.read_until(b"\n> ")
+    t.type("\x04")
+    assert t.finish()[1] == 0
+    assert chat(*args, messages=["/resume more", "Two."]) == expected
+
+
+def test_killed_after_an_answer(chat, talk, tmp_path):
+    """What its prompt has computed is kept."""
+    store, message = tmp_path / "kv", words(200, 1)
+    t = talk("-n", "5", "--kv-store", store)
+    t.type(message + "\n")
+    t.read_until(message[-20:].encode() + b"\r\n")
+    t.read_until(b"\n> ")
+    os.kill(t.pid, signal.SIGKILL)
+    t.finish()
+    status, out, err = chat("-n", "5", "--kv-store", store, messages=[message, "/stats"])
+    assert status == 0 and stored_tokens(err)[1] >= 192
+
+
+def test_store_that_vanishes(talk, tmp_path):
+    """Costs a line, and no answer."""
+    store = tmp_path / "kv"
+    t = talk("-n", "5", "--kv-store", store)
+    shutil.rmtree(store)
+    t.type(words(200, 1) + "\n")
+    seen = t.read_until(b"\n> ")
+    assert seen.count(b"KV store: ") == 1
+    t.type("/exit\n")
+    assert t.finish()[1] == 0
