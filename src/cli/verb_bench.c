@@ -21,6 +21,8 @@ typedef struct bench_row {
     double selected_share; /* < 0: does not apply */
     bool has_disk;         /* generations only; then, over all samples: */
     double read_bytes, stall_seconds;
+    int n_stored; /* samples of a prompt that was read from the store; 0: does not apply */
+    double stored_ns[1000];
     uint64_t peak_rss;
     char test_time[32];
 } bench_row;
@@ -30,8 +32,9 @@ typedef struct bench {
     int32_t *ids; /* of -f, or NULL */
     size_t n_ids;
     char model_type[96];
-    uint64_t step_bytes;  /* weights read by one step */
-    bool has_disk;        /* the KV cache has a disk tier */
+    uint64_t step_bytes; /* weights read by one step */
+    bool has_disk;       /* the KV cache has a disk tier */
+    bool has_store;
     int n_rows;           /* printed so far */
     uint64_t done, total; /* runs */
     ig_cli_progress bar;
@@ -84,6 +87,7 @@ typedef struct row_result {
     ig_eval_summary ns, ts; /* time of a run; tokens per second */
     double gb_per_s;        /* 0 for prompts */
     double read, stall;     /* bytes of a step from disk; share of the time that was waited for it */
+    double stored_ns;       /* median */
 } row_result;
 
 static int tokens_of(const bench_row *row) { return row->n_prompt ? row->n_prompt : row->n_gen * row->batch; }
@@ -95,7 +99,8 @@ static row_result evaluate(const bench *b, const bench_row *row) {
         ns[i] = row->seconds[i] * 1e9;
         ts[i] = tokens_of(row) / row->seconds[i];
     }
-    row_result r = {ig_eval_summarize(ns, row->n_samples), ig_eval_summarize(ts, row->n_samples), 0, 0, 0};
+    row_result r = {ig_eval_summarize(ns, row->n_samples), ig_eval_summarize(ts, row->n_samples), 0, 0, 0, 0};
+    if (row->n_stored) r.stored_ns = ig_eval_summarize(row->stored_ns, row->n_stored).median;
     if (row->has_disk) {
         r.read = row->read_bytes / ((double)row->n_gen * row->n_samples);
         r.stall = row->stall_seconds / seconds;
@@ -104,21 +109,24 @@ static row_result evaluate(const bench *b, const bench_row *row) {
     return r;
 }
 
-static void print_md_head(bool has_disk) {
+static void print_md_head(const bench *b) {
     printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %6s | %7s | %8s |", "model", "size", "params",
            "threads", "policy", "batch", "test", "t/s", "median", "GB/s", "KV used", "peak RSS");
-    puts(has_disk ? " read/step | stalled |" : "");
+    fputs(b->has_disk ? " read/step | stalled |" : "", stdout);
+    puts(b->has_store ? "     stored |" : "");
     printf(
         "| %s | -------: | -------: | ------: | %s | ----: | %s | -------------------: | --------: | -----: | "
         "------: | -------: |",
         "------------------------", "---------", "--------------");
-    puts(has_disk ? " --------: | ------: |" : "");
+    fputs(b->has_disk ? " --------: | ------: |" : "", stdout);
+    puts(b->has_store ? " ---------: |" : "");
 }
 
 static void print_md(const bench *b, const bench_row *row) {
     row_result r = evaluate(b, row);
     char test[64], rate[64], size[32], peak[32], gb[32] = "", share[32] = "", read[32] = "", stall[32] = "";
-    if (b->n_rows == 0) print_md_head(b->has_disk);
+    char stored[32] = "";
+    if (b->n_rows == 0) print_md_head(b);
     int n =
         snprintf(test, sizeof test, "%s%d", row->n_prompt ? "pp" : "tg", row->n_prompt ? row->n_prompt : row->n_gen);
     if (row->depth) snprintf(test + n, sizeof test - (size_t)n, " @ d%d", row->depth);
@@ -135,6 +143,8 @@ static void print_md(const bench *b, const bench_row *row) {
         snprintf(stall, sizeof stall, "%.1f %%", r.stall * 100);
     }
     if (b->has_disk) printf(" %9s | %7s |", read, stall);
+    if (row->n_stored) snprintf(stored, sizeof stored, "%.1f ms", r.stored_ns / 1e6);
+    if (b->has_store) printf(" %10s |", stored);
     putchar('\n');
 }
 
@@ -169,6 +179,7 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     if (row->selected_share >= 0) json_object_set_new(o, "selected_share", json_real(row->selected_share));
     json_object_set_new(o, "read_bytes_per_step", row->has_disk ? json_real(r.read) : json_null());
     json_object_set_new(o, "stall_share", row->has_disk ? json_real(r.stall) : json_null());
+    json_object_set_new(o, "stored_ns", row->n_stored ? json_integer((json_int_t)r.stored_ns) : json_null());
     json_object_set_new(o, "peak_rss", json_integer((json_int_t)row->peak_rss));
     json_object_set_new(o, "samples_ns", ns);
     json_object_set_new(o, "samples_ts", ts);
@@ -181,31 +192,19 @@ static void print_csv(const bench *b, const bench_row *row) {
     const char *key;
     json_object_del(o, "samples_ns");
     json_object_del(o, "samples_ts");
-    static const char *const columns[] = {"build_commit",
-                                          "cpu",
-                                          "model_filename",
-                                          "model_type",
-                                          "model_size",
-                                          "model_n_params",
-                                          "n_batch",
-                                          "n_threads",
-                                          "policy",
-                                          "batch",
-                                          "n_prompt",
-                                          "n_gen",
-                                          "n_depth",
-                                          "test_time",
-                                          "avg_ns",
-                                          "stddev_ns",
-                                          "avg_ts",
-                                          "stddev_ts",
-                                          "median_ts",
-                                          "gb_per_s",
-                                          "selected_share",
-                                          "read_bytes_per_step",
-                                          "stall_share",
-                                          "peak_rss",
-                                          NULL};
+    static const char *const columns[] = {"build_commit",   "cpu",
+                                          "model_filename", "model_type",
+                                          "model_size",     "model_n_params",
+                                          "n_batch",        "n_threads",
+                                          "policy",         "batch",
+                                          "n_prompt",       "n_gen",
+                                          "n_depth",        "test_time",
+                                          "avg_ns",         "stddev_ns",
+                                          "avg_ts",         "stddev_ts",
+                                          "median_ts",      "gb_per_s",
+                                          "selected_share", "read_bytes_per_step",
+                                          "stall_share",    "stored_ns",
+                                          "peak_rss",       NULL};
     for (int i = 0; b->n_rows == 0 && columns[i]; i++) printf("%s%s", columns[i], columns[i + 1] ? "," : "\n");
     for (int i = 0; (key = columns[i]); i++) {
         value = json_object_get(o, key);
@@ -249,6 +248,20 @@ static bool on_step(void *user, uint64_t done, uint64_t total) {
     return stopped();
 }
 
+/* A prompt is computed into the store, if it is not there yet, and read in each repetition. */
+static ig_status run_stored(bench *b, ig_eval_speed *speed, bench_row *row, ig_error *err) {
+    double seconds = 0;
+    row->n_stored = 0;
+    ig_status status = ig_eval_speed_store(speed, row->n_prompt, err);
+    for (int r = 0; !status && r < b->app.o->repetitions; r++) {
+        if (stopped()) return (*err = (ig_error){IG_E_INTERRUPTED, "interrupted"}).status;
+        status = ig_eval_speed_stored(&seconds, speed, row->n_prompt, err);
+        if (seconds < 0) break;
+        if (!status) row->stored_ns[row->n_stored++] = seconds * 1e9;
+    }
+    return status;
+}
+
 /* One untimed run, then the repetitions. */
 static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
     ig_error err = {0};
@@ -280,6 +293,10 @@ static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
         row->stall_seconds += done.stall_seconds;
     }
     row->peak_rss = ig_cli_peak_rss();
+    if (b->has_store && row->n_prompt && run_stored(b, speed, row, &err)) {
+        ig_cli_progress_end(&b->bar);
+        return ig_cli_fail(b->app.o, &err);
+    }
     print_row(b, row);
     return IG_EXIT_OK;
 }
@@ -342,7 +359,7 @@ static int run_depth(bench *b, const char *policy, int depth) {
 }
 
 int ig_cli_bench(const ig_cli_options *o) {
-    bench b = {.has_disk = o->kv_ram || o->kv_disk};
+    bench b = {.has_disk = o->kv_ram || o->kv_disk, .has_store = o->kv_store != NULL};
     ig_cli_text text = {0};
     if (largest(&o->n_prompt) == 0 && largest(&o->n_gen) == 0) {
         ig_cli_complain(o, "-p and -n are both 0: nothing to measure");

@@ -15,9 +15,10 @@
 
 struct ig_eval_speed {
     ig_model *model;
-    ig_eval_speed_options options;
-    ig_cache *cache;       /* of several sessions */
-    ig_session **sessions; /* [max_batch], the first n_sessions open */
+    ig_eval_speed_options options; /* its sessions compute everything */
+    const char *store;             /* directory, or NULL */
+    ig_cache *cache;               /* of several sessions */
+    ig_session **sessions;         /* [max_batch], the first n_sessions open */
     int n_sessions;
     int32_t *ids;  /* [n_ctx] of one session; refilled for each */
     int32_t *step; /* [max_batch] */
@@ -62,6 +63,8 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
         ig_eval_speed_close(speed);
         return ig_eval_fail(err, IG_E_MEMORY, "out of memory");
     }
+    speed->store = options->session.cache.store_path;
+    speed->options.session.cache.store_path = NULL;
     speed->options.session.cache.no_share = true; /* what is measured is computed */
     if (options->max_batch > 1) {
         speed->options.session.cache.n_sessions = options->max_batch;
@@ -141,6 +144,40 @@ ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_
     double start = seconds_now();
     status = ig_session_sync(speed->sessions[0], speed->ids, speed->options.depth + n, err);
     *seconds = seconds_now() - start;
+    return status;
+}
+
+/* The prompt in a session and a cache that are opened for it, and closed again. */
+static ig_status sync_stored(double *seconds, ig_session_stats *stats, ig_eval_speed *speed, int n, ig_error *err) {
+    ig_session *s;
+    ig_session_options o = speed->options.session;
+    if (!speed->store || n > speed->options.room)
+        return ig_eval_fail(err, IG_E_ARG, "there is no store, or the prompt is longer than the room");
+    o.shared = NULL;
+    o.cache.n_sessions = 1;
+    o.cache.no_share = false;
+    o.cache.store_path = speed->store;
+    ig_status status = ig_session_open(&s, speed->model, &o, err);
+    if (status) return status;
+    fill_ids(speed, 0);
+    double start = seconds_now();
+    status = ig_session_sync(s, speed->ids, speed->options.depth + n, err);
+    *seconds = seconds_now() - start;
+    ig_session_get_stats(s, stats);
+    ig_session_close(s);
+    return status;
+}
+
+ig_status ig_eval_speed_store(ig_eval_speed *speed, int n, ig_error *err) {
+    ig_session_stats stats;
+    double seconds;
+    return sync_stored(&seconds, &stats, speed, n, err);
+}
+
+ig_status ig_eval_speed_stored(double *seconds, ig_eval_speed *speed, int n, ig_error *err) {
+    ig_session_stats stats = {0};
+    ig_status status = sync_stored(seconds, &stats, speed, n, err);
+    if (!status && stats.n_taken < stats.n_prefilled) *seconds = -1;
     return status;
 }
 

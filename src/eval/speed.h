@@ -14,7 +14,7 @@
 typedef struct ig_eval_speed ig_eval_speed;
 
 typedef struct ig_eval_speed_options {
-    ig_session_options session; /* n_ctx is set here from depth and room */
+    ig_session_options session; /* n_ctx is set here from depth and room. Its store is for ig_eval_speed_stored() */
     int depth;                  /* tokens before each test */
     int room;                   /* most tokens a test adds */
     int max_batch;              /* most sequences of a generation test */
@@ -34,6 +34,12 @@ void ig_eval_speed_close(ig_eval_speed *speed);
 
 /* Seconds to compute a prompt of n tokens. */
 ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_error *err);
+/* Seconds until a session that was just opened, alone in a cache that was just opened, has the logits of a prompt of
+ * depth + n tokens that is in the store; -1 if most of it is computed all the same: it is shorter than what is kept as
+ * one, the policy takes nothing, or the store keeps no more. ig_eval_speed_store() computes it and has it kept. */
+ig_status ig_eval_speed_store(ig_eval_speed *speed, int n, ig_error *err);
+ig_status ig_eval_speed_stored(double *seconds, ig_eval_speed *speed, int n, ig_error *err);
+
 typedef struct ig_eval_generation {
     double seconds;
     double selected_share; /* of the first sequence */

@@ -89,3 +89,32 @@ def test_a_text_that_is_too_short(program, args, tmp_path):
             assert f"text: {n} tokens are less than the {CONTEXT} that -d, -p and -n need" in one_line(err)
     status, out, err = program(*args, "-f", tmp_path / "none")
     assert status == 1 and out == b"" and "No such file" in one_line(err)
+
+
+def test_prompts_that_are_stored(program, args, tmp_path):
+    """Reading a long prompt takes less time than computing it; what cannot be read has no time."""
+    store = ["--kv-store", tmp_path / "store"]
+    lengths = ["-d", "0", "-r", "3", "-p", "8,1500"]
+    short, long, steps = measure(program, *args, *lengths, *store)
+    assert short["stored_ns"] is steps["stored_ns"] is None
+    assert 0 < long["stored_ns"] < long["avg_ns"] / 2
+    listed = json.loads(program("kv", "ls", *store, "--json")[1])
+    assert max(p["tokens"] for p in listed["prefixes"]) == 1472  # whole pieces
+    assert all(row["stored_ns"] is None for row in measure(program, *args, *lengths))
+    # Again nothing is computed for the store; a depth counts as a part of the prompt.
+    bytes_before = listed["bytes"]
+    deep, _ = measure(program, *args, *store, "-d", "1000", "-p", "480")
+    assert deep["stored_ns"] > 0 and json.loads(program("kv", "ls", *store, "--json")[1])["bytes"] == bytes_before
+    drops, _ = measure(program, *args, *store, "-p", "480", "--kv-policy", "h2o", "-d", "0")
+    assert drops["stored_ns"] is None
+
+
+def test_column_of_stored_prompts(program, args, tmp_path):
+    args = [*args, "-d", "0", "-p", "400", "--kv-store", tmp_path / "store"]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in program(*args)[1].decode().splitlines()]
+    assert lines[0][-1] == "stored" and {len(line) for line in lines} == {13}
+    assert re.fullmatch(r"\d+\.\d ms", lines[2][-1]) and lines[3][-1] == ""
+    prompt, steps = csv.DictReader(io.StringIO(program(*args, "-o", "csv")[1].decode()))
+    assert int(prompt["stored_ns"]) > 0 and steps["stored_ns"] == ""
+    status, out, err = program(*args[:-1], tmp_path / "not" / "there")
+    assert status == 1 and "not/there" in one_line(err)
