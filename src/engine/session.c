@@ -183,7 +183,10 @@ ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
 
 void ig_session_roll_back(ig_session *s, int n) {
     cut(s, n, true, NULL);
-    if (s->n_tokens < n) s->has_logits = false;
+    if (s->n_tokens < n)
+        s->has_logits = false;
+    else if (s->seq.policy->ops->undo)
+        s->seq.policy->ops->undo(s->seq.policy, n);
 }
 
 /* ---- prefill ---------------------------------------------------------------------- */

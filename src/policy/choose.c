@@ -36,6 +36,10 @@ int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table) {
     return c->values.kernels != NULL;
 }
 
+void ig_chooser_undo(ig_chooser *c, int n_tokens) {
+    for (size_t head = 0; head < c->history.heads.n_heads; head++) ig_history_undo(&c->history, head, n_tokens);
+}
+
 void ig_chooser_resume(ig_chooser *c, int n_tokens) {
     for (size_t head = 0; head < c->history.heads.n_heads; head++) ig_history_resume(&c->history, head, n_tokens);
 }

@@ -30,8 +30,9 @@ void ig_chooser_close(ig_chooser *c);
 /* An entry has come, as in ig_policy_ops.append. */
 void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *value);
 
-/* For ig_policy_ops.tables: that of the values goes to *table; their number. And for ig_policy_ops.resume. */
+/* For ig_policy_ops.tables: that of the values goes to *table; their number. And for ig_policy_ops.undo and resume. */
 int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table);
+void ig_chooser_undo(ig_chooser *c, int n_tokens);
 void ig_chooser_resume(ig_chooser *c, int n_tokens);
 
 /* True if there is nothing to choose among n entries: the budget is all of them, and no mass was asked for. */

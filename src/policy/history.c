@@ -23,30 +23,41 @@ void ig_history_close(ig_history *h) { ig_head_table_close(&h->heads); }
 
 void ig_history_append(ig_history *h, size_t head, int entry) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
-    bool again = entry == x->next - 1;
-    if (again && x->met)
-        x->now ^= 1;
-    else if (!again && (!x->met || entry < x->next))
-        x->known[0] = x->known[1] = 0;
-    x->met = false;
-    x->next = entry + 1;
+    ig_history_state *is = &x->is;
+    bool again = entry == is->next - 1;
+    if (is->met && !again)
+        x->was = *is;
+    else if (entry != is->next)
+        x->was.next = -1;
+    if (again && is->met)
+        is->now ^= 1;
+    else if (!again && (!is->met || entry < is->next))
+        is->known[0] = is->known[1] = 0;
+    is->met = false;
+    is->next = entry + 1;
+}
+
+void ig_history_undo(ig_history *h, size_t head, int entry) {
+    ig_history_head *x = ig_head_table_at(&h->heads, head);
+    if (x->was.next == entry && entry > 0) x->is = x->was;
 }
 
 void ig_history_resume(ig_history *h, size_t head, int entry) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
-    x->known[0] = x->known[1] = 0;
-    x->met = false;
-    x->next = entry;
+    x->is = (ig_history_state){.next = entry};
+    x->was.next = -1;
 }
 
 /* [n_blocks] of the latest step. */
-static uint8_t *blocks_used(const ig_history *h, ig_history_head *x) { return x->used + (size_t)x->now * h->n_blocks; }
+static uint8_t *blocks_used(const ig_history *h, ig_history_head *x) {
+    return x->used + (size_t)x->is.now * h->n_blocks;
+}
 
 double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
     const uint8_t *used = blocks_used(h, x);
     double more = 0;
-    for (int b = 0, begin = 0; b < x->known[x->now] && begin < n; b++, begin += h->block) {
+    for (int b = 0, begin = 0; b < x->is.known[x->is.now] && begin < n; b++, begin += h->block) {
         int end = begin + h->block < n ? begin + h->block : n;
         float sum = 0;
         if (!used[b]) continue;
@@ -62,9 +73,9 @@ double ig_history_favour(const ig_history *h, size_t head, float *w, int n, floa
 void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_used, int n) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
     size_t known = blocks_of(n, h->block);
-    x->now ^= 1;
-    x->known[x->now] = (int)known;
-    x->met = true;
+    x->is.now ^= 1;
+    x->is.known[x->is.now] = (int)known;
+    x->is.met = true;
     uint8_t *used = blocks_used(h, x);
     memset(used, 0, known);
     for (int i = 0; i < n_used; i++) used[index[i] / h->block] = 1;

@@ -16,12 +16,16 @@
 
 #include "kv/head_table.h"
 
+typedef struct ig_history_state {
+    int next;     /* the entry that comes next */
+    bool met;     /* a step has met the last one that came */
+    int now;      /* which of the two steps is the latest */
+    int known[2]; /* blocks that each saw */
+} ig_history_state;
+
 typedef struct ig_history_head {
-    int next;       /* the entry that comes next */
-    bool met;       /* a step has met the last one that came */
-    int now;        /* which of the two steps is the latest */
-    int known[2];   /* blocks that each saw */
-    uint8_t used[]; /* [2][n_blocks] 1: by the step; touched only where it is needed */
+    ig_history_state is, was; /* now, and after the latest step: what has come since may be taken back */
+    uint8_t used[];           /* [2][n_blocks] 1: by the step; touched only where it is needed */
 } ig_history_head;
 
 typedef struct ig_history {
@@ -38,6 +42,8 @@ void ig_history_close(ig_history *h);
  * session was cut), or no step came between it and the one before (a prompt), what was known of the head is forgotten.
  */
 void ig_history_append(ig_history *h, size_t head, int entry);
+/* Entries from this one on, which came in a step that failed, have not come. */
+void ig_history_undo(ig_history *h, size_t head, int entry);
 /* Entries before this one are there, and nothing is known of the head. */
 void ig_history_resume(ig_history *h, size_t head, int entry);
 /* w[n] of entries in blocks that the latest step used becomes (1 + inertia) times as much. Returns what that adds. */

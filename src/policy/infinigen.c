@@ -158,6 +158,8 @@ static int infinigen_tables(const ig_policy *base, const ig_unit_table *tables[I
     return 1 + ig_chooser_table(&p->chooser, &tables[1]);
 }
 
+static void infinigen_undo(ig_policy *p, int n_tokens) { ig_chooser_undo(&((infinigen_policy *)p)->chooser, n_tokens); }
+
 static void infinigen_resume(ig_policy *p, int n_tokens) {
     ig_chooser_resume(&((infinigen_policy *)p)->chooser, n_tokens);
 }
@@ -175,5 +177,6 @@ const ig_policy_ops ig_policy_infinigen = {
     .select = infinigen_select,
     .scratch_bytes = infinigen_scratch_bytes,
     .tables = infinigen_tables,
+    .undo = infinigen_undo,
     .resume = infinigen_resume,
 };

@@ -79,6 +79,8 @@ static int oracle_tables(const ig_policy *base, const ig_unit_table *tables[IG_P
     return 1 + ig_chooser_table(&p->chooser, &tables[1]);
 }
 
+static void oracle_undo(ig_policy *p, int n_tokens) { ig_chooser_undo(&((oracle_policy *)p)->chooser, n_tokens); }
+
 static void oracle_resume(ig_policy *p, int n_tokens) { ig_chooser_resume(&((oracle_policy *)p)->chooser, n_tokens); }
 
 const ig_policy_ops ig_policy_oracle = {
@@ -93,5 +95,6 @@ const ig_policy_ops ig_policy_oracle = {
     .select = oracle_select,
     .scratch_bytes = oracle_scratch_bytes,
     .tables = oracle_tables,
+    .undo = oracle_undo,
     .resume = oracle_resume,
 };

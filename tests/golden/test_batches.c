@@ -320,18 +320,14 @@ static void put_nan(void *user, int layer) {
     }
 }
 
-/* What policies know of a step that failed: that a prompt came, for those that favour the blocks of the step before;
- * and which columns they chose at their first step. */
-static bool remembers(const char *policy, bool prompt) {
-    bool favours = !strcmp(policy, "infinigen") || !strcmp(policy, "oracle");
-    return (favours && prompt) || !strcmp(policy, "infinigen-osdi24");
-}
+/* A policy that knows of a step that failed: which columns it chose at its first step. */
+static bool remembers(const char *policy) { return !strcmp(policy, "infinigen-osdi24"); }
 
 /* Its item failed, and what comes next is another one. A session that has lost what it held, or knows of what failed,
  * is given another text. */
-static void recover(pair *p, const ig_batch_item *x) {
+static void recover(pair *p) {
     assert_true(ig_session_tokens(p->together, NULL) <= p->n);
-    if (ig_session_tokens(p->together, NULL) < p->n || remembers(stats(p->together).policy, x->prompt))
+    if (ig_session_tokens(p->together, NULL) < p->n || remembers(stats(p->together).policy))
         restart(p, p->n);
     else
         agree(p);
@@ -366,7 +362,7 @@ static void numbers_that_are_not_finite(void **state) {
             expect_ok(items[i].status, &items[i].error);
             follow(&p[which[i]], &items[i]);
         }
-        recover(&p[which[v]], &items[v]);
+        recover(&p[which[v]]);
     }
     assert_int_equal(x.n_planted, N_ROUNDS);
     for (int i = 0; i < N; i++) close_pair(&p[i]);
@@ -401,7 +397,7 @@ static void a_disk_that_fails(void **state) {
                 broken = false;
                 n_failed = 0;
                 n_errors++;
-                recover(q, &items[i]);
+                recover(q);
             }
             broken = false;
         }

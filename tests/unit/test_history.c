@@ -89,11 +89,38 @@ static void prompts_and_cuts_forget(void **state) {
     expect_favoured(4, -1);
 }
 
+static void what_failed_is_taken_back(void **state) {
+    (void)state;
+    use(6, 1);
+    come(6);
+    come(7); /* a prompt, which fails */
+    come(8);
+    ig_history_undo(&history, 1, 6);
+    come(6);
+    expect_favoured(7, 0);
+    use(7, 5); /* a step, which fails after it has chosen */
+    ig_history_undo(&history, 1, 6);
+    come(6);
+    expect_favoured(7, 0);
+    use(7, 5);
+    come(7);
+    come(8); /* a prompt that is there, and a second piece that fails */
+    come(9);
+    ig_history_undo(&history, 1, 9);
+    come(9);
+    expect_favoured(10, -1);
+    come(7); /* cut back to where the first piece began, and failed there again */
+    ig_history_undo(&history, 1, 7);
+    come(7);
+    expect_favoured(8, -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_step_is_favoured, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(a_step_made_again_finds_the_same, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(prompts_and_cuts_forget, open_prompt, close_it),
+        cmocka_unit_test_setup_teardown(what_failed_is_taken_back, open_prompt, close_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
