@@ -29,10 +29,13 @@ const ig_cli_verb ig_cli_verbs[] = {
      "run",
      {"MODEL", "PROMPT..."},
      "Continue a text, or answer a question",
-     "The text comes from -p, from a file, from the arguments, or from standard input when that is piped.\n"
+     "The text comes from -p, from a file, from the arguments, or from standard input when that is piped. With a file "
+     "and\n"
+     "a text the file comes first, so that with --kv-store it is computed once for all questions about it.\n"
      "A model with a recognised chat template answers the text as a user's message, unless --raw is given.\n\n"
      "  infinigen run -m smollm2-135m -p \"What is a cache?\"\n"
-     "  infinigen run -m smollm2-135m --raw -f book.txt -n 200 --kv-policy infinigen --kv-budget 10%",
+     "  infinigen run -m smollm2-135m --raw -f book.txt -n 200 --kv-policy infinigen --kv-budget 10%\n"
+     "  infinigen run -m smollm2-135m -f book.txt --kv-store ~/kv -p \"Who is the hero?\"",
      ig_cli_run},
     {IG_VERB_CHAT,
      "chat",
@@ -40,7 +43,9 @@ const ig_cli_verb ig_cli_verbs[] = {
      "Talk with a model",
      "Ctrl-C stops the answer, Ctrl-D ends. A line that ends with a backslash goes on with the next one; so does all\n"
      "between two \"\"\". What is pasted is one message. /help lists the commands, such as /undo and /again. The\n"
-     "history of lines is kept. Where the context gets full, the oldest turns leave it.",
+     "history of lines is kept. Where the context gets full, the oldest turns leave it.\n\n"
+     "With --kv-store a conversation can be saved: /save NAME keeps it, and /resume NAME goes on with it at once, in\n"
+     "another process too.",
      ig_cli_chat},
     {IG_VERB_TOKENIZE,
      "tokenize",
