@@ -50,13 +50,15 @@ int ig_prefix_read(const ig_prefix_dir *d, int fd, uint64_t offset, const struct
 int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *from, int n);
 /* Data to the disk, then under its name, then the name to the disk. */
 int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const char *name);
-/* Takes a record out of its file: first its header, so that a reader that sees zeros in the payload sees them in the
- * header too. *is_freed: its room was given back; else only the header is zeros. */
+/* Takes a record out of its file. *is_freed: its room was given back; else only its header was made zeros. */
 int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint64_t n_bytes, bool *is_freed);
 bool ig_prefix_can_punch(int fd);
 
 /* Makes a hole of what no record takes, if the file system can. */
 void ig_prefix_clear(int fd, uint64_t from, uint64_t to);
+
+/* Whether a record whose payload is wrong has just left: then its header is zeros, if not at once, then soon. */
+bool ig_prefix_has_left(const ig_prefix_dir *d, int fd, uint64_t offset);
 
 /* Goes through the headers of a file of pieces. What is neither a record of the store nor a hole is counted: as foreign
  * if its header says so, else as damaged, unless it comes after a hole: then it may be what is left of a record. */

@@ -17,7 +17,8 @@
 #include "base/error.h"
 #include "kv/prefix_store_parts.h"
 
-void ig_prefix_protect(ig_prefix_store *s, const ig_prefix_id *parent) {
+/* Keeps a piece's ancestors until the commit. They are in use, so that they do not stand first among the oldest. */
+static void protect(ig_prefix_store *s, const ig_prefix_id *parent) {
     ig_prefix_index *ix = &s->index;
     ig_prefix_id id = *parent;
     ig_prefix_row row;
@@ -26,7 +27,22 @@ void ig_prefix_protect(ig_prefix_store *s, const ig_prefix_id *parent) {
         if (row.number >= number) return; /* no chain: it would have no end */
         if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_PROTECT, "i", row.piece))) return;
         if (sqlite3_changes(ix->db) == 0) return; /* and so are those before it */
+        ig_prefix_touch(s, row.piece);
     }
+}
+
+/* The first time that something must leave: those of all that was put until now. */
+static void protect_pending(ig_prefix_store *s) {
+    ig_prefix_index *ix = &s->index;
+    for (int64_t at = 0; !s->is_protecting;) {
+        sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NEXT_PENDING, "i", at);
+        if (!ig_prefix_index_step(ix, q)) break;
+        at = sqlite3_column_int64(q, 0);
+        ig_prefix_id parent = ig_prefix_get_id(sqlite3_column_blob(q, 1));
+        sqlite3_reset(q);
+        protect(s, &parent);
+    }
+    s->is_protecting = true;
 }
 
 void ig_prefix_remove_piece(ig_prefix_store *s, const ig_prefix_row *row) {
@@ -46,11 +62,12 @@ static void remove_file(ig_prefix_store *s, int64_t file, uint64_t n_bytes) {
     s->bytes -= n_bytes < s->bytes ? n_bytes : s->bytes;
 }
 
-/* Whole files of which the index knows no piece: emptied ones, and those of another version or store. */
+/* Whole files of which the index knows no piece, as it finds them at its start: those of another version or store. */
 static bool remove_empty_file(ig_prefix_store *s) {
     ig_prefix_index *ix = &s->index;
-    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_EMPTY_FILE, "");
-    if (!ig_prefix_index_step(ix, q)) return false;
+    sqlite3_stmt *q = s->has_empty_files ? ig_prefix_index_query(ix, IG_Q_EMPTY_FILE, "") : NULL;
+    s->has_empty_files = ig_prefix_index_step(ix, q);
+    if (!s->has_empty_files) return false;
     int64_t file = sqlite3_column_int64(q, 0), n_bytes = sqlite3_column_int64(q, 1);
     sqlite3_reset(q);
     uint64_t before = s->bytes;
@@ -171,14 +188,20 @@ ig_status ig_prefix_shrink(ig_prefix_store *s, uint64_t most, bool *is_done, ig_
     return IG_OK;
 }
 
-ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, uint64_t beside, ig_error *err) {
-    char most[64];
-    bool fits = beside + n_bytes <= s->max_bytes;
+ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, const ig_prefix_id *parent, ig_error *err) {
+    char text[64];
+    uint64_t wanted = s->tmp_bytes + n_bytes;
+    bool fits = wanted <= s->max_bytes;
+    ig_status status = IG_OK;
     if (!s->max_bytes) return IG_OK;
-    ig_status status = fits ? ig_prefix_shrink(s, s->max_bytes - beside - n_bytes, &fits, err) : IG_OK;
+    bool is_full = fits && s->bytes > s->max_bytes - wanted;
+    if (is_full) protect_pending(s);
+    if (parent && s->is_protecting) protect(s, parent);
+    if (is_full && !s->index.failed) status = ig_prefix_shrink(s, s->max_bytes - wanted, &fits, err);
+    if (!status && s->index.failed) return ig_prefix_index_fail(&s->index, s->dir.path, err);
     if (status || fits) return status;
     return ig_fail(err, IG_E_LIMIT, "KV store %s: what is to be kept together does not fit into %s", s->dir.path,
-                   ig_bytes_text(most, s->max_bytes));
+                   ig_bytes_text(text, s->max_bytes));
 }
 
 void ig_prefix_forget(ig_prefix_store *s, const ig_prefix_row *row) {

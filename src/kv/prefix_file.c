@@ -118,12 +118,22 @@ int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint
     ig_prefix_file_name(name, file);
     int e = ig_prefix_open(d, name, true, &fd, NULL);
     if (e) return e;
-    if (judge(d, IG_PREFIX_PUNCH, make_hole(fd, offset, IG_PREFIX_PAGE)) == 0)
-        *is_freed = make_hole(fd, offset + IG_PREFIX_PAGE, n_bytes - IG_PREFIX_PAGE) == 0;
-    else
-        e = ig_prefix_write(d, fd, offset, &(struct iovec){(void *)zeros, sizeof zeros}, 1);
+    *is_freed = judge(d, IG_PREFIX_PUNCH, make_hole(fd, offset, n_bytes)) == 0;
+    if (!*is_freed) e = ig_prefix_write(d, fd, offset, &(struct iovec){(void *)zeros, sizeof zeros}, 1);
     close(fd);
     return e;
+}
+
+bool ig_prefix_has_left(const ig_prefix_dir *d, int fd, uint64_t offset) {
+    const struct timespec pause = {.tv_nsec = 5000000};
+    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_record r;
+    for (int tries = 0; tries < 2; tries++) {
+        if (tries) nanosleep(&pause, NULL);
+        if (ig_prefix_read(d, fd, offset, &(struct iovec){page, sizeof page}, 1) != 0) return false;
+        if (ig_prefix_record_read(&r, page) == IG_PREFIX_HOLE) return true;
+    }
+    return false;
 }
 
 /* ---- looking for headers ------------------------------------------------- */

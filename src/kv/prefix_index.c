@@ -43,7 +43,9 @@ static const char *const schema[] = {
     " written INTEGER NOT NULL, PRIMARY KEY(root, name)) STRICT, WITHOUT ROWID",
 };
 
+/* Their journal need not survive anything. */
 static const char own_tables[] =
+    "PRAGMA temp.journal_mode = MEMORY;"
     "CREATE TEMP TABLE pending(id BLOB PRIMARY KEY, parent BLOB, number INTEGER, tokens INTEGER, offset INTEGER,"
     " bytes INTEGER);"
     "CREATE TEMP TABLE protected(piece INTEGER PRIMARY KEY);"
@@ -63,6 +65,7 @@ static const char *const texts[IG_Q_N] = {
         " VALUES(" ROOT ", ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
     [IG_Q_ADD_PENDING] = "INSERT INTO temp.pending VALUES(?1, ?2, ?3, ?4, ?5, ?6)",
     [IG_Q_IS_PENDING] = "SELECT 1 FROM temp.pending WHERE id = ?1",
+    [IG_Q_NEXT_PENDING] = "SELECT rowid, parent FROM temp.pending WHERE rowid > ?1 ORDER BY rowid LIMIT 1",
     [IG_Q_KEEP_PENDING] =
         "INSERT OR REPLACE INTO pieces(root, id, parent, number, tokens, file, offset, bytes, used)"
         " SELECT " ROOT ", id, parent, number, tokens, ?2, offset, bytes, ?3 FROM temp.pending",
@@ -259,16 +262,7 @@ bool ig_prefix_index_create(ig_prefix_index *ix, const ig_prefix_id *store) {
     return execute(ix, text);
 }
 
-bool ig_prefix_index_prepare(ig_prefix_index *ix) {
-    if (!execute(ix, own_tables)) return false;
-    for (int q = 0; q < IG_Q_N; q++) {
-        int code = sqlite3_prepare_v3(ix->db, texts[q], -1, SQLITE_PREPARE_PERSISTENT, &ix->statements[q], NULL);
-        if (code == SQLITE_OK) continue;
-        note_failure(ix, code);
-        return false;
-    }
-    return true;
-}
+bool ig_prefix_index_prepare(ig_prefix_index *ix) { return execute(ix, own_tables); }
 
 /* ---- statements ---------------------------------------------------------- */
 
@@ -284,11 +278,13 @@ bool ig_prefix_index_end(ig_prefix_index *ix) {
 }
 
 sqlite3_stmt *ig_prefix_index_query(ig_prefix_index *ix, ig_prefix_query q, const char *kinds, ...) {
-    sqlite3_stmt *s = ix->statements[q];
     uint8_t id[16];
     int code = SQLITE_OK;
     va_list args;
     if (ix->failed) return NULL;
+    if (!ix->statements[q])
+        code = sqlite3_prepare_v3(ix->db, texts[q], -1, SQLITE_PREPARE_PERSISTENT, &ix->statements[q], NULL);
+    sqlite3_stmt *s = ix->statements[q];
     sqlite3_reset(s);
     va_start(args, kinds);
     for (int i = 0; kinds[i] && code == SQLITE_OK; i++) {

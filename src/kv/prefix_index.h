@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The index of stored prefixes in SQLite: all statements are here, prepared once, by name. It says where a piece
- * should lie, what was used when and what takes how much room; what is true the data files say.
+ * The index of stored prefixes in SQLite: all statements are here, by name, prepared when they are first used. It says
+ * where a piece should lie, what was used when and what takes how much room; what is true the data files say.
  *
  * A statement that fails is noted: the ones after it do nothing either until begin() or ig_prefix_index_fail(). One
  * thread at a time.
@@ -23,6 +23,7 @@ typedef enum ig_prefix_query {
     IG_Q_ADD_PIECE,     /* xxxiiiiiii root, id, parent, number, tokens, file, offset, bytes, payload bytes, used */
     IG_Q_ADD_PENDING,   /* xxiiii id, parent, number, tokens, offset, bytes */
     IG_Q_IS_PENDING,    /* x id */
+    IG_Q_NEXT_PENDING,  /* i number: the next one, parent */
     IG_Q_KEEP_PENDING,  /* xii root, file, used */
     IG_Q_CLEAR_PENDING, /* */
     IG_Q_TOUCH,         /* ii used, piece */

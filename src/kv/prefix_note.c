@@ -49,7 +49,7 @@ static uint64_t taken_by(ig_prefix_store *s, const ig_prefix_id *root, const cha
 static ig_status make_room(ig_prefix_store *s, const char *name, uint64_t n_bytes, ig_error *err) {
     ig_prefix_enter(s);
     uint64_t before = taken_by(s, &s->root, name);
-    ig_status status = before < n_bytes ? ig_prefix_make_room(s, n_bytes - before, s->tmp_bytes, err) : IG_OK;
+    ig_status status = before < n_bytes ? ig_prefix_make_room(s, n_bytes - before, NULL, err) : IG_OK;
     ig_prefix_leave(s);
     return status;
 }

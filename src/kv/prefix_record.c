@@ -126,9 +126,10 @@ static bool is_hole(const uint8_t *page) { return !page[0] && memcmp(page, page 
 /* A text of `cap` bytes that ends within them and holds nothing a terminal would obey. */
 static bool read_text(char *to, const uint8_t *from, size_t cap) {
     if (!memchr(from, 0, cap)) return false;
-    for (size_t i = 0; from[i]; i++)
+    for (size_t i = 0; from[i]; i++) {
         if (from[i] < 0x20 || from[i] == 0x7f) return false;
-    memcpy(to, from, cap);
+        to[i] = (char)from[i];
+    }
     return true;
 }
 

@@ -157,9 +157,8 @@ static ig_status open_index(ig_prefix_store *s, bool *is_new, ig_error *err) {
 static ig_status fill_index(ig_prefix_store *s, bool is_new, ig_error *err) {
     ig_prefix_index *ix = &s->index;
     ig_status status = IG_OK;
-    if (!ig_prefix_index_begin(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
-    bool is_ready = (!is_new || ig_prefix_index_create(ix, &s->store)) && ig_prefix_index_prepare(ix);
-    if (is_ready) {
+    if (!ig_prefix_index_prepare(ix) || !ig_prefix_index_begin(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
+    if (!is_new || ig_prefix_index_create(ix, &s->store)) {
         ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_CLEAR_NOTES, "")); /* all of them are read anew */
         status = take_directory(s, err);
         drop_missing(s);
@@ -179,7 +178,7 @@ static void count(ig_prefix_store *s) {
 
 ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
     bool is_new;
-    s->may_touch = true;
+    s->may_touch = s->has_empty_files = true;
     ig_status status = ig_prefix_dir_make_identity(&s->dir, &s->store, err);
     if (!status) status = open_index(s, &is_new, err);
     if (!status) status = fill_index(s, is_new, err);

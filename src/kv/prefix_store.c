@@ -217,9 +217,7 @@ static int read_record(const ig_prefix_store *s, int fd, const ig_prefix_piece *
     else if (!ig_prefix_same(&hash, &r.payload_hash))
         *damage = "its checksum is wrong";
     if (!*damage) return 0;
-    /* Or it has left meanwhile: then its header is zeros by now. */
-    const char *ignored = NULL;
-    return read_header(s, fd, row, &r, &ignored) == ENOENT ? ENOENT : 0;
+    return ig_prefix_has_left(&s->dir, fd, row->offset) ? ENOENT : 0;
 }
 
 ig_status ig_prefix_store_read(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *to, int n,
@@ -295,6 +293,7 @@ static void drop_tmp(ig_prefix_store *s) {
     ig_prefix_enter(s);
     ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_CLEAR_PENDING, ""));
     ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_CLEAR_PROTECTED, ""));
+    s->is_protecting = false;
     ig_prefix_leave(s);
 }
 
@@ -346,10 +345,7 @@ static ig_status prepare_put(ig_prefix_store *s, const ig_prefix_piece *piece, b
         else
             ig_prefix_forget(s, &row);
     }
-    if (!*is_there) {
-        ig_prefix_protect(s, &piece->parent);
-        if (!ix->failed) status = ig_prefix_make_room(s, ig_prefix_record_bytes(s->piece_bytes), s->tmp_bytes, err);
-    }
+    if (!*is_there) status = ig_prefix_make_room(s, ig_prefix_record_bytes(s->piece_bytes), &piece->parent, err);
     if (!status && ix->failed) status = ig_prefix_index_fail(ix, s->dir.path, err);
     ig_prefix_leave(s);
     return status;
@@ -407,6 +403,7 @@ static bool index_file(ig_prefix_store *s) {
     ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_CLEAR_PENDING, ""));
     ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_CLEAR_PROTECTED, ""));
     if (!ig_prefix_index_end(ix)) return false;
+    s->is_protecting = false;
     s->bytes += s->tmp_bytes;
     s->stats.n_written += (uint64_t)n;
     s->stats.written_bytes += (uint64_t)n * s->piece_bytes;

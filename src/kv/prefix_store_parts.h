@@ -29,11 +29,13 @@ struct ig_prefix_store {
     pthread_mutex_t write_lock;
     int tmp;                      /* the file that grows; -1: none */
     uint64_t tmp_file, tmp_bytes; /* its number and size */
+    bool is_protecting;           /* the ancestors of what is pending are known */
     uint64_t last_file;           /* the highest number given */
 
     pthread_mutex_t index_lock;
     ig_prefix_index index;
     bool may_touch;
+    bool has_empty_files;               /* there may be files without a piece */
     int64_t touches[IG_PREFIX_TOUCHES]; /* pieces, in the order of use */
     int n_touches;
     double first_touch; /* monotonic seconds */
@@ -63,14 +65,13 @@ ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err);
 
 /* ---- prefix_evict.c ------------------------------------------------------- */
 
-/* Makes room for n_bytes more; IG_E_LIMIT if that cannot be. `beside`: bytes of the file that grows. */
-ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, uint64_t beside, ig_error *err);
+/* Makes room for n_bytes more beside the file that grows; IG_E_LIMIT if that cannot be. `parent`: of a piece that
+ * comes, or NULL. What the present commit descends from stays. With write_lock too. */
+ig_status ig_prefix_make_room(ig_prefix_store *s, uint64_t n_bytes, const ig_prefix_id *parent, ig_error *err);
 /* Removes files without a piece: those of another version or store. */
 void ig_prefix_remove_empty(ig_prefix_store *s);
 /* Lets pieces leave until no more than `most` bytes are there; *is_done: it came to that. */
 ig_status ig_prefix_shrink(ig_prefix_store *s, uint64_t most, bool *is_done, ig_error *err);
-/* Keeps a piece's ancestors until the commit. */
-void ig_prefix_protect(ig_prefix_store *s, const ig_prefix_id *parent);
 /* In a transaction: takes a piece out of the index and notes the hole that it leaves. */
 void ig_prefix_remove_piece(ig_prefix_store *s, const ig_prefix_row *row);
 /* In a transaction: takes a file out of the index. */

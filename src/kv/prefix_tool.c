@@ -146,10 +146,8 @@ static int check_record(checker *c, int fd, const ig_prefix_row *row, const ig_p
     e = hash_payload(c, fd, row->offset + IG_PREFIX_PAGE, r.payload_bytes, &hash);
     *damage = NULL;
     if (e || ig_prefix_same(&hash, &r.payload_hash)) return e;
-    e = ig_prefix_read(&c->s->dir, fd, row->offset, &(struct iovec){page, sizeof page}, 1);
-    if (!e && ig_prefix_record_read(&r, page) == IG_PREFIX_HOLE) return ENOENT; /* it has just left */
     *damage = "its checksum is wrong";
-    return e;
+    return ig_prefix_has_left(&c->s->dir, fd, row->offset) ? ENOENT : 0;
 }
 
 /* True: stop. */
