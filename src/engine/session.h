@@ -59,6 +59,8 @@ void ig_session_take_tokens(ig_session *s, const ig_segment *seg);
  * until the caller says so. Fails for all or, by its status, for a segment. */
 ig_status ig_session_take_logits(ig_model *m, ig_error *err);
 
+/* Whether a sampler can have these options. */
+ig_status ig_sampler_check(const ig_sampler_options *o, const ig_model *m, ig_error *err);
 /* True if it was opened for this model. */
 bool ig_sampler_is_for(const ig_sampler *sampler, const ig_model *m);
 

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tokens to text, as far as it is certain.
+ */
+#include "engine/answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+
+ig_status ig_answer_open(ig_answer *a, ig_error *err) {
+    size_t longest = 0;
+    for (size_t k = 0; k < a->o->n_stops; k++) {
+        size_t n = strlen(a->o->stops[k]);
+        if (n > longest) longest = n;
+    }
+    a->detok.started = true; /* it continues a text: a leading blank is part of it */
+    a->finish = IG_FINISH_LENGTH;
+    a->held = malloc(longest + 2 * IG_TOKEN_BYTES_MAX);
+    return a->held ? IG_OK : ig_fail_memory(err, "generation", longest + 2 * IG_TOKEN_BYTES_MAX);
+}
+
+void ig_answer_close(ig_answer *a) {
+    free(a->held);
+    a->held = NULL;
+}
+
+static void show(ig_answer *a, size_t n) {
+    if (n && a->o->on_text && !a->is_interrupted) a->is_interrupted = a->o->on_text(a->o->user, a->held, n);
+    memmove(a->held, a->held + n, a->n_held - n);
+    a->n_held -= n;
+}
+
+/* Adds text; true if a stop string is complete (what precedes it has been shown). */
+static bool push_text(ig_answer *a, const char *text, size_t n) {
+    memcpy(a->held + a->n_held, text, n);
+    a->n_held += n;
+    size_t keep = a->n_held; /* first byte that may belong to a stop string */
+    for (size_t i = 0; i < a->n_held; i++)
+        for (size_t k = 0; k < a->o->n_stops; k++) {
+            size_t len = strlen(a->o->stops[k]), left = a->n_held - i;
+            if (!len || memcmp(a->held + i, a->o->stops[k], len < left ? len : left) != 0) continue;
+            if (len <= left) {
+                show(a, i);
+                return true;
+            }
+            if (i < keep) keep = i;
+        }
+    show(a, keep);
+    return false;
+}
+
+bool ig_answer_is_full(const ig_answer *a) { return a->o->n_predict >= 0 && a->n_tokens >= a->o->n_predict; }
+
+ig_status ig_answer_next(ig_answer *a, int32_t *id, bool *has_ended, ig_error *err) {
+    char text[IG_TOKEN_BYTES_MAX];
+    const ig_session *s = a->session;
+    *has_ended = true;
+    *id = ig_sampler_next(a->sampler, s);
+    if (*id < 0) return ig_fail(err, IG_E_ARG, "no token can come next: all have a logit of minus infinity");
+    bool is_end = !a->o->ignore_end && ig_token_is_end(s->model, *id);
+    if (a->on_token) a->on_token(a->token_user, *id, is_end);
+    if (is_end) {
+        a->finish = IG_FINISH_END;
+        return IG_OK;
+    }
+    a->n_tokens++;
+    if (push_text(a, text, ig_detok_push(&a->detok, s->model, *id, a->o->special, text, sizeof text))) {
+        a->n_held = 0;
+        a->finish = IG_FINISH_STOP;
+    } else if (a->is_interrupted) {
+        a->finish = IG_FINISH_INTERRUPTED;
+    } else if (s->n_tokens == s->options.n_ctx) {
+        a->finish = IG_FINISH_CONTEXT;
+    } else {
+        *has_ended = false;
+    }
+    return IG_OK;
+}
+
+void ig_answer_finish(ig_answer *a) {
+    char text[IG_TOKEN_BYTES_MAX];
+    if (a->finish == IG_FINISH_STOP) return;
+    if (!a->no_replacement) push_text(a, text, ig_detok_flush(&a->detok, text, sizeof text));
+    show(a, a->n_held);
+}

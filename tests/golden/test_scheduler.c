@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The scheduler: what a request gets is what it gets alone, bit by bit, whatever runs beside it; who waits for whom;
+ * what is refused, cancelled, cut into pieces.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+
+#include "base/compiler.h"
+#include "golden/tiny_session.h"
+
+enum { N_CTX = 640, MOST = 700 };
+
+static ig_scheduler *scheduler;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static int n_ended;
+
+/* One request and what came of it. */
+typedef struct asked {
+    ig_request *request;
+    int32_t prompt[MOST];
+    int n_prompt;
+    ig_cache_options cache;
+    ig_request_options o;
+    int32_t ids[MOST];
+    double scores[MOST], prompt_scores[MOST];
+    int n, n_prompt_scores;
+    int cancel_at;        /* token at which the callback cancels it; 0: never */
+    struct asked *follow; /* handed over with the first token */
+    int seen_by_follow;   /* tokens there were as the one that follows it had its first */
+    struct asked *leader;
+    ig_request_result result;
+    int rank; /* how many had ended before */
+} asked;
+
+static void submit(asked *a);
+
+static void on_token(void *user, const ig_request_token *t) {
+    asked *a = user;
+    if (t->is_prompt) {
+        a->prompt_scores[a->n_prompt_scores++] = t->token.logprob;
+        return;
+    }
+    if (t->is_end) return;
+    a->ids[a->n] = t->token.id;
+    a->scores[a->n++] = t->token.logprob;
+    if (a->n == 1 && a->leader) a->leader->seen_by_follow = a->leader->n;
+    if (a->n == 1 && a->follow) submit(a->follow);
+    if (a->n == a->cancel_at) ig_request_cancel(a->request);
+}
+
+static void on_end(void *user, const ig_request_result *result) {
+    asked *a = user;
+    pthread_mutex_lock(&lock);
+    a->result = *result;
+    a->rank = n_ended++;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
+}
+
+static void wait_for(int n) {
+    pthread_mutex_lock(&lock);
+    while (n_ended < n) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+}
+
+/* A prompt of n tokens; those of the same seed begin alike. */
+static asked *ask(int seed, int n, int n_predict) {
+    asked *a = calloc(1, sizeof *a);
+    assert_non_null(a);
+    for (int i = 0; i < n; i++) a->prompt[i] = (i * 7919 + seed * 31 + i / 3) % N_VOCAB;
+    a->n_prompt = n;
+    a->cache = ig_cache_defaults();
+    a->o = ig_request_defaults();
+    a->o.ids = a->prompt;
+    a->o.n_ids = n;
+    a->o.has_scores = true;
+    a->o.generate.n_predict = n_predict;
+    a->o.generate.ignore_end = true;
+    a->o.on_token = on_token;
+    a->o.on_end = on_end;
+    a->o.user = a;
+    return a;
+}
+
+static void submit(asked *a) {
+    ig_error err = {0};
+    a->o.cache = &a->cache;
+    expect_ok(ig_scheduler_submit(&a->request, NULL, scheduler, &a->o, 1, &err), &err);
+}
+
+static void done(asked *a) {
+    ig_request_close(a->request);
+    free(a);
+}
+
+static void open_scheduler(int n_places, int n_batch, int n_queue, double piece_seconds) {
+    ig_scheduler_options o = ig_scheduler_defaults();
+    ig_error err = {0};
+    o.session.n_ctx = N_CTX;
+    o.session.n_batch = n_batch;
+    o.session.cache.n_sessions = n_places;
+    o.n_queue = n_queue;
+    o.piece_seconds = piece_seconds;
+    n_ended = 0;
+    expect_ok(ig_scheduler_open(&scheduler, model, &o, &err), &err);
+}
+
+/* ---- what a request gets ------------------------------------------------------------ */
+
+static bool keep_scores(void *user, int first, int n_rows, const float *logits) {
+    asked *a = user;
+    for (int r = 0; r < n_rows && first + r + 1 < a->n_prompt; r++) {
+        const float *row = logits + (size_t)r * N_VOCAB;
+        double sum = 0;
+        for (int i = 0; i < N_VOCAB; i++) sum += exp((double)row[i]);
+        a->prompt_scores[first + r + 1] = (double)row[a->prompt[first + r + 1]] - log(sum);
+    }
+    return false;
+}
+
+/* The same request in a session of its own. */
+static void check_alone(const asked *a, int n_batch) {
+    static asked alone;
+    ig_session_options o = ig_session_defaults();
+    ig_error err = {0};
+    ig_sampler *sampler;
+    ig_generate_result r;
+    const int32_t *ids;
+    o.n_ctx = N_CTX;
+    o.n_batch = n_batch;
+    o.cache = a->cache;
+    o.cache.n_sessions = 0;
+    o.cache.salt = NULL;
+    ig_session *s = open_session(&o);
+    alone = (asked){.n_prompt = a->n_prompt};
+    memcpy(alone.prompt, a->prompt, sizeof a->prompt);
+    expect_ok(ig_session_sync_logits(s, a->prompt, a->n_prompt, keep_scores, &alone, &err), &err);
+    expect_ok(ig_sampler_open(&sampler, model, &a->o.sampler, &err), &err);
+    expect_ok(ig_generate(&r, s, sampler, &a->o.generate, &err), &err);
+    assert_int_equal(a->result.error.status, IG_OK);
+    assert_int_equal(a->result.finish, r.finish);
+    assert_int_equal(a->n, r.n_tokens);
+    assert_int_equal(a->result.n_tokens, r.n_tokens);
+    int n = ig_session_tokens(s, &ids);
+    int kept = n - a->n_prompt < a->n ? n - a->n_prompt : a->n; /* a full context has no room for the last one */
+    assert_true(kept >= a->n - 1);
+    assert_memory_equal(a->ids, ids + a->n_prompt, (size_t)kept * sizeof *ids);
+    for (int i = 1; i < a->n_prompt_scores; i++) assert_true(fabs(a->prompt_scores[i] - alone.prompt_scores[i]) < 1e-9);
+    ig_sampler_close(sampler);
+    ig_session_close(s);
+}
+
+static void same_as_alone(void **state) {
+    (void)state;
+    static const char *const policies[] = {"infinigen", "full", "window", "quest", "h2o", "infinigen-osdi24"};
+    enum { N = 18, N_BATCH = 24 };
+    asked *all[N];
+    for (int round = 0; round < 2; round++) {
+        open_scheduler(round ? 1 : 5, N_BATCH, 64, round ? 0.1 : 0.001);
+        for (int i = 0; i < N; i++) {
+            asked *a = all[i] = ask(i / 2, 5 + 23 * i, 3 + i * 5 % 17);
+            a->cache.policy = policies[i % (int)IG_COUNT(policies)];
+            a->cache.budget_entries = 8 + i;
+            a->o.owner = (uint64_t)i % 3;
+            a->o.n_top = i % 4;
+            a->o.score_prompt = i % 5 == 0;
+            a->o.sampler.temperature = i % 3 ? 0 : 1.5F;
+            a->o.sampler.seed = (uint64_t)i;
+            a->o.sampler.repeat_penalty = 1.1F;
+            if (i % 6 == 4) a->cache.policy = "full"; /* h2o wants a cache that drops */
+            submit(a);
+        }
+        wait_for(N);
+        for (int i = 0; i < N; i++) {
+            check_alone(all[i], N_BATCH);
+            assert_int_equal(all[i]->n_prompt_scores, i % 5 ? 0 : all[i]->n_prompt);
+            done(all[i]);
+        }
+        ig_scheduler_close(scheduler);
+    }
+}
+
+/* The context ends an answer as it does alone. */
+static void full_context(void **state) {
+    (void)state;
+    open_scheduler(2, 64, 8, 0.1);
+    asked *a = ask(1, N_CTX - 3, -1), *b = ask(2, N_CTX, 0), *c = ask(3, N_CTX, 5);
+    submit(a);
+    submit(b);
+    submit(c);
+    wait_for(3);
+    assert_int_equal(a->result.finish, IG_FINISH_CONTEXT);
+    check_alone(a, 64);
+    assert_int_equal(b->result.n_tokens, 0);
+    check_alone(b, 64);
+    check_alone(c, 64);
+    done(a);
+    done(b);
+    done(c);
+    ig_scheduler_close(scheduler);
+}
+
+/* ---- prefixes ------------------------------------------------------------------------- */
+
+static void takes_prefixes(void **state) {
+    (void)state;
+    open_scheduler(2, 64, 8, 0.1);
+    asked *a = ask(1, 300, 6), *b = ask(1, 300, 6), *salted = ask(1, 300, 6), *scored = ask(1, 300, 1);
+    submit(a);
+    submit(b); /* at the same time: it waits for its turn, and takes what the first one has computed */
+    wait_for(2);
+    assert_int_equal(a->result.n_cached, 0);
+    assert_true(b->result.n_cached >= 256);
+    assert_int_equal(b->result.stats.n_prefilled, 300 - b->result.n_cached);
+    salted->cache.salt = "somebody else";
+    scored->o.score_prompt = true;
+    submit(salted);
+    submit(scored);
+    wait_for(4);
+    assert_int_equal(salted->result.n_cached, 0);
+    assert_int_equal(scored->result.n_cached, 0);
+    assert_int_equal(scored->n_prompt_scores, 300);
+    assert_true(isnan(scored->prompt_scores[0]));
+    assert_memory_equal(a->ids, b->ids, 6 * sizeof *a->ids);
+    assert_memory_equal(a->scores, b->scores, 6 * sizeof *a->scores);
+    assert_memory_equal(a->scores, salted->scores, 6 * sizeof *a->scores);
+    ig_scheduler_stats st;
+    ig_scheduler_get_stats(scheduler, &st);
+    assert_int_equal(st.n_requests, 4);
+    assert_int_equal(st.prompt_tokens, 1200);
+    assert_int_equal(st.cached_tokens, b->result.n_cached);
+    assert_int_equal(st.answer_tokens, 19);
+    assert_int_equal(st.n_running + st.n_waiting, 0);
+    done(a);
+    done(b);
+    done(salted);
+    done(scored);
+    ig_scheduler_close(scheduler);
+}
+
+/* ---- who waits -------------------------------------------------------------------------- */
+
+/* A running answer goes on while a long prompt is computed. */
+static void pieces(void **state) {
+    (void)state;
+    open_scheduler(2, 512, 8, 0.001);
+    asked *a = ask(1, 4, 600), *b = ask(2, 512, 1);
+    a->follow = b;
+    b->leader = a;
+    submit(a);
+    wait_for(2);
+    assert_true(a->seen_by_follow >= 4);
+    check_alone(b, 512);
+    done(a);
+    done(b);
+    ig_scheduler_close(scheduler);
+}
+
+/* One place: of an owner who wants much and one who wants little the second is not last. Of one owner the order is that
+ * of arrival. */
+static void fair(void **state) {
+    (void)state;
+    enum { N = 6 };
+    asked *all[N];
+    open_scheduler(2, 64, 16, 0.1);
+    for (int i = 0; i < N; i++) {
+        all[i] = ask(i, 8, 40);
+        all[i]->o.owner = i == N - 1;
+    }
+    asked *first = ask(9, 8, 60); /* has a place while the others are handed over */
+    submit(first);
+    for (int i = 0; i < N; i++) submit(all[i]);
+    wait_for(N + 1);
+    for (int i = 1; i + 1 < N; i++) assert_true(all[i]->result.wait_seconds >= all[i - 1]->result.wait_seconds - 0.1);
+    assert_true(all[N - 1]->rank < all[N - 2]->rank);
+    assert_true(all[N - 1]->rank < all[N - 3]->rank);
+    for (int i = 0; i < N; i++) done(all[i]);
+    done(first);
+    ig_scheduler_close(scheduler);
+}
+
+static void cancels(void **state) {
+    (void)state;
+    open_scheduler(1, 64, 8, 0.1);
+    asked *a = ask(1, 8, 500), *b = ask(2, 8, 500);
+    a->cancel_at = 3;
+    submit(a);
+    submit(b);
+    ig_request_cancel(b->request);
+    wait_for(2);
+    assert_int_equal(a->result.finish, IG_FINISH_INTERRUPTED);
+    assert_int_equal(a->n, 3);
+    assert_int_equal(b->result.finish, IG_FINISH_INTERRUPTED);
+    ig_scheduler_stats st;
+    ig_scheduler_get_stats(scheduler, &st);
+    assert_int_equal(st.n_cancelled, 2);
+    assert_int_equal(st.cache.n_sessions, 0);
+    done(a);
+    done(b);
+    asked *c = ask(3, 8, 500); /* closed while it runs */
+    submit(c);
+    done(c);
+    ig_scheduler_close(scheduler);
+}
+
+/* ---- what is refused ------------------------------------------------------------------------ */
+
+static void refuses(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_request *out[3];
+    size_t refused = 9;
+    open_scheduler(1, 64, 2, 0.1);
+    asked *a = ask(1, 8, 1);
+    ig_request_options o[3] = {a->o, a->o, a->o};
+    assert_int_equal(ig_scheduler_submit(out, &refused, scheduler, o, 3, &err), IG_E_LIMIT);
+    assert_int_equal(refused, 3);
+    static const int32_t bad[] = {1, N_VOCAB};
+    o[1].ids = bad;
+    o[1].n_ids = 2;
+    assert_int_equal(ig_scheduler_submit(out, &refused, scheduler, o, 2, &err), IG_E_ARG);
+    assert_int_equal(refused, 1);
+    assert_non_null(strstr(err.text, "512"));
+    o[0].n_ids = N_CTX + 1;
+    assert_int_equal(ig_scheduler_submit(out, &refused, scheduler, o, 1, &err), IG_E_LIMIT);
+    assert_int_equal(refused, 0);
+    o[0] = a->o;
+    o[0].sampler.top_p = NAN;
+    assert_int_equal(ig_scheduler_submit(out, NULL, scheduler, o, 1, &err), IG_E_ARG);
+    o[0] = a->o;
+    o[0].n_top = IG_REQUEST_TOP_MAX + 1;
+    assert_int_equal(ig_scheduler_submit(out, NULL, scheduler, o, 1, &err), IG_E_ARG);
+    o[0] = a->o;
+    a->cache.policy = "nonsense";
+    o[0].cache = &a->cache;
+    assert_int_equal(ig_scheduler_submit(out, NULL, scheduler, o, 1, &err), IG_E_ARG);
+    assert_int_equal(ig_scheduler_submit(out, NULL, NULL, o, 1, &err), IG_E_ARG);
+    assert_int_equal(n_ended, 0);
+    free(a);
+    ig_scheduler_close(scheduler);
+
+    ig_scheduler_options w = ig_scheduler_defaults();
+    w.n_queue = 0;
+    assert_int_equal(ig_scheduler_open(&scheduler, model, &w, &err), IG_E_ARG);
+    w = ig_scheduler_defaults();
+    w.piece_seconds = NAN;
+    assert_int_equal(ig_scheduler_open(&scheduler, model, &w, &err), IG_E_ARG);
+    w = ig_scheduler_defaults();
+    w.session.n_batch = w.session.cache.n_sessions = 4;
+    assert_int_equal(ig_scheduler_open(&scheduler, model, &w, &err), IG_E_ARG);
+    assert_null(scheduler);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(same_as_alone, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(full_context, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(takes_prefixes, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(pieces, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(fair, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(cancels, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(refuses, open_tiny_llama, close_tiny),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
