@@ -45,10 +45,11 @@ enum {
     IG_VERB_PREPARE = 1 << 13,
     IG_VERB_KV = 1 << 14,
     IG_VERB_TASKS = 1 << 15,
-    IG_VERB_ALL = (1 << 16) - 1,
+    IG_VERB_SERVE = 1 << 16,
+    IG_VERB_ALL = (1 << 17) - 1,
     /* Verbs that open a model with its weights. */
     IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH |
-                     IG_VERB_INSPECT | IG_VERB_PREPARE,
+                     IG_VERB_INSPECT | IG_VERB_PREPARE | IG_VERB_SERVE,
     IG_VERB_MODEL = IG_VERB_ENGINE | IG_VERB_TOKENIZE,
     IG_VERB_GENERATE = IG_VERB_RUN | IG_VERB_CHAT,
 };
@@ -194,6 +195,10 @@ typedef struct ig_cli_options {
     const char *note; /* kv; kv_store and model too */
     bool all;
 
+    const char *host, *unix_path, *api_key, *api_key_file, *alias; /* serve */
+    int port, parallel, queue;
+    double piece_ms, drain;
+
     const char *threads_batch, *type_k, *type_v; /* llama.cpp's, which others must agree with */
 } ig_cli_options;
 
@@ -226,6 +231,7 @@ int ig_cli_bench(const ig_cli_options *o);
 int ig_cli_inspect(const ig_cli_options *o);
 int ig_cli_fetch(const ig_cli_options *o);
 int ig_cli_kv(const ig_cli_options *o);
+int ig_cli_serve(const ig_cli_options *o);
 int ig_cli_completion(const ig_cli_options *o);
 int ig_cli_man(const ig_cli_options *o);
 

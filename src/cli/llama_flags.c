@@ -20,7 +20,7 @@
 #define BENCH IG_VERB_BENCH
 #define PERPLEXITY IG_VERB_PERPLEXITY
 #define TOKENIZE IG_VERB_TOKENIZE
-#define CACHE (GENERATE | PERPLEXITY | BENCH | IG_VERB_EVAL | IG_VERB_INSPECT)
+#define CACHE (GENERATE | PERPLEXITY | BENCH | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_SERVE)
 
 #define NO_GPU "the CPU computes everything: leave it out"
 #define MAPPED "weights are mapped from the file, or copied with --no-mmap, and not locked in RAM: leave it out"
@@ -35,7 +35,7 @@
 #define NO_DRAFT "no second model drafts tokens: leave it out"
 #define TEXTS_ONLY "models are given texts only"
 #define MODELS "-m takes a file, a directory, or a name that 'infinigen fetch' lists"
-#define NO_SERVER "there is no server"
+#define NO_SERVER "'infinigen serve' is the server"
 #define EVAL "'infinigen eval --task FILE' asks questions"
 #define DIVERGENCE "--dense-prefix N with --kv-policy full,infinigen says how far a policy is from full"
 

@@ -23,7 +23,7 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
 
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
-#define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT)
+#define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_SERVE)
 #define COMPARE (IG_VERB_PERPLEXITY | IG_VERB_EVAL) /* several policies and budgets */
 #define JSON                                                                                                  \
     (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
@@ -184,6 +184,31 @@ const ig_cli_option ig_cli_option_table[] = {
     {"-o, --output", "FORMAT", "how to print the results", IG_VERB_BENCH, IG_KIND_CHOICE, AT(format), "md", 0, 0,
      formats},
 
+    /* serve */
+    {"--host", "ADDRESS", "where to listen; other than at this machine itself only with a key", IG_VERB_SERVE,
+     IG_KIND_TEXT, AT(host), "127.0.0.1", 0, 0, NULL},
+    {"--port", "N", "the port; 0: any that is free", IG_VERB_SERVE, IG_KIND_INT, AT(port), "8080", 0, 65535, NULL},
+    {"--unix", "PATH", "listen at a socket in the file system instead, which only this user can open", IG_VERB_SERVE,
+     IG_KIND_TEXT, AT(unix_path), NULL, 0, 0, NULL},
+    {"--api-key", "KEY",
+     "that clients must give as Authorization: Bearer KEY; others can see it in the list of processes", IG_VERB_SERVE,
+     IG_KIND_TEXT, AT(api_key), NULL, 0, 0, NULL},
+    {"--api-key-file", "FILE", "keys, one a line, of which clients must give one; read again at SIGHUP", IG_VERB_SERVE,
+     IG_KIND_TEXT, AT(api_key_file), NULL, 0, 0, NULL},
+    {"-a, --alias, --served-model-name", "NAME", "what clients call the model (default: the file's name)",
+     IG_VERB_SERVE, IG_KIND_TEXT, AT(alias), NULL, 0, 0, NULL},
+    {"-np, --parallel, --max-num-seqs", "N", "answers at the same time; memory is planned for so many contexts",
+     IG_VERB_SERVE, IG_KIND_INT, AT(parallel), "4", 1, 256, NULL},
+    {"--queue", "N", "most requests that wait; more are told to come again", IG_VERB_SERVE, IG_KIND_INT, AT(queue),
+     "512", 1, 65536, NULL},
+    {"--piece-ms", "MS", "how long running answers wait for a piece of a new prompt, about", IG_VERB_SERVE,
+     IG_KIND_NUMBER, AT(piece_ms), "100", 1, 60000, NULL},
+    {"--drain-timeout", "SECONDS", "at SIGTERM: how long what is being answered may take", IG_VERB_SERVE,
+     IG_KIND_NUMBER, AT(drain), "30", 0, 86400, NULL},
+    {"-c, --ctx-size, --max-model-len", "N",
+     "tokens the context of each conversation holds; 0: what the model states, at most 8192", IG_VERB_SERVE,
+     IG_KIND_INT, AT(ctx), "0", 0, CTX_MAX, NULL},
+
     /* session */
     {"-c, --ctx-size, --max-model-len", "N",
      "tokens the context holds; 0: what the model states, at most 8192, or what the prompt needs",
@@ -230,9 +255,9 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", SESSION | IG_VERB_BENCH,
      IG_KIND_TEXT, AT(kv_disk_path), NULL, 0, 0, NULL},
     {"--kv-store", "DIR", "keep the KV of prompts there, and read instead of computing what is there already",
-     IG_VERB_GENERATE | IG_VERB_BENCH, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
+     IG_VERB_GENERATE | IG_VERB_BENCH | IG_VERB_SERVE, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
     {"--kv-store-size", "SIZE", "most disk space of the store; the oldest leaves (default: no limit)",
-     IG_VERB_GENERATE | IG_VERB_BENCH, IG_KIND_SIZE, AT(kv_store_size), NULL, 0, 0, NULL},
+     IG_VERB_GENERATE | IG_VERB_BENCH | IG_VERB_SERVE, IG_KIND_SIZE, AT(kv_store_size), NULL, 0, 0, NULL},
     {"--kv-evict", "RULE", "which blocks leave RAM first, or entries are dropped", SESSION | IG_VERB_BENCH,
      IG_KIND_CHOICE, AT(kv_evict), "counter", 0, 0, evictions},
     {"--speculate", "HOW",

@@ -171,6 +171,20 @@ const ig_cli_verb ig_cli_verbs[] = {
      "                         --model NAME, --all\n\n"
      "gc and rm need that no other program writes to the directory at that time.",
      ig_cli_kv},
+    {IG_VERB_SERVE,
+     "serve",
+     {"MODEL"},
+     "Answer many clients at once over HTTP, as OpenAI's API has it",
+     "Clients of OpenAI's API work unchanged with the address http://127.0.0.1:8080/v1. Prompts take what they share "
+     "with\n"
+     "earlier ones from the cache, and with --kv-store from earlier servers. SIGTERM ends what is being answered "
+     "first,\n"
+     "a second one does not; SIGHUP reads the keys again.\n\n"
+     "  infinigen serve -m smollm2-135m -c 8192 -np 8\n"
+     "  curl http://127.0.0.1:8080/v1/chat/completions --json \\\n"
+     "      '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a cache?\"}], \"stream\": true}'\n\n"
+     "docs/server.md has the paths, the fields and the limits.",
+     ig_cli_serve},
     {IG_VERB_COMPLETION,
      "completion",
      {"SHELL"},

@@ -302,9 +302,10 @@ static void cancels(void **state) {
     assert_int_equal(a->n, 3);
     assert_int_equal(b->result.finish, IG_FINISH_INTERRUPTED);
     ig_scheduler_stats st;
-    ig_scheduler_get_stats(scheduler, &st);
+    do /* the cache is looked at after the last callback */
+        ig_scheduler_get_stats(scheduler, &st);
+    while (st.cache.n_sessions);
     assert_int_equal(st.n_cancelled, 2);
-    assert_int_equal(st.cache.n_sessions, 0);
     done(a);
     done(b);
     asked *c = ask(3, 8, 500); /* closed while it runs */

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `infinigen serve`: flags into the server's options. What it says goes to standard error.
+ */
+#define _GNU_SOURCE
+#include "cli/app.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/server.h"
+
+enum { POLICIES_MAX = 32 };
+
+static void say(void *user, const char *line) {
+    (void)user;
+    fprintf(stderr, "infinigen serve: %s\n", line);
+}
+
+/* The file's name without what says of which kind it is: what clients call the model. */
+static const char *model_name(char name[256], const ig_cli_app *app) {
+    if (app->o->alias) return app->o->alias;
+    size_t n = strlen(app->path);
+    while (n > 1 && app->path[n - 1] == '/') n--;
+    size_t first = n;
+    while (first > 0 && app->path[first - 1] != '/') first--;
+    snprintf(name, 256, "%.*s", (int)(n - first < 255 ? n - first : 255), app->path + first);
+    char *end = strrchr(name, '.');
+    if (end && end != name && strcmp(end, ".gguf") == 0) *end = 0;
+    return name;
+}
+
+/* The sketch of every policy that a request may ask for. */
+static bool find_sketches(char *sketches[POLICIES_MAX], ig_cli_app *app) {
+    const char *policy, *path;
+    for (size_t i = 0; i < POLICIES_MAX && (policy = ig_cache_policy(i, NULL)); i++)
+        if ((path = ig_cli_sketch(app, policy)) && !(sketches[i] = strdup(path))) return false;
+    return true;
+}
+
+static int serve(ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    char name[256], *sketches[POLICIES_MAX] = {NULL};
+    ig_error err = {0};
+    ig_server_options s = {.host = o->host,
+                           .port = o->port,
+                           .unix_path = o->unix_path,
+                           .key = o->api_key,
+                           .key_file = o->api_key_file,
+                           .alias = model_name(name, app),
+                           .model = app->model,
+                           .scheduler = ig_scheduler_defaults(),
+                           .drain_seconds = o->drain,
+                           .say = say};
+    s.scheduler.session = ig_cli_session_options(app);
+    s.scheduler.session.progress = NULL;
+    s.scheduler.session.cache.n_sessions = o->parallel;
+    s.scheduler.n_queue = o->queue;
+    s.scheduler.piece_seconds = o->piece_ms / 1e3;
+    /* ig_cli_sketch() has one place for the path that it finds. */
+    char *own = s.scheduler.session.cache.sketch ? strdup(s.scheduler.session.cache.sketch) : NULL;
+    s.scheduler.session.cache.sketch = own;
+    s.sketches = (const char *const *)sketches;
+    int code = find_sketches(sketches, app) ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
+    if (!code && ig_server_run(&s, &err)) code = ig_cli_fail(o, &err);
+    for (size_t i = 0; i < POLICIES_MAX; i++) free(sketches[i]);
+    free(own);
+    return code;
+}
+
+int ig_cli_serve(const ig_cli_options *o) {
+    ig_cli_app app;
+    int code = ig_cli_open(&app, o, false);
+    if (!code) code = serve(&app);
+    return ig_cli_close(&app, code);
+}

@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The fields of a request for answers, as options of the scheduler's requests. What would change the answer and is not
+ * supported is refused by its name; what would not is listed here as ignored.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16 };
+
+static const char *const known_chat[] = {"messages", "max_completion_tokens", "top_logprobs", NULL};
+static const char *const known_completions[] = {"prompt", "echo", "best_of", "suffix", "return_tokens_as_token_ids",
+                                                NULL};
+static const char *const known_both[] = {"model",
+                                         "stream",
+                                         "stream_options",
+                                         "max_tokens",
+                                         "n",
+                                         "stop",
+                                         "seed",
+                                         "temperature",
+                                         "top_p",
+                                         "top_k",
+                                         "min_p",
+                                         "typical_p",
+                                         "top_n_sigma",
+                                         "xtc_probability",
+                                         "xtc_threshold",
+                                         "repeat_penalty",
+                                         "repetition_penalty",
+                                         "repeat_last_n",
+                                         "presence_penalty",
+                                         "frequency_penalty",
+                                         "logit_bias",
+                                         "logprobs",
+                                         "ignore_eos",
+                                         "cache_salt",
+                                         "infinigen",
+                                         "response_format",
+                                         "modalities",
+                                         "tools",
+                                         "tool_choice",
+                                         "functions",
+                                         NULL};
+static const char *const ignored[] = {
+    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls", NULL};
+
+/* ---- sampling ----------------------------------------------------------------------------- */
+
+static bool read_float(ig_exchange *x, const char *name, double min, double max, float *out) {
+    double v = (double)*out;
+    bool ok = ig_field_number(x->call, x->body, name, min, max, &v);
+    *out = (float)v;
+    return ok;
+}
+
+static bool read_whole(ig_exchange *x, const char *name, int64_t min, int64_t max, int *out) {
+    int64_t v = *out;
+    bool ok = ig_field_int(x->call, x->body, name, min, max, &v);
+    *out = (int)v;
+    return ok;
+}
+
+static bool read_seed(ig_exchange *x) {
+    int64_t seed = -1;
+    uint32_t random = (uint32_t)time(NULL);
+    if (!ig_field_int(x->call, x->body, "seed", INT64_MIN, INT64_MAX, &seed)) return false;
+    if (seed < 0 && getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) random ^= (uint32_t)x->created;
+    x->seed = seed < 0 ? random : (uint64_t)seed;
+    return true;
+}
+
+static bool read_sampler(ig_exchange *x) {
+    ig_sampler_options *s = &x->ask.sampler;
+    s->temperature = 1;
+    return read_float(x, "temperature", 0, 100, &s->temperature) && read_float(x, "top_p", 0.001, 1, &s->top_p) &&
+           read_whole(x, "top_k", 0, INT_MAX, &s->top_k) && read_float(x, "min_p", 0, 1, &s->min_p) &&
+           read_float(x, "typical_p", 0.001, 1, &s->typical_p) &&
+           read_float(x, "top_n_sigma", -1, 1000, &s->top_n_sigma) &&
+           read_float(x, "xtc_probability", 0, 1, &s->xtc_probability) &&
+           read_float(x, "xtc_threshold", 0, 1, &s->xtc_threshold) &&
+           read_float(x, "repetition_penalty", 0.01, 100, &s->repeat_penalty) &&
+           read_float(x, "repeat_penalty", 0.01, 100, &s->repeat_penalty) &&
+           read_whole(x, "repeat_last_n", -1, INT_MAX, &s->repeat_last_n) &&
+           read_float(x, "presence_penalty", -1000, 1000, &s->presence_penalty) &&
+           read_float(x, "frequency_penalty", -1000, 1000, &s->frequency_penalty) && read_seed(x);
+}
+
+static bool read_bias(ig_exchange *x) {
+    const char *name;
+    json_t *value, *all = ig_field(x->body, "logit_bias");
+    size_t n = 0;
+    if (!all) return true;
+    if (!json_is_object(all) || json_object_size(all) > BIASES_MAX)
+        return ig_refuse(x->call, 400, "logit_bias", "logit_bias must be an object of at most %d tokens", BIASES_MAX);
+    x->bias = calloc(json_object_size(all) + 1, sizeof *x->bias);
+    if (!x->bias) return ig_refuse(x->call, 500, NULL, "out of memory for logit_bias");
+    json_object_foreach(all, name, value) {
+        char *end;
+        long id = strtol(name, &end, 10);
+        double bias = json_number_value(value);
+        if (*end || end == name || id < 0 || id > INT_MAX || !json_is_number(value) || !(fabs(bias) <= 100))
+            return ig_refuse(x->call, 400, "logit_bias",
+                             "logit_bias: '%.32s' must be a token with a number from -100 to 100", name);
+        x->bias[n++] = (ig_logit_bias){(int32_t)id, bias <= -100 ? -INFINITY : (float)bias};
+    }
+    x->ask.sampler.logit_bias = x->bias;
+    x->ask.sampler.n_logit_bias = n;
+    return true;
+}
+
+static bool add_stop(ig_exchange *x, const json_t *text) {
+    size_t n = json_string_length(text);
+    if (!json_is_string(text) || n == 0 || n > STOP_BYTES_MAX)
+        return ig_refuse(x->call, 400, "stop", "stop: a stop string has 1 to %d bytes", STOP_BYTES_MAX);
+    x->stops[x->ask.generate.n_stops++] = json_string_value(text);
+    return true;
+}
+
+static bool read_stops(ig_exchange *x) {
+    const json_t *v = ig_field(x->body, "stop");
+    size_t i, n = json_array_size(v);
+    json_t *text;
+    if (!v) return true;
+    x->stops = calloc(STOPS_MAX, sizeof *x->stops);
+    if (!x->stops) return ig_refuse(x->call, 500, NULL, "out of memory for stop strings");
+    x->ask.generate.stops = x->stops;
+    if (json_is_string(v)) return add_stop(x, v);
+    if (!json_is_array(v) || n > STOPS_MAX)
+        return ig_refuse(x->call, 400, "stop", "stop must be a string or a list of at most %d", STOPS_MAX);
+    json_array_foreach(v, i, text) if (!add_stop(x, text)) return false;
+    return true;
+}
+
+/* ---- what is not there ------------------------------------------------------------------------ */
+
+static bool is_text(const json_t *v, const char *text) {
+    const char *have = json_string_value(v);
+    return have && strcmp(have, text) == 0;
+}
+
+/* Fields that may only have the value that means nothing. */
+static bool check_absent(ig_exchange *x) {
+    ig_call *c = x->call;
+    json_t *v;
+    if ((v = ig_field(x->body, "response_format")) && !is_text(json_object_get(v, "type"), "text"))
+        return ig_refuse(c, 400, "response_format", "response_format other than text is not supported");
+    if ((v = ig_field(x->body, "modalities")) && (json_array_size(v) != 1 || !is_text(json_array_get(v, 0), "text")))
+        return ig_refuse(c, 400, "modalities", "modalities other than text are not supported");
+    static const char *const lists[] = {"tools", "functions"};
+    for (int i = 0; i < 2; i++)
+        if ((v = ig_field(x->body, lists[i])) && (!json_is_array(v) || json_array_size(v)))
+            return ig_refuse(c, 400, lists[i], "%s are not supported", lists[i]);
+    if ((v = ig_field(x->body, "tool_choice")) && !is_text(v, "none") && !is_text(v, "auto"))
+        return ig_refuse(c, 400, "tool_choice", "tool_choice is not supported");
+    if ((v = ig_field(x->body, "suffix")) && !is_text(v, ""))
+        return ig_refuse(c, 400, "suffix", "suffix is not supported");
+    if ((v = ig_field(x->body, "best_of")) && (!json_is_integer(v) || json_integer_value(v) != x->n))
+        return ig_refuse(c, 400, "best_of", "best_of other than n is not supported");
+    return true;
+}
+
+/* ---- the KV cache ------------------------------------------------------------------------------- */
+
+static bool read_policy(ig_exchange *x, const json_t *own) {
+    const char *name = NULL, *p;
+    if (!ig_field_text(x->call, own, "policy", &name)) return false;
+    if (!name) return true;
+    for (size_t i = 0; (p = ig_cache_policy(i, NULL)); i++)
+        if (strcmp(p, name) == 0) {
+            x->cache.policy = p;
+            x->cache.sketch = x->call->server->o->sketches ? x->call->server->o->sketches[i] : NULL;
+            x->cache.budget = x->cache.budget_entries = 0;
+            return true;
+        }
+    return ig_refuse(x->call, 400, "infinigen.policy", "infinigen.policy: there is no '%.32s'", name);
+}
+
+/* Up to 1 a share; above a number. */
+static bool read_budget(ig_exchange *x, const json_t *own) {
+    double budget = 0;
+    if (!ig_field_number(x->call, own, "budget", 0.0001, IG_CTX_MAX, &budget)) return false;
+    if (budget == 0) return true;
+    if (budget > 1 && budget != floor(budget))
+        return ig_refuse(x->call, 400, "infinigen.budget",
+                         "infinigen.budget must be a share up to 1, or a whole number");
+    x->cache.budget = budget > 1 ? 0 : budget;
+    x->cache.budget_entries = budget > 1 ? (int)budget : 0;
+    return true;
+}
+
+static bool read_cache(ig_exchange *x) {
+    static const char *const known[] = {"policy",  "budget",   "mass",           "locality", "inertia",
+                                        "n_sinks", "n_recent", "n_dense_layers", NULL};
+    const json_t *own = ig_field(x->body, "infinigen");
+    ig_cache_options *k = &x->cache;
+    int64_t sinks = k->n_sinks, recent = k->n_recent, dense = k->n_dense_layers;
+    x->ask.cache = k;
+    if (!ig_field_text(x->call, x->body, "cache_salt", &k->salt)) return false;
+    if (!own) return true;
+    if (!json_is_object(own)) return ig_refuse(x->call, 400, "infinigen", "infinigen must be an object");
+    bool ok = ig_field_known(x->call, own, "infinigen.", known, NULL) && read_policy(x, own) && read_budget(x, own) &&
+              ig_field_number(x->call, own, "mass", 0.001, 1, &k->mass) &&
+              ig_field_number(x->call, own, "locality", 0, 1, &k->locality) &&
+              ig_field_number(x->call, own, "inertia", 0, 1000, &k->inertia) &&
+              ig_field_int(x->call, own, "n_sinks", 0, IG_CTX_MAX, &sinks) &&
+              ig_field_int(x->call, own, "n_recent", 1, IG_CTX_MAX, &recent) &&
+              ig_field_int(x->call, own, "n_dense_layers", -1, 100000, &dense);
+    k->n_sinks = (int)sinks;
+    k->n_recent = (int)recent;
+    k->n_dense_layers = (int)dense;
+    return ok;
+}
+
+/* ---- what comes back -------------------------------------------------------------------------------- */
+
+static bool read_logprobs(ig_exchange *x) {
+    int64_t n = -1;
+    x->n_top = -1;
+    if (!x->is_chat) {
+        const json_t *v = ig_field(x->body, "logprobs"); /* false, as some send it, is none */
+        if (!json_is_false(v) && !ig_field_int(x->call, x->body, "logprobs", 0, IG_REQUEST_TOP_MAX, &n)) return false;
+    } else {
+        bool wanted = false;
+        int64_t top = 0;
+        if (!ig_field_bool(x->call, x->body, "logprobs", &wanted) ||
+            !ig_field_int(x->call, x->body, "top_logprobs", 0, IG_REQUEST_TOP_MAX, &top))
+            return false;
+        if (top && !wanted) return ig_refuse(x->call, 400, "top_logprobs", "top_logprobs wants logprobs to be true");
+        if (wanted) n = top;
+    }
+    x->n_top = (int)n;
+    x->ask.has_scores = n >= 0;
+    x->ask.n_top = n > 0 ? (int)n : 0;
+    return true;
+}
+
+static bool read_stream(ig_exchange *x) {
+    static const char *const known[] = {"include_usage", "continuous_usage_stats", NULL};
+    static const char *const not_looked_at[] = {"include_obfuscation", NULL};
+    const json_t *o = ig_field(x->body, "stream_options");
+    if (!ig_field_bool(x->call, x->body, "stream", &x->is_stream)) return false;
+    if (!o) return true;
+    if (!json_is_object(o)) return ig_refuse(x->call, 400, "stream_options", "stream_options must be an object");
+    if (!x->is_stream) return ig_refuse(x->call, 400, "stream_options", "stream_options wants stream to be true");
+    return ig_field_known(x->call, o, "stream_options.", known, not_looked_at) &&
+           ig_field_bool(x->call, o, "include_usage", &x->has_usage) &&
+           ig_field_bool(x->call, o, "continuous_usage_stats", &x->has_running_usage);
+}
+
+static bool read_length(ig_exchange *x) {
+    int64_t most = x->is_chat ? -1 : 16, least = x->is_echo ? 0 : 1;
+    if (!ig_field_int(x->call, x->body, "max_tokens", least, INT_MAX, &most)) return false;
+    if (x->is_chat && !ig_field_int(x->call, x->body, "max_completion_tokens", least, INT_MAX, &most)) return false;
+    x->ask.generate.n_predict = (int)most;
+    return true;
+}
+
+static bool check_model(ig_exchange *x) {
+    const char *name = NULL;
+    if (!ig_field_text(x->call, x->body, "model", &name)) return false;
+    if (!name || strcmp(name, x->call->server->o->alias) == 0) return true;
+    ig_refuse(x->call, 404, "model", "there is no model '%.128s' here, but '%s'", name, x->call->server->o->alias);
+    x->call->refusal.code = "model_not_found";
+    return false;
+}
+
+static bool check_known(ig_exchange *x) {
+    const char *all[64];
+    size_t n = 0;
+    const char *const *const lists[] = {known_both, x->is_chat ? known_chat : known_completions};
+    for (int l = 0; l < 2; l++)
+        for (const char *const *name = lists[l]; *name; name++) all[n++] = *name;
+    all[n] = NULL;
+    return ig_field_known(x->call, x->body, "", all, ignored);
+}
+
+bool ig_exchange_read(ig_exchange *x) {
+    int64_t n = 1;
+    x->ask = ig_request_defaults();
+    x->cache = x->call->server->o->scheduler.session.cache;
+    x->ask.generate.on_text = NULL;
+    if (!check_known(x) || !check_model(x) || !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n)) return false;
+    x->n = (int)n;
+    return check_absent(x) && ig_field_bool(x->call, x->body, "echo", &x->is_echo) &&
+           ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) &&
+           ig_field_bool(x->call, x->body, "ignore_eos", &x->ask.generate.ignore_end) && read_length(x) &&
+           read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) && read_cache(x);
+}

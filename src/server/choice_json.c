@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers as JSON: what both kinds of replies, whole and streamed, are made of.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tokens ---------------------------------------------------------------------------------- */
+
+/* The bytes of a token, special ones too. */
+static size_t token_bytes(const ig_exchange *x, int32_t id, char bytes[IG_TOKEN_BYTES_MAX]) {
+    size_t n = ig_detokenize(x->call->server->o->model, (const int32_t[]){id, id}, 2, true, NULL, 0);
+    /* Twice, since of the first one of a text some tokenizers leave a blank out. */
+    char twice[2 * IG_TOKEN_BYTES_MAX];
+    if (n > sizeof twice) n = sizeof twice;
+    n = ig_detokenize(x->call->server->o->model, (const int32_t[]){id, id}, 2, true, twice, n);
+    size_t last = (n + 1) / 2;
+    memcpy(bytes, twice + n - last, last);
+    return last;
+}
+
+static json_t *token_name(const ig_exchange *x, int32_t id) {
+    char text[IG_TOKEN_BYTES_MAX];
+    if (x->names_tokens) return json_sprintf("token_id:%d", id);
+    return ig_reply_string(text, token_bytes(x, id, text));
+}
+
+/* JSON has no infinity; what has no logprob is null. */
+static json_t *logprob_json(double v) { return isnan(v) ? json_null() : json_real(v < -9999 ? -9999 : v); }
+
+static json_t *chat_token(const ig_exchange *x, const ig_token_score *t) {
+    char text[IG_TOKEN_BYTES_MAX];
+    size_t n = token_bytes(x, t->id, text);
+    json_t *bytes = json_array();
+    for (size_t i = 0; i < n; i++) json_array_append_new(bytes, json_integer((unsigned char)text[i]));
+    return json_pack("{s:o, s:o, s:o}", "token", token_name(x, t->id), "logprob", logprob_json(t->logprob), "bytes",
+                     bytes);
+}
+
+static json_t *chat_logprobs(ig_choice *k) {
+    json_t *content = json_array();
+    for (; k->n_tokens_sent < k->n_tokens; k->n_tokens_sent++) {
+        const ig_token_record *r = &k->tokens[k->n_tokens_sent];
+        json_t *one = chat_token(k->exchange, &r->token), *top = json_array();
+        for (int i = 0; i < r->n_top; i++) json_array_append_new(top, chat_token(k->exchange, &r->top[i]));
+        json_object_set_new(one, "top_logprobs", top);
+        json_array_append_new(content, one);
+    }
+    return json_pack("{s:o, s:n}", "content", content, "refusal");
+}
+
+/* With the token itself, as those who look for the likeliest one expect. */
+static json_t *top_object(const ig_exchange *x, const ig_token_record *r) {
+    if (isnan(r->token.logprob) || x->n_top == 0) return json_null();
+    json_t *top = json_object();
+    for (int i = r->n_top; i-- > 0;) { /* of tokens with the same text the likelier one stays */
+        json_t *name = token_name(x, r->top[i].id);
+        json_object_set_new(top, name ? json_string_value(name) : "", logprob_json(r->top[i].logprob));
+        json_decref(name);
+    }
+    json_t *own = token_name(x, r->token.id);
+    if (own && !json_object_get(top, json_string_value(own)))
+        json_object_set_new(top, json_string_value(own), logprob_json(r->token.logprob));
+    json_decref(own);
+    return top;
+}
+
+static size_t count_characters(const char *text, size_t n) {
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static json_t *legacy_logprobs(ig_choice *k) {
+    const ig_exchange *x = k->exchange;
+    json_t *tokens = json_array(), *scores = json_array(), *tops = json_array(), *offsets = json_array();
+    for (; k->n_tokens_sent < k->n_tokens; k->n_tokens_sent++) {
+        const ig_token_record *r = &k->tokens[k->n_tokens_sent];
+        char text[IG_TOKEN_BYTES_MAX];
+        json_array_append_new(tokens, token_name(x, r->token.id));
+        json_array_append_new(scores, logprob_json(r->token.logprob));
+        json_array_append_new(tops, top_object(x, r));
+        json_array_append_new(offsets, json_integer((json_int_t)k->n_characters));
+        k->n_characters += count_characters(text, token_bytes(x, r->token.id, text));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", scores, "top_logprobs", tops,
+                     "text_offset", offsets);
+}
+
+json_t *ig_choice_logprobs(ig_choice *k) {
+    if (k->exchange->n_top < 0) return json_null();
+    return k->exchange->is_chat ? chat_logprobs(k) : legacy_logprobs(k);
+}
+
+/* ---- numbers -------------------------------------------------------------------------------------- */
+
+const char *ig_choice_finish(const ig_choice *k) {
+    ig_finish f = k->result.finish;
+    return f == IG_FINISH_END || f == IG_FINISH_STOP ? "stop" : "length";
+}
+
+json_t *ig_exchange_usage(const ig_exchange *x) {
+    json_int_t prompt = 0, made = 0, cached = 0;
+    for (size_t i = 0; i < x->n_choices; i++) {
+        const ig_choice *k = &x->choices[i];
+        made += k->has_ended ? k->result.n_tokens : k->n_seen;
+        cached += k->has_ended && i % (size_t)x->n == 0 ? k->result.n_cached : 0;
+    }
+    for (size_t p = 0; p < x->n_prompts; p++) prompt += x->prompts[p].n_ids;
+    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", made, "total_tokens",
+                     prompt + made, "prompt_tokens_details", "cached_tokens", cached);
+}
+
+static double rate(double n, double seconds) { return seconds > 0 ? n / seconds : 0; }
+
+json_t *ig_choice_timings(const ig_choice *k) {
+    const ig_request_result *r = &k->result;
+    int computed = r->n_prompt - r->n_cached;
+    double answer = r->seconds - r->wait_seconds - r->prompt_seconds;
+    return json_pack("{s:i, s:i, s:f, s:f, s:i, s:f, s:f, s:f}", "cache_n", r->n_cached, "prompt_n", computed,
+                     "prompt_ms", r->prompt_seconds * 1e3, "prompt_per_second", rate(computed, r->prompt_seconds),
+                     "predicted_n", r->n_tokens, "predicted_ms", answer * 1e3, "predicted_per_second",
+                     rate(r->n_tokens, answer), "wait_ms", r->wait_seconds * 1e3);
+}
+
+json_t *ig_choice_cost(const ig_choice *k) {
+    const ig_session_stats *st = &k->result.stats;
+    return json_pack("{s:s, s:s, s:I, s:f, s:i, s:I, s:I, s:I, s:f}", "policy", st->policy ? st->policy : "", "kv_type",
+                     st->kv_type ? st->kv_type : "", "entries", (json_int_t)st->n_entries, "selected_share",
+                     st->selected_share, "cached_tokens", k->result.n_cached, "kv_bytes", (json_int_t)st->kv_bytes,
+                     "disk_bytes", (json_int_t)st->disk_bytes, "fetched_bytes", (json_int_t)st->read_bytes,
+                     "stall_seconds", st->stall_seconds);
+}
+
+/* ---- the reply --------------------------------------------------------------------------------------- */
+
+json_t *ig_exchange_head(const ig_exchange *x, const char *object) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", x->id, "object", object, "created", (json_int_t)x->created,
+                     "model", x->call->server->o->alias, "system_fingerprint", x->call->server->fingerprint);
+}
+
+static json_t *whole_text(const ig_choice *k) {
+    const ig_prompt *p = &k->exchange->prompts[k->prompt];
+    if (!p->text) return ig_reply_string(k->text ? k->text : "", k->n_text);
+    char *both = malloc(p->n_text + k->n_text + 1);
+    if (!both) return NULL;
+    memcpy(both, p->text, p->n_text);
+    if (k->n_text) memcpy(both + p->n_text, k->text, k->n_text);
+    json_t *text = ig_reply_string(both, p->n_text + k->n_text);
+    free(both);
+    return text;
+}
+
+static json_t *choice_json(ig_choice *k, size_t i) {
+    json_t *logprobs = ig_choice_logprobs(k);
+    if (!k->exchange->is_chat)
+        return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)i, "text", whole_text(k), "logprobs", logprobs,
+                         "finish_reason", ig_choice_finish(k));
+    return json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s}", "index", (int)i, "message", "role", "assistant", "content",
+                     whole_text(k), "refusal", "logprobs", logprobs, "finish_reason", ig_choice_finish(k));
+}
+
+json_t *ig_exchange_json(ig_exchange *x) {
+    json_t *out = ig_exchange_head(x, x->is_chat ? "chat.completion" : "text_completion"), *choices = json_array();
+    for (size_t i = 0; i < x->n_choices; i++) json_array_append_new(choices, choice_json(&x->choices[i], i));
+    json_object_set_new(out, "choices", choices);
+    json_object_set_new(out, "usage", ig_exchange_usage(x));
+    json_object_set_new(out, "timings", ig_choice_timings(&x->choices[0]));
+    json_object_set_new(out, "infinigen", ig_choice_cost(&x->choices[0]));
+    return out;
+}
+
+bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {
+    for (size_t i = 0; i < x->n_choices; i++) {
+        const ig_choice *k = &x->choices[i];
+        bool is_interrupted = k->result.finish == IG_FINISH_INTERRUPTED;
+        if (!k->result.error.status && !k->has_failed && !is_interrupted) continue;
+        *out = (ig_refusal){.status = 500, .type = "server_error"};
+        if (k->has_failed)
+            snprintf(out->text, sizeof out->text, "out of memory for the answer");
+        else if (k->result.error.status)
+            snprintf(out->text, sizeof out->text, "%s", k->result.error.text);
+        else
+            snprintf(out->text, sizeof out->text, "the server is being shut down");
+        if (!k->has_failed && !k->result.error.status) out->status = 503;
+        return true;
+    }
+    return false;
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a request to answers: prompts to tokens, one request of the scheduler for each choice, and what its callbacks
+ * bring, kept until the connection's thread sends it.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+/* ---- prompts ------------------------------------------------------------------------------ */
+
+static bool keep_echo(ig_exchange *x, ig_prompt *p, const char *text, size_t n) {
+    if (!x->is_echo) return true;
+    p->text = malloc(n + 1);
+    if (!p->text) return ig_refuse(x->call, 500, NULL, "out of memory for the prompt");
+    memcpy(p->text, text, n);
+    p->n_text = n;
+    return true;
+}
+
+static bool add_text(ig_exchange *x, const char *field, const char *text, size_t n) {
+    ig_prompt *p = &x->prompts[x->n_prompts++];
+    return keep_echo(x, p, text, n) &&
+           ig_text_tokens(x->call, field, text, n, IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL, &p->ids,
+                          &p->n_ids);
+}
+
+static bool add_ids(ig_exchange *x, const json_t *list) {
+    ig_prompt *p = &x->prompts[x->n_prompts++];
+    size_t n = json_array_size(list), i;
+    json_t *id;
+    if (n > (size_t)ig_scheduler_ctx(x->call->server->scheduler)) {
+        ig_refuse(x->call, 400, "prompt", "the prompt has %zu tokens, but the context holds %d", n,
+                  ig_scheduler_ctx(x->call->server->scheduler));
+        x->call->refusal.code = "context_length_exceeded";
+        return false;
+    }
+    p->ids = malloc((n + 1) * sizeof *p->ids);
+    if (!p->ids) return ig_refuse(x->call, 500, NULL, "out of memory for %zu tokens", n);
+    json_array_foreach(list, i, id) {
+        json_int_t v = json_integer_value(id);
+        if (!json_is_integer(id) || v < 0 || v >= x->call->server->info.n_vocab)
+            return ig_refuse(x->call, 400, "prompt", "prompt: item %zu is no token of the vocabulary of %d", i,
+                             x->call->server->info.n_vocab);
+        p->ids[i] = (int32_t)v;
+    }
+    p->n_ids = (int)n;
+    if (!x->is_echo) return true;
+    size_t n_text = ig_detokenize(x->call->server->o->model, p->ids, n, false, NULL, 0);
+    char *text = malloc(n_text + 1);
+    if (!text) return ig_refuse(x->call, 500, NULL, "out of memory for the prompt");
+    p->n_text = ig_detokenize(x->call->server->o->model, p->ids, n, false, text, n_text);
+    p->text = text;
+    return true;
+}
+
+/* A string, a list of tokens, or a list of several of these. */
+static bool read_prompts(ig_exchange *x) {
+    const json_t *v = ig_field(x->body, "prompt"), *first = json_array_get(v, 0);
+    bool is_one = json_is_string(v) || json_is_integer(first);
+    size_t n = is_one ? 1 : json_array_size(v);
+    if (!v || n == 0 || (!is_one && !json_is_array(v)))
+        return ig_refuse(x->call, 400, "prompt", "prompt must be a string, a list of tokens, or a list of these");
+    if (n * (size_t)x->n > IG_SERVER_CHOICES_MAX)
+        return ig_refuse(x->call, 400, "prompt", "%zu prompts and n = %d: more than %d choices", n, x->n,
+                         IG_SERVER_CHOICES_MAX);
+    x->prompts = calloc(n, sizeof *x->prompts);
+    if (!x->prompts) return ig_refuse(x->call, 500, NULL, "out of memory for %zu prompts", n);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = is_one ? v : json_array_get(v, i);
+        if (json_is_string(one)) {
+            if (!add_text(x, "prompt", json_string_value(one), json_string_length(one))) return false;
+        } else if (!json_is_array(one)) {
+            return ig_refuse(x->call, 400, "prompt", "prompt: item %zu is neither a string nor a list of tokens", i);
+        } else if (!add_ids(x, one)) {
+            return false;
+        }
+        if (x->prompts[i].n_ids == 0) return ig_refuse(x->call, 400, "prompt", "prompt %zu has no tokens", i);
+    }
+    return true;
+}
+
+static bool read_messages(ig_exchange *x) {
+    char *text;
+    size_t n;
+    x->prompts = calloc(1, sizeof *x->prompts);
+    if (!x->prompts) return ig_refuse(x->call, 500, NULL, "out of memory for a prompt");
+    bool ok =
+        ig_messages_prompt(x->call, ig_field(x->body, "messages"), true, &text, &n) && add_text(x, "messages", text, n);
+    free(text);
+    return ok;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+static void name_exchange(ig_exchange *x) {
+    unsigned char random[12];
+    if (getrandom(random, sizeof random, GRND_NONBLOCK) != sizeof random) memset(random, 0, sizeof random);
+    int n = snprintf(x->id, sizeof x->id, "%s-", x->is_chat ? "chatcmpl" : "cmpl");
+    for (size_t i = 0; i < sizeof random; i++) n += snprintf(x->id + n, sizeof x->id - (size_t)n, "%02x", random[i]);
+    x->created = (int64_t)time(NULL);
+}
+
+ig_exchange *ig_exchange_open(ig_call *c, bool is_chat) {
+    ig_exchange *x = calloc(1, sizeof *x);
+    if (!x) {
+        ig_refuse(c, 500, NULL, "out of memory");
+        return NULL;
+    }
+    x->call = c;
+    x->is_chat = is_chat;
+    pthread_mutex_init(&x->lock, NULL);
+    pthread_cond_init(&x->changed, NULL);
+    name_exchange(x);
+    x->body = ig_body_object(c);
+    if (x->body && ig_exchange_read(x) && (is_chat ? read_messages(x) : read_prompts(x))) return x;
+    ig_exchange_close(x);
+    return NULL;
+}
+
+void ig_exchange_close(ig_exchange *x) {
+    if (!x) return;
+    for (size_t i = 0; i < x->n_choices; i++) {
+        if (x->is_submitted) ig_request_close(x->requests[i]);
+        free(x->choices[i].text);
+        free(x->choices[i].tokens);
+    }
+    for (size_t i = 0; i < x->n_prompts; i++) {
+        free(x->prompts[i].ids);
+        free(x->prompts[i].text);
+    }
+    free(x->choices);
+    free(x->requests);
+    free(x->prompts);
+    free(x->bias);
+    free(x->stops);
+    free(x->out);
+    json_decref(x->body);
+    pthread_cond_destroy(&x->changed);
+    pthread_mutex_destroy(&x->lock);
+    free(x);
+}
+
+/* ---- callbacks, on the scheduler's thread --------------------------------------------------------- */
+
+/* Room for one more of `size`; false: no memory. */
+static bool make_room(void **list, size_t n, size_t *cap, size_t more, size_t size) {
+    if (n + more <= *cap) return true;
+    size_t want = 2 * *cap + more + 16;
+    void *grown = realloc(*list, want * size);
+    if (!grown) return false;
+    *list = grown;
+    *cap = want;
+    return true;
+}
+
+static bool on_text(void *user, const char *text, size_t n) {
+    ig_choice *k = user;
+    ig_exchange *x = k->exchange;
+    pthread_mutex_lock(&x->lock);
+    void *to = k->text;
+    k->has_failed |= !make_room(&to, k->n_text, &k->cap_text, n, 1);
+    k->text = to;
+    if (!k->has_failed) {
+        memcpy(k->text + k->n_text, text, n);
+        k->n_text += n;
+    }
+    /* Who does not read is not waited for. */
+    bool stops = k->has_failed || (x->is_stream && k->n_text - k->n_sent > IG_SERVER_UNSENT_MAX);
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+    return stops;
+}
+
+static void note_times(ig_choice *k) {
+    ig_server *s = k->exchange->call->server;
+    double now = ig_server_seconds();
+    if (k->n_seen == 1)
+        ig_server_note_time(s, &s->numbers.first_token, now - k->exchange->call->began);
+    else
+        ig_server_note_time(s, &s->numbers.between_tokens, now - k->last_token);
+    k->last_token = now;
+}
+
+static void on_token(void *user, const ig_request_token *t) {
+    ig_choice *k = user;
+    ig_exchange *x = k->exchange;
+    if (!t->is_prompt && !t->is_end) {
+        k->n_seen++;
+        note_times(k);
+    }
+    /* An end token counts where tokens of the prompt do: who scores texts wants exactly one after them. */
+    if (x->n_top < 0 || (t->is_end && !x->is_echo)) return;
+    pthread_mutex_lock(&x->lock);
+    void *to = k->tokens;
+    k->has_failed |= !make_room(&to, k->n_tokens, &k->cap_tokens, 1, sizeof *k->tokens);
+    k->tokens = to;
+    if (!k->has_failed) {
+        ig_token_record *r = &k->tokens[k->n_tokens++];
+        r->token = t->token;
+        r->is_end = t->is_end;
+        r->n_top = t->n_top;
+        memcpy(r->top, t->top, (size_t)t->n_top * sizeof *t->top);
+    }
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void on_end(void *user, const ig_request_result *result) {
+    ig_choice *k = user;
+    ig_exchange *x = k->exchange;
+    ig_server *s = x->call->server;
+    ig_server_note_time(s, &s->numbers.whole, result->seconds);
+    pthread_mutex_lock(&x->lock);
+    k->result = *result;
+    k->has_ended = true;
+    x->n_ended++;
+    pthread_cond_broadcast(&x->changed);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- handing over ------------------------------------------------------------------------------------ */
+
+/* Clients share out the places: with keys those that have one in common, else those of an address. */
+static uint64_t owner_of(ig_call *c) {
+    const char *key = MHD_lookup_connection_value(c->http, MHD_HEADER_KIND, "Authorization");
+    uint64_t hash = 14695981039346656037u;
+    for (; key && *key; key++) hash = (hash ^ (unsigned char)*key) * 1099511628211u;
+    return hash;
+}
+
+static ig_request_options request_of(ig_exchange *x, ig_choice *k, size_t i) {
+    ig_request_options o = x->ask;
+    o.ids = x->prompts[k->prompt].ids;
+    o.n_ids = x->prompts[k->prompt].n_ids;
+    o.cache = &x->cache;
+    o.sampler.seed = x->seed + i % (size_t)x->n;
+    o.score_prompt = x->is_echo && x->n_top >= 0;
+    o.whole_characters = true;
+    o.owner = owner_of(x->call);
+    o.generate.on_text = on_text;
+    o.generate.user = k;
+    o.on_token = on_token;
+    o.on_end = on_end;
+    o.user = k;
+    return o;
+}
+
+static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
+    ig_refusal *r = &x->call->refusal;
+    if (is_full || err->status == IG_E_INTERRUPTED) {
+        ig_refuse(x->call, 503, NULL, "%s", err->text);
+        r->may_retry = true;
+        r->code = "queue_full";
+    } else {
+        ig_refuse_error(x->call, NULL, err);
+    }
+}
+
+bool ig_exchange_submit(ig_exchange *x) {
+    size_t n = x->n_prompts * (size_t)x->n, refused = 0;
+    ig_error err = {0};
+    x->choices = calloc(n, sizeof *x->choices);
+    x->requests = calloc(n, sizeof *x->requests);
+    ig_request_options *all = calloc(n, sizeof *all);
+    if (!x->choices || !x->requests || !all) {
+        free(all);
+        return ig_refuse(x->call, 500, NULL, "out of memory for %zu choices", n);
+    }
+    x->n_choices = n;
+    for (size_t i = 0; i < n; i++) {
+        x->choices[i].exchange = x;
+        x->choices[i].prompt = (int)(i / (size_t)x->n);
+        all[i] = request_of(x, &x->choices[i], i);
+    }
+    if (atomic_load(&x->call->server->is_draining))
+        ig_server_fail(&err, IG_E_INTERRUPTED, "the server is being shut down");
+    else if (!ig_scheduler_submit(x->requests, &refused, x->call->server->scheduler, all, n, &err))
+        x->is_submitted = true;
+    free(all);
+    if (!x->is_submitted) refuse_submit(x, refused == n, &err);
+    return x->is_submitted;
+}
+
+void ig_exchange_cancel(ig_exchange *x) {
+    for (size_t i = 0; x->is_submitted && i < x->n_choices; i++) ig_request_cancel(x->requests[i]);
+}
+
+/* ---- the two routes --------------------------------------------------------------------------------------- */
+
+static void wait_for_end(ig_exchange *x) {
+    pthread_mutex_lock(&x->lock);
+    while (x->n_ended < x->n_choices) pthread_cond_wait(&x->changed, &x->lock);
+    pthread_mutex_unlock(&x->lock);
+}
+
+static enum MHD_Result complete(ig_call *c, bool is_chat) {
+    ig_exchange *x = ig_exchange_open(c, is_chat);
+    ig_refusal why = {0};
+    if (!x) return MHD_YES;
+    if (!ig_exchange_submit(x)) {
+        ig_exchange_close(x);
+        return MHD_YES;
+    }
+    c->exchange = x;
+    ig_watch_call(&c->server->watch, c->connection, c);
+    if (x->is_stream) return ig_exchange_stream(x);
+    wait_for_end(x);
+    ig_watch_call(&c->server->watch, c->connection, NULL);
+    if (atomic_load(&c->is_gone)) return MHD_NO;
+    if (ig_exchange_failed(x, &why)) {
+        c->refusal = why;
+        return MHD_YES;
+    }
+    return ig_reply_json(c, 200, ig_exchange_json(x));
+}
+
+enum MHD_Result ig_route_chat(ig_call *c) { return complete(c, true); }
+enum MHD_Result ig_route_completions(ig_call *c) { return complete(c, false); }

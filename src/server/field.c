@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fields of a request's body, each of the type that it must have: what is wrong is refused by name.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+json_t *ig_field(const json_t *object, const char *name) {
+    json_t *v = json_object_get(object, name);
+    return json_is_null(v) ? NULL : v;
+}
+
+bool ig_field_bool(ig_call *c, const json_t *object, const char *name, bool *out) {
+    const json_t *v = ig_field(object, name);
+    if (!v) return true;
+    if (!json_is_boolean(v)) return ig_refuse(c, 400, name, "%s must be true or false", name);
+    *out = json_is_true(v);
+    return true;
+}
+
+bool ig_field_int(ig_call *c, const json_t *object, const char *name, int64_t min, int64_t max, int64_t *out) {
+    const json_t *v = ig_field(object, name);
+    if (!v) return true;
+    if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
+        return ig_refuse(c, 400, name, "%s must be a whole number from %lld to %lld", name, (long long)min,
+                         (long long)max);
+    *out = json_integer_value(v);
+    return true;
+}
+
+bool ig_field_number(ig_call *c, const json_t *object, const char *name, double min, double max, double *out) {
+    const json_t *v = ig_field(object, name);
+    if (!v) return true;
+    double x = json_number_value(v);
+    if (!json_is_number(v) || !(x >= min && x <= max))
+        return ig_refuse(c, 400, name, "%s must be a number from %g to %g", name, min, max);
+    *out = x;
+    return true;
+}
+
+bool ig_field_text(ig_call *c, const json_t *object, const char *name, const char **out) {
+    const json_t *v = ig_field(object, name);
+    if (!v) return true;
+    if (!json_is_string(v)) return ig_refuse(c, 400, name, "%s must be a string", name);
+    *out = json_string_value(v);
+    return true;
+}
+
+static bool is_in(const char *const *list, const char *name) {
+    for (; list && *list; list++)
+        if (strcmp(*list, name) == 0) return true;
+    return false;
+}
+
+bool ig_field_known(ig_call *c, const json_t *object, const char *where, const char *const *known,
+                    const char *const *ignored) {
+    const char *name;
+    json_t *value;
+    json_object_foreach((json_t *)object, name, value) {
+        if (json_is_null(value) || is_in(known, name) || is_in(ignored, name)) continue;
+        char field[128];
+        snprintf(field, sizeof field, "%s%s", where, name);
+        return ig_refuse(c, 400, field, "%s is not supported", field);
+    }
+    return true;
+}
+
+json_t *ig_body_object(ig_call *c) {
+    json_error_t error;
+    json_t *body = json_loadb(c->body ? c->body : "", c->n_body, JSON_REJECT_DUPLICATES, &error);
+    if (!body)
+        ig_refuse(c, 400, NULL, "the body is not JSON as it should be: %s at byte %d", error.text, error.position);
+    else if (!json_is_object(body))
+        ig_refuse(c, 400, NULL, "the body must be a JSON object");
+    if (!c->refusal.status) return body;
+    json_decref(body);
+    return NULL;
+}
+
+/* ---- texts ------------------------------------------------------------------------------- */
+
+static bool refuse_long(ig_call *c, const char *field, int n_ctx) {
+    ig_refuse(c, 400, field, "the prompt has more than the %d tokens that the context holds", n_ctx);
+    c->refusal.code = "context_length_exceeded";
+    return false;
+}
+
+bool ig_text_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids) {
+    ig_error err = {0};
+    size_t most = (size_t)ig_scheduler_ctx(c->server->scheduler), cap = n + 8 < most ? n + 8 : most, got = 0;
+    for (*ids = NULL;; cap = most) { /* a second round for the few texts with more tokens than bytes */
+        free(*ids);
+        *ids = malloc((cap ? cap : 1) * sizeof **ids);
+        if (!*ids) return ig_refuse(c, 500, NULL, "out of memory for %zu tokens", cap);
+        ig_status s = ig_tokenize(&got, c->server->o->model, text, n, flags | IG_TOKENIZE_CAPPED, *ids, cap, &err);
+        if (!s && got <= cap) {
+            *n_ids = (int)got;
+            return true;
+        }
+        if (got > cap && cap < most) continue;
+        free(*ids);
+        *ids = NULL;
+        return got > cap ? refuse_long(c, field, (int)most) : ig_refuse_error(c, field, &err);
+    }
+}
+
+/* The text of "content": a string, or parts of text, which are joined. To be freed in *kept, if that is not NULL. */
+static bool read_content(ig_call *c, const json_t *content, const char *where, const char **out, char **kept) {
+    size_t n = 0, i;
+    json_t *part;
+    *out = json_string_value(content);
+    if (*out) return true;
+    if (!json_is_array(content)) return ig_refuse(c, 400, where, "%s must be a string or a list of parts", where);
+    json_array_foreach(content, i, part) {
+        const char *type = json_string_value(ig_field(part, "type"));
+        if (!type || strcmp(type, "text") != 0 || !json_is_string(ig_field(part, "text")))
+            return ig_refuse(c, 400, where, "%s[%zu]: only parts of type text are supported", where, i);
+        n += json_string_length(ig_field(part, "text"));
+    }
+    char *end = *kept = malloc(n + 1);
+    if (!*kept) return ig_refuse(c, 500, NULL, "out of memory for %zu bytes", n);
+    json_array_foreach(content, i, part) end = stpcpy(end, json_string_value(ig_field(part, "text")));
+    *end = 0;
+    *out = *kept;
+    return true;
+}
+
+static bool read_message(ig_call *c, const json_t *m, size_t i, ig_chat_message *out, char **kept) {
+    static const char *const known[] = {"role", "content", NULL};
+    static const char *const ignored[] = {"name", "refusal", "annotations", "reasoning_content", NULL};
+    char where[64];
+    snprintf(where, sizeof where, "messages[%zu].", i);
+    if (!json_is_object(m)) return ig_refuse(c, 400, "messages", "messages[%zu] must be an object", i);
+    const json_t *calls = ig_field(m, "tool_calls");
+    if (calls && json_array_size(calls) == 0 && json_is_array(calls)) json_object_del((json_t *)m, "tool_calls");
+    if (!ig_field_known(c, m, where, known, ignored)) return false;
+    const char *role = json_string_value(ig_field(m, "role"));
+    snprintf(where, sizeof where, "messages[%zu].role", i);
+    if (!role) return ig_refuse(c, 400, where, "%s must be a string", where);
+    if (strcmp(role, "developer") == 0) role = "system";
+    if (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)
+        return ig_refuse(c, 400, where, "%s: '%.32s' is not supported: system, developer, user, assistant are", where,
+                         role);
+    out->role = role;
+    snprintf(where, sizeof where, "messages[%zu].content", i);
+    return read_content(c, ig_field(m, "content"), where, &out->content, kept);
+}
+
+static bool render(ig_call *c, const ig_chat_message *list, size_t n, bool add_assistant, char **text, size_t *n_text) {
+    ig_error err = {0};
+    const ig_model *model = c->server->o->model;
+    if (ig_chat_prompt(n_text, model, list, n, add_assistant, NULL, 0, &err))
+        return ig_refuse_error(c, "messages", &err);
+    *text = malloc(*n_text + 1);
+    if (!*text) return ig_refuse(c, 500, NULL, "out of memory for %zu bytes", *n_text);
+    if (ig_chat_prompt(n_text, model, list, n, add_assistant, *text, *n_text + 1, &err))
+        return ig_refuse_error(c, "messages", &err);
+    return true;
+}
+
+bool ig_messages_prompt(ig_call *c, const json_t *messages, bool add_assistant, char **text, size_t *n_text) {
+    size_t n = json_array_size(messages), i;
+    *text = NULL;
+    if (!json_is_array(messages) || n == 0) return ig_refuse(c, 400, "messages", "messages must be a list, not empty");
+    ig_chat_message *list = calloc(n, sizeof *list);
+    char **kept = calloc(n, sizeof *kept);
+    bool ok = list && kept;
+    if (!ok) ig_refuse(c, 500, NULL, "out of memory for %zu messages", n);
+    for (i = 0; i < n && ok; i++) ok = read_message(c, json_array_get(messages, i), i, &list[i], &kept[i]);
+    if (ok) ok = render(c, list, n, add_assistant, text, n_text);
+    for (i = 0; i < n && kept; i++) free(kept[i]);
+    free(kept);
+    free(list);
+    return ok;
+}

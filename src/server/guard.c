@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Who may ask: keys, and what tells a browser that was led here by a foreign page (Host and Origin).
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+/* ---- keys ------------------------------------------------------------------------------- */
+
+static ig_status add_key(ig_server_keys *k, const char *key, size_t n, const char *from, ig_error *err) {
+    if (n == 0 || n >= IG_SERVER_KEY_BYTES)
+        return ig_server_fail(err, IG_E_ARG, "%s: a key has 1 to %d bytes", from, IG_SERVER_KEY_BYTES - 1);
+    for (size_t i = 0; i < n; i++)
+        if (key[i] <= ' ' || key[i] > '~')
+            return ig_server_fail(err, IG_E_ARG, "%s: a key is of printable ASCII characters without blanks", from);
+    if (k->n == IG_SERVER_KEYS_MAX)
+        return ig_server_fail(err, IG_E_LIMIT, "%s: more than %d keys", from, IG_SERVER_KEYS_MAX);
+    memset(k->keys[k->n], 0, sizeof k->keys[0]);
+    memcpy(k->keys[k->n++], key, n);
+    return IG_OK;
+}
+
+/* One a line; lines that begin with # and empty ones are none. */
+static ig_status read_file(ig_server_keys *k, const char *path, ig_error *err) {
+    char line[2 * IG_SERVER_KEY_BYTES];
+    FILE *f = fopen(path, "re");
+    if (!f) return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+    ig_status s = IG_OK;
+    size_t before = k->n;
+    while (!s && fgets(line, sizeof line, f)) {
+        size_t n = strcspn(line, "\r\n");
+        if (n && line[0] != '#') s = add_key(k, line, n, path, err);
+    }
+    if (!s && ferror(f)) s = ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+    if (!s && k->n == before) s = ig_server_fail(err, IG_E_ARG, "%s: there is no key in it", path);
+    fclose(f);
+    return s;
+}
+
+ig_status ig_server_read_keys(ig_server *s, ig_error *err) {
+    ig_server_keys new = {.keys = calloc(IG_SERVER_KEYS_MAX, sizeof *new.keys)};
+    if (!new.keys) return ig_server_fail(err, IG_E_MEMORY, "out of memory for keys");
+    ig_status status = IG_OK;
+    if (s->o->key) status = add_key(&new, s->o->key, strlen(s->o->key), "--api-key", err);
+    if (!status && s->o->key_file) status = read_file(&new, s->o->key_file, err);
+    if (status) {
+        free(new.keys);
+        return status;
+    }
+    pthread_rwlock_wrlock(&s->keys.lock);
+    free(s->keys.keys);
+    s->keys.keys = new.keys;
+    s->keys.n = new.n;
+    pthread_rwlock_unlock(&s->keys.lock);
+    return IG_OK;
+}
+
+void ig_server_free_keys(ig_server_keys *k) {
+    free(k->keys);
+    k->keys = NULL;
+}
+
+/* How long it takes does not depend on how much of a key is right, nor on which. */
+static bool is_key(ig_server_keys *k, const char *given) {
+    unsigned char padded[IG_SERVER_KEY_BYTES] = {0};
+    size_t n = strlen(given);
+    memcpy(padded, given, n < sizeof padded ? n : sizeof padded - 1);
+    unsigned is_any = 0;
+    for (size_t i = 0; i < k->n; i++) {
+        volatile unsigned char differs = n >= sizeof padded;
+        for (size_t j = 0; j < sizeof padded; j++) differs |= padded[j] ^ (unsigned char)k->keys[i][j];
+        is_any |= differs == 0;
+    }
+    return is_any != 0;
+}
+
+static bool has_key(ig_call *c) {
+    ig_server_keys *k = &c->server->keys;
+    const char *given = MHD_lookup_connection_value(c->http, MHD_HEADER_KIND, "Authorization");
+    if (given && strncasecmp(given, "Bearer ", 7) == 0)
+        given += 7 + strspn(given + 7, " ");
+    else
+        given = NULL;
+    pthread_rwlock_rdlock(&k->lock);
+    bool ok = k->n == 0 || (given && is_key(k, given));
+    pthread_rwlock_unlock(&k->lock);
+    return ok;
+}
+
+/* ---- hosts --------------------------------------------------------------------------------- */
+
+bool ig_server_is_loopback(const char *host) {
+    return strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+}
+
+/* Of "name:port" or "[address]:port" what is before the port; false if it is none. */
+static bool host_name(char name[256], const char *host) {
+    bool is_address = host[0] == '[';
+    host += is_address;
+    size_t n = strcspn(host, is_address ? "]" : ":");
+    const char *rest = host + n;
+    if (is_address && *rest++ != ']') return false;
+    if (n == 0 || n > 255 || (*rest && *rest != ':')) return false;
+    if (*rest == ':' && rest[1 + strspn(rest + 1, "0123456789")]) return false;
+    memcpy(name, host, n);
+    name[n] = 0;
+    return true;
+}
+
+/* A page of elsewhere may have a name that leads to this machine, but cannot choose what the browser calls it. With a
+ * key it could do nothing, and the name may be a proxy's. */
+static bool is_host_fine(const ig_server *s, const char *host) {
+    char name[256];
+    if (s->keys.n || s->o->unix_path) return true;
+    if (!host || !host_name(name, host)) return false;
+    return ig_server_is_loopback(name) || strcasecmp(name, s->o->host) == 0;
+}
+
+/* None, or the one that the page itself is from. */
+static bool is_origin_fine(const char *origin, const char *host) {
+    if (!origin) return true;
+    const char *after = strstr(origin, "://");
+    return host && after && strcasecmp(after + 3, host) == 0;
+}
+
+bool ig_server_may_enter(ig_call *c, bool is_public) {
+    const char *host = MHD_lookup_connection_value(c->http, MHD_HEADER_KIND, "Host");
+    const char *origin = MHD_lookup_connection_value(c->http, MHD_HEADER_KIND, "Origin");
+    if (!is_host_fine(c->server, host))
+        return ig_refuse(c, 403, NULL, "this server does not answer to that Host without a key");
+    if (!is_origin_fine(origin, host)) return ig_refuse(c, 403, NULL, "pages of another Origin may not ask");
+    if (!is_public && !has_key(c)) return ig_refuse(c, 401, NULL, "a key is needed: Authorization: Bearer KEY");
+    return true;
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the server can do, as OpenAPI 3.1: made from the table of routes and, for the fields of requests, from the text
+ * below, which says the same as ask.c and routes.c check.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <string.h>
+
+#define TEXT "{\"type\":[\"string\",\"null\"]}"
+#define BOOL "{\"type\":[\"boolean\",\"null\"]}"
+#define NUMBER(min, max) "{\"type\":[\"number\",\"null\"],\"minimum\":" min ",\"maximum\":" max "}"
+#define WHOLE(min, max) "{\"type\":[\"integer\",\"null\"],\"minimum\":" min ",\"maximum\":" max "}"
+#define IDS "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}}"
+#define MESSAGES                                                                                             \
+    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"]," \
+    "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\"]},"                 \
+    "\"content\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"object\","      \
+    "\"required\":[\"type\",\"text\"],\"properties\":{\"type\":{\"const\":\"text\"},"                        \
+    "\"text\":{\"type\":\"string\"}}}}]}}}}"
+
+/* Of both kinds of answers. */
+#define COMMON \
+    "\"model\":" TEXT ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{"      \
+    "\"include_usage\":" BOOL ",\"continuous_usage_stats\":" BOOL "},\"additionalProperties\":false}"                 \
+    ",\"n\":" WHOLE("1", "16") ",\"stop\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"maxItems\":16,"     \
+    "\"items\":{\"type\":\"string\",\"minLength\":1}},{\"type\":\"null\"}]},\"seed\":{\"type\":[\"integer\","         \
+    "\"null\"]},\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0.001", "1") ",\"top_k\":"                 \
+    WHOLE("0", "2147483647") ",\"min_p\":" NUMBER("0", "1") ",\"typical_p\":" NUMBER("0.001", "1")                    \
+    ",\"top_n_sigma\":" NUMBER("-1", "1000") ",\"xtc_probability\":" NUMBER("0", "1") ",\"xtc_threshold\":"           \
+    NUMBER("0", "1") ",\"repeat_penalty\":" NUMBER("0.01", "100") ",\"repetition_penalty\":" NUMBER("0.01", "100")    \
+    ",\"repeat_last_n\":" WHOLE("-1", "2147483647") ",\"presence_penalty\":" NUMBER("-1000", "1000")                  \
+    ",\"frequency_penalty\":" NUMBER("-1000", "1000") ",\"logit_bias\":{\"type\":[\"object\",\"null\"],"              \
+    "\"additionalProperties\":{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}},\"ignore_eos\":" BOOL           \
+    ",\"cache_salt\":" TEXT ",\"infinigen\":{\"type\":[\"object\",\"null\"],\"properties\":{\"policy\":" TEXT         \
+    ",\"budget\":{\"type\":[\"number\",\"null\"]},\"mass\":" NUMBER("0.001", "1") ",\"locality\":" NUMBER("0", "1")   \
+    ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":"                       \
+    WHOLE("1", "16777216") ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}"           \
+    ",\"max_tokens\":{\"type\":[\"integer\",\"null\"],\"minimum\":0}"
+
+static const char chat_body[] =
+    "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{" COMMON ",\"messages\":" MESSAGES
+    ",\"max_completion_tokens\":{\"type\":[\"integer\",\"null\"],\"minimum\":1},\"logprobs\":" BOOL
+    ",\"top_logprobs\":" WHOLE("0", "20") "}}";
+static const char completions_body[] =
+    "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{" COMMON
+    ",\"prompt\":{\"oneOf\":[{\"type\":\"string\"}," IDS
+    ",{\"type\":\"array\",\"items\":{\"type\":\"string\"}},{\"type\":\"array\",\"items\":" IDS "}]},\"echo\":" BOOL
+    ",\"logprobs\":" WHOLE("0", "20") ",\"return_tokens_as_token_ids\":" BOOL "}}";
+static const char tokenize_body[] =
+    "{\"type\":\"object\",\"properties\":{\"content\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"},"
+    "\"messages\":" MESSAGES ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL ",\"parse_special\":" BOOL
+    ",\"with_pieces\":" BOOL ",\"return_token_strs\":" BOOL ",\"add_generation_prompt\":" BOOL ",\"model\":" TEXT "}}";
+static const char detokenize_body[] =
+    "{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{\"tokens\":" IDS ",\"model\":" TEXT "}}";
+static const char template_body[] =
+    "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" MESSAGES
+    ",\"add_generation_prompt\":" BOOL ",\"model\":" TEXT "}}";
+
+static json_t *body_of(const ig_route *r) {
+    const char *text = r->handle == ig_route_chat             ? chat_body
+                       : r->handle == ig_route_completions    ? completions_body
+                       : r->handle == ig_route_tokenize       ? tokenize_body
+                       : r->handle == ig_route_detokenize     ? detokenize_body
+                       : r->handle == ig_route_apply_template ? template_body
+                                                              : "{\"type\":\"object\"}";
+    return json_pack("{s:b, s:{s:{s:o}}}", "required", 1, "content", "application/json", "schema",
+                     json_loads(text, 0, NULL));
+}
+
+static json_t *responses_of(const ig_route *r) {
+    static const struct {
+        const char *status, *what;
+        bool posts; /* only where there is a body */
+    } errors[] = {{"400", "The request is not as it must be; param names the field.", false},
+                  {"401", "A key is needed.", false},
+                  {"403", "This Host or Origin may not ask.", false},
+                  {"404", "There is no such thing.", false},
+                  {"413", "The body is too large.", true},
+                  {"415", "The body is not JSON.", true},
+                  {"431", "Too many header fields.", false},
+                  {"500", "The server failed.", false},
+                  {"503", "Too much waits already, or the server ends: Retry-After.", false}};
+    bool is_text = r->handle == ig_route_metrics;
+    json_t *all = json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content",
+                            is_text ? "text/plain" : "application/json");
+    for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
+        if (!errors[i].posts || r->methods[0] == 'P')
+            json_object_set_new(all, errors[i].status,
+                                json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", errors[i].what, "content",
+                                          "application/json", "schema", "$ref", "#/components/schemas/Error"));
+    if (r->handle == ig_route_chat || r->handle == ig_route_completions)
+        json_object_set_new(json_object_get(json_object_get(all, "200"), "content"), "text/event-stream",
+                            json_object());
+    return all;
+}
+
+static void add_route(json_t *paths, const ig_route *r) {
+    bool is_post = r->methods[0] == 'P', has_rest = r->path[strlen(r->path) - 1] == '/';
+    json_t *operation = json_pack("{s:o}", "responses", responses_of(r));
+    if (is_post) json_object_set_new(operation, "requestBody", body_of(r));
+    if (r->is_public) json_object_set_new(operation, "security", json_array());
+    if (has_rest)
+        json_object_set_new(operation, "parameters",
+                            json_pack("[{s:s, s:s, s:b, s:{s:s}}]", "name", "model", "in", "path", "required", 1,
+                                      "schema", "type", "string"));
+    json_t *item = json_pack("{s:o}", is_post ? "post" : "get", operation), *path;
+    path = has_rest ? json_sprintf("%s{model}", r->path) : json_string(r->path);
+    json_object_set_new(paths, json_string_value(path), item);
+    json_decref(path);
+}
+
+enum MHD_Result ig_route_openapi(ig_call *c) {
+    json_t *paths = json_object();
+    for (const ig_route *r = ig_server_routes; r->path; r++) add_route(paths, r);
+    return ig_reply_json(
+        c, 200,
+        json_pack("{s:s, s:{s:s, s:s}, s:o, s:[{s:[]}], s:{s:{s:{s:s, s:s}}, s:{s:{s:s, s:[s], s:{s:{s:s, "
+                  "s:[s,s]}}}}}}",
+                  "openapi", "3.1.0", "info", "title", "infinigen", "version", ig_version(), "paths", paths, "security",
+                  "bearer", "components", "securitySchemes", "bearer", "type", "http", "scheme", "bearer", "schemas",
+                  "Error", "type", "object", "required", "error", "properties", "error", "type", "object", "required",
+                  "message", "type"));
+}

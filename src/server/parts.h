@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the server's files share. A connection has a thread (libmicrohttpd's), which reads a request, hands what is to
+ * be computed to the scheduler and sends what comes back: a call. The scheduler's thread only fills buffers of calls.
+ * One more thread watches the connections: who is too slow, and who has gone away (watch.c).
+ */
+#ifndef IG_SERVER_PARTS_H
+#define IG_SERVER_PARTS_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include <jansson.h>
+#include <microhttpd.h>
+
+#include "server/server.h"
+
+/* ---- limits ------------------------------------------------------------------------- */
+
+enum {
+    IG_SERVER_BODY_MAX = 32 << 20,
+    IG_SERVER_HEADER_MAX = 32 << 10, /* of all header lines, about */
+    IG_SERVER_FIELDS_MAX = 100,      /* header lines */
+    IG_SERVER_CONNECTIONS = 1024,
+    IG_SERVER_CONNECTIONS_EACH = 256, /* of one address */
+    IG_SERVER_HEADER_SECONDS = 10,
+    IG_SERVER_BODY_SECONDS = 10, /* and a second more for each KiB that has come */
+    IG_SERVER_IDLE_SECONDS = 75,
+    IG_SERVER_PING_SECONDS = 15, /* a stream is never silent for longer */
+    IG_SERVER_UNSENT_MAX = 1 << 20,
+    IG_SERVER_CHOICES_MAX = 128, /* n times prompts */
+    IG_SERVER_KEYS_MAX = 256,
+    IG_SERVER_KEY_BYTES = 256
+};
+
+typedef struct ig_server ig_server;
+typedef struct ig_call ig_call;
+
+/* ---- keys, hosts (guard.c) -------------------------------------------------------------- */
+
+typedef struct ig_server_keys {
+    pthread_rwlock_t lock;
+    size_t n;
+    char (*keys)[IG_SERVER_KEY_BYTES]; /* filled up with zeros */
+} ig_server_keys;
+
+/* Reads those of the options, for the first time or again; after a failure the old ones stay. */
+ig_status ig_server_read_keys(ig_server *s, ig_error *err);
+void ig_server_free_keys(ig_server_keys *k);
+/* What a client may not do: NULL if it may, else the answer's error has been set. */
+bool ig_server_may_enter(ig_call *c, bool is_public);
+bool ig_server_is_loopback(const char *host);
+
+/* ---- connections (watch.c) --------------------------------------------------------------- */
+
+typedef enum ig_server_stage { IG_STAGE_HEADERS, IG_STAGE_BODY, IG_STAGE_REPLY, IG_STAGE_IDLE } ig_server_stage;
+
+typedef struct ig_connection {
+    struct ig_connection *next, **link;
+    int fd;
+    ig_server_stage stage;
+    double since;    /* seconds, when the stage began */
+    size_t received; /* bytes of the body */
+    ig_call *call;   /* that ends if the client goes away; NULL: none */
+} ig_connection;
+
+typedef struct ig_watch {
+    pthread_mutex_t lock;
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool is_ending;
+    int wake[2]; /* pipe */
+    ig_connection *first;
+    size_t n;
+} ig_watch;
+
+ig_status ig_watch_open(ig_watch *w, ig_error *err);
+void ig_watch_close(ig_watch *w);
+ig_connection *ig_watch_add(ig_watch *w, int fd);
+void ig_watch_remove(ig_watch *w, ig_connection *k);
+void ig_watch_stage(ig_watch *w, ig_connection *k, ig_server_stage stage);
+void ig_watch_received(ig_watch *w, ig_connection *k, size_t n);
+/* From here on, until it is NULL again, the call ends with its client. */
+void ig_watch_call(ig_watch *w, ig_connection *k, ig_call *c);
+/* As if all clients had gone away. */
+void ig_watch_end_calls(ig_watch *w);
+
+/* ---- numbers (metrics.c) -------------------------------------------------------------------- */
+
+enum { IG_SERVER_BUCKETS = 16 };
+
+typedef struct ig_histogram {
+    uint64_t counts[IG_SERVER_BUCKETS + 1], n;
+    double sum;
+} ig_histogram;
+
+typedef struct ig_server_numbers {
+    pthread_mutex_t lock;
+    uint64_t replies[6]; /* by hundreds of the status */
+    uint64_t gone;       /* clients that left before their answer */
+    ig_histogram first_token, between_tokens, whole;
+} ig_server_numbers;
+
+void ig_server_count_reply(ig_server *s, unsigned status);
+void ig_server_note_time(ig_server *s, ig_histogram *h, double seconds);
+
+/* ---- the server (server.c) -------------------------------------------------------------------- */
+
+struct ig_server {
+    const ig_server_options *o;
+    ig_scheduler *scheduler;
+    ig_model_info info;
+    struct MHD_Daemon *daemon;
+    int listener;
+    bool is_loopback; /* listens at loopback or a socket in the file system */
+    ig_server_keys keys;
+    ig_watch watch;
+    ig_server_numbers numbers;
+    double started;
+    int64_t created; /* seconds since 1970 */
+    char fingerprint[32];
+    atomic_bool is_draining; /* takes no more */
+    pthread_mutex_t lock;
+    pthread_cond_t idle;
+    int n_calls; /* being answered */
+};
+
+double ig_server_seconds(void); /* monotonic */
+ig_status ig_server_fail(ig_error *err, ig_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Takes requests from now on; NULL: it cannot. (http.c) */
+struct MHD_Daemon *ig_http_start(ig_server *s);
+
+/* ---- one request (http.c) ------------------------------------------------------------------------ */
+
+typedef struct ig_route {
+    const char *path;    /* ends with a slash: all below it */
+    const char *methods; /* "GET, HEAD" or "POST" */
+    bool is_public;
+    /* Answers by ig_reply_...() or a stream. */
+    enum MHD_Result (*handle)(ig_call *c);
+} ig_route;
+extern const ig_route ig_server_routes[]; /* ends with a NULL path */
+
+/* What is wrong with a request. Status 0: nothing. */
+typedef struct ig_refusal {
+    unsigned status;
+    const char *type, *code; /* code may be NULL */
+    char field[128];         /* "": none */
+    char text[512];
+    bool may_retry; /* soon */
+} ig_refusal;
+
+struct ig_call {
+    ig_server *server;
+    struct MHD_Connection *http;
+    ig_connection *connection;
+    const ig_route *route;
+    const char *url; /* path; lasts as long as the call */
+    bool is_post;
+    ig_refusal refusal;
+    char *body;
+    size_t n_body, cap_body, n_seen;
+    bool is_answered; /* a reply was queued */
+    double began;
+    atomic_bool is_gone;          /* its client, or the server ends */
+    struct ig_exchange *exchange; /* what it asked the scheduler for; NULL: nothing */
+};
+
+/* Sets the refusal, unless there is one already; false. `field` may be NULL. */
+bool ig_refuse(ig_call *c, unsigned status, const char *field, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* For what the library says of a request. */
+bool ig_refuse_error(ig_call *c, const char *field, const ig_error *err);
+
+/* ---- replies (reply.c) ------------------------------------------------------------------------------- */
+
+/* Takes `value`. */
+enum MHD_Result ig_reply_json(ig_call *c, unsigned status, json_t *value);
+enum MHD_Result ig_reply_text(ig_call *c, const char *type, const char *text, size_t n);
+enum MHD_Result ig_reply_refusal(ig_call *c);
+enum MHD_Result ig_reply_response(ig_call *c, unsigned status, struct MHD_Response *r, const char *type);
+json_t *ig_refusal_json(const ig_refusal *r);
+/* A JSON string; bytes that are not UTF-8 become U+FFFD. */
+json_t *ig_reply_string(const char *text, size_t n);
+
+/* ---- fields of requests (field.c) -------------------------------------------------------------------- */
+
+/* All return false, and refuse the call, if the field is there and wrong. null is as if it were not there. */
+json_t *ig_field(const json_t *object, const char *name); /* NULL: not there */
+bool ig_field_bool(ig_call *c, const json_t *object, const char *name, bool *out);
+bool ig_field_int(ig_call *c, const json_t *object, const char *name, int64_t min, int64_t max, int64_t *out);
+bool ig_field_number(ig_call *c, const json_t *object, const char *name, double min, double max, double *out);
+bool ig_field_text(ig_call *c, const json_t *object, const char *name, const char **out);
+/* Refuses fields that are in none of the lists (which end with NULL). */
+bool ig_field_known(ig_call *c, const json_t *object, const char *where, const char *const *known,
+                    const char *const *ignored);
+/* The body as an object, to be dropped by the caller; NULL: refused. */
+json_t *ig_body_object(ig_call *c);
+/* Tokens of a text, malloc'ed. More than the context holds are refused. */
+bool ig_text_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids);
+/* messages: the prompt of a conversation, malloc'ed. */
+bool ig_messages_prompt(ig_call *c, const json_t *messages, bool add_assistant, char **text, size_t *n);
+
+/* ---- what is asked of the scheduler (ask.c) --------------------------------------------------------------- */
+
+typedef struct ig_token_record {
+    ig_token_score token;
+    bool is_end;
+    int n_top;
+    ig_token_score top[IG_REQUEST_TOP_MAX];
+} ig_token_record;
+
+/* One answer, filled by the scheduler's thread. */
+typedef struct ig_choice {
+    struct ig_exchange *exchange;
+    int prompt; /* number of it */
+    ig_request *request;
+    char *text;
+    size_t n_text, cap_text, n_sent; /* bytes; sent by a stream */
+    ig_token_record *tokens;
+    size_t n_tokens, cap_tokens, n_tokens_sent;
+    size_t n_characters; /* of the tokens sent, for text_offset */
+    bool has_begun;      /* its first chunk was sent */
+    bool has_ended, is_told;
+    bool has_failed; /* no memory for what came */
+    int n_seen;      /* tokens, for usage on the way */
+    double last_token;
+    ig_request_result result;
+} ig_choice;
+
+typedef struct ig_prompt {
+    int32_t *ids;
+    int n_ids;
+    char *text; /* for echo; NULL: not wanted */
+    size_t n_text;
+} ig_prompt;
+
+/* A request for answers, from its fields to its reply. */
+typedef struct ig_exchange {
+    ig_call *call;
+    json_t *body;
+    bool is_chat, is_stream, has_usage, has_running_usage, is_echo, names_tokens;
+    int n_top; /* -1: no logprobs */
+    int n;     /* choices of a prompt */
+    char id[48];
+    int64_t created;
+    ig_request_options ask; /* of all */
+    ig_cache_options cache;
+    ig_logit_bias *bias;
+    const char **stops;
+    uint64_t seed;
+    ig_prompt *prompts;
+    size_t n_prompts;
+
+    pthread_mutex_t lock; /* of the choices */
+    pthread_cond_t changed;
+    ig_choice *choices; /* [n_choices], those of a prompt together */
+    size_t n_choices, n_ended;
+    ig_request **requests; /* [n_choices] */
+    bool is_submitted;
+    /* A stream. */
+    char *out; /* what is to be sent next */
+    size_t n_out, at_out;
+    bool is_finished; /* its last event is in `out` */
+} ig_exchange;
+
+/* From the body of the call; NULL: refused. */
+ig_exchange *ig_exchange_open(ig_call *c, bool is_chat);
+/* Hands it over; false: refused. */
+bool ig_exchange_submit(ig_exchange *x);
+void ig_exchange_cancel(ig_exchange *x);
+/* Cancels what is not finished. */
+void ig_exchange_close(ig_exchange *x);
+/* Reads what is common to both kinds; false: refused. */
+bool ig_exchange_read(ig_exchange *x);
+
+/* ---- its reply (choice_json.c, stream.c) -------------------------------------------------------------------- */
+
+json_t *ig_exchange_head(const ig_exchange *x, const char *object);
+json_t *ig_exchange_usage(const ig_exchange *x);
+json_t *ig_choice_timings(const ig_choice *k);
+json_t *ig_choice_cost(const ig_choice *k);
+const char *ig_choice_finish(const ig_choice *k);
+/* The tokens from n_tokens_sent on as logprobs of this kind of reply; null if they are not wanted. */
+json_t *ig_choice_logprobs(ig_choice *k);
+/* All of it, after the end. */
+json_t *ig_exchange_json(ig_exchange *x);
+enum MHD_Result ig_exchange_stream(ig_exchange *x);
+/* For the first one that failed: an error and true. */
+bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out);
+
+/* ---- routes ---------------------------------------------------------------------------------------------------- */
+
+enum MHD_Result ig_route_chat(ig_call *c);
+enum MHD_Result ig_route_completions(ig_call *c);
+enum MHD_Result ig_route_models(ig_call *c);
+enum MHD_Result ig_route_health(ig_call *c);
+enum MHD_Result ig_route_version(ig_call *c);
+enum MHD_Result ig_route_metrics(ig_call *c);
+enum MHD_Result ig_route_tokenize(ig_call *c);
+enum MHD_Result ig_route_detokenize(ig_call *c);
+enum MHD_Result ig_route_tokenizer_info(ig_call *c);
+enum MHD_Result ig_route_apply_template(ig_call *c);
+enum MHD_Result ig_route_props(ig_call *c);
+enum MHD_Result ig_route_slots(ig_call *c);
+enum MHD_Result ig_route_openapi(ig_call *c);
+
+#endif

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The routes that compute nothing: what the server is, its model, its tokens.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the server --------------------------------------------------------------------------- */
+
+enum MHD_Result ig_route_health(ig_call *c) {
+    if (!atomic_load(&c->server->is_draining)) return ig_reply_json(c, 200, json_pack("{s:s}", "status", "ok"));
+    ig_refuse(c, 503, NULL, "the server is being shut down");
+    c->refusal.may_retry = true;
+    return MHD_YES;
+}
+
+enum MHD_Result ig_route_version(ig_call *c) {
+    return ig_reply_json(c, 200, json_pack("{s:s}", "version", ig_version()));
+}
+
+/* The scheduler never waits for this: it shows the state after the last step. */
+enum MHD_Result ig_route_slots(ig_call *c) {
+    json_t *list = json_array();
+    ig_scheduler_place p;
+    for (int i = 0; ig_scheduler_get_place(c->server->scheduler, i, &p); i++)
+        json_array_append_new(
+            list, json_pack("{s:i, s:b, s:I, s:i, s:i, s:i, s:i, s:I, s:I, s:s}", "id", i, "is_processing", p.is_busy,
+                            "id_task", (json_int_t)p.request, "n_ctx", ig_scheduler_ctx(c->server->scheduler),
+                            "n_prompt_tokens", p.n_prompt, "n_past", p.n_held, "n_decoded", p.n_tokens, "kv_bytes",
+                            (json_int_t)p.kv_bytes, "disk_bytes", (json_int_t)p.disk_bytes, "policy", p.policy));
+    return ig_reply_json(c, 200, list);
+}
+
+/* ---- the model -------------------------------------------------------------------------------- */
+
+static json_t *model_json(const ig_server *s) {
+    return json_pack("{s:s, s:s, s:I, s:s, s:{s:I, s:I, s:i, s:i, s:i, s:s}}", "id", s->o->alias, "object", "model",
+                     "created", (json_int_t)s->created, "owned_by", "infinigen", "meta", "n_params",
+                     (json_int_t)s->info.n_params, "size", (json_int_t)s->info.weight_bytes, "n_ctx",
+                     ig_scheduler_ctx(s->scheduler), "n_ctx_train", s->info.n_ctx_train, "n_vocab", s->info.n_vocab,
+                     "architecture", s->info.architecture);
+}
+
+enum MHD_Result ig_route_models(ig_call *c) {
+    static const char below[] = "/v1/models/";
+    json_t *model = model_json(c->server);
+    if (strncmp(c->url, below, sizeof below - 1) != 0)
+        return ig_reply_json(c, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model));
+    const char *name = c->url + sizeof below - 1;
+    if (strcmp(name, c->server->o->alias) == 0) return ig_reply_json(c, 200, model);
+    json_decref(model);
+    ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, c->server->o->alias);
+    c->refusal.code = "model_not_found";
+    return MHD_YES;
+}
+
+/* The text of a special token. */
+static json_t *special_json(const ig_server *s, int32_t id) {
+    char text[IG_TOKEN_BYTES_MAX];
+    if (id < 0) return json_null();
+    size_t n = ig_detokenize(s->o->model, &id, 1, true, text, sizeof text);
+    return ig_reply_string(text, n < sizeof text ? n : sizeof text);
+}
+
+static json_t *template_json(const ig_server *s) {
+    enum { CAP = 1 << 16 };
+    const char *key;
+    char *value = malloc(CAP);
+    json_t *found = NULL;
+    for (size_t i = 0; value && !found && ig_model_meta(s->o->model, i, &key, value, CAP); i++)
+        if (strcmp(key, "tokenizer.chat_template") == 0) found = ig_reply_string(value, strlen(value));
+    free(value);
+    return found ? found : json_null();
+}
+
+enum MHD_Result ig_route_props(ig_call *c) {
+    const ig_server *s = c->server;
+    ig_scheduler_stats st;
+    ig_scheduler_get_stats(s->scheduler, &st);
+    const ig_cache_options *k = &s->o->scheduler.session.cache;
+    return ig_reply_json(
+        c, 200,
+        json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:s, s:{s:i}, s:{s:s, s:s, s:b, s:b}}", "total_slots", st.n_places,
+                  "model_path", s->info.path, "model_alias", s->o->alias, "chat_template", template_json(s),
+                  "bos_token", special_json(s, ig_token_bos(s->o->model)), "eos_token",
+                  special_json(s, ig_token_eos(s->o->model)), "build_info", ig_version(), "default_generation_settings",
+                  "n_ctx", ig_scheduler_ctx(s->scheduler), "infinigen", "policy", k->policy, "kv_type",
+                  k->type ? k->type : "f16", "has_disk", k->disk_bytes > 0, "has_store", k->store_path != NULL));
+}
+
+enum MHD_Result ig_route_tokenizer_info(ig_call *c) {
+    const ig_server *s = c->server;
+    return ig_reply_json(
+        c, 200,
+        json_pack("{s:s, s:o, s:o, s:n, s:o}", "tokenizer_class", s->info.architecture, "bos_token",
+                  special_json(s, ig_token_bos(s->o->model)), "eos_token", special_json(s, ig_token_eos(s->o->model)),
+                  "pad_token", "chat_template", template_json(s)));
+}
+
+/* ---- tokens ---------------------------------------------------------------------------------------- */
+
+static json_t *piece_json(const ig_server *s, int32_t id) {
+    char text[IG_TOKEN_BYTES_MAX];
+    size_t n = ig_detokenize(s->o->model, &id, 1, true, text, sizeof text);
+    return ig_reply_string(text, n < sizeof text ? n : sizeof text);
+}
+
+/* What a request for tokens says, in either of two dialects: content and add_special (off), or prompt or messages and
+ * add_special_tokens (on). */
+typedef struct token_question {
+    const char *content, *prompt;
+    bool adds, parses, with_pieces, with_texts;
+    char *text; /* of the messages */
+    size_t n;
+} token_question;
+
+static bool read_question(ig_call *c, const json_t *body, token_question *q) {
+    static const char *const known[] = {"content",
+                                        "prompt",
+                                        "messages",
+                                        "add_special",
+                                        "add_special_tokens",
+                                        "parse_special",
+                                        "with_pieces",
+                                        "return_token_strs",
+                                        "model",
+                                        "add_generation_prompt",
+                                        NULL};
+    const json_t *messages = ig_field(body, "messages");
+    bool begins_answer = true;
+    if (!ig_field_known(c, body, "", known, NULL) || !ig_field_text(c, body, "content", &q->content) ||
+        !ig_field_text(c, body, "prompt", &q->prompt))
+        return false;
+    if ((q->content != NULL) + (q->prompt != NULL) + (messages != NULL) != 1)
+        return ig_refuse(c, 400, q->content ? "prompt" : "content", "one of content, prompt and messages is needed");
+    q->adds = q->prompt != NULL;
+    q->parses = !q->content;
+    bool ok =
+        ig_field_bool(c, body, "add_special", &q->adds) && ig_field_bool(c, body, "add_special_tokens", &q->adds) &&
+        ig_field_bool(c, body, "parse_special", &q->parses) && ig_field_bool(c, body, "with_pieces", &q->with_pieces) &&
+        ig_field_bool(c, body, "return_token_strs", &q->with_texts) &&
+        ig_field_bool(c, body, "add_generation_prompt", &begins_answer);
+    if (ok && messages) return ig_messages_prompt(c, messages, begins_answer, &q->text, &q->n);
+    if (ok) q->n = json_string_length(ig_field(body, q->content ? "content" : "prompt"));
+    return ok;
+}
+
+static json_t *tokens_json(const ig_call *c, const token_question *q, const int32_t *ids, int n) {
+    json_t *tokens = json_array(), *texts = q->with_texts ? json_array() : json_null();
+    for (int i = 0; i < n; i++) {
+        json_t *id = json_integer(ids[i]);
+        if (q->with_pieces) id = json_pack("{s:o, s:o}", "id", id, "piece", piece_json(c->server, ids[i]));
+        json_array_append_new(tokens, id);
+        if (q->with_texts) json_array_append_new(texts, piece_json(c->server, ids[i]));
+    }
+    return json_pack("{s:i, s:i, s:o, s:o}", "count", n, "max_model_len", ig_scheduler_ctx(c->server->scheduler),
+                     "tokens", tokens, "token_strs", texts);
+}
+
+/* More of a text than the context holds is of no use, but may be counted. */
+static bool all_tokens(ig_call *c, const char *text, size_t n, int flags, int32_t **ids, int *n_ids) {
+    ig_error err = {0};
+    size_t cap = n + 8, got = 0;
+    for (*ids = NULL;; cap = got) {
+        free(*ids);
+        *ids = malloc(cap * sizeof **ids);
+        if (!*ids) return ig_refuse(c, 500, NULL, "out of memory for %zu tokens", cap);
+        if (ig_tokenize(&got, c->server->o->model, text, n, flags, *ids, cap, &err)) {
+            free(*ids);
+            *ids = NULL;
+            return ig_refuse_error(c, NULL, &err);
+        }
+        if (got > cap) continue;
+        *n_ids = (int)got;
+        return true;
+    }
+}
+
+enum MHD_Result ig_route_tokenize(ig_call *c) {
+    token_question q = {0};
+    int32_t *ids = NULL;
+    int n = 0;
+    enum MHD_Result done = MHD_YES;
+    json_t *body = ig_body_object(c);
+    if (body && read_question(c, body, &q)) {
+        const char *text = q.text ? q.text : q.content ? q.content : q.prompt;
+        int flags = (q.adds ? IG_TOKENIZE_ADD_SPECIAL : 0) | (q.parses ? IG_TOKENIZE_PARSE_SPECIAL : 0);
+        if (all_tokens(c, text, q.n, flags, &ids, &n)) done = ig_reply_json(c, 200, tokens_json(c, &q, ids, n));
+    }
+    free(ids);
+    free(q.text);
+    json_decref(body);
+    return done;
+}
+
+static bool read_ids(ig_call *c, const json_t *body, int32_t **ids, size_t *n) {
+    static const char *const known[] = {"tokens", "model", NULL};
+    const json_t *list = ig_field(body, "tokens");
+    size_t i;
+    json_t *id;
+    if (!ig_field_known(c, body, "", known, NULL)) return false;
+    if (!json_is_array(list)) return ig_refuse(c, 400, "tokens", "tokens must be a list");
+    *n = json_array_size(list);
+    *ids = malloc((*n + 1) * sizeof **ids);
+    if (!*ids) return ig_refuse(c, 500, NULL, "out of memory for %zu tokens", *n);
+    json_array_foreach(list, i, id) {
+        json_int_t v = json_integer_value(id);
+        if (!json_is_integer(id) || v < 0 || v >= c->server->info.n_vocab)
+            return ig_refuse(c, 400, "tokens", "tokens[%zu] is no token of the vocabulary of %d", i,
+                             c->server->info.n_vocab);
+        (*ids)[i] = (int32_t)v;
+    }
+    return true;
+}
+
+enum MHD_Result ig_route_detokenize(ig_call *c) {
+    int32_t *ids = NULL;
+    size_t n = 0;
+    enum MHD_Result done = MHD_YES;
+    json_t *body = ig_body_object(c);
+    if (body && read_ids(c, body, &ids, &n)) {
+        size_t n_text = ig_detokenize(c->server->o->model, ids, n, true, NULL, 0);
+        char *text = malloc(n_text + 1);
+        if (text) {
+            ig_detokenize(c->server->o->model, ids, n, true, text, n_text);
+            json_t *value = ig_reply_string(text, n_text);
+            done = ig_reply_json(c, 200, json_pack("{s:O, s:o}", "content", value, "prompt", value));
+        } else {
+            ig_refuse(c, 500, NULL, "out of memory for %zu bytes", n_text);
+        }
+        free(text);
+    }
+    free(ids);
+    json_decref(body);
+    return done;
+}
+
+enum MHD_Result ig_route_apply_template(ig_call *c) {
+    static const char *const known[] = {"messages", "model", "add_generation_prompt", NULL};
+    char *text = NULL;
+    size_t n = 0;
+    bool begins_answer = true;
+    enum MHD_Result done = MHD_YES;
+    json_t *body = ig_body_object(c);
+    if (body && ig_field_known(c, body, "", known, NULL) &&
+        ig_field_bool(c, body, "add_generation_prompt", &begins_answer) &&
+        ig_messages_prompt(c, ig_field(body, "messages"), begins_answer, &text, &n))
+        done = ig_reply_json(c, 200, json_pack("{s:o}", "prompt", ig_reply_string(text, n)));
+    free(text);
+    json_decref(body);
+    return done;
+}

@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The server's life: listening, signals, the end.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { BACKLOG = 1024 };
+
+static void say(const ig_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(const ig_server *s, const char *format, ...) {
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (s->o->say) s->o->say(s->o->user, line);
+}
+
+/* ---- listening ------------------------------------------------------------------------------- */
+
+static ig_status listen_unix(ig_server *s, ig_error *err) {
+    struct sockaddr_un at = {.sun_family = AF_UNIX};
+    const char *path = s->o->unix_path;
+    struct stat st;
+    if (strlen(path) >= sizeof at.sun_path)
+        return ig_server_fail(err, IG_E_ARG, "--unix: the path is longer than %zu bytes", sizeof at.sun_path - 1);
+    memcpy(at.sun_path, path, strlen(path) + 1);
+    s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (s->listener < 0) return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+    /* One that is left of a server that was killed: nobody answers there. */
+    if (stat(path, &st) == 0 && S_ISSOCK(st.st_mode)) {
+        int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        if (probe >= 0 && connect(probe, (struct sockaddr *)&at, sizeof at) != 0 && errno == ECONNREFUSED) unlink(path);
+        if (probe >= 0) close(probe);
+    }
+    mode_t before = umask(0177); /* for the same user only */
+    int failed = bind(s->listener, (struct sockaddr *)&at, sizeof at);
+    int why = errno;
+    umask(before);
+    if (failed || listen(s->listener, BACKLOG) != 0)
+        return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(failed ? why : errno));
+    say(s, "listening at the socket %s", path);
+    return IG_OK;
+}
+
+static int bind_to(const struct addrinfo *a) {
+    int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol), on = 1;
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (bind(fd, a->ai_addr, a->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0) return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static int port_of(int fd) {
+    struct sockaddr_storage at;
+    socklen_t n = sizeof at;
+    if (getsockname(fd, (struct sockaddr *)&at, &n) != 0) return 0;
+    return ntohs(at.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&at)->sin6_port
+                                          : ((struct sockaddr_in *)&at)->sin_port);
+}
+
+static ig_status listen_tcp(ig_server *s, ig_error *err) {
+    const ig_server_options *o = s->o;
+    char port[16];
+    struct addrinfo want = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *all;
+    snprintf(port, sizeof port, "%d", o->port);
+    int failed = getaddrinfo(o->host, port, &want, &all);
+    if (failed) return ig_server_fail(err, IG_E_ARG, "--host %s: %s", o->host, gai_strerror(failed));
+    for (struct addrinfo *a = all; a && s->listener < 0; a = a->ai_next) s->listener = bind_to(a);
+    int why = errno;
+    freeaddrinfo(all);
+    if (s->listener < 0) return ig_server_fail(err, IG_E_IO, "%s, port %d: %s", o->host, o->port, strerror(why));
+    bool is_long = strchr(o->host, ':') != NULL;
+    say(s, "listening at http://%s%s%s:%d", is_long ? "[" : "", o->host, is_long ? "]" : "", port_of(s->listener));
+    return IG_OK;
+}
+
+/* ---- the end ------------------------------------------------------------------------------------- */
+
+/* Signals to the main thread, which waits for nothing else. */
+static void wanted_signals(sigset_t *set) {
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+}
+
+static void read_keys_again(ig_server *s) {
+    ig_error err = {0};
+    if (ig_server_read_keys(s, &err))
+        say(s, "the keys stay as they are: %s", err.text);
+    else
+        say(s, "keys were read again");
+}
+
+static void wait_for_end(ig_server *s, const sigset_t *set) {
+    for (;;) {
+        int number = sigwaitinfo(set, NULL);
+        if (number == SIGHUP)
+            read_keys_again(s);
+        else if (number > 0)
+            return;
+    }
+}
+
+static int count_calls(ig_server *s) {
+    pthread_mutex_lock(&s->lock);
+    int n = s->n_calls;
+    pthread_mutex_unlock(&s->lock);
+    return n;
+}
+
+/* What is being answered comes to its end, or to the end that a second signal or the time sets. */
+static void drain(ig_server *s, const sigset_t *set) {
+    double end = ig_server_seconds() + s->o->drain_seconds;
+    const struct timespec short_time = {.tv_nsec = 50000000};
+    atomic_store(&s->is_draining, true);
+    MHD_socket listener = MHD_quiesce_daemon(s->daemon);
+    if (listener != MHD_INVALID_SOCKET) close(listener);
+    s->listener = -1;
+    say(s, "ending: %d requests are still being answered", count_calls(s));
+    while (count_calls(s) && ig_server_seconds() < end) {
+        int number = sigtimedwait(set, NULL, &short_time);
+        if (number == SIGINT || number == SIGTERM) break;
+    }
+    ig_watch_end_calls(&s->watch);
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------- */
+
+static ig_status check(ig_server *s, ig_error *err) {
+    const ig_server_options *o = s->o;
+    s->is_loopback = o->unix_path || ig_server_is_loopback(o->host);
+    ig_status status = ig_server_read_keys(s, err);
+    if (status) return status;
+    if (!s->is_loopback && !s->keys.n)
+        return ig_server_fail(err, IG_E_ARG,
+                              "--host %s: others could use this server without a key; give --api-key or --api-key-file",
+                              o->host);
+    if (!s->info.has_tokenizer) return ig_server_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
+    return IG_OK;
+}
+
+static ig_status start(ig_server *s, ig_error *err) {
+    ig_status status = check(s, err);
+    if (!status) status = s->o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
+    if (!status) status = ig_scheduler_open(&s->scheduler, s->o->model, &s->o->scheduler, err);
+    if (!status) status = ig_watch_open(&s->watch, err);
+    if (status) return status;
+    s->daemon = ig_http_start(s);
+    return s->daemon ? IG_OK : ig_server_fail(err, IG_E_IO, "the HTTP server cannot start: %s", strerror(errno));
+}
+
+static void stop(ig_server *s) {
+    if (s->daemon) MHD_stop_daemon(s->daemon);
+    if (s->watch.wake[0] || s->watch.has_thread) ig_watch_close(&s->watch);
+    ig_scheduler_close(s->scheduler);
+    if (s->listener >= 0) close(s->listener);
+    if (s->o->unix_path && s->daemon) unlink(s->o->unix_path);
+    ig_server_free_keys(&s->keys);
+}
+
+ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
+    ig_server s = {.o = o, .listener = -1, .started = ig_server_seconds(), .created = (int64_t)time(NULL)};
+    sigset_t wanted, before;
+    ig_model_get_info(o->model, &s.info);
+    snprintf(s.fingerprint, sizeof s.fingerprint, "ig-%016llx", (unsigned long long)ig_model_identity(o->model));
+    pthread_mutex_init(&s.lock, NULL);
+    pthread_cond_init(&s.idle, NULL);
+    pthread_mutex_init(&s.numbers.lock, NULL);
+    pthread_rwlock_init(&s.keys.lock, NULL);
+    wanted_signals(&wanted);
+    pthread_sigmask(SIG_BLOCK, &wanted, &before); /* threads that are started from here on take none of them */
+    ig_status status = start(&s, err);
+    if (!status) {
+        say(&s, "ready: %s, %d at a time, contexts of %d tokens", o->alias, o->scheduler.session.cache.n_sessions,
+            ig_scheduler_ctx(s.scheduler));
+        wait_for_end(&s, &wanted);
+        drain(&s, &wanted);
+    }
+    stop(&s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_rwlock_destroy(&s.keys.lock);
+    pthread_mutex_destroy(&s.numbers.lock);
+    pthread_cond_destroy(&s.idle);
+    pthread_mutex_destroy(&s.lock);
+    return status;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers as server-sent events. The connection's thread asks for bytes; it sleeps until the scheduler has some, or
+ * long enough that proxies would think the connection dead.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static bool add_out(ig_exchange *x, const char *text, size_t n) {
+    char *more = realloc(x->out, x->n_out + n);
+    if (!more) return false;
+    memcpy(more + x->n_out, text, n);
+    x->out = more;
+    x->n_out += n;
+    return true;
+}
+
+/* Takes `value`. False: no memory. */
+static bool add_event(ig_exchange *x, json_t *value) {
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(value);
+    bool ok = text && add_out(x, "data: ", 6) && add_out(x, text, strlen(text)) && add_out(x, "\n\n", 2);
+    free(text);
+    return ok;
+}
+
+static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
+    json_t *chunk = ig_exchange_head(x, x->is_chat ? "chat.completion.chunk" : "text_completion");
+    json_t *choices = json_array();
+    if (choice) json_array_append_new(choices, choice);
+    json_object_set_new(chunk, "choices", choices);
+    if (!choice || x->has_running_usage)
+        json_object_set_new(chunk, "usage", ig_exchange_usage(x));
+    else if (x->has_usage)
+        json_object_set_new(chunk, "usage", json_null());
+    if (last) {
+        json_object_set_new(chunk, "timings", ig_choice_timings(last));
+        json_object_set_new(chunk, "infinigen", ig_choice_cost(last));
+    }
+    return add_event(x, chunk);
+}
+
+static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, json_t *logprobs, const char *finish) {
+    json_t *one;
+    if (!k->exchange->is_chat)
+        one = json_pack("{s:i, s:o}", "index", (int)i, "text", ig_reply_string(text, n));
+    else if (!k->has_begun)
+        one = json_pack("{s:i, s:{s:s, s:s}}", "index", (int)i, "delta", "role", "assistant", "content", "");
+    else if (n)
+        one = json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", "content", ig_reply_string(text, n));
+    else
+        one = json_pack("{s:i, s:{}}", "index", (int)i, "delta");
+    json_object_set_new(one, "logprobs", logprobs);
+    json_object_set_new(one, "finish_reason", finish ? json_string(finish) : json_null());
+    return one;
+}
+
+/* What is new of a choice. With the lock, as the next two. */
+static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i) {
+    const ig_prompt *p = &x->prompts[k->prompt];
+    bool ok = true;
+    if (!k->has_begun) {
+        if (x->is_chat || p->text)
+            ok = add_chunk(x, delta(k, i, p->text ? p->text : "", p->n_text, json_null(), NULL), NULL);
+        k->has_begun = true;
+    }
+    size_t n = k->n_text - k->n_sent;
+    bool has_tokens = k->n_tokens_sent < k->n_tokens;
+    if (ok && (n || has_tokens)) {
+        ok = add_chunk(x, delta(k, i, k->text ? k->text + k->n_sent : "", n, ig_choice_logprobs(k), NULL), NULL);
+        k->n_sent = k->n_text;
+    }
+    if (ok && k->has_ended && !k->is_told) {
+        k->is_told = true;
+        ok = add_chunk(x, delta(k, i, "", 0, json_null(), ig_choice_finish(k)), k);
+    }
+    return ok;
+}
+
+static bool tell_end(ig_exchange *x) {
+    x->is_finished = true;
+    if (x->has_usage && !add_chunk(x, NULL, NULL)) return false;
+    return add_out(x, "data: [DONE]\n\n", 14);
+}
+
+/* It failed: which is told when all have ended. */
+static bool is_broken(const ig_choice *k) {
+    bool is_interrupted = k->has_ended && k->result.finish == IG_FINISH_INTERRUPTED;
+    return k->has_failed || k->result.error.status || is_interrupted;
+}
+
+/* All that is new, as events. */
+static bool tell_news(ig_exchange *x) {
+    ig_refusal why;
+    bool ok = true;
+    if (x->n_ended == x->n_choices && ig_exchange_failed(x, &why)) {
+        x->is_finished = true;
+        return add_event(x, ig_refusal_json(&why));
+    }
+    for (size_t i = 0; i < x->n_choices && ok; i++)
+        if (!is_broken(&x->choices[i])) ok = tell_choice(x, &x->choices[i], i);
+    return ok && x->n_ended == x->n_choices ? tell_end(x) : ok;
+}
+
+static bool has_news(const ig_exchange *x) {
+    if (x->n_ended == x->n_choices) return true;
+    for (size_t i = 0; i < x->n_choices; i++) {
+        const ig_choice *k = &x->choices[i];
+        if (is_broken(k)) continue;
+        bool is_new = !k->has_begun || k->n_sent < k->n_text || k->n_tokens_sent < k->n_tokens;
+        if (is_new || (k->has_ended && !k->is_told)) return true;
+    }
+    return false;
+}
+
+/* Sleeps until there is something to tell; a comment, if that takes long. */
+static bool fill(ig_exchange *x) {
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += IG_SERVER_PING_SECONDS;
+    x->n_out = x->at_out = 0;
+    pthread_mutex_lock(&x->lock);
+    int waited = 0;
+    while (!has_news(x) && waited != ETIMEDOUT) waited = pthread_cond_timedwait(&x->changed, &x->lock, &until);
+    bool ok = has_news(x) ? tell_news(x) : add_out(x, ": ping\n\n", 8);
+    pthread_mutex_unlock(&x->lock);
+    return ok;
+}
+
+static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most) {
+    ig_call *c = user;
+    ig_exchange *x = c->exchange;
+    (void)position;
+    while (x->at_out == x->n_out) {
+        if (x->is_finished) return MHD_CONTENT_READER_END_OF_STREAM;
+        if (atomic_load(&c->is_gone) || !fill(x)) return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    size_t n = x->n_out - x->at_out < most ? x->n_out - x->at_out : most;
+    memcpy(to, x->out + x->at_out, n);
+    x->at_out += n;
+    return (ssize_t)n;
+}
+
+enum MHD_Result ig_exchange_stream(ig_exchange *x) {
+    enum { BLOCK_BYTES = 16 << 10 };
+    struct MHD_Response *r =
+        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, x->call, NULL);
+    if (r) MHD_add_response_header(r, "X-Accel-Buffering", "no");
+    return ig_reply_response(x->call, 200, r, "text/event-stream; charset=utf-8");
+}
