@@ -214,6 +214,11 @@ static bool read_cache(ig_exchange *x) {
               ig_field_int(x->call, own, "n_sinks", 0, IG_CTX_MAX, &sinks) &&
               ig_field_int(x->call, own, "n_recent", 1, IG_CTX_MAX, &recent) &&
               ig_field_int(x->call, own, "n_dense_layers", -1, 100000, &dense);
+    if (!ok && strncmp(x->call->refusal.field, "infinigen", 9) != 0) {
+        char name[64];
+        snprintf(name, sizeof name, "%.50s", x->call->refusal.field);
+        snprintf(x->call->refusal.field, sizeof x->call->refusal.field, "infinigen.%s", name);
+    }
     k->n_sinks = (int)sinks;
     k->n_recent = (int)recent;
     k->n_dense_layers = (int)dense;

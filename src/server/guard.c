@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "server/parts.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,7 +97,9 @@ static bool has_key(ig_call *c) {
 /* ---- hosts --------------------------------------------------------------------------------- */
 
 bool ig_server_is_loopback(const char *host) {
-    return strcasecmp(host, "localhost") == 0 || strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
+    struct in_addr at;
+    if (strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0) return true;
+    return inet_pton(AF_INET, host, &at) == 1 && ntohl(at.s_addr) >> 24 == 127;
 }
 
 /* Of "name:port" or "[address]:port" what is before the port; false if it is none. */

@@ -161,8 +161,8 @@ static ig_status check(ig_server *s, ig_error *err) {
 
 static ig_status start(ig_server *s, ig_error *err) {
     ig_status status = check(s, err);
-    if (!status) status = s->o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
     if (!status) status = ig_scheduler_open(&s->scheduler, s->o->model, &s->o->scheduler, err);
+    if (!status) status = s->o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
     if (!status) status = ig_watch_open(&s->watch, err);
     if (status) return status;
     s->daemon = ig_http_start(s);

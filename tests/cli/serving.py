@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What tests of the server share: starting it, asking it, plain sockets."""
+import http.client
+import json
+import re
+import signal
+import socket
+import threading
+import time
+
+
+class Server:
+    """`infinigen serve` on a port of its own. What it says is kept in `said`."""
+
+    def __init__(self, program, model, *args, env=None):
+        self.process = program.start("serve", "-m", model, "--port", 0, "-t", 2, *args, env=env)
+        self.said = b""
+        self.is_ready = threading.Event()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+        assert self.is_ready.wait(120), self.said
+        assert self.process.poll() is None, self.said
+        found = re.search(rb"http://(\S+):(\d+)", self.said)
+        self.port = int(found[2]) if found else None
+
+    def _read(self):
+        for line in self.process.stderr:
+            self.said += line
+            if b"ready:" in line:
+                self.is_ready.set()
+        self.is_ready.set()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            assert self.stop() == 0, self.said
+        self.reader.join(10)
+
+    def stop(self, number=signal.SIGTERM, seconds=60):
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+    def ask(self, path, body=None, method=None, headers=None, raw=None):
+        """(status, object or text, headers)."""
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        headers = dict(headers or {})
+        if body is not None or raw is not None:
+            headers.setdefault("Content-Type", "application/json")
+        c.request(method or ("GET" if body is None and raw is None else "POST"), path,
+                  raw if raw is not None else None if body is None else json.dumps(body), headers)
+        r = c.getresponse()
+        data, out = r.read(), {k.lower(): v for k, v in r.getheaders()}
+        c.close()
+        kind = out.get("content-type", "")
+        return r.status, json.loads(data) if kind == "application/json" and data else data.decode(), out
+
+    def events(self, path, body, **kw):
+        """The events of a stream; the last one must be [DONE]."""
+        status, text, headers = self.ask(path, {**body, "stream": True}, **kw)
+        assert status == 200 and headers["content-type"].startswith("text/event-stream"), (status, text)
+        events = [e for e in text.split("\n\n") if e and not e.startswith(":")]
+        assert all(e.startswith("data: ") and "\n" not in e for e in events)
+        assert events[-1] == "data: [DONE]"
+        return [json.loads(e[6:]) for e in events[:-1]]
+
+    def connect(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
+
+    def send(self, data):
+        """Raw bytes; all that comes until the connection ends, or nothing more comes."""
+        with self.connect() as s:
+            s.settimeout(20)
+            got = b""
+            try:
+                s.sendall(data)
+                while more := s.recv(65536):
+                    got += more
+            except (TimeoutError, ConnectionError):
+                pass
+            return got
+
+    def numbers(self):
+        text = self.ask("/metrics")[1]
+        return {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if not line.startswith("#")}
+
+    def wait_for(self, name, value, seconds=20):
+        end = time.monotonic() + seconds
+        while self.numbers()[name] != value:
+            assert time.monotonic() < end, (name, value, self.numbers()[name])
+            time.sleep(0.01)
+
+
+def said(events, chat, index=0):
+    """The text of a stream."""
+    choices = [c for e in events for c in e["choices"] if c["index"] == index]
+    return "".join(c["delta"].get("content") or "" if chat else c["text"] for c in choices)
