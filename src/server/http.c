@@ -234,7 +234,7 @@ static void log_line(void *user, const char *format, va_list args) {
 }
 
 struct MHD_Daemon *ig_http_start(ig_server *s) {
-    enum { STACK_BYTES = 256 << 10, CONNECTION_BYTES = 2 * IG_SERVER_HEADER_MAX };
+    enum { STACK_BYTES = 1 << 20, CONNECTION_BYTES = 2 * IG_SERVER_HEADER_MAX };
     return MHD_start_daemon(
         MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_THREAD_PER_CONNECTION | MHD_USE_POLL | MHD_USE_ERROR_LOG, 0, NULL,
         NULL, on_request, s, MHD_OPTION_EXTERNAL_LOGGER, log_line, NULL, MHD_OPTION_LISTEN_SOCKET, s->listener,
