@@ -54,12 +54,14 @@ void ig_prefix_remove_piece(ig_prefix_store *s, const ig_prefix_row *row) {
 
 /* ---- room ---------------------------------------------------------------- */
 
+static void give_back(ig_prefix_store *s, uint64_t n_bytes) { s->bytes -= n_bytes < s->bytes ? n_bytes : s->bytes; }
+
 static void remove_file(ig_prefix_store *s, int64_t file, uint64_t n_bytes) {
     char name[IG_PREFIX_FILE_NAME];
     ig_prefix_file_name(name, (uint64_t)file);
     if (unlinkat(s->dir.fd, name, 0) != 0 && errno != ENOENT) return;
     ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_REMOVE_FILE, "i", file));
-    s->bytes -= n_bytes < s->bytes ? n_bytes : s->bytes;
+    give_back(s, n_bytes);
 }
 
 /* Whole files of which the index knows no piece, as it finds them at its start: those of another version or store. */
@@ -79,16 +81,19 @@ void ig_prefix_remove_empty(ig_prefix_store *s) {
     while (remove_empty_file(s)) continue;
 }
 
-static bool is_emptied(ig_prefix_store *s, int64_t file, uint64_t *n_bytes) {
+static bool is_emptied(ig_prefix_store *s, int64_t file) {
     ig_prefix_index *ix = &s->index;
     ig_prefix_row row;
-    if (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE_OF_FILE, "i", file), &row) || ix->failed)
-        return false;
-    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_FILE, "i", file);
-    *n_bytes = 0;
-    if (ig_prefix_index_step(ix, q)) *n_bytes = (uint64_t)sqlite3_column_int64(q, 1);
+    return !ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE_OF_FILE, "i", file), &row) && !ix->failed;
+}
+
+/* What a file counts. */
+static uint64_t bytes_of(ig_prefix_store *s, int64_t file) {
+    sqlite3_stmt *q = ig_prefix_index_query(&s->index, IG_Q_FILE, "i", file);
+    if (!ig_prefix_index_step(&s->index, q)) return 0;
+    int64_t n_bytes = sqlite3_column_int64(q, 1);
     sqlite3_reset(q);
-    return true;
+    return (uint64_t)n_bytes;
 }
 
 void ig_prefix_drop_file(ig_prefix_store *s, int64_t file) {
@@ -99,28 +104,29 @@ void ig_prefix_drop_file(ig_prefix_store *s, int64_t file) {
     ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_FILE, "i", file));
 }
 
-static void make_hole(ig_prefix_store *s, int64_t file, int64_t offset, int64_t n_bytes) {
+/* In a file that holds other pieces too. */
+static void punch(ig_prefix_store *s, int64_t file, int64_t offset, int64_t n_bytes) {
     ig_prefix_index *ix = &s->index;
-    uint64_t of_file;
-    bool is_freed = false;
-    if (is_emptied(s, file, &of_file)) {
-        remove_file(s, file, of_file);
-    } else if (n_bytes > IG_PREFIX_PAGE) {
-        int e = ig_prefix_punch(&s->dir, (uint64_t)file, (uint64_t)offset, (uint64_t)n_bytes, &is_freed);
-        if (is_freed && s->can_punch) {
-            ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_SHRINK_FILE, "ii", n_bytes, file));
-            s->bytes -= (uint64_t)n_bytes < s->bytes ? (uint64_t)n_bytes : s->bytes;
-        } else if (e != ENOENT) {
-            s->can_punch = false; /* from now on whole files leave */
-        } else {                  /* somebody has removed it */
-            sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_FILE, "i", file);
-            of_file = ig_prefix_index_step(ix, q) ? (uint64_t)sqlite3_column_int64(q, 1) : 0;
-            sqlite3_reset(q);
-            ig_prefix_drop_file(s, file);
-            s->bytes -= of_file < s->bytes ? of_file : s->bytes;
-        }
+    bool is_freed;
+    int e = ig_prefix_punch(&s->dir, (uint64_t)file, (uint64_t)offset, (uint64_t)n_bytes, &is_freed);
+    if (e == ENOENT) { /* somebody has removed it */
+        uint64_t of_file = bytes_of(s, file);
+        ig_prefix_drop_file(s, file);
+        give_back(s, of_file);
+    } else if (!is_freed || !s->can_punch) {
+        s->can_punch = false; /* from now on whole files leave */
+    } else {
+        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_SHRINK_FILE, "ii", n_bytes, file));
+        give_back(s, (uint64_t)n_bytes);
     }
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_HOLE, "ii", file, offset));
+}
+
+static void make_hole(ig_prefix_store *s, int64_t file, int64_t offset, int64_t n_bytes) {
+    if (is_emptied(s, file))
+        remove_file(s, file, bytes_of(s, file));
+    else
+        punch(s, file, offset, n_bytes);
+    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_REMOVE_HOLE, "ii", file, offset));
 }
 
 void ig_prefix_make_holes(ig_prefix_store *s) {

@@ -161,12 +161,14 @@ static bool execute(ig_prefix_index *ix, const char *text) {
 
 /* ---- opening ------------------------------------------------------------- */
 
-/* The file is made here, so that it is the user's alone; SQLite gives those beside it the same mode. */
+/* The file is made here, so that it is the user's alone; SQLite gives those beside it the same mode. One that is there
+ * is not opened: closing it would take the locks of another store of this process away. */
 static bool is_plain_file(const char *path, bool make) {
     struct stat st;
-    int fd = make ? open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600) : -1;
+    if (lstat(path, &st) == 0) return S_ISREG(st.st_mode);
+    int fd = make && errno == ENOENT ? open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600) : -1;
     if (fd >= 0) close(fd);
-    return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+    return fd >= 0;
 }
 
 static int open_database(ig_prefix_index *ix, const char *directory, ig_prefix_index_mode mode) {

@@ -92,15 +92,17 @@ bool ig_prefix_store_has(ig_prefix_store *s, const ig_prefix_piece *piece);
 ig_status ig_prefix_store_read(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *to, int n,
                                ig_error *err);
 
-/* Writes a piece, which is kept and can be read from the next commit on. Nothing is done if it is there already. What
- * has not been used for the longest time leaves for it; never what this commit holds or descends from.
+/* Writes a piece, which is kept and can be read from the next commit on. Nothing is done if it is there already. Its
+ * parent need not be there: but then it is found by nobody until it is. What has not been used for the longest time
+ * leaves for it; never what this commit holds or descends from.
  *     IG_E_UNSUPPORTED the store is open for reading only
  *     IG_E_LIMIT       it does not fit into max_bytes
  *     IG_E_IO          the disk is full or says no: this piece is not written, those put before it still are
  */
 ig_status ig_prefix_store_put(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n,
                               ig_error *err);
-/* Once it has returned IG_OK all that was put is kept whatever happens. After an error none of it is. */
+/* Once it has returned IG_OK all that was put is kept whatever happens. After an error none of it is. Notes what was
+ * read, too, and where the store is only read, nothing else. */
 ig_status ig_prefix_store_commit(ig_prefix_store *s, ig_error *err);
 
 typedef struct ig_prefix_store_stats {
