@@ -17,7 +17,7 @@
 #include "base/thread.h"
 #include "engine/cache.h"
 
-enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 64, PIECE_LEAST = 8 };
+enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 64, PIECE_LEAST = 32 };
 
 static const double commit_seconds = 5, observe_seconds = 0.05;
 
@@ -166,15 +166,19 @@ static step plan_step(ig_scheduler *c) {
     return s;
 }
 
-/* After a step beside answers that took so long. */
+/* After a step that took so long. What answers take by themselves is not the piece's, and the last step without one
+ * says how much that is; where there was none lately, it is at most most of the time. */
 static void adapt_piece(ig_scheduler *c, const step *s, double seconds) {
+    if (s->n_answers && !s->n_rows) c->answer_seconds = seconds / s->n_answers;
     if (!s->n_answers || !s->n_rows) return;
-    double ratio = c->o.piece_seconds / (seconds > 1e-6 ? seconds : 1e-6);
+    double own = seconds - c->answer_seconds * s->n_answers;
+    if (own < seconds / 8) own = seconds / 8;
+    double ratio = c->o.piece_seconds / (own > 1e-6 ? own : 1e-6);
     if (ratio >= 1 && s->n_rows < c->piece) return; /* it was not the piece that made it short */
     if (ratio > 2) ratio = 2;
     double piece = s->n_rows * ratio;
     int most = c->o.session.n_batch;
-    c->piece = piece < PIECE_LEAST ? PIECE_LEAST : piece > most ? most : (int)piece;
+    c->piece = piece > most ? most : piece < PIECE_LEAST ? (PIECE_LEAST < most ? PIECE_LEAST : most) : (int)piece;
 }
 
 static bool settle(ig_request *r, ig_status status, const ig_error *error) {

@@ -71,6 +71,7 @@ struct ig_scheduler {
     ig_batch_item *items;       /* [n_sessions] of a step */
     ig_request **of_item;       /* [n_sessions] */
     int piece;                  /* tokens of prompts in a step, while there are answers */
+    double answer_seconds;      /* that a token of an answer took in the last step without prompts */
     double committed, observed; /* when the store was last made safe; statistics of the cache taken */
     bool is_dirty;              /* something for the store was computed since */
 };

@@ -39,7 +39,7 @@ typedef struct ig_call ig_call;
 /* ---- keys, hosts (guard.c) -------------------------------------------------------------- */
 
 typedef struct ig_server_keys {
-    pthread_rwlock_t lock;
+    pthread_mutex_t lock;
     size_t n;
     char (*keys)[IG_SERVER_KEY_BYTES]; /* filled up with zeros */
 } ig_server_keys;

@@ -186,7 +186,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     pthread_mutex_init(&s.lock, NULL);
     pthread_cond_init(&s.idle, NULL);
     pthread_mutex_init(&s.numbers.lock, NULL);
-    pthread_rwlock_init(&s.keys.lock, NULL);
+    pthread_mutex_init(&s.keys.lock, NULL);
     wanted_signals(&wanted);
     pthread_sigmask(SIG_BLOCK, &wanted, &before); /* threads that are started from here on take none of them */
     ig_status status = start(&s, err);
@@ -198,7 +198,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     }
     stop(&s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_rwlock_destroy(&s.keys.lock);
+    pthread_mutex_destroy(&s.keys.lock);
     pthread_mutex_destroy(&s.numbers.lock);
     pthread_cond_destroy(&s.idle);
     pthread_mutex_destroy(&s.lock);

@@ -539,14 +539,15 @@ def test_many_leave_at_random(server):
 
 
 def test_drain(program, served):
-    with Server(program, served, "-c", 2048) as s, concurrent.futures.ThreadPoolExecutor(2) as pool:
+    with Server(program, served, "-c", 2048, "--drain-timeout", 600) as s, \
+            concurrent.futures.ThreadPoolExecutor(2) as pool:
         long = {"prompt": "ab", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
         stream, whole = pool.submit(s.events, TEXT, long), pool.submit(s.ask, TEXT, long)
         s.wait_for("infinigen_requests_running", 2)
         s.process.send_signal(signal.SIGTERM)
-        events = stream.result(100)
+        events = stream.result(600)
         assert events[-1]["choices"][0]["finish_reason"] == "length"
-        assert whole.result(100)[1]["choices"][0]["text"] == said(events, False)
+        assert whole.result(600)[1]["choices"][0]["text"] == said(events, False)
         assert s.process.wait(30) == 0
         with pytest.raises(OSError):
             s.connect()
