@@ -13,6 +13,7 @@
 #include <strings.h>
 
 const ig_route ig_server_routes[] = {
+    {"/", "GET, HEAD", true, ig_route_page},
     {"/health", "GET, HEAD", true, ig_route_health},
     {"/v1/health", "GET, HEAD", true, ig_route_health},
     {"/version", "GET, HEAD", true, ig_route_version},
@@ -42,7 +43,8 @@ const ig_route ig_server_routes[] = {
 static const ig_route *find_route(const char *url) {
     for (const ig_route *r = ig_server_routes; r->path; r++) {
         size_t n = strlen(r->path);
-        if (r->path[n - 1] == '/' ? strncmp(url, r->path, n) == 0 && url[n] : strcmp(url, r->path) == 0) return r;
+        if (n > 1 && r->path[n - 1] == '/' ? strncmp(url, r->path, n) == 0 && url[n] : strcmp(url, r->path) == 0)
+            return r;
     }
     return NULL;
 }

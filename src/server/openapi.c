@@ -82,9 +82,10 @@ static json_t *responses_of(const ig_route *r) {
                   {"431", "Too many header fields.", false},
                   {"500", "The server failed.", false},
                   {"503", "Too much waits already, or the server ends: Retry-After.", false}};
-    bool is_text = r->handle == ig_route_metrics;
-    json_t *all = json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content",
-                            is_text ? "text/plain" : "application/json");
+    const char *kind = r->handle == ig_route_metrics ? "text/plain"
+                       : r->handle == ig_route_page  ? "text/html"
+                                                     : "application/json";
+    json_t *all = json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content", kind);
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (!errors[i].posts || r->methods[0] == 'P')
             json_object_set_new(all, errors[i].status,
@@ -97,7 +98,7 @@ static json_t *responses_of(const ig_route *r) {
 }
 
 static void add_route(json_t *paths, const ig_route *r) {
-    bool is_post = r->methods[0] == 'P', has_rest = r->path[strlen(r->path) - 1] == '/';
+    bool is_post = r->methods[0] == 'P', has_rest = r->path[1] && r->path[strlen(r->path) - 1] == '/';
     json_t *operation = json_pack("{s:o}", "responses", responses_of(r));
     if (is_post) json_object_set_new(operation, "requestBody", body_of(r));
     if (r->is_public) json_object_set_new(operation, "security", json_array());

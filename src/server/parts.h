@@ -135,7 +135,7 @@ struct MHD_Daemon *ig_http_start(ig_server *s);
 /* ---- one request (http.c) ------------------------------------------------------------------------ */
 
 typedef struct ig_route {
-    const char *path;    /* ends with a slash: all below it */
+    const char *path;    /* one that ends with a slash, and is more: what is below it */
     const char *methods; /* "GET, HEAD" or "POST" */
     bool is_public;
     /* Answers by ig_reply_...() or a stream. */
@@ -306,5 +306,6 @@ enum MHD_Result ig_route_apply_template(ig_call *c);
 enum MHD_Result ig_route_props(ig_call *c);
 enum MHD_Result ig_route_slots(ig_call *c);
 enum MHD_Result ig_route_openapi(ig_call *c);
+enum MHD_Result ig_route_page(ig_call *c);
 
 #endif

@@ -239,6 +239,19 @@ def test_what_it_is(server):
     assert all(name.startswith("infinigen_") and ":" not in name for name in numbers)
 
 
+def test_page(server):
+    status, first, headers = server.ask("/")
+    policy = headers["content-security-policy"]
+    nonce = policy.split("script-src 'nonce-")[1].split("'")[0]
+    assert status == 200 and headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
+    assert first.count(f'nonce="{nonce}"') == 2 and "{{nonce}}" not in first
+    assert nonce not in server.ask("/")[1]
+    # nothing from elsewhere, and nothing that the policy forbids or that takes text for markup
+    for word in ("http://", "https://", "src=", "innerHTML", "outerHTML", "insertAdjacent", "eval(", " style=", " onclick="):
+        assert word not in first, word
+
+
 # ---- what is refused ----
 
 WRONG = [
@@ -356,7 +369,7 @@ def test_keys(program, served, tmp_path):
         paths = [p.replace("{model}", "served") for p in s.ask("/openapi.json", headers={
             "Authorization": "Bearer first-key"})[1]["paths"]]
         for path in paths:
-            public = path in ("/health", "/v1/health", "/version")
+            public = path in ("/", "/health", "/v1/health", "/version")
             assert (status(None, path) != 401) == public, path
         assert status(None, "/nothing") == 401
         for key in ("first-key", "second-key", "third-key"):

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The page at "/", which is compiled in (page.html). Its script and its style carry a number that only this reply's
+ * policy names, so that nothing else can run in it.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+static const unsigned char page[] = {
+#include "server/page_html.h"
+};
+
+static const char mark[] = "{{nonce}}";
+enum { NONCE_CHARACTERS = 32 };
+
+static bool make_nonce(char nonce[NONCE_CHARACTERS + 1]) {
+    unsigned char random[NONCE_CHARACTERS / 2];
+    if (getrandom(random, sizeof random, 0) != sizeof random) return false;
+    for (size_t i = 0; i < sizeof random; i++) snprintf(nonce + 2 * i, 3, "%02x", random[i]);
+    return true;
+}
+
+/* The page with the number in place of each mark; its length. */
+static size_t fill_in(char *to, const char *nonce) {
+    const char *at = (const char *)page, *end = at + sizeof page, *found;
+    char *out = to;
+    while ((found = memmem(at, (size_t)(end - at), mark, sizeof mark - 1))) {
+        out = mempcpy(out, at, (size_t)(found - at));
+        out = mempcpy(out, nonce, NONCE_CHARACTERS);
+        at = found + sizeof mark - 1;
+    }
+    out = mempcpy(out, at, (size_t)(end - at));
+    return (size_t)(out - to);
+}
+
+enum MHD_Result ig_route_page(ig_call *c) {
+    char nonce[NONCE_CHARACTERS + 1], policy[256];
+    char *text = malloc(sizeof page + 8 * (size_t)NONCE_CHARACTERS);
+    if (!text || !make_nonce(nonce)) {
+        free(text);
+        ig_refuse(c, 500, NULL, "the page cannot be made");
+        return MHD_YES;
+    }
+    snprintf(policy, sizeof policy,
+             "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; base-uri 'none'; "
+             "form-action 'none'; frame-ancestors 'none'",
+             nonce, nonce);
+    struct MHD_Response *r = MHD_create_response_from_buffer(fill_in(text, nonce), text, MHD_RESPMEM_MUST_FREE);
+    if (!r) {
+        free(text);
+        return MHD_NO;
+    }
+    MHD_add_response_header(r, "Content-Security-Policy", policy);
+    MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
+    return ig_reply_response(c, 200, r, "text/html; charset=utf-8");
+}
