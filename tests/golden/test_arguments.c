@@ -561,6 +561,54 @@ static void samplers_of_another_model(void **state) {
     ig_sampler_close(other);
 }
 
+/* ---- many requests ----------------------------------------------------------------------- */
+
+static void scheduling(void **state) {
+    (void)state;
+    const int32_t few[] = {1, 2, 3};
+    ig_scheduler_options o = ig_scheduler_defaults(), wrong = o;
+    ig_request_options ask = ig_request_defaults(), none = ask;
+    ig_scheduler *c = NULL;
+    ig_scheduler_stats st;
+    ig_scheduler_place place;
+    ig_request *r = NULL;
+    size_t refused;
+    o.session.n_ctx = 64;
+    ask.ids = few;
+    ask.n_ids = 3;
+    ask.generate.n_predict = 1;
+    REFUSED(ig_scheduler_open(NULL, model, &o, ERR));
+    REFUSED(ig_scheduler_open(&c, NULL, &o, ERR));
+    wrong.session.n_batch = 0;
+    REFUSED(ig_scheduler_open(&c, model, &wrong, ERR));
+    wrong.session.cache.n_sessions = -1;
+    REFUSED(ig_scheduler_open(&c, model, &wrong, ERR));
+    OK(ig_scheduler_open(&c, model, &o, &error));
+    assert_int_equal(ig_scheduler_ctx(c), 64);
+    assert_int_equal(ig_scheduler_ctx(NULL), 0);
+    REFUSED(ig_scheduler_submit(NULL, &refused, c, &ask, 1, ERR));
+    REFUSED(ig_scheduler_submit(&r, &refused, NULL, &ask, 1, ERR));
+    REFUSED(ig_scheduler_submit(&r, &refused, c, NULL, 1, ERR));
+    REFUSED(ig_scheduler_submit(&r, &refused, c, &ask, 0, ERR));
+    REFUSED(ig_scheduler_submit(&r, NULL, c, &none, 1, ERR));
+    assert_null(r);
+    OK(ig_scheduler_submit(&r, NULL, c, &ask, 1, &error));
+    ig_request_cancel(r);
+    ig_request_cancel(NULL);
+    ig_request_close(r);
+    ig_request_close(NULL);
+    ig_scheduler_get_stats(NULL, &st);
+    assert_int_equal(st.n_places, 0);
+    ig_scheduler_get_stats(c, NULL);
+    assert_false(ig_scheduler_get_place(NULL, 0, &place));
+    assert_false(ig_scheduler_get_place(c, 0, NULL));
+    assert_false(ig_scheduler_get_place(c, -1, &place));
+    assert_false(ig_scheduler_get_place(c, 4, &place));
+    assert_true(ig_scheduler_get_place(c, 3, &place));
+    ig_scheduler_close(c);
+    ig_scheduler_close(NULL);
+}
+
 /* ---- all of them ---------------------------------------------------------------------- */
 
 static char *text_of(const char *path) {
@@ -611,6 +659,7 @@ int main(void) {
         cmocka_unit_test(samplers),
         cmocka_unit_test(generation),
         cmocka_unit_test(samplers_of_another_model),
+        cmocka_unit_test(scheduling),
         cmocka_unit_test(no_call_is_left_out),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
