@@ -424,8 +424,8 @@ static void cycles_do_not_grow(void **state) {
     (void)state;
     for (int i = 0; i < CYCLES; i++) {
         ig_session *s = open_in(c, o);
-        if (i % 100 == 0) {
-            fill(ids, i / 100 % 7, 20, N_CTX);
+        if (i % (CYCLES / 100) == 0) {
+            fill(ids, i / (CYCLES / 100) % 7, 20, N_CTX);
             put(s, ids, 40);
         }
         ig_session_close(s);
