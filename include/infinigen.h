@@ -439,17 +439,17 @@ IG_API int ig_session_tokens(const ig_session *s, const int32_t **ids);
  * and is empty after a step that failed. */
 IG_API ig_status ig_session_sync(ig_session *s, const int32_t *ids, int n, ig_error *err);
 
-/* Makes the session hold the longest beginning of ids[0..n) that it can without computing: its own, or what others in
- * its ig_cache have computed. The last token is left to be computed for its logits, so that *n_held, the tokens held
- * then, is n only if they are held already and have current logits. ig_session_sync() begins with this. */
-IG_API ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n, ig_error *err);
-
 /* The same, handing the logits of every *newly computed* token to `sink`: `logits` is
  * [n_rows][n_vocab] for the tokens at positions first .. first + n_rows - 1. A true return
  * stops with IG_E_INTERRUPTED. It must not sync or step sessions of the same model: that is IG_E_ARG. */
 typedef bool (*ig_logits_fn)(void *user, int first, int n_rows, const float *logits);
 IG_API ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_logits_fn sink, void *user,
                                         ig_error *err);
+
+/* Makes the session hold the longest beginning of ids[0..n) that it can without computing: its own, or what others in
+ * its ig_cache have computed. The last token is left to be computed for its logits, so that *n_held, the tokens held
+ * then, is n only if they are held already and have current logits. ig_session_sync() begins with this. */
+IG_API ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n, ig_error *err);
 
 /* Drops the tokens from position n on, if there are so many. Then there are no current logits until the next sync or
  * decode. If entries were dropped for good, or reading fails, fewer than n tokens may be left. */
@@ -489,6 +489,8 @@ IG_API ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err);
 /* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */
 IG_API const float *ig_session_logits(const ig_session *s);
 
+/* In an ig_cache: what of it the session's tokens take, shared ones too, and what was moved on its behalf, of what was
+ * moved for several at once an even share; `demoted` is that of the whole cache. */
 typedef struct ig_session_stats {
     const char *policy;
     const char *kv_type;                            /* "f16", "q8", "q4" */

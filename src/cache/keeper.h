@@ -15,10 +15,11 @@
 typedef struct ig_keeper {
     const ig_context *ctx; /* for the log */
     ig_prefix_store *store;
-    uint8_t *buffer; /* [piece_bytes] */
-    bool writes;     /* until the store has refused a piece */
-    bool has_put;    /* since the latest commit */
-    uint64_t n_kept; /* pieces that were put, so far */
+    uint8_t *buffer;      /* [piece_bytes] */
+    bool writes;          /* until the disk has failed */
+    bool has_put;         /* since the latest commit */
+    ig_prefix_id refused; /* the latest piece that the store did not take; what follows it would never be found */
+    uint64_t n_kept;      /* pieces that were put, so far */
     uint64_t n_taken;
 } ig_keeper;
 

@@ -124,16 +124,16 @@ static ig_status audit(const ig_step *step, const ig_segment *seg) {
 
 static void trace(const ig_step *step, const ig_segment *seg) {
     ig_sequence *seq = seg->seq;
-    ig_kv_stats now, *last = &seq->traced;
-    ig_kv_get_stats(seq->kv, &now);
+    ig_kv_stats whole, now = *ig_kv_moved(seq->kv), *last = &seq->traced;
+    ig_kv_memory_get_stats(ig_kv_memory_of(seq->kv), &whole);
     ig_cache_step line = {
         .step = seq->n_steps,
         .layer = step->layer,
         .fetched_bytes = now.read_bytes - last->read_bytes,
         .hits = now.prefetch_hits - last->prefetch_hits,
         .misses = now.prefetch_misses - last->prefetch_misses,
-        .ram_bytes = now.ram_bytes,
-        .disk_bytes = now.disk_bytes,
+        .ram_bytes = whole.ram_bytes,
+        .disk_bytes = whole.disk_bytes,
         .stall_seconds = now.stall_seconds - last->stall_seconds,
     };
     for (int h = 0; h < step->heads.n_kv_heads; h++) {
@@ -156,7 +156,7 @@ static ig_status observe(const ig_step *step, const ig_segment *seg) {
     if (s) return s;
     if (sparse) count_shares(step, seg);
     if (seq->trace && seg->dense)
-        ig_kv_get_stats(seq->kv, &seq->traced); /* a prompt is not traced */
+        seq->traced = *ig_kv_moved(seq->kv); /* a prompt is not traced */
     else if (seq->trace)
         trace(step, seg);
     return IG_OK;

@@ -15,11 +15,7 @@ bool ig_sequence_can_share(const ig_policy_ops *ops, int limit) {
     return !drops && !sees_more && (ops->tables || !ops->append);
 }
 
-static int piece_shift(const ig_sequence *seq) {
-    int shift = 0;
-    while (ig_kv_piece_tokens(ig_kv_memory_of(seq->kv)) >> shift > 1) shift++;
-    return shift;
-}
+static int piece_tokens(const ig_sequence *seq) { return ig_kv_piece_tokens(ig_kv_memory_of(seq->kv)); }
 
 /* ---- giving ------------------------------------------------------------------------ */
 
@@ -66,8 +62,8 @@ void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool de
 ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
     ig_status s = ig_kv_cut(seq->kv, n, err);
     if (!seq->shares) return s;
-    int length = ig_kv_length(seq->kv);
-    if (seq->n_published > length >> piece_shift(seq)) seq->n_published = length >> piece_shift(seq);
+    int length = ig_kv_length(seq->kv), n_full = length / piece_tokens(seq);
+    if (seq->n_published > n_full) seq->n_published = n_full;
     if (length <= seq->dense_end) seq->dense_end = INT_MAX;
     return s;
 }
@@ -111,14 +107,13 @@ static int count_stored(const ig_sequence *seq, const int32_t *ids, int n, int c
 
 /* Takes what the store has after the first `count` pieces, which the sequence holds. The number of pieces then. */
 static int take_stored(ig_sequence *seq, const int32_t *ids, int n, int count) {
-    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
     for (; seq->keeper && (count + 1) * tree->piece_tokens <= n; count++) {
         ig_prefix_piece piece = piece_of(seq, ids, count);
         piece.id = ig_prefix_next(piece.parent, piece.tokens, tree->piece_tokens);
         if (!ig_keeper_get(seq->keeper, seq->kv, &piece)) break;
         seq->pieces[count] = ig_kv_piece(seq->kv, count);
-        ig_prefix_tree_add(ig_kv_prefixes(ig_kv_memory_of(seq->kv)), seq->pieces[count], piece.parent, piece.id,
-                           piece.tokens);
+        ig_prefix_tree_add(tree, seq->pieces[count], piece.parent, piece.id, piece.tokens);
         seq->n_published = count + 1;
     }
     return count;
@@ -137,20 +132,20 @@ static int find_unwritten(const ig_sequence *seq, int count) {
 
 ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, ig_error *err) {
     if (!seq->shares) return IG_OK;
-    int count = find_pieces(seq, ids, n), stored = count_stored(seq, ids, n, count), shift = piece_shift(seq);
-    if ((count + stored) << shift <= ig_kv_length(seq->kv)) return IG_OK;
+    int count = find_pieces(seq, ids, n), stored = count_stored(seq, ids, n, count), each = piece_tokens(seq);
+    if ((count + stored) * each <= ig_kv_length(seq->kv)) return IG_OK;
     ig_kv_adopt(seq->kv, seq->pieces, count);
     seq->dense_end = INT_MAX;
     seq->n_published = count;
     if (stored) count = take_stored(seq, ids, n, count);
     int unwritten = find_unwritten(seq, count);
     ig_status s = IG_OK;
-    if (unwritten < count) s = ig_sequence_replay(seq, dev, unwritten << shift, count << shift, err);
+    if (unwritten < count) s = ig_sequence_replay(seq, dev, unwritten * each, count * each, err);
     if (s) { /* what it was to be made from cannot be read */
-        ig_sequence_cut(seq, unwritten << shift, NULL);
+        ig_sequence_cut(seq, unwritten * each, NULL);
         count = unwritten;
     }
     for (int i = unwritten; i < count; i++) note_tables(seq, seq->pieces[i]);
-    if (seq->policy->ops->resume) seq->policy->ops->resume(seq->policy, count << shift);
+    if (seq->policy->ops->resume) seq->policy->ops->resume(seq->policy, count * each);
     return s;
 }

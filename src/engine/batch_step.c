@@ -120,28 +120,14 @@ ig_status ig_session_take_logits(ig_model *m, ig_error *err) {
 }
 
 /* Around a decode step, since prompts move blocks as well. */
-static void start_decode(ig_session *s) {
-    if (ig_kv_has_disk(s->seq.kv)) ig_kv_get_stats(s->seq.kv, &s->step_start);
-}
+static void start_decode(ig_session *s) { s->step_start = *ig_kv_moved(s->seq.kv); }
 
-/* Decode steps of this step whose sessions lie in the same memory. */
-static int count_neighbours(const ig_batch *b, const ig_session *s) {
-    int n = 0;
-    for (int i = 0; i < b->n_segments; i++)
-        n += !b->segments[i].dense && ig_kv_memory_of(b->segments[i].seq->kv) == ig_kv_memory_of(s->seq.kv);
-    return n;
-}
-
-/* What a memory did for several of its sessions they share evenly. */
-static void end_decode(const ig_batch *b, ig_session *s, double seconds) {
+static void end_decode(ig_session *s, double seconds) {
+    const ig_kv_stats *now = ig_kv_moved(s->seq.kv);
     s->n_decoded++;
     s->decode_seconds += seconds;
-    if (!ig_kv_has_disk(s->seq.kv)) return;
-    ig_kv_stats now;
-    int n = count_neighbours(b, s);
-    ig_kv_get_stats(s->seq.kv, &now);
-    s->decode_read_bytes += (now.read_bytes - s->step_start.read_bytes) / (uint64_t)n;
-    s->decode_stall_seconds += (now.stall_seconds - s->step_start.stall_seconds) / n;
+    s->decode_read_bytes += now->read_bytes - s->step_start.read_bytes;
+    s->decode_stall_seconds += now->stall_seconds - s->step_start.stall_seconds;
 }
 
 /* What a session got it keeps, or else it forgets what it has of it. Of the step's seconds decode steps get those that
@@ -164,7 +150,7 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
         ig_session_take_tokens(s, seg);
         s->has_logits = true;
         if (!seg->dense) {
-            end_decode(b, s, own / n_decode + each);
+            end_decode(s, own / n_decode + each);
             continue;
         }
         s->n_prefilled += (uint64_t)seg->n;

@@ -35,7 +35,7 @@ struct ig_session {
     double prefill_seconds, decode_seconds;
     uint64_t decode_read_bytes; /* what decode steps caused */
     double decode_stall_seconds;
-    ig_kv_stats step_start; /* of the store as the present decode step began, if it has a disk tier */
+    ig_kv_stats step_start; /* what was moved for it as the present decode step began */
 };
 
 /* Checks the options (NULL: the defaults) and fills the plan. */

@@ -7,6 +7,35 @@
 #include "base/clock.h"
 #include "base/error.h"
 
+/* ---- on whose behalf ------------------------------------------------------------- */
+
+/* What the memory has counted so far, of what sequences are told. */
+static ig_kv_stats count_moved(const ig_kv_memory *m) {
+    ig_kv_stats now = m->stats;
+    ig_tier_stats t;
+    m->tier->ops->stats(m->tier, &t);
+    now.read_bytes = t.bytes_read;
+    return now;
+}
+
+/* Part number i of n, which add up to x. */
+static uint64_t part(uint64_t x, int i, int n) { return x / (uint64_t)n + ((uint64_t)i < x % (uint64_t)n); }
+
+/* What was counted since `before` was done for these n sequences. */
+static void charge(const ig_kv_memory *m, const ig_kv_stats *before, const ig_kv_want *wants, int n) {
+    ig_kv_stats now = count_moved(m);
+    for (int i = 0; i < n; i++) {
+        ig_kv_stats *own = &wants[i].kv->moved;
+        own->read_bytes += part(now.read_bytes - before->read_bytes, i, n);
+        own->recalled += part(now.recalled - before->recalled, i, n);
+        own->prefetch_hits += part(now.prefetch_hits - before->prefetch_hits, i, n);
+        own->prefetch_misses += part(now.prefetch_misses - before->prefetch_misses, i, n);
+        own->stall_seconds += (now.stall_seconds - before->stall_seconds) / n;
+    }
+}
+
+static void charge_one(ig_kv *kv, const ig_kv_stats *before) { charge(kv->memory, before, &(ig_kv_want){.kv = kv}, 1); }
+
 /* ---- frames ---------------------------------------------------------------------- */
 
 /* The block's frame may be taken from now on, unless its layer is to stay. */
@@ -180,6 +209,7 @@ static ig_status write_blocks(ig_kv *kv, int layer, int first, int end, ig_error
     ig_status s = start_write(m, &w.ticket, err);
     if (s) return s;
     for (size_t i = 0; i < r->n; i++) m->blocks[r->blocks[i]].slot = r->slots[i] + 1;
+    kv->moved.written_bytes += (uint64_t)r->n * IG_FRAME_BYTES;
     m->writes[(m->first_write + m->n_writes++) % MAX_WRITES] = w;
     return IG_OK;
 }
@@ -274,11 +304,14 @@ static void end_prefetches(ig_kv_memory *m) {
 }
 
 ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
-    *out = find_frame(kv->memory);
+    ig_kv_memory *m = kv->memory;
+    double before = m->stats.stall_seconds;
+    *out = find_frame(m);
     if (!*out) {
-        end_prefetches(kv->memory);
-        *out = find_frame(kv->memory);
+        end_prefetches(m);
+        *out = find_frame(m);
     }
+    kv->moved.stall_seconds += m->stats.stall_seconds - before;
     ig_status s = ig_kv_take_failure(kv, err);
     if (s && *out) {
         ig_kv_pool_give(&kv->memory->pool, *out);
@@ -325,7 +358,8 @@ static ig_status any_failure(const ig_kv_want *wants, int n, ig_error *err) {
 
 ig_status ig_kv_prefetch_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
     reading *r = &m->ahead[layer % 2];
-    ig_status s = finish_reading(m, r, err);
+    ig_kv_stats before = count_moved(m);
+    ig_status s = finish_reading(m, r, err); /* nobody has asked for what it brings */
     if (s) return s;
     begin_epoch(m);
     r->n = 0;
@@ -338,6 +372,7 @@ ig_status ig_kv_prefetch_all(ig_kv_memory *m, int layer, const ig_kv_want *wants
     take_frames(m, r); /* as many as there is room for */
     r->active = false;
     for (size_t i = r->n; i < n_wanted; i++) m->blocks[r->blocks[i]].epoch = 0;
+    charge(m, &before, wants, n);
     s = any_failure(wants, n, err);
     if (!s) return start_reading(m, r, err);
     give_frames(m, r);
@@ -423,14 +458,20 @@ static ig_status recall(ig_kv_memory *m, const size_t *ids, size_t n, ig_error *
 
 ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
     if (!m->tier) return IG_OK;
+    ig_kv_stats before = count_moved(m);
     ig_status s = load_once(m, layer, wants, n, err);
-    if (s != IG_E_LIMIT) return s;
-    end_prefetches(m);
-    return load_once(m, layer, wants, n, err);
+    if (s == IG_E_LIMIT) {
+        end_prefetches(m);
+        s = load_once(m, layer, wants, n, err);
+    }
+    charge(m, &before, wants, n);
+    return s;
 }
 
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
+    ig_kv_stats before = count_moved(kv->memory);
     ig_status s = recall(kv->memory, ids, n, err), failed = ig_kv_take_failure(kv, s ? NULL : err);
+    charge_one(kv, &before);
     return s ? s : failed;
 }
 
@@ -509,11 +550,13 @@ ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views
     ig_kv_memory *m = kv->memory;
     stage *g = &m->stages[begin / IG_ATTEND_UNIT % N_STAGES],
           *next = &m->stages[(begin / IG_ATTEND_UNIT + 1) % N_STAGES];
+    ig_kv_stats before = count_moved(m);
     ig_status s = IG_OK;
     bool ready = g->n == n && g->kv == kv && g->layer == layer && g->begin == begin;
     if (!ready) s = start_stage(kv, g, layer, begin, n, err);
     if (!s && begin + IG_ATTEND_UNIT < n) s = start_stage(kv, next, layer, begin + IG_ATTEND_UNIT, n, err);
     if (!s) s = end_stage(m, g, err);
+    charge_one(kv, &before);
     g->n = 0; /* used up: what it says of RAM will not be true for long */
     if (s) return s;
     for (int h = 0; h < m->shape.n_kv_heads; h++) {

@@ -148,6 +148,7 @@ struct ig_kv {
     int *held;            /* [n_layers] slots in use or free again: tokens, unless some were dropped */
     int *sealed;          /* [n_layers] blocks of each head that were given to the disk tier */
     int *unwritten;       /* [n_layers] where seal() goes on: at sealed, or before, at a block whose write has failed */
+    ig_kv_stats moved;    /* for it, of what a memory counts: of what was done for several its share */
     ig_error failure;     /* of a write that was waited for meanwhile; status 0: none */
     ig_slots *slots;      /* [n_tables] */
     int32_t *slot_memory; /* of their lists */

@@ -393,9 +393,31 @@ ig_status ig_kv_append_piece(ig_kv *kv, const uint8_t *buffer, ig_error *err) {
     return s;
 }
 
+const ig_kv_stats *ig_kv_moved(const ig_kv *kv) { return &kv->moved; }
+
+/* What the blocks of a sequence take of a memory that others use too; those that it shares as well. */
+static void count_blocks(const ig_kv *kv, ig_kv_stats *out) {
+    const ig_kv_memory *m = kv->memory;
+    size_t n = (size_t)kv->n_pieces * m->piece_blocks, n_ram = 0, n_disk = 0;
+    for (size_t t = 0; t < m->n_tables; t++)
+        for (size_t b = 0; b < n; b++) {
+            size_t id = t * m->table_len + kv->number[b];
+            n_ram += m->frames[id] != NULL;
+            n_disk += m->tier && m->blocks[id].slot;
+        }
+    out->ram_bytes = n_ram * (IG_FRAME_BYTES + ig_kv_block_line_bytes(m));
+    out->disk_bytes = n_disk * IG_FRAME_BYTES;
+}
+
 void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
     const ig_kv_memory *m = kv->memory;
     ig_kv_memory_get_stats(m, out);
+    if (!kv->owns_memory) {
+        uint64_t demoted = out->demoted;
+        *out = kv->moved;
+        out->demoted = demoted;
+        count_blocks(kv, out);
+    }
     for (int l = 0; l < m->shape.n_layers; l++)
         out->entries += (uint64_t)ig_kv_entries(kv, l, 0).n * (uint64_t)m->shape.n_kv_heads;
     for (size_t t = 0; t < m->n_tables; t++) {

@@ -87,7 +87,10 @@ ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err);
  * had. */
 ig_status ig_kv_append_piece(ig_kv *kv, const uint8_t *buffer, ig_error *err);
 
-/* Of the memory, and this sequence's entries. */
+/* What was read, written, found and waited for on behalf of this sequence; of what was done for several at once an even
+ * share. Cheap. */
+const ig_kv_stats *ig_kv_moved(const ig_kv *kv);
+/* The same with its entries, and what its blocks take: with a memory of its own all that this takes. */
 void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out);
 
 #endif

@@ -216,6 +216,36 @@ static void another_writer_is_told(void **state) {
     assert_true(compare(&v, ids, 100) == 96);
 }
 
+/* One line for a prompt that does not fit, not one for each of its pieces. */
+static void a_full_store_is_told_once(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    int32_t ids[N_CTX];
+    (void)state;
+    fill(ids, 8, N_CTX);
+    assert_true(compare(&v, ids, 50) == 0); /* one piece of 32 tokens */
+    ig_session_options o = options_of(&v);
+    o.cache.store_path = store;
+    struct stat st;
+    uint64_t bytes = 0;
+    DIR *d = opendir(store);
+    for (struct dirent *e; (e = readdir(d));)
+        if (strncmp(e->d_name, "kv-", 3) == 0 && fstatat(dirfd(d), e->d_name, &st, 0) == 0)
+            bytes += (uint64_t)st.st_size;
+    closedir(d);
+    o.cache.store_bytes = 2 * bytes;
+    ig_session *s = open_session(&o), *alone = open_alone(&v);
+    put(s, ids, 200);
+    put(alone, ids, 200);
+    same(s, alone);
+    assert_true(stats(s).n_taken == 32);
+    assert_int_equal(n_warnings, 1);
+    ig_session_close(s);
+    ig_session_close(alone);
+    assert_int_equal(n_warnings, 1);
+    uint64_t taken = compare(&v, ids, 200); /* what is kept is served */
+    assert_true(taken >= 32 && taken < 192);
+}
+
 /* What is committed is there for a cache that opens while this one is open. */
 static void a_commit_keeps(void **state) {
     static const variant v = {"infinigen", "f16", false};
@@ -371,6 +401,7 @@ int main(void) {
         WITH("full q8", "full", "q8", false),
         cmocka_unit_test_setup_teardown(faults_cost_time, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_writer_is_told, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(a_full_store_is_told_once, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_commit_keeps, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(notes_stay, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_damaged_note_is_none, empty_store, empty_store),
