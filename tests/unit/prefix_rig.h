@@ -6,6 +6,7 @@
 #ifndef TESTS_PREFIX_RIG_H
 #define TESTS_PREFIX_RIG_H
 
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -169,6 +170,63 @@ static inline int rig_count_files(const prefix_rig *r, const char *beginning, co
 static inline void rig_remove_index(const prefix_rig *r) {
     char path[512];
     while (rig_find_file(r, "index.db", "", 0, path)) assert_int_equal(unlink(path), 0);
+}
+
+/* ---- files, and disks that say no ---- */
+
+static inline ig_prefix_store_stats stats_of(prefix_rig *r) {
+    ig_prefix_store_stats stats;
+    ig_prefix_store_get_stats(r->store, &stats);
+    return stats;
+}
+
+/* The whole of a small file. */
+typedef struct rig_bytes {
+    uint8_t *data;
+    size_t n;
+} rig_bytes;
+
+static inline rig_bytes load(const char *path) {
+    struct stat st;
+    int fd = open(path, O_RDONLY);
+    assert_true(fd >= 0 && fstat(fd, &st) == 0);
+    rig_bytes b = {malloc((size_t)st.st_size + 1), (size_t)st.st_size};
+    assert_int_equal(read(fd, b.data, b.n), b.n);
+    close(fd);
+    return b;
+}
+
+static inline void save(const char *path, const void *data, size_t n) {
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, data, n), n);
+    close(fd);
+}
+
+static inline void flip(const char *path, size_t at) {
+    uint8_t byte = 0;
+    int fd = open(path, O_RDWR);
+    if (fd < 0) return; /* a writer has removed it */
+    if (pread(fd, &byte, 1, (off_t)at) == 1) {
+        byte ^= 0x10;
+        assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
+    }
+    close(fd);
+}
+
+static inline void save_text(const char *path, const char *text) { save(path, text, strlen(text)); }
+
+typedef struct trouble {
+    ig_prefix_call call;
+    int result, after, n_left;
+    size_t most; /* bytes that a call moves, if no error */
+} trouble;
+
+static inline int make_trouble(void *user, ig_prefix_call call, int result) {
+    trouble *t = user;
+    if (call != t->call || t->after-- > 0 || t->n_left <= 0) return result;
+    t->n_left--;
+    return t->result;
 }
 
 #endif

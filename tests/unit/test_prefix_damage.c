@@ -14,48 +14,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-static ig_prefix_store_stats stats_of(prefix_rig *r) {
-    ig_prefix_store_stats stats;
-    ig_prefix_store_get_stats(r->store, &stats);
-    return stats;
-}
-
-/* The whole of a small file. */
-typedef struct bytes {
-    uint8_t *data;
-    size_t n;
-} bytes;
-
-static bytes load(const char *path) {
-    struct stat st;
-    int fd = open(path, O_RDONLY);
-    assert_true(fd >= 0 && fstat(fd, &st) == 0);
-    bytes b = {malloc((size_t)st.st_size + 1), (size_t)st.st_size};
-    assert_int_equal(read(fd, b.data, b.n), b.n);
-    close(fd);
-    return b;
-}
-
-static void save(const char *path, const void *data, size_t n) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, data, n), n);
-    close(fd);
-}
-
-static void flip(const char *path, size_t at) {
-    uint8_t byte = 0;
-    int fd = open(path, O_RDWR);
-    if (fd < 0) return; /* a writer has removed it */
-    if (pread(fd, &byte, 1, (off_t)at) == 1) {
-        byte ^= 0x10;
-        assert_int_equal(pwrite(fd, &byte, 1, (off_t)at), 1);
-    }
-    close(fd);
-}
-
-static void save_text(const char *path, const char *text) { save(path, text, strlen(text)); }
-
 /* ---- damaged files ---------------------------------------------------------- */
 
 /* As the headers are checked, without files: each bit counts. */
@@ -96,7 +54,7 @@ static void every_byte_flipped(void **state) {
     rig_keep(&r, 1, 0, 1);
     assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
     rig_close_store(&r);
-    bytes good = load(path);
+    rig_bytes good = load(path);
     assert_int_equal(good.n, 2 * RIG_RECORD);
     for (size_t at = 0; at < RIG_RECORD; at += at < 640 ? 1 : 9) {
         flip(path, at);
@@ -132,7 +90,7 @@ static void every_length(void **state) {
     rig_keep(&r, 1, 0, 1);
     assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
     rig_close_store(&r);
-    bytes good = load(path);
+    rig_bytes good = load(path);
     for (int with_index = 0; with_index < 2; with_index++) {
         for (size_t n = 0; n < good.n + 1024; n += 512) {
             if (n > good.n) good.data = realloc(good.data, n);
@@ -189,7 +147,7 @@ static void a_damaged_piece_is_replaced(void **state) {
         rig_open(&r);
         rig_keep(&r, 1, 0, 1);
         assert_true(rig_find_file(&r, "kv-", ".igkv", 0, path));
-        bytes b = load(path);
+        rig_bytes b = load(path);
         b.data[4096 + 77] ^= 1;
         save(path, b.data, b.n);
         free(b.data);
@@ -226,7 +184,7 @@ static void other_things_in_the_directory(void **state) {
     temp_dir_write(&r.dir, "kv-0000000000000004.igkv", "", 0);
     temp_dir_write(&r.dir, "kv-ffffffffffffffff.igkv", "number", 6);
     temp_dir_write(&r.dir, "kv-0000000000000005.igkv.bak", "mine", 4);
-    bytes b = load(target); /* a copy under another name is not that file */
+    rig_bytes b = load(target); /* a copy under another name is not that file */
     temp_dir_write(&r.dir, "kv-0000000000000006.igkv", b.data, b.n);
     free(b.data);
     temp_dir_path(&r.dir, "kv-0000000000000007.igkv", path, sizeof path);
@@ -259,7 +217,7 @@ static void files_of_another_store(void **state) {
     rig_close_store(&r);
     assert_true(rig_find_file(&other, "kv-", ".igkv", 0, from));
     temp_dir_path(&r.dir, strrchr(from, '/') + 1, path, sizeof path);
-    bytes b = load(from);
+    rig_bytes b = load(from);
     save(path, b.data, b.n);
     free(b.data);
     r.o.max_bytes = 3 * RIG_RECORD;
@@ -283,7 +241,7 @@ static void break_index(prefix_rig *r, int how) {
     if (how == 1) save_text(path, "this is no database, but long enough to be looked at");
     if (how == 2) save_text(path, "");
     if (how == 3 || how == 4) { /* in the middle; cut off */
-        bytes b = load(path);
+        rig_bytes b = load(path);
         if (how == 3) memset(b.data + 4096, 0x5a, b.n - 4096);
         save(path, b.data, how == 3 ? b.n : b.n / 2);
         free(b.data);
@@ -294,14 +252,14 @@ static void break_index(prefix_rig *r, int how) {
         rig_keep(&other, 9, 0, 3);
         rig_close_store(&other);
         assert_true(rig_find_file(&other, "index.db", "", 0, from));
-        bytes b = load(from);
+        rig_bytes b = load(from);
         rig_remove_index(r);
         save(path, b.data, b.n);
         free(b.data);
         rig_end(&other);
     }
     if (how == 6) { /* another version */
-        bytes b = load(path);
+        rig_bytes b = load(path);
         b.data[63]++; /* user_version */
         save(path, b.data, b.n);
         free(b.data);
@@ -409,19 +367,6 @@ static void a_directory_that_cannot_be_written(void **state) {
 }
 
 /* ---- disks that say no ------------------------------------------------------- */
-
-typedef struct trouble {
-    ig_prefix_call call;
-    int result, after, n_left;
-    size_t most; /* bytes that a call moves, if no error */
-} trouble;
-
-static int make_trouble(void *user, ig_prefix_call call, int result) {
-    trouble *t = user;
-    if (call != t->call || t->after-- > 0 || t->n_left <= 0) return result;
-    t->n_left--;
-    return t->result;
-}
 
 static void a_write_that_fails(void **state) {
     (void)state;
@@ -567,158 +512,6 @@ static void a_limit_of_the_file_size(void **state) {
     rig_end(&r);
 }
 
-/* ---- notes ----------------------------------------------------------------------- */
-
-typedef struct listed {
-    int n;
-    char names[8][IG_PREFIX_NAME];
-    uint64_t bytes[8];
-} listed;
-
-static bool list_note(void *user, const ig_prefix_note *note) {
-    listed *l = user;
-    snprintf(l->names[l->n], IG_PREFIX_NAME, "%s", note->name);
-    l->bytes[l->n++] = note->bytes;
-    return l->n == 8;
-}
-
-static void check_note(prefix_rig *r, const char *name, const char *text) {
-    void *got;
-    size_t n;
-    RIG_OK(r, ig_prefix_store_note_get(r->store, name, &got, &n, &r->err));
-    assert_int_equal(n, strlen(text));
-    assert_string_equal(got, text);
-    free(got);
-}
-
-static ig_status put_note(prefix_rig *r, const char *name, const char *text) {
-    return ig_prefix_store_note_put(r->store, name, text, strlen(text), &r->err);
-}
-
-static void notes_come_back(void **state) {
-    (void)state;
-    prefix_rig r;
-    rig_start(&r);
-    RIG_OK(&r, put_note(&r, "b", "first"));
-    RIG_OK(&r, put_note(&r, "b", "and another"));
-    RIG_OK(&r, put_note(&r, "a.b-c_9", ""));
-    r.o.root.low++;
-    rig_reopen(&r);
-    RIG_OK(&r, put_note(&r, "b", "of another root"));
-    r.o.root = rig_root;
-    for (int round = 0; round < 3; round++) {
-        rig_close_store(&r);
-        if (round == 1) rig_remove_index(&r);
-        r.o.read_only = round == 2;
-        rig_open(&r);
-        listed l = {0};
-        RIG_OK(&r, ig_prefix_store_note_list(r.store, list_note, &l, &r.err));
-        assert_int_equal(l.n, 2);
-        assert_string_equal(l.names[0], "a.b-c_9");
-        assert_int_equal(l.bytes[1], 11);
-        check_note(&r, "b", "and another");
-        check_note(&r, "a.b-c_9", "");
-        assert_int_equal(stats_of(&r).bytes, 3 * 4096 + 11 + 15);
-    }
-    void *got;
-    size_t n;
-    assert_int_equal(put_note(&r, "b", "x"), IG_E_UNSUPPORTED);
-    r.o.read_only = false;
-    rig_reopen(&r);
-    RIG_OK(&r, ig_prefix_store_note_remove(r.store, "b", &r.err));
-    assert_int_equal(ig_prefix_store_note_remove(r.store, "b", &r.err), IG_E_NOT_FOUND);
-    assert_int_equal(ig_prefix_store_note_get(r.store, "b", &got, &n, &r.err), IG_E_NOT_FOUND);
-    assert_null(got);
-    assert_int_equal(stats_of(&r).bytes, 2 * 4096 + 15);
-    rig_end(&r);
-}
-
-static void notes_are_checked(void **state) {
-    (void)state;
-    prefix_rig r;
-    char path[512], longest[IG_PREFIX_NAME + 1];
-    void *got;
-    size_t n;
-    rig_start(&r);
-    memset(longest, 'x', sizeof longest);
-    longest[IG_PREFIX_NAME] = 0;
-    const char *const bad[] = {"", ".", "..", ".a", "a/b", "a b", "\xc3\xa4", "a\n", longest};
-    for (size_t i = 0; i < IG_COUNT(bad); i++) {
-        assert_int_equal(put_note(&r, bad[i], "x"), IG_E_ARG);
-        assert_int_equal(ig_prefix_store_note_get(r.store, bad[i], &got, &n, &r.err), IG_E_ARG);
-        assert_int_equal(ig_prefix_store_note_remove(r.store, bad[i], &r.err), IG_E_ARG);
-    }
-    longest[IG_PREFIX_NAME - 1] = 0;
-    RIG_OK(&r, put_note(&r, longest, "x"));
-    check_note(&r, longest, "x");
-    RIG_OK(&r, ig_prefix_store_note_remove(r.store, longest, &r.err));
-    assert_int_equal(ig_prefix_store_note_put(r.store, "a", path, (size_t)IG_PREFIX_NOTE_MAX + 1, &r.err), IG_E_LIMIT);
-
-    RIG_OK(&r, put_note(&r, "a", "the text of it"));
-    assert_true(rig_find_file(&r, "note-", ".igkv", 0, path));
-    bytes b = load(path);
-    for (size_t at = 0; at < b.n; at++) {
-        b.data[at] ^= 0x20;
-        save(path, b.data, b.n);
-        b.data[at] ^= 0x20;
-        assert_int_equal(ig_prefix_store_note_get(r.store, "a", &got, &n, &r.err), IG_E_FORMAT);
-        assert_null(got);
-    }
-    for (size_t length = 0; length < b.n + 3; length += length < 4090 ? 409 : 1) {
-        if (length == b.n) continue;
-        save(path, b.data, length < b.n ? length : b.n);
-        if (length > b.n) assert_int_equal(truncate(path, (off_t)length), 0);
-        assert_int_equal(ig_prefix_store_note_get(r.store, "a", &got, &n, &r.err), IG_E_FORMAT);
-    }
-    free(b.data);
-    RIG_OK(&r, put_note(&r, "a", "anew"));
-    check_note(&r, "a", "anew");
-    rig_end(&r);
-}
-
-/* They take room from pieces, which they outlive. */
-static void notes_count(void **state) {
-    (void)state;
-    prefix_rig r;
-    char text[10000];
-    memset(text, 'y', sizeof text);
-    text[sizeof text - 1] = 0;
-    rig_init(&r);
-    r.o.max_bytes = 3 * RIG_RECORD;
-    rig_open(&r);
-    rig_keep(&r, 1, 0, 2);
-    RIG_OK(&r, put_note(&r, "a", text));
-    assert_int_equal(stats_of(&r).n_pieces, 2);
-    RIG_OK(&r, put_note(&r, "a", text));
-    assert_int_equal(stats_of(&r).n_pieces, 2);
-    rig_keep(&r, 2, 0, 1);
-    check_note(&r, "a", text);
-    RIG_OK(&r, put_note(&r, "b", text));
-    RIG_OK(&r, put_note(&r, "c", text));
-    assert_int_equal(put_note(&r, "d", text), IG_E_LIMIT);
-    assert_int_equal(stats_of(&r).n_pieces, 0);
-    assert_true(stats_of(&r).bytes <= r.o.max_bytes);
-    rig_end(&r);
-}
-
-static void a_note_that_cannot_be_written(void **state) {
-    (void)state;
-    prefix_rig r;
-    trouble t = {.call = IG_PREFIX_WRITE, .result = -ENOSPC};
-    rig_init(&r);
-    r.o.fault = make_trouble;
-    r.o.fault_user = &t;
-    rig_open(&r);
-    RIG_OK(&r, put_note(&r, "a", "old"));
-    t.n_left = 1;
-    assert_int_equal(put_note(&r, "a", "new"), IG_E_IO);
-    t = (trouble){.call = IG_PREFIX_SYNC, .result = -EIO, .n_left = 1};
-    assert_int_equal(put_note(&r, "a", "new"), IG_E_IO);
-    check_note(&r, "a", "old");
-    assert_int_equal(rig_count_files(&r, "note-", ""), 1);
-    rig_end(&r);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bit_of_a_header),
@@ -737,10 +530,6 @@ int main(void) {
         cmocka_unit_test(a_read_that_fails),
         cmocka_unit_test(holes_that_fail),
         cmocka_unit_test(a_limit_of_the_file_size),
-        cmocka_unit_test(notes_come_back),
-        cmocka_unit_test(notes_are_checked),
-        cmocka_unit_test(notes_count),
-        cmocka_unit_test(a_note_that_cannot_be_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

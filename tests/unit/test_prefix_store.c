@@ -11,12 +11,6 @@
 #include <stdatomic.h>
 #include <sys/wait.h>
 
-static ig_prefix_store_stats stats_of(prefix_rig *r) {
-    ig_prefix_store_stats stats;
-    ig_prefix_store_get_stats(r->store, &stats);
-    return stats;
-}
-
 static void pieces_come_back(void **state) {
     (void)state;
     prefix_rig r;
