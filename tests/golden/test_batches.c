@@ -22,6 +22,7 @@
 #include "base/random.h"
 #include "engine/session.h"
 #include "golden/tiny_session.h"
+#include "sanitized.h"
 
 enum { N_CTX = 640, N_BATCH = 48, MOST = 16, MOST_PIECE = 24 };
 
@@ -170,7 +171,7 @@ static void run_step(ig_batch_item *items, int n) {
 /* ---- steps in which nothing fails ----------------------------------------------------------- */
 
 static void each_as_if_alone(void **state) {
-    enum { N_ROUNDS = 20 };
+    enum { N_ROUNDS = TIMES(20) };
     static pair p[MOST];
     (void)state;
     for (int i = 0; i < MOST; i++) {
@@ -240,7 +241,7 @@ static void refused_among_others(ig_batch_item *items, int n, pair *p, const int
 
 /* Refused before the step: it is as if it had not been asked for, also by a session that a failed step would empty. */
 static void what_cannot_be_asked(void **state) {
-    enum { N = (int)IG_COUNT(kinds), N_ROUNDS = 24 };
+    enum { N = (int)IG_COUNT(kinds), N_ROUNDS = TIMES(24) };
     static int32_t too_many[N_CTX];
     pair p[N];
     int n_tried = 0;
@@ -334,7 +335,7 @@ static void recover(pair *p) {
 }
 
 static void numbers_that_are_not_finite(void **state) {
-    enum { N = (int)IG_COUNT(kinds), N_ROUNDS = 24 };
+    enum { N = (int)IG_COUNT(kinds), N_ROUNDS = TIMES(24) };
     pair p[N];
     plant x = {.n_planted = 0};
     (void)state;
@@ -369,7 +370,7 @@ static void numbers_that_are_not_finite(void **state) {
 }
 
 static void a_disk_that_fails(void **state) {
-    enum { N = (int)IG_COUNT(kinds), N_PAIRS = 3, N_ROUNDS = 12 };
+    enum { N = (int)IG_COUNT(kinds), N_PAIRS = 3, N_ROUNDS = TIMES(12) };
     int n_errors = 0;
     (void)state;
     for (int victim = 0; victim < N; victim++) {

@@ -14,14 +14,10 @@
 #include <cmocka.h>
 
 #include "golden/tiny_session.h"
+#include "sanitized.h"
 #include "unit/count_memory.h"
 
-enum { N_CTX = 256, SESSIONS = 8 };
-#ifdef MEMORY_IS_SANITIZED
-enum { CYCLES = 500 };
-#else
-enum { CYCLES = 10000 };
-#endif
+enum { N_CTX = 256, SESSIONS = 8, CYCLES = TIMES(10000) };
 
 /* How a cache of a test is to be. */
 typedef struct variant {
@@ -258,7 +254,7 @@ static void resting_sessions_come_back(void **state) {
         ig_session_close(s[i]);
         ig_session_close(alone[i]);
     }
-    for (int i = 0; i < 40; i++) { /* kept ones make room */
+    for (int i = 0; i < TIMES(40); i++) { /* kept ones make room */
         int32_t text[N_CTX];
         fill(text, 100 + i, i % 3 * 20, N_CTX);
         ig_session *x = open_in(c, o), *y = open_alone(v);
@@ -333,7 +329,7 @@ static void any_order(void **state) {
     ig_session *s[OPEN] = {0}, *alone[OPEN] = {0};
     int held[OPEN] = {0};
     uint64_t random = 7;
-    for (int i = 0; i < 300; i++) {
+    for (int i = 0; i < TIMES(300); i++) {
         random = random * 6364136223846793005u + 1442695040888963407u;
         unsigned r = (unsigned)(random >> 40);
         int k = (int)(r % OPEN);

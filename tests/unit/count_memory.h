@@ -10,13 +10,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define MEMORY_IS_SANITIZED 1
-#endif
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MEMORY_IS_SANITIZED 1
-#endif
+#include "sanitized.h"
 
 static struct {
     bool is_on;
@@ -34,7 +28,7 @@ static inline void memory_count_start(long fail_at) {
 
 static inline void memory_count_stop(void) { memory_count.is_on = false; }
 
-#if !defined(MEMORY_IS_SANITIZED) && defined(__GLIBC__)
+#if !defined(IS_SANITIZED) && defined(__GLIBC__)
 #define MEMORY_IS_COUNTED 1
 
 void *__libc_malloc(size_t n);

@@ -21,6 +21,7 @@
 #include "count_memory.h"
 #include "kv/pool.h"
 #include "kv/store.h"
+#include "sanitized.h"
 #include "temp_dir.h"
 
 enum { LAYERS = 12, HEADS = 3, DIM = 64, TOKENS = 2048, BATCH = 128, PER_BLOCK = 16 };
@@ -246,7 +247,7 @@ static void ram_stays_within_its_limit(void **state) {
         if (resident_bytes() > most) most = resident_bytes();
     }
     assert_true(stats(&r).ram_bytes > r.options.ram_bytes * 3 / 4); /* it uses what it may */
-#ifdef MEMORY_IS_SANITIZED
+#ifdef IS_SANITIZED
     (void)start;
 #else
     assert_true(most - start <= r.options.ram_bytes + SLACK);
