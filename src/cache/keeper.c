@@ -17,6 +17,7 @@ ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory
     ig_prefix_store_options store = {.directory = o->directory,
                                      .max_bytes = o->max_bytes,
                                      .root = o->root,
+                                     .notes = o->notes,
                                      .model = o->model,
                                      .kind = o->kind,
                                      .piece_tokens = ig_kv_piece_tokens(m),

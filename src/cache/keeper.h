@@ -26,7 +26,7 @@ typedef struct ig_keeper {
 typedef struct ig_keeper_options {
     const char *directory, *model, *kind; /* the latter two for people */
     uint64_t max_bytes;                   /* 0: no limit */
-    ig_prefix_id root;
+    ig_prefix_id root, notes;
 } ig_keeper_options;
 
 /* For pieces of the memory. In any case close() in the end, which keeps what was put. */

@@ -29,6 +29,15 @@ static ig_prefix_id root_of(const ig_model *m, const ig_kv_memory *memory, ig_kv
     return ig_prefix_root(&facts, sizeof facts);
 }
 
+/* Notes are about tokens: they serve every version, processor and KV type. */
+static ig_prefix_id root_of_notes(const ig_model *m) {
+    struct {
+        char what[8];
+        uint64_t model;
+    } facts = {"notes", m->identity};
+    return ig_prefix_root(&facts, sizeof facts);
+}
+
 ig_prefix_id ig_cache_root(const ig_cache *c, const char *salt) {
     struct {
         ig_prefix_id root, salt;
@@ -46,7 +55,8 @@ static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err
                            .model = slash ? slash + 1 : c->model->path,
                            .kind = kind,
                            .max_bytes = p->o.cache.store_bytes,
-                           .root = c->root};
+                           .root = c->root,
+                           .notes = root_of_notes(c->model)};
     return ig_keeper_open(&c->keeper, c->model->ctx, c->memory, &o, err);
 }
 

@@ -14,6 +14,8 @@
 
 #include "base/error.h"
 
+#define KIND "notes" /* of their root, for people */
+
 static ig_status check_name(const ig_prefix_store *s, const char *name, ig_error *err) {
     if (!s->piece_bytes) return ig_fail(err, IG_E_ARG, "KV store: no root is open");
     if (ig_prefix_is_name(name)) return IG_OK;
@@ -48,7 +50,7 @@ static uint64_t taken_by(ig_prefix_store *s, const ig_prefix_id *root, const cha
 
 static ig_status make_room(ig_prefix_store *s, const char *name, uint64_t n_bytes, ig_error *err) {
     ig_prefix_enter(s);
-    uint64_t before = taken_by(s, &s->root, name);
+    uint64_t before = taken_by(s, &s->notes, name);
     ig_status status = before < n_bytes ? ig_prefix_make_room(s, n_bytes - before, NULL, err) : IG_OK;
     ig_prefix_leave(s);
     return status;
@@ -59,10 +61,10 @@ static ig_status index_note(ig_prefix_store *s, const char *name, uint64_t n_byt
     ig_status status = IG_OK;
     ig_prefix_enter(s);
     if (ig_prefix_index_begin(ix)) {
-        uint64_t before = taken_by(s, &s->root, name);
-        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_ROOT, "xtt", &s->root, s->model, s->kind));
+        uint64_t before = taken_by(s, &s->notes, name);
+        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_ROOT, "xtt", &s->notes, s->model, KIND));
         ig_prefix_index_run(
-            ix, ig_prefix_index_query(ix, IG_Q_ADD_NOTE, "xtii", &s->root, name, (int64_t)n_bytes, ig_prefix_now(s)));
+            ix, ig_prefix_index_query(ix, IG_Q_ADD_NOTE, "xtii", &s->notes, name, (int64_t)n_bytes, ig_prefix_now(s)));
         if (ig_prefix_index_end(ix)) s->bytes += n_bytes - before;
     }
     if (ix->failed) status = ig_prefix_index_fail(ix, s->dir.path, err);
@@ -72,13 +74,13 @@ static ig_status index_note(ig_prefix_store *s, const char *name, uint64_t n_byt
 
 static ig_status put(ig_prefix_store *s, const char *name, const void *bytes, size_t n, ig_error *err) {
     char file[IG_PREFIX_FILE_NAME], tmp[IG_PREFIX_FILE_NAME + 4];
-    ig_prefix_record r = {.is_note = true, .store = s->store, .root = s->root, .payload_bytes = n};
+    ig_prefix_record r = {.is_note = true, .store = s->store, .root = s->notes, .payload_bytes = n};
     memcpy(r.model, s->model, sizeof r.model);
-    memcpy(r.kind, s->kind, sizeof r.kind);
+    strcpy(r.kind, KIND);
     memcpy(r.name, name, strlen(name));
     ig_status status = make_room(s, name, IG_PREFIX_PAGE + (uint64_t)n, err);
     if (status) return status;
-    ig_prefix_note_name(file, &s->root, name);
+    ig_prefix_note_name(file, &s->notes, name);
     strcat(strcpy(tmp, file), ".tmp");
     int e = write_file(s, tmp, file, &r, bytes);
     return e ? ig_prefix_dir_fail(&s->dir, name, e, err) : index_note(s, name, IG_PREFIX_PAGE + (uint64_t)n, err);
@@ -120,7 +122,7 @@ ig_status ig_prefix_store_note_remove(ig_prefix_store *s, const char *name, ig_e
     if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
     ig_prefix_mute_begin(&mute);
     ig_prefix_enter(s);
-    status = ig_prefix_note_drop(s, &s->root, name, err);
+    status = ig_prefix_note_drop(s, &s->notes, name, err);
     ig_prefix_leave(s);
     ig_prefix_mute_end(&mute);
     return status;
@@ -182,7 +184,7 @@ ig_status ig_prefix_store_note_get(ig_prefix_store *s, const char *name, void **
     *n = 0;
     ig_status status = check_name(s, name, err);
     if (status) return status;
-    status = ig_prefix_note_read(s, &s->root, name, &text, n, err);
+    status = ig_prefix_note_read(s, &s->notes, name, &text, n, err);
     *bytes = text;
     return status;
 }
@@ -192,7 +194,7 @@ ig_status ig_prefix_store_note_list(ig_prefix_store *s, bool (*each)(void *user,
     ig_prefix_index *ix = &s->index;
     ig_status status = IG_OK;
     ig_prefix_enter(s);
-    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NOTES, "x", &s->root);
+    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NOTES, "x", &s->notes);
     while (ig_prefix_index_step(ix, q)) {
         ig_prefix_note note = {.bytes = (uint64_t)sqlite3_column_int64(q, 1) - IG_PREFIX_PAGE,
                                .written = 1e-6 * (double)sqlite3_column_int64(q, 2)};

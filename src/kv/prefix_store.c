@@ -48,6 +48,7 @@ static ig_prefix_store *make_store(const ig_prefix_store_options *o) {
     if (!s) return NULL;
     s->dir = (ig_prefix_dir){.fd = -1, .fault = o->fault, .fault_user = o->fault_user};
     s->root = o->root;
+    s->notes = o->notes;
     s->piece_tokens = o->piece_tokens;
     s->piece_bytes = o->piece_bytes;
     s->max_bytes = o->max_bytes;

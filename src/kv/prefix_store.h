@@ -52,10 +52,11 @@ typedef int (*ig_prefix_fault_fn)(void *user, ig_prefix_call call, int result);
 typedef struct ig_prefix_store_options {
     const char *directory; /* made if missing, with mode 0700, if the one above it is there */
     uint64_t max_bytes;    /* of all data files; 0: no limit */
-    ig_prefix_id root; /* of what pieces are read and written: model identity, KV type, sketch, layout, format version;
-                          the first piece's parent */
-    const char *model; /* name for people ("smollm2-135m q8_0"), kept with the data, shown by ls */
-    const char *kind;  /* likewise: "f16 infinigen" */
+    ig_prefix_id root;  /* of what pieces are read and written: model identity, KV type, sketch, layout, format version;
+                           the first piece's parent */
+    ig_prefix_id notes; /* the root of notes, which outlive a change of what pieces depend on */
+    const char *model;  /* name for people ("smollm2-135m q8_0"), kept with the data, shown by ls */
+    const char *kind;   /* likewise: "f16 infinigen" */
     int piece_tokens;
     size_t piece_bytes; /* of a payload, at most IG_PREFIX_PAYLOAD_MAX */
     bool read_only;     /* write nothing at all; the directory must be there */
@@ -113,8 +114,8 @@ typedef struct ig_prefix_store_stats {
 } ig_prefix_store_stats;
 void ig_prefix_store_get_stats(ig_prefix_store *s, ig_prefix_store_stats *out);
 
-/* Notes: bytes under a name, of the root, such as a saved conversation. They count in max_bytes but never leave by
- * themselves. A name is 1 to 64 of the characters A-Z a-z 0-9 . _ - and does not begin with a dot: IG_E_ARG. */
+/* Notes: bytes under a name, of their own root, such as a saved conversation. They count in max_bytes but never leave
+ * by themselves. A name is 1 to 64 of the characters A-Z a-z 0-9 . _ - and does not begin with a dot: IG_E_ARG. */
 
 /* Replaces the note as a whole or not at all; with IG_OK it is kept whatever happens. Errors as for put; more than
  * IG_PREFIX_NOTE_MAX bytes are IG_E_LIMIT. */
@@ -128,7 +129,7 @@ typedef struct ig_prefix_note {
     uint64_t bytes;
     double written; /* seconds since 1970 */
 } ig_prefix_note;
-/* Calls `each` for every note of the root, by name; true stops. It must not use the store. */
+/* Calls `each` for every note of the root of notes, by name; true stops. It must not use the store. */
 ig_status ig_prefix_store_note_list(ig_prefix_store *s, bool (*each)(void *user, const ig_prefix_note *note),
                                     void *user, ig_error *err);
 

@@ -16,7 +16,7 @@ enum { IG_PREFIX_TOUCHES = 512 }; /* uses that are noted before the index learns
 
 struct ig_prefix_store {
     ig_prefix_dir dir;
-    ig_prefix_id store, root;
+    ig_prefix_id store, root, notes;
     char model[IG_PREFIX_TEXT], kind[IG_PREFIX_TEXT];
     int piece_tokens;
     size_t piece_bytes; /* 0: no root */

@@ -334,6 +334,18 @@ def test_save_and_resume(chat, tmp_path):
     assert status == 0 and re.fullmatch(rb"old +\d+ B +20\d\d-\d\d-\d\d \d\d:\d\d\ntalk +\d+ B +20.*\n", out)
 
 
+def test_resume_with_other_settings(chat, tmp_path, monkeypatch):
+    """What is saved is a conversation, whatever keys and values it had."""
+    args = ["-n", "20", "--kv-store", tmp_path / "kv"]
+    assert chat(*args, messages=["One.", "/save talk"])[0] == 0
+    asked = ["/resume talk", "Two."]
+    wanted = chat(*args, "--kv-type", "q8", messages=asked)
+    assert wanted[0] == 0 and wanted[1]
+    monkeypatch.setenv("IG_CPU_MASK", "scalar")
+    status, out, err = chat(*args, messages=asked)
+    assert (status, err) == (0, b"") and out
+
+
 def test_resume_replaces(chat, tmp_path):
     args = ["-n", "20", "--kv-store", tmp_path / "kv"]
     one = chat(*args, messages=["One.", "/save one"])[1]

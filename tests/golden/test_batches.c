@@ -404,7 +404,7 @@ static void a_disk_that_fails(void **state) {
         }
         for (int i = 0; i < N_PAIRS; i++) close_pair(&p[i]);
     }
-    if (n_errors < 12) fail_msg("only %d errors", n_errors);
+    if (n_errors < TIMES(12)) fail_msg("only %d errors", n_errors);
 }
 
 static int open_folders(void **state) {

@@ -124,6 +124,7 @@ static inline void rig_init(prefix_rig *r) {
     *r = (prefix_rig){.dir = temp_dir_open()};
     r->o = (ig_prefix_store_options){.directory = r->dir.path,
                                      .root = rig_root,
+                                     .notes = rig_root,
                                      .model = "smollm2-135m q8_0",
                                      .kind = "f16 infinigen",
                                      .piece_tokens = RIG_TOKENS,

@@ -68,6 +68,7 @@ static void fill(prefix_rig *r) {
     rig_close_store(r);
     ig_prefix_store_options o = r->o;
     r->o.root.high++;
+    r->o.notes.high++;
     r->o.model = "another q4_0";
     rig_open(r);
     rig_keep(r, 3, 0, 1);
