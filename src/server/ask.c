@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fields of a request for answers, as options of the scheduler's requests. What would change the answer and is not
- * supported is refused by its name; what would not is listed here as ignored.
+ * The fields of a request for answers, as options of the scheduler's requests.
  */
 #define _GNU_SOURCE
 #include "server/parts.h"
@@ -16,14 +15,15 @@
 
 enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16 };
 
-static const char *const known_chat[] = {"messages", "max_completion_tokens", "top_logprobs", NULL};
-static const char *const known_completions[] = {"prompt", "echo", "best_of", "suffix", "return_tokens_as_token_ids",
-                                                NULL};
+static const char *const known_chat[] = {"messages", "top_logprobs", NULL};
+static const char *const known_completions[] = {"prompt", "echo", NULL};
 static const char *const known_both[] = {"model",
                                          "stream",
                                          "stream_options",
                                          "max_tokens",
+                                         "max_completion_tokens",
                                          "n",
+                                         "best_of",
                                          "stop",
                                          "seed",
                                          "temperature",
@@ -41,17 +41,13 @@ static const char *const known_both[] = {"model",
                                          "frequency_penalty",
                                          "logit_bias",
                                          "logprobs",
+                                         "return_tokens_as_token_ids",
                                          "ignore_eos",
                                          "cache_salt",
                                          "infinigen",
                                          "response_format",
                                          "modalities",
-                                         "tools",
-                                         "tool_choice",
-                                         "functions",
                                          NULL};
-static const char *const ignored[] = {
-    "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "parallel_tool_calls", NULL};
 
 /* ---- sampling ----------------------------------------------------------------------------- */
 
@@ -147,7 +143,7 @@ static bool is_text(const json_t *v, const char *text) {
     return have && strcmp(have, text) == 0;
 }
 
-/* Fields that may only have the value that means nothing. */
+/* Those whose value that asks for nothing is more than a word or a number; the others are in absent.c. */
 static bool check_absent(ig_exchange *x) {
     ig_call *c = x->call;
     json_t *v;
@@ -155,14 +151,6 @@ static bool check_absent(ig_exchange *x) {
         return ig_refuse(c, 400, "response_format", "response_format other than text is not supported");
     if ((v = ig_field(x->body, "modalities")) && (json_array_size(v) != 1 || !is_text(json_array_get(v, 0), "text")))
         return ig_refuse(c, 400, "modalities", "modalities other than text are not supported");
-    static const char *const lists[] = {"tools", "functions"};
-    for (int i = 0; i < 2; i++)
-        if ((v = ig_field(x->body, lists[i])) && (!json_is_array(v) || json_array_size(v)))
-            return ig_refuse(c, 400, lists[i], "%s are not supported", lists[i]);
-    if ((v = ig_field(x->body, "tool_choice")) && !is_text(v, "none") && !is_text(v, "auto"))
-        return ig_refuse(c, 400, "tool_choice", "tool_choice is not supported");
-    if ((v = ig_field(x->body, "suffix")) && !is_text(v, ""))
-        return ig_refuse(c, 400, "suffix", "suffix is not supported");
     if ((v = ig_field(x->body, "best_of")) && (!json_is_integer(v) || json_integer_value(v) != x->n))
         return ig_refuse(c, 400, "best_of", "best_of other than n is not supported");
     return true;
@@ -207,7 +195,7 @@ static bool read_cache(ig_exchange *x) {
     if (!ig_field_text(x->call, x->body, "cache_salt", &k->salt)) return false;
     if (!own) return true;
     if (!json_is_object(own)) return ig_refuse(x->call, 400, "infinigen", "infinigen must be an object");
-    bool ok = ig_field_known(x->call, own, "infinigen.", known, NULL) && read_policy(x, own) && read_budget(x, own) &&
+    bool ok = ig_field_only(x->call, own, "infinigen.", known) && read_policy(x, own) && read_budget(x, own) &&
               ig_field_number(x->call, own, "mass", 0.001, 1, &k->mass) &&
               ig_field_number(x->call, own, "locality", 0, 1, &k->locality) &&
               ig_field_number(x->call, own, "inertia", 0, 1000, &k->inertia) &&
@@ -250,13 +238,12 @@ static bool read_logprobs(ig_exchange *x) {
 
 static bool read_stream(ig_exchange *x) {
     static const char *const known[] = {"include_usage", "continuous_usage_stats", NULL};
-    static const char *const not_looked_at[] = {"include_obfuscation", NULL};
     const json_t *o = ig_field(x->body, "stream_options");
     if (!ig_field_bool(x->call, x->body, "stream", &x->is_stream)) return false;
     if (!o) return true;
     if (!json_is_object(o)) return ig_refuse(x->call, 400, "stream_options", "stream_options must be an object");
     if (!x->is_stream) return ig_refuse(x->call, 400, "stream_options", "stream_options wants stream to be true");
-    return ig_field_known(x->call, o, "stream_options.", known, not_looked_at) &&
+    return ig_field_others(x->call, o, "stream_options.", known) &&
            ig_field_bool(x->call, o, "include_usage", &x->has_usage) &&
            ig_field_bool(x->call, o, "continuous_usage_stats", &x->has_running_usage);
 }
@@ -264,7 +251,7 @@ static bool read_stream(ig_exchange *x) {
 static bool read_length(ig_exchange *x) {
     int64_t most = x->is_chat ? -1 : 16, least = x->is_echo ? 0 : 1;
     if (!ig_field_int(x->call, x->body, "max_tokens", least, INT_MAX, &most)) return false;
-    if (x->is_chat && !ig_field_int(x->call, x->body, "max_completion_tokens", least, INT_MAX, &most)) return false;
+    if (!ig_field_int(x->call, x->body, "max_completion_tokens", least, INT_MAX, &most)) return false;
     x->ask.generate.n_predict = (int)most;
     return true;
 }
@@ -285,7 +272,7 @@ static bool check_known(ig_exchange *x) {
     for (int l = 0; l < 2; l++)
         for (const char *const *name = lists[l]; *name; name++) all[n++] = *name;
     all[n] = NULL;
-    return ig_field_known(x->call, x->body, "", all, ignored);
+    return ig_field_others(x->call, x->body, "", all);
 }
 
 bool ig_exchange_read(ig_exchange *x) {
@@ -295,7 +282,7 @@ bool ig_exchange_read(ig_exchange *x) {
     x->ask.generate.on_text = NULL;
     if (!check_known(x) || !check_model(x) || !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n)) return false;
     x->n = (int)n;
-    return check_absent(x) && ig_field_bool(x->call, x->body, "echo", &x->is_echo) &&
+    return check_absent(x) && (x->is_chat || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
            ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) &&
            ig_field_bool(x->call, x->body, "ignore_eos", &x->ask.generate.ignore_end) && read_length(x) &&
            read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) && read_cache(x);

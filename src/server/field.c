@@ -50,25 +50,6 @@ bool ig_field_text(ig_call *c, const json_t *object, const char *name, const cha
     return true;
 }
 
-static bool is_in(const char *const *list, const char *name) {
-    for (; list && *list; list++)
-        if (strcmp(*list, name) == 0) return true;
-    return false;
-}
-
-bool ig_field_known(ig_call *c, const json_t *object, const char *where, const char *const *known,
-                    const char *const *ignored) {
-    const char *name;
-    json_t *value;
-    json_object_foreach((json_t *)object, name, value) {
-        if (json_is_null(value) || is_in(known, name) || is_in(ignored, name)) continue;
-        char field[128];
-        snprintf(field, sizeof field, "%s%s", where, name);
-        return ig_refuse(c, 400, field, "%s is not supported", field);
-    }
-    return true;
-}
-
 json_t *ig_body_object(ig_call *c) {
     json_error_t error;
     json_t *body = json_loadb(c->body ? c->body : "", c->n_body, JSON_REJECT_DUPLICATES, &error);
@@ -131,13 +112,10 @@ static bool read_content(ig_call *c, const json_t *content, const char *where, c
 
 static bool read_message(ig_call *c, const json_t *m, size_t i, ig_chat_message *out, char **kept) {
     static const char *const known[] = {"role", "content", NULL};
-    static const char *const ignored[] = {"name", "refusal", "annotations", "reasoning_content", NULL};
     char where[64];
     snprintf(where, sizeof where, "messages[%zu].", i);
     if (!json_is_object(m)) return ig_refuse(c, 400, "messages", "messages[%zu] must be an object", i);
-    const json_t *calls = ig_field(m, "tool_calls");
-    if (calls && json_array_size(calls) == 0 && json_is_array(calls)) json_object_del((json_t *)m, "tool_calls");
-    if (!ig_field_known(c, m, where, known, ignored)) return false;
+    if (!ig_field_others(c, m, where, known)) return false;
     const char *role = json_string_value(ig_field(m, "role"));
     snprintf(where, sizeof where, "messages[%zu].role", i);
     if (!role) return ig_refuse(c, 400, where, "%s must be a string", where);

@@ -20,10 +20,12 @@
     "\"required\":[\"type\",\"text\"],\"properties\":{\"type\":{\"const\":\"text\"},"                        \
     "\"text\":{\"type\":\"string\"}}}}]}}}}"
 
+/* The end of an object: fields that nobody knows are passed over. */
+#define OTHERS ",\"additionalProperties\":true}"
 /* Of both kinds of answers. */
 #define COMMON \
     "\"model\":" TEXT ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{"      \
-    "\"include_usage\":" BOOL ",\"continuous_usage_stats\":" BOOL "},\"additionalProperties\":false}"                 \
+    "\"include_usage\":" BOOL ",\"continuous_usage_stats\":" BOOL "}" OTHERS                 \
     ",\"n\":" WHOLE("1", "16") ",\"stop\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"maxItems\":16,"     \
     "\"items\":{\"type\":\"string\",\"minLength\":1}},{\"type\":\"null\"}]},\"seed\":{\"type\":[\"integer\","         \
     "\"null\"]},\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0.001", "1") ",\"top_k\":"                 \
@@ -37,26 +39,27 @@
     ",\"budget\":{\"type\":[\"number\",\"null\"]},\"mass\":" NUMBER("0.001", "1") ",\"locality\":" NUMBER("0", "1")   \
     ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":"                       \
     WHOLE("1", "16777216") ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}"           \
-    ",\"max_tokens\":{\"type\":[\"integer\",\"null\"],\"minimum\":0}"
+    ",\"max_tokens\":{\"type\":[\"integer\",\"null\"],\"minimum\":0},\"max_completion_tokens\":{\"type\":[\"integer\","      \
+    "\"null\"],\"minimum\":0},\"return_tokens_as_token_ids\":" BOOL
 
 static const char chat_body[] =
     "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{" COMMON ",\"messages\":" MESSAGES
-    ",\"max_completion_tokens\":{\"type\":[\"integer\",\"null\"],\"minimum\":1},\"logprobs\":" BOOL
-    ",\"top_logprobs\":" WHOLE("0", "20") "}}";
+    ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
 static const char completions_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{" COMMON
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\"}," IDS
     ",{\"type\":\"array\",\"items\":{\"type\":\"string\"}},{\"type\":\"array\",\"items\":" IDS "}]},\"echo\":" BOOL
-    ",\"logprobs\":" WHOLE("0", "20") ",\"return_tokens_as_token_ids\":" BOOL "}}";
+    ",\"logprobs\":" WHOLE("0", "20") "}" OTHERS;
 static const char tokenize_body[] =
     "{\"type\":\"object\",\"properties\":{\"content\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"},"
     "\"messages\":" MESSAGES ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL ",\"parse_special\":" BOOL
-    ",\"with_pieces\":" BOOL ",\"return_token_strs\":" BOOL ",\"add_generation_prompt\":" BOOL ",\"model\":" TEXT "}}";
+    ",\"with_pieces\":" BOOL ",\"return_token_strs\":" BOOL ",\"add_generation_prompt\":" BOOL ",\"model\":" TEXT
+    "}" OTHERS;
 static const char detokenize_body[] =
-    "{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{\"tokens\":" IDS ",\"model\":" TEXT "}}";
+    "{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{\"tokens\":" IDS ",\"model\":" TEXT "}" OTHERS;
 static const char template_body[] =
     "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" MESSAGES
-    ",\"add_generation_prompt\":" BOOL ",\"model\":" TEXT "}}";
+    ",\"add_generation_prompt\":" BOOL ",\"model\":" TEXT "}" OTHERS;
 
 static json_t *body_of(const ig_route *r) {
     const char *text = r->handle == ig_route_chat             ? chat_body
@@ -77,6 +80,7 @@ static json_t *responses_of(const ig_route *r) {
                   {"401", "A key is needed.", false},
                   {"403", "This Host or Origin may not ask.", false},
                   {"404", "There is no such thing.", false},
+                  {"405", "Another method: Allow.", false},
                   {"413", "The body is too large.", true},
                   {"415", "The body is not JSON.", true},
                   {"431", "Too many header fields.", false},

@@ -30,7 +30,9 @@ enum {
     IG_SERVER_UNSENT_MAX = 1 << 20,
     IG_SERVER_CHOICES_MAX = 128, /* n times prompts */
     IG_SERVER_KEYS_MAX = 256,
-    IG_SERVER_KEY_BYTES = 256
+    IG_SERVER_KEY_BYTES = 256,
+    IG_SERVER_FIELDS_NOTED = 64, /* names of fields that are not known, which are logged once each */
+    IG_SERVER_FIELD_BYTES = 64
 };
 
 typedef struct ig_server ig_server;
@@ -104,6 +106,14 @@ typedef struct ig_server_numbers {
 void ig_server_count_reply(ig_server *s, unsigned status);
 void ig_server_note_time(ig_server *s, ig_histogram *h, double seconds);
 
+/* ---- what was logged once (absent.c) ------------------------------------------------------------- */
+
+typedef struct ig_server_fields {
+    pthread_mutex_t lock;
+    size_t n;
+    char names[IG_SERVER_FIELDS_NOTED][IG_SERVER_FIELD_BYTES];
+} ig_server_fields;
+
 /* ---- the server (server.c) -------------------------------------------------------------------- */
 
 struct ig_server {
@@ -116,6 +126,7 @@ struct ig_server {
     ig_server_keys keys;
     ig_watch watch;
     ig_server_numbers numbers;
+    ig_server_fields fields;
     double started;
     int64_t created; /* seconds since 1970 */
     char fingerprint[32];
@@ -126,6 +137,8 @@ struct ig_server {
 };
 
 double ig_server_seconds(void); /* monotonic */
+/* A line for whoever runs the server. */
+void ig_server_say(const ig_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 ig_status ig_server_fail(ig_error *err, ig_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
@@ -193,9 +206,12 @@ bool ig_field_bool(ig_call *c, const json_t *object, const char *name, bool *out
 bool ig_field_int(ig_call *c, const json_t *object, const char *name, int64_t min, int64_t max, int64_t *out);
 bool ig_field_number(ig_call *c, const json_t *object, const char *name, double min, double max, double *out);
 bool ig_field_text(ig_call *c, const json_t *object, const char *name, const char **out);
-/* Refuses fields that are in none of the lists (which end with NULL). */
-bool ig_field_known(ig_call *c, const json_t *object, const char *where, const char *const *known,
-                    const char *const *ignored);
+/* Refuses fields that are not in the list, which ends with NULL; `where` stands before their names. (absent.c) */
+bool ig_field_only(ig_call *c, const json_t *object, const char *where, const char *const *known);
+/* The same of those only that are known to ask for what is not there; the others are passed over. */
+bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
+/* null, false, empty, or `neutral` (a text or a number; NULL: none). */
+bool ig_field_asks_nothing(const json_t *v, const char *neutral);
 /* The body as an object, to be dropped by the caller; NULL: refused. */
 json_t *ig_body_object(ig_call *c);
 /* Tokens of a text, malloc'ed. More than the context holds are refused. */

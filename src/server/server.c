@@ -21,8 +21,7 @@
 
 enum { BACKLOG = 1024 };
 
-static void say(const ig_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(const ig_server *s, const char *format, ...) {
+void ig_server_say(const ig_server *s, const char *format, ...) {
     char line[1024];
     va_list args;
     va_start(args, format);
@@ -54,7 +53,7 @@ static ig_status listen_unix(ig_server *s, ig_error *err) {
     umask(before);
     if (failed || listen(s->listener, BACKLOG) != 0)
         return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(failed ? why : errno));
-    say(s, "listening at the socket %s", path);
+    ig_server_say(s, "listening at the socket %s", path);
     return IG_OK;
 }
 
@@ -89,7 +88,8 @@ static ig_status listen_tcp(ig_server *s, ig_error *err) {
     freeaddrinfo(all);
     if (s->listener < 0) return ig_server_fail(err, IG_E_IO, "%s, port %d: %s", o->host, o->port, strerror(why));
     bool is_long = strchr(o->host, ':') != NULL;
-    say(s, "listening at http://%s%s%s:%d", is_long ? "[" : "", o->host, is_long ? "]" : "", port_of(s->listener));
+    ig_server_say(s, "listening at http://%s%s%s:%d", is_long ? "[" : "", o->host, is_long ? "]" : "",
+                  port_of(s->listener));
     return IG_OK;
 }
 
@@ -106,9 +106,9 @@ static void wanted_signals(sigset_t *set) {
 static void read_keys_again(ig_server *s) {
     ig_error err = {0};
     if (ig_server_read_keys(s, &err))
-        say(s, "the keys stay as they are: %s", err.text);
+        ig_server_say(s, "the keys stay as they are: %s", err.text);
     else
-        say(s, "keys were read again");
+        ig_server_say(s, "keys were read again");
 }
 
 static void wait_for_end(ig_server *s, const sigset_t *set) {
@@ -136,7 +136,7 @@ static void drain(ig_server *s, const sigset_t *set) {
     MHD_socket listener = MHD_quiesce_daemon(s->daemon);
     if (listener != MHD_INVALID_SOCKET) close(listener);
     s->listener = -1;
-    say(s, "ending: %d requests are still being answered", count_calls(s));
+    ig_server_say(s, "ending: %d requests are still being answered", count_calls(s));
     while (count_calls(s) && ig_server_seconds() < end) {
         int number = sigtimedwait(set, NULL, &short_time);
         if (number == SIGINT || number == SIGTERM) break;
@@ -187,17 +187,19 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     pthread_cond_init(&s.idle, NULL);
     pthread_mutex_init(&s.numbers.lock, NULL);
     pthread_mutex_init(&s.keys.lock, NULL);
+    pthread_mutex_init(&s.fields.lock, NULL);
     wanted_signals(&wanted);
     pthread_sigmask(SIG_BLOCK, &wanted, &before); /* threads that are started from here on take none of them */
     ig_status status = start(&s, err);
     if (!status) {
-        say(&s, "ready: %s, %d at a time, contexts of %d tokens", o->alias, o->scheduler.session.cache.n_sessions,
-            ig_scheduler_ctx(s.scheduler));
+        ig_server_say(&s, "ready: %s, %d at a time, contexts of %d tokens", o->alias,
+                      o->scheduler.session.cache.n_sessions, ig_scheduler_ctx(s.scheduler));
         wait_for_end(&s, &wanted);
         drain(&s, &wanted);
     }
     stop(&s);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_mutex_destroy(&s.fields.lock);
     pthread_mutex_destroy(&s.keys.lock);
     pthread_mutex_destroy(&s.numbers.lock);
     pthread_cond_destroy(&s.idle);

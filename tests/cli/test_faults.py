@@ -66,7 +66,7 @@ def faulty_io(tmp_path_factory):
     if not compiler:
         return None
     path = str(tmp_path_factory.mktemp("faulty") / "faulty_io.so")
-    subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-o", path, os.path.join(HERE, "faulty_io.c"), "-ldl"],
+    subprocess.run([compiler, "-std=c11", "-shared", "-fPIC", "-o", path, os.path.join(HERE, "cli", "faulty_io.c"), "-ldl"],
                    check=True)
     return path
 

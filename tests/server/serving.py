@@ -8,6 +8,12 @@ import socket
 import threading
 import time
 
+import pytest
+
+from conftest import make_model
+
+CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
+
 
 class Server:
     """`infinigen serve` on a port of its own. What it says is kept in `said`."""
@@ -96,3 +102,24 @@ def said(events, chat, index=0):
     """The text of a stream."""
     choices = [c for e in events for c in e["choices"] if c["index"] == index]
     return "".join(c["delta"].get("content") or "" if chat else c["text"] for c in choices)
+
+
+@pytest.fixture
+def served(tmp_path):
+    return make_model(tmp_path / "served")
+
+
+@pytest.fixture
+def server(program, served):
+    with Server(program, served, "-c", 2048, "-np", 4) as s:
+        yield s
+
+
+def user(text):
+    return [{"role": "user", "content": text}]
+
+
+def request(body, path=TEXT):
+    data = json.dumps(body).encode()
+    return (f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(data)}\r\n\r\n").encode() + data

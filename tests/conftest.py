@@ -17,7 +17,7 @@ import time
 import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-TINY_MODELS = os.path.join(os.path.dirname(HERE), "golden", "models")
+TINY_MODELS = os.path.join(HERE, "golden", "models")
 # Of the user who runs the tests: the program under test gets folders of its own.
 USER_CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
 

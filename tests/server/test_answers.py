@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server answers is what `run` answers."""
+import concurrent.futures
+import json
+import time
+
+from conftest import words
+from serving import CHAT, TEXT, Server, said, served, server, user
+
+
+def run_text(program, model, prompt, n, *flags):
+    status, out, err = program("run", "-m", model, "-c", 2048, "-p", prompt, "-n", n, "--temp", 0, "--json", "-t", 2,
+                               *flags)
+    assert status == 0, err
+    return json.loads(out)
+
+
+def same_text(ours, theirs):
+    """run shows what is left of a character that was cut off; the server does not."""
+    return ours == theirs or ours + "\ufffd" == theirs
+
+
+# ---- answers ----
+
+
+def test_answers_are_those_of_run(program, server, served):
+    for prompt, n in (("What is a cache?", 20), (words(300, 1), 9)):
+        expected = run_text(program, served, prompt, n)
+        status, reply, _ = server.ask(CHAT, {"messages": user(prompt), "max_tokens": n, "temperature": 0})
+        assert status == 200, reply
+        assert same_text(reply["choices"][0]["message"]["content"], expected["text"])
+        assert reply["choices"][0]["finish_reason"] == ("stop" if expected["finish"] == "end" else "length")
+        assert reply["usage"]["prompt_tokens"] == expected["tokens_prompt"]
+        assert reply["usage"]["completion_tokens"] == expected["tokens_generated"]
+        assert reply["usage"]["total_tokens"] == expected["tokens_prompt"] + expected["tokens_generated"]
+        assert reply["object"] == "chat.completion" and reply["id"].startswith("chatcmpl-")
+        expected = run_text(program, served, prompt, n, "--raw")
+        reply = server.ask(TEXT, {"prompt": prompt, "max_tokens": n, "temperature": 0})[1]
+        assert same_text(reply["choices"][0]["text"], expected["text"])
+        assert reply["object"] == "text_completion" and reply["id"].startswith("cmpl-")
+
+
+def test_streams(server):
+    for path, chat, question in ((CHAT, True, {"messages": user("ab")}), (TEXT, False, {"prompt": "ab"})):
+        body = {**question, "max_tokens": 12, "temperature": 0}
+        whole = server.ask(path, body)[1]
+        events = server.events(path, {**body, "stream_options": {"include_usage": True}})
+        choice = whole["choices"][0]
+        assert said(events, chat) == (choice["message"]["content"] if chat else choice["text"])
+        assert events[-1]["choices"] == []
+        assert events[-1]["usage"]["completion_tokens"] == whole["usage"]["completion_tokens"]
+        assert all(e["usage"] is None for e in events[:-1])
+        assert [e["choices"][0]["finish_reason"] for e in events[:-1]][-1] == choice["finish_reason"]
+        assert len({e["id"] for e in events}) == 1
+        if chat:
+            assert events[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+        running = server.events(path, {**body, "stream_options": {"continuous_usage_stats": True}})
+        assert all(e["usage"]["total_tokens"] >= e["usage"]["prompt_tokens"] for e in running)
+
+
+def test_eight_at_once(program, server, served):
+    """Different prompts, options and policies, some of them streamed: each answer is as if it were alone."""
+    policies = ["infinigen", "full", "window", "quest"]
+    asked = [{"prompt": words(40 + 90 * i, i), "max_tokens": 10 + i, "temperature": 0 if i % 2 else 1.3, "seed": i,
+              "infinigen": {"policy": policies[i % 4], "budget": 24 + i}} for i in range(8)]
+    alone = [server.ask(TEXT, {**a, "cache_salt": f"alone {i}"})[1]["choices"] for i, a in enumerate(asked)]
+    for _ in range(3):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            together = list(pool.map(lambda i: said(server.events(TEXT, asked[i]), False) if i % 3 else
+                                     server.ask(TEXT, asked[i])[1]["choices"][0]["text"], range(8)))
+        assert together == [c[0]["text"] for c in alone]
+    expected = run_text(program, served, asked[1]["prompt"], 11, "--raw", "--kv-policy", "full")
+    assert same_text(together[1], expected["text"])
+
+
+def test_prefixes(server):
+    body = {"prompt": words(900, 5), "max_tokens": 8, "temperature": 0, "logprobs": 2}
+    first, second = server.ask(TEXT, body)[1], server.ask(TEXT, body)[1]
+    salted = server.ask(TEXT, {**body, "cache_salt": "x"})[1]
+    assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= 880
+    assert salted["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
+    assert first["choices"] == second["choices"] == salted["choices"]
+    assert second["timings"]["cache_n"] == second["infinigen"]["cached_tokens"] >= 880
+
+
+def test_store_outlives_the_server(program, served, tmp_path):
+    body = {"prompt": words(900, 5), "max_tokens": 8, "temperature": 0}
+    flags = ["-c", 1024, "--kv-store", tmp_path / "store"]
+    with Server(program, served, *flags) as s:
+        first = s.ask(TEXT, body)[1]
+        s.wait_for("infinigen_requests_running", 0)
+        time.sleep(1)  # it is made safe once there is nothing else to do
+        s.process.kill()
+        s.process.wait()
+    with Server(program, served, *flags) as s:
+        second = s.ask(TEXT, body)[1]
+    assert second["usage"]["prompt_tokens_details"]["cached_tokens"] >= 880
+    assert first["choices"] == second["choices"]
+
+
+def test_little_memory(program, served, tmp_path):
+    """More conversations than RAM holds: the rest lies on disk, and all are answered as with enough."""
+    prompts = [words(1200, i) for i in range(6)]
+    answers = []
+    for flags in ([], ["--kv-ram", "2M", "--kv-disk", "256M", "--kv-disk-path", tmp_path]):
+        with Server(program, served, "-c", 2048, "-np", 3, *flags) as s, \
+                concurrent.futures.ThreadPoolExecutor(6) as pool:
+            asked = [{"prompt": p, "max_tokens": 10, "temperature": 0} for p in prompts]
+            answers.append([r[1]["choices"][0]["text"] for r in pool.map(lambda a: s.ask(TEXT, a), asked * 2)])
+            moved = s.numbers()["infinigen_kv_spilled_bytes_total"]
+    assert moved > 1e6
+    assert answers[0] == answers[1]
+
+
+# ---- options ----
+
+
+def test_stop_strings(server):
+    body = {"prompt": "abc", "max_tokens": 40, "temperature": 0}
+    text = server.ask(TEXT, body)[1]["choices"][0]["text"]
+    at = next(i for i in range(3, len(text) - 3) if text.find(text[i:i + 2]) == i and "\ufffd" not in text[i:i + 2])
+    for stop in (text[at:at + 2], ["never", text[at:at + 2]]):
+        choice = server.ask(TEXT, {**body, "stop": stop})[1]["choices"][0]
+        assert choice["text"] == text[:at] and choice["finish_reason"] == "stop"
+        assert said(server.events(TEXT, {**body, "stop": stop}), False) == text[:at]
+    # what might have begun a stop string is not lost where the answer ends
+    begun = text[-1] + "#never#"
+    if "\ufffd" not in begun:
+        assert said(server.events(TEXT, {**body, "stop": begun}), False) == text
+
+
+def test_several_choices(server):
+    body = {"prompt": ["ab", [70, 71, 72]], "n": 2, "max_tokens": 5, "temperature": 1.5, "seed": 7}
+    reply = server.ask(TEXT, body)[1]
+    assert [c["index"] for c in reply["choices"]] == [0, 1, 2, 3]
+    assert reply["usage"]["prompt_tokens"] == 5 and reply["usage"]["completion_tokens"] == 20
+    again = server.ask(TEXT, body)[1]
+    assert [c["text"] for c in again["choices"]] == [c["text"] for c in reply["choices"]]
+    assert reply["choices"][0]["text"] != reply["choices"][1]["text"]
+    events = server.events(TEXT, body)
+    assert [said(events, False, i) for i in range(4)] == [c["text"] for c in reply["choices"]]
+    single = server.ask(TEXT, {**body, "prompt": [70, 71, 72], "n": 1})[1]["choices"][0]["text"]
+    assert single == reply["choices"][2]["text"]
+
+
+def test_logprobs(server):
+    chat = server.ask(CHAT, {"messages": user("ab"), "max_tokens": 6, "temperature": 0, "logprobs": True,
+                             "top_logprobs": 3})[1]["choices"][0]["logprobs"]["content"]
+    assert len(chat) == 6
+    for token in chat:
+        assert len(token["top_logprobs"]) == 3
+        assert token["logprob"] == max(t["logprob"] for t in token["top_logprobs"]) <= 0
+        assert bytes(token["bytes"]).decode(errors="replace").startswith(token["token"][:1])
+    body = {"prompt": "abcdef", "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True}
+    choice = server.ask(TEXT, body)[1]["choices"][0]
+    scores = choice["logprobs"]
+    assert choice["text"].startswith("abcdef")
+    assert len(scores["tokens"]) == len(scores["token_logprobs"]) == len(scores["top_logprobs"]) == 7
+    assert scores["token_logprobs"][0] is None and scores["top_logprobs"][0] is None
+    assert scores["tokens"][:6] == list("abcdef") and scores["text_offset"] == list(range(7))
+    assert scores["token_logprobs"][6] == max(scores["top_logprobs"][6].values())
+    nothing = server.ask(TEXT, {**body, "max_tokens": 0})[1]["choices"][0]
+    assert nothing["text"] == "abcdef"
+    assert nothing["logprobs"]["token_logprobs"] == scores["token_logprobs"][:6]
+    named = server.ask(TEXT, {**body, "return_tokens_as_token_ids": True})[1]["choices"][0]["logprobs"]
+    assert all(t.startswith("token_id:") for t in named["tokens"])
+
+
+def test_biases_and_penalties(server):
+    ids = server.ask("/tokenize", {"content": "Q"})[1]["tokens"]
+    choice = server.ask(TEXT, {"prompt": "ab", "max_tokens": 5, "temperature": 0,
+                               "logit_bias": {str(ids[0]): 100}})[1]["choices"][0]
+    assert choice["text"] == "QQQQQ"
+    choice = server.ask(TEXT, {"prompt": "ab", "max_tokens": 9, "temperature": 0, "frequency_penalty": 1000,
+                               "logit_bias": {str(ids[0]): 100}, "logprobs": 0})[1]["choices"][0]
+    assert choice["text"].count("Q") == 1

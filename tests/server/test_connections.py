@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Clients that behave badly are forgotten, and the server's end."""
+import concurrent.futures
+import http.client
+import json
+import signal
+import socket
+import struct
+import time
+
+import pytest
+
+from conftest import words
+from serving import TEXT, Server, request, said, served, server
+
+
+# ---- clients that behave badly ----
+
+
+def test_client_goes_away(server):
+    """Whether it waits for a stream or for the whole: its place is free at once."""
+    for stream in (True, False):
+        before = server.numbers()["infinigen_requests_cancelled_total"]
+        asked = [server.connect() for _ in range(6)]
+        for s in asked:
+            s.sendall(request({"prompt": "ab", "max_tokens": 2000, "ignore_eos": True, "stream": stream}))
+        server.wait_for("infinigen_requests_running", 4)
+        server.wait_for("infinigen_requests_waiting", 2)
+        for s in asked:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            s.close()
+        start = time.monotonic()
+        server.wait_for("infinigen_requests_running", 0)
+        assert time.monotonic() - start < 2
+        server.wait_for("infinigen_requests_cancelled_total", before + 6)
+    assert server.ask(TEXT, {"prompt": "ab", "max_tokens": 2})[0] == 200
+
+
+def test_full_queue(program, served):
+    with Server(program, served, "-c", 2048, "-np", 1, "--queue", 2) as s:
+        long = {"prompt": "ab", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+        held = []
+        for waiting in range(3):
+            held.append(s.connect())
+            held[-1].sendall(request(long))
+            s.wait_for("infinigen_requests_running", 1)
+            s.wait_for("infinigen_requests_waiting", waiting)
+        status, reply, headers = s.ask(TEXT, {"prompt": "ab"})
+        assert status == 503 and headers["retry-after"] and reply["error"]["code"] == "queue_full"
+        for c in held:
+            c.close()
+        s.wait_for("infinigen_requests_running", 0)
+        assert s.ask(TEXT, {"prompt": "ab", "max_tokens": 1})[0] == 200
+
+
+def test_malformed_http(server):
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+    good = b'{"prompt":"a","max_tokens":1}'
+    bad = [b"\r\n\r\n\r\nnonsense\r\n\r\n", b"GET\r\n\r\n", b"GET /health HTTP/9.9\r\nHost: localhost\r\n\r\n",
+           b"GET /health HTTP/1.1\r\nConnection: close\r\n\r\n",
+           head + b"Content-Length: +29\r\n\r\n" + good, head + b"Content-Length: -1\r\n\r\n" + good,
+           head + b"Content-Length: 29\r\nContent-Length: 30\r\n\r\n" + good,
+           head + b"Content-Length: 29\r\nTransfer-Encoding: chunked\r\n\r\n" + good,
+           head + b"Transfer-Encoding: gzip\r\n\r\n" + good,
+           head + b"Transfer-Encoding: chunked\r\n\r\nxyz\r\n" + good,
+           head + b"Transfer-Encoding: chunked\r\n\r\nffffffffffffffffff\r\n" + good,
+           head + b"Content-Length: 99999999999999999999999\r\n\r\n" + good,
+           b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+           b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+           b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 200000 + b"\r\n\r\n",
+           b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X: a\r\n" * 200 + b"Connection: close\r\n\r\n"]
+    for data in bad:
+        got = server.send(data)
+        assert not got or got.split(b" ")[1][:1] in (b"4", b"5") and b" 500 " not in got[:20], (data[:80], got[:200])
+    chunked = head + b"Transfer-Encoding: chunked\r\n\r\n"
+    chunked += b"".join(b"%x\r\n%s\r\n" % (len(good[i:i + 5]), good[i:i + 5]) for i in range(0, len(good), 5))
+    assert server.send(chunked + b"0\r\n\r\n").startswith(b"HTTP/1.1 200 ")
+    two = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    got = server.send(two)
+    assert got.count(b"HTTP/1.1 200 ") == 2 and b'"version"' in got
+    assert server.ask("/health")[0] == 200
+
+
+def test_large_bodies(server):
+    head = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n")
+    assert server.send(head % 10 ** 9 + b'{"prompt":"').startswith(b"HTTP/1.1 413 ")
+    got = server.send(head.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked\r\nConnection: close")
+                      + b"".join(b"100000\r\n" + b" " * 0x100000 + b"\r\n" for _ in range(34)) + b"0\r\n\r\n")
+    assert got.startswith(b"HTTP/1.1 413 ")
+    before = server.ask(TEXT, {"prompt": " " * 20_000_000})
+    assert before[0] == 400 and before[1]["error"]["code"] == "context_length_exceeded"
+
+
+def test_slow_clients_block_nobody(server):
+    slow = []
+    for i in range(60):
+        slow.append(server.connect())
+        slow[-1].sendall(b"GET /health HTTP/1.1\r\nHost: loc" if i % 2 else b"POST /v1/completions HTTP/1.1\r\n"
+                         b"Host: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+    start = time.monotonic()
+    assert server.ask(TEXT, {"prompt": "ab", "max_tokens": 2})[0] == 200
+    assert server.ask("/health")[0] == 200
+    assert time.monotonic() - start < 5
+    for s in slow:  # and none of them is waited for much longer than it may take
+        s.settimeout(30)
+        s.recv(100000)
+        s.close()
+    assert 5 < time.monotonic() - start < 30
+    server.wait_for("infinigen_http_connections", 1)
+
+
+def test_reader_that_never_reads(server):
+    with server.connect() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.sendall(request({"prompt": "ab", "max_tokens": 2000, "ignore_eos": True, "stream": True, "logprobs": 20}))
+        server.wait_for("infinigen_requests_running", 1)
+        assert server.ask(TEXT, {"prompt": "ab", "max_tokens": 2})[0] == 200
+    server.wait_for("infinigen_requests_running", 0)
+
+
+def test_many_leave_at_random(server):
+    """After clients that left at all moments nothing is left of them."""
+    def leave(i):
+        with server.connect() as s:
+            s.sendall(request({"prompt": words(20 + 37 * i % 500, i), "max_tokens": 300, "ignore_eos": True,
+                               "stream": i % 3 > 0, "n": 1 + i % 2})[:None if i % 5 else 60])
+            time.sleep(i % 7 * 0.02)
+    with concurrent.futures.ThreadPoolExecutor(12) as pool:
+        list(pool.map(leave, range(60)))
+    server.wait_for("infinigen_requests_running", 0)
+    server.wait_for("infinigen_requests_waiting", 0)
+    server.wait_for("infinigen_http_connections", 1)
+    n = server.numbers()
+    assert n["infinigen_requests_failed_total"] == 0
+    body = {"prompt": words(300, 1), "max_tokens": 9, "temperature": 0}
+    assert server.ask(TEXT, body)[1]["choices"] == server.ask(TEXT, {**body, "cache_salt": "new"})[1]["choices"]
+
+
+# ---- its end ----
+
+
+def test_drain(program, served):
+    with Server(program, served, "-c", 2048, "--drain-timeout", 600) as s, \
+            concurrent.futures.ThreadPoolExecutor(2) as pool:
+        long = {"prompt": "ab", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
+        stream, whole = pool.submit(s.events, TEXT, long), pool.submit(s.ask, TEXT, long)
+        s.wait_for("infinigen_requests_running", 2)
+        s.process.send_signal(signal.SIGTERM)
+        events = stream.result(600)
+        assert events[-1]["choices"][0]["finish_reason"] == "length"
+        assert whole.result(600)[1]["choices"][0]["text"] == said(events, False)
+        assert s.process.wait(30) == 0
+        with pytest.raises(OSError):
+            s.connect()
+
+
+def test_second_signal_ends_at_once(program, served):
+    with Server(program, served, "-c", 8192) as s:
+        c = s.connect()
+        c.sendall(request({"prompt": "ab", "max_tokens": 8000, "ignore_eos": True, "stream": True}))
+        s.wait_for("infinigen_requests_running", 1)
+        s.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 20
+        while b"ending" not in s.said:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert s.stop(seconds=5) == 0
+
+
+# ---- connections ----
+
+
+def test_keep_alive(server):
+    c = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    for i in range(5):
+        c.request("POST", TEXT, json.dumps({"prompt": "ab", "max_tokens": 2, "stream": i % 2 == 1}),
+                  {"Content-Type": "application/json"})
+        r = c.getresponse()
+        assert r.status == 200 and r.read()
+    c.request("POST", TEXT, "{", {"Content-Type": "application/json"})
+    r = c.getresponse()
+    assert r.status == 400 and r.read()
+    c.request("GET", "/health")
+    assert c.getresponse().status == 200

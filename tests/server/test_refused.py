@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who asks wrongly is told so, who may not ask as well."""
+import os
+import signal
+import socket
+import time
+
+from conftest import words
+from serving import CHAT, TEXT, Server, served, server, user
+
+
+# ---- what is refused ----
+
+WRONG = [
+    ({"prompt": "a", "tools": [{}]}, "tools"), ({"prompt": "a", "user": 1}, "user"),
+    ({"prompt": "a", "response_format": {"type": "json_object"}}, "response_format"),
+    ({"prompt": "a", "max_tokens": "3"}, "max_tokens"), ({"prompt": "a", "max_tokens": 1.5}, "max_tokens"),
+    ({"prompt": "a", "max_tokens": -1}, "max_tokens"), ({"prompt": "a", "temperature": "hot"}, "temperature"),
+    ({"prompt": "a", "temperature": -0.1}, "temperature"), ({"prompt": "a", "temperature": True}, "temperature"),
+    ({"prompt": "a", "top_p": 0}, "top_p"), ({"prompt": "a", "n": 17}, "n"), ({"prompt": "a", "n": 0}, "n"),
+    ({"prompt": "a", "stop": [""]}, "stop"), ({"prompt": "a", "stop": ["x"] * 17}, "stop"),
+    ({"prompt": "a", "stop": 3}, "stop"), ({"prompt": "a", "stop": "x" * 257}, "stop"),
+    ({"prompt": "a", "logprobs": 21}, "logprobs"), ({"prompt": "a", "logprobs": True}, "logprobs"),
+    ({"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"), ({"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias"),
+    ({"prompt": "a", "logit_bias": []}, "logit_bias"), ({"prompt": "a", "stream": "yes"}, "stream"),
+    ({"prompt": "a", "stream_options": {"include_usage": True}}, "stream_options"),
+    ({"prompt": "a", "suffix": "b"}, "suffix"), ({"prompt": "a", "best_of": 2}, "best_of"),
+    ({"prompt": "a", "seed": "x"}, "seed"), ({"prompt": "a", "model": 1}, "model"),
+    ({"prompt": "a", "infinigen": {"policy": "none"}}, "infinigen.policy"),
+    ({"prompt": "a", "infinigen": {"budget": 0}}, "infinigen.budget"),
+    ({"prompt": "a", "infinigen": {"colour": 0}}, "infinigen.colour"), ({"prompt": "a", "cache_salt": 1}, "cache_salt"),
+    ({}, "prompt"), ({"prompt": None}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": ""}, "prompt"),
+    ({"prompt": 3}, "prompt"), ({"prompt": [1, "a"]}, "prompt"), ({"prompt": [1, -1]}, "prompt"),
+    ({"prompt": [10 ** 9]}, "prompt"), ({"prompt": [[1], 2]}, "prompt"), ({"prompt": ["a"] * 129}, "prompt"),
+    ({"prompt": "a", "messages": [1]}, "messages"), ({"prompt": "a", "echo": 1}, "echo"),
+]
+WRONG_CHAT = [
+    ({"messages": []}, "messages"), ({"messages": "hi"}, "messages"), ({"messages": [1]}, "messages"),
+    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": 1, "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": "x", "tool_calls": [1]}]}, "messages[0].tool_calls"),
+    ({"messages": user("x"), "top_logprobs": 2}, "top_logprobs"), ({"messages": user("x"), "logprobs": 2}, "logprobs"),
+    ({"messages": user("x"), "tool_choice": "required"}, "tool_choice"),
+    ({"messages": user("x"), "response_format": {"type": "json_schema", "json_schema": {}}}, "response_format"),
+    ({"messages": user("x"), "prompt": "x"}, "prompt"), ({"messages": user("x"), "modalities": ["audio"]}, "modalities"),
+]
+
+
+def test_wrong_fields(server):
+    for path, wrong in ((TEXT, WRONG), (CHAT, WRONG_CHAT)):
+        for body, field in wrong:
+            status, reply, _ = server.ask(path, body)
+            assert status == 400, (body, reply)
+            error = reply["error"]
+            assert error["param"] == field, (body, error)
+            assert error["type"] == "invalid_request_error" and error["message"]
+    # null is as if it were not there, and what changes nothing is not looked at
+    assert server.ask(TEXT, {"prompt": "a", "max_tokens": 1, "stop": None, "logprobs": None, "seed": None, "tools": None,
+                             "user": "x", "best_of": 1, "suffix": ""})[0] == 200
+    assert server.ask(CHAT, {"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}]},
+                                          {"role": "user", "content": "b", "name": "x"}], "max_tokens": 1,
+                             "tool_choice": "none", "tools": []})[0] == 200
+
+
+# Known to other servers, and not here: with a value that asks for something, and one that asks for nothing.
+ABSENT = [
+    ("tools", [{"type": "function"}], []), ("functions", [{"name": "f"}], []), ("tool_choice", "auto", "none"),
+    ("function_call", "auto", "none"), ("response_format", {"type": "json_object"}, {"type": "text"}),
+    ("json_schema", {"type": "object"}, {}), ("grammar", "root ::= \"a\"", ""), ("guided_json", {"type": "object"}, None),
+    ("guided_regex", "a+", ""), ("guided_choice", ["a"], []), ("structured_outputs", {"choice": ["a"]}, None),
+    ("modalities", ["text", "audio"], ["text"]), ("audio", {"voice": "alloy"}, None), ("prediction", {"content": "x"}, None),
+    ("web_search_options", {"x": 1}, {}), ("use_beam_search", True, False), ("best_of", 3, 1), ("length_penalty", 2, 1),
+    ("prompt_logprobs", 1, None), ("truncate_prompt_tokens", 5, None), ("logits_processors", ["x"], []),
+    ("allowed_token_ids", [1], []), ("bad_words", ["x"], []), ("mirostat", 2, 0), ("dry_multiplier", 0.8, 0),
+    ("n_probs", 3, 0), ("chat_template", "{{ x }}", None), ("reasoning_effort", "high", None), ("image_data", [{}], []),
+]
+
+
+def test_what_is_not_there(server):
+    for question, path in (({"prompt": "a"}, TEXT), ({"messages": user("a")}, CHAT)):
+        for field, asks, nothing in [*ABSENT, ("suffix", "b", "")]:
+            status, reply, _ = server.ask(path, {**question, "max_tokens": 1, field: asks})
+            assert status == 400 and reply["error"]["param"] == field, (field, reply)
+        status, reply, _ = server.ask(path, {**question, "max_tokens": 1, **{f: nothing for f, _, nothing in ABSENT}})
+        assert status == 200, reply
+    image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
+    assert server.ask(CHAT, {"messages": image})[1]["error"]["param"] == "messages[0].content"
+    assert server.ask("/v1/embeddings", {"input": "a"})[0] == 404
+
+
+def test_unknown_fields(server):
+    """They are passed over and logged once, by a name that is safe to show; those of `infinigen` are refused."""
+    body = {"prompt": "a", "max_tokens": 3, "temperature": 0}
+    plain = server.ask(TEXT, body)[1]["choices"]
+    for _ in range(2):
+        assert server.ask(TEXT, {**body, "no_such_field": "a secret", "\x1b[31mred": 1})[1]["choices"] == plain
+    assert server.said.count(b"no_such_field") == 1 and b"secret" not in server.said
+    assert b"?[31mred" in server.said and b"\x1b" not in server.said
+    for i in range(20):
+        assert server.ask(TEXT, {**body, **{f"x{i}_{j}": 1 for j in range(20)}})[0] == 200
+    assert server.said.count(b"passed over") <= 64
+    assert server.ask(CHAT, {"messages": [{"role": "user", "content": "b", "x": 1}], "max_tokens": 1, "stream": True,
+                             "stream_options": {"x": 1}})[0] == 200
+    status, reply, _ = server.ask(TEXT, {**body, "infinigen": {"polcy": "full"}})
+    assert status == 400 and reply["error"]["param"] == "infinigen.polcy"
+
+
+def test_long_prompts(server):
+    for body in ({"prompt": words(3000, 1)}, {"prompt": [70] * 3000}):
+        status, reply, _ = server.ask(TEXT, body)
+        assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
+    status, reply, _ = server.ask(CHAT, {"messages": user(words(3000, 1))})
+    assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
+    full = server.ask(TEXT, {"prompt": [70] * 2047, "max_tokens": 50, "ignore_eos": True, "temperature": 0})[1]
+    assert full["usage"]["completion_tokens"] == 2 and full["choices"][0]["finish_reason"] == "length"
+
+
+def test_wrong_bodies(server):
+    deep = b'{"prompt":' + b"[" * 100000 + b"]" * 100000 + b"}"
+    for raw in (b"", b"{", b"[]", b"3", b"null", b'{"prompt":"\xff"}', b'{"prompt":"a\\u0000b"}', b'{"prompt":"\\ud800"}',
+                b'{"prompt":"a","prompt":"b"}', b'{"prompt":"a","max_tokens":1e999}', deep, b'{"prompt":"a"} x',
+                b'{"prompt":"a","max_tokens":' + b"9" * 400 + b"}"):
+        status, reply, _ = server.ask(TEXT, raw=raw)
+        assert status == 400 and reply["error"]["type"] == "invalid_request_error", (raw[:40], reply)
+    assert server.ask(TEXT, raw=b"{}", headers={"Content-Type": "text/plain"})[0] == 415
+    assert server.ask("/health")[0] == 200
+
+
+def test_paths_and_methods(server):
+    for path in ("/nothing", "/v1", "/v1/embeddings", "//health", "/health/", "/v1/models/", "/../health", "/health%00x"):
+        status, reply, _ = server.ask(path)
+        assert status == 404 and reply["error"]["type"] == "not_found_error", path
+    for method, path, allowed in (("GET", CHAT, "POST"), ("POST", "/health", "GET, HEAD"), ("DELETE", "/slots", "GET, HEAD"),
+                                  ("OPTIONS", CHAT, "POST"), ("PUT", TEXT, "POST")):
+        status, reply, headers = server.ask(path, method=method)
+        assert status == 405 and headers["allow"] == allowed, (method, path)
+        assert "access-control-allow-origin" not in headers
+    status, text, headers = server.ask("/health", method="HEAD")
+    assert status == 200 and not text
+    status, reply, _ = server.ask(TEXT, {"prompt": "a", "model": "gpt-4"})
+    assert status == 404 and reply["error"]["code"] == "model_not_found"
+
+
+# ---- who may ask ----
+
+
+def test_hosts_and_origins(server):
+    for host in ("evil.example", "127.0.0.1.evil.example", "evil.example:80", "", "[::1", "localhost:x", "192.168.0.1"):
+        got = server.send(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        assert b" 403 " in got.split(b"\r\n")[0] or (not host and b" 400 " in got.split(b"\r\n")[0]), (host, got)
+    for host in ("localhost", "LOCALHOST:8080", "127.0.0.1", "[::1]:8080"):
+        got = server.send(f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
+        assert b" 200 " in got.split(b"\r\n")[0], (host, got)
+    own = f"http://127.0.0.1:{server.port}"
+    assert server.ask("/v1/models", headers={"Origin": own})[0] == 200
+    for origin in ("http://evil.example", "null", f"http://127.0.0.1:{server.port + 1}"):
+        assert server.ask("/v1/models", headers={"Origin": origin})[0] == 403
+
+
+def test_keys(program, served, tmp_path):
+    keys = tmp_path / "keys"
+    keys.write_text("# keys\nfirst-key\n\nsecond-key\n")
+    with Server(program, served, "-c", 256, "--api-key", "third-key", "--api-key-file", keys) as s:
+        def status(key, path="/v1/models", method=None):
+            return s.ask(path, headers={"Authorization": key} if key else {}, method=method)[0]
+        paths = [p.replace("{model}", "served") for p in s.ask("/openapi.json", headers={
+            "Authorization": "Bearer first-key"})[1]["paths"]]
+        for path in paths:
+            public = path in ("/", "/health", "/v1/health", "/version")
+            assert (status(None, path) != 401) == public, path
+        assert status(None, "/nothing") == 401
+        for key in ("first-key", "second-key", "third-key"):
+            assert status("Bearer " + key) == 200
+            assert status(key) == 401 and status("Bearer " + key + "x") == 401 and status("Bearer " + key[:-1]) == 401
+        assert status("Bearer # keys") == 401 and status("Bearer ") == 401 and status("Basic first-key") == 401
+        headers = s.ask("/v1/models")[2]
+        assert headers["www-authenticate"] == "Bearer"
+        assert s.send(b"GET /v1/models HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer first-key\r\n"
+                      b"Connection: close\r\n\r\n").startswith(b"HTTP/1.1 200 ")  # behind a proxy
+        keys.write_text("fourth-key\n")
+        s.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 20
+        while status("Bearer fourth-key") != 200:
+            assert time.monotonic() < end
+        assert status("Bearer first-key") == 401 and status("Bearer third-key") == 200
+        keys.write_text("")
+        s.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 20
+        while b"stay as they are" not in s.said:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert status("Bearer fourth-key") == 200
+        assert b"fourth-key" not in s.said
+
+
+def test_refuses_to_start(program, served, tmp_path, tiny):
+    for flags, word in ((["--host", "0.0.0.0"], b"--api-key"), (["--host", "no.such.host.invalid", "--api-key", "k"], b"--host"),
+                        (["--api-key-file", tmp_path / "none"], b"none"), (["--api-key", "a b"], b"--api-key"),
+                        (["--unix", "/x" * 100], b"--unix"), (["-np", 600], b"600"), (["-np", 16, "-b", 8], b"16")):
+        status, _, err = program("serve", "-m", served, *flags)
+        assert status in (1, 2) and word in err and err.count(b"\n") == 1, (flags, err)
+    status, _, err = program("serve", "-m", tiny)
+    assert status != 0 and b"tokenizer" in err
+
+
+def test_unix_socket(program, served, tmp_path):
+    path = tmp_path / "socket"
+    for _ in range(2):  # one that is left behind is replaced
+        with Server(program, served, "-c", 256, "--unix", path) as s:
+            assert os.stat(path).st_mode & 0o77 == 0
+            with socket.socket(socket.AF_UNIX) as c:
+                c.connect(str(path))
+                c.sendall(b"GET /health HTTP/1.1\r\nHost: anything\r\nConnection: close\r\n\r\n")
+                assert c.recv(4096).startswith(b"HTTP/1.1 200 ")
+            s.process.kill()
+            s.process.wait()

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server says of tokens, of itself, and of texts that it scores."""
+import json
+import math
+
+import pytest
+
+from serving import CHAT, TEXT, served, server, user
+
+
+# ---- tokens, and what the server is ----
+
+
+def test_tokens(server):
+    assert server.ask("/tokenize", {"content": "ab"})[1]["tokens"] == server.ask(
+        "/tokenize", {"prompt": "ab", "add_special_tokens": False})[1]["tokens"]
+    reply = server.ask("/tokenize", {"content": "h\u00e9", "with_pieces": True, "return_token_strs": True})[1]
+    assert reply["count"] == 3 and len(reply["token_strs"]) == 3 and reply["tokens"][0]["piece"] == "h"
+    ids = [t["id"] for t in reply["tokens"]]
+    back = server.ask("/detokenize", {"tokens": ids})[1]
+    assert back["content"] == back["prompt"] == "h\u00e9"
+    prompt = server.ask("/apply-template", {"messages": user("hi")})[1]["prompt"]
+    assert prompt == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert server.ask("/tokenizer_info")[1]["eos_token"] == "</s>"
+    assert server.ask("/tokenize", {"messages": user("hi")})[1]["count"] > 10
+
+
+def test_what_it_is(server):
+    assert server.ask("/health")[:2] == (200, {"status": "ok"})
+    assert "version" in server.ask("/version")[1]
+    models = server.ask("/v1/models")[1]["data"]
+    assert [m["id"] for m in models] == ["served"]
+    assert server.ask("/v1/models/served")[1] == models[0]
+    assert server.ask("/v1/models/other")[0] == 404
+    assert server.ask("/props")[1]["total_slots"] == 4
+    slots = server.ask("/slots")[1]
+    assert len(slots) == 4 and not any(s["is_processing"] for s in slots)
+    paths = server.ask("/openapi.json")[1]["paths"]
+    assert CHAT in paths and "/v1/models/{model}" in paths
+    server.ask(TEXT, {"prompt": "ab", "max_tokens": 3})
+    numbers = server.numbers()
+    assert numbers["infinigen_generated_tokens_total"] == 3
+    assert numbers['infinigen_time_to_first_token_seconds_bucket{le="+Inf"}'] == 1
+    assert numbers["infinigen_time_between_tokens_seconds_count"] == 2
+    assert all(name.startswith("infinigen_") and ":" not in name for name in numbers)
+
+
+def test_page(server):
+    status, first, headers = server.ask("/")
+    policy = headers["content-security-policy"]
+    nonce = policy.split("script-src 'nonce-")[1].split("'")[0]
+    assert status == 200 and headers["content-type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in policy and "connect-src 'self'" in policy and "unsafe" not in policy
+    assert first.count(f'nonce="{nonce}"') == 2 and "{{nonce}}" not in first
+    assert nonce not in server.ask("/")[1]
+    # nothing from elsewhere, and nothing that the policy forbids or that takes text for markup
+    for word in ("http://", "https://", "src=", "innerHTML", "outerHTML", "insertAdjacent", "eval(", " style=", " onclick="):
+        assert word not in first, word
+
+
+# ---- log-likelihoods ----
+
+
+def test_scores_are_those_of_eval(program, server, served, tmp_path):
+    """What lm-evaluation-harness computes from echo and logprobs is what `eval` computes."""
+    query, choices = "The first thing is", [" a house", " another one", " x"]
+    task = tmp_path / "task.jsonl"
+    task.write_text(json.dumps({"query": query, "choices": choices, "answer": 0}) + "\n")
+    status, _, err = program("eval", "-m", served, "--task", task, "-o", tmp_path / "out.jsonl", "--kv-policy", "full",
+                             "-t", 2)
+    assert status == 0, err
+    expected = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
+    scores = next(v for v in expected.values() if isinstance(v, list) and len(v) == 3 and isinstance(v[0], float))
+    n = server.ask("/tokenize", {"prompt": query})[1]["count"]
+    for choice, score in zip(choices, scores):
+        reply = server.ask(TEXT, {"prompt": query + choice, "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True,
+                                  "seed": 1234})[1]
+        ours = math.fsum(reply["choices"][0]["logprobs"]["token_logprobs"][n:-1])
+        assert ours == pytest.approx(score, rel=1e-6)
