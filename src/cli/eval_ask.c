@@ -170,7 +170,7 @@ static void note_answer(const asking *a, int run) {
     }
     json_t *fields = ig_cli_eval_generates(e) ? json_of_replies(a, answer) : json_of_choice(a, answer);
     json_object_update(line, fields);
-    json_dumpf(line, e->answers, JSON_COMPACT | JSON_REAL_PRECISION(9));
+    json_dumpf(line, e->answers, JSON_COMPACT | JSON_REAL_PRECISION(12));
     fputc('\n', e->answers);
     json_decref(line);
     json_decref(fields);

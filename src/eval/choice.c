@@ -118,6 +118,13 @@ ig_status ig_eval_reader_use(ig_eval_reader *r, const ig_cache_options *cache, i
 
 ig_status ig_eval_reader_clear(ig_eval_reader *r, ig_error *err) { return keep(r, 0, err); }
 
+/* Shares of the entries that steps so far have left out, summed. */
+static double left_out(const ig_session *s) {
+    ig_session_stats st;
+    ig_session_get_stats(s, &st);
+    return (1 - st.selected_share) * (double)st.n_decoded;
+}
+
 /* Entries differ a little between those made through the policy, dense ones, and dense ones made in other batches. So
  * that a result does not depend on what was read before, all of the dense part is reused or what is shared, and the two
  * are always batches of their own. */
@@ -135,11 +142,37 @@ ig_status ig_eval_feed(ig_eval_reader *r, const int32_t *ids, int n, int n_tail,
     if (!status && kept < n_shared) status = ig_session_sync(r->s, ids, n_shared, err);
     if (!status && (kept < n_dense || n == n_dense)) status = ig_session_sync(r->s, ids, n_dense, err);
     r->n_dense = ig_session_tokens(r->s, NULL);
+    r->left_out = left_out(r->s);
     return status ? status : ig_eval_read_on(r, ids + n_dense, n - n_dense, err);
 }
 
 ig_status ig_eval_feed_context(ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err) {
     return ig_eval_feed(r, pair->ids, pair->n_context, pair->n_dense ? pair->n_context - pair->n_dense : 1, err);
+}
+
+typedef struct row_sink {
+    const ig_eval_pair *pair;
+    int n_vocab;
+    double sum;
+} row_sink;
+
+/* The logits at position i predict the token at i + 1. */
+static bool score_rows(void *user, int first, int n_rows, const float *logits) {
+    row_sink *k = user;
+    for (int i = first; i < first + n_rows && i + 1 < k->pair->n; i++, logits += k->n_vocab)
+        if (i + 1 >= k->pair->n_context) k->sum -= ig_eval_token_nll(logits, k->n_vocab, k->pair->ids[i + 1]);
+    return false;
+}
+
+/* All of the pair as a prompt. The session goes back to what of the context is computed dense. */
+static ig_status score_dense(double *out, ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err) {
+    row_sink sink = {pair, r->n_vocab, 0};
+    int n_dense = pair->n_context - 1;
+    ig_status status = keep(r, n_dense, err);
+    if (!status) status = ig_session_sync_logits(r->s, pair->ids, pair->n, score_rows, &sink, err);
+    if (!status) status = keep(r, n_dense, err);
+    *out = sink.sum;
+    return status;
 }
 
 ig_status ig_eval_score_pair(double *out, ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err) {
@@ -151,7 +184,8 @@ ig_status ig_eval_score_pair(double *out, ig_eval_reader *r, const ig_eval_pair 
         if (i + 1 < pair->n) status = ig_eval_read_on(r, next, 1, err);
     }
     *out = sum;
-    return status;
+    bool used_all = left_out(r->s) - r->left_out < 1e-9; /* an entry of a list of a step is more */
+    return !status && used_all ? score_dense(out, r, pair, err) : status;
 }
 
 int ig_eval_characters(const char *text) {

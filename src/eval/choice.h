@@ -5,8 +5,12 @@
  *
  * The context is computed dense, up to its last token; this one and the
  * choice's tokens go through the session's KV policy one by one, so that every
- * scored token has been predicted under the policy. With the policy `full`
- * this is the plain log-likelihood.
+ * scored token has been predicted under the policy.
+ *
+ * Where the policy has used all entries, as `full` does, this is the plain
+ * log-likelihood, but for rounding: decoding rounds in another way than a
+ * prompt does. It is then computed as a prompt, and is bitwise what the server
+ * says that scores the same tokens.
  */
 #ifndef IG_EVAL_CHOICE_H
 #define IG_EVAL_CHOICE_H
@@ -42,6 +46,7 @@ typedef struct ig_eval_reader {
     int n_vocab;
     int n_shared;          /* tokens that all texts begin with, such as examples; set when the session holds nothing */
     int n_dense;           /* tokens at the session's beginning that were computed dense; 0 to start */
+    double left_out;       /* of entries, by all steps until the dense part was held, see choice.c */
     bool (*stopped)(void); /* asked between steps; true ends with IG_E_INTERRUPTED. NULL: never */
 } ig_eval_reader;
 

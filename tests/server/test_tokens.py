@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from serving import CHAT, TEXT, served, server, user
+from serving import CHAT, TEXT, Server, served, server, user
 
 
 # ---- tokens, and what the server is ----
@@ -61,19 +61,30 @@ def test_page(server):
 # ---- log-likelihoods ----
 
 
-def test_scores_are_those_of_eval(program, server, served, tmp_path):
-    """What lm-evaluation-harness computes from echo and logprobs is what `eval` computes."""
-    query, choices = "The first thing is", [" a house", " another one", " x"]
-    task = tmp_path / "task.jsonl"
-    task.write_text(json.dumps({"query": query, "choices": choices, "answer": 0}) + "\n")
-    status, _, err = program("eval", "-m", served, "--task", task, "-o", tmp_path / "out.jsonl", "--kv-policy", "full",
-                             "-t", 2)
+def eval_scores(program, model, task, *flags):
+    """The log-likelihoods that `eval` computes, choices of all questions in order."""
+    status, _, err = program("eval", "-m", model, "--task", task, "-o", f"{task}.out", "-t", 2, *flags)
     assert status == 0, err
-    expected = json.loads((tmp_path / "out.jsonl").read_text().splitlines()[0])
-    scores = next(v for v in expected.values() if isinstance(v, list) and len(v) == 3 and isinstance(v[0], float))
-    n = server.ask("/tokenize", {"prompt": query})[1]["count"]
-    for choice, score in zip(choices, scores):
-        reply = server.ask(TEXT, {"prompt": query + choice, "max_tokens": 1, "temperature": 0, "logprobs": 1, "echo": True,
-                                  "seed": 1234})[1]
-        ours = math.fsum(reply["choices"][0]["logprobs"]["token_logprobs"][n:-1])
-        assert ours == pytest.approx(score, rel=1e-6)
+    with open(f"{task}.out") as f:
+        return [score for line in f for score in json.loads(line)["log_likelihoods"]]
+
+
+def test_scores_are_those_of_eval(program, model, tmp_path):
+    """What clients add up from echo and logprobs is what `eval` computes: where no entry is left out, to the last bits."""
+    long = "".join(f"The colour of thing {i} is {'red' if i % 3 else 'blue'}. " for i in range(60))
+    questions = [{"query": "The capital of France is", "choices": [" Paris.", " London, of course", " a"], "answer": 0},
+                 {"query": long + "The colour of thing 7 is", "choices": [" red.", " blue."], "answer": 0}]
+    task = tmp_path / "task.jsonl"
+    task.write_text("".join(json.dumps(q) + "\n" for q in questions))
+    full = eval_scores(program, model, task, "--kv-policy", "full")
+    own = eval_scores(program, model, task)
+    ours = []
+    with Server(program, model, "-c", 2048) as s:
+        for q in questions:
+            n = s.ask("/tokenize", {"prompt": q["query"]})[1]["count"]
+            for choice in q["choices"]:
+                reply = s.ask(TEXT, {"prompt": q["query"] + choice, "max_tokens": 1, "temperature": 0, "logprobs": 1,
+                                     "echo": True, "seed": 1234})[1]
+                ours.append(math.fsum(reply["choices"][0]["logprobs"]["token_logprobs"][n:-1]))
+    assert ours == pytest.approx(full, abs=1e-8)
+    assert own[:3] == full[:3] and own[3:] != full[3:]
