@@ -153,6 +153,8 @@ json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s);
 void ig_cli_report_first_token(json_t *report, double seconds);
 /* Prints and drops it; the exit code. */
 int ig_cli_print_json(json_t *value);
+/* The fields of an object that the NULL-terminated list names, as a line; before it, if asked for, their names. */
+void ig_cli_print_csv(const char *const *columns, const json_t *row, bool with_names);
 /* The same in two or three lines on standard error. */
 void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s);
 

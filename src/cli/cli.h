@@ -187,6 +187,9 @@ typedef struct ig_cli_options {
     ig_cli_texts policies;
     int repetitions;
     const char *format;
+    const char *server; /* of others; api_key, model and seed too */
+    ig_cli_ints clients;
+    ig_cli_amount shared;
 
     bool tensors;        /* inspect */
     const char *sources; /* fetch */
@@ -228,6 +231,7 @@ int ig_cli_eval(const ig_cli_options *o);
 int ig_cli_tasks(const ig_cli_options *o);
 int ig_cli_prepare(const ig_cli_options *o);
 int ig_cli_bench(const ig_cli_options *o);
+int ig_cli_bench_server(const ig_cli_options *o);
 int ig_cli_inspect(const ig_cli_options *o);
 int ig_cli_fetch(const ig_cli_options *o);
 int ig_cli_kv(const ig_cli_options *o);

@@ -184,6 +184,18 @@ const ig_cli_option ig_cli_option_table[] = {
     {"-o, --output", "FORMAT", "how to print the results", IG_VERB_BENCH, IG_KIND_CHOICE, AT(format), "md", 0, 0,
      formats},
 
+    {"--server", "URL",
+     "measure the server of OpenAI's API there, such as http://127.0.0.1:8080; -m is what it calls its model",
+     IG_VERB_BENCH, IG_KIND_TEXT, AT(server), NULL, 0, 0, NULL},
+    {"--clients, --concurrency", "LIST", "with --server: how many ask at the same time, each -r times (default: 1)",
+     IG_VERB_BENCH, IG_KIND_INTS, AT(clients), NULL, 1, 4096, NULL},
+    {"--shared", "N|P%", "with --server: so much of each prompt is the same in all: tokens, or a share (default: none)",
+     IG_VERB_BENCH, IG_KIND_AMOUNT, AT(shared), NULL, 0, 0, NULL},
+    {"--api-key", "KEY", "with --server: given as Authorization: Bearer KEY", IG_VERB_BENCH, IG_KIND_TEXT, AT(api_key),
+     NULL, 0, 0, NULL},
+    {"--seed", "S", "with --server: of the prompts; -1: a random one, so that no server has seen them", IG_VERB_BENCH,
+     IG_KIND_SEED, AT(seed), "-1", 0, 0, NULL},
+
     /* serve */
     {"--host", "ADDRESS", "where to listen; other than at this machine itself only with a key", IG_VERB_SERVE,
      IG_KIND_TEXT, AT(host), "127.0.0.1", 0, 0, NULL},

@@ -483,6 +483,11 @@ static const char *find_conflict(const ig_cli_options *o) {
     if (o->raw && o->system) return "--raw gives the text as it is: there is no place for --system in it";
     if ((o->kv_limit.share > 0 || o->kv_limit.number) && (o->kv_ram || o->kv_disk))
         return "--kv-limit drops entries for ever, --kv-ram and --kv-disk keep them: give one or the other";
+    bool has_load = o->clients.n || o->shared.share > 0 || o->shared.number;
+    if ((o->verb->bit & IG_VERB_BENCH) && !o->server && (has_load || o->api_key))
+        return "--clients, --shared and --api-key are for a server: give --server URL";
+    if (o->server && (o->file || o->kv_store || o->kv_ram || o->kv_disk || o->depth.v[0] || o->batches.v[0] != 1))
+        return "--server measures a server as it is: -f, -d, -b and the --kv- flags are not for it";
     return NULL;
 }
 
@@ -516,7 +521,7 @@ bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **a
         fprintf(stderr, "infinigen %s: %s\n", verb->name, conflict);
         return false;
     }
-    if ((verb->bit & IG_VERB_MODEL) && !o->model) {
+    if ((verb->bit & IG_VERB_MODEL) && !o->model && !o->server) {
         fprintf(stderr,
                 "infinigen %s: no model given: -m MODEL (a file, a directory, or a name from 'infinigen fetch')\n",
                 verb->name);

@@ -119,6 +119,28 @@ int ig_cli_print_json(json_t *value) {
     return failed ? IG_EXIT_FAILED : IG_EXIT_OK;
 }
 
+static void print_csv_text(const char *text) {
+    putchar('"');
+    for (; *text; text++) printf(*text == '"' ? "\"\"" : "%c", *text);
+    putchar('"');
+}
+
+void ig_cli_print_csv(const char *const *columns, const json_t *row, bool with_names) {
+    for (int i = 0; with_names && columns[i]; i++) printf("%s%s", columns[i], columns[i + 1] ? "," : "\n");
+    for (int i = 0; columns[i]; i++) {
+        const json_t *value = json_object_get(row, columns[i]);
+        if (json_is_string(value))
+            print_csv_text(json_string_value(value));
+        else if (json_is_integer(value))
+            printf("%lld", (long long)json_integer_value(value));
+        else if (json_is_real(value))
+            printf("%.6f", json_real_value(value));
+        else if (json_is_boolean(value))
+            fputs(json_is_true(value) ? "true" : "false", stdout);
+        putchar(columns[i + 1] ? ',' : '\n');
+    }
+}
+
 void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     ig_session_stats st;
     char weights[32], kv[32], sketch[32], peak[32];

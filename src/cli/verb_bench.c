@@ -188,10 +188,7 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
 
 /* The columns are the names of the JSON fields, without the samples. */
 static void print_csv(const bench *b, const bench_row *row) {
-    json_t *o = json_of_row(b, row), *value;
-    const char *key;
-    json_object_del(o, "samples_ns");
-    json_object_del(o, "samples_ts");
+    json_t *o = json_of_row(b, row);
     static const char *const columns[] = {"build_commit",   "cpu",
                                           "model_filename", "model_type",
                                           "model_size",     "model_n_params",
@@ -205,20 +202,7 @@ static void print_csv(const bench *b, const bench_row *row) {
                                           "selected_share", "read_bytes_per_step",
                                           "stall_share",    "stored_ns",
                                           "peak_rss",       NULL};
-    for (int i = 0; b->n_rows == 0 && columns[i]; i++) printf("%s%s", columns[i], columns[i + 1] ? "," : "\n");
-    for (int i = 0; (key = columns[i]); i++) {
-        value = json_object_get(o, key);
-        if (json_is_string(value)) {
-            putchar('"');
-            for (const char *p = json_string_value(value); *p; p++) printf(*p == '"' ? "\"\"" : "%c", *p);
-            putchar('"');
-        } else if (json_is_integer(value)) {
-            printf("%lld", (long long)json_integer_value(value));
-        } else if (json_is_real(value)) {
-            printf("%.6f", json_real_value(value));
-        }
-        putchar(columns[i + 1] ? ',' : '\n');
-    }
+    ig_cli_print_csv(columns, o, b->n_rows == 0);
     json_decref(o);
 }
 
@@ -359,6 +343,7 @@ static int run_depth(bench *b, const char *policy, int depth) {
 }
 
 int ig_cli_bench(const ig_cli_options *o) {
+    if (o->server) return ig_cli_bench_server(o);
     bench b = {.has_disk = o->kv_ram || o->kv_disk, .has_store = o->kv_store != NULL};
     ig_cli_text text = {0};
     if (largest(&o->n_prompt) == 0 && largest(&o->n_gen) == 0) {

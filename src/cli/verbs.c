@@ -133,7 +133,13 @@ const ig_cli_verb ig_cli_verbs[] = {
      "Runs every combination of the lists. Tests are named as llama-bench names them: pp512 is a prompt of 512 "
      "tokens,\n"
      "tg64 the generation of 64, @ d2048 says that 2048 tokens were there before. Sampling and tokenising are left "
-     "out.",
+     "out.\n\n"
+     "With --server it puts load on a server of OpenAI's API, this program's or another: so many clients, each of "
+     "which\n"
+     "asks -r times for -n tokens after a prompt of -p random ones. It tells tokens per second over all clients, and\n"
+     "median, 90th and 99th percentile of the times until the first token, between tokens, and of whole requests.\n\n"
+     "  infinigen bench -m smollm2-135m -p 512 -n 64 -d 0,4096\n"
+     "  infinigen bench --server http://127.0.0.1:8080 --clients 1,4,8 -p 512 -n 64 --shared 50%",
      ig_cli_bench},
     {IG_VERB_INSPECT,
      "inspect",
