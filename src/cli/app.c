@@ -103,6 +103,13 @@ int ig_cli_close(ig_cli_app *app, int code) {
     return code ? code : traced;
 }
 
+const char *ig_cli_spill_folder(char spill[4096], const ig_cli_options *o) {
+    if (o->kv_disk_path || !ig_cli_path(spill, 4096, IG_PLACE_CACHE, "kv/.")) return o->kv_disk_path;
+    ig_cli_make_folders(spill); /* if that fails, opening the tier says why */
+    spill[strlen(spill) - 2] = 0;
+    return spill;
+}
+
 /* A limit on RAM or a size of the disk tier asks for the tier; what is not said is as large as the context needs. */
 static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     const ig_cli_options *o = app->o;
@@ -114,11 +121,7 @@ static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     if (!o->kv_ram && !o->kv_disk) return;
     c->ram_bytes = o->kv_ram;
     c->disk_bytes = o->kv_disk ? o->kv_disk : UINT64_MAX >> 2;
-    c->disk_path = o->kv_disk_path;
-    if (c->disk_path || !ig_cli_path(app->spill, sizeof app->spill, IG_PLACE_CACHE, "kv/.")) return;
-    ig_cli_make_folders(app->spill); /* if that fails, opening the tier says why */
-    app->spill[strlen(app->spill) - 2] = 0;
-    c->disk_path = app->spill;
+    c->disk_path = ig_cli_spill_folder(app->spill, o);
 }
 
 void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy) {

@@ -111,6 +111,8 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only);
 int ig_cli_close(ig_cli_app *app, int code);
 /* Options of a session from the flags, with a progress bar that lives in `app`. */
 ig_session_options ig_cli_session_options(ig_cli_app *app);
+/* Where the disk tier's file goes: --kv-disk-path, or a folder that is made and named in `spill`. */
+const char *ig_cli_spill_folder(char spill[4096], const ig_cli_options *o);
 void ig_cli_set_budget(ig_cache_options *cache, ig_cli_amount budget);
 /* Another policy than the flags' only one, with the sketch it wants. */
 void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy);

@@ -39,7 +39,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context) {
 
 void ig_cli_guard_files(const ig_cli_options *o) {
     signal(SIGXFSZ, SIG_IGN);
-    if (!(o->verb->bit & IG_VERB_MODEL)) return;
+    if (!(o->verb->bit & IG_VERB_MODEL) || !o->model) return;
     /* On a terminal there may be half a line of text or of progress. */
     snprintf(line, sizeof line, "%sinfinigen %s: %.4096s: became shorter while it was in use, or its disk failed\n",
              isatty(STDERR_FILENO) ? "\n" : "", o->verb->name, o->model);

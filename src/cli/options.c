@@ -217,6 +217,11 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_NUMBER, AT(piece_ms), "100", 1, 60000, NULL},
     {"--drain-timeout", "SECONDS", "at SIGTERM: how long what is being answered may take", IG_VERB_SERVE,
      IG_KIND_NUMBER, AT(drain), "30", 0, 86400, NULL},
+    {"--sandbox", NULL,
+     "before it takes requests, the server gives up the right to open other files than those it needs, to connect, "
+     "and to "
+     "start programs",
+     IG_VERB_SERVE, IG_KIND_FLAG, AT(sandbox), NULL, 0, 0, NULL},
     {"-c, --ctx-size, --max-model-len", "N",
      "tokens the context of each conversation holds; 0: what the model states, at most 8192", IG_VERB_SERVE,
      IG_KIND_INT, AT(ctx), "0", 0, CTX_MAX, NULL},

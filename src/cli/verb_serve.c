@@ -5,9 +5,12 @@
 #define _GNU_SOURCE
 #include "cli/app.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "server/sandbox.h"
 #include "server/server.h"
 
 enum { POLICIES_MAX = 32 };
@@ -51,6 +54,7 @@ static int serve(ig_cli_app *app) {
                            .model = app->model,
                            .scheduler = ig_scheduler_defaults(),
                            .drain_seconds = o->drain,
+                           .is_sandboxed = o->sandbox,
                            .say = say};
     s.scheduler.session = ig_cli_session_options(app);
     s.scheduler.session.progress = NULL;
@@ -68,9 +72,42 @@ static int serve(ig_cli_app *app) {
     return code;
 }
 
+/* The folder of a path in it, in place. */
+static char *folder_of(char *path) {
+    char *slash = strrchr(path, '/');
+    if (!slash) return strcpy(path, ".");
+    slash[slash == path] = 0;
+    return path;
+}
+
+/* From here on the files that a server needs are all there are; the model is fetched before, if it has to be. */
+static int close_files(const ig_cli_options *o) {
+    static char model[4096], spill[4096], sketches[4096], at[4096];
+    const char *own[3] = {NULL}, *const read[] = {
+                                     model,
+                                     ig_cli_path(sketches, sizeof sketches, IG_PLACE_CACHE, "sketches") ? sketches : "",
+                                     o->kv_sketch ? o->kv_sketch : "", o->api_key_file ? o->api_key_file : "",
+                                     /* for libc and SQLite, and to find the address of --host */
+                                     "/dev/urandom", "/etc/localtime", "/etc/hosts", "/etc/host.conf",
+                                     "/etc/nsswitch.conf", "/etc/resolv.conf", "/etc/gai.conf", NULL};
+    size_t n = 0;
+    ig_error err = {0};
+    int code = ig_cli_find_model(model, sizeof model, o);
+    if (code) return code;
+    if (o->kv_store && mkdir(o->kv_store, 0700) != 0 && errno != EEXIST)
+        return ig_cli_complain(o, "%s: %s", o->kv_store, strerror(errno));
+    if (o->kv_store) own[n++] = o->kv_store;
+    if ((o->kv_ram || o->kv_disk) && (own[n] = ig_cli_spill_folder(spill, o))) n++;
+    if (o->unix_path) snprintf(at, sizeof at, "%s", o->unix_path);
+    const ig_sandbox s = {.own = own, .read = read, .socket = o->unix_path ? folder_of(at) : NULL};
+    return ig_sandbox_files(&s, &err) ? ig_cli_fail(o, &err) : IG_EXIT_OK;
+}
+
 int ig_cli_serve(const ig_cli_options *o) {
     ig_cli_app app;
-    int code = ig_cli_open(&app, o, false);
+    int code = o->sandbox ? close_files(o) : IG_EXIT_OK;
+    if (code) return code;
+    code = ig_cli_open(&app, o, false);
     if (!code) code = serve(&app);
     return ig_cli_close(&app, code);
 }

@@ -19,6 +19,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "server/sandbox.h"
+
 enum { BACKLOG = 1024 };
 
 void ig_server_say(const ig_server *s, const char *format, ...) {
@@ -164,6 +166,7 @@ static ig_status start(ig_server *s, ig_error *err) {
     if (!status) status = ig_scheduler_open(&s->scheduler, s->o->model, &s->o->scheduler, err);
     if (!status) status = s->o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
     if (!status) status = ig_watch_open(&s->watch, err);
+    if (!status && s->o->is_sandboxed) status = ig_sandbox_calls(err);
     if (status) return status;
     s->daemon = ig_http_start(s);
     return s->daemon ? IG_OK : ig_server_fail(err, IG_E_IO, "the HTTP server cannot start: %s", strerror(errno));

@@ -18,6 +18,7 @@ typedef struct ig_server_options {
     ig_scheduler_options scheduler;
     const char *const *sketches; /* [policies] of each policy, in the order of ig_cache_policy(); NULL: none */
     double drain_seconds;        /* at the end, for what is being answered */
+    bool is_sandboxed;           /* gives up other calls than a server needs before it takes requests */
     /* Says what goes on, a line without its end, from any thread. */
     void (*say)(void *user, const char *line);
     void *user;
