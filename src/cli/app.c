@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/serve_log.h"
+
 static int choice_index(const char *text, const char *const *choices) {
     for (int i = 0; choices[i]; i++)
         if (strcmp(text, choices[i]) == 0) return i;
@@ -21,9 +23,15 @@ static int choice_index(const char *text, const char *const *choices) {
 static const char *const level_names[] = {"error", "warn", "info", "debug", NULL};
 static const char *const cpu_names[] = {"scalar", "avx2", "avx512", NULL};
 
+static ig_log_level most_logged;
+
 static void log_line(void *user, ig_log_level level, const char *text) {
-    const ig_log_level *most = user;
-    if (level <= *most) fprintf(stderr, "infinigen: %s\n", text);
+    const ig_cli_options *o = user;
+    if (level > most_logged) return;
+    if (o->verb->bit == IG_VERB_SERVE)
+        ig_cli_serve_log(o, level_names[level], text);
+    else
+        fprintf(stderr, "infinigen: %s\n", text);
 }
 
 /* What is logged: warnings on a terminal, nothing elsewhere, unless -v or IG_LOG ask for it. */
@@ -55,21 +63,20 @@ static int choose_cpu(ig_cpu_level *level, const ig_cli_options *o, const char *
 }
 
 int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
-    static ig_log_level log_level;
     ig_error err = {0};
     memset(app, 0, sizeof *app);
     app->o = o;
 
     ig_context_options context = ig_context_defaults();
     ig_cli_environment environment = ig_cli_read_environment();
-    int code = choose_log(&log_level, o, environment.log);
+    int code = choose_log(&most_logged, o, environment.log);
     if (!code) code = choose_cpu(&context.cpu_level, o, environment.cpu);
     if (!code) code = ig_cli_find_model(app->path, sizeof app->path, o);
     if (code) return code;
 
     context.n_threads = o->threads;
     context.log = log_line;
-    context.log_user = &log_level;
+    context.log_user = (void *)o;
     if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);
 
     ig_cli_catch_interrupts();

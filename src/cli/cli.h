@@ -201,7 +201,8 @@ typedef struct ig_cli_options {
     const char *host, *unix_path, *api_key, *api_key_file, *alias; /* serve */
     int port, parallel, queue;
     double piece_ms, drain;
-    bool sandbox;
+    bool sandbox, log_prompts;
+    const char *log_format;
 
     const char *threads_batch, *type_k, *type_v; /* llama.cpp's, which others must agree with */
 } ig_cli_options;

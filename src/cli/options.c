@@ -19,6 +19,7 @@ static const char *const speculations[] = {"none", "norm", "late", "paper", NULL
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
 static const char *const cpu_levels[] = {"scalar", "avx2", "avx512", NULL};
 static const char *const sketch_kinds[] = {"balanced", "skew", NULL};
+static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
 #define AT(field) offsetof(ig_cli_options, field)
@@ -217,6 +218,10 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_NUMBER, AT(piece_ms), "100", 1, 60000, NULL},
     {"--drain-timeout", "SECONDS", "at SIGTERM: how long what is being answered may take", IG_VERB_SERVE,
      IG_KIND_NUMBER, AT(drain), "30", 0, 86400, NULL},
+    {"--log-format", "FORMAT", "how a line for each request and what the server says are written on standard error",
+     IG_VERB_SERVE, IG_KIND_CHOICE, AT(log_format), "text", 0, 0, log_formats},
+    {"--log-prompts", NULL, "write what is asked into these lines too; without it no text of clients is logged",
+     IG_VERB_SERVE, IG_KIND_FLAG, AT(log_prompts), NULL, 0, 0, NULL},
     {"--sandbox", NULL,
      "before it takes requests, the server gives up the right to open other files than those it needs, to connect, "
      "and to "

@@ -10,15 +10,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "cli/serve_log.h"
 #include "server/sandbox.h"
 #include "server/server.h"
 
 enum { POLICIES_MAX = 32 };
-
-static void say(void *user, const char *line) {
-    (void)user;
-    fprintf(stderr, "infinigen serve: %s\n", line);
-}
 
 /* The file's name without what says of which kind it is: what clients call the model. */
 static const char *model_name(char name[256], const ig_cli_app *app) {
@@ -55,7 +51,9 @@ static int serve(ig_cli_app *app) {
                            .scheduler = ig_scheduler_defaults(),
                            .drain_seconds = o->drain,
                            .is_sandboxed = o->sandbox,
-                           .say = say};
+                           .say = ig_cli_serve_say,
+                           .on_request = ig_cli_serve_record,
+                           .user = (void *)o};
     s.scheduler.session = ig_cli_session_options(app);
     s.scheduler.session.progress = NULL;
     s.scheduler.session.cache.n_sessions = o->parallel;

@@ -213,8 +213,7 @@ static void on_token(void *user, const ig_request_token *t) {
 static void on_end(void *user, const ig_request_result *result) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
-    ig_server *s = x->call->server;
-    ig_server_note_time(s, &s->numbers.whole, result->seconds);
+    ig_server_note_end(x->call->server, result);
     pthread_mutex_lock(&x->lock);
     k->result = *result;
     k->has_ended = true;

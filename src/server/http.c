@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -113,6 +114,7 @@ static void look_at(ig_call *c, const char *method) {
     check_headers(c);
     c->route = find_route(c->url);
     c->is_post = strcmp(method, "POST") == 0;
+    snprintf(c->method, sizeof c->method, "%s", method);
     if (!ig_server_may_enter(c, c->route && c->route->is_public)) return;
     if (!c->route)
         ig_refuse(c, 404, NULL, "there is no %s here", c->url);
@@ -196,6 +198,7 @@ static void on_completed(void *user, struct MHD_Connection *http, void **context
     if (!c) return;
     *context = NULL;
     ig_watch_call(&s->watch, c->connection, NULL);
+    ig_server_record_call(c, how == MHD_REQUEST_TERMINATED_COMPLETED_OK);
     ig_exchange_close(c->exchange);
     ig_watch_stage(&s->watch, c->connection, IG_STAGE_IDLE);
     pthread_mutex_lock(&s->numbers.lock);

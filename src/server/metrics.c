@@ -12,7 +12,9 @@
 static const double bounds[IG_SERVER_BUCKETS] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25,
                                                  0.5,   1,      2.5,   5,    10,    30,   60,  300};
 
-void ig_server_count_reply(ig_server *s, unsigned status) {
+void ig_server_count_reply(ig_call *c, unsigned status) {
+    ig_server *s = c->server;
+    c->status = status;
     pthread_mutex_lock(&s->numbers.lock);
     s->numbers.replies[status / 100 < 6 ? status / 100 : 5]++;
     pthread_mutex_unlock(&s->numbers.lock);
@@ -26,6 +28,12 @@ void ig_server_note_time(ig_server *s, ig_histogram *h, double seconds) {
     h->n++;
     h->sum += seconds;
     pthread_mutex_unlock(&s->numbers.lock);
+}
+
+void ig_server_note_end(ig_server *s, const ig_request_result *r) {
+    ig_server_note_time(s, &s->numbers.wait, r->wait_seconds);
+    if (r->n_tokens) ig_server_note_time(s, &s->numbers.prompt, r->prompt_seconds);
+    ig_server_note_time(s, &s->numbers.whole, r->seconds);
 }
 
 /* ---- the page ------------------------------------------------------------------------------ */
@@ -71,8 +79,19 @@ static void write_requests(FILE *f, const ig_scheduler_stats *t) {
     gauge(f, "piece_tokens", "Tokens of a piece of a prompt beside running answers.", (uint64_t)t->piece_tokens);
 }
 
-static void write_cache(FILE *f, const ig_scheduler_stats *t) {
+/* 0: none. */
+static void limit(FILE *f, const char *tier, uint64_t bytes) {
+    if (bytes)
+        fprintf(f, "infinigen_kv_limit_bytes{tier=\"%s\"} %" PRIu64 "\n", tier, bytes);
+    else
+        fprintf(f, "infinigen_kv_limit_bytes{tier=\"%s\"} +Inf\n", tier);
+}
+
+static void write_cache(FILE *f, const ig_scheduler_stats *t, const ig_cache_options *o) {
     const ig_cache_stats *k = &t->cache;
+    head(f, "kv_limit_bytes", "gauge", "Most that a tier may hold.");
+    limit(f, "ram", o->ram_bytes);
+    if (o->disk_bytes) limit(f, "disk", o->disk_bytes < UINT64_MAX >> 2 ? o->disk_bytes : 0);
     head(f, "kv_bytes", "gauge", "Keys, values and their tables, by tier.");
     fprintf(f, "infinigen_kv_bytes{tier=\"ram\"} %" PRIu64 "\ninfinigen_kv_bytes{tier=\"disk\"} %" PRIu64 "\n",
             k->kv_bytes, k->disk_bytes);
@@ -100,6 +119,8 @@ static void write_http(FILE *f, ig_server *s) {
     counter(f, "http_connections_lost_total", "Exchanges that did not come to their end.", n->gone);
     histogram(f, "time_to_first_token_seconds", "From a request's headers to its first token.", &n->first_token);
     histogram(f, "time_between_tokens_seconds", "Between two tokens of an answer.", &n->between_tokens);
+    histogram(f, "request_wait_seconds", "Until a request got a place.", &n->wait);
+    histogram(f, "request_prompt_seconds", "From there to its first token.", &n->prompt);
     histogram(f, "request_seconds", "From a request being handed to the scheduler to its end.", &n->whole);
     pthread_mutex_unlock(&n->lock);
     pthread_mutex_lock(&s->watch.lock);
@@ -118,7 +139,9 @@ enum MHD_Result ig_route_metrics(ig_call *c) {
     }
     ig_scheduler_get_stats(c->server->scheduler, &st);
     write_requests(f, &st);
-    write_cache(f, &st);
+    head(f, "build_info", "gauge", "The program.");
+    fprintf(f, "infinigen_build_info{version=\"%s\"} 1\n", ig_version());
+    write_cache(f, &st, &c->server->o->scheduler.session.cache);
     write_http(f, c->server);
     bool ok = fclose(f) == 0;
     enum MHD_Result done = ok ? ig_reply_text(c, "text/plain; version=0.0.4; charset=utf-8", text, n) : MHD_NO;

@@ -100,11 +100,13 @@ typedef struct ig_server_numbers {
     pthread_mutex_t lock;
     uint64_t replies[6]; /* by hundreds of the status */
     uint64_t gone;       /* clients that left before their answer */
-    ig_histogram first_token, between_tokens, whole;
+    ig_histogram first_token, between_tokens, wait, prompt, whole;
 } ig_server_numbers;
 
-void ig_server_count_reply(ig_server *s, unsigned status);
+/* A reply with this status is on its way. */
+void ig_server_count_reply(ig_call *c, unsigned status);
 void ig_server_note_time(ig_server *s, ig_histogram *h, double seconds);
+void ig_server_note_end(ig_server *s, const ig_request_result *r);
 
 /* ---- what was logged once (absent.c) ------------------------------------------------------------- */
 
@@ -113,6 +115,11 @@ typedef struct ig_server_fields {
     size_t n;
     char names[IG_SERVER_FIELDS_NOTED][IG_SERVER_FIELD_BYTES];
 } ig_server_fields;
+
+/* ---- records of requests (record.c) ------------------------------------------------------------ */
+
+/* Tells of a call that is over, if it is worth a line. Its answers end with it. */
+void ig_server_record_call(ig_call *c, bool is_whole);
 
 /* ---- the server (server.c) -------------------------------------------------------------------- */
 
@@ -172,6 +179,8 @@ struct ig_call {
     const ig_route *route;
     const char *url; /* path; lasts as long as the call */
     bool is_post;
+    char method[16];
+    unsigned status; /* of its reply; 0: none yet */
     ig_refusal refusal;
     char *body;
     size_t n_body, cap_body, n_seen;

@@ -73,7 +73,7 @@ enum MHD_Result ig_reply_response(ig_call *c, unsigned status, struct MHD_Respon
     enum MHD_Result queued = MHD_queue_response(c->http, status, r);
     MHD_destroy_response(r);
     c->is_answered = true;
-    ig_server_count_reply(c->server, status);
+    ig_server_count_reply(c, status);
     return queued;
 }
 

@@ -7,6 +7,23 @@
 
 #include "infinigen.h"
 
+/* A request that was answered, or was not: one for answers of the model, or one that was refused. Texts are the
+ * client's own, and last as long as the call. */
+typedef struct ig_server_record {
+    const char *id;     /* of the reply; NULL: none */
+    const char *client; /* its address; "unix": at a socket in the file system */
+    const char *method, *path;
+    unsigned status;               /* 0: it went away before there was one */
+    bool is_whole;                 /* the client has all of the reply */
+    const char *refusal;           /* kind of the error, such as "invalid_request_error"; NULL: none */
+    bool is_exchange;              /* for answers; then: */
+    int n_prompt, n_cached, n_new; /* tokens of all choices */
+    double first_token_seconds;    /* of the choice that was first; < 0: none had one */
+    double seconds;                /* from its headers to the last byte of its reply */
+    const char *body;              /* [n_body]: what was asked */
+    size_t n_body;
+} ig_server_record;
+
 typedef struct ig_server_options {
     const char *host;      /* to listen at; loopback, unless there is a key */
     int port;              /* 0: any that is free */
@@ -21,6 +38,7 @@ typedef struct ig_server_options {
     bool is_sandboxed;           /* gives up other calls than a server needs before it takes requests */
     /* Says what goes on, a line without its end, from any thread. */
     void (*say)(void *user, const char *line);
+    void (*on_request)(void *user, const ig_server_record *r); /* the same; NULL: not wanted */
     void *user;
 } ig_server_options;
 

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is told of a request once it is over: who asked for what, and what it took. No text of it, unless the program
+ * that gets the record wants to show it.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <arpa/inet.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static const char *client_of(const ig_call *c, char text[INET6_ADDRSTRLEN]) {
+    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->http, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    const struct sockaddr *at = info ? info->client_addr : NULL;
+    const void *address = NULL;
+    if (at && at->sa_family == AF_INET) address = &((const struct sockaddr_in *)(const void *)at)->sin_addr;
+    if (at && at->sa_family == AF_INET6) address = &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr;
+    return address && inet_ntop(at->sa_family, address, text, INET6_ADDRSTRLEN) ? text : "unix";
+}
+
+/* Ends what is still being made for a client that has gone away, and adds up the choices. */
+static void add_exchange(ig_server_record *r, ig_exchange *x) {
+    ig_exchange_cancel(x);
+    pthread_mutex_lock(&x->lock);
+    while (x->n_ended < x->n_choices) pthread_cond_wait(&x->changed, &x->lock);
+    for (size_t i = 0; i < x->n_choices; i++) {
+        const ig_request_result *one = &x->choices[i].result;
+        double first = one->wait_seconds + one->prompt_seconds;
+        r->n_prompt += x->prompts[x->choices[i].prompt].n_ids;
+        r->n_cached += one->n_cached;
+        r->n_new += one->n_tokens;
+        if (one->n_tokens && (r->first_token_seconds < 0 || first < r->first_token_seconds))
+            r->first_token_seconds = first;
+    }
+    pthread_mutex_unlock(&x->lock);
+    r->is_exchange = true;
+    r->id = x->id;
+}
+
+void ig_server_record_call(ig_call *c, bool is_whole) {
+    const ig_server_options *o = c->server->o;
+    char address[INET6_ADDRSTRLEN];
+    if (!o->on_request || (!c->exchange && c->status >= 200 && c->status < 400)) return;
+    ig_server_record r = {.client = client_of(c, address),
+                          .method = c->method,
+                          .path = c->url,
+                          .status = c->status,
+                          .is_whole = is_whole && c->status,
+                          .refusal = c->refusal.status ? c->refusal.type : NULL,
+                          .first_token_seconds = -1,
+                          .body = c->body,
+                          .n_body = c->n_body};
+    if (c->exchange) add_exchange(&r, c->exchange);
+    r.seconds = ig_server_seconds() - c->began;
+    o->on_request(o->user, &r);
+}

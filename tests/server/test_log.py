@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the server writes on standard error: a line for each request that computes or is refused, no text of clients."""
+import json
+import re
+import time
+
+from serving import CHAT, TEXT, Server, request, served, user
+
+SECRET = "a secret word"
+
+
+def lines(server, n, seconds=20):
+    """The first n lines after the one that says that it is ready."""
+    end = time.monotonic() + seconds
+    while len(found := server.said.decode().split("ready:", 1)[1].splitlines()[1:]) < n:
+        assert time.monotonic() < end, server.said
+        time.sleep(0.01)
+    return found
+
+
+def ask_all(server):
+    """Two answers, one request that is refused, one that a client leaves, one that is not worth a line."""
+    body = {"prompt": SECRET * 8, "max_tokens": 4, "temperature": 0, "ignore_eos": True}
+    assert server.ask(TEXT, body)[0] == 200
+    lines(server, 1)
+    server.events(TEXT, body)
+    lines(server, 2)
+    assert server.ask(CHAT + "/none%1b%0a", {"messages": user(SECRET)})[0] == 404
+    lines(server, 3)
+    server.ask("/health")
+    with server.connect() as s:
+        s.sendall(request({**body, "max_tokens": 1900, "stream": True}))
+        got = b""
+        while got.count(b"data: ") < 3:
+            got += s.recv(4096)
+    return lines(server, 4)
+
+
+def test_json(program, served):
+    with Server(program, served, "-c", 2048, "--log-format", "json") as server:
+        whole, stream, refused, left = map(json.loads, ask_all(server)[:4])
+        assert all(json.loads(line)["message"] for line in server.said.decode().splitlines()[:2])
+    for line in (whole, stream, refused, left):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["time"]) and line["client"] == "127.0.0.1"
+    assert list(whole) == ["time", "level", "id", "client", "method", "path", "status", "complete", "prompt_tokens",
+                           "cached_tokens", "new_tokens", "first_token_ms", "total_ms"]
+    assert whole["id"].startswith("cmpl-") and whole["level"] == "info"
+    n = len(SECRET) * 8
+    for line, cached in ((whole, 0), (stream, (n - 1) // 16 * 16)):
+        assert (line["method"], line["path"], line["status"], line["complete"]) == ("POST", TEXT, 200, True)
+        assert (line["prompt_tokens"], line["cached_tokens"], line["new_tokens"]) == (n, cached, 4)
+        assert 0 < line["first_token_ms"] < line["total_ms"]
+    assert (refused["status"], refused["level"], refused["id"], refused["error"]) == (404, "warn", None, "not_found_error")
+    assert refused["path"] == CHAT + "/none\x1b\n" and "prompt_tokens" not in refused
+    assert (left["status"], left["complete"], left["level"]) == (200, False, "warn") and left["new_tokens"] < 1900
+    assert SECRET.encode() not in server.said
+
+
+def test_text(program, served):
+    with Server(program, served, "-c", 2048) as server:
+        whole, stream, refused, left = ask_all(server)[:4]
+    form = r"infinigen serve: 127\.0\.0\.1 POST \"/v1/completions\": 200{}, prompt 104 \({} cached\), new {}, first after \d+ ms, done after \d+ ms"
+    assert re.fullmatch(form.format("", 0, 4), whole) and re.fullmatch(form.format("", 96, 4), stream)
+    assert re.fullmatch(form.format(", not read to its end", r"\d+", r"\d+"), left)
+    assert re.fullmatch(r'infinigen serve: 127.0.0.1 POST "/v1/chat/completions/none\\u001B\\n": 404, done after \d+ ms', refused)
+    assert SECRET.encode() not in server.said
+
+
+def test_prompts_if_asked(program, served):
+    with Server(program, served, "-c", 2048, "--log-format", "json", "--log-prompts") as server:
+        body = {"prompt": SECRET, "max_tokens": 2}
+        server.ask(TEXT, body)
+        assert json.loads(json.loads(lines(server, 1)[0])["body"]) == body
+    with Server(program, served, "-c", 2048, "--log-prompts") as server:
+        server.ask(TEXT, body)
+        assert SECRET in lines(server, 1)[0]
