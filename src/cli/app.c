@@ -120,7 +120,7 @@ const char *ig_cli_spill_folder(char spill[4096], const ig_cli_options *o) {
 /* A limit on RAM or a size of the disk tier asks for the tier; what is not said is as large as the context needs. */
 static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     const ig_cli_options *o = app->o;
-    c->evict = o->kv_evict;
+    c->evict = o->kv_evict.v[0];
     c->no_prefetch = o->no_prefetch;
     c->no_uring = o->no_uring;
     c->store_path = o->kv_store;
@@ -131,9 +131,9 @@ static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     c->disk_path = ig_cli_spill_folder(app->spill, o);
 }
 
-void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy) {
+void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy, const char *sketch) {
     cache->policy = policy;
-    cache->sketch = ig_cli_sketch(app, policy);
+    cache->sketch = ig_cli_sketch(app, policy, sketch);
 }
 
 void ig_cli_set_budget(ig_cache_options *cache, ig_cli_amount budget) {
@@ -146,19 +146,19 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     ig_session_options s = ig_session_defaults();
     s.n_ctx = o->ctx;
     s.n_batch = o->batch;
-    ig_cli_use_policy(app, &s.cache, o->kv_policy ? o->kv_policy : s.cache.policy);
-    s.cache.type = o->kv_type;
-    s.cache.limit = o->kv_limit.share;
-    s.cache.limit_bytes = o->kv_limit.number;
-    s.cache.alpha = o->kv_alpha;
-    s.cache.partial = o->kv_partial;
+    ig_cli_use_policy(app, &s.cache, o->kv_policy.n ? o->kv_policy.v[0] : s.cache.policy, o->kv_sketch.v[0]);
+    s.cache.type = o->kv_type.v[0];
+    s.cache.limit = o->kv_limit.v[0].share;
+    s.cache.limit_bytes = o->kv_limit.v[0].number;
+    s.cache.alpha = o->kv_alpha.v[0];
+    s.cache.partial = o->kv_partial.v[0];
     s.cache.speculate = o->speculate;
     s.cache.audit_every = o->audit;
     if (app->trace.file) {
         s.cache.trace = ig_cli_on_step;
         s.cache.trace_user = &app->trace;
     }
-    ig_cli_set_budget(&s.cache, o->kv_budget);
+    ig_cli_set_budget(&s.cache, o->kv_budget.v[0]);
     s.cache.mass = o->kv_mass;
     s.cache.locality = o->kv_locality;
     s.cache.inertia = o->kv_inertia;

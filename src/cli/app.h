@@ -114,10 +114,11 @@ ig_session_options ig_cli_session_options(ig_cli_app *app);
 /* Where the disk tier's file goes: --kv-disk-path, or a folder that is made and named in `spill`. */
 const char *ig_cli_spill_folder(char spill[4096], const ig_cli_options *o);
 void ig_cli_set_budget(ig_cache_options *cache, ig_cli_amount budget);
-/* Another policy than the flags' only one, with the sketch it wants. */
-void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy);
-/* The sketch file for the model and a policy: of --kv-sketch, else the one that `prepare` has written, else NULL. */
-const char *ig_cli_sketch(ig_cli_app *app, const char *policy);
+/* Another policy, with the sketch it wants: a file, NULL (none) for "none", or for "own" and NULL the one that
+ * `prepare` has written for the model, if there is one. */
+void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy, const char *sketch);
+/* That sketch. */
+const char *ig_cli_sketch(ig_cli_app *app, const char *policy, const char *sketch);
 /* Makes the skew that infinigen-osdi24 wants, if the flags ask for that policy and there is none. The exit code. */
 int ig_cli_calibrate(ig_cli_app *app);
 /* A session with such options. With --kv-store it lies in a cache for n_sessions like it, else *cache is NULL. Close

@@ -52,6 +52,8 @@ enum {
                      IG_VERB_INSPECT | IG_VERB_PREPARE | IG_VERB_SERVE,
     IG_VERB_MODEL = IG_VERB_ENGINE | IG_VERB_TOKENIZE,
     IG_VERB_GENERATE = IG_VERB_RUN | IG_VERB_CHAT,
+    /* Verbs that do what they do for every combination of the lists they are given. */
+    IG_VERB_LISTS = IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH | IG_VERB_INSPECT | IG_VERB_TASKS,
 };
 
 struct ig_cli_options;
@@ -74,9 +76,10 @@ typedef enum ig_cli_kind {
     IG_KIND_INT,     /* int within min..max */
     IG_KIND_INTS,    /* ig_cli_ints: a comma list of the same */
     IG_KIND_NUMBER,  /* double within min..max */
+    IG_KIND_NUMBERS, /* ig_cli_numbers: a comma list of the same */
     IG_KIND_AMOUNT,  /* ig_cli_amount: "10%", 0.1 and 1.0 are shares, 512 and 1 are numbers */
     IG_KIND_AMOUNTS, /* ig_cli_amounts: a comma list of the same */
-    IG_KIND_LIMIT,   /* ig_cli_amount: "80%", 0.8 and 1.0 are shares; anything else is bytes, as IG_KIND_SIZE */
+    IG_KIND_LIMITS,  /* ig_cli_amounts, a comma list: "80%", 0.8 and 1.0 are shares; else bytes, as IG_KIND_SIZE */
     IG_KIND_SIZE,    /* uint64_t: bytes, with K, M, G or T (powers of 1024) */
     IG_KIND_SEED,    /* int64_t: -1 or more */
     IG_KIND_TEXT,    /* const char * */
@@ -86,12 +89,21 @@ typedef enum ig_cli_kind {
     IG_KIND_CHOICES, /* ig_cli_texts: a comma list of the same */
 } ig_cli_kind;
 
+/* Whether a row of this kind takes a comma list, of which verbs other than those of IG_VERB_LISTS take one element. */
+bool ig_cli_is_list(ig_cli_kind kind);
+
 enum { IG_CLI_LIST_MAX = 32, IG_CLI_BIASES_MAX = 256 };
 
+/* Lists all begin with the number of their elements. */
 typedef struct ig_cli_ints {
     int n;
     int v[IG_CLI_LIST_MAX];
 } ig_cli_ints;
+
+typedef struct ig_cli_numbers {
+    int n;
+    double v[IG_CLI_LIST_MAX];
+} ig_cli_numbers;
 
 /* A share, above 0 and up to 1, or a number; the other one is 0. */
 typedef struct ig_cli_amount {
@@ -146,15 +158,16 @@ typedef struct ig_cli_options {
     bool escape, raw, chat;
 
     int ctx, batch;
-    const char *kv_policy, *kv_sketch;
-    ig_cli_amount kv_budget, kv_limit;
+    ig_cli_ints contexts; /* perplexity, inspect: instead of ctx */
+    ig_cli_texts kv_policy, kv_type, kv_evict, kv_sketch;
+    ig_cli_amounts kv_budget, kv_limit;
+    ig_cli_numbers kv_alpha, kv_partial;
     double kv_mass, kv_locality, kv_inertia;
     int kv_sinks, kv_recent, kv_dense_layers;
     uint64_t kv_ram, kv_disk;
     const char *kv_store;
     uint64_t kv_store_size;
-    const char *kv_disk_path, *kv_evict, *kv_type, *speculate, *kv_trace;
-    double kv_alpha, kv_partial;
+    const char *kv_disk_path, *speculate, *kv_trace;
     int audit;
     bool no_prefetch, no_uring, no_kv_rest, no_mmap;
 
@@ -170,8 +183,7 @@ typedef struct ig_cli_options {
     bool ids, decode;             /* tokenize */
     const char *sketch_kind;      /* prepare */
     const char *tokens, *output;  /* logits; output: eval too */
-    int chunks, dense_prefix, by; /* perplexity; policies too */
-    ig_cli_amounts budgets;
+    int chunks, dense_prefix, by; /* perplexity */
 
     ig_cli_texts tasks, shots_files; /* eval */
     int shots, limit;
@@ -183,8 +195,7 @@ typedef struct ig_cli_options {
 
     int rank; /* prepare; output too */
 
-    ig_cli_ints n_prompt, n_gen, depth, batches; /* bench */
-    ig_cli_texts policies;
+    ig_cli_ints n_prompt, n_gen, depth, batches; /* bench; batches: inspect too */
     int repetitions;
     const char *format;
     const char *server; /* of others; api_key, model and seed too */

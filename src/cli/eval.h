@@ -4,13 +4,14 @@
  * tasks and sessions, eval_ask.c asks the questions, eval_report.c prints,
  * eval_groups.c prints by task and length.
  *
- * Each pair of policy and budget is a run. A question counts once it has been
+ * Each pair of a policy and its settings is a run. A question counts once it has been
  * answered under all of them, so that all runs are of the same questions.
  */
 #ifndef IG_CLI_EVAL_H
 #define IG_CLI_EVAL_H
 
 #include "cli/pairs.h"
+#include "eval/compare.h"
 #include "eval/reply.h"
 
 /* The answer to one question. */
@@ -35,6 +36,7 @@ typedef struct ig_cli_eval_outcome {
 typedef struct ig_cli_eval_run {
     ig_cli_eval_answer now;
     bool from_start;               /* the policy must see the prompt being computed */
+    ig_eval_reader *reader;        /* of runs that keep keys and values in the same way */
     ig_cli_eval_outcome *outcomes; /* [task->n] */
     double score, score_2;         /* sums of scores and of their squares */
     double *turns;                 /* [most_turns]: sums of the scores of first, second, ... questions */
@@ -59,8 +61,10 @@ typedef struct ig_cli_evaluation {
     int n_shared;          /* tokens that all options begin with and that are computed once */
     ig_cli_eval_run *runs; /* [pairs->n] */
     int n_ctx;
-    ig_eval_reader reader;
-    ig_sampler *sampler; /* greedy */
+    ig_eval_reader *readers; /* [n_readers] */
+    int n_readers;
+    ig_eval_reader *reading; /* that computes at present */
+    ig_sampler *sampler;     /* greedy */
     int most_turns;
     size_t *turns; /* [most_turns]: questions asked first, second, ... in turn, of which something is expected */
 

@@ -34,7 +34,7 @@ int ig_cli_eval_room(const ig_cli_evaluation *e, const ig_eval_question *q, cons
 /* Options [begin, end). */
 static ig_status score_options(const asking *a, ig_cli_eval_answer *answer, int begin, int end) {
     for (int i = begin; i < end; i++) {
-        ig_status status = ig_eval_score_pair(&answer->scores[i], &a->e->reader, &a->options[i], a->err);
+        ig_status status = ig_eval_score_pair(&answer->scores[i], a->e->reading, &a->options[i], a->err);
         if (status) return status;
         answer->scores[a->q->n_options + i] = answer->scores[i] / ig_eval_characters(a->q->options[i].text);
         answer->n_tokens += (uint64_t)(a->options[i].n - a->options[i].n_context);
@@ -52,11 +52,11 @@ static int count_expected(const ig_eval_question *q) {
 /* The context, then question after question, each with its answer. */
 static ig_status answer_turns(const asking *a, ig_cli_eval_answer *answer) {
     ig_cli_evaluation *e = a->e;
-    ig_status status = ig_eval_feed_context(&e->reader, a->options, a->err);
+    ig_status status = ig_eval_feed_context(e->reading, a->options, a->err);
     for (int i = 0; !status && i < a->q->n_turns; i++) {
         ig_eval_reply_options options = {e->sampler, e->app->o->ignore_end, i + 1 < a->q->n_turns};
-        if (i) status = ig_eval_read_on(&e->reader, a->options[i].ids, a->options[i].n, a->err);
-        if (!status) status = ig_eval_reply_make(&answer->replies[i], &e->reader, &a->q->turns[i], &options, a->err);
+        if (i) status = ig_eval_read_on(e->reading, a->options[i].ids, a->options[i].n, a->err);
+        if (!status) status = ig_eval_reply_make(&answer->replies[i], e->reading, &a->q->turns[i], &options, a->err);
         answer->n_tokens += (uint64_t)answer->replies[i].n;
         answer->score += answer->replies[i].score;
     }
@@ -67,8 +67,9 @@ static ig_status answer_turns(const asking *a, ig_cli_eval_answer *answer) {
 static ig_status answer_options(const asking *a, int run, int begin, int end) {
     ig_cli_evaluation *e = a->e;
     ig_cli_eval_answer *answer = &e->runs[run].now;
+    e->reading = e->runs[run].reader;
     ig_status status = ig_cli_eval_generates(e) ? answer_turns(a, answer) : score_options(a, answer, begin, end);
-    if (!status && e->pairs->n > 1) ig_cli_tally_session(&answer->tally, e->reader.s);
+    if (!status && e->pairs->n > 1) ig_cli_tally_session(&answer->tally, e->reading->s);
     return status;
 }
 
@@ -81,7 +82,7 @@ static bool same_context(const ig_eval_pair *a, const ig_eval_pair *b) {
 /* A run that cannot have what the session holds waits for its own turn. */
 static ig_status answer_from_context(const asking *a, int run, int begin, int end) {
     ig_cli_evaluation *e = a->e;
-    ig_status status = ig_eval_reader_use(&e->reader, &e->pairs->v[run].cache, a->err);
+    ig_status status = ig_eval_reader_use(e->runs[run].reader, &e->pairs->v[run].cache, a->err);
     if (status == IG_E_UNSUPPORTED) {
         e->runs[run].from_start = true;
         return IG_OK;
@@ -92,7 +93,7 @@ static ig_status answer_from_context(const asking *a, int run, int begin, int en
 /* Nothing is left over for others: what is shared is no batch of its own here. */
 static ig_status answer_from_start(const asking *a, int run, int begin, int end) {
     ig_cli_evaluation *e = a->e;
-    ig_eval_reader *reader = &e->reader;
+    ig_eval_reader *reader = e->runs[run].reader;
     ig_status status = ig_eval_reader_clear(reader, a->err);
     if (!status && e->pairs->n > 1) status = ig_eval_reader_use(reader, &e->pairs->v[run].cache, a->err);
     if (status) return status;
@@ -119,14 +120,17 @@ static ig_status answer_all(const asking *a, int begin, int end) {
 static ig_status find_from_start(ig_cli_evaluation *e, ig_error *err) {
     ig_status status = IG_OK;
     for (int i = 0; !status && i < e->pairs->n; i++) {
-        status = ig_eval_feed(&e->reader, e->options->ids, 1, 1, err);
-        if (!status) status = ig_eval_reader_use(&e->reader, &e->pairs->v[i].cache, err);
+        e->reading = e->runs[i].reader;
+        status = ig_eval_feed(e->reading, e->options->ids, 1, 1, err);
+        if (!status) status = ig_eval_reader_use(e->reading, &e->pairs->v[i].cache, err);
         if (status != IG_E_UNSUPPORTED) continue;
         e->runs[i].from_start = true;
         status = IG_OK;
     }
-    if (!status) status = ig_eval_reader_clear(&e->reader, err);
-    e->reader.n_shared = e->n_shared;
+    for (int i = 0; !status && i < e->n_readers; i++) {
+        status = ig_eval_reader_clear(&e->readers[i], err);
+        e->readers[i].n_shared = e->n_shared;
+    }
     return status;
 }
 
@@ -164,10 +168,7 @@ static void note_answer(const asking *a, int run) {
     const ig_cli_eval_answer *answer = &e->runs[run].now;
     const ig_cli_pair *pair = &e->pairs->v[run];
     json_t *line = json_pack("{s:o, s:i}", "task", ig_cli_json_text(e->title, strlen(e->title)), "line", a->q->line);
-    if (e->pairs->n > 1) {
-        json_object_set_new(line, "policy", json_string(pair->cache.policy));
-        json_object_set_new(line, "budget", ig_cli_pair_budget_json(pair));
-    }
+    if (e->pairs->n > 1) ig_cli_pair_fields(line, pair);
     json_t *fields = ig_cli_eval_generates(e) ? json_of_replies(a, answer) : json_of_choice(a, answer);
     json_object_update(line, fields);
     json_dumpf(line, e->answers, JSON_COMPACT | JSON_REAL_PRECISION(12));

@@ -104,7 +104,8 @@ static json_t *json_of_runs(const ig_cli_evaluation *e, const ig_cli_eval_groups
     json_t *list = json_array();
     for (int i = 0; i < e->pairs->n; i++) {
         const ig_cli_pair *pair = &e->pairs->v[i];
-        json_t *json = json_pack("{s:s, s:o}", "policy", pair->cache.policy, "budget", ig_cli_pair_budget_json(pair));
+        json_t *json = json_object();
+        ig_cli_pair_fields(json, pair);
         add_answers(json, e, i, groups);
         json_object_set_new(json, "agreement", json_real(ig_eval_mean((double)e->runs[i].n_agree, e->n)));
         if (e->pairs->full >= 0) add_same(json, e, &e->runs[i]);
@@ -116,7 +117,7 @@ static json_t *json_of_runs(const ig_cli_evaluation *e, const ig_cli_eval_groups
 
 static void print_json(const ig_cli_evaluation *e, const ig_cli_eval_groups *groups) {
     bool alone = e->pairs->n == 1;
-    json_t *json = ig_cli_report(e->app, alone ? e->reader.s : NULL);
+    json_t *json = ig_cli_report(e->app, alone ? e->readers->s : NULL);
     json_object_set_new(json, "task", ig_cli_json_text(e->task->name, strlen(e->task->name)));
     json_object_set_new(json, "shots", json_integer(e->app->o->shots));
     if (!alone) json_object_set_new(json, "context", json_integer(e->n_ctx));
@@ -161,6 +162,7 @@ static bool has_full(const ig_cli_evaluation *e) { return !is_alone(e) && e->pai
 
 static void print_head(const ig_cli_evaluation *e) {
     printf("%-22s %6s %8s %8s %9s  %-16s ", "task", "n", "acc", "+/-", "acc_norm", "policy");
+    if (ig_cli_has_settings(e->app->o)) printf("%-20s ", "settings");
     if (!is_alone(e)) printf("%7s %8s ", "budget", "agree");
     if (has_full(e)) printf("%8s ", "same");
     printf("%8s %9s", "KV used", "tokens/s");
@@ -171,7 +173,7 @@ static void print_row(const ig_cli_evaluation *e, int i) {
     const ig_cli_eval_run *run = &e->runs[i];
     const ig_cli_pair *pair = &e->pairs->v[i];
     ig_cli_tally tally = run->tally;
-    char norm[32] = "", budget[32], score[32] = "", error[32] = "", same[32] = "";
+    char settings[96], norm[32] = "", budget[32], score[32] = "", error[32] = "", same[32] = "";
     double used = ig_cli_mean(tally.selected, tally.n_decoded), speed = ig_cli_tally_speed(&tally);
     if (e->n_scored) {
         snprintf(score, sizeof score, "%.4f", ig_eval_mean(run->score, e->n_scored));
@@ -181,15 +183,16 @@ static void print_row(const ig_cli_evaluation *e, int i) {
         snprintf(norm, sizeof norm, "%.4f", ig_eval_mean((double)run->n_right_norm, e->n));
     if (ig_cli_eval_generates(e)) snprintf(same, sizeof same, "%.4f", ig_eval_mean(run->same, e->n));
     printf("%-22s %6zu %8s %8s %9s  %-16s ", e->title, e->n, score, error, norm, pair->cache.policy);
+    if (ig_cli_has_settings(e->app->o)) printf("%-20s ", ig_cli_pair_settings(settings, pair, e->app->o));
     if (!is_alone(e)) {
         printf("%7s %8.4f ", ig_cli_pair_budget(budget, pair), ig_eval_mean((double)run->n_agree, e->n));
         if (has_full(e)) printf("%8s ", same);
     } else {
         ig_session_stats st;
-        ig_session_get_stats(e->reader.s, &st);
+        ig_session_get_stats(e->readers->s, &st);
         used = st.selected_share;
         speed = e->seconds > 0 ? (double)(st.n_prefilled + st.n_decoded) / e->seconds : 0;
-        ig_cli_tally_session(&tally, e->reader.s);
+        ig_cli_tally_session(&tally, e->readers->s);
     }
     printf("%6.1f %% %9.1f", used * 100, speed);
     if (has_disk(e))

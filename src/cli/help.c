@@ -33,12 +33,13 @@ static void print_wrapped(FILE *f, const char *text, int column) {
     fputc('\n', f);
 }
 
-static void print_option(FILE *f, const ig_cli_option *row) {
+static void print_option(FILE *f, const ig_cli_option *row, const ig_cli_verb *verb) {
     char left[160], text[512];
     size_t n = 0;
     bool has_letter = row->names[1] != '-';
-    n = (size_t)snprintf(left, sizeof left, "  %s%s%s%s", has_letter ? "" : "    ", row->names, row->arg ? " " : "",
-                         row->arg ? row->arg : "");
+    bool list = ig_cli_is_list(row->kind) && (verb->bit & IG_VERB_LISTS) && strcmp(row->arg, "LIST");
+    n = (size_t)snprintf(left, sizeof left, "  %s%s%s%s%s", has_letter ? "" : "    ", row->names, row->arg ? " " : "",
+                         row->arg ? row->arg : "", list ? ",..." : "");
     size_t used = (size_t)snprintf(text, sizeof text, "%s", row->help);
     if (row->choices) {
         for (const char *const *c = row->choices; *c && used < sizeof text; c++)
@@ -61,7 +62,7 @@ static void print_verb_help(FILE *f, const ig_cli_verb *verb) {
     if (verb->details) fprintf(f, "\n%s\n", verb->details);
     fprintf(f, "\nOptions:\n");
     for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
-        if (row->verbs & verb->bit) print_option(f, row);
+        if (row->verbs & verb->bit) print_option(f, row, verb);
 }
 
 void ig_cli_print_help(FILE *f, const ig_cli_verb *verb) {

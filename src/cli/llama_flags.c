@@ -199,13 +199,13 @@ bool ig_cli_settle_llama_flags(ig_cli_options *o) {
     }
     if (!o->type_k && !o->type_v) return true;
     const char *k = type_of(o->type_k), *v = type_of(o->type_v);
-    if (!k || k != v || (strcmp(o->kv_type, "f16") != 0 && strcmp(o->kv_type, k) != 0)) {
+    if (!k || k != v || o->kv_type.n > 1 || (strcmp(o->kv_type.v[0], "f16") != 0 && strcmp(o->kv_type.v[0], k) != 0)) {
         fprintf(stderr,
                 "infinigen %s: %s %s: here keys and values are kept in one type, f16, q8_0 or q4_0: give -ctk and -ctv "
                 "alike, or --kv-type\n",
                 o->verb->name, o->type_k ? "-ctk" : "-ctv", o->type_k ? o->type_k : o->type_v);
         return false;
     }
-    o->kv_type = k;
+    o->kv_type.v[0] = k;
     return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Lists of policies and budgets into options, statistics into sums. The name of
+ * Lists of policies, budgets and other settings into options, statistics into sums. The name of
  * a sketch is copied, since the program keeps the latest one only.
  */
 #define _GNU_SOURCE
@@ -13,41 +13,73 @@
 
 static bool is_full(const char *policy) { return strcmp(policy, "full") == 0; }
 
-int ig_cli_count_pairs(const ig_cli_options *o) {
-    int n = 0, n_budgets = o->budgets.n ? o->budgets.n : 1;
-    bool has_full = false;
-    for (int i = 0; i < o->policies.n; i++) {
-        n += is_full(o->policies.v[i]) ? !has_full : n_budgets;
-        has_full = has_full || is_full(o->policies.v[i]);
-    }
-    return n;
+static bool is_osdi24(const char *policy) { return strcmp(policy, "infinigen-osdi24") == 0; }
+
+static bool takes_sketch(const char *policy) { return is_osdi24(policy) || strcmp(policy, "infinigen") == 0; }
+
+static bool has_limit(const ig_cache_options *o) { return o->limit > 0 || o->limit_bytes; }
+
+/* How often each list makes the pairs more; the first changes slowest. */
+enum { TYPES, POLICIES, BUDGETS, ALPHAS, PARTIALS, LIMITS, EVICTIONS, SKETCHES, N_LISTS };
+
+static void count_lists(int n[N_LISTS], const ig_cli_options *o) {
+    const int given[N_LISTS] = {o->kv_type.n,    o->kv_policy.n, o->kv_budget.n, o->kv_alpha.n,
+                                o->kv_partial.n, o->kv_limit.n,  o->kv_evict.n,  o->kv_sketch.n};
+    for (int i = 0; i < N_LISTS; i++) n[i] = given[i] ? given[i] : 1; /* what is not given is 0: the own */
 }
 
-static int add_pair(ig_cli_pairs *pairs, ig_cli_app *app, const ig_cache_options *base, const char *policy,
-                    ig_cli_amount budget) {
+static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+/* Of what lists can change. */
+static bool same_pair(const ig_cache_options *a, const ig_cache_options *b) {
+    return same_text(a->policy, b->policy) && same_text(a->type, b->type) && same_text(a->evict, b->evict) &&
+           same_text(a->sketch, b->sketch) && memcmp(&a->budget, &b->budget, sizeof a->budget) == 0 &&
+           a->budget_entries == b->budget_entries && memcmp(&a->alpha, &b->alpha, sizeof a->alpha) == 0 &&
+           memcmp(&a->partial, &b->partial, sizeof a->partial) == 0 &&
+           memcmp(&a->limit, &b->limit, sizeof a->limit) == 0 && a->limit_bytes == b->limit_bytes;
+}
+
+/* The pair with element at[i] of list i. What its policy does not look at is as if it had not been given. */
+static ig_cache_options make_pair(ig_cli_app *app, const ig_cache_options *base, const int at[N_LISTS]) {
+    const ig_cli_options *o = app->o;
+    const char *policy = o->kv_policy.v[at[POLICIES]], *sketch = o->kv_sketch.v[at[SKETCHES]];
+    ig_cache_options cache = *base, own = ig_cache_defaults();
+    ig_cli_use_policy(app, &cache, policy, sketch);
+    ig_cli_set_budget(&cache, is_full(policy) ? (ig_cli_amount){.share = 1} : o->kv_budget.v[at[BUDGETS]]);
+    if (!takes_sketch(policy)) cache.sketch = NULL;
+    cache.type = o->kv_type.v[at[TYPES]];
+    cache.alpha = is_osdi24(policy) ? o->kv_alpha.v[at[ALPHAS]] : own.alpha;
+    cache.partial = is_osdi24(policy) ? o->kv_partial.v[at[PARTIALS]] : own.partial;
+    cache.limit = o->kv_limit.v[at[LIMITS]].share < 1 ? o->kv_limit.v[at[LIMITS]].share : 0;
+    cache.limit_bytes = o->kv_limit.v[at[LIMITS]].number;
+    cache.evict = o->kv_evict.v[has_limit(&cache) || cache.disk_bytes ? at[EVICTIONS] : 0];
+    return cache;
+}
+
+/* Unless there is one like it. */
+static int add_pair(ig_cli_pairs *pairs, const ig_cli_options *o, const ig_cache_options *cache) {
+    for (int i = 0; i < pairs->n; i++)
+        if (same_pair(&pairs->v[i].cache, cache)) return IG_EXIT_OK;
+    if (pairs->n == IG_CLI_PAIRS_MAX)
+        return ig_cli_complain(o, "the lists make more than %d combinations", IG_CLI_PAIRS_MAX);
     ig_cli_pair *pair = &pairs->v[pairs->n];
-    *pair = (ig_cli_pair){.cache = *base};
-    ig_cli_use_policy(app, &pair->cache, policy);
-    ig_cli_set_budget(&pair->cache, budget);
-    if (is_full(policy)) pairs->full = pairs->n;
+    *pair = (ig_cli_pair){.cache = *cache};
+    if (is_full(cache->policy) && pairs->full < 0) pairs->full = pairs->n;
     pairs->n++;
-    if (!pair->cache.sketch) return IG_EXIT_OK;
-    pair->cache.sketch = pair->sketch = strdup(pair->cache.sketch);
-    return pair->sketch ? IG_EXIT_OK : ig_cli_complain(app->o, "out of memory");
+    if (!cache->sketch) return IG_EXIT_OK;
+    pair->cache.sketch = pair->sketch = strdup(cache->sketch);
+    return pair->sketch ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
 }
 
 int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options *base) {
-    const ig_cli_options *o = app->o;
-    int code = IG_EXIT_OK;
-    const ig_cli_amount whole = {.share = 1};
-    *out = (ig_cli_pairs){.v = calloc((size_t)ig_cli_count_pairs(o), sizeof *out->v), .full = -1};
-    if (!out->v) return ig_cli_complain(o, "out of memory");
-    for (int p = 0; p < o->policies.n; p++) {
-        bool full = is_full(o->policies.v[p]);
-        if (full && out->full >= 0) continue;
-        int n_budgets = full || !o->budgets.n ? 1 : o->budgets.n; /* without a list the first one is 0, the own */
-        for (int b = 0; !code && b < n_budgets; b++)
-            code = add_pair(out, app, base, o->policies.v[p], full ? whole : o->budgets.v[b]);
+    int code = IG_EXIT_OK, n[N_LISTS], at[N_LISTS] = {0}, last = 0;
+    count_lists(n, app->o);
+    *out = (ig_cli_pairs){.v = calloc(IG_CLI_PAIRS_MAX, sizeof *out->v), .full = -1};
+    if (!out->v) return ig_cli_complain(app->o, "out of memory");
+    while (!code && last >= 0) {
+        ig_cache_options cache = make_pair(app, base, at);
+        code = add_pair(out, app->o, &cache);
+        for (last = N_LISTS - 1; last >= 0 && ++at[last] == n[last]; last--) at[last] = 0;
     }
     return code;
 }
@@ -56,6 +88,49 @@ void ig_cli_close_pairs(ig_cli_pairs *pairs) {
     for (int i = 0; i < pairs->n; i++) free(pairs->v[i].sketch);
     free(pairs->v);
     *pairs = (ig_cli_pairs){0};
+}
+
+/* ---- what they are called ---------------------------------------------------- */
+
+static const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
+
+bool ig_cli_has_settings(const ig_cli_options *o) {
+    return o->kv_type.n > 1 || o->kv_alpha.n > 1 || o->kv_partial.n > 1 || o->kv_limit.n > 1 || o->kv_evict.n > 1 ||
+           o->kv_sketch.n > 1;
+}
+
+const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig_cli_options *o) {
+    const ig_cache_options *c = &pair->cache;
+    char size[32];
+    size_t n = 0;
+    bool osdi24 = is_osdi24(c->policy);
+#define ADD(...) n += n < 96 ? (size_t)snprintf(out + n, 96 - n, __VA_ARGS__) : 0
+    out[0] = 0;
+    if (o->kv_type.n > 1) ADD(" %s", c->type);
+    if (o->kv_alpha.n > 1 && osdi24) ADD(" alpha %g", c->alpha);
+    if (o->kv_partial.n > 1 && osdi24) ADD(" partial %g", c->partial);
+    if (o->kv_limit.n > 1 && c->limit > 0) ADD(" limit %.10g%%", c->limit * 100);
+    if (o->kv_limit.n > 1 && c->limit_bytes) ADD(" limit %s", ig_cli_size(size, c->limit_bytes));
+    if (o->kv_evict.n > 1 && (has_limit(c) || c->disk_bytes)) ADD(" %s", c->evict);
+    if (o->kv_sketch.n > 1 && takes_sketch(c->policy)) ADD(" sketch %.20s", c->sketch ? base_name(c->sketch) : "none");
+#undef ADD
+    return out + (out[0] == ' ');
+}
+
+void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair) {
+    const ig_cache_options *c = &pair->cache;
+    bool osdi24 = is_osdi24(c->policy);
+    json_t *limit = c->limit_bytes ? json_integer((json_int_t)c->limit_bytes)
+                    : c->limit > 0 ? json_real(c->limit)
+                                   : json_null();
+    json_object_set_new(json, "policy", json_string(c->policy));
+    json_object_set_new(json, "budget", ig_cli_pair_budget_json(pair));
+    json_object_set_new(json, "kv_type", json_string(c->type));
+    json_object_set_new(json, "alpha", osdi24 ? json_real(c->alpha) : json_null());
+    json_object_set_new(json, "partial", osdi24 ? json_real(c->partial) : json_null());
+    json_object_set_new(json, "limit", limit);
+    json_object_set_new(json, "evict", has_limit(c) || c->disk_bytes ? json_string(c->evict) : json_null());
+    json_object_set_new(json, "sketch", c->sketch ? ig_cli_json_text(c->sketch, strlen(c->sketch)) : json_null());
 }
 
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The pairs of a KV policy and a budget that lists in the flags ask for, and
- * what a session did under each of them.
+ * The pairs of a KV policy and its settings (budget, type, alpha, partial,
+ * limit, evict, sketch) that lists in the flags ask for, and what a session did
+ * under each of them.
  */
 #ifndef IG_CLI_PAIRS_H
 #define IG_CLI_PAIRS_H
 
 #include "cli/app.h"
+
+enum { IG_CLI_PAIRS_MAX = 512 };
 
 typedef struct ig_cli_pair {
     ig_cache_options cache; /* the budget of `full`, which has none, is 100 % */
@@ -16,16 +19,22 @@ typedef struct ig_cli_pair {
 typedef struct ig_cli_pairs {
     ig_cli_pair *v; /* [n] */
     int n;
-    int full; /* number of the pair with the policy `full`, or -1 */
+    int full; /* number of the first pair with the policy `full`, or -1 */
 } ig_cli_pairs;
 
-/* How many there are: `full`, whatever the budgets, is one. */
-int ig_cli_count_pairs(const ig_cli_options *o);
-/* Each policy with each budget; the rest is `base`'s. The exit code; close them in any case. */
+/* Every combination of the lists, the rest is `base`'s; those that differ only in what their policy does not look at
+ * (the budget of `full`) are one. The exit code; close them in any case. */
 int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options *base);
 void ig_cli_close_pairs(ig_cli_pairs *pairs);
 /* "10%", "512", "own", or nothing for `full`. */
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair);
+/* What tells the pair from others beside policy and budget, of what is given as a list: "q4 alpha 5 limit 80% lru". */
+const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig_cli_options *o);
+/* Whether anything beside policy and budget is given as a list. */
+bool ig_cli_has_settings(const ig_cli_options *o);
+/* Adds "policy", "budget", and what else lists can change: "kv_type", "alpha", "partial", "limit", "evict", "sketch",
+ * null where the policy does not look at it. */
+void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair);
 /* A share as a number with a fraction, a count as a whole one, null where the policy has its own. */
 json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair);
 

@@ -278,37 +278,55 @@ static bool add_range(ig_cli_ints *list, const ig_cli_option *row, const char *i
     return true;
 }
 
-/* Comma lists: whole numbers into ig_cli_ints, budgets into ig_cli_amounts, choices into ig_cli_texts. */
-static bool parse_list(const ig_cli_option *row, void *out, const char *text, char why[128]) {
-    ig_cli_ints ints = {0};
-    ig_cli_texts texts = {0};
-    ig_cli_amounts amounts = {0};
-    int n_items = 0;
+bool ig_cli_is_list(ig_cli_kind kind) {
+    return kind == IG_KIND_INTS || kind == IG_KIND_NUMBERS || kind == IG_KIND_AMOUNTS || kind == IG_KIND_LIMITS ||
+           kind == IG_KIND_CHOICES;
+}
+
+typedef union any_list {
+    int n;
+    ig_cli_ints ints;
+    ig_cli_numbers numbers;
+    ig_cli_amounts amounts;
+    ig_cli_texts texts;
+} any_list;
+
+/* One element, for which there is room. */
+static bool add_item(any_list *list, const ig_cli_option *row, const char *item, char why[128]) {
+    if (row->kind == IG_KIND_INTS) return add_range(&list->ints, row, item, why);
+    int i = list->n++;
+    if (row->kind == IG_KIND_NUMBERS) return parse_number(&list->numbers.v[i], item, row->min, row->max, why);
+    if (row->kind == IG_KIND_AMOUNTS) return parse_amount(&list->amounts.v[i], item, why);
+    if (row->kind == IG_KIND_LIMITS) return parse_limit(&list->amounts.v[i], item, why);
+    return (list->texts.v[i] = find_choice(item, strlen(item), row->choices, why)) != NULL;
+}
+
+static size_t list_bytes(ig_cli_kind kind) {
+    return kind == IG_KIND_INTS      ? sizeof(ig_cli_ints)
+           : kind == IG_KIND_NUMBERS ? sizeof(ig_cli_numbers)
+           : kind == IG_KIND_CHOICES ? sizeof(ig_cli_texts)
+                                     : sizeof(ig_cli_amounts);
+}
+
+static bool parse_list(const ig_cli_option *row, void *out, const char *text, bool one, char why[128]) {
+    any_list list = {0};
     for (const char *p = text;; p++) {
         size_t n = strcspn(p, ",");
         char item[64];
-        if (n_items == IG_CLI_LIST_MAX || n >= sizeof item) {
+        if (list.n == IG_CLI_LIST_MAX || n >= sizeof item) {
             snprintf(why, 128, "is too long a list");
             return false;
         }
         snprintf(item, sizeof item, "%.*s", (int)n, p);
-        if (row->kind == IG_KIND_INTS) {
-            if (!add_range(&ints, row, item, why)) return false;
-        } else if (row->kind == IG_KIND_AMOUNTS) {
-            if (!parse_amount(&amounts.v[n_items], item, why)) return false;
-        } else if (!(texts.v[n_items] = find_choice(item, n, row->choices, why))) {
-            return false;
-        }
-        texts.n = amounts.n = ++n_items;
+        if (!add_item(&list, row, item, why)) return false;
         p += n;
         if (!*p) break;
     }
-    if (row->kind == IG_KIND_INTS)
-        *(ig_cli_ints *)out = ints;
-    else if (row->kind == IG_KIND_AMOUNTS)
-        *(ig_cli_amounts *)out = amounts;
-    else
-        *(ig_cli_texts *)out = texts;
+    if (one && list.n > 1) {
+        snprintf(why, 128, "is a list, and this verb takes one");
+        return false;
+    }
+    memcpy(out, &list, list_bytes(row->kind));
     return true;
 }
 
@@ -324,8 +342,6 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
             return parse_number(out, text, row->min, row->max, why);
         case IG_KIND_AMOUNT:
             return parse_amount(out, text, why);
-        case IG_KIND_LIMIT:
-            return parse_limit(out, text, why);
         case IG_KIND_SIZE:
             return parse_size(out, text, why);
         case IG_KIND_SEED:
@@ -347,9 +363,11 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
         case IG_KIND_CHOICE:
             return (*(const char **)out = find_choice(text, strlen(text), row->choices, why)) != NULL;
         case IG_KIND_INTS:
+        case IG_KIND_NUMBERS:
         case IG_KIND_AMOUNTS:
+        case IG_KIND_LIMITS:
         case IG_KIND_CHOICES:
-            return parse_list(row, out, text, why);
+            return parse_list(row, out, text, !(o->verb->bit & IG_VERB_LISTS), why);
     }
     return false;
 }
@@ -481,13 +499,14 @@ static bool unescape_texts(ig_cli_options *o) {
 static const char *find_conflict(const ig_cli_options *o) {
     if (o->raw && o->chat) return "--raw and --chat exclude each other";
     if (o->raw && o->system) return "--raw gives the text as it is: there is no place for --system in it";
-    if ((o->kv_limit.share > 0 || o->kv_limit.number) && (o->kv_ram || o->kv_disk))
+    if (o->kv_limit.n && (o->kv_ram || o->kv_disk))
         return "--kv-limit drops entries for ever, --kv-ram and --kv-disk keep them: give one or the other";
     bool has_load = o->clients.n || o->shared.share > 0 || o->shared.number;
     if ((o->verb->bit & IG_VERB_BENCH) && !o->server && (has_load || o->api_key))
         return "--clients, --shared and --api-key are for a server: give --server URL";
     if (o->server && (o->file || o->kv_store || o->kv_ram || o->kv_disk || o->depth.v[0] || o->batches.v[0] != 1))
         return "--server measures a server as it is: -f, -d, -b and the --kv- flags are not for it";
+    if (o->kv_sketch.n > 1 && !(o->verb->bit & IG_VERB_LISTS)) return "this verb takes one --kv-sketch";
     return NULL;
 }
 

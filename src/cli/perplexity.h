@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to `infinigen perplexity`: what its files share. verb_perplexity.c
- * reads the text and measures one policy, perplexity_table.c several, and
- * perplexity_parts.c reports by position.
+ * reads the text and measures one pair of policy and settings in one context,
+ * perplexity_table.c several, and perplexity_parts.c reports by position.
  */
 #ifndef IG_CLI_PERPLEXITY_H
 #define IG_CLI_PERPLEXITY_H
 
-#include "cli/app.h"
+#include "cli/pairs.h"
 #include "eval/perplexity.h"
 
 /* Adds "perplexity", "perplexity_error", "nll" and "tokens_scored". */
@@ -16,6 +16,8 @@ void ig_cli_perplexity_fields(json_t *json, const ig_eval_score *total);
 json_t *ig_cli_perplexity_chunk(json_t *chunks, const ig_eval_score *score, double seconds);
 /* How the model's chunks begin and end up in a session; the caller adds progress, and room for parts with --by. */
 ig_eval_chunk_options ig_cli_perplexity_options(const ig_cli_app *app);
+/* Chunks of n tokens that the flags want. */
+int ig_cli_perplexity_chunks(const ig_cli_options *o, size_t n);
 
 /* ---- by position (--by) ------------------------------------------------------- */
 
@@ -29,9 +31,11 @@ void ig_cli_perplexity_print_parts(const ig_eval_score *parts, const ig_cli_opti
 /* "1792-2047" of part number i. */
 const char *ig_cli_perplexity_positions(char out[32], int i, const ig_cli_options *o);
 
-/* Whether the flags ask for more than one pair of policy and budget. */
-bool ig_cli_perplexity_is_table(const ig_cli_options *o);
-/* Scores chunks of the flags' size under all of them, and reports; the exit code. */
-int ig_cli_perplexity_table(ig_cli_app *app, int32_t *ids, int n_chunks);
+/* ---- several pairs or contexts (perplexity_table.c) ------------------------------ */
+
+/* The flags with one context, number i of their list, and the dense prefix that they say for it. */
+ig_cli_options ig_cli_perplexity_at(const ig_cli_options *o, int i);
+/* Scores chunks of ids [n] under all pairs in each context, and reports; the exit code. */
+int ig_cli_perplexity_table(ig_cli_app *app, const ig_cli_pairs *pairs, int32_t *ids, size_t n);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `infinigen perplexity` of several policies and budgets: each pair is a run,
- * a row of the table and an object of the JSON report. Chunks count once they
- * have been scored under all of them, so that all rows are of the same tokens.
+ * `infinigen perplexity` of several policies, settings and contexts: each pair
+ * in each context is a run, a row of the table and an object of the JSON report.
+ * Chunks count once they have been scored under all pairs, so that all rows of a
+ * context are of the same tokens.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
@@ -25,24 +26,30 @@ typedef struct run {
     json_t *chunks;
 } run;
 
+/* Of one context. */
 typedef struct table {
-    ig_cli_app *app;
-    ig_cli_pairs pairs;
+    ig_cli_app *app;                 /* with the flags of this context */
+    const ig_cli_options *all;       /* the flags as they are */
+    ig_cli_pairs pairs;              /* borrowed */
     run *runs;                       /* [pairs.n] */
     ig_eval_rival *rivals;           /* [pairs.n] */
+    json_t *json;                    /* list of runs; NULL: a table is printed */
     ig_eval_score *parts;            /* of the chunk and run at work; NULL without --by */
     int n_chunks, i_chunk, n_scored; /* runs scored of this chunk */
     ig_cli_progress bar;
 } table;
 
-bool ig_cli_perplexity_is_table(const ig_cli_options *o) { return ig_cli_count_pairs(o) > 1; }
+ig_cli_options ig_cli_perplexity_at(const ig_cli_options *o, int i) {
+    ig_cli_options one = *o;
+    one.ctx = o->contexts.v[i];
+    if (o->dense_prefix < 0) one.dense_prefix = one.ctx + o->dense_prefix > 0 ? one.ctx + o->dense_prefix : -1;
+    return one;
+}
 
 /* ---- setting up ---------------------------------------------------------------- */
 
-static int open_runs(table *t, const ig_cache_options *cache) {
+static int open_runs(table *t) {
     size_t n_layers = (size_t)t->app->info.n_layers;
-    int code = ig_cli_open_pairs(&t->pairs, t->app, cache);
-    if (code) return code;
     t->runs = calloc((size_t)t->pairs.n, sizeof *t->runs);
     t->rivals = calloc((size_t)t->pairs.n, sizeof *t->rivals);
     t->parts = ig_cli_perplexity_new_parts(t->app->o);
@@ -72,7 +79,6 @@ static void close_runs(table *t) {
     free(t->parts);
     free(t->runs);
     free(t->rivals);
-    ig_cli_close_pairs(&t->pairs);
 }
 
 /* ---- scoring ------------------------------------------------------------------- */
@@ -116,9 +122,16 @@ static void count_chunk(table *t) {
     }
 }
 
-static int score_chunks(table *t, ig_session *s, int32_t *ids) {
+static int score_chunks(table *t, int32_t *ids) {
     ig_error err = {0};
-    ig_eval_comparison c = {.rivals = t->rivals, .n_rivals = t->pairs.n, .scored = on_scored, .user = t};
+    ig_eval_comparison c = {.rivals = t->rivals,
+                            .n_rivals = t->pairs.n,
+                            .model = t->app->model,
+                            .session = ig_cli_session_options(t->app),
+                            .scored = on_scored,
+                            .user = t};
+    c.session.progress = on_progress;
+    c.session.progress_user = t;
     ig_eval_chunk_options options = ig_cli_perplexity_options(t->app);
     size_t n = (size_t)t->app->o->ctx;
     options.parts = t->parts;
@@ -128,7 +141,7 @@ static int score_chunks(table *t, ig_session *s, int32_t *ids) {
     t->bar = ig_cli_progress_start("scoring", "tokens");
     for (t->i_chunk = 0; !status && t->i_chunk < t->n_chunks; t->i_chunk++) {
         t->n_scored = 0;
-        status = ig_eval_compare_chunk(&c, s, ids + (size_t)t->i_chunk * n, (int)n, &options, &err);
+        status = ig_eval_compare_chunk(&c, ids + (size_t)t->i_chunk * n, (int)n, &options, &err);
         if (status) break;
         count_chunk(t);
     }
@@ -139,13 +152,18 @@ static int score_chunks(table *t, ig_session *s, int32_t *ids) {
 
 /* ---- reports ------------------------------------------------------------------- */
 
+/* Whether the runs are compared with `full`, token by token. */
+static bool has_kl(const table *t) { return t->pairs.full >= 0 && t->app->o->dense_prefix; }
+
 static json_t *json_of_run(const table *t, int i) {
     const run *r = &t->runs[i];
     const work *a = &r->total;
-    json_t *json =
-        json_pack("{s:s, s:o}", "policy", t->rivals[i].cache.policy, "budget", ig_cli_pair_budget_json(&t->pairs.v[i]));
+    json_t *json = json_object();
+    ig_cli_pair_fields(json, &t->pairs.v[i]);
+    json_object_set_new(json, "context", json_integer(t->app->o->ctx));
+    json_object_set_new(json, "dense_prefix", json_integer(t->app->o->dense_prefix));
     ig_cli_perplexity_fields(json, &a->score);
-    if (t->pairs.full >= 0) json_object_set_new(json, "kl", json_real(ig_eval_kl(&a->score)));
+    if (has_kl(t)) json_object_set_new(json, "kl", json_real(ig_eval_kl(&a->score)));
     ig_cli_tally_fields(json, &a->tally);
     json_t *layers = json_array();
     for (int l = 0; l < t->app->info.n_layers; l++) {
@@ -159,24 +177,17 @@ static json_t *json_of_run(const table *t, int i) {
     return json;
 }
 
-static int print_json(const table *t, int code) {
-    json_t *json = ig_cli_report(t->app, NULL), *runs = json_array();
-    json_object_set_new(json, "context", json_integer(t->app->o->ctx));
-    json_object_set_new(json, "dense_prefix", json_integer(t->app->o->dense_prefix));
-    for (int i = 0; i < t->pairs.n; i++) json_array_append_new(runs, json_of_run(t, i));
-    json_object_set_new(json, "runs", runs);
-    if (code) json_object_set_new(json, code == IG_EXIT_INTERRUPTED ? "interrupted" : "failed", json_true());
-    return ig_cli_print_json(json);
-}
-
 /* All pairs have the same tiers. */
 static bool has_disk(const table *t) { return t->rivals[0].cache.disk_bytes > 0; }
 
 static void print_head(const table *t) {
+    bool settings = ig_cli_has_settings(t->all), contexts = t->all->contexts.n > 1;
+    printf("%s%s", contexts ? "| context " : "", settings ? "| settings             " : "");
     printf(
         "| policy           |  budget |     used |  fetched |   blocks | perplexity |   vs full |       KL |    KV RAM "
         "| tokens/s |%s\n",
         has_disk(t) ? " read/step | stalled |" : "");
+    printf("%s%s", contexts ? "| ------: " : "", settings ? "| :------------------- " : "");
     printf(
         "| :--------------- | ------: | -------: | -------: | -------: | ---------: | --------: | -------: | --------: "
         "| -------: |%s\n",
@@ -187,13 +198,15 @@ static void print_row(const table *t, int i) {
     const run *r = &t->runs[i];
     const ig_cli_tally *a = &r->total.tally;
     int full = t->pairs.full;
-    char budget[32], than_full[32] = "", kl[32] = "";
+    char budget[32], than_full[32] = "", kl[32] = "", settings[96];
     double perplexity = ig_eval_perplexity(&r->total.score);
     if (full >= 0 && i != full) {
         double reference = ig_eval_perplexity(&t->runs[full].total.score);
         snprintf(than_full, sizeof than_full, "%+.2f %%", (perplexity / reference - 1) * 100);
         snprintf(kl, sizeof kl, "%.5f", ig_eval_kl(&r->total.score));
     }
+    if (t->all->contexts.n > 1) printf("| %7d ", t->app->o->ctx);
+    if (ig_cli_has_settings(t->all)) printf("| %-20s ", ig_cli_pair_settings(settings, &t->pairs.v[i], t->all));
     printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %6.1f MB | %8.1f |",
            t->rivals[i].cache.policy, ig_cli_pair_budget(budget, &t->pairs.v[i]),
            ig_cli_mean(a->selected, a->n_decoded) * 100, ig_cli_mean(a->fetched, a->n_decoded) * 100,
@@ -219,11 +232,14 @@ static const char *part_text(char out[32], const table *t, int r, int i, bool kl
 
 /* A row for each part, a column for each run. */
 static void print_parts(const table *t, bool kl) {
-    char text[64], budget[32];
+    char text[192], budget[32], settings[96];
+    if (t->all->contexts.n > 1) printf("\nContext of %d tokens:\n", t->app->o->ctx);
     printf("\n| %-16s |", kl ? "KL by position" : "by position");
     for (int r = 0; r < t->pairs.n; r++) {
         ig_cli_pair_budget(budget, &t->pairs.v[r]);
-        snprintf(text, sizeof text, "%s%s%s", t->rivals[r].cache.policy, budget[0] ? " " : "", budget);
+        ig_cli_pair_settings(settings, &t->pairs.v[r], t->all);
+        snprintf(text, sizeof text, "%s%s%s%s%s", t->rivals[r].cache.policy, budget[0] ? " " : "", budget,
+                 settings[0] ? " " : "", settings);
         printf(" %20s |", text);
     }
     printf("\n| ---------------: |");
@@ -238,34 +254,49 @@ static void print_parts(const table *t, bool kl) {
 }
 
 /* `code`: how the scoring ended. */
-static int report(const table *t, int code) {
-    if (t->app->o->json) return print_json(t, code);
-    print_head(t);
-    for (int i = 0; i < t->pairs.n; i++) print_row(t, i);
+static void report(table *t, int code) {
+    for (int i = 0; t->json && i < t->pairs.n; i++) json_array_append_new(t->json, json_of_run(t, i));
+    for (int i = 0; !t->json && i < t->pairs.n; i++) print_row(t, i);
+    if (t->json) return;
     if (t->parts) print_parts(t, false);
-    if (t->parts && t->pairs.full >= 0) print_parts(t, true);
+    if (t->parts && has_kl(t)) print_parts(t, true);
     if (code) printf("\nAfter %d of %d chunks.\n", t->i_chunk, t->n_chunks);
-    return IG_EXIT_OK;
 }
 
-int ig_cli_perplexity_table(ig_cli_app *app, int32_t *ids, int n_chunks) {
-    table t = {.app = app, .n_chunks = n_chunks};
-    ig_session *s = NULL;
-    ig_error err = {0};
-    ig_session_options options = ig_cli_session_options(app);
-    options.progress = on_progress;
-    options.progress_user = &t;
-    int code = open_runs(&t, &options.cache);
-    options.cache.policy = "full";
-    if (!code && ig_session_open(&s, app->model, &options, &err)) code = ig_cli_fail(app->o, &err);
-    if (!code) {
-        code = score_chunks(&t, s, ids);
-        if (t.i_chunk) {
-            int reported = report(&t, code);
-            if (!code) code = reported;
-        }
-    }
-    ig_session_close(s);
+/* `code`: how the last context ended. */
+static int print_json(const ig_cli_app *app, json_t *runs, int code) {
+    const ig_cli_options *o = app->o;
+    ig_cli_options one = ig_cli_perplexity_at(o, 0);
+    json_t *json = ig_cli_report(app, NULL);
+    if (o->contexts.n == 1) json_object_set_new(json, "context", json_integer(one.ctx));
+    if (o->contexts.n == 1) json_object_set_new(json, "dense_prefix", json_integer(one.dense_prefix));
+    json_object_set(json, "runs", runs);
+    if (code) json_object_set_new(json, code == IG_EXIT_INTERRUPTED ? "interrupted" : "failed", json_true());
+    return ig_cli_print_json(json);
+}
+
+/* Everything of context number k. */
+static int run_context(ig_cli_app *app, const ig_cli_pairs *pairs, int k, int32_t *ids, size_t n, json_t *json) {
+    const ig_cli_options *all = app->o;
+    ig_cli_options one = ig_cli_perplexity_at(all, k);
+    table t = {.app = app, .all = all, .pairs = *pairs, .json = json};
+    app->o = &one;
+    t.n_chunks = ig_cli_perplexity_chunks(&one, n);
+    int code = open_runs(&t);
+    if (!code) code = score_chunks(&t, ids);
+    if (t.i_chunk && !json && (k == 0 || t.parts)) print_head(&t);
+    if (t.i_chunk) report(&t, code);
+    fflush(stdout);
     close_runs(&t);
+    app->o = all;
     return code;
+}
+
+int ig_cli_perplexity_table(ig_cli_app *app, const ig_cli_pairs *pairs, int32_t *ids, size_t n) {
+    json_t *runs = app->o->json ? json_array() : NULL;
+    int code = IG_EXIT_OK;
+    for (int k = 0; !code && k < app->o->contexts.n; k++) code = run_context(app, pairs, k, ids, n, runs);
+    int reported = runs && json_array_size(runs) ? print_json(app, runs, code) : IG_EXIT_OK;
+    json_decref(runs);
+    return code ? code : reported;
 }

@@ -4,7 +4,7 @@
  * each as it is done, in llama-bench's manner.
  */
 #define _GNU_SOURCE
-#include "cli/app.h"
+#include "cli/pairs.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 #include "eval/speed.h"
 
 typedef struct bench_row {
-    const char *policy;
+    const ig_cli_pair *pair;
     int n_prompt, n_gen, depth, batch; /* one of n_prompt, n_gen is 0 */
     int n_samples;
     double seconds[1000];
@@ -113,19 +113,23 @@ static void print_md_head(const bench *b) {
     printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %6s | %7s | %8s |", "model", "size", "params",
            "threads", "policy", "batch", "test", "t/s", "median", "GB/s", "KV used", "peak RSS");
     fputs(b->has_disk ? " read/step | stalled |" : "", stdout);
-    puts(b->has_store ? "     stored |" : "");
+    fputs(b->has_store ? "     stored |" : "", stdout);
+    fputs(b->app.o->kv_budget.n > 1 ? "  budget |" : "", stdout);
+    puts(ig_cli_has_settings(b->app.o) ? " settings             |" : "");
     printf(
         "| %s | -------: | -------: | ------: | %s | ----: | %s | -------------------: | --------: | -----: | "
         "------: | -------: |",
         "------------------------", "---------", "--------------");
     fputs(b->has_disk ? " --------: | ------: |" : "", stdout);
-    puts(b->has_store ? " ---------: |" : "");
+    fputs(b->has_store ? " ---------: |" : "", stdout);
+    fputs(b->app.o->kv_budget.n > 1 ? " ------: |" : "", stdout);
+    puts(ig_cli_has_settings(b->app.o) ? " :------------------- |" : "");
 }
 
 static void print_md(const bench *b, const bench_row *row) {
     row_result r = evaluate(b, row);
     char test[64], rate[64], size[32], peak[32], gb[32] = "", share[32] = "", read[32] = "", stall[32] = "";
-    char stored[32] = "";
+    char stored[32] = "", budget[32], settings[96];
     if (b->n_rows == 0) print_md_head(b);
     int n =
         snprintf(test, sizeof test, "%s%d", row->n_prompt ? "pp" : "tg", row->n_prompt ? row->n_prompt : row->n_gen);
@@ -136,7 +140,7 @@ static void print_md(const bench *b, const bench_row *row) {
     /* The sign in the rate is two bytes but one column. */
     printf("| %-24s | %8s | %6.2f M | %7d | %-9s | %5d | %-14s | %21s | %9.2f | %6s | %7s | %8s |", b->model_type,
            ig_cli_size(size, b->app.info.weight_bytes), (double)b->app.info.n_params / 1e6,
-           ig_context_threads(b->app.ctx), row->policy, row->batch, test, rate, r.ts.median, gb, share,
+           ig_context_threads(b->app.ctx), row->pair->cache.policy, row->batch, test, rate, r.ts.median, gb, share,
            ig_cli_size(peak, row->peak_rss));
     if (row->has_disk) {
         snprintf(read, sizeof read, "%.2f MB", r.read / 1e6);
@@ -145,6 +149,8 @@ static void print_md(const bench *b, const bench_row *row) {
     if (b->has_disk) printf(" %9s | %7s |", read, stall);
     if (row->n_stored) snprintf(stored, sizeof stored, "%.1f ms", r.stored_ns / 1e6);
     if (b->has_store) printf(" %10s |", stored);
+    if (b->app.o->kv_budget.n > 1) printf(" %7s |", ig_cli_pair_budget(budget, row->pair));
+    if (ig_cli_has_settings(b->app.o)) printf(" %-20s |", ig_cli_pair_settings(settings, row->pair, b->app.o));
     putchar('\n');
 }
 
@@ -164,7 +170,7 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     json_object_set_new(o, "model_n_params", json_integer((json_int_t)info->n_params));
     json_object_set_new(o, "n_batch", json_integer(b->app.o->batch));
     json_object_set_new(o, "n_threads", json_integer(ig_context_threads(b->app.ctx)));
-    json_object_set_new(o, "policy", json_string(row->policy));
+    ig_cli_pair_fields(o, row->pair);
     json_object_set_new(o, "batch", json_integer(row->batch));
     json_object_set_new(o, "n_prompt", json_integer(row->n_prompt));
     json_object_set_new(o, "n_gen", json_integer(row->n_gen));
@@ -189,19 +195,39 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
 /* The columns are the names of the JSON fields, without the samples. */
 static void print_csv(const bench *b, const bench_row *row) {
     json_t *o = json_of_row(b, row);
-    static const char *const columns[] = {"build_commit",   "cpu",
-                                          "model_filename", "model_type",
-                                          "model_size",     "model_n_params",
-                                          "n_batch",        "n_threads",
-                                          "policy",         "batch",
-                                          "n_prompt",       "n_gen",
-                                          "n_depth",        "test_time",
-                                          "avg_ns",         "stddev_ns",
-                                          "avg_ts",         "stddev_ts",
-                                          "median_ts",      "gb_per_s",
-                                          "selected_share", "read_bytes_per_step",
-                                          "stall_share",    "stored_ns",
-                                          "peak_rss",       NULL};
+    static const char *const columns[] = {"build_commit",
+                                          "cpu",
+                                          "model_filename",
+                                          "model_type",
+                                          "model_size",
+                                          "model_n_params",
+                                          "n_batch",
+                                          "n_threads",
+                                          "policy",
+                                          "budget",
+                                          "kv_type",
+                                          "alpha",
+                                          "partial",
+                                          "limit",
+                                          "evict",
+                                          "sketch",
+                                          "batch",
+                                          "n_prompt",
+                                          "n_gen",
+                                          "n_depth",
+                                          "test_time",
+                                          "avg_ns",
+                                          "stddev_ns",
+                                          "avg_ts",
+                                          "stddev_ts",
+                                          "median_ts",
+                                          "gb_per_s",
+                                          "selected_share",
+                                          "read_bytes_per_step",
+                                          "stall_share",
+                                          "stored_ns",
+                                          "peak_rss",
+                                          NULL};
     ig_cli_print_csv(columns, o, b->n_rows == 0);
     json_decref(o);
 }
@@ -309,8 +335,8 @@ static int read_text(bench *b, const ig_cli_text *text) {
     return code;
 }
 
-/* All tests of one policy at one depth, which share their sessions. */
-static int run_depth(bench *b, const char *policy, int depth) {
+/* All tests of one pair at one depth, which share their sessions. */
+static int run_depth(bench *b, const ig_cli_pair *pair, int depth) {
     static bench_row row;
     const ig_cli_options *o = b->app.o;
     ig_error err = {0};
@@ -325,17 +351,17 @@ static int run_depth(bench *b, const char *policy, int depth) {
         .bos = ig_token_adds_bos(b->app.model) ? ig_token_bos(b->app.model) : -1,
         .stopped = stopped,
     };
-    ig_cli_use_policy(&b->app, &options.session.cache, policy);
+    options.session.cache = pair->cache;
     options.session.progress = on_step;
     if (ig_eval_speed_open(&speed, b->app.model, &options, &err)) return ig_cli_fail(o, &err);
     int code = IG_EXIT_OK;
     for (int i = 0; !code && i < o->n_prompt.n; i++) {
-        row = (bench_row){.policy = policy, .n_prompt = o->n_prompt.v[i], .depth = depth, .batch = 1};
+        row = (bench_row){.pair = pair, .n_prompt = o->n_prompt.v[i], .depth = depth, .batch = 1};
         if (row.n_prompt) code = run_row(b, speed, &row);
     }
     for (int k = 0; !code && k < o->batches.n; k++)
         for (int i = 0; !code && i < o->n_gen.n; i++) {
-            row = (bench_row){.policy = policy, .n_gen = o->n_gen.v[i], .depth = depth, .batch = o->batches.v[k]};
+            row = (bench_row){.pair = pair, .n_gen = o->n_gen.v[i], .depth = depth, .batch = o->batches.v[k]};
             if (row.n_gen) code = run_row(b, speed, &row);
         }
     ig_eval_speed_close(speed);
@@ -346,6 +372,7 @@ int ig_cli_bench(const ig_cli_options *o) {
     if (o->server) return ig_cli_bench_server(o);
     bench b = {.has_disk = o->kv_ram || o->kv_disk, .has_store = o->kv_store != NULL};
     ig_cli_text text = {0};
+    ig_cli_pairs pairs = {0};
     if (largest(&o->n_prompt) == 0 && largest(&o->n_gen) == 0) {
         ig_cli_complain(o, "-p and -n are both 0: nothing to measure");
         return IG_EXIT_USAGE;
@@ -356,16 +383,19 @@ int ig_cli_bench(const ig_cli_options *o) {
     if (!code && o->file) code = read_text(&b, &text);
     free(text.data);
     if (!code) {
+        ig_session_options session = ig_cli_session_options(&b.app);
+        code = ig_cli_open_pairs(&pairs, &b.app, &session.cache);
         name_model_type(&b);
         b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
-        b.total = (uint64_t)o->policies.n * (uint64_t)o->depth.n * (uint64_t)(o->repetitions + 1) *
+        b.total = (uint64_t)pairs.n * (uint64_t)o->depth.n * (uint64_t)(o->repetitions + 1) *
                   (uint64_t)(o->n_prompt.n + o->n_gen.n * o->batches.n);
         b.bar = ig_cli_progress_start("measuring", "runs");
     }
-    for (int p = 0; !code && p < o->policies.n; p++)
-        for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(&b, o->policies.v[p], o->depth.v[d]);
+    for (int p = 0; !code && p < pairs.n; p++)
+        for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(&b, &pairs.v[p], o->depth.v[d]);
     if (b.n_rows && strcmp(o->format, "json") == 0) fputs("\n]\n", stdout);
     ig_cli_progress_end(&b.bar);
+    ig_cli_close_pairs(&pairs);
     free(b.ids);
     return ig_cli_close(&b.app, code);
 }

@@ -223,7 +223,7 @@ static int store_prompt(conversation *c) {
     if (code) return code;
     ig_session_options o = ig_cli_session_options(&c->app);
     o.shared = c->cache;
-    ig_cli_use_policy(&c->app, &o.cache, "full"); /* nothing beside keys and values is kept */
+    ig_cli_use_policy(&c->app, &o.cache, "full", "none"); /* nothing beside keys and values is kept */
     ig_status status = ig_session_open(&saver, c->app.model, &o, &err);
     if (!status) status = ig_cli_sync(&c->app, saver, ids, n_ids < n_ctx ? n_ids : n_ctx, &err);
     ig_session_close(saver);
@@ -257,7 +257,7 @@ static int save(conversation *c, const char *name) {
         ig_cli_complain(c->app.o,
                         "%s is saved without keys and values, which %s cannot take over: they will be "
                         "computed anew",
-                        name, c->app.o->kv_limit.share || c->app.o->kv_limit.number ? "--kv-limit" : stats.policy);
+                        name, c->app.o->kv_limit.n ? "--kv-limit" : stats.policy);
         return IG_EXIT_OK;
     }
     int code = store_prompt(c);

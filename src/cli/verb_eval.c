@@ -17,7 +17,7 @@ static bool stopped(void) { return ig_cli_interrupted() != 0; }
 /* An ig_progress_fn of the session: progress within a prompt. */
 static bool on_prompt(void *user, uint64_t done, uint64_t total) {
     ig_cli_evaluation *e = user;
-    int own = ig_session_tokens(e->reader.s, NULL) - (e->n ? e->n_shared : 0);
+    int own = ig_session_tokens(e->reading->s, NULL) - (e->n ? e->n_shared : 0);
     if (ig_cli_eval_generates(e) && done < total && own > 0)
         ig_cli_progress_show(&e->bar, e->done + (uint64_t)own, e->total);
     return stopped();
@@ -170,16 +170,31 @@ static int read_examples(char **out, const ig_cli_options *o, const ig_eval_task
 
 /* ---- tasks ------------------------------------------------------------------- */
 
-static int open_session(ig_cli_evaluation *e) {
+/* The reader of run i: that of a run before it that keeps keys and values in the same way, or one with a new session.
+ */
+static ig_status open_reader(ig_cli_evaluation *e, int i, ig_session_options *options, ig_error *err) {
+    for (int k = 0; k < i; k++) {
+        e->runs[i].reader = e->runs[k].reader;
+        if (ig_eval_same_store(&e->pairs->v[k].cache, &e->pairs->v[i].cache)) return IG_OK;
+    }
+    ig_eval_reader *reader = e->runs[i].reader = &e->readers[e->n_readers++];
+    *reader = (ig_eval_reader){.model = e->app->model, .n_vocab = e->app->info.n_vocab, .stopped = stopped};
+    options->cache = e->pairs->v[i].cache;
+    return ig_session_open(&reader->s, e->app->model, options, err);
+}
+
+static int open_sessions(ig_cli_evaluation *e) {
     ig_error err = {0};
     ig_session_options options = ig_cli_session_options(e->app);
     ig_sampler_options greedy = ig_sampler_defaults();
     options.n_ctx = e->n_ctx;
-    options.cache = e->pairs->v[0].cache;
     options.progress = on_prompt;
     options.progress_user = e;
-    e->reader = (ig_eval_reader){.model = e->app->model, .n_vocab = e->app->info.n_vocab, .stopped = stopped};
-    ig_status status = ig_session_open(&e->reader.s, e->app->model, &options, &err);
+    e->readers = calloc((size_t)e->pairs->n, sizeof *e->readers);
+    if (!e->readers) return ig_cli_complain(e->app->o, "out of memory");
+    e->reading = e->readers;
+    ig_status status = IG_OK;
+    for (int i = 0; !status && i < e->pairs->n; i++) status = open_reader(e, i, &options, &err);
     if (!status) status = ig_sampler_open(&e->sampler, e->app->model, &greedy, &err);
     return status ? ig_cli_fail(e->app->o, &err) : IG_EXIT_OK;
 }
@@ -196,13 +211,14 @@ static int evaluate(ig_cli_evaluation *e, const char *shots_file, bool is_first)
         return ig_cli_complain(e->app->o, "%s: --chat is for questions whose answer is generated", e->task->name);
     int code = read_examples(&e->examples, e->app->o, e->task, shots_file);
     if (!code) code = encode(e);
-    if (!code) code = open_session(e);
+    if (!code) code = open_sessions(e);
     if (!code) {
         code = ig_cli_eval_ask(e);
         if (e->n + e->n_skipped) ig_cli_eval_report(e, is_first);
     }
     ig_sampler_close(e->sampler);
-    ig_session_close(e->reader.s);
+    for (int i = 0; i < e->n_readers; i++) ig_session_close(e->readers[i].s);
+    free(e->readers);
     for (size_t i = 0; i < e->n_options; i++) free(e->options[i].ids);
     free(e->options);
     close_runs(e);
@@ -217,6 +233,10 @@ static int evaluate_all(ig_cli_app *app, ig_eval_task *const *tasks) {
     FILE *answers = o->output ? fopen(o->output, "we") : NULL;
     if (o->output && !answers) return ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
     int code = ig_cli_open_pairs(&pairs, app, &session.cache);
+    if (!code && pairs.n > 1 && o->kv_trace) {
+        ig_cli_complain(o, "--kv-trace takes one policy with one setting");
+        code = IG_EXIT_USAGE;
+    }
     for (int i = 0; !code && i < o->tasks.n; i++) {
         ig_cli_evaluation e = {.app = app, .task = tasks[i], .pairs = &pairs, .answers = answers};
         code = evaluate(&e, o->shots ? o->shots_files.v[i] : NULL, i == 0);
@@ -241,10 +261,6 @@ static int check_options(const ig_cli_options *o) {
     }
     if (!o->shots && o->shots_files.n) {
         ig_cli_complain(o, "--shots-file needs --shots N, the number of examples");
-        return IG_EXIT_USAGE;
-    }
-    if (ig_cli_count_pairs(o) > 1 && o->kv_trace) {
-        ig_cli_complain(o, "--kv-trace takes one policy and one budget");
         return IG_EXIT_USAGE;
     }
     return IG_EXIT_OK;

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `infinigen inspect`: what is in a model, and what memory a context takes.
+ * `infinigen inspect`: what is in a model, and what memory contexts take.
  */
 #define _GNU_SOURCE
-#include "cli/app.h"
+#include "cli/pairs.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct type_sum {
@@ -74,6 +75,55 @@ static void print_model(const ig_model_info *m) {
                                                           : "none");
 }
 
+/* What the memory of one of several choices is. */
+typedef struct choice {
+    const ig_cli_pair *pair;
+    int batch; /* sequences */
+    ig_cache_plan_info plan;
+} choice;
+
+typedef struct choices {
+    choice *v; /* [n]; none of a model that can only be listed */
+    int n;
+} choices;
+
+/* Every pair in every context with every number of sequences; free() them. The exit code. */
+static int plan_all(choices *out, ig_cli_app *app, const ig_cli_pairs *pairs) {
+    const ig_cli_options *o = app->o;
+    ig_session_options options = ig_cli_session_options(app);
+    ig_error err = {0};
+    out->v = calloc((size_t)(pairs->n * o->contexts.n * o->batches.n), sizeof *out->v);
+    if (!out->v) return ig_cli_complain(o, "out of memory");
+    for (int p = 0; p < pairs->n; p++)
+        for (int c = 0; c < o->contexts.n; c++)
+            for (int b = 0; b < o->batches.n; b++) {
+                choice *x = &out->v[out->n++];
+                *x = (choice){.pair = &pairs->v[p], .batch = o->batches.v[b]};
+                options.cache = x->pair->cache;
+                options.cache.n_sessions = x->batch > 1 ? x->batch : 0;
+                options.n_ctx = o->contexts.v[c];
+                if (ig_cache_plan(&x->plan, app->model, &options, &err)) return ig_cli_fail(o, &err);
+            }
+    return IG_EXIT_OK;
+}
+
+static void print_choices(const ig_cli_app *app, const choices *all) {
+    char budget[32], settings[96], a[5][32];
+    printf("\nMemory\n\n| %-16s | %7s | %-20s | %7s | %5s | %9s | %9s | %9s | %9s | %9s |\n", "policy", "budget",
+           "settings", "context", "batch", "weights", "KV", "sketch", "scratch", "total");
+    printf(
+        "| :--------------- | ------: | :------------------- | ------: | ----: | --------: | --------: | --------: | "
+        "--------: | --------: |\n");
+    for (int i = 0; i < all->n; i++) {
+        const choice *x = &all->v[i];
+        const ig_cache_plan_info *p = &x->plan;
+        printf("| %-16s | %7s | %-20s | %7d | %5d | %9s | %9s | %9s | %9s | %9s |\n", x->pair->cache.policy,
+               ig_cli_pair_budget(budget, x->pair), ig_cli_pair_settings(settings, x->pair, app->o), p->n_ctx, x->batch,
+               ig_cli_size(a[0], p->weights), ig_cli_size(a[1], p->kv), ig_cli_size(a[2], p->sketch),
+               ig_cli_size(a[3], p->scratch), ig_cli_size(a[4], p->total));
+    }
+}
+
 static void print_plan(const ig_cli_app *app, const ig_cache_plan_info *plan, const char *policy) {
     char a[32];
     printf("\nMemory for a context of %d tokens, policy %s\n", plan->n_ctx, policy);
@@ -88,14 +138,13 @@ static void print_plan(const ig_cli_app *app, const ig_cache_plan_info *plan, co
     printf("  total    %10s\n", ig_cli_size(a, plan->total));
 }
 
-/* `plan` is NULL of a model that can only be listed. */
-static void print_text(const ig_cli_app *app, const ig_cache_plan_info *plan, const char *policy) {
+static void print_text(const ig_cli_app *app, const choices *all) {
     const ig_model_info *m = &app->info;
     const char *name = m->name[0] ? m->name : app->path;
     char a[32];
     printf("Model         ");
     ig_cli_put(name, strlen(name));
-    if (plan) {
+    if (all->n) {
         print_model(m);
     } else {
         printf("\nArchitecture  ");
@@ -109,7 +158,8 @@ static void print_text(const ig_cli_app *app, const ig_cache_plan_info *plan, co
     printf("\nTensor types\n");
     for (int i = 0; i < n; i++)
         printf("  %-8s %5d  %10s\n", sums[i].type, sums[i].n_tensors, ig_cli_size(a, sums[i].bytes));
-    if (plan) print_plan(app, plan, policy);
+    if (all->n == 1) print_plan(app, &all->v->plan, all->v->pair->cache.policy);
+    if (all->n > 1) print_choices(app, all);
     print_meta(app->model);
     if (app->o->tensors) print_tensors(app->model);
 }
@@ -153,26 +203,37 @@ static void add_model(json_t *r, const ig_model_info *m) {
         json_object_set_new(r, numbers[i].name, json_integer(numbers[i].value));
 }
 
-static void add_plan(json_t *r, const ig_cache_plan_info *plan, const ig_model_info *m, const char *policy) {
-    json_object_set_new(r, "policy", json_string(policy));
-    json_object_set_new(r, "context", json_integer(plan->n_ctx));
-    json_object_set_new(
-        r, "memory",
-        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)plan->weights, "private",
-                  (json_int_t)m->private_bytes, "kv", (json_int_t)plan->kv, "sketch", (json_int_t)plan->sketch,
-                  "scratch", (json_int_t)plan->scratch, "total", (json_int_t)plan->total));
+static json_t *json_of_plan(const ig_cache_plan_info *plan, const ig_model_info *m) {
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)plan->weights, "private",
+                     (json_int_t)m->private_bytes, "kv", (json_int_t)plan->kv, "sketch", (json_int_t)plan->sketch,
+                     "scratch", (json_int_t)plan->scratch, "total", (json_int_t)plan->total);
 }
 
-static int print_object(const ig_cli_app *app, const ig_cache_plan_info *plan, const char *policy) {
+static json_t *json_of_choices(const choices *all, const ig_model_info *m) {
+    json_t *list = json_array();
+    for (int i = 0; i < all->n; i++) {
+        const choice *x = &all->v[i];
+        json_t *json = json_pack("{s:i, s:i, s:o}", "context", x->plan.n_ctx, "batch", x->batch, "memory",
+                                 json_of_plan(&x->plan, m));
+        ig_cli_pair_fields(json, x->pair);
+        json_array_append_new(list, json);
+    }
+    return list;
+}
+
+static int print_object(const ig_cli_app *app, const choices *all) {
     const ig_model_info *m = &app->info;
     json_t *r = json_object();
     json_object_set_new(r, "model", ig_cli_json_text(app->path, strlen(app->path)));
     json_object_set_new(r, "name", ig_cli_json_text(m->name, strlen(m->name)));
     json_object_set_new(r, "architecture", ig_cli_json_text(m->architecture, strlen(m->architecture)));
     json_object_set_new(r, "n_params", json_integer((json_int_t)m->n_params));
-    if (plan) {
+    if (all->n) {
         add_model(r, m);
-        add_plan(r, plan, m, policy);
+        json_object_set_new(r, "policy", json_string(all->v->pair->cache.policy));
+        json_object_set_new(r, "context", json_integer(all->v->plan.n_ctx));
+        json_object_set_new(r, "memory", json_of_plan(&all->v->plan, m));
+        if (all->n > 1) json_object_set_new(r, "plans", json_of_choices(all, m));
     } else {
         json_object_set_new(r, "unsupported", ig_cli_json_text(app->unusable.text, strlen(app->unusable.text)));
     }
@@ -191,18 +252,19 @@ static int print_object(const ig_cli_app *app, const ig_cache_plan_info *plan, c
 
 int ig_cli_inspect(const ig_cli_options *o) {
     ig_cli_app app;
-    ig_cache_plan_info plan;
-    ig_error err = {0};
+    ig_cli_pairs pairs = {0};
+    choices all = {0};
     int code = ig_cli_open(&app, o, false);
-    if (!code) {
-        bool is_usable = app.unusable.status == IG_OK;
+    if (!code && !app.unusable.status) {
         ig_session_options options = ig_cli_session_options(&app);
-        if (is_usable && ig_cache_plan(&plan, app.model, &options, &err))
-            code = ig_cli_fail(o, &err);
-        else if (o->json)
-            code = print_object(&app, is_usable ? &plan : NULL, options.cache.policy);
-        else
-            print_text(&app, is_usable ? &plan : NULL, options.cache.policy);
+        code = ig_cli_open_pairs(&pairs, &app, &options.cache);
+        if (!code) code = plan_all(&all, &app, &pairs);
     }
+    if (!code && o->json)
+        code = print_object(&app, &all);
+    else if (!code)
+        print_text(&app, &all);
+    free(all.v);
+    ig_cli_close_pairs(&pairs);
     return ig_cli_close(&app, code);
 }

@@ -108,13 +108,12 @@ static int report(const measurement *m, const ig_session *s, int code) {
     return ig_cli_print_json(json);
 }
 
-static int open_measurement(measurement *m, ig_session **s) {
+static int open_measurement(measurement *m, ig_session **s, const ig_cli_pair *pair) {
     const ig_cli_options *o = m->app.o;
     ig_error err = {0};
     ig_session_options options = ig_cli_session_options(&m->app);
     options.n_ctx = m->n_ctx;
-    ig_cli_use_policy(&m->app, &options.cache, o->policies.v[0]);
-    if (o->budgets.n) ig_cli_set_budget(&options.cache, o->budgets.v[0]);
+    options.cache = pair->cache;
     options.progress = on_chunk_progress;
     options.progress_user = m;
     m->chunks = json_array();
@@ -124,9 +123,9 @@ static int open_measurement(measurement *m, ig_session **s) {
     return ig_session_open(s, m->app.model, &options, &err) ? ig_cli_fail(o, &err) : IG_EXIT_OK;
 }
 
-static int measure(measurement *m, int32_t *ids) {
+static int measure(measurement *m, const ig_cli_pair *pair, int32_t *ids) {
     ig_session *s = NULL;
-    int code = open_measurement(m, &s);
+    int code = open_measurement(m, &s, pair);
     if (!code) code = score_chunks(m, s, ids);
     if (m->total.n) {
         int reported = report(m, s, code);
@@ -139,36 +138,62 @@ static int measure(measurement *m, int32_t *ids) {
     return code;
 }
 
-static int check_options(const ig_cli_options *o) {
-    if (!o->file) {
-        ig_cli_complain(o, "-f FILE is missing (- is standard input)");
-        return IG_EXIT_USAGE;
-    }
-    if (o->dense_prefix >= o->ctx) {
-        ig_cli_complain(o, "--dense-prefix %d leaves nothing to score in chunks of %d tokens (-c)", o->dense_prefix,
+int ig_cli_perplexity_chunks(const ig_cli_options *o, size_t n) {
+    size_t n_chunks = n / (size_t)o->ctx;
+    if (o->chunks > 0 && n_chunks > (size_t)o->chunks) n_chunks = (size_t)o->chunks;
+    return n_chunks < INT_MAX ? (int)n_chunks : INT_MAX;
+}
+
+static int refuse(const ig_cli_options *o, const char *why) {
+    ig_cli_complain(o, "%s", why);
+    return IG_EXIT_USAGE;
+}
+
+static int check_context(const ig_cli_options *o) {
+    if (o->dense_prefix >= o->ctx || o->dense_prefix < 0) {
+        ig_cli_complain(o, "--dense-prefix leaves nothing to score, or nothing before it, in chunks of %d tokens (-c)",
                         o->ctx);
         return IG_EXIT_USAGE;
     }
-    if (ig_cli_perplexity_is_table(o) && !o->dense_prefix) {
-        ig_cli_complain(o,
-                        "several policies or budgets need --dense-prefix N: without it every token is computed with "
-                        "dense attention, and nothing differs");
-        return IG_EXIT_USAGE;
+    return o->ctx < 4 && !o->dense_prefix ? refuse(o, "-c: chunks need 4 tokens at least") : IG_EXIT_OK;
+}
+
+static int check_options(const ig_cli_options *o) {
+    int code = o->file ? IG_EXIT_OK : refuse(o, "-f FILE is missing (- is standard input)");
+    for (int i = 0; !code && i < o->contexts.n; i++) {
+        ig_cli_options one = ig_cli_perplexity_at(o, i);
+        code = check_context(&one);
     }
-    if (ig_cli_perplexity_is_table(o) && o->kv_trace) {
-        ig_cli_complain(o, "--kv-trace takes one policy and one budget");
-        return IG_EXIT_USAGE;
-    }
-    if (o->ctx < 4 && !o->dense_prefix) {
-        ig_cli_complain(o, "-c: chunks need 4 tokens at least");
-        return IG_EXIT_USAGE;
-    }
-    return IG_EXIT_OK;
+    return code;
+}
+
+/* Each of several policies, settings and contexts, or the only one. */
+static int measure_all(measurement *m, const ig_cli_pairs *pairs, int32_t *ids, size_t n) {
+    const ig_cli_options *o = m->app.o;
+    bool is_table = pairs->n > 1 || o->contexts.n > 1;
+    ig_cli_options one = ig_cli_perplexity_at(o, 0);
+    if (pairs->n > 1 && !o->dense_prefix)
+        return refuse(o,
+                      "several policies or settings need --dense-prefix N: without it every token is computed with "
+                      "dense attention");
+    if (is_table && o->kv_trace) return refuse(o, "--kv-trace takes one policy with one setting, and one context");
+    for (int i = 0; i < o->contexts.n; i++)
+        if (n < (size_t)o->contexts.v[i])
+            return ig_cli_complain(o, "%s: %zu tokens are less than one chunk of %d (-c)", o->file, n,
+                                   o->contexts.v[i]);
+    if (is_table) return ig_cli_perplexity_table(&m->app, pairs, ids, n);
+    m->app.o = &one;
+    m->n_ctx = one.ctx;
+    m->n_chunks = ig_cli_perplexity_chunks(&one, n);
+    int code = measure(m, pairs->v, ids);
+    m->app.o = o;
+    return code;
 }
 
 int ig_cli_perplexity(const ig_cli_options *o) {
-    measurement m = {.n_ctx = o->ctx};
+    measurement m = {.n_chunks = 0};
     ig_cli_text text = {0};
+    ig_cli_pairs pairs = {0};
     int32_t *ids = NULL;
     size_t n = 0;
     int code = check_options(o);
@@ -178,16 +203,11 @@ int ig_cli_perplexity(const ig_cli_options *o) {
     if (!code) code = ig_cli_tokens(&ids, &n, &m.app, text.data, text.n, IG_TOKENIZE_ADD_SPECIAL);
     free(text.data);
     if (!code) {
-        size_t n_chunks = n / (size_t)o->ctx;
-        if (o->chunks > 0 && n_chunks > (size_t)o->chunks) n_chunks = (size_t)o->chunks;
-        m.n_chunks = n_chunks < INT_MAX ? (int)n_chunks : INT_MAX;
-        if (!n_chunks)
-            code = ig_cli_complain(o, "%s: %zu tokens are less than one chunk of %d (-c)", o->file, n, o->ctx);
-        else if (ig_cli_perplexity_is_table(o))
-            code = ig_cli_perplexity_table(&m.app, ids, m.n_chunks);
-        else
-            code = measure(&m, ids);
+        ig_session_options options = ig_cli_session_options(&m.app);
+        code = ig_cli_open_pairs(&pairs, &m.app, &options.cache);
     }
+    if (!code) code = measure_all(&m, &pairs, ids, n);
+    ig_cli_close_pairs(&pairs);
     free(ids);
     return ig_cli_close(&m.app, code);
 }

@@ -22,11 +22,13 @@ static bool default_path(char *path, size_t cap, const ig_model *model, bool ske
     return ig_cli_path(path, cap, IG_PLACE_CACHE, rest);
 }
 
-const char *ig_cli_sketch(ig_cli_app *app, const char *policy) {
+static bool is_own(const char *sketch) { return !sketch || strcmp(sketch, "own") == 0; }
+
+const char *ig_cli_sketch(ig_cli_app *app, const char *policy, const char *sketch) {
     const ig_cli_options *o = app->o;
     ig_sketch_info info;
     ig_error err = {0};
-    if (o->kv_sketch) return strcmp(o->kv_sketch, "none") == 0 ? NULL : o->kv_sketch;
+    if (!is_own(sketch)) return strcmp(sketch, "none") == 0 ? NULL : sketch;
     if (!default_path(app->sketch, sizeof app->sketch, app->model, wants_skew(policy))) return NULL;
     if (access(app->sketch, F_OK) != 0) return NULL;
     if (ig_sketch_get_info(&info, app->sketch, &err)) {
@@ -41,9 +43,10 @@ int ig_cli_calibrate(ig_cli_app *app) {
     const ig_cli_options *o = app->o;
     ig_sketch_info info;
     ig_error err = {0};
-    bool wanted = wants_skew(o->kv_policy);
-    for (int i = 0; i < o->policies.n; i++) wanted = wanted || wants_skew(o->policies.v[i]);
-    if (!wanted || o->kv_sketch || o->verb->bit == IG_VERB_INSPECT) return IG_EXIT_OK;
+    bool wanted = false, own = !o->kv_sketch.n;
+    for (int i = 0; i < o->kv_policy.n; i++) wanted = wanted || wants_skew(o->kv_policy.v[i]);
+    for (int i = 0; i < o->kv_sketch.n; i++) own = own || is_own(o->kv_sketch.v[i]);
+    if (!wanted || !own || o->verb->bit == IG_VERB_INSPECT) return IG_EXIT_OK;
 
     if (!default_path(app->sketch, sizeof app->sketch, app->model, true) || !ig_cli_make_folders(app->sketch))
         return ig_cli_complain(o,

@@ -33,7 +33,7 @@ static const char *model_name(char name[256], const ig_cli_app *app) {
 static bool find_sketches(char *sketches[POLICIES_MAX], ig_cli_app *app) {
     const char *policy, *path;
     for (size_t i = 0; i < POLICIES_MAX && (policy = ig_cache_policy(i, NULL)); i++)
-        if ((path = ig_cli_sketch(app, policy)) && !(sketches[i] = strdup(path))) return false;
+        if ((path = ig_cli_sketch(app, policy, app->o->kv_sketch.v[0])) && !(sketches[i] = strdup(path))) return false;
     return true;
 }
 

@@ -74,8 +74,8 @@ static void test_values(void **state) {
     assert_string_equal(o.model, "M");
     assert_int_equal(o.n_prompt.n, 2);
     assert_int_equal(o.batches.v[1], 8);
-    assert_int_equal(o.policies.n, 2);
-    assert_string_equal(o.policies.v[0], "full");
+    assert_int_equal(o.kv_policy.n, 2);
+    assert_string_equal(o.kv_policy.v[0], "full");
     assert_int_equal(o.repetitions, 5);
 }
 
@@ -165,7 +165,7 @@ static void test_llama_flags(void **state) {
                       "-tb", "3", "-ctk", "q8_0", "-ctv", "q8_0", "--n-gpu-layers=0", "--color", "-bf", "F", "-np",
                       "1"));
     assert_true(o.raw && o.threads == 3 && o.n_words == 0);
-    assert_string_equal(o.kv_type, "q8");
+    assert_string_equal(o.kv_type.v[0], "q8");
     assert_string_equal(o.file, "F");
     assert_true(
         PARSE(&o, "bench", "M", "-ngl", "0", "-fa", "1", "-ub", "64", "-ctk", "f16", "-ctv", "f16", "-nkvo", "0"));
@@ -236,15 +236,15 @@ static void test_amounts(void **state) {
         bool ok = PARSE(&o, "run", "-m", "M", "--kv-budget", (char *)budgets[i].text);
         if (ok != (budgets[i].share > 0 || budgets[i].number)) fail_msg("--kv-budget '%s'", budgets[i].text);
         if (!ok) continue;
-        assert_true(fabs(o.kv_budget.share - budgets[i].share) <= 1e-12);
-        assert_int_equal(o.kv_budget.number, budgets[i].number);
+        assert_true(fabs(o.kv_budget.v[0].share - budgets[i].share) <= 1e-12);
+        assert_int_equal(o.kv_budget.v[0].number, budgets[i].number);
     }
     for (size_t i = 0; i < sizeof limits / sizeof limits[0]; i++) {
         bool ok = PARSE(&o, "run", "-m", "M", "--kv-limit", (char *)limits[i].text);
         if (ok != (limits[i].share > 0 || limits[i].number)) fail_msg("--kv-limit '%s'", limits[i].text);
         if (!ok) continue;
-        assert_true(fabs(o.kv_limit.share - limits[i].share) <= 1e-12);
-        assert_int_equal(o.kv_limit.number, limits[i].number);
+        assert_true(fabs(o.kv_limit.v[0].share - limits[i].share) <= 1e-12);
+        assert_int_equal(o.kv_limit.v[0].number, limits[i].number);
     }
 }
 

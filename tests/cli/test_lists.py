@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of settings in `perplexity`, `eval`, `bench` and `inspect`, on a tiny model whose tokens are bytes."""
+import json
+
+import pytest
+from conftest import make_model, one_line, words
+
+SETTINGS = ("policy", "budget", "kv_type", "alpha", "partial", "limit", "evict", "sketch")
+
+
+@pytest.fixture
+def args(tmp_path):
+    (tmp_path / "text").write_text(words(700, 3))
+    return ["-m", make_model(tmp_path / "model"), "-t", "2", "--kv-sinks", "1", "--kv-recent", "4"]
+
+
+def flags_of(run):
+    """A run's settings as flags."""
+    flags = ["--kv-policy", run["policy"], "--kv-type", run["kv_type"], "--kv-sketch", run["sketch"] or "none"]
+    for key, flag in (("budget", "--kv-budget"), ("alpha", "--kv-alpha"), ("partial", "--kv-partial"), ("limit", "--kv-limit"),
+                      ("evict", "--kv-evict")):
+        if run[key] is not None and (key, run["policy"]) != ("budget", "full"):
+            flags += [flag, run[key]]
+    return flags
+
+
+def test_runs_are_what_they_are_alone(program, args, tmp_path):
+    common = ["perplexity", *args, "-f", tmp_path / "text", "--chunks", "2", "--dense-prefix", "-24", "--json"]
+    status, out, err = program(*common, "-c", "96,160", "--kv-policy", "full,infinigen-osdi24,window", "--kv-budget", "24",
+                               "--kv-type", "f16,q4", "--kv-alpha", "1,9", "--kv-limit", "100%,50%", "--kv-evict", "fifo,lru",
+                               "--kv-sketch", "none")
+    report = json.loads(out)
+    runs = report["runs"]
+    assert (status, err) == (0, b"") and "context" not in report
+    assert [run["context"] for run in runs] == [96] * 24 + [160] * 24
+    assert all(run["dense_prefix"] == run["context"] - 24 for run in runs)
+    # Of each type: no limit, or half with two rules; alpha is for one policy only.
+    of_type = [(run["policy"], run["alpha"], run["limit"], run["evict"]) for run in runs[:12]]
+    assert len(set(of_type)) == 12
+    assert of_type == [("full", None, limit, rule) for limit, rule in ((None, None), (0.5, "fifo"), (0.5, "lru"))] + [
+        ("infinigen-osdi24", alpha, limit, rule) for alpha in (1, 9)
+        for limit, rule in ((None, None), (0.5, "fifo"), (0.5, "lru"))] + [
+        ("window", None, limit, rule) for limit, rule in ((None, None), (0.5, "fifo"), (0.5, "lru"))]
+    assert [run["kv_type"] for run in runs[:24]] == ["f16"] * 12 + ["q4"] * 12
+    assert runs[0]["kl"] == 0 < runs[12]["kl"]
+    for run in runs[1:24:5] + runs[-1:]:
+        alone = json.loads(program(*common, "-c", run["context"], *flags_of(run))[1])
+        assert [c["nll"] for c in alone["chunks"]] == [c["nll"] for c in run["chunks"]], run
+        assert alone["context"] == run["context"] and alone["kv"]["type"] == run["kv_type"]
+
+
+def test_contexts_without_a_policy(program, args, tmp_path):
+    common = ["perplexity", *args, "-f", tmp_path / "text", "--chunks", "2", "--json"]
+    runs = json.loads(program(*common, "-c", "64,128")[1])["runs"]
+    for run in runs:
+        assert json.loads(program(*common, "-c", run["context"])[1])["nll"] == run["nll"] and "kl" not in run
+    assert [run["context"] for run in runs] == [64, 128]
+    for flags, message in ((["-c", "64,800"], "less than one chunk of 800"), (["-c", "64", "--kv-type", "f16,q8"], "--dense-prefix"),
+                           (["-c", "64,32", "--dense-prefix", "40"], "chunks of 32"),
+                           (["-c", "32", "--dense-prefix", "-32"], "chunks of 32")):
+        status, out, err = program(*common, *flags)
+        assert status and out == b"" and message in one_line(err)
+
+
+def test_table(program, args, tmp_path):
+    out = program("perplexity", *args, "-f", tmp_path / "text", "--chunks", "1", "--dense-prefix", "-8", "-c", "64,96",
+                  "--kv-policy", "full,infinigen-osdi24", "--kv-alpha", "2,5", "--kv-sketch", "none")[1].decode()
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines()]
+    assert lines[0][:4] == ["context", "settings", "policy", "budget"] and {len(line) for line in lines} == {12}
+    assert [line[:3] for line in lines[2:]] == [[c, s, p] for c in ("64", "96") for s, p in (
+        ("", "full"), ("alpha 2", "infinigen-osdi24"), ("alpha 5", "infinigen-osdi24"))]
+
+
+def test_questions(program, args, tmp_path):
+    """Each answer is that of a session with these settings alone, whatever the others keep."""
+    questions = [{"context": words(80, i), "question": words(9, 50 + i), "max_tokens": 6} for i in range(3)]
+    (tmp_path / "task").write_text("".join(json.dumps(q) + "\n" for q in questions))
+
+    def ask(*flags):
+        status, out, err = program("eval", *args, "--task", tmp_path / "task", "--ignore-eos", "--json", "-o", tmp_path / "out",
+                                   *flags)
+        assert (status, err) == (0, b"")
+        return json.loads(out), [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
+    report, answers = ask("--kv-policy", "full,window", "--kv-budget", "12", "--kv-type", "q4,f16", "--kv-limit", "100%,60%")
+    runs = report["runs"]
+    assert len(runs) == 8 and len({tuple(run[key] for key in SETTINGS) for run in runs}) == 8
+    assert runs[0]["same_tokens"] == 1
+    for run in runs:
+        _, alone = ask(*flags_of(run))
+        mine = [a["text"] for a in answers if all(a[key] == run[key] for key in SETTINGS)]
+        assert mine == [a["text"] for a in alone] and len(mine) == 3
+    assert len({tuple(a["text"] for a in answers[i::8]) for i in range(8)}) > 2
+
+
+def test_benches(program, args):
+    common = ["bench", *args, "-p", "0", "-n", "2", "-d", "64", "-r", "1"]
+    lists = ["--kv-policy", "full,infinigen-osdi24", "--kv-sketch", "none", "--kv-alpha", "1,20", "--kv-budget", "100%,16"]
+    rows = json.loads(program(*common, *lists, "-o", "json")[1])
+    assert [(r["policy"], r["alpha"], r["budget"]) for r in rows] == [("full", None, 1)] + [
+        ("infinigen-osdi24", alpha, budget) for budget in (1, 16) for alpha in (1, 20)]
+    assert rows[1]["selected_share"] <= rows[2]["selected_share"] and rows[4]["selected_share"] < rows[2]["selected_share"]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in program(*common, *lists)[1].decode().splitlines()]
+    assert lines[0][-2:] == ["budget", "settings"] and {len(line) for line in lines} == {14}
+    assert [line[-2:] for line in lines[2:]] == [["", ""], ["100%", "alpha 1"], ["100%", "alpha 20"], ["16", "alpha 1"],
+                                                ["16", "alpha 20"]]
+
+
+def test_memory(program, args):
+    """KV grows with context and sequences, weights do not."""
+    report = json.loads(program("inspect", *args[:2], "--json", "-c", "256,1024", "-b", "1,4", "--kv-policy", "full",
+                                "--kv-type", "f16,q8")[1])
+    plans = report["plans"]
+    assert [(p["kv_type"], p["context"], p["batch"]) for p in plans] == [
+        (t, c, b) for t in ("f16", "q8") for c in (256, 1024) for b in (1, 4)]
+    assert report["memory"] == plans[0]["memory"] and len({p["memory"]["weights"] for p in plans}) == 1
+    kv = [p["memory"]["kv"] for p in plans]
+    # Two of f16 for each number of a head: K and V of every layer and KV head.
+    of_token = 2 * 2 * report["n_layers"] * report["n_kv_heads"] * report["head_dim"]
+    assert kv[2] == pytest.approx(1024 * of_token, rel=0.15) and kv[3] == pytest.approx(4 * kv[2], rel=0.1)
+    assert kv[6] < 0.6 * kv[2]
+    table = program("inspect", *args[:2], "-c", "256,1024")[1].decode()
+    assert "| context | batch |" in table and "|    1024 |     1 |" in table
+    assert "plans" not in json.loads(program("inspect", *args[:2], "--json")[1])
+
+
+def test_what_takes_no_list(program, args):
+    for flags in (["--kv-alpha", "1,2"], ["--kv-type", "f16,q8"], ["--kv-policy", "full,window"]):
+        status, out, err = program("run", *args, "-p", "a", *flags)
+        assert status == 2 and out == b"" and "takes one" in one_line(err)
