@@ -259,7 +259,7 @@ typedef struct ig_cache_options {
                               columns that its partial cache keeps (default 0.3) */
     const char *sketch;    /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which
                               also serves contexts longer than the one that the file was prepared for */
-    const char *type;      /* how keys and values are kept: "f16" (default, NULL), "q8", "q4" */
+    const char *type;      /* how keys and values are kept: "f16" (default, NULL), "q8", "q4", "q2", "q1" */
     uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
     uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
     const char *disk_path; /* its directory */
@@ -493,7 +493,7 @@ IG_API const float *ig_session_logits(const ig_session *s);
  * moved for several at once an even share; `demoted` is that of the whole cache. */
 typedef struct ig_session_stats {
     const char *policy;
-    const char *kv_type;                            /* "f16", "q8", "q4" */
+    const char *kv_type;                            /* "f16", "q8", "q4", "q2", "q1" */
     uint64_t n_prefilled, n_decoded;                /* tokens computed */
     uint64_t n_taken;                               /* tokens of prompts taken over from others in the same ig_cache */
     bool shares;                                    /* it takes tokens from others there, and gives them */

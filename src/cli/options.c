@@ -14,7 +14,7 @@
 
 static const char *policies[IG_CLI_LIST_MAX]; /* the library's */
 static const char *recipes[IG_CLI_LIST_MAX];  /* of made tasks */
-static const char *const kv_types[] = {"f16", "q8", "q4", NULL};
+static const char *const kv_types[] = {"f16", "q8", "q4", "q2", "q1", NULL};
 static const char *const speculations[] = {"none", "norm", "late", "paper", NULL};
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
 static const char *const cpu_levels[] = {"scalar", "avx2", "avx512", NULL};
@@ -245,7 +245,7 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(batch), "512", 1, BATCH_MAX, NULL},
     {"--kv-policy", "NAME", "which KV entries attention uses", CACHE, IG_KIND_CHOICES, AT(kv_policy), "infinigen", 0, 0,
      policies},
-    {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8 or 4 bits in groups of 64", CACHE,
+    {"--kv-type", "TYPE", "how keys and values are kept: 16-bit floats, or 8, 4, 2 or 1 bits in groups of 64", CACHE,
      IG_KIND_CHOICES, AT(kv_type), "f16", 0, 0, kv_types},
     {"--kv-sketch", "FILE",
      "sketch that prepare wrote; none: do without; own: the one prepared for the model (default); where lists are "

@@ -125,8 +125,8 @@ typedef struct ig_kernels {
                         const uint16_t *const *v, int n);
 
     /* Keeps a key or value of d numbers, a multiple of 8. IG_KV_F16: 16-bit floats, and no lines. Else codes and lines,
-     * the same at every level, with |x - (step code + min)| <= step / 2. NaN counts as 0; what is beyond +-65280 counts
-     * as that, so that every sum is finite. */
+     * the same at every level, with |x - (step code + min)| <= step / 2. NaN counts as 0; what is beyond +-65280 (1
+     * bit: 32640) counts as that, so that every sum is finite. */
     void (*kv_pack[IG_KV_TYPES])(void *row, ig_kv_line *lines, const float *x, int d);
     /* n such rows back to 16-bit floats, dst[n][d], rounded to nearest; the same at every level. Not for IG_KV_F16. */
     void (*kv_unpack[IG_KV_TYPES])(uint16_t *dst, const ig_kv_packed *rows, int n, int d);

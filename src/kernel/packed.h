@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the kernels of packed keys and values share at all CPU levels: the line of a group.
+ * What the kernels of packed keys and values share at all CPU levels: the line of a group, and where its codes lie.
  *
  * The minimum is rounded down and the step up to a 16-bit float, before the codes are made: the line then covers the
  * whole group, and no number is farther than half a step from its code. Step times code is exact in 32 bits, so that
@@ -25,7 +25,24 @@ static inline ig_kv_line ig_packed_line(float *min, float *inverse, float lo, fl
     return (ig_kv_line){up, down};
 }
 
+/* The largest number that codes of so many levels keep (base/kv_type.h). */
+static inline float ig_packed_most(int levels) { return levels == 1 ? IG_KV_MOST / 2 : IG_KV_MOST; }
+
 /* Numbers of the group that starts at number j of d. */
 static inline int ig_packed_group(int j, int d) { return d - j < IG_KV_GROUP ? d - j : IG_KV_GROUP; }
+
+/* Of a group of n numbers: that of code `part` of byte `byte`, counted from its lowest bits, of so many bits each. */
+static inline int ig_packed_place(int byte, int part, int n, int bits) {
+    return bits == 1 ? 8 * byte + part : part * (n * bits / 8) + byte;
+}
+
+/* The bytes of a group of n codes. */
+static inline void ig_packed_put(uint8_t *out, const uint8_t *codes, int n, int bits) {
+    for (int i = 0; i < n * bits / 8; i++) {
+        int byte = 0;
+        for (int part = 0; part < 8 / bits; part++) byte |= codes[ig_packed_place(i, part, n, bits)] << part * bits;
+        out[i] = (uint8_t)byte;
+    }
+}
 
 #endif

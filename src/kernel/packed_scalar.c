@@ -7,21 +7,21 @@
 #include "kernel/packed.h"
 #include "kernel/parts.h"
 
-static float limited(float x) {
+static float limited(float x, float most) {
     if (x != x) return 0;
-    return x > IG_KV_MOST ? IG_KV_MOST : x < -IG_KV_MOST ? -IG_KV_MOST : x;
+    return x > most ? most : x < -most ? -most : x;
 }
 
 /* Codes of one group; returns its line. */
 static ig_kv_line encode(uint8_t *codes, const float *x, int n, int levels) {
-    float lo = INFINITY, hi = -INFINITY, min, inverse;
+    float lo = INFINITY, hi = -INFINITY, min, inverse, most = ig_packed_most(levels);
     for (int i = 0; i < n; i++) {
-        float v = limited(x[i]);
+        float v = limited(x[i], most);
         lo = v < lo ? v : lo;
         hi = v > hi ? v : hi;
     }
     ig_kv_line line = ig_packed_line(&min, &inverse, lo, hi, levels);
-    for (int i = 0; i < n; i++) codes[i] = (uint8_t)lrintf((limited(x[i]) - min) * inverse);
+    for (int i = 0; i < n; i++) codes[i] = (uint8_t)lrintf((limited(x[i], most) - min) * inverse);
     return line;
 }
 
@@ -35,41 +35,49 @@ static void pack_f16_scalar(void *row, ig_kv_line *lines, const float *x, int d)
     for (int i = 0; i < d; i++) out[i] = ig_f32_f16(x[i]);
 }
 
-static void pack_q8_scalar(void *row, ig_kv_line *lines, const float *x, int d) {
-    uint8_t *codes = row;
-    for (int j = 0; j < d; j += IG_KV_GROUP) *lines++ = encode(codes + j, x + j, ig_packed_group(j, d), 255);
-}
-
-static void pack_q4_scalar(void *row, ig_kv_line *lines, const float *x, int d) {
-    uint8_t *out = row, codes[IG_KV_GROUP];
+static void pack(uint8_t *row, ig_kv_line *lines, const float *x, int d, int bits) {
+    uint8_t codes[IG_KV_GROUP];
     for (int j = 0; j < d; j += IG_KV_GROUP) {
         int n = ig_packed_group(j, d);
-        *lines++ = encode(codes, x + j, n, 15);
-        for (int i = 0; i < n / 2; i++) *out++ = (uint8_t)(codes[i] | codes[n / 2 + i] << 4);
+        *lines++ = encode(codes, x + j, n, (1 << bits) - 1);
+        ig_packed_put(row + j * bits / 8, codes, n, bits);
     }
 }
 
-static void unpack_q8_scalar(uint16_t *dst, const ig_kv_packed *rows, int n, int d) {
-    for (int r = 0; r < n; r++, dst += d)
-        for (int j = 0; j < d; j++) dst[j] = decode(rows[r].lines[j / IG_KV_GROUP], rows[r].codes[j]);
+static void unpack_group(uint16_t *dst, ig_kv_line line, const uint8_t *codes, int n, int bits) {
+    for (int i = 0; i < n * bits / 8; i++)
+        for (int part = 0; part < 8 / bits; part++)
+            dst[ig_packed_place(i, part, n, bits)] = decode(line, codes[i] >> part * bits & ((1 << bits) - 1));
 }
 
-static void unpack_q4_scalar(uint16_t *dst, const ig_kv_packed *rows, int n, int d) {
+static void unpack(uint16_t *dst, const ig_kv_packed *rows, int n, int d, int bits) {
     for (int r = 0; r < n; r++, dst += d)
-        for (int j = 0; j < d; j += IG_KV_GROUP) {
-            int half = ig_packed_group(j, d) / 2;
-            for (int i = 0; i < half; i++) {
-                uint8_t pair = rows[r].codes[j / 2 + i];
-                dst[j + i] = decode(rows[r].lines[j / IG_KV_GROUP], pair & 15);
-                dst[j + half + i] = decode(rows[r].lines[j / IG_KV_GROUP], pair >> 4);
-            }
-        }
+        for (int j = 0; j < d; j += IG_KV_GROUP)
+            unpack_group(dst + j, rows[r].lines[j / IG_KV_GROUP], rows[r].codes + j * bits / 8, ig_packed_group(j, d),
+                         bits);
 }
+
+#define BITS(bits)                                                                               \
+    static void pack_q##bits##_scalar(void *row, ig_kv_line *lines, const float *x, int d) {     \
+        pack(row, lines, x, d, bits);                                                            \
+    }                                                                                            \
+    static void unpack_q##bits##_scalar(uint16_t *dst, const ig_kv_packed *rows, int n, int d) { \
+        unpack(dst, rows, n, d, bits);                                                           \
+    }
+
+BITS(8)
+BITS(4)
+BITS(2)
+BITS(1)
 
 void ig_kernels_fill_packed_scalar(ig_kernels *k) {
     k->kv_pack[IG_KV_F16] = pack_f16_scalar;
     k->kv_pack[IG_KV_Q8] = pack_q8_scalar;
     k->kv_pack[IG_KV_Q4] = pack_q4_scalar;
+    k->kv_pack[IG_KV_Q2] = pack_q2_scalar;
+    k->kv_pack[IG_KV_Q1] = pack_q1_scalar;
     k->kv_unpack[IG_KV_Q8] = unpack_q8_scalar;
     k->kv_unpack[IG_KV_Q4] = unpack_q4_scalar;
+    k->kv_unpack[IG_KV_Q2] = unpack_q2_scalar;
+    k->kv_unpack[IG_KV_Q1] = unpack_q1_scalar;
 }

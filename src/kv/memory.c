@@ -16,10 +16,10 @@ static const ig_kv_options in_ram = {0};
 
 /* ---- sizes ------------------------------------------------------------------- */
 
-/* The most tokens, a power of two, whose K and V fit one frame. */
+/* The most tokens, a power of two, whose K and V fit one frame; no more than attention takes at a time. */
 static int block_shift(size_t row_bytes) {
     int shift = 0;
-    while (((size_t)2 << shift) * row_bytes * 2 <= IG_FRAME_BYTES) shift++;
+    while (((size_t)2 << shift) * row_bytes * 2 <= IG_FRAME_BYTES && 2 << shift <= IG_ATTEND_UNIT) shift++;
     return shift;
 }
 

@@ -64,7 +64,7 @@ static const kind kinds[] = {
     {"infinigen", "f16", true, 0}, {"full", "q8", true, 0},         {"infinigen-osdi24", "f16", true, 0},
     {"quest", "q4", true, 0},      {"h2o", "f16", false, 0},        {"window", "f16", true, 0},
     {"infinigen", "q4", false, 0}, {"oracle", "q8", true, 0},       {"infinigen-osdi24", "q8", false, 0},
-    {"full", "f16", false, 0},     {"infinigen", "q8", false, 0.3}, {"h2o", "q4", true, 0},
+    {"full", "q1", false, 0},      {"infinigen", "q8", false, 0.3}, {"h2o", "q2", true, 0},
 };
 
 typedef struct pair {

@@ -23,7 +23,7 @@ enum { N_PROMPT = 40, N_CTX = 96, BAD = 77 /* a token that the prompt has not, o
 
 static const char *const models[] = {"llama31", "mistral", "qwen3", "opt", "opt-350m-like"};
 static const char *const policies[] = {"infinigen", "full", "infinigen-osdi24", "quest", "h2o", "window", "oracle"};
-static const char *const types[] = {"f16", "q8", "q4"};
+static const char *const types[] = {"f16", "q8", "q4", "q1"};
 
 static int32_t ids[N_CTX];
 static int n_rows_seen; /* by the sink */

@@ -64,6 +64,7 @@ static void same_bits(void **state) {
     check("full", "f16");
     check("full", "q8");
     check("infinigen", "q4");
+    check("infinigen", "q1");
     check("infinigen", "f16");
     check("infinigen-osdi24", "f16");
 }

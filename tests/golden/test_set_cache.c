@@ -102,8 +102,8 @@ static void check_going_on(const char *policy, const char *type) {
 }
 
 static void goes_on_as_if_from_the_start(void **state) {
-    static const char *const types[] = {"f16", "q8", "q4"};
-    for (int i = 0; i < 3; i++) check_going_on(*state, types[i]);
+    static const char *const types[] = {"f16", "q8", "q4", "q2"};
+    for (int i = 0; i < 4; i++) check_going_on(*state, types[i]);
 }
 
 /* The keys are read back from the disk, piece by piece. */

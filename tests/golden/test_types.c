@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Keys and values in 8 and 4 bits under whole sessions: what must be the same to the bit with 16-bit floats must be so
- * with every type, the logits stay close to those of 16-bit floats, and the memory is what was planned. The same where
- * keys have large biases, as those of the qwen2 family have.
+ * Keys and values in 8 bits and fewer under whole sessions: what must be the same to the bit with 16-bit floats must be
+ * so with every type, the logits stay close to those of 16-bit floats, and the memory is what was planned. The same
+ * where keys have large biases, as those of the qwen2 family have.
  */
 #define _GNU_SOURCE
 #include <math.h>
@@ -19,9 +19,9 @@
 #include "golden/tiny_session.h"
 #include "model/model.h"
 
-enum { N_CTX = 1400, N_PROMPT = 320, N_LONG = 1300, N_STEPS = 8 };
+enum { N_CTX = 1400, N_PROMPT = 320, N_LONG = 1300, N_STEPS = 8, N_TYPES = 5 };
 
-static const char *const types[] = {"f16", "q8", "q4"};
+static const char *const types[N_TYPES] = {"f16", "q8", "q4", "q2", "q1"};
 static int32_t ids[N_CTX];
 
 /* Large biases in pairs of channels that RoPE turns fast, less fast and slowly. */
@@ -59,7 +59,7 @@ static ig_session_options options(const char *policy, const char *type) {
 static void whole_budget_is_full(void **state) {
     static const char *const policies[] = {"infinigen", "quest", "window"};
     (void)state;
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+    for (int t = 0; t < N_TYPES; t++) {
         ig_session_options o = options("full", types[t]);
         ig_session *full = open_session(&o);
         put(full, ids, N_PROMPT);
@@ -81,7 +81,7 @@ static void whole_budget_is_full(void **state) {
 static void disk_is_like_ram(void **state) {
     static const char *const policies[] = {"full", "infinigen"};
     (void)state;
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 2 * (N_TYPES - 1); k++) {
         ig_session_options in_ram = options(policies[k % 2], types[1 + k / 2]), tiered = in_ram;
         tiered.cache.disk_bytes = 64 << 20;
         tiered.cache.disk_path = folder;
@@ -99,7 +99,8 @@ static void disk_is_like_ram(void **state) {
         ig_session_stats st;
         ig_session_get_stats(b, &st);
         assert_true(st.kv_bytes <= tiered.cache.ram_bytes);
-        assert_true(st.written_bytes > 0 && st.read_bytes > 0);
+        /* In 1 bit the least RAM holds this text. */
+        if (k / 2 < N_TYPES - 2) assert_true(st.written_bytes > 0 && st.read_bytes > 0);
         ig_session_close(a);
         ig_session_close(b);
     }
@@ -108,24 +109,25 @@ static void disk_is_like_ram(void **state) {
 /* Sequences of all types in one batch. */
 static void batches_mix_types(void **state) {
     (void)state;
-    ig_session *together[6], *alone[6];
+    enum { N = 2 * N_TYPES };
+    ig_session *together[N], *alone[N];
     ig_error err = {0};
-    for (int k = 0; k < 6; k++) {
-        ig_session_options o = options(k < 3 ? "full" : "infinigen", types[k % 3]);
+    for (int k = 0; k < N; k++) {
+        ig_session_options o = options(k < N_TYPES ? "full" : "infinigen", types[k % N_TYPES]);
         together[k] = open_session(&o);
         alone[k] = open_session(&o);
-        put(together[k], ids, 200 + 30 * k), put(alone[k], ids, 200 + 30 * k);
+        put(together[k], ids, 200 + 20 * k), put(alone[k], ids, 200 + 20 * k);
     }
     for (int i = 0; i < N_STEPS; i++) {
-        int32_t next[6];
-        for (int k = 0; k < 6; k++) next[k] = ids[ig_session_tokens(together[k], NULL)];
-        expect_ok(ig_session_decode(together, next, 6, &err), &err);
-        for (int k = 0; k < 6; k++) {
+        int32_t next[N];
+        for (int k = 0; k < N; k++) next[k] = ids[ig_session_tokens(together[k], NULL)];
+        expect_ok(ig_session_decode(together, next, N, &err), &err);
+        for (int k = 0; k < N; k++) {
             advance(alone[k]);
             same(together[k], alone[k]);
         }
     }
-    for (int k = 0; k < 6; k++) ig_session_close(together[k]), ig_session_close(alone[k]);
+    for (int k = 0; k < N; k++) ig_session_close(together[k]), ig_session_close(alone[k]);
 }
 
 /* sqrt(sum (a - b)^2 / sum (b - mean)^2) of the logits */
@@ -140,31 +142,33 @@ static double distance(const ig_session *a, const ig_session *b) {
     return sqrt(error / spread);
 }
 
-/* The types take effect, and little of it; a cache filled by decoding is like one filled by a prompt. */
+/* The types take effect, the fewer bits the more, and 8 and 4 bits little of it; a cache filled by decoding is like one
+ * filled by a prompt. */
 static void logits_stay_close(void **state) {
-    static const double most[] = {0, 0.03, 0.4};
+    static const double most[N_TYPES] = {0, 0.03, 0.4, 2, 4};
     (void)state;
-    ig_session *s[3];
-    for (int t = 0; t < 3; t++) {
+    ig_session *s[N_TYPES];
+    double last = 1e-5;
+    for (int t = 0; t < N_TYPES; t++) {
         ig_session_options o = options("full", types[t]);
         s[t] = open_session(&o);
         put(s[t], ids, 300);
         for (int i = 0; i < N_STEPS; i++) advance(s[t]);
     }
-    for (int t = 1; t < 3; t++) {
+    for (int t = 1; t < N_TYPES; t++) {
         double d = distance(s[t], s[0]);
-        if (d <= 1e-5 || d > most[t]) fail_msg("%s: %g", types[t], d);
+        if (d <= last || d > most[t]) fail_msg("%s: %g after %g", types[t], d, last);
+        last = d;
     }
-    assert_true(distance(s[1], s[0]) < distance(s[2], s[0]));
-    for (int t = 0; t < 3; t++) ig_session_close(s[t]);
+    for (int t = 0; t < N_TYPES; t++) ig_session_close(s[t]);
 }
 
 /* Policies see keys as they are, however these are kept: what they choose holds as much of the attention, and one that
  * comes later chooses the same. */
 static void policies_see_keys(void **state) {
     (void)state;
-    double mass[3];
-    for (int t = 0; t < 3; t++) {
+    double mass[N_TYPES];
+    for (int t = 0; t < N_TYPES; t++) {
         ig_session_options o = options("oracle", types[t]);
         o.cache.audit_every = 1;
         ig_session *s = open_session(&o), *later;
@@ -187,8 +191,8 @@ static void policies_see_keys(void **state) {
 
 static void memory_is_as_planned(void **state) {
     (void)state;
-    uint64_t planned[3];
-    for (int t = 0; t < 3; t++) {
+    uint64_t planned[N_TYPES];
+    for (int t = 0; t < N_TYPES; t++) {
         ig_session_options o = options("full", types[t]);
         ig_cache_plan_info plan;
         ig_session_stats st;
@@ -202,19 +206,20 @@ static void memory_is_as_planned(void **state) {
         assert_true(st.kv_bytes == plan.kv);
         ig_session_close(s);
     }
-    assert_true(planned[1] < planned[0] * 6 / 10 && planned[2] < planned[1] * 7 / 10);
+    assert_true(planned[1] < planned[0] * 6 / 10);
+    for (int t = 2; t < N_TYPES; t++) assert_true(planned[t] < planned[t - 1] * 7 / 10);
 }
 
 static void unknown_types_are_errors(void **state) {
     (void)state;
-    static const char *const wrong[] = {"q5", "", "F16", "f16 "};
+    static const char *const wrong[] = {"q3", "", "F16", "f16 "};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         ig_session_options o = options("full", wrong[i]);
         ig_cache_plan_info plan;
         ig_session *s;
         ig_error err = {0};
         assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
-        assert_non_null(strstr(err.text, "f16, q8, q4"));
+        assert_non_null(strstr(err.text, "f16, q8, q4, q2, q1"));
         assert_int_equal(ig_cache_plan(&plan, model, &o, &err), IG_E_ARG);
     }
 }

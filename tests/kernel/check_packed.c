@@ -28,16 +28,19 @@ static void fill_row(check *c, float *x, int d, int shape) {
         for (int i = 0; i < d; i++) x[i] = 1000 + (float)check_normal(c) * 0.01f;
 }
 
-static double limited(float x) { return x != x ? 0 : x > MOST ? MOST : x < -MOST ? -MOST : x; }
+static double limited(float x, ig_kv_type type) {
+    float most = type == IG_KV_Q1 ? MOST / 2 : MOST;
+    return x != x ? 0 : x > most ? most : x < -most ? -most : x;
+}
 
 /* What is kept of number j, in double precision. */
 static double kept(const ig_kv_line *lines, const uint8_t *row, ig_kv_type type, int d, int j, double *step) {
-    int first = j / IG_KV_GROUP * IG_KV_GROUP, half = (d - first < IG_KV_GROUP ? d - first : IG_KV_GROUP) / 2;
-    int i = j - first, code;
-    if (type == IG_KV_Q8)
-        code = row[j];
+    int first = j / IG_KV_GROUP * IG_KV_GROUP, size = d - first < IG_KV_GROUP ? d - first : IG_KV_GROUP;
+    int i = j - first, bits = ig_kv_bits(type), bytes = size * bits / 8, code;
+    if (type == IG_KV_Q1)
+        code = row[j / 8] >> j % 8 & 1;
     else
-        code = i < half ? row[first / 2 + i] & 15 : row[first / 2 + i - half] >> 4;
+        code = row[first * bits / 8 + i % bytes] >> i / bytes * bits & ((1 << bits) - 1);
     *step = ig_f16_f32(lines[j / IG_KV_GROUP].step);
     return ig_f16_f32(lines[j / IG_KV_GROUP].min) + *step * code;
 }
@@ -54,7 +57,7 @@ static void check_row(check *c, ig_kv_type type, int d, int shape) {
     check_that(c, !memcmp(row, expected, bytes) && !memcmp(lines, same_lines, n_lines * sizeof *lines),
                "d=%d shape %d: not the reference's bits", d, shape);
     for (int j = 0; type != IG_KV_F16 && j < d; j++) {
-        double step, y = kept(lines, row, type, d, j, &step), want = limited(x[j]);
+        double step, y = kept(lines, row, type, d, j, &step), want = limited(x[j], type);
         if (!check_that(c, fabs(y - want) <= step * 0.50001 + 1e-7 * fabs(want), "d=%d shape %d: [%d] %g is kept as %g",
                         d, shape, j, want, y))
             break;
@@ -303,7 +306,7 @@ static void bench_type(check *c, ig_kv_type type) {
 }
 
 void check_packed(check *c) {
-    static const char *const names[IG_KV_TYPES] = {"kv_f16", "kv_q8", "kv_q4"};
+    static const char *const names[IG_KV_TYPES] = {"kv_f16", "kv_q8", "kv_q4", "kv_q2", "kv_q1"};
     for (ig_kv_type type = IG_KV_F16; type < IG_KV_TYPES; type++) {
         if (!check_begin(c, names[type]) || (c->is_bench && type == IG_KV_F16)) continue;
         if (c->is_bench) {

@@ -103,7 +103,8 @@ static void cutting_back_frees_and_reuses(void **state) {
     ig_kv_close(kv);
 }
 
-/* Packed rows: two or four times the tokens in a block, and lines of their own for every key and value. */
+/* Packed rows: two to sixteen times the tokens in a block, but never more than 512, and lines of their own for every
+ * key and value. */
 static void packed_blocks_hold_more(void **state) {
     static const int dims[] = {8, 64, 80, 128, 512};
     (void)state;
@@ -120,7 +121,8 @@ static void packed_blocks_hold_more(void **state) {
             resize(kv, &s, s.n_ctx);
             ig_kv_view v = ig_kv_fetch(kv, 1, 1, NULL, 0, s.n_ctx), h = ig_kv_fetch(half, 1, 1, NULL, 0, 0);
             assert_int_equal(v.type, type);
-            assert_int_equal(v.shift, h.shift + type);
+            int most = h.shift + type;
+            assert_int_equal(v.shift, 1 << most <= IG_ATTEND_UNIT ? most : 9);
             assert_int_equal(IG_ATTEND_UNIT % (1 << v.shift), 0);
             assert_int_equal(v.row_bytes, (size_t)dims[i] * 2 >> type);
             assert_ptr_equal(view_row(&v, 699), ig_kv_at(kv, 1, 1, 699).key);

@@ -308,7 +308,8 @@ static void slots_are_used_again(void **state) {
 
 int main(void) {
     static variant variants[] = {{IG_KV_F16, 64, false}, {IG_KV_Q8, 80, false}, {IG_KV_Q4, 128, false},
-                                 {IG_KV_F16, 128, true}, {IG_KV_Q8, 64, true},  {IG_KV_Q4, 96, true}};
+                                 {IG_KV_F16, 128, true}, {IG_KV_Q8, 64, true},  {IG_KV_Q4, 96, true},
+                                 {IG_KV_Q2, 256, false}, {IG_KV_Q1, 128, true}};
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lists_follow_their_entries),
         cmocka_unit_test(slots_are_used_again),
@@ -318,6 +319,8 @@ int main(void) {
         {"f16 on disk", what_is_kept_stays, NULL, NULL, &variants[3]},
         {"q8 on disk", what_is_kept_stays, NULL, NULL, &variants[4]},
         {"q4 on disk", what_is_kept_stays, NULL, NULL, &variants[5]},
+        {"q2", what_is_kept_stays, NULL, NULL, &variants[6]},
+        {"q1 on disk", what_is_kept_stays, NULL, NULL, &variants[7]},
     };
     rnd.state = 11;
     return cmocka_run_group_tests(tests, NULL, NULL);
