@@ -84,7 +84,7 @@ static int close_files(const ig_cli_options *o) {
     const char *own[3] = {NULL}, *const read[] = {
                                      model,
                                      ig_cli_path(sketches, sizeof sketches, IG_PLACE_CACHE, "sketches") ? sketches : "",
-                                     o->kv_sketch ? o->kv_sketch : "", o->api_key_file ? o->api_key_file : "",
+                                     o->kv_sketch.n ? o->kv_sketch.v[0] : "", o->api_key_file ? o->api_key_file : "",
                                      /* for libc and SQLite, and to find the address of --host */
                                      "/dev/urandom", "/etc/localtime", "/etc/hosts", "/etc/host.conf",
                                      "/etc/nsswitch.conf", "/etc/resolv.conf", "/etc/gai.conf", NULL};
