@@ -489,6 +489,26 @@ IG_API ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err);
 /* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */
 IG_API const float *ig_session_logits(const ig_session *s);
 
+/* Where the time of a decode step goes. X(NAME, name) */
+#define IG_STEP_PART_LIST(X)                                                                                  \
+    X(PROJECT, "project") /* queries, keys and values of a layer, and what attention's output goes through */ \
+    X(APPEND, "append")   /* keys and values are kept, and the policy is shown them */                        \
+    X(GUESS, "guess")     /* the next layer's queries, what they select, requests to read that */             \
+    X(SELECT, "select")   /* the policy chooses entries */                                                    \
+    X(REST, "rest")       /* it estimates what the others would add */                                        \
+    X(WAIT, "wait")       /* entries are brought from a slower tier: what is not there yet is waited for */   \
+    X(ATTEND, "attend")   /* attention over the entries */                                                    \
+    X(FFN, "ffn")         /* the feed-forward part */                                                         \
+    X(HEAD, "head")       /* logits */                                                                        \
+    X(OTHER, "other")     /* norms, sums, checks, embeddings, audits, traces, what is dropped */
+
+typedef enum ig_step_part {
+#define IG_STEP_PART_ENUM(name, text) IG_STEP_##name,
+    IG_STEP_PART_LIST(IG_STEP_PART_ENUM)
+#undef IG_STEP_PART_ENUM
+        IG_STEP_PARTS /* how many there are */
+} ig_step_part;
+
 /* In an ig_cache: what of it the session's tokens take, shared ones too, and what was moved on its behalf, of what was
  * moved for several at once an even share; `demoted` is that of the whole cache. */
 typedef struct ig_session_stats {
@@ -505,16 +525,20 @@ typedef struct ig_session_stats {
                                                        entries used / tokens seen; 1 if nothing was sparse */
     double fetched_share;                           /* the same, each entry counted once that any query head of the
                                                        group uses: what must be in fast memory */
-    double block_share;                       /* blocks of 4 KiB that hold them / blocks of all tokens: what is moved
-                                                 if none of it is in fast memory yet */
-    uint64_t dropped;                         /* entries dropped for ever */
-    double attention_seconds, select_seconds; /* parts of decode_seconds */
-    uint64_t disk_bytes;                      /* in the disk tier at present */
-    uint64_t read_bytes, written_bytes;       /* moved from and to it */
-    uint64_t demoted, recalled;               /* blocks of 4 KiB that left RAM; blocks brought back */
-    uint64_t prefetch_hits, prefetch_misses;  /* blocks that a prefetch had ready; blocks that had to be waited for */
-    double stall_seconds;                     /* the computation stood still for the disk */
-    uint64_t decode_read_bytes;               /* parts of read_bytes and of stall_seconds: of decode steps */
+    double block_share; /* blocks of 4 KiB that hold them / blocks of all tokens: what is moved
+                           if none of it is in fast memory yet */
+    uint64_t dropped;   /* entries dropped for ever */
+    double
+        part_seconds[IG_STEP_PARTS]; /* of decode_seconds; each by the clock, so that their sum may be a little less */
+    uint64_t used_entries;           /* of decode steps: entries that attention read, summed over steps, layers and KV
+                                        heads, each counted once for all query heads of the group */
+    uint64_t seen_entries;           /* the same of tokens seen: what dense attention would read */
+    uint64_t disk_bytes;             /* in the disk tier at present */
+    uint64_t read_bytes, written_bytes;      /* moved from and to it */
+    uint64_t demoted, recalled;              /* blocks of 4 KiB that left RAM; blocks brought back */
+    uint64_t prefetch_hits, prefetch_misses; /* blocks that a prefetch had ready; blocks that had to be waited for */
+    double stall_seconds;                    /* the computation stood still for the disk */
+    uint64_t decode_read_bytes;              /* parts of read_bytes and of stall_seconds: of decode steps */
     double decode_stall_seconds;
     uint64_t n_audits;         /* sparse layers x KV heads x steps that were audited */
     double mass_mean, mass_p1; /* of the attention mass that the entries used hold: mean and 1st percentile */

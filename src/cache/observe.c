@@ -35,7 +35,9 @@ static void count_shares(const ig_step *step, const ig_segment *seg) {
     for (int i = 0; i < seq->n_lists; i++) seq->share_sum += (double)seq->chosen.n[i] / n_tokens;
     seq->n_shares += (uint64_t)seq->n_lists;
     for (int h = 0; h < step->heads.n_kv_heads; h++) {
-        seq->fetched_sum += (double)count_union(step, seq, h, 1) / n_tokens;
+        int used = count_union(step, seq, h, 1);
+        seq->used_entries += (uint64_t)used;
+        seq->fetched_sum += (double)used / n_tokens;
         seq->block_sum += (double)count_union(step, seq, h, block) / n_blocks;
     }
     seq->n_fetched += (uint64_t)step->heads.n_kv_heads;
@@ -154,7 +156,12 @@ static ig_status observe(const ig_step *step, const ig_segment *seg) {
     if (ops->observe && !ig_policy_is_dense(seq->policy, step->layer)) s = show_weights(step, seg);
     if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, seg);
     if (s) return s;
-    if (sparse) count_shares(step, seg);
+    uint64_t all = (uint64_t)(seg->first + seg->n) * (uint64_t)step->heads.n_kv_heads;
+    if (!seg->dense) seq->seen_entries += all;
+    if (sparse)
+        count_shares(step, seg);
+    else if (!seg->dense)
+        seq->used_entries += all;
     if (seq->trace && seg->dense)
         seq->traced = *ig_kv_moved(seq->kv); /* a prompt is not traced */
     else if (seq->trace)

@@ -60,10 +60,10 @@ typedef struct ig_sequence {
     int n_steps;        /* decode steps so far */
     ig_audit audit;
     /* statistics of sparse decode steps */
-    double share_sum, fetched_sum; /* of entries used / tokens seen, per list; the same per KV head */
-    double block_sum;              /* of blocks that hold them / blocks of all tokens, per KV head */
-    uint64_t n_shares, n_fetched;  /* what they are the sums of */
-    double attention_seconds, select_seconds;
+    double share_sum, fetched_sum;       /* of entries used / tokens seen, per list; the same per KV head */
+    double block_sum;                    /* of blocks that hold them / blocks of all tokens, per KV head */
+    uint64_t n_shares, n_fetched;        /* what they are the sums of */
+    uint64_t used_entries, seen_entries; /* of all decode steps, per KV head and layer */
     /* what it has in common with others (share.c) */
     bool shares;       /* it takes prefixes and gives its own */
     ig_prefix_id root; /* of what it takes and gives */

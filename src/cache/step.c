@@ -25,6 +25,8 @@ void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *s, in
     x->picks = ig_arena_take(a, rows * n_heads * sizeof *x->picks);
     x->wants = ig_arena_take(a, rows * sizeof *x->wants);
     x->select_scratch = ig_arena_take(a, (size_t)n_threads * x->select_bytes);
+    x->task_seconds = ig_arena_take(a, 2 * (size_t)n_threads * sizeof *x->task_seconds);
+    x->n_threads = n_threads;
     x->weights = x->dense = x->carry = NULL;
     x->keep = NULL;
     if (need->weighs || need->drops) x->weights = ig_arena_take(a, n_heads * n_ctx * sizeof(float));
@@ -144,9 +146,12 @@ static void choose_task(void *arg, int task, int thread) {
     }
     ig_selection *out = selection(seq, guess);
     ig_rest rest = ig_step_rest(step, seg, list * per_list);
+    double start = ig_clock_seconds(), *seconds = step->x->task_seconds + 2 * thread;
+    rest.seconds = seconds + 1;
     out->n[list] = p->ops->select(p, step->layer, list, q, &e, out->slots + (size_t)list * (size_t)seq->n_ctx,
                                   guess ? NULL : &rest, scratch);
     out->all[list] = out->n[list] == e.n;
+    seconds[0] += ig_clock_seconds() - start;
 }
 
 /* Before a layer's selections: nothing is known of what they leave out. */
@@ -154,32 +159,38 @@ static void forget_rest(const ig_step *step) {
     memset(step->x->rest.share, 0, (size_t)step->n_rows * (size_t)step->heads.n_heads * sizeof(float));
 }
 
+/* The part of the time of a selection's tasks in which they estimated the rest. */
+static double rest_share(const ig_step_scratch *x) {
+    double all = 0, rest = 0;
+    for (int t = 0; t < x->n_threads; t++) all += x->task_seconds[2 * t], rest += x->task_seconds[2 * t + 1];
+    return all > 0 ? rest / all : 0;
+}
+
 /* Selects with ws->q for all sequences that choose in this pass. */
 static void choose(ig_step *step, ig_speculation kind) {
     choice x = {.step = step, .kind = kind};
-    bool score = false;
-    int n = 0;
+    bool score = false, any = false;
     for (int s = 0; s < step->n_segments; s++) {
         const ig_sequence *seq = step->segments[s].seq;
         if (!chooses(&x, &step->segments[s])) continue;
-        n++;
+        any = true;
         if (seq->n_lists > x.n_lists) x.n_lists = seq->n_lists;
         score = score || seq->policy->ops->score;
     }
-    if (!n) return;
+    if (!any) return;
     double start = ig_clock_seconds();
+    memset(step->x->task_seconds, 0, 2 * (size_t)step->x->n_threads * sizeof *step->x->task_seconds);
     x.scoring = true;
     if (score) step->dev->ops->parallel(step->dev, step->n_segments * x.n_lists, choose_task, &x);
     x.scoring = false;
+    double chosen = ig_clock_seconds();
     step->dev->ops->parallel(step->dev, step->n_segments * x.n_lists, choose_task, &x);
-    double seconds = ig_clock_seconds() - start;
-    step->x->decode_seconds += seconds;
-    for (int s = 0; s < step->n_segments; s++) {
-        const ig_segment *seg = &step->segments[s];
-        if (!chooses(&x, seg)) continue;
-        seg->seq->select_seconds += seconds / n;
-        selection(seg->seq, kind != IG_SPECULATE_NONE)->layer = step->layer;
-    }
+    double now = ig_clock_seconds(), rest = (now - chosen) * rest_share(step->x);
+    step->x->decode_seconds += now - start;
+    if (kind == IG_SPECULATE_NONE) step->x->part_seconds[IG_STEP_REST] += rest, step->x->lap += rest;
+    for (int s = 0; s < step->n_segments; s++)
+        if (chooses(&x, &step->segments[s]))
+            selection(step->segments[s].seq, kind != IG_SPECULATE_NONE)->layer = step->layer;
 }
 
 void ig_step_take_guesses(const ig_step *step) {
@@ -301,7 +312,9 @@ static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig
     job->carry = step->x->carry;
     for (job->begin = 0; job->begin < n; job->begin = job->end) {
         job->end = n - job->begin < IG_ATTEND_UNIT ? n : job->begin + IG_ATTEND_UNIT;
+        ig_step_lap(step->x, IG_STEP_ATTEND);
         ig_status s = ig_kv_stream(seg->seq->kv, step->layer, job->begin, n, views, seg->err);
+        ig_step_lap(step->x, IG_STEP_WAIT);
         if (s) return s;
         step->dev->ops->attend(step->dev, &shape, job, 1);
     }
@@ -383,38 +396,44 @@ static void attend_alone(ig_step *step, int s) {
     ig_kv_want want = want_of(step, seg, &seg->seq->chosen);
     seg->alone = false;
     if (want.n_picks) seg->status = ig_kv_load(want.kv, step->layer, want.picks, want.n_picks, seg->err);
+    ig_step_lap(step->x, IG_STEP_WAIT);
     attend(step, s, s + 1, false);
 }
 
-/* Fetches and attends for the decode steps, and counts the seconds as theirs. */
+/* Fetches and attends for the decode steps, and counts the seconds as theirs. A lap has just ended. */
 static void attend_decode(ig_step *step) {
-    int n = 0;
-    double start = ig_clock_seconds();
-    for (int s = 0; s < step->n_segments; s++) n += decodes(&step->segments[s]);
-    if (!n) return;
+    bool any = false;
+    double start = step->x->lap;
+    for (int s = 0; s < step->n_segments; s++) any = any || decodes(&step->segments[s]);
+    if (!any) return;
     load(step);
+    ig_step_lap(step->x, IG_STEP_WAIT);
     attend(step, 0, step->n_segments, false);
-    double seconds = ig_clock_seconds() - start;
-    for (int s = 0; s < step->n_segments; s++)
-        if (decodes(&step->segments[s])) step->segments[s].seq->attention_seconds += seconds / n;
-    step->x->decode_seconds += seconds;
+    ig_step_lap(step->x, IG_STEP_ATTEND);
+    step->x->decode_seconds += step->x->lap - start;
 }
 
 void ig_step_attend(ig_step *step) {
     append(step);
+    ig_step_lap(step->x, IG_STEP_APPEND);
     for (int s = 0; s < step->n_segments; s++) add_own(step, &step->segments[s]);
     forget_rest(step);
     choose(step, IG_SPECULATE_NONE);
+    ig_step_lap(step->x, IG_STEP_SELECT);
     attend(step, 0, step->n_segments, true);
+    ig_step_lap(step->x, IG_STEP_ATTEND);
     attend_decode(step);
     for (int s = 0; s < step->n_segments; s++)
         if (!step->segments[s].alone) ig_step_observe(step, &step->segments[s]);
     for (int s = 0; s < step->n_segments; s++) {
         if (!step->segments[s].alone) continue;
+        ig_step_lap(step->x, IG_STEP_OTHER);
         attend_alone(step, s);
+        ig_step_lap(step->x, IG_STEP_ATTEND);
         ig_step_observe(step, &step->segments[s]);
     }
     ig_step_drop(step);
+    ig_step_lap(step->x, IG_STEP_OTHER);
 }
 
 /* ---- guess -------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@
 #ifndef IG_CACHE_STEP_H
 #define IG_CACHE_STEP_H
 
+#include "base/clock.h"
 #include "cache/sequence.h"
 
 /* Consecutive new tokens of one sequence: rows of the batch. One whose status is not IG_OK takes no further part. */
@@ -53,7 +54,18 @@ typedef struct ig_step_scratch {
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_threads] */
     double decode_seconds;   /* of the present pass: what only its decode steps took */
+    double part_seconds[IG_STEP_PARTS]; /* of the present pass */
+    double lap;                         /* when the last part ended */
+    double *task_seconds; /* [n_threads][2] of a selection's tasks: in all, and in estimates of the rest */
+    int n_threads;
 } ig_step_scratch;
+
+/* What has gone on since the last lap belongs to this part: a look at the clock. */
+static inline void ig_step_lap(ig_step_scratch *x, ig_step_part part) {
+    double now = ig_clock_seconds();
+    x->part_seconds[part] += now - x->lap;
+    x->lap = now;
+}
 
 /* Takes all but `out` from the arena. */
 void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *heads, int n_threads,

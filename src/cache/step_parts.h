@@ -11,7 +11,7 @@
 /* What a decode step's selection leaves out, of the queries from head number `head` on. */
 static inline ig_rest ig_step_rest(const ig_step *step, const ig_segment *seg, int head) {
     size_t at = (size_t)seg->row * (size_t)step->heads.n_heads + (size_t)head;
-    return (ig_rest){step->x->rest.value + at * (size_t)step->heads.head_dim, step->x->rest.share + at};
+    return (ig_rest){step->x->rest.value + at * (size_t)step->heads.head_dim, step->x->rest.share + at, NULL};
 }
 /* A decode step selects unless its policy is dense in this layer. */
 static inline bool ig_step_selects(const ig_step *step, const ig_segment *seg) {

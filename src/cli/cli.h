@@ -197,6 +197,7 @@ typedef struct ig_cli_options {
 
     ig_cli_ints n_prompt, n_gen, depth, batches; /* bench; batches: inspect too */
     int repetitions;
+    bool breakdown;
     const char *format;
     const char *server; /* of others; api_key, model and seed too */
     ig_cli_ints clients;
@@ -224,6 +225,8 @@ bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **a
 /* Moves *names, of a list such as "-m, --model", past the next name; its length, 0 at the end. */
 size_t ig_cli_next_name(const char **start, const char **names);
 bool ig_cli_has_name(const char *names, const char *name, size_t n_name);
+/* Whether anything of a cache beside its policy and budget is given as a list. */
+bool ig_cli_has_settings(const ig_cli_options *o);
 /* The proper name ("--model") of a row, without its dashes, NUL-terminated in `name`. */
 void ig_cli_option_name(char name[64], const ig_cli_option *row);
 /* Backslash escapes such as \n and \x41, in place; the new length. What is not one of them stays as it is. */

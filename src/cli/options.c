@@ -182,6 +182,10 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(batch), "512", 1, BATCH_MAX, NULL},
     {"-r, --repetitions", "N", "how often to repeat each test", IG_VERB_BENCH, IG_KIND_INT, AT(repetitions), "5", 1,
      1000, NULL},
+    {"--breakdown", NULL,
+     "show the parts of a step's time, also of generations with all keys and values in RAM where --kv-ram has some on "
+     "disk",
+     IG_VERB_BENCH, IG_KIND_FLAG, AT(breakdown), NULL, 0, 0, NULL},
     {"-o, --output", "FORMAT", "how to print the results", IG_VERB_BENCH, IG_KIND_CHOICE, AT(format), "md", 0, 0,
      formats},
 

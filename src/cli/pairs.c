@@ -94,11 +94,6 @@ void ig_cli_close_pairs(ig_cli_pairs *pairs) {
 
 static const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
 
-bool ig_cli_has_settings(const ig_cli_options *o) {
-    return o->kv_type.n > 1 || o->kv_alpha.n > 1 || o->kv_partial.n > 1 || o->kv_limit.n > 1 || o->kv_evict.n > 1 ||
-           o->kv_sketch.n > 1;
-}
-
 const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig_cli_options *o) {
     const ig_cache_options *c = &pair->cache;
     char size[32];
@@ -169,7 +164,10 @@ void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
                          .fetched = st.fetched_share * n,
                          .blocks = st.block_share * n,
                          .mass = st.mass_mean * n_audits,
-                         .mass_p1 = st.mass_p1 * n_audits};
+                         .mass_p1 = st.mass_p1 * n_audits,
+                         .used = (double)st.used_entries,
+                         .seen = (double)st.seen_entries};
+    memcpy(more.parts, st.part_seconds, sizeof more.parts);
     ig_cli_tally_add(sum, &more);
 }
 
@@ -184,6 +182,9 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
     sum->blocks += more->blocks;
     sum->mass += more->mass;
     sum->mass_p1 += more->mass_p1;
+    sum->used += more->used;
+    sum->seen += more->seen;
+    for (int p = 0; p < IG_STEP_PARTS; p++) sum->parts[p] += more->parts[p];
     if (sum->kv_bytes < more->kv_bytes) sum->kv_bytes = more->kv_bytes;
     if (sum->sketch_bytes < more->sketch_bytes) sum->sketch_bytes = more->sketch_bytes;
 }
@@ -196,7 +197,23 @@ uint64_t ig_cli_tally_ram(const ig_cli_tally *t) { return t->kv_bytes + t->sketc
 
 double ig_cli_tally_stall(const ig_cli_tally *t) { return t->seconds > 0 ? t->stall / t->seconds : 0; }
 
+const char *const ig_cli_part_names[] = {
+#define PART_NAME(name, text) text,
+    IG_STEP_PART_LIST(PART_NAME)
+#undef PART_NAME
+};
+
+json_t *ig_cli_tally_step(const ig_cli_tally *t) {
+    json_t *parts = json_object();
+    for (int p = 0; p < IG_STEP_PARTS; p++)
+        json_object_set_new(parts, ig_cli_part_names[p], json_real(ig_cli_mean(t->parts[p], t->n_decoded)));
+    return json_pack("{s:f, s:o, s:f, s:f, s:f}", "seconds", ig_cli_mean(t->seconds, t->n_decoded), "parts", parts,
+                     "entries_used", ig_cli_mean(t->used, t->n_decoded), "entries_seen",
+                     ig_cli_mean(t->seen, t->n_decoded), "read_bytes", ig_cli_mean(t->read, t->n_decoded));
+}
+
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
+    json_object_set_new(json, "step", ig_cli_tally_step(t));
     json_object_set_new(json, "selected_share", json_real(ig_cli_mean(t->selected, t->n_decoded)));
     json_object_set_new(json, "fetched_share", json_real(ig_cli_mean(t->fetched, t->n_decoded)));
     json_object_set_new(json, "block_share", json_real(ig_cli_mean(t->blocks, t->n_decoded)));

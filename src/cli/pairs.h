@@ -30,8 +30,6 @@ void ig_cli_close_pairs(ig_cli_pairs *pairs);
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair);
 /* What tells the pair from others beside policy and budget, of what is given as a list: "q4 alpha 5 limit 80% lru". */
 const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig_cli_options *o);
-/* Whether anything beside policy and budget is given as a list. */
-bool ig_cli_has_settings(const ig_cli_options *o);
 /* Adds "policy", "budget", and what else lists can change: "kv_type", "alpha", "partial", "limit", "evict", "sketch",
  * null where the policy does not look at it. */
 void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair);
@@ -42,8 +40,11 @@ json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair);
 typedef struct ig_cli_tally {
     uint64_t n_decoded, n_audits;
     double seconds, stall, read, selected, fetched, blocks, mass, mass_p1; /* read: bytes */
+    double parts[IG_STEP_PARTS], used, seen;                               /* seconds; entries */
     uint64_t kv_bytes, sketch_bytes;                                       /* in RAM: the most, not a sum */
 } ig_cli_tally;
+
+extern const char *const ig_cli_part_names[]; /* [IG_STEP_PARTS] */
 
 /* Adds what the session did since its policy was set. */
 void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s);
@@ -55,8 +56,11 @@ double ig_cli_tally_speed(const ig_cli_tally *t);
 uint64_t ig_cli_tally_ram(const ig_cli_tally *t);
 /* The share of the time that the computation stood still for the disk. */
 double ig_cli_tally_stall(const ig_cli_tally *t);
-/* Adds "selected_share", "fetched_share", "block_share", "generation_tps", "read_bytes_per_token", "stall_share",
- * "memory", and "audit" if there was one. */
+/* What a step took and used, means: "seconds", "parts" of them, "entries_used" and "entries_seen" over layers and KV
+ * heads, "read_bytes". */
+json_t *ig_cli_tally_step(const ig_cli_tally *t);
+/* Adds "step", "selected_share", "fetched_share", "block_share", "generation_tps", "read_bytes_per_token",
+ * "stall_share", "memory", and "audit" if there was one. */
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t);
 
 #endif

@@ -495,6 +495,15 @@ static bool unescape_texts(ig_cli_options *o) {
     return true;
 }
 
+bool ig_cli_has_settings(const ig_cli_options *o) {
+    return o->kv_type.n > 1 || o->kv_alpha.n > 1 || o->kv_partial.n > 1 || o->kv_limit.n > 1 || o->kv_evict.n > 1 ||
+           o->kv_sketch.n > 1;
+}
+
+static bool has_lists(const ig_cli_options *o) {
+    return o->kv_policy.n > 1 || o->kv_budget.n > 1 || ig_cli_has_settings(o) || o->contexts.n > 1;
+}
+
 /* What options cannot be together, known before a model is looked for. */
 static const char *find_conflict(const ig_cli_options *o) {
     if (o->raw && o->chat) return "--raw and --chat exclude each other";
@@ -506,6 +515,7 @@ static const char *find_conflict(const ig_cli_options *o) {
         return "--clients, --shared and --api-key are for a server: give --server URL";
     if (o->server && (o->file || o->kv_store || o->kv_ram || o->kv_disk || o->depth.v[0] || o->batches.v[0] != 1))
         return "--server measures a server as it is: -f, -d, -b and the --kv- flags are not for it";
+    if (o->kv_trace && has_lists(o)) return "--kv-trace takes one policy and one setting of each kind";
     if (o->kv_sketch.n > 1 && !(o->verb->bit & IG_VERB_LISTS)) return "this verb takes one --kv-sketch";
     return NULL;
 }

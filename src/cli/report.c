@@ -4,7 +4,7 @@
  * for people. Sizes are bytes, times seconds.
  */
 #define _GNU_SOURCE
-#include "cli/app.h"
+#include "cli/pairs.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -87,6 +87,11 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
         json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:I}", "type", st.kv_type, "ram", (json_int_t)st.kv_bytes, "entries",
                   (json_int_t)st.n_entries, "selected_share", st.selected_share, "fetched_share", st.fetched_share,
                   "block_share", st.block_share, "dropped", (json_int_t)st.dropped));
+    if (st.n_decoded) {
+        ig_cli_tally tally = {0};
+        ig_cli_tally_session(&tally, s);
+        json_object_set_new(report, "step", ig_cli_tally_step(&tally));
+    }
     if (st.written_bytes) add_tiers(json_object_get(report, "kv"), &st);
     if (st.n_audits) add_audit(report, s, &st, app->info.n_layers);
 }
@@ -134,7 +139,7 @@ void ig_cli_print_csv(const char *const *columns, const json_t *row, bool with_n
         else if (json_is_integer(value))
             printf("%lld", (long long)json_integer_value(value));
         else if (json_is_real(value))
-            printf("%.6f", json_real_value(value));
+            printf("%.9g", json_real_value(value));
         else if (json_is_boolean(value))
             fputs(json_is_true(value) ? "true" : "false", stdout);
         putchar(columns[i + 1] ? ',' : '\n');

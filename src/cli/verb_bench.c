@@ -20,8 +20,9 @@ typedef struct bench_row {
     double seconds[1000];
     double selected_share; /* < 0: does not apply */
     bool has_disk;         /* generations only; then, over all samples: */
-    double read_bytes, stall_seconds;
-    int n_stored; /* samples of a prompt that was read from the store; 0: does not apply */
+    double stall_seconds;
+    ig_cli_tally work; /* of generations, over all samples */
+    int n_stored;      /* samples of a prompt that was read from the store; 0: does not apply */
     double stored_ns[1000];
     uint64_t peak_rss;
     char test_time[32];
@@ -102,7 +103,7 @@ static row_result evaluate(const bench *b, const bench_row *row) {
     row_result r = {ig_eval_summarize(ns, row->n_samples), ig_eval_summarize(ts, row->n_samples), 0, 0, 0, 0};
     if (row->n_stored) r.stored_ns = ig_eval_summarize(row->stored_ns, row->n_stored).median;
     if (row->has_disk) {
-        r.read = row->read_bytes / ((double)row->n_gen * row->n_samples);
+        r.read = ig_cli_mean(row->work.read, row->work.n_decoded);
         r.stall = row->stall_seconds / seconds;
     }
     if (row->n_gen) r.gb_per_s = (double)b->step_bytes * row->n_gen / r.ns.median;
@@ -185,6 +186,8 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     if (row->selected_share >= 0) json_object_set_new(o, "selected_share", json_real(row->selected_share));
     json_object_set_new(o, "read_bytes_per_step", row->has_disk ? json_real(r.read) : json_null());
     json_object_set_new(o, "stall_share", row->has_disk ? json_real(r.stall) : json_null());
+    json_object_set_new(o, "kv_on", json_string(row->has_disk ? "disk" : "ram"));
+    json_object_set_new(o, "step", row->n_gen ? ig_cli_tally_step(&row->work) : json_null());
     json_object_set_new(o, "stored_ns", row->n_stored ? json_integer((json_int_t)r.stored_ns) : json_null());
     json_object_set_new(o, "peak_rss", json_integer((json_int_t)row->peak_rss));
     json_object_set_new(o, "samples_ns", ns);
@@ -192,9 +195,32 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     return o;
 }
 
+/* The parts of a step's time. */
+static void print_breakdown(const bench *b, const bench_row *row) {
+    const ig_cli_tally *t = &row->work;
+    char budget[32], settings[96];
+    double n = (double)(t->n_decoded ? t->n_decoded : 1), ms = 1e3 / n;
+    if (b->n_rows == 0) {
+        printf("| %-16s | %7s | %-20s | %5s | %-14s | %4s | %8s |", "policy", "budget", "settings", "batch", "test",
+               "KV", "step ms");
+        for (int p = 0; p < IG_STEP_PARTS; p++) printf(" %7s |", ig_cli_part_names[p]);
+        printf(" %9s | %9s | %9s |\n", "used", "seen", "read/step");
+        printf("| :--------------- | ------: | :------------------- | ----: | :------------- | ---: | -------: |");
+        for (int p = 0; p < IG_STEP_PARTS; p++) printf(" ------: |");
+        printf(" --------: | --------: | --------: |\n");
+    }
+    printf("| %-16s | %7s | %-20s | %5d | tg%d @ d%-*d | %4s | %8.3f |", row->pair->cache.policy,
+           ig_cli_pair_budget(budget, row->pair), ig_cli_pair_settings(settings, row->pair, b->app.o), row->batch,
+           row->n_gen, 5, row->depth, row->has_disk ? "disk" : "RAM", t->seconds * ms);
+    for (int p = 0; p < IG_STEP_PARTS; p++) printf(" %7.3f |", t->parts[p] * ms);
+    printf(" %9.0f | %9.0f | %6.2f MB |\n", t->used / n, t->seen / n, t->read / n / 1e6);
+}
+
 /* The columns are the names of the JSON fields, without the samples. */
 static void print_csv(const bench *b, const bench_row *row) {
     json_t *o = json_of_row(b, row);
+    json_object_update(o, json_object_get(o, "step")); /* its parts and counts are columns too */
+    json_object_update(o, json_object_get(json_object_get(o, "step"), "parts"));
     static const char *const columns[] = {"build_commit",
                                           "cpu",
                                           "model_filename",
@@ -227,7 +253,15 @@ static void print_csv(const bench *b, const bench_row *row) {
                                           "stall_share",
                                           "stored_ns",
                                           "peak_rss",
-                                          NULL};
+                                          "kv_on",
+                                          "seconds",
+                                          "entries_used",
+                                          "entries_seen",
+                                          "read_bytes",
+#define PART_COLUMN(name, text) text,
+                                          IG_STEP_PART_LIST(PART_COLUMN)
+#undef PART_COLUMN
+                                              NULL};
     ig_cli_print_csv(columns, o, b->n_rows == 0);
     json_decref(o);
 }
@@ -241,6 +275,8 @@ static void print_row(bench *b, const bench_row *row) {
         fputs(b->n_rows ? ",\n" : "[\n", stdout);
         json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
         json_decref(o);
+    } else if (b->app.o->breakdown) {
+        print_breakdown(b, row);
     } else {
         print_md(b, row);
     }
@@ -272,6 +308,17 @@ static ig_status run_stored(bench *b, ig_eval_speed *speed, bench_row *row, ig_e
     return status;
 }
 
+/* Steps, whatever the number of their sequences. */
+static void count_work(ig_cli_tally *sum, const ig_eval_generation *done, int n_steps) {
+    ig_cli_tally more = {.n_decoded = (uint64_t)n_steps,
+                         .seconds = done->seconds,
+                         .read = done->read_bytes,
+                         .used = done->used_entries,
+                         .seen = done->seen_entries};
+    memcpy(more.parts, done->part_seconds, sizeof more.parts);
+    ig_cli_tally_add(sum, &more);
+}
+
 /* One untimed run, then the repetitions. */
 static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
     ig_error err = {0};
@@ -281,7 +328,7 @@ static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
     ig_cli_reset_peak_rss();
     row->selected_share = -1;
     row->n_samples = 0;
-    row->has_disk = b->has_disk && row->n_gen;
+    row->has_disk = row->pair->cache.disk_bytes && row->n_gen;
     for (int r = -1; r < b->app.o->repetitions; r++) {
         ig_eval_generation done = {.selected_share = -1};
         /* A short generation warms up as well as a long one. */
@@ -299,8 +346,8 @@ static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
         if (r < 0) continue;
         row->seconds[row->n_samples++] = done.seconds;
         row->selected_share = done.selected_share;
-        row->read_bytes += done.read_bytes;
         row->stall_seconds += done.stall_seconds;
+        count_work(&row->work, &done, row->n_gen);
     }
     row->peak_rss = ig_cli_peak_rss();
     if (b->has_store && row->n_prompt && run_stored(b, speed, row, &err)) {
@@ -336,7 +383,7 @@ static int read_text(bench *b, const ig_cli_text *text) {
 }
 
 /* All tests of one pair at one depth, which share their sessions. */
-static int run_depth(bench *b, const ig_cli_pair *pair, int depth) {
+static int run_depth(bench *b, const ig_cli_pair *pair, int depth, bool prompts) {
     static bench_row row;
     const ig_cli_options *o = b->app.o;
     ig_error err = {0};
@@ -355,7 +402,7 @@ static int run_depth(bench *b, const ig_cli_pair *pair, int depth) {
     options.session.progress = on_step;
     if (ig_eval_speed_open(&speed, b->app.model, &options, &err)) return ig_cli_fail(o, &err);
     int code = IG_EXIT_OK;
-    for (int i = 0; !code && i < o->n_prompt.n; i++) {
+    for (int i = 0; !code && prompts && i < o->n_prompt.n; i++) {
         row = (bench_row){.pair = pair, .n_prompt = o->n_prompt.v[i], .depth = depth, .batch = 1};
         if (row.n_prompt) code = run_row(b, speed, &row);
     }
@@ -368,11 +415,25 @@ static int run_depth(bench *b, const ig_cli_pair *pair, int depth) {
     return code;
 }
 
+/* The same, and with --breakdown what generations take without a slower tier. */
+static int run_pair(bench *b, const ig_cli_pair *pair, int depth) {
+    const ig_cli_options *o = b->app.o;
+    ig_cli_pair ideal = *pair;
+    int code = run_depth(b, pair, depth, !o->breakdown);
+    ideal.cache.ram_bytes = ideal.cache.disk_bytes = 0;
+    ideal.cache.disk_path = NULL;
+    return code || !o->breakdown || !pair->cache.disk_bytes ? code : run_depth(b, &ideal, depth, false);
+}
+
 int ig_cli_bench(const ig_cli_options *o) {
     if (o->server) return ig_cli_bench_server(o);
     bench b = {.has_disk = o->kv_ram || o->kv_disk, .has_store = o->kv_store != NULL};
     ig_cli_text text = {0};
     ig_cli_pairs pairs = {0};
+    if (o->breakdown && largest(&o->n_gen) == 0) {
+        ig_cli_complain(o, "--breakdown is of generations, and -n is 0");
+        return IG_EXIT_USAGE;
+    }
     if (largest(&o->n_prompt) == 0 && largest(&o->n_gen) == 0) {
         ig_cli_complain(o, "-p and -n are both 0: nothing to measure");
         return IG_EXIT_USAGE;
@@ -387,12 +448,12 @@ int ig_cli_bench(const ig_cli_options *o) {
         code = ig_cli_open_pairs(&pairs, &b.app, &session.cache);
         name_model_type(&b);
         b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
-        b.total = (uint64_t)pairs.n * (uint64_t)o->depth.n * (uint64_t)(o->repetitions + 1) *
-                  (uint64_t)(o->n_prompt.n + o->n_gen.n * o->batches.n);
+        b.total = (uint64_t)pairs.n * (o->breakdown && b.has_disk ? 2 : 1) * (uint64_t)o->depth.n *
+                  (uint64_t)(o->repetitions + 1) * (uint64_t)(o->n_prompt.n + o->n_gen.n * o->batches.n);
         b.bar = ig_cli_progress_start("measuring", "runs");
     }
     for (int p = 0; !code && p < pairs.n; p++)
-        for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(&b, &pairs.v[p], o->depth.v[d]);
+        for (int d = 0; !code && d < o->depth.n; d++) code = run_pair(&b, &pairs.v[p], o->depth.v[d]);
     if (b.n_rows && strcmp(o->format, "json") == 0) fputs("\n]\n", stdout);
     ig_cli_progress_end(&b.bar);
     ig_cli_close_pairs(&pairs);

@@ -233,10 +233,6 @@ static int evaluate_all(ig_cli_app *app, ig_eval_task *const *tasks) {
     FILE *answers = o->output ? fopen(o->output, "we") : NULL;
     if (o->output && !answers) return ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
     int code = ig_cli_open_pairs(&pairs, app, &session.cache);
-    if (!code && pairs.n > 1 && o->kv_trace) {
-        ig_cli_complain(o, "--kv-trace takes one policy with one setting");
-        code = IG_EXIT_USAGE;
-    }
     for (int i = 0; !code && i < o->tasks.n; i++) {
         ig_cli_evaluation e = {.app = app, .task = tasks[i], .pairs = &pairs, .answers = answers};
         code = evaluate(&e, o->shots ? o->shots_files.v[i] : NULL, i == 0);

@@ -176,7 +176,6 @@ static int measure_all(measurement *m, const ig_cli_pairs *pairs, int32_t *ids, 
         return refuse(o,
                       "several policies or settings need --dense-prefix N: without it every token is computed with "
                       "dense attention");
-    if (is_table && o->kv_trace) return refuse(o, "--kv-trace takes one policy with one setting, and one context");
     for (int i = 0; i < o->contexts.n; i++)
         if (n < (size_t)o->contexts.v[i])
             return ig_cli_complain(o, "%s: %zu tokens are less than one chunk of %d (-c)", o->file, n,

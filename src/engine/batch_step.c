@@ -122,10 +122,13 @@ ig_status ig_session_take_logits(ig_model *m, ig_error *err) {
 /* Around a decode step, since prompts move blocks as well. */
 static void start_decode(ig_session *s) { s->step_start = *ig_kv_moved(s->seq.kv); }
 
-static void end_decode(ig_session *s, double seconds) {
+/* `share` of the pass was this session's. */
+static void end_decode(ig_session *s, double seconds, double share) {
+    const double *parts = s->model->batch.rows.part_seconds;
     const ig_kv_stats *now = ig_kv_moved(s->seq.kv);
     s->n_decoded++;
     s->decode_seconds += seconds;
+    for (int p = 0; p < IG_STEP_PARTS; p++) s->part_seconds[p] += parts[p] * share;
     s->decode_read_bytes += now->read_bytes - s->step_start.read_bytes;
     s->decode_stall_seconds += now->stall_seconds - s->step_start.stall_seconds;
 }
@@ -150,7 +153,7 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
         ig_session_take_tokens(s, seg);
         s->has_logits = true;
         if (!seg->dense) {
-            end_decode(s, own / n_decode + each);
+            end_decode(s, own / n_decode + each, (own / n_decode + each) / seconds);
             continue;
         }
         s->n_prefilled += (uint64_t)seg->n;
@@ -181,6 +184,7 @@ static ig_status run(ig_model *m, int n, bool together, ig_error *err) {
     if (!status && together) status = any_failure(b, err);
     if (!status) status = ig_session_take_logits(m, err);
     if (!status && together) status = any_failure(b, err);
+    ig_step_lap(&b->rows, IG_STEP_OTHER);
     settle(b, status, ig_clock_seconds() - start);
     return status;
 }

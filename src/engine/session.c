@@ -368,7 +368,8 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .n_audits = q->audit.n,
         .mass_mean = q->audit.n ? q->audit.sum / (double)q->audit.n : 0,
         .mass_p1 = first_percentile(&q->audit),
-        .attention_seconds = q->attention_seconds,
-        .select_seconds = q->select_seconds,
+        .used_entries = q->used_entries,
+        .seen_entries = q->seen_entries,
     };
+    memcpy(out->part_seconds, s->part_seconds, sizeof out->part_seconds);
 }

@@ -182,12 +182,15 @@ ig_status ig_eval_speed_stored(double *seconds, ig_eval_speed *speed, int n, ig_
 }
 
 /* Adds, or takes away again, what the sessions have done so far. */
-static void count_disk(ig_eval_generation *out, const ig_eval_speed *speed, int batch, int sign) {
+static void count_work(ig_eval_generation *out, const ig_eval_speed *speed, int batch, int sign) {
     for (int i = 0; i < batch; i++) {
         ig_session_stats st;
         ig_session_get_stats(speed->sessions[i], &st);
         out->read_bytes += sign * (double)st.decode_read_bytes;
         out->stall_seconds += sign * st.decode_stall_seconds;
+        out->used_entries += sign * (double)st.used_entries;
+        out->seen_entries += sign * (double)st.seen_entries;
+        for (int p = 0; p < IG_STEP_PARTS; p++) out->part_seconds[p] += sign * st.part_seconds[p];
     }
 }
 
@@ -198,7 +201,7 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
     ig_status status = rewind_sessions(speed, batch, err);
     if (status) return status;
     *out = (ig_eval_generation){0};
-    count_disk(out, speed, batch, -1);
+    count_work(out, speed, batch, -1);
     ig_session_get_stats(speed->sessions[0], &before);
     double start = seconds_now();
     for (int i = 0; i < n; i++) {
@@ -209,7 +212,7 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
             return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
     }
     out->seconds = seconds_now() - start;
-    count_disk(out, speed, batch, 1);
+    count_work(out, speed, batch, 1);
     ig_session_get_stats(speed->sessions[0], &after);
     /* The share is a mean over all steps of the session: take the earlier ones out again. */
     out->selected_share =

@@ -155,6 +155,7 @@ static ig_status make_logits(const float **out, const forward *f, const float *x
     }
     multiply(f, b->wide, &w->head, x);
     *out = b->wide;
+    ig_step_lap(&b->rows, IG_STEP_HEAD);
     return ig_model_check(f->m, err);
 }
 
@@ -259,23 +260,33 @@ static void run_layers(forward *f) {
 
         ig_step_take_guesses(&f->step);
         if (pre) normalise(f, in, b->h, &w->attn_norm);
+        ig_step_lap(&b->rows, IG_STEP_OTHER);
         rehearse(f, IG_SPECULATE_PAPER, in);
         rehearse(f, IG_SPECULATE_NORM, b->y);
+        ig_step_lap(&b->rows, IG_STEP_GUESS);
         project(f, w, in);
+        ig_step_lap(&b->rows, IG_STEP_PROJECT);
         ig_forward_check_heads(f);
         if (b->tap && any_left(f)) b->tap(b->tap_user, f->step.layer);
+        ig_step_lap(&b->rows, IG_STEP_OTHER);
         ig_step_attend(&f->step);
         multiply(f, b->y, &w->o, b->x);
+        ig_step_lap(&b->rows, IG_STEP_PROJECT);
         add_residual(f);
         if (!pre) normalise(f, b->h, b->h, &w->attn_norm);
         ig_forward_check_state(f, "after the attention of layer");
+        ig_step_lap(&b->rows, IG_STEP_OTHER);
         rehearse(f, IG_SPECULATE_LATE, b->x);
+        ig_step_lap(&b->rows, IG_STEP_GUESS);
 
         if (pre) normalise(f, in, b->h, &w->ffn_norm);
+        ig_step_lap(&b->rows, IG_STEP_OTHER);
         feed_forward(f, w, in);
+        ig_step_lap(&b->rows, IG_STEP_FFN);
         add_residual(f);
         if (!pre) normalise(f, b->h, b->h, &w->ffn_norm);
         ig_forward_check_state(f, "after the feed-forward part of layer");
+        ig_step_lap(&b->rows, IG_STEP_OTHER);
     }
 }
 
@@ -292,6 +303,8 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
     forward f = {.m = m, .c = &m->config, .b = b, .dev = m->ctx->device};
     b->n_segments = n_segments;
     b->rows.decode_seconds = 0;
+    b->rows.lap = ig_clock_seconds();
+    memset(b->rows.part_seconds, 0, sizeof b->rows.part_seconds);
     share_rows(&f);
     f.step = (ig_step){.dev = f.dev,
                        .kernels = ig_kernels_get(m->ctx->level),
@@ -310,5 +323,6 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
         status = ig_model_check(m, err); /* a change explains whatever has failed */
     }
     end_segments(b, status != IG_OK);
+    ig_step_lap(&b->rows, IG_STEP_OTHER);
     return status;
 }

@@ -7,6 +7,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/clock.h"
+
 /* ---- what is remembered ---------------------------------------------------------- */
 
 size_t ig_chooser_head_bytes(const ig_policy_shape *s, const ig_cache_options *o, int n) {
@@ -109,8 +111,10 @@ int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_e
     int n_chosen = ig_pick(k, index, x->weights, n, &rule);
     if (whole && e->has_own) ig_history_note(&c->history, head, index, n_chosen, n);
     if (rest && c->values.kernels) {
+        double start = ig_clock_seconds();
         keep_unread(e, x, group, index, n_chosen);
         ig_values_estimate(&c->values, head, (int)x->stride, x->scores, x->stride, x->share, group, rest);
+        if (rest->seconds) *rest->seconds += ig_clock_seconds() - start;
     }
     ig_policy_name_slots(index, n_chosen, e);
     return n_chosen;

@@ -34,8 +34,9 @@ enum { IG_POLICY_TABLES = 2 };
 /* What the entries that a list leaves out would add to its queries' attention: the result becomes
  * (1 - share) * attention over the list + value. */
 typedef struct ig_rest {
-    float *value; /* [queries][head_dim]; anything where the share is 0 */
-    float *share; /* [queries] of the attention over all entries */
+    float *value;    /* [queries][head_dim]; anything where the share is 0 */
+    float *share;    /* [queries] of the attention over all entries */
+    double *seconds; /* gets what estimating takes added; NULL: nobody asks */
 } ig_rest;
 
 /* Entries are named by the slot they lie in (ig_entries of kv/store.h): the token's number, unless entries were

@@ -117,3 +117,62 @@ def test_column_of_stored_prompts(program, args, tmp_path):
     assert int(prompt["stored_ns"]) > 0 and steps["stored_ns"] == ""
     status, out, err = program(*args[:-1], tmp_path / "not" / "there")
     assert status == 1 and "not/there" in one_line(err)
+
+
+def parts_are_the_step(step):
+    """Every moment belongs to one part, also to `other`, by a clock; on an idle machine less than 1 % is left out."""
+    assert set(step["parts"]) == {"project", "append", "guess", "select", "rest", "wait", "attend", "ffn", "head", "other"}
+    assert all(seconds >= 0 for seconds in step["parts"].values())
+    assert 0.9 * step["seconds"] < sum(step["parts"].values()) <= step["seconds"] * 1.000001
+
+
+def test_breakdown(program, args, tmp_path):
+    """What a step takes, with a disk tier and without; parts that a policy does not have are nothing, or nearly."""
+    args = [*args, "-f", tmp_path / "text", "--kv-policy", "full,infinigen,window", "--kv-budget", "64", "-b", "1,2"]
+    rows = measure(program, *args, *least_ram(program, args, tmp_path), "--breakdown")
+    assert [(r["policy"], r["kv_on"], r["batch"]) for r in rows] == [
+        (p, on, b) for p in ("full", "infinigen", "window") for on in ("disk", "ram") for b in (1, 2)]
+    layers, heads = 3, 2
+    config = json.loads((args[2] / "config.json").read_text())
+    layers, heads = config["num_hidden_layers"], config["num_key_value_heads"]
+    for r in rows:
+        step = r["step"]
+        parts_are_the_step(step)
+        # Steps at 1501, 1502, ...: each sees itself and what was before.
+        seen = sum(range(DEPTH + 1, DEPTH + STEPS + 1)) / STEPS * layers * heads * r["batch"]
+        assert step["entries_seen"] == pytest.approx(seen)
+        dense = seen / layers
+        used = {"full": seen, "window": dense + 64 * (layers - 1) * heads * r["batch"]}
+        if r["policy"] in used:
+            assert step["entries_used"] == pytest.approx(used[r["policy"]])
+        assert dense < step["entries_used"] <= seen
+        assert (step["read_bytes"] > 0) == (r["kv_on"] == "disk") or r["policy"] == "window"
+        assert (step["parts"]["rest"] > 0) == (r["policy"] == "infinigen")
+        assert step["parts"]["ffn"] > 0 and step["parts"]["head"] > 0 and step["parts"]["attend"] > 0
+    full = [r["step"]["parts"]["wait"] for r in rows if r["policy"] == "full" and r["batch"] == 1]
+    assert full[0] > 10 * full[1]  # from disk, and nothing to wait for
+
+
+def test_breakdown_as_a_table(program, args, tmp_path):
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]]
+             for line in program(*args, "--breakdown", "--kv-policy", "full")[1].decode().splitlines()]
+    assert len(lines) == 3 and {len(line) for line in lines} == {20}
+    assert lines[0][6:] == ["step ms", "project", "append", "guess", "select", "rest", "wait", "attend", "ffn", "head", "other",
+                            "used", "seen", "read/step"]
+    assert sum(map(float, lines[2][7:17])) == pytest.approx(float(lines[2][6]), rel=0.04, abs=0.006)
+    row, = csv.DictReader(io.StringIO(program(*args, "--kv-policy", "full", "-o", "csv")[1].decode()))
+    assert float(row["ffn"]) > 0 and float(row["entries_seen"]) == float(row["entries_used"])
+    status, out, err = program(*args, "-n", "0", "--breakdown")
+    assert status == 2 and out == b"" and "--breakdown" in one_line(err)
+
+
+def test_every_report_has_the_parts(program, args, tmp_path):
+    common = [*args[1:5], "--json"]
+    perplexity = ["perplexity", *common, "-f", tmp_path / "text", "-c", "128", "--dense-prefix", "100", "--chunks", "1"]
+    parts_are_the_step(json.loads(program(*perplexity)[1])["step"])
+    for run in json.loads(program(*perplexity, "--kv-policy", "full,window")[1])["runs"]:
+        parts_are_the_step(run["step"])
+    (tmp_path / "task").write_text(json.dumps({"prompt": words(100, 1), "answer": "abc"}) + "\n")
+    parts_are_the_step(json.loads(program("eval", *common, "--task", tmp_path / "task")[1])["step"])
+    report = json.loads(program("run", *common, "--raw", "-p", words(50, 2), "-n", "20", "--ignore-eos")[1])
+    parts_are_the_step(report["step"])

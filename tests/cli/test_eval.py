@@ -148,8 +148,9 @@ def expect_runs_as_alone(program, model, tmp_path, *args, policies, budgets):
     for run, (policy, budget) in zip(report["runs"], pairs):
         single, = evaluate(program, model, *args, "--kv-policy", policy, "--kv-budget", budget,
                            "-o", tmp_path / "alone")
-        key = {"policy": run["policy"], "budget": run["budget"]}
-        assert key == {"policy": policy, "budget": float(budget[:-1]) / 100 if "%" in budget else int(budget)}
+        key = {k: run[k] for k in ("policy", "budget", "kv_type", "alpha", "partial", "limit", "evict", "sketch")}
+        expected = {"policy": policy, "budget": float(budget[:-1]) / 100 if "%" in budget else int(budget)}
+        assert {**key, **expected} == key
         assert [line for line in lines if {k: line[k] for k in key} == key] == [
             {**line, **key} for line in answers(tmp_path / "alone")]
         for field in ("accuracy", "accuracy_norm", "tokens_scored", "tokens_generated", "cells"):
@@ -265,7 +266,7 @@ def test_malformed_files(program, tmp_path, rows, message):
     (["--task", "x", "--task", "y", "--shots", "2", "--shots-file", "z"], "needs a --shots-file for each --task"),
     (["--task", "x", "--shots-file", "y"], "--shots-file needs --shots N"),
     (["--task", "x", "--limit", "-2"], "is not between"),
-    (["--task", "x", "--kv-budget", "5%,10%", "--kv-trace", "y"], "--kv-trace takes one policy and one budget"),
+    (["--task", "x", "--kv-budget", "5%,10%", "--kv-trace", "y"], "--kv-trace takes one policy and one setting of each kind"),
 ])
 def test_usage(program, args, message):
     status, out, err = program("eval", "-m", "none", *args)

@@ -80,7 +80,7 @@ static void append(ig_values *v, int begin, int end) {
 static void estimate(const ig_values *v, int head, int n_slots, int group) {
     for (int i = 0; i < group * v->head_dim; i++) w.value[i] = NAN;
     for (int g = 0; g < group; g++) w.share[g] = 0;
-    ig_values_estimate(v, (size_t)head, n_slots, w.p[0], STRIDE, w.r, group, &(ig_rest){w.value, w.share});
+    ig_values_estimate(v, (size_t)head, n_slots, w.p[0], STRIDE, w.r, group, &(ig_rest){w.value, w.share, NULL});
 }
 
 /* The share is as given; the value is that of the values themselves up to what 2 bits leave of them: an eighth of
