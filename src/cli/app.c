@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "cli/app.h"
 
+#include <ctype.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -238,6 +240,43 @@ int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *t
     free(*ids);
     *ids = NULL;
     return ig_cli_fail(app->o, &err);
+}
+
+/* The next id at *text, which is moved past it; -1: it is none of n_vocab. */
+static int32_t next_id(const char **text, int n_vocab) {
+    char *end;
+    errno = 0;
+    long id = isdigit((unsigned char)**text) ? strtol(*text, &end, 10) : -1;
+    if (errno || id < 0 || id >= n_vocab || (*end && !isspace((unsigned char)*end))) return -1;
+    *text = end;
+    return (int32_t)id;
+}
+
+int ig_cli_read_ids(int32_t **ids, size_t *n, const ig_cli_app *app, const char *path) {
+    ig_cli_text text = {0};
+    int code = ig_cli_read_file(&text, app->o, path);
+    *n = 0;
+    *ids = code ? NULL : malloc((text.n / 2 + 1) * sizeof **ids);
+    if (!code && !*ids) code = ig_cli_complain(app->o, "out of memory for the tokens of %s", path);
+    for (const char *p = text.data; !code; (*n)++) {
+        while (isspace((unsigned char)*p)) p++;
+        if (p == text.data + text.n) break;
+        (*ids)[*n] = next_id(&p, app->info.n_vocab);
+        if ((*ids)[*n] < 0)
+            code = ig_cli_complain(app->o, "%s: number %zu is no token of the vocabulary of %d", path, *n + 1,
+                                   app->info.n_vocab);
+    }
+    if (!code && !*n) code = ig_cli_complain(app->o, "%s: there are no tokens in it", path);
+    free(text.data);
+    if (!code) return IG_EXIT_OK;
+    free(*ids);
+    *ids = NULL;
+    return code;
+}
+
+int ig_cli_file_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text) {
+    if (app->o->tokens) return ig_cli_read_ids(ids, n, app, app->o->tokens);
+    return ig_cli_tokens(ids, n, app, text->data, text->n, IG_TOKENIZE_ADD_SPECIAL);
 }
 
 int ig_cli_prompt_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text, int flags,

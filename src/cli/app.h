@@ -135,6 +135,11 @@ uint64_t ig_cli_seed(const ig_cli_options *o);
 
 /* Tokens of a text, malloc'ed; the exit code. */
 int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *text, size_t n_text, int flags);
+/* Tokens that stand in a file (--tokens), ids apart by white space, malloc'ed: at least one, all of the model's
+ * vocabulary. The exit code. */
+int ig_cli_read_ids(int32_t **ids, size_t *n, const ig_cli_app *app, const char *path);
+/* Tokens of --tokens, or of the text of -f with its special tokens; the exit code. */
+int ig_cli_file_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text);
 /* The same for a prompt: one of more than `most` tokens is refused before it is tokenised to its end. */
 int ig_cli_prompt_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text, int flags,
                          size_t most);

@@ -104,6 +104,9 @@ const ig_cli_option ig_cli_option_table[] = {
     /* logits */
     {"--tokens", "FILE", "token ids, 32-bit little-endian integers", IG_VERB_LOGITS, IG_KIND_TEXT, AT(tokens), NULL, 0,
      0, NULL},
+    {"--tokens", "FILE",
+     "token ids instead of a text, apart by white space, for models without a tokenizer; - is standard input",
+     IG_VERB_PREPARE | IG_VERB_PERPLEXITY, IG_KIND_TEXT, AT(tokens), NULL, 0, 0, NULL},
     {"-o, --output", "FILE", "where to write the logits: 32-bit little-endian floats, [tokens][vocabulary]",
      IG_VERB_LOGITS, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 

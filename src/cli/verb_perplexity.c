@@ -159,7 +159,9 @@ static int check_context(const ig_cli_options *o) {
 }
 
 static int check_options(const ig_cli_options *o) {
-    int code = o->file ? IG_EXIT_OK : refuse(o, "-f FILE is missing (- is standard input)");
+    int code = IG_EXIT_OK;
+    if (!o->file && !o->tokens) code = refuse(o, "-f FILE is missing (- is standard input), or --tokens FILE");
+    if (o->file && o->tokens) code = refuse(o, "-f and --tokens are both texts: give one");
     for (int i = 0; !code && i < o->contexts.n; i++) {
         ig_cli_options one = ig_cli_perplexity_at(o, i);
         code = check_context(&one);
@@ -178,8 +180,8 @@ static int measure_all(measurement *m, const ig_cli_pairs *pairs, int32_t *ids, 
                       "dense attention");
     for (int i = 0; i < o->contexts.n; i++)
         if (n < (size_t)o->contexts.v[i])
-            return ig_cli_complain(o, "%s: %zu tokens are less than one chunk of %d (-c)", o->file, n,
-                                   o->contexts.v[i]);
+            return ig_cli_complain(o, "%s: %zu tokens are less than one chunk of %d (-c)",
+                                   o->file ? o->file : o->tokens, n, o->contexts.v[i]);
     if (is_table) return ig_cli_perplexity_table(&m->app, pairs, ids, n);
     m->app.o = &one;
     m->n_ctx = one.ctx;
@@ -196,10 +198,10 @@ int ig_cli_perplexity(const ig_cli_options *o) {
     int32_t *ids = NULL;
     size_t n = 0;
     int code = check_options(o);
-    if (!code) code = ig_cli_read_file(&text, o, o->file);
+    if (!code && o->file) code = ig_cli_read_file(&text, o, o->file);
     if (code) return code;
     code = ig_cli_open(&m.app, o, false);
-    if (!code) code = ig_cli_tokens(&ids, &n, &m.app, text.data, text.n, IG_TOKENIZE_ADD_SPECIAL);
+    if (!code) code = ig_cli_file_tokens(&ids, &n, &m.app, &text);
     free(text.data);
     if (!code) {
         ig_session_options options = ig_cli_session_options(&m.app);

@@ -52,6 +52,11 @@ int ig_cli_calibrate(ig_cli_app *app) {
         return ig_cli_complain(o,
                                "no folder for the skew of infinigen-osdi24 can be made: see prepare and --kv-sketch");
     if (access(app->sketch, F_OK) == 0 && !ig_sketch_get_info(&info, app->sketch, NULL)) return IG_EXIT_OK;
+    if (!app->info.has_tokenizer)
+        return ig_cli_complain(o,
+                               "%s has no tokenizer: 'infinigen prepare --kind skew --tokens FILE' makes the skew that "
+                               "infinigen-osdi24 needs, and --kv-sketch none does without",
+                               app->path);
     ig_cli_progress bar = ig_cli_progress_start("calibrating", "steps");
     ig_prepare_options options = ig_prepare_defaults();
     options.skew = true;
@@ -105,12 +110,16 @@ int ig_cli_prepare(const ig_cli_options *o) {
     ig_cli_text text = {0};
     int32_t *ids = NULL;
     size_t n = 0;
+    if (o->file && o->tokens) {
+        ig_cli_complain(o, "-f and --tokens are both texts to calibrate on: give one");
+        return IG_EXIT_USAGE;
+    }
     if (o->file) {
         int code = ig_cli_read_file(&text, o, o->file);
         if (code) return code;
     }
     int code = ig_cli_open(&app, o, false);
-    if (!code && text.data) code = ig_cli_tokens(&ids, &n, &app, text.data, text.n, IG_TOKENIZE_ADD_SPECIAL);
+    if (!code && (text.data || o->tokens)) code = ig_cli_file_tokens(&ids, &n, &app, &text);
     const char *path = o->output;
     if (!code && !path) {
         path = app.sketch;

@@ -2,8 +2,9 @@
 """`infinigen prepare` and the sketches that later runs find, on smollm2-135m."""
 import json
 import os
+import random
 
-from conftest import TINY_MODELS, one_line
+from conftest import TINY_MODELS, make_model, one_line
 
 TEXT = "The keeper of the tower wound the clock on Mondays, and wrote the day and the hour into a book. " * 20
 
@@ -125,3 +126,44 @@ def test_prepare_refuses(program, model, tmp_path):
         assert status == wanted and out == b"" and word in one_line(err)
     status, out, err = program("prepare", "-m", model, "--text", "-", stdin="too short")
     assert status == 2 and "too few" in one_line(err)
+
+
+def test_tokens(program, tmp_path):
+    """A model without a tokenizer is prepared and measured from ids, as one with a tokenizer is from the text of these."""
+    chance = random.Random(5)
+    opt = os.path.join(TINY_MODELS, "opt")
+    vocabulary = json.loads(open(os.path.join(opt, "config.json")).read())["vocab_size"]
+    ids = [chance.randrange(vocabulary) for _ in range(300)]
+    (tmp_path / "ids").write_text(" ".join(map(str, ids[:150])) + "\n" + "\t".join(map(str, ids[150:])) + "\n")
+    measure = ["perplexity", "-m", opt, "--tokens", tmp_path / "ids", "-c", "100", "--dense-prefix", "60", "--json",
+               "--kv-policy", "full,infinigen-osdi24", "--kv-alpha", "1"]
+    status, out, err = program(*measure)
+    assert status == 1 and out == b"" and "no tokenizer: 'infinigen prepare --kind skew --tokens FILE'" in one_line(err)
+    for kind in ("balanced", "skew"):
+        status, out, err = program("prepare", "-m", opt, "--kind", kind, "--tokens", tmp_path / "ids", "--json")
+        assert (status, err) == (0, b"")
+    assert json.loads(out)["context"] == 256 and "-skew" in json.loads(out)["path"]
+    full, skewed = json.loads(program(*measure)[1])["runs"]
+    assert skewed["tokens_scored"] == 120 and 0 < skewed["kl"] and skewed["selected_share"] < 0.5
+    plain = json.loads(program(*measure, "--kv-sketch", "none")[1])["runs"][1]
+    assert plain["nll"] != skewed["nll"] and plain["sketch"] is None
+
+    # The same ids from a text: a token is a byte.
+    model = make_model(tmp_path / "bytes")
+    (tmp_path / "text").write_text("a calm sea and a long way home " * 10)
+    (tmp_path / "same").write_bytes(program("tokenize", "-m", model, "-f", tmp_path / "text", "--ids")[1])
+    by_text, by_ids = (json.loads(program("perplexity", "-m", model, *text, "-c", "64", "--json")[1])
+                       for text in (["-f", tmp_path / "text"], ["--tokens", tmp_path / "same"]))
+    assert by_text["nll"] == by_ids["nll"]
+
+
+def test_what_are_no_tokens(program, tmp_path):
+    opt = os.path.join(TINY_MODELS, "opt")
+    for text, message in (("", "no tokens"), (" \n", "no tokens"), ("1 2 x", "number 3"), ("1 -2", "number 2"), ("1 2,3", "number 2"),
+                          ("1 99999999999999999999", "number 2"), ("1 2147483648", "number 2"), ("1\x002", "number 2")):
+        (tmp_path / "ids").write_bytes(text.encode())
+        status, out, err = program("prepare", "-m", opt, "--tokens", tmp_path / "ids", "-o", tmp_path / "out")
+        assert status == 1 and out == b"" and message in one_line(err), text
+    for verb in ("prepare", "perplexity"):
+        status, out, err = program(verb, "-m", opt, "--tokens", tmp_path / "ids", "-f", tmp_path / "ids")
+        assert status == 2 and "give one" in one_line(err)
