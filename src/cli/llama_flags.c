@@ -135,7 +135,8 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--prompt-cache-all, --prompt-cache-ro", ALL, NONE, NULL, NULL, NO_STORE, 0},
     {"-np, --parallel, -ns, --sequences", ALL & ~IG_VERB_SERVE, VALUE, "1", NULL,
      "'infinigen bench -b' computes several sequences", 0},
-    {"--host, --port, --api-key", ALL & ~IG_VERB_SERVE, VALUE, NULL, NULL, NO_SERVER, 0},
+    {"--host, --port", ALL & ~IG_VERB_SERVE, VALUE, NULL, NULL, NO_SERVER, 0},
+    {"--api-key", ALL & ~(IG_VERB_SERVE | IG_VERB_BENCH), VALUE, NULL, NULL, NO_SERVER, 0},
 
     /* the log */
     {"-lv, --verbosity, --log-verbosity", ALL, VALUE, NULL, NULL, "-v shows what goes on, and IG_LOG=debug more", 0},
