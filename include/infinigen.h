@@ -236,6 +236,19 @@ typedef struct ig_cache_step {
 /* Within a step: it must not sync or step sessions of the same model. */
 typedef void (*ig_cache_trace_fn)(void *user, const ig_cache_step *step);
 
+/* What one query head of one layer of one decode step would have attended to, for ig_cache_options.on_audit: attention
+ * over everything that was ever there beside the policy's own. */
+typedef struct ig_cache_audit {
+    int step, layer, head; /* from 0; head: a query head */
+    int seen, used;        /* entries: of all tokens so far; that attention read */
+    int needed;            /* the fewest entries that hold 0.9 of full attention's weight */
+    double mass;           /* of full attention's weight: what the entries used hold */
+    double cosine;         /* of the weights of the entries used, all others 0, to those of full attention */
+    double output_cosine;  /* of attention's output to that of full attention */
+} ig_cache_audit;
+/* Within a step, as ig_cache_trace_fn. */
+typedef void (*ig_cache_audit_fn)(void *user, const ig_cache_audit *audit);
+
 typedef struct ig_cache_options {
     const char *policy;    /* one of ig_cache_policy(); default "infinigen" */
     double budget;         /* entries used per KV head, as a share of those there are: up to 1, which is all of them; 0
@@ -285,7 +298,10 @@ typedef struct ig_cache_options {
     const char *salt; /* only sessions with the same share what they have in common in an ig_cache; NULL (default):
                          those that have none */
     int audit_every;  /* at every so many decode steps also compute dense attention and note the share of it that the
-                         policy's entries hold; 0 (default): never */
+                         policy's entries hold; 0 (default): never. Where entries are dropped for ever, all of them are
+                         kept beside for this, which takes the memory of a cache without a limit */
+    ig_cache_audit_fn on_audit; /* called for each query head that is audited; NULL (default): not */
+    void *audit_user;
     ig_cache_trace_fn trace; /* called for every layer of every decode step; NULL (default): not */
     void *trace_user;
 } ig_cache_options;
@@ -542,6 +558,7 @@ typedef struct ig_session_stats {
     double decode_stall_seconds;
     uint64_t n_audits;         /* sparse layers x KV heads x steps that were audited */
     double mass_mean, mass_p1; /* of the attention mass that the entries used hold: mean and 1st percentile */
+    double cosine_mean, output_cosine_mean, needed_mean; /* as in ig_cache_audit, over query heads */
 } ig_session_stats;
 IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);
 /* Mean attention mass of one layer's audits; -1 if there were none. */

@@ -5,6 +5,8 @@
  */
 #include "cache/step_parts.h"
 
+#include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- shares ------------------------------------------------------------------------ */
@@ -45,17 +47,25 @@ static void count_shares(const ig_step *step, const ig_segment *seg) {
 
 /* ---- weights -------------------------------------------------------------------------- */
 
-/* The softmax weights of all entries of a layer, in the sequence's weights [n_kv_heads][n_ctx]. */
-static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_attention *job) {
+/* Views of KV heads [n_kv_heads] become those of query heads [n_heads], in place. */
+static void spread(const ig_head_shape *heads, ig_kv_view *views) {
+    for (int q = heads->n_heads - 1; q > 0; q--) views[q] = views[q * heads->n_kv_heads / heads->n_heads];
+}
+
+/* The softmax weights of all entries of a layer, in the step's weights [n_kv_heads][n_ctx], summed over the query heads
+ * of a group, or of each query head [n_heads][n_ctx]. */
+static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_attention *job, bool each) {
     ig_head_shape shape = step->heads;
     ig_kv *kv = seg->seq->kv;
     size_t stride = (size_t)seg->seq->n_ctx;
     ig_kv_view *views = (ig_kv_view *)job->views;
     int n = ig_kv_entries(kv, step->layer, 0).n;
     float *weights = step->x->weights;
-    memset(weights, 0, (size_t)step->heads.n_kv_heads * stride * sizeof(float));
+    if (each) shape.n_kv_heads = shape.n_heads;
+    memset(weights, 0, (size_t)shape.n_kv_heads * stride * sizeof(float));
     if (ig_step_in_ram(step, seg, 0)) {
         ig_step_all_views(step, seg, views);
+        if (each) spread(&step->heads, views);
         step->dev->ops->weigh(step->dev, &shape, job, 0, n, weights, stride);
         return IG_OK;
     }
@@ -63,6 +73,7 @@ static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_
         end = n - begin < IG_ATTEND_UNIT ? n : begin + IG_ATTEND_UNIT;
         ig_status s = ig_kv_stream(kv, step->layer, begin, n, views, seg->err);
         if (s) return s;
+        if (each) spread(&step->heads, views);
         step->dev->ops->weigh(step->dev, &shape, job, begin, end, weights, stride);
     }
     return IG_OK;
@@ -71,7 +82,7 @@ static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_
 static ig_status show_weights(const ig_step *step, const ig_segment *seg) {
     ig_policy *p = seg->seq->policy;
     ig_attention job = ig_step_job(step, seg, step->x->views);
-    ig_status s = weigh_all(step, seg, &job);
+    ig_status s = weigh_all(step, seg, &job, false);
     for (int h = 0; !s && h < step->heads.n_kv_heads; h++) {
         ig_entries e = ig_kv_entries(seg->seq->kv, step->layer, h);
         p->ops->observe(p, step->layer, h, &e, step->x->weights + (size_t)h * (size_t)seg->seq->n_ctx);
@@ -90,34 +101,99 @@ static void note_mass(ig_audit *a, int layer, double mass) {
     a->layer_sum[layer] += mass;
 }
 
-/* Dense attention beside the step's own, and the share of it that the chosen entries hold, per KV head. */
-static ig_status audit(const ig_step *step, const ig_segment *seg) {
+static int by_weight(const void *a, const void *b) {
+    float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+static double dot(const float *a, const float *b, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)a[i] * (double)b[i];
+    return sum;
+}
+
+/* The fewest of n weights that make up 0.9 of them; sorts them. */
+static int count_needed(float *weights, int n) {
+    double all = 0, sum = 0;
+    int count = 0;
+    for (int i = 0; i < n; i++) all += (double)weights[i];
+    qsort(weights, (size_t)n, sizeof *weights, by_weight);
+    while (count < n && sum < 0.9 * all) sum += (double)weights[count++];
+    return count;
+}
+
+/* Dense attention over everything that was ever there, and what a query head would need of it: x->dense, x->lse, and of
+ * x->audits `seen`, `needed`, and in `cosine` the norm of the weights. */
+static ig_status audit_whole(const ig_step *step, const ig_segment *seg, ig_attention *job) {
     ig_sequence *seq = seg->seq;
-    int lists_per_head = seq->n_lists / step->heads.n_kv_heads, group = step->heads.n_heads / step->heads.n_kv_heads;
-    size_t stride = (size_t)seq->n_ctx;
-    ig_attention job = ig_step_job(step, seg, step->x->views);
-    float *weights = step->x->weights;
-    job.out = step->x->dense;
-    ig_status s = ig_step_attend_all(step, seg, &job, step->x->views);
-    if (s) return s;
-    ig_head_shape shape = step->heads;
-    shape.n_kv_heads = seq->n_lists;
-    memset(weights, 0, (size_t)seq->n_lists * stride * sizeof(float));
-    int longest = 0;
-    for (int i = 0; i < seq->n_lists; i++) {
-        int head = i / lists_per_head;
-        ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
-        const int32_t *slots = seq->chosen.all[i] ? e.slot : seq->chosen.slots + (size_t)i * stride;
-        step->x->views[i] = ig_kv_fetch(seq->kv, step->layer, head, slots, 0, seq->chosen.n[i]);
-        if (seq->chosen.n[i] > longest) longest = seq->chosen.n[i];
+    ig_kv *held = seq->kv;
+    if (seq->shadow) seq->kv = seq->shadow;
+    job->out = step->x->dense;
+    ig_status s = ig_step_attend_all(step, seg, job, step->x->views);
+    if (!s) s = weigh_all(step, seg, job, true);
+    int n = ig_kv_entries(seq->kv, step->layer, 0).n;
+    seq->kv = held;
+    for (int q = 0; !s && q < step->heads.n_heads; q++) {
+        float *weights = step->x->weights + (size_t)q * (size_t)seq->n_ctx;
+        double norm = sqrt(dot(weights, weights, n));
+        step->x->audits[q] = (ig_cache_audit){.step = seq->n_steps,
+                                              .layer = step->layer,
+                                              .head = q,
+                                              .seen = n,
+                                              .needed = count_needed(weights, n),
+                                              .cosine = norm};
     }
-    /* Streaming the rest has left the chosen blocks where they were. */
-    step->dev->ops->weigh(step->dev, &shape, &job, 0, longest, weights, stride);
-    for (int h = 0; h < step->heads.n_kv_heads; h++) {
-        double mass = 0;
-        for (int i = h * lists_per_head; i < (h + 1) * lists_per_head; i++)
-            for (int k = 0; k < seq->chosen.n[i]; k++) mass += (double)weights[(size_t)i * stride + (size_t)k];
-        note_mass(&seq->audit, step->layer, mass / group);
+    return s;
+}
+
+/* What the entries chosen hold of it. */
+static void audit_chosen(const ig_step *step, const ig_segment *seg, const ig_attention *job) {
+    ig_sequence *seq = seg->seq;
+    ig_head_shape shape = step->heads;
+    size_t stride = (size_t)seq->n_ctx, d = (size_t)shape.head_dim;
+    const float *out = step->x->out + (size_t)seg->row * (size_t)shape.n_heads * d;
+    float *weights = step->x->weights;
+    int longest = 0;
+    memset(weights, 0, (size_t)shape.n_heads * stride * sizeof(float));
+    for (int q = 0; q < shape.n_heads; q++) {
+        int list = q * seq->n_lists / shape.n_heads, head = q * step->heads.n_kv_heads / shape.n_heads;
+        ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
+        const int32_t *slots = seq->chosen.all[list] ? e.slot : seq->chosen.slots + (size_t)list * stride;
+        step->x->views[q] = ig_kv_fetch(seq->kv, step->layer, head, slots, 0, seq->chosen.n[list]);
+        step->x->audits[q].used = seq->chosen.n[list];
+        if (seq->chosen.n[list] > longest) longest = seq->chosen.n[list];
+    }
+    shape.n_kv_heads = shape.n_heads;
+    step->dev->ops->weigh(step->dev, &shape, job, 0, longest, weights, stride);
+    for (int q = 0; q < shape.n_heads; q++) {
+        ig_cache_audit *a = &step->x->audits[q];
+        const float *w = weights + (size_t)q * stride, *dense = step->x->dense + (size_t)q * d,
+                    *own = out + (size_t)q * d;
+        for (int k = 0; k < a->used; k++) a->mass += (double)w[k];
+        a->cosine = a->cosine > 0 ? sqrt(dot(w, w, a->used)) / a->cosine : 0;
+        double norms = sqrt(dot(dense, dense, (int)d) * dot(own, own, (int)d));
+        a->output_cosine = norms > 0 ? dot(dense, own, (int)d) / norms : 0;
+    }
+}
+
+/* Dense attention beside the step's own. Streaming leaves the chosen blocks where they were. */
+static ig_status audit(const ig_step *step, const ig_segment *seg) {
+    ig_audit *sums = &seg->seq->audit;
+    int group = step->heads.n_heads / step->heads.n_kv_heads;
+    ig_attention job = ig_step_job(step, seg, step->x->views);
+    ig_status s = audit_whole(step, seg, &job);
+    if (s) return s;
+    audit_chosen(step, seg, &job);
+    double mass = 0;
+    for (int q = 0; q < step->heads.n_heads; q++) {
+        const ig_cache_audit *a = &step->x->audits[q];
+        mass += a->mass / group;
+        if ((q + 1) % group == 0) note_mass(sums, step->layer, mass), mass = 0;
+        sums->cosine += a->cosine;
+        sums->output_cosine += a->output_cosine;
+        sums->needed += a->needed;
+        sums->n_queries++;
+        if (sums->call) sums->call(sums->user, a);
     }
     return IG_OK;
 }

@@ -43,7 +43,7 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
                          .prefetch = !o->no_prefetch,
                          .trace = o->trace,
                          .trace_user = o->trace_user,
-                         .audit = {.every = o->audit_every},
+                         .audit = {.every = o->audit_every, .call = o->on_audit, .user = o->audit_user},
                          .shares = p->shares,
                          .root = p->root,
                          .keeper = p->keeper,
@@ -52,13 +52,16 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
     size_t bytes = seq->arena.used;
     if (!ig_arena_open(&seq->arena)) return ig_fail_memory(err, "session", bytes);
     lay_out(seq, s);
-    ig_status status = p->ops->open(&seq->policy, s, o, err);
+    ig_kv_options shadow = {.type = p->type};
+    ig_status status = p->shadow ? ig_kv_open(&seq->shadow, p->shadow, &shadow, err) : IG_OK;
+    if (!status) status = p->ops->open(&seq->policy, s, o, err);
     if (status || !p->limit) return status;
     return ig_usage_open(&seq->usage, p->evict, ig_policy_heads(s), (size_t)ig_policy_slots(s), err);
 }
 
 void ig_sequence_close(ig_sequence *seq) {
     ig_usage_close(&seq->usage);
+    ig_kv_close(seq->shadow);
     if (seq->policy) seq->policy->ops->close(seq->policy);
     ig_arena_close(&seq->arena);
 }

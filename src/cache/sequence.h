@@ -32,9 +32,13 @@ enum { IG_AUDIT_BINS = 1000 };
 
 /* Attention mass that the selected entries held, where it was measured. */
 typedef struct ig_audit {
-    int every;                           /* decode steps; 0: never */
+    int every;              /* decode steps; 0: never */
+    ig_cache_audit_fn call; /* NULL: nobody asks */
+    void *user;
     uint64_t n, bins[IG_AUDIT_BINS + 1]; /* heads measured, in all and by their mass in thousandths */
     double sum;
+    double cosine, output_cosine, needed; /* sums over query heads */
+    uint64_t n_queries;
     double *layer_sum; /* [n_layers] */
     uint64_t *layer_n; /* [n_layers] */
 } ig_audit;
@@ -54,6 +58,7 @@ typedef struct ig_sequence {
     ig_speculation speculate;
     const ig_matrix *narrow; /* what made this guess's queries (ig_policy_ops.narrow); NULL: the model's weights */
     bool prefetch;           /* read guessed entries ahead, if there is a disk tier */
+    ig_kv *shadow;           /* everything that was ever there, for audits of what is dropped; NULL: kv has it */
     ig_cache_trace_fn trace;
     void *trace_user;
     ig_kv_stats traced; /* as of the last call of trace */
@@ -80,6 +85,7 @@ typedef struct ig_sequence_plan {
     const ig_policy_shape *policy;
     const ig_cache_options *options; /* defaults filled in */
     const ig_key_frame *frames;      /* [n_layers] the model's; NULL: it has none */
+    const ig_kv_shape *shadow;       /* of what audits compare with, if the policy drops entries; NULL: none */
     ig_kv_type type;
     ig_evict_rule evict; /* with limit: what is dropped first */
     int limit;

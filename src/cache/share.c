@@ -61,6 +61,7 @@ void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool de
 
 ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
     ig_status s = ig_kv_cut(seq->kv, n, err);
+    if (seq->shadow) ig_kv_cut(seq->shadow, ig_kv_length(seq->kv), NULL); /* in RAM: cannot fail */
     if (!seq->shares) return s;
     int length = ig_kv_length(seq->kv), n_full = length / piece_tokens(seq);
     if (seq->n_published > n_full) seq->n_published = n_full;

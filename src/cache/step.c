@@ -31,6 +31,7 @@ void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *s, in
     x->keep = NULL;
     if (need->weighs || need->drops) x->weights = ig_arena_take(a, n_heads * n_ctx * sizeof(float));
     if (need->weighs) x->dense = ig_arena_take(a, heads * sizeof(float));
+    x->audits = need->weighs ? ig_arena_take(a, n_heads * sizeof *x->audits) : NULL;
     if (need->drops) x->keep = ig_arena_take(a, (size_t)s->n_kv_heads * n_ctx * sizeof *x->keep);
     if (!need->streams) return;
     size_t prefill = ig_attend_carry_floats(s, need->max_rows, 0), decode = ig_attend_carry_floats(s, 0, need->n_ctx);
@@ -57,6 +58,10 @@ static void append_token(const ig_step *step, const ig_segment *seg, int head, i
     int slot = ig_kv_slot(seq->kv, step->layer, head, token);
     ig_kv_row row = ig_kv_at(seq->kv, step->layer, head, slot);
     ig_kv_write(&seq->codec, &row, step->layer, head, step->x->k + at, step->x->v + at);
+    if (seq->shadow) {
+        ig_kv_row whole = ig_kv_at(seq->shadow, step->layer, head, token);
+        ig_kv_write(&seq->codec, &whole, step->layer, head, step->x->k + at, step->x->v + at);
+    }
     if (!sketched) return;
     ig_kv_plain plain;
     ig_kv_read(&plain, &seq->codec, &row, step->layer, head);
@@ -84,7 +89,9 @@ static void append(ig_step *step) {
     ig_step_make_room(step);
     for (int s = 0; s < step->n_segments; s++) {
         ig_segment *seg = &step->segments[s];
-        if (!seg->status) seg->status = ig_kv_extend(seg->seq->kv, step->layer, seg->first + seg->n, seg->err);
+        int n = seg->first + seg->n;
+        if (!seg->status) seg->status = ig_kv_extend(seg->seq->kv, step->layer, n, seg->err);
+        if (!seg->status && seg->seq->shadow) seg->status = ig_kv_extend(seg->seq->shadow, step->layer, n, seg->err);
     }
     int tasks = step->n_segments * step->heads.n_kv_heads;
     if (step->n_rows * step->heads.n_kv_heads * step->heads.head_dim < 4096)
@@ -94,6 +101,7 @@ static void append(ig_step *step) {
     for (int s = 0; s < step->n_segments; s++) {
         ig_segment *seg = &step->segments[s];
         if (!seg->status) seg->status = ig_kv_seal(seg->seq->kv, step->layer, seg->err);
+        if (!seg->status && seg->seq->shadow) seg->status = ig_kv_seal(seg->seq->shadow, step->layer, seg->err);
     }
 }
 

@@ -50,6 +50,7 @@ typedef struct ig_step_scratch {
     float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
     int32_t *keep;           /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
     float *dense;            /* [n_heads][head_dim] dense attention of an audit */
+    ig_cache_audit *audits;  /* [n_heads] of an audit */
     float *carry;            /* attention over rows that come in pieces; NULL without a disk tier */
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_threads] */

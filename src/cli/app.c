@@ -155,7 +155,11 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.cache.alpha = o->kv_alpha.v[0];
     s.cache.partial = o->kv_partial.v[0];
     s.cache.speculate = o->speculate;
-    s.cache.audit_every = o->audit;
+    s.cache.audit_every = o->audit || !o->audit_trace ? o->audit : 1;
+    if (app->trace.audits) {
+        s.cache.on_audit = ig_cli_on_audit;
+        s.cache.audit_user = &app->trace;
+    }
     if (app->trace.file) {
         s.cache.trace = ig_cli_on_step;
         s.cache.trace_user = &app->trace;

@@ -78,16 +78,19 @@ double ig_cli_seconds(void); /* monotonic */
 /* ---- trace of the KV cache (trace.c) ------------------------------------- */
 
 typedef struct ig_cli_trace {
-    FILE *file; /* of --kv-trace, or NULL */
+    FILE *file;   /* of --kv-trace, or NULL */
+    FILE *audits; /* of --audit-trace, or NULL */
 } ig_cli_trace;
 
 struct ig_cli_app;
-/* Opens the file of --kv-trace, if it was asked for; the exit code. */
+/* Opens the files of --kv-trace and --audit-trace that were asked for; the exit code. */
 int ig_cli_open_trace(struct ig_cli_app *app);
 /* Complains if not all could be written; the exit code. */
 int ig_cli_close_trace(struct ig_cli_app *app);
 /* An ig_cache_trace_fn: user is an ig_cli_trace. */
 void ig_cli_on_step(void *user, const ig_cache_step *step);
+/* An ig_cache_audit_fn: likewise. */
+void ig_cli_on_audit(void *user, const ig_cache_audit *audit);
 
 /* ---- model and session --------------------------------------------------- */
 

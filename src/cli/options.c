@@ -306,6 +306,9 @@ const ig_cli_option ig_cli_option_table[] = {
 
     {"--audit", "N", "at every Nth step also compute dense attention, and report how much of it the entries used hold",
      SESSION, IG_KIND_INT, AT(audit), "0", 0, INT_MAX, NULL},
+    {"--audit-trace", "FILE",
+     "write what each query head would have attended to, at every Nth step of --audit (default: every one), as CSV",
+     SESSION, IG_KIND_TEXT, AT(audit_trace), NULL, 0, 0, NULL},
     {"--kv-trace", "FILE", "write what each layer of each step used and fetched, as CSV", SESSION, IG_KIND_TEXT,
      AT(kv_trace), NULL, 0, 0, NULL},
 

@@ -165,6 +165,9 @@ void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
                          .blocks = st.block_share * n,
                          .mass = st.mass_mean * n_audits,
                          .mass_p1 = st.mass_p1 * n_audits,
+                         .cosine = st.cosine_mean * n_audits,
+                         .output_cosine = st.output_cosine_mean * n_audits,
+                         .needed = st.needed_mean * n_audits,
                          .used = (double)st.used_entries,
                          .seen = (double)st.seen_entries};
     memcpy(more.parts, st.part_seconds, sizeof more.parts);
@@ -182,6 +185,9 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
     sum->blocks += more->blocks;
     sum->mass += more->mass;
     sum->mass_p1 += more->mass_p1;
+    sum->cosine += more->cosine;
+    sum->output_cosine += more->output_cosine;
+    sum->needed += more->needed;
     sum->used += more->used;
     sum->seen += more->seen;
     for (int p = 0; p < IG_STEP_PARTS; p++) sum->parts[p] += more->parts[p];
@@ -212,6 +218,13 @@ json_t *ig_cli_tally_step(const ig_cli_tally *t) {
                      ig_cli_mean(t->seen, t->n_decoded), "read_bytes", ig_cli_mean(t->read, t->n_decoded));
 }
 
+json_t *ig_cli_tally_audit(const ig_cli_tally *t) {
+    uint64_t n = t->n_audits;
+    return json_pack("{s:I, s:f, s:f, s:f, s:f, s:f}", "n", (json_int_t)n, "mass_mean", ig_cli_mean(t->mass, n),
+                     "mass_p1", ig_cli_mean(t->mass_p1, n), "cosine_mean", ig_cli_mean(t->cosine, n),
+                     "output_cosine_mean", ig_cli_mean(t->output_cosine, n), "needed_mean", ig_cli_mean(t->needed, n));
+}
+
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
     json_object_set_new(json, "step", ig_cli_tally_step(t));
     json_object_set_new(json, "selected_share", json_real(ig_cli_mean(t->selected, t->n_decoded)));
@@ -222,8 +235,5 @@ void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
     json_object_set_new(json, "stall_share", json_real(ig_cli_tally_stall(t)));
     json_object_set_new(json, "memory",
                         json_pack("{s:I, s:I}", "kv", (json_int_t)t->kv_bytes, "sketch", (json_int_t)t->sketch_bytes));
-    if (!t->n_audits) return;
-    json_object_set_new(json, "audit",
-                        json_pack("{s:I, s:f, s:f}", "n", (json_int_t)t->n_audits, "mass_mean",
-                                  ig_cli_mean(t->mass, t->n_audits), "mass_p1", ig_cli_mean(t->mass_p1, t->n_audits)));
+    if (t->n_audits) json_object_set_new(json, "audit", ig_cli_tally_audit(t));
 }

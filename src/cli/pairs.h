@@ -40,8 +40,9 @@ json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair);
 typedef struct ig_cli_tally {
     uint64_t n_decoded, n_audits;
     double seconds, stall, read, selected, fetched, blocks, mass, mass_p1; /* read: bytes */
-    double parts[IG_STEP_PARTS], used, seen;                               /* seconds; entries */
-    uint64_t kv_bytes, sketch_bytes;                                       /* in RAM: the most, not a sum */
+    double cosine, output_cosine, needed;
+    double parts[IG_STEP_PARTS], used, seen; /* seconds; entries */
+    uint64_t kv_bytes, sketch_bytes;         /* in RAM: the most, not a sum */
 } ig_cli_tally;
 
 extern const char *const ig_cli_part_names[]; /* [IG_STEP_PARTS] */
@@ -59,6 +60,8 @@ double ig_cli_tally_stall(const ig_cli_tally *t);
 /* What a step took and used, means: "seconds", "parts" of them, "entries_used" and "entries_seen" over layers and KV
  * heads, "read_bytes". */
 json_t *ig_cli_tally_step(const ig_cli_tally *t);
+/* What audits found: "n", "mass_mean", "mass_p1", "cosine_mean", "output_cosine_mean", "needed_mean". */
+json_t *ig_cli_tally_audit(const ig_cli_tally *t);
 /* Adds "step", "selected_share", "fetched_share", "block_share", "generation_tps", "read_bytes_per_token",
  * "stall_share", "memory", and "audit" if there was one. */
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t);

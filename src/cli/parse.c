@@ -516,6 +516,7 @@ static const char *find_conflict(const ig_cli_options *o) {
     if (o->server && (o->file || o->kv_store || o->kv_ram || o->kv_disk || o->depth.v[0] || o->batches.v[0] != 1))
         return "--server measures a server as it is: -f, -d, -b and the --kv- flags are not for it";
     if (o->kv_trace && has_lists(o)) return "--kv-trace takes one policy and one setting of each kind";
+    if (o->audit_trace && has_lists(o)) return "--audit-trace takes one policy and one setting of each kind";
     if (o->kv_sketch.n > 1 && !(o->verb->bit & IG_VERB_LISTS)) return "this verb takes one --kv-sketch";
     return NULL;
 }

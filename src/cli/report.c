@@ -56,9 +56,10 @@ static void add_tiers(json_t *kv, const ig_session_stats *st) {
 }
 
 /* How much of dense attention the entries used held: over all audited heads, and per layer that is not dense. */
-static void add_audit(json_t *report, const ig_session *s, const ig_session_stats *st, int n_layers) {
-    json_t *audit =
-        json_pack("{s:I, s:f, s:f}", "n", (json_int_t)st->n_audits, "mass_mean", st->mass_mean, "mass_p1", st->mass_p1);
+static void add_audit(json_t *report, const ig_session *s, int n_layers) {
+    ig_cli_tally tally = {0};
+    ig_cli_tally_session(&tally, s);
+    json_t *audit = ig_cli_tally_audit(&tally);
     json_t *layers = json_array();
     for (int l = 0; l < n_layers; l++) {
         double mass = ig_session_audit(s, l);
@@ -93,7 +94,7 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
         json_object_set_new(report, "step", ig_cli_tally_step(&tally));
     }
     if (st.written_bytes) add_tiers(json_object_get(report, "kv"), &st);
-    if (st.n_audits) add_audit(report, s, &st, app->info.n_layers);
+    if (st.n_audits) add_audit(report, s, app->info.n_layers);
 }
 
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {

@@ -1,19 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --kv-trace: a line of CSV for every layer of every decode step. tools/plot_trace.py draws them.
+ * --kv-trace: a line of CSV for every layer of every decode step. tools/plot_trace.py draws them. --audit-trace: a line
+ * for every query head that is audited.
  */
 #include "cli/app.h"
 
 #include <errno.h>
 #include <string.h>
 
-int ig_cli_open_trace(ig_cli_app *app) {
-    const char *path = app->o->kv_trace;
+/* `path` is NULL if it was not asked for. */
+static int open_file(FILE **out, const ig_cli_app *app, const char *path, const char *columns) {
     if (!path) return IG_EXIT_OK;
-    app->trace.file = fopen(path, "we");
-    if (!app->trace.file) return ig_cli_complain(app->o, "%s: %s", path, strerror(errno));
-    fputs("step,layer,entries,selected,fetched_bytes,hits,misses,ram_bytes,disk_bytes,stall_us\n", app->trace.file);
+    *out = fopen(path, "we");
+    if (!*out) return ig_cli_complain(app->o, "%s: %s", path, strerror(errno));
+    fputs(columns, *out);
     return IG_EXIT_OK;
+}
+
+int ig_cli_open_trace(ig_cli_app *app) {
+    int code = open_file(&app->trace.file, app, app->o->kv_trace,
+                         "step,layer,entries,selected,fetched_bytes,hits,misses,ram_bytes,disk_bytes,stall_us\n");
+    return code ? code
+                : open_file(&app->trace.audits, app, app->o->audit_trace,
+                            "step,layer,head,seen,used,needed,mass,cosine,output_cosine\n");
 }
 
 void ig_cli_on_step(void *user, const ig_cache_step *s) {
@@ -24,11 +33,24 @@ void ig_cli_on_step(void *user, const ig_cache_step *s) {
             (unsigned long long)s->disk_bytes, s->stall_seconds * 1e6);
 }
 
-int ig_cli_close_trace(ig_cli_app *app) {
-    FILE *f = app->trace.file;
+void ig_cli_on_audit(void *user, const ig_cache_audit *a) {
+    const ig_cli_trace *t = user;
+    fprintf(t->audits, "%d,%d,%d,%d,%d,%d,%.6f,%.6f,%.6f\n", a->step, a->layer, a->head, a->seen, a->used, a->needed,
+            a->mass, a->cosine, a->output_cosine);
+}
+
+static int close_file(FILE **file, const ig_cli_app *app, const char *path) {
+    FILE *f = *file;
     if (!f) return IG_EXIT_OK;
     bool failed = ferror(f) != 0;
-    app->trace.file = NULL;
+    *file = NULL;
     if (fclose(f) == 0 && !failed) return IG_EXIT_OK;
-    return ig_cli_complain(app->o, "%s: the trace could not be written", app->o->kv_trace);
+    return ig_cli_complain(app->o, "%s: the trace could not be written", path);
+}
+
+int ig_cli_close_trace(ig_cli_app *app) {
+    if (!app->trace.file && !app->trace.audits) return IG_EXIT_OK; /* perhaps nothing was opened */
+    int code = close_file(&app->trace.file, app, app->o->kv_trace);
+    int audits = close_file(&app->trace.audits, app, app->o->audit_trace);
+    return code ? code : audits;
 }

@@ -176,6 +176,8 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
     return IG_OK;
 }
 
+bool ig_session_has_shadow(const ig_session_plan *p) { return p->o.cache.audit_every > 0 && p->tiers.n_dropping > 0; }
+
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_cache_plan: model and result are needed");
     ig_session_plan p;
@@ -192,6 +194,9 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     out->scratch = ig_batch_plan(m->ctx, &m->config, &p.scratch);
     if (p.tiers.limit)
         out->scratch += n * ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
+    uint64_t shadow = 0;
+    if (!s && ig_session_has_shadow(&p)) s = ig_kv_plan(&shadow, &p.kv, &(ig_kv_options){.type = p.tiers.type}, err);
+    out->scratch += n * shadow;
     out->total = out->weights + out->kv + out->sketch + out->scratch;
     ig_session_close_sketch(p.sketch);
     return s;

@@ -25,6 +25,7 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
                             .policy = &p->policy,
                             .options = &p->o.cache,
                             .frames = m->key_frames.layers,
+                            .shadow = ig_session_has_shadow(p) ? &p->kv : NULL,
                             .type = p->tiers.type,
                             .evict = p->tiers.evict,
                             .limit = p->tiers.limit,
@@ -317,6 +318,8 @@ static double first_percentile(const ig_audit *a) {
     return (double)bin / IG_AUDIT_BINS;
 }
 
+static double audit_mean(const ig_audit *a, double sum) { return a->n_queries ? sum / (double)a->n_queries : 0; }
+
 double ig_session_audit(const ig_session *s, int layer) {
     const ig_audit *a = s ? &s->seq.audit : NULL;
     if (!a || layer < 0 || layer >= s->model->config.n_layers || !a->layer_n[layer]) return -1;
@@ -368,6 +371,9 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .n_audits = q->audit.n,
         .mass_mean = q->audit.n ? q->audit.sum / (double)q->audit.n : 0,
         .mass_p1 = first_percentile(&q->audit),
+        .cosine_mean = audit_mean(&q->audit, q->audit.cosine),
+        .output_cosine_mean = audit_mean(&q->audit, q->audit.output_cosine),
+        .needed_mean = audit_mean(&q->audit, q->audit.needed),
         .used_entries = q->used_entries,
         .seen_entries = q->seen_entries,
     };

@@ -31,6 +31,11 @@ static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *
             err, IG_E_UNSUPPORTED,
             "KV policy %s must see the prompt being computed: it cannot take over a session that holds tokens",
             p->ops->name);
+    if (s->n_tokens && ig_session_has_shadow(p))
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "an audit of KV policy %s, which drops entries, must see all of them: it cannot take over a "
+                       "session that holds tokens",
+                       p->ops->name);
     return IG_OK;
 }
 
