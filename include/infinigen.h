@@ -118,10 +118,14 @@ typedef struct ig_model ig_model;
 typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
 
 typedef struct ig_model_options {
-    bool tokenizer_only; /* load no weights: only tokenize, detokenize and metadata work */
-    bool metadata_only;  /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
-                            well-formed file, also if it is of an architecture or of types that cannot be computed */
-    bool no_mmap;        /* copy the weights into memory instead of mapping their files; not with the two above */
+    bool tokenizer_only;  /* load no weights: only tokenize, detokenize and metadata work */
+    bool metadata_only;   /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
+                             well-formed file, also if it is of an architecture or of types that cannot be computed */
+    bool no_mmap;         /* copy the weights into memory instead of mapping their files; not with the two above */
+    uint64_t weights_ram; /* most RAM for weights; 0: they are mapped. Embedding, output layer and the first layers that
+                             fit are copied into memory; the others are read from the model's files, past the system's
+                             page cache, in every step, while the layer before computes. Bits are the same. Too little
+                             is IG_E_LIMIT, with the least that would do. Not with the three above */
     ig_progress_fn progress;
     void *progress_user;
 } ig_model_options;
@@ -155,6 +159,17 @@ IG_API ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path
                                ig_error *err);
 IG_API void ig_model_close(ig_model *model);
 IG_API void ig_model_get_info(const ig_model *model, ig_model_info *info);
+
+/* Of a model with weights_ram; else all 0. */
+typedef struct ig_weight_stats {
+    uint64_t ram_bytes;    /* that weights take: copies, room for two layers, norms and biases */
+    uint64_t step_bytes;   /* of weights that a step reads, whatever the number of its sequences */
+    uint64_t read_bytes;   /* since it was opened, with what was read ahead */
+    double wait_seconds;   /* that steps stood still for them */
+    int n_streamed_layers; /* 0: all fit */
+    bool is_direct;        /* past the page cache, which otherwise is told to forget them */
+} ig_weight_stats;
+IG_API void ig_model_get_weight_stats(const ig_model *model, ig_weight_stats *stats);
 
 /* Metadata as text, in file order. Returns false past the end, and if the file has changed. Arrays are
  * shortened. `key` belongs to the model; `value` is written to the caller's
@@ -333,7 +348,7 @@ IG_API ig_session_options ig_session_defaults(void);
 /* What a choice costs before it is taken; bytes. For one session, or an ig_cache for n_sessions of them. */
 typedef struct ig_cache_plan_info {
     int n_ctx;        /* of each */
-    uint64_t weights; /* mapped + private */
+    uint64_t weights; /* mapped + private; with weights_ram what they take of it */
     uint64_t kv;      /* K and V of n_ctx tokens of each, in RAM */
     uint64_t sketch;
     uint64_t scratch;

@@ -69,6 +69,10 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     memset(app, 0, sizeof *app);
     app->o = o;
 
+    if (o->no_mmap && o->weights_ram) {
+        ig_cli_complain(o, "--no-mmap copies all weights into memory: leave it or --weights-ram out");
+        return IG_EXIT_USAGE;
+    }
     ig_context_options context = ig_context_defaults();
     ig_cli_environment environment = ig_cli_read_environment();
     int code = choose_log(&most_logged, o, environment.log);
@@ -86,12 +90,14 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     ig_model_options model = ig_model_defaults();
     model.tokenizer_only = tokenizer_only;
     model.no_mmap = o->no_mmap;
+    model.weights_ram = tokenizer_only ? 0 : o->weights_ram;
     model.progress = ig_cli_on_progress;
     model.progress_user = &bar;
     ig_status status = ig_model_open(&app->model, app->ctx, app->path, &model, &err);
     ig_cli_progress_end(&bar);
     model.metadata_only = true;
-    if (status && status != IG_E_INTERRUPTED && o->verb->bit == IG_VERB_INSPECT &&
+    model.weights_ram = 0;
+    if (status && status != IG_E_INTERRUPTED && !o->weights_ram && o->verb->bit == IG_VERB_INSPECT &&
         ig_model_open(&app->model, app->ctx, app->path, &model, NULL) == IG_OK)
         app->unusable = err;
     else if (status)

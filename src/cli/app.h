@@ -161,6 +161,8 @@ void ig_cli_reset_peak_rss(void); /* where the system can */
 /* The fields that all reports begin with (model, policy, threads, cpu), then speed, memory and kv. */
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s);
 /* Adds to the "speed" object of a report. */
+/* What steps read of weights that are not in RAM, if there may be such. */
+void ig_cli_report_weights(json_t *report, const ig_cli_app *app);
 void ig_cli_report_first_token(json_t *report, double seconds);
 /* Prints and drops it; the exit code. */
 int ig_cli_print_json(json_t *value);

@@ -317,6 +317,8 @@ const ig_cli_option ig_cli_option_table[] = {
      "0", 0, 1024, NULL},
     {"--no-mmap", NULL, "copy the weights into memory instead of using them where they lie in their file",
      IG_VERB_ENGINE, IG_KIND_FLAG, AT(no_mmap), NULL, 0, 0, NULL},
+    {"--weights-ram", "SIZE", "most RAM for weights; layers that do not fit are read from the file in every step",
+     IG_VERB_ENGINE, IG_KIND_SIZE, AT(weights_ram), NULL, 0, 0, NULL},
     {"--cpu", "LEVEL", "highest instruction set to use", IG_VERB_ENGINE, IG_KIND_CHOICE, AT(cpu), NULL, 0, 0,
      cpu_levels},
 

@@ -97,6 +97,16 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
     if (st.n_audits) add_audit(report, s, app->info.n_layers);
 }
 
+void ig_cli_report_weights(json_t *report, const ig_cli_app *app) {
+    ig_weight_stats st;
+    ig_model_get_weight_stats(app->model, &st);
+    if (!st.ram_bytes) return;
+    json_object_set_new(report, "weights",
+                        json_pack("{s:I, s:i, s:I, s:I, s:f, s:b}", "ram", (json_int_t)st.ram_bytes, "streamed_layers",
+                                  st.n_streamed_layers, "read_bytes_per_step", (json_int_t)st.step_bytes, "read_bytes",
+                                  (json_int_t)st.read_bytes, "stall", st.wait_seconds, "direct", st.is_direct));
+}
+
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
     const ig_model_info *info = &app->info;
     json_t *report = json_object();
@@ -109,6 +119,7 @@ json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
         report, "memory",
         json_pack("{s:I, s:I}", "weights", (json_int_t)info->weight_bytes, "private", (json_int_t)info->private_bytes));
     if (s) add_session(report, app, s);
+    ig_cli_report_weights(report, app);
     json_object_set_new(json_object_get(report, "memory"), "peak_rss", json_integer((json_int_t)ig_cli_peak_rss()));
     return report;
 }
@@ -147,10 +158,23 @@ void ig_cli_print_csv(const char *const *columns, const json_t *row, bool with_n
     }
 }
 
+/* What steps read of the weights, if they do. */
+static void print_weights(const ig_cli_app *app) {
+    ig_weight_stats st;
+    char ram[32], step[32], read[32];
+    ig_model_get_weight_stats(app->model, &st);
+    if (!st.n_streamed_layers) return;
+    fprintf(stderr, "weights     %s in RAM, %s read in a step, %s in all%s; %.2f s waited\n",
+            ig_cli_size(ram, st.ram_bytes), ig_cli_size(step, st.step_bytes), ig_cli_size(read, st.read_bytes),
+            st.is_direct ? "" : " through the page cache", st.wait_seconds);
+}
+
 void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     ig_session_stats st;
     char weights[32], kv[32], sketch[32], peak[32];
+    ig_weight_stats streamed;
     ig_session_get_stats(s, &st);
+    ig_model_get_weight_stats(app->model, &streamed);
     fflush(stdout); /* what they are about comes first, also where both streams go to one place */
     fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s", (unsigned long long)st.n_prefilled,
             per_second(st.n_prefilled, st.prefill_seconds));
@@ -160,9 +184,10 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
             (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
             st.selected_share * 100);
     fprintf(stderr, "memory      weights %s, KV %s, sketch %s, peak %s; %d threads, %s\n",
-            ig_cli_size(weights, app->info.weight_bytes), ig_cli_size(kv, st.kv_bytes),
-            ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),
-            ig_context_cpu(app->ctx));
+            ig_cli_size(weights, streamed.ram_bytes ? streamed.ram_bytes : app->info.weight_bytes),
+            ig_cli_size(kv, st.kv_bytes), ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()),
+            ig_context_threads(app->ctx), ig_context_cpu(app->ctx));
+    print_weights(app);
     if (st.n_audits)
         fprintf(stderr, "audit       the entries used hold %.1f %% of the attention, 99 of 100 heads over %.1f %%\n",
                 st.mass_mean * 100, st.mass_p1 * 100);

@@ -21,8 +21,9 @@ typedef struct bench_row {
     double selected_share; /* < 0: does not apply */
     bool has_disk;         /* generations only; then, over all samples: */
     double stall_seconds;
-    ig_cli_tally work; /* of generations, over all samples */
-    int n_stored;      /* samples of a prompt that was read from the store; 0: does not apply */
+    double weight_seconds; /* of generations: stood still for weights */
+    ig_cli_tally work;     /* of generations, over all samples */
+    int n_stored;          /* samples of a prompt that was read from the store; 0: does not apply */
     double stored_ns[1000];
     uint64_t peak_rss;
     char test_time[32];
@@ -35,6 +36,7 @@ typedef struct bench {
     char model_type[96];
     uint64_t step_bytes; /* weights read by one step */
     bool has_disk;       /* the KV cache has a disk tier */
+    uint64_t streamed;   /* bytes of weights that a step reads from the file */
     bool has_store;
     int n_rows;           /* printed so far */
     uint64_t done, total; /* runs */
@@ -88,6 +90,7 @@ typedef struct row_result {
     ig_eval_summary ns, ts; /* time of a run; tokens per second */
     double gb_per_s;        /* 0 for prompts */
     double read, stall;     /* bytes of a step from disk; share of the time that was waited for it */
+    double weight_stall;    /* the same for weights that are not in RAM */
     double stored_ns;       /* median */
 } row_result;
 
@@ -100,12 +103,13 @@ static row_result evaluate(const bench *b, const bench_row *row) {
         ns[i] = row->seconds[i] * 1e9;
         ts[i] = tokens_of(row) / row->seconds[i];
     }
-    row_result r = {ig_eval_summarize(ns, row->n_samples), ig_eval_summarize(ts, row->n_samples), 0, 0, 0, 0};
+    row_result r = {ig_eval_summarize(ns, row->n_samples), ig_eval_summarize(ts, row->n_samples), 0, 0, 0, 0, 0};
     if (row->n_stored) r.stored_ns = ig_eval_summarize(row->stored_ns, row->n_stored).median;
     if (row->has_disk) {
         r.read = ig_cli_mean(row->work.read, row->work.n_decoded);
         r.stall = row->stall_seconds / seconds;
     }
+    if (row->n_gen) r.weight_stall = row->weight_seconds / seconds;
     if (row->n_gen) r.gb_per_s = (double)b->step_bytes * row->n_gen / r.ns.median;
     return r;
 }
@@ -114,6 +118,7 @@ static void print_md_head(const bench *b) {
     printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %6s | %7s | %8s |", "model", "size", "params",
            "threads", "policy", "batch", "test", "t/s", "median", "GB/s", "KV used", "peak RSS");
     fputs(b->has_disk ? " read/step | stalled |" : "", stdout);
+    fputs(b->streamed ? " weights/step | for them |" : "", stdout);
     fputs(b->has_store ? "     stored |" : "", stdout);
     fputs(b->app.o->kv_budget.n > 1 ? "  budget |" : "", stdout);
     puts(ig_cli_has_settings(b->app.o) ? " settings             |" : "");
@@ -122,6 +127,7 @@ static void print_md_head(const bench *b) {
         "------: | -------: |",
         "------------------------", "---------", "--------------");
     fputs(b->has_disk ? " --------: | ------: |" : "", stdout);
+    fputs(b->streamed ? " -----------: | -------: |" : "", stdout);
     fputs(b->has_store ? " ---------: |" : "", stdout);
     fputs(b->app.o->kv_budget.n > 1 ? " ------: |" : "", stdout);
     puts(ig_cli_has_settings(b->app.o) ? " :------------------- |" : "");
@@ -148,6 +154,10 @@ static void print_md(const bench *b, const bench_row *row) {
         snprintf(stall, sizeof stall, "%.1f %%", r.stall * 100);
     }
     if (b->has_disk) printf(" %9s | %7s |", read, stall);
+    if (b->streamed) {
+        snprintf(stall, sizeof stall, "%.1f %%", r.weight_stall * 100);
+        printf(" %12s | %8s |", ig_cli_size(read, b->streamed), row->n_gen ? stall : "");
+    }
     if (row->n_stored) snprintf(stored, sizeof stored, "%.1f ms", r.stored_ns / 1e6);
     if (b->has_store) printf(" %10s |", stored);
     if (b->app.o->kv_budget.n > 1) printf(" %7s |", ig_cli_pair_budget(budget, row->pair));
@@ -188,6 +198,8 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     json_object_set_new(o, "stall_share", row->has_disk ? json_real(r.stall) : json_null());
     json_object_set_new(o, "kv_on", json_string(row->has_disk ? "disk" : "ram"));
     json_object_set_new(o, "step", row->n_gen ? ig_cli_tally_step(&row->work) : json_null());
+    json_object_set_new(o, "weight_bytes_per_step", json_integer((json_int_t)b->streamed));
+    json_object_set_new(o, "weight_stall_share", row->n_gen ? json_real(r.weight_stall) : json_null());
     json_object_set_new(o, "stored_ns", row->n_stored ? json_integer((json_int_t)r.stored_ns) : json_null());
     json_object_set_new(o, "peak_rss", json_integer((json_int_t)row->peak_rss));
     json_object_set_new(o, "samples_ns", ns);
@@ -253,6 +265,8 @@ static void print_csv(const bench *b, const bench_row *row) {
                                           "stall_share",
                                           "stored_ns",
                                           "peak_rss",
+                                          "weight_bytes_per_step",
+                                          "weight_stall_share",
                                           "kv_on",
                                           "seconds",
                                           "entries_used",
@@ -348,6 +362,7 @@ static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
         row->selected_share = done.selected_share;
         row->stall_seconds += done.stall_seconds;
         count_work(&row->work, &done, row->n_gen);
+        row->weight_seconds += done.weight_seconds;
     }
     row->peak_rss = ig_cli_peak_rss();
     if (b->has_store && row->n_prompt && run_stored(b, speed, row, &err)) {
@@ -447,6 +462,9 @@ int ig_cli_bench(const ig_cli_options *o) {
         ig_session_options session = ig_cli_session_options(&b.app);
         code = ig_cli_open_pairs(&pairs, &b.app, &session.cache);
         name_model_type(&b);
+        ig_weight_stats weights;
+        ig_model_get_weight_stats(b.app.model, &weights);
+        b.streamed = weights.step_bytes;
         b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
         b.total = (uint64_t)pairs.n * (o->breakdown && b.has_disk ? 2 : 1) * (uint64_t)o->depth.n *
                   (uint64_t)(o->repetitions + 1) * (uint64_t)(o->n_prompt.n + o->n_gen.n * o->batches.n);

@@ -128,8 +128,13 @@ static void print_plan(const ig_cli_app *app, const ig_cache_plan_info *plan, co
     char a[32];
     printf("\nMemory for a context of %d tokens, policy %s\n", plan->n_ctx, policy);
     printf("  weights  %10s", ig_cli_size(a, plan->weights));
+    ig_weight_stats streamed;
+    ig_model_get_weight_stats(app->model, &streamed);
     if (app->o->no_mmap)
         printf("  (copied)\n");
+    else if (streamed.ram_bytes)
+        printf("  (%d layers of %d are read in every step, %s)\n", streamed.n_streamed_layers, app->info.n_layers,
+               ig_cli_size(a, streamed.step_bytes));
     else
         printf("  (%s repacked, the rest mapped from the file)\n", ig_cli_size(a, app->info.private_bytes));
     printf("  KV       %10s\n", ig_cli_size(a, plan->kv));
@@ -234,6 +239,7 @@ static int print_object(const ig_cli_app *app, const choices *all) {
         json_object_set_new(r, "context", json_integer(all->v->plan.n_ctx));
         json_object_set_new(r, "memory", json_of_plan(&all->v->plan, m));
         if (all->n > 1) json_object_set_new(r, "plans", json_of_choices(all, m));
+        ig_cli_report_weights(r, app);
     } else {
         json_object_set_new(r, "unsupported", ig_cli_json_text(app->unusable.text, strlen(app->unusable.text)));
     }

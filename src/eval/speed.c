@@ -192,6 +192,9 @@ static void count_work(ig_eval_generation *out, const ig_eval_speed *speed, int 
         out->seen_entries += sign * (double)st.seen_entries;
         for (int p = 0; p < IG_STEP_PARTS; p++) out->part_seconds[p] += sign * st.part_seconds[p];
     }
+    ig_weight_stats weights;
+    ig_model_get_weight_stats(speed->model, &weights);
+    out->weight_seconds += sign * weights.wait_seconds;
 }
 
 ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, int n, int batch, ig_error *err) {

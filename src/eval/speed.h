@@ -45,6 +45,7 @@ typedef struct ig_eval_generation {
     double selected_share;              /* of the first sequence */
     double read_bytes;                  /* from the disk tier, for all sequences */
     double stall_seconds;               /* part of seconds: stood still for it */
+    double weight_seconds;              /* part of seconds: stood still for weights that are not in RAM */
     double part_seconds[IG_STEP_PARTS]; /* of seconds */
     double used_entries, seen_entries;  /* as in ig_session_stats, of all sequences */
 } ig_eval_generation;

@@ -413,6 +413,7 @@ size_t ig_gguf_n_values(const ig_gguf *g) { return g->n_values; }
 const ig_gguf_value *ig_gguf_value_at(const ig_gguf *g, size_t i) { return i < g->n_values ? &g->values[i] : NULL; }
 size_t ig_gguf_n_tensors(const ig_gguf *g) { return g->n_tensors; }
 const ig_tensor *ig_gguf_tensor_at(const ig_gguf *g, size_t i) { return i < g->n_tensors ? &g->tensors[i] : NULL; }
+const ig_file *ig_gguf_file(const ig_gguf *g) { return &g->file; }
 const char *ig_gguf_path(const ig_gguf *g) { return g->path; }
 const char *ig_gguf_changed(const ig_gguf *g) { return ig_file_is_changed(&g->file) ? g->path : NULL; }
 

@@ -73,6 +73,7 @@ ig_text ig_gguf_array_string(const ig_gguf_value *v, uint64_t i);
 int64_t ig_gguf_array_int(const ig_gguf_value *v, uint64_t i);
 double ig_gguf_array_float(const ig_gguf_value *v, uint64_t i);
 
+const ig_file *ig_gguf_file(const ig_gguf *g);
 const char *ig_gguf_path(const ig_gguf *g);
 /* The path if the mapped file has changed since it was opened; else NULL. */
 const char *ig_gguf_changed(const ig_gguf *g);

@@ -398,6 +398,13 @@ void ig_safetensors_close(ig_safetensors *s) {
 size_t ig_safetensors_n_tensors(const ig_safetensors *s) { return s->n_tensors; }
 const char *ig_safetensors_path(const ig_safetensors *s) { return s->path; }
 
+size_t ig_safetensors_n_files(const ig_safetensors *s) { return s->n_shards; }
+
+const ig_file *ig_safetensors_file(const ig_safetensors *s, size_t i, const char **path) {
+    *path = s->shards[i].path;
+    return &s->shards[i].file;
+}
+
 const char *ig_safetensors_changed(const ig_safetensors *s) {
     for (size_t i = 0; i < s->n_shards; i++)
         if (ig_file_is_changed(&s->shards[i].file)) return s->shards[i].path;

@@ -22,6 +22,8 @@ size_t ig_safetensors_n_tensors(const ig_safetensors *s);
 const ig_tensor *ig_safetensors_tensor_at(const ig_safetensors *s, size_t i);
 const ig_tensor *ig_safetensors_tensor(const ig_safetensors *s, const char *name); /* NULL: absent */
 const char *ig_safetensors_path(const ig_safetensors *s);                          /* the directory as given */
+size_t ig_safetensors_n_files(const ig_safetensors *s);
+const ig_file *ig_safetensors_file(const ig_safetensors *s, size_t i, const char **path);
 /* The path of a mapped shard that has changed since it was opened; NULL: none has. */
 const char *ig_safetensors_changed(const ig_safetensors *s);
 

@@ -229,16 +229,19 @@ static void guess_queries(const forward *f, ig_speculation kind, const float *x)
 /* The next layer's queries, guessed from this layer's attention input x (paper) or from the state b->h through the
  * next layer's own norm, which goes to x; what they select is read while this layer computes (the paper's section 4.3).
  */
-static void rehearse(const forward *f, ig_speculation kind, float *x) {
+static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_error *err) {
     const ig_config *c = f->c;
     forward next = *f;
     next.step.layer++;
-    if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return;
-    if (c->post_norm && kind != IG_SPECULATE_PAPER) return; /* its queries are of the state as it is */
+    if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return IG_OK;
+    if (c->post_norm && kind != IG_SPECULATE_PAPER) return IG_OK; /* its queries are of the state as it is */
+    ig_status status = ig_weight_stream_take(f->m->stream, next.step.layer, IG_WEIGHTS_QUERY, err);
+    if (status) return status;
     if (kind != IG_SPECULATE_PAPER)
         normalise_from(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm, f->n_dense);
     guess_queries(&next, kind, x);
     ig_step_guess(&next.step, kind);
+    return IG_OK;
 }
 
 /* ---- the pass ----------------------------------------------------------------------- */
@@ -249,45 +252,66 @@ static bool any_left(const forward *f) {
     return false;
 }
 
-/* Layers over the rows, until every segment has failed. */
-static void run_layers(forward *f) {
+static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
     bool pre = !f->c->post_norm;
-    float *in = pre ? b->x : b->h; /* attention's and then the feed-forward layer's input */
+    ig_step_take_guesses(&f->step);
+    if (pre) normalise(f, in, b->h, &w->attn_norm);
+    ig_step_lap(&b->rows, IG_STEP_OTHER);
+    ig_status status = ig_weight_stream_take(f->m->stream, f->step.layer, IG_WEIGHTS_ATTENTION, err);
+    ig_step_lap(&b->rows, IG_STEP_WAIT);
+    if (!status) status = rehearse(f, IG_SPECULATE_PAPER, in, err);
+    if (!status) status = rehearse(f, IG_SPECULATE_NORM, b->y, err);
+    ig_step_lap(&b->rows, IG_STEP_GUESS);
+    if (status) return status;
+    project(f, w, in);
+    ig_step_lap(&b->rows, IG_STEP_PROJECT);
+    ig_forward_check_heads(f);
+    if (b->tap && any_left(f)) b->tap(b->tap_user, f->step.layer);
+    ig_step_lap(&b->rows, IG_STEP_OTHER);
+    ig_step_attend(&f->step);
+    multiply(f, b->y, &w->o, b->x);
+    ig_step_lap(&b->rows, IG_STEP_PROJECT);
+    add_residual(f);
+    if (!pre) normalise(f, b->h, b->h, &w->attn_norm);
+    ig_forward_check_state(f, "after the attention of layer");
+    ig_step_lap(&b->rows, IG_STEP_OTHER);
+    return IG_OK;
+}
+
+static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
+    ig_batch *b = f->b;
+    bool pre = !f->c->post_norm;
+    if (pre) normalise(f, in, b->h, &w->ffn_norm);
+    ig_step_lap(&b->rows, IG_STEP_OTHER);
+    ig_status status = ig_weight_stream_take(f->m->stream, f->step.layer, IG_WEIGHTS_ALL, err);
+    ig_step_lap(&b->rows, IG_STEP_WAIT);
+    if (status) return status;
+    feed_forward(f, w, in);
+    ig_step_lap(&b->rows, IG_STEP_FFN);
+    add_residual(f);
+    if (!pre) normalise(f, b->h, b->h, &w->ffn_norm);
+    ig_forward_check_state(f, "after the feed-forward part of layer");
+    ig_step_lap(&b->rows, IG_STEP_OTHER);
+    return IG_OK;
+}
+
+/* Layers over the rows, until every segment has failed. An error is one of all of them: weights that cannot be read. */
+static ig_status run_layers(forward *f, ig_error *err) {
+    ig_batch *b = f->b;
+    float *in = f->c->post_norm ? b->h : b->x; /* attention's and then the feed-forward layer's input */
+    ig_status status = IG_OK;
+    ig_weight_stream_begin(f->m->stream);
     ig_forward_check_embedding(f);
-    for (f->step.layer = 0; f->step.layer < f->c->n_layers && any_left(f); f->step.layer++) {
+    for (f->step.layer = 0; !status && f->step.layer < f->c->n_layers && any_left(f); f->step.layer++) {
         const ig_layer *w = &f->m->weights.layers[f->step.layer];
-
-        ig_step_take_guesses(&f->step);
-        if (pre) normalise(f, in, b->h, &w->attn_norm);
-        ig_step_lap(&b->rows, IG_STEP_OTHER);
-        rehearse(f, IG_SPECULATE_PAPER, in);
-        rehearse(f, IG_SPECULATE_NORM, b->y);
+        status = attend(f, w, in, err);
+        if (!status) status = rehearse(f, IG_SPECULATE_LATE, b->x, err);
         ig_step_lap(&b->rows, IG_STEP_GUESS);
-        project(f, w, in);
-        ig_step_lap(&b->rows, IG_STEP_PROJECT);
-        ig_forward_check_heads(f);
-        if (b->tap && any_left(f)) b->tap(b->tap_user, f->step.layer);
-        ig_step_lap(&b->rows, IG_STEP_OTHER);
-        ig_step_attend(&f->step);
-        multiply(f, b->y, &w->o, b->x);
-        ig_step_lap(&b->rows, IG_STEP_PROJECT);
-        add_residual(f);
-        if (!pre) normalise(f, b->h, b->h, &w->attn_norm);
-        ig_forward_check_state(f, "after the attention of layer");
-        ig_step_lap(&b->rows, IG_STEP_OTHER);
-        rehearse(f, IG_SPECULATE_LATE, b->x);
-        ig_step_lap(&b->rows, IG_STEP_GUESS);
-
-        if (pre) normalise(f, in, b->h, &w->ffn_norm);
-        ig_step_lap(&b->rows, IG_STEP_OTHER);
-        feed_forward(f, w, in);
-        ig_step_lap(&b->rows, IG_STEP_FFN);
-        add_residual(f);
-        if (!pre) normalise(f, b->h, b->h, &w->ffn_norm);
-        ig_forward_check_state(f, "after the feed-forward part of layer");
-        ig_step_lap(&b->rows, IG_STEP_OTHER);
+        if (!status) status = feed(f, w, in, err);
+        ig_weight_stream_give(f->m->stream, f->step.layer);
     }
+    return status;
 }
 
 /* Of the segments that take part, those that failed hold what they held before; all of them if the step failed. */
@@ -319,8 +343,9 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
     if (!status) {
         place_rows(&f);
         embed(&f);
-        run_layers(&f);
+        ig_status ran = run_layers(&f, err);
         status = ig_model_check(m, err); /* a change explains whatever has failed */
+        if (!status) status = ran;
     }
     end_segments(b, status != IG_OK);
     ig_step_lap(&b->rows, IG_STEP_OTHER);

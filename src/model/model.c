@@ -52,6 +52,21 @@ static ig_status touch_tensors(ig_model *m, const ig_model_options *o, ig_error 
     return IG_OK;
 }
 
+static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *err) {
+    size_t n = m->gguf ? 1 : ig_safetensors_n_files(m->st);
+    ig_weight_file *files = calloc(n, sizeof *files);
+    if (!files) return ig_fail_memory(err, "list of files", n * sizeof *files);
+    if (m->gguf) files[0] = (ig_weight_file){ig_gguf_file(m->gguf), m->path};
+    for (size_t i = 0; !m->gguf && i < n; i++) files[i].file = ig_safetensors_file(m->st, i, &files[i].path);
+    ig_weight_stream_options options = {.ram_bytes = o->weights_ram,
+                                        .fixed_bytes = m->weights.owned.size + m->key_frames.arena.size,
+                                        .progress = o->progress,
+                                        .progress_user = o->progress_user};
+    ig_status s = ig_weight_stream_open(&m->stream, &m->weights, m->config.n_layers, files, n, &options, err);
+    free(files);
+    return s;
+}
+
 static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_loading *copy,
                               ig_error *err) {
     ig_status s;
@@ -75,6 +90,7 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     s = ig_key_frames_open(&m->key_frames, c, &m->weights, m->inv_freq, err);
     if (s) return s;
     m->identity = ig_model_identity_of(m);
+    if (o->weights_ram) return open_stream(m, o, err);
     if (!copy) return touch_tensors(m, o, err);
     m->copied_bytes = copy->done;
     return IG_OK;
@@ -119,6 +135,9 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     if (out) *out = NULL;
     if (!out || !ctx || !path) return ig_fail(err, IG_E_ARG, "ig_model_open: context, path and result are needed");
     ig_model_options o = options ? *options : ig_model_defaults();
+    if (o.weights_ram && (o.no_mmap || o.tokenizer_only || o.metadata_only))
+        return ig_fail(err, IG_E_ARG,
+                       "ig_model_open: weights_ram cannot be combined with what loads no weights or copies all");
     bool is_directory = ig_path_is_directory(path);
     ig_status s = IG_OK;
     ig_model *m = calloc(1, sizeof *m);
@@ -151,6 +170,7 @@ fail:
 void ig_model_close(ig_model *m) {
     if (!m) return;
     ig_tokenizer_close(m->tokenizer);
+    ig_weight_stream_close(m->stream);
     ig_key_frames_close(&m->key_frames);
     ig_weights_close(&m->weights);
     ig_safetensors_close(m->st);
@@ -166,6 +186,19 @@ ig_status ig_model_check(const ig_model *m, ig_error *err) {
     if (!path) return IG_OK;
     ((ig_model *)(uintptr_t)m)->changed = path;
     return ig_fail(err, IG_E_CHANGED, "%s: was changed while it was in use; open the model again", path);
+}
+
+void ig_model_get_weight_stats(const ig_model *m, ig_weight_stats *stats) {
+    if (!stats) return;
+    *stats = (ig_weight_stats){0};
+    if (m && m->stream) ig_weight_stream_get_stats(m->stream, stats);
+}
+
+/* Of the weights, what is not mapped. */
+static uint64_t count_private(const ig_model *m) {
+    ig_weight_stats st;
+    ig_model_get_weight_stats(m, &st);
+    return st.ram_bytes ? st.ram_bytes : m->weights.owned.size + m->key_frames.arena.size + m->copied_bytes;
 }
 
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {
@@ -192,7 +225,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .sliding_window = m->has_weights ? c->window[0] : 0,
         .n_params = m->weights.n_params,
         .weight_bytes = m->weights.stored_bytes,
-        .private_bytes = m->weights.owned.size + m->key_frames.arena.size + m->copied_bytes,
+        .private_bytes = count_private(m),
         .has_tokenizer = m->tokenizer != NULL,
         .has_chat_template = m->tokenizer && ig_tokenizer_chat_template(m->tokenizer),
         .chat_format = ig_chat_name(m->chat),

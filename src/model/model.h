@@ -10,6 +10,7 @@
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/key_frame.h"
+#include "model/weight_stream.h"
 #include "model/weights.h"
 #include "token/chat.h"
 #include "token/tokenizer.h"
@@ -19,6 +20,7 @@ struct ig_model {
     char *path;
     ig_gguf *gguf; /* one of these two, or none with tokenizer_only */
     ig_safetensors *st;
+    ig_weight_stream *stream;    /* NULL: weights are mapped or copied */
     uint64_t copied_bytes;       /* of these files; 0: they are mapped */
     const char *_Atomic changed; /* path of a mapped file that has: the one thing that may change of an open model */
     uint64_t identity;           /* ig_model_identity() */

@@ -573,3 +573,42 @@ def test_little_memory_for_threads(program, tiny, tmp_path):
         codes.add(code)
         assert code == 0 or (mib == 64 and "no memory for its stack" in one_line(err)), err
     assert 0 in codes
+
+
+# ---- weights that are read in every step -------------------------------------------------------------------------
+
+
+def least_weights(spill, *args):
+    status, out, err = spill.program(*args, "--weights-ram", "1K")
+    assert (status, out) == (1, b""), err
+    return re.search(r"at least (\d+)", one_line(err)).group(1)
+
+
+def test_weights_are_read_in_steps(spill):
+    """The text is that of mapped weights; reports say what was read."""
+    args = spill.run(n=10)
+    args = [*args, "--weights-ram", least_weights(spill, *args)]
+    assert spill.program(*args) == (0, spill.expected(n=10), b"")
+    weights = json.loads(spill.program(*args, "--json")[1])["weights"]
+    assert weights["read_bytes"] > 10 * weights["read_bytes_per_step"] > 0 and weights["streamed_layers"] > 2
+    bench = ["bench", "-m", spill.model, "-p", "0", "-n", "4", "-b", "1,3", "-r", "1", *args[-2:]]
+    for row in json.loads(spill.program(*bench, "-o", "json")[1]):
+        assert row["weight_bytes_per_step"] == weights["read_bytes_per_step"] and 0 <= row["weight_stall_share"] <= 1
+    assert b"weights/step" in spill.program(*bench)[1]
+
+
+@pytest.mark.parametrize("fault", ("eio", "zero"))
+def test_weights_that_cannot_be_read(spill, fault):
+    """Ends the run with one line that names the file and the layer; short and interrupted reads do no harm."""
+    args = spill.run(n=10)
+    args = [*args, "--weights-ram", least_weights(spill, *args)]
+    status, out, err = spill.program(*args, env=spill.fault(f"read:{fault}:60:{FOR_EVER}"))
+    assert status == 1 and spill.expected(n=10).startswith(out)
+    assert "model.safetensors" in one_line(err) and "weights of layer" in one_line(err)
+    for harmless in ("short", "eintr"):
+        assert spill.program(*args, env=spill.fault(f"read:{harmless}:0:40")) == (0, spill.expected(n=10), b"")
+
+
+def test_weights_in_ram_or_mapped(spill):
+    status, out, err = spill.program(*spill.run(), "--weights-ram", "1G", "--no-mmap")
+    assert (status, out) == (2, b"") and "--no-mmap" in one_line(err)

@@ -131,6 +131,10 @@ static void models(void **state) {
     memset(&info, 1, sizeof info);
     ig_model_get_info(model, NULL);
     ig_model_get_info(NULL, &info);
+    ig_weight_stats weights = {.ram_bytes = 1};
+    ig_model_get_weight_stats(model, NULL);
+    ig_model_get_weight_stats(NULL, &weights);
+    assert_true(weights.ram_bytes == 0);
     assert_int_equal(info.n_layers, 0);
     assert_string_equal(info.path, "");
     assert_string_equal(info.chat_format, "");

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights in less RAM than they take: the bits are those of mapped weights, whatever stays in RAM and whichever layers
+ * are read; what is read is what was said; too little RAM is refused with the least that would do; and a file that is
+ * cut short ends a step, not the program.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "golden/tiny_session.h"
+#include "golden/tiny_copy.h"
+
+enum { N_PROMPT = 90, N_CTX = 160, N_STEPS = 6, N_BATCH = 3 };
+
+static int32_t ids[N_BATCH][N_CTX];
+
+static ig_status open_streamed(ig_model **out, const char *path, uint64_t ram, ig_error *err) {
+    ig_model_options o = ig_model_defaults();
+    o.weights_ram = ram;
+    return ig_model_open(out, ctx, path, &o, err);
+}
+
+/* As the error of a model with one byte says. */
+static uint64_t least_of(const char *path) {
+    ig_error err = {0};
+    ig_model *m;
+    assert_int_equal(open_streamed(&m, path, 1, &err), IG_E_LIMIT);
+    const char *at = strstr(err.text, "at least ");
+    if (!at) fail_msg("%s", err.text);
+    return strtoull(at + strlen("at least "), NULL, 10);
+}
+
+static ig_weight_stats stats_of(const ig_model *m) {
+    ig_weight_stats st;
+    ig_model_get_weight_stats(m, &st);
+    return st;
+}
+
+static ig_session *open_on(ig_model *m, const char *policy, const char *speculate) {
+    ig_session_options o = ig_session_defaults();
+    ig_session *s;
+    ig_error err = {0};
+    o.n_ctx = N_CTX;
+    o.n_batch = 32;
+    o.cache.policy = policy;
+    o.cache.speculate = speculate;
+    o.cache.budget_entries = 24;
+    if (speculate) {
+        o.cache.disk_path = "/tmp";
+        o.cache.disk_bytes = 16 << 20;
+    }
+    expect_ok(ig_session_open(&s, m, &o, &err), &err);
+    return s;
+}
+
+/* A prompt and steps of a batch, on both. */
+static void compare(ig_model *streamed, const char *policy, const char *speculate) {
+    ig_session *a[N_BATCH], *b[N_BATCH];
+    ig_error err = {0};
+    for (int i = 0; i < N_BATCH; i++) {
+        a[i] = open_on(model, policy, speculate);
+        b[i] = open_on(streamed, policy, speculate);
+        put(a[i], ids[i], N_PROMPT + i);
+        put(b[i], ids[i], N_PROMPT + i);
+        same(a[i], b[i]);
+    }
+    for (int t = 0; t < N_STEPS; t++) {
+        int32_t next[N_BATCH];
+        for (int i = 0; i < N_BATCH; i++) next[i] = ids[i][N_PROMPT + i + t];
+        expect_ok(ig_session_decode(a, next, N_BATCH, &err), &err);
+        expect_ok(ig_session_decode(b, next, N_BATCH, &err), &err);
+        for (int i = 0; i < N_BATCH; i++) same(a[i], b[i]);
+    }
+    for (int i = 0; i < N_BATCH; i++) ig_session_close(a[i]), ig_session_close(b[i]);
+}
+
+static void bits_are_those_of_mapped_weights(void **state) {
+    static const struct {
+        const char *policy, *speculate;
+    } kinds[] = {{"full", NULL},        {"infinigen", NULL},    {"infinigen", "late"},
+                 {"infinigen", "norm"}, {"infinigen", "paper"}, {"infinigen-osdi24", NULL}};
+    const char *path = *state;
+    open_tiny(path, 2);
+    uint64_t least = least_of(path), rams[] = {least, least + least / 3, 64 << 20};
+    int streamed[3];
+    for (int r = 0; r < 3; r++) {
+        ig_model *m;
+        ig_error err = {0};
+        expect_ok(open_streamed(&m, path, rams[r], &err), &err);
+        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) compare(m, kinds[k].policy, kinds[k].speculate);
+        ig_weight_stats st = stats_of(m);
+        streamed[r] = st.n_streamed_layers;
+        assert_true(st.ram_bytes <= rams[r]);
+        assert_true((st.step_bytes > 0) == (st.n_streamed_layers > 0));
+        assert_true(st.read_bytes >= st.step_bytes * (N_STEPS + 3) * 6);
+        ig_model_close(m);
+    }
+    assert_true(streamed[0] >= 3 && streamed[1] <= streamed[0] && streamed[2] == 0);
+    close_tiny(NULL);
+}
+
+static void too_little_is_refused(void **state) {
+    (void)state;
+    open_tiny(TINY_LLAMA, 2);
+    uint64_t least = least_of(TINY_LLAMA);
+    ig_error err = {0};
+    ig_model *m;
+    assert_int_equal(open_streamed(&m, TINY_LLAMA, least - 1, &err), IG_E_LIMIT);
+    expect_ok(open_streamed(&m, TINY_LLAMA, least, &err), &err);
+    ig_cache_plan_info plan;
+    ig_model_info info;
+    expect_ok(ig_cache_plan(&plan, m, NULL, &err), &err);
+    ig_model_get_info(m, &info);
+    assert_true(plan.weights == least && info.private_bytes == least && stats_of(m).ram_bytes == least);
+    ig_model_close(m);
+    for (int i = 0; i < 3; i++) {
+        ig_model_options o = {
+            .weights_ram = 1 << 30, .no_mmap = i == 0, .tokenizer_only = i == 1, .metadata_only = i == 2};
+        assert_int_equal(ig_model_open(&m, ctx, TINY_LLAMA, &o, &err), IG_E_ARG);
+    }
+    close_tiny(NULL);
+}
+
+/* Sequences that fail, one by one and all, and then go on. */
+static void passes_that_end_early(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_model *m;
+    open_tiny(TINY_LLAMA, 2);
+    expect_ok(open_streamed(&m, TINY_LLAMA, least_of(TINY_LLAMA), &err), &err);
+    ig_session *a = open_on(model, "full", NULL), *b = open_on(m, "full", NULL);
+    for (int round = 0; round < 4; round++) {
+        int32_t wrong = N_VOCAB + 5;
+        assert_int_equal(ig_session_decode(&b, &wrong, 1, &err), IG_E_ARG);
+        put(a, ids[0], 20 + round);
+        put(b, ids[0], 20 + round);
+        same(a, b);
+    }
+    ig_session_close(a), ig_session_close(b);
+    ig_model_close(m);
+    close_tiny(NULL);
+}
+
+static void a_file_that_is_cut_short_ends_the_step(void **state) {
+    (void)state;
+    ig_error err = {0};
+    tiny_copy copy = copy_tiny("llama31");
+    open_tiny(TINY_LLAMA, 2);
+    ig_model_close(model);
+    expect_ok(open_streamed(&model, copy.dir.path, least_of(copy.dir.path), &err), &err);
+    ig_session *s = open_on(model, "full", NULL);
+    put(s, ids[0], 40);
+    assert_int_equal(truncate(copy.weights, (off_t)copy.n / 2), 0);
+    for (int i = 0; i < 3; i++) {
+        int32_t next = ids[0][40 + i];
+        assert_int_equal(ig_session_decode(&s, &next, 1, &err), IG_E_CHANGED);
+        if (!strstr(err.text, copy.weights)) fail_msg("%s", err.text);
+        assert_int_equal(ig_session_tokens(s, NULL), 40);
+    }
+    ig_session_close(s);
+    close_tiny(NULL);
+    drop_tiny_copy(&copy);
+}
+
+int main(void) {
+#define MODEL(name) \
+    { name, bits_are_those_of_mapped_weights, NULL, NULL, "tests/golden/models/" name }
+    const struct CMUnitTest tests[] = {
+        MODEL("llama31"),
+        MODEL("qwen3"),
+        MODEL("opt"),
+        MODEL("opt-350m-like"),
+        cmocka_unit_test(too_little_is_refused),
+        cmocka_unit_test(passes_that_end_early),
+        cmocka_unit_test(a_file_that_is_cut_short_ends_the_step),
+    };
+    for (int i = 0; i < N_BATCH; i++)
+        for (int t = 0; t < N_CTX; t++) ids[i][t] = (t * 37 + 11 * i + 5) % N_VOCAB;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
