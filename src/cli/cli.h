@@ -215,6 +215,9 @@ typedef struct ig_cli_options {
     double piece_ms, drain;
     bool sandbox, log_prompts;
     const char *log_format;
+    uint64_t max_body;
+    int max_connections, max_connections_each;
+    double header_timeout, body_timeout, keep_alive, request_timeout;
 
     const char *threads_batch, *type_k, *type_v; /* llama.cpp's, which others must agree with */
 } ig_cli_options;

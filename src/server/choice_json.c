@@ -176,6 +176,7 @@ json_t *ig_exchange_json(ig_exchange *x) {
 }
 
 bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {
+    bool is_late = atomic_load(&x->call->is_late);
     for (size_t i = 0; i < x->n_choices; i++) {
         const ig_choice *k = &x->choices[i];
         bool is_interrupted = k->result.finish == IG_FINISH_INTERRUPTED;
@@ -186,8 +187,11 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {
         else if (k->result.error.status)
             snprintf(out->text, sizeof out->text, "%s", k->result.error.text);
         else
-            snprintf(out->text, sizeof out->text, "the server is being shut down");
+            snprintf(out->text, sizeof out->text,
+                     is_late ? "the answer took longer than is allowed" : "the server is being shut down");
         if (!k->has_failed && !k->result.error.status) out->status = 503;
+        if (out->status == 503) out->type = "unavailable_error";
+        if (out->status == 503 && is_late) out->code = "request_timeout";
         return true;
     }
     return false;

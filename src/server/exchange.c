@@ -226,7 +226,7 @@ static void on_end(void *user, const ig_request_result *result) {
 
 /* Clients share out the places: with keys those that have one in common, else those of an address. */
 static uint64_t owner_of(ig_call *c) {
-    const char *key = MHD_lookup_connection_value(c->http, MHD_HEADER_KIND, "Authorization");
+    const char *key = ig_head_value(c->head, "Authorization");
     uint64_t hash = 14695981039346656037u;
     for (; key && *key; key++) hash = (hash ^ (unsigned char)*key) * 1099511628211u;
     return hash;
@@ -297,26 +297,29 @@ static void wait_for_end(ig_exchange *x) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static enum MHD_Result complete(ig_call *c, bool is_chat) {
+static void complete(ig_call *c, bool is_chat) {
     ig_exchange *x = ig_exchange_open(c, is_chat);
     ig_refusal why = {0};
-    if (!x) return MHD_YES;
+    if (!x) return;
     if (!ig_exchange_submit(x)) {
         ig_exchange_close(x);
-        return MHD_YES;
+        return;
     }
     c->exchange = x;
-    ig_watch_call(&c->server->watch, c->connection, c);
-    if (x->is_stream) return ig_exchange_stream(x);
-    wait_for_end(x);
-    ig_watch_call(&c->server->watch, c->connection, NULL);
-    if (atomic_load(&c->is_gone)) return MHD_NO;
-    if (ig_exchange_failed(x, &why)) {
-        c->refusal = why;
-        return MHD_YES;
+    ig_watch_call(&c->server->watch, c->wire->connection, c);
+    if (x->is_stream) {
+        ig_exchange_stream(x);
+        return;
     }
-    return ig_reply_json(c, 200, ig_exchange_json(x));
+    wait_for_end(x);
+    ig_watch_call(&c->server->watch, c->wire->connection, NULL);
+    if (atomic_load(&c->is_gone) && !atomic_load(&c->is_late))
+        c->closes = true; /* nobody is there to be answered */
+    else if (ig_exchange_failed(x, &why))
+        c->refusal = why;
+    else
+        ig_reply_json(c, 200, ig_exchange_json(x));
 }
 
-enum MHD_Result ig_route_chat(ig_call *c) { return complete(c, true); }
-enum MHD_Result ig_route_completions(ig_call *c) { return complete(c, false); }
+void ig_route_chat(ig_call *c) { complete(c, true); }
+void ig_route_completions(ig_call *c) { complete(c, false); }

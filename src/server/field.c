@@ -50,8 +50,35 @@ bool ig_field_text(ig_call *c, const json_t *object, const char *name, const cha
     return true;
 }
 
+/* A small body can be large once it is read: how deep it goes, and how many values it has, is counted before. */
+static bool is_modest(const char *text, size_t n) {
+    size_t depth = 0, deepest = 0, n_nodes = 0;
+    bool in_string = false;
+    for (size_t i = 0; i < n; i++) {
+        char c = text[i];
+        if (in_string && c == '\\')
+            i++;
+        else if (c == '"')
+            in_string = !in_string;
+        else if (in_string)
+            continue;
+        else if (c == '[' || c == '{')
+            deepest = ++depth > deepest ? depth : deepest;
+        else if ((c == ']' || c == '}') && depth)
+            depth--;
+        else
+            n_nodes += c == ',' || c == ':';
+    }
+    return deepest <= IG_SERVER_DEPTH_MAX && n_nodes <= IG_SERVER_NODES_MAX;
+}
+
 json_t *ig_body_object(ig_call *c) {
     json_error_t error;
+    if (c->body && !is_modest(c->body, c->n_body)) {
+        ig_refuse(c, 400, NULL, "the body has more than %d values, or goes deeper than %d", IG_SERVER_NODES_MAX,
+                  IG_SERVER_DEPTH_MAX);
+        return NULL;
+    }
     json_t *body = json_loadb(c->body ? c->body : "", c->n_body, JSON_REJECT_DUPLICATES, &error);
     if (!body)
         ig_refuse(c, 400, NULL, "the body is not JSON as it should be: %s at byte %d", error.text, error.position);

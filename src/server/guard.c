@@ -83,7 +83,7 @@ static bool is_key(ig_server_keys *k, const char *given) {
 
 static bool has_key(ig_call *c) {
     ig_server_keys *k = &c->server->keys;
-    const char *given = MHD_lookup_connection_value(c->http, MHD_HEADER_KIND, "Authorization");
+    const char *given = ig_head_value(c->head, "Authorization");
     if (given && strncasecmp(given, "Bearer ", 7) == 0)
         given += 7 + strspn(given + 7, " ");
     else
@@ -133,8 +133,8 @@ static bool is_origin_fine(const char *origin, const char *host) {
 }
 
 bool ig_server_may_enter(ig_call *c, bool is_public) {
-    const char *host = MHD_lookup_connection_value(c->http, MHD_HEADER_KIND, "Host");
-    const char *origin = MHD_lookup_connection_value(c->http, MHD_HEADER_KIND, "Origin");
+    const char *host = ig_head_value(c->head, "Host");
+    const char *origin = ig_head_value(c->head, "Origin");
     if (!is_host_fine(c->server, host))
         return ig_refuse(c, 403, NULL, "this server does not answer to that Host without a key");
     if (!is_origin_fine(origin, host)) return ig_refuse(c, 403, NULL, "pages of another Origin may not ask");

@@ -128,23 +128,22 @@ static void write_http(FILE *f, ig_server *s) {
     pthread_mutex_unlock(&s->watch.lock);
 }
 
-enum MHD_Result ig_route_metrics(ig_call *c) {
+void ig_route_metrics(ig_call *c) {
     ig_scheduler_stats st;
     char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    if (!f) {
-        ig_refuse(c, 500, NULL, "out of memory");
-        return MHD_YES;
+    if (f) {
+        ig_scheduler_get_stats(c->server->scheduler, &st);
+        write_requests(f, &st);
+        head(f, "build_info", "gauge", "The program.");
+        fprintf(f, "infinigen_build_info{version=\"%s\"} 1\n", ig_version());
+        write_cache(f, &st, &c->server->o->scheduler.session.cache);
+        write_http(f, c->server);
     }
-    ig_scheduler_get_stats(c->server->scheduler, &st);
-    write_requests(f, &st);
-    head(f, "build_info", "gauge", "The program.");
-    fprintf(f, "infinigen_build_info{version=\"%s\"} 1\n", ig_version());
-    write_cache(f, &st, &c->server->o->scheduler.session.cache);
-    write_http(f, c->server);
-    bool ok = fclose(f) == 0;
-    enum MHD_Result done = ok ? ig_reply_text(c, "text/plain; version=0.0.4; charset=utf-8", text, n) : MHD_NO;
+    if (f && fclose(f) == 0)
+        ig_reply(c, 200, "text/plain; version=0.0.4; charset=utf-8", "", text, n);
+    else
+        ig_refuse(c, 500, NULL, "out of memory");
     free(text);
-    return done;
 }

@@ -116,15 +116,14 @@ static void add_route(json_t *paths, const ig_route *r) {
     json_decref(path);
 }
 
-enum MHD_Result ig_route_openapi(ig_call *c) {
+void ig_route_openapi(ig_call *c) {
     json_t *paths = json_object();
     for (const ig_route *r = ig_server_routes; r->path; r++) add_route(paths, r);
-    return ig_reply_json(
-        c, 200,
-        json_pack("{s:s, s:{s:s, s:s}, s:o, s:[{s:[]}], s:{s:{s:{s:s, s:s}}, s:{s:{s:s, s:[s], s:{s:{s:s, "
-                  "s:[s,s]}}}}}}",
-                  "openapi", "3.1.0", "info", "title", "infinigen", "version", ig_version(), "paths", paths, "security",
-                  "bearer", "components", "securitySchemes", "bearer", "type", "http", "scheme", "bearer", "schemas",
-                  "Error", "type", "object", "required", "error", "properties", "error", "type", "object", "required",
-                  "message", "type"));
+    ig_reply_json(c, 200,
+                  json_pack("{s:s, s:{s:s, s:s}, s:o, s:[{s:[]}], s:{s:{s:{s:s, s:s}}, s:{s:{s:s, s:[s], s:{s:{s:s, "
+                            "s:[s,s]}}}}}}",
+                            "openapi", "3.1.0", "info", "title", "infinigen", "version", ig_version(), "paths", paths,
+                            "security", "bearer", "components", "securitySchemes", "bearer", "type", "http", "scheme",
+                            "bearer", "schemas", "Error", "type", "object", "required", "error", "properties", "error",
+                            "type", "object", "required", "message", "type"));
 }

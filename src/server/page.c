@@ -38,24 +38,18 @@ static size_t fill_in(char *to, const char *nonce) {
     return (size_t)(out - to);
 }
 
-enum MHD_Result ig_route_page(ig_call *c) {
-    char nonce[NONCE_CHARACTERS + 1], policy[256];
+void ig_route_page(ig_call *c) {
+    char nonce[NONCE_CHARACTERS + 1], fields[512];
     char *text = malloc(sizeof page + 8 * (size_t)NONCE_CHARACTERS);
-    if (!text || !make_nonce(nonce)) {
-        free(text);
+    if (text && make_nonce(nonce)) {
+        snprintf(
+            fields, sizeof fields,
+            "Content-Security-Policy: default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src "
+            "'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\nReferrer-Policy: no-referrer\r\n",
+            nonce, nonce);
+        ig_reply(c, 200, "text/html; charset=utf-8", fields, text, fill_in(text, nonce));
+    } else {
         ig_refuse(c, 500, NULL, "the page cannot be made");
-        return MHD_YES;
     }
-    snprintf(policy, sizeof policy,
-             "default-src 'none'; script-src 'nonce-%s'; style-src 'nonce-%s'; connect-src 'self'; base-uri 'none'; "
-             "form-action 'none'; frame-ancestors 'none'",
-             nonce, nonce);
-    struct MHD_Response *r = MHD_create_response_from_buffer(fill_in(text, nonce), text, MHD_RESPMEM_MUST_FREE);
-    if (!r) {
-        free(text);
-        return MHD_NO;
-    }
-    MHD_add_response_header(r, "Content-Security-Policy", policy);
-    MHD_add_response_header(r, "Referrer-Policy", "no-referrer");
-    return ig_reply_response(c, 200, r, "text/html; charset=utf-8");
+    free(text);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the server's files share. A connection has a thread (libmicrohttpd's), which reads a request, hands what is to
- * be computed to the scheduler and sends what comes back: a call. The scheduler's thread only fills buffers of calls.
- * One more thread watches the connections: who is too slow, and who has gone away (watch.c).
+ * What the server's files share. A connection has a thread, which reads a request, hands what is to be computed to the
+ * scheduler and sends what comes back: a call. The scheduler's thread only fills buffers of calls. One more thread
+ * takes connections, and one watches them: who is too slow, and who has gone away (watch.c).
  */
 #ifndef IG_SERVER_PARTS_H
 #define IG_SERVER_PARTS_H
@@ -11,22 +11,18 @@
 #include <stdatomic.h>
 
 #include <jansson.h>
-#include <microhttpd.h>
+#include <netinet/in.h>
+#include <sys/uio.h>
 
+#include "server/head.h"
 #include "server/server.h"
 
 /* ---- limits ------------------------------------------------------------------------- */
 
 enum {
-    IG_SERVER_BODY_MAX = 32 << 20,
-    IG_SERVER_HEADER_MAX = 32 << 10, /* of all header lines, about */
-    IG_SERVER_FIELDS_MAX = 100,      /* header lines */
-    IG_SERVER_CONNECTIONS = 1024,
-    IG_SERVER_CONNECTIONS_EACH = 256, /* of one address */
-    IG_SERVER_HEADER_SECONDS = 10,
-    IG_SERVER_BODY_SECONDS = 10, /* and a second more for each KiB that has come */
-    IG_SERVER_IDLE_SECONDS = 75,
-    IG_SERVER_PING_SECONDS = 15, /* a stream is never silent for longer */
+    IG_SERVER_DEPTH_MAX = 64,      /* of JSON */
+    IG_SERVER_NODES_MAX = 1 << 20, /* values in it */
+    IG_SERVER_PING_SECONDS = 15,   /* a stream is never silent for longer */
     IG_SERVER_UNSENT_MAX = 1 << 20,
     IG_SERVER_CHOICES_MAX = 128, /* n times prompts */
     IG_SERVER_KEYS_MAX = 256,
@@ -55,37 +51,56 @@ bool ig_server_is_loopback(const char *host);
 
 /* ---- connections (watch.c) --------------------------------------------------------------- */
 
-typedef enum ig_server_stage { IG_STAGE_HEADERS, IG_STAGE_BODY, IG_STAGE_REPLY, IG_STAGE_IDLE } ig_server_stage;
+/* What a connection does: all but one wait for the client. */
+typedef enum ig_server_stage {
+    IG_STAGE_HEADERS,
+    IG_STAGE_BODY,
+    IG_STAGE_REPLY,
+    IG_STAGE_SEND, /* the client does not read */
+    IG_STAGE_IDLE
+} ig_server_stage;
 
 typedef struct ig_connection {
     struct ig_connection *next, **link;
     int fd;
+    struct in6_addr address; /* all zero: a socket in the file system */
     ig_server_stage stage;
     double since;    /* seconds, when the stage began */
     size_t received; /* bytes of the body */
+    bool is_dropped; /* it is told to end */
     ig_call *call;   /* that ends if the client goes away; NULL: none */
 } ig_connection;
 
 typedef struct ig_watch {
+    const ig_server_limits *limits;
     pthread_mutex_t lock;
+    pthread_cond_t changed; /* one has ended */
     pthread_t thread;
     bool has_thread;
     atomic_bool is_ending;
     int wake[2]; /* pipe */
+    struct pollfd *polled;
+    size_t cap_polled; /* all connections and one */
     ig_connection *first;
     size_t n;
 } ig_watch;
 
-ig_status ig_watch_open(ig_watch *w, ig_error *err);
+ig_status ig_watch_open(ig_watch *w, const ig_server_limits *limits, ig_error *err);
 void ig_watch_close(ig_watch *w);
-ig_connection *ig_watch_add(ig_watch *w, int fd);
+/* Where there are too many, of this address or in all, the one that has waited longest for its client makes room. NULL:
+ * none could, or there is no memory. */
+ig_connection *ig_watch_add(ig_watch *w, int fd, const struct in6_addr *address);
 void ig_watch_remove(ig_watch *w, ig_connection *k);
 void ig_watch_stage(ig_watch *w, ig_connection *k, ig_server_stage stage);
+/* The first byte of a request has come. */
+void ig_watch_begin(ig_watch *w, ig_connection *k);
 void ig_watch_received(ig_watch *w, ig_connection *k, size_t n);
 /* From here on, until it is NULL again, the call ends with its client. */
 void ig_watch_call(ig_watch *w, ig_connection *k, ig_call *c);
 /* As if all clients had gone away. */
 void ig_watch_end_calls(ig_watch *w);
+/* Ends all connections, and waits until they have ended. */
+void ig_watch_end_all(ig_watch *w);
 
 /* ---- numbers (metrics.c) -------------------------------------------------------------------- */
 
@@ -119,7 +134,7 @@ typedef struct ig_server_fields {
 /* ---- records of requests (record.c) ------------------------------------------------------------ */
 
 /* Tells of a call that is over, if it is worth a line. Its answers end with it. */
-void ig_server_record_call(ig_call *c, bool is_whole);
+void ig_server_record_call(ig_call *c);
 
 /* ---- the server (server.c) -------------------------------------------------------------------- */
 
@@ -127,8 +142,9 @@ struct ig_server {
     const ig_server_options *o;
     ig_scheduler *scheduler;
     ig_model_info info;
-    struct MHD_Daemon *daemon;
     int listener;
+    pthread_t accepting; /* takes connections */
+    bool is_accepting;
     bool is_loopback; /* listens at loopback or a socket in the file system */
     ig_server_keys keys;
     ig_watch watch;
@@ -139,7 +155,6 @@ struct ig_server {
     char fingerprint[32];
     atomic_bool is_draining; /* takes no more */
     pthread_mutex_t lock;
-    pthread_cond_t idle;
     int n_calls; /* being answered */
 };
 
@@ -149,8 +164,33 @@ void ig_server_say(const ig_server *s, const char *format, ...) __attribute__((f
 ig_status ig_server_fail(ig_error *err, ig_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Takes requests from now on; NULL: it cannot. (http.c) */
-struct MHD_Daemon *ig_http_start(ig_server *s);
+/* Takes connections from now on, and no more. (connection.c) */
+ig_status ig_server_accept(ig_server *s, ig_error *err);
+void ig_server_accept_no_more(ig_server *s);
+
+/* ---- bytes (wire.c) ----------------------------------------------------------------------------- */
+
+typedef struct ig_wire {
+    ig_server *server;
+    ig_connection *connection;
+    int fd;
+    bool is_broken; /* nothing can be sent any more */
+    size_t at, n;   /* what has come and was not read is buffer[at..n) */
+    char buffer[IG_HEAD_BYTES_MAX + (8 << 10)];
+} ig_wire;
+
+enum { IG_WIRE_GONE = 1 };
+/* The next head, malloc'ed with room for one byte more. 0, the status of a refusal, or IG_WIRE_GONE. */
+unsigned ig_wire_head(ig_wire *w, char **head, size_t *n);
+/* At most so many of the next bytes, at least one; until the next call. False: no more come. */
+bool ig_wire_some(ig_wire *w, size_t most, const char **data, size_t *n);
+/* The next line, without its line feed; NULL: longer than IG_CHUNK_LINE_MAX. False: no more come. */
+bool ig_wire_line(ig_wire *w, const char **line, size_t *n);
+/* Changes parts. False: the client has gone, or does not read. */
+bool ig_wire_send(ig_wire *w, struct iovec *parts, size_t n);
+/* The last of it has been sent: for a while what still comes is dropped, since a reply may be lost where a connection
+ * is closed before all of the request was read. */
+void ig_wire_end(ig_wire *w);
 
 /* ---- one request (http.c) ------------------------------------------------------------------------ */
 
@@ -158,8 +198,7 @@ typedef struct ig_route {
     const char *path;    /* one that ends with a slash, and is more: what is below it */
     const char *methods; /* "GET, HEAD" or "POST" */
     bool is_public;
-    /* Answers by ig_reply_...() or a stream. */
-    enum MHD_Result (*handle)(ig_call *c);
+    void (*handle)(ig_call *c); /* answers by ig_reply...(), a stream, or a refusal */
 } ig_route;
 extern const ig_route ig_server_routes[]; /* ends with a NULL path */
 
@@ -174,21 +213,24 @@ typedef struct ig_refusal {
 
 struct ig_call {
     ig_server *server;
-    struct MHD_Connection *http;
-    ig_connection *connection;
+    ig_wire *wire;
+    const ig_head *head;
     const ig_route *route;
-    const char *url; /* path; lasts as long as the call */
-    bool is_post;
-    char method[16];
+    bool is_post, is_head;
+    bool closes;     /* the connection, after the reply */
     unsigned status; /* of its reply; 0: none yet */
     ig_refusal refusal;
     char *body;
     size_t n_body, cap_body, n_seen;
-    bool is_answered; /* a reply was queued */
+    bool is_answered; /* a reply has begun */
     double began;
     atomic_bool is_gone;          /* its client, or the server ends */
+    atomic_bool is_late;          /* it is, since it took too long */
     struct ig_exchange *exchange; /* what it asked the scheduler for; NULL: nothing */
 };
+
+/* Answers one request after the other, until the connection is to end. (http.c) */
+void ig_http_serve(ig_wire *w);
 
 /* Sets the refusal, unless there is one already; false. `field` may be NULL. */
 bool ig_refuse(ig_call *c, unsigned status, const char *field, const char *format, ...)
@@ -198,11 +240,15 @@ bool ig_refuse_error(ig_call *c, const char *field, const ig_error *err);
 
 /* ---- replies (reply.c) ------------------------------------------------------------------------------- */
 
+/* `fields`: further lines of the head, each with its CRLF; may be "". */
+void ig_reply(ig_call *c, unsigned status, const char *type, const char *fields, const char *body, size_t n);
 /* Takes `value`. */
-enum MHD_Result ig_reply_json(ig_call *c, unsigned status, json_t *value);
-enum MHD_Result ig_reply_text(ig_call *c, const char *type, const char *text, size_t n);
-enum MHD_Result ig_reply_refusal(ig_call *c);
-enum MHD_Result ig_reply_response(ig_call *c, unsigned status, struct MHD_Response *r, const char *type);
+void ig_reply_json(ig_call *c, unsigned status, json_t *value);
+void ig_reply_refusal(ig_call *c);
+/* A reply whose length is not known: begun, sent part by part, ended. False: the client has gone. */
+bool ig_reply_begin(ig_call *c, const char *type, const char *fields);
+bool ig_reply_part(ig_call *c, const char *data, size_t n);
+bool ig_reply_end(ig_call *c);
 json_t *ig_refusal_json(const ig_refusal *r);
 /* A JSON string; bytes that are not UTF-8 become U+FFFD. */
 json_t *ig_reply_string(const char *text, size_t n);
@@ -287,7 +333,7 @@ typedef struct ig_exchange {
     bool is_submitted;
     /* A stream. */
     char *out; /* what is to be sent next */
-    size_t n_out, at_out;
+    size_t n_out;
     bool is_finished; /* its last event is in `out` */
 } ig_exchange;
 
@@ -312,25 +358,25 @@ const char *ig_choice_finish(const ig_choice *k);
 json_t *ig_choice_logprobs(ig_choice *k);
 /* All of it, after the end. */
 json_t *ig_exchange_json(ig_exchange *x);
-enum MHD_Result ig_exchange_stream(ig_exchange *x);
+void ig_exchange_stream(ig_exchange *x);
 /* For the first one that failed: an error and true. */
 bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out);
 
 /* ---- routes ---------------------------------------------------------------------------------------------------- */
 
-enum MHD_Result ig_route_chat(ig_call *c);
-enum MHD_Result ig_route_completions(ig_call *c);
-enum MHD_Result ig_route_models(ig_call *c);
-enum MHD_Result ig_route_health(ig_call *c);
-enum MHD_Result ig_route_version(ig_call *c);
-enum MHD_Result ig_route_metrics(ig_call *c);
-enum MHD_Result ig_route_tokenize(ig_call *c);
-enum MHD_Result ig_route_detokenize(ig_call *c);
-enum MHD_Result ig_route_tokenizer_info(ig_call *c);
-enum MHD_Result ig_route_apply_template(ig_call *c);
-enum MHD_Result ig_route_props(ig_call *c);
-enum MHD_Result ig_route_slots(ig_call *c);
-enum MHD_Result ig_route_openapi(ig_call *c);
-enum MHD_Result ig_route_page(ig_call *c);
+void ig_route_chat(ig_call *c);
+void ig_route_completions(ig_call *c);
+void ig_route_models(ig_call *c);
+void ig_route_health(ig_call *c);
+void ig_route_version(ig_call *c);
+void ig_route_metrics(ig_call *c);
+void ig_route_tokenize(ig_call *c);
+void ig_route_detokenize(ig_call *c);
+void ig_route_tokenizer_info(ig_call *c);
+void ig_route_apply_template(ig_call *c);
+void ig_route_props(ig_call *c);
+void ig_route_slots(ig_call *c);
+void ig_route_openapi(ig_call *c);
+void ig_route_page(ig_call *c);
 
 #endif

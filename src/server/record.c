@@ -8,15 +8,14 @@
 
 #include <arpa/inet.h>
 #include <string.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 
 static const char *client_of(const ig_call *c, char text[INET6_ADDRSTRLEN]) {
-    const union MHD_ConnectionInfo *info = MHD_get_connection_info(c->http, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
-    const struct sockaddr *at = info ? info->client_addr : NULL;
-    const void *address = NULL;
-    if (at && at->sa_family == AF_INET) address = &((const struct sockaddr_in *)(const void *)at)->sin_addr;
-    if (at && at->sa_family == AF_INET6) address = &((const struct sockaddr_in6 *)(const void *)at)->sin6_addr;
-    return address && inet_ntop(at->sa_family, address, text, INET6_ADDRSTRLEN) ? text : "unix";
+    const struct in6_addr *at = &c->wire->connection->address;
+    if (IN6_IS_ADDR_UNSPECIFIED(at)) return "unix";
+    bool is_4 = IN6_IS_ADDR_V4MAPPED(at);
+    return inet_ntop(is_4 ? AF_INET : AF_INET6, at->s6_addr + (is_4 ? 12 : 0), text, INET6_ADDRSTRLEN);
 }
 
 /* Ends what is still being made for a client that has gone away, and adds up the choices. */
@@ -38,15 +37,15 @@ static void add_exchange(ig_server_record *r, ig_exchange *x) {
     r->id = x->id;
 }
 
-void ig_server_record_call(ig_call *c, bool is_whole) {
+void ig_server_record_call(ig_call *c) {
     const ig_server_options *o = c->server->o;
     char address[INET6_ADDRSTRLEN];
     if (!o->on_request || (!c->exchange && c->status >= 200 && c->status < 400)) return;
     ig_server_record r = {.client = client_of(c, address),
-                          .method = c->method,
-                          .path = c->url,
+                          .method = c->head->method ? c->head->method : "",
+                          .path = c->head->path ? c->head->path : "",
                           .status = c->status,
-                          .is_whole = is_whole && c->status,
+                          .is_whole = c->is_answered && !c->wire->is_broken,
                           .refusal = c->refusal.status ? c->refusal.type : NULL,
                           .first_token_seconds = -1,
                           .body = c->body,

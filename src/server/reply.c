@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 double ig_server_seconds(void) {
     struct timespec t;
@@ -65,31 +66,89 @@ json_t *ig_reply_string(const char *text, size_t n) {
 
 /* ---- what goes out ------------------------------------------------------------------------ */
 
-enum MHD_Result ig_reply_response(ig_call *c, unsigned status, struct MHD_Response *r, const char *type) {
-    if (!r) return MHD_NO;
-    MHD_add_response_header(r, "Content-Type", type);
-    MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-    MHD_add_response_header(r, "Cache-Control", "no-cache");
-    enum MHD_Result queued = MHD_queue_response(c->http, status, r);
-    MHD_destroy_response(r);
+static const char *reason_of(unsigned status) {
+    static const struct {
+        unsigned status;
+        const char *reason;
+    } reasons[] = {{200, "OK"},
+                   {400, "Bad Request"},
+                   {401, "Unauthorized"},
+                   {403, "Forbidden"},
+                   {404, "Not Found"},
+                   {405, "Method Not Allowed"},
+                   {408, "Request Timeout"},
+                   {411, "Length Required"},
+                   {413, "Content Too Large"},
+                   {414, "URI Too Long"},
+                   {415, "Unsupported Media Type"},
+                   {417, "Expectation Failed"},
+                   {431, "Request Header Fields Too Large"},
+                   {500, "Internal Server Error"},
+                   {503, "Service Unavailable"},
+                   {505, "HTTP Version Not Supported"}};
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+        if (reasons[i].status == status) return reasons[i].reason;
+    return "";
+}
+
+enum { HEAD_BYTES = 2048 };
+
+/* Status line and fields; `length` is a line of its own. Its bytes. */
+static size_t write_head(char head[HEAD_BYTES], ig_call *c, unsigned status, const char *type, const char *fields,
+                         const char *length) {
+    char date[64];
+    struct tm t;
+    time_t now = time(NULL);
+    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &t));
+    c->closes |= atomic_load(&c->server->is_draining);
+    int n = snprintf(head, HEAD_BYTES,
+                     "HTTP/1.1 %u %s\r\nDate: %s\r\nConnection: %s\r\nContent-Type: %s\r\n%s"
+                     "X-Content-Type-Options: nosniff\r\nCache-Control: no-cache\r\n%s\r\n",
+                     status, reason_of(status), date, c->closes ? "close" : "keep-alive", type, length, fields);
     c->is_answered = true;
     ig_server_count_reply(c, status);
-    return queued;
+    return n < HEAD_BYTES ? (size_t)n : HEAD_BYTES - 1;
 }
 
-static struct MHD_Response *json_response(json_t *value) {
+void ig_reply(ig_call *c, unsigned status, const char *type, const char *fields, const char *body, size_t n) {
+    char head[HEAD_BYTES], length[64];
+    snprintf(length, sizeof length, "Content-Length: %zu\r\n", n);
+    size_t n_head = write_head(head, c, status, type, fields, length);
+    struct iovec parts[] = {{head, n_head}, {(void *)body, n}};
+    ig_wire_send(c->wire, parts, c->is_head ? 1 : 2);
+}
+
+/* Takes `value`. */
+static void reply_json(ig_call *c, unsigned status, const char *fields, json_t *value) {
     char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    static const char none[] = "{\"error\":{\"message\":\"out of memory\",\"type\":\"server_error\"}}";
     json_decref(value);
-    return text ? MHD_create_response_from_buffer(strlen(text), text, MHD_RESPMEM_MUST_FREE) : NULL;
+    ig_reply(c, text ? status : 500, "application/json", fields, text ? text : none,
+             text ? strlen(text) : strlen(none));
+    free(text);
 }
 
-enum MHD_Result ig_reply_json(ig_call *c, unsigned status, json_t *value) {
-    return ig_reply_response(c, status, json_response(value), "application/json");
+void ig_reply_json(ig_call *c, unsigned status, json_t *value) { reply_json(c, status, "", value); }
+
+/* HTTP/1.0 knows no chunks: there the connection's end is the reply's. */
+bool ig_reply_begin(ig_call *c, const char *type, const char *fields) {
+    char head[HEAD_BYTES];
+    c->closes |= c->head->is_1_0;
+    struct iovec part = {
+        head, write_head(head, c, 200, type, fields, c->head->is_1_0 ? "" : "Transfer-Encoding: chunked\r\n")};
+    return ig_wire_send(c->wire, &part, 1);
 }
 
-enum MHD_Result ig_reply_text(ig_call *c, const char *type, const char *text, size_t n) {
-    struct MHD_Response *r = MHD_create_response_from_buffer(n, (void *)text, MHD_RESPMEM_MUST_COPY);
-    return ig_reply_response(c, 200, r, type);
+bool ig_reply_part(ig_call *c, const char *data, size_t n) {
+    char size[32];
+    int n_size = c->head->is_1_0 ? 0 : snprintf(size, sizeof size, "%zx\r\n", n);
+    struct iovec parts[] = {{size, (size_t)n_size}, {(void *)data, n}, {"\r\n", c->head->is_1_0 ? 0 : 2}};
+    return n == 0 || ig_wire_send(c->wire, parts, 3);
+}
+
+bool ig_reply_end(ig_call *c) {
+    struct iovec part = {"0\r\n\r\n", 5};
+    return c->head->is_1_0 || ig_wire_send(c->wire, &part, 1);
 }
 
 /* ---- errors ----------------------------------------------------------------------------------- */
@@ -130,14 +189,13 @@ json_t *ig_refusal_json(const ig_refusal *r) {
                      r->code);
 }
 
-enum MHD_Result ig_reply_refusal(ig_call *c) {
+void ig_reply_refusal(ig_call *c) {
     const ig_refusal *r = &c->refusal;
-    struct MHD_Response *out = json_response(ig_refusal_json(r));
-    if (!out) return MHD_NO;
-    if (r->status == 401) MHD_add_response_header(out, "WWW-Authenticate", "Bearer");
-    if (r->status == 405) MHD_add_response_header(out, "Allow", c->route->methods);
-    if (r->may_retry) MHD_add_response_header(out, "Retry-After", "1");
-    if (r->status >= 500 && !r->may_retry) MHD_add_response_header(out, "x-should-retry", "false");
-    if (r->status == 413) MHD_add_response_header(out, "Connection", "close");
-    return ig_reply_response(c, r->status, out, "application/json");
+    char fields[256];
+    snprintf(fields, sizeof fields, "%s%s%s%s%s%s", r->status == 401 ? "WWW-Authenticate: Bearer\r\n" : "",
+             r->status == 405 ? "Allow: " : "", r->status == 405 ? c->route->methods : "",
+             r->status == 405 ? "\r\n" : "", r->may_retry ? "Retry-After: 1\r\n" : "",
+             r->status >= 500 && !r->may_retry ? "x-should-retry: false\r\n" : "");
+    c->closes |= r->status == 413;
+    reply_json(c, r->status, fields, ig_refusal_json(r));
 }

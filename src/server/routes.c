@@ -11,19 +11,19 @@
 
 /* ---- the server --------------------------------------------------------------------------- */
 
-enum MHD_Result ig_route_health(ig_call *c) {
-    if (!atomic_load(&c->server->is_draining)) return ig_reply_json(c, 200, json_pack("{s:s}", "status", "ok"));
+void ig_route_health(ig_call *c) {
+    if (!atomic_load(&c->server->is_draining)) {
+        ig_reply_json(c, 200, json_pack("{s:s}", "status", "ok"));
+        return;
+    }
     ig_refuse(c, 503, NULL, "the server is being shut down");
     c->refusal.may_retry = true;
-    return MHD_YES;
 }
 
-enum MHD_Result ig_route_version(ig_call *c) {
-    return ig_reply_json(c, 200, json_pack("{s:s}", "version", ig_version()));
-}
+void ig_route_version(ig_call *c) { ig_reply_json(c, 200, json_pack("{s:s}", "version", ig_version())); }
 
 /* The scheduler never waits for this: it shows the state after the last step. */
-enum MHD_Result ig_route_slots(ig_call *c) {
+void ig_route_slots(ig_call *c) {
     json_t *list = json_array();
     ig_scheduler_place p;
     for (int i = 0; ig_scheduler_get_place(c->server->scheduler, i, &p); i++)
@@ -32,7 +32,7 @@ enum MHD_Result ig_route_slots(ig_call *c) {
                             "id_task", (json_int_t)p.request, "n_ctx", ig_scheduler_ctx(c->server->scheduler),
                             "n_prompt_tokens", p.n_prompt, "n_past", p.n_held, "n_decoded", p.n_tokens, "kv_bytes",
                             (json_int_t)p.kv_bytes, "disk_bytes", (json_int_t)p.disk_bytes, "policy", p.policy));
-    return ig_reply_json(c, 200, list);
+    ig_reply_json(c, 200, list);
 }
 
 /* ---- the model -------------------------------------------------------------------------------- */
@@ -45,17 +45,18 @@ static json_t *model_json(const ig_server *s) {
                      "architecture", s->info.architecture);
 }
 
-enum MHD_Result ig_route_models(ig_call *c) {
+void ig_route_models(ig_call *c) {
     static const char below[] = "/v1/models/";
-    json_t *model = model_json(c->server);
-    if (strncmp(c->url, below, sizeof below - 1) != 0)
-        return ig_reply_json(c, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model));
-    const char *name = c->url + sizeof below - 1;
-    if (strcmp(name, c->server->o->alias) == 0) return ig_reply_json(c, 200, model);
-    json_decref(model);
-    ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, c->server->o->alias);
-    c->refusal.code = "model_not_found";
-    return MHD_YES;
+    const char *path = c->head->path,
+               *name = strncmp(path, below, sizeof below - 1) == 0 ? path + sizeof below - 1 : NULL;
+    if (!name) {
+        ig_reply_json(c, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(c->server)));
+    } else if (strcmp(name, c->server->o->alias) == 0) {
+        ig_reply_json(c, 200, model_json(c->server));
+    } else {
+        ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, c->server->o->alias);
+        c->refusal.code = "model_not_found";
+    }
 }
 
 /* The text of a special token. */
@@ -77,12 +78,12 @@ static json_t *template_json(const ig_server *s) {
     return found ? found : json_null();
 }
 
-enum MHD_Result ig_route_props(ig_call *c) {
+void ig_route_props(ig_call *c) {
     const ig_server *s = c->server;
     ig_scheduler_stats st;
     ig_scheduler_get_stats(s->scheduler, &st);
     const ig_cache_options *k = &s->o->scheduler.session.cache;
-    return ig_reply_json(
+    ig_reply_json(
         c, 200,
         json_pack("{s:i, s:s, s:s, s:o, s:o, s:o, s:s, s:{s:i}, s:{s:s, s:s, s:b, s:b}}", "total_slots", st.n_places,
                   "model_path", s->info.path, "model_alias", s->o->alias, "chat_template", template_json(s),
@@ -92,9 +93,9 @@ enum MHD_Result ig_route_props(ig_call *c) {
                   k->type ? k->type : "f16", "has_disk", k->disk_bytes > 0, "has_store", k->store_path != NULL));
 }
 
-enum MHD_Result ig_route_tokenizer_info(ig_call *c) {
+void ig_route_tokenizer_info(ig_call *c) {
     const ig_server *s = c->server;
-    return ig_reply_json(
+    ig_reply_json(
         c, 200,
         json_pack("{s:s, s:o, s:o, s:n, s:o}", "tokenizer_class", s->info.architecture, "bos_token",
                   special_json(s, ig_token_bos(s->o->model)), "eos_token", special_json(s, ig_token_eos(s->o->model)),
@@ -180,21 +181,19 @@ static bool all_tokens(ig_call *c, const char *text, size_t n, int flags, int32_
     }
 }
 
-enum MHD_Result ig_route_tokenize(ig_call *c) {
+void ig_route_tokenize(ig_call *c) {
     token_question q = {0};
     int32_t *ids = NULL;
     int n = 0;
-    enum MHD_Result done = MHD_YES;
     json_t *body = ig_body_object(c);
     if (body && read_question(c, body, &q)) {
         const char *text = q.text ? q.text : q.content ? q.content : q.prompt;
         int flags = (q.adds ? IG_TOKENIZE_ADD_SPECIAL : 0) | (q.parses ? IG_TOKENIZE_PARSE_SPECIAL : 0);
-        if (all_tokens(c, text, q.n, flags, &ids, &n)) done = ig_reply_json(c, 200, tokens_json(c, &q, ids, n));
+        if (all_tokens(c, text, q.n, flags, &ids, &n)) ig_reply_json(c, 200, tokens_json(c, &q, ids, n));
     }
     free(ids);
     free(q.text);
     json_decref(body);
-    return done;
 }
 
 static bool read_ids(ig_call *c, const json_t *body, int32_t **ids, size_t *n) {
@@ -217,10 +216,9 @@ static bool read_ids(ig_call *c, const json_t *body, int32_t **ids, size_t *n) {
     return true;
 }
 
-enum MHD_Result ig_route_detokenize(ig_call *c) {
+void ig_route_detokenize(ig_call *c) {
     int32_t *ids = NULL;
     size_t n = 0;
-    enum MHD_Result done = MHD_YES;
     json_t *body = ig_body_object(c);
     if (body && read_ids(c, body, &ids, &n)) {
         size_t n_text = ig_detokenize(c->server->o->model, ids, n, true, NULL, 0);
@@ -228,7 +226,7 @@ enum MHD_Result ig_route_detokenize(ig_call *c) {
         if (text) {
             ig_detokenize(c->server->o->model, ids, n, true, text, n_text);
             json_t *value = ig_reply_string(text, n_text);
-            done = ig_reply_json(c, 200, json_pack("{s:O, s:o}", "content", value, "prompt", value));
+            ig_reply_json(c, 200, json_pack("{s:O, s:o}", "content", value, "prompt", value));
         } else {
             ig_refuse(c, 500, NULL, "out of memory for %zu bytes", n_text);
         }
@@ -236,21 +234,18 @@ enum MHD_Result ig_route_detokenize(ig_call *c) {
     }
     free(ids);
     json_decref(body);
-    return done;
 }
 
-enum MHD_Result ig_route_apply_template(ig_call *c) {
+void ig_route_apply_template(ig_call *c) {
     static const char *const known[] = {"messages", "model", "add_generation_prompt", NULL};
     char *text = NULL;
     size_t n = 0;
     bool begins_answer = true;
-    enum MHD_Result done = MHD_YES;
     json_t *body = ig_body_object(c);
     if (body && ig_field_others(c, body, "", known) &&
         ig_field_bool(c, body, "add_generation_prompt", &begins_answer) &&
         ig_messages_prompt(c, ig_field(body, "messages"), begins_answer, &text, &n))
-        done = ig_reply_json(c, 200, json_pack("{s:o}", "prompt", ig_reply_string(text, n)));
+        ig_reply_json(c, 200, json_pack("{s:o}", "prompt", ig_reply_string(text, n)));
     free(text);
     json_decref(body);
-    return done;
 }

@@ -79,7 +79,7 @@ ig_status ig_sandbox_files(const ig_sandbox *s, ig_error *err) {
 
 /* ---- seccomp: calls -------------------------------------------------------------------------------- */
 
-/* What the server, glibc, SQLite and libmicrohttpd use once all is open. */
+/* What the server, glibc and SQLite use once all is open. */
 static const int allowed[] = {
     /* memory */
     SCMP_SYS(brk), SCMP_SYS(munmap), SCMP_SYS(mremap), SCMP_SYS(madvise), SCMP_SYS(membarrier),

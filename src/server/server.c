@@ -135,8 +135,8 @@ static void drain(ig_server *s, const sigset_t *set) {
     double end = ig_server_seconds() + s->o->drain_seconds;
     const struct timespec short_time = {.tv_nsec = 50000000};
     atomic_store(&s->is_draining, true);
-    MHD_socket listener = MHD_quiesce_daemon(s->daemon);
-    if (listener != MHD_INVALID_SOCKET) close(listener);
+    ig_server_accept_no_more(s);
+    close(s->listener);
     s->listener = -1;
     ig_server_say(s, "ending: %d requests are still being answered", count_calls(s));
     while (count_calls(s) && ig_server_seconds() < end) {
@@ -165,19 +165,18 @@ static ig_status start(ig_server *s, ig_error *err) {
     ig_status status = check(s, err);
     if (!status) status = ig_scheduler_open(&s->scheduler, s->o->model, &s->o->scheduler, err);
     if (!status) status = s->o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
-    if (!status) status = ig_watch_open(&s->watch, err);
+    if (!status) status = ig_watch_open(&s->watch, &s->o->limits, err);
     if (!status && s->o->is_sandboxed) status = ig_sandbox_calls(err);
-    if (status) return status;
-    s->daemon = ig_http_start(s);
-    return s->daemon ? IG_OK : ig_server_fail(err, IG_E_IO, "the HTTP server cannot start: %s", strerror(errno));
+    return status ? status : ig_server_accept(s, err);
 }
 
 static void stop(ig_server *s) {
-    if (s->daemon) MHD_stop_daemon(s->daemon);
-    if (s->watch.wake[0] || s->watch.has_thread) ig_watch_close(&s->watch);
+    bool has_listened = s->watch.has_thread;
+    if (has_listened) ig_watch_end_all(&s->watch);
+    if (s->watch.limits) ig_watch_close(&s->watch);
     ig_scheduler_close(s->scheduler);
     if (s->listener >= 0) close(s->listener);
-    if (s->o->unix_path && s->daemon) unlink(s->o->unix_path);
+    if (s->o->unix_path && has_listened) unlink(s->o->unix_path);
     ig_server_free_keys(&s->keys);
 }
 
@@ -187,7 +186,6 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     ig_model_get_info(o->model, &s.info);
     snprintf(s.fingerprint, sizeof s.fingerprint, "ig-%016llx", (unsigned long long)ig_model_identity(o->model));
     pthread_mutex_init(&s.lock, NULL);
-    pthread_cond_init(&s.idle, NULL);
     pthread_mutex_init(&s.numbers.lock, NULL);
     pthread_mutex_init(&s.keys.lock, NULL);
     pthread_mutex_init(&s.fields.lock, NULL);
@@ -205,7 +203,6 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     pthread_mutex_destroy(&s.fields.lock);
     pthread_mutex_destroy(&s.keys.lock);
     pthread_mutex_destroy(&s.numbers.lock);
-    pthread_cond_destroy(&s.idle);
     pthread_mutex_destroy(&s.lock);
     return status;
 }

@@ -7,6 +7,16 @@
 
 #include "infinigen.h"
 
+/* Of what clients may take. */
+typedef struct ig_server_limits {
+    uint64_t body_bytes;
+    int connections, connections_each; /* in all; of one address */
+    double header_seconds;             /* for the head of a request */
+    double body_seconds;               /* for its body, and a second more for each KiB that has come */
+    double idle_seconds;               /* between two requests, and for a client that does not read */
+    double request_seconds;            /* for an answer; 0: however long it takes */
+} ig_server_limits;
+
 /* A request that was answered, or was not: one for answers of the model, or one that was refused. Texts are the
  * client's own, and last as long as the call. */
 typedef struct ig_server_record {
@@ -34,8 +44,9 @@ typedef struct ig_server_options {
     ig_model *model;
     ig_scheduler_options scheduler;
     const char *const *sketches; /* [policies] of each policy, in the order of ig_cache_policy(); NULL: none */
-    double drain_seconds;        /* at the end, for what is being answered */
-    bool is_sandboxed;           /* gives up other calls than a server needs before it takes requests */
+    ig_server_limits limits;
+    double drain_seconds; /* at the end, for what is being answered */
+    bool is_sandboxed;    /* gives up other calls than a server needs before it takes requests */
     /* Says what goes on, a line without its end, from any thread. */
     void (*say)(void *user, const char *line);
     void (*on_request)(void *user, const ig_server_record *r); /* the same; NULL: not wanted */

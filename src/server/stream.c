@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers as server-sent events. The connection's thread asks for bytes; it sleeps until the scheduler has some, or
+ * Answers as server-sent events. The connection's thread sleeps until the scheduler has some, or
  * long enough that proxies would think the connection dead.
  */
 #define _GNU_SOURCE
@@ -123,7 +123,7 @@ static bool fill(ig_exchange *x) {
     struct timespec until;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += IG_SERVER_PING_SECONDS;
-    x->n_out = x->at_out = 0;
+    x->n_out = 0;
     pthread_mutex_lock(&x->lock);
     int waited = 0;
     while (!has_news(x) && waited != ETIMEDOUT) waited = pthread_cond_timedwait(&x->changed, &x->lock, &until);
@@ -132,24 +132,13 @@ static bool fill(ig_exchange *x) {
     return ok;
 }
 
-static ssize_t read_stream(void *user, uint64_t position, char *to, size_t most) {
-    ig_call *c = user;
-    ig_exchange *x = c->exchange;
-    (void)position;
-    while (x->at_out == x->n_out) {
-        if (x->is_finished) return MHD_CONTENT_READER_END_OF_STREAM;
-        if (atomic_load(&c->is_gone) || !fill(x)) return MHD_CONTENT_READER_END_WITH_ERROR;
+/* An end without its last event says that it is broken. */
+void ig_exchange_stream(ig_exchange *x) {
+    ig_call *c = x->call;
+    bool ok = ig_reply_begin(c, "text/event-stream; charset=utf-8", "X-Accel-Buffering: no\r\n");
+    while (ok && !x->is_finished) {
+        bool is_gone = atomic_load(&c->is_gone) && !atomic_load(&c->is_late);
+        ok = !is_gone && fill(x) && ig_reply_part(c, x->out, x->n_out);
     }
-    size_t n = x->n_out - x->at_out < most ? x->n_out - x->at_out : most;
-    memcpy(to, x->out + x->at_out, n);
-    x->at_out += n;
-    return (ssize_t)n;
-}
-
-enum MHD_Result ig_exchange_stream(ig_exchange *x) {
-    enum { BLOCK_BYTES = 16 << 10 };
-    struct MHD_Response *r =
-        MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, BLOCK_BYTES, read_stream, x->call, NULL);
-    if (r) MHD_add_response_header(r, "X-Accel-Buffering", "no");
-    return ig_reply_response(x->call, 200, r, "text/event-stream; charset=utf-8");
+    if (!ok || !ig_reply_end(c)) c->closes = c->wire->is_broken = true;
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The thread that watches connections. Whose headers or body take too long is cut off; whose client has gone away while
- * it is being answered ends its call at once, so that nothing more is computed for it.
+ * it is being answered ends its call at once, so that nothing more is computed for it. Where there are too many
+ * connections, those that wait for their clients make room, the oldest first: slow ones do not keep others out.
  */
 #define _GNU_SOURCE
 #include "server/parts.h"
@@ -15,31 +16,20 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { ROUND_MS = 500, POLLED_MAX = IG_SERVER_CONNECTIONS + 1 };
+enum { ROUND_MS = 500 };
 
 static void wake(ig_watch *w) {
     ssize_t n = write(w->wake[1], "", 1); /* a full pipe wakes as well */
     (void)n;
 }
 
-/* With the lock, as the next three. */
-static bool is_overdue(const ig_connection *k, double now) {
+/* With the lock, as the next four. */
+static bool is_overdue(const ig_watch *w, const ig_connection *k, double now) {
+    const ig_server_limits *l = w->limits;
     double waited = now - k->since;
-    if (k->stage == IG_STAGE_HEADERS) return waited > IG_SERVER_HEADER_SECONDS;
-    if (k->stage == IG_STAGE_BODY) return waited > IG_SERVER_BODY_SECONDS + (double)k->received / 1024;
-    return k->stage == IG_STAGE_IDLE && waited > IG_SERVER_IDLE_SECONDS;
-}
-
-static size_t collect(ig_watch *w, struct pollfd *polled) {
-    double now = ig_server_seconds();
-    size_t n = 0;
-    polled[n++] = (struct pollfd){.fd = w->wake[0], .events = POLLIN};
-    for (ig_connection *k = w->first; k; k = k->next) {
-        if (is_overdue(k, now)) shutdown(k->fd, SHUT_RDWR);
-        if (k->call && !atomic_load(&k->call->is_gone) && n < POLLED_MAX)
-            polled[n++] = (struct pollfd){.fd = k->fd, .events = POLLRDHUP};
-    }
-    return n;
+    if (k->stage == IG_STAGE_HEADERS) return waited > l->header_seconds;
+    if (k->stage == IG_STAGE_BODY) return waited > l->body_seconds + (double)k->received / 1024;
+    return k->stage == IG_STAGE_IDLE && waited > l->idle_seconds;
 }
 
 static void end_call(ig_connection *k) {
@@ -48,38 +38,68 @@ static void end_call(ig_connection *k) {
     if (k->call->exchange) ig_exchange_cancel(k->call->exchange);
 }
 
+static void end_overdue(ig_watch *w) {
+    double now = ig_server_seconds(), most = w->limits->request_seconds;
+    for (ig_connection *k = w->first; k; k = k->next) {
+        if (is_overdue(w, k, now)) shutdown(k->fd, SHUT_RD); /* its thread says why */
+        if (!k->call || most <= 0 || now - k->call->began < most || atomic_load(&k->call->is_gone)) continue;
+        atomic_store(&k->call->is_late, true);
+        end_call(k);
+    }
+}
+
+/* Clients that are waiting for an answer; *polled has room for all connections and one. */
+static size_t collect(ig_watch *w, struct pollfd *polled, size_t cap) {
+    size_t n = 0;
+    polled[n++] = (struct pollfd){.fd = w->wake[0], .events = POLLIN};
+    for (ig_connection *k = w->first; k && n < cap; k = k->next)
+        if (k->call && !atomic_load(&k->call->is_gone)) polled[n++] = (struct pollfd){.fd = k->fd, .events = POLLRDHUP};
+    return n;
+}
+
+/* Asked again, with the lock: since then a connection may have ended, and another one have its descriptor. */
+static bool has_gone(int fd) {
+    struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+    return poll(&p, 1, 0) > 0 && p.revents & (POLLRDHUP | POLLHUP | POLLERR);
+}
+
 static void end_gone(ig_watch *w, const struct pollfd *polled, size_t n) {
     for (size_t i = 1; i < n; i++) {
-        if (!(polled[i].revents & (POLLRDHUP | POLLHUP | POLLERR))) continue;
+        if (!polled[i].revents) continue;
         for (ig_connection *k = w->first; k; k = k->next)
-            if (k->fd == polled[i].fd) end_call(k);
+            if (k->fd == polled[i].fd && k->call && has_gone(k->fd)) end_call(k);
     }
 }
 
 static void *run(void *arg) {
-    static struct pollfd polled[POLLED_MAX];
     ig_watch *w = arg;
     while (!atomic_load(&w->is_ending)) {
         pthread_mutex_lock(&w->lock);
-        size_t n = collect(w, polled);
+        end_overdue(w);
+        size_t n = collect(w, w->polled, w->cap_polled);
         pthread_mutex_unlock(&w->lock);
-        int found = poll(polled, n, ROUND_MS);
+        int found = poll(w->polled, n, ROUND_MS);
         if (found <= 0) continue;
         char drop[64];
-        while (polled[0].revents && read(w->wake[0], drop, sizeof drop) == (ssize_t)sizeof drop) continue;
+        while (w->polled[0].revents && read(w->wake[0], drop, sizeof drop) == (ssize_t)sizeof drop) continue;
         pthread_mutex_lock(&w->lock);
-        end_gone(w, polled, n);
+        end_gone(w, w->polled, n);
         pthread_mutex_unlock(&w->lock);
     }
     return NULL;
 }
 
-ig_status ig_watch_open(ig_watch *w, ig_error *err) {
+ig_status ig_watch_open(ig_watch *w, const ig_server_limits *limits, ig_error *err) {
+    w->limits = limits;
+    w->cap_polled = (size_t)limits->connections + 1;
+    w->polled = calloc(w->cap_polled, sizeof *w->polled);
     pthread_mutex_init(&w->lock, NULL);
+    pthread_cond_init(&w->changed, NULL);
     if (pipe2(w->wake, O_CLOEXEC | O_NONBLOCK) != 0) {
         w->wake[0] = w->wake[1] = -1;
         return ig_server_fail(err, IG_E_IO, "pipe: %s", strerror(errno));
     }
+    if (!w->polled) return ig_server_fail(err, IG_E_MEMORY, "out of memory for %zu connections", w->cap_polled);
     int failed = pthread_create(&w->thread, NULL, run, w);
     if (failed) return ig_server_fail(err, IG_E_MEMORY, "cannot start a thread: %s", strerror(failed));
     w->has_thread = true;
@@ -94,36 +114,84 @@ void ig_watch_close(ig_watch *w) {
     }
     for (int i = 0; i < 2; i++)
         if (w->wake[i] >= 0) close(w->wake[i]);
+    pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
+    free(w->polled);
 }
 
-ig_connection *ig_watch_add(ig_watch *w, int fd) {
+static bool is_same_address(const ig_connection *k, const struct in6_addr *address) {
+    return memcmp(&k->address, address, sizeof *address) == 0;
+}
+
+/* Of an address, or of all (NULL), the one that has waited longest for its client is told to end. */
+static bool drop_oldest(ig_watch *w, const struct in6_addr *address) {
+    ig_connection *oldest = NULL;
+    for (ig_connection *k = w->first; k; k = k->next) {
+        if (k->is_dropped || k->stage == IG_STAGE_REPLY || (address && !is_same_address(k, address))) continue;
+        if (!oldest || k->since < oldest->since) oldest = k;
+    }
+    if (!oldest) return false;
+    oldest->is_dropped = true;
+    shutdown(oldest->fd, SHUT_RDWR);
+    return true;
+}
+
+/* With the lock. */
+static bool make_room(ig_watch *w, const struct in6_addr *address) {
+    static const struct in6_addr none;
+    int n = 0, n_same = 0;
+    bool is_limited = memcmp(address, &none, sizeof none) != 0;
+    for (ig_connection *k = w->first; k; k = k->next) {
+        n += !k->is_dropped;
+        n_same += !k->is_dropped && is_same_address(k, address);
+    }
+    if (is_limited && n_same >= w->limits->connections_each) return drop_oldest(w, address);
+    return n < w->limits->connections || drop_oldest(w, NULL);
+}
+
+ig_connection *ig_watch_add(ig_watch *w, int fd, const struct in6_addr *address) {
     ig_connection *k = calloc(1, sizeof *k);
     if (!k) return NULL;
     k->fd = fd;
+    k->address = *address;
     k->since = ig_server_seconds();
     pthread_mutex_lock(&w->lock);
-    k->next = w->first;
-    k->link = &w->first;
-    if (k->next) k->next->link = &k->next;
-    w->first = k;
-    w->n++;
+    bool has_room = make_room(w, address);
+    if (has_room) {
+        k->next = w->first;
+        k->link = &w->first;
+        if (k->next) k->next->link = &k->next;
+        w->first = k;
+        w->n++;
+    }
     pthread_mutex_unlock(&w->lock);
-    return k;
+    if (has_room) return k;
+    free(k);
+    return NULL;
 }
 
 void ig_watch_remove(ig_watch *w, ig_connection *k) {
-    if (!k) return;
     pthread_mutex_lock(&w->lock);
+    close(k->fd); /* with the lock: nobody else may end a later one of the same number */
     *k->link = k->next;
     if (k->next) k->next->link = k->link;
     w->n--;
+    pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     free(k);
 }
 
+void ig_watch_end_all(ig_watch *w) {
+    pthread_mutex_lock(&w->lock);
+    for (ig_connection *k = w->first; k; k = k->next) {
+        end_call(k);
+        shutdown(k->fd, SHUT_RDWR);
+    }
+    while (w->n) pthread_cond_wait(&w->changed, &w->lock);
+    pthread_mutex_unlock(&w->lock);
+}
+
 void ig_watch_stage(ig_watch *w, ig_connection *k, ig_server_stage stage) {
-    if (!k) return;
     pthread_mutex_lock(&w->lock);
     k->stage = stage;
     k->since = ig_server_seconds();
@@ -131,15 +199,22 @@ void ig_watch_stage(ig_watch *w, ig_connection *k, ig_server_stage stage) {
     pthread_mutex_unlock(&w->lock);
 }
 
+void ig_watch_begin(ig_watch *w, ig_connection *k) {
+    pthread_mutex_lock(&w->lock);
+    if (k->stage == IG_STAGE_IDLE) {
+        k->stage = IG_STAGE_HEADERS;
+        k->since = ig_server_seconds();
+    }
+    pthread_mutex_unlock(&w->lock);
+}
+
 void ig_watch_received(ig_watch *w, ig_connection *k, size_t n) {
-    if (!k) return;
     pthread_mutex_lock(&w->lock);
     k->received += n;
     pthread_mutex_unlock(&w->lock);
 }
 
 void ig_watch_call(ig_watch *w, ig_connection *k, ig_call *c) {
-    if (!k) return;
     pthread_mutex_lock(&w->lock);
     k->call = c;
     pthread_mutex_unlock(&w->lock);

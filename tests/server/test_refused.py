@@ -119,7 +119,9 @@ def test_long_prompts(server):
 
 def test_wrong_bodies(server):
     deep = b'{"prompt":' + b"[" * 100000 + b"]" * 100000 + b"}"
-    for raw in (b"", b"{", b"[]", b"3", b"null", b'{"prompt":"\xff"}', b'{"prompt":"a\\u0000b"}', b'{"prompt":"\\ud800"}',
+    wide = b'{"prompt":[' + b"1," * 1200000 + b"1]}"
+    for raw in (deep.replace(b"[" * 100000, b"[" * 64).replace(b"]" * 100000, b"]" * 64), wide,
+                b"", b"{", b"[]", b"3", b"null", b'{"prompt":"\xff"}', b'{"prompt":"a\\u0000b"}', b'{"prompt":"\\ud800"}',
                 b'{"prompt":"a","prompt":"b"}', b'{"prompt":"a","max_tokens":1e999}', deep, b'{"prompt":"a"} x',
                 b'{"prompt":"a","max_tokens":' + b"9" * 400 + b"}"):
         status, reply, _ = server.ask(TEXT, raw=raw)
@@ -129,9 +131,11 @@ def test_wrong_bodies(server):
 
 
 def test_paths_and_methods(server):
-    for path in ("/nothing", "/v1", "/v1/embeddings", "//health", "/health/", "/v1/models/", "/../health", "/health%00x"):
+    for path in ("/nothing", "/v1", "/v1/embeddings", "//health", "/health/", "/v1/models/", "/../health", "/%2e%2e/health", "/HEALTH"):
         status, reply, _ = server.ask(path)
         assert status == 404 and reply["error"]["type"] == "not_found_error", path
+    for path in ("/health%00x", "/%zz", "/health%0d%0aX:y"):
+        assert server.ask(path)[0] == 400, path
     for method, path, allowed in (("GET", CHAT, "POST"), ("POST", "/health", "GET, HEAD"), ("DELETE", "/slots", "GET, HEAD"),
                                   ("OPTIONS", CHAT, "POST"), ("PUT", TEXT, "POST")):
         status, reply, headers = server.ask(path, method=method)

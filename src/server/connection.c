@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Connections: one thread takes them, and each gets a thread of its own, which a slow client holds up and nobody else.
+ */
+#define _GNU_SOURCE
+#include "server/parts.h"
+
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static void *serve(void *arg) {
+    ig_wire *w = arg;
+    ig_http_serve(w);
+    ig_watch_remove(&w->server->watch, w->connection);
+    free(w);
+    return NULL;
+}
+
+static bool start_thread(ig_wire *w) {
+    enum { STACK_BYTES = 1 << 20 };
+    pthread_t thread;
+    pthread_attr_t with;
+    pthread_attr_init(&with);
+    pthread_attr_setstacksize(&with, STACK_BYTES);
+    pthread_attr_setdetachstate(&with, PTHREAD_CREATE_DETACHED);
+    bool ok = pthread_create(&thread, &with, serve, w) == 0;
+    pthread_attr_destroy(&with);
+    return ok;
+}
+
+/* All that is said to one for whom there is no room. */
+static void turn_away(int fd) {
+    static const char reply[] =
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 97\r\n"
+        "Retry-After: 1\r\nConnection: close\r\n\r\n"
+        "{\"error\":{\"message\":\"too many "
+        "connections\",\"type\":\"unavailable_error\",\"param\":null,\"code\":null}}\n";
+    ssize_t sent = send(fd, reply, sizeof reply - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)sent;
+    close(fd);
+}
+
+static void take(ig_server *s, int fd, const struct in6_addr *address) {
+    ig_wire *w = malloc(sizeof *w);
+    if (!w) {
+        close(fd);
+        return;
+    }
+    w->server = s;
+    w->fd = fd;
+    w->is_broken = false;
+    w->at = w->n = 0;
+    w->connection = ig_watch_add(&s->watch, fd, address);
+    if (w->connection && start_thread(w)) return;
+    if (w->connection)
+        ig_watch_remove(&s->watch, w->connection);
+    else
+        turn_away(fd);
+    free(w);
+}
+
+static struct in6_addr address_of(const struct sockaddr_storage *from) {
+    struct in6_addr address = {0};
+    if (from->ss_family == AF_INET6) address = ((const struct sockaddr_in6 *)(const void *)from)->sin6_addr;
+    if (from->ss_family == AF_INET) {
+        memset(&address.s6_addr[10], 0xff, 2); /* as IPv6 writes it */
+        memcpy(&address.s6_addr[12], &((const struct sockaddr_in *)(const void *)from)->sin_addr, 4);
+    }
+    return address;
+}
+
+static void *accept_all(void *arg) {
+    ig_server *s = arg;
+    while (!atomic_load(&s->is_draining)) {
+        struct sockaddr_storage from = {0};
+        socklen_t n = sizeof from;
+        int fd = accept4(s->listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC), on = 1;
+        if (fd >= 0) {
+            struct in6_addr address = address_of(&from);
+            setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
+                       sizeof on); /* a socket in the file system has no such thing */
+            take(s, fd, &address);
+        } else if (errno != EINTR && errno != ECONNABORTED) {
+            usleep(20000); /* no descriptor is free, say */
+        }
+    }
+    return NULL;
+}
+
+ig_status ig_server_accept(ig_server *s, ig_error *err) {
+    int failed = pthread_create(&s->accepting, NULL, accept_all, s);
+    if (failed) return ig_server_fail(err, IG_E_MEMORY, "cannot start a thread: %s", strerror(failed));
+    s->is_accepting = true;
+    return IG_OK;
+}
+
+void ig_server_accept_no_more(ig_server *s) {
+    if (!s->is_accepting) return;
+    atomic_store(&s->is_draining, true);
+    shutdown(s->listener, SHUT_RDWR); /* wakes accept4() */
+    pthread_join(s->accepting, NULL);
+    s->is_accepting = false;
+}
