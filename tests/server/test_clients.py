@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The server with a client that people use: `openai` from the package index, in a virtual environment of its own, which
-is made once. Skipped where it cannot be had."""
+"""The server with the clients that people use, from the package index, each in a virtual environment of its own, which is made
+once, under ~/.cache/infinigen/test-clients. Those of openai are part of every run; INFINIGEN_TEST_CLIENTS=1 adds the
+others, which are larger or slower, and INFINIGEN_TEST_EXAMPLES says how many requests schemathesis makes up for each path (20).
+Skipped where they cannot be had."""
+import functools
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -10,8 +14,49 @@ import pytest
 
 from conftest import USER_CACHE, make_model
 from serving import Server
+from test_tokens import eval_scores
 
-SCRIPT = r"""
+CLIENTS = {"openai-2": "openai>=2,<3", "openai-3": "openai>=3,<4", "llm": "llm", "langchain-openai": "langchain-openai",
+           "lm-eval": "lm-eval[api]", "schemathesis": "schemathesis"}
+wants_all = os.environ.get("INFINIGEN_TEST_CLIENTS") not in (None, "", "0")
+large = pytest.mark.skipif(not wants_all, reason="only with INFINIGEN_TEST_CLIENTS=1")
+
+
+@functools.cache
+def folder_of(name):
+    """The programs of a client's environment. A made one is marked, so that half a one is made again."""
+    folder = pathlib.Path(USER_CACHE, "infinigen", "test-clients", name)
+    mark = folder / "is-complete"
+    if not mark.exists():
+        for command in ([sys.executable, "-m", "venv", folder],
+                        [folder / "bin/python", "-m", "pip", "install", "-q", "--disable-pip-version-check", CLIENTS[name]]):
+            made = subprocess.run(command, capture_output=True)
+            if made.returncode:
+                pytest.skip(f"the client {name} cannot be had: {made.stderr.decode()[-200:]}")
+        mark.touch()
+    return folder / "bin"
+
+
+def run(name, *args, env=None, cwd=None, status=0):
+    """What a client's program prints. A program that begins with a dash is an option of its python."""
+    folder = folder_of(name)
+    args = [folder / "python", *args] if str(args[0]).startswith("-") else [folder / args[0], *args[1:]]
+    p = subprocess.run([*map(str, args)], capture_output=True, timeout=600, cwd=cwd, env={**os.environ, **(env or {})})
+    assert p.returncode == status, p.stdout.decode()[-3000:] + p.stderr.decode()[-3000:]
+    return p.stdout.decode() + (p.stderr.decode() if status else "")
+
+
+@pytest.fixture
+def server(program, tmp_path):
+    with Server(program, make_model(tmp_path / "served"), "-c", 2048, "-np", 8, "--api-key", "a-key") as s:
+        s.url = f"http://127.0.0.1:{s.port}/v1"
+        s.key = {"Authorization": "Bearer a-key"}
+        yield s
+
+
+# ---- openai ----
+
+OPENAI = r"""
 import json, sys, openai
 from concurrent.futures import ThreadPoolExecutor
 client = openai.OpenAI(base_url=sys.argv[1], api_key="a-key", max_retries=0)
@@ -43,12 +88,16 @@ for what, call in {
         {"type": "function", "function": {"name": "f", "parameters": {}}}]),
     "other": lambda: client.chat.completions.create(model="gpt-4o", messages=me),
     "key": lambda: client.with_options(api_key="wrong").models.list(),
+    "parse": lambda: client.chat.completions.create(model=model, messages=me, response_format={
+        "type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"type": "object"}}}),
+    "long": lambda: client.chat.completions.create(model=model, messages=[{"role": "user", "content": "a" * 3000}]),
     "embeddings": lambda: client.embeddings.create(model=model, input="a"),
 }.items():
     try:
         call()
     except openai.APIStatusError as error:
         out[what] = [type(error).__name__, error.param]
+        out["code"] = error.code or out.get("code")
 with client.chat.completions.create(model=model, messages=me, max_tokens=1500, stream=True,
                                     extra_body={"ignore_eos": True}) as left:
     for part in left:
@@ -57,30 +106,129 @@ print(json.dumps(out))
 """
 
 
-@pytest.fixture(scope="session")
-def openai():
-    """A python that has the client."""
-    folder = os.path.join(USER_CACHE, "infinigen", "test-clients", "openai")
-    python = os.path.join(folder, "bin", "python")
-    is_there = os.path.exists(python) and subprocess.run([python, "-c", "import openai"]).returncode == 0
-    if not is_there:
-        made = subprocess.run([sys.executable, "-m", "venv", folder], capture_output=True)
-        if made.returncode == 0:
-            made = subprocess.run([python, "-m", "pip", "install", "-q", "openai"], capture_output=True)
-        if made.returncode:
-            pytest.skip("the client openai cannot be had: " + made.stderr.decode()[-200:])
-    return python
-
-
-def test_openai(program, tmp_path, openai):
-    with Server(program, make_model(tmp_path / "served"), "-c", 2048, "-np", 8, "--api-key", "a-key") as s:
-        p = subprocess.run([openai, "-c", SCRIPT, f"http://127.0.0.1:{s.port}/v1"], capture_output=True, timeout=300)
-        assert p.returncode == 0, p.stderr.decode()
-    out = json.loads(p.stdout)
+@pytest.mark.parametrize("version", ["openai-2", "openai-3"])
+def test_openai(server, version):
+    out = json.loads(run(version, "-c", OPENAI, server.url))
     assert out["model"] == out["retrieved"] == "served"
     assert out["chat"] == out["stream"] and out["usage"] == out["stream_usage"] <= 9
     assert out["tops"] and set(out["tops"]) == {2}
     assert out["scored"] == 3
     assert out["eight"] == out["alone"]
     assert out["tools"] == ["BadRequestError", "tools"] and out["other"] == ["NotFoundError", "model"]
+    assert out["parse"] == ["BadRequestError", "response_format"]
     assert out["key"][0] == "AuthenticationError" and out["embeddings"][0] == "NotFoundError"
+    assert out["long"] == ["BadRequestError", "messages"] and out["code"] == "context_length_exceeded"
+
+
+# ---- llm ----
+
+
+@large
+def test_llm(server, tmp_path):
+    """A person's program, with a model for chats and one for texts."""
+    (tmp_path / "llm").mkdir()
+    (tmp_path / "llm" / "extra-openai-models.yaml").write_text("".join(
+        f"- model_id: {name}\n  model_name: served\n  api_base: {server.url}\n  api_key_name: served\n  completion: {completes}\n"
+        for name, completes in (("chat", "false"), ("text", "true"))))
+    env = {"LLM_USER_PATH": str(tmp_path / "llm"), "OPENAI_API_KEY": "a-key"}
+    for name, path, question in (("chat", "/v1/chat/completions", {"messages": [{"role": "user", "content": "ab"}]}),
+                                 ("text", "/v1/completions", {"prompt": "ab"})):
+        flags = ["-o", "temperature", 0, "-o", "max_tokens", 9, "-o", "seed", 4]
+        choice = server.ask(path, {**question, "max_tokens": 9, "temperature": 0}, headers=server.key)[1]["choices"][0]
+        for more in ([], ["--no-stream"]):
+            said = run("llm", "llm", "-m", name, "--key", "a-key", "ab", *flags, *more, env=env)
+            assert said.rstrip("\n") == (choice["text"] if name == "text" else choice["message"]["content"]).rstrip("\n")
+    wrong = run("llm", "llm", "-m", "chat", "--key", "wrong", "ab", env=env, status=1)
+    assert "a key is needed" in wrong
+
+
+# ---- langchain ----
+
+LANGCHAIN = r"""
+import json, sys
+import openai
+from langchain_openai import ChatOpenAI, OpenAI
+how = dict(base_url=sys.argv[1], api_key="a-key", model="served", temperature=0, max_tokens=9, max_retries=0)
+chat, text = ChatOpenAI(**how), OpenAI(**how)
+out = {"chat": chat.invoke("ab").content, "stream": "".join(part.content for part in chat.stream("ab")),
+       "batch": [m.content for m in chat.batch(["ab", [("system", "a"), ("human", "b")]])],
+       "text": text.invoke("ab"), "texts": text.generate(["ab", "cd"]).llm_output["token_usage"],
+       "text_stream": "".join(text.stream("ab")), "usage": chat.invoke("ab").usage_metadata["output_tokens"]}
+schema = {"title": "x", "type": "object", "properties": {"a": {"type": "string"}}}
+tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": schema}}
+for what, call in {"structured": lambda: chat.with_structured_output(schema, method="json_schema").invoke("ab"),
+                   "tools": lambda: chat.bind_tools([tool]).invoke("ab")}.items():
+    try:
+        call()
+    except openai.BadRequestError as error:
+        out[what] = error.param
+print(json.dumps(out))
+"""
+
+
+@large
+def test_langchain(server):
+    out = json.loads(run("langchain-openai", "-c", LANGCHAIN, server.url))
+    assert out["chat"] == out["stream"] == out["batch"][0] and out["usage"] == 9
+    assert out["text"] == out["text_stream"] and out["texts"]["completion_tokens"] == 18
+    assert out["structured"] == "response_format" and out["tools"] == "tools"
+
+
+# ---- lm-eval ----
+
+TASK = """task: {name}
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {file}}}}}
+test_split: test
+output_type: {kind}
+target_delimiter: ""
+"""
+
+
+@large
+def test_lm_eval(program, model, tmp_path):
+    """Log-likelihoods, rolling ones and replies, with the server's tokens; the first are those of `eval`."""
+    questions = [("The capital of France is", [" Paris.", " London.", " a banana."]),
+                 ("Water boils at a temperature of one hundred degrees", [" Celsius.", " Fahrenheit.", " miles."]),
+                 ("Question: What do bees make?\nAnswer:", [" honey", " milk", " houses of stone"])]
+    task = tmp_path / "choice.jsonl"
+    task.write_text("".join(json.dumps({"query": q, "choices": c, "answer": 0}) + "\n" for q, c in questions))
+    expected = eval_scores(program, model, task)
+    for name, kind, more in (
+            ("choice", "multiple_choice", 'doc_to_text: "{{query}}"\ndoc_to_choice: "{{choices}}"\ndoc_to_target: "{{answer}}"\n'),
+            ("rolling", "loglikelihood_rolling", 'doc_to_text: ""\ndoc_to_target: "{{query}}"\nmetric_list: [{metric: word_perplexity}]\n'),
+            ("reply", "generate_until", 'doc_to_text: "{{query}}"\ndoc_to_target: "{{choices[0]}}"\n'
+             'generation_kwargs: {until: ["."], max_gen_toks: 8}\nmetric_list: [{metric: exact_match}]\n')):
+        (tmp_path / f"{name}.yaml").write_text(TASK.format(name=name, kind=kind, file=task) + more)
+    with Server(program, model, "-c", 1024) as s:
+        url = f"http://127.0.0.1:{s.port}/v1/completions"
+        run("lm-eval", "lm_eval", "run", "--model", "local-completions", "--model_args",
+            f"model=smollm2-135m,base_url={url},tokenizer_backend=remote,num_concurrent=4", "--include_path", tmp_path,
+            "--tasks", "choice,rolling,reply", "--output_path", tmp_path / "out", "--log_samples", cwd=tmp_path,
+            env={"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")})
+        greedy = [s.ask("/v1/completions", {"prompt": q, "max_tokens": 8, "temperature": 0, "stop": ["."]})[1]["choices"][0]["text"]
+                  for q, _ in questions]
+
+    def samples(name):
+        [path] = (tmp_path / "out").glob(f"*/samples_{name}_*.jsonl")
+        return sorted((json.loads(line) for line in path.read_text().splitlines()), key=lambda d: d["doc_id"])
+
+    scores = [float(r[0][0]) for d in samples("choice") for r in d["resps"]]
+    assert scores == pytest.approx(expected, abs=1e-6)
+    assert [d["resps"][0][0] for d in samples("reply")] == greedy
+    assert all(float(d["resps"][0][0][0] if isinstance(d["resps"][0][0], list) else d["resps"][0][0]) < -5 for d in samples("rolling"))
+
+
+# ---- schemathesis ----
+
+
+@large
+def test_schemathesis(program, tmp_path):
+    """Requests made up from /openapi.json, right and wrong ones: no status of the server's own failure, none that is not said."""
+    with Server(program, make_model(tmp_path / "served"), "-c", 256, "-np", 8, "--request-timeout", 5) as s:
+        out = run("schemathesis", "schemathesis", "run", f"http://127.0.0.1:{s.port}/openapi.json", "--checks",
+                  "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
+                  "--max-examples", os.environ.get("INFINIGEN_TEST_EXAMPLES", "20"), "--phases", "examples,coverage,fuzzing",
+                  "--seed", "1", "--workers", "4", cwd=tmp_path)
+        assert "No issues found" in out or "FAILURES" not in out, out[-3000:]
+        assert s.ask("/health")[0] == 200
