@@ -291,10 +291,12 @@ typedef struct ig_cache_options {
     uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
     uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
     const char *disk_path; /* its directory */
-    double limit;         /* entries beyond this share of the context are dropped for ever, the least useful ones first,
-                             in layers that are not dense; 0 (default): limit_bytes, or none. A batch of a prompt is
-                             attended to as a whole before its overflow goes, the oldest first. Not together with a
-                             disk tier */
+    bool map;     /* no disk tier: keys and values lie in a mapped file in disk_path, the system brings the pages
+                     that are touched, and ram_bytes is what it may keep: to compare with, as unified memory */
+    double limit; /* entries beyond this share of the context are dropped for ever, the least useful ones first,
+                     in layers that are not dense; 0 (default): limit_bytes, or none. A batch of a prompt is
+                     attended to as a whole before its overflow goes, the oldest first. Not together with a
+                     disk tier */
     uint64_t limit_bytes; /* the same as bytes of keys and values; 0 (default): `limit` says. Not both */
     const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
     const char *speculate; /* what the next layer's entries are guessed from: "late" (default, NULL): the state after

@@ -133,9 +133,10 @@ static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     c->no_uring = o->no_uring;
     c->store_path = o->kv_store;
     c->store_bytes = o->kv_store_size;
-    if (!o->kv_ram && !o->kv_disk) return;
+    if (!o->kv_ram && !o->kv_disk && !o->kv_map) return;
     c->ram_bytes = o->kv_ram;
-    c->disk_bytes = o->kv_disk ? o->kv_disk : UINT64_MAX >> 2;
+    c->map = o->kv_map;
+    c->disk_bytes = o->kv_disk || o->kv_map ? o->kv_disk : UINT64_MAX >> 2;
     c->disk_path = ig_cli_spill_folder(app->spill, o);
 }
 

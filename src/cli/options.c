@@ -270,8 +270,7 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_CHOICES, AT(kv_type), "f16", 0, 0, kv_types},
     {"--kv-sketch", "FILE",
      "sketch that prepare wrote; none: do without; own: the one prepared for the model (default); where lists are "
-     "taken, "
-     "may be given several times",
+     "taken, may be given several times",
      CACHE, IG_KIND_TEXTS, AT(kv_sketch), NULL, 0, 0, NULL},
     {"--kv-budget", "N|P%",
      "entries used per KV head: a number, or a share of the context (default: the policy's own, 10%, of few all)",
@@ -299,6 +298,9 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_LIMITS, AT(kv_limit), NULL, 0, 0, NULL},
     {"--kv-ram", "SIZE", "most RAM for keys and values, such as 512M; the rest goes to disk (default: no limit)", CACHE,
      IG_KIND_SIZE, AT(kv_ram), NULL, 0, 0, NULL},
+    {"--kv-map", NULL,
+     "let the system page keys and values in and out of a mapped file, to compare with; with --kv-ram", CACHE,
+     IG_KIND_FLAG, AT(kv_map), NULL, 0, 0, NULL},
     {"--kv-disk", "SIZE", "most disk space for keys and values (default: what the context needs)", CACHE, IG_KIND_SIZE,
      AT(kv_disk), NULL, 0, 0, NULL},
     {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", CACHE, IG_KIND_TEXT,

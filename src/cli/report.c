@@ -120,6 +120,11 @@ json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
         json_pack("{s:I, s:I}", "weights", (json_int_t)info->weight_bytes, "private", (json_int_t)info->private_bytes));
     if (s) add_session(report, app, s);
     ig_cli_report_weights(report, app);
+    struct rusage usage;
+    if (getrusage(RUSAGE_SELF, &usage) == 0)
+        json_object_set_new(
+            json_object_get(report, "memory"), "page_faults",
+            json_pack("{s:I, s:I}", "major", (json_int_t)usage.ru_majflt, "minor", (json_int_t)usage.ru_minflt));
     json_object_set_new(json_object_get(report, "memory"), "peak_rss", json_integer((json_int_t)ig_cli_peak_rss()));
     return report;
 }
@@ -194,6 +199,14 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     if (st.dropped) fprintf(stderr, "dropped     %llu entries\n", (unsigned long long)st.dropped);
     if (!st.written_bytes) return;
     char disk[32], read[32];
+    if (app->o->kv_map) {
+        struct rusage usage = {0};
+        getrusage(RUSAGE_SELF, &usage);
+        fprintf(stderr, "pages       %s in the file, %s read when touched, %llu let go in %.2f s; %ld major faults\n",
+                ig_cli_size(disk, st.disk_bytes), ig_cli_size(read, st.read_bytes), (unsigned long long)st.demoted,
+                st.stall_seconds, usage.ru_majflt);
+        return;
+    }
     uint64_t wanted = st.prefetch_hits + st.prefetch_misses;
     fprintf(stderr,
             "disk        %s kept, %s read, %.0f %% of the blocks wanted were there in time; %.2f s waited, %.2f s "

@@ -126,7 +126,8 @@ ig_status ig_cache_impose(ig_session_options *o, const ig_model *m, ig_error *er
     to->evict = from->evict;
     to->ram_bytes = from->ram_bytes;
     to->disk_bytes = from->disk_bytes;
-    to->disk_path = from->disk_bytes ? "" : NULL; /* it is open already */
+    to->map = from->map;
+    to->disk_path = from->disk_bytes || from->map ? "" : NULL; /* it is open already */
     to->no_uring = from->no_uring;
     to->n_sessions = from->n_sessions;
     return IG_OK;

@@ -73,11 +73,16 @@ static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *er
 /* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
 static ig_status plan_tiers(ig_session_plan *p, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
-    p->tiers = (ig_kv_options){
-        .ram_bytes = o->ram_bytes, .disk_bytes = o->disk_bytes, .disk_path = o->disk_path, .no_uring = o->no_uring};
-    if (o->ram_bytes && !o->disk_bytes)
+    p->tiers = (ig_kv_options){.ram_bytes = o->ram_bytes,
+                               .disk_bytes = o->disk_bytes,
+                               .disk_path = o->disk_path,
+                               .no_uring = o->no_uring,
+                               .is_mapped = o->map};
+    if (o->map && (o->disk_bytes || !o->ram_bytes))
+        return ig_fail(err, IG_E_ARG, "mapped keys and values need a limit on their RAM, and no disk tier");
+    if (o->ram_bytes && !o->disk_bytes && !o->map)
         return ig_fail(err, IG_E_ARG, "a limit on the KV cache's RAM needs a disk tier for the rest");
-    if (o->disk_bytes && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
+    if ((o->disk_bytes || o->map) && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
     if (p->ops->select) p->tiers.n_pinned_layers = o->n_dense_layers;
     p->tiers.n_sequences = o->n_sessions;
     ig_status s = ig_kv_type_parse(&p->tiers.type, o->type, err);

@@ -129,19 +129,34 @@ size_t ig_kv_count_pinned(const ig_kv_memory *m, int n) {
     return n_blocks <= m->most_pinned ? n_blocks : 0;
 }
 
+/* Bytes of a memory without a tier beside its frames. */
+static uint64_t plain_bytes(const ig_kv_memory *m, size_t n_frames, const ig_kv_options *o) {
+    return (uint64_t)n_frames * block_bytes(m) + m->n_pieces * piece_bytes(m) + list_bytes(m, o);
+}
+
+static ig_status fail_ram(const ig_kv_options *o, uint64_t need, ig_error *err) {
+    char text[64];
+    return ig_fail(err, IG_E_LIMIT, "%llu bytes of RAM for the KV cache are too few: this context needs at least %s",
+                   (unsigned long long)o->ram_bytes, ig_bytes_text(text, need));
+}
+
+/* Of mapped frames those of the layer in use must have room. */
+static uint64_t least_mapped(const ig_kv_memory *m, size_t n_frames, const ig_kv_options *o) {
+    size_t few = n_frames < m->layer_blocks ? n_frames : m->layer_blocks;
+    return plain_bytes(m, n_frames, o) + (uint64_t)few * IG_FRAME_BYTES;
+}
+
 /* How many frames the budget leaves room for. */
 static ig_status count_frames(size_t *n_frames, ig_kv_memory *m, size_t n_blocks, const ig_kv_options *o,
                               ig_error *err) {
     *n_frames = blocks_in_use(m, o);
+    uint64_t mapped = o->is_mapped ? least_mapped(m, *n_frames, o) : 0;
+    if (o->ram_bytes < mapped) return fail_ram(o, mapped, err);
     if (!o->disk_bytes || !o->ram_bytes) return IG_OK;
     size_t least = least_frames(m), per_frame = IG_FRAME_BYTES + 32;
     if (least > n_blocks) least = n_blocks;
     uint64_t need = table_bytes(m, n_blocks, least, o) + (uint64_t)least * IG_FRAME_BYTES;
-    char text[64];
-    if (o->ram_bytes < need)
-        return ig_fail(err, IG_E_LIMIT,
-                       "%llu bytes of RAM for the KV cache are too few: this context needs at least %s",
-                       (unsigned long long)o->ram_bytes, ig_bytes_text(text, need));
+    if (o->ram_bytes < need) return fail_ram(o, need, err);
     uint64_t fit = least + (o->ram_bytes - need) / per_frame;
     if (fit < *n_frames) *n_frames = (size_t)fit;
     m->most_pinned = *n_frames - least;
@@ -172,7 +187,8 @@ ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_opti
     if (o->disk_bytes)
         *bytes += table_bytes(&m, n_blocks, n_frames, o);
     else
-        *bytes += (uint64_t)n_frames * block_bytes(&m) + m.n_pieces * piece_bytes(&m) + list_bytes(&m, o);
+        *bytes += plain_bytes(&m, n_frames, o);
+    if (o->is_mapped && *bytes > o->ram_bytes) *bytes = o->ram_bytes;
     return IG_OK;
 }
 
@@ -211,7 +227,10 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
     m->epoch = m->loaded = 1;
     for (size_t i = 0; i < IG_COUNT(m->steps); i++) m->steps[i] = 1;
     if (!s) s = open_tables(m, n_blocks, err);
-    if (!s) s = ig_kv_pool_open(&m->pool, n_frames, err);
+    if (!s && o->is_mapped)
+        s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers,
+                             o->ram_bytes - plain_bytes(m, n_frames, o), err);
+    if (!s) s = ig_kv_pool_open(&m->pool, n_frames, m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
     if (!s && o->disk_bytes) s = open_tier(m, n_blocks, n_frames, o, err);
     if (s)
         ig_kv_memory_close(m);
@@ -232,6 +251,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     ig_kv_tables_close(m);
     if (m->prefixes.nodes) ig_prefix_tree_close(&m->prefixes);
     ig_kv_pool_close(&m->pool);
+    ig_kv_pager_close(m->pager);
     free(m);
 }
 
@@ -308,6 +328,19 @@ void ig_kv_drop_block(ig_kv_memory *m, size_t id) {
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
+/* Of mapped frames RAM holds a part. */
+static void count_pages(const ig_kv_memory *m, ig_kv_stats *out, size_t n_frames) {
+    ig_kv_pager_stats st;
+    ig_kv_pager_get_stats(m->pager, &st);
+    out->ram_bytes += st.resident_bytes - n_frames * IG_FRAME_BYTES;
+    out->disk_bytes = n_frames * IG_FRAME_BYTES;
+    out->read_bytes = st.read_bytes;
+    out->written_bytes = st.written_bytes;
+    out->demoted = st.n_left;
+    out->recalled = st.read_bytes / IG_FRAME_BYTES;
+    out->stall_seconds = st.seconds;
+}
+
 void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     size_t n_pieces = m->n_fresh - m->n_spare, n_frames = ig_kv_pool_taken(&m->pool) - m->n_lent,
            n_blocks = m->tier ? n_pieces * m->piece_blocks * m->n_tables : n_frames;
@@ -317,6 +350,7 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     out->n_kept_pieces = m->prefixes.n_kept;
     out->n_pieces = n_pieces - m->prefixes.n_kept;
     out->ram_bytes = n_frames * IG_FRAME_BYTES + m->arena.size + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
+    if (m->pager) count_pages(m, out, n_frames);
     if (!m->tier) return;
     ig_tier_stats t;
     m->tier->ops->stats(m->tier, &t);

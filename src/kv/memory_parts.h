@@ -22,6 +22,7 @@
 #define IG_KV_MEMORY_PARTS_H
 
 #include "base/memory.h"
+#include "kv/pager.h"
 #include "kv/pool.h"
 #include "kv/slots.h"
 #include "kv/store.h"
@@ -105,8 +106,9 @@ struct ig_kv_memory {
     uint8_t **frames;    /* [n_tables][table_len] where blocks are; NULL: not in RAM */
     ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][2][row_lines] */
     ig_kv_pool pool;
-    uint32_t *owners; /* [n_pieces] sequences */
-    uint32_t *spare;  /* [n_pieces] a stack of free pieces */
+    ig_kv_pager *pager; /* NULL: frames are not mapped */
+    uint32_t *owners;   /* [n_pieces] sequences */
+    uint32_t *spare;    /* [n_pieces] a stack of free pieces */
     size_t n_spare, n_fresh;
     size_t n_sequences, n_open; /* most, and now */
     size_t n_lent;              /* frames that are not used, for the slots' sake */

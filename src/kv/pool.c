@@ -10,13 +10,14 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-ig_status ig_kv_pool_open(ig_kv_pool *p, size_t n_frames, ig_error *err) {
+ig_status ig_kv_pool_open(ig_kv_pool *p, size_t n_frames, uint8_t *frames, ig_error *err) {
     size_t bytes, spare_bytes;
     *p = (ig_kv_pool){0};
     if (n_frames > UINT32_MAX || !ig_mul_size(&bytes, n_frames, IG_FRAME_BYTES) ||
         !ig_mul_size(&spare_bytes, n_frames, sizeof *p->spare))
         return ig_fail(err, IG_E_LIMIT, "KV cache: %zu blocks are more than can be addressed", n_frames);
-    p->frames = ig_pages_reserve(bytes);
+    p->is_lent = frames != NULL;
+    p->frames = frames ? frames : ig_pages_reserve(bytes);
     p->spare = ig_pages_reserve(spare_bytes);
     p->n_frames = n_frames;
     if (!p->frames || !p->spare) {
@@ -24,12 +25,12 @@ ig_status ig_kv_pool_open(ig_kv_pool *p, size_t n_frames, ig_error *err) {
         return ig_fail_memory(err, "KV cache", bytes);
     }
     /* Dense attention walks through all frames at every step: large pages save it a TLB miss for each. */
-    madvise(p->frames, bytes, MADV_HUGEPAGE);
+    if (!frames) madvise(p->frames, bytes, MADV_HUGEPAGE);
     return IG_OK;
 }
 
 void ig_kv_pool_close(ig_kv_pool *p) {
-    ig_pages_release(p->frames, p->n_frames * IG_FRAME_BYTES);
+    if (!p->is_lent) ig_pages_release(p->frames, p->n_frames * IG_FRAME_BYTES);
     ig_pages_release(p->spare, p->n_frames * sizeof *p->spare);
     *p = (ig_kv_pool){0};
 }

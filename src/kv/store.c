@@ -144,6 +144,19 @@ static ig_status take_pieces(ig_kv *kv, int n, ig_error *err) {
     return IG_OK;
 }
 
+/* A step is about to use the layer. What is moved meanwhile counts for the sequence. */
+static void use_pages(ig_kv *kv, int layer) {
+    ig_kv_memory *m = kv->memory;
+    ig_kv_pager_stats before, after;
+    ig_kv_pager_get_stats(m->pager, &before);
+    ig_kv_pager_use(m->pager, layer, m->frames, m->layer_blocks);
+    ig_kv_pager_get_stats(m->pager, &after);
+    kv->moved.read_bytes += after.read_bytes - before.read_bytes;
+    kv->moved.written_bytes += after.written_bytes - before.written_bytes;
+    kv->moved.recalled += (after.read_bytes - before.read_bytes) / IG_FRAME_BYTES;
+    kv->moved.stall_seconds += after.seconds - before.seconds;
+}
+
 ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
     ig_kv_memory *m = kv->memory;
     const ig_slots *list = ig_kv_slots(kv, layer, 0); /* the heads' lists are of one length */
@@ -161,6 +174,7 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
         }
     for (int h = 0; list && h < m->shape.n_kv_heads; h++) ig_slots_add(ig_kv_slots(kv, layer, h), n_new);
     kv->held[layer] = n_slots;
+    if (m->pager) use_pages(kv, layer);
     return IG_OK;
 }
 
