@@ -702,7 +702,12 @@ typedef struct ig_generate_options {
     bool ignore_end;          /* go on after an end token */
     const char *const *stops; /* stop strings */
     size_t n_stops;           /* of them */
-    bool special;             /* give special tokens as text too */
+    const int32_t *stop_ids;  /* [n_stop_ids] tokens that end the answer as end tokens do; NULL (default): none */
+    size_t n_stop_ids;
+    int n_least;     /* before so many tokens nothing ends the answer: neither an end token nor one of stop_ids
+                        comes, and stop strings are not looked for. Default 0 */
+    bool shows_stop; /* a stop string that ends the answer is part of its text */
+    bool special;    /* give special tokens as text too */
     ig_text_fn on_text;
     void *user;
 } ig_generate_options;

@@ -9,6 +9,24 @@
 
 #include "base/error.h"
 
+static bool is_end_token(const ig_answer *a, int32_t id) {
+    const ig_generate_options *o = a->o;
+    for (size_t i = 0; i < o->n_stop_ids; i++)
+        if (o->stop_ids[i] == id) return true;
+    return !o->ignore_end && ig_token_is_end(a->session->model, id);
+}
+
+/* All of them, for as long as none may come. */
+static bool list_ends(ig_answer *a) {
+    int n_vocab = a->session->model->config.n_vocab;
+    size_t n = 0;
+    for (int32_t id = 0; id < n_vocab; id++) n += is_end_token(a, id);
+    a->ends = malloc((n ? n : 1) * sizeof *a->ends);
+    for (int32_t id = 0; id < n_vocab && a->ends; id++)
+        if (is_end_token(a, id)) a->ends[a->n_ends++] = id;
+    return a->ends != NULL;
+}
+
 ig_status ig_answer_open(ig_answer *a, ig_error *err) {
     size_t longest = 0;
     for (size_t k = 0; k < a->o->n_stops; k++) {
@@ -17,12 +35,15 @@ ig_status ig_answer_open(ig_answer *a, ig_error *err) {
     }
     a->detok.started = true; /* it continues a text: a leading blank is part of it */
     a->finish = IG_FINISH_LENGTH;
+    if (a->o->n_least > 0 && !list_ends(a)) return ig_fail_memory(err, "generation", sizeof *a->ends);
     a->held = malloc(longest + 2 * IG_TOKEN_BYTES_MAX);
     return a->held ? IG_OK : ig_fail_memory(err, "generation", longest + 2 * IG_TOKEN_BYTES_MAX);
 }
 
 void ig_answer_close(ig_answer *a) {
+    free(a->ends);
     free(a->held);
+    a->ends = NULL;
     a->held = NULL;
 }
 
@@ -37,12 +58,12 @@ static bool push_text(ig_answer *a, const char *text, size_t n) {
     memcpy(a->held + a->n_held, text, n);
     a->n_held += n;
     size_t keep = a->n_held; /* first byte that may belong to a stop string */
-    for (size_t i = 0; i < a->n_held; i++)
+    for (size_t i = 0; i < a->n_held && a->n_tokens > a->o->n_least; i++)
         for (size_t k = 0; k < a->o->n_stops; k++) {
             size_t len = strlen(a->o->stops[k]), left = a->n_held - i;
             if (!len || memcmp(a->held + i, a->o->stops[k], len < left ? len : left) != 0) continue;
             if (len <= left) {
-                show(a, i);
+                show(a, a->o->shows_stop ? i + len : i);
                 return true;
             }
             if (i < keep) keep = i;
@@ -57,9 +78,9 @@ ig_status ig_answer_next(ig_answer *a, int32_t *id, bool *has_ended, ig_error *e
     char text[IG_TOKEN_BYTES_MAX];
     const ig_session *s = a->session;
     *has_ended = true;
-    *id = ig_sampler_next(a->sampler, s);
+    *id = ig_sampler_next_but(a->sampler, s, a->ends, a->n_tokens < a->o->n_least ? a->n_ends : 0);
     if (*id < 0) return ig_fail(err, IG_E_ARG, "no token can come next: all have a logit of minus infinity");
-    bool is_end = !a->o->ignore_end && ig_token_is_end(s->model, *id);
+    bool is_end = is_end_token(a, *id);
     if (a->on_token) a->on_token(a->token_user, *id, is_end);
     if (is_end) {
         a->finish = IG_FINISH_END;

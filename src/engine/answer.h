@@ -22,6 +22,8 @@ typedef struct ig_answer {
     bool no_replacement; /* what is left of a character at the end is dropped; else it is shown as U+FFFD */
 
     ig_detok_stream detok;
+    int32_t *ends; /* [n_ends] tokens that end it; none if it has no least length */
+    size_t n_ends;
     char *held; /* text not yet shown: at most the longest stop string and two tokens' */
     size_t n_held;
     bool is_interrupted; /* on_text wants no more */

@@ -83,16 +83,17 @@ static void penalise(ig_sampler *s, const int32_t *tokens, int n) {
     }
 }
 
-/* The session's logits with bias and penalties. */
-static const float *adjust(ig_sampler *s, const ig_session *session) {
+/* The session's logits with bias and penalties, and without some tokens. */
+static const float *adjust(ig_sampler *s, const ig_session *session, const int32_t *without, size_t n_without) {
     const ig_sampler_options *o = &s->o;
     bool penalises = o->repeat_penalty != 1 || o->frequency_penalty != 0 || o->presence_penalty != 0;
     int n = session->n_tokens, n_back = !penalises ? 0 : o->repeat_last_n < 0 ? n : o->repeat_last_n;
-    if (!o->n_logit_bias && !n_back) return session->logits;
+    if (!o->n_logit_bias && !n_back && !n_without) return session->logits;
     if (n_back > n) n_back = n;
     memcpy(s->logits, session->logits, (size_t)s->model->config.n_vocab * sizeof *s->logits);
     for (size_t i = 0; i < o->n_logit_bias; i++) s->logits[s->bias[i].id] += s->bias[i].bias;
     penalise(s, session->tokens + n - n_back, n_back);
+    for (size_t i = 0; i < n_without; i++) s->logits[without[i]] = -INFINITY;
     return s->logits;
 }
 
@@ -126,10 +127,12 @@ static int32_t draw(ig_sampler *s) {
 
 bool ig_sampler_is_for(const ig_sampler *s, const ig_model *m) { return s->model == m; }
 
-int32_t ig_sampler_next(ig_sampler *s, const ig_session *session) {
+int32_t ig_sampler_next(ig_sampler *s, const ig_session *session) { return ig_sampler_next_but(s, session, NULL, 0); }
+
+int32_t ig_sampler_next_but(ig_sampler *s, const ig_session *session, const int32_t *ids, size_t n) {
     if (!s || !session || !ig_sampler_is_for(s, session->model) || !session->has_logits) return -1;
     int n_vocab = s->model->config.n_vocab;
-    const float *logits = adjust(s, session);
+    const float *logits = adjust(s, session, ids, n);
     int32_t best = s->kernels->argmax(logits, n_vocab);
     if (!(logits[best] > -INFINITY)) return -1;
     if (s->o.temperature <= 0 || isinf(logits[best])) return best;

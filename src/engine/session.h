@@ -65,5 +65,7 @@ ig_status ig_session_take_logits(ig_model *m, ig_error *err);
 ig_status ig_sampler_check(const ig_sampler_options *o, const ig_model *m, ig_error *err);
 /* True if it was opened for this model. */
 bool ig_sampler_is_for(const ig_sampler *sampler, const ig_model *m);
+/* ig_sampler_next(), and none of these tokens [n]. */
+int32_t ig_sampler_next_but(ig_sampler *sampler, const ig_session *s, const int32_t *ids, size_t n);
 
 #endif

@@ -43,6 +43,9 @@ static const char *const known_both[] = {"model",
                                          "logprobs",
                                          "return_tokens_as_token_ids",
                                          "ignore_eos",
+                                         "min_tokens",
+                                         "stop_token_ids",
+                                         "include_stop_str_in_output",
                                          "cache_salt",
                                          "infinigen",
                                          "response_format",
@@ -133,6 +136,33 @@ static bool read_stops(ig_exchange *x) {
     if (!json_is_array(v) || n > STOPS_MAX)
         return ig_refuse(x->call, 400, "stop", "stop must be a string or a list of at most %d", STOPS_MAX);
     json_array_foreach(v, i, text) if (!add_stop(x, text)) return false;
+    return true;
+}
+
+/* Other tokens that end an answer, and how long none may. */
+static bool read_ends(ig_exchange *x) {
+    ig_generate_options *g = &x->ask.generate;
+    const json_t *v = ig_field(x->body, "stop_token_ids");
+    size_t i, n = json_array_size(v);
+    json_t *id;
+    if (!ig_field_bool(x->call, x->body, "ignore_eos", &g->ignore_end) ||
+        !ig_field_bool(x->call, x->body, "include_stop_str_in_output", &g->shows_stop) ||
+        !read_whole(x, "min_tokens", 0, g->n_predict >= 0 ? g->n_predict : INT_MAX, &g->n_least))
+        return false;
+    if (!v) return true;
+    if (!json_is_array(v) || n > BIASES_MAX)
+        return ig_refuse(x->call, 400, "stop_token_ids", "stop_token_ids must be a list of at most %d tokens",
+                         BIASES_MAX);
+    x->stop_ids = calloc(n + 1, sizeof *x->stop_ids);
+    if (!x->stop_ids) return ig_refuse(x->call, 500, NULL, "out of memory for stop_token_ids");
+    json_array_foreach(v, i, id) {
+        json_int_t token = json_integer_value(id);
+        if (!json_is_integer(id) || token < 0 || token > INT_MAX)
+            return ig_refuse(x->call, 400, "stop_token_ids", "stop_token_ids: item %zu is no token", i);
+        x->stop_ids[i] = (int32_t)token;
+    }
+    g->stop_ids = x->stop_ids;
+    g->n_stop_ids = n;
     return true;
 }
 
@@ -256,15 +286,6 @@ static bool read_length(ig_exchange *x) {
     return true;
 }
 
-static bool check_model(ig_exchange *x) {
-    const char *name = NULL;
-    if (!ig_field_text(x->call, x->body, "model", &name)) return false;
-    if (!name || strcmp(name, x->call->server->o->alias) == 0) return true;
-    ig_refuse(x->call, 404, "model", "there is no model '%.128s' here, but '%s'", name, x->call->server->o->alias);
-    x->call->refusal.code = "model_not_found";
-    return false;
-}
-
 static bool check_known(ig_exchange *x) {
     const char *all[64];
     size_t n = 0;
@@ -280,10 +301,11 @@ bool ig_exchange_read(ig_exchange *x) {
     x->ask = ig_request_defaults();
     x->cache = x->call->server->o->scheduler.session.cache;
     x->ask.generate.on_text = NULL;
-    if (!check_known(x) || !check_model(x) || !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n)) return false;
+    if (!check_known(x) || !ig_field_model(x->call, x->body) || !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n))
+        return false;
     x->n = (int)n;
     return check_absent(x) && (x->is_chat || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
-           ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) &&
-           ig_field_bool(x->call, x->body, "ignore_eos", &x->ask.generate.ignore_end) && read_length(x) &&
-           read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) && read_cache(x);
+           ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_length(x) &&
+           read_ends(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) &&
+           read_cache(x);
 }

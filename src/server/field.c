@@ -50,6 +50,15 @@ bool ig_field_text(ig_call *c, const json_t *object, const char *name, const cha
     return true;
 }
 
+bool ig_field_model(ig_call *c, const json_t *object) {
+    const char *name = NULL, *own = c->server->o->alias;
+    if (!ig_field_text(c, object, "model", &name)) return false;
+    if (!name || strcmp(name, own) == 0) return true;
+    ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, own);
+    c->refusal.code = "model_not_found";
+    return false;
+}
+
 /* A small body can be large once it is read: how deep it goes, and how many values it has, is counted before. */
 static bool is_modest(const char *text, size_t n) {
     size_t depth = 0, deepest = 0, n_nodes = 0;

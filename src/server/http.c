@@ -211,7 +211,7 @@ static bool serve_request(ig_wire *w) {
     bool goes_on = c.is_answered && !c.closes && !w->is_broken && !atomic_load(&w->server->is_draining);
     end(&c);
     free(text);
-    ig_watch_stage(&w->server->watch, w->connection, goes_on ? IG_STAGE_IDLE : IG_STAGE_BODY);
+    ig_watch_stage(&w->server->watch, w->connection, goes_on ? IG_STAGE_IDLE : IG_STAGE_END);
     return goes_on;
 }
 

@@ -12,54 +12,59 @@
 #define BOOL "{\"type\":[\"boolean\",\"null\"]}"
 #define NUMBER(min, max) "{\"type\":[\"number\",\"null\"],\"minimum\":" min ",\"maximum\":" max "}"
 #define WHOLE(min, max) "{\"type\":[\"integer\",\"null\"],\"minimum\":" min ",\"maximum\":" max "}"
-#define IDS "{\"type\":\"array\",\"items\":{\"type\":\"integer\",\"minimum\":0}}"
-#define MESSAGES                                                                                             \
-    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"]," \
-    "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\"]},"                 \
-    "\"content\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"object\","      \
-    "\"required\":[\"type\",\"text\"],\"properties\":{\"type\":{\"const\":\"text\"},"                        \
-    "\"text\":{\"type\":\"string\"}}}}]}}}}"
-
+#define SCHEMA(name) "{\"$ref\":\"#/components/schemas/" name "\"}"
 /* The end of an object: fields that nobody knows are passed over. */
 #define OTHERS ",\"additionalProperties\":true}"
-/* Of both kinds of answers. */
-#define COMMON \
-    "\"model\":" TEXT ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{"      \
-    "\"include_usage\":" BOOL ",\"continuous_usage_stats\":" BOOL "}" OTHERS                 \
-    ",\"n\":" WHOLE("1", "16") ",\"stop\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"maxItems\":16,"     \
-    "\"items\":{\"type\":\"string\",\"minLength\":1}},{\"type\":\"null\"}]},\"seed\":{\"type\":[\"integer\","         \
-    "\"null\"]},\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0.001", "1") ",\"top_k\":"                 \
-    WHOLE("0", "2147483647") ",\"min_p\":" NUMBER("0", "1") ",\"typical_p\":" NUMBER("0.001", "1")                    \
-    ",\"top_n_sigma\":" NUMBER("-1", "1000") ",\"xtc_probability\":" NUMBER("0", "1") ",\"xtc_threshold\":"           \
-    NUMBER("0", "1") ",\"repeat_penalty\":" NUMBER("0.01", "100") ",\"repetition_penalty\":" NUMBER("0.01", "100")    \
-    ",\"repeat_last_n\":" WHOLE("-1", "2147483647") ",\"presence_penalty\":" NUMBER("-1000", "1000")                  \
-    ",\"frequency_penalty\":" NUMBER("-1000", "1000") ",\"logit_bias\":{\"type\":[\"object\",\"null\"],"              \
-    "\"additionalProperties\":{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}},\"ignore_eos\":" BOOL           \
-    ",\"cache_salt\":" TEXT ",\"infinigen\":{\"type\":[\"object\",\"null\"],\"properties\":{\"policy\":" TEXT         \
-    ",\"budget\":{\"type\":[\"number\",\"null\"]},\"mass\":" NUMBER("0.001", "1") ",\"locality\":" NUMBER("0", "1")   \
-    ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":"                       \
-    WHOLE("1", "16777216") ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}"           \
-    ",\"max_tokens\":{\"type\":[\"integer\",\"null\"],\"minimum\":0},\"max_completion_tokens\":{\"type\":[\"integer\","      \
-    "\"null\"],\"minimum\":0},\"return_tokens_as_token_ids\":" BOOL
 
-static const char chat_body[] =
-    "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{" COMMON ",\"messages\":" MESSAGES
-    ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
+static const char messages[] =
+    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"],"
+    "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\"]},"
+    "\"content\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"object\","
+    "\"required\":[\"type\",\"text\"],\"properties\":{\"type\":{\"const\":\"text\"},"
+    "\"text\":{\"type\":\"string\"}}}}]}}" OTHERS "}";
+/* Of both kinds of answers. */
+static const char sampling[] =
+    "{\"n\":" WHOLE("1", "16") ",\"stop\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},"
+    "{\"type\":\"array\",\"maxItems\":16,\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},"
+    "{\"type\":\"null\"}]},\"seed\":" WHOLE("-9223372036854775808", "9223372036854775807")
+    ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0.001", "1") ",\"top_k\":" WHOLE("0", "2147483647")
+    ",\"min_p\":" NUMBER("0", "1") ",\"typical_p\":" NUMBER("0.001", "1") ",\"top_n_sigma\":" NUMBER("-1", "1000")
+    ",\"xtc_probability\":" NUMBER("0", "1") ",\"xtc_threshold\":" NUMBER("0", "1")
+    ",\"repeat_penalty\":" NUMBER("0.01", "100") ",\"repetition_penalty\":" NUMBER("0.01", "100")
+    ",\"repeat_last_n\":" WHOLE("-1", "2147483647") ",\"presence_penalty\":" NUMBER("-1000", "1000")
+    ",\"frequency_penalty\":" NUMBER("-1000", "1000") ",\"logit_bias\":{\"type\":[\"object\",\"null\"],"
+    "\"maxProperties\":1024,\"propertyNames\":{\"pattern\":\"^[0-9]{1,9}$\"},\"additionalProperties\":"
+    "{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}},\"ignore_eos\":" BOOL
+    ",\"min_tokens\":" WHOLE("0", "2147483647") ",\"stop_token_ids\":{\"type\":[\"array\",\"null\"],"
+    "\"maxItems\":1024,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}}"
+    ",\"include_stop_str_in_output\":" BOOL ",\"max_tokens\":" WHOLE("0", "2147483647") ",\"max_completion_tokens\":" WHOLE("0", "2147483647") ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{\"include_usage\":" BOOL
+    ",\"continuous_usage_stats\":" BOOL "}" OTHERS ",\"return_tokens_as_token_ids\":" BOOL ",\"cache_salt\":" TEXT
+    ",\"infinigen\":{\"type\":[\"object\",\"null\"],\"properties\":{\"policy\":" SCHEMA("Policy")
+    ",\"budget\":" NUMBER("0.0001", "16777216") ",\"mass\":" NUMBER("0.001", "1") ",\"locality\":" NUMBER("0", "1")
+    ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":" WHOLE("1", "16777216")
+    ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}}";
+static const char chat_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
+    "Messages") ",\"model\":" SCHEMA("Model") ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20")
+    ",\"max_tokens\":" WHOLE("1", "2147483647") ",\"max_completion_tokens\":" WHOLE("1", "2147483647") "}" OTHERS;
 static const char completions_body[] =
-    "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{" COMMON
-    ",\"prompt\":{\"oneOf\":[{\"type\":\"string\"}," IDS
-    ",{\"type\":\"array\",\"items\":{\"type\":\"string\"}},{\"type\":\"array\",\"items\":" IDS "}]},\"echo\":" BOOL
-    ",\"logprobs\":" WHOLE("0", "20") "}" OTHERS;
+    "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA("Model")
+    ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","
+    "\"minItems\":1,\"maxItems\":128,\"items\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens")
+    "]}}]},\"echo\":" BOOL ",\"logprobs\":{\"oneOf\":[" WHOLE("0", "20") ",{\"const\":false}]}}" OTHERS;
 static const char tokenize_body[] =
     "{\"type\":\"object\",\"properties\":{\"content\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"},"
-    "\"messages\":" MESSAGES ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL ",\"parse_special\":" BOOL
-    ",\"with_pieces\":" BOOL ",\"return_token_strs\":" BOOL ",\"add_generation_prompt\":" BOOL ",\"model\":" TEXT
-    "}" OTHERS;
+    "\"messages\":" SCHEMA("Messages") ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL
+                                       ",\"parse_special\":" BOOL ",\"with_pieces\":" BOOL
+                                       ",\"return_token_strs\":" BOOL ",\"add_generation_prompt\":" BOOL
+                                       ",\"model\":" TEXT
+                                       "},\"oneOf\":[{\"required\":[\"content\"]},"
+                                       "{\"required\":[\"prompt\"]},{\"required\":[\"messages\"]}]" OTHERS;
 static const char detokenize_body[] =
-    "{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{\"tokens\":" IDS ",\"model\":" TEXT "}" OTHERS;
+    "{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{\"tokens\":" SCHEMA("Tokens") ",\"model\":" TEXT
+                                                                                                  "}" OTHERS;
 static const char template_body[] =
-    "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" MESSAGES
-    ",\"add_generation_prompt\":" BOOL ",\"model\":" TEXT "}" OTHERS;
+    "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
+        "Messages") ",\"add_generation_prompt\":" BOOL ",\"model\":" SCHEMA("Model") "}" OTHERS;
 
 static json_t *body_of(const ig_route *r) {
     const char *text = r->handle == ig_route_chat             ? chat_body
@@ -68,8 +73,11 @@ static json_t *body_of(const ig_route *r) {
                        : r->handle == ig_route_detokenize     ? detokenize_body
                        : r->handle == ig_route_apply_template ? template_body
                                                               : "{\"type\":\"object\"}";
-    return json_pack("{s:b, s:{s:{s:o}}}", "required", 1, "content", "application/json", "schema",
-                     json_loads(text, 0, NULL));
+    json_t *schema = json_loads(text, 0, NULL), *common = json_loads(sampling, 0, NULL);
+    if (r->handle == ig_route_chat || r->handle == ig_route_completions)
+        json_object_update_missing(json_object_get(schema, "properties"), common);
+    json_decref(common);
+    return json_pack("{s:b, s:{s:{s:o}}}", "required", 1, "content", "application/json", "schema", schema);
 }
 
 static json_t *responses_of(const ig_route *r) {
@@ -81,11 +89,16 @@ static json_t *responses_of(const ig_route *r) {
                   {"403", "This Host or Origin may not ask.", false},
                   {"404", "There is no such thing.", false},
                   {"405", "Another method: Allow.", false},
-                  {"413", "The body is too large.", true},
+                  {"408", "The request did not come to its end in time.", false},
+                  {"411", "Content-Length is missing.", true},
+                  {"413", "The body is too large.", false},
+                  {"414", "The first line is too long.", false},
                   {"415", "The body is not JSON.", true},
+                  {"417", "Expect other than 100-continue.", false},
                   {"431", "Too many header fields.", false},
                   {"500", "The server failed.", false},
-                  {"503", "Too much waits already, or the server ends: Retry-After.", false}};
+                  {"503", "Too much waits already, or the server ends: Retry-After.", false},
+                  {"505", "Not HTTP/1.1.", false}};
     const char *kind = r->handle == ig_route_metrics ? "text/plain"
                        : r->handle == ig_route_page  ? "text/html"
                                                      : "application/json";
@@ -109,21 +122,35 @@ static void add_route(json_t *paths, const ig_route *r) {
     if (has_rest)
         json_object_set_new(operation, "parameters",
                             json_pack("[{s:s, s:s, s:b, s:{s:s}}]", "name", "model", "in", "path", "required", 1,
-                                      "schema", "type", "string"));
+                                      "schema", "$ref", "#/components/schemas/Name"));
     json_t *item = json_pack("{s:o}", is_post ? "post" : "get", operation), *path;
     path = has_rest ? json_sprintf("%s{model}", r->path) : json_string(r->path);
     json_object_set_new(paths, json_string_value(path), item);
     json_decref(path);
 }
 
+/* What depends on the model and the program. */
+static json_t *schemas_of(const ig_server *s) {
+    json_t *policies = json_pack("[n]");
+    const char *name;
+    for (size_t i = 0; (name = ig_cache_policy(i, NULL)); i++) json_array_append_new(policies, json_string(name));
+    json_t *error = json_pack("{s:s, s:[s], s:{s:{s:s, s:[s,s], s:{s:{s:s}, s:{s:s}}}}}", "type", "object", "required",
+                              "error", "properties", "error", "type", "object", "required", "message", "type",
+                              "properties", "message", "type", "string", "type", "type", "string");
+    json_t *tokens = json_pack("{s:s, s:i, s:i, s:{s:s, s:i, s:i}}", "type", "array", "minItems", 1, "maxItems",
+                               ig_scheduler_ctx(s->scheduler), "items", "type", "integer", "minimum", 0, "maximum",
+                               s->info.n_vocab - 1);
+    return json_pack("{s:o, s:o, s:o, s:o, s:{s:[s]}, s:{s:[s,n]}}", "Error", error, "Tokens", tokens, "Policy",
+                     json_pack("{s:o}", "enum", policies), "Messages", json_loads(messages, 0, NULL), "Name", "enum",
+                     s->o->alias, "Model", "enum", s->o->alias);
+}
+
 void ig_route_openapi(ig_call *c) {
-    json_t *paths = json_object();
+    json_t *paths = json_object(), *all;
     for (const ig_route *r = ig_server_routes; r->path; r++) add_route(paths, r);
-    ig_reply_json(c, 200,
-                  json_pack("{s:s, s:{s:s, s:s}, s:o, s:[{s:[]}], s:{s:{s:{s:s, s:s}}, s:{s:{s:s, s:[s], s:{s:{s:s, "
-                            "s:[s,s]}}}}}}",
-                            "openapi", "3.1.0", "info", "title", "infinigen", "version", ig_version(), "paths", paths,
-                            "security", "bearer", "components", "securitySchemes", "bearer", "type", "http", "scheme",
-                            "bearer", "schemas", "Error", "type", "object", "required", "error", "properties", "error",
-                            "type", "object", "required", "message", "type"));
+    all = json_pack("{s:s, s:{s:s, s:s}, s:o, s:{s:o, s:{s:{s:s, s:s}}}}", "openapi", "3.1.0", "info", "title",
+                    "infinigen", "version", ig_version(), "paths", paths, "components", "schemas",
+                    schemas_of(c->server), "securitySchemes", "bearer", "type", "http", "scheme", "bearer");
+    if (c->server->keys.n) json_object_set_new(all, "security", json_pack("[{s:[]}]", "bearer"));
+    ig_reply_json(c, 200, all);
 }

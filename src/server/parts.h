@@ -57,7 +57,8 @@ typedef enum ig_server_stage {
     IG_STAGE_BODY,
     IG_STAGE_REPLY,
     IG_STAGE_SEND, /* the client does not read */
-    IG_STAGE_IDLE
+    IG_STAGE_IDLE,
+    IG_STAGE_END /* its last reply has been sent */
 } ig_server_stage;
 
 typedef struct ig_connection {
@@ -261,6 +262,8 @@ bool ig_field_bool(ig_call *c, const json_t *object, const char *name, bool *out
 bool ig_field_int(ig_call *c, const json_t *object, const char *name, int64_t min, int64_t max, int64_t *out);
 bool ig_field_number(ig_call *c, const json_t *object, const char *name, double min, double max, double *out);
 bool ig_field_text(ig_call *c, const json_t *object, const char *name, const char **out);
+/* "model" is the one that is served, or not there. */
+bool ig_field_model(ig_call *c, const json_t *object);
 /* Refuses fields that are not in the list, which ends with NULL; `where` stands before their names. (absent.c) */
 bool ig_field_only(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* The same of those only that are known to ask for what is not there; the others are passed over. */
@@ -321,6 +324,7 @@ typedef struct ig_exchange {
     ig_cache_options cache;
     ig_logit_bias *bias;
     const char **stops;
+    int32_t *stop_ids;
     uint64_t seed;
     ig_prompt *prompts;
     size_t n_prompts;

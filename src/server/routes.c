@@ -133,8 +133,8 @@ static bool read_question(ig_call *c, const json_t *body, token_question *q) {
                                         NULL};
     const json_t *messages = ig_field(body, "messages");
     bool begins_answer = true;
-    if (!ig_field_others(c, body, "", known) || !ig_field_text(c, body, "content", &q->content) ||
-        !ig_field_text(c, body, "prompt", &q->prompt))
+    if (!ig_field_others(c, body, "", known) || !ig_field_model(c, body) ||
+        !ig_field_text(c, body, "content", &q->content) || !ig_field_text(c, body, "prompt", &q->prompt))
         return false;
     if ((q->content != NULL) + (q->prompt != NULL) + (messages != NULL) != 1)
         return ig_refuse(c, 400, q->content ? "prompt" : "content", "one of content, prompt and messages is needed");
@@ -201,7 +201,7 @@ static bool read_ids(ig_call *c, const json_t *body, int32_t **ids, size_t *n) {
     const json_t *list = ig_field(body, "tokens");
     size_t i;
     json_t *id;
-    if (!ig_field_others(c, body, "", known)) return false;
+    if (!ig_field_others(c, body, "", known) || !ig_field_model(c, body)) return false;
     if (!json_is_array(list)) return ig_refuse(c, 400, "tokens", "tokens must be a list");
     *n = json_array_size(list);
     *ids = malloc((*n + 1) * sizeof **ids);
@@ -242,7 +242,7 @@ void ig_route_apply_template(ig_call *c) {
     size_t n = 0;
     bool begins_answer = true;
     json_t *body = ig_body_object(c);
-    if (body && ig_field_others(c, body, "", known) &&
+    if (body && ig_field_others(c, body, "", known) && ig_field_model(c, body) &&
         ig_field_bool(c, body, "add_generation_prompt", &begins_answer) &&
         ig_messages_prompt(c, ig_field(body, "messages"), begins_answer, &text, &n))
         ig_reply_json(c, 200, json_pack("{s:o}", "prompt", ig_reply_string(text, n)));

@@ -123,12 +123,15 @@ static bool is_same_address(const ig_connection *k, const struct in6_addr *addre
     return memcmp(&k->address, address, sizeof *address) == 0;
 }
 
+/* Those that have had their last reply are the first to go. */
+static double waits_since(const ig_connection *k) { return k->stage == IG_STAGE_END ? 0 : k->since; }
+
 /* Of an address, or of all (NULL), the one that has waited longest for its client is told to end. */
 static bool drop_oldest(ig_watch *w, const struct in6_addr *address) {
     ig_connection *oldest = NULL;
     for (ig_connection *k = w->first; k; k = k->next) {
         if (k->is_dropped || k->stage == IG_STAGE_REPLY || (address && !is_same_address(k, address))) continue;
-        if (!oldest || k->since < oldest->since) oldest = k;
+        if (!oldest || waits_since(k) < waits_since(oldest)) oldest = k;
     }
     if (!oldest) return false;
     oldest->is_dropped = true;

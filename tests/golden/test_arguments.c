@@ -537,6 +537,12 @@ static void generation(void **state) {
     REFUSED(ig_generate(&result, session, sampler, &o, ERR));
     o.stops = NULL;
     REFUSED(ig_generate(&result, session, sampler, &o, ERR));
+    o.n_stops = 0;
+    o.n_stop_ids = 1;
+    REFUSED(ig_generate(&result, session, sampler, &o, ERR));
+    o.n_stop_ids = 0;
+    o.n_least = -1;
+    REFUSED(ig_generate(&result, session, sampler, &o, ERR));
 }
 
 /* Its tokens are not what the sampler has room for. */

@@ -130,6 +130,34 @@ def test_stop_strings(server):
         assert said(server.events(TEXT, {**body, "stop": begun}), False) == text
 
 
+def test_what_ends_an_answer(server):
+    """Tokens and strings that end it, and for how long none may."""
+    body = {"prompt": "abc", "max_tokens": 40, "temperature": 0, "ignore_eos": True}
+    whole = server.ask(TEXT, {**body, "logprobs": 0, "return_tokens_as_token_ids": True})[1]["choices"][0]
+    ids = [int(t.split(":")[1]) for t in whole["logprobs"]["tokens"]]
+    at = next(i for i in range(5, 40) if ids[i] not in ids[:i])
+    for stream in (False, True):
+        def ask(**more):
+            if stream:
+                events = server.events(TEXT, {**body, **more, "stream_options": {"include_usage": True}})
+                return said(events, False), events[-2]["choices"][0]["finish_reason"], events[-1]["usage"]["completion_tokens"]
+            reply = server.ask(TEXT, {**body, **more})[1]
+            return reply["choices"][0]["text"], reply["choices"][0]["finish_reason"], reply["usage"]["completion_tokens"]
+        text, finish, n = ask(stop_token_ids=[ids[at], 1])
+        assert whole["text"].startswith(text) and (finish, n) == ("stop", at)
+        later = ask(stop_token_ids=[ids[at]], min_tokens=at + 3)  # it does not come at first
+        assert later[2] >= at + 3 and later[0].startswith(text) and later[0] != whole["text"][:len(later[0])]
+        stop = next(whole["text"][i] for i in range(3, 30) if whole["text"][i] not in whole["text"][:i] + "\ufffd")
+        cut = whole["text"].index(stop)
+        assert ask(stop=[stop])[:2] == (whole["text"][:cut], "stop")
+        assert ask(stop=[stop], include_stop_str_in_output=True)[0] == whole["text"][:cut + 1]
+        assert ask(stop=[stop], min_tokens=40)[:2] == (whole["text"], "length")
+    for wrong, field in (({"min_tokens": 41}, "min_tokens"), ({"min_tokens": -1}, "min_tokens"), ({"stop_token_ids": 3}, "stop_token_ids"),
+                         ({"stop_token_ids": ["x"]}, "stop_token_ids"), ({"include_stop_str_in_output": 1}, "include_stop_str_in_output")):
+        status, reply, _ = server.ask(TEXT, {**body, **wrong})
+        assert status == 400 and reply["error"]["param"] == field
+
+
 def test_several_choices(server):
     body = {"prompt": ["ab", [70, 71, 72]], "n": 2, "max_tokens": 5, "temperature": 1.5, "seed": 7}
     reply = server.ask(TEXT, body)[1]

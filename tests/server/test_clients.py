@@ -229,6 +229,6 @@ def test_schemathesis(program, tmp_path):
         out = run("schemathesis", "schemathesis", "run", f"http://127.0.0.1:{s.port}/openapi.json", "--checks",
                   "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance",
                   "--max-examples", os.environ.get("INFINIGEN_TEST_EXAMPLES", "20"), "--phases", "examples,coverage,fuzzing",
-                  "--seed", "1", "--workers", "4", cwd=tmp_path)
-        assert "No issues found" in out or "FAILURES" not in out, out[-3000:]
+                  "--seed", "1", cwd=tmp_path)
+        assert "FAILURES" not in out and "ERRORS" not in out, out[-3000:]
         assert s.ask("/health")[0] == 200

@@ -35,6 +35,7 @@ def test_what_it_is(server):
     assert server.ask("/props")[1]["total_slots"] == 4
     slots = server.ask("/slots")[1]
     assert len(slots) == 4 and not any(s["is_processing"] for s in slots)
+    assert server.ask("/tokenize", {"content": "a", "model": "other"})[0] == 404
     paths = server.ask("/openapi.json")[1]["paths"]
     assert CHAT in paths and "/v1/models/{model}" in paths
     server.ask(TEXT, {"prompt": "ab", "max_tokens": 3})
