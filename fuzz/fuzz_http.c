@@ -85,7 +85,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static char key[1][IG_SERVER_KEY_BYTES] = {"a-key"};
     static ig_server server = {.keys = {.lock = PTHREAD_MUTEX_INITIALIZER, .n = 1, .keys = key},
                                .fields = {.lock = PTHREAD_MUTEX_INITIALIZER}};
-    ig_server_options options = {.alias = "model", .host = "127.0.0.1", .scheduler = ig_scheduler_defaults()};
+    ig_server_options options = {
+        .alias = "model", .key = key[0], .host = "127.0.0.1", .scheduler = ig_scheduler_defaults()};
     ig_head head;
     ig_call c = {.server = &server, .head = &head};
     const char *text = (const char *)data, *why = NULL;

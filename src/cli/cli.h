@@ -213,7 +213,7 @@ typedef struct ig_cli_options {
     const char *host, *unix_path, *api_key, *api_key_file, *alias; /* serve */
     int port, parallel, queue;
     double piece_ms, drain;
-    bool sandbox, log_prompts;
+    bool any_model, sandbox, log_prompts;
     const char *log_format;
     uint64_t max_body;
     int max_connections, max_connections_each;

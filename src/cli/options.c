@@ -217,6 +217,8 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_TEXT, AT(api_key_file), NULL, 0, 0, NULL},
     {"-a, --alias, --served-model-name", "NAME", "what clients call the model (default: the file's name)",
      IG_VERB_SERVE, IG_KIND_TEXT, AT(alias), NULL, 0, 0, NULL},
+    {"--any-model", NULL, "answer whatever model a request names", IG_VERB_SERVE, IG_KIND_FLAG, AT(any_model), NULL, 0,
+     0, NULL},
     {"-np, --parallel, --max-num-seqs", "N", "answers at the same time; memory is planned for so many contexts",
      IG_VERB_SERVE, IG_KIND_INT, AT(parallel), "4", 1, 256, NULL},
     {"--queue", "N", "most requests that wait; more are told to come again", IG_VERB_SERVE, IG_KIND_INT, AT(queue),

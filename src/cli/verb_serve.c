@@ -47,6 +47,7 @@ static int serve(ig_cli_app *app) {
                            .key = o->api_key,
                            .key_file = o->api_key_file,
                            .alias = model_name(name, app),
+                           .any_model = o->any_model,
                            .model = app->model,
                            .scheduler = ig_scheduler_defaults(),
                            .limits = {.body_bytes = o->max_body,

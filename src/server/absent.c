@@ -10,96 +10,98 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beside null, false and what is empty: a value that asks for nothing, or NULL. */
+/* What asks for nothing is, beside null, what is empty of this type, false, and the word or number `neutral`. */
 typedef struct absent_field {
-    const char *name, *neutral;
+    const char *name;
+    json_type type; /* JSON_NULL: only null asks for nothing */
+    const char *neutral;
 } absent_field;
 
 static const absent_field absent[] = {
     /* tools */
-    {"tools", NULL},
-    {"tool_choice", "none"},
-    {"tool_calls", NULL},
-    {"functions", NULL},
-    {"function_call", "none"},
-    {"web_search_options", NULL},
+    {"tools", JSON_ARRAY, NULL},
+    {"tool_choice", JSON_STRING, "none"},
+    {"tool_calls", JSON_ARRAY, NULL},
+    {"functions", JSON_ARRAY, NULL},
+    {"function_call", JSON_STRING, "none"},
+    {"web_search_options", JSON_OBJECT, NULL},
     /* forms of the answer */
-    {"json_schema", NULL},
-    {"grammar", NULL},
-    {"grammar_triggers", NULL},
-    {"regex", NULL},
-    {"ebnf", NULL},
-    {"structural_tag", NULL},
-    {"structured_outputs", NULL},
-    {"guided_json", NULL},
-    {"guided_regex", NULL},
-    {"guided_choice", NULL},
-    {"guided_grammar", NULL},
-    {"guided_json_object", NULL},
-    {"guided_decoding_backend", NULL},
-    {"guided_whitespace_pattern", NULL},
-    {"verbosity", "medium"},
-    {"reasoning", NULL},
-    {"reasoning_effort", "none"},
-    {"reasoning_format", "none"},
-    {"enable_thinking", NULL},
-    {"chat_template", NULL},
-    {"chat_template_kwargs", NULL},
-    {"continue_final_message", NULL},
-    {"documents", NULL},
+    {"json_schema", JSON_OBJECT, NULL},
+    {"grammar", JSON_STRING, NULL},
+    {"grammar_triggers", JSON_ARRAY, NULL},
+    {"regex", JSON_STRING, NULL},
+    {"ebnf", JSON_STRING, NULL},
+    {"structural_tag", JSON_STRING, NULL},
+    {"structured_outputs", JSON_OBJECT, NULL},
+    {"guided_json", JSON_OBJECT, NULL},
+    {"guided_regex", JSON_STRING, NULL},
+    {"guided_choice", JSON_ARRAY, NULL},
+    {"guided_grammar", JSON_STRING, NULL},
+    {"guided_json_object", JSON_FALSE, NULL},
+    {"guided_decoding_backend", JSON_STRING, NULL},
+    {"guided_whitespace_pattern", JSON_STRING, NULL},
+    {"verbosity", JSON_STRING, "medium"},
+    {"reasoning", JSON_OBJECT, NULL},
+    {"reasoning_effort", JSON_STRING, "none"},
+    {"reasoning_format", JSON_STRING, "none"},
+    {"enable_thinking", JSON_FALSE, NULL},
+    {"chat_template", JSON_STRING, NULL},
+    {"chat_template_kwargs", JSON_OBJECT, NULL},
+    {"continue_final_message", JSON_FALSE, NULL},
+    {"documents", JSON_ARRAY, NULL},
     /* other than text */
-    {"audio", NULL},
-    {"images", NULL},
-    {"image_data", NULL},
-    {"prompt_embeds", NULL},
-    {"mm_processor_kwargs", NULL},
-    {"input", NULL},
-    {"encoding_format", "float"},
-    {"dimensions", NULL},
+    {"audio", JSON_OBJECT, NULL},
+    {"images", JSON_ARRAY, NULL},
+    {"image_data", JSON_ARRAY, NULL},
+    {"prompt_embeds", JSON_STRING, NULL},
+    {"mm_processor_kwargs", JSON_OBJECT, NULL},
+    {"input", JSON_STRING, NULL},
+    {"encoding_format", JSON_STRING, "float"},
+    {"dimensions", JSON_NULL, NULL},
     /* other ways to continue */
-    {"suffix", NULL},
-    {"input_prefix", NULL},
-    {"input_suffix", NULL},
-    {"input_extra", NULL},
-    {"prediction", NULL},
-    {"previous_response_id", NULL},
-    {"conversation", NULL},
-    {"background", NULL},
-    {"truncate_prompt_tokens", NULL},
-    {"prompt_logprobs", NULL},
-    {"lora", NULL},
-    {"kv_transfer_params", NULL},
+    {"suffix", JSON_STRING, NULL},
+    {"input_prefix", JSON_STRING, NULL},
+    {"input_suffix", JSON_STRING, NULL},
+    {"input_extra", JSON_ARRAY, NULL},
+    {"prediction", JSON_OBJECT, NULL},
+    {"previous_response_id", JSON_STRING, NULL},
+    {"conversation", JSON_OBJECT, NULL},
+    {"background", JSON_FALSE, NULL},
+    {"truncate_prompt_tokens", JSON_NULL, NULL},
+    {"prompt_logprobs", JSON_FALSE, NULL},
+    {"lora", JSON_ARRAY, NULL},
+    {"kv_transfer_params", JSON_OBJECT, NULL},
     /* other ways to sample */
-    {"use_beam_search", NULL},
-    {"beam_width", "1"},
-    {"num_beams", "1"},
-    {"length_penalty", "1"},
-    {"early_stopping", NULL},
-    {"logits_processors", NULL},
-    {"logits_processor_pattern", NULL},
-    {"allowed_token_ids", NULL},
-    {"bad_words", NULL},
-    {"samplers", NULL},
-    {"mirostat", "0"},
-    {"dynatemp_range", "0"},
-    {"dry_multiplier", "0"},
-    {"top_a", "0"},
-    {"tfs_z", "1"},
-    {"eta_cutoff", "0"},
-    {"epsilon_cutoff", "0"},
-    {"penalty_alpha", "0"},
-    {"n_predict", "-1"},
-    {"n_probs", "0"},
-    {"n_keep", "0"},
-    {"n_discard", "0"},
-    {"n_indent", "0"},
-    {"t_max_predict_ms", "0"},
-    {"id_slot", "-1"},
+    {"use_beam_search", JSON_FALSE, NULL},
+    {"beam_width", JSON_REAL, "1"},
+    {"num_beams", JSON_REAL, "1"},
+    {"length_penalty", JSON_REAL, "1"},
+    {"early_stopping", JSON_FALSE, NULL},
+    {"logits_processors", JSON_ARRAY, NULL},
+    {"logits_processor_pattern", JSON_STRING, NULL},
+    {"allowed_token_ids", JSON_ARRAY, NULL},
+    {"bad_words", JSON_ARRAY, NULL},
+    {"samplers", JSON_ARRAY, NULL},
+    {"mirostat", JSON_REAL, "0"},
+    {"dynatemp_range", JSON_REAL, "0"},
+    {"dry_multiplier", JSON_REAL, "0"},
+    {"top_a", JSON_REAL, "0"},
+    {"tfs_z", JSON_REAL, "1"},
+    {"eta_cutoff", JSON_REAL, "0"},
+    {"epsilon_cutoff", JSON_REAL, "0"},
+    {"penalty_alpha", JSON_REAL, "0"},
+    {"n_predict", JSON_REAL, "-1"},
+    {"n_probs", JSON_REAL, "0"},
+    {"n_keep", JSON_REAL, "0"},
+    {"n_discard", JSON_REAL, "0"},
+    {"n_indent", JSON_REAL, "0"},
+    {"t_max_predict_ms", JSON_REAL, "0"},
+    {"id_slot", JSON_REAL, "-1"},
     /* of the other kind of answers */
-    {"messages", NULL},
-    {"prompt", NULL},
-    {"echo", NULL},
-    {"top_logprobs", "0"},
+    {"messages", JSON_ARRAY, NULL},
+    {"prompt", JSON_STRING, NULL},
+    {"echo", JSON_FALSE, NULL},
+    {"top_logprobs", JSON_REAL, "0"},
 };
 
 /* Those that would change nothing: their type is checked, and that is all. */
@@ -126,14 +128,14 @@ static const struct {
     {"reasoning_content", JSON_STRING},
 };
 
-bool ig_field_asks_nothing(const json_t *v, const char *neutral) {
+static bool asks_nothing(const absent_field *f, const json_t *v) {
     char *end;
-    if (json_is_null(v) || json_is_false(v)) return true;
-    if (json_is_array(v)) return json_array_size(v) == 0;
-    if (json_is_object(v)) return json_object_size(v) == 0;
     const char *text = json_string_value(v);
-    if (text) return !*text || (neutral && strcmp(text, neutral) == 0);
-    return neutral && json_is_number(v) && strtod(neutral, &end) == json_number_value(v) && !*end;
+    if (json_is_number(v))
+        return f->type == JSON_REAL && strtod(f->neutral, &end) == json_number_value(v) && end != f->neutral;
+    if (json_typeof(v) != f->type) return false;
+    if (text) return !*text || (f->neutral && strcmp(text, f->neutral) == 0);
+    return json_is_false(v) || (json_array_size(v) == 0 && json_object_size(v) == 0);
 }
 
 static bool is_in(const char *const *list, const char *name) {
@@ -175,7 +177,7 @@ static bool check_other(ig_call *c, const char *where, const char *name, const j
                    refuse_field(c, where, name, "is of a wrong type");
     for (size_t i = 0; i < sizeof absent / sizeof *absent; i++)
         if (strcmp(absent[i].name, name) == 0)
-            return ig_field_asks_nothing(value, absent[i].neutral) || refuse_field(c, where, name, "is not supported");
+            return asks_nothing(&absent[i], value) || refuse_field(c, where, name, "is not supported here");
     note_unknown(c->server, name);
     return true;
 }

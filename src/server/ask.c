@@ -80,17 +80,19 @@ static bool read_seed(ig_exchange *x) {
 static bool read_sampler(ig_exchange *x) {
     ig_sampler_options *s = &x->ask.sampler;
     s->temperature = 1;
-    return read_float(x, "temperature", 0, 100, &s->temperature) && read_float(x, "top_p", 0.001, 1, &s->top_p) &&
-           read_whole(x, "top_k", 0, INT_MAX, &s->top_k) && read_float(x, "min_p", 0, 1, &s->min_p) &&
-           read_float(x, "typical_p", 0.001, 1, &s->typical_p) &&
-           read_float(x, "top_n_sigma", -1, 1000, &s->top_n_sigma) &&
-           read_float(x, "xtc_probability", 0, 1, &s->xtc_probability) &&
-           read_float(x, "xtc_threshold", 0, 1, &s->xtc_threshold) &&
-           read_float(x, "repetition_penalty", 0.01, 100, &s->repeat_penalty) &&
-           read_float(x, "repeat_penalty", 0.01, 100, &s->repeat_penalty) &&
-           read_whole(x, "repeat_last_n", -1, INT_MAX, &s->repeat_last_n) &&
-           read_float(x, "presence_penalty", -1000, 1000, &s->presence_penalty) &&
-           read_float(x, "frequency_penalty", -1000, 1000, &s->frequency_penalty) && read_seed(x);
+    bool ok = read_float(x, "temperature", 0, 100, &s->temperature) && read_float(x, "top_p", 0.001, 1, &s->top_p) &&
+              read_whole(x, "top_k", -1, INT_MAX, &s->top_k) && read_float(x, "min_p", 0, 1, &s->min_p) &&
+              read_float(x, "typical_p", 0.001, 1, &s->typical_p) &&
+              read_float(x, "top_n_sigma", -1, 1000, &s->top_n_sigma) &&
+              read_float(x, "xtc_probability", 0, 1, &s->xtc_probability) &&
+              read_float(x, "xtc_threshold", 0, 1, &s->xtc_threshold) &&
+              read_float(x, "repetition_penalty", 0.01, 100, &s->repeat_penalty) &&
+              read_float(x, "repeat_penalty", 0.01, 100, &s->repeat_penalty) &&
+              read_whole(x, "repeat_last_n", -1, INT_MAX, &s->repeat_last_n) &&
+              read_float(x, "presence_penalty", -1000, 1000, &s->presence_penalty) &&
+              read_float(x, "frequency_penalty", -1000, 1000, &s->frequency_penalty) && read_seed(x);
+    if (s->top_k < 0) s->top_k = 0; /* -1 stands for all as well */
+    return ok;
 }
 
 static bool read_bias(ig_exchange *x) {

@@ -53,7 +53,7 @@ bool ig_field_text(ig_call *c, const json_t *object, const char *name, const cha
 bool ig_field_model(ig_call *c, const json_t *object) {
     const char *name = NULL, *own = c->server->o->alias;
     if (!ig_field_text(c, object, "model", &name)) return false;
-    if (!name || strcmp(name, own) == 0) return true;
+    if (!name || c->server->o->any_model || strcmp(name, own) == 0) return true;
     ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, own);
     c->refusal.code = "model_not_found";
     return false;

@@ -62,6 +62,8 @@ ig_status ig_server_read_keys(ig_server *s, ig_error *err) {
     return IG_OK;
 }
 
+bool ig_server_has_keys(const ig_server *s) { return s->o->key || s->o->key_file; }
+
 void ig_server_free_keys(ig_server_keys *k) {
     free(k->keys);
     k->keys = NULL;
@@ -120,7 +122,7 @@ static bool host_name(char name[256], const char *host) {
  * key it could do nothing, and the name may be a proxy's. */
 static bool is_host_fine(const ig_server *s, const char *host) {
     char name[256];
-    if (s->keys.n || s->o->unix_path) return true;
+    if (ig_server_has_keys(s) || s->o->unix_path) return true;
     if (!host || !host_name(name, host)) return false;
     return ig_server_is_loopback(name) || strcasecmp(name, s->o->host) == 0;
 }

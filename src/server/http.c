@@ -22,6 +22,8 @@ const ig_route ig_server_routes[] = {
     {"/chat/completions", "POST", false, ig_route_chat},
     {"/v1/completions", "POST", false, ig_route_completions},
     {"/completions", "POST", false, ig_route_completions},
+    {"/v1/embeddings", "POST", false, ig_route_embeddings},
+    {"/embeddings", "POST", false, ig_route_embeddings},
     {"/tokenize", "POST", false, ig_route_tokenize},
     {"/v1/tokenize", "POST", false, ig_route_tokenize},
     {"/detokenize", "POST", false, ig_route_detokenize},
@@ -112,7 +114,7 @@ static bool read_bytes(ig_call *c, uint64_t n) {
     const char *data;
     size_t have;
     for (; n; n -= have) {
-        if (c->refusal.status == 413 || !ig_wire_some(c->wire, n < SIZE_MAX ? (size_t)n : SIZE_MAX, &data, &have))
+        if (c->n_seen > c->server->o->limits.body_bytes || !ig_wire_some(c->wire, (size_t)n, &data, &have))
             return false;
         take_body(c, data, have);
     }
@@ -121,8 +123,7 @@ static bool read_bytes(ig_call *c, uint64_t n) {
 
 static bool refuse_chunk(ig_call *c) { return ig_refuse(c, 400, NULL, "the body's chunks are not as they must be"); }
 
-/* Length, bytes and a line's end, again and again; the last one has no bytes, and fields after it, which nobody wants.
- */
+/* Length, bytes and a line's end, again and again; the last one has no bytes, and trailers, which nobody wants. */
 static bool read_chunks(ig_call *c) {
     const char *line;
     size_t n, n_trailers = 0;

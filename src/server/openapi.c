@@ -27,7 +27,7 @@ static const char sampling[] =
     "{\"n\":" WHOLE("1", "16") ",\"stop\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},"
     "{\"type\":\"array\",\"maxItems\":16,\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},"
     "{\"type\":\"null\"}]},\"seed\":" WHOLE("-9223372036854775808", "9223372036854775807")
-    ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0.001", "1") ",\"top_k\":" WHOLE("0", "2147483647")
+    ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0.001", "1") ",\"top_k\":" WHOLE("-1", "2147483647")
     ",\"min_p\":" NUMBER("0", "1") ",\"typical_p\":" NUMBER("0.001", "1") ",\"top_n_sigma\":" NUMBER("-1", "1000")
     ",\"xtc_probability\":" NUMBER("0", "1") ",\"xtc_threshold\":" NUMBER("0", "1")
     ",\"repeat_penalty\":" NUMBER("0.01", "100") ",\"repetition_penalty\":" NUMBER("0.01", "100")
@@ -102,7 +102,9 @@ static json_t *responses_of(const ig_route *r) {
     const char *kind = r->handle == ig_route_metrics ? "text/plain"
                        : r->handle == ig_route_page  ? "text/html"
                                                      : "application/json";
-    json_t *all = json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content", kind);
+    json_t *all = r->handle == ig_route_embeddings
+                      ? json_object()
+                      : json_pack("{s:{s:s, s:{s:{}}}}", "200", "description", "The answer.", "content", kind);
     for (size_t i = 0; i < sizeof errors / sizeof errors[0]; i++)
         if (!errors[i].posts || r->methods[0] == 'P')
             json_object_set_new(all, errors[i].status,
@@ -151,6 +153,6 @@ void ig_route_openapi(ig_call *c) {
     all = json_pack("{s:s, s:{s:s, s:s}, s:o, s:{s:o, s:{s:{s:s, s:s}}}}", "openapi", "3.1.0", "info", "title",
                     "infinigen", "version", ig_version(), "paths", paths, "components", "schemas",
                     schemas_of(c->server), "securitySchemes", "bearer", "type", "http", "scheme", "bearer");
-    if (c->server->keys.n) json_object_set_new(all, "security", json_pack("[{s:[]}]", "bearer"));
+    if (ig_server_has_keys(c->server)) json_object_set_new(all, "security", json_pack("[{s:[]}]", "bearer"));
     ig_reply_json(c, 200, all);
 }

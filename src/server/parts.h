@@ -45,6 +45,8 @@ typedef struct ig_server_keys {
 /* Reads those of the options, for the first time or again; after a failure the old ones stay. */
 ig_status ig_server_read_keys(ig_server *s, ig_error *err);
 void ig_server_free_keys(ig_server_keys *k);
+/* Whether clients need one: this does not change. */
+bool ig_server_has_keys(const ig_server *s);
 /* What a client may not do: NULL if it may, else the answer's error has been set. */
 bool ig_server_may_enter(ig_call *c, bool is_public);
 bool ig_server_is_loopback(const char *host);
@@ -268,8 +270,6 @@ bool ig_field_model(ig_call *c, const json_t *object);
 bool ig_field_only(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* The same of those only that are known to ask for what is not there; the others are passed over. */
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
-/* null, false, empty, or `neutral` (a text or a number; NULL: none). */
-bool ig_field_asks_nothing(const json_t *v, const char *neutral);
 /* The body as an object, to be dropped by the caller; NULL: refused. */
 json_t *ig_body_object(ig_call *c);
 /* Tokens of a text, malloc'ed. More than the context holds are refused. */
@@ -370,6 +370,7 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out);
 
 void ig_route_chat(ig_call *c);
 void ig_route_completions(ig_call *c);
+void ig_route_embeddings(ig_call *c);
 void ig_route_models(ig_call *c);
 void ig_route_health(ig_call *c);
 void ig_route_version(ig_call *c);

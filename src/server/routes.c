@@ -102,6 +102,8 @@ void ig_route_tokenizer_info(ig_call *c) {
                   "pad_token", "chat_template", template_json(s)));
 }
 
+void ig_route_embeddings(ig_call *c) { ig_refuse(c, 400, "input", "embeddings are not supported"); }
+
 /* ---- tokens ---------------------------------------------------------------------------------------- */
 
 static json_t *piece_json(const ig_server *s, int32_t id) {
@@ -139,7 +141,7 @@ static bool read_question(ig_call *c, const json_t *body, token_question *q) {
     if ((q->content != NULL) + (q->prompt != NULL) + (messages != NULL) != 1)
         return ig_refuse(c, 400, q->content ? "prompt" : "content", "one of content, prompt and messages is needed");
     q->adds = q->prompt != NULL;
-    q->parses = !q->content;
+    q->parses = true;
     bool ok =
         ig_field_bool(c, body, "add_special", &q->adds) && ig_field_bool(c, body, "add_special_tokens", &q->adds) &&
         ig_field_bool(c, body, "parse_special", &q->parses) && ig_field_bool(c, body, "with_pieces", &q->with_pieces) &&

@@ -114,7 +114,7 @@ bool ig_wire_send(ig_wire *w, struct iovec *parts, size_t n) {
     return !w->is_broken;
 }
 
-static const double linger_seconds = 3;
+static const double linger_seconds = 10;
 
 void ig_wire_end(ig_wire *w) {
     enum { ROUND_MS = 100 };

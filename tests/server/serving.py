@@ -50,7 +50,7 @@ class Server:
 
     def ask(self, path, body=None, method=None, headers=None, raw=None):
         """(status, object or text, headers)."""
-        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
         headers = dict(headers or {})
         if body is not None or raw is not None:
             headers.setdefault("Content-Type", "application/json")

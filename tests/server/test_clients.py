@@ -116,7 +116,7 @@ def test_openai(server, version):
     assert out["eight"] == out["alone"]
     assert out["tools"] == ["BadRequestError", "tools"] and out["other"] == ["NotFoundError", "model"]
     assert out["parse"] == ["BadRequestError", "response_format"]
-    assert out["key"][0] == "AuthenticationError" and out["embeddings"][0] == "NotFoundError"
+    assert out["key"][0] == "AuthenticationError" and out["embeddings"] == ["BadRequestError", "input"]
     assert out["long"] == ["BadRequestError", "messages"] and out["code"] == "context_length_exceeded"
 
 

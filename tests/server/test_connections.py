@@ -90,6 +90,14 @@ def test_large_bodies(server):
     got = server.send(head.replace(b"Content-Length: %d", b"Transfer-Encoding: chunked\r\nConnection: close")
                       + b"".join(b"100000\r\n" + b" " * 0x100000 + b"\r\n" for _ in range(34)) + b"0\r\n\r\n")
     assert got.startswith(b"HTTP/1.1 413 ")
+    with server.connect() as s:  # a client that sends the whole of it first still sees the answer
+        s.sendall(head % 2 ** 27)
+        for _ in range(128):
+            s.sendall(b" " * 2 ** 20)
+        assert s.recv(1000).startswith(b"HTTP/1.1 413 ")
+    got = server.send(b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+                      + (b"100000\r\n" + b" " * 0x100000 + b"\r\n") * 34)  # without an end
+    assert got.startswith(b"HTTP/1.1 404 ")
     before = server.ask(TEXT, {"prompt": " " * 20_000_000})
     assert before[0] == 400 and before[1]["error"]["code"] == "context_length_exceeded"
 
@@ -134,23 +142,25 @@ def test_slow_clients_are_cut_off(program, served):
 
 
 def test_limits(program, served):
-    with Server(program, served, "-c", 4096, "--max-body", 1024, "--max-connections-per-address", 2, "--request-timeout",
-                0.5) as s:
-        assert s.ask(TEXT, {"prompt": "a" * 1100})[0] == 413
+    endless = {"prompt": "ab", "max_tokens": 16000, "ignore_eos": True}
+    with Server(program, served, "-c", 16384, "-np", 2, "--max-body", 1024, "--max-connections-per-address", 2) as s:
         busy = [s.connect() for _ in range(2)]
         for c in busy:
-            c.sendall(request({"prompt": "ab", "max_tokens": 4000, "ignore_eos": True, "stream": True}))
+            c.sendall(request({**endless, "stream": True}))
             assert c.recv(100).startswith(b"HTTP/1.1 200 ")
         got = s.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")  # nobody of them waits for its client
         assert got.startswith(b"HTTP/1.1 503 ") and b"Retry-After" in got and json.loads(got.split(b"\r\n\r\n")[1])["error"]
-        for c in busy:  # they take too long
-            text = b""
-            while not text.endswith(b"0\r\n\r\n"):
-                text += c.recv(65536)
-            assert b"request_timeout" in text and b"[DONE]" not in text
+        for c in busy:
             c.close()
-        status, reply, headers = s.ask(TEXT, {"prompt": "ab", "max_tokens": 4000, "ignore_eos": True})
-        assert status == 503 and reply["error"]["code"] == "request_timeout" and headers["x-should-retry"] == "false"
+    with Server(program, served, "-c", 16384, "--max-body", 1024, "--request-timeout", 0.5, "--any-model") as s:
+        assert s.ask(TEXT, {"prompt": "ab", "max_tokens": 1, "model": "gpt-4"})[1]["model"] == "served"
+        assert s.ask(TEXT, {"prompt": "a" * 1100})[0] == 413
+        for stream in (False, True):  # they take too long
+            status, reply, headers = s.ask(TEXT, {**endless, "stream": stream})
+            if stream:
+                assert status == 200 and "request_timeout" in reply and "[DONE]" not in reply
+            else:
+                assert status == 503 and reply["error"]["code"] == "request_timeout" and headers["x-should-retry"] == "false"
 
 
 @pytest.mark.skipif(not shutil.which("slowhttptest"), reason="slowhttptest is not installed")

@@ -87,7 +87,11 @@ def test_what_is_not_there(server):
         assert status == 200, reply
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
     assert server.ask(CHAT, {"messages": image})[1]["error"]["param"] == "messages[0].content"
-    assert server.ask("/v1/embeddings", {"input": "a"})[0] == 404
+    assert server.ask("/v1/embeddings", {"input": "a", "encoding_format": "base64"})[1]["error"]["param"] == "input"
+    for field, wrong in (("tools", {}), ("tools", False), ("suffix", []), ("echo", 0), ("mirostat", False), ("json_schema", ""),
+                         ("tool_choice", []), ("metadata", "x"), ("parallel_tool_calls", 1), ("truncate_prompt_tokens", 0)):
+        status, reply, _ = server.ask(CHAT, {"messages": user("a"), field: wrong})
+        assert status == 400 and reply["error"]["param"] == field, field
 
 
 def test_unknown_fields(server):
@@ -131,7 +135,7 @@ def test_wrong_bodies(server):
 
 
 def test_paths_and_methods(server):
-    for path in ("/nothing", "/v1", "/v1/embeddings", "//health", "/health/", "/v1/models/", "/../health", "/%2e%2e/health", "/HEALTH"):
+    for path in ("/nothing", "/v1", "/v1/responses", "//health", "/health/", "/v1/models/", "/../health", "/%2e%2e/health", "/HEALTH"):
         status, reply, _ = server.ask(path)
         assert status == 404 and reply["error"]["type"] == "not_found_error", path
     for path in ("/health%00x", "/%zz", "/health%0d%0aX:y"):

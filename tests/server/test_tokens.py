@@ -12,6 +12,8 @@ from serving import CHAT, TEXT, Server, served, server, user
 
 
 def test_tokens(server):
+    assert server.ask("/tokenize", {"content": "</s>"})[1]["count"] == 1 and server.ask(
+        "/tokenize", {"content": "</s>", "parse_special": False})[1]["count"] > 1
     assert server.ask("/tokenize", {"content": "ab"})[1]["tokens"] == server.ask(
         "/tokenize", {"prompt": "ab", "add_special_tokens": False})[1]["tokens"]
     reply = server.ask("/tokenize", {"content": "h\u00e9", "with_pieces": True, "return_token_strs": True})[1]
