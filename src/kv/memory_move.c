@@ -184,12 +184,13 @@ static ig_status fail_room(const ig_kv_memory *m, ig_error *err) {
 
 /* ---- write-behind ------------------------------------------------------------ */
 
-/* Slots for the blocks of m->late, and their writing; what is only kept makes room on the disk. */
+/* Slots for the blocks of m->late, and their writing. Where the tier's cap or the disk itself leaves no room, what is
+ * only kept makes some. */
 static ig_status start_write(ig_kv_memory *m, ig_ticket *ticket, ig_error *err) {
     reading *r = &m->late;
     for (;;) {
         ig_status s = m->tier->ops->write(m->tier, ticket, r->slots, (const uint8_t *const *)r->frames, r->n, err);
-        if (s != IG_E_LIMIT || !ig_kv_forget_oldest(m)) return s;
+        if ((s != IG_E_LIMIT && s != IG_E_IO) || !ig_kv_forget_oldest(m)) return s;
     }
 }
 

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk that gets full, and a store that is damaged, under a server: it goes on, and answers with the right tokens."""
+import concurrent.futures
+import os
+import random
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import words
+from serving import TEXT, Server, served
+
+
+def question(text):
+    return {"prompt": text, "max_tokens": 8, "temperature": 0, "ignore_eos": True}
+
+
+def answer(server, text):
+    status, reply, _ = server.ask(TEXT, question(text))
+    return reply["choices"][0]["text"] if status == 200 else (status, reply)
+
+
+@pytest.fixture
+def texts():
+    return [words(1500, seed) for seed in range(8)]
+
+
+@pytest.fixture
+def wanted(program, served, texts):
+    with Server(program, served, "-c", 2048, "-np", 2) as plain:
+        return [answer(plain, t) for t in texts]
+
+
+class Within:
+    """The program in a name space of mounts of its own, with a small file system at `folder`."""
+
+    def __init__(self, program, folder, size):
+        folder.mkdir()
+        self.program = program
+        self.by = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c",
+                   f'mount -t tmpfs -o size={size} none "$0" && exec "$@"', str(folder)]
+        if not shutil.which("unshare") or subprocess.run([*self.by, "true"], capture_output=True).returncode:
+            pytest.skip("no file system can be mounted here")
+
+    def start(self, *args, env=None):
+        return subprocess.Popen([*self.by, self.program.path, *map(str, args)], env={**self.program.env, **(env or {})},
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+def ask_all(server, texts, wanted):
+    """Each twice, two at a time."""
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        for _ in range(2):
+            assert list(pool.map(lambda t: answer(server, t), texts)) == wanted
+
+
+def disk_args(tmp_path):
+    return ["-c", 2048, "-np", 2, "--kv-ram", "4M", "--kv-disk-path", tmp_path / "disk"]
+
+
+def test_disk_is_full_of_what_is_kept(program, served, texts, wanted, tmp_path):
+    """There is room for a request that runs: what is only kept for later ones leaves."""
+    with Server(Within(program, tmp_path / "disk", "2m"), served, *disk_args(tmp_path)) as s:
+        assert [answer(s, text) for text in texts] == wanted
+        assert s.numbers()["infinigen_requests_failed_total"] == 0
+
+
+def test_disk_is_too_small(program, served, texts, wanted, tmp_path):
+    """A request that finds no room fails alone, with the reason; the server goes on."""
+    with Server(Within(program, tmp_path / "disk", "1m"), served, *disk_args(tmp_path)) as s:
+        short = answer(s, texts[0][:100])
+        for text in texts:
+            status, reply = answer(s, text)
+            assert status == 500 and "No space left on device" in reply["error"]["message"]
+        assert answer(s, texts[0][:100]) == short and isinstance(short, str)
+
+
+def test_store_is_full(program, served, texts, wanted, tmp_path):
+    within = Within(program, tmp_path / "store", "3m")
+    with Server(within, served, "-c", 2048, "-np", 2, "--kv-store", tmp_path / "store") as s:
+        ask_all(s, texts, wanted)
+        assert s.said.count(b"store") <= 3, s.said
+
+
+@pytest.mark.parametrize("harm", ("flip", "cut", "remove"))
+def test_store_is_damaged(program, served, texts, wanted, tmp_path, harm):
+    """Before a server starts, and while it runs."""
+    store, chance = tmp_path / "store", random.Random(1)
+    args = ["-c", 2048, "-np", 2, "--kv-store", store]
+
+    def damage():
+        files = sorted(f for f in store.rglob("*") if f.is_file() and not f.name.startswith("index"))
+        for f in files:
+            n = f.stat().st_size
+            if harm == "remove":
+                f.unlink()
+            elif harm == "cut":
+                os.truncate(f, n // 2)
+            else:
+                with open(f, "r+b") as out:
+                    for _ in range(1 + n // 4096):
+                        at = chance.randrange(n)
+                        out.seek(at)
+                        byte = out.read(1)[0]
+                        out.seek(at)
+                        out.write(bytes([byte ^ 1 << chance.randrange(8)]))
+        return len(files)
+
+    with Server(program, served, *args) as s:
+        ask_all(s, texts[:4], wanted[:4])
+    assert damage() > 0
+    with Server(program, served, *args, "--kv-ram", "4M", "--kv-disk-path", tmp_path) as s:
+        ask_all(s, texts[:4], wanted[:4])
+        ask_all(s, texts[4:], wanted[4:])
+        damage()
+        ask_all(s, texts, wanted)
