@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of llama.cpp's flags: of llama-cli, llama-completion, llama-perplexity, llama-bench and llama-tokenize. An
- * option of the same name comes before a row here. A flag is passed over only where no result could tell.
+ * The table of llama.cpp's flags: of llama-cli, llama-completion, llama-perplexity, llama-bench, llama-tokenize and
+ * llama-server. An option of the same name comes before a row here. A flag is passed over only where no result could
+ * tell.
  */
 #define _GNU_SOURCE
 #include "cli/llama_flags.h"
@@ -20,6 +21,7 @@
 #define BENCH IG_VERB_BENCH
 #define PERPLEXITY IG_VERB_PERPLEXITY
 #define TOKENIZE IG_VERB_TOKENIZE
+#define SERVE IG_VERB_SERVE
 #define CACHE (GENERATE | PERPLEXITY | BENCH | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_SERVE)
 
 #define NO_GPU "the CPU computes everything: leave it out"
@@ -36,6 +38,9 @@
 #define TEXTS_ONLY "models are given texts only"
 #define MODELS "-m takes a file, a directory, or a name that 'infinigen fetch' lists"
 #define NO_SERVER "'infinigen serve' is the server"
+#define NO_EMBEDDING "there are no embeddings and no ranking"
+#define ONE_MODEL "a server has one model: start one for each"
+#define NO_FILES "there is no TLS, and there are no files but the page: a proxy can add both"
 #define EVAL "'infinigen eval --task FILE' asks questions"
 #define DIVERGENCE "--dense-prefix N with --kv-policy full,infinigen says how far a policy is from full"
 
@@ -117,7 +122,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"-td, --threads-draft, -ngld, --gpu-layers-draft, -devd, --device-draft, --spec-type", ALL, VALUE, NULL, NULL,
      NO_DRAFT, 0},
     {"-mm, --mmproj, -mmu, --mmproj-url, --image, --audio, --video", ALL, VALUE, NULL, NULL, TEXTS_ONLY, 0},
-    {"--embedding, --embeddings", ALL, NONE, NULL, NULL, "'infinigen logits' writes what a model computes", 0},
+    {"--embedding, --embeddings", ALL & ~SERVE, NONE, NULL, NULL, "'infinigen logits' writes what a model computes", 0},
 
     /* the machine */
     {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, "0 auto", NULL, NO_GPU, 0},
@@ -130,13 +135,36 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"-C, --cpu-mask, -Cr, --cpu-range, -Cb, --cpu-mask-batch, -Crb, --cpu-range-batch", ALL, VALUE, NULL, NULL,
      TASKSET, 0},
     {"--numa", ALL, VALUE, NULL, NULL, "'numactl' says where memory and threads lie", 0},
-    {"--prompt-cache, -cram, --cache-ram, -ctxcp, --ctx-checkpoints, --cache-reuse", ALL, VALUE, NULL, NULL, NO_STORE,
-     0},
+    {"--prompt-cache, -cram, --cache-ram, -ctxcp, --ctx-checkpoints, --cache-reuse", ALL & ~SERVE, VALUE, NULL, NULL,
+     NO_STORE, 0},
     {"--prompt-cache-all, --prompt-cache-ro", ALL, NONE, NULL, NULL, NO_STORE, 0},
     {"-np, --parallel, -ns, --sequences", ALL & ~IG_VERB_SERVE, VALUE, "1", NULL,
      "'infinigen bench -b' computes several sequences", 0},
     {"--host, --port", ALL & ~IG_VERB_SERVE, VALUE, NULL, NULL, NO_SERVER, 0},
     {"--api-key", ALL & ~(IG_VERB_SERVE | IG_VERB_BENCH), VALUE, NULL, NULL, NO_SERVER, 0},
+
+    /* the server */
+    {"--metrics, --slots, --cache-prompt, --ui, --webui", SERVE, NONE, "*", NULL, NULL, 0},
+    {"--threads-http, -sps, --slot-prompt-similarity, -ctxcp, --ctx-checkpoints", SERVE, VALUE, "*", NULL, NULL, 0},
+    {"-cram, --cache-ram", SERVE, VALUE, NULL, NULL,
+     "--kv-ram limits what is kept in RAM of earlier prompts too, --kv-disk the rest", 0},
+    {"--cache-reuse", SERVE, VALUE, "0", NULL, "prompts share what they begin with, and nothing after it", 0},
+    {"--prompt-cache, --slot-save-path", SERVE, VALUE, NULL, NULL, "--kv-store DIR keeps what prompts have computed",
+     0},
+    {"--no-cache-prompt", SERVE, NONE, NULL, NULL, "a request with a 'cache_salt' of its own shares nothing", 0},
+    {"--no-slots", SERVE, NONE, NULL, NULL, "/slots shows no text, and wants the key: leave it out", 0},
+    {"--props", SERVE, NONE, NULL, NULL, "/props can be read only: leave it out", 0},
+    {"--no-ui, --no-webui", SERVE, NONE, NULL, NULL, "the page shows nothing without the key: leave it out", 0},
+    {"-to, --timeout", SERVE, VALUE, NULL, NULL,
+     "--header-timeout, --body-timeout, --keep-alive and --request-timeout say how long clients and answers may take",
+     0},
+    {"--path, --api-prefix, --media-path, --ssl-key-file, --ssl-cert-file", SERVE, VALUE, NULL, NULL, NO_FILES, 0},
+    {"--embedding, --embeddings, --rerank, --reranking", SERVE, NONE, NULL, NULL, NO_EMBEDDING, 0},
+    {"--pooling", SERVE, VALUE, NULL, NULL, NO_EMBEDDING, 0},
+    {"--models-dir, --models-preset, --models-max", SERVE, VALUE, NULL, NULL, ONE_MODEL, 0},
+    {"--sleep-idle-seconds", SERVE, VALUE, "-1", NULL, "the model stays loaded: leave it out", 0},
+    {"--reuse-port", SERVE, NONE, NULL, NULL, "one server listens at a port: leave it out", 0},
+    {"--lora-init-without-apply", SERVE, NONE, NULL, NULL, NO_ADAPTER, 0},
 
     /* the log */
     {"-lv, --verbosity, --log-verbosity", ALL, VALUE, NULL, NULL, "-v shows what goes on, and IG_LOG=debug more", 0},

@@ -108,6 +108,9 @@ def test_usage_errors(program, args, message):
 
 @pytest.mark.parametrize("args, message", [
     (["run", "-ngl", "99"], "'-ngl 99' is llama.cpp's: here the CPU computes everything"),
+    (["serve", "--slot-save-path", "x"], "'--slot-save-path x' is llama.cpp's: here --kv-store DIR keeps"),
+    (["serve", "-to", "600"], "'-to 600' is llama.cpp's: here --header-timeout"),
+    (["serve", "--cache-reuse", "256"], "'--cache-reuse 256' is llama.cpp's: here prompts share what they begin with"),
     (["run", "-cnv"], "'-cnv' is llama.cpp's: here a conversation is 'infinigen chat'"),
     (["chat", "-st"], "'infinigen run' answers once"),
     (["run", "-sysf", "x"], "--system"),
