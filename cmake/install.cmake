@@ -50,3 +50,7 @@ if(TARGET infinigen-cli AND NOT CMAKE_CROSSCOMPILING AND EXISTS ${PROJECT_SOURCE
   get_property(written_files GLOBAL PROPERTY WRITTEN_FILES)
   add_custom_target(infinigen-docs ALL DEPENDS ${written_files})
 endif()
+
+# Samples for who runs a server: units of systemd, proxies.
+install(FILES contrib/infinigen.service contrib/infinigen.socket contrib/nginx.conf contrib/haproxy.cfg
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/infinigen/examples)

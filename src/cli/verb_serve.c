@@ -44,6 +44,7 @@ static int serve(ig_cli_app *app) {
     ig_server_options s = {.host = o->host,
                            .port = o->port,
                            .unix_path = o->unix_path,
+                           .listener = ig_cli_read_environment().listener,
                            .key = o->api_key,
                            .key_file = o->api_key_file,
                            .alias = model_name(name, app),

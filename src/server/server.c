@@ -6,6 +6,7 @@
 #include "server/parts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -95,6 +96,36 @@ static ig_status listen_tcp(ig_server *s, ig_error *err) {
     return IG_OK;
 }
 
+static bool is_loopback_address(const struct sockaddr_storage *at) {
+    const struct sockaddr_in *four = (const void *)at;
+    const struct sockaddr_in6 *six = (const void *)at;
+    if (at->ss_family == AF_INET) return ntohl(four->sin_addr.s_addr) >> 24 == 127;
+    return at->ss_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&six->sin6_addr) : at->ss_family == AF_UNIX;
+}
+
+/* One that was handed over. */
+static ig_status take_listener(ig_server *s, ig_error *err) {
+    struct sockaddr_storage at;
+    socklen_t n = sizeof at;
+    int fd = s->o->listener, listens = 0;
+    socklen_t n_listens = sizeof listens;
+    if (getsockname(fd, (struct sockaddr *)&at, &n) != 0 ||
+        getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_listens) != 0 || !listens)
+        return ig_server_fail(err, IG_E_IO, "LISTEN_FDS: descriptor %d is no socket that listens", fd);
+    s->is_loopback = is_loopback_address(&at);
+    if (!s->is_loopback && !s->keys.n)
+        return ig_server_fail(err, IG_E_ARG, "LISTEN_FDS: others could use this server without a key");
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    s->listener = fd;
+    ig_server_say(s, "listening at a socket that was handed over");
+    return IG_OK;
+}
+
+static ig_status listen_somewhere(ig_server *s, ig_error *err) {
+    if (s->o->listener >= 0) return take_listener(s, err);
+    return s->o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
+}
+
 /* ---- the end ------------------------------------------------------------------------------------- */
 
 /* Signals to the main thread, which waits for nothing else. */
@@ -164,7 +195,7 @@ static ig_status check(ig_server *s, ig_error *err) {
 static ig_status start(ig_server *s, ig_error *err) {
     ig_status status = check(s, err);
     if (!status) status = ig_scheduler_open(&s->scheduler, s->o->model, &s->o->scheduler, err);
-    if (!status) status = s->o->unix_path ? listen_unix(s, err) : listen_tcp(s, err);
+    if (!status) status = listen_somewhere(s, err);
     if (!status) status = ig_watch_open(&s->watch, &s->o->limits, err);
     if (!status && s->o->is_sandboxed) status = ig_sandbox_calls(err);
     return status ? status : ig_server_accept(s, err);

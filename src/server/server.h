@@ -38,6 +38,7 @@ typedef struct ig_server_options {
     const char *host;      /* to listen at; loopback, unless there is a key */
     int port;              /* 0: any that is free */
     const char *unix_path; /* a socket there instead; NULL: none */
+    int listener;          /* a socket that listens already, taken over, instead of all three; -1: none */
     const char *key;       /* that clients must give; NULL: none */
     const char *key_file;  /* with one a line, read again at SIGHUP; NULL: none */
     const char *alias;     /* the model's name for clients */

@@ -23,7 +23,7 @@ def answer(server, text):
 
 @pytest.fixture
 def texts():
-    return [words(1500, seed) for seed in range(8)]
+    return [words(1500, seed) for seed in range(6)]
 
 
 @pytest.fixture
