@@ -192,7 +192,9 @@ static void on_token(void *user, const ig_request_token *t) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
     if (!t->is_prompt && !t->is_end) {
+        pthread_mutex_lock(&x->lock);
         k->n_seen++;
+        pthread_mutex_unlock(&x->lock);
         note_times(k);
     }
     /* An end token counts where tokens of the prompt do: who scores texts wants exactly one after them. */
