@@ -14,6 +14,13 @@
 
 enum { IG_FFN_ROWS = 128 }; /* rows that the feed-forward layer takes at once */
 
+/* Where a tap looks. What is named of a batch's arrays is there for all its rows. */
+typedef enum ig_tap_place {
+    IG_TAP_HEADS,     /* rows.q and rows.k are as attention will see them; h enters the layer */
+    IG_TAP_ATTENTION, /* y, attention's output, is about to be added to h */
+    IG_TAP_FFN,       /* y, the feed-forward part's output, is about to be added to h */
+} ig_tap_place;
+
 /* One arena; floats unless said otherwise. */
 typedef struct ig_batch {
     pthread_mutex_t turn; /* of all below */
@@ -30,8 +37,8 @@ typedef struct ig_batch {
     int32_t *ids, *positions; /* [max_rows] */
     ig_segment *segments;     /* [max_rows], for callers: what ig_forward computes */
     int n_segments;           /* of the last ig_forward */
-    /* Called in each layer once q and k of the batch's rows are as attention will see them; NULL: not. */
-    void (*tap)(void *user, int layer);
+    /* Called at each of these places of each layer; NULL: not. It may fail segments. */
+    void (*tap)(void *user, ig_tap_place at, int layer);
     void *tap_user;
 } ig_batch;
 

@@ -252,6 +252,10 @@ static bool any_left(const forward *f) {
     return false;
 }
 
+static void tap(const forward *f, ig_tap_place at) {
+    if (f->b->tap && any_left(f)) f->b->tap(f->b->tap_user, at, f->step.layer);
+}
+
 static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
     bool pre = !f->c->post_norm;
@@ -267,11 +271,12 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     ig_forward_check_heads(f);
-    if (b->tap && any_left(f)) b->tap(b->tap_user, f->step.layer);
+    tap(f, IG_TAP_HEADS);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     ig_step_attend(&f->step);
     multiply(f, b->y, &w->o, b->x);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
+    tap(f, IG_TAP_ATTENTION);
     add_residual(f);
     if (!pre) normalise(f, b->h, b->h, &w->attn_norm);
     ig_forward_check_state(f, "after the attention of layer");
@@ -289,6 +294,7 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     if (status) return status;
     feed_forward(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_FFN);
+    tap(f, IG_TAP_FFN);
     add_residual(f);
     if (!pre) normalise(f, b->h, b->h, &w->ffn_norm);
     ig_forward_check_state(f, "after the feed-forward part of layer");

@@ -14,9 +14,9 @@
 
 #include "base/error.h"
 #include "base/ranges.h"
-#include "model/forward.h"
 #include "prepare/factor.h"
 #include "prepare/text.h"
+#include "prepare/text_pass.h"
 
 enum { MAX_TOKENS = 2048, BATCH = 256, DEFAULT_CTX = 8192 };
 
@@ -28,8 +28,7 @@ typedef struct preparation {
     ig_sketch_shape shape;
     int32_t *ids;
     int n_tokens;
-    ig_batch batch; /* its own: it may be larger than the model's sessions want */
-    ig_sequence seq;
+    ig_text_pass pass;
     int first, n_rows; /* of the batch at work */
     float *cs;         /* [BATCH][n_rot] cosines and sines of how much further a row is rotated */
     float *rows;       /* [n_kv_heads][ROWS][head_dim] rows at work, a set for each task */
@@ -121,15 +120,16 @@ static void add_head(void *arg, int head, int thread) {
     float *rows = p->rows + (size_t)head * ROWS * d;
     (void)thread;
     for (int q = head * group; q < (head + 1) * group; q++)
-        add_rows(p, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL, p->batch.rows.q + (size_t)q * d,
+        add_rows(p, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL, p->pass.batch.rows.q + (size_t)q * d,
                  (size_t)c->n_heads * d, rows);
     if (is_skew(p)) return;
     ig_moments m = moments_of(p, job->layer, head);
-    add_rows(p, m.k2, m.k1, p->batch.rows.k + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
+    add_rows(p, m.k2, m.k1, p->pass.batch.rows.k + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
 }
 
-static void add_layer(void *user, int layer) {
+static void add_layer(void *user, ig_tap_place at, int layer) {
     moments_job job = {user, layer};
+    if (at != IG_TAP_HEADS) return;
     ig_device *dev = job.p->m->ctx->device;
     dev->ops->parallel(dev, job.p->c->n_kv_heads, add_head, &job);
 }
@@ -146,15 +146,12 @@ static ig_status report(const preparation *p, double share, ig_error *err) {
 
 static ig_status run_model(preparation *p, ig_error *err) {
     ig_status s = IG_OK;
-    p->batch.tap = add_layer;
-    p->batch.tap_user = p;
+    p->pass.batch.tap = add_layer;
+    p->pass.batch.tap_user = p;
     for (p->first = 0; !s && p->first < p->n_tokens; p->first += p->n_rows) {
         p->n_rows = p->n_tokens - p->first < BATCH ? p->n_tokens - p->first : BATCH;
         turn_rows(p);
-        p->batch.segments[0] = (ig_segment){
-            .seq = &p->seq, .ids = p->ids + p->first, .first = p->first, .n = p->n_rows, .dense = true, .err = err};
-        s = ig_forward(p->m, &p->batch, 1, err);
-        if (!s) s = p->batch.segments[0].status;
+        s = ig_text_pass_run(&p->pass, p->first, p->n_rows, err);
         if (!s) s = report(p, 0.5 * (p->first + p->n_rows) / p->n_tokens, err);
     }
     return s;
@@ -229,10 +226,6 @@ static ig_status take_tokens(preparation *p, ig_error *err) {
         if (n > cap) n = cap;
     }
     p->n_tokens = n < (size_t)most ? (int)n : most;
-    for (int i = 0; i < p->n_tokens; i++)
-        if (p->ids[i] < 0 || p->ids[i] >= p->c->n_vocab)
-            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", p->ids[i], i,
-                           p->c->n_vocab);
     if (is_skew(p)) p->shape.n_ctx = p->n_tokens;
     int least = 2 * p->c->head_dim;
     if (p->n_tokens < least)
@@ -246,34 +239,17 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     size_t heads = (size_t)c->n_layers * (size_t)p->shape.n_heads, file = ig_sketch_file_bytes(&p->shape);
     size_t moments = heads * moment_doubles(p);
     if (!file) return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch cannot have the shape of this model", p->m->path);
-    ig_kv_shape kv = {c->n_layers, c->n_kv_heads, c->head_dim, p->n_tokens, BATCH};
-    ig_policy_shape policy = {.n_layers = c->n_layers,
-                              .n_heads = c->n_heads,
-                              .n_kv_heads = c->n_kv_heads,
-                              .head_dim = c->head_dim,
-                              .n_ctx = p->n_tokens,
-                              .scale = (float)c->attn_scale,
-                              .window = c->window,
-                              .kernels = p->kernels};
-    ig_cache_options cache = {.policy = "full"};
     p->maps = malloc(file);
     p->moments = calloc(moments, sizeof *p->moments);
     p->cs = malloc(BATCH * (size_t)(c->n_rot + 1) * sizeof *p->cs);
     p->rows = malloc((size_t)c->n_kv_heads * ROWS * (size_t)c->head_dim * sizeof *p->rows);
     if (!p->maps || !p->moments || !p->cs || !p->rows)
         return ig_fail_memory(err, "calibration", file + moments * sizeof *p->moments);
-    ig_sequence_plan seq = {.ops = &ig_policy_full, .policy = &policy, .options = &cache};
-    ig_step_need need = {.max_rows = BATCH, .n_ctx = p->n_tokens};
-    ig_status s = ig_sequence_open(&p->seq, &seq, err);
-    if (!s) s = ig_kv_open(&p->seq.kv, &kv, NULL, err);
-    if (!s) s = ig_batch_reserve(&p->batch, p->m->ctx, c, &need, err);
-    return s;
+    return ig_text_pass_open(&p->pass, p->m, p->ids, p->n_tokens, BATCH, err);
 }
 
 static void close_all(preparation *p) {
-    ig_batch_close(&p->batch);
-    ig_sequence_close(&p->seq);
-    ig_kv_close(p->seq.kv);
+    ig_text_pass_close(&p->pass);
     free(p->rows);
     free(p->cs);
     free(p->moments);
@@ -307,7 +283,6 @@ ig_status ig_prepare(ig_sketch_info *out, ig_model *model, const char *path, con
                      .c = &model->config,
                      .kernels = ig_kernels_get(model->ctx->level),
                      .o = options ? *options : ig_prepare_defaults()};
-    ig_batch_init(&p.batch);
     ig_status s = ig_check_prepare_options(&p.o, err);
     if (!s) s = check(&p, err);
     if (!s) s = ig_sketch_file_check_output(path, err); /* the work may take a minute */

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "prepare/text_pass.h"
+
+#include "base/error.h"
+
+static ig_status check_ids(const ig_text_pass *p, ig_error *err) {
+    int n_vocab = p->m->config.n_vocab;
+    for (int i = 0; i < p->n_tokens; i++)
+        if (p->ids[i] < 0 || p->ids[i] >= n_vocab)
+            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", p->ids[i], i,
+                           n_vocab);
+    return IG_OK;
+}
+
+ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, int n_tokens, int max_rows,
+                            ig_error *err) {
+    const ig_config *c = &m->config;
+    ig_kv_shape kv = {c->n_layers, c->n_kv_heads, c->head_dim, n_tokens, max_rows};
+    ig_policy_shape policy = {.n_layers = c->n_layers,
+                              .n_heads = c->n_heads,
+                              .n_kv_heads = c->n_kv_heads,
+                              .head_dim = c->head_dim,
+                              .n_ctx = n_tokens,
+                              .scale = (float)c->attn_scale,
+                              .window = c->window,
+                              .kernels = ig_kernels_get(m->ctx->level)};
+    ig_cache_options cache = {.policy = "full"};
+    ig_sequence_plan seq = {.ops = &ig_policy_full, .policy = &policy, .options = &cache};
+    ig_step_need need = {.max_rows = max_rows, .n_ctx = n_tokens};
+    *p = (ig_text_pass){.m = m, .ids = ids, .n_tokens = n_tokens};
+    ig_batch_init(&p->batch);
+    ig_status s = check_ids(p, err);
+    if (!s) s = ig_sequence_open(&p->seq, &seq, err);
+    if (!s) s = ig_kv_open(&p->seq.kv, &kv, NULL, err);
+    if (!s) s = ig_batch_reserve(&p->batch, m->ctx, c, &need, err);
+    return s;
+}
+
+ig_status ig_text_pass_run(ig_text_pass *p, int first, int n, ig_error *err) {
+    ig_segment *seg = p->batch.segments;
+    *seg = (ig_segment){.seq = &p->seq, .ids = p->ids + first, .first = first, .n = n, .dense = true, .err = err};
+    ig_status s = ig_forward(p->m, &p->batch, 1, err);
+    return s ? s : seg->status;
+}
+
+void ig_text_pass_close(ig_text_pass *p) {
+    if (!p->m) return;
+    ig_batch_close(&p->batch);
+    ig_sequence_close(&p->seq);
+    ig_kv_close(p->seq.kv);
+}
