@@ -453,6 +453,40 @@ IG_API ig_status ig_prepare(ig_sketch_info *out, ig_model *model, const char *pa
 /* Checks a sketch file and says what is in it. */
 IG_API ig_status ig_sketch_get_info(ig_sketch_info *out, const char *path, ig_error *err);
 
+/* ---- activations ---------------------------------------------------------- */
+
+/* Sums over the tokens of a text, by column: [head_dim] each. */
+typedef struct ig_column_sums {
+    const double *magnitude; /* of |x| */
+    const double *energy;    /* of x x */
+} ig_column_sums;
+
+/* Of one query head. Queries and keys are as attention sees them, after RoPE, without its scale; keys are those of its
+ * KV head. Skewed: times the head's orthogonal matrix A, the right singular vectors of its queries over this text by
+ * falling singular value (the paper's section 4.2), which changes no score. */
+typedef struct ig_head_activations {
+    ig_column_sums q, k, q_skewed, k_skewed;
+} ig_head_activations;
+
+/* Of one layer. The cosines are the paper's Table 1, means over tokens: of the layer's input, the residual stream that
+ * enters its block, to the input of the layer before, and to what the attention and the feed-forward part of the layer
+ * before add to that stream. The first layer has none, 0. */
+typedef struct ig_layer_activations {
+    int layer; /* from 0 */
+    double input_cosine, attention_cosine, ffn_cosine;
+    int n_heads, head_dim;
+    const ig_head_activations *heads; /* [n_heads] query heads */
+} ig_layer_activations;
+
+/* What `layer` points to lasts as long as the call. Returning true stops with IG_E_INTERRUPTED. Within a step, as
+ * ig_cache_trace_fn. */
+typedef bool (*ig_layer_activations_fn)(void *user, const ig_layer_activations *layer);
+
+/* The measurements of the InfiniGen paper (OSDI'24): runs the model over a text, in one step of at most IG_BATCH_MAX
+ * tokens and at least 2 head_dim, and calls on_layer for each layer. */
+IG_API ig_status ig_measure_activations(ig_model *model, const int32_t *ids, int n_ids,
+                                        ig_layer_activations_fn on_layer, void *user, ig_error *err);
+
 /* ---- session ----------------------------------------------------------- */
 
 typedef struct ig_session ig_session;

@@ -291,6 +291,27 @@ static void preparation(void **state) {
     temp_dir_close(&dir);
 }
 
+static bool go_on(void *user, const ig_layer_activations *layer) {
+    (void)user;
+    return layer->heads == NULL;
+}
+
+static void activations(void **state) {
+    (void)state;
+    OK(ig_measure_activations(model, ids, N_IDS, go_on, NULL, &error));
+    REFUSED(ig_measure_activations(NULL, ids, N_IDS, go_on, NULL, ERR));
+    REFUSED(ig_measure_activations(vocabulary, ids, N_IDS, go_on, NULL, ERR));
+    REFUSED(ig_measure_activations(model, NULL, N_IDS, go_on, NULL, ERR));
+    REFUSED(ig_measure_activations(model, ids, N_IDS, NULL, NULL, ERR));
+    REFUSED(ig_measure_activations(model, ids, 63, go_on, NULL, ERR)); /* twice the head dimension is needed */
+    REFUSED(ig_measure_activations(model, ids, -1, go_on, NULL, ERR));
+    REFUSED(ig_measure_activations(model, ids, IG_BATCH_MAX + 1, go_on, NULL, ERR));
+    int32_t last = ids[N_IDS - 1];
+    ids[N_IDS - 1] = -1;
+    REFUSED(ig_measure_activations(model, ids, N_IDS, go_on, NULL, ERR));
+    ids[N_IDS - 1] = last;
+}
+
 static void sessions(void **state) {
     (void)state;
     ig_session *s = session;
@@ -660,6 +681,7 @@ int main(void) {
         cmocka_unit_test(chats),
         cmocka_unit_test(plans),
         cmocka_unit_test(preparation),
+        cmocka_unit_test(activations),
         cmocka_unit_test(sessions),
         cmocka_unit_test(steps),
         cmocka_unit_test(batches),

@@ -451,6 +451,50 @@ static void what_cannot_be_prepared(void **state) {
     assert_int_not_equal(access(path, F_OK), 0);
 }
 
+/* ---- activations ------------------------------------------------------------------- */
+
+static double sum_of(const double *x, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += x[i];
+    return sum;
+}
+
+/* A skew moves energy between columns and makes none; the query heads of a group have the same keys. */
+static bool check_layer(void *user, const ig_layer_activations *layer) {
+    int *n_layers = user, d = layer->head_dim;
+    assert_int_equal(layer->layer, (*n_layers)++);
+    assert_true(layer->n_heads == 6 && d == 32);
+    assert_true((layer->layer == 0) == (layer->input_cosine == 0));
+    assert_true(fabs(layer->input_cosine) < 1 && fabs(layer->attention_cosine) < 1 && fabs(layer->ffn_cosine) < 1);
+    for (int h = 0; h < layer->n_heads; h++) {
+        const ig_head_activations *head = &layer->heads[h], *first = &layer->heads[h / 3 * 3];
+        double q = sum_of(head->q.energy, d), k = sum_of(head->k.energy, d);
+        assert_true(fabs(sum_of(head->q_skewed.energy, d) - q) < 1e-5 * q);
+        assert_true(fabs(sum_of(head->k_skewed.energy, d) - k) < 1e-5 * k);
+        assert_memory_equal(head->k.magnitude, first->k.magnitude, (size_t)d * sizeof(double));
+        for (int i = 1; i < d; i++) assert_true(head->q_skewed.energy[i] <= head->q_skewed.energy[i - 1] * 1.00001);
+        assert_true(head->q_skewed.energy[0] > head->q.energy[0]);
+    }
+    return false;
+}
+
+static bool stop_at_two(void *user, const ig_layer_activations *layer) {
+    *(int *)user = layer->layer;
+    return layer->layer == 2;
+}
+
+static void activations(void **state) {
+    (void)state;
+    ig_error err = {0};
+    int n = 0;
+    expect_ok(ig_measure_activations(llama, ids, N_CALIBRATION, check_layer, &n, &err), &err);
+    assert_int_equal(n, 4);
+    assert_int_equal(ig_measure_activations(opt, ids, N_CALIBRATION, stop_at_two, &n, &err), IG_E_INTERRUPTED);
+    assert_int_equal(n, 2);
+    assert_int_equal(ig_measure_activations(opt, ids, 257, stop_at_two, &n, &err), IG_E_ARG); /* learned positions */
+    assert_non_null(strstr(err.text, "64..256"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written),
@@ -467,6 +511,7 @@ int main(void) {
         cmocka_unit_test(plan_counts_the_sketch),
         cmocka_unit_test(positions_are_spread),
         cmocka_unit_test(what_cannot_be_prepared),
+        cmocka_unit_test(activations),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
