@@ -203,7 +203,8 @@ typedef struct ig_cli_options {
     ig_cli_ints clients;
     ig_cli_amount shared;
 
-    bool tensors;        /* inspect */
+    bool tensors; /* inspect; tokens and contexts too */
+    const char *activations;
     const char *sources; /* fetch */
     bool text;
 

@@ -107,6 +107,8 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--tokens", "FILE",
      "token ids instead of a text, apart by white space, for models without a tokenizer; - is standard input",
      IG_VERB_PREPARE | IG_VERB_PERPLEXITY, IG_KIND_TEXT, AT(tokens), NULL, 0, 0, NULL},
+    {"--tokens", "FILE", "as --activations, over token ids apart by white space; - is standard input", IG_VERB_INSPECT,
+     IG_KIND_TEXT, AT(tokens), NULL, 0, 0, NULL},
     {"-o, --output", "FILE", "where to write the logits: 32-bit little-endian floats, [tokens][vocabulary]",
      IG_VERB_LOGITS, IG_KIND_TEXT, AT(output), NULL, 0, 0, NULL},
 
@@ -342,6 +344,11 @@ const ig_cli_option ig_cli_option_table[] = {
 
     /* inspect, fetch */
     {"--tensors", NULL, "list every tensor", IG_VERB_INSPECT, IG_KIND_FLAG, AT(tensors), NULL, 0, 0, NULL},
+    {"--activations", "FILE",
+     "run the model over the first -c tokens of this text (0: at most 2048), and say how alike the inputs of "
+     "neighbouring "
+     "layers are, and how few columns of queries and keys hold most of them; - is standard input",
+     IG_VERB_INSPECT, IG_KIND_TEXT, AT(activations), NULL, 0, 0, NULL},
     {"--text", NULL, "a text, not a model", IG_VERB_FETCH, IG_KIND_FLAG, AT(text), NULL, 0, 0, NULL},
     {"--sources", "FILE", "a table of further models (with --text: of texts)",
      IG_VERB_FETCH | IG_VERB_MODEL | IG_VERB_TASKS, IG_KIND_TEXT, AT(sources), NULL, 0, 0, NULL},

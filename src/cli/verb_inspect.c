@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `infinigen inspect`: what is in a model, and what memory contexts take.
+ * `infinigen inspect`: what is in a model, what memory contexts take, and what its activations are over a text.
  */
 #define _GNU_SOURCE
+#include "cli/activations.h"
 #include "cli/pairs.h"
 
 #include <stdlib.h>
@@ -143,7 +144,7 @@ static void print_plan(const ig_cli_app *app, const ig_cache_plan_info *plan, co
     printf("  total    %10s\n", ig_cli_size(a, plan->total));
 }
 
-static void print_text(const ig_cli_app *app, const choices *all) {
+static void print_text(const ig_cli_app *app, const choices *all, const json_t *activations) {
     const ig_model_info *m = &app->info;
     const char *name = m->name[0] ? m->name : app->path;
     char a[32];
@@ -167,6 +168,7 @@ static void print_text(const ig_cli_app *app, const choices *all) {
     if (all->n > 1) print_choices(app, all);
     print_meta(app->model);
     if (app->o->tensors) print_tensors(app->model);
+    if (activations) ig_cli_print_activations(activations);
 }
 
 static json_t *json_of_meta(const ig_model *model) {
@@ -226,7 +228,7 @@ static json_t *json_of_choices(const choices *all, const ig_model_info *m) {
     return list;
 }
 
-static int print_object(const ig_cli_app *app, const choices *all) {
+static int print_object(const ig_cli_app *app, const choices *all, json_t *activations) {
     const ig_model_info *m = &app->info;
     json_t *r = json_object();
     json_object_set_new(r, "model", ig_cli_json_text(app->path, strlen(app->path)));
@@ -253,6 +255,7 @@ static int print_object(const ig_cli_app *app, const choices *all) {
     json_object_set_new(r, "tensor_types", types);
     json_object_set_new(r, "metadata", json_of_meta(app->model));
     if (app->o->tensors) json_object_set_new(r, "tensors", json_of_tensors(app->model));
+    if (activations) json_object_set(r, "activations", activations);
     return ig_cli_print_json(r);
 }
 
@@ -260,16 +263,19 @@ int ig_cli_inspect(const ig_cli_options *o) {
     ig_cli_app app;
     ig_cli_pairs pairs = {0};
     choices all = {0};
+    json_t *activations = NULL;
     int code = ig_cli_open(&app, o, false);
     if (!code && !app.unusable.status) {
         ig_session_options options = ig_cli_session_options(&app);
         code = ig_cli_open_pairs(&pairs, &app, &options.cache);
         if (!code) code = plan_all(&all, &app, &pairs);
     }
+    if (!code) code = ig_cli_measure_activations(&activations, &app);
     if (!code && o->json)
-        code = print_object(&app, &all);
+        code = print_object(&app, &all, activations);
     else if (!code)
-        print_text(&app, &all);
+        print_text(&app, &all, activations);
+    json_decref(activations);
     free(all.v);
     ig_cli_close_pairs(&pairs);
     return ig_cli_close(&app, code);

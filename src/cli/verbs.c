@@ -145,7 +145,10 @@ const ig_cli_verb ig_cli_verbs[] = {
      "inspect",
      {"MODEL"},
      "Show a model's metadata, tensors, and the memory a context takes",
-     "Of a model that cannot be run here, such as one of another architecture, it says why, and shows what is in it.",
+     "Of a model that cannot be run here, such as one of another architecture, it says why, and shows what is in it.\n"
+     "--activations runs it over a text, and measures what the InfiniGen paper did: how alike the inputs of "
+     "neighbouring\n"
+     "layers are, and how few columns of queries and keys hold most of them before and after skewing.",
      ig_cli_inspect},
     {IG_VERB_FETCH,
      "fetch",

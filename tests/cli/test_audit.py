@@ -2,42 +2,14 @@
 """What audits say, against attention of the first layer of a tiny OPT computed here, in plain Python, from its weights."""
 import csv
 import json
-import math
 import os
-import random
-import struct
 
 import pytest
 from conftest import TINY_MODELS, one_line
+from plain_opt import HEADS, Weights, cosine, make_ids, output, weights_of
 
 OPT = os.path.join(TINY_MODELS, "opt")
-N, PREFIX, HEADS, WIDTH = 72, 56, 4, 128
-EACH = WIDTH // HEADS
-
-
-class Weights:
-    def __init__(self, folder):
-        with open(os.path.join(folder, "model.safetensors"), "rb") as f:
-            size, = struct.unpack("<Q", f.read(8))
-            self.header = json.loads(f.read(size))
-            self.data = f.read()
-
-    def rows(self, name):
-        tensor = self.header["model.decoder." + name]
-        begin, end = tensor["data_offsets"]
-        values = struct.unpack(f"<{(end - begin) // 2}e", self.data[begin:end])
-        width = tensor["shape"][-1]
-        return [values[i:i + width] for i in range(0, len(values), width)]
-
-
-def dot(a, b):
-    return sum(x * y for x, y in zip(a, b))
-
-
-def normed(x, weight, bias):
-    mean = sum(x) / len(x)
-    deviation = math.sqrt(sum((v - mean) ** 2 for v in x) / len(x) + 1e-5)
-    return [(v - mean) / deviation * w + b for v, w, b in zip(x, weight, bias)]
+N, PREFIX = 72, 56
 
 
 @pytest.fixture(scope="module")
@@ -45,32 +17,10 @@ def layer():
     """ids, and attention's weights [position][head] of each token over those up to itself, and the values [position]."""
     if not os.path.isdir(OPT):
         pytest.skip("no tiny models")
-    chance = random.Random(7)
-    ids = [chance.randrange(3, 512) for _ in range(N)]
-    w = Weights(OPT)
-    tokens, positions = w.rows("embed_tokens.weight"), w.rows("embed_positions.weight")
-    norm = [w.rows(f"layers.0.self_attn_layer_norm.{kind}")[0] for kind in ("weight", "bias")]
-    projected = {}
-    x = [normed([a + b for a, b in zip(tokens[t], positions[i + 2])], *norm) for i, t in enumerate(ids)]
-    for kind in "qkv":
-        rows, bias = w.rows(f"layers.0.self_attn.{kind}_proj.weight"), w.rows(f"layers.0.self_attn.{kind}_proj.bias")[0]
-        projected[kind] = [[dot(row, state) + b for row, b in zip(rows, bias)] for state in x]
-
-    def attend(p, head):
-        part = slice(head * EACH, (head + 1) * EACH)
-        scores = [dot(projected["q"][p][part], projected["k"][i][part]) / math.sqrt(EACH) for i in range(p + 1)]
-        top = max(scores)
-        odds = [math.exp(s - top) for s in scores]
-        return [o / sum(odds) for o in odds]
-    return ids, {(p, h): attend(p, h) for p in range(PREFIX, N - 1) for h in range(HEADS)}, projected["v"]
-
-
-def output(weights, values, head):
-    return [sum(w * v[head * EACH + i] for w, v in zip(weights, values)) for i in range(EACH)]
-
-
-def cosine(a, b):
-    return dot(a, b) / math.sqrt(dot(a, a) * dot(b, b))
+    ids, w = make_ids(N), Weights(OPT)
+    x = [w.norm("layers.0.self_attn_layer_norm", row) for row in w.embed(ids)]
+    q, k, v = (w.project(kind, x) for kind in "qkv")
+    return ids, {(p, h): weights_of(q, k, p, h) for p in range(PREFIX, N - 1) for h in range(HEADS)}, v
 
 
 @pytest.fixture
