@@ -125,7 +125,7 @@ def test_directory_by_default(spill):
 
 def test_too_little_ram(spill, folder):
     """Told before anything is computed, by what plans as by what runs, in the same words."""
-    common = ["-m", spill.model, "-c", CONTEXT, "-b", "64", "--kv-disk", "1G", "--kv-disk-path", folder, "--kv-ram"]
+    common = ["-m", spill.model, "-c", CONTEXT, "-ub", "64", "--kv-disk", "1G", "--kv-disk-path", folder, "--kv-ram"]
     least = int(spill.least(*spill.run()))
     for verb in (["run", "-p", "a", "-n", "1"], ["inspect"]):
         status, out, err = spill.program(*verb, *common, least - 1)
@@ -444,7 +444,7 @@ def test_lists_with_a_policy_that_drops(spill, folder, tmp_path):
     assert spill.program(*ask)[0] == 0
     expected = answers.read_text()
     assert spill.program(*ask, *disk)[::2] == (0, b"")
-    assert answers.read_text() == expected
+    assert answers.read_text().replace('"evict":"counter"', '"evict":null') == expected  # only with a disk is there a choice
 
 
 def test_eval_keeps_answers(spill, folder, tmp_path):

@@ -324,8 +324,9 @@ static void notes_stay(void **state) {
     ig_cache_close(second);
     ig_cache_close(c);
 
-    c = open_cache(&q8); /* other rows: other notes */
-    assert_int_equal(ig_cache_note_get(&bytes, &n, c, "talk-1", &err), IG_E_NOT_FOUND);
+    c = open_cache(&q8); /* other rows, but notes are the model's */
+    expect_note(c, "talk-1", "hm");
+    assert_int_equal(ig_cache_note_get(&bytes, &n, c, "talk-3", &err), IG_E_NOT_FOUND);
     assert_null(bytes);
     ig_cache_close(c);
 

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bench/paper: runs, resumes, says what it found; and the rules by which it says so, on made-up rows."""
+import csv
+import html.parser
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import make_model, words
+
+BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench")
+sys.path.insert(0, BENCH)
+from paper_experiments import EXPERIMENTS, accuracy, core  # noqa: E402
+from paper_experiments.core import Claim  # noqa: E402
+
+SCRIPT = os.path.join(BENCH, "paper")
+PAPERS = accuracy.PAPERS
+
+# Reports what the tests tell it to, and notes each call. `slow` makes perplexity hang after half a report.
+FAKE = """#!{python}
+import json, os, sys, time
+verb = sys.argv[1]
+with open("{folder}/calls", "a") as f:
+    f.write(verb + "\\n")
+if verb == "--version":
+    print("infinigen 9")
+elif verb == "inspect":
+    print(json.dumps({{"architecture": "llama", "n_ctx_train": 4096, "n_heads": 6, "n_kv_heads": 2,
+                      "memory": {{"kv": 1024000, "weights": 1}}}}))
+elif verb == "perplexity":
+    if os.path.exists("{folder}/slow"):
+        print('{{"runs": [', flush=True)
+        time.sleep(60)
+    if os.path.exists("{folder}/broken"):
+        sys.exit("infinigen perplexity: the disk is on fire")
+    run = lambda policy, sketch, kl: {{"policy": policy, "sketch": sketch, "kl": kl, "perplexity": 9 + kl, "selected_share": 0.2}}
+    print(json.dumps({{"runs": [run("full", None, 0.0), run("infinigen-osdi24", "s.igs", 0.02),
+                               run("infinigen-osdi24", None, 0.08)]}}))
+"""
+
+
+@pytest.fixture
+def fake(tmp_path):
+    path = tmp_path / "infinigen"
+    path.write_text(FAKE.format(python=sys.executable, folder=tmp_path))
+    path.chmod(0o755)
+    (tmp_path / "text.txt").write_text("Once upon a time.")
+    return path
+
+
+@pytest.fixture(scope="session")
+def matplotlib():
+    if subprocess.run(["/usr/bin/python3", "-c", "import matplotlib"], capture_output=True).returncode:
+        pytest.skip("no python3-matplotlib")
+
+
+def paper(folder, *args, **kw):
+    p = subprocess.run([SCRIPT, "-f", folder / "text.txt", "-o", folder / "out", *map(str, args)], capture_output=True, text=True,
+                       timeout=240, **kw)
+    return p.returncode, p.stdout, p.stderr
+
+
+def calls(folder):
+    return (folder / "calls").read_text().split().count("perplexity")
+
+
+class Balance(html.parser.HTMLParser):
+    """Every element is closed, in order; pictures have words for those who do not see them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.pictures = [], 0
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        if tag == "img":
+            self.pictures += 1
+            assert dict(attrs)["alt"] and dict(attrs)["src"].startswith("data:image/svg+xml;base64,")
+
+
+def test_list(matplotlib, tmp_path):
+    status, out, _ = paper(tmp_path, "--list")
+    assert status == 0 and [line.split()[0] for line in out.splitlines()] == list(EXPERIMENTS)
+    status, _, err = paper(tmp_path, "--only", "fig99")
+    assert status == 2 and "fig99" in err
+
+
+def test_run_and_again(matplotlib, fake, tmp_path):
+    args = ["-b", fake, "--only", "fig13"]
+    status, out, err = paper(tmp_path, *args)
+    assert (status, err) == (0, "") and "1 commands, 1 to run" in out
+    assert "Agrees: without skewing much is lost (KL 0.02 with, 0.08 without)." in out
+    text = (tmp_path / "out/index.html").read_text()
+    assert Balance(text).pictures == 1 and "Agrees: without skewing" in text
+    with open(tmp_path / "out/tables/fig13-smollm2-135m.csv", newline="") as f:
+        assert [row["KL"] for row in csv.DictReader(f)] == ["0.0", "0.02", "0.08"]
+    assert "| without | infinigen-osdi24 | 9.08 | 0.08 | 20 |" in (tmp_path / "out/tables/fig13-smollm2-135m.md").read_text()
+    assert "</svg>" in (tmp_path / "out/plots/fig13-smollm2-135m.svg").read_text()
+
+    status, out, _ = paper(tmp_path, *args)
+    assert status == 0 and "0 to run" in out and calls(tmp_path) == 1
+    assert (tmp_path / "out/index.html").read_text() == text
+    os.utime(tmp_path / "text.txt", (1, 1))  # another text
+    assert paper(tmp_path, *args)[0] == 0 and calls(tmp_path) == 2
+
+
+def test_stopped(matplotlib, fake, tmp_path):
+    (tmp_path / "slow").touch()
+    args = ["-b", fake, "--only", "fig13"]
+    p = subprocess.Popen([SCRIPT, "-f", tmp_path / "text.txt", "-o", tmp_path / "out", *map(str, args)], stdout=subprocess.DEVNULL,
+                         stderr=subprocess.PIPE, text=True)
+    while not (tmp_path / "calls").exists() or not calls(tmp_path):
+        assert p.poll() is None
+        time.sleep(0.05)
+    p.send_signal(signal.SIGINT)
+    assert "goes on from here" in p.communicate(timeout=30)[1] and p.returncode == 1
+    (tmp_path / "slow").unlink()
+    assert "1 to run" in paper(tmp_path, *args)[1] and calls(tmp_path) == 2
+
+
+def test_a_program_that_fails(matplotlib, fake, tmp_path):
+    (tmp_path / "broken").touch()
+    status, out, _ = paper(tmp_path, "-b", fake, "--only", "fig13")
+    assert status == 1 and "Open: it could not be run: infinigen perplexity: the disk is on fire" in out
+    Balance((tmp_path / "out/index.html").read_text())
+    (tmp_path / "broken").unlink()
+    assert paper(tmp_path, "-b", fake, "--only", "fig13")[0] == 0
+
+
+def test_without_matplotlib(tmp_path):
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError(name='matplotlib')\n")
+    status, _, err = paper(tmp_path, "--list", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert status == 1 and "install-deps paper" in err and err.count("\n") == 1
+
+
+def test_with_a_tiny_model(matplotlib, program, tmp_path):
+    model = make_model(tmp_path / "tiny")
+    (tmp_path / "text.txt").write_text(words(9000, 1))
+    status, out, err = paper(tmp_path, "--quick", "-m", model, "-b", program.path, "--only", "fig2,fig5,fig13,memory",
+                             env=program.env)
+    assert (status, err) == (0, ""), out
+    with open(tmp_path / "out/tables/fig5-tiny.csv", newline="") as f:
+        rows = list(csv.DictReader(f))
+    assert [row["layer"] for row in rows] == [str(i) for i in range(len(rows))]
+    assert all(0 < float(row["keys, mean"]) <= float(row["of keys"]) <= 1024 for row in rows)
+    Balance((tmp_path / "out/index.html").read_text())
+
+
+# The rules.
+def test_verdict():
+    good, bad = Claim("a", True, "1"), Claim("b", False, "2", "chance")
+    assert core.verdict([good]) == ("agrees", "Agrees: a (1).")
+    assert core.verdict([good, bad]) == ("part", "Agrees in part: a (1); not borne out: b (2: chance).")
+    assert core.verdict([bad]) == ("differs", "Does not agree: b (2: chance).")
+    assert core.verdict([])[0] == "open"
+
+
+def line(policy, **more):
+    return {"policy": policy, **more}
+
+
+def fig2(kv):
+    return [{"sweep": "length", "tokens": n, "sequences": 16, "KV": kv * n, "weights": 60, "KV of weights": kv * n / 60}
+            for n in (1, 2, 4)] + [{"sweep": "batch", "tokens": 1, "sequences": 1, "KV": kv, "weights": 60, "KV of weights": kv / 60}]
+
+
+def fig4(h2o):
+    return [line(p, **{"tokens": n, "cosine": c, "cosine of the output": c})
+            for p, cs in (("h2o", h2o), ("oracle", (.95, .95)), ("infinigen", (.94, .94))) for n, c in zip((1, 2), cs)]
+
+
+def fig5(first, others):
+    return [{"layer": i, "keys, mean": n, "least of a step": n, "most of a step": n * 1.2, "of keys": 1000}
+            for i, n in enumerate((first, *others))]
+
+
+def table1(*cosines):
+    return [{"layer": i, **dict(zip(("input", "attention", "ffn"), cosines))} for i in (1, 2)]
+
+
+def skewing(*energy):
+    return [{"of": of, "columns %": 10, "energy in them %": x}
+            for of, x in zip(("queries", "queries, skewed", "keys", "keys, skewed"), energy)]
+
+
+def fig20(*few):
+    return [{"tokens": 512 << i, "queries that need under 1 % of the keys %": x, "keys needed %": 50 - x} for i, x in enumerate(few)]
+
+
+def fig11(ours, h2o):
+    curve = lambda method, ys: [{"method": method, "size %": x, "as full %": y} for x, y in zip((5, 20), ys)]
+    return curve(PAPERS, ours) + curve("h2o", h2o)
+
+
+def fig12(ours, h2o):
+    return [line(p, **{"position": i, "perplexity": 10 * (1 + kl), "KL": kl, "used %": 5})
+            for p, kls in (("full", (0, 0)), (PAPERS, ours), ("h2o", h2o)) for i, kl in enumerate(kls)]
+
+
+def fig13(without):
+    return [line(PAPERS, skewing="with", KL=.02), line(PAPERS, skewing="without", KL=without)]
+
+
+def table2(fifo, others):
+    return [{"pool": pool, "perplexity": p, "KL": p / 10} for pool, p in
+            (("100 %", 10), ("80 % fifo", fifo), ("80 % lru", others), ("80 % counter", others))]
+
+
+def fig17(kls, entries):
+    alpha = [{"sweep": "alpha", "alpha": a, "KL": k, "entries of a step": n} for a, k, n in zip((1, 4, 9), kls, entries)]
+    return alpha + [{"sweep": "ratio", "ratio": r, "KL": k, "entries of a step": 100, "partial keys MB": 10 * r}
+                    for r, k in zip((.1, .3, 1), kls)]
+
+
+def fig19(h2o):
+    return [line(p, context=n, KL=k) for p, ks in (("h2o", h2o), (PAPERS, (.1, .1)), ("infinigen", (.01, .01)))
+            for n, k in zip((512, 1024), ks)]
+
+
+def fig14(ours, read):
+    return [{"method": m, "generation s": t, "read per step MB": b}
+            for m, t, b in ((PAPERS, ours, read), ("full", 9, 90), ("full q4", 8, 20), ("h2o", 7, 0))]
+
+
+def fig15(ours):
+    return [{"method": m, "sequences": n, "tokens/s": t}
+            for m, ts in ((PAPERS, ours), ("full", (5, 5)), ("full q4", (5, 6)), ("h2o", (5, 6))) for n, t in zip((1, 4), ts)]
+
+
+def fig16a(counts, gains):
+    return [{"tokens": n, "entries selected": c, f"{PAPERS} over full": g, "h2o over full": 1.5}
+            for n, c, g in zip((512, 2048), counts, gains)]
+
+
+def fig16b(ours):
+    return [{"model": "m", f"{PAPERS} over full": ours, "h2o over full": 1.5}]
+
+
+def fig18(ours, wait):
+    return [{"method": m, "step ms": 10, "wait ms": w, "attend ms": 1, "ffn ms": 1, "project ms": 1, "times ideal": x}
+            for m, w, x in (("full", wait, 9), ("h2o", 1, 4), (PAPERS, 1, ours))]
+
+
+def memory(share):
+    return [line(PAPERS, **{"sketch of KV %": share, "query heads for each KV head": 3})]
+
+
+def tasks(published, ours):
+    return [line(p, task=t, length=512, counts=True, **{"right %": x}) for t in ("a", "b") for p, x in
+            (("full", 90), ("infinigen 10 %", ours), ("infinigen 5 %", ours), ("quest 10 %", 80), (PAPERS, published))]
+
+
+def long(kls):
+    return [line(p, position=i, KL=k, **{"tokens as full %": 100 * (kls[0] >= kls[-1]), "tokens made": 9})
+            for p in ("infinigen", PAPERS) for i, k in enumerate(kls)]
+
+
+MADE_UP = [
+    ("fig2", fig2(30), fig2(1)),
+    ("fig4", fig4((.9, .7)), fig4((.95, .96))),
+    ("fig5", fig5(500, (10, 20, 90)), fig5(15, (10, 20, 25))),
+    ("table1", table1(.95, .3, .3), table1(.5, .9, .3)),
+    ("skewing", skewing(40, 60, 40, 60), skewing(10, 60, 40, 20)),
+    ("fig20", fig20(1, 5, 20), fig20(5, 5, 5)),
+    ("fig11", fig11((90, 99), (50, 90)), fig11((40, 90), (50, 99))),
+    ("fig12", fig12((.01, .01), (.1, .2)), fig12((.1, .3), (.2, .1))),
+    ("fig13", fig13(.08), fig13(.02)),
+    ("table2", table2(14, 10.1), table2(10.1, 14)),
+    ("fig17", fig17((.9, .1, .09), (10, 50, 90)), fig17((.9, .8, .1), (10, 10, 10))),
+    ("fig19", fig19((.3, .5)), fig19((.3, .05))),
+    ("fig14", fig14(3, 5), fig14(10, 80)),
+    ("fig15", fig15((5, 9)), fig15((5, 5))),
+    ("fig16a", fig16a((37, 73), (1.5, 3)), fig16a((37, 140), (1.5, 1.2))),
+    ("fig16b", fig16b(2), fig16b(1)),
+    ("fig18", fig18(1.5, 9), fig18(5, 1)),
+    ("memory", memory(15), memory(57)),
+    ("tasks", tasks(60, 90), tasks(95, 70)),
+    ("long", long((.1, .1, .1)), long((.1, .2, .3))),
+]
+
+
+@pytest.mark.parametrize("name,bears_out,does_not", MADE_UP, ids=[m[0] for m in MADE_UP])
+def test_rules(name, bears_out, does_not):
+    """Each experiment agrees with rows as the paper has them, and notices rows that are not so."""
+    claims = EXPERIMENTS[name].claims
+    assert core.verdict(claims(bears_out))[0] == "agrees", claims(bears_out)
+    assert core.verdict(claims(does_not))[0] in ("part", "differs"), claims(does_not)
+
+
+def test_every_experiment_has_its_rules_tested():
+    assert {name for name, _, _ in MADE_UP} == set(EXPERIMENTS)
