@@ -772,8 +772,8 @@ typedef struct ig_scheduler_options {
                                    cache.n_sessions are answered at the same time, 0 (default): 4; `shared` and
                                    `progress` must be NULL. Names and paths last as long as the scheduler */
     int n_queue;                /* most requests that wait, 1..65536. Default 512 */
-    double piece_seconds;       /* how long a piece of a prompt may keep running answers waiting, about: 0.001..60.
-                                   Default 0.1 */
+    double piece_seconds;       /* how long a piece of a prompt may keep running answers waiting, about, if that is more
+                                   than a token of each of them takes: 0.001..60. Default 0.04 */
 } ig_scheduler_options;
 
 /* A token and the natural logarithm of its probability, before bias, penalties and temperature. */

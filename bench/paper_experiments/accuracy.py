@@ -71,7 +71,7 @@ def fig11_claims(rows):
 def fig12_commands(s):
     tail = s.context - s.context // 5
     by = s.pick(128, 256)
-    return [perplexity(s, s.context, tail, ("full", "infinigen", PAPERS), kv_alpha=s.alpha, by=by),
+    return [perplexity(s, s.context, tail, ("full", "infinigen", PAPERS), kv_alpha=s.alpha, kv_budget="20%", by=by),
             perplexity(s, s.context, tail, ("full", "h2o"), kv_budget="3.75%", kv_recent=s.context * 3 // 160, by=by)]
 
 

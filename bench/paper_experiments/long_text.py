@@ -12,7 +12,7 @@ def ruler_commands(s):
     made = command("tasks", s.model, f=s.text, c=s.pick((640,), s.lengths(2048, 4096, 8192, 16384)), n=s.pick(2, 10), o=OUT,
                    **({"task": QUICK_TASKS} if s.quick else {}))
     return [command("eval", s.model, task=made, kv_policy=("full", "infinigen", "quest", "h2o", "window"),
-                    kv_budget=("10%", "5%"), kv_recent=16, json=True),
+                    kv_budget=s.pick("10%", ("10%", "5%")), kv_recent=16, json=True),
             command("eval", s.model, task=made, kv_policy=("full", PAPERS), kv_alpha=s.alpha, json=True)]
 
 

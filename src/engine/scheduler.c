@@ -17,12 +17,12 @@
 #include "base/thread.h"
 #include "engine/cache.h"
 
-enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 64, PIECE_LEAST = 32 };
+enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 32, PIECE_LEAST = 16 };
 
 static const double commit_seconds = 5, observe_seconds = 0.05;
 
 ig_scheduler_options ig_scheduler_defaults(void) {
-    return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 512, .piece_seconds = 0.1};
+    return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 512, .piece_seconds = 0.04};
 }
 
 static int n_places(const ig_scheduler *c) { return c->o.session.cache.n_sessions; }
@@ -171,9 +171,10 @@ static step plan_step(ig_scheduler *c) {
 static void adapt_piece(ig_scheduler *c, const step *s, double seconds) {
     if (s->n_answers && !s->n_rows) c->answer_seconds = seconds / s->n_answers;
     if (!s->n_answers || !s->n_rows) return;
-    double own = seconds - c->answer_seconds * s->n_answers;
+    double answers = c->answer_seconds * s->n_answers, own = seconds - answers;
     if (own < seconds / 8) own = seconds / 8;
-    double ratio = c->o.piece_seconds / (own > 1e-6 ? own : 1e-6);
+    double allowed = answers > c->o.piece_seconds ? answers : c->o.piece_seconds;
+    double ratio = allowed / (own > 1e-6 ? own : 1e-6);
     if (ratio >= 1 && s->n_rows < c->piece) return; /* it was not the piece that made it short */
     if (ratio > 2) ratio = 2;
     double piece = s->n_rows * ratio;

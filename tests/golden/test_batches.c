@@ -315,12 +315,12 @@ typedef struct plant {
     int layer, n_planted;
 } plant;
 
-static void put_nan(void *user, int layer) {
+static void put_nan(void *user, ig_tap_place at, int layer) {
     plant *x = user;
     ig_batch *b = &model->batch;
     for (int s = 0; s < b->n_segments; s++) {
         const ig_segment *seg = &b->segments[s];
-        if (layer != x->layer || seg->seq != x->seq || seg->status) continue;
+        if (at != IG_TAP_HEADS || layer != x->layer || seg->seq != x->seq || seg->status) continue;
         b->h[(size_t)(seg->row + seg->n) * (size_t)model->config.d_model - 3] = NAN;
         x->n_planted++;
     }

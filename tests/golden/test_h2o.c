@@ -78,10 +78,10 @@ static void reference_drop(reference *ref, int head, int n_kept) {
     }
 }
 
-static void see_layer(void *user, int layer) {
+static void see_layer(void *user, ig_tap_place at, int layer) {
     reference *ref = user;
     const ig_batch *b = &ref->s->model->batch;
-    if (layer || b->segments[0].seq != &ref->s->seq) return;
+    if (at != IG_TAP_HEADS || layer || b->segments[0].seq != &ref->s->seq) return;
     int n = b->segments[0].n, share = (int)ceil(0.15 * (ref->n + 1)), least = SINKS + RECENT;
     for (int h = 0; h < KV_HEADS; h++) {
         if (!b->segments[0].dense) reference_drop(ref, h, (share > least ? share : least) - 1);
