@@ -165,7 +165,8 @@ int main(int argc, char **argv) {
         "softmax_add |\n",
         b.n);
     printf("|---|---:|---:|---:|---:|---:|---:|---:|---:|\n");
-    for (ig_cpu_level level = IG_CPU_AVX2; level <= ig_cpu_detect(); level++) run_level(&b, level);
+    for (ig_cpu_level level = IG_CPU_SCALAR + 1; level <= ig_cpu_detect(); level++)
+        if (ig_cpu_has(level)) run_level(&b, level);
     ig_pages_release(b.sketches, HEADS * sketch_bytes(&b));
     free(b.given), free(b.scores), free(b.left), free(b.weights), free(b.ordered), free(b.share), free(b.index);
     return 0;

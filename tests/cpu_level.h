@@ -9,14 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "infinigen.h"
+#include "base/cpu.h"
 
 static inline ig_cpu_level test_cpu_level(void) {
     const char *mask = getenv("IG_CPU_MASK");
-    if (!mask) return IG_CPU_BEST;
-    if (!strcmp(mask, "scalar")) return IG_CPU_SCALAR;
-    if (!strcmp(mask, "avx2")) return IG_CPU_AVX2;
-    return strcmp(mask, "avx512") ? IG_CPU_BEST : IG_CPU_AVX512;
+    for (int level = 0; mask && level < IG_CPU_LEVELS; level++)
+        if (!strcmp(mask, ig_cpu_level_name((ig_cpu_level)level))) return (ig_cpu_level)level;
+    return IG_CPU_BEST;
 }
 
 #endif

@@ -7,6 +7,9 @@
 
 #include <sched.h>
 #include <stdio.h>
+
+/* ---- levels ---------------------------------------------------------------- */
+
 #if defined(__x86_64__)
 #include <cpuid.h>
 
@@ -15,25 +18,41 @@ static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+
+static bool has_vectors(ig_cpu_level level) {
+    __builtin_cpu_init();
+    if (level > IG_CPU_AVX512 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
+        return false;
+    return level == IG_CPU_AVX2 || (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                                    __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+                                    __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"));
+}
+
+#else
+
+static bool has_vectors(ig_cpu_level level) {
+    (void)level;
+    return false;
+}
+
 #endif
+
+bool ig_cpu_has(ig_cpu_level level) { return level == IG_CPU_SCALAR || has_vectors(level); }
 
 ig_cpu_level ig_cpu_detect(void) {
-#if defined(__x86_64__)
-    __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return IG_CPU_SCALAR;
-    if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
-        !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl") ||
-        !__builtin_cpu_supports("avx512vnni") || !__builtin_cpu_supports("avx512bf16"))
-        return IG_CPU_AVX2;
-    return IG_CPU_AVX512;
-#else
-    return IG_CPU_SCALAR;
-#endif
+    int best = IG_CPU_LEVELS - 1;
+    while (!ig_cpu_has((ig_cpu_level)best)) best--;
+    return (ig_cpu_level)best;
 }
 
+ig_cpu_level ig_cpu_usable(ig_cpu_level level) { return ig_cpu_has(level) ? level : ig_cpu_detect(); }
+
 const char *ig_cpu_level_name(ig_cpu_level level) {
-    return level == IG_CPU_AVX512 ? "avx512" : level == IG_CPU_AVX2 ? "avx2" : "scalar";
+    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avx512"};
+    return names[level];
 }
+
+/* ---- processors ------------------------------------------------------------ */
 
 /* cgroup v2 quota in whole processors, rounded up; 0 if there is none. */
 static int cgroup_quota(void) {

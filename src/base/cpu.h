@@ -1,15 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What this CPU can do, as the three levels for which kernels exist.
+ * What this CPU can do, as the levels for which kernels exist.
  */
 #ifndef IG_BASE_CPU_H
 #define IG_BASE_CPU_H
 
+#include <stdbool.h>
+
 #include "infinigen.h"
 
-/* The best level the CPU and the operating system support. AVX512 here means
- * F, BW, DQ, VL, VNNI and BF16 (Zen 4, Sapphire Rapids and later). */
+enum { IG_CPU_LEVELS = IG_CPU_AVX512 + 1 };
+
+/* Whether the CPU and the operating system support a level. */
+bool ig_cpu_has(ig_cpu_level level);
+/* The best of those they support. */
 ig_cpu_level ig_cpu_detect(void);
+/* The level itself if they support it, else the best. */
+ig_cpu_level ig_cpu_usable(ig_cpu_level level);
 /* "scalar", "avx2", "avx512" */
 const char *ig_cpu_level_name(ig_cpu_level level);
 /* Processors this process may run on (affinity and cgroup quota), at least 1. */

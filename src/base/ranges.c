@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <math.h>
 
+#include "base/cpu.h"
 #include "base/error.h"
 
 static const double most_entries = INT_MAX / 4; /* that can be added up */
@@ -33,7 +34,7 @@ ig_status ig_check_context_options(const ig_context_options *o, ig_error *err) {
     int level = (int)o->cpu_level;
     const range ranges[] = {
         {"n_threads", o->n_threads, 0, IG_THREADS_MAX, false},
-        {"cpu_level", level == IG_CPU_BEST ? IG_CPU_SCALAR : level, IG_CPU_SCALAR, IG_CPU_AVX512, false},
+        {"cpu_level", level == IG_CPU_BEST ? IG_CPU_SCALAR : level, IG_CPU_SCALAR, IG_CPU_LEVELS - 1, false},
     };
     return check("ig_context_options", ranges, IG_COUNT(ranges), err);
 }

@@ -23,7 +23,6 @@ static int choice_index(const char *text, const char *const *choices) {
 }
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", NULL};
-static const char *const cpu_names[] = {"scalar", "avx2", "avx512", NULL};
 
 static ig_log_level most_logged;
 
@@ -55,7 +54,7 @@ static int choose_cpu(ig_cpu_level *level, const ig_cli_options *o, const char *
     const char *wanted = o->cpu ? o->cpu : mask;
     *level = IG_CPU_BEST;
     if (!wanted || !*wanted) return IG_EXIT_OK;
-    int i = choice_index(wanted, cpu_names);
+    int i = choice_index(wanted, ig_cli_cpu_levels);
     if (i < 0) {
         ig_cli_complain(o, "IG_CPU_MASK: '%s' is not one of scalar, avx2, avx512", wanted);
         return IG_EXIT_USAGE;

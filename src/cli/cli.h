@@ -140,6 +140,7 @@ typedef struct ig_cli_option {
 
 extern const ig_cli_option ig_cli_option_table[]; /* ends with NULL names */
 extern const size_t ig_cli_option_count;
+extern const char *const ig_cli_cpu_levels[]; /* by ig_cpu_level; NULL-terminated */
 /* Fills in what the table takes from the library; before all else. */
 void ig_cli_open_options(void);
 

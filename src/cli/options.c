@@ -17,10 +17,11 @@ static const char *recipes[IG_CLI_LIST_MAX];  /* of made tasks */
 static const char *const kv_types[] = {"f16", "q8", "q4", "q2", "q1", NULL};
 static const char *const speculations[] = {"none", "norm", "late", "paper", NULL};
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
-static const char *const cpu_levels[] = {"scalar", "avx2", "avx512", NULL};
 static const char *const sketch_kinds[] = {"balanced", "skew", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
+
+const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avx512", NULL};
 
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
@@ -340,7 +341,7 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--weights-ram", "SIZE", "most RAM for weights; layers that do not fit are read from the file in every step",
      IG_VERB_ENGINE, IG_KIND_SIZE, AT(weights_ram), NULL, 0, 0, NULL},
     {"--cpu", "LEVEL", "highest instruction set to use", IG_VERB_ENGINE, IG_KIND_CHOICE, AT(cpu), NULL, 0, 0,
-     cpu_levels},
+     ig_cli_cpu_levels},
 
     /* inspect, fetch */
     {"--tensors", NULL, "list every tensor", IG_VERB_INSPECT, IG_KIND_FLAG, AT(tensors), NULL, 0, 0, NULL},

@@ -22,8 +22,7 @@ ig_status ig_context_open(ig_context **out, const ig_context_options *options, i
     if (s) return s;
     ig_context *ctx = calloc(1, sizeof *ctx);
     if (!ctx) return ig_fail_memory(err, "context", sizeof *ctx);
-    ig_cpu_level best = ig_cpu_detect();
-    ctx->level = o.cpu_level < best ? o.cpu_level : best;
+    ctx->level = ig_cpu_usable(o.cpu_level);
     ctx->n_threads = o.n_threads ? o.n_threads : ig_cpu_count();
     ctx->log = o.log;
     ctx->log_user = o.log_user;
@@ -32,9 +31,9 @@ ig_status ig_context_open(ig_context **out, const ig_context_options *options, i
         free(ctx);
         return s;
     }
-    if (o.cpu_level != IG_CPU_BEST && o.cpu_level > best)
+    if (o.cpu_level != IG_CPU_BEST && o.cpu_level != ctx->level)
         ig_log(ctx, IG_LOG_WARN, "this CPU has no %s: using %s", ig_cpu_level_name(o.cpu_level),
-               ig_cpu_level_name(best));
+               ig_cpu_level_name(ctx->level));
     ig_log(ctx, IG_LOG_INFO, "cpu: %s kernels, %d threads", ig_cpu_level_name(ctx->level), ctx->n_threads);
     *out = ctx;
     return IG_OK;

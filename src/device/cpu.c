@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/cpu.h"
 #include "base/error.h"
 #include "base/half.h"
 
@@ -363,9 +362,8 @@ ig_status ig_device_open_cpu(ig_device **out, ig_cpu_level level, int n_threads,
     *out = NULL;
     ig_cpu_device *d = calloc(1, sizeof *d);
     if (!d) return ig_fail_memory(err, "CPU device", sizeof *d);
-    ig_cpu_level best = ig_cpu_detect();
     d->base.ops = &cpu_ops;
-    d->k = ig_kernels_get(level < best ? level : best);
+    d->k = ig_kernels_get(level);
     ig_status s = ig_pool_open(&d->pool, n_threads, err);
     if (s) {
         free(d);

@@ -176,7 +176,7 @@ typedef struct ig_kernels {
     int (*list_above)(int32_t *list, const float *x, int first, int n, float t);
 } ig_kernels;
 
-/* The table for a level (at most what the CPU has); never fails, lives for ever. */
+/* The table for a level, or for the best if the CPU has not that one; never fails, lives for ever. */
 const ig_kernels *ig_kernels_get(ig_cpu_level level);
 /* The form a weight type wants. */
 ig_act ig_kernels_act(ig_type type);

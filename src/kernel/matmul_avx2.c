@@ -5,8 +5,6 @@
  */
 #include "kernel/matmul_avx2.h"
 
-#if defined(__x86_64__)
-
 #include <math.h>
 
 #include "kernel/parts.h"
@@ -83,7 +81,3 @@ void ig_kernels_fill_matmul_avx2(ig_kernels *k) {
     SET(Q6_K, q6_k)
 #undef SET
 }
-
-#else
-typedef int ig_matmul_avx2_is_empty;
-#endif

@@ -5,8 +5,6 @@
  */
 #include "kernel/matmul_avx512.h"
 
-#if defined(__x86_64__)
-
 #include <math.h>
 
 #include "kernel/parts.h"
@@ -67,7 +65,3 @@ void ig_kernels_fill_matmul_avx512(ig_kernels *k) {
     SET(Q6_K, q6_k)
 #undef SET
 }
-
-#else
-typedef int ig_matmul_avx512_is_empty;
-#endif

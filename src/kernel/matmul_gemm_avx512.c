@@ -11,9 +11,6 @@
  */
 #include "kernel/matmul_avx512.h"
 #include "kernel/parts.h"
-
-#if defined(__x86_64__)
-
 #include "kernel/quant.h"
 #include "kernel/quant_avx512.h"
 
@@ -369,7 +366,3 @@ static void gemm_floats(const ig_matmul *m, int row_begin, int row_end, unpack_f
 GEMM_FLOATS(f32, 4)
 GEMM_FLOATS(f16, 2)
 GEMM_FLOATS(bf16, 2)
-
-#else
-typedef int ig_gemm_avx512_is_empty;
-#endif

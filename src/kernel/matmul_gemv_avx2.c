@@ -7,9 +7,6 @@
  */
 #include "kernel/matmul_avx2.h"
 #include "kernel/parts.h"
-
-#if defined(__x86_64__)
-
 #include "kernel/quant.h"
 #include "kernel/quant_avx2.h"
 
@@ -123,7 +120,3 @@ GEMV(q6_k, row_supers, load_q6_k, 210, 16)
 GEMV(f32, row_floats, load_f32, 4, 0)
 GEMV(f16, row_floats, load_f16, 2, 0)
 GEMV(bf16, row_floats, load_bf16, 2, 0)
-
-#else
-typedef int ig_gemv_avx2_is_empty;
-#endif

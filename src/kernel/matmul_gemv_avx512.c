@@ -10,9 +10,6 @@
  */
 #include "kernel/matmul_avx512.h"
 #include "kernel/parts.h"
-
-#if defined(__x86_64__)
-
 #include "kernel/quant.h"
 #include "kernel/quant_avx512.h"
 
@@ -287,7 +284,3 @@ GEMV(q6_k, tile_supers, load_q6_k, 210, 16)
 GEMV(f32, tile_floats, load_f32, 4, 0)
 GEMV(f16, tile_floats, load_f16, 2, 0)
 GEMV(bf16, tile_floats, load_bf16, 2, 0)
-
-#else
-typedef int ig_gemv_avx512_is_empty;
-#endif

@@ -2,7 +2,8 @@
  *
  * The parts from which kernel.c fills the tables: one function per family and CPU level.
  * A part sets the members it has; what it leaves alone keeps the version of the level below.
- * The _avx2 and _avx512 functions exist on x86-64 only and must not be called on a lesser CPU.
+ * A level's functions exist where CMakeLists.txt builds them, for its kind of processor, and must not be called on a
+ * lesser CPU.
  */
 #ifndef IG_KERNEL_PARTS_H
 #define IG_KERNEL_PARTS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Runner of the kernel checks: check [--seed N] [--only NAME] [--level scalar|avx2|avx512] [--bench].
+ * Runner of the kernel checks: check [--seed N] [--only NAME] [--level LEVEL] [--bench].
  * Exit status 0 if every comparison held, 1 otherwise. The seed is printed; giving it back
  * repeats the run.
  */
@@ -170,7 +170,7 @@ static void (*const families[])(check *) = {
 };
 
 static int usage(void) {
-    fprintf(stderr, "usage: check [--seed N] [--only NAME] [--level scalar|avx2|avx512] [--bench]\n");
+    fprintf(stderr, "usage: check [--seed N] [--only NAME] [--level LEVEL] [--bench]\n");
     return 1;
 }
 
@@ -196,7 +196,7 @@ int main(int argc, char **argv) {
     printf("seed %llu\n", (unsigned long long)seed);
     c.ref = ig_kernels_get(IG_CPU_SCALAR);
     for (ig_cpu_level level = IG_CPU_SCALAR; level <= ig_cpu_detect(); level++) {
-        if (only_level && strcmp(only_level, ig_cpu_level_name(level))) continue;
+        if (!ig_cpu_has(level) || (only_level && strcmp(only_level, ig_cpu_level_name(level)))) continue;
         int checked = c.n_checked, failed = c.n_failed;
         c.k = ig_kernels_get(level);
         c.rng.state = seed;

@@ -107,7 +107,7 @@ static void like_the_values(void **state) {
     (void)state;
     random_ = (ig_random){1};
     for (ig_cpu_level level = IG_CPU_SCALAR; level <= ig_cpu_detect(); level++)
-        for (size_t k = 0; k < 4 * 4 * 3; k++) {
+        for (size_t k = 0; ig_cpu_has(level) && k < 4 * 4 * 3; k++) {
             int d = dims[k % 4], group = groups[k / 4 % 4], n = ns[k / 16], head = (int)k % HEADS;
             ig_values v = open_values(level, n + (int)k % 20, d);
             for (int h = 0; h < HEADS; h++)
@@ -125,6 +125,7 @@ static void nothing_is_left_of_what_is_all_read(void **state) {
     (void)state;
     random_ = (ig_random){2};
     for (ig_cpu_level level = IG_CPU_SCALAR; level <= ig_cpu_detect(); level++) {
+        if (!ig_cpu_has(level)) continue;
         ig_values v = open_values(level, N, D);
         for (int h = 0; h < HEADS; h++)
             for (int i = 0; i < N; i++) fill_value(h, i, D);
@@ -144,6 +145,7 @@ static void a_slot_holds_what_came_last(void **state) {
     (void)state;
     random_ = (ig_random){3};
     for (ig_cpu_level level = IG_CPU_SCALAR; level <= ig_cpu_detect(); level++) {
+        if (!ig_cpu_has(level)) continue;
         ig_values used = open_values(level, N, D), fresh = open_values(level, N, D);
         for (int round = 0; round < 2; round++) {
             for (int h = 0; h < HEADS; h++)
