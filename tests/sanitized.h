@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What differs under sanitizers: memory cannot be counted, and everything takes ten times as long.
+ * What differs under sanitizers and emulators (IS_EMULATED, from tests/CMakeLists.txt): the process's memory cannot be
+ * counted, and everything takes ten times as long.
  */
 #ifndef TESTS_SANITIZED_H
 #define TESTS_SANITIZED_H
@@ -14,7 +15,7 @@
 #endif
 
 /* How often a long test repeats what it repeats n times in a plain build. */
-#ifdef IS_SANITIZED
+#if defined(IS_SANITIZED) || defined(IS_EMULATED)
 #define TIMES(n) ((n) / 5)
 #else
 #define TIMES(n) (n)

@@ -15,6 +15,16 @@
 #define IG_UNLIKELY(x) (x)
 #endif
 
+/* Between two looks at what another thread writes. On ARM a hint that would be meant for it (yield) does nothing on
+ * most processors. */
+#if defined(__x86_64__)
+#define IG_RELAX() __builtin_ia32_pause()
+#elif defined(__aarch64__)
+#define IG_RELAX() __asm__ volatile("isb" ::: "memory")
+#else
+#define IG_RELAX() ((void)0)
+#endif
+
 #define IG_COUNT(array) (sizeof(array) / sizeof(array)[0])
 
 #endif

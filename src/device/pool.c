@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/thread.h"
 
@@ -45,14 +46,6 @@ typedef struct worker_start {
     int thread;
 } worker_start;
 
-static void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
 static void futex_wait(_Atomic uint32_t *word, uint32_t expected) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, NULL, NULL, 0);
 }
@@ -79,7 +72,7 @@ static uint32_t wait_change(ig_pool *p, uint32_t seen) {
     for (int i = 0; i < N_SPINS; i++) {
         uint32_t now = atomic_load_explicit(&p->job, memory_order_acquire);
         if (now != seen) return now;
-        relax();
+        IG_RELAX();
     }
     atomic_fetch_add(&p->n_sleeping, 1);
     uint32_t now;
@@ -170,7 +163,7 @@ void ig_pool_run(ig_pool *p, int n_tasks, ig_task_fn fn, void *arg) {
 
     uint32_t done;
     for (int i = 0; i < N_SPINS && atomic_load_explicit(&p->n_done, memory_order_acquire) != (uint32_t)n_tasks; i++)
-        relax();
+        IG_RELAX();
     if (atomic_load(&p->n_done) != (uint32_t)n_tasks) {
         atomic_store(&p->caller_sleeps, 1);
         while ((done = atomic_load(&p->n_done)) != (uint32_t)n_tasks) futex_wait(&p->n_done, done);

@@ -181,7 +181,7 @@ static void check_step_at(check *c, int n, int chunk) {
     for (int i = 0; i < n; i++) {
         s[i] *= 10;
         if ((masked == 1 && check_int(c, 0, 2) == 0) || (masked == 2 && i < 2 * chunk)) s[i] = -INFINITY;
-        max = fmax(max, s[i]);
+        if (s[i] > max) max = s[i];
     }
     for (int i = 0; i < n; i++) sum += want[i] = s[i] == -INFINITY ? 0 : exp(s[i] - max);
     int n_chunks = 0;

@@ -233,7 +233,8 @@ static void check_hadamard_at(check *c, int d, check_shape shape) {
     }
     check_that(c, fabs(after - before) <= 1e-5 * before, "d=%d: length^2 %g, was %g", d, after, before);
     double largest = 0;
-    for (int i = 0; i < d; i++) largest = fmax(largest, fabs((double)x[i]));
+    for (int i = 0; i < d; i++)
+        if (fabs((double)x[i]) > largest) largest = fabs((double)x[i]);
     c->k->hadamard(y, d);
     for (int i = 0; i < d; i++)
         check_that(c, fabsf(y[i] - x[i]) <= 1e-5 * largest, "d=%d: [%d] twice is %g, was %g", d, i, y[i], x[i]);
