@@ -47,16 +47,9 @@ static void act_prepare_q8(void *dst, const float *x, int n) {
         memcpy(&max, &top, sizeof max);
         if (top >= 0x7f800000u) a.d[g] = a.ds[g] = a.ds16[2 * g] = a.ds16[2 * g + 1] = NAN;
         if (!(max > IG_Q8_TINY && max < INFINITY)) continue;
-        float d = max / 127.0f;
         int sums[2];
         put_group(a.q + 32 * g, x + 32 * g, 127.0f / max, sums);
-        a.d[g] = d;
-        a.ds[g] = d * (float)(sums[0] + sums[1]);
-        a.n32[g] = -128 * (sums[0] + sums[1]);
-        for (int h = 0; h < 2; h++) {
-            a.ds16[2 * g + h] = d * (float)sums[h];
-            a.n16[2 * g + h] = -128 * sums[h];
-        }
+        ig_q8_put_sums(&a, g, max / 127.0f, sums);
     }
 }
 

@@ -27,20 +27,13 @@ static void act_prepare_q8(void *dst, const float *x, int n) {
         memcpy(&max, &top, sizeof max);
         if (top >= 0x7f800000u) a.d[g] = a.ds[g] = a.ds16[2 * g] = a.ds16[2 * g + 1] = NAN;
         if (!(max > IG_Q8_TINY && max < INFINITY)) continue;
-        float d = max / 127.0f;
         __m512 inverse = _mm512_set1_ps(127.0f / max);
         __m128i q0 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x0, inverse)));
         __m128i q1 = _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(x1, inverse)));
         _mm_store_si128((void *)(a.q + 32 * g), q0);
         _mm_store_si128((void *)(a.q + 32 * g + 16), q1);
-        int s0 = sum_codes(q0), s1 = sum_codes(q1);
-        a.d[g] = d;
-        a.ds[g] = d * (float)(s0 + s1);
-        a.n32[g] = -128 * (s0 + s1);
-        a.ds16[2 * g] = d * (float)s0;
-        a.ds16[2 * g + 1] = d * (float)s1;
-        a.n16[2 * g] = -128 * s0;
-        a.n16[2 * g + 1] = -128 * s1;
+        int sums[2] = {sum_codes(q0), sum_codes(q1)};
+        ig_q8_put_sums(&a, g, max / 127.0f, sums);
     }
 }
 

@@ -161,20 +161,14 @@ static void act_prepare_q8(void *dst, const float *x, int n) {
         float max = ig_bits_f32(top);
         if (top >= 0x7f800000u) a.d[g] = a.ds[g] = a.ds16[2 * g] = a.ds16[2 * g + 1] = NAN;
         if (!(max > IG_Q8_TINY && max < INFINITY)) continue;
-        float inverse = 127.0f / max, d = max / 127.0f;
+        float inverse = 127.0f / max;
         int sum[2] = {0, 0};
         for (int i = 0; i < 32; i++) {
             int q = (int)rintf(x[32 * g + i] * inverse);
             a.q[32 * g + i] = (int8_t)q;
             sum[i / 16] += q;
         }
-        a.d[g] = d;
-        a.ds[g] = d * (float)(sum[0] + sum[1]);
-        a.n32[g] = -128 * (sum[0] + sum[1]);
-        for (int h = 0; h < 2; h++) {
-            a.ds16[2 * g + h] = d * (float)sum[h];
-            a.n16[2 * g + h] = -128 * sum[h];
-        }
+        ig_q8_put_sums(&a, g, max / 127.0f, sum);
     }
 }
 

@@ -38,4 +38,15 @@ static inline ig_q8 ig_q8_view(const void *column, int n) {
     return (ig_q8){q, d, d + g, (int32_t *)(void *)(d + 2 * g), d + 3 * g, (int32_t *)(void *)(d + 5 * g)};
 }
 
+/* The scale of group g and the sums of its two halves' codes. */
+static inline void ig_q8_put_sums(const ig_q8 *a, int g, float d, const int sums[2]) {
+    a->d[g] = d;
+    a->ds[g] = d * (float)(sums[0] + sums[1]);
+    a->n32[g] = -128 * (sums[0] + sums[1]);
+    for (int h = 0; h < 2; h++) {
+        a->ds16[2 * g + h] = d * (float)sums[h];
+        a->n16[2 * g + h] = -128 * sums[h];
+    }
+}
+
 #endif
