@@ -91,8 +91,15 @@ typedef struct ig_context ig_context;
 typedef enum ig_log_level { IG_LOG_ERROR, IG_LOG_WARN, IG_LOG_INFO, IG_LOG_DEBUG } ig_log_level;
 typedef void (*ig_log_fn)(void *user, ig_log_level level, const char *text);
 
-/* CPU levels, each including the ones before it. */
-typedef enum ig_cpu_level { IG_CPU_SCALAR, IG_CPU_AVX2, IG_CPU_AVX512, IG_CPU_BEST = 99 } ig_cpu_level;
+/* CPU levels, each including those before it of the same kind of processor: x86-64, then aarch64. */
+typedef enum ig_cpu_level {
+    IG_CPU_SCALAR,
+    IG_CPU_AVX2,
+    IG_CPU_AVX512, /* F, BW, DQ, VL, VNNI and BF16 (Zen 4, Sapphire Rapids and later) */
+    IG_CPU_NEON,
+    IG_CPU_DOTPROD, /* NEON with dot products of bytes (ARMv8.2 with ASIMDDP: Cortex-A76, Graviton 2 and later) */
+    IG_CPU_BEST = 99
+} ig_cpu_level;
 
 enum { IG_THREADS_MAX = 1024 };
 
@@ -107,7 +114,7 @@ IG_API ig_context_options ig_context_defaults(void);
 IG_API ig_status ig_context_open(ig_context **out, const ig_context_options *options, ig_error *err);
 IG_API void ig_context_close(ig_context *ctx);
 IG_API int ig_context_threads(const ig_context *ctx);
-IG_API const char *ig_context_cpu(const ig_context *ctx); /* "scalar", "avx2", "avx512" */
+IG_API const char *ig_context_cpu(const ig_context *ctx); /* "scalar", "avx2", "avx512", "neon", "dotprod" */
 
 /* ---- model ------------------------------------------------------------- */
 

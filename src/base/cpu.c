@@ -28,6 +28,14 @@ static bool has_vectors(ig_cpu_level level) {
                                     __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"));
 }
 
+#elif defined(__aarch64__)
+#include <sys/auxv.h>
+
+static bool has_vectors(ig_cpu_level level) {
+    unsigned long has = getauxval(AT_HWCAP);
+    return (level == IG_CPU_NEON && (has & HWCAP_ASIMD)) || (level == IG_CPU_DOTPROD && (has & HWCAP_ASIMDDP));
+}
+
 #else
 
 static bool has_vectors(ig_cpu_level level) {
@@ -48,7 +56,7 @@ ig_cpu_level ig_cpu_detect(void) {
 ig_cpu_level ig_cpu_usable(ig_cpu_level level) { return ig_cpu_has(level) ? level : ig_cpu_detect(); }
 
 const char *ig_cpu_level_name(ig_cpu_level level) {
-    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avx512"};
+    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avx512", "neon", "dotprod"};
     return names[level];
 }
 

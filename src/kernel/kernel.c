@@ -19,6 +19,9 @@ static const struct level {
 #if defined(__x86_64__)
     {IG_CPU_AVX2, {ig_kernels_fill_matmul_avx2, ig_kernels_fill_vector_avx2, ig_kernels_fill_attention_avx2}},
     {IG_CPU_AVX512, {ig_kernels_fill_matmul_avx512, ig_kernels_fill_vector_avx512, ig_kernels_fill_attention_avx512}},
+#elif defined(__aarch64__)
+    {IG_CPU_NEON, {ig_kernels_fill_matmul_neon, ig_kernels_fill_vector_neon, ig_kernels_fill_attention_neon}},
+    {IG_CPU_DOTPROD, {ig_kernels_fill_matmul_dotprod, ig_kernels_fill_sketch_dotprod}},
 #endif
 };
 

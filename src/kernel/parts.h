@@ -25,25 +25,34 @@ static inline double ig_norm_factor(double squares, int n, float eps) {
 void ig_kernels_fill_matmul_scalar(ig_kernels *k);
 void ig_kernels_fill_matmul_avx2(ig_kernels *k);
 void ig_kernels_fill_matmul_avx512(ig_kernels *k);
+void ig_kernels_fill_matmul_neon(ig_kernels *k);
+void ig_kernels_fill_matmul_floats_neon(ig_kernels *k);
+void ig_kernels_fill_matmul_dotprod(ig_kernels *k);
 
 /* norms, element-wise operations, rope, conversions, largest, what choosing entries takes (faster versions by way of
  * the functions below) */
 void ig_kernels_fill_vector_scalar(ig_kernels *k);
 void ig_kernels_fill_vector_avx2(ig_kernels *k);
 void ig_kernels_fill_vector_avx512(ig_kernels *k);
+void ig_kernels_fill_vector_neon(ig_kernels *k);
 void ig_kernels_fill_choice_avx2(ig_kernels *k);
 void ig_kernels_fill_choice_avx512(ig_kernels *k);
+void ig_kernels_fill_choice_neon(ig_kernels *k);
 
 /* attention, softmax, packed rows and the sketches (by way of the functions below) */
 void ig_kernels_fill_attention_scalar(ig_kernels *k);
 void ig_kernels_fill_attention_avx2(ig_kernels *k);
 void ig_kernels_fill_attention_avx512(ig_kernels *k);
+void ig_kernels_fill_attention_neon(ig_kernels *k);
 void ig_kernels_fill_packed_scalar(ig_kernels *k);
 void ig_kernels_fill_packed_avx2(ig_kernels *k);
 void ig_kernels_fill_packed_avx512(ig_kernels *k);
+void ig_kernels_fill_packed_neon(ig_kernels *k);
 void ig_kernels_fill_attention_packed_avx512(ig_kernels *k);
 void ig_kernels_fill_sketch_avx2(ig_kernels *k);
 void ig_kernels_fill_sketch_avx512(ig_kernels *k);
+void ig_kernels_fill_sketch_neon(ig_kernels *k);
+void ig_kernels_fill_sketch_dotprod(ig_kernels *k);
 void ig_kernels_fill_values_avx2(ig_kernels *k);
 void ig_kernels_fill_values_avx512(ig_kernels *k);
 

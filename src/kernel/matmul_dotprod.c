@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The quantised products of the level dotprod.
+ */
+#include "kernel/dot_dotprod.h"
+#include "kernel/matmul_neon.h"
+
+#define DEFINE(TYPE, type, ...)                                                                      \
+    static void gemv_##type##_dotprod(const ig_matmul *m, int row_begin, int row_end) {              \
+        gemv_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__}, dot_dotprod);      \
+    }                                                                                                \
+    static void gemm_##type##_dotprod(const ig_matmul *m, int row_begin, int row_end) {              \
+        gemm_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__}, dot_rows_dotprod); \
+    }
+QUANTISED_TYPES(DEFINE)
+
+void ig_kernels_fill_matmul_dotprod(ig_kernels *k) {
+#define SET(TYPE, type, ...)                         \
+    k->gemv[IG_TYPE_##TYPE] = gemv_##type##_dotprod; \
+    k->gemm[IG_TYPE_##TYPE] = gemm_##type##_dotprod;
+    QUANTISED_TYPES(SET)
+}

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Quantised blocks in NEON registers: 16 codes a register, in the order of the elements.
+ *
+ * Codes are signed, those of types without minimums less their offset. Nothing outside the block is read.
+ */
+#ifndef IG_KERNEL_QUANT_NEON_H
+#define IG_KERNEL_QUANT_NEON_H
+
+#include <arm_neon.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "base/half.h"
+
+/* A block of 32 or 256 elements; what a type has not, or a block of 32 has not, is not set. */
+typedef struct block {
+    int8x16_t code[16];
+    float scale[16], min[16]; /* per 16 or 32 elements */
+} block;
+
+static inline uint32_t read_u32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint64_t read_u64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline float read_f16(const uint8_t *p) {
+    uint16_t h;
+    memcpy(&h, p, sizeof h);
+    return vgetq_lane_f32(vcvt_f32_f16(vreinterpret_f16_u16(vdup_n_u16(h))), 0);
+}
+
+/* Codes less an offset. */
+static inline int8x16_t less(uint8x16_t code, int offset) {
+    return vsubq_s8(vreinterpretq_s8_u8(code), vdupq_n_s8((int8_t)offset));
+}
+
+static inline uint8x16_t low_nibbles(uint8x16_t v) { return vandq_u8(v, vdupq_n_u8(15)); }
+
+/* `value` in each byte of v that has one of the bits. */
+static inline uint8x16_t where_bits(uint8x16_t v, uint8x16_t bits, int value) {
+    return vandq_u8(vtstq_u8(v, bits), vdupq_n_u8((uint8_t)value));
+}
+
+/* ---- blocks of 32 ------------------------------------------------------------ */
+
+/* 16 bytes: 16 low nibbles, then 16 high ones. */
+static inline void nibbles(block *b, const uint8_t *p, int offset) {
+    uint8x16_t v = vld1q_u8(p);
+    b->code[0] = less(low_nibbles(v), offset);
+    b->code[1] = less(vshrq_n_u8(v, 4), offset);
+}
+
+/* The same with fifth bits from the 32 at `high`. */
+static inline void nibbles_and_bits(block *b, const uint8_t *p, const uint8_t *high, int offset) {
+    const uint8x16_t bits = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201ull));
+    uint8x16_t v = vld1q_u8(p), low[2] = {low_nibbles(v), vshrq_n_u8(v, 4)};
+    for (int i = 0; i < 2; i++) {
+        uint8x16_t bytes = vcombine_u8(vdup_n_u8(high[2 * i]), vdup_n_u8(high[2 * i + 1]));
+        b->code[i] = less(vorrq_u8(low[i], where_bits(bytes, bits, 16)), offset);
+    }
+}
+
+static inline void load_q4_0(block *b, const uint8_t *p) {
+    b->scale[0] = read_f16(p);
+    nibbles(b, p + 2, 8);
+}
+
+static inline void load_q4_1(block *b, const uint8_t *p) {
+    b->scale[0] = read_f16(p);
+    b->min[0] = read_f16(p + 2);
+    nibbles(b, p + 4, 0);
+}
+
+static inline void load_q5_0(block *b, const uint8_t *p) {
+    b->scale[0] = read_f16(p);
+    nibbles_and_bits(b, p + 6, p + 2, 16);
+}
+
+static inline void load_q5_1(block *b, const uint8_t *p) {
+    b->scale[0] = read_f16(p);
+    b->min[0] = read_f16(p + 2);
+    nibbles_and_bits(b, p + 8, p + 4, 0);
+}
+
+static inline void load_q8_0(block *b, const uint8_t *p) {
+    b->scale[0] = read_f16(p);
+    for (int i = 0; i < 2; i++) b->code[i] = less(vld1q_u8(p + 2 + 16 * i), 0);
+}
+
+/* ---- blocks of 256 ------------------------------------------------------------ */
+
+/* Eight scales or minimums from bytes. */
+static inline void put_scales(float *dst, int8x8_t bytes, float d) {
+    int16x8_t words = vmovl_s8(bytes);
+    vst1q_f32(dst, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(words))), d));
+    vst1q_f32(dst + 4, vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(words))), d));
+}
+
+static inline void put_scales16(float *dst, int8x16_t bytes, float d) {
+    put_scales(dst, vget_low_s8(bytes), d);
+    put_scales(dst + 8, vget_high_s8(bytes), d);
+}
+
+/* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
+static inline void scales_k(block *w, const uint8_t *p) {
+    uint64_t a = read_u32(p + 4), b = read_u32(p + 8), c = read_u32(p + 12);
+    const uint64_t low6 = 0x3f3f3f3f, low4 = 0x0f0f0f0f, low2 = 0x03030303;
+    uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
+    uint64_t min = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
+    put_scales(w->scale, vcreate_s8(scale), read_f16(p));
+    put_scales(w->min, vcreate_s8(min), -read_f16(p + 2));
+}
+
+static inline void load_q4_k(block *w, const uint8_t *p) {
+    scales_k(w, p);
+    for (int i = 0; i < 8; i++) {
+        uint8x16_t v = vld1q_u8(p + 16 + 16 * i);
+        int8x16_t *code = w->code + i / 2 * 4 + i % 2;
+        code[0] = less(low_nibbles(v), 0);
+        code[2] = less(vshrq_n_u8(v, 4), 0);
+    }
+}
+
+static inline void load_q5_k(block *w, const uint8_t *p) {
+    const uint8x16_t high[2] = {vld1q_u8(p + 16), vld1q_u8(p + 32)};
+    scales_k(w, p);
+    for (int i = 0; i < 8; i++) {
+        uint8x16_t v = vld1q_u8(p + 48 + 16 * i), bit = vdupq_n_u8((uint8_t)(1 << i / 2 * 2));
+        int8x16_t *code = w->code + i / 2 * 4 + i % 2;
+        code[0] = less(vorrq_u8(low_nibbles(v), where_bits(high[i % 2], bit, 16)), 0);
+        code[2] = less(vorrq_u8(vshrq_n_u8(v, 4), where_bits(high[i % 2], vaddq_u8(bit, bit), 16)), 0);
+    }
+}
+
+static inline void load_q6_k(block *w, const uint8_t *p) {
+    const uint8x16_t bits45 = vdupq_n_u8(0x30);
+    for (int i = 0; i < 4; i++) { /* bytes 16i of 64: 32 of each half */
+        const uint8_t *low = p + i / 2 * 64 + i % 2 * 16;
+        uint8x16_t a = vld1q_u8(low), b = vld1q_u8(low + 32), high = vld1q_u8(p + 128 + 16 * i);
+        int8x16_t *code = w->code + i / 2 * 8 + i % 2;
+        code[0] = less(vorrq_u8(low_nibbles(a), vandq_u8(vshlq_n_u8(high, 4), bits45)), 32);
+        code[2] = less(vorrq_u8(low_nibbles(b), vandq_u8(vshlq_n_u8(high, 2), bits45)), 32);
+        code[4] = less(vorrq_u8(vshrq_n_u8(a, 4), vandq_u8(high, bits45)), 32);
+        code[6] = less(vorrq_u8(vshrq_n_u8(b, 4), vandq_u8(vshrq_n_u8(high, 2), bits45)), 32);
+    }
+    put_scales16(w->scale, vld1q_s8((const int8_t *)p + 192), read_f16(p + 208));
+}
+
+/* The 2-bit codes of Q2_K and Q3_K, with the bits of value 4 that are 1 and with the offset of Q3_K. */
+static inline void codes2(block *w, const uint8_t *p, const uint8_t *high, int offset) {
+    const uint8x16_t low2 = vdupq_n_u8(3);
+    for (int i = 0; i < 16; i++) {
+        uint8x16_t v = vld1q_u8(p + i / 8 * 32 + i % 2 * 16);
+        v = vandq_u8(vshlq_u8(v, vdupq_n_s8((int8_t) - (i / 2 % 4 * 2))), low2);
+        if (high) v = vorrq_u8(v, where_bits(vld1q_u8(high + i % 2 * 16), vdupq_n_u8((uint8_t)(1 << i / 2)), 4));
+        w->code[i] = less(v, offset);
+    }
+}
+
+static inline void load_q2_k(block *w, const uint8_t *p) {
+    uint8x16_t bytes = vld1q_u8(p);
+    codes2(w, p + 16, NULL, 0);
+    put_scales16(w->scale, less(low_nibbles(bytes), 0), read_f16(p + 80));
+    put_scales16(w->min, less(vshrq_n_u8(bytes, 4), 0), -read_f16(p + 82));
+}
+
+static inline void load_q3_k(block *w, const uint8_t *p) {
+    codes2(w, p + 32, p, 4);
+    uint64_t low = read_u64(p + 96), top = read_u32(p + 104);
+    const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
+    uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
+    uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);
+    uint8x16_t bytes = vcombine_u8(vcreate_u8(first), vcreate_u8(second));
+    put_scales16(w->scale, less(bytes, 32), read_f16(p + 108));
+}
+
+#endif
