@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 void *ig_alloc_aligned(size_t n_bytes) {
     if (n_bytes > SIZE_MAX - IG_ALIGN) return NULL;
@@ -27,7 +28,9 @@ void *ig_pages_reserve(size_t n_bytes) {
 }
 
 void ig_pages_drop(void *p, size_t n_bytes) {
-    if (n_bytes && madvise(p, n_bytes, MADV_DONTNEED) != 0) memset(p, 0, n_bytes); /* with larger pages, or locked */
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    bool is_whole = (uintptr_t)p % page == 0 && n_bytes % page == 0; /* larger pages hold others' bytes too */
+    if (n_bytes && (!is_whole || madvise(p, n_bytes, MADV_DONTNEED) != 0)) memset(p, 0, n_bytes); /* or locked */
 }
 
 void ig_pages_release(void *p, size_t n_bytes) {

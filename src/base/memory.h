@@ -25,7 +25,8 @@ void ig_free_aligned(void *p);
 
 /* Reserves zeroed pages that cost physical memory only once touched; NULL if refused. */
 void *ig_pages_reserve(size_t n_bytes);
-/* Gives back the physical memory of n_bytes from p on, both whole pages of 4096; they are zero again. */
+/* Gives back the physical memory of n_bytes from p on, both whole pages of 4096; they are zero again. Where the
+ * system's pages are larger it may keep the memory. */
 void ig_pages_drop(void *p, size_t n_bytes);
 void ig_pages_release(void *p, size_t n_bytes);
 

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
@@ -37,9 +38,13 @@ struct ig_kv_pager {
 
 ig_status ig_kv_pager_open(ig_kv_pager **out, const char *directory, size_t n_frames, int n_layers, uint64_t max_bytes,
                            ig_error *err) {
+    *out = NULL;
+    long page = sysconf(_SC_PAGESIZE);
+    if (page > IG_FRAME_BYTES)
+        return ig_fail(err, IG_E_UNSUPPORTED, "pages of %ld bytes are too large to leave keys and values to them",
+                       page);
     ig_kv_pager *p = calloc(1, sizeof *p);
     size_t bytes = n_frames * IG_FRAME_BYTES;
-    *out = NULL;
     if (!p) return ig_fail_memory(err, "KV pager", sizeof *p);
     *p = (ig_kv_pager){.file.fd = -1, .n_frames = n_frames, .n_layers = n_layers, .now = -1};
     p->max_resident = (size_t)(max_bytes / IG_FRAME_BYTES);
