@@ -24,6 +24,7 @@ void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *s, in
     x->views = ig_arena_take(a, rows * n_heads * sizeof *x->views);
     x->picks = ig_arena_take(a, rows * n_heads * sizeof *x->picks);
     x->wants = ig_arena_take(a, rows * sizeof *x->wants);
+    x->choices = ig_arena_take(a, rows * n_heads * sizeof *x->choices);
     x->select_scratch = ig_arena_take(a, (size_t)n_threads * x->select_bytes);
     x->task_seconds = ig_arena_take(a, 2 * (size_t)n_threads * sizeof *x->task_seconds);
     x->n_threads = n_threads;
@@ -107,98 +108,11 @@ static void append(ig_step *step) {
 
 /* ---- select ------------------------------------------------------------------- */
 
-/* The selection that is being made: for this layer, or a guess for it while the one before computes. */
-static ig_selection *selection(ig_sequence *seq, bool guess) { return guess ? &seq->guess : &seq->chosen; }
-
-/* A pass of the policy over all lists of all sequences that select. */
-typedef struct choice {
-    ig_step *step;
-    ig_speculation kind; /* of a guess; NONE: no guess */
-    int n_lists;         /* most of any sequence */
-    bool scoring;        /* the pass of `score` */
-} choice;
-
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
     const ig_sequence *seq = seg->seq;
     if (seg->status || seq->speculate != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
     return kind == IG_SPECULATE_PAPER || (seq->prefetch && ig_kv_has_disk(seq->kv));
-}
-
-/* True if the sequence chooses in this pass. */
-static bool chooses(const choice *x, const ig_segment *seg) {
-    if (x->kind != IG_SPECULATE_NONE) return ig_step_guesses(x->step, seg, x->kind);
-    return !seg->status && ig_step_selects(x->step, seg) && seg->seq->chosen.layer != x->step->layer;
-}
-
-static void choose_task(void *arg, int task, int thread) {
-    const choice *x = arg;
-    const ig_step *step = x->step;
-    const ig_head_shape *c = &step->heads;
-    int list = task % x->n_lists;
-    const ig_segment *seg = &step->segments[task / x->n_lists];
-    ig_sequence *seq = seg->seq;
-    ig_policy *p = seq->policy;
-    if (!chooses(x, seg) || list >= seq->n_lists || (x->scoring && !p->ops->score)) return;
-    bool guess = x->kind != IG_SPECULATE_NONE, narrow = guess && seq->narrow;
-    int per_list = c->n_heads / seq->n_lists, head = list * per_list / (c->n_heads / c->n_kv_heads);
-    int per_head = narrow ? seq->narrow->n_out / c->n_heads : c->head_dim;
-    const float *q = ig_step_queries(step, seg) + (size_t)(list * per_list) * (size_t)per_head;
-    uint8_t *scratch = step->x->select_scratch + (size_t)thread * step->x->select_bytes;
-    ig_entries e = ig_kv_entries(seq->kv, step->layer, head);
-    e.has_own = !guess;
-    e.narrow = narrow;
-    if (x->scoring) {
-        p->ops->score(p, step->layer, list, q, &e, scratch);
-        return;
-    }
-    ig_selection *out = selection(seq, guess);
-    ig_rest rest = ig_step_rest(step, seg, list * per_list);
-    double start = ig_clock_seconds(), *seconds = step->x->task_seconds + 2 * thread;
-    rest.seconds = seconds + 1;
-    out->n[list] = p->ops->select(p, step->layer, list, q, &e, out->slots + (size_t)list * (size_t)seq->n_ctx,
-                                  guess ? NULL : &rest, scratch);
-    out->all[list] = out->n[list] == e.n;
-    seconds[0] += ig_clock_seconds() - start;
-}
-
-/* Before a layer's selections: nothing is known of what they leave out. */
-static void forget_rest(const ig_step *step) {
-    memset(step->x->rest.share, 0, (size_t)step->n_rows * (size_t)step->heads.n_heads * sizeof(float));
-}
-
-/* The part of the time of a selection's tasks in which they estimated the rest. */
-static double rest_share(const ig_step_scratch *x) {
-    double all = 0, rest = 0;
-    for (int t = 0; t < x->n_threads; t++) all += x->task_seconds[2 * t], rest += x->task_seconds[2 * t + 1];
-    return all > 0 ? rest / all : 0;
-}
-
-/* Selects with ws->q for all sequences that choose in this pass. */
-static void choose(ig_step *step, ig_speculation kind) {
-    choice x = {.step = step, .kind = kind};
-    bool score = false, any = false;
-    for (int s = 0; s < step->n_segments; s++) {
-        const ig_sequence *seq = step->segments[s].seq;
-        if (!chooses(&x, &step->segments[s])) continue;
-        any = true;
-        if (seq->n_lists > x.n_lists) x.n_lists = seq->n_lists;
-        score = score || seq->policy->ops->score;
-    }
-    if (!any) return;
-    double start = ig_clock_seconds();
-    memset(step->x->task_seconds, 0, 2 * (size_t)step->x->n_threads * sizeof *step->x->task_seconds);
-    x.scoring = true;
-    if (score) step->dev->ops->parallel(step->dev, step->n_segments * x.n_lists, choose_task, &x);
-    x.scoring = false;
-    double chosen = ig_clock_seconds();
-    step->dev->ops->parallel(step->dev, step->n_segments * x.n_lists, choose_task, &x);
-    double now = ig_clock_seconds(), rest = (now - chosen) * rest_share(step->x);
-    step->x->decode_seconds += now - start;
-    if (kind == IG_SPECULATE_NONE) step->x->part_seconds[IG_STEP_REST] += rest, step->x->lap += rest;
-    for (int s = 0; s < step->n_segments; s++)
-        if (chooses(&x, &step->segments[s]))
-            selection(step->segments[s].seq, kind != IG_SPECULATE_NONE)->layer = step->layer;
 }
 
 void ig_step_take_guesses(const ig_step *step) {
@@ -425,8 +339,7 @@ void ig_step_attend(ig_step *step) {
     append(step);
     ig_step_lap(step->x, IG_STEP_APPEND);
     for (int s = 0; s < step->n_segments; s++) add_own(step, &step->segments[s]);
-    forget_rest(step);
-    choose(step, IG_SPECULATE_NONE);
+    ig_step_select(step, IG_SPECULATE_NONE);
     ig_step_lap(step->x, IG_STEP_SELECT);
     attend(step, 0, step->n_segments, true);
     ig_step_lap(step->x, IG_STEP_ATTEND);
@@ -467,7 +380,7 @@ static void prefetch(ig_step *step, int s, ig_speculation kind) {
 }
 
 void ig_step_guess(ig_step *step, ig_speculation kind) {
-    choose(step, kind);
+    ig_step_select(step, kind);
     for (int s = 0; s < step->n_segments; s++)
         if (reads_ahead(step, &step->segments[s], kind)) prefetch(step, s, kind);
 }

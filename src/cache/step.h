@@ -36,6 +36,15 @@ typedef struct ig_step_need {
     bool drops;          /* entries are dropped for ever */
 } ig_step_need;
 
+/* A list that is being chosen, and where it goes. */
+typedef struct ig_choice {
+    ig_policy *policy;
+    ig_selection *out;
+    ig_rest rest;
+    bool estimates; /* the rest is wanted */
+    ig_choosing list;
+} ig_choice;
+
 /* Rows of a layer, and scratch. Floats unless said otherwise. */
 typedef struct ig_step_scratch {
     float *q;                /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
@@ -47,6 +56,7 @@ typedef struct ig_step_scratch {
     ig_kv_view *views;       /* [max_rows][n_heads] */
     ig_kv_pick *picks;       /* [max_rows][n_heads] */
     ig_kv_want *wants;       /* [max_rows] */
+    ig_choice *choices;      /* [max_rows][n_heads] */
     float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
     int32_t *keep;           /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
     float *dense;            /* [n_heads][head_dim] dense attention of an audit */

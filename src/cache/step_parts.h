@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to a step: step.c (keep, select, fetch, attend, guess), observe.c (what is noted of it) and retain.c (what is
- * dropped for ever).
+ * Private to a step: step.c (keep, fetch, attend, guess), select.c, observe.c (what is noted of it) and retain.c (what
+ * is dropped for ever).
  */
 #ifndef IG_CACHE_STEP_PARTS_H
 #define IG_CACHE_STEP_PARTS_H
@@ -11,7 +11,7 @@
 /* What a decode step's selection leaves out, of the queries from head number `head` on. */
 static inline ig_rest ig_step_rest(const ig_step *step, const ig_segment *seg, int head) {
     size_t at = (size_t)seg->row * (size_t)step->heads.n_heads + (size_t)head;
-    return (ig_rest){step->x->rest.value + at * (size_t)step->heads.head_dim, step->x->rest.share + at, NULL};
+    return (ig_rest){step->x->rest.value + at * (size_t)step->heads.head_dim, step->x->rest.share + at};
 }
 /* A decode step selects unless its policy is dense in this layer. */
 static inline bool ig_step_selects(const ig_step *step, const ig_segment *seg) {
@@ -25,6 +25,10 @@ bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first);
 void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
 /* Attention over all entries of a segment, wherever they are; job->q, out, lse are set. */
 ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views);
+
+/* The policies of all sequences that choose select with x->q, queries of step->layer (select.c): this layer's entries,
+ * or those that are guessed from `kind`. */
+void ig_step_select(ig_step *step, ig_speculation kind);
 
 /* After a segment's attention (observe.c), while what it chose is in RAM: what policies, audits and traces want to know
  * of it. */

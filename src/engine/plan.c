@@ -83,7 +83,7 @@ static ig_status plan_tiers(ig_session_plan *p, ig_error *err) {
     if (o->ram_bytes && !o->disk_bytes && !o->map)
         return ig_fail(err, IG_E_ARG, "a limit on the KV cache's RAM needs a disk tier for the rest");
     if ((o->disk_bytes || o->map) && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
-    if (p->ops->select) p->tiers.n_pinned_layers = o->n_dense_layers;
+    if (p->ops->stages[0].run) p->tiers.n_pinned_layers = o->n_dense_layers;
     p->tiers.n_sequences = o->n_sessions;
     ig_status s = ig_kv_type_parse(&p->tiers.type, o->type, err);
     return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);

@@ -7,19 +7,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/clock.h"
-
 /* ---- what is remembered ---------------------------------------------------------- */
 
 size_t ig_chooser_head_bytes(const ig_policy_shape *s, const ig_cache_options *o, int n) {
     return ig_history_head_bytes(n, s->block_tokens) + (o->no_rest ? 0 : ig_values_head_bytes(n, s->head_dim));
 }
 
-ig_status ig_chooser_open(ig_chooser *c, const ig_policy *p, ig_error *err) {
-    const ig_policy_shape *s = &p->shape;
-    *c = (ig_chooser){0};
+ig_status ig_chooser_open(ig_chooser *c, ig_error *err) {
+    const ig_policy_shape *s = &c->base.shape;
     ig_status status = ig_history_open(&c->history, ig_policy_heads(s), ig_policy_slots(s), s->block_tokens, err);
-    if (!status && !p->options.no_rest) status = ig_values_open(&c->values, p, err);
+    if (!status && !c->base.options.no_rest) status = ig_values_open(&c->values, &c->base, err);
     return status;
 }
 
@@ -38,23 +35,39 @@ int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table) {
     return c->values.kernels != NULL;
 }
 
-void ig_chooser_undo(ig_chooser *c, int n_tokens) {
-    for (size_t head = 0; head < c->history.heads.n_heads; head++) ig_history_undo(&c->history, head, n_tokens);
+void ig_chooser_undo(ig_policy *p, int n_tokens) {
+    ig_history *h = &((ig_chooser *)p)->history;
+    for (size_t head = 0; head < h->heads.n_heads; head++) ig_history_undo(h, head, n_tokens);
 }
 
-void ig_chooser_resume(ig_chooser *c, int n_tokens) {
-    for (size_t head = 0; head < c->history.heads.n_heads; head++) ig_history_resume(&c->history, head, n_tokens);
+void ig_chooser_resume(ig_policy *p, int n_tokens) {
+    ig_history *h = &((ig_chooser *)p)->history;
+    for (size_t head = 0; head < h->heads.n_heads; head++) ig_history_resume(h, head, n_tokens);
 }
 
 /* ---- choosing ---------------------------------------------------------------------- */
 
+static size_t count_parts(int n_slots) { return ((size_t)n_slots + IG_POLICY_PART - 1) / IG_POLICY_PART; }
+
+static int group_of(const ig_policy *p) { return p->shape.n_heads / p->shape.n_kv_heads; }
+
 ig_choice_scratch ig_choice_lay_out(ig_arena *arena, const ig_policy_shape *s, int n_slots) {
     size_t group = (size_t)(s->n_heads / s->n_kv_heads), stride = ig_round_up((size_t)n_slots, 16);
+    size_t each = group * count_parts(n_slots);
     return (ig_choice_scratch){.scores = ig_arena_take(arena, group * stride * sizeof(float)),
                                .stride = stride,
                                .weights = ig_arena_take(arena, stride * sizeof(float)),
                                .ordered = ig_arena_take(arena, stride * sizeof(float)),
-                               .share = ig_arena_take(arena, group * sizeof(float))};
+                               .top = ig_arena_take(arena, each * sizeof(float)),
+                               .total = ig_arena_take(arena, each * sizeof(float)),
+                               .share = ig_arena_take(arena, each * sizeof(float)),
+                               .left = ig_arena_take(arena, each * sizeof(float)),
+                               .sum = ig_arena_take(arena, each * (size_t)s->head_dim * sizeof(float))};
+}
+
+static ig_choice_scratch scratch_of(const ig_policy *p, const ig_choosing *x) {
+    ig_arena arena = {.base = x->scratch, .size = SIZE_MAX};
+    return ig_choice_lay_out(&arena, &p->shape, x->e.n_slots);
 }
 
 bool ig_chooser_takes_all(const ig_policy *p, int n) {
@@ -62,60 +75,128 @@ bool ig_chooser_takes_all(const ig_policy *p, int n) {
     return (asked == 0 || asked >= 1) && ig_policy_count(p, n) >= n;
 }
 
-/* Softmax-normalises the queries' scores, in order of slot, and adds them up to weights in order of position. The
- * exponentials take the place of the scores; times x->share they are the normalised ones. */
-static void add_up(const ig_kernels *k, const ig_entries *e, const ig_choice_scratch *x, int group) {
-    for (int g = 0; g < group; g++) {
-        float *row = x->scores + (size_t)g * x->stride, top = -INFINITY, total = 0;
-        if (e->slot) {
-            for (int i = 0; i < e->n; i++) x->ordered[i] = row[e->slot[i]];
-            memcpy(row, x->ordered, (size_t)e->n * sizeof *row);
-        }
-        k->softmax_step(row, e->n, &top, &total);
-        x->share[g] = total > 0 ? 1 / total : 0;
+void ig_choice_part(const ig_choosing *x, int part, int *begin, int *end) {
+    *begin = part * IG_POLICY_PART;
+    *end = x->e.n_slots - *begin < IG_POLICY_PART ? x->e.n_slots : *begin + IG_POLICY_PART;
+}
+
+/* Where entries were dropped, slots may be empty: those in use are brought in order first, all parts together. */
+void ig_chooser_scored(const ig_policy *p, const ig_choosing *x, const ig_choice_scratch *s, int part) {
+    int group = group_of(p), begin, end;
+    ig_choice_part(x, part, &begin, &end);
+    for (int g = 0; g < group && !x->e.slot; g++) {
+        size_t at = (size_t)part * (size_t)group + (size_t)g;
+        s->top[at] = -INFINITY, s->total[at] = 0;
+        p->shape.kernels->softmax_step(s->scores + (size_t)g * s->stride + begin, end - begin, &s->top[at],
+                                       &s->total[at]);
     }
-    k->sum_rows(x->weights, x->share, x->scores, x->stride, group, e->n);
+}
+
+/* Of one query: what the exponentials of each part are to be multiplied by. */
+static void share_out(const ig_choice_scratch *s, int group, int g, size_t n_parts) {
+    float top = -INFINITY, total = 0;
+    size_t stride = (size_t)group;
+    const float *tops = s->top + g, *totals = s->total + g;
+    float *share = s->share + g;
+    for (size_t i = 0; i < n_parts; i++)
+        if (tops[i * stride] > top) top = tops[i * stride];
+    for (size_t i = 0; i < n_parts; i++) {
+        share[i * stride] = tops[i * stride] > -INFINITY ? expf(tops[i * stride] - top) : 0;
+        total += totals[i * stride] * share[i * stride];
+    }
+    for (size_t i = 0; i < n_parts; i++) share[i * stride] = total > 0 ? share[i * stride] / total : 0;
+}
+
+/* The group's shares of the attention, added up to weights in order of position. */
+static void add_up(const ig_policy *p, const ig_choosing *x, const ig_choice_scratch *s) {
+    const ig_kernels *k = p->shape.kernels;
+    const ig_entries *e = &x->e;
+    int group = group_of(p), begin, end;
+    size_t n_parts = count_parts(e->n_slots);
+    for (int g = 0; g < group; g++) {
+        float *row = s->scores + (size_t)g * s->stride;
+        if (e->slot) {
+            for (int i = 0; i < e->n; i++) s->ordered[i] = row[e->slot[i]];
+            memcpy(row, s->ordered, (size_t)e->n * sizeof *row);
+            s->top[g] = -INFINITY, s->total[g] = 0;
+            k->softmax_step(row, e->n, &s->top[g], &s->total[g]);
+            for (size_t i = 1; i < n_parts; i++) s->top[i * (size_t)group + (size_t)g] = s->top[g];
+            for (size_t i = 1; i < n_parts; i++) s->total[i * (size_t)group + (size_t)g] = 0;
+        }
+        share_out(s, group, g, n_parts);
+    }
+    if (e->slot) {
+        k->sum_rows(s->weights, s->share, s->scores, s->stride, group, e->n);
+        return;
+    }
+    for (size_t i = 0; i < n_parts; i++) {
+        ig_choice_part(x, (int)i, &begin, &end);
+        k->sum_rows(s->weights + begin, s->share + i * (size_t)group, s->scores + begin, s->stride, group, end - begin);
+    }
 }
 
 /* Makes the exponentials those of the entries that are not read, in order of slot: all others 0. */
-static void keep_unread(const ig_entries *e, const ig_choice_scratch *x, int group, const int32_t *index,
-                        int n_chosen) {
+static void keep_unread(const ig_choosing *x, const ig_choice_scratch *s, int group) {
+    const ig_entries *e = &x->e;
     for (int g = 0; g < group; g++) {
-        float *row = x->scores + (size_t)g * x->stride;
-        for (int i = 0; i < n_chosen; i++) row[index[i]] = 0;
+        float *row = s->scores + (size_t)g * s->stride;
+        for (int i = 0; i < x->n; i++) row[x->index[i]] = 0;
         if (!e->slot) {
-            memset(row + e->n, 0, (x->stride - (size_t)e->n) * sizeof *row);
+            memset(row + e->n, 0, (s->stride - (size_t)e->n) * sizeof *row);
             continue;
         }
-        memset(x->ordered, 0, x->stride * sizeof *row);
-        for (int i = 0; i < e->n; i++) x->ordered[e->slot[i]] = row[i];
-        memcpy(row, x->ordered, x->stride * sizeof *row);
+        memset(s->ordered, 0, s->stride * sizeof *row);
+        for (int i = 0; i < e->n; i++) s->ordered[e->slot[i]] = row[i];
+        memcpy(row, s->ordered, s->stride * sizeof *row);
     }
 }
 
-int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_entries *e, ig_choice_scratch *x,
-                      int32_t *index, const ig_rest *rest) {
+static bool estimates(const ig_policy *p, const ig_choosing *x) {
+    return x->rest && x->n < x->e.n && ((const ig_chooser *)p)->values.kernels;
+}
+
+void ig_chooser_choose(ig_policy *p, ig_choosing *x, int part) {
+    ig_chooser *c = (ig_chooser *)p;
     const ig_cache_options *o = &p->options;
     const ig_kernels *k = p->shape.kernels;
-    int n = e->n, group = p->shape.n_heads / p->shape.n_kv_heads;
+    const ig_entries *e = &x->e;
+    int n = e->n, group = group_of(p);
+    size_t head = ig_policy_head(p, x->layer, x->list);
+    (void)part;
+    x->n = n;
+    if (ig_chooser_takes_all(p, n)) return;
     double mass = o->mass > 0 ? o->mass : IG_POLICY_MASS;
-    add_up(k, e, x, group);
+    ig_choice_scratch s = scratch_of(p, x);
+    add_up(p, x, &s);
     ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(p, n), mass};
     bool whole = !e->slot; /* where entries were dropped nothing has to be moved, and blocks hold what they hold */
-    if (whole && o->locality > 0) k->smooth(x->weights, n, p->shape.block_tokens, (float)o->locality);
+    if (whole && o->locality > 0) k->smooth(s.weights, n, p->shape.block_tokens, (float)o->locality);
     if (whole && o->inertia > 0) {
         /* What may be left is a share of the weights as they were: each query's sum to 1. */
-        double more = ig_history_favour(&c->history, head, x->weights, n, (float)o->inertia);
+        double more = ig_history_favour(&c->history, head, s.weights, n, (float)o->inertia);
         rule.mass = 1 - (1 - mass) * group / (group + more);
     }
-    int n_chosen = ig_pick(k, index, x->weights, n, &rule);
-    if (whole && e->has_own) ig_history_note(&c->history, head, index, n_chosen, n);
-    if (rest && c->values.kernels) {
-        double start = ig_clock_seconds();
-        keep_unread(e, x, group, index, n_chosen);
-        ig_values_estimate(&c->values, head, (int)x->stride, x->scores, x->stride, x->share, group, rest);
-        if (rest->seconds) *rest->seconds += ig_clock_seconds() - start;
-    }
-    ig_policy_name_slots(index, n_chosen, e);
-    return n_chosen;
+    x->n = ig_pick(k, x->index, s.weights, n, &rule);
+    if (whole && e->has_own) ig_history_note(&c->history, head, x->index, x->n, n);
+    if (estimates(p, x)) keep_unread(x, &s, group);
+    ig_policy_name_slots(x);
+}
+
+void ig_chooser_estimate(ig_policy *p, ig_choosing *x, int part) {
+    if (!estimates(p, x)) return;
+    ig_choice_scratch s = scratch_of(p, x);
+    int group = group_of(p), begin, end;
+    size_t at = (size_t)part * (size_t)group;
+    ig_choice_part(x, part, &begin, &end);
+    end = (int)ig_round_up((size_t)end, IG_SKETCH_TOKENS);
+    ig_values_sum(&((const ig_chooser *)p)->values, ig_policy_head(p, x->layer, x->list), begin, end, s.scores,
+                  s.stride, group, s.left + at, s.sum + at * (size_t)p->shape.head_dim);
+}
+
+void ig_chooser_join(ig_policy *p, ig_choosing *x, int part) {
+    (void)part;
+    if (!estimates(p, x)) return;
+    ig_choice_scratch s = scratch_of(p, x);
+    ig_values_join(&((const ig_chooser *)p)->values, (int)count_parts(x->e.n_slots), s.left, s.sum, s.share,
+                   group_of(p), x->rest);
 }

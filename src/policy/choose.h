@@ -17,7 +17,9 @@
  */
 enum { IG_CHOICE_WHOLE = 512 };
 
+/* What such a policy begins with. */
 typedef struct ig_chooser {
+    ig_policy base;
     ig_history history;
     ig_values values; /* with ig_cache_options.no_rest: nothing */
 } ig_chooser;
@@ -25,33 +27,49 @@ typedef struct ig_chooser {
 /* For n entries of a KV head. */
 size_t ig_chooser_head_bytes(const ig_policy_shape *s, const ig_cache_options *o, int n);
 /* Of a policy that is being opened. */
-ig_status ig_chooser_open(ig_chooser *c, const ig_policy *p, ig_error *err);
+ig_status ig_chooser_open(ig_chooser *c, ig_error *err);
 void ig_chooser_close(ig_chooser *c);
 /* An entry has come, as in ig_policy_ops.append. */
 void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *value);
 
-/* For ig_policy_ops.tables: that of the values goes to *table; their number. And for ig_policy_ops.undo and resume. */
+/* For ig_policy_ops.tables: that of the values goes to *table; their number. */
 int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table);
-void ig_chooser_undo(ig_chooser *c, int n_tokens);
-void ig_chooser_resume(ig_chooser *c, int n_tokens);
+/* ig_policy_ops.undo and resume. */
+void ig_chooser_undo(ig_policy *p, int n_tokens);
+void ig_chooser_resume(ig_policy *p, int n_tokens);
 
 /* True if there is nothing to choose among n entries: the budget is all of them, and no mass was asked for. */
 bool ig_chooser_takes_all(const ig_policy *p, int n);
 
-/* Scratch of one choice. */
+/* What a list's scratch begins with. Parts are those of IG_POLICY_PART slots; stride: slots rounded up to 16. */
 typedef struct ig_choice_scratch {
-    float *scores; /* [group][stride] of the queries, in order of slot; the policy fills it in */
-    size_t stride; /* slots rounded up to 16 */
-    float *weights, *ordered;
-    float *share; /* [group] */
+    float *scores; /* [group][stride] of the queries, in order of slot; then their exponentials */
+    size_t stride;
+    float *weights, *ordered; /* [stride] */
+    float *top, *total;       /* [parts][group] the largest score of a part, and the sum of its exponentials */
+    float *share;             /* [parts][group] times this they are shares of the attention */
+    float *left, *sum;        /* [parts][group], [parts][group][head_dim]: see values.h */
 } ig_choice_scratch;
 
 /* Among entries in the first n_slots slots. */
 ig_choice_scratch ig_choice_lay_out(ig_arena *arena, const ig_policy_shape *s, int n_slots);
+/* The slots [*begin, *end) of a part of the list; the end is below stride. */
+void ig_choice_part(const ig_choosing *x, int part, int *begin, int *end);
 
-/* Each query's scores are softmax-normalised and the group's are summed; sinks, recent entries and the heaviest others
- * are chosen, as the options say, those of blocks that were used before first. Arguments and result as of select(). */
-int ig_chooser_choose(ig_chooser *c, const ig_policy *p, size_t head, const ig_entries *e, ig_choice_scratch *x,
-                      int32_t *index, const ig_rest *rest);
+/* The stages. The first is the policy's: unless it takes all, it writes the scores of a part, and ends with
+ * ig_chooser_scored(). Then each query's scores are softmax-normalised and the group's summed; sinks, recent entries
+ * and the heaviest others are chosen, as the options say, those of blocks that were used before first; and what is left
+ * out is estimated part by part. */
+void ig_chooser_scored(const ig_policy *p, const ig_choosing *x, const ig_choice_scratch *s, int part);
+void ig_chooser_choose(ig_policy *p, ig_choosing *x, int part);
+void ig_chooser_estimate(ig_policy *p, ig_choosing *x, int part);
+void ig_chooser_join(ig_policy *p, ig_choosing *x, int part);
+#define IG_CHOOSER_STAGES(scan)                                                \
+    {                                                                          \
+        {.run = scan, .by_part = true}, {.run = ig_chooser_choose},            \
+            {.run = ig_chooser_estimate, .by_part = true, .for_rest = true}, { \
+            .run = ig_chooser_join, .for_rest = true                           \
+        }                                                                      \
+    }
 
 #endif

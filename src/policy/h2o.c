@@ -43,10 +43,9 @@ static void h2o_append(ig_policy *p, int layer, int head, int slot, const uint16
     head_sums(p, layer, head)[slot] = 0;
 }
 
-static int h2o_select(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, int32_t *index,
-                      const ig_rest *rest, void *scratch) {
-    (void)p, (void)layer, (void)list, (void)q, (void)index, (void)rest, (void)scratch;
-    return e->n;
+static void h2o_choose(ig_policy *p, ig_choosing *x, int part) {
+    (void)p, (void)part;
+    x->n = x->e.n;
 }
 
 static void h2o_observe(ig_policy *p, int layer, int head, const ig_entries *e, const float *weights) {
@@ -79,7 +78,7 @@ const ig_policy_ops ig_policy_h2o = {
     .open = h2o_open,
     .close = h2o_close,
     .append = h2o_append,
-    .select = h2o_select,
+    .stages = {{.run = h2o_choose}},
     .observe = h2o_observe,
     .limit = h2o_limit,
     .value = h2o_value,

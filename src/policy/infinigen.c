@@ -18,10 +18,9 @@
 #include "policy/choose.h"
 
 typedef struct infinigen_policy {
-    ig_policy base;
+    ig_chooser chooser;
     int rank;             /* numbers kept of a key */
     ig_unit_table sketch; /* units: a block of IG_SKETCH_TOKENS tokens */
-    ig_chooser chooser;
 } infinigen_policy;
 
 static int n_blocks(int n_tokens) { return (n_tokens + IG_SKETCH_TOKENS - 1) / IG_SKETCH_TOKENS; }
@@ -53,14 +52,14 @@ static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, c
     p->rank = rank_of(shape);
     uint64_t maps = shape->sketch ? XXH3_64bits(shape->sketch->file.data, shape->sketch->file.size) : 0;
     s = ig_policy_open_table(&p->sketch, *out, "key sketch", maps, ig_sketch_block_bytes(p->rank), err);
-    if (!s) s = ig_chooser_open(&p->chooser, *out, err);
+    if (!s) s = ig_chooser_open(&p->chooser, err);
     return ig_policy_opened(out, s);
 }
 
 /* out = K key - offset. */
 static void map_key(float *out, const infinigen_policy *p, int layer, int head, const uint16_t *key) {
     enum { PIECE = 64 }; /* rows of the map in one call: queries of the kernel */
-    const ig_policy_shape *s = &p->base.shape;
+    const ig_policy_shape *s = &p->chooser.base.shape;
     const float *map = ig_sketch_key_map(s->sketch, layer, head), *offset = ig_sketch_offset(s->sketch, layer, head);
     for (int i = 0; i < p->rank; i += PIECE) {
         int n = p->rank - i < PIECE ? p->rank - i : PIECE;
@@ -86,20 +85,22 @@ static void infinigen_append(ig_policy *base, int layer, int head, int token, co
     ig_chooser_append(&p->chooser, ig_policy_head(base, layer, head), token, value);
 }
 
-/* Parts of a thread's scratch. */
+/* A list's scratch. Each part has queries of its own: mapping them takes little beside what they are compared with. */
 typedef struct select_scratch {
     ig_arena arena;
     ig_choice_scratch choice;
-    float *queries;  /* [group][rank] as the sketch wants them */
-    uint8_t *column; /* [group] queries in the form that the product with a map wants; NULL without maps */
+    float *queries;  /* [parts][group][rank] as the sketch wants them */
+    uint8_t *column; /* [parts][group] queries in the form that the product with a map wants; NULL without maps */
+    size_t stride;   /* bytes of one */
 } select_scratch;
 
 static select_scratch lay_out(void *base, const ig_policy_shape *s, int n_slots) {
     select_scratch x = {.arena = {.base = base, .size = SIZE_MAX}};
-    size_t group = (size_t)(s->n_heads / s->n_kv_heads);
+    size_t n = (size_t)(s->n_heads / s->n_kv_heads) * ((size_t)n_slots / IG_POLICY_PART + 1);
     x.choice = ig_choice_lay_out(&x.arena, s, n_slots);
-    x.queries = ig_arena_take(&x.arena, group * (size_t)rank_of(s) * sizeof(float));
-    if (s->sketch) x.column = ig_arena_take(&x.arena, group * s->kernels->act_bytes(IG_ACT_F32, s->head_dim));
+    x.queries = ig_arena_take(&x.arena, n * (size_t)rank_of(s) * sizeof(float));
+    x.stride = s->kernels->act_bytes(IG_ACT_F32, s->head_dim);
+    if (s->sketch) x.column = ig_arena_take(&x.arena, n * x.stride);
     return x;
 }
 
@@ -107,61 +108,51 @@ static size_t infinigen_scratch_bytes(const ig_policy_shape *s) {
     return lay_out(NULL, s, ig_policy_slots(s)).arena.used;
 }
 
-/* Q q for the queries of a group. */
-static void map_queries(const select_scratch *x, const infinigen_policy *p, int layer, int head, const float *q) {
-    const ig_policy_shape *s = &p->base.shape;
-    int d = s->head_dim, group = s->n_heads / s->n_kv_heads;
-    size_t stride = s->kernels->act_bytes(IG_ACT_F32, d);
+/* Q q for the queries of a group; without maps q itself. */
+static void map_queries(float *out, uint8_t *column, size_t stride, const ig_policy_shape *s, const ig_choosing *x) {
+    int d = s->head_dim, rank = rank_of(s), group = s->n_heads / s->n_kv_heads;
+    if (!s->sketch) {
+        memcpy(out, x->q, (size_t)group * (size_t)rank * sizeof *out);
+        return;
+    }
     for (int g = 0; g < group; g++)
-        s->kernels->act_prepare[IG_ACT_F32](x->column + (size_t)g * stride, q + (size_t)g * (size_t)d, d);
-    ig_matmul product = {.w = ig_sketch_query_map(s->sketch, layer, head),
+        s->kernels->act_prepare[IG_ACT_F32](column + (size_t)g * stride, x->q + (size_t)g * (size_t)d, d);
+    ig_matmul product = {.w = ig_sketch_query_map(s->sketch, x->layer, x->list),
                          .row_bytes = (size_t)d * sizeof(float),
                          .n_in = d,
-                         .act = x->column,
+                         .act = column,
                          .act_stride = stride,
                          .n_cols = group,
-                         .out = x->queries,
-                         .out_stride = (size_t)p->rank};
-    s->kernels->gemv[IG_TYPE_F32](&product, 0, p->rank);
+                         .out = out,
+                         .out_stride = (size_t)rank};
+    s->kernels->gemv[IG_TYPE_F32](&product, 0, rank);
 }
 
-/* The queries' scores of all slots. */
-static void score(const infinigen_policy *p, size_t head, const select_scratch *x, int n_slots) {
-    const ig_policy_shape *s = &p->base.shape;
-    for (int i = 0, end = n_blocks(n_slots), run; i < end; i += run) {
-        run = ig_unit_run(&p->sketch.home, i, end - i);
-        s->kernels->sketch_scores(x->choice.scores + (size_t)i * IG_SKETCH_TOKENS, x->choice.stride, x->queries,
-                                  s->n_heads / s->n_kv_heads, p->rank, s->scale, ig_unit_table_at(&p->sketch, head, i),
-                                  run);
-    }
-}
-
-static int infinigen_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
-                            const ig_rest *rest, void *scratch) {
-    infinigen_policy *p = (infinigen_policy *)base;
+/* The queries' scores of a part of the slots. */
+static void infinigen_scan(ig_policy *base, ig_choosing *x, int part) {
+    const infinigen_policy *p = (const infinigen_policy *)base;
     const ig_policy_shape *s = &base->shape;
-    if (ig_chooser_takes_all(base, e->n)) return e->n;
-    select_scratch x = lay_out(scratch, s, e->n_slots);
-    int group = s->n_heads / s->n_kv_heads;
-    if (s->sketch)
-        map_queries(&x, p, layer, head, q);
-    else
-        memcpy(x.queries, q, (size_t)group * (size_t)p->rank * sizeof *q);
-    for (int g = 0; g < group; g++) s->kernels->hadamard(x.queries + (size_t)g * (size_t)p->rank, p->rank);
-    score(p, ig_policy_head(base, layer, head), &x, e->n_slots);
-    return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x.choice, index, rest);
+    if (ig_chooser_takes_all(base, x->e.n)) return;
+    int group = s->n_heads / s->n_kv_heads, begin, end;
+    size_t head = ig_policy_head(base, x->layer, x->list), at = (size_t)part * (size_t)group;
+    select_scratch scratch = lay_out(x->scratch, s, x->e.n_slots);
+    ig_choice_scratch *c = &scratch.choice;
+    float *queries = scratch.queries + at * (size_t)p->rank;
+    map_queries(queries, s->sketch ? scratch.column + at * scratch.stride : NULL, scratch.stride, s, x);
+    for (int g = 0; g < group; g++) s->kernels->hadamard(queries + (size_t)g * (size_t)p->rank, p->rank);
+    ig_choice_part(x, part, &begin, &end);
+    for (int i = begin / IG_SKETCH_TOKENS, last = n_blocks(end), run; i < last; i += run) {
+        run = ig_unit_run(&p->sketch.home, i, last - i);
+        s->kernels->sketch_scores(c->scores + (size_t)i * IG_SKETCH_TOKENS, c->stride, queries, group, p->rank,
+                                  s->scale, ig_unit_table_at(&p->sketch, head, i), run);
+    }
+    ig_chooser_scored(base, x, c, part);
 }
 
 static int infinigen_tables(const ig_policy *base, const ig_unit_table *tables[IG_POLICY_TABLES]) {
     const infinigen_policy *p = (const infinigen_policy *)base;
     tables[0] = &p->sketch;
     return 1 + ig_chooser_table(&p->chooser, &tables[1]);
-}
-
-static void infinigen_undo(ig_policy *p, int n_tokens) { ig_chooser_undo(&((infinigen_policy *)p)->chooser, n_tokens); }
-
-static void infinigen_resume(ig_policy *p, int n_tokens) {
-    ig_chooser_resume(&((infinigen_policy *)p)->chooser, n_tokens);
 }
 
 const ig_policy_ops ig_policy_infinigen = {
@@ -174,9 +165,9 @@ const ig_policy_ops ig_policy_infinigen = {
     .open = infinigen_open,
     .close = infinigen_close,
     .append = infinigen_append,
-    .select = infinigen_select,
+    .stages = IG_CHOOSER_STAGES(infinigen_scan),
     .scratch_bytes = infinigen_scratch_bytes,
     .tables = infinigen_tables,
-    .undo = infinigen_undo,
-    .resume = infinigen_resume,
+    .undo = ig_chooser_undo,
+    .resume = ig_chooser_resume,
 };

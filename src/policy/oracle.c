@@ -10,9 +10,8 @@
 #include "policy/choose.h"
 
 typedef struct oracle_policy {
-    ig_policy base;
-    ig_unit_table keys; /* units: [16][head_dim], 16-bit floats */
     ig_chooser chooser;
+    ig_unit_table keys; /* units: [16][head_dim], 16-bit floats */
 } oracle_policy;
 
 static size_t key_bytes(const ig_policy_shape *s, int n) { return (size_t)n * (size_t)s->head_dim * sizeof(uint16_t); }
@@ -34,13 +33,13 @@ static ig_status oracle_open(ig_policy **out, const ig_policy_shape *shape, cons
     if (s) return s;
     oracle_policy *p = (oracle_policy *)*out;
     s = ig_policy_open_table(&p->keys, *out, "copy of the keys", 0, key_bytes(shape, IG_UNIT_SLOTS), err);
-    if (!s) s = ig_chooser_open(&p->chooser, *out, err);
+    if (!s) s = ig_chooser_open(&p->chooser, err);
     return ig_policy_opened(out, s);
 }
 
 static uint16_t *key_at(const oracle_policy *p, int layer, int head, int slot) {
-    uint16_t *keys = ig_unit_table_at(&p->keys, ig_policy_head(&p->base, layer, head), slot / IG_UNIT_SLOTS);
-    return keys + (size_t)(slot % IG_UNIT_SLOTS) * (size_t)p->base.shape.head_dim;
+    uint16_t *keys = ig_unit_table_at(&p->keys, ig_policy_head(&p->chooser.base, layer, head), slot / IG_UNIT_SLOTS);
+    return keys + (size_t)(slot % IG_UNIT_SLOTS) * (size_t)p->chooser.base.shape.head_dim;
 }
 
 static void oracle_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
@@ -55,22 +54,23 @@ static size_t oracle_scratch_bytes(const ig_policy_shape *s) {
     return counted.used;
 }
 
-static int oracle_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
-                         const ig_rest *rest, void *scratch) {
+/* The queries' scores of a part of the slots. */
+static void oracle_scan(ig_policy *base, ig_choosing *x, int part) {
     enum { PIECE = 64 }; /* keys of one call of the kernel */
     const ig_policy_shape *s = &base->shape;
-    oracle_policy *p = (oracle_policy *)base;
-    if (ig_chooser_takes_all(base, e->n)) return e->n;
-    ig_arena arena = {.base = scratch, .size = SIZE_MAX};
-    ig_choice_scratch x = ig_choice_lay_out(&arena, s, e->n_slots);
+    const oracle_policy *p = (const oracle_policy *)base;
+    if (ig_chooser_takes_all(base, x->e.n)) return;
+    ig_arena arena = {.base = x->scratch, .size = SIZE_MAX};
+    ig_choice_scratch c = ig_choice_lay_out(&arena, s, x->e.n_slots);
     const uint16_t *keys[PIECE];
-    for (int first = 0; first < e->n_slots; first += PIECE) {
-        int n = e->n_slots - first < PIECE ? e->n_slots - first : PIECE;
-        for (int i = 0; i < n; i++) keys[i] = key_at(p, layer, head, first + i);
-        s->kernels->attn_scores(x.scores + first, x.stride, q, s->n_heads / s->n_kv_heads, s->head_dim, s->scale, keys,
-                                n);
+    int first, end;
+    for (ig_choice_part(x, part, &first, &end); first < end; first += PIECE) {
+        int n = end - first < PIECE ? end - first : PIECE;
+        for (int i = 0; i < n; i++) keys[i] = key_at(p, x->layer, x->list, first + i);
+        s->kernels->attn_scores(c.scores + first, c.stride, x->q, s->n_heads / s->n_kv_heads, s->head_dim, s->scale,
+                                keys, n);
     }
-    return ig_chooser_choose(&p->chooser, base, ig_policy_head(base, layer, head), e, &x, index, rest);
+    ig_chooser_scored(base, x, &c, part);
 }
 
 static int oracle_tables(const ig_policy *base, const ig_unit_table *tables[IG_POLICY_TABLES]) {
@@ -78,10 +78,6 @@ static int oracle_tables(const ig_policy *base, const ig_unit_table *tables[IG_P
     tables[0] = &p->keys;
     return 1 + ig_chooser_table(&p->chooser, &tables[1]);
 }
-
-static void oracle_undo(ig_policy *p, int n_tokens) { ig_chooser_undo(&((oracle_policy *)p)->chooser, n_tokens); }
-
-static void oracle_resume(ig_policy *p, int n_tokens) { ig_chooser_resume(&((oracle_policy *)p)->chooser, n_tokens); }
 
 const ig_policy_ops ig_policy_oracle = {
     .name = "oracle",
@@ -92,9 +88,9 @@ const ig_policy_ops ig_policy_oracle = {
     .open = oracle_open,
     .close = oracle_close,
     .append = oracle_append,
-    .select = oracle_select,
+    .stages = IG_CHOOSER_STAGES(oracle_scan),
     .scratch_bytes = oracle_scratch_bytes,
     .tables = oracle_tables,
-    .undo = oracle_undo,
-    .resume = oracle_resume,
+    .undo = ig_chooser_undo,
+    .resume = ig_chooser_resume,
 };

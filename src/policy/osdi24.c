@@ -372,16 +372,17 @@ static void score_entries(const osdi24_policy *p, int layer, int head, const flo
     }
 }
 
-static void osdi24_score(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, void *scratch) {
+static void osdi24_score(ig_policy *base, ig_choosing *x, int part) {
     osdi24_policy *p = (osdi24_policy *)base;
-    int n = e->n - e->has_own;
+    int n = x->e.n - x->e.has_own, layer = x->layer, head = x->list;
+    (void)part;
     p->counts[head] = 0;
     if (n <= 0) return;
     if (!p->chosen[query_head(p, layer, head)]) {
-        choose_columns(p, layer, head, e, n);
-        if (p->whole[p->sparse[layer]]) fold(p, layer, head, scratch);
+        choose_columns(p, layer, head, &x->e, n);
+        if (p->whole[p->sparse[layer]]) fold(p, layer, head, x->scratch);
     }
-    score_entries(p, layer, head, q, e, n);
+    score_entries(p, layer, head, x->q, &x->e, n);
     const float *scores = p->scores + (size_t)head * (size_t)base->shape.n_ctx;
     float best = base->shape.kernels->max(scores, n);
     p->counts[head] = base->shape.kernels->count_above(scores, n, best - (float)base->options.alpha, NULL);
@@ -408,24 +409,23 @@ static float smallest(const float *x, int n) {
     return low[0];
 }
 
-static int osdi24_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
-                         const ig_rest *rest, void *scratch) {
+static void osdi24_choose(ig_policy *base, ig_choosing *x, int part) {
     osdi24_policy *p = (osdi24_policy *)base;
-    int n = e->n - e->has_own, group = group_of(&base->shape);
-    (void)q, (void)rest, (void)scratch;
-    if (n <= 0) return e->n;
+    int n = x->e.n - x->e.has_own, layer = x->layer, head = x->list, group = group_of(&base->shape);
+    (void)part;
+    x->n = x->e.n;
+    if (n <= 0) return;
     if (head % group == 0 && p->has_keys[kv_head(p, layer, head / group)]) { /* all heads of the group have chosen J */
         ig_pages_drop(key_at(p, layer, head / group, 0), p->keys.head_bytes);
         p->has_keys[kv_head(p, layer, head / group)] = false;
     }
     ig_pick_rule best = {.count = common_count(p, n), .mass = 1};
-    if (best.count >= n) return e->n;
+    if (best.count >= n) return;
     float *weights = p->scores + (size_t)head * (size_t)base->shape.n_ctx, low = smallest(weights, n);
     for (int i = 0; i < n; i++) weights[i] -= low;
-    int n_out = ig_pick(base->shape.kernels, index, weights, n, &best);
-    if (e->has_own) index[n_out++] = n;
-    ig_policy_name_slots(index, n_out, e);
-    return n_out;
+    x->n = ig_pick(base->shape.kernels, x->index, weights, n, &best);
+    if (x->e.has_own) x->index[x->n++] = n;
+    ig_policy_name_slots(x);
 }
 
 static void osdi24_move(ig_policy *base, int layer, int head, int from, int to) {
@@ -466,8 +466,8 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .append = osdi24_append,
     .see_queries = osdi24_see_queries,
     .narrow = osdi24_narrow,
-    .score = osdi24_score,
-    .select = osdi24_select,
+    .meet = true,
+    .stages = {{.run = osdi24_score}, {.run = osdi24_choose}},
     .scratch_bytes = osdi24_scratch_bytes,
     .move = osdi24_move,
     .bytes = osdi24_bytes,

@@ -9,6 +9,7 @@
 
 #include <xxhash.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 
 static const ig_policy_ops *const policies[] = {
@@ -77,6 +78,14 @@ bool ig_policy_is_dense(const ig_policy *p, int layer) {
 uint64_t ig_policy_bytes(const ig_policy *p, int n) {
     if (p->ops->bytes) return p->ops->bytes(p, n);
     return p->ops->plan ? p->ops->plan(&p->shape, &p->options, n) : 0;
+}
+
+void ig_policy_choose(ig_policy *p, ig_choosing *x, double *rest_seconds) {
+    for (const ig_policy_stage *stage = p->ops->stages; stage->run; stage++) {
+        double start = ig_clock_seconds();
+        for (int part = 0, n = ig_policy_tasks(stage, x); part < n; part++) stage->run(p, x, part);
+        if (stage->for_rest && rest_seconds) *rest_seconds += ig_clock_seconds() - start;
+    }
 }
 
 int ig_policy_budget(const ig_policy *p, int n) {

@@ -34,10 +34,33 @@ enum { IG_POLICY_TABLES = 2 };
 /* What the entries that a list leaves out would add to its queries' attention: the result becomes
  * (1 - share) * attention over the list + value. */
 typedef struct ig_rest {
-    float *value;    /* [queries][head_dim]; anything where the share is 0 */
-    float *share;    /* [queries] of the attention over all entries */
-    double *seconds; /* gets what estimating takes added; NULL: nobody asks */
+    float *value; /* [queries][head_dim]; anything where the share is 0 */
+    float *share; /* [queries] of the attention over all entries */
 } ig_rest;
+
+/* A list of entries that is being chosen. */
+typedef struct ig_choosing {
+    int layer, list;
+    const float *q; /* [group][head_dim] of a KV head, or [head_dim] of a query head */
+    ig_entries e;   /* to choose from */
+    int32_t *index; /* [e.n] gets the slots of those that the queries should attend to, in order of position, unless all
+                       are chosen */
+    int n;          /* gets their number */
+    const ig_rest *rest; /* shares of 0; gets what the others would add if the policy can estimate that, or NULL */
+    void *scratch; /* scratch_bytes(); the list's own from the first stage to the last, but see ig_policy_ops.meet */
+} ig_choosing;
+
+/* Lists are chosen in stages, each of which begins when the one before has ended for the list. Lists may come from
+ * several threads, and so may the parts of a list in a stage that is made for that: slots [part * IG_POLICY_PART, ...)
+ * of e.n_slots. Thereby a few long lists give many threads something to do. The size of a part is fixed, since sums are
+ * made part by part: results must not depend on the number of threads. */
+enum { IG_POLICY_PART = 1024, IG_POLICY_STAGES = 4 };
+
+typedef struct ig_policy_stage {
+    void (*run)(ig_policy *p, ig_choosing *x, int part);
+    bool by_part;  /* else once a list, with part 0 */
+    bool for_rest; /* it is there for ig_choosing.rest alone */
+} ig_policy_stage;
 
 /* Entries are named by the slot they lie in (ig_entries of kv/store.h): the token's number, unless entries were
  * dropped. A policy makes one list of entries per KV head, for all query heads of its group, or one per query head.
@@ -52,6 +75,8 @@ typedef struct ig_policy_ops {
     bool sums_up;        /* it keeps sums of IG_POLICY_UNIT consecutive tokens: where a text is cut within such a unit,
                             those that are left of it come to append() once more */
     bool ignores_window; /* n_sinks and n_recent mean nothing to it */
+    bool meet;           /* a stage begins when the one before has ended for all lists of the layer; then scratch is the
+                            thread's, and keeps nothing from stage to stage */
     bool guess_is_final; /* its own ig_cache_options.speculate is "paper" */
     double budget;       /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
     int n_whole;         /* its own budget is everything while a KV head has at most so many entries */
@@ -69,18 +94,11 @@ typedef struct ig_policy_ops {
      * Optional. */
     void (*see_queries)(ig_policy *p, int layer, int head, const float *q, size_t stride, int first, int n);
     /* The partial query weights of a layer that is not dense: a matrix that stands in for `whole`, the model's own, in
-     * a guess, [n_heads * m][n_query_in] for any m <= head_dim. score() and select() then get m numbers of a head for
-     * its query, and ig_entries.narrow. NULL: whole queries are wanted, as always if n_query_in is 0. Optional. */
+     * a guess, [n_heads * m][n_query_in] for any m <= head_dim. The stages then get m numbers of a head for its query,
+     * and ig_entries.narrow. NULL: whole queries are wanted, as always if n_query_in is 0. Optional. */
     const ig_matrix *(*narrow)(ig_policy *p, int layer, const ig_matrix *whole);
-    /* Called for all lists of a layer before the first select(), from several threads: for what select() must know of
-     * the other lists. Arguments as there. Optional. */
-    void (*score)(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, void *scratch);
-    /* Which of the entries the queries q should attend to, [group][head_dim] of a KV head or [head_dim] of a query
-     * head: their number, and their slots in order of position in index [e->n] unless all are chosen. `rest`, unless
-     * NULL, has shares of 0, and gets what the others would add if the policy can estimate that. `scratch`:
-     * scratch_bytes() bytes of the calling thread. Lists may come from several threads. */
-    int (*select)(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, int32_t *index,
-                  const ig_rest *rest, void *scratch);
+    /* How a list is chosen; a stage without run() ends them. */
+    ig_policy_stage stages[IG_POLICY_STAGES + 1];
     size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */
     /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
      * position, summed over queries and the query heads of the group. Prefill too. Optional. */
@@ -128,6 +146,13 @@ extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_p
 bool ig_policy_is_dense(const ig_policy *p, int layer);
 /* Bytes that it keeps at present for n tokens on top of K and V. */
 uint64_t ig_policy_bytes(const ig_policy *p, int n);
+/* A list from the first stage to the last, where the policy's lists do not meet. Adds the seconds of those for the
+ * rest, unless rest_seconds is NULL. */
+void ig_policy_choose(ig_policy *p, ig_choosing *x, double *rest_seconds);
+/* Tasks of a stage for this list: 1 or more. */
+static inline int ig_policy_tasks(const ig_policy_stage *s, const ig_choosing *x) {
+    return s->by_part && x->e.n_slots > IG_POLICY_PART ? (x->e.n_slots + IG_POLICY_PART - 1) / IG_POLICY_PART : 1;
+}
 /* Lists of entries that a policy makes in each layer. */
 static inline int ig_policy_lists(const ig_policy *p) {
     return p->ops->per_query_head ? p->shape.n_heads : p->shape.n_kv_heads;
@@ -169,9 +194,9 @@ static inline ig_status ig_policy_opened(ig_policy **out, ig_status status) {
     return status;
 }
 
-/* Makes numbers of entries, in order of position, the slots they lie in. */
-static inline void ig_policy_name_slots(int32_t *index, int n, const ig_entries *e) {
-    for (int i = 0; e->slot && i < n; i++) index[i] = e->slot[index[i]];
+/* Makes the chosen numbers of entries, in order of position, the slots they lie in. */
+static inline void ig_policy_name_slots(ig_choosing *x) {
+    for (int i = 0; x->e.slot && i < x->n; i++) x->index[i] = x->e.slot[x->index[i]];
 }
 /* Entries that the budget is of n, 1..n. */
 int ig_policy_budget(const ig_policy *p, int n);

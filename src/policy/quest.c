@@ -93,14 +93,15 @@ static void weigh_pages(const quest_policy *p, int layer, int head, const float 
     for (int g = 0; g < group; g++) s->kernels->softmax_add(weights, bounds + (size_t)g * (size_t)pages, pages);
 }
 
-static int quest_select(ig_policy *base, int layer, int head, const float *q, const ig_entries *e, int32_t *index,
-                        const ig_rest *rest, void *scratch) {
-    (void)rest;
+static void quest_choose(ig_policy *base, ig_choosing *x, int part) {
     const ig_cache_options *o = &base->options;
-    int n = e->n, count = ig_policy_count(base, n), pages = n_pages(n), n_out = 0;
-    if (count >= n) return n;
-    float *weights = scratch;
-    weigh_pages((const quest_policy *)base, layer, head, q, pages, weights, weights + pages);
+    int n = x->e.n, count = ig_policy_count(base, n), pages = n_pages(n), n_out = 0;
+    int32_t *index = x->index;
+    (void)part;
+    x->n = n;
+    if (count >= n) return;
+    float *weights = x->scratch;
+    weigh_pages((const quest_policy *)base, x->layer, x->list, x->q, pages, weights, weights + pages);
     int32_t *chosen = (int32_t *)(void *)(weights + pages); /* the scores are not needed any more */
     ig_pick_rule rule = {.count = (count - o->n_sinks - o->n_recent) / PAGE, .mass = 1};
     int n_chosen = rule.count > 0 ? ig_pick(base->shape.kernels, chosen, weights, pages, &rule) : 0;
@@ -112,7 +113,7 @@ static int quest_select(ig_policy *base, int layer, int head, const float *q, co
         for (int t = first; t < end; t++) index[n_out++] = t;
     }
     for (int t = n - o->n_recent; t < n; t++) index[n_out++] = t;
-    return n_out;
+    x->n = n_out;
 }
 
 static int quest_tables(const ig_policy *p, const ig_unit_table *tables[IG_POLICY_TABLES]) {
@@ -129,7 +130,7 @@ const ig_policy_ops ig_policy_quest = {
     .open = quest_open,
     .close = quest_close,
     .append = quest_append,
-    .select = quest_select,
+    .stages = {{.run = quest_choose}},
     .scratch_bytes = quest_scratch_bytes,
     .tables = quest_tables,
 };

@@ -25,20 +25,27 @@ void ig_values_append(ig_values *v, size_t head, int slot, const uint16_t *value
     v->kernels->value_put(block, slot % IG_SKETCH_TOKENS, x, v->head_dim);
 }
 
-void ig_values_estimate(const ig_values *v, size_t head, int n, const float *p, size_t stride, const float *r,
-                        int group, const ig_rest *out) {
-    size_t d = (size_t)v->head_dim;
-    memset(out->value, 0, (size_t)group * d * sizeof(float));
-    for (int i = 0, end = n / IG_SKETCH_TOKENS, run; i < end; i += run) {
-        run = ig_unit_run(&v->sketch.home, i, end - i);
-        v->kernels->value_sums(out->value, p + (size_t)i * IG_SKETCH_TOKENS, stride, group, v->head_dim,
+void ig_values_sum(const ig_values *v, size_t head, int begin, int end, const float *p, size_t stride, int group,
+                   float *left, float *sum) {
+    int last = end / IG_SKETCH_TOKENS;
+    memset(sum, 0, (size_t)group * (size_t)v->head_dim * sizeof *sum);
+    for (int i = begin / IG_SKETCH_TOKENS, run; i < last; i += run) {
+        run = ig_unit_run(&v->sketch.home, i, last - i);
+        v->kernels->value_sums(sum, p + (size_t)i * IG_SKETCH_TOKENS, stride, group, v->head_dim,
                                ig_unit_table_at(&v->sketch, head, i), run);
     }
-    for (int g = 0; g < group; g++) {
-        float *value = out->value + (size_t)g * d;
-        v->kernels->count_above(p + (size_t)g * stride, n, 0, &out->share[g]);
-        out->share[g] *= r[g];
-        v->kernels->hadamard(value, v->head_dim);
-        for (size_t i = 0; i < d; i++) value[i] *= r[g];
-    }
+    for (int g = 0; g < group; g++) v->kernels->count_above(p + (size_t)g * stride + begin, end - begin, 0, &left[g]);
+}
+
+void ig_values_join(const ig_values *v, int n_parts, const float *left, const float *sum, const float *r, int group,
+                    const ig_rest *out) {
+    size_t d = (size_t)v->head_dim;
+    memset(out->value, 0, (size_t)group * d * sizeof(float));
+    for (int part = 0; part < n_parts; part++)
+        for (int g = 0; g < group; g++) {
+            size_t at = (size_t)part * (size_t)group + (size_t)g;
+            out->share[g] += left[at] * r[at];
+            for (size_t i = 0; i < d; i++) out->value[(size_t)g * d + i] += sum[at * d + i] * r[at];
+        }
+    for (int g = 0; g < group; g++) v->kernels->hadamard(out->value + (size_t)g * d, v->head_dim);
 }

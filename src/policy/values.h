@@ -29,9 +29,12 @@ ig_status ig_values_open(ig_values *v, const ig_policy *p, ig_error *err);
 void ig_values_close(ig_values *v);
 /* A slot has got this value, [head_dim] 16-bit floats. */
 void ig_values_append(ig_values *v, size_t head, int slot, const uint16_t *value);
-/* p [group][stride]: weights of a head's slots for each query, 0 for those that are read, n a multiple of
- * IG_SKETCH_TOKENS; times r [group] they are shares of the attention. */
-void ig_values_estimate(const ig_values *v, size_t head, int n, const float *p, size_t stride, const float *r,
-                        int group, const ig_rest *out);
+/* Of a head's slots [begin, end), multiples of IG_SKETCH_TOKENS: left [group] = sum of p, sum [group][head_dim] = sum
+ * of p times the rotated v~. p [group][stride]: weights for each query, 0 for those that are read. */
+void ig_values_sum(const ig_values *v, size_t head, int begin, int end, const float *p, size_t stride, int group,
+                   float *left, float *sum);
+/* From n_parts of such sums, in their order: those of a part are shares of the attention times r, [n_parts][group]. */
+void ig_values_join(const ig_values *v, int n_parts, const float *left, const float *sum, const float *r, int group,
+                    const ig_rest *out);
 
 #endif

@@ -14,14 +14,15 @@ static ig_status window_open(ig_policy **out, const ig_policy_shape *shape, cons
 
 static void window_close(ig_policy *p) { free(p); }
 
-static int window_select(ig_policy *p, int layer, int list, const float *q, const ig_entries *e, int32_t *index,
-                         const ig_rest *rest, void *scratch) {
-    (void)layer, (void)list, (void)q, (void)rest, (void)scratch; /* position alone decides */
-    int n = e->n, count = ig_policy_count(p, n), sinks = p->options.n_sinks;
-    if (count >= n) return n;
-    for (int i = 0; i < count; i++) index[i] = i < sinks ? i : n - count + i;
-    ig_policy_name_slots(index, count, e);
-    return count;
+/* Position alone decides. */
+static void window_choose(ig_policy *p, ig_choosing *x, int part) {
+    int n = x->e.n, count = ig_policy_count(p, n), sinks = p->options.n_sinks;
+    (void)part;
+    x->n = n;
+    if (count >= n) return;
+    x->n = count;
+    for (int i = 0; i < count; i++) x->index[i] = i < sinks ? i : n - count + i;
+    ig_policy_name_slots(x);
 }
 
 const ig_policy_ops ig_policy_window = {
@@ -30,5 +31,5 @@ const ig_policy_ops ig_policy_window = {
     .takes_limit = true,
     .open = window_open,
     .close = window_close,
-    .select = window_select,
+    .stages = {{.run = window_choose}},
 };

@@ -133,8 +133,12 @@ static void append_token(ig_policy *p, const world *w, int t) {
 /* Of the queries of token t. */
 static void choose(result *out, ig_policy *p, const world *w, int t, const ig_entries *e) {
     memset(out, -1, sizeof *out);
-    for (int h = 0; h < HEADS; h++) p->ops->score(p, 1, h, w->q[t][h], e, NULL);
-    for (int h = 0; h < HEADS; h++) out->n[h] = p->ops->select(p, 1, h, w->q[t][h], e, out->index[h], NULL, NULL);
+    ig_choosing x[HEADS];
+    for (int h = 0; h < HEADS; h++)
+        x[h] = (ig_choosing){.layer = 1, .list = h, .q = w->q[t][h], .e = *e, .index = out->index[h]};
+    for (const ig_policy_stage *stage = p->ops->stages; stage->run; stage++)
+        for (int h = 0; h < HEADS; h++) stage->run(p, &x[h], 0);
+    for (int h = 0; h < HEADS; h++) out->n[h] = x[h].n;
 }
 
 static void step(result *out, ig_policy *p, const world *w, int t) {
@@ -478,7 +482,9 @@ static void partial_query_weights(void **state) {
     assert_null(p->ops->narrow(p, 1, &whole));
     for (int h = 0; h < HEADS; h++) {
         assert_null(p->ops->narrow(p, 1, &whole));
-        p->ops->score(p, 1, h, w->q[PROMPT][h], &(ig_entries){.n = PROMPT, .n_slots = PROMPT}, scratch);
+        ig_choosing x = {
+            .layer = 1, .list = h, .q = w->q[PROMPT][h], .e = {.n = PROMPT, .n_slots = PROMPT}, .scratch = scratch};
+        p->ops->stages[0].run(p, &x, 0);
     }
     const ig_matrix *m = p->ops->narrow(p, 1, &whole);
     assert_true(m->n_out == HEADS * (int)(PARTIAL * DIM) && m->n_in == N_IN && m->type == IG_TYPE_F16);

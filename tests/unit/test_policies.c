@@ -60,6 +60,13 @@ static void append_all(ig_policy *p, int n) {
             for (int t = 0; t < n; t++) p->ops->append(p, l, h, t, keys[h][t], keys[h][t]);
 }
 
+/* A list of a head, in index_. Returns its length. */
+static int choose(ig_policy *p, int layer, int head, const float *q, ig_entries e, void *scratch) {
+    ig_choosing x = {.layer = layer, .list = head, .q = q, .e = e, .index = index_, .scratch = scratch};
+    ig_policy_choose(p, &x, NULL);
+    return x.n;
+}
+
 static bool has(const int32_t *list, int n, int token) {
     for (int i = 0; i < n; i++)
         if (list[i] == token) return true;
@@ -79,7 +86,7 @@ static void keeps_its_promises(void **state) {
         int n = 1 + (int)(ig_random_u64(&r) % N_CTX), layer = round % 2 ? 2 : 0;
         float q[HEADS / KV_HEADS * DIM];
         for (size_t i = 0; i < sizeof q / sizeof *q; i++) q[i] = (float)(8 * ig_random_unit(&r) - 4);
-        int chosen = p->ops->select(p, layer, round % KV_HEADS, q, &ENTRIES(n), index_, NULL, scratch);
+        int chosen = choose(p, layer, round % KV_HEADS, q, ENTRIES(n), scratch);
         int most = (n + 4) / 5 > 36 ? (n + 4) / 5 : 36;
         if (n <= 36) assert_int_equal(chosen, n);
         if (chosen == n) continue;
@@ -97,8 +104,7 @@ static void a_whole_budget_is_everything(void **state) {
     ig_policy *p = open_policy(*state, 1, &scratch);
     float q[HEADS / KV_HEADS * DIM] = {1};
     append_all(p, N_CTX);
-    for (int n = 1; n < N_CTX; n += 97)
-        assert_int_equal(p->ops->select(p, 0, 0, q, &ENTRIES(n), index_, NULL, scratch), n);
+    for (int n = 1; n < N_CTX; n += 97) assert_int_equal(choose(p, 0, 0, q, ENTRIES(n), scratch), n);
     p->ops->close(p);
     free(scratch);
 }
@@ -115,15 +121,15 @@ static void a_whole_budget_and_a_mass(void **state) {
     int last = N_CTX;
     for (int i = 0; i < 4; i++) {
         p->options.mass = masses[i];
-        int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
+        int n = choose(p, 0, 0, q, ENTRIES(N_CTX), scratch);
         assert_true(i < 2 ? n == N_CTX : n < last && n > 36);
         last = n;
     }
     p->options.budget = 0.2;
     p->options.mass = 0.95;
-    int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
+    int n = choose(p, 0, 0, q, ENTRIES(N_CTX), scratch);
     p->options.mass = 0;
-    assert_int_equal(p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch), n);
+    assert_int_equal(choose(p, 0, 0, q, ENTRIES(N_CTX), scratch), n);
     p->ops->close(p);
     free(scratch);
 }
@@ -162,12 +168,12 @@ static void finds_the_needle(void **state) {
     for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = i % 3 ? 1.5f : -1.5f;
     for (int c = 0; c < DIM; c++) keys[1][700][c] = ig_f32_f16(3 * q[c]);
     append_all(p, N_CTX);
-    int n = p->ops->select(p, 2, 1, q, &ENTRIES(N_CTX), index_, NULL, scratch);
+    int n = choose(p, 2, 1, q, ENTRIES(N_CTX), scratch);
     assert_true(has(index_, n, 700));
     fill_keys(3);
     for (int c = 0; c < DIM; c++) keys[1][410][c] = ig_f32_f16(3 * q[c]);
     for (int t = 300; t < N_CTX; t++) p->ops->append(p, 2, 1, t, keys[1][t], keys[1][t]);
-    n = p->ops->select(p, 2, 1, q, &ENTRIES(N_CTX), index_, NULL, scratch);
+    n = choose(p, 2, 1, q, ENTRIES(N_CTX), scratch);
     assert_true(has(index_, n, 410));
     p->ops->close(p);
     free(scratch);
@@ -199,8 +205,7 @@ static void the_oracle_is_exact(void **state) {
         }
         for (int i = 0; i < N; i++) weight[i] += e[i] / sum;
     }
-    int n = p->ops->select(p, 2, 1, q, &(ig_entries){.slot = slots, .n = N, .n_slots = N_CTX, .has_own = true}, index_,
-                           NULL, scratch);
+    int n = choose(p, 2, 1, q, (ig_entries){.slot = slots, .n = N, .n_slots = N_CTX, .has_own = true}, scratch);
     assert_int_equal(n, 150);
     memset(is_chosen, 0, sizeof is_chosen);
     for (int i = 0; i < n; i++) is_chosen[index_[i]] = true;
@@ -236,11 +241,11 @@ static void locality_chooses_whole_blocks(void **state) {
     ig_random r = {5};
     float q[HEADS / KV_HEADS * DIM];
     for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = (float)(8 * ig_random_unit(&r) - 4);
-    int n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
+    int n = choose(p, 0, 0, q, ENTRIES(N_CTX), scratch);
     assert_int_equal(n, ig_policy_budget(p, N_CTX));
     assert_in_range(count_parts(n), 1, 4); /* sinks, where recent ones begin, the end, and where the budget ends */
     p->options.locality = 0;
-    n = p->ops->select(p, 0, 0, q, &ENTRIES(N_CTX), index_, NULL, scratch);
+    n = choose(p, 0, 0, q, ENTRIES(N_CTX), scratch);
     assert_true(count_parts(n) > 20);
     p->ops->close(p);
     free(scratch);

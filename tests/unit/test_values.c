@@ -77,10 +77,21 @@ static void append(ig_values *v, int begin, int end) {
         for (int h = 0; h < HEADS; h++) ig_values_append(v, (size_t)h, i, w.v[h][i]);
 }
 
+/* From sums of three parts at most. */
 static void estimate(const ig_values *v, int head, int n_slots, int group) {
+    enum { PART = 512, PARTS = 3 };
+    static float left[PARTS * MAX_GROUP], sum[PARTS * MAX_GROUP * MAX_DIM], r[PARTS * MAX_GROUP];
+    int n_parts = 0;
+    for (int begin = 0; begin < n_slots; begin += PART, n_parts++) {
+        int end = n_slots - begin < PART ? n_slots : begin + PART;
+        size_t at = (size_t)n_parts * (size_t)group;
+        for (int i = 0; i < group * v->head_dim; i++) sum[at * (size_t)v->head_dim + (size_t)i] = NAN;
+        ig_values_sum(v, (size_t)head, begin, end, w.p[0], STRIDE, group, left + at, sum + at * (size_t)v->head_dim);
+        memcpy(r + at, w.r, (size_t)group * sizeof *r);
+    }
     for (int i = 0; i < group * v->head_dim; i++) w.value[i] = NAN;
     for (int g = 0; g < group; g++) w.share[g] = 0;
-    ig_values_estimate(v, (size_t)head, n_slots, w.p[0], STRIDE, w.r, group, &(ig_rest){w.value, w.share, NULL});
+    ig_values_join(v, n_parts, left, sum, r, group, &(ig_rest){w.value, w.share});
 }
 
 /* The share is as given; the value is that of the values themselves up to what 2 bits leave of them: an eighth of
