@@ -210,10 +210,9 @@ static bool is_first_of_memory(const ig_step *step, int s) {
 }
 
 static void load(ig_step *step) {
-    for (int s = 0; s < step->n_segments; s++) {
-        step->segments[s].alone = false;
+    for (int s = 0; s < step->n_segments; s++) step->segments[s].alone = false;
+    for (int s = 0; s < step->n_segments; s++)
         if (decodes(&step->segments[s]) && is_first_of_memory(step, s)) load_together(step, s);
-    }
 }
 
 void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {

@@ -168,7 +168,6 @@ static uint8_t *find_frame(ig_kv_memory *m) {
             m->stats.demoted++;
             return m->pool.frames + (size_t)f * IG_FRAME_BYTES;
         }
-        if (ig_kv_forget_oldest(m)) continue;
         if (!m->n_writes) return NULL;
         double start = ig_clock_seconds();
         finish_write(m);
@@ -312,6 +311,7 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
         end_prefetches(m);
         *out = find_frame(m);
     }
+    while (!*out && ig_kv_forget_oldest(m)) *out = find_frame(m); /* without a disk tier, or if that has failed */
     kv->moved.stall_seconds += m->stats.stall_seconds - before;
     ig_status s = ig_kv_take_failure(kv, err);
     if (s && *out) {
@@ -465,6 +465,7 @@ ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, in
         end_prefetches(m);
         s = load_once(m, layer, wants, n, err);
     }
+    while (s == IG_E_LIMIT && n == 1 && ig_kv_forget_oldest(m)) s = load_once(m, layer, wants, n, err);
     charge(m, &before, wants, n);
     return s;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler: what a request gets is what it gets alone, bit by bit, whatever runs beside it; who waits for whom;
- * what is refused, cancelled, cut into pieces.
+ * The scheduler: what a request gets is what it gets alone, bit by bit, whatever runs beside it; who waits for whom,
+ * and for room; what is refused, cancelled, cut into pieces.
  */
 #define _GNU_SOURCE
 #include <setjmp.h>
@@ -162,14 +162,14 @@ static void check_alone(const asked *a, int n_batch) {
 
 static void same_as_alone(void **state) {
     (void)state;
-    static const char *const policies[] = {"infinigen", "full", "window", "quest", "h2o", "infinigen-osdi24"};
+    static const char *const names[] = {"infinigen", "full", "window", "quest", "h2o", "infinigen-osdi24"};
     enum { N = 18, N_BATCH = 24 };
     asked *all[N];
     for (int round = 0; round < 2; round++) {
         open_scheduler(round ? 1 : 5, N_BATCH, 64, round ? 0.1 : 0.001);
         for (int i = 0; i < N; i++) {
             asked *a = all[i] = ask(i / 2, 5 + 23 * i, 3 + i * 5 % 17);
-            a->cache.policy = policies[i % (int)IG_COUNT(policies)];
+            a->cache.policy = names[i % (int)IG_COUNT(names)];
             a->cache.budget_entries = 8 + i;
             a->o.owner = (uint64_t)i % 3;
             a->o.n_top = i % 4;
@@ -314,6 +314,59 @@ static void cancels(void **state) {
     ig_scheduler_close(scheduler);
 }
 
+/* ---- a disk tier that is short ---------------------------------------------------------------- */
+
+static const char *const policies[] = {"infinigen", "full", "quest", "window", "infinigen-osdi24"};
+
+/* One that holds so many contexts, and RAM for hardly more than a layer. */
+static ig_status open_short(double n_contexts, ig_error *err) {
+    ig_scheduler_options o = ig_scheduler_defaults();
+    ig_cache_plan_info plan;
+    o.session.n_ctx = N_CTX;
+    o.session.n_batch = 64;
+    expect_ok(ig_cache_plan(&plan, model, &o.session, err), err);
+    o.session.cache.n_sessions = 12;
+    o.session.cache.disk_path = folder;
+    o.session.cache.disk_bytes = 64 << 20;
+    o.session.cache.ram_bytes = least_ram(o.session);
+    o.session.cache.disk_bytes = (uint64_t)(n_contexts * (double)plan.kv);
+    n_ended = 0;
+    return ig_scheduler_open(&scheduler, model, &o, err);
+}
+
+/* None fails, and none computes anything again. */
+static void ask_many(int n_policies, int n_cached) {
+    enum { N = 12 };
+    asked *all[N];
+    n_ended = 0;
+    for (int i = 0; i < N; i++) {
+        asked *a = all[i] = ask(i, 520 - 7 * i, i == 4 ? -1 : 20 + i);
+        a->cache.policy = policies[i % n_policies];
+        a->cache.budget = 0.9;
+        a->o.owner = (uint64_t)i % 4;
+        a->o.score_prompt = n_policies > 1 && i % 7 == 6;
+        submit(a);
+    }
+    wait_for(N);
+    for (int i = 0; i < N; i++) {
+        check_alone(all[i], 64);
+        assert_int_equal(all[i]->result.stats.n_prefilled, all[i]->n_prompt - all[i]->result.n_cached);
+        assert_true(all[i]->result.stats.n_decoded <= (uint64_t)all[i]->n);
+        assert_true(all[i]->result.n_cached >= n_cached);
+        done(all[i]);
+    }
+}
+
+/* With room for all on disk, and what one step wants of a layer is more than there is RAM for. */
+static void leaves_ram(void **state) {
+    (void)state;
+    ig_error err = {0};
+    expect_ok(open_short(20, &err), &err);
+    ask_many(1, 0);
+    ask_many(1, 400); /* all decode at once */
+    ig_scheduler_close(scheduler);
+}
+
 /* ---- what is refused ------------------------------------------------------------------------ */
 
 static void refuses(void **state) {
@@ -370,6 +423,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(pieces, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(fair, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(cancels, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(leaves_ram, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(refuses, open_tiny_llama, close_tiny),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
