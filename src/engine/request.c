@@ -200,9 +200,12 @@ ig_status ig_request_begin(ig_request *r, ig_error *err) {
 
 /* If what others have cannot be read, it is computed. */
 int ig_request_rest(ig_request *r) {
-    int held = r->session->n_tokens;
-    if (!r->is_alone) ig_session_reuse(&held, r->session, r->o.ids, r->o.n_ids, NULL);
-    return r->o.n_ids - held;
+    int held = r->session->n_tokens, end = r->most < r->o.n_ids ? r->most : r->o.n_ids;
+    if (held >= end) return 0;
+    /* The last one of those that are asked for is never taken over. */
+    if (!r->is_alone) ig_session_reuse(&held, r->session, r->o.ids, end + (end < r->o.n_ids), NULL);
+    bool is_whole = end == r->o.n_ids || end - held >= r->session->options.n_batch;
+    return depends_on_pieces(r->session) && !is_whole ? 0 : end - held;
 }
 
 ig_status ig_request_compute(ig_request *r, int n, ig_error *err) {

@@ -115,6 +115,7 @@ static void fill_places(ig_scheduler *c) {
     while (c->n_running < n_places(c)) {
         pthread_mutex_lock(&c->lock);
         ig_request *r = take_waiting(c);
+        c->stats.n_running += r != NULL; /* its first token may be out before the step is published */
         pthread_mutex_unlock(&c->lock);
         if (!r) return;
         if (ig_request_begin(r, &r->result.error))
@@ -143,8 +144,10 @@ static void add_item(ig_scheduler *c, step *s, ig_request *r, const int32_t *ids
 /* A token of every answer, then the next tokens of the prompts, the oldest first, as many as a piece has. */
 static step plan_step(ig_scheduler *c) {
     step s = {0};
+    ig_scheduler_share_room(c);
     for (int i = 0; i < c->n_running; i++)
-        if (c->running[i]->is_answering) add_item(c, &s, c->running[i], &c->running[i]->next_id, 1, false);
+        if (c->running[i]->is_answering && c->running[i]->session->n_tokens < c->running[i]->most)
+            add_item(c, &s, c->running[i], &c->running[i]->next_id, 1, false);
     s.n_answers = s.n;
     int left = c->o.session.n_batch - s.n;
     if (s.n_answers && left > c->piece) left = c->piece;
@@ -152,6 +155,7 @@ static step plan_step(ig_scheduler *c) {
         ig_request *r = c->running[i];
         if (r->is_answering || (r->is_alone && s.n_rows)) continue;
         int n = ig_request_rest(r);
+        if (n == 0) continue; /* it waits for room */
         if (n > left) n = left;
         if (r->is_alone) {
             s.alone = r;
@@ -305,18 +309,34 @@ static ig_status check_options(ig_scheduler_options *o, ig_error *err) {
     return IG_OK;
 }
 
+/* A request may have all the room there is. */
+static ig_status fit_context(ig_scheduler *c, ig_error *err) {
+    size_t most = ig_kv_room(c->cache->memory) * (size_t)ig_kv_piece_tokens(c->cache->memory);
+    if (most >= (size_t)c->o.session.n_ctx) return IG_OK;
+    if (!most) return ig_fail(err, IG_E_LIMIT, "there is no room for the KV cache on the disk, or within its limit");
+    ig_log(c->model->ctx, IG_LOG_WARN,
+           "the KV cache's disk tier has room for %zu tokens: the context is not %d but as many", most,
+           c->o.session.n_ctx);
+    c->o.session.n_ctx = (int)most;
+    return IG_OK;
+}
+
 static ig_status start(ig_scheduler *c, ig_error *err) {
     ig_status s = ig_cache_open(&c->cache, c->model, &c->o.session, err);
     if (s) return s;
     size_t n = (size_t)n_places(c);
     c->o.session.n_ctx = c->cache->options.n_ctx;
+    s = fit_context(c, err);
+    if (s) return s;
     c->piece = PIECE_START < c->o.session.n_batch ? PIECE_START : c->o.session.n_batch;
     c->stats.n_places = n_places(c);
     c->running = calloc(n, sizeof *c->running);
     c->of_item = calloc(n, sizeof *c->of_item);
     c->items = calloc(n, sizeof *c->items);
     c->places = calloc(n, sizeof *c->places);
-    if (!c->running || !c->of_item || !c->items || !c->places)
+    c->kvs = calloc(n, sizeof *c->kvs);
+    c->held = calloc(n, sizeof *c->held);
+    if (!c->running || !c->of_item || !c->items || !c->places || !c->kvs || !c->held)
         return ig_fail_memory(err, "scheduler", n * sizeof *c->items);
     s = ig_thread_start(&c->thread, run, c, "the scheduler's thread", err);
     c->has_thread = !s;
@@ -356,6 +376,8 @@ void ig_scheduler_close(ig_scheduler *c) {
     free(c->of_item);
     free(c->items);
     free(c->places);
+    free(c->kvs);
+    free(c->held);
     pthread_cond_destroy(&c->changed);
     pthread_mutex_destroy(&c->lock);
     free(c);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The scheduler's parts: requests (request.c), what waits and what runs (scheduler.c). Everything of a request that
- * changes is its scheduler's thread's, but for what `lock` guards.
+ * The scheduler's parts: requests (request.c), what waits and what runs (scheduler.c), who may take memory that is
+ * short (room.c). Everything of a request that changes is its scheduler's thread's, but for what `lock` guards.
  */
 #ifndef IG_ENGINE_SCHEDULER_H
 #define IG_ENGINE_SCHEDULER_H
@@ -30,6 +30,7 @@ struct ig_request {
     bool is_alone;     /* its prompt is computed by steps of its own */
     bool is_answering; /* its prompt is held */
     int32_t next_id;   /* to be decoded */
+    int most;          /* tokens that it may hold after the next step */
     double arrived, begun, answered;
     ig_request_result result;
 };
@@ -41,7 +42,7 @@ void ig_request_free(ig_request *r);
 
 /* Gives it a session and a sampler. */
 ig_status ig_request_begin(ig_request *r, ig_error *err);
-/* What can be taken over from others is; tokens of the prompt that are still to be computed then. */
+/* What can be taken over from others is; tokens of the prompt that are to be computed then, as far as it may. */
 int ig_request_rest(ig_request *r);
 /* Computes the next n tokens of the prompt of one that is alone. */
 ig_status ig_request_compute(ig_request *r, int n, ig_error *err);
@@ -49,6 +50,9 @@ ig_status ig_request_compute(ig_request *r, int n, ig_error *err);
 bool ig_request_advance(ig_request *r);
 /* Gives up session and sampler, and says so to the caller. */
 void ig_request_end(ig_request *r);
+
+/* Says of all that run how much they may hold after the next step (room.c). */
+void ig_scheduler_share_room(ig_scheduler *c);
 
 struct ig_scheduler {
     ig_model *model;
@@ -70,6 +74,8 @@ struct ig_scheduler {
     int n_running;
     ig_batch_item *items;       /* [n_sessions] of a step */
     ig_request **of_item;       /* [n_sessions] */
+    ig_kv **kvs;                /* [n_sessions] of those that run */
+    size_t *held;               /* [n_sessions] pieces that a running one and all later ones have */
     int piece;                  /* tokens of prompts in a step, while there are answers */
     double answer_seconds;      /* that a token of an answer took in the last step without prompts */
     double committed, observed; /* when the store was last made safe; statistics of the cache taken */

@@ -204,15 +204,23 @@ static ig_status open_tier(ig_kv_memory *m, size_t n_blocks, size_t n_frames, co
     size_t bytes = m->arena.used;
     if (!ig_arena_open(&m->arena)) return ig_fail_memory(err, "KV tables", bytes);
     ig_evict_open(&m->evict, o->evict, n_frames, lay_out(m, n_blocks, n_frames));
-    return ig_tier_disk_open(&m->tier, &d, err);
+    ig_status s = ig_tier_disk_open(&m->tier, &d, err);
+    if (s) return s;
+    ig_tier_info info;
+    m->tier->ops->info(m->tier, &info);
+    uint64_t fit = info.room_bytes / (m->n_tables * m->piece_blocks * IG_FRAME_BYTES);
+    if (fit < m->n_room) m->n_room = (size_t)fit;
+    return IG_OK;
 }
 
 static ig_status open_tables(ig_kv_memory *m, size_t n_blocks, ig_error *err) {
     m->frames = ig_pages_reserve(n_blocks * sizeof *m->frames);
     m->owners = ig_pages_reserve(m->n_pieces * sizeof *m->owners);
     m->spare = ig_pages_reserve(m->n_pieces * sizeof *m->spare);
+    m->counted = ig_pages_reserve(m->n_pieces * sizeof *m->counted);
+    m->n_room = m->n_pieces;
     if (m->row_lines) m->lines = ig_pages_reserve(n_blocks * ig_kv_block_line_bytes(m));
-    if (!m->frames || !m->owners || !m->spare || (m->row_lines && !m->lines))
+    if (!m->frames || !m->owners || !m->spare || !m->counted || (m->row_lines && !m->lines))
         return ig_fail_memory(err, "KV block tables", n_blocks * block_bytes(m));
     return m->shares ? ig_prefix_tree_open(&m->prefixes, m->n_pieces, 1 << m->piece_shift, err) : IG_OK;
 }
@@ -248,6 +256,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     ig_pages_release(m->lines, n_blocks * ig_kv_block_line_bytes(m));
     ig_pages_release(m->owners, m->n_pieces * sizeof *m->owners);
     ig_pages_release(m->spare, m->n_pieces * sizeof *m->spare);
+    ig_pages_release(m->counted, m->n_pieces * sizeof *m->counted);
     ig_kv_tables_close(m);
     if (m->prefixes.nodes) ig_prefix_tree_close(&m->prefixes);
     ig_kv_pool_close(&m->pool);
@@ -262,6 +271,8 @@ int ig_kv_piece_tokens(const ig_kv_memory *m) { return 1 << m->piece_shift; }
 size_t ig_kv_piece_bytes(const ig_kv_memory *m) {
     return m->n_tables * m->piece_blocks * (IG_FRAME_BYTES + ig_kv_block_line_bytes(m));
 }
+
+size_t ig_kv_room(const ig_kv_memory *m) { return m->n_room; }
 
 ig_prefix_tree *ig_kv_prefixes(ig_kv_memory *m) { return m->shares ? &m->prefixes : NULL; }
 

@@ -103,6 +103,8 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out);
 int ig_kv_piece_tokens(const ig_kv_memory *m);
 /* Bytes of its K and V with their lines. */
 size_t ig_kv_piece_bytes(const ig_kv_memory *m);
+/* How many there is certainly room for: less than sequences may want if the disk tier is too small for that. */
+size_t ig_kv_room(const ig_kv_memory *m);
 /* NULL if the memory does not share. */
 ig_prefix_tree *ig_kv_prefixes(ig_kv_memory *m);
 

@@ -111,6 +111,9 @@ struct ig_kv_memory {
     uint32_t *spare;    /* [n_pieces] a stack of free pieces */
     size_t n_spare, n_fresh;
     size_t n_sequences, n_open; /* most, and now */
+    size_t n_room;              /* pieces that there is certainly room for */
+    uint64_t *counted;          /* [n_pieces] which call of ig_kv_count_held() was the last to count it */
+    uint64_t n_counts;          /* calls */
     size_t n_lent;              /* frames that are not used, for the slots' sake */
     bool shares;
     ig_prefix_tree prefixes; /* if it does */

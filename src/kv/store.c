@@ -337,6 +337,20 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
 
 /* ---- pieces ---------------------------------------------------------------------------------- */
 
+int ig_kv_pieces(const ig_kv *kv) { return kv->n_pieces; }
+
+void ig_kv_count_held(size_t *held, ig_kv *const *kvs, int n) {
+    ig_kv_memory *m = kvs[0]->memory;
+    size_t sum = 0;
+    m->n_counts++;
+    for (int i = n - 1; i >= 0; held[i--] = sum)
+        for (int k = 0; k < kvs[i]->n_pieces; k++) {
+            uint64_t *counted = &m->counted[kvs[i]->pieces[k]];
+            sum += *counted != m->n_counts;
+            *counted = m->n_counts;
+        }
+}
+
 uint32_t ig_kv_piece(const ig_kv *kv, int i) { return kv->pieces[i]; }
 
 void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n) {

@@ -74,6 +74,10 @@ ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views
 
 /* ---- pieces ---- */
 
+/* Pieces that the sequence has, full ones and the last. */
+int ig_kv_pieces(const ig_kv *kv);
+/* held[i] of n sequences of a memory: pieces that numbers i to n - 1 have together, each counted once. */
+void ig_kv_count_held(size_t *held, ig_kv *const *kvs, int n);
 /* Number of piece i of those that are full in every layer; no entry was dropped. */
 uint32_t ig_kv_piece(const ig_kv *kv, int i);
 /* An empty sequence owns these n pieces, which are full, together with others. */

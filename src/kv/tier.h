@@ -28,6 +28,7 @@ typedef struct ig_tier_info {
     bool is_direct;       /* past the system's page cache */
     bool is_memory;       /* the "disk" is a file system that lies in RAM: spilling to it saves nothing */
     uint64_t cap_bytes;   /* what the slots take when all are used */
+    uint64_t room_bytes;  /* of these, what the disk had room for when the tier was opened */
     uint64_t table_bytes; /* RAM that the tier's own tables take when all slots are used */
 } ig_tier_info;
 

@@ -400,6 +400,7 @@ static void disk_info(const ig_tier *t, ig_tier_info *info) {
         .is_direct = d->file.is_direct,
         .is_memory = d->file.is_memory,
         .cap_bytes = d->file.cap,
+        .room_bytes = d->file.room,
         .table_bytes = table_bytes + (size_t)d->queue.n_staging * IG_DISK_STAGED_MAX * IG_FRAME_BYTES + sizeof *d +
                        REQUESTS * sizeof *d->requests + SORTED_MAX * sizeof *d->sorted,
     };

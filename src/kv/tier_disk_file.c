@@ -18,6 +18,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -86,6 +87,17 @@ static bool may_reach(uint64_t n_bytes) {
     return getrlimit(RLIMIT_FSIZE, &limit) != 0 || n_bytes <= limit.rlim_cur;
 }
 
+/* What the file may grow to before the disk, or what the process may write to a file, ends. */
+static uint64_t count_room(const ig_disk_file *f) {
+    struct statvfs disk;
+    struct rlimit limit;
+    uint64_t room = f->cap;
+    if (fstatvfs(f->fd, &disk) == 0 && disk.f_blocks > 0 && disk.f_bavail < room / disk.f_frsize)
+        room = (uint64_t)disk.f_bavail * disk.f_frsize;
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur < room) room = limit.rlim_cur;
+    return room;
+}
+
 /* Writes one block: whether O_DIRECT is only accepted or also works, and whether there is a disk behind it at all. */
 static int try_block(int fd) {
     if (!may_reach(IG_FRAME_BYTES)) return EFBIG;
@@ -104,6 +116,7 @@ ig_status ig_disk_file_open(ig_disk_file *f, const char *directory, uint64_t cap
     if (!f->directory) return ig_fail_memory(err, "KV spill file", strlen(directory) + 1);
     f->fd = make_file(directory, no_tmpfile);
     if (f->fd < 0) return fail_errno(err, directory, errno);
+    f->room = count_room(f);
 
     if (fstatfs(f->fd, &fs) == 0) f->is_memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
     f->is_direct = !f->is_memory && set_direct(f->fd, true);

@@ -13,6 +13,7 @@ typedef struct ig_disk_file {
     bool is_direct, is_memory;
     bool cannot_reserve; /* the file system has no fallocate: a full disk shows when a block is written */
     uint64_t size, cap;  /* bytes: what the file has, what it may have */
+    uint64_t room;       /* of the cap, what the disk had room for when the file was opened */
 } ig_disk_file;
 
 /* no_tmpfile: see ig_tier_disk_options. */

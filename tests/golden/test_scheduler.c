@@ -357,6 +357,15 @@ static void ask_many(int n_policies, int n_cached) {
     }
 }
 
+/* Requests that want several times what there is stand still in turn. */
+static void waits_for_room(void **state) {
+    (void)state;
+    ig_error err = {0};
+    expect_ok(open_short(1.1, &err), &err);
+    ask_many(IG_COUNT(policies), 0);
+    ig_scheduler_close(scheduler);
+}
+
 /* With room for all on disk, and what one step wants of a layer is more than there is RAM for. */
 static void leaves_ram(void **state) {
     (void)state;
@@ -365,6 +374,30 @@ static void leaves_ram(void **state) {
     ask_many(1, 0);
     ask_many(1, 400); /* all decode at once */
     ig_scheduler_close(scheduler);
+}
+
+/* What can never have room is refused, and an answer that comes to the end of the room ends. */
+static void room_is_the_context(void **state) {
+    (void)state;
+    ig_error err = {0};
+    expect_ok(open_short(0.5, &err), &err);
+    int n_ctx = ig_scheduler_ctx(scheduler);
+    assert_true(n_ctx > N_CTX / 3 && n_ctx < N_CTX);
+    asked *a = ask(1, n_ctx + 1, 1), *b = ask(2, n_ctx - 2, 1), *c = ask(3, 100, -1);
+    a->o.cache = &a->cache;
+    assert_int_equal(ig_scheduler_submit(&a->request, NULL, scheduler, &a->o, 1, &err), IG_E_LIMIT);
+    submit(b);
+    submit(c);
+    wait_for(2);
+    check_alone(b, 64);
+    assert_int_equal(c->result.finish, IG_FINISH_CONTEXT);
+    assert_int_equal(c->n_prompt + c->n, n_ctx + 1); /* the last one is told, and not held */
+    free(a);
+    done(b);
+    done(c);
+    ig_scheduler_close(scheduler);
+    assert_int_equal(open_short(0.02, &err), IG_E_LIMIT);
+    assert_non_null(strstr(err.text, "no room"));
 }
 
 /* ---- what is refused ------------------------------------------------------------------------ */
@@ -423,7 +456,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(pieces, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(fair, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(cancels, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(waits_for_room, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(leaves_ram, open_tiny_and_folder, close_tiny_and_folder),
+        cmocka_unit_test_setup_teardown(room_is_the_context, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(refuses, open_tiny_llama, close_tiny),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

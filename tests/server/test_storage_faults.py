@@ -67,13 +67,33 @@ def test_disk_is_full_of_what_is_kept(program, served, texts, wanted, tmp_path):
 
 
 def test_disk_is_too_small(program, served, texts, wanted, tmp_path):
-    """A request that finds no room fails alone, with the reason; the server goes on."""
+    """What it has no room for is no context: it is refused before anything is computed."""
     with Server(Within(program, tmp_path / "disk", "1m"), served, *disk_args(tmp_path)) as s:
+        n_ctx = s.ask("/slots")[1][0]["n_ctx"]
+        assert 900 < n_ctx <= 1024 and b"contexts of %d tokens" % n_ctx in s.said
+        for text in texts:
+            status, reply = answer(s, text)
+            assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
+        short = [t[:n_ctx - 20] for t in texts]
+        alone = [answer(s, t) for t in short]
+        ask_all(s, short, alone)
+        assert all(isinstance(a, str) for a in alone) and s.numbers()["infinigen_requests_failed_total"] == 0
+
+
+def test_disk_gets_full(program, served, texts, wanted, tmp_path):
+    """By what others write: a request that finds no room fails alone, with the reason; the server goes on."""
+    with Server(Within(program, tmp_path / "disk", "4m"), served, *disk_args(tmp_path)) as s:
         short = answer(s, texts[0][:100])
+        filler = f"/proc/{s.process.pid}/root{tmp_path}/disk/filler"
+        with open(filler, "wb", buffering=0) as f, pytest.raises(OSError):
+            while True:
+                f.write(bytes(4096))
         for text in texts:
             status, reply = answer(s, text)
             assert status == 500 and "No space left on device" in reply["error"]["message"]
         assert answer(s, texts[0][:100]) == short and isinstance(short, str)
+        os.unlink(filler)
+        ask_all(s, texts, wanted)
 
 
 def test_store_is_full(program, served, texts, wanted, tmp_path):
