@@ -129,8 +129,8 @@ def test_soak(program, request, tmp_path):
             for load in loads:
                 for name, n in load.counts.items():
                     counts[name] = counts.get(name, 0) + n
-            server.wait_for("infinigen_requests_running", 0, 60)
-            server.wait_for("infinigen_http_connections", 1, 60)
+            server.wait_for("infinigen_requests_running", 0, seconds=60)
+            server.wait_for("infinigen_http_connections", 1, seconds=60)
             time.sleep(0.5)
             found.append((time.monotonic() - began, *measure(server.process.pid)))
             print("%5.0f s: %d KiB, %d descriptors, %d threads" % found[-1], flush=True)

@@ -40,9 +40,11 @@ class Server:
         return self
 
     def __exit__(self, *_):
-        if self.process.poll() is None:
-            assert self.stop() == 0, self.said
+        """It has ended as it should, or as the test has ended it."""
+        is_over = self.process.poll() is not None
+        status = self.process.returncode if is_over else self.stop()
         self.reader.join(10)
+        assert status in (0, -signal.SIGKILL), self.said
 
     def stop(self, number=signal.SIGTERM, seconds=60):
         self.process.send_signal(number)
@@ -91,10 +93,11 @@ class Server:
         text = self.ask("/metrics")[1]
         return {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if not line.startswith("#")}
 
-    def wait_for(self, name, value, seconds=20):
+    def wait_for(self, name, least, most=None, seconds=20):
+        """Until the number is `least`, or between this and `most`."""
         end = time.monotonic() + seconds
-        while self.numbers()[name] != value:
-            assert time.monotonic() < end, (name, value, self.numbers()[name])
+        while not least <= (now := self.numbers()[name]) <= (least if most is None else most):
+            assert time.monotonic() < end, (name, least, most, now)
             time.sleep(0.01)
 
 

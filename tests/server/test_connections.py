@@ -118,7 +118,7 @@ def test_slow_clients_block_nobody(program, served):
                 if len(slow) % 50 == 0:
                     assert s.ask("/health")[0] == 200
             assert s.ask(TEXT, {"prompt": "ab", "max_tokens": 2})[0] == 200
-            assert s.numbers()["infinigen_http_connections"] <= 260
+            s.wait_for("infinigen_http_connections", 1, 256)  # those that were dropped end by themselves
             for c in slow:
                 c.close()
         s.wait_for("infinigen_http_connections", 1)

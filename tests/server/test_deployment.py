@@ -96,6 +96,7 @@ def test_streams_come_as_they_are_made(proxied):
     assert r.readline().startswith(b"data: {") and running(server) == 1
     assert r.read().endswith(b"data: [DONE]\n\n")
     c, r = ask(port, "POST", TEXT, body)
+    assert r.status == 200, r.read()
     assert r.readline().startswith(b"data: {") and running(server) == 1
     c.sock.close() if c.sock else r.close()  # a client that goes away is noticed through the proxy
     r.close()
@@ -141,7 +142,7 @@ class Activated:
 
     def start(self, *args, env=None):
         script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
-        return subprocess.Popen(["sh", "-c", script, "sh", self.program.path, *map(str, args)], env=self.program.env,
+        return subprocess.Popen(["sh", "-c", script, "sh", self.program.path, *map(str, args)], env=self.program.environment(args),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=False,
                                 preexec_fn=lambda: os.dup2(self.listener.fileno(), 3))
 
