@@ -65,9 +65,11 @@ static bool refuse_size(ig_call *c) {
 }
 
 static bool check_type(ig_call *c) {
-    const char *type = ig_head_value(c->head, "Content-Type");
+    const char *type = ig_head_value(c->head, "Content-Type"), *coding = ig_head_value(c->head, "Content-Encoding");
     static const char json[] = "application/json";
     size_t n = sizeof json - 1;
+    if (coding && strcasecmp(coding, "identity") != 0)
+        return ig_refuse(c, 415, NULL, "the body must be as it is, without a Content-Encoding");
     if (type && strncasecmp(type, json, n) == 0 && (!type[n] || type[n] == ';' || type[n] == ' ')) return true;
     return ig_refuse(c, 415, NULL, "the body must be JSON, and Content-Type: application/json");
 }

@@ -131,6 +131,8 @@ def test_wrong_bodies(server):
         status, reply, _ = server.ask(TEXT, raw=raw)
         assert status == 400 and reply["error"]["type"] == "invalid_request_error", (raw[:40], reply)
     assert server.ask(TEXT, raw=b"{}", headers={"Content-Type": "text/plain"})[0] == 415
+    for coding, expected in (("gzip", 415), ("identity", 200)):
+        assert server.ask(TEXT, {"prompt": "a", "max_tokens": 1}, headers={"Content-Encoding": coding})[0] == expected
     assert server.ask("/health")[0] == 200
 
 
