@@ -298,6 +298,11 @@ static ig_status finish_reading(ig_kv_memory *m, reading *r, ig_error *err) {
     return IG_OK;
 }
 
+static void begin_epoch(ig_kv_memory *m) {
+    m->epoch++;
+    trim_arrived(&m->arrived);
+}
+
 /* What was foreseen for others makes room for what is wanted now. */
 static void end_prefetches(ig_kv_memory *m) {
     for (int i = 0; i < 2; i++) finish_reading(m, &m->ahead[i], NULL);
@@ -309,6 +314,8 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
     *out = find_frame(m);
     if (!*out) {
         end_prefetches(m);
+        begin_epoch(m);
+        m->loaded = m->epoch; /* a layer's attention is over when others grow: what it wanted may go */
         *out = find_frame(m);
     }
     while (!*out && ig_kv_forget_oldest(m)) *out = find_frame(m); /* without a disk tier, or if that has failed */
@@ -338,11 +345,6 @@ static void want_ahead(ig_kv_memory *m, size_t id) {
     bool again = m->blocks[id].epoch == m->epoch;
     m->blocks[id].epoch = m->epoch;
     if (!again && !m->frames[id] && m->blocks[id].slot) add_wanted(m, m->expected, id);
-}
-
-static void begin_epoch(ig_kv_memory *m) {
-    m->epoch++;
-    trim_arrived(&m->arrived);
 }
 
 /* What is known of failed writes of those that want something; of several it stays known. */
@@ -471,8 +473,15 @@ ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, in
 }
 
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
-    ig_kv_stats before = count_moved(kv->memory);
-    ig_status s = recall(kv->memory, ids, n, err), failed = ig_kv_take_failure(kv, s ? NULL : err);
+    ig_kv_memory *m = kv->memory;
+    ig_kv_stats before = count_moved(m);
+    ig_status s = recall(m, ids, n, err);
+    if (s == IG_E_LIMIT) {
+        end_prefetches(m);
+        s = recall(m, ids, n, err);
+    }
+    while (s == IG_E_LIMIT && ig_kv_forget_oldest(m)) s = recall(m, ids, n, err);
+    ig_status failed = ig_kv_take_failure(kv, s ? NULL : err);
     charge_one(kv, &before);
     return s ? s : failed;
 }

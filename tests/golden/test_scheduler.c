@@ -147,7 +147,7 @@ static void check_alone(const asked *a, int n_batch) {
     expect_ok(ig_session_sync_logits(s, a->prompt, a->n_prompt, keep_scores, &alone, &err), &err);
     expect_ok(ig_sampler_open(&sampler, model, &a->o.sampler, &err), &err);
     expect_ok(ig_generate(&r, s, sampler, &a->o.generate, &err), &err);
-    assert_int_equal(a->result.error.status, IG_OK);
+    expect_ok(a->result.error.status, &a->result.error);
     assert_int_equal(a->result.finish, r.finish);
     assert_int_equal(a->n, r.n_tokens);
     assert_int_equal(a->result.n_tokens, r.n_tokens);
