@@ -25,6 +25,11 @@ def lines(results, on="disk"):
                 yield {**line, "method": line["policy"] + bits + (" mapped" if mapped else "")}
 
 
+def read_mb(line):
+    """MB that a step reads. None where the system pages: that is not counted by step."""
+    return None if line["read_bytes_per_step"] is None else line["read_bytes_per_step"] / 1e6
+
+
 def faster(rows, key, rivals, factor=1.0):
     """A claim for each rival: the paper's method takes less of `key`."""
     mine = one(rows, method=PAPERS)[key]
@@ -51,7 +56,7 @@ def fig14_rows(_, results):
     for line in lines(results[2:]):
         prompt, made = prompts[line["policy"], line["kv_type"]] * line["batch"], line["avg_ns"] / 1e9
         rows.append({"method": line["method"], "prompts s": prompt, "generation s": made, "total s": prompt + made,
-                     "tokens/s": line["avg_ts"], "read per step MB": line["read_bytes_per_step"] / 1e6,
+                     "tokens/s": line["avg_ts"], "read per step MB": read_mb(line),
                      "used %": 100 * line["selected_share"]})
     return rows
 
@@ -104,7 +109,7 @@ def fig16a_rows(_, results):
         line = {x["method"]: x for x in lines([result])}
         rows.append({"tokens": context, "entries selected": count,
                      **{f"{name} over full": line["full"]["avg_ns"] / line[name]["avg_ns"] for name in (PAPERS, "h2o")},
-                     **{f"{name} reads MB": line[name]["read_bytes_per_step"] / 1e6 for name in ("full", PAPERS)}})
+                     **{f"{name} reads MB": read_mb(line[name]) for name in ("full", PAPERS)}})
     return rows
 
 
