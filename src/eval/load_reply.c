@@ -66,7 +66,7 @@ static bool take_event(ig_eval_load_reply *r, const char *data, size_t n, double
         r->is_done = true;
         return true;
     }
-    json_t *event = json_loadb(data, n, 0, NULL);
+    json_t *event = json_loadb(data, n, JSON_ALLOW_NUL, NULL);
     bool ok = json_is_object(event) || fail(r, "an event of the stream is no JSON object");
     if (ok && has_text(event)) {
         if (r->last >= 0) ok = ig_eval_samples_add(between, now - r->last) || fail(r, "out of memory");
@@ -115,7 +115,7 @@ bool ig_eval_load_reply_take(ig_eval_load_reply *r, const char *data, size_t n, 
 }
 
 void ig_eval_load_reply_end(ig_eval_load_reply *r) {
-    json_t *o = r->n_line ? json_loadb(r->line, r->n_line, 0, NULL) : NULL;
+    json_t *o = r->n_line ? json_loadb(r->line, r->n_line, JSON_ALLOW_NUL, NULL) : NULL;
     read_error(r, o);
     json_decref(o);
 }

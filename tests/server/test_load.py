@@ -126,7 +126,7 @@ class Fake(http.server.BaseHTTPRequestHandler):
 
     def answer(self, *more):
         text = json.dumps({"choices": [{"text": "x"}]})
-        self.stream(text, text, *more, "[DONE]")
+        self.stream(text, json.dumps({"choices": [{"text": "\0"}]}), *more, "[DONE]")
 
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
