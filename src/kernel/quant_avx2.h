@@ -31,6 +31,13 @@ static inline float read_f16(const uint8_t *p) {
     return _cvtsh_ss(h);
 }
 
+/* Four activations in each lane. */
+static inline __m256i repeat4(const int8_t *q) {
+    int32_t v;
+    memcpy(&v, q, sizeof v);
+    return _mm256_set1_epi32(v);
+}
+
 static inline __m256i load32(const uint8_t *p) { return _mm256_loadu_si256((const void *)p); }
 
 /* ---- blocks of 32 ------------------------------------------------------------ */
