@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention and softmax for AVX2, with the design of attention_avx512.c: scores in tiles of 3 queries x
- * 4 keys with dims in the lanes, values in tiles of 4 queries x 16 dims, rows converted as they are used
+ * 4 keys with dims in the lanes, values in tiles of 4 or 6 queries x 16 dims, rows converted as they are used
  * for few queries and a block of rows at a time for many, and the same order of operations in both.
  */
 #include <math.h>
@@ -13,6 +13,7 @@
 enum {
     QUERIES = 3,    /* of a tile of scores: with 4 keys, 12 accumulators and 4 operands fill the registers */
     TILE = 4,       /* keys of a tile of scores, queries of a tile of values */
+    WIDE = 6,       /* queries of a tile of values whose rows are converted as they are used */
     PAIR = 2,       /* vectors of dims of a tile of values */
     FEW = 8,        /* up to so many queries rows are converted as they are used */
     AHEAD = 32,     /* rows from the one in use to the one prefetched */
@@ -100,8 +101,11 @@ static void scores_many(float *scores, size_t stride, const float *q, int n_q, i
     for (int i = 0; i < n; i += rows) {
         int m = n - i < rows ? n - i : rows;
         convert_rows(block, k + i, m, d);
-        for (int j = 0; j < m; j += TILE)
-            scores_column(scores + i + j, stride, q, n_q, d, scale, NULL, block + (size_t)j * (size_t)d, m - j);
+        for (int g = 0; g < n_q; g += QUERIES) /* the block stays in the first-level cache, not all queries fit */
+            for (int j = 0; j < m; j += TILE)
+                scores_column(scores + (size_t)g * stride + i + j, stride, q + (size_t)g * (size_t)d,
+                              n_q - g < QUERIES ? n_q - g : QUERIES, d, scale, NULL, block + (size_t)j * (size_t)d,
+                              m - j);
     }
 }
 
@@ -127,7 +131,7 @@ typedef struct values_job {
 } values_job;
 
 INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, bool is_half) {
-    __m256 a[TILE][PAIR];
+    __m256 a[WIDE][PAIR];
     float *at = acc + (size_t)g0 * (size_t)w->d + j;
     for (int g = 0; g < n_q; g++) {
         for (int x = 0; x < n_v; x++) {
@@ -160,7 +164,8 @@ INLINE void values_wide(const values_job *w, float *acc, int g0, int n_q, bool i
 }
 
 INLINE void values_block(const values_job *w, float *acc, int n_q, bool is_half) {
-    for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
+    const int most = is_half ? WIDE : TILE;
+    for (int g = 0; g < n_q; g += most) switch (n_q - g < most ? n_q - g : most) {
             case 1:
                 values_wide(w, acc, g, 1, is_half);
                 break;
@@ -170,8 +175,14 @@ INLINE void values_block(const values_job *w, float *acc, int n_q, bool is_half)
             case 3:
                 values_wide(w, acc, g, 3, is_half);
                 break;
-            default:
+            case 4:
                 values_wide(w, acc, g, 4, is_half);
+                break;
+            case 5:
+                values_wide(w, acc, g, 5, is_half);
+                break;
+            default:
+                values_wide(w, acc, g, 6, is_half);
         }
 }
 
