@@ -7,6 +7,8 @@
  * codes followed by one or two vectors of 16 scales and as many minimums; Q8_0 has signed codes and no minimums. With
  * float weights the panel is [element][16 rows] floats.
  */
+#include <stdbool.h>
+
 #include "kernel/matmul_avx2.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
@@ -69,41 +71,119 @@ static inline float *affine_at(char *step, int i, int half) {
 typedef struct panel_rows {
     const uint8_t *w; /* the slice of the first of the 8 */
     size_t row_bytes;
-    int n; /* rows there are, 0..8 */
+    int n; /* rows there are, 0..8; for the others the first is read again, and what comes of them is not stored */
 } panel_rows;
 
-INLINE void unpack_smalls(char *panel, panel_rows rows, int half, int n, small (*load)(const uint8_t *),
-                          const int bytes, const format f) {
+static inline const uint8_t *row_at(const panel_rows *rows, int r) {
+    return rows->w + (size_t)(r < rows->n ? r : 0) * rows->row_bytes;
+}
+
+/* 16 bytes of each of 8 rows, the first of which are at p[]: dword i of all rows goes to v[i]. */
+INLINE void gather4(__m256i v[4], const uint8_t *const p[8], size_t offset) {
+    __m256i t[4];
+    for (int r = 0; r < 4; r++) {
+        __m128i low = _mm_loadu_si128((const void *)(p[r] + offset));
+        t[r] =
+            _mm256_inserti128_si256(_mm256_castsi128_si256(low), _mm_loadu_si128((const void *)(p[r + 4] + offset)), 1);
+    }
+    __m256i a = _mm256_unpacklo_epi32(t[0], t[1]), b = _mm256_unpacklo_epi32(t[2], t[3]);
+    __m256i c = _mm256_unpackhi_epi32(t[0], t[1]), d = _mm256_unpackhi_epi32(t[2], t[3]);
+    v[0] = _mm256_unpacklo_epi64(a, b);
+    v[1] = _mm256_unpackhi_epi64(a, b);
+    v[2] = _mm256_unpacklo_epi64(c, d);
+    v[3] = _mm256_unpackhi_epi64(c, d);
+}
+
+/* A dword of each of 8 rows. */
+INLINE __m256i gather1(const uint8_t *const p[8], size_t offset) {
+    uint32_t v[8];
+    for (int r = 0; r < 8; r++) v[r] = read_u32(p[r] + offset);
+    return _mm256_setr_epi32((int)v[0], (int)v[1], (int)v[2], (int)v[3], (int)v[4], (int)v[5], (int)v[6], (int)v[7]);
+}
+
+/* Of 8 dwords the 16-bit floats in their low halves, or their high ones. */
+INLINE __m256 half_floats(__m256i v, bool high) {
+    if (high) v = _mm256_srli_epi32(v, 16);
+    v = _mm256_packus_epi32(_mm256_and_si256(v, _mm256_set1_epi32(0xffff)), _mm256_setzero_si256());
+    return _mm256_cvtph_ps(_mm256_castsi256_si128(_mm256_permute4x64_epi64(v, 0x08)));
+}
+
+/* 16 in the bytes of elements 4 i .. 4 i + 3 of 8 rows, where the bit of `bits` is set. */
+INLINE __m256i fifth_of(__m256i bits, const int i) {
+    const __m256i each = _mm256_setr_epi8(0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12, 0, 0, 0, 0, 4, 4, 4, 4, 8,
+                                          8, 8, 8, 12, 12, 12, 12);
+    const __m256i bit = _mm256_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
+    __m256i v = _mm256_shuffle_epi8(bits, _mm256_add_epi8(each, _mm256_set1_epi8((char)(i / 2))));
+    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit), _mm256_set1_epi8(16));
+}
+
+/* Q4_0, Q4_1, Q5_0, Q5_1: a scale, perhaps a minimum, perhaps 32 fifth bits, and 16 bytes: what loads one row in
+ * quant_avx2.h, for 8 rows at a time. */
+INLINE void unpack_nibbles(char *panel, panel_rows rows, int half, int n, small (*unused)(const uint8_t *),
+                           const int bytes, const format f) {
+    const bool has_fifth = f.fits == bits5.fits, has_min = bytes == 20 + 4 * has_fifth;
+    const uint8_t *p[8];
+    (void)unused;
+    for (int r = 0; r < 8; r++) p[r] = row_at(&rows, r);
+    for (int b = 0; b < n / 32; b++, panel += step_bytes(f)) {
+        __m256i code[4], affine = gather1(p, 0), bits = has_fifth ? gather1(p, (size_t)bytes - 20) : affine;
+        gather4(code, p, (size_t)bytes - 16);
+        __m256 scale = half_floats(affine, false);
+        __m256 min = has_min ? half_floats(affine, true) : _mm256_mul_ps(scale, _mm256_set1_ps(has_fifth ? -16 : -8));
+        _mm256_store_ps(affine_at(panel, 0, half), scale);
+        _mm256_store_ps(affine_at(panel, 1, half), min);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+            __m256i v = i < 4 ? code[i] : _mm256_srli_epi16(code[i - 4], 4);
+            v = _mm256_and_si256(v, _mm256_set1_epi8(15));
+            if (has_fifth) v = _mm256_or_si256(v, fifth_of(bits, i));
+            _mm256_store_si256((void *)(panel + (2 * i + half) * 32), v);
+        }
+        for (int r = 0; r < 8; r++) p[r] += bytes;
+    }
+}
+
+/* Q8_0. */
+INLINE void unpack_bytes(char *panel, panel_rows rows, int half, int n, small (*load)(const uint8_t *), const int bytes,
+                         const format f) {
     for (int b = 0; b < n / 32; b++, panel += step_bytes(f)) {
         __m256i code[8];
         for (int r = 0; r < 8; r++) {
-            small w = {0};
-            if (r < rows.n) w = load(rows.w + (size_t)r * rows.row_bytes + (size_t)b * (size_t)bytes);
+            small w = load(row_at(&rows, r) + (size_t)b * (size_t)bytes);
             code[r] = w.code;
             affine_at(panel, 0, half)[r] = w.scale;
-            if (f.fits) affine_at(panel, 1, half)[r] = w.min;
         }
         put_columns(panel, half, code);
+    }
+}
+
+/* Eight numbers of each of 8 blocks, the first of them number 8 k: number i of all blocks goes to affine[i] of steps
+ * that have f.n_scales. */
+INLINE void put_affine(char *panel, int half, __m256i v[8], int k, int which, const format f) {
+    transpose8(v);
+    for (int i = 0; i < 8; i++) {
+        int at = 8 * k + i;
+        float *to = affine_at(panel + (size_t)(at / f.n_scales) * step_bytes(f), which + at % f.n_scales, half);
+        _mm256_store_si256((void *)to, v[i]);
     }
 }
 
 INLINE void unpack_supers(char *panel, panel_rows rows, int half, int n, void (*load)(super *, const uint8_t *),
                           const int bytes, const format f) {
     for (int b = 0; b < n / 256; b++, panel += 8 * step_bytes(f)) {
-        __m256i code[8][8];
-        for (int r = 0; r < 8; r++) {
-            super w = {0};
-            if (r < rows.n) load(&w, rows.w + (size_t)r * rows.row_bytes + (size_t)b * (size_t)bytes);
-            for (int i = 0; i < 8; i++) {
-                char *step = panel + (size_t)i * step_bytes(f);
-                code[i][r] = w.code[i];
-                for (int j = 0; j < f.n_scales; j++) {
-                    affine_at(step, j, half)[r] = w.scale[i * f.n_scales + j];
-                    affine_at(step, f.n_scales + j, half)[r] = w.min[i * f.n_scales + j];
-                }
-            }
+        super w[8];
+        __m256i v[8];
+        for (int r = 0; r < 8; r++) load(&w[r], row_at(&rows, r) + (size_t)b * (size_t)bytes);
+        for (int i = 0; i < 8; i++) {
+            for (int r = 0; r < 8; r++) v[r] = w[r].code[i];
+            put_columns(panel + (size_t)i * step_bytes(f), half, v);
         }
-        for (int i = 0; i < 8; i++) put_columns(panel + (size_t)i * step_bytes(f), half, code[i]);
+        for (int k = 0; k < f.n_scales; k++) {
+            for (int r = 0; r < 8; r++) v[r] = load32((const void *)(w[r].scale + 8 * k));
+            put_affine(panel, half, v, k, 0, f);
+            for (int r = 0; r < 8; r++) v[r] = load32((const void *)(w[r].min + 8 * k));
+            put_affine(panel, half, v, k, f.n_scales, f);
+        }
     }
 }
 
@@ -304,23 +384,30 @@ static panel_rows rows_at(const ig_matmul *m, int r, int row_end, size_t offset)
     return (panel_rows){(const uint8_t *)m->w + (size_t)(n ? r : 0) * m->row_bytes + offset, m->row_bytes, n};
 }
 
-/* block: elements that take `bytes`. */
+/* block: elements that take `bytes`. The rows of the next panel are fetched while this one meets the columns, an equal
+ * share with each column. */
 static void multiply(const ig_matmul *m, int row_begin, int row_end, unpack_fn unpack, tile_fn tile, int block,
                      int bytes) {
     const int slice = block == 1 ? FLOAT_SLICE : m->n_in;
+    const size_t share = PANEL_ROWS * m->row_bytes / (size_t)m->n_cols;
     tile_at t = {.m = m};
-    for (int r = row_begin; r < row_end; r += PANEL_ROWS)
+    for (int r = row_begin; r < row_end; r += PANEL_ROWS) {
+        const char *next = (const char *)m->w + (size_t)(r + PANEL_ROWS) * m->row_bytes;
+        t.n_rows = min_int(row_end - r, PANEL_ROWS);
         for (t.first = 0; t.first < m->n_in; t.first += slice) {
             size_t offset = (size_t)(t.first / block) * (size_t)bytes;
             t.n = min_int(m->n_in - t.first, slice);
-            t.n_rows = min_int(row_end - r, PANEL_ROWS);
             for (int half = 0; half < 2; half++)
                 unpack(m->scratch, rows_at(m, r + 8 * half, row_end, offset), half, t.n);
-            for (t.column = 0; t.column < m->n_cols;) {
+            for (int n = t.column = 0; t.column < m->n_cols; t.column += n) {
                 t.out = m->out + (size_t)t.column * m->out_stride + (size_t)r;
-                t.column += tile(m->scratch, &t, m->n_cols - t.column);
+                n = tile(m->scratch, &t, m->n_cols - t.column);
+                if (t.first > 0 || r + PANEL_ROWS >= row_end) continue;
+                for (const char *end = next + (size_t)n * share; next < end; next += 64)
+                    _mm_prefetch(next, _MM_HINT_T1);
             }
         }
+    }
 }
 
 #define GEMM(type, unpack, block, bytes, f)                                      \
@@ -330,11 +417,11 @@ static void multiply(const ig_matmul *m, int row_begin, int row_end, unpack_fn u
     void ig_gemm_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) { \
         multiply(m, row_begin, row_end, unpack_##type, tile_##f, block, bytes);  \
     }
-GEMM(q4_0, unpack_smalls, 32, 18, bits4)
-GEMM(q4_1, unpack_smalls, 32, 20, bits4)
-GEMM(q5_0, unpack_smalls, 32, 22, bits5)
-GEMM(q5_1, unpack_smalls, 32, 24, bits5)
-GEMM(q8_0, unpack_smalls, 32, 34, bits8)
+GEMM(q4_0, unpack_nibbles, 32, 18, bits4)
+GEMM(q4_1, unpack_nibbles, 32, 20, bits4)
+GEMM(q5_0, unpack_nibbles, 32, 22, bits5)
+GEMM(q5_1, unpack_nibbles, 32, 24, bits5)
+GEMM(q8_0, unpack_bytes, 32, 34, bits8)
 GEMM(q2_k, unpack_supers, 256, 84, bits3_16)
 GEMM(q3_k, unpack_supers, 256, 110, bits3_16)
 GEMM(q4_k, unpack_supers, 256, 144, bits4)

@@ -380,6 +380,7 @@ static void bench_type(check *c, const type_case *t) {
         bench_product(c, t, n_in, 1, true);
         bench_product(c, t, n_in, 1, false);
         bench_product(c, t, n_in, 4, true);
+        bench_product(c, t, n_in, 16, false);
         bench_product(c, t, n_in, 512, false);
     }
 }
