@@ -66,7 +66,8 @@ extern "C" {
     X(E_LIMIT, -7, "limit exceeded")               \
     X(E_INTERRUPTED, -8, "interrupted")            \
     X(E_NUMBER, -9, "numbers that are not finite") \
-    X(E_CHANGED, -10, "file changed while in use")
+    X(E_CHANGED, -10, "file changed while in use") \
+    X(E_DEVICE, -11, "the device failed")
 
 typedef enum ig_status {
 #define IG_STATUS_ENUM(name, value, text) IG_##name = value,

@@ -67,7 +67,7 @@ static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_
         ig_step_all_views(step, seg, views);
         if (each) spread(&step->heads, views);
         step->dev->ops->weigh(step->dev, &shape, job, 0, n, weights, stride);
-        return IG_OK;
+        return step->dev->ops->finish(step->dev, seg->err);
     }
     for (int begin = 0, end; begin < n; begin = end) {
         end = n - begin < IG_ATTEND_UNIT ? n : begin + IG_ATTEND_UNIT;
@@ -75,6 +75,8 @@ static ig_status weigh_all(const ig_step *step, const ig_segment *seg, const ig_
         if (s) return s;
         if (each) spread(&step->heads, views);
         step->dev->ops->weigh(step->dev, &shape, job, begin, end, weights, stride);
+        s = step->dev->ops->finish(step->dev, seg->err);
+        if (s) return s;
     }
     return IG_OK;
 }
@@ -147,12 +149,12 @@ static ig_status audit_whole(const ig_step *step, const ig_segment *seg, ig_atte
 }
 
 /* What the entries chosen hold of it. */
-static void audit_chosen(const ig_step *step, const ig_segment *seg, const ig_attention *job) {
+static ig_status audit_chosen(const ig_step *step, const ig_segment *seg, const ig_attention *job) {
     ig_sequence *seq = seg->seq;
     ig_head_shape shape = step->heads;
     size_t stride = (size_t)seq->n_ctx, d = (size_t)shape.head_dim;
-    const float *out = step->x->out + (size_t)seg->row * (size_t)shape.n_heads * d;
-    float *weights = step->x->weights;
+    size_t heads = (size_t)shape.n_heads * d;
+    float *weights = step->x->weights, *out = step->x->dense + heads;
     int longest = 0;
     memset(weights, 0, (size_t)shape.n_heads * stride * sizeof(float));
     for (int q = 0; q < shape.n_heads; q++) {
@@ -165,7 +167,9 @@ static void audit_chosen(const ig_step *step, const ig_segment *seg, const ig_at
     }
     shape.n_kv_heads = shape.n_heads;
     step->dev->ops->weigh(step->dev, &shape, job, 0, longest, weights, stride);
-    for (int q = 0; q < shape.n_heads; q++) {
+    step->dev->ops->copy(step->dev, out, step->x->out + (size_t)seg->row * heads, heads * sizeof *out);
+    ig_status s = step->dev->ops->finish(step->dev, seg->err);
+    for (int q = 0; q < shape.n_heads && !s; q++) {
         ig_cache_audit *a = &step->x->audits[q];
         const float *w = weights + (size_t)q * stride, *dense = step->x->dense + (size_t)q * d,
                     *own = out + (size_t)q * d;
@@ -174,6 +178,7 @@ static void audit_chosen(const ig_step *step, const ig_segment *seg, const ig_at
         double norms = sqrt(dot(dense, dense, (int)d) * dot(own, own, (int)d));
         a->output_cosine = norms > 0 ? dot(dense, own, (int)d) / norms : 0;
     }
+    return s;
 }
 
 /* Dense attention beside the step's own. Streaming leaves the chosen blocks where they were. */
@@ -182,8 +187,8 @@ static ig_status audit(const ig_step *step, const ig_segment *seg) {
     int group = step->heads.n_heads / step->heads.n_kv_heads;
     ig_attention job = ig_step_job(step, seg, step->x->views);
     ig_status s = audit_whole(step, seg, &job);
+    if (!s) s = audit_chosen(step, seg, &job);
     if (s) return s;
-    audit_chosen(step, seg, &job);
     double mass = 0;
     for (int q = 0; q < step->heads.n_heads; q++) {
         const ig_cache_audit *a = &step->x->audits[q];

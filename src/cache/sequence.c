@@ -10,28 +10,29 @@
 
 /* ---- opening -------------------------------------------------------------------- */
 
-static void lay_out_selection(ig_arena *a, ig_selection *x, int n_lists, int n_ctx) {
-    x->slots = ig_arena_take(a, (size_t)n_ctx * (size_t)n_lists * sizeof *x->slots);
-    x->n = ig_arena_take(a, (size_t)n_lists * sizeof *x->n);
-    x->all = ig_arena_take(a, (size_t)n_lists * sizeof *x->all);
+static void lay_out_selection(ig_space *a, ig_selection *x, int n_lists, int n_ctx) {
+    x->slots = ig_space_host(a, (size_t)n_ctx * (size_t)n_lists * sizeof *x->slots);
+    x->n = ig_space_host(a, (size_t)n_lists * sizeof *x->n);
+    x->all = ig_space_host(a, (size_t)n_lists * sizeof *x->all);
     x->layer = -1;
 }
 
 static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
-    ig_arena *a = &seq->arena;
+    ig_space *a = &seq->space;
     lay_out_selection(a, &seq->chosen, seq->n_lists, s->n_ctx);
     lay_out_selection(a, &seq->guess, seq->n_lists, s->n_ctx);
-    seq->views = ig_arena_take(a, (size_t)s->n_kv_heads * sizeof *seq->views);
-    seq->stamp = ig_arena_take(a, (size_t)s->n_ctx * sizeof *seq->stamp);
-    if (seq->shares) seq->pieces = ig_arena_take(a, ((size_t)s->n_ctx / IG_UNIT_SLOTS + 1) * sizeof *seq->pieces);
-    seq->audit.layer_sum = ig_arena_take(a, (size_t)s->n_layers * sizeof *seq->audit.layer_sum);
-    seq->audit.layer_n = ig_arena_take(a, (size_t)s->n_layers * sizeof *seq->audit.layer_n);
+    seq->views = ig_space_host(a, (size_t)s->n_kv_heads * sizeof *seq->views);
+    seq->stamp = ig_space_host(a, (size_t)s->n_ctx * sizeof *seq->stamp);
+    if (seq->shares) seq->pieces = ig_space_host(a, ((size_t)s->n_ctx / IG_UNIT_SLOTS + 1) * sizeof *seq->pieces);
+    seq->audit.layer_sum = ig_space_host(a, (size_t)s->n_layers * sizeof *seq->audit.layer_sum);
+    seq->audit.layer_n = ig_space_host(a, (size_t)s->n_layers * sizeof *seq->audit.layer_n);
 }
 
 ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error *err) {
     const ig_policy_shape *s = p->policy;
     const ig_cache_options *o = p->options;
     *seq = (ig_sequence){.kv = p->kv,
+                         .space = {.dev = s->device},
                          .codec = {.kernels = s->kernels,
                                    .frames = p->frames,
                                    .heads = {s->n_heads, s->n_kv_heads, s->head_dim, s->scale},
@@ -49,10 +50,10 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
                          .keeper = p->keeper,
                          .dense_end = INT_MAX};
     lay_out(seq, s);
-    size_t bytes = seq->arena.used;
-    if (!ig_arena_open(&seq->arena)) return ig_fail_memory(err, "session", bytes);
+    size_t bytes = ig_space_bytes(&seq->space);
+    if (!ig_space_open(&seq->space)) return ig_fail_memory(err, "session", bytes);
     lay_out(seq, s);
-    ig_kv_options shadow = {.type = p->type};
+    ig_kv_options shadow = {.type = p->type, .device = s->device};
     ig_status status = p->shadow ? ig_kv_open(&seq->shadow, p->shadow, &shadow, err) : IG_OK;
     if (!status) status = p->ops->open(&seq->policy, s, o, err);
     if (status || !p->limit) return status;
@@ -63,7 +64,7 @@ void ig_sequence_close(ig_sequence *seq) {
     ig_usage_close(&seq->usage);
     ig_kv_close(seq->shadow);
     if (seq->policy) seq->policy->ops->close(seq->policy);
-    ig_arena_close(&seq->arena);
+    ig_space_close(&seq->space);
 }
 
 /* ---- the keys and values held ------------------------------------------------------ */

@@ -6,8 +6,8 @@
 #ifndef IG_CACHE_SEQUENCE_H
 #define IG_CACHE_SEQUENCE_H
 
-#include "base/memory.h"
 #include "cache/keeper.h"
+#include "device/space.h"
 #include "kv/store.h"
 #include "policy/policy.h"
 #include "policy/usage.h"
@@ -47,7 +47,7 @@ typedef struct ig_sequence {
     ig_kv *kv; /* opened and closed by its holder, since it may outlive the rest */
     ig_kv_codec codec;
     ig_policy *policy;
-    ig_arena arena;            /* of the arrays below */
+    ig_space space;            /* of the arrays below */
     int limit;                 /* most entries of a KV head after a step, where some may be dropped; 0: none */
     ig_usage usage;            /* with limit */
     int n_ctx, n_lists;        /* lists of entries in a layer: KV heads, or query heads */

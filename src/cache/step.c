@@ -10,33 +10,33 @@
 
 /* ---- scratch ------------------------------------------------------------------ */
 
-void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *s, int n_threads, const ig_step_need *need) {
+void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, int n_threads, const ig_step_need *need) {
     size_t rows = (size_t)need->max_rows, n_ctx = (size_t)need->n_ctx, n_heads = (size_t)s->n_heads,
            heads = n_heads * (size_t)s->head_dim, kv = (size_t)s->n_kv_heads * (size_t)s->head_dim;
     x->select_bytes = ig_round_up(need->select_bytes, IG_ALIGN);
-    x->q = ig_arena_take(a, rows * heads * sizeof(float));
-    x->k = ig_arena_take(a, rows * kv * sizeof(float));
-    x->v = ig_arena_take(a, rows * kv * sizeof(float));
-    x->lse = ig_arena_take(a, rows * n_heads * sizeof(float));
-    x->rest.value = ig_arena_take(a, rows * heads * sizeof(float));
-    x->rest.share = ig_arena_take(a, rows * n_heads * sizeof(float));
-    x->jobs = ig_arena_take(a, rows * sizeof *x->jobs);
-    x->views = ig_arena_take(a, rows * n_heads * sizeof *x->views);
-    x->picks = ig_arena_take(a, rows * n_heads * sizeof *x->picks);
-    x->wants = ig_arena_take(a, rows * sizeof *x->wants);
-    x->choices = ig_arena_take(a, rows * n_heads * sizeof *x->choices);
-    x->select_scratch = ig_arena_take(a, (size_t)n_threads * x->select_bytes);
-    x->task_seconds = ig_arena_take(a, 2 * (size_t)n_threads * sizeof *x->task_seconds);
+    x->q = ig_space_twin(a, rows * heads);
+    x->k = ig_space_twin(a, rows * kv);
+    x->v = ig_space_twin(a, rows * kv);
+    x->lse = ig_space_device(a, rows * n_heads * sizeof(float));
+    x->rest.value = ig_space_host(a, rows * heads * sizeof(float));
+    x->rest.share = ig_space_host(a, rows * n_heads * sizeof(float));
+    x->jobs = ig_space_host(a, rows * sizeof *x->jobs);
+    x->views = ig_space_host(a, rows * n_heads * sizeof *x->views);
+    x->picks = ig_space_host(a, rows * n_heads * sizeof *x->picks);
+    x->wants = ig_space_host(a, rows * sizeof *x->wants);
+    x->choices = ig_space_host(a, rows * n_heads * sizeof *x->choices);
+    x->select_scratch = ig_space_host(a, (size_t)n_threads * x->select_bytes);
+    x->task_seconds = ig_space_host(a, 2 * (size_t)n_threads * sizeof *x->task_seconds);
     x->n_threads = n_threads;
     x->weights = x->dense = x->carry = NULL;
     x->keep = NULL;
-    if (need->weighs || need->drops) x->weights = ig_arena_take(a, n_heads * n_ctx * sizeof(float));
-    if (need->weighs) x->dense = ig_arena_take(a, heads * sizeof(float));
-    x->audits = need->weighs ? ig_arena_take(a, n_heads * sizeof *x->audits) : NULL;
-    if (need->drops) x->keep = ig_arena_take(a, (size_t)s->n_kv_heads * n_ctx * sizeof *x->keep);
+    if (need->weighs || need->drops) x->weights = ig_space_host(a, n_heads * n_ctx * sizeof(float));
+    if (need->weighs) x->dense = ig_space_host(a, 2 * heads * sizeof(float));
+    x->audits = need->weighs ? ig_space_host(a, n_heads * sizeof *x->audits) : NULL;
+    if (need->drops) x->keep = ig_space_host(a, (size_t)s->n_kv_heads * n_ctx * sizeof *x->keep);
     if (!need->streams) return;
     size_t prefill = ig_attend_carry_floats(s, need->max_rows, 0), decode = ig_attend_carry_floats(s, 0, need->n_ctx);
-    x->carry = ig_arena_take(a, (prefill > decode ? prefill : decode) * sizeof(float));
+    x->carry = ig_space_device(a, (prefill > decode ? prefill : decode) * sizeof(float));
 }
 
 /* ---- append ------------------------------------------------------------------- */
@@ -58,10 +58,10 @@ static void append_token(const ig_step *step, const ig_segment *seg, int head, i
     ig_sequence *seq = seg->seq;
     int slot = ig_kv_slot(seq->kv, step->layer, head, token);
     ig_kv_row row = ig_kv_at(seq->kv, step->layer, head, slot);
-    ig_kv_write(&seq->codec, &row, step->layer, head, step->x->k + at, step->x->v + at);
+    ig_kv_write(&seq->codec, &row, step->layer, head, step->x->k.host + at, step->x->v.host + at);
     if (seq->shadow) {
         ig_kv_row whole = ig_kv_at(seq->shadow, step->layer, head, token);
-        ig_kv_write(&seq->codec, &whole, step->layer, head, step->x->k + at, step->x->v + at);
+        ig_kv_write(&seq->codec, &whole, step->layer, head, step->x->k.host + at, step->x->v.host + at);
     }
     if (!sketched) return;
     ig_kv_plain plain;
@@ -238,6 +238,8 @@ static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig
         ig_step_lap(step->x, IG_STEP_WAIT);
         if (s) return s;
         step->dev->ops->attend(step->dev, &shape, job, 1);
+        s = step->dev->ops->finish(step->dev, seg->err);
+        if (s) return s;
     }
     return IG_OK;
 }
@@ -248,7 +250,7 @@ ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_atte
     if (!ig_step_in_ram(step, seg, 0)) return attend_streaming(step, seg, job, views);
     ig_step_all_views(step, seg, views);
     step->dev->ops->attend(step->dev, &shape, job, 1);
-    return IG_OK;
+    return step->dev->ops->finish(step->dev, seg->err);
 }
 
 /* The lists that attention reads: one per query head only where they differ from each other. */
@@ -271,7 +273,7 @@ static void flush(const ig_step *step, int n_views, int *n_jobs) {
 ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
     size_t at = (size_t)seg->row * (size_t)step->heads.n_heads, d = (size_t)step->heads.head_dim;
     const ig_key_frame *frame = ig_kv_frame(&seg->seq->codec, step->layer);
-    return (ig_attention){.q = step->x->q + at * d,
+    return (ig_attention){.q = step->x->q.dev + at * d,
                           .q_scale = frame ? frame->scale : NULL,
                           .out = step->x->out + at * d,
                           .lse = step->x->lse + at,
@@ -334,7 +336,10 @@ static void attend_decode(ig_step *step) {
     step->x->decode_seconds += step->x->lap - start;
 }
 
-void ig_step_attend(ig_step *step) {
+/* Attention has read what it was given: blocks may move. */
+static ig_status finish(const ig_step *step, ig_error *err) { return step->dev->ops->finish(step->dev, err); }
+
+ig_status ig_step_attend(ig_step *step, ig_error *err) {
     append(step);
     ig_step_lap(step->x, IG_STEP_APPEND);
     for (int s = 0; s < step->n_segments; s++) add_own(step, &step->segments[s]);
@@ -343,17 +348,21 @@ void ig_step_attend(ig_step *step) {
     attend(step, 0, step->n_segments, true);
     ig_step_lap(step->x, IG_STEP_ATTEND);
     attend_decode(step);
-    for (int s = 0; s < step->n_segments; s++)
+    ig_status status = finish(step, err);
+    ig_step_lap(step->x, IG_STEP_ATTEND);
+    for (int s = 0; s < step->n_segments && !status; s++)
         if (!step->segments[s].alone) ig_step_observe(step, &step->segments[s]);
-    for (int s = 0; s < step->n_segments; s++) {
+    for (int s = 0; s < step->n_segments && !status; s++) {
         if (!step->segments[s].alone) continue;
         ig_step_lap(step->x, IG_STEP_OTHER);
         attend_alone(step, s);
+        status = finish(step, err);
         ig_step_lap(step->x, IG_STEP_ATTEND);
-        ig_step_observe(step, &step->segments[s]);
+        if (!status) ig_step_observe(step, &step->segments[s]);
     }
-    ig_step_drop(step);
+    if (!status) ig_step_drop(step);
     ig_step_lap(step->x, IG_STEP_OTHER);
+    return status;
 }
 
 /* ---- guess -------------------------------------------------------------------------- */

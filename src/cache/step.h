@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "cache/sequence.h"
+#include "device/space.h"
 
 /* Consecutive new tokens of one sequence: rows of the batch. One whose status is not IG_OK takes no further part. */
 typedef struct ig_segment {
@@ -45,23 +46,23 @@ typedef struct ig_choice {
     ig_choosing list;
 } ig_choice;
 
-/* Rows of a layer, and scratch. Floats unless said otherwise. */
+/* Rows of a layer, and scratch, the host's and floats unless said otherwise. */
 typedef struct ig_step_scratch {
-    float *q;                /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
-    float *k, *v;            /* [max_rows][n_kv_heads][head_dim] */
-    float *out;              /* [max_rows][n_heads][head_dim] attention's result; lent by the forward pass */
-    float *lse;              /* [max_rows][n_heads] */
-    ig_rest rest;            /* [max_rows][n_heads] queries */
-    ig_attention *jobs;      /* [max_rows] */
-    ig_kv_view *views;       /* [max_rows][n_heads] */
-    ig_kv_pick *picks;       /* [max_rows][n_heads] */
-    ig_kv_want *wants;       /* [max_rows] */
-    ig_choice *choices;      /* [max_rows][n_heads] */
-    float *weights;          /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
-    int32_t *keep;           /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
-    float *dense;            /* [n_heads][head_dim] dense attention of an audit */
+    ig_twin q;          /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
+    ig_twin k, v;       /* [max_rows][n_kv_heads][head_dim] */
+    float *out;         /* [max_rows][n_heads][head_dim] the device's: attention's result; lent by the forward pass */
+    float *lse;         /* [max_rows][n_heads] the device's */
+    ig_rest rest;       /* [max_rows][n_heads] queries */
+    ig_attention *jobs; /* [max_rows] */
+    ig_kv_view *views;  /* [max_rows][n_heads] */
+    ig_kv_pick *picks;  /* [max_rows][n_heads] */
+    ig_kv_want *wants;  /* [max_rows] */
+    ig_choice *choices; /* [max_rows][n_heads] */
+    float *weights;     /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
+    int32_t *keep;      /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
+    float *dense;       /* [2][n_heads][head_dim] of an audit: dense attention, and the step's own */
     ig_cache_audit *audits;  /* [n_heads] of an audit */
-    float *carry;            /* attention over rows that come in pieces; NULL without a disk tier */
+    float *carry;            /* the device's: attention over rows that come in pieces; NULL without a disk tier */
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_threads] */
     double decode_seconds;   /* of the present pass: what only its decode steps took */
@@ -78,8 +79,8 @@ static inline void ig_step_lap(ig_step_scratch *x, ig_step_part part) {
     x->lap = now;
 }
 
-/* Takes all but `out` from the arena. */
-void ig_step_lay_out(ig_arena *a, ig_step_scratch *x, const ig_head_shape *heads, int n_threads,
+/* Takes all but `out` from the space. */
+void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *heads, int n_threads,
                      const ig_step_need *need);
 
 typedef struct ig_step {
@@ -93,15 +94,16 @@ typedef struct ig_step {
     int layer;
 } ig_step;
 
-/* Queries of a segment's first token: [n_heads][head_dim]. */
+/* Queries of a segment's first token, the host's: [n_heads][head_dim]. */
 static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg) {
-    return step->x->q + (size_t)seg->row * (size_t)step->heads.n_heads * (size_t)step->heads.head_dim;
+    return step->x->q.host + (size_t)seg->row * (size_t)step->heads.n_heads * (size_t)step->heads.head_dim;
 }
 
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
 void ig_step_take_guesses(const ig_step *step);
-/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. */
-void ig_step_attend(ig_step *step);
+/* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. All three
+ * are there on the host, too. It fails for all if the device does. */
+ig_status ig_step_attend(ig_step *step, ig_error *err);
 
 /* Whether the sequence wants step->layer's entries guessed from `kind`. */
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind);

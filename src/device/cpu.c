@@ -265,6 +265,21 @@ static float cpu_peak(ig_device *dev, const float *x, size_t n) {
     return ig_bits_f32(run_flat(dev, peak_task, NULL, x, n));
 }
 
+static void cpu_copy(ig_device *dev, void *to, const void *from, size_t n_bytes) {
+    (void)dev;
+    if (to != from) memcpy(to, from, n_bytes);
+}
+
+static void cpu_clear(ig_device *dev, void *to, size_t n_bytes) {
+    (void)dev;
+    memset(to, 0, n_bytes);
+}
+
+static ig_status cpu_finish(ig_device *dev, ig_error *err) {
+    (void)dev, (void)err;
+    return IG_OK;
+}
+
 static void cpu_parallel(ig_device *dev, int n_tasks, ig_task_fn fn, void *arg) {
     ig_pool_run(cpu(dev)->pool, n_tasks, fn, arg);
 }
@@ -343,7 +358,11 @@ static void cpu_close(ig_device *dev) {
 
 static const ig_device_ops cpu_ops = {
     .name = "cpu",
+    .is_host = true,
     .close = cpu_close,
+    .copy = cpu_copy,
+    .clear = cpu_clear,
+    .finish = cpu_finish,
     .reserve = cpu_reserve,
     .scratch_bytes = cpu_scratch_bytes,
     .embed = cpu_embed,

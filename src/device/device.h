@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where arithmetic runs: a seam of about a dozen operations on whole arrays. The forward pass
- * (model/forward.c) is written in these; a device decides how they are cut over threads (cpu.c), later
- * over a GPU. Pointers are to the device's own memory. Operations cannot fail: what they need is taken
- * beforehand by reserve(). Calls from several threads take turns.
+ * (model/forward.c) is written in these; a device decides how they are cut over threads (cpu.c) or a GPU.
+ *
+ * Pointers are to memory that the device has given (alloc) or was told of (bind). Operations run in the order of their
+ * calls, but perhaps behind them: what they write may be looked at, and what they read be changed or freed, after
+ * finish(). What is handed over by value or as a list of pointers, such as jobs and matrices, is taken at once, but not
+ * the views of a job. Operations cannot fail: what they need is taken beforehand by reserve(), and what goes wrong with
+ * the device itself finish() tells. Calls from several threads take turns.
  */
 #ifndef IG_DEVICE_DEVICE_H
 #define IG_DEVICE_DEVICE_H
@@ -100,11 +104,31 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
     return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 2);
 }
 
+/* Where memory lies. */
+typedef enum ig_place {
+    IG_PLACE_HOST,   /* the host's; operations reach it too, perhaps slowly */
+    IG_PLACE_DEVICE, /* the device's own, for operations alone */
+    IG_PLACES,
+} ig_place;
+
 typedef struct ig_device ig_device;
 
 typedef struct ig_device_ops {
     const char *name;
+    bool is_host; /* its memory is the host's: alloc, free, bind and unbind are not there */
     void (*close)(ig_device *d);
+    /* Zeroed memory, or NULL. See ig_space. */
+    void *(*alloc)(ig_device *d, ig_place place, size_t n_bytes);
+    void (*free)(ig_device *d, ig_place place, void *p);
+    /* Weights in memory of the host's alone, which stay as they are until unbind(): operations find them by the same
+     * addresses from then on. unbind() of what is not bound does nothing. */
+    ig_status (*bind)(ig_device *d, const void *p, size_t n_bytes, ig_error *err);
+    void (*unbind)(ig_device *d, const void *p);
+    /* n bytes from anywhere to anywhere; nothing if both are the same. */
+    void (*copy)(ig_device *d, void *to, const void *from, size_t n_bytes);
+    void (*clear)(ig_device *d, void *to, size_t n_bytes);
+    /* Waits for all operations so far. IG_E_DEVICE: one of them has failed. */
+    ig_status (*finish)(ig_device *d, ig_error *err);
     /* Takes scratch for at least `need`; keeps the larger of what it has. */
     ig_status (*reserve)(ig_device *d, const ig_device_need *need, ig_error *err);
     /* Bytes of scratch held; from any thread, like reserve() and the operations, which take turns. */
@@ -126,7 +150,7 @@ typedef struct ig_device_ops {
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
     /* gate = silu(gate) * up; relu: up == NULL, gate = max(gate, 0). n floats. */
     void (*activate)(ig_device *d, float *gate, const float *up, size_t n);
-    /* The largest magnitude of n floats; infinite or NaN if any is. */
+    /* The largest magnitude of n floats; infinite or NaN if any is. Waits for it. */
     float (*peak)(ig_device *d, const float *x, size_t n);
     /* n_jobs sequences of one layer in one go. */
     void (*attend)(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);

@@ -71,13 +71,14 @@ static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *er
 }
 
 /* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
-static ig_status plan_tiers(ig_session_plan *p, ig_error *err) {
+static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
     p->tiers = (ig_kv_options){.ram_bytes = o->ram_bytes,
                                .disk_bytes = o->disk_bytes,
                                .disk_path = o->disk_path,
                                .no_uring = o->no_uring,
-                               .is_mapped = o->map};
+                               .is_mapped = o->map,
+                               .device = m->ctx->device};
     if (o->map && (o->disk_bytes || !o->ram_bytes))
         return ig_fail(err, IG_E_ARG, "mapped keys and values need a limit on their RAM, and no disk tier");
     if (o->ram_bytes && !o->disk_bytes && !o->map)
@@ -159,10 +160,11 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
                                   .n_ctx = p->o.n_ctx,
                                   .scale = (float)c->attn_scale,
                                   .window = c->window,
-                                  .kernels = ig_kernels_get(m->ctx->level)};
+                                  .kernels = ig_kernels_get(m->ctx->level),
+                                  .device = m->ctx->device};
     if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
     s = ig_policy_find(&p->ops, &p->o.cache, err);
-    if (!s) s = plan_tiers(p, err);
+    if (!s) s = plan_tiers(p, m, err);
     p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
     if (!s) s = plan_limit(p, err);
     if (!s && p->o.shared) s = ig_cache_check(p->o.shared, p, err);
@@ -201,7 +203,8 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     if (p.tiers.limit)
         out->scratch += n * ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
     uint64_t shadow = 0;
-    if (!s && ig_session_has_shadow(&p)) s = ig_kv_plan(&shadow, &p.kv, &(ig_kv_options){.type = p.tiers.type}, err);
+    if (!s && ig_session_has_shadow(&p))
+        s = ig_kv_plan(&shadow, &p.kv, &(ig_kv_options){.type = p.tiers.type, .device = m->ctx->device}, err);
     out->scratch += n * shadow;
     out->total = out->weights + out->kv + out->sketch + out->scratch;
     ig_session_close_sketch(p.sketch);

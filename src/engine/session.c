@@ -360,7 +360,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .decode_read_bytes = s->decode_read_bytes,
         .decode_stall_seconds = s->decode_stall_seconds,
         .sketch_bytes = ig_policy_bytes(q->policy, n_slots),
-        .scratch_bytes = atomic_load(&s->model->batch.bytes) + s->arena.size + q->arena.size +
+        .scratch_bytes = atomic_load(&s->model->batch.bytes) + s->arena.size + ig_space_bytes(&q->space) +
                          d->ops->scratch_bytes(d) +
                          ig_usage_plan(q->usage.rule, q->usage.heads.n_heads, q->usage.n_slots),
         .n_entries = kv.entries,

@@ -7,15 +7,19 @@
 #ifndef IG_KV_HEAD_TABLE_H
 #define IG_KV_HEAD_TABLE_H
 
-#include "infinigen.h"
+#include "device/device.h"
 
 typedef struct ig_head_table {
     uint8_t *heads; /* [n_heads][head_bytes], zero at first */
     size_t n_heads, head_bytes;
+    ig_device *dev;
 } ig_head_table;
 
 /* `what` it is, for the error. A table of no bytes needs no memory. */
 ig_status ig_head_table_open(ig_head_table *t, const char *what, size_t n_heads, size_t head_bytes, ig_error *err);
+/* One that operations of a device read. */
+ig_status ig_head_table_open_on(ig_head_table *t, ig_device *dev, const char *what, size_t n_heads, size_t head_bytes,
+                                ig_error *err);
 /* Harmless on a zeroed or closed one. */
 void ig_head_table_close(ig_head_table *t);
 

@@ -29,6 +29,7 @@ int ig_kv_block_tokens(int head_dim, ig_kv_type type) { return 1 << block_shift(
 static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_options *o, size_t *n_blocks) {
     m->shape = *s;
     m->type = o->type;
+    m->device = m->space.dev = o->device;
     m->n_sequences = o->n_sequences ? (size_t)o->n_sequences : 1;
     m->shares = o->share;
     m->row_bytes = ig_kv_row_bytes(m->type, s->head_dim);
@@ -48,26 +49,26 @@ static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_optio
            ig_mul_size(&bytes, *n_blocks, IG_FRAME_BYTES + ig_kv_block_line_bytes(m) + 64);
 }
 
-static void lay_out_reading(ig_arena *a, reading *r, size_t n) {
-    r->blocks = ig_arena_take(a, n * sizeof *r->blocks);
-    r->slots = ig_arena_take(a, n * sizeof *r->slots);
-    r->frames = ig_arena_take(a, n * sizeof *r->frames);
+static void lay_out_reading(ig_space *a, reading *r, size_t n) {
+    r->blocks = ig_space_host(a, n * sizeof *r->blocks);
+    r->slots = ig_space_host(a, n * sizeof *r->slots);
+    r->frames = ig_space_host(a, n * sizeof *r->frames);
 }
 
 /* Tables of a tiered memory. */
 static void *lay_out(ig_kv_memory *m, size_t n_blocks, size_t n_frames) {
     size_t unit = (size_t)m->shape.n_kv_heads * m->unit_blocks;
     /* Staging first: frames must be aligned to their size. */
-    for (int i = 0; i < N_STAGES; i++) m->stages[i].frames = ig_arena_take(&m->arena, unit * IG_FRAME_BYTES);
-    for (int i = 0; i < N_STAGES; i++) m->stages[i].table = ig_arena_take(&m->arena, unit * sizeof(uint8_t *));
-    m->blocks = ig_arena_take(&m->arena, n_blocks * sizeof *m->blocks);
-    m->owner = ig_arena_take(&m->arena, n_frames * sizeof *m->owner);
-    m->foreseen = ig_arena_take(&m->arena, n_frames);
+    for (int i = 0; i < N_STAGES; i++) m->stages[i].frames = ig_space_host(&m->space, unit * IG_FRAME_BYTES);
+    for (int i = 0; i < N_STAGES; i++) m->stages[i].table = ig_space_host(&m->space, unit * sizeof(uint8_t *));
+    m->blocks = ig_space_host(&m->space, n_blocks * sizeof *m->blocks);
+    m->owner = ig_space_host(&m->space, n_frames * sizeof *m->owner);
+    m->foreseen = ig_space_host(&m->space, n_frames);
     m->arrived.cap = 2 * m->layer_blocks;
-    m->arrived.blocks = ig_arena_take(&m->arena, m->arrived.cap * sizeof *m->arrived.blocks);
-    for (int i = 0; i < 2; i++) lay_out_reading(&m->arena, &m->ahead[i], m->layer_blocks);
-    lay_out_reading(&m->arena, &m->late, m->layer_blocks);
-    return ig_arena_take(&m->arena, ig_evict_bytes(n_frames));
+    m->arrived.blocks = ig_space_host(&m->space, m->arrived.cap * sizeof *m->arrived.blocks);
+    for (int i = 0; i < 2; i++) lay_out_reading(&m->space, &m->ahead[i], m->layer_blocks);
+    lay_out_reading(&m->space, &m->late, m->layer_blocks);
+    return ig_space_host(&m->space, ig_evict_bytes(n_frames));
 }
 
 /* The frames that a tiered memory cannot do without: last blocks of all tables of all sequences, two batches being
@@ -103,9 +104,9 @@ static size_t block_bytes(const ig_kv_memory *m) { return sizeof *m->frames + ig
 /* The tables' share of a RAM budget for so many frames, with what the tier keeps per block of the disk. */
 static size_t table_bytes(const ig_kv_memory *m, size_t n_blocks, size_t n_frames, const ig_kv_options *o) {
     ig_kv_memory copy = *m;
-    copy.arena = (ig_arena){0};
+    copy.space = (ig_space){.dev = m->device};
     lay_out(&copy, n_blocks, n_frames);
-    return copy.arena.used + n_blocks * (block_bytes(m) + TIER_BYTES) + m->n_pieces * piece_bytes(m) +
+    return ig_space_bytes(&copy.space) + n_blocks * (block_bytes(m) + TIER_BYTES) + m->n_pieces * piece_bytes(m) +
            (size_t)count_staging(n_blocks) * IG_DISK_STAGED_MAX * IG_FRAME_BYTES + n_frames * sizeof *m->pool.spare +
            list_bytes(m, o);
 }
@@ -170,6 +171,8 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
     if (shape->head_dim < 8 || shape->head_dim > IG_KV_DIMS || shape->head_dim % 8)
         return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most %d", shape->head_dim,
                        IG_KV_DIMS);
+    if (o->is_mapped && o->device && !o->device->ops->is_host)
+        return ig_fail(err, IG_E_UNSUPPORTED, "mapped keys and values are for the CPU: a device cannot read them");
     if ((int)o->type < 0 || o->type >= IG_KV_TYPES) return ig_fail(err, IG_E_ARG, "KV type %d is unknown", o->type);
     if (!count_sizes(m, shape, o, n_blocks))
         return ig_fail(err, IG_E_LIMIT, "KV cache for %zu times %d tokens: too large to be addressed", m->n_sequences,
@@ -201,8 +204,8 @@ static ig_status open_tier(ig_kv_memory *m, size_t n_blocks, size_t n_frames, co
                               .n_staging = count_staging(n_blocks),
                               .no_uring = o->no_uring};
     lay_out(m, n_blocks, n_frames);
-    size_t bytes = m->arena.used;
-    if (!ig_arena_open(&m->arena)) return ig_fail_memory(err, "KV tables", bytes);
+    size_t bytes = ig_space_bytes(&m->space);
+    if (!ig_space_open(&m->space)) return ig_fail_memory(err, "KV tables", bytes);
     ig_evict_open(&m->evict, o->evict, n_frames, lay_out(m, n_blocks, n_frames));
     ig_status s = ig_tier_disk_open(&m->tier, &d, err);
     if (s) return s;
@@ -214,12 +217,12 @@ static ig_status open_tier(ig_kv_memory *m, size_t n_blocks, size_t n_frames, co
 }
 
 static ig_status open_tables(ig_kv_memory *m, size_t n_blocks, ig_error *err) {
-    m->frames = ig_pages_reserve(n_blocks * sizeof *m->frames);
+    m->frames = ig_device_alloc(m->device, IG_PLACE_HOST, n_blocks * sizeof *m->frames);
     m->owners = ig_pages_reserve(m->n_pieces * sizeof *m->owners);
     m->spare = ig_pages_reserve(m->n_pieces * sizeof *m->spare);
     m->counted = ig_pages_reserve(m->n_pieces * sizeof *m->counted);
     m->n_room = m->n_pieces;
-    if (m->row_lines) m->lines = ig_pages_reserve(n_blocks * ig_kv_block_line_bytes(m));
+    if (m->row_lines) m->lines = ig_device_alloc(m->device, IG_PLACE_HOST, n_blocks * ig_kv_block_line_bytes(m));
     if (!m->frames || !m->owners || !m->spare || !m->counted || (m->row_lines && !m->lines))
         return ig_fail_memory(err, "KV block tables", n_blocks * block_bytes(m));
     return m->shares ? ig_prefix_tree_open(&m->prefixes, m->n_pieces, 1 << m->piece_shift, err) : IG_OK;
@@ -238,7 +241,7 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
     if (!s && o->is_mapped)
         s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers,
                              o->ram_bytes - plain_bytes(m, n_frames, o), err);
-    if (!s) s = ig_kv_pool_open(&m->pool, n_frames, m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
+    if (!s) s = ig_kv_pool_open(&m->pool, m->device, n_frames, m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
     if (!s && o->disk_bytes) s = open_tier(m, n_blocks, n_frames, o, err);
     if (s)
         ig_kv_memory_close(m);
@@ -251,9 +254,9 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     if (!m) return;
     size_t n_blocks = m->n_tables * m->table_len;
     if (m->tier) m->tier->ops->close(m->tier);
-    ig_arena_close(&m->arena);
-    ig_pages_release(m->frames, n_blocks * sizeof *m->frames);
-    ig_pages_release(m->lines, n_blocks * ig_kv_block_line_bytes(m));
+    ig_space_close(&m->space);
+    ig_device_free(m->device, IG_PLACE_HOST, m->frames, n_blocks * sizeof *m->frames);
+    ig_device_free(m->device, IG_PLACE_HOST, m->lines, n_blocks * ig_kv_block_line_bytes(m));
     ig_pages_release(m->owners, m->n_pieces * sizeof *m->owners);
     ig_pages_release(m->spare, m->n_pieces * sizeof *m->spare);
     ig_pages_release(m->counted, m->n_pieces * sizeof *m->counted);
@@ -283,7 +286,7 @@ ig_status ig_kv_replan(ig_kv_memory *m, const ig_kv_options *o, ig_error *err) {
     ig_status s = count_frames(&n, &planned, m->n_tables * m->table_len, o, err);
     if (s) return s;
     for (; m->pool.n_frames - m->n_lent > n; m->n_lent++) {
-        ig_pages_drop(ig_kv_pool_take(&m->pool), IG_FRAME_BYTES);
+        ig_device_drop(m->device, ig_kv_pool_take(&m->pool), IG_FRAME_BYTES);
         m->most_pinned--;
     }
     if (m->n_pinned > m->most_pinned) m->n_pinned = 0;
@@ -360,7 +363,8 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     out->table_bytes = n_pieces * ig_kv_tables_piece_bytes(m);
     out->n_kept_pieces = m->prefixes.n_kept;
     out->n_pieces = n_pieces - m->prefixes.n_kept;
-    out->ram_bytes = n_frames * IG_FRAME_BYTES + m->arena.size + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
+    out->ram_bytes =
+        n_frames * IG_FRAME_BYTES + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
     if (m->pager) count_pages(m, out, n_frames);
     if (!m->tier) return;
     ig_tier_stats t;

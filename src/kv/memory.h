@@ -39,10 +39,11 @@ typedef struct ig_kv_options {
     bool is_mapped;  /* no tier: frames lie in a mapped file in disk_path, of which ram_bytes may be in RAM (pager.h) */
     bool no_uring;   /* disk requests by threads instead of io_uring */
     ig_kv_type type; /* how rows are kept */
-    int n_dropping;  /* layers of which entries will be dropped for ever: sizes are planned for so many */
-    int limit;       /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
-    int n_sequences; /* most at a time; 0: one */
-    bool share;      /* they share what they have in common (prefix_tree.h) */
+    ig_device *device; /* whose operations read them; outlives the memory; NULL: the host's alone */
+    int n_dropping;    /* layers of which entries will be dropped for ever: sizes are planned for so many */
+    int limit;         /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
+    int n_sequences;   /* most at a time; 0: one */
+    bool share;        /* they share what they have in common (prefix_tree.h) */
 } ig_kv_options;
 
 typedef struct ig_kv_memory ig_kv_memory;

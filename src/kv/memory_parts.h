@@ -22,6 +22,7 @@
 #define IG_KV_MEMORY_PARTS_H
 
 #include "base/memory.h"
+#include "device/space.h"
 #include "kv/pager.h"
 #include "kv/pool.h"
 #include "kv/slots.h"
@@ -91,6 +92,7 @@ typedef struct ig_kv_table {
  * id is its number, and the tables lie behind each other. */
 struct ig_kv_memory {
     ig_kv_shape shape;
+    ig_device *device;
     int shift;       /* tokens of a block: 1 << shift */
     int piece_shift; /* tokens of a piece: 1 << piece_shift */
     ig_kv_type type;
@@ -121,7 +123,7 @@ struct ig_kv_memory {
 
     /* With a disk tier only. */
     ig_tier *tier;
-    ig_arena arena;
+    ig_space space;
     ig_evict evict;
     block *blocks;     /* [n_tables][table_len] */
     uint32_t *owner;   /* [n_frames] block id of a cached frame */
@@ -149,7 +151,7 @@ struct ig_kv {
     bool owns_memory;
     uint32_t *pieces; /* [sequence_pieces] numbers of its pieces, n_pieces of them */
     int n_pieces;
-    uint32_t *number;     /* [sequence_blocks] of its blocks within any table */
+    uint32_t *number;     /* [sequence_blocks] of its blocks within any table; as slot_memory, operations read it */
     int *held;            /* [n_layers] slots in use or free again: tokens, unless some were dropped */
     int *sealed;          /* [n_layers] blocks of each head that were given to the disk tier */
     int *unwritten;       /* [n_layers] where seal() goes on: at sealed, or before, at a block whose write has failed */

@@ -6,7 +6,7 @@
 #ifndef IG_KV_POOL_H
 #define IG_KV_POOL_H
 
-#include "infinigen.h"
+#include "device/device.h"
 
 enum { IG_FRAME_BYTES = 4096 };
 
@@ -16,11 +16,12 @@ typedef struct ig_kv_pool {
     size_t n_fresh;  /* frames ever taken: those behind are untouched */
     uint32_t *spare; /* [n_frames] stack of frames given back */
     size_t n_spare;
+    ig_device *dev;
     bool is_lent; /* the frames are others' */
 } ig_kv_pool;
 
-/* In `frames`, which outlive the pool, or if that is NULL in memory of its own. */
-ig_status ig_kv_pool_open(ig_kv_pool *p, size_t n_frames, uint8_t *frames, ig_error *err);
+/* In `frames`, which outlive the pool, or if that is NULL in memory of its own that the device reads (NULL: none). */
+ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, size_t n_frames, uint8_t *frames, ig_error *err);
 void ig_kv_pool_close(ig_kv_pool *p);
 /* A frame, or NULL if all are taken. Allocates nothing. */
 uint8_t *ig_kv_pool_take(ig_kv_pool *p);

@@ -18,7 +18,7 @@ static ig_status open_slots(ig_kv *kv, ig_error *err) {
     size_t n_ctx = (size_t)m->shape.n_ctx;
     kv->slot_bytes = m->n_tables * n_ctx * 2 * sizeof *kv->slot_memory;
     kv->slots = calloc(m->n_tables, sizeof *kv->slots);
-    kv->slot_memory = ig_pages_reserve(kv->slot_bytes);
+    kv->slot_memory = ig_device_alloc(m->device, IG_PLACE_HOST, kv->slot_bytes);
     if (!kv->slots || !kv->slot_memory) return ig_fail_memory(err, "KV slots", kv->slot_bytes);
     for (size_t t = 0; t < m->n_tables; t++) {
         kv->slots[t].order = kv->slot_memory + t * 2 * n_ctx;
@@ -26,6 +26,8 @@ static ig_status open_slots(ig_kv *kv, ig_error *err) {
     }
     return IG_OK;
 }
+
+static size_t number_bytes(const ig_kv_memory *m) { return m->sequence_blocks * sizeof(uint32_t); }
 
 ig_status ig_kv_open_in(ig_kv **out, ig_kv_memory *m, ig_error *err) {
     *out = NULL;
@@ -38,9 +40,10 @@ ig_status ig_kv_open_in(ig_kv **out, ig_kv_memory *m, ig_error *err) {
     kv->memory = m;
     m->n_open++;
     kv->held = calloc(3 * n_layers, sizeof *kv->held);
-    kv->pieces = calloc(m->sequence_pieces + m->sequence_blocks, sizeof *kv->pieces);
+    kv->pieces = calloc(m->sequence_pieces, sizeof *kv->pieces);
+    kv->number = ig_device_alloc(m->device, IG_PLACE_HOST, number_bytes(m));
     ig_status s = IG_OK;
-    if (!kv->held || !kv->pieces)
+    if (!kv->held || !kv->pieces || !kv->number)
         s = ig_fail_memory(err, "KV sequence", (m->sequence_pieces + m->sequence_blocks) * sizeof *kv->pieces);
     if (!s) s = open_slots(kv, err);
     if (s) {
@@ -49,7 +52,6 @@ ig_status ig_kv_open_in(ig_kv **out, ig_kv_memory *m, ig_error *err) {
     }
     kv->sealed = kv->held + n_layers;
     kv->unwritten = kv->sealed + n_layers;
-    kv->number = kv->pieces + m->sequence_pieces;
     *out = kv;
     return IG_OK;
 }
@@ -77,7 +79,8 @@ void ig_kv_close(ig_kv *kv) {
     ig_kv_memory *m = kv->memory;
     if (m->tier) ig_kv_settle(m);
     give_pieces(kv, 0);
-    ig_pages_release(kv->slot_memory, kv->slot_bytes);
+    ig_device_free(m->device, IG_PLACE_HOST, kv->slot_memory, kv->slot_bytes);
+    ig_device_free(m->device, IG_PLACE_HOST, kv->number, number_bytes(m));
     free(kv->slots);
     free(kv->held);
     free(kv->pieces);

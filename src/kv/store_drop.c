@@ -106,12 +106,12 @@ static void free_blocks(ig_kv *kv, int layer, int head, size_t b) {
         ig_kv_drop_block(m, id);
         if (m->tier) continue;
         if (frame != end) {
-            ig_pages_drop(begin, (size_t)(end - begin));
+            ig_device_drop(m->device, begin, (size_t)(end - begin));
             begin = frame;
         }
         end = frame + IG_FRAME_BYTES;
     }
-    ig_pages_drop(begin, (size_t)(end - begin));
+    ig_device_drop(m->device, begin, (size_t)(end - begin));
 }
 
 ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A batch's memory: one arena, laid out twice, first to count, then to take.
+ * A batch's memory: laid out twice, first to count, then to take.
  */
 #define _GNU_SOURCE
 #include "model/batch.h"
@@ -25,23 +25,26 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     if (wide < few_logits) wide = few_logits;
     b->logit_rows = (int)(wide / (size_t)c->n_vocab);
     if (b->logit_rows > need->max_rows) b->logit_rows = need->max_rows;
-    ig_arena *a = &b->arena;
-    b->h = ig_arena_take(a, rows * d * sizeof(float));
-    b->x = ig_arena_take(a, rows * (d > heads ? d : heads) * sizeof(float));
-    b->y = ig_arena_take(a, rows * d * sizeof(float));
-    b->wide = ig_arena_take(a, wide * sizeof(float));
-    b->cs = ig_arena_take(a, rows * (size_t)c->n_rot * sizeof(float));
-    b->ids = ig_arena_take(a, rows * sizeof *b->ids);
-    b->positions = ig_arena_take(a, rows * sizeof *b->positions);
-    b->segments = ig_arena_take(a, rows * sizeof *b->segments);
+    ig_space *a = &b->space;
+    b->h = ig_space_device(a, rows * d * sizeof(float));
+    b->x = ig_space_device(a, rows * (d > heads ? d : heads) * sizeof(float));
+    b->y = ig_space_device(a, rows * d * sizeof(float));
+    b->wide = ig_space_device(a, wide * sizeof(float));
+    b->logits.dev = b->logits.host = b->wide;
+    if (!ctx->device->ops->is_host)
+        b->logits.host = ig_space_host(a, (size_t)b->logit_rows * (size_t)c->n_vocab * sizeof(float));
+    b->cs = ig_space_twin(a, rows * (size_t)c->n_rot);
+    b->ids = ig_space_host(a, rows * sizeof *b->ids);
+    b->positions = ig_space_host(a, rows * sizeof *b->positions);
+    b->segments = ig_space_host(a, rows * sizeof *b->segments);
     ig_step_lay_out(a, &b->rows, &shape, ctx->n_threads, need);
     b->rows.out = b->x;
 }
 
 uint64_t ig_batch_plan(const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
-    ig_batch b = {0};
+    ig_batch b = {.space.dev = ctx->device};
     lay_out(&b, ctx, c, need);
-    return b.arena.used;
+    return ig_space_bytes(&b.space);
 }
 
 void ig_batch_init(ig_batch *b) {
@@ -54,7 +57,7 @@ void ig_batch_init(ig_batch *b) {
 }
 
 void ig_batch_close(ig_batch *b) {
-    ig_arena_close(&b->arena);
+    ig_space_close(&b->space);
     pthread_mutex_destroy(&b->turn);
 }
 
@@ -82,11 +85,12 @@ static bool suffices(const ig_step_need *have, const ig_step_need *want) {
 }
 
 static ig_status grow(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *want, ig_error *err) {
-    ig_arena next = {.used = ig_batch_plan(ctx, c, want)};
-    size_t bytes = next.used;
-    if (!ig_arena_open(&next)) return ig_fail_memory(err, "scratch of a step", bytes);
-    ig_arena_close(&b->arena);
-    b->arena = next;
+    ig_batch next = {.space.dev = ctx->device};
+    lay_out(&next, ctx, c, want);
+    size_t bytes = ig_space_bytes(&next.space);
+    if (!ig_space_open(&next.space)) return ig_fail_memory(err, "scratch of a step", bytes);
+    ig_space_close(&b->space);
+    b->space = next.space;
     lay_out(b, ctx, c, want);
     b->have = *want;
     atomic_store(&b->bytes, bytes);

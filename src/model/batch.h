@@ -16,25 +16,26 @@ enum { IG_FFN_ROWS = 128 }; /* rows that the feed-forward layer takes at once */
 
 /* Where a tap looks. What is named of a batch's arrays is there for all its rows. */
 typedef enum ig_tap_place {
-    IG_TAP_HEADS,     /* rows.q and rows.k are as attention will see them; h enters the layer */
+    IG_TAP_HEADS,     /* rows.q and rows.k are as attention will see them, on the host too; h enters the layer */
     IG_TAP_ATTENTION, /* y, attention's output, is about to be added to h */
     IG_TAP_FFN,       /* y, the feed-forward part's output, is about to be added to h */
 } ig_tap_place;
 
-/* One arena; floats unless said otherwise. */
+/* Floats of the device unless said otherwise. */
 typedef struct ig_batch {
     pthread_mutex_t turn; /* of all below */
     ig_step_need have;    /* what it is made for */
-    ig_arena arena;
+    ig_space space;
     atomic_size_t bytes; /* of it, for other threads */
     float *h;            /* [max_rows][d_model] residual stream */
     float *x; /* [max_rows][max(d_model, d_embed, n_heads head_dim)] normed input of a sublayer; attention's output */
     float *y; /* [max_rows][max(d_model, d_embed)] output of a sublayer */
     ig_step_scratch rows; /* queries, keys and values; rows.out is x */
-    float *wide;          /* gate and up [IG_FFN_ROWS][d_ff] each; then logits [logit_rows][n_vocab] */
-    float *cs;            /* [max_rows][n_rot] cosines and sines of each row's position */
+    float *wide;          /* gate and up [IG_FFN_ROWS][d_ff] each */
+    ig_twin logits;       /* [logit_rows][n_vocab]; the device's are `wide` */
+    ig_twin cs;           /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
-    int32_t *ids, *positions; /* [max_rows] */
+    int32_t *ids, *positions; /* [max_rows], the host's */
     ig_segment *segments;     /* [max_rows], for callers: what ig_forward computes */
     int n_segments;           /* of the last ig_forward */
     /* Called at each of these places of each layer; NULL: not. It may fail segments. */

@@ -38,9 +38,26 @@ static int sequence_of(const forward *f, int row) {
     return s + 1;
 }
 
+/* The first number that is too large, and where it is. */
+static ig_status find(float *out, size_t *at, const forward *f, const rows *r, ig_error *err) {
+    enum { PIECE = 1024 };
+    float x[PIECE];
+    size_t all = (size_t)r->n * (size_t)r->width;
+    for (*at = 0; *at < all; (*at)++) {
+        size_t i = *at % PIECE, n = all - *at < PIECE ? all - *at : PIECE;
+        if (i == 0) f->dev->ops->copy(f->dev, x, r->x + *at, n * sizeof *x);
+        ig_status status = i == 0 ? f->dev->ops->finish(f->dev, err) : IG_OK;
+        *out = x[i];
+        if (status || !(fabsf(x[i]) <= r->most)) return status;
+    }
+    return ig_fail(err, IG_E_DEVICE, "the device does not find the number again that was %s", r->where);
+}
+
 static ig_status fail(const forward *f, const rows *r, ig_error *err) {
-    size_t at = 0;
-    while (fabsf(r->x[at]) <= r->most) at++;
+    size_t at;
+    float x;
+    ig_status status = find(&x, &at, f, r, err);
+    if (status) return status;
     int row = (int)(at / (size_t)r->width), column = (int)(at % (size_t)r->width);
     int number = r->list ? r->list[row] : r->number == NUMBER_IS_COLUMN ? column : r->number;
     int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
@@ -48,7 +65,7 @@ static ig_status fail(const forward *f, const rows *r, ig_error *err) {
     if (f->b->n_segments > 1)
         snprintf(which, sizeof which, " of sequence %d in the batch", sequence_of(f, r->first + row));
     return ig_fail(err, IG_E_NUMBER, "the model's numbers are %s: %g %s %d at position %d%s",
-                   isfinite(r->x[at]) ? "too large" : "not finite", (double)fabsf(r->x[at]), r->where, number,
+                   isfinite(x) ? "too large" : "not finite", (double)fabsf(x), r->where, number,
                    f->b->positions[r->first + row] - offset, which);
 }
 
@@ -60,8 +77,8 @@ static ig_status check(const forward *f, const rows *r, ig_error *err) {
 /* A segment that failed: its rows go on as zeros. */
 static void clear(const forward *f, const ig_segment *seg) {
     size_t d = (size_t)f->c->d_model, heads = (size_t)f->c->n_heads * (size_t)f->c->head_dim;
-    memset(f->b->h + (size_t)seg->row * d, 0, (size_t)seg->n * d * sizeof(float));
-    memset(f->b->rows.out + (size_t)seg->row * heads, 0, (size_t)seg->n * heads * sizeof(float));
+    f->dev->ops->clear(f->dev, f->b->h + (size_t)seg->row * d, (size_t)seg->n * d * sizeof(float));
+    f->dev->ops->clear(f->dev, f->b->rows.out + (size_t)seg->row * heads, (size_t)seg->n * heads * sizeof(float));
 }
 
 /* All rows of the batch: segments with what must not go on fail, and the others do not see it. */
@@ -99,14 +116,14 @@ void ig_forward_check_heads(const forward *f) {
     const ig_config *c = f->c;
     const ig_batch *b = f->b;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
-    const rows of[] = {{b->rows.q, 0, f->n_rows, q, most_query, "in the queries of layer", f->step.layer, NULL},
-                       {b->rows.k, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->step.layer, NULL},
-                       {b->rows.v, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->step.layer, NULL}};
+    const rows of[] = {{b->rows.q.dev, 0, f->n_rows, q, most_query, "in the queries of layer", f->step.layer, NULL},
+                       {b->rows.k.dev, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->step.layer, NULL},
+                       {b->rows.v.dev, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->step.layer, NULL}};
     for (size_t i = 0; i < IG_COUNT(of); i++) check_batch(f, &of[i]);
 }
 
-ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, const float *logits,
-                                  ig_error *err) {
+ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, int row, ig_error *err) {
+    const float *logits = f->b->logits.dev + (size_t)row * (size_t)f->c->n_vocab;
     rows r = {logits, seg->row + first, n, f->c->n_vocab, FLT_MAX, "in the logit of token", NUMBER_IS_COLUMN, NULL};
     return check(f, &r, err);
 }

@@ -68,7 +68,7 @@ static void embed(const forward *f) {
 static void rotate_row(void *arg, int row, int thread) {
     const forward *f = arg;
     int half = f->c->n_rot / 2;
-    float *cs = f->b->cs + (size_t)row * (size_t)f->c->n_rot;
+    float *cs = f->b->cs.host + (size_t)row * (size_t)f->c->n_rot;
     (void)thread;
     for (int i = 0; i < half; i++) {
         double angle = f->b->positions[row] * f->m->inv_freq[i];
@@ -101,14 +101,16 @@ static void place_rows(forward *f) {
             f->b->positions[seg->row + i] = seg->first + i + offset;
         }
     }
-    if (f->c->rope != IG_ROPE_NONE) f->dev->ops->parallel(f->dev, f->n_rows, rotate_row, f);
+    if (f->c->rope == IG_ROPE_NONE) return;
+    f->dev->ops->parallel(f->dev, f->n_rows, rotate_row, f);
+    f->dev->ops->copy(f->dev, f->b->cs.dev, f->b->cs.host, (size_t)f->n_rows * (size_t)f->c->n_rot * sizeof(float));
 }
 
 /* Heads of the rows from `first` on, normed (Qwen3) and rotated as the family does. */
 static void place_heads(const forward *f, float *x, int n_heads, const float *norm, int first) {
     const ig_config *c = f->c;
     const ig_device_ops *ops = f->dev->ops;
-    const float *cs = f->b->cs + (size_t)first * (size_t)c->n_rot;
+    const float *cs = f->b->cs.dev + (size_t)first * (size_t)c->n_rot;
     int n = f->n_rows - first;
     x += (size_t)first * (size_t)n_heads * (size_t)c->head_dim;
     if (norm) ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, n * n_heads, c->head_dim);
@@ -118,10 +120,25 @@ static void place_heads(const forward *f, float *x, int n_heads, const float *no
 
 /* Queries, keys and values of the rows. */
 static void project(const forward *f, const ig_layer *w, const float *x) {
-    ig_step_scratch *rows = &f->b->rows;
-    multiply_each(f, (float *[]){rows->q, rows->k, rows->v}, (const ig_matrix *[]){&w->q, &w->k, &w->v}, 3, x, 0);
-    place_heads(f, rows->q, f->c->n_heads, w->q_norm, 0);
-    place_heads(f, rows->k, f->c->n_kv_heads, w->k_norm, 0);
+    float *q = f->b->rows.q.dev, *k = f->b->rows.k.dev, *v = f->b->rows.v.dev;
+    multiply_each(f, (float *[]){q, k, v}, (const ig_matrix *[]){&w->q, &w->k, &w->v}, 3, x, 0);
+    place_heads(f, q, f->c->n_heads, w->q_norm, 0);
+    place_heads(f, k, f->c->n_kv_heads, w->k_norm, 0);
+}
+
+/* Numbers of the rows from `first` on, `width` each, come to the host. */
+static void bring(const forward *f, const ig_twin *t, int first, int width) {
+    size_t at = (size_t)first * (size_t)width, n = (size_t)(f->n_rows - first) * (size_t)width;
+    f->dev->ops->copy(f->dev, t->host + at, t->dev + at, n * sizeof *t->host);
+}
+
+static ig_status bring_heads(const forward *f, ig_error *err) {
+    const ig_step_scratch *rows = &f->b->rows;
+    int kv = f->c->n_kv_heads * f->c->head_dim;
+    bring(f, &rows->q, 0, f->c->n_heads * f->c->head_dim);
+    bring(f, &rows->k, 0, kv);
+    bring(f, &rows->v, 0, kv);
+    return f->dev->ops->finish(f->dev, err);
 }
 
 /* ---- feed-forward, head ---------------------------------------------------------- */
@@ -141,8 +158,8 @@ static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     }
 }
 
-/* Logits of f->n_rows states x. */
-static ig_status make_logits(const float **out, const forward *f, const float *x, ig_error *err) {
+/* Logits of f->n_rows states x, to b->logits. */
+static ig_status make_logits(const forward *f, const float *x, ig_error *err) {
     const ig_weights *w = &f->m->weights;
     ig_batch *b = f->b;
     if (w->final_norm.w) {
@@ -153,10 +170,11 @@ static ig_status make_logits(const float **out, const forward *f, const float *x
         multiply(f, b->y, &w->embed_out, x);
         x = b->y;
     }
-    multiply(f, b->wide, &w->head, x);
-    *out = b->wide;
+    multiply(f, b->logits.dev, &w->head, x);
+    bring(f, &b->logits, 0, f->c->n_vocab);
+    ig_status status = f->dev->ops->finish(f->dev, err);
     ig_step_lap(&b->rows, IG_STEP_HEAD);
-    return ig_model_check(f->m, err);
+    return status ? status : ig_model_check(f->m, err);
 }
 
 ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, int segment, int first, int n,
@@ -164,26 +182,27 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, i
     forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n, .n_dense = n};
     const ig_segment *seg = &b->segments[segment];
     const float *x = b->h + (size_t)(seg->row + first) * (size_t)m->config.d_model;
-    ig_status status = make_logits(out, &f, x, err);
-    return status ? status : ig_forward_check_logits(&f, seg, first, n, *out, err);
+    *out = b->logits.host;
+    ig_status status = make_logits(&f, x, err);
+    return status ? status : ig_forward_check_logits(&f, seg, first, n, 0, err);
 }
 
 ig_status ig_forward_last_logits(const float **out, const ig_model *m, ig_batch *b, int first, int n, ig_error *err) {
     forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n};
-    size_t d = (size_t)m->config.d_model, vocab = (size_t)m->config.n_vocab;
+    size_t d = (size_t)m->config.d_model;
     for (int i = 0; i < n; i++) {
         const ig_segment *seg = &b->segments[first + i];
         float *x = b->x + (size_t)i * d;
         if (seg->status)
-            memset(x, 0, d * sizeof *x);
+            f.dev->ops->clear(f.dev, x, d * sizeof *x);
         else
-            memcpy(x, b->h + (size_t)(seg->row + seg->n - 1) * d, d * sizeof *x);
+            f.dev->ops->copy(f.dev, x, b->h + (size_t)(seg->row + seg->n - 1) * d, d * sizeof *x);
     }
-    ig_status status = make_logits(out, &f, b->x, err);
+    *out = b->logits.host;
+    ig_status status = make_logits(&f, b->x, err);
     for (int i = 0; i < n && !status; i++) {
         ig_segment *seg = &b->segments[first + i];
-        if (!seg->status)
-            seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, *out + (size_t)i * vocab, seg->err);
+        if (!seg->status) seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, i, seg->err);
     }
     return status;
 }
@@ -211,19 +230,23 @@ static bool narrow_queries(const forward *f, ig_speculation kind) {
 }
 
 /* Guessed queries of f->step.layer, to b->rows.q; of decode steps, which alone guess. */
-static void guess_queries(const forward *f, ig_speculation kind, const float *x) {
+static ig_status guess_queries(const forward *f, ig_speculation kind, const float *x, ig_error *err) {
     const ig_layer *w = &f->m->weights.layers[f->step.layer];
+    const ig_twin *q = &f->b->rows.q;
+    int width = f->c->n_heads * f->c->head_dim;
     if (narrow_queries(f, kind)) {
-        multiply_each(f, &f->b->rows.q, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
-        place_heads(f, f->b->rows.q, f->c->n_heads, w->q_norm, f->n_dense);
+        multiply_each(f, (float *[]){q->dev}, (const ig_matrix *[]){&w->q}, 1, x, f->n_dense);
+        place_heads(f, q->dev, f->c->n_heads, w->q_norm, f->n_dense);
     }
     for (int s = 0; s < f->step.n_segments; s++) {
         const ig_segment *seg = &f->step.segments[s];
         if (!ig_step_guesses(&f->step, seg, kind) || !seg->seq->narrow) continue;
-        float *q = ig_step_queries(&f->step, seg);
+        float *y = q->dev + (size_t)seg->row * (size_t)width;
         const float *row = x + (size_t)seg->row * (size_t)f->c->d_model;
-        f->dev->ops->matmul(f->dev, &q, &seg->seq->narrow, 1, row, 1, true);
+        f->dev->ops->matmul(f->dev, &y, &seg->seq->narrow, 1, row, 1, true);
     }
+    bring(f, q, f->n_dense, width);
+    return f->dev->ops->finish(f->dev, err);
 }
 
 /* The next layer's queries, guessed from this layer's attention input x (paper) or from the state b->h through the
@@ -239,9 +262,9 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     if (status) return status;
     if (kind != IG_SPECULATE_PAPER)
         normalise_from(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm, f->n_dense);
-    guess_queries(&next, kind, x);
-    ig_step_guess(&next.step, kind);
-    return IG_OK;
+    status = guess_queries(&next, kind, x, err);
+    if (!status) ig_step_guess(&next.step, kind);
+    return status;
 }
 
 /* ---- the pass ----------------------------------------------------------------------- */
@@ -271,9 +294,12 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     ig_forward_check_heads(f);
+    status = bring_heads(f, err);
+    if (status) return status;
     tap(f, IG_TAP_HEADS);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
-    ig_step_attend(&f->step);
+    status = ig_step_attend(&f->step, err);
+    if (status) return status;
     multiply(f, b->y, &w->o, b->x);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     tap(f, IG_TAP_ATTENTION);

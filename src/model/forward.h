@@ -15,7 +15,7 @@
 ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err);
 
 /* After ig_forward. Logits of tokens [first, first + n) of a prompt, segment number `segment`, n <= logit_rows, in
- * b->wide: [n][n_vocab]. IG_E_NUMBER if any is not finite, IG_E_CHANGED as ig_forward. */
+ * b->logits: [n][n_vocab]. IG_E_NUMBER if any is not finite, IG_E_CHANGED as ig_forward. */
 ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, int segment, int first, int n,
                             ig_error *err);
 /* The same of the last token of each of segments [first, first + n), as a decode step computes them; a number that is

@@ -67,6 +67,40 @@ static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *e
     return s;
 }
 
+/* Weights that a device is told of: number i, or false if there are no more. */
+static bool bound_at(const ig_model *m, size_t i, const void **p, size_t *n_bytes) {
+    size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : ig_safetensors_n_tensors(m->st);
+    const ig_arena *more[] = {&m->weights.owned, &m->key_frames.arena};
+    if (i >= n + IG_COUNT(more)) return false;
+    const ig_tensor *t = i >= n ? NULL : m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+    *p = t ? t->data : more[i - n]->base;
+    *n_bytes = t ? t->n_bytes : more[i - n]->size;
+    return true;
+}
+
+/* A device with a memory of its own gets the weights. */
+static ig_status bind_weights(ig_model *m, const ig_model_options *o, ig_error *err) {
+    ig_device *d = m->ctx->device;
+    const void *p;
+    size_t n_bytes;
+    ig_status s = IG_OK;
+    if (d->ops->is_host) return IG_OK;
+    if (o->weights_ram)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: a limit on the weights' RAM is for the CPU: %s gets them all",
+                       m->path, d->ops->name);
+    for (size_t i = 0; !s && bound_at(m, i, &p, &n_bytes); i++)
+        if (n_bytes) s = d->ops->bind(d, p, n_bytes, err);
+    return s;
+}
+
+static void unbind_weights(ig_model *m) {
+    ig_device *d = m->ctx->device;
+    const void *p;
+    size_t n_bytes;
+    if (d->ops->is_host || !m->has_weights) return;
+    for (size_t i = 0; bound_at(m, i, &p, &n_bytes); i++) d->ops->unbind(d, p);
+}
+
 static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_loading *copy,
                               ig_error *err) {
     ig_status s;
@@ -90,6 +124,8 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     s = ig_key_frames_open(&m->key_frames, c, &m->weights, m->inv_freq, err);
     if (s) return s;
     m->identity = ig_model_identity_of(m);
+    s = bind_weights(m, o, err);
+    if (s) return s;
     if (o->weights_ram) return open_stream(m, o, err);
     if (!copy) return touch_tensors(m, o, err);
     m->copied_bytes = copy->done;
@@ -169,6 +205,7 @@ fail:
 
 void ig_model_close(ig_model *m) {
     if (!m) return;
+    if (m->ctx) unbind_weights(m);
     ig_tokenizer_close(m->tokenizer);
     ig_weight_stream_close(m->stream);
     ig_key_frames_close(&m->key_frames);

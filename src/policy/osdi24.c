@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "device/space.h"
 #include "policy/policy.h"
 
 enum {
@@ -40,7 +41,7 @@ typedef struct osdi24_policy {
     ig_head_table keys;      /* of KV heads of sparse layers: slots of [head_dim], while J is not known */
     ig_head_table partial;   /* of query heads of sparse layers: slots of [width] */
     ig_head_table weights;   /* of these: [n_columns][n_in] partial query weights */
-    ig_arena arena;          /* of what follows */
+    ig_space space;          /* of what follows; operations read the biases */
     int *sparse;             /* [n_layers] number among the sparse layers, -1: dense */
     int32_t *columns;        /* [n_sparse][n_heads][head_dim] J, ascending */
     double *query_sums;      /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
@@ -108,30 +109,30 @@ static size_t weight_bytes(const osdi24_policy *p) { return (size_t)p->n_columns
 static void lay_out(osdi24_policy *p) {
     const ig_policy_shape *s = &p->base.shape;
     size_t heads = (size_t)p->n_sparse * (size_t)s->n_heads, d = (size_t)s->head_dim;
-    p->sparse = ig_arena_take(&p->arena, (size_t)s->n_layers * sizeof *p->sparse);
-    p->columns = ig_arena_take(&p->arena, heads * d * sizeof *p->columns);
-    p->query_sums = ig_arena_take(&p->arena, heads * d * sizeof *p->query_sums);
-    p->chosen = ig_arena_take(&p->arena, heads * sizeof *p->chosen);
-    p->has_keys = ig_arena_take(&p->arena, heads * sizeof *p->has_keys);
-    p->folded = ig_arena_take(&p->arena, heads * sizeof *p->folded);
-    p->bias = ig_arena_take(&p->arena, heads * (size_t)p->n_columns * sizeof *p->bias);
-    p->narrow = ig_arena_take(&p->arena, (size_t)p->n_sparse * sizeof *p->narrow);
-    p->whole = ig_arena_take(&p->arena, (size_t)p->n_sparse * sizeof *p->whole);
-    p->scores = ig_arena_take(&p->arena, (size_t)s->n_heads * (size_t)s->n_ctx * sizeof *p->scores);
-    p->counts = ig_arena_take(&p->arena, (size_t)s->n_heads * sizeof *p->counts);
+    p->sparse = ig_space_host(&p->space, (size_t)s->n_layers * sizeof *p->sparse);
+    p->columns = ig_space_host(&p->space, heads * d * sizeof *p->columns);
+    p->query_sums = ig_space_host(&p->space, heads * d * sizeof *p->query_sums);
+    p->chosen = ig_space_host(&p->space, heads * sizeof *p->chosen);
+    p->has_keys = ig_space_host(&p->space, heads * sizeof *p->has_keys);
+    p->folded = ig_space_host(&p->space, heads * sizeof *p->folded);
+    p->bias = ig_space_host(&p->space, heads * (size_t)p->n_columns * sizeof *p->bias);
+    p->narrow = ig_space_host(&p->space, (size_t)p->n_sparse * sizeof *p->narrow);
+    p->whole = ig_space_host(&p->space, (size_t)p->n_sparse * sizeof *p->whole);
+    p->scores = ig_space_host(&p->space, (size_t)s->n_heads * (size_t)s->n_ctx * sizeof *p->scores);
+    p->counts = ig_space_host(&p->space, (size_t)s->n_heads * sizeof *p->counts);
 }
 
 static uint64_t fixed_bytes(const osdi24_policy *p) {
     const ig_sketch_file *sketch = p->base.shape.sketch;
-    return p->arena.size + (sketch ? sketch->file.size : 0);
+    return ig_space_bytes(&p->space) + (sketch ? sketch->file.size : 0);
 }
 
 /* The most that is held at once: a layer changes over while those before it have and those behind it have not. */
 static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options *options, int n) {
     osdi24_policy p = {.base = {.shape = *shape, .options = *options}};
     set_sizes(&p);
+    p.space.dev = shape->device;
     lay_out(&p);
-    p.arena.size = p.arena.used;
     if (!p.n_sparse) return fixed_bytes(&p);
     uint64_t n_sparse = (uint64_t)p.n_sparse, keys = (uint64_t)shape->n_kv_heads * key_bytes(&p, n),
              partial = (uint64_t)shape->n_heads * partial_bytes(&p, n);
@@ -145,7 +146,7 @@ static void osdi24_close(ig_policy *base) {
     ig_head_table_close(&p->keys);
     ig_head_table_close(&p->partial);
     ig_head_table_close(&p->weights);
-    ig_arena_close(&p->arena);
+    ig_space_close(&p->space);
     free(p);
 }
 
@@ -155,14 +156,15 @@ static ig_status osdi24_open(ig_policy **out, const ig_policy_shape *shape, cons
     if (s) return s;
     osdi24_policy *p = (osdi24_policy *)*out;
     set_sizes(p);
+    p->space.dev = shape->device;
     lay_out(p);
     size_t heads = (size_t)p->n_sparse * (size_t)shape->n_heads,
-           groups = (size_t)p->n_sparse * (size_t)shape->n_kv_heads, bytes = p->arena.used;
+           groups = (size_t)p->n_sparse * (size_t)shape->n_kv_heads, bytes = ig_space_bytes(&p->space);
     int n_slots = ig_policy_slots(shape);
-    if (!ig_arena_open(&p->arena)) s = ig_fail_memory(err, "partial keys", bytes);
+    if (!ig_space_open(&p->space)) s = ig_fail_memory(err, "partial keys", bytes);
     if (!s) s = ig_head_table_open(&p->keys, "keys of the prompt", groups, key_bytes(p, n_slots), err);
     if (!s) s = ig_head_table_open(&p->partial, "partial keys", heads, partial_bytes(p, n_slots), err);
-    if (!s) s = ig_head_table_open(&p->weights, "partial query weights", heads, weight_bytes(p), err);
+    if (!s) s = ig_head_table_open_on(&p->weights, shape->device, "partial query weights", heads, weight_bytes(p), err);
     if (s) return ig_policy_opened(out, s);
     lay_out(p);
     for (int l = 0, n = 0; l < shape->n_layers; l++)

@@ -24,6 +24,7 @@ typedef struct ig_policy_shape {
     int block_tokens;  /* consecutive slots that the store moves together */
     const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
     const ig_kernels *kernels;
+    ig_device *device;            /* of the model; outlives the policy; NULL: none */
     const ig_sketch_file *sketch; /* maps of this model's shape, or NULL; borrowed */
     ig_kv_home home;              /* of the sequence, for tables of units */
 } ig_policy_shape;

@@ -22,6 +22,7 @@ typedef struct measurement {
     ig_text_pass pass;
     ig_layer_activations_fn on_layer;
     void *user;
+    float *input;               /* [n_tokens][d_model] of the layer: h */
     float *before[N_PLACES];    /* [n_tokens][d_model] of the layer before: what its taps saw of h, y and y */
     double *squares;            /* [n_heads][head_dim][head_dim] sum of q q^T, upper triangle; then A */
     float *columns;             /* [head_dim][head_dim] of the A at work */
@@ -47,19 +48,19 @@ static double cosine(const float *a, const float *b, size_t n) {
 static double mean_cosine(const measurement *m, ig_tap_place place) {
     size_t d = (size_t)m->c->d_model, n = (size_t)m->pass.n_tokens;
     double sum = 0;
-    for (size_t i = 0; i < n; i++) sum += cosine(m->pass.batch.h + i * d, m->before[place] + i * d, d);
+    for (size_t i = 0; i < n; i++) sum += cosine(m->input + i * d, m->before[place] + i * d, d);
     return sum / (double)n;
 }
 
 /* ---- columns -------------------------------------------------------------------- */
 
 static const float *queries_of(const measurement *m, int head) {
-    return m->pass.batch.rows.q + (size_t)head * (size_t)m->c->head_dim;
+    return m->pass.batch.rows.q.host + (size_t)head * (size_t)m->c->head_dim;
 }
 
 static const float *keys_of(const measurement *m, int head) {
     int group = m->c->n_heads / m->c->n_kv_heads;
-    return m->pass.batch.rows.k + (size_t)(head / group) * (size_t)m->c->head_dim;
+    return m->pass.batch.rows.k.host + (size_t)(head / group) * (size_t)m->c->head_dim;
 }
 
 static double *matrix_of(const measurement *m, int head) {
@@ -163,15 +164,20 @@ static void look(void *user, ig_tap_place place, int layer) {
     measurement *m = user;
     const ig_batch *b = &m->pass.batch;
     ig_segment *text = b->segments;
-    if (place == IG_TAP_HEADS) text->status = measure_layer(m, layer, text->err);
-    memcpy(m->before[place], place == IG_TAP_HEADS ? b->h : b->y,
-           (size_t)m->pass.n_tokens * (size_t)m->c->d_model * sizeof(float));
+    float *to = place == IG_TAP_HEADS ? m->input : m->before[place];
+    m->dev->ops->copy(m->dev, to, place == IG_TAP_HEADS ? b->h : b->y,
+                      (size_t)m->pass.n_tokens * (size_t)m->c->d_model * sizeof(float));
+    text->status = m->dev->ops->finish(m->dev, text->err);
+    if (place != IG_TAP_HEADS || text->status) return;
+    text->status = measure_layer(m, layer, text->err);
+    m->input = m->before[place];
+    m->before[place] = to;
 }
 
 static ig_status take_memory(measurement *m, int n_tokens, ig_error *err) {
     size_t d = (size_t)m->c->head_dim, heads = (size_t)m->c->n_heads;
     size_t state = (size_t)n_tokens * (size_t)m->c->d_model * sizeof(float);
-    bool taken = true;
+    bool taken = (m->input = malloc(state));
     for (int i = 0; i < N_PLACES; i++) taken = (m->before[i] = malloc(state)) && taken;
     m->squares = malloc(heads * d * d * sizeof *m->squares);
     m->columns = malloc(d * d * sizeof *m->columns);
@@ -180,13 +186,14 @@ static ig_status take_memory(measurement *m, int n_tokens, ig_error *err) {
     m->sums = malloc(heads * N_SUMS * d * sizeof *m->sums);
     m->heads = malloc(heads * sizeof *m->heads);
     if (!taken || !m->squares || !m->columns || !m->values || !m->rows || !m->sums || !m->heads)
-        return ig_fail_memory(err, "activations", N_PLACES * state + heads * d * d * sizeof *m->squares);
+        return ig_fail_memory(err, "activations", (N_PLACES + 1) * state + heads * d * d * sizeof *m->squares);
     place_sums(m);
     return IG_OK;
 }
 
 static void close_all(measurement *m) {
     ig_text_pass_close(&m->pass);
+    free(m->input);
     for (int i = 0; i < N_PLACES; i++) free(m->before[i]);
     free(m->squares);
     free(m->columns);

@@ -120,11 +120,11 @@ static void add_head(void *arg, int head, int thread) {
     float *rows = p->rows + (size_t)head * ROWS * d;
     (void)thread;
     for (int q = head * group; q < (head + 1) * group; q++)
-        add_rows(p, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL, p->pass.batch.rows.q + (size_t)q * d,
-                 (size_t)c->n_heads * d, rows);
+        add_rows(p, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL,
+                 p->pass.batch.rows.q.host + (size_t)q * d, (size_t)c->n_heads * d, rows);
     if (is_skew(p)) return;
     ig_moments m = moments_of(p, job->layer, head);
-    add_rows(p, m.k2, m.k1, p->pass.batch.rows.k + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
+    add_rows(p, m.k2, m.k1, p->pass.batch.rows.k.host + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
 }
 
 static void add_layer(void *user, ig_tap_place at, int layer) {

@@ -23,7 +23,8 @@ ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, in
                               .n_ctx = n_tokens,
                               .scale = (float)c->attn_scale,
                               .window = c->window,
-                              .kernels = ig_kernels_get(m->ctx->level)};
+                              .kernels = ig_kernels_get(m->ctx->level),
+                              .device = m->ctx->device};
     ig_cache_options cache = {.policy = "full"};
     ig_sequence_plan seq = {.ops = &ig_policy_full, .policy = &policy, .options = &cache};
     ig_step_need need = {.max_rows = max_rows, .n_ctx = n_tokens};
@@ -31,7 +32,7 @@ ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, in
     ig_batch_init(&p->batch);
     ig_status s = check_ids(p, err);
     if (!s) s = ig_sequence_open(&p->seq, &seq, err);
-    if (!s) s = ig_kv_open(&p->seq.kv, &kv, NULL, err);
+    if (!s) s = ig_kv_open(&p->seq.kv, &kv, &(ig_kv_options){.device = m->ctx->device}, err);
     if (!s) s = ig_batch_reserve(&p->batch, m->ctx, c, &need, err);
     return s;
 }

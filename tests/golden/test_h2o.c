@@ -88,11 +88,11 @@ static void see_layer(void *user, ig_tap_place at, int layer) {
         for (int i = 0; i < n; i++) {
             ref->held[h][ref->n + i] = true;
             for (int c = 0; c < DIM; c++)
-                ref->keys[ref->n + i][h][c] = ig_f16_f32(ig_f32_f16(b->rows.k[(i * KV_HEADS + h) * DIM + c]));
+                ref->keys[ref->n + i][h][c] = ig_f16_f32(ig_f32_f16(b->rows.k.host[(i * KV_HEADS + h) * DIM + c]));
         }
         for (int i = 0; i < n; i++)
             for (int g = 0; g < HEADS / KV_HEADS; g++)
-                weigh(ref, h, b->rows.q + (i * HEADS + h * (HEADS / KV_HEADS) + g) * DIM, ref->n + i);
+                weigh(ref, h, b->rows.q.host + (i * HEADS + h * (HEADS / KV_HEADS) + g) * DIM, ref->n + i);
     }
     ref->n += n;
 }
