@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CUDA, or what stands in for it in tests (tests/device/cuda_on_cpu.h), under the names that both know: kernels are
+ * launched by IG_LAUNCH and get their shared memory, all of it dynamic, by IG_SHARED. Sources look like C, and keep to
+ * what both sides have. Warps are used whole; a thread leaves a kernel only together with its warp, and not before a
+ * barrier that others wait at.
+ */
+#ifndef IG_DEVICE_CUDA_CUDA_H
+#define IG_DEVICE_CUDA_CUDA_H
+
+#ifdef __CUDACC__
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#define IG_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+    kernel<<<grid, block, shared_bytes, stream>>>(__VA_ARGS__)
+#define IG_SHARED(type, name) extern __shared__ type name[]
+#else
+#include "cuda_on_cpu.h"
+#endif
+
+enum { IG_WARP = 32, IG_ALL_LANES = -1 };
+
+static __device__ __forceinline__ float ig_half(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
+static __device__ __forceinline__ uint16_t ig_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+
+/* Sums and maxima over a warp, the same bits in every lane: pairs of lanes that differ in one bit of their number, from
+ * the highest bit on. */
+template <typename T>
+static __device__ __forceinline__ T ig_warp_sum(T x) {
+    for (int bit = IG_WARP / 2; bit; bit /= 2) x += __shfl_xor_sync(0xffffffffu, x, bit);
+    return x;
+}
+
+template <typename T>
+static __device__ __forceinline__ T ig_warp_max(T x) {
+    for (int bit = IG_WARP / 2; bit; bit /= 2) {
+        T other = __shfl_xor_sync(0xffffffffu, x, bit);
+        x = other > x ? other : x;
+    }
+    return x;
+}
+
+#endif

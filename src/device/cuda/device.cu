@@ -1,0 +1,541 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A GPU as a device. Operations are launched on one stream, in the order of their calls. Weights are copied to the
+ * GPU's memory when they are bound, and found by the host's addresses; what is in page-locked memory of the host is
+ * used in place, under the same address. The host's side of a step runs on a pool of threads.
+ */
+#include "device/cuda/kernels.cuh"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+extern "C" {
+#include "base/memory.h"
+#include "device/gpu.h"
+}
+
+enum {
+    MOST_JOBS = 1024,    /* of attention between two waits */
+    GATHERED_ROWS = 2048 /* of each KV head, at a time */
+};
+
+/* Memory of the host that has a copy on the GPU. */
+typedef struct binding {
+    const uint8_t *host;
+    uint8_t *copy;
+    size_t n_bytes;
+} binding;
+
+typedef struct gpu {
+    ig_device base;
+    int number;
+    char name[256];
+    ig_pool *pool;
+    pthread_mutex_t turn; /* of all below */
+    cudaStream_t stream;
+    cudaError_t failure; /* the first since the last finish() */
+
+    binding *bound; /* [n_bound], ascending */
+    size_t n_bound, cap_bound;
+
+    ig_device_need have;
+    uint8_t *scratch; /* holds what follows; its bytes */
+    size_t scratch_bytes;
+    uint8_t *act;                    /* [max_rows] columns of 8-bit activations */
+    float *parts, *state;            /* decode steps' parts; prompts' running sums */
+    uint16_t *rows;                  /* gathered keys and values */
+    size_t n_parts, n_state, n_rows; /* elements of these */
+    unsigned *peak;
+    unsigned *host_peak; /* page-locked */
+    ig_attention *jobs;  /* [MOST_JOBS] page-locked: what attention was called with since the last wait */
+    int n_jobs;
+} gpu;
+
+static gpu *gpu_of(ig_device *d) { return (gpu *)d; }
+
+static void note(gpu *g, cudaError_t e) {
+    if (e != cudaSuccess && g->failure == cudaSuccess) g->failure = e;
+}
+
+/* From here to leave() the device is the caller's. */
+static gpu *enter(ig_device *d) {
+    gpu *g = gpu_of(d);
+    pthread_mutex_lock(&g->turn);
+    note(g, cudaSetDevice(g->number));
+    return g;
+}
+
+static void leave(gpu *g) {
+    note(g, cudaGetLastError()); /* of a launch */
+    pthread_mutex_unlock(&g->turn);
+}
+
+static void wait(gpu *g) {
+    note(g, cudaStreamSynchronize(g->stream));
+    g->n_jobs = 0;
+}
+
+static ig_status fail(ig_error *err, const gpu *g, const char *what, cudaError_t e) {
+    if (e == cudaErrorMemoryAllocation)
+        return ig_fail(err, IG_E_MEMORY, "cuda:%d, %s: out of memory: %s", g->number, g->name, what);
+    return ig_fail(err, IG_E_DEVICE, "cuda:%d, %s: %s: %s", g->number, g->name, what, cudaGetErrorString(e));
+}
+
+static ig_status gpu_finish(ig_device *d, ig_error *err) {
+    gpu *g = enter(d);
+    note(g, cudaGetLastError());
+    wait(g);
+    cudaError_t e = g->failure;
+    g->failure = cudaSuccess;
+    leave(g);
+    return e == cudaSuccess ? IG_OK : fail(err, g, "an operation failed", e);
+}
+
+/* ---- memory --------------------------------------------------------------------------- */
+
+/* Zeroed memory of the GPU, or NULL; in turn. */
+static void *take(gpu *g, size_t n_bytes) {
+    void *p = NULL;
+    if (cudaMalloc(&p, n_bytes ? n_bytes : 1) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    note(g, cudaMemsetAsync(p, 0, n_bytes, g->stream));
+    return p;
+}
+
+/* The same of the host's, page-locked. */
+static void *take_host(size_t n_bytes) {
+    void *p = NULL;
+    if (cudaHostAlloc(&p, n_bytes ? n_bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    return memset(p, 0, n_bytes);
+}
+
+static void *gpu_alloc(ig_device *d, ig_place place, size_t n_bytes) {
+    gpu *g = enter(d);
+    void *p = place == IG_PLACE_HOST ? take_host(n_bytes) : take(g, n_bytes);
+    leave(g);
+    return p;
+}
+
+static void gpu_free(ig_device *d, ig_place place, void *p) {
+    gpu *g = enter(d);
+    wait(g);
+    note(g, place == IG_PLACE_HOST ? cudaFreeHost(p) : cudaFree(p));
+    leave(g);
+}
+
+/* Number of the first binding that begins behind p. */
+static size_t bound_behind(const gpu *g, const void *p) {
+    size_t low = 0, high = g->n_bound;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (g->bound[middle].host <= (const uint8_t *)p)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Where the GPU has what the host has at p: in a copy, or there. */
+template <typename T>
+static const T *find(const gpu *g, const T *p) {
+    size_t i = bound_behind(g, p);
+    if (i == 0) return p;
+    const binding *b = &g->bound[i - 1];
+    size_t at = (size_t)((const uint8_t *)p - b->host);
+    return at < b->n_bytes ? (const T *)(const void *)(b->copy + at) : p;
+}
+
+static bool grow_bound(gpu *g) {
+    size_t cap = g->cap_bound ? 2 * g->cap_bound : 64;
+    if (g->n_bound < g->cap_bound) return true;
+    binding *more = (binding *)realloc(g->bound, cap * sizeof *more);
+    if (!more) return false;
+    g->bound = more;
+    g->cap_bound = cap;
+    return true;
+}
+
+/* From mapped files, by way of the driver's own page-locked buffers. */
+static cudaError_t upload(gpu *g, void *to, const void *from, size_t n_bytes) {
+    cudaError_t e = cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, g->stream);
+    cudaError_t waited = cudaStreamSynchronize(g->stream);
+    return e != cudaSuccess ? e : waited;
+}
+
+static ig_status gpu_bind(ig_device *d, const void *p, size_t n_bytes, ig_error *err) {
+    gpu *g = enter(d);
+    size_t i = bound_behind(g, p);
+    uint8_t *copy = NULL;
+    cudaError_t e = cudaMalloc((void **)&copy, n_bytes);
+    if (e == cudaSuccess) e = upload(g, copy, p, n_bytes);
+    if (e == cudaSuccess && !grow_bound(g)) e = cudaErrorMemoryAllocation;
+    if (e == cudaSuccess) {
+        memmove(g->bound + i + 1, g->bound + i, (g->n_bound++ - i) * sizeof *g->bound);
+        g->bound[i] = binding{(const uint8_t *)p, copy, n_bytes};
+    } else {
+        cudaGetLastError();
+        cudaFree(copy);
+    }
+    leave(g);
+    return e == cudaSuccess ? IG_OK : fail(err, g, "copying the weights", e);
+}
+
+static void gpu_unbind(ig_device *d, const void *p) {
+    gpu *g = enter(d);
+    size_t i = bound_behind(g, p);
+    if (i > 0 && g->bound[i - 1].host == p) {
+        wait(g);
+        note(g, cudaFree(g->bound[i - 1].copy));
+        memmove(g->bound + i - 1, g->bound + i, (g->n_bound-- - i) * sizeof *g->bound);
+    }
+    leave(g);
+}
+
+static void gpu_copy(ig_device *d, void *to, const void *from, size_t n_bytes) {
+    gpu *g = enter(d);
+    if (to != from && n_bytes) note(g, cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, g->stream));
+    leave(g);
+}
+
+static void gpu_clear(ig_device *d, void *to, size_t n_bytes) {
+    gpu *g = enter(d);
+    if (n_bytes) note(g, cudaMemsetAsync(to, 0, n_bytes, g->stream));
+    leave(g);
+}
+
+/* ---- scratch ---------------------------------------------------------------------------- */
+
+static int max_int(int a, int b) { return a > b ? a : b; }
+
+/* The two passes of an arena: sizes, then pointers. */
+static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
+    size_t heads = (size_t)need->heads.n_heads, d = (size_t)need->heads.head_dim;
+    size_t parts = ((size_t)need->max_entries + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT + 16; /* of several sequences */
+    g->n_parts = parts * heads * (d + 2);
+    g->n_state = (size_t)need->max_rows * heads * (d + 2);
+    g->n_rows = (size_t)need->heads.n_kv_heads * GATHERED_ROWS * 2 * d;
+    g->act = (uint8_t *)ig_arena_take(a, (size_t)need->max_rows * ig_cuda_act_bytes(need->max_in + 31));
+    g->parts = (float *)ig_arena_take(a, g->n_parts * sizeof(float));
+    g->state = (float *)ig_arena_take(a, g->n_state * sizeof(float));
+    g->rows = (uint16_t *)ig_arena_take(a, g->n_rows * sizeof(uint16_t));
+    g->peak = (unsigned *)ig_arena_take(a, sizeof *g->peak);
+}
+
+static ig_status grow(gpu *g, const ig_device_need *want, ig_error *err) {
+    gpu old = *g;
+    ig_arena a = {};
+    lay_out(g, &a, want);
+    size_t n_bytes = a.used;
+    a.base = (char *)take(g, n_bytes);
+    if (!a.base) {
+        cudaError_t failure = g->failure;
+        *g = old;
+        g->failure = failure;
+        return fail(err, g, "scratch of the device", cudaErrorMemoryAllocation);
+    }
+    wait(g);
+    note(g, cudaFree(old.scratch));
+    a.size = n_bytes;
+    a.used = 0;
+    lay_out(g, &a, want);
+    g->scratch = (uint8_t *)a.base;
+    g->scratch_bytes = n_bytes;
+    g->have = *want;
+    return IG_OK;
+}
+
+static ig_status gpu_reserve(ig_device *d, const ig_device_need *need, ig_error *err) {
+    gpu *g = enter(d);
+    const ig_device_need *have = &g->have;
+    ig_device_need want = {};
+    want.max_rows = max_int(have->max_rows, need->max_rows);
+    want.max_in = max_int(have->max_in, need->max_in);
+    want.max_entries = max_int(have->max_entries, need->max_entries);
+    want.heads.n_heads = max_int(have->heads.n_heads, need->heads.n_heads);
+    want.heads.n_kv_heads = max_int(have->heads.n_kv_heads, need->heads.n_kv_heads);
+    want.heads.head_dim = max_int(have->heads.head_dim, need->heads.head_dim);
+    ig_status s = memcmp(&want, have, sizeof want) == 0 ? IG_OK : grow(g, &want, err);
+    leave(g);
+    return s;
+}
+
+static size_t gpu_scratch_bytes(ig_device *d) {
+    gpu *g = enter(d);
+    size_t n_bytes = g->scratch_bytes;
+    leave(g);
+    return n_bytes;
+}
+
+/* ---- operations -------------------------------------------------------------------------- */
+
+/* A matrix with the GPU's own addresses. */
+static ig_matrix matrix_of(const gpu *g, const ig_matrix *m) {
+    ig_matrix found = *m;
+    found.w = find(g, (const uint8_t *)m->w);
+    if (m->bias) found.bias = find(g, m->bias);
+    return found;
+}
+
+static void gpu_embed(ig_device *d, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {
+    gpu *g = enter(d);
+    ig_matrix found = matrix_of(g, m);
+    ig_cuda_embed(g->stream, out, &found, ids, n_rows, add);
+    leave(g);
+}
+
+static bool has_codes(const ig_matrix *m) {
+    return m->type != IG_TYPE_F32 && m->type != IG_TYPE_F16 && m->type != IG_TYPE_BF16;
+}
+
+/* Columns are quantised once for all matrices that want them so. */
+static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
+                       bool few) {
+    gpu *g = enter(d);
+    bool any = false;
+    (void)few;
+    for (int i = 0; i < n_m; i++) any = any || has_codes(m[i]);
+    if (any) ig_cuda_quantise(g->stream, g->act, x, m[0]->n_in, n_rows);
+    for (int i = 0; i < n_m; i++) {
+        ig_matrix found = matrix_of(g, m[i]);
+        ig_cuda_matmul(g->stream, y[i], &found, has_codes(m[i]) ? (const void *)g->act : x, n_rows);
+    }
+    leave(g);
+}
+
+static void gpu_norm(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
+                     int n_rows, int n) {
+    gpu *g = enter(d);
+    ig_cuda_norm(g->stream, y, x, w ? find(g, w) : NULL, b ? find(g, b) : NULL, rms, eps, n_rows, n);
+    leave(g);
+}
+
+static void gpu_rope(ig_device *d, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
+                     int head_dim) {
+    gpu *g = enter(d);
+    ig_cuda_rope(g->stream, x, cs, n_rot, adjacent, n_rows, n_heads, head_dim);
+    leave(g);
+}
+
+static void gpu_add(ig_device *d, float *y, const float *x, size_t n) {
+    gpu *g = enter(d);
+    ig_cuda_add(g->stream, y, x, n);
+    leave(g);
+}
+
+static void gpu_activate(ig_device *d, float *gate, const float *up, size_t n) {
+    gpu *g = enter(d);
+    ig_cuda_activate(g->stream, gate, up, n);
+    leave(g);
+}
+
+/* After a failure, which finish() tells: 0. */
+static float gpu_peak(ig_device *d, const float *x, size_t n) {
+    gpu *g = enter(d);
+    float peak = 0;
+    *g->host_peak = 0;
+    note(g, cudaMemsetAsync(g->peak, 0, sizeof *g->peak, g->stream));
+    if (n) ig_cuda_peak(g->stream, g->peak, x, n);
+    note(g, cudaMemcpyAsync(g->host_peak, g->peak, sizeof *g->peak, cudaMemcpyDefault, g->stream));
+    note(g, cudaGetLastError());
+    wait(g);
+    if (g->failure == cudaSuccess) memcpy(&peak, g->host_peak, sizeof peak);
+    leave(g);
+    return peak;
+}
+
+static void gpu_parallel(ig_device *d, int n_tasks, ig_task_fn fn, void *arg) {
+    ig_pool_run(gpu_of(d)->pool, n_tasks, fn, arg);
+}
+
+/* ---- attention ---------------------------------------------------------------------------- */
+
+/* Copies of jobs where the GPU reads them, until the next wait. */
+static ig_attention *keep(gpu *g, const ig_attention *jobs, int n) {
+    if (g->n_jobs + n > MOST_JOBS) wait(g);
+    ig_attention *kept = g->jobs + g->n_jobs;
+    for (int i = 0; i < n; i++) {
+        kept[i] = jobs[i];
+        if (jobs[i].q_scale) kept[i].q_scale = find(g, jobs[i].q_scale);
+    }
+    g->n_jobs += n;
+    return kept;
+}
+
+static int min_int(int a, int b) { return a < b ? a : b; }
+
+/* Queries as many at a time as there is room for their sums, rows as many as can be gathered. */
+static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a) {
+    const ig_attention *job = keep(g, a, 1);
+    size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
+    size_t row = (size_t)s->n_kv_heads * 2 * (size_t)s->head_dim;
+    int n = a->views[0].n, most = a->carry ? a->n_tokens : min_int((int)(g->n_state / each), a->n_tokens);
+    int step = min_int((int)(g->n_rows / row), GATHERED_ROWS) / IG_ATTEND_UNIT * IG_ATTEND_UNIT;
+    for (int first = 0; first < a->n_tokens; first += most) {
+        ig_cuda_prompt p = {job, g->rows, a->carry ? a->carry : g->state, first, 0, 0, 0, n, a->window};
+        p.n = min_int(a->n_tokens - first, most);
+        int begin = ig_cuda_first_row(s, a, first, n), end = n - a->n_tokens + first + p.n;
+        if (a->carry) begin = max_int(begin, a->begin), end = min_int(end, a->end);
+        for (p.begin = begin; p.begin < end; p.begin = p.end) {
+            p.end = min_int((p.begin / step + 1) * step, end);
+            ig_cuda_gather(g->stream, g->rows, s, job, p.begin, p.end);
+            ig_cuda_prefill(g->stream, s, &p);
+        }
+    }
+}
+
+static int count_parts(const ig_head_shape *s, const ig_attention *a) {
+    int n = 1;
+    for (int h = 0; h < s->n_kv_heads; h++) n = max_int(n, (a->views[h].n + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT);
+    return n;
+}
+
+/* One step, whose rows come in several calls. */
+static void attend_carried(gpu *g, const ig_head_shape *s, const ig_attention *a) {
+    ig_cuda_parts p = {
+        keep(g, a, 1),     1,       a->begin / IG_CUDA_SPLIT, (a->end + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT,
+        count_parts(s, a), a->carry};
+    ig_cuda_decode(g->stream, s, &p);
+    if (a->end == a->views[0].n) ig_cuda_merge(g->stream, s, &p);
+}
+
+/* As many of n steps as there is room for their parts; returns how many. */
+static int attend_steps(gpu *g, const ig_head_shape *s, const ig_attention *a, int n) {
+    size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
+    int n_jobs = 0, n_parts = 1;
+    for (; n_jobs < n && n_jobs < MOST_JOBS && !a[n_jobs].prompt && !a[n_jobs].carry; n_jobs++) {
+        int most = max_int(n_parts, count_parts(s, &a[n_jobs]));
+        if (n_jobs && (size_t)(n_jobs + 1) * (size_t)most * each > g->n_parts) break;
+        n_parts = most;
+    }
+    ig_cuda_parts p = {keep(g, a, n_jobs), n_jobs, 0, n_parts, n_parts, g->parts};
+    ig_cuda_decode(g->stream, s, &p);
+    ig_cuda_merge(g->stream, s, &p);
+    return n_jobs;
+}
+
+static void gpu_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs) {
+    gpu *g = enter(d);
+    for (int i = 0, n; i < n_jobs; i += n) {
+        n = 1;
+        if (jobs[i].prompt)
+            attend_prompt(g, shape, &jobs[i]);
+        else if (jobs[i].carry)
+            attend_carried(g, shape, &jobs[i]);
+        else
+            n = attend_steps(g, shape, jobs + i, n_jobs - i);
+    }
+    leave(g);
+}
+
+static void gpu_weigh(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
+                      float *weights, size_t stride) {
+    gpu *g = enter(d);
+    if (begin < end) ig_cuda_weigh(g->stream, shape, keep(g, job, 1), begin, end, weights, stride);
+    leave(g);
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static void gpu_close(ig_device *d) {
+    gpu *g = gpu_of(d);
+    cudaSetDevice(g->number);
+    if (g->stream) {
+        cudaStreamSynchronize(g->stream);
+        cudaStreamDestroy(g->stream);
+    }
+    for (size_t i = 0; i < g->n_bound; i++) cudaFree(g->bound[i].copy);
+    cudaFree(g->scratch);
+    cudaFreeHost(g->host_peak);
+    cudaFreeHost(g->jobs);
+    free(g->bound);
+    ig_pool_close(g->pool);
+    pthread_mutex_destroy(&g->turn);
+    free(g);
+}
+
+static ig_device_ops make_ops(void) {
+    ig_device_ops o = {};
+    o.name = "cuda";
+    o.close = gpu_close;
+    o.alloc = gpu_alloc;
+    o.free = gpu_free;
+    o.bind = gpu_bind;
+    o.unbind = gpu_unbind;
+    o.copy = gpu_copy;
+    o.clear = gpu_clear;
+    o.finish = gpu_finish;
+    o.reserve = gpu_reserve;
+    o.scratch_bytes = gpu_scratch_bytes;
+    o.embed = gpu_embed;
+    o.matmul = gpu_matmul;
+    o.norm = gpu_norm;
+    o.rope = gpu_rope;
+    o.add = gpu_add;
+    o.activate = gpu_activate;
+    o.peak = gpu_peak;
+    o.attend = gpu_attend;
+    o.weigh = gpu_weigh;
+    o.parallel = gpu_parallel;
+    return o;
+}
+
+static const ig_device_ops gpu_ops = make_ops();
+
+static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
+    cudaDeviceProp p;
+    cudaError_t e = cudaSetDevice(g->number);
+    if (e == cudaSuccess) e = cudaGetDeviceProperties(&p, g->number);
+    if (e != cudaSuccess) return fail(err, g, "opening the device", e);
+    memcpy(g->name, p.name, sizeof g->name);
+    e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    if (e != cudaSuccess) return fail(err, g, "opening the device", e);
+    g->host_peak = (unsigned *)take_host(sizeof *g->host_peak);
+    g->jobs = (ig_attention *)take_host(MOST_JOBS * sizeof *g->jobs);
+    if (!g->host_peak || !g->jobs) return fail(err, g, "page-locked memory", cudaErrorMemoryAllocation);
+    return ig_pool_open(&g->pool, n_threads, err);
+}
+
+ig_status ig_device_open_cuda(ig_device **out, int number, int n_threads, ig_error *err) {
+    *out = NULL;
+    if (number < 0 || number >= ig_cuda_count())
+        return ig_fail(err, IG_E_NOT_FOUND, "cuda:%d: there is no such GPU; the driver knows %d", number,
+                       ig_cuda_count());
+    gpu *g = (gpu *)calloc(1, sizeof *g);
+    if (!g) return ig_fail_memory(err, "CUDA device", sizeof *g);
+    g->base.ops = &gpu_ops;
+    g->number = number;
+    pthread_mutex_init(&g->turn, NULL);
+    ig_status s = open_gpu(g, n_threads, err);
+    if (s)
+        gpu_close(&g->base);
+    else
+        *out = &g->base;
+    return s;
+}
+
+bool ig_cuda_is_built(void) { return true; }
+
+int ig_cuda_count(void) {
+    int n = 0;
+    if (cudaGetDeviceCount(&n) == cudaSuccess) return n;
+    cudaGetLastError();
+    return 0;
+}
+
+bool ig_cuda_describe(int number, ig_cuda_info *out) {
+    cudaDeviceProp p;
+    if (number < 0 || number >= ig_cuda_count() || cudaGetDeviceProperties(&p, number) != cudaSuccess) return false;
+    *out = ig_cuda_info{};
+    memcpy(out->name, p.name, sizeof out->name - 1);
+    out->memory_bytes = p.totalGlobalMem;
+    out->major = p.major;
+    out->minor = p.minor;
+    return true;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the device (device.cu) asks of the kernels: each call launches on a stream and returns. Pointers are to memory
+ * of the device, or to page-locked memory of the host. Sums are cut by sizes that are constants, so that a row's result
+ * depends neither on other rows nor on how many there are, nor on the GPU.
+ */
+#ifndef IG_DEVICE_CUDA_KERNELS_H
+#define IG_DEVICE_CUDA_KERNELS_H
+
+extern "C" {
+#include "device/device.h"
+}
+
+#include "device/cuda/cuda.cuh"
+
+/* ---- matmul.cu ---- */
+
+/* Bytes of a column of n 8-bit activations: codes, then a scale for each 32 of them. */
+static inline size_t ig_cuda_act_bytes(int n) { return (size_t)n + (size_t)n / 32 * sizeof(float); }
+/* Columns x [n_cols][n], n a multiple of 32, to 8 bits as IG_ACT_Q8 has them. */
+void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
+/* y[c][0..n_out) = m x[c] + bias. `x`: columns of floats, or for quantised types ig_cuda_quantise()'s. */
+void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x, int n_cols);
+void ig_cuda_embed(cudaStream_t s, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
+
+/* ---- vector.cu: as the operations of device.h ---- */
+
+void ig_cuda_norm(cudaStream_t s, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
+                  int n_rows, int n);
+void ig_cuda_rope(cudaStream_t s, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
+                  int head_dim);
+void ig_cuda_add(cudaStream_t s, float *y, const float *x, size_t n);
+void ig_cuda_activate(cudaStream_t s, float *gate, const float *up, size_t n);
+/* *peak, zero before, becomes the bits of the largest magnitude. */
+void ig_cuda_peak(cudaStream_t s, unsigned *peak, const float *x, size_t n);
+
+/* ---- attention.cu ---- */
+
+enum { IG_CUDA_SPLIT = IG_ATTEND_UNIT /* rows of a part of a decode step */ };
+
+/* Results of parts: [n_jobs][n_heads][n_parts][head_dim + 2]. Of jobs that are decode steps, which lie where the GPU
+ * reads them, parts [first, end) are computed; n_parts is the most that any has. */
+typedef struct ig_cuda_parts {
+    const ig_attention *jobs;
+    int n_jobs, first, end, n_parts;
+    float *results;
+} ig_cuda_parts;
+
+void ig_cuda_decode(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_parts *p);
+void ig_cuda_merge(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_parts *p);
+
+/* Rows [begin, end) of all KV heads' views of a job to f16 [n_kv_heads][end - begin][key, value][head_dim]. */
+void ig_cuda_gather(cudaStream_t s, uint16_t *rows, const ig_head_shape *shape, const ig_attention *job, int begin,
+                    int end);
+
+/* Queries [first, first + n) of a prompt against gathered rows [begin, end). `state` [n][n_heads][head_dim + 2] keeps
+ * what later rows need; queries that have seen all their rows get their result. */
+typedef struct ig_cuda_prompt {
+    const ig_attention *job;
+    const uint16_t *rows;
+    float *state;
+    int first, n, begin, end;
+    int n_rows; /* of the view */
+    int window;
+} ig_cuda_prompt;
+
+void ig_cuda_prefill(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_prompt *p);
+/* The first row that any query from `first` on sees of a view of n rows, rounded down so that it does not change what
+ * sums are made of. */
+int ig_cuda_first_row(const ig_head_shape *shape, const ig_attention *job, int first, int n);
+void ig_cuda_weigh(cudaStream_t s, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
+                   float *weights, size_t stride);
+
+#endif

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Norms, rotary positions and element-wise operations. What is not finite stays so (kernel/kernel.h).
+ */
+#include "device/cuda/kernels.cuh"
+
+enum { THREADS = 128, MOST_BLOCKS = 1024 };
+
+/* ---- norms ---------------------------------------------------------------------------- */
+
+/* Of x over all threads of a block, the same bits in each; `shared` holds a number per warp. */
+static __device__ double block_sum(double x, double *shared) {
+    int warp = (int)threadIdx.x / IG_WARP;
+    x = ig_warp_sum(x);
+    __syncthreads();
+    shared[warp] = x;
+    __syncthreads();
+    x = 0;
+    for (int i = 0; i < THREADS / IG_WARP; i++) x += shared[i];
+    return x;
+}
+
+/* What n numbers are multiplied by, given the sum of their squares; NaN if that has overflowed. */
+static __device__ double norm_factor(double squares, int n, float eps) {
+    return squares < INFINITY ? 1.0 / sqrt(squares / n + (double)eps) : NAN;
+}
+
+static __global__ void rms_norm(float *y, const float *x, const float *w, float eps, int n) {
+    IG_SHARED(double, shared);
+    const float *row = x + (size_t)blockIdx.x * (size_t)n;
+    float *out = y + (size_t)blockIdx.x * (size_t)n;
+    double squares = 0;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) squares += (double)row[i] * (double)row[i];
+    float r = (float)norm_factor(block_sum(squares, shared), n, eps);
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) out[i] = row[i] * r * (w ? w[i] : 1.0f);
+}
+
+static __global__ void layer_norm(float *y, const float *x, const float *w, const float *b, float eps, int n) {
+    IG_SHARED(double, shared);
+    const float *row = x + (size_t)blockIdx.x * (size_t)n;
+    float *out = y + (size_t)blockIdx.x * (size_t)n;
+    double sum = 0, squares = 0;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) sum += (double)row[i];
+    double mean = block_sum(sum, shared) / n;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) squares += ((double)row[i] - mean) * ((double)row[i] - mean);
+    double r = norm_factor(block_sum(squares, shared), n, eps);
+    for (int i = (int)threadIdx.x; i < n; i += THREADS)
+        out[i] = (float)(((double)row[i] - mean) * r) * (w ? w[i] : 1.0f) + (b ? b[i] : 0.0f);
+}
+
+void ig_cuda_norm(cudaStream_t s, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
+                  int n_rows, int n) {
+    size_t shared = THREADS / IG_WARP * sizeof(double);
+    if (rms)
+        IG_LAUNCH(rms_norm, dim3((unsigned)n_rows), dim3(THREADS), shared, s, y, x, w, eps, n);
+    else
+        IG_LAUNCH(layer_norm, dim3((unsigned)n_rows), dim3(THREADS), shared, s, y, x, w, b, eps, n);
+}
+
+/* ---- rotary positions -------------------------------------------------------------------- */
+
+static __global__ void rotate(float *x, const float *cs, int n_rot, bool adjacent, int n_heads, int head_dim) {
+    int half = n_rot / 2;
+    const float *c = cs + (size_t)blockIdx.x * (size_t)n_rot;
+    float *row = x + (size_t)blockIdx.x * (size_t)n_heads * (size_t)head_dim;
+    for (int j = (int)threadIdx.x; j < n_heads * half; j += THREADS) {
+        int i = j % half;
+        float *a = row + j / half * head_dim + (adjacent ? 2 * i : i), *b = a + (adjacent ? 1 : half), u = *a, v = *b;
+        *a = u * c[i] - v * c[half + i];
+        *b = v * c[i] + u * c[half + i];
+    }
+}
+
+void ig_cuda_rope(cudaStream_t s, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
+                  int head_dim) {
+    IG_LAUNCH(rotate, dim3((unsigned)n_rows), dim3(THREADS), 0, s, x, cs, n_rot, adjacent, n_heads, head_dim);
+}
+
+/* ---- element-wise ------------------------------------------------------------------------- */
+
+static unsigned blocks_for(size_t n) {
+    size_t blocks = (n + THREADS - 1) / THREADS;
+    return blocks < MOST_BLOCKS ? (unsigned)blocks : (unsigned)MOST_BLOCKS;
+}
+
+static __device__ __forceinline__ size_t first_element(void) { return (size_t)blockIdx.x * THREADS + threadIdx.x; }
+static __device__ __forceinline__ size_t stride(void) { return (size_t)gridDim.x * THREADS; }
+
+static __global__ void add(float *y, const float *x, size_t n) {
+    for (size_t i = first_element(); i < n; i += stride()) y[i] += x[i];
+}
+
+static __global__ void silu_mul(float *gate, const float *up, size_t n) {
+    for (size_t i = first_element(); i < n; i += stride()) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
+}
+
+static __global__ void relu(float *x, size_t n) {
+    for (size_t i = first_element(); i < n; i += stride()) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
+}
+
+/* The order of magnitudes is that of their bits, NaN above all. */
+static __global__ void find_peak(unsigned *peak, const float *x, size_t n) {
+    unsigned top = 0;
+    for (size_t i = first_element(); i < n; i += stride()) {
+        unsigned bits = __float_as_uint(x[i]) & 0x7fffffffu;
+        top = bits > top ? bits : top;
+    }
+    top = ig_warp_max(top);
+    if (threadIdx.x % IG_WARP == 0) atomicMax(peak, top);
+}
+
+void ig_cuda_add(cudaStream_t s, float *y, const float *x, size_t n) {
+    IG_LAUNCH(add, dim3(blocks_for(n)), dim3(THREADS), 0, s, y, x, n);
+}
+
+void ig_cuda_activate(cudaStream_t s, float *gate, const float *up, size_t n) {
+    if (up)
+        IG_LAUNCH(silu_mul, dim3(blocks_for(n)), dim3(THREADS), 0, s, gate, up, n);
+    else
+        IG_LAUNCH(relu, dim3(blocks_for(n)), dim3(THREADS), 0, s, gate, n);
+}
+
+void ig_cuda_peak(cudaStream_t s, unsigned *peak, const float *x, size_t n) {
+    IG_LAUNCH(find_peak, dim3(blocks_for(n)), dim3(THREADS), 0, s, peak, x, n);
+}

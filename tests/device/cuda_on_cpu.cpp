@@ -1,0 +1,371 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * CUDA on the CPU: see cuda_on_cpu.h. Built without sanitizers, which do not know fibers.
+ */
+#include "cuda_on_cpu.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/random.h"
+
+thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 48 << 10 };
+
+[[noreturn]] static void die(const char *what) {
+    fprintf(stderr, "cuda on cpu: %s (block %u %u %u, thread %u %u %u)\n", what, blockIdx.x, blockIdx.y, blockIdx.z,
+            threadIdx.x, threadIdx.y, threadIdx.z);
+    abort();
+}
+
+/* ---- fibers ------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+/* Saves what a call keeps on this stack, and goes on from where another one stopped. */
+extern "C" void cuda_on_cpu_switch(void **from, void *to);
+asm(R"(
+.text
+.globl cuda_on_cpu_switch
+.type cuda_on_cpu_switch, @function
+cuda_on_cpu_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    retq
+.size cuda_on_cpu_switch, . - cuda_on_cpu_switch
+)");
+
+typedef void *context;
+static void enter(context *from, context *to) { cuda_on_cpu_switch(from, *to); }
+static void prepare(context *c, char *stack, size_t bytes, void (*run)(void)) {
+    void **top = (void **)(stack + bytes);
+    *--top = nullptr; /* keeps the stack as a call would */
+    *--top = (void *)run;
+    for (int i = 0; i < 6; i++) *--top = nullptr;
+    *c = top;
+}
+#else
+typedef ucontext_t context;
+static void enter(context *from, context *to) { swapcontext(from, to); }
+static void prepare(context *c, char *stack, size_t bytes, void (*run)(void)) {
+    getcontext(c);
+    c->uc_stack.ss_sp = stack;
+    c->uc_stack.ss_size = bytes;
+    c->uc_link = nullptr;
+    makecontext(c, run, 0);
+}
+#endif
+
+/* ---- a block of threads ---------------------------------------------------------------- */
+
+struct meeting {
+    unsigned round, waiting, members;
+};
+
+struct fiber {
+    context at;
+    dim3 index;
+    meeting *waits; /* NULL: it can go on */
+    unsigned round; /* of the meeting that it waits for */
+    bool done;
+};
+
+struct warp {
+    meeting meet;
+    uint64_t values[2][WARP]; /* of rounds with even and odd numbers */
+};
+
+struct machine {
+    char *stacks, *shared; /* [MAX_THREADS][STACK_BYTES], [SHARED_BYTES] */
+    fiber fibers[MAX_THREADS];
+    warp warps[MAX_THREADS / WARP];
+    meeting block;
+    context host;
+    int now;
+    const std::function<void()> *body;
+    ig_random random;
+    unsigned n_launches;
+
+    machine() { shared = (stacks = (char *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0)) + stack_bytes; }
+    ~machine() { munmap(stacks, bytes); }
+    static constexpr size_t stack_bytes = (size_t)MAX_THREADS * STACK_BYTES, bytes = stack_bytes + SHARED_BYTES;
+    static constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+};
+
+static thread_local std::unique_ptr<machine> owned;
+static thread_local machine *m;
+
+void cuda_on_cpu_seed(uint64_t seed) {
+    if (!m) {
+        owned.reset(new machine());
+        m = owned.get();
+        if (m->stacks == MAP_FAILED) die("no memory for stacks");
+    }
+    m->random = ig_random{seed};
+}
+
+void *cuda_on_cpu_shared(void) { return m->shared; }
+
+int cuda_on_cpu_lane(void) { return m->now % WARP; }
+
+static void run_fiber(void) {
+    (*m->body)();
+    fiber *f = &m->fibers[m->now];
+    f->done = true;
+    m->block.members--;
+    m->warps[m->now / WARP].meet.members--;
+    enter(&f->at, &m->host);
+    abort();
+}
+
+static void meet(meeting *x) {
+    fiber *f = &m->fibers[m->now];
+    if (++x->waiting >= x->members) {
+        x->waiting = 0;
+        x->round++;
+        return;
+    }
+    f->waits = x;
+    f->round = x->round;
+    enter(&f->at, &m->host);
+}
+
+void __syncthreads(void) { meet(&m->block); }
+
+uint64_t cuda_on_cpu_exchange(uint64_t v, int from) {
+    warp *w = &m->warps[m->now / WARP];
+    uint64_t *values = w->values[w->meet.round % 2];
+    if (w->meet.members != WARP) die("an exchange in a warp that has lost lanes");
+    values[m->now % WARP] = v;
+    meet(&w->meet);
+    return values[from % WARP];
+}
+
+/* A barrier that the last thread to come has left before it came: those that ended do not count. */
+static bool may_go_on(fiber *f) {
+    meeting *x = f->waits;
+    if (!x) return true;
+    if (x->round == f->round && x == &m->block && x->waiting == x->members) x->waiting = 0, x->round++;
+    if (x->round == f->round) return false;
+    f->waits = nullptr;
+    return true;
+}
+
+/* Numbers of n things, in an order by lot. */
+static void shuffle(int *order, int n) {
+    for (int i = 0; i < n; i++) {
+        int j = (int)(ig_random_unit(&m->random) * (i + 1));
+        order[i] = order[j];
+        order[j] = i;
+    }
+}
+
+/* Runs each thread of a list until it waits or ends; true if any could run. */
+static bool run_threads(const int *order, int n, int *left) {
+    bool moved = false;
+    for (int i = 0; i < n; i++) {
+        fiber *f = &m->fibers[order[i]];
+        if (f->done || !may_go_on(f)) continue;
+        m->now = order[i];
+        threadIdx = f->index;
+        enter(&m->host, &f->at);
+        moved = true;
+        *left -= f->done;
+    }
+    return moved;
+}
+
+/* All threads in turn, or warp after warp, each as far as it gets alone. */
+static void run_in_order(int n) {
+    int order[MAX_THREADS], warps[MAX_THREADS / WARP], n_warps = (n + WARP - 1) / WARP, left = n;
+    bool by_warp = ig_random_unit(&m->random) < 0.5;
+    shuffle(order, n);
+    shuffle(warps, n_warps);
+    while (left) {
+        bool moved = false;
+        if (!by_warp) moved = run_threads(order, n, &left);
+        for (int w = 0; by_warp && w < n_warps; w++) {
+            int lanes[WARP], first = warps[w] * WARP, size = n - first < WARP ? n - first : WARP;
+            shuffle(lanes, size);
+            for (int i = 0; i < size; i++) lanes[i] += first;
+            while (run_threads(lanes, size, &left)) moved = true;
+        }
+        if (!moved) die("threads wait for each other for ever");
+    }
+}
+
+static void run_block(int n) {
+    m->block = meeting{0, 0, (unsigned)n};
+    memset(m->shared, 0xff, SHARED_BYTES);
+    for (int i = 0; i < n; i++) {
+        unsigned x = blockDim.x, y = blockDim.y;
+        fiber *f = &m->fibers[i];
+        f->index = dim3((unsigned)i % x, (unsigned)i / x % y, (unsigned)i / x / y);
+        f->waits = nullptr;
+        f->done = false;
+        prepare(&f->at, m->stacks + (size_t)i * STACK_BYTES, STACK_BYTES, run_fiber);
+        if (i % WARP == 0) m->warps[i / WARP].meet = meeting{0, 0, (unsigned)(n - i < WARP ? n - i : WARP)};
+    }
+    run_in_order(n);
+}
+
+static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::function<void()> &body) {
+    unsigned n_blocks = grid.x * grid.y * grid.z, n = block.x * block.y * block.z;
+    if (!m) cuda_on_cpu_seed(1);
+    if (shared_bytes > SHARED_BYTES || n == 0 || n > MAX_THREADS || grid.y > 65535 || grid.z > 65535)
+        die("a launch that no GPU would take");
+    gridDim = grid;
+    blockDim = block;
+    m->body = &body;
+    bool backwards = m->n_launches++ % 2;
+    for (unsigned i = 0; i < n_blocks; i++) {
+        unsigned b = backwards ? n_blocks - 1 - i : i;
+        blockIdx = dim3(b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y);
+        run_block((int)n);
+    }
+}
+
+/* ---- memory ---------------------------------------------------------------------------- */
+
+struct region {
+    void *p;
+    size_t n_bytes, mapped;
+    bool is_host;
+};
+
+static std::mutex lock;
+static std::vector<region> regions;
+static int n_running;
+
+enum { PAGE = 4096 };
+
+/* With a closed page behind its end, where the memory ends up to 15 bytes before. */
+static cudaError_t take(void **out, size_t n_bytes, bool is_host) {
+    size_t rounded = (n_bytes + PAGE - 1) / PAGE * PAGE, mapped = rounded + PAGE;
+    if (n_bytes > (size_t)1 << 40) return cudaErrorMemoryAllocation;
+    char *p = (char *)mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) return cudaErrorMemoryAllocation;
+    mprotect(p + rounded, PAGE, PROT_NONE);
+    if (!is_host) memset(p, 0xff, rounded);
+    std::lock_guard<std::mutex> guard(lock);
+    if (!is_host && !n_running) mprotect(p, rounded, PROT_NONE);
+    regions.push_back(region{p, rounded, mapped, is_host});
+    *out = p;
+    return cudaSuccess;
+}
+
+static cudaError_t give(void *p) {
+    std::lock_guard<std::mutex> guard(lock);
+    if (!p) return cudaSuccess;
+    for (size_t i = 0; i < regions.size(); i++) {
+        if (regions[i].p != p) continue;
+        munmap(p, regions[i].mapped);
+        regions[i] = regions.back();
+        regions.pop_back();
+        return cudaSuccess;
+    }
+    return cudaErrorInvalidValue;
+}
+
+/* The device's memory is open while a stream runs. */
+static void open_memory(int more) {
+    std::lock_guard<std::mutex> guard(lock);
+    int before = n_running;
+    n_running += more;
+    if ((before == 0) == (n_running == 0)) return;
+    for (const region &r : regions)
+        if (!r.is_host) mprotect(r.p, r.n_bytes, n_running ? PROT_READ | PROT_WRITE : PROT_NONE);
+}
+
+cudaError_t cudaMalloc(void **p, size_t n_bytes) { return take(p, n_bytes, false); }
+cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags) {
+    (void)flags;
+    return take(p, n_bytes, true);
+}
+cudaError_t cudaFree(void *p) { return give(p); }
+cudaError_t cudaFreeHost(void *p) { return give(p); }
+
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
+    *left = *all = (size_t)1 << 36;
+    return cudaSuccess;
+}
+
+/* ---- streams ------------------------------------------------------------------------------ */
+
+struct cuda_on_cpu_stream {
+    std::vector<std::function<void()>> work;
+};
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
+    (void)flags;
+    *s = new cuda_on_cpu_stream();
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    delete s;
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    if (s->work.empty()) return cudaSuccess;
+    open_memory(1);
+    for (const auto &f : s->work) f();
+    s->work.clear();
+    open_memory(-1);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind, cudaStream_t s) {
+    (void)kind;
+    s->work.push_back([=] { memcpy(to, from, n_bytes); });
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t n_bytes, cudaStream_t s) {
+    s->work.push_back([=] { memset(to, byte, n_bytes); });
+    return cudaSuccess;
+}
+
+void cuda_on_cpu_launch(cudaStream_t s, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> body) {
+    s->work.push_back([=] { run_grid(grid, block, shared_bytes, body); });
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+cudaError_t cudaGetDeviceCount(int *n) {
+    *n = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
+    *p = cudaDeviceProp{};
+    snprintf(p->name, sizeof p->name, "fibers on the CPU");
+    p->totalGlobalMem = (size_t)1 << 36;
+    p->major = 7, p->minor = 5, p->multiProcessorCount = 1;
+    return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+const char *cudaGetErrorString(cudaError_t e) {
+    return e == cudaSuccess ? "success" : e == cudaErrorMemoryAllocation ? "out of memory" : "invalid";
+}

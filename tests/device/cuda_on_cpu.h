@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The part of CUDA that src/device/cuda uses, on the CPU, so that its sources are tested where there is no GPU:
+ * compiled as plain C++ with this in the place of the toolkit's headers.
+ *
+ * The threads of a block are fibers of one thread of the host. They run in an order drawn from a seed, all in turn or
+ * warp after warp, and change over only where they meet, at a barrier or in a warp's exchange; blocks run one after the
+ * other, last ones first at every other launch. What a GPU would punish shows here: memory of the device starts as NaN
+ * (every byte 0xff) and is closed to the host except while a stream runs, a stream runs nothing before it is waited
+ * for, shared memory is 0xff for each block, threads that wait for each other for ever and warps that have lost a lane
+ * end the program. Not shown: what depends on time, on the order of memory between blocks, on occupancy.
+ */
+#ifndef TESTS_CUDA_ON_CPU_H
+#define TESTS_CUDA_ON_CPU_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <functional>
+
+#include "base/half.h"
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define IG_ON_CPU 1
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+
+extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+/* ---- the runtime ------------------------------------------------------------------ */
+
+typedef enum cudaError { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorUnknown } cudaError_t;
+typedef enum cudaMemcpyKind { cudaMemcpyDefault } cudaMemcpyKind;
+typedef struct cuda_on_cpu_stream *cudaStream_t;
+
+struct cudaDeviceProp {
+    char name[256];
+    size_t totalGlobalMem;
+    int major, minor, multiProcessorCount;
+};
+
+enum { cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaStreamNonBlocking = 1 };
+
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
+cudaError_t cudaMalloc(void **p, size_t n_bytes);
+cudaError_t cudaFree(void *p);
+cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *p);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t n_bytes, cudaStream_t s);
+cudaError_t cudaGetLastError(void);
+const char *cudaGetErrorString(cudaError_t e);
+
+/* ---- launches ----------------------------------------------------------------------- */
+
+void cuda_on_cpu_launch(cudaStream_t s, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> body);
+void *cuda_on_cpu_shared(void);
+
+/* What no compiler but CUDA's understands has these names on both sides (src/device/cuda/cuda.h). */
+#define IG_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                              \
+    do {                                                                                       \
+        auto launched = kernel;                                                                \
+        auto launch = [=](auto... args) {                                                      \
+            cuda_on_cpu_launch(stream, grid, block, shared_bytes, [=] { launched(args...); }); \
+        };                                                                                     \
+        launch(__VA_ARGS__);                                                                   \
+    } while (0)
+#define IG_SHARED(type, name) type *name = (type *)cuda_on_cpu_shared()
+
+/* The seed of the orders in which threads run; drawn anew for each block. */
+void cuda_on_cpu_seed(uint64_t seed);
+
+/* ---- inside kernels -------------------------------------------------------------------- */
+
+void __syncthreads(void);
+/* All lanes of a warp: v of the lane `from`. */
+uint64_t cuda_on_cpu_exchange(uint64_t v, int from);
+
+template <typename T>
+static inline T cuda_on_cpu_shuffle(T v, int from) {
+    uint64_t bits = 0;
+    memcpy(&bits, &v, sizeof v);
+    bits = cuda_on_cpu_exchange(bits, from);
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+int cuda_on_cpu_lane(void);
+
+#define __shfl_sync(mask, v, from) cuda_on_cpu_shuffle(v, from)
+#define __shfl_xor_sync(mask, v, bits) cuda_on_cpu_shuffle(v, cuda_on_cpu_lane() ^ (bits))
+
+static inline int __dp4a(int a, int b, int sum) {
+    for (int i = 0; i < 4; i++) sum += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
+    return sum;
+}
+
+static inline unsigned atomicMax(unsigned *at, unsigned v) {
+    unsigned old = *at;
+    if (v > old) *at = v;
+    return old;
+}
+
+typedef struct __half {
+    uint16_t bits;
+} __half;
+static inline __half __ushort_as_half(uint16_t bits) { return __half{bits}; }
+static inline uint16_t __half_as_ushort(__half h) { return h.bits; }
+static inline float __half2float(__half h) { return ig_f16_f32(h.bits); }
+static inline __half __float2half_rn(float f) { return __half{ig_f32_f16(f)}; }
+static inline float __uint_as_float(unsigned u) { return ig_bits_f32(u); }
+static inline unsigned __float_as_uint(float f) { return ig_f32_bits(f); }
+
+#endif

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The GPU's operations but attention against the scalar CPU's; and that a row's bits depend on nothing but the row.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "two_devices.h"
+
+/* Where scales lie in a block, as 16-bit floats; -1: nowhere. */
+static const struct {
+    ig_type type;
+    int scales[2];
+} types[] = {{IG_TYPE_F32, {-1, -1}},  {IG_TYPE_F16, {-1, -1}},   {IG_TYPE_BF16, {-1, -1}}, {IG_TYPE_Q4_0, {0, -1}},
+             {IG_TYPE_Q4_1, {0, 2}},   {IG_TYPE_Q5_0, {0, -1}},   {IG_TYPE_Q5_1, {0, 2}},   {IG_TYPE_Q8_0, {0, -1}},
+             {IG_TYPE_Q2_K, {80, 82}}, {IG_TYPE_Q3_K, {108, -1}}, {IG_TYPE_Q4_K, {0, 2}},   {IG_TYPE_Q5_K, {0, 2}},
+             {IG_TYPE_Q6_K, {208, -1}}};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* A matrix of random codes in the host's memory, which the GPU gets a copy of; to be given to free_matrix(). */
+static ig_matrix make_matrix(int t, int n_out, int n_in, const float *bias) {
+    const ig_type_info *info = ig_type_get(types[t].type);
+    size_t row = ig_type_row_bytes(info, (size_t)n_in), bytes = row * (size_t)n_out;
+    uint8_t *w = malloc(bytes);
+    for (size_t i = 0; i < bytes; i++) w[i] = (uint8_t)ig_random_u64(&dice);
+    for (size_t i = 0; info->block > 1 && i < bytes; i += (size_t)info->block_bytes)
+        for (int s = 0; s < 2; s++) {
+            uint16_t half = ig_f32_f16((float)(0.01 + 0.02 * ig_random_unit(&dice)));
+            if (types[t].scales[s] >= 0) memcpy(w + i + types[t].scales[s], &half, sizeof half);
+        }
+    for (size_t i = 0; info->block == 1 && i < bytes / (size_t)info->block_bytes; i++) {
+        float v = (float)(2 * ig_random_unit(&dice) - 1);
+        uint16_t half = types[t].type == IG_TYPE_F16 ? ig_f32_f16(v) : ig_f32_bf16(v);
+        memcpy(w + i * (size_t)info->block_bytes, info->block_bytes == 4 ? (void *)&v : (void *)&half,
+               (size_t)info->block_bytes);
+    }
+    ig_error err = {0};
+    if (devices[GPU]->ops->bind(devices[GPU], w, bytes, &err)) fail_msg("%s", err.text);
+    return (ig_matrix){.w = w, .bias = bias, .n_out = n_out, .n_in = n_in, .type = types[t].type, .row_bytes = row};
+}
+
+static void free_matrix(ig_matrix *m) {
+    devices[GPU]->ops->unbind(devices[GPU], m->w);
+    free((void *)(uintptr_t)m->w);
+}
+
+static void multiply(const both *y, const ig_matrix *m, const both *x, int first, int n_rows) {
+    for (int d = 0; d < DEVICES; d++) {
+        float *to = y->on[d] + (size_t)first * (size_t)m->n_out;
+        devices[d]->ops->matmul(devices[d], &to, &m, 1, x->on[d] + (size_t)first * (size_t)m->n_in, n_rows,
+                                n_rows == 1);
+        finish(d);
+    }
+}
+
+static void products(void **state) {
+    (void)state;
+    enum { OUT = 37, ROWS = 19 };
+    float bias[OUT];
+    ig_error err = {0};
+    for (int i = 0; i < OUT; i++) bias[i] = (float)i - 10;
+    if (devices[GPU]->ops->bind(devices[GPU], bias, sizeof bias, &err)) fail_msg("%s", err.text);
+    for (int t = 0; t < N_TYPES; t++)
+        for (int n_in = 256; n_in <= 1280; n_in += 1024) {
+            ig_matrix m = make_matrix(t, OUT, n_in, t % 2 ? bias : NULL);
+            both x = make_both((size_t)ROWS * (size_t)n_in, 3), y = make_both(ROWS * OUT, 1);
+            multiply(&y, &m, &x, 0, ROWS);
+            expect_near(&y, 1e-5, ig_type_get(m.type)->name);
+            float *together = malloc(y.n * sizeof *together);
+            memcpy(together, get(&y, GPU), y.n * sizeof *together);
+            for (int r = 0; r < ROWS; r += r < 3 ? 1 : 4) multiply(&y, &m, &x, r, r < 3 ? 1 : 4);
+            assert_memory_equal(together, get(&y, GPU), y.n * sizeof *together);
+            free(together);
+            free_matrix(&m);
+            free_both(&x);
+            free_both(&y);
+        }
+    devices[GPU]->ops->unbind(devices[GPU], bias);
+}
+
+/* Several matrices of one input, of types that want it in different forms. */
+static void several_products(void **state) {
+    (void)state;
+    ig_matrix a = make_matrix(0, 5, 256, NULL), b = make_matrix(8, 9, 256, NULL), c = make_matrix(7, 3, 256, NULL);
+    both x = make_both(2 * 256, 1), y[3] = {make_both(10, 1), make_both(18, 1), make_both(6, 1)};
+    for (int d = 0; d < DEVICES; d++) {
+        float *to[] = {y[0].on[d], y[1].on[d], y[2].on[d]};
+        devices[d]->ops->matmul(devices[d], to, (const ig_matrix *[]){&a, &b, &c}, 3, x.on[d], 2, false);
+    }
+    for (int i = 0; i < 3; i++) expect_near(&y[i], 1e-5, "several"), free_both(&y[i]);
+    free_matrix(&a), free_matrix(&b), free_matrix(&c);
+    free_both(&x);
+}
+
+/* A number that is not finite spoils its own row, and no other; so small that it is nothing, it is. */
+static void products_of_strange_numbers(void **state) {
+    (void)state;
+    static const float strange[] = {NAN, INFINITY, -INFINITY, 1e-35f};
+    ig_matrix m = make_matrix(7, 6, 256, NULL);
+    for (int i = 0; i < 4; i++) {
+        both x = make_both(3 * 256, 1), y = make_both(3 * 6, 1);
+        for (int k = 0; k < 32; k++) x.host[256 + 64 + k] = k == 5 ? strange[i] : 0;
+        put(&x);
+        multiply(&y, &m, &x, 0, 3);
+        expect_near(&y, 1e-5, "strange");
+        const float *got = get(&y, GPU);
+        for (int r = 0; r < 18; r++) assert_int_equal(isnan(got[r]), i < 3 && r / 6 == 1);
+        free_both(&x);
+        free_both(&y);
+    }
+    free_matrix(&m);
+}
+
+static void embeddings(void **state) {
+    (void)state;
+    int32_t ids[] = {3, 0, 6, 3};
+    for (int t = 0; t < N_TYPES; t++) {
+        ig_matrix m = make_matrix(t, 7, 512, NULL);
+        both y = make_both(4 * 512, 1);
+        for (int add = 0; add < 2; add++) {
+            for (int d = 0; d < DEVICES; d++) {
+                int32_t *there = ig_device_alloc(devices[d], IG_PLACE_HOST, sizeof ids);
+                memcpy(there, ids, sizeof ids);
+                devices[d]->ops->embed(devices[d], y.on[d], &m, there, 4, add);
+                finish(d);
+                ig_device_free(devices[d], IG_PLACE_HOST, there, sizeof ids);
+            }
+            expect_near(&y, 1e-7, ig_type_get(m.type)->name);
+        }
+        free_both(&y);
+        free_matrix(&m);
+    }
+}
+
+static void norms(void **state) {
+    (void)state;
+    static const int widths[] = {1, 8, 64, 577};
+    for (size_t i = 0; i < 4; i++)
+        for (int kind = 0; kind < 8; kind++) {
+            int n = widths[i], rows = 5;
+            bool rms = kind & 1;
+            both x = make_both((size_t)(rows * n), 4), w = make_both((size_t)n, 2), b = make_both((size_t)n, 2),
+                 y = make_both((size_t)(rows * n), 1);
+            if (kind & 4) x.host[n] = 1e30f, x.host[2 * n] = NAN, put(&x);
+            for (int d = 0; d < DEVICES; d++)
+                devices[d]->ops->norm(devices[d], kind & 4 ? x.on[d] : y.on[d], x.on[d], kind & 2 ? w.on[d] : NULL,
+                                      kind & 2 && !rms ? b.on[d] : NULL, rms, 1e-5f, rows, n);
+            expect_near(kind & 4 ? &x : &y, 1e-6, "norm");
+            free_both(&x), free_both(&y), free_both(&w), free_both(&b);
+        }
+}
+
+static void rotations(void **state) {
+    (void)state;
+    for (int adjacent = 0; adjacent < 2; adjacent++)
+        for (int n_rot = 8; n_rot <= 24; n_rot += 16) {
+            both x = make_both(6 * 5 * 24, 2), cs = make_both((size_t)(6 * n_rot), 1);
+            for (int d = 0; d < DEVICES; d++)
+                devices[d]->ops->rope(devices[d], x.on[d], cs.on[d], n_rot, adjacent, 6, 5, 24);
+            expect_near(&x, 1e-6, "rope");
+            free_both(&x), free_both(&cs);
+        }
+}
+
+static void elements(void **state) {
+    (void)state;
+    static const size_t sizes[] = {1, 31, 129, 140001};
+    for (size_t i = 0; i < 4; i++)
+        for (int strange = 0; strange < 2; strange++) {
+            both x = make_both(sizes[i], 20), y = make_both(sizes[i], 3);
+            if (strange) x.host[sizes[i] / 2] = NAN, y.host[sizes[i] - 1] = -INFINITY, put(&x), put(&y);
+            for (int d = 0; d < DEVICES; d++) devices[d]->ops->add(devices[d], y.on[d], x.on[d], sizes[i]);
+            expect_near(&y, 0, "add");
+            for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], x.on[d], y.on[d], sizes[i]);
+            expect_near(&x, 1e-6, "silu");
+            for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], y.on[d], NULL, sizes[i]);
+            expect_near(&y, 0, "relu");
+            free_both(&x), free_both(&y);
+        }
+}
+
+static void peaks(void **state) {
+    (void)state;
+    static const float odd[] = {0, -70, INFINITY, NAN};
+    ig_device *g = devices[GPU];
+    assert_true(g->ops->peak(g, NULL, 0) == 0);
+    for (int i = 0; i < 4; i++) {
+        both x = make_both(5000, 7);
+        x.host[4999 - i] = odd[i];
+        put(&x);
+        float a = devices[CPU]->ops->peak(devices[CPU], x.on[CPU], x.n), b = g->ops->peak(g, x.on[GPU], x.n);
+        assert_memory_equal(&a, &b, sizeof a);
+        free_both(&x);
+    }
+}
+
+static void memory(void **state) {
+    (void)state;
+    ig_device *g = devices[GPU];
+    both x = make_both(100, 1);
+    float *more = ig_device_alloc(g, IG_PLACE_DEVICE, 300 * sizeof *more), host[300], kept[100];
+    memcpy(kept, x.host, sizeof kept);
+    g->ops->copy(g, host, more, sizeof host);
+    finish(GPU);
+    for (int i = 0; i < 300; i++) assert_true(host[i] == 0); /* new memory is zero */
+    g->ops->copy(g, more + 100, x.on[GPU], 100 * sizeof *more);
+    g->ops->copy(g, more + 150, more + 100, 50 * sizeof *more);
+    g->ops->clear(g, more + 160, 10 * sizeof *more);
+    g->ops->copy(g, host, more, sizeof host);
+    finish(GPU);
+    assert_memory_equal(host + 100, kept, 50 * sizeof *kept);
+    assert_memory_equal(host + 150, kept, 10 * sizeof *kept);
+    assert_memory_equal(host + 170, kept + 20, 30 * sizeof *kept);
+    for (int i = 160; i < 170; i++) assert_true(host[i] == 0);
+    assert_null(ig_device_alloc(g, IG_PLACE_DEVICE, SIZE_MAX / 4));
+    ig_device_free(g, IG_PLACE_DEVICE, more, sizeof host);
+    ig_error err = {0};
+    assert_int_equal(ig_device_open_cuda(&g, ig_cuda_count(), 1, &err), IG_E_NOT_FOUND);
+    free_both(&x);
+}
+
+static int open_and_reserve(void **state) {
+    open_devices(state);
+    reserve_both(&(ig_device_need){.max_rows = 32, .max_in = 2048, .max_entries = 1, .heads = {1, 1, 8, 0}});
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory),     cmocka_unit_test(products), cmocka_unit_test(several_products),
+        cmocka_unit_test(embeddings), cmocka_unit_test(norms),    cmocka_unit_test(products_of_strange_numbers),
+        cmocka_unit_test(rotations),  cmocka_unit_test(elements), cmocka_unit_test(peaks),
+    };
+    int missing = missing_gpu();
+    return missing ? missing : cmocka_run_group_tests(tests, open_and_reserve, close_devices);
+}

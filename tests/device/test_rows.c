@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The GPU's attention against the scalar CPU's, over rows of every KV type; and that a query's bits depend neither on
+ * what shares the call nor on how rows and prompts are cut.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "two_devices.h"
+
+#include "kernel/kernel.h"
+
+enum { HEADS = 6, KV_HEADS = 2, SHIFT = 3, MAX_ROWS = 2400, MAX_BLOCKS = MAX_ROWS >> SHIFT, MAX_TOKENS = 70, JOBS = 3 };
+
+/* Keys and values as a store has them, where the GPU reads them: the blocks in another order than the sequence's. */
+static struct cache {
+    int d;
+    ig_kv_type type;
+    uint8_t *frames;        /* [KV_HEADS][MAX_BLOCKS][block] */
+    const uint8_t **blocks; /* [KV_HEADS][MAX_BLOCKS] */
+    uint32_t *number;       /* [MAX_BLOCKS] */
+    ig_kv_line *lines;      /* [KV_HEADS][MAX_BLOCKS][2^SHIFT][2][lines of a row] */
+    int32_t *index;         /* [MAX_ROWS] every third slot, from 1 on */
+    ig_kv_view *views;      /* [JOBS][KV_HEADS] */
+    size_t row, block, n_lines;
+} cache;
+
+static ig_head_shape shape;
+
+static void *pinned(size_t n_bytes) {
+    void *p = ig_device_alloc(devices[GPU], IG_PLACE_HOST, n_bytes);
+    assert_non_null(p);
+    return p;
+}
+
+static void give(void *p) { ig_device_free(devices[GPU], IG_PLACE_HOST, p, 0); }
+
+static void fill_row(int head, int slot) {
+    const ig_kernels *k = ig_kernels_get(IG_CPU_SCALAR);
+    float x[IG_KV_DIMS];
+    size_t number = cache.number[slot >> SHIFT], at = (size_t)head * MAX_BLOCKS + number;
+    uint8_t *row = cache.frames + at * cache.block + (size_t)(slot & 7) * cache.row;
+    ig_kv_line *lines = cache.lines + ((at << SHIFT) + (size_t)(slot & 7)) * 2 * cache.n_lines;
+    for (int value = 0; value < 2; value++) {
+        for (int c = 0; c < cache.d; c++) x[c] = (float)(4 * ig_random_unit(&dice) - 2);
+        k->kv_pack[cache.type](row + (value ? cache.block / 2 : 0), lines + (value ? cache.n_lines : 0), x, cache.d);
+    }
+}
+
+static void open_cache(int d, ig_kv_type type) {
+    cache.d = d, cache.type = type;
+    cache.row = ig_kv_row_bytes(type, d), cache.block = cache.row << (SHIFT + 1);
+    cache.n_lines = ig_kv_row_lines(type, d);
+    cache.frames = pinned(KV_HEADS * MAX_BLOCKS * cache.block);
+    cache.blocks = pinned(KV_HEADS * MAX_BLOCKS * sizeof *cache.blocks);
+    cache.number = pinned(MAX_BLOCKS * sizeof *cache.number);
+    cache.lines = pinned((KV_HEADS * MAX_BLOCKS << SHIFT) * 2 * (cache.n_lines + 1) * sizeof *cache.lines);
+    cache.index = pinned(MAX_ROWS * sizeof *cache.index);
+    cache.views = pinned(JOBS * KV_HEADS * sizeof *cache.views);
+    for (int b = 0; b < MAX_BLOCKS; b++) cache.number[b] = (uint32_t)(b * 7 % MAX_BLOCKS); /* 300 blocks */
+    for (int i = 0; i < MAX_ROWS / 3; i++) cache.index[i] = 3 * i + 1;
+    for (int h = 0; h < KV_HEADS; h++) {
+        for (int b = 0; b < MAX_BLOCKS; b++)
+            cache.blocks[h * MAX_BLOCKS + b] = cache.frames + (size_t)(h * MAX_BLOCKS + b) * cache.block;
+        for (int s = 0; s < MAX_ROWS; s++) fill_row(h, s);
+    }
+    shape = (ig_head_shape){HEADS, KV_HEADS, d, 0.17f};
+    reserve_both(&(ig_device_need){.max_rows = 32, .max_in = 64, .max_entries = MAX_ROWS, .heads = shape});
+}
+
+static void close_cache(void) {
+    give(cache.frames), give(cache.blocks), give(cache.number), give(cache.lines), give(cache.index), give(cache.views);
+}
+
+/* Views of a job: n slots from `first` on, or of the list. */
+static const ig_kv_view *see(int job, bool listed, int first, int n) {
+    ig_kv_view *views = cache.views + job * KV_HEADS;
+    for (int h = 0; h < KV_HEADS; h++)
+        views[h] = (ig_kv_view){
+            .blocks = cache.blocks + h * MAX_BLOCKS,
+            .number = cache.number,
+            .shift = SHIFT,
+            .row_bytes = cache.row,
+            .v_offset = cache.block / 2,
+            .index = listed ? cache.index : NULL,
+            .first = first,
+            .n = n,
+            .type = cache.type,
+            .lines = cache.n_lines ? cache.lines + ((size_t)(h * MAX_BLOCKS) << SHIFT) * 2 * cache.n_lines : NULL};
+    return views;
+}
+
+typedef struct arrays {
+    both q, scale, out, lse, rest, share;
+} arrays;
+
+static arrays make_arrays(int n_tokens) {
+    size_t heads = (size_t)HEADS * (size_t)shape.head_dim, n = (size_t)n_tokens;
+    arrays x = {make_both(n * heads, 2), make_both(heads, 2), make_both(n * heads, 1),
+                make_both(n * HEADS, 1), make_both(heads, 1), make_both(HEADS, 1)};
+    for (int h = 0; h < HEADS; h++) x.share.host[h] = h % 3 ? (float)h / HEADS : 0;
+    put(&x.share);
+    return x;
+}
+
+static void free_arrays(arrays *x) {
+    both *all[] = {&x->q, &x->scale, &x->out, &x->lse, &x->rest, &x->share};
+    for (int i = 0; i < 6; i++) free_both(all[i]);
+}
+
+static ig_attention job_of(const arrays *x, int d, int token, int n_tokens, bool prompt, const ig_kv_view *views) {
+    size_t at = (size_t)token * HEADS;
+    return (ig_attention){.q = x->q.on[d] + at * (size_t)shape.head_dim,
+                          .q_scale = x->scale.on[d],
+                          .out = x->out.on[d] + at * (size_t)shape.head_dim,
+                          .lse = x->lse.on[d] + at,
+                          .rest = prompt ? NULL : x->rest.on[d],
+                          .rest_share = x->share.on[d],
+                          .n_tokens = n_tokens,
+                          .prompt = prompt,
+                          .views = views};
+}
+
+static void expect_attention(const arrays *x, const char *what) {
+    expect_near(&x->out, 2e-5, what);
+    expect_near(&x->lse, 2e-5, what);
+}
+
+/* Bits of the GPU's results; compared with later ones. */
+static float *copy_result(const both *x) {
+    float *copy = malloc(x->n * sizeof *copy);
+    memcpy(copy, get(x, GPU), x->n * sizeof *copy);
+    return copy;
+}
+
+static void expect_same(const both *x, float *before) {
+    assert_memory_equal(before, get(x, GPU), x->n * sizeof *before);
+    free(before);
+}
+
+/* One step, and in parts that the caller cuts. */
+static void run_step(bool listed, int first, int n) {
+    arrays x = make_arrays(1);
+    const ig_kv_view *views = see(0, listed, first, n);
+    for (int d = 0; d < DEVICES; d++) {
+        ig_attention a = job_of(&x, d, 0, 1, false, views);
+        devices[d]->ops->attend(devices[d], &shape, &a, 1);
+        finish(d);
+    }
+    expect_attention(&x, "step");
+    if (!listed && first == 0) {
+        float *before = copy_result(&x.out);
+        size_t floats = ig_attend_carry_floats(&shape, 0, n);
+        ig_attention a = job_of(&x, GPU, 0, 1, false, views);
+        a.carry = ig_device_alloc(devices[GPU], IG_PLACE_DEVICE, floats * sizeof(float));
+        for (a.begin = 0; a.begin < n; a.begin = a.end) {
+            a.end = a.begin + IG_ATTEND_UNIT < n ? a.begin + IG_ATTEND_UNIT : n;
+            devices[GPU]->ops->attend(devices[GPU], &shape, &a, 1);
+        }
+        expect_same(&x.out, before);
+        ig_device_free(devices[GPU], IG_PLACE_DEVICE, a.carry, floats * sizeof(float));
+    }
+    free_arrays(&x);
+}
+
+static void steps(void **state) {
+    (void)state;
+    static const int dims[] = {8, 32, 80, 128};
+    for (int t = 0; t < IG_KV_TYPES; t++) {
+        open_cache(dims[t % 4], (ig_kv_type)t);
+        run_step(false, 0, 1);
+        run_step(false, 0, 513);
+        run_step(false, 5, 200);
+        run_step(true, 0, t ? 129 : 799);
+        close_cache();
+    }
+    open_cache(32, IG_KV_F16);
+    run_step(false, 0, 2100);
+    close_cache();
+}
+
+/* Several together give the bits of each alone. */
+static void steps_together(void **state) {
+    (void)state;
+    static const int lengths[JOBS] = {700, 3, 1025};
+    open_cache(16, IG_KV_F16);
+    arrays x = make_arrays(JOBS);
+    float *before = NULL;
+    for (int round = 0; round < 2; round++) {
+        ig_attention jobs[JOBS];
+        for (int i = 0; i < JOBS; i++) jobs[i] = job_of(&x, GPU, i, 1, false, see(i, false, 0, lengths[i]));
+        if (round)
+            devices[GPU]->ops->attend(devices[GPU], &shape, jobs, JOBS);
+        else
+            for (int i = 0; i < JOBS; i++) devices[GPU]->ops->attend(devices[GPU], &shape, &jobs[i], 1);
+        if (round)
+            expect_same(&x.out, before);
+        else
+            before = copy_result(&x.out);
+    }
+    free_arrays(&x);
+    close_cache();
+}
+
+/* A prompt of n_tokens at the end of n rows: at once; by the caller's parts; a few queries at a time. */
+static void run_prompt(int n_tokens, int n, int window, int piece) {
+    arrays x = make_arrays(n_tokens);
+    for (int d = 0; d < DEVICES; d++) {
+        ig_attention a = job_of(&x, d, 0, n_tokens, true, see(0, false, 0, n));
+        a.window = window;
+        devices[d]->ops->attend(devices[d], &shape, &a, 1);
+        finish(d);
+    }
+    expect_attention(&x, "prompt");
+    float *before = copy_result(&x.out), *again = copy_result(&x.out);
+    size_t floats = ig_attend_carry_floats(&shape, n_tokens, n);
+    ig_attention a = job_of(&x, GPU, 0, n_tokens, true, cache.views);
+    a.window = window;
+    a.carry = ig_device_alloc(devices[GPU], IG_PLACE_DEVICE, floats * sizeof(float));
+    for (a.begin = 0; a.begin < n; a.begin = a.end) {
+        a.end = a.begin + IG_ATTEND_UNIT < n ? a.begin + IG_ATTEND_UNIT : n;
+        devices[GPU]->ops->attend(devices[GPU], &shape, &a, 1);
+    }
+    expect_same(&x.out, before);
+    ig_device_free(devices[GPU], IG_PLACE_DEVICE, a.carry, floats * sizeof(float));
+    for (int t = 0; t < n_tokens; t += piece) {
+        int now = n_tokens - t < piece ? n_tokens - t : piece;
+        a = job_of(&x, GPU, t, now, true, see(0, false, 0, n - n_tokens + t + now));
+        a.window = window;
+        devices[GPU]->ops->attend(devices[GPU], &shape, &a, 1);
+        finish(GPU);
+    }
+    expect_same(&x.out, again);
+    free_arrays(&x);
+}
+
+static void prompts(void **state) {
+    (void)state;
+    open_cache(32, IG_KV_F16);
+    run_prompt(2, 2, 0, 1);
+    run_prompt(50, 700, 0, 17);
+    run_prompt(33, 33, 16, 5);
+    run_prompt(9, 2300, 0, 4); /* more rows than are gathered at a time */
+    run_prompt(40, 1500, 100, 13);
+    close_cache();
+    open_cache(80, IG_KV_Q4);
+    run_prompt(20, 100, 0, 7);
+    close_cache();
+    open_cache(256, IG_KV_Q8);
+    run_prompt(5, 40, 0, 2);
+    close_cache();
+}
+
+static void weights(void **state) {
+    (void)state;
+    enum { STRIDE = 700 };
+    open_cache(24, IG_KV_Q8);
+    for (int prompt = 0; prompt < 2; prompt++) {
+        int n_tokens = prompt ? 20 : 1;
+        arrays x = make_arrays(n_tokens);
+        both w = {.host = malloc(KV_HEADS * STRIDE * sizeof(float)), .n = KV_HEADS * STRIDE};
+        for (int d = 0; d < DEVICES; d++) {
+            w.on[d] = pinned(w.n * sizeof(float));
+            ig_attention a = job_of(&x, d, 0, n_tokens, prompt, see(0, false, 0, 600));
+            a.window = prompt ? 590 : 0;
+            devices[d]->ops->attend(devices[d], &shape, &a, 1);
+            devices[d]->ops->weigh(devices[d], &shape, &a, 0, 512, w.on[d], STRIDE);
+            devices[d]->ops->weigh(devices[d], &shape, &a, 512, 600, w.on[d], STRIDE);
+            finish(d);
+        }
+        expect_near(&w, 1e-4, "weights");
+        double sum = 0;
+        for (size_t i = 0; i < w.n; i++) sum += (double)w.host[i];
+        assert_true(fabs(sum - n_tokens * HEADS) < 1e-3 * n_tokens * HEADS);
+        for (int d = 0; d < DEVICES; d++) give(w.on[d]);
+        free(w.host);
+        free_arrays(&x);
+    }
+    close_cache();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps), cmocka_unit_test(steps_together),
+                                       cmocka_unit_test(prompts), cmocka_unit_test(weights)};
+    int missing = missing_gpu();
+    return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
+}
