@@ -36,7 +36,26 @@ INLINE void row_smalls(const ig_matmul *m, const uint8_t *w, int c0, const int n
     for (int c = 0; c < n_cols; c++) sums[c] = is_signed ? sum8(acc[c]) : sum8(acc[c]) + mins[c];
 }
 
-/* group: elements per scale, 16 or 32 */
+/* Adds the block s of 256 elements, number b of its row, to the sums of a column. group: elements per scale, 16 or 32.
+ * Scales of 32 are multiplied by the column's eight at a time, those of 16 as they are used: the columns share them. */
+INLINE void add_super(__m256 *acc, __m256 *mins, const super *s, const ig_q8 *a, int b, const int group) {
+    const float *ds = group == 16 ? a->ds16 + 16 * b : a->ds + 8 * b, *d = a->d + 8 * b;
+    float scale[8];
+    *mins = _mm256_fmadd_ps(_mm256_loadu_ps(s->min), _mm256_loadu_ps(ds), *mins);
+    if (group == 16)
+        *mins = _mm256_fmadd_ps(_mm256_loadu_ps(s->min + 8), _mm256_loadu_ps(ds + 8), *mins);
+    else
+        _mm256_storeu_ps(scale, _mm256_mul_ps(_mm256_loadu_ps(s->scale), _mm256_loadu_ps(d)));
+    for (int i = 0; i < 8; i++) {
+        __m256i dot = dot4(s->code[i], _mm256_load_si256((const void *)(a->q + 256 * b + 32 * i)), 0);
+        __m256 f = group == 16
+                       ? _mm256_mul_ps(_mm256_set_m128(_mm_set1_ps(s->scale[2 * i + 1]), _mm_set1_ps(s->scale[2 * i])),
+                                       _mm256_set1_ps(d[i]))
+                       : _mm256_set1_ps(scale[i]);
+        *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), f, *acc);
+    }
+}
+
 INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
                        void (*load)(super *, const uint8_t *), const int bytes, const int group) {
     __m256 acc[MAX_COLS], mins[MAX_COLS];
@@ -48,19 +67,7 @@ INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n
     for (int b = 0; b < m->n_in / 256; b++, w += bytes) {
         super s;
         load(&s, w);
-        for (int c = 0; c < n_cols; c++) {
-            const float *ds = group == 16 ? a[c].ds16 + 16 * b : a[c].ds + 8 * b;
-            mins[c] = _mm256_fmadd_ps(_mm256_loadu_ps(s.min), _mm256_loadu_ps(ds), mins[c]);
-            if (group == 16) mins[c] = _mm256_fmadd_ps(_mm256_loadu_ps(s.min + 8), _mm256_loadu_ps(ds + 8), mins[c]);
-            for (int i = 0; i < 8; i++) {
-                __m256i dot = dot4(s.code[i], _mm256_load_si256((const void *)(a[c].q + 256 * b + 32 * i)), 0);
-                __m256 scale = group == 16
-                                   ? _mm256_set_m128(_mm_set1_ps(s.scale[2 * i + 1]), _mm_set1_ps(s.scale[2 * i]))
-                                   : _mm256_set1_ps(s.scale[i]);
-                scale = _mm256_mul_ps(scale, _mm256_set1_ps(a[c].d[8 * b + i]));
-                acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), scale, acc[c]);
-            }
-        }
+        for (int c = 0; c < n_cols; c++) add_super(&acc[c], &mins[c], &s, &a[c], b, group);
     }
     for (int c = 0; c < n_cols; c++) sums[c] = sum8(_mm256_add_ps(acc[c], mins[c]));
 }
