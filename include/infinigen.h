@@ -3,7 +3,7 @@
  * infinigen: LLM inference when the KV cache outgrows the fast memory.
  *
  * Four nouns:
- *   ig_context  threads, CPU level, log sink. Outlives its models.
+ *   ig_context  device, threads, CPU level, log sink. Outlives its models.
  *   ig_model    weights and tokenizer: immutable, shared. Outlives its sessions.
  *   ig_cache    the memory in which the KV of many sessions of a model lies. Outlives them.
  *   ig_session  one timeline of tokens. One thread at a time.
@@ -109,13 +109,28 @@ typedef struct ig_context_options {
     ig_cpu_level cpu_level; /* IG_CPU_BEST (default): the best this CPU has */
     ig_log_fn log;          /* NULL (default): no log */
     void *log_user;
+    const char *device; /* where models are computed: NULL or "cpu" (default); a GPU, "cuda:0", "cuda" being the first;
+                           "auto": the first GPU, or without one the CPU. IG_E_UNSUPPORTED if the library was built
+                           without CUDA, IG_E_NOT_FOUND if there is no such GPU. With a GPU the weights lie in its
+                           memory, and keys and values in page-locked memory of the host, all of which is taken when
+                           a cache or session is opened; results differ from the CPU's by rounding. */
 } ig_context_options;
+
+typedef struct ig_device_info {
+    char device[16];       /* as ig_context_options.device wants it */
+    char name[256];        /* "NVIDIA H200"; of the CPU its best level */
+    uint64_t memory_bytes; /* its own; of the CPU all RAM */
+} ig_device_info;
 
 IG_API ig_context_options ig_context_defaults(void);
 IG_API ig_status ig_context_open(ig_context **out, const ig_context_options *options, ig_error *err);
 IG_API void ig_context_close(ig_context *ctx);
 IG_API int ig_context_threads(const ig_context *ctx);
-IG_API const char *ig_context_cpu(const ig_context *ctx); /* "scalar", "avx2", "avx512", "neon", "dotprod" */
+IG_API const char *ig_context_cpu(const ig_context *ctx);    /* "scalar", "avx2", "avx512", "neon", "dotprod" */
+IG_API const char *ig_context_device(const ig_context *ctx); /* "cpu", "cuda:0" */
+/* Device number i, the CPU first; false if there is none. */
+IG_API bool ig_device_at(size_t i, ig_device_info *info);
+IG_API bool ig_has_cuda(void); /* whether the library was built with it */
 
 /* ---- model ------------------------------------------------------------- */
 

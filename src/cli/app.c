@@ -80,6 +80,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (code) return code;
 
     context.n_threads = o->threads;
+    context.device = o->device;
     context.log = log_line;
     context.log_user = (void *)o;
     if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);

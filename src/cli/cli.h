@@ -46,7 +46,8 @@ enum {
     IG_VERB_KV = 1 << 14,
     IG_VERB_TASKS = 1 << 15,
     IG_VERB_SERVE = 1 << 16,
-    IG_VERB_ALL = (1 << 17) - 1,
+    IG_VERB_DEVICES = 1 << 17,
+    IG_VERB_ALL = (1 << 18) - 1,
     /* Verbs that open a model with its weights. */
     IG_VERB_ENGINE = IG_VERB_RUN | IG_VERB_CHAT | IG_VERB_LOGITS | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH |
                      IG_VERB_INSPECT | IG_VERB_PREPARE | IG_VERB_SERVE,
@@ -152,7 +153,7 @@ typedef struct ig_cli_options {
     int n_words;
 
     bool help, json, verbose;
-    const char *model, *cpu;
+    const char *model, *cpu, *device;
     int threads;
 
     const char *prompt, *file, *system;
@@ -254,6 +255,7 @@ int ig_cli_prepare(const ig_cli_options *o);
 int ig_cli_bench(const ig_cli_options *o);
 int ig_cli_bench_server(const ig_cli_options *o);
 int ig_cli_inspect(const ig_cli_options *o);
+int ig_cli_devices(const ig_cli_options *o);
 int ig_cli_fetch(const ig_cli_options *o);
 int ig_cli_kv(const ig_cli_options *o);
 int ig_cli_serve(const ig_cli_options *o);

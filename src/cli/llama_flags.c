@@ -24,7 +24,7 @@
 #define SERVE IG_VERB_SERVE
 #define CACHE (GENERATE | PERPLEXITY | BENCH | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_SERVE)
 
-#define NO_GPU "the CPU computes everything: leave it out"
+#define NO_GPU "--device says what computes: leave it out"
 #define MAPPED "weights are mapped from the file, or copied with --no-mmap, and not locked in RAM: leave it out"
 #define TASKSET "'taskset' binds the program to CPUs, and 'nice' sets its priority"
 #define TEMPLATE "the model's own chat template is used, or none with 'infinigen run --raw'"
@@ -126,11 +126,11 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
 
     /* the machine */
     {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, "0 auto", NULL, NO_GPU, 0},
-    {"-dev, --device, -sm, --split-mode", ALL, VALUE, "none", NULL, NO_GPU, 0},
+    {"-sm, --split-mode", ALL, VALUE, "none", NULL, NO_GPU, 0},
     {"-mg, --main-gpu", ALL, VALUE, "0", NULL, NO_GPU, 0},
     {"-ts, --tensor-split, -ot, --override-tensor, -fitt, --fit-target, -fitc, --fit-ctx, -rpc, --rpc", ALL, VALUE,
      NULL, NULL, NO_GPU, 0},
-    {"--list-devices", ALL, NONE, NULL, NULL, "the CPU computes everything", 0},
+    {"--list-devices", ALL, NONE, NULL, NULL, "'infinigen devices' lists them", 0},
     {"--prio, --prio-batch, --cpu-strict, --cpu-strict-batch", ALL, VALUE, "0", NULL, TASKSET, 0},
     {"-C, --cpu-mask, -Cr, --cpu-range, -Cb, --cpu-mask-batch, -Crb, --cpu-range-batch", ALL, VALUE, NULL, NULL,
      TASKSET, 0},

@@ -29,7 +29,7 @@ const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avx512", "neon", "do
 #define CACHE (SESSION | IG_VERB_BENCH)
 #define JSON                                                                                                  \
     (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
-     IG_VERB_FETCH | IG_VERB_KV)
+     IG_VERB_FETCH | IG_VERB_KV | IG_VERB_DEVICES)
 
 /* The library's limits. */
 enum { CTX_MAX = IG_CTX_MAX, BATCH_MAX = IG_BATCH_MAX };
@@ -340,6 +340,8 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_ENGINE, IG_KIND_FLAG, AT(no_mmap), NULL, 0, 0, NULL},
     {"--weights-ram", "SIZE", "most RAM for weights; layers that do not fit are read from the file in every step",
      IG_VERB_ENGINE, IG_KIND_SIZE, AT(weights_ram), NULL, 0, 0, NULL},
+    {"-dev, --device", "DEVICE", "where models are computed: cpu, cuda or cuda:N (a GPU), auto (a GPU if there is one)",
+     IG_VERB_ENGINE, IG_KIND_TEXT, AT(device), "cpu", 0, 0, NULL},
     {"--cpu", "LEVEL", "highest instruction set to use", IG_VERB_ENGINE, IG_KIND_CHOICE, AT(cpu), NULL, 0, 0,
      ig_cli_cpu_levels},
 

@@ -113,6 +113,7 @@ json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
     json_object_set_new(report, "model", ig_cli_json_text(app->path, strlen(app->path)));
     if (info->architecture[0]) json_object_set_new(report, "architecture", json_string(info->architecture));
     json_object_set_new(report, "threads", json_integer(ig_context_threads(app->ctx)));
+    json_object_set_new(report, "device", json_string(ig_context_device(app->ctx)));
     json_object_set_new(report, "cpu", json_string(ig_context_cpu(app->ctx)));
     json_object_set_new(report, "speed", json_pack("{s:f}", "load", app->load_seconds));
     json_object_set_new(

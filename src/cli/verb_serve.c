@@ -112,6 +112,10 @@ static int close_files(const ig_cli_options *o) {
 
 int ig_cli_serve(const ig_cli_options *o) {
     ig_cli_app app;
+    if (o->sandbox && strcmp(o->device, "cpu") != 0) {
+        ig_cli_complain(o, "--sandbox lets no driver of a GPU through: leave it or --device out");
+        return IG_EXIT_USAGE;
+    }
     int code = o->sandbox ? close_files(o) : IG_EXIT_OK;
     if (code) return code;
     code = ig_cli_open(&app, o, false);

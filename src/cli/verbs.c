@@ -194,6 +194,12 @@ const ig_cli_verb ig_cli_verbs[] = {
      "      '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a cache?\"}], \"stream\": true}'\n\n"
      "docs/server.md has the paths, the fields and the limits.",
      ig_cli_serve},
+    {IG_VERB_DEVICES,
+     "devices",
+     {NULL},
+     "List what can compute models: this processor, and GPUs",
+     "Names are as --device takes them. GPUs are there in programs that were built with CUDA.",
+     ig_cli_devices},
     {IG_VERB_COMPLETION,
      "completion",
      {"SHELL"},

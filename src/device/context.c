@@ -1,18 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a context.
+ * Opening a context, and the devices that there are.
  */
 #include "device/context.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/ranges.h"
+#include "device/gpu.h"
 
 ig_context_options ig_context_defaults(void) { return (ig_context_options){.cpu_level = IG_CPU_BEST}; }
+
+/* ---- devices -------------------------------------------------------------------- */
+
+bool ig_has_cuda(void) { return ig_cuda_is_built(); }
+
+bool ig_device_at(size_t i, ig_device_info *info) {
+    if (!info) return false;
+    *info = (ig_device_info){.device = "cpu"};
+    if (i == 0) {
+        snprintf(info->name, sizeof info->name, "%s", ig_cpu_level_name(ig_cpu_usable(IG_CPU_BEST)));
+        info->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+        return true;
+    }
+    ig_cuda_info gpu;
+    if (i > (size_t)ig_cuda_count() || !ig_cuda_describe((int)i - 1, &gpu)) return false;
+    snprintf(info->device, sizeof info->device, "cuda:%u", (unsigned)(i - 1) % 1000);
+    snprintf(info->name, sizeof info->name, "%s", gpu.name);
+    info->memory_bytes = gpu.memory_bytes;
+    return true;
+}
+
+/* The number of the GPU that a name means, -1 for the CPU. */
+static ig_status parse_device(int *number, const char *name, ig_error *err) {
+    *number = -1;
+    if (!name || strcmp(name, "cpu") == 0) return IG_OK;
+    if (strcmp(name, "auto") == 0) {
+        if (ig_cuda_count() > 0) *number = 0;
+        return IG_OK;
+    }
+    const char *digits = strncmp(name, "cuda", 4) == 0 ? name + 4 : NULL;
+    if (digits && !*digits) digits = ":0";
+    if (!digits || digits[0] != ':' || !digits[1] || strlen(digits) > 4 ||
+        strspn(digits + 1, "0123456789") + 1 != strlen(digits))
+        return ig_fail(err, IG_E_ARG, "device '%.40s' is not one of cpu, cuda, cuda:NUMBER, auto", name);
+    *number = atoi(digits + 1);
+    return IG_OK;
+}
+
+static ig_status open_device(ig_context *ctx, const char *name, ig_error *err) {
+    int number;
+    ig_status s = parse_device(&number, name, err);
+    if (s) return s;
+    if (number < 0) {
+        strcpy(ctx->device_name, "cpu");
+        return ig_device_open_cpu(&ctx->device, ctx->level, ctx->n_threads, err);
+    }
+    snprintf(ctx->device_name, sizeof ctx->device_name, "cuda:%d", number);
+    return ig_device_open_cuda(&ctx->device, number, ctx->n_threads, err);
+}
+
+/* ---- contexts ----------------------------------------------------------------------- */
 
 ig_status ig_context_open(ig_context **out, const ig_context_options *options, ig_error *err) {
     if (!out) return ig_fail(err, IG_E_ARG, "ig_context_open: no place for the result");
@@ -26,7 +80,7 @@ ig_status ig_context_open(ig_context **out, const ig_context_options *options, i
     ctx->n_threads = o.n_threads ? o.n_threads : ig_cpu_count();
     ctx->log = o.log;
     ctx->log_user = o.log_user;
-    s = ig_device_open_cpu(&ctx->device, ctx->level, ctx->n_threads, err);
+    s = open_device(ctx, o.device, err);
     if (s) {
         free(ctx);
         return s;
@@ -34,7 +88,8 @@ ig_status ig_context_open(ig_context **out, const ig_context_options *options, i
     if (o.cpu_level != IG_CPU_BEST && o.cpu_level != ctx->level)
         ig_log(ctx, IG_LOG_WARN, "this CPU has no %s: using %s", ig_cpu_level_name(o.cpu_level),
                ig_cpu_level_name(ctx->level));
-    ig_log(ctx, IG_LOG_INFO, "cpu: %s kernels, %d threads", ig_cpu_level_name(ctx->level), ctx->n_threads);
+    ig_log(ctx, IG_LOG_INFO, "device %s; cpu: %s kernels, %d threads", ctx->device_name, ig_cpu_level_name(ctx->level),
+           ctx->n_threads);
     *out = ctx;
     return IG_OK;
 }
@@ -48,6 +103,12 @@ void ig_context_close(ig_context *ctx) {
 int ig_context_threads(const ig_context *ctx) { return ctx ? ctx->n_threads : 0; }
 
 const char *ig_context_cpu(const ig_context *ctx) { return ctx ? ig_cpu_level_name(ctx->level) : ""; }
+
+const char *ig_context_device(const ig_context *ctx) { return ctx ? ctx->device_name : ""; }
+
+const char *ig_context_arithmetic(const ig_context *ctx) {
+    return ctx->device->ops->is_host ? ig_cpu_level_name(ctx->level) : ctx->device->ops->name;
+}
 
 void ig_log(const ig_context *ctx, ig_log_level level, const char *format, ...) {
     if (!ctx->log) return;

@@ -25,7 +25,7 @@ static ig_prefix_id root_of(const ig_model *m, const ig_kv_memory *memory, ig_kv
                .type = (int32_t)type,
                .piece_tokens = ig_kv_piece_tokens(memory)};
     snprintf(facts.version, sizeof facts.version, "%s", ig_version());
-    snprintf(facts.cpu, sizeof facts.cpu, "%s", ig_context_cpu(m->ctx));
+    snprintf(facts.cpu, sizeof facts.cpu, "%s", ig_context_arithmetic(m->ctx));
     return ig_prefix_root(&facts, sizeof facts);
 }
 
@@ -50,7 +50,7 @@ ig_prefix_id ig_cache_root(const ig_cache *c, const char *salt) {
 static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err) {
     char kind[64];
     const char *slash = strrchr(c->model->path, '/');
-    snprintf(kind, sizeof kind, "%s, %s", ig_kv_type_name(p->tiers.type), ig_context_cpu(c->model->ctx));
+    snprintf(kind, sizeof kind, "%s, %s", ig_kv_type_name(p->tiers.type), ig_context_arithmetic(c->model->ctx));
     ig_keeper_options o = {.directory = p->o.cache.store_path,
                            .model = slash ? slash + 1 : c->model->path,
                            .kind = kind,

@@ -1,18 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options, help, and what is made from the option table."""
+import json
 import re
 
 import pytest
 from conftest import one_line
 
 VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "tasks", "prepare", "bench", "inspect", "fetch", "kv",
-         "completion", "man"]
+         "devices", "completion", "man"]
 
 
 def test_version(program):
     status, out, err = program("--version")
     assert status == 0 and err == b""
     assert re.fullmatch(rb"infinigen \d+\.\d+\.\d+\n", out)
+
+
+def test_devices(program):
+    status, out, _ = program("devices", "--json")
+    report = json.loads(out)
+    assert status == 0 and report["devices"][0]["device"] == "cpu" and report["devices"][0]["memory"] > 0
+    status, out, err = program("devices")
+    assert status == 0 and out.startswith(b"cpu ") and (report["cuda"] or b"without CUDA" in err)
+
+
+def test_a_device_that_is_not_there(program, tiny):
+    for name, code, words in (("cuda:999", 1, "cuda:999: "), ("tpu", 2, "is not one of cpu, cuda")):
+        status, _, err = program("run", "-m", tiny, "--raw", "-p", "x", "--device", name)
+        assert status == code and words in one_line(err)
+
+
+def test_a_sandbox_is_for_the_cpu(program, tiny):
+    status, _, err = program("serve", "-m", tiny, "--sandbox", "--device", "cuda")
+    assert status == 2 and "--sandbox lets no driver" in one_line(err)
 
 
 def test_help_names_every_verb(program):
@@ -107,7 +127,7 @@ def test_usage_errors(program, args, message):
 
 
 @pytest.mark.parametrize("args, message", [
-    (["run", "-ngl", "99"], "'-ngl 99' is llama.cpp's: here the CPU computes everything"),
+    (["run", "-ngl", "99"], "'-ngl 99' is llama.cpp's: here --device says what computes"),
     (["serve", "--slot-save-path", "x"], "'--slot-save-path x' is llama.cpp's: here --kv-store DIR keeps"),
     (["serve", "-to", "600"], "'-to 600' is llama.cpp's: here --header-timeout"),
     (["serve", "--cache-reuse", "256"], "'--cache-reuse 256' is llama.cpp's: here prompts share what they begin with"),

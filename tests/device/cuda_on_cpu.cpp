@@ -15,7 +15,7 @@
 
 #include "base/random.h"
 
-thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+__thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 48 << 10 };
 
@@ -82,7 +82,7 @@ struct meeting {
 
 struct fiber {
     context at;
-    dim3 index;
+    uint3 index;
     meeting *waits; /* NULL: it can go on */
     unsigned round; /* of the meeting that it waits for */
     bool done;
@@ -111,7 +111,7 @@ struct machine {
 };
 
 static thread_local std::unique_ptr<machine> owned;
-static thread_local machine *m;
+static __thread machine *m;
 
 void cuda_on_cpu_seed(uint64_t seed) {
     if (!m) {
@@ -218,7 +218,7 @@ static void run_block(int n) {
     for (int i = 0; i < n; i++) {
         unsigned x = blockDim.x, y = blockDim.y;
         fiber *f = &m->fibers[i];
-        f->index = dim3((unsigned)i % x, (unsigned)i / x % y, (unsigned)i / x / y);
+        f->index = uint3{(unsigned)i % x, (unsigned)i / x % y, (unsigned)i / x / y};
         f->waits = nullptr;
         f->done = false;
         prepare(&f->at, m->stacks + (size_t)i * STACK_BYTES, STACK_BYTES, run_fiber);
@@ -232,13 +232,13 @@ static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::func
     if (!m) cuda_on_cpu_seed(1);
     if (shared_bytes > SHARED_BYTES || n == 0 || n > MAX_THREADS || grid.y > 65535 || grid.z > 65535)
         die("a launch that no GPU would take");
-    gridDim = grid;
-    blockDim = block;
+    gridDim = uint3{grid.x, grid.y, grid.z};
+    blockDim = uint3{block.x, block.y, block.z};
     m->body = &body;
     bool backwards = m->n_launches++ % 2;
     for (unsigned i = 0; i < n_blocks; i++) {
         unsigned b = backwards ? n_blocks - 1 - i : i;
-        blockIdx = dim3(b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y);
+        blockIdx = uint3{b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         run_block((int)n);
     }
 }

@@ -33,7 +33,10 @@ struct dim3 {
     dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
 };
 
-extern thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
+struct uint3 {
+    unsigned x, y, z;
+};
+extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- the runtime ------------------------------------------------------------------ */
 

@@ -117,6 +117,21 @@ static void contexts(void **state) {
     REFUSED(ig_context_open(NULL, NULL, ERR));
     assert_int_equal(ig_context_threads(NULL), 0);
     assert_string_equal(ig_context_cpu(NULL), "");
+    assert_string_equal(ig_context_device(NULL), "");
+    assert_string_equal(ig_context_device(ctx), "cpu");
+    ig_device_info d = {{0}, {0}, 0};
+    assert_true(ig_device_at(0, &d));
+    assert_string_equal(d.device, "cpu");
+    assert_false(ig_device_at(0, NULL));
+    assert_false(ig_device_at(SIZE_MAX, &d));
+    static const char *const no_devices[] = {"", "gpu", "cuda:", "cuda:x", "cuda0", "cuda:-1", "cuda:1000"};
+    for (size_t i = 0; i < sizeof no_devices / sizeof *no_devices; i++) {
+        o.device = no_devices[i];
+        REFUSED(ig_context_open(&c, &o, ERR));
+        assert_null(c);
+    }
+    o.device = "cuda:999"; /* a name, but of no GPU */
+    assert_int_equal(ig_context_open(&c, &o, &error), ig_has_cuda() ? IG_E_NOT_FOUND : IG_E_UNSUPPORTED);
 }
 
 static void models(void **state) {

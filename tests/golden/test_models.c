@@ -99,6 +99,7 @@ static engine open_engine(const golden *g, const ig_cache_options *cache) {
     ig_context_options co = ig_context_defaults();
     co.n_threads = 2;
     co.cpu_level = test_cpu_level();
+    co.device = test_device();
     expect_ok(ig_context_open(&e.ctx, &co, &err), &err);
     ig_model_options mo = ig_model_defaults();
     expect_ok(ig_model_open(&e.model, e.ctx, g->folder, &mo, &err), &err);

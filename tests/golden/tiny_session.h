@@ -30,6 +30,7 @@ static inline void open_tiny(const char *path, int n_threads) {
     ig_context_options o = ig_context_defaults();
     o.n_threads = n_threads;
     o.cpu_level = test_cpu_level();
+    o.device = test_device();
     expect_ok(ig_context_open(&ctx, &o, &err), &err);
     expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
 }

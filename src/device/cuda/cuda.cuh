@@ -18,7 +18,7 @@
 #include "cuda_on_cpu.h"
 #endif
 
-enum { IG_WARP = 32, IG_ALL_LANES = -1 };
+enum { IG_WARP = 32 };
 
 static __device__ __forceinline__ float ig_half(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 static __device__ __forceinline__ uint16_t ig_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
@@ -29,6 +29,20 @@ template <typename T>
 static __device__ __forceinline__ T ig_warp_sum(T x) {
     for (int bit = IG_WARP / 2; bit; bit /= 2) x += __shfl_xor_sync(0xffffffffu, x, bit);
     return x;
+}
+
+/* Sums of four numbers at once, each by the same tree as above: lane i gets that of x[i / 8], and has less to exchange
+ * than for four sums one by one. */
+enum { IG_SUMS = 4 };
+static __device__ __forceinline__ float ig_warp_sums(const float *x, int lane) {
+    bool high = lane & 16, low = lane & 8;
+    float a = high ? x[2] : x[0], b = high ? x[3] : x[1];
+    a += __shfl_xor_sync(0xffffffffu, high ? x[0] : x[2], 16);
+    b += __shfl_xor_sync(0xffffffffu, high ? x[1] : x[3], 16);
+    float sum = low ? b : a;
+    sum += __shfl_xor_sync(0xffffffffu, low ? a : b, 8);
+    for (int bit = 4; bit; bit /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+    return sum;
 }
 
 template <typename T>

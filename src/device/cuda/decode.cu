@@ -67,10 +67,10 @@ static __device__ void score(const tile *t, const ig_kv_view *view, const ig_hea
             for (int h = 0; h < SLICE_HEADS; h++)
                 if (h < heads) sum[h] = fmaf(t->q[h * d + i], x, sum[h]);
         }
-        for (int h = 0; h < SLICE_HEADS; h++) {
+        for (int h = 0; h < SLICE_HEADS; h += IG_SUMS) {
             if (h >= heads) break;
-            float total = ig_warp_sum(sum[h]);
-            if (lane == 0) t->scores[h * KEYS + k] = s->scale * total;
+            float total = ig_warp_sums(sum + h, lane);
+            if (lane % 8 == 0 && h + lane / 8 < heads) t->scores[(h + lane / 8) * KEYS + k] = s->scale * total;
         }
     }
 }

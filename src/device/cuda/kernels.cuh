@@ -13,6 +13,8 @@ extern "C" {
 
 #include "device/cuda/cuda.cuh"
 
+extern "C" {
+
 /* ---- matmul.cu ---- */
 
 /* Bytes of a column of n 8-bit activations: codes, then a scale for each 32 of them. */
@@ -70,5 +72,6 @@ void ig_cuda_prefill(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_p
 int ig_cuda_first_row(const ig_head_shape *shape, const ig_attention *job, int first, int n);
 void ig_cuda_weigh(cudaStream_t s, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
                    float *weights, size_t stride);
+}
 
 #endif

@@ -43,11 +43,13 @@ typedef struct product {
 } product;
 
 static __device__ __forceinline__ void put(const product *m, int row, int first, float *sum) {
-    for (int c = 0; c < COLUMNS; c++) {
+    int lane = (int)threadIdx.x;
+    for (int c = 0; c < COLUMNS; c += IG_SUMS) {
         if (first + c >= m->n_cols) break;
-        float total = ig_warp_sum(sum[c]);
-        if (threadIdx.x == 0)
-            m->y[(size_t)(first + c) * (size_t)m->n_out + (size_t)row] = total + (m->bias ? m->bias[row] : 0.0f);
+        float total = ig_warp_sums(sum + c, lane);
+        int column = first + c + lane / 8;
+        if (lane % 8 == 0 && column < m->n_cols)
+            m->y[(size_t)column * (size_t)m->n_out + (size_t)row] = total + (m->bias ? m->bias[row] : 0.0f);
     }
 }
 

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sessions of tiny models on the GPU: like the CPU's with every policy, and the same bits however steps are made and
+ * wherever keys and values lie.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "golden/tiny_session.h"
+
+enum { PROMPT = 30, STEPS = 3, CTX = 64 };
+
+static int32_t ids[PROMPT + STEPS];
+
+static void open_on(const char *path, const char *device) {
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 2;
+    o.device = device;
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
+}
+
+static ig_session_options options_of(const char *policy, const char *type) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = CTX;
+    o.cache.policy = policy;
+    o.cache.type = type;
+    if (strcmp(policy, "full") != 0) o.cache.budget = 0.5;
+    o.cache.n_sinks = 2;
+    o.cache.n_recent = 4;
+    return o;
+}
+
+/* The logits of a prompt and of steps behind it. */
+static void run(float *logits, const ig_session_options *o) {
+    ig_session *s = open_session(o);
+    put(s, ids, PROMPT);
+    for (int i = 0; i <= STEPS; i++) {
+        memcpy(logits + (size_t)i * N_VOCAB, ig_session_logits(s), N_VOCAB * sizeof *logits);
+        if (i < STEPS) step(s, ids[PROMPT + i]);
+    }
+    ig_session_close(s);
+}
+
+typedef struct kind {
+    const char *model, *policy, *type;
+    int audit_every;
+} kind;
+static const kind kinds[] = {{TINY_MISTRAL, "full", "f16", 0},
+                             {TINY_MISTRAL, "infinigen", "f16", 2},
+                             {TINY_MISTRAL, "h2o", "q8", 0},
+                             {TINY_MISTRAL, "window", "q4", 0},
+                             {"tests/golden/models/opt", "infinigen-osdi24", "f16", 0}};
+enum { KINDS = sizeof kinds / sizeof *kinds, ROWS = (STEPS + 1) * N_VOCAB };
+
+static void run_kinds(float (*logits)[ROWS], const char *device) {
+    for (int k = 0; k < KINDS; k++) {
+        open_on(kinds[k].model, device);
+        ig_session_options o = options_of(kinds[k].policy, kinds[k].type);
+        o.cache.audit_every = kinds[k].audit_every;
+        run(logits[k], &o);
+        close_tiny(NULL);
+    }
+}
+
+static void like_the_cpu(void **state) {
+    (void)state;
+    static float want[KINDS][ROWS], got[KINDS][ROWS];
+    run_kinds(want, "cpu");
+    run_kinds(got, "cuda");
+    for (int k = 0; k < KINDS; k++)
+        for (int i = 0; i < ROWS; i++)
+            if (!(fabsf(want[k][i] - got[k][i]) < 3e-2f))
+                fail_msg("%s: logit %d of step %d is %g, not %g", kinds[k].policy, i % N_VOCAB, i / N_VOCAB,
+                         (double)got[k][i], (double)want[k][i]);
+}
+
+/* Prompts in pieces, and together with another session's steps. */
+static void steps_of_any_make(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_session_options o = options_of("full", "f16");
+    open_on(TINY_MISTRAL, "cuda");
+    ig_session *one = open_session(&o), *other = open_session(&o);
+    put(one, ids, PROMPT);
+    o.n_batch = 7;
+    ig_session *pieces = open_session(&o);
+    put(pieces, ids, PROMPT);
+    same(one, pieces);
+    put(other, ids + 20, 11);
+    step(one, ids[PROMPT]);
+    expect_ok(ig_session_decode((ig_session *[]){other, pieces}, (int32_t[]){5, ids[PROMPT]}, 2, &err), &err);
+    same(one, pieces);
+    ig_session_close(one), ig_session_close(other), ig_session_close(pieces);
+    close_tiny(NULL);
+}
+
+/* With a disk tier and as little RAM as there can be. */
+static void tiers(void **state) {
+    (void)state;
+    enum { MANY = 300 };
+    static int32_t many[MANY];
+    assert_non_null(mkdtemp(folder));
+    open_on(TINY_MISTRAL, "cuda");
+    for (int i = 0; i < MANY; i++) many[i] = i * 11 % N_VOCAB;
+    ig_session_options o = options_of("infinigen", "f16");
+    o.n_ctx = MANY + 4;
+    o.n_batch = 8;
+    ig_session *plain = open_session(&o);
+    o.cache.disk_bytes = 64 << 20;
+    o.cache.disk_path = folder;
+    o.cache.ram_bytes = least_ram(o);
+    ig_session *tiered = open_session(&o);
+    put(plain, many, MANY), put(tiered, many, MANY);
+    for (int i = 0; i < 2; i++) {
+        same(plain, tiered);
+        step(plain, many[i]), step(tiered, many[i]);
+    }
+    same(plain, tiered);
+    assert_true(stats(tiered).demoted > 0);
+    ig_session_close(plain), ig_session_close(tiered);
+    close_tiny(NULL);
+    assert_int_equal(rmdir(folder), 0);
+}
+
+/* What a GPU does not have is refused in one line. */
+static void refusals(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_model_options mo = ig_model_defaults();
+    ig_model *m;
+    ig_session *s;
+    open_on(TINY_MISTRAL, "auto");
+    assert_string_equal(ig_context_device(ctx), "cuda:0");
+    mo.weights_ram = 1 << 30;
+    assert_int_equal(ig_model_open(&m, ctx, TINY_MISTRAL, &mo, &err), IG_E_UNSUPPORTED);
+    ig_session_options o = options_of("full", "f16");
+    o.cache.map = true;
+    o.cache.ram_bytes = 1 << 20;
+    o.cache.disk_path = "/tmp";
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_UNSUPPORTED);
+    close_tiny(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu), cmocka_unit_test(steps_of_any_make),
+                                       cmocka_unit_test(tiers), cmocka_unit_test(refusals)};
+    ig_device_info d;
+    for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
+    if (!ig_device_at(1, &d)) {
+        printf("skipped: no GPU\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
