@@ -796,7 +796,7 @@ typedef struct ig_scheduler_options {
                                    `progress` must be NULL. Names and paths last as long as the scheduler */
     int n_queue;                /* most requests that wait, 1..65536. Default 512 */
     double piece_seconds;       /* how long a piece of a prompt may keep running answers waiting, about, if that is more
-                                   than a token of each of them takes: 0.001..60. Default 0.04 */
+                                   than a token of each of them takes: 0.001..60. Default 0.025 */
 } ig_scheduler_options;
 
 /* A token and the natural logarithm of its probability, before bias, penalties and temperature. */

@@ -227,7 +227,7 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--queue", "N", "most requests that wait; more are told to come again", IG_VERB_SERVE, IG_KIND_INT, AT(queue),
      "512", 1, 65536, NULL},
     {"--piece-ms", "MS", "how long running answers wait for a piece of a new prompt, about", IG_VERB_SERVE,
-     IG_KIND_NUMBER, AT(piece_ms), "40", 1, 60000, NULL},
+     IG_KIND_NUMBER, AT(piece_ms), "25", 1, 60000, NULL},
     {"--max-body", "SIZE", "most bytes of a request", IG_VERB_SERVE, IG_KIND_SIZE, AT(max_body), "32M", 1024, 1 << 30,
      NULL},
     {"--max-connections", "N", "most connections; those that wait for their clients make room for new ones",

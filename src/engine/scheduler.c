@@ -22,7 +22,7 @@ enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 32, PIECE_LEAST = 
 static const double commit_seconds = 5, observe_seconds = 0.05;
 
 ig_scheduler_options ig_scheduler_defaults(void) {
-    return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 512, .piece_seconds = 0.04};
+    return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 512, .piece_seconds = 0.025};
 }
 
 static int n_places(const ig_scheduler *c) { return c->o.session.cache.n_sessions; }
