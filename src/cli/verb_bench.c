@@ -174,6 +174,7 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
         json_array_append_new(ts, json_real(tokens_of(row) / row->seconds[i]));
     }
     json_object_set_new(o, "build_commit", json_string(ig_version()));
+    json_object_set_new(o, "device", json_string(ig_context_device(b->app.ctx)));
     json_object_set_new(o, "cpu", json_string(ig_context_cpu(b->app.ctx)));
     json_object_set_new(o, "model_filename", ig_cli_json_text(b->app.path, strlen(b->app.path)));
     json_object_set_new(o, "model_type", ig_cli_json_text(b->model_type, strlen(b->model_type)));
@@ -234,6 +235,7 @@ static void print_csv(const bench *b, const bench_row *row) {
     json_object_update(o, json_object_get(o, "step")); /* its parts and counts are columns too */
     json_object_update(o, json_object_get(json_object_get(o, "step"), "parts"));
     static const char *const columns[] = {"build_commit",
+                                          "device",
                                           "cpu",
                                           "model_filename",
                                           "model_type",

@@ -97,7 +97,7 @@ INLINE void gather4(__m256i v[4], const uint8_t *const p[8], size_t offset) {
 /* A dword of each of 8 rows. */
 INLINE __m256i gather1(const uint8_t *const p[8], size_t offset) {
     uint32_t v[8];
-    for (int r = 0; r < 8; r++) v[r] = read_u32(p[r] + offset);
+    for (int r = 0; r < 8; r++) v[r] = ig_read_u32(p[r] + offset);
     return _mm256_setr_epi32((int)v[0], (int)v[1], (int)v[2], (int)v[3], (int)v[4], (int)v[5], (int)v[6], (int)v[7]);
 }
 

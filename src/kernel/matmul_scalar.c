@@ -25,10 +25,6 @@ typedef void (*unpack_fn)(block *b, const uint8_t *p);
 
 static float read_f16(const uint8_t *p) { return ig_f16_f32((uint16_t)(p[0] | p[1] << 8)); }
 
-static uint32_t read_u32(const uint8_t *p) {
-    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
 static void set_affine32(block *b, float scale, float min) {
     b->scale[0] = b->scale[1] = scale;
     b->min[0] = b->min[1] = min;
@@ -51,7 +47,7 @@ static void unpack_q4_1(block *b, const uint8_t *p) {
 }
 
 static void unpack_q5_0(block *b, const uint8_t *p) {
-    uint32_t high = read_u32(p + 2);
+    uint32_t high = ig_read_u32(p + 2);
     set_affine32(b, read_f16(p), 0);
     for (int i = 0; i < 16; i++) {
         b->code[i] = (int8_t)((int)((p[6 + i] & 15u) | (high >> i & 1) << 4) - 16);
@@ -60,7 +56,7 @@ static void unpack_q5_0(block *b, const uint8_t *p) {
 }
 
 static void unpack_q5_1(block *b, const uint8_t *p) {
-    uint32_t high = read_u32(p + 4);
+    uint32_t high = ig_read_u32(p + 4);
     set_affine32(b, read_f16(p), read_f16(p + 2));
     for (int i = 0; i < 16; i++) {
         b->code[i] = (int8_t)((p[8 + i] & 15u) | (high >> i & 1) << 4);
@@ -233,7 +229,7 @@ QUANTISED(q6_k, 256, 210)
 
 /* ---- floats ---------------------------------------------------------------- */
 
-static float element_f32(const uint8_t *p) { return ig_bits_f32(read_u32(p)); }
+static float element_f32(const uint8_t *p) { return ig_bits_f32(ig_read_u32(p)); }
 static float element_bf16(const uint8_t *p) { return ig_bf16_f32((uint16_t)(p[0] | p[1] << 8)); }
 
 typedef float (*element_fn)(const uint8_t *p);

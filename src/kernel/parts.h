@@ -9,11 +9,25 @@
 #define IG_KERNEL_PARTS_H
 
 #include <math.h>
+#include <string.h>
 
 #include "kernel/kernel.h"
 
 /* What is inlined for the sake of its constant arguments, or must keep its prefetches. */
 #define INLINE static inline __attribute__((always_inline))
+
+/* Numbers of quantised blocks, which lie at any address. */
+static inline uint32_t ig_read_u32(const uint8_t *p) {
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline uint64_t ig_read_u64(const uint8_t *p) {
+    uint64_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
 
 /* What a norm multiplies n numbers by, given the sum of their squares. If that has overflowed, NaN: the reciprocal
  * would make zeros of them all. */

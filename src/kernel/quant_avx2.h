@@ -13,17 +13,7 @@
 #include <stdint.h>
 #include <string.h>
 
-static inline uint32_t read_u32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline uint64_t read_u64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
+#include "kernel/parts.h"
 
 static inline float read_f16(const uint8_t *p) {
     uint16_t h;
@@ -58,7 +48,7 @@ static inline __m256i nibbles(const uint8_t *p) {
 static inline __m256i fifth_bits(const uint8_t *p) {
     const __m256i byte = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
-    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)read_u32(p)), byte);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)ig_read_u32(p)), byte);
     return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit), _mm256_set1_epi8(16));
 }
 
@@ -94,7 +84,7 @@ static inline void put_scales(float *dst, __m128i bytes, __m256 d) {
 
 /* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
 static inline void scales_k(super *w, const uint8_t *p) {
-    uint64_t a = read_u32(p + 4), b = read_u32(p + 8), c = read_u32(p + 12);
+    uint64_t a = ig_read_u32(p + 4), b = ig_read_u32(p + 8), c = ig_read_u32(p + 12);
     const uint64_t low6 = 0x3f3f3f3f, low4 = 0x0f0f0f0f, low2 = 0x03030303;
     uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
     uint64_t min = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
@@ -177,7 +167,7 @@ static inline void load_q3_k(super *w, const uint8_t *p) {
     codes2(w, p + 32);
     __m256i high = load32(p);
     for (int i = 0; i < 8; i++) w->code[i] = _mm256_or_si256(w->code[i], where_bit(high, i, 4));
-    uint64_t low = read_u64(p + 96), top = read_u32(p + 104);
+    uint64_t low = ig_read_u64(p + 96), top = ig_read_u32(p + 104);
     const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
     uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
     uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);

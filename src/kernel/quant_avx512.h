@@ -13,24 +13,14 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kernel/parts.h"
+
 /* ---- two blocks of 32 ------------------------------------------------------- */
 
 typedef struct pair {
     __m512i code;
     __m512 scale, min; /* lanes 0-7: first block, 8-15: second; zero if there is none */
 } pair;
-
-static inline uint64_t read_u64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline uint32_t read_u32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
 
 static inline __m512 read_f16(const uint8_t *p) {
     int16_t h;
@@ -73,8 +63,8 @@ static inline void pair_affine(pair *w, __m512i v, int words) {
 
 /* Adds 16 where the fifth bit is set: bits of the first block at p, of the second `bytes` later. */
 static inline __m512i fifth_bits(__m512i code, const uint8_t *p, int bytes, int n_blocks) {
-    uint64_t bits = read_u32(p);
-    if (n_blocks == 2) bits |= (uint64_t)read_u32(p + bytes) << 32;
+    uint64_t bits = ig_read_u32(p);
+    if (n_blocks == 2) bits |= (uint64_t)ig_read_u32(p + bytes) << 32;
     return _mm512_mask_add_epi8(code, bits, code, _mm512_set1_epi8(16));
 }
 
@@ -125,7 +115,7 @@ typedef struct super {
 
 /* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
 static inline __m512 scales_k(const uint8_t *p) {
-    uint64_t ab = read_u64(p + 4), c = read_u32(p + 12);
+    uint64_t ab = ig_read_u64(p + 4), c = ig_read_u32(p + 12);
     const uint64_t low6 = 0x3f3f3f3f3f3f3f3full, low4 = 0x0f0f0f0f, low2 = 0x03030303;
     uint64_t a = ab & 0xffffffff, b = ab >> 32;
     uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
@@ -214,7 +204,7 @@ static inline super load_q3_k(const uint8_t *p) {
         __mmask64 set = _mm512_test_epi8_mask(high, halves(1 << 2 * i, 2 << 2 * i));
         w.code[i] = _mm512_mask_add_epi8(low, set, low, four);
     }
-    uint64_t low = read_u64(p + 96), top = read_u32(p + 104);
+    uint64_t low = ig_read_u64(p + 96), top = ig_read_u32(p + 104);
     const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
     uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
     uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);

@@ -12,24 +12,13 @@
 #include <string.h>
 
 #include "base/half.h"
+#include "kernel/parts.h"
 
 /* A block of 32 or 256 elements; what a type has not, or a block of 32 has not, is not set. */
 typedef struct block {
     int8x16_t code[16];
     float scale[16], min[16]; /* per 16 or 32 elements */
 } block;
-
-static inline uint32_t read_u32(const uint8_t *p) {
-    uint32_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline uint64_t read_u64(const uint8_t *p) {
-    uint64_t v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
 
 static inline float read_f16(const uint8_t *p) {
     uint16_t h;
@@ -111,7 +100,7 @@ static inline void put_scales16(float *dst, int8x16_t bytes, float d) {
 
 /* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
 static inline void scales_k(block *w, const uint8_t *p) {
-    uint64_t a = read_u32(p + 4), b = read_u32(p + 8), c = read_u32(p + 12);
+    uint64_t a = ig_read_u32(p + 4), b = ig_read_u32(p + 8), c = ig_read_u32(p + 12);
     const uint64_t low6 = 0x3f3f3f3f, low4 = 0x0f0f0f0f, low2 = 0x03030303;
     uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
     uint64_t min = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
@@ -174,7 +163,7 @@ static inline void load_q2_k(block *w, const uint8_t *p) {
 
 static inline void load_q3_k(block *w, const uint8_t *p) {
     codes2(w, p + 32, p, 4);
-    uint64_t low = read_u64(p + 96), top = read_u32(p + 104);
+    uint64_t low = ig_read_u64(p + 96), top = ig_read_u32(p + 104);
     const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
     uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
     uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -296,6 +297,19 @@ def test_rules(name, bears_out, does_not):
     claims = EXPERIMENTS[name].claims
     assert core.verdict(claims(bears_out))[0] == "agrees", claims(bears_out)
     assert core.verdict(claims(does_not))[0] in ("part", "differs"), claims(does_not)
+
+
+def test_paged_rows_have_no_bytes_by_step():
+    """Where the system pages, `bench` does not count what a step reads: the row says nothing there."""
+    line = {"policy": "full", "kv_type": "f16", "batch": 4, "avg_ns": 8e9, "avg_ts": 8.0, "selected_share": 1.0}
+
+    def result(words, **more):
+        return types.SimpleNamespace(words=words, report=[{**line, **more}])
+
+    rows = EXPERIMENTS["fig14"].rows(None, [
+        result([], kv_on="ram"), result([], kv_on="ram", kv_type="q4"), result([], kv_on="disk", read_bytes_per_step=3e6),
+        result(["--kv-map"], kv_on="ram", read_bytes_per_step=None)])
+    assert [(r["method"], r["read per step MB"]) for r in rows] == [("full", 3.0), ("full mapped", None)]
 
 
 def test_every_experiment_has_its_rules_tested():

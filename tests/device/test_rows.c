@@ -142,6 +142,19 @@ static void expect_same(const both *x, float *before) {
     free(before);
 }
 
+/* Attention of n rows again, in parts that the caller cuts: the same bits. */
+static void expect_parts(const both *out, ig_attention a, int n_tokens, int n) {
+    float *before = copy_result(out);
+    size_t n_bytes = ig_attend_carry_floats(&shape, n_tokens, n) * sizeof(float);
+    a.carry = ig_device_alloc(devices[GPU], IG_PLACE_DEVICE, n_bytes);
+    for (a.begin = 0; a.begin < n; a.begin = a.end) {
+        a.end = a.begin + IG_ATTEND_UNIT < n ? a.begin + IG_ATTEND_UNIT : n;
+        devices[GPU]->ops->attend(devices[GPU], &shape, &a, 1);
+    }
+    expect_same(out, before);
+    ig_device_free(devices[GPU], IG_PLACE_DEVICE, a.carry, n_bytes);
+}
+
 /* One step, and in parts that the caller cuts. */
 static void run_step(bool listed, int first, int n) {
     arrays x = make_arrays(1);
@@ -152,18 +165,7 @@ static void run_step(bool listed, int first, int n) {
         finish(d);
     }
     expect_attention(&x, "step");
-    if (!listed && first == 0) {
-        float *before = copy_result(&x.out);
-        size_t floats = ig_attend_carry_floats(&shape, 0, n);
-        ig_attention a = job_of(&x, GPU, 0, 1, false, views);
-        a.carry = ig_device_alloc(devices[GPU], IG_PLACE_DEVICE, floats * sizeof(float));
-        for (a.begin = 0; a.begin < n; a.begin = a.end) {
-            a.end = a.begin + IG_ATTEND_UNIT < n ? a.begin + IG_ATTEND_UNIT : n;
-            devices[GPU]->ops->attend(devices[GPU], &shape, &a, 1);
-        }
-        expect_same(&x.out, before);
-        ig_device_free(devices[GPU], IG_PLACE_DEVICE, a.carry, floats * sizeof(float));
-    }
+    if (!listed && first == 0) expect_parts(&x.out, job_of(&x, GPU, 0, 1, false, views), 0, n);
     free_arrays(&x);
 }
 
@@ -216,17 +218,10 @@ static void run_prompt(int n_tokens, int n, int window, int piece) {
         finish(d);
     }
     expect_attention(&x, "prompt");
-    float *before = copy_result(&x.out), *again = copy_result(&x.out);
-    size_t floats = ig_attend_carry_floats(&shape, n_tokens, n);
+    float *before = copy_result(&x.out);
     ig_attention a = job_of(&x, GPU, 0, n_tokens, true, cache.views);
     a.window = window;
-    a.carry = ig_device_alloc(devices[GPU], IG_PLACE_DEVICE, floats * sizeof(float));
-    for (a.begin = 0; a.begin < n; a.begin = a.end) {
-        a.end = a.begin + IG_ATTEND_UNIT < n ? a.begin + IG_ATTEND_UNIT : n;
-        devices[GPU]->ops->attend(devices[GPU], &shape, &a, 1);
-    }
-    expect_same(&x.out, before);
-    ig_device_free(devices[GPU], IG_PLACE_DEVICE, a.carry, floats * sizeof(float));
+    expect_parts(&x.out, a, n_tokens, n);
     for (int t = 0; t < n_tokens; t += piece) {
         int now = n_tokens - t < piece ? n_tokens - t : piece;
         a = job_of(&x, GPU, t, now, true, see(0, false, 0, n - n_tokens + t + now));
@@ -234,7 +229,7 @@ static void run_prompt(int n_tokens, int n, int window, int piece) {
         devices[GPU]->ops->attend(devices[GPU], &shape, &a, 1);
         finish(GPU);
     }
-    expect_same(&x.out, again);
+    expect_same(&x.out, before);
     free_arrays(&x);
 }
 
