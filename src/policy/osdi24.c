@@ -45,6 +45,8 @@ typedef struct osdi24_policy {
     int *sparse;             /* [n_layers] number among the sparse layers, -1: dense */
     int32_t *columns;        /* [n_sparse][n_heads][head_dim] J, ascending */
     double *query_sums;      /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
+    double *sums_before;     /* the same, before the last piece of the prompt */
+    int *piece;              /* [n_sparse][n_heads] where that began, 0: there was none to take back */
     bool *chosen;            /* [n_sparse][n_heads] whether J is */
     bool *has_keys;          /* [n_sparse][n_kv_heads] whether `keys` are in use */
     bool *folded;            /* [n_sparse][n_heads] whether there are weights for J */
@@ -112,6 +114,8 @@ static void lay_out(osdi24_policy *p) {
     p->sparse = ig_space_host(&p->space, (size_t)s->n_layers * sizeof *p->sparse);
     p->columns = ig_space_host(&p->space, heads * d * sizeof *p->columns);
     p->query_sums = ig_space_host(&p->space, heads * d * sizeof *p->query_sums);
+    p->sums_before = ig_space_host(&p->space, heads * d * sizeof *p->sums_before);
+    p->piece = ig_space_host(&p->space, heads * sizeof *p->piece);
     p->chosen = ig_space_host(&p->space, heads * sizeof *p->chosen);
     p->has_keys = ig_space_host(&p->space, heads * sizeof *p->has_keys);
     p->folded = ig_space_host(&p->space, heads * sizeof *p->folded);
@@ -222,6 +226,8 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
         memset(sums, 0, (size_t)d * sizeof *sums);
     }
     if (p->chosen[at]) return;
+    p->piece[at] = first;
+    memcpy(p->sums_before + at * (size_t)d, sums, (size_t)d * sizeof *sums);
     float skewed[IG_SKETCH_MAX_DIM][TILE];
     uint16_t rows[TILE][IG_SKETCH_MAX_DIM];
     const uint16_t *row[TILE];
@@ -234,6 +240,15 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
         skew(skewed, p, layer, head, row, m);
         add_sizes(sums, skewed, d, m);
     }
+}
+
+/* Takes back the queries of a piece that failed, of the layers that it came to. */
+static void osdi24_undo(ig_policy *base, int n_tokens) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    size_t heads = (size_t)p->n_sparse * (size_t)base->shape.n_heads, d = (size_t)base->shape.head_dim;
+    for (size_t at = 0; at < heads; at++)
+        if (p->piece[at] == n_tokens && !p->chosen[at])
+            memcpy(p->query_sums + at * d, p->sums_before + at * d, d * sizeof *p->query_sums);
 }
 
 static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
@@ -472,5 +487,6 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .stages = {{.run = osdi24_score}, {.run = osdi24_choose}},
     .scratch_bytes = osdi24_scratch_bytes,
     .move = osdi24_move,
+    .undo = osdi24_undo,
     .bytes = osdi24_bytes,
 };
