@@ -599,6 +599,21 @@ typedef enum ig_step_part {
         IG_STEP_PARTS /* how many there are */
 } ig_step_part;
 
+/* What a part took. */
+typedef struct ig_part_work {
+    double seconds;      /* by the clock */
+    double busy_seconds; /* in which threads were at tasks, summed over threads: what is less than seconds times
+                            threads, they waited for each other, or for what one of them did for all */
+    double n_tasks;      /* pieces that threads could take */
+} ig_part_work;
+
+/* Adds another's, times a share. */
+static inline void ig_part_work_add(ig_part_work *sum, const ig_part_work *more, double share) {
+    sum->seconds += more->seconds * share;
+    sum->busy_seconds += more->busy_seconds * share;
+    sum->n_tasks += more->n_tasks * share;
+}
+
 /* In an ig_cache: what of it the session's tokens take, shared ones too, and what was moved on its behalf, of what was
  * moved for several at once an even share; `demoted` is that of the whole cache. */
 typedef struct ig_session_stats {
@@ -615,15 +630,14 @@ typedef struct ig_session_stats {
                                                        entries used / tokens seen; 1 if nothing was sparse */
     double fetched_share;                           /* the same, each entry counted once that any query head of the
                                                        group uses: what must be in fast memory */
-    double block_share; /* blocks of 4 KiB that hold them / blocks of all tokens: what is moved
-                           if none of it is in fast memory yet */
-    uint64_t dropped;   /* entries dropped for ever */
-    double
-        part_seconds[IG_STEP_PARTS]; /* of decode_seconds; each by the clock, so that their sum may be a little less */
-    uint64_t used_entries;           /* of decode steps: entries that attention read, summed over steps, layers and KV
-                                        heads, each counted once for all query heads of the group */
-    uint64_t seen_entries;           /* the same of tokens seen: what dense attention would read */
-    uint64_t disk_bytes;             /* in the disk tier at present */
+    double block_share;                /* blocks of 4 KiB that hold them / blocks of all tokens: what is moved
+                                          if none of it is in fast memory yet */
+    uint64_t dropped;                  /* entries dropped for ever */
+    ig_part_work parts[IG_STEP_PARTS]; /* of decode_seconds, of which their seconds' sum may be a little less */
+    uint64_t used_entries;             /* of decode steps: entries that attention read, summed over steps, layers and KV
+                                          heads, each counted once for all query heads of the group */
+    uint64_t seen_entries;             /* the same of tokens seen: what dense attention would read */
+    uint64_t disk_bytes;               /* in the disk tier at present */
     uint64_t read_bytes, written_bytes;      /* moved from and to it */
     uint64_t demoted, recalled;              /* blocks of 4 KiB that left RAM; blocks brought back */
     uint64_t prefetch_hits, prefetch_misses; /* blocks that a prefetch had ready; blocks that had to be waited for */

@@ -157,6 +157,17 @@ static void take(const choosing *c) {
     }
 }
 
+/* Of a selection's work this share was for the rest. */
+static void lap_selection(ig_step_scratch *x, double share) {
+    ig_part_work *select = &x->clock.parts[IG_STEP_SELECT], *rest = &x->clock.parts[IG_STEP_REST], before = *select;
+    ig_step_lap(x, IG_STEP_SELECT);
+    ig_part_work moved = {.seconds = (select->seconds - before.seconds) * share,
+                          .busy_seconds = (select->busy_seconds - before.busy_seconds) * share,
+                          .n_tasks = (select->n_tasks - before.n_tasks) * share};
+    ig_part_work_add(rest, &moved, 1);
+    ig_part_work_add(select, &moved, -1);
+}
+
 void ig_step_select(ig_step *step, ig_speculation kind) {
     double start = ig_clock_seconds(), rest = 0;
     choosing c = {.step = step, .v = step->x->choices};
@@ -169,6 +180,7 @@ void ig_step_select(ig_step *step, ig_speculation kind) {
     if (c.n) rest += choose_in_stages(&c), any = true;
     take(&c);
     if (!any) return;
-    step->x->decode_seconds += ig_clock_seconds() - start;
-    if (kind == IG_SPECULATE_NONE) step->x->part_seconds[IG_STEP_REST] += rest, step->x->lap += rest;
+    double seconds = ig_clock_seconds() - start;
+    step->x->decode_seconds += seconds;
+    if (kind == IG_SPECULATE_NONE) lap_selection(step->x, seconds > 0 ? rest / seconds : 0);
 }

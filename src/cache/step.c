@@ -326,14 +326,14 @@ static void attend_alone(ig_step *step, int s) {
 /* Fetches and attends for the decode steps, and counts the seconds as theirs. A lap has just ended. */
 static void attend_decode(ig_step *step) {
     bool any = false;
-    double start = step->x->lap;
+    double start = step->x->clock.now;
     for (int s = 0; s < step->n_segments; s++) any = any || decodes(&step->segments[s]);
     if (!any) return;
     load(step);
     ig_step_lap(step->x, IG_STEP_WAIT);
     attend(step, 0, step->n_segments, false);
     ig_step_lap(step->x, IG_STEP_ATTEND);
-    step->x->decode_seconds += step->x->lap - start;
+    step->x->decode_seconds += step->x->clock.now - start;
 }
 
 /* Attention has read what it was given: blocks may move. */

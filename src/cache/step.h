@@ -47,6 +47,14 @@ typedef struct ig_choice {
 } ig_choice;
 
 /* Rows of a layer, and scratch, the host's and floats unless said otherwise. */
+/* Where the time of a pass goes. */
+typedef struct ig_step_clock {
+    const ig_device *dev;
+    double now; /* when the last part ended, and what threads had done by then */
+    ig_pool_work worked;
+    ig_part_work parts[IG_STEP_PARTS];
+} ig_step_clock;
+
 typedef struct ig_step_scratch {
     ig_twin q;          /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
     ig_twin k, v;       /* [max_rows][n_kv_heads][head_dim] */
@@ -66,17 +74,28 @@ typedef struct ig_step_scratch {
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_threads] */
     double decode_seconds;   /* of the present pass: what only its decode steps took */
-    double part_seconds[IG_STEP_PARTS]; /* of the present pass */
-    double lap;                         /* when the last part ended */
+    ig_step_clock clock;
     double *task_seconds; /* [n_threads][2] of a selection's tasks: in all, and in estimates of the rest */
     int n_threads;
 } ig_step_scratch;
 
 /* What has gone on since the last lap belongs to this part: a look at the clock. */
 static inline void ig_step_lap(ig_step_scratch *x, ig_step_part part) {
+    ig_step_clock *c = &x->clock;
+    ig_part_work *w = &c->parts[part];
     double now = ig_clock_seconds();
-    x->part_seconds[part] += now - x->lap;
-    x->lap = now;
+    ig_pool_work worked = c->dev->ops->worked(c->dev);
+    w->seconds += now - c->now;
+    w->busy_seconds += worked.busy - c->worked.busy;
+    w->n_tasks += (double)(worked.n_tasks - c->worked.n_tasks);
+    c->now = now;
+    c->worked = worked;
+}
+
+/* A pass begins. */
+static inline void ig_step_start(ig_step_scratch *x, const ig_device *dev) {
+    x->clock = (ig_step_clock){.dev = dev, .now = ig_clock_seconds(), .worked = dev->ops->worked(dev)};
+    x->decode_seconds = 0;
 }
 
 /* Takes all but `out` from the space. */

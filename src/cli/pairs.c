@@ -170,7 +170,7 @@ void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
                          .needed = st.needed_mean * n_audits,
                          .used = (double)st.used_entries,
                          .seen = (double)st.seen_entries};
-    memcpy(more.parts, st.part_seconds, sizeof more.parts);
+    memcpy(more.parts, st.parts, sizeof more.parts);
     ig_cli_tally_add(sum, &more);
 }
 
@@ -190,7 +190,7 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
     sum->needed += more->needed;
     sum->used += more->used;
     sum->seen += more->seen;
-    for (int p = 0; p < IG_STEP_PARTS; p++) sum->parts[p] += more->parts[p];
+    for (int p = 0; p < IG_STEP_PARTS; p++) ig_part_work_add(&sum->parts[p], &more->parts[p], 1);
     if (sum->kv_bytes < more->kv_bytes) sum->kv_bytes = more->kv_bytes;
     if (sum->sketch_bytes < more->sketch_bytes) sum->sketch_bytes = more->sketch_bytes;
 }
@@ -210,12 +210,17 @@ const char *const ig_cli_part_names[] = {
 };
 
 json_t *ig_cli_tally_step(const ig_cli_tally *t) {
-    json_t *parts = json_object();
-    for (int p = 0; p < IG_STEP_PARTS; p++)
-        json_object_set_new(parts, ig_cli_part_names[p], json_real(ig_cli_mean(t->parts[p], t->n_decoded)));
-    return json_pack("{s:f, s:o, s:f, s:f, s:f}", "seconds", ig_cli_mean(t->seconds, t->n_decoded), "parts", parts,
-                     "entries_used", ig_cli_mean(t->used, t->n_decoded), "entries_seen",
-                     ig_cli_mean(t->seen, t->n_decoded), "read_bytes", ig_cli_mean(t->read, t->n_decoded));
+    json_t *seconds = json_object(), *busy = json_object(), *tasks = json_object();
+    for (int p = 0; p < IG_STEP_PARTS; p++) {
+        const ig_part_work *w = &t->parts[p];
+        json_object_set_new(seconds, ig_cli_part_names[p], json_real(ig_cli_mean(w->seconds, t->n_decoded)));
+        json_object_set_new(busy, ig_cli_part_names[p], json_real(ig_cli_mean(w->busy_seconds, t->n_decoded)));
+        json_object_set_new(tasks, ig_cli_part_names[p], json_real(ig_cli_mean(w->n_tasks, t->n_decoded)));
+    }
+    return json_pack("{s:f, s:o, s:o, s:o, s:f, s:f, s:f}", "seconds", ig_cli_mean(t->seconds, t->n_decoded), "parts",
+                     seconds, "busy", busy, "tasks", tasks, "entries_used", ig_cli_mean(t->used, t->n_decoded),
+                     "entries_seen", ig_cli_mean(t->seen, t->n_decoded), "read_bytes",
+                     ig_cli_mean(t->read, t->n_decoded));
 }
 
 json_t *ig_cli_tally_audit(const ig_cli_tally *t) {

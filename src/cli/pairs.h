@@ -41,8 +41,9 @@ typedef struct ig_cli_tally {
     uint64_t n_decoded, n_audits;
     double seconds, stall, read, selected, fetched, blocks, mass, mass_p1; /* read: bytes */
     double cosine, output_cosine, needed;
-    double parts[IG_STEP_PARTS], used, seen; /* seconds; entries */
-    uint64_t kv_bytes, sketch_bytes;         /* in RAM: the most, not a sum */
+    double used, seen; /* entries */
+    ig_part_work parts[IG_STEP_PARTS];
+    uint64_t kv_bytes, sketch_bytes; /* in RAM: the most, not a sum */
 } ig_cli_tally;
 
 extern const char *const ig_cli_part_names[]; /* [IG_STEP_PARTS] */
@@ -57,8 +58,8 @@ double ig_cli_tally_speed(const ig_cli_tally *t);
 uint64_t ig_cli_tally_ram(const ig_cli_tally *t);
 /* The share of the time that the computation stood still for the disk. */
 double ig_cli_tally_stall(const ig_cli_tally *t);
-/* What a step took and used, means: "seconds", "parts" of them, "entries_used" and "entries_seen" over layers and KV
- * heads, "read_bytes". */
+/* What a step took and used, means: "seconds", "parts" of them, "busy" seconds of threads and "tasks" in each part,
+ * "entries_used" and "entries_seen" over layers and KV heads, "read_bytes". */
 json_t *ig_cli_tally_step(const ig_cli_tally *t);
 /* What audits found: "n", "mass_mean", "mass_p1", "cosine_mean", "output_cosine_mean", "needed_mean". */
 json_t *ig_cli_tally_audit(const ig_cli_tally *t);

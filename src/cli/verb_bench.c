@@ -208,6 +208,23 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     return o;
 }
 
+/* Under the parts of a step's time: how busy all threads were in them, in percent, and how many tasks they had. */
+static void print_threads(const bench *b, const ig_cli_tally *t, double n) {
+    static const char *const names[] = {"busy, %", "tasks"};
+    double n_threads = ig_context_threads(b->app.ctx), all[2] = {0};
+    for (int p = 0; p < IG_STEP_PARTS; p++) all[0] += t->parts[p].busy_seconds, all[1] += t->parts[p].n_tasks / n;
+    all[0] *= t->seconds > 0 ? 100 / (t->seconds * n_threads) : 0;
+    for (int row = 0; row < 2; row++) {
+        printf("| %16s | %7s | %20s | %5s | %-14s | %4s | %8.*f |", "", "", "", "", names[row], "", 1 - row, all[row]);
+        for (int p = 0; p < IG_STEP_PARTS; p++) {
+            const ig_part_work *w = &t->parts[p];
+            double busy = w->seconds > 0 ? 100 * w->busy_seconds / (w->seconds * n_threads) : 0;
+            printf(" %7.*f |", 1 - row, row ? w->n_tasks / n : busy);
+        }
+        printf(" %9s | %9s | %9s |\n", "", "", "");
+    }
+}
+
 /* The parts of a step's time. */
 static void print_breakdown(const bench *b, const bench_row *row) {
     const ig_cli_tally *t = &row->work;
@@ -225,8 +242,9 @@ static void print_breakdown(const bench *b, const bench_row *row) {
     printf("| %-16s | %7s | %-20s | %5d | tg%d @ d%-*d | %4s | %8.3f |", row->pair->cache.policy,
            ig_cli_pair_budget(budget, row->pair), ig_cli_pair_settings(settings, row->pair, b->app.o), row->batch,
            row->n_gen, 5, row->depth, row->has_disk ? "disk" : "RAM", t->seconds * ms);
-    for (int p = 0; p < IG_STEP_PARTS; p++) printf(" %7.3f |", t->parts[p] * ms);
+    for (int p = 0; p < IG_STEP_PARTS; p++) printf(" %7.3f |", t->parts[p].seconds * ms);
     printf(" %9.0f | %9.0f | %6.2f MB |\n", t->used / n, t->seen / n, t->read / n / 1e6);
+    print_threads(b, t, n);
 }
 
 /* The columns are the names of the JSON fields, without the samples. */
@@ -331,7 +349,7 @@ static void count_work(ig_cli_tally *sum, const ig_eval_generation *done, int n_
                          .read = done->read_bytes,
                          .used = done->used_entries,
                          .seen = done->seen_entries};
-    memcpy(more.parts, done->part_seconds, sizeof more.parts);
+    memcpy(more.parts, done->parts, sizeof more.parts);
     ig_cli_tally_add(sum, &more);
 }
 

@@ -284,6 +284,8 @@ static void cpu_parallel(ig_device *dev, int n_tasks, ig_task_fn fn, void *arg) 
     ig_pool_run(cpu(dev)->pool, n_tasks, fn, arg);
 }
 
+static ig_pool_work cpu_worked(const ig_device *dev) { return ig_pool_worked(((const ig_cpu_device *)dev)->pool); }
+
 /* ---- open, reserve, close ------------------------------------------------------- */
 
 static int max_int(int a, int b) { return a > b ? a : b; }
@@ -375,6 +377,7 @@ static const ig_device_ops cpu_ops = {
     .attend = ig_cpu_attend,
     .weigh = ig_cpu_weigh,
     .parallel = cpu_parallel,
+    .worked = cpu_worked,
 };
 
 ig_status ig_device_open_cpu(ig_device **out, ig_cpu_level level, int n_threads, ig_error *err) {

@@ -160,6 +160,8 @@ typedef struct ig_device_ops {
                   size_t stride);
     /* A parallel loop for the host side of a step (storing keys, selection). */
     void (*parallel)(ig_device *d, int n_tasks, ig_task_fn fn, void *arg);
+    /* What the host's threads have done so far. */
+    ig_pool_work (*worked)(const ig_device *d);
 } ig_device_ops;
 
 struct ig_device {

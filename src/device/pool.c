@@ -18,6 +18,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/compiler.h"
 #include "base/error.h"
 #include "base/thread.h"
@@ -39,6 +40,8 @@ struct ig_pool {
     _Atomic int n_sleeping;  /* workers that sleep or are about to */
     _Atomic int caller_sleeps;
     _Atomic int stop;
+
+    _Atomic uint64_t n_tasks_run, busy_ns; /* of all jobs */
 };
 
 typedef struct worker_start {
@@ -54,14 +57,23 @@ static void futex_wake(_Atomic uint32_t *word, int n) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
+/* Runs a task that begins at *now, which becomes the time when it ends. */
+static void run_task(ig_pool *p, ig_task_fn fn, void *arg, int task, int thread, double *now) {
+    double start = *now;
+    fn(arg, task, thread);
+    *now = ig_clock_seconds();
+    atomic_fetch_add_explicit(&p->busy_ns, (uint64_t)((*now - start) * 1e9), memory_order_relaxed);
+}
+
 /* Takes and runs tasks of job `job` until none is left. */
 static void work(ig_pool *p, uint32_t job, int thread) {
+    double now = ig_clock_seconds();
     uint64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
     while ((uint32_t)(t >> 32) == job && (uint32_t)t != 0) {
         if (!atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acq_rel, memory_order_acquire))
             continue;
         uint32_t n_tasks = (uint32_t)p->n_tasks;
-        p->fn(p->arg, (int)(n_tasks - (uint32_t)t), thread);
+        run_task(p, p->fn, p->arg, (int)(n_tasks - (uint32_t)t), thread, &now);
         if (atomic_fetch_add(&p->n_done, 1) + 1 == n_tasks && atomic_load(&p->caller_sleeps)) futex_wake(&p->n_done, 1);
         t = atomic_load_explicit(&p->ticket, memory_order_acquire);
     }
@@ -141,11 +153,17 @@ void ig_pool_close(ig_pool *p) {
 
 int ig_pool_threads(const ig_pool *p) { return p->n_threads; }
 
+ig_pool_work ig_pool_worked(const ig_pool *p) {
+    return (ig_pool_work){atomic_load(&p->n_tasks_run), 1e-9 * (double)atomic_load(&p->busy_ns)};
+}
+
 void ig_pool_run(ig_pool *p, int n_tasks, ig_task_fn fn, void *arg) {
     if (n_tasks <= 0) return;
     pthread_mutex_lock(&p->turn);
+    atomic_fetch_add(&p->n_tasks_run, (uint64_t)n_tasks);
     if (n_tasks == 1 || p->n_threads == 1) { /* still in turn: per-thread scratch belongs to thread 0 */
-        for (int i = 0; i < n_tasks; i++) fn(arg, i, 0);
+        double now = ig_clock_seconds();
+        for (int i = 0; i < n_tasks; i++) run_task(p, fn, arg, i, 0, &now);
         pthread_mutex_unlock(&p->turn);
         return;
     }

@@ -15,6 +15,12 @@
 
 typedef struct ig_pool ig_pool;
 
+/* What has been done so far: tasks, and the seconds that threads spent in them, summed over threads. */
+typedef struct ig_pool_work {
+    uint64_t n_tasks;
+    double busy;
+} ig_pool_work;
+
 /* Called once for each task in [0, n_tasks), by thread [0, n_threads) (0 is the caller). */
 typedef void (*ig_task_fn)(void *arg, int task, int thread);
 
@@ -22,6 +28,8 @@ typedef void (*ig_task_fn)(void *arg, int task, int thread);
 ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err);
 void ig_pool_close(ig_pool *p);
 int ig_pool_threads(const ig_pool *p);
+/* Of the jobs that have ended. */
+ig_pool_work ig_pool_worked(const ig_pool *p);
 /* Runs all tasks and returns when they are done. Tasks start in ascending order. Calls from several threads
  * take turns; a task must not call it. */
 void ig_pool_run(ig_pool *p, int n_tasks, ig_task_fn fn, void *arg);

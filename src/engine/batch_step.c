@@ -124,11 +124,11 @@ static void start_decode(ig_session *s) { s->step_start = *ig_kv_moved(s->seq.kv
 
 /* `share` of the pass was this session's. */
 static void end_decode(ig_session *s, double seconds, double share) {
-    const double *parts = s->model->batch.rows.part_seconds;
+    const ig_part_work *parts = s->model->batch.rows.clock.parts;
     const ig_kv_stats *now = ig_kv_moved(s->seq.kv);
     s->n_decoded++;
     s->decode_seconds += seconds;
-    for (int p = 0; p < IG_STEP_PARTS; p++) s->part_seconds[p] += parts[p] * share;
+    for (int p = 0; p < IG_STEP_PARTS; p++) ig_part_work_add(&s->parts[p], &parts[p], share);
     s->decode_read_bytes += now->read_bytes - s->step_start.read_bytes;
     s->decode_stall_seconds += now->stall_seconds - s->step_start.stall_seconds;
 }

@@ -377,5 +377,5 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .used_entries = q->used_entries,
         .seen_entries = q->seen_entries,
     };
-    memcpy(out->part_seconds, s->part_seconds, sizeof out->part_seconds);
+    memcpy(out->parts, s->parts, sizeof out->parts);
 }

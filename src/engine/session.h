@@ -32,7 +32,8 @@ struct ig_session {
     float *logits; /* [n_vocab] after the last token */
     bool has_logits;
     uint64_t n_prefilled, n_decoded, n_taken;
-    double prefill_seconds, decode_seconds, part_seconds[IG_STEP_PARTS];
+    double prefill_seconds, decode_seconds;
+    ig_part_work parts[IG_STEP_PARTS];
     uint64_t decode_read_bytes; /* what decode steps caused */
     double decode_stall_seconds;
     ig_kv_stats step_start; /* what was moved for it as the present decode step began */

@@ -190,7 +190,7 @@ static void count_work(ig_eval_generation *out, const ig_eval_speed *speed, int 
         out->stall_seconds += sign * st.decode_stall_seconds;
         out->used_entries += sign * (double)st.used_entries;
         out->seen_entries += sign * (double)st.seen_entries;
-        for (int p = 0; p < IG_STEP_PARTS; p++) out->part_seconds[p] += sign * st.part_seconds[p];
+        for (int p = 0; p < IG_STEP_PARTS; p++) ig_part_work_add(&out->parts[p], &st.parts[p], sign);
     }
     ig_weight_stats weights;
     ig_model_get_weight_stats(speed->model, &weights);

@@ -42,12 +42,12 @@ ig_status ig_eval_speed_stored(double *seconds, ig_eval_speed *speed, int n, ig_
 
 typedef struct ig_eval_generation {
     double seconds;
-    double selected_share;              /* of the first sequence */
-    double read_bytes;                  /* from the disk tier, for all sequences */
-    double stall_seconds;               /* part of seconds: stood still for it */
-    double weight_seconds;              /* part of seconds: stood still for weights that are not in RAM */
-    double part_seconds[IG_STEP_PARTS]; /* of seconds */
-    double used_entries, seen_entries;  /* as in ig_session_stats, of all sequences */
+    double selected_share;             /* of the first sequence */
+    double read_bytes;                 /* from the disk tier, for all sequences */
+    double stall_seconds;              /* part of seconds: stood still for it */
+    double weight_seconds;             /* part of seconds: stood still for weights that are not in RAM */
+    ig_part_work parts[IG_STEP_PARTS]; /* of seconds */
+    double used_entries, seen_entries; /* as in ig_session_stats, of all sequences */
 } ig_eval_generation;
 
 /* n steps of `batch` sequences. */

@@ -358,9 +358,7 @@ static void end_segments(const ig_batch *b, bool failed) {
 ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err) {
     forward f = {.m = m, .c = &m->config, .b = b, .dev = m->ctx->device};
     b->n_segments = n_segments;
-    b->rows.decode_seconds = 0;
-    b->rows.lap = ig_clock_seconds();
-    memset(b->rows.part_seconds, 0, sizeof b->rows.part_seconds);
+    ig_step_start(&b->rows, f.dev);
     share_rows(&f);
     f.step = (ig_step){.dev = f.dev,
                        .kernels = ig_kernels_get(m->ctx->level),

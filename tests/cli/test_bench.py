@@ -11,12 +11,13 @@ from conftest import make_model, words
 
 DEPTH, STEPS = 1500, 16
 CONTEXT = DEPTH + STEPS + 1  # of a sequence
+THREADS = 2
 
 
 @pytest.fixture
 def args(program, tmp_path):
     (tmp_path / "text").write_text(words(3 * CONTEXT, 3))
-    return ["bench", "-m", make_model(tmp_path / "model"), "-t", "2", "-p", "0", "-n", STEPS, "-d", DEPTH, "-r", "1"]
+    return ["bench", "-m", make_model(tmp_path / "model"), "-t", THREADS, "-p", "0", "-n", STEPS, "-d", DEPTH, "-r", "1"]
 
 
 def least_ram(program, args, tmp_path):
@@ -124,6 +125,10 @@ def parts_are_the_step(step):
     assert set(step["parts"]) == {"project", "append", "guess", "select", "rest", "wait", "attend", "ffn", "head", "other"}
     assert all(seconds >= 0 for seconds in step["parts"].values())
     assert 0.9 * step["seconds"] < sum(step["parts"].values()) <= step["seconds"] * 1.000001
+    for part, seconds in step["parts"].items():
+        assert 0 <= step["busy"][part] <= THREADS * seconds + 1e-4
+        assert (step["busy"][part] > 0) == (step["tasks"][part] > 0)
+    assert step["tasks"]["ffn"] >= 2 * THREADS
 
 
 def test_breakdown(program, args, tmp_path):
@@ -156,10 +161,13 @@ def test_breakdown(program, args, tmp_path):
 def test_breakdown_as_a_table(program, args, tmp_path):
     lines = [[cell.strip() for cell in line.split("|")[1:-1]]
              for line in program(*args, "--breakdown", "--kv-policy", "full")[1].decode().splitlines()]
-    assert len(lines) == 3 and {len(line) for line in lines} == {20}
+    assert len(lines) == 5 and {len(line) for line in lines} == {20}
     assert lines[0][6:] == ["step ms", "project", "append", "guess", "select", "rest", "wait", "attend", "ffn", "head", "other",
                             "used", "seen", "read/step"]
     assert sum(map(float, lines[2][7:17])) == pytest.approx(float(lines[2][6]), rel=0.04, abs=0.006)
+    assert [line[4] for line in lines[3:]] == ["busy, %", "tasks"]
+    assert 0 < float(lines[3][14]) <= 101 and float(lines[4][14]) >= 2  # of the feed-forward part
+    assert sum(map(float, lines[4][7:17])) == pytest.approx(float(lines[4][6]), abs=10)
     row, = csv.DictReader(io.StringIO(program(*args, "--kv-policy", "full", "-o", "csv")[1].decode()))
     assert float(row["ffn"]) > 0 and float(row["entries_seen"]) == float(row["entries_used"])
     status, out, err = program(*args, "-n", "0", "--breakdown")

@@ -214,10 +214,12 @@ static void statistics(void **state) {
     assert_int_equal(after[2].n_prefilled - before[2].n_prefilled, 1);
     double parts = 0;
     for (int k = 0; k < IG_STEP_PARTS; k++) {
-        assert_true(after[0].part_seconds[k] >= 0 && after[1].part_seconds[k] >= before[1].part_seconds[k]);
-        parts += after[0].part_seconds[k];
+        assert_true(after[0].parts[k].seconds >= 0 && after[1].parts[k].seconds >= before[1].parts[k].seconds);
+        parts += after[0].parts[k].seconds;
     }
-    assert_true(after[0].decode_seconds >= parts - 1e-9 && after[0].part_seconds[IG_STEP_FFN] > 0);
+    assert_true(after[0].decode_seconds >= parts - 1e-9 && after[0].parts[IG_STEP_FFN].seconds > 0);
+    assert_true(after[0].parts[IG_STEP_FFN].n_tasks > 0 && after[0].parts[IG_STEP_FFN].busy_seconds > 0);
+    assert_true(after[0].parts[IG_STEP_FFN].busy_seconds <= 2 * after[0].parts[IG_STEP_FFN].seconds + 1e-6);
     assert_true(after[0].decode_seconds > 0 && after[0].prefill_seconds == before[0].prefill_seconds);
     double one = after[2].prefill_seconds - before[2].prefill_seconds;
     double twenty = after[1].prefill_seconds - before[1].prefill_seconds;

@@ -354,6 +354,8 @@ static void gpu_parallel(ig_device *d, int n_tasks, ig_task_fn fn, void *arg) {
     ig_pool_run(gpu_of(d)->pool, n_tasks, fn, arg);
 }
 
+static ig_pool_work gpu_worked(const ig_device *d) { return ig_pool_worked(((const gpu *)d)->pool); }
+
 /* ---- attention ---------------------------------------------------------------------------- */
 
 /* Copies of jobs where the GPU reads them, until the next wait. */
@@ -483,6 +485,7 @@ static ig_device_ops make_ops(void) {
     o.attend = gpu_attend;
     o.weigh = gpu_weigh;
     o.parallel = gpu_parallel;
+    o.worked = gpu_worked;
     return o;
 }
 
