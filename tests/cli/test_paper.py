@@ -257,6 +257,12 @@ def memory(share):
     return [line(PAPERS, **{"sketch of KV %": share, "query heads for each KV head": 3})]
 
 
+def frontier(ours, read):
+    return [{"choice": c, "type": "f16", "RAM MB": m, "KL": k, "read per token MB": r} for c, m, k, r in
+            (("full", 90, 0, 0), ("infinigen", 110, .01, 0), ("full on disk", 23, 0, 80), ("infinigen on disk", *ours, read),
+             ("h2o", 9, .3, 0), ("h2o", 80, .001, 0), ("infinigen limited", 30, .05, 0))]
+
+
 def tasks(published, ours):
     return [line(p, task=t, length=512, counts=True, **{"right %": x}) for t in ("a", "b") for p, x in
             (("full", 90), ("infinigen 10 %", ours), ("infinigen 5 %", ours), ("quest 10 %", 80), (PAPERS, published))]
@@ -286,6 +292,7 @@ MADE_UP = [
     ("fig16b", fig16b(2), fig16b(1)),
     ("fig18", fig18(1.5, 9), fig18(5, 1)),
     ("memory", memory(15), memory(57)),
+    ("frontier", frontier((40, .01), 1), frontier((60, .1), 20)),
     ("tasks", tasks(60, 90), tasks(95, 70)),
     ("long", long((.1, .1, .1)), long((.1, .2, .3))),
 ]
