@@ -150,8 +150,9 @@ typedef struct ig_device_ops {
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
     /* gate = silu(gate) * up; relu: up == NULL, gate = max(gate, 0). n floats. */
     void (*activate)(ig_device *d, float *gate, const float *up, size_t n);
-    /* The largest magnitude of n floats; infinite or NaN if any is. Waits for it. */
-    float (*peak)(ig_device *d, const float *x, size_t n);
+    /* The largest magnitude of n floats, to *out in memory of the host that the device has given; infinite or NaN if
+     * any is. */
+    void (*peak)(ig_device *d, float *out, const float *x, size_t n);
     /* n_jobs sequences of one layer in one go. */
     void (*attend)(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
     /* Adds to weights[head * stride + i] the softmax weights, summed over queries and the heads of the group, of rows

@@ -21,6 +21,18 @@ typedef enum ig_tap_place {
     IG_TAP_FFN,       /* y, the feed-forward part's output, is about to be added to h */
 } ig_tap_place;
 
+/* Rows of numbers to look at, and what is said of them. */
+typedef struct ig_looked_at {
+    const float *x; /* [n][width] */
+    int first, n, width;
+    float most;          /* magnitude */
+    const char *where;   /* "after the attention of layer" */
+    int number;          /* of what `where` names, or IG_NUMBER_IS_COLUMN */
+    const int32_t *list; /* [n] these are the numbers; NULL: `number` is */
+} ig_looked_at;
+
+enum { IG_NUMBER_IS_COLUMN = -1, IG_MOST_LOOKS = 8 };
+
 /* Floats of the device unless said otherwise. */
 typedef struct ig_batch {
     pthread_mutex_t turn; /* of all below */
@@ -35,6 +47,10 @@ typedef struct ig_batch {
     ig_twin logits;       /* [logit_rows][n_vocab]; the device's are `wide` */
     ig_twin cs;           /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
+    /* What is being looked at, all at once where a device would have to be waited for each time (finite.c). */
+    ig_looked_at looks[IG_MOST_LOOKS];
+    int n_looks;
+    float *peaks;             /* [IG_MOST_LOOKS] the host's: largest magnitudes, of those and of one more */
     int32_t *ids, *positions; /* [max_rows], the host's */
     ig_segment *segments;     /* [max_rows], for callers: what ig_forward computes */
     int n_segments;           /* of the last ig_forward */

@@ -19,18 +19,6 @@
 /* Times a key, its frame's scale and the dimensions of a head, it is still below FLT_MAX. */
 static const float most_query = 1e25f;
 
-enum { NUMBER_IS_COLUMN = -1 };
-
-/* Rows of numbers to look at. */
-typedef struct rows {
-    const float *x; /* [n][width] */
-    int first, n, width;
-    float most;          /* magnitude */
-    const char *where;   /* "after the attention of layer" */
-    int number;          /* of what `where` names, or NUMBER_IS_COLUMN */
-    const int32_t *list; /* [n] these are the numbers; NULL: `number` is */
-} rows;
-
 /* The number of the segment, from 1, that a row is of. */
 static int sequence_of(const forward *f, int row) {
     int s = 0;
@@ -39,7 +27,7 @@ static int sequence_of(const forward *f, int row) {
 }
 
 /* The first number that is too large, and where it is. */
-static ig_status find(float *out, size_t *at, const forward *f, const rows *r, ig_error *err) {
+static ig_status find(float *out, size_t *at, const forward *f, const ig_looked_at *r, ig_error *err) {
     enum { PIECE = 1024 };
     float x[PIECE];
     size_t all = (size_t)r->n * (size_t)r->width;
@@ -53,13 +41,13 @@ static ig_status find(float *out, size_t *at, const forward *f, const rows *r, i
     return ig_fail(err, IG_E_DEVICE, "the device does not find the number again that was %s", r->where);
 }
 
-static ig_status fail(const forward *f, const rows *r, ig_error *err) {
+static ig_status fail(const forward *f, const ig_looked_at *r, ig_error *err) {
     size_t at;
     float x;
     ig_status status = find(&x, &at, f, r, err);
     if (status) return status;
     int row = (int)(at / (size_t)r->width), column = (int)(at % (size_t)r->width);
-    int number = r->list ? r->list[row] : r->number == NUMBER_IS_COLUMN ? column : r->number;
+    int number = r->list ? r->list[row] : r->number == IG_NUMBER_IS_COLUMN ? column : r->number;
     int offset = f->m->weights.positions.w ? f->c->position_offset : 0;
     char which[48] = "";
     if (f->b->n_segments > 1)
@@ -69,9 +57,12 @@ static ig_status fail(const forward *f, const rows *r, ig_error *err) {
                    f->b->positions[r->first + row] - offset, which);
 }
 
-static ig_status check(const forward *f, const rows *r, ig_error *err) {
-    float peak = f->dev->ops->peak(f->dev, r->x, (size_t)r->n * (size_t)r->width);
-    return peak <= r->most ? IG_OK : fail(f, r, err);
+/* Looks at once. */
+static ig_status check(const forward *f, const ig_looked_at *r, ig_error *err) {
+    float *peak = &f->b->peaks[IG_MOST_LOOKS];
+    f->dev->ops->peak(f->dev, peak, r->x, (size_t)r->n * (size_t)r->width);
+    ig_status status = f->dev->ops->finish(f->dev, err);
+    return status || *peak <= r->most ? status : fail(f, r, err);
 }
 
 /* A segment that failed: its rows go on as zeros. */
@@ -81,13 +72,12 @@ static void clear(const forward *f, const ig_segment *seg) {
     f->dev->ops->clear(f->dev, f->b->rows.out + (size_t)seg->row * heads, (size_t)seg->n * heads * sizeof(float));
 }
 
-/* All rows of the batch: segments with what must not go on fail, and the others do not see it. */
-static void check_batch(const forward *f, const rows *r) {
-    float peak = f->dev->ops->peak(f->dev, r->x, (size_t)r->n * (size_t)r->width);
-    for (int s = 0; !(peak <= r->most) && s < f->b->n_segments; s++) {
+/* Segments with what must not go on fail, and the others do not see it. */
+static void part_segments(const forward *f, const ig_looked_at *r) {
+    for (int s = 0; s < f->b->n_segments; s++) {
         ig_segment *seg = &f->b->segments[s];
         if (seg->status) continue;
-        rows own = *r;
+        ig_looked_at own = *r;
         own.x += (size_t)seg->row * (size_t)r->width;
         own.first = seg->row;
         own.n = seg->n;
@@ -97,18 +87,34 @@ static void check_batch(const forward *f, const rows *r) {
     }
 }
 
-static rows state(const forward *f, const char *where) {
-    return (rows){f->b->h, 0, f->n_rows, f->c->d_model, FLT_MAX, where, f->step.layer, NULL};
+void ig_forward_settle_checks(const forward *f) {
+    ig_batch *b = f->b;
+    for (int i = 0; i < b->n_looks; i++)
+        if (!(b->peaks[i] <= b->looks[i].most)) part_segments(f, &b->looks[i]);
+    b->n_looks = 0;
+}
+
+/* All rows of the batch: at once, or after the next wait. By then the residual stream may have gone on, but what was
+ * not finite in it is not finite still. */
+static void check_batch(const forward *f, const ig_looked_at *r) {
+    ig_batch *b = f->b;
+    f->dev->ops->peak(f->dev, &b->peaks[b->n_looks], r->x, (size_t)r->n * (size_t)r->width);
+    b->looks[b->n_looks++] = *r;
+    if (f->dev->ops->is_host) ig_forward_settle_checks(f);
+}
+
+static ig_looked_at state(const forward *f, const char *where) {
+    return (ig_looked_at){f->b->h, 0, f->n_rows, f->c->d_model, FLT_MAX, where, f->step.layer, NULL};
 }
 
 void ig_forward_check_embedding(const forward *f) {
-    rows r = state(f, "in the embedding of token");
+    ig_looked_at r = state(f, "in the embedding of token");
     r.list = f->b->ids;
     check_batch(f, &r);
 }
 
 void ig_forward_check_state(const forward *f, const char *where) {
-    rows r = state(f, where);
+    ig_looked_at r = state(f, where);
     check_batch(f, &r);
 }
 
@@ -116,14 +122,16 @@ void ig_forward_check_heads(const forward *f) {
     const ig_config *c = f->c;
     const ig_batch *b = f->b;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
-    const rows of[] = {{b->rows.q.dev, 0, f->n_rows, q, most_query, "in the queries of layer", f->step.layer, NULL},
-                       {b->rows.k.dev, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->step.layer, NULL},
-                       {b->rows.v.dev, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->step.layer, NULL}};
+    const ig_looked_at of[] = {
+        {b->rows.q.dev, 0, f->n_rows, q, most_query, "in the queries of layer", f->step.layer, NULL},
+        {b->rows.k.dev, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->step.layer, NULL},
+        {b->rows.v.dev, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->step.layer, NULL}};
     for (size_t i = 0; i < IG_COUNT(of); i++) check_batch(f, &of[i]);
 }
 
 ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, int row, ig_error *err) {
     const float *logits = f->b->logits.dev + (size_t)row * (size_t)f->c->n_vocab;
-    rows r = {logits, seg->row + first, n, f->c->n_vocab, FLT_MAX, "in the logit of token", NUMBER_IS_COLUMN, NULL};
+    ig_looked_at r = {logits, seg->row + first, n, f->c->n_vocab, FLT_MAX, "in the logit of token", IG_NUMBER_IS_COLUMN,
+                      NULL};
     return check(f, &r, err);
 }

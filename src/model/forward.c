@@ -126,6 +126,13 @@ static void project(const forward *f, const ig_layer *w, const float *x) {
     place_heads(f, k, f->c->n_kv_heads, w->k_norm, 0);
 }
 
+/* Waits for the device; segments whose numbers must not go on fail. */
+static ig_status finish(const forward *f, ig_error *err) {
+    ig_status status = f->dev->ops->finish(f->dev, err);
+    if (!status) ig_forward_settle_checks(f);
+    return status;
+}
+
 /* Numbers of the rows from `first` on, `width` each, come to the host. */
 static void bring(const forward *f, const ig_twin *t, int first, int width) {
     size_t at = (size_t)first * (size_t)width, n = (size_t)(f->n_rows - first) * (size_t)width;
@@ -138,7 +145,7 @@ static ig_status bring_heads(const forward *f, ig_error *err) {
     bring(f, &rows->q, 0, f->c->n_heads * f->c->head_dim);
     bring(f, &rows->k, 0, kv);
     bring(f, &rows->v, 0, kv);
-    return f->dev->ops->finish(f->dev, err);
+    return finish(f, err);
 }
 
 /* ---- feed-forward, head ---------------------------------------------------------- */
@@ -246,7 +253,7 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
         f->dev->ops->matmul(f->dev, &y, &seg->seq->narrow, 1, row, 1, true);
     }
     bring(f, q, f->n_dense, width);
-    return f->dev->ops->finish(f->dev, err);
+    return finish(f, err);
 }
 
 /* The next layer's queries, guessed from this layer's attention input x (paper) or from the state b->h through the
@@ -343,7 +350,7 @@ static ig_status run_layers(forward *f, ig_error *err) {
         if (!status) status = feed(f, w, in, err);
         ig_weight_stream_give(f->m->stream, f->step.layer);
     }
-    return status;
+    return status ? status : finish(f, err);
 }
 
 /* Of the segments that take part, those that failed hold what they held before; all of them if the step failed. */
@@ -358,6 +365,7 @@ static void end_segments(const ig_batch *b, bool failed) {
 ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err) {
     forward f = {.m = m, .c = &m->config, .b = b, .dev = m->ctx->device};
     b->n_segments = n_segments;
+    b->n_looks = 0;
     ig_step_start(&b->rows, f.dev);
     share_rows(&f);
     f.step = (ig_step){.dev = f.dev,

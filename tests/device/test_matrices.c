@@ -187,15 +187,24 @@ static void peaks(void **state) {
     (void)state;
     static const float odd[] = {0, -70, INFINITY, NAN};
     ig_device *g = devices[GPU];
-    assert_true(g->ops->peak(g, NULL, 0) == 0);
+    float *a = ig_device_alloc(devices[CPU], IG_PLACE_HOST, 16 * sizeof *a),
+          *b = ig_device_alloc(g, IG_PLACE_HOST, 16 * sizeof *b);
+    b[9] = 1;
+    g->ops->peak(g, &b[9], NULL, 0);
+    finish(GPU);
+    assert_true(b[9] == 0);
     for (int i = 0; i < 4; i++) {
         both x = make_both(5000, 7);
         x.host[4999 - i] = odd[i];
         put(&x);
-        float a = devices[CPU]->ops->peak(devices[CPU], x.on[CPU], x.n), b = g->ops->peak(g, x.on[GPU], x.n);
-        assert_memory_equal(&a, &b, sizeof a);
+        devices[CPU]->ops->peak(devices[CPU], &a[i], x.on[CPU], x.n);
+        g->ops->peak(g, &b[i], x.on[GPU], x.n); /* several before the wait */
+        finish(GPU);
         free_both(&x);
     }
+    assert_memory_equal(a, b, 4 * sizeof *a);
+    ig_device_free(devices[CPU], IG_PLACE_HOST, a, 16 * sizeof *a);
+    ig_device_free(g, IG_PLACE_HOST, b, 16 * sizeof *b);
 }
 
 static void memory(void **state) {

@@ -13,7 +13,9 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "format/safetensors.h"
 #include "golden/tiny_session.h"
+#include "golden/tiny_copy.h"
 
 enum { PROMPT = 30, STEPS = 3, CTX = 64 };
 
@@ -131,6 +133,66 @@ static void tiers(void **state) {
     assert_int_equal(rmdir(folder), 0);
 }
 
+/* A token of one of two sessions, in a step that they share. BAD, where it is one that the model's numbers break at. */
+static void step_of_two(ig_batch_item items[2], float *logits) {
+    enum { BAD = 77 };
+    static const int32_t bad = BAD, good = 3;
+    ig_error err = {0};
+    ig_session_options o = options_of("infinigen", "f16");
+    ig_session *s[2] = {open_session(&o), open_session(&o)};
+    for (int i = 0; i < 2; i++) {
+        ig_error own = {0};
+        if (ig_session_sync(s[i], ids, PROMPT, &own) == IG_OK) continue;
+        items[0].status = own.status; /* every token breaks */
+        items[0].error = own;
+        ig_session_close(s[0]), ig_session_close(s[1]);
+        return;
+    }
+    items[0] = (ig_batch_item){.session = s[0], .ids = &bad, .n = 1};
+    items[1] = (ig_batch_item){.session = s[1], .ids = &good, .n = 1};
+    expect_ok(ig_batch_step(items, 2, &err), &err);
+    assert_int_equal(ig_session_tokens(s[0], NULL), PROMPT);
+    expect_ok(items[1].status, &items[1].error);
+    memcpy(logits, ig_session_logits(s[1]), N_VOCAB * sizeof *logits);
+    ig_session_close(s[0]), ig_session_close(s[1]);
+}
+
+/* Numbers that are not finite are found after the fact, but before anything is kept or told; the error is the CPU's,
+ * and of a step for two sessions only the one fails that they are of. */
+static void broken_models(void **state) {
+    (void)state;
+    static const char *const names[] = {"model.embed_tokens.weight",
+                                        "model.layers.1.self_attn.k_proj.weight",
+                                        "model.layers.0.self_attn.o_proj.weight",
+                                        "model.layers.0.mlp.down_proj.weight",
+                                        "model.layers.2.mlp.up_proj.weight",
+                                        "lm_head.weight"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        static float logits[2][N_VOCAB];
+        ig_error err = {0};
+        ig_batch_item items[2][2] = {0};
+        ig_safetensors *st;
+        tiny_copy copy = copy_tiny("mistral");
+        expect_ok(ig_safetensors_open_memory(&st, copy.bytes, copy.n, "mistral", &err), &err);
+        const ig_tensor *t = ig_safetensors_tensor(st, names[i]);
+        assert_non_null(t);
+        size_t row = i == 0 ? 77 : (size_t)t->dims[1] / 2;                       /* of embeddings BAD's */
+        ((uint16_t *)(uintptr_t)t->data)[row * (size_t)t->dims[0] + 1] = 0x7fc0; /* NaN as BF16 and F16 */
+        temp_dir_write(&copy.dir, "model.safetensors", copy.bytes, copy.n);
+        for (int d = 0; d < 2; d++) {
+            open_on(copy.dir.path, d ? "cuda" : "cpu");
+            step_of_two(items[d], logits[d]);
+            close_tiny(NULL);
+        }
+        assert_int_equal(items[0][0].status, IG_E_NUMBER);
+        assert_int_equal(items[1][0].status, IG_E_NUMBER);
+        assert_string_equal(items[1][0].error.text, items[0][0].error.text);
+        for (int k = 0; i == 0 && k < N_VOCAB; k++) assert_true(fabsf(logits[0][k] - logits[1][k]) < 3e-2f);
+        ig_safetensors_close(st);
+        drop_tiny_copy(&copy);
+    }
+}
+
 /* What a GPU does not have is refused in one line. */
 static void refusals(void **state) {
     (void)state;
@@ -152,7 +214,8 @@ static void refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu), cmocka_unit_test(steps_of_any_make),
-                                       cmocka_unit_test(tiers), cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(tiers), cmocka_unit_test(broken_models),
+                                       cmocka_unit_test(refusals)};
     ig_device_info d;
     for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
     if (!ig_device_at(1, &d)) {

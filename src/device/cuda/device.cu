@@ -47,8 +47,7 @@ typedef struct gpu {
     uint16_t *rows;                  /* gathered keys and values */
     size_t n_parts, n_state, n_rows; /* elements of these */
     unsigned *peak;
-    unsigned *host_peak; /* page-locked */
-    ig_attention *jobs;  /* [MOST_JOBS] page-locked: what attention was called with since the last wait */
+    ig_attention *jobs; /* [MOST_JOBS] page-locked: what attention was called with since the last wait */
     int n_jobs;
 } gpu;
 
@@ -335,19 +334,12 @@ static void gpu_activate(ig_device *d, float *gate, const float *up, size_t n) {
     leave(g);
 }
 
-/* After a failure, which finish() tells: 0. */
-static float gpu_peak(ig_device *d, const float *x, size_t n) {
+static void gpu_peak(ig_device *d, float *out, const float *x, size_t n) {
     gpu *g = enter(d);
-    float peak = 0;
-    *g->host_peak = 0;
     note(g, cudaMemsetAsync(g->peak, 0, sizeof *g->peak, g->stream));
     if (n) ig_cuda_peak(g->stream, g->peak, x, n);
-    note(g, cudaMemcpyAsync(g->host_peak, g->peak, sizeof *g->peak, cudaMemcpyDefault, g->stream));
-    note(g, cudaGetLastError());
-    wait(g);
-    if (g->failure == cudaSuccess) memcpy(&peak, g->host_peak, sizeof peak);
+    note(g, cudaMemcpyAsync(out, g->peak, sizeof *out, cudaMemcpyDefault, g->stream));
     leave(g);
-    return peak;
 }
 
 static void gpu_parallel(ig_device *d, int n_tasks, ig_task_fn fn, void *arg) {
@@ -454,7 +446,6 @@ static void gpu_close(ig_device *d) {
     }
     for (size_t i = 0; i < g->n_bound; i++) cudaFree(g->bound[i].copy);
     cudaFree(g->scratch);
-    cudaFreeHost(g->host_peak);
     cudaFreeHost(g->jobs);
     free(g->bound);
     ig_pool_close(g->pool);
@@ -499,9 +490,8 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     memcpy(g->name, p.name, sizeof g->name);
     e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
     if (e != cudaSuccess) return fail(err, g, "opening the device", e);
-    g->host_peak = (unsigned *)take_host(sizeof *g->host_peak);
     g->jobs = (ig_attention *)take_host(MOST_JOBS * sizeof *g->jobs);
-    if (!g->host_peak || !g->jobs) return fail(err, g, "page-locked memory", cudaErrorMemoryAllocation);
+    if (!g->jobs) return fail(err, g, "page-locked memory", cudaErrorMemoryAllocation);
     return ig_pool_open(&g->pool, n_threads, err);
 }
 
