@@ -297,7 +297,7 @@ static void lay_out(ig_cpu_device *d, const ig_device_need *need) {
         size_t n = d->k->act_bytes((ig_act)f, need->max_in);
         if (n > act) act = n;
     }
-    size_t thread = d->k->scratch_bytes(need->max_in), attention = ig_cpu_attention_thread_bytes(&need->heads);
+    size_t thread = d->k->scratch_bytes(need->max_in), attention = ig_cpu_attention_thread_bytes(d->k, &need->heads);
     if (thread < attention) thread = attention;
     if (thread < (size_t)need->max_in * sizeof(float)) thread = (size_t)need->max_in * sizeof(float);
     d->thread_bytes = ig_round_up(thread, 4096) + IG_ALIGN * 3; /* odd multiple: threads do not share cache sets */

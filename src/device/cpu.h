@@ -12,9 +12,9 @@
 #include "kernel/kernel.h"
 
 enum {
-    IG_TILE_ROWS = 128,        /* query rows (positions x heads of a group) of one prefill tile */
-    IG_TILE_KEYS = 128,        /* keys of one inner step, prefill and decode */
-    IG_SPLIT = IG_ATTEND_UNIT, /* rows of one decode task; fixed, so that results do not depend on the threads */
+    IG_TILE_ROWS = IG_PROMPT_QUERIES, /* query rows (positions x heads of a group) of one prefill tile */
+    IG_TILE_KEYS = IG_PROMPT_KEYS,    /* keys of one inner step, prefill and decode */
+    IG_SPLIT = IG_ATTEND_UNIT,        /* rows of one decode task; fixed, so that results do not depend on the threads */
 };
 
 typedef struct ig_cpu_device {
@@ -34,7 +34,7 @@ typedef struct ig_cpu_device {
 } ig_cpu_device;
 
 /* Bytes of per-thread scratch and floats of partials that attention needs. */
-size_t ig_cpu_attention_thread_bytes(const ig_head_shape *shape);
+size_t ig_cpu_attention_thread_bytes(const ig_kernels *k, const ig_head_shape *shape);
 size_t ig_cpu_attention_partial_floats(const ig_device_need *need);
 void ig_cpu_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
 void ig_cpu_weigh(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end, float *weights,

@@ -34,9 +34,12 @@ typedef struct tile {
     ig_kv_packed *packed_k, *packed_v; /* [IG_TILE_KEYS] */
     uint16_t *unpacked;                /* [IG_TILE_KEYS][head_dim] */
     bool direct;                       /* or not at all */
+    /* where the level has kernels for prompts: what each query sees, and their scratch */
+    int *end; /* [IG_TILE_ROWS] */
+    void *prompt;
 } tile;
 
-static size_t tile_layout(tile *t, uint8_t *base, int head_dim) {
+static size_t tile_layout(tile *t, const ig_kernels *k, uint8_t *base, int head_dim) {
     size_t at = 0, rows = (size_t)IG_TILE_ROWS * (size_t)head_dim * sizeof(float);
     size_t scores = (size_t)IG_TILE_ROWS * IG_TILE_KEYS * sizeof(float);
     size_t line = IG_TILE_ROWS * sizeof(float), pointers = IG_TILE_KEYS * sizeof(void *);
@@ -52,13 +55,16 @@ static size_t tile_layout(tile *t, uint8_t *base, int head_dim) {
     t->packed_k = (ig_kv_packed *)(void *)(base + at), at += packed;
     t->packed_v = (ig_kv_packed *)(void *)(base + at), at += packed;
     t->unpacked = (uint16_t *)(void *)(base + at), at += IG_TILE_KEYS * (size_t)head_dim * sizeof(uint16_t);
+    t->end = (int *)(void *)(base + at), at += IG_TILE_ROWS * sizeof(int);
+    at = ig_round_up(at, IG_ALIGN);
+    t->prompt = base + at, at += k->prompt_bytes ? k->prompt_bytes(head_dim) : 0;
     return at;
 }
 
-size_t ig_cpu_attention_thread_bytes(const ig_head_shape *shape) {
+size_t ig_cpu_attention_thread_bytes(const ig_kernels *k, const ig_head_shape *shape) {
     tile t;
     static uint8_t none;
-    return tile_layout(&t, &none, shape->head_dim) + IG_ALIGN;
+    return tile_layout(&t, k, &none, shape->head_dim) + IG_ALIGN;
 }
 
 /* Decode: per (sequence, KV head, part): group x (head_dim + 2) floats. */
@@ -72,7 +78,7 @@ size_t ig_cpu_attention_partial_floats(const ig_device_need *need) {
 
 static tile thread_tile(ig_cpu_device *d, int thread, int head_dim) {
     tile t;
-    tile_layout(&t, d->thread_scratch + (size_t)thread * d->thread_bytes, head_dim);
+    tile_layout(&t, d->k, d->thread_scratch + (size_t)thread * d->thread_bytes, head_dim);
     return t;
 }
 
@@ -116,6 +122,11 @@ static void reset(tile *t, int rows, int head_dim) {
     }
 }
 
+/* Rows as 16-bit floats, where t->k and t->v point. */
+static void unpack(const attend_job *j, tile *t, const ig_kv_view *view, const ig_kv_packed *rows, int n) {
+    if (view->type != IG_KV_F16) j->d->k->kv_unpack[view->type](t->unpacked, rows, n, j->shape->head_dim);
+}
+
 /* One inner step over keys [begin, begin + n) of the view for `rows` queries: first the scores, which the caller may
  * mask, then (finish_step) softmax and values. */
 static void start_step(const attend_job *j, tile *t, const ig_kv_view *view, int begin, int n, int rows) {
@@ -127,7 +138,7 @@ static void start_step(const attend_job *j, tile *t, const ig_kv_view *view, int
         k->packed_scores[view->type](t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->packed_k, n);
         return;
     }
-    if (view->type != IG_KV_F16) k->kv_unpack[view->type](t->unpacked, t->packed_k, n, d);
+    unpack(j, t, view, t->packed_k, n);
     k->attn_scores(t->scores, IG_TILE_KEYS, t->q, rows, d, j->shape->scale, t->k, n);
 }
 
@@ -140,7 +151,7 @@ static void finish_step(const attend_job *j, tile *t, const ig_kv_view *view, in
         k->packed_values[view->type](t->acc, t->r, t->scores, IG_TILE_KEYS, rows, d, t->packed_v, n);
         return;
     }
-    if (view->type != IG_KV_F16) k->kv_unpack[view->type](t->unpacked, t->packed_v, n, d);
+    unpack(j, t, view, t->packed_v, n);
     k->attn_values(t->acc, t->r, t->scores, IG_TILE_KEYS, rows, d, t->v, n);
 }
 
@@ -173,6 +184,46 @@ static void mask_tile(const attend_job *j, const ig_attention *a, tile *t, int f
     }
 }
 
+/* The steps over keys [begin, end) of the view, with the kernels of decode. */
+static void prefill_steps(const attend_job *j, tile *t, const ig_kv_view *view, int first_pos, int n_tokens, int begin,
+                          int end) {
+    int rows = n_tokens * j->group;
+    for (; begin < end; begin += IG_TILE_KEYS) {
+        int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
+        start_step(j, t, view, begin, n, rows);
+        mask_tile(j, j->jobs, t, first_pos, n_tokens, begin, n);
+        finish_step(j, t, view, n, rows);
+    }
+}
+
+/* The same with the level's kernels for prompts. */
+static void prompt_steps(const attend_job *j, tile *t, const ig_kv_view *view, int first_pos, int n_tokens, int begin,
+                         int end) {
+    const ig_kernels *k = j->d->k;
+    ig_prompt_tile p = {.n_q = n_tokens * j->group,
+                        .d = j->shape->head_dim,
+                        .q = t->q,
+                        .scale = j->shape->scale,
+                        .end = t->end,
+                        .window = j->jobs->window,
+                        .m = t->m,
+                        .l = t->l,
+                        .acc = t->acc,
+                        .scratch = t->prompt};
+    for (int r = 0; r < p.n_q; r++) t->end[r] = first_pos + r / j->group + 1;
+    k->prompt_begin(&p);
+    for (; begin < end; begin += IG_TILE_KEYS) {
+        int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
+        resolve(t, view, begin, n, p.d);
+        unpack(j, t, view, t->packed_k, n);
+        k->prompt_keys(&p, t->k, n);
+        unpack(j, t, view, t->packed_v, n);
+        k->prompt_values(&p, t->v, n);
+        k->prompt_attend(&p, begin, n);
+    }
+    k->prompt_end(&p);
+}
+
 static void prefill_task(void *arg, int task, int thread) {
     const attend_job *j = arg;
     const ig_attention *a = j->jobs;
@@ -199,12 +250,7 @@ static void prefill_task(void *arg, int task, int thread) {
         reset(&t, rows, d);
     if (carry && begin < a->begin) begin = a->begin;
     if (carry && end > a->end) end = a->end;
-    for (; begin < end; begin += IG_TILE_KEYS) {
-        int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
-        start_step(j, &t, view, begin, n, rows);
-        mask_tile(j, a, &t, first_pos, n_tokens, begin, n);
-        finish_step(j, &t, view, n, rows);
-    }
+    (j->d->k->prompt_bytes ? prompt_steps : prefill_steps)(j, &t, view, first_pos, n_tokens, begin, end);
     if (carry && a->end < view->n) {
         move_state(&t, carry, rows, d, true);
         return;
@@ -401,7 +447,7 @@ static void weigh_task(void *arg, int task, int thread) {
         for (int r = 0; r < rows; r++) {
             float *s = t.scores + (size_t)r * IG_TILE_KEYS;
             t.l[r] = 0;
-            k->softmax_step(s, n, &t.m[r], &t.l[r]); /* no score is above lse, which therefore stays */
+            k->softmax_step(s, n, &t.m[r], &t.l[r]); /* lse is the largest, but for rounding */
             k->add(sum, s, n);
         }
     }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Attention and softmax for AVX2, with the design of attention_avx512.c: scores in tiles of 3 queries x
- * 4 keys with dims in the lanes, values in tiles of 4 or 6 queries x 16 dims, rows converted as they are used
- * for few queries and a block of rows at a time for many, and the same order of operations in both.
+ * 4 keys with dims in the lanes, values in tiles of 6 queries x 16 dims. Scores of many queries convert a block of rows
+ * at a time; else rows are converted as they are used. The order of operations is the same. Prompts have kernels of
+ * their own (attention_prompt_avx2.c); of these only the scores are used for many queries, to weigh entries.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -12,13 +13,13 @@
 
 enum {
     QUERIES = 3,    /* of a tile of scores: with 4 keys, 12 accumulators and 4 operands fill the registers */
-    TILE = 4,       /* keys of a tile of scores, queries of a tile of values */
-    WIDE = 6,       /* queries of a tile of values whose rows are converted as they are used */
+    TILE = 4,       /* keys of a tile of scores */
+    WIDE = 6,       /* queries of a tile of values */
     PAIR = 2,       /* vectors of dims of a tile of values */
-    FEW = 8,        /* up to so many queries rows are converted as they are used */
+    FEW = 8,        /* up to so many queries keys are converted as they are used */
     AHEAD = 32,     /* rows from the one in use to the one prefetched */
     FLOATS = 4096,  /* of a block of converted rows: half of the first-level cache */
-    BLOCK_ROWS = 64 /* rows used for all queries before the next, when they are not converted beforehand */
+    BLOCK_ROWS = 64 /* values used for all queries before the next */
 };
 
 /* Always inlined: calls of a function that does nothing but prefetch are dropped by GCC as without effect. */
@@ -125,12 +126,11 @@ typedef struct values_job {
     const float *r; /* NULL: the factors have been applied */
     const float *p; /* [n_q][stride] */
     size_t stride;
-    int d, n, n_left;            /* n rows of the block; rows from its first to the last of all */
-    const uint16_t *const *half; /* the rows, */
-    const float *full;           /* or, if there are many queries, converted: [n][d] */
+    int d, n, n_left; /* n rows of the block; rows from its first to the last of all */
+    const uint16_t *const *rows;
 } values_job;
 
-INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v, bool is_half) {
+INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j, int n_v) {
     __m256 a[WIDE][PAIR];
     float *at = acc + (size_t)g0 * (size_t)w->d + j;
     for (int g = 0; g < n_q; g++) {
@@ -143,11 +143,9 @@ INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j,
     const float *p = w->p + (size_t)g0 * w->stride;
     for (int i = 0; i < w->n; i++) {
         __m256 v[PAIR];
-        for (int x = 0; x < n_v; x++)
-            v[x] = is_half ? load_f16(w->half[i] + j + 8 * x)
-                           : _mm256_load_ps(w->full + (size_t)i * (size_t)w->d + j + 8 * x);
-        if (is_half && g0 == 0 && j % 32 == 0)
-            _mm_prefetch((const char *)(w->half[i + AHEAD < w->n_left ? i + AHEAD : w->n_left - 1] + j), _MM_HINT_T0);
+        for (int x = 0; x < n_v; x++) v[x] = load_f16(w->rows[i] + j + 8 * x);
+        if (g0 == 0 && j % 32 == 0)
+            _mm_prefetch((const char *)(w->rows[i + AHEAD < w->n_left ? i + AHEAD : w->n_left - 1] + j), _MM_HINT_T0);
         for (int g = 0; g < n_q; g++) {
             __m256 f = _mm256_broadcast_ss(p + (size_t)g * w->stride + i);
             for (int x = 0; x < n_v; x++) a[g][x] = _mm256_fmadd_ps(f, v[x], a[g][x]);
@@ -157,55 +155,47 @@ INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j,
         for (int x = 0; x < n_v; x++) _mm256_storeu_ps(at + (size_t)g * (size_t)w->d + 8 * x, a[g][x]);
 }
 
-INLINE void values_wide(const values_job *w, float *acc, int g0, int n_q, bool is_half) {
+INLINE void values_wide(const values_job *w, float *acc, int g0, int n_q) {
     int j = 0;
-    for (; j + 8 * PAIR <= w->d; j += 8 * PAIR) values_tile(w, acc, g0, n_q, j, PAIR, is_half);
-    if (j < w->d) values_tile(w, acc, g0, n_q, j, 1, is_half);
+    for (; j + 8 * PAIR <= w->d; j += 8 * PAIR) values_tile(w, acc, g0, n_q, j, PAIR);
+    if (j < w->d) values_tile(w, acc, g0, n_q, j, 1);
 }
 
-INLINE void values_block(const values_job *w, float *acc, int n_q, bool is_half) {
-    const int most = is_half ? WIDE : TILE;
-    for (int g = 0; g < n_q; g += most) switch (n_q - g < most ? n_q - g : most) {
+static void values_block(const values_job *w, float *acc, int n_q) {
+    for (int g = 0; g < n_q; g += WIDE) switch (n_q - g) {
             case 1:
-                values_wide(w, acc, g, 1, is_half);
+                values_wide(w, acc, g, 1);
                 break;
             case 2:
-                values_wide(w, acc, g, 2, is_half);
+                values_wide(w, acc, g, 2);
                 break;
             case 3:
-                values_wide(w, acc, g, 3, is_half);
+                values_wide(w, acc, g, 3);
                 break;
             case 4:
-                values_wide(w, acc, g, 4, is_half);
+                values_wide(w, acc, g, 4);
                 break;
             case 5:
-                values_wide(w, acc, g, 5, is_half);
+                values_wide(w, acc, g, 5);
                 break;
             default:
-                values_wide(w, acc, g, 6, is_half);
+                values_wide(w, acc, g, WIDE);
         }
 }
 
 static void attn_values_avx2(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
                              const uint16_t *const *v, int n) {
-    _Alignas(32) float block[FLOATS];
-    bool is_few = n_q <= FEW || d > FLOATS / TILE;
-    int rows = is_few ? BLOCK_ROWS : FLOATS / d, i = 0;
-    values_job w = {.r = r, .stride = stride, .d = d, .full = block};
-    if (is_few) prefetch_rows(v, n < AHEAD ? n : AHEAD, d);
+    values_job w = {.r = r, .stride = stride, .d = d};
+    prefetch_rows(v, n < AHEAD ? n : AHEAD, d);
+    int i = 0;
     do {
         w.p = p + i;
-        w.n = n - i < rows ? n - i : rows;
+        w.n = n - i < BLOCK_ROWS ? n - i : BLOCK_ROWS;
         w.n_left = n - i;
-        w.half = v + i;
-        if (is_few) {
-            values_block(&w, acc, n_q, true);
-        } else {
-            convert_rows(block, w.half, w.n, d);
-            values_block(&w, acc, n_q, false);
-        }
+        w.rows = v + i;
+        values_block(&w, acc, n_q);
         w.r = NULL;
-        i += rows;
+        i += BLOCK_ROWS;
     } while (i < n);
 }
 
@@ -280,6 +270,7 @@ void ig_kernels_fill_attention_avx2(ig_kernels *k) {
     k->softmax_step = softmax_step_avx2;
     k->attn_values = attn_values_avx2;
     k->softmax_add = softmax_add_avx2;
+    ig_kernels_fill_prompt_avx2(k);
     ig_kernels_fill_sketch_avx2(k);
     ig_kernels_fill_values_avx2(k);
     ig_kernels_fill_packed_avx2(k);

@@ -54,6 +54,25 @@ typedef struct ig_kv_packed {
     const ig_kv_line *lines;
 } ig_kv_packed;
 
+/* ---- attention of prompts --------------------------------------------------- */
+
+enum {
+    IG_PROMPT_QUERIES = 128, /* most of a tile */
+    IG_PROMPT_KEYS = 128,    /* of a chunk */
+};
+
+/* A tile of a prompt's queries with their running sums. Query r sees the rows [end[r] - window, end[r]) of its view,
+ * and all before end[r] if window is 0. */
+typedef struct ig_prompt_tile {
+    int n_q, d;     /* 1 .. IG_PROMPT_QUERIES queries of d numbers, a multiple of 8 and at most 512 */
+    const float *q; /* [n_q][d] */
+    float scale;    /* of scores */
+    const int *end; /* [n_q] */
+    int window;
+    float *m, *l, *acc; /* [n_q], [n_q], [n_q][d]; begun with -INFINITY, 0 and 0. acc / l is the result */
+    void *scratch;      /* 64-byte aligned, prompt_bytes(d) bytes */
+} ig_prompt_tile;
+
 /* ---- the 4-bit key sketch (src/policy) ----------------------------------- */
 
 /* Keys of 16 consecutive tokens, interleaved so that one vector lane is one token. A key x is
@@ -123,6 +142,20 @@ typedef struct ig_kernels {
      * r[g] = 0 forgets acc[g], which then may hold anything. */
     void (*attn_values)(float *acc, const float *r, const float *p, size_t stride, int n_q, int d,
                         const uint16_t *const *v, int n);
+
+    /* attn_scores, softmax_step and attn_values in one, for a tile of a prompt's queries and the rows of its view, a
+     * chunk of IG_PROMPT_KEYS after the other, each beginning at a multiple of that; NULL where these three are as
+     * fast. A query's result depends on what it sees alone: neither on the others of its tile, nor on where one call of
+     * prompt_end and the next of prompt_begin stand. */
+    size_t (*prompt_bytes)(int d);
+    void (*prompt_begin)(const ig_prompt_tile *t);
+    /* The n keys, or the n values, of the next chunk; less than IG_PROMPT_KEYS only if nobody sees what follows. */
+    void (*prompt_keys)(const ig_prompt_tile *t, const uint16_t *const *k, int n);
+    void (*prompt_values)(const ig_prompt_tile *t, const uint16_t *const *v, int n);
+    /* Adds them to the running sums; `first` is the row of the view at which they begin. */
+    void (*prompt_attend)(const ig_prompt_tile *t, int first, int n);
+    /* m, l and acc as they are now. */
+    void (*prompt_end)(const ig_prompt_tile *t);
 
     /* Keeps a key or value of d numbers, a multiple of 8. IG_KV_F16: 16-bit floats, and no lines. Else codes and lines,
      * the same at every level, with |x - (step code + min)| <= step / 2. NaN counts as 0; what is beyond +-65280 (1

@@ -58,6 +58,7 @@ void ig_kernels_fill_attention_scalar(ig_kernels *k);
 void ig_kernels_fill_attention_avx2(ig_kernels *k);
 void ig_kernels_fill_attention_avx512(ig_kernels *k);
 void ig_kernels_fill_attention_neon(ig_kernels *k);
+void ig_kernels_fill_prompt_avx2(ig_kernels *k);
 void ig_kernels_fill_packed_scalar(ig_kernels *k);
 void ig_kernels_fill_packed_avx2(ig_kernels *k);
 void ig_kernels_fill_packed_avx512(ig_kernels *k);

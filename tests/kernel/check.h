@@ -31,6 +31,7 @@ typedef struct check {
 void check_matmul(check *c);
 void check_vector(check *c);
 void check_attention(check *c);
+void check_prompt(check *c);
 void check_sketch(check *c);
 void check_value_sketch(check *c);
 void check_packed(check *c);

@@ -98,13 +98,15 @@ static float *queries(int n_tokens, uint64_t seed) {
     return q;
 }
 
+/* A prompt's kernels may err as 16-bit floats do, by 2^-12. */
 static void check(const ig_attention *a) {
+    double most = a->prompt ? 2e-4 : 2e-5;
     for (int t = 0; t < a->n_tokens; t++)
         for (int h = 0; h < HEADS; h++) {
             double want[DIM];
             size_t at = ((size_t)t * HEADS + (size_t)h) * DIM;
             reference(want, a->q + at, t, a->n_tokens, h, &a->views[h / (HEADS / KV_HEADS)], a->window);
-            for (int c = 0; c < DIM; c++) assert_true(fabs(want[c] - (double)a->out[at + (size_t)c]) < 2e-5);
+            for (int c = 0; c < DIM; c++) assert_true(fabs(want[c] - (double)a->out[at + (size_t)c]) < most);
         }
 }
 
