@@ -14,7 +14,7 @@
 
 /* What K and V of a prompt depend on beside its tokens, bit by bit, and how they are laid out. */
 static ig_prefix_id root_of(const ig_model *m, const ig_kv_memory *memory, ig_kv_type type) {
-    enum { LAYOUT = 1 };
+    enum { LAYOUT = 2 };
     struct {
         char version[32], cpu[16];
         uint64_t model, piece_bytes;
