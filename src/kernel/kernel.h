@@ -46,6 +46,20 @@ typedef struct ig_matmul {
 /* Rows [row_begin, row_end) of the product. */
 typedef void (*ig_matmul_fn)(const ig_matmul *m, int row_begin, int row_end);
 
+/* Weights in panels: 16 rows side by side, in an order that products of one level read fastest. The bits of what they
+ * make are those of gemv and of gemm, which are the same for such a type. */
+enum { IG_PANEL_ROWS = 16 };
+
+typedef struct ig_panels {
+    /* Of a panel of rows of n_in elements; a multiple of IG_PANEL_ROWS and of 32. */
+    size_t (*bytes)(int n_in);
+    /* Makes one, 64-byte aligned, of the n_rows (1..16) at w that are row_bytes apart. */
+    void (*put)(void *panel, const void *w, size_t row_bytes, int n_rows, int n_in);
+    /* Any number of columns. m->w is the first panel, m->row_bytes the share that a row has of one; row_begin is the
+     * first row of a panel. */
+    ig_matmul_fn multiply;
+} ig_panels;
+
 /* ---- packed keys and values (base/kv_type.h) ------------------------------ */
 
 /* One packed row: codes of any alignment, and a line per group. */
@@ -102,7 +116,9 @@ typedef struct ig_kernels {
     ig_matmul_fn gemv[IG_TYPE_COUNT];
     /* Many columns (prefill): a panel of rows is unpacked to scratch and used for all columns. */
     ig_matmul_fn gemm[IG_TYPE_COUNT];
-    /* Bytes of scratch that gemm needs for rows of n_in elements, over all types. */
+    /* What types look like in panels; all NULL: this level has none of the type. */
+    ig_panels panels[IG_TYPE_COUNT];
+    /* Bytes of scratch that gemm and panels need for rows of n_in elements, over all types. */
     size_t (*scratch_bytes)(int n_in);
     /* One row of any type to floats (embedding rows; reference). */
     void (*dequantize[IG_TYPE_COUNT])(float *dst, const void *row, int n);

@@ -42,7 +42,8 @@ void ig_kernels_fill_matmul_avx512(ig_kernels *k) {
     k->scratch_bytes = ig_gemm_scratch_bytes_avx512;
 #define SET(TYPE, type)                                \
     k->gemv[IG_TYPE_##TYPE] = ig_gemv_##type##_avx512; \
-    k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx512;
+    k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx512; \
+    k->panels[IG_TYPE_##TYPE] = (ig_panels){0};
     SET(F32, f32)
     SET(F16, f16)
     SET(BF16, bf16)

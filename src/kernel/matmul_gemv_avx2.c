@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Few columns, AVX2: weights straight from the file's format, elements in the lanes.
+ * Few columns of types that do not come in panels, AVX2: weights straight from the file's format, elements in the
+ * lanes.
  *
  * One row at a time, so that memory is read as one stream, by up to four columns. The
  * operations for one (row, column) are the same whatever the tile.
@@ -16,48 +17,39 @@ static inline ig_q8 column(const ig_matmul *m, int c) {
     return ig_q8_view((const char *)m->act + (size_t)c * m->act_stride, m->n_in);
 }
 
-INLINE void row_smalls(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
-                       small (*load)(const uint8_t *), const int bytes, const int is_signed) {
+/* Q8_0. */
+INLINE void row_bytes(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums, const int bytes) {
     __m256 acc[MAX_COLS];
-    float mins[MAX_COLS] = {0};
     ig_q8 a[MAX_COLS];
     for (int c = 0; c < n_cols; c++) {
         a[c] = column(m, c0 + c);
         acc[c] = _mm256_setzero_ps();
     }
     for (int b = 0; b < m->n_in / 32; b++, w += bytes) {
-        small s = load(w);
+        __m256i code = load32(w + 2);
+        float scale = read_f16(w);
         for (int c = 0; c < n_cols; c++) {
-            __m256i dot = dot4(s.code, _mm256_load_si256((const void *)(a[c].q + 32 * b)), is_signed);
-            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(s.scale * a[c].d[b]), acc[c]);
-            mins[c] += s.min * a[c].ds[b];
+            __m256i dot = dot4(code, _mm256_load_si256((const void *)(a[c].q + 32 * b)), 1);
+            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale * a[c].d[b]), acc[c]);
         }
     }
-    for (int c = 0; c < n_cols; c++) sums[c] = is_signed ? sum8(acc[c]) : sum8(acc[c]) + mins[c];
+    for (int c = 0; c < n_cols; c++) sums[c] = sum8(acc[c]);
 }
 
-/* Adds the block s of 256 elements, number b of its row, to the sums of a column. group: elements per scale, 16 or 32.
- * Scales of 32 are multiplied by the column's eight at a time, those of 16 as they are used: the columns share them. */
-INLINE void add_super(__m256 *acc, __m256 *mins, const super *s, const ig_q8 *a, int b, const int group) {
-    const float *ds = group == 16 ? a->ds16 + 16 * b : a->ds + 8 * b, *d = a->d + 8 * b;
-    float scale[8];
-    *mins = _mm256_fmadd_ps(_mm256_loadu_ps(s->min), _mm256_loadu_ps(ds), *mins);
-    if (group == 16)
-        *mins = _mm256_fmadd_ps(_mm256_loadu_ps(s->min + 8), _mm256_loadu_ps(ds + 8), *mins);
-    else
-        _mm256_storeu_ps(scale, _mm256_mul_ps(_mm256_loadu_ps(s->scale), _mm256_loadu_ps(d)));
+/* Adds the block s of 256 elements, with a scale for each 16, number b of its row, to the sums of a column. */
+INLINE void add_super(__m256 *acc, __m256 *mins, const super *s, const ig_q8 *a, int b) {
+    const float *ds = a->ds16 + 16 * b, *d = a->d + 8 * b;
+    for (int i = 0; i < 16; i += 8)
+        *mins = _mm256_fmadd_ps(_mm256_loadu_ps(s->min + i), _mm256_loadu_ps(ds + i), *mins);
     for (int i = 0; i < 8; i++) {
         __m256i dot = dot4(s->code[i], _mm256_load_si256((const void *)(a->q + 256 * b + 32 * i)), 0);
-        __m256 f = group == 16
-                       ? _mm256_mul_ps(_mm256_set_m128(_mm_set1_ps(s->scale[2 * i + 1]), _mm_set1_ps(s->scale[2 * i])),
-                                       _mm256_set1_ps(d[i]))
-                       : _mm256_set1_ps(scale[i]);
-        *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), f, *acc);
+        __m256 scale = _mm256_set_m128(_mm_set1_ps(s->scale[2 * i + 1]), _mm_set1_ps(s->scale[2 * i]));
+        *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale, _mm256_set1_ps(d[i])), *acc);
     }
 }
 
 INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
-                       void (*load)(super *, const uint8_t *), const int bytes, const int group) {
+                       void (*load)(super *, const uint8_t *), const int bytes) {
     __m256 acc[MAX_COLS], mins[MAX_COLS];
     ig_q8 a[MAX_COLS];
     for (int c = 0; c < n_cols; c++) {
@@ -67,15 +59,14 @@ INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n
     for (int b = 0; b < m->n_in / 256; b++, w += bytes) {
         super s;
         load(&s, w);
-        for (int c = 0; c < n_cols; c++) add_super(&acc[c], &mins[c], &s, &a[c], b, group);
+        for (int c = 0; c < n_cols; c++) add_super(&acc[c], &mins[c], &s, &a[c], b);
     }
     for (int c = 0; c < n_cols; c++) sums[c] = sum8(_mm256_add_ps(acc[c], mins[c]));
 }
 
 INLINE void row_floats(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
-                       __m256 (*load)(const uint8_t *, int), const int bytes, const int unused) {
+                       __m256 (*load)(const uint8_t *, int), const int bytes) {
     __m256 acc[2][MAX_COLS];
-    (void)unused;
     const char *x = (const char *)m->act + (size_t)c0 * m->act_stride;
     for (int c = 0; c < n_cols; c++) acc[0][c] = acc[1][c] = _mm256_setzero_ps();
     for (int i = 0; i < m->n_in; i += 16) {
@@ -102,28 +93,21 @@ static void run_rows(const ig_matmul *m, int row_begin, int row_end, row_fn row)
         }
 }
 
-#define GEMV(type, row, load, bytes, parameter)                                                     \
+#define GEMV(type, row, ...)                                                                        \
     static void row_##type(const ig_matmul *m, const uint8_t *w, int c0, int n_cols, float *sums) { \
         if (n_cols == 4)                                                                            \
-            row(m, w, c0, 4, sums, load, bytes, parameter);                                         \
+            row(m, w, c0, 4, sums, __VA_ARGS__);                                                    \
         else if (n_cols == 2)                                                                       \
-            row(m, w, c0, 2, sums, load, bytes, parameter);                                         \
+            row(m, w, c0, 2, sums, __VA_ARGS__);                                                    \
         else                                                                                        \
-            row(m, w, c0, 1, sums, load, bytes, parameter);                                         \
+            row(m, w, c0, 1, sums, __VA_ARGS__);                                                    \
     }                                                                                               \
     void ig_gemv_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {                    \
         run_rows(m, row_begin, row_end, row_##type);                                                \
     }
-GEMV(q4_0, row_smalls, load_q4_0, 18, 0)
-GEMV(q4_1, row_smalls, load_q4_1, 20, 0)
-GEMV(q5_0, row_smalls, load_q5_0, 22, 0)
-GEMV(q5_1, row_smalls, load_q5_1, 24, 0)
-GEMV(q8_0, row_smalls, load_q8_0, 34, 1)
-GEMV(q2_k, row_supers, load_q2_k, 84, 16)
-GEMV(q3_k, row_supers, load_q3_k, 110, 16)
-GEMV(q4_k, row_supers, load_q4_k, 144, 32)
-GEMV(q5_k, row_supers, load_q5_k, 176, 32)
-GEMV(q6_k, row_supers, load_q6_k, 210, 16)
-GEMV(f32, row_floats, load_f32, 4, 0)
-GEMV(f16, row_floats, load_f16, 2, 0)
-GEMV(bf16, row_floats, load_bf16, 2, 0)
+GEMV(q8_0, row_bytes, 34)
+GEMV(q2_k, row_supers, load_q2_k, 84)
+GEMV(q3_k, row_supers, load_q3_k, 110)
+GEMV(f32, row_floats, load_f32, 4)
+GEMV(f16, row_floats, load_f16, 2)
+GEMV(bf16, row_floats, load_bf16, 2)

@@ -30,46 +30,6 @@ static inline __m256i repeat4(const int8_t *q) {
 
 static inline __m256i load32(const uint8_t *p) { return _mm256_loadu_si256((const void *)p); }
 
-/* ---- blocks of 32 ------------------------------------------------------------ */
-
-typedef struct small {
-    __m256i code;
-    float scale, min;
-} small;
-
-/* 16 bytes: 16 low nibbles, then 16 high ones. */
-static inline __m256i nibbles(const uint8_t *p) {
-    __m128i v = _mm_loadu_si128((const void *)p);
-    __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
-    return _mm256_and_si256(both, _mm256_set1_epi8(15));
-}
-
-/* 16 in each byte whose bit among the 32 at p is set. */
-static inline __m256i fifth_bits(const uint8_t *p) {
-    const __m256i byte = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201ull);
-    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int)ig_read_u32(p)), byte);
-    return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(v, bit), bit), _mm256_set1_epi8(16));
-}
-
-static inline small load_q4_0(const uint8_t *p) {
-    float d = read_f16(p);
-    return (small){nibbles(p + 2), d, -8 * d};
-}
-
-static inline small load_q4_1(const uint8_t *p) { return (small){nibbles(p + 4), read_f16(p), read_f16(p + 2)}; }
-
-static inline small load_q5_0(const uint8_t *p) {
-    float d = read_f16(p);
-    return (small){_mm256_or_si256(nibbles(p + 6), fifth_bits(p + 2)), d, -16 * d};
-}
-
-static inline small load_q5_1(const uint8_t *p) {
-    return (small){_mm256_or_si256(nibbles(p + 8), fifth_bits(p + 4)), read_f16(p), read_f16(p + 2)};
-}
-
-static inline small load_q8_0(const uint8_t *p) { return (small){load32(p + 2), read_f16(p), 0}; }
-
 /* ---- a block of 256 ----------------------------------------------------------- */
 
 typedef struct super {
@@ -82,14 +42,20 @@ static inline void put_scales(float *dst, __m128i bytes, __m256 d) {
     _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), d));
 }
 
-/* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
-static inline void scales_k(super *w, const uint8_t *p) {
+/* The 6-bit numbers of Q4_K and Q5_K, a byte each: 8 scales, 8 minimums. */
+static inline void bytes_k(uint64_t bytes[2], const uint8_t *p) {
     uint64_t a = ig_read_u32(p + 4), b = ig_read_u32(p + 8), c = ig_read_u32(p + 12);
     const uint64_t low6 = 0x3f3f3f3f, low4 = 0x0f0f0f0f, low2 = 0x03030303;
-    uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
-    uint64_t min = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
-    put_scales(w->scale, _mm_cvtsi64_si128((long long)scale), _mm256_set1_ps(read_f16(p)));
-    put_scales(w->min, _mm_cvtsi64_si128((long long)min), _mm256_set1_ps(-read_f16(p + 2)));
+    bytes[0] = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
+    bytes[1] = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
+}
+
+/* d, dmin and what they are multiplied by. */
+static inline void scales_k(super *w, const uint8_t *p) {
+    uint64_t bytes[2];
+    bytes_k(bytes, p);
+    put_scales(w->scale, _mm_cvtsi64_si128((long long)bytes[0]), _mm256_set1_ps(read_f16(p)));
+    put_scales(w->min, _mm_cvtsi64_si128((long long)bytes[1]), _mm256_set1_ps(-read_f16(p + 2)));
 }
 
 static inline void load_q4_k(super *w, const uint8_t *p) {

@@ -88,6 +88,9 @@ typedef struct problem {
     float *out; /* guarded, off the alignment by 4 bytes */
     char *scratch;
     ig_matmul m;
+    size_t panel_bytes; /* 0: not in panels */
+    char *panels;       /* [ceil(n_out / 16)] */
+    ig_matmul in_panels;
 } problem;
 
 static void problem_init(check *c, problem *p, const type_case *t, int n_in, int n_out, int n_cols) {
@@ -113,7 +116,26 @@ static void problem_prepare(check *c, problem *p) {
         c->k->act_prepare[p->form](p->act + (size_t)i * p->act_stride, p->x + (size_t)i * (size_t)p->n_in, p->n_in);
 }
 
+/* The same product of weights in panels, if this level has them. */
+static bool problem_put_panels(check *c, problem *p) {
+    const ig_panels *k = &c->k->panels[p->t->type];
+    if (!k->put) return false;
+    p->panel_bytes = k->bytes(p->n_in);
+    size_t n_panels = ((size_t)p->n_out + IG_PANEL_ROWS - 1) / IG_PANEL_ROWS;
+    p->panels = check_buffer(n_panels * p->panel_bytes, 0);
+    for (size_t i = 0; i < n_panels; i++) {
+        int r = (int)i * IG_PANEL_ROWS, n_rows = p->n_out - r < IG_PANEL_ROWS ? p->n_out - r : IG_PANEL_ROWS;
+        k->put(p->panels + i * p->panel_bytes, p->w + (size_t)r * p->m.row_bytes, p->m.row_bytes, n_rows, p->n_in);
+    }
+    p->in_panels = p->m;
+    p->in_panels.w = p->panels;
+    p->in_panels.row_bytes = p->panel_bytes / IG_PANEL_ROWS;
+    return check_that(c, p->panel_bytes % IG_PANEL_ROWS == 0 && p->panel_bytes % 32 == 0 && check_guards(p->panels),
+                      "panels of %d: size", p->n_in);
+}
+
 static void problem_deinit(problem *p) {
+    check_buffer_free(p->panels);
     check_fenced_free(p->w, p->w_bytes);
     check_buffer_free(p->x);
     check_buffer_free(p->act);
@@ -241,6 +263,35 @@ static void check_invariance(check *c, const type_case *t) {
     problem_deinit(&p);
 }
 
+/* Panels: the bits of gemv and gemm, which are one, for any number of columns and any panels. */
+static void check_panels(check *c, const type_case *t) {
+    const ig_type_info *info = ig_type_get(t->type);
+    for (int i = 0; i < 60 && c->k->panels[t->type].put; i++) {
+        problem p;
+        problem_init(c, &p, t, check_int(c, 1, info->block == 256 ? 5 : 40) * info->block, check_int(c, 1, 67),
+                     check_int(c, 1, 19));
+        fill_weights(c, t, p.w, p.w_bytes, (weight_shape)(i % WEIGHT_SHAPES));
+        for (int col = 0; col < p.n_cols; col++)
+            check_fill(c, p.x + (size_t)col * (size_t)p.n_in, p.n_in, (check_shape)((i + col) % CHECK_SHAPES));
+        problem_prepare(c, &p);
+        problem_put_panels(c, &p);
+        int begin = check_int(c, 0, (p.n_out - 1) / IG_PANEL_ROWS) * IG_PANEL_ROWS,
+            end = i % 2 ? p.n_out : check_int(c, begin + 1, p.n_out);
+        size_t bytes = p.out_stride * (size_t)p.n_cols * sizeof(float);
+        float *wanted = check_buffer(bytes, 4);
+        ig_matmul m = p.m;
+        m.out = wanted;
+        memset(wanted, 0xff, bytes);
+        memset(p.out, 0xff, bytes);
+        (i % 3 ? c->k->gemm : c->k->gemv)[t->type](&m, begin, end);
+        c->k->panels[t->type].multiply(&p.in_panels, begin, end);
+        check_that(c, !memcmp(wanted, p.out, bytes) && check_guards(p.out) && check_guards(p.scratch),
+                   "panels n_in %d rows %d..%d of %d cols %d differ", p.n_in, begin, end, p.n_out, p.n_cols);
+        check_buffer_free(wanted);
+        problem_deinit(&p);
+    }
+}
+
 /* Infinite and NaN activations and scales: a column that has one gives no finite result that could be
  * taken for an answer; the other columns do not notice. */
 static void check_not_finite(check *c, const type_case *t) {
@@ -258,13 +309,16 @@ static void check_not_finite(check *c, const type_case *t) {
         for (size_t i = 0; i < p.m.row_bytes; i++) last[i] = (uint8_t)(ig_random_u64(&c->rng) | 0x7c);
     }
     problem_prepare(c, &p);
-    for (int kind = 0; kind < 2; kind++) {
-        (kind ? c->k->gemm[t->type] : c->k->gemv[t->type])(&p.m, 0, n_out);
+    static const char *const names[] = {"gemv", "gemm", "panels"};
+    const ig_matmul_fn fn[] = {c->k->gemv[t->type], c->k->gemm[t->type], c->k->panels[t->type].multiply};
+    const int n_kinds = 2 + problem_put_panels(c, &p);
+    for (int kind = 0; kind < n_kinds; kind++) {
+        fn[kind](kind == 2 ? &p.in_panels : &p.m, 0, n_out);
         for (int col = 0; col < n_cols; col++)
             for (int r = 0; r < n_out - 1; r++) {
                 float v = p.out[(size_t)col * p.out_stride + (size_t)r];
-                check_that(c, (isfinite(v) != 0) == (col % 2 == 0), "%s column %d row %d is %g", kind ? "gemm" : "gemv",
-                           col, r, (double)v);
+                check_that(c, (isfinite(v) != 0) == (col % 2 == 0), "%s column %d row %d is %g", names[kind], col, r,
+                           (double)v);
             }
     }
     problem_deinit(&p);
@@ -340,13 +394,14 @@ static void check_golden(check *c, const type_case *t) {
 typedef struct timed {
     ig_matmul_fn fn;
     problem *p;
+    const ig_matmul *m;
     int next, step; /* rows: a new part of the matrix at every call, so that it comes from memory */
 } timed;
 
 static void run_timed(void *arg) {
     timed *t = arg;
     if (t->next + t->step > t->p->n_out) t->next = 0;
-    t->fn(&t->p->m, t->next, t->next + t->step);
+    t->fn(t->m, t->next, t->next + t->step);
     t->next += t->step;
 }
 
@@ -354,7 +409,7 @@ static void bench_product(check *c, const type_case *t, int n_in, int n_cols, bo
     const ig_type_info *info = ig_type_get(t->type);
     bool is_gemm = n_cols > 8;
     size_t row_bytes = ig_type_row_bytes(info, (size_t)n_in);
-    int n_step = is_cached ? (int)((256u << 10) / row_bytes) : 256, n_out = n_step;
+    int n_step = is_cached ? (int)((256u << 10) / row_bytes) / 16 * 16 : 256, n_out = n_step;
     if (!is_gemm && !is_cached) n_out = (int)((200u << 20) / row_bytes);
     problem p;
     problem_init(c, &p, t, n_in, n_out, n_cols);
@@ -363,12 +418,17 @@ static void bench_product(check *c, const type_case *t, int n_in, int n_cols, bo
     for (size_t at = sample; at < p.w_bytes; at += row_bytes) memcpy(p.w + at, p.w + at % sample, row_bytes);
     check_fill(c, p.x, n_in * n_cols, CHECK_NORMAL);
     problem_prepare(c, &p);
-    timed run = {is_gemm ? c->k->gemm[t->type] : c->k->gemv[t->type], &p, 0, n_step};
-    double seconds = check_time(run_timed, &run);
-    char what[64];
-    snprintf(what, sizeof what, "%s%s n_in %d cols %d", is_gemm ? "gemm" : "gemv", is_cached ? " cached" : "", n_in,
-             n_cols);
-    check_report(c, what, seconds, (double)row_bytes * n_step, (double)n_in * n_step * n_cols);
+    timed run = {is_gemm ? c->k->gemm[t->type] : c->k->gemv[t->type], &p, &p.m, 0, n_step};
+    const char *which = is_gemm ? "gemm" : "gemv";
+    for (bool panels = false;; panels = true) {
+        double seconds = check_time(run_timed, &run);
+        char what[64];
+        snprintf(what, sizeof what, "%s%s n_in %d cols %d", which, is_cached ? " cached" : "", n_in, n_cols);
+        check_report(c, what, seconds, (double)run.m->row_bytes * n_step, (double)n_in * n_step * n_cols);
+        if (panels || !problem_put_panels(c, &p)) break;
+        run = (timed){c->k->panels[t->type].multiply, &p, &p.in_panels, 0, n_step};
+        which = "panels";
+    }
     problem_deinit(&p);
 }
 
@@ -398,6 +458,7 @@ void check_matmul(check *c) {
         check_parts(c, &cases[i]);
         check_shapes(c, &cases[i]);
         check_invariance(c, &cases[i]);
+        check_panels(c, &cases[i]);
         check_not_finite(c, &cases[i]);
     }
 }

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Panels of 16 rows of quantised weights, and what they make of columns (AVX2): rows in the lanes.
+ *
+ * A panel is a stream of steps of 32 elements: codes, then scales and minimums. There are two kinds. An unpacked one,
+ * in scratch, has [4 elements][16 rows] bytes of codes eight times, then one or two vectors of 16 scales and as many
+ * minimums, as floats. A stored one (matmul_panels_avx2.c) takes as many bits as the type does in the file:
+ *
+ *     4 bits  [4][16 rows][4] bytes: of elements 4 j + i in the low and 16 + 4 j + i in the high nibble
+ *     a fifth [16 rows][4] bytes: bit j of element 4 j + i
+ *     6 bits  [2][16 rows][4] bytes: bits 2 j and 2 j + 1 of element 16 k + 4 j + i
+ *     scales  16-bit floats [16 rows], then minimums if the type has them; in types of 256 elements a byte of each row,
+ *             times a 16-bit float that stands before the 8 steps
+ *
+ * The arithmetic is the same for both kinds, and so are the bits of what they make.
+ */
+#ifndef IG_KERNEL_PANEL_AVX2_H
+#define IG_KERNEL_PANEL_AVX2_H
+
+#include <stdbool.h>
+
+#include "base/memory.h"
+
+#include "kernel/kernel.h"
+#include "kernel/parts.h"
+#include "kernel/quant.h"
+#include "kernel/quant_avx2.h"
+
+enum { PANEL_ROWS = IG_PANEL_ROWS, TILE_COLS = 3 };
+
+/* How a quantised type lies in a panel. */
+typedef struct format {
+    int n_scales; /* per step of 32 elements: 1 or 2; as many minimums, if codes are unsigned */
+    int fits;   /* elements of a row that 16 bits can add up, where a lane gets 2 products of each 4; 0: signed codes */
+    int bits;   /* of a code; 8: the panel is unpacked */
+    bool super; /* stored: scales are bytes times a float that 8 steps share */
+    int offset; /* stored: minimums are scales times -offset; 0: they are stored */
+} format;
+
+/* Unpacked panels: 4 bits and fewer, 5, signed bytes; 3 and 6 bits with scales of 16. */
+static const format bits4 = {1, 32, 8, false, 0}, bits5 = {1, 16, 8, false, 0}, bits8 = {1, 0, 8, false, 0},
+                    bits3_16 = {2, 32, 8, false, 0}, bits6_16 = {2, 8, 8, false, 0};
+/* Stored ones. */
+static const format stored_q4_0 = {1, 32, 4, false, 8}, stored_q4_1 = {1, 32, 4, false, 0},
+                    stored_q5_0 = {1, 16, 5, false, 16}, stored_q5_1 = {1, 16, 5, false, 0},
+                    stored_q4_k = {1, 32, 4, true, 0}, stored_q5_k = {1, 16, 5, true, 0},
+                    stored_q6_k = {2, 8, 6, true, 32};
+
+static inline size_t code_bytes(format f) { return (size_t)(4 * f.bits * PANEL_ROWS); }
+
+static inline size_t step_bytes(format f) {
+    size_t unpacked = (size_t)(f.n_scales * (f.fits ? 2 : 1)) * PANEL_ROWS * sizeof(float);
+    size_t stored = (size_t)(f.n_scales * (f.offset ? 1 : 2)) * PANEL_ROWS * (f.super ? 1 : sizeof(uint16_t));
+    return code_bytes(f) + (f.bits == 8 ? unpacked : stored);
+}
+
+/* What stands before 8 steps. */
+static inline size_t head_bytes(format f) {
+    return f.super ? (size_t)(f.offset ? 1 : 2) * PANEL_ROWS * sizeof(uint16_t) : 0;
+}
+
+static inline size_t panel_bytes(format f, int n_in) {
+    size_t steps = (size_t)n_in / 32;
+    return steps * step_bytes(f) + steps / 8 * head_bytes(f);
+}
+
+/* ---- codes and scales -------------------------------------------------------------- */
+
+/* The n bits from `from` on of each byte, moved to bit `to`. */
+INLINE __m256i move_bits(__m256i v, const int n, const int from, const int to) {
+    v = _mm256_and_si256(v, _mm256_set1_epi8((char)(((1 << n) - 1) << from)));
+    return from > to ? _mm256_srli_epi16(v, from - to) : _mm256_slli_epi16(v, to - from);
+}
+
+/* Codes of elements 4 j .. 4 j + 3 of rows 8 h .. 8 h + 7 of a step. */
+INLINE __m256i load_codes(const char *step, const int j, const int h, const format f) {
+    if (f.bits == 8) return _mm256_load_si256((const void *)(step + 64 * j + 32 * h));
+    __m256i v = _mm256_load_si256((const void *)(step + 64 * (j % 4) + 32 * h));
+    if (j >= 4) v = _mm256_srli_epi16(v, 4);
+    v = _mm256_and_si256(v, _mm256_set1_epi8(15));
+    if (f.bits == 5) {
+        __m256i high = _mm256_load_si256((const void *)(step + 256 + 32 * h));
+        v = _mm256_or_si256(v, move_bits(high, 1, j, 4));
+    }
+    if (f.bits == 6) {
+        __m256i high = _mm256_load_si256((const void *)(step + 256 + 64 * (j / 4) + 32 * h));
+        v = _mm256_or_si256(v, move_bits(high, 2, 2 * (j % 4), 4));
+    }
+    return v;
+}
+
+INLINE __m256 load_halves(const char *p) { return _mm256_cvtph_ps(_mm_load_si128((const void *)p)); }
+
+/* Scales (which 0) or stored minimums (1) of rows 8 h .. 8 h + 7; number `part` of n_scales. */
+INLINE __m256 load_stored(const char *step, const char *head, const int which, const int part, const int h,
+                          const format f) {
+    const char *p = step + code_bytes(f);
+    const int at = (which * f.n_scales + part) * PANEL_ROWS + 8 * h;
+    if (f.bits == 8) return _mm256_load_ps((const float *)(const void *)p + at);
+    if (!f.super) return load_halves(p + 2 * at);
+    __m128i bytes = _mm_loadl_epi64((const void *)(p + at));
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                         load_halves(head + 2 * (which * PANEL_ROWS + 8 * h)));
+}
+
+INLINE __m256 load_min(__m256 scale, const char *step, const char *head, const int part, const int h, const format f) {
+    if (f.offset) return _mm256_mul_ps(scale, _mm256_set1_ps((float)-f.offset));
+    return load_stored(step, head, 1, part, h, f);
+}
+
+/* ---- tiles ------------------------------------------------------------------------- */
+
+/* What a panel and some columns make. */
+typedef struct tile_at {
+    const ig_matmul *m;
+    float *out;   /* of the first row and column */
+    int n_rows;   /* to write, 1..16 */
+    int column;   /* the first */
+    int first, n; /* elements of the slice; of quantised weights all */
+} tile_at;
+
+static inline void store_half(const tile_at *t, int c, int half, __m256 v) {
+    float *dst = t->out + (size_t)c * t->m->out_stride + 8 * half, tail[8];
+    int n = t->n_rows - 8 * half;
+    if (n >= 8) {
+        _mm256_storeu_ps(dst, v);
+        return;
+    }
+    _mm256_storeu_ps(tail, v);
+    for (int i = 0; i < n; i++) dst[i] = tail[i];
+}
+
+/* A sum that is made where it stands: left to itself GCC adds up more products at a time than there are registers. */
+#define STAY(sum) __asm__("" : "+x"(sum))
+
+INLINE void clear(__m256i sum[2][TILE_COLS], const int n_cols) {
+#pragma GCC unroll 3
+    for (int c = 0; c < n_cols; c++) sum[0][c] = sum[1][c] = _mm256_setzero_si256();
+}
+
+/* Integer sums of 16 rows and elements [begin, end) of a step, for each column at q. As many products are added in 16
+ * bits as fit. */
+INLINE void dot_unsigned(__m256i dot[2][TILE_COLS], const char *step, const int8_t *const q[TILE_COLS], const int begin,
+                         const int end, const format f, const int n_cols) {
+    const int n_16 = end - begin < f.fits ? end - begin : f.fits;
+    __m256i sum[2][TILE_COLS], w[2];
+#pragma GCC unroll 2
+    for (int i = begin; i < end; i += n_16) {
+        clear(sum, n_cols);
+#pragma GCC unroll 8
+        for (int j = i; j < i + n_16; j += 4) {
+            for (int h = 0; h < 2; h++) w[h] = load_codes(step, j / 4, h, f);
+#pragma GCC unroll 3
+            for (int c = 0; c < n_cols; c++) {
+                __m256i x = repeat4(q[c] + j);
+                for (int h = 0; h < 2; h++) {
+                    sum[h][c] = _mm256_add_epi16(sum[h][c], _mm256_maddubs_epi16(w[h], x));
+                    STAY(sum[h][c]);
+                }
+            }
+        }
+#pragma GCC unroll 3
+        for (int c = 0; c < n_cols; c++)
+            for (int h = 0; h < 2; h++) {
+                __m256i s = _mm256_madd_epi16(sum[h][c], _mm256_set1_epi16(1));
+                dot[h][c] = i > begin ? _mm256_add_epi32(dot[h][c], s) : s;
+            }
+    }
+}
+
+/* The same of codes with a sign, of which no two products fit. */
+INLINE void dot_signed(__m256i dot[2][TILE_COLS], const char *step, const int8_t *const q[TILE_COLS], const int begin,
+                       const int end, const format f, const int n_cols) {
+    __m256i w[2];
+    clear(dot, n_cols);
+#pragma GCC unroll 8
+    for (int i = begin; i < end; i += 4) {
+        for (int h = 0; h < 2; h++) w[h] = load_codes(step, i / 4, h, f);
+#pragma GCC unroll 3
+        for (int c = 0; c < n_cols; c++) {
+            __m256i x = repeat4(q[c] + i);
+            for (int h = 0; h < 2; h++) {
+                dot[h][c] = _mm256_add_epi32(dot[h][c], dot4(w[h], x, 1));
+                STAY(dot[h][c]);
+            }
+        }
+    }
+}
+
+/* Adds the group of elements number `part` of step g to the sums of all columns. */
+INLINE void add_group(__m256 acc[2][TILE_COLS], const char *step, const char *head, const ig_q8 a[TILE_COLS], int g,
+                      const int part, const format f, const int n_cols) {
+    const int n = f.n_scales, begin = 16 * part, end = begin + 32 / n;
+    const int8_t *q[TILE_COLS];
+    __m256i dot[2][TILE_COLS];
+    for (int c = 0; c < n_cols; c++) q[c] = a[c].q + 32 * g;
+    if (f.fits)
+        dot_unsigned(dot, step, q, begin, end, f, n_cols);
+    else
+        dot_signed(dot, step, q, begin, end, f, n_cols);
+#pragma GCC unroll 2
+    for (int h = 0; h < 2; h++) {
+        __m256 scale = load_stored(step, head, 0, part, h, f);
+        __m256 min = f.fits ? load_min(scale, step, head, part, h, f) : scale;
+#pragma GCC unroll 3
+        for (int c = 0; c < n_cols; c++) {
+            __m256 d = _mm256_mul_ps(scale, _mm256_set1_ps(a[c].d[g]));
+            __m256 ds = _mm256_set1_ps(n == 2 ? a[c].ds16[2 * g + part] : a[c].ds[g]);
+            acc[h][c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot[h][c]), d, acc[h][c]);
+            if (f.fits) acc[h][c] = _mm256_fmadd_ps(min, ds, acc[h][c]);
+        }
+    }
+}
+
+INLINE void tile_q8(const char *panel, const tile_at *t, const format f, const int n_cols) {
+    __m256 acc[2][TILE_COLS];
+    ig_q8 a[TILE_COLS];
+    const char *step = panel, *head = NULL;
+    for (int c = 0; c < n_cols; c++) {
+        a[c] = ig_q8_view((const char *)t->m->act + (size_t)(t->column + c) * t->m->act_stride, t->m->n_in);
+        acc[0][c] = acc[1][c] = _mm256_setzero_ps();
+    }
+    for (int g = 0; g < t->m->n_in / 32; g++, step += step_bytes(f)) {
+        if (f.super && g % 8 == 0) {
+            head = step;
+            step += head_bytes(f);
+        }
+#pragma GCC unroll 2
+        for (int part = 0; part < f.n_scales; part++) add_group(acc, step, head, a, g, part, f, n_cols);
+    }
+    for (int c = 0; c < n_cols; c++)
+        for (int h = 0; h < 2; h++) store_half(t, c, h, acc[h][c]);
+}
+
+/* The widest tile, 2 columns or 1; returns which. */
+#define TILES(f, tile, widest)                                             \
+    static int tile_##f(const char *panel, const tile_at *t, int n_cols) { \
+        if (n_cols >= widest) {                                            \
+            tile(panel, t, f, widest);                                     \
+            return widest;                                                 \
+        }                                                                  \
+        if (n_cols >= 2) {                                                 \
+            tile(panel, t, f, 2);                                          \
+            return 2;                                                      \
+        }                                                                  \
+        tile(panel, t, f, 1);                                              \
+        return 1;                                                          \
+    }
+
+/* Multiplies at most n_cols columns, and returns how many. */
+typedef int (*tile_fn)(const char *panel, const tile_at *t, int n_cols);
+
+#endif
