@@ -149,6 +149,10 @@ typedef struct ig_model_options {
                              fit are copied into memory; the others are read from the model's files, past the system's
                              page cache, in every step, while the layer before computes. Bits are the same. Too little
                              is IG_E_LIMIT, with the least that would do. Not with the three above */
+    bool no_repack; /* use mapped weights where they lie in every case, so that processes share the memory. Else those
+                       that products read faster in an order of their own, which depends on type and processor,
+                       are copied into it, unless that takes more than 3/4 of the memory that is available. Bits
+                       are the same */
     ig_progress_fn progress;
     void *progress_user;
 } ig_model_options;
@@ -170,14 +174,14 @@ typedef struct ig_model_info {
 IG_API ig_model_options ig_model_defaults(void);
 /* `path`: a GGUF file or a Hugging Face directory.
  *
- * Weights are used where they lie in their files, which therefore must stay as they are while the model is open; to
- * replace a file, rename another to its name. Every step looks at size and time of the last write of its model's files,
- * before it computes and before its logits are handed out: if one has changed, the call fails with IG_E_CHANGED, as
- * does every later one of this model. Not noticed is what the system does not date: writes through another program's
- * shared mapping (late, in memory file systems never), a second write within the same tick of the clock (some
- * milliseconds), a time that was set back. And a file that is cut short or whose disk fails while a step reads it is a
- * SIGBUS of the thread that does, for which the library sets no handler. no_mmap has none of this: the files are read
- * once, and may then be changed or removed. */
+ * Weights are used where they lie in their files, or copied from there, and the files must stay as they are while the
+ * model is open; to replace a file, rename another to its name. Every step looks at size and time of the last write of
+ * its model's files, before it computes and before its logits are handed out: if one has changed, the call fails with
+ * IG_E_CHANGED, as does every later one of this model. Not noticed is what the system does not date: writes through
+ * another program's shared mapping (late, in memory file systems never), a second write within the same tick of the
+ * clock (some milliseconds), a time that was set back. And a file that is cut short or whose disk fails while a step
+ * reads it is a SIGBUS of the thread that does, for which the library sets no handler. no_mmap has none of this: the
+ * files are read once, and may then be changed or removed. */
 IG_API ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const ig_model_options *options,
                                ig_error *err);
 IG_API void ig_model_close(ig_model *model);

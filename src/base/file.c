@@ -100,6 +100,12 @@ ig_status ig_file_take(ig_file *f, const char *path, ig_loading *copy, ig_error 
     return IG_OK;
 }
 
+void ig_file_forget(const void *data, size_t n_bytes) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = (uintptr_t)data, last = (first + n_bytes) / page * page;
+    first = (first + page - 1) / page * page;
+    if (first < last) madvise((void *)first, last - first, MADV_DONTNEED);
+}
+
 ig_status ig_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, ig_error *err) {
     ig_file f;
     *out = NULL;

@@ -34,6 +34,9 @@ ig_status ig_file_take(ig_file *f, const char *path, ig_loading *copy, ig_error 
 /* Whether a file that is open or mapped has been written to or got another size since it was opened. False of others.
  */
 bool ig_file_is_changed(const ig_file *f);
+/* The pages that lie within n_bytes of the data of a file leave memory: those of a map are read again when they are
+ * touched, those of a copy are zero from then on. */
+void ig_file_forget(const void *data, size_t n_bytes);
 void ig_file_close(ig_file *f);
 
 /* Reads a whole file of at most max_bytes into malloc'ed memory with a final NUL (not counted). */

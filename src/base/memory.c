@@ -6,6 +6,7 @@
 #include "base/memory.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -35,6 +36,25 @@ void ig_pages_drop(void *p, size_t n_bytes) {
 
 void ig_pages_release(void *p, size_t n_bytes) {
     if (p) munmap(p, n_bytes ? n_bytes : 1);
+}
+
+/* The number in the first line of a file that has the format; UINT64_MAX if none has. */
+static uint64_t read_number(const char *path, const char *format) {
+    char line[128];
+    unsigned long long n;
+    uint64_t found = UINT64_MAX;
+    FILE *f = fopen(path, "re");
+    while (f && found == UINT64_MAX && fgets(line, sizeof line, f))
+        if (sscanf(line, format, &n) == 1) found = n;
+    if (f) fclose(f);
+    return found;
+}
+
+uint64_t ig_memory_available(void) {
+    uint64_t kib = read_number("/proc/meminfo", "MemAvailable: %llu kB");
+    uint64_t system = kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
+    uint64_t group = read_number("/sys/fs/cgroup/memory.max", "%llu"); /* "max" is no number */
+    return group < system ? group : system;
 }
 
 void *ig_arena_take(ig_arena *a, size_t n_bytes) {

@@ -30,6 +30,10 @@ void *ig_pages_reserve(size_t n_bytes);
 void ig_pages_drop(void *p, size_t n_bytes);
 void ig_pages_release(void *p, size_t n_bytes);
 
+/* Bytes of memory that are free or can be freed at once, within the control group's limit; UINT64_MAX if the system
+ * does not tell. */
+uint64_t ig_memory_available(void);
+
 /* An arena is filled in two passes over the same code: with base == NULL ig_arena_take()
  * only sums what is wanted and returns NULL; then ig_arena_open() takes the block. */
 typedef struct ig_arena {

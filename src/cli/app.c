@@ -90,6 +90,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     ig_model_options model = ig_model_defaults();
     model.tokenizer_only = tokenizer_only;
     model.no_mmap = o->no_mmap;
+    model.no_repack = o->no_repack;
     model.weights_ram = tokenizer_only ? 0 : o->weights_ram;
     model.progress = ig_cli_on_progress;
     model.progress_user = &bar;

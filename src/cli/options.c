@@ -338,6 +338,8 @@ const ig_cli_option ig_cli_option_table[] = {
      "0", 0, 1024, NULL},
     {"--no-mmap", NULL, "copy the weights into memory instead of using them where they lie in their file",
      IG_VERB_ENGINE, IG_KIND_FLAG, AT(no_mmap), NULL, 0, 0, NULL},
+    {"-nr, --no-repack", NULL, "use weights where they lie in their file, also where an order of their own is faster",
+     IG_VERB_ENGINE, IG_KIND_FLAG, AT(no_repack), NULL, 0, 0, NULL},
     {"--weights-ram", "SIZE", "most RAM for weights; layers that do not fit are read from the file in every step",
      IG_VERB_ENGINE, IG_KIND_SIZE, AT(weights_ram), NULL, 0, 0, NULL},
     {"-dev, --device", "DEVICE", "where models are computed: cpu, cuda or cuda:N (a GPU), auto (a GPU if there is one)",

@@ -33,6 +33,7 @@ typedef struct matmul_job {
     float *const *y;
     const ig_matrix *const *m;
     ig_matmul_fn fn[MAX_MATRICES];
+    size_t row_bytes[MAX_MATRICES];   /* of what fn reads */
     int first_task[MAX_MATRICES + 1]; /* tasks of matrix i: first_task[i] .. first_task[i + 1] */
     int rows_per_task[MAX_MATRICES];
 } matmul_job;
@@ -57,8 +58,8 @@ static void matmul_task(void *arg, int task, int thread) {
     int begin = (task - j->first_task[i]) * j->rows_per_task[i];
     int end = min_int(begin + j->rows_per_task[i], m->n_out);
     ig_matmul args = {
-        .w = m->w,
-        .row_bytes = m->row_bytes,
+        .w = m->panels ? m->panels : m->w,
+        .row_bytes = j->row_bytes[i],
         .n_in = m->n_in,
         .act = j->d->act,
         .act_stride = j->act_stride,
@@ -89,6 +90,14 @@ static int cut_rows(matmul_job *j, bool few) {
     return tasks;
 }
 
+static void choose_kernel(matmul_job *j, int i, bool few) {
+    const ig_kernels *k = j->d->k;
+    const ig_matrix *m = j->m[i];
+    const ig_panels *panels = &k->panels[m->type];
+    j->fn[i] = m->panels ? panels->multiply : few ? k->gemv[m->type] : k->gemm[m->type];
+    j->row_bytes[i] = m->panels ? panels->bytes(m->n_in) / IG_PANEL_ROWS : m->row_bytes;
+}
+
 static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                        bool few) {
     ig_cpu_device *d = cpu(dev);
@@ -105,7 +114,7 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
         j.n_m = n;
         j.y = y + done;
         j.m = m + done;
-        for (int i = 0; i < n; i++) j.fn[i] = few ? d->k->gemv[j.m[i]->type] : d->k->gemm[j.m[i]->type];
+        for (int i = 0; i < n; i++) choose_kernel(&j, i, few);
         if (n_rows == 1)
             prepare_task(&j, 0, 0);
         else
@@ -114,6 +123,36 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
         done += n;
     }
     pthread_mutex_unlock(&d->turn);
+}
+
+/* ---- panels --------------------------------------------------------------- */
+
+typedef struct panel_job {
+    const ig_panels *k;
+    const ig_matrix *m;
+    char *to;
+    size_t panel_bytes;
+} panel_job;
+
+static int count_panels(const ig_matrix *m) { return (m->n_out + IG_PANEL_ROWS - 1) / IG_PANEL_ROWS; }
+
+static size_t cpu_panel_bytes(ig_device *dev, const ig_matrix *m) {
+    const ig_panels *k = &cpu(dev)->k->panels[m->type];
+    return k->put ? (size_t)count_panels(m) * k->bytes(m->n_in) : 0;
+}
+
+static void put_panel_task(void *arg, int task, int thread) {
+    const panel_job *j = arg;
+    int row = task * IG_PANEL_ROWS;
+    (void)thread;
+    j->k->put(j->to + (size_t)task * j->panel_bytes, (const uint8_t *)j->m->w + (size_t)row * j->m->row_bytes,
+              j->m->row_bytes, min_int(j->m->n_out - row, IG_PANEL_ROWS), j->m->n_in);
+}
+
+static void cpu_put_panels(ig_device *dev, void *to, const ig_matrix *m) {
+    const ig_panels *k = &cpu(dev)->k->panels[m->type];
+    panel_job j = {k, m, to, k->bytes(m->n_in)};
+    ig_pool_run(cpu(dev)->pool, count_panels(m), put_panel_task, &j);
 }
 
 /* ---- row and element operations --------------------------------------------- */
@@ -362,6 +401,8 @@ static const ig_device_ops cpu_ops = {
     .name = "cpu",
     .is_host = true,
     .close = cpu_close,
+    .panel_bytes = cpu_panel_bytes,
+    .put_panels = cpu_put_panels,
     .copy = cpu_copy,
     .clear = cpu_clear,
     .finish = cpu_finish,

@@ -18,8 +18,9 @@
 
 /* y = W x (+ bias). w == NULL: the matrix is absent. */
 typedef struct ig_matrix {
-    const void *w;     /* [n_out][n_in] of `type`, as stored */
-    const float *bias; /* [n_out] or NULL */
+    const void *w;      /* [n_out][n_in] of `type`, as stored */
+    const void *panels; /* the same in the order of put_panels(), which products then read instead of w; or NULL */
+    const float *bias;  /* [n_out] or NULL */
     int n_out, n_in;
     ig_type type;
     size_t row_bytes;
@@ -124,6 +125,11 @@ typedef struct ig_device_ops {
      * addresses from then on. unbind() of what is not bound does nothing. */
     ig_status (*bind)(ig_device *d, const void *p, size_t n_bytes, ig_error *err);
     void (*unbind)(ig_device *d, const void *p);
+    /* Bytes of the weights of m in panels, an order that products read faster, with the same bits; 0: there is none. Of
+     * devices with is_host alone, as is: */
+    size_t (*panel_bytes)(ig_device *d, const ig_matrix *m);
+    /* Writes the panels of m to 64-byte aligned memory. */
+    void (*put_panels)(ig_device *d, void *to, const ig_matrix *m);
     /* n bytes from anywhere to anywhere; nothing if both are the same. */
     void (*copy)(ig_device *d, void *to, const void *from, size_t n_bytes);
     void (*clear)(ig_device *d, void *to, size_t n_bytes);

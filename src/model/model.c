@@ -37,21 +37,6 @@ static void set_frequencies(ig_model *m) {
     }
 }
 
-/* Reads one byte of every page, so that what follows is not slowed by the disk, and a progress bar can tell. */
-static ig_status touch_tensors(ig_model *m, const ig_model_options *o, ig_error *err) {
-    size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : ig_safetensors_n_tensors(m->st);
-    uint64_t done = 0;
-    volatile uint8_t sink = 0;
-    for (size_t i = 0; i < n; i++) {
-        const ig_tensor *t = m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
-        for (size_t at = 0; at < t->n_bytes; at += 4096) sink = (uint8_t)(sink + ((const uint8_t *)t->data)[at]);
-        done += t->n_bytes;
-        if (o->progress && o->progress(o->progress_user, done, m->weights.stored_bytes))
-            return ig_fail(err, IG_E_INTERRUPTED, "%s: loading was interrupted", m->path);
-    }
-    return IG_OK;
-}
-
 static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *err) {
     size_t n = m->gguf ? 1 : ig_safetensors_n_files(m->st);
     ig_weight_file *files = calloc(n, sizeof *files);
@@ -101,6 +86,17 @@ static void unbind_weights(ig_model *m) {
     for (size_t i = 0; bound_at(m, i, &p, &n_bytes); i++) d->ops->unbind(d, p);
 }
 
+/* Mapped weights can leave memory when it is short, panels cannot. */
+static bool has_room_for_panels(ig_model *m) {
+    uint64_t bytes = ig_weights_panel_bytes(&m->weights, &m->config, m->ctx->device), room = ig_memory_available();
+    if (bytes <= room / 4 * 3) return true;
+    ig_log(m->ctx, IG_LOG_INFO,
+           "%s: %llu bytes for weights in the order that is fastest are too many: they stay in the "
+           "file's",
+           m->path, (unsigned long long)bytes);
+    return false;
+}
+
 static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_options *o, ig_loading *copy,
                               ig_error *err) {
     ig_status s;
@@ -127,9 +123,12 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     s = bind_weights(m, o, err);
     if (s) return s;
     if (o->weights_ram) return open_stream(m, o, err);
-    if (!copy) return touch_tensors(m, o, err);
-    m->copied_bytes = copy->done;
-    return IG_OK;
+    if (copy) m->copied_bytes = copy->done;
+    ig_load_options load = {.is_copied = copy != NULL,
+                            .panels = !o->no_repack && has_room_for_panels(m),
+                            .progress = copy ? NULL : o->progress,
+                            .progress_user = o->progress_user};
+    return ig_weights_load(&m->weights, c, m->ctx->device, &load, err);
 }
 
 static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, ig_error *err) {
@@ -235,7 +234,9 @@ void ig_model_get_weight_stats(const ig_model *m, ig_weight_stats *stats) {
 static uint64_t count_private(const ig_model *m) {
     ig_weight_stats st;
     ig_model_get_weight_stats(m, &st);
-    return st.ram_bytes ? st.ram_bytes : m->weights.owned.size + m->key_frames.arena.size + m->copied_bytes;
+    if (st.ram_bytes) return st.ram_bytes;
+    uint64_t copied = m->copied_bytes ? m->copied_bytes - m->weights.replaced_bytes : 0;
+    return m->weights.owned.size + m->weights.panels.size + m->key_frames.arena.size + copied;
 }
 
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {

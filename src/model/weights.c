@@ -332,5 +332,6 @@ ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g,
 void ig_weights_close(ig_weights *w) {
     if (!w) return;
     ig_arena_close(&w->owned);
+    ig_arena_close(&w->panels);
     *w = (ig_weights){0};
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The weights of one model under the program's own names: pointers into the mapped file with checked
- * types and shapes. Small vectors (norms, biases) are converted to floats once.
+ * types and shapes. Small vectors (norms, biases) are converted to floats once, and matrices put in panels where the
+ * device's products want them so.
  */
 #ifndef IG_MODEL_WEIGHTS_H
 #define IG_MODEL_WEIGHTS_H
@@ -31,6 +32,8 @@ typedef struct ig_weights {
     const float *rope_factors;     /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight); NULL: none */
     ig_layer *layers;              /* [n_layers] */
     ig_arena owned;                /* converted vectors */
+    ig_arena panels;               /* of matrices */
+    uint64_t replaced_bytes;       /* of matrices in the file, which nothing reads since there are panels */
     uint64_t n_params, stored_bytes;
 } ig_weights;
 
@@ -38,6 +41,18 @@ typedef struct ig_weights {
  * by name, and so is a tensor that nothing uses (it would mean that the model computes something else). */
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           ig_error *err);
+typedef struct ig_load_options {
+    bool is_copied;          /* the file is; else it is mapped */
+    bool panels;             /* put matrices in panels, where the device's products want them so */
+    ig_progress_fn progress; /* in bytes of matrices; may be NULL */
+    void *progress_user;
+} ig_load_options;
+
+/* Bytes of panels that matrices take on this device. */
+uint64_t ig_weights_panel_bytes(ig_weights *w, const ig_config *c, ig_device *d);
+/* Puts matrices in panels, and brings the others of a mapped file into memory, so that what follows is not slowed by
+ * the disk. What is replaced leaves memory; of a copied file the rows that are also read one by one stay. */
+ig_status ig_weights_load(ig_weights *w, const ig_config *c, ig_device *d, const ig_load_options *o, ig_error *err);
 void ig_weights_close(ig_weights *w);
 
 #endif

@@ -476,7 +476,8 @@ static void partial_query_weights(void **state) {
     world *w = make_world(20);
     ig_policy *p = open_with(w, skewed, 4, 1, N_IN), *none = open_policy(w, skewed, 4, 1);
     void *scratch = malloc(p->ops->scratch_bytes(&p->shape));
-    ig_matrix whole = {rows, bias, HEADS * DIM, N_IN, IG_TYPE_Q8_0, sizeof *rows};
+    ig_matrix whole = {
+        .w = rows, .bias = bias, .n_out = HEADS * DIM, .n_in = N_IN, .type = IG_TYPE_Q8_0, .row_bytes = sizeof *rows};
     make_weights(rows, bias);
     show_prompt(p, w, 0, PROMPT);
     assert_null(p->ops->narrow(p, 1, &whole));
