@@ -6,6 +6,7 @@
 #include "cli/app.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -118,6 +119,8 @@ int ig_cli_serve(const ig_cli_options *o) {
     }
     int code = o->sandbox ? close_files(o) : IG_EXIT_OK;
     if (code) return code;
+    /* A connection is a thread. Of many arenas each would grow, for hours, to the most that any of them once needed. */
+    mallopt(M_ARENA_MAX, 2);
     code = ig_cli_open(&app, o, false);
     if (!code) code = serve(&app);
     return ig_cli_close(&app, code);
