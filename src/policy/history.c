@@ -11,7 +11,7 @@
 static size_t blocks_of(int n, int block) { return ((size_t)n + (size_t)block - 1) / (size_t)block; }
 
 size_t ig_history_head_bytes(int n, int block) {
-    return ig_round_up(sizeof(ig_history_head) + 2 * blocks_of(n, block), sizeof(int));
+    return ig_round_up(sizeof(ig_history_head) + IG_HISTORY_STEPS * blocks_of(n, block), sizeof(int));
 }
 
 ig_status ig_history_open(ig_history *h, size_t n_heads, int n, int block, ig_error *err) {
@@ -21,18 +21,22 @@ ig_status ig_history_open(ig_history *h, size_t n_heads, int n, int block, ig_er
 
 void ig_history_close(ig_history *h) { ig_head_table_close(&h->heads); }
 
+/* The number of the step after, or before. */
+static int after(int step) { return (step + 1) % IG_HISTORY_STEPS; }
+static int before(int step) { return (step + IG_HISTORY_STEPS - 1) % IG_HISTORY_STEPS; }
+
 void ig_history_append(ig_history *h, size_t head, int entry) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
     ig_history_state *is = &x->is;
     bool again = entry == is->next - 1;
-    if (is->met && !again)
+    if (entry != is->next)
+        x->was.next = -1; /* what is cut does not come back */
+    else if (is->met)
         x->was = *is;
-    else if (entry != is->next)
-        x->was.next = -1;
     if (again && is->met)
-        is->now ^= 1;
+        is->now = before(is->now);
     else if (!again && (!is->met || entry < is->next))
-        is->known[0] = is->known[1] = 0;
+        memset(is->known, 0, sizeof is->known);
     is->met = false;
     is->next = entry + 1;
 }
@@ -73,7 +77,7 @@ double ig_history_favour(const ig_history *h, size_t head, float *w, int n, floa
 void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_used, int n) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
     size_t known = blocks_of(n, h->block);
-    x->is.now ^= 1;
+    x->is.now = after(x->is.now);
     x->is.known[x->is.now] = (int)known;
     x->is.met = true;
     uint8_t *used = blocks_used(h, x);

@@ -5,7 +5,8 @@
  * used before is the better choice: its block is at hand, the other's would have to be moved.
  *
  * The blocks of the step before the latest are kept too: a step that fails in a later layer is made again, and must
- * find what the first try found.
+ * find what the first try found. So is the room of one step more, in which a step that fails leaves what it used: the
+ * two before it may both be wanted, if the session is then cut by a token.
  */
 #ifndef IG_POLICY_HISTORY_H
 #define IG_POLICY_HISTORY_H
@@ -16,16 +17,18 @@
 
 #include "kv/head_table.h"
 
+enum { IG_HISTORY_STEPS = 3 };
+
 typedef struct ig_history_state {
-    int next;     /* the entry that comes next */
-    bool met;     /* a step has met the last one that came */
-    int now;      /* which of the two steps is the latest */
-    int known[2]; /* blocks that each saw */
+    int next; /* the entry that comes next */
+    bool met; /* a step has met the last one that came */
+    int now;  /* which of the steps is the latest; the one before it has the number before, in a ring */
+    int known[IG_HISTORY_STEPS]; /* blocks that each saw */
 } ig_history_state;
 
 typedef struct ig_history_head {
     ig_history_state is, was; /* now, and after the latest step: what has come since may be taken back */
-    uint8_t used[];           /* [2][n_blocks] 1: by the step; touched only where it is needed */
+    uint8_t used[];           /* [IG_HISTORY_STEPS][n_blocks] 1: by the step; touched only where it is needed */
 } ig_history_head;
 
 typedef struct ig_history {

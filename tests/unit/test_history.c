@@ -115,12 +115,42 @@ static void what_failed_is_taken_back(void **state) {
     expect_favoured(8, -1);
 }
 
+/* A step that failed has used the room of none that may be gone back to. */
+static void a_step_fails_and_the_one_before_is_made_again(void **state) {
+    (void)state;
+    use(6, 1);
+    come(6);
+    use(7, 5);
+    come(7);
+    use(8, 2);
+    come(8);
+    use(9, 8); /* fails */
+    ig_history_undo(&history, 1, 8);
+    come(7); /* the session is cut by a token, and another follows */
+    expect_favoured(8, 1);
+}
+
+/* What was known before a cut does not come back with a step that fails where the next one would have been. */
+static void a_step_fails_where_there_was_a_cut(void **state) {
+    (void)state;
+    use(6, 1);
+    come(6);
+    use(7, 5);
+    for (int i = 3; i < 7; i++) come(i); /* as a prompt */
+    come(7);
+    ig_history_undo(&history, 1, 7);
+    come(7);
+    expect_favoured(8, -1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_step_is_favoured, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(a_step_made_again_finds_the_same, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(prompts_and_cuts_forget, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(what_failed_is_taken_back, open_prompt, close_it),
+        cmocka_unit_test_setup_teardown(a_step_fails_and_the_one_before_is_made_again, open_prompt, close_it),
+        cmocka_unit_test_setup_teardown(a_step_fails_where_there_was_a_cut, open_prompt, close_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
