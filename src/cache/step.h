@@ -46,7 +46,6 @@ typedef struct ig_choice {
     ig_choosing list;
 } ig_choice;
 
-/* Rows of a layer, and scratch, the host's and floats unless said otherwise. */
 /* Where the time of a pass goes. */
 typedef struct ig_step_clock {
     const ig_device *dev;
@@ -55,6 +54,7 @@ typedef struct ig_step_clock {
     ig_part_work parts[IG_STEP_PARTS];
 } ig_step_clock;
 
+/* Rows of a layer, and scratch, the host's and floats unless said otherwise. */
 typedef struct ig_step_scratch {
     ig_twin q;          /* [max_rows][n_heads][head_dim] post-RoPE; a guess's queries too */
     ig_twin k, v;       /* [max_rows][n_kv_heads][head_dim] */

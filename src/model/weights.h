@@ -41,6 +41,7 @@ typedef struct ig_weights {
  * by name, and so is a tensor that nothing uses (it would mean that the model computes something else). */
 ig_status ig_weights_bind(ig_weights *out, const ig_config *c, const ig_gguf *g, const ig_safetensors *st,
                           ig_error *err);
+
 typedef struct ig_load_options {
     bool is_copied;          /* the file is; else it is mapped */
     bool panels;             /* put matrices in panels, where the device's products want them so */
