@@ -49,6 +49,7 @@ typedef struct ig_choice {
 /* Where the time of a pass goes. */
 typedef struct ig_step_clock {
     const ig_device *dev;
+    double start;
     double now; /* when the last part ended, and what threads had done by then */
     ig_pool_work worked;
     ig_part_work parts[IG_STEP_PARTS];
@@ -94,7 +95,8 @@ static inline void ig_step_lap(ig_step_scratch *x, ig_step_part part) {
 
 /* A pass begins. */
 static inline void ig_step_start(ig_step_scratch *x, const ig_device *dev) {
-    x->clock = (ig_step_clock){.dev = dev, .now = ig_clock_seconds(), .worked = dev->ops->worked(dev)};
+    double now = ig_clock_seconds();
+    x->clock = (ig_step_clock){.dev = dev, .start = now, .now = now, .worked = dev->ops->worked(dev)};
     x->decode_seconds = 0;
 }
 

@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "engine/session.h"
 
@@ -174,7 +173,6 @@ static ig_status any_failure(const ig_batch *b, const ig_error *err) {
 static ig_status run(ig_model *m, int n, bool together, ig_error *err) {
     ig_batch *b = &m->batch;
     bool any = false;
-    double start = ig_clock_seconds();
     for (int i = 0; i < n; i++) {
         any = any || b->segments[i].n;
         if (!b->segments[i].dense) start_decode(session_of(&b->segments[i]));
@@ -185,7 +183,7 @@ static ig_status run(ig_model *m, int n, bool together, ig_error *err) {
     if (!status) status = ig_session_take_logits(m, err);
     if (!status && together) status = any_failure(b, err);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
-    settle(b, status, ig_clock_seconds() - start);
+    settle(b, status, b->rows.clock.now - b->rows.clock.start);
     return status;
 }
 

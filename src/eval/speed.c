@@ -197,6 +197,13 @@ static void count_work(ig_eval_generation *out, const ig_eval_speed *speed, int 
     out->weight_seconds += sign * weights.wait_seconds;
 }
 
+/* What went on between steps is no part of any: all parts together are the time. */
+static void count_rest(ig_eval_generation *out) {
+    double parts = 0;
+    for (int p = 0; p < IG_STEP_PARTS; p++) parts += out->parts[p].seconds;
+    out->parts[IG_STEP_OTHER].seconds += out->seconds - parts;
+}
+
 ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, int n, int batch, ig_error *err) {
     if (n > speed->options.room || batch > speed->options.max_batch)
         return ig_eval_fail(err, IG_E_ARG, "the generation is larger than the room");
@@ -216,6 +223,7 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
     }
     out->seconds = seconds_now() - start;
     count_work(out, speed, batch, 1);
+    count_rest(out);
     ig_session_get_stats(speed->sessions[0], &after);
     /* The share is a mean over all steps of the session: take the earlier ones out again. */
     out->selected_share =

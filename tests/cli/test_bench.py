@@ -121,10 +121,10 @@ def test_column_of_stored_prompts(program, args, tmp_path):
 
 
 def parts_are_the_step(step):
-    """Every moment belongs to one part, also to `other`, by a clock; on an idle machine less than 1 % is left out."""
+    """Every moment belongs to one part, also to `other`."""
     assert set(step["parts"]) == {"project", "append", "guess", "select", "rest", "wait", "attend", "ffn", "head", "other"}
     assert all(seconds >= 0 for seconds in step["parts"].values())
-    assert 0.9 * step["seconds"] < sum(step["parts"].values()) <= step["seconds"] * 1.000001
+    assert sum(step["parts"].values()) == pytest.approx(step["seconds"], rel=1e-6)
     for part, seconds in step["parts"].items():
         assert 0 <= step["busy"][part] <= THREADS * seconds + 1e-4
         assert (step["busy"][part] > 0) == (step["tasks"][part] > 0)
@@ -164,7 +164,7 @@ def test_breakdown_as_a_table(program, args, tmp_path):
     assert len(lines) == 5 and {len(line) for line in lines} == {20}
     assert lines[0][6:] == ["step ms", "project", "append", "guess", "select", "rest", "wait", "attend", "ffn", "head", "other",
                             "used", "seen", "read/step"]
-    assert sum(map(float, lines[2][7:17])) == pytest.approx(float(lines[2][6]), rel=0.04, abs=0.006)
+    assert sum(map(float, lines[2][7:17])) == pytest.approx(float(lines[2][6]), abs=0.006)
     assert [line[4] for line in lines[3:]] == ["busy, %", "tasks"]
     assert 0 < float(lines[3][14]) <= 101 and float(lines[4][14]) >= 2  # of the feed-forward part
     assert sum(map(float, lines[4][7:17])) == pytest.approx(float(lines[4][6]), abs=10)
