@@ -35,6 +35,7 @@ typedef struct bench {
     size_t n_ids;
     char model_type[96];
     uint64_t step_bytes; /* weights read by one step */
+    double read_speed;   /* bytes a second of memory; 0: not known */
     bool has_disk;       /* the KV cache has a disk tier */
     uint64_t streamed;   /* bytes of weights that a step reads from the file */
     bool has_store;
@@ -115,15 +116,17 @@ static row_result evaluate(const bench *b, const bench_row *row) {
 }
 
 static void print_md_head(const bench *b) {
-    printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %6s | %7s | %8s |", "model", "size", "params",
-           "threads", "policy", "batch", "test", "t/s", "median", "GB/s", "KV used", "peak RSS");
+    char gb[32] = "GB/s";
+    if (b->read_speed > 0) snprintf(gb, sizeof gb, "GB/s of %.1f", b->read_speed * 1e-9);
+    printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %12s | %7s | %8s |", "model", "size",
+           "params", "threads", "policy", "batch", "test", "t/s", "median", gb, "KV used", "peak RSS");
     fputs(b->has_disk ? " read/step | stalled |" : "", stdout);
     fputs(b->streamed ? " weights/step | for them |" : "", stdout);
     fputs(b->has_store ? "     stored |" : "", stdout);
     fputs(b->app.o->kv_budget.n > 1 ? "  budget |" : "", stdout);
     puts(ig_cli_has_settings(b->app.o) ? " settings             |" : "");
     printf(
-        "| %s | -------: | -------: | ------: | %s | ----: | %s | -------------------: | --------: | -----: | "
+        "| %s | -------: | -------: | ------: | %s | ----: | %s | -------------------: | --------: | -----------: | "
         "------: | -------: |",
         "------------------------", "---------", "--------------");
     fputs(b->has_disk ? " --------: | ------: |" : "", stdout);
@@ -145,7 +148,7 @@ static void print_md(const bench *b, const bench_row *row) {
     if (r.gb_per_s > 0) snprintf(gb, sizeof gb, "%.2f", r.gb_per_s);
     if (row->selected_share >= 0) snprintf(share, sizeof share, "%.1f %%", row->selected_share * 100);
     /* The sign in the rate is two bytes but one column. */
-    printf("| %-24s | %8s | %6.2f M | %7d | %-9s | %5d | %-14s | %21s | %9.2f | %6s | %7s | %8s |", b->model_type,
+    printf("| %-24s | %8s | %6.2f M | %7d | %-9s | %5d | %-14s | %21s | %9.2f | %12s | %7s | %8s |", b->model_type,
            ig_cli_size(size, b->app.info.weight_bytes), (double)b->app.info.n_params / 1e6,
            ig_context_threads(b->app.ctx), row->pair->cache.policy, row->batch, test, rate, r.ts.median, gb, share,
            ig_cli_size(peak, row->peak_rss));
@@ -194,6 +197,7 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     json_object_set_new(o, "stddev_ts", json_real(r.ts.deviation));
     json_object_set_new(o, "median_ts", json_real(r.ts.median));
     if (r.gb_per_s > 0) json_object_set_new(o, "gb_per_s", json_real(r.gb_per_s));
+    if (b->read_speed > 0) json_object_set_new(o, "read_gb_per_s", json_real(b->read_speed * 1e-9));
     if (row->selected_share >= 0) json_object_set_new(o, "selected_share", json_real(row->selected_share));
     json_object_set_new(o, "read_bytes_per_step", row->has_disk ? json_real(r.read) : json_null());
     json_object_set_new(o, "stall_share", row->has_disk ? json_real(r.stall) : json_null());
@@ -280,6 +284,7 @@ static void print_csv(const bench *b, const bench_row *row) {
                                           "stddev_ts",
                                           "median_ts",
                                           "gb_per_s",
+                                          "read_gb_per_s",
                                           "selected_share",
                                           "read_bytes_per_step",
                                           "stall_share",
@@ -486,6 +491,7 @@ int ig_cli_bench(const ig_cli_options *o) {
         ig_model_get_weight_stats(b.app.model, &weights);
         b.streamed = weights.step_bytes;
         b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
+        ig_context_read_speed(&b.read_speed, b.app.ctx, NULL); /* without it a table says less */
         b.total = (uint64_t)pairs.n * (o->breakdown && b.has_disk ? 2 : 1) * (uint64_t)o->depth.n *
                   (uint64_t)(o->repetitions + 1) * (uint64_t)(o->n_prompt.n + o->n_gen.n * o->batches.n);
         b.bar = ig_cli_progress_start("measuring", "runs");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Opening a context, and the devices that there are.
+ * Opening a context, the devices that there are, and how fast they read.
  */
 #include "device/context.h"
 
@@ -10,10 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/error.h"
 #include "base/ranges.h"
 #include "device/gpu.h"
+#include "device/space.h"
 
 ig_context_options ig_context_defaults(void) { return (ig_context_options){.cpu_level = IG_CPU_BEST}; }
 
@@ -64,6 +66,42 @@ static ig_status open_device(ig_context *ctx, const char *name, ig_error *err) {
     }
     snprintf(ctx->device_name, sizeof ctx->device_name, "cuda:%d", number);
     return ig_device_open_cuda(&ctx->device, number, ctx->n_threads, err);
+}
+
+/* ---- what a device can ------------------------------------------------------------------ */
+
+enum { READ_BYTES = 256 << 20, READ_PASSES = 5 };
+
+/* Of x [READ_BYTES], the device's. An operation that does next to nothing with what it reads. */
+static ig_status time_reads(double *best, ig_device *d, float *peak, const float *x, ig_error *err) {
+    ig_status s = d->ops->finish(d, err);
+    for (int i = 0; !s && i < READ_PASSES; i++) {
+        double start = ig_clock_seconds();
+        d->ops->peak(d, peak, x, READ_BYTES / sizeof *x);
+        s = d->ops->finish(d, err);
+        double seconds = ig_clock_seconds() - start;
+        if (i == 0 || seconds < *best) *best = seconds;
+    }
+    return s;
+}
+
+ig_status ig_context_read_speed(double *bytes_per_second, ig_context *ctx, ig_error *err) {
+    if (!bytes_per_second || !ctx) return ig_fail(err, IG_E_ARG, "ig_context_read_speed: an argument is missing");
+    double seconds = 0;
+    ig_device *d = ctx->device;
+    float *x = ig_device_alloc(d, IG_PLACE_DEVICE, READ_BYTES);
+    float *peak = ig_device_alloc(d, IG_PLACE_HOST, sizeof *peak);
+    ig_status s = IG_E_MEMORY;
+    if (x && peak) {
+        d->ops->clear(d, x, READ_BYTES); /* memory that was never written may not be there */
+        s = time_reads(&seconds, d, peak, x, err);
+    } else {
+        ig_fail_memory(err, "array to read", READ_BYTES);
+    }
+    ig_device_free(d, IG_PLACE_DEVICE, x, READ_BYTES);
+    ig_device_free(d, IG_PLACE_HOST, peak, sizeof *peak);
+    if (!s) *bytes_per_second = READ_BYTES / seconds;
+    return s;
 }
 
 /* ---- contexts ----------------------------------------------------------------------- */

@@ -115,6 +115,7 @@ def test_column_of_stored_prompts(program, args, tmp_path):
     assert lines[0][-1] == "stored" and {len(line) for line in lines} == {13}
     assert re.fullmatch(r"\d+\.\d ms", lines[2][-1]) and lines[3][-1] == ""
     prompt, steps = csv.DictReader(io.StringIO(program(*args, "-o", "csv")[1].decode()))
+    assert re.fullmatch(r"GB/s of \d+\.\d", lines[0][9]) and float(prompt["read_gb_per_s"]) > 0
     assert int(prompt["stored_ns"]) > 0 and steps["stored_ns"] == ""
     status, out, err = program(*args[:-1], tmp_path / "not" / "there")
     assert status == 1 and "not/there" in one_line(err)

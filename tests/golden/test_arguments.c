@@ -119,6 +119,11 @@ static void contexts(void **state) {
     assert_string_equal(ig_context_cpu(NULL), "");
     assert_string_equal(ig_context_device(NULL), "");
     assert_string_equal(ig_context_device(ctx), "cpu");
+    double speed = 0;
+    REFUSED(ig_context_read_speed(NULL, ctx, ERR));
+    REFUSED(ig_context_read_speed(&speed, NULL, ERR));
+    OK(ig_context_read_speed(&speed, ctx, NULL));
+    assert_true(speed > 1e6);
     ig_device_info d = {{0}, {0}, 0};
     assert_true(ig_device_at(0, &d));
     assert_string_equal(d.device, "cpu");
