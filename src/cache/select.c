@@ -29,6 +29,7 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
                    .out = out,
                    .rest = ig_step_rest(step, seg, list * per_list),
                    .estimates = !guess,
+                   .reads = ig_kv_has_disk(seq->kv),
                    .list = {.layer = step->layer,
                             .list = list,
                             .q = ig_step_queries(step, seg) + (size_t)(list * per_list) * (size_t)per_head,
@@ -39,11 +40,14 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
     return x;
 }
 
+enum { CHOICE = 1, REST = 2 }; /* stages that choose, and those for the rest */
+
 /* Lists that are being chosen, [n] of step->x->choices. */
 typedef struct choosing {
     const ig_step *step;
     ig_choice *v;
     int n;
+    int stages;         /* which of them: CHOICE, REST or both */
     int stage, n_parts; /* of a stage: most tasks of any list */
     bool own;           /* each list has scratch of its own */
 } choosing;
@@ -57,9 +61,17 @@ static void whole_task(void *arg, int task, int thread) {
     const choosing *c = arg;
     ig_choice *x = &c->v[task];
     double start = ig_clock_seconds(), *seconds = c->step->x->task_seconds + 2 * thread;
-    x->list.scratch = scratch_of(c->step, thread);
-    ig_policy_choose(x->policy, &x->list, seconds + 1);
-    seconds[0] += ig_clock_seconds() - start;
+    if (!c->own) x->list.scratch = scratch_of(c->step, thread);
+    if (c->stages & CHOICE) ig_policy_choose(x->policy, &x->list);
+    double chosen = ig_clock_seconds();
+    if (c->stages & REST) ig_policy_estimate(x->policy, &x->list);
+    double end = ig_clock_seconds();
+    seconds[0] += end - start;
+    seconds[1] += end - chosen;
+}
+
+static bool runs(const choosing *c, const ig_policy_stage *stage) {
+    return stage->run && c->stages & (stage->for_rest ? REST : CHOICE);
 }
 
 /* Task: a part of a list in one stage. */
@@ -68,7 +80,7 @@ static void stage_task(void *arg, int task, int thread) {
     ig_choice *x = &c->v[task / c->n_parts];
     const ig_policy_stage *stage = &x->policy->ops->stages[c->stage];
     int part = task % c->n_parts;
-    if (!stage->run || part >= ig_policy_tasks(stage, &x->list)) return;
+    if (!runs(c, stage) || part >= ig_policy_tasks(stage, &x->list)) return;
     if (!c->own) x->list.scratch = scratch_of(c->step, thread);
     stage->run(x->policy, &x->list, part);
 }
@@ -83,12 +95,12 @@ static double choose_in_stages(choosing *c) {
         c->n_parts = 1;
         for (int i = 0; i < c->n; i++) {
             const ig_policy_stage *stage = &c->v[i].policy->ops->stages[c->stage];
-            if (!stage->run) continue;
+            if (!runs(c, stage)) continue;
             int n = ig_policy_tasks(stage, &c->v[i].list);
             if (n > c->n_parts) c->n_parts = n;
             any = true, for_rest = stage->for_rest;
         }
-        if (!any) break;
+        if (!any) continue;
         int tasks = c->n * c->n_parts;
         if (tasks == 1)
             stage_task(c, 0, 0);
@@ -119,18 +131,44 @@ static bool any_has_parts(const ig_choice *v, int n) {
 
 /* As many whole lists as keep all threads busy to the end; those that are left over are cut into parts. Results do not
  * depend on which. Returns the seconds of what is for the rest alone. */
-static double choose_apart(const ig_step *step, ig_choice *v, int n) {
-    int left = any_has_parts(v, n) ? n % step->x->n_threads : 0;
+static double choose_apart(const choosing *c) {
+    const ig_step *step = c->step;
+    int left = any_has_parts(c->v, c->n) ? c->n % step->x->n_threads : 0;
     double rest = 0, start = ig_clock_seconds();
-    choosing whole = {.step = step, .v = v, .n = n - left},
-             cut = {.step = step, .v = v + n - left, .n = left, .own = true};
+    choosing whole = *c, cut = *c;
+    whole.n -= left;
+    cut.v += whole.n, cut.n = left, cut.own = true;
     if (whole.n) {
         memset(step->x->task_seconds, 0, 2 * (size_t)step->x->n_threads * sizeof *step->x->task_seconds);
         step->dev->ops->parallel(step->dev, whole.n, whole_task, &whole);
         rest = (ig_clock_seconds() - start) * rest_share(step->x);
     }
-    for (int i = 0; i < left; i++) cut.v[i].list.scratch = scratch_of(step, i);
+    for (int i = 0; i < left && !c->own; i++) cut.v[i].list.scratch = scratch_of(step, i);
     return rest + choose_in_stages(&cut);
+}
+
+/* Of lists that read what they choose from a disk, as many as there is scratch for are estimated later, while that is
+ * under way. */
+static double choose(const choosing *c) {
+    ig_step_scratch *x = c->step->x;
+    bool reads = false;
+    for (int i = 0; i < c->n; i++) reads = reads || (c->v[i].estimates && c->v[i].reads);
+    choosing now = *c, later = *c;
+    later.n = !reads ? 0 : c->n < x->n_scratch ? c->n : x->n_scratch;
+    now.n -= later.n;
+    later.v += now.n, later.stages = CHOICE, later.own = true;
+    double rest = choose_apart(&now);
+    for (int i = 0; i < later.n; i++) later.v[i].list.scratch = scratch_of(c->step, i);
+    x->later = later.v, x->n_later = later.n;
+    return rest + choose_apart(&later);
+}
+
+void ig_step_estimate(ig_step *step) {
+    ig_step_scratch *x = step->x;
+    if (!x->n_later) return;
+    choose_apart(&(choosing){.step = step, .v = x->later, .n = x->n_later, .stages = REST, .own = true});
+    x->n_later = 0;
+    ig_step_lap(x, IG_STEP_REST);
 }
 
 /* Adds the lists of all sequences that choose, of policies whose lists meet or of the others. */
@@ -170,16 +208,16 @@ static void lap_selection(ig_step_scratch *x, double share) {
 
 void ig_step_select(ig_step *step, ig_speculation kind) {
     double start = ig_clock_seconds(), rest = 0;
-    choosing c = {.step = step, .v = step->x->choices};
-    bool any = false;
+    choosing c = {.step = step, .v = step->x->choices, .stages = CHOICE | REST};
     if (kind == IG_SPECULATE_NONE) forget_rest(step);
-    gather(&c, kind, false);
-    if (c.n) rest = choose_apart(step, c.v, c.n), any = true;
-    take(&c);
     gather(&c, kind, true);
-    if (c.n) rest += choose_in_stages(&c), any = true;
+    rest += choose_in_stages(&c);
     take(&c);
-    if (!any) return;
+    bool any = c.n > 0;
+    gather(&c, kind, false);
+    rest += choose(&c);
+    take(&c);
+    if (!any && !c.n) return;
     double seconds = ig_clock_seconds() - start;
     step->x->decode_seconds += seconds;
     if (kind == IG_SPECULATE_NONE) lap_selection(step->x, seconds > 0 ? rest / seconds : 0);

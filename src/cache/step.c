@@ -25,7 +25,8 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, in
     x->picks = ig_space_host(a, rows * n_heads * sizeof *x->picks);
     x->wants = ig_space_host(a, rows * sizeof *x->wants);
     x->choices = ig_space_host(a, rows * n_heads * sizeof *x->choices);
-    x->select_scratch = ig_space_host(a, (size_t)n_threads * x->select_bytes);
+    x->n_scratch = need->streams && s->n_kv_heads > n_threads ? s->n_kv_heads : n_threads;
+    x->select_scratch = ig_space_host(a, (size_t)x->n_scratch * x->select_bytes);
     x->task_seconds = ig_space_host(a, 2 * (size_t)n_threads * sizeof *x->task_seconds);
     x->n_threads = n_threads;
     x->weights = x->dense = x->carry = NULL;
@@ -177,23 +178,26 @@ static ig_kv_want want_of(const ig_step *step, const ig_segment *seg, const ig_s
 /* Whether the segment is a decode step that goes on. */
 static bool decodes(const ig_segment *seg) { return !seg->dense && !seg->status; }
 
+/* ig_kv_load_begin() or _end(). */
+typedef ig_status (*load_fn)(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err);
+
 /* Brings what decode steps want of one memory into RAM: all of it at once, or, where that fails, each by itself and for
  * as long as it attends. From segment s on, the first in that memory. */
-static void load_together(ig_step *step, int s) {
-    const ig_kv_memory *m = ig_kv_memory_of(step->segments[s].seq->kv);
+static void load_together(ig_step *step, int s, load_fn load) {
+    ig_kv_memory *m = ig_kv_memory_of(step->segments[s].seq->kv);
+    ig_kv_want *wants = step->x->wants;
     int n = 0;
     ig_segment *one = NULL;
     for (int i = s; i < step->n_segments; i++) {
         ig_segment *seg = &step->segments[i];
-        if (!decodes(seg) || ig_kv_memory_of(seg->seq->kv) != m) continue;
+        if (!decodes(seg) || seg->alone || ig_kv_memory_of(seg->seq->kv) != m) continue;
         ig_kv_want want = want_of(step, seg, &seg->seq->chosen);
         if (!want.n_picks) continue;
-        step->x->wants[n++] = want;
+        wants[n++] = want;
         one = seg;
     }
     if (!n) return;
-    ig_kv_memory *memory = ig_kv_memory_of(one->seq->kv);
-    ig_status status = ig_kv_load_all(memory, step->layer, step->x->wants, n, n == 1 ? one->err : NULL);
+    ig_status status = load(m, step->layer, wants, n, n == 1 ? one->err : NULL);
     if (n == 1) one->status = status;
     for (int i = s; n > 1 && status && i < step->n_segments; i++) {
         ig_segment *seg = &step->segments[i];
@@ -209,10 +213,9 @@ static bool is_first_of_memory(const ig_step *step, int s) {
     return true;
 }
 
-static void load(ig_step *step) {
-    for (int s = 0; s < step->n_segments; s++) step->segments[s].alone = false;
+static void load(ig_step *step, load_fn half) {
     for (int s = 0; s < step->n_segments; s++)
-        if (decodes(&step->segments[s]) && is_first_of_memory(step, s)) load_together(step, s);
+        if (decodes(&step->segments[s]) && is_first_of_memory(step, s)) load_together(step, s, half);
 }
 
 void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
@@ -329,7 +332,11 @@ static void attend_decode(ig_step *step) {
     double start = step->x->clock.now;
     for (int s = 0; s < step->n_segments; s++) any = any || decodes(&step->segments[s]);
     if (!any) return;
-    load(step);
+    for (int s = 0; s < step->n_segments; s++) step->segments[s].alone = false;
+    load(step, ig_kv_load_begin);
+    ig_step_lap(step->x, IG_STEP_WAIT);
+    ig_step_estimate(step);
+    load(step, ig_kv_load_end);
     ig_step_lap(step->x, IG_STEP_WAIT);
     attend(step, 0, step->n_segments, false);
     ig_step_lap(step->x, IG_STEP_ATTEND);

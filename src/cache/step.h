@@ -43,6 +43,7 @@ typedef struct ig_choice {
     ig_selection *out;
     ig_rest rest;
     bool estimates; /* the rest is wanted */
+    bool reads;     /* what is chosen may have to be read */
     ig_choosing list;
 } ig_choice;
 
@@ -73,8 +74,11 @@ typedef struct ig_step_scratch {
     ig_cache_audit *audits;  /* [n_heads] of an audit */
     float *carry;            /* the device's: attention over rows that come in pieces; NULL without a disk tier */
     size_t select_bytes;     /* policy scratch of one thread */
-    uint8_t *select_scratch; /* [n_threads] */
-    double decode_seconds;   /* of the present pass: what only its decode steps took */
+    uint8_t *select_scratch; /* [n_scratch] */
+    int n_scratch;           /* threads, or with a disk tier lists of a sequence if these are more */
+    ig_choice *later; /* [n_later] of choices: lists whose rest is not estimated yet; their scratch is their own */
+    int n_later;
+    double decode_seconds; /* of the present pass: what only its decode steps took */
     ig_step_clock clock;
     double *task_seconds; /* [n_threads][2] of a selection's tasks: in all, and in estimates of the rest */
     int n_threads;

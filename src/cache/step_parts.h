@@ -29,6 +29,8 @@ ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_atte
 /* The policies of all sequences that choose select with x->q, queries of step->layer (select.c): this layer's entries,
  * or those that are guessed from `kind`. */
 void ig_step_select(ig_step *step, ig_speculation kind);
+/* What this layer's selection left for when the blocks it chose are being read: estimates of the rest. */
+void ig_step_estimate(ig_step *step);
 
 /* After a segment's attention (observe.c), while what it chose is in RAM: what policies, audits and traces want to know
  * of it. */

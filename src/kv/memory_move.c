@@ -400,20 +400,24 @@ static void want_now(ig_kv_memory *m, size_t id) {
         add_wanted(m, &m->late, id);
 }
 
-/* Brings the blocks of `late` in, and those on their way by the prefetch that is expected. */
-static ig_status read_late(ig_kv_memory *m, ig_error *err) {
+/* All blocks of `late`, or none. */
+static ig_status start_late(ig_kv_memory *m, ig_error *err) {
     size_t n_wanted = m->late.n;
     take_frames(m, &m->late);
-    ig_status s = m->late.n < n_wanted ? fail_room(m, err) : IG_OK;
-    if (s)
-        give_frames(m, &m->late);
-    else
-        s = start_reading(m, &m->late, err);
-    if (m->expected) {
-        ig_status t = finish_reading(m, m->expected, s ? NULL : err);
-        if (!s) s = t;
-        for (size_t i = 0; !t && i < m->expected->n; i++)
-            if (m->blocks[m->expected->blocks[i]].epoch == m->epoch) use(m, m->expected->blocks[i]);
+    if (m->late.n == n_wanted) return start_reading(m, &m->late, err);
+    give_frames(m, &m->late);
+    return fail_room(m, err);
+}
+
+/* Waits for the prefetch that is expected, and for the blocks of `late`. */
+static ig_status finish_late(ig_kv_memory *m, ig_error *err) {
+    reading *expected = m->expected;
+    ig_status s = IG_OK;
+    m->expected = NULL;
+    if (expected) {
+        s = finish_reading(m, expected, err);
+        for (size_t i = 0; !s && i < expected->n; i++)
+            if (m->blocks[expected->blocks[i]].epoch == m->epoch) use(m, expected->blocks[i]);
     }
     ig_status t = finish_reading(m, &m->late, s ? NULL : err);
     return s ? s : t;
@@ -428,7 +432,7 @@ static void count_steps(ig_kv_memory *m, int layer) {
     m->last_layer = layer;
 }
 
-static ig_status load_once(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
+static ig_status begin_once(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
     m->expected = NULL;
     for (int i = 0; i < 2; i++) {
         reading *ahead = &m->ahead[i];
@@ -446,7 +450,8 @@ static ig_status load_once(ig_kv_memory *m, int layer, const ig_kv_want *wants, 
     m->late.n = 0;
     for (int i = 0; i < n; i++) each_block(&wants[i], layer, want_now);
     m->stats.prefetch_misses += m->late.n;
-    ig_status s = read_late(m, err), failed = any_failure(wants, n, s ? NULL : err);
+    ig_status s = start_late(m, err), failed = any_failure(wants, n, s ? NULL : err);
+    if (s || failed) finish_late(m, NULL);
     return s ? s : failed;
 }
 
@@ -456,20 +461,35 @@ static ig_status recall(ig_kv_memory *m, const size_t *ids, size_t n, ig_error *
     begin_epoch(m);
     m->loaded = m->epoch;
     for (size_t i = 0; i < n; i++) want_now(m, ids[i]);
-    return read_late(m, err);
+    ig_status s = start_late(m, err);
+    return s ? s : finish_late(m, err);
+}
+
+ig_status ig_kv_load_begin(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
+    if (!m->tier) return IG_OK;
+    ig_kv_stats before = count_moved(m);
+    ig_status s = begin_once(m, layer, wants, n, err);
+    if (s == IG_E_LIMIT) {
+        end_prefetches(m);
+        s = begin_once(m, layer, wants, n, err);
+    }
+    while (s == IG_E_LIMIT && n == 1 && ig_kv_forget_oldest(m)) s = begin_once(m, layer, wants, n, err);
+    charge(m, &before, wants, n);
+    return s;
+}
+
+ig_status ig_kv_load_end(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
+    (void)layer;
+    if (!m->tier) return IG_OK;
+    ig_kv_stats before = count_moved(m);
+    ig_status s = finish_late(m, err);
+    charge(m, &before, wants, n);
+    return s;
 }
 
 ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
-    if (!m->tier) return IG_OK;
-    ig_kv_stats before = count_moved(m);
-    ig_status s = load_once(m, layer, wants, n, err);
-    if (s == IG_E_LIMIT) {
-        end_prefetches(m);
-        s = load_once(m, layer, wants, n, err);
-    }
-    while (s == IG_E_LIMIT && n == 1 && ig_kv_forget_oldest(m)) s = load_once(m, layer, wants, n, err);
-    charge(m, &before, wants, n);
-    return s;
+    ig_status s = ig_kv_load_begin(m, layer, wants, n, err);
+    return s ? s : ig_kv_load_end(m, layer, wants, n, err);
 }
 
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {

@@ -9,7 +9,6 @@
 
 #include <xxhash.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 
 static const ig_policy_ops *const policies[] = {
@@ -80,13 +79,15 @@ uint64_t ig_policy_bytes(const ig_policy *p, int n) {
     return p->ops->plan ? p->ops->plan(&p->shape, &p->options, n) : 0;
 }
 
-void ig_policy_choose(ig_policy *p, ig_choosing *x, double *rest_seconds) {
-    for (const ig_policy_stage *stage = p->ops->stages; stage->run; stage++) {
-        double start = ig_clock_seconds();
-        for (int part = 0, n = ig_policy_tasks(stage, x); part < n; part++) stage->run(p, x, part);
-        if (stage->for_rest && rest_seconds) *rest_seconds += ig_clock_seconds() - start;
-    }
+static void run_stages(ig_policy *p, ig_choosing *x, bool for_rest) {
+    for (const ig_policy_stage *stage = p->ops->stages; stage->run; stage++)
+        for (int part = 0, n = ig_policy_tasks(stage, x); stage->for_rest == for_rest && part < n; part++)
+            stage->run(p, x, part);
 }
+
+void ig_policy_choose(ig_policy *p, ig_choosing *x) { run_stages(p, x, false); }
+
+void ig_policy_estimate(ig_policy *p, ig_choosing *x) { run_stages(p, x, true); }
 
 int ig_policy_budget(const ig_policy *p, int n) {
     const ig_cache_options *o = &p->options;

@@ -147,9 +147,9 @@ extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_p
 bool ig_policy_is_dense(const ig_policy *p, int layer);
 /* Bytes that it keeps at present for n tokens on top of K and V. */
 uint64_t ig_policy_bytes(const ig_policy *p, int n);
-/* A list from the first stage to the last, where the policy's lists do not meet. Adds the seconds of those for the
- * rest, unless rest_seconds is NULL. */
-void ig_policy_choose(ig_policy *p, ig_choosing *x, double *rest_seconds);
+/* The stages of a list, where the policy's lists do not meet: those that choose, and then those for the rest. */
+void ig_policy_choose(ig_policy *p, ig_choosing *x);
+void ig_policy_estimate(ig_policy *p, ig_choosing *x);
 /* Tasks of a stage for this list: 1 or more. */
 static inline int ig_policy_tasks(const ig_policy_stage *s, const ig_choosing *x) {
     return s->by_part && x->e.n_slots > IG_POLICY_PART ? (x->e.n_slots + IG_POLICY_PART - 1) / IG_POLICY_PART : 1;

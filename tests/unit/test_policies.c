@@ -63,7 +63,8 @@ static void append_all(ig_policy *p, int n) {
 /* A list of a head, in index_. Returns its length. */
 static int choose(ig_policy *p, int layer, int head, const float *q, ig_entries e, void *scratch) {
     ig_choosing x = {.layer = layer, .list = head, .q = q, .e = e, .index = index_, .scratch = scratch};
-    ig_policy_choose(p, &x, NULL);
+    ig_policy_choose(p, &x);
+    ig_policy_estimate(p, &x);
     return x.n;
 }
 
