@@ -125,6 +125,11 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
     pthread_mutex_unlock(&d->turn);
 }
 
+static bool cpu_few_as_many(const ig_device *dev, const ig_matrix *m) {
+    const ig_kernels *k = ((const ig_cpu_device *)dev)->k;
+    return m->panels || k->gemv[m->type] == k->gemm[m->type];
+}
+
 /* ---- panels --------------------------------------------------------------- */
 
 typedef struct panel_job {
@@ -410,6 +415,7 @@ static const ig_device_ops cpu_ops = {
     .scratch_bytes = cpu_scratch_bytes,
     .embed = cpu_embed,
     .matmul = cpu_matmul,
+    .few_as_many = cpu_few_as_many,
     .norm = cpu_norm,
     .rope = cpu_rope,
     .add = cpu_add,

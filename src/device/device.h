@@ -146,6 +146,8 @@ typedef struct ig_device_ops {
      * not depend on n_rows, bitwise, but on `few`: made for single rows (decode), or for many (a prompt). */
     void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                    bool few);
+    /* Whether rows of both kinds have the same bits, and may share a product with m. */
+    bool (*few_as_many)(const ig_device *d, const ig_matrix *m);
     /* y[r] = norm of x[r], rows of n floats. b == NULL and rms: RMS norm, else layer norm. w, b may be NULL. */
     void (*norm)(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
                  int n_rows, int n);

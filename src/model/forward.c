@@ -12,9 +12,12 @@
 
 /* ---- pieces that go through the device --------------------------------------- */
 
-/* Rows from `row` on that go through the same kernels, at most `most`: those of prompts, or those of decode steps. */
-static int count_alike(const forward *f, int row, int most) {
-    int n = (row < f->n_dense ? f->n_dense : f->n_rows) - row;
+/* Rows from `row` on that go through the same kernels of n_w matrices, at most `most`: those of prompts, or those of
+ * decode steps; both together where that changes no bit, so that weights are read once. */
+static int count_alike(const forward *f, const ig_matrix *const *w, int n_w, int row, int most) {
+    bool together = true;
+    for (int i = 0; i < n_w; i++) together = together && f->dev->ops->few_as_many(f->dev, w[i]);
+    int n = (row < f->n_dense && !together ? f->n_dense : f->n_rows) - row;
     return n < most ? n : most;
 }
 
@@ -32,7 +35,7 @@ static void multiply_each(const forward *f, float *const *y, const ig_matrix *co
                           int first) {
     for (int row = first, n; row < f->n_rows; row += n) {
         float *at[3];
-        n = count_alike(f, row, f->n_rows);
+        n = count_alike(f, w, n_w, row, f->n_rows);
         for (int i = 0; i < n_w; i++) at[i] = y[i] + (size_t)row * (size_t)w[i]->n_out;
         multiply_alike(f, at, w, n_w, x + (size_t)row * (size_t)w[0]->n_in, row, n);
     }
@@ -153,13 +156,14 @@ static ig_status bring_heads(const forward *f, ig_error *err) {
 /* IG_FFN_ROWS rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
 static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     ig_batch *b = f->b;
-    const ig_matrix *in[] = {&w->gate, &w->up}, *down[] = {&w->down};
-    size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
     bool gated = f->c->ffn == IG_FFN_SILU_GATED;
+    const ig_matrix *all[] = {&w->gate, &w->up, &w->down}, *const *in = gated ? all : all + 1, *const *down = all + 2;
+    int n_in = gated ? 2 : 1;
+    size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
     for (int row = 0, n; row < f->n_rows; row += n) {
-        n = count_alike(f, row, IG_FFN_ROWS);
+        n = count_alike(f, in, n_in + 1, row, IG_FFN_ROWS);
         float *hidden = b->wide, *up = gated ? hidden + (size_t)n * d_ff : NULL, *y = b->y + (size_t)row * d;
-        multiply_alike(f, (float *[]){hidden, up}, gated ? in : in + 1, gated ? 2 : 1, x + (size_t)row * d, row, n);
+        multiply_alike(f, (float *[]){hidden, up}, in, n_in, x + (size_t)row * d, row, n);
         f->dev->ops->activate(f->dev, hidden, up, (size_t)n * d_ff);
         multiply_alike(f, &y, down, 1, hidden, row, n);
     }

@@ -308,6 +308,11 @@ static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m,
     leave(g);
 }
 
+static bool gpu_few_as_many(const ig_device *d, const ig_matrix *m) {
+    (void)d, (void)m;
+    return true;
+}
+
 static void gpu_norm(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
                      int n_rows, int n) {
     gpu *g = enter(d);
@@ -468,6 +473,7 @@ static ig_device_ops make_ops(void) {
     o.scratch_bytes = gpu_scratch_bytes;
     o.embed = gpu_embed;
     o.matmul = gpu_matmul;
+    o.few_as_many = gpu_few_as_many;
     o.norm = gpu_norm;
     o.rope = gpu_rope;
     o.add = gpu_add;
