@@ -349,6 +349,8 @@ static void lay_out(ig_cpu_device *d, const ig_device_need *need) {
     d->act = ig_arena_take(&d->arena, (size_t)need->max_rows * act);
     d->thread_scratch = ig_arena_take(&d->arena, (size_t)d->n_threads * d->thread_bytes);
     d->partial = ig_arena_take(&d->arena, d->partial_floats * sizeof(float));
+    d->chunks = ig_arena_take(&d->arena, ig_cpu_attention_chunk_bytes(d->k, need));
+    d->carry = ig_arena_take(&d->arena, ig_cpu_attention_carry_floats(d->k, need) * sizeof(float));
 }
 
 static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_error *err) {
@@ -375,6 +377,8 @@ static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_erro
         d->thread_bytes = old.thread_bytes;
         d->partial = old.partial;
         d->partial_floats = old.partial_floats;
+        d->chunks = old.chunks;
+        d->carry = old.carry;
         s = ig_fail_memory(err, "scratch of the CPU device", bytes);
         goto done;
     }

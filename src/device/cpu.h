@@ -31,11 +31,15 @@ typedef struct ig_cpu_device {
     size_t thread_bytes;
     float *partial; /* decode attention: partial results, see cpu_attention.c */
     size_t partial_floats;
+    uint8_t *chunks; /* a prompt's attention: rows made ready for its kernels */
+    float *carry;    /* and what one such part of them hands on to the next */
 } ig_cpu_device;
 
-/* Bytes of per-thread scratch and floats of partials that attention needs. */
+/* Scratch that attention needs: bytes of each thread, floats of partials, bytes of chunks, floats of carry. */
 size_t ig_cpu_attention_thread_bytes(const ig_kernels *k, const ig_head_shape *shape);
 size_t ig_cpu_attention_partial_floats(const ig_device_need *need);
+size_t ig_cpu_attention_chunk_bytes(const ig_kernels *k, const ig_device_need *need);
+size_t ig_cpu_attention_carry_floats(const ig_kernels *k, const ig_device_need *need);
 void ig_cpu_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
 void ig_cpu_weigh(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end, float *weights,
                   size_t stride);

@@ -2,22 +2,30 @@
  *
  * Attention on the CPU, with an online softmax (Milakov and Gimelshein 2018; FlashAttention's order of work).
  *
- * Prefill: a task is one KV head and a tile of consecutive positions; the tile's queries (positions x heads of the
- * group, at most IG_TILE_ROWS) share each key read. Decode: a task is one KV head of one sequence and IG_SPLIT rows of
- * its view; the parts are merged in order. Parts are cut by the row's number in the view, never by the number of
- * threads, so that the same rows give the same bits whichever policy chose them and however many threads run.
+ * Prefill: a task is one KV head and a tile of its queries (positions x heads of the group, at most IG_TILE_ROWS),
+ * which share each key read. Where the level has kernels for prompts, other tasks make a part of the view ready for
+ * them first, once for all tiles. Decode: a task is one KV head of one sequence and IG_SPLIT rows of its view; the
+ * parts are merged in order. Parts are cut by the row's number in the view, never by the number of threads, so that the
+ * same rows give the same bits whichever policy chose them and however many threads run.
  */
 #include <math.h>
 #include <string.h>
 
 #include "device/cpu.h"
 
+/* Rows that are made ready for a prompt's kernels at a time: few enough to stay in a cache while all tiles read them.
+ */
+enum { ROUND_ROWS = 2048 };
+
 typedef struct attend_job {
     ig_cpu_device *d;
     const ig_head_shape *shape;
     const ig_attention *jobs;
     int n_jobs, group;
-    int tile_tokens; /* prefill: positions of a tile */
+    int tile_rows;   /* prefill: queries of a tile */
+    int begin, end;  /* prefill: rows of the view in this round */
+    bool is_first;   /* prefill: no round was before */
+    float *carry;    /* prefill: what rounds hand on */
     int n_splits;    /* decode: most parts of any view */
     int first_split; /* decode in several calls: the parts of this one */
     int end_split;
@@ -76,6 +84,19 @@ size_t ig_cpu_attention_partial_floats(const ig_device_need *need) {
     return one + small;
 }
 
+/* Prompts: the chunks of a round, of each KV head. */
+size_t ig_cpu_attention_chunk_bytes(const ig_kernels *k, const ig_device_need *need) {
+    if (!k->prompt_bytes) return 0;
+    size_t rows = (size_t)need->max_entries < ROUND_ROWS ? (size_t)need->max_entries : ROUND_ROWS;
+    return (size_t)need->heads.n_kv_heads * ((rows + IG_TILE_KEYS - 1) / IG_TILE_KEYS) *
+           k->prompt_chunk_bytes(need->heads.head_dim);
+}
+
+size_t ig_cpu_attention_carry_floats(const ig_kernels *k, const ig_device_need *need) {
+    if (!k->prompt_bytes || need->max_entries <= ROUND_ROWS) return 0;
+    return ig_attend_carry_floats(&need->heads, need->max_rows, 0);
+}
+
 static tile thread_tile(ig_cpu_device *d, int thread, int head_dim) {
     tile t;
     tile_layout(&t, d->k, d->thread_scratch + (size_t)thread * d->thread_bytes, head_dim);
@@ -102,16 +123,20 @@ static void resolve(tile *t, const ig_kv_view *view, int begin, int n, int head_
     }
 }
 
-/* The queries of a token for view `head`, as its rows want them, to the tile's rows from `row` on. */
-static void take_queries(const attend_job *j, const ig_attention *a, tile *t, int row, int token, int head) {
-    size_t d = (size_t)j->shape->head_dim, n = (size_t)j->group * d, first = (size_t)head * n;
-    const float *from = a->q + (size_t)token * (size_t)j->shape->n_heads * d + first;
-    float *to = t->q + (size_t)row * d;
-    if (!a->q_scale) {
-        memcpy(to, from, n * sizeof(float));
-        return;
+/* Row r of the queries for view `head`: that of a token and a head of the group, as numbered in [token][head]. */
+static size_t query_at(const attend_job *j, int r, int head) {
+    return (size_t)(r / j->group) * (size_t)j->shape->n_heads + (size_t)(head * j->group + r % j->group);
+}
+
+/* Queries [first, first + n) for view `head`, as its rows want them, to the tile. */
+static void take_queries(const attend_job *j, const ig_attention *a, tile *t, int first, int n, int head) {
+    size_t d = (size_t)j->shape->head_dim;
+    for (int r = 0; r < n; r++) {
+        const float *from = a->q + query_at(j, first + r, head) * d;
+        const float *scale = a->q_scale ? a->q_scale + (size_t)(head * j->group + (first + r) % j->group) * d : NULL;
+        float *to = t->q + (size_t)r * d;
+        for (size_t i = 0; i < d; i++) to[i] = scale ? from[i] * scale[i] : from[i];
     }
-    for (size_t i = 0; i < n; i++) to[i] = from[i] * a->q_scale[first + i];
 }
 
 static void reset(tile *t, int rows, int head_dim) {
@@ -169,38 +194,58 @@ static float log_sum(const tile *t, int row) { return t->m[row] + logf(t->l[row]
 
 /* ---- prefill ------------------------------------------------------------------ */
 
-/* Query (token t of the tile, head g) may not see keys past its own position or before its window. */
-static void mask_tile(const attend_job *j, const ig_attention *a, tile *t, int first_pos, int n_tokens, int begin,
-                      int n) {
-    for (int i = 0; i < n_tokens; i++) {
-        int pos = first_pos + i;
-        int hi = pos + 1 - begin, lo = a->window ? pos + 1 - a->window - begin : 0;
+/* The rows of the view before this one are all that query r sees. */
+static int seen_by(const attend_job *j, int r) { return j->jobs->views->n - j->jobs->n_tokens + r / j->group + 1; }
+
+/* Query first + r of the tile may not see keys past its own position or before its window. */
+static void mask_tile(const attend_job *j, tile *t, int first, int rows, int begin, int n) {
+    int window = j->jobs->window;
+    for (int r = 0; r < rows; r++) {
+        int hi = seen_by(j, first + r) - begin, lo = window ? hi - window : 0;
+        float *s = t->scores + (size_t)r * IG_TILE_KEYS;
         if (hi >= n && lo <= 0) continue;
-        for (int g = 0; g < j->group; g++) {
-            float *s = t->scores + ((size_t)i * (size_t)j->group + (size_t)g) * IG_TILE_KEYS;
-            for (int c = 0; c < n; c++)
-                if (c >= hi || c < lo) s[c] = -INFINITY;
-        }
+        for (int c = 0; c < n; c++)
+            if (c >= hi || c < lo) s[c] = -INFINITY;
     }
 }
 
-/* The steps over keys [begin, end) of the view, with the kernels of decode. */
-static void prefill_steps(const attend_job *j, tile *t, const ig_kv_view *view, int first_pos, int n_tokens, int begin,
-                          int end) {
-    int rows = n_tokens * j->group;
+/* The steps of queries [first, first + rows) over keys [begin, end) of the view, with the kernels of decode. */
+static void prefill_steps(const attend_job *j, tile *t, int head, int first, int rows, int begin, int end) {
+    const ig_kv_view *view = &j->jobs->views[head];
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
         start_step(j, t, view, begin, n, rows);
-        mask_tile(j, j->jobs, t, first_pos, n_tokens, begin, n);
+        mask_tile(j, t, first, rows, begin, n);
         finish_step(j, t, view, n, rows);
     }
 }
 
-/* The same with the level's kernels for prompts. */
-static void prompt_steps(const attend_job *j, tile *t, const ig_kv_view *view, int first_pos, int n_tokens, int begin,
-                         int end) {
+/* Where the chunk of a head that begins at row `begin` of the view lies, of this round. */
+static uint8_t *chunk_at(const attend_job *j, int head, int begin) {
+    size_t per_head = (size_t)((j->end - j->begin + IG_TILE_KEYS - 1) / IG_TILE_KEYS);
+    size_t chunk = (size_t)head * per_head + (size_t)((begin - j->begin) / IG_TILE_KEYS);
+    return j->d->chunks + chunk * j->d->k->prompt_chunk_bytes(j->shape->head_dim);
+}
+
+/* Makes a chunk ready for the level's kernels for prompts. */
+static void chunk_task(void *arg, int task, int thread) {
+    const attend_job *j = arg;
     const ig_kernels *k = j->d->k;
-    ig_prompt_tile p = {.n_q = n_tokens * j->group,
+    int head = task % j->shape->n_kv_heads, begin = j->begin + task / j->shape->n_kv_heads * IG_TILE_KEYS;
+    int n = j->end - begin < IG_TILE_KEYS ? j->end - begin : IG_TILE_KEYS, d = j->shape->head_dim;
+    const ig_kv_view *view = &j->jobs->views[head];
+    tile t = thread_tile(j->d, thread, d);
+    resolve(&t, view, begin, n, d);
+    unpack(j, &t, view, t.packed_k, n);
+    k->prompt_keys(chunk_at(j, head, begin), t.k, n, d);
+    unpack(j, &t, view, t.packed_v, n);
+    k->prompt_values(chunk_at(j, head, begin), t.v, n, d);
+}
+
+/* The same as prefill_steps() with these kernels. */
+static void prompt_steps(const attend_job *j, tile *t, int head, int first, int rows, int begin, int end) {
+    const ig_kernels *k = j->d->k;
+    ig_prompt_tile p = {.n_q = rows,
                         .d = j->shape->head_dim,
                         .q = t->q,
                         .scale = j->shape->scale,
@@ -210,62 +255,78 @@ static void prompt_steps(const attend_job *j, tile *t, const ig_kv_view *view, i
                         .l = t->l,
                         .acc = t->acc,
                         .scratch = t->prompt};
-    for (int r = 0; r < p.n_q; r++) t->end[r] = first_pos + r / j->group + 1;
+    for (int r = 0; r < rows; r++) t->end[r] = seen_by(j, first + r);
     k->prompt_begin(&p);
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
-        resolve(t, view, begin, n, p.d);
-        unpack(j, t, view, t->packed_k, n);
-        k->prompt_keys(&p, t->k, n);
-        unpack(j, t, view, t->packed_v, n);
-        k->prompt_values(&p, t->v, n);
-        k->prompt_attend(&p, begin, n);
+        k->prompt_attend(&p, chunk_at(j, head, begin), begin, n);
     }
     k->prompt_end(&p);
+}
+
+/* The result of queries [first, first + rows). */
+static void put_result(const attend_job *j, const tile *t, int head, int first, int rows) {
+    const ig_attention *a = j->jobs;
+    size_t d = (size_t)j->shape->head_dim;
+    for (int r = 0; r < rows; r++) {
+        size_t at = query_at(j, first + r, head);
+        float *out = a->out + at * d, scale = 1.0f / t->l[r];
+        for (size_t c = 0; c < d; c++) out[c] = t->acc[(size_t)r * d + c] * scale;
+        if (a->lse) a->lse[at] = log_sum(t, r);
+    }
 }
 
 static void prefill_task(void *arg, int task, int thread) {
     const attend_job *j = arg;
     const ig_attention *a = j->jobs;
-    const ig_head_shape *shape = j->shape;
-    int n_tiles = (a->n_tokens + j->tile_tokens - 1) / j->tile_tokens;
+    int all = a->n_tokens * j->group, n_tiles = (all + j->tile_rows - 1) / j->tile_rows, d = j->shape->head_dim;
     /* The last tiles see the most keys: they go first, so that threads end together. */
-    int head = task % shape->n_kv_heads, tile_no = n_tiles - 1 - task / shape->n_kv_heads;
-    const ig_kv_view *view = &a->views[head];
-    int t0 = tile_no * j->tile_tokens;
-    int n_tokens = a->n_tokens - t0 < j->tile_tokens ? a->n_tokens - t0 : j->tile_tokens;
-    int rows = n_tokens * j->group, first_pos = view->n - a->n_tokens + t0, d = shape->head_dim;
-    size_t group_floats = (size_t)j->group * (size_t)d, token_floats = (size_t)shape->n_heads * (size_t)d;
+    int head = task % j->shape->n_kv_heads, first = (n_tiles - 1 - task / j->shape->n_kv_heads) * j->tile_rows;
+    int rows = all - first < j->tile_rows ? all - first : j->tile_rows;
+    int begin = j->begin, end = seen_by(j, first + rows - 1), unseen = seen_by(j, first) - a->window;
     tile t = thread_tile(j->d, thread, d);
+    float *carry = j->carry + ((size_t)head * (size_t)all + (size_t)first) * ((size_t)d + 2);
 
-    for (int i = 0; i < n_tokens; i++) take_queries(j, a, &t, i * j->group, t0 + i, head);
-    int begin = 0, end = first_pos + n_tokens;
-    if (a->window && first_pos + 1 > a->window) begin = (first_pos + 1 - a->window) / IG_TILE_KEYS * IG_TILE_KEYS;
-    float *carry =
-        a->carry ? a->carry + ((size_t)head * (size_t)a->n_tokens + (size_t)t0) * (size_t)j->group * ((size_t)d + 2)
-                 : NULL;
-    if (carry && a->begin > 0)
-        move_state(&t, carry, rows, d, false);
-    else
+    take_queries(j, a, &t, first, rows, head);
+    if (j->is_first)
         reset(&t, rows, d);
-    if (carry && begin < a->begin) begin = a->begin;
-    if (carry && end > a->end) end = a->end;
-    (j->d->k->prompt_bytes ? prompt_steps : prefill_steps)(j, &t, view, first_pos, n_tokens, begin, end);
-    if (carry && a->end < view->n) {
+    else
+        move_state(&t, carry, rows, d, false);
+    if (a->window && begin < unseen) begin = unseen / IG_TILE_KEYS * IG_TILE_KEYS;
+    if (end > j->end) end = j->end;
+    (j->d->k->prompt_bytes ? prompt_steps : prefill_steps)(j, &t, head, first, rows, begin, end);
+    if (j->end < a->views->n)
         move_state(&t, carry, rows, d, true);
-        return;
+    else
+        put_result(j, &t, head, first, rows);
+}
+
+/* Queries of a tile: threads that have little to do get smaller ones, as far as the level's kernels share nothing among
+ * more than a block of queries. */
+static int choose_tile(const attend_job *j) {
+    int all = j->jobs->n_tokens * j->group, tasks = 4 * j->d->n_threads;
+    int rows = (all * j->shape->n_kv_heads / tasks + IG_PROMPT_BLOCK - 1) / IG_PROMPT_BLOCK * IG_PROMPT_BLOCK;
+    if (!j->d->k->prompt_bytes || rows > IG_TILE_ROWS) return IG_TILE_ROWS;
+    return rows > IG_PROMPT_BLOCK ? rows : IG_PROMPT_BLOCK;
+}
+
+/* One sequence's queries over the rows of this call, in rounds. */
+static void attend_prompt(attend_job *j) {
+    const ig_attention *a = j->jobs;
+    int first = 0, last = a->views->n, heads = j->shape->n_kv_heads, unseen = seen_by(j, 0) - a->window;
+    if (a->window && unseen > 0) first = unseen / IG_TILE_KEYS * IG_TILE_KEYS;
+    if (a->carry) first = a->begin, last = a->end;
+    j->carry = a->carry ? a->carry : j->d->carry;
+    j->is_first = !a->carry || first == 0;
+    j->tile_rows = choose_tile(j);
+    int n_tiles = (a->n_tokens * j->group + j->tile_rows - 1) / j->tile_rows;
+    int each = j->d->k->prompt_bytes ? ROUND_ROWS : last - first;
+    for (j->begin = first; j->begin < last; j->begin = j->end, j->is_first = false) {
+        j->end = last - j->begin < each ? last : j->begin + each;
+        int n_chunks = (j->end - j->begin + IG_TILE_KEYS - 1) / IG_TILE_KEYS;
+        if (j->d->k->prompt_bytes) ig_pool_run(j->d->pool, n_chunks * heads, chunk_task, j);
+        ig_pool_run(j->d->pool, n_tiles * heads, prefill_task, j);
     }
-    float *out = a->out + (size_t)t0 * token_floats + (size_t)head * group_floats;
-    for (int i = 0; i < n_tokens; i++)
-        for (int g = 0; g < j->group; g++) {
-            int r = i * j->group + g;
-            float scale = 1.0f / t.l[r];
-            for (int c = 0; c < d; c++)
-                out[(size_t)i * token_floats + (size_t)g * (size_t)d + (size_t)c] =
-                    t.acc[(size_t)r * (size_t)d + (size_t)c] * scale;
-            if (a->lse)
-                a->lse[(size_t)(t0 + i) * (size_t)shape->n_heads + (size_t)(head * j->group + g)] = log_sum(&t, r);
-        }
 }
 
 /* ---- decode ------------------------------------------------------------------- */
@@ -287,7 +348,7 @@ static void decode_task(void *arg, int task, int thread) {
     int begin = part * IG_SPLIT, end = begin + IG_SPLIT < view->n ? begin + IG_SPLIT : view->n;
     if (begin >= view->n) return;
     tile t = thread_tile(j->d, thread, d);
-    take_queries(j, a, &t, 0, 0, head);
+    take_queries(j, a, &t, 0, group, head);
     reset(&t, group, d);
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
@@ -365,23 +426,16 @@ static int job_splits(const attend_job *j, const ig_attention *a) {
     return n;
 }
 
-static int tile_tokens(int group) {
-    int n = IG_TILE_ROWS / group;
-    return n > 64 ? 64 : n;
-}
-
 void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs) {
     ig_cpu_device *d = (ig_cpu_device *)dev;
     attend_job j = {.d = d, .shape = shape, .group = shape->n_heads / shape->n_kv_heads};
     size_t each = (size_t)shape->n_heads * ((size_t)shape->head_dim + 2);
     pthread_mutex_lock(&d->turn);
-    j.tile_tokens = tile_tokens(j.group);
     for (int i = 0; i < n_jobs;) {
         j.jobs = jobs + i;
         if (jobs[i].prompt) {
             j.n_jobs = 1;
-            int n_tiles = (jobs[i].n_tokens + j.tile_tokens - 1) / j.tile_tokens;
-            ig_pool_run(d->pool, n_tiles * shape->n_kv_heads, prefill_task, &j);
+            attend_prompt(&j);
             i++;
             continue;
         }
@@ -433,17 +487,13 @@ static void weigh_task(void *arg, int task, int thread) {
     if (n <= 0) return;
     float *sum = w->weights + (size_t)head * w->stride + begin;
     tile t = thread_tile(j->d, thread, d);
-    for (int t0 = 0; t0 < a->n_tokens; t0 += j->tile_tokens) {
-        int n_tokens = a->n_tokens - t0 < j->tile_tokens ? a->n_tokens - t0 : j->tile_tokens;
-        int first_pos = view->n - a->n_tokens + t0, rows = n_tokens * j->group;
-        if (first_pos + n_tokens <= begin) continue; /* all before these keys */
-        for (int i = 0; i < n_tokens; i++) {
-            size_t at = (size_t)(t0 + i) * (size_t)shape->n_heads + (size_t)head * (size_t)j->group;
-            take_queries(j, a, &t, i * j->group, t0 + i, head);
-            memcpy(t.m + i * j->group, a->lse + at, (size_t)j->group * sizeof(float));
-        }
+    for (int first = 0, all = a->n_tokens * j->group; first < all; first += IG_TILE_ROWS) {
+        int rows = all - first < IG_TILE_ROWS ? all - first : IG_TILE_ROWS;
+        if (seen_by(j, first + rows - 1) <= begin) continue; /* all before these keys */
+        take_queries(j, a, &t, first, rows, head);
+        for (int r = 0; r < rows; r++) t.m[r] = a->lse[query_at(j, first + r, head)];
         start_step(j, &t, view, begin, n, rows);
-        mask_tile(j, a, &t, first_pos, n_tokens, begin, n);
+        mask_tile(j, &t, first, rows, begin, n);
         for (int r = 0; r < rows; r++) {
             float *s = t.scores + (size_t)r * IG_TILE_KEYS;
             t.l[r] = 0;
@@ -463,7 +513,6 @@ void ig_cpu_weigh(ig_device *dev, const ig_head_shape *shape, const ig_attention
                    .weights = weights,
                    .stride = stride};
     pthread_mutex_lock(&d->turn);
-    w.base.tile_tokens = tile_tokens(group);
     int n_chunks = (end - begin + IG_TILE_KEYS - 1) / IG_TILE_KEYS;
     ig_pool_run(d->pool, n_chunks * shape->n_kv_heads, weigh_task, &w);
     pthread_mutex_unlock(&d->turn);

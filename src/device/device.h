@@ -95,7 +95,7 @@ typedef struct ig_head_shape {
 typedef struct ig_device_need {
     int max_rows;    /* rows of x in one operation */
     int max_in;      /* widest matrix input */
-    int max_entries; /* rows of one view in decode attention */
+    int max_entries; /* rows of one view */
     ig_head_shape heads;
 } ig_device_need;
 

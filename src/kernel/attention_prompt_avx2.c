@@ -22,10 +22,10 @@
 #include "kernel/parts.h"
 
 enum {
-    LANES = 16,  /* queries of a block */
-    VECTORS = 2, /* of a block; 1 where no more than 8 queries are left */
-    TILE = 4,    /* keys, or dims of values, of a tile: with 2 vectors of queries, 8 accumulators */
-    GROUP = 32,  /* rows whose weights share a scale */
+    LANES = IG_PROMPT_BLOCK, /* queries of a block */
+    VECTORS = 2,             /* of a block; 1 where no more than 8 queries are left */
+    TILE = 4,                /* keys, or dims of values, of a tile: with 2 vectors of queries, 8 accumulators */
+    GROUP = 32,              /* rows whose weights share a scale */
     PAIRS = GROUP / 2,
     GROUPS = IG_PROMPT_KEYS / GROUP,
     KEY_NORM = 32767,
@@ -37,16 +37,20 @@ enum {
 
 /* How a tile's scratch is used. */
 typedef struct work {
-    int32_t *q;               /* [blocks][d / 2][LANES] dims in pairs */
-    float *acc;               /* [blocks][d][LANES] */
-    float *q_scale, *m, *l;   /* [queries] */
-    int32_t *end;             /* [queries] */
+    int32_t *q;             /* [blocks][d / 2][LANES] dims in pairs */
+    float *acc;             /* [blocks][d][LANES] */
+    float *q_scale, *m, *l; /* [queries] */
+    int32_t *end;           /* [queries] */
+    float *s;               /* [keys][LANES] a block's scores, then its weights */
+    int32_t *w;             /* [keys / 2][LANES] weights, rows in pairs */
+} work;
+
+/* How a chunk of rows lies in memory. */
+typedef struct chunk {
     int32_t *k;               /* [keys][d / 2] dims in pairs */
     int32_t *v;               /* [d / TILE][keys / 2][TILE] rows in pairs */
     float *k_scale, *v_scale; /* [keys] */
-    float *s;                 /* [keys][LANES] a block's scores, then its weights */
-    int32_t *w;               /* [keys / 2][LANES] weights, rows in pairs */
-} work;
+} chunk;
 
 static void *take(uint8_t *base, size_t *at, size_t numbers) {
     void *p = base + *at;
@@ -63,12 +67,18 @@ static size_t layout(work *w, uint8_t *base, int d) {
     w->m = take(base, &at, queries);
     w->l = take(base, &at, queries);
     w->end = take(base, &at, queries);
-    w->k = take(base, &at, keys * dims / 2);
-    w->v = take(base, &at, keys * dims / 2);
-    w->k_scale = take(base, &at, keys);
-    w->v_scale = take(base, &at, keys);
     w->s = take(base, &at, keys * LANES);
     w->w = take(base, &at, keys / 2 * LANES);
+    return at;
+}
+
+static size_t layout_chunk(chunk *c, uint8_t *base, int d) {
+    const size_t dims = (size_t)d, keys = IG_PROMPT_KEYS;
+    size_t at = 0;
+    c->k = take(base, &at, keys * dims / 2);
+    c->v = take(base, &at, keys * dims / 2);
+    c->k_scale = take(base, &at, keys);
+    c->v_scale = take(base, &at, keys);
     return at;
 }
 
@@ -78,10 +88,22 @@ static size_t prompt_bytes_avx2(int d) {
     return layout(&w, &none, d);
 }
 
+static size_t prompt_chunk_bytes_avx2(int d) {
+    chunk c;
+    static uint8_t none;
+    return layout_chunk(&c, &none, d);
+}
+
 static work work_of(const ig_prompt_tile *t) {
     work w;
     layout(&w, t->scratch, t->d);
     return w;
+}
+
+static chunk chunk_of(void *rows, int d) {
+    chunk c;
+    layout_chunk(&c, rows, d);
+    return c;
 }
 
 static int blocks_of(const ig_prompt_tile *t) { return (t->n_q + LANES - 1) / LANES; }
@@ -139,9 +161,9 @@ static void prompt_end_avx2(const ig_prompt_tile *t) {
 
 static int whole_groups(int n) { return (n + GROUP - 1) / GROUP * GROUP; }
 
-static void prompt_keys_avx2(const ig_prompt_tile *t, const uint16_t *const *k, int n) {
-    work w = work_of(t);
-    int d = t->d, all = whole_groups(n);
+static void prompt_keys_avx2(void *rows, const uint16_t *const *k, int n, int d) {
+    chunk c = chunk_of(rows, d);
+    int all = whole_groups(n);
     _Alignas(32) float squares[IG_PROMPT_KEYS] = {0}, factor[IG_PROMPT_KEYS];
     for (int i = 0; i < n; i++) {
         __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
@@ -156,14 +178,14 @@ static void prompt_keys_avx2(const ig_prompt_tile *t, const uint16_t *const *k, 
         __m256 f = _mm256_div_ps(_mm256_set1_ps(KEY_NORM), norm);
         _mm256_store_ps(factor + i, _mm256_and_ps(f, _mm256_cmp_ps(norm, zero, _CMP_NEQ_UQ)));
         norm = _mm256_fmadd_ps(norm, zero, norm); /* what is infinite becomes NaN */
-        _mm256_store_ps(w.k_scale + i, _mm256_mul_ps(norm, _mm256_set1_ps(1.0f / KEY_NORM)));
+        _mm256_store_ps(c.k_scale + i, _mm256_mul_ps(norm, _mm256_set1_ps(1.0f / KEY_NORM)));
     }
     for (int i = 0; i < n; i++) {
         __m256 f = _mm256_set1_ps(factor[i]);
-        __m128i *to = (__m128i *)(void *)(w.k + (size_t)i * (size_t)d / 2);
+        __m128i *to = (__m128i *)(void *)(c.k + (size_t)i * (size_t)d / 2);
         for (int j = 0; j < d; j += 8) _mm_store_si128(to + j / 8, fixed(load_f16(k[i] + j), f));
     }
-    memset(w.k + (size_t)n * (size_t)d / 2, 0, (size_t)(all - n) * (size_t)d / 2 * sizeof *w.k);
+    memset(c.k + (size_t)n * (size_t)d / 2, 0, (size_t)(all - n) * (size_t)d / 2 * sizeof *c.k);
 }
 
 /* The largest magnitude of a row: 16-bit floats without their signs stand in the order of their bits. */
@@ -175,9 +197,9 @@ static float row_peak(const uint16_t *x, int d) {
     return _cvtsh_ss((uint16_t)(~_mm_extract_epi16(least, 0) >> 1 & 0x7fff));
 }
 
-static void prompt_values_avx2(const ig_prompt_tile *t, const uint16_t *const *v, int n) {
-    work w = work_of(t);
-    int d = t->d, all = whole_groups(n);
+static void prompt_values_avx2(void *rows, const uint16_t *const *v, int n, int d) {
+    chunk c = chunk_of(rows, d);
+    int all = whole_groups(n);
     for (int i = 0; i < all; i += 2) {
         const uint16_t *row[2];
         __m256 factor[2];
@@ -185,11 +207,11 @@ static void prompt_values_avx2(const ig_prompt_tile *t, const uint16_t *const *v
             row[x] = v[i + x < n ? i + x : n - 1];
             float peak = i + x < n ? row_peak(row[x], d) : 0;
             factor[x] = _mm256_set1_ps(peak > 0 ? VALUE_PEAK / peak : 0);
-            w.v_scale[i + x] = peak / VALUE_PEAK;
+            c.v_scale[i + x] = peak / VALUE_PEAK;
         }
         for (int j = 0; j < d; j += 8) {
             __m128i a = fixed(load_f16(row[0] + j), factor[0]), b = fixed(load_f16(row[1] + j), factor[1]);
-            int32_t *to = w.v + ((size_t)j / TILE * (IG_PROMPT_KEYS / 2) + (size_t)i / 2) * TILE;
+            int32_t *to = c.v + ((size_t)j / TILE * (IG_PROMPT_KEYS / 2) + (size_t)i / 2) * TILE;
             _mm_store_si128((__m128i *)(void *)to, _mm_unpacklo_epi16(a, b));
             _mm_store_si128((__m128i *)(void *)(to + IG_PROMPT_KEYS / 2 * TILE), _mm_unpackhi_epi16(a, b));
         }
@@ -235,7 +257,7 @@ INLINE __m256 masked(__m256 s, const int32_t *end, int at, int window) {
 }
 
 /* Scores of all keys; top becomes the largest of each lane, or stays. */
-INLINE void scores(const block *b, const work *w, __m256 top[VECTORS], int n_v, bool is_masked) {
+INLINE void scores(const block *b, const work *w, const chunk *c, __m256 top[VECTORS], int n_v, bool is_masked) {
     __m256 scale[VECTORS];
     for (int v = 0; v < n_v; v++) scale[v] = _mm256_load_ps(b->q_scale + 8 * v);
     size_t pairs = (size_t)b->d / 2;
@@ -243,9 +265,9 @@ INLINE void scores(const block *b, const work *w, __m256 top[VECTORS], int n_v, 
         __m256i sum[TILE][VECTORS];
         for (int k = 0; k < TILE; k++)
             for (int v = 0; v < n_v; v++) sum[k][v] = _mm256_setzero_si256();
-        products(sum, b->q, w->k + (size_t)i * pairs, pairs, 1, b->d / 2, n_v);
+        products(sum, b->q, c->k + (size_t)i * pairs, pairs, 1, b->d / 2, n_v);
         for (int k = 0; k < TILE; k++) {
-            __m256 key = _mm256_broadcast_ss(w->k_scale + i + k);
+            __m256 key = _mm256_broadcast_ss(c->k_scale + i + k);
             for (int v = 0; v < n_v; v++) {
                 __m256 s = _mm256_mul_ps(_mm256_cvtepi32_ps(sum[k][v]), _mm256_mul_ps(scale[v], key));
                 if (is_masked) s = masked(s, b->end + 8 * v, b->first + i + k, b->window);
@@ -294,10 +316,11 @@ INLINE __m256 weights(int32_t *out, float *s, const float *v_scale, __m256 top, 
     return scale;
 }
 
-INLINE void values(const block *b, const work *w, const __m256 r[VECTORS], float scale[GROUPS][LANES], int n_v) {
+INLINE void values(const block *b, const work *w, const chunk *c, const __m256 r[VECTORS], float scale[GROUPS][LANES],
+                   int n_v) {
     for (int j = 0; j < b->d; j += TILE) {
         float *acc = b->acc + (size_t)j * LANES;
-        const int32_t *rows = w->v + (size_t)j * (IG_PROMPT_KEYS / 2);
+        const int32_t *rows = c->v + (size_t)j * (IG_PROMPT_KEYS / 2);
         for (int g = 0; g < b->n / GROUP; g++) {
             __m256i sum[TILE][VECTORS];
             for (int i = 0; i < TILE; i++)
@@ -314,14 +337,14 @@ INLINE void values(const block *b, const work *w, const __m256 r[VECTORS], float
     }
 }
 
-INLINE void attend_block(const block *b, const work *w, int n_v) {
+INLINE void attend_block(const block *b, const work *w, const chunk *c, int n_v) {
     __m256 top[VECTORS], r[VECTORS];
     _Alignas(32) float scale[GROUPS][LANES];
     for (int v = 0; v < n_v; v++) top[v] = _mm256_load_ps(b->m + 8 * v);
     if (b->is_masked)
-        scores(b, w, top, n_v, true);
+        scores(b, w, c, top, n_v, true);
     else
-        scores(b, w, top, n_v, false);
+        scores(b, w, c, top, n_v, false);
     for (int v = 0; v < n_v; v++) {
         __m256 old = _mm256_load_ps(b->m + 8 * v), finite = _mm256_max_ps(top[v], _mm256_set1_ps(-FLT_MAX));
         r[v] = exp_weight(_mm256_sub_ps(old, finite));
@@ -329,16 +352,17 @@ INLINE void attend_block(const block *b, const work *w, int n_v) {
         for (int g = 0; g < b->n / GROUP; g++) {
             float *s = w->s + g * GROUP * LANES + 8 * v;
             _mm256_store_ps(scale[g] + 8 * v,
-                            weights(w->w + g * PAIRS * LANES + 8 * v, s, w->v_scale + g * GROUP, finite, &l));
+                            weights(w->w + g * PAIRS * LANES + 8 * v, s, c->v_scale + g * GROUP, finite, &l));
         }
         _mm256_store_ps(b->m + 8 * v, top[v]);
         _mm256_store_ps(b->l + 8 * v, l);
     }
-    values(b, w, r, scale, n_v);
+    values(b, w, c, r, scale, n_v);
 }
 
-static void prompt_attend_avx2(const ig_prompt_tile *t, int first, int n) {
+static void prompt_attend_avx2(const ig_prompt_tile *t, void *rows, int first, int n) {
     work w = work_of(t);
+    chunk c = chunk_of(rows, t->d);
     for (int i = 0; i < t->n_q; i += LANES) {
         const int32_t *end = w.end + i;
         int low = end[0], high = end[0];
@@ -361,14 +385,15 @@ static void prompt_attend_avx2(const ig_prompt_tile *t, int first, int n) {
                    .window = t->window};
         b.is_masked = low - first < b.n || (t->window && high - t->window > first);
         if (t->n_q - i > LANES / VECTORS)
-            attend_block(&b, &w, 2);
+            attend_block(&b, &w, &c, 2);
         else
-            attend_block(&b, &w, 1);
+            attend_block(&b, &w, &c, 1);
     }
 }
 
 void ig_kernels_fill_prompt_avx2(ig_kernels *k) {
     k->prompt_bytes = prompt_bytes_avx2;
+    k->prompt_chunk_bytes = prompt_chunk_bytes_avx2;
     k->prompt_begin = prompt_begin_avx2;
     k->prompt_keys = prompt_keys_avx2;
     k->prompt_values = prompt_values_avx2;

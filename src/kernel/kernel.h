@@ -72,6 +72,7 @@ typedef struct ig_kv_packed {
 
 enum {
     IG_PROMPT_QUERIES = 128, /* most of a tile */
+    IG_PROMPT_BLOCK = 16,    /* that share most of their work */
     IG_PROMPT_KEYS = 128,    /* of a chunk */
 };
 
@@ -165,11 +166,13 @@ typedef struct ig_kernels {
      * prompt_end and the next of prompt_begin stand. */
     size_t (*prompt_bytes)(int d);
     void (*prompt_begin)(const ig_prompt_tile *t);
-    /* The n keys, or the n values, of the next chunk; less than IG_PROMPT_KEYS only if nobody sees what follows. */
-    void (*prompt_keys)(const ig_prompt_tile *t, const uint16_t *const *k, int n);
-    void (*prompt_values)(const ig_prompt_tile *t, const uint16_t *const *v, int n);
-    /* Adds them to the running sums; `first` is the row of the view at which they begin. */
-    void (*prompt_attend)(const ig_prompt_tile *t, int first, int n);
+    /* A chunk's n keys, or its n values, of d numbers, to its place in memory, which all tiles share: 64-byte aligned,
+     * prompt_chunk_bytes(d) bytes. Less than IG_PROMPT_KEYS only if nobody sees what follows. */
+    size_t (*prompt_chunk_bytes)(int d);
+    void (*prompt_keys)(void *chunk, const uint16_t *const *k, int n, int d);
+    void (*prompt_values)(void *chunk, const uint16_t *const *v, int n, int d);
+    /* Adds the next chunk to the running sums, n rows of it; `first` is the row of the view at which it begins. */
+    void (*prompt_attend)(const ig_prompt_tile *t, void *chunk, int first, int n);
     /* m, l and acc as they are now. */
     void (*prompt_end)(const ig_prompt_tile *t);
 

@@ -77,20 +77,21 @@ static result *attend(check *c, const problem *p, int from, int n_q, bool cut) {
                         .acc = r->acc,
                         .scratch = check_buffer(bytes, 0)};
     int end = p->end[from + n_q - 1];
+    void *chunk = check_buffer(c->k->prompt_chunk_bytes(p->d), 0);
     c->k->prompt_begin(&t);
     for (int first = 0; first < end; first += IG_PROMPT_KEYS) {
         int n = end - first < IG_PROMPT_KEYS ? end - first : IG_PROMPT_KEYS;
-        c->k->prompt_keys(&t, p->k + first, n);
-        c->k->prompt_values(&t, p->v + first, n);
-        c->k->prompt_attend(&t, first, n);
+        c->k->prompt_keys(chunk, p->k + first, n, p->d);
+        c->k->prompt_values(chunk, p->v + first, n, p->d);
+        c->k->prompt_attend(&t, chunk, first, n);
         if (!cut) continue;
         c->k->prompt_end(&t);
         memset(t.scratch, 0x5a, bytes);
         c->k->prompt_begin(&t);
     }
     c->k->prompt_end(&t);
-    check_that(c, check_guards(t.scratch), "n_q=%d d=%d n=%d: wrote outside", n_q, p->d, p->n);
-    check_buffer_free(t.scratch);
+    check_that(c, check_guards(t.scratch) && check_guards(chunk), "n_q=%d d=%d n=%d: wrote outside", n_q, p->d, p->n);
+    check_buffer_free(t.scratch), check_buffer_free(chunk);
     return r;
 }
 
@@ -335,26 +336,30 @@ typedef struct bench {
     const ig_kernels *k;
     ig_prompt_tile t;
     const problem *p;
+    void *chunk;
 } bench;
 
 static void run_chunk(void *arg) {
     bench *b = arg;
-    b->k->prompt_keys(&b->t, b->p->k, IG_PROMPT_KEYS);
-    b->k->prompt_values(&b->t, b->p->v, IG_PROMPT_KEYS);
-    b->k->prompt_attend(&b->t, 0, IG_PROMPT_KEYS);
+    b->k->prompt_keys(b->chunk, b->p->k, IG_PROMPT_KEYS, b->t.d);
+    b->k->prompt_values(b->chunk, b->p->v, IG_PROMPT_KEYS, b->t.d);
+    b->k->prompt_attend(&b->t, b->chunk, 0, IG_PROMPT_KEYS);
 }
 
 static void bench_prompt(check *c, int d) {
     problem *p = problem_new(126, d, IG_PROMPT_KEYS);
     fill(c, p, NORMAL);
     result r = {.acc = calloc(126 * (size_t)d, sizeof(float))};
-    bench b = {
-        c->k, {.n_q = 126, .d = d, .q = p->q, .scale = p->scale, .end = p->end, .m = r.m, .l = r.l, .acc = r.acc}, p};
+    bench b = {c->k,
+               {.n_q = 126, .d = d, .q = p->q, .scale = p->scale, .end = p->end, .m = r.m, .l = r.l, .acc = r.acc},
+               p,
+               NULL};
     b.t.scratch = check_buffer(c->k->prompt_bytes(d), 0);
+    b.chunk = check_buffer(c->k->prompt_chunk_bytes(d), 0);
     c->k->prompt_begin(&b.t);
     check_report(c, d == 64 ? "126q d64 128" : "126q d128 128", check_time(run_chunk, &b), (double)row_bytes(p),
                  2.0 * 126 * IG_PROMPT_KEYS * d);
-    check_buffer_free(b.t.scratch);
+    check_buffer_free(b.t.scratch), check_buffer_free(b.chunk);
     free(r.acc);
     problem_free(p);
 }

@@ -43,7 +43,7 @@ static int open_device(void **state) {
     ig_random r = {3};
     ig_error err = {0};
     if (ig_device_open_cpu(&device, test_cpu_level(), 3, &err)) fail_msg("%s", err.text);
-    ig_device_need need = {.max_rows = 64, .max_in = 64, .max_entries = MAX_ROWS, .heads = shape};
+    ig_device_need need = {.max_rows = 160, .max_in = 64, .max_entries = MAX_ROWS, .heads = shape};
     if (device->ops->reserve(device, &need, &err)) fail_msg("%s", err.text);
     for (int h = 0; h < KV_HEADS; h++)
         for (int s = 0; s < MAX_ROWS; s++) {
@@ -172,6 +172,7 @@ static void prefill(void **state) {
     run(61, 700, 0, NULL, IG_ATTEND_UNIT);
     run(33, 2100, 0, NULL, IG_ATTEND_UNIT);
     run(130, 2100, 0, NULL, 3 * IG_ATTEND_UNIT);
+    run(50, 2400, 0, NULL, 4 * IG_ATTEND_UNIT);
 }
 
 static void prefill_with_window(void **state) {
@@ -180,6 +181,7 @@ static void prefill_with_window(void **state) {
     run(70, 1500, 100, NULL, IG_ATTEND_UNIT);
     run(70, 1500, 900, NULL, IG_ATTEND_UNIT);
     run(70, 1500, 5000, NULL, IG_ATTEND_UNIT);
+    run(70, 2400, 2200, NULL, IG_ATTEND_UNIT);
 }
 
 /* A prompt's queries one by one, and a few at a time: each gets the same bits. */
