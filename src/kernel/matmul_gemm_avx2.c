@@ -87,6 +87,12 @@ static panel_rows rows_at(const ig_matmul *m, int r, int row_end, size_t offset)
     return (panel_rows){(const uint8_t *)m->w + (size_t)(n ? r : 0) * m->row_bytes + offset, m->row_bytes, n};
 }
 
+/* Fetches n bytes of what is multiplied next, and returns where they end. */
+static inline const char *fetch(const char *next, size_t n) {
+    for (const char *p = next; p < next + n; p += 64) _mm_prefetch(p, _MM_HINT_T1);
+    return next + n;
+}
+
 /* block: elements that take `bytes`. The rows of the next panel are fetched while this one meets the columns, an equal
  * share with each column. */
 static void multiply(const ig_matmul *m, int row_begin, int row_end, unpack_fn unpack, tile_fn tile, int block,
@@ -105,9 +111,7 @@ static void multiply(const ig_matmul *m, int row_begin, int row_end, unpack_fn u
             for (int n = t.column = 0; t.column < m->n_cols; t.column += n) {
                 t.out = m->out + (size_t)t.column * m->out_stride + (size_t)r;
                 n = tile(m->scratch, &t, m->n_cols - t.column);
-                if (t.first > 0 || r + PANEL_ROWS >= row_end) continue;
-                for (const char *end = next + (size_t)n * share; next < end; next += 64)
-                    _mm_prefetch(next, _MM_HINT_T1);
+                if (t.first == 0 && r + PANEL_ROWS < row_end) next = fetch(next, (size_t)n * share);
             }
         }
     }
@@ -157,12 +161,13 @@ INLINE void expand(char *panel, const char *step, int n_in, const format from, c
 
 typedef void (*expand_fn)(char *panel, const char *stored, int n_in);
 
-/* row_begin is the first of a panel. */
+/* row_begin is the first of a panel. As in multiply() the next panel is fetched while this one meets the columns. */
 static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, tile_fn stored, expand_fn unpack,
                             tile_fn unpacked) {
+    const size_t bytes = PANEL_ROWS * m->row_bytes, share = bytes / (size_t)m->n_cols;
     tile_at t = {.m = m};
     for (int r = row_begin; r < row_end; r += PANEL_ROWS) {
-        const char *panel = (const char *)m->w + (size_t)r * m->row_bytes;
+        const char *panel = (const char *)m->w + (size_t)r * m->row_bytes, *next = panel + bytes;
         tile_fn tile = stored;
         t.n_rows = min_int(row_end - r, PANEL_ROWS);
         if (m->n_cols > FEW_COLS) {
@@ -173,6 +178,7 @@ static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, tile
         for (int n = t.column = 0; t.column < m->n_cols; t.column += n) {
             t.out = m->out + (size_t)t.column * m->out_stride + (size_t)r;
             n = tile(panel, &t, m->n_cols - t.column);
+            if (tile == unpacked && r + PANEL_ROWS < row_end) next = fetch(next, (size_t)n * share);
         }
     }
 }
