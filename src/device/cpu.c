@@ -28,6 +28,7 @@ typedef struct matmul_job {
     ig_cpu_device *d;
     const float *x;
     int n_rows, n_in, n_m;
+    int rows_per_prepare; /* of x, in a task that prepares them */
     size_t act_stride;
     ig_act form;
     float *const *y;
@@ -41,8 +42,9 @@ typedef struct matmul_job {
 static void prepare_task(void *arg, int task, int thread) {
     matmul_job *j = arg;
     (void)thread;
-    j->d->k->act_prepare[j->form](j->d->act + (size_t)task * j->act_stride, j->x + (size_t)task * (size_t)j->n_in,
-                                  j->n_in);
+    for (int r = task * j->rows_per_prepare; r < min_int((task + 1) * j->rows_per_prepare, j->n_rows); r++)
+        j->d->k->act_prepare[j->form](j->d->act + (size_t)r * j->act_stride, j->x + (size_t)r * (size_t)j->n_in,
+                                      j->n_in);
 }
 
 static void add_bias(const matmul_job *j, const ig_matrix *m, float *y, int begin, int end) {
@@ -115,10 +117,9 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
         j.y = y + done;
         j.m = m + done;
         for (int i = 0; i < n; i++) choose_kernel(&j, i, few);
-        if (n_rows == 1)
-            prepare_task(&j, 0, 0);
-        else
-            ig_pool_run(d->pool, n_rows, prepare_task, &j);
+        int tasks = (size_t)n_rows * (size_t)j.n_in < SMALL ? 1 : min_int(n_rows, 4 * d->n_threads);
+        j.rows_per_prepare = (n_rows + tasks - 1) / tasks;
+        ig_pool_run(d->pool, (n_rows + j.rows_per_prepare - 1) / j.rows_per_prepare, prepare_task, &j);
         ig_pool_run(d->pool, cut_rows(&j, few), matmul_task, &j);
         done += n;
     }
