@@ -27,6 +27,7 @@ enum {
     TILE = 4,                /* keys, or dims of values, of a tile: with 2 vectors of queries, 8 accumulators */
     GROUP = 32,              /* rows whose weights share a scale */
     PAIRS = GROUP / 2,
+    AHEAD = 16,              /* rows */
     GROUPS = IG_PROMPT_KEYS / GROUP,
     KEY_NORM = 32767,
     QUERY_NORM = 65400, /* with rounding, (65400 + 12) (32767 + 12) < 2^31 for 512 dims */
@@ -159,6 +160,12 @@ static void prompt_end_avx2(const ig_prompt_tile *t) {
 
 /* ---- keys and values ------------------------------------------------------------- */
 
+/* Row i + AHEAD of n comes from memory while row i is at work: blocks of rows are too short for the hardware to see. */
+INLINE void fetch_ahead(const uint16_t *const *x, int i, int n, int d) {
+    if (i + AHEAD >= n) return;
+    for (int j = 0; j < d; j += 32) _mm_prefetch((const char *)(x[i + AHEAD] + j), _MM_HINT_T0);
+}
+
 static int whole_groups(int n) { return (n + GROUP - 1) / GROUP * GROUP; }
 
 static void prompt_keys_avx2(void *rows, const uint16_t *const *k, int n, int d) {
@@ -167,6 +174,7 @@ static void prompt_keys_avx2(void *rows, const uint16_t *const *k, int n, int d)
     _Alignas(32) float squares[IG_PROMPT_KEYS] = {0}, factor[IG_PROMPT_KEYS];
     for (int i = 0; i < n; i++) {
         __m256 sum[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+        fetch_ahead(k, i, n, d);
         for (int j = 0; j < d; j += 8) {
             __m256 x = load_f16(k[i] + j);
             sum[j / 8 % 2] = _mm256_fmadd_ps(x, x, sum[j / 8 % 2]);
@@ -205,6 +213,7 @@ static void prompt_values_avx2(void *rows, const uint16_t *const *v, int n, int 
         __m256 factor[2];
         for (int x = 0; x < 2; x++) {
             row[x] = v[i + x < n ? i + x : n - 1];
+            fetch_ahead(v, i + x, n, d);
             float peak = i + x < n ? row_peak(row[x], d) : 0;
             factor[x] = _mm256_set1_ps(peak > 0 ? VALUE_PEAK / peak : 0);
             c.v_scale[i + x] = peak / VALUE_PEAK;
