@@ -148,10 +148,10 @@ typedef struct ig_model_options {
     bool metadata_only;   /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
                              well-formed file, also if it is of an architecture or of types that cannot be computed */
     bool no_mmap;         /* copy the weights into memory instead of mapping their files; not with the two above */
-    uint64_t weights_ram; /* most RAM for weights; 0: they are mapped. Embedding, output layer and the first layers that
-                             fit are copied into memory; the others are read from the model's files, past the system's
-                             page cache, in every step, while the layer before computes. Bits are the same. Too little
-                             is IG_E_LIMIT, with the least that would do. Not with the three above */
+    uint64_t weights_ram; /* most RAM for weights; 0: they are mapped. Embedding, output layer and the layers that fit
+                             are copied into memory; the others, spread evenly, are read from the model's files, past
+                             the system's page cache, in every step, while layers before compute. Bits are the same. Too
+                             little is IG_E_LIMIT, with the least that would do. Not with the three above */
     bool no_repack; /* use mapped weights where they lie in every case, so that processes share the memory. Else those
                        that products read faster in an order of their own, which depends on type and processor,
                        are copied into it, unless that takes more than 3/4 of the memory that is available. Bits

@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/memory.h"
 
 enum { PAGE = 4096, PIECE = 8 << 20 /* bytes of a request */ };
 

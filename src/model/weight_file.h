@@ -6,7 +6,13 @@
 #ifndef IG_MODEL_WEIGHT_FILE_H
 #define IG_MODEL_WEIGHT_FILE_H
 
-#include "model/weight_stream.h"
+#include "base/file.h"
+
+/* A mapped file in which weights lie; borrowed. */
+typedef struct ig_weight_file {
+    const ig_file *file;
+    const char *path;
+} ig_weight_file;
 
 typedef struct ig_weight_reader ig_weight_reader;
 

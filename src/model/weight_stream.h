@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights in less RAM than they take, FlexGen's way: what is used in every step beside the layers (embedding, output
- * layer, learned positions) and the first layers that fit are copied into memory, the others are read from the model's
- * files in every step, layer by layer. A thread reads ahead of the computation, into room for two layers.
+ * layer, learned positions) and the layers that fit are copied into memory, the others are read from the model's files
+ * in every step, layer by layer (weight_plan.h). A thread reads ahead of the computation, into room for two layers.
  *
  * The matrices of the model point to where their bytes are: to a copy, or, between take() and give(), to the room. At
  * all other times they point into the mapped file, as without a stream, so that who reads weights outside a step finds
@@ -11,15 +11,9 @@
 #ifndef IG_MODEL_WEIGHT_STREAM_H
 #define IG_MODEL_WEIGHT_STREAM_H
 
-#include "model/weights.h"
+#include "model/weight_plan.h"
 
 typedef struct ig_weight_stream ig_weight_stream;
-
-/* A mapped file in which weights lie; borrowed. */
-typedef struct ig_weight_file {
-    const ig_file *file;
-    const char *path;
-} ig_weight_file;
 
 typedef struct ig_weight_stream_options {
     uint64_t ram_bytes;   /* for all weights */
@@ -27,9 +21,6 @@ typedef struct ig_weight_stream_options {
     ig_progress_fn progress;
     void *progress_user;
 } ig_weight_stream_options;
-
-/* What of a layer is needed, in the order in which it is read. */
-typedef enum ig_weight_part { IG_WEIGHTS_QUERY, IG_WEIGHTS_ATTENTION, IG_WEIGHTS_ALL } ig_weight_part;
 
 /* `weights` are bound to the files; they and the files outlive the stream. IG_E_LIMIT: too little RAM, with the least
  * that would do. */

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Listing matrices, and the fewest layers that must pass: see weight_plan.h.
+ */
+#include "model/weight_plan.h"
+
+#include <stdlib.h>
+
+#include "base/compiler.h"
+#include "base/error.h"
+
+enum { PLACE_UNIT = 256 /* bytes: where copies of matrices begin; in files their pages say */ };
+
+static ig_status add(ig_weight_group *g, ig_matrix *m, const ig_weight_reader *r, ig_error *err) {
+    if (!m->w) return IG_OK;
+    ig_weight_place *p = &g->places[g->n];
+    size_t n_bytes = (size_t)m->n_out * m->row_bytes;
+    *p = (ig_weight_place){m, m->w, {.bytes = n_bytes, .room = ig_round_up(n_bytes, PLACE_UNIT)}};
+    ig_status s = r ? ig_weight_reader_find(&p->span, r, m->w, n_bytes, err) : IG_OK;
+    g->n++;
+    g->room += p->span.room;
+    return s;
+}
+
+static ig_status add_layer(ig_weight_group *g, ig_layer *l, const ig_weight_reader *r, ig_error *err) {
+    ig_matrix *const order[IG_LAYER_MATRICES] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+    ig_status s = IG_OK;
+    for (int i = 0; i < IG_LAYER_MATRICES && !s; i++) s = add(g, order[i], r, err);
+    return s;
+}
+
+/* Bytes if n layers pass, and of a slot. */
+static uint64_t count_bytes(size_t *slot_bytes, const ig_weight_plan *p, int n) {
+    ig_weight_plan with = *p;
+    uint64_t sum = p->others.room;
+    *slot_bytes = 0;
+    with.n_streamed = n;
+    for (int i = 0; i < p->n_layers; i++) {
+        size_t room = p->layers[i].room;
+        if (!ig_weight_plan_streams(&with, i))
+            sum += room;
+        else if (room > *slot_bytes)
+            *slot_bytes = room;
+    }
+    return sum + IG_WEIGHT_SLOTS * (uint64_t)*slot_bytes;
+}
+
+static void choose(ig_weight_plan *p, int n) {
+    p->n_streamed = n;
+    p->bytes = count_bytes(&p->slot_bytes, p, n);
+    p->step_bytes = 0;
+    for (int i = 0; i < p->n_layers; i++)
+        for (int k = 0; k < p->layers[i].n && ig_weight_plan_streams(p, i); k++)
+            p->step_bytes += p->layers[i].places[k].span.bytes;
+}
+
+/* As many layers as there are slots or fewer would stay in the slots. */
+bool ig_weight_plan_fit(ig_weight_plan *p, uint64_t most) {
+    uint64_t least = UINT64_MAX;
+    for (int n = 0; n <= p->n_layers; n++) {
+        size_t slot_bytes;
+        if (n > 0 && n <= IG_WEIGHT_SLOTS) continue;
+        uint64_t bytes = count_bytes(&slot_bytes, p, n);
+        if (bytes < least) least = bytes;
+        if (bytes > most) continue;
+        choose(p, n);
+        return true;
+    }
+    p->bytes = least;
+    return false;
+}
+
+ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, const ig_weight_reader *r,
+                              ig_error *err) {
+    *out = (ig_weight_plan){.n_layers = n_layers, .layers = calloc((size_t)n_layers, sizeof *out->layers)};
+    if (!out->layers) return ig_fail_memory(err, "list of weights", (size_t)n_layers * sizeof *out->layers);
+    ig_matrix *const others[] = {&w->embed, &w->positions, &w->embed_in, &w->embed_out, &w->head};
+    size_t n = w->head.w == w->embed.w ? IG_COUNT(others) - 1 : IG_COUNT(others);
+    ig_status s = IG_OK;
+    for (size_t i = 0; i < n && !s; i++) s = add(&out->others, others[i], r, err);
+    for (int i = 0; i < n_layers && !s; i++) s = add_layer(&out->layers[i], &w->layers[i], r, err);
+    if (!s) choose(out, 0);
+    if (s) ig_weight_plan_close(out);
+    return s;
+}
+
+void ig_weight_plan_close(ig_weight_plan *p) {
+    free(p->layers);
+    *p = (ig_weight_plan){0};
+}

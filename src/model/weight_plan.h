@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which weights stay in a memory that is too small for all, and which pass through it in every step. What every step
+ * uses beside the layers (embedding, output layer, learned positions) stays, and of the layers as many as fit. Those
+ * that pass are spread evenly, so that each has as many of the others before it, whose work hides its way: were they
+ * next to each other, what brings them would stand still while the others compute, and be waited for afterwards. Two
+ * slots take turns: one layer computes in its slot while the next comes into the other. A third would only let it come
+ * earlier than that.
+ */
+#ifndef IG_MODEL_WEIGHT_PLAN_H
+#define IG_MODEL_WEIGHT_PLAN_H
+
+#include "model/weight_file.h"
+#include "model/weights.h"
+
+enum { IG_WEIGHT_SLOTS = 2, IG_LAYER_MATRICES = 7 };
+
+/* What of a layer is needed, in the order in which it comes. */
+typedef enum ig_weight_part { IG_WEIGHTS_QUERY, IG_WEIGHTS_ATTENTION, IG_WEIGHTS_ALL, IG_WEIGHT_PARTS } ig_weight_part;
+
+typedef struct ig_weight_place {
+    ig_matrix *matrix;
+    const void *mapped;  /* where it is in the map of its file */
+    ig_weight_span span; /* without a reader only bytes and room */
+} ig_weight_place;
+
+typedef struct ig_weight_group {
+    ig_weight_place
+        places[IG_LAYER_MATRICES]; /* of a layer q, k, v, o, gate, up, down, without those that are absent */
+    int n;
+    size_t room; /* bytes that it takes */
+} ig_weight_group;
+
+typedef struct ig_weight_plan {
+    ig_weight_group others; /* than layers */
+    ig_weight_group *layers;
+    int n_layers, n_streamed;
+    size_t slot_bytes;   /* the largest layer that passes; 0: none does */
+    uint64_t bytes;      /* of what stays, and of the slots */
+    uint64_t step_bytes; /* of the layers that pass */
+} ig_weight_plan;
+
+/* Lists the matrices of weights that are bound to maps, by their spans in the reader's files (NULL: none). All stay. */
+ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, const ig_weight_reader *r,
+                              ig_error *err);
+void ig_weight_plan_close(ig_weight_plan *p);
+/* Lets as few layers pass as `most` bytes allow. If no choice does, returns false, and p->bytes is the least that
+ * would. */
+bool ig_weight_plan_fit(ig_weight_plan *p, uint64_t most);
+
+/* Whether layer i passes. */
+static inline bool ig_weight_plan_streams(const ig_weight_plan *p, int i) {
+    return (int64_t)i * p->n_streamed / p->n_layers != ((int64_t)i + 1) * p->n_streamed / p->n_layers;
+}
+
+/* The layer that passes after layer i, which may be -1; the first one after the last. There is one. */
+static inline int ig_weight_plan_next(const ig_weight_plan *p, int i) {
+    do i = i + 1 < p->n_layers ? i + 1 : 0;
+    while (!ig_weight_plan_streams(p, i));
+    return i;
+}
+
+/* How many of a layer's matrices, the first ones, a part and those before it are. */
+static inline int ig_weight_plan_count(const ig_weight_group *layer, ig_weight_part part) {
+    int n = part == IG_WEIGHTS_QUERY ? 1 : part == IG_WEIGHTS_ATTENTION ? 4 : IG_LAYER_MATRICES;
+    return n < layer->n ? n : layer->n;
+}
+
+#endif
