@@ -113,10 +113,11 @@ typedef enum ig_place {
 } ig_place;
 
 typedef struct ig_device ig_device;
+typedef struct ig_lane ig_lane; /* copies that run beside operations */
 
 typedef struct ig_device_ops {
     const char *name;
-    bool is_host; /* its memory is the host's: alloc, free, bind and unbind are not there */
+    bool is_host; /* its memory is the host's: alloc, free, bind, unbind and lanes are not there */
     void (*close)(ig_device *d);
     /* Zeroed memory, or NULL. See ig_space. */
     void *(*alloc)(ig_device *d, ig_place place, size_t n_bytes);
@@ -133,6 +134,19 @@ typedef struct ig_device_ops {
     /* n bytes from anywhere to anywhere; nothing if both are the same. */
     void (*copy)(ig_device *d, void *to, const void *from, size_t n_bytes);
     void (*clear)(ig_device *d, void *to, size_t n_bytes);
+    /* A lane: copies from memory that the device has given, in the order of their calls, while operations run. Both
+     * wait for each other only where that is said; marks are numbers below n_marks. close_lane() waits for what was
+     * sent. */
+    ig_status (*open_lane)(ig_device *d, ig_lane **out, int n_marks, ig_error *err);
+    void (*close_lane)(ig_device *d, ig_lane *l);
+    /* A copy, and the mark behind it. */
+    void (*send)(ig_device *d, ig_lane *l, int mark, void *to, const void *from, size_t n_bytes);
+    /* What is sent from here on goes behind all operations so far. */
+    void (*follow)(ig_device *d, ig_lane *l);
+    /* Operations from here on run behind the mark. */
+    void (*await)(ig_device *d, ig_lane *l, int mark);
+    /* Seconds that operations have stood still in await(). */
+    double (*waited)(ig_device *d, ig_lane *l);
     /* Waits for all operations so far. IG_E_DEVICE: one of them has failed. */
     ig_status (*finish)(ig_device *d, ig_error *err);
     /* Takes scratch for at least `need`; keeps the larger of what it has. */

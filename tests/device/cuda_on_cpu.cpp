@@ -9,6 +9,9 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
+#include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -254,20 +257,24 @@ struct region {
 static std::mutex lock;
 static std::vector<region> regions;
 static int n_running;
+static size_t room[2] = {(size_t)1 << 36, SIZE_MAX}, used[2]; /* bytes of the device's memory, and page-locked */
+
+void cuda_on_cpu_room(bool is_host, size_t n_bytes) { room[is_host] = n_bytes; }
 
 enum { PAGE = 4096 };
 
 /* With a closed page behind its end, where the memory ends up to 15 bytes before. */
 static cudaError_t take(void **out, size_t n_bytes, bool is_host) {
     size_t rounded = (n_bytes + PAGE - 1) / PAGE * PAGE, mapped = rounded + PAGE;
-    if (n_bytes > (size_t)1 << 40) return cudaErrorMemoryAllocation;
+    std::lock_guard<std::mutex> guard(lock);
+    if (n_bytes > (size_t)1 << 40 || used[is_host] + rounded > room[is_host]) return cudaErrorMemoryAllocation;
     char *p = (char *)mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) return cudaErrorMemoryAllocation;
     mprotect(p + rounded, PAGE, PROT_NONE);
     if (!is_host) memset(p, 0xff, rounded);
-    std::lock_guard<std::mutex> guard(lock);
     if (!is_host && !n_running) mprotect(p, rounded, PROT_NONE);
     regions.push_back(region{p, rounded, mapped, is_host});
+    used[is_host] += rounded;
     *out = p;
     return cudaSuccess;
 }
@@ -278,6 +285,7 @@ static cudaError_t give(void *p) {
     for (size_t i = 0; i < regions.size(); i++) {
         if (regions[i].p != p) continue;
         munmap(p, regions[i].mapped);
+        used[regions[i].is_host] -= regions[i].n_bytes;
         regions[i] = regions.back();
         regions.pop_back();
         return cudaSuccess;
@@ -304,49 +312,154 @@ cudaError_t cudaFree(void *p) { return give(p); }
 cudaError_t cudaFreeHost(void *p) { return give(p); }
 
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
-    *left = *all = (size_t)1 << 36;
+    *all = room[false];
+    *left = room[false] - (used[false] < room[false] ? used[false] : room[false]);
     return cudaSuccess;
 }
 
 /* ---- streams ------------------------------------------------------------------------------ */
 
-struct cuda_on_cpu_stream {
-    std::vector<std::function<void()>> work;
+/* One call of cudaEventRecord(). */
+struct record {
+    cudaStream_t stream;
+    bool done;
+    std::chrono::steady_clock::time_point time;
 };
+
+struct cuda_on_cpu_event {
+    std::shared_ptr<record> last;
+};
+
+struct item {
+    std::function<void()> run;
+    std::shared_ptr<record> after; /* NULL: what is before it in its stream is enough */
+};
+
+struct cuda_on_cpu_stream {
+    std::deque<item> work;
+    bool is_running;
+};
+
+static std::recursive_mutex turn; /* of streams and events */
+static std::vector<cudaStream_t> streams;
+static ig_random lots = {1};
+
+static void push(cudaStream_t s, std::function<void()> run, std::shared_ptr<record> after = nullptr) {
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    s->work.push_back(item{run, after});
+}
+
+static void run_first(cudaStream_t s) {
+    item first = s->work.front();
+    s->work.pop_front();
+    first.run();
+}
+
+/* What the other streams can do by themselves. */
+static void run_others(void) {
+    for (bool moved = true; moved;) {
+        moved = false;
+        for (cudaStream_t s : streams)
+            for (; !s->is_running && !s->work.empty(); moved = true) {
+                const record *after = s->work.front().after.get();
+                if (after && !after->done) break;
+                run_first(s);
+            }
+    }
+}
+
+/* A stream up to a record, or its end. */
+static void run_stream(cudaStream_t s, const record *until, bool others_first) {
+    if (s->is_running) die("streams wait for each other for ever");
+    s->is_running = true;
+    while (!s->work.empty() && !(until && until->done)) {
+        if (others_first) run_others();
+        std::shared_ptr<record> after = s->work.front().after;
+        if (after && !after->done) run_stream(after->stream, after.get(), others_first);
+        run_first(s);
+    }
+    s->is_running = false;
+}
+
+static cudaError_t wait_for(cudaStream_t s, const record *until) {
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    if (s->work.empty() || (until && until->done)) return cudaSuccess;
+    open_memory(1);
+    run_stream(s, until, ig_random_unit(&lots) < 0.5);
+    open_memory(-1);
+    return cudaSuccess;
+}
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
     (void)flags;
-    *s = new cuda_on_cpu_stream();
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    streams.push_back(*s = new cuda_on_cpu_stream());
     return cudaSuccess;
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    if (!s->work.empty()) die("a stream is destroyed that has work left");
+    streams.erase(std::find(streams.begin(), streams.end(), s));
     delete s;
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-    if (s->work.empty()) return cudaSuccess;
-    open_memory(1);
-    for (const auto &f : s->work) f();
-    s->work.clear();
-    open_memory(-1);
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { return wait_for(s, nullptr); }
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
+    (void)flags;
+    if (e->last)
+        push(
+            s, [] {}, e->last);
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags) {
+    (void)flags;
+    *e = new cuda_on_cpu_event();
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e) {
+    delete e;
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+    std::shared_ptr<record> r(new record{s, false, {}});
+    e->last = r;
+    push(s, [r] {
+        r->done = true;
+        r->time = std::chrono::steady_clock::now();
+    });
+    return cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e) {
+    return e->last ? wait_for(e->last->stream, e->last.get()) : cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
+    if (!from->last || !to->last) return cudaErrorInvalidValue;
+    if (!from->last->done || !to->last->done) return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(to->last->time - from->last->time).count();
     return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind, cudaStream_t s) {
     (void)kind;
-    s->work.push_back([=] { memcpy(to, from, n_bytes); });
+    push(s, [=] { memcpy(to, from, n_bytes); });
     return cudaSuccess;
 }
 
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t n_bytes, cudaStream_t s) {
-    s->work.push_back([=] { memset(to, byte, n_bytes); });
+    push(s, [=] { memset(to, byte, n_bytes); });
     return cudaSuccess;
 }
 
 void cuda_on_cpu_launch(cudaStream_t s, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> body) {
-    s->work.push_back([=] { run_grid(grid, block, shared_bytes, body); });
+    push(s, [=] { run_grid(grid, block, shared_bytes, body); });
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
@@ -359,7 +472,7 @@ cudaError_t cudaGetDeviceCount(int *n) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     *p = cudaDeviceProp{};
     snprintf(p->name, sizeof p->name, "fibers on the CPU");
-    p->totalGlobalMem = (size_t)1 << 36;
+    p->totalGlobalMem = room[false];
     p->major = 7, p->minor = 5, p->multiProcessorCount = 1;
     return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
 }

@@ -7,8 +7,9 @@
  * warp after warp, and change over only where they meet, at a barrier or in a warp's exchange; blocks run one after the
  * other, last ones first at every other launch. What a GPU would punish shows here: memory of the device starts as NaN
  * (every byte 0xff) and is closed to the host except while a stream runs, a stream runs nothing before it is waited
- * for, shared memory is 0xff for each block, threads that wait for each other for ever and warps that have lost a lane
- * end the program. Not shown: what depends on time, on the order of memory between blocks, on occupancy.
+ * for, and others then, by lot, only what it waits for itself, or all that they can and before it, shared memory is
+ * 0xff for each block, threads that wait for each other for ever and warps that have lost a lane end the program. Not
+ * shown: what depends on time, on the order of memory between blocks, on occupancy.
  */
 #ifndef TESTS_CUDA_ON_CPU_H
 #define TESTS_CUDA_ON_CPU_H
@@ -40,9 +41,16 @@ extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- the runtime ------------------------------------------------------------------ */
 
-typedef enum cudaError { cudaSuccess, cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorUnknown } cudaError_t;
+typedef enum cudaError {
+    cudaSuccess,
+    cudaErrorInvalidValue,
+    cudaErrorMemoryAllocation,
+    cudaErrorNotReady,
+    cudaErrorUnknown
+} cudaError_t;
 typedef enum cudaMemcpyKind { cudaMemcpyDefault } cudaMemcpyKind;
 typedef struct cuda_on_cpu_stream *cudaStream_t;
+typedef struct cuda_on_cpu_event *cudaEvent_t;
 
 struct cudaDeviceProp {
     char name[256];
@@ -51,6 +59,7 @@ struct cudaDeviceProp {
 };
 
 enum { cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaStreamNonBlocking = 1 };
+enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
@@ -63,6 +72,12 @@ cudaError_t cudaFreeHost(void *p);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t s);
 cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t n_bytes, cudaStream_t s);
 cudaError_t cudaGetLastError(void);
@@ -83,6 +98,9 @@ void *cuda_on_cpu_shared(void);
         launch(__VA_ARGS__);                                                                   \
     } while (0)
 #define IG_SHARED(type, name) type *name = (type *)cuda_on_cpu_shared()
+
+/* So much memory there is, of the device or page-locked; what is there already stays. */
+extern "C" void cuda_on_cpu_room(bool is_host, size_t n_bytes);
 
 /* The seed of the orders in which threads run; drawn anew for each block. */
 void cuda_on_cpu_seed(uint64_t seed);

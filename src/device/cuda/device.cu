@@ -5,6 +5,7 @@
  * used in place, under the same address. The host's side of a step runs on a pool of threads.
  */
 #include "device/cuda/kernels.cuh"
+#include "device/cuda/lane.cuh"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -207,6 +208,47 @@ static void gpu_clear(ig_device *d, void *to, size_t n_bytes) {
     gpu *g = enter(d);
     if (n_bytes) note(g, cudaMemsetAsync(to, 0, n_bytes, g->stream));
     leave(g);
+}
+
+/* ---- lanes ------------------------------------------------------------------------------- */
+
+static ig_status gpu_open_lane(ig_device *d, ig_lane **out, int n_marks, ig_error *err) {
+    gpu *g = enter(d);
+    cudaError_t e = ig_cuda_lane_open(out, g->stream, n_marks);
+    cudaGetLastError();
+    leave(g);
+    return e == cudaSuccess ? IG_OK : fail(err, g, "opening a stream for copies", e);
+}
+
+static void gpu_close_lane(ig_device *d, ig_lane *l) {
+    gpu *g = enter(d);
+    ig_cuda_lane_close(l);
+    leave(g);
+}
+
+static void gpu_send(ig_device *d, ig_lane *l, int mark, void *to, const void *from, size_t n_bytes) {
+    gpu *g = enter(d);
+    note(g, ig_cuda_lane_send(l, mark, to, from, n_bytes));
+    leave(g);
+}
+
+static void gpu_follow(ig_device *d, ig_lane *l) {
+    gpu *g = enter(d);
+    note(g, ig_cuda_lane_follow(l));
+    leave(g);
+}
+
+static void gpu_await(ig_device *d, ig_lane *l, int mark) {
+    gpu *g = enter(d);
+    note(g, ig_cuda_lane_await(l, mark));
+    leave(g);
+}
+
+static double gpu_waited(ig_device *d, ig_lane *l) {
+    gpu *g = enter(d);
+    double seconds = ig_cuda_lane_waited(l);
+    leave(g);
+    return seconds;
 }
 
 /* ---- scratch ---------------------------------------------------------------------------- */
@@ -468,6 +510,12 @@ static ig_device_ops make_ops(void) {
     o.unbind = gpu_unbind;
     o.copy = gpu_copy;
     o.clear = gpu_clear;
+    o.open_lane = gpu_open_lane;
+    o.close_lane = gpu_close_lane;
+    o.send = gpu_send;
+    o.follow = gpu_follow;
+    o.await = gpu_await;
+    o.waited = gpu_waited;
     o.finish = gpu_finish;
     o.reserve = gpu_reserve;
     o.scratch_bytes = gpu_scratch_bytes;
