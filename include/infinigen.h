@@ -144,14 +144,19 @@ typedef struct ig_model ig_model;
 typedef bool (*ig_progress_fn)(void *user, uint64_t done, uint64_t total);
 
 typedef struct ig_model_options {
-    bool tokenizer_only;  /* load no weights: only tokenize, detokenize and metadata work */
-    bool metadata_only;   /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
-                             well-formed file, also if it is of an architecture or of types that cannot be computed */
-    bool no_mmap;         /* copy the weights into memory instead of mapping their files; not with the two above */
-    uint64_t weights_ram; /* most RAM for weights; 0: they are mapped. Embedding, output layer and the layers that fit
-                             are copied into memory; the others, spread evenly, are read from the model's files, past
-                             the system's page cache, in every step, while layers before compute. Bits are the same. Too
-                             little is IG_E_LIMIT, with the least that would do. Not with the three above */
+    bool tokenizer_only;   /* load no weights: only tokenize, detokenize and metadata work */
+    bool metadata_only;    /* only list: ig_model_get_info(), ig_model_meta() and ig_model_tensor() work, of any
+                              well-formed file, also if it is of an architecture or of types that cannot be computed */
+    bool no_mmap;          /* copy the weights into memory instead of mapping their files; not with the two above */
+    uint64_t weights_ram;  /* most RAM for weights; 0: they are mapped. Embedding, output layer and the layers that fit
+                              are copied into memory; the others, spread evenly, are read from the model's files, past
+                              the system's page cache, in every step, while layers before compute. Bits are the same. Too
+                              little is IG_E_LIMIT, with the least that would do. Not with the three above */
+    uint64_t weights_vram; /* most memory of a GPU for weights; 0: no limit. Embedding, output layer and the layers that
+                              fit are copied there; the others, spread evenly, to page-locked memory, from where they
+                              are copied in every step, while layers before compute. Bits are the same. Too little is
+                              IG_E_LIMIT, with the least that would do; so is too little RAM for the others. On the CPU
+                              IG_E_ARG */
     bool no_repack; /* use mapped weights where they lie in every case, so that processes share the memory. Else those
                        that products read faster in an order of their own, which depends on type and processor,
                        are copied into it, unless that takes more than 3/4 of the memory that is available. Bits
@@ -190,12 +195,14 @@ IG_API ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path
 IG_API void ig_model_close(ig_model *model);
 IG_API void ig_model_get_info(const ig_model *model, ig_model_info *info);
 
-/* Of a model with weights_ram; else all 0. */
+/* Of a model with weights_ram, or on a GPU; else all 0. */
 typedef struct ig_weight_stats {
-    uint64_t ram_bytes;    /* that weights take: copies, room for two layers, norms and biases */
-    uint64_t step_bytes;   /* of weights that a step reads, whatever the number of its sequences */
-    uint64_t read_bytes;   /* since it was opened, with what was read ahead */
-    double wait_seconds;   /* that steps stood still for them */
+    uint64_t ram_bytes;  /* that weights take: copies, room for two layers, norms and biases; of a GPU's the page-locked
+                            copies of layers that are streamed */
+    uint64_t vram_bytes; /* of a GPU's memory: copies, room for two layers, norms and biases */
+    uint64_t step_bytes; /* of weights that a step reads, whatever the number of its sequences */
+    uint64_t read_bytes; /* since it was opened, with what was read ahead */
+    double wait_seconds; /* that steps stood still for them */
     int n_streamed_layers; /* 0: all fit */
     bool is_direct;        /* past the page cache, which otherwise is told to forget them */
 } ig_weight_stats;

@@ -92,14 +92,15 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     model.no_mmap = o->no_mmap;
     model.no_repack = o->no_repack;
     model.weights_ram = tokenizer_only ? 0 : o->weights_ram;
+    model.weights_vram = tokenizer_only ? 0 : o->weights_vram;
     model.progress = ig_cli_on_progress;
     model.progress_user = &bar;
     ig_status status = ig_model_open(&app->model, app->ctx, app->path, &model, &err);
     ig_cli_progress_end(&bar);
     model.metadata_only = true;
-    model.weights_ram = 0;
-    if (status && status != IG_E_INTERRUPTED && !o->weights_ram && o->verb->bit == IG_VERB_INSPECT &&
-        ig_model_open(&app->model, app->ctx, app->path, &model, NULL) == IG_OK)
+    model.weights_ram = model.weights_vram = 0;
+    if (status && status != IG_E_INTERRUPTED && !o->weights_ram && !o->weights_vram &&
+        o->verb->bit == IG_VERB_INSPECT && ig_model_open(&app->model, app->ctx, app->path, &model, NULL) == IG_OK)
         app->unusable = err;
     else if (status)
         return ig_cli_fail(o, &err);

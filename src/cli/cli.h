@@ -166,7 +166,7 @@ typedef struct ig_cli_options {
     ig_cli_numbers kv_alpha, kv_partial;
     double kv_mass, kv_locality, kv_inertia;
     int kv_sinks, kv_recent, kv_dense_layers;
-    uint64_t kv_ram, kv_disk, weights_ram;
+    uint64_t kv_ram, kv_disk, weights_ram, weights_vram;
     const char *kv_store;
     uint64_t kv_store_size;
     const char *kv_disk_path, *speculate, *kv_trace, *audit_trace;

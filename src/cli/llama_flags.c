@@ -125,7 +125,8 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--embedding, --embeddings", ALL & ~SERVE, NONE, NULL, NULL, "'infinigen logits' writes what a model computes", 0},
 
     /* the machine */
-    {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, "0 auto", NULL, NO_GPU, 0},
+    {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, "0 auto", NULL,
+     "--device says what computes, --weights-vram SIZE how much of the layers stays on a GPU: leave it out", 0},
     {"-sm, --split-mode", ALL, VALUE, "none", NULL, NO_GPU, 0},
     {"-mg, --main-gpu", ALL, VALUE, "0", NULL, NO_GPU, 0},
     {"-ts, --tensor-split, -ot, --override-tensor, -fitt, --fit-target, -fitc, --fit-ctx, -rpc, --rpc", ALL, VALUE,

@@ -100,10 +100,11 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
 void ig_cli_report_weights(json_t *report, const ig_cli_app *app) {
     ig_weight_stats st;
     ig_model_get_weight_stats(app->model, &st);
-    if (!st.ram_bytes) return;
+    if (!st.ram_bytes && !st.vram_bytes) return;
     json_object_set_new(report, "weights",
-                        json_pack("{s:I, s:i, s:I, s:I, s:f, s:b}", "ram", (json_int_t)st.ram_bytes, "streamed_layers",
-                                  st.n_streamed_layers, "read_bytes_per_step", (json_int_t)st.step_bytes, "read_bytes",
+                        json_pack("{s:I, s:I, s:i, s:I, s:I, s:f, s:b}", "ram", (json_int_t)st.ram_bytes, "vram",
+                                  (json_int_t)st.vram_bytes, "streamed_layers", st.n_streamed_layers,
+                                  "read_bytes_per_step", (json_int_t)st.step_bytes, "read_bytes",
                                   (json_int_t)st.read_bytes, "stall", st.wait_seconds, "direct", st.is_direct));
 }
 
@@ -167,11 +168,16 @@ void ig_cli_print_csv(const char *const *columns, const json_t *row, bool with_n
 /* What steps read of the weights, if they do. */
 static void print_weights(const ig_cli_app *app) {
     ig_weight_stats st;
-    char ram[32], step[32], read[32];
+    char vram[32], ram[32], step[32], read[32];
     ig_model_get_weight_stats(app->model, &st);
     if (!st.n_streamed_layers) return;
-    fprintf(stderr, "weights     %s in RAM, %s read in a step, %s in all%s; %.2f s waited\n",
-            ig_cli_size(ram, st.ram_bytes), ig_cli_size(step, st.step_bytes), ig_cli_size(read, st.read_bytes),
+    ig_cli_size(ram, st.ram_bytes), ig_cli_size(step, st.step_bytes), ig_cli_size(read, st.read_bytes);
+    if (st.vram_bytes) {
+        fprintf(stderr, "weights     %s on the GPU, %s page-locked, %s copied in a step, %s in all; %.2f s waited\n",
+                ig_cli_size(vram, st.vram_bytes), ram, step, read, st.wait_seconds);
+        return;
+    }
+    fprintf(stderr, "weights     %s in RAM, %s read in a step, %s in all%s; %.2f s waited\n", ram, step, read,
             st.is_direct ? "" : " through the page cache", st.wait_seconds);
 }
 
@@ -181,6 +187,7 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     ig_weight_stats streamed;
     ig_session_get_stats(s, &st);
     ig_model_get_weight_stats(app->model, &streamed);
+    uint64_t held = streamed.ram_bytes + streamed.vram_bytes;
     fflush(stdout); /* what they are about comes first, also where both streams go to one place */
     fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s", (unsigned long long)st.n_prefilled,
             per_second(st.n_prefilled, st.prefill_seconds));
@@ -190,9 +197,9 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
             (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
             st.selected_share * 100);
     fprintf(stderr, "memory      weights %s, KV %s, sketch %s, peak %s; %d threads, %s\n",
-            ig_cli_size(weights, streamed.ram_bytes ? streamed.ram_bytes : app->info.weight_bytes),
-            ig_cli_size(kv, st.kv_bytes), ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()),
-            ig_context_threads(app->ctx), ig_context_cpu(app->ctx));
+            ig_cli_size(weights, held ? held : app->info.weight_bytes), ig_cli_size(kv, st.kv_bytes),
+            ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),
+            ig_context_cpu(app->ctx));
     print_weights(app);
     if (st.n_audits)
         fprintf(stderr, "audit       the entries used hold %.1f %% of the attention, 99 of 100 heads over %.1f %%\n",

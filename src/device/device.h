@@ -18,9 +18,10 @@
 
 /* y = W x (+ bias). w == NULL: the matrix is absent. */
 typedef struct ig_matrix {
-    const void *w;      /* [n_out][n_in] of `type`, as stored */
-    const void *panels; /* the same in the order of put_panels(), which products then read instead of w; or NULL */
-    const float *bias;  /* [n_out] or NULL */
+    const void *w; /* [n_out][n_in] of `type`, as stored */
+    const void
+        *panels; /* the same where, or in the order (put_panels()) in which, operations read it instead; or NULL */
+    const float *bias; /* [n_out] or NULL */
     int n_out, n_in;
     ig_type type;
     size_t row_bytes;
@@ -122,7 +123,7 @@ typedef struct ig_device_ops {
     /* Zeroed memory, or NULL. See ig_space. */
     void *(*alloc)(ig_device *d, ig_place place, size_t n_bytes);
     void (*free)(ig_device *d, ig_place place, void *p);
-    /* Weights in memory of the host's alone, which stay as they are until unbind(): operations find them by the same
+    /* Numbers in memory of the host's alone, which stay as they are until unbind(): operations find them by the same
      * addresses from then on. unbind() of what is not bound does nothing. */
     ig_status (*bind)(ig_device *d, const void *p, size_t n_bytes, ig_error *err);
     void (*unbind)(ig_device *d, const void *p);

@@ -192,9 +192,10 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     if (s) return s;
     ig_weight_stats stream;
     ig_model_get_weight_stats(m, &stream);
+    uint64_t held = stream.ram_bytes + stream.vram_bytes;
     uint64_t stored = (m->copied_bytes ? m->copied_bytes : m->weights.stored_bytes) - m->weights.replaced_bytes +
                       m->weights.owned.size + m->weights.panels.size;
-    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = stream.ram_bytes ? stream.ram_bytes : stored};
+    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = held ? held : stored};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     uint64_t n = p.o.cache.n_sessions > 0 ? (uint64_t)p.o.cache.n_sessions : 1;
     int n_slots = ig_policy_slots(&p.policy);

@@ -151,6 +151,18 @@ static ig_status bring_heads(const forward *f, ig_error *err) {
     return finish(f, err);
 }
 
+/* A layer's weights are there for what is called from here on: in RAM, and on the device. */
+static ig_status take_weights(const forward *f, int layer, ig_weight_part what, ig_error *err) {
+    ig_status status = ig_weight_stream_take(f->m->stream, layer, what, err);
+    if (!status) ig_weight_lane_take(f->m->lane, layer, what);
+    return status;
+}
+
+static void give_weights(const forward *f, int layer) {
+    ig_weight_stream_give(f->m->stream, layer);
+    ig_weight_lane_give(f->m->lane, layer);
+}
+
 /* ---- feed-forward, head ---------------------------------------------------------- */
 
 /* IG_FFN_ROWS rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
@@ -269,7 +281,7 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     next.step.layer++;
     if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return IG_OK;
     if (c->post_norm && kind != IG_SPECULATE_PAPER) return IG_OK; /* its queries are of the state as it is */
-    ig_status status = ig_weight_stream_take(f->m->stream, next.step.layer, IG_WEIGHTS_QUERY, err);
+    ig_status status = take_weights(f, next.step.layer, IG_WEIGHTS_QUERY, err);
     if (status) return status;
     if (kind != IG_SPECULATE_PAPER)
         normalise_from(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm, f->n_dense);
@@ -296,7 +308,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     ig_step_take_guesses(&f->step);
     if (pre) normalise(f, in, b->h, &w->attn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
-    ig_status status = ig_weight_stream_take(f->m->stream, f->step.layer, IG_WEIGHTS_ATTENTION, err);
+    ig_status status = take_weights(f, f->step.layer, IG_WEIGHTS_ATTENTION, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
     if (!status) status = rehearse(f, IG_SPECULATE_PAPER, in, err);
     if (!status) status = rehearse(f, IG_SPECULATE_NORM, b->y, err);
@@ -326,7 +338,7 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     bool pre = !f->c->post_norm;
     if (pre) normalise(f, in, b->h, &w->ffn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
-    ig_status status = ig_weight_stream_take(f->m->stream, f->step.layer, IG_WEIGHTS_ALL, err);
+    ig_status status = take_weights(f, f->step.layer, IG_WEIGHTS_ALL, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
     if (status) return status;
     feed_forward(f, w, in);
@@ -345,6 +357,7 @@ static ig_status run_layers(forward *f, ig_error *err) {
     float *in = f->c->post_norm ? b->h : b->x; /* attention's and then the feed-forward layer's input */
     ig_status status = IG_OK;
     ig_weight_stream_begin(f->m->stream);
+    ig_weight_lane_begin(f->m->lane);
     ig_forward_check_embedding(f);
     for (f->step.layer = 0; !status && f->step.layer < f->c->n_layers && any_left(f); f->step.layer++) {
         const ig_layer *w = &f->m->weights.layers[f->step.layer];
@@ -352,7 +365,7 @@ static ig_status run_layers(forward *f, ig_error *err) {
         if (!status) status = rehearse(f, IG_SPECULATE_LATE, b->x, err);
         ig_step_lap(&b->rows, IG_STEP_GUESS);
         if (!status) status = feed(f, w, in, err);
-        ig_weight_stream_give(f->m->stream, f->step.layer);
+        give_weights(f, f->step.layer);
     }
     return status ? status : finish(f, err);
 }

@@ -52,38 +52,28 @@ static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *e
     return s;
 }
 
-/* Weights that a device is told of: number i, or false if there are no more. */
-static bool bound_at(const ig_model *m, size_t i, const void **p, size_t *n_bytes) {
-    size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : ig_safetensors_n_tensors(m->st);
-    const ig_arena *more[] = {&m->weights.owned, &m->key_frames.arena};
-    if (i >= n + IG_COUNT(more)) return false;
-    const ig_tensor *t = i >= n ? NULL : m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
-    *p = t ? t->data : more[i - n]->base;
-    *n_bytes = t ? t->n_bytes : more[i - n]->size;
-    return true;
-}
-
-/* A device with a memory of its own gets the weights. */
-static ig_status bind_weights(ig_model *m, const ig_model_options *o, ig_error *err) {
+/* A device with a memory of its own gets copies. */
+static ig_status open_lane(ig_model *m, const ig_model_options *o, bool is_copied, ig_error *err) {
     ig_device *d = m->ctx->device;
-    const void *p;
-    size_t n_bytes;
+    const ig_arena *vectors[] = {&m->weights.owned, &m->key_frames.arena};
+    ig_weight_lane_options options = {.vram_bytes = o->weights_vram,
+                                      .is_copied = is_copied,
+                                      .progress = is_copied ? NULL : o->progress,
+                                      .progress_user = o->progress_user};
     ig_status s = IG_OK;
-    if (d->ops->is_host) return IG_OK;
-    if (o->weights_ram)
-        return ig_fail(err, IG_E_UNSUPPORTED, "%s: a limit on the weights' RAM is for the CPU: %s gets them all",
-                       m->path, d->ops->name);
-    for (size_t i = 0; !s && bound_at(m, i, &p, &n_bytes); i++)
-        if (n_bytes) s = d->ops->bind(d, p, n_bytes, err);
-    return s;
+    for (size_t i = 0; i < IG_COUNT(vectors) && !s; i++) {
+        options.fixed_bytes += vectors[i]->size;
+        if (vectors[i]->size) s = d->ops->bind(d, vectors[i]->base, vectors[i]->size, err);
+    }
+    return s ? s : ig_weight_lane_open(&m->lane, d, &m->weights, m->config.n_layers, &options, err);
 }
 
-static void unbind_weights(ig_model *m) {
+static void close_lane(ig_model *m) {
     ig_device *d = m->ctx->device;
-    const void *p;
-    size_t n_bytes;
-    if (d->ops->is_host || !m->has_weights) return;
-    for (size_t i = 0; bound_at(m, i, &p, &n_bytes); i++) d->ops->unbind(d, p);
+    if (d->ops->is_host) return;
+    ig_weight_lane_close(m->lane);
+    d->ops->unbind(d, m->weights.owned.base);
+    d->ops->unbind(d, m->key_frames.arena.base);
 }
 
 /* Mapped weights can leave memory when it is short, panels cannot. */
@@ -120,10 +110,9 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     s = ig_key_frames_open(&m->key_frames, c, &m->weights, m->inv_freq, err);
     if (s) return s;
     m->identity = ig_model_identity_of(m);
-    s = bind_weights(m, o, err);
-    if (s) return s;
-    if (o->weights_ram) return open_stream(m, o, err);
     if (copy) m->copied_bytes = copy->done;
+    if (!m->ctx->device->ops->is_host) return open_lane(m, o, copy != NULL, err);
+    if (o->weights_ram) return open_stream(m, o, err);
     ig_load_options load = {.is_copied = copy != NULL,
                             .panels = !o->no_repack && has_room_for_panels(m),
                             .progress = copy ? NULL : o->progress,
@@ -173,6 +162,13 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     if (o.weights_ram && (o.no_mmap || o.tokenizer_only || o.metadata_only))
         return ig_fail(err, IG_E_ARG,
                        "ig_model_open: weights_ram cannot be combined with what loads no weights or copies all");
+    const ig_device_ops *device = ctx->device->ops;
+    if (o.weights_ram && !device->is_host)
+        return ig_fail(err, IG_E_UNSUPPORTED,
+                       "%s: a limit on the weights' RAM is for the CPU; for %s it is weights_vram", path, device->name);
+    if (o.weights_vram && device->is_host)
+        return ig_fail(err, IG_E_ARG, "%s: the device %s has no memory of its own that weights_vram could limit", path,
+                       ctx->device_name);
     bool is_directory = ig_path_is_directory(path);
     ig_status s = IG_OK;
     ig_model *m = calloc(1, sizeof *m);
@@ -204,7 +200,7 @@ fail:
 
 void ig_model_close(ig_model *m) {
     if (!m) return;
-    if (m->ctx) unbind_weights(m);
+    if (m->ctx) close_lane(m);
     ig_tokenizer_close(m->tokenizer);
     ig_weight_stream_close(m->stream);
     ig_key_frames_close(&m->key_frames);
@@ -228,13 +224,14 @@ void ig_model_get_weight_stats(const ig_model *m, ig_weight_stats *stats) {
     if (!stats) return;
     *stats = (ig_weight_stats){0};
     if (m && m->stream) ig_weight_stream_get_stats(m->stream, stats);
+    if (m && m->lane) ig_weight_lane_get_stats(m->lane, stats);
 }
 
 /* Of the weights, what is not mapped. */
 static uint64_t count_private(const ig_model *m) {
     ig_weight_stats st;
     ig_model_get_weight_stats(m, &st);
-    if (st.ram_bytes) return st.ram_bytes;
+    if (st.ram_bytes || st.vram_bytes) return st.ram_bytes + st.vram_bytes;
     uint64_t copied = m->copied_bytes ? m->copied_bytes - m->weights.replaced_bytes : 0;
     return m->weights.owned.size + m->weights.panels.size + m->key_frames.arena.size + copied;
 }

@@ -10,6 +10,7 @@
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/key_frame.h"
+#include "model/weight_lane.h"
 #include "model/weight_stream.h"
 #include "model/weights.h"
 #include "token/chat.h"
@@ -21,6 +22,7 @@ struct ig_model {
     ig_gguf *gguf; /* one of these two, or none with tokenizer_only */
     ig_safetensors *st;
     ig_weight_stream *stream;    /* NULL: weights are mapped or copied */
+    ig_weight_lane *lane;        /* NULL: the device computes in the host's memory */
     uint64_t copied_bytes;       /* of these files; 0: they are mapped */
     const char *_Atomic changed; /* path of a mapped file that has: the one thing that may change of an open model */
     uint64_t identity;           /* ig_model_identity() */

@@ -55,19 +55,22 @@ static void choose(ig_weight_plan *p, int n) {
 }
 
 /* As many layers as there are slots or fewer would stay in the slots. */
-bool ig_weight_plan_fit(ig_weight_plan *p, uint64_t most) {
+ig_status ig_weight_plan_fit(ig_weight_plan *p, uint64_t most, uint64_t fixed, const char *memory, ig_error *err) {
+    char text[64];
     uint64_t least = UINT64_MAX;
     for (int n = 0; n <= p->n_layers; n++) {
         size_t slot_bytes;
         if (n > 0 && n <= IG_WEIGHT_SLOTS) continue;
-        uint64_t bytes = count_bytes(&slot_bytes, p, n);
+        uint64_t bytes = fixed + count_bytes(&slot_bytes, p, n);
         if (bytes < least) least = bytes;
         if (bytes > most) continue;
         choose(p, n);
-        return true;
+        return IG_OK;
     }
-    p->bytes = least;
-    return false;
+    return ig_fail(err, IG_E_LIMIT,
+                   "%llu bytes of %s for the weights are too few: what every step uses and room for two layers take at "
+                   "least %s",
+                   (unsigned long long)most, memory, ig_bytes_text(text, least));
 }
 
 ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, const ig_weight_reader *r,

@@ -44,9 +44,9 @@ typedef struct ig_weight_plan {
 ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, const ig_weight_reader *r,
                               ig_error *err);
 void ig_weight_plan_close(ig_weight_plan *p);
-/* Lets as few layers pass as `most` bytes allow. If no choice does, returns false, and p->bytes is the least that
- * would. */
-bool ig_weight_plan_fit(ig_weight_plan *p, uint64_t most);
+/* Lets as few layers pass as `most` bytes of a memory, "RAM", allow, `fixed` of which are taken already. IG_E_LIMIT: no
+ * choice does; it says the least that would. */
+ig_status ig_weight_plan_fit(ig_weight_plan *p, uint64_t most, uint64_t fixed, const char *memory, ig_error *err);
 
 /* Whether layer i passes. */
 static inline bool ig_weight_plan_streams(const ig_weight_plan *p, int i) {

@@ -207,19 +207,6 @@ void ig_weight_stream_get_stats(ig_weight_stream *s, ig_weight_stats *out) {
 
 /* ---- opening --------------------------------------------------------------------------- */
 
-static ig_status plan(ig_weight_stream *s, ig_weights *weights, int n_layers, const ig_weight_stream_options *o,
-                      ig_error *err) {
-    char text[64];
-    uint64_t most = o->ram_bytes > o->fixed_bytes ? o->ram_bytes - o->fixed_bytes : 0;
-    ig_status status = ig_weight_plan_open(&s->plan, weights, n_layers, s->reader, err);
-    if (status || ig_weight_plan_fit(&s->plan, most)) return status;
-    return ig_fail(
-        err, IG_E_LIMIT,
-        "%llu bytes of RAM for the weights are too few: what every step uses and room for two layers take at "
-        "least %s",
-        (unsigned long long)o->ram_bytes, ig_bytes_text(text, o->fixed_bytes + s->plan.bytes));
-}
-
 static ig_status start(ig_weight_stream *s, uint8_t *rooms, ig_error *err) {
     for (int i = 0; i < IG_WEIGHT_SLOTS; i++)
         s->slots[i] = (slot){.room = rooms + (size_t)i * s->plan.slot_bytes, .layer = NONE};
@@ -240,7 +227,8 @@ ig_status ig_weight_stream_open(ig_weight_stream **out, ig_weights *weights, int
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->arrived, NULL);
     ig_status status = ig_weight_reader_open(&s->reader, files, n_files, err);
-    if (!status) status = plan(s, weights, n_layers, o, err);
+    if (!status) status = ig_weight_plan_open(&s->plan, weights, n_layers, s->reader, err);
+    if (!status) status = ig_weight_plan_fit(&s->plan, o->ram_bytes, o->fixed_bytes, "RAM", err);
     if (!status && !(s->memory = ig_pages_reserve(s->plan.bytes)))
         status = ig_fail_memory(err, "weights", s->plan.bytes);
     uint8_t *at = s->memory;

@@ -259,7 +259,10 @@ static std::vector<region> regions;
 static int n_running;
 static size_t room[2] = {(size_t)1 << 36, SIZE_MAX}, used[2]; /* bytes of the device's memory, and page-locked */
 
-void cuda_on_cpu_room(bool is_host, size_t n_bytes) { room[is_host] = n_bytes; }
+size_t cuda_on_cpu_room(bool is_host, size_t n_bytes) {
+    room[is_host] = n_bytes;
+    return used[is_host];
+}
 
 enum { PAGE = 4096 };
 

@@ -99,8 +99,8 @@ void *cuda_on_cpu_shared(void);
     } while (0)
 #define IG_SHARED(type, name) type *name = (type *)cuda_on_cpu_shared()
 
-/* So much memory there is, of the device or page-locked; what is there already stays. */
-extern "C" void cuda_on_cpu_room(bool is_host, size_t n_bytes);
+/* So much memory there is, of the device or page-locked; returns how much of it is taken. */
+extern "C" size_t cuda_on_cpu_room(bool is_host, size_t n_bytes);
 
 /* The seed of the orders in which threads run; drawn anew for each block. */
 void cuda_on_cpu_seed(uint64_t seed);

@@ -319,7 +319,7 @@ static size_t gpu_scratch_bytes(ig_device *d) {
 /* A matrix with the GPU's own addresses. */
 static ig_matrix matrix_of(const gpu *g, const ig_matrix *m) {
     ig_matrix found = *m;
-    found.w = find(g, (const uint8_t *)m->w);
+    found.w = m->panels ? m->panels : find(g, (const uint8_t *)m->w);
     if (m->bias) found.bias = find(g, m->bias);
     return found;
 }

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Weights in less memory of a GPU than they take: the bits are those of a GPU that has them all, whatever stays there
+ * and however passes end; too little memory is refused with the least that would do; and a model that cannot be opened
+ * leaves nothing behind.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#include "format/safetensors.h"
+#include "golden/tiny_session.h"
+#include "golden/tiny_copy.h"
+
+enum { PROMPT = 13, STEPS = 3, CTX = 32, BATCH = 2, ALL = 64 << 20 };
+
+static int32_t ids[CTX];
+
+/* Of the stand-in for a GPU (cuda_on_cpu.h) alone: the memory that there is; returns what is taken of it. */
+__attribute__((weak)) size_t cuda_on_cpu_room(bool is_host, size_t n_bytes);
+
+static void open_gpu(void) {
+    ig_error err = {0};
+    ig_context_options o = ig_context_defaults();
+    o.n_threads = 2;
+    o.device = "cuda";
+    expect_ok(ig_context_open(&ctx, &o, &err), &err);
+}
+
+static ig_status open_limited(ig_model **out, const char *path, uint64_t vram, ig_error *err) {
+    ig_model_options o = ig_model_defaults();
+    o.weights_vram = vram;
+    return ig_model_open(out, ctx, path, &o, err);
+}
+
+/* As the error of a model with one byte says. */
+static uint64_t least_of(const char *path) {
+    ig_error err = {0};
+    ig_model *m;
+    assert_int_equal(open_limited(&m, path, 1, &err), IG_E_LIMIT);
+    const char *at = strstr(err.text, "at least ");
+    if (!at) fail_msg("%s", err.text);
+    return strtoull(at + strlen("at least "), NULL, 10);
+}
+
+static ig_weight_stats stats_of(const ig_model *m) {
+    ig_weight_stats st;
+    ig_model_get_weight_stats(m, &st);
+    return st;
+}
+
+typedef struct kind {
+    const char *model, *policy, *speculate;
+} kind;
+
+static ig_session *open_on(ig_model *m, const kind *k) {
+    ig_session_options o = ig_session_defaults();
+    ig_session *s;
+    ig_error err = {0};
+    o.n_ctx = CTX;
+    o.n_batch = 8;
+    o.cache.policy = k->policy;
+    o.cache.speculate = k->speculate;
+    o.cache.n_sinks = 2;
+    o.cache.n_recent = 4;
+    if (k->speculate) {
+        o.cache.budget = 0.5;
+        o.cache.disk_path = "/tmp";
+        o.cache.disk_bytes = 16 << 20;
+    }
+    expect_ok(ig_session_open(&s, m, &o, &err), &err);
+    return s;
+}
+
+/* The logits of prompts in pieces, and of steps of a batch behind them. */
+static void run(float (*logits)[BATCH][N_VOCAB], ig_model *m, const kind *k) {
+    ig_error err = {0};
+    ig_session *s[BATCH];
+    for (int b = 0; b < BATCH; b++) {
+        s[b] = open_on(m, k);
+        put(s[b], ids + b, PROMPT);
+    }
+    for (int i = 0; i <= STEPS; i++) {
+        int32_t next[BATCH];
+        for (int b = 0; b < BATCH; b++) {
+            memcpy(logits[i][b], ig_session_logits(s[b]), sizeof logits[i][b]);
+            next[b] = ids[PROMPT + b + i];
+        }
+        if (i < STEPS) expect_ok(ig_session_decode(s, next, BATCH, &err), &err);
+    }
+    for (int b = 0; b < BATCH; b++) ig_session_close(s[b]);
+}
+
+static void bits_do_not_depend_on_the_memory(void **state) {
+    static const kind kinds[] = {{TINY_LLAMA, "full", NULL},
+                                 {TINY_MISTRAL, "infinigen", "late"},
+                                 {"tests/golden/models/opt", "infinigen-osdi24", "paper"},
+                                 {"tests/golden/models/opt-350m-like", "infinigen", "norm"}};
+    (void)state;
+    open_gpu();
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        static float want[STEPS + 1][BATCH][N_VOCAB], got[STEPS + 1][BATCH][N_VOCAB];
+        ig_model *m;
+        ig_error err = {0};
+        expect_ok(ig_model_open(&m, ctx, kinds[k].model, NULL, &err), &err);
+        run(want, m, &kinds[k]);
+        uint64_t all = stats_of(m).vram_bytes, least = least_of(kinds[k].model), sizes[] = {least, all - 1, all};
+        assert_true(stats_of(m).n_streamed_layers == 0 && stats_of(m).ram_bytes == 0 && least < all);
+        ig_model_close(m);
+        for (int i = 0; i < 3; i++) {
+            expect_ok(open_limited(&m, kinds[k].model, sizes[i], &err), &err);
+            memset(got, 0, sizeof got);
+            run(got, m, &kinds[k]);
+            if (memcmp(want, got, sizeof want) != 0)
+                fail_msg("%s, %s: other bits with %llu bytes", kinds[k].model, kinds[k].policy,
+                         (unsigned long long)sizes[i]);
+            ig_weight_stats st = stats_of(m);
+            assert_true(st.vram_bytes <= sizes[i] && st.ram_bytes >= st.step_bytes && st.wait_seconds >= 0);
+            assert_true((st.n_streamed_layers >= 3) == (i < 2) && (st.step_bytes > 0) == (i < 2));
+            assert_true(st.read_bytes >= st.step_bytes * (2 * BATCH + STEPS));
+            ig_model_close(m);
+        }
+    }
+    ig_context_close(ctx);
+}
+
+static void too_little_is_refused(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_model *m;
+    open_gpu();
+    uint64_t least = least_of(TINY_LLAMA);
+    assert_int_equal(open_limited(&m, TINY_LLAMA, least - 1, &err), IG_E_LIMIT);
+    expect_ok(open_limited(&m, TINY_LLAMA, least, &err), &err);
+    ig_model_info info;
+    ig_model_get_info(m, &info);
+    assert_true(stats_of(m).vram_bytes == least && info.private_bytes == least + stats_of(m).ram_bytes);
+    ig_model_close(m);
+    ig_context_close(ctx);
+    ig_context_options cpu = ig_context_defaults();
+    expect_ok(ig_context_open(&ctx, &cpu, &err), &err);
+    assert_int_equal(open_limited(&m, TINY_LLAMA, least, &err), IG_E_ARG);
+    ig_context_close(ctx);
+}
+
+/* A token whose embedding is not finite ends a pass in its first layer; the one after it starts anew. */
+static void passes_that_end_early(void **state) {
+    (void)state;
+    enum { BAD = 77 };
+    const kind k = {.policy = "full"};
+    ig_error err = {0};
+    ig_safetensors *st;
+    ig_model *m;
+    tiny_copy copy = copy_tiny("mistral");
+    expect_ok(ig_safetensors_open_memory(&st, copy.bytes, copy.n, "mistral", &err), &err);
+    const ig_tensor *t = ig_safetensors_tensor(st, "model.embed_tokens.weight");
+    ((uint16_t *)(uintptr_t)t->data)[BAD * (size_t)t->dims[0]] = 0x7fc0; /* NaN as BF16 and F16 */
+    temp_dir_write(&copy.dir, "model.safetensors", copy.bytes, copy.n);
+    open_gpu();
+    expect_ok(ig_model_open(&model, ctx, copy.dir.path, NULL, &err), &err);
+    expect_ok(open_limited(&m, copy.dir.path, least_of(copy.dir.path), &err), &err);
+    ig_session *a = open_on(model, &k), *b = open_on(m, &k);
+    put(a, ids, PROMPT), put(b, ids, PROMPT);
+    for (int i = 0; i < 3; i++) {
+        const int32_t bad = BAD;
+        assert_int_equal(ig_session_decode(&b, &bad, 1, &err), IG_E_NUMBER);
+        step(a, ids[PROMPT + i]), step(b, ids[PROMPT + i]);
+        same(a, b);
+    }
+    ig_session_close(a), ig_session_close(b);
+    ig_model_close(m);
+    close_tiny(NULL);
+    ig_safetensors_close(st);
+    drop_tiny_copy(&copy);
+}
+
+/* Wherever memory ends while a model is opened; the first time that it is enough everything works. */
+static void memory_that_ends(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_model *m;
+    if (!cuda_on_cpu_room) skip();
+    open_gpu();
+    uint64_t least = least_of(TINY_LLAMA);
+    for (int is_host = 0; is_host < 2; is_host++) {
+        size_t all = is_host ? SIZE_MAX : (size_t)1 << 36, before = cuda_on_cpu_room(is_host, all), room = before;
+        ig_status status = IG_E_MEMORY;
+        for (int n_failed = 0; status; n_failed++, room += least / 5) {
+            cuda_on_cpu_room(is_host, room);
+            status = open_limited(&m, TINY_LLAMA, least, &err);
+            if (status) {
+                assert_int_equal(status, IG_E_MEMORY);
+                assert_true(cuda_on_cpu_room(is_host, all) == before && n_failed < 20);
+            } else {
+                assert_true(n_failed > (is_host ? 1 : 3));
+                ig_model_close(m);
+            }
+        }
+        assert_true(cuda_on_cpu_room(is_host, all) == before);
+    }
+    cuda_on_cpu_room(false, least);
+    assert_int_equal(ig_model_open(&m, ctx, TINY_LLAMA, NULL, &err), IG_E_MEMORY);
+    if (!strstr(err.text, "--weights-vram")) fail_msg("%s", err.text);
+    cuda_on_cpu_room(false, (size_t)1 << 36);
+    ig_context_close(ctx);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_do_not_depend_on_the_memory),
+                                       cmocka_unit_test(too_little_is_refused), cmocka_unit_test(passes_that_end_early),
+                                       cmocka_unit_test(memory_that_ends)};
+    ig_device_info d;
+    for (int i = 0; i < CTX; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
+    if (!ig_device_at(1, &d)) {
+        printf("skipped: no GPU\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
