@@ -114,12 +114,15 @@ typedef struct ig_context_options {
                            without CUDA, IG_E_NOT_FOUND if there is no such GPU. With a GPU the weights lie in its
                            memory, and keys and values in page-locked memory of the host, all of which is taken when
                            a cache or session is opened; results differ from the CPU's by rounding. */
+    bool plan_only; /* with a GPU nothing is computed and none need be there, nor be built for: models and plans tell
+                       what they would take. To open a cache or a session is IG_E_UNSUPPORTED then. Default false */
 } ig_context_options;
 
 typedef struct ig_device_info {
     char device[16];       /* as ig_context_options.device wants it */
     char name[256];        /* "NVIDIA H200"; of the CPU its best level */
     uint64_t memory_bytes; /* its own; of the CPU all RAM */
+    uint64_t free_bytes;   /* what can be had of it now */
 } ig_device_info;
 
 IG_API ig_context_options ig_context_defaults(void);
@@ -204,6 +207,7 @@ typedef struct ig_weight_stats {
     uint64_t read_bytes; /* since it was opened, with what was read ahead */
     double wait_seconds; /* that steps stood still for them */
     int n_streamed_layers; /* 0: all fit */
+    uint64_t slot_bytes;   /* room for two of them, within ram_bytes or a GPU's vram_bytes */
     bool is_direct;        /* past the page cache, which otherwise is told to forget them */
 } ig_weight_stats;
 IG_API void ig_model_get_weight_stats(const ig_model *model, ig_weight_stats *stats);
@@ -384,14 +388,22 @@ typedef struct ig_session_options {
 
 IG_API ig_session_options ig_session_defaults(void);
 
+/* What of a plan lies in one place. */
+typedef struct ig_plan_place {
+    uint64_t weights, slots, kv, scratch; /* slots: room for layers that are streamed */
+    uint64_t total;
+} ig_plan_place;
+
 /* What a choice costs before it is taken; bytes. For one session, or an ig_cache for n_sessions of them. */
 typedef struct ig_cache_plan_info {
     int n_ctx;        /* of each */
-    uint64_t weights; /* mapped + private; with weights_ram what they take of it */
+    uint64_t weights; /* mapped + private; with weights_ram what they take of it; with a GPU all but the map */
     uint64_t kv;      /* K and V of n_ctx tokens of each, in RAM */
     uint64_t sketch;
     uint64_t scratch;
     uint64_t total;
+    ig_plan_place gpu;    /* of all these, in a GPU's memory, */
+    ig_plan_place locked; /* and in page-locked memory of the host; with a GPU only */
 } ig_cache_plan_info;
 IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, const ig_session_options *options,
                                ig_error *err);

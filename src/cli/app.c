@@ -81,6 +81,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
 
     context.n_threads = o->threads;
     context.device = o->device;
+    context.plan_only = o->verb->bit == IG_VERB_INSPECT && !o->activations;
     context.log = log_line;
     context.log_user = (void *)o;
     if (ig_context_open(&app->ctx, &context, &err)) return ig_cli_fail(o, &err);

@@ -109,33 +109,82 @@ static int plan_all(choices *out, ig_cli_app *app, const ig_cli_pairs *pairs) {
 }
 
 static void print_choices(const ig_cli_app *app, const choices *all) {
-    char budget[32], settings[96], a[5][32];
-    printf("\nMemory\n\n| %-16s | %7s | %-20s | %7s | %5s | %9s | %9s | %9s | %9s | %9s |\n", "policy", "budget",
-           "settings", "context", "batch", "weights", "KV", "sketch", "scratch", "total");
+    char budget[32], settings[96], a[7][32];
+    bool has_gpu = all->v->plan.gpu.total > 0;
+    printf("\nMemory\n\n| %-16s | %7s | %-20s | %7s | %5s | %9s | %9s | %9s | %9s | %9s |%s\n", "policy", "budget",
+           "settings", "context", "batch", "weights", "KV", "sketch", "scratch", "total",
+           has_gpu ? "    on GPU | page-locked |" : "");
     printf(
         "| :--------------- | ------: | :------------------- | ------: | ----: | --------: | --------: | --------: | "
-        "--------: | --------: |\n");
+        "--------: | --------: |%s\n",
+        has_gpu ? " --------: | ----------: |" : "");
     for (int i = 0; i < all->n; i++) {
         const choice *x = &all->v[i];
         const ig_cache_plan_info *p = &x->plan;
-        printf("| %-16s | %7s | %-20s | %7d | %5d | %9s | %9s | %9s | %9s | %9s |\n", x->pair->cache.policy,
+        printf("| %-16s | %7s | %-20s | %7d | %5d | %9s | %9s | %9s | %9s | %9s |", x->pair->cache.policy,
                ig_cli_pair_budget(budget, x->pair), ig_cli_pair_settings(settings, x->pair, app->o), p->n_ctx, x->batch,
                ig_cli_size(a[0], p->weights), ig_cli_size(a[1], p->kv), ig_cli_size(a[2], p->sketch),
                ig_cli_size(a[3], p->scratch), ig_cli_size(a[4], p->total));
+        if (has_gpu) printf(" %9s | %11s |", ig_cli_size(a[5], p->gpu.total), ig_cli_size(a[6], p->locked.total));
+        putchar('\n');
     }
+}
+
+/* The memory that a device has free; 0: there is no such device. */
+static uint64_t free_of(const char *device) {
+    ig_device_info d;
+    for (size_t i = 0; ig_device_at(i, &d); i++)
+        if (strcmp(d.device, device) == 0) return d.free_bytes;
+    return 0;
+}
+
+/* Of weights that do not all fit, what every step reads. */
+static void print_streamed(const ig_cli_app *app, const ig_weight_stats *st) {
+    char a[32];
+    printf("  (%d layers of %d are %s in every step, %s)\n", st->n_streamed_layers, app->info.n_layers,
+           st->vram_bytes ? "copied" : "read", ig_cli_size(a, st->step_bytes));
+}
+
+/* What lies where: on the GPU, page-locked for it, and in other memory of the host. */
+static void print_places(const ig_cli_app *app, const ig_cache_plan_info *plan, const ig_weight_stats *streamed) {
+    const ig_plan_place *g = &plan->gpu, *l = &plan->locked;
+    const struct {
+        const char *name;
+        uint64_t gpu, locked, all;
+    } rows[] = {{"weights", g->weights, l->weights, plan->weights - g->slots},
+                {"slots", g->slots, l->slots, g->slots},
+                {"KV", g->kv, l->kv, plan->kv},
+                {"sketch", 0, 0, plan->sketch},
+                {"scratch", g->scratch, l->scratch, plan->scratch},
+                {"total", g->total, l->total, plan->total}};
+    const char *device = ig_context_device(app->ctx);
+    uint64_t left = free_of(device);
+    char a[3][32];
+    printf("%21s %12s %12s\n", device, "page-locked", "host");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        printf("  %-8s %10s %12s %12s\n", rows[i].name, ig_cli_size(a[0], rows[i].gpu),
+               ig_cli_size(a[1], rows[i].locked), ig_cli_size(a[2], rows[i].all - rows[i].gpu - rows[i].locked));
+    if (streamed->n_streamed_layers) print_streamed(app, streamed);
+    if (left)
+        printf("  free     %10s %25s\n", ig_cli_size(a[0], left), ig_cli_size(a[1], free_of("cpu")));
+    else
+        printf("  (%s is not here)\n", device);
 }
 
 static void print_plan(const ig_cli_app *app, const ig_cache_plan_info *plan, const char *policy) {
     char a[32];
     printf("\nMemory for a context of %d tokens, policy %s\n", plan->n_ctx, policy);
-    printf("  weights  %10s", ig_cli_size(a, plan->weights));
     ig_weight_stats streamed;
     ig_model_get_weight_stats(app->model, &streamed);
+    if (plan->gpu.total) {
+        print_places(app, plan, &streamed);
+        return;
+    }
+    printf("  weights  %10s", ig_cli_size(a, plan->weights));
     if (app->o->no_mmap)
         printf("  (copied)\n");
     else if (streamed.ram_bytes)
-        printf("  (%d layers of %d are read in every step, %s)\n", streamed.n_streamed_layers, app->info.n_layers,
-               ig_cli_size(a, streamed.step_bytes));
+        print_streamed(app, &streamed);
     else
         printf("  (%s repacked, the rest mapped from the file)\n", ig_cli_size(a, app->info.private_bytes));
     printf("  KV       %10s\n", ig_cli_size(a, plan->kv));
@@ -210,10 +259,21 @@ static void add_model(json_t *r, const ig_model_info *m) {
         json_object_set_new(r, numbers[i].name, json_integer(numbers[i].value));
 }
 
+static json_t *json_of_place(const ig_plan_place *p) {
+    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)p->weights, "slots", (json_int_t)p->slots,
+                     "kv", (json_int_t)p->kv, "scratch", (json_int_t)p->scratch, "total", (json_int_t)p->total);
+}
+
 static json_t *json_of_plan(const ig_cache_plan_info *plan, const ig_model_info *m) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)plan->weights, "private",
-                     (json_int_t)m->private_bytes, "kv", (json_int_t)plan->kv, "sketch", (json_int_t)plan->sketch,
-                     "scratch", (json_int_t)plan->scratch, "total", (json_int_t)plan->total);
+    json_t *json =
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)plan->weights, "private",
+                  (json_int_t)m->private_bytes, "kv", (json_int_t)plan->kv, "sketch", (json_int_t)plan->sketch,
+                  "scratch", (json_int_t)plan->scratch, "total", (json_int_t)plan->total);
+    if (plan->gpu.total) {
+        json_object_set_new(json, "gpu", json_of_place(&plan->gpu));
+        json_object_set_new(json, "page_locked", json_of_place(&plan->locked));
+    }
+    return json;
 }
 
 static json_t *json_of_choices(const choices *all, const ig_model_info *m) {

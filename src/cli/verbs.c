@@ -198,7 +198,9 @@ const ig_cli_verb ig_cli_verbs[] = {
      "devices",
      {NULL},
      "List what can compute models: this processor, and GPUs",
-     "Names are as --device takes them. GPUs are there in programs that were built with CUDA.",
+     "Names are as --device takes them, with their memory and what is free of it. GPUs are there in programs that "
+     "were\n"
+     "built with CUDA.",
      ig_cli_devices},
     {IG_VERB_COMPLETION,
      "completion",

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/ranges.h"
 #include "device/gpu.h"
 #include "device/space.h"
@@ -29,6 +30,7 @@ bool ig_device_at(size_t i, ig_device_info *info) {
     if (i == 0) {
         snprintf(info->name, sizeof info->name, "%s", ig_cpu_level_name(ig_cpu_usable(IG_CPU_BEST)));
         info->memory_bytes = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+        info->free_bytes = ig_memory_available();
         return true;
     }
     ig_cuda_info gpu;
@@ -36,6 +38,7 @@ bool ig_device_at(size_t i, ig_device_info *info) {
     snprintf(info->device, sizeof info->device, "cuda:%u", (unsigned)(i - 1) % 1000);
     snprintf(info->name, sizeof info->name, "%s", gpu.name);
     info->memory_bytes = gpu.memory_bytes;
+    info->free_bytes = gpu.free_bytes;
     return true;
 }
 
@@ -56,15 +59,16 @@ static ig_status parse_device(int *number, const char *name, ig_error *err) {
     return IG_OK;
 }
 
-static ig_status open_device(ig_context *ctx, const char *name, ig_error *err) {
+static ig_status open_device(ig_context *ctx, const ig_context_options *o, ig_error *err) {
     int number;
-    ig_status s = parse_device(&number, name, err);
+    ig_status s = parse_device(&number, o->device, err);
     if (s) return s;
     if (number < 0) {
         strcpy(ctx->device_name, "cpu");
         return ig_device_open_cpu(&ctx->device, ctx->level, ctx->n_threads, err);
     }
     snprintf(ctx->device_name, sizeof ctx->device_name, "cuda:%d", number);
+    if (o->plan_only) return ig_device_open_plan(&ctx->device, err);
     return ig_device_open_cuda(&ctx->device, number, ctx->n_threads, err);
 }
 
@@ -118,7 +122,7 @@ ig_status ig_context_open(ig_context **out, const ig_context_options *options, i
     ctx->n_threads = o.n_threads ? o.n_threads : ig_cpu_count();
     ctx->log = o.log;
     ctx->log_user = o.log_user;
-    s = open_device(ctx, o.device, err);
+    s = open_device(ctx, &o, err);
     if (s) {
         free(ctx);
         return s;

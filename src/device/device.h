@@ -118,6 +118,7 @@ typedef struct ig_lane ig_lane; /* copies that run beside operations */
 
 typedef struct ig_device_ops {
     const char *name;
+    bool is_plan; /* nothing runs and there is no memory: of all below only close, bind and unbind are there */
     bool is_host; /* its memory is the host's: alloc, free, bind, unbind and lanes are not there */
     void (*close)(ig_device *d);
     /* Zeroed memory, or NULL. See ig_space. */

@@ -10,7 +10,7 @@
 
 typedef struct ig_cuda_info {
     char name[256];
-    uint64_t memory_bytes;
+    uint64_t memory_bytes, free_bytes;
     int major, minor; /* compute capability */
 } ig_cuda_info;
 
@@ -21,5 +21,23 @@ int ig_cuda_count(void);
 bool ig_cuda_describe(int number, ig_cuda_info *out);
 /* n_threads: of the host's side of a step. IG_E_UNSUPPORTED: this build has no GPUs. */
 ig_status ig_device_open_cuda(ig_device **out, int number, int n_threads, ig_error *err);
+
+/* ---- what one would take, also where there is none (gpu_plan.c) ---------------------------- */
+
+enum { IG_GPU_GATHERED = 2048 /* rows of each KV head that a prompt's attention gathers at a time */ };
+
+/* Scratch of a GPU's operations, in elements: columns of 8-bit activations in bytes, decode steps' parts and prompts'
+ * running sums in floats, gathered keys and values in halves. */
+typedef struct ig_gpu_scratch {
+    size_t act, parts, state, rows;
+} ig_gpu_scratch;
+
+ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need);
+/* Bytes of a column of n 8-bit activations: codes, then a scale for each 32 of them. */
+static inline size_t ig_gpu_act_bytes(int n) { return (size_t)n + (size_t)n / 32 * sizeof(float); }
+/* Bytes that reserve() takes. */
+uint64_t ig_gpu_scratch_bytes(const ig_device_need *need);
+/* A GPU that computes nothing and has no memory: what would lie there can be counted (ig_device_ops.is_plan). */
+ig_status ig_device_open_plan(ig_device **out, ig_error *err);
 
 #endif

@@ -138,8 +138,7 @@ static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
     return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: none, norm, late, paper", name);
 }
 
-ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options,
-                               ig_error *err) {
+static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
     ig_status s = ig_model_check(m, err);
     if (s) return s;
@@ -183,32 +182,57 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
     return IG_OK;
 }
 
+ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options,
+                               ig_error *err) {
+    if (m->ctx->device->ops->is_plan)
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: nothing is computed in a context that is for plans only",
+                       m->ctx->device_name);
+    return make_plan(p, m, options, err);
+}
+
 bool ig_session_has_shadow(const ig_session_plan *p) { return p->o.cache.audit_every > 0 && p->tiers.n_dropping > 0; }
+
+/* Weights of a model as they lie: in a stream's memory, on a GPU and for it, or mapped, copied and in panels. */
+static uint64_t count_weights(const ig_model *m, const ig_weight_stats *st) {
+    if (st->vram_bytes) return st->vram_bytes + st->ram_bytes + m->weights.owned.size + m->copied_bytes;
+    if (st->ram_bytes) return st->ram_bytes;
+    return (m->copied_bytes ? m->copied_bytes : m->weights.stored_bytes) - m->weights.replaced_bytes +
+           m->weights.owned.size + m->weights.panels.size;
+}
+
+/* What of it lies where, with a GPU. */
+static void plan_places(ig_cache_plan_info *out, const ig_weight_stats *st, const uint64_t scratch[IG_PLACES]) {
+    ig_plan_place *gpu = &out->gpu, *locked = &out->locked;
+    *gpu = (ig_plan_place){
+        .weights = st->vram_bytes - st->slot_bytes, .slots = st->slot_bytes, .scratch = scratch[IG_PLACE_DEVICE]};
+    *locked = (ig_plan_place){.weights = st->ram_bytes, .kv = out->kv, .scratch = scratch[IG_PLACE_HOST]};
+    gpu->total = gpu->weights + gpu->slots + gpu->kv + gpu->scratch;
+    locked->total = locked->weights + locked->slots + locked->kv + locked->scratch;
+}
 
 ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_cache_plan: model and result are needed");
     ig_session_plan p;
-    ig_status s = ig_session_make_plan(&p, m, options, err);
+    ig_status s = make_plan(&p, m, options, err);
     if (s) return s;
-    ig_weight_stats stream;
-    ig_model_get_weight_stats(m, &stream);
-    uint64_t held = stream.ram_bytes + stream.vram_bytes;
-    uint64_t stored = (m->copied_bytes ? m->copied_bytes : m->weights.stored_bytes) - m->weights.replaced_bytes +
-                      m->weights.owned.size + m->weights.panels.size;
-    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = held ? held : stored};
+    ig_weight_stats st;
+    ig_model_get_weight_stats(m, &st);
+    *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = count_weights(m, &st)};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     uint64_t n = p.o.cache.n_sessions > 0 ? (uint64_t)p.o.cache.n_sessions : 1;
     int n_slots = ig_policy_slots(&p.policy);
     if (p.tiers.share) n_slots += p.policy.block_tokens > IG_UNIT_SLOTS ? p.policy.block_tokens : IG_UNIT_SLOTS;
     out->sketch = p.ops->plan ? n * p.ops->plan(&p.policy, &p.o.cache, n_slots) : 0;
-    out->scratch = ig_batch_plan(m->ctx, &m->config, &p.scratch);
+    uint64_t scratch[IG_PLACES], usage = 0, shadow = 0;
+    ig_batch_plan(scratch, m->ctx, &m->config, &p.scratch);
     if (p.tiers.limit)
-        out->scratch += n * ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
-    uint64_t shadow = 0;
+        usage = n * ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
     if (!s && ig_session_has_shadow(&p))
         s = ig_kv_plan(&shadow, &p.kv, &(ig_kv_options){.type = p.tiers.type, .device = m->ctx->device}, err);
-    out->scratch += n * shadow;
+    scratch[IG_PLACE_HOST] += n * shadow;
+    out->scratch = scratch[IG_PLACE_HOST] + scratch[IG_PLACE_DEVICE] + usage;
     out->total = out->weights + out->kv + out->sketch + out->scratch;
+    if (!m->ctx->device->ops->is_host) plan_places(out, &st, scratch);
     ig_session_close_sketch(p.sketch);
     return s;
 }

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "device/context.h"
+#include "device/gpu.h"
 
 static int max_int(int a, int b) { return a > b ? a : b; }
 
@@ -42,10 +43,20 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->rows.out = b->x;
 }
 
-uint64_t ig_batch_plan(const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
+static ig_device_need device_need(const ig_config *c, const ig_step_need *need) {
+    int widest = max_int(max_int(c->d_ff, c->n_heads * c->head_dim), max_int(c->d_model, c->d_embed));
+    ig_device_need device = {
+        .max_rows = need->max_rows, .max_in = widest, .max_entries = need->n_ctx, .heads = heads_of(c)};
+    device.heads.scale = 0;
+    return device;
+}
+
+void ig_batch_plan(uint64_t bytes[IG_PLACES], const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
     ig_batch b = {.space.dev = ctx->device};
+    ig_device_need device = device_need(c, need);
     lay_out(&b, ctx, c, need);
-    return ig_space_bytes(&b.space);
+    for (int p = 0; p < IG_PLACES; p++) bytes[p] = b.space.at[p].used;
+    if (!ctx->device->ops->is_host) bytes[IG_PLACE_DEVICE] += ig_gpu_scratch_bytes(&device);
 }
 
 void ig_batch_init(ig_batch *b) {
@@ -99,10 +110,7 @@ static ig_status grow(ig_batch *b, const ig_context *ctx, const ig_config *c, co
 }
 
 ig_status ig_batch_reserve(ig_batch *b, ig_context *ctx, const ig_config *c, const ig_step_need *need, ig_error *err) {
-    int widest = max_int(max_int(c->d_ff, c->n_heads * c->head_dim), max_int(c->d_model, c->d_embed));
-    ig_device_need device = {
-        .max_rows = need->max_rows, .max_in = widest, .max_entries = need->n_ctx, .heads = heads_of(c)};
-    device.heads.scale = 0;
+    ig_device_need device = device_need(c, need);
     ig_status s = ctx->device->ops->reserve(ctx->device, &device, err);
     if (!s) s = ig_batch_begin(b, err);
     if (s) return s;

@@ -63,8 +63,8 @@ void ig_batch_init(ig_batch *b);
 void ig_batch_close(ig_batch *b);
 /* Makes it large enough for `need`, and for what it was made for before; after a failure it is as it was. */
 ig_status ig_batch_reserve(ig_batch *b, ig_context *ctx, const ig_config *c, const ig_step_need *need, ig_error *err);
-/* Bytes that `need` takes by itself. */
-uint64_t ig_batch_plan(const ig_context *ctx, const ig_config *c, const ig_step_need *need);
+/* Bytes that `need` takes by itself in each place, on a GPU with the operations' own scratch. */
+void ig_batch_plan(uint64_t bytes[IG_PLACES], const ig_context *ctx, const ig_config *c, const ig_step_need *need);
 
 /* Around a step and the use of its results. IG_E_ARG in a callback of a step of the same model, which has the turn. */
 ig_status ig_batch_begin(ig_batch *b, ig_error *err);

@@ -173,7 +173,8 @@ void ig_weight_lane_get_stats(ig_weight_lane *l, ig_weight_stats *out) {
                              .step_bytes = l->plan.step_bytes,
                              .read_bytes = atomic_load(&l->sent_bytes),
                              .wait_seconds = l->lane ? l->d->ops->waited(l->d, l->lane) : 0,
-                             .n_streamed_layers = l->plan.n_streamed};
+                             .n_streamed_layers = l->plan.n_streamed,
+                             .slot_bytes = IG_WEIGHT_SLOTS * (uint64_t)l->plan.slot_bytes};
 }
 
 /* ---- opening --------------------------------------------------------------------------- */
@@ -190,9 +191,11 @@ ig_status ig_weight_lane_open(ig_weight_lane **out, ig_device *d, ig_weights *we
         status = ig_weight_plan_fit(&l->plan, o->vram_bytes, o->fixed_bytes, "the device's memory", err);
     for (int i = 0; i < n_layers && !status; i++)
         if (ig_weight_plan_streams(&l->plan, i)) l->home_bytes += l->plan.layers[i].room;
-    if (!status) status = take_memory(l, err);
-    if (!status) status = copy_all(l, weights, o, err);
-    if (!status && l->home_bytes) status = d->ops->open_lane(d, &l->lane, IG_WEIGHT_SLOTS * IG_WEIGHT_PARTS, err);
+    bool has_memory = !d->ops->is_plan;
+    if (!status && has_memory) status = take_memory(l, err);
+    if (!status && has_memory) status = copy_all(l, weights, o, err);
+    if (!status && has_memory && l->home_bytes)
+        status = d->ops->open_lane(d, &l->lane, IG_WEIGHT_SLOTS * IG_WEIGHT_PARTS, err);
     if (status)
         ig_weight_lane_close(l);
     else

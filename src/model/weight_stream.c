@@ -201,6 +201,7 @@ void ig_weight_stream_get_stats(ig_weight_stream *s, ig_weight_stats *out) {
                              .read_bytes = s->read_bytes,
                              .wait_seconds = s->wait_seconds,
                              .n_streamed_layers = s->plan.n_streamed,
+                             .slot_bytes = IG_WEIGHT_SLOTS * (uint64_t)s->plan.slot_bytes,
                              .is_direct = ig_weight_reader_is_direct(s->reader)};
     pthread_mutex_unlock(&s->lock);
 }

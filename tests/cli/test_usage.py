@@ -19,7 +19,8 @@ def test_version(program):
 def test_devices(program):
     status, out, _ = program("devices", "--json")
     report = json.loads(out)
-    assert status == 0 and report["devices"][0]["device"] == "cpu" and report["devices"][0]["memory"] > 0
+    assert status == 0 and report["devices"][0]["device"] == "cpu"
+    assert 0 < report["devices"][0]["free"] <= report["devices"][0]["memory"]
     status, out, err = program("devices")
     assert status == 0 and out.startswith(b"cpu ") and (report["cuda"] or b"without CUDA" in err)
 
@@ -28,6 +29,31 @@ def test_a_device_that_is_not_there(program, tiny):
     for name, code, words in (("cuda:999", 1, "cuda:999: "), ("tpu", 2, "is not one of cpu, cuda")):
         status, _, err = program("run", "-m", tiny, "--raw", "-p", "x", "--device", name)
         assert status == code and words in one_line(err)
+
+
+def test_inspect_plans_for_a_gpu_that_is_not_there(program, tiny):
+    """What lies where adds up, and a limit moves layers to page-locked memory."""
+    inspect = ["inspect", "-m", tiny, "-c", "2048", "--device", "cuda:999"]
+    status, out, err = program(*inspect, "--json", "--weights-vram", "1K")
+    least = re.search(r"at least (\d+)", one_line(err)).group(1)
+    assert (status, out) == (1, b"")
+    all_there, limited = (json.loads(program(*inspect, "--json", *flags)[1]) for flags in
+                          ([], ["--weights-vram", least]))
+    for report in (all_there, limited):
+        memory = report["memory"]
+        for place in ("gpu", "page_locked"):
+            place = memory[place]
+            assert sum(place[k] for k in ("weights", "slots", "kv", "scratch")) == place["total"] > 0
+        assert memory["page_locked"]["kv"] == memory["kv"] > 0
+        assert memory["gpu"]["total"] + memory["page_locked"]["total"] + memory["sketch"] <= memory["total"]
+    assert all_there["memory"]["page_locked"]["weights"] == all_there["memory"]["gpu"]["slots"] == 0
+    assert limited["memory"]["gpu"]["weights"] + limited["memory"]["gpu"]["slots"] == int(least)
+    assert limited["memory"]["page_locked"]["weights"] >= limited["weights"]["read_bytes_per_step"] > 0
+    text = program(*inspect, "--weights-vram", least)[1].decode()
+    assert "page-locked" in text and "are copied in every step" in text and "(cuda:999 is not here)" in text
+    assert "page-locked" in program(*inspect[:3], "-c", "256,512", *inspect[5:])[1].decode()
+    status, _, err = program("run", "-m", tiny, "--raw", "-p", "x", "--weights-vram", "1G")
+    assert status == 2 and "no memory of its own" in one_line(err)
 
 
 def test_a_sandbox_is_for_the_cpu(program, tiny):

@@ -124,7 +124,7 @@ static void contexts(void **state) {
     REFUSED(ig_context_read_speed(&speed, NULL, ERR));
     OK(ig_context_read_speed(&speed, ctx, NULL));
     assert_true(speed > 1e6);
-    ig_device_info d = {{0}, {0}, 0};
+    ig_device_info d = {.memory_bytes = 0};
     assert_true(ig_device_at(0, &d));
     assert_string_equal(d.device, "cpu");
     assert_false(ig_device_at(0, NULL));

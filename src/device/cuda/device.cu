@@ -13,13 +13,9 @@
 
 extern "C" {
 #include "base/memory.h"
-#include "device/gpu.h"
 }
 
-enum {
-    MOST_JOBS = 1024,    /* of attention between two waits */
-    GATHERED_ROWS = 2048 /* of each KV head, at a time */
-};
+enum { MOST_JOBS = 1024 /* of attention between two waits */ };
 
 /* Memory of the host that has a copy on the GPU. */
 typedef struct binding {
@@ -257,12 +253,11 @@ static int max_int(int a, int b) { return a > b ? a : b; }
 
 /* The two passes of an arena: sizes, then pointers. */
 static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
-    size_t heads = (size_t)need->heads.n_heads, d = (size_t)need->heads.head_dim;
-    size_t parts = ((size_t)need->max_entries + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT + 16; /* of several sequences */
-    g->n_parts = parts * heads * (d + 2);
-    g->n_state = (size_t)need->max_rows * heads * (d + 2);
-    g->n_rows = (size_t)need->heads.n_kv_heads * GATHERED_ROWS * 2 * d;
-    g->act = (uint8_t *)ig_arena_take(a, (size_t)need->max_rows * ig_cuda_act_bytes(need->max_in + 31));
+    ig_gpu_scratch n = ig_gpu_scratch_of(need);
+    g->n_parts = n.parts;
+    g->n_state = n.state;
+    g->n_rows = n.rows;
+    g->act = (uint8_t *)ig_arena_take(a, n.act);
     g->parts = (float *)ig_arena_take(a, g->n_parts * sizeof(float));
     g->state = (float *)ig_arena_take(a, g->n_state * sizeof(float));
     g->rows = (uint16_t *)ig_arena_take(a, g->n_rows * sizeof(uint16_t));
@@ -417,7 +412,7 @@ static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a)
     size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
     size_t row = (size_t)s->n_kv_heads * 2 * (size_t)s->head_dim;
     int n = a->views[0].n, most = a->carry ? a->n_tokens : min_int((int)(g->n_state / each), a->n_tokens);
-    int step = min_int((int)(g->n_rows / row), GATHERED_ROWS) / IG_ATTEND_UNIT * IG_ATTEND_UNIT;
+    int step = min_int((int)(g->n_rows / row), IG_GPU_GATHERED) / IG_ATTEND_UNIT * IG_ATTEND_UNIT;
     for (int first = 0; first < a->n_tokens; first += most) {
         ig_cuda_prompt p = {job, g->rows, a->carry ? a->carry : g->state, first, 0, 0, 0, n, a->window};
         p.n = min_int(a->n_tokens - first, most);
@@ -578,10 +573,13 @@ int ig_cuda_count(void) {
 
 bool ig_cuda_describe(int number, ig_cuda_info *out) {
     cudaDeviceProp p;
+    size_t left = 0, all;
     if (number < 0 || number >= ig_cuda_count() || cudaGetDeviceProperties(&p, number) != cudaSuccess) return false;
+    if (cudaSetDevice(number) != cudaSuccess || cudaMemGetInfo(&left, &all) != cudaSuccess) cudaGetLastError();
     *out = ig_cuda_info{};
     memcpy(out->name, p.name, sizeof out->name - 1);
     out->memory_bytes = p.totalGlobalMem;
+    out->free_bytes = left;
     out->major = p.major;
     out->minor = p.minor;
     return true;

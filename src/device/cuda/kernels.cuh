@@ -8,7 +8,7 @@
 #define IG_DEVICE_CUDA_KERNELS_H
 
 extern "C" {
-#include "device/device.h"
+#include "device/gpu.h"
 }
 
 #include "device/cuda/cuda.cuh"
@@ -17,9 +17,7 @@ extern "C" {
 
 /* ---- matmul.cu ---- */
 
-/* Bytes of a column of n 8-bit activations: codes, then a scale for each 32 of them. */
-static inline size_t ig_cuda_act_bytes(int n) { return (size_t)n + (size_t)n / 32 * sizeof(float); }
-/* Columns x [n_cols][n], n a multiple of 32, to 8 bits as IG_ACT_Q8 has them. */
+/* Columns x [n_cols][n], n a multiple of 32, to 8 bits as IG_ACT_Q8 has them, in ig_gpu_act_bytes() each. */
 void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
 /* y[c][0..n_out) = m x[c] + bias. `x`: columns of floats, or for quantised types ig_cuda_quantise()'s. */
 void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x, int n_cols);

@@ -27,7 +27,7 @@ static __global__ void quantise(uint8_t *act, const float *x, int n, size_t stri
 
 void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols) {
     dim3 grid((unsigned)(n / GROUP + ROWS - 1) / ROWS, (unsigned)n_cols), block(IG_WARP, ROWS);
-    IG_LAUNCH(quantise, grid, block, 0, s, act, x, n, ig_cuda_act_bytes(n));
+    IG_LAUNCH(quantise, grid, block, 0, s, act, x, n, ig_gpu_act_bytes(n));
 }
 
 /* ---- products -------------------------------------------------------------------------- */
@@ -171,7 +171,7 @@ void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x,
                  m->row_bytes,
                  m->bias,
                  (const uint8_t *)x,
-                 floats ? (size_t)m->n_in * sizeof(float) : ig_cuda_act_bytes(m->n_in),
+                 floats ? (size_t)m->n_in * sizeof(float) : ig_gpu_act_bytes(m->n_in),
                  y,
                  m->n_out,
                  m->n_in,

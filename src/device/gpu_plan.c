@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a GPU would take, told without one.
+ */
+#include <stdlib.h>
+
+#include "base/memory.h"
+#include "device/gpu.h"
+
+ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need) {
+    size_t heads = (size_t)need->heads.n_heads, d = (size_t)need->heads.head_dim, rows = (size_t)need->max_rows;
+    size_t parts = ((size_t)need->max_entries + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT + 16; /* of several sequences */
+    return (ig_gpu_scratch){.act = rows * ig_gpu_act_bytes(need->max_in + 31),
+                            .parts = parts * heads * (d + 2),
+                            .state = rows * heads * (d + 2),
+                            .rows = (size_t)need->heads.n_kv_heads * IG_GPU_GATHERED * 2 * d};
+}
+
+uint64_t ig_gpu_scratch_bytes(const ig_device_need *need) {
+    ig_gpu_scratch n = ig_gpu_scratch_of(need);
+    ig_arena sum = {0};
+    ig_arena_take(&sum, n.act);
+    ig_arena_take(&sum, n.parts * sizeof(float));
+    ig_arena_take(&sum, n.state * sizeof(float));
+    ig_arena_take(&sum, n.rows * sizeof(uint16_t));
+    ig_arena_take(&sum, sizeof(uint32_t)); /* of the largest magnitude */
+    return sum.used;
+}
+
+static void plan_close(ig_device *d) { free(d); }
+
+static ig_status plan_bind(ig_device *d, const void *p, size_t n_bytes, ig_error *err) {
+    (void)d, (void)p, (void)n_bytes, (void)err;
+    return IG_OK;
+}
+
+static void plan_unbind(ig_device *d, const void *p) { (void)d, (void)p; }
+
+static const ig_device_ops plan_ops = {
+    .name = "cuda", .is_plan = true, .close = plan_close, .bind = plan_bind, .unbind = plan_unbind};
+
+ig_status ig_device_open_plan(ig_device **out, ig_error *err) {
+    *out = malloc(sizeof **out);
+    if (!*out) return ig_fail_memory(err, "device", sizeof **out);
+    **out = (ig_device){&plan_ops};
+    return IG_OK;
+}
