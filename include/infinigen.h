@@ -135,7 +135,8 @@ IG_API const char *ig_context_device(const ig_context *ctx); /* "cpu", "cuda:0" 
 IG_API bool ig_device_at(size_t i, ig_device_info *info);
 IG_API bool ig_has_cuda(void); /* whether the library was built with it */
 /* How fast all threads, or the GPU, read the device's memory: the best of some passes over 256 MB that are taken for
- * the time, which is what bounds the steps of a generation. IG_E_MEMORY; IG_E_DEVICE. */
+ * the time, which is what bounds the steps of a generation. IG_E_MEMORY; IG_E_DEVICE; IG_E_UNSUPPORTED with plan_only.
+ */
 IG_API ig_status ig_context_read_speed(double *bytes_per_second, ig_context *ctx, ig_error *err);
 
 /* ---- model ------------------------------------------------------------- */

@@ -93,6 +93,7 @@ ig_status ig_context_read_speed(double *bytes_per_second, ig_context *ctx, ig_er
     if (!bytes_per_second || !ctx) return ig_fail(err, IG_E_ARG, "ig_context_read_speed: an argument is missing");
     double seconds = 0;
     ig_device *d = ctx->device;
+    if (d->ops->is_plan) return ig_fail(err, IG_E_UNSUPPORTED, "a context that only plans reads nothing");
     float *x = ig_device_alloc(d, IG_PLACE_DEVICE, READ_BYTES);
     float *peak = ig_device_alloc(d, IG_PLACE_HOST, sizeof *peak);
     ig_status s = IG_E_MEMORY;
