@@ -27,6 +27,17 @@ typedef struct ig_matrix {
     size_t row_bytes;
 } ig_matrix;
 
+typedef struct ig_residency ig_residency;
+typedef struct ig_residency_shape ig_residency_shape;
+
+/* What came over the bus to a device with memory of its own, and what need not (residency.h). */
+typedef struct ig_kv_traffic {
+    uint64_t hits;   /* blocks whose copies were read */
+    uint64_t copied; /* blocks */
+    uint64_t rows;   /* keys with their values, read in place */
+    uint64_t bytes;  /* of both */
+} ig_kv_traffic;
+
 /* The K and V rows that attention of one KV head reads: token slots of a block table, all of them from
  * `first` on, or those listed. A block holds 2^shift slots: first all keys, then, v_offset bytes on, all values.
  * Packed rows have their lines apart, by block: those of its first slot's key, of its value, of the next slot's key,
@@ -42,6 +53,9 @@ typedef struct ig_kv_view {
     int first, n;
     ig_kv_type type;         /* of the rows */
     const ig_kv_line *lines; /* [blocks][2^shift][2][ig_kv_row_lines]; NULL for IG_KV_F16 */
+    ig_residency *copies;    /* of blocks in the device's own memory; NULL: there are none */
+    size_t table;            /* with copies: the table that the blocks belong to */
+    ig_kv_traffic *traffic;  /* with copies: what the view causes is added */
 } ig_kv_view;
 
 static inline size_t ig_kv_view_block(const ig_kv_view *v, int slot) {
@@ -119,7 +133,7 @@ typedef struct ig_lane ig_lane; /* copies that run beside operations */
 typedef struct ig_device_ops {
     const char *name;
     bool is_plan; /* nothing runs and there is no memory: of all below only close, bind and unbind are there */
-    bool is_host; /* its memory is the host's: alloc, free, bind, unbind and lanes are not there */
+    bool is_host; /* its memory is the host's: alloc, free, bind, unbind, lanes and what copies need are not there */
     void (*close)(ig_device *d);
     /* Zeroed memory, or NULL. See ig_space. */
     void *(*alloc)(ig_device *d, ig_place place, size_t n_bytes);
@@ -183,6 +197,13 @@ typedef struct ig_device_ops {
      * i of [begin, end) of the head's view. job->q and ->lse are as an attend() over perhaps other rows left them. */
     void (*weigh)(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end, float *weights,
                   size_t stride);
+    /* Of devices with memory of their own, else not there. Bytes of it that are free: */
+    uint64_t (*room)(ig_device *d);
+    /* Copies of blocks there; what reads views of these blocks uses them, brings them, and gives them up. */
+    ig_status (*open_copies)(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err);
+    void (*close_copies)(ig_device *d, ig_residency *r);
+    /* Starts to copy what attention over these views of a layer would copy, beside the operations that follow. */
+    void (*prefetch)(ig_device *d, const ig_kv_view *views, int n_views);
     /* A parallel loop for the host side of a step (storing keys, selection). */
     void (*parallel)(ig_device *d, int n_tasks, ig_task_fn fn, void *arg);
     /* What the host's threads have done so far. */
