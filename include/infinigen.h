@@ -306,6 +306,8 @@ typedef struct ig_cache_audit {
 /* Within a step, as ig_cache_trace_fn. */
 typedef void (*ig_cache_audit_fn)(void *user, const ig_cache_audit *audit);
 
+#define IG_VRAM_AUTO UINT64_MAX
+
 typedef struct ig_cache_options {
     const char *policy;    /* one of ig_cache_policy(); default "infinigen" */
     double budget;         /* entries used per KV head, as a share of those there are: up to 1, which is all of them; 0
@@ -333,6 +335,9 @@ typedef struct ig_cache_options {
     uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
     uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
     const char *disk_path; /* its directory */
+    uint64_t vram_bytes;   /* most of a GPU's own memory for copies of the blocks that are read most, so that steps need
+                              not fetch these from RAM; IG_VRAM_AUTO (default): seven eighths of what is free when it is
+                              opened, and no more than everything takes; 0: none. The CPU takes neither more nor less */
     bool map;     /* no disk tier: keys and values lie in a mapped file in disk_path, the system brings the pages
                      that are touched, and ram_bytes is what it may keep: to compare with, as unified memory */
     double limit; /* entries beyond this share of the context are dropped for ever, the least useful ones first,
@@ -461,6 +466,8 @@ typedef struct ig_cache_stats {
     uint64_t read_bytes, written_bytes; /* moved from and to the disk tier */
     uint64_t demoted, recalled;         /* blocks of 4 KiB that left RAM; blocks brought back */
     double stall_seconds;               /* steps stood still for the disk */
+    uint64_t vram_bytes;                /* as ig_session_stats has them */
+    uint64_t vram_hits, vram_copied, vram_rows, vram_read_bytes;
 } ig_cache_stats;
 IG_API void ig_cache_get_stats(const ig_cache *cache, ig_cache_stats *out);
 
@@ -671,8 +678,13 @@ typedef struct ig_session_stats {
     double stall_seconds;                    /* the computation stood still for the disk */
     uint64_t decode_read_bytes;              /* parts of read_bytes and of stall_seconds: of decode steps */
     double decode_stall_seconds;
-    uint64_t n_audits;         /* sparse layers x KV heads x steps that were audited */
-    double mass_mean, mass_p1; /* of the attention mass that the entries used hold: mean and 1st percentile */
+    uint64_t vram_bytes;             /* taken of a GPU's memory for copies of blocks; in an ig_cache by that */
+    uint64_t vram_hits, vram_copied; /* blocks that attention read from their copies; blocks copied */
+    uint64_t vram_rows;              /* entries that attention read from RAM in place */
+    uint64_t vram_read_bytes;        /* of blocks copied and entries read in place: what came from RAM to the GPU */
+    uint64_t decode_vram_read_bytes; /* the part of decode steps */
+    uint64_t n_audits;               /* sparse layers x KV heads x steps that were audited */
+    double mass_mean, mass_p1;       /* of the attention mass that the entries used hold: mean and 1st percentile */
     double cosine_mean, output_cosine_mean, needed_mean; /* as in ig_cache_audit, over query heads */
 } ig_session_stats;
 IG_API void ig_session_get_stats(const ig_session *s, ig_session_stats *out);

@@ -113,7 +113,7 @@ bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation 
     const ig_sequence *seq = seg->seq;
     if (seg->status || seq->speculate != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
-    return kind == IG_SPECULATE_PAPER || (seq->prefetch && ig_kv_has_disk(seq->kv));
+    return kind == IG_SPECULATE_PAPER || (seq->prefetch && ig_kv_may_wait(seq->kv));
 }
 
 void ig_step_take_guesses(const ig_step *step) {
@@ -376,7 +376,7 @@ ig_status ig_step_attend(ig_step *step, ig_error *err) {
 
 /* A guess of step->layer that is to be read ahead. */
 static bool reads_ahead(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
-    return ig_step_guesses(step, seg, kind) && seg->seq->prefetch && ig_kv_has_disk(seg->seq->kv);
+    return ig_step_guesses(step, seg, kind) && seg->seq->prefetch && ig_kv_may_wait(seg->seq->kv);
 }
 
 /* Starts to read what was guessed for segments of the memory of segment s, the first of them. */
@@ -394,8 +394,24 @@ static void prefetch(ig_step *step, int s, ig_speculation kind) {
     if (n == 1) step->segments[s].status = status; /* of several load() tells which has failed */
 }
 
+/* Starts to copy to a device what was guessed for segment s and is in RAM. */
+static void copy_ahead(const ig_step *step, int s) {
+    const ig_segment *seg = &step->segments[s];
+    ig_sequence *seq = seg->seq;
+    ig_kv_view *views = step->x->views + (size_t)s * (size_t)step->heads.n_heads;
+    for (int v = 0, first; v < seq->n_lists; v++) {
+        ig_kv_pick pick = pick_of(step, seg, &seq->guess, v, &first);
+        int head = v * step->heads.n_kv_heads / seq->n_lists;
+        views[v] = ig_kv_fetch(seq->kv, step->layer, head, pick.index, first, pick.n);
+    }
+    if (views[0].copies) step->dev->ops->prefetch(step->dev, views, seq->n_lists);
+}
+
 void ig_step_guess(ig_step *step, ig_speculation kind) {
     ig_step_select(step, kind);
-    for (int s = 0; s < step->n_segments; s++)
-        if (reads_ahead(step, &step->segments[s], kind)) prefetch(step, s, kind);
+    for (int s = 0; s < step->n_segments; s++) {
+        if (!reads_ahead(step, &step->segments[s], kind)) continue;
+        if (ig_kv_has_disk(step->segments[s].seq->kv)) prefetch(step, s, kind);
+        if (!step->segments[s].status) copy_ahead(step, s);
+    }
 }

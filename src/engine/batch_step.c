@@ -129,6 +129,7 @@ static void end_decode(ig_session *s, double seconds, double share) {
     s->decode_seconds += seconds;
     for (int p = 0; p < IG_STEP_PARTS; p++) ig_part_work_add(&s->parts[p], &parts[p], share);
     s->decode_read_bytes += now->read_bytes - s->step_start.read_bytes;
+    s->decode_vram_read_bytes += now->bus.bytes - s->step_start.bus.bytes;
     s->decode_stall_seconds += now->stall_seconds - s->step_start.stall_seconds;
 }
 

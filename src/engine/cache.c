@@ -126,6 +126,7 @@ ig_status ig_cache_impose(ig_session_options *o, const ig_model *m, ig_error *er
     to->evict = from->evict;
     to->ram_bytes = from->ram_bytes;
     to->disk_bytes = from->disk_bytes;
+    to->vram_bytes = from->vram_bytes;
     to->map = from->map;
     to->disk_path = from->disk_bytes || from->map ? "" : NULL; /* it is open already */
     to->no_uring = from->no_uring;
@@ -166,6 +167,11 @@ void ig_cache_get_stats(const ig_cache *c, ig_cache_stats *out) {
                             .written_bytes = kv.written_bytes,
                             .demoted = kv.demoted,
                             .recalled = kv.recalled,
-                            .stall_seconds = kv.stall_seconds};
+                            .stall_seconds = kv.stall_seconds,
+                            .vram_bytes = kv.vram_bytes,
+                            .vram_hits = kv.bus.hits,
+                            .vram_copied = kv.bus.copied,
+                            .vram_rows = kv.bus.rows,
+                            .vram_read_bytes = kv.bus.bytes};
     if (entered) ig_batch_end(&c->model->batch);
 }

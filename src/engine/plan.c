@@ -19,6 +19,7 @@ ig_cache_options ig_cache_defaults(void) {
                               .n_sinks = 4,
                               .n_recent = 32,
                               .n_dense_layers = -1,
+                              .vram_bytes = IG_VRAM_AUTO,
                               .alpha = 4,
                               .partial = 0.3};
 }
@@ -83,11 +84,23 @@ static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err
         return ig_fail(err, IG_E_ARG, "mapped keys and values need a limit on their RAM, and no disk tier");
     if (o->ram_bytes && !o->disk_bytes && !o->map)
         return ig_fail(err, IG_E_ARG, "a limit on the KV cache's RAM needs a disk tier for the rest");
+    if (m->ctx->device->ops->is_host && o->vram_bytes && o->vram_bytes != IG_VRAM_AUTO)
+        return ig_fail(err, IG_E_ARG, "copies of keys and values in a GPU's memory: this context computes on the CPU");
     if ((o->disk_bytes || o->map) && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
     if (p->ops->stages[0].run) p->tiers.n_pinned_layers = o->n_dense_layers;
     p->tiers.n_sequences = o->n_sessions;
     ig_status s = ig_kv_type_parse(&p->tiers.type, o->type, err);
     return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
+}
+
+/* What copies of blocks may take of a GPU's memory: unless that is said, most of what is free after scratch. */
+static uint64_t plan_vram(const ig_session_plan *p, const ig_model *m) {
+    ig_device *d = m->ctx->device;
+    if (p->o.cache.vram_bytes != IG_VRAM_AUTO) return p->o.cache.vram_bytes;
+    if (d->ops->is_host || d->ops->is_plan || p->o.shared) return 0;
+    uint64_t room = d->ops->room(d), scratch[IG_PLACES];
+    ig_batch_plan(scratch, m->ctx, &m->config, &p->scratch);
+    return room > scratch[IG_PLACE_DEVICE] ? (room - scratch[IG_PLACE_DEVICE]) / 8 * 7 : 0;
 }
 
 /* Entries that a KV head of n_layers layers may have, by ig_cache_options.limit or limit_bytes. */
@@ -179,6 +192,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
                                 .weighs = p->ops->observe || p->o.cache.audit_every > 0,
                                 .drops = p->tiers.n_dropping > 0,
                                 .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
+    p->tiers.vram_bytes = plan_vram(p, m);
     return IG_OK;
 }
 
@@ -201,10 +215,13 @@ static uint64_t count_weights(const ig_model *m, const ig_weight_stats *st) {
 }
 
 /* What of it lies where, with a GPU. */
-static void plan_places(ig_cache_plan_info *out, const ig_weight_stats *st, const uint64_t scratch[IG_PLACES]) {
+static void plan_places(ig_cache_plan_info *out, const ig_weight_stats *st, uint64_t copies,
+                        const uint64_t scratch[IG_PLACES]) {
     ig_plan_place *gpu = &out->gpu, *locked = &out->locked;
-    *gpu = (ig_plan_place){
-        .weights = st->vram_bytes - st->slot_bytes, .slots = st->slot_bytes, .scratch = scratch[IG_PLACE_DEVICE]};
+    *gpu = (ig_plan_place){.weights = st->vram_bytes - st->slot_bytes,
+                           .slots = st->slot_bytes,
+                           .kv = copies,
+                           .scratch = scratch[IG_PLACE_DEVICE]};
     *locked = (ig_plan_place){.weights = st->ram_bytes, .kv = out->kv, .scratch = scratch[IG_PLACE_HOST]};
     gpu->total = gpu->weights + gpu->slots + gpu->kv + gpu->scratch;
     locked->total = locked->weights + locked->slots + locked->kv + locked->scratch;
@@ -231,8 +248,9 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
         s = ig_kv_plan(&shadow, &p.kv, &(ig_kv_options){.type = p.tiers.type, .device = m->ctx->device}, err);
     scratch[IG_PLACE_HOST] += n * shadow;
     out->scratch = scratch[IG_PLACE_HOST] + scratch[IG_PLACE_DEVICE] + usage;
-    out->total = out->weights + out->kv + out->sketch + out->scratch;
-    if (!m->ctx->device->ops->is_host) plan_places(out, &st, scratch);
+    uint64_t copies = ig_kv_plan_vram(&p.kv, &p.tiers);
+    out->total = out->weights + out->kv + copies + out->sketch + out->scratch;
+    if (!m->ctx->device->ops->is_host) plan_places(out, &st, copies, scratch);
     ig_session_close_sketch(p.sketch);
     return s;
 }

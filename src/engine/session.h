@@ -35,6 +35,7 @@ struct ig_session {
     double prefill_seconds, decode_seconds;
     ig_part_work parts[IG_STEP_PARTS];
     uint64_t decode_read_bytes; /* what decode steps caused */
+    uint64_t decode_vram_read_bytes;
     double decode_stall_seconds;
     ig_kv_stats step_start; /* what was moved for it as the present decode step began */
 };

@@ -13,16 +13,18 @@ static bool same_store(const ig_session_plan *p, const ig_session *s) {
     const ig_kv_options *a = &p->tiers, *b = &s->tiers;
     return a->type == b->type && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes &&
            a->is_mapped == b->is_mapped && a->evict == b->evict && a->no_uring == b->no_uring &&
-           p->o.cache.limit == s->options.cache.limit && p->o.cache.limit_bytes == s->options.cache.limit_bytes &&
-           a->limit == b->limit && (a->n_dropping == b->n_dropping || !a->limit);
+           p->o.cache.vram_bytes == s->options.cache.vram_bytes && p->o.cache.limit == s->options.cache.limit &&
+           p->o.cache.limit_bytes == s->options.cache.limit_bytes && a->limit == b->limit &&
+           (a->n_dropping == b->n_dropping || !a->limit);
 }
 
 static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *err) {
     if (!same_store(p, s))
-        return ig_fail(err, IG_E_ARG,
-                       "KV policy %s cannot take over: how keys and values are kept (type, RAM, disk, limit, evict) "
-                       "would change",
-                       p->ops->name);
+        return ig_fail(
+            err, IG_E_ARG,
+            "KV policy %s cannot take over: how keys and values are kept (type, RAM, disk, VRAM, limit, evict) "
+            "would change",
+            p->ops->name);
     if (ig_kv_has_dropped(s->seq.kv) && (!p->ops->takes_limit || ig_kv_has_disk(s->seq.kv)))
         return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s cannot take over a session that has dropped entries",
                        p->ops->name);

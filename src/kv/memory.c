@@ -95,11 +95,15 @@ static unsigned count_staging(size_t n_blocks) {
     return n < 2 ? 2 : n < IG_DISK_STAGING_MAX ? (unsigned)n : IG_DISK_STAGING_MAX;
 }
 
+static bool has_own_memory(const ig_device *d) { return d && !d->ops->is_host; }
+
 /* What a piece takes beside its blocks, and each of these. */
 static size_t piece_bytes(const ig_kv_memory *m) {
     return m->shares ? ig_prefix_tree_bytes(m->n_pieces, 1 << m->piece_shift) / m->n_pieces : 0;
 }
-static size_t block_bytes(const ig_kv_memory *m) { return sizeof *m->frames + ig_kv_block_line_bytes(m); }
+static size_t block_bytes(const ig_kv_memory *m) {
+    return sizeof *m->frames + ig_kv_block_line_bytes(m) + (has_own_memory(m->device) ? IG_RESIDENCY_BLOCK_BYTES : 0);
+}
 
 /* The tables' share of a RAM budget for so many frames, with what the tier keeps per block of the disk. */
 static size_t table_bytes(const ig_kv_memory *m, size_t n_blocks, size_t n_frames, const ig_kv_options *o) {
@@ -180,6 +184,26 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
     return count_frames(n_frames, m, *n_blocks, o, err);
 }
 
+/* Copies of its blocks in the device's own memory. */
+static ig_residency_shape copies_of(const ig_kv_memory *m, const ig_kv_options *o) {
+    return (ig_residency_shape){.n_layers = m->shape.n_layers,
+                                .n_heads = m->shape.n_kv_heads,
+                                .table_len = m->table_len,
+                                .block_bytes = (2 * m->row_bytes) << m->shift,
+                                .line_bytes = ig_kv_block_line_bytes(m),
+                                .lines = m->lines,
+                                .n_dense_layers = o->n_pinned_layers,
+                                .max_bytes = o->vram_bytes};
+}
+
+uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options) {
+    ig_kv_memory m = {0};
+    size_t n_blocks;
+    if (!has_own_memory(options->device) || !count_sizes(&m, shape, options, &n_blocks)) return 0;
+    ig_residency_shape copies = copies_of(&m, options);
+    return ig_residency_bytes(&copies);
+}
+
 ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
     const ig_kv_options *o = options ? options : &in_ram;
     ig_kv_memory m = {0};
@@ -243,6 +267,10 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
                              o->ram_bytes - plain_bytes(m, n_frames, o), err);
     if (!s) s = ig_kv_pool_open(&m->pool, m->device, n_frames, m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
     if (!s && o->disk_bytes) s = open_tier(m, n_blocks, n_frames, o, err);
+    if (!s && has_own_memory(o->device)) {
+        ig_residency_shape copies = copies_of(m, o);
+        s = o->device->ops->open_copies(o->device, &m->copies, &copies, err);
+    }
     if (s)
         ig_kv_memory_close(m);
     else
@@ -253,6 +281,7 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
 void ig_kv_memory_close(ig_kv_memory *m) {
     if (!m) return;
     size_t n_blocks = m->n_tables * m->table_len;
+    if (m->copies) m->device->ops->close_copies(m->device, m->copies);
     if (m->tier) m->tier->ops->close(m->tier);
     ig_space_close(&m->space);
     ig_device_free(m->device, IG_PLACE_HOST, m->frames, n_blocks * sizeof *m->frames);
@@ -366,6 +395,7 @@ void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     out->ram_bytes =
         n_frames * IG_FRAME_BYTES + ig_space_bytes(&m->space) + n_blocks * block_bytes(m) + n_pieces * piece_bytes(m);
     if (m->pager) count_pages(m, out, n_frames);
+    if (m->copies) out->bus = m->copies->total, out->vram_bytes = ig_residency_bytes(&m->copies->shape);
     if (!m->tier) return;
     ig_tier_stats t;
     m->tier->ops->stats(m->tier, &t);

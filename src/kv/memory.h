@@ -39,11 +39,12 @@ typedef struct ig_kv_options {
     bool is_mapped;  /* no tier: frames lie in a mapped file in disk_path, of which ram_bytes may be in RAM (pager.h) */
     bool no_uring;   /* disk requests by threads instead of io_uring */
     ig_kv_type type; /* how rows are kept */
-    ig_device *device; /* whose operations read them; outlives the memory; NULL: the host's alone */
-    int n_dropping;    /* layers of which entries will be dropped for ever: sizes are planned for so many */
-    int limit;         /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
-    int n_sequences;   /* most at a time; 0: one */
-    bool share;        /* they share what they have in common (prefix_tree.h) */
+    ig_device *device;   /* whose operations read them; outlives the memory; NULL: the host's alone */
+    uint64_t vram_bytes; /* most bytes of the device's own memory for copies of blocks, if it has one */
+    int n_dropping;      /* layers of which entries will be dropped for ever: sizes are planned for so many */
+    int limit;           /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
+    int n_sequences;     /* most at a time; 0: one */
+    bool share;          /* they share what they have in common (prefix_tree.h) */
 } ig_kv_options;
 
 typedef struct ig_kv_memory ig_kv_memory;
@@ -74,6 +75,8 @@ typedef struct ig_kv_stats {
     uint64_t table_bytes;   /* what policies keep of all pieces (table.h) */
     uint64_t n_pieces;      /* that sequences own */
     uint64_t n_kept_pieces; /* that none owns, kept while there is room */
+    ig_kv_traffic bus;      /* to a device with memory of its own */
+    uint64_t vram_bytes;    /* taken of that */
     uint64_t entries;       /* of one sequence (ig_kv_get_stats): held, over layers and KV heads */
     uint64_t dropped;       /* likewise: for ever, since it was opened */
 } ig_kv_stats;
@@ -83,6 +86,8 @@ int ig_kv_block_tokens(int head_dim, ig_kv_type type);
 /* Bytes of RAM that a memory of this shape takes when full; refuses what open() would refuse. NULL options: all in RAM.
  */
 ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err);
+/* Bytes of the device's own memory that it takes. */
+uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options);
 /* Most slots of a KV head in layers whose entries are dropped. */
 int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *options);
 /* Bytes that one entry takes. */

@@ -523,6 +523,7 @@ static ig_status recall_range(ig_kv_memory *m, size_t first, size_t end, ig_erro
 
 ig_status ig_kv_pin(ig_kv_memory *m, int n_layers, ig_error *err) {
     size_t n = ig_kv_count_pinned(m, n_layers), was = m->n_pinned;
+    if (m->copies && m->copies->shape.n_dense_layers != n_layers) ig_residency_share_out(m->copies, n_layers);
     if (!m->tier || n == was) return IG_OK;
     ig_kv_settle(m); /* frames of writes under way may not leave yet */
     m->n_pinned = n;

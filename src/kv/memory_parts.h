@@ -22,6 +22,7 @@
 #define IG_KV_MEMORY_PARTS_H
 
 #include "base/memory.h"
+#include "device/residency.h"
 #include "device/space.h"
 #include "kv/pager.h"
 #include "kv/pool.h"
@@ -108,9 +109,10 @@ struct ig_kv_memory {
     uint8_t **frames;    /* [n_tables][table_len] where blocks are; NULL: not in RAM */
     ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][2][row_lines] */
     ig_kv_pool pool;
-    ig_kv_pager *pager; /* NULL: frames are not mapped */
-    uint32_t *owners;   /* [n_pieces] sequences */
-    uint32_t *spare;    /* [n_pieces] a stack of free pieces */
+    ig_kv_pager *pager;   /* NULL: frames are not mapped */
+    ig_residency *copies; /* of blocks in memory of the device's own; NULL: it has none */
+    uint32_t *owners;     /* [n_pieces] sequences */
+    uint32_t *spare;      /* [n_pieces] a stack of free pieces */
     size_t n_spare, n_fresh;
     size_t n_sequences, n_open; /* most, and now */
     size_t n_room;              /* pieces that there is certainly room for */
@@ -189,6 +191,13 @@ static inline ig_kv_line *ig_kv_block_lines(const ig_kv_memory *m, size_t id) {
 
 static inline uint32_t ig_kv_frame_number(const ig_kv_memory *m, const uint8_t *frame) {
     return (uint32_t)((size_t)(frame - m->pool.frames) / IG_FRAME_BYTES);
+}
+
+/* The frame of a block that is about to be written: from now on the device's copy of the block, if there is one, is of
+ * no use. All that writes to blocks asks here. Blocks that come back from the disk are what they were. */
+static inline uint8_t *ig_kv_open_block(const ig_kv_memory *m, size_t id) {
+    if (m->copies) ig_residency_forget(m->copies, id);
+    return m->frames[id];
 }
 
 /* The list of a KV head that entries were dropped of; NULL: entry i lies in slot i. */

@@ -97,6 +97,11 @@ ig_kv_home ig_kv_home_of(const ig_kv *kv) {
 
 bool ig_kv_has_disk(const ig_kv *kv) { return kv->memory->tier != NULL; }
 
+bool ig_kv_may_wait(const ig_kv *kv) {
+    const ig_kv_memory *m = kv->memory;
+    return m->tier || (m->copies && !ig_residency_holds_all(m->copies));
+}
+
 bool ig_kv_has_dropped(const ig_kv *kv) {
     bool dropped = false;
     for (int l = 0; l < kv->memory->shape.n_layers; l++) dropped = dropped || ig_kv_slots(kv, l, 0);
@@ -195,13 +200,13 @@ ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot) {
     const ig_kv_memory *m = kv->memory;
     size_t in_block = (size_t)slot & (((size_t)1 << m->shift) - 1),
            id = ig_kv_block_id(kv, layer, head, (size_t)slot >> m->shift);
-    uint8_t *key = m->frames[id] + in_block * m->row_bytes;
+    uint8_t *key = ig_kv_open_block(m, id) + in_block * m->row_bytes;
     return (ig_kv_row){.key = key,
                        .value = key + (m->row_bytes << m->shift),
                        .lines = m->lines ? ig_kv_block_lines(m, id) + in_block * 2 * m->row_lines : NULL};
 }
 
-ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *index, int first, int n) {
+ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int first, int n) {
     const ig_kv_memory *m = kv->memory;
     size_t table = ig_kv_table_first(m, layer, head);
     return (ig_kv_view){
@@ -215,6 +220,9 @@ ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *inde
         .n = n,
         .type = m->type,
         .lines = ig_kv_block_lines(m, table),
+        .copies = m->copies,
+        .table = table / m->table_len,
+        .traffic = &kv->moved.bus,
     };
 }
 
@@ -283,7 +291,7 @@ static ig_status copy_block(ig_kv *kv, size_t from, size_t to, ig_error *err) {
     ig_status s = m->tier ? ig_kv_recall(kv, &from, 1, err) : IG_OK;
     if (!s) s = ig_kv_take_frame(kv, &m->frames[to], err);
     if (s) return s;
-    memcpy(m->frames[to], m->frames[from], IG_FRAME_BYTES);
+    memcpy(ig_kv_open_block(m, to), m->frames[from], IG_FRAME_BYTES);
     if (m->lines) memcpy(ig_kv_block_lines(m, to), ig_kv_block_lines(m, from), ig_kv_block_line_bytes(m));
     return IG_OK;
 }
@@ -390,7 +398,7 @@ static uint8_t *copy_out(const ig_kv_memory *m, size_t id, uint8_t *buffer) {
 
 static const uint8_t *copy_in(const ig_kv_memory *m, size_t id, const uint8_t *buffer) {
     size_t n_lines = ig_kv_block_line_bytes(m);
-    memcpy(m->frames[id], buffer, IG_FRAME_BYTES);
+    memcpy(ig_kv_open_block(m, id), buffer, IG_FRAME_BYTES);
     if (n_lines) memcpy(ig_kv_block_lines(m, id), buffer + IG_FRAME_BYTES, n_lines);
     return buffer + IG_FRAME_BYTES + n_lines;
 }

@@ -32,6 +32,8 @@ int ig_kv_length(const ig_kv *kv);
 ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head);
 /* Whether blocks can be elsewhere than in RAM. */
 bool ig_kv_has_disk(const ig_kv *kv);
+/* Whether some may have to be waited for: those on disk, and those that a GPU has no copies of. */
+bool ig_kv_may_wait(const ig_kv *kv);
 /* Whether entries of any layer were dropped for ever. */
 bool ig_kv_has_dropped(const ig_kv *kv);
 
@@ -64,7 +66,7 @@ ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_pi
 ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err);
 /* The rows that attention will read: tokens of the pick, or (index == NULL) first .. first + n - 1. All must be in RAM.
  */
-ig_kv_view ig_kv_fetch(const ig_kv *kv, int layer, int head, const int32_t *index, int first, int n);
+ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int first, int n);
 
 /* Whether every block of tokens [first, n) of a layer is in RAM. */
 bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int n);

@@ -367,7 +367,9 @@ static ig_status run_layers(forward *f, ig_error *err) {
         if (!status) status = feed(f, w, in, err);
         give_weights(f, f->step.layer);
     }
-    return status ? status : finish(f, err);
+    if (!status) return finish(f, err);
+    f->dev->ops->finish(f->dev, NULL); /* nothing reads keys and values any more when segments are cut */
+    return status;
 }
 
 /* Of the segments that take part, those that failed hold what they held before; all of them if the step failed. */

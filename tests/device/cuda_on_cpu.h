@@ -37,6 +37,9 @@ struct dim3 {
 struct uint3 {
     unsigned x, y, z;
 };
+struct uint4 {
+    unsigned x, y, z, w;
+};
 extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- the runtime ------------------------------------------------------------------ */

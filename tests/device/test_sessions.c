@@ -105,7 +105,7 @@ static void steps_of_any_make(void **state) {
     close_tiny(NULL);
 }
 
-/* With a disk tier and as little RAM as there can be. */
+/* With a disk tier and as little RAM as there can be, and copies of a few blocks in the GPU's memory. */
 static void tiers(void **state) {
     (void)state;
     enum { MANY = 300 };
@@ -116,10 +116,12 @@ static void tiers(void **state) {
     ig_session_options o = options_of("infinigen", "f16");
     o.n_ctx = MANY + 4;
     o.n_batch = 8;
+    o.cache.vram_bytes = 0;
     ig_session *plain = open_session(&o);
     o.cache.disk_bytes = 64 << 20;
     o.cache.disk_path = folder;
     o.cache.ram_bytes = least_ram(o);
+    o.cache.vram_bytes = 100 << 10;
     ig_session *tiered = open_session(&o);
     put(plain, many, MANY), put(tiered, many, MANY);
     for (int i = 0; i < 2; i++) {
@@ -128,6 +130,7 @@ static void tiers(void **state) {
     }
     same(plain, tiered);
     assert_true(stats(tiered).demoted > 0);
+    assert_true(stats(tiered).vram_hits > 0 && stats(tiered).vram_copied < 60);
     ig_session_close(plain), ig_session_close(tiered);
     close_tiny(NULL);
     assert_int_equal(rmdir(folder), 0);

@@ -2,11 +2,13 @@
  *
  * A GPU as a device. Operations are launched on one stream, in the order of their calls. Weights are copied to the
  * GPU's memory when they are bound, and found by the host's addresses; what is in page-locked memory of the host is
- * used in place, under the same address. The host's side of a step runs on a pool of threads.
+ * used in place, under the same address, but for blocks of K and V that have copies (device/residency.h); these come on
+ * a second stream if they are foreseen. The host's side of a step runs on a pool of threads.
  */
-#include "device/cuda/kernels.cuh"
 #include "device/cuda/lane.cuh"
+#include "device/cuda/mail.cuh"
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +17,11 @@ extern "C" {
 #include "base/memory.h"
 }
 
-enum { MOST_JOBS = 1024 /* of attention between two waits */ };
+enum {
+    MAIL_BYTES = 8 << 20,  /* between two waits */
+    MOST_ORDERS = 1 << 16, /* of copies, at a time */
+    FEW_ROWS = 4096        /* of views, that are looked through by one thread */
+};
 
 /* Memory of the host that has a copy on the GPU. */
 typedef struct binding {
@@ -44,8 +50,12 @@ typedef struct gpu {
     uint16_t *rows;                  /* gathered keys and values */
     size_t n_parts, n_state, n_rows; /* elements of these */
     unsigned *peak;
-    ig_attention *jobs; /* [MOST_JOBS] page-locked: what attention was called with since the last wait */
-    int n_jobs;
+    ig_cuda_mail mail; /* what attention was called with since the last wait */
+
+    cudaStream_t ahead; /* brings blocks that are foreseen */
+    cudaEvent_t begun;  /* on `stream`: what `ahead` has to wait for */
+    cudaEvent_t brought;
+    bool is_ahead; /* the stream has not waited for `brought` yet */
 } gpu;
 
 static gpu *gpu_of(ig_device *d) { return (gpu *)d; }
@@ -68,8 +78,10 @@ static void leave(gpu *g) {
 }
 
 static void wait(gpu *g) {
+    if (g->is_ahead) note(g, cudaStreamSynchronize(g->ahead));
     note(g, cudaStreamSynchronize(g->stream));
-    g->n_jobs = 0;
+    g->is_ahead = false;
+    g->mail.used = g->mail.sent = 0;
 }
 
 static ig_status fail(ig_error *err, const gpu *g, const char *what, cudaError_t e) {
@@ -123,6 +135,14 @@ static void gpu_free(ig_device *d, ig_place place, void *p) {
     wait(g);
     note(g, place == IG_PLACE_HOST ? cudaFreeHost(p) : cudaFree(p));
     leave(g);
+}
+
+static uint64_t gpu_room(ig_device *d) {
+    gpu *g = enter(d);
+    size_t left = 0, all;
+    note(g, cudaMemGetInfo(&left, &all));
+    leave(g);
+    return left;
 }
 
 /* Number of the first binding that begins behind p. */
@@ -390,28 +410,131 @@ static void gpu_parallel(ig_device *d, int n_tasks, ig_task_fn fn, void *arg) {
 
 static ig_pool_work gpu_worked(const ig_device *d) { return ig_pool_worked(((const gpu *)d)->pool); }
 
+/* ---- copies of blocks ------------------------------------------------------------------ */
+
+static void gpu_close_copies(ig_device *d, ig_residency *r) {
+    gpu *g = enter(d);
+    wait(g);
+    note(g, cudaFree(r->where));
+    note(g, cudaFree(r->copies));
+    leave(g);
+    ig_residency_close(r);
+}
+
+static ig_status gpu_open_copies(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err) {
+    ig_residency *r;
+    ig_status s = ig_residency_open(&r, shape, err);
+    *out = NULL;
+    if (s) return s;
+    gpu *g = enter(d);
+    r->where = (const uint8_t **)take(g, r->n_blocks * sizeof *r->where);
+    r->copies = (uint8_t *)take(g, r->n_copies * r->copy_bytes);
+    leave(g);
+    if (r->where && r->copies) {
+        *out = r;
+        return IG_OK;
+    }
+    gpu_close_copies(d, r);
+    return fail(err, g, "copies of K and V (--kv-vram)", cudaErrorMemoryAllocation);
+}
+
+/* Heads of a layer whose views are looked through. */
+typedef struct touching {
+    ig_residency *r;
+    const ig_kv_view *views;
+    int n_views, begin, end;
+    bool ahead;
+} touching;
+
+static void touch_task(void *arg, int head, int thread) {
+    const touching *t = (const touching *)arg;
+    (void)thread;
+    ig_residency_touch(t->r, t->views, t->n_views, head, t->begin, t->end, t->ahead);
+}
+
+/* Carries out what touching has found. */
+static void fill(gpu *g, cudaStream_t s, const ig_residency *r) {
+    size_t left = 0, head = 0, at = 0;
+    for (int h = 0; h < r->shape.n_heads; h++) left += r->n_orders[h];
+    while (left) {
+        size_t n = left < (size_t)MOST_ORDERS ? left : (size_t)MOST_ORDERS;
+        ig_cuda_letter part = ig_cuda_mail_take(&g->mail, n * sizeof(ig_copy_order));
+        if (!part.host) {
+            wait(g);
+            continue;
+        }
+        for (size_t i = 0; i < n; i++) {
+            while (at == r->n_orders[head]) head++, at = 0;
+            ((ig_copy_order *)part.host)[i] = r->orders[head * r->shape.table_len + at++];
+        }
+        note(g, ig_cuda_mail_send(&g->mail, g->stream));
+        if (s == g->ahead) {
+            note(g, cudaEventRecord(g->begun, g->stream));
+            note(g, cudaStreamWaitEvent(s, g->begun, 0));
+        }
+        ig_cuda_fill(s, r, (const ig_copy_order *)part.dev, (int)n);
+        left -= n;
+    }
+}
+
+static void count_traffic(ig_kv_traffic *sum, const ig_kv_traffic *x) {
+    sum->hits += x->hits;
+    sum->copied += x->copied;
+    sum->rows += x->rows;
+    sum->bytes += x->bytes;
+}
+
+/* Copies what is to be copied of rows [begin, end) of a layer's views, and has the GPU know where their blocks lie. */
+static void bring(gpu *g, cudaStream_t s, const ig_kv_view *views, int n_views, int begin, int end) {
+    ig_residency *r = views[0].copies;
+    touching t = {r, views, n_views, begin, end, s == g->ahead};
+    int n_rows = 0;
+    if (!r) return;
+    for (int v = 0; v < n_views; v++) n_rows += views[v].n;
+    ig_residency_begin(r, (int)(views[0].table / (size_t)r->shape.n_heads));
+    if (n_rows > FEW_ROWS)
+        ig_pool_run(g->pool, r->shape.n_heads, touch_task, &t);
+    else
+        for (int h = 0; h < r->shape.n_heads; h++) touch_task(&t, h, 0);
+    for (int h = 0; h < r->shape.n_heads; h++) {
+        count_traffic(&r->total, &r->found[h]);
+        count_traffic(views[0].traffic, &r->found[h]);
+    }
+    fill(g, s, r);
+}
+
+static void gpu_prefetch(ig_device *d, const ig_kv_view *views, int n_views) {
+    gpu *g = enter(d);
+    bring(g, g->ahead, views, n_views, 0, INT_MAX);
+    note(g, cudaEventRecord(g->brought, g->ahead));
+    g->is_ahead = true;
+    leave(g);
+}
+
 /* ---- attention ---------------------------------------------------------------------------- */
 
-/* Copies of jobs where the GPU reads them, until the next wait. */
-static ig_attention *keep(gpu *g, const ig_attention *jobs, int n) {
-    if (g->n_jobs + n > MOST_JOBS) wait(g);
-    ig_attention *kept = g->jobs + g->n_jobs;
-    for (int i = 0; i < n; i++) {
-        kept[i] = jobs[i];
-        if (jobs[i].q_scale) kept[i].q_scale = find(g, jobs[i].q_scale);
-    }
-    g->n_jobs += n;
-    return kept;
+/* Jobs as kernels read them, until the next wait; blocks of their rows [begin, end) are where they will look. */
+static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attention *jobs, int n, int begin, int end) {
+    if (g->is_ahead) note(g, cudaStreamWaitEvent(g->stream, g->brought, 0));
+    g->is_ahead = false;
+    for (int i = 0; i < n; i++) bring(g, g->stream, jobs[i].views, s->n_kv_heads, begin, end);
+    if (ig_cuda_mail_job_bytes(n, s->n_kv_heads) > ig_cuda_mail_room(&g->mail)) wait(g);
+    ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, s->n_kv_heads);
+    for (int i = 0; i < n; i++)
+        if (jobs[i].q_scale) ((ig_attention *)kept.host)[i].q_scale = find(g, jobs[i].q_scale);
+    note(g, ig_cuda_mail_send(&g->mail, g->stream));
+    return (const ig_attention *)kept.dev;
 }
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* Queries as many at a time as there is room for their sums, rows as many as can be gathered. */
 static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a) {
-    const ig_attention *job = keep(g, a, 1);
     size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
     size_t row = (size_t)s->n_kv_heads * 2 * (size_t)s->head_dim;
     int n = a->views[0].n, most = a->carry ? a->n_tokens : min_int((int)(g->n_state / each), a->n_tokens);
+    int seen = ig_cuda_first_row(s, a, 0, n);
+    const ig_attention *job = a->carry ? keep(g, s, a, 1, max_int(seen, a->begin), a->end) : keep(g, s, a, 1, seen, n);
     int step = min_int((int)(g->n_rows / row), IG_GPU_GATHERED) / IG_ATTEND_UNIT * IG_ATTEND_UNIT;
     for (int first = 0; first < a->n_tokens; first += most) {
         ig_cuda_prompt p = {job, g->rows, a->carry ? a->carry : g->state, first, 0, 0, 0, n, a->window};
@@ -434,9 +557,12 @@ static int count_parts(const ig_head_shape *s, const ig_attention *a) {
 
 /* One step, whose rows come in several calls. */
 static void attend_carried(gpu *g, const ig_head_shape *s, const ig_attention *a) {
-    ig_cuda_parts p = {
-        keep(g, a, 1),     1,       a->begin / IG_CUDA_SPLIT, (a->end + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT,
-        count_parts(s, a), a->carry};
+    ig_cuda_parts p = {keep(g, s, a, 1, a->begin, a->end),
+                       1,
+                       a->begin / IG_CUDA_SPLIT,
+                       (a->end + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT,
+                       count_parts(s, a),
+                       a->carry};
     ig_cuda_decode(g->stream, s, &p);
     if (a->end == a->views[0].n) ig_cuda_merge(g->stream, s, &p);
 }
@@ -444,13 +570,13 @@ static void attend_carried(gpu *g, const ig_head_shape *s, const ig_attention *a
 /* As many of n steps as there is room for their parts; returns how many. */
 static int attend_steps(gpu *g, const ig_head_shape *s, const ig_attention *a, int n) {
     size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
-    int n_jobs = 0, n_parts = 1;
-    for (; n_jobs < n && n_jobs < MOST_JOBS && !a[n_jobs].prompt && !a[n_jobs].carry; n_jobs++) {
+    int n_jobs = 0, n_parts = 1, most_jobs = (int)(MAIL_BYTES / ig_cuda_mail_job_bytes(1, s->n_kv_heads));
+    for (; n_jobs < n && n_jobs < most_jobs && !a[n_jobs].prompt && !a[n_jobs].carry; n_jobs++) {
         int most = max_int(n_parts, count_parts(s, &a[n_jobs]));
         if (n_jobs && (size_t)(n_jobs + 1) * (size_t)most * each > g->n_parts) break;
         n_parts = most;
     }
-    ig_cuda_parts p = {keep(g, a, n_jobs), n_jobs, 0, n_parts, n_parts, g->parts};
+    ig_cuda_parts p = {keep(g, s, a, n_jobs, 0, INT_MAX), n_jobs, 0, n_parts, n_parts, g->parts};
     ig_cuda_decode(g->stream, s, &p);
     ig_cuda_merge(g->stream, s, &p);
     return n_jobs;
@@ -473,7 +599,7 @@ static void gpu_attend(ig_device *d, const ig_head_shape *shape, const ig_attent
 static void gpu_weigh(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
                       float *weights, size_t stride) {
     gpu *g = enter(d);
-    if (begin < end) ig_cuda_weigh(g->stream, shape, keep(g, job, 1), begin, end, weights, stride);
+    if (begin < end) ig_cuda_weigh(g->stream, shape, keep(g, shape, job, 1, begin, end), begin, end, weights, stride);
     leave(g);
 }
 
@@ -486,9 +612,16 @@ static void gpu_close(ig_device *d) {
         cudaStreamSynchronize(g->stream);
         cudaStreamDestroy(g->stream);
     }
+    if (g->ahead) {
+        cudaStreamSynchronize(g->ahead);
+        cudaStreamDestroy(g->ahead);
+    }
+    if (g->begun) cudaEventDestroy(g->begun);
+    if (g->brought) cudaEventDestroy(g->brought);
     for (size_t i = 0; i < g->n_bound; i++) cudaFree(g->bound[i].copy);
     cudaFree(g->scratch);
-    cudaFreeHost(g->jobs);
+    cudaFree(g->mail.dev);
+    cudaFreeHost(g->mail.host);
     free(g->bound);
     ig_pool_close(g->pool);
     pthread_mutex_destroy(&g->turn);
@@ -524,6 +657,10 @@ static ig_device_ops make_ops(void) {
     o.peak = gpu_peak;
     o.attend = gpu_attend;
     o.weigh = gpu_weigh;
+    o.room = gpu_room;
+    o.open_copies = gpu_open_copies;
+    o.close_copies = gpu_close_copies;
+    o.prefetch = gpu_prefetch;
     o.parallel = gpu_parallel;
     o.worked = gpu_worked;
     return o;
@@ -538,9 +675,14 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     if (e != cudaSuccess) return fail(err, g, "opening the device", e);
     memcpy(g->name, p.name, sizeof g->name);
     e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&g->ahead, cudaStreamNonBlocking);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->begun, cudaEventDisableTiming);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->brought, cudaEventDisableTiming);
     if (e != cudaSuccess) return fail(err, g, "opening the device", e);
-    g->jobs = (ig_attention *)take_host(MOST_JOBS * sizeof *g->jobs);
-    if (!g->jobs) return fail(err, g, "page-locked memory", cudaErrorMemoryAllocation);
+    g->mail.size = MAIL_BYTES;
+    g->mail.host = (uint8_t *)take_host(MAIL_BYTES);
+    g->mail.dev = (uint8_t *)take(g, MAIL_BYTES);
+    if (!g->mail.host || !g->mail.dev) return fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
     return ig_pool_open(&g->pool, n_threads, err);
 }
 

@@ -9,6 +9,7 @@
 
 extern "C" {
 #include "device/gpu.h"
+#include "device/residency.h"
 }
 
 #include "device/cuda/cuda.cuh"
@@ -34,7 +35,12 @@ void ig_cuda_activate(cudaStream_t s, float *gate, const float *up, size_t n);
 /* *peak, zero before, becomes the bits of the largest magnitude. */
 void ig_cuda_peak(cudaStream_t s, unsigned *peak, const float *x, size_t n);
 
-/* ---- attention.cu ---- */
+/* ---- residency.cu ---- */
+
+/* Carries out n orders, which lie where the GPU reads them. */
+void ig_cuda_fill(cudaStream_t s, const ig_residency *r, const ig_copy_order *orders, int n);
+
+/* ---- decode.cu, prefill.cu ---- */
 
 enum { IG_CUDA_SPLIT = IG_ATTEND_UNIT /* rows of a part of a decode step */ };
 

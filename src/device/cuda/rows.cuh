@@ -17,14 +17,20 @@ static __device__ __forceinline__ int ig_cuda_lines(int type, int d) {
     return type == IG_KV_F16 ? 0 : (d + IG_KV_GROUP - 1) / IG_KV_GROUP;
 }
 
-/* Row number i of a view. */
+/* Row number i of a view. The lines of a block that is a copy lie behind it, as bit 0 of its address says
+ * (ig_copy_address()). */
 static __device__ __forceinline__ ig_cuda_row ig_cuda_row_at(const ig_kv_view *v, int i, int d) {
     int slot = v->index ? v->index[i] : v->first + i, within = slot & ((1 << v->shift) - 1);
     size_t number = v->number ? v->number[slot >> v->shift] : (size_t)(slot >> v->shift);
     size_t block = v->is_staged ? (size_t)((slot >> v->shift) - v->block_base) : number;
-    ig_cuda_row row = {v->blocks[block] + (size_t)within * v->row_bytes, NULL};
-    if (v->lines)
-        row.lines = v->lines + ((number << v->shift) + (size_t)within) * 2 * (size_t)ig_cuda_lines(v->type, d);
+    const uint8_t *at = v->blocks[block];
+    size_t each = 2 * (size_t)ig_cuda_lines(v->type, d);
+    const ig_kv_line *lines = v->lines ? v->lines + (number << v->shift) * each : NULL;
+    if ((size_t)at & 1) {
+        at--;
+        lines = (const ig_kv_line *)(at + 2 * v->v_offset);
+    }
+    ig_cuda_row row = {at + (size_t)within * v->row_bytes, lines ? lines + (size_t)within * each : NULL};
     return row;
 }
 

@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Jobs on their way to the GPU: see mail.cuh.
+ */
+#include "device/cuda/mail.cuh"
+
+#include <string.h>
+
+enum { ALIGN = 16 };
+
+static size_t rounded(size_t n_bytes) { return (n_bytes + ALIGN - 1) / ALIGN * ALIGN; }
+
+ig_cuda_letter ig_cuda_mail_take(ig_cuda_mail *m, size_t n_bytes) {
+    ig_cuda_letter part = {NULL, NULL};
+    if (rounded(n_bytes) > ig_cuda_mail_room(m)) return part;
+    part.host = m->host + m->used;
+    part.dev = m->dev + m->used;
+    m->used += rounded(n_bytes);
+    return part;
+}
+
+size_t ig_cuda_mail_job_bytes(int n, int n_views) {
+    return rounded((size_t)n * sizeof(ig_attention)) + (size_t)n * rounded((size_t)n_views * sizeof(ig_kv_view));
+}
+
+/* A list for the kernels: in the mail, or where it is. */
+template <typename T>
+static const T *put_list(ig_cuda_mail *m, const T *list, size_t n) {
+    ig_cuda_letter part = ig_cuda_mail_take(m, n * sizeof *list);
+    if (!part.host) return list;
+    memcpy(part.host, list, n * sizeof *list);
+    return (const T *)part.dev;
+}
+
+/* Blocks of the sequence that a view reads lie before this one. */
+static size_t end_block(const ig_kv_view *v) {
+    int last = v->first + v->n - 1;
+    if (v->index) last = 0;
+    for (int i = 0; v->index && i < v->n; i++) last = v->index[i] > last ? v->index[i] : last;
+    return (size_t)(last >> v->shift) + 1;
+}
+
+/* Views of a sequence share its numbers of blocks, which go once. */
+static void put_numbers(ig_cuda_mail *m, ig_kv_view *views, int n) {
+    const uint32_t *number = views[0].number;
+    size_t n_numbers = 0;
+    for (int i = 0; number && i < n; i++) {
+        size_t end = views[i].number == number && views[i].n > 0 ? end_block(&views[i]) : 0;
+        if (end > n_numbers) n_numbers = end;
+    }
+    const uint32_t *sent = number ? put_list(m, number, n_numbers) : NULL;
+    for (int i = 0; i < n; i++)
+        if (views[i].number == number) views[i].number = sent;
+}
+
+/* Views as kernels read them: of blocks that may have copies, where each lies now is in the GPU's own table. */
+static void put_views(ig_cuda_mail *m, ig_kv_view *views, int n) {
+    put_numbers(m, views, n);
+    for (int i = 0; i < n; i++) {
+        ig_kv_view *v = &views[i];
+        if (v->index) v->index = put_list(m, v->index, (size_t)v->n);
+        if (!v->copies) continue;
+        v->blocks = v->copies->where + v->table * v->copies->shape.table_len;
+        v->is_staged = false;
+    }
+}
+
+ig_cuda_letter ig_cuda_mail_jobs(ig_cuda_mail *m, const ig_attention *jobs, int n, int n_views) {
+    ig_cuda_letter part = ig_cuda_mail_take(m, (size_t)n * sizeof *jobs);
+    ig_attention *kept = (ig_attention *)part.host;
+    memcpy(kept, jobs, (size_t)n * sizeof *jobs);
+    for (int i = 0; i < n; i++) {
+        ig_cuda_letter views = ig_cuda_mail_take(m, (size_t)n_views * sizeof(ig_kv_view));
+        memcpy(views.host, jobs[i].views, (size_t)n_views * sizeof(ig_kv_view));
+        kept[i].views = (const ig_kv_view *)views.dev;
+    }
+    for (int i = 0; i < n; i++) {
+        size_t at = (size_t)((const uint8_t *)kept[i].views - m->dev);
+        put_views(m, (ig_kv_view *)(void *)(m->host + at), n_views);
+    }
+    return part;
+}
+
+cudaError_t ig_cuda_mail_send(ig_cuda_mail *m, cudaStream_t s) {
+    size_t from = m->sent;
+    m->sent = m->used;
+    if (from == m->used) return cudaSuccess;
+    return cudaMemcpyAsync(m->dev + from, m->host + from, m->used - from, cudaMemcpyDefault, s);
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Copies of blocks in the GPU's memory change no bit of any result, however many there is room for, whatever the
+ * policy, wherever the blocks lie and whatever becomes of them; and what came over the bus is counted.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <stdio.h>
+
+#include "base/random.h"
+#include "device/context.h"
+#include "device/space.h"
+#include "golden/tiny_session.h"
+#include "kv/store.h"
+
+/* Of the models here a block holds 32 tokens as f16: a prompt fills some. */
+enum { PROMPT = 70, BACK = 50, STEPS = 6, CTX = 128, SIZES = 3 };
+
+static int32_t ids[CTX];
+static uint64_t sizes[SIZES]; /* of --kv-vram: none, some, all */
+
+static ig_session_options options_of(const char *policy, const char *type) {
+    ig_session_options o = ig_session_defaults();
+    o.n_ctx = CTX;
+    o.n_batch = 64;
+    o.cache.policy = policy;
+    o.cache.type = type;
+    if (strcmp(policy, "full") != 0) o.cache.budget = 0.3;
+    o.cache.n_sinks = 2;
+    o.cache.n_recent = 4;
+    return o;
+}
+
+/* Sizes for a kind of session, from what everything takes. */
+static void open_on(const char *path, const ig_session_options *options) {
+    ig_error err = {0};
+    ig_context_options c = ig_context_defaults();
+    ig_session_options o = *options;
+    ig_cache_plan_info all, none;
+    c.n_threads = 2;
+    c.device = "cuda";
+    expect_ok(ig_context_open(&ctx, &c, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
+    expect_ok(ig_cache_plan(&all, model, &o, &err), &err);
+    o.cache.vram_bytes = 0;
+    expect_ok(ig_cache_plan(&none, model, &o, &err), &err);
+    uint64_t copies = all.vram - none.vram;
+    assert_true(copies >= all.kv / 2 && none.vram < copies / 100);
+    sizes[0] = 0, sizes[1] = none.vram + (copies / 4), sizes[2] = all.vram;
+}
+
+static ig_session *open_sized(const ig_session_options *options, int size) {
+    ig_session_options o = *options;
+    o.cache.vram_bytes = sizes[size];
+    return open_session(&o);
+}
+
+/* Tokens of all sessions in one step: what a step costs here is its products. */
+static void step_all(ig_session *const *s, int k) {
+    ig_error err = {0};
+    int32_t next[SIZES];
+    for (int i = 0; i < SIZES; i++) next[i] = (k * 29 + 3) % N_VOCAB;
+    expect_ok(ig_session_decode(s, next, SIZES, &err), &err);
+    for (int i = 1; i < SIZES; i++) same(s[0], s[i]);
+}
+
+/* A prompt, steps, going back into the middle of a full block, another text from there on: in sessions of all sizes. */
+static void live(const ig_session_options *o) {
+    ig_session *s[SIZES];
+    for (int i = 0; i < SIZES; i++) s[i] = open_sized(o, i);
+    for (int round = 0; round < 2; round++) {
+        ids[BACK] += round;
+        for (int i = 0; i < SIZES; i++) put(s[i], ids, round ? BACK + 10 : PROMPT);
+        for (int k = 0; k < STEPS; k++) step_all(s, k);
+    }
+    for (int i = 0; i < SIZES; i++) {
+        ig_session_stats st = stats(s[i]);
+        assert_int_equal(st.vram_hits > 0, i > 0);
+        assert_int_equal(st.vram_copied > 0, i > 0);
+        assert_true(i == 0 || st.vram_bytes <= sizes[i]);
+        assert_true(st.vram_rows > 0 && st.decode_vram_read_bytes > 0);
+        assert_true(st.vram_read_bytes > st.decode_vram_read_bytes);
+        ig_session_close(s[i]);
+    }
+}
+
+typedef struct kind {
+    const char *model, *policy, *type, *speculate;
+    int audit_every;
+    double limit;
+} kind;
+
+static void any_kind(void **state) {
+    const kind *k = *state;
+    ig_session_options o = options_of(k->policy, k->type);
+    o.cache.speculate = k->speculate;
+    o.cache.audit_every = k->audit_every;
+    o.cache.limit = k->limit;
+    open_on(k->model, &o);
+    live(&o);
+    close_tiny(NULL);
+}
+
+/* With room for everything only the rows of blocks that are being filled come over the bus, and each block once. */
+static void full_stays(void **state) {
+    (void)state;
+    enum { BLOCK = 32, TABLES = 8 };
+    ig_session_options o = options_of("full", "f16");
+    open_on(TINY_LLAMA, &o);
+    ig_session *s = open_session(&o); /* by default it takes all it can use */
+    put(s, ids, PROMPT);
+    assert_int_equal(stats(s).vram_bytes, sizes[SIZES - 1]);
+    uint64_t rows = 0;
+    for (int n = PROMPT + 1; n <= PROMPT + STEPS; n++) {
+        step(s, ids[n]);
+        rows += TABLES * (uint64_t)((n - 1) % BLOCK + 1); /* the last block's, or all of it: copied */
+        assert_int_equal(stats(s).decode_vram_read_bytes, rows * 4096 / BLOCK);
+    }
+    ig_session_close(s);
+    close_tiny(NULL);
+}
+
+/* More than there is room for, of which everything is read: what is there stays, nothing is copied in turns. */
+static void full_does_not_thrash(void **state) {
+    (void)state;
+    ig_session_options o = options_of("full", "f16");
+    open_on(TINY_LLAMA, &o);
+    ig_session *s = open_sized(&o, 1);
+    put(s, ids, 100);
+    uint64_t copied = stats(s).vram_copied;
+    for (int k = 0; k < 3; k++) step(s, ids[k]);
+    assert_int_equal(stats(s).vram_copied, copied);
+    ig_session_close(s);
+    close_tiny(NULL);
+}
+
+/* Sessions with a beginning in common, stepped together; one closes, and another takes its place and its blocks. */
+static void batches(void **state) {
+    (void)state;
+    enum { N = 3 };
+    static float logits[2][6][N][N_VOCAB];
+    ig_error err = {0};
+    ig_session_options o = options_of("infinigen", "f16");
+    o.cache.n_sessions = N;
+    open_on(TINY_MISTRAL, &o);
+    for (int size = 0; size < 2; size++) {
+        ig_cache *cache;
+        ig_session *s[N];
+        ig_session_options own = o;
+        own.cache.vram_bytes = sizes[size];
+        expect_ok(ig_cache_open(&cache, model, &own, &err), &err);
+        own.shared = cache;
+        for (int i = 0; i < N; i++) {
+            s[i] = open_session(&own);
+            int32_t text[PROMPT];
+            memcpy(text, ids, sizeof text);
+            text[BACK] += i;
+            put(s[i], text, PROMPT - 10 * i);
+        }
+        for (int k = 0; k < 6; k++) {
+            int32_t next[N] = {k, 40 + k, 80 + k};
+            if (k == 3) {
+                ig_session_close(s[1]);
+                s[1] = open_session(&own);
+                put(s[1], ids + 7, BACK);
+            }
+            expect_ok(ig_session_decode(s, next, N, &err), &err);
+            for (int i = 0; i < N; i++) memcpy(logits[size][k][i], ig_session_logits(s[i]), sizeof logits[size][k][i]);
+        }
+        ig_cache_stats st;
+        ig_cache_get_stats(cache, &st);
+        assert_int_equal(st.vram_hits > 0, size);
+        assert_true(st.vram_bytes <= sizes[size] || !size);
+        assert_true(!size || st.vram_hits > stats(s[0]).vram_hits);
+        for (int i = 0; i < N; i++) ig_session_close(s[i]);
+        ig_cache_close(cache);
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    close_tiny(NULL);
+}
+
+/* ---- without a model ---------------------------------------------------------------------- */
+
+enum { LAYERS = 2, KV_HEADS = 2, HEADS = 4, DIM = 64, N_KVS = 3, TOKENS = 240 };
+
+/* Stores with the same tokens and copies of different numbers of blocks, and attention over them. */
+typedef struct stores {
+    ig_device *dev;
+    ig_kv *kv[N_KVS];
+    ig_head_shape shape;
+    float *q, *out; /* the host's: [HEADS][DIM], [N_KVS][HEADS][DIM] */
+    int32_t *lists; /* [LAYERS][KV_HEADS][TOKENS] the host's */
+    int n[LAYERS][KV_HEADS];
+    ig_random dice;
+} stores;
+
+static int roll(stores *x, int n) { return (int)(ig_random_unit(&x->dice) * n); }
+
+/* Tokens until there are n, of any numbers that are not too large. */
+static void add_tokens(stores *x, int layer, int n) {
+    ig_error err = {0};
+    int first = ig_kv_entries(x->kv[0], layer, 0).n;
+    for (int i = 0; i < N_KVS; i++) expect_ok(ig_kv_extend(x->kv[i], layer, n, &err), &err);
+    for (int t = first; t < n; t++)
+        for (int h = 0; h < KV_HEADS; h++) {
+            uint8_t row[4 * DIM];
+            for (int k = 0; k < 4 * DIM; k++) row[k] = (uint8_t)(k % 2 ? 0x30 + roll(x, 8) : roll(x, 256));
+            for (int i = 0; i < N_KVS; i++) {
+                ig_kv_row to = ig_kv_at(x->kv[i], layer, h, t);
+                size_t n_bytes = to.lines ? DIM : 2 * DIM;
+                memcpy(to.key, row, n_bytes);
+                memcpy(to.value, row + 2 * DIM, n_bytes);
+                if (to.lines) to.lines[0] = to.lines[1] = (ig_kv_line){0x2000, (uint16_t)(0x3000 + t)};
+            }
+        }
+}
+
+/* Some of n tokens, in runs, and the last one. */
+static void choose(stores *x, int layer, int n) {
+    for (int h = 0; h < KV_HEADS; h++) {
+        int32_t *list = x->lists + (layer * KV_HEADS + h) * TOKENS;
+        int k = 0;
+        for (int t = roll(x, 24); t < n - 1; t += 1 + (roll(x, 4) ? 0 : roll(x, 40))) list[k++] = t;
+        list[k++] = n - 1;
+        x->n[layer][h] = k;
+    }
+}
+
+static void view_chosen(stores *x, int layer, int i, ig_kv_view *views) {
+    for (int h = 0; h < KV_HEADS; h++)
+        views[h] = ig_kv_fetch(x->kv[i], layer, h, x->lists + (layer * KV_HEADS + h) * TOKENS, 0, x->n[layer][h]);
+}
+
+static void foresee(stores *x, int layer) {
+    ig_kv_view views[KV_HEADS];
+    for (int i = 1; i < N_KVS; i++) {
+        view_chosen(x, layer, i, views);
+        x->dev->ops->prefetch(x->dev, views, KV_HEADS);
+    }
+}
+
+static void attend_chosen(stores *x, int layer) {
+    ig_kv_view views[N_KVS][KV_HEADS];
+    ig_attention jobs[N_KVS] = {0};
+    ig_error err = {0};
+    for (int i = 0; i < N_KVS; i++) {
+        view_chosen(x, layer, i, views[i]);
+        jobs[i] = (ig_attention){.q = x->q, .out = x->out + i * HEADS * DIM, .n_tokens = 1, .views = views[i]};
+    }
+    x->dev->ops->attend(x->dev, &x->shape, jobs, N_KVS);
+    expect_ok(x->dev->ops->finish(x->dev, &err), &err);
+    for (int i = 1; i < N_KVS; i++) assert_memory_equal(x->out, x->out + i * HEADS * DIM, HEADS * DIM * sizeof(float));
+}
+
+/* Steps with lists by lot, foreseen or not, with and without a wait in between; sometimes back into a block. */
+static void any_lists(void **state) {
+    ig_error err = {0};
+    ig_context_options c = ig_context_defaults();
+    stores x = {.dice = {11}, .shape = {HEADS, KV_HEADS, DIM, 0.125f}};
+    c.device = "cuda";
+    expect_ok(ig_context_open(&ctx, &c, &err), &err);
+    x.dev = ctx->device;
+    ig_kv_shape shape = {LAYERS, KV_HEADS, DIM, TOKENS, 16};
+    const ig_kv_type *type = *state;
+    ig_kv_options o = {.device = x.dev, .type = *type};
+    for (int i = 0; i < N_KVS; i++) {
+        o.vram_bytes = i == 0 ? 0 : i == 1 ? (*type == IG_KV_F16 ? 100 << 10 : 50 << 10) : 1 << 20;
+        expect_ok(ig_kv_open(&x.kv[i], &shape, &o, &err), &err);
+    }
+    x.q = ig_device_alloc(x.dev, IG_PLACE_HOST, HEADS * DIM * sizeof(float));
+    x.out = ig_device_alloc(x.dev, IG_PLACE_HOST, N_KVS * HEADS * DIM * sizeof(float));
+    x.lists = ig_device_alloc(x.dev, IG_PLACE_HOST, LAYERS * KV_HEADS * TOKENS * sizeof(int32_t));
+    expect_ok(x.dev->ops->reserve(x.dev, &(ig_device_need){1, 64, TOKENS, x.shape}, &err), &err);
+    for (int i = 0; i < HEADS * DIM; i++) x.q[i] = (float)(roll(&x, 100) - 50) / 50;
+    for (int n = 100, k = 0; k < 300; k++, n++) {
+        bool again = k && roll(&x, 3); /* the lists of the step before: they lead to copies */
+        if (n == TOKENS || roll(&x, 10) == 0) n = 60 + roll(&x, n - 60), again = false;
+        for (int i = 0; i < N_KVS; i++) expect_ok(ig_kv_cut(x.kv[i], n - 1, &err), &err);
+        for (int layer = 0; layer < LAYERS; layer++) {
+            if (!again) choose(&x, layer, n);
+            int order = roll(&x, 3); /* tokens come before or after the foresight, or there is none */
+            if (order == 0) add_tokens(&x, layer, n);
+            if (order < 2) foresee(&x, layer);
+            if (order) expect_ok(x.dev->ops->finish(x.dev, &err), &err), add_tokens(&x, layer, n);
+            attend_chosen(&x, layer);
+        }
+    }
+    ig_kv_stats st;
+    ig_kv_get_stats(x.kv[1], &st);
+    assert_true(st.bus.hits > 500 && st.bus.rows > 500);
+    assert_true(st.bus.copied > 2 * st.vram_bytes / 4096); /* some made way for others */
+    for (int i = 0; i < N_KVS; i++) ig_kv_close(x.kv[i]);
+    ig_device_free(x.dev, IG_PLACE_HOST, x.q, 0);
+    ig_device_free(x.dev, IG_PLACE_HOST, x.out, 0);
+    ig_device_free(x.dev, IG_PLACE_HOST, x.lists, 0);
+    ig_context_close(ctx);
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+/* What is taken of the GPU's memory is what was said. */
+static void room(void **state) {
+    (void)state;
+    ig_session_options o = options_of("infinigen", "q8");
+    open_on(TINY_LLAMA, &o);
+    ig_device *d = ctx->device;
+    ig_session_close(open_sized(&o, 0)); /* scratch stays */
+    for (int i = 0; i < SIZES; i++) {
+        uint64_t before = d->ops->room(d);
+        ig_session *s = open_sized(&o, i);
+        assert_true(before - d->ops->room(d) >= stats(s).vram_bytes);
+        assert_true(before - d->ops->room(d) <= sizes[i] + 2 * 4096 || i == 0);
+        ig_session_close(s);
+        assert_int_equal(d->ops->room(d), before);
+    }
+    close_tiny(NULL);
+}
+
+static void not_on_the_cpu(void **state) {
+    (void)state;
+    ig_error err = {0};
+    ig_session *s;
+    ig_session_options o = options_of("full", "f16");
+    expect_ok(ig_context_open(&ctx, NULL, &err), &err);
+    expect_ok(ig_model_open(&model, ctx, TINY_LLAMA, NULL, &err), &err);
+    o.cache.vram_bytes = 1 << 20;
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
+    o.cache.vram_bytes = 0;
+    ig_session_close(open_session(&o));
+    close_tiny(NULL);
+}
+
+int main(void) {
+    static kind kinds[] = {{TINY_MISTRAL, "infinigen", "q8", NULL, 3, 0},
+                           {TINY_MISTRAL, "infinigen", "f16", "none", 0, 0.5},
+                           {"tests/golden/models/opt", "infinigen-osdi24", "f16", NULL, 0, 0}};
+    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 7 };
+    static ig_kv_type types[] = {IG_KV_F16, IG_KV_Q8};
+    struct CMUnitTest tests[KINDS + OTHERS] = {cmocka_unit_test_prestate(any_lists, &types[0]),
+                                               cmocka_unit_test_prestate(any_lists, &types[1]),
+                                               cmocka_unit_test(full_stays),
+                                               cmocka_unit_test(full_does_not_thrash),
+                                               cmocka_unit_test(batches),
+                                               cmocka_unit_test(room),
+                                               cmocka_unit_test(not_on_the_cpu)};
+    ig_device_info d;
+    for (int i = 0; i < KINDS; i++)
+        tests[OTHERS + i] = (struct CMUnitTest)cmocka_unit_test_prestate(any_kind, &kinds[i]);
+    for (int i = 0; i < CTX; i++) ids[i] = (i * 37 + 5) % (N_VOCAB - 1);
+    if (!ig_device_at(1, &d)) {
+        printf("skipped: no GPU\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
