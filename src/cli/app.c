@@ -134,6 +134,7 @@ static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
     c->evict = o->kv_evict.v[0];
     c->no_prefetch = o->no_prefetch;
     c->no_uring = o->no_uring;
+    c->vram_bytes = o->kv_vram;
     c->store_path = o->kv_store;
     c->store_bytes = o->kv_store_size;
     if (!o->kv_ram && !o->kv_disk && !o->kv_map) return;

@@ -82,6 +82,7 @@ typedef enum ig_cli_kind {
     IG_KIND_AMOUNTS, /* ig_cli_amounts: a comma list of the same */
     IG_KIND_LIMITS,  /* ig_cli_amounts, a comma list: "80%", 0.8 and 1.0 are shares; else bytes, as IG_KIND_SIZE */
     IG_KIND_SIZE,    /* uint64_t: bytes, with K, M, G or T (powers of 1024) */
+    IG_KIND_ROOM,    /* uint64_t: the same, 0, or for "auto" UINT64_MAX */
     IG_KIND_SEED,    /* int64_t: -1 or more */
     IG_KIND_TEXT,    /* const char * */
     IG_KIND_TEXTS,   /* ig_cli_texts: may be given several times */
@@ -166,7 +167,7 @@ typedef struct ig_cli_options {
     ig_cli_numbers kv_alpha, kv_partial;
     double kv_mass, kv_locality, kv_inertia;
     int kv_sinks, kv_recent, kv_dense_layers;
-    uint64_t kv_ram, kv_disk, weights_ram, weights_vram;
+    uint64_t kv_ram, kv_vram, kv_disk, weights_ram, weights_vram;
     const char *kv_store;
     uint64_t kv_store_size;
     const char *kv_disk_path, *speculate, *kv_trace, *audit_trace;

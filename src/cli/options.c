@@ -303,6 +303,8 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_LIMITS, AT(kv_limit), NULL, 0, 0, NULL},
     {"--kv-ram", "SIZE", "most RAM for keys and values, such as 512M; the rest goes to disk (default: no limit)", CACHE,
      IG_KIND_SIZE, AT(kv_ram), NULL, 0, 0, NULL},
+    {"--kv-vram", "SIZE|auto", "most of a GPU's memory for copies of what is read most of them; 0: none", CACHE,
+     IG_KIND_ROOM, AT(kv_vram), "auto", 0, 0, NULL},
     {"--kv-map", NULL,
      "let the system page keys and values in and out of a mapped file, to compare with; with --kv-ram", CACHE,
      IG_KIND_FLAG, AT(kv_map), NULL, 0, 0, NULL},

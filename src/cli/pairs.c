@@ -158,6 +158,7 @@ void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s) {
                          .seconds = st.decode_seconds,
                          .stall = st.decode_stall_seconds,
                          .read = (double)st.decode_read_bytes,
+                         .vram_read = (double)st.decode_vram_read_bytes,
                          .kv_bytes = st.kv_bytes,
                          .sketch_bytes = st.sketch_bytes,
                          .selected = st.selected_share * n,
@@ -180,6 +181,7 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
     sum->seconds += more->seconds;
     sum->stall += more->stall;
     sum->read += more->read;
+    sum->vram_read += more->vram_read;
     sum->selected += more->selected;
     sum->fetched += more->fetched;
     sum->blocks += more->blocks;
@@ -217,10 +219,10 @@ json_t *ig_cli_tally_step(const ig_cli_tally *t) {
         json_object_set_new(busy, ig_cli_part_names[p], json_real(ig_cli_mean(w->busy_seconds, t->n_decoded)));
         json_object_set_new(tasks, ig_cli_part_names[p], json_real(ig_cli_mean(w->n_tasks, t->n_decoded)));
     }
-    return json_pack("{s:f, s:o, s:o, s:o, s:f, s:f, s:f}", "seconds", ig_cli_mean(t->seconds, t->n_decoded), "parts",
-                     seconds, "busy", busy, "tasks", tasks, "entries_used", ig_cli_mean(t->used, t->n_decoded),
+    return json_pack("{s:f, s:o, s:o, s:o, s:f, s:f, s:f, s:f}", "seconds", ig_cli_mean(t->seconds, t->n_decoded),
+                     "parts", seconds, "busy", busy, "tasks", tasks, "entries_used", ig_cli_mean(t->used, t->n_decoded),
                      "entries_seen", ig_cli_mean(t->seen, t->n_decoded), "read_bytes",
-                     ig_cli_mean(t->read, t->n_decoded));
+                     ig_cli_mean(t->read, t->n_decoded), "vram_read_bytes", ig_cli_mean(t->vram_read, t->n_decoded));
 }
 
 json_t *ig_cli_tally_audit(const ig_cli_tally *t) {

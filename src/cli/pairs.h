@@ -40,6 +40,7 @@ json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair);
 typedef struct ig_cli_tally {
     uint64_t n_decoded, n_audits;
     double seconds, stall, read, selected, fetched, blocks, mass, mass_p1; /* read: bytes */
+    double vram_read;                                                      /* bytes */
     double cosine, output_cosine, needed;
     double used, seen; /* entries */
     ig_part_work parts[IG_STEP_PARTS];
@@ -59,7 +60,7 @@ uint64_t ig_cli_tally_ram(const ig_cli_tally *t);
 /* The share of the time that the computation stood still for the disk. */
 double ig_cli_tally_stall(const ig_cli_tally *t);
 /* What a step took and used, means: "seconds", "parts" of them, "busy" seconds of threads and "tasks" in each part,
- * "entries_used" and "entries_seen" over layers and KV heads, "read_bytes". */
+ * "entries_used" and "entries_seen" over layers and KV heads, "read_bytes" from disk, "vram_read_bytes" to a GPU. */
 json_t *ig_cli_tally_step(const ig_cli_tally *t);
 /* What audits found: "n", "mass_mean", "mass_p1", "cosine_mean", "output_cosine_mean", "needed_mean". */
 json_t *ig_cli_tally_audit(const ig_cli_tally *t);

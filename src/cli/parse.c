@@ -212,6 +212,13 @@ static bool parse_limit(ig_cli_amount *out, const char *text, char why[128]) {
     return false;
 }
 
+static bool parse_room(uint64_t *out, const char *text, char why[128]) {
+    bool named = strcmp(text, "auto") == 0 || strcmp(text, "0") == 0;
+    if (!named) return parse_size(out, text, why);
+    *out = *text == '0' ? 0 : UINT64_MAX;
+    return true;
+}
+
 static bool parse_seed(int64_t *out, const char *text, char why[128]) {
     char *end;
     errno = 0;
@@ -344,6 +351,8 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
             return parse_amount(out, text, why);
         case IG_KIND_SIZE:
             return parse_size(out, text, why);
+        case IG_KIND_ROOM:
+            return parse_room(out, text, why);
         case IG_KIND_SEED:
             return parse_seed(out, text, why);
         case IG_KIND_TEXT:

@@ -55,6 +55,16 @@ static void add_tiers(json_t *kv, const ig_session_stats *st) {
     json_object_set_new(kv, "stall_share", json_real(share(st->decode_stall_seconds, st->decode_seconds)));
 }
 
+/* What a GPU had copies of, and what came to it from RAM. */
+static void add_vram(json_t *kv, const ig_session_stats *st) {
+    json_object_set_new(
+        kv, "vram",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:f}", "bytes", (json_int_t)st->vram_bytes, "hits",
+                  (json_int_t)st->vram_hits, "copied", (json_int_t)st->vram_copied, "rows", (json_int_t)st->vram_rows,
+                  "read_bytes", (json_int_t)st->vram_read_bytes, "read_bytes_per_token",
+                  st->n_decoded ? (double)st->decode_vram_read_bytes / (double)st->n_decoded : 0));
+}
+
 /* How much of dense attention the entries used held: over all audited heads, and per layer that is not dense. */
 static void add_audit(json_t *report, const ig_session *s, int n_layers) {
     ig_cli_tally tally = {0};
@@ -93,6 +103,7 @@ static void add_session(json_t *report, const ig_cli_app *app, const ig_session 
         ig_cli_tally_session(&tally, s);
         json_object_set_new(report, "step", ig_cli_tally_step(&tally));
     }
+    if (st.vram_read_bytes) add_vram(json_object_get(report, "kv"), &st);
     if (st.written_bytes) add_tiers(json_object_get(report, "kv"), &st);
     if (st.n_audits) add_audit(report, s, app->info.n_layers);
 }
@@ -205,8 +216,12 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
         fprintf(stderr, "audit       the entries used hold %.1f %% of the attention, 99 of 100 heads over %.1f %%\n",
                 st.mass_mean * 100, st.mass_p1 * 100);
     if (st.dropped) fprintf(stderr, "dropped     %llu entries\n", (unsigned long long)st.dropped);
-    if (!st.written_bytes) return;
     char disk[32], read[32];
+    if (st.vram_read_bytes)
+        fprintf(stderr, "GPU         %s of copies of keys and values; %s came from RAM, %s a step\n",
+                ig_cli_size(disk, st.vram_bytes), ig_cli_size(read, st.vram_read_bytes),
+                ig_cli_size(kv, st.n_decoded ? st.decode_vram_read_bytes / st.n_decoded : 0));
+    if (!st.written_bytes) return;
     if (app->o->kv_map) {
         struct rusage usage = {0};
         getrusage(RUSAGE_SELF, &usage);

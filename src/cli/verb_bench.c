@@ -37,7 +37,8 @@ typedef struct bench {
     uint64_t step_bytes; /* weights read by one step */
     double read_speed;   /* bytes a second of memory; 0: not known */
     bool has_disk;       /* the KV cache has a disk tier */
-    uint64_t streamed;   /* bytes of weights that a step reads from the file */
+    bool has_gpu;
+    uint64_t streamed; /* bytes of weights that a step reads from the file */
     bool has_store;
     int n_rows;           /* printed so far */
     uint64_t done, total; /* runs */
@@ -121,6 +122,7 @@ static void print_md_head(const bench *b) {
     printf("| %-24s | %8s | %8s | %7s | %-9s | %5s | %-14s | %20s | %9s | %12s | %7s | %8s |", "model", "size",
            "params", "threads", "policy", "batch", "test", "t/s", "median", gb, "KV used", "peak RSS");
     fputs(b->has_disk ? " read/step | stalled |" : "", stdout);
+    fputs(b->has_gpu ? " to GPU/step |" : "", stdout);
     fputs(b->streamed ? " weights/step | for them |" : "", stdout);
     fputs(b->has_store ? "     stored |" : "", stdout);
     fputs(b->app.o->kv_budget.n > 1 ? "  budget |" : "", stdout);
@@ -130,6 +132,7 @@ static void print_md_head(const bench *b) {
         "------: | -------: |",
         "------------------------", "---------", "--------------");
     fputs(b->has_disk ? " --------: | ------: |" : "", stdout);
+    fputs(b->has_gpu ? " ----------: |" : "", stdout);
     fputs(b->streamed ? " -----------: | -------: |" : "", stdout);
     fputs(b->has_store ? " ---------: |" : "", stdout);
     fputs(b->app.o->kv_budget.n > 1 ? " ------: |" : "", stdout);
@@ -157,6 +160,9 @@ static void print_md(const bench *b, const bench_row *row) {
         snprintf(stall, sizeof stall, "%.1f %%", r.stall * 100);
     }
     if (b->has_disk) printf(" %9s | %7s |", read, stall);
+    if (b->has_gpu && row->n_gen)
+        snprintf(read, sizeof read, "%.2f MB", ig_cli_mean(row->work.vram_read, row->work.n_decoded) / 1e6);
+    if (b->has_gpu) printf(" %11s |", row->n_gen ? read : "");
     if (b->streamed) {
         snprintf(stall, sizeof stall, "%.1f %%", r.weight_stall * 100);
         printf(" %12s | %8s |", ig_cli_size(read, b->streamed), row->n_gen ? stall : "");
@@ -352,6 +358,7 @@ static void count_work(ig_cli_tally *sum, const ig_eval_generation *done, int n_
     ig_cli_tally more = {.n_decoded = (uint64_t)n_steps,
                          .seconds = done->seconds,
                          .read = done->read_bytes,
+                         .vram_read = done->vram_read_bytes,
                          .used = done->used_entries,
                          .seen = done->seen_entries};
     memcpy(more.parts, done->parts, sizeof more.parts);
@@ -490,6 +497,7 @@ int ig_cli_bench(const ig_cli_options *o) {
         ig_weight_stats weights;
         ig_model_get_weight_stats(b.app.model, &weights);
         b.streamed = weights.step_bytes;
+        b.has_gpu = strcmp(ig_context_device(b.app.ctx), "cpu") != 0;
         b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
         ig_context_read_speed(&b.read_speed, b.app.ctx, NULL); /* without it a table says less */
         b.total = (uint64_t)pairs.n * (o->breakdown && b.has_disk ? 2 : 1) * (uint64_t)o->depth.n *

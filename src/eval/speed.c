@@ -187,6 +187,7 @@ static void count_work(ig_eval_generation *out, const ig_eval_speed *speed, int 
         ig_session_stats st;
         ig_session_get_stats(speed->sessions[i], &st);
         out->read_bytes += sign * (double)st.decode_read_bytes;
+        out->vram_read_bytes += sign * (double)st.decode_vram_read_bytes;
         out->stall_seconds += sign * st.decode_stall_seconds;
         out->used_entries += sign * (double)st.used_entries;
         out->seen_entries += sign * (double)st.seen_entries;

@@ -44,6 +44,7 @@ typedef struct ig_eval_generation {
     double seconds;
     double selected_share;             /* of the first sequence */
     double read_bytes;                 /* from the disk tier, for all sequences */
+    double vram_read_bytes;            /* from RAM to a GPU, likewise */
     double stall_seconds;              /* part of seconds: stood still for it */
     double weight_seconds;             /* part of seconds: stood still for weights that are not in RAM */
     ig_part_work parts[IG_STEP_PARTS]; /* of seconds */

@@ -95,6 +95,7 @@ static void write_cache(FILE *f, const ig_scheduler_stats *t, const ig_cache_opt
     head(f, "kv_bytes", "gauge", "Keys, values and their tables, by tier.");
     fprintf(f, "infinigen_kv_bytes{tier=\"ram\"} %" PRIu64 "\ninfinigen_kv_bytes{tier=\"disk\"} %" PRIu64 "\n",
             k->kv_bytes, k->disk_bytes);
+    if (k->vram_bytes) fprintf(f, "infinigen_kv_bytes{tier=\"vram\"} %" PRIu64 "\n", k->vram_bytes);
     gauge(f, "kv_sketch_bytes", "What policies keep beside keys and values.", k->sketch_bytes);
     gauge(f, "kv_tokens", "Tokens held for running requests.", k->tokens);
     gauge(f, "kv_kept_tokens", "Tokens kept for later prompts.", k->kept_tokens);
@@ -102,6 +103,10 @@ static void write_cache(FILE *f, const ig_scheduler_stats *t, const ig_cache_opt
     counter(f, "kv_spilled_bytes_total", "Written to the disk tier.", k->written_bytes);
     counter(f, "kv_blocks_demoted_total", "Blocks of 4 KiB that left RAM.", k->demoted);
     counter(f, "kv_blocks_recalled_total", "Blocks of 4 KiB brought back.", k->recalled);
+    counter(f, "kv_vram_hits_total", "Blocks that a GPU had copies of.", k->vram_hits);
+    counter(f, "kv_vram_copied_total", "Blocks copied to a GPU.", k->vram_copied);
+    counter(f, "kv_vram_rows_total", "Entries that a GPU read from RAM in place.", k->vram_rows);
+    counter(f, "kv_vram_read_bytes_total", "Of both, from RAM to a GPU.", k->vram_read_bytes);
     head(f, "kv_stall_seconds_total", "counter", "Time in which steps stood still for the disk.");
     fprintf(f, "infinigen_kv_stall_seconds_total %.9g\n", k->stall_seconds);
     counter(f, "prefetch_hits_total", "Blocks that a prefetch had ready, of ended requests.", t->prefetch_hits);

@@ -49,9 +49,9 @@ static void open_on(const char *path, const ig_session_options *options) {
     expect_ok(ig_cache_plan(&all, model, &o, &err), &err);
     o.cache.vram_bytes = 0;
     expect_ok(ig_cache_plan(&none, model, &o, &err), &err);
-    uint64_t copies = all.vram - none.vram;
-    assert_true(copies >= all.kv / 2 && none.vram < copies / 100);
-    sizes[0] = 0, sizes[1] = none.vram + (copies / 4), sizes[2] = all.vram;
+    uint64_t copies = all.gpu.kv - none.gpu.kv;
+    assert_true(copies >= all.kv / 2 && none.gpu.kv < copies / 100);
+    sizes[0] = 0, sizes[1] = none.gpu.kv + (copies / 4), sizes[2] = all.gpu.kv;
 }
 
 static ig_session *open_sized(const ig_session_options *options, int size) {

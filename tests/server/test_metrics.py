@@ -14,6 +14,7 @@ GAUGES = ["requests_running", "requests_waiting", "places", "piece_tokens", "kv_
 COUNTERS = ["requests_total", "requests_cancelled_total", "requests_failed_total", "prompt_tokens_total",
             "prompt_tokens_cached_total", "generated_tokens_total", "steps_total", "step_seconds_total",
             "kv_fetched_bytes_total", "kv_spilled_bytes_total", "kv_blocks_demoted_total", "kv_blocks_recalled_total",
+            "kv_vram_hits_total", "kv_vram_copied_total", "kv_vram_rows_total", "kv_vram_read_bytes_total",
             "kv_stall_seconds_total", "prefetch_hits_total", "prefetch_misses_total", "store_read_tokens_total",
             "store_put_tokens_total", "http_replies_total", "http_connections_lost_total"]
 HISTOGRAMS = ["time_to_first_token_seconds", "time_between_tokens_seconds", "request_wait_seconds",
