@@ -27,7 +27,7 @@ enum {
     TILE = 4,                /* keys, or dims of values, of a tile: with 2 vectors of queries, 8 accumulators */
     GROUP = 32,              /* rows whose weights share a scale */
     PAIRS = GROUP / 2,
-    AHEAD = 16,              /* rows */
+    AHEAD = 16, /* rows */
     GROUPS = IG_PROMPT_KEYS / GROUP,
     KEY_NORM = 32767,
     QUERY_NORM = 65400, /* with rounding, (65400 + 12) (32767 + 12) < 2^31 for 512 dims */
