@@ -24,7 +24,10 @@ ig_status ig_device_open_cuda(ig_device **out, int number, int n_threads, ig_err
 
 /* ---- what one would take, also where there is none (gpu_plan.c) ---------------------------- */
 
-enum { IG_GPU_GATHERED = 2048 /* rows of each KV head that a prompt's attention gathers at a time */ };
+enum {
+    IG_GPU_GATHERED = 2048, /* rows of each KV head that a prompt's attention gathers at a time */
+    IG_GPU_MAIL = 8 << 20,  /* bytes, in both places, of what attention is called with between two waits */
+};
 
 /* Scratch of a GPU's operations, in elements: columns of 8-bit activations in bytes, decode steps' parts and prompts'
  * running sums in floats, gathered keys and values in halves. */
@@ -35,8 +38,8 @@ typedef struct ig_gpu_scratch {
 ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need);
 /* Bytes of a column of n 8-bit activations: codes, then a scale for each 32 of them. */
 static inline size_t ig_gpu_act_bytes(int n) { return (size_t)n + (size_t)n / 32 * sizeof(float); }
-/* Bytes that reserve() takes. */
-uint64_t ig_gpu_scratch_bytes(const ig_device_need *need);
+/* Adds the bytes that opening the device and reserve() take. */
+void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need);
 /* A GPU that computes nothing and has no memory: what would lie there can be counted (ig_device_ops.is_plan). */
 ig_status ig_device_open_plan(ig_device **out, ig_error *err);
 

@@ -16,7 +16,7 @@ ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need) {
                             .rows = (size_t)need->heads.n_kv_heads * IG_GPU_GATHERED * 2 * d};
 }
 
-uint64_t ig_gpu_scratch_bytes(const ig_device_need *need) {
+void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need) {
     ig_gpu_scratch n = ig_gpu_scratch_of(need);
     ig_arena sum = {0};
     ig_arena_take(&sum, n.act);
@@ -24,7 +24,8 @@ uint64_t ig_gpu_scratch_bytes(const ig_device_need *need) {
     ig_arena_take(&sum, n.state * sizeof(float));
     ig_arena_take(&sum, n.rows * sizeof(uint16_t));
     ig_arena_take(&sum, sizeof(uint32_t)); /* of the largest magnitude */
-    return sum.used;
+    bytes[IG_PLACE_DEVICE] += sum.used + IG_GPU_MAIL;
+    bytes[IG_PLACE_HOST] += IG_GPU_MAIL;
 }
 
 static void plan_close(ig_device *d) { free(d); }

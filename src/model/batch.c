@@ -56,7 +56,7 @@ void ig_batch_plan(uint64_t bytes[IG_PLACES], const ig_context *ctx, const ig_co
     ig_device_need device = device_need(c, need);
     lay_out(&b, ctx, c, need);
     for (int p = 0; p < IG_PLACES; p++) bytes[p] = b.space.at[p].used;
-    if (!ctx->device->ops->is_host) bytes[IG_PLACE_DEVICE] += ig_gpu_scratch_bytes(&device);
+    if (!ctx->device->ops->is_host) ig_gpu_plan_scratch(bytes, &device);
 }
 
 void ig_batch_init(ig_batch *b) {

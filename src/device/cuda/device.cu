@@ -18,7 +18,6 @@ extern "C" {
 }
 
 enum {
-    MAIL_BYTES = 8 << 20,  /* between two waits */
     MOST_ORDERS = 1 << 16, /* of copies, at a time */
     FEW_ROWS = 4096        /* of views, that are looked through by one thread */
 };
@@ -324,7 +323,7 @@ static ig_status gpu_reserve(ig_device *d, const ig_device_need *need, ig_error 
 
 static size_t gpu_scratch_bytes(ig_device *d) {
     gpu *g = enter(d);
-    size_t n_bytes = g->scratch_bytes;
+    size_t n_bytes = g->scratch_bytes + IG_GPU_MAIL;
     leave(g);
     return n_bytes;
 }
@@ -570,7 +569,7 @@ static void attend_carried(gpu *g, const ig_head_shape *s, const ig_attention *a
 /* As many of n steps as there is room for their parts; returns how many. */
 static int attend_steps(gpu *g, const ig_head_shape *s, const ig_attention *a, int n) {
     size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
-    int n_jobs = 0, n_parts = 1, most_jobs = (int)(MAIL_BYTES / ig_cuda_mail_job_bytes(1, s->n_kv_heads));
+    int n_jobs = 0, n_parts = 1, most_jobs = (int)(IG_GPU_MAIL / ig_cuda_mail_job_bytes(1, s->n_kv_heads));
     for (; n_jobs < n && n_jobs < most_jobs && !a[n_jobs].prompt && !a[n_jobs].carry; n_jobs++) {
         int most = max_int(n_parts, count_parts(s, &a[n_jobs]));
         if (n_jobs && (size_t)(n_jobs + 1) * (size_t)most * each > g->n_parts) break;
@@ -679,9 +678,9 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->begun, cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->brought, cudaEventDisableTiming);
     if (e != cudaSuccess) return fail(err, g, "opening the device", e);
-    g->mail.size = MAIL_BYTES;
-    g->mail.host = (uint8_t *)take_host(MAIL_BYTES);
-    g->mail.dev = (uint8_t *)take(g, MAIL_BYTES);
+    g->mail.size = IG_GPU_MAIL;
+    g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);
+    g->mail.dev = (uint8_t *)take(g, IG_GPU_MAIL);
     if (!g->mail.host || !g->mail.dev) return fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
     return ig_pool_open(&g->pool, n_threads, err);
 }
