@@ -5,11 +5,9 @@
  * used in place, under the same address, but for blocks of K and V that have copies (device/residency.h); these come on
  * a second stream if they are foreseen. The host's side of a step runs on a pool of threads.
  */
+#include "device/cuda/gpu.cuh"
 #include "device/cuda/lane.cuh"
-#include "device/cuda/mail.cuh"
 
-#include <limits.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,73 +15,7 @@ extern "C" {
 #include "base/memory.h"
 }
 
-enum {
-    MOST_ORDERS = 1 << 16, /* of copies, at a time */
-    FEW_ROWS = 4096        /* of views, that are looked through by one thread */
-};
-
-/* Memory of the host that has a copy on the GPU. */
-typedef struct binding {
-    const uint8_t *host;
-    uint8_t *copy;
-    size_t n_bytes;
-} binding;
-
-typedef struct gpu {
-    ig_device base;
-    int number;
-    char name[256];
-    ig_pool *pool;
-    pthread_mutex_t turn; /* of all below */
-    cudaStream_t stream;
-    cudaError_t failure; /* the first since the last finish() */
-
-    binding *bound; /* [n_bound], ascending */
-    size_t n_bound, cap_bound;
-
-    ig_device_need have;
-    uint8_t *scratch; /* holds what follows; its bytes */
-    size_t scratch_bytes;
-    uint8_t *act;                    /* [max_rows] columns of 8-bit activations */
-    float *parts, *state;            /* decode steps' parts; prompts' running sums */
-    uint16_t *rows;                  /* gathered keys and values */
-    size_t n_parts, n_state, n_rows; /* elements of these */
-    unsigned *peak;
-    ig_cuda_mail mail; /* what attention was called with since the last wait */
-
-    cudaStream_t ahead; /* brings blocks that are foreseen */
-    cudaEvent_t begun;  /* on `stream`: what `ahead` has to wait for */
-    cudaEvent_t brought;
-    bool is_ahead; /* the stream has not waited for `brought` yet */
-} gpu;
-
-static gpu *gpu_of(ig_device *d) { return (gpu *)d; }
-
-static void note(gpu *g, cudaError_t e) {
-    if (e != cudaSuccess && g->failure == cudaSuccess) g->failure = e;
-}
-
-/* From here to leave() the device is the caller's. */
-static gpu *enter(ig_device *d) {
-    gpu *g = gpu_of(d);
-    pthread_mutex_lock(&g->turn);
-    note(g, cudaSetDevice(g->number));
-    return g;
-}
-
-static void leave(gpu *g) {
-    note(g, cudaGetLastError()); /* of a launch */
-    pthread_mutex_unlock(&g->turn);
-}
-
-static void wait(gpu *g) {
-    if (g->is_ahead) note(g, cudaStreamSynchronize(g->ahead));
-    note(g, cudaStreamSynchronize(g->stream));
-    g->is_ahead = false;
-    g->mail.used = g->mail.sent = 0;
-}
-
-static ig_status fail(ig_error *err, const gpu *g, const char *what, cudaError_t e) {
+ig_status ig_cuda_fail(ig_error *err, const gpu *g, const char *what, cudaError_t e) {
     if (e == cudaErrorMemoryAllocation)
         return ig_fail(err, IG_E_MEMORY, "cuda:%d, %s: out of memory: %s", g->number, g->name, what);
     return ig_fail(err, IG_E_DEVICE, "cuda:%d, %s: %s: %s", g->number, g->name, what, cudaGetErrorString(e));
@@ -96,13 +28,12 @@ static ig_status gpu_finish(ig_device *d, ig_error *err) {
     cudaError_t e = g->failure;
     g->failure = cudaSuccess;
     leave(g);
-    return e == cudaSuccess ? IG_OK : fail(err, g, "an operation failed", e);
+    return e == cudaSuccess ? IG_OK : ig_cuda_fail(err, g, "an operation failed", e);
 }
 
 /* ---- memory --------------------------------------------------------------------------- */
 
-/* Zeroed memory of the GPU, or NULL; in turn. */
-static void *take(gpu *g, size_t n_bytes) {
+void *ig_cuda_take(gpu *g, size_t n_bytes) {
     void *p = NULL;
     if (cudaMalloc(&p, n_bytes ? n_bytes : 1) != cudaSuccess) {
         cudaGetLastError();
@@ -124,7 +55,7 @@ static void *take_host(size_t n_bytes) {
 
 static void *gpu_alloc(ig_device *d, ig_place place, size_t n_bytes) {
     gpu *g = enter(d);
-    void *p = place == IG_PLACE_HOST ? take_host(n_bytes) : take(g, n_bytes);
+    void *p = place == IG_PLACE_HOST ? take_host(n_bytes) : ig_cuda_take(g, n_bytes);
     leave(g);
     return p;
 }
@@ -142,29 +73,6 @@ static uint64_t gpu_room(ig_device *d) {
     note(g, cudaMemGetInfo(&left, &all));
     leave(g);
     return left;
-}
-
-/* Number of the first binding that begins behind p. */
-static size_t bound_behind(const gpu *g, const void *p) {
-    size_t low = 0, high = g->n_bound;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (g->bound[middle].host <= (const uint8_t *)p)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
-/* Where the GPU has what the host has at p: in a copy, or there. */
-template <typename T>
-static const T *find(const gpu *g, const T *p) {
-    size_t i = bound_behind(g, p);
-    if (i == 0) return p;
-    const binding *b = &g->bound[i - 1];
-    size_t at = (size_t)((const uint8_t *)p - b->host);
-    return at < b->n_bytes ? (const T *)(const void *)(b->copy + at) : p;
 }
 
 static bool grow_bound(gpu *g) {
@@ -199,7 +107,7 @@ static ig_status gpu_bind(ig_device *d, const void *p, size_t n_bytes, ig_error 
         cudaFree(copy);
     }
     leave(g);
-    return e == cudaSuccess ? IG_OK : fail(err, g, "copying the weights", e);
+    return e == cudaSuccess ? IG_OK : ig_cuda_fail(err, g, "copying the weights", e);
 }
 
 static void gpu_unbind(ig_device *d, const void *p) {
@@ -232,7 +140,7 @@ static ig_status gpu_open_lane(ig_device *d, ig_lane **out, int n_marks, ig_erro
     cudaError_t e = ig_cuda_lane_open(out, g->stream, n_marks);
     cudaGetLastError();
     leave(g);
-    return e == cudaSuccess ? IG_OK : fail(err, g, "opening a stream for copies", e);
+    return e == cudaSuccess ? IG_OK : ig_cuda_fail(err, g, "opening a stream for copies", e);
 }
 
 static void gpu_close_lane(ig_device *d, ig_lane *l) {
@@ -268,8 +176,6 @@ static double gpu_waited(ig_device *d, ig_lane *l) {
 
 /* ---- scratch ---------------------------------------------------------------------------- */
 
-static int max_int(int a, int b) { return a > b ? a : b; }
-
 /* The two passes of an arena: sizes, then pointers. */
 static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
     ig_gpu_scratch n = ig_gpu_scratch_of(need);
@@ -288,12 +194,12 @@ static ig_status grow(gpu *g, const ig_device_need *want, ig_error *err) {
     ig_arena a = {};
     lay_out(g, &a, want);
     size_t n_bytes = a.used;
-    a.base = (char *)take(g, n_bytes);
+    a.base = (char *)ig_cuda_take(g, n_bytes);
     if (!a.base) {
         cudaError_t failure = g->failure;
         *g = old;
         g->failure = failure;
-        return fail(err, g, "scratch of the device", cudaErrorMemoryAllocation);
+        return ig_cuda_fail(err, g, "scratch of the device", cudaErrorMemoryAllocation);
     }
     wait(g);
     note(g, cudaFree(old.scratch));
@@ -409,199 +315,6 @@ static void gpu_parallel(ig_device *d, int n_tasks, ig_task_fn fn, void *arg) {
 
 static ig_pool_work gpu_worked(const ig_device *d) { return ig_pool_worked(((const gpu *)d)->pool); }
 
-/* ---- copies of blocks ------------------------------------------------------------------ */
-
-static void gpu_close_copies(ig_device *d, ig_residency *r) {
-    gpu *g = enter(d);
-    wait(g);
-    note(g, cudaFree(r->where));
-    note(g, cudaFree(r->copies));
-    leave(g);
-    ig_residency_close(r);
-}
-
-static ig_status gpu_open_copies(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err) {
-    ig_residency *r;
-    ig_status s = ig_residency_open(&r, shape, err);
-    *out = NULL;
-    if (s) return s;
-    gpu *g = enter(d);
-    r->where = (const uint8_t **)take(g, r->n_blocks * sizeof *r->where);
-    r->copies = (uint8_t *)take(g, r->n_copies * r->copy_bytes);
-    leave(g);
-    if (r->where && r->copies) {
-        *out = r;
-        return IG_OK;
-    }
-    gpu_close_copies(d, r);
-    return fail(err, g, "copies of K and V (--kv-vram)", cudaErrorMemoryAllocation);
-}
-
-/* Heads of a layer whose views are looked through. */
-typedef struct touching {
-    ig_residency *r;
-    const ig_kv_view *views;
-    int n_views, begin, end;
-    bool ahead;
-} touching;
-
-static void touch_task(void *arg, int head, int thread) {
-    const touching *t = (const touching *)arg;
-    (void)thread;
-    ig_residency_touch(t->r, t->views, t->n_views, head, t->begin, t->end, t->ahead);
-}
-
-/* Carries out what touching has found. */
-static void fill(gpu *g, cudaStream_t s, const ig_residency *r) {
-    size_t left = 0, head = 0, at = 0;
-    for (int h = 0; h < r->shape.n_heads; h++) left += r->n_orders[h];
-    while (left) {
-        size_t n = left < (size_t)MOST_ORDERS ? left : (size_t)MOST_ORDERS;
-        ig_cuda_letter part = ig_cuda_mail_take(&g->mail, n * sizeof(ig_copy_order));
-        if (!part.host) {
-            wait(g);
-            continue;
-        }
-        for (size_t i = 0; i < n; i++) {
-            while (at == r->n_orders[head]) head++, at = 0;
-            ((ig_copy_order *)part.host)[i] = r->orders[head * r->shape.table_len + at++];
-        }
-        note(g, ig_cuda_mail_send(&g->mail, g->stream));
-        if (s == g->ahead) {
-            note(g, cudaEventRecord(g->begun, g->stream));
-            note(g, cudaStreamWaitEvent(s, g->begun, 0));
-        }
-        ig_cuda_fill(s, r, (const ig_copy_order *)part.dev, (int)n);
-        left -= n;
-    }
-}
-
-static void count_traffic(ig_kv_traffic *sum, const ig_kv_traffic *x) {
-    sum->hits += x->hits;
-    sum->copied += x->copied;
-    sum->rows += x->rows;
-    sum->bytes += x->bytes;
-}
-
-/* Copies what is to be copied of rows [begin, end) of a layer's views, and has the GPU know where their blocks lie. */
-static void bring(gpu *g, cudaStream_t s, const ig_kv_view *views, int n_views, int begin, int end) {
-    ig_residency *r = views[0].copies;
-    touching t = {r, views, n_views, begin, end, s == g->ahead};
-    int n_rows = 0;
-    if (!r) return;
-    for (int v = 0; v < n_views; v++) n_rows += views[v].n;
-    ig_residency_begin(r, (int)(views[0].table / (size_t)r->shape.n_heads));
-    if (n_rows > FEW_ROWS)
-        ig_pool_run(g->pool, r->shape.n_heads, touch_task, &t);
-    else
-        for (int h = 0; h < r->shape.n_heads; h++) touch_task(&t, h, 0);
-    for (int h = 0; h < r->shape.n_heads; h++) {
-        count_traffic(&r->total, &r->found[h]);
-        count_traffic(views[0].traffic, &r->found[h]);
-    }
-    fill(g, s, r);
-}
-
-static void gpu_prefetch(ig_device *d, const ig_kv_view *views, int n_views) {
-    gpu *g = enter(d);
-    bring(g, g->ahead, views, n_views, 0, INT_MAX);
-    note(g, cudaEventRecord(g->brought, g->ahead));
-    g->is_ahead = true;
-    leave(g);
-}
-
-/* ---- attention ---------------------------------------------------------------------------- */
-
-/* Jobs as kernels read them, until the next wait; blocks of their rows [begin, end) are where they will look. */
-static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attention *jobs, int n, int begin, int end) {
-    if (g->is_ahead) note(g, cudaStreamWaitEvent(g->stream, g->brought, 0));
-    g->is_ahead = false;
-    for (int i = 0; i < n; i++) bring(g, g->stream, jobs[i].views, s->n_kv_heads, begin, end);
-    if (ig_cuda_mail_job_bytes(n, s->n_kv_heads) > ig_cuda_mail_room(&g->mail)) wait(g);
-    ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, s->n_kv_heads);
-    for (int i = 0; i < n; i++)
-        if (jobs[i].q_scale) ((ig_attention *)kept.host)[i].q_scale = find(g, jobs[i].q_scale);
-    note(g, ig_cuda_mail_send(&g->mail, g->stream));
-    return (const ig_attention *)kept.dev;
-}
-
-static int min_int(int a, int b) { return a < b ? a : b; }
-
-/* Queries as many at a time as there is room for their sums, rows as many as can be gathered. */
-static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a) {
-    size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
-    size_t row = (size_t)s->n_kv_heads * 2 * (size_t)s->head_dim;
-    int n = a->views[0].n, most = a->carry ? a->n_tokens : min_int((int)(g->n_state / each), a->n_tokens);
-    int seen = ig_cuda_first_row(s, a, 0, n);
-    const ig_attention *job = a->carry ? keep(g, s, a, 1, max_int(seen, a->begin), a->end) : keep(g, s, a, 1, seen, n);
-    int step = min_int((int)(g->n_rows / row), IG_GPU_GATHERED) / IG_ATTEND_UNIT * IG_ATTEND_UNIT;
-    for (int first = 0; first < a->n_tokens; first += most) {
-        ig_cuda_prompt p = {job, g->rows, a->carry ? a->carry : g->state, first, 0, 0, 0, n, a->window};
-        p.n = min_int(a->n_tokens - first, most);
-        int begin = ig_cuda_first_row(s, a, first, n), end = n - a->n_tokens + first + p.n;
-        if (a->carry) begin = max_int(begin, a->begin), end = min_int(end, a->end);
-        for (p.begin = begin; p.begin < end; p.begin = p.end) {
-            p.end = min_int((p.begin / step + 1) * step, end);
-            ig_cuda_gather(g->stream, g->rows, s, job, p.begin, p.end);
-            ig_cuda_prefill(g->stream, s, &p);
-        }
-    }
-}
-
-static int count_parts(const ig_head_shape *s, const ig_attention *a) {
-    int n = 1;
-    for (int h = 0; h < s->n_kv_heads; h++) n = max_int(n, (a->views[h].n + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT);
-    return n;
-}
-
-/* One step, whose rows come in several calls. */
-static void attend_carried(gpu *g, const ig_head_shape *s, const ig_attention *a) {
-    ig_cuda_parts p = {keep(g, s, a, 1, a->begin, a->end),
-                       1,
-                       a->begin / IG_CUDA_SPLIT,
-                       (a->end + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT,
-                       count_parts(s, a),
-                       a->carry};
-    ig_cuda_decode(g->stream, s, &p);
-    if (a->end == a->views[0].n) ig_cuda_merge(g->stream, s, &p);
-}
-
-/* As many of n steps as there is room for their parts; returns how many. */
-static int attend_steps(gpu *g, const ig_head_shape *s, const ig_attention *a, int n) {
-    size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
-    int n_jobs = 0, n_parts = 1, most_jobs = (int)(IG_GPU_MAIL / ig_cuda_mail_job_bytes(1, s->n_kv_heads));
-    for (; n_jobs < n && n_jobs < most_jobs && !a[n_jobs].prompt && !a[n_jobs].carry; n_jobs++) {
-        int most = max_int(n_parts, count_parts(s, &a[n_jobs]));
-        if (n_jobs && (size_t)(n_jobs + 1) * (size_t)most * each > g->n_parts) break;
-        n_parts = most;
-    }
-    ig_cuda_parts p = {keep(g, s, a, n_jobs, 0, INT_MAX), n_jobs, 0, n_parts, n_parts, g->parts};
-    ig_cuda_decode(g->stream, s, &p);
-    ig_cuda_merge(g->stream, s, &p);
-    return n_jobs;
-}
-
-static void gpu_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs) {
-    gpu *g = enter(d);
-    for (int i = 0, n; i < n_jobs; i += n) {
-        n = 1;
-        if (jobs[i].prompt)
-            attend_prompt(g, shape, &jobs[i]);
-        else if (jobs[i].carry)
-            attend_carried(g, shape, &jobs[i]);
-        else
-            n = attend_steps(g, shape, jobs + i, n_jobs - i);
-    }
-    leave(g);
-}
-
-static void gpu_weigh(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
-                      float *weights, size_t stride) {
-    gpu *g = enter(d);
-    if (begin < end) ig_cuda_weigh(g->stream, shape, keep(g, shape, job, 1, begin, end), begin, end, weights, stride);
-    leave(g);
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 static void gpu_close(ig_device *d) {
@@ -654,12 +367,12 @@ static ig_device_ops make_ops(void) {
     o.add = gpu_add;
     o.activate = gpu_activate;
     o.peak = gpu_peak;
-    o.attend = gpu_attend;
-    o.weigh = gpu_weigh;
+    o.attend = ig_cuda_attend;
+    o.weigh = ig_cuda_weigh_rows;
     o.room = gpu_room;
-    o.open_copies = gpu_open_copies;
-    o.close_copies = gpu_close_copies;
-    o.prefetch = gpu_prefetch;
+    o.open_copies = ig_cuda_open_copies;
+    o.close_copies = ig_cuda_close_copies;
+    o.prefetch = ig_cuda_prefetch;
     o.parallel = gpu_parallel;
     o.worked = gpu_worked;
     return o;
@@ -671,17 +384,17 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     cudaDeviceProp p;
     cudaError_t e = cudaSetDevice(g->number);
     if (e == cudaSuccess) e = cudaGetDeviceProperties(&p, g->number);
-    if (e != cudaSuccess) return fail(err, g, "opening the device", e);
+    if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
     memcpy(g->name, p.name, sizeof g->name);
     e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&g->ahead, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->begun, cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->brought, cudaEventDisableTiming);
-    if (e != cudaSuccess) return fail(err, g, "opening the device", e);
+    if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
     g->mail.size = IG_GPU_MAIL;
     g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);
-    g->mail.dev = (uint8_t *)take(g, IG_GPU_MAIL);
-    if (!g->mail.host || !g->mail.dev) return fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
+    g->mail.dev = (uint8_t *)ig_cuda_take(g, IG_GPU_MAIL);
+    if (!g->mail.host || !g->mail.dev) return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
     return ig_pool_open(&g->pool, n_threads, err);
 }
 

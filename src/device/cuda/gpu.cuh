@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the CUDA device: what it is, for device.cu and attend.cu. Operations are launched on one stream, in the
+ * order of their calls, each between enter() and leave().
+ */
+#ifndef IG_DEVICE_CUDA_GPU_H
+#define IG_DEVICE_CUDA_GPU_H
+
+#include "device/cuda/mail.cuh"
+
+#include <pthread.h>
+
+/* Memory of the host that has a copy on the GPU. */
+typedef struct binding {
+    const uint8_t *host;
+    uint8_t *copy;
+    size_t n_bytes;
+} binding;
+
+typedef struct gpu {
+    ig_device base;
+    int number;
+    char name[256];
+    ig_pool *pool;
+    pthread_mutex_t turn; /* of all below */
+    cudaStream_t stream;
+    cudaError_t failure; /* the first since the last finish() */
+
+    binding *bound; /* [n_bound], ascending */
+    size_t n_bound, cap_bound;
+
+    ig_device_need have;
+    uint8_t *scratch; /* holds what follows; its bytes */
+    size_t scratch_bytes;
+    uint8_t *act;                    /* [max_rows] columns of 8-bit activations */
+    float *parts, *state;            /* decode steps' parts; prompts' running sums */
+    uint16_t *rows;                  /* gathered keys and values */
+    size_t n_parts, n_state, n_rows; /* elements of these */
+    unsigned *peak;
+    ig_cuda_mail mail; /* what attention was called with since the last wait */
+
+    cudaStream_t ahead; /* brings blocks that are foreseen */
+    cudaEvent_t begun;  /* on `stream`: what `ahead` has to wait for */
+    cudaEvent_t brought;
+    bool is_ahead; /* the stream has not waited for `brought` yet */
+} gpu;
+
+static inline gpu *gpu_of(ig_device *d) { return (gpu *)d; }
+
+static inline void note(gpu *g, cudaError_t e) {
+    if (e != cudaSuccess && g->failure == cudaSuccess) g->failure = e;
+}
+
+/* From here to leave() the device is the caller's. */
+static inline gpu *enter(ig_device *d) {
+    gpu *g = gpu_of(d);
+    pthread_mutex_lock(&g->turn);
+    note(g, cudaSetDevice(g->number));
+    return g;
+}
+
+static inline void leave(gpu *g) {
+    note(g, cudaGetLastError()); /* of a launch */
+    pthread_mutex_unlock(&g->turn);
+}
+
+static inline void wait(gpu *g) {
+    if (g->is_ahead) note(g, cudaStreamSynchronize(g->ahead));
+    note(g, cudaStreamSynchronize(g->stream));
+    g->is_ahead = false;
+    g->mail.used = g->mail.sent = 0;
+}
+
+/* Number of the first binding that begins behind p. */
+static inline size_t bound_behind(const gpu *g, const void *p) {
+    size_t low = 0, high = g->n_bound;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (g->bound[middle].host <= (const uint8_t *)p)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Where the GPU has what the host has at p: in a copy, or there. */
+template <typename T>
+static inline const T *find(const gpu *g, const T *p) {
+    size_t i = bound_behind(g, p);
+    if (i == 0) return p;
+    const binding *b = &g->bound[i - 1];
+    size_t at = (size_t)((const uint8_t *)p - b->host);
+    return at < b->n_bytes ? (const T *)(const void *)(b->copy + at) : p;
+}
+
+static inline int max_int(int a, int b) { return a > b ? a : b; }
+static inline int min_int(int a, int b) { return a < b ? a : b; }
+
+/* Zeroed memory of the GPU, or NULL; in turn. */
+void *ig_cuda_take(gpu *g, size_t n_bytes);
+ig_status ig_cuda_fail(ig_error *err, const gpu *g, const char *what, cudaError_t e);
+
+/* Operations of attend.cu. */
+ig_status ig_cuda_open_copies(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err);
+void ig_cuda_close_copies(ig_device *d, ig_residency *r);
+void ig_cuda_prefetch(ig_device *d, const ig_kv_view *views, int n_views);
+void ig_cuda_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
+void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
+                        float *weights, size_t stride);
+
+#endif
