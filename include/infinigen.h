@@ -408,7 +408,7 @@ typedef struct ig_cache_plan_info {
     uint64_t sketch;
     uint64_t scratch;
     uint64_t total;
-    ig_plan_place gpu;    /* of all these, in a GPU's memory, */
+    ig_plan_place gpu;    /* of all these, in a GPU's memory, with copies of K and V that are no part of kv, */
     ig_plan_place locked; /* and in page-locked memory of the host; with a GPU only */
 } ig_cache_plan_info;
 IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, const ig_session_options *options,

@@ -153,7 +153,7 @@ static void print_places(const ig_cli_app *app, const ig_cache_plan_info *plan, 
         uint64_t gpu, locked, all;
     } rows[] = {{"weights", g->weights, l->weights, plan->weights - g->slots},
                 {"slots", g->slots, l->slots, g->slots},
-                {"KV", g->kv, l->kv, plan->kv},
+                {"KV", g->kv, l->kv, plan->kv + g->kv},
                 {"sketch", 0, 0, plan->sketch},
                 {"scratch", g->scratch, l->scratch, plan->scratch},
                 {"total", g->total, l->total, plan->total}};

@@ -38,7 +38,7 @@ def test_inspect_plans_for_a_gpu_that_is_not_there(program, tiny):
     least = re.search(r"at least (\d+)", one_line(err)).group(1)
     assert (status, out) == (1, b"")
     all_there, limited = (json.loads(program(*inspect, "--json", *flags)[1]) for flags in
-                          ([], ["--weights-vram", least]))
+                          ([], ["--weights-vram", least, "--kv-vram", "64K"]))
     for report in (all_there, limited):
         memory = report["memory"]
         for place in ("gpu", "page_locked"):
@@ -49,7 +49,9 @@ def test_inspect_plans_for_a_gpu_that_is_not_there(program, tiny):
     assert all_there["memory"]["page_locked"]["weights"] == all_there["memory"]["gpu"]["slots"] == 0
     assert limited["memory"]["gpu"]["weights"] + limited["memory"]["gpu"]["slots"] == int(least)
     assert limited["memory"]["page_locked"]["weights"] >= limited["weights"]["read_bytes_per_step"] > 0
-    text = program(*inspect, "--weights-vram", least)[1].decode()
+    assert all_there["memory"]["gpu"]["kv"] < limited["memory"]["gpu"]["kv"] <= 64 << 10
+    text = program(*inspect, "--weights-vram", least, "--kv-vram", "64K")[1].decode()
+    assert re.search(r"^  KV  .* 0 B$", text, re.M)  # nothing of them where a GPU does not reach
     assert "page-locked" in text and "are copied in every step" in text and "(cuda:999 is not here)" in text
     assert "page-locked" in program(*inspect[:3], "-c", "256,512", *inspect[5:])[1].decode()
     status, _, err = program("run", "-m", tiny, "--raw", "-p", "x", "--weights-vram", "1G")
