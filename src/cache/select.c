@@ -17,6 +17,12 @@ static bool chooses(const ig_step *step, const ig_segment *seg, ig_speculation k
     return !seg->status && ig_step_selects(step, seg) && seg->seq->chosen.layer != step->layer;
 }
 
+static bool has_rest(const ig_policy *p) {
+    bool has = false;
+    for (const ig_policy_stage *stage = p->ops->stages; stage->run; stage++) has = has || stage->for_rest;
+    return has;
+}
+
 /* What list number `list` of a segment is to be chosen from. */
 static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, bool guess) {
     ig_sequence *seq = seg->seq;
@@ -28,8 +34,7 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
     ig_choice x = {.policy = seq->policy,
                    .out = out,
                    .rest = ig_step_rest(step, seg, list * per_list),
-                   .estimates = !guess,
-                   .reads = ig_kv_has_disk(seq->kv),
+                   .estimates = !guess && has_rest(seq->policy),
                    .list = {.layer = step->layer,
                             .list = list,
                             .q = ig_step_queries(step, seg) + (size_t)(list * per_list) * (size_t)per_head,
@@ -37,6 +42,7 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
                             .index = out->slots + (size_t)list * (size_t)seq->n_ctx}};
     x.list.e.has_own = !guess;
     x.list.e.narrow = narrow;
+    x.later = x.estimates && ig_kv_has_disk(seq->kv);
     return x;
 }
 
@@ -63,9 +69,11 @@ static void whole_task(void *arg, int task, int thread) {
     double start = ig_clock_seconds(), *seconds = c->step->x->task_seconds + 2 * thread;
     if (!c->own) x->list.scratch = scratch_of(c->step, thread);
     if (c->stages & CHOICE) ig_policy_choose(x->policy, &x->list);
-    double chosen = ig_clock_seconds();
-    if (c->stages & REST) ig_policy_estimate(x->policy, &x->list);
-    double end = ig_clock_seconds();
+    double chosen = ig_clock_seconds(), end = chosen;
+    if (c->stages & REST && x->estimates) {
+        ig_policy_estimate(x->policy, &x->list);
+        end = ig_clock_seconds();
+    }
     seconds[0] += end - start;
     seconds[1] += end - chosen;
 }
@@ -151,10 +159,10 @@ static double choose_apart(const choosing *c) {
  * under way. */
 static double choose(const choosing *c) {
     ig_step_scratch *x = c->step->x;
-    bool reads = false;
-    for (int i = 0; i < c->n; i++) reads = reads || (c->v[i].estimates && c->v[i].reads);
+    bool any = false;
+    for (int i = 0; i < c->n; i++) any = any || c->v[i].later;
     choosing now = *c, later = *c;
-    later.n = !reads ? 0 : c->n < x->n_scratch ? c->n : x->n_scratch;
+    later.n = !any ? 0 : c->n < x->n_scratch ? c->n : x->n_scratch;
     now.n -= later.n;
     later.v += now.n, later.stages = CHOICE, later.own = true;
     double rest = choose_apart(&now);

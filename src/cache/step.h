@@ -42,8 +42,8 @@ typedef struct ig_choice {
     ig_policy *policy;
     ig_selection *out;
     ig_rest rest;
-    bool estimates; /* the rest is wanted */
-    bool reads;     /* what is chosen may have to be read */
+    bool estimates; /* the rest is wanted, and the policy has one */
+    bool later;     /* it does, and what is chosen may have to be read first */
     ig_choosing list;
 } ig_choice;
 
