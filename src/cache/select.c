@@ -62,7 +62,7 @@ static void *scratch_of(const ig_step *step, int i) {
     return step->x->select_scratch + (size_t)i * step->x->select_bytes;
 }
 
-/* Task: a list from the first stage to the last. */
+/* Task: a list, stage after stage. */
 static void whole_task(void *arg, int task, int thread) {
     const choosing *c = arg;
     ig_choice *x = &c->v[task];
@@ -216,7 +216,7 @@ static void lap_selection(ig_step_scratch *x, double share) {
 
 void ig_step_select(ig_step *step, ig_speculation kind) {
     double start = ig_clock_seconds(), rest = 0;
-    choosing c = {.step = step, .v = step->x->choices, .stages = CHOICE | REST};
+    choosing c = {.step = step, .v = step->x->choices, .stages = kind == IG_SPECULATE_NONE ? CHOICE | REST : CHOICE};
     if (kind == IG_SPECULATE_NONE) forget_rest(step);
     gather(&c, kind, true);
     rest += choose_in_stages(&c);

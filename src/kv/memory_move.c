@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The way of blocks between RAM and the disk tier: frames, write-behind, prefetch and recall, scans.
+ * The way of blocks between RAM and the disk tier: frames, write-behind, prefetch and recall.
  */
 #include "kv/memory_parts.h"
 
@@ -9,8 +9,7 @@
 
 /* ---- on whose behalf ------------------------------------------------------------- */
 
-/* What the memory has counted so far, of what sequences are told. */
-static ig_kv_stats count_moved(const ig_kv_memory *m) {
+ig_kv_stats ig_kv_count_moved(const ig_kv_memory *m) {
     ig_kv_stats now = m->stats;
     ig_tier_stats t;
     m->tier->ops->stats(m->tier, &t);
@@ -23,7 +22,7 @@ static uint64_t part(uint64_t x, int i, int n) { return x / (uint64_t)n + ((uint
 
 /* What was counted since `before` was done for these n sequences. */
 static void charge(const ig_kv_memory *m, const ig_kv_stats *before, const ig_kv_want *wants, int n) {
-    ig_kv_stats now = count_moved(m);
+    ig_kv_stats now = ig_kv_count_moved(m);
     for (int i = 0; i < n; i++) {
         ig_kv_stats *own = &wants[i].kv->moved;
         own->read_bytes += part(now.read_bytes - before->read_bytes, i, n);
@@ -34,7 +33,7 @@ static void charge(const ig_kv_memory *m, const ig_kv_stats *before, const ig_kv
     }
 }
 
-static void charge_one(ig_kv *kv, const ig_kv_stats *before) { charge(kv->memory, before, &(ig_kv_want){.kv = kv}, 1); }
+void ig_kv_charge_one(ig_kv *kv, const ig_kv_stats *before) { charge(kv->memory, before, &(ig_kv_want){.kv = kv}, 1); }
 
 /* ---- frames ---------------------------------------------------------------------- */
 
@@ -238,7 +237,7 @@ ig_status ig_kv_write_again(ig_kv *kv, ig_error *err) {
 
 /* ---- reading back --------------------------------------------------------------------- */
 
-static ig_status wait_stalled(ig_kv_memory *m, ig_ticket ticket, ig_error *err) {
+ig_status ig_kv_wait_stalled(ig_kv_memory *m, ig_ticket ticket, ig_error *err) {
     double start = ig_clock_seconds();
     ig_status s = m->tier->ops->wait(m->tier, ticket, err);
     m->stats.stall_seconds += ig_clock_seconds() - start;
@@ -283,7 +282,7 @@ static void give_frames(ig_kv_memory *m, const reading *r) {
 static ig_status finish_reading(ig_kv_memory *m, reading *r, ig_error *err) {
     if (!r->active) return IG_OK;
     r->active = false;
-    ig_status s = wait_stalled(m, r->ticket, err);
+    ig_status s = ig_kv_wait_stalled(m, r->ticket, err);
     if (s) {
         give_frames(m, r);
         return s;
@@ -361,7 +360,7 @@ static ig_status any_failure(const ig_kv_want *wants, int n, ig_error *err) {
 
 ig_status ig_kv_prefetch_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
     reading *r = &m->ahead[layer % 2];
-    ig_kv_stats before = count_moved(m);
+    ig_kv_stats before = ig_kv_count_moved(m);
     ig_status s = finish_reading(m, r, err); /* nobody has asked for what it brings */
     if (s) return s;
     begin_epoch(m);
@@ -467,7 +466,7 @@ static ig_status recall(ig_kv_memory *m, const size_t *ids, size_t n, ig_error *
 
 ig_status ig_kv_load_begin(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
     if (!m->tier) return IG_OK;
-    ig_kv_stats before = count_moved(m);
+    ig_kv_stats before = ig_kv_count_moved(m);
     ig_status s = begin_once(m, layer, wants, n, err);
     if (s == IG_E_LIMIT) {
         end_prefetches(m);
@@ -481,7 +480,7 @@ ig_status ig_kv_load_begin(ig_kv_memory *m, int layer, const ig_kv_want *wants, 
 ig_status ig_kv_load_end(ig_kv_memory *m, int layer, const ig_kv_want *wants, int n, ig_error *err) {
     (void)layer;
     if (!m->tier) return IG_OK;
-    ig_kv_stats before = count_moved(m);
+    ig_kv_stats before = ig_kv_count_moved(m);
     ig_status s = finish_late(m, err);
     charge(m, &before, wants, n);
     return s;
@@ -494,7 +493,7 @@ ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, in
 
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
     ig_kv_memory *m = kv->memory;
-    ig_kv_stats before = count_moved(m);
+    ig_kv_stats before = ig_kv_count_moved(m);
     ig_status s = recall(m, ids, n, err);
     if (s == IG_E_LIMIT) {
         end_prefetches(m);
@@ -502,7 +501,7 @@ ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
     }
     while (s == IG_E_LIMIT && ig_kv_forget_oldest(m)) s = recall(m, ids, n, err);
     ig_status failed = ig_kv_take_failure(kv, s ? NULL : err);
-    charge_one(kv, &before);
+    ig_kv_charge_one(kv, &before);
     return s ? s : failed;
 }
 
@@ -538,73 +537,8 @@ ig_status ig_kv_pin(ig_kv_memory *m, int n_layers, ig_error *err) {
     return recall_range(m, was, n, err);
 }
 
-/* ---- scans ------------------------------------------------------------------------------ */
-
-bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int n) {
-    const ig_kv_memory *m = kv->memory;
-    if (!m->tier) return true;
-    for (int h = 0; h < m->shape.n_kv_heads; h++)
-        for (size_t b = (size_t)first >> m->shift; b < ig_kv_blocks_for(m, n); b++)
-            if (!m->frames[ig_kv_block_id(kv, layer, h, b)]) return false;
-    return true;
-}
-
-static ig_status end_stage(ig_kv_memory *m, stage *g, ig_error *err) {
-    if (!g->reading) return IG_OK;
-    g->reading = false;
-    return wait_stalled(m, g->ticket, err);
-}
-
-/* Starts to read what is not in RAM of tokens [begin, begin + IG_ATTEND_UNIT). */
-static ig_status start_stage(const ig_kv *kv, stage *g, int layer, int begin, int n, ig_error *err) {
-    ig_kv_memory *m = kv->memory;
-    ig_status s = end_stage(m, g, g->kv == kv ? err : NULL); /* of a scan that was given up */
-    if (s && g->kv == kv) return s;
-    size_t first = (size_t)begin >> m->shift, end = ig_kv_blocks_for(m, n), n_read = 0;
-    if (end > first + m->unit_blocks) end = first + m->unit_blocks;
-    reading *r = &m->late;
-    g->kv = kv, g->layer = layer, g->begin = begin, g->n = n;
-    for (int h = 0; h < m->shape.n_kv_heads; h++)
-        for (size_t b = first; b < end; b++) {
-            size_t id = ig_kv_block_id(kv, layer, h, b), at = (size_t)h * m->unit_blocks + b - first;
-            g->table[at] = m->frames[id];
-            if (g->table[at]) continue;
-            r->slots[n_read] = m->blocks[id].slot - 1;
-            g->table[at] = r->frames[n_read++] = g->frames + at * IG_FRAME_BYTES;
-        }
-    if (!n_read) return IG_OK;
-    s = m->tier->ops->read(m->tier, &g->ticket, r->slots, r->frames, n_read, false, err);
-    g->reading = !s;
-    return s;
-}
-
-ig_status ig_kv_stream(ig_kv *kv, int layer, int begin, int n, ig_kv_view *views, ig_error *err) {
-    ig_kv_memory *m = kv->memory;
-    stage *g = &m->stages[begin / IG_ATTEND_UNIT % N_STAGES],
-          *next = &m->stages[(begin / IG_ATTEND_UNIT + 1) % N_STAGES];
-    ig_kv_stats before = count_moved(m);
-    ig_status s = IG_OK;
-    bool ready = g->n == n && g->kv == kv && g->layer == layer && g->begin == begin;
-    if (!ready) s = start_stage(kv, g, layer, begin, n, err);
-    if (!s && begin + IG_ATTEND_UNIT < n) s = start_stage(kv, next, layer, begin + IG_ATTEND_UNIT, n, err);
-    if (!s) s = end_stage(m, g, err);
-    charge_one(kv, &before);
-    g->n = 0; /* used up: what it says of RAM will not be true for long */
-    if (s) return s;
-    for (int h = 0; h < m->shape.n_kv_heads; h++) {
-        views[h] = ig_kv_fetch(kv, layer, h, NULL, 0, n);
-        views[h].blocks = g->table + (size_t)h * m->unit_blocks;
-        views[h].is_staged = true;
-        views[h].block_base = begin >> m->shift;
-    }
-    return IG_OK;
-}
-
 void ig_kv_settle(ig_kv_memory *m) {
     for (int i = 0; i < 2; i++) finish_reading(m, &m->ahead[i], NULL);
-    for (int i = 0; i < N_STAGES; i++) {
-        end_stage(m, &m->stages[i], NULL);
-        m->stages[i].n = 0;
-    }
+    ig_kv_end_scans(m);
     while (m->n_writes) finish_write(m);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to the memory of keys and values: its struct and that of a sequence, and what their files share. memory.c
- * plans, opens and hands out pieces; memory_move.c moves blocks between RAM and the disk tier; table.c keeps what
- * policies know of pieces; store.c is a sequence: it adds, cuts and counts; store_drop.c drops entries for ever.
+ * plans, opens and hands out pieces; memory_move.c moves blocks between RAM and the disk tier, and memory_scan.c reads
+ * layers in passing; table.c keeps what policies know of pieces; store.c is a sequence: it adds, cuts and counts;
+ * store_drop.c drops entries for ever.
  *
  * With a disk tier a block that exists is in one of four states:
  *
@@ -237,6 +238,13 @@ void ig_kv_free_slot(ig_kv_memory *m, size_t id);
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err);
 /* Nothing is under way afterwards. */
 void ig_kv_settle(ig_kv_memory *m);
+/* No scan goes on. */
+void ig_kv_end_scans(ig_kv_memory *m);
+/* Waits, and counts the time as one in which a step stands still. */
+ig_status ig_kv_wait_stalled(ig_kv_memory *m, ig_ticket ticket, ig_error *err);
+/* What the memory has counted so far, of what sequences are told; and what was counted since was done for this one. */
+ig_kv_stats ig_kv_count_moved(const ig_kv_memory *m);
+void ig_kv_charge_one(ig_kv *kv, const ig_kv_stats *before);
 /* What became known of a failed write of the sequence, once. */
 ig_status ig_kv_take_failure(ig_kv *kv, ig_error *err);
 

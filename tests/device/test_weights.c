@@ -32,26 +32,11 @@ static void open_gpu(void) {
     expect_ok(ig_context_open(&ctx, &o, &err), &err);
 }
 
-static ig_status open_limited(ig_model **out, const char *path, uint64_t vram, ig_error *err) {
-    ig_model_options o = ig_model_defaults();
-    o.weights_vram = vram;
-    return ig_model_open(out, ctx, path, &o, err);
-}
-
-/* As the error of a model with one byte says. */
 static uint64_t least_of(const char *path) {
     ig_error err = {0};
     ig_model *m;
-    assert_int_equal(open_limited(&m, path, 1, &err), IG_E_LIMIT);
-    const char *at = strstr(err.text, "at least ");
-    if (!at) fail_msg("%s", err.text);
-    return strtoull(at + strlen("at least "), NULL, 10);
-}
-
-static ig_weight_stats stats_of(const ig_model *m) {
-    ig_weight_stats st;
-    ig_model_get_weight_stats(m, &st);
-    return st;
+    assert_int_equal(open_limited(&m, path, 0, 1, &err), IG_E_LIMIT);
+    return least_in(&err);
 }
 
 typedef struct kind {
@@ -109,19 +94,19 @@ static void bits_do_not_depend_on_the_memory(void **state) {
         ig_error err = {0};
         expect_ok(ig_model_open(&m, ctx, kinds[k].model, NULL, &err), &err);
         run(want, m, &kinds[k]);
-        uint64_t all = stats_of(m).vram_bytes, least = least_of(kinds[k].model),
+        uint64_t all = weight_stats(m).vram_bytes, least = least_of(kinds[k].model),
                  sizes[] = {least, k % 2 ? all : all - 1}; /* with three layers all or none are streamed */
-        assert_true(stats_of(m).n_streamed_layers == 0 && stats_of(m).ram_bytes == 0 && least < all);
+        assert_true(weight_stats(m).n_streamed_layers == 0 && weight_stats(m).ram_bytes == 0 && least < all);
         ig_model_close(m);
         for (int i = 0; i < 2; i++) {
             bool streams = sizes[i] < all;
-            expect_ok(open_limited(&m, kinds[k].model, sizes[i], &err), &err);
+            expect_ok(open_limited(&m, kinds[k].model, 0, sizes[i], &err), &err);
             memset(got, 0, sizeof got);
             run(got, m, &kinds[k]);
             if (memcmp(want, got, sizeof want) != 0)
                 fail_msg("%s, %s: other bits with %llu bytes", kinds[k].model, kinds[k].policy,
                          (unsigned long long)sizes[i]);
-            ig_weight_stats st = stats_of(m);
+            ig_weight_stats st = weight_stats(m);
             assert_true(st.vram_bytes <= sizes[i] && st.ram_bytes >= st.step_bytes && st.wait_seconds >= 0);
             assert_true((st.n_streamed_layers >= 3) == streams && (st.step_bytes > 0) == streams);
             assert_true(st.read_bytes >= st.step_bytes * (2 * BATCH + STEPS));
@@ -137,16 +122,16 @@ static void too_little_is_refused(void **state) {
     ig_model *m;
     open_gpu();
     uint64_t least = least_of(TINY_LLAMA);
-    assert_int_equal(open_limited(&m, TINY_LLAMA, least - 1, &err), IG_E_LIMIT);
-    expect_ok(open_limited(&m, TINY_LLAMA, least, &err), &err);
+    assert_int_equal(open_limited(&m, TINY_LLAMA, 0, least - 1, &err), IG_E_LIMIT);
+    expect_ok(open_limited(&m, TINY_LLAMA, 0, least, &err), &err);
     ig_model_info info;
     ig_model_get_info(m, &info);
-    assert_true(stats_of(m).vram_bytes == least && info.private_bytes == least + stats_of(m).ram_bytes);
+    assert_true(weight_stats(m).vram_bytes == least && info.private_bytes == least + weight_stats(m).ram_bytes);
     ig_model_close(m);
     ig_context_close(ctx);
     ig_context_options cpu = ig_context_defaults();
     expect_ok(ig_context_open(&ctx, &cpu, &err), &err);
-    assert_int_equal(open_limited(&m, TINY_LLAMA, least, &err), IG_E_ARG);
+    assert_int_equal(open_limited(&m, TINY_LLAMA, 0, least, &err), IG_E_ARG);
     ig_context_close(ctx);
 }
 
@@ -165,7 +150,7 @@ static void passes_that_end_early(void **state) {
     temp_dir_write(&copy.dir, "model.safetensors", copy.bytes, copy.n);
     open_gpu();
     expect_ok(ig_model_open(&model, ctx, copy.dir.path, NULL, &err), &err);
-    expect_ok(open_limited(&m, copy.dir.path, least_of(copy.dir.path), &err), &err);
+    expect_ok(open_limited(&m, copy.dir.path, 0, least_of(copy.dir.path), &err), &err);
     ig_session *a = open_on(model, &k), *b = open_on(m, &k);
     put(a, ids, PROMPT), put(b, ids, PROMPT);
     for (int i = 0; i < 2; i++) {
@@ -194,7 +179,7 @@ static void memory_that_ends(void **state) {
         ig_status status = IG_E_MEMORY;
         for (int n_failed = 0; status; n_failed++, room += least / 5) {
             cuda_on_cpu_room(is_host, room);
-            status = open_limited(&m, TINY_LLAMA, least, &err);
+            status = open_limited(&m, TINY_LLAMA, 0, least, &err);
             if (status) {
                 assert_int_equal(status, IG_E_MEMORY);
                 assert_true(cuda_on_cpu_room(is_host, all) == before && n_failed < 20);
@@ -235,7 +220,7 @@ static void plans_without_a_gpu(void **state) {
     o.cache.vram_bytes = 1 << 20;
     open_planning();
     uint64_t least = least_of(TINY_LLAMA);
-    expect_ok(open_limited(&m, TINY_LLAMA, least, &err), &err);
+    expect_ok(open_limited(&m, TINY_LLAMA, 0, least, &err), &err);
     expect_ok(ig_cache_plan(&plans[0], m, &o, &err), &err);
     assert_int_equal(ig_session_open(&s, m, &o, &err), IG_E_UNSUPPORTED);
     assert_int_equal(ig_cache_open(&c, m, &o, &err), IG_E_UNSUPPORTED);
@@ -243,11 +228,11 @@ static void plans_without_a_gpu(void **state) {
     ig_model_close(m);
     ig_context_close(ctx);
     open_gpu();
-    expect_ok(open_limited(&m, TINY_LLAMA, least, &err), &err);
+    expect_ok(open_limited(&m, TINY_LLAMA, 0, least, &err), &err);
     expect_ok(ig_cache_plan(&plans[1], m, &o, &err), &err);
     assert_memory_equal(&plans[0], &plans[1], sizeof plans[0]);
     assert_true(plans[0].gpu.weights + plans[0].gpu.slots == least && plans[0].gpu.slots > 0);
-    assert_true(plans[0].locked.weights == stats_of(m).ram_bytes && plans[0].locked.kv == plans[0].kv);
+    assert_true(plans[0].locked.weights == weight_stats(m).ram_bytes && plans[0].locked.kv == plans[0].kv);
     expect_ok(ig_session_open(&s, m, &o, &err), &err);
     for (int is_host = 0; cuda_on_cpu_room && is_host < 2; is_host++) {
         size_t taken = cuda_on_cpu_room(is_host, is_host ? SIZE_MAX : (size_t)1 << 36);

@@ -22,26 +22,11 @@ enum { N_PROMPT = 90, N_CTX = 160, N_STEPS = 6, N_BATCH = 3 };
 
 static int32_t ids[N_BATCH][N_CTX];
 
-static ig_status open_streamed(ig_model **out, const char *path, uint64_t ram, ig_error *err) {
-    ig_model_options o = ig_model_defaults();
-    o.weights_ram = ram;
-    return ig_model_open(out, ctx, path, &o, err);
-}
-
-/* As the error of a model with one byte says. */
 static uint64_t least_of(const char *path) {
     ig_error err = {0};
     ig_model *m;
-    assert_int_equal(open_streamed(&m, path, 1, &err), IG_E_LIMIT);
-    const char *at = strstr(err.text, "at least ");
-    if (!at) fail_msg("%s", err.text);
-    return strtoull(at + strlen("at least "), NULL, 10);
-}
-
-static ig_weight_stats stats_of(const ig_model *m) {
-    ig_weight_stats st;
-    ig_model_get_weight_stats(m, &st);
-    return st;
+    assert_int_equal(open_limited(&m, path, 1, 0, &err), IG_E_LIMIT);
+    return least_in(&err);
 }
 
 static ig_session *open_on(ig_model *m, const char *policy, const char *speculate) {
@@ -94,9 +79,9 @@ static void bits_are_those_of_mapped_weights(void **state) {
     for (int r = 0; r < 3; r++) {
         ig_model *m;
         ig_error err = {0};
-        expect_ok(open_streamed(&m, path, rams[r], &err), &err);
+        expect_ok(open_limited(&m, path, rams[r], 0, &err), &err);
         for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) compare(m, kinds[k].policy, kinds[k].speculate);
-        ig_weight_stats st = stats_of(m);
+        ig_weight_stats st = weight_stats(m);
         streamed[r] = st.n_streamed_layers;
         assert_true(st.ram_bytes <= rams[r]);
         assert_true((st.step_bytes > 0) == (st.n_streamed_layers > 0));
@@ -113,13 +98,13 @@ static void too_little_is_refused(void **state) {
     uint64_t least = least_of(TINY_LLAMA);
     ig_error err = {0};
     ig_model *m;
-    assert_int_equal(open_streamed(&m, TINY_LLAMA, least - 1, &err), IG_E_LIMIT);
-    expect_ok(open_streamed(&m, TINY_LLAMA, least, &err), &err);
+    assert_int_equal(open_limited(&m, TINY_LLAMA, least - 1, 0, &err), IG_E_LIMIT);
+    expect_ok(open_limited(&m, TINY_LLAMA, least, 0, &err), &err);
     ig_cache_plan_info plan;
     ig_model_info info;
     expect_ok(ig_cache_plan(&plan, m, NULL, &err), &err);
     ig_model_get_info(m, &info);
-    assert_true(plan.weights == least && info.private_bytes == least && stats_of(m).ram_bytes == least);
+    assert_true(plan.weights == least && info.private_bytes == least && weight_stats(m).ram_bytes == least);
     ig_model_close(m);
     for (int i = 0; i < 3; i++) {
         ig_model_options o = {
@@ -135,7 +120,7 @@ static void passes_that_end_early(void **state) {
     ig_error err = {0};
     ig_model *m;
     open_tiny(TINY_LLAMA, 2);
-    expect_ok(open_streamed(&m, TINY_LLAMA, least_of(TINY_LLAMA), &err), &err);
+    expect_ok(open_limited(&m, TINY_LLAMA, least_of(TINY_LLAMA), 0, &err), &err);
     ig_session *a = open_on(model, "full", NULL), *b = open_on(m, "full", NULL);
     for (int round = 0; round < 4; round++) {
         int32_t wrong = N_VOCAB + 5;
@@ -155,7 +140,7 @@ static void a_file_that_is_cut_short_ends_the_step(void **state) {
     tiny_copy copy = copy_tiny("llama31");
     open_tiny(TINY_LLAMA, 2);
     ig_model_close(model);
-    expect_ok(open_streamed(&model, copy.dir.path, least_of(copy.dir.path), &err), &err);
+    expect_ok(open_limited(&model, copy.dir.path, least_of(copy.dir.path), 0, &err), &err);
     ig_session *s = open_on(model, "full", NULL);
     put(s, ids[0], 40);
     assert_int_equal(truncate(copy.weights, (off_t)copy.n / 2), 0);

@@ -79,15 +79,34 @@ static inline ig_session *open_session(const ig_session_options *o) {
     return s;
 }
 
+/* What an error says would be enough. */
+static inline uint64_t least_in(const ig_error *err) {
+    const char *number = strstr(err->text, "at least ");
+    if (!number) fail_msg("%s", err->text);
+    return strtoull(number + strlen("at least "), NULL, 10);
+}
+
 /* The smallest --kv-ram that the library takes: it says so itself. */
 static inline uint64_t least_ram(ig_session_options o) {
     ig_session *s;
     ig_error err = {0};
     o.cache.ram_bytes = 1;
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
-    const char *number = strstr(err.text, "at least ");
-    assert_non_null(number);
-    return strtoull(number + strlen("at least "), NULL, 10);
+    return least_in(&err);
+}
+
+/* A model with limits of its weights: of the host's memory for them, and of a GPU's; 0: none. */
+static inline ig_status open_limited(ig_model **out, const char *path, uint64_t ram, uint64_t vram, ig_error *err) {
+    ig_model_options o = ig_model_defaults();
+    o.weights_ram = ram;
+    o.weights_vram = vram;
+    return ig_model_open(out, ctx, path, &o, err);
+}
+
+static inline ig_weight_stats weight_stats(const ig_model *m) {
+    ig_weight_stats st;
+    ig_model_get_weight_stats(m, &st);
+    return st;
 }
 
 static inline void put(ig_session *s, const int32_t *ids, int n) {
