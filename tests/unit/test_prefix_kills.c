@@ -7,7 +7,8 @@
  *     test_prefix_kills [ROUNDS [SEED]]
  *
  * Every so many rounds a new store begins. Every other one has a limit of its size: there pieces leave, and only those
- * of the last commit must be there.
+ * of the last commit must be there. Its chains are so short that two of them and a note fit: that of the last commit,
+ * as young as its youngest piece, and that of the next one, which keeps what its pieces build on.
  */
 #define _GNU_SOURCE
 #include "prefix_rig.h"
@@ -17,7 +18,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { ROUNDS = 20, ROUNDS_OF_A_STORE = 10, CHAINS = 6, LONGEST = 40, LIMIT = 30 };
+enum { ROUNDS = 20, ROUNDS_OF_A_STORE = 10, CHAINS = 6, LONGEST = 40, LIMIT = 30, LONGEST_OF_LIMITED = LIMIT / 2 - 1 };
 
 static int n_rounds = ROUNDS;
 static uint64_t seed;
@@ -58,10 +59,11 @@ static void keep_until_killed(prefix_rig *r, kept k, ig_random dice, int pipe_en
     r->o.fault_user = &f;
     if (ig_prefix_store_open(&r->store, &r->o, &r->err) != IG_OK) _exit(3);
     if (ig_prefix_store_why_read_only(r->store)) _exit(4);
+    int longest = r->o.max_bytes ? LONGEST_OF_LIMITED : LONGEST;
     for (;;) {
         int chain = (int)(ig_random_u64(&dice) % CHAINS), first = k.n_of[chain];
         int last = first + (int)(ig_random_u64(&dice) % 4);
-        if (last >= LONGEST) first = 0, last = -1;
+        if (last >= longest) first = 0, last = -1;
         if (last < first && ig_random_u64(&dice) % 50 == 0) _exit(0); /* the store has all of them */
         for (int i = first; i <= last; i++)
             if (rig_put(r, (uint64_t)chain, i) != IG_OK) _exit(5);
