@@ -34,6 +34,8 @@ void ig_pages_drop(void *p, size_t n_bytes) {
     if (n_bytes && (!is_whole || madvise(p, n_bytes, MADV_DONTNEED) != 0)) memset(p, 0, n_bytes); /* or locked */
 }
 
+void ig_pages_want_large(void *p, size_t n_bytes) { madvise(p, n_bytes, MADV_HUGEPAGE); }
+
 void ig_pages_release(void *p, size_t n_bytes) {
     if (p) munmap(p, n_bytes ? n_bytes : 1);
 }

@@ -28,6 +28,8 @@ void *ig_pages_reserve(size_t n_bytes);
 /* Gives back the physical memory of n_bytes from p on, both whole pages of 4096; they are zero again. Where the
  * system's pages are larger it may keep the memory. */
 void ig_pages_drop(void *p, size_t n_bytes);
+/* Asks for large pages, which cost fewer misses of the TLB where all of the memory is read over and over. */
+void ig_pages_want_large(void *p, size_t n_bytes);
 void ig_pages_release(void *p, size_t n_bytes);
 
 /* Bytes of memory that are free or can be freed at once, within the control group's limit; UINT64_MAX if the system

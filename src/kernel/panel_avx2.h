@@ -225,6 +225,7 @@ INLINE void tile_q8(const char *panel, const tile_at *t, const format f, const i
             head = step;
             step += head_bytes(f);
         }
+        if (f.bits < 8) fetch_ahead(step, step_bytes(f));
 #pragma GCC unroll 2
         for (int part = 0; part < f.n_scales; part++) add_group(acc, step, head, a, g, part, f, n_cols);
     }

@@ -2,10 +2,7 @@
  *
  * The frame pool: untouched frames in order of address, and a stack of those given back.
  */
-#define _GNU_SOURCE
 #include "kv/pool.h"
-
-#include <sys/mman.h>
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -26,7 +23,7 @@ ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, size_t n_frames, uint8_
         return ig_fail_memory(err, "KV cache", bytes);
     }
     /* Dense attention walks through all frames at every step: large pages save it a TLB miss for each. */
-    if (!frames && (!dev || dev->ops->is_host)) madvise(p->frames, bytes, MADV_HUGEPAGE);
+    if (!frames && (!dev || dev->ops->is_host)) ig_pages_want_large(p->frames, bytes);
     return IG_OK;
 }
 

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -129,7 +128,7 @@ static bool take_staging(ig_disk_queue *q) {
     q->staging_memory = ig_pages_reserve((size_t)q->n_staging * STAGING_BYTES + HUGE_PAGE);
     if (!q->staging_memory) return false;
     q->staging = q->staging_memory + (HUGE_PAGE - (uintptr_t)q->staging_memory % HUGE_PAGE);
-    if (q->n_staging * STAGING_BYTES >= HUGE_PAGE) madvise(q->staging, HUGE_PAGE, MADV_HUGEPAGE);
+    if (q->n_staging * STAGING_BYTES >= HUGE_PAGE) ig_pages_want_large(q->staging, HUGE_PAGE);
     return true;
 }
 

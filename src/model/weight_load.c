@@ -82,6 +82,7 @@ ig_status ig_weights_load(ig_weights *w, const ig_config *c, ig_device *d, const
     loader l = {.w = w, .d = d, .arena = &w->panels, .o = *o, .err = err};
     load_all(&l, c);
     if (!ig_arena_open(&w->panels)) return ig_fail_memory(err, "weights in panels", w->panels.used);
+    ig_pages_want_large(w->panels.base, w->panels.size);
     load_all(&l, c);
     return l.status;
 }
