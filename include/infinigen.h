@@ -597,17 +597,18 @@ typedef struct ig_batch_item {
     const int32_t *ids; /* [n] appended to the session */
     int n;              /* at most the session's n_batch */
     bool prompt;        /* dense attention, any n; else n is 1 and the policy selects (a decode step) */
+    bool more;          /* the prompt goes on after this piece: logits are not wanted, which saves time */
     ig_status status;   /* out */
     ig_error error;     /* out, if status */
 } ig_batch_item;
 
 /* Pieces of prompts and decode steps of several sessions in one step, in any order, of which each succeeds or fails by
  * itself: an item's results do not depend on the others, bitwise, nor on their failure. After an item whose status is
- * IG_OK its session holds the tokens, and the logits of the last one are current. After one that failed (a full
- * context, an id that is no token, a disk tier that fails, IG_E_NUMBER) the session holds what it held before, as
- * ig_session_decode() says. Returns IG_OK if each item has its own status; else no session got anything, and every
- * item's status and error are what is returned: the call is wrong (a session twice, sessions of different models, more
- * tokens than the largest n_batch of the sessions) or the model's file has changed. */
+ * IG_OK its session holds the tokens, and the logits of the last one are current; with `more` there are none. After one
+ * that failed (a full context, an id that is no token, a disk tier that fails, IG_E_NUMBER) the session holds what it
+ * held before, as ig_session_decode() says. Returns IG_OK if each item has its own status; else no session got
+ * anything, and every item's status and error are what is returned: the call is wrong (a session twice, sessions of
+ * different models, more tokens than the largest n_batch of the sessions) or the model's file has changed. */
 IG_API ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err);
 
 /* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */

@@ -11,8 +11,8 @@
 #include "cache/sequence.h"
 
 bool ig_sequence_can_share(const ig_policy_ops *ops, int limit) {
-    bool drops = ops->limit || limit, sees_more = ops->observe || ops->see_queries;
-    return !drops && !sees_more && (ops->tables || !ops->append);
+    bool drops = ops->limit || limit;
+    return !drops && !ig_policy_sees_more(ops) && (ops->tables || !ops->append);
 }
 
 static int piece_tokens(const ig_sequence *seq) { return ig_kv_piece_tokens(ig_kv_memory_of(seq->kv)); }

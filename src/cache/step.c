@@ -293,7 +293,7 @@ static void attend(ig_step *step, int begin, int end, bool dense) {
     for (int s = begin; s < end; s++) {
         ig_segment *seg = &step->segments[s];
         const ig_sequence *seq = seg->seq;
-        if (seg->status || seg->dense != dense || seg->alone) continue;
+        if (seg->status || seg->dense != dense || seg->alone || seg->row < step->first_row) continue;
         ig_kv_view *views = step->x->views + (size_t)s * (size_t)c->n_heads;
         ig_attention job = ig_step_job(step, seg, views);
         ig_rest rest = ig_step_rest(step, seg, 0);

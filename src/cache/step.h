@@ -21,10 +21,12 @@ typedef struct ig_segment {
     int first;          /* position of its first token; the sequence holds `first` tokens already */
     int n;
     bool dense;    /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
+    bool more;     /* of a prompt that goes on: nobody asks for its logits */
     ig_error *err; /* gets the cause when it fails; NULL: nobody asks; several may share one */
     ig_status status;
-    int row;    /* of its first token in the batch; the forward pass says */
-    bool alone; /* what it wants of this layer was not to be had together with what others want */
+    int row;             /* of its first token in the batch; the forward pass says */
+    const float *logits; /* of its last token; ig_forward_last_logits() says */
+    bool alone;          /* what it wants of this layer was not to be had together with what others want */
 } ig_segment;
 
 /* What scratch is made for: the most of all sequences that will use it. */
@@ -117,6 +119,7 @@ typedef struct ig_step {
     ig_segment *segments;
     int n_segments, n_rows;
     int layer;
+    int first_row; /* of those before it only keys and values of this layer are asked for */
 } ig_step;
 
 /* Queries of a segment's first token, the host's: [n_heads][head_dim]. */

@@ -55,6 +55,8 @@ static ig_status check_items(const ig_batch_item *items, size_t n, ig_error *err
         if (!items[i].prompt && items[i].n > 1)
             return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu: %d tokens to be decoded in one step", i,
                            items[i].n);
+        if (!items[i].prompt && items[i].more)
+            return ig_fail(err, IG_E_ARG, "ig_batch_step: item %zu has more of a prompt, but is none", i);
         n_rows += (size_t)items[i].n;
     }
     return check_sessions(&(call){"ig_batch_step", items, NULL, n}, n_rows, err);
@@ -81,15 +83,10 @@ static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig
 }
 
 /* Tokens that a session is to get; refused ones take no part in the step. */
-static ig_segment segment_of(ig_session *s, const int32_t *ids, int n, bool prompt, ig_error *err) {
+static ig_segment segment_of(ig_session *s, const int32_t *ids, int n, ig_error *err) {
     ig_status status = check_tokens(s, ids, n, err);
-    return (ig_segment){.seq = &s->seq,
-                        .ids = ids,
-                        .first = s->n_tokens,
-                        .n = status ? 0 : n,
-                        .dense = prompt,
-                        .err = err,
-                        .status = status};
+    return (ig_segment){
+        .seq = &s->seq, .ids = ids, .first = s->n_tokens, .n = status ? 0 : n, .err = err, .status = status};
 }
 
 /* ---- results --------------------------------------------------------------------------- */
@@ -104,15 +101,12 @@ ig_status ig_session_take_logits(ig_model *m, ig_error *err) {
     ig_batch *b = &m->batch;
     size_t vocab = (size_t)m->config.n_vocab;
     ig_status status = IG_OK;
-    for (int i = 0; i < b->n_segments && !status; i += b->logit_rows) {
-        int rows = b->n_segments - i < b->logit_rows ? b->n_segments - i : b->logit_rows;
-        const float *logits;
-        status = ig_forward_last_logits(&logits, m, b, i, rows, err);
-        for (int r = 0; r < rows && !status; r++) {
-            if (b->segments[i + r].status) continue;
-            ig_session *s = session_of(&b->segments[i + r]);
-            memcpy(s->logits, logits + (size_t)r * vocab, vocab * sizeof *logits);
-            s->has_logits = false;
+    for (int i = 0, n; i < b->n_segments && !status; i += n) {
+        status = ig_forward_last_logits(&n, m, b, i, err);
+        for (const ig_segment *seg = b->segments + i; seg < b->segments + i + n && !status; seg++) {
+            if (seg->status || !seg->logits) continue;
+            memcpy(session_of(seg)->logits, seg->logits, vocab * sizeof *seg->logits);
+            session_of(seg)->has_logits = false;
         }
     }
     return status;
@@ -151,7 +145,7 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
             continue;
         }
         ig_session_take_tokens(s, seg);
-        s->has_logits = true;
+        s->has_logits = !seg->more;
         if (!seg->dense) {
             end_decode(s, own / n_decode + each, (own / n_decode + each) / seconds);
             continue;
@@ -195,7 +189,9 @@ static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
     for (int i = 0; i < n; i++) {
         ig_batch_item *x = &items[i];
         x->error = (ig_error){0};
-        m->batch.segments[i] = segment_of(x->session, x->ids, x->n, x->prompt, &x->error);
+        m->batch.segments[i] = segment_of(x->session, x->ids, x->n, &x->error);
+        m->batch.segments[i].dense = x->prompt;
+        m->batch.segments[i].more = x->more;
     }
     status = run(m, n, false, err);
     for (int i = 0; i < n; i++) items[i].status = m->batch.segments[i].status;
@@ -225,7 +221,7 @@ ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int
     status = ig_batch_begin(&m->batch, err);
     if (status) return status;
     for (int i = 0; i < n && !status; i++) {
-        m->batch.segments[i] = segment_of(sessions[i], &ids[i], 1, false, err);
+        m->batch.segments[i] = segment_of(sessions[i], &ids[i], 1, err);
         status = m->batch.segments[i].status;
     }
     if (!status) status = run(m, n, true, err);

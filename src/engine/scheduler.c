@@ -138,7 +138,8 @@ typedef struct step {
 
 static void add_item(ig_scheduler *c, step *s, ig_request *r, const int32_t *ids, int n, bool is_prompt) {
     c->of_item[s->n] = r;
-    c->items[s->n++] = (ig_batch_item){.session = r->session, .ids = ids, .n = n, .prompt = is_prompt};
+    bool more = is_prompt && r->session->n_tokens + n < r->o.n_ids;
+    c->items[s->n++] = (ig_batch_item){.session = r->session, .ids = ids, .n = n, .prompt = is_prompt, .more = more};
 }
 
 /* A token of every answer, then the next tokens of the prompts, the oldest first, as many as a piece has. */

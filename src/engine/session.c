@@ -218,8 +218,13 @@ static ig_status hand_over(ig_session *s, prefill *p, int first, int n, ig_error
 static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
     ig_batch *b = &s->model->batch;
     int first = s->n_tokens;
-    b->segments[0] =
-        (ig_segment){.seq = &s->seq, .ids = p->ids + first, .first = first, .n = n, .dense = true, .err = err};
+    b->segments[0] = (ig_segment){.seq = &s->seq,
+                                  .ids = p->ids + first,
+                                  .first = first,
+                                  .n = n,
+                                  .dense = true,
+                                  .more = !p->sink && first + n < p->n,
+                                  .err = err};
     ig_status status = ig_forward(s->model, b, 1, err);
     if (!status) status = b->segments[0].status;
     if (status) return status;

@@ -76,12 +76,12 @@ static void clear(const forward *f, const ig_segment *seg) {
 static void part_segments(const forward *f, const ig_looked_at *r) {
     for (int s = 0; s < f->b->n_segments; s++) {
         ig_segment *seg = &f->b->segments[s];
-        if (seg->status) continue;
+        if (seg->status || seg->row < r->first) continue;
         ig_looked_at own = *r;
-        own.x += (size_t)seg->row * (size_t)r->width;
+        own.x += (size_t)(seg->row - r->first) * (size_t)r->width;
         own.first = seg->row;
         own.n = seg->n;
-        if (r->list) own.list += seg->row;
+        if (r->list) own.list += seg->row - r->first;
         seg->status = check(f, &own, seg->err);
         if (seg->status) clear(f, seg);
     }
@@ -94,8 +94,8 @@ void ig_forward_settle_checks(const forward *f) {
     b->n_looks = 0;
 }
 
-/* All rows of the batch: at once, or after the next wait. By then the residual stream may have gone on, but what was
- * not finite in it is not finite still. */
+/* Rows of the batch from one on: at once, or after the next wait. By then the residual stream may have gone on, but
+ * what was not finite in it is not finite still. */
 static void check_batch(const forward *f, const ig_looked_at *r) {
     ig_batch *b = f->b;
     f->dev->ops->peak(f->dev, &b->peaks[b->n_looks], r->x, (size_t)r->n * (size_t)r->width);
@@ -103,8 +103,14 @@ static void check_batch(const forward *f, const ig_looked_at *r) {
     if (f->dev->ops->is_host) ig_forward_settle_checks(f);
 }
 
+/* Rows of x, [n_rows][width], from `first` on. */
+static ig_looked_at rows_of(const forward *f, const float *x, int first, int width, float most, const char *where) {
+    return (ig_looked_at){
+        x + (size_t)first * (size_t)width, first, f->n_rows - first, width, most, where, f->step.layer, NULL};
+}
+
 static ig_looked_at state(const forward *f, const char *where) {
-    return (ig_looked_at){f->b->h, 0, f->n_rows, f->c->d_model, FLT_MAX, where, f->step.layer, NULL};
+    return rows_of(f, f->b->h, f->step.first_row, f->c->d_model, FLT_MAX, where);
 }
 
 void ig_forward_check_embedding(const forward *f) {
@@ -122,10 +128,9 @@ void ig_forward_check_heads(const forward *f) {
     const ig_config *c = f->c;
     const ig_batch *b = f->b;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
-    const ig_looked_at of[] = {
-        {b->rows.q.dev, 0, f->n_rows, q, most_query, "in the queries of layer", f->step.layer, NULL},
-        {b->rows.k.dev, 0, f->n_rows, kv, IG_KV_MOST, "in the keys of layer", f->step.layer, NULL},
-        {b->rows.v.dev, 0, f->n_rows, kv, IG_KV_MOST, "in the values of layer", f->step.layer, NULL}};
+    const ig_looked_at of[] = {rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
+                               rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),
+                               rows_of(f, b->rows.v.dev, 0, kv, IG_KV_MOST, "in the values of layer")};
     for (size_t i = 0; i < IG_COUNT(of); i++) check_batch(f, &of[i]);
 }
 

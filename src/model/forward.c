@@ -42,7 +42,7 @@ static void multiply_each(const forward *f, float *const *y, const ig_matrix *co
 }
 
 static void multiply(const forward *f, float *y, const ig_matrix *w, const float *x) {
-    multiply_each(f, &y, &w, 1, x, 0);
+    multiply_each(f, &y, &w, 1, x, f->step.first_row);
 }
 
 static void normalise_from(const forward *f, float *y, const float *x, const ig_norm_weights *w, int first) {
@@ -52,11 +52,12 @@ static void normalise_from(const forward *f, float *y, const float *x, const ig_
 }
 
 static void normalise(const forward *f, float *y, const float *x, const ig_norm_weights *w) {
-    normalise_from(f, y, x, w, 0);
+    normalise_from(f, y, x, w, f->step.first_row);
 }
 
 static void add_residual(const forward *f) {
-    f->dev->ops->add(f->dev, f->b->h, f->b->y, (size_t)f->n_rows * (size_t)f->c->d_model);
+    size_t d = (size_t)f->c->d_model, at = (size_t)f->step.first_row * d;
+    f->dev->ops->add(f->dev, f->b->h + at, f->b->y + at, (size_t)f->n_rows * d - at);
 }
 
 static void embed(const forward *f) {
@@ -80,14 +81,22 @@ static void rotate_row(void *arg, int row, int thread) {
     }
 }
 
-/* Prompts get the first rows, decode steps those behind them. */
+/* Whether nothing is asked of a segment's rows beyond the keys and values of all layers. */
+static bool is_kept_only(const forward *f, const ig_segment *seg) {
+    return seg->dense && seg->more && !f->b->tap && !ig_policy_sees_more(seg->seq->policy->ops);
+}
+
+/* Prompts that go on get the first rows, then come other prompts, and decode steps behind them. */
 static void share_rows(forward *f) {
-    for (int s = 0; s < f->b->n_segments; s++)
-        if (f->b->segments[s].dense) f->n_dense += f->b->segments[s].n;
-    int dense_row = 0, row = f->n_dense;
+    for (int s = 0; s < f->b->n_segments; s++) {
+        const ig_segment *seg = &f->b->segments[s];
+        if (seg->dense) f->n_dense += seg->n;
+        if (is_kept_only(f, seg)) f->n_kept += seg->n;
+    }
+    int kept_row = 0, dense_row = f->n_kept, row = f->n_dense;
     for (int s = 0; s < f->b->n_segments; s++) {
         ig_segment *seg = &f->b->segments[s];
-        int *next = seg->dense ? &dense_row : &row;
+        int *next = is_kept_only(f, seg) ? &kept_row : seg->dense ? &dense_row : &row;
         seg->row = *next;
         *next += seg->n;
     }
@@ -121,11 +130,14 @@ static void place_heads(const forward *f, float *x, int n_heads, const float *no
     ops->rope(f->dev, x, cs, c->n_rot, c->rope == IG_ROPE_ADJACENT, n, n_heads, c->head_dim);
 }
 
-/* Queries, keys and values of the rows. */
+/* Keys and values of all rows, queries of those that attend. */
 static void project(const forward *f, const ig_layer *w, const float *x) {
-    float *q = f->b->rows.q.dev, *k = f->b->rows.k.dev, *v = f->b->rows.v.dev;
-    multiply_each(f, (float *[]){q, k, v}, (const ig_matrix *[]){&w->q, &w->k, &w->v}, 3, x, 0);
-    place_heads(f, q, f->c->n_heads, w->q_norm, 0);
+    float *of[] = {f->b->rows.k.dev, f->b->rows.v.dev, f->b->rows.q.dev}, *k = of[0], *q = of[2];
+    const ig_matrix *from[] = {&w->k, &w->v, &w->q};
+    int first = f->step.first_row;
+    multiply_each(f, of, from, first ? 2 : 3, x, 0);
+    if (first) multiply_each(f, of + 2, from + 2, 1, x, first);
+    place_heads(f, q, f->c->n_heads, w->q_norm, first);
     place_heads(f, k, f->c->n_kv_heads, w->k_norm, 0);
 }
 
@@ -145,7 +157,7 @@ static void bring(const forward *f, const ig_twin *t, int first, int width) {
 static ig_status bring_heads(const forward *f, ig_error *err) {
     const ig_step_scratch *rows = &f->b->rows;
     int kv = f->c->n_kv_heads * f->c->head_dim;
-    bring(f, &rows->q, 0, f->c->n_heads * f->c->head_dim);
+    bring(f, &rows->q, f->step.first_row, f->c->n_heads * f->c->head_dim);
     bring(f, &rows->k, 0, kv);
     bring(f, &rows->v, 0, kv);
     return finish(f, err);
@@ -172,7 +184,7 @@ static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     const ig_matrix *all[] = {&w->gate, &w->up, &w->down}, *const *in = gated ? all : all + 1, *const *down = all + 2;
     int n_in = gated ? 2 : 1;
     size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
-    for (int row = 0, n; row < f->n_rows; row += n) {
+    for (int row = f->step.first_row, n; row < f->n_rows; row += n) {
         n = count_alike(f, in, n_in + 1, row, IG_FFN_ROWS);
         float *hidden = b->wide, *up = gated ? hidden + (size_t)n * d_ff : NULL, *y = b->y + (size_t)row * d;
         multiply_alike(f, (float *[]){hidden, up}, in, n_in, x + (size_t)row * d, row, n);
@@ -210,22 +222,24 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, i
     return status ? status : ig_forward_check_logits(&f, seg, first, n, 0, err);
 }
 
-ig_status ig_forward_last_logits(const float **out, const ig_model *m, ig_batch *b, int first, int n, ig_error *err) {
-    forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n};
-    size_t d = (size_t)m->config.d_model;
-    for (int i = 0; i < n; i++) {
-        const ig_segment *seg = &b->segments[first + i];
-        float *x = b->x + (size_t)i * d;
-        if (seg->status)
-            f.dev->ops->clear(f.dev, x, d * sizeof *x);
-        else
-            f.dev->ops->copy(f.dev, x, b->h + (size_t)(seg->row + seg->n - 1) * d, d * sizeof *x);
+ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b, int first, ig_error *err) {
+    forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b};
+    size_t d = (size_t)m->config.d_model, vocab = (size_t)m->config.n_vocab;
+    int n = 0;
+    for (; first + n < b->n_segments && f.n_rows < b->logit_rows; n++) {
+        ig_segment *seg = &b->segments[first + n];
+        seg->logits = NULL;
+        if (seg->status || seg->more) continue;
+        const float *last = b->h + (size_t)(seg->row + seg->n - 1) * d;
+        f.dev->ops->copy(f.dev, b->x + (size_t)f.n_rows * d, last, d * sizeof *last);
+        seg->logits = b->logits.host + (size_t)f.n_rows++ * vocab;
     }
-    *out = b->logits.host;
-    ig_status status = make_logits(&f, b->x, err);
-    for (int i = 0; i < n && !status; i++) {
-        ig_segment *seg = &b->segments[first + i];
-        if (!seg->status) seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, i, seg->err);
+    *n_segments = n;
+    ig_status status = f.n_rows ? make_logits(&f, b->x, err) : IG_OK;
+    for (int i = first; i < first + n && !status; i++) {
+        ig_segment *seg = &b->segments[i];
+        int row = seg->logits ? (int)((size_t)(seg->logits - b->logits.host) / vocab) : 0;
+        if (seg->logits) seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, row, seg->err);
     }
     return status;
 }
@@ -314,6 +328,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     if (!status) status = rehearse(f, IG_SPECULATE_NORM, b->y, err);
     ig_step_lap(&b->rows, IG_STEP_GUESS);
     if (status) return status;
+    if (f->step.layer == f->c->n_layers - 1) f->step.first_row = f->n_kept;
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     ig_forward_check_heads(f);

@@ -14,7 +14,8 @@ typedef struct forward {
     ig_batch *b;
     ig_device *dev;
     int n_rows, n_dense; /* rows of prompts come first */
-    ig_step step;        /* the layer at work */
+    int n_kept;   /* of them, first of all: the last layer's keys and values are the last that is asked of them */
+    ig_step step; /* the layer at work; all but keys and values is computed from its first_row on */
 } forward;
 
 /* IG_E_NUMBER, saying where, if anything is not finite, or too large to be kept or computed with (finite.c): the

@@ -124,6 +124,9 @@ typedef struct ig_policy_ops {
     uint64_t (*bytes)(const ig_policy *p, int n);
 } ig_policy_ops;
 
+/* Whether it wants more of a prompt than its keys and values. */
+static inline bool ig_policy_sees_more(const ig_policy_ops *ops) { return ops->see_queries || ops->observe; }
+
 /* Where neither the options nor the policy say: a share of the context, of the attention, and the first layers that
  * use everything. */
 #define IG_POLICY_BUDGET 0.10

@@ -132,7 +132,7 @@ static void follow(pair *p, const ig_batch_item *x) {
     else
         step(p->alone, x->ids[0]);
     p->n += x->n;
-    p->has_logits = true;
+    p->has_logits = !x->more;
     agree(p);
 }
 
@@ -140,6 +140,7 @@ static void follow(pair *p, const ig_batch_item *x) {
 static ig_batch_item ask(const pair *p, int32_t *ids) {
     bool prompt = any(3) == 0;
     ig_batch_item x = {.session = p->together, .ids = ids, .n = prompt ? 1 + any(MOST_PIECE) : 1, .prompt = prompt};
+    x.more = prompt && any(2);
     for (int i = 0; i < x.n; i++) ids[i] = any(N_VOCAB);
     return x;
 }
