@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pictures of rows, as SVG with text that stays text. A policy has the same colour in all of them."""
+import collections
 import io
 import os
 
@@ -14,6 +15,7 @@ from .core import short  # noqa: E402
 COLOURS = {"infinigen": "#c0392b", "infinigen-osdi24": "#e59866", "oracle": "#7f8c8d", "full": "#2c3e50", "quest": "#2471a3",
            "window": "#1e8449", "h2o": "#9a6b00", "KV": "#c0392b", "weights": "#7f8c8d"}
 OTHERS = ["#8e44ad", "#16a085", "#d68910", "#2e86c1", "#a04000", "#707b7c", "#27ae60", "#cb4335", "#5d6d7e", "#b7950b"]
+MARKS = [("o", "-"), ("s", ":"), ("^", "-.")]  # of lines that share a colour
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "infinigen", "font.family": "sans-serif", "font.size": 10,
          "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": "#888888", "axes.grid": True,
          "grid.color": "#e5e5e5", "axes.axisbelow": True, "legend.frameon": False, "axes.titlesize": 11}
@@ -38,11 +40,14 @@ def series(plot, rows):
 
 
 def draw_lines(axes, plot, lines):
+    drawn = collections.Counter()
     for i, (name, xs, ys) in enumerate(lines):
-        points = sorted(zip(xs, ys))
-        own = {"linewidth": 2.5} if name == "infinigen" else {"linewidth": 1.5}
-        axes.plot(*zip(*points), label=name, marker="o", markersize=3.5, color=colour(name, i),
-                  linestyle="--" if name in ("oracle", "full", "weights") else "-", **own)
+        points, ink = sorted(zip(xs, ys)), colour(name, i)
+        marker, style = MARKS[drawn[ink] % len(MARKS)]
+        axes.plot(*zip(*points), label=name, marker=marker, markersize=4.5, color=ink,
+                  linestyle="--" if name in ("oracle", "full", "weights") else style,
+                  linewidth=2.5 if name == "infinigen" else 1.5)
+        drawn[ink] += 1
     for axis in plot.log:
         getattr(axes, f"set_{axis}scale")("log", **({"base": 2} if axis == "x" else {}))
     if "x" in plot.log:
