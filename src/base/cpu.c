@@ -13,16 +13,22 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* __builtin_cpu_supports() knows no "f16c" in older clang. */
+/* __builtin_cpu_supports() knows neither in older compilers. */
 static bool has_f16c(void) {
     unsigned a, b, c, d;
     return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+
+static bool has_avx_vnni(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
 }
 
 static bool has_vectors(ig_cpu_level level) {
     __builtin_cpu_init();
     if (level > IG_CPU_AVX512 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
         return false;
+    if (level == IG_CPU_AVXVNNI) return has_avx_vnni();
     return level == IG_CPU_AVX2 || (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                                     __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"));
@@ -56,7 +62,7 @@ ig_cpu_level ig_cpu_detect(void) {
 ig_cpu_level ig_cpu_usable(ig_cpu_level level) { return ig_cpu_has(level) ? level : ig_cpu_detect(); }
 
 const char *ig_cpu_level_name(ig_cpu_level level) {
-    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avx512", "neon", "dotprod"};
+    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod"};
     return names[level];
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The kernel tables, one per CPU level. The levels of a kind of processor stand in order: a table starts as the one of
- * the level before, and each part then puts its faster versions in. All are filled once, on the first call.
+ * the level before that the CPU has, and each part then puts its faster versions in. All are filled once, on the first
+ * call.
  */
 #include "kernel/kernel.h"
 
@@ -18,6 +19,7 @@ static const struct level {
     {IG_CPU_SCALAR, {ig_kernels_fill_matmul_scalar, ig_kernels_fill_vector_scalar, ig_kernels_fill_attention_scalar}},
 #if defined(__x86_64__)
     {IG_CPU_AVX2, {ig_kernels_fill_matmul_avx2, ig_kernels_fill_vector_avx2, ig_kernels_fill_attention_avx2}},
+    {IG_CPU_AVXVNNI, {ig_kernels_fill_matmul_avxvnni, ig_kernels_fill_sketch_avxvnni, ig_kernels_fill_prompt_avxvnni}},
     {IG_CPU_AVX512, {ig_kernels_fill_matmul_avx512, ig_kernels_fill_vector_avx512, ig_kernels_fill_attention_avx512}},
 #elif defined(__aarch64__)
     {IG_CPU_NEON, {ig_kernels_fill_matmul_neon, ig_kernels_fill_vector_neon, ig_kernels_fill_attention_neon}},
@@ -30,7 +32,8 @@ static pthread_once_t filled = PTHREAD_ONCE_INIT;
 
 static void fill_tables(void) {
     ig_kernels k = {0};
-    for (size_t i = 0; i < IG_COUNT(levels) && ig_cpu_has(levels[i].level); i++) {
+    for (size_t i = 0; i < IG_COUNT(levels); i++) {
+        if (!ig_cpu_has(levels[i].level)) continue;
         k.level = levels[i].level;
         for (size_t j = 0; j < IG_COUNT(levels[i].fill) && levels[i].fill[j]; j++) levels[i].fill[j](&k);
         tables[k.level] = k;

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The AVX2 part of the table: 8-bit activations, the matrix products of matmul_gemv_avx2.c and matmul_gemm_avx2.c, and
- * the panels of panel_put_avx2.c.
+ * The AVX2 part of the table: 8-bit activations, and the matrix products of matmul_gemv_avx2.c and matmul_gemm_avx2.c.
  */
-#include "kernel/matmul_avx2.h"
-
+#include <immintrin.h>
 #include <math.h>
 
 #include "kernel/parts.h"
@@ -55,27 +53,6 @@ static void act_prepare_q8(void *dst, const float *x, int n) {
 
 void ig_kernels_fill_matmul_avx2(ig_kernels *k) {
     k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
-    k->scratch_bytes = ig_gemm_scratch_bytes_avx2;
-#define SET(TYPE, type)                              \
-    k->gemv[IG_TYPE_##TYPE] = ig_gemv_##type##_avx2; \
-    k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx2;
-#define SET_PANELS(TYPE, type)                                                 \
-    k->gemv[IG_TYPE_##TYPE] = k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx2; \
-    k->panels[IG_TYPE_##TYPE] =                                                \
-        (ig_panels){ig_panel_bytes_##type##_avx2, ig_panel_put_##type##_avx2, ig_panels_##type##_avx2};
-    SET(F32, f32)
-    SET(F16, f16)
-    SET(BF16, bf16)
-    SET(Q8_0, q8_0)
-    SET(Q2_K, q2_k)
-    SET(Q3_K, q3_k)
-    SET_PANELS(Q4_0, q4_0)
-    SET_PANELS(Q4_1, q4_1)
-    SET_PANELS(Q5_0, q5_0)
-    SET_PANELS(Q5_1, q5_1)
-    SET_PANELS(Q4_K, q4_k)
-    SET_PANELS(Q5_K, q5_k)
-    SET_PANELS(Q6_K, q6_k)
-#undef SET
-#undef SET_PANELS
+    ig_kernels_fill_gemv_avx2(k);
+    ig_kernels_fill_gemm_avx2(k);
 }

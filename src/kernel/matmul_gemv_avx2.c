@@ -1,70 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Few columns of types that do not come in panels, AVX2: weights straight from the file's format, elements in the
- * lanes.
- *
- * One row at a time, so that memory is read as one stream, by up to four columns. The
- * operations for one (row, column) are the same whatever the tile.
+ * Few columns of types that do not come in panels, AVX2.
  */
-#include "kernel/matmul_avx2.h"
-#include "kernel/parts.h"
-#include "kernel/quant.h"
-#include "kernel/quant_avx2.h"
-
-enum { MAX_COLS = 4 };
-
-static inline ig_q8 column(const ig_matmul *m, int c) {
-    return ig_q8_view((const char *)m->act + (size_t)c * m->act_stride, m->n_in);
-}
-
-/* Q8_0. */
-INLINE void row_bytes(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums, const int bytes) {
-    __m256 acc[MAX_COLS];
-    ig_q8 a[MAX_COLS];
-    for (int c = 0; c < n_cols; c++) {
-        a[c] = column(m, c0 + c);
-        acc[c] = _mm256_setzero_ps();
-    }
-    for (int b = 0; b < m->n_in / 32; b++, w += bytes) {
-        fetch_ahead(w, (size_t)bytes);
-        __m256i code = load32(w + 2);
-        float scale = read_f16(w);
-        for (int c = 0; c < n_cols; c++) {
-            __m256i dot = dot4(code, _mm256_load_si256((const void *)(a[c].q + 32 * b)), 1);
-            acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale * a[c].d[b]), acc[c]);
-        }
-    }
-    for (int c = 0; c < n_cols; c++) sums[c] = sum8(acc[c]);
-}
-
-/* Adds the block s of 256 elements, with a scale for each 16, number b of its row, to the sums of a column. */
-INLINE void add_super(__m256 *acc, __m256 *mins, const super *s, const ig_q8 *a, int b) {
-    const float *ds = a->ds16 + 16 * b, *d = a->d + 8 * b;
-    for (int i = 0; i < 16; i += 8)
-        *mins = _mm256_fmadd_ps(_mm256_loadu_ps(s->min + i), _mm256_loadu_ps(ds + i), *mins);
-    for (int i = 0; i < 8; i++) {
-        __m256i dot = dot4(s->code[i], _mm256_load_si256((const void *)(a->q + 256 * b + 32 * i)), 0);
-        __m256 scale = _mm256_set_m128(_mm_set1_ps(s->scale[2 * i + 1]), _mm_set1_ps(s->scale[2 * i]));
-        *acc = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_mul_ps(scale, _mm256_set1_ps(d[i])), *acc);
-    }
-}
-
-INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
-                       void (*load)(super *, const uint8_t *), const int bytes) {
-    __m256 acc[MAX_COLS], mins[MAX_COLS];
-    ig_q8 a[MAX_COLS];
-    for (int c = 0; c < n_cols; c++) {
-        a[c] = column(m, c0 + c);
-        acc[c] = mins[c] = _mm256_setzero_ps();
-    }
-    for (int b = 0; b < m->n_in / 256; b++, w += bytes) {
-        super s;
-        fetch_ahead(w, (size_t)bytes);
-        load(&s, w);
-        for (int c = 0; c < n_cols; c++) add_super(&acc[c], &mins[c], &s, &a[c], b);
-    }
-    for (int c = 0; c < n_cols; c++) sums[c] = sum8(_mm256_add_ps(acc[c], mins[c]));
-}
+#include "kernel/matmul_gemv_avx2.h"
 
 INLINE void row_floats(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums,
                        __m256 (*load)(const uint8_t *, int), const int bytes) {
@@ -83,33 +21,16 @@ INLINE void row_floats(const ig_matmul *m, const uint8_t *w, int c0, const int n
     for (int c = 0; c < n_cols; c++) sums[c] = sum8(_mm256_add_ps(acc[0][c], acc[1][c]));
 }
 
-typedef void (*row_fn)(const ig_matmul *m, const uint8_t *w, int c0, int n_cols, float *sums);
+DEFINE_QUANTISED_GEMV(dot4_avx2)
+DEFINE_GEMV(f32, row_floats, load_f32, 4)
+DEFINE_GEMV(f16, row_floats, load_f16, 2)
+DEFINE_GEMV(bf16, row_floats, load_bf16, 2)
 
-static void run_rows(const ig_matmul *m, int row_begin, int row_end, row_fn row) {
-    for (int r = row_begin; r < row_end; r++)
-        for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
-            float sums[MAX_COLS];
-            n_cols = m->n_cols - c >= 4 ? 4 : m->n_cols - c >= 2 ? 2 : 1;
-            row(m, (const uint8_t *)m->w + (size_t)r * m->row_bytes, c, n_cols, sums);
-            for (int i = 0; i < n_cols; i++) m->out[(size_t)(c + i) * m->out_stride + (size_t)r] = sums[i];
-        }
+void ig_kernels_fill_gemv_avx2(ig_kernels *k) {
+    SET_GEMV(F32, f32)
+    SET_GEMV(F16, f16)
+    SET_GEMV(BF16, bf16)
+    SET_GEMV(Q8_0, q8_0)
+    SET_GEMV(Q2_K, q2_k)
+    SET_GEMV(Q3_K, q3_k)
 }
-
-#define GEMV(type, row, ...)                                                                        \
-    static void row_##type(const ig_matmul *m, const uint8_t *w, int c0, int n_cols, float *sums) { \
-        if (n_cols == 4)                                                                            \
-            row(m, w, c0, 4, sums, __VA_ARGS__);                                                    \
-        else if (n_cols == 2)                                                                       \
-            row(m, w, c0, 2, sums, __VA_ARGS__);                                                    \
-        else                                                                                        \
-            row(m, w, c0, 1, sums, __VA_ARGS__);                                                    \
-    }                                                                                               \
-    void ig_gemv_##type##_avx2(const ig_matmul *m, int row_begin, int row_end) {                    \
-        run_rows(m, row_begin, row_end, row_##type);                                                \
-    }
-GEMV(q8_0, row_bytes, 34)
-GEMV(q2_k, row_supers, load_q2_k, 84)
-GEMV(q3_k, row_supers, load_q3_k, 110)
-GEMV(f32, row_floats, load_f32, 4)
-GEMV(f16, row_floats, load_f16, 2)
-GEMV(bf16, row_floats, load_bf16, 2)

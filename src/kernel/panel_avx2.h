@@ -133,71 +133,18 @@ static inline void store_half(const tile_at *t, int c, int half, __m256 v) {
 /* A sum that is made where it stands: left to itself GCC adds up more products at a time than there are registers. */
 #define STAY(sum) __asm__("" : "+x"(sum))
 
-INLINE void clear(__m256i sum[2][TILE_COLS], const int n_cols) {
-#pragma GCC unroll 3
-    for (int c = 0; c < n_cols; c++) sum[0][c] = sum[1][c] = _mm256_setzero_si256();
-}
-
-/* Integer sums of 16 rows and elements [begin, end) of a step, for each column at q. As many products are added in 16
- * bits as fit. */
-INLINE void dot_unsigned(__m256i dot[2][TILE_COLS], const char *step, const int8_t *const q[TILE_COLS], const int begin,
-                         const int end, const format f, const int n_cols) {
-    const int n_16 = end - begin < f.fits ? end - begin : f.fits;
-    __m256i sum[2][TILE_COLS], w[2];
-#pragma GCC unroll 2
-    for (int i = begin; i < end; i += n_16) {
-        clear(sum, n_cols);
-#pragma GCC unroll 8
-        for (int j = i; j < i + n_16; j += 4) {
-            for (int h = 0; h < 2; h++) w[h] = load_codes(step, j / 4, h, f);
-#pragma GCC unroll 3
-            for (int c = 0; c < n_cols; c++) {
-                __m256i x = repeat4(q[c] + j);
-                for (int h = 0; h < 2; h++) {
-                    sum[h][c] = _mm256_add_epi16(sum[h][c], _mm256_maddubs_epi16(w[h], x));
-                    STAY(sum[h][c]);
-                }
-            }
-        }
-#pragma GCC unroll 3
-        for (int c = 0; c < n_cols; c++)
-            for (int h = 0; h < 2; h++) {
-                __m256i s = _mm256_madd_epi16(sum[h][c], _mm256_set1_epi16(1));
-                dot[h][c] = i > begin ? _mm256_add_epi32(dot[h][c], s) : s;
-            }
-    }
-}
-
-/* The same of codes with a sign, of which no two products fit. */
-INLINE void dot_signed(__m256i dot[2][TILE_COLS], const char *step, const int8_t *const q[TILE_COLS], const int begin,
-                       const int end, const format f, const int n_cols) {
-    __m256i w[2];
-    clear(dot, n_cols);
-#pragma GCC unroll 8
-    for (int i = begin; i < end; i += 4) {
-        for (int h = 0; h < 2; h++) w[h] = load_codes(step, i / 4, h, f);
-#pragma GCC unroll 3
-        for (int c = 0; c < n_cols; c++) {
-            __m256i x = repeat4(q[c] + i);
-            for (int h = 0; h < 2; h++) {
-                dot[h][c] = _mm256_add_epi32(dot[h][c], dot4(w[h], x, 1));
-                STAY(dot[h][c]);
-            }
-        }
-    }
-}
+/* Integer sums of 16 rows and elements [begin, end) of a step, for each column at q: what the levels differ in. */
+typedef void (*dot_fn)(__m256i dot[2][TILE_COLS], const char *step, const int8_t *const q[TILE_COLS], int begin,
+                       int end, format f, int n_cols);
 
 /* Adds the group of elements number `part` of step g to the sums of all columns. */
 INLINE void add_group(__m256 acc[2][TILE_COLS], const char *step, const char *head, const ig_q8 a[TILE_COLS], int g,
-                      const int part, const format f, const int n_cols) {
+                      const int part, const format f, const int n_cols, dot_fn sums) {
     const int n = f.n_scales, begin = 16 * part, end = begin + 32 / n;
     const int8_t *q[TILE_COLS];
     __m256i dot[2][TILE_COLS];
     for (int c = 0; c < n_cols; c++) q[c] = a[c].q + 32 * g;
-    if (f.fits)
-        dot_unsigned(dot, step, q, begin, end, f, n_cols);
-    else
-        dot_signed(dot, step, q, begin, end, f, n_cols);
+    sums(dot, step, q, begin, end, f, n_cols);
 #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
         __m256 scale = load_stored(step, head, 0, part, h, f);
@@ -212,7 +159,7 @@ INLINE void add_group(__m256 acc[2][TILE_COLS], const char *step, const char *he
     }
 }
 
-INLINE void tile_q8(const char *panel, const tile_at *t, const format f, const int n_cols) {
+INLINE void tile_codes(const char *panel, const tile_at *t, const format f, const int n_cols, dot_fn sums) {
     __m256 acc[2][TILE_COLS];
     ig_q8 a[TILE_COLS];
     const char *step = panel, *head = NULL;
@@ -227,7 +174,7 @@ INLINE void tile_q8(const char *panel, const tile_at *t, const format f, const i
         }
         if (f.bits < 8) fetch_ahead(step, step_bytes(f));
 #pragma GCC unroll 2
-        for (int part = 0; part < f.n_scales; part++) add_group(acc, step, head, a, g, part, f, n_cols);
+        for (int part = 0; part < f.n_scales; part++) add_group(acc, step, head, a, g, part, f, n_cols, sums);
     }
     for (int c = 0; c < n_cols; c++)
         for (int h = 0; h < 2; h++) store_half(t, c, h, acc[h][c]);

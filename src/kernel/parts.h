@@ -35,9 +35,12 @@ static inline double ig_norm_factor(double squares, int n, float eps) {
     return squares < INFINITY ? 1.0 / sqrt(squares / n + eps) : NAN;
 }
 
-/* act_*, gemv, gemm, scratch_bytes, dequantize */
+/* act_*, gemv, gemm, panels, scratch_bytes, dequantize */
 void ig_kernels_fill_matmul_scalar(ig_kernels *k);
 void ig_kernels_fill_matmul_avx2(ig_kernels *k);
+void ig_kernels_fill_gemv_avx2(ig_kernels *k);
+void ig_kernels_fill_gemm_avx2(ig_kernels *k);
+void ig_kernels_fill_matmul_avxvnni(ig_kernels *k);
 void ig_kernels_fill_matmul_avx512(ig_kernels *k);
 void ig_kernels_fill_matmul_neon(ig_kernels *k);
 void ig_kernels_fill_matmul_floats_neon(ig_kernels *k);
@@ -59,12 +62,14 @@ void ig_kernels_fill_attention_avx2(ig_kernels *k);
 void ig_kernels_fill_attention_avx512(ig_kernels *k);
 void ig_kernels_fill_attention_neon(ig_kernels *k);
 void ig_kernels_fill_prompt_avx2(ig_kernels *k);
+void ig_kernels_fill_prompt_avxvnni(ig_kernels *k);
 void ig_kernels_fill_packed_scalar(ig_kernels *k);
 void ig_kernels_fill_packed_avx2(ig_kernels *k);
 void ig_kernels_fill_packed_avx512(ig_kernels *k);
 void ig_kernels_fill_packed_neon(ig_kernels *k);
 void ig_kernels_fill_attention_packed_avx512(ig_kernels *k);
 void ig_kernels_fill_sketch_avx2(ig_kernels *k);
+void ig_kernels_fill_sketch_avxvnni(ig_kernels *k);
 void ig_kernels_fill_sketch_avx512(ig_kernels *k);
 void ig_kernels_fill_sketch_neon(ig_kernels *k);
 void ig_kernels_fill_sketch_dotprod(ig_kernels *k);

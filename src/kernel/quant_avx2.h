@@ -180,8 +180,10 @@ static inline float sum8(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* Sums of four products of codes (unsigned; signed for Q8_0) and activations. */
-static inline __m256i dot4(__m256i code, __m256i q, const int is_signed) {
+/* Sums of four products of codes (unsigned; signed for Q8_0) and activations: what the levels differ in. */
+typedef __m256i (*dot4_fn)(__m256i code, __m256i q, int is_signed);
+
+static inline __m256i dot4_avx2(__m256i code, __m256i q, const int is_signed) {
     __m256i pairs = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(code), _mm256_sign_epi8(q, code))
                               : _mm256_maddubs_epi16(code, q);
     return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));

@@ -1,21 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The 4-bit key sketch for AVX2: a 32-byte load holds 8 dims of 8 tokens; vpmaddubsw multiplies 4 dims
- * of all 8 tokens with 4 query bytes. A 16-bit lane gets at most 4 x 15 x 127 from one load, so that four loads are
- * added up before it is widened. A tile is 8 tokens x up to 4 queries.
+ * The 4-bit key sketch for AVX2.
  */
-#include <math.h>
-#include <stddef.h>
-
-#include "kernel/lanes_avx2.h"
-#include "kernel/parts.h"
-#include "kernel/sketch.h"
-
-enum {
-    TILE = 4,
-    LOADS = 4,    /* added up in 16 bits */
-    AHEAD = 8192, /* bytes from the block in use to the one prefetched */
-};
+#include "kernel/sketch_avx2.h"
 
 static void sketch_put_avx2(void *block, int t, const uint16_t *key, int d) {
     __m256 low = _mm256_set1_ps(INFINITY), high = _mm256_set1_ps(-INFINITY);
@@ -45,10 +32,10 @@ static void sketch_put_avx2(void *block, int t, const uint16_t *key, int d) {
     ig_sketch_finish(block, t, lo, &sums, d);
 }
 
-/* 8 dims x n_loads of 8 tokens against queries g0 .. g0 + n_q - 1. */
-static inline __attribute__((always_inline)) void add_dims(__m256i acc[TILE], const ig_sketch_queries *q, int g0,
-                                                           int n_q, int j, int n_loads, const uint8_t *codes) {
-    __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), sum[TILE];
+/* Four loads are added up in 16 bits, where a lane gets at most 4 x 15 x 127 from one. */
+INLINE void add_dims(__m256i acc[KEYS_TILE], const ig_sketch_queries *q, int g0, int n_q, int j, int n_loads,
+                     const uint8_t *codes) {
+    __m256i nibble = _mm256_set1_epi8(15), ones = _mm256_set1_epi16(1), sum[KEYS_TILE];
     for (int g = 0; g < n_q; g++) sum[g] = _mm256_setzero_si256();
 #pragma GCC unroll 1 /* or GCC runs the loads ahead and out of registers */
     for (int end = j + 8 * n_loads; j < end; j += 8) {
@@ -63,57 +50,9 @@ static inline __attribute__((always_inline)) void add_dims(__m256i acc[TILE], co
     for (int g = 0; g < n_q; g++) acc[g] = _mm256_add_epi32(acc[g], _mm256_madd_epi16(sum[g], ones));
 }
 
-/* Queries g0 .. g0 + n_q - 1 (n_q 1..4) against 8 tokens of a block; `half` is 0 or 1. */
-static inline __attribute__((always_inline)) void sketch_tile(float *scores, size_t stride, const ig_sketch_queries *q,
-                                                              int g0, int n_q, int d, const uint8_t *block, int half) {
-    const uint8_t *codes = block + IG_SKETCH_CODES + 32 * half;
-    __m256i acc[TILE];
-    for (int g = 0; g < n_q; g++) acc[g] = _mm256_setzero_si256();
-    int j = 0;
-    for (; j + 8 * LOADS <= d; j += 8 * LOADS) add_dims(acc, q, g0, n_q, j, LOADS, codes);
-    for (; j < d; j += 8) add_dims(acc, q, g0, n_q, j, 1, codes);
-    const float *line = (const float *)(const void *)block;
-    __m256 step = _mm256_loadu_ps(line + 8 * half), min = _mm256_loadu_ps(line + IG_SKETCH_TOKENS + 8 * half);
-    for (int g = 0; g < n_q; g++) {
-        __m256 s = _mm256_mul_ps(step, _mm256_cvtepi32_ps(acc[g]));
-        s = _mm256_fmadd_ps(min, _mm256_set1_ps(q->sum[g0 + g]), s);
-        _mm256_storeu_ps(scores + (size_t)(g0 + g) * stride + 8 * half,
-                         _mm256_mul_ps(s, _mm256_set1_ps(q->scale[g0 + g])));
-    }
-}
-
-static void sketch_half(float *scores, size_t stride, const ig_sketch_queries *q, int n_q, int d, const uint8_t *block,
-                        int half) {
-    for (int g = 0; g < n_q; g += TILE) switch (n_q - g) {
-            case 1:
-                sketch_tile(scores, stride, q, g, 1, d, block, half);
-                break;
-            case 2:
-                sketch_tile(scores, stride, q, g, 2, d, block, half);
-                break;
-            case 3:
-                sketch_tile(scores, stride, q, g, 3, d, block, half);
-                break;
-            default:
-                sketch_tile(scores, stride, q, g, TILE, d, block, half);
-        }
-}
-
 static void sketch_scores_avx2(float *scores, size_t stride, const float *q, int n_q, int d, float scale,
                                const void *blocks, int n_blocks) {
-    ig_sketch_queries x;
-    size_t block_bytes = ig_sketch_block_bytes(d);
-    for (int g0 = 0; g0 < n_q; g0 += IG_SKETCH_QUERIES) {
-        int m = n_q - g0 < IG_SKETCH_QUERIES ? n_q - g0 : IG_SKETCH_QUERIES;
-        ig_sketch_quantize(&x, q + (size_t)g0 * (size_t)d, m, d, scale);
-        float *out = scores + (size_t)g0 * stride;
-        const uint8_t *block = blocks;
-        for (int b = 0; b < n_blocks; b++, block += block_bytes, out += IG_SKETCH_TOKENS) {
-            for (size_t i = 0; i < block_bytes; i += 64) _mm_prefetch((const char *)block + AHEAD + i, _MM_HINT_T0);
-            sketch_half(out, stride, &x, m, d, block, 0);
-            sketch_half(out, stride, &x, m, d, block, 1);
-        }
-    }
+    sketch_scores(scores, stride, q, n_q, d, scale, blocks, n_blocks, add_dims);
 }
 
 void ig_kernels_fill_sketch_avx2(ig_kernels *k) {

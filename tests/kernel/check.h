@@ -18,12 +18,13 @@
 #include "kernel/kernel.h"
 
 typedef struct check {
-    const ig_kernels *k;   /* the level under test */
-    const ig_kernels *ref; /* the scalar table */
-    ig_random rng;         /* starts from the printed seed at every level */
-    bool is_bench;         /* time instead of compare */
-    const char *only;      /* substring of the names to run; NULL: all */
-    const char *name;      /* of the check under way */
+    const ig_kernels *k;    /* the level under test */
+    const ig_kernels *ref;  /* the scalar table */
+    const ig_kernels *twin; /* of a level whose sums of bytes are these, bit by bit; NULL: none */
+    ig_random rng;          /* starts from the printed seed at every level */
+    bool is_bench;          /* time instead of compare */
+    const char *only;       /* substring of the names to run; NULL: all */
+    const char *name;       /* of the check under way */
     int n_checked, n_failed;
 } check;
 

@@ -185,6 +185,20 @@ static double worst_error(check *c, const problem *p, int row_begin, int row_end
     return worst;
 }
 
+/* Whether the twin of the level makes the same bits. */
+static void check_twin(check *c, problem *p, ig_matmul_fn fn, ig_matmul_fn twin, const char *which) {
+    size_t bytes = p->out_stride * (size_t)p->n_cols * sizeof(float);
+    ig_matmul m = p->m;
+    m.out = check_buffer(bytes, 4);
+    memset(m.out, 0xff, bytes);
+    memset(p->out, 0xff, bytes);
+    fn(&p->m, 0, p->n_out);
+    twin(&m, 0, p->n_out);
+    check_that(c, !memcmp(m.out, p->out, bytes), "%s n_in %d rows %d cols %d: other bits", which, p->n_in, p->n_out,
+               p->n_cols);
+    check_buffer_free(m.out);
+}
+
 static void check_product(check *c, problem *p, ig_matmul_fn fn, const char *which, int row_begin, int row_end) {
     size_t n = p->out_stride * (size_t)p->n_cols;
     for (size_t i = 0; i < n; i++) p->out[i] = 12345.0f;
@@ -222,6 +236,8 @@ static void check_shapes(check *c, const type_case *t) {
             end = i % 4 == 2 ? check_int(c, 1, p.n_out) : p.n_out;
         check_product(c, &p, c->k->gemv[t->type], "gemv", begin, end);
         check_product(c, &p, c->k->gemm[t->type], "gemm", begin, end);
+        if (c->twin) check_twin(c, &p, c->k->gemv[t->type], c->twin->gemv[t->type], "gemv");
+        if (c->twin) check_twin(c, &p, c->k->gemm[t->type], c->twin->gemm[t->type], "gemm");
         problem_deinit(&p);
     }
 }

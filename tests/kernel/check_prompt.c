@@ -146,6 +146,12 @@ static void compare(check *c, const problem *p, const char *what) {
         }
     }
     result *got = attend(c, p, 0, p->n_q, false);
+    if (c->twin) {
+        check other = {.k = c->twin};
+        result *twin = attend(&other, p, 0, p->n_q, false);
+        check_that(c, !memcmp(twin->acc, got->acc, (size_t)p->n_q * d * sizeof *got->acc), "%s: other bits", what);
+        result_free(twin);
+    }
     for (int r = 0; r < p->n_q; r++) {
         exact(out[0], p, k[0], v[0], r), exact(out[1], p, k[1], v[1], r);
         for (size_t j = 0; j < d; j++) {

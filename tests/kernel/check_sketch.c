@@ -121,13 +121,18 @@ static void check_scores_at(check *c, int d, int n_q, int n_blocks, check_shape 
     }
     size_t stride = (size_t)n + (size_t)check_int(c, 0, 5), n_floats = (size_t)n_q * (size_t)d;
     float *q = check_fenced(n_floats * sizeof *q), *s = check_buffer((size_t)n_q * stride * sizeof *s, 4);
-    float *ref = malloc((size_t)n_q * stride * sizeof *ref + 1);
+    float *ref = malloc((size_t)n_q * stride * sizeof *ref + 1),
+          *twin = malloc((size_t)n_q * stride * sizeof *twin + 1);
     check_fill(c, q, (int)n_floats, shape);
     for (size_t i = 0; i < (size_t)n_q * stride; i++) ref[i] = s[i] = -1;
     c->k->sketch_scores(s, stride, q, n_q, d, 0.125f, blocks, n_blocks);
     c->ref->sketch_scores(ref, stride, q, n_q, d, 0.125f, blocks, n_blocks);
     check_that(c, check_guards(s), "d=%d n_q=%d n=%d: wrote outside", d, n_q, n);
-
+    if (c->twin) {
+        for (size_t i = 0; i < (size_t)n_q * stride; i++) twin[i] = -1;
+        c->twin->sketch_scores(twin, stride, q, n_q, d, 0.125f, blocks, n_blocks);
+        check_that(c, !memcmp(twin, s, (size_t)n_q * stride * sizeof *s), "d=%d n_q=%d n=%d: other bits", d, n_q, n);
+    }
     for (int g = 0; g < n_q; g++) {
         float *row = s + (size_t)g * stride, *ref_row = ref + (size_t)g * stride;
         float largest = 0;
@@ -153,6 +158,7 @@ static void check_scores_at(check *c, int d, int n_q, int n_blocks, check_shape 
                    n_q, g);
     }
     free(ref);
+    free(twin);
     check_buffer_free(s);
     check_fenced_free(q, n_floats * sizeof *q), check_fenced_free(blocks, bytes);
 }

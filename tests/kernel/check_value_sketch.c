@@ -183,6 +183,11 @@ static void check_sums_at(check *c, int d, int n_q, int n_blocks, int kind) {
     c->k->value_sums(acc, w, stride, n_q, d, blocks, cut);
     c->k->value_sums(acc, w + (size_t)cut * IG_SKETCH_TOKENS, stride, n_q, d,
                      blocks + (size_t)cut * ig_value_sketch_block_bytes(d), n_blocks - cut);
+    if (c->twin) {
+        c->twin->value_sums(ref, w, stride, n_q, d, blocks, n_blocks);
+        check_that(c, !memcmp(ref, acc, n_acc * sizeof *ref), "d=%d n_q=%d n=%d: other bits", d, n_q, n);
+        memset(ref, 0, n_acc * sizeof *ref);
+    }
     c->ref->value_sums(ref, w, stride, n_q, d, blocks, n_blocks);
     check_that(c, check_guards(acc), "d=%d n_q=%d n=%d: wrote outside", d, n_q, n);
     for (int g = 0; g < n_q; g++) {
