@@ -347,9 +347,10 @@ typedef struct ig_cache_options {
                      disk tier */
     uint64_t limit_bytes; /* the same as bytes of keys and values; 0 (default): `limit` says. Not both */
     const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
-    const char *speculate; /* what the next layer's entries are guessed from: "late" (default, NULL): the state after
-                              this layer's attention; "norm": the state before it; "paper": this layer's attention
-                              input, and the guess is final ("infinigen-osdi24"'s default); "none" */
+    const char *speculate; /* what the next layer's entries are guessed from: "late": the state after this layer's
+                              attention; "norm": the state before it; "paper": this layer's attention input, and the
+                              guess is final ("infinigen-osdi24"'s default); "none"; "auto" (default, NULL): late or
+                              none, whichever makes a model's steps faster, which is tried now and then */
     bool no_prefetch;      /* do not read guessed entries ahead */
     bool no_uring;         /* disk requests by threads instead of io_uring */
     int n_sessions; /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a

@@ -18,6 +18,7 @@ typedef enum ig_speculation {
     IG_SPECULATE_NORM,  /* before this layer's attention, through the next layer's norm */
     IG_SPECULATE_LATE,  /* the same after attention */
     IG_SPECULATE_PAPER, /* this layer's normed input; the true queries do not select again */
+    IG_SPECULATE_AUTO,  /* LATE or NONE, as the step says */
 } ig_speculation;
 
 /* Entries that a layer's attention uses. */

@@ -109,11 +109,15 @@ static void append(ig_step *step) {
 
 /* ---- select ------------------------------------------------------------------- */
 
+bool ig_sequence_reads_ahead(const ig_sequence *seq) { return seq->prefetch && ig_kv_may_wait(seq->kv); }
+
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
     const ig_sequence *seq = seg->seq;
-    if (seg->status || seq->speculate != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
+    ig_speculation wanted = seq->speculate;
+    if (wanted == IG_SPECULATE_AUTO) wanted = step->guesses ? IG_SPECULATE_LATE : IG_SPECULATE_NONE;
+    if (seg->status || wanted != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
-    return kind == IG_SPECULATE_PAPER || (seq->prefetch && ig_kv_may_wait(seq->kv));
+    return kind == IG_SPECULATE_PAPER || ig_sequence_reads_ahead(seq);
 }
 
 void ig_step_take_guesses(const ig_step *step) {
@@ -376,7 +380,7 @@ ig_status ig_step_attend(ig_step *step, ig_error *err) {
 
 /* A guess of step->layer that is to be read ahead. */
 static bool reads_ahead(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
-    return ig_step_guesses(step, seg, kind) && seg->seq->prefetch && ig_kv_may_wait(seg->seq->kv);
+    return ig_step_guesses(step, seg, kind) && ig_sequence_reads_ahead(seg->seq);
 }
 
 /* Starts to read what was guessed for segments of the memory of segment s, the first of them. */

@@ -120,6 +120,7 @@ typedef struct ig_step {
     int n_segments, n_rows;
     int layer;
     int first_row; /* of those before it only keys and values of this layer are asked for */
+    bool guesses;  /* IG_SPECULATE_AUTO is LATE */
 } ig_step;
 
 /* Queries of a segment's first token, the host's: [n_heads][head_dim]. */
@@ -133,6 +134,8 @@ void ig_step_take_guesses(const ig_step *step);
  * are there on the host, too. It fails for all if the device does. */
 ig_status ig_step_attend(ig_step *step, ig_error *err);
 
+/* Whether reading guessed entries ahead may save the sequence a wait. */
+bool ig_sequence_reads_ahead(const ig_sequence *seq);
 /* Whether the sequence wants step->layer's entries guessed from `kind`. */
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind);
 /* Selects with x->q, guessed queries of step->layer, for those, and starts to read what was selected. */

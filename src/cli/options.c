@@ -15,7 +15,7 @@
 static const char *policies[IG_CLI_LIST_MAX]; /* the library's */
 static const char *recipes[IG_CLI_LIST_MAX];  /* of made tasks */
 static const char *const kv_types[] = {"f16", "q8", "q4", "q2", "q1", NULL};
-static const char *const speculations[] = {"none", "norm", "late", "paper", NULL};
+static const char *const speculations[] = {"auto", "late", "norm", "paper", "none", NULL};
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
 static const char *const sketch_kinds[] = {"balanced", "skew", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
@@ -320,7 +320,8 @@ const ig_cli_option ig_cli_option_table[] = {
      "counter", 0, 0, evictions},
     {"--speculate", "HOW",
      "guess the next layer's entries after this layer's attention (late), before it (norm), as the paper does (paper: "
-     "the guess is final), or not (default: late; infinigen-osdi24: paper)",
+     "the guess is final), not (none), or late or not, as turns out to be faster (default: auto; infinigen-osdi24: "
+     "paper)",
      CACHE, IG_KIND_CHOICE, AT(speculate), NULL, 0, 0, speculations},
     {"--no-prefetch", NULL, "guess the next layer's entries as ever, but read none ahead", CACHE, IG_KIND_FLAG,
      AT(no_prefetch), NULL, 0, 0, NULL},

@@ -155,6 +155,17 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
     }
 }
 
+/* Whether guesses save time is learnt from steps that do nothing but decode, compared by their number of sequences. */
+static void learn(ig_batch *b, double seconds) {
+    bool may_guess = false;
+    for (int i = 0; i < b->n_segments; i++) {
+        const ig_segment *seg = &b->segments[i];
+        if (seg->dense || seg->status) return;
+        may_guess |= seg->seq->speculate == IG_SPECULATE_AUTO && ig_sequence_reads_ahead(seg->seq);
+    }
+    if (may_guess) ig_trial_took(&b->guess, b->n_segments, seconds);
+}
+
 /* ---- the step ---------------------------------------------------------------------------- */
 
 /* For a step in which all fail together: of all segments, which share `err`. */
@@ -178,7 +189,9 @@ static ig_status run(ig_model *m, int n, bool together, ig_error *err) {
     if (!status) status = ig_session_take_logits(m, err);
     if (!status && together) status = any_failure(b, err);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
-    settle(b, status, b->rows.clock.now - b->rows.clock.start);
+    double seconds = b->rows.clock.now - b->rows.clock.start;
+    settle(b, status, seconds);
+    if (!status) learn(b, seconds);
     return status;
 }
 

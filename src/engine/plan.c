@@ -139,16 +139,16 @@ static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
 
 /* What the next layer's entries are guessed from. */
 static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
-    static const char *const names[] = {"none", "norm", "late", "paper"}; /* as in ig_speculation */
+    static const char *const names[] = {"none", "norm", "late", "paper", "auto"}; /* as in ig_speculation */
     const char *name = p->o.cache.speculate;
-    p->speculate = p->ops->guess_is_final ? IG_SPECULATE_PAPER : IG_SPECULATE_LATE;
+    p->speculate = p->ops->guess_is_final ? IG_SPECULATE_PAPER : IG_SPECULATE_AUTO;
     if (!name) return IG_OK;
     for (size_t i = 0; i < IG_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0) {
             p->speculate = (ig_speculation)i;
             return IG_OK;
         }
-    return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: none, norm, late, paper", name);
+    return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: auto, late, norm, paper, none", name);
 }
 
 static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "base/trial.h"
 #include "cache/step.h"
 #include "model/config.h"
 
@@ -54,6 +55,7 @@ typedef struct ig_batch {
     int32_t *ids, *positions; /* [max_rows], the host's */
     ig_segment *segments;     /* [max_rows], for callers: what ig_forward computes */
     int n_segments;           /* of the last ig_forward */
+    ig_trial guess;           /* whether steps with guesses (way 0) or without are faster */
     /* Called at each of these places of each layer; NULL: not. It may fail segments. */
     void (*tap)(void *user, ig_tap_place at, int layer);
     void *tap_user;

@@ -409,7 +409,8 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
                        .x = &b->rows,
                        .segments = b->segments,
                        .n_segments = n_segments,
-                       .n_rows = f.n_rows};
+                       .n_rows = f.n_rows,
+                       .guesses = b->guess.way == 0};
     for (int s = 0; s < n_segments; s++) b->segments[s].seq->guess.layer = -1;
     ig_status status = ig_model_check(m, err);
     if (!status) {
