@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "cache/step_parts.h"
 
 /* The selection that is being made: for this layer, or a guess for it while the one before computes. */
@@ -48,24 +49,26 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
 
 enum { CHOICE = 1, REST = 2 }; /* stages that choose, and those for the rest */
 
-/* Lists that are being chosen, [n] of step->x->choices. */
+/* Lists that are being chosen, [n] of step->x->choices. The first n_whole of them are a task each; those behind are cut
+ * into the parts of their stages. One fork takes all tasks. */
 typedef struct choosing {
     const ig_step *step;
     ig_choice *v;
-    int n;
-    int stages;         /* which of them: CHOICE, REST or both */
-    int stage, n_parts; /* of a stage: most tasks of any list */
-    bool own;           /* each list has scratch of its own */
+    int n, n_whole;
+    int stages;                    /* which of them: CHOICE, REST or both */
+    bool own;                      /* each list has scratch of its own */
+    bool meet;                     /* a stage begins when the one before has ended for all lists, else for its own */
+    int n_parts[IG_POLICY_STAGES]; /* of lists that are cut: most tasks of any; 0: none */
+    int before[IG_POLICY_STAGES];  /* tasks of all of them in earlier stages */
+    atomic_int n_done;             /* of all of them */
 } choosing;
 
 static void *scratch_of(const ig_step *step, int i) {
     return step->x->select_scratch + (size_t)i * step->x->select_bytes;
 }
 
-/* Task: a list, stage after stage. */
-static void whole_task(void *arg, int task, int thread) {
-    const choosing *c = arg;
-    ig_choice *x = &c->v[task];
+/* A list, stage after stage. */
+static void choose_whole(const choosing *c, ig_choice *x, int thread) {
     double start = ig_clock_seconds(), *seconds = c->step->x->task_seconds + 2 * thread;
     if (!c->own) x->list.scratch = scratch_of(c->step, thread);
     if (c->stages & CHOICE) ig_policy_choose(x->policy, &x->list);
@@ -78,45 +81,52 @@ static void whole_task(void *arg, int task, int thread) {
     seconds[1] += end - chosen;
 }
 
-static bool runs(const choosing *c, const ig_policy_stage *stage) {
-    return stage->run && c->stages & (stage->for_rest ? REST : CHOICE);
+/* Tasks of a list in a stage. */
+static int count_tasks(const choosing *c, const ig_choice *x, int stage) {
+    const ig_policy_stage *s = &x->policy->ops->stages[stage];
+    return s->run && c->stages & (s->for_rest ? REST : CHOICE) ? ig_policy_tasks(s, &x->list) : 0;
 }
 
-/* Task: a part of a list in one stage. */
-static void stage_task(void *arg, int task, int thread) {
-    const choosing *c = arg;
-    ig_choice *x = &c->v[task / c->n_parts];
-    const ig_policy_stage *stage = &x->policy->ops->stages[c->stage];
-    int part = task % c->n_parts;
-    if (!runs(c, stage) || part >= ig_policy_tasks(stage, &x->list)) return;
-    if (!c->own) x->list.scratch = scratch_of(c->step, thread);
-    stage->run(x->policy, &x->list, part);
+/* A part of a list in a stage, once the stages before have ended. These parts were taken earlier. */
+static void choose_part(choosing *c, ig_choice *x, int stage, int part, int thread) {
+    const ig_policy_stage *s = &x->policy->ops->stages[stage];
+    int before = 0;
+    if (part >= count_tasks(c, x, stage)) return;
+    for (int i = 0; i < stage; i++) before += count_tasks(c, x, i);
+    if (c->meet)
+        ig_thread_await(&c->n_done, c->before[stage]);
+    else
+        ig_thread_await(&x->n_done, before);
+    double start = ig_clock_seconds(), *seconds = c->step->x->task_seconds + 2 * thread;
+    if (c->meet) x->list.scratch = scratch_of(c->step, thread);
+    s->run(x->policy, &x->list, part);
+    double took = ig_clock_seconds() - start;
+    seconds[0] += took;
+    if (s->for_rest) seconds[1] += took;
+    atomic_fetch_add_explicit(c->meet ? &c->n_done : &x->n_done, 1, memory_order_release);
 }
 
-/* All lists stage by stage. Returns the seconds of what is for the rest alone. */
-static double choose_in_stages(choosing *c) {
-    double rest = 0;
-    if (!c->n) return 0;
-    for (c->stage = 0; c->stage < IG_POLICY_STAGES; c->stage++) {
-        bool any = false, for_rest = false;
-        double start = ig_clock_seconds();
-        c->n_parts = 1;
-        for (int i = 0; i < c->n; i++) {
-            const ig_policy_stage *stage = &c->v[i].policy->ops->stages[c->stage];
-            if (!runs(c, stage)) continue;
-            int n = ig_policy_tasks(stage, &c->v[i].list);
-            if (n > c->n_parts) c->n_parts = n;
-            any = true, for_rest = stage->for_rest;
+/* Tasks in the order in which they start: the first stage of lists that are cut; whole lists for all threads but one;
+ * the second stage, in which a list is one task; the other whole lists; and the stages that are left, whose small parts
+ * fill what remains of the time. */
+static void choose_task(void *arg, int task, int thread) {
+    choosing *c = arg;
+    const int n_first = c->n_whole < c->step->x->n_threads ? c->n_whole : c->step->x->n_threads - 1;
+    int n_cut = c->n - c->n_whole, whole = 0;
+    for (int stage = 0, k = 0; stage < IG_POLICY_STAGES; stage++) {
+        int n = n_cut * c->n_parts[stage];
+        if (!n) continue;
+        if (task < n) {
+            ig_choice *x = &c->v[c->n_whole + task / c->n_parts[stage]];
+            choose_part(c, x, stage, task % c->n_parts[stage], thread);
+            return;
         }
-        if (!any) continue;
-        int tasks = c->n * c->n_parts;
-        if (tasks == 1)
-            stage_task(c, 0, 0);
-        else
-            c->step->dev->ops->parallel(c->step->dev, tasks, stage_task, c);
-        if (for_rest) rest += ig_clock_seconds() - start;
+        task -= n;
+        n = k == 0 ? n_first : k == 1 ? c->n_whole - n_first : 0;
+        if (task < n) break;
+        task -= n, whole += n, k++;
     }
-    return rest;
+    choose_whole(c, &c->v[whole + task], thread);
 }
 
 /* Before a layer's selections: nothing is known of what they leave out. */
@@ -131,28 +141,44 @@ static double rest_share(const ig_step_scratch *x) {
     return all > 0 ? rest / all : 0;
 }
 
-static bool any_has_parts(const ig_choice *v, int n) {
-    for (int i = 0; i < n; i++)
-        if (v[i].list.e.n_slots > IG_POLICY_PART) return true;
+static bool any_has_parts(const choosing *c) {
+    for (int i = 0; i < c->n; i++)
+        if (c->v[i].list.e.n_slots > IG_POLICY_PART) return true;
     return false;
 }
 
-/* As many whole lists as keep all threads busy to the end; those that are left over are cut into parts. Results do not
- * depend on which. Returns the seconds of what is for the rest alone. */
-static double choose_apart(const choosing *c) {
-    const ig_step *step = c->step;
-    int left = any_has_parts(c->v, c->n) ? c->n % step->x->n_threads : 0;
-    double rest = 0, start = ig_clock_seconds();
-    choosing whole = *c, cut = *c;
-    whole.n -= left;
-    cut.v += whole.n, cut.n = left, cut.own = true;
-    if (whole.n) {
-        memset(step->x->task_seconds, 0, 2 * (size_t)step->x->n_threads * sizeof *step->x->task_seconds);
-        step->dev->ops->parallel(step->dev, whole.n, whole_task, &whole);
-        rest = (ig_clock_seconds() - start) * rest_share(step->x);
+/* Cuts lists from n_whole on into tasks; the number of all tasks. */
+static int cut(choosing *c) {
+    int n_tasks = c->n_whole, n_counted = 0;
+    atomic_store(&c->n_done, 0);
+    for (int i = c->n_whole; i < c->n; i++) {
+        atomic_store(&c->v[i].n_done, 0);
+        if (!c->own && !c->meet) c->v[i].list.scratch = scratch_of(c->step, c->step->x->n_threads + i - c->n_whole);
     }
-    for (int i = 0; i < left && !c->own; i++) cut.v[i].list.scratch = scratch_of(step, i);
-    return rest + choose_in_stages(&cut);
+    for (int stage = 0; stage < IG_POLICY_STAGES; stage++) {
+        c->n_parts[stage] = 0;
+        c->before[stage] = n_counted;
+        for (int i = c->n_whole; i < c->n; i++) {
+            int n = count_tasks(c, &c->v[i], stage);
+            n_counted += n;
+            if (n > c->n_parts[stage]) c->n_parts[stage] = n;
+        }
+        n_tasks += c->n_parts[stage] * (c->n - c->n_whole);
+    }
+    return n_tasks;
+}
+
+/* As many whole lists as keep all threads busy; those that are left over, and those that meet, are cut. Results do not
+ * depend on which. Returns the seconds of what is for the rest alone. */
+static double choose_all(choosing *c) {
+    const ig_step *step = c->step;
+    double start = ig_clock_seconds();
+    if (!c->n) return 0;
+    c->n_whole = c->meet ? 0 : any_has_parts(c) ? c->n - c->n % step->x->n_threads : c->n;
+    int n_tasks = cut(c);
+    memset(step->x->task_seconds, 0, 2 * (size_t)step->x->n_threads * sizeof *step->x->task_seconds);
+    step->dev->ops->parallel(step->dev, n_tasks, choose_task, c);
+    return (ig_clock_seconds() - start) * rest_share(step->x);
 }
 
 /* Of lists that read what they choose from a disk, as many as there is scratch for are estimated later, while that is
@@ -161,20 +187,20 @@ static double choose(const choosing *c) {
     ig_step_scratch *x = c->step->x;
     bool any = false;
     for (int i = 0; i < c->n; i++) any = any || c->v[i].later;
-    choosing now = *c, later = *c;
+    choosing now = {.step = c->step, .v = c->v, .n = c->n, .stages = c->stages}, later = now;
     later.n = !any ? 0 : c->n < x->n_scratch ? c->n : x->n_scratch;
     now.n -= later.n;
     later.v += now.n, later.stages = CHOICE, later.own = true;
-    double rest = choose_apart(&now);
+    double rest = choose_all(&now);
     for (int i = 0; i < later.n; i++) later.v[i].list.scratch = scratch_of(c->step, i);
     x->later = later.v, x->n_later = later.n;
-    return rest + choose_apart(&later);
+    return rest + choose_all(&later);
 }
 
 void ig_step_estimate(ig_step *step) {
     ig_step_scratch *x = step->x;
     if (!x->n_later) return;
-    choose_apart(&(choosing){.step = step, .v = x->later, .n = x->n_later, .stages = REST, .own = true});
+    choose_all(&(choosing){.step = step, .v = x->later, .n = x->n_later, .stages = REST, .own = true});
     x->n_later = 0;
     ig_step_lap(x, IG_STEP_REST);
 }
@@ -182,6 +208,7 @@ void ig_step_estimate(ig_step *step) {
 /* Adds the lists of all sequences that choose, of policies whose lists meet or of the others. */
 static void gather(choosing *c, ig_speculation kind, bool meet) {
     const ig_step *step = c->step;
+    c->meet = meet;
     c->n = 0;
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
@@ -219,7 +246,7 @@ void ig_step_select(ig_step *step, ig_speculation kind) {
     choosing c = {.step = step, .v = step->x->choices, .stages = kind == IG_SPECULATE_NONE ? CHOICE | REST : CHOICE};
     if (kind == IG_SPECULATE_NONE) forget_rest(step);
     gather(&c, kind, true);
-    rest += choose_in_stages(&c);
+    rest += choose_all(&c);
     take(&c);
     bool any = c.n > 0;
     gather(&c, kind, false);

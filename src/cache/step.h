@@ -10,6 +10,8 @@
 #ifndef IG_CACHE_STEP_H
 #define IG_CACHE_STEP_H
 
+#include <stdatomic.h>
+
 #include "base/clock.h"
 #include "cache/sequence.h"
 #include "device/space.h"
@@ -44,8 +46,9 @@ typedef struct ig_choice {
     ig_policy *policy;
     ig_selection *out;
     ig_rest rest;
-    bool estimates; /* the rest is wanted, and the policy has one */
-    bool later;     /* it does, and what is chosen may have to be read first */
+    bool estimates;    /* the rest is wanted, and the policy has one */
+    bool later;        /* it does, and what is chosen may have to be read first */
+    atomic_int n_done; /* of its tasks, if it is cut into such */
     ig_choosing list;
 } ig_choice;
 
@@ -76,8 +79,8 @@ typedef struct ig_step_scratch {
     ig_cache_audit *audits;  /* [n_heads] of an audit */
     float *carry;            /* the device's: attention over rows that come in pieces; NULL without a disk tier */
     size_t select_bytes;     /* policy scratch of one thread */
-    uint8_t *select_scratch; /* [n_scratch] */
-    int n_scratch;           /* threads, or with a disk tier lists of a sequence if these are more */
+    uint8_t *select_scratch; /* [n_scratch] of the threads, and of lists that are cut into tasks */
+    int n_scratch;           /* 2 n_threads - 1, or with a disk tier lists of a sequence if these are more */
     ig_choice *later; /* [n_later] of choices: lists whose rest is not estimated yet; their scratch is their own */
     int n_later;
     double decode_seconds; /* of the present pass: what only its decode steps took */
