@@ -106,6 +106,39 @@ typedef struct ig_head_shape {
     float scale;
 } ig_head_shape;
 
+/* Sketches of a KV head's keys or values, in units of IG_SKETCH_TOKENS slots (kernel/kernel.h has their form). */
+typedef struct ig_units {
+    const uint8_t *host; /* [number][bytes] */
+    uint8_t *dev;        /* the same in the device's own memory, as they were when they were brought; NULL: not there */
+    size_t bytes;        /* of a unit, a multiple of 16 */
+    int fresh;           /* those from here on are to be brought before they are read */
+} ig_units;
+
+/* Entries of a KV head, slots 0 .. n - 1, that a device weighs by their sketches for the queries of a group: scan()
+ * finds their weights, and once some are chosen estimate() what the others add to the attention. */
+typedef struct ig_scan_list {
+    ig_units keys, values;  /* no values: nothing is estimated */
+    const uint32_t *pieces; /* unit i is number (pieces[i >> shift] << shift) + its low bits; NULL: number i */
+    int shift;
+    int n, group, rank, head_dim;
+    float scale;          /* of the scores */
+    const float *q;       /* [group][rank] the host's, as the sketch wants them */
+    float *scratch;       /* [ig_scan_floats()] the device's, as it was left by scan() when estimate() is called */
+    float *weights;       /* [n] gets the softmax weights, summed over the group; memory of IG_PLACE_HOST */
+    const int32_t *index; /* [n_read] the host's: slots that attention reads */
+    int n_read;
+    float *rest, *rest_share; /* [group][head_dim], [group] get what ig_attention has of these names */
+} ig_scan_list;
+
+/* Slots that one sum is over, of those that make up a list's. */
+enum { IG_SCAN_PART = 512 };
+
+/* Scratch of a list with at most n entries. */
+static inline size_t ig_scan_floats(int group, int head_dim, int n) {
+    size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART;
+    return parts * (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim);
+}
+
 /* Sizes that the operations' own scratch is made for. */
 typedef struct ig_device_need {
     int max_rows;    /* rows of x in one operation */
@@ -204,6 +237,10 @@ typedef struct ig_device_ops {
     void (*close_copies)(ig_device *d, ig_residency *r);
     /* Starts to copy what attention over these views of a layer would copy, beside the operations that follow. */
     void (*prefetch)(ig_device *d, const ig_kv_view *views, int n_views);
+    /* Weights of lists, which are there when the call returns; and what these lists, once chosen from, leave out. Of
+     * devices with memory of their own, else not there. */
+    void (*scan)(ig_device *d, const ig_scan_list *lists, int n);
+    void (*estimate)(ig_device *d, const ig_scan_list *lists, int n);
     /* A parallel loop for the host side of a step (storing keys, selection). */
     void (*parallel)(ig_device *d, int n_tasks, ig_task_fn fn, void *arg);
     /* What the host's threads have done so far. */

@@ -132,6 +132,11 @@ static inline int __dp4a(int a, int b, int sum) {
     return sum;
 }
 
+static inline unsigned __dp4a(unsigned a, unsigned b, unsigned sum) {
+    for (int i = 0; i < 4; i++) sum += (a >> 8 * i & 255) * (b >> 8 * i & 255);
+    return sum;
+}
+
 static inline unsigned atomicMax(unsigned *at, unsigned v) {
     unsigned old = *at;
     if (v > old) *at = v;

@@ -373,6 +373,8 @@ static ig_device_ops make_ops(void) {
     o.open_copies = ig_cuda_open_copies;
     o.close_copies = ig_cuda_close_copies;
     o.prefetch = ig_cuda_prefetch;
+    o.scan = ig_cuda_scan_lists;
+    o.estimate = ig_cuda_estimate_lists;
     o.parallel = gpu_parallel;
     o.worked = gpu_worked;
     return o;

@@ -109,4 +109,8 @@ void ig_cuda_attend(ig_device *d, const ig_head_shape *shape, const ig_attention
 void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
                         float *weights, size_t stride);
 
+/* Operations of choose.cu. */
+void ig_cuda_scan_lists(ig_device *d, const ig_scan_list *lists, int n);
+void ig_cuda_estimate_lists(ig_device *d, const ig_scan_list *lists, int n);
+
 #endif

@@ -10,6 +10,7 @@
 extern "C" {
 #include "device/gpu.h"
 #include "device/residency.h"
+#include "kernel/kernel.h"
 }
 
 #include "device/cuda/cuda.cuh"
@@ -39,6 +40,20 @@ void ig_cuda_peak(cudaStream_t s, unsigned *peak, const float *x, size_t n);
 
 /* Carries out n orders, which lie where the GPU reads them. */
 void ig_cuda_fill(cudaStream_t s, const ig_residency *r, const ig_copy_order *orders, int n);
+
+/* ---- sketch.cu: lists lie where the GPU reads them, with addresses of its own ---- */
+
+/* A unit on its way: what the GPU gets is a row of these, each with the bytes behind it. */
+typedef struct ig_cuda_unit {
+    uint8_t *to;
+    size_t n_bytes;
+} ig_cuda_unit;
+
+/* n of them, stride bytes apart. */
+void ig_cuda_put_units(cudaStream_t s, const uint8_t *units, size_t stride, int n);
+/* Of n lists with at most `most` queries a group, numbers of a query and entries: weights, and what is not read. */
+void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
+void ig_cuda_estimate(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
 
 /* ---- decode.cu, prefill.cu ---- */
 

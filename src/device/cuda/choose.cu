@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Choosing by sketches on a GPU, from the host's side: units that the host has written since are brought to the GPU's
+ * copies of them, lists are sent, and their weights waited for. The kernels are in sketch.cu.
+ */
+#include "device/cuda/gpu.cuh"
+
+#include <string.h>
+
+/* ---- units ---------------------------------------------------------------------------- */
+
+static int units_of(const ig_scan_list *x) { return (x->n + IG_SKETCH_TOKENS - 1) / IG_SKETCH_TOKENS; }
+
+/* A row of units of lists: of each list its keys' fresh ones, then its values'. */
+typedef struct cursor {
+    const ig_scan_list *lists;
+    int n, list, table, unit;
+} cursor;
+
+static const ig_units *table_of(const ig_scan_list *x, int table) { return table == 0 ? &x->keys : &x->values; }
+
+/* The next one; false: there is none. */
+static bool next_unit(cursor *c, const ig_units **units, size_t *number) {
+    for (; c->list < c->n; c->list++, c->table = 0, c->unit = 0) {
+        const ig_scan_list *x = &c->lists[c->list];
+        for (; c->table < 2; c->table++, c->unit = 0) {
+            *units = table_of(x, c->table);
+            int i = (*units)->fresh + c->unit;
+            if (!(*units)->dev || i >= units_of(x)) continue;
+            int low = i & ((1 << x->shift) - 1);
+            *number = x->pieces ? ((size_t)x->pieces[i >> x->shift] << x->shift) + (size_t)low : (size_t)i;
+            c->unit++;
+            return true;
+        }
+    }
+    return false;
+}
+
+static void bring_units(gpu *g, const ig_scan_list *lists, int n) {
+    size_t left = 0, stride = 0;
+    cursor c = {lists, n, 0, 0, 0};
+    for (int i = 0; i < n; i++)
+        for (int t = 0; t < 2; t++) {
+            const ig_units *units = table_of(&lists[i], t);
+            if (!units->dev || units->fresh >= units_of(&lists[i])) continue;
+            left += (size_t)(units_of(&lists[i]) - units->fresh);
+            if (units->bytes > stride) stride = units->bytes;
+        }
+    stride += sizeof(ig_cuda_unit);
+    while (left) {
+        size_t room = ig_cuda_mail_room(&g->mail) / stride, now = left < room ? left : room;
+        if (!now) {
+            wait(g);
+            continue;
+        }
+        ig_cuda_letter row = ig_cuda_mail_take(&g->mail, now * stride);
+        for (size_t k = 0; k < now; k++) {
+            const ig_units *units;
+            size_t number;
+            if (!next_unit(&c, &units, &number)) break;
+            ig_cuda_unit *unit = (ig_cuda_unit *)(void *)((uint8_t *)row.host + k * stride);
+            unit->to = units->dev + number * units->bytes;
+            unit->n_bytes = units->bytes;
+            memcpy(unit + 1, units->host + number * units->bytes, units->bytes);
+        }
+        note(g, ig_cuda_mail_send(&g->mail, g->stream));
+        ig_cuda_put_units(g->stream, (const uint8_t *)row.dev, stride, (int)now);
+        left -= now;
+    }
+}
+
+/* ---- lists ---------------------------------------------------------------------------- */
+
+static size_t rounded(size_t n_bytes) { return (n_bytes + 15) / 16 * 16; }
+
+/* Numbers of a list's pieces. */
+static size_t pieces_of(const ig_scan_list *x) {
+    return x->pieces ? (size_t)((units_of(x) + (1 << x->shift) - 1) >> x->shift) : 0;
+}
+
+/* Bytes of what a list brings, for scan() or estimate(). */
+static size_t list_bytes(const ig_scan_list *x, bool chosen) {
+    size_t query = chosen ? 0 : (size_t)x->group * (size_t)x->rank * sizeof *x->q;
+    size_t index = chosen ? (size_t)x->n_read * sizeof *x->index : 0;
+    return rounded(sizeof *x) + rounded(query) + rounded(index) + rounded(pieces_of(x) * sizeof *x->pieces);
+}
+
+/* Puts n numbers in the mail, for which there is room. */
+template <typename T>
+static const T *put(gpu *g, const T *numbers, size_t n) {
+    if (!n) return NULL;
+    ig_cuda_letter part = ig_cuda_mail_take(&g->mail, n * sizeof *numbers);
+    memcpy(part.host, numbers, n * sizeof *numbers);
+    return (const T *)part.dev;
+}
+
+static void grow(ig_scan_list *most, const ig_scan_list *x) {
+    most->n = max_int(most->n, x->n);
+    most->group = max_int(most->group, x->group);
+    most->rank = max_int(most->rank, x->rank);
+    most->head_dim = max_int(most->head_dim, x->head_dim);
+    most->n_read = max_int(most->n_read, x->n_read);
+}
+
+typedef void (*launch_fn)(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
+
+/* Launches for as many of n lists as there is room for in the mail, 1 or more; returns how many. */
+static int launch_some(gpu *g, const ig_scan_list *lists, int n, bool chosen, launch_fn launch) {
+    size_t bytes = 0;
+    int now = 0;
+    while (now < n && (!now || bytes + list_bytes(&lists[now], chosen) <= ig_cuda_mail_room(&g->mail)))
+        bytes += list_bytes(&lists[now++], chosen);
+    if (bytes > ig_cuda_mail_room(&g->mail)) wait(g);
+    ig_scan_list most = {};
+    ig_cuda_letter part = ig_cuda_mail_take(&g->mail, (size_t)now * sizeof *lists);
+    ig_scan_list *sent = (ig_scan_list *)part.host;
+    for (int i = 0; i < now; i++) {
+        const ig_scan_list *x = &lists[i];
+        bool again = i > 0 && x->pieces == x[-1].pieces && pieces_of(x) == pieces_of(x - 1);
+        sent[i] = *x;
+        sent[i].pieces = again ? sent[i - 1].pieces : put(g, x->pieces, pieces_of(x));
+        sent[i].q = chosen ? NULL : put(g, x->q, (size_t)x->group * (size_t)x->rank);
+        sent[i].index = chosen ? put(g, x->index, (size_t)x->n_read) : NULL;
+        grow(&most, x);
+    }
+    note(g, ig_cuda_mail_send(&g->mail, g->stream));
+    launch(g->stream, (const ig_scan_list *)part.dev, now, &most);
+    return now;
+}
+
+void ig_cuda_scan_lists(ig_device *d, const ig_scan_list *lists, int n) {
+    gpu *g = enter(d);
+    bring_units(g, lists, n);
+    for (int i = 0; i < n;) i += launch_some(g, lists + i, n - i, false, ig_cuda_scan);
+    wait(g);
+    leave(g);
+}
+
+void ig_cuda_estimate_lists(ig_device *d, const ig_scan_list *lists, int n) {
+    gpu *g = enter(d);
+    for (int i = 0; i < n;) i += launch_some(g, lists + i, n - i, true, ig_cuda_estimate);
+    leave(g);
+}

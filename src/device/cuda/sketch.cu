@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Entries weighed by their sketches, and what those that are not read add to the attention, as policy/choose.h and
+ * values.h have it: scores of 4-bit keys against 8-bit queries, softmax weights summed over a group, sums of 2-bit
+ * values. A block of threads takes IG_SCAN_PART entries of a list and up to QUERIES of its queries; what parts found is
+ * put together in their order.
+ */
+#include "device/cuda/kernels.cuh"
+
+enum {
+    THREADS = 128,
+    WARPS = THREADS / IG_WARP,
+    QUERIES = 8,
+    UNIT = IG_SKETCH_TOKENS,
+    UNITS = IG_SCAN_PART / UNIT, /* of a part */
+    KEY_CODES = 2 * UNIT * 4,    /* where codes begin: behind step and min of each token, */
+    VALUE_CODES = 2 * UNIT,      /* and behind the steps */
+    VALUE_WORDS = UNIT / 4
+};
+
+#define LEAST_SHARE 1e-30f /* IG_VALUE_LEAST of kernel/sketch.h */
+
+static __host__ __device__ __forceinline__ int parts_of(int n) { return (n + IG_SCAN_PART - 1) / IG_SCAN_PART; }
+
+/* What scan() leaves for estimate(). Scores of slots that are not there are -INFINITY, their exponentials 0. */
+typedef struct scratch {
+    float *exps; /* [group][stride] scores, then exponentials, 1 for the largest of a part */
+    size_t stride;
+    float *top, *total, *share, *left; /* [parts][group]; times its share an exponential is one of the attention */
+    float *sum;                        /* [parts][group][head_dim] */
+} scratch;
+
+static __device__ __forceinline__ scratch scratch_of(const ig_scan_list *x) {
+    size_t parts = (size_t)parts_of(x->n), each = parts * (size_t)x->group;
+    scratch s;
+    s.stride = parts * IG_SCAN_PART;
+    s.exps = x->scratch;
+    s.top = s.exps + (size_t)x->group * s.stride;
+    s.total = s.top + each;
+    s.share = s.total + each;
+    s.left = s.share + each;
+    s.sum = s.left + each;
+    return s;
+}
+
+/* A list's unit, by its number among those of the sequence. */
+static __device__ __forceinline__ const uint8_t *unit_at(const ig_scan_list *x, const ig_units *units, int i) {
+    size_t low = (size_t)(i & ((1 << x->shift) - 1));
+    size_t number = x->pieces ? ((size_t)x->pieces[i >> x->shift] << x->shift) + low : (size_t)i;
+    return units->dev + number * units->bytes;
+}
+
+/* ---- units ------------------------------------------------------------------------------ */
+
+/* A warp is a unit. */
+static __global__ void put_units(const uint8_t *units, size_t stride, int n) {
+    int i = (int)(blockIdx.x * WARPS + threadIdx.y);
+    if (i >= n) return;
+    const ig_cuda_unit *unit = (const ig_cuda_unit *)(units + (size_t)i * stride);
+    const uint4 *from = (const uint4 *)(unit + 1);
+    for (size_t k = threadIdx.x; k < unit->n_bytes / sizeof *from; k += IG_WARP) ((uint4 *)unit->to)[k] = from[k];
+}
+
+void ig_cuda_put_units(cudaStream_t s, const uint8_t *units, size_t stride, int n) {
+    IG_LAUNCH(put_units, dim3((unsigned)(n + WARPS - 1) / WARPS), dim3(IG_WARP, WARPS), 0, s, units, stride, n);
+}
+
+/* ---- scores ------------------------------------------------------------------------------ */
+
+/* Shared memory of scan(): queries in 8 bits, as ig_sketch_query() of kernel/sketch.h makes them. */
+typedef struct codes {
+    int *q8;            /* [QUERIES][words] bytes, of 4 numbers each */
+    float *scale, *sum; /* [QUERIES] times the scale of the scores; of q8 */
+} codes;
+
+static __device__ __forceinline__ codes lay_out(int *q8, int words) {
+    float *scale = (float *)(q8 + QUERIES * words);
+    codes c = {q8, scale, scale + QUERIES};
+    return c;
+}
+
+/* A warp is a query. */
+static __device__ void quantise(const codes *c, const ig_scan_list *x, int first, int n_q) {
+    int lane = (int)threadIdx.x % IG_WARP, words = x->rank / 4;
+    for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
+        const float *q = x->q + (size_t)(first + g) * (size_t)x->rank;
+        unsigned largest = 0; /* bits of floats, where NaN is above infinity */
+        for (int i = lane; i < x->rank; i += IG_WARP) {
+            unsigned bits = __float_as_uint(q[i]) & 0x7fffffffu;
+            largest = bits > largest ? bits : largest;
+        }
+        float top = __uint_as_float(ig_warp_max(largest));
+        bool counts = top > 1e-30f && top < INFINITY;
+        float inverse = counts ? 127.0f / top : 0;
+        int sum = 0;
+        for (int w = lane; w < words; w += IG_WARP) {
+            unsigned word = 0;
+            for (int k = 0; k < 4 && counts; k++) {
+                int code = (int)rintf(q[4 * w + k] * inverse);
+                sum += code;
+                word |= (unsigned)(code & 255) << 8 * k;
+            }
+            c->q8[g * words + w] = (int)word;
+        }
+        sum = ig_warp_sum(sum);
+        if (lane) continue;
+        c->scale[g] = counts ? top / 127.0f * x->scale : 0;
+        c->sum[g] = (float)sum;
+    }
+}
+
+/* One entry against n_q queries. */
+static __device__ void score(float *scores, size_t stride, const codes *c, const ig_scan_list *x, int slot, int n_q) {
+    const uint8_t *unit = unit_at(x, &x->keys, slot / UNIT);
+    const float *line = (const float *)(const void *)unit;
+    int t = slot % UNIT, words = x->rank / 4, sum[QUERIES] = {0};
+    const int *code = (const int *)(const void *)(unit + KEY_CODES) + t;
+    for (int w = 0; w < words; w += 2, code += UNIT) {
+        int low = *code & 0x0f0f0f0f, high = *code >> 4 & 0x0f0f0f0f;
+        for (int g = 0; g < QUERIES; g++) {
+            if (g >= n_q) break;
+            sum[g] = __dp4a(low, c->q8[g * words + w], sum[g]);
+            sum[g] = __dp4a(high, c->q8[g * words + w + 1], sum[g]);
+        }
+    }
+    for (int g = 0; g < QUERIES; g++)
+        if (g < n_q) scores[(size_t)g * stride] = c->scale[g] * (line[t] * (float)sum[g] + line[UNIT + t] * c->sum[g]);
+}
+
+/* A part's scores of one query become exponentials; by a warp. */
+static __device__ void normalise(float *row, float *top, float *total) {
+    int lane = (int)threadIdx.x % IG_WARP;
+    float most = -INFINITY, sum = 0;
+    for (int i = lane; i < IG_SCAN_PART; i += IG_WARP) most = row[i] > most ? row[i] : most;
+    most = ig_warp_max(most);
+    for (int i = lane; i < IG_SCAN_PART; i += IG_WARP) sum += row[i] = most == -INFINITY ? 0.0f : expf(row[i] - most);
+    sum = ig_warp_sum(sum);
+    if (lane == 0) *top = most, *total = sum;
+}
+
+static __global__ void scan(const ig_scan_list *lists) {
+    IG_SHARED(int, q8);
+    const ig_scan_list *x = &lists[blockIdx.z];
+    int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, begin = part * IG_SCAN_PART;
+    int n_q = x->group - first < QUERIES ? x->group - first : QUERIES;
+    if (n_q <= 0 || begin >= x->n) return;
+    codes c = lay_out(q8, x->rank / 4);
+    scratch s = scratch_of(x);
+    float *row = s.exps + (size_t)first * s.stride + begin;
+    quantise(&c, x, first, n_q);
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < IG_SCAN_PART; i += THREADS) {
+        if (begin + i < x->n)
+            score(row + i, s.stride, &c, x, begin + i, n_q);
+        else
+            for (int g = 0; g < n_q; g++) row[(size_t)g * s.stride + (size_t)i] = -INFINITY;
+    }
+    __syncthreads();
+    for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
+        size_t at = (size_t)part * (size_t)x->group + (size_t)(first + g);
+        normalise(row + (size_t)g * s.stride, &s.top[at], &s.total[at]);
+    }
+}
+
+/* What a query's exponentials of a part are to be multiplied by; by a warp, to all its lanes. */
+static __device__ float share_of(const scratch *s, const ig_scan_list *x, int part, int g) {
+    int lane = (int)threadIdx.x % IG_WARP, n = parts_of(x->n);
+    float top = -INFINITY, total = 0;
+    for (int p = lane; p < n; p += IG_WARP) top = fmaxf(top, s->top[p * x->group + g]);
+    top = ig_warp_max(top);
+    for (int p = lane; p < n; p += IG_WARP) {
+        float own = s->top[p * x->group + g];
+        if (own > -INFINITY) total += s->total[p * x->group + g] * expf(own - top);
+    }
+    total = ig_warp_sum(total);
+    float own = s->top[part * x->group + g];
+    return total > 0 && own > -INFINITY ? expf(own - top) / total : 0;
+}
+
+static __global__ void weigh(const ig_scan_list *lists) {
+    IG_SHARED(float, shares); /* [group] of the part */
+    const ig_scan_list *x = &lists[blockIdx.y];
+    int part = (int)blockIdx.x, begin = part * IG_SCAN_PART;
+    if (begin >= x->n) return;
+    scratch s = scratch_of(x);
+    for (int g = (int)threadIdx.x / IG_WARP; g < x->group; g += WARPS) {
+        float share = share_of(&s, x, part, g);
+        if (threadIdx.x % IG_WARP == 0) s.share[part * x->group + g] = shares[g] = share;
+    }
+    __syncthreads();
+    for (int i = begin + (int)threadIdx.x; i < begin + IG_SCAN_PART && i < x->n; i += THREADS) {
+        float sum = 0;
+        for (int g = 0; g < x->group; g++) sum += shares[g] * s.exps[(size_t)g * s.stride + (size_t)i];
+        x->weights[i] = sum;
+    }
+}
+
+void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
+    unsigned parts = (unsigned)parts_of(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
+    size_t shared = QUERIES * ((size_t)most->rank / 4 * sizeof(int) + 2 * sizeof(float));
+    IG_LAUNCH(scan, dim3(parts, slices, (unsigned)n), dim3(THREADS), shared, s, lists);
+    IG_LAUNCH(weigh, dim3(parts, (unsigned)n), dim3(THREADS), (size_t)most->group * sizeof(float), s, lists);
+}
+
+/* ---- the rest ------------------------------------------------------------------------------- */
+
+/* What is read is no part of the rest. */
+static __global__ void leave_out(const ig_scan_list *lists) {
+    const ig_scan_list *x = &lists[blockIdx.y];
+    scratch s = scratch_of(x);
+    int i = (int)(blockIdx.x * THREADS + threadIdx.x);
+    for (int g = 0; g < x->group && i < x->n_read; g++) s.exps[(size_t)g * s.stride + (size_t)x->index[i]] = 0;
+}
+
+/* Shared memory of add_values(): weights of a unit's tokens for a query, times their steps, in 1/255 of the largest. */
+typedef struct unit_weights {
+    unsigned w8[VALUE_WORDS]; /* bytes, of 4 tokens each */
+    float scale;              /* of a sum of w8 * (2 code - 3) */
+    int sum;                  /* of w8 */
+} unit_weights;
+
+static __device__ unit_weights weights_of(const uint8_t *unit, const float *exps) {
+    const uint16_t *step = (const uint16_t *)(const void *)unit;
+    unit_weights w = {{0}, 0, 0};
+    float top = 0;
+    for (int t = 0; t < UNIT; t++) top = fmaxf(top, exps[t] * ig_half(step[t]));
+    if (!(top > LEAST_SHARE)) return w;
+    for (int t = 0; t < UNIT; t++) {
+        int code = (int)rintf(exps[t] * ig_half(step[t]) * (255 / top));
+        w.w8[t / 4] |= (unsigned)code << t % 4 * 8;
+        w.sum += code;
+    }
+    w.scale = top / 510;
+    return w;
+}
+
+/* Dimension i of the values of a part for n_q queries. */
+static __device__ void add_dimension(float *sums, const ig_scan_list *x, const unit_weights *w, int begin, int n_units,
+                                     int n_q, int i) {
+    float acc[QUERIES] = {0};
+    for (int u = 0; u < n_units; u++) {
+        const uint8_t *unit = unit_at(x, &x->values, begin / UNIT + u);
+        unsigned code = ((const unsigned *)(const void *)(unit + VALUE_CODES))[i];
+        for (int g = 0; g < QUERIES; g++) {
+            if (g >= n_q) break;
+            const unit_weights *own = &w[u * QUERIES + g];
+            unsigned total = 0;
+            for (int j = 0; j < VALUE_WORDS; j++) total = __dp4a(own->w8[j], code >> 2 * j & 0x03030303u, total);
+            acc[g] += own->scale * (float)(2 * (int)total - 3 * own->sum);
+        }
+    }
+    for (int g = 0; g < QUERIES; g++)
+        if (g < n_q) sums[(size_t)g * (size_t)x->head_dim] = acc[g];
+}
+
+static __global__ void add_values(const ig_scan_list *lists) {
+    IG_SHARED(unit_weights, w); /* [UNITS][QUERIES] */
+    const ig_scan_list *x = &lists[blockIdx.z];
+    int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, begin = part * IG_SCAN_PART;
+    int n_q = x->group - first < QUERIES ? x->group - first : QUERIES, n_units = (x->n - begin + UNIT - 1) / UNIT;
+    if (n_units > UNITS) n_units = UNITS;
+    if (n_q <= 0 || begin >= x->n) return;
+    scratch s = scratch_of(x);
+    const float *row = s.exps + (size_t)first * s.stride + begin;
+    size_t at = (size_t)part * (size_t)x->group + (size_t)first;
+    for (int i = (int)threadIdx.x; i < n_units * n_q; i += THREADS) {
+        int u = i / n_q, g = i % n_q;
+        w[u * QUERIES + g] =
+            weights_of(unit_at(x, &x->values, begin / UNIT + u), row + (size_t)g * s.stride + u * UNIT);
+    }
+    for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
+        float left = 0;
+        for (int i = (int)threadIdx.x % IG_WARP; i < IG_SCAN_PART; i += IG_WARP) left += row[(size_t)g * s.stride + i];
+        left = ig_warp_sum(left);
+        if (threadIdx.x % IG_WARP == 0) s.left[at + (size_t)g] = left;
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < x->head_dim; i += THREADS)
+        add_dimension(s.sum + at * (size_t)x->head_dim + i, x, w, begin, n_units, n_q, i);
+}
+
+/* In place: hadamard() of kernel/kernel.h. */
+static __device__ void transform(float *v, int d) {
+    int n = d & -d;
+    for (int half = 1; half < n; half *= 2) {
+        for (int i = (int)threadIdx.x; i < d; i += THREADS) {
+            float a = v[i], b = i & half ? 0 : v[i + half];
+            if (i & half) continue;
+            v[i] = a + b;
+            v[i + half] = a - b;
+        }
+        __syncthreads();
+    }
+}
+
+/* A block of threads is a query of a list. */
+static __global__ void join(const ig_scan_list *lists) {
+    IG_SHARED(float, v); /* [head_dim] */
+    const ig_scan_list *x = &lists[blockIdx.y];
+    int g = (int)blockIdx.x, d = x->head_dim, n = parts_of(x->n);
+    if (g >= x->group) return;
+    scratch s = scratch_of(x);
+    for (int i = (int)threadIdx.x; i < d; i += THREADS) {
+        float sum = 0;
+        for (int p = 0; p < n; p++) {
+            size_t at = (size_t)p * (size_t)x->group + (size_t)g;
+            sum += s.sum[at * (size_t)d + (size_t)i] * s.share[at];
+        }
+        v[i] = sum;
+    }
+    __syncthreads();
+    transform(v, d);
+    float scale = 1 / sqrtf((float)(d & -d)), left = 0;
+    for (int i = (int)threadIdx.x; i < d; i += THREADS) x->rest[(size_t)g * (size_t)d + (size_t)i] = v[i] * scale;
+    for (int p = 0; p < n && threadIdx.x == 0; p++) left += s.left[p * x->group + g] * s.share[p * x->group + g];
+    if (threadIdx.x == 0) x->rest_share[g] = left;
+}
+
+void ig_cuda_estimate(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
+    unsigned parts = (unsigned)parts_of(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
+    unsigned reads = (unsigned)(most->n_read + THREADS - 1) / THREADS;
+    IG_LAUNCH(leave_out, dim3(reads, (unsigned)n), dim3(THREADS), 0, s, lists);
+    IG_LAUNCH(add_values, dim3(parts, slices, (unsigned)n), dim3(THREADS), UNITS * QUERIES * sizeof(unit_weights), s,
+              lists);
+    IG_LAUNCH(join, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), (size_t)most->head_dim * sizeof(float), s,
+              lists);
+}
