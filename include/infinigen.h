@@ -398,7 +398,7 @@ IG_API ig_session_options ig_session_defaults(void);
 
 /* What of a plan lies in one place. */
 typedef struct ig_plan_place {
-    uint64_t weights, slots, kv, scratch; /* slots: room for layers that are streamed */
+    uint64_t weights, slots, kv, sketch, scratch; /* slots: room for layers that are streamed */
     uint64_t total;
 } ig_plan_place;
 
@@ -410,7 +410,7 @@ typedef struct ig_cache_plan_info {
     uint64_t sketch;
     uint64_t scratch;
     uint64_t total;
-    ig_plan_place gpu;    /* of all these, in a GPU's memory, with copies of K and V that are no part of kv, */
+    ig_plan_place gpu; /* of all these, in a GPU's memory; K, V and sketches there are copies, no part of the above, */
     ig_plan_place locked; /* and in page-locked memory of the host; with a GPU only */
 } ig_cache_plan_info;
 IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, const ig_session_options *options,

@@ -205,14 +205,89 @@ void ig_step_estimate(ig_step *step) {
     ig_step_lap(x, IG_STEP_REST);
 }
 
-/* Adds the lists of all sequences that choose, of policies whose lists meet or of the others. */
-static void gather(choosing *c, ig_speculation kind, bool meet) {
+/* ---- with the device's help ---------------------------------------------------------- */
+
+/* Task: a list is described, or, where the device has nothing to do, chosen from. */
+static void describe_task(void *arg, int i, int thread) {
+    const choosing *c = arg;
+    ig_choice *x = &c->v[i];
+    x->list.scratch = scratch_of(c->step, i);
+    x->described = x->policy->ops->describe(x->policy, &x->list, &c->step->x->scans[i]);
+    if (!x->described) choose_whole(c, x, thread);
+}
+
+/* Task: what is left to choose by once the device has weighed. */
+static void pick_task(void *arg, int i, int thread) {
+    const choosing *c = arg;
+    ig_choice *x = &c->v[i];
+    (void)thread;
+    x->list.weighed = x->described;
+    if (x->described) ig_policy_choose(x->policy, &x->list);
+}
+
+/* The described lists, one behind the other; their number. */
+static int line_up(const choosing *c) {
+    const ig_step_scratch *s = c->step->x;
+    int n = 0;
+    for (int i = 0; i < c->n; i++) {
+        if (!c->v[i].described) continue;
+        s->scans[n] = s->scans[i];
+        s->scans[n].scratch = s->scan_scratch + (size_t)n * s->scan_floats;
+        n++;
+    }
+    return n;
+}
+
+/* Those of them that leave something out which is to be estimated; their number. */
+static int line_up_rests(const choosing *c) {
+    const ig_step_scratch *s = c->step->x;
+    int n = 0, n_rests = 0;
+    for (int i = 0; i < c->n; i++) {
+        const ig_choice *x = &c->v[i];
+        if (!x->described) continue;
+        ig_scan_list list = s->scans[n++];
+        if (!x->estimates || !list.values.dev || x->list.n == x->list.e.n) continue;
+        list.index = x->list.index, list.n_read = x->list.n;
+        list.rest = x->rest.value, list.rest_share = x->rest.share;
+        s->scans[n_rests++] = list;
+    }
+    return n_rests;
+}
+
+/* Lists whose entries the device weighs, as many at a time as there is scratch for. */
+static void choose_helped(const choosing *all) {
+    const ig_step *step = all->step;
+    const ig_device_ops *ops = step->dev->ops;
+    for (int first = 0; first < all->n; first += step->x->n_scratch) {
+        int left = all->n - first, n = left < step->x->n_scratch ? left : step->x->n_scratch;
+        choosing c = {.step = step, .v = all->v + first, .n = n, .stages = all->stages, .own = true};
+        ops->parallel(step->dev, c.n, describe_task, &c);
+        n = line_up(&c);
+        if (!n) continue;
+        ops->scan(step->dev, step->x->scans, n);
+        ops->parallel(step->dev, c.n, pick_task, &c);
+        n = line_up_rests(&c);
+        if (n) ops->estimate(step->dev, step->x->scans, n);
+    }
+}
+
+/* ---- a layer -------------------------------------------------------------------------- */
+
+/* How the lists of a policy are chosen. */
+typedef enum manner { MEET, HELPED, APART, MANNERS } manner;
+
+static manner manner_of(const ig_step *step, const ig_policy_ops *ops) {
+    return ops->meet ? MEET : ig_policy_is_helped(ops, step->dev) ? HELPED : APART;
+}
+
+/* Takes the lists of all sequences that choose in this manner. */
+static void gather(choosing *c, ig_speculation kind, manner m) {
     const ig_step *step = c->step;
-    c->meet = meet;
+    c->meet = m == MEET;
     c->n = 0;
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
-        if (seg->seq->policy->ops->meet != meet || !chooses(step, seg, kind)) continue;
+        if (manner_of(step, seg->seq->policy->ops) != m || !chooses(step, seg, kind)) continue;
         for (int list = 0; list < seg->seq->n_lists; list++)
             c->v[c->n++] = describe(step, seg, list, kind != IG_SPECULATE_NONE);
     }
@@ -244,15 +319,18 @@ static void lap_selection(ig_step_scratch *x, double share) {
 void ig_step_select(ig_step *step, ig_speculation kind) {
     double start = ig_clock_seconds(), rest = 0;
     choosing c = {.step = step, .v = step->x->choices, .stages = kind == IG_SPECULATE_NONE ? CHOICE | REST : CHOICE};
+    bool any = false;
     if (kind == IG_SPECULATE_NONE) forget_rest(step);
-    gather(&c, kind, true);
-    rest += choose_all(&c);
-    take(&c);
-    bool any = c.n > 0;
-    gather(&c, kind, false);
-    rest += choose(&c);
-    take(&c);
-    if (!any && !c.n) return;
+    for (manner m = MEET; m < MANNERS; m++) {
+        gather(&c, kind, m);
+        if (m == HELPED)
+            choose_helped(&c);
+        else
+            rest += m == MEET ? choose_all(&c) : choose(&c);
+        take(&c);
+        any = any || c.n;
+    }
+    if (!any) return;
     double seconds = ig_clock_seconds() - start;
     step->x->decode_seconds += seconds;
     if (kind == IG_SPECULATE_NONE) lap_selection(step->x, seconds > 0 ? rest / seconds : 0);

@@ -39,6 +39,7 @@ typedef struct ig_step_need {
     bool streams;        /* sequences have a disk tier */
     bool weighs;         /* attention weights are wanted */
     bool drops;          /* entries are dropped for ever */
+    bool scans;          /* the device helps to choose (ig_policy_is_helped()) */
 } ig_step_need;
 
 /* A list that is being chosen, and where it goes. */
@@ -48,6 +49,7 @@ typedef struct ig_choice {
     ig_rest rest;
     bool estimates;    /* the rest is wanted, and the policy has one */
     bool later;        /* it does, and what is chosen may have to be read first */
+    bool described;    /* to the device, which weighs its entries */
     atomic_int n_done; /* of its tasks, if it is cut into such */
     ig_choosing list;
 } ig_choice;
@@ -80,7 +82,10 @@ typedef struct ig_step_scratch {
     float *carry;            /* the device's: attention over rows that come in pieces; NULL without a disk tier */
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_scratch] of the threads, and of lists that are cut into tasks */
-    int n_scratch;           /* 2 n_threads - 1, or with a disk tier lists of a sequence if these are more */
+    int n_scratch;           /* 2 n_threads - 1, or with a disk tier or scans lists of a sequence if these are more */
+    ig_scan_list *scans;     /* [n_scratch] lists for the device; NULL unless it helps to choose */
+    float *scan_scratch;     /* [n_scratch][scan_floats] the device's */
+    size_t scan_floats;
     ig_choice *later; /* [n_later] of choices: lists whose rest is not estimated yet; their scratch is their own */
     int n_later;
     double decode_seconds; /* of the present pass: what only its decode steps took */

@@ -154,7 +154,7 @@ static void print_places(const ig_cli_app *app, const ig_cache_plan_info *plan, 
     } rows[] = {{"weights", g->weights, l->weights, plan->weights - g->slots},
                 {"slots", g->slots, l->slots, g->slots},
                 {"KV", g->kv, l->kv, plan->kv + g->kv},
-                {"sketch", 0, 0, plan->sketch},
+                {"sketch", g->sketch, l->sketch, plan->sketch + g->sketch},
                 {"scratch", g->scratch, l->scratch, plan->scratch},
                 {"total", g->total, l->total, plan->total}};
     const char *device = ig_context_device(app->ctx);
@@ -260,8 +260,9 @@ static void add_model(json_t *r, const ig_model_info *m) {
 }
 
 static json_t *json_of_place(const ig_plan_place *p) {
-    return json_pack("{s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)p->weights, "slots", (json_int_t)p->slots,
-                     "kv", (json_int_t)p->kv, "scratch", (json_int_t)p->scratch, "total", (json_int_t)p->total);
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "weights", (json_int_t)p->weights, "slots", (json_int_t)p->slots,
+                     "kv", (json_int_t)p->kv, "sketch", (json_int_t)p->sketch, "scratch", (json_int_t)p->scratch,
+                     "total", (json_int_t)p->total);
 }
 
 static json_t *json_of_plan(const ig_cache_plan_info *plan, const ig_model_info *m) {

@@ -93,14 +93,31 @@ static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err
     return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
 }
 
-/* What copies of blocks may take of a GPU's memory: unless that is said, most of what is free after scratch. */
+static uint64_t count_sequences(const ig_session_plan *p) {
+    return p->o.cache.n_sessions > 0 ? (uint64_t)p->o.cache.n_sessions : 1;
+}
+
+/* Slots of a KV head of a sequence that a policy keeps something of. */
+static int count_slots(const ig_session_plan *p) {
+    int more = p->policy.block_tokens > IG_UNIT_SLOTS ? p->policy.block_tokens : IG_UNIT_SLOTS;
+    return ig_policy_slots(&p->policy) + (p->tiers.share ? more : 0);
+}
+
+/* What copies of sketches take of a GPU's memory. */
+static uint64_t plan_sketch_copies(const ig_session_plan *p) {
+    if (!ig_policy_is_helped(p->ops, p->policy.device)) return 0;
+    return count_sequences(p) * p->ops->plan_copies(&p->policy, &p->o.cache, count_slots(p));
+}
+
+/* What copies of blocks may take of it: unless that is said, most of what is free after scratch and sketches. */
 static uint64_t plan_vram(const ig_session_plan *p, const ig_model *m) {
     ig_device *d = m->ctx->device;
     if (p->o.cache.vram_bytes != IG_VRAM_AUTO) return p->o.cache.vram_bytes;
     if (d->ops->is_host || d->ops->is_plan || p->o.shared) return 0;
     uint64_t room = d->ops->room(d), scratch[IG_PLACES];
     ig_batch_plan(scratch, m->ctx, &m->config, &p->scratch);
-    return room > scratch[IG_PLACE_DEVICE] ? (room - scratch[IG_PLACE_DEVICE]) / 8 * 7 : 0;
+    uint64_t first = scratch[IG_PLACE_DEVICE] + plan_sketch_copies(p);
+    return room > first ? (room - first) / 8 * 7 : 0;
 }
 
 /* Entries that a KV head of n_layers layers may have, by ig_cache_options.limit or limit_bytes. */
@@ -191,6 +208,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
                                 .streams = p->tiers.disk_bytes > 0,
                                 .weighs = p->ops->observe || p->o.cache.audit_every > 0,
                                 .drops = p->tiers.n_dropping > 0,
+                                .scans = ig_policy_is_helped(p->ops, p->policy.device),
                                 .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
     p->tiers.vram_bytes = plan_vram(p, m);
     return IG_OK;
@@ -215,15 +233,16 @@ static uint64_t count_weights(const ig_model *m, const ig_weight_stats *st) {
 }
 
 /* What of it lies where, with a GPU. */
-static void plan_places(ig_cache_plan_info *out, const ig_weight_stats *st, uint64_t copies,
+static void plan_places(ig_cache_plan_info *out, const ig_weight_stats *st, uint64_t copies, uint64_t sketches,
                         const uint64_t scratch[IG_PLACES]) {
     ig_plan_place *gpu = &out->gpu, *locked = &out->locked;
     *gpu = (ig_plan_place){.weights = st->vram_bytes - st->slot_bytes,
                            .slots = st->slot_bytes,
                            .kv = copies,
+                           .sketch = sketches,
                            .scratch = scratch[IG_PLACE_DEVICE]};
     *locked = (ig_plan_place){.weights = st->ram_bytes, .kv = out->kv, .scratch = scratch[IG_PLACE_HOST]};
-    gpu->total = gpu->weights + gpu->slots + gpu->kv + gpu->scratch;
+    gpu->total = gpu->weights + gpu->slots + gpu->kv + gpu->sketch + gpu->scratch;
     locked->total = locked->weights + locked->slots + locked->kv + locked->scratch;
 }
 
@@ -236,10 +255,8 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     ig_model_get_weight_stats(m, &st);
     *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = count_weights(m, &st)};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
-    uint64_t n = p.o.cache.n_sessions > 0 ? (uint64_t)p.o.cache.n_sessions : 1;
-    int n_slots = ig_policy_slots(&p.policy);
-    if (p.tiers.share) n_slots += p.policy.block_tokens > IG_UNIT_SLOTS ? p.policy.block_tokens : IG_UNIT_SLOTS;
-    out->sketch = p.ops->plan ? n * p.ops->plan(&p.policy, &p.o.cache, n_slots) : 0;
+    uint64_t n = count_sequences(&p);
+    out->sketch = p.ops->plan ? n * p.ops->plan(&p.policy, &p.o.cache, count_slots(&p)) : 0;
     uint64_t scratch[IG_PLACES], usage = 0, shadow = 0;
     ig_batch_plan(scratch, m->ctx, &m->config, &p.scratch);
     if (p.tiers.limit)
@@ -248,9 +265,9 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
         s = ig_kv_plan(&shadow, &p.kv, &(ig_kv_options){.type = p.tiers.type, .device = m->ctx->device}, err);
     scratch[IG_PLACE_HOST] += n * shadow;
     out->scratch = scratch[IG_PLACE_HOST] + scratch[IG_PLACE_DEVICE] + usage;
-    uint64_t copies = ig_kv_plan_vram(&p.kv, &p.tiers);
-    out->total = out->weights + out->kv + copies + out->sketch + out->scratch;
-    if (!m->ctx->device->ops->is_host) plan_places(out, &st, copies, scratch);
+    uint64_t copies = ig_kv_plan_vram(&p.kv, &p.tiers), sketches = plan_sketch_copies(&p);
+    out->total = out->weights + out->kv + copies + out->sketch + sketches + out->scratch;
+    if (!m->ctx->device->ops->is_host) plan_places(out, &st, copies, sketches, scratch);
     ig_session_close_sketch(p.sketch);
     return s;
 }

@@ -87,7 +87,10 @@ typedef struct ig_kv_table {
     uint64_t kind;
     int n_users;
     size_t n_pieces;
-    uint8_t *written; /* [n_pieces] 1: what belongs to a full piece is there */
+    uint8_t *written;      /* [n_pieces] 1: what belongs to a full piece is there */
+    ig_device *device;     /* with memory of its own that has copies; NULL: there are none */
+    uint8_t *copies;       /* [n_used][n_units][unit_bytes] there */
+    atomic_uchar *brought; /* [n_heads][n_units] see ig_unit_table */
 } ig_kv_table;
 
 /* Blocks are numbered within the table of their layer and KV head: those of piece p from p * piece_blocks on. A block's

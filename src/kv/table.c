@@ -20,6 +20,8 @@ int ig_unit_run(const ig_kv_home *h, int unit, int n) {
 
 static void release(ig_kv_table *t) {
     ig_pages_release(t->heads, t->n_heads * t->n_units * t->unit_bytes);
+    ig_device_free(t->device, IG_PLACE_DEVICE, t->copies, t->n_used * t->n_units * t->unit_bytes);
+    ig_pages_release((void *)t->brought, t->n_heads * t->n_units);
     ig_pages_release(t->written, t->n_pieces);
     *t = (ig_kv_table){0};
 }
@@ -32,13 +34,16 @@ static ig_status make(ig_kv_table *t, const ig_table_plan *plan, size_t n_units,
                        .n_units = n_units,
                        .unit_bytes = plan->unit_bytes,
                        .kind = plan->kind,
-                       .n_pieces = n_pieces};
+                       .n_pieces = n_pieces,
+                       .device = plan->copies_on};
     if (!ig_mul_size(&head_bytes, n_units, plan->unit_bytes) || !ig_mul_size(&bytes, plan->n_heads, head_bytes))
         return ig_fail(err, IG_E_LIMIT, "%s: %zu heads of %zu units are too much to be addressed", plan->what,
                        plan->n_heads, n_units);
     t->heads = ig_pages_reserve(bytes);
     if (n_pieces) t->written = ig_pages_reserve(n_pieces);
-    if (t->heads && (t->written || !n_pieces)) return IG_OK;
+    if (t->device) t->copies = ig_device_alloc(t->device, IG_PLACE_DEVICE, t->n_used * head_bytes);
+    if (t->device) t->brought = ig_pages_reserve(t->n_heads * t->n_units);
+    if (t->heads && (t->written || !n_pieces) && ((t->copies && t->brought) || !t->device)) return IG_OK;
     release(t);
     return ig_fail_memory(err, plan->what, bytes);
 }
@@ -86,6 +91,8 @@ ig_status ig_unit_table_open(ig_unit_table *t, const ig_kv_home *home, const ig_
     ig_status s = home->memory ? share(&t->table, home->memory, plan, err) : make_alone(&t->table, plan, err);
     if (s) return s;
     t->heads = t->table->heads;
+    t->copies = t->table->copies;
+    t->brought = t->table->brought;
     t->n_units = t->table->n_units;
     t->unit_bytes = t->table->unit_bytes;
     return IG_OK;
@@ -99,6 +106,16 @@ void ig_unit_table_close(ig_unit_table *t) {
         release(t->table); /* else pieces that are kept may want it again */
     }
     *t = (ig_unit_table){0};
+}
+
+ig_units ig_unit_table_bring(const ig_unit_table *t, size_t head, size_t used, int n) {
+    size_t head_bytes = t->n_units * t->unit_bytes;
+    atomic_uchar *brought = t->brought + head * t->n_units;
+    int fresh = 0;
+    while (fresh < n && atomic_load_explicit(&brought[ig_unit_number(&t->home, fresh)], memory_order_relaxed)) fresh++;
+    for (int i = fresh; i < n; i++)
+        atomic_store_explicit(&brought[ig_unit_number(&t->home, i)], 1, memory_order_relaxed);
+    return (ig_units){t->heads + head * head_bytes, t->copies + used * head_bytes, t->unit_bytes, fresh};
 }
 
 bool ig_unit_table_has(const ig_unit_table *t, uint32_t piece) { return t->table->written[piece]; }
@@ -133,6 +150,8 @@ void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to) {
         for (size_t h = 0; h < t->n_heads; h++) {
             uint8_t *head = t->heads + h * t->n_units * t->unit_bytes;
             memcpy(head + to * piece_bytes, head + from * piece_bytes, piece_bytes);
+            for (size_t u = 0; t->brought && u < units; u++)
+                atomic_store_explicit(&t->brought[h * t->n_units + to * units + u], 0, memory_order_relaxed);
         }
         t->written[to] = 1;
     }

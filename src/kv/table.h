@@ -10,7 +10,9 @@
 #ifndef IG_KV_TABLE_H
 #define IG_KV_TABLE_H
 
-#include "infinigen.h"
+#include <stdatomic.h>
+
+#include "device/device.h"
 
 enum { IG_UNIT_SLOTS = 16 };
 
@@ -27,7 +29,9 @@ typedef struct ig_kv_home {
 /* A sequence's view of a table. */
 typedef struct ig_unit_table {
     struct ig_kv_table *table;
-    uint8_t *heads; /* [n_heads][n_units][unit_bytes], zero at first */
+    uint8_t *heads;  /* [n_heads][n_units][unit_bytes], zero at first */
+    uint8_t *copies; /* [n_used][n_units][unit_bytes] in a device's own memory, for heads that are used; or NULL */
+    atomic_uchar *brought; /* [n_heads][n_units] with copies: 1: the device has the unit as it is here */
     size_t n_units, unit_bytes;
     ig_kv_home home;
 } ig_unit_table;
@@ -37,8 +41,9 @@ typedef struct ig_table_plan {
     const char *what; /* for the error */
     uint64_t kind;
     size_t n_heads, unit_bytes;
-    size_t n_used; /* heads that will ever be written */
-    int n_slots;   /* most of a sequence */
+    size_t n_used;        /* heads that will ever be written */
+    int n_slots;          /* most of a sequence */
+    ig_device *copies_on; /* a device whose operations read units, and that has room for copies; NULL: there is none */
 } ig_table_plan;
 
 /* The table of this kind in the home's memory, as it is or made now. */
@@ -56,9 +61,20 @@ static inline size_t ig_unit_number(const ig_kv_home *h, int unit) {
 }
 
 /* Where a unit of a head lies. */
-static inline void *ig_unit_table_at(const ig_unit_table *t, size_t head, int unit) {
+static inline const void *ig_unit_table_at(const ig_unit_table *t, size_t head, int unit) {
     return t->heads + (head * t->n_units + ig_unit_number(&t->home, unit)) * t->unit_bytes;
 }
+
+/* The same to write there: what a device has of the unit is old then. */
+static inline void *ig_unit_table_edit(const ig_unit_table *t, size_t head, int unit) {
+    size_t at = head * t->n_units + ig_unit_number(&t->home, unit);
+    if (t->brought) atomic_store_explicit(&t->brought[at], 0, memory_order_relaxed);
+    return t->heads + at * t->unit_bytes;
+}
+
+/* The first n units of a head, number `used` of those that are used, for a device: from the first one on that it does
+ * not have as it is they are to be brought, and count as brought. Several threads may ask. */
+ig_units ig_unit_table_bring(const ig_unit_table *t, size_t head, size_t used, int n);
 
 /* How many of the n units from `unit` on lie side by side: 1 or more. */
 int ig_unit_run(const ig_kv_home *h, int unit, int n);

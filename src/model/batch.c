@@ -88,12 +88,14 @@ static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
                           .select_bytes = a->select_bytes > b->select_bytes ? a->select_bytes : b->select_bytes,
                           .streams = a->streams || b->streams,
                           .weighs = a->weighs || b->weighs,
-                          .drops = a->drops || b->drops};
+                          .drops = a->drops || b->drops,
+                          .scans = a->scans || b->scans};
 }
 
 static bool suffices(const ig_step_need *have, const ig_step_need *want) {
     return have->max_rows == want->max_rows && have->n_ctx == want->n_ctx && have->select_bytes == want->select_bytes &&
-           have->streams == want->streams && have->weighs == want->weighs && have->drops == want->drops;
+           have->streams == want->streams && have->weighs == want->weighs && have->drops == want->drops &&
+           have->scans == want->scans;
 }
 
 static ig_status grow(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *want, ig_error *err) {

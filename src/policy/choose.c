@@ -30,6 +30,17 @@ void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *val
     if (c->values.kernels) ig_values_append(&c->values, head, slot, value);
 }
 
+void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, const ig_choice_scratch *s, ig_scan_list *out) {
+    const ig_policy *p = &c->base;
+    const ig_kv_home *home = &p->shape.home;
+    if (c->values.kernels) out->values = ig_policy_units(p, &c->values.sketch, x);
+    if (home->memory) out->pieces = home->pieces, out->shift = home->shift;
+    out->n = x->e.n;
+    out->head_dim = p->shape.head_dim;
+    out->scale = p->shape.scale;
+    out->weights = s->weights;
+}
+
 int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table) {
     *table = &c->values.sketch;
     return c->values.kernels != NULL;
@@ -167,7 +178,7 @@ void ig_chooser_choose(ig_policy *p, ig_choosing *x, int part) {
     if (ig_chooser_takes_all(p, n)) return;
     double mass = o->mass > 0 ? o->mass : IG_POLICY_MASS;
     ig_choice_scratch s = scratch_of(p, x);
-    add_up(p, x, &s);
+    if (!x->weighed) add_up(p, x, &s);
     ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(p, n), mass};
     bool whole = !e->slot; /* where entries were dropped nothing has to be moved, and blocks hold what they hold */
     if (whole && o->locality > 0) k->smooth(s.weights, n, p->shape.block_tokens, (float)o->locality);
@@ -178,7 +189,7 @@ void ig_chooser_choose(ig_policy *p, ig_choosing *x, int part) {
     }
     x->n = ig_pick(k, x->index, s.weights, n, &rule);
     if (whole && e->has_own) ig_history_note(&c->history, head, x->index, x->n, n);
-    if (estimates(p, x)) keep_unread(x, &s, group);
+    if (estimates(p, x) && !x->weighed) keep_unread(x, &s, group);
     ig_policy_name_slots(x);
 }
 

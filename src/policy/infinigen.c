@@ -37,6 +37,11 @@ static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options 
     return ig_policy_sparse_heads(s, o) * (sketch_bytes(s, n) + ig_chooser_head_bytes(s, o, n)) + map_bytes(s);
 }
 
+static uint64_t infinigen_plan_copies(const ig_policy_shape *s, const ig_cache_options *o, int n) {
+    size_t values = o->no_rest ? 0 : ig_values_head_bytes(n, s->head_dim);
+    return ig_policy_sparse_heads(s, o) * (sketch_bytes(s, n) + values);
+}
+
 static void infinigen_close(ig_policy *base) {
     infinigen_policy *p = (infinigen_policy *)base;
     ig_unit_table_close(&p->sketch);
@@ -71,7 +76,7 @@ static void map_key(float *out, const infinigen_policy *p, int layer, int head, 
 static void infinigen_append(ig_policy *base, int layer, int head, int token, const uint16_t *key,
                              const uint16_t *value) {
     infinigen_policy *p = (infinigen_policy *)base;
-    void *block = ig_unit_table_at(&p->sketch, ig_policy_head(base, layer, head), token / IG_SKETCH_TOKENS);
+    void *block = ig_unit_table_edit(&p->sketch, ig_policy_head(base, layer, head), token / IG_SKETCH_TOKENS);
     const ig_kernels *k = base->shape.kernels;
     float numbers[IG_SKETCH_MAX_DIM];
     uint16_t rotated[IG_SKETCH_MAX_DIM];
@@ -128,18 +133,28 @@ static void map_queries(float *out, uint8_t *column, size_t stride, const ig_pol
     s->kernels->gemv[IG_TYPE_F32](&product, 0, rank);
 }
 
+/* A part's queries [group][rank] as the sketch wants them. */
+static const float *prepare_queries(const select_scratch *scratch, const infinigen_policy *p, const ig_choosing *x,
+                                    int part) {
+    const ig_policy_shape *s = &p->chooser.base.shape;
+    int group = s->n_heads / s->n_kv_heads;
+    size_t at = (size_t)part * (size_t)group;
+    float *queries = scratch->queries + at * (size_t)p->rank;
+    map_queries(queries, s->sketch ? scratch->column + at * scratch->stride : NULL, scratch->stride, s, x);
+    for (int g = 0; g < group; g++) s->kernels->hadamard(queries + (size_t)g * (size_t)p->rank, p->rank);
+    return queries;
+}
+
 /* The queries' scores of a part of the slots. */
 static void infinigen_scan(ig_policy *base, ig_choosing *x, int part) {
     const infinigen_policy *p = (const infinigen_policy *)base;
     const ig_policy_shape *s = &base->shape;
-    if (ig_chooser_takes_all(base, x->e.n)) return;
+    if (x->weighed || ig_chooser_takes_all(base, x->e.n)) return;
     int group = s->n_heads / s->n_kv_heads, begin, end;
-    size_t head = ig_policy_head(base, x->layer, x->list), at = (size_t)part * (size_t)group;
+    size_t head = ig_policy_head(base, x->layer, x->list);
     select_scratch scratch = lay_out(x->scratch, s, x->e.n_slots);
     ig_choice_scratch *c = &scratch.choice;
-    float *queries = scratch.queries + at * (size_t)p->rank;
-    map_queries(queries, s->sketch ? scratch.column + at * scratch.stride : NULL, scratch.stride, s, x);
-    for (int g = 0; g < group; g++) s->kernels->hadamard(queries + (size_t)g * (size_t)p->rank, p->rank);
+    const float *queries = prepare_queries(&scratch, p, x, part);
     ig_choice_part(x, part, &begin, &end);
     for (int i = begin / IG_SKETCH_TOKENS, last = n_blocks(end), run; i < last; i += run) {
         run = ig_unit_run(&p->sketch.home, i, last - i);
@@ -147,6 +162,19 @@ static void infinigen_scan(ig_policy *base, ig_choosing *x, int part) {
                                   s->scale, ig_unit_table_at(&p->sketch, head, i), run);
     }
     ig_chooser_scored(base, x, c, part);
+}
+
+static bool infinigen_describe(ig_policy *base, ig_choosing *x, ig_scan_list *out) {
+    const infinigen_policy *p = (const infinigen_policy *)base;
+    const ig_policy_shape *s = &base->shape;
+    if (ig_chooser_takes_all(base, x->e.n) || x->e.slot) return false;
+    select_scratch scratch = lay_out(x->scratch, s, x->e.n_slots);
+    *out = (ig_scan_list){.keys = ig_policy_units(base, &p->sketch, x),
+                          .group = s->n_heads / s->n_kv_heads,
+                          .rank = p->rank,
+                          .q = prepare_queries(&scratch, p, x, 0)};
+    ig_chooser_describe(&p->chooser, x, &scratch.choice, out);
+    return true;
 }
 
 static int infinigen_tables(const ig_policy *base, const ig_unit_table *tables[IG_POLICY_TABLES]) {
@@ -167,6 +195,8 @@ const ig_policy_ops ig_policy_infinigen = {
     .append = infinigen_append,
     .stages = IG_CHOOSER_STAGES(infinigen_scan),
     .scratch_bytes = infinigen_scratch_bytes,
+    .describe = infinigen_describe,
+    .plan_copies = infinigen_plan_copies,
     .tables = infinigen_tables,
     .undo = ig_chooser_undo,
     .resume = ig_chooser_resume,

@@ -38,7 +38,7 @@ static ig_status oracle_open(ig_policy **out, const ig_policy_shape *shape, cons
 }
 
 static uint16_t *key_at(const oracle_policy *p, int layer, int head, int slot) {
-    uint16_t *keys = ig_unit_table_at(&p->keys, ig_policy_head(&p->chooser.base, layer, head), slot / IG_UNIT_SLOTS);
+    uint16_t *keys = ig_unit_table_edit(&p->keys, ig_policy_head(&p->chooser.base, layer, head), slot / IG_UNIT_SLOTS);
     return keys + (size_t)(slot % IG_UNIT_SLOTS) * (size_t)p->chooser.base.shape.head_dim;
 }
 

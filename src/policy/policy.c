@@ -56,8 +56,16 @@ ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char 
                           .n_heads = ig_policy_heads(&p->shape),
                           .n_used = ig_policy_sparse_heads(&p->shape, &p->options),
                           .unit_bytes = unit_bytes,
-                          .n_slots = ig_policy_slots(&p->shape)};
+                          .n_slots = ig_policy_slots(&p->shape),
+                          .copies_on = ig_policy_is_helped(p->ops, p->shape.device) ? p->shape.device : NULL};
     return ig_unit_table_open(t, &p->shape.home, &plan, err);
+}
+
+ig_units ig_policy_units(const ig_policy *p, const ig_unit_table *t, const ig_choosing *x) {
+    int sparse = 0, n = (x->e.n + IG_UNIT_SLOTS - 1) / IG_UNIT_SLOTS;
+    for (int l = 0; l < x->layer; l++) sparse += !ig_policy_is_dense(p, l);
+    size_t used = (size_t)sparse * (size_t)p->shape.n_kv_heads + (size_t)x->list;
+    return ig_unit_table_bring(t, ig_policy_head(p, x->layer, x->list), used, n);
 }
 
 bool ig_policy_layer_is_dense(const ig_policy_shape *s, const ig_cache_options *o, int layer) {

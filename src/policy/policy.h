@@ -48,6 +48,7 @@ typedef struct ig_choosing {
                        are chosen */
     int n;          /* gets their number */
     const ig_rest *rest; /* shares of 0; gets what the others would add if the policy can estimate that, or NULL */
+    bool weighed;        /* the device has done what comes before choosing (ig_policy_ops.describe) */
     void *scratch; /* scratch_bytes(); the list's own from the first stage to the last, but see ig_policy_ops.meet */
 } ig_choosing;
 
@@ -101,6 +102,12 @@ typedef struct ig_policy_ops {
     /* How a list is chosen; a stage without run() ends them. */
     ig_policy_stage stages[IG_POLICY_STAGES + 1];
     size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */
+    /* For devices that weigh entries by their sketches (ig_device_ops.scan), in the place of the first stage and of
+     * those for the rest: all of the list but its scratch, index and rest, as it is now; q and weights are in the
+     * list's own scratch. False: the stages have to do it. Lists may come from several threads. Optional. */
+    bool (*describe)(ig_policy *p, ig_choosing *x, ig_scan_list *out);
+    /* With describe: bytes of n tokens' sketches that a device has copies of. */
+    uint64_t (*plan_copies)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
     /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
      * position, summed over queries and the query heads of the group. Prefill too. Optional. */
     void (*observe)(ig_policy *p, int layer, int head, const ig_entries *e, const float *weights);
@@ -177,6 +184,10 @@ static inline size_t ig_policy_heads(const ig_policy_shape *s) { return (size_t)
 static inline size_t ig_policy_head(const ig_policy *p, int layer, int head) {
     return (size_t)layer * (size_t)p->shape.n_kv_heads + (size_t)head;
 }
+/* Whether lists are chosen with the help of the device. */
+static inline bool ig_policy_is_helped(const ig_policy_ops *ops, const ig_device *d) {
+    return ops->describe && d && !d->ops->is_host;
+}
 /* Heads of sparse layers, for which memory is needed. */
 static inline size_t ig_policy_sparse_heads(const ig_policy_shape *s, const ig_cache_options *o) {
     return (size_t)ig_policy_sparse_layers(s, o) * (size_t)s->n_kv_heads;
@@ -186,6 +197,9 @@ static inline size_t ig_policy_sparse_heads(const ig_policy_shape *s, const ig_c
  * what it holds depends on more than the model, the policy's name and which layers are dense. */
 ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char *what, uint64_t of, size_t unit_bytes,
                                ig_error *err);
+
+/* What a table has of a list that a policy describes. */
+ig_units ig_policy_units(const ig_policy *p, const ig_unit_table *t, const ig_choosing *x);
 
 /* How an open() begins: an object of so many bytes, zero but for the ig_policy it begins with. */
 ig_status ig_policy_new(ig_policy **out, size_t size, const ig_policy_ops *ops, const ig_policy_shape *shape,

@@ -43,7 +43,7 @@ static ig_status quest_open(ig_policy **out, const ig_policy_shape *shape, const
 }
 
 static uint16_t *page_bounds(const quest_policy *p, int layer, int head, int page) {
-    return ig_unit_table_at(&p->bounds, ig_policy_head(&p->base, layer, head), page);
+    return ig_unit_table_edit(&p->bounds, ig_policy_head(&p->base, layer, head), page);
 }
 
 static void quest_append(ig_policy *base, int layer, int head, int token, const uint16_t *key, const uint16_t *value) {

@@ -18,7 +18,7 @@ ig_status ig_values_open(ig_values *v, const ig_policy *p, ig_error *err) {
 void ig_values_close(ig_values *v) { ig_unit_table_close(&v->sketch); }
 
 void ig_values_append(ig_values *v, size_t head, int slot, const uint16_t *value) {
-    void *block = ig_unit_table_at(&v->sketch, head, slot / IG_SKETCH_TOKENS);
+    void *block = ig_unit_table_edit(&v->sketch, head, slot / IG_SKETCH_TOKENS);
     float x[IG_KV_DIMS];
     v->kernels->f16_to_f32(x, value, v->head_dim);
     v->kernels->hadamard(x, v->head_dim);

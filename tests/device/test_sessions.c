@@ -55,12 +55,13 @@ static void run(float *logits, const ig_session_options *o) {
 typedef struct kind {
     const char *model, *policy, *type;
     int audit_every;
+    float near; /* more where rounding decides about what is used */
 } kind;
-static const kind kinds[] = {{TINY_MISTRAL, "full", "f16", 0},
-                             {TINY_MISTRAL, "infinigen", "f16", 2},
-                             {TINY_MISTRAL, "h2o", "q8", 0},
-                             {TINY_MISTRAL, "window", "q4", 0},
-                             {"tests/golden/models/opt", "infinigen-osdi24", "f16", 0}};
+static const kind kinds[] = {{TINY_MISTRAL, "full", "f16", 0, 3e-2f},
+                             {TINY_LLAMA, "infinigen", "f16", 2, 1e-1f},
+                             {TINY_MISTRAL, "h2o", "q8", 0, 3e-2f},
+                             {TINY_MISTRAL, "window", "q4", 0, 3e-2f},
+                             {"tests/golden/models/opt", "infinigen-osdi24", "f16", 0, 3e-2f}};
 enum { KINDS = sizeof kinds / sizeof *kinds, ROWS = (STEPS + 1) * N_VOCAB };
 
 static void run_kinds(float (*logits)[ROWS], const char *device) {
@@ -80,7 +81,7 @@ static void like_the_cpu(void **state) {
     run_kinds(got, "cuda");
     for (int k = 0; k < KINDS; k++)
         for (int i = 0; i < ROWS; i++)
-            if (!(fabsf(want[k][i] - got[k][i]) < 3e-2f))
+            if (!(fabsf(want[k][i] - got[k][i]) < kinds[k].near))
                 fail_msg("%s: logit %d of step %d is %g, not %g", kinds[k].policy, i % N_VOCAB, i / N_VOCAB,
                          (double)got[k][i], (double)want[k][i]);
 }
@@ -105,13 +106,67 @@ static void steps_of_any_make(void **state) {
     close_tiny(NULL);
 }
 
+/* A text of n tokens, another one from number `from` on. */
+static void vary(int32_t *text, int n, int from, int by) {
+    for (int i = 0; i < n; i++) text[i] = ((i * 37 + 5) % N_VOCAB + (i >= from ? by : 0)) % N_VOCAB;
+}
+
+/* The same text and steps in a session and in a new one by itself. */
+static void like_a_new_one(ig_session *s, const ig_session_options *o, const int32_t *text, int n) {
+    ig_session *alone = open_session(o);
+    put(s, text, n), put(alone, text, n);
+    same(s, alone);
+    for (int k = 0; k < STEPS; k++) {
+        step(s, k * 50 + n), step(alone, k * 50 + n);
+        same(s, alone);
+    }
+    ig_session_close(alone);
+}
+
+/* Whatever becomes of entries, the GPU chooses by what was sketched of them and nothing older: in a session that goes
+ * back and on with another text, and in one that takes from others and then writes to what it took. */
+static void sketches_follow(void **state) {
+    (void)state;
+    enum { LONG = 72, BLOCK = 32 };
+    int32_t text[LONG];
+    ig_error err = {0};
+    ig_cache *cache;
+    ig_session_options o = options_of("infinigen", "f16"), shared;
+    open_on(TINY_LLAMA, "cuda");
+    o.n_ctx = LONG + STEPS;
+    o.cache.budget = 0.3;
+    o.cache.vram_bytes = 0;
+    shared = o;
+    shared.cache.n_sessions = 2;
+    expect_ok(ig_cache_open(&cache, model, &shared, &err), &err);
+    shared.shared = cache;
+    ig_session *s[2] = {open_session(&shared), open_session(&shared)};
+    for (int i = 0; i < 2; i++) {
+        vary(text, LONG, 2 * BLOCK + 3, i);
+        like_a_new_one(s[i], &o, text, LONG);
+    }
+    static const int from[] = {BLOCK + 21, 2 * BLOCK, BLOCK + 21, 9};
+    for (int i = 0; i < 4;
+         i++) { /* into a piece that both have; out of the copy, which is free then; and to it again */
+        vary(text, LONG, from[i], 3 + i);
+        like_a_new_one(s[1], &o, text, from[i] + 8);
+    }
+    ig_session_close(s[1]);
+    s[1] = open_session(&shared);
+    vary(text, LONG, BLOCK + 1, 7);
+    like_a_new_one(s[1], &o, text, LONG - 5);
+    for (int i = 0; i < 2; i++) ig_session_close(s[i]);
+    ig_cache_close(cache);
+    close_tiny(NULL);
+}
+
 /* With a disk tier and as little RAM as there can be, and copies of a few blocks in the GPU's memory. */
 static void tiers(void **state) {
     (void)state;
     enum { MANY = 300 };
     static int32_t many[MANY];
     assert_non_null(mkdtemp(folder));
-    open_on(TINY_MISTRAL, "cuda");
+    open_on(TINY_LLAMA, "cuda");
     for (int i = 0; i < MANY; i++) many[i] = i * 11 % N_VOCAB;
     ig_session_options o = options_of("infinigen", "f16");
     o.n_ctx = MANY + 4;
@@ -216,9 +271,9 @@ static void refusals(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu), cmocka_unit_test(steps_of_any_make),
-                                       cmocka_unit_test(tiers), cmocka_unit_test(broken_models),
-                                       cmocka_unit_test(refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),    cmocka_unit_test(steps_of_any_make),
+                                       cmocka_unit_test(sketches_follow), cmocka_unit_test(tiers),
+                                       cmocka_unit_test(broken_models),   cmocka_unit_test(refusals)};
     ig_device_info d;
     for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
     if (!ig_device_at(1, &d)) {
