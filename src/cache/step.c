@@ -352,8 +352,19 @@ static void attend_decode(ig_step *step) {
     step->x->decode_seconds += step->x->clock.now - start;
 }
 
-/* Attention has read what it was given: blocks may move. */
+/* Attention has read what it was given. */
 static ig_status finish(const ig_step *step, ig_error *err) { return step->dev->ops->finish(step->dev, err); }
+
+/* Whether attention has to have ended before the device is waited for again, which it is in each layer: entries of a
+ * sequence may move, or what it did is looked at. */
+static bool must_finish(const ig_step *step) {
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_sequence *seq = step->segments[s].seq;
+        const ig_policy_ops *ops = seq->policy->ops;
+        if (ig_kv_has_disk(seq->kv) || seq->limit || ops->limit || ops->observe || seq->audit.every) return true;
+    }
+    return false;
+}
 
 ig_status ig_step_attend(ig_step *step, ig_error *err) {
     append(step);
@@ -364,7 +375,7 @@ ig_status ig_step_attend(ig_step *step, ig_error *err) {
     attend(step, 0, step->n_segments, true);
     ig_step_lap(step->x, IG_STEP_ATTEND);
     attend_decode(step);
-    ig_status status = finish(step, err);
+    ig_status status = must_finish(step) ? finish(step, err) : IG_OK;
     ig_step_lap(step->x, IG_STEP_ATTEND);
     for (int s = 0; s < step->n_segments && !status; s++)
         if (!step->segments[s].alone) ig_step_observe(step, &step->segments[s]);
