@@ -49,8 +49,10 @@ ig_status ig_policy_new(ig_policy **out, size_t size, const ig_policy_ops *ops, 
 
 ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char *what, uint64_t of, size_t unit_bytes,
                                ig_error *err) {
-    uint64_t facts[] = {XXH3_64bits(p->ops->name, strlen(p->ops->name)), XXH3_64bits(what, strlen(what)), of,
-                        (uint64_t)p->options.n_dense_layers};
+    uint64_t sparse = 0; /* which layers are: of others there is nothing in the table */
+    for (int l = 0; l < p->shape.n_layers; l++)
+        if (!ig_policy_is_dense(p, l)) sparse = XXH3_64bits_withSeed(&l, sizeof l, sparse);
+    uint64_t facts[] = {XXH3_64bits(p->ops->name, strlen(p->ops->name)), XXH3_64bits(what, strlen(what)), of, sparse};
     ig_table_plan plan = {.what = what,
                           .kind = XXH3_64bits(facts, sizeof facts),
                           .n_heads = ig_policy_heads(&p->shape),

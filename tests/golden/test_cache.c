@@ -321,6 +321,37 @@ static void a_salt_isolates(void **state) {
 }
 
 /* Whatever sessions do in whatever order. */
+/* A layer with a sliding window is chosen from in contexts no longer than the window, and not in others: sessions of
+ * both kinds share keys and values, but nothing that a policy knows of them. */
+static void contexts_within_a_window(void **state) {
+    enum { WINDOW = 48, LONG = 64, PROMPT = 40 };
+    const variant v = {.policy = "infinigen"};
+    ig_error err = {0};
+    ig_model *llama = model;
+    int32_t ids[LONG];
+    (void)state;
+    expect_ok(ig_model_open(&model, ctx, TINY_MISTRAL, NULL, &err), &err);
+    ig_session_options o = options_of(&v);
+    o.n_ctx = LONG;
+    ig_cache *c = open_cache(&o, &v, 2);
+    fill(ids, 1, 0, LONG);
+    ig_session *first = open_in(c, o);
+    put(first, ids, LONG - 4);
+    step(first, 7);
+    o.n_ctx = WINDOW;
+    ig_session *second = open_in(c, o), *alone = (o.cache.n_sessions = 0, open_session(&o));
+    prompt_both(second, alone, ids, PROMPT);
+    assert_true(stats(second).n_taken > 0);
+    for (int i = PROMPT; i < WINDOW; i++) {
+        step(second, ids[i] / 2), step(alone, ids[i] / 2);
+        same(second, alone);
+    }
+    ig_session_close(first), ig_session_close(second), ig_session_close(alone);
+    ig_cache_close(c);
+    ig_model_close(model);
+    model = llama;
+}
+
 static void any_order(void **state) {
     const variant *v = *state;
     enum { OPEN = 4 };
@@ -500,6 +531,7 @@ int main(void) {
         WITH(resting_sessions_come_back, "full q8, disk", "full", "q8", true, true),
         cmocka_unit_test(common_text_is_there_once),
         cmocka_unit_test(a_salt_isolates),
+        cmocka_unit_test(contexts_within_a_window),
         WITH(any_order, "infinigen", "infinigen", "f16", false, true),
         WITH(any_order, "infinigen, disk", "infinigen", "f16", true, true),
         WITH(any_order, "quest q8, disk", "quest", "q8", true, true),
