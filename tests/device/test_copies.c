@@ -19,7 +19,7 @@
 #include "kv/store.h"
 
 /* Of the models here a block holds 32 tokens as f16: a prompt fills some. */
-enum { PROMPT = 70, BACK = 50, STEPS = 6, CTX = 128, SIZES = 3 };
+enum { PROMPT = 70, BACK = 50, STEPS = 4, CTX = 128, SIZES = 3 };
 
 static int32_t ids[CTX];
 static uint64_t sizes[SIZES]; /* of --kv-vram: none, some, all */
@@ -144,8 +144,8 @@ static void full_does_not_thrash(void **state) {
 /* Sessions with a beginning in common, stepped together; one closes, and another takes its place and its blocks. */
 static void batches(void **state) {
     (void)state;
-    enum { N = 3 };
-    static float logits[2][6][N][N_VOCAB];
+    enum { N = 3, TURNS = 5 };
+    static float logits[2][TURNS][N][N_VOCAB];
     ig_error err = {0};
     ig_session_options o = options_of("infinigen", "f16");
     o.cache.n_sessions = N;
@@ -164,9 +164,9 @@ static void batches(void **state) {
             text[BACK] += i;
             put(s[i], text, PROMPT - 10 * i);
         }
-        for (int k = 0; k < 6; k++) {
+        for (int k = 0; k < TURNS; k++) {
             int32_t next[N] = {k, 40 + k, 80 + k};
-            if (k == 3) {
+            if (k == 2) {
                 ig_session_close(s[1]);
                 s[1] = open_session(&own);
                 put(s[1], ids + 7, BACK);
