@@ -44,7 +44,13 @@ static ig_status make(ig_kv_table *t, const ig_table_plan *plan, size_t n_units,
     if (t->device) t->copies = ig_device_alloc(t->device, IG_PLACE_DEVICE, t->n_used * head_bytes);
     if (t->device) t->brought = ig_pages_reserve(t->n_heads * t->n_units);
     if (t->heads && (t->written || !n_pieces) && ((t->copies && t->brought) || !t->device)) return IG_OK;
+    bool lacks_copies = t->heads && t->device && !t->copies;
+    size_t copied = t->n_used * head_bytes;
     release(t);
+    if (lacks_copies)
+        return ig_fail(err, IG_E_MEMORY,
+                       "%s: the GPU has no %zu bytes left for its copies; a smaller --kv-vram or context leaves more",
+                       plan->what, copied);
     return ig_fail_memory(err, plan->what, bytes);
 }
 

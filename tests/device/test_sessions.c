@@ -148,9 +148,9 @@ static void sketches_follow(void **state) {
         vary(text, LONG, 2 * BLOCK + 3, i);
         like_a_new_one(s[i], &o, text, LONG);
     }
+    /* Into a piece that both have; out of the copy, which is free then; and to it again. */
     static const int from[] = {BLOCK + 21, 2 * BLOCK, BLOCK + 21, 9};
-    for (int i = 0; i < 4;
-         i++) { /* into a piece that both have; out of the copy, which is free then; and to it again */
+    for (int i = 0; i < 4; i++) {
         vary(text, LONG, from[i], 3 + i);
         like_a_new_one(s[1], &o, text, from[i] + 8);
     }

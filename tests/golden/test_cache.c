@@ -320,7 +320,6 @@ static void a_salt_isolates(void **state) {
     ig_cache_close(c);
 }
 
-/* Whatever sessions do in whatever order. */
 /* A layer with a sliding window is chosen from in contexts no longer than the window, and not in others: sessions of
  * both kinds share keys and values, but nothing that a policy knows of them. */
 static void contexts_within_a_window(void **state) {
@@ -352,6 +351,7 @@ static void contexts_within_a_window(void **state) {
     model = llama;
 }
 
+/* Whatever sessions do in whatever order. */
 static void any_order(void **state) {
     const variant *v = *state;
     enum { OPEN = 4 };

@@ -27,8 +27,7 @@ static bool next_unit(cursor *c, const ig_units **units, size_t *number) {
             *units = table_of(x, c->table);
             int i = (*units)->fresh + c->unit;
             if (!(*units)->dev || i >= units_of(x)) continue;
-            int low = i & ((1 << x->shift) - 1);
-            *number = x->pieces ? ((size_t)x->pieces[i >> x->shift] << x->shift) + (size_t)low : (size_t)i;
+            *number = ig_cuda_unit_number(x, i);
             c->unit++;
             return true;
         }
@@ -71,8 +70,6 @@ static void bring_units(gpu *g, const ig_scan_list *lists, int n) {
 
 /* ---- lists ---------------------------------------------------------------------------- */
 
-static size_t rounded(size_t n_bytes) { return (n_bytes + 15) / 16 * 16; }
-
 /* Numbers of a list's pieces. */
 static size_t pieces_of(const ig_scan_list *x) {
     return x->pieces ? (size_t)((units_of(x) + (1 << x->shift) - 1) >> x->shift) : 0;
@@ -82,16 +79,8 @@ static size_t pieces_of(const ig_scan_list *x) {
 static size_t list_bytes(const ig_scan_list *x, bool chosen) {
     size_t query = chosen ? 0 : (size_t)x->group * (size_t)x->rank * sizeof *x->q;
     size_t index = chosen ? (size_t)x->n_read * sizeof *x->index : 0;
-    return rounded(sizeof *x) + rounded(query) + rounded(index) + rounded(pieces_of(x) * sizeof *x->pieces);
-}
-
-/* Puts n numbers in the mail, for which there is room. */
-template <typename T>
-static const T *put(gpu *g, const T *numbers, size_t n) {
-    if (!n) return NULL;
-    ig_cuda_letter part = ig_cuda_mail_take(&g->mail, n * sizeof *numbers);
-    memcpy(part.host, numbers, n * sizeof *numbers);
-    return (const T *)part.dev;
+    return ig_cuda_mail_bytes(sizeof *x) + ig_cuda_mail_bytes(query) + ig_cuda_mail_bytes(index) +
+           ig_cuda_mail_bytes(pieces_of(x) * sizeof *x->pieces);
 }
 
 static void grow(ig_scan_list *most, const ig_scan_list *x) {
@@ -118,9 +107,9 @@ static int launch_some(gpu *g, const ig_scan_list *lists, int n, bool chosen, la
         const ig_scan_list *x = &lists[i];
         bool again = i > 0 && x->pieces == x[-1].pieces && pieces_of(x) == pieces_of(x - 1);
         sent[i] = *x;
-        sent[i].pieces = again ? sent[i - 1].pieces : put(g, x->pieces, pieces_of(x));
-        sent[i].q = chosen ? NULL : put(g, x->q, (size_t)x->group * (size_t)x->rank);
-        sent[i].index = chosen ? put(g, x->index, (size_t)x->n_read) : NULL;
+        sent[i].pieces = again ? sent[i - 1].pieces : ig_cuda_mail_list(&g->mail, x->pieces, pieces_of(x));
+        sent[i].q = chosen ? NULL : ig_cuda_mail_list(&g->mail, x->q, (size_t)x->group * (size_t)x->rank);
+        sent[i].index = chosen ? ig_cuda_mail_list(&g->mail, x->index, (size_t)x->n_read) : NULL;
         grow(&most, x);
     }
     note(g, ig_cuda_mail_send(&g->mail, g->stream));

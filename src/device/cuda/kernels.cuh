@@ -49,6 +49,12 @@ typedef struct ig_cuda_unit {
     size_t n_bytes;
 } ig_cuda_unit;
 
+/* A list's unit is this one of its table. */
+static __host__ __device__ __forceinline__ size_t ig_cuda_unit_number(const ig_scan_list *x, int unit) {
+    size_t low = (size_t)(unit & ((1 << x->shift) - 1));
+    return x->pieces ? ((size_t)x->pieces[unit >> x->shift] << x->shift) + low : (size_t)unit;
+}
+
 /* n of them, stride bytes apart. */
 void ig_cuda_put_units(cudaStream_t s, const uint8_t *units, size_t stride, int n);
 /* Of n lists with at most `most` queries a group, numbers of a query and entries: weights, and what is not read. */

@@ -4,32 +4,18 @@
  */
 #include "device/cuda/mail.cuh"
 
-#include <string.h>
-
-enum { ALIGN = 16 };
-
-static size_t rounded(size_t n_bytes) { return (n_bytes + ALIGN - 1) / ALIGN * ALIGN; }
-
 ig_cuda_letter ig_cuda_mail_take(ig_cuda_mail *m, size_t n_bytes) {
     ig_cuda_letter part = {NULL, NULL};
-    if (rounded(n_bytes) > ig_cuda_mail_room(m)) return part;
+    if (ig_cuda_mail_bytes(n_bytes) > ig_cuda_mail_room(m)) return part;
     part.host = m->host + m->used;
     part.dev = m->dev + m->used;
-    m->used += rounded(n_bytes);
+    m->used += ig_cuda_mail_bytes(n_bytes);
     return part;
 }
 
 size_t ig_cuda_mail_job_bytes(int n, int n_views) {
-    return rounded((size_t)n * sizeof(ig_attention)) + (size_t)n * rounded((size_t)n_views * sizeof(ig_kv_view));
-}
-
-/* A list for the kernels: in the mail, or where it is. */
-template <typename T>
-static const T *put_list(ig_cuda_mail *m, const T *list, size_t n) {
-    ig_cuda_letter part = ig_cuda_mail_take(m, n * sizeof *list);
-    if (!part.host) return list;
-    memcpy(part.host, list, n * sizeof *list);
-    return (const T *)part.dev;
+    return ig_cuda_mail_bytes((size_t)n * sizeof(ig_attention)) +
+           (size_t)n * ig_cuda_mail_bytes((size_t)n_views * sizeof(ig_kv_view));
 }
 
 /* Blocks of the sequence that a view reads lie before this one. */
@@ -48,7 +34,7 @@ static void put_numbers(ig_cuda_mail *m, ig_kv_view *views, int n) {
         size_t end = views[i].number == number && views[i].n > 0 ? end_block(&views[i]) : 0;
         if (end > n_numbers) n_numbers = end;
     }
-    const uint32_t *sent = number ? put_list(m, number, n_numbers) : NULL;
+    const uint32_t *sent = number ? ig_cuda_mail_list(m, number, n_numbers) : NULL;
     for (int i = 0; i < n; i++)
         if (views[i].number == number) views[i].number = sent;
 }
@@ -58,7 +44,7 @@ static void put_views(ig_cuda_mail *m, ig_kv_view *views, int n) {
     put_numbers(m, views, n);
     for (int i = 0; i < n; i++) {
         ig_kv_view *v = &views[i];
-        if (v->index) v->index = put_list(m, v->index, (size_t)v->n);
+        if (v->index) v->index = ig_cuda_mail_list(m, v->index, (size_t)v->n);
         if (!v->copies) continue;
         v->blocks = v->copies->where + v->table * v->copies->shape.table_len;
         v->is_staged = false;

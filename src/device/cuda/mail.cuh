@@ -7,6 +7,8 @@
 #ifndef IG_DEVICE_CUDA_MAIL_H
 #define IG_DEVICE_CUDA_MAIL_H
 
+#include <string.h>
+
 #include "device/cuda/kernels.cuh"
 
 typedef struct ig_cuda_mail {
@@ -21,7 +23,20 @@ typedef struct ig_cuda_letter {
 
 static inline size_t ig_cuda_mail_room(const ig_cuda_mail *m) { return m->size - m->used; }
 
+/* What n bytes take. */
+static inline size_t ig_cuda_mail_bytes(size_t n) { return (n + 15) / 16 * 16; }
+
 ig_cuda_letter ig_cuda_mail_take(ig_cuda_mail *m, size_t n_bytes);
+
+/* A list of n for the kernels: in the mail, or, if there is no room or nothing in it, where it is. */
+template <typename T>
+static inline const T *ig_cuda_mail_list(ig_cuda_mail *m, const T *list, size_t n) {
+    ig_cuda_letter part = {NULL, NULL};
+    if (n) part = ig_cuda_mail_take(m, n * sizeof *list);
+    if (!part.host) return list;
+    memcpy(part.host, list, n * sizeof *list);
+    return (const T *)part.dev;
+}
 
 /* Bytes of n jobs with n_views views each. */
 size_t ig_cuda_mail_job_bytes(int n, int n_views);

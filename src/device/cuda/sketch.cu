@@ -7,18 +7,21 @@
  */
 #include "device/cuda/kernels.cuh"
 
+#include <math.h>
+#include <string.h>
+
+extern "C" {
+#include "kernel/sketch.h"
+}
+
 enum {
     THREADS = 128,
     WARPS = THREADS / IG_WARP,
     QUERIES = 8,
     UNIT = IG_SKETCH_TOKENS,
     UNITS = IG_SCAN_PART / UNIT, /* of a part */
-    KEY_CODES = 2 * UNIT * 4,    /* where codes begin: behind step and min of each token, */
-    VALUE_CODES = 2 * UNIT,      /* and behind the steps */
     VALUE_WORDS = UNIT / 4
 };
-
-#define LEAST_SHARE 1e-30f /* IG_VALUE_LEAST of kernel/sketch.h */
 
 static __host__ __device__ __forceinline__ int parts_of(int n) { return (n + IG_SCAN_PART - 1) / IG_SCAN_PART; }
 
@@ -43,11 +46,8 @@ static __device__ __forceinline__ scratch scratch_of(const ig_scan_list *x) {
     return s;
 }
 
-/* A list's unit, by its number among those of the sequence. */
 static __device__ __forceinline__ const uint8_t *unit_at(const ig_scan_list *x, const ig_units *units, int i) {
-    size_t low = (size_t)(i & ((1 << x->shift) - 1));
-    size_t number = x->pieces ? ((size_t)x->pieces[i >> x->shift] << x->shift) + low : (size_t)i;
-    return units->dev + number * units->bytes;
+    return units->dev + ig_cuda_unit_number(x, i) * units->bytes;
 }
 
 /* ---- units ------------------------------------------------------------------------------ */
@@ -114,7 +114,7 @@ static __device__ void score(float *scores, size_t stride, const codes *c, const
     const uint8_t *unit = unit_at(x, &x->keys, slot / UNIT);
     const float *line = (const float *)(const void *)unit;
     int t = slot % UNIT, words = x->rank / 4, sum[QUERIES] = {0};
-    const int *code = (const int *)(const void *)(unit + KEY_CODES) + t;
+    const int *code = (const int *)(const void *)(unit + IG_SKETCH_CODES) + t;
     for (int w = 0; w < words; w += 2, code += UNIT) {
         int low = *code & 0x0f0f0f0f, high = *code >> 4 & 0x0f0f0f0f;
         for (int g = 0; g < QUERIES; g++) {
@@ -224,7 +224,7 @@ static __device__ unit_weights weights_of(const uint8_t *unit, const float *exps
     unit_weights w = {{0}, 0, 0};
     float top = 0;
     for (int t = 0; t < UNIT; t++) top = fmaxf(top, exps[t] * ig_half(step[t]));
-    if (!(top > LEAST_SHARE)) return w;
+    if (!(top > IG_VALUE_LEAST)) return w;
     for (int t = 0; t < UNIT; t++) {
         int code = (int)rintf(exps[t] * ig_half(step[t]) * (255 / top));
         w.w8[t / 4] |= (unsigned)code << t % 4 * 8;
@@ -240,7 +240,7 @@ static __device__ void add_dimension(float *sums, const ig_scan_list *x, const u
     float acc[QUERIES] = {0};
     for (int u = 0; u < n_units; u++) {
         const uint8_t *unit = unit_at(x, &x->values, begin / UNIT + u);
-        unsigned code = ((const unsigned *)(const void *)(unit + VALUE_CODES))[i];
+        unsigned code = ((const unsigned *)(const void *)(unit + IG_VALUE_CODES))[i];
         for (int g = 0; g < QUERIES; g++) {
             if (g >= n_q) break;
             const unit_weights *own = &w[u * QUERIES + g];
