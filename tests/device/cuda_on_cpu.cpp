@@ -93,7 +93,8 @@ struct fiber {
 
 struct warp {
     meeting meet;
-    uint64_t values[2][WARP]; /* of rounds with even and odd numbers */
+    uint64_t values[2][WARP];              /* of rounds with even and odd numbers */
+    uint32_t a[2][WARP][4], b[2][WARP][2]; /* likewise */
 };
 
 struct machine {
@@ -160,6 +161,27 @@ uint64_t cuda_on_cpu_exchange(uint64_t v, int from) {
     values[m->now % WARP] = v;
     meet(&w->meet);
     return values[from % WARP];
+}
+
+static float half_of(uint32_t two, int i) { return ig_f16_f32((uint16_t)(two >> 16 * i)); }
+
+void cuda_on_cpu_mma(float *sum, const uint32_t *a, const uint32_t *b) {
+    warp *w = &m->warps[m->now / WARP];
+    int round = w->meet.round % 2, lane = m->now % WARP;
+    if (w->meet.members != WARP) die("a product in a warp that has lost lanes");
+    memcpy(w->a[round][lane], a, sizeof w->a[round][lane]);
+    memcpy(w->b[round][lane], b, sizeof w->b[round][lane]);
+    meet(&w->meet);
+    for (int i = 0; i < 4; i++) {
+        int row = lane / 4, lower = i / 2, col = lane % 4 * 2 + i % 2;
+        double x = sum[i];
+        for (int k = 0; k < 16; k++) {
+            int pair = k % 8 / 2, right = k / 8;
+            x += (double)half_of(w->a[round][row * 4 + pair][2 * right + lower], k % 2) *
+                 (double)half_of(w->b[round][col * 4 + pair][right], k % 2);
+        }
+        sum[i] = (float)x;
+    }
 }
 
 /* A barrier that the last thread to come has left before it came: those that ended do not count. */

@@ -127,6 +127,9 @@ int cuda_on_cpu_lane(void);
 #define __shfl_sync(mask, v, from) cuda_on_cpu_shuffle(v, from)
 #define __shfl_xor_sync(mask, v, bits) cuda_on_cpu_shuffle(v, cuda_on_cpu_lane() ^ (bits))
 
+/* All lanes of a warp: mma.m16n8k16 of 16-bit floats (src/device/cuda/mma.cuh). */
+void cuda_on_cpu_mma(float *sum, const uint32_t *a, const uint32_t *b);
+
 static inline int __dp4a(int a, int b, int sum) {
     for (int i = 0; i < 4; i++) sum += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
     return sum;

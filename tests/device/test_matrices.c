@@ -11,6 +11,8 @@
 
 #include "two_devices.h"
 
+#include "kernel/kernel.h"
+
 /* Where scales lie in a block, as 16-bit floats; -1: nowhere. */
 static const struct {
     ig_type type;
@@ -48,31 +50,66 @@ static void free_matrix(ig_matrix *m) {
     free((void *)(uintptr_t)m->w);
 }
 
-static void multiply(const both *y, const ig_matrix *m, const both *x, int first, int n_rows) {
+static void multiply(const both *y, const ig_matrix *m, const both *x, int first, int n_rows, bool few) {
     for (int d = 0; d < DEVICES; d++) {
         float *to = y->on[d] + (size_t)first * (size_t)m->n_out;
-        devices[d]->ops->matmul(devices[d], &to, &m, 1, x->on[d] + (size_t)first * (size_t)m->n_in, n_rows,
-                                n_rows == 1);
+        devices[d]->ops->matmul(devices[d], &to, &m, 1, x->on[d] + (size_t)first * (size_t)m->n_in, n_rows, few);
         finish(d);
     }
 }
 
+/* With the 11 bits of a 16-bit float, whatever its size. */
+static double rounded(double x) {
+    int power;
+    double share = frexp(x, &power);
+    return ldexp(nearbyint(ldexp(share, 11)), power - 11);
+}
+
+/* The GPU's products of a prompt are those of numbers in 16 bits. */
+static void expect_rounded_products(const both *y, const ig_matrix *m, const both *x, int n_rows) {
+    float *w = malloc((size_t)m->n_in * sizeof *w);
+    const float *got = get(y, GPU);
+    double squares = 0, most = 0;
+    for (int o = 0; o < m->n_out; o++) {
+        ig_kernels_get(IG_CPU_SCALAR)
+            ->dequantize[m->type](w, (const uint8_t *)m->w + (size_t)o * m->row_bytes, m->n_in);
+        for (int r = 0; r < n_rows; r++) {
+            double sum = 0;
+            for (int i = 0; i < m->n_in; i++)
+                sum += rounded((double)w[i]) * rounded((double)x->host[(size_t)r * (size_t)m->n_in + (size_t)i]);
+            sum += m->bias ? (double)m->bias[o] : 0;
+            squares += sum * sum;
+            most = fmax(most, fabs(sum - (double)got[r * m->n_out + o]));
+        }
+    }
+    if (!(most <= 1e-4 * sqrt(squares / (n_rows * m->n_out))))
+        fail_msg("%s: %g off where numbers are about %g", ig_type_get(m->type)->name, most,
+                 sqrt(squares / (n_rows * m->n_out)));
+    free(w);
+}
+
+/* Few rows against the CPU's, many against sums of their own; and each as when it comes with others. */
 static void products(void **state) {
     (void)state;
-    enum { OUT = 37, ROWS = 19 };
+    enum { OUT = 70, ROWS = 69 };
     float bias[OUT];
     ig_error err = {0};
     for (int i = 0; i < OUT; i++) bias[i] = (float)i - 10;
     if (devices[GPU]->ops->bind(devices[GPU], bias, sizeof bias, &err)) fail_msg("%s", err.text);
     for (int t = 0; t < N_TYPES; t++)
-        for (int n_in = 256; n_in <= 1280; n_in += 1024) {
+        for (int few = 0; few < 2; few++) {
+            int rows = few ? 19 : ROWS, n_in = t % 2 ? 256 : 768;
             ig_matrix m = make_matrix(t, OUT, n_in, t % 2 ? bias : NULL);
-            both x = make_both((size_t)ROWS * (size_t)n_in, 3), y = make_both(ROWS * OUT, 1);
-            multiply(&y, &m, &x, 0, ROWS);
-            expect_near(&y, 1e-5, ig_type_get(m.type)->name);
+            both x = make_both((size_t)rows * (size_t)n_in, 3), y = make_both((size_t)rows * OUT, 1);
+            multiply(&y, &m, &x, 0, rows, few);
+            if (few)
+                expect_near(&y, 1e-5, ig_type_get(m.type)->name);
+            else
+                expect_rounded_products(&y, &m, &x, rows);
             float *together = malloc(y.n * sizeof *together);
             memcpy(together, get(&y, GPU), y.n * sizeof *together);
-            for (int r = 0; r < ROWS; r += r < 3 ? 1 : 4) multiply(&y, &m, &x, r, r < 3 ? 1 : 4);
+            for (int r = 0, n = 1; r < rows; r += n, n = few ? 4 : 65)
+                multiply(&y, &m, &x, r, n < rows - r ? n : rows - r, few);
             assert_memory_equal(together, get(&y, GPU), y.n * sizeof *together);
             free(together);
             free_matrix(&m);
@@ -82,16 +119,45 @@ static void products(void **state) {
     devices[GPU]->ops->unbind(devices[GPU], bias);
 }
 
+/* Rows of floats that are no multiple of what is loaded at a time, and columns of any size. */
+static void odd_products(void **state) {
+    (void)state;
+    for (int t = 0; t < N_TYPES; t++) {
+        if (ig_type_get(types[t].type)->block > 1) continue;
+        ig_matrix m = make_matrix(t, 5, 56, NULL);
+        both x = make_both(4 * 56, 1), y = make_both(4 * 5, 1);
+        static const float sizes[] = {1e-30f, 3e36f, 1e-9f, 0};
+        for (int i = 0; i < 4 * 56; i++) x.host[i] *= sizes[i / 56] * (i % 2 ? 1e-6f : 1);
+        put(&x);
+        multiply(&y, &m, &x, 0, 4, false);
+        const both row = {.host = x.host, .n = 56};
+        for (int r = 0; r < 4; r++) {
+            both one = make_both(5, 1);
+            devices[GPU]->ops->copy(devices[GPU], one.on[GPU], y.on[GPU] + r * 5, 5 * sizeof(float));
+            expect_rounded_products(&one, &m, &(both){.host = row.host + (size_t)r * 56, .n = 56}, 1);
+            free_both(&one);
+        }
+        free_matrix(&m), free_both(&x), free_both(&y);
+    }
+}
+
 /* Several matrices of one input, of types that want it in different forms. */
 static void several_products(void **state) {
     (void)state;
     ig_matrix a = make_matrix(0, 5, 256, NULL), b = make_matrix(8, 9, 256, NULL), c = make_matrix(7, 3, 256, NULL);
     both x = make_both(2 * 256, 1), y[3] = {make_both(10, 1), make_both(18, 1), make_both(6, 1)};
-    for (int d = 0; d < DEVICES; d++) {
-        float *to[] = {y[0].on[d], y[1].on[d], y[2].on[d]};
-        devices[d]->ops->matmul(devices[d], to, (const ig_matrix *[]){&a, &b, &c}, 3, x.on[d], 2, false);
+    for (int few = 0; few < 2; few++) {
+        for (int d = 0; d < DEVICES; d++) {
+            float *to[] = {y[0].on[d], y[1].on[d], y[2].on[d]};
+            devices[d]->ops->matmul(devices[d], to, (const ig_matrix *[]){&a, &b, &c}, 3, x.on[d], 2, few);
+        }
+        for (int i = 0; i < 3; i++)
+            if (few)
+                expect_near(&y[i], 1e-5, "several");
+            else
+                expect_rounded_products(&y[i], i == 0 ? &a : i == 1 ? &b : &c, &x, 2);
     }
-    for (int i = 0; i < 3; i++) expect_near(&y[i], 1e-5, "several"), free_both(&y[i]);
+    for (int i = 0; i < 3; i++) free_both(&y[i]);
     free_matrix(&a), free_matrix(&b), free_matrix(&c);
     free_both(&x);
 }
@@ -101,14 +167,15 @@ static void products_of_strange_numbers(void **state) {
     (void)state;
     static const float strange[] = {NAN, INFINITY, -INFINITY, 1e-35f};
     ig_matrix m = make_matrix(7, 6, 256, NULL);
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
+        bool few = i < 4;
         both x = make_both(3 * 256, 1), y = make_both(3 * 6, 1);
-        for (int k = 0; k < 32; k++) x.host[256 + 64 + k] = k == 5 ? strange[i] : 0;
+        for (int k = 0; k < 32; k++) x.host[256 + 64 + k] = k == 5 ? strange[i % 4] : 0;
         put(&x);
-        multiply(&y, &m, &x, 0, 3);
-        expect_near(&y, 1e-5, "strange");
+        multiply(&y, &m, &x, 0, 3, few);
+        if (few) expect_near(&y, 1e-5, "strange");
         const float *got = get(&y, GPU);
-        for (int r = 0; r < 18; r++) assert_int_equal(isnan(got[r]), i < 3 && r / 6 == 1);
+        for (int r = 0; r < 18; r++) assert_int_equal(isnan(got[r]), i % 4 < 3 && r / 6 == 1);
         free_both(&x);
         free_both(&y);
     }
@@ -234,15 +301,22 @@ static void memory(void **state) {
 
 static int open_and_reserve(void **state) {
     open_devices(state);
-    reserve_both(&(ig_device_need){.max_rows = 32, .max_in = 2048, .max_entries = 1, .heads = {1, 1, 8, 0}});
+    reserve_both(&(ig_device_need){.max_rows = 80, .max_in = 2048, .max_entries = 1, .heads = {1, 1, 8, 0}});
     return 0;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory),     cmocka_unit_test(products), cmocka_unit_test(several_products),
-        cmocka_unit_test(embeddings), cmocka_unit_test(norms),    cmocka_unit_test(products_of_strange_numbers),
-        cmocka_unit_test(rotations),  cmocka_unit_test(elements), cmocka_unit_test(peaks),
+        cmocka_unit_test(memory),
+        cmocka_unit_test(products),
+        cmocka_unit_test(several_products),
+        cmocka_unit_test(odd_products),
+        cmocka_unit_test(embeddings),
+        cmocka_unit_test(norms),
+        cmocka_unit_test(products_of_strange_numbers),
+        cmocka_unit_test(rotations),
+        cmocka_unit_test(elements),
+        cmocka_unit_test(peaks),
     };
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_and_reserve, close_devices);

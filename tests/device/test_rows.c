@@ -125,8 +125,10 @@ static ig_attention job_of(const arrays *x, int d, int token, int n_tokens, bool
                           .views = views};
 }
 
-static void expect_attention(const arrays *x, const char *what) {
-    expect_near(&x->out, 2e-5, what);
+/* Weights of prompts are rounded to 16 bits. */
+static void expect_attention(const arrays *x, bool prompt) {
+    const char *what = prompt ? "prompt" : "step";
+    expect_near(&x->out, prompt ? 2e-3 : 2e-5, what);
     expect_near(&x->lse, 2e-5, what);
 }
 
@@ -164,7 +166,7 @@ static void run_step(bool listed, int first, int n) {
         devices[d]->ops->attend(devices[d], &shape, &a, 1);
         finish(d);
     }
-    expect_attention(&x, "step");
+    expect_attention(&x, false);
     if (!listed && first == 0) expect_parts(&x.out, job_of(&x, GPU, 0, 1, false, views), 0, n);
     free_arrays(&x);
 }
@@ -217,7 +219,7 @@ static void run_prompt(int n_tokens, int n, int window, int piece) {
         devices[d]->ops->attend(devices[d], &shape, &a, 1);
         finish(d);
     }
-    expect_attention(&x, "prompt");
+    expect_attention(&x, true);
     float *before = copy_result(&x.out);
     ig_attention a = job_of(&x, GPU, 0, n_tokens, true, cache.views);
     a.window = window;
@@ -245,9 +247,12 @@ static void prompts(void **state) {
     open_cache(80, IG_KV_Q4);
     run_prompt(20, 100, 0, 7);
     close_cache();
-    open_cache(256, IG_KV_Q8);
-    run_prompt(5, 40, 0, 2);
-    close_cache();
+    static const int wide[] = {136, 256, 512}; /* other tiles, and results in several launches */
+    for (int i = 0; i < 3; i++) {
+        open_cache(wide[i], IG_KV_Q8);
+        run_prompt(i ? 5 : 40, i ? 40 : 600, 0, i ? 2 : 21);
+        close_cache();
+    }
 }
 
 static void weights(void **state) {

@@ -2,11 +2,14 @@
  *
  * CUDA, or what stands in for it in tests (tests/device/cuda_on_cpu.h), under the names that both know: kernels are
  * launched by IG_LAUNCH, none where the grid has no blocks, and get their shared memory, all of it dynamic, by
- * IG_SHARED. Sources look like C, and keep to what both sides have. Warps are used whole; a thread leaves a kernel only
- * together with its warp, and not before a barrier that others wait at.
+ * IG_SHARED. Loops over what must stay in registers are unrolled (IG_UNROLL). Sources look like C, and keep to what
+ * both sides have. Warps are used whole; a thread leaves a kernel only together with its warp, and not before a barrier
+ * that others wait at.
  */
 #ifndef IG_DEVICE_CUDA_CUDA_H
 #define IG_DEVICE_CUDA_CUDA_H
+
+#include <stdint.h>
 
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
@@ -18,8 +21,10 @@
             kernel<<<to_launch, block, shared_bytes, stream>>>(__VA_ARGS__); \
     } while (0)
 #define IG_SHARED(type, name) extern __shared__ type name[]
+#define IG_UNROLL _Pragma("unroll")
 #else
 #include "cuda_on_cpu.h"
+#define IG_UNROLL
 #endif
 
 enum { IG_WARP = 32 };

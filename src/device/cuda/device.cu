@@ -255,24 +255,29 @@ static bool has_codes(const ig_matrix *m) {
     return m->type != IG_TYPE_F32 && m->type != IG_TYPE_F16 && m->type != IG_TYPE_BF16;
 }
 
-/* Columns are quantised once for all matrices that want them so. */
+/* Columns are brought to the form that products want once for all matrices. */
 static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                        bool few) {
     gpu *g = enter(d);
     bool any = false;
-    (void)few;
     for (int i = 0; i < n_m; i++) any = any || has_codes(m[i]);
-    if (any) ig_cuda_quantise(g->stream, g->act, x, m[0]->n_in, n_rows);
+    if (!few)
+        ig_cuda_halve(g->stream, g->act, x, m[0]->n_in, n_rows);
+    else if (any)
+        ig_cuda_quantise(g->stream, g->act, x, m[0]->n_in, n_rows);
     for (int i = 0; i < n_m; i++) {
         ig_matrix found = matrix_of(g, m[i]);
-        ig_cuda_matmul(g->stream, y[i], &found, has_codes(m[i]) ? (const void *)g->act : x, n_rows);
+        if (few)
+            ig_cuda_matmul(g->stream, y[i], &found, has_codes(m[i]) ? (const void *)g->act : x, n_rows);
+        else
+            ig_cuda_matmul_many(g->stream, y[i], &found, g->act, n_rows);
     }
     leave(g);
 }
 
 static bool gpu_few_as_many(const ig_device *d, const ig_matrix *m) {
     (void)d, (void)m;
-    return true;
+    return false;
 }
 
 static void gpu_norm(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,

@@ -32,7 +32,7 @@ typedef struct gpu {
     ig_device_need have;
     uint8_t *scratch; /* holds what follows; its bytes */
     size_t scratch_bytes;
-    uint8_t *act;                    /* [max_rows] columns of 8-bit activations */
+    uint8_t *act;                    /* [max_rows] columns of activations */
     float *parts, *state;            /* decode steps' parts; prompts' running sums */
     uint16_t *rows;                  /* gathered keys and values */
     size_t n_parts, n_state, n_rows; /* elements of these */

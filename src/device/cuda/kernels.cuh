@@ -23,6 +23,10 @@ extern "C" {
 void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
 /* y[c][0..n_out) = m x[c] + bias. `x`: columns of floats, or for quantised types ig_cuda_quantise()'s. */
 void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x, int n_cols);
+/* The same columns to 16-bit floats, n of any size, in ig_gpu_half_bytes() each, and products with them: of prompts, on
+ * tensor cores. */
+void ig_cuda_halve(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
+void ig_cuda_matmul_many(cudaStream_t s, float *y, const ig_matrix *m, const uint8_t *act, int n_cols);
 void ig_cuda_embed(cudaStream_t s, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
 
 /* ---- vector.cu: as the operations of device.h ---- */

@@ -1,14 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products and embeddings. A warp is a row of the matrix and up to COLUMNS columns: each lane takes every 32nd
- * part of the row, and the lanes' sums are added in a fixed tree, so that a column's result is the same whichever share
- * the call. Quantised weights meet activations of 8 bits (IG_ACT_Q8 of kernel/kernel.h) by dot products of bytes,
- * floats meet floats. Prompts go through the same kernel, COLUMNS columns at a time.
+ * Matrix products and embeddings.
+ *
+ * Few columns: a warp is a row of the matrix and up to COLUMNS columns; each lane takes every 32nd part of the row, and
+ * the lanes' sums are added in a fixed tree, so that a column's result is the same whichever share the call. Quantised
+ * weights meet activations of 8 bits (IG_ACT_Q8 of kernel/kernel.h) by dot products of bytes, floats meet floats.
+ *
+ * Many, those of prompts: weights of any type become 16-bit floats in shared memory and meet activations of 16 bits on
+ * tensor cores, SIDE columns and SIDE rows of the matrix in a block of threads. A column is scaled by a power of two so
+ * that its largest number is in 2^14 .. 2^15: what is 2^28 times smaller still has all its bits.
  */
 #include "device/cuda/kernels.cuh"
+#include "device/cuda/mma.cuh"
 #include "device/cuda/weights.cuh"
 
 enum { COLUMNS = 8, ROWS = 4 /* warps of a block */, GROUP = 32, THREADS = 128 };
+enum {
+    SIDE = 64,      /* columns, and rows of the matrix, of a block of many */
+    WARP_SIDE = 32, /* of a warp, of which there are 2 x 2 */
+    STEP = 32,      /* elements of each that are in shared memory at a time */
+    STRIDE = STEP + IG_MMA_GAP,
+    A_TILES = WARP_SIDE / IG_MMA_ROWS,
+    B_TILES = WARP_SIDE / IG_MMA_COLS
+};
 
 /* ---- activations -------------------------------------------------------------------- */
 
@@ -28,6 +42,33 @@ static __global__ void quantise(uint8_t *act, const float *x, int n, size_t stri
 void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols) {
     dim3 grid((unsigned)(n / GROUP + ROWS - 1) / ROWS, (unsigned)n_cols), block(IG_WARP, ROWS);
     IG_LAUNCH(quantise, grid, block, 0, s, act, x, n, ig_gpu_act_bytes(n));
+}
+
+/* A block of threads is a column, whose scale is that of the largest magnitude; as above NaN is above all. */
+static __global__ void halve(uint8_t *act, const float *x, int n, size_t stride) {
+    IG_SHARED(uint32_t, largest);
+    int thread = (int)threadIdx.x, padded = (n + STEP - 1) / STEP * STEP;
+    uint16_t *to = (uint16_t *)(act + (size_t)blockIdx.x * stride);
+    uint32_t most = 0;
+    x += (size_t)blockIdx.x * (size_t)n;
+    for (int i = thread; i < n; i += THREADS) {
+        uint32_t v = __float_as_uint(x[i]) & 0x7fffffffu;
+        most = v > most ? v : most;
+    }
+    most = ig_warp_max(most);
+    if (thread % IG_WARP == 0) largest[thread / IG_WARP] = most;
+    __syncthreads();
+    for (int i = 0; i < THREADS / IG_WARP; i++) most = largest[i] > most ? largest[i] : most;
+    int power = (int)(most >> 23) - 127; /* of two */
+    bool finite = power < 128, fits = finite && power >= -100;
+    float factor = fits ? __uint_as_float((uint32_t)(127 + 14 - power) << 23) : 0.0f;
+    for (int i = thread; i < padded; i += THREADS) to[i] = fits && i < n ? ig_to_half(x[i] * factor) : 0;
+    if (thread == 0) *(float *)(to + padded) = fits ? 1.0f / factor : finite ? 0.0f : NAN;
+}
+
+void ig_cuda_halve(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols) {
+    IG_LAUNCH(halve, dim3((unsigned)n_cols), dim3(THREADS), THREADS / IG_WARP * sizeof(uint32_t), s, act, x, n,
+              ig_gpu_half_bytes(n));
 }
 
 /* ---- products -------------------------------------------------------------------------- */
@@ -95,6 +136,76 @@ static __global__ void multiply_floats(product m) {
     put(&m, row, first, sum);
 }
 
+/* ---- products with many columns ------------------------------------------------------------ */
+
+/* IG_PART numbers of a row from number `at` on, in 16 bits; what is behind its end is 0. */
+template <int type, int block, int bytes>
+static __device__ __forceinline__ void halve_codes(uint16_t *to, const uint8_t *row, int at, int n) {
+    ig_part p;
+    (void)n;
+    ig_unpack<type>(&p, row + (size_t)(at / block) * bytes, at % block / IG_PART);
+    for (int j = 0; j < IG_PART; j++) to[j] = ig_to_half(fmaf(p.scale, (float)ig_code(&p, j), p.min));
+}
+
+template <int type, int block, int bytes>
+static __device__ __forceinline__ void halve_floats(uint16_t *to, const uint8_t *row, int at, int n) {
+    for (int j = 0; j < IG_PART; j++) to[j] = at + j < n ? ig_to_half(ig_element<type>(row, at + j)) : 0;
+}
+
+typedef void (*halve_fn)(uint16_t *to, const uint8_t *row, int at, int n);
+
+/* Elements [at, at + STEP) of the block's columns and rows, each thread 16 numbers of both; 0 for those that are none.
+ */
+template <halve_fn halve_part>
+static __device__ __forceinline__ void load_step(uint16_t *columns, uint16_t *rows, const product *m, int at) {
+    int thread = (int)(threadIdx.y * IG_WARP + threadIdx.x), i = thread / 2, part = thread % 2 * IG_PART;
+    int column = (int)blockIdx.y * SIDE + i, row = (int)blockIdx.x * SIDE + i;
+    uint4 none = {0, 0, 0, 0}, *to = (uint4 *)(columns + i * STRIDE + part), *w = (uint4 *)(rows + i * STRIDE + part);
+    const uint4 *x = (const uint4 *)(m->x + (size_t)column * m->stride + (size_t)(at + part) * 2);
+    for (int j = 0; j < 2; j++) to[j] = column < m->n_cols ? x[j] : none;
+    if (row < m->n_out)
+        halve_part((uint16_t *)w, m->w + (size_t)row * m->row_bytes, at + part, m->n_in);
+    else
+        w[0] = w[1] = none;
+}
+
+/* The numbers of a warp that lane has: y of two columns and two rows of the matrix. */
+static __device__ __forceinline__ void put_tile(const product *m, const float *sum, int column, int row) {
+    const size_t scale = (size_t)((m->n_in + STEP - 1) / STEP * STEP) * 2;
+    for (int i = 0; i < 4; i++) {
+        int c = column + i / 2 * 8, r = row + i % 2;
+        if (c >= m->n_cols || r >= m->n_out) continue;
+        float y = sum[i] * *(const float *)(m->x + (size_t)c * m->stride + scale);
+        m->y[(size_t)c * (size_t)m->n_out + (size_t)r] = y + (m->bias ? m->bias[r] : 0.0f);
+    }
+}
+
+template <halve_fn halve_part>
+static __global__ void multiply_many(product m) {
+    IG_SHARED(uint4, steps);
+    uint16_t *columns = (uint16_t *)steps, *rows = columns + SIDE * STRIDE;
+    int lane = (int)threadIdx.x, column = (int)threadIdx.y / 2 * WARP_SIDE, row = (int)threadIdx.y % 2 * WARP_SIDE;
+    float sum[A_TILES][B_TILES][4] = {};
+    for (int at = 0; at < m.n_in; at += STEP) {
+        __syncthreads();
+        load_step<halve_part>(columns, rows, &m, at);
+        __syncthreads();
+        for (int i = 0; i < STEP; i += IG_MMA_DEPTH) {
+            uint32_t a[A_TILES][4], b[B_TILES][2];
+            for (int t = 0; t < A_TILES; t++)
+                ig_mma_rows(a[t], columns + (column + t * IG_MMA_ROWS) * STRIDE + i, STRIDE, lane);
+            for (int t = 0; t < B_TILES; t++)
+                ig_mma_cols(b[t], rows + (row + t * IG_MMA_COLS) * STRIDE + i, STRIDE, lane);
+            for (int t = 0; t < A_TILES; t++)
+                for (int u = 0; u < B_TILES; u++) ig_mma(sum[t][u], a[t], b[u]);
+        }
+    }
+    column += (int)blockIdx.y * SIDE + lane / 4;
+    row += (int)blockIdx.x * SIDE + lane % 4 * 2;
+    for (int t = 0; t < A_TILES; t++)
+        for (int u = 0; u < B_TILES; u++) put_tile(&m, sum[t][u], column + t * IG_MMA_ROWS, row + u * IG_MMA_COLS);
+}
+
 /* ---- embeddings ---------------------------------------------------------------------------- */
 
 typedef struct lookup {
@@ -114,7 +225,7 @@ static __global__ void embed_codes(lookup m) {
         ig_part p;
         ig_unpack<type>(&p, w + (size_t)(i / (block / IG_PART)) * bytes, i % (block / IG_PART));
         for (int j = 0; j < IG_PART; j++) {
-            float v = fmaf(p.scale, (float)(int8_t)(p.code[j / 4] >> 8 * (j % 4)), p.min);
+            float v = fmaf(p.scale, (float)ig_code(&p, j), p.min);
             out[i * IG_PART + j] = m.add ? out[i * IG_PART + j] + v : v;
         }
     }
@@ -134,15 +245,17 @@ static __global__ void embed_floats(lookup m) {
 
 typedef struct kernels {
     void (*multiply)(product m);
+    void (*multiply_many)(product m);
     void (*embed)(lookup m);
 } kernels;
 
-#define CODES(type, block, bytes) \
-    case type:                    \
-        return kernels{multiply_codes<type, block, bytes>, embed_codes<type, block, bytes>};
+#define CODES(type, block, bytes)                                                                          \
+    case type:                                                                                             \
+        return kernels{multiply_codes<type, block, bytes>, multiply_many<halve_codes<type, block, bytes>>, \
+                       embed_codes<type, block, bytes>};
 #define FLOATS(type) \
     case type:       \
-        return kernels{multiply_floats<type, 1, 1>, embed_floats<type, 1, 1>};
+        return kernels{multiply_floats<type, 1, 1>, multiply_many<halve_floats<type, 1, 1>>, embed_floats<type, 1, 1>};
 
 static kernels kernels_of(ig_type type) {
     switch (type) {
@@ -162,22 +275,27 @@ static kernels kernels_of(ig_type type) {
         case IG_TYPE_COUNT:
             break;
     }
-    return kernels{NULL, NULL};
+    return kernels{NULL, NULL, NULL};
 }
+
+static product product_of(float *y, const ig_matrix *m, const void *x, size_t stride, int n_cols) {
+    return product{
+        (const uint8_t *)m->w, m->row_bytes, m->bias, (const uint8_t *)x, stride, y, m->n_out, m->n_in, n_cols};
+}
+
+static unsigned shares(int n, int each) { return (unsigned)((n + each - 1) / each); }
 
 void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x, int n_cols) {
     bool floats = m->type == IG_TYPE_F32 || m->type == IG_TYPE_F16 || m->type == IG_TYPE_BF16;
-    product p = {(const uint8_t *)m->w,
-                 m->row_bytes,
-                 m->bias,
-                 (const uint8_t *)x,
-                 floats ? (size_t)m->n_in * sizeof(float) : ig_gpu_act_bytes(m->n_in),
-                 y,
-                 m->n_out,
-                 m->n_in,
-                 n_cols};
-    dim3 grid((unsigned)(m->n_out + ROWS - 1) / ROWS, (unsigned)(n_cols + COLUMNS - 1) / COLUMNS), block(IG_WARP, ROWS);
-    IG_LAUNCH(kernels_of(m->type).multiply, grid, block, 0, s, p);
+    size_t stride = floats ? (size_t)m->n_in * sizeof(float) : ig_gpu_act_bytes(m->n_in);
+    dim3 grid(shares(m->n_out, ROWS), shares(n_cols, COLUMNS)), block(IG_WARP, ROWS);
+    IG_LAUNCH(kernels_of(m->type).multiply, grid, block, 0, s, product_of(y, m, x, stride, n_cols));
+}
+
+void ig_cuda_matmul_many(cudaStream_t s, float *y, const ig_matrix *m, const uint8_t *act, int n_cols) {
+    dim3 grid(shares(m->n_out, SIDE), shares(n_cols, SIDE)), block(IG_WARP, 4);
+    IG_LAUNCH(kernels_of(m->type).multiply_many, grid, block, 2 * SIDE * STRIDE * sizeof(uint16_t), s,
+              product_of(y, m, act, ig_gpu_half_bytes(m->n_in), n_cols));
 }
 
 void ig_cuda_embed(cudaStream_t s, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {

@@ -1,36 +1,47 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention of prompts. The rows that a range of keys needs come to the device once, as 16-bit floats (gather); then a
- * block of threads takes a tile of queries, positions times heads of a group, through them in steps of KEYS keys with
- * an online softmax. A query's sums are made of the same steps whatever the tile: those begin at multiples of KEYS, and
- * keys that it does not see change no bit.
+ * Attention of prompts, on tensor cores, with FlashAttention-2's order of work (Dao 2023). The rows that a range of
+ * keys needs come to the device once, as 16-bit floats (gather); then a block of threads takes a tile of queries,
+ * positions times heads of a group, through them in steps of some keys with an online softmax. A warp has IG_MMA_ROWS
+ * of its queries, and a lane parts of two of them, so that scores, weights and sums stay in registers. A query's sums
+ * are made of the same steps whatever the tile: those begin at multiples of their size, and keys that it does not see
+ * change no bit.
+ *
+ * Queries meet keys as the sum of two 16-bit floats, which is as exact as 22 bits: scores can be large and differ by
+ * little. Weights are rounded to 16 bits, times WEIGHT so that those of 2^-29 still have all of them.
  */
+#include "device/cuda/mma.cuh"
 #include "device/cuda/rows.cuh"
 
 enum {
     THREADS = 128,
-    MOST_ROWS = 64,    /* queries of a tile */
-    MOST_KEYS = 32,    /* of a step */
-    TILE_FLOATS = 4096 /* of a tile's queries, and of a step's keys */
+    MOST_WARPS = 4,
+    MOST_KEYS = 32, /* of a step */
+    DIMS = 128,     /* of values that a launch adds up: what a lane has registers for */
+    WEIGHT = 1 << 15,
+    SHARED_BYTES = 48 << 10, /* of a block: enough for 512 dims, the last few without a gap between rows */
+    KEY_TILES = MOST_KEYS / IG_MMA_COLS,
+    DIM_TILES = DIMS / IG_MMA_COLS
 };
 
-/* What a shape makes of a tile. */
+/* What a shape makes of a tile. Keys are a power of 2, so that they divide IG_ATTEND_UNIT. */
 typedef struct tiling {
     int group, d;
+    int padded;    /* d up to a multiple of IG_MMA_DEPTH */
+    int stride;    /* of rows in shared memory */
+    int warps;     /* of a block */
     int heads;     /* of the group in a tile */
     int n_slices;  /* that the group is cut into so */
     int positions; /* of a tile */
-    int keys;      /* of a step: a power of 2, so that it divides IG_ATTEND_UNIT */
+    int keys;      /* of a step */
 } tiling;
 
 static tiling tiling_of(const ig_head_shape *s) {
-    tiling t = {s->n_heads / s->n_kv_heads, s->head_dim, 0, 0, 0, MOST_KEYS};
-    int rows = TILE_FLOATS / t.d < MOST_ROWS ? TILE_FLOATS / t.d : MOST_ROWS;
-    while (t.keys * t.d > TILE_FLOATS) t.keys /= 2;
-    t.heads = t.group < rows ? t.group : rows;
-    t.n_slices = (t.group + t.heads - 1) / t.heads;
-    t.positions = rows / t.heads;
-    return t;
+    int d = s->head_dim, group = s->n_heads / s->n_kv_heads, warps = d <= 128 ? MOST_WARPS : d <= 256 ? 2 : 1;
+    int rows = warps * IG_MMA_ROWS, heads = group < rows ? group : rows, keys = d <= 128 ? MOST_KEYS : MOST_KEYS / 2;
+    int padded = (d + IG_MMA_DEPTH - 1) / IG_MMA_DEPTH * IG_MMA_DEPTH, most = SHARED_BYTES / 2 / (2 * rows + keys);
+    int stride = padded + IG_MMA_GAP < most ? padded + IG_MMA_GAP : most;
+    return tiling{group, d, padded, stride, warps, heads, (group + heads - 1) / heads, rows / heads, keys};
 }
 
 /* ---- gathering ------------------------------------------------------------------------- */
@@ -61,150 +72,202 @@ void ig_cuda_gather(cudaStream_t s, uint16_t *rows, const ig_head_shape *shape, 
     IG_LAUNCH(gather, dim3((unsigned)g.n, (unsigned)shape->n_kv_heads), dim3(THREADS), 0, s, g);
 }
 
+/* ---- a tile ------------------------------------------------------------------------------- */
+
+/* One of a lane's two queries. */
+typedef struct query {
+    bool exists;
+    int pos;      /* the last row that it sees */
+    size_t row;   /* in [token][head] */
+    float *state; /* where its running sums outlive the call */
+    float m, l;
+} query;
+
+/* Number i of a tile's queries: position i / heads, and head i % heads of those from `head` on. */
+static __device__ query query_of(const ig_head_shape *s, const tiling *g, const ig_cuda_prompt *p, int i, int token,
+                                 int n_tokens, int head, int heads, bool fresh) {
+    query q;
+    int n = token + i / g->heads, h = head + i % g->heads;
+    q.exists = i < n_tokens * g->heads && i % g->heads < heads;
+    q.pos = p->n_rows - p->job->n_tokens + p->first + n;
+    q.row = (size_t)(p->first + n) * (size_t)s->n_heads + (size_t)h;
+    q.state = p->state + ((size_t)n * (size_t)s->n_heads + (size_t)h) * ((size_t)g->d + 2);
+    q.m = fresh || !q.exists ? -INFINITY : q.state[0];
+    q.l = fresh || !q.exists ? 0 : q.state[1];
+    return q;
+}
+
+/* The tile's queries to shared memory: what 16 bits hold of them, then what that leaves. */
+static __device__ void load_queries(uint16_t *to, const ig_head_shape *s, const tiling *g, const ig_cuda_prompt *p,
+                                    int token, int n_tokens, int head, int heads) {
+    int rows = g->warps * IG_MMA_ROWS, n_threads = g->warps * IG_WARP;
+    for (int i = (int)threadIdx.x; i < rows * g->stride; i += n_threads) {
+        int r = i / g->stride, c = i % g->stride, h = r % g->heads;
+        float x = 0;
+        if (r < n_tokens * g->heads && h < heads && c < g->d) {
+            size_t row = (size_t)(p->first + token + r / g->heads) * (size_t)s->n_heads;
+            size_t at = (size_t)(head + h) * (size_t)g->d + (size_t)c;
+            x = p->job->q[row * (size_t)g->d + at];
+            if (p->job->q_scale) x *= p->job->q_scale[at];
+        }
+        to[i] = ig_to_half(x);
+        to[rows * g->stride + i] = ig_to_half(x - ig_half(to[i]));
+    }
+}
+
+/* Keys (part 0) or values (1) of n rows to shared memory; the rest of a step is 0. */
+static __device__ void load(uint16_t *to, const tiling *g, const uint16_t *rows, int n, int part) {
+    int eighths = g->padded / 8, n_threads = g->warps * IG_WARP;
+    uint4 none = {0, 0, 0, 0};
+    for (int i = (int)threadIdx.x; i < g->keys * eighths; i += n_threads) {
+        int key = i / eighths, c = i % eighths * 8;
+        const uint16_t *from = rows + (size_t)(2 * key + part) * (size_t)g->d + c;
+        *(uint4 *)(to + key * g->stride + c) = key < n && c < g->d ? *(const uint4 *)from : none;
+    }
+}
+
+/* Products of a warp's queries, their second halves `gap` behind, with the keys of a step. */
+static __device__ __forceinline__ void multiply_keys(float x[KEY_TILES][4], const tiling *g, const uint16_t *q, int gap,
+                                                     const uint16_t *keys, int lane) {
+    for (int c = 0; c < g->d; c += IG_MMA_DEPTH) {
+        uint32_t a[2][4], b[2];
+        ig_mma_rows(a[0], q + c, g->stride, lane);
+        ig_mma_rows(a[1], q + gap + c, g->stride, lane);
+        IG_UNROLL for (int j = 0; j < KEY_TILES; j++) {
+            if (j * IG_MMA_COLS >= g->keys) continue;
+            ig_mma_cols(b, keys + j * IG_MMA_COLS * g->stride + c, g->stride, lane);
+            ig_mma(x[j], a[0], b);
+            ig_mma(x[j], a[1], b);
+        }
+    }
+}
+
+/* softmax_step() of kernel/kernel.h, for the query whose products are x[..][at] and x[..][at + 1] in the four lanes of
+ * its row, of n keys from number `begin` on. They become weights; returns what earlier sums are multiplied by. */
+static __device__ __forceinline__ float weigh_scores(float x[KEY_TILES][4], int at, query *q, float scale, int window,
+                                                     int begin, int n, int lane) {
+    float old = q->m, max = old, sum = 0;
+    IG_UNROLL for (int j = 0; j < 2 * KEY_TILES; j++) {
+        float *s = &x[j / 2][at + j % 2];
+        int k = j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2, key = begin + k;
+        bool sees = q->exists && k < n && key <= q->pos && (!window || key + window > q->pos);
+        *s = sees ? *s * scale : -INFINITY;
+        max = *s > max ? *s : max;
+    }
+    for (int bit = 1; bit <= 2; bit *= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, max, bit);
+        max = other > max ? other : max;
+    }
+    IG_UNROLL for (int j = 0; j < 2 * KEY_TILES; j++) {
+        float *s = &x[j / 2][at + j % 2];
+        sum += *s = max == -INFINITY ? 0.0f : expf(*s - max);
+    }
+    for (int bit = 1; bit <= 2; bit *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+    float r = max == -INFINITY ? 0.0f : expf(old - max);
+    q->l = q->l * r + sum;
+    q->m = max;
+    return r;
+}
+
+/* Products of the weights with the values of a step, for dims from `first` on. */
+static __device__ __forceinline__ void add_values(float acc[DIM_TILES][4], float x[KEY_TILES][4], const tiling *g,
+                                                  const uint16_t *values, int first, int lane) {
+    IG_UNROLL for (int k = 0; k < MOST_KEYS / IG_MMA_DEPTH; k++) {
+        uint32_t a[4], b[2];
+        if (k * IG_MMA_DEPTH >= g->keys) continue;
+        for (int i = 0; i < 4; i++) { /* what is one product's result is the next one's rows */
+            const float *two = &x[2 * k + i / 2][i % 2 * 2];
+            a[i] = ig_pack(ig_to_half(two[0] * WEIGHT), ig_to_half(two[1] * WEIGHT));
+        }
+        IG_UNROLL for (int j = 0; j < DIM_TILES; j++) {
+            int c = first + j * IG_MMA_COLS;
+            if (c >= g->d) continue;
+            ig_mma_down(b, values + k * IG_MMA_DEPTH * g->stride + c, g->stride, lane);
+            ig_mma(acc[j], a, b);
+        }
+    }
+}
+
+/* A lane's two numbers of a query in each tile of dims: acc[..][at] and the next one. */
+static __device__ __forceinline__ void take_state(float acc[DIM_TILES][4], int at, const query *q, int d, int first,
+                                                  bool fresh, int lane) {
+    IG_UNROLL for (int j = 0; j < 2 * DIM_TILES; j++) {
+        int c = first + j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2;
+        acc[j / 2][at + j % 2] = fresh || !q->exists || c >= d ? 0 : q->state[2 + c];
+    }
+}
+
+/* The result, or what later rows go on with. Of several launches, each for some dims, the last one writes what all
+ * read. */
+static __device__ __forceinline__ void put_state(float acc[DIM_TILES][4], int at, const query *q,
+                                                 const ig_attention *job, int d, int first, bool done, int lane) {
+    if (!q->exists) return;
+    float *to = done ? job->out + q->row * (size_t)d : q->state + 2, factor = done ? 1.0f / (q->l * WEIGHT) : 1.0f;
+    IG_UNROLL for (int j = 0; j < 2 * DIM_TILES; j++) {
+        int c = first + j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2;
+        if (c < d) to[c] = acc[j / 2][at + j % 2] * factor;
+    }
+    if (lane % 4 || first + DIMS < d) return;
+    if (!done) q->state[0] = q->m, q->state[1] = q->l;
+    if (done && job->lse) job->lse[q->row] = q->m + logf(q->l);
+}
+
 /* ---- attention ------------------------------------------------------------------------------- */
-
-typedef struct tile {
-    float *q, *acc;   /* [rows][d] */
-    float *scores;    /* [rows][keys] */
-    float *m, *l, *r; /* [rows] */
-    uint16_t *kv;     /* [keys][d + 2] keys, then values; the gap spreads rows over the banks */
-} tile;
-
-static __host__ __device__ __forceinline__ size_t tile_bytes(const tiling *t) {
-    size_t rows = (size_t)t->positions * (size_t)t->heads;
-    return rows * (size_t)(2 * t->d + t->keys + 3) * sizeof(float) + (size_t)t->keys * (size_t)(t->d + 2) * 2;
-}
-
-static __device__ __forceinline__ tile lay_out(float *shared, const tiling *g) {
-    int rows = g->positions * g->heads;
-    tile t;
-    t.q = shared;
-    t.acc = t.q + rows * g->d;
-    t.scores = t.acc + rows * g->d;
-    t.m = t.scores + rows * g->keys;
-    t.l = t.m + rows;
-    t.r = t.l + rows;
-    t.kv = (uint16_t *)(t.r + rows);
-    return t;
-}
-
-/* Keys (part 0) or values (1) of rows [begin, begin + n) to the tile. */
-static __device__ void load(const tile *t, const tiling *g, const uint16_t *rows, int n, int part) {
-    for (int i = (int)threadIdx.x; i < n * g->d; i += THREADS)
-        t->kv[i / g->d * (g->d + 2) + i % g->d] = rows[(size_t)(2 * (i / g->d) + part) * (size_t)g->d + i % g->d];
-}
-
-/* Scores of n keys from number `begin` on; what a query does not see is -INFINITY. */
-static __device__ void score(const tile *t, const tiling *g, float scale, int rows, int first_pos, int window,
-                             int begin, int n) {
-    for (int i = (int)threadIdx.x; i < rows * g->keys; i += THREADS) {
-        int r = i / g->keys, k = i % g->keys, pos = first_pos + r / g->heads, key = begin + k;
-        float sum = -INFINITY;
-        if (k < n && key <= pos && (!window || key + window > pos)) {
-            const float *q = t->q + r * g->d;
-            const uint16_t *x = t->kv + k * (g->d + 2);
-            sum = 0;
-            for (int c = 0; c < g->d; c++) sum = fmaf(q[c], ig_half(x[c]), sum);
-            sum *= scale;
-        }
-        t->scores[i] = sum;
-    }
-}
-
-/* A thread is a query: softmax_step() of kernel/kernel.h. */
-static __device__ void weigh_scores(const tile *t, int keys, int rows) {
-    int r = (int)threadIdx.x;
-    if (r >= rows) return;
-    float *x = t->scores + r * keys, old = t->m[r], max = old, sum = 0;
-    for (int k = 0; k < keys; k++) max = x[k] > max ? x[k] : max;
-    for (int k = 0; k < keys; k++) sum += x[k] = max == -INFINITY ? 0.0f : expf(x[k] - max);
-    t->r[r] = max == -INFINITY ? 0.0f : expf(old - max);
-    if (max == -INFINITY) return;
-    t->l[r] = t->l[r] * t->r[r] + sum;
-    t->m[r] = max;
-}
-
-static __device__ void add_values(const tile *t, const tiling *g, int rows, int n) {
-    for (int i = (int)threadIdx.x; i < rows * g->d; i += THREADS) {
-        int r = i / g->d, c = i % g->d;
-        float sum = t->r[r] == 0 ? 0.0f : t->acc[i] * t->r[r];
-        const float *p = t->scores + r * g->keys;
-        for (int k = 0; k < n; k++) sum = fmaf(p[k], ig_half(t->kv[k * (g->d + 2) + c]), sum);
-        t->acc[i] = sum;
-    }
-}
-
-/* Queries of a tile and their running sums: new ones, or those of the rows before. Number i of query r lies at
- * position r / heads. */
-static __device__ void begin_tile(const tile *t, const tiling *g, const ig_head_shape *s, const ig_cuda_prompt *p,
-                                  int token, int head, int rows, bool fresh) {
-    for (int i = (int)threadIdx.x; i < rows * g->d; i += THREADS) {
-        int r = i / g->d, c = i % g->d, h = head + r % g->heads, n = token + r / g->heads;
-        size_t at = (size_t)h * (size_t)g->d + (size_t)c, row = (size_t)(p->first + n) * (size_t)s->n_heads;
-        float q = h < s->n_heads ? p->job->q[row * (size_t)g->d + at] : 0;
-        t->q[i] = p->job->q_scale && h < s->n_heads ? q * p->job->q_scale[at] : q;
-        const float *state = p->state + ((size_t)n * (size_t)s->n_heads + (size_t)h) * ((size_t)g->d + 2);
-        t->acc[i] = fresh || h >= s->n_heads ? 0 : state[2 + c];
-        if (c) continue;
-        t->m[r] = fresh || h >= s->n_heads ? -INFINITY : state[0];
-        t->l[r] = fresh || h >= s->n_heads ? 0 : state[1];
-    }
-}
-
-static __device__ void end_tile(const tile *t, const tiling *g, const ig_head_shape *s, const ig_cuda_prompt *p,
-                                int token, int head, int heads, int rows, bool done) {
-    for (int i = (int)threadIdx.x; i < rows * g->d; i += THREADS) {
-        int r = i / g->d, c = i % g->d, h = head + r % g->heads, n = token + r / g->heads;
-        if (r % g->heads >= heads) continue;
-        size_t row = (size_t)(p->first + n) * (size_t)s->n_heads + (size_t)h;
-        float *state = p->state + ((size_t)n * (size_t)s->n_heads + (size_t)h) * ((size_t)g->d + 2);
-        if (done) {
-            p->job->out[row * (size_t)g->d + (size_t)c] = t->acc[i] * (1.0f / t->l[r]);
-            if (c == 0 && p->job->lse) p->job->lse[row] = t->m[r] + logf(t->l[r]);
-            continue;
-        }
-        state[2 + c] = t->acc[i];
-        if (c == 0) state[0] = t->m[r], state[1] = t->l[r];
-    }
-}
 
 /* The first row that a query at this position sees, at the beginning of a step. */
 static __host__ __device__ __forceinline__ int first_row(int window, int pos, int keys) {
     return window && pos + 1 > window ? (pos + 1 - window) / keys * keys : 0;
 }
 
-static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p) {
-    IG_SHARED(float, shared);
+/* Dims [dim, dim + DIMS) of the result. */
+static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int dim) {
+    IG_SHARED(uint4, shared);
     int kv_head = (int)blockIdx.y / g.n_slices, slice = (int)blockIdx.y % g.n_slices * g.heads;
     int head = kv_head * g.group + slice, heads = g.group - slice < g.heads ? g.group - slice : g.heads;
     int token = (int)blockIdx.x * g.positions, n_tokens = p.n - token < g.positions ? p.n - token : g.positions;
-    int rows = n_tokens * g.heads, first_pos = p.n_rows - p.job->n_tokens + p.first + token;
+    int first_pos = p.n_rows - p.job->n_tokens + p.first + token;
     int all_begin = first_row(p.window, first_pos, g.keys), all_end = first_pos + n_tokens;
     int begin = all_begin > p.begin ? all_begin : p.begin, end = all_end < p.end ? all_end : p.end;
     if (begin >= end) return;
-    tile t = lay_out(shared, &g);
-    begin_tile(&t, &g, &s, &p, token, head, rows, p.begin <= all_begin);
+    bool fresh = p.begin <= all_begin, done = all_end <= p.end;
+    int lane = (int)threadIdx.x % IG_WARP, first = (int)threadIdx.x / IG_WARP * IG_MMA_ROWS;
+    int gap = g.warps * IG_MMA_ROWS * g.stride;
+    uint16_t *queries = (uint16_t *)shared, *kv = queries + 2 * gap;
+    query q[2];
+    float acc[DIM_TILES][4];
+    IG_UNROLL for (int i = 0; i < 2; i++) {
+        q[i] = query_of(&s, &g, &p, first + lane / 4 + 8 * i, token, n_tokens, head, heads, fresh);
+        take_state(acc, 2 * i, &q[i], g.d, dim, fresh, lane);
+    }
+    load_queries(queries, &s, &g, &p, token, n_tokens, head, heads);
     for (; begin < end; begin += g.keys) {
         int n = end - begin < g.keys ? end - begin : g.keys;
-        const uint16_t *kv =
+        const uint16_t *rows =
             p.rows + ((size_t)kv_head * (size_t)(p.end - p.begin) + (size_t)(begin - p.begin)) * 2 * (size_t)g.d;
+        float x[KEY_TILES][4] = {};
         __syncthreads();
-        load(&t, &g, kv, n, 0);
+        load(kv, &g, rows, n, 0);
         __syncthreads();
-        score(&t, &g, s.scale, rows, first_pos, p.window, begin, n);
+        multiply_keys(x, &g, queries + first * g.stride, gap, kv, lane);
         __syncthreads();
-        weigh_scores(&t, g.keys, rows);
-        load(&t, &g, kv, n, 1);
+        load(kv, &g, rows, n, 1);
+        IG_UNROLL for (int i = 0; i < 2; i++) {
+            float r = weigh_scores(x, 2 * i, &q[i], s.scale, p.window, begin, n, lane);
+            IG_UNROLL for (int j = 0; j < DIM_TILES; j++) acc[j][2 * i] *= r, acc[j][2 * i + 1] *= r;
+        }
         __syncthreads();
-        add_values(&t, &g, rows, n);
+        add_values(acc, x, &g, kv, dim, lane);
     }
-    end_tile(&t, &g, &s, &p, token, head, heads, rows, all_end <= p.end);
+    IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, g.d, dim, done, lane);
 }
 
 void ig_cuda_prefill(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_prompt *p) {
     tiling g = tiling_of(shape);
     dim3 grid((unsigned)(p->n + g.positions - 1) / (unsigned)g.positions, (unsigned)(shape->n_kv_heads * g.n_slices));
-    IG_LAUNCH(prefill, grid, dim3(THREADS), tile_bytes(&g), s, *shape, g, *p);
+    size_t rows = (size_t)(2 * g.warps * IG_MMA_ROWS + g.keys);
+    for (int dim = 0; dim < g.d; dim += DIMS)
+        IG_LAUNCH(prefill, grid, dim3((unsigned)g.warps * IG_WARP), rows * (size_t)g.stride * sizeof(uint16_t), s,
+                  *shape, g, *p, dim);
 }
 
 int ig_cuda_first_row(const ig_head_shape *shape, const ig_attention *job, int first, int n) {

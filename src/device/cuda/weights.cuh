@@ -18,6 +18,10 @@ typedef struct ig_part {
     float scale, min;
 } ig_part;
 
+static __device__ __forceinline__ int ig_code(const ig_part *p, int j) {
+    return (int8_t)(p->code[j / 4] >> 8 * (j % 4));
+}
+
 static __device__ __forceinline__ uint32_t ig_load4(const uint8_t *p) {
     const uint16_t *half = (const uint16_t *)p;
     return half[0] | (uint32_t)half[1] << 16;

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tensor cores: a warp's product of 16-bit floats with sums of 32 bits, sum [16][8] += a [16][16] b [16][8]. Which
+ * numbers a lane has is mma.m16n8k16's (PTX ISA): with row = lane / 4 and pair = 2 (lane % 4),
+ *
+ *     sum: [row][pair], [row][pair + 1], [row + 8][pair], [row + 8][pair + 1]
+ *     a:   two each, the first in the lower bits: [row][pair..], [row + 8][pair..], [row][pair + 8..], [row + 8][pair
+ * + 8..] b:   [pair..][row], [pair + 8..][row]
+ *
+ * A sum is the same whichever row and column it stands in. The order within it is the GPU's.
+ */
+#ifndef IG_DEVICE_CUDA_MMA_H
+#define IG_DEVICE_CUDA_MMA_H
+
+#include "device/cuda/cuda.cuh"
+
+enum {
+    IG_MMA_ROWS = 16,
+    IG_MMA_COLS = 8,
+    IG_MMA_DEPTH = 16,
+    IG_MMA_GAP = 8 /* halves between rows in shared memory:
+a warp's loads fall on all banks if rows of a multiple of 16 halves are followed by it */
+};
+
+static __device__ __forceinline__ void ig_mma(float *sum, const uint32_t *a, const uint32_t *b) {
+#ifdef IG_ON_CPU
+    cuda_on_cpu_mma(sum, a, b);
+#elif __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+        "%3};"
+        : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+#else
+    for (int i = 0; i < 2; i++)
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+            : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+            : "r"(a[2 * i]), "r"(a[2 * i + 1]), "r"(b[i]));
+#endif
+}
+
+/* a from rows of halves in shared memory, `stride` apart; x is at [0][0]. */
+static __device__ __forceinline__ void ig_mma_rows(uint32_t *a, const uint16_t *x, int stride, int lane) {
+    const uint16_t *p = x + lane / 4 * stride + lane % 4 * 2;
+    a[0] = *(const uint32_t *)p;
+    a[1] = *(const uint32_t *)(p + 8 * stride);
+    a[2] = *(const uint32_t *)(p + 8);
+    a[3] = *(const uint32_t *)(p + 8 * stride + 8);
+}
+
+/* b, whose columns are rows of halves. */
+static __device__ __forceinline__ void ig_mma_cols(uint32_t *b, const uint16_t *x, int stride, int lane) {
+    const uint16_t *p = x + lane / 4 * stride + lane % 4 * 2;
+    b[0] = *(const uint32_t *)p;
+    b[1] = *(const uint32_t *)(p + 8);
+}
+
+static __device__ __forceinline__ uint32_t ig_pack(uint16_t low, uint16_t high) { return low | (uint32_t)high << 16; }
+
+/* b, whose rows are rows of halves. */
+static __device__ __forceinline__ void ig_mma_down(uint32_t *b, const uint16_t *x, int stride, int lane) {
+    const uint16_t *p = x + lane % 4 * 2 * stride + lane / 4;
+    b[0] = ig_pack(p[0], p[stride]);
+    b[1] = ig_pack(p[8 * stride], p[9 * stride]);
+}
+
+#endif
