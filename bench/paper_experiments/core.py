@@ -26,6 +26,7 @@ class Setup:
     models: tuple = ()    # all that were asked for
     tasks: tuple = ()     # (questions, examples or None): files
     help: str = ""        # the program's options: not all programs that -b may name have all of them
+    device: str = "cpu"   # where it computes
 
     def offers(self, *words):
         """Those that the program knows."""
@@ -46,6 +47,10 @@ class Setup:
     def kv_ram(self, tokens, share=1 / 3):
         """RAM for a share of the keys and values of so many tokens; the rest lies on disk."""
         return int(self.kv_bytes * tokens * share)
+
+    def limit_kv(self, tokens):
+        """A third of the keys and values in fast memory: RAM with a disk behind, or a GPU's with RAM behind."""
+        return {"kv_ram" if self.device == "cpu" else "kv_vram": self.kv_ram(tokens)}
 
 
 @dataclasses.dataclass(frozen=True)

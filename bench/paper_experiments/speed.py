@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Time and memory: Figures 14, 15, 16 and 18, and what the sketches take.
 
-The slower tier is the disk here, where the paper has the host's memory behind PCI Express: a third of the keys and values
-lies in RAM, the rest on disk. What is read in a step tells more than its time on a machine that does other work.
+On a CPU the slower tier is the disk, where the paper has the host's memory behind PCI Express: a third of the keys and values
+lies in RAM, the rest on disk. On a GPU it is as in the paper: all of them lie in the host's memory, and a third has copies on the
+GPU. What is read in a step tells more than its time on a machine that does other work.
 """
 from .accuracy import PAPERS
 from .core import Claim, Experiment, Plot, command, listed, name_of, one, perplexity, plans, runs, short, where
@@ -12,22 +13,24 @@ RIVALS = ("full", "h2o", PAPERS, "infinigen")
 
 def generation(s, depth, n, batch, policies=RIVALS, **options):
     return command("bench", s.model, f=s.text, p=0, n=n, d=depth, b=batch, r=s.pick(1, 3), kv_policy=policies, kv_alpha=s.alpha,
-                   kv_ram=s.kv_ram((depth + n) * batch), **options, o="json")
+                   **({} if options.get("kv_map") and s.device != "cpu" else s.limit_kv((depth + n) * batch)), **options, o="json")
 
 
-def lines(results, on="disk"):
-    """The lines of reports of `bench` whose keys and values lay on disk, or in "ram" beside them, each with its "method"."""
+def lines(results, slow=True):
+    """The lines of reports of `bench` whose keys and values lay in the slower tier, or in fast memory beside them, each with
+    its "method"."""
     for result in results:
         mapped = "--kv-map" in result.words    # paged by the system
         for line in result.report:
-            if line["kv_on"] == on or mapped:
+            if mapped or slow == (line["kv_on"] == "disk" or "--kv-vram" in result.words):
                 bits = "" if line["kv_type"] == "f16" else " " + line["kv_type"]
                 yield {**line, "method": line["policy"] + bits + (" mapped" if mapped else "")}
 
 
 def read_mb(line):
-    """MB that a step reads. None where the system pages: that is not counted by step."""
-    return None if line["read_bytes_per_step"] is None else line["read_bytes_per_step"] / 1e6
+    """MB that a step reads of the slower tier. None where the system pages: that is not counted by step."""
+    from_disk, to_gpu = line["read_bytes_per_step"], (line.get("step") or {}).get("vram_read_bytes")
+    return (to_gpu if from_disk is None else from_disk) / 1e6 if from_disk is not None or to_gpu else None
 
 
 def faster(rows, key, rivals, factor=1.0):
@@ -51,7 +54,7 @@ def fig14_commands(s):
 
 
 def fig14_rows(_, results):
-    prompts = {(x["policy"], x["kv_type"]): x["avg_ns"] / 1e9 for x in lines(results[:2], "ram")}
+    prompts = {(x["policy"], x["kv_type"]): x["avg_ns"] / 1e9 for x in lines(results[:2], slow=False)}
     rows = []
     for line in lines(results[2:]):
         prompt, made = prompts[line["policy"], line["kv_type"]] * line["batch"], line["avg_ns"] / 1e9
@@ -77,7 +80,7 @@ def fig15_commands(s):
 
 def fig15_rows(_, results):
     return [{"method": line["method"], "sequences": line["batch"], "tokens/s": line["avg_ts"],
-             "read per step MB": line["read_bytes_per_step"] / 1e6} for line in lines(results)]
+             "read per step MB": read_mb(line)} for line in lines(results)]
 
 
 def fig15_claims(rows):
@@ -123,7 +126,7 @@ def fig16a_claims(rows):
 
 
 def fig16b_cases(s):
-    """[(setup, RAM for weights)]: all models, and the largest with 70 % of its weights in RAM."""
+    """[(setup, room for weights)]: all models, and the largest with 70 % of its weights in RAM, or on the GPU."""
     largest = max(s.models, key=lambda m: m.weights)
     return [(m, None) for m in s.models] + [(largest, int(0.7 * largest.weights)) for _ in s.offers("--weights-ram")]
 
@@ -131,7 +134,7 @@ def fig16b_cases(s):
 def fig16b_commands(s):
     prompt, n, _ = fig14_shape(s)
     return [c for m, share in fig16b_cases(s) for c in (
-        generation(m, prompt, n, 4, RIVALS[:3], weights_ram=share),
+        generation(m, prompt, n, 4, RIVALS[:3], **{"weights_ram" if s.device == "cpu" else "weights_vram": share}),
         command("inspect", m.model, c=prompt + n, b=4, kv_policy="full", json=True))]
 
 
@@ -139,7 +142,7 @@ def fig16b_rows(s, results):
     rows = []
     for (setup, share), speed, plan in zip(fig16b_cases(s), results[::2], results[1::2]):
         line = {x["method"]: x for x in lines([speed])}
-        rows.append({"model": name_of(setup.model) + (", 70 % of the weights in RAM" if share else ""),
+        rows.append({"model": name_of(setup.model) + (", room for 70 % of the weights" if share else ""),
                      "parameters M": plan.report["n_params"] / 1e6,
                      "weights MB": plan.report["memory"]["weights"] / 1e6, "KV MB": plan.report["memory"]["kv"] / 1e6,
                      **{f"{name} over full": line["full"]["avg_ns"] / line[name]["avg_ns"] for name in (PAPERS, "h2o")}})
@@ -156,11 +159,14 @@ PARTS = ("project", "append", "guess", "select", "rest", "wait", "attend", "ffn"
 
 
 def fig18_commands(s):
-    return [generation(s, s.pick(1024, 2048) - 32, 16, s.pick(2, 8), breakdown=True)]
+    """On a CPU `bench` measures the ideal beside the others."""
+    depth, batch = s.pick(1024, 2048) - 32, s.pick(2, 8)
+    ideal = command("bench", s.model, f=s.text, p=0, n=16, d=depth, b=batch, r=s.pick(1, 3), kv_policy="full", breakdown=True, o="json")
+    return [generation(s, depth, 16, batch, breakdown=True)] + ([] if s.device == "cpu" else [ideal])
 
 
 def fig18_rows(_, results):
-    ideal = next(x for x in lines(results, "ram") if x["policy"] == "full")
+    ideal = next(x for x in lines(results, slow=False) if x["policy"] == "full")
     return [{"method": "ideal" if line is ideal else line["method"], **{f"{p} ms": 1e3 * line["step"]["parts"][p] for p in PARTS},
              "step ms": 1e3 * line["step"]["seconds"], "times ideal": line["step"]["seconds"] / ideal["step"]["seconds"]}
             for line in [*lines(results), ideal]]
@@ -202,7 +208,7 @@ EXPERIMENTS = [
         "manage the cache. (Figure 14: OPT-13B, 20 sequences, 1920 tokens and 128 made.)",
         fig14_commands, fig14_rows, fig14_claims,
         plots=(Plot("bars", "method", ("generation s",), title="Seconds of the generation"),
-               Plot("bars", "method", ("read per step MB",), title="Read from disk in a step, MB")),
+               Plot("bars", "method", ("read per step MB",), title="Read from the slower tier in a step, MB")),
         paper=tuple({"method": m, "total s": t} for m, t in (("unified memory", 2008), ("INT4", 182.6), ("H2O", 99.6),
                                                              ("InfiniGen", 61.0))),
         note="The prompts are computed one after the other, and cost every method the same: what is compared is the generation.",

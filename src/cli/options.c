@@ -306,8 +306,9 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--kv-vram", "SIZE|auto", "most of a GPU's memory for copies of what is read most of them; 0: none", CACHE,
      IG_KIND_ROOM, AT(kv_vram), "auto", 0, 0, NULL},
     {"--kv-map", NULL,
-     "let the system page keys and values in and out of a mapped file, to compare with; with --kv-ram", CACHE,
-     IG_KIND_FLAG, AT(kv_map), NULL, 0, 0, NULL},
+     "let the system page keys and values in and out of a mapped file, to compare with, with --kv-ram; on a GPU let "
+     "its driver, without",
+     CACHE, IG_KIND_FLAG, AT(kv_map), NULL, 0, 0, NULL},
     {"--kv-disk", "SIZE", "most disk space for keys and values (default: what the context needs)", CACHE, IG_KIND_SIZE,
      AT(kv_disk), NULL, 0, 0, NULL},
     {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", CACHE, IG_KIND_TEXT,

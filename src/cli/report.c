@@ -218,8 +218,8 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     if (st.dropped) fprintf(stderr, "dropped     %llu entries\n", (unsigned long long)st.dropped);
     char disk[32], read[32];
     if (st.vram_read_bytes)
-        fprintf(stderr, "GPU         %s of copies of keys and values; %s came from RAM, %s a step\n",
-                ig_cli_size(disk, st.vram_bytes), ig_cli_size(read, st.vram_read_bytes),
+        fprintf(stderr, "GPU         %s of keys and values came from RAM, %s a step\n",
+                ig_cli_size(read, st.vram_read_bytes),
                 ig_cli_size(kv, st.n_decoded ? st.decode_vram_read_bytes / st.n_decoded : 0));
     if (!st.written_bytes) return;
     if (app->o->kv_map) {

@@ -157,6 +157,7 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
 typedef enum ig_place {
     IG_PLACE_HOST,   /* the host's; operations reach it too, perhaps slowly */
     IG_PLACE_DEVICE, /* the device's own, for operations alone */
+    IG_PLACE_PAGED,  /* either: pages move to whoever touches them, host and operations at a time */
     IG_PLACES,
 } ig_place;
 
@@ -168,7 +169,7 @@ typedef struct ig_device_ops {
     bool is_plan; /* nothing runs and there is no memory: of all below only close, bind and unbind are there */
     bool is_host; /* its memory is the host's: alloc, free, bind, unbind, lanes and what copies need are not there */
     void (*close)(ig_device *d);
-    /* Zeroed memory, or NULL. See ig_space. */
+    /* Zeroed memory, or NULL, also where the device has none of that kind. See ig_space. */
     void *(*alloc)(ig_device *d, ig_place place, size_t n_bytes);
     void (*free)(ig_device *d, ig_place place, void *p);
     /* Numbers in memory of the host's alone, which stay as they are until unbind(): operations find them by the same

@@ -74,19 +74,26 @@ static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *er
 /* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
 static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
+    bool is_host = m->ctx->device->ops->is_host;
     p->tiers = (ig_kv_options){.ram_bytes = o->ram_bytes,
                                .disk_bytes = o->disk_bytes,
                                .disk_path = o->disk_path,
                                .no_uring = o->no_uring,
-                               .is_mapped = o->map,
+                               .is_mapped = o->map && is_host,
+                               .is_paged = o->map && !is_host,
                                .device = m->ctx->device};
-    if (o->map && (o->disk_bytes || !o->ram_bytes))
+    if (p->tiers.is_paged && (o->disk_bytes || o->ram_bytes || (o->vram_bytes && o->vram_bytes != IG_VRAM_AUTO)))
+        return ig_fail(
+            err, IG_E_ARG,
+            "keys and values whose pages a GPU's driver moves have no disk tier, and no limit on RAM or VRAM");
+    if (p->tiers.is_mapped && (o->disk_bytes || !o->ram_bytes))
         return ig_fail(err, IG_E_ARG, "mapped keys and values need a limit on their RAM, and no disk tier");
     if (o->ram_bytes && !o->disk_bytes && !o->map)
         return ig_fail(err, IG_E_ARG, "a limit on the KV cache's RAM needs a disk tier for the rest");
-    if (m->ctx->device->ops->is_host && o->vram_bytes && o->vram_bytes != IG_VRAM_AUTO)
+    if (is_host && o->vram_bytes && o->vram_bytes != IG_VRAM_AUTO)
         return ig_fail(err, IG_E_ARG, "copies of keys and values in a GPU's memory: this context computes on the CPU");
-    if ((o->disk_bytes || o->map) && !o->disk_path) return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
+    if ((o->disk_bytes || p->tiers.is_mapped) && !o->disk_path)
+        return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
     if (p->ops->stages[0].run) p->tiers.n_pinned_layers = o->n_dense_layers;
     p->tiers.n_sequences = o->n_sessions;
     ig_status s = ig_kv_type_parse(&p->tiers.type, o->type, err);
@@ -113,7 +120,7 @@ static uint64_t plan_sketch_copies(const ig_session_plan *p) {
 static uint64_t plan_vram(const ig_session_plan *p, const ig_model *m) {
     ig_device *d = m->ctx->device;
     if (p->o.cache.vram_bytes != IG_VRAM_AUTO) return p->o.cache.vram_bytes;
-    if (d->ops->is_host || d->ops->is_plan || p->o.shared) return 0;
+    if (d->ops->is_host || d->ops->is_plan || p->o.shared || p->tiers.is_paged) return 0;
     uint64_t room = d->ops->room(d), scratch[IG_PLACES];
     ig_batch_plan(scratch, m->ctx, &m->config, &p->scratch);
     uint64_t first = scratch[IG_PLACE_DEVICE] + plan_sketch_copies(p);
@@ -232,16 +239,17 @@ static uint64_t count_weights(const ig_model *m, const ig_weight_stats *st) {
            m->weights.owned.size + m->weights.panels.size;
 }
 
-/* What of it lies where, with a GPU. */
-static void plan_places(ig_cache_plan_info *out, const ig_weight_stats *st, uint64_t copies, uint64_t sketches,
-                        const uint64_t scratch[IG_PLACES]) {
+/* What of it lies where, with a GPU; keys and values whose pages its driver moves in neither place. */
+static void plan_places(ig_cache_plan_info *out, const ig_weight_stats *st, bool is_paged, uint64_t copies,
+                        uint64_t sketches, const uint64_t scratch[IG_PLACES]) {
     ig_plan_place *gpu = &out->gpu, *locked = &out->locked;
     *gpu = (ig_plan_place){.weights = st->vram_bytes - st->slot_bytes,
                            .slots = st->slot_bytes,
                            .kv = copies,
                            .sketch = sketches,
                            .scratch = scratch[IG_PLACE_DEVICE]};
-    *locked = (ig_plan_place){.weights = st->ram_bytes, .kv = out->kv, .scratch = scratch[IG_PLACE_HOST]};
+    *locked =
+        (ig_plan_place){.weights = st->ram_bytes, .kv = is_paged ? 0 : out->kv, .scratch = scratch[IG_PLACE_HOST]};
     gpu->total = gpu->weights + gpu->slots + gpu->kv + gpu->sketch + gpu->scratch;
     locked->total = locked->weights + locked->slots + locked->kv + locked->scratch;
 }
@@ -267,7 +275,7 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     out->scratch = scratch[IG_PLACE_HOST] + scratch[IG_PLACE_DEVICE] + usage;
     uint64_t copies = ig_kv_plan_vram(&p.kv, &p.tiers), sketches = plan_sketch_copies(&p);
     out->total = out->weights + out->kv + copies + out->sketch + sketches + out->scratch;
-    if (!m->ctx->device->ops->is_host) plan_places(out, &st, copies, sketches, scratch);
+    if (!m->ctx->device->ops->is_host) plan_places(out, &st, p.tiers.is_paged, copies, sketches, scratch);
     ig_session_close_sketch(p.sketch);
     return s;
 }

@@ -199,7 +199,7 @@ static ig_residency_shape copies_of(const ig_kv_memory *m, const ig_kv_options *
 uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options) {
     ig_kv_memory m = {0};
     size_t n_blocks;
-    if (!has_own_memory(options->device) || !count_sizes(&m, shape, options, &n_blocks)) return 0;
+    if (!has_own_memory(options->device) || options->is_paged || !count_sizes(&m, shape, options, &n_blocks)) return 0;
     ig_residency_shape copies = copies_of(&m, options);
     return ig_residency_bytes(&copies);
 }
@@ -265,9 +265,11 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
     if (!s && o->is_mapped)
         s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers,
                              o->ram_bytes - plain_bytes(m, n_frames, o), err);
-    if (!s) s = ig_kv_pool_open(&m->pool, m->device, n_frames, m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
+    if (!s)
+        s = ig_kv_pool_open(&m->pool, m->device, o->is_paged ? IG_PLACE_PAGED : IG_PLACE_HOST, n_frames,
+                            m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
     if (!s && o->disk_bytes) s = open_tier(m, n_blocks, n_frames, o, err);
-    if (!s && has_own_memory(o->device)) {
+    if (!s && has_own_memory(o->device) && !o->is_paged) {
         ig_residency_shape copies = copies_of(m, o);
         s = o->device->ops->open_copies(o->device, &m->copies, &copies, err);
     }

@@ -37,6 +37,7 @@ typedef struct ig_kv_options {
     ig_evict_rule evict;   /* which block leaves RAM first */
     int n_pinned_layers;   /* first layers that stay in RAM if there is room for them */
     bool is_mapped;  /* no tier: frames lie in a mapped file in disk_path, of which ram_bytes may be in RAM (pager.h) */
+    bool is_paged;   /* no tier: frames lie where the device moves their pages (IG_PLACE_PAGED) */
     bool no_uring;   /* disk requests by threads instead of io_uring */
     ig_kv_type type; /* how rows are kept */
     ig_device *device;   /* whose operations read them; outlives the memory; NULL: the host's alone */

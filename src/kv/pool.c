@@ -8,19 +8,20 @@
 #include "base/memory.h"
 #include "device/space.h"
 
-ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, size_t n_frames, uint8_t *frames, ig_error *err) {
+ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, ig_place place, size_t n_frames, uint8_t *frames,
+                          ig_error *err) {
     size_t bytes, spare_bytes;
-    *p = (ig_kv_pool){.dev = dev};
+    *p = (ig_kv_pool){.dev = dev, .place = place};
     if (n_frames > UINT32_MAX || !ig_mul_size(&bytes, n_frames, IG_FRAME_BYTES) ||
         !ig_mul_size(&spare_bytes, n_frames, sizeof *p->spare))
         return ig_fail(err, IG_E_LIMIT, "KV cache: %zu blocks are more than can be addressed", n_frames);
     p->is_lent = frames != NULL;
-    p->frames = frames ? frames : ig_device_alloc(dev, IG_PLACE_HOST, bytes);
+    p->frames = frames ? frames : ig_device_alloc(dev, place, bytes);
     p->spare = ig_pages_reserve(spare_bytes);
     p->n_frames = n_frames;
     if (!p->frames || !p->spare) {
         ig_kv_pool_close(p);
-        return ig_fail_memory(err, "KV cache", bytes);
+        return ig_fail_memory(err, place == IG_PLACE_PAGED ? "KV cache in managed memory" : "KV cache", bytes);
     }
     /* Dense attention walks through all frames at every step: large pages save it a TLB miss for each. */
     if (!frames && (!dev || dev->ops->is_host)) ig_pages_want_large(p->frames, bytes);
@@ -28,7 +29,7 @@ ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, size_t n_frames, uint8_
 }
 
 void ig_kv_pool_close(ig_kv_pool *p) {
-    if (!p->is_lent) ig_device_free(p->dev, IG_PLACE_HOST, p->frames, p->n_frames * IG_FRAME_BYTES);
+    if (!p->is_lent) ig_device_free(p->dev, p->place, p->frames, p->n_frames * IG_FRAME_BYTES);
     ig_pages_release(p->spare, p->n_frames * sizeof *p->spare);
     *p = (ig_kv_pool){0};
 }

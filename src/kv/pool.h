@@ -17,11 +17,14 @@ typedef struct ig_kv_pool {
     uint32_t *spare; /* [n_frames] stack of frames given back */
     size_t n_spare;
     ig_device *dev;
+    ig_place place;
     bool is_lent; /* the frames are others' */
 } ig_kv_pool;
 
-/* In `frames`, which outlive the pool, or if that is NULL in memory of its own that the device reads (NULL: none). */
-ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, size_t n_frames, uint8_t *frames, ig_error *err);
+/* In `frames`, which outlive the pool, or if that is NULL in memory of its own in a place that the host and the device
+ * (NULL: none) read. */
+ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, ig_place place, size_t n_frames, uint8_t *frames,
+                          ig_error *err);
 void ig_kv_pool_close(ig_kv_pool *p);
 /* A frame, or NULL if all are taken. Allocates nothing. */
 uint8_t *ig_kv_pool_take(ig_kv_pool *p);

@@ -15,7 +15,7 @@ from conftest import make_model, words
 
 BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench")
 sys.path.insert(0, BENCH)
-from paper_experiments import EXPERIMENTS, accuracy, core  # noqa: E402
+from paper_experiments import EXPERIMENTS, accuracy, core, runner, speed  # noqa: E402
 from paper_experiments.core import Claim  # noqa: E402
 
 SCRIPT = os.path.join(BENCH, "paper")
@@ -317,6 +317,25 @@ def test_paged_rows_have_no_bytes_by_step():
         result([], kv_on="ram"), result([], kv_on="ram", kv_type="q4"), result([], kv_on="disk", read_bytes_per_step=3e6),
         result(["--kv-map"], kv_on="ram", read_bytes_per_step=None)])
     assert [(r["method"], r["read per step MB"]) for r in rows] == [("full", 3.0), ("full mapped", None)]
+
+
+def test_on_a_gpu_the_slower_tier_is_ram():
+    """What has --kv-vram fetches from RAM; what has not is the ideal. Only commands that compute are told the device."""
+    setup = core.Setup("m", "t", True, 8192, 1000.0, models=(core.Setup("m", "t", True, 8192, 1000.0, weights=100, device="cuda"),),
+                       weights=100, help="--kv-map --weights-ram", device="cuda")
+    for name in ("fig14", "fig15", "fig16a", "fig16b", "fig18"):
+        for words in EXPERIMENTS[name].commands(setup):
+            assert "--kv-ram" not in words and "--weights-ram" not in words and not {"--kv-map", "--kv-vram"} <= set(words)
+    line = {"kv_type": "f16", "batch": 2, "avg_ns": 8e9, "kv_on": "ram", "read_bytes_per_step": None}
+    step = {"seconds": 2e-3, "vram_read_bytes": 5e6, "parts": dict.fromkeys(speed.PARTS, 1e-4)}
+    results = [types.SimpleNamespace(words=words, report=[{**line, "policy": p, "step": step} for p in policies])
+               for words, policies in ((["--kv-vram", "9"], ("full", "h2o")), ([], ("full",)))]
+    assert [r["method"] for r in EXPERIMENTS["fig18"].rows(setup, results)] == ["full", "h2o", "ideal"]
+    assert speed.read_mb(results[0].report[0]) == 5
+    there = runner.Runner.__new__(runner.Runner)
+    there.device = "cuda:1"
+    assert there._on_device(["bench", "-p", "1"])[-2:] == ["--device", "cuda:1"]
+    assert there._on_device(["tasks", "-n", "1"]) == ["tasks", "-n", "1"]
 
 
 def test_every_experiment_has_its_rules_tested():

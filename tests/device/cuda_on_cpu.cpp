@@ -333,6 +333,7 @@ cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags) {
     (void)flags;
     return take(p, n_bytes, true);
 }
+cudaError_t cudaMallocManaged(void **p, size_t n_bytes, unsigned flags) { return cudaHostAlloc(p, n_bytes, flags); }
 cudaError_t cudaFree(void *p) { return give(p); }
 cudaError_t cudaFreeHost(void *p) { return give(p); }
 
@@ -499,6 +500,11 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     snprintf(p->name, sizeof p->name, "fibers on the CPU");
     p->totalGlobalMem = room[false];
     p->major = 7, p->minor = 5, p->multiProcessorCount = 1;
+    return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attribute, int device) {
+    *v = attribute == cudaDevAttrConcurrentManagedAccess;
     return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
 }
 

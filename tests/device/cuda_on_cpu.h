@@ -61,14 +61,18 @@ struct cudaDeviceProp {
     int major, minor, multiProcessorCount;
 };
 
+typedef enum cudaDeviceAttr { cudaDevAttrConcurrentManagedAccess = 89 } cudaDeviceAttr;
+enum { cudaMemAttachGlobal = 1 };
 enum { cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
+cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attribute, int device);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all);
 cudaError_t cudaMalloc(void **p, size_t n_bytes);
+cudaError_t cudaMallocManaged(void **p, size_t n_bytes, unsigned flags); /* of the host's */
 cudaError_t cudaFree(void *p);
 cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags);
 cudaError_t cudaFreeHost(void *p);

@@ -269,14 +269,40 @@ static void refusals(void **state) {
     o.cache.map = true;
     o.cache.ram_bytes = 1 << 20;
     o.cache.disk_path = "/tmp";
-    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_UNSUPPORTED);
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
+    o.cache.ram_bytes = 0;
+    o.cache.vram_bytes = 1 << 20;
+    assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
     close_tiny(NULL);
+}
+
+/* Where the driver moves pages changes no bit, and nothing is copied. */
+static void managed_memory(void **state) {
+    (void)state;
+    static float plain[ROWS], managed[ROWS];
+    static const char *const types[] = {"f16", "q8"};
+    for (int i = 0; i < 2; i++) {
+        open_on(TINY_LLAMA, "cuda");
+        ig_session_options o = options_of("infinigen", types[i]);
+        run(plain, &o);
+        o.cache.map = true;
+        run(managed, &o);
+        assert_memory_equal(plain, managed, sizeof plain);
+        ig_session *s = open_session(&o);
+        ig_session_stats st;
+        put(s, ids, PROMPT);
+        ig_session_get_stats(s, &st);
+        assert_true(st.kv_bytes > 0 && st.vram_bytes == 0 && st.vram_read_bytes == 0);
+        ig_session_close(s);
+        close_tiny(NULL);
+    }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),    cmocka_unit_test(steps_of_any_make),
                                        cmocka_unit_test(sketches_follow), cmocka_unit_test(tiers),
-                                       cmocka_unit_test(broken_models),   cmocka_unit_test(refusals)};
+                                       cmocka_unit_test(broken_models),   cmocka_unit_test(refusals),
+                                       cmocka_unit_test(managed_memory)};
     ig_device_info d;
     for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
     if (!ig_device_at(1, &d)) {

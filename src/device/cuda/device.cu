@@ -53,9 +53,21 @@ static void *take_host(size_t n_bytes) {
     return memset(p, 0, n_bytes);
 }
 
+/* Managed memory, whose new pages are zero. Not every system lets the host touch it while kernels run. */
+static void *take_paged(const gpu *g, size_t n_bytes) {
+    int fits = 0;
+    void *p = NULL;
+    cudaError_t e = cudaDeviceGetAttribute(&fits, cudaDevAttrConcurrentManagedAccess, g->number);
+    if (e == cudaSuccess && fits) e = cudaMallocManaged(&p, n_bytes ? n_bytes : 1, cudaMemAttachGlobal);
+    cudaGetLastError();
+    return e == cudaSuccess ? p : NULL;
+}
+
 static void *gpu_alloc(ig_device *d, ig_place place, size_t n_bytes) {
     gpu *g = enter(d);
-    void *p = place == IG_PLACE_HOST ? take_host(n_bytes) : ig_cuda_take(g, n_bytes);
+    void *p = place == IG_PLACE_HOST    ? take_host(n_bytes)
+              : place == IG_PLACE_PAGED ? take_paged(g, n_bytes)
+                                        : ig_cuda_take(g, n_bytes);
     leave(g);
     return p;
 }
@@ -186,7 +198,6 @@ static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
     g->parts = (float *)ig_arena_take(a, g->n_parts * sizeof(float));
     g->state = (float *)ig_arena_take(a, g->n_state * sizeof(float));
     g->rows = (uint16_t *)ig_arena_take(a, g->n_rows * sizeof(uint16_t));
-    g->peak = (unsigned *)ig_arena_take(a, sizeof *g->peak);
 }
 
 static ig_status grow(gpu *g, const ig_device_need *want, ig_error *err) {
@@ -337,6 +348,7 @@ static void gpu_close(ig_device *d) {
     if (g->brought) cudaEventDestroy(g->brought);
     for (size_t i = 0; i < g->n_bound; i++) cudaFree(g->bound[i].copy);
     cudaFree(g->scratch);
+    cudaFree(g->peak);
     cudaFree(g->mail.dev);
     cudaFreeHost(g->mail.host);
     free(g->bound);
@@ -401,7 +413,9 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     g->mail.size = IG_GPU_MAIL;
     g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);
     g->mail.dev = (uint8_t *)ig_cuda_take(g, IG_GPU_MAIL);
-    if (!g->mail.host || !g->mail.dev) return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
+    g->peak = (unsigned *)ig_cuda_take(g, sizeof *g->peak);
+    if (!g->mail.host || !g->mail.dev || !g->peak)
+        return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
     return ig_pool_open(&g->pool, n_threads, err);
 }
 

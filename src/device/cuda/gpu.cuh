@@ -36,6 +36,7 @@ typedef struct gpu {
     float *parts, *state;            /* decode steps' parts; prompts' running sums */
     uint16_t *rows;                  /* gathered keys and values */
     size_t n_parts, n_state, n_rows; /* elements of these */
+
     unsigned *peak;
     ig_cuda_mail mail; /* what attention was called with since the last wait */
 
