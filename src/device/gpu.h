@@ -38,8 +38,12 @@ typedef struct ig_gpu_scratch {
 ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need);
 /* Bytes of a column of n 8-bit activations: codes, then a scale for each 32 of them. */
 static inline size_t ig_gpu_act_bytes(int n) { return (size_t)n + (size_t)n / 32 * sizeof(float); }
-/* Of a column of n activations in 16 bits: numbers up to a multiple of 32, the rest of them 0, then a scale. */
-static inline size_t ig_gpu_half_bytes(int n) { return ((size_t)n + 31) / 32 * 64 + 16; }
+/* Of a column of n activations in 16 bits: numbers up to a multiple of IG_GPU_HALVES, the rest of them 0, then a scale.
+ */
+enum { IG_GPU_HALVES = 32 };
+static inline size_t ig_gpu_half_bytes(int n) {
+    return ((size_t)n + IG_GPU_HALVES - 1) / IG_GPU_HALVES * IG_GPU_HALVES * 2 + 16;
+}
 /* Adds the bytes that opening the device and reserve() take. */
 void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need);
 /* A GPU that computes nothing and has no memory: what would lie there can be counted (ig_device_ops.is_plan). */

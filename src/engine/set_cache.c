@@ -12,10 +12,10 @@
 static bool same_store(const ig_session_plan *p, const ig_session *s) {
     const ig_kv_options *a = &p->tiers, *b = &s->tiers;
     return a->type == b->type && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes &&
-           a->is_mapped == b->is_mapped && a->is_paged == b->is_paged && a->evict == b->evict &&
-           a->no_uring == b->no_uring && p->o.cache.vram_bytes == s->options.cache.vram_bytes &&
-           p->o.cache.limit == s->options.cache.limit && p->o.cache.limit_bytes == s->options.cache.limit_bytes &&
-           a->limit == b->limit && (a->n_dropping == b->n_dropping || !a->limit);
+           p->o.cache.map == s->options.cache.map && a->evict == b->evict && a->no_uring == b->no_uring &&
+           p->o.cache.vram_bytes == s->options.cache.vram_bytes && p->o.cache.limit == s->options.cache.limit &&
+           p->o.cache.limit_bytes == s->options.cache.limit_bytes && a->limit == b->limit &&
+           (a->n_dropping == b->n_dropping || !a->limit);
 }
 
 static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *err) {

@@ -262,16 +262,12 @@ static void gpu_embed(ig_device *d, float *out, const ig_matrix *m, const int32_
     leave(g);
 }
 
-static bool has_codes(const ig_matrix *m) {
-    return m->type != IG_TYPE_F32 && m->type != IG_TYPE_F16 && m->type != IG_TYPE_BF16;
-}
-
 /* Columns are brought to the form that products want once for all matrices. */
 static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
                        bool few) {
     gpu *g = enter(d);
     bool any = false;
-    for (int i = 0; i < n_m; i++) any = any || has_codes(m[i]);
+    for (int i = 0; i < n_m; i++) any = any || ig_cuda_has_codes(m[i]);
     if (!few)
         ig_cuda_halve(g->stream, g->act, x, m[0]->n_in, n_rows);
     else if (any)
@@ -279,7 +275,7 @@ static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m,
     for (int i = 0; i < n_m; i++) {
         ig_matrix found = matrix_of(g, m[i]);
         if (few)
-            ig_cuda_matmul(g->stream, y[i], &found, has_codes(m[i]) ? (const void *)g->act : x, n_rows);
+            ig_cuda_matmul(g->stream, y[i], &found, ig_cuda_has_codes(m[i]) ? (const void *)g->act : x, n_rows);
         else
             ig_cuda_matmul_many(g->stream, y[i], &found, g->act, n_rows);
     }

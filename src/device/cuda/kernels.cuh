@@ -19,6 +19,10 @@ extern "C" {
 
 /* ---- matmul.cu ---- */
 
+static inline bool ig_cuda_has_codes(const ig_matrix *m) {
+    return m->type != IG_TYPE_F32 && m->type != IG_TYPE_F16 && m->type != IG_TYPE_BF16;
+}
+
 /* Columns x [n_cols][n], n a multiple of 32, to 8 bits as IG_ACT_Q8 has them, in ig_gpu_act_bytes() each. */
 void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
 /* y[c][0..n_out) = m x[c] + bias. `x`: columns of floats, or for quantised types ig_cuda_quantise()'s. */

@@ -16,9 +16,9 @@
 
 enum { COLUMNS = 8, ROWS = 4 /* warps of a block */, GROUP = 32, THREADS = 128 };
 enum {
-    SIDE = 64,      /* columns, and rows of the matrix, of a block of many */
-    WARP_SIDE = 32, /* of a warp, of which there are 2 x 2 */
-    STEP = 32,      /* elements of each that are in shared memory at a time */
+    SIDE = 64,            /* columns, and rows of the matrix, of a block of many */
+    WARP_SIDE = 32,       /* of a warp, of which there are 2 x 2 */
+    STEP = IG_GPU_HALVES, /* elements of each that are in shared memory at a time */
     STRIDE = STEP + IG_MMA_GAP,
     A_TILES = WARP_SIDE / IG_MMA_ROWS,
     B_TILES = WARP_SIDE / IG_MMA_COLS
@@ -138,38 +138,46 @@ static __global__ void multiply_floats(product m) {
 
 /* ---- products with many columns ------------------------------------------------------------ */
 
-/* IG_PART numbers of a row from number `at` on, in 16 bits; what is behind its end is 0. */
+/* IG_PART numbers of a row of n from number `at` on; what is behind its end is 0. */
+typedef void (*numbers_fn)(float *out, const uint8_t *row, int at, int n);
+
 template <int type, int block, int bytes>
-static __device__ __forceinline__ void halve_codes(uint16_t *to, const uint8_t *row, int at, int n) {
+static __device__ __forceinline__ void numbers_of_codes(float *out, const uint8_t *row, int at, int n) {
     ig_part p;
     (void)n;
     ig_unpack<type>(&p, row + (size_t)(at / block) * bytes, at % block / IG_PART);
-    for (int j = 0; j < IG_PART; j++) to[j] = ig_to_half(fmaf(p.scale, (float)ig_code(&p, j), p.min));
+    for (int j = 0; j < IG_PART; j++) out[j] = fmaf(p.scale, (float)ig_code(&p, j), p.min);
 }
 
-template <int type, int block, int bytes>
-static __device__ __forceinline__ void halve_floats(uint16_t *to, const uint8_t *row, int at, int n) {
-    for (int j = 0; j < IG_PART; j++) to[j] = at + j < n ? ig_to_half(ig_element<type>(row, at + j)) : 0;
+template <int type>
+static __device__ __forceinline__ void numbers_of_floats(float *out, const uint8_t *row, int at, int n) {
+    for (int j = 0; j < IG_PART; j++) out[j] = at + j < n ? ig_element<type>(row, at + j) : 0.0f;
 }
 
-typedef void (*halve_fn)(uint16_t *to, const uint8_t *row, int at, int n);
+/* Of 8 numbers, in 16 bits. */
+static __device__ __forceinline__ uint4 halves_of(const float *v) {
+    uint32_t two[4];
+    for (int j = 0; j < 4; j++) two[j] = ig_pack(ig_to_half(v[2 * j]), ig_to_half(v[2 * j + 1]));
+    return uint4{two[0], two[1], two[2], two[3]};
+}
 
 /* Elements [at, at + STEP) of the block's columns and rows, each thread 16 numbers of both; 0 for those that are none.
  */
-template <halve_fn halve_part>
+template <numbers_fn numbers>
 static __device__ __forceinline__ void load_step(uint16_t *columns, uint16_t *rows, const product *m, int at) {
     int thread = (int)(threadIdx.y * IG_WARP + threadIdx.x), i = thread / 2, part = thread % 2 * IG_PART;
     int column = (int)blockIdx.y * SIDE + i, row = (int)blockIdx.x * SIDE + i;
     uint4 none = {0, 0, 0, 0}, *to = (uint4 *)(columns + i * STRIDE + part), *w = (uint4 *)(rows + i * STRIDE + part);
     const uint4 *x = (const uint4 *)(m->x + (size_t)column * m->stride + (size_t)(at + part) * 2);
-    for (int j = 0; j < 2; j++) to[j] = column < m->n_cols ? x[j] : none;
-    if (row < m->n_out)
-        halve_part((uint16_t *)w, m->w + (size_t)row * m->row_bytes, at + part, m->n_in);
-    else
-        w[0] = w[1] = none;
+    float v[IG_PART] = {};
+    if (row < m->n_out) numbers(v, m->w + (size_t)row * m->row_bytes, at + part, m->n_in);
+    for (int j = 0; j < 2; j++) {
+        to[j] = column < m->n_cols ? x[j] : none;
+        w[j] = halves_of(v + 8 * j);
+    }
 }
 
-/* The numbers of a warp that lane has: y of two columns and two rows of the matrix. */
+/* What a lane has of a warp's sums: y of two columns and two rows of the matrix. */
 static __device__ __forceinline__ void put_tile(const product *m, const float *sum, int column, int row) {
     const size_t scale = (size_t)((m->n_in + STEP - 1) / STEP * STEP) * 2;
     for (int i = 0; i < 4; i++) {
@@ -180,7 +188,7 @@ static __device__ __forceinline__ void put_tile(const product *m, const float *s
     }
 }
 
-template <halve_fn halve_part>
+template <numbers_fn numbers>
 static __global__ void multiply_many(product m) {
     IG_SHARED(uint4, steps);
     uint16_t *columns = (uint16_t *)steps, *rows = columns + SIDE * STRIDE;
@@ -188,7 +196,7 @@ static __global__ void multiply_many(product m) {
     float sum[A_TILES][B_TILES][4] = {};
     for (int at = 0; at < m.n_in; at += STEP) {
         __syncthreads();
-        load_step<halve_part>(columns, rows, &m, at);
+        load_step<numbers>(columns, rows, &m, at);
         __syncthreads();
         for (int i = 0; i < STEP; i += IG_MMA_DEPTH) {
             uint32_t a[A_TILES][4], b[B_TILES][2];
@@ -249,13 +257,13 @@ typedef struct kernels {
     void (*embed)(lookup m);
 } kernels;
 
-#define CODES(type, block, bytes)                                                                          \
-    case type:                                                                                             \
-        return kernels{multiply_codes<type, block, bytes>, multiply_many<halve_codes<type, block, bytes>>, \
+#define CODES(type, block, bytes)                                                                               \
+    case type:                                                                                                  \
+        return kernels{multiply_codes<type, block, bytes>, multiply_many<numbers_of_codes<type, block, bytes>>, \
                        embed_codes<type, block, bytes>};
 #define FLOATS(type) \
     case type:       \
-        return kernels{multiply_floats<type, 1, 1>, multiply_many<halve_floats<type, 1, 1>>, embed_floats<type, 1, 1>};
+        return kernels{multiply_floats<type, 1, 1>, multiply_many<numbers_of_floats<type>>, embed_floats<type, 1, 1>};
 
 static kernels kernels_of(ig_type type) {
     switch (type) {
@@ -286,8 +294,7 @@ static product product_of(float *y, const ig_matrix *m, const void *x, size_t st
 static unsigned shares(int n, int each) { return (unsigned)((n + each - 1) / each); }
 
 void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x, int n_cols) {
-    bool floats = m->type == IG_TYPE_F32 || m->type == IG_TYPE_F16 || m->type == IG_TYPE_BF16;
-    size_t stride = floats ? (size_t)m->n_in * sizeof(float) : ig_gpu_act_bytes(m->n_in);
+    size_t stride = ig_cuda_has_codes(m) ? ig_gpu_act_bytes(m->n_in) : (size_t)m->n_in * sizeof(float);
     dim3 grid(shares(m->n_out, ROWS), shares(n_cols, COLUMNS)), block(IG_WARP, ROWS);
     IG_LAUNCH(kernels_of(m->type).multiply, grid, block, 0, s, product_of(y, m, x, stride, n_cols));
 }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tensor cores: a warp's product of 16-bit floats with sums of 32 bits, sum [16][8] += a [16][16] b [16][8]. Which
- * numbers a lane has is mma.m16n8k16's (PTX ISA): with row = lane / 4 and pair = 2 (lane % 4),
+ * numbers a lane has is mma.m16n8k16's (PTX ISA), of a and b two in a word, the first in the lower bits. With
+ * i = lane / 4 and k = 2 (lane % 4) a lane's
  *
- *     sum: [row][pair], [row][pair + 1], [row + 8][pair], [row + 8][pair + 1]
- *     a:   two each, the first in the lower bits: [row][pair..], [row + 8][pair..], [row][pair + 8..], [row + 8][pair
- * + 8..] b:   [pair..][row], [pair + 8..][row]
+ *     sum is [i][k], [i][k + 1], [i + 8][k], [i + 8][k + 1]
+ *     a   is [i][k and k + 1], [i + 8][the same], [i][k + 8 and k + 9], [i + 8][the same]
+ *     b   is [k and k + 1][i], [k + 8 and k + 9][i]
  *
  * A sum is the same whichever row and column it stands in. The order within it is the GPU's.
  */
@@ -14,13 +15,8 @@
 
 #include "device/cuda/cuda.cuh"
 
-enum {
-    IG_MMA_ROWS = 16,
-    IG_MMA_COLS = 8,
-    IG_MMA_DEPTH = 16,
-    IG_MMA_GAP = 8 /* halves between rows in shared memory:
-a warp's loads fall on all banks if rows of a multiple of 16 halves are followed by it */
-};
+/* Rows in shared memory have this gap, in numbers, so that a warp's loads fall on all banks. */
+enum { IG_MMA_ROWS = 16, IG_MMA_COLS = 8, IG_MMA_DEPTH = 16, IG_MMA_GAP = 8 };
 
 static __device__ __forceinline__ void ig_mma(float *sum, const uint32_t *a, const uint32_t *b) {
 #ifdef IG_ON_CPU
