@@ -341,7 +341,7 @@ typedef struct ig_cache_options {
                               opened, and no more than everything takes; 0: none. The CPU takes neither more nor less */
     bool map;     /* no disk tier: keys and values lie in a mapped file in disk_path, the system brings the pages
                      that are touched, and ram_bytes is what it may keep: to compare with, as unified memory; on a GPU in
-                     managed     memory, whose pages its driver moves, without limits */
+                     managed memory, whose pages its driver moves, without limits */
     double limit; /* entries beyond this share of the context are dropped for ever, the least useful ones first,
                      in layers that are not dense; 0 (default): limit_bytes, or none. A batch of a prompt is
                      attended to as a whole before its overflow goes, the oldest first. Not together with a

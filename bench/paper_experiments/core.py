@@ -48,9 +48,19 @@ class Setup:
         """RAM for a share of the keys and values of so many tokens; the rest lies on disk."""
         return int(self.kv_bytes * tokens * share)
 
-    def limit_kv(self, tokens):
-        """A third of the keys and values in fast memory: RAM with a disk behind, or a GPU's with RAM behind."""
-        return {"kv_ram" if self.device == "cpu" else "kv_vram": self.kv_ram(tokens)}
+    def limit_kv(self, tokens, paged=False):
+        """A third of the keys and values in fast memory: RAM with a disk behind, or a GPU's with RAM behind. Where the system
+        moves their pages, it decides how much is in a GPU's."""
+        if self.device == "cpu":
+            return {"kv_ram": self.kv_ram(tokens), "kv_map": paged}
+        return {"kv_map": True} if paged else {"kv_vram": self.kv_ram(tokens)}
+
+    def limit_weights(self, size):
+        return {"weights_ram" if self.device == "cpu" else "weights_vram": size}
+
+    def on_device(self, words):
+        """The command, told where to compute if it does."""
+        return words if self.device == "cpu" or words[0] not in ("bench", "perplexity", "eval") else [*words, "--device", self.device]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,12 +120,14 @@ OUT = "{out}"
 
 
 def command(verb, model, **options):
-    """command("bench", "m", n=8, kv_policy=("full", "h2o")) is bench -m m -n 8 --kv-policy full,h2o. None leaves out."""
+    """command("bench", "m", n=8, kv_policy=("full", "h2o")) is bench -m m -n 8 --kv-policy full,h2o. None and False leave out."""
     words = [verb, *(["-m", model] if model else [])]
     for name, value in options.items():
         flag = f"-{name}" if len(name) == 1 else "--" + name.replace("_", "-")
         if value is True:
             words.append(flag)
+        elif value is False:
+            continue
         elif isinstance(value, (list, dict)):
             words += [flag, value]
         elif value is not None:

@@ -57,12 +57,9 @@ def files_named(words):
             yield [word, status.st_size, status.st_mtime_ns]
 
 
-COMPUTE = ("bench", "perplexity", "eval")    # commands that do so on a device
-
-
 class Runner:
-    def __init__(self, program, folder, device="cpu"):
-        self.program, self.raw, self.device = program, os.path.join(folder, "raw"), device
+    def __init__(self, program, folder):
+        self.program, self.raw = program, os.path.join(folder, "raw")
         os.makedirs(self.raw, exist_ok=True)
         self.version = self.output(["--version"]).strip()
 
@@ -83,18 +80,13 @@ class Runner:
         key = json.dumps([self.version, words, sorted(files_named(words))], sort_keys=True)
         return os.path.join(self.raw, hashlib.sha256(key.encode()).hexdigest()[:20])
 
-    def _on_device(self, words):
-        return words if self.device == "cpu" or words[0] not in COMPUTE else [*words, "--device", self.device]
-
     def kept(self, words):
-        words = self._on_device(words)
         return os.path.exists(self._place(words) + ".json")
 
     def __call__(self, words):
         """The result of a command, from its file if it has one."""
-        kept, words = self.kept(words), self._on_device(words)
         place = self._place(words)
-        if not kept:
+        if not self.kept(words):
             self._run(words, place)
         with open(place + ".json", encoding="utf-8") as file:
             kept = json.load(file)

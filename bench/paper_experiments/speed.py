@@ -11,9 +11,9 @@ from .core import Claim, Experiment, Plot, command, listed, name_of, one, perple
 RIVALS = ("full", "h2o", PAPERS, "infinigen")
 
 
-def generation(s, depth, n, batch, policies=RIVALS, **options):
+def generation(s, depth, n, batch, policies=RIVALS, paged=False, **options):
     return command("bench", s.model, f=s.text, p=0, n=n, d=depth, b=batch, r=s.pick(1, 3), kv_policy=policies, kv_alpha=s.alpha,
-                   **({} if options.get("kv_map") and s.device != "cpu" else s.limit_kv((depth + n) * batch)), **options, o="json")
+                   **s.limit_kv((depth + n) * batch, paged), **options, o="json")
 
 
 def lines(results, slow=True):
@@ -50,7 +50,7 @@ def fig14_commands(s):
     return [command("bench", s.model, f=s.text, p=prompt, n=0, r=1, kv_policy=RIVALS, kv_alpha=s.alpha, o="json"),
             command("bench", s.model, f=s.text, p=prompt, n=0, r=1, kv_policy="full", kv_type="q4", o="json"),
             generation(s, prompt, n, batch), generation(s, prompt, n, batch, "full", kv_type="q4"),
-            *(generation(s, prompt, n, batch, ("full", "h2o"), kv_map=True) for _ in s.offers("--kv-map"))]
+            *(generation(s, prompt, n, batch, ("full", "h2o"), paged=True) for _ in s.offers("--kv-map"))]
 
 
 def fig14_rows(_, results):
@@ -134,7 +134,7 @@ def fig16b_cases(s):
 def fig16b_commands(s):
     prompt, n, _ = fig14_shape(s)
     return [c for m, share in fig16b_cases(s) for c in (
-        generation(m, prompt, n, 4, RIVALS[:3], **{"weights_ram" if s.device == "cpu" else "weights_vram": share}),
+        generation(m, prompt, n, 4, RIVALS[:3], **s.limit_weights(share)),
         command("inspect", m.model, c=prompt + n, b=4, kv_policy="full", json=True))]
 
 
@@ -159,10 +159,12 @@ PARTS = ("project", "append", "guess", "select", "rest", "wait", "attend", "ffn"
 
 
 def fig18_commands(s):
-    """On a CPU `bench` measures the ideal beside the others."""
     depth, batch = s.pick(1024, 2048) - 32, s.pick(2, 8)
-    ideal = command("bench", s.model, f=s.text, p=0, n=16, d=depth, b=batch, r=s.pick(1, 3), kv_policy="full", breakdown=True, o="json")
-    return [generation(s, depth, 16, batch, breakdown=True)] + ([] if s.device == "cpu" else [ideal])
+    commands = [generation(s, depth, 16, batch, breakdown=True)]
+    if s.device != "cpu":    # on a CPU `bench` measures the ideal beside the others
+        commands.append(command("bench", s.model, f=s.text, p=0, n=16, d=depth, b=batch, r=s.pick(1, 3), kv_policy="full",
+                                breakdown=True, o="json"))
+    return commands
 
 
 def fig18_rows(_, results):

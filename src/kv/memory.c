@@ -175,8 +175,6 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
     if (shape->head_dim < 8 || shape->head_dim > IG_KV_DIMS || shape->head_dim % 8)
         return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most %d", shape->head_dim,
                        IG_KV_DIMS);
-    if (o->is_mapped && o->device && !o->device->ops->is_host)
-        return ig_fail(err, IG_E_UNSUPPORTED, "mapped keys and values are for the CPU: a device cannot read them");
     if ((int)o->type < 0 || o->type >= IG_KV_TYPES) return ig_fail(err, IG_E_ARG, "KV type %d is unknown", o->type);
     if (!count_sizes(m, shape, o, n_blocks))
         return ig_fail(err, IG_E_LIMIT, "KV cache for %zu times %d tokens: too large to be addressed", m->n_sequences,

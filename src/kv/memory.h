@@ -36,7 +36,8 @@ typedef struct ig_kv_options {
     const char *disk_path; /* its directory */
     ig_evict_rule evict;   /* which block leaves RAM first */
     int n_pinned_layers;   /* first layers that stay in RAM if there is room for them */
-    bool is_mapped;  /* no tier: frames lie in a mapped file in disk_path, of which ram_bytes may be in RAM (pager.h) */
+    bool is_mapped;  /* no tier, a host's device: frames lie in a mapped file in disk_path, of which ram_bytes may be in
+                        RAM (pager.h) */
     bool is_paged;   /* no tier: frames lie where the device moves their pages (IG_PLACE_PAGED) */
     bool no_uring;   /* disk requests by threads instead of io_uring */
     ig_kv_type type; /* how rows are kept */

@@ -21,7 +21,12 @@ ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, ig_place place, size_t 
     p->n_frames = n_frames;
     if (!p->frames || !p->spare) {
         ig_kv_pool_close(p);
-        return ig_fail_memory(err, place == IG_PLACE_PAGED ? "KV cache in managed memory" : "KV cache", bytes);
+        if (place != IG_PLACE_PAGED) return ig_fail_memory(err, "KV cache", bytes);
+        return ig_fail(
+            err, IG_E_MEMORY,
+            "%zu bytes of managed memory for the KV cache (--kv-map) cannot be had: too little is free, or this "
+            "system does not let host and GPU touch it at a time",
+            bytes);
     }
     /* Dense attention walks through all frames at every step: large pages save it a TLB miss for each. */
     if (!frames && (!dev || dev->ops->is_host)) ig_pages_want_large(p->frames, bytes);

@@ -300,7 +300,7 @@ void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x,
 }
 
 void ig_cuda_matmul_many(cudaStream_t s, float *y, const ig_matrix *m, const uint8_t *act, int n_cols) {
-    dim3 grid(shares(m->n_out, SIDE), shares(n_cols, SIDE)), block(IG_WARP, 4);
+    dim3 grid(shares(m->n_out, SIDE), shares(n_cols, SIDE)), block(IG_WARP, THREADS / IG_WARP);
     IG_LAUNCH(kernels_of(m->type).multiply_many, grid, block, 2 * SIDE * STRIDE * sizeof(uint16_t), s,
               product_of(y, m, act, ig_gpu_half_bytes(m->n_in), n_cols));
 }
