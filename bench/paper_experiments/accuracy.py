@@ -17,7 +17,7 @@ def relative_size(run):
 
 
 def fig11_commands(s):
-    made = command("tasks", s.model, f=s.text, c=s.pick(320, 1024), n=s.pick(1, 10), o=OUT,
+    made = command("tasks", s.model, f=s.text, c=s.pick(320, 1024), n=s.pick(1, 3), o=OUT,
                    task=("pass_key", "niah_multikey_1", "niah_multikey_2", "kv_retrieval")[:s.pick(3, 4)])
     sweeps = [dict(kv_policy=("full", PAPERS), kv_alpha=s.pick((2, 4, 6), (2, 4, 5, 7, 9)), kv_budget="60%"),
               dict(kv_policy=("full", "h2o"), kv_budget=s.pick(("6.25%", "25%"), ("6.25%", "12.5%", "25%", "50%")),

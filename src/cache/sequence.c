@@ -69,54 +69,71 @@ void ig_sequence_close(ig_sequence *seq) {
 
 /* ---- the keys and values held ------------------------------------------------------ */
 
-/* Rows [begin, end) of a layer's entries, for the policy to see. */
+/* Rows [begin, end) of entries, for the policy to see: of all layers that are in RAM from `begin` on, or of one whose
+ * rows pass by in pieces. */
 typedef struct replay {
     ig_sequence *seq;
-    int layer, begin, end;
+    int layer; /* of pieces */
+    int begin, end;
 } replay;
 
-/* Task: one KV head. Of packed rows the policy sees what can be had of them. */
-static void replay_task(void *arg, int head, int thread) {
-    const replay *r = arg;
+/* Of packed rows the policy sees what can be had of them. */
+static void show_rows(const replay *r, int layer, int head, const ig_kv_view *view) {
     ig_sequence *seq = r->seq;
-    const ig_kv_view *view = &seq->views[head];
     ig_policy *p = seq->policy;
     ig_kv_plain plain;
-    (void)thread;
     for (int i = r->begin; i < r->end && i < view->n; i++) {
         int slot = view->index ? view->index[i] : view->first + i;
         ig_kv_row row = ig_kv_view_at(view, slot, seq->codec.heads.head_dim);
-        ig_kv_read(&plain, &seq->codec, &row, r->layer, head);
-        p->ops->append(p, r->layer, head, slot, plain.key, plain.value);
+        ig_kv_read(&plain, &seq->codec, &row, layer, head);
+        p->ops->append(p, layer, head, slot, plain.key, plain.value);
     }
 }
 
+static bool is_in_ram(const ig_kv *kv, int layer, int first) {
+    return ig_kv_in_ram(kv, layer, first, ig_kv_entries(kv, layer, 0).n_slots);
+}
+
+/* Task: one KV head of a layer. */
+static void replay_head(void *arg, int task, int thread) {
+    const replay *r = arg;
+    ig_kv *kv = r->seq->kv;
+    int n_heads = r->seq->codec.heads.n_kv_heads, layer = task / n_heads, head = task % n_heads;
+    (void)thread;
+    if (ig_policy_is_dense(r->seq->policy, layer) || !is_in_ram(kv, layer, r->begin)) return;
+    ig_entries e = ig_kv_entries(kv, layer, head);
+    ig_kv_view view = ig_kv_fetch(kv, layer, head, e.slot, 0, e.n);
+    show_rows(r, layer, head, &view);
+}
+
+/* Task: one KV head's part of a piece. */
+static void replay_piece(void *arg, int head, int thread) {
+    const replay *r = arg;
+    (void)thread;
+    show_rows(r, r->layer, head, &r->seq->views[head]);
+}
+
 static ig_status replay_layer(ig_sequence *seq, ig_device *dev, int layer, int first, int n_tokens, ig_error *err) {
-    ig_kv *kv = seq->kv;
-    int n_heads = seq->codec.heads.n_kv_heads;
-    replay r = {.seq = seq, .layer = layer, .begin = first, .end = seq->n_ctx};
-    if (ig_kv_in_ram(kv, layer, first, ig_kv_entries(kv, layer, 0).n_slots)) {
-        for (int h = 0; h < n_heads; h++) {
-            ig_entries e = ig_kv_entries(kv, layer, h);
-            seq->views[h] = ig_kv_fetch(kv, layer, h, e.slot, 0, e.n);
-        }
-        dev->ops->parallel(dev, n_heads, replay_task, &r);
-        return IG_OK;
-    }
+    replay r = {.seq = seq, .layer = layer};
     for (int unit = first / IG_ATTEND_UNIT * IG_ATTEND_UNIT; unit < n_tokens; unit += IG_ATTEND_UNIT) {
-        ig_status status = ig_kv_stream(kv, layer, unit, n_tokens, seq->views, err);
+        ig_status status = ig_kv_stream(seq->kv, layer, unit, n_tokens, seq->views, err);
         if (status) return status;
         r.begin = unit > first ? unit : first;
         r.end = unit + IG_ATTEND_UNIT;
-        dev->ops->parallel(dev, n_heads, replay_task, &r);
+        dev->ops->parallel(dev, seq->codec.heads.n_kv_heads, replay_piece, &r);
     }
     return IG_OK;
 }
 
 ig_status ig_sequence_replay(ig_sequence *seq, ig_device *dev, int first, int n_tokens, ig_error *err) {
     const ig_policy *p = seq->policy;
+    int n_layers = p->shape.n_layers;
+    replay all = {.seq = seq, .begin = first, .end = seq->n_ctx};
     ig_status status = IG_OK;
-    for (int l = 0; !status && l < p->shape.n_layers && first < n_tokens && p->ops->append; l++)
-        if (!ig_policy_is_dense(p, l)) status = replay_layer(seq, dev, l, first, n_tokens, err);
+    if (first >= n_tokens || !p->ops->append) return IG_OK;
+    dev->ops->parallel(dev, n_layers * seq->codec.heads.n_kv_heads, replay_head, &all);
+    for (int l = 0; !status && l < n_layers; l++)
+        if (!ig_policy_is_dense(p, l) && !is_in_ram(seq->kv, l, first))
+            status = replay_layer(seq, dev, l, first, n_tokens, err);
     return status;
 }

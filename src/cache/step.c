@@ -21,6 +21,7 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, in
     x->rest.value = ig_space_host(a, rows * heads * sizeof(float));
     x->rest.share = ig_space_host(a, rows * n_heads * sizeof(float));
     x->jobs = ig_space_host(a, rows * sizeof *x->jobs);
+    x->appends = ig_space_host(a, rows * sizeof *x->appends);
     x->views = ig_space_host(a, rows * n_heads * sizeof *x->views);
     x->picks = ig_space_host(a, rows * n_heads * sizeof *x->picks);
     x->wants = ig_space_host(a, rows * sizeof *x->wants);
@@ -92,6 +93,28 @@ static void append_task(void *arg, int task, int thread) {
     }
 }
 
+/* The device keeps the rows. */
+static void append_there(const ig_step *step) {
+    const ig_head_shape *c = &step->heads;
+    size_t width = (size_t)c->n_kv_heads * (size_t)c->head_dim;
+    int n_jobs = 0;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        const ig_key_frame *frame = ig_kv_frame(&seg->seq->codec, step->layer);
+        ig_kv_view *views = step->x->views + (size_t)s * (size_t)c->n_heads;
+        if (seg->status || !seg->n) continue;
+        for (int h = 0; h < c->n_kv_heads; h++)
+            views[h] = ig_kv_place(seg->seq->kv, step->layer, h, seg->first, seg->n);
+        step->x->appends[n_jobs++] = (ig_append){.k = step->x->k.dev + (size_t)seg->row * width,
+                                                 .v = step->x->v.dev + (size_t)seg->row * width,
+                                                 .origin = frame ? frame->origin : NULL,
+                                                 .scale = frame ? frame->scale : NULL,
+                                                 .views = views,
+                                                 .n = seg->n};
+    }
+    step->dev->ops->append(step->dev, c, step->x->appends, n_jobs);
+}
+
 static void append(ig_step *step) {
     ig_step_make_room(step);
     for (int s = 0; s < step->n_segments; s++) {
@@ -101,7 +124,9 @@ static void append(ig_step *step) {
         if (!seg->status && seg->seq->shadow) seg->status = ig_kv_extend(seg->seq->shadow, step->layer, n, seg->err);
     }
     int tasks = step->n_segments * step->heads.n_kv_heads;
-    if (step->n_rows * step->heads.n_kv_heads * step->heads.head_dim < 4096)
+    if (step->is_late)
+        append_there(step);
+    else if (step->n_rows * step->heads.n_kv_heads * step->heads.head_dim < 4096)
         for (int t = 0; t < tasks; t++) append_task(step, t, 0);
     else
         step->dev->ops->parallel(step->dev, tasks, append_task, step);
@@ -120,7 +145,7 @@ bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation 
     const ig_sequence *seq = seg->seq;
     ig_speculation wanted = seq->speculate;
     if (wanted == IG_SPECULATE_AUTO) wanted = step->guesses ? IG_SPECULATE_LATE : IG_SPECULATE_NONE;
-    if (seg->status || wanted != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
+    if (seg->status || step->is_late || wanted != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
     return kind == IG_SPECULATE_PAPER || ig_sequence_reads_ahead(seq);
 }
@@ -355,15 +380,38 @@ static void attend_decode(ig_step *step) {
 /* Attention has read what it was given. */
 static ig_status finish(const ig_step *step, ig_error *err) { return step->dev->ops->finish(step->dev, err); }
 
-/* Whether attention has to have ended before the device is waited for again, which it is in each layer: entries of a
- * sequence may move, or what it did is looked at. */
+/* Whether entries of the sequence may move after a layer's attention, or what this did is looked at. */
+static bool is_watched(const ig_sequence *seq) {
+    const ig_policy_ops *ops = seq->policy->ops;
+    return ig_kv_has_disk(seq->kv) || seq->limit || ops->limit || ops->observe || seq->audit.every;
+}
+
+/* Whether attention has to have ended before the device is waited for again. */
 static bool must_finish(const ig_step *step) {
-    for (int s = 0; s < step->n_segments; s++) {
-        const ig_sequence *seq = step->segments[s].seq;
-        const ig_policy_ops *ops = seq->policy->ops;
-        if (ig_kv_has_disk(seq->kv) || seq->limit || ops->limit || ops->observe || seq->audit.every) return true;
-    }
+    for (int s = 0; s < step->n_segments; s++)
+        if (is_watched(step->segments[s].seq)) return true;
     return false;
+}
+
+bool ig_step_may_be_late(const ig_step *step) {
+    if (!step->dev->ops->append) return false;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        const ig_sequence *seq = seg->seq;
+        if (is_watched(seq) || seq->shadow || seq->trace || seq->policy->ops->see_queries) return false;
+        if (ig_kv_has_dropped(seq->kv)) return false; /* tokens are not slots any more */
+        if (!seg->dense && !ig_policy_takes_all(seq->policy, seg->first + seg->n)) return false;
+    }
+    return true;
+}
+
+void ig_step_catch_up(ig_step *step) {
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_segment *seg = &step->segments[s];
+        if (!seg->status)
+            seg->status = ig_sequence_replay(seg->seq, step->dev, seg->first, seg->first + seg->n, seg->err);
+    }
+    ig_step_lap(step->x, IG_STEP_APPEND);
 }
 
 ig_status ig_step_attend(ig_step *step, ig_error *err) {

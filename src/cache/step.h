@@ -71,6 +71,7 @@ typedef struct ig_step_scratch {
     float *lse;         /* [max_rows][n_heads] the device's */
     ig_rest rest;       /* [max_rows][n_heads] queries */
     ig_attention *jobs; /* [max_rows] */
+    ig_append *appends; /* [max_rows] */
     ig_kv_view *views;  /* [max_rows][n_heads] */
     ig_kv_pick *picks;  /* [max_rows][n_heads] */
     ig_kv_want *wants;  /* [max_rows] */
@@ -129,7 +130,14 @@ typedef struct ig_step {
     int layer;
     int first_row; /* of those before it only keys and values of this layer are asked for */
     bool guesses;  /* IG_SPECULATE_AUTO is LATE */
+    bool is_late;  /* the device keeps keys and values itself, and policies see them when all layers are done */
 } ig_step;
+
+/* Whether all layers can go through without a look at anything: no choice depends on their queries, keys and values, no
+ * entry moves, and the device can keep rows. */
+bool ig_step_may_be_late(const ig_step *step);
+/* After a late pass: the policies see what was kept. */
+void ig_step_catch_up(ig_step *step);
 
 /* Queries of a segment's first token, the host's: [n_heads][head_dim]. */
 static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg) {
@@ -139,7 +147,7 @@ static inline float *ig_step_queries(const ig_step *step, const ig_segment *seg)
 /* Before all else of a layer: final guesses for it become the choice, and make room for those of the next one. */
 void ig_step_take_guesses(const ig_step *step);
 /* The layer's keys and values (x->k, x->v) are kept, the policies select, attention of x->q goes to x->out. All three
- * are there on the host, too. It fails for all if the device does. */
+ * are there on the host, too, unless the pass is late. It fails for all if the device does. */
 ig_status ig_step_attend(ig_step *step, ig_error *err);
 
 /* Whether reading guessed entries ahead may save the sequence a wait. */

@@ -106,6 +106,15 @@ typedef struct ig_head_shape {
     float scale;
 } ig_head_shape;
 
+/* Keys and values of n tokens of a sequence that are to be kept in a layer: rows 0 .. n - 1 of the views, which hold
+ * nothing else and no copies. They get the form that ig_kv_write() of kv/rows.h gives them. */
+typedef struct ig_append {
+    const float *k, *v;          /* [n][n_kv_heads][head_dim] the device's */
+    const float *origin, *scale; /* of packed keys, as in ig_key_frame; or NULL */
+    const ig_kv_view *views;     /* [n_kv_heads] */
+    int n;
+} ig_append;
+
 /* Sketches of a KV head's keys or values, in units of IG_SKETCH_TOKENS slots (kernel/kernel.h has their form). */
 typedef struct ig_units {
     const uint8_t *host; /* [number][bytes] */
@@ -236,10 +245,11 @@ typedef struct ig_device_ops {
     /* Copies of blocks there; what reads views of these blocks uses them, brings them, and gives them up. */
     ig_status (*open_copies)(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err);
     void (*close_copies)(ig_device *d, ig_residency *r);
+    /* Keeps new rows of n_jobs sequences of one layer. */
+    void (*append)(ig_device *d, const ig_head_shape *shape, const ig_append *jobs, int n_jobs);
     /* Starts to copy what attention over these views of a layer would copy, beside the operations that follow. */
     void (*prefetch)(ig_device *d, const ig_kv_view *views, int n_views);
-    /* Weights of lists, which are there when the call returns; and what these lists, once chosen from, leave out. Of
-     * devices with memory of their own, else not there. */
+    /* Weights of lists, which are there when the call returns; and what these lists, once chosen from, leave out. */
     void (*scan)(ig_device *d, const ig_scan_list *lists, int n);
     void (*estimate)(ig_device *d, const ig_scan_list *lists, int n);
     /* A parallel loop for the host side of a step (storing keys, selection). */

@@ -186,6 +186,14 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
     return IG_OK;
 }
 
+ig_kv_view ig_kv_place(ig_kv *kv, int layer, int head, int first, int n) {
+    ig_kv_view view = ig_kv_fetch(kv, layer, head, NULL, first, n);
+    for (int b = first >> view.shift; n > 0 && b <= (first + n - 1) >> view.shift; b++)
+        ig_kv_open_block(kv->memory, ig_kv_block_id(kv, layer, head, (size_t)b));
+    view.copies = NULL;
+    return view;
+}
+
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
     if (!kv->memory->tier || ig_kv_slots(kv, layer, 0)) return IG_OK;
     return ig_kv_write_until(kv, layer, kv->held[layer] >> kv->memory->shift, err);

@@ -43,6 +43,8 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err);
 int ig_kv_slot(const ig_kv *kv, int layer, int head, int token);
 /* Where the row of a slot of the layer's last block or of the latest extension lies, to be written once. */
 ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot);
+/* The same of n slots from `first` on, where a device is to write them: a view without copies. */
+ig_kv_view ig_kv_place(ig_kv *kv, int layer, int head, int first, int n);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
 /* Drops tokens from n on in all layers. What is left of a piece that others own or may find is copied. May have to read

@@ -38,7 +38,9 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->ids = ig_space_host(a, rows * sizeof *b->ids);
     b->positions = ig_space_host(a, rows * sizeof *b->positions);
     b->segments = ig_space_host(a, rows * sizeof *b->segments);
-    b->peaks = ig_space_host(a, (IG_MOST_LOOKS + 1) * sizeof *b->peaks);
+    b->most_looks = 1 + IG_LAYER_LOOKS * c->n_layers;
+    b->looks = ig_space_host(a, (size_t)b->most_looks * sizeof *b->looks);
+    b->peaks = ig_space_host(a, ((size_t)b->most_looks + 1) * sizeof *b->peaks);
     ig_step_lay_out(a, &b->rows, &shape, ctx->n_threads, need);
     b->rows.out = b->x;
 }

@@ -32,7 +32,7 @@ typedef struct ig_looked_at {
     const int32_t *list; /* [n] these are the numbers; NULL: `number` is */
 } ig_looked_at;
 
-enum { IG_NUMBER_IS_COLUMN = -1, IG_MOST_LOOKS = 8 };
+enum { IG_NUMBER_IS_COLUMN = -1, IG_LAYER_LOOKS = 5 /* of a layer, at most */ };
 
 /* Floats of the device unless said otherwise. */
 typedef struct ig_batch {
@@ -49,9 +49,9 @@ typedef struct ig_batch {
     ig_twin cs;           /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;
     /* What is being looked at, all at once where a device would have to be waited for each time (finite.c). */
-    ig_looked_at looks[IG_MOST_LOOKS];
-    int n_looks;
-    float *peaks;             /* [IG_MOST_LOOKS] the host's: largest magnitudes, of those and of one more */
+    ig_looked_at *looks; /* [most_looks], the host's */
+    int n_looks, most_looks;
+    float *peaks;             /* [most_looks + 1] the host's: largest magnitudes, of those and of one more */
     int32_t *ids, *positions; /* [max_rows], the host's */
     ig_segment *segments;     /* [max_rows], for callers: what ig_forward computes */
     int n_segments;           /* of the last ig_forward */

@@ -59,7 +59,7 @@ static ig_status fail(const forward *f, const ig_looked_at *r, ig_error *err) {
 
 /* Looks at once. */
 static ig_status check(const forward *f, const ig_looked_at *r, ig_error *err) {
-    float *peak = &f->b->peaks[IG_MOST_LOOKS];
+    float *peak = &f->b->peaks[f->b->most_looks];
     f->dev->ops->peak(f->dev, peak, r->x, (size_t)r->n * (size_t)r->width);
     ig_status status = f->dev->ops->finish(f->dev, err);
     return status || *peak <= r->most ? status : fail(f, r, err);
@@ -87,11 +87,20 @@ static void part_segments(const forward *f, const ig_looked_at *r) {
     }
 }
 
+static bool is_fine(const ig_batch *b, int look) { return b->peaks[look] <= b->looks[look].most; }
+
 void ig_forward_settle_checks(const forward *f) {
     ig_batch *b = f->b;
     for (int i = 0; i < b->n_looks; i++)
-        if (!(b->peaks[i] <= b->looks[i].most)) part_segments(f, &b->looks[i]);
+        if (!is_fine(b, i)) part_segments(f, &b->looks[i]);
     b->n_looks = 0;
+}
+
+bool ig_forward_is_finite(const forward *f) {
+    const ig_batch *b = f->b;
+    int n = 0;
+    while (n < b->n_looks && is_fine(b, n)) n++;
+    return n == b->n_looks;
 }
 
 /* Rows of the batch from one on: at once, or after the next wait. By then the residual stream may have gone on, but

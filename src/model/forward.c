@@ -141,10 +141,10 @@ static void project(const forward *f, const ig_layer *w, const float *x) {
     place_heads(f, k, f->c->n_kv_heads, w->k_norm, 0);
 }
 
-/* Waits for the device; segments whose numbers must not go on fail. */
+/* Waits for the device; segments whose numbers must not go on fail, in a late pass when it has ended. */
 static ig_status finish(const forward *f, ig_error *err) {
     ig_status status = f->dev->ops->finish(f->dev, err);
-    if (!status) ig_forward_settle_checks(f);
+    if (!status && !f->step.is_late) ig_forward_settle_checks(f);
     return status;
 }
 
@@ -332,7 +332,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     project(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     ig_forward_check_heads(f);
-    status = bring_heads(f, err);
+    if (!f->step.is_late) status = bring_heads(f, err);
     if (status) return status;
     tap(f, IG_TAP_HEADS);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
@@ -387,13 +387,41 @@ static ig_status run_layers(forward *f, ig_error *err) {
     return status;
 }
 
-/* Of the segments that take part, those that failed hold what they held before; all of them if the step failed. */
+/* Of the segments that take part, those that failed hold what they held before; all of them if the step did. */
+static void cut_segments(const ig_batch *b, bool failed) {
+    for (int s = 0; s < b->n_segments; s++) {
+        const ig_segment *seg = &b->segments[s];
+        if (seg->n && (failed || seg->status)) ig_kv_cut(seg->seq->kv, seg->first, NULL);
+    }
+}
+
+/* All layers, late if that can be. Whose a number is that must not go on is only known where each layer waits: then
+ * they go through once more. */
+static ig_status run(forward *f, ig_error *err) {
+    ig_batch *b = f->b;
+    f->step.is_late = !b->tap && ig_step_may_be_late(&f->step);
+    embed(f);
+    ig_status status = run_layers(f, err);
+    if (status || !f->step.is_late) return status;
+    ig_step_lap(&b->rows, IG_STEP_OTHER);
+    f->step.is_late = false;
+    if (ig_forward_is_finite(f)) {
+        ig_step_catch_up(&f->step);
+        return IG_OK;
+    }
+    cut_segments(b, true);
+    b->n_looks = 0;
+    f->step.first_row = 0;
+    embed(f);
+    return run_layers(f, err);
+}
+
 static void end_segments(const ig_batch *b, bool failed) {
     for (int s = 0; s < b->n_segments; s++) {
         const ig_segment *seg = &b->segments[s];
         seg->seq->n_steps += seg->n && !seg->dense;
-        if (seg->n && (failed || seg->status)) ig_kv_cut(seg->seq->kv, seg->first, NULL);
     }
+    cut_segments(b, failed);
 }
 
 ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *err) {
@@ -415,8 +443,7 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
     ig_status status = ig_model_check(m, err);
     if (!status) {
         place_rows(&f);
-        embed(&f);
-        ig_status ran = run_layers(&f, err);
+        ig_status ran = run(&f, err);
         status = ig_model_check(m, err); /* a change explains whatever has failed */
         if (!status) status = ran;
     }

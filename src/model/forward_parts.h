@@ -26,7 +26,10 @@ void ig_forward_check_state(const forward *f, const char *where);
 void ig_forward_check_heads(const forward *f);
 /* After a wait for the device, before anything is kept or told: what was looked at so far counts. */
 void ig_forward_settle_checks(const forward *f);
-/* The same of the logits of a segment's tokens [first, first + n), rows of b->logits from `row` on, but only said. */
+/* After the wait of a late pass, when rows that were looked at are gone: whether there was no such number. */
+bool ig_forward_is_finite(const forward *f);
+/* As the first ones, of the logits of a segment's tokens [first, first + n), rows of b->logits from `row` on; the
+ * segment does not fail. */
 ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, int row, ig_error *err);
 
 #endif

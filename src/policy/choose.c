@@ -83,7 +83,7 @@ static ig_choice_scratch scratch_of(const ig_policy *p, const ig_choosing *x) {
 
 bool ig_chooser_takes_all(const ig_policy *p, int n) {
     double asked = p->options.mass;
-    return (asked == 0 || asked >= 1) && ig_policy_count(p, n) >= n;
+    return (asked == 0 || asked >= 1) && ig_policy_has_room(p, n);
 }
 
 void ig_choice_part(const ig_choosing *x, int part, int *begin, int *end) {

@@ -193,6 +193,7 @@ const ig_policy_ops ig_policy_infinigen = {
     .open = infinigen_open,
     .close = infinigen_close,
     .append = infinigen_append,
+    .takes_all = ig_chooser_takes_all,
     .stages = IG_CHOOSER_STAGES(infinigen_scan),
     .scratch_bytes = infinigen_scratch_bytes,
     .describe = infinigen_describe,

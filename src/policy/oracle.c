@@ -88,6 +88,7 @@ const ig_policy_ops ig_policy_oracle = {
     .open = oracle_open,
     .close = oracle_close,
     .append = oracle_append,
+    .takes_all = ig_chooser_takes_all,
     .stages = IG_CHOOSER_STAGES(oracle_scan),
     .scratch_bytes = oracle_scratch_bytes,
     .tables = oracle_tables,

@@ -113,6 +113,8 @@ int ig_policy_count(const ig_policy *p, int n) {
     return count < always ? always : count;
 }
 
+bool ig_policy_has_room(const ig_policy *p, int n) { return ig_policy_count(p, n) >= n; }
+
 /* ---- full ---------------------------------------------------------------- */
 
 static ig_status full_open(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options,

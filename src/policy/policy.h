@@ -91,6 +91,9 @@ typedef struct ig_policy_ops {
      * dropped entries slots are tokens, and later tokens, if there were any, are gone. Tokens of one head come in
      * order; heads may come from several threads. Optional. */
     void (*append)(ig_policy *p, int layer, int head, int slot, const uint16_t *key, const uint16_t *value);
+    /* Whether a step over n entries uses all of them, and chooses them without a look at anything: no queries, nothing
+     * that append() was told. Optional: never. */
+    bool (*takes_all)(const ig_policy *p, int n);
     /* A prompt's queries at a layer that is not dense, post-RoPE: query head `head`'s of n tokens from position `first`
      * on, `stride` floats apart, before the keys of these tokens are appended. Heads may come from several threads.
      * Optional. */
@@ -155,6 +158,10 @@ extern const ig_policy_ops ig_policy_full, ig_policy_window, ig_policy_h2o, ig_p
 
 /* True if every step uses all entries of this layer: no selection, nothing kept. */
 bool ig_policy_is_dense(const ig_policy *p, int layer);
+/* ig_policy_ops.takes_all, dense layers or not. */
+static inline bool ig_policy_takes_all(const ig_policy *p, int n) {
+    return p->ops->uses_everything || (p->ops->takes_all && p->ops->takes_all(p, n));
+}
 /* Bytes that it keeps at present for n tokens on top of K and V. */
 uint64_t ig_policy_bytes(const ig_policy *p, int n);
 /* The stages of a list, where the policy's lists do not meet: those that choose, and then those for the rest. */
@@ -220,6 +227,8 @@ static inline void ig_policy_name_slots(ig_choosing *x) {
 int ig_policy_budget(const ig_policy *p, int n);
 /* Entries that a step may use of n: the budget, but the sinks and the recent ones at least. */
 int ig_policy_count(const ig_policy *p, int n);
+/* Whether that is all of them. */
+bool ig_policy_has_room(const ig_policy *p, int n);
 
 /* ---- choosing entries (pick.c) ---- */
 

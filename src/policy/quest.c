@@ -99,7 +99,7 @@ static void quest_choose(ig_policy *base, ig_choosing *x, int part) {
     int32_t *index = x->index;
     (void)part;
     x->n = n;
-    if (count >= n) return;
+    if (ig_policy_has_room(base, n)) return;
     float *weights = x->scratch;
     weigh_pages((const quest_policy *)base, x->layer, x->list, x->q, pages, weights, weights + pages);
     int32_t *chosen = (int32_t *)(void *)(weights + pages); /* the scores are not needed any more */
@@ -130,6 +130,7 @@ const ig_policy_ops ig_policy_quest = {
     .open = quest_open,
     .close = quest_close,
     .append = quest_append,
+    .takes_all = ig_policy_has_room,
     .stages = {{.run = quest_choose}},
     .scratch_bytes = quest_scratch_bytes,
     .tables = quest_tables,

@@ -19,7 +19,7 @@ static void window_choose(ig_policy *p, ig_choosing *x, int part) {
     int n = x->e.n, count = ig_policy_count(p, n), sinks = p->options.n_sinks;
     (void)part;
     x->n = n;
-    if (count >= n) return;
+    if (ig_policy_has_room(p, n)) return;
     x->n = count;
     for (int i = 0; i < count; i++) x->index[i] = i < sinks ? i : n - count + i;
     ig_policy_name_slots(x);
@@ -31,5 +31,6 @@ const ig_policy_ops ig_policy_window = {
     .takes_limit = true,
     .open = window_open,
     .close = window_close,
+    .takes_all = ig_policy_has_room,
     .stages = {{.run = window_choose}},
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The GPU's attention against the scalar CPU's, over rows of every KV type; and that a query's bits depend neither on
- * what shares the call nor on how rows and prompts are cut.
+ * what shares the call nor on how rows and prompts are cut. Rows that the GPU writes itself are the host's to the bit.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +13,7 @@
 #include "two_devices.h"
 
 #include "kernel/kernel.h"
+#include "kv/rows.h"
 
 enum { HEADS = 6, KV_HEADS = 2, SHIFT = 3, MAX_ROWS = 2400, MAX_BLOCKS = MAX_ROWS >> SHIFT, MAX_TOKENS = 70, JOBS = 3 };
 
@@ -70,6 +71,20 @@ static void open_cache(int d, ig_kv_type type) {
     }
     shape = (ig_head_shape){HEADS, KV_HEADS, d, 0.17f};
     reserve_both(&(ig_device_need){.max_rows = 32, .max_in = 64, .max_entries = MAX_ROWS, .heads = shape});
+}
+
+/* All bytes of rows and lines, to a copy or, if there is one, to be compared with it. */
+static void keep_or_compare(uint8_t **frames, ig_kv_line **lines, const char *what) {
+    size_t n_frames = KV_HEADS * MAX_BLOCKS * cache.block;
+    size_t n_lines = (KV_HEADS * MAX_BLOCKS << SHIFT) * 2 * cache.n_lines * sizeof **lines;
+    if (!*frames) {
+        *frames = memcpy(malloc(n_frames), cache.frames, n_frames);
+        *lines = memcpy(malloc(n_lines + 1), cache.lines, n_lines);
+        return;
+    }
+    if (memcmp(*frames, cache.frames, n_frames) != 0) fail_msg("%s: other rows", what);
+    if (memcmp(*lines, cache.lines, n_lines) != 0) fail_msg("%s: other lines", what);
+    free(*frames), free(*lines);
 }
 
 static void close_cache(void) {
@@ -283,9 +298,64 @@ static void weights(void **state) {
     close_cache();
 }
 
+/* New rows of two sequences. Numbers that no row can hold, and rows of a single number, are among them. */
+static void run_append(bool framed) {
+    enum { TOKENS = 21 };
+    static const int first[] = {3, 700}, n[] = {TOKENS - 1, 1};
+    size_t width = (size_t)KV_HEADS * (size_t)cache.d, heads = (size_t)HEADS * (size_t)cache.d;
+    both k = make_both(TOKENS * width, 3), v = make_both(TOKENS * width, 0.01), frame = make_both(width + heads, 2);
+    ig_key_frame f = {frame.host, frame.host + width};
+    ig_kv_codec codec = {ig_kernels_get(IG_CPU_SCALAR), framed ? &f : NULL, shape, cache.type};
+    static const float odd[] = {INFINITY, -INFINITY, 1e9f, -0.0f, 65519, -65281, 3e-8f, NAN};
+    size_t n_odd = sizeof odd / sizeof *odd - (cache.type == IG_KV_F16); /* NaNs as 16-bit floats are many */
+    for (size_t i = 0; i < n_odd; i++) k.host[i * 11] = odd[i];
+    for (size_t i = 0; i < width; i++) v.host[2 * width + i] = i / (size_t)cache.d ? 0 : -0.7f;
+    for (size_t i = 0; i < heads; i++) frame.host[width + i] = (float)(1 << i / (size_t)cache.d / (HEADS / KV_HEADS));
+    put(&k), put(&v), put(&frame);
+    ig_append jobs[2];
+    for (int i = 0; i < 2; i++) {
+        size_t at = i ? (TOKENS - 1) * width : 0;
+        jobs[i] = (ig_append){.k = k.on[GPU] + at,
+                              .v = v.on[GPU] + at,
+                              .origin = framed ? frame.on[GPU] : NULL,
+                              .scale = framed ? frame.on[GPU] + width : NULL,
+                              .views = see(i, false, first[i], n[i]),
+                              .n = n[i]};
+    }
+    uint8_t *frames = NULL;
+    ig_kv_line *lines = NULL;
+    for (int i = 0, token = 0; i < 2; i++)
+        for (int t = 0; t < n[i]; t++, token++)
+            for (int h = 0; h < KV_HEADS; h++) {
+                ig_kv_row row = ig_kv_view_at(&cache.views[i * KV_HEADS + h], first[i] + t, cache.d);
+                size_t at = (size_t)token * width + (size_t)h * (size_t)cache.d;
+                ig_kv_write(&codec, &row, 0, h, k.host + at, v.host + at);
+            }
+    keep_or_compare(&frames, &lines, NULL);
+    for (int i = 0; i < 2; i++)
+        for (int h = 0; h < KV_HEADS; h++)
+            for (int t = 0; t < n[i]; t++) fill_row(h, first[i] + t);
+    devices[GPU]->ops->append(devices[GPU], &shape, jobs, 2);
+    finish(GPU);
+    keep_or_compare(&frames, &lines, ig_kv_type_name(cache.type));
+    free_both(&k), free_both(&v), free_both(&frame);
+}
+
+static void appends(void **state) {
+    (void)state;
+    static const int dims[] = {64, 80, 24, 128};
+    for (int t = 0; t < IG_KV_TYPES; t++)
+        for (int i = 0; i < 4; i++) {
+            open_cache(dims[i], (ig_kv_type)t);
+            run_append(false);
+            if (t) run_append(true);
+            close_cache();
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(steps), cmocka_unit_test(steps_together),
-                                       cmocka_unit_test(prompts), cmocka_unit_test(weights)};
+                                       cmocka_unit_test(prompts), cmocka_unit_test(weights), cmocka_unit_test(appends)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "device/context.h"
 #include "format/safetensors.h"
 #include "golden/tiny_session.h"
 #include "golden/tiny_copy.h"
@@ -59,6 +60,7 @@ typedef struct kind {
     double limit;
 } kind;
 static const kind kinds[] = {{TINY_MISTRAL, "full", "f16", 0, 3e-2f, 0},
+                             {"tests/golden/models/opt", "full", "q4", 0, 2e-1f, 0},
                              {TINY_LLAMA, "infinigen", "f16", 2, 1e-1f, 0},
                              {TINY_LLAMA, "infinigen", "f16", 0, 1e-1f, 0.4},
                              {TINY_MISTRAL, "h2o", "q8", 0, 3e-2f, 0},
@@ -87,6 +89,93 @@ static void like_the_cpu(void **state) {
             if (!(fabsf(want[k][i] - got[k][i]) < kinds[k].near))
                 fail_msg("%s: logit %d of step %d is %g, not %g", kinds[k].policy, i % N_VOCAB, i / N_VOCAB,
                          (double)got[k][i], (double)want[k][i]);
+}
+
+/* Where nothing has to be chosen all layers go through without a wait, and the GPU keeps keys and values itself. An
+ * audit looks at each layer: then the host keeps them, which changes no bit. */
+static void all_layers_at_once(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *policy, *type;
+        double budget;
+    } of[] = {{"tests/golden/models/opt", "full", "q4", 0},
+              {TINY_LLAMA, "infinigen", "q8", 1},
+              {TINY_LLAMA, "infinigen", "f16", 0.5}, /* of steps: the prompt alone is late */
+              {TINY_LLAMA, "quest", "q1", 1}};
+    static float late[ROWS], watched[ROWS];
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        open_on(of[i].model, "cuda");
+        ig_session_options o = options_of(of[i].policy, of[i].type);
+        o.cache.budget = of[i].budget;
+        run(late, &o);
+        o.cache.audit_every = 1;
+        run(watched, &o);
+        assert_memory_equal(late, watched, sizeof late);
+        close_tiny(NULL);
+    }
+}
+
+/* Nor does an audit where another policy has dropped entries: tokens do not lie in slots of their numbers then. */
+static void all_layers_at_once_after_drops(void **state) {
+    (void)state;
+    static float logits[2][N_VOCAB];
+    open_on(TINY_LLAMA, "cuda");
+    for (int watched = 0; watched < 2; watched++) {
+        ig_error err = {0};
+        ig_session_options o = options_of("h2o", "f16");
+        o.cache.budget = 0.4;
+        ig_session *s = open_session(&o);
+        put(s, ids, PROMPT), step(s, ids[PROMPT]);
+        ig_cache_options full = options_of("full", "f16").cache;
+        full.audit_every = watched;
+        expect_ok(ig_session_set_cache(s, &full, &err), &err);
+        for (int i = 1; i < STEPS; i++) step(s, ids[PROMPT + i]);
+        memcpy(logits[watched], ig_session_logits(s), sizeof logits[0]);
+        ig_session_close(s);
+    }
+    assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
+    close_tiny(NULL);
+}
+
+static const ig_device_ops *counted_ops;
+static int n_waits;
+
+static ig_status count_wait(ig_device *d, ig_error *err) {
+    n_waits++;
+    return counted_ops->finish(d, err);
+}
+
+/* Waits of a prompt, or of a step. */
+static int waits_of(const char *policy, double budget, bool prompt) {
+    open_on(TINY_LLAMA, "cuda");
+    ig_session_options o = options_of(policy, "f16");
+    o.cache.budget = budget;
+    ig_session *s = open_session(&o);
+    if (!prompt) put(s, ids, PROMPT);
+    counted_ops = ctx->device->ops;
+    ig_device_ops counting = *counted_ops;
+    counting.finish = count_wait;
+    ctx->device->ops = &counting;
+    n_waits = 0;
+    if (prompt)
+        put(s, ids, PROMPT);
+    else
+        step(s, ids[PROMPT]);
+    ctx->device->ops = counted_ops;
+    ig_session_close(s);
+    close_tiny(NULL);
+    return n_waits;
+}
+
+/* For layers, for logits, and for a look at these; else for each layer. */
+static void waits(void **state) {
+    (void)state;
+    enum { LEAST = 3, SPARSE = 3 };
+    assert_int_equal(waits_of("full", 0, true), LEAST);
+    assert_int_equal(waits_of("full", 0, false), LEAST);
+    assert_int_equal(waits_of("infinigen", 0.3, true), LEAST);
+    assert_int_equal(waits_of("infinigen", 1, false), LEAST);
+    assert_true(waits_of("infinigen", 0.3, false) >= LEAST + SPARSE);
 }
 
 /* Prompts in pieces, and together with another session's steps. */
@@ -195,11 +284,11 @@ static void tiers(void **state) {
 }
 
 /* A token of one of two sessions, in a step that they share. BAD, where it is one that the model's numbers break at. */
-static void step_of_two(ig_batch_item items[2], float *logits) {
+static void step_of_two(const char *policy, ig_batch_item items[2], float *logits) {
     enum { BAD = 77 };
     static const int32_t bad = BAD, good = 3;
     ig_error err = {0};
-    ig_session_options o = options_of("infinigen", "f16");
+    ig_session_options o = options_of(policy, "f16");
     ig_session *s[2] = {open_session(&o), open_session(&o)};
     for (int i = 0; i < 2; i++) {
         ig_error own = {0};
@@ -220,15 +309,14 @@ static void step_of_two(ig_batch_item items[2], float *logits) {
 
 /* Numbers that are not finite are found after the fact, but before anything is kept or told; the error is the CPU's,
  * and of a step for two sessions only the one fails that they are of. */
-static void broken_models(void **state) {
-    (void)state;
+static void broken_models_with(const char *policy, size_t n) {
     static const char *const names[] = {"model.embed_tokens.weight",
                                         "model.layers.1.self_attn.k_proj.weight",
                                         "model.layers.0.self_attn.o_proj.weight",
                                         "model.layers.0.mlp.down_proj.weight",
                                         "model.layers.2.mlp.up_proj.weight",
                                         "lm_head.weight"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < n; i++) {
         static float logits[2][N_VOCAB];
         ig_error err = {0};
         ig_batch_item items[2][2] = {0};
@@ -242,7 +330,7 @@ static void broken_models(void **state) {
         temp_dir_write(&copy.dir, "model.safetensors", copy.bytes, copy.n);
         for (int d = 0; d < 2; d++) {
             open_on(copy.dir.path, d ? "cuda" : "cpu");
-            step_of_two(items[d], logits[d]);
+            step_of_two(policy, items[d], logits[d]);
             close_tiny(NULL);
         }
         assert_int_equal(items[0][0].status, IG_E_NUMBER);
@@ -252,6 +340,12 @@ static void broken_models(void **state) {
         ig_safetensors_close(st);
         drop_tiny_copy(&copy);
     }
+}
+
+static void broken_models(void **state) {
+    (void)state;
+    broken_models_with("infinigen", 6);
+    broken_models_with("full", 2); /* all layers have gone through by then */
 }
 
 /* What a GPU does not have is refused in one line. */
@@ -299,9 +393,15 @@ static void managed_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),    cmocka_unit_test(steps_of_any_make),
-                                       cmocka_unit_test(sketches_follow), cmocka_unit_test(tiers),
-                                       cmocka_unit_test(broken_models),   cmocka_unit_test(refusals),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),
+                                       cmocka_unit_test(steps_of_any_make),
+                                       cmocka_unit_test(all_layers_at_once),
+                                       cmocka_unit_test(all_layers_at_once_after_drops),
+                                       cmocka_unit_test(waits),
+                                       cmocka_unit_test(sketches_follow),
+                                       cmocka_unit_test(tiers),
+                                       cmocka_unit_test(broken_models),
+                                       cmocka_unit_test(refusals),
                                        cmocka_unit_test(managed_memory)};
     ig_device_info d;
     for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;

@@ -120,7 +120,7 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
     if (g->is_ahead) note(g, cudaStreamWaitEvent(g->stream, g->brought, 0));
     g->is_ahead = false;
     for (int i = 0; i < n; i++) bring(g, g->stream, jobs[i].views, s->n_kv_heads, begin, end);
-    if (ig_cuda_mail_job_bytes(n, s->n_kv_heads) > ig_cuda_mail_room(&g->mail)) wait(g);
+    if (ig_cuda_mail_job_bytes<ig_attention>(n, s->n_kv_heads) > ig_cuda_mail_room(&g->mail)) wait(g);
     ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, s->n_kv_heads);
     for (int i = 0; i < n; i++)
         if (jobs[i].q_scale) ((ig_attention *)kept.host)[i].q_scale = find(g, jobs[i].q_scale);
@@ -170,7 +170,8 @@ static void attend_carried(gpu *g, const ig_head_shape *s, const ig_attention *a
 /* As many of n steps as there is room for their parts; returns how many. */
 static int attend_steps(gpu *g, const ig_head_shape *s, const ig_attention *a, int n) {
     size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
-    int n_jobs = 0, n_parts = 1, most_jobs = (int)(IG_GPU_MAIL / ig_cuda_mail_job_bytes(1, s->n_kv_heads));
+    int most_jobs = (int)(IG_GPU_MAIL / ig_cuda_mail_job_bytes<ig_attention>(1, s->n_kv_heads));
+    int n_jobs = 0, n_parts = 1;
     for (; n_jobs < n && n_jobs < most_jobs && !a[n_jobs].prompt && !a[n_jobs].carry; n_jobs++) {
         int most = max_int(n_parts, count_parts(s, &a[n_jobs]));
         if (n_jobs && (size_t)(n_jobs + 1) * (size_t)most * each > g->n_parts) break;

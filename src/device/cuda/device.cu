@@ -385,6 +385,7 @@ static ig_device_ops make_ops(void) {
     o.room = gpu_room;
     o.open_copies = ig_cuda_open_copies;
     o.close_copies = ig_cuda_close_copies;
+    o.append = ig_cuda_append_rows;
     o.prefetch = ig_cuda_prefetch;
     o.scan = ig_cuda_scan_lists;
     o.estimate = ig_cuda_estimate_lists;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the CUDA device: what it is, for device.cu and attend.cu. Operations are launched on one stream, in the
- * order of their calls, each between enter() and leave().
+ * Private to the CUDA device: what it is, for the files that have operations. Operations are launched on one stream, in
+ * the order of their calls, each between enter() and leave().
  */
 #ifndef IG_DEVICE_CUDA_GPU_H
 #define IG_DEVICE_CUDA_GPU_H
@@ -109,6 +109,9 @@ void ig_cuda_prefetch(ig_device *d, const ig_kv_view *views, int n_views);
 void ig_cuda_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
 void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
                         float *weights, size_t stride);
+
+/* The operation of append.cu. */
+void ig_cuda_append_rows(ig_device *d, const ig_head_shape *shape, const ig_append *jobs, int n_jobs);
 
 /* Operations of choose.cu. */
 void ig_cuda_scan_lists(ig_device *d, const ig_scan_list *lists, int n);

@@ -13,11 +13,6 @@ ig_cuda_letter ig_cuda_mail_take(ig_cuda_mail *m, size_t n_bytes) {
     return part;
 }
 
-size_t ig_cuda_mail_job_bytes(int n, int n_views) {
-    return ig_cuda_mail_bytes((size_t)n * sizeof(ig_attention)) +
-           (size_t)n * ig_cuda_mail_bytes((size_t)n_views * sizeof(ig_kv_view));
-}
-
 /* Blocks of the sequence that a view reads lie before this one. */
 static size_t end_block(const ig_kv_view *v) {
     int last = v->first + v->n - 1;
@@ -40,7 +35,7 @@ static void put_numbers(ig_cuda_mail *m, ig_kv_view *views, int n) {
 }
 
 /* Views as kernels read them: of blocks that may have copies, where each lies now is in the GPU's own table. */
-static void put_views(ig_cuda_mail *m, ig_kv_view *views, int n) {
+void ig_cuda_mail_views(ig_cuda_mail *m, ig_kv_view *views, int n) {
     put_numbers(m, views, n);
     for (int i = 0; i < n; i++) {
         ig_kv_view *v = &views[i];
@@ -49,22 +44,6 @@ static void put_views(ig_cuda_mail *m, ig_kv_view *views, int n) {
         v->blocks = v->copies->where + v->table * v->copies->shape.table_len;
         v->is_staged = false;
     }
-}
-
-ig_cuda_letter ig_cuda_mail_jobs(ig_cuda_mail *m, const ig_attention *jobs, int n, int n_views) {
-    ig_cuda_letter part = ig_cuda_mail_take(m, (size_t)n * sizeof *jobs);
-    ig_attention *kept = (ig_attention *)part.host;
-    memcpy(kept, jobs, (size_t)n * sizeof *jobs);
-    for (int i = 0; i < n; i++) {
-        ig_cuda_letter views = ig_cuda_mail_take(m, (size_t)n_views * sizeof(ig_kv_view));
-        memcpy(views.host, jobs[i].views, (size_t)n_views * sizeof(ig_kv_view));
-        kept[i].views = (const ig_kv_view *)views.dev;
-    }
-    for (int i = 0; i < n; i++) {
-        size_t at = (size_t)((const uint8_t *)kept[i].views - m->dev);
-        put_views(m, (ig_kv_view *)(void *)(m->host + at), n_views);
-    }
-    return part;
 }
 
 cudaError_t ig_cuda_mail_send(ig_cuda_mail *m, cudaStream_t s) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What attention reads of its jobs, on its way to the GPU: jobs, views, lists of rows and numbers of blocks are put
- * together in page-locked memory of the host, and go over the bus in one copy before the kernels that read them. What
- * is in it lasts until everything that was launched has ended.
+ * What operations on rows read of their jobs, on its way to the GPU: jobs, views, lists of rows and numbers of blocks
+ * are put together in page-locked memory of the host, and go over the bus in one copy before the kernels that read
+ * them. What is in it lasts until everything that was launched has ended.
  */
 #ifndef IG_DEVICE_CUDA_MAIL_H
 #define IG_DEVICE_CUDA_MAIL_H
@@ -38,11 +38,34 @@ static inline const T *ig_cuda_mail_list(ig_cuda_mail *m, const T *list, size_t 
     return (const T *)part.dev;
 }
 
-/* Bytes of n jobs with n_views views each. */
-size_t ig_cuda_mail_job_bytes(int n, int n_views);
-/* Those jobs for kernels, for which there is room; their q_scale is left to the caller. Lists that there is no room for
- * are read where they are. */
-ig_cuda_letter ig_cuda_mail_jobs(ig_cuda_mail *m, const ig_attention *jobs, int n, int n_views);
+/* Bytes of n jobs, ig_attention or ig_append, with n_views views each. */
+template <typename T>
+static inline size_t ig_cuda_mail_job_bytes(int n, int n_views) {
+    return ig_cuda_mail_bytes((size_t)n * sizeof(T)) +
+           (size_t)n * ig_cuda_mail_bytes((size_t)n_views * sizeof(ig_kv_view));
+}
+
+/* Views in the mail become what kernels read. Lists that there is no room for are read where they are. */
+void ig_cuda_mail_views(ig_cuda_mail *m, ig_kv_view *views, int n);
+
+/* Those jobs for kernels, for which there is room; what else they point to is left to the caller. */
+template <typename T>
+static inline ig_cuda_letter ig_cuda_mail_jobs(ig_cuda_mail *m, const T *jobs, int n, int n_views) {
+    ig_cuda_letter part = ig_cuda_mail_take(m, (size_t)n * sizeof *jobs);
+    T *kept = (T *)part.host;
+    memcpy(kept, jobs, (size_t)n * sizeof *jobs);
+    for (int i = 0; i < n; i++) {
+        ig_cuda_letter views = ig_cuda_mail_take(m, (size_t)n_views * sizeof(ig_kv_view));
+        memcpy(views.host, jobs[i].views, (size_t)n_views * sizeof(ig_kv_view));
+        kept[i].views = (const ig_kv_view *)views.dev;
+    }
+    for (int i = 0; i < n; i++) {
+        size_t at = (size_t)((const uint8_t *)kept[i].views - m->dev);
+        ig_cuda_mail_views(m, (ig_kv_view *)(void *)(m->host + at), n_views);
+    }
+    return part;
+}
+
 /* Sends what was put in since the last time. */
 cudaError_t ig_cuda_mail_send(ig_cuda_mail *m, cudaStream_t s);
 
