@@ -216,13 +216,12 @@ static void describe_task(void *arg, int i, int thread) {
     if (!x->described) choose_whole(c, x, thread);
 }
 
-/* Task: what is left to choose by once the device has weighed. */
-static void pick_task(void *arg, int i, int thread) {
+/* Task: a list that the device has chosen from. */
+static void take_task(void *arg, int i, int thread) {
     const choosing *c = arg;
     ig_choice *x = &c->v[i];
     (void)thread;
-    x->list.weighed = x->described;
-    if (x->described) ig_policy_choose(x->policy, &x->list);
+    if (x->described) x->policy->ops->take(x->policy, &x->list);
 }
 
 /* The described lists, one behind the other; their number. */
@@ -230,31 +229,18 @@ static int line_up(const choosing *c) {
     const ig_step_scratch *s = c->step->x;
     int n = 0;
     for (int i = 0; i < c->n; i++) {
-        if (!c->v[i].described) continue;
-        s->scans[n] = s->scans[i];
-        s->scans[n].scratch = s->scan_scratch + (size_t)n * s->scan_floats;
+        const ig_choice *x = &c->v[i];
+        if (!x->described) continue;
+        ig_scan_list *list = &s->scans[n];
+        *list = s->scans[i];
+        list->scratch = s->scan_scratch + (size_t)n * s->scan_floats;
+        if (x->estimates && list->values.dev) list->rest = x->rest.value, list->rest_share = x->rest.share;
         n++;
     }
     return n;
 }
 
-/* Those of them that leave something out which is to be estimated; their number. */
-static int line_up_rests(const choosing *c) {
-    const ig_step_scratch *s = c->step->x;
-    int n = 0, n_rests = 0;
-    for (int i = 0; i < c->n; i++) {
-        const ig_choice *x = &c->v[i];
-        if (!x->described) continue;
-        ig_scan_list list = s->scans[n++];
-        if (!x->estimates || !list.values.dev || x->list.n == x->list.e.n) continue;
-        list.index = x->list.index, list.n_read = x->list.n;
-        list.rest = x->rest.value, list.rest_share = x->rest.share;
-        s->scans[n_rests++] = list;
-    }
-    return n_rests;
-}
-
-/* Lists whose entries the device weighs, as many at a time as there is scratch for. */
+/* Lists that the device chooses from, as many at a time as there is scratch for. */
 static void choose_helped(const choosing *all) {
     const ig_step *step = all->step;
     const ig_device_ops *ops = step->dev->ops;
@@ -264,10 +250,8 @@ static void choose_helped(const choosing *all) {
         ops->parallel(step->dev, c.n, describe_task, &c);
         n = line_up(&c);
         if (!n) continue;
-        ops->scan(step->dev, step->x->scans, n);
-        ops->parallel(step->dev, c.n, pick_task, &c);
-        n = line_up_rests(&c);
-        if (n) ops->estimate(step->dev, step->x->scans, n);
+        ops->choose(step->dev, step->x->scans, n);
+        ops->parallel(step->dev, c.n, take_task, &c);
     }
 }
 

@@ -49,7 +49,7 @@ typedef struct ig_choice {
     ig_rest rest;
     bool estimates;    /* the rest is wanted, and the policy has one */
     bool later;        /* it does, and what is chosen may have to be read first */
-    bool described;    /* to the device, which weighs its entries */
+    bool described;    /* to the device, which chooses */
     atomic_int n_done; /* of its tasks, if it is cut into such */
     ig_choosing list;
 } ig_choice;

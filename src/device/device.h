@@ -123,20 +123,36 @@ typedef struct ig_units {
     int fresh;           /* those from here on are to be brought before they are read */
 } ig_units;
 
-/* Entries of a KV head, slots 0 .. n - 1, that a device weighs by their sketches for the queries of a group: scan()
- * finds their weights, and once some are chosen estimate() what the others add to the attention. */
+/* Which of n weighed entries are chosen. */
+typedef struct ig_pick_rule {
+    int n_sinks, n_recent; /* first and last entries that are always chosen */
+    int count;             /* most entries in all */
+    double mass;           /* choose no more once the chosen weights reach this share of the sum; 1: no end by weight */
+} ig_pick_rule;
+
+/* What changes weights before. Each becomes this share of the mean of its block and the rest of itself; then those in
+ * blocks that were used become (1 + inertia) times as much, while the rule's mass is of what they were. */
+typedef struct ig_pick_favour {
+    int block; /* entries */
+    float locality, inertia;
+    const uint8_t *used; /* [n_known] the host's: 1: it was; later blocks were not */
+    int n_known;
+} ig_pick_favour;
+
+/* Entries of a KV head, slots 0 .. n - 1, that a device chooses from for the queries of a group: it weighs them by
+ * their sketches, picks by these weights, and finds what the others add to the attention. */
 typedef struct ig_scan_list {
     ig_units keys, values;  /* no values: nothing is estimated */
     const uint32_t *pieces; /* unit i is number (pieces[i >> shift] << shift) + its low bits; NULL: number i */
     int shift;
     int n, group, rank, head_dim;
-    float scale;          /* of the scores */
-    const float *q;       /* [group][rank] the host's, as the sketch wants them */
-    float *scratch;       /* [ig_scan_floats()] the device's, as it was left by scan() when estimate() is called */
-    float *weights;       /* [n] gets the softmax weights, summed over the group; memory of IG_PLACE_HOST */
-    const int32_t *index; /* [n_read] the host's: slots that attention reads */
-    int n_read;
-    float *rest, *rest_share; /* [group][head_dim], [group] get what ig_attention has of these names */
+    float scale;       /* of the scores */
+    const float *q;    /* [group][rank] the host's, as the sketch wants them */
+    ig_pick_rule rule; /* of softmax weights, summed over the group */
+    ig_pick_favour favour;
+    float *scratch;           /* [ig_scan_floats()] the device's; begins with the weights [n] that were picked by */
+    int32_t *index, *n_index; /* [n] get the chosen slots, ascending, and their number; memory of IG_PLACE_HOST */
+    float *rest, *rest_share; /* [group][head_dim], [group] get what ig_attention has of these names; or NULL */
 } ig_scan_list;
 
 /* Slots that one sum is over, of those that make up a list's. */
@@ -145,7 +161,7 @@ enum { IG_SCAN_PART = 512 };
 /* Scratch of a list with at most n entries. */
 static inline size_t ig_scan_floats(int group, int head_dim, int n) {
     size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART;
-    return parts * (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim);
+    return parts * (2 * IG_SCAN_PART + (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim));
 }
 
 /* Sizes that the operations' own scratch is made for. */
@@ -249,9 +265,8 @@ typedef struct ig_device_ops {
     void (*append)(ig_device *d, const ig_head_shape *shape, const ig_append *jobs, int n_jobs);
     /* Starts to copy what attention over these views of a layer would copy, beside the operations that follow. */
     void (*prefetch)(ig_device *d, const ig_kv_view *views, int n_views);
-    /* Weights of lists, which are there when the call returns; and what these lists, once chosen from, leave out. */
-    void (*scan)(ig_device *d, const ig_scan_list *lists, int n);
-    void (*estimate)(ig_device *d, const ig_scan_list *lists, int n);
+    /* Chooses from lists: what is chosen is there when the call returns, what that leaves out when it is waited for. */
+    void (*choose)(ig_device *d, const ig_scan_list *lists, int n);
     /* A parallel loop for the host side of a step (storing keys, selection). */
     void (*parallel)(ig_device *d, int n_tasks, ig_task_fn fn, void *arg);
     /* What the host's threads have done so far. */

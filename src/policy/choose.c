@@ -30,17 +30,6 @@ void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *val
     if (c->values.kernels) ig_values_append(&c->values, head, slot, value);
 }
 
-void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, const ig_choice_scratch *s, ig_scan_list *out) {
-    const ig_policy *p = &c->base;
-    const ig_kv_home *home = &p->shape.home;
-    if (c->values.kernels) out->values = ig_policy_units(p, &c->values.sketch, x);
-    if (home->memory) out->pieces = home->pieces, out->shift = home->shift;
-    out->n = x->e.n;
-    out->head_dim = p->shape.head_dim;
-    out->scale = p->shape.scale;
-    out->weights = s->weights;
-}
-
 int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table) {
     *table = &c->values.sketch;
     return c->values.kernels != NULL;
@@ -56,7 +45,7 @@ void ig_chooser_resume(ig_policy *p, int n_tokens) {
     for (size_t head = 0; head < h->heads.n_heads; head++) ig_history_resume(h, head, n_tokens);
 }
 
-/* ---- choosing ---------------------------------------------------------------------- */
+/* ---- scratch ----------------------------------------------------------------------- */
 
 static size_t count_parts(int n_slots) { return ((size_t)n_slots + IG_POLICY_PART - 1) / IG_POLICY_PART; }
 
@@ -80,6 +69,8 @@ static ig_choice_scratch scratch_of(const ig_policy *p, const ig_choosing *x) {
     ig_arena arena = {.base = x->scratch, .size = SIZE_MAX};
     return ig_choice_lay_out(&arena, &p->shape, x->e.n_slots);
 }
+
+/* ---- choosing ---------------------------------------------------------------------- */
 
 bool ig_chooser_takes_all(const ig_policy *p, int n) {
     double asked = p->options.mass;
@@ -166,30 +157,38 @@ static bool estimates(const ig_policy *p, const ig_choosing *x) {
     return x->rest && x->n < x->e.n && ((const ig_chooser *)p)->values.kernels;
 }
 
+static ig_pick_rule rule_of(const ig_policy *p, int n) {
+    const ig_cache_options *o = &p->options;
+    return (ig_pick_rule){o->n_sinks, o->n_recent, ig_policy_count(p, n), o->mass > 0 ? o->mass : IG_POLICY_MASS};
+}
+
+/* What the step uses. A guess is none. */
+static void note(ig_policy *p, const ig_choosing *x) {
+    ig_history *h = &((ig_chooser *)p)->history;
+    if (x->e.has_own) ig_history_note(h, ig_policy_head(p, x->layer, x->list), x->index, x->n, x->e.n);
+}
+
 void ig_chooser_choose(ig_policy *p, ig_choosing *x, int part) {
-    ig_chooser *c = (ig_chooser *)p;
     const ig_cache_options *o = &p->options;
     const ig_kernels *k = p->shape.kernels;
-    const ig_entries *e = &x->e;
-    int n = e->n, group = group_of(p);
-    size_t head = ig_policy_head(p, x->layer, x->list);
+    int n = x->e.n, group = group_of(p);
     (void)part;
     x->n = n;
     if (ig_chooser_takes_all(p, n)) return;
-    double mass = o->mass > 0 ? o->mass : IG_POLICY_MASS;
     ig_choice_scratch s = scratch_of(p, x);
-    if (!x->weighed) add_up(p, x, &s);
-    ig_pick_rule rule = {o->n_sinks, o->n_recent, ig_policy_count(p, n), mass};
-    bool whole = !e->slot; /* where entries were dropped nothing has to be moved, and blocks hold what they hold */
+    ig_pick_rule rule = rule_of(p, n);
+    bool whole = !x->e.slot; /* where entries were dropped nothing has to be moved, and blocks hold what they hold */
+    add_up(p, x, &s);
     if (whole && o->locality > 0) k->smooth(s.weights, n, p->shape.block_tokens, (float)o->locality);
     if (whole && o->inertia > 0) {
         /* What may be left is a share of the weights as they were: each query's sum to 1. */
-        double more = ig_history_favour(&c->history, head, s.weights, n, (float)o->inertia);
-        rule.mass = 1 - (1 - mass) * group / (group + more);
+        double more = ig_history_favour(&((ig_chooser *)p)->history, ig_policy_head(p, x->layer, x->list), s.weights, n,
+                                        (float)o->inertia);
+        rule.mass = 1 - (1 - rule.mass) * group / (group + more);
     }
     x->n = ig_pick(k, x->index, s.weights, n, &rule);
-    if (whole && e->has_own) ig_history_note(&c->history, head, x->index, x->n, n);
-    if (estimates(p, x) && !x->weighed) keep_unread(x, &s, group);
+    if (whole) note(p, x);
+    if (estimates(p, x)) keep_unread(x, &s, group);
     ig_policy_name_slots(x);
 }
 
@@ -210,4 +209,33 @@ void ig_chooser_join(ig_policy *p, ig_choosing *x, int part) {
     ig_choice_scratch s = scratch_of(p, x);
     ig_values_join(&((const ig_chooser *)p)->values, (int)count_parts(x->e.n_slots), s.left, s.sum, s.share,
                    group_of(p), x->rest);
+}
+
+/* ---- on a device --------------------------------------------------------------------- */
+
+/* What it chooses of a list goes to the list's scratch. */
+static int32_t *chosen_index(const ig_choice_scratch *s) { return (int32_t *)(void *)s->ordered; }
+static int32_t *chosen_number(const ig_choice_scratch *s) { return (int32_t *)(void *)s->weights; }
+
+void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, const ig_choice_scratch *s, ig_scan_list *out) {
+    const ig_policy *p = &c->base;
+    const ig_kv_home *home = &p->shape.home;
+    ig_pick_favour *favour = &out->favour;
+    if (c->values.kernels) out->values = ig_policy_units(p, &c->values.sketch, x);
+    if (home->memory) out->pieces = home->pieces, out->shift = home->shift;
+    out->n = x->e.n;
+    out->head_dim = p->shape.head_dim;
+    out->scale = p->shape.scale;
+    out->rule = rule_of(p, x->e.n);
+    favour->block = p->shape.block_tokens;
+    favour->locality = (float)p->options.locality, favour->inertia = (float)p->options.inertia;
+    favour->used = ig_history_used(&c->history, ig_policy_head(p, x->layer, x->list), &favour->n_known);
+    out->index = chosen_index(s), out->n_index = chosen_number(s);
+}
+
+void ig_chooser_take(ig_policy *p, ig_choosing *x) {
+    ig_choice_scratch s = scratch_of(p, x);
+    x->n = *chosen_number(&s);
+    memcpy(x->index, chosen_index(&s), (size_t)x->n * sizeof *x->index);
+    note(p, x);
 }

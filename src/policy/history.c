@@ -57,11 +57,17 @@ static uint8_t *blocks_used(const ig_history *h, ig_history_head *x) {
     return x->used + (size_t)x->is.now * h->n_blocks;
 }
 
-double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia) {
+const uint8_t *ig_history_used(const ig_history *h, size_t head, int *n) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
-    const uint8_t *used = blocks_used(h, x);
+    *n = x->is.known[x->is.now];
+    return blocks_used(h, x);
+}
+
+double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia) {
+    int known;
+    const uint8_t *used = ig_history_used(h, head, &known);
     double more = 0;
-    for (int b = 0, begin = 0; b < x->is.known[x->is.now] && begin < n; b++, begin += h->block) {
+    for (int b = 0, begin = 0; b < known && begin < n; b++, begin += h->block) {
         int end = begin + h->block < n ? begin + h->block : n;
         float sum = 0;
         if (!used[b]) continue;

@@ -149,7 +149,7 @@ static const float *prepare_queries(const select_scratch *scratch, const infinig
 static void infinigen_scan(ig_policy *base, ig_choosing *x, int part) {
     const infinigen_policy *p = (const infinigen_policy *)base;
     const ig_policy_shape *s = &base->shape;
-    if (x->weighed || ig_chooser_takes_all(base, x->e.n)) return;
+    if (ig_chooser_takes_all(base, x->e.n)) return;
     int group = s->n_heads / s->n_kv_heads, begin, end;
     size_t head = ig_policy_head(base, x->layer, x->list);
     select_scratch scratch = lay_out(x->scratch, s, x->e.n_slots);
@@ -197,6 +197,7 @@ const ig_policy_ops ig_policy_infinigen = {
     .stages = IG_CHOOSER_STAGES(infinigen_scan),
     .scratch_bytes = infinigen_scratch_bytes,
     .describe = infinigen_describe,
+    .take = ig_chooser_take,
     .plan_copies = infinigen_plan_copies,
     .tables = infinigen_tables,
     .undo = ig_chooser_undo,

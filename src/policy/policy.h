@@ -48,7 +48,6 @@ typedef struct ig_choosing {
                        are chosen */
     int n;          /* gets their number */
     const ig_rest *rest; /* shares of 0; gets what the others would add if the policy can estimate that, or NULL */
-    bool weighed;        /* the device has done what comes before choosing (ig_policy_ops.describe) */
     void *scratch; /* scratch_bytes(); the list's own from the first stage to the last, but see ig_policy_ops.meet */
 } ig_choosing;
 
@@ -105,10 +104,12 @@ typedef struct ig_policy_ops {
     /* How a list is chosen; a stage without run() ends them. */
     ig_policy_stage stages[IG_POLICY_STAGES + 1];
     size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */
-    /* For devices that weigh entries by their sketches (ig_device_ops.scan), in the place of the first stage and of
-     * those for the rest: all of the list but its scratch, index and rest, as it is now; q and weights are in the
-     * list's own scratch. False: the stages have to do it. Lists may come from several threads. Optional. */
+    /* For devices that choose by sketches (ig_device_ops.choose), in the place of the stages: all of the list but its
+     * scratch and rest, as it is now; q and index are in the list's own scratch. False: the stages have to do it. Lists
+     * may come from several threads. Optional. */
     bool (*describe)(ig_policy *p, ig_choosing *x, ig_scan_list *out);
+    /* With describe: the device has chosen. */
+    void (*take)(ig_policy *p, ig_choosing *x);
     /* With describe: bytes of n tokens' sketches that a device has copies of. */
     uint64_t (*plan_copies)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
     /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
@@ -234,12 +235,6 @@ bool ig_policy_has_room(const ig_policy *p, int n);
 
 /* How many of n entries a share is: rounded up, 1..n. */
 int ig_pick_share(double share, int n);
-
-typedef struct ig_pick_rule {
-    int n_sinks, n_recent; /* first and last entries that are always chosen */
-    int count;             /* most entries in all */
-    double mass;           /* choose no more once the chosen weights reach this share of the sum; 1: no end by weight */
-} ig_pick_rule;
 
 /* Chooses from weights w[n] >= 0: what the rule says must be, then the heaviest others within its limits. Of equal
  * weights the lower index. Writes the ascending list to index [n] and returns its length. */

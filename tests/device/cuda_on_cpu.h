@@ -150,6 +150,13 @@ static inline unsigned atomicMax(unsigned *at, unsigned v) {
     return old;
 }
 
+template <typename T>
+static inline T atomicAdd(T *at, T v) {
+    T old = *at;
+    *at += v;
+    return old;
+}
+
 typedef struct __half {
     uint16_t bits;
 } __half;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Entries weighed by their sketches on a GPU, and what is left out of them, against the scalar kernels of the CPU.
+ * Entries weighed by their sketches on a GPU, against the scalar kernels of the CPU; picked by these weights, against
+ * the rule; and what is left out.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,14 +16,15 @@
 
 enum { UNIT = IG_SKETCH_TOKENS, MAX_N = 1500, UNITS = 4 * ((MAX_N + UNIT - 1) / UNIT), LISTS = 3, MAX_GROUP = 9 };
 
-/* A KV head's units, on either side: of what is written a copy is on the GPU as far as scan() has brought it. */
+/* A KV head's units, on either side: of what is written a copy is on the GPU as far as choose() has brought it. */
 typedef struct head {
     int group, rank, d, shift, n;
     uint8_t *host[2]; /* keys, values */
     uint8_t *dev[2];
     size_t bytes[2]; /* of a unit */
     uint32_t pieces[UNITS];
-    float *q, *scratch, *weights, *rest, *share;
+    float *q, *scratch, *rest, *share;
+    int32_t *index, *n_index;
 } head;
 
 static const ig_kernels *k(void) { return ig_kernels_get(IG_CPU_SCALAR); }
@@ -51,16 +53,17 @@ static head open_head(int group, int rank, int d, int shift) {
     for (int i = 0; i << shift < UNITS; i++) x.pieces[i] = (uint32_t)(i * 5 % (UNITS >> shift));
     x.q = malloc(g * (size_t)rank * sizeof *x.q);
     x.scratch = take(IG_PLACE_DEVICE, ig_scan_floats(group, d, MAX_N) * sizeof *x.scratch);
-    x.weights = take(IG_PLACE_HOST, MAX_N * sizeof *x.weights);
+    x.index = take(IG_PLACE_HOST, MAX_N * sizeof *x.index);
+    x.n_index = take(IG_PLACE_HOST, sizeof *x.n_index);
     x.rest = take(IG_PLACE_HOST, g * (size_t)d * sizeof *x.rest);
     x.share = take(IG_PLACE_HOST, g * sizeof *x.share);
     return x;
 }
 
 static void close_head(head *x) {
-    void *pinned[] = {x->weights, x->rest, x->share};
+    void *pinned[] = {x->index, x->n_index, x->rest, x->share};
     for (int v = 0; v < 2; v++) ig_device_free(devices[GPU], IG_PLACE_DEVICE, x->dev[v], 0);
-    for (int i = 0; i < 3; i++) ig_device_free(devices[GPU], IG_PLACE_HOST, pinned[i], 0);
+    for (int i = 0; i < 4; i++) ig_device_free(devices[GPU], IG_PLACE_HOST, pinned[i], 0);
     ig_device_free(devices[GPU], IG_PLACE_DEVICE, x->scratch, 0);
     free(x->host[0]), free(x->host[1]), free(x->q);
 }
@@ -91,8 +94,11 @@ static ig_scan_list list_of(const head *x, int fresh) {
                           .head_dim = x->d,
                           .scale = 0.4f,
                           .q = x->q,
+                          .rule = {.n_sinks = 4, .n_recent = 20, .count = x->n / 2, .mass = 0.8},
+                          .favour = {.block = 16},
                           .scratch = x->scratch,
-                          .weights = x->weights,
+                          .index = x->index,
+                          .n_index = x->n_index,
                           .rest = x->rest,
                           .rest_share = x->share};
 }
@@ -114,13 +120,25 @@ static void share_out(float *p, const head *x, int g) {
     for (int i = x->n; i % UNIT; i++) p[i] = 0;
 }
 
+/* What the GPU has picked by. */
+static const float *weights_of(const head *x) {
+    static float w[MAX_N];
+    void *pinned = take(IG_PLACE_HOST, sizeof w);
+    devices[GPU]->ops->copy(devices[GPU], pinned, x->scratch, (size_t)x->n * sizeof *w);
+    finish(GPU);
+    memcpy(w, pinned, (size_t)x->n * sizeof *w);
+    ig_device_free(devices[GPU], IG_PLACE_HOST, pinned, 0);
+    return w;
+}
+
 static void expect_weights(const head *x) {
     static float p[MAX_GROUP][MAX_N + UNIT];
+    const float *weights = weights_of(x);
     for (int g = 0; g < x->group; g++) share_out(p[g], x, g);
     for (int i = 0; i < x->n; i++) {
         float want = 0;
         for (int g = 0; g < x->group; g++) want += p[g][i];
-        expect_close(x->weights[i], want, want, "weight", i);
+        expect_close(weights[i], want, want, "weight", i);
     }
 }
 
@@ -142,12 +160,52 @@ static void expect_rest(const head *x, const int32_t *index, int n_read) {
     }
 }
 
-static void scan(const ig_scan_list *lists, int n) { devices[GPU]->ops->scan(devices[GPU], lists, n); }
+static void choose(const ig_scan_list *lists, int n) { devices[GPU]->ops->choose(devices[GPU], lists, n); }
+
+/* Weights in the units that the GPU sums up. */
+static uint64_t units_of(float w) { return (uint64_t)ldexp((double)w, 40); }
+
+static const float *sorted_by;
+
+static int heaviest_first(const void *a, const void *b) {
+    int i = *(const int *)a, j = *(const int *)b;
+    return sorted_by[i] != sorted_by[j] ? sorted_by[i] < sorted_by[j] ? 1 : -1 : i - j;
+}
+
+/* The list is what the rule says of its weights, `more` of which favour has added. */
+static void expect_picks(const ig_scan_list *l, const float *w, double more) {
+    static int order[MAX_N];
+    static bool chosen[MAX_N];
+    const ig_pick_rule *r = &l->rule;
+    int n = l->n, begin = r->n_sinks < n ? r->n_sinks : n, end = r->n_recent < n - begin ? n - r->n_recent : begin,
+        left = r->count - begin - (n - end), at = 0;
+    uint64_t all = 0, taken = 0;
+    for (int i = 0; i < n; i++) {
+        chosen[i] = i < begin || i >= end;
+        order[i] = i;
+        all += units_of(w[i]);
+        if (chosen[i]) taken += units_of(w[i]);
+    }
+    double until = (1 - (1 - r->mass) * l->group / (l->group + more)) * (double)all;
+    sorted_by = w;
+    qsort(order, (size_t)n, sizeof *order, heaviest_first);
+    for (int i = 0; i < n && left > 0 && (r->mass >= 1 || (double)taken < until); i++) {
+        if (chosen[order[i]]) continue;
+        chosen[order[i]] = true;
+        taken += units_of(w[order[i]]);
+        left--;
+    }
+    for (int i = 0; i < n; i++) {
+        if (!chosen[i]) continue;
+        if (at >= *l->n_index || l->index[at] != i) fail_msg("entry %d is not number %d of the chosen", i, at);
+        at++;
+    }
+    assert_int_equal(at, *l->n_index);
+}
 
 /* Lists of several shapes together, as entries come: only units that are fresh are brought. */
 static void like_the_cpu(void **state) {
     static const int lengths[] = {1, 20, 512, 517, MAX_N};
-    static int32_t index[LISTS][MAX_N];
     head x[LISTS] = {open_head(1, 64, 64, 0), open_head(3, 32, 64, 1), open_head(MAX_GROUP, 128, 96, 2)};
     int before = 0;
     (void)state;
@@ -157,16 +215,10 @@ static void like_the_cpu(void **state) {
             write_entries(&x[i], lengths[l] - (lengths[l] > 3 ? i : 0));
             lists[i] = list_of(&x[i], before > 3 ? before - i : 0);
         }
-        scan(lists, LISTS);
+        choose(lists, LISTS);
         for (int i = 0; i < LISTS; i++) expect_weights(&x[i]);
-        for (int i = 0; i < LISTS; i++) {
-            lists[i].index = index[i];
-            for (int slot = 0; slot < x[i].n; slot += 1 + (int)(ig_random_unit(&dice) * 9))
-                index[i][lists[i].n_read++] = slot;
-        }
-        devices[GPU]->ops->estimate(devices[GPU], lists, LISTS);
-        finish(GPU);
-        for (int i = 0; i < LISTS; i++) expect_rest(&x[i], index[i], lists[i].n_read);
+        for (int i = 0; i < LISTS; i++) expect_picks(&lists[i], weights_of(&x[i]), 0);
+        for (int i = 0; i < LISTS; i++) expect_rest(&x[i], x[i].index, *x[i].n_index);
     }
     for (int i = 0; i < LISTS; i++) close_head(&x[i]);
 }
@@ -175,17 +227,74 @@ static void like_the_cpu(void **state) {
 static void alone_and_together(void **state) {
     head x[2] = {open_head(4, 64, 64, 0), open_head(4, 64, 64, 0)};
     static float alone[MAX_N];
+    static int32_t index[MAX_N];
     (void)state;
     write_entries(&x[0], 700), write_entries(&x[1], MAX_N);
     ig_scan_list lists[2] = {list_of(&x[0], 0), list_of(&x[1], 0)};
-    scan(lists, 1);
-    memcpy(alone, x[0].weights, 700 * sizeof *alone);
-    scan(lists, 2);
-    assert_memory_equal(alone, x[0].weights, 700 * sizeof *alone);
+    choose(lists, 1);
+    int n = *x[0].n_index;
+    memcpy(alone, weights_of(&x[0]), 700 * sizeof *alone);
+    memcpy(index, x[0].index, (size_t)n * sizeof *index);
+    choose(lists, 2);
+    assert_memory_equal(alone, weights_of(&x[0]), 700 * sizeof *alone);
+    assert_int_equal(n, *x[0].n_index);
+    assert_memory_equal(index, x[0].index, (size_t)n * sizeof *index);
     lists[0].keys.fresh = lists[0].values.fresh = MAX_N;
-    scan(lists, 2);
-    assert_memory_equal(alone, x[0].weights, 700 * sizeof *alone);
+    choose(lists, 2);
+    assert_memory_equal(alone, weights_of(&x[0]), 700 * sizeof *alone);
+    assert_int_equal(n, *x[0].n_index);
+    assert_memory_equal(index, x[0].index, (size_t)n * sizeof *index);
     for (int i = 0; i < 2; i++) close_head(&x[i]);
+}
+
+/* Rules of all kinds, also where all weights are equal. */
+static void rules(void **state) {
+    static const ig_pick_rule of[] = {{0, 0, 1, 1},        {0, 0, MAX_N, 0.95}, {0, 0, 100, 0.95},
+                                      {0, 0, 700, 1},      {4, 64, 68, 0.5},    {4, 64, 69, 0.5},
+                                      {4, 64, 300, 0.999}, {4, 64, MAX_N, 1},   {0, 0, 9, 1e-9},
+                                      {2, MAX_N, 9, 0.5},  {MAX_N, 3, 4, 0.9},  {700, 700, MAX_N, 0.1}};
+    head x[2] = {open_head(3, 64, 64, 0), open_head(1, 64, 64, 0)};
+    (void)state;
+    for (int i = 0; i < 2; i++) write_entries(&x[i], i ? MAX_N : 1300);
+    for (int i = 0; i < 64; i++) x[1].q[i] = 0;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        ig_scan_list lists[2] = {list_of(&x[0], 0), list_of(&x[1], 0)};
+        lists[0].rule = lists[1].rule = of[k];
+        choose(lists, 2);
+        for (int i = 0; i < 2; i++) expect_picks(&lists[i], weights_of(&x[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) close_head(&x[i]);
+}
+
+/* Weights are drawn to the mean of their block, and those in blocks used before become more. */
+static void favours(void **state) {
+    enum { N = 1237 };
+    static float want[N];
+    static uint8_t used[N];
+    static const ig_pick_favour of[] = {
+        {16, 0.5f, 8, used, N / 16}, {8, 0, 3, used, 40}, {64, 0.25f, 0, used, 5}, {512, 0.9f, 2, used, 3}};
+    head x = open_head(3, 64, 64, 0);
+    (void)state;
+    write_entries(&x, N);
+    for (int i = 0; i < N; i++) used[i] = ig_random_unit(&dice) < 0.3;
+    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
+        const ig_kernels *kernels = ig_kernels_get(IG_CPU_SCALAR);
+        ig_scan_list list = list_of(&x, 0);
+        double more = 0;
+        choose(&list, 1);
+        memcpy(want, weights_of(&x), sizeof want);
+        list.favour = of[k];
+        choose(&list, 1);
+        if (of[k].locality > 0) kernels->smooth(want, N, of[k].block, of[k].locality);
+        for (int i = 0; i < N; i++) {
+            if (i / of[k].block >= of[k].n_known || !used[i / of[k].block]) continue;
+            more += (double)(of[k].inertia * want[i]);
+            want[i] += of[k].inertia * want[i];
+        }
+        for (int i = 0; i < N; i++) expect_close(weights_of(&x)[i], want[i], want[i], "weight", i);
+        expect_picks(&list, weights_of(&x), more);
+    }
+    close_head(&x);
 }
 
 /* Queries that are zero or no numbers find all entries alike, as on the CPU; and more units than the mail holds. */
@@ -196,16 +305,16 @@ static void odd_queries_and_many_units(void **state) {
     for (int i = 0; i < LISTS; i++) write_entries(&x[i], 100), lists[i] = list_of(&x[i], 0);
     for (int i = 0; i < 64; i++) x[0].q[i] = 0;
     x[1].q[3] = NAN, x[2].q[63] = -INFINITY;
-    scan(lists, LISTS);
+    choose(lists, LISTS);
     for (int i = 0; i < LISTS; i++)
-        for (int t = 0; t < 100; t++) expect_close(x[i].weights[t], 0.01f, 0.01f, "weight", t);
+        for (int t = 0; t < 100; t++) expect_close(weights_of(&x[i])[t], 0.01f, 0.01f, "weight", t);
     for (int i = 0; i < LISTS; i++) close_head(&x[i]);
     enum { MANY = 400 }; /* lists of one head */
     head y = open_head(1, 256, 256, 0);
     write_entries(&y, MAX_N);
     ig_scan_list *all = calloc(MANY, sizeof *all);
     for (int i = 0; i < MANY; i++) all[i] = list_of(&y, i < MANY / 8 ? 0 : MAX_N);
-    scan(all, MANY);
+    choose(all, MANY);
     expect_weights(&y);
     free(all);
     close_head(&y);
@@ -213,6 +322,7 @@ static void odd_queries_and_many_units(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu), cmocka_unit_test(alone_and_together),
+                                       cmocka_unit_test(rules), cmocka_unit_test(favours),
                                        cmocka_unit_test(odd_queries_and_many_units)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);

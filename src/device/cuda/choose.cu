@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Choosing by sketches on a GPU, from the host's side: units that the host has written since are brought to the GPU's
- * copies of them, lists are sent, and their weights waited for. The kernels are in sketch.cu.
+ * copies of them, lists are sent, and what is chosen is waited for. The kernels are in sketch.cu and pick.cu.
  */
 #include "device/cuda/gpu.cuh"
 
@@ -75,30 +75,28 @@ static size_t pieces_of(const ig_scan_list *x) {
     return x->pieces ? (size_t)((units_of(x) + (1 << x->shift) - 1) >> x->shift) : 0;
 }
 
-/* Bytes of what a list brings, for scan() or estimate(). */
-static size_t list_bytes(const ig_scan_list *x, bool chosen) {
-    size_t query = chosen ? 0 : (size_t)x->group * (size_t)x->rank * sizeof *x->q;
-    size_t index = chosen ? (size_t)x->n_read * sizeof *x->index : 0;
-    return ig_cuda_mail_bytes(sizeof *x) + ig_cuda_mail_bytes(query) + ig_cuda_mail_bytes(index) +
+/* Bytes of what a list brings. */
+static size_t list_bytes(const ig_scan_list *x) {
+    return ig_cuda_mail_bytes(sizeof *x) + ig_cuda_mail_bytes((size_t)x->group * (size_t)x->rank * sizeof *x->q) +
+           ig_cuda_mail_bytes((size_t)x->favour.n_known * sizeof *x->favour.used) +
            ig_cuda_mail_bytes(pieces_of(x) * sizeof *x->pieces);
 }
 
+/* What launches are made for. */
 static void grow(ig_scan_list *most, const ig_scan_list *x) {
     most->n = max_int(most->n, x->n);
     most->group = max_int(most->group, x->group);
     most->rank = max_int(most->rank, x->rank);
     most->head_dim = max_int(most->head_dim, x->head_dim);
-    most->n_read = max_int(most->n_read, x->n_read);
+    if (x->rest) most->rest = x->rest;
 }
 
-typedef void (*launch_fn)(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
-
-/* Launches for as many of n lists as there is room for in the mail, 1 or more; returns how many. */
-static int launch_some(gpu *g, const ig_scan_list *lists, int n, bool chosen, launch_fn launch) {
+/* For as many of n lists as there is room for in the mail, 1 or more; returns how many. */
+static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
     size_t bytes = 0;
     int now = 0;
-    while (now < n && (!now || bytes + list_bytes(&lists[now], chosen) <= ig_cuda_mail_room(&g->mail)))
-        bytes += list_bytes(&lists[now++], chosen);
+    while (now < n && (!now || bytes + list_bytes(&lists[now]) <= ig_cuda_mail_room(&g->mail)))
+        bytes += list_bytes(&lists[now++]);
     if (bytes > ig_cuda_mail_room(&g->mail)) wait(g);
     ig_scan_list most = {};
     ig_cuda_letter part = ig_cuda_mail_take(&g->mail, (size_t)now * sizeof *lists);
@@ -108,25 +106,23 @@ static int launch_some(gpu *g, const ig_scan_list *lists, int n, bool chosen, la
         bool again = i > 0 && x->pieces == x[-1].pieces && pieces_of(x) == pieces_of(x - 1);
         sent[i] = *x;
         sent[i].pieces = again ? sent[i - 1].pieces : ig_cuda_mail_list(&g->mail, x->pieces, pieces_of(x));
-        sent[i].q = chosen ? NULL : ig_cuda_mail_list(&g->mail, x->q, (size_t)x->group * (size_t)x->rank);
-        sent[i].index = chosen ? ig_cuda_mail_list(&g->mail, x->index, (size_t)x->n_read) : NULL;
+        sent[i].q = ig_cuda_mail_list(&g->mail, x->q, (size_t)x->group * (size_t)x->rank);
+        sent[i].favour.used = ig_cuda_mail_list(&g->mail, x->favour.used, (size_t)x->favour.n_known);
+        *x->n_index = 0; /* as it stays if the GPU fails */
         grow(&most, x);
     }
     note(g, ig_cuda_mail_send(&g->mail, g->stream));
-    launch(g->stream, (const ig_scan_list *)part.dev, now, &most);
+    ig_cuda_scan(g->stream, (const ig_scan_list *)part.dev, now, &most);
+    ig_cuda_pick(g->stream, (const ig_scan_list *)part.dev, now);
+    note(g, cudaEventRecord(g->chosen, g->stream));
+    if (most.rest) ig_cuda_estimate(g->stream, (const ig_scan_list *)part.dev, now, &most);
     return now;
 }
 
-void ig_cuda_scan_lists(ig_device *d, const ig_scan_list *lists, int n) {
+void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n) {
     gpu *g = enter(d);
     bring_units(g, lists, n);
-    for (int i = 0; i < n;) i += launch_some(g, lists + i, n - i, false, ig_cuda_scan);
-    wait(g);
-    leave(g);
-}
-
-void ig_cuda_estimate_lists(ig_device *d, const ig_scan_list *lists, int n) {
-    gpu *g = enter(d);
-    for (int i = 0; i < n;) i += launch_some(g, lists + i, n - i, true, ig_cuda_estimate);
+    for (int i = 0; i < n;) i += choose_some(g, lists + i, n - i);
+    note(g, cudaEventSynchronize(g->chosen));
     leave(g);
 }

@@ -342,6 +342,7 @@ static void gpu_close(ig_device *d) {
     }
     if (g->begun) cudaEventDestroy(g->begun);
     if (g->brought) cudaEventDestroy(g->brought);
+    if (g->chosen) cudaEventDestroy(g->chosen);
     for (size_t i = 0; i < g->n_bound; i++) cudaFree(g->bound[i].copy);
     cudaFree(g->scratch);
     cudaFree(g->peak);
@@ -387,8 +388,7 @@ static ig_device_ops make_ops(void) {
     o.close_copies = ig_cuda_close_copies;
     o.append = ig_cuda_append_rows;
     o.prefetch = ig_cuda_prefetch;
-    o.scan = ig_cuda_scan_lists;
-    o.estimate = ig_cuda_estimate_lists;
+    o.choose = ig_cuda_choose_lists;
     o.parallel = gpu_parallel;
     o.worked = gpu_worked;
     return o;
@@ -406,6 +406,7 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&g->ahead, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->begun, cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->brought, cudaEventDisableTiming);
+    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->chosen, cudaEventDisableTiming);
     if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
     g->mail.size = IG_GPU_MAIL;
     g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);

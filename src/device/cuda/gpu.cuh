@@ -43,7 +43,8 @@ typedef struct gpu {
     cudaStream_t ahead; /* brings blocks that are foreseen */
     cudaEvent_t begun;  /* on `stream`: what `ahead` has to wait for */
     cudaEvent_t brought;
-    bool is_ahead; /* the stream has not waited for `brought` yet */
+    cudaEvent_t chosen; /* on `stream`: the host waits for it */
+    bool is_ahead;      /* the stream has not waited for `brought` yet */
 } gpu;
 
 static inline gpu *gpu_of(ig_device *d) { return (gpu *)d; }
@@ -113,8 +114,7 @@ void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_atten
 /* The operation of append.cu. */
 void ig_cuda_append_rows(ig_device *d, const ig_head_shape *shape, const ig_append *jobs, int n_jobs);
 
-/* Operations of choose.cu. */
-void ig_cuda_scan_lists(ig_device *d, const ig_scan_list *lists, int n);
-void ig_cuda_estimate_lists(ig_device *d, const ig_scan_list *lists, int n);
+/* The operation of choose.cu. */
+void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n);
 
 #endif

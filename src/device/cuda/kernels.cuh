@@ -49,7 +49,7 @@ void ig_cuda_peak(cudaStream_t s, unsigned *peak, const float *x, size_t n);
 /* Carries out n orders, which lie where the GPU reads them. */
 void ig_cuda_fill(cudaStream_t s, const ig_residency *r, const ig_copy_order *orders, int n);
 
-/* ---- sketch.cu: lists lie where the GPU reads them, with addresses of its own ---- */
+/* ---- sketch.cu, pick.cu: lists lie where the GPU reads them, with addresses of its own ---- */
 
 /* A unit on its way: what the GPU gets is a row of these, each with the bytes behind it. */
 typedef struct ig_cuda_unit {
@@ -65,8 +65,10 @@ static __host__ __device__ __forceinline__ size_t ig_cuda_unit_number(const ig_s
 
 /* n of them, stride bytes apart. */
 void ig_cuda_put_units(cudaStream_t s, const uint8_t *units, size_t stride, int n);
-/* Of n lists with at most `most` queries a group, numbers of a query and entries: weights, and what is not read. */
+/* Of n lists with at most `most` queries a group, numbers of a query and entries: weights; what is picked by them
+ * (pick.cu); and what others add where that is asked for. */
 void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
+void ig_cuda_pick(cudaStream_t s, const ig_scan_list *lists, int n);
 void ig_cuda_estimate(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
 
 /* ---- decode.cu, prefill.cu ---- */

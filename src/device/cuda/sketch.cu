@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Entries weighed by their sketches, and what those that are not read add to the attention, as policy/choose.h and
+ * Entries weighed by their sketches, and what those that are not picked add to the attention, as policy/choose.h and
  * values.h have it: scores of 4-bit keys against 8-bit queries, softmax weights summed over a group, sums of 2-bit
  * values. A block of threads takes IG_SCAN_PART entries of a list and up to QUERIES of its queries; what parts found is
  * put together in their order.
  */
-#include "device/cuda/kernels.cuh"
+#include "device/cuda/scan.cuh"
 
 #include <math.h>
 #include <string.h>
@@ -22,29 +22,6 @@ enum {
     UNITS = IG_SCAN_PART / UNIT, /* of a part */
     VALUE_WORDS = UNIT / 4
 };
-
-static __host__ __device__ __forceinline__ int parts_of(int n) { return (n + IG_SCAN_PART - 1) / IG_SCAN_PART; }
-
-/* What scan() leaves for estimate(). Scores of slots that are not there are -INFINITY, their exponentials 0. */
-typedef struct scratch {
-    float *exps; /* [group][stride] scores, then exponentials, 1 for the largest of a part */
-    size_t stride;
-    float *top, *total, *share, *left; /* [parts][group]; times its share an exponential is one of the attention */
-    float *sum;                        /* [parts][group][head_dim] */
-} scratch;
-
-static __device__ __forceinline__ scratch scratch_of(const ig_scan_list *x) {
-    size_t parts = (size_t)parts_of(x->n), each = parts * (size_t)x->group;
-    scratch s;
-    s.stride = parts * IG_SCAN_PART;
-    s.exps = x->scratch;
-    s.top = s.exps + (size_t)x->group * s.stride;
-    s.total = s.top + each;
-    s.share = s.total + each;
-    s.left = s.share + each;
-    s.sum = s.left + each;
-    return s;
-}
 
 static __device__ __forceinline__ const uint8_t *unit_at(const ig_scan_list *x, const ig_units *units, int i) {
     return units->dev + ig_cuda_unit_number(x, i) * units->bytes;
@@ -145,7 +122,7 @@ static __global__ void scan(const ig_scan_list *lists) {
     int n_q = x->group - first < QUERIES ? x->group - first : QUERIES;
     if (n_q <= 0 || begin >= x->n) return;
     codes c = lay_out(q8, x->rank / 4);
-    scratch s = scratch_of(x);
+    ig_cuda_scratch s = ig_cuda_scratch_of(x);
     float *row = s.exps + (size_t)first * s.stride + begin;
     quantise(&c, x, first, n_q);
     __syncthreads();
@@ -163,8 +140,8 @@ static __global__ void scan(const ig_scan_list *lists) {
 }
 
 /* What a query's exponentials of a part are to be multiplied by; by a warp, to all its lanes. */
-static __device__ float share_of(const scratch *s, const ig_scan_list *x, int part, int g) {
-    int lane = (int)threadIdx.x % IG_WARP, n = parts_of(x->n);
+static __device__ float share_of(const ig_cuda_scratch *s, const ig_scan_list *x, int part, int g) {
+    int lane = (int)threadIdx.x % IG_WARP, n = ig_cuda_scan_parts(x->n);
     float top = -INFINITY, total = 0;
     for (int p = lane; p < n; p += IG_WARP) top = fmaxf(top, s->top[p * x->group + g]);
     top = ig_warp_max(top);
@@ -182,7 +159,7 @@ static __global__ void weigh(const ig_scan_list *lists) {
     const ig_scan_list *x = &lists[blockIdx.y];
     int part = (int)blockIdx.x, begin = part * IG_SCAN_PART;
     if (begin >= x->n) return;
-    scratch s = scratch_of(x);
+    ig_cuda_scratch s = ig_cuda_scratch_of(x);
     for (int g = (int)threadIdx.x / IG_WARP; g < x->group; g += WARPS) {
         float share = share_of(&s, x, part, g);
         if (threadIdx.x % IG_WARP == 0) s.share[part * x->group + g] = shares[g] = share;
@@ -191,26 +168,18 @@ static __global__ void weigh(const ig_scan_list *lists) {
     for (int i = begin + (int)threadIdx.x; i < begin + IG_SCAN_PART && i < x->n; i += THREADS) {
         float sum = 0;
         for (int g = 0; g < x->group; g++) sum += shares[g] * s.exps[(size_t)g * s.stride + (size_t)i];
-        x->weights[i] = sum;
+        s.weights[i] = sum;
     }
 }
 
 void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
-    unsigned parts = (unsigned)parts_of(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
+    unsigned parts = (unsigned)ig_cuda_scan_parts(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
     size_t shared = QUERIES * ((size_t)most->rank / 4 * sizeof(int) + 2 * sizeof(float));
     IG_LAUNCH(scan, dim3(parts, slices, (unsigned)n), dim3(THREADS), shared, s, lists);
     IG_LAUNCH(weigh, dim3(parts, (unsigned)n), dim3(THREADS), (size_t)most->group * sizeof(float), s, lists);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
-
-/* What is read is no part of the rest. */
-static __global__ void leave_out(const ig_scan_list *lists) {
-    const ig_scan_list *x = &lists[blockIdx.y];
-    scratch s = scratch_of(x);
-    int i = (int)(blockIdx.x * THREADS + threadIdx.x);
-    for (int g = 0; g < x->group && i < x->n_read; g++) s.exps[(size_t)g * s.stride + (size_t)x->index[i]] = 0;
-}
 
 /* Shared memory of add_values(): weights of a unit's tokens for a query, times their steps, in 1/255 of the largest. */
 typedef struct unit_weights {
@@ -259,8 +228,8 @@ static __global__ void add_values(const ig_scan_list *lists) {
     int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, begin = part * IG_SCAN_PART;
     int n_q = x->group - first < QUERIES ? x->group - first : QUERIES, n_units = (x->n - begin + UNIT - 1) / UNIT;
     if (n_units > UNITS) n_units = UNITS;
-    if (n_q <= 0 || begin >= x->n) return;
-    scratch s = scratch_of(x);
+    if (n_q <= 0 || begin >= x->n || !x->rest) return;
+    ig_cuda_scratch s = ig_cuda_scratch_of(x);
     const float *row = s.exps + (size_t)first * s.stride + begin;
     size_t at = (size_t)part * (size_t)x->group + (size_t)first;
     for (int i = (int)threadIdx.x; i < n_units * n_q; i += THREADS) {
@@ -297,9 +266,9 @@ static __device__ void transform(float *v, int d) {
 static __global__ void join(const ig_scan_list *lists) {
     IG_SHARED(float, v); /* [head_dim] */
     const ig_scan_list *x = &lists[blockIdx.y];
-    int g = (int)blockIdx.x, d = x->head_dim, n = parts_of(x->n);
-    if (g >= x->group) return;
-    scratch s = scratch_of(x);
+    int g = (int)blockIdx.x, d = x->head_dim, n = ig_cuda_scan_parts(x->n);
+    if (g >= x->group || !x->rest) return;
+    ig_cuda_scratch s = ig_cuda_scratch_of(x);
     for (int i = (int)threadIdx.x; i < d; i += THREADS) {
         float sum = 0;
         for (int p = 0; p < n; p++) {
@@ -317,9 +286,7 @@ static __global__ void join(const ig_scan_list *lists) {
 }
 
 void ig_cuda_estimate(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
-    unsigned parts = (unsigned)parts_of(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
-    unsigned reads = (unsigned)(most->n_read + THREADS - 1) / THREADS;
-    IG_LAUNCH(leave_out, dim3(reads, (unsigned)n), dim3(THREADS), 0, s, lists);
+    unsigned parts = (unsigned)ig_cuda_scan_parts(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
     IG_LAUNCH(add_values, dim3(parts, slices, (unsigned)n), dim3(THREADS), UNITS * QUERIES * sizeof(unit_weights), s,
               lists);
     IG_LAUNCH(join, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), (size_t)most->head_dim * sizeof(float), s,
