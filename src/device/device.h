@@ -130,7 +130,7 @@ typedef struct ig_pick_rule {
     double mass;           /* choose no more once the chosen weights reach this share of the sum; 1: no end by weight */
 } ig_pick_rule;
 
-/* What changes weights before. Each becomes this share of the mean of its block and the rest of itself; then those in
+/* What changes weights before. The share `locality` of each becomes that share of the mean of its block; then those in
  * blocks that were used become (1 + inertia) times as much, while the rule's mass is of what they were. */
 typedef struct ig_pick_favour {
     int block; /* entries */

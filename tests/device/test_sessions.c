@@ -392,6 +392,40 @@ static void managed_memory(void **state) {
     }
 }
 
+__attribute__((weak)) size_t cuda_on_cpu_room(bool is_host, size_t n_bytes);
+
+/* Wherever page-locked or managed memory ends while a session is opened, nothing stays behind. */
+static void memory_that_ends(void **state) {
+    (void)state;
+    enum { MORE = 64 << 10 };
+    ig_session_options o = options_of("infinigen", "f16");
+    if (!cuda_on_cpu_room) skip();
+    open_on(TINY_LLAMA, "cuda");
+    for (int map = 0; map < 2; map++) {
+        o.cache.map = map;
+        ig_session_close(open_session(&o)); /* what the model keeps of it is there now */
+        size_t before = cuda_on_cpu_room(true, SIZE_MAX), room = before;
+        ig_status status = IG_E_MEMORY;
+        bool managed = false;
+        for (int n_failed = 0; status; n_failed++, room += MORE) {
+            ig_error err = {0};
+            ig_session *s;
+            cuda_on_cpu_room(true, room);
+            status = ig_session_open(&s, model, &o, &err);
+            managed = managed || strstr(err.text, "managed");
+            if (!status) {
+                assert_true(n_failed > 1);
+                ig_session_close(s);
+            } else if (status != IG_E_MEMORY || n_failed == 100) {
+                fail_msg("%s", err.text);
+            }
+            assert_true(cuda_on_cpu_room(true, SIZE_MAX) == before);
+        }
+        assert_int_equal(managed, map);
+    }
+    close_tiny(NULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),
                                        cmocka_unit_test(steps_of_any_make),
@@ -402,7 +436,8 @@ int main(void) {
                                        cmocka_unit_test(tiers),
                                        cmocka_unit_test(broken_models),
                                        cmocka_unit_test(refusals),
-                                       cmocka_unit_test(managed_memory)};
+                                       cmocka_unit_test(managed_memory),
+                                       cmocka_unit_test(memory_that_ends)};
     ig_device_info d;
     for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
     if (!ig_device_at(1, &d)) {

@@ -345,7 +345,6 @@ static void gpu_close(ig_device *d) {
     if (g->chosen) cudaEventDestroy(g->chosen);
     for (size_t i = 0; i < g->n_bound; i++) cudaFree(g->bound[i].copy);
     cudaFree(g->scratch);
-    cudaFree(g->peak);
     cudaFree(g->mail.dev);
     cudaFreeHost(g->mail.host);
     free(g->bound);
@@ -408,12 +407,11 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->brought, cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->chosen, cudaEventDisableTiming);
     if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
-    g->mail.size = IG_GPU_MAIL;
+    g->mail.size = IG_GPU_MAIL - sizeof *g->peak;
     g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);
     g->mail.dev = (uint8_t *)ig_cuda_take(g, IG_GPU_MAIL);
-    g->peak = (unsigned *)ig_cuda_take(g, sizeof *g->peak);
-    if (!g->mail.host || !g->mail.dev || !g->peak)
-        return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
+    if (!g->mail.host || !g->mail.dev) return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
+    g->peak = (unsigned *)(void *)(g->mail.dev + g->mail.size);
     return ig_pool_open(&g->pool, n_threads, err);
 }
 

@@ -37,7 +37,7 @@ typedef struct gpu {
     uint16_t *rows;                  /* gathered keys and values */
     size_t n_parts, n_state, n_rows; /* elements of these */
 
-    unsigned *peak;
+    unsigned *peak;    /* behind the mail */
     ig_cuda_mail mail; /* what attention was called with since the last wait */
 
     cudaStream_t ahead; /* brings blocks that are foreseen */
