@@ -262,7 +262,7 @@ static void tiers(void **state) {
     for (int i = 0; i < MANY; i++) many[i] = i * 11 % N_VOCAB;
     ig_session_options o = options_of("infinigen", "f16");
     o.n_ctx = MANY + 4;
-    o.n_batch = 8;
+    o.n_batch = 32;
     o.cache.vram_bytes = 0;
     ig_session *plain = open_session(&o);
     o.cache.disk_bytes = 64 << 20;
