@@ -9,7 +9,8 @@
 
 #include <math.h>
 
-enum { THREADS = 512, WARPS = THREADS / IG_WARP, DIGITS = 3, DIGIT_BITS = 11, BINS = 1 << DIGIT_BITS };
+enum { THREADS = 512, WARPS = THREADS / IG_WARP, DIGITS = 4, DIGIT_BITS = 8, BINS = 1 << DIGIT_BITS };
+enum { COPIES = 8 }; /* of a bin, one for every so many lanes: most weights of a list have few upper digits */
 
 typedef unsigned long long units;
 
@@ -20,8 +21,8 @@ static __device__ __forceinline__ units units_of(float w) { return w > 0 ? (unit
 
 /* Shared memory of a block of threads. */
 typedef struct board {
-    units sums[BINS]; /* of weights that have a digit, and their number */
-    unsigned counts[BINS];
+    units sums[BINS][COPIES]; /* of weights that have a digit, and their number; then all in the first copy */
+    unsigned counts[BINS][COPIES];
     units part_sums[IG_WARP]; /* of the bins of a lane */
     unsigned part_counts[IG_WARP];
     int counted[THREADS], totals[WARPS]; /* of each thread and warp */
@@ -93,14 +94,18 @@ static __device__ void set_out(board *b, const ig_scan_list *x, range of) {
 
 /* Of weights whose upper digits are those of the threshold, so many for each value of the next one. */
 static __device__ void count_digits(board *b, const float *w, range of, int shift) {
-    for (int i = (int)threadIdx.x; i < BINS; i += THREADS) b->counts[i] = 0, b->sums[i] = 0;
+    int bin = (int)threadIdx.x, copy = (int)threadIdx.x % COPIES;
+    for (int i = 0; i < COPIES && bin < BINS; i++) b->counts[bin][i] = 0, b->sums[bin][i] = 0;
     __syncthreads();
     for (int i = of.begin + (int)threadIdx.x; i < of.end; i += THREADS) {
         unsigned bits = __float_as_uint(w[i]), digit = bits >> shift & (BINS - 1);
         if (shift + DIGIT_BITS < 32 && bits >> (shift + DIGIT_BITS) != b->digits) continue;
-        atomicAdd(&b->counts[digit], 1u);
-        atomicAdd(&b->sums[digit], units_of(w[i]));
+        atomicAdd(&b->counts[digit][copy], 1u);
+        atomicAdd(&b->sums[digit][copy], units_of(w[i]));
     }
+    __syncthreads();
+    for (int i = 1; i < COPIES && bin < BINS; i++)
+        b->counts[bin][0] += b->counts[bin][i], b->sums[bin][0] += b->sums[bin][i];
     __syncthreads();
 }
 
@@ -112,7 +117,7 @@ static __device__ void find_digit(board *b) {
     if (lane < IG_WARP) {
         unsigned count = 0;
         units sum = 0;
-        for (int i = last; i > last - EACH; i--) count += b->counts[i], sum += b->sums[i];
+        for (int i = last; i > last - EACH; i--) count += b->counts[i][0], sum += b->sums[i][0];
         b->part_counts[lane] = count, b->part_sums[lane] = sum;
     }
     __syncthreads();
@@ -122,13 +127,13 @@ static __device__ void find_digit(board *b) {
     __syncthreads();
     if (lane >= IG_WARP || count > most || sum >= mass) return; /* it is an earlier lane's */
     for (int i = last; i > last - EACH; i--) {
-        if (count + b->counts[i] > most || sum + b->sums[i] >= mass) {
+        if (count + b->counts[i][0] > most || sum + b->sums[i][0] >= mass) {
             b->digits = b->digits << DIGIT_BITS | (unsigned)i;
             b->count -= (int)count;
             if (mass != IG_ALL_UNITS) b->mass -= sum;
             return;
         }
-        count += b->counts[i], sum += b->sums[i];
+        count += b->counts[i][0], sum += b->sums[i][0];
     }
 }
 
