@@ -40,22 +40,13 @@ static void act_prepare_q8(void *dst, const float *x, int n) {
 void ig_kernels_fill_matmul_avx512(ig_kernels *k) {
     k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
     k->scratch_bytes = ig_gemm_scratch_bytes_avx512;
-#define SET(TYPE, type)                                \
+#define SET_ROWS(TYPE, type)                           \
     k->gemv[IG_TYPE_##TYPE] = ig_gemv_##type##_avx512; \
-    k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx512; \
-    k->panels[IG_TYPE_##TYPE] = (ig_panels){0};
-    SET(F32, f32)
-    SET(F16, f16)
-    SET(BF16, bf16)
-    SET(Q4_0, q4_0)
-    SET(Q4_1, q4_1)
-    SET(Q5_0, q5_0)
-    SET(Q5_1, q5_1)
-    SET(Q8_0, q8_0)
-    SET(Q2_K, q2_k)
-    SET(Q3_K, q3_k)
-    SET(Q4_K, q4_k)
-    SET(Q5_K, q5_k)
-    SET(Q6_K, q6_k)
-#undef SET
+    k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx512;
+/* The panels are those of AVX2. */
+#define SET_PANELS(TYPE, type)                                                   \
+    k->gemv[IG_TYPE_##TYPE] = k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx512; \
+    k->panels[IG_TYPE_##TYPE].multiply = ig_panels_##type##_avx512;
+    IG_ROW_TYPES(SET_ROWS)
+    IG_PANEL_TYPES(SET_PANELS)
 }

@@ -7,23 +7,29 @@
 
 #include "kernel/kernel.h"
 
-#define IG_DECLARE(type)                                                          \
-    void ig_gemv_##type##_avx512(const ig_matmul *m, int row_begin, int row_end); \
-    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end);
-IG_DECLARE(f32)
-IG_DECLARE(f16)
-IG_DECLARE(bf16)
-IG_DECLARE(q4_0)
-IG_DECLARE(q4_1)
-IG_DECLARE(q5_0)
-IG_DECLARE(q5_1)
-IG_DECLARE(q8_0)
-IG_DECLARE(q2_k)
-IG_DECLARE(q3_k)
-IG_DECLARE(q4_k)
-IG_DECLARE(q5_k)
-IG_DECLARE(q6_k)
-#undef IG_DECLARE
+/* In the file's order: a function for few columns and one for many, or one for both. */
+#define IG_DECLARE(kind, type) void ig_##kind##_##type##_avx512(const ig_matmul *m, int row_begin, int row_end);
+/* Types that come in panels (panel.h): X(TYPE, type). */
+#define IG_PANEL_TYPES(X) \
+    X(Q4_0, q4_0)         \
+    X(Q4_1, q4_1)         \
+    X(Q5_0, q5_0)         \
+    X(Q5_1, q5_1)         \
+    X(Q4_K, q4_k)         \
+    X(Q5_K, q5_k)         \
+    X(Q6_K, q6_k)
+#define IG_ROW_TYPES(X) \
+    X(F32, f32)         \
+    X(F16, f16)         \
+    X(BF16, bf16)       \
+    X(Q8_0, q8_0)       \
+    X(Q2_K, q2_k)       \
+    X(Q3_K, q3_k)
+
+#define IG_DECLARE_PANELS(TYPE, type) IG_DECLARE(gemm, type) IG_DECLARE(panels, type)
+#define IG_DECLARE_ROWS(TYPE, type) IG_DECLARE(gemm, type) IG_DECLARE(gemv, type)
+IG_PANEL_TYPES(IG_DECLARE_PANELS)
+IG_ROW_TYPES(IG_DECLARE_ROWS)
 
 size_t ig_gemm_scratch_bytes_avx512(int n_in);
 

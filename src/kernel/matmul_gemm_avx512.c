@@ -1,65 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Many columns, AVX-512: rows in the lanes.
+ * Quantised weights, AVX-512: rows in the lanes.
  *
- * A panel of 32 rows is unpacked to scratch once and multiplied with all columns, up to six
- * at a time. It is a stream of steps of 64 elements, each [4 elements][32 rows] bytes of codes
- * followed by the scales and minimums of its groups as floats, so that one vpdpbusd takes four
- * elements of 16 rows from the panel and four broadcast bytes of a column. Signed types are kept as
- * value + 128 and start their integer sums at -128 * (sum of the column's codes). With float
- * weights the panel is [element][32 rows] floats, a slice of elements at a time.
+ * With many columns a wide panel of 32 rows is unpacked to scratch once, from the file's order or from two stored
+ * panels (panel.h), and multiplied with all of them, up to six at a time. It is a stream of steps of 64 elements, each
+ * [4 elements][32 rows] bytes of codes followed by the scales and minimums of its groups as floats, so that one
+ * vpdpbusd takes four elements of 16 rows from the panel and four broadcast bytes of a column. Signed types are kept as
+ * value + 128 and start their integer sums at -128 * (sum of the column's codes). Few columns meet a stored panel as it
+ * is, with the same bits.
  */
 #include "kernel/matmul_avx512.h"
-#include "kernel/parts.h"
+#include "kernel/panel.h"
 #include "kernel/quant.h"
 #include "kernel/quant_avx512.h"
+#include "kernel/wide_avx512.h"
 
-enum { PANEL_ROWS = 32, TILE_COLS = 6, CODE_BYTES = 64 * PANEL_ROWS, FLOAT_SLICE = 1024 };
+enum { CODE_BYTES = 64 * WIDE_ROWS };
 
-/* How a quantised type lies in a panel. */
-typedef struct format {
+/* How a quantised type lies in a wide panel. */
+typedef struct wide {
     int n_scales; /* per step of 64 elements: 2 or 4 */
     int n_mins;   /* 0 (signed), 2 or 4 */
-} format;
+} wide;
 
-static const format signed32 = {2, 0}, signed16 = {4, 0}, affine32 = {2, 2}, affine16 = {4, 4};
+static const wide signed32 = {2, 0}, signed16 = {4, 0}, affine32 = {2, 2}, affine16 = {4, 4};
 
-static inline size_t step_bytes(format f) { return CODE_BYTES + (size_t)(f.n_scales + f.n_mins) * PANEL_ROWS * 4; }
+static inline size_t wide_bytes(wide f) { return CODE_BYTES + (size_t)(f.n_scales + f.n_mins) * WIDE_ROWS * 4; }
 
 size_t ig_gemm_scratch_bytes_avx512(int n_in) {
-    size_t n_steps = ((size_t)n_in + 255) / 256 * 4, quantised = n_steps * step_bytes(affine16);
-    size_t floats = FLOAT_SLICE * PANEL_ROWS * sizeof(float);
+    size_t n_steps = ((size_t)n_in + 255) / 256 * 4, quantised = n_steps * wide_bytes(affine16);
+    size_t floats = FLOAT_SLICE * WIDE_ROWS * sizeof(float);
     return quantised > floats ? quantised : floats;
 }
 
 /* ---- panels -------------------------------------------------------------------- */
-
-/* 16 rows of 16 dwords to 16 columns. */
-static inline void transpose16(__m512i v[16]) {
-    __m512i t[16];
-    for (int i = 0; i < 16; i += 2) {
-        t[i] = _mm512_unpacklo_epi32(v[i], v[i + 1]);
-        t[i + 1] = _mm512_unpackhi_epi32(v[i], v[i + 1]);
-    }
-    for (int i = 0; i < 16; i += 4) { /* v[i + j]: column 4 * lane + j of rows i..i+3 */
-        v[i] = _mm512_unpacklo_epi64(t[i], t[i + 2]);
-        v[i + 1] = _mm512_unpackhi_epi64(t[i], t[i + 2]);
-        v[i + 2] = _mm512_unpacklo_epi64(t[i + 1], t[i + 3]);
-        v[i + 3] = _mm512_unpackhi_epi64(t[i + 1], t[i + 3]);
-    }
-    for (int j = 0; j < 4; j++) {
-        t[j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0x88);
-        t[4 + j] = _mm512_shuffle_i32x4(v[j], v[4 + j], 0xdd);
-        t[8 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0x88);
-        t[12 + j] = _mm512_shuffle_i32x4(v[8 + j], v[12 + j], 0xdd);
-    }
-    for (int j = 0; j < 4; j++) {
-        v[j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0x88);
-        v[4 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0x88);
-        v[8 + j] = _mm512_shuffle_i32x4(t[j], t[8 + j], 0xdd);
-        v[12 + j] = _mm512_shuffle_i32x4(t[4 + j], t[12 + j], 0xdd);
-    }
-}
 
 /* Codes of 16 rows to one step of a panel; half 0 or 1 of its rows. */
 static inline void put_codes(char *step, int half, __m512i code[16]) {
@@ -72,16 +46,10 @@ static inline float *affine_at(char *step, int i, int half) {
     return (float *)(void *)(step + CODE_BYTES + (2 * i + half) * 64);
 }
 
-typedef struct panel_rows {
-    const uint8_t *w; /* first of the 16 */
-    size_t row_bytes;
-    int n; /* rows there are, 0..16 */
-} panel_rows;
-
 /* 256 elements of a row, from its byte `at`; to four steps. Offset: of signed types. */
 INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (*load)(const uint8_t *),
-                      const int offset, const format f) {
-    size_t step = step_bytes(f);
+                      const int offset, const wide f) {
+    size_t step = wide_bytes(f);
     __m512i code[4][16], scale[16], min[16];
     for (int r = 0; r < 16; r++) {
         super w = {0};
@@ -104,8 +72,8 @@ INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (
 }
 
 INLINE void unpack_supers(char *panel, panel_rows rows, int half, int n_in, super (*load)(const uint8_t *),
-                          const int bytes, const int offset, const format f) {
-    for (int b = 0; b < n_in / 256; b++, panel += 4 * step_bytes(f))
+                          const int bytes, const int offset, const wide f) {
+    for (int b = 0; b < n_in / 256; b++, panel += 4 * wide_bytes(f))
         put_super(panel, rows, half, (size_t)b * (size_t)bytes, load, offset, f);
 }
 
@@ -129,11 +97,11 @@ INLINE void put_pair(char *panel, panel_rows rows, int half, size_t at, pair (*l
 /* Blocks of 32: eight at a time if there is a function for that, then two, then one. */
 INLINE void unpack_pairs(char *panel, panel_rows rows, int half, int n_in, super (*load8)(const uint8_t *),
                          pair (*load)(const uint8_t *, int), const int bytes, const int offset) {
-    const format f = offset ? signed32 : affine32;
+    const wide f = offset ? signed32 : affine32;
     int b = 0, n_blocks = n_in / 32;
-    for (; load8 && b + 7 < n_blocks; b += 8, panel += 4 * step_bytes(f))
+    for (; load8 && b + 7 < n_blocks; b += 8, panel += 4 * wide_bytes(f))
         put_super(panel, rows, half, (size_t)b * (size_t)bytes, load8, offset, f);
-    for (; b < n_blocks; b += 2, panel += step_bytes(f)) {
+    for (; b < n_blocks; b += 2, panel += wide_bytes(f)) {
         size_t at = (size_t)b * (size_t)bytes;
         if (b + 1 < n_blocks)
             put_pair(panel, rows, half, at, load, 2, offset);
@@ -144,20 +112,13 @@ INLINE void unpack_pairs(char *panel, panel_rows rows, int half, int n_in, super
 
 /* ---- quantised tiles ------------------------------------------------------------- */
 
-/* Rows of a tile: lanes to write of the two halves. */
-typedef struct tile_out {
-    float *out;
-    size_t stride;
-    __mmask16 mask[2];
-} tile_out;
-
 static inline __m512i broadcast4(const int8_t *p) {
     int32_t v;
     memcpy(&v, p, sizeof v);
     return _mm512_set1_epi32(v);
 }
 
-INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_stride, tile_out t, const format f,
+INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_stride, tile_out t, const wide f,
                     const int n_cols) {
     __m512 acc[2][TILE_COLS];
     const ig_q8 a = ig_q8_view(act, n_in); /* of the first column; the others lie act_stride further */
@@ -166,10 +127,10 @@ INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_str
 #pragma GCC unroll 8
     for (int c = 0; c < n_cols; c++) acc[0][c] = acc[1][c] = _mm512_setzero_ps();
     for (int g = 0; g < (n_in + 63) / 64 * 2; g++) {
-        const char *step = panel + (size_t)(g / 2) * step_bytes(f);
+        const char *step = panel + (size_t)(g / 2) * wide_bytes(f);
         const char *code = step + g % 2 * (CODE_BYTES / 2);
-        const float *scale = (const float *)(const void *)(step + CODE_BYTES) + g % 2 * parts * PANEL_ROWS;
-        const float *min = scale + f.n_scales * PANEL_ROWS;
+        const float *scale = (const float *)(const void *)(step + CODE_BYTES) + g % 2 * parts * WIDE_ROWS;
+        const float *min = scale + f.n_scales * WIDE_ROWS;
         __m512 sum[2][TILE_COLS];
 #pragma GCC unroll 2
         for (int part = 0; part < parts; part++) {
@@ -240,34 +201,157 @@ TILES(signed16)
 TILES(affine32)
 TILES(affine16)
 
-static int tile_width(int n_left) { return n_left >= 6 ? 6 : n_left >= 4 ? 4 : n_left >= 2 ? 2 : 1; }
-
-static tile_out tile_out_at(const ig_matmul *m, int r, int n_rows, int c) {
-    uint32_t mask = (uint32_t)((1ull << n_rows) - 1);
-    return (tile_out){
-        m->out + (size_t)c * m->out_stride + (size_t)r, m->out_stride, {(__mmask16)mask, (__mmask16)(mask >> 16)}};
-}
-
 typedef void (*unpack_fn)(char *panel, panel_rows rows, int half, int n_in);
 
-static int min_int(int a, int b) { return a < b ? a : b; }
-
-static panel_rows rows_at(const ig_matmul *m, int r, int row_end) {
-    int n = row_end - r < 0 ? 0 : min_int(row_end - r, 16);
-    return (panel_rows){(const uint8_t *)m->w + (size_t)(n ? r : 0) * m->row_bytes, m->row_bytes, n};
+/* A wide panel, of rows r .. r + n_rows - 1, and all columns. */
+static void multiply_wide(const ig_matmul *m, int r, int n_rows, const tile_fn *tiles) {
+    for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
+        n_cols = tile_width(m->n_cols - c);
+        tiles[n_cols](m->scratch, m->n_in, (const char *)m->act + (size_t)c * m->act_stride, m->act_stride,
+                      tile_out_at(m, r, n_rows, c));
+    }
 }
 
 static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, unpack_fn unpack, const tile_fn *tiles) {
-    for (int r = row_begin; r < row_end; r += PANEL_ROWS) {
-        int n_rows = min_int(row_end - r, PANEL_ROWS);
+    for (int r = row_begin; r < row_end; r += WIDE_ROWS) {
         for (int half = 0; half < 2; half++) unpack(m->scratch, rows_at(m, r + 16 * half, row_end), half, m->n_in);
-        for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
-            n_cols = tile_width(m->n_cols - c);
-            tiles[n_cols](m->scratch, m->n_in, (const char *)m->act + (size_t)c * m->act_stride, m->act_stride,
-                          tile_out_at(m, r, n_rows, c));
-        }
+        multiply_wide(m, r, min_int(row_end - r, WIDE_ROWS), tiles);
     }
 }
+
+/* ---- stored panels ------------------------------------------------------------------ */
+
+enum { FEW_COLS = TILE_COLS };
+
+/* 16 or 32 in the bytes of v where `bits` has bit `from`; with n == 2 bits from `from` on, at 16. */
+INLINE __m512i high_bits(__m512i v, __m512i bits, const int n, const int from) {
+    __m512i moved = from > 4 ? _mm512_srli_epi16(bits, from - 4) : _mm512_slli_epi16(bits, 4 - from);
+    return _mm512_ternarylogic_epi32(v, moved, _mm512_set1_epi8(n == 1 ? 16 : 48), 0xf8); /* a | (b & c) */
+}
+
+/* Codes of elements 4 j .. 4 j + 3 of a step's 16 rows; steps are 32-byte aligned. */
+INLINE __m512i stored_codes(const char *step, const int j, const format f) {
+    __m512i v = _mm512_loadu_si512(step + 64 * (j % 4));
+    if (j >= 4) v = _mm512_srli_epi16(v, 4);
+    v = _mm512_and_si512(v, _mm512_set1_epi8(15));
+    if (f.bits == 5) v = high_bits(v, _mm512_loadu_si512(step + 256), 1, j);
+    if (f.bits == 6) v = high_bits(v, _mm512_loadu_si512(step + 256 + 64 * (j / 4)), 2, 2 * (j % 4));
+    return v;
+}
+
+INLINE __m512 load_halves(const char *p) { return _mm512_cvtph_ps(_mm256_load_si256((const void *)p)); }
+
+/* Scales (which 0) or minimums (1) of 16 rows, number `part` of n_scales. */
+INLINE __m512 stored_affine(const char *step, const char *head, const int which, const int part, const format f) {
+    const char *p = step + code_bytes(f);
+    const int at = (which * f.n_scales + part) * PANEL_ROWS;
+    if (!f.super) return load_halves(p + 2 * at);
+    __m512i bytes = _mm512_cvtepi8_epi32(_mm_load_si128((const void *)(p + at)));
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(bytes), load_halves(head + 2 * which * PANEL_ROWS));
+}
+
+/* A stored panel to one half of a wide one. */
+INLINE void expand(char *to, int half, const char *step, int n_in, const format from, const wide f) {
+    const int n = from.n_scales;
+    const char *head = step;
+    for (int g = 0; g < n_in / 32; g++, step += step_bytes(from)) {
+        char *at = to + (size_t)(g / 2) * wide_bytes(f), *code = at + g % 2 * (CODE_BYTES / 2) + 64 * half;
+        if (from.super && g % 8 == 0) {
+            head = step;
+            step += head_bytes(from);
+        }
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++) {
+            __m512i v = stored_codes(step, j, from);
+            if (from.offset) v = _mm512_add_epi8(v, _mm512_set1_epi8((char)(128 - from.offset)));
+            _mm512_store_si512(code + 128 * j, v);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < n; i++) {
+            _mm512_store_ps(affine_at(at, g % 2 * n + i, half), stored_affine(step, head, 0, i, from));
+            if (f.n_mins)
+                _mm512_store_ps(affine_at(at, f.n_scales + g % 2 * n + i, half), stored_affine(step, head, 1, i, from));
+        }
+    }
+    if (n_in / 32 % 2 == 0) return;
+    char *last = to + (size_t)(n_in / 64) * wide_bytes(f);
+    for (int j = 8; j < 16; j++) _mm512_store_si512(last + 128 * j + 64 * half, _mm512_setzero_si512());
+    for (int i = 1; i < f.n_scales + f.n_mins; i += 2) _mm512_store_ps(affine_at(last, i, half), _mm512_setzero_ps());
+}
+
+/* What a stored panel and a few columns make, with the operations of tile_q8 in their order. */
+INLINE void tile_stored(const char *step, const ig_matmul *m, int column, tile_out t, const format f,
+                        const int n_cols) {
+    const int n = f.n_scales, n_fours = 8 / n;
+    const char *head = step;
+    __m512 acc[TILE_COLS];
+    ig_q8 a[TILE_COLS];
+#pragma GCC unroll 8
+    for (int c = 0; c < n_cols; c++) {
+        a[c] = ig_q8_view((const char *)m->act + (size_t)(column + c) * m->act_stride, m->n_in);
+        acc[c] = _mm512_setzero_ps();
+    }
+    for (int g = 0; g < m->n_in / 32; g++, step += step_bytes(f)) {
+        if (f.super && g % 8 == 0) {
+            head = step;
+            step += head_bytes(f);
+        }
+        fetch_weights(step, step_bytes(f));
+        __m512 sum[TILE_COLS];
+#pragma GCC unroll 2
+        for (int part = 0; part < n; part++) {
+            __m512i dot[TILE_COLS];
+#pragma GCC unroll 8
+            for (int c = 0; c < n_cols; c++) /* n32 and n16 are -128 times the sum of codes */
+                dot[c] = _mm512_set1_epi32((n == 2 ? a[c].n16[2 * g + part] : a[c].n32[g]) / 128 * f.offset);
+#pragma GCC unroll 8
+            for (int i = 0; i < n_fours; i++) {
+                __m512i w = stored_codes(step, n_fours * part + i, f);
+#pragma GCC unroll 8
+                for (int c = 0; c < n_cols; c++)
+                    dot[c] = _mm512_dpbusd_epi32(dot[c], w, broadcast4(a[c].q + 32 * g + 16 * part + 4 * i));
+            }
+            __m512 scale = stored_affine(step, head, 0, part, f);
+#pragma GCC unroll 8
+            for (int c = 0; c < n_cols; c++) {
+                __m512 v = _mm512_cvtepi32_ps(dot[c]);
+                sum[c] = part ? _mm512_fmadd_ps(v, scale, sum[c]) : _mm512_mul_ps(v, scale);
+            }
+        }
+#pragma GCC unroll 8
+        for (int c = 0; c < n_cols; c++) acc[c] = _mm512_fmadd_ps(sum[c], _mm512_set1_ps(a[c].d[g]), acc[c]);
+        if (f.offset) continue;
+        __m512 min = stored_affine(step, head, 1, 0, f);
+#pragma GCC unroll 8
+        for (int c = 0; c < n_cols; c++) acc[c] = _mm512_fmadd_ps(min, _mm512_set1_ps(a[c].ds[g]), acc[c]);
+    }
+    for (int c = 0; c < n_cols; c++) _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride, t.mask[0], acc[c]);
+}
+
+typedef void (*stored_fn)(const char *panel, const ig_matmul *m, int column, tile_out t, int n_cols);
+typedef void (*expand_fn)(char *to, int half, const char *stored, int n_in);
+
+static void multiply_few(const ig_matmul *m, int row_begin, int row_end, stored_fn tile) {
+    for (int r = row_begin; r < row_end; r += PANEL_ROWS)
+        tile((const char *)m->w + (size_t)r * m->row_bytes, m, 0,
+             tile_out_at(m, r, min_int(row_end - r, PANEL_ROWS), 0), m->n_cols);
+}
+
+static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stored_fn few, expand_fn to_wide,
+                            const tile_fn *tiles) {
+    if (m->n_cols <= FEW_COLS) {
+        multiply_few(m, row_begin, row_end, few);
+        return;
+    }
+    for (int r = row_begin; r < row_end; r += WIDE_ROWS) {
+        int n_rows = min_int(row_end - r, WIDE_ROWS);
+        for (int half = 0; half < 2 && PANEL_ROWS * half < n_rows; half++)
+            to_wide(m->scratch, half, (const char *)m->w + (size_t)(r + PANEL_ROWS * half) * m->row_bytes, m->n_in);
+        multiply_wide(m, r, n_rows, tiles);
+    }
+}
+
+/* ---- the functions of a type -------------------------------------------------------- */
 
 #define GEMM(type, f, unpack, ...)                                                 \
     static void unpack_##type(char *panel, panel_rows rows, int half, int n_in) {  \
@@ -276,93 +360,37 @@ static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, unpack_fn un
     void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) { \
         gemm_q8(m, row_begin, row_end, unpack_##type, tiles_##f);                  \
     }
-GEMM(q4_0, signed32, unpack_pairs, load8_q4_0, load_q4_0, 18, 8)
-GEMM(q4_1, affine32, unpack_pairs, load8_q4_1, load_q4_1, 20, 0)
-GEMM(q5_0, signed32, unpack_pairs, load8_q5_0, load_q5_0, 22, 16)
-GEMM(q5_1, affine32, unpack_pairs, load8_q5_1, load_q5_1, 24, 0)
+
+#define STORED_COLS(type, n)                                \
+    case n:                                                 \
+        tile_stored(panel, m, column, t, stored_##type, n); \
+        break;
+#define PANELS(type, f, unpack, ...)                                                                    \
+    GEMM(type, f, unpack, __VA_ARGS__)                                                                  \
+    static void expand_##type(char *to, int half, const char *stored, int n_in) {                       \
+        expand(to, half, stored, n_in, stored_##type, f);                                               \
+    }                                                                                                   \
+    static void few_##type(const char *panel, const ig_matmul *m, int column, tile_out t, int n_cols) { \
+        switch (n_cols) {                                                                               \
+            STORED_COLS(type, 1)                                                                        \
+            STORED_COLS(type, 2)                                                                        \
+            STORED_COLS(type, 3)                                                                        \
+            STORED_COLS(type, 4)                                                                        \
+            STORED_COLS(type, 5)                                                                        \
+            STORED_COLS(type, 6)                                                                        \
+        }                                                                                               \
+    }                                                                                                   \
+    void ig_panels_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {                    \
+        multiply_stored(m, row_begin, row_end, few_##type, expand_##type, tiles_##f);                   \
+    }
+
+PANELS(q4_0, signed32, unpack_pairs, load8_q4_0, load_q4_0, 18, 8)
+PANELS(q4_1, affine32, unpack_pairs, load8_q4_1, load_q4_1, 20, 0)
+PANELS(q5_0, signed32, unpack_pairs, load8_q5_0, load_q5_0, 22, 16)
+PANELS(q5_1, affine32, unpack_pairs, load8_q5_1, load_q5_1, 24, 0)
+PANELS(q4_k, affine32, unpack_supers, load_q4_k, 144, 0, affine32)
+PANELS(q5_k, affine32, unpack_supers, load_q5_k, 176, 0, affine32)
+PANELS(q6_k, signed16, unpack_supers, load_q6_k, 210, 32, signed16)
 GEMM(q8_0, signed32, unpack_pairs, NULL, load_q8_0, 34, 128)
 GEMM(q2_k, affine16, unpack_supers, load_q2_k, 84, 0, affine16)
 GEMM(q3_k, signed16, unpack_supers, load_q3_k, 110, 4, signed16)
-GEMM(q4_k, affine32, unpack_supers, load_q4_k, 144, 0, affine32)
-GEMM(q5_k, affine32, unpack_supers, load_q5_k, 176, 0, affine32)
-GEMM(q6_k, signed16, unpack_supers, load_q6_k, 210, 32, signed16)
-
-/* ---- floats ---------------------------------------------------------------------- */
-
-INLINE void unpack_floats(float *panel, panel_rows rows, int half, int first, int n,
-                          __m512 (*load)(const void *, __mmask16), const int bytes) {
-    for (int i = 0; i < n; i += 16) {
-        __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
-        __m512i v[16];
-        for (int r = 0; r < 16; r++) {
-            v[r] = _mm512_setzero_si512();
-            if (r < rows.n)
-                v[r] = _mm512_castps_si512(
-                    load(rows.w + (size_t)r * rows.row_bytes + (size_t)(first + i) * (size_t)bytes, mask));
-        }
-        transpose16(v);
-        for (int j = 0; j < 16; j++) _mm512_store_si512(panel + (i + j) * PANEL_ROWS + 16 * half, v[j]);
-    }
-}
-
-/* Elements first .. first + n of a slice; later slices add to what is in out. */
-INLINE void tile_f32(const float *panel, int first, int n, const char *act, size_t act_stride, tile_out t,
-                     const int n_cols) {
-    __m512 acc[2][TILE_COLS];
-#pragma GCC unroll 8
-    for (int c = 0; c < n_cols; c++)
-        for (int h = 0; h < 2; h++)
-            acc[h][c] =
-                first ? _mm512_maskz_loadu_ps(t.mask[h], t.out + (size_t)c * t.stride + 16 * h) : _mm512_setzero_ps();
-    const char *x = act + (size_t)first * sizeof(float);
-    for (int i = 0; i < n; i++, x += sizeof(float)) {
-        __m512 w0 = _mm512_load_ps(panel + i * PANEL_ROWS), w1 = _mm512_load_ps(panel + i * PANEL_ROWS + 16);
-#pragma GCC unroll 8
-        for (int c = 0; c < n_cols; c++) {
-            __m512 v = _mm512_set1_ps(*(const float *)(const void *)(x + (size_t)c * act_stride));
-            acc[0][c] = _mm512_fmadd_ps(w0, v, acc[0][c]);
-            acc[1][c] = _mm512_fmadd_ps(w1, v, acc[1][c]);
-        }
-    }
-#pragma GCC unroll 8
-    for (int c = 0; c < n_cols; c++)
-        for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride + 16 * h, t.mask[h], acc[h][c]);
-}
-
-static void tiles_f32(const ig_matmul *m, int first, int n, int r, int n_rows) {
-    for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
-        n_cols = tile_width(m->n_cols - c);
-        const char *act = (const char *)m->act + (size_t)c * m->act_stride;
-        tile_out t = tile_out_at(m, r, n_rows, c);
-        if (n_cols == 6)
-            tile_f32(m->scratch, first, n, act, m->act_stride, t, 6);
-        else if (n_cols == 4)
-            tile_f32(m->scratch, first, n, act, m->act_stride, t, 4);
-        else if (n_cols == 2)
-            tile_f32(m->scratch, first, n, act, m->act_stride, t, 2);
-        else
-            tile_f32(m->scratch, first, n, act, m->act_stride, t, 1);
-    }
-}
-
-typedef void (*unpack_floats_fn)(float *panel, panel_rows rows, int half, int first, int n);
-
-static void gemm_floats(const ig_matmul *m, int row_begin, int row_end, unpack_floats_fn unpack) {
-    for (int r = row_begin; r < row_end; r += PANEL_ROWS)
-        for (int first = 0; first < m->n_in; first += FLOAT_SLICE) {
-            int n = min_int(m->n_in - first, FLOAT_SLICE);
-            for (int half = 0; half < 2; half++) unpack(m->scratch, rows_at(m, r + 16 * half, row_end), half, first, n);
-            tiles_f32(m, first, n, r, min_int(row_end - r, PANEL_ROWS));
-        }
-}
-
-#define GEMM_FLOATS(type, bytes)                                                           \
-    static void unpack_##type(float *panel, panel_rows rows, int half, int first, int n) { \
-        unpack_floats(panel, rows, half, first, n, load_##type, bytes);                    \
-    }                                                                                      \
-    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {         \
-        gemm_floats(m, row_begin, row_end, unpack_##type);                                 \
-    }
-GEMM_FLOATS(f32, 4)
-GEMM_FLOATS(f16, 2)
-GEMM_FLOATS(bf16, 2)

@@ -29,7 +29,7 @@ INLINE void row_bytes(const ig_matmul *m, const uint8_t *w, int c0, const int n_
         acc[c] = _mm256_setzero_ps();
     }
     for (int b = 0; b < m->n_in / 32; b++, w += bytes) {
-        fetch_ahead(w, (size_t)bytes);
+        fetch_weights(w, (size_t)bytes);
         __m256i code = load32(w + 2);
         float scale = read_f16(w);
         for (int c = 0; c < n_cols; c++) {
@@ -62,7 +62,7 @@ INLINE void row_supers(const ig_matmul *m, const uint8_t *w, int c0, const int n
     }
     for (int b = 0; b < m->n_in / 256; b++, w += bytes) {
         super s;
-        fetch_ahead(w, (size_t)bytes);
+        fetch_weights(w, (size_t)bytes);
         load(&s, w);
         for (int c = 0; c < n_cols; c++) add_super(&acc[c], &mins[c], &s, &a[c], b, dot4);
     }

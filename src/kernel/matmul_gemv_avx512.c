@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Few columns, AVX-512: weights straight from the file's format, elements in the lanes.
+ * Few columns, AVX-512: weights of types that do not come in panels: weights straight from the file's format, elements
+ * in the lanes.
  *
  * A tile is a few rows by a few columns; each weight is unpacked once and used for all
  * columns of the tile. The operations for one (row, column) are the same in every tile.
@@ -32,7 +33,7 @@ static inline const uint8_t *fetch_from(const ig_matmul *m, const uint8_t *first
     return first + (tile > AHEAD ? tile : AHEAD);
 }
 
-static inline void fetch_ahead(const uint8_t **next, int bytes) {
+static inline void fetch_tile(const uint8_t **next, int bytes) {
     for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)*next + i, _MM_HINT_T0);
     *next += bytes;
 }
@@ -59,43 +60,37 @@ INLINE void put_sums(const ig_matmul *m, const rows *t, __m512 acc[MAX_ROWS][MAX
 
 /* ---- blocks of 32 ------------------------------------------------------------ */
 
-typedef pair (*load_pair_fn)(const uint8_t *p, int n_blocks);
-
 /* What one step of 64 elements takes from a column. */
 typedef struct column_pair {
-    __m512i q, start; /* codes; minus offset * sums of four codes */
-    __m512 d, ds;     /* ds once per block: lane 0 and lane 8 */
+    __m512i q, start; /* codes; -128 times the sums of four codes */
+    __m512 d;
 } column_pair;
 
-INLINE column_pair column_at(const ig_q8 *a, int b, const int offset) {
+INLINE column_pair column_at(const ig_q8 *a, int b) {
     column_pair x = {.q = _mm512_load_si512(a->q + 32 * b), .start = _mm512_setzero_si512()};
-    if (offset) x.start = _mm512_sub_epi32(x.start, _mm512_dpbusd_epi32(x.start, _mm512_set1_epi8((char)offset), x.q));
+    x.start = _mm512_sub_epi32(x.start, _mm512_dpbusd_epi32(x.start, _mm512_set1_epi8(-128), x.q));
     x.d = _mm512_mask_broadcastss_ps(_mm512_set1_ps(a->d[b]), 0xff00, _mm_load_ss(a->d + b + 1));
-    x.ds =
-        _mm512_mask_broadcastss_ps(_mm512_zextps128_ps512(_mm_load_ss(a->ds + b)), 0x100, _mm_load_ss(a->ds + b + 1));
     return x;
 }
 
-/* Offset 0: the type has minimums. */
 INLINE void step_pairs(const rows *t, const ig_q8 *a, int b, const int n_blocks, __m512 acc[MAX_ROWS][MAX_COLS],
-                       const int n_rows, const int n_cols, load_pair_fn load, const int bytes, const int offset) {
+                       const int n_rows, const int n_cols, const int bytes) {
     column_pair x[MAX_COLS];
 #pragma GCC unroll 4
-    for (int c = 0; c < n_cols; c++) x[c] = column_at(&a[c], b, offset);
+    for (int c = 0; c < n_cols; c++) x[c] = column_at(&a[c], b);
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
-        pair w = load(t->w[r] + (size_t)b * (size_t)bytes, n_blocks);
+        pair w = load_q8_0(t->w[r] + (size_t)b * (size_t)bytes, n_blocks);
 #pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) {
             __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(x[c].start, w.code, x[c].q));
             acc[r][c] = _mm512_fmadd_ps(dot, _mm512_mul_ps(w.scale, x[c].d), acc[r][c]);
-            if (!offset) acc[r][c] = _mm512_fmadd_ps(w.min, x[c].ds, acc[r][c]);
         }
     }
 }
 
-INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n_cols, load_pair_fn load,
-                       const int bytes, const int offset) {
+/* Q8_0. */
+INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n_cols, const int bytes) {
     __m512 acc[MAX_ROWS][MAX_COLS];
     ig_q8 a[MAX_COLS];
     columns_of(a, m, &t, n_cols);
@@ -103,10 +98,10 @@ INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n
     const uint8_t *next = fetch_from(m, t.w[0], n_rows);
     int n_blocks = m->n_in / 32, b = 0;
     for (; b + 1 < n_blocks; b += 2) {
-        fetch_ahead(&next, 2 * bytes * n_rows);
-        step_pairs(&t, a, b, 2, acc, n_rows, n_cols, load, bytes, offset);
+        fetch_tile(&next, 2 * bytes * n_rows);
+        step_pairs(&t, a, b, 2, acc, n_rows, n_cols, bytes);
     }
-    if (b < n_blocks) step_pairs(&t, a, b, 1, acc, n_rows, n_cols, load, bytes, offset);
+    if (b < n_blocks) step_pairs(&t, a, b, 1, acc, n_rows, n_cols, bytes);
     put_sums(m, &t, acc, n_rows, n_cols);
 }
 
@@ -114,58 +109,40 @@ INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n
 
 typedef super (*load_super_fn)(const uint8_t *p);
 
-/* Lanes of a register of scales that belong to the 16 sums of 4 of part i. */
-static inline __m512i scale_lanes(int i, int n_scales) {
+/* Lanes of a register of 16 scales that belong to the 16 sums of 4 of part i. */
+static inline __m512i scale_lanes(int i) {
     __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    return _mm512_add_epi32(_mm512_srli_epi32(lane, n_scales == 16 ? 2 : 3), _mm512_set1_epi32(i * n_scales / 4));
+    return _mm512_add_epi32(_mm512_srli_epi32(lane, 2), _mm512_set1_epi32(4 * i));
 }
 
-/* n_scales of 256 elements: 8, with the minimums in the same register, or 16. */
 INLINE void step_supers(const rows *t, const ig_q8 *a, int b, __m512 acc[MAX_ROWS][MAX_COLS],
                         __m512 mins[MAX_ROWS][MAX_COLS], const int n_rows, const int n_cols, load_super_fn load,
-                        const int bytes, const int n_scales) {
+                        const int bytes) {
     const __m512i each2 = _mm512_set_epi32(7, 7, 6, 6, 5, 5, 4, 4, 3, 3, 2, 2, 1, 1, 0, 0);
     __m512 d[MAX_COLS];
 #pragma GCC unroll 4
-    for (int c = 0; c < n_cols; c++) {
-        __m512 d8 = _mm512_castps256_ps512(_mm256_load_ps(a[c].d + 8 * b));
-        /* 8 scales: d and d * sum side by side, as scales and minimums are. */
-        d[c] = n_scales == 16 ? _mm512_permutexvar_ps(each2, d8)
-                              : _mm512_insertf32x8(d8, _mm256_load_ps(a[c].ds + 8 * b), 1);
-    }
+    for (int c = 0; c < n_cols; c++)
+        d[c] = _mm512_permutexvar_ps(each2, _mm512_castps256_ps512(_mm256_load_ps(a[c].d + 8 * b)));
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
         super w = load(t->w[r] + (size_t)b * (size_t)bytes);
 #pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) {
             __m512 sd = _mm512_mul_ps(w.scale, d[c]);
-            if (n_scales == 16)
-                mins[r][c] = _mm512_fmadd_ps(w.min, _mm512_load_ps(a[c].ds16 + 16 * b), mins[r][c]);
-            else
-                mins[r][c] = _mm512_add_ps(mins[r][c], sd);
+            mins[r][c] = _mm512_fmadd_ps(w.min, _mm512_load_ps(a[c].ds16 + 16 * b), mins[r][c]);
 #pragma GCC unroll 4
             for (int i = 0; i < 4; i++) {
                 __m512i dot = _mm512_dpbusd_epi32(_mm512_setzero_si512(), w.code[i],
                                                   _mm512_load_si512(a[c].q + 256 * b + 64 * i));
-                __m512 scale = _mm512_permutexvar_ps(scale_lanes(i, n_scales), sd);
+                __m512 scale = _mm512_permutexvar_ps(scale_lanes(i), sd);
                 acc[r][c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scale, acc[r][c]);
             }
         }
     }
 }
 
-/* With 8 scales the lower half of mins holds scales, which are no part of the sum. */
-INLINE void add_mins(__m512 acc[MAX_ROWS][MAX_COLS], __m512 mins[MAX_ROWS][MAX_COLS], const int n_rows,
-                     const int n_cols, const int n_scales) {
-#pragma GCC unroll 4
-    for (int r = 0; r < n_rows; r++)
-#pragma GCC unroll 4
-        for (int c = 0; c < n_cols; c++)
-            acc[r][c] = _mm512_mask_add_ps(acc[r][c], n_scales == 16 ? 0xffff : 0xff00, acc[r][c], mins[r][c]);
-}
-
 INLINE void tile_supers(const ig_matmul *m, rows t, const int n_rows, const int n_cols, load_super_fn load,
-                        const int bytes, const int n_scales) {
+                        const int bytes) {
     __m512 acc[MAX_ROWS][MAX_COLS], mins[MAX_ROWS][MAX_COLS];
     ig_q8 a[MAX_COLS];
     columns_of(a, m, &t, n_cols);
@@ -173,32 +150,13 @@ INLINE void tile_supers(const ig_matmul *m, rows t, const int n_rows, const int 
     set_zero(mins, n_rows, n_cols);
     const uint8_t *next = fetch_from(m, t.w[0], n_rows);
     for (int b = 0; b < m->n_in / 256; b++) {
-        fetch_ahead(&next, bytes * n_rows);
-        step_supers(&t, a, b, acc, mins, n_rows, n_cols, load, bytes, n_scales);
+        fetch_tile(&next, bytes * n_rows);
+        step_supers(&t, a, b, acc, mins, n_rows, n_cols, load, bytes);
     }
-    add_mins(acc, mins, n_rows, n_cols, n_scales);
-    put_sums(m, &t, acc, n_rows, n_cols);
-}
-
-/* Blocks of 32, eight at a time while there are eight: their scales are converted and spread
- * together, which takes a third of the instructions away. */
-INLINE void tile_eights(const ig_matmul *m, rows t, const int n_rows, const int n_cols, load_super_fn load8,
-                        load_pair_fn load, const int bytes, const int offset) {
-    __m512 acc[MAX_ROWS][MAX_COLS], mins[MAX_ROWS][MAX_COLS];
-    ig_q8 a[MAX_COLS];
-    columns_of(a, m, &t, n_cols);
-    set_zero(acc, n_rows, n_cols);
-    set_zero(mins, n_rows, n_cols);
-    const uint8_t *next = fetch_from(m, t.w[0], n_rows);
-    int n_blocks = m->n_in / 32, b = 0;
-    for (; b + 7 < n_blocks; b += 8) {
-        fetch_ahead(&next, 8 * bytes * n_rows);
-        step_supers(&t, a, b / 8, acc, mins, n_rows, n_cols, load8, 8 * bytes, 8);
-    }
-    add_mins(acc, mins, n_rows, n_cols, 8);
-    fetch_ahead(&next, (n_blocks - b) * bytes * n_rows);
-    for (; b + 1 < n_blocks; b += 2) step_pairs(&t, a, b, 2, acc, n_rows, n_cols, load, bytes, offset);
-    if (b < n_blocks) step_pairs(&t, a, b, 1, acc, n_rows, n_cols, load, bytes, offset);
+#pragma GCC unroll 4
+    for (int r = 0; r < n_rows; r++)
+#pragma GCC unroll 4
+        for (int c = 0; c < n_cols; c++) acc[r][c] = _mm512_add_ps(acc[r][c], mins[r][c]);
     put_sums(m, &t, acc, n_rows, n_cols);
 }
 
@@ -207,13 +165,12 @@ INLINE void tile_eights(const ig_matmul *m, rows t, const int n_rows, const int 
 typedef __m512 (*load_floats_fn)(const void *p, __mmask16 mask);
 
 INLINE void tile_floats(const ig_matmul *m, rows t, const int n_rows, const int n_cols, load_floats_fn load,
-                        const int bytes, const int unused) {
+                        const int bytes) {
     __m512 acc[MAX_ROWS][MAX_COLS];
-    (void)unused;
     set_zero(acc, n_rows, n_cols);
     const uint8_t *next = fetch_from(m, t.w[0], n_rows);
     for (int i = 0; i < m->n_in; i += 16) {
-        fetch_ahead(&next, 16 * bytes * n_rows);
+        fetch_tile(&next, 16 * bytes * n_rows);
         __mmask16 mask = (__mmask16)(m->n_in - i < 16 ? (1u << (m->n_in - i)) - 1 : 0xffff);
 #pragma GCC unroll 4
         for (int r = 0; r < n_rows; r++) {
@@ -271,16 +228,9 @@ static void run_tiles(const ig_matmul *m, int row_begin, int row_end,
     }
 }
 
-GEMV(q4_0, tile_eights, load8_q4_0, load_q4_0, 18, 8)
-GEMV(q4_1, tile_eights, load8_q4_1, load_q4_1, 20, 0)
-GEMV(q5_0, tile_eights, load8_q5_0, load_q5_0, 22, 16)
-GEMV(q5_1, tile_eights, load8_q5_1, load_q5_1, 24, 0)
-GEMV(q8_0, tile_pairs, load_q8_0, 34, 128)
-GEMV(q2_k, tile_supers, load_q2_k, 84, 16)
-GEMV(q3_k, tile_supers, load_q3_k, 110, 16)
-GEMV(q4_k, tile_supers, load_q4_k, 144, 8)
-GEMV(q5_k, tile_supers, load_q5_k, 176, 8)
-GEMV(q6_k, tile_supers, load_q6_k, 210, 16)
-GEMV(f32, tile_floats, load_f32, 4, 0)
-GEMV(f16, tile_floats, load_f16, 2, 0)
-GEMV(bf16, tile_floats, load_bf16, 2, 0)
+GEMV(q8_0, tile_pairs, 34)
+GEMV(q2_k, tile_supers, load_q2_k, 84)
+GEMV(q3_k, tile_supers, load_q3_k, 110)
+GEMV(f32, tile_floats, load_f32, 4)
+GEMV(f16, tile_floats, load_f16, 2)
+GEMV(bf16, tile_floats, load_bf16, 2)

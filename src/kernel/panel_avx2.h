@@ -2,67 +2,27 @@
  *
  * Panels of 16 rows of quantised weights, and what they make of columns (AVX2): rows in the lanes.
  *
- * A panel is a stream of steps of 32 elements: codes, then scales and minimums. There are two kinds. An unpacked one,
- * in scratch, has [4 elements][16 rows] bytes of codes eight times, then one or two vectors of 16 scales and as many
- * minimums, as floats. A stored one (matmul_panels_avx2.c) takes as many bits as the type does in the file:
- *
- *     4 bits  [4][16 rows][4] bytes: of elements 4 j + i in the low and 16 + 4 j + i in the high nibble
- *     a fifth [16 rows][4] bytes: bit j of element 4 j + i
- *     6 bits  [2][16 rows][4] bytes: bits 2 j and 2 j + 1 of element 16 k + 4 j + i
- *     scales  16-bit floats [16 rows], then minimums if the type has them; in types of 256 elements a byte of each row,
- *             times a 16-bit float that stands before the 8 steps
+ * An unpacked panel, in scratch, is a stream of steps of 32 elements: [4 elements][16 rows] bytes of codes eight times,
+ * then one or two vectors of 16 scales and as many minimums, as floats. A stored one (panel.h) takes as many bits as
+ * the type does in the file.
  *
  * The arithmetic is the same for both kinds, and so are the bits of what they make.
  */
 #ifndef IG_KERNEL_PANEL_AVX2_H
 #define IG_KERNEL_PANEL_AVX2_H
 
-#include <stdbool.h>
-
 #include "base/memory.h"
 
-#include "kernel/kernel.h"
+#include "kernel/panel.h"
 #include "kernel/parts.h"
 #include "kernel/quant.h"
 #include "kernel/quant_avx2.h"
 
-enum { PANEL_ROWS = IG_PANEL_ROWS, TILE_COLS = 3 };
-
-/* How a quantised type lies in a panel. */
-typedef struct format {
-    int n_scales; /* per step of 32 elements: 1 or 2; as many minimums, if codes are unsigned */
-    int fits;   /* elements of a row that 16 bits can add up, where a lane gets 2 products of each 4; 0: signed codes */
-    int bits;   /* of a code; 8: the panel is unpacked */
-    bool super; /* stored: scales are bytes times a float that 8 steps share */
-    int offset; /* stored: minimums are scales times -offset; 0: they are stored */
-} format;
+enum { TILE_COLS = 3 };
 
 /* Unpacked panels: 4 bits and fewer, 5, signed bytes; 3 and 6 bits with scales of 16. */
 static const format bits4 = {1, 32, 8, false, 0}, bits5 = {1, 16, 8, false, 0}, bits8 = {1, 0, 8, false, 0},
                     bits3_16 = {2, 32, 8, false, 0}, bits6_16 = {2, 8, 8, false, 0};
-/* Stored ones. */
-static const format stored_q4_0 = {1, 32, 4, false, 8}, stored_q4_1 = {1, 32, 4, false, 0},
-                    stored_q5_0 = {1, 16, 5, false, 16}, stored_q5_1 = {1, 16, 5, false, 0},
-                    stored_q4_k = {1, 32, 4, true, 0}, stored_q5_k = {1, 16, 5, true, 0},
-                    stored_q6_k = {2, 8, 6, true, 32};
-
-static inline size_t code_bytes(format f) { return (size_t)(4 * f.bits * PANEL_ROWS); }
-
-static inline size_t step_bytes(format f) {
-    size_t unpacked = (size_t)(f.n_scales * (f.fits ? 2 : 1)) * PANEL_ROWS * sizeof(float);
-    size_t stored = (size_t)(f.n_scales * (f.offset ? 1 : 2)) * PANEL_ROWS * (f.super ? 1 : sizeof(uint16_t));
-    return code_bytes(f) + (f.bits == 8 ? unpacked : stored);
-}
-
-/* What stands before 8 steps. */
-static inline size_t head_bytes(format f) {
-    return f.super ? (size_t)(f.offset ? 1 : 2) * PANEL_ROWS * sizeof(uint16_t) : 0;
-}
-
-static inline size_t panel_bytes(format f, int n_in) {
-    size_t steps = (size_t)n_in / 32;
-    return steps * step_bytes(f) + steps / 8 * head_bytes(f);
-}
 
 /* ---- codes and scales -------------------------------------------------------------- */
 
@@ -172,7 +132,7 @@ INLINE void tile_codes(const char *panel, const tile_at *t, const format f, cons
             head = step;
             step += head_bytes(f);
         }
-        if (f.bits < 8) fetch_ahead(step, step_bytes(f));
+        if (f.bits < 8) fetch_weights(step, step_bytes(f));
 #pragma GCC unroll 2
         for (int part = 0; part < f.n_scales; part++) add_group(acc, step, head, a, g, part, f, n_cols, sums);
     }

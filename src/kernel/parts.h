@@ -29,6 +29,14 @@ static inline uint64_t ig_read_u64(const uint8_t *p) {
     return v;
 }
 
+enum { WEIGHTS_AHEAD = 2048 }; /* bytes from the weights in use to those prefetched */
+
+/* Fetches n bytes of a stream of weights: one core has too few reads under way without it. */
+INLINE void fetch_weights(const void *at, const size_t n) {
+#pragma GCC unroll 8
+    for (size_t i = 0; i < n; i += 64) __builtin_prefetch((const char *)at + WEIGHTS_AHEAD + i);
+}
+
 /* What a norm multiplies n numbers by, given the sum of their squares. If that has overflowed, NaN: the reciprocal
  * would make zeros of them all. */
 static inline double ig_norm_factor(double squares, int n, float eps) {

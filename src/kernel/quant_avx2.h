@@ -15,14 +15,6 @@
 
 #include "kernel/parts.h"
 
-enum { WEIGHTS_AHEAD = 2048 }; /* bytes from the weights in use to those prefetched */
-
-/* Fetches n bytes of a stream of weights: one core has too few reads under way without it. */
-INLINE void fetch_ahead(const void *at, const size_t n) {
-#pragma GCC unroll 8
-    for (size_t i = 0; i < n; i += 64) _mm_prefetch((const char *)at + WEIGHTS_AHEAD + i, _MM_HINT_T0);
-}
-
 static inline float read_f16(const uint8_t *p) {
     uint16_t h;
     memcpy(&h, p, sizeof h);
