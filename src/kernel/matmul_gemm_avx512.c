@@ -221,7 +221,10 @@ static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, unpack_fn un
 
 /* ---- stored panels ------------------------------------------------------------------ */
 
-enum { FEW_COLS = TILE_COLS };
+enum {
+    STORED_COLS = 12, /* most of a tile */
+    FEW_COLS = 32,    /* for which unpacking does not pay */
+};
 
 /* 16 or 32 in the bytes of v where `bits` has bit `from`; with n == 2 bits from `from` on, at 16. */
 INLINE __m512i high_bits(__m512i v, __m512i bits, const int n, const int from) {
@@ -284,9 +287,9 @@ INLINE void tile_stored(const char *step, const ig_matmul *m, int column, tile_o
                         const int n_cols) {
     const int n = f.n_scales, n_fours = 8 / n;
     const char *head = step;
-    __m512 acc[TILE_COLS];
-    ig_q8 a[TILE_COLS];
-#pragma GCC unroll 8
+    __m512 acc[STORED_COLS];
+    ig_q8 a[STORED_COLS];
+#pragma GCC unroll 12
     for (int c = 0; c < n_cols; c++) {
         a[c] = ig_q8_view((const char *)m->act + (size_t)(column + c) * m->act_stride, m->n_in);
         acc[c] = _mm512_setzero_ps();
@@ -297,44 +300,46 @@ INLINE void tile_stored(const char *step, const ig_matmul *m, int column, tile_o
             step += head_bytes(f);
         }
         fetch_weights(step, step_bytes(f));
-        __m512 sum[TILE_COLS];
+        __m512 sum[STORED_COLS];
 #pragma GCC unroll 2
         for (int part = 0; part < n; part++) {
-            __m512i dot[TILE_COLS];
-#pragma GCC unroll 8
+            __m512i dot[STORED_COLS];
+#pragma GCC unroll 12
             for (int c = 0; c < n_cols; c++) /* n32 and n16 are -128 times the sum of codes */
                 dot[c] = _mm512_set1_epi32((n == 2 ? a[c].n16[2 * g + part] : a[c].n32[g]) / 128 * f.offset);
 #pragma GCC unroll 8
             for (int i = 0; i < n_fours; i++) {
                 __m512i w = stored_codes(step, n_fours * part + i, f);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
                 for (int c = 0; c < n_cols; c++)
                     dot[c] = _mm512_dpbusd_epi32(dot[c], w, broadcast4(a[c].q + 32 * g + 16 * part + 4 * i));
             }
             __m512 scale = stored_affine(step, head, 0, part, f);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
             for (int c = 0; c < n_cols; c++) {
                 __m512 v = _mm512_cvtepi32_ps(dot[c]);
                 sum[c] = part ? _mm512_fmadd_ps(v, scale, sum[c]) : _mm512_mul_ps(v, scale);
             }
         }
-#pragma GCC unroll 8
+#pragma GCC unroll 12
         for (int c = 0; c < n_cols; c++) acc[c] = _mm512_fmadd_ps(sum[c], _mm512_set1_ps(a[c].d[g]), acc[c]);
         if (f.offset) continue;
         __m512 min = stored_affine(step, head, 1, 0, f);
-#pragma GCC unroll 8
+#pragma GCC unroll 12
         for (int c = 0; c < n_cols; c++) acc[c] = _mm512_fmadd_ps(min, _mm512_set1_ps(a[c].ds[g]), acc[c]);
     }
     for (int c = 0; c < n_cols; c++) _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride, t.mask[0], acc[c]);
 }
 
-typedef void (*stored_fn)(const char *panel, const ig_matmul *m, int column, tile_out t, int n_cols);
+/* Multiplies at most n_cols columns, and returns how many. */
+typedef int (*stored_fn)(const char *panel, const ig_matmul *m, int column, tile_out t, int n_cols);
 typedef void (*expand_fn)(char *to, int half, const char *stored, int n_in);
 
 static void multiply_few(const ig_matmul *m, int row_begin, int row_end, stored_fn tile) {
     for (int r = row_begin; r < row_end; r += PANEL_ROWS)
-        tile((const char *)m->w + (size_t)r * m->row_bytes, m, 0,
-             tile_out_at(m, r, min_int(row_end - r, PANEL_ROWS), 0), m->n_cols);
+        for (int c = 0; c < m->n_cols;)
+            c += tile((const char *)m->w + (size_t)r * m->row_bytes, m, c,
+                      tile_out_at(m, r, min_int(row_end - r, PANEL_ROWS), c), m->n_cols - c);
 }
 
 static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stored_fn few, expand_fn to_wide,
@@ -361,36 +366,37 @@ static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stor
         gemm_q8(m, row_begin, row_end, unpack_##type, tiles_##f);                  \
     }
 
-#define STORED_COLS(type, n)                                \
-    case n:                                                 \
-        tile_stored(panel, m, column, t, stored_##type, n); \
-        break;
-#define PANELS(type, f, unpack, ...)                                                                    \
-    GEMM(type, f, unpack, __VA_ARGS__)                                                                  \
-    static void expand_##type(char *to, int half, const char *stored, int n_in) {                       \
-        expand(to, half, stored, n_in, stored_##type, f);                                               \
-    }                                                                                                   \
-    static void few_##type(const char *panel, const ig_matmul *m, int column, tile_out t, int n_cols) { \
-        switch (n_cols) {                                                                               \
-            STORED_COLS(type, 1)                                                                        \
-            STORED_COLS(type, 2)                                                                        \
-            STORED_COLS(type, 3)                                                                        \
-            STORED_COLS(type, 4)                                                                        \
-            STORED_COLS(type, 5)                                                                        \
-            STORED_COLS(type, 6)                                                                        \
-        }                                                                                               \
-    }                                                                                                   \
-    void ig_panels_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {                    \
-        multiply_stored(m, row_begin, row_end, few_##type, expand_##type, tiles_##f);                   \
+/* widest: columns of a tile of a stored panel, as many as registers can take. */
+#define PANELS(type, widest, f, unpack, ...)                                                                   \
+    GEMM(type, f, unpack, __VA_ARGS__)                                                                         \
+    static void expand_##type(char *to, int half, const char *stored, int n_in) {                              \
+        expand(to, half, stored, n_in, stored_##type, f);                                                      \
+    }                                                                                                          \
+    static int few_##type(const char *panel, const ig_matmul *m, int column, tile_out t, int n_cols) {         \
+        const int width = n_cols >= widest ? widest : n_cols >= 8 ? 8 : n_cols >= 4 ? 4 : n_cols >= 2 ? 2 : 1; \
+        if (width == widest)                                                                                   \
+            tile_stored(panel, m, column, t, stored_##type, widest);                                           \
+        else if (width == 8)                                                                                   \
+            tile_stored(panel, m, column, t, stored_##type, 8);                                                \
+        else if (width == 4)                                                                                   \
+            tile_stored(panel, m, column, t, stored_##type, 4);                                                \
+        else if (width == 2)                                                                                   \
+            tile_stored(panel, m, column, t, stored_##type, 2);                                                \
+        else                                                                                                   \
+            tile_stored(panel, m, column, t, stored_##type, 1);                                                \
+        return width;                                                                                          \
+    }                                                                                                          \
+    void ig_panels_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {                           \
+        multiply_stored(m, row_begin, row_end, few_##type, expand_##type, tiles_##f);                          \
     }
 
-PANELS(q4_0, signed32, unpack_pairs, load8_q4_0, load_q4_0, 18, 8)
-PANELS(q4_1, affine32, unpack_pairs, load8_q4_1, load_q4_1, 20, 0)
-PANELS(q5_0, signed32, unpack_pairs, load8_q5_0, load_q5_0, 22, 16)
-PANELS(q5_1, affine32, unpack_pairs, load8_q5_1, load_q5_1, 24, 0)
-PANELS(q4_k, affine32, unpack_supers, load_q4_k, 144, 0, affine32)
-PANELS(q5_k, affine32, unpack_supers, load_q5_k, 176, 0, affine32)
-PANELS(q6_k, signed16, unpack_supers, load_q6_k, 210, 32, signed16)
+PANELS(q4_0, STORED_COLS, signed32, unpack_pairs, load8_q4_0, load_q4_0, 18, 8)
+PANELS(q4_1, STORED_COLS, affine32, unpack_pairs, load8_q4_1, load_q4_1, 20, 0)
+PANELS(q5_0, STORED_COLS, signed32, unpack_pairs, load8_q5_0, load_q5_0, 22, 16)
+PANELS(q5_1, STORED_COLS, affine32, unpack_pairs, load8_q5_1, load_q5_1, 24, 0)
+PANELS(q4_k, STORED_COLS, affine32, unpack_supers, load_q4_k, 144, 0, affine32)
+PANELS(q5_k, STORED_COLS, affine32, unpack_supers, load_q5_k, 176, 0, affine32)
+PANELS(q6_k, 8, signed16, unpack_supers, load_q6_k, 210, 32, signed16)
 GEMM(q8_0, signed32, unpack_pairs, NULL, load_q8_0, 34, 128)
 GEMM(q2_k, affine16, unpack_supers, load_q2_k, 84, 0, affine16)
 GEMM(q3_k, signed16, unpack_supers, load_q3_k, 110, 4, signed16)
