@@ -300,7 +300,7 @@ void ig_kernels_fill_attention_avx512(ig_kernels *k) {
     k->softmax_step = softmax_step_avx512;
     k->attn_values = attn_values_avx512;
     k->softmax_add = softmax_add_avx512;
-    k->prompt_bytes = NULL; /* the three above are as fast */
+    ig_kernels_fill_prompt_avx512(k);
     ig_kernels_fill_sketch_avx512(k);
     ig_kernels_fill_values_avx512(k);
     ig_kernels_fill_packed_avx512(k);

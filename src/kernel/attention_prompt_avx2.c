@@ -2,13 +2,9 @@
  *
  * Attention of a prompt's queries, AVX2: what is prepared and what comes of it.
  */
-#include "kernel/attention_prompt_avx2.h"
+#include "kernel/vectors_avx2.h"
 
-static size_t prompt_bytes_avx2(int d) {
-    work w;
-    static uint8_t none;
-    return layout(&w, &none, d);
-}
+#include "kernel/attention_prompt.h"
 
 static size_t prompt_chunk_bytes_avx2(int d) {
     chunk c;
@@ -16,58 +12,9 @@ static size_t prompt_chunk_bytes_avx2(int d) {
     return layout_chunk(&c, &none, d);
 }
 
-static int blocks_of(const ig_prompt_tile *t) { return (t->n_q + LANES - 1) / LANES; }
-
-/* ---- queries and running sums ---------------------------------------------------- */
-
-/* 8 numbers times a factor, in 16 bits: 4 pairs. */
-INLINE __m128i fixed(__m256 x, __m256 factor) {
-    __m256i i = _mm256_cvtps_epi32(_mm256_mul_ps(x, factor));
-    return _mm_packs_epi32(_mm256_castsi256_si128(i), _mm256_extracti128_si256(i, 1));
-}
-
-/* A query in 16 bits, to every LANES-th pair of q; returns its scale. */
-static float take_query(int32_t *q, const float *x, int d) {
-    __m256 squares = _mm256_setzero_ps(), peaks = squares, sign = _mm256_set1_ps(-0.0f);
-    for (int j = 0; j < d; j += 8) {
-        __m256 a = _mm256_loadu_ps(x + j);
-        squares = _mm256_fmadd_ps(a, a, squares);
-        peaks = _mm256_max_ps(peaks, _mm256_andnot_ps(sign, a));
-    }
-    float sum = sum_lanes(squares), scale = fmaxf(max_lanes(peaks) / PEAK, sqrtf(sum) / QUERY_NORM);
-    __m256 factor = _mm256_set1_ps(scale > FLT_MIN ? 1 / scale : 0);
-    for (int j = 0; j < d; j += 8) {
-        int32_t pairs[4];
-        _mm_storeu_si128((__m128i *)(void *)pairs, fixed(_mm256_loadu_ps(x + j), factor));
-        for (int i = 0; i < 4; i++) q[(j / 2 + i) * LANES] = pairs[i];
-    }
-    return sum < INFINITY ? scale : NAN;
-}
-
-static void prompt_begin_avx2(const ig_prompt_tile *t) {
-    work w = work_of(t);
-    size_t d = (size_t)t->d;
-    for (int r = 0; r < blocks_of(t) * LANES; r++) {
-        size_t from = (size_t)(r < t->n_q ? r : t->n_q - 1); /* lanes that are left over do as the last query does */
-        size_t at = (size_t)(r / LANES) * LANES * d, lane = (size_t)(r % LANES);
-        w.q_scale[r] = t->scale * take_query(w.q + at / 2 + lane, t->q + from * d, t->d);
-        w.end[r] = t->end[from];
-        w.m[r] = t->m[from];
-        w.l[r] = t->l[from];
-        for (size_t j = 0; j < d; j++) w.acc[at + j * LANES + lane] = t->acc[from * d + j];
-    }
-}
-
-static void prompt_end_avx2(const ig_prompt_tile *t) {
-    work w = work_of(t);
-    size_t d = (size_t)t->d;
-    memcpy(t->m, w.m, (size_t)t->n_q * sizeof(float));
-    memcpy(t->l, w.l, (size_t)t->n_q * sizeof(float));
-    for (size_t r = 0; r < (size_t)t->n_q; r++)
-        for (size_t j = 0; j < d; j++) t->acc[r * d + j] = w.acc[r / LANES * LANES * d + j * LANES + r % LANES];
-}
-
 /* ---- keys and values ------------------------------------------------------------- */
+
+enum { AHEAD = 16 }; /* rows */
 
 /* Row i + AHEAD of n comes from memory while row i is at work: blocks of rows are too short for the hardware to see. */
 INLINE void fetch_ahead(const uint16_t *const *x, int i, int n, int d) {
@@ -172,20 +119,15 @@ static void prompt_values_avx2(void *rows, const uint16_t *const *v, int n, int 
     }
 }
 
-/* ---- a block and a chunk ----------------------------------------------------------- */
+/* ---- the functions of the level ----------------------------------------------------------- */
 
-INLINE __m256i add_pairs(__m256i acc, __m256i x, __m256i y) { return _mm256_add_epi32(acc, _mm256_madd_epi16(x, y)); }
+INLINE ints add_pairs(ints acc, ints x, ints y) { return _mm256_add_epi32(acc, _mm256_madd_epi16(x, y)); }
 
-static void prompt_attend_avx2(const ig_prompt_tile *t, void *rows, int first, int n) {
-    prompt_attend(t, rows, first, n, add_pairs);
-}
+PROMPT_FUNCTIONS(avx2, add_pairs)
 
 void ig_kernels_fill_prompt_avx2(ig_kernels *k) {
-    k->prompt_bytes = prompt_bytes_avx2;
+    SET_PROMPT(k, avx2);
     k->prompt_chunk_bytes = prompt_chunk_bytes_avx2;
-    k->prompt_begin = prompt_begin_avx2;
     k->prompt_keys = prompt_keys_avx2;
     k->prompt_values = prompt_values_avx2;
-    k->prompt_attend = prompt_attend_avx2;
-    k->prompt_end = prompt_end_avx2;
 }

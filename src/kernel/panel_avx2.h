@@ -90,9 +90,6 @@ static inline void store_half(const tile_at *t, int c, int half, __m256 v) {
     for (int i = 0; i < n; i++) dst[i] = tail[i];
 }
 
-/* A sum that is made where it stands: left to itself GCC adds up more products at a time than there are registers. */
-#define STAY(sum) __asm__("" : "+x"(sum))
-
 /* Integer sums of 16 rows and elements [begin, end) of a step, for each column at q: what the levels differ in. */
 typedef void (*dot_fn)(__m256i dot[2][TILE_COLS], const char *step, const int8_t *const q[TILE_COLS], int begin,
                        int end, format f, int n_cols);

@@ -16,6 +16,10 @@
 /* What is inlined for the sake of its constant arguments, or must keep its prefetches. */
 #define INLINE static inline __attribute__((always_inline))
 
+/* A sum that is made where it stands (x86): left to itself GCC adds up more products at a time than there are
+ * registers. */
+#define STAY(sum) __asm__("" : "+v"(sum))
+
 /* Numbers of quantised blocks, which lie at any address. */
 static inline uint32_t ig_read_u32(const uint8_t *p) {
     uint32_t v;
@@ -48,6 +52,9 @@ void ig_kernels_fill_matmul_scalar(ig_kernels *k);
 void ig_kernels_fill_matmul_avx2(ig_kernels *k);
 void ig_kernels_fill_gemv_avx2(ig_kernels *k);
 void ig_kernels_fill_gemm_avx2(ig_kernels *k);
+void ig_kernels_fill_fixed_avx2(ig_kernels *k);
+void ig_kernels_fill_fixed_avxvnni(ig_kernels *k);
+void ig_kernels_fill_fixed_avx512(ig_kernels *k);
 void ig_kernels_fill_matmul_avxvnni(ig_kernels *k);
 void ig_kernels_fill_matmul_avx512(ig_kernels *k);
 void ig_kernels_fill_matmul_neon(ig_kernels *k);
@@ -71,6 +78,7 @@ void ig_kernels_fill_attention_avx512(ig_kernels *k);
 void ig_kernels_fill_attention_neon(ig_kernels *k);
 void ig_kernels_fill_prompt_avx2(ig_kernels *k);
 void ig_kernels_fill_prompt_avxvnni(ig_kernels *k);
+void ig_kernels_fill_prompt_avx512(ig_kernels *k);
 void ig_kernels_fill_packed_scalar(ig_kernels *k);
 void ig_kernels_fill_packed_avx2(ig_kernels *k);
 void ig_kernels_fill_packed_avx512(ig_kernels *k);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/cpu.h"
 #include "base/half.h"
 #include "check.h"
 
@@ -133,6 +134,18 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Every level that has these kernels makes the same bits. */
+static void check_levels(check *c, const problem *p, const result *got, const char *what) {
+    size_t bytes = query_bytes(p);
+    for (ig_cpu_level level = IG_CPU_SCALAR; level < c->k->level; level++) {
+        check other = {.k = ig_kernels_get(level)};
+        if (!ig_cpu_has(level) || !other.k->prompt_bytes) continue;
+        result *theirs = attend(&other, p, 0, p->n_q, false);
+        check_that(c, !memcmp(theirs->acc, got->acc, bytes), "%s: other bits than %s", what, ig_cpu_level_name(level));
+        result_free(theirs);
+    }
+}
+
 /* The error of a tile's queries is, in the median, at most 4 times that of rounding to 16-bit floats. (The mean of some
  * shapes is that of a few queries for which two keys are about equal.) */
 static void compare(check *c, const problem *p, const char *what) {
@@ -146,12 +159,7 @@ static void compare(check *c, const problem *p, const char *what) {
         }
     }
     result *got = attend(c, p, 0, p->n_q, false);
-    if (c->twin) {
-        check other = {.k = c->twin};
-        result *twin = attend(&other, p, 0, p->n_q, false);
-        check_that(c, !memcmp(twin->acc, got->acc, (size_t)p->n_q * d * sizeof *got->acc), "%s: other bits", what);
-        result_free(twin);
-    }
+    check_levels(c, p, got, what);
     for (int r = 0; r < p->n_q; r++) {
         exact(out[0], p, k[0], v[0], r), exact(out[1], p, k[1], v[1], r);
         for (size_t j = 0; j < d; j++) {
