@@ -92,6 +92,10 @@ static int cut_rows(matmul_job *j, bool few) {
     return tasks;
 }
 
+static ig_act form_of(const ig_kernels *k, const ig_matrix *m, bool few) {
+    return few ? ig_kernels_act(m->type) : k->many_act[m->type];
+}
+
 static void choose_kernel(matmul_job *j, int i, bool few) {
     const ig_kernels *k = j->d->k;
     const ig_matrix *m = j->m[i];
@@ -109,10 +113,10 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
      * among quantised types, which all have one form). */
     int done = 0;
     while (done < n_m) {
-        j.form = ig_kernels_act(m[done]->type);
+        j.form = form_of(d->k, m[done], few);
         j.act_stride = d->k->act_bytes(j.form, j.n_in);
         int n = 1;
-        while (done + n < n_m && n < MAX_MATRICES && ig_kernels_act(m[done + n]->type) == j.form) n++;
+        while (done + n < n_m && n < MAX_MATRICES && form_of(d->k, m[done + n], few) == j.form) n++;
         j.n_m = n;
         j.y = y + done;
         j.m = m + done;

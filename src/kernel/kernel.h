@@ -26,8 +26,9 @@
 /* Form in which a weight type wants its activations. Every column is prepared once by
  * act_prepare[form] and then used by any number of matrices of that form. */
 typedef enum ig_act {
-    IG_ACT_F32, /* float[n]                                          F32, F16, BF16 weights */
-    IG_ACT_Q8,  /* 8-bit in groups of 32 with scale and group sums   all quantised weights */
+    IG_ACT_F32,   /* float[n]                                          F32, F16, BF16 weights */
+    IG_ACT_Q8,    /* 8-bit in groups of 32 with scale and group sums   all quantised weights */
+    IG_ACT_FIXED, /* 16-bit in groups of 64 with scale                 F16, BF16 weights, many columns, some levels */
     IG_ACT_COUNT,
 } ig_act;
 
@@ -111,12 +112,14 @@ typedef struct ig_kernels {
 
     /* Bytes of one prepared column of n floats (a multiple of 64). */
     size_t (*act_bytes)(ig_act form, int n);
-    /* Prepares one column; dst is 64-byte aligned. */
+    /* Prepares one column; dst is 64-byte aligned. IG_ACT_FIXED: NULL where no gemm wants it. */
     void (*act_prepare[IG_ACT_COUNT])(void *dst, const float *x, int n);
     /* Few columns (decode): weights are read once, straight from the file's format. */
     ig_matmul_fn gemv[IG_TYPE_COUNT];
-    /* Many columns (prefill): a panel of rows is unpacked to scratch and used for all columns. */
+    /* Many columns (prefill): a panel of rows is unpacked to scratch and used for all columns, which are of the form
+     * many_act. */
     ig_matmul_fn gemm[IG_TYPE_COUNT];
+    ig_act many_act[IG_TYPE_COUNT];
     /* What types look like in panels; all NULL: this level has none of the type. */
     ig_panels panels[IG_TYPE_COUNT];
     /* Bytes of scratch that gemm and panels need for rows of n_in elements, over all types. */
@@ -230,7 +233,7 @@ typedef struct ig_kernels {
 
 /* The table for a level, or for the best if the CPU has not that one; never fails, lives for ever. */
 const ig_kernels *ig_kernels_get(ig_cpu_level level);
-/* The form a weight type wants. */
+/* The form a weight type wants of few columns, and of many where many_act does not say otherwise. */
 ig_act ig_kernels_act(ig_type type);
 
 #endif

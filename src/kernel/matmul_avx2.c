@@ -55,4 +55,5 @@ void ig_kernels_fill_matmul_avx2(ig_kernels *k) {
     k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
     ig_kernels_fill_gemv_avx2(k);
     ig_kernels_fill_gemm_avx2(k);
+    ig_kernels_fill_fixed_avx2(k);
 }

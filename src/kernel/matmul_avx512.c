@@ -49,4 +49,7 @@ void ig_kernels_fill_matmul_avx512(ig_kernels *k) {
     k->panels[IG_TYPE_##TYPE].multiply = ig_panels_##type##_avx512;
     IG_ROW_TYPES(SET_ROWS)
     IG_PANEL_TYPES(SET_PANELS)
+    k->gemv[IG_TYPE_F16] = ig_gemv_f16_avx512;
+    k->gemv[IG_TYPE_BF16] = ig_gemv_bf16_avx512;
+    ig_kernels_fill_fixed_avx512(k);
 }

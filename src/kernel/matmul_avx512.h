@@ -20,8 +20,6 @@
     X(Q6_K, q6_k)
 #define IG_ROW_TYPES(X) \
     X(F32, f32)         \
-    X(F16, f16)         \
-    X(BF16, bf16)       \
     X(Q8_0, q8_0)       \
     X(Q2_K, q2_k)       \
     X(Q3_K, q3_k)
@@ -30,6 +28,8 @@
 #define IG_DECLARE_ROWS(TYPE, type) IG_DECLARE(gemm, type) IG_DECLARE(gemv, type)
 IG_PANEL_TYPES(IG_DECLARE_PANELS)
 IG_ROW_TYPES(IG_DECLARE_ROWS)
+IG_DECLARE(gemv, f16)
+IG_DECLARE(gemv, bf16)
 
 size_t ig_gemm_scratch_bytes_avx512(int n_in);
 

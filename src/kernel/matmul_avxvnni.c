@@ -56,4 +56,5 @@ void ig_kernels_fill_matmul_avxvnni(ig_kernels *k) {
     ROW_TYPES(SET_GEMV)
     ROW_TYPES(SET_GEMM)
     PANEL_TYPES(SET_PANELS)
+    ig_kernels_fill_fixed_avxvnni(k);
 }

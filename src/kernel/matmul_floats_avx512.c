@@ -1,22 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Many columns of weights that are floats, AVX-512: rows in the lanes. A wide panel is [element][32 rows] floats, a
- * slice of elements at a time.
+ * Many columns of weights that are 32-bit floats, AVX-512: rows in the lanes. A wide panel is [element][32 rows]
+ * floats, a slice of elements at a time.
  */
 #include "kernel/matmul_avx512.h"
-#include "kernel/quant_avx512.h"
 #include "kernel/wide_avx512.h"
 
-INLINE void unpack_floats(float *panel, panel_rows rows, int half, int first, int n,
-                          __m512 (*load)(const void *, __mmask16), const int bytes) {
+static void unpack_f32(float *panel, panel_rows rows, int half, int first, int n) {
     for (int i = 0; i < n; i += 16) {
         __mmask16 mask = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
         __m512i v[16];
         for (int r = 0; r < 16; r++) {
             v[r] = _mm512_setzero_si512();
             if (r < rows.n)
-                v[r] = _mm512_castps_si512(
-                    load(rows.w + (size_t)r * rows.row_bytes + (size_t)(first + i) * (size_t)bytes, mask));
+                v[r] = _mm512_maskz_loadu_epi32(
+                    mask, rows.w + (size_t)r * rows.row_bytes + (size_t)(first + i) * sizeof(float));
         }
         transpose16(v);
         for (int j = 0; j < 16; j++) _mm512_store_si512(panel + (i + j) * WIDE_ROWS + 16 * half, v[j]);
@@ -63,24 +61,12 @@ static void tiles_f32(const ig_matmul *m, int first, int n, int r, int n_rows) {
     }
 }
 
-typedef void (*unpack_floats_fn)(float *panel, panel_rows rows, int half, int first, int n);
-
-static void gemm_floats(const ig_matmul *m, int row_begin, int row_end, unpack_floats_fn unpack) {
+void ig_gemm_f32_avx512(const ig_matmul *m, int row_begin, int row_end) {
     for (int r = row_begin; r < row_end; r += WIDE_ROWS)
         for (int first = 0; first < m->n_in; first += FLOAT_SLICE) {
             int n = min_int(m->n_in - first, FLOAT_SLICE);
-            for (int half = 0; half < 2; half++) unpack(m->scratch, rows_at(m, r + 16 * half, row_end), half, first, n);
+            for (int half = 0; half < 2; half++)
+                unpack_f32(m->scratch, rows_at(m, r + 16 * half, row_end), half, first, n);
             tiles_f32(m, first, n, r, min_int(row_end - r, WIDE_ROWS));
         }
 }
-
-#define GEMM_FLOATS(type, bytes)                                                           \
-    static void unpack_##type(float *panel, panel_rows rows, int half, int first, int n) { \
-        unpack_floats(panel, rows, half, first, n, load_##type, bytes);                    \
-    }                                                                                      \
-    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {         \
-        gemm_floats(m, row_begin, row_end, unpack_##type);                                 \
-    }
-GEMM_FLOATS(f32, 4)
-GEMM_FLOATS(f16, 2)
-GEMM_FLOATS(bf16, 2)

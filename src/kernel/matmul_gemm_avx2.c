@@ -2,38 +2,32 @@
  *
  * Many columns, AVX2: rows in the lanes.
  */
+#include "kernel/fixed.h"
 #include "kernel/matmul_gemm_avx2.h"
 
 static const format floats = {0};
 
 static size_t scratch_bytes(int n_in) {
-    size_t quantised = panel_bytes(bits6_16, n_in + 31);
+    size_t quantised = panel_bytes(bits6_16, n_in + 31), most = ig_fixed_panel_bytes(n_in);
     size_t whole = FLOAT_SLICE * PANEL_ROWS * sizeof(float);
-    return ((quantised > whole ? quantised : whole) + 63) / 64 * 64;
+    if (most < quantised) most = quantised;
+    return ((most > whole ? most : whole) + 63) / 64 * 64;
 }
 
 /* ---- floats ------------------------------------------------------------------------- */
 
-INLINE void unpack_floats(char *panel, panel_rows rows, int half, int n, __m256 (*load)(const uint8_t *, int),
-                          const int bytes) {
+static void unpack_f32(char *panel, panel_rows rows, int half, int n) {
     for (int i = 0; i < n; i += 8) {
         __m256i v[8];
         for (int r = 0; r < 8; r++) {
             v[r] = _mm256_setzero_si256();
             if (r < rows.n)
-                v[r] = _mm256_castps_si256(load(rows.w + (size_t)r * rows.row_bytes + (size_t)(i * bytes), n - i));
+                v[r] = _mm256_castps_si256(
+                    load_f32(rows.w + (size_t)r * rows.row_bytes + (size_t)i * sizeof(float), n - i));
         }
         put_columns(panel + (size_t)i * PANEL_ROWS * sizeof(float), half, v);
     }
 }
-
-#define UNPACK_FLOATS(type, bytes)                                             \
-    static void unpack_##type(char *panel, panel_rows rows, int half, int n) { \
-        unpack_floats(panel, rows, half, n, load_##type, bytes);               \
-    }
-UNPACK_FLOATS(f32, 4)
-UNPACK_FLOATS(f16, 2)
-UNPACK_FLOATS(bf16, 2)
 
 /* Sums of 8 rows so far. */
 static inline __m256 load_half(const tile_at *t, int c, int half) {
@@ -65,8 +59,6 @@ INLINE void tile_f32(const char *panel, const tile_at *t, const format unused, c
 
 TILES(floats, tile_f32, FLOAT_COLS)
 DEFINE_GEMM(F32, f32, 1, 4, floats)
-DEFINE_GEMM(F16, f16, 1, 2, floats)
-DEFINE_GEMM(BF16, bf16, 1, 2, floats)
 
 /* ---- bytes -------------------------------------------------------------------------- */
 
@@ -140,8 +132,6 @@ DEFINE_QUANTISED
 void ig_kernels_fill_gemm_avx2(ig_kernels *k) {
     k->scratch_bytes = scratch_bytes;
     SET_GEMM(F32, f32)
-    SET_GEMM(F16, f16)
-    SET_GEMM(BF16, bf16)
     ROW_TYPES(SET_GEMM)
     PANEL_TYPES(SET_PANELS)
 }

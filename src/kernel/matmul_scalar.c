@@ -11,6 +11,7 @@
 
 #include "base/half.h"
 #include "kernel/parts.h"
+#include "kernel/fixed.h"
 #include "kernel/quant.h"
 
 /* ---- blocks --------------------------------------------------------------- */
@@ -137,6 +138,7 @@ static void unpack_q6_k(block *b, const uint8_t *p) {
 /* ---- activations ---------------------------------------------------------- */
 
 static size_t act_bytes(ig_act form, int n) {
+    if (form == IG_ACT_FIXED) return ig_fixed_bytes(n);
     return form == IG_ACT_Q8 ? ig_q8_bytes(n) : ((size_t)n * sizeof(float) + 63) / 64 * 64;
 }
 
@@ -272,6 +274,7 @@ static void set_type(ig_kernels *k, ig_type type, ig_matmul_fn matmul, void (*de
 
 void ig_kernels_fill_matmul_scalar(ig_kernels *k) {
     k->act_bytes = act_bytes;
+    for (int i = 0; i < IG_TYPE_COUNT; i++) k->many_act[i] = ig_kernels_act((ig_type)i);
     k->act_prepare[IG_ACT_F32] = act_prepare_f32;
     k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
     k->scratch_bytes = scratch_bytes;

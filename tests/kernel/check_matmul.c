@@ -14,6 +14,7 @@
 #include "base/half.h"
 #include "base/type.h"
 #include "check.h"
+#include "kernel/fixed.h"
 
 /* Offsets of the 16-bit scales in a block (the other bytes may be anything), and the largest
  * factor of each: |weight| <= sum of |scale| * reach. */
@@ -87,7 +88,8 @@ typedef struct problem {
     char *act;
     float *out; /* guarded, off the alignment by 4 bytes */
     char *scratch;
-    ig_matmul m;
+    ig_matmul m, many;  /* for gemv and for gemm, which may want columns of another form */
+    char *many_act;     /* NULL: those of m */
     size_t panel_bytes; /* 0: not in panels */
     char *panels;       /* [ceil(n_out / 16)] */
     ig_matmul in_panels;
@@ -109,11 +111,21 @@ static void problem_init(check *c, problem *p, const type_case *t, int n_in, int
     p->out = check_buffer(p->out_stride * (size_t)n_cols * sizeof(float), 4);
     p->scratch = check_buffer(c->k->scratch_bytes(n_in), 0);
     p->m = (ig_matmul){p->w, row_bytes, n_in, p->act, p->act_stride, n_cols, p->out, p->out_stride, p->scratch};
+    p->many = p->m;
+    ig_act many = c->k->many_act[t->type];
+    if (many == p->form) return;
+    p->many.act_stride = c->k->act_bytes(many, n_in);
+    p->many.act = p->many_act = check_buffer(p->many.act_stride * (size_t)n_cols, 0);
 }
 
 static void problem_prepare(check *c, problem *p) {
-    for (int i = 0; i < p->n_cols; i++)
-        c->k->act_prepare[p->form](p->act + (size_t)i * p->act_stride, p->x + (size_t)i * (size_t)p->n_in, p->n_in);
+    for (int i = 0; i < p->n_cols; i++) {
+        const float *x = p->x + (size_t)i * (size_t)p->n_in;
+        c->k->act_prepare[p->form](p->act + (size_t)i * p->act_stride, x, p->n_in);
+        if (!p->many_act) continue;
+        c->k->act_prepare[c->k->many_act[p->t->type]](p->many_act + (size_t)i * p->many.act_stride, x, p->n_in);
+        check_that(c, check_guards(p->many_act), "a column of %d in fixed point: wrote outside", p->n_in);
+    }
 }
 
 /* The same product of weights in panels, if this level has them. */
@@ -139,6 +151,7 @@ static void problem_deinit(problem *p) {
     check_fenced_free(p->w, p->w_bytes);
     check_buffer_free(p->x);
     check_buffer_free(p->act);
+    check_buffer_free(p->many_act);
     check_buffer_free(p->out);
     check_buffer_free(p->scratch);
 }
@@ -158,8 +171,25 @@ static void fill_reach(const problem *p, int r, const float *row, double *reach)
     }
 }
 
+/* What rounding both to fixed point may change of a row's product with a column. */
+static double fixed_error(const float *w, const double *x, int n) {
+    double error = 0;
+    for (int g = 0; g < n; g += IG_FIXED_GROUP) {
+        int end = g + IG_FIXED_GROUP < n ? g + IG_FIXED_GROUP : n;
+        double peak = 0, squares = 0, sum_w = 0, sum_x = 0;
+        for (int i = g; i < end; i++) {
+            peak = fmax(peak, fabs((double)w[i]));
+            squares += x[i] * x[i];
+            sum_w += fabs((double)w[i]), sum_x += fabs(x[i]);
+        }
+        double of_w = 0.5001 * peak / IG_FIXED_PEAK, of_x = 0.5001 * sqrt(squares) / IG_FIXED_NORM;
+        error += sum_w * of_x + sum_x * of_w + (end - g) * of_w * of_x;
+    }
+    return error;
+}
+
 /* Largest error of the product beside double precision, as a share of sum reach |x|. */
-static double worst_error(check *c, const problem *p, int row_begin, int row_end) {
+static double worst_error(check *c, const problem *p, const ig_matmul *m, int row_begin, int row_end) {
     double worst = 0;
     float *row = check_buffer((size_t)p->n_in * sizeof(float), 0);
     double *x = check_buffer((size_t)p->n_in * sizeof(double), 0),
@@ -176,6 +206,7 @@ static double worst_error(check *c, const problem *p, int row_begin, int row_end
             }
             double got = (double)p->out[(size_t)col * p->out_stride + (size_t)r];
             double error = fabs(got - sum) / size;
+            if (m->act == p->many_act) error = fmax(0, fabs(got - sum) - fixed_error(row, x, p->n_in)) / size;
             if (!(error <= worst)) worst = error == error ? error : INFINITY;
         }
     }
@@ -186,24 +217,26 @@ static double worst_error(check *c, const problem *p, int row_begin, int row_end
 }
 
 /* Whether the twin of the level makes the same bits. */
-static void check_twin(check *c, problem *p, ig_matmul_fn fn, ig_matmul_fn twin, const char *which) {
+static void check_twin(check *c, problem *p, const ig_matmul *args, ig_matmul_fn fn, ig_matmul_fn twin,
+                       const char *which) {
     size_t bytes = p->out_stride * (size_t)p->n_cols * sizeof(float);
-    ig_matmul m = p->m;
+    ig_matmul m = *args;
     m.out = check_buffer(bytes, 4);
     memset(m.out, 0xff, bytes);
     memset(p->out, 0xff, bytes);
-    fn(&p->m, 0, p->n_out);
+    fn(args, 0, p->n_out);
     twin(&m, 0, p->n_out);
     check_that(c, !memcmp(m.out, p->out, bytes), "%s n_in %d rows %d cols %d: other bits", which, p->n_in, p->n_out,
                p->n_cols);
     check_buffer_free(m.out);
 }
 
-static void check_product(check *c, problem *p, ig_matmul_fn fn, const char *which, int row_begin, int row_end) {
+static void check_product(check *c, problem *p, const ig_matmul *m, ig_matmul_fn fn, const char *which, int row_begin,
+                          int row_end) {
     size_t n = p->out_stride * (size_t)p->n_cols;
     for (size_t i = 0; i < n; i++) p->out[i] = 12345.0f;
-    fn(&p->m, row_begin, row_end);
-    double worst = worst_error(c, p, row_begin, row_end);
+    fn(m, row_begin, row_end);
+    double worst = worst_error(c, p, m, row_begin, row_end);
     /* Sums of n equal numbers in one float drift with n. */
     double limit = p->form == IG_ACT_F32 ? fmax(4e-6, 2e-8 * p->n_in) : 4e-6;
     check_that(c, worst < limit, "%s n_in %d rows %d..%d of %d cols %d: error %g", which, p->n_in, row_begin, row_end,
@@ -234,10 +267,10 @@ static void check_shapes(check *c, const type_case *t) {
         problem_prepare(c, &p);
         int begin = i % 4 == 3 ? check_int(c, 0, p.n_out - 1) : 0,
             end = i % 4 == 2 ? check_int(c, 1, p.n_out) : p.n_out;
-        check_product(c, &p, c->k->gemv[t->type], "gemv", begin, end);
-        check_product(c, &p, c->k->gemm[t->type], "gemm", begin, end);
-        if (c->twin) check_twin(c, &p, c->k->gemv[t->type], c->twin->gemv[t->type], "gemv");
-        if (c->twin) check_twin(c, &p, c->k->gemm[t->type], c->twin->gemm[t->type], "gemm");
+        check_product(c, &p, &p.m, c->k->gemv[t->type], "gemv", begin, end);
+        check_product(c, &p, &p.many, c->k->gemm[t->type], "gemm", begin, end);
+        if (c->twin) check_twin(c, &p, &p.m, c->k->gemv[t->type], c->twin->gemv[t->type], "gemv");
+        if (c->twin) check_twin(c, &p, &p.many, c->k->gemm[t->type], c->twin->gemm[t->type], "gemm");
         problem_deinit(&p);
     }
 }
@@ -255,14 +288,15 @@ static void check_invariance(check *c, const type_case *t) {
     float *whole = check_buffer(n * sizeof(float), 0);
     for (int kind = 0; kind < 2; kind++) {
         ig_matmul_fn fn = kind ? c->k->gemm[t->type] : c->k->gemv[t->type];
-        fn(&p.m, 0, n_out);
+        const ig_matmul *args = kind ? &p.many : &p.m;
+        fn(args, 0, n_out);
         memcpy(whole, p.out, n * sizeof(float));
         for (int i = 0; i < 40; i++) {
-            ig_matmul m = p.m;
+            ig_matmul m = *args;
             int col = check_int(c, 0, n_cols - 1), begin = check_int(c, 0, n_out - 1);
             int end = check_int(c, begin + 1, n_out);
             m.n_cols = check_int(c, 1, n_cols - col);
-            m.act = p.act + (size_t)col * p.act_stride;
+            m.act = (const char *)args->act + (size_t)col * args->act_stride;
             m.out = p.out + (size_t)col * p.out_stride;
             memset(p.out, 0xff, n * sizeof(float));
             fn(&m, begin, end);
@@ -329,7 +363,7 @@ static void check_not_finite(check *c, const type_case *t) {
     const ig_matmul_fn fn[] = {c->k->gemv[t->type], c->k->gemm[t->type], c->k->panels[t->type].multiply};
     const int n_kinds = 2 + problem_put_panels(c, &p);
     for (int kind = 0; kind < n_kinds; kind++) {
-        fn[kind](kind == 2 ? &p.in_panels : &p.m, 0, n_out);
+        fn[kind](kind == 2 ? &p.in_panels : kind ? &p.many : &p.m, 0, n_out);
         for (int col = 0; col < n_cols; col++)
             for (int r = 0; r < n_out - 1; r++) {
                 float v = p.out[(size_t)col * p.out_stride + (size_t)r];
@@ -370,6 +404,35 @@ static void check_parts(check *c, const type_case *t) {
         check_buffer_free(b);
         check_buffer_free(p);
         check_buffer_free(q);
+    }
+}
+
+/* A column in fixed point: within half a step of what it stands for, and of a norm that sums can hold. */
+static void check_fixed_columns(check *c) {
+    for (int n = 1; n <= 200 && c->k->act_prepare[IG_ACT_FIXED]; n++) {
+        size_t bytes = c->k->act_bytes(IG_ACT_FIXED, n);
+        float *x = check_fenced((size_t)n * sizeof *x);
+        char *column = check_buffer(bytes, 0);
+        check_fill(c, x, n, (check_shape)(n % CHECK_SHAPES));
+        if (n % 9 == 0) x[n / 2] = n % 2 ? NAN : INFINITY;
+        memset(column, 0x55, bytes);
+        c->k->act_prepare[IG_ACT_FIXED](column, x, n);
+        ig_fixed a = ig_fixed_view(column, n);
+        for (int g = 0; g * IG_FIXED_GROUP < n; g++) {
+            bool is_close = true, is_finite = true;
+            double squares = 0;
+            for (int i = g * IG_FIXED_GROUP; i < (g + 1) * IG_FIXED_GROUP; i++) {
+                double at = i < n ? (double)x[i] : 0, q = a.q[i], scale = (double)a.scale[g];
+                is_finite = is_finite && isfinite(at);
+                is_close = is_close && fabs(at - scale * q) <= 0.501 * scale + IG_FIXED_TINY;
+                squares += q * q;
+            }
+            check_that(c, is_finite ? is_close : isnan(a.scale[g]), "column of %d in fixed point: group %d", n, g);
+            check_that(c, sqrt(squares) <= IG_FIXED_NORM + 4, "column of %d in fixed point: norm", n);
+        }
+        check_that(c, bytes % 64 == 0 && check_guards(column), "column of %d in fixed point: size", n);
+        check_fenced_free(x, (size_t)n * sizeof *x);
+        check_buffer_free(column);
     }
 }
 
@@ -434,7 +497,7 @@ static void bench_product(check *c, const type_case *t, int n_in, int n_cols, bo
     for (size_t at = sample; at < p.w_bytes; at += row_bytes) memcpy(p.w + at, p.w + at % sample, row_bytes);
     check_fill(c, p.x, n_in * n_cols, CHECK_NORMAL);
     problem_prepare(c, &p);
-    timed run = {is_gemm ? c->k->gemm[t->type] : c->k->gemv[t->type], &p, &p.m, 0, n_step};
+    timed run = {is_gemm ? c->k->gemm[t->type] : c->k->gemv[t->type], &p, is_gemm ? &p.many : &p.m, 0, n_step};
     const char *which = is_gemm ? "gemm" : "gemv";
     for (bool panels = false;; panels = true) {
         double seconds = check_time(run_timed, &run);
@@ -462,6 +525,7 @@ static void bench_type(check *c, const type_case *t) {
 }
 
 void check_matmul(check *c) {
+    if (check_begin(c, "fixed_columns") && !c->is_bench) check_fixed_columns(c);
     for (size_t i = 0; i < IG_COUNT(cases); i++) {
         char name[32];
         snprintf(name, sizeof name, "matmul_%s", ig_type_get(cases[i].type)->name);
