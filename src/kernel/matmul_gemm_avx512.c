@@ -48,12 +48,14 @@ static inline float *affine_at(char *step, int i, int half) {
 
 /* 256 elements of a row, from its byte `at`; to four steps. Offset: of signed types. */
 INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (*load)(const uint8_t *),
-                      const int offset, const wide f) {
+                      const int bytes, const int offset, const wide f) {
     size_t step = wide_bytes(f);
     __m512i code[4][16], scale[16], min[16];
     for (int r = 0; r < 16; r++) {
         super w = {0};
-        if (r < rows.n) w = load(rows.w + (size_t)r * rows.row_bytes + at);
+        const uint8_t *from = rows.w + (size_t)r * rows.row_bytes + at;
+        if (r < rows.n) w = load(from);
+        for (int i = 0; i < bytes && rows.ahead; i += 64) __builtin_prefetch(from + rows.ahead + i);
         for (int i = 0; i < 4; i++)
             code[i][r] = offset ? _mm512_add_epi8(w.code[i], _mm512_set1_epi8((char)(128 - offset))) : w.code[i];
         scale[r] = _mm512_castps_si512(w.scale);
@@ -74,7 +76,7 @@ INLINE void put_super(char *panel, panel_rows rows, int half, size_t at, super (
 INLINE void unpack_supers(char *panel, panel_rows rows, int half, int n_in, super (*load)(const uint8_t *),
                           const int bytes, const int offset, const wide f) {
     for (int b = 0; b < n_in / 256; b++, panel += 4 * wide_bytes(f))
-        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load, offset, f);
+        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load, bytes, offset, f);
 }
 
 /* One block or two from byte `at`; to one step. */
@@ -100,7 +102,7 @@ INLINE void unpack_pairs(char *panel, panel_rows rows, int half, int n_in, super
     const wide f = offset ? signed32 : affine32;
     int b = 0, n_blocks = n_in / 32;
     for (; load8 && b + 7 < n_blocks; b += 8, panel += 4 * wide_bytes(f))
-        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load8, offset, f);
+        put_super(panel, rows, half, (size_t)b * (size_t)bytes, load8, 8 * bytes, offset, f);
     for (; b < n_blocks; b += 2, panel += wide_bytes(f)) {
         size_t at = (size_t)b * (size_t)bytes;
         if (b + 1 < n_blocks)

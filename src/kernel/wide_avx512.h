@@ -17,7 +17,8 @@ enum { WIDE_ROWS = 32, TILE_COLS = 6, FLOAT_SLICE = 1024 };
 typedef struct panel_rows {
     const uint8_t *w; /* first of 16 */
     size_t row_bytes;
-    int n; /* rows there are, 0..16 */
+    int n;        /* rows there are, 0..16 */
+    size_t ahead; /* bytes from a row to the one that is fetched as it is unpacked, that of the next wide panel */
 } panel_rows;
 
 /* Rows of a tile: lanes to write of the two halves. */
@@ -31,7 +32,10 @@ static inline int min_int(int a, int b) { return a < b ? a : b; }
 
 static inline panel_rows rows_at(const ig_matmul *m, int r, int row_end) {
     int n = row_end - r < 0 ? 0 : min_int(row_end - r, 16);
-    return (panel_rows){(const uint8_t *)m->w + (size_t)(n ? r : 0) * m->row_bytes, m->row_bytes, n};
+    return (panel_rows){.w = (const uint8_t *)m->w + (size_t)(n ? r : 0) * m->row_bytes,
+                        .row_bytes = m->row_bytes,
+                        .n = n,
+                        .ahead = r + WIDE_ROWS < row_end ? WIDE_ROWS * m->row_bytes : 0};
 }
 
 static inline int tile_width(int n_left) { return n_left >= 6 ? 6 : n_left >= 4 ? 4 : n_left >= 2 ? 2 : 1; }
