@@ -228,7 +228,7 @@ enum {
     FEW_COLS = 32,    /* for which unpacking does not pay */
 };
 
-/* 16 or 32 in the bytes of v where `bits` has bit `from`; with n == 2 bits from `from` on, at 16. */
+/* Adds to the bytes of v, from 16 on, the n (1..2) bits of those of `bits` that begin with bit `from`. */
 INLINE __m512i high_bits(__m512i v, __m512i bits, const int n, const int from) {
     __m512i moved = from > 4 ? _mm512_srli_epi16(bits, from - 4) : _mm512_slli_epi16(bits, 4 - from);
     return _mm512_ternarylogic_epi32(v, moved, _mm512_set1_epi8(n == 1 ? 16 : 48), 0xf8); /* a | (b & c) */
