@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The AVX-512 part of the table: 8-bit activations, rows to floats, and the matrix products
- * of matmul_gemv_avx512.c and matmul_gemm_avx512.c.
+ * The AVX-512 part of the table: 8-bit activations, and the matrix products of the other matmul_*_avx512.c.
  */
 #include "kernel/matmul_avx512.h"
 
