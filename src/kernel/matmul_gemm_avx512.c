@@ -225,7 +225,7 @@ static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, unpack_fn un
 
 enum {
     STORED_COLS = 12, /* most of a tile */
-    FEW_COLS = 32,    /* for which unpacking does not pay */
+    FEW_COLS = 64,    /* for which unpacking does not pay */
 };
 
 /* Adds to the bytes of v, from 16 on, the n (1..2) bits of those of `bits` that begin with bit `from`. */

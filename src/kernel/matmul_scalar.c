@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "base/half.h"
-#include "kernel/parts.h"
 #include "kernel/fixed.h"
+#include "kernel/parts.h"
 #include "kernel/quant.h"
 
 /* ---- blocks --------------------------------------------------------------- */
