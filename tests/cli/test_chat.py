@@ -11,6 +11,8 @@ import time
 import pytest
 from conftest import make_model, one_line, words
 
+# An answer that is still being made when somebody has typed (see Terminal.type), however fast the processor.
+LONG_ANSWER = ("-n", "8000")
 PASTE, PASTE_END = "\033[200~", "\033[201~"
 
 
@@ -186,7 +188,7 @@ def test_cut_paste(talk):
 
 def test_keys_during_an_answer(talk):
     """They do not show in it, and are there at the next prompt; a paste among them is still one."""
-    t = talk("-n", "2000")
+    t = talk(*LONG_ANSWER)
     t.type("hello\n")
     t.read_until(b"hello")
     t.read_until(b"\n")
@@ -253,7 +255,8 @@ def test_second_ctrl_c(talk):
 def test_stop_and_go_on(talk, is_answering):
     if not shutil.which("bash"):
         pytest.skip("no bash")
-    t = talk("-n", "1000", by=("bash", "-c", 'set -m; "$0" "$@"; echo stopped; read -r; fg; echo ended with $?'))
+    shell = 'set -m; "$0" "$@"; echo stopped; read -r; fg; echo ended with $?'
+    t = talk(*LONG_ANSWER, by=("bash", "-c", shell))
     t.type("half")
     t.read_until(b"half")
     if is_answering:
@@ -279,7 +282,7 @@ def test_stop_and_go_on(talk, is_answering):
 def test_terminal_without_editing(program, talk):
     """Lines are those of the terminal, as in a build without libedit."""
     program.env["TERM"] = "dumb"
-    t = talk("-n", "1000")
+    t = talk(*LONG_ANSWER)
     assert echoes(t) == (True, True, True)
     t.type("one \\\n")
     t.read_until(b". ")
