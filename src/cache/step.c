@@ -8,6 +8,9 @@
 #include "base/clock.h"
 #include "cache/step_parts.h"
 
+/* Of a batch of sequences so many chosen entries more than a context are attended to before the others are there. */
+enum { BEGUN_ENTRIES = 16 * IG_ATTEND_UNIT };
+
 /* ---- scratch ------------------------------------------------------------------ */
 
 void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, int n_threads, const ig_step_need *need) {
@@ -35,7 +38,7 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, in
     x->scan_floats = ig_scan_floats(s->n_heads / s->n_kv_heads, s->head_dim, need->n_ctx);
     if (need->scans) x->scans = ig_space_host(a, (size_t)x->n_scratch * sizeof *x->scans);
     if (need->scans) x->scan_scratch = ig_space_device(a, (size_t)x->n_scratch * x->scan_floats * sizeof(float));
-    x->weights = x->dense = x->carry = NULL;
+    x->weights = x->dense = x->carry = x->begun = NULL;
     x->keep = NULL;
     if (need->weighs || need->drops) x->weights = ig_space_host(a, n_heads * n_ctx * sizeof(float));
     if (need->weighs) x->dense = ig_space_host(a, 2 * heads * sizeof(float));
@@ -44,6 +47,13 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, in
     if (!need->streams) return;
     size_t prefill = ig_attend_carry_floats(s, need->max_rows, 0), decode = ig_attend_carry_floats(s, 0, need->n_ctx);
     x->carry = ig_space_device(a, (prefill > decode ? prefill : decode) * sizeof(float));
+    x->begun_floats = decode + ig_attend_carry_floats(s, 0, BEGUN_ENTRIES);
+    x->begun = ig_space_device(a, x->begun_floats * sizeof(float));
+}
+
+/* Of segment s: [n_heads]. */
+static ig_kv_view *views_of(const ig_step *step, int s) {
+    return step->x->views + (size_t)s * (size_t)step->heads.n_heads;
 }
 
 /* ---- append ------------------------------------------------------------------- */
@@ -101,7 +111,7 @@ static void append_there(const ig_step *step) {
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
         const ig_key_frame *frame = ig_kv_frame(&seg->seq->codec, step->layer);
-        ig_kv_view *views = step->x->views + (size_t)s * (size_t)c->n_heads;
+        ig_kv_view *views = views_of(step, s);
         if (seg->status || !seg->n) continue;
         for (int h = 0; h < c->n_kv_heads; h++)
             views[h] = ig_kv_place(seg->seq->kv, step->layer, h, seg->first, seg->n);
@@ -267,6 +277,7 @@ bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first) {
 static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views) {
     ig_head_shape shape = step->heads;
     int n = seg->first + seg->n;
+    job->rows = IG_ROWS_IN_ORDER;
     job->carry = step->x->carry;
     for (job->begin = 0; job->begin < n; job->begin = job->end) {
         job->end = n - job->begin < IG_ATTEND_UNIT ? n : job->begin + IG_ATTEND_UNIT;
@@ -320,34 +331,64 @@ ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view 
                           .views = views};
 }
 
+/* What the segment's decode step attends to: views of the chosen entries; their number. */
+static int see_chosen(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
+    const ig_head_shape *c = &step->heads;
+    const ig_sequence *seq = seg->seq;
+    int n = count_views(step, seg), first;
+    for (int v = 0; v < n; v++) {
+        int list = v * seq->n_lists / n, head = v * c->n_kv_heads / n;
+        ig_kv_pick pick = pick_of(step, seg, &seq->chosen, list, &first);
+        views[v] = ig_kv_fetch(seq->kv, step->layer, head, pick.index, first, pick.n);
+    }
+    return n;
+}
+
 /* Attention of those of segments [begin, end) that are prompts, or decode steps, from x->q to x->out. */
 static void attend(ig_step *step, int begin, int end, bool dense) {
-    const ig_head_shape *c = &step->heads;
     int n_jobs = 0, n_views = 0, first;
     for (int s = begin; s < end; s++) {
         ig_segment *seg = &step->segments[s];
-        const ig_sequence *seq = seg->seq;
         if (seg->status || seg->dense != dense || seg->alone || seg->row < step->first_row) continue;
-        ig_kv_view *views = step->x->views + (size_t)s * (size_t)c->n_heads;
+        ig_kv_view *views = views_of(step, s);
         ig_attention job = ig_step_job(step, seg, views);
         ig_rest rest = ig_step_rest(step, seg, 0);
         if (ig_step_selects(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
-        pick_of(step, seg, &seq->chosen, 0, &first);
+        if (seg->begun) job.rows = IG_ROWS_LEFT, job.carry = seg->begun;
+        pick_of(step, seg, &seg->seq->chosen, 0, &first);
         if (!ig_step_selects(step, seg) && !ig_step_in_ram(step, seg, first)) {
             seg->status = attend_streaming(step, seg, &job, views);
             continue;
         }
-        int now = count_views(step, seg);
+        int now = see_chosen(step, seg, views);
         if (now != n_views) flush(step, n_views, &n_jobs);
         n_views = now;
-        for (int v = 0; v < now; v++) {
-            int list = v * seq->n_lists / now, head = v * c->n_kv_heads / now;
-            ig_kv_pick pick = pick_of(step, seg, &seq->chosen, list, &first);
-            views[v] = ig_kv_fetch(seq->kv, step->layer, head, pick.index, first, pick.n);
-        }
         step->x->jobs[n_jobs++] = job;
     }
     flush(step, n_views, &n_jobs);
+}
+
+/* While what decode steps chose is being read: attention over what is there of it. */
+static void attend_there(ig_step *step) {
+    int n_jobs = 0, n_views = 0;
+    size_t taken = 0;
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_segment *seg = &step->segments[s];
+        if (!decodes(seg) || seg->alone || !ig_step_selects(step, seg) || !ig_kv_is_loading(seg->seq->kv)) continue;
+        ig_attention job = ig_step_job(step, seg, views_of(step, s));
+        int now = see_chosen(step, seg, views_of(step, s)), most = 0;
+        for (int v = 0; v < now; v++) most = job.views[v].n > most ? job.views[v].n : most;
+        size_t floats = ig_attend_carry_floats(&step->heads, 0, most);
+        if (taken + floats > step->x->begun_floats) break;
+        job.rows = IG_ROWS_THERE;
+        job.carry = seg->begun = step->x->begun + taken;
+        taken += floats;
+        if (now != n_views) flush(step, n_views, &n_jobs);
+        n_views = now;
+        step->x->jobs[n_jobs++] = job;
+    }
+    flush(step, n_views, &n_jobs);
+    ig_step_lap(step->x, IG_STEP_ATTEND);
 }
 
 /* A segment whose entries could not be brought together with the others'. */
@@ -355,6 +396,7 @@ static void attend_alone(ig_step *step, int s) {
     ig_segment *seg = &step->segments[s];
     ig_kv_want want = want_of(step, seg, &seg->seq->chosen);
     seg->alone = false;
+    seg->begun = NULL;
     if (want.n_picks) seg->status = ig_kv_load(want.kv, step->layer, want.picks, want.n_picks, seg->err);
     ig_step_lap(step->x, IG_STEP_WAIT);
     attend(step, s, s + 1, false);
@@ -366,10 +408,11 @@ static void attend_decode(ig_step *step) {
     double start = step->x->clock.now;
     for (int s = 0; s < step->n_segments; s++) any = any || decodes(&step->segments[s]);
     if (!any) return;
-    for (int s = 0; s < step->n_segments; s++) step->segments[s].alone = false;
+    for (int s = 0; s < step->n_segments; s++) step->segments[s].alone = false, step->segments[s].begun = NULL;
     load(step, ig_kv_load_begin);
     ig_step_lap(step->x, IG_STEP_WAIT);
     ig_step_estimate(step);
+    attend_there(step);
     load(step, ig_kv_load_end);
     ig_step_lap(step->x, IG_STEP_WAIT);
     attend(step, 0, step->n_segments, false);
@@ -466,7 +509,7 @@ static void prefetch(ig_step *step, int s, ig_speculation kind) {
 static void copy_ahead(const ig_step *step, int s) {
     const ig_segment *seg = &step->segments[s];
     ig_sequence *seq = seg->seq;
-    ig_kv_view *views = step->x->views + (size_t)s * (size_t)step->heads.n_heads;
+    ig_kv_view *views = views_of(step, s);
     for (int v = 0, first; v < seq->n_lists; v++) {
         ig_kv_pick pick = pick_of(step, seg, &seq->guess, v, &first);
         int head = v * step->heads.n_kv_heads / seq->n_lists;

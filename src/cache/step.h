@@ -29,6 +29,7 @@ typedef struct ig_segment {
     int row;             /* of its first token in the batch; the forward pass says */
     const float *logits; /* of its last token; ig_forward_last_logits() says */
     bool alone;          /* what it wants of this layer was not to be had together with what others want */
+    float *begun;        /* the device's: sums over rows of this layer that were there before the others; NULL: none */
 } ig_segment;
 
 /* What scratch is made for: the most of all sequences that will use it. */
@@ -81,6 +82,8 @@ typedef struct ig_step_scratch {
     float *dense;       /* [2][n_heads][head_dim] of an audit: dense attention, and the step's own */
     ig_cache_audit *audits;  /* [n_heads] of an audit */
     float *carry;            /* the device's: attention over rows that come in pieces; NULL without a disk tier */
+    float *begun;            /* [begun_floats] the device's: of segments that attend before all is there; or NULL */
+    size_t begun_floats;
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_scratch] of the threads, and of lists that are cut into tasks */
     int n_scratch;           /* 2 n_threads - 1, or with a disk tier or scans lists of a sequence if these are more */

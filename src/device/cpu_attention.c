@@ -75,13 +75,16 @@ size_t ig_cpu_attention_thread_bytes(const ig_kernels *k, const ig_head_shape *s
     return tile_layout(&t, k, &none, shape->head_dim) + IG_ALIGN;
 }
 
-/* Decode: per (sequence, KV head, part): group x (head_dim + 2) floats. */
+/* Decode, a part of a view of one sequence: group x (m, l, acc[head_dim]), and how many rows are in them. */
+static size_t part_floats(const ig_head_shape *s) {
+    return (size_t)(s->n_heads / s->n_kv_heads) * ((size_t)s->head_dim + 2) + 1;
+}
+
+/* Decode: a part for each (sequence, KV head, part). */
 size_t ig_cpu_attention_partial_floats(const ig_device_need *need) {
     size_t parts = ((size_t)need->max_entries + IG_SPLIT - 1) / IG_SPLIT;
     /* Several sequences share the buffer; those that do not fit go in further rounds. */
-    size_t one = parts * (size_t)need->heads.n_heads * ((size_t)need->heads.head_dim + 2);
-    size_t small = 16 * (size_t)need->heads.n_heads * ((size_t)need->heads.head_dim + 2);
-    return one + small;
+    return (parts + 16) * (size_t)need->heads.n_kv_heads * part_floats(&need->heads);
 }
 
 /* Prompts: the chunks of a round, of each KV head. */
@@ -315,9 +318,10 @@ static void attend_prompt(attend_job *j) {
     const ig_attention *a = j->jobs;
     int first = 0, last = a->views->n, heads = j->shape->n_kv_heads, unseen = seen_by(j, 0) - a->window;
     if (a->window && unseen > 0) first = unseen / IG_TILE_KEYS * IG_TILE_KEYS;
-    if (a->carry) first = a->begin, last = a->end;
-    j->carry = a->carry ? a->carry : j->d->carry;
-    j->is_first = !a->carry || first == 0;
+    bool in_order = a->rows == IG_ROWS_IN_ORDER;
+    if (in_order) first = a->begin, last = a->end;
+    j->carry = in_order ? a->carry : j->d->carry;
+    j->is_first = !in_order || first == 0;
     j->tile_rows = choose_tile(j);
     int n_tiles = (a->n_tokens * j->group + j->tile_rows - 1) / j->tile_rows;
     int each = j->d->k->prompt_bytes ? ROUND_ROWS : last - first;
@@ -331,11 +335,30 @@ static void attend_prompt(attend_job *j) {
 
 /* ---- decode ------------------------------------------------------------------- */
 
-/* Where (job, head, part)'s result lies: group x m, group x l, group x head_dim. */
+/* Most parts of any view. */
+static int count_splits(const ig_head_shape *s, const ig_attention *a) {
+    int n = 1;
+    for (int h = 0; h < s->n_kv_heads; h++) {
+        int parts = (a->views[h].n + IG_SPLIT - 1) / IG_SPLIT;
+        if (parts > n) n = parts;
+    }
+    return n;
+}
+
+/* Where (job, head, part)'s sums lie: group x m, group x l, group x head_dim, and the number of rows in them. */
 static float *partial_at(const attend_job *j, int job, int head, int part) {
-    size_t each = (size_t)j->group * ((size_t)j->shape->head_dim + 2);
-    size_t at = ((size_t)job * (size_t)j->shape->n_kv_heads + (size_t)head) * (size_t)j->n_splits + (size_t)part;
-    return j->partial + at * each;
+    const ig_attention *a = &j->jobs[job];
+    bool own = a->rows != IG_ROWS_ALL;
+    size_t n = (size_t)(own ? count_splits(j->shape, a) : j->n_splits), heads = (size_t)j->shape->n_kv_heads;
+    size_t first = own ? 0 : (size_t)job * heads * n;
+    return (own ? a->carry : j->partial) + (first + (size_t)head * n + (size_t)part) * part_floats(j->shape);
+}
+
+/* Whether the blocks of rows [begin, begin + n) of a view are in memory. */
+static bool are_there(const ig_kv_view *view, int begin, int n) {
+    for (int i = begin; i < begin + n; i++)
+        if (!view->blocks[ig_kv_view_block(view, view->index ? view->index[i] : view->first + i)]) return false;
+    return true;
 }
 
 static void decode_task(void *arg, int task, int thread) {
@@ -347,18 +370,23 @@ static void decode_task(void *arg, int task, int thread) {
     const ig_kv_view *view = &a->views[head];
     int begin = part * IG_SPLIT, end = begin + IG_SPLIT < view->n ? begin + IG_SPLIT : view->n;
     if (begin >= view->n) return;
+    float *sums = partial_at(j, job, head, part), *n_done = sums + part_floats(j->shape) - 1;
+    int done = a->rows == IG_ROWS_LEFT ? (int)*n_done : 0;
+    if (begin + done == end) return;
     tile t = thread_tile(j->d, thread, d);
     take_queries(j, a, &t, 0, group, head);
-    reset(&t, group, d);
-    for (; begin < end; begin += IG_TILE_KEYS) {
-        int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
-        start_step(j, &t, view, begin, n, group);
+    if (done)
+        move_state(&t, sums, group, d, false);
+    else
+        reset(&t, group, d);
+    for (int n; begin + done < end; done += n) {
+        n = end - begin - done < IG_TILE_KEYS ? end - begin - done : IG_TILE_KEYS;
+        if (a->rows == IG_ROWS_THERE && !are_there(view, begin + done, n)) break;
+        start_step(j, &t, view, begin + done, n, group);
         finish_step(j, &t, view, n, group);
     }
-    float *p = partial_at(j, job, head, part);
-    memcpy(p, t.m, (size_t)group * sizeof(float));
-    memcpy(p + group, t.l, (size_t)group * sizeof(float));
-    memcpy(p + 2 * group, t.acc, (size_t)group * (size_t)d * sizeof(float));
+    move_state(&t, sums, group, d, true);
+    *n_done = (float)done;
 }
 
 /* Joins the parts of one query head: out = sum_p acc_p e^(m_p - m) / sum_p l_p e^(m_p - m). */
@@ -397,7 +425,7 @@ static void add_rest(const ig_attention *a, int h, int d, float *out) {
 static void merge_parts(const attend_job *j) {
     for (int job = 0; job < j->n_jobs; job++) {
         const ig_attention *a = &j->jobs[job];
-        for (int h = 0; h < j->shape->n_heads; h++) {
+        for (int h = 0; a->rows != IG_ROWS_THERE && h < j->shape->n_heads; h++) {
             float *out = a->out + (size_t)h * (size_t)j->shape->head_dim;
             merge_head(j, job, h / j->group, h % j->group, out, a->lse ? a->lse + h : NULL);
             if (a->rest) add_rest(a, h, j->shape->head_dim, out);
@@ -405,31 +433,20 @@ static void merge_parts(const attend_job *j) {
     }
 }
 
-/* One sequence whose rows come in several calls. */
-static void decode_carried(attend_job *j) {
+/* One sequence whose rows come in several calls, in order. */
+static void decode_in_order(attend_job *j) {
     const ig_attention *a = j->jobs;
     j->n_jobs = 1;
-    j->partial = a->carry;
-    j->n_splits = (a->views[0].n + IG_SPLIT - 1) / IG_SPLIT;
     j->first_split = a->begin / IG_SPLIT;
     j->end_split = (a->end + IG_SPLIT - 1) / IG_SPLIT;
     run_parts(j);
     if (a->end == a->views[0].n) merge_parts(j);
 }
 
-static int job_splits(const attend_job *j, const ig_attention *a) {
-    int n = 1;
-    for (int h = 0; h < j->shape->n_kv_heads; h++) {
-        int parts = (a->views[h].n + IG_SPLIT - 1) / IG_SPLIT;
-        if (parts > n) n = parts;
-    }
-    return n;
-}
-
 void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs) {
     ig_cpu_device *d = (ig_cpu_device *)dev;
     attend_job j = {.d = d, .shape = shape, .group = shape->n_heads / shape->n_kv_heads};
-    size_t each = (size_t)shape->n_heads * ((size_t)shape->head_dim + 2);
+    size_t each = (size_t)shape->n_kv_heads * part_floats(shape);
     pthread_mutex_lock(&d->turn);
     for (int i = 0; i < n_jobs;) {
         j.jobs = jobs + i;
@@ -439,8 +456,8 @@ void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attentio
             i++;
             continue;
         }
-        if (jobs[i].carry) {
-            decode_carried(&j);
+        if (jobs[i].rows == IG_ROWS_IN_ORDER) {
+            decode_in_order(&j);
             i++;
             continue;
         }
@@ -448,8 +465,8 @@ void ig_cpu_attend(ig_device *dev, const ig_head_shape *shape, const ig_attentio
         j.n_jobs = j.first_split = 0;
         j.n_splits = 1;
         j.partial = d->partial;
-        while (i < n_jobs && !jobs[i].prompt && !jobs[i].carry) {
-            int splits = job_splits(&j, &jobs[i]);
+        while (i < n_jobs && !jobs[i].prompt && jobs[i].rows != IG_ROWS_IN_ORDER) {
+            int splits = count_splits(shape, &jobs[i]);
             if (splits < j.n_splits) splits = j.n_splits;
             if (j.n_jobs && (size_t)(j.n_jobs + 1) * (size_t)splits * each > d->partial_floats) break;
             j.n_splits = splits;

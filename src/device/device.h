@@ -77,14 +77,21 @@ static inline const ig_kv_line *ig_kv_view_lines(const ig_kv_view *v, int slot, 
 /* Rows that attention is split by when it takes several calls (ig_attention.begin, end). */
 enum { IG_ATTEND_UNIT = 512 };
 
+/* Which rows of its views a call of attend() takes. */
+typedef enum ig_attend_rows {
+    IG_ROWS_ALL,
+    IG_ROWS_IN_ORDER, /* [begin, end), a multiple of IG_ATTEND_UNIT but for the last end: all are not in memory at once */
+    IG_ROWS_THERE,    /* of a decode step, at most those whose blocks are there: the others are on their way */
+    IG_ROWS_LEFT,     /* those that this left: now all are there */
+} ig_attend_rows;
+
 /* Attention of one sequence: n_tokens queries at consecutive positions, the last of which sees every row of its
  * view; query t sees the rows before the last n_tokens - 1 - t ones, and of these the last `window` (0: all). A query's
  * result does not depend, bitwise, on how many others there are, but on what they are: those of a prompt, whose views
  * list all slots from 0, or the one of a decode step.
  *
- * Rows that are not all in fast memory at once are taken in several calls, in order: rows [begin, end), a multiple of
- * IG_ATTEND_UNIT each but for the last end; `carry` keeps what the calls hand on, and the call whose end is the
- * view's n writes the result. The bits are those of a single call. */
+ * Rows may be taken in several calls, of which `carry` keeps what they hand on and the last one writes the result. The
+ * bits are those of a single call. */
 typedef struct ig_attention {
     const float *q;       /* [n_tokens][n_heads][head_dim] */
     const float *q_scale; /* [n_heads][head_dim] what queries are multiplied by before they meet keys; NULL: nothing */
@@ -97,8 +104,9 @@ typedef struct ig_attention {
     bool prompt; /* else n_tokens is 1 */
     int window;
     const ig_kv_view *views; /* [n_kv_heads] */
-    float *carry;            /* NULL: everything in one call */
-    int begin, end;          /* with carry only */
+    ig_attend_rows rows;
+    float *carry;   /* of several calls */
+    int begin, end; /* of IG_ROWS_IN_ORDER */
 } ig_attention;
 
 typedef struct ig_head_shape {
@@ -175,7 +183,7 @@ typedef struct ig_device_need {
 /* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows. */
 static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens, int n) {
     size_t parts = n_tokens ? (size_t)n_tokens : ((size_t)n + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT;
-    return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 2);
+    return parts * ((size_t)s->n_heads * ((size_t)s->head_dim + 2) + (size_t)s->n_kv_heads);
 }
 
 /* Where memory lies. */

@@ -102,6 +102,11 @@ bool ig_kv_may_wait(const ig_kv *kv) {
     return m->tier || (m->copies && !ig_residency_holds_all(m->copies));
 }
 
+bool ig_kv_is_loading(const ig_kv *kv) {
+    const ig_kv_memory *m = kv->memory;
+    return m->late.active || (m->expected && m->expected->active);
+}
+
 bool ig_kv_has_dropped(const ig_kv *kv) {
     bool dropped = false;
     for (int l = 0; l < kv->memory->shape.n_layers; l++) dropped = dropped || ig_kv_slots(kv, l, 0);

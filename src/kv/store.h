@@ -70,6 +70,8 @@ ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks,
  */
 ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int first, int n);
 
+/* Between the halves of a load(): whether anything is being waited for. */
+bool ig_kv_is_loading(const ig_kv *kv);
 /* Whether every block of tokens [first, n) of a layer is in RAM. */
 bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int n);
 /* Views [n_kv_heads] of tokens [begin, begin + IG_ATTEND_UNIT) of n, which last until the next call but one; begin is a

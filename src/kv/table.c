@@ -40,6 +40,7 @@ static ig_status make(ig_kv_table *t, const ig_table_plan *plan, size_t n_units,
         return ig_fail(err, IG_E_LIMIT, "%s: %zu heads of %zu units are too much to be addressed", plan->what,
                        plan->n_heads, n_units);
     t->heads = ig_pages_reserve(bytes);
+    if (t->heads) ig_pages_want_large(t->heads, bytes); /* they are read from end to end */
     if (n_pieces) t->written = ig_pages_reserve(n_pieces);
     if (t->device) t->copies = ig_device_alloc(t->device, IG_PLACE_DEVICE, t->n_used * head_bytes);
     if (t->device) t->brought = ig_pages_reserve(t->n_heads * t->n_units);

@@ -128,7 +128,8 @@ static void settle(disk *d, ig_disk_request *r) {
     uint32_t n_moved = result > 0 ? (uint32_t)result / IG_FRAME_BYTES : 0;
     r->n_done += n_moved;
     r->n_idle_tries = n_moved ? 0 : r->n_idle_tries + 1;
-    bool may_go_on = result > 0 || result == -EINTR || result == -EAGAIN;
+    /* Cancelled: the thread that had started it has ended. */
+    bool may_go_on = result > 0 || result == -EINTR || result == -EAGAIN || result == -ECANCELED;
     if (r->n_done < r->n_blocks && may_go_on && r->n_idle_tries < IDLE_TRIES && !d->broken) {
         d->stats.n_retries++;
         ig_disk_queue_add(&d->queue, r);

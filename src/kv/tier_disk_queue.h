@@ -58,6 +58,8 @@ typedef struct ig_disk_ring ig_disk_ring; /* io_uring and what its thread knows 
 typedef struct ig_disk_queue {
     int fd;
     ig_disk_ring *ring;                /* NULL: threads */
+    ig_disk_ring *own;                 /* of the caller's thread, for a few reads that are waited for; NULL: none */
+    int own_broken;                    /* -errno: that one has failed */
     uint8_t *staging, *staging_memory; /* [n_staging][IG_DISK_STAGED_MAX] frames, somewhere in the latter */
     unsigned n_staging;
     ig_disk_list added[IG_DISK_KINDS]; /* by the caller, not started yet */
@@ -104,10 +106,15 @@ static inline uint8_t *ig_disk_request_memory(const ig_disk_request *r) {
 }
 
 /* NULL: the kernel has no io_uring, refuses it, or there is no memory for it. */
-ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_staging);
+ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_staging, bool wakes);
 void ig_disk_ring_close(ig_disk_ring *ring);
 void ig_disk_ring_wake(ig_disk_ring *ring);
 /* The ring's thread, until the queue closes or breaks. */
 void *ig_disk_ring_serve(void *queue);
+/* Of the ring without a thread. Whether it has room for these requests; takes them and starts them; and gives back what
+ * is done, with `wait` at least one if any was started. Negative errno: the ring is broken. */
+bool ig_disk_ring_has_room(const ig_disk_ring *ring, const ig_disk_list *list);
+int ig_disk_ring_start(ig_disk_ring *ring, ig_disk_queue *q, ig_disk_list *list);
+ssize_t ig_disk_ring_reap(ig_disk_ring *ring, ig_disk_request **done, size_t cap, bool wait);
 
 #endif

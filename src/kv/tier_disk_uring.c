@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The thread that drives an io_uring: it takes requests from the queue as far as the ring has room, hands them to the
- * kernel in one call, sleeps in the same call until something happens, and gives back what is done. New requests
- * wake it through an eventfd that the ring always reads from.
+ * Two rings of io_uring. The first has a thread, which takes requests from the queue as far as the ring has room, hands
+ * them to the kernel in one call, sleeps in the same call until something happens, and gives back what is done. New
+ * requests wake it through an eventfd that the ring always reads from.
  *
  * Why a thread: with more requests than the device has tags for (some hundred), and a prefetch is often that, the call
  * that submits sleeps until there are tags again, 10 ms for 1024 random blocks where their transfer takes 15.
+ *
+ * The second is for a few reads that somebody waits for, and the caller's own thread drives it: where all processors
+ * compute, the turns of another thread, to start a read and to give it back, take as long as the device.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -22,8 +25,8 @@ enum { AT_ONCE = 64 }; /* requests taken and given back under one lock */
 
 struct ig_disk_ring {
     unsigned depth, n_in_ring; /* requests; the read of the eventfd comes on top */
-    int event;
-    bool is_armed;                         /* that read is in the ring */
+    int event;                             /* -1: of the caller's ring */
+    bool is_armed;                         /* the read of it is in the ring */
     uint64_t counts;                       /* what it reads */
     uint8_t *staging[IG_DISK_STAGING_MAX]; /* those not in use */
     unsigned n_staging;
@@ -64,7 +67,7 @@ static bool open_ring(struct io_uring *io, unsigned depth) {
     return false;
 }
 
-ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_staging) {
+ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_staging, bool wakes) {
     ig_disk_ring *ring = calloc(1, sizeof *ring);
     if (!ring) return NULL;
     ring->depth = depth;
@@ -72,8 +75,8 @@ ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_sta
         ring->staging[ring->n_staging++] = staging;
         staging += IG_DISK_STAGED_MAX * IG_FRAME_BYTES;
     }
-    ring->event = eventfd(0, EFD_CLOEXEC);
-    if (ring->event >= 0 && open_ring(&ring->io, depth + 1)) return ring;
+    ring->event = wakes ? eventfd(0, EFD_CLOEXEC) : -1;
+    if ((ring->event >= 0 || !wakes) && open_ring(&ring->io, depth + 1)) return ring;
     if (ring->event >= 0) close(ring->event);
     free(ring);
     return NULL;
@@ -82,7 +85,7 @@ ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_sta
 void ig_disk_ring_close(ig_disk_ring *ring) {
     if (!ring) return;
     io_uring_queue_exit(&ring->io);
-    close(ring->event);
+    if (ring->event >= 0) close(ring->event);
     free(ring);
 }
 
@@ -128,12 +131,11 @@ static void fill(ig_disk_ring *ring, ig_disk_queue *q, bool stop) {
     ring->held = r;
 }
 
-/* Gives back what is done. */
-static void drain(ig_disk_ring *ring, ig_disk_queue *q) {
-    ig_disk_request *done[AT_ONCE];
+/* At most cap requests that are done. */
+static size_t collect(ig_disk_ring *ring, ig_disk_request **done, size_t cap) {
     struct io_uring_cqe *cqe;
     size_t n = 0;
-    while (io_uring_peek_cqe(&ring->io, &cqe) == 0) {
+    while (n < cap && io_uring_peek_cqe(&ring->io, &cqe) == 0) {
         ig_disk_request *r = io_uring_cqe_get_data(cqe);
         if (r) {
             r->result = cqe->res;
@@ -145,11 +147,26 @@ static void drain(ig_disk_ring *ring, ig_disk_queue *q) {
             ring->is_armed = false;
         }
         io_uring_cqe_seen(&ring->io, cqe);
-        if (n < AT_ONCE) continue;
-        ig_disk_queue_finish(q, done, n);
-        n = 0;
     }
-    ig_disk_queue_finish(q, done, n);
+    return n;
+}
+
+/* Gives back what is done. */
+static void drain(ig_disk_ring *ring, ig_disk_queue *q) {
+    ig_disk_request *done[AT_ONCE];
+    size_t n;
+    do ig_disk_queue_finish(q, done, n = collect(ring, done, AT_ONCE));
+    while (n == AT_ONCE);
+}
+
+/* Starts what is in the ring, and waits until `wait` requests are done; negative errno if the ring is of no use. */
+static int enter(ig_disk_ring *ring, unsigned wait) {
+    int n = io_uring_submit_and_wait(&ring->io, wait);
+    if (n >= 0 || n == -EINTR) return 0;
+    if (n != -EAGAIN && n != -EBUSY) return n;
+    /* Short of memory for requests: time helps, and what is done leaves room. */
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return 0;
 }
 
 static bool is_stopped(ig_disk_queue *q) {
@@ -169,13 +186,38 @@ void *ig_disk_ring_serve(void *queue) {
         bool stop = is_stopped(q);
         if (stop && !ring->is_armed && !ring->n_in_ring) return NULL;
         fill(ring, q, stop);
-        int n = io_uring_submit_and_wait(&ring->io, 1);
-        /* Short of memory for requests: time helps, and what is done leaves room. */
-        if (n == -EAGAIN || n == -EBUSY) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        if (n < 0 && n != -EINTR && n != -EAGAIN && n != -EBUSY) {
-            ig_disk_queue_break(q, n);
+        int failed = enter(ring, 1);
+        if (failed) {
+            ig_disk_queue_break(q, failed);
             return NULL;
         }
         drain(ring, q);
     }
+}
+
+/* ---- the caller's ring -------------------------------------------------------- */
+
+bool ig_disk_ring_has_room(const ig_disk_ring *ring, const ig_disk_list *list) {
+    unsigned n = ring->n_in_ring, n_staged = 0;
+    for (const ig_disk_request *r = list->first; r && n <= ring->depth; r = r->next) n++, n_staged += r->is_staged;
+    return n <= ring->depth && n_staged <= ring->n_staging;
+}
+
+int ig_disk_ring_start(ig_disk_ring *ring, ig_disk_queue *q, ig_disk_list *list) {
+    for (ig_disk_request *r = list->first, *next; r; r = next) {
+        next = r->next;
+        put(ring, q, r);
+    }
+    *list = (ig_disk_list){0};
+    return enter(ring, 0);
+}
+
+ssize_t ig_disk_ring_reap(ig_disk_ring *ring, ig_disk_request **done, size_t cap, bool wait) {
+    size_t n = collect(ring, done, cap);
+    while (wait && !n && ring->n_in_ring) {
+        int failed = enter(ring, 1);
+        if (failed) return failed;
+        n = collect(ring, done, cap);
+    }
+    return (ssize_t)n;
 }

@@ -163,6 +163,7 @@ static void expect_same(const both *x, float *before) {
 static void expect_parts(const both *out, ig_attention a, int n_tokens, int n) {
     float *before = copy_result(out);
     size_t n_bytes = ig_attend_carry_floats(&shape, n_tokens, n) * sizeof(float);
+    a.rows = IG_ROWS_IN_ORDER;
     a.carry = ig_device_alloc(devices[GPU], IG_PLACE_DEVICE, n_bytes);
     for (a.begin = 0; a.begin < n; a.begin = a.end) {
         a.end = a.begin + IG_ATTEND_UNIT < n ? a.begin + IG_ATTEND_UNIT : n;

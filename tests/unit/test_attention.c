@@ -127,7 +127,7 @@ static void run(int prompt, int n, int window, const int32_t *index, int unit) {
     if (!index) {
         ig_kv_view part[KV_HEADS];
         ig_attention b = a;
-        b.out = several, b.views = part, b.carry = carry;
+        b.out = several, b.views = part, b.rows = IG_ROWS_IN_ORDER, b.carry = carry;
         for (b.begin = 0; b.begin < n; b.begin = b.end) {
             b.end = b.begin + unit < n ? b.begin + unit : n;
             for (int h = 0; h < KV_HEADS; h++) { /* a table of these blocks only */
@@ -163,6 +163,49 @@ static void decode_of_chosen_rows(void **state) {
         for (int s = stride / 2; s < MAX_ROWS; s += stride) index[n++] = s;
         run(STEP, n, 0, index, 0);
     }
+}
+
+/* Some blocks come after a first call: the second gives the bits of one call, and reads nothing that is not there. */
+static void decode_before_all_is_there(void **state) {
+    (void)state;
+    static int32_t index[MAX_ROWS];
+    static const uint8_t *partly[KV_HEADS][MAX_BLOCKS];
+    static const int missing_of_16[] = {0, 1, 4, 16};
+    ig_random r = {11};
+    for (int stride = 1; stride < 9; stride += 3)
+        for (size_t k = 0; k < sizeof missing_of_16 / sizeof *missing_of_16; k++) {
+            int n = 0;
+            for (int s = 0; s < MAX_ROWS; s += stride) index[n++] = s;
+            float *q = queries(2, 7), *one = malloc(2 * HEADS * DIM * sizeof *one),
+                  *two = malloc(2 * HEADS * DIM * sizeof *two), *carry = malloc(ig_attend_carry_floats(&shape, 0, n) * 4);
+            ig_kv_view views[2][KV_HEADS], shorter[KV_HEADS];
+            set_views(views[0], index, n);
+            set_views(shorter, index, n / 2);
+            /* Beside another sequence, which takes all in one call. */
+            ig_attention jobs[2];
+            for (int i = 0; i < 2; i++)
+                jobs[i] = (ig_attention){.q = q + i * HEADS * DIM,
+                                         .out = one + i * HEADS * DIM,
+                                         .n_tokens = 1,
+                                         .views = i ? shorter : views[0]};
+            device->ops->attend(device, &shape, jobs, 2);
+            memcpy(partly, blocks, sizeof blocks);
+            memcpy(views[1], views[0], sizeof views[0]);
+            for (int h = 0; h < KV_HEADS; h++) {
+                views[1][h].blocks = partly[h];
+                for (int b = 0; b < MAX_BLOCKS; b++)
+                    if ((int)(ig_random_unit(&r) * 16) < missing_of_16[k]) partly[h][b] = NULL;
+            }
+            jobs[0].views = views[1], jobs[0].rows = IG_ROWS_THERE, jobs[0].carry = carry;
+            jobs[0].out = NULL; /* nothing is written yet */
+            device->ops->attend(device, &shape, jobs, 1);
+            memcpy(partly, blocks, sizeof blocks);
+            jobs[0].rows = IG_ROWS_LEFT;
+            for (int i = 0; i < 2; i++) jobs[i].out = two + i * HEADS * DIM;
+            device->ops->attend(device, &shape, jobs, 2);
+            assert_memory_equal(one, two, 2 * HEADS * DIM * sizeof *one);
+            free(q), free(one), free(two), free(carry);
+        }
 }
 
 static void prefill(void **state) {
@@ -254,6 +297,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decode),
         cmocka_unit_test(decode_of_chosen_rows),
+        cmocka_unit_test(decode_before_all_is_there),
         cmocka_unit_test(prefill),
         cmocka_unit_test(prefill_with_window),
         cmocka_unit_test(pieces_of_a_prompt),

@@ -7,6 +7,7 @@
 #include "tier_disk_rig.h"
 
 #include <linux/magic.h>
+#include <pthread.h>
 #include <sys/vfs.h>
 
 #include "count_memory.h"
@@ -125,6 +126,31 @@ static void a_block_is_read_while_it_is_written(void **state) {
 }
 
 /* What was started before the slots were freed is not disturbed by what comes into them. */
+static void *start_reads(void *rig_) {
+    rig *r = rig_;
+    static ig_ticket tickets[2];
+    for (uint32_t i = 0; i < 2; i++)
+        assert_int_equal(r->ops->read(r->tier, &tickets[i], r->slots + 8 * i, r->in + 8 * i, 8, false, &r->err), IG_OK);
+    return tickets;
+}
+
+/* The thread that starts a read may end before another one waits for it: what the system then cancels is tried again. */
+static void a_thread_that_reads_ends(void **state) {
+    rig r;
+    pthread_t thread;
+    void *tickets;
+    rig_open(&r, *(const bool *)*state);
+    assert_int_equal(rig_write(&r, 0, 16), IG_OK);
+    for (int round = 0; round < 50; round++) {
+        memset(r.memory + (size_t)RIG_BLOCKS * IG_FRAME_BYTES, 0xee, (size_t)16 * IG_FRAME_BYTES);
+        assert_int_equal(pthread_create(&thread, NULL, start_reads, &r), 0);
+        assert_int_equal(pthread_join(thread, &tickets), 0);
+        for (int i = 0; i < 2; i++) assert_int_equal(r.ops->wait(r.tier, ((ig_ticket *)tickets)[i], &r.err), IG_OK);
+        rig_check(&r, 0, 16, 0);
+    }
+    rig_close(&r);
+}
+
 static void slots_are_freed_while_they_move(void **state) {
     rig r;
     ig_ticket t[3];
@@ -308,6 +334,7 @@ int main(void) {
         ON_BOTH(neighbours_share_requests),
         ON_BOTH(gaps_are_passed_over),
         ON_BOTH(a_block_is_read_while_it_is_written),
+        ON_BOTH(a_thread_that_reads_ends),
         ON_BOTH(slots_are_freed_while_they_move),
         ON_BOTH(freed_slots_are_used_again),
         cmocka_unit_test(slot_table_keeps_its_books),

@@ -132,15 +132,16 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
 static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a) {
     size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
     size_t row = (size_t)s->n_kv_heads * 2 * (size_t)s->head_dim;
-    int n = a->views[0].n, most = a->carry ? a->n_tokens : min_int((int)(g->n_state / each), a->n_tokens);
+    bool in_order = a->rows == IG_ROWS_IN_ORDER;
+    int n = a->views[0].n, most = in_order ? a->n_tokens : min_int((int)(g->n_state / each), a->n_tokens);
     int seen = ig_cuda_first_row(s, a, 0, n);
-    const ig_attention *job = a->carry ? keep(g, s, a, 1, max_int(seen, a->begin), a->end) : keep(g, s, a, 1, seen, n);
+    const ig_attention *job = in_order ? keep(g, s, a, 1, max_int(seen, a->begin), a->end) : keep(g, s, a, 1, seen, n);
     int step = min_int((int)(g->n_rows / row), IG_GPU_GATHERED) / IG_ATTEND_UNIT * IG_ATTEND_UNIT;
     for (int first = 0; first < a->n_tokens; first += most) {
-        ig_cuda_prompt p = {job, g->rows, a->carry ? a->carry : g->state, first, 0, 0, 0, n, a->window};
+        ig_cuda_prompt p = {job, g->rows, in_order ? a->carry : g->state, first, 0, 0, 0, n, a->window};
         p.n = min_int(a->n_tokens - first, most);
         int begin = ig_cuda_first_row(s, a, first, n), end = n - a->n_tokens + first + p.n;
-        if (a->carry) begin = max_int(begin, a->begin), end = min_int(end, a->end);
+        if (in_order) begin = max_int(begin, a->begin), end = min_int(end, a->end);
         for (p.begin = begin; p.begin < end; p.begin = p.end) {
             p.end = min_int((p.begin / step + 1) * step, end);
             ig_cuda_gather(g->stream, g->rows, s, job, p.begin, p.end);
@@ -155,8 +156,8 @@ static int count_parts(const ig_head_shape *s, const ig_attention *a) {
     return n;
 }
 
-/* One step, whose rows come in several calls. */
-static void attend_carried(gpu *g, const ig_head_shape *s, const ig_attention *a) {
+/* One step, whose rows come in several calls, in order. */
+static void attend_in_order(gpu *g, const ig_head_shape *s, const ig_attention *a) {
     ig_cuda_parts p = {keep(g, s, a, 1, a->begin, a->end),
                        1,
                        a->begin / IG_CUDA_SPLIT,
@@ -172,7 +173,7 @@ static int attend_steps(gpu *g, const ig_head_shape *s, const ig_attention *a, i
     size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
     int most_jobs = (int)(IG_GPU_MAIL / ig_cuda_mail_job_bytes<ig_attention>(1, s->n_kv_heads));
     int n_jobs = 0, n_parts = 1;
-    for (; n_jobs < n && n_jobs < most_jobs && !a[n_jobs].prompt && !a[n_jobs].carry; n_jobs++) {
+    for (; n_jobs < n && n_jobs < most_jobs && !a[n_jobs].prompt && a[n_jobs].rows != IG_ROWS_IN_ORDER; n_jobs++) {
         int most = max_int(n_parts, count_parts(s, &a[n_jobs]));
         if (n_jobs && (size_t)(n_jobs + 1) * (size_t)most * each > g->n_parts) break;
         n_parts = most;
@@ -187,10 +188,11 @@ void ig_cuda_attend(ig_device *d, const ig_head_shape *shape, const ig_attention
     gpu *g = enter(d);
     for (int i = 0, n; i < n_jobs; i += n) {
         n = 1;
+        if (jobs[i].rows == IG_ROWS_THERE) continue; /* all in the second call */
         if (jobs[i].prompt)
             attend_prompt(g, shape, &jobs[i]);
-        else if (jobs[i].carry)
-            attend_carried(g, shape, &jobs[i]);
+        else if (jobs[i].rows == IG_ROWS_IN_ORDER)
+            attend_in_order(g, shape, &jobs[i]);
         else
             n = attend_steps(g, shape, jobs + i, n_jobs - i);
     }
