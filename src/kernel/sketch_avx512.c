@@ -14,7 +14,7 @@
 
 enum {
     TILE = 8,
-    AHEAD = 16384 /* bytes from the blocks in use to the lines prefetched */
+    AHEAD = 8192 /* bytes from the blocks in use to the lines prefetched */
 };
 
 static void sketch_put_avx512(void *block, int t, const uint16_t *key, int d) {
