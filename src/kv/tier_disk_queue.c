@@ -183,7 +183,7 @@ void ig_disk_queue_add(ig_disk_queue *q, ig_disk_request *r) {
 void ig_disk_queue_start(ig_disk_queue *q) {
     bool any = false;
     ig_disk_list *reads = &q->added[IG_DISK_READ];
-    if (reads->first && q->ring && ig_disk_ring_has_room(q->own, reads))
+    if (reads->first && q->ring && !q->own_broken && ig_disk_ring_has_room(q->own, reads))
         q->own_broken = ig_disk_ring_start(q->own, q, reads);
     for (int k = 0; k < IG_DISK_KINDS; k++) any = any || q->added[k].first;
     if (!any) return;
