@@ -36,6 +36,12 @@ void ig_pages_drop(void *p, size_t n_bytes) {
 
 void ig_pages_want_large(void *p, size_t n_bytes) { madvise(p, n_bytes, MADV_HUGEPAGE); }
 
+void ig_pages_make_large(void *p, size_t n_bytes) {
+    enum { COLLAPSE = 25 }; /* MADV_COLLAPSE of Linux 6.1, which not every C library knows */
+    ig_pages_want_large(p, n_bytes);
+    madvise(p, n_bytes, COLLAPSE);
+}
+
 void ig_pages_release(void *p, size_t n_bytes) {
     if (p) munmap(p, n_bytes ? n_bytes : 1);
 }

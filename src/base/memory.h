@@ -30,6 +30,9 @@ void *ig_pages_reserve(size_t n_bytes);
 void ig_pages_drop(void *p, size_t n_bytes);
 /* Asks for large pages, which cost fewer misses of the TLB where all of the memory is read over and over. */
 void ig_pages_want_large(void *p, size_t n_bytes);
+/* The same for memory that is in use, from the start of a page on: it is copied to large pages now, where the system
+ * can. */
+void ig_pages_make_large(void *p, size_t n_bytes);
 void ig_pages_release(void *p, size_t n_bytes);
 
 /* Bytes of memory that are free or can be freed at once, within the control group's limit; UINT64_MAX if the system

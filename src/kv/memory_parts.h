@@ -88,6 +88,7 @@ typedef struct ig_kv_table {
     int n_users;
     size_t n_pieces;
     uint8_t *written;      /* [n_pieces] 1: what belongs to a full piece is there */
+    bool is_large;         /* it lies in large pages */
     ig_device *device;     /* with memory of its own that has copies; NULL: there are none */
     uint8_t *copies;       /* [n_used][n_units][unit_bytes] there */
     atomic_uchar *brought; /* [n_heads][n_units] see ig_unit_table */
@@ -223,6 +224,9 @@ bool ig_kv_forget_oldest(ig_kv_memory *m);
 void ig_kv_tables_close(ig_kv_memory *m);
 size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m);
 void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece);
+/* Large pages are faster, and taken as a whole: tables get them once three quarters of them are in use. */
+static inline bool ig_kv_tables_fill(const ig_kv_memory *m) { return m->n_fresh >= m->n_pieces - m->n_pieces / 4; }
+void ig_kv_tables_enlarge(ig_kv_memory *m);
 void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to);
 
 /* Blocks of the first n layers; 0 if there is no room for all of them. */

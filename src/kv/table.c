@@ -40,7 +40,6 @@ static ig_status make(ig_kv_table *t, const ig_table_plan *plan, size_t n_units,
         return ig_fail(err, IG_E_LIMIT, "%s: %zu heads of %zu units are too much to be addressed", plan->what,
                        plan->n_heads, n_units);
     t->heads = ig_pages_reserve(bytes);
-    if (t->heads) ig_pages_want_large(t->heads, bytes); /* they are read from end to end */
     if (n_pieces) t->written = ig_pages_reserve(n_pieces);
     if (t->device) t->copies = ig_device_alloc(t->device, IG_PLACE_DEVICE, t->n_used * head_bytes);
     if (t->device) t->brought = ig_pages_reserve(t->n_heads * t->n_units);
@@ -88,6 +87,7 @@ static ig_status share(ig_kv_table **out, ig_kv_memory *m, const ig_table_plan *
     if (!t) return ig_fail(err, IG_E_LIMIT, "sequences of one KV cache have too many policies that differ");
     ig_status s = t->heads ? IG_OK : make(t, plan, m->n_pieces << (m->piece_shift - IG_UNIT_SHIFT), m->n_pieces, err);
     if (s) return s;
+    if (ig_kv_tables_fill(m)) ig_kv_tables_enlarge(m);
     t->n_users++;
     *out = t;
     return IG_OK;
@@ -133,6 +133,14 @@ void ig_unit_table_note(const ig_unit_table *t, uint32_t piece) { t->table->writ
 
 void ig_kv_tables_close(ig_kv_memory *m) {
     for (size_t i = 0; i < IG_COUNT(m->tables); i++) release(&m->tables[i]);
+}
+
+void ig_kv_tables_enlarge(ig_kv_memory *m) {
+    for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
+        ig_kv_table *t = &m->tables[i];
+        if (t->heads && !t->is_large) ig_pages_make_large(t->heads, t->n_heads * t->n_units * t->unit_bytes);
+        t->is_large = t->heads != NULL;
+    }
 }
 
 size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m) {
