@@ -9,7 +9,7 @@ QUICK_TASKS = ("niah_single_2", "niah_multikey_2", "niah_multikey_3", "vt", "kv_
 
 
 def ruler_commands(s):
-    made = command("tasks", s.model, f=s.text, c=s.pick((640,), s.lengths(1024, 4096, 16384)), n=s.pick(2, 4), o=OUT,
+    made = command("tasks", s.model, f=s.text, c=s.pick((640,), s.lengths(2048, 4096, 16384)), n=s.pick(2, 4), o=OUT,
                    **({"task": QUICK_TASKS} if s.quick else {}))
     return [command("eval", s.model, task=made, kv_policy=("full", "infinigen", "quest", "h2o", "window"),
                     kv_budget=s.pick("10%", ("10%", "5%")), kv_recent=16, json=True),
