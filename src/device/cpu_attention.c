@@ -80,11 +80,9 @@ static size_t part_floats(const ig_head_shape *s) {
     return (size_t)(s->n_heads / s->n_kv_heads) * ((size_t)s->head_dim + 2) + 1;
 }
 
-/* Decode: a part for each (sequence, KV head, part). */
+/* Decode: several sequences share the buffer; those that do not fit go in further rounds. */
 size_t ig_cpu_attention_partial_floats(const ig_device_need *need) {
-    size_t parts = ((size_t)need->max_entries + IG_SPLIT - 1) / IG_SPLIT;
-    /* Several sequences share the buffer; those that do not fit go in further rounds. */
-    return (parts + 16) * (size_t)need->heads.n_kv_heads * part_floats(&need->heads);
+    return ig_attend_carry_floats(&need->heads, 0, need->max_entries + 16 * IG_SPLIT);
 }
 
 /* Prompts: the chunks of a round, of each KV head. */

@@ -180,10 +180,11 @@ typedef struct ig_device_need {
     ig_head_shape heads;
 } ig_device_need;
 
-/* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows. */
+/* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows: of each part and
+ * query head two sums and those of the values; and one of each view, of which there are at most n_heads. */
 static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens, int n) {
     size_t parts = n_tokens ? (size_t)n_tokens : ((size_t)n + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT;
-    return parts * ((size_t)s->n_heads * ((size_t)s->head_dim + 2) + (size_t)s->n_kv_heads);
+    return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 3);
 }
 
 /* Where memory lies. */

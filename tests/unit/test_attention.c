@@ -165,47 +165,49 @@ static void decode_of_chosen_rows(void **state) {
     }
 }
 
-/* Some blocks come after a first call: the second gives the bits of one call, and reads nothing that is not there. */
+/* A step over the chosen rows, and one over half of them, by views of as many heads: in one call, and with so many of 16
+ * blocks coming after a first call. The second then gives the bits of the one, and the first reads nothing that is not
+ * there. */
+static void attend_before_all_is_there(const int32_t *index, int n, int n_views, int missing_of_16) {
+    static const uint8_t *partly[HEADS][MAX_BLOCKS];
+    enum { QUERY = HEADS * DIM };
+    const ig_head_shape seen = {HEADS, n_views, DIM, shape.scale};
+    ig_random r = {11};
+    float *q = queries(2, 7), *one = malloc(2 * QUERY * sizeof *one), *two = malloc(2 * QUERY * sizeof *two);
+    float *carry = malloc(ig_attend_carry_floats(&shape, 0, n) * sizeof *carry);
+    ig_kv_view all[HEADS], some[HEADS], half[HEADS];
+    for (int h = 0; h < n_views; h += KV_HEADS) set_views(all + h, index, n), set_views(half + h, index, n / 2);
+    memcpy(some, all, sizeof all);
+    ig_attention jobs[] = {{.q = q, .out = one, .n_tokens = 1, .views = all},
+                           {.q = q + QUERY, .out = one + QUERY, .n_tokens = 1, .views = half}};
+    device->ops->attend(device, &seen, jobs, 2);
+    for (int h = 0; h < n_views; h++) {
+        some[h].blocks = partly[h];
+        for (int b = 0; b < MAX_BLOCKS; b++)
+            partly[h][b] = (int)(ig_random_unit(&r) * 16) < missing_of_16 ? NULL : all[h].blocks[b];
+    }
+    jobs[0].views = some, jobs[0].rows = IG_ROWS_THERE, jobs[0].carry = carry;
+    jobs[0].out = NULL; /* nothing is written yet */
+    device->ops->attend(device, &seen, jobs, 1);
+    for (int h = 0; h < n_views; h++) memcpy(partly[h], all[h].blocks, sizeof partly[h]);
+    jobs[0].rows = IG_ROWS_LEFT, jobs[0].out = two, jobs[1].out = two + QUERY;
+    device->ops->attend(device, &seen, jobs, 2);
+    assert_memory_equal(one, two, 2 * QUERY * sizeof *one);
+    free(q), free(one), free(two), free(carry);
+}
+
 static void decode_before_all_is_there(void **state) {
     (void)state;
     static int32_t index[MAX_ROWS];
-    static const uint8_t *partly[KV_HEADS][MAX_BLOCKS];
-    static const int missing_of_16[] = {0, 1, 4, 16};
-    ig_random r = {11};
-    for (int stride = 1; stride < 9; stride += 3)
-        for (size_t k = 0; k < sizeof missing_of_16 / sizeof *missing_of_16; k++) {
-            int n = 0;
-            for (int s = 0; s < MAX_ROWS; s += stride) index[n++] = s;
-            float *q = queries(2, 7), *one = malloc(2 * HEADS * DIM * sizeof *one),
-                  *two = malloc(2 * HEADS * DIM * sizeof *two), *carry = malloc(ig_attend_carry_floats(&shape, 0, n) * 4);
-            ig_kv_view views[2][KV_HEADS], shorter[KV_HEADS];
-            set_views(views[0], index, n);
-            set_views(shorter, index, n / 2);
-            /* Beside another sequence, which takes all in one call. */
-            ig_attention jobs[2];
-            for (int i = 0; i < 2; i++)
-                jobs[i] = (ig_attention){.q = q + i * HEADS * DIM,
-                                         .out = one + i * HEADS * DIM,
-                                         .n_tokens = 1,
-                                         .views = i ? shorter : views[0]};
-            device->ops->attend(device, &shape, jobs, 2);
-            memcpy(partly, blocks, sizeof blocks);
-            memcpy(views[1], views[0], sizeof views[0]);
-            for (int h = 0; h < KV_HEADS; h++) {
-                views[1][h].blocks = partly[h];
-                for (int b = 0; b < MAX_BLOCKS; b++)
-                    if ((int)(ig_random_unit(&r) * 16) < missing_of_16[k]) partly[h][b] = NULL;
-            }
-            jobs[0].views = views[1], jobs[0].rows = IG_ROWS_THERE, jobs[0].carry = carry;
-            jobs[0].out = NULL; /* nothing is written yet */
-            device->ops->attend(device, &shape, jobs, 1);
-            memcpy(partly, blocks, sizeof blocks);
-            jobs[0].rows = IG_ROWS_LEFT;
-            for (int i = 0; i < 2; i++) jobs[i].out = two + i * HEADS * DIM;
-            device->ops->attend(device, &shape, jobs, 2);
-            assert_memory_equal(one, two, 2 * HEADS * DIM * sizeof *one);
-            free(q), free(one), free(two), free(carry);
+    for (int stride = 1; stride < 9; stride += 3) {
+        int n = 0;
+        for (int s = 0; s < MAX_ROWS; s += stride) index[n++] = s;
+        for (int missing = 0; missing <= 16; missing += 4) {
+            attend_before_all_is_there(index, n, KV_HEADS, missing);
+            attend_before_all_is_there(index, n, HEADS, missing);
         }
+        attend_before_all_is_there(index, n, KV_HEADS, 1);
+    }
 }
 
 static void prefill(void **state) {
