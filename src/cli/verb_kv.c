@@ -56,7 +56,7 @@ static json_t *json_of(const ig_stored_item *item) {
     json_object_set_new(r, "kind", json_text(item->kind));
     if (!is_note) json_object_set_new(r, "tokens", json_integer((json_int_t)item->n_tokens));
     json_object_set_new(r, "bytes", json_integer((json_int_t)item->bytes));
-    json_object_set_new(r, "used", json_real(item->used));
+    json_object_set_new(r, "used", json_integer((json_int_t)item->used));
     json_object_set_new(r, "age", json_real(age_of(item)));
     if (!is_note) json_object_set_new(r, "whole", json_boolean(item->is_whole));
     return r;
