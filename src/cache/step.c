@@ -310,12 +310,22 @@ static int count_views(const ig_step *step, const ig_segment *seg) {
     return all ? step->heads.n_kv_heads : seq->n_lists;
 }
 
-/* Jobs of the same number of views go to the device together. */
-static void flush(const ig_step *step, int n_views, int *n_jobs) {
+/* Jobs of the same number of views, x->jobs, which go to the device together. */
+typedef struct jobs {
+    int n, n_views;
+} jobs;
+
+static void flush(const ig_step *step, jobs *j) {
     ig_head_shape shape = step->heads;
-    shape.n_kv_heads = n_views;
-    if (*n_jobs) step->dev->ops->attend(step->dev, &shape, step->x->jobs, *n_jobs);
-    *n_jobs = 0;
+    shape.n_kv_heads = j->n_views;
+    if (j->n) step->dev->ops->attend(step->dev, &shape, step->x->jobs, j->n);
+    j->n = 0;
+}
+
+static void add_job(const ig_step *step, jobs *j, const ig_attention *job, int n_views) {
+    if (n_views != j->n_views) flush(step, j);
+    j->n_views = n_views;
+    step->x->jobs[j->n++] = *job;
 }
 
 ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
@@ -346,7 +356,7 @@ static int see_chosen(const ig_step *step, const ig_segment *seg, ig_kv_view *vi
 
 /* Attention of those of segments [begin, end) that are prompts, or decode steps, from x->q to x->out. */
 static void attend(ig_step *step, int begin, int end, bool dense) {
-    int n_jobs = 0, n_views = 0, first;
+    jobs all = {0};
     for (int s = begin; s < end; s++) {
         ig_segment *seg = &step->segments[s];
         if (seg->status || seg->dense != dense || seg->alone || seg->row < step->first_row) continue;
@@ -355,39 +365,35 @@ static void attend(ig_step *step, int begin, int end, bool dense) {
         ig_rest rest = ig_step_rest(step, seg, 0);
         if (ig_step_selects(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
         if (seg->begun) job.rows = IG_ROWS_LEFT, job.carry = seg->begun;
+        int first;
         pick_of(step, seg, &seg->seq->chosen, 0, &first);
         if (!ig_step_selects(step, seg) && !ig_step_in_ram(step, seg, first)) {
             seg->status = attend_streaming(step, seg, &job, views);
             continue;
         }
-        int now = see_chosen(step, seg, views);
-        if (now != n_views) flush(step, n_views, &n_jobs);
-        n_views = now;
-        step->x->jobs[n_jobs++] = job;
+        add_job(step, &all, &job, see_chosen(step, seg, views));
     }
-    flush(step, n_views, &n_jobs);
+    flush(step, &all);
 }
 
 /* While what decode steps chose is being read: attention over what is there of it. */
 static void attend_there(ig_step *step) {
-    int n_jobs = 0, n_views = 0;
+    jobs all = {0};
     size_t taken = 0;
     for (int s = 0; s < step->n_segments; s++) {
         ig_segment *seg = &step->segments[s];
         if (!decodes(seg) || seg->alone || !ig_step_selects(step, seg) || !ig_kv_is_loading(seg->seq->kv)) continue;
         ig_attention job = ig_step_job(step, seg, views_of(step, s));
-        int now = see_chosen(step, seg, views_of(step, s)), most = 0;
-        for (int v = 0; v < now; v++) most = job.views[v].n > most ? job.views[v].n : most;
+        int n_views = see_chosen(step, seg, views_of(step, s)), most = 0;
+        for (int v = 0; v < n_views; v++) most = job.views[v].n > most ? job.views[v].n : most;
         size_t floats = ig_attend_carry_floats(&step->heads, 0, most);
         if (taken + floats > step->x->begun_floats) break;
         job.rows = IG_ROWS_THERE;
         job.carry = seg->begun = step->x->begun + taken;
         taken += floats;
-        if (now != n_views) flush(step, n_views, &n_jobs);
-        n_views = now;
-        step->x->jobs[n_jobs++] = job;
+        add_job(step, &all, &job, n_views);
     }
-    flush(step, n_views, &n_jobs);
+    flush(step, &all);
     ig_step_lap(step->x, IG_STEP_ATTEND);
 }
 

@@ -344,7 +344,7 @@ bool ig_kv_forget_oldest(ig_kv_memory *m) {
 uint32_t ig_kv_take_piece(ig_kv_memory *m) {
     if (!m->n_spare && m->n_fresh == m->n_pieces && !ig_kv_forget_oldest(m)) return UINT32_MAX;
     uint32_t piece = m->n_spare ? m->spare[--m->n_spare] : (uint32_t)m->n_fresh++;
-    if (ig_kv_tables_fill(m)) ig_kv_tables_enlarge(m);
+    ig_kv_tables_enlarge(m);
     m->owners[piece] = 1;
     return piece;
 }

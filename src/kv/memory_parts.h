@@ -224,8 +224,7 @@ bool ig_kv_forget_oldest(ig_kv_memory *m);
 void ig_kv_tables_close(ig_kv_memory *m);
 size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m);
 void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece);
-/* Large pages are faster, and taken as a whole: tables get them once three quarters of them are in use. */
-static inline bool ig_kv_tables_fill(const ig_kv_memory *m) { return m->n_fresh >= m->n_pieces - m->n_pieces / 4; }
+/* Large pages are faster, and taken as a whole: tables get them once three quarters of the pieces have been in use. */
 void ig_kv_tables_enlarge(ig_kv_memory *m);
 void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to);
 

@@ -87,7 +87,7 @@ static ig_status share(ig_kv_table **out, ig_kv_memory *m, const ig_table_plan *
     if (!t) return ig_fail(err, IG_E_LIMIT, "sequences of one KV cache have too many policies that differ");
     ig_status s = t->heads ? IG_OK : make(t, plan, m->n_pieces << (m->piece_shift - IG_UNIT_SHIFT), m->n_pieces, err);
     if (s) return s;
-    if (ig_kv_tables_fill(m)) ig_kv_tables_enlarge(m);
+    ig_kv_tables_enlarge(m);
     t->n_users++;
     *out = t;
     return IG_OK;
@@ -136,6 +136,7 @@ void ig_kv_tables_close(ig_kv_memory *m) {
 }
 
 void ig_kv_tables_enlarge(ig_kv_memory *m) {
+    if (m->n_fresh < m->n_pieces - m->n_pieces / 4) return;
     for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
         ig_kv_table *t = &m->tables[i];
         if (t->heads && !t->is_large) ig_pages_make_large(t->heads, t->n_heads * t->n_units * t->unit_bytes);

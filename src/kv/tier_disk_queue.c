@@ -22,7 +22,8 @@ enum {
     HUGE_PAGE = 2 << 20,
     SLICE = 100000, /* ns, the least that the kernel takes */
     AHEAD = 16,     /* requests ahead with the device: what is wanted at once waits for those */
-    OWN = 16,       /* reads that the caller's thread starts itself: each takes it some 2 us, and 10 together */
+    OWN = 16,       /* reads that the caller's thread starts itself: each takes it some 2 us, and 10 together; */
+    OWN_BLOCKS = 64 /* of so many blocks: a layer that passes by in pieces is hashed and copied by the queue's thread */
 };
 
 static void append(ig_disk_list *to, ig_disk_list *from) {
@@ -138,9 +139,9 @@ ig_status ig_disk_queue_open(ig_disk_queue *q, int fd, unsigned depth, unsigned 
     *q = (ig_disk_queue){.fd = fd, .n_staging = n_staging};
     if (!take_staging(q)) return ig_fail_memory(err, "staging of the KV spill file", (size_t)n_staging * STAGING_BYTES);
     unsigned n_own = n_staging / 4; /* buffers of the caller's ring */
-    q->own = no_uring ? NULL : ig_disk_ring_open(OWN, q->staging, n_own, false);
-    if (q->own)
+    if (!no_uring)
         q->ring = ig_disk_ring_open(depth, q->staging + (size_t)n_own * STAGING_BYTES, n_staging - n_own, true);
+    if (q->ring) q->own = ig_disk_ring_open(OWN, q->staging, n_own, false);
     unsigned most = q->ring ? depth : IG_DISK_THREADS;
     q->most_moving[IG_DISK_READ] = most;
     q->most_moving[IG_DISK_READ_AHEAD] = most / 2 < AHEAD ? most / 2 : AHEAD;
@@ -180,11 +181,18 @@ void ig_disk_queue_add(ig_disk_queue *q, ig_disk_request *r) {
     append(&q->added[r->kind], &(ig_disk_list){r, r});
 }
 
+/* Whether the caller's thread starts the reads that were added. */
+static bool are_few(const ig_disk_queue *q) {
+    const ig_disk_list *reads = &q->added[IG_DISK_READ];
+    unsigned n_blocks = 0;
+    if (!reads->first || !q->own || q->own_broken) return false;
+    for (const ig_disk_request *r = reads->first; r && n_blocks <= OWN_BLOCKS; r = r->next) n_blocks += r->n_blocks;
+    return n_blocks <= OWN_BLOCKS && ig_disk_ring_has_room(q->own, reads);
+}
+
 void ig_disk_queue_start(ig_disk_queue *q) {
     bool any = false;
-    ig_disk_list *reads = &q->added[IG_DISK_READ];
-    if (reads->first && q->ring && !q->own_broken && ig_disk_ring_has_room(q->own, reads))
-        q->own_broken = ig_disk_ring_start(q->own, q, reads);
+    if (are_few(q)) q->own_broken = ig_disk_ring_start(q->own, q, &q->added[IG_DISK_READ]);
     for (int k = 0; k < IG_DISK_KINDS; k++) any = any || q->added[k].first;
     if (!any) return;
     pthread_mutex_lock(&q->lock);
@@ -196,7 +204,7 @@ void ig_disk_queue_start(ig_disk_queue *q) {
 
 ssize_t ig_disk_queue_reap(ig_disk_queue *q, ig_disk_request **done, size_t cap, bool wait) {
     size_t n = 0;
-    ssize_t own = q->ring ? ig_disk_ring_reap(q->own, done, cap, wait) : 0;
+    ssize_t own = q->own ? ig_disk_ring_reap(q->own, done, cap, wait) : 0;
     if (own || q->own_broken) return own ? own : q->own_broken;
     pthread_mutex_lock(&q->lock);
     while (wait && !q->finished && !q->broken) pthread_cond_wait(&q->done, &q->lock);

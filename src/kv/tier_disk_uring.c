@@ -21,10 +21,7 @@
 
 #include "kv/tier_disk_queue.h"
 
-enum {
-    AT_ONCE = 64,   /* requests taken and given back under one lock */
-    FEW_BLOCKS = 64 /* of the caller's ring: a layer that passes by in pieces is hashed and copied by the thread */
-};
+enum { AT_ONCE = 64 }; /* requests taken and given back under one lock */
 
 struct ig_disk_ring {
     unsigned depth, n_in_ring; /* requests; the read of the eventfd comes on top */
@@ -201,10 +198,9 @@ void *ig_disk_ring_serve(void *queue) {
 /* ---- the caller's ring -------------------------------------------------------- */
 
 bool ig_disk_ring_has_room(const ig_disk_ring *ring, const ig_disk_list *list) {
-    unsigned n = ring->n_in_ring, n_staged = 0, n_blocks = 0;
-    for (const ig_disk_request *r = list->first; r && n <= ring->depth; r = r->next)
-        n++, n_staged += r->is_staged, n_blocks += r->n_blocks;
-    return n <= ring->depth && n_staged <= ring->n_staging && n_blocks <= FEW_BLOCKS;
+    unsigned n = ring->n_in_ring, n_staged = 0;
+    for (const ig_disk_request *r = list->first; r && n <= ring->depth; r = r->next) n++, n_staged += r->is_staged;
+    return n <= ring->depth && n_staged <= ring->n_staging;
 }
 
 int ig_disk_ring_start(ig_disk_ring *ring, ig_disk_queue *q, ig_disk_list *list) {

@@ -110,7 +110,8 @@ def test_ls(program, store):
     three = by_id[piece_id(3).hex()]
     assert three["tokens"] == 48 and three["bytes"] == 3 * RECORD and three["whole"] is True
     assert three["root"] == ROOT.hex() and three["model"] == "mine q8_0" and three["kind"] == "f16 infinigen"
-    assert three["age"] > 29 and begin - 2 < three["used"] + three["age"] < end + 2
+    assert three["used"] == int(os.stat(store / "kv-00000000000003e8.igkv").st_mtime)
+    assert 29 < three["age"] and begin - 2 < three["used"] + three["age"] < end + 2
     assert report["notes"] == [{"name": "talk", "root": ROOT.hex(), "model": "mine q8_0", "kind": "f16 infinigen",
                                 "bytes": 4096 + 13, "used": report["notes"][0]["used"],
                                 "age": report["notes"][0]["age"]}]

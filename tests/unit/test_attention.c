@@ -177,7 +177,7 @@ static void attend_before_all_is_there(const int32_t *index, int n, int n_views,
     float *carry = malloc(ig_attend_carry_floats(&shape, 0, n) * sizeof *carry);
     ig_kv_view all[HEADS], some[HEADS], half[HEADS];
     for (int h = 0; h < n_views; h += KV_HEADS) set_views(all + h, index, n), set_views(half + h, index, n / 2);
-    memcpy(some, all, sizeof all);
+    memcpy(some, all, (size_t)n_views * sizeof *all);
     ig_attention jobs[] = {{.q = q, .out = one, .n_tokens = 1, .views = all},
                            {.q = q + QUERY, .out = one + QUERY, .n_tokens = 1, .views = half}};
     device->ops->attend(device, &seen, jobs, 2);

@@ -125,7 +125,6 @@ static void a_block_is_read_while_it_is_written(void **state) {
     rig_close(&r);
 }
 
-/* What was started before the slots were freed is not disturbed by what comes into them. */
 static void *start_reads(void *rig_) {
     rig *r = rig_;
     static ig_ticket tickets[2];
@@ -151,6 +150,7 @@ static void a_thread_that_reads_ends(void **state) {
     rig_close(&r);
 }
 
+/* What was started before the slots were freed is not disturbed by what comes into them. */
 static void slots_are_freed_while_they_move(void **state) {
     rig r;
     ig_ticket t[3];
