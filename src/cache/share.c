@@ -70,8 +70,9 @@ ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
 }
 
 void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from) {
-    if (!seq->shares) return; /* then there are no tokens */
-    seq->dense_end = from->dense_end;
+    if (!seq->shares) return;
+    bool is_noted = from->shares || !ig_kv_length(seq->kv); /* from where on tokens were decoded */
+    seq->dense_end = is_noted ? from->dense_end : 0;
     seq->n_published = from->n_published;
     for (int i = 0; i < seq->n_published; i++) note_tables(seq, ig_kv_piece(seq->kv, i));
 }
