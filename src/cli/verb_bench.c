@@ -40,6 +40,7 @@ typedef struct bench {
     bool has_gpu;
     uint64_t streamed; /* bytes of weights that a step reads from the file */
     bool has_store;
+    ig_eval_speed *speed; /* of one depth */
     int n_rows;           /* printed so far */
     uint64_t done, total; /* runs */
     ig_cli_progress bar;
@@ -339,14 +340,14 @@ static bool on_step(void *user, uint64_t done, uint64_t total) {
     return stopped();
 }
 
-/* A prompt is computed into the store, if it is not there yet, and read in each repetition. */
-static ig_status run_stored(bench *b, ig_eval_speed *speed, bench_row *row, ig_error *err) {
+/* A prompt is computed into the store, if it is not there yet, and read in each repetition, where the policy takes it. */
+static ig_status run_stored(bench *b, bench_row *row, ig_error *err) {
     double seconds = 0;
     row->n_stored = 0;
-    ig_status status = ig_eval_speed_store(speed, row->n_prompt, err);
+    ig_status status = ig_eval_speed_store(b->speed, row->n_prompt, err);
     for (int r = 0; !status && r < b->app.o->repetitions; r++) {
         if (stopped()) return (*err = (ig_error){IG_E_INTERRUPTED, "interrupted"}).status;
-        status = ig_eval_speed_stored(&seconds, speed, row->n_prompt, err);
+        status = ig_eval_speed_stored(&seconds, b->speed, row->n_prompt, err);
         if (seconds < 0) break;
         if (!status) row->stored_ns[row->n_stored++] = seconds * 1e9;
     }
@@ -366,7 +367,7 @@ static void count_work(ig_cli_tally *sum, const ig_eval_generation *done, int n_
 }
 
 /* One untimed run, then the repetitions. */
-static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
+static int run_row(bench *b, bench_row *row) {
     ig_error err = {0};
     time_t now = time(NULL);
     struct tm utc;
@@ -379,8 +380,8 @@ static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
         ig_eval_generation done = {.selected_share = -1};
         /* A short generation warms up as well as a long one. */
         int n_gen = r < 0 && row->n_gen > 4 ? 4 : row->n_gen;
-        ig_status status = row->n_prompt ? ig_eval_speed_prompt(&done.seconds, speed, row->n_prompt, &err)
-                                         : ig_eval_speed_generate(&done, speed, n_gen, row->batch, &err);
+        ig_status status = row->n_prompt ? ig_eval_speed_prompt(&done.seconds, b->speed, row->n_prompt, &err)
+                                         : ig_eval_speed_generate(&done, b->speed, n_gen, row->batch, &err);
         /* A prompt of one step is not asked while it is computed. */
         if (!status && stopped() && r + 1 < b->app.o->repetitions)
             err = (ig_error){status = IG_E_INTERRUPTED, "interrupted"};
@@ -397,7 +398,7 @@ static int run_row(bench *b, ig_eval_speed *speed, bench_row *row) {
         row->weight_seconds += done.weight_seconds;
     }
     row->peak_rss = ig_cli_peak_rss();
-    if (b->has_store && row->n_prompt && run_stored(b, speed, row, &err)) {
+    if (b->has_store && row->n_prompt && run_stored(b, row, &err)) {
         ig_cli_progress_end(&b->bar);
         return ig_cli_fail(b->app.o, &err);
     }
@@ -429,12 +430,11 @@ static int read_text(bench *b, const ig_cli_text *text) {
     return code;
 }
 
-/* All tests of one pair at one depth, which share their sessions. */
-static int run_depth(bench *b, const ig_cli_pair *pair, int depth, bool prompts) {
-    static bench_row row;
+/* Sessions for a pair's tests at one depth: those of the pair before, which hold what stands before the tests, if there
+ * are any. */
+static ig_status open_speed(bench *b, const ig_cache_options *cache, int depth, ig_error *err) {
     const ig_cli_options *o = b->app.o;
-    ig_error err = {0};
-    ig_eval_speed *speed = NULL;
+    if (b->speed) return ig_eval_speed_set_cache(b->speed, cache, err);
     ig_eval_speed_options options = {
         .session = ig_cli_session_options(&b->app),
         .depth = depth,
@@ -445,31 +445,45 @@ static int run_depth(bench *b, const ig_cli_pair *pair, int depth, bool prompts)
         .bos = ig_token_adds_bos(b->app.model) ? ig_token_bos(b->app.model) : -1,
         .stopped = stopped,
     };
-    options.session.cache = pair->cache;
+    options.session.cache = *cache;
     options.session.progress = on_step;
-    if (ig_eval_speed_open(&speed, b->app.model, &options, &err)) return ig_cli_fail(o, &err);
+    return ig_eval_speed_open(&b->speed, b->app.model, &options, err);
+}
+
+/* All tests of one pair at one depth, or its generations alone. */
+static int run_pair(bench *b, const ig_cli_pair *pair, int depth, bool prompts) {
+    static bench_row row;
+    const ig_cli_options *o = b->app.o;
+    ig_error err = {0};
+    if (open_speed(b, &pair->cache, depth, &err)) return ig_cli_fail(o, &err);
     int code = IG_EXIT_OK;
     for (int i = 0; !code && prompts && i < o->n_prompt.n; i++) {
         row = (bench_row){.pair = pair, .n_prompt = o->n_prompt.v[i], .depth = depth, .batch = 1};
-        if (row.n_prompt) code = run_row(b, speed, &row);
+        if (row.n_prompt) code = run_row(b, &row);
     }
     for (int k = 0; !code && k < o->batches.n; k++)
         for (int i = 0; !code && i < o->n_gen.n; i++) {
             row = (bench_row){.pair = pair, .n_gen = o->n_gen.v[i], .depth = depth, .batch = o->batches.v[k]};
-            if (row.n_gen) code = run_row(b, speed, &row);
+            if (row.n_gen) code = run_row(b, &row);
         }
-    ig_eval_speed_close(speed);
     return code;
 }
 
-/* The same, and with --breakdown what generations take without a slower tier. */
-static int run_pair(bench *b, const ig_cli_pair *pair, int depth) {
+/* All pairs at one depth; with --breakdown also what generations take without a slower tier. */
+static int run_depth(bench *b, const ig_cli_pairs *pairs, int depth) {
     const ig_cli_options *o = b->app.o;
-    ig_cli_pair ideal = *pair;
-    int code = run_depth(b, pair, depth, !o->breakdown);
-    ideal.cache.ram_bytes = ideal.cache.disk_bytes = 0;
-    ideal.cache.disk_path = NULL;
-    return code || !o->breakdown || !pair->cache.disk_bytes ? code : run_depth(b, &ideal, depth, false);
+    int code = IG_EXIT_OK;
+    for (int p = 0; !code && p < pairs->n; p++) {
+        ig_cli_pair ideal = pairs->v[p];
+        code = run_pair(b, &pairs->v[p], depth, !o->breakdown);
+        if (!o->breakdown || !ideal.cache.disk_bytes) continue;
+        ideal.cache.ram_bytes = ideal.cache.disk_bytes = 0;
+        ideal.cache.disk_path = NULL;
+        if (!code) code = run_pair(b, &ideal, depth, false);
+    }
+    ig_eval_speed_close(b->speed);
+    b->speed = NULL;
+    return code;
 }
 
 int ig_cli_bench(const ig_cli_options *o) {
@@ -504,8 +518,7 @@ int ig_cli_bench(const ig_cli_options *o) {
                   (uint64_t)(o->repetitions + 1) * (uint64_t)(o->n_prompt.n + o->n_gen.n * o->batches.n);
         b.bar = ig_cli_progress_start("measuring", "runs");
     }
-    for (int p = 0; !code && p < pairs.n; p++)
-        for (int d = 0; !code && d < o->depth.n; d++) code = run_pair(&b, &pairs.v[p], o->depth.v[d]);
+    for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(&b, &pairs, o->depth.v[d]);
     if (b.n_rows && strcmp(o->format, "json") == 0) fputs("\n]\n", stdout);
     ig_cli_progress_end(&b.bar);
     ig_cli_close_pairs(&pairs);

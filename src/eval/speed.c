@@ -15,9 +15,8 @@
 
 struct ig_eval_speed {
     ig_model *model;
-    ig_eval_speed_options options; /* its sessions compute everything */
-    const char *store;             /* directory, or NULL */
-    ig_cache *cache;               /* of several sessions */
+    ig_eval_speed_options options;
+    ig_cache *cache; /* of several sessions, or with a store; else NULL */
     ig_session **sessions;         /* [max_batch], the first n_sessions open */
     int n_sessions;
     int32_t *ids;  /* [n_ctx] of one session; refilled for each */
@@ -41,6 +40,56 @@ static double seconds_now(void) {
 
 int ig_eval_speed_tokens(int depth, int room) { return depth + room + 1; }
 
+/* ---- sessions ------------------------------------------------------------------ */
+
+/* Without a store nothing is shared. With one what stands before a test is, and no more: see begin_session(). */
+static void take_options(ig_eval_speed *speed, const ig_cache_options *cache) {
+    ig_cache_options *c = &speed->options.session.cache;
+    *c = *cache;
+    c->no_share = !c->store_path;
+    c->n_sessions = speed->options.max_batch;
+}
+
+static ig_status open_cache(ig_eval_speed *speed, ig_error *err) {
+    ig_session_options *o = &speed->options.session;
+    if (speed->cache || (speed->options.max_batch == 1 && !o->cache.store_path)) return IG_OK;
+    ig_status status = ig_cache_open(&speed->cache, speed->model, o, err);
+    o->shared = speed->cache;
+    return status;
+}
+
+static void close_sessions(ig_eval_speed *speed) {
+    for (int i = 0; i < speed->n_sessions; i++) ig_session_close(speed->sessions[i]);
+    speed->n_sessions = 0;
+    ig_cache_close(speed->cache);
+    speed->cache = speed->options.session.shared = NULL;
+}
+
+/* With the policy of the options, and alone: what is measured is computed. */
+static ig_status set_cache(ig_eval_speed *speed, ig_session *s, ig_error *err) {
+    ig_cache_options apart = speed->options.session.cache;
+    apart.no_share = true;
+    return ig_session_set_cache(s, &apart, err);
+}
+
+static bool same_name(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+/* Whether keys and values are kept in the same way, which a session in a cache leaves to that. */
+static bool same_memory(const ig_cache_options *a, const ig_cache_options *b) {
+    return same_name(a->type, b->type) && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes &&
+           a->map == b->map && a->vram_bytes == b->vram_bytes && a->limit == b->limit &&
+           a->limit_bytes == b->limit_bytes && same_name(a->evict, b->evict);
+}
+
+ig_status ig_eval_speed_set_cache(ig_eval_speed *speed, const ig_cache_options *cache, ig_error *err) {
+    bool keep = same_memory(&speed->options.session.cache, cache);
+    take_options(speed, cache);
+    for (int i = 0; keep && i < speed->n_sessions; i++) keep = !set_cache(speed, speed->sessions[i], err);
+    if (keep) return IG_OK;
+    close_sessions(speed);
+    return open_cache(speed, err);
+}
+
 ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval_speed_options *options,
                              ig_error *err) {
     ig_eval_speed *speed = calloc(1, sizeof *speed);
@@ -63,17 +112,11 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
         ig_eval_speed_close(speed);
         return ig_eval_fail(err, IG_E_MEMORY, "out of memory");
     }
-    speed->store = options->session.cache.store_path;
-    speed->options.session.cache.store_path = NULL;
-    speed->options.session.cache.no_share = true; /* what is measured is computed */
-    if (options->max_batch > 1) {
-        speed->options.session.cache.n_sessions = options->max_batch;
-        ig_status status = ig_cache_open(&speed->cache, model, &speed->options.session, err);
-        if (status) {
-            ig_eval_speed_close(speed);
-            return status;
-        }
-        speed->options.session.shared = speed->cache;
+    take_options(speed, &options->session.cache);
+    ig_status status = open_cache(speed, err);
+    if (status) {
+        ig_eval_speed_close(speed);
+        return status;
     }
     *out = speed;
     return IG_OK;
@@ -81,8 +124,7 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
 
 void ig_eval_speed_close(ig_eval_speed *speed) {
     if (!speed) return;
-    for (int i = 0; i < speed->n_sessions; i++) ig_session_close(speed->sessions[i]);
-    ig_cache_close(speed->cache);
+    close_sessions(speed);
     free(speed->sessions);
     free(speed->ids);
     free(speed->step);
@@ -117,21 +159,31 @@ static int32_t next_token(ig_eval_speed *speed, int i) {
     return text_of(speed, i)[ig_session_tokens(speed->sessions[i], NULL)];
 }
 
-/* Brings the first n sessions to the depth, opening those that are not there yet. At depth 0 they hold one token. */
+/* What stands before a test. At depth 0 it is one token. */
+static ig_status sync_depth(ig_eval_speed *speed, int i, ig_error *err) {
+    fill_ids(speed, i);
+    return ig_session_sync(speed->sessions[i], speed->ids, speed->options.depth > 0 ? speed->options.depth : 1, err);
+}
+
+/* The next session, at the depth, which is read from the store, or computed and kept there. */
+static ig_status begin_session(ig_eval_speed *speed, ig_error *err) {
+    int i = speed->n_sessions;
+    ig_status status = open_cache(speed, err);
+    if (!status) status = ig_session_open(&speed->sessions[i], speed->model, &speed->options.session, err);
+    if (status) return status;
+    speed->n_sessions++;
+    status = sync_depth(speed, i, err);
+    ig_session_stats stats;
+    ig_session_get_stats(speed->sessions[i], &stats);
+    return !status && stats.shares ? set_cache(speed, speed->sessions[i], err) : status;
+}
+
+/* Brings the first n sessions to the depth. */
 static ig_status rewind_sessions(ig_eval_speed *speed, int n, ig_error *err) {
-    int depth = speed->options.depth > 0 ? speed->options.depth : 1;
-    for (int i = 0; i < n; i++) {
-        ig_status status = IG_OK;
-        if (i == speed->n_sessions) {
-            status = ig_session_open(&speed->sessions[i], speed->model, &speed->options.session, err);
-            if (status) return status;
-            speed->n_sessions++;
-        }
-        fill_ids(speed, i);
-        status = ig_session_sync(speed->sessions[i], speed->ids, depth, err);
-        if (status) return status;
-    }
-    return IG_OK;
+    ig_status status = IG_OK;
+    for (int i = 0; i < n && !status; i++)
+        status = i < speed->n_sessions ? sync_depth(speed, i, err) : begin_session(speed, err);
+    return status;
 }
 
 ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_error *err) {
@@ -147,21 +199,22 @@ ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_
     return status;
 }
 
-/* The prompt in a session and a cache that are opened for it, and closed again. */
+/* The prompt in a session and a cache that are opened for it, and closed again; the others are closed, since one cache
+ * alone writes to a store. Nothing is done for a policy that takes nothing from one. */
 static ig_status sync_stored(double *seconds, ig_session_stats *stats, ig_eval_speed *speed, int n, ig_error *err) {
     ig_session *s;
     ig_session_options o = speed->options.session;
-    if (!speed->store || n > speed->options.room)
+    if (!o.cache.store_path || n > speed->options.room)
         return ig_eval_fail(err, IG_E_ARG, "there is no store, or the prompt is longer than the room");
+    close_sessions(speed);
     o.shared = NULL;
     o.cache.n_sessions = 1;
-    o.cache.no_share = false;
-    o.cache.store_path = speed->store;
     ig_status status = ig_session_open(&s, speed->model, &o, err);
     if (status) return status;
+    ig_session_get_stats(s, stats);
     fill_ids(speed, 0);
     double start = seconds_now();
-    status = ig_session_sync(s, speed->ids, speed->options.depth + n, err);
+    if (stats->shares) status = ig_session_sync(s, speed->ids, speed->options.depth + n, err);
     *seconds = seconds_now() - start;
     ig_session_get_stats(s, stats);
     ig_session_close(s);
@@ -177,7 +230,7 @@ ig_status ig_eval_speed_store(ig_eval_speed *speed, int n, ig_error *err) {
 ig_status ig_eval_speed_stored(double *seconds, ig_eval_speed *speed, int n, ig_error *err) {
     ig_session_stats stats = {0};
     ig_status status = sync_stored(seconds, &stats, speed, n, err);
-    if (!status && stats.n_taken < stats.n_prefilled) *seconds = -1;
+    if (!status && (!stats.shares || stats.n_taken < stats.n_prefilled)) *seconds = -1;
     return status;
 }
 

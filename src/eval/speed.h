@@ -14,7 +14,8 @@
 typedef struct ig_eval_speed ig_eval_speed;
 
 typedef struct ig_eval_speed_options {
-    ig_session_options session; /* n_ctx is set here from depth and room. Its store is for ig_eval_speed_stored() */
+    ig_session_options session; /* n_ctx is set here from depth and room. What stands before a test comes from its store,
+                                   if it has one; what is measured is computed, but by ig_eval_speed_stored() */
     int depth;                  /* tokens before each test */
     int room;                   /* most tokens a test adds */
     int max_batch;              /* most sequences of a generation test */
@@ -31,6 +32,10 @@ int ig_eval_speed_tokens(int depth, int room);
 /* Sessions are opened and filled when a test first needs them. */
 ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval_speed_options *options, ig_error *err);
 void ig_eval_speed_close(ig_eval_speed *speed);
+
+/* Goes on with another policy and its options. Sessions keep what stands before the tests where they can, as
+ * ig_session_set_cache() says; else it is computed again. */
+ig_status ig_eval_speed_set_cache(ig_eval_speed *speed, const ig_cache_options *cache, ig_error *err);
 
 /* Seconds to compute a prompt of n tokens. */
 ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_error *err);

@@ -109,6 +109,30 @@ def test_prompts_that_are_stored(program, args, tmp_path):
     assert drops["stored_ns"] is None
 
 
+def test_what_stands_before_is_stored(program, args, tmp_path):
+    """A depth is computed once for several policies, and once for several runs; no step chooses anything else for it."""
+    args = [*args, "-f", tmp_path / "text", "-p", "64", "-b", "1,2", "--kv-budget", "5%"]
+    store = ["--kv-store", tmp_path / "store"]
+    policies = ("full", "infinigen", "h2o", "quest")
+
+    def steps(*more):
+        return [(r["policy"], r["batch"], r["step"]["entries_used"]) for r in measure(program, *args, *more) if r["n_gen"]]
+
+    alone = [row for p in policies for row in steps("--kv-policy", p)]
+    assert steps("--kv-policy", ",".join(policies)) == alone
+    assert steps("--kv-policy", ",".join(policies), *store) == alone
+    listed = json.loads(program("kv", "ls", *store, "--json")[1])
+    assert sorted(p["tokens"] for p in listed["prefixes"]) == [DEPTH - DEPTH % 64, (DEPTH + 64) // 64 * 64]
+    assert steps("--kv-policy", ",".join(policies), *store) == alone
+    again = json.loads(program("kv", "ls", *store, "--json")[1])
+    assert again["bytes"] == listed["bytes"] and len(again["prefixes"]) == 2
+
+
+def test_depths_come_first(program, args):
+    rows = measure(program, *args, "-d", "64,0", "--kv-policy", "full,window")
+    assert [(r["n_depth"], r["policy"]) for r in rows] == [(64, "full"), (64, "window"), (0, "full"), (0, "window")]
+
+
 def test_column_of_stored_prompts(program, args, tmp_path):
     args = [*args, "-d", "0", "-p", "400", "--kv-store", tmp_path / "store"]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in program(*args)[1].decode().splitlines()]
