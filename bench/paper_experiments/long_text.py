@@ -6,20 +6,25 @@ from .accuracy import PAPERS
 from .core import OUT, Claim, Experiment, Plot, command, grouped, mean, perplexity, runs, short, where
 
 QUICK_TASKS = ("niah_single_2", "niah_multikey_2", "niah_multikey_3", "vt", "kv_retrieval", "pass_key")
+TASKS = ("niah_single_1", "niah_single_2", "niah_single_3", "niah_multikey_1", "niah_multikey_2", "niah_multikey_3",
+         "niah_multivalue", "niah_multiquery", "vt", "cwe", "fwe", "kv_retrieval", "pass_key", "records", "multi_turn")
 
 
 def ruler_commands(s):
-    made = command("tasks", s.model, f=s.text, c=s.pick((640,), s.lengths(2048, 4096, 16384)), n=s.pick(2, 4), o=OUT,
-                   **({"task": QUICK_TASKS} if s.quick else {}))
-    return [command("eval", s.model, task=made, kv_policy=("full", "infinigen", "quest", "h2o", "window"),
-                    kv_budget=s.pick("10%", ("10%", "5%")), kv_recent=16, json=True),
-            command("eval", s.model, task=made, kv_policy=("full", PAPERS), kv_alpha=s.alpha, json=True)]
+    """Two for each task: whole they take hours, and are resumed between two of them."""
+    commands = []
+    for task in s.pick(QUICK_TASKS, TASKS):
+        made = command("tasks", s.model, f=s.text, c=s.pick((640,), s.lengths(2048, 4096, 16384)), n=s.pick(2, 4), task=task,
+                       o=OUT)
+        commands += [command("eval", s.model, task=made, kv_policy=("full", "infinigen", "quest", "h2o", "window"),
+                             kv_budget=s.pick("10%", ("10%", "5%")), kv_recent=16, json=True),
+                     command("eval", s.model, task=made, kv_policy=("full", PAPERS), kv_alpha=s.alpha, json=True)]
+    return commands
 
 
 def ruler_rows(_, results):
-    both = runs(results[0]) + [r for r in runs(results[1]) if r["policy"] != "full"]
     rows = []
-    for run in both:
+    for run in [r for i, result in enumerate(results) for r in runs(result) if i % 2 == 0 or r["policy"] != "full"]:
         name = run["policy"] + (f" {100 * run['budget']:.0f} %" if run["policy"] not in ("full", PAPERS) else "")
         for task in run["tasks"]:
             rows.append({"policy": name, "task": task["task"], "length": task["length"], "questions": task["questions"],
