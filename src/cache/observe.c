@@ -20,8 +20,10 @@ static int count_union(const ig_step *step, ig_sequence *seq, int head, int unit
     for (int i = head * per_head; i < (head + 1) * per_head; i++) {
         const int32_t *slots = x->slots + (size_t)i * (size_t)seq->n_ctx;
         if (x->all[i]) return (x->n[i] + unit - 1) / unit;
-        for (int k = 0; k < x->n[i]; k++) {
-            uint32_t *stamp = &seq->stamp[slots[k] / unit];
+        for (int k = 0, begin = 0, end = 0; k < x->n[i]; k++) {
+            if (slots[k] >= begin && slots[k] < end) continue; /* the run of the one before, as most are */
+            begin = slots[k] / unit * unit, end = begin + unit;
+            uint32_t *stamp = &seq->stamp[begin / unit];
             n += *stamp != seq->stamp_no;
             *stamp = seq->stamp_no;
         }

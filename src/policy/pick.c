@@ -84,13 +84,13 @@ static void narrow(search *s, const ig_kernels *k, const uint32_t t[3], const wa
 }
 
 /* Lists the candidates of `low` and more, and leaves only those up to `high` to look at. Returns the list's length. */
-static int keep_few(search *s, const ig_kernels *k, float few[FEW], int32_t *list, int first) {
+static int keep_few(search *s, const ig_kernels *k, float few[FEW + 1], int32_t *list, int first) {
     int n = k->list_above(list, s->w, first, s->n, below(s->low)), n_few = 0;
     float high = ig_bits_f32(s->high);
     s->outside = s->over_high;
     for (int i = 0; i < n; i++) {
-        float x = s->w[list[i] - first];
-        if (x <= high) few[n_few++] = x;
+        float x = few[n_few] = s->w[list[i] - first]; /* taken back without a branch, which nobody could predict */
+        n_few += x <= high;
     }
     s->w = few;
     s->n = n_few;
@@ -111,7 +111,7 @@ static void choose_thresholds(uint32_t t[3], const search *s, const float *mean)
 
 /* Lists the wanted ones of n candidates, the first of which has the number `first`. */
 static int list_heaviest(const ig_kernels *k, int32_t *list, const float *w, int first, int n, float mean, want left) {
-    float few[FEW];
+    float few[FEW + 1];
     search s = {.w = w, .n = n, .high = ig_f32_bits(INFINITY), .n_from_low = n};
     int n_listed = -1, n_out = 0;
     for (const float *start = &mean; s.low < s.high; start = NULL) {
