@@ -71,8 +71,11 @@ ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
 
 void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from) {
     if (!seq->shares) return;
-    bool is_noted = from->shares || !ig_kv_length(seq->kv); /* from where on tokens were decoded */
-    seq->dense_end = is_noted ? from->dense_end : 0;
+    if (ig_kv_length(seq->kv) && !(from->shares && ig_prefix_id_equal(from->root, seq->root))) {
+        seq->dense_end = 0; /* nobody noted what was decoded, or it is not for these others: it gives nothing of it */
+        return;
+    }
+    seq->dense_end = from->dense_end;
     seq->n_published = from->n_published;
     for (int i = 0; i < seq->n_published; i++) note_tables(seq, ig_kv_piece(seq->kv, i));
 }
@@ -134,6 +137,7 @@ static int find_unwritten(const ig_sequence *seq, int count) {
 
 ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, ig_error *err) {
     if (!seq->shares) return IG_OK;
+    if (ig_kv_length(seq->kv) > seq->dense_end) return IG_OK; /* what it has decoded is not what a prompt gives */
     int count = find_pieces(seq, ids, n), stored = count_stored(seq, ids, n, count), each = piece_tokens(seq);
     if ((count + stored) * each <= ig_kv_length(seq->kv)) return IG_OK;
     ig_kv_adopt(seq->kv, seq->pieces, count);

@@ -27,6 +27,7 @@ const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avxvnni", "avx512", 
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
 #define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_SERVE)
 #define CACHE (SESSION | IG_VERB_BENCH)
+#define STORE (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH | IG_VERB_SERVE)
 #define JSON                                                                                                  \
     (IG_VERB_RUN | IG_VERB_TOKENIZE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_PREPARE | \
      IG_VERB_FETCH | IG_VERB_KV | IG_VERB_DEVICES)
@@ -314,9 +315,9 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", CACHE, IG_KIND_TEXT,
      AT(kv_disk_path), NULL, 0, 0, NULL},
     {"--kv-store", "DIR", "keep the KV of prompts there, and read instead of computing what is there already",
-     IG_VERB_GENERATE | IG_VERB_BENCH | IG_VERB_SERVE, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
+     STORE, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
     {"--kv-store-size", "SIZE", "most disk space of the store; the oldest leaves (default: no limit)",
-     IG_VERB_GENERATE | IG_VERB_BENCH | IG_VERB_SERVE, IG_KIND_SIZE, AT(kv_store_size), NULL, 0, 0, NULL},
+     STORE, IG_KIND_SIZE, AT(kv_store_size), NULL, 0, 0, NULL},
     {"--kv-evict", "RULE", "which blocks leave RAM first, or entries are dropped", CACHE, IG_KIND_CHOICES, AT(kv_evict),
      "counter", 0, 0, evictions},
     {"--speculate", "HOW",

@@ -4,6 +4,7 @@
  */
 #include "engine/cache.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -109,6 +110,7 @@ static ig_status open_with_cache(ig_session **out, ig_model *m, ig_session_optio
     ig_status status = ig_cache_open(&o.shared, m, &o, err);
     if (status) return status;
     ig_cache *own = o.shared;
+    own->tiers.n_dropping = INT_MAX; /* whatever policy follows: sizes are planned anew then */
     status = ig_session_open(out, m, &o, err);
     if (status)
         ig_cache_close(own);
@@ -198,7 +200,7 @@ typedef struct prefill {
     int n;
     ig_logits_fn sink; /* NULL: nobody wants the logits */
     void *user;
-    bool stop; /* the sink or the caller has had enough */
+    bool stop; /* the sink has had enough */
 } prefill;
 
 /* Gives the sink the logits of the last batch's rows, as many at a time as there is room for. */
@@ -301,8 +303,8 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
         if (status) break;
         ig_progress_fn progress = s->options.progress;
         uint64_t done = (uint64_t)(s->n_tokens - from), total = (uint64_t)(n - from);
-        if (progress && progress(s->options.progress_user, done, total)) p.stop = true;
-        if (p.stop && s->n_tokens < n)
+        bool stop = progress && progress(s->options.progress_user, done, total) && s->n_tokens < n;
+        if (p.stop || stop)
             status = ig_fail(err, IG_E_INTERRUPTED, "interrupted after %d of %d tokens", s->n_tokens, n);
     }
     s->prefill_seconds += ig_clock_seconds() - start;

@@ -43,10 +43,12 @@ static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *
 
 /* What stays as it is. */
 static void take_over(ig_session *next, const ig_session *s) {
+    next->own_cache = s->own_cache;
     next->seq.traced = s->seq.traced;
     next->n_tokens = s->n_tokens;
     next->has_logits = s->has_logits;
     next->n_prefilled = s->n_prefilled;
+    next->n_taken = s->n_taken;
     next->prefill_seconds = s->prefill_seconds;
     memcpy(next->tokens, s->tokens, (size_t)s->n_tokens * sizeof *s->tokens);
     memcpy(next->logits, s->logits, (size_t)s->model->config.n_vocab * sizeof *s->logits);
@@ -60,7 +62,8 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     ig_status status = ig_session_make_plan(&p, s->model, &o, err);
     if (status) return status;
     status = check(&p, s, err);
-    if (!status && !s->n_tokens && !o.shared) /* for a policy that drops entries */
+    bool is_alone = !o.shared || s->own_cache; /* in its memory */
+    if (!status && !s->n_tokens && is_alone) /* for a policy that drops entries */
         status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err);
     if (status) {
         ig_session_close_sketch(p.sketch);
@@ -73,10 +76,10 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
         take_over(&next, s);
         status = ig_sequence_replay(&next.seq, s->model->ctx->device, 0, s->n_tokens, err);
     }
-    if (!status && !o.shared) status = ig_kv_pin(ig_kv_memory_of(s->seq.kv), p.tiers.n_pinned_layers, err);
-    if (status)
-        ig_kv_cut(s->seq.kv, s->n_tokens, NULL); /* ends the scan that failed */
-    else
+    if (!status && is_alone) status = ig_kv_pin(ig_kv_memory_of(s->seq.kv), p.tiers.n_pinned_layers, err);
+    if (status && entered)
+        ig_kv_cut(s->seq.kv, s->n_tokens, NULL); /* ends the scan that failed; within a step there was none */
+    else if (!status)
         ig_sequence_inherit(&next.seq, &s->seq);
     if (entered) ig_batch_end(&s->model->batch);
     ig_session_strip(status ? &next : s);

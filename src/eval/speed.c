@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "eval/compare.h"
 #include "eval/fail.h"
 
 struct ig_eval_speed {
@@ -72,17 +73,8 @@ static ig_status set_cache(ig_eval_speed *speed, ig_session *s, ig_error *err) {
     return ig_session_set_cache(s, &apart, err);
 }
 
-static bool same_name(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
-
-/* Whether keys and values are kept in the same way, which a session in a cache leaves to that. */
-static bool same_memory(const ig_cache_options *a, const ig_cache_options *b) {
-    return same_name(a->type, b->type) && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes &&
-           a->map == b->map && a->vram_bytes == b->vram_bytes && a->limit == b->limit &&
-           a->limit_bytes == b->limit_bytes && same_name(a->evict, b->evict);
-}
-
 ig_status ig_eval_speed_set_cache(ig_eval_speed *speed, const ig_cache_options *cache, ig_error *err) {
-    bool keep = same_memory(&speed->options.session.cache, cache);
+    bool keep = ig_eval_same_store(&speed->options.session.cache, cache);
     take_options(speed, cache);
     for (int i = 0; keep && i < speed->n_sessions; i++) keep = !set_cache(speed, speed->sessions[i], err);
     if (keep) return IG_OK;

@@ -326,7 +326,7 @@ static ig_status copy_piece(ig_kv *kv, int i, int n, ig_error *err) {
         return s;
     }
     ig_kv_tables_copy(m, shared, own);
-    ig_kv_tables_forget(m, own); /* it is not full any more */
+    ig_kv_tables_forget(m, own); /* it is not full */
     ig_kv_give_piece(m, shared);
     put_piece(kv, i, own);
     for (int l = 0; l < m->shape.n_layers; l++) {
@@ -395,7 +395,7 @@ void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n) {
 void ig_kv_replace_piece(ig_kv *kv, int i, uint32_t piece) {
     ig_kv_memory *m = kv->memory;
     if (m->tier) ig_kv_settle(m); /* its blocks may be on their way to the disk */
-    ig_kv_tables_copy(m, kv->pieces[i], piece);
+    ig_kv_tables_complete(m, kv->pieces[i], piece);
     ig_kv_own_piece(m, piece);
     ig_kv_give_piece(m, kv->pieces[i]);
     put_piece(kv, i, piece);

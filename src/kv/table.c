@@ -157,18 +157,26 @@ void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece) {
         if (m->tables[i].written) m->tables[i].written[piece] = 0;
 }
 
+static void copy_units(const ig_kv_memory *m, const ig_kv_table *t, uint32_t from, uint32_t to) {
+    size_t units = (size_t)1 << (m->piece_shift - IG_UNIT_SHIFT), piece_bytes = units * t->unit_bytes;
+    for (size_t h = 0; h < t->n_heads; h++) {
+        uint8_t *head = t->heads + h * t->n_units * t->unit_bytes;
+        memcpy(head + to * piece_bytes, head + from * piece_bytes, piece_bytes);
+        for (size_t u = 0; t->brought && u < units; u++)
+            atomic_store_explicit(&t->brought[h * t->n_units + to * units + u], 0, memory_order_relaxed);
+    }
+}
+
 void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to) {
-    size_t units = (size_t)1 << (m->piece_shift - IG_UNIT_SHIFT);
+    for (size_t i = 0; i < IG_COUNT(m->tables); i++)
+        if (m->tables[i].heads) copy_units(m, &m->tables[i], from, to);
+}
+
+void ig_kv_tables_complete(ig_kv_memory *m, uint32_t from, uint32_t to) {
     for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
         const ig_kv_table *t = &m->tables[i];
-        size_t piece_bytes = units * t->unit_bytes;
         if (!t->heads || !t->written[from] || t->written[to]) continue;
-        for (size_t h = 0; h < t->n_heads; h++) {
-            uint8_t *head = t->heads + h * t->n_units * t->unit_bytes;
-            memcpy(head + to * piece_bytes, head + from * piece_bytes, piece_bytes);
-            for (size_t u = 0; t->brought && u < units; u++)
-                atomic_store_explicit(&t->brought[h * t->n_units + to * units + u], 0, memory_order_relaxed);
-        }
+        copy_units(m, t, from, to);
         t->written[to] = 1;
     }
 }

@@ -47,7 +47,7 @@ typedef struct osdi24_policy {
     double *query_sums;      /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
     double *sums_before;     /* the same, before the last piece of the prompt */
     int *piece;              /* [n_sparse][n_heads] where that began, 0: there was none to take back */
-    bool *chosen;            /* [n_sparse][n_heads] whether J is */
+    int *chosen;             /* [n_sparse][n_heads] of how many entries' keys J was; 0: not yet */
     bool *has_keys;          /* [n_sparse][n_kv_heads] whether `keys` are in use */
     bool *folded;            /* [n_sparse][n_heads] whether there are weights for J */
     float *bias;             /* [n_sparse][n_heads][n_columns] of the weights */
@@ -222,7 +222,7 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
     double *sums = p->query_sums + at * (size_t)d;
     if (first == 0) {
         if (p->chosen[at]) ig_pages_drop(partial_at(p, layer, head, 0), p->partial.head_bytes);
-        p->chosen[at] = p->folded[at] = false;
+        p->chosen[at] = 0, p->folded[at] = false;
         memset(sums, 0, (size_t)d * sizeof *sums);
     }
     if (p->chosen[at]) return;
@@ -242,13 +242,17 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
     }
 }
 
-/* Takes back the queries of a piece that failed, of the layers that it came to. */
+/* Takes back what a step that failed did in the layers that it came to: the queries of a piece, or J, which the first
+ * step after a prompt chooses. */
 static void osdi24_undo(ig_policy *base, int n_tokens) {
     osdi24_policy *p = (osdi24_policy *)base;
     size_t heads = (size_t)p->n_sparse * (size_t)base->shape.n_heads, d = (size_t)base->shape.head_dim;
-    for (size_t at = 0; at < heads; at++)
-        if (p->piece[at] == n_tokens && !p->chosen[at])
+    for (size_t at = 0; at < heads; at++) {
+        if (p->chosen[at] == n_tokens && p->has_keys[at / (size_t)group_of(&base->shape)])
+            p->chosen[at] = 0, p->folded[at] = false;
+        else if (p->piece[at] == n_tokens && !p->chosen[at])
             memcpy(p->query_sums + at * d, p->sums_before + at * d, d * sizeof *p->query_sums);
+    }
 }
 
 static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
@@ -289,7 +293,7 @@ static void choose_columns(osdi24_policy *p, int layer, int head, const ig_entri
     for (int j = 0; j < d; j++) weights[j] = (float)sums[j];
     ig_pick_rule best = {.count = p->n_columns, .mass = 1};
     ig_pick(p->base.shape.kernels, p->columns + at * (size_t)d, weights, d, &best);
-    p->chosen[at] = true;
+    p->chosen[at] = n;
     for (int begin = 0; begin < e->n; begin += TILE) {
         int m = e->n - begin < TILE ? e->n - begin : TILE;
         skew_keys(skewed, p, layer, head, e, begin, m);
@@ -432,7 +436,8 @@ static void osdi24_choose(ig_policy *base, ig_choosing *x, int part) {
     (void)part;
     x->n = x->e.n;
     if (n <= 0) return;
-    if (head % group == 0 && p->has_keys[kv_head(p, layer, head / group)]) { /* all heads of the group have chosen J */
+    bool is_first = p->chosen[query_head(p, layer, head)] == n; /* which may fail, and J be chosen anew */
+    if (head % group == 0 && !is_first && p->has_keys[kv_head(p, layer, head / group)]) {
         ig_pages_drop(key_at(p, layer, head / group, 0), p->keys.head_bytes);
         p->has_keys[kv_head(p, layer, head / group)] = false;
     }

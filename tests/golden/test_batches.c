@@ -403,6 +403,34 @@ static void a_prompt_that_fails(void **state) {
     }
 }
 
+/* The first step after a prompt fails, and the prompt goes on: nothing is left of what was chosen in that step. */
+static void a_first_step_that_fails(void **state) {
+    (void)state;
+    for (size_t i = 0; i < IG_COUNT(kinds); i++) {
+        pair p;
+        int32_t ids[MOST_PIECE], token = 7;
+        open_pair(&p, &kinds[i], folder);
+        restart(&p, 60);
+        plant x = {&p.together->seq, model->config.n_layers - 1, 0};
+        model->batch.tap_user = &x;
+        model->batch.tap = put_nan;
+        ig_batch_item item = {.session = p.together, .ids = &token, .n = 1};
+        run_step(&item, 1);
+        model->batch.tap = NULL;
+        assert_int_equal(item.status, IG_E_NUMBER);
+        recover(&p);
+        for (int k = 0; k < MOST_PIECE; k++) ids[k] = k;
+        item = (ig_batch_item){.session = p.together, .ids = ids, .n = MOST_PIECE, .prompt = true};
+        for (int round = 0; round < 8; round++) {
+            run_step(&item, 1);
+            expect_ok(item.status, &item.error);
+            follow(&p, &item);
+            item = (ig_batch_item){.session = p.together, .ids = &token, .n = 1};
+        }
+        close_pair(&p);
+    }
+}
+
 static void a_disk_that_fails(void **state) {
     enum { N = (int)IG_COUNT(kinds), N_PAIRS = 3, N_ROUNDS = TIMES(12) };
     int n_errors = 0;
@@ -475,6 +503,7 @@ int main(void) {
         {"not finite", numbers_that_are_not_finite, open_llama_short, close_tiny, NULL},
         {"not finite, norms after the layers", numbers_that_are_not_finite, open_post_norm, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(a_prompt_that_fails, open_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(a_first_step_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_disk_that_fails, open_llama, close_tiny),
     };
     return cmocka_run_group_tests(tests, open_folders, close_folders);

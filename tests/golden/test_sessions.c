@@ -303,9 +303,36 @@ static void a_sink_may_not_step(void **state) {
     ig_session_close(x.other);
 }
 
+static bool stop_and_count(void *user, int first, int n_rows, const float *logits) {
+    (void)first, (void)n_rows, (void)logits;
+    ++*(int *)user;
+    return true;
+}
+
+/* Also in the last batch of a prompt. */
+static void a_sink_stops(void **state) {
+    (void)state;
+    int32_t ids[30];
+    int n_calls = 0;
+    ig_error err = {0};
+    fill(ids, 3, 30);
+    ig_session *s = open_policy("full", 16), *plain = open_policy("full", 16);
+    for (int held = 16; held <= 30; held += 14) {
+        assert_int_equal(ig_session_sync_logits(s, ids, 30, stop_and_count, &n_calls, &err), IG_E_INTERRUPTED);
+        assert_int_equal(ig_session_tokens(s, NULL), held);
+    }
+    assert_int_equal(n_calls, 2);
+    hold(s, ids, 30);
+    hold(plain, ids, 30);
+    same(s, plain);
+    ig_session_close(s);
+    ig_session_close(plain);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sink_may_not_step),
+        cmocka_unit_test(a_sink_stops),
         cmocka_unit_test(sync_cuts_back_and_extends),
         cmocka_unit_test(an_earlier_prompt_does_not_show),
         cmocka_unit_test(an_earlier_text_does_not_show),

@@ -259,51 +259,6 @@ static void without_memory_nothing_changes(void **state) {
     ig_session_close(b);
 }
 
-static ig_session *open_in(ig_cache *all, const ig_cache_options *c) {
-    ig_session_options o = ig_session_defaults();
-    o.shared = all;
-    o.n_batch = 64;
-    o.cache = *c;
-    return open_session(&o);
-}
-
-/* What a session decoded while it shared nothing it does not give as a prompt when it shares later. What it computes
- * after a cut it gives again. */
-static void what_was_not_shared_stays_so(void **state) {
-    (void)state;
-    ig_error err = {0};
-    ig_cache *all;
-    ig_session_options o = ig_session_defaults();
-    ig_cache_options c = cache("window"), apart = c;
-    o.n_ctx = N_CTX;
-    o.cache = c;
-    o.cache.n_sessions = 3;
-    expect_ok(ig_cache_open(&all, model, &o, &err), &err);
-    apart.no_share = true;
-    ig_session *a = open_in(all, &apart), *b = open_in(all, &c), *alone = open_with(&c);
-    put(a, ids, 400);
-    for (int i = 400; i < N_PROMPT; i++) step(a, ids[i]);
-    expect_ok(ig_session_set_cache(a, &c, &err), &err);
-    step(a, ids[N_PROMPT]);
-    prompt(b);
-    prompt(alone);
-    same(alone, b);
-    ig_session_stats st;
-    ig_session_get_stats(b, &st);
-    assert_int_equal(st.n_taken, 0);
-
-    expect_ok(ig_session_cut(a, 0, &err), &err);
-    put(a, ids + 8, 384);
-    expect_ok(ig_session_cut(b, 0, &err), &err);
-    put(b, ids + 8, 385);
-    ig_session_get_stats(b, &st);
-    assert_int_equal(st.n_taken, 384);
-    ig_session_close(alone);
-    ig_session_close(a);
-    ig_session_close(b);
-    ig_cache_close(all);
-}
-
 int main(void) {
 #define POLICY(test, name) \
     { name ": " #test, test, NULL, NULL, name }
@@ -318,7 +273,6 @@ int main(void) {
         cmocka_unit_test(refusals_change_nothing),
         cmocka_unit_test(a_policy_that_drops_takes_over_on_disk),
         cmocka_unit_test(without_memory_nothing_changes),
-        cmocka_unit_test(what_was_not_shared_stays_so),
     };
     return cmocka_run_group_tests(tests, open_model, close_tiny_and_folder);
 }
