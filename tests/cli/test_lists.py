@@ -49,6 +49,26 @@ def test_runs_are_what_they_are_alone(program, args, tmp_path):
         assert alone["context"] == run["context"] and alone["kv"]["type"] == run["kv_type"]
 
 
+def test_a_store_changes_no_figure(program, args, tmp_path):
+    """What is computed before the policies' turn is taken from a store, and of every policy the figures stay what they are."""
+    (tmp_path / "asked").write_text("".join(json.dumps({"context": words(300, 5 + n), "question": " so", "answers": ["x"],
+                                                        "max_tokens": 8}) + "\n" for n in range(2)))
+    common = [*args, "--kv-budget", "24", "--kv-type", "f16,q4", "--json", "--kv-policy"]
+    scored = ["perplexity", *common, "full,infinigen,infinigen-osdi24", "--kv-limit", "100%,50%", "-f", tmp_path / "text", "-c", "160",
+              "--chunks", "2", "--dense-prefix", "-24"]
+    asked = ["eval", *common, "full,infinigen,h2o,infinigen-osdi24", "--task", tmp_path / "asked", "-c", "400"]
+    store = ["--kv-store", tmp_path / "store"]
+    figures = lambda report: [(r["policy"], r.get("nll"), r.get("same_tokens"), r.get("tokens_generated"),
+                               r["step"]["entries_used"]) for r in report["runs"]]
+    for command in (scored, asked):
+        without = json.loads(program(*command)[1])
+        for _ in range(2):
+            status, out, err = program(*command, *store)
+            assert (status, err) == (0, b"") and figures(json.loads(out)) == figures(without)
+    listed = json.loads(program("kv", "ls", *store, "--json")[1])
+    assert len(listed["prefixes"]) >= 4
+
+
 def test_contexts_without_a_policy(program, args, tmp_path):
     common = ["perplexity", *args, "-f", tmp_path / "text", "--chunks", "2", "--json"]
     runs = json.loads(program(*common, "-c", "64,128")[1])["runs"]
