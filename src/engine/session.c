@@ -180,8 +180,12 @@ static ig_status cut(ig_session *s, int n, bool saw_more, ig_error *err) {
 ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
     if (!s || n < 0) return ig_fail(err, IG_E_ARG, "ig_session_cut: a session and a number of tokens are needed");
     if (n >= s->n_tokens) return IG_OK;
+    ig_status status = ig_batch_begin(&s->model->batch, err);
+    if (status) return status;
     s->has_logits = false;
-    return cut(s, n, true, err);
+    status = cut(s, n, true, err);
+    ig_batch_end(&s->model->batch);
+    return status;
 }
 
 void ig_session_roll_back(ig_session *s, int n) {
@@ -253,11 +257,11 @@ static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
     return status;
 }
 
-/* Tokens [0, n) of ids are taken over from others or the store, as far as these have more of them than the session. */
+/* Tokens [0, n) of ids are taken over from others or the store, as far as these have more of them than the session. The
+ * batch's turn. */
 static ig_status take(ig_session *s, const int32_t *ids, int n, ig_error *err) {
     int before = s->n_tokens;
     if (!s->seq.shares) return IG_OK;
-    bool entered = ig_batch_enter(&s->model->batch);
     ig_status status = ig_sequence_take(&s->seq, s->model->ctx->device, ids, n, err);
     s->n_tokens = ig_kv_length(s->seq.kv);
     memcpy(s->tokens, ids, (size_t)s->n_tokens * sizeof *ids);
@@ -265,7 +269,6 @@ static ig_status take(ig_session *s, const int32_t *ids, int n, ig_error *err) {
         s->n_taken += (uint64_t)(s->n_tokens - before);
         s->options.shared->taken_tokens += (uint64_t)(s->n_tokens - before);
     }
-    if (entered) ig_batch_end(&s->model->batch);
     return status;
 }
 
@@ -277,10 +280,13 @@ ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n
     *n_held = n;
     if (held == n && s->n_tokens == n && s->has_logits) return IG_OK;
     if (held == n) held--; /* the last token is computed again for its logits */
+    ig_status status = ig_batch_begin(&s->model->batch, err);
+    if (status) return status;
     s->has_logits = false;
-    ig_status status = cut(s, held, held < s->n_tokens, err);
+    status = cut(s, held, held < s->n_tokens, err);
     if (!status) status = take(s, ids, most - (most == n), err);
     *n_held = s->n_tokens;
+    ig_batch_end(&s->model->batch);
     return status;
 }
 

@@ -269,7 +269,7 @@ static void limits_are_errors(void **state) {
 
 typedef struct nested {
     ig_session *other;
-    ig_status synced, stepped, batched;
+    ig_status synced, stepped, batched, cut;
 } nested;
 
 static bool call_another(void *user, int first, int n_rows, const float *logits) {
@@ -279,6 +279,7 @@ static bool call_another(void *user, int first, int n_rows, const float *logits)
     x->synced = ig_session_sync(x->other, &id, 1, NULL);
     x->stepped = ig_session_decode(&x->other, &id, 1, NULL);
     x->batched = ig_batch_step(&(ig_batch_item){.session = x->other, .ids = &id, .n = 1}, 1, NULL);
+    x->cut = ig_session_cut(x->other, 0, NULL);
     return false;
 }
 
@@ -290,12 +291,21 @@ static void a_sink_may_not_step(void **state) {
     fill(ids, 3, 30);
     ig_session *s = open_policy("full", 16), *plain = open_policy("full", 16);
     nested x = {.other = open_policy("full", 16)};
-    expect_ok(ig_session_sync_logits(s, ids, 30, call_another, &x, &err), &err);
-    assert_int_equal(x.synced, IG_E_ARG);
-    assert_int_equal(x.stepped, IG_E_ARG);
-    assert_int_equal(x.batched, IG_E_ARG);
+    hold(x.other, ids, 2);
     hold(plain, ids, 30);
-    same(s, plain);
+    for (int own = 0; own < 2; own++) { /* nor its own session */
+        ig_session *other = x.other;
+        if (own) x.other = s;
+        expect_ok(ig_session_cut(s, 0, &err), &err);
+        expect_ok(ig_session_sync_logits(s, ids, 30, call_another, &x, &err), &err);
+        assert_int_equal(x.synced, IG_E_ARG);
+        assert_int_equal(x.stepped, IG_E_ARG);
+        assert_int_equal(x.batched, IG_E_ARG);
+        assert_int_equal(x.cut, IG_E_ARG);
+        same(s, plain);
+        x.other = other;
+    }
+    assert_int_equal(ig_session_tokens(x.other, NULL), 2);
     hold(x.other, ids, 30);
     same(x.other, plain);
     ig_session_close(s);
