@@ -48,44 +48,46 @@ static void move_entry(void *user, int from, int to) {
 
 /* ---- layers that lie on disk -------------------------------------------------------- */
 
-/* Reads the blocks back that entries from number `first` on lie in, up to PORTION of them; returns the number of the
- * first entry beyond. */
-static ig_status recall_portion(const packing *p, const ig_slots *s, int first, int *end, ig_error *err) {
+/* Reads the blocks back that entries from number `first` on lie in, up to PORTION of them. */
+static ig_status recall_portion(const packing *p, const ig_slots *s, int first, ig_error *err) {
     size_t ids[PORTION], n = 0;
-    int i = first;
-    for (; i < s->n; i++) {
+    for (int i = first; i < s->n; i++) {
         size_t id = ig_kv_block_id(p->kv, p->layer, p->head, (size_t)s->order[i] >> p->kv->memory->shift);
         if (n && ids[n - 1] == id) continue;
         if (n == PORTION) break;
         ids[n++] = id;
     }
-    *end = i;
     return ig_kv_recall(p->kv, ids, n, err);
 }
 
-/* Block b of the head, which nothing is left in but perhaps entries that stay in it, is to be written. */
-static ig_status open_block(const packing *p, size_t b, bool in_use, ig_error *err) {
+/* A block that nothing is left in gets a frame to be written to. */
+static ig_status renew_block(const packing *p, size_t id, ig_error *err) {
     ig_kv_memory *m = p->kv->memory;
-    size_t id = ig_kv_block_id(p->kv, p->layer, p->head, b);
-    if (!in_use) {
-        ig_kv_drop_block(m, id);
-        return ig_kv_take_frame(p->kv, &m->frames[id], err);
-    }
-    if (!m->blocks[id].slot) return IG_OK;
+    ig_kv_drop_block(m, id);
+    return ig_kv_take_frame(p->kv, &m->frames[id], err);
+}
+
+/* A block in RAM that entries stay in is to be written to. */
+static void keep_block(const packing *p, size_t id) {
+    ig_kv_memory *m = p->kv->memory;
+    if (!m->blocks[id].slot) return;
     ig_evict_remove(&m->evict, ig_kv_frame_number(m, m->frames[id]));
     ig_kv_free_slot(m, id);
-    return IG_OK;
 }
 
 static ig_status gather(packing *p, ig_slots *s, ig_error *err) {
-    int shift = p->kv->memory->shift, recalled = 0;
+    const ig_kv_memory *m = p->kv->memory;
     for (int to = 0; to < s->n; to++) {
         int from = s->order[to];
+        size_t source = ig_kv_block_id(p->kv, p->layer, p->head, (size_t)from >> m->shift);
+        size_t target = ig_kv_block_id(p->kv, p->layer, p->head, (size_t)to >> m->shift);
+        bool is_first = (to & ((1 << m->shift) - 1)) == 0; /* in its block */
         ig_status status = IG_OK;
-        if (to == recalled) status = recall_portion(p, s, to, &recalled, err);
-        if (!status && (to & ((1 << shift) - 1)) == 0)
-            status = open_block(p, (size_t)(to >> shift), from >> shift == to >> shift, err);
+        /* The frame comes first: it may be that of a block that was read back. */
+        if (is_first && source != target) status = renew_block(p, target, err);
+        if (!status && !m->frames[source]) status = recall_portion(p, s, to, err);
         if (status) return status;
+        if (is_first && source == target) keep_block(p, target);
         move_entry(p, from, to);
         s->order[to] = to;
     }

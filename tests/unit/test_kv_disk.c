@@ -91,12 +91,19 @@ static void add_tokens(rig *r, int n, int count) {
 
 static bool with_threads; /* instead of io_uring */
 
+/* Layers that entries are dropped of. */
+static int n_dropping;
+
 /* A store whose limit is `share` of the way from the least to all. */
 static void open_rig(rig *r, ig_evict_rule evict, double share) {
     ig_error err = {0};
     *r = (rig){.dir = temp_dir_open()};
-    r->options = (ig_kv_options){
-        .ram_bytes = 1, .disk_bytes = 64 << 20, .disk_path = r->dir.path, .evict = evict, .no_uring = with_threads};
+    r->options = (ig_kv_options){.ram_bytes = 1,
+                                 .disk_bytes = 64 << 20,
+                                 .disk_path = r->dir.path,
+                                 .evict = evict,
+                                 .n_dropping = n_dropping,
+                                 .no_uring = with_threads};
     assert_int_equal(ig_kv_open(&r->kv, &shape, &r->options, &err), IG_E_LIMIT);
     uint64_t least = strtoull(strstr(err.text, "at least ") + 9, NULL, 10);
     uint64_t all = (uint64_t)LAYERS * HEADS * TOKENS * DIM * 4;
@@ -317,6 +324,46 @@ static void a_prefetch_tells_of_a_failed_write(void **state) {
     with_threads = false;
 }
 
+static void see_move(void *user, int layer, int head, int from, int to) {
+    (void)user, (void)layer, (void)head;
+    assert_true(to < from);
+}
+
+/* Drops the first entries of a layer; what is left is what it was. */
+static ig_status drop_first(rig *r, int layer, int n_tokens, ig_error *err) {
+    enum { FIRST = 40 };
+    int n = n_tokens - FIRST;
+    for (int i = 0; i < n; i++) r->index[0][i] = FIRST + i;
+    for (int h = 0; h < HEADS; h++) ig_kv_keep(r->kv, layer, h, r->index[0], n);
+    ig_status s = ig_kv_compact(r->kv, layer, see_move, NULL, err);
+    for (int h = 0; !s && h < HEADS; h++)
+        for (int i = 0; i < n; i++) {
+            uint16_t key;
+            memcpy(&key, ig_kv_at(r->kv, layer, h, i).key, sizeof key);
+            assert_int_equal(key, stamp(layer, h, FIRST + i, 0));
+        }
+    return s;
+}
+
+/* Layers that entries were dropped of stay in RAM, until there is no room for one more. */
+static void what_stays_fills_ram(void **state) {
+    (void)state;
+    n_dropping = LAYERS;
+    for (int i = 0; i < 16; i++) {
+        rig r;
+        ig_error err = {0};
+        ig_status s = IG_OK;
+        int l = 0;
+        open_rig(&r, IG_EVICT_COUNTER, i * 0.002);
+        for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+        for (; l < LAYERS && !s; l++) s = drop_first(&r, l, TOKENS, &err);
+        assert_int_equal(s, IG_E_LIMIT);
+        assert_non_null(strstr(err.text, "too small for the entries that stay in it"));
+        close_rig(&r);
+    }
+    n_dropping = 0;
+}
+
 #define WITH(test, rule) \
     { #test " (" #rule ")", test, NULL, NULL, &rule }
 
@@ -334,6 +381,7 @@ int main(void) {
         WITH(prefetches_overlap, lru),
         cmocka_unit_test(failed_writes_are_made_good),
         cmocka_unit_test(a_prefetch_tells_of_a_failed_write),
+        cmocka_unit_test(what_stays_fills_ram),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
