@@ -301,8 +301,8 @@ static ig_status cut_layer(ig_kv *kv, int layer, int n, ig_error *err) {
 /* Block `from` of a table, wherever it is, to block `to`, which gets a frame. */
 static ig_status copy_block(ig_kv *kv, size_t from, size_t to, ig_error *err) {
     ig_kv_memory *m = kv->memory;
-    ig_status s = m->tier ? ig_kv_recall(kv, &from, 1, err) : IG_OK;
-    if (!s) s = ig_kv_take_frame(kv, &m->frames[to], err);
+    ig_status s = ig_kv_take_frame(kv, &m->frames[to], err); /* first: it may be that of any other block */
+    if (!s && m->tier) s = ig_kv_recall(kv, &from, 1, err);
     if (s) return s;
     memcpy(ig_kv_open_block(m, to), m->frames[from], IG_FRAME_BYTES);
     if (m->lines) memcpy(ig_kv_block_lines(m, to), ig_kv_block_lines(m, from), ig_kv_block_line_bytes(m));

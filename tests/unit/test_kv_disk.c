@@ -91,6 +91,13 @@ static void add_tokens(rig *r, int n, int count) {
 
 static bool with_threads; /* instead of io_uring */
 
+/* What an error says that a store needs. */
+static uint64_t least_of(const ig_error *err) {
+    const char *at = strstr(err->text, "at least ");
+    assert_non_null(at);
+    return strtoull(at + strlen("at least "), NULL, 10);
+}
+
 /* Layers that entries are dropped of. */
 static int n_dropping;
 
@@ -105,7 +112,7 @@ static void open_rig(rig *r, ig_evict_rule evict, double share) {
                                  .n_dropping = n_dropping,
                                  .no_uring = with_threads};
     assert_int_equal(ig_kv_open(&r->kv, &shape, &r->options, &err), IG_E_LIMIT);
-    uint64_t least = strtoull(strstr(err.text, "at least ") + 9, NULL, 10);
+    uint64_t least = least_of(&err);
     uint64_t all = (uint64_t)LAYERS * HEADS * TOKENS * DIM * 4;
     assert_true(least < all);
     r->options.ram_bytes = least + (uint64_t)(share * (double)(all - least));
@@ -364,6 +371,73 @@ static void what_stays_fills_ram(void **state) {
     n_dropping = 0;
 }
 
+/* Two full pieces that others may find. */
+static void publish(ig_kv *kv, uint32_t pieces[2]) {
+    ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(kv));
+    int32_t tokens[2 * PER_BLOCK] = {0};
+    ig_prefix_id parent = {1, 2}, id;
+    for (int i = 0; i < 2; i++, parent = id) {
+        pieces[i] = ig_kv_piece(kv, i);
+        ig_prefix_tree_find(tree, parent, tokens + i * PER_BLOCK, &id);
+        ig_prefix_tree_add(tree, pieces[i], parent, id, tokens + i * PER_BLOCK);
+    }
+}
+
+/* Grows a sequence whose blocks all stay in RAM until that is full. */
+static void fill_ram(rig *r) {
+    ig_error err = {0};
+    add_tokens(r, 0, PER_BLOCK);
+    for (int l = 0; l < LAYERS; l++) {
+        for (int h = 0; h < HEADS; h++) ig_kv_drop(r->kv, l, h, 3);
+        expect_ok(ig_kv_compact(r->kv, l, see_move, NULL, &err), &err);
+    }
+    ig_status s = IG_OK;
+    for (int n = 2 * PER_BLOCK; !s && n <= TOKENS; n += PER_BLOCK)
+        for (int l = 0; !s && l < LAYERS; l++) s = ig_kv_extend(r->kv, l, n, &err);
+    assert_int_equal(s, IG_E_LIMIT);
+}
+
+/* A cut within a shared piece copies it, block by block, through the few frames that are left. */
+static void a_cut_with_little_room(void **state) {
+    rig r = {.dir = temp_dir_open()};
+    ig_kv_options o = {
+        .ram_bytes = 1, .disk_bytes = 64 << 20, .disk_path = r.dir.path, .share = true, .n_sequences = 4};
+    ig_error err = {0};
+    ig_kv_memory *m;
+    ig_kv *kvs[4]; /* one that computes, one that shares, one that fills RAM, one that leaves a little room */
+    uint32_t pieces[2];
+    (void)state;
+    assert_int_equal(ig_kv_memory_open(&m, &shape, &o, &err), IG_E_LIMIT);
+    o.ram_bytes = least_of(&err);
+    expect_ok(ig_kv_memory_open(&m, &shape, &o, &err), &err);
+    for (int i = 0; i < 4; i++) expect_ok(ig_kv_open_in(&kvs[i], m, &err), &err);
+    r.kv = kvs[0];
+    add_tokens(&r, 0, 2 * PER_BLOCK);
+    publish(r.kv, pieces);
+    ig_kv_adopt(kvs[1], pieces, 2);
+    expect_ok(ig_kv_extend(kvs[3], 0, 1, &err), &err);
+    r.kv = kvs[2];
+    fill_ram(&r);
+    ig_kv_close(kvs[3]);
+    assert_int_equal(ig_kv_cut(kvs[1], PER_BLOCK + 4, &err), IG_E_LIMIT);
+    assert_int_equal(ig_kv_length(kvs[1]), PER_BLOCK);
+    ig_kv_close(kvs[2]);
+    ig_kv_adopt(kvs[1], pieces, 2);
+    expect_ok(ig_kv_cut(kvs[1], PER_BLOCK + 4, &err), &err);
+    assert_int_equal(ig_kv_length(kvs[1]), PER_BLOCK + 4);
+    r.kv = kvs[1];
+    pick_blocks(&r, 0, 1, PER_BLOCK);
+    for (int l = 0; l < LAYERS; l++) {
+        expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+        check_picks(&r, l);
+        assert_int_equal(*(const uint16_t *)ig_kv_at(r.kv, l, 0, PER_BLOCK + 3).key, stamp(l, 0, PER_BLOCK + 3, 0));
+    }
+    ig_kv_close(kvs[0]);
+    ig_kv_close(kvs[1]);
+    ig_kv_memory_close(m);
+    temp_dir_close(&r.dir);
+}
+
 #define WITH(test, rule) \
     { #test " (" #rule ")", test, NULL, NULL, &rule }
 
@@ -382,6 +456,7 @@ int main(void) {
         cmocka_unit_test(failed_writes_are_made_good),
         cmocka_unit_test(a_prefetch_tells_of_a_failed_write),
         cmocka_unit_test(what_stays_fills_ram),
+        cmocka_unit_test(a_cut_with_little_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
