@@ -386,6 +386,7 @@ ig_status ig_prefix_store_put(ig_prefix_store *s, const ig_prefix_piece *piece, 
     ig_prefix_mute_begin(&mute);
     pthread_mutex_lock(&s->write_lock);
     status = put(s, piece, from, n, err);
+    if (status && !s->tmp_bytes) drop_tmp(s); /* nothing is pending: what it would have built on may leave */
     pthread_mutex_unlock(&s->write_lock);
     ig_prefix_mute_end(&mute);
     return status;

@@ -265,6 +265,22 @@ static void a_commit_keeps_its_ancestry(void **state) {
     rig_end(&r);
 }
 
+/* What a put that did not fit would have built on may leave again, without a commit between. */
+static void what_does_not_fit_keeps_nothing(void **state) {
+    prefix_rig r;
+    rig_init(&r);
+    r.o.max_bytes = 4 * RIG_RECORD;
+    r.o.no_punch = *(const bool *)*state;
+    rig_open(&r);
+    rig_keep(&r, 1, 0, 3);
+    assert_int_equal(rig_put(&r, 1, 4), IG_E_LIMIT);
+    rig_keep(&r, 2, 0, 0);
+    assert_int_equal(rig_count_files(&r, "kv-", ".tmp"), 0);
+    assert_int_equal(rig_has(&r, 1, 0), !r.o.no_punch);
+    assert_false(rig_has(&r, 1, 3));
+    rig_end(&r);
+}
+
 static void a_piece_larger_than_the_store(void **state) {
     (void)state;
     prefix_rig r;
@@ -462,6 +478,8 @@ int main(void) {
         cmocka_unit_test(tails_leave_before_heads),
         WITH(a_commit_keeps_its_ancestry, holes),
         WITH(a_commit_keeps_its_ancestry, no_holes),
+        WITH(what_does_not_fit_keeps_nothing, holes),
+        WITH(what_does_not_fit_keeps_nothing, no_holes),
         cmocka_unit_test(a_piece_larger_than_the_store),
         cmocka_unit_test(a_smaller_bound),
         cmocka_unit_test(one_writes_others_read),
