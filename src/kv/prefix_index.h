@@ -28,6 +28,7 @@ typedef enum ig_prefix_query {
     IG_Q_CLEAR_PENDING, /* */
     IG_Q_TOUCH,         /* ii used, piece */
     IG_Q_REMOVE_PIECE,  /* i piece */
+    IG_Q_LAST_USE,      /* : newest use */
     IG_Q_COUNT_PIECES,  /* : n */
     IG_Q_IS_AT,         /* ii file, offset */
     /* what may leave */

@@ -168,12 +168,15 @@ static ig_status fill_index(ig_prefix_store *s, bool is_new, ig_error *err) {
     return is_done ? IG_OK : ig_prefix_index_fail(ix, s->dir.path, err);
 }
 
+/* What is there already. A clock that was once ahead is no reason to take what comes now for older. */
 static void count(ig_prefix_store *s) {
     ig_prefix_index *ix = &s->index;
     int64_t n_bytes = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_SUM_BYTES, ""), 0);
     int64_t last = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_LAST_FILE, ""), 0);
+    int64_t used = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_LAST_USE, ""), 0);
     s->bytes = n_bytes > 0 ? (uint64_t)n_bytes : 0;
     if (last > 0 && (uint64_t)last > s->last_file) s->last_file = (uint64_t)last;
+    if (used > s->last_time && used <= INT64_MAX / 2) s->last_time = used; /* more has no clock told */
 }
 
 ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {

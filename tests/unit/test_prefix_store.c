@@ -220,6 +220,30 @@ static void what_was_used_stays(void **state) {
     rig_end(&r);
 }
 
+/* Pieces that were kept while the clock was ahead are not younger than what comes after them. */
+static void a_clock_that_was_ahead(void **state) {
+    const struct timespec ahead[2] = {{.tv_sec = 10000000000}, {.tv_sec = 10000000000}};
+    char path[512];
+    prefix_rig r;
+    rig_init(&r);
+    r.o.max_bytes = 4 * RIG_RECORD;
+    r.o.no_punch = *(const bool *)*state;
+    rig_open(&r);
+    for (uint64_t chain = 0; chain < 4; chain++) rig_keep(&r, chain, 0, 0);
+    rig_close_store(&r);
+    for (int i = 0; rig_find_file(&r, "kv-", "", i, path); i++)
+        assert_int_equal(utimensat(AT_FDCWD, path, ahead, 0), 0);
+    rig_remove_index(&r);
+    for (uint64_t chain = 4; chain < 8; chain += 2) {
+        rig_open(&r);
+        for (uint64_t i = 0; i < 2; i++) rig_keep(&r, chain + i, 0, 0);
+        rig_close_store(&r);
+    }
+    rig_open(&r);
+    for (uint64_t chain = 0; chain < 8; chain++) assert_int_equal(rig_has(&r, chain, 0), chain >= 4);
+    rig_end(&r);
+}
+
 /* A chain's head is as young as its tail, also if it was not read with it. */
 static void tails_leave_before_heads(void **state) {
     (void)state;
@@ -478,6 +502,8 @@ int main(void) {
         cmocka_unit_test(tails_leave_before_heads),
         WITH(a_commit_keeps_its_ancestry, holes),
         WITH(a_commit_keeps_its_ancestry, no_holes),
+        WITH(a_clock_that_was_ahead, holes),
+        WITH(a_clock_that_was_ahead, no_holes),
         WITH(what_does_not_fit_keeps_nothing, holes),
         WITH(what_does_not_fit_keeps_nothing, no_holes),
         cmocka_unit_test(a_piece_larger_than_the_store),
