@@ -121,9 +121,11 @@ ig_status ig_prefix_store_note_remove(ig_prefix_store *s, const char *name, ig_e
     if (status) return status;
     if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
     ig_prefix_mute_begin(&mute);
+    pthread_mutex_lock(&s->write_lock); /* a put between name and index is not done yet */
     ig_prefix_enter(s);
     status = ig_prefix_note_drop(s, &s->notes, name, err);
     ig_prefix_leave(s);
+    pthread_mutex_unlock(&s->write_lock);
     ig_prefix_mute_end(&mute);
     return status;
 }

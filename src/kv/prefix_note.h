@@ -10,7 +10,7 @@
 /* malloc'ed, checked, with a NUL behind it. */
 ig_status ig_prefix_note_read(ig_prefix_store *s, const ig_prefix_id *root, const char *name, char **bytes, size_t *n,
                               ig_error *err);
-/* With index_lock held. */
+/* With index_lock held, and write_lock if notes may be put meanwhile. */
 ig_status ig_prefix_note_drop(ig_prefix_store *s, const ig_prefix_id *root, const char *name, ig_error *err);
 
 #endif

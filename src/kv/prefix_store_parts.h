@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files of the prefix store share: its inside, and the steps that opening, eviction, notes and tools are made
- * of. `index_lock` guards the index and all counts; `write_lock`, taken first, the file that grows. Functions here are
- * called with index_lock held unless they say otherwise.
+ * of. `index_lock` guards the index and all counts; `write_lock`, taken first, the file that grows and
+ * the files of notes. Functions here are called with index_lock held unless they say otherwise.
  */
 #ifndef IG_KV_PREFIX_STORE_PARTS_H
 #define IG_KV_PREFIX_STORE_PARTS_H

@@ -6,6 +6,8 @@
 #define _GNU_SOURCE
 #include "prefix_rig.h"
 
+#include <pthread.h>
+
 #include "kv/prefix_record.h"
 
 #include <errno.h>
@@ -161,12 +163,56 @@ static void a_note_that_cannot_be_written(void **state) {
     rig_end(&r);
 }
 
+static void *remove_note(void *user) {
+    prefix_rig *r = user;
+    ig_error err;
+    return ig_prefix_store_note_remove(r->store, "a", &err) == IG_OK ? user : NULL;
+}
+
+typedef struct remover {
+    prefix_rig *r;
+    pthread_t thread;
+    bool is_started;
+} remover;
+
+/* Right before a note gets its name another thread begins to remove it. */
+static int start_remover(void *user, ig_prefix_call call, int result) {
+    remover *m = user;
+    if (call != IG_PREFIX_RENAME || !m->r->store) return result;
+    assert_int_equal(pthread_create(&m->thread, NULL, remove_note, m->r), 0);
+    m->is_started = true;
+    usleep(50000); /* time to be done with it, if it need not wait */
+    return result;
+}
+
+static void a_note_removed_while_it_is_put(void **state) {
+    (void)state;
+    prefix_rig r;
+    remover m = {.r = &r};
+    void *is_removed;
+    listed l = {0};
+    rig_init(&r);
+    r.o.fault = start_remover;
+    r.o.fault_user = &m;
+    rig_open(&r);
+    RIG_OK(&r, put_note(&r, "a", "text"));
+    assert_true(m.is_started);
+    pthread_join(m.thread, &is_removed);
+    assert_non_null(is_removed);
+    RIG_OK(&r, ig_prefix_store_note_list(r.store, list_note, &l, &r.err));
+    assert_int_equal(l.n, 0);
+    assert_int_equal(rig_count_files(&r, "note-", ""), 0);
+    assert_int_equal(stats_of(&r).bytes, 0);
+    rig_end(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(notes_come_back),
         cmocka_unit_test(notes_are_checked),
         cmocka_unit_test(notes_count),
         cmocka_unit_test(a_note_that_cannot_be_written),
+        cmocka_unit_test(a_note_removed_while_it_is_put),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
