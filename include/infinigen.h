@@ -441,6 +441,7 @@ enum { IG_NOTE_MAX = 1 << 24 };
 
 /* Replaces the note as a whole or not at all; once it has returned IG_OK the note is kept whatever happens.
  * IG_E_UNSUPPORTED if another process writes to the store, IG_E_LIMIT for more than IG_NOTE_MAX bytes or store_bytes.
+ * After IG_E_IO or IG_E_MEMORY the note is the old one or the new one, and after a loss of power it may be the other.
  */
 IG_API ig_status ig_cache_note_put(ig_cache *cache, const char *name, const void *bytes, size_t n, ig_error *err);
 /* *bytes is the caller's, to be given to free(), and has a NUL behind it that is not counted. IG_E_NOT_FOUND;

@@ -48,7 +48,11 @@ int ig_prefix_make(const ig_prefix_dir *d, const char *name, int *fd);
 /* All areas from `offset` on. ENODATA: the file ends before. */
 int ig_prefix_read(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *to, int n);
 int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *from, int n);
-/* Data to the disk, then under its name, then the name to the disk. */
+/* Data to the disk, then under its name. */
+int ig_prefix_rename(const ig_prefix_dir *d, int fd, const char *tmp, const char *name);
+/* Names to the disk. */
+int ig_prefix_sync_names(const ig_prefix_dir *d);
+/* Both. After an error the file may have its name already. */
 int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const char *name);
 /* Takes a record out of its file. *is_freed: its room was given back; else only its header was made zeros. */
 int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint64_t n_bytes, bool *is_freed);

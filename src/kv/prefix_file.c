@@ -88,11 +88,19 @@ int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struc
     return move_all(d, IG_PREFIX_WRITE, fd, offset, from, n);
 }
 
-int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const char *name) {
+int ig_prefix_rename(const ig_prefix_dir *d, int fd, const char *tmp, const char *name) {
     int e = judge(d, IG_PREFIX_SYNC, fdatasync(fd) == 0 ? 0 : -errno);
     if (!e) e = judge(d, IG_PREFIX_RENAME, renameat(d->fd, tmp, d->fd, name) == 0 ? 0 : -errno);
-    if (!e) e = judge(d, IG_PREFIX_SYNC, fsync(d->fd) == 0 ? 0 : -errno);
     return -e;
+}
+
+int ig_prefix_sync_names(const ig_prefix_dir *d) {
+    return -judge(d, IG_PREFIX_SYNC, fsync(d->fd) == 0 ? 0 : -errno);
+}
+
+int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const char *name) {
+    int e = ig_prefix_rename(d, fd, tmp, name);
+    return e ? e : ig_prefix_sync_names(d);
 }
 
 /* ---- holes --------------------------------------------------------------- */

@@ -26,6 +26,7 @@ static ig_status check_name(const ig_prefix_store *s, const char *name, ig_error
 
 /* ---- writing ------------------------------------------------------------- */
 
+/* 0: the note has its name, if not for certain on the disk. */
 static int write_file(ig_prefix_store *s, const char *tmp, const char *name, ig_prefix_record *r, const void *bytes) {
     uint8_t page[IG_PREFIX_PAGE];
     struct iovec parts[2] = {{page, sizeof page}, {(void *)bytes, (size_t)r->payload_bytes}};
@@ -36,7 +37,7 @@ static int write_file(ig_prefix_store *s, const char *tmp, const char *name, ig_
     int e = ig_prefix_make(&s->dir, tmp, &fd);
     if (e) return e;
     e = ig_prefix_write(&s->dir, fd, 0, parts, 2);
-    if (!e) e = ig_prefix_publish(&s->dir, fd, tmp, name);
+    if (!e) e = ig_prefix_rename(&s->dir, fd, tmp, name);
     close(fd);
     if (e) unlinkat(s->dir.fd, tmp, 0);
     return e;
@@ -83,7 +84,10 @@ static ig_status put(ig_prefix_store *s, const char *name, const void *bytes, si
     ig_prefix_note_name(file, &s->notes, name);
     strcat(strcpy(tmp, file), ".tmp");
     int e = write_file(s, tmp, file, &r, bytes);
-    return e ? ig_prefix_dir_fail(&s->dir, name, e, err) : index_note(s, name, IG_PREFIX_PAGE + (uint64_t)n, err);
+    if (e) return ig_prefix_dir_fail(&s->dir, name, e, err);
+    status = index_note(s, name, IG_PREFIX_PAGE + (uint64_t)n, err); /* from here on it is what everybody reads */
+    e = ig_prefix_sync_names(&s->dir);
+    return e ? ig_prefix_dir_fail(&s->dir, name, e, err) : status;
 }
 
 ig_status ig_prefix_store_note_put(ig_prefix_store *s, const char *name, const void *bytes, size_t n, ig_error *err) {

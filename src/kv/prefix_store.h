@@ -118,7 +118,8 @@ void ig_prefix_store_get_stats(ig_prefix_store *s, ig_prefix_store_stats *out);
  * by themselves. A name is 1 to 64 of the characters A-Z a-z 0-9 . _ - and does not begin with a dot: IG_E_ARG. */
 
 /* Replaces the note as a whole or not at all; with IG_OK it is kept whatever happens. Errors as for put; more than
- * IG_PREFIX_NOTE_MAX bytes are IG_E_LIMIT. */
+ * IG_PREFIX_NOTE_MAX bytes are IG_E_LIMIT. After IG_E_IO or IG_E_MEMORY the note is the old one or the new one, and
+ * after a loss of power it may be the other. */
 ig_status ig_prefix_store_note_put(ig_prefix_store *s, const char *name, const void *bytes, size_t n, ig_error *err);
 /* malloc'ed, with a NUL behind it that is not counted. IG_E_NOT_FOUND, IG_E_FORMAT, IG_E_IO. */
 ig_status ig_prefix_store_note_get(ig_prefix_store *s, const char *name, void **bytes, size_t *n, ig_error *err);

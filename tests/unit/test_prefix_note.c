@@ -160,6 +160,14 @@ static void a_note_that_cannot_be_written(void **state) {
     assert_int_equal(put_note(&r, "a", "new"), IG_E_IO);
     check_note(&r, "a", "old");
     assert_int_equal(rig_count_files(&r, "note-", ""), 1);
+    /* It has its name when the directory cannot be brought to the disk: then it is the new one for the index too. */
+    listed l = {0};
+    t = (trouble){.call = IG_PREFIX_SYNC, .result = -EIO, .n_left = 1, .after = 1};
+    assert_int_equal(put_note(&r, "a", "longer"), IG_E_IO);
+    check_note(&r, "a", "longer");
+    RIG_OK(&r, ig_prefix_store_note_list(r.store, list_note, &l, &r.err));
+    assert_int_equal(l.bytes[0], 6);
+    assert_int_equal(stats_of(&r).bytes, 4096 + 6);
     rig_end(&r);
 }
 
