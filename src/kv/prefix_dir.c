@@ -121,12 +121,12 @@ void ig_prefix_note_name(char name[IG_PREFIX_FILE_NAME], const ig_prefix_id *roo
 
 /* ---- the store's number -------------------------------------------------- */
 
-/* A header without payload: the same checks as for all others. */
-static bool read_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
+/* The store that a note says it is of; store.id is one without bytes, with the same checks. */
+static bool read_note(const ig_prefix_dir *d, const char *name, ig_prefix_id *out) {
     uint8_t page[IG_PREFIX_PAGE];
     ig_prefix_record r;
     int fd;
-    if (ig_prefix_open(d, IDENTITY_NAME, false, &fd, NULL) != 0) return false;
+    if (ig_prefix_open(d, name, false, &fd, NULL) != 0) return false;
     int e = ig_prefix_read(d, fd, 0, &(struct iovec){page, sizeof page}, 1);
     close(fd);
     if (e || ig_prefix_record_read(&r, page) != IG_PREFIX_VALID || !r.is_note) return false;
@@ -134,8 +134,8 @@ static bool read_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
     return true;
 }
 
-/* The store that a data file says it is of. */
-static bool read_identity_of(const ig_prefix_dir *d, const char *name, uint64_t file, ig_prefix_id *out) {
+/* The store that a file of pieces says it is of. */
+static bool read_pieces(const ig_prefix_dir *d, const char *name, uint64_t file, ig_prefix_id *out) {
     struct stat st;
     ig_prefix_record r;
     ig_prefix_scan scan = {.dir = d, .file = file};
@@ -147,16 +147,19 @@ static bool read_identity_of(const ig_prefix_dir *d, const char *name, uint64_t 
     return found;
 }
 
+static bool read_file(const ig_prefix_dir *d, const char *name, ig_prefix_id *out) {
+    uint64_t file;
+    ig_prefix_name kind = ig_prefix_name_kind(name, &file);
+    if (kind == IG_PREFIX_NOTE) return read_note(d, name, out);
+    return kind == IG_PREFIX_PIECES && read_pieces(d, name, file, out);
+}
+
 bool ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
-    if (read_identity(d, out)) return true;
+    if (read_note(d, IDENTITY_NAME, out)) return true;
     int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
     bool found = false;
-    for (struct dirent *entry; list && !found && (entry = readdir(list));) {
-        uint64_t file;
-        if (ig_prefix_name_kind(entry->d_name, &file) == IG_PREFIX_PIECES)
-            found = read_identity_of(d, entry->d_name, file, out);
-    }
+    for (struct dirent *entry; list && !found && (entry = readdir(list));) found = read_file(d, entry->d_name, out);
     if (list)
         closedir(list);
     else if (fd >= 0)
@@ -168,7 +171,7 @@ ig_status ig_prefix_dir_make_identity(const ig_prefix_dir *d, ig_prefix_id *out,
     uint8_t page[IG_PREFIX_PAGE];
     ig_prefix_record r = {.is_note = true, .name = "store"};
     int fd;
-    if (read_identity(d, out)) return IG_OK;
+    if (read_note(d, IDENTITY_NAME, out)) return IG_OK;
     if (!ig_prefix_dir_identity(d, out) && getrandom(out, sizeof *out, 0) != sizeof *out)
         return ig_prefix_dir_fail(d, "no random number", errno, err);
     r.store = *out;

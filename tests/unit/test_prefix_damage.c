@@ -336,6 +336,28 @@ static void a_lost_number_is_found_in_the_files(void **state) {
     rig_end(&r);
 }
 
+/* Without pieces, in a note. */
+static void a_lost_number_is_found_in_a_note(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    void *bytes;
+    size_t n;
+    rig_start(&r);
+    RIG_OK(&r, ig_prefix_store_note_put(r.store, "a", "text", 4, &r.err));
+    rig_close_store(&r);
+    assert_true(rig_find_file(&r, "store.id", "", 0, path));
+    assert_int_equal(truncate(path, 0), 0);
+    for (int round = 0; round < 2; round++) {
+        r.o.read_only = r.o.must_exist = round == 0;
+        rig_open(&r);
+        RIG_OK(&r, ig_prefix_store_note_get(r.store, "a", &bytes, &n, &r.err));
+        free(bytes);
+        rig_close_store(&r);
+    }
+    rig_end(&r);
+}
+
 static void a_directory_that_cannot_be_written(void **state) {
     (void)state;
     prefix_rig r;
@@ -524,6 +546,7 @@ int main(void) {
         cmocka_unit_test(a_broken_index_is_made_anew),
         cmocka_unit_test(what_holes_left_stays_away),
         cmocka_unit_test(a_lost_number_is_found_in_the_files),
+        cmocka_unit_test(a_lost_number_is_found_in_a_note),
         cmocka_unit_test(a_directory_that_cannot_be_written),
         cmocka_unit_test(a_write_that_fails),
         cmocka_unit_test(a_commit_that_fails),
