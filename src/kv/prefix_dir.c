@@ -179,6 +179,7 @@ ig_status ig_prefix_dir_make_identity(const ig_prefix_dir *d, ig_prefix_id *out,
     unlinkat(d->fd, IDENTITY_TMP, 0);
     int e = ig_prefix_make(d, IDENTITY_TMP, &fd);
     if (!e) e = ig_prefix_write(d, fd, 0, &(struct iovec){page, sizeof page}, 1);
+    if (!e) e = ig_prefix_sync_parent(d); /* once, before the number is there: the directory may be new */
     if (!e) e = ig_prefix_publish(d, fd, IDENTITY_TMP, IDENTITY_NAME);
     if (fd >= 0) close(fd);
     if (e) unlinkat(d->fd, IDENTITY_TMP, 0);

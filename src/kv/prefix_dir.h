@@ -52,7 +52,10 @@ int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struc
 int ig_prefix_rename(const ig_prefix_dir *d, int fd, const char *tmp, const char *name);
 /* Names to the disk. */
 int ig_prefix_sync_names(const ig_prefix_dir *d);
-/* Both. After an error the file may have its name already. */
+/* The directory's own name to the disk. Where the one above may not be read, or its file system cannot do that, the
+ * directory was not made by this program. */
+int ig_prefix_sync_parent(const ig_prefix_dir *d);
+/* The file to the disk, then its name. After an error the file may have its name already. */
 int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const char *name);
 /* Takes a record out of its file. *is_freed: its room was given back; else only its header was made zeros. */
 int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint64_t n_bytes, bool *is_freed);

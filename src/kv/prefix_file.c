@@ -98,6 +98,14 @@ int ig_prefix_sync_names(const ig_prefix_dir *d) {
     return -judge(d, IG_PREFIX_SYNC, fsync(d->fd) == 0 ? 0 : -errno);
 }
 
+int ig_prefix_sync_parent(const ig_prefix_dir *d) {
+    int fd = openat(d->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno == EACCES ? 0 : errno;
+    int e = judge(d, IG_PREFIX_SYNC, fsync(fd) == 0 ? 0 : -errno);
+    close(fd);
+    return e == -EINVAL ? 0 : -e;
+}
+
 int ig_prefix_publish(const ig_prefix_dir *d, int fd, const char *tmp, const char *name) {
     int e = ig_prefix_rename(d, fd, tmp, name);
     return e ? e : ig_prefix_sync_names(d);

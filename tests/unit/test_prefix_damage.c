@@ -449,6 +449,37 @@ static void a_commit_that_fails(void **state) {
     }
 }
 
+static int count_syncs(void *user, ig_prefix_call call, int result) {
+    *(int *)user += call == IG_PREFIX_SYNC;
+    return result;
+}
+
+/* Of a new store the name of its directory, its number, and the number's name. */
+static void a_directory_is_brought_to_the_disk(void **state) {
+    (void)state;
+    for (int after = 0; after < 2; after++) {
+        prefix_rig r;
+        int n_syncs = 0;
+        trouble t = {.call = IG_PREFIX_SYNC, .result = -EIO, .n_left = 1, .after = after};
+        rig_init(&r);
+        temp_dir below = r.dir;
+        strcat(below.path, "/store");
+        r.o.directory = below.path;
+        r.o.fault = make_trouble;
+        r.o.fault_user = &t;
+        assert_int_equal(ig_prefix_store_open(&r.store, &r.o, &r.err), IG_E_IO);
+        r.o.fault = count_syncs;
+        r.o.fault_user = &n_syncs;
+        rig_open(&r);
+        assert_int_equal(n_syncs, 3);
+        rig_reopen(&r);
+        assert_int_equal(n_syncs, 3);
+        rig_close_store(&r);
+        temp_dir_close(&below);
+        temp_dir_close(&r.dir);
+    }
+}
+
 static void a_read_that_fails(void **state) {
     (void)state;
     prefix_rig r;
@@ -550,6 +581,7 @@ int main(void) {
         cmocka_unit_test(a_directory_that_cannot_be_written),
         cmocka_unit_test(a_write_that_fails),
         cmocka_unit_test(a_commit_that_fails),
+        cmocka_unit_test(a_directory_is_brought_to_the_disk),
         cmocka_unit_test(a_read_that_fails),
         cmocka_unit_test(holes_that_fail),
         cmocka_unit_test(a_limit_of_the_file_size),
