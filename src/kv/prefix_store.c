@@ -135,10 +135,14 @@ void ig_prefix_touch(ig_prefix_store *s, int64_t piece) {
 
 /* ---- reading ------------------------------------------------------------- */
 
-static bool find_id(ig_prefix_store *s, const ig_prefix_piece *piece, ig_prefix_row *row) {
+static bool find_id(ig_prefix_store *s, const ig_prefix_id *id, ig_prefix_row *row) {
     ig_prefix_index *ix = &s->index;
-    return s->piece_bytes &&
-           ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_FIND, "xx", &s->root, &piece->id), row);
+    return s->piece_bytes && ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_FIND, "xx", &s->root, id), row);
+}
+
+static bool is_pending(ig_prefix_store *s, const ig_prefix_id *id) {
+    ig_prefix_index *ix = &s->index;
+    return ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_IS_PENDING, "x", id), 0) == 1;
 }
 
 static bool is_of(const ig_prefix_row *row, const ig_prefix_piece *piece) {
@@ -146,7 +150,7 @@ static bool is_of(const ig_prefix_row *row, const ig_prefix_piece *piece) {
 }
 
 static bool find(ig_prefix_store *s, const ig_prefix_piece *piece, ig_prefix_row *row) {
-    return find_id(s, piece, row) && is_of(row, piece);
+    return find_id(s, &piece->id, row) && is_of(row, piece);
 }
 
 bool ig_prefix_store_has(ig_prefix_store *s, const ig_prefix_piece *piece) {
@@ -155,6 +159,15 @@ bool ig_prefix_store_has(ig_prefix_store *s, const ig_prefix_piece *piece) {
     bool has = find(s, piece, &row);
     ig_prefix_leave(s);
     return has;
+}
+
+bool ig_prefix_store_leads_to(ig_prefix_store *s, const ig_prefix_piece *piece) {
+    ig_prefix_row row;
+    if (piece->number == 0) return true;
+    ig_prefix_enter(s);
+    bool leads = is_pending(s, &piece->parent) || find_id(s, &piece->parent, &row);
+    ig_prefix_leave(s);
+    return leads;
 }
 
 /* The areas must be as large as a piece. */
@@ -338,8 +351,8 @@ static ig_status prepare_put(ig_prefix_store *s, const ig_prefix_piece *piece, b
     ig_prefix_row row;
     ig_status status = IG_OK;
     ig_prefix_enter(s);
-    *is_there = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_IS_PENDING, "x", &piece->id), 0) == 1;
-    if (!*is_there && find_id(s, piece, &row)) {
+    *is_there = is_pending(s, &piece->id);
+    if (!*is_there && find_id(s, &piece->id, &row)) {
         *is_there = is_of(&row, piece);
         if (*is_there)
             ig_prefix_touch(s, row.piece);

@@ -85,6 +85,10 @@ typedef struct ig_prefix_piece {
 /* Whether the index knows such a piece that is kept. Cheap; promises nothing about the data. */
 bool ig_prefix_store_has(ig_prefix_store *s, const ig_prefix_piece *piece);
 
+/* Whether the piece is found if it is put: it is the first one, or its parent is kept or to be kept with the next
+ * commit. As cheap. */
+bool ig_prefix_store_leads_to(ig_prefix_store *s, const ig_prefix_piece *piece);
+
 /* Reads the payload into the areas to[0..n), which together have piece_bytes.
  *     IG_E_NOT_FOUND   there is no such piece, or it has just left
  *     IG_E_FORMAT      it is damaged, or of other tokens: it is forgotten

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,6 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -27,6 +30,15 @@ typedef struct variant {
 
 static char store[sizeof folder + 16];
 static int n_warnings;
+
+static bool sync_fails; /* once: the program calls this file's function */
+
+int fdatasync(int fd) {
+    bool fails = sync_fails;
+    sync_fails = false;
+    if (fails) errno = EIO;
+    return fails ? -1 : (int)syscall(SYS_fdatasync, fd);
+}
 
 static void on_log(void *user, ig_log_level level, const char *text) {
     (void)user;
@@ -246,6 +258,15 @@ static void a_full_store_is_told_once(void **state) {
     assert_true(taken >= 32 && taken < 192);
 }
 
+static ig_cache *open_cache(const variant *v) {
+    ig_error err = {0};
+    ig_session_options o = options_of(v);
+    ig_cache *c;
+    o.cache.store_path = store;
+    expect_ok(ig_cache_open(&c, model, &o, &err), &err);
+    return c;
+}
+
 /* What is committed is there for a cache that opens while this one is open. */
 static void a_commit_keeps(void **state) {
     static const variant v = {"infinigen", "f16", false};
@@ -270,16 +291,37 @@ static void a_commit_keeps(void **state) {
     ig_cache_close(c);
 }
 
-/* ---- notes ------------------------------------------------------------------------------- */
-
-static ig_cache *open_cache(const variant *v) {
+/* After a commit that failed nothing is stored that would build on what is not there. */
+static void a_commit_that_failed(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    int32_t ids[N_CTX], other[N_CTX];
     ig_error err = {0};
-    ig_session_options o = options_of(v);
-    ig_cache *c;
-    o.cache.store_path = store;
-    expect_ok(ig_cache_open(&c, model, &o, &err), &err);
-    return c;
+    ig_cache_stats st;
+    (void)state;
+    fill(ids, 9, N_CTX);
+    fill(other, 10, N_CTX);
+    ig_cache *c = open_cache(&v);
+    ig_session_options o = options_of(&v);
+    o.shared = c;
+    ig_session *s = open_session(&o);
+    put(s, ids, 50);
+    sync_fails = true;
+    assert_int_equal(ig_cache_commit(c, &err), IG_E_IO);
+    assert_false(sync_fails);
+    put(s, ids, 100);
+    expect_ok(ig_cache_commit(c, &err), &err);
+    ig_cache_get_stats(c, &st);
+    assert_int_equal(st.put_tokens, 32); /* in vain */
+    put(s, other, 100);
+    ig_session_close(s);
+    ig_cache_close(c);
+    assert_true(compare(&v, other, 100) == 96);
+    assert_true(compare(&v, ids, 100) == 0);
+    assert_true(compare(&v, ids, 100) == 96);
+    assert_int_equal(n_warnings, 0);
 }
+
+/* ---- notes ------------------------------------------------------------------------------- */
 
 static void expect_note(ig_cache *c, const char *name, const char *wanted) {
     ig_error err = {0};
@@ -404,6 +446,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(another_writer_is_told, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_full_store_is_told_once, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_commit_keeps, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(a_commit_that_failed, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(notes_stay, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_damaged_note_is_none, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(not_all_share, empty_store, empty_store),

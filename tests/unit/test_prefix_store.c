@@ -51,6 +51,25 @@ static void a_piece_is_written_once(void **state) {
     rig_end(&r);
 }
 
+/* Pieces whose parent is neither kept nor pending would be found by nobody. */
+static void what_leads_to_a_piece(void **state) {
+    (void)state;
+    prefix_rig r;
+    rig_piece p[3];
+    rig_start(&r);
+    for (int i = 0; i < 3; i++) rig_make(&p[i], &r.o, 1, i);
+    assert_true(ig_prefix_store_leads_to(r.store, &p[0].piece));
+    assert_false(ig_prefix_store_leads_to(r.store, &p[1].piece));
+    RIG_OK(&r, rig_put(&r, 1, 0));
+    assert_true(ig_prefix_store_leads_to(r.store, &p[1].piece));
+    assert_false(ig_prefix_store_leads_to(r.store, &p[2].piece));
+    rig_reopen(&r);
+    assert_false(ig_prefix_store_leads_to(r.store, &p[1].piece));
+    rig_keep(&r, 1, 0, 0);
+    assert_true(ig_prefix_store_leads_to(r.store, &p[1].piece));
+    rig_end(&r);
+}
+
 static void what_is_not_committed_is_gone(void **state) {
     (void)state;
     prefix_rig r;
@@ -491,6 +510,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_come_back),
         cmocka_unit_test(a_piece_is_written_once),
+        cmocka_unit_test(what_leads_to_a_piece),
         cmocka_unit_test(what_is_not_committed_is_gone),
         cmocka_unit_test(modes_are_private),
         cmocka_unit_test(options_are_checked),
