@@ -41,11 +41,11 @@ void ig_keeper_close(ig_keeper *k) {
 void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
     ig_error err;
     if (!k->writes || !ig_prefix_store_leads_to(k->store, piece) || ig_prefix_store_has(k->store, piece)) return;
-    ig_status s = ig_kv_copy_piece(kv, piece->number, k->buffer, &err);
+    ig_status copied = ig_kv_copy_piece(kv, piece->number, k->buffer, &err), s = copied;
     struct iovec area = {k->buffer, ig_kv_piece_bytes(ig_kv_memory_of(kv))};
     if (!s) s = ig_prefix_store_put(k->store, piece, &area, 1, &err);
     if (s) {
-        k->writes = s != IG_E_IO && s != IG_E_UNSUPPORTED;
+        k->writes = copied || (s != IG_E_IO && s != IG_E_UNSUPPORTED); /* the spill file is no fault of the store's */
         ig_log(k->ctx, IG_LOG_WARN, "KV store: this prompt is kept up to token %d%s: %s",
                piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), k->writes ? "" : ", and nothing after it",
                err.text);

@@ -491,7 +491,7 @@ ig_status ig_kv_load_all(ig_kv_memory *m, int layer, const ig_kv_want *wants, in
     return s ? s : ig_kv_load_end(m, layer, wants, n, err);
 }
 
-ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
+ig_status ig_kv_read_back(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
     ig_kv_memory *m = kv->memory;
     ig_kv_stats before = ig_kv_count_moved(m);
     ig_status s = recall(m, ids, n, err);
@@ -500,8 +500,12 @@ ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
         s = recall(m, ids, n, err);
     }
     while (s == IG_E_LIMIT && ig_kv_forget_oldest(m)) s = recall(m, ids, n, err);
-    ig_status failed = ig_kv_take_failure(kv, s ? NULL : err);
     ig_kv_charge_one(kv, &before);
+    return s;
+}
+
+ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
+    ig_status s = ig_kv_read_back(kv, ids, n, err), failed = ig_kv_take_failure(kv, s ? NULL : err);
     return s ? s : failed;
 }
 

@@ -423,7 +423,7 @@ ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err) {
         for (int h = 0; h < m->shape.n_kv_heads; h++)
             for (size_t b = first; b < first + m->piece_blocks; b++) {
                 size_t id = ig_kv_block_id(kv, l, h, b);
-                ig_status s = m->tier && !m->frames[id] ? ig_kv_recall(kv, &id, 1, err) : IG_OK;
+                ig_status s = m->tier && !m->frames[id] ? ig_kv_read_back(kv, &id, 1, err) : IG_OK;
                 if (s) return s;
                 buffer = copy_out(m, id, buffer);
             }

@@ -91,7 +91,8 @@ void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n);
 /* The sequence takes another piece in place of its own number i, which is full and holds the same. */
 void ig_kv_replace_piece(ig_kv *kv, int i, uint32_t piece);
 
-/* K and V of full piece number i, wherever they are, to buffer [ig_kv_piece_bytes()]. */
+/* K and V of full piece number i, wherever they are, to buffer [ig_kv_piece_bytes()]. Fails only if they cannot be
+ * read: of a write that has failed the sequence is told when it goes on. */
 ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err);
 /* The sequence, which holds full pieces only, gets another one, as copy_piece() gave it. After a failure it has what it
  * had. */

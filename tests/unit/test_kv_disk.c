@@ -331,6 +331,30 @@ static void a_prefetch_tells_of_a_failed_write(void **state) {
     with_threads = false;
 }
 
+/* Pieces can be copied while a write has failed, of which the sequence itself is told. */
+static void a_copy_keeps_a_failed_write(void **state) {
+    rig r;
+    ig_error err = {0};
+    (void)state;
+    with_threads = true;
+    open_rig(&r, IG_EVICT_COUNTER, 0);
+    uint8_t *piece = malloc(ig_kv_piece_bytes(ig_kv_memory_of(r.kv)));
+    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+    expect_ok(ig_kv_cut(r.kv, TOKENS, &err), &err); /* all is written */
+    n_writes = 0;
+    writes_fail = writes_wait = true;
+    add_tokens(&r, TOKENS, PER_BLOCK);
+    writes_wait = false;
+    while (n_writes < LAYERS) usleep(1000);
+    for (int i = 0; i < TOKENS / PER_BLOCK; i++) expect_ok(ig_kv_copy_piece(r.kv, i, piece, &err), &err);
+    ig_status s = ig_kv_cut(r.kv, TOKENS, &err);
+    expect_no_space(&r, s, &err);
+    writes_fail = false;
+    free(piece);
+    close_rig(&r);
+    with_threads = false;
+}
+
 static void see_move(void *user, int layer, int head, int from, int to) {
     (void)user, (void)layer, (void)head;
     assert_true(to < from);
@@ -455,6 +479,7 @@ int main(void) {
         WITH(prefetches_overlap, lru),
         cmocka_unit_test(failed_writes_are_made_good),
         cmocka_unit_test(a_prefetch_tells_of_a_failed_write),
+        cmocka_unit_test(a_copy_keeps_a_failed_write),
         cmocka_unit_test(what_stays_fills_ram),
         cmocka_unit_test(a_cut_with_little_room),
     };
