@@ -106,23 +106,32 @@ static bool refuse_long(ig_call *c, const char *field, int n_ctx) {
     return false;
 }
 
-bool ig_text_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids) {
+bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most, int32_t **ids,
+                     size_t *n_ids) {
     ig_error err = {0};
-    size_t most = (size_t)ig_scheduler_ctx(c->server->scheduler), cap = n + 8 < most ? n + 8 : most, got = 0;
+    size_t cap = n + 8 < most ? n + 8 : most;
     for (*ids = NULL;; cap = most) { /* a second round for the few texts with more tokens than bytes */
         free(*ids);
         *ids = malloc((cap ? cap : 1) * sizeof **ids);
         if (!*ids) return ig_refuse(c, 500, NULL, "out of memory for %zu tokens", cap);
-        ig_status s = ig_tokenize(&got, c->server->o->model, text, n, flags | IG_TOKENIZE_CAPPED, *ids, cap, &err);
-        if (!s && got <= cap) {
-            *n_ids = (int)got;
-            return true;
-        }
-        if (got > cap && cap < most) continue;
+        ig_status s = ig_tokenize(n_ids, c->server->o->model, text, n, flags | IG_TOKENIZE_CAPPED, *ids, cap, &err);
+        if (*n_ids > cap && cap < most) continue;
+        if (!s || *n_ids > cap) return true;
         free(*ids);
         *ids = NULL;
-        return got > cap ? refuse_long(c, field, (int)most) : ig_refuse_error(c, field, &err);
+        return ig_refuse_error(c, field, &err);
     }
+}
+
+bool ig_text_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids) {
+    size_t most = (size_t)ig_scheduler_ctx(c->server->scheduler), got = 0;
+    if (!ig_tokens_up_to(c, field, text, n, flags, most, ids, &got)) return false;
+    *n_ids = (int)got;
+    if (got <= most) return true;
+    free(*ids);
+    *ids = NULL;
+    *n_ids = 0;
+    return refuse_long(c, field, (int)most);
 }
 
 /* The text of "content": a string, or parts of text, which are joined. To be freed in *kept, if that is not NULL. */

@@ -21,7 +21,7 @@
 
 enum {
     IG_SERVER_DEPTH_MAX = 64,      /* of JSON */
-    IG_SERVER_NODES_MAX = 1 << 20, /* values in it */
+    IG_SERVER_NODES_MAX = 1 << 20, /* values in it, and of a reply that lists tokens */
     IG_SERVER_PING_SECONDS = 15,   /* a stream is never silent for longer */
     IG_SERVER_UNSENT_MAX = 1 << 20,
     IG_SERVER_CHOICES_MAX = 128, /* n times prompts */
@@ -272,7 +272,10 @@ bool ig_field_only(ig_call *c, const json_t *object, const char *where, const ch
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* The body as an object, to be dropped by the caller; NULL: refused. */
 json_t *ig_body_object(ig_call *c);
-/* Tokens of a text, malloc'ed. More than the context holds are refused. */
+/* Tokens of a text, malloc'ed. *n_ids above `most`: there are more, and none of them is there. */
+bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most, int32_t **ids,
+                     size_t *n_ids);
+/* The same; more than the context holds are refused. */
 bool ig_text_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids);
 /* messages: the prompt of a conversation, malloc'ed. */
 bool ig_messages_prompt(ig_call *c, const json_t *messages, bool add_assistant, char **text, size_t *n);

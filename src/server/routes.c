@@ -152,47 +152,41 @@ static bool read_question(ig_call *c, const json_t *body, token_question *q) {
     return ok;
 }
 
-static json_t *tokens_json(const ig_call *c, const token_question *q, const int32_t *ids, int n) {
+static json_t *tokens_json(const ig_call *c, const token_question *q, const int32_t *ids, size_t n) {
     json_t *tokens = json_array(), *texts = q->with_texts ? json_array() : json_null();
-    for (int i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++) {
         json_t *id = json_integer(ids[i]);
         if (q->with_pieces) id = json_pack("{s:o, s:o}", "id", id, "piece", piece_json(c->server, ids[i]));
         json_array_append_new(tokens, id);
         if (q->with_texts) json_array_append_new(texts, piece_json(c->server, ids[i]));
     }
-    return json_pack("{s:i, s:i, s:o, s:o}", "count", n, "max_model_len", ig_scheduler_ctx(c->server->scheduler),
-                     "tokens", tokens, "token_strs", texts);
+    return json_pack("{s:I, s:i, s:o, s:o}", "count", (json_int_t)n, "max_model_len",
+                     ig_scheduler_ctx(c->server->scheduler), "tokens", tokens, "token_strs", texts);
 }
 
-/* More of a text than the context holds is of no use, but may be counted. */
-static bool all_tokens(ig_call *c, const char *text, size_t n, int flags, int32_t **ids, int *n_ids) {
-    ig_error err = {0};
-    size_t cap = n + 8, got = 0;
-    for (*ids = NULL;; cap = got) {
-        free(*ids);
-        *ids = malloc(cap * sizeof **ids);
-        if (!*ids) return ig_refuse(c, 500, NULL, "out of memory for %zu tokens", cap);
-        if (ig_tokenize(&got, c->server->o->model, text, n, flags, *ids, cap, &err)) {
-            free(*ids);
-            *ids = NULL;
-            return ig_refuse_error(c, NULL, &err);
-        }
-        if (got > cap) continue;
-        *n_ids = (int)got;
-        return true;
-    }
+/* More of a text than the context holds is of no use, but may be counted, as long as the reply has not too many values:
+ * one for each token, two more for its piece, one for its text. */
+static bool all_tokens(ig_call *c, const token_question *q, int32_t **ids, size_t *n) {
+    const char *field = q->text      ? "messages"
+                        : q->content ? "content"
+                                     : "prompt",
+               *text = q->text      ? q->text
+                       : q->content ? q->content
+                                    : q->prompt;
+    int flags = (q->adds ? IG_TOKENIZE_ADD_SPECIAL : 0) | (q->parses ? IG_TOKENIZE_PARSE_SPECIAL : 0);
+    size_t most = IG_SERVER_NODES_MAX / (1 + 2 * (size_t)q->with_pieces + (size_t)q->with_texts);
+    if (!ig_tokens_up_to(c, field, text, q->n, flags, most, ids, n)) return false;
+    return *n <= most ||
+           ig_refuse(c, 400, field, "%s has more than %zu tokens, which is too much for a reply", field, most);
 }
 
 void ig_route_tokenize(ig_call *c) {
     token_question q = {0};
     int32_t *ids = NULL;
-    int n = 0;
+    size_t n = 0;
     json_t *body = ig_body_object(c);
-    if (body && read_question(c, body, &q)) {
-        const char *text = q.text ? q.text : q.content ? q.content : q.prompt;
-        int flags = (q.adds ? IG_TOKENIZE_ADD_SPECIAL : 0) | (q.parses ? IG_TOKENIZE_PARSE_SPECIAL : 0);
-        if (all_tokens(c, text, q.n, flags, &ids, &n)) ig_reply_json(c, 200, tokens_json(c, &q, ids, n));
-    }
+    if (body && read_question(c, body, &q) && all_tokens(c, &q, &ids, &n))
+        ig_reply_json(c, 200, tokens_json(c, &q, ids, n));
     free(ids);
     free(q.text);
     json_decref(body);

@@ -27,6 +27,17 @@ def test_tokens(server):
     assert server.ask("/tokenize", {"messages": user("hi")})[1]["count"] > 10
 
 
+def test_too_many_tokens(server):
+    """What a text becomes in the reply is limited, as a request's values are."""
+    text = {"content": " " + "\u9f98" * 100_000}  # three tokens each
+    assert server.ask("/tokenize", text)[1]["count"] >= 300_000
+    for more in ({"with_pieces": True}, {"with_pieces": True, "return_token_strs": True}):
+        status, reply, _ = server.ask("/tokenize", {"content": text["content"] * (1 if len(more) > 1 else 2), **more})
+        assert status == 400 and reply["error"]["param"] == "content", reply
+    status, reply, _ = server.ask("/tokenize", {"prompt": "\u9f98" * 400_000})
+    assert status == 400 and reply["error"]["param"] == "prompt" and "1048576" in reply["error"]["message"]
+
+
 def test_what_it_is(server):
     assert server.ask("/health")[:2] == (200, {"status": "ok"})
     assert "version" in server.ask("/version")[1]
