@@ -32,15 +32,18 @@ static bool start_thread(ig_wire *w) {
     return ok;
 }
 
-/* All that is said to one for whom there is no room. */
+/* All that is said to one for whom there is no room. What has come of its request is read and dropped: a connection
+ * that is closed before may lose the reply. Nobody is waited for. */
 static void turn_away(int fd) {
     static const char reply[] =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 97\r\n"
         "Retry-After: 1\r\nConnection: close\r\n\r\n"
         "{\"error\":{\"message\":\"too many "
         "connections\",\"type\":\"unavailable_error\",\"param\":null,\"code\":null}}\n";
-    ssize_t sent = send(fd, reply, sizeof reply - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    (void)sent;
+    char dropped[16 << 10];
+    ssize_t n = send(fd, reply, sizeof reply - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    shutdown(fd, SHUT_WR);
+    for (int i = 0; n > 0 && i < 16; i++) n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
     close(fd);
 }
 

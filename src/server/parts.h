@@ -71,6 +71,9 @@ typedef struct ig_connection {
     double since;    /* seconds, when the stage began */
     size_t received; /* bytes of the body */
     bool is_dropped; /* it is told to end */
+    /* Its thread waits for bytes, or has not begun to. It takes them only once this is false again: what has come and
+     * was not seen is in the socket for as long as this is true. */
+    atomic_bool is_waiting;
     ig_call *call;   /* that ends if the client goes away; NULL: none */
 } ig_connection;
 
@@ -90,8 +93,8 @@ typedef struct ig_watch {
 
 ig_status ig_watch_open(ig_watch *w, const ig_server_limits *limits, ig_error *err);
 void ig_watch_close(ig_watch *w);
-/* Where there are too many, of this address or in all, the one that has waited longest for its client makes room. NULL:
- * none could, or there is no memory. */
+/* Where there are too many, of this address or in all, the one that has waited longest for its client makes room, but
+ * none that has sent what nobody has read yet. NULL: none could, or there is no memory. */
 ig_connection *ig_watch_add(ig_watch *w, int fd, const struct in6_addr *address);
 void ig_watch_remove(ig_watch *w, ig_connection *k);
 void ig_watch_stage(ig_watch *w, ig_connection *k, ig_server_stage stage);

@@ -2,7 +2,8 @@
  *
  * The thread that watches connections. Whose headers or body take too long is cut off; whose client has gone away while
  * it is being answered ends its call at once, so that nothing more is computed for it. Where there are too many
- * connections, those that wait for their clients make room, the oldest first: slow ones do not keep others out.
+ * connections, those that wait for their clients make room, the oldest first: slow ones do not keep others out, and who
+ * has sent a request is never dropped without a reply.
  */
 #define _GNU_SOURCE
 #include "server/parts.h"
@@ -126,11 +127,19 @@ static bool is_same_address(const ig_connection *k, const struct in6_addr *addre
 /* Those that have had their last reply are the first to go. */
 static double waits_since(const ig_connection *k) { return k->stage == IG_STAGE_END ? 0 : k->since; }
 
+/* In this order: what came between the two was not there when the choice was made. */
+static bool waits_for_client(const ig_connection *k) {
+    char byte;
+    if (k->stage == IG_STAGE_SEND || k->stage == IG_STAGE_END) return true;
+    bool has_sent = recv(k->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) > 0;
+    return !has_sent && atomic_load(&k->is_waiting);
+}
+
 /* Of an address, or of all (NULL), the one that has waited longest for its client is told to end. */
 static bool drop_oldest(ig_watch *w, const struct in6_addr *address) {
     ig_connection *oldest = NULL;
     for (ig_connection *k = w->first; k; k = k->next) {
-        if (k->is_dropped || k->stage == IG_STAGE_REPLY || (address && !is_same_address(k, address))) continue;
+        if (k->is_dropped || (address && !is_same_address(k, address)) || !waits_for_client(k)) continue;
         if (!oldest || waits_since(k) < waits_since(oldest)) oldest = k;
     }
     if (!oldest) return false;
@@ -158,6 +167,7 @@ ig_connection *ig_watch_add(ig_watch *w, int fd, const struct in6_addr *address)
     k->fd = fd;
     k->address = *address;
     k->since = ig_server_seconds();
+    k->is_waiting = true;
     pthread_mutex_lock(&w->lock);
     bool has_room = make_room(w, address);
     if (has_room) {

@@ -15,6 +15,13 @@
 
 /* ---- reading ------------------------------------------------------------------------- */
 
+static void wait_for_bytes(ig_wire *w) {
+    struct pollfd p = {.fd = w->fd, .events = POLLIN};
+    atomic_store(&w->connection->is_waiting, true);
+    while (poll(&p, 1, -1) < 0 && errno == EINTR) continue;
+    atomic_store(&w->connection->is_waiting, false);
+}
+
 /* More bytes; false: the client, or its time, has come to the end. */
 static bool fill(ig_wire *w) {
     if (w->at == w->n) w->at = w->n = 0;
@@ -25,6 +32,7 @@ static bool fill(ig_wire *w) {
     }
     if (w->n == sizeof w->buffer) return false;
     ssize_t n;
+    wait_for_bytes(w);
     do n = recv(w->fd, w->buffer + w->n, sizeof w->buffer - w->n, 0);
     while (n < 0 && errno == EINTR);
     if (n <= 0) return false;

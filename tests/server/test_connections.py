@@ -141,6 +141,29 @@ def test_slow_clients_are_cut_off(program, served):
             assert c.recv(10000) and not c.recv(10000)  # idle
 
 
+def test_nobody_who_has_asked_is_dropped(program, served):
+    """Many whole requests at the same moment, and room for a few: each is answered, if only that there is no room."""
+    long = {"prompt": "ab", "max_tokens": 8000, "ignore_eos": True, "stream": True}
+    with Server(program, served, "-c", 8192, "-np", 4, "--max-connections-per-address", 4) as s:
+        busy = [s.connect() for _ in range(3)]
+        for c in busy:
+            c.sendall(request(long))
+            assert c.recv(100).startswith(b"HTTP/1.1 200 ")
+        for _ in range(3):
+            s.process.send_signal(signal.SIGSTOP)
+            asked = [s.connect() for _ in range(40)]
+            for c in asked:
+                c.sendall(request({"prompt": "ab", "max_tokens": 1}).replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            s.process.send_signal(signal.SIGCONT)
+            for c in asked:
+                got = b""
+                while more := c.recv(65536):
+                    got += more
+                assert got[:13] in (b"HTTP/1.1 200 ", b"HTTP/1.1 503 ") and got.rstrip().endswith(b"}"), got
+        for c in busy:
+            c.close()
+
+
 def test_limits(program, served):
     endless = {"prompt": "ab", "max_tokens": 16000, "ignore_eos": True}
     with Server(program, served, "-c", 16384, "-np", 2, "--max-body", 1024, "--max-connections-per-address", 2) as s:
