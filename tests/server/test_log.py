@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the server writes on standard error: a line for each request that computes or is refused, no text of clients."""
 import json
+import os
 import re
 import time
 
@@ -74,3 +75,13 @@ def test_prompts_if_asked(program, served):
     with Server(program, served, "-c", 2048, "--log-prompts") as server:
         server.ask(TEXT, body)
         assert SECRET in lines(server, 1)[0]
+
+
+def test_reader_that_ends(program, served):
+    """What the server says is lost once nobody reads it any more, and nothing else is."""
+    with Server(program, served, "-c", 2048) as server:
+        with open(os.devnull, "rb") as nothing:
+            os.dup2(nothing.fileno(), server.process.stderr.fileno())  # the pipe ends with the read that waits at it
+        for _ in range(3):
+            assert server.ask("/nothing")[0] == 404
+        assert not server.said.count(b"404") > 1 and server.ask("/health")[0] == 200
