@@ -227,11 +227,13 @@ static void on_end(void *user, const ig_request_result *result) {
 
 /* ---- handing over ------------------------------------------------------------------------------------ */
 
-/* Clients share out the places: with keys those that have one in common, else those of an address. */
-static uint64_t owner_of(ig_call *c) {
-    const char *key = ig_head_value(c->head, "Authorization");
+/* Clients share out the places: with keys those that have one in common, however they write it, else those of an
+ * address. */
+static uint64_t owner_of(const ig_call *c) {
+    const unsigned char *of = c->key ? (const void *)c->key : c->wire->connection->address.s6_addr;
+    size_t n = c->key ? strlen(c->key) : sizeof c->wire->connection->address;
     uint64_t hash = 14695981039346656037u;
-    for (; key && *key; key++) hash = (hash ^ (unsigned char)*key) * 1099511628211u;
+    for (size_t i = 0; i < n; i++) hash = (hash ^ of[i]) * 1099511628211u;
     return hash;
 }
 

@@ -83,6 +83,7 @@ static bool is_key(ig_server_keys *k, const char *given) {
     return is_any != 0;
 }
 
+/* One that is right is the call's from here on. */
 static bool has_key(ig_call *c) {
     ig_server_keys *k = &c->server->keys;
     const char *given = ig_head_value(c->head, "Authorization");
@@ -91,7 +92,8 @@ static bool has_key(ig_call *c) {
     else
         given = NULL;
     pthread_mutex_lock(&k->lock);
-    bool ok = k->n == 0 || (given && is_key(k, given));
+    c->key = k->n && given && is_key(k, given) ? given : NULL;
+    bool ok = k->n == 0 || c->key;
     pthread_mutex_unlock(&k->lock);
     return ok;
 }

@@ -224,6 +224,7 @@ struct ig_call {
     const ig_route *route;
     bool is_post, is_head;
     bool closes;     /* the connection, after the reply */
+    const char *key; /* that was given and is right; NULL: none is needed */
     unsigned status; /* of its reply; 0: none yet */
     ig_refusal refusal;
     char *body;

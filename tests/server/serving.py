@@ -19,6 +19,7 @@ class Server:
     """`infinigen serve` on a port of its own. What it says is kept in `said`."""
 
     def __init__(self, program, model, *args, env=None):
+        self.headers = {}  # of all that is asked
         self.process = program.start("serve", "-m", model, "--port", 0, "-t", 2, *args, env=env)
         self.said = b""
         self.is_ready = threading.Event()
@@ -53,7 +54,7 @@ class Server:
     def ask(self, path, body=None, method=None, headers=None, raw=None):
         """(status, object or text, headers)."""
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)
-        headers = dict(headers or {})
+        headers = {**self.headers, **(headers or {})}
         if body is not None or raw is not None:
             headers.setdefault("Content-Type", "application/json")
         c.request(method or ("GET" if body is None and raw is None else "POST"), path,

@@ -6,7 +6,7 @@ import socket
 import time
 
 from conftest import words
-from serving import CHAT, TEXT, Server, served, server, user
+from serving import CHAT, TEXT, Server, request, served, server, user
 
 
 # ---- what is refused ----
@@ -203,6 +203,30 @@ def test_keys(program, served, tmp_path):
             time.sleep(0.05)
         assert status("Bearer fourth-key") == 200
         assert b"fourth-key" not in s.said
+
+
+def test_a_key_is_one_client(program, served, tmp_path):
+    """However it is written: who has nothing that runs is next, not who spells the key of one that has another way."""
+    keys = tmp_path / "keys"
+    keys.write_text("one\nother\n")
+    with Server(program, served, "-c", 4096, "-np", 2, "--api-key-file", keys) as s:
+        s.headers = {"Authorization": "Bearer one"}
+        asked = []
+        for key, path, n, running, waiting in (("Bearer one", TEXT, 4000, 1, 0), ("bearer one", TEXT, 4000, 2, 0),
+                                               ("BEARER   one", TEXT, 200, 2, 1), ("Bearer other", CHAT, 2, 2, 2)):
+            body = {"messages": user("ab")} if path == CHAT else {"prompt": "ab"}
+            asked.append(s.connect())
+            asked[-1].sendall(request({**body, "max_tokens": n, "ignore_eos": True}, path).replace(
+                b"\r\n", f"\r\nAuthorization: {key}\r\n".encode(), 1))
+            s.wait_for("infinigen_requests_running", running)
+            s.wait_for("infinigen_requests_waiting", waiting)
+        asked[1].close()
+        end = time.monotonic() + 20
+        while s.said.count(b": 200") < 2:
+            assert time.monotonic() < end, s.said
+            time.sleep(0.01)
+        assert s.said.index(b"/chat/completions\": 200") < s.said.index(b"/v1/completions\": 200")
+        asked[0].close()
 
 
 def test_refuses_to_start(program, served, tmp_path, tiny):
