@@ -176,7 +176,7 @@ json_t *ig_exchange_json(ig_exchange *x) {
 }
 
 bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {
-    bool is_late = atomic_load(&x->call->is_late);
+    bool is_late = atomic_load(&x->call->ended) == IG_CALL_LATE;
     for (size_t i = 0; i < x->n_choices; i++) {
         const ig_choice *k = &x->choices[i];
         bool is_interrupted = k->result.finish == IG_FINISH_INTERRUPTED;
@@ -191,6 +191,7 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {
                      is_late ? "the answer took longer than is allowed" : "the server is being shut down");
         if (!k->has_failed && !k->result.error.status) out->status = 503;
         if (out->status == 503) out->type = "unavailable_error";
+        out->may_retry = out->status == 503 && !is_late;
         if (out->status == 503 && is_late) out->code = "request_timeout";
         return true;
     }

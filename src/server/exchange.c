@@ -318,7 +318,7 @@ static void complete(ig_call *c, bool is_chat) {
     }
     wait_for_end(x);
     ig_watch_call(&c->server->watch, c->wire->connection, NULL);
-    if (atomic_load(&c->is_gone) && !atomic_load(&c->is_late))
+    if (atomic_load(&c->ended) == IG_CALL_GONE)
         c->closes = true; /* nobody is there to be answered */
     else if (ig_exchange_failed(x, &why))
         c->refusal = why;

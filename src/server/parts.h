@@ -103,7 +103,7 @@ void ig_watch_begin(ig_watch *w, ig_connection *k);
 void ig_watch_received(ig_watch *w, ig_connection *k, size_t n);
 /* From here on, until it is NULL again, the call ends with its client. */
 void ig_watch_call(ig_watch *w, ig_connection *k, ig_call *c);
-/* As if all clients had gone away. */
+/* Since the server ends. */
 void ig_watch_end_calls(ig_watch *w);
 /* Ends all connections, and waits until they have ended. */
 void ig_watch_end_all(ig_watch *w);
@@ -217,6 +217,14 @@ typedef struct ig_refusal {
     bool may_retry; /* soon */
 } ig_refusal;
 
+/* Why a call ends before it is answered. All but those of clients that have gone are answered, with an error. */
+typedef enum ig_call_end {
+    IG_CALL_GOES_ON,
+    IG_CALL_GONE, /* its client */
+    IG_CALL_LATE, /* it takes too long */
+    IG_CALL_SHUT  /* the server ends */
+} ig_call_end;
+
 struct ig_call {
     ig_server *server;
     ig_wire *wire;
@@ -231,8 +239,7 @@ struct ig_call {
     size_t n_body, cap_body, n_seen;
     bool is_answered; /* a reply has begun */
     double began;
-    atomic_bool is_gone;          /* its client, or the server ends */
-    atomic_bool is_late;          /* it is, since it took too long */
+    atomic_int ended;             /* an ig_call_end */
     struct ig_exchange *exchange; /* what it asked the scheduler for; NULL: nothing */
 };
 

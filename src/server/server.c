@@ -161,20 +161,28 @@ static int count_calls(ig_server *s) {
     return n;
 }
 
-/* What is being answered comes to its end, or to the end that a second signal or the time sets. */
+/* Until all that is being answered has been, the time is over, or there is a signal. */
+static void wait_for_calls(ig_server *s, const sigset_t *set, double seconds) {
+    double end = ig_server_seconds() + seconds;
+    const struct timespec short_time = {.tv_nsec = 10000000};
+    while (count_calls(s) && ig_server_seconds() < end) {
+        int number = sigtimedwait(set, NULL, &short_time);
+        if (number == SIGINT || number == SIGTERM) return;
+    }
+}
+
+/* What is being answered comes to its end, or to the end that a second signal or the time sets: then there is a little
+ * time to say so. */
 static void drain(ig_server *s, const sigset_t *set) {
-    double end = ig_server_seconds() + s->o->drain_seconds;
-    const struct timespec short_time = {.tv_nsec = 50000000};
+    const double for_last_words = 1;
     atomic_store(&s->is_draining, true);
     ig_server_accept_no_more(s);
     close(s->listener);
     s->listener = -1;
     ig_server_say(s, "ending: %d requests are still being answered", count_calls(s));
-    while (count_calls(s) && ig_server_seconds() < end) {
-        int number = sigtimedwait(set, NULL, &short_time);
-        if (number == SIGINT || number == SIGTERM) break;
-    }
+    wait_for_calls(s, set, s->o->drain_seconds);
     ig_watch_end_calls(&s->watch);
+    wait_for_calls(s, set, for_last_words);
 }
 
 /* ---- the whole -------------------------------------------------------------------------------------- */

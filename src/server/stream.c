@@ -137,8 +137,7 @@ void ig_exchange_stream(ig_exchange *x) {
     ig_call *c = x->call;
     bool ok = ig_reply_begin(c, "text/event-stream; charset=utf-8", "X-Accel-Buffering: no\r\n");
     while (ok && !x->is_finished) {
-        bool is_gone = atomic_load(&c->is_gone) && !atomic_load(&c->is_late);
-        ok = !is_gone && fill(x) && ig_reply_part(c, x->out, x->n_out);
+        ok = atomic_load(&c->ended) != IG_CALL_GONE && fill(x) && ig_reply_part(c, x->out, x->n_out);
     }
     if (!ok || !ig_reply_end(c)) c->closes = c->wire->is_broken = true;
 }

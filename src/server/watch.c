@@ -24,7 +24,7 @@ static void wake(ig_watch *w) {
     (void)n;
 }
 
-/* With the lock, as the next four. */
+/* With the lock, as the next five. */
 static bool is_overdue(const ig_watch *w, const ig_connection *k, double now) {
     const ig_server_limits *l = w->limits;
     double waited = now - k->since;
@@ -33,9 +33,12 @@ static bool is_overdue(const ig_watch *w, const ig_connection *k, double now) {
     return k->stage == IG_STAGE_IDLE && waited > l->idle_seconds;
 }
 
-static void end_call(ig_connection *k) {
-    if (!k->call) return;
-    atomic_store(&k->call->is_gone, true);
+static bool goes_on(const ig_connection *k) { return k->call && atomic_load(&k->call->ended) == IG_CALL_GOES_ON; }
+
+/* For the first reason that there is. */
+static void end_call(ig_connection *k, ig_call_end why) {
+    if (!goes_on(k)) return;
+    atomic_store(&k->call->ended, why);
     if (k->call->exchange) ig_exchange_cancel(k->call->exchange);
 }
 
@@ -43,9 +46,7 @@ static void end_overdue(ig_watch *w) {
     double now = ig_server_seconds(), most = w->limits->request_seconds;
     for (ig_connection *k = w->first; k; k = k->next) {
         if (is_overdue(w, k, now)) shutdown(k->fd, SHUT_RD); /* its thread says why */
-        if (!k->call || most <= 0 || now - k->call->began < most || atomic_load(&k->call->is_gone)) continue;
-        atomic_store(&k->call->is_late, true);
-        end_call(k);
+        if (most > 0 && k->call && now - k->call->began >= most) end_call(k, IG_CALL_LATE);
     }
 }
 
@@ -54,7 +55,7 @@ static size_t collect(ig_watch *w, struct pollfd *polled, size_t cap) {
     size_t n = 0;
     polled[n++] = (struct pollfd){.fd = w->wake[0], .events = POLLIN};
     for (ig_connection *k = w->first; k && n < cap; k = k->next)
-        if (k->call && !atomic_load(&k->call->is_gone)) polled[n++] = (struct pollfd){.fd = k->fd, .events = POLLRDHUP};
+        if (goes_on(k)) polled[n++] = (struct pollfd){.fd = k->fd, .events = POLLRDHUP};
     return n;
 }
 
@@ -68,7 +69,7 @@ static void end_gone(ig_watch *w, const struct pollfd *polled, size_t n) {
     for (size_t i = 1; i < n; i++) {
         if (!polled[i].revents) continue;
         for (ig_connection *k = w->first; k; k = k->next)
-            if (k->fd == polled[i].fd && k->call && has_gone(k->fd)) end_call(k);
+            if (k->fd == polled[i].fd && goes_on(k) && has_gone(k->fd)) end_call(k, IG_CALL_GONE);
     }
 }
 
@@ -197,7 +198,7 @@ void ig_watch_remove(ig_watch *w, ig_connection *k) {
 void ig_watch_end_all(ig_watch *w) {
     pthread_mutex_lock(&w->lock);
     for (ig_connection *k = w->first; k; k = k->next) {
-        end_call(k);
+        end_call(k, IG_CALL_SHUT);
         shutdown(k->fd, SHUT_RDWR);
     }
     while (w->n) pthread_cond_wait(&w->changed, &w->lock);
@@ -236,6 +237,6 @@ void ig_watch_call(ig_watch *w, ig_connection *k, ig_call *c) {
 
 void ig_watch_end_calls(ig_watch *w) {
     pthread_mutex_lock(&w->lock);
-    for (ig_connection *k = w->first; k; k = k->next) end_call(k);
+    for (ig_connection *k = w->first; k; k = k->next) end_call(k, IG_CALL_SHUT);
     pthread_mutex_unlock(&w->lock);
 }

@@ -262,6 +262,21 @@ def test_second_signal_ends_at_once(program, served):
         assert s.stop(seconds=5) == 0
 
 
+def test_what_ends_with_the_server_is_told(program, served):
+    """Those that it has no time to answer, whether they run or wait: an error, after which to come again."""
+    long = {"prompt": "ab", "max_tokens": 8000, "ignore_eos": True}
+    with Server(program, served, "-c", 8192, "-np", 2, "--drain-timeout", 0.2) as s, \
+            concurrent.futures.ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(s.ask, TEXT, {**long, "stream": i % 2 > 0}) for i in range(4)]
+        s.wait_for("infinigen_requests_waiting", 2)
+        s.process.send_signal(signal.SIGTERM)
+        for i, (status, reply, headers) in enumerate(a.result(30) for a in asked):
+            assert status == (200 if i % 2 else 503), reply
+            error = json.loads(reply.strip().split("\n\n")[-1][6:]) if i % 2 else reply
+            assert error["error"]["type"] == "unavailable_error" and "shut down" in error["error"]["message"]
+            assert i % 2 or headers["retry-after"] == "1"
+
+
 # ---- connections ----
 
 
