@@ -88,7 +88,8 @@ static void *accept_all(void *arg) {
                        sizeof on); /* a socket in the file system has no such thing */
             take(s, fd, &address);
         } else if (errno != EINTR && errno != ECONNABORTED) {
-            usleep(20000); /* no descriptor is free, say */
+            if (errno == EMFILE || errno == ENFILE) ig_watch_make_room(&s->watch);
+            usleep(20000);
         }
     }
     return NULL;

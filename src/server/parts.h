@@ -96,6 +96,8 @@ void ig_watch_close(ig_watch *w);
 /* Where there are too many, of this address or in all, the one that has waited longest for its client makes room, but
  * none that has sent what nobody has read yet. NULL: none could, or there is no memory. */
 ig_connection *ig_watch_add(ig_watch *w, int fd, const struct in6_addr *address);
+/* Where nothing is left to take one more: the one that has waited longest is told to end, if any waits. */
+void ig_watch_make_room(ig_watch *w);
 void ig_watch_remove(ig_watch *w, ig_connection *k);
 void ig_watch_stage(ig_watch *w, ig_connection *k, ig_server_stage stage);
 /* The first byte of a request has come. */

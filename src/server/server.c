@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -185,6 +186,26 @@ static void drain(ig_server *s, const sigset_t *set) {
     wait_for_calls(s, set, for_last_words);
 }
 
+/* ---- files that may be open --------------------------------------------------------------------- */
+
+/* A connection is a file that is open. The limit is raised as far as it may be; what it does not allow then, they do
+ * not get, and some are left for the model, its KV cache and the store. */
+static int allowed_connections(const ig_server *s, int wanted) {
+    enum { OTHERS = 256 };
+    struct rlimit most;
+    if (getrlimit(RLIMIT_NOFILE, &most) != 0) return wanted;
+    rlim_t before = most.rlim_cur, enough = (rlim_t)wanted + OTHERS;
+    if (before >= enough) return wanted;
+    most.rlim_cur = most.rlim_max < enough ? most.rlim_max : enough;
+    if (setrlimit(RLIMIT_NOFILE, &most) != 0) most.rlim_cur = before;
+    if (most.rlim_cur >= enough) return wanted;
+    rlim_t others = most.rlim_cur / 2 < OTHERS ? most.rlim_cur / 2 : OTHERS;
+    int n = (int)(most.rlim_cur - others);
+    ig_server_say(s, "at most %d connections, not %d: only %llu files may be open (ulimit -Hn)", n, wanted,
+                  (unsigned long long)most.rlim_cur);
+    return n;
+}
+
 /* ---- the whole -------------------------------------------------------------------------------------- */
 
 static ig_status check(ig_server *s, ig_error *err) {
@@ -220,7 +241,8 @@ static void stop(ig_server *s) {
 }
 
 ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
-    ig_server s = {.o = o, .listener = -1, .started = ig_server_seconds(), .created = (int64_t)time(NULL)};
+    ig_server_options own = *o;
+    ig_server s = {.o = &own, .listener = -1, .started = ig_server_seconds(), .created = (int64_t)time(NULL)};
     sigset_t wanted, before;
     ig_model_get_info(o->model, &s.info);
     snprintf(s.fingerprint, sizeof s.fingerprint, "ig-%016llx", (unsigned long long)ig_model_identity(o->model));
@@ -231,6 +253,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     signal(SIGPIPE, SIG_IGN); /* whoever read what the server says may end before it */
     wanted_signals(&wanted);
     pthread_sigmask(SIG_BLOCK, &wanted, &before); /* threads that are started from here on take none of them */
+    own.limits.connections = allowed_connections(&s, o->limits.connections);
     ig_status status = start(&s, err);
     if (!status) {
         ig_server_say(&s, "ready: %s, %d at a time, contexts of %d tokens", o->alias,

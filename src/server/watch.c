@@ -162,6 +162,12 @@ static bool make_room(ig_watch *w, const struct in6_addr *address) {
     return n < w->limits->connections || drop_oldest(w, NULL);
 }
 
+void ig_watch_make_room(ig_watch *w) {
+    pthread_mutex_lock(&w->lock);
+    drop_oldest(w, NULL);
+    pthread_mutex_unlock(&w->lock);
+}
+
 ig_connection *ig_watch_add(ig_watch *w, int fd, const struct in6_addr *address) {
     ig_connection *k = calloc(1, sizeof *k);
     if (!k) return NULL;

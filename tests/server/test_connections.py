@@ -3,6 +3,8 @@
 import concurrent.futures
 import http.client
 import json
+import os
+import resource
 import shutil
 import signal
 import socket
@@ -122,6 +124,32 @@ def test_slow_clients_block_nobody(program, served):
             for c in slow:
                 c.close()
         s.wait_for("infinigen_http_connections", 1)
+
+
+def limited(program, path, ulimit):
+    """The program, with less that it may open."""
+    path.write_text(f"#!/bin/sh\nulimit {ulimit}\nexec {program.path} \"$@\"\n")
+    path.chmod(0o755)
+    return type(program)(str(path), program.home)
+
+
+def test_few_open_files(program, served, tmp_path):
+    """The limit is raised where it may be, else there are fewer connections; those that wait make room for others."""
+    def may_open(s):
+        return resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE)
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[1] >= 1024 + 256:
+        with Server(limited(program, tmp_path / "soft", "-Sn 300"), served, "-c", 512) as s:
+            assert may_open(s)[0] == 1024 + 256 and b"ulimit" not in s.said
+    with Server(limited(program, tmp_path / "hard", "-n 100"), served, "-c", 512) as s:
+        assert may_open(s) == (100, 100) and b"at most 50 connections, not 1024" in s.said
+        held = [s.connect() for _ in range(120)]
+        assert s.ask("/health")[0] == 200
+        n = len(os.listdir(f"/proc/{s.process.pid}/fd"))
+        resource.prlimit(s.process.pid, resource.RLIMIT_NOFILE, (n - 10, 100))  # less than it was told
+        held += [s.connect() for _ in range(20)]
+        assert s.ask("/health")[0] == 200
+        for c in held:
+            c.close()
 
 
 def test_slow_clients_are_cut_off(program, served):
