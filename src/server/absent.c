@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What asks for nothing is, beside null, what is empty of this type, false, and the word or number `neutral`. */
+/* What asks for nothing is, beside null, what is empty of this type, false or true if that is the type, and the word or
+ * number `neutral`. */
 typedef struct absent_field {
     const char *name;
     json_type type; /* JSON_NULL: only null asks for nothing */
@@ -49,6 +50,11 @@ static const absent_field absent[] = {
     {"chat_template_kwargs", JSON_OBJECT, NULL},
     {"continue_final_message", JSON_FALSE, NULL},
     {"documents", JSON_ARRAY, NULL},
+    {"skip_special_tokens", JSON_TRUE, NULL},
+    {"spaces_between_special_tokens", JSON_TRUE, NULL},
+    {"return_token_ids", JSON_FALSE, NULL},
+    {"return_tokens", JSON_FALSE, NULL},
+    {"post_sampling_probs", JSON_FALSE, NULL},
     /* other than text */
     {"audio", JSON_OBJECT, NULL},
     {"images", JSON_ARRAY, NULL},
@@ -68,6 +74,7 @@ static const absent_field absent[] = {
     {"conversation", JSON_OBJECT, NULL},
     {"background", JSON_FALSE, NULL},
     {"truncate_prompt_tokens", JSON_NULL, NULL},
+    {"add_special_tokens", JSON_TRUE, NULL},
     {"prompt_logprobs", JSON_FALSE, NULL},
     {"lora", JSON_ARRAY, NULL},
     {"kv_transfer_params", JSON_OBJECT, NULL},
@@ -135,7 +142,7 @@ static bool asks_nothing(const absent_field *f, const json_t *v) {
         return f->type == JSON_REAL && strtod(f->neutral, &end) == json_number_value(v) && end != f->neutral;
     if (json_typeof(v) != f->type) return false;
     if (text) return !*text || (f->neutral && strcmp(text, f->neutral) == 0);
-    return json_is_false(v) || (json_array_size(v) == 0 && json_object_size(v) == 0);
+    return json_array_size(v) == 0 && json_object_size(v) == 0;
 }
 
 static bool is_in(const char *const *list, const char *name) {

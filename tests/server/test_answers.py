@@ -40,6 +40,19 @@ def test_answers_are_those_of_run(program, server, served):
         assert reply["object"] == "text_completion" and reply["id"].startswith("cmpl-")
 
 
+def test_without_the_beginning_of_an_answer(server):
+    """The prompt of a chat ends where /apply-template says."""
+    for last in (user("ab"), user("ab") + [{"role": "assistant", "content": "The"}]):
+        for begins in (True, False):
+            question = {"messages": last, "add_generation_prompt": begins}
+            how = {"max_tokens": 9, "temperature": 0, "ignore_eos": True}
+            prompt = server.ask("/apply-template", question)[1]["prompt"]
+            assert prompt.endswith("assistant\n") == begins
+            chat, text = server.ask(CHAT, {**question, **how})[1], server.ask(TEXT, {"prompt": prompt, **how})[1]
+            assert chat["choices"][0]["message"]["content"] == text["choices"][0]["text"]
+            assert chat["usage"]["prompt_tokens"] == text["usage"]["prompt_tokens"]
+
+
 def test_streams(server):
     for path, chat, question in ((CHAT, True, {"messages": user("ab")}), (TEXT, False, {"prompt": "ab"})):
         body = {**question, "max_tokens": 12, "temperature": 0}

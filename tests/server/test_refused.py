@@ -75,6 +75,8 @@ ABSENT = [
     ("prompt_logprobs", 1, None), ("truncate_prompt_tokens", 5, None), ("logits_processors", ["x"], []),
     ("allowed_token_ids", [1], []), ("bad_words", ["x"], []), ("mirostat", 2, 0), ("dry_multiplier", 0.8, 0),
     ("n_probs", 3, 0), ("chat_template", "{{ x }}", None), ("reasoning_effort", "high", None), ("image_data", [{}], []),
+    ("skip_special_tokens", False, True), ("spaces_between_special_tokens", False, True), ("return_token_ids", True, False),
+    ("return_tokens", True, False), ("post_sampling_probs", True, False), ("add_special_tokens", False, True),
 ]
 
 
@@ -89,7 +91,8 @@ def test_what_is_not_there(server):
     assert server.ask(CHAT, {"messages": image})[1]["error"]["param"] == "messages[0].content"
     assert server.ask("/v1/embeddings", {"input": "a", "encoding_format": "base64"})[1]["error"]["param"] == "input"
     for field, wrong in (("tools", {}), ("tools", False), ("suffix", []), ("echo", 0), ("mirostat", False), ("json_schema", ""),
-                         ("tool_choice", []), ("metadata", "x"), ("parallel_tool_calls", 1), ("truncate_prompt_tokens", 0)):
+                         ("tool_choice", []), ("metadata", "x"), ("parallel_tool_calls", 1), ("truncate_prompt_tokens", 0),
+                         ("add_generation_prompt", 1)):
         status, reply, _ = server.ask(CHAT, {"messages": user("a"), field: wrong})
         assert status == 400 and reply["error"]["param"] == field, field
 
