@@ -261,7 +261,7 @@ static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
     if (is_full || err->status == IG_E_INTERRUPTED) {
         ig_refuse(x->call, 503, NULL, "%s", err->text);
         r->may_retry = true;
-        r->code = "queue_full";
+        if (is_full) r->code = "queue_full";
     } else {
         ig_refuse_error(x->call, NULL, err);
     }
@@ -269,7 +269,11 @@ static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
 
 bool ig_exchange_submit(ig_exchange *x) {
     size_t n = x->n_prompts * (size_t)x->n, refused = 0;
+    int n_queue = x->call->server->o->scheduler.n_queue;
     ig_error err = {0};
+    if (n > (size_t)n_queue)
+        return ig_refuse(x->call, 400, x->n > 1 ? "n" : "prompt", "%zu choices at once: at most %d may wait", n,
+                         n_queue);
     x->choices = calloc(n, sizeof *x->choices);
     x->requests = calloc(n, sizeof *x->requests);
     ig_request_options *all = calloc(n, sizeof *all);
@@ -288,7 +292,7 @@ bool ig_exchange_submit(ig_exchange *x) {
     else if (!ig_scheduler_submit(x->requests, &refused, x->call->server->scheduler, all, n, &err))
         x->is_submitted = true;
     free(all);
-    if (!x->is_submitted) refuse_submit(x, refused == n, &err);
+    if (!x->is_submitted) refuse_submit(x, refused == n && err.status == IG_E_LIMIT, &err);
     return x->is_submitted;
 }
 

@@ -51,6 +51,9 @@ def test_full_queue(program, served):
             s.wait_for("infinigen_requests_waiting", waiting)
         status, reply, headers = s.ask(TEXT, {"prompt": "ab"})
         assert status == 503 and headers["retry-after"] and reply["error"]["code"] == "queue_full"
+        for many, field in (({"prompt": "ab", "n": 3}, "n"), ({"prompt": ["ab"] * 3}, "prompt")):  # never is there room
+            status, reply, headers = s.ask(TEXT, many)
+            assert status == 400 and reply["error"]["param"] == field and "retry-after" not in headers
         for c in held:
             c.close()
         s.wait_for("infinigen_requests_running", 0)
@@ -268,7 +271,15 @@ def test_drain(program, served):
         long = {"prompt": "ab", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
         stream, whole = pool.submit(s.events, TEXT, long), pool.submit(s.ask, TEXT, long)
         s.wait_for("infinigen_requests_running", 2)
+        kept = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        kept.request("GET", "/health")
+        assert kept.getresponse().read()
         s.process.send_signal(signal.SIGTERM)
+        while b"ending" not in s.said:
+            time.sleep(0.01)
+        kept.request("POST", TEXT, json.dumps({"prompt": "ab"}), {"Content-Type": "application/json"})
+        r = kept.getresponse()
+        assert r.status == 503 and r.headers["Retry-After"] and json.load(r)["error"]["code"] is None
         events = stream.result(600)
         assert events[-1]["choices"][0]["finish_reason"] == "length"
         assert whole.result(600)[1]["choices"][0]["text"] == said(events, False)
