@@ -136,12 +136,19 @@ const char *ig_head_value(const ig_head *h, const char *name) {
 /* Whether a word stands in a list with commas. */
 static bool has_word(const char *list, const char *word) {
     size_t n = strlen(word);
-    while (list && *list) {
+    while (*list) {
         list += strspn(list, ", \t");
         size_t have = strcspn(list, ", \t");
         if (have == n && strncasecmp(list, word, n) == 0) return true;
         list += have;
     }
+    return false;
+}
+
+/* The same of a field: all lines of its name are one list. */
+static bool lists_word(const ig_head *h, const char *name, const char *word) {
+    for (size_t i = 0; i < h->n_fields; i++)
+        if (strcasecmp(h->fields[i].name, name) == 0 && has_word(h->fields[i].value, word)) return true;
     return false;
 }
 
@@ -162,7 +169,7 @@ static unsigned understand(ig_head *h, const char **why) {
     static const char *const once[] = {
         "Host", "Content-Length", "Transfer-Encoding", "Authorization", "Origin", "Content-Type", "Expect", NULL};
     const char *length = ig_head_value(h, "Content-Length"), *coding = ig_head_value(h, "Transfer-Encoding"),
-               *expect = ig_head_value(h, "Expect"), *connection = ig_head_value(h, "Connection");
+               *expect = ig_head_value(h, "Expect");
     for (int i = 0; once[i]; i++)
         if (count(h, once[i]) > 1) return *why = "header fields that contradict each other", 400;
     if (!h->is_1_0 && !ig_head_value(h, "Host")) return *why = "the header field Host is missing", 400;
@@ -173,7 +180,7 @@ static unsigned understand(ig_head *h, const char **why) {
     h->is_chunked = coding != NULL;
     if (expect && strcasecmp(expect, "100-continue") != 0) return *why = "Expect other than 100-continue", 417;
     h->wants_continue = expect && !h->is_1_0;
-    h->closes = h->is_1_0 ? !has_word(connection, "keep-alive") : has_word(connection, "close");
+    h->closes = lists_word(h, "Connection", "close") || (h->is_1_0 && !lists_word(h, "Connection", "keep-alive"));
     return 0;
 }
 

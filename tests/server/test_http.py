@@ -121,6 +121,16 @@ def test_versions(raw):
     assert len(replies(old)) == 1 and b"Connection: close" in old
     kept = raw.send(GET.replace("1.1", "1.0").encode() + b"Connection: keep-alive\r\n\r\n" + GET.encode() + b"Connection: close\r\n\r\n")
     assert len(replies(kept)) == 2
+
+
+def test_lines_of_one_list(raw):
+    """Whether the connection goes on is said in any of several lines."""
+    for lines, n in (("keep-alive\r\nConnection: close", 1), ("x\r\nconnection: y, CLOSE", 1), ("x\r\nConnection: keep-alive", 2)):
+        got = raw.send((GET + f"Connection: {lines}\r\n\r\n" + GET + "Connection: close\r\n\r\n").encode())
+        assert [r[0] for r in replies(got)] == [200] * n, lines
+
+
+def test_streams_of_old_clients(raw):
     stream = json.dumps({"prompt": "ab", "max_tokens": 3, "stream": True})
     whole = raw.send((POST.replace("/tokenize", "/v1/completions").replace("1.1", "1.0") + f"Content-Length: {len(stream)}\r\n\r\n" + stream).encode())
     assert b"chunked" not in whole and whole.endswith(b"data: [DONE]\n\n")
