@@ -121,11 +121,11 @@ static bool host_name(char name[256], const char *host) {
 }
 
 /* A page of elsewhere may have a name that leads to this machine, but cannot choose what the browser calls it. With a
- * key it could do nothing, and the name may be a proxy's. */
+ * key it could do nothing, and the name may be a proxy's. No browser leaves it out, as HTTP/1.0 may. */
 static bool is_host_fine(const ig_server *s, const char *host) {
     char name[256];
-    if (ig_server_has_keys(s) || s->o->unix_path) return true;
-    if (!host || !host_name(name, host)) return false;
+    if (!host || ig_server_has_keys(s) || s->o->unix_path) return true;
+    if (!host_name(name, host)) return false;
     return ig_server_is_loopback(name) || strcasecmp(name, s->o->host) == 0;
 }
 

@@ -121,6 +121,8 @@ def test_versions(raw):
     assert len(replies(old)) == 1 and b"Connection: close" in old
     kept = raw.send(GET.replace("1.1", "1.0").encode() + b"Connection: keep-alive\r\n\r\n" + GET.encode() + b"Connection: close\r\n\r\n")
     assert len(replies(kept)) == 2
+    bare = replies(raw.send(b"GET /health HTTP/1.0\r\n\r\n"))
+    assert [r[0] for r in bare] == [200]  # without Host
 
 
 def test_lines_of_one_list(raw):
