@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "server/parts.h"
 
+#include <float.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -80,7 +81,7 @@ static bool read_seed(ig_exchange *x) {
 static bool read_sampler(ig_exchange *x) {
     ig_sampler_options *s = &x->ask.sampler;
     s->temperature = 1;
-    bool ok = read_float(x, "temperature", 0, 100, &s->temperature) && read_float(x, "top_p", 0.001, 1, &s->top_p) &&
+    bool ok = read_float(x, "temperature", 0, 100, &s->temperature) && read_float(x, "top_p", 0, 1, &s->top_p) &&
               read_whole(x, "top_k", -1, INT_MAX, &s->top_k) && read_float(x, "min_p", 0, 1, &s->min_p) &&
               read_float(x, "typical_p", 0.001, 1, &s->typical_p) &&
               read_float(x, "top_n_sigma", -1, 1000, &s->top_n_sigma) &&
@@ -91,7 +92,8 @@ static bool read_sampler(ig_exchange *x) {
               read_whole(x, "repeat_last_n", -1, INT_MAX, &s->repeat_last_n) &&
               read_float(x, "presence_penalty", -1000, 1000, &s->presence_penalty) &&
               read_float(x, "frequency_penalty", -1000, 1000, &s->frequency_penalty) && read_seed(x);
-    if (s->top_k < 0) s->top_k = 0; /* -1 stands for all as well */
+    if (s->top_k < 0) s->top_k = 0;             /* -1 stands for all as well */
+    if (s->top_p < FLT_MIN) s->top_p = FLT_MIN; /* the likeliest one is always left */
     return ok;
 }
 
@@ -281,9 +283,12 @@ static bool read_stream(ig_exchange *x) {
 }
 
 static bool read_length(ig_exchange *x) {
-    int64_t most = x->is_chat ? -1 : 16, least = x->is_echo ? 0 : 1;
-    if (!ig_field_int(x->call, x->body, "max_tokens", least, INT_MAX, &most)) return false;
-    if (!ig_field_int(x->call, x->body, "max_completion_tokens", least, INT_MAX, &most)) return false;
+    static const char *const names[] = {"max_tokens", "max_completion_tokens"};
+    int64_t most = x->is_chat ? -1 : 16; /* -1: to the end of the context */
+    for (int i = 0; i < 2; i++) {
+        if (!ig_field_int(x->call, x->body, names[i], -1, INT_MAX, &most)) return false;
+        if (most == 0 && !x->is_echo) return ig_refuse(x->call, 400, names[i], "%s may be 0 only with echo", names[i]);
+    }
     x->ask.generate.n_predict = (int)most;
     return true;
 }

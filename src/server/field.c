@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "server/parts.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,13 +23,22 @@ bool ig_field_bool(ig_call *c, const json_t *object, const char *name, bool *out
     return true;
 }
 
+/* 4.0 is one as well, as JSON and its schemas have it. */
+static bool whole_of(const json_t *v, int64_t *out) {
+    double x = json_number_value(v);
+    if (json_is_integer(v)) return *out = json_integer_value(v), true;
+    if (!json_is_real(v) || x != floor(x) || !(fabs(x) <= 0x1p53)) return false;
+    return *out = (int64_t)x, true;
+}
+
 bool ig_field_int(ig_call *c, const json_t *object, const char *name, int64_t min, int64_t max, int64_t *out) {
     const json_t *v = ig_field(object, name);
+    int64_t x;
     if (!v) return true;
-    if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max)
+    if (!whole_of(v, &x) || x < min || x > max)
         return ig_refuse(c, 400, name, "%s must be a whole number from %lld to %lld", name, (long long)min,
                          (long long)max);
-    *out = json_integer_value(v);
+    *out = x;
     return true;
 }
 

@@ -27,7 +27,7 @@ static const char sampling[] =
     "{\"n\":" WHOLE("1", "16") ",\"stop\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},"
     "{\"type\":\"array\",\"maxItems\":16,\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},"
     "{\"type\":\"null\"}]},\"seed\":" WHOLE("-9223372036854775808", "9223372036854775807")
-    ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0.001", "1") ",\"top_k\":" WHOLE("-1", "2147483647")
+    ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER("0", "1") ",\"top_k\":" WHOLE("-1", "2147483647")
     ",\"min_p\":" NUMBER("0", "1") ",\"typical_p\":" NUMBER("0.001", "1") ",\"top_n_sigma\":" NUMBER("-1", "1000")
     ",\"xtc_probability\":" NUMBER("0", "1") ",\"xtc_threshold\":" NUMBER("0", "1")
     ",\"repeat_penalty\":" NUMBER("0.01", "100") ",\"repetition_penalty\":" NUMBER("0.01", "100")
@@ -37,7 +37,7 @@ static const char sampling[] =
     "{\"type\":\"number\",\"minimum\":-100,\"maximum\":100}},\"ignore_eos\":" BOOL
     ",\"min_tokens\":" WHOLE("0", "2147483647") ",\"stop_token_ids\":{\"type\":[\"array\",\"null\"],"
     "\"maxItems\":1024,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}}"
-    ",\"include_stop_str_in_output\":" BOOL ",\"max_tokens\":" WHOLE("0", "2147483647") ",\"max_completion_tokens\":" WHOLE("0", "2147483647") ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{\"include_usage\":" BOOL
+    ",\"include_stop_str_in_output\":" BOOL ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"max_completion_tokens\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{\"include_usage\":" BOOL
     ",\"continuous_usage_stats\":" BOOL "}" OTHERS ",\"return_tokens_as_token_ids\":" BOOL ",\"cache_salt\":" TEXT
     ",\"infinigen\":{\"type\":[\"object\",\"null\"],\"properties\":{\"policy\":" SCHEMA("Policy")
     ",\"budget\":" NUMBER("0.0001", "16777216") ",\"mass\":" NUMBER("0.001", "1") ",\"locality\":" NUMBER("0", "1")
@@ -45,7 +45,7 @@ static const char sampling[] =
     ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}}";
 static const char chat_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
     "Messages") ",\"model\":" SCHEMA("Model") ",\"add_generation_prompt\":" BOOL ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20")
-    ",\"max_tokens\":" WHOLE("1", "2147483647") ",\"max_completion_tokens\":" WHOLE("1", "2147483647") "}" OTHERS;
+    ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"max_completion_tokens\":" WHOLE("-1", "2147483647") "}" OTHERS;
 static const char completions_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA("Model")
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","

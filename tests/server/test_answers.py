@@ -53,6 +53,17 @@ def test_without_the_beginning_of_an_answer(server):
             assert chat["usage"]["prompt_tokens"] == text["usage"]["prompt_tokens"]
 
 
+def test_other_ways_to_write_numbers(server):
+    """A length without end, whole numbers with a point, and the likeliest tokens only."""
+    body = {"prompt": "ab", "ignore_eos": True, "temperature": 0}
+    nine = server.ask(TEXT, {**body, "max_tokens": 9})[1]["choices"]
+    assert server.ask(TEXT, {**body, "max_tokens": 9.0, "n": 1.0, "seed": 3.0})[1]["choices"] == nine
+    assert server.ask(TEXT, {**body, "max_tokens": 9, "temperature": 2, "top_p": 0})[1]["choices"] == nine
+    for path, question in ((TEXT, body), (CHAT, {"messages": user("ab"), "ignore_eos": True})):
+        usage = server.ask(path, {**question, "max_tokens": -1})[1]["usage"]
+        assert usage["total_tokens"] >= 2048
+
+
 def test_streams(server):
     for path, chat, question in ((CHAT, True, {"messages": user("ab")}), (TEXT, False, {"prompt": "ab"})):
         body = {**question, "max_tokens": 12, "temperature": 0}
