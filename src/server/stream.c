@@ -20,11 +20,27 @@ static bool add_out(ig_exchange *x, const char *text, size_t n) {
     return true;
 }
 
+/* JSON without what Unicode has as ends of lines: some clients take them for ends of the stream's lines. */
+static bool add_json(ig_exchange *x, const char *text) {
+    static const struct {
+        const char *bytes, *escape;
+    } ends[] = {{"\xc2\x85", "\\u0085"}, {"\xe2\x80\xa8", "\\u2028"}, {"\xe2\x80\xa9", "\\u2029"}};
+    const size_t n_ends = sizeof ends / sizeof *ends;
+    for (const char *at = text; (at = strpbrk(at, "\xc2\xe2")); at++) {
+        size_t e = 0;
+        while (e < n_ends && strncmp(at, ends[e].bytes, strlen(ends[e].bytes)) != 0) e++;
+        if (e == n_ends) continue;
+        if (!add_out(x, text, (size_t)(at - text)) || !add_out(x, ends[e].escape, strlen(ends[e].escape))) return false;
+        text = at + strlen(ends[e].bytes);
+    }
+    return add_out(x, text, strlen(text));
+}
+
 /* Takes `value`. False: no memory. */
 static bool add_event(ig_exchange *x, json_t *value) {
     char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(value);
-    bool ok = text && add_out(x, "data: ", 6) && add_out(x, text, strlen(text)) && add_out(x, "\n\n", 2);
+    bool ok = text && add_out(x, "data: ", 6) && add_json(x, text) && add_out(x, "\n\n", 2);
     free(text);
     return ok;
 }

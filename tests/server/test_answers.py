@@ -40,6 +40,15 @@ def test_answers_are_those_of_run(program, server, served):
         assert reply["object"] == "text_completion" and reply["id"].startswith("cmpl-")
 
 
+def test_lines_of_streams(server):
+    """What Unicode takes for the end of a line is none of the stream's."""
+    text = "\u2028a\u2029\u2029\u0085b\u00e9\u2026\u20ac c\u2028"
+    body = {"prompt": text, "echo": True, "max_tokens": 2, "temperature": 0, "stream": True}
+    lines = server.ask(TEXT, body)[1].splitlines()
+    assert all(line.startswith("data: ") for line in lines if line)
+    assert json.loads(lines[0][6:])["choices"][0]["text"] == text
+
+
 def test_without_the_beginning_of_an_answer(server):
     """The prompt of a chat ends where /apply-template says."""
     for last in (user("ab"), user("ab") + [{"role": "assistant", "content": "The"}]):
