@@ -26,7 +26,7 @@ class Program:
     def __init__(self, path, home):
         self.path = path
         self.home = home
-        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("IG_", "XDG_"))}
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith(("IG_", "INFINIGEN_", "XDG_"))}
         self.env.update(HOME=home, XDG_CACHE_HOME=home + "/cache", XDG_CONFIG_HOME=home + "/config",
                         XDG_STATE_HOME=home + "/state", TERM="xterm", LC_ALL="C.UTF-8")
 

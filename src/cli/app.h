@@ -22,10 +22,10 @@ void ig_cli_guard_files(const ig_cli_options *o);
 
 /* ---- environment, paths ------------------------------------------------- */
 
-/* The debugging variables IG_CPU_MASK and IG_LOG, NULL where unset, and systemd's LISTEN_FDS. The only place that reads
- * them. */
+/* The debugging variables IG_CPU_MASK and IG_LOG, INFINIGEN_API_KEY, NULL where unset, and systemd's LISTEN_FDS. The
+ * only place that reads them. */
 typedef struct ig_cli_environment {
-    const char *cpu, *log;
+    const char *cpu, *log, *api_key;
     int listener; /* the one socket that systemd hands over (sd_listen_fds(3)), -1: none */
 } ig_cli_environment;
 ig_cli_environment ig_cli_read_environment(void);

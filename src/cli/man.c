@@ -106,6 +106,7 @@ int ig_cli_man(const ig_cli_options *o) {
         "neon, "
         "dotprod (aarch64).\n"
         ".TP\n.B IG_LOG\nerror, warn, info or debug: what is logged on standard error, terminal or not.\n"
+        ".TP\n.B INFINIGEN_API_KEY\nthe key of infinigen serve, unless there is \\-\\-api\\-key.\n"
         ".TP\n.B XDG_CACHE_HOME\nfetched models and texts are kept in its folder infinigen (default ~/.cache).\n"
         ".TP\n.B XDG_CONFIG_HOME\nits file infinigen/models.txt names further models (default ~/.config).\n"
         ".TP\n.B XDG_STATE_HOME\nthe chat history is kept in its folder infinigen (default ~/.local/state).\n",

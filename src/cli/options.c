@@ -215,8 +215,9 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--unix", "PATH", "listen at a socket in the file system instead, which only this user can open", IG_VERB_SERVE,
      IG_KIND_TEXT, AT(unix_path), NULL, 0, 0, NULL},
     {"--api-key", "KEY",
-     "that clients must give as Authorization: Bearer KEY; others can see it in the list of processes", IG_VERB_SERVE,
-     IG_KIND_TEXT, AT(api_key), NULL, 0, 0, NULL},
+     "that clients must give as Authorization: Bearer KEY; others can see it in the list of processes, and not what "
+     "is in INFINIGEN_API_KEY (the default)",
+     IG_VERB_SERVE, IG_KIND_TEXT, AT(api_key), NULL, 0, 0, NULL},
     {"--api-key-file", "FILE", "keys, one a line, of which clients must give one; read again at SIGHUP", IG_VERB_SERVE,
      IG_KIND_TEXT, AT(api_key_file), NULL, 0, 0, NULL},
     {"-a, --alias, --served-model-name", "NAME", "what clients call the model (default: the file's name)",

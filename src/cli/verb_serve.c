@@ -40,13 +40,14 @@ static bool find_sketches(char *sketches[POLICIES_MAX], ig_cli_app *app) {
 
 static int serve(ig_cli_app *app) {
     const ig_cli_options *o = app->o;
+    const ig_cli_environment around = ig_cli_read_environment();
     char name[256], *sketches[POLICIES_MAX] = {NULL};
     ig_error err = {0};
     ig_server_options s = {.host = o->host,
                            .port = o->port,
                            .unix_path = o->unix_path,
-                           .listener = ig_cli_read_environment().listener,
-                           .key = o->api_key,
+                           .listener = around.listener,
+                           .key = o->api_key ? o->api_key : around.api_key,
                            .key_file = o->api_key_file,
                            .alias = model_name(name, app),
                            .any_model = o->any_model,

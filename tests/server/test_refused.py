@@ -209,6 +209,15 @@ def test_keys(program, served, tmp_path):
         assert b"fourth-key" not in s.said
 
 
+def test_key_of_the_environment(program, served):
+    """It is the default of --api-key; an empty one is none."""
+    for flags, right, given in (([], "k1", "k1"), (["--api-key", "k2"], "k2", "k1"), ([], None, "")):
+        with Server(program, served, "-c", 256, *flags, env={"INFINIGEN_API_KEY": given}) as s:
+            for key in ("k1", "k2"):
+                expected = 200 if right in (key, None) else 401
+                assert s.ask("/v1/models", headers={"Authorization": f"Bearer {key}"})[0] == expected
+
+
 def test_a_key_is_one_client(program, served, tmp_path):
     """However it is written: who has nothing that runs is next, not who spells the key of one that has another way."""
     keys = tmp_path / "keys"
