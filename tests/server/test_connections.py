@@ -271,15 +271,7 @@ def test_drain(program, served):
         long = {"prompt": "ab", "max_tokens": 1500, "ignore_eos": True, "temperature": 0}
         stream, whole = pool.submit(s.events, TEXT, long), pool.submit(s.ask, TEXT, long)
         s.wait_for("infinigen_requests_running", 2)
-        kept = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
-        kept.request("GET", "/health")
-        assert kept.getresponse().read()
         s.process.send_signal(signal.SIGTERM)
-        while b"ending" not in s.said:
-            time.sleep(0.01)
-        kept.request("POST", TEXT, json.dumps({"prompt": "ab"}), {"Content-Type": "application/json"})
-        r = kept.getresponse()
-        assert r.status == 503 and r.headers["Retry-After"] and json.load(r)["error"]["code"] is None
         events = stream.result(600)
         assert events[-1]["choices"][0]["finish_reason"] == "length"
         assert whole.result(600)[1]["choices"][0]["text"] == said(events, False)
@@ -290,6 +282,9 @@ def test_drain(program, served):
 
 def test_second_signal_ends_at_once(program, served):
     with Server(program, served, "-c", 8192) as s:
+        kept = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
+        kept.request("GET", "/health")
+        assert kept.getresponse().read()
         c = s.connect()
         c.sendall(request({"prompt": "ab", "max_tokens": 8000, "ignore_eos": True, "stream": True}))
         s.wait_for("infinigen_requests_running", 1)
@@ -298,6 +293,9 @@ def test_second_signal_ends_at_once(program, served):
         while b"ending" not in s.said:
             assert time.monotonic() < end
             time.sleep(0.01)
+        kept.request("POST", TEXT, json.dumps({"prompt": "ab"}), {"Content-Type": "application/json"})
+        r = kept.getresponse()
+        assert r.status == 503 and r.headers["Retry-After"] and json.load(r)["error"]["code"] is None
         assert s.stop(seconds=5) == 0
 
 
@@ -307,6 +305,7 @@ def test_what_ends_with_the_server_is_told(program, served):
     with Server(program, served, "-c", 8192, "-np", 2, "--drain-timeout", 0.2) as s, \
             concurrent.futures.ThreadPoolExecutor(4) as pool:
         asked = [pool.submit(s.ask, TEXT, {**long, "stream": i % 2 > 0}) for i in range(4)]
+        s.wait_for("infinigen_requests_running", 2)
         s.wait_for("infinigen_requests_waiting", 2)
         s.process.send_signal(signal.SIGTERM)
         for i, (status, reply, headers) in enumerate(a.result(30) for a in asked):
