@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The GGUF parser. The same walk over keys and tensor descriptions runs twice: the first time it
- * checks and counts, then exactly the memory that the file's own bytes justify is taken, and the second time it fills
- * that memory. Values and tensors stay where they are in the file; only names are copied, to end them with a NUL.
+ * The GGUF parser. The same walk over keys and tensor descriptions runs three times: the first finds where they end, so
+ * that they can be copied, as a mapped file may change at any moment; the second checks and counts what the copy holds,
+ * then exactly the memory that its bytes justify is taken, and the third fills that memory. Values stay where they are
+ * in the copy and tensors where they are in the file; names are copied once more, to end them with a NUL.
  */
 #include "format/gguf.h"
 
@@ -30,6 +31,7 @@ enum {
 struct ig_gguf {
     ig_file file;
     char *path;
+    uint8_t *head; /* copy of all before the data */
     size_t n_values, n_tensors;
     ig_gguf_value *values; /* [n_values] */
     ig_tensor *tensors;    /* [n_tensors] */
@@ -40,10 +42,10 @@ struct ig_gguf {
 
 typedef struct parser {
     ig_gguf *g;
-    const uint8_t *data;
+    const uint8_t *data;      /* of the file, then of the copy of its head */
     size_t size, at;          /* bytes */
     size_t n_text, n_offsets; /* taken so far */
-    ig_extent *extents;       /* [n_tensors]; NULL in the first walk */
+    ig_extent *extents;       /* [n_tensors]; NULL before the last walk */
     char where[112];          /* what is being read, for errors */
     ig_error *err;
 } parser;
@@ -69,7 +71,7 @@ static ig_status read_u64(parser *p, uint64_t *out, const char *what) {
     return IG_OK;
 }
 
-/* A key or name of at most max_bytes. *out is NULL in the first walk. */
+/* A key or name of at most max_bytes. *out is NULL before the last walk. */
 static ig_status read_name(parser *p, const char **out, size_t max_bytes) {
     uint64_t n;
     ig_status s = read_u64(p, &n, "name length");
@@ -179,7 +181,7 @@ static ig_status size_tensor(parser *p, ig_tensor *t, const ig_type_info *info) 
                        p->g->path, p->where, (unsigned long long)t->dims[0], info->block, info->name);
     bool fits = true;
     for (int d = 1; d < 4; d++) fits = fits && !__builtin_mul_overflow(n, t->dims[d], &n);
-    fits = fits && !__builtin_mul_overflow(n, (uint64_t)info->block_bytes, &n) && n <= p->size;
+    fits = fits && !__builtin_mul_overflow(n, (uint64_t)info->block_bytes, &n) && n <= p->g->file.size;
     if (!fits)
         return ig_fail(p->err, IG_E_FORMAT, "%s: %s: its dimensions make it larger than the file", p->g->path,
                        p->where);
@@ -266,7 +268,17 @@ static ig_status read_header(parser *p) {
     return IG_OK;
 }
 
-/* Memory for what the first walk counted. */
+/* Copies all that the walk has passed, and goes on with the copy. */
+static ig_status copy_head(parser *p) {
+    p->g->head = malloc(p->at);
+    if (!p->g->head) return ig_fail_memory(p->err, "GGUF metadata", p->at);
+    memcpy(p->g->head, p->data, p->at);
+    p->data = p->g->head;
+    p->size = p->at;
+    return IG_OK;
+}
+
+/* Memory for what the walk counted. */
 static ig_status take_memory(parser *p) {
     ig_gguf *g = p->g;
     g->values = calloc(g->n_values + 1, sizeof *g->values);
@@ -316,7 +328,7 @@ static ig_status place_tensors(parser *p) {
     ig_status s = read_layout(p, &alignment);
     if (s) return s;
     uint64_t start = (p->at + alignment - 1) / alignment * alignment;
-    uint64_t left = start < p->size ? p->size - start : 0;
+    uint64_t left = start < g->file.size ? g->file.size - start : 0;
     for (size_t i = 0; i < g->n_tensors; i++) {
         ig_tensor *t = &g->tensors[i];
         ig_extent *e = &p->extents[i];
@@ -329,7 +341,7 @@ static ig_status place_tensors(parser *p) {
                 "%s: tensor '%s': %zu bytes at offset %llu reach past the end of the file (is it cut short?)", g->path,
                 t->name, t->n_bytes, (unsigned long long)e->begin);
         e->end = e->begin + t->n_bytes;
-        t->data = p->data + start + e->begin;
+        t->data = g->file.data + start + e->begin;
     }
     const ig_extent *e = ig_extents_overlap(p->extents, g->n_tensors);
     if (e)
@@ -342,6 +354,8 @@ static ig_status parse(ig_gguf *g, ig_error *err) {
     parser p = {.g = g, .data = g->file.data, .size = g->file.size, .err = err};
     ig_status s = read_header(&p);
     size_t start = p.at;
+    if (!s) s = walk(&p, start);
+    if (!s) s = copy_head(&p);
     if (!s) s = walk(&p, start);
     if (!s) s = take_memory(&p);
     if (!s) s = walk(&p, start);
@@ -399,6 +413,7 @@ fail:
 void ig_gguf_close(ig_gguf *g) {
     if (!g) return;
     ig_file_close(&g->file);
+    free(g->head);
     free(g->values);
     free(g->tensors);
     free(g->keys);

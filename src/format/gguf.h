@@ -4,7 +4,8 @@
  *
  * ig_gguf_open() checks everything once: magic, counts, every string, array and offset lies inside the file,
  * types are known, products don't overflow, tensors don't overlap, keys are unique. What
- * it hands out afterwards can be used without further checks of bounds.
+ * it hands out afterwards can be used without further checks of bounds, as long as the file keeps its length: metadata
+ * are copied, and tensors, whose bytes are only numbers, may change with a mapped file.
  */
 #ifndef IG_FORMAT_GGUF_H
 #define IG_FORMAT_GGUF_H

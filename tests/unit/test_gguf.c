@@ -258,6 +258,31 @@ static void survives_changes(void **state) {
     free(bytes);
 }
 
+/* What was checked stays as it was, whatever becomes of the file: here a string, and the lengths of the items of an
+ * array. */
+static void keeps_metadata(void **state) {
+    (void)state;
+    tiny t = tiny_valid();
+    size_t n;
+    ig_gguf *g;
+    ig_error err;
+    ig_text text;
+    ig_status s = IG_OK;
+    const char strings[] = "\1\0\0\0\0\0\0\0a\1\0\0\0\0\0\0\0b";
+    tiny_array(&t, "x.text", IG_GGUF_STRING, 2, strings, sizeof strings - 1);
+    uint8_t *bytes = tiny_write(&t, &n);
+    assert_int_equal(ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", &err), IG_OK);
+    memset(bytes, 255, n);
+    text = ig_gguf_array_string(ig_gguf_find(g, "x.text"), 1);
+    assert_int_equal(text.size, 1);
+    assert_memory_equal(text.data, "b", 1);
+    assert_true(ig_gguf_string(g, "general.architecture", &text, &s, &err));
+    assert_int_equal(text.size, strlen("llama"));
+    assert_memory_equal(text.data, "llama", text.size);
+    ig_gguf_close(g);
+    free(bytes);
+}
+
 static void survives_failing_memory(void **state) {
     (void)state;
 #ifndef MEMORY_IS_COUNTED
@@ -286,10 +311,9 @@ static void survives_failing_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_model),      cmocka_unit_test(reads_scalars),
-        cmocka_unit_test(reads_arrays),     cmocka_unit_test(reads_alignments),
-        cmocka_unit_test(reads_file),       cmocka_unit_test(survives_cuts),
-        cmocka_unit_test(survives_changes), cmocka_unit_test(survives_failing_memory),
+        cmocka_unit_test(reads_model),      cmocka_unit_test(reads_scalars),  cmocka_unit_test(reads_arrays),
+        cmocka_unit_test(reads_alignments), cmocka_unit_test(reads_file),     cmocka_unit_test(survives_cuts),
+        cmocka_unit_test(survives_changes), cmocka_unit_test(keeps_metadata), cmocka_unit_test(survives_failing_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
