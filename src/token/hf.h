@@ -50,6 +50,10 @@ ig_status ig_hf_merge(ig_tokenizer *t, ig_text left, ig_text right, uint32_t i, 
 /* The normalizer, pre_tokenizer and post_processor of a tokenizer.json. */
 ig_status ig_hf_stages(ig_tokenizer *t, const json_t *root, const char *path, ig_error *err);
 
+/* Appends to `out` what PCRE2 must be given for an expression of a tokenizer.json; no more of it than one byte above
+ * what ig_pretoken_add() takes. IG_E_UNSUPPORTED names what cannot be said exactly. */
+ig_status ig_hf_expression(ig_buffer *out, const char *expression, const char *where, ig_error *err);
+
 /* Builders. `added` are tokens known from other files. */
 ig_status ig_hf_from_json(ig_tokenizer *t, const char *path, ig_error *err); /* tokenizer.json */
 ig_status ig_hf_from_merges(ig_tokenizer *t, const char *vocab_path, const char *merges_path,

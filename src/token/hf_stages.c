@@ -90,7 +90,13 @@ static ig_status read_split(stages *s, const json_t *stage) {
                        s->at.field, behavior.data ? behavior.data : "");
     char where[512];
     snprintf(where, sizeof where, "%s: %s", s->at.path, s->at.field);
-    status = ig_pretoken_add(p, regex.data ? regex : literal, !regex.data, where, s->at.err);
+    ig_buffer expression = {0};
+    if (regex.data) {
+        status = ig_hf_expression(&expression, regex.data, where, s->at.err);
+        regex = (ig_text){expression.size ? expression.data : "", expression.size};
+    }
+    if (!status) status = ig_pretoken_add(p, regex.data ? regex : literal, !regex.data, where, s->at.err);
+    ig_buffer_close(&expression);
     if (status || !removed) return status;
     p->steps[p->n_steps - 1].keep_match = invert;
     p->steps[p->n_steps - 1].keep_gap = !invert;

@@ -96,7 +96,11 @@ static ig_status compile(pcre2_code **out, ig_text expression, uint32_t options,
     int code;
     size_t at;
     uint32_t back_references = 0;
-    *out = pcre2_compile((PCRE2_SPTR)expression.data, expression.size, options, &code, &at, NULL);
+    pcre2_compile_context *lines = pcre2_compile_context_create(NULL);
+    if (!lines) return ig_fail_memory(err, where, expression.size);
+    pcre2_set_newline(lines, PCRE2_NEWLINE_LF);
+    *out = pcre2_compile((PCRE2_SPTR)expression.data, expression.size, options, &code, &at, lines);
+    pcre2_compile_context_free(lines);
     if (!*out) {
         PCRE2_UCHAR why[160] = "";
         if (code == PCRE2_ERROR_HEAP_FAILED) return ig_fail_memory(err, where, expression.size);
@@ -119,7 +123,7 @@ ig_status ig_pretoken_add(ig_pretoken *p, ig_text expression, bool literal, cons
         return ig_fail(err, IG_E_LIMIT, "%s: more than %d bytes of expressions", where, IG_PRETOKEN_BYTES_MAX);
     ig_pretoken_step step = {.keep_match = true, .keep_gap = true};
     bool counted = literal || !is_known(expression);
-    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C) |
+    uint32_t options = PCRE2_UTF | (literal ? PCRE2_LITERAL : PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C) |
                        (counted ? PCRE2_AUTO_CALLOUT | PCRE2_NO_START_OPTIMIZE : 0);
     pcre2_code *re;
     ig_status s = compile(&re, expression, options, where, err);

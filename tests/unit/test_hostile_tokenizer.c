@@ -104,6 +104,8 @@ static const struct {
     {"tokenizer.json", "\"Split\"", "\"Punctuation\"", IG_E_UNSUPPORTED, "pre_tokenizer: type 'Punctuation'"},
     {"tokenizer.json", "\"Split\"", "\"Sequence\"", IG_E_UNSUPPORTED, "pre_tokenizer: nested Sequence"},
     {"tokenizer.json", "\" ?a+\"", "\"(a\"", IG_E_FORMAT, "pre_tokenizer: regular expression"},
+    {"tokenizer.json", "\" ?a+\"", "\"(*sr:.*)Z|.\"", IG_E_UNSUPPORTED,
+     "pre_tokenizer: regular expression, at byte 0: '(*s' is not supported"},
     {"tokenizer.json", "{\"Regex\": \" ?a+\"}", "{}", IG_E_FORMAT, "pre_tokenizer: Split has no pattern"},
     {"tokenizer.json", "\"Isolated\"", "\"MergedWithNext\"", IG_E_UNSUPPORTED, "Split behavior 'MergedWithNext'"},
     {"tokenizer.json", "\"add_prefix_space\": false", "\"add_prefix_space\": true", IG_E_UNSUPPORTED,
