@@ -164,6 +164,7 @@ static ig_status put_piece(ig_tokenizer *t, int32_t id, const piece *p, const ch
     if (p->kind == IG_TOKEN_BYTE && ig_tokenizer_byte_of(p->text.data, p->text.size) < 0)
         return ig_fail(err, IG_E_FORMAT, "%s: piece %d: a byte not of the form <0x0A>", path, id);
     int flags = ig_token_flags((ig_token_kind)p->kind);
+    if (p->kind == IG_TOKEN_USER) flags |= IG_TOKEN_NORMALIZED; /* it is found among the blanks as U+2581 */
     if (ig_vocab_put(&t->vocab, id, p->text.data, p->text.size, (ig_token_kind)p->kind, flags)) return IG_OK;
     return ig_fail(err, t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT, "%s: no room for piece %d", path, id);
 }
@@ -226,7 +227,7 @@ ig_status ig_hf_from_spm(ig_tokenizer *t, const char *path, const ig_added_list 
     ig_status s = ig_file_read(&bytes, &n_bytes, path, (size_t)256 << 20, err);
     if (s) return s;
     message m = {(const unsigned char *)bytes, (const unsigned char *)bytes + n_bytes};
-    t->sentencepiece = true;
+    t->sentencepiece = t->rules.fuse_unknown = true;
     s = read_settings(m, &set, path, err);
     if (!s) s = read_pieces(t, m, &set, added, path, err);
     free(bytes);

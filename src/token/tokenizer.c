@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The handle: encoding and pieces. Text is cut in this order: added tokens of the raw text, normal form, added
- * tokens of the normalised text, words, merges. Every call has its own work space, so that one handle
- * serves any number of threads.
+ * The handle: encoding and pieces. Text is cut in this order: added tokens of the raw text, normal form or
+ * SentencePiece's blanks, added tokens of the normalised text, words, merges. Every call has its own work space, so
+ * that one handle serves any number of threads.
  */
 #include "token/tokenizer.h"
 
@@ -73,12 +73,12 @@ static ig_status encode_bytewise(encoder *e, const char *text, size_t n) {
     const char *visible = ig_utf8_repair(&e->repaired, text, n);
     if (!visible) return ig_fail_memory(e->err, "tokenising text", n);
     e->text = text;
+    e->at_start = e->after_added = false;
     return ig_pretoken_run(&e->t->pretoken, &e->words, visible, n, e->err);
 }
 
-static ig_status encode_sentencepiece(encoder *e, const char *text, size_t n) {
-    const ig_tokenizer *t = e->t;
-    ig_status s = IG_OK;
+/* SentencePiece: writes blanks as U+2581, and one before the text that wants it, to e->escaped. */
+static void escape(encoder *e, const char *text, size_t n) {
     e->escaped.size = 0;
     if (wants_blank(e, text, n)) ig_buffer_text(&e->escaped, IG_BLANK);
     for (size_t at = 0, end; at < n; at = end + 1) {
@@ -87,9 +87,12 @@ static ig_status encode_sentencepiece(encoder *e, const char *text, size_t n) {
         ig_buffer_add(&e->escaped, text + at, end - at);
         if (space) ig_buffer_text(&e->escaped, IG_BLANK);
     }
-    if (e->escaped.failed) return ig_fail_memory(e->err, "tokenising text", 3 * n);
-    text = e->escaped.data;
-    n = e->escaped.size;
+    e->at_start = e->after_added = false;
+}
+
+static ig_status encode_escaped(encoder *e, const char *text, size_t n) {
+    const ig_tokenizer *t = e->t;
+    ig_status s = IG_OK;
     size_t start = 0;
     for (size_t at = 1; at < n && !s; at++) {
         if (text[at] != IG_BLANK[0] || !is_blank_at(text, n, at)) continue;
@@ -100,10 +103,20 @@ static ig_status encode_sentencepiece(encoder *e, const char *text, size_t n) {
     return s ? s : ig_merge_word(&t->rules, &e->space, text + start, n - start, e->out, e->err);
 }
 
-static ig_status encode_plain(encoder *e, const char *text, size_t n) {
-    ig_status s = e->t->sentencepiece ? encode_sentencepiece(e, text, n) : encode_bytewise(e, text, n);
-    e->at_start = e->after_added = false;
-    return s;
+/* Makes of a text what the second stage takes. */
+static ig_status normalize(encoder *e, const char **text, size_t *n) {
+    const ig_tokenizer *t = e->t;
+    if (!t->sentencepiece && t->form == IG_NORMAL_NONE) return IG_OK;
+    ig_buffer *out = t->sentencepiece ? &e->escaped : &e->normal;
+    out->size = 0;
+    if (t->sentencepiece)
+        escape(e, *text, *n);
+    else if (!ig_utf8_normalize(out, *text, *n, t->form))
+        out->failed = true;
+    if (out->failed) return ig_fail_memory(e->err, "normalising text", *n);
+    *text = out->data;
+    *n = out->size;
+    return IG_OK;
 }
 
 /* Cuts added tokens out of the text; what lies between goes on to the next stage. */
@@ -116,16 +129,10 @@ static ig_status encode_stage(encoder *e, const char *text, size_t n, bool norma
         const char *part = text + at;
         size_t size = hit.start - at;
         if (size && normalized) {
-            s = encode_plain(e, part, size);
+            s = t->sentencepiece ? encode_escaped(e, part, size) : encode_bytewise(e, part, size);
         } else if (size) {
-            if (t->form != IG_NORMAL_NONE) {
-                e->normal.size = 0;
-                if (!ig_utf8_normalize(&e->normal, part, size, t->form))
-                    return ig_fail_memory(e->err, "normalising text", size);
-                part = e->normal.data;
-                size = e->normal.size;
-            }
-            s = encode_stage(e, part, size, true);
+            s = normalize(e, &part, &size);
+            if (!s) s = encode_stage(e, part, size, true);
         }
         if (hit.id >= 0 && !s) {
             ig_ids_add(e->out, hit.id);

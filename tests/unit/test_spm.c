@@ -146,8 +146,10 @@ static void test_small_model(void **state) {
     check_ids(t, "aba", 0, IDS(10, 9));  /* ba has the best score */
     check_ids(t, "  a", 0, IDS(11, 10)); /* of three blanks the last joins with a, which scores better */
     check_ids(t, "b ab", 0, IDS(5, 7, 13));
-    check_ids(t, "\xc3\xa9z", 0, IDS(5, 3, 4, 0)); /* bytes where there are byte tokens, else unknown */
-    check_ids(t, "a[x]b", 0, IDS(10, 12, 5, 7));   /* a user's token always counts */
+    check_ids(t, "\xc3\xa9z", 0, IDS(5, 3, 4, 0));       /* bytes where there are byte tokens, else unknown */
+    check_ids(t, "zyz\xc3\xa9z", 0, IDS(5, 0, 3, 4, 0)); /* one unknown for a run of them */
+    check_ids(t, "a[x]b", 0, IDS(10, 12, 7));            /* a user's token always counts, no blank goes behind it */
+    check_ids(t, "[x]ab [x]", 0, IDS(5, 12, 8, 5, 12));
     check_ids(t, "a</s>", 2, IDS(10, 2));
     check_ids(t, "a<unk>", 2, IDS(10, 0));
     check_ids(t, "b", 1, IDS(1, 5, 7));
@@ -183,6 +185,21 @@ static void test_piece_over_blank(void **state) {
     temp_dir_close(&d);
 }
 
+/* A user's piece of blanks is found where the text has as many, the one that is put first among them. */
+static void test_user_blanks(void **state) {
+    (void)state;
+    temp_dir d = temp_dir_open();
+    model m = make_model();
+    m.pieces[11].type = USER;
+    write_model(&d, &m);
+    ig_tokenizer *t = open_model(&d);
+    check_ids(t, " a", 0, IDS(11, 6));
+    check_ids(t, "  b", 0, IDS(11, 5, 7));
+    check_ids(t, "b  b", 0, IDS(5, 7, 11, 7));
+    ig_tokenizer_close(t);
+    temp_dir_close(&d);
+}
+
 static void test_config_beside(void **state) {
     (void)state;
     static const char config[] =
@@ -203,38 +220,38 @@ static void test_config_beside(void **state) {
 
 /* ---- malformed ---- */
 
-#define SPM_CASES(X)                                                                                            \
-    X(no_pieces, IG_E_FORMAT, "pieces: there are none", m->n_pieces = 0)                                        \
-    X(unigram, IG_E_UNSUPPORTED, "model_type: unigram", m->model_type = 1)                                      \
-    X(word, IG_E_UNSUPPORTED, "model_type: word", m->model_type = 3)                                            \
-    X(suffix, IG_E_UNSUPPORTED, "treat_whitespace_as_suffix", m->suffix = 1)                                    \
-    X(map, IG_E_UNSUPPORTED, "precompiled_charsmap", m->map = "xyz")                                            \
-    X(remove_blanks, IG_E_UNSUPPORTED, "remove_extra_whitespaces", m->remove_blanks = 1)                        \
-    X(escape, IG_E_UNSUPPORTED, "escape_whitespaces", m->escape = 0)                                            \
-    X(type_0, IG_E_FORMAT, "piece 6: unknown type 0", m->pieces[6].type = 0)                                    \
-    X(type_7, IG_E_FORMAT, "piece 6: unknown type 7", m->pieces[6].type = 7)                                    \
-    X(empty, IG_E_FORMAT, "piece 6 is empty", m->pieces[6].text[0] = 0)                                         \
-    X(byte, IG_E_FORMAT, "piece 3: a byte not of the form", strcpy(m->pieces[3].text, "<0xc3>"))                \
-    X(twice, IG_E_FORMAT, "token 7, 'a', is there twice", strcpy(m->pieces[7].text, "a"))                       \
-    X(user_twice, IG_E_FORMAT, "'[x]', is there twice", strcpy(m->pieces[2].text, "[x]"))                       \
-    X(score, IG_E_FORMAT, "score of token 6 is not a number", m->pieces[6].score = (float)atof("nan"))          \
-    X(score_infinite, IG_E_FORMAT, "score of token 6 is not a number", m->pieces[6].score = (float)atof("inf")) \
-    X(bos, IG_E_FORMAT, "special token id", m->bos = 15)                                                        \
-    X(unk, IG_E_FORMAT, "special token id", m->unk = 1000000)                                                   \
-    X(tail_tag, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0a", m->n_tail = 1))                         \
-    X(tail_length, IG_E_FORMAT, "cut off or malformed",                                                         \
-      (m->tail = "\x0a\x05"                                                                                     \
-                 "ab",                                                                                          \
-       m->n_tail = 4))                                                                                          \
-    X(tail_huge, IG_E_FORMAT, "cut off or malformed",                                                           \
-      (m->tail = "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", m->n_tail = 11))                               \
-    X(tail_varint, IG_E_FORMAT, "cut off or malformed",                                                         \
-      (m->tail = "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", m->n_tail = 12))                           \
-    X(tail_fixed, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0d\x01\x02", m->n_tail = 3))               \
-    X(tail_group, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0b", m->n_tail = 1))                       \
-    X(tail_field_0, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x00\x00", m->n_tail = 2))                 \
-    X(tail_piece, IG_E_FORMAT, "piece 15 is malformed", (m->tail = "\x0a\x02\x0a\x05", m->n_tail = 4))          \
-    X(tail_empty_piece, IG_E_FORMAT, "piece 15 is empty", (m->tail = "\x0a\x00", m->n_tail = 2))                \
+#define SPM_CASES(X)                                                                                                  \
+    X(no_pieces, IG_E_FORMAT, "pieces: there are none", m->n_pieces = 0)                                              \
+    X(unigram, IG_E_UNSUPPORTED, "model_type: unigram", m->model_type = 1)                                            \
+    X(word, IG_E_UNSUPPORTED, "model_type: word", m->model_type = 3)                                                  \
+    X(suffix, IG_E_UNSUPPORTED, "treat_whitespace_as_suffix", m->suffix = 1)                                          \
+    X(map, IG_E_UNSUPPORTED, "precompiled_charsmap", m->map = "xyz")                                                  \
+    X(remove_blanks, IG_E_UNSUPPORTED, "remove_extra_whitespaces", m->remove_blanks = 1)                              \
+    X(escape, IG_E_UNSUPPORTED, "escape_whitespaces", m->escape = 0)                                                  \
+    X(type_0, IG_E_FORMAT, "piece 6: unknown type 0", m->pieces[6].type = 0)                                          \
+    X(type_7, IG_E_FORMAT, "piece 6: unknown type 7", m->pieces[6].type = 7)                                          \
+    X(empty, IG_E_FORMAT, "piece 6 is empty", m->pieces[6].text[0] = 0)                                               \
+    X(byte, IG_E_FORMAT, "piece 3: a byte not of the form", strcpy(m->pieces[3].text, "<0xc3>"))                      \
+    X(twice, IG_E_FORMAT, "token 7, 'a', is there twice", strcpy(m->pieces[7].text, "a"))                             \
+    X(user_twice, IG_E_FORMAT, "'[x]', is there twice", (strcpy(m->pieces[2].text, "[x]"), m->pieces[2].type = USER)) \
+    X(score, IG_E_FORMAT, "score of token 6 is not a number", m->pieces[6].score = (float)atof("nan"))                \
+    X(score_infinite, IG_E_FORMAT, "score of token 6 is not a number", m->pieces[6].score = (float)atof("inf"))       \
+    X(bos, IG_E_FORMAT, "special token id", m->bos = 15)                                                              \
+    X(unk, IG_E_FORMAT, "special token id", m->unk = 1000000)                                                         \
+    X(tail_tag, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0a", m->n_tail = 1))                               \
+    X(tail_length, IG_E_FORMAT, "cut off or malformed",                                                               \
+      (m->tail = "\x0a\x05"                                                                                           \
+                 "ab",                                                                                                \
+       m->n_tail = 4))                                                                                                \
+    X(tail_huge, IG_E_FORMAT, "cut off or malformed",                                                                 \
+      (m->tail = "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", m->n_tail = 11))                                     \
+    X(tail_varint, IG_E_FORMAT, "cut off or malformed",                                                               \
+      (m->tail = "\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", m->n_tail = 12))                                 \
+    X(tail_fixed, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0d\x01\x02", m->n_tail = 3))                     \
+    X(tail_group, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x0b", m->n_tail = 1))                             \
+    X(tail_field_0, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x00\x00", m->n_tail = 2))                       \
+    X(tail_piece, IG_E_FORMAT, "piece 15 is malformed", (m->tail = "\x0a\x02\x0a\x05", m->n_tail = 4))                \
+    X(tail_empty_piece, IG_E_FORMAT, "piece 15 is empty", (m->tail = "\x0a\x00", m->n_tail = 2))                      \
     X(tail_trainer, IG_E_FORMAT, "cut off or malformed", (m->tail = "\x12\x01\x18", m->n_tail = 3))
 
 #define SPM_FUNCTION(name, status, mention, change) \
@@ -325,9 +342,10 @@ static void test_failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_model),   cmocka_unit_test(test_piece_over_blank),
-        cmocka_unit_test(test_config_beside), cmocka_unit_test(test_malformed),
-        cmocka_unit_test(test_damaged),       cmocka_unit_test(test_failing_allocations),
+        cmocka_unit_test(test_small_model),         cmocka_unit_test(test_piece_over_blank),
+        cmocka_unit_test(test_user_blanks),         cmocka_unit_test(test_config_beside),
+        cmocka_unit_test(test_malformed),           cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
