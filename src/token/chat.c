@@ -110,6 +110,10 @@ static bool is_role(const ig_chat_message *m, const char *role) { return strcmp(
 
 static bool trims(const char *template) { return has(template, "| trim") || has(template, "|trim"); }
 
+static ig_status refuse_system(ig_error *err) {
+    return ig_fail(err, IG_E_UNSUPPORTED, "this model's chat template takes no system message");
+}
+
 /* ---- ChatML ------------------------------------------------------------ */
 
 /* The system message that the template itself puts where the conversation has none. */
@@ -133,13 +137,16 @@ static void add_chatml(ig_buffer *out, const char *role, const char *content, bo
     ig_buffer_text(out, "<|im_end|>\n");
 }
 
+/* What follows the last end of reasoning, or all. */
+static const char *find_answer(const char *content) {
+    const char *answer = content;
+    for (const char *at = content; (at = strstr(at, "</think>")) != NULL;) answer = at += 8;
+    return answer;
+}
+
 /* An answer of a Qwen3 model: its reasoning is left out, except in what follows the last question. */
 static void add_reasoned(ig_buffer *out, const char *content, bool after_question, bool last) {
-    const char *close = NULL, *reason = content, *answer = content;
-    for (const char *at = content; (at = strstr(at, "</think>")) != NULL; at++) {
-        if (!close) close = at;
-        answer = at + 8;
-    }
+    const char *close = strstr(content, "</think>"), *reason = content, *answer = find_answer(content);
     size_t n = close ? (size_t)(close - content) : 0;
     for (const char *at = content; close && (at = strstr(at, "<think>")) != NULL && at < close; at++) reason = at + 7;
     if (close) n = reason < close ? (size_t)(close - reason) : 0;
@@ -158,10 +165,28 @@ static void add_reasoned(ig_buffer *out, const char *content, bool after_questio
     ig_buffer_text(out, "<|im_end|>\n");
 }
 
+/* False if the template names the roles behind its marks, and they are the user's and the assistant's. */
+static bool takes_system(const char *template) {
+    static const char mark[] = "<|im_start|>";
+    bool marked = false;
+    for (const char *at = template; (at = strstr(at, mark)) != NULL; marked = true) {
+        at += sizeof mark - 1;
+        if (strncmp(at, "user", 4) != 0 && strncmp(at, "assistant", 9) != 0) return true;
+    }
+    return !marked;
+}
+
+static ig_status check_chatml(const char *template, const ig_chat_message *messages, size_t n, ig_error *err) {
+    bool given = false;
+    for (size_t i = 0; i < n; i++) given = given || is_role(&messages[i], "system");
+    return given && !takes_system(template) ? refuse_system(err) : IG_OK;
+}
+
 static void render_chatml(ig_buffer *out, const char *template, const ig_chat_message *messages, size_t n) {
     ig_buffer system = {0};
     bool reasons = has(template, "last_query_index") && has(template, "</think>"),
-         trimmed = trims(template) && !reasons;
+         cuts = !reasons && has(template, ".split('</think>')[-1]"), /* QwQ */
+        strips = cuts && has(template, ".split('</think>')[-1].lstrip('\\n')"), trimmed = !reasons && trims(template);
     size_t question = n - 1;
     for (size_t i = n; i-- > 0 && reasons;)
         if (is_role(&messages[i], "user")) {
@@ -171,10 +196,14 @@ static void render_chatml(ig_buffer *out, const char *template, const ig_chat_me
     if (!is_role(&messages[0], "system") && find_chatml_system(&system, template))
         add_chatml(out, "system", system.size ? system.data : "", false);
     for (size_t i = 0; i < n; i++) {
-        if (reasons && is_role(&messages[i], "assistant"))
-            add_reasoned(out, messages[i].content, i > question, i + 1 == n);
+        const char *content = messages[i].content;
+        bool answers = is_role(&messages[i], "assistant");
+        if (answers && cuts) content = find_answer(content);
+        while (answers && strips && *content == '\n') content++;
+        if (answers && reasons)
+            add_reasoned(out, content, i > question, i + 1 == n);
         else
-            add_chatml(out, messages[i].role, messages[i].content, trimmed);
+            add_chatml(out, messages[i].role, content, trimmed);
     }
     out->failed = out->failed || system.failed;
     ig_buffer_close(&system);
@@ -209,10 +238,9 @@ static void render_llama3(ig_buffer *out, const char *template, const ig_chat_me
 /* ---- Llama 2 and Mistral ------------------------------------------------ */
 
 /* After an optional system message, user and assistant take turns. */
-static ig_status check_turns(const ig_chat_message *messages, size_t n, bool takes_system, ig_error *err) {
+static ig_status check_turns(const ig_chat_message *messages, size_t n, bool system_ok, ig_error *err) {
     size_t first = is_role(&messages[0], "system");
-    if (first && !takes_system)
-        return ig_fail(err, IG_E_UNSUPPORTED, "this model's chat template takes no system message");
+    if (first && !system_ok) return refuse_system(err);
     for (size_t i = first; i < n; i++)
         if (!is_role(&messages[i], (i - first) % 2 ? "assistant" : "user"))
             return ig_fail(err, IG_E_ARG,
@@ -302,8 +330,9 @@ ig_status ig_chat_render(ig_buffer *out, ig_chat_format format, const char *jinj
     if (n == 0) return ig_fail(err, IG_E_ARG, "a chat prompt needs a message");
     switch (format) {
         case IG_CHAT_CHATML:
-            render_chatml(out, t, messages, n);
-            if (add_assistant) add_answer_head(out, t, "<|im_start|>assistant", "\n");
+            s = check_chatml(t, messages, n, err);
+            if (!s) render_chatml(out, t, messages, n);
+            if (!s && add_assistant) add_answer_head(out, t, "<|im_start|>assistant", "\n");
             break;
         case IG_CHAT_LLAMA3:
             render_llama3(out, t, messages, n);

@@ -24,6 +24,10 @@
     "{{- '<|im_start|>system\\n' + messages[0]['content'] + '<|im_end|>\\n' }}{%- else %}"                  \
     "{{- '<|im_start|>system\\nYou\\'re Qwen.\\n\"Ok\"<|im_end|>\\n' }}{%- endif %}" CHATML
 #define QWEN3 "{%- set ns = namespace(last_query_index=0) %}{{ '</think>' }}{{ x|trim }}" CHATML
+#define QWQ "{%- set content = message.content.split('</think>')[-1].lstrip('\\n') %}" CHATML
+#define YI                                                                                                \
+    "{{ system_message }}{{ '<|im_start|>user\\n' + content + '<|im_end|>\\n<|im_start|>assistant\\n' }}" \
+    "{{ content + '<|im_end|>' + '\\n' }}"
 #define THINKING                                                      \
     "{% if not add_generation_prompt is defined %}{% endif %}" CHATML \
     "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n<think>\\n' }}{%- endif %}"
@@ -83,6 +87,10 @@ static const struct {
     {IG_CHAT_CHATML, QWEN3, MESSAGES(answered), true,
      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n<think>\n\n</"
      "think>\n\nb<|im_end|>\n<|im_start|>assistant\n"},
+    {IG_CHAT_CHATML, QWQ, MESSAGES(reasoned), false,
+     "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
+     "<|im_start|>assistant\nd<|im_end|>\n"},
+    {IG_CHAT_CHATML, YI, MESSAGES(plain), true, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"},
     {IG_CHAT_LLAMA2, LLAMA2, MESSAGES(talk), true,
      "[INST] <<SYS>>\nS \n<</SYS>>\n\n a [/INST] b </s><s>[INST] c [/INST]"},
     {IG_CHAT_LLAMA2, LLAMA2_DEFAULT, MESSAGES(plain), true,
@@ -146,6 +154,9 @@ static void test_refused(void **state) {
     ig_error err;
     assert_int_equal(ig_chat_render(&out, IG_CHAT_CHATML, CHATML, plain, 0, true, &err), IG_E_ARG);
     assert_int_equal(ig_chat_render(&out, IG_CHAT_MISTRAL, MISTRAL02, talk, 4, true, &err), IG_E_UNSUPPORTED);
+    assert_int_equal(ig_chat_render(&out, IG_CHAT_CHATML, YI, talk, 4, true, &err), IG_E_UNSUPPORTED);
+    assert_string_equal(err.text, "this model's chat template takes no system message");
+    assert_int_equal(ig_chat_render(&out, IG_CHAT_CHATML, "", talk, 4, true, &err), IG_OK);
     const ig_chat_message twice[] = {{"user", "a"}, {"user", "b"}};
     assert_int_equal(ig_chat_render(&out, IG_CHAT_LLAMA2, LLAMA2, twice, 2, true, &err), IG_E_ARG);
     assert_non_null(strstr(err.text, "chat message 2"));
