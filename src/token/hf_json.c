@@ -13,7 +13,6 @@
 static ig_status read_model(ig_tokenizer *t, const json_t *model, ig_json_place at) {
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     ig_text type = {"BPE", 3};
-    bool byte_fallback = false;
     ig_status s = ig_json_text(model, "type", &type, at);
     if (!s && (type.size != 3 || memcmp(type.data, "BPE", 3) != 0))
         return ig_fail(at.err, IG_E_UNSUPPORTED, "%s: model.type: '%.64s' is not supported", at.path, type.data);
@@ -25,8 +24,8 @@ static ig_status read_model(ig_tokenizer *t, const json_t *model, ig_json_place 
     }
     if (!s) s = ig_json_bool(model, "ignore_merges", &t->rules.whole_words, at);
     if (!s) s = ig_json_bool(model, "fuse_unk", &t->rules.fuse_unknown, at);
-    if (!s) s = ig_json_bool(model, "byte_fallback", &byte_fallback, at);
-    if (!s && t->rules.bytewise && byte_fallback)
+    if (!s) s = ig_json_bool(model, "byte_fallback", &t->byte_fallback, at);
+    if (!s && t->rules.bytewise && t->byte_fallback)
         return ig_fail(at.err, IG_E_UNSUPPORTED, "%s: model.byte_fallback with a ByteLevel pre_tokenizer", at.path);
     return s;
 }

@@ -119,9 +119,10 @@ static ig_status put_model_token(ig_tokenizer *t, int32_t id, const char *key, i
     ig_text text = {key, strlen(key)};
     if (t->vocab.tokens[id].kind != IG_TOKEN_HOLE)
         return ig_fail(at.err, IG_E_FORMAT, "%s: %s: id %d is given to two tokens", at.path, at.field, id);
-    if (t->sentencepiece)
-        return put_text(t, id, text, ig_tokenizer_byte_of(text.data, text.size) >= 0 ? IG_TOKEN_BYTE : IG_TOKEN_NORMAL,
-                        ig_tokenizer_byte_of(text.data, text.size) >= 0 ? 0 : IG_TOKEN_MODEL, at);
+    if (t->sentencepiece) {
+        bool is_byte = t->byte_fallback && ig_tokenizer_byte_of(text.data, text.size) >= 0;
+        return put_text(t, id, text, is_byte ? IG_TOKEN_BYTE : IG_TOKEN_NORMAL, is_byte ? 0 : IG_TOKEN_MODEL, at);
+    }
     letters->size = 0;
     if (!ig_utf8_decode_letters(letters, text.data, text.size)) return put_text(t, id, text, IG_TOKEN_NORMAL, 0, at);
     if (letters->failed) return ig_fail_memory(at.err, at.path, text.size);

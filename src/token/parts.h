@@ -24,6 +24,7 @@ struct ig_tokenizer {
     ig_match added, added_normalized;
     ig_normal_form form;
     ig_pretoken pretoken;
+    bool byte_fallback;   /* of a tokenizer.json: tokens written <0x0A> stand for bytes, else they are like others */
     bool sentencepiece;   /* blanks are written U+2581, words are not split by expressions */
     bool cut_every_blank; /* sentencepiece: a word begins at every blank */
     bool cut_at_blank;    /* sentencepiece: no token goes on over a blank, so words may be cut there */

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the fields of a tokenizer.json do, on vocabularies of a few tokens: the ids are those of Hugging Face's
+ * tokenizers.
+ */
+#define _GNU_SOURCE
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "token/tokenizer.h"
+#include "unit/temp_dir.h"
+
+#define LLAMA                                                                                           \
+    "{\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [{\"type\": \"Prepend\", \"prepend\": " \
+    "\"\xe2\x96\x81\"}, "                                                                               \
+    "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}]}, "
+#define BYTELEVEL(normalizer) \
+    "{\"normalizer\": " normalizer ", \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+#define ADDED(tokens) "\"added_tokens\": [" tokens "], "
+#define MODEL(fields, vocab, merges) \
+    "\"model\": {\"type\": \"BPE\", " fields "\"vocab\": {" vocab "}, \"merges\": [" merges "]}}"
+
+typedef struct example {
+    const char *text, *ids;
+} example;
+
+static void check(const char *json, const example *examples, size_t n) {
+    temp_dir d = temp_dir_open();
+    ig_tokenizer *t;
+    ig_error err;
+    temp_dir_write(&d, "tokenizer.json", json, strlen(json));
+    if (ig_tokenizer_from_hf(&t, d.path, &err)) fail_msg("%s", err.text);
+    for (size_t i = 0; i < n; i++) {
+        int32_t ids[64];
+        char text[512] = "";
+        ig_ids out = {.ids = ids, .cap = 64};
+        if (ig_tokenizer_encode(t, &out, examples[i].text, strlen(examples[i].text), IG_TOKENIZE_PARSE_SPECIAL, &err))
+            fail_msg("%s", err.text);
+        for (size_t k = 0, at = 0; k < out.n; k++)
+            at += (size_t)snprintf(text + at, sizeof text - at, "%d ", (int)ids[k]);
+        assert_string_equal(text, examples[i].ids);
+    }
+    ig_tokenizer_close(t);
+    temp_dir_close(&d);
+}
+
+#define CHECK(json, ...) \
+    check(json, (const example[]){__VA_ARGS__}, sizeof((const example[]){__VA_ARGS__}) / sizeof(example))
+
+/* Tokens written <0x7A> stand for bytes if the file says so. */
+static void test_byte_fallback(void **state) {
+    (void)state;
+#define VOCAB "\"<unk>\": 0, \"<0x7A>\": 1, \"\xe2\x96\x81\": 2, \"a\": 3"
+    CHECK(LLAMA MODEL("\"unk_token\": \"<unk>\", \"byte_fallback\": true, ", VOCAB, ""), {"az", "2 3 1 "});
+    CHECK(LLAMA MODEL("\"unk_token\": \"<unk>\", \"byte_fallback\": false, ", VOCAB, ""), {"az", "2 3 0 "});
+    CHECK(LLAMA MODEL("\"unk_token\": \"<unk>\", ", VOCAB, ""), {"az", "2 3 0 "});
+#undef VOCAB
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_byte_fallback)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
