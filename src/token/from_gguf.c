@@ -86,12 +86,15 @@ static ig_status read_tokens(source *s) {
         if (status) break;
         int flags = ig_token_flags(kind);
         letters.size = 0;
-        if (t->rules.bytewise && kind == IG_TOKEN_NORMAL) {
-            if (ig_utf8_decode_letters(&letters, text.data, text.size))
-                text = (ig_text){letters.size ? letters.data : "", letters.size};
-            else
-                flags = 0; /* no text can give it, but it can be shown */
-        }
+        bool is_spelt = t->rules.bytewise && ig_utf8_decode_letters(&letters, text.data, text.size);
+        ig_text bytes = {letters.size ? letters.data : "", letters.size};
+        if (is_spelt && kind == IG_TOKEN_NORMAL)
+            text = bytes;
+        else if (t->rules.bytewise && kind == IG_TOKEN_NORMAL)
+            flags = 0; /* no text can give it, but it can be shown */
+        else if (is_spelt && (kind == IG_TOKEN_USER || kind == IG_TOKEN_CONTROL) && bytes.size == text.size &&
+                 memcmp(bytes.data, text.data, text.size) == 0)
+            flags |= IG_TOKEN_MODEL; /* written the same either way, it stays within reach of merges */
         if (letters.failed || !ig_vocab_put(&t->vocab, id, text.data, text.size, kind, flags))
             status = ig_fail(s->err, letters.failed || t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT,
                              "%s: %stokens: no room for the text of token %d", ig_gguf_path(s->g), KEY, id);
@@ -112,7 +115,7 @@ static ig_status read_merges(source *s) {
     snprintf(where, sizeof where, "%s: %smerges", ig_gguf_path(s->g), KEY);
     ig_buffer left = {0}, right = {0};
     ig_status status = IG_OK;
-    for (uint32_t i = 0; i < n && !status; i++) {
+    for (uint32_t i = n; i-- > 0 && !status;) { /* of two equal merges llama.cpp takes the first */
         ig_text m = ig_gguf_array_string(s->merges, i);
         const char *space = m.size > 1 ? memchr(m.data + 1, ' ', m.size - 1) : NULL;
         left.size = right.size = 0;

@@ -131,7 +131,7 @@ static ig_merge_slot *merge_slot(const ig_merges *m, int32_t left, int32_t right
 
 bool ig_merges_put(ig_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id) {
     ig_merge_slot *slot = merge_slot(m, left, right);
-    if (!slot || slot->pair != UINT64_MAX) return slot != NULL;
+    if (!slot) return false;
     *slot = (ig_merge_slot){.pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right, .rank = rank, .id = id};
     return true;
 }

@@ -88,7 +88,7 @@ typedef struct ig_merges {
 /* Room for n merges; false without memory. */
 bool ig_merges_open(ig_merges *m, uint32_t n);
 void ig_merges_close(ig_merges *m);
-/* The first of two equal pairs counts. False if too many pairs share a place in the table. */
+/* The later of two equal pairs counts. False if too many pairs share a place in the table. */
 bool ig_merges_put(ig_merges *m, int32_t left, int32_t right, uint32_t rank, int32_t id);
 const ig_merge_slot *ig_merges_find(const ig_merges *m, int32_t left, int32_t right);
 

@@ -418,6 +418,33 @@ static void test_gguf_odd_texts(void **state) {
     temp_dir_close(&d);
 }
 
+/* Merges may make a token that the file calls a user's, and go on with it; of two equal ones the first counts. */
+static void test_gguf_merged_token(void **state) {
+    (void)state;
+    temp_dir d = temp_dir_open();
+    tiny t = gguf_valid(false);
+    ig_tokenizer *tokenizer;
+    ig_error err;
+    int32_t types[] = {3, 1, 1, 4, 1, 1, 1}, ids[8];
+    ig_ids out = {.ids = ids, .cap = 8};
+    put_texts(&t, K "tokens", "<s> a b ab c abc bc");
+    tiny_array(&t, K "token_type", IG_GGUF_I32, 7, types, sizeof types);
+    put_texts(&t, K "merges", "a_b b_c ab_c a_b");
+    assert_int_equal(open_gguf(&tokenizer, &d, &t, &err), IG_OK);
+    assert_int_equal(ig_tokenizer_encode(tokenizer, &out, "ab", 2, 0, &err), IG_OK);
+    assert_int_equal(out.n, 1);
+    assert_int_equal(ids[0], 3);
+    ig_tokenizer_close(tokenizer);
+    types[3] = 3; /* a control token, which is not looked for in plain text */
+    tiny_array(&t, K "token_type", IG_GGUF_I32, 7, types, sizeof types);
+    assert_int_equal(open_gguf(&tokenizer, &d, &t, &err), IG_OK);
+    assert_int_equal(ig_tokenizer_encode(tokenizer, &out, "abc", 3, 0, &err), IG_OK);
+    assert_int_equal(out.n, 1);
+    assert_int_equal(ids[0], 5);
+    ig_tokenizer_close(tokenizer);
+    temp_dir_close(&d);
+}
+
 /* ---- failing allocations -------------------------------------------------- */
 
 static void check_failing(const char *directory) {
@@ -492,8 +519,9 @@ int main(void) {
         cmocka_unit_test(test_json),           cmocka_unit_test(test_merges),
         cmocka_unit_test(test_nested_and_cut), cmocka_unit_test(test_expression_is_bounded),
         cmocka_unit_test(test_no_tokenizer),   cmocka_unit_test(test_gguf),
-        cmocka_unit_test(test_gguf_odd_texts), cmocka_unit_test(test_failing_json),
-        cmocka_unit_test(test_failing_merges), cmocka_unit_test(test_failing_gguf),
+        cmocka_unit_test(test_gguf_odd_texts), cmocka_unit_test(test_gguf_merged_token),
+        cmocka_unit_test(test_failing_json),   cmocka_unit_test(test_failing_merges),
+        cmocka_unit_test(test_failing_gguf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
