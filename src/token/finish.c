@@ -134,8 +134,8 @@ ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err)
         if ((v->tokens[id].flags & IG_TOKEN_ADDED) && v->tokens[id].size > IG_MATCH_BYTES_MAX)
             return ig_fail(err, IG_E_LIMIT, "%s: added token %d is %u bytes long, at most %d are supported", where, id,
                            v->tokens[id].size, IG_MATCH_BYTES_MAX);
-    ig_status s = ig_match_open(&t->added, v, false, where, err);
-    if (!s) s = ig_match_open(&t->added_normalized, v, true, where, err);
+    ig_status s = ig_match_open(&t->added, t, false, where, err);
+    if (!s) s = ig_match_open(&t->added_normalized, t, true, where, err);
     if (s) return s;
     t->rules.vocab = v;
     t->cut_at_blank = t->sentencepiece && blanks_only_lead(v);

@@ -227,7 +227,7 @@ ig_status ig_hf_from_spm(ig_tokenizer *t, const char *path, const ig_added_list 
     ig_status s = ig_file_read(&bytes, &n_bytes, path, (size_t)256 << 20, err);
     if (s) return s;
     message m = {(const unsigned char *)bytes, (const unsigned char *)bytes + n_bytes};
-    t->sentencepiece = t->rules.fuse_unknown = true;
+    t->sentencepiece = t->added_are_normal = t->rules.fuse_unknown = true;
     s = read_settings(m, &set, path, err);
     if (!s) s = read_pieces(t, m, &set, added, path, err);
     free(bytes);

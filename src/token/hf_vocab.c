@@ -136,7 +136,8 @@ static ig_status put_added_token(ig_tokenizer *t, const json_t *vocab, const ig_
         return ig_fail(at.err, IG_E_FORMAT, "%s: added token '%.64s': its id %lld is not the vocabulary's", at.path,
                        a->text.data, (long long)a->id);
     int flags = a->flags;
-    if (t->form == IG_NORMAL_NONE) flags &= ~IG_TOKEN_NORMALIZED;
+    /* Metaspace is a pre_tokenizer: added tokens are looked for before its blanks are written. */
+    if (t->sentencepiece && t->prefix_once) flags &= ~IG_TOKEN_NORMALIZED;
     /* It stays within reach of merges if it is written the same either way. */
     ig_text text = ig_vocab_text(&t->vocab, (int32_t)a->id);
     if ((old->flags & IG_TOKEN_MODEL) && text.size == a->text.size && memcmp(text.data, a->text.data, text.size) == 0)

@@ -9,6 +9,8 @@
 
 #include "token/vocab.h"
 
+struct ig_tokenizer;
+
 enum { IG_MATCH_BYTES_MAX = 256 };
 
 typedef struct ig_match {
@@ -18,9 +20,9 @@ typedef struct ig_match {
     bool begins[256]; /* a token begins with this byte */
 } ig_match;
 
-/* Takes in the added tokens whose IG_TOKEN_NORMALIZED flag is as `normalized`; no two may be equal. Errors begin with
- * `where`. */
-ig_status ig_match_open(ig_match *m, const ig_vocab *v, bool normalized, const char *where, ig_error *err);
+/* Takes in the added tokens of t->vocab whose IG_TOKEN_NORMALIZED flag is as `normalized`, as they are written in the
+ * text where they are looked for; no two may be equal. Errors begin with `where`. */
+ig_status ig_match_open(ig_match *m, const struct ig_tokenizer *t, bool normalized, const char *where, ig_error *err);
 void ig_match_close(ig_match *m);
 
 /* What was found; id -1: nothing. */

@@ -22,6 +22,7 @@ struct ig_tokenizer {
     ig_vocab vocab;
     ig_merge_rules rules;
     ig_match added, added_normalized;
+    bool added_are_normal; /* the texts of the second are written as in normalised text */
     ig_normal_form form;
     ig_pretoken pretoken;
     bool byte_fallback;   /* of a tokenizer.json: tokens written <0x0A> stand for bytes, else they are like others */
@@ -39,6 +40,13 @@ struct ig_tokenizer {
 
 /* A tokenizer with no tokens, ids -1. NULL without memory. */
 ig_tokenizer *ig_tokenizer_new(void);
+/* Whether a text may change between the two searches for added tokens. */
+static inline bool ig_tokenizer_normalizes(const ig_tokenizer *t) {
+    return t->sentencepiece || t->form != IG_NORMAL_NONE;
+}
+/* Appends a text as the second stage of encoding sees it: in normal form, or with its blanks written for SentencePiece
+ * and one before it if `blank_first`. False without memory. */
+bool ig_tokenizer_normalize(const ig_tokenizer *t, ig_buffer *out, ig_text text, bool blank_first);
 /* The last step of every builder: hash, added tokens, byte tokens, end tokens; checks what they all must keep.
  * `where` names the file in errors. */
 ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err);

@@ -32,6 +32,18 @@ void ig_tokenizer_close(ig_tokenizer *t) {
     free(t);
 }
 
+bool ig_tokenizer_normalize(const ig_tokenizer *t, ig_buffer *out, ig_text text, bool blank_first) {
+    if (!t->sentencepiece) return ig_utf8_normalize(out, text.data, text.size, t->form);
+    if (blank_first) ig_buffer_text(out, IG_BLANK);
+    for (size_t at = 0, end; at < text.size; at = end + 1) {
+        const char *space = memchr(text.data + at, ' ', text.size - at);
+        end = space ? (size_t)(space - text.data) : text.size;
+        ig_buffer_add(out, text.data + at, end - at);
+        if (space) ig_buffer_text(out, IG_BLANK);
+    }
+    return !out->failed;
+}
+
 typedef struct encoder { /* one call of ig_tokenizer_encode() */
     const ig_tokenizer *t;
     bool special;
@@ -40,7 +52,7 @@ typedef struct encoder { /* one call of ig_tokenizer_encode() */
     ig_ids *out;
     ig_pretoken_sink words;
     ig_merge_space space;
-    ig_buffer normal, repaired, escaped;
+    ig_buffer normal, repaired, prefixed;
     ig_error *err;
 } encoder;
 
@@ -63,31 +75,18 @@ static bool wants_blank(const encoder *e, const char *text, size_t n) {
 /* Byte-level: the expressions see the text with its invalid bytes replaced, the merges see the true bytes. */
 static ig_status encode_bytewise(encoder *e, const char *text, size_t n) {
     if (wants_blank(e, text, n)) {
-        e->escaped.size = 0;
-        ig_buffer_text(&e->escaped, " ");
-        ig_buffer_add(&e->escaped, text, n);
-        if (e->escaped.failed) return ig_fail_memory(e->err, "tokenising text", n);
-        text = e->escaped.data;
-        n = e->escaped.size;
+        e->prefixed.size = 0;
+        ig_buffer_text(&e->prefixed, " ");
+        ig_buffer_add(&e->prefixed, text, n);
+        if (e->prefixed.failed) return ig_fail_memory(e->err, "tokenising text", n);
+        text = e->prefixed.data;
+        n = e->prefixed.size;
     }
     const char *visible = ig_utf8_repair(&e->repaired, text, n);
     if (!visible) return ig_fail_memory(e->err, "tokenising text", n);
     e->text = text;
     e->at_start = e->after_added = false;
     return ig_pretoken_run(&e->t->pretoken, &e->words, visible, n, e->err);
-}
-
-/* SentencePiece: writes blanks as U+2581, and one before the text that wants it, to e->escaped. */
-static void escape(encoder *e, const char *text, size_t n) {
-    e->escaped.size = 0;
-    if (wants_blank(e, text, n)) ig_buffer_text(&e->escaped, IG_BLANK);
-    for (size_t at = 0, end; at < n; at = end + 1) {
-        const char *space = memchr(text + at, ' ', n - at);
-        end = space ? (size_t)(space - text) : n;
-        ig_buffer_add(&e->escaped, text + at, end - at);
-        if (space) ig_buffer_text(&e->escaped, IG_BLANK);
-    }
-    e->at_start = e->after_added = false;
 }
 
 static ig_status encode_escaped(encoder *e, const char *text, size_t n) {
@@ -106,16 +105,14 @@ static ig_status encode_escaped(encoder *e, const char *text, size_t n) {
 /* Makes of a text what the second stage takes. */
 static ig_status normalize(encoder *e, const char **text, size_t *n) {
     const ig_tokenizer *t = e->t;
-    if (!t->sentencepiece && t->form == IG_NORMAL_NONE) return IG_OK;
-    ig_buffer *out = t->sentencepiece ? &e->escaped : &e->normal;
-    out->size = 0;
-    if (t->sentencepiece)
-        escape(e, *text, *n);
-    else if (!ig_utf8_normalize(out, *text, *n, t->form))
-        out->failed = true;
-    if (out->failed) return ig_fail_memory(e->err, "normalising text", *n);
-    *text = out->data;
-    *n = out->size;
+    if (!ig_tokenizer_normalizes(t)) return IG_OK;
+    bool blank_first = t->sentencepiece && wants_blank(e, *text, *n);
+    e->normal.size = 0;
+    if (!ig_tokenizer_normalize(t, &e->normal, (ig_text){*text, *n}, blank_first))
+        return ig_fail_memory(e->err, "normalising text", *n);
+    *text = e->normal.data;
+    *n = e->normal.size;
+    if (t->sentencepiece) e->at_start = e->after_added = false;
     return IG_OK;
 }
 
@@ -162,7 +159,7 @@ ig_status ig_tokenizer_encode(const ig_tokenizer *t, ig_ids *out, const char *te
     ig_merge_space_close(&e.space);
     ig_buffer_close(&e.normal);
     ig_buffer_close(&e.repaired);
-    ig_buffer_close(&e.escaped);
+    ig_buffer_close(&e.prefixed);
     return s;
 }
 

@@ -63,7 +63,34 @@ static void test_byte_fallback(void **state) {
 #undef VOCAB
 }
 
+/* Normalised added tokens are looked for after the others, in normalised text and normalised themselves. */
+static void test_normalized(void **state) {
+    (void)state;
+#define BYTES "\"a\": 0, \"n\": 1, \"\xc3\x83\": 2, \"\xc2\xb1\": 3"
+    CHECK(BYTELEVEL("{\"type\": \"NFC\"}") ADDED("{\"id\": 4, \"content\": \"n\xcc\x83\", \"normalized\": true}, "
+                                                 "{\"id\": 5, \"content\": \"a\xcc\x83\", \"normalized\": false}")
+              MODEL("", BYTES, ""),
+          {"an\xcc\x83", "0 4 "}, {"\xc3\xb1n", "4 1 "}, {"a\xcc\x83", "5 "});
+    CHECK(BYTELEVEL("null") ADDED("{\"id\": 4, \"content\": \"aaa\", \"normalized\": true}, "
+                                  "{\"id\": 5, \"content\": \"na\", \"normalized\": false}") MODEL("", BYTES, ""),
+          {"aaana", "4 5 "}, {"naaaa", "5 4 "}, {"naaa", "5 0 0 "});
+#undef BYTES
+    CHECK(LLAMA ADDED("{\"id\": 6, \"content\": \"<t>\", \"normalized\": true}")
+              MODEL("", "\"<unk>\": 0, \"\xe2\x96\x81\": 1, \"a\": 2, \"<\": 3, \"t\": 4, \">\": 5", ""),
+          {"<t>", "6 "}, {"a<t>", "1 2 3 4 5 "}, {"a <t>a", "1 2 6 2 "});
+}
+
+/* Of two equal merges the last one counts. */
+static void test_equal_merges(void **state) {
+    (void)state;
+#define VOCAB "\"a\": 0, \"b\": 1, \"c\": 2, \"ab\": 3, \"bc\": 4"
+    CHECK(BYTELEVEL("null") MODEL("", VOCAB, "\"a b\", \"b c\""), {"abc", "3 2 "});
+    CHECK(BYTELEVEL("null") MODEL("", VOCAB, "\"a b\", \"b c\", \"a b\""), {"abc", "0 4 "});
+#undef VOCAB
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_byte_fallback)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_byte_fallback), cmocka_unit_test(test_normalized),
+                                       cmocka_unit_test(test_equal_merges)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
