@@ -139,15 +139,20 @@ static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, i
     return IG_OK;
 }
 
+/* As much as fits. */
+static void copy_text(char *out, size_t cap, ig_text text) {
+    snprintf(out, cap, "%.*s", (int)(text.size < cap ? text.size : cap), text.data);
+}
+
 /* What can be told of any file. */
 static void describe_contents(ig_model *m) {
     ig_text text;
     ig_status ignored = IG_OK;
     ig_tensor_info t;
     if (m->gguf && ig_gguf_string(m->gguf, "general.architecture", &text, &ignored, NULL))
-        snprintf(m->config.architecture, sizeof m->config.architecture, "%.*s", (int)text.size, text.data);
+        copy_text(m->config.architecture, sizeof m->config.architecture, text);
     if (m->gguf && ig_gguf_string(m->gguf, "general.name", &text, &ignored, NULL))
-        snprintf(m->config.name, sizeof m->config.name, "%.*s", (int)text.size, text.data);
+        copy_text(m->config.name, sizeof m->config.name, text);
     for (size_t i = 0; ig_model_tensor(m, i, &t); i++) {
         m->weights.stored_bytes += t.bytes;
         m->weights.n_params += t.dims[0] * t.dims[1] * t.dims[2] * t.dims[3];
