@@ -3,8 +3,9 @@
  * Shell completion for bash, zsh and fish, made from the verb list and the
  * option table: verbs, then the verb's options, then what can follow an
  * option, or come first: the values of a fixed set, also within a comma list,
- * models by name, files, or nothing. The names of models are those that
- * `infinigen fetch` lists at that moment.
+ * models by name, files, or nothing. The names of models and texts are those
+ * that `infinigen fetch` lists at that moment: texts in rows that begin with
+ * --text, models in all others.
  */
 #define _GNU_SOURCE
 #include "cli/cli.h"
@@ -86,7 +87,9 @@ static void put_bash_case(const ig_cli_option *row) {
 }
 
 static const char bash_head[] =
-    "_infinigen_models() { \"${COMP_WORDS[0]}\" fetch 2> /dev/null | cut -d ' ' -f 1; }\n"
+    "_infinigen_rows() { \"${COMP_WORDS[0]}\" fetch 2> /dev/null; }\n"
+    "_infinigen_models() { _infinigen_rows | sed '/^-/d; s/ .*//'; }\n"
+    "_infinigen_texts() { _infinigen_rows | sed -n 's/^--text \\([^ ]*\\).*/\\1/p'; }\n"
     "_infinigen() {\n"
     "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} verb=${COMP_WORDS[1]}\n"
     "    local prefix= values= options= takes= list= files= words=0 i\n"
@@ -146,7 +149,9 @@ static void put_bash(void) {
         stdout);
     for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++)
         if (starts_with(v, "MODEL")) printf("            %s) values=$(_infinigen_models) files=1 ;;\n", v->name);
-    printf("            fetch) values=$(_infinigen_models) ;;\n            completion) values='%s' ;;\n", shells);
+    fputs("            fetch) values=$([[ \" ${COMP_WORDS[*]} \" == *\" --text \"* ]] && _infinigen_texts ||\n", stdout);
+    fputs("                _infinigen_models) ;;\n", stdout);
+    printf("            completion) values='%s' ;;\n", shells);
     printf("            kv) values='%s' ;;\n", actions);
     fputs("            help) values='", stdout);
     put_verb_names();
@@ -201,7 +206,7 @@ static void put_zsh_positionals(const ig_cli_verb *v) {
     if (starts_with(v, "MODEL"))
         fputs("            '1:model:_infinigen_models' '*:text: '\n", stdout);
     else if (starts_with(v, "NAME"))
-        fputs("            '1:model:_infinigen_names'\n", stdout);
+        fputs("            '1:name:_infinigen_names'\n", stdout);
     else if (starts_with(v, "SHELL"))
         printf("            '1:shell:(%s)'\n", shells);
     else if (starts_with(v, "ACTION"))
@@ -218,8 +223,10 @@ static void put_zsh_positionals(const ig_cli_verb *v) {
 static const char zsh_head[] =
     "#compdef infinigen\n"
     "_infinigen_names() {\n"
-    "    local -a names\n"
-    "    names=(${${(f)\"$(_call_program models ${(q)program} fetch 2> /dev/null)\"}%% *})\n"
+    "    local -a rows names\n"
+    "    rows=(${(f)\"$(_call_program models ${(q)program} fetch 2> /dev/null)\"})\n"
+    "    names=(${${rows:#-*}%% *})\n"
+    "    [[ $verb == fetch && -n ${words[(r)--text]} ]] && names=(${${${(M)rows:#--text *}#--text }%% *})\n"
     "    compadd \"$@\" -a names\n"
     "}\n"
     "_infinigen_models() { _alternative 'names:model:_infinigen_names' 'files:file:_files' }\n"
@@ -264,9 +271,15 @@ static void put_zsh(void) {
 /* ---- fish ----------------------------------------------------------------------- */
 
 static const char fish_head[] =
-    "function __infinigen_models\n"
+    "function __infinigen_rows\n"
     "    set -l words (commandline -opc)\n"
-    "    command $words[1] fetch 2> /dev/null | string replace -r ' .*' ''\n"
+    "    command $words[1] fetch 2> /dev/null\n"
+    "end\n"
+    "function __infinigen_models\n"
+    "    __infinigen_rows | string match -v -- '-*' | string replace -r ' .*' ''\n"
+    "end\n"
+    "function __infinigen_texts\n"
+    "    __infinigen_rows | string replace -fr -- '^--text ([^ ]*).*' '$1'\n"
     "end\n"
     "function __infinigen_list\n"
     "    set -l before (commandline -ct | string replace -r '^-.*=' '' | string replace -r '[^,]*$' '')\n"
@@ -302,7 +315,10 @@ static void put_fish_positionals(const ig_cli_verb *v) {
     if (starts_with(v, "MODEL"))
         fputs("; and not __fish_contains_opt -s m model' -a '(__infinigen_models)'\n", stdout);
     else if (starts_with(v, "NAME"))
-        fputs("' -f -a '(__infinigen_models)'\n", stdout);
+        fputs("; and not __fish_contains_opt text' -f -a '(__infinigen_models)'\n"
+              "complete -c infinigen -n '__fish_seen_subcommand_from fetch; and __fish_contains_opt text' -f "
+              "-a '(__infinigen_texts)'\n",
+              stdout);
     else if (starts_with(v, "SHELL"))
         printf("' -f -a '%s'\n", shells);
     else if (starts_with(v, "ACTION"))

@@ -206,7 +206,7 @@ const ig_cli_verb ig_cli_verbs[] = {
      "completion",
      {"SHELL"},
      "Print a completion script for bash, zsh or fish",
-     "It offers verbs, options, their values, and models by name.\n\n"
+     "It offers verbs, options, their values, and models and texts by name.\n\n"
      "  source <(infinigen completion bash)                                           in ~/.bashrc\n"
      "  source <(infinigen completion zsh)                                            in ~/.zshrc\n"
      "  infinigen completion zsh > DIR/_infinigen                                     for a DIR of $fpath\n"
