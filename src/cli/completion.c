@@ -149,7 +149,8 @@ static void put_bash(void) {
         stdout);
     for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++)
         if (starts_with(v, "MODEL")) printf("            %s) values=$(_infinigen_models) files=1 ;;\n", v->name);
-    fputs("            fetch) values=$([[ \" ${COMP_WORDS[*]} \" == *\" --text \"* ]] && _infinigen_texts ||\n", stdout);
+    fputs("            fetch) values=$([[ \" ${COMP_WORDS[*]} \" == *\" --text \"* ]] && _infinigen_texts ||\n",
+          stdout);
     fputs("                _infinigen_models) ;;\n", stdout);
     printf("            completion) values='%s' ;;\n", shells);
     printf("            kv) values='%s' ;;\n", actions);
@@ -315,10 +316,11 @@ static void put_fish_positionals(const ig_cli_verb *v) {
     if (starts_with(v, "MODEL"))
         fputs("; and not __fish_contains_opt -s m model' -a '(__infinigen_models)'\n", stdout);
     else if (starts_with(v, "NAME"))
-        fputs("; and not __fish_contains_opt text' -f -a '(__infinigen_models)'\n"
-              "complete -c infinigen -n '__fish_seen_subcommand_from fetch; and __fish_contains_opt text' -f "
-              "-a '(__infinigen_texts)'\n",
-              stdout);
+        fputs(
+            "; and not __fish_contains_opt text' -f -a '(__infinigen_models)'\n"
+            "complete -c infinigen -n '__fish_seen_subcommand_from fetch; and __fish_contains_opt text' -f "
+            "-a '(__infinigen_texts)'\n",
+            stdout);
     else if (starts_with(v, "SHELL"))
         printf("' -f -a '%s'\n", shells);
     else if (starts_with(v, "ACTION"))
