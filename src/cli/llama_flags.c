@@ -33,9 +33,10 @@
 #define NO_GRAMMAR "nothing binds what a model writes to a grammar"
 #define POSITIONS "positions are what the model's file says they are"
 #define NO_ADAPTER "a model is taken as its file has it: merge adapters into the file"
-#define NO_STORE "keys and values are not kept after a run"
+#define STORE "--kv-store DIR keeps what prompts have computed"
 #define NO_DRAFT "no second model drafts tokens: leave it out"
 #define TEXTS_ONLY "models are given texts only"
+#define REQUESTS "requests carry it, as they do temperature, max_tokens, stop and seed: leave it out"
 #define MODELS "-m takes a file, a directory, or a name that 'infinigen fetch' lists"
 #define NO_SERVER "'infinigen serve' is the server"
 #define NO_EMBEDDING "there are no embeddings and no ranking"
@@ -71,7 +72,9 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
      0},
     {"-cb, --cont-batching, -nocb, --no-cont-batching, -kvu, --kv-unified, -no-kvu, --no-kv-unified, --swa-full", ALL,
      NONE, "*", NULL, NULL, 0},
-    {"-cmoe, --cpu-moe, --repack, --mmap, --warmup", ALL, NONE, "*", NULL, NULL, 0},
+    {"-cmoe, --cpu-moe, --repack, --warmup", ALL, NONE, "*", NULL, NULL, 0},
+    {"--mmap", ALL & ~BENCH, NONE, "*", NULL, NULL, 0},
+    {"-mmp, --mmap", BENCH, VALUE, "1", NULL, MAPPED, 0},
     {"--no-warmup", ALL & ~BENCH, NONE, "*", NULL, NULL, 0},
     {"-dt, --defrag-thold, --poll, --poll-batch, --keep, -ncmoe, --n-cpu-moe, -ncffn, --n-cpu-ffn", ALL, VALUE, "*",
      NULL, NULL, 0},
@@ -137,8 +140,8 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
      TASKSET, 0},
     {"--numa", ALL, VALUE, NULL, NULL, "'numactl' says where memory and threads lie", 0},
     {"--prompt-cache, -cram, --cache-ram, -ctxcp, --ctx-checkpoints, --cache-reuse", ALL & ~SERVE, VALUE, NULL, NULL,
-     NO_STORE, 0},
-    {"--prompt-cache-all, --prompt-cache-ro", ALL, NONE, NULL, NULL, NO_STORE, 0},
+     STORE, 0},
+    {"--prompt-cache-all, --prompt-cache-ro", ALL, NONE, NULL, NULL, STORE, 0},
     {"-np, --parallel, -ns, --sequences", ALL & ~IG_VERB_SERVE, VALUE, "1", NULL,
      "'infinigen bench -b' computes several sequences", 0},
     {"--host, --port", ALL & ~IG_VERB_SERVE, VALUE, NULL, NULL, NO_SERVER, 0},
@@ -147,6 +150,12 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     /* the server */
     {"--metrics, --slots, --cache-prompt, --ui, --webui", SERVE, NONE, "*", NULL, NULL, 0},
     {"--threads-http, -sps, --slot-prompt-similarity, -ctxcp, --ctx-checkpoints", SERVE, VALUE, "*", NULL, NULL, 0},
+    {"-n, --predict, --n-predict, --temp, --temperature, --top-k, --top-p, --min-p, --typical, --typical-p", SERVE,
+     VALUE, NULL, NULL, REQUESTS, 0},
+    {"--top-n-sigma, --top-nsigma, --xtc-probability, --xtc-threshold, --repeat-last-n, --repeat-penalty", SERVE, VALUE,
+     NULL, NULL, REQUESTS, 0},
+    {"--presence-penalty, --frequency-penalty, --logit-bias, -s, --seed, -r, --reverse-prompt", SERVE, VALUE, NULL,
+     NULL, REQUESTS, 0},
     {"-cram, --cache-ram", SERVE, VALUE, NULL, NULL,
      "--kv-ram limits what is kept in RAM of earlier prompts too, --kv-disk the rest", 0},
     {"--cache-reuse", SERVE, VALUE, "0", NULL, "prompts share what they begin with, and nothing after it", 0},

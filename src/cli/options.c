@@ -55,7 +55,7 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(system), NULL, 0, 0, NULL},
 
     /* generation */
-    {"-n, --predict, --n-predict, --max-tokens", "N",
+    {"-n, --predict, --n-predict, --max-tokens, --max-new-tokens", "N",
      "most tokens to make; -1: until the model ends or the context is full", IG_VERB_GENERATE, IG_KIND_INT, AT(predict),
      "-1", -1, INT_MAX, NULL},
     {"--temp, --temperature", "T", "temperature; 0 takes the likeliest token each time", IG_VERB_GENERATE,
@@ -315,10 +315,14 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(kv_disk), NULL, 0, 0, NULL},
     {"--kv-disk-path", "DIR", "where they go (default: a folder beside the fetched models)", CACHE, IG_KIND_TEXT,
      AT(kv_disk_path), NULL, 0, 0, NULL},
+    {"--kv-store", "DIR",
+     "take what stands before a test (-d) from there and keep it there; prompts also show the time to read them "
+     "(stored)",
+     IG_VERB_BENCH, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
     {"--kv-store", "DIR", "keep the KV of prompts there, and read instead of computing what is there already",
-     STORE, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
-    {"--kv-store-size", "SIZE", "most disk space of the store; the oldest leaves (default: no limit)",
-     STORE, IG_KIND_SIZE, AT(kv_store_size), NULL, 0, 0, NULL},
+     STORE & ~IG_VERB_BENCH, IG_KIND_TEXT, AT(kv_store), NULL, 0, 0, NULL},
+    {"--kv-store-size", "SIZE", "most disk space of the store; the oldest leaves (default: no limit)", STORE,
+     IG_KIND_SIZE, AT(kv_store_size), NULL, 0, 0, NULL},
     {"--kv-evict", "RULE", "which blocks leave RAM first, or entries are dropped", CACHE, IG_KIND_CHOICES, AT(kv_evict),
      "counter", 0, 0, evictions},
     {"--speculate", "HOW",

@@ -170,6 +170,9 @@ def test_usage_errors(program, args, message):
     (["perplexity", "--kl-divergence"], "--dense-prefix N"),
     (["bench", "-pg", "512,128"], "-p and -n are measured one by one"),
     (["bench", "-b", "2048"], "the size of a prompt's steps is -ub"),
+    (["run", "--prompt-cache", "x.bin"], "'--prompt-cache x.bin' is llama.cpp's: here --kv-store DIR keeps what prompts"),
+    (["bench", "-mmp", "0"], "'-mmp 0' is llama.cpp's: here weights are mapped"),
+    (["serve", "--temp", "0.5"], "'--temp 0.5' is llama.cpp's: here requests carry it"),
     (["run", "-ngl"], "-ngl needs a value"),
 ])
 def test_flags_of_llama_cpp(program, args, message):
@@ -177,7 +180,8 @@ def test_flags_of_llama_cpp(program, args, message):
     status, out, err = program(*args, *(["-m", "x"] if args[-1] != "-ngl" else []))
     assert status == 2 and out == b""
     assert message in one_line(err)
-    status, _, err = program("run", "-fa", "on", "-ngl", "0", "-no-cnv", "-st", "-t", "2", "-tb", "2", "-p", "y", "-m", "x")
+    status, _, err = program("run", "-fa", "on", "-ngl", "0", "-no-cnv", "-st", "-t", "2", "-tb", "2", "-p", "y", "-m", "x",
+                             "--max-new-tokens", "3")
     assert status == 1 and "x: no such file" in one_line(err)
 
 
@@ -220,6 +224,11 @@ def test_completion_knows_every_option(program):
         for name in options_of(program, "run") - {"--kv-"}:
             wanted = pattern.format(name.lstrip("-") if shell == "fish" else name)
             assert wanted in out.decode(), (shell, name)
+
+
+def test_the_store_of_bench_has_its_own_words(program):
+    assert "what stands before a test" in program("bench", "--help")[1].decode()
+    assert "what stands before a test" not in program("run", "--help")[1].decode()
 
 
 def test_man_page(program):
