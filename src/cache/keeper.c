@@ -26,13 +26,14 @@ ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory
     if (s) return s;
     const char *why = ig_prefix_store_why_read_only(k->store);
     k->writes = !why;
-    if (why) ig_log(ctx, IG_LOG_WARN, "KV store: nothing new is kept: %s", why);
+    if (why) ig_log(ctx, IG_LOG_WARN, "nothing new is kept: %s", why);
     return IG_OK;
 }
 
 void ig_keeper_close(ig_keeper *k) {
     ig_error err;
-    if (k->store && ig_keeper_commit(k, &err)) ig_log(k->ctx, IG_LOG_WARN, "KV store: %s", err.text);
+    if (k->store && ig_keeper_commit(k, &err))
+        ig_log(k->ctx, IG_LOG_WARN, "what prompts computed is not kept: %s", err.text);
     if (k->store) ig_prefix_store_close(k->store);
     free(k->buffer);
     *k = (ig_keeper){0};
@@ -46,7 +47,7 @@ void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
     if (!s) s = ig_prefix_store_put(k->store, piece, &area, 1, &err);
     if (s) {
         k->writes = copied || (s != IG_E_IO && s != IG_E_UNSUPPORTED); /* the spill file is no fault of the store's */
-        ig_log(k->ctx, IG_LOG_WARN, "KV store: this prompt is kept up to token %d%s: %s",
+        ig_log(k->ctx, IG_LOG_WARN, "this prompt is kept up to token %d%s: %s",
                piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), k->writes ? "" : ", and nothing after it",
                err.text);
         return;
@@ -67,7 +68,7 @@ bool ig_keeper_get(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
     ig_status s = ig_prefix_store_read(k->store, piece, &area, 1, &err);
     if (!s) s = ig_kv_append_piece(kv, k->buffer, &err);
     if (s && s != IG_E_NOT_FOUND)
-        ig_log(k->ctx, IG_LOG_WARN, "KV store: the prompt is computed from token %d on: %s",
+        ig_log(k->ctx, IG_LOG_WARN, "the prompt is computed from token %d on: %s",
                piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), err.text);
     k->n_taken += !s;
     return !s;

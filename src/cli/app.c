@@ -26,13 +26,55 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", NULL
 
 static ig_log_level most_logged;
 
+/* What repeats the warning before it, as each session of a bench may do, is no news. */
+static bool is_news(ig_log_level level, const char *text) {
+    static char last[256];
+    if (level != IG_LOG_WARN) return true;
+    if (strncmp(last, text, sizeof last - 1) == 0) return false;
+    snprintf(last, sizeof last, "%s", text);
+    return true;
+}
+
 static void log_line(void *user, ig_log_level level, const char *text) {
     const ig_cli_options *o = user;
     if (level > most_logged) return;
-    if (o->verb->bit == IG_VERB_SERVE)
+    if (o->verb->bit == IG_VERB_SERVE) {
         ig_cli_serve_log(o, level_names[level], text);
-    else
+    } else if (is_news(level, text)) {
+        ig_cli_clear_bar();
         fprintf(stderr, "infinigen: %s\n", text);
+    }
+}
+
+static bool has_policy(const ig_cli_options *o, const char *name) {
+    for (int i = 0; i < o->kv_policy.n; i++)
+        if (strcmp(o->kv_policy.v[i], name) == 0) return true;
+    return false;
+}
+
+static bool differs(const ig_cli_numbers *list, double own) {
+    return list->n > 1 || (list->n && (list->v[0] < own || list->v[0] > own));
+}
+
+/* Options that were given and have nothing to do. */
+static void warn_of_idle_options(const ig_cli_options *o) {
+    const ig_cache_options own = ig_cache_defaults();
+    const bool stores = o->kv_store != NULL, is_full = o->kv_policy.n == 1 && has_policy(o, "full");
+    const bool has_columns = has_policy(o, "infinigen-osdi24");
+    const struct {
+        bool is_idle;
+        const char *text;
+    } all[] = {
+        {is_full && o->kv_budget.n, "--kv-budget does nothing with the policy full"},
+        {!has_columns && differs(&o->kv_alpha, own.alpha), "--kv-alpha does nothing without infinigen-osdi24"},
+        {!has_columns && differs(&o->kv_partial, own.partial), "--kv-partial does nothing without infinigen-osdi24"},
+        {!stores && o->kv_store_size, "--kv-store-size does nothing without --kv-store DIR"},
+        {stores && o->kv_limit.n, "with --kv-limit nothing is taken from a store, and nothing kept there"},
+        {stores && has_policy(o, "h2o"), "the policy h2o takes nothing from a store, and keeps nothing there"},
+        {stores && has_columns, "the policy infinigen-osdi24 takes nothing from a store, and keeps nothing there"},
+    };
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (all[i].is_idle) log_line((void *)o, IG_LOG_WARN, all[i].text);
 }
 
 /* What is logged: warnings on a terminal, nothing elsewhere, unless -v or IG_LOG ask for it. */
@@ -78,6 +120,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (!code) code = choose_cpu(&context.cpu_level, o, environment.cpu);
     if (!code) code = ig_cli_find_model(app->path, sizeof app->path, o);
     if (code) return code;
+    warn_of_idle_options(o);
 
     context.n_threads = o->threads;
     context.device = o->device;

@@ -54,6 +54,8 @@ typedef struct ig_cli_progress {
 ig_cli_progress ig_cli_progress_start(const char *label, const char *unit);
 void ig_cli_progress_show(ig_cli_progress *p, uint64_t done, uint64_t total);
 void ig_cli_progress_end(ig_cli_progress *p);
+/* Before a line of its own on standard error, where a bar may be: it comes again. */
+void ig_cli_clear_bar(void);
 /* An ig_progress_fn: user is an ig_cli_progress. True once interrupted. */
 bool ig_cli_on_progress(void *user, uint64_t done, uint64_t total);
 

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -26,6 +27,7 @@ double ig_cli_seconds(void) {
 /* ---- errors --------------------------------------------------------------- */
 
 int ig_cli_complain(const ig_cli_options *o, const char *format, ...) {
+    ig_cli_clear_bar();
     va_list args;
     fflush(stdout);
     fprintf(stderr, "infinigen %s: ", o->verb->name);
@@ -91,6 +93,12 @@ const char *ig_cli_size(char out[32], uint64_t bytes) {
     return out;
 }
 
+static atomic_bool bar_is_shown;
+
+void ig_cli_clear_bar(void) {
+    if (atomic_exchange(&bar_is_shown, false)) fputs("\r\033[K", stderr);
+}
+
 ig_cli_progress ig_cli_progress_start(const char *label, const char *unit) {
     return (ig_cli_progress){label, unit, ig_cli_seconds(), 0, isatty(STDERR_FILENO) == 1};
 }
@@ -118,11 +126,12 @@ void ig_cli_progress_show(ig_cli_progress *p, uint64_t done, uint64_t total) {
     snprintf(line, sizeof line, "%s [%s] %3.0f%%  %s of %s  %d:%02d left", p->label, bar, share * 100, have, want,
              (int)left / 60, (int)left % 60);
     fprintf(stderr, "\r%.*s\033[K", columns - 1, line);
+    atomic_store(&bar_is_shown, true);
     fflush(stderr);
 }
 
 void ig_cli_progress_end(ig_cli_progress *p) {
-    if (p->visible && p->shown > 0) fputs("\r\033[K", stderr);
+    if (p->visible && p->shown > 0) ig_cli_clear_bar();
     p->shown = 0;
 }
 

@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import subprocess
 
 import pytest
 from conftest import one_line
@@ -209,3 +210,17 @@ def test_every_report_has_the_parts(program, args, tmp_path):
     parts_are_the_step(json.loads(program("eval", *common, "--task", tmp_path / "task")[1])["step"])
     report = json.loads(program("run", *common, "--raw", "-p", words(50, 2), "-n", "20", "--ignore-eos")[1])
     parts_are_the_step(report["step"])
+
+
+def test_a_store_that_another_program_writes(program, args, tmp_path):
+    """Said once, not for each session."""
+    store = ["--kv-store", tmp_path / "store"]
+    chat = program.start("chat", *args[1:3], "-c", "512", *store, stdin=subprocess.PIPE)
+    try:
+        chat.stdin.write(b"/resume\n")
+        chat.stdin.flush()
+        assert b"nothing is saved" in chat.stderr.readline()
+        status, _, err = program(*args, "-d", "64", "-p", "200", *store, env={"IG_LOG": "warn"})
+        assert status == 0 and "nothing new is kept: another process" in one_line(err)
+    finally:
+        chat.communicate()

@@ -472,6 +472,6 @@ def test_store_that_vanishes(talk, tmp_path):
     shutil.rmtree(store)
     t.type(words(200, 1) + "\n")
     seen = t.read_until(b"\n> ")
-    assert seen.count(b"KV store: ") == 1
+    assert seen.count(b"KV store ") == 1
     t.type("/exit\n")
     assert t.finish()[1] == 0

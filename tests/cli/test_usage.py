@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from conftest import one_line
+from conftest import make_model, one_line, words
 
 VERBS = ["run", "chat", "tokenize", "logits", "perplexity", "eval", "tasks", "prepare", "bench", "inspect", "fetch", "kv",
          "devices", "completion", "man"]
@@ -246,3 +246,29 @@ def test_full_disk(program):
         _, err = p.communicate()
     assert p.returncode == 1
     one_line(err)
+
+
+@pytest.mark.parametrize("flags, message", [
+    (["--kv-policy", "full", "--kv-budget", "10%"], "--kv-budget does nothing with the policy full"),
+    (["--kv-alpha", "2"], "--kv-alpha does nothing without infinigen-osdi24"),
+    (["--kv-store-size", "1G"], "--kv-store-size does nothing without --kv-store"),
+    (["--kv-store", "kv", "--kv-limit", "50%"], "with --kv-limit nothing is taken from a store"),
+    (["--kv-store", "kv", "--kv-policy", "h2o"], "the policy h2o takes nothing from a store"),
+])
+def test_options_that_do_nothing(program, tmp_path, flags, message):
+    """A warning where warnings are shown; on their own they are no error."""
+    run = ["run", "-m", make_model(tmp_path / "model"), "--raw", "-p", "x", "-n", "1", *flags]
+    status, _, err = program(*run, cwd=tmp_path, env={"IG_LOG": "warn"})
+    assert status == 0 and one_line(err) == f"infinigen: {message}" + one_line(err).partition(message)[2]
+    assert program(*run, cwd=tmp_path)[::2] == (0, b"")
+
+
+def test_warnings_and_bars(terminal, tmp_path):
+    """Each has a line of its own."""
+    (tmp_path / "text").write_text(words(8000, 1))
+    t = terminal("run", "-m", make_model(tmp_path / "model"), "-t", "1", "-f", tmp_path / "text", "-n", "1",
+                 "--kv-store", tmp_path / "store", "--kv-store-size", "5M")
+    t.read_until(b" left")
+    assert t.read_until(b"infinigen: this prompt is kept up to").endswith(b"\r\x1b[Kinfinigen: this prompt is kept up to")
+    t.type("\x03")
+    t.finish()
