@@ -200,6 +200,19 @@ const ig_cli_source *ig_cli_sources_find(const ig_cli_sources *s, const char *na
     return NULL;
 }
 
+const char *ig_cli_sources_nearest(const ig_cli_sources *s, const char *typed) {
+    const char *names[128] = {NULL};
+    char small[64];
+    size_t n = 0;
+    for (size_t i = 0; i < s->n && n < 127; i++) {
+        names[n++] = s->list[i].name;
+        if (strcasecmp(s->list[i].name, typed) == 0) return s->list[i].name;
+    }
+    snprintf(small, sizeof small, "%s", typed);
+    for (char *c = small; *c; c++) *c = (char)tolower((unsigned char)*c);
+    return ig_cli_nearest(small, names);
+}
+
 /* Copies `text` with each {} or {0W} replaced by the part's number, W digits wide, and {a..b} likewise. */
 static bool expand(char *out, size_t cap, const char *text, int part) {
     size_t n = 0;

@@ -32,6 +32,8 @@ int ig_cli_sources_load(ig_cli_sources *out, const ig_cli_options *o, bool texts
 void ig_cli_sources_free(ig_cli_sources *s);
 /* The first with that name, or NULL. */
 const ig_cli_source *ig_cli_sources_find(const ig_cli_sources *s, const char *name);
+/* The name nearest to what was typed, whatever its case, or NULL if none is near. */
+const char *ig_cli_sources_nearest(const ig_cli_sources *s, const char *typed);
 /* `from` and `member` of one part; false if too long. */
 bool ig_cli_source_part(const ig_cli_source *s, int part, char from[1100], char member[300]);
 

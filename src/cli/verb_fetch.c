@@ -9,6 +9,22 @@
 
 #include "cli/sources.h"
 
+/* That nothing is known by the name, and which may have been meant. */
+static int complain_of_name(const ig_cli_options *o, const ig_cli_sources *sources, const char *name,
+                            const char *what) {
+    const char *near = ig_cli_sources_nearest(sources, name);
+    return near ? ig_cli_complain(o, "%s: %s; did you mean '%s'?", name, what, near)
+                : ig_cli_complain(o, "%s: %s", name, what);
+}
+
+/* Neither a file nor a name; what looks like a path was meant as one. */
+static int complain_of_model(const ig_cli_options *o, const ig_cli_sources *sources) {
+    size_t n = strlen(o->model);
+    if (strchr(o->model, '/') || (n > 5 && strcasecmp(o->model + n - 5, ".gguf") == 0))
+        return ig_cli_complain(o, "%s: no such file", o->model);
+    return complain_of_name(o, sources, o->model, "no such file, nor a model that 'infinigen fetch' knows");
+}
+
 int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o) {
     ig_cli_sources sources;
     struct stat st;
@@ -21,8 +37,7 @@ int ig_cli_find_model(char *path, size_t cap, const ig_cli_options *o) {
     int code = ig_cli_sources_load(&sources, o, false);
     if (!code) {
         const ig_cli_source *found = ig_cli_sources_find(&sources, o->model);
-        code = found ? ig_cli_source_get(path, cap, found, o)
-                     : ig_cli_complain(o, "%s: no such file, nor a model that 'infinigen fetch' knows", o->model);
+        code = found ? ig_cli_source_get(path, cap, found, o) : complain_of_model(o, &sources);
     }
     ig_cli_sources_free(&sources);
     return code;
@@ -63,15 +78,27 @@ static int list_all(const ig_cli_options *o) {
     return code;
 }
 
+/* Of a name that is of the other kind, how to get it. */
+static int complain_of_unknown(const ig_cli_options *o, const ig_cli_sources *sources, const char *name) {
+    ig_cli_sources others;
+    int code = ig_cli_sources_load(&others, o, !o->text);
+    bool is_other = !code && ig_cli_sources_find(&others, name);
+    ig_cli_sources_free(&others);
+    if (code) return code;
+    if (is_other)
+        return ig_cli_complain(o, "%s is a %s: infinigen fetch %s%s", name, o->text ? "model" : "text",
+                               o->text ? "" : "--text ", name);
+    return complain_of_name(o, sources, name,
+                            o->text ? "no text of this name is known: 'infinigen fetch' lists them"
+                                    : "no model of this name is known: 'infinigen fetch' lists them");
+}
+
 static int get(const ig_cli_options *o, const char *name) {
     ig_cli_sources sources;
     char path[4200];
     int code = ig_cli_sources_load(&sources, o, o->text);
     const ig_cli_source *s = code ? NULL : ig_cli_sources_find(&sources, name);
-    if (!code)
-        code = s ? ig_cli_source_get(path, sizeof path, s, o)
-                 : ig_cli_complain(o, "'%s' is not a known %s: 'infinigen fetch' lists them", name,
-                                   o->text ? "text" : "model");
+    if (!code) code = s ? ig_cli_source_get(path, sizeof path, s, o) : complain_of_unknown(o, &sources, name);
     if (!code && o->json)
         code = ig_cli_print_json(json_pack("{s:s, s:o}", "name", name, "path", ig_cli_json_text(path, strlen(path))));
     else if (!code)

@@ -309,6 +309,8 @@ ig_status ig_config_from_hf(ig_config *out, const char *directory, ig_error *err
         return ig_fail_memory(err, "path", strlen(directory));
     }
     ig_status s = ig_file_read(&text, &n, path.data, MAX_CONFIG_BYTES, err);
+    if (s == IG_E_NOT_FOUND)
+        s = ig_fail(err, s, "%s: a directory without config.json is no Hugging Face model", directory);
     if (!s) s = ig_config_from_json(out, text, n, path.data, err);
     free(text);
     ig_buffer_close(&path);

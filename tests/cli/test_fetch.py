@@ -70,9 +70,11 @@ def test_texts_are_no_models(program, tmp_path):
         assert f.read() == DATA
     assert left_behind(program, "texts") == ["mine.txt"] and left_behind(program) == []
     status, _, err = program("fetch", "mine")
-    assert status == 1 and "not a known model" in one_line(err)
+    assert status == 1 and "mine: no model of this name is known: " in one_line(err)
     status, _, err = program("fetch", "--text", "smollm2-135m")
-    assert status == 1 and "not a known text" in one_line(err)
+    assert status == 1 and "smollm2-135m is a model: infinigen fetch smollm2-135m\n" in one_line(err)
+    status, _, err = program("fetch", "grimm")
+    assert status == 1 and "grimm is a text: infinigen fetch --text grimm\n" in one_line(err)
     config = tmp_path / "config" / "infinigen"
     config.mkdir(parents=True)
     (config / "texts.txt").write_text(f"yours - - file {tmp_path}/a.txt\n")

@@ -188,6 +188,10 @@ def test_flags_of_llama_cpp(program, args, message):
 @pytest.mark.parametrize("args, message", [
     (["run", "-m", "/no/such/model", "-p", "x"], "/no/such/model: no such file"),
     (["inspect", "no-such-model"], "no-such-model: no such file, nor a model"),
+    (["inspect", "SmolLM2-135M"], "nor a model that 'infinigen fetch' knows; did you mean 'smollm2-135m'?"),
+    (["fetch", "qwen2.5-coder"], "no model of this name is known: 'infinigen fetch' lists them; did you mean 'qwen2.5-"),
+    (["inspect", "smollm2-135m.gguf"], "smollm2-135m.gguf: no such file\n"),
+    (["inspect", "/"], "/: a directory without config.json is no Hugging Face model"),
     (["run", "-m", "/", "-f", "/no/such/text"], "/no/such/text: No such file"),
     (["perplexity", "-m", "/", "-f", "/no/such/text"], "/no/such/text: No such file"),
 ])
