@@ -13,6 +13,11 @@ def script(path, *args):
     return subprocess.run([sys.executable, path, *map(str, args)], capture_output=True, text=True, timeout=60)
 
 
+def test_the_runner_of_tests_takes_no_arguments():
+    p = subprocess.run([os.path.join(ROOT, "test"), "--help"], capture_output=True, timeout=10, check=False)
+    assert p.returncode == 2 and p.stdout == b"" and p.stderr.startswith(b"usage: ./test")
+
+
 def test_needles():
     args = ["--words", "100,300", "--each", 4, f"{ROOT}/LICENSE"]
     out = script(f"{ROOT}/bench/needles", *args).stdout
