@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "cli/app.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,6 +106,14 @@ static int prepare(ig_cli_app *app, const char *path, const int32_t *ids, size_t
     return status ? ig_cli_fail(o, &err) : report(app, &info, path, ig_cli_seconds() - bar.start);
 }
 
+/* Before hours of work for it. */
+static int check_folder(const ig_cli_options *o) {
+    char folder[4096] = ".";
+    const char *slash = strrchr(o->output, '/');
+    if (slash) snprintf(folder, sizeof folder, "%.*s", (int)(slash - o->output + 1), o->output);
+    return access(folder, W_OK) == 0 ? IG_EXIT_OK : ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
+}
+
 int ig_cli_prepare(const ig_cli_options *o) {
     ig_cli_app app;
     ig_cli_text text = {0};
@@ -118,7 +127,12 @@ int ig_cli_prepare(const ig_cli_options *o) {
         int code = ig_cli_read_file(&text, o, o->file);
         if (code) return code;
     }
-    int code = ig_cli_open(&app, o, false);
+    int code = o->output ? check_folder(o) : IG_EXIT_OK;
+    if (code) {
+        free(text.data);
+        return code;
+    }
+    code = ig_cli_open(&app, o, false);
     if (!code && (text.data || o->tokens)) code = ig_cli_file_tokens(&ids, &n, &app, &text);
     const char *path = o->output;
     if (!code && !path) {

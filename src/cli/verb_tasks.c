@@ -60,8 +60,9 @@ static int fail_writing(const making *m, const ig_cli_options *o) {
     return ig_cli_complain(o, "%s: %s", m->out_name, errno ? strerror(errno) : "writing failed");
 }
 
-static int make_one(making *m, const ig_cli_options *o, const char *task, int length, int i) {
-    json_t *line;
+static const char *unit_of(const making *m) { return m->app.model ? "tokens" : "characters"; }
+
+static int make_one(json_t **line, making *m, const ig_cli_options *o, const char *task, int length, int i) {
     ig_error err = {0};
     bool has_model = m->app.model != NULL;
     ig_eval_make_options options = {.length = length,
@@ -76,8 +77,17 @@ static int make_one(making *m, const ig_cli_options *o, const char *task, int le
         ig_cli_complain(o, "interrupted");
         return IG_EXIT_INTERRUPTED;
     }
-    if (ig_eval_make(&line, task, &options, &err)) return ig_cli_fail(o, &err);
-    json_object_set_new(line, "unit", json_string(has_model ? "tokens" : "characters"));
+    ig_status status = ig_eval_make(line, task, &options, &err);
+    if (status == IG_E_LIMIT)
+        return ig_cli_complain(o, "%s %s (-c; --task says which tasks to make)", err.text, unit_of(m));
+    return status ? ig_cli_fail(o, &err) : IG_EXIT_OK;
+}
+
+static int write_one(making *m, const ig_cli_options *o, const char *task, int length, int i) {
+    json_t *line;
+    int code = make_one(&line, m, o, task, length, i);
+    if (code) return code;
+    json_object_set_new(line, "unit", json_string(unit_of(m)));
     errno = 0;
     bool written = json_dumpf(line, m->out, JSON_COMPACT) == 0 && fputc('\n', m->out) != EOF;
     json_decref(line);
@@ -85,29 +95,49 @@ static int make_one(making *m, const ig_cli_options *o, const char *task, int le
     return written ? IG_EXIT_OK : fail_writing(m, o);
 }
 
+static size_t n_tasks(const ig_cli_options *o) {
+    size_t n = 0;
+    while (ig_eval_make_name(n)) n++;
+    return o->recipes.n ? (size_t)o->recipes.n : n;
+}
+
+static const char *task_name(const ig_cli_options *o, size_t i) {
+    return o->recipes.n ? o->recipes.v[i] : ig_eval_make_name(i);
+}
+
+/* Whether each task fits into the shortest length, before anything is written. */
+static int check_lengths(making *m, const ig_cli_options *o) {
+    int shortest = o->lengths.v[0], code = IG_EXIT_OK;
+    for (int l = 1; l < o->lengths.n; l++)
+        if (o->lengths.v[l] < shortest) shortest = o->lengths.v[l];
+    for (size_t t = 0; !code && t < n_tasks(o); t++) {
+        json_t *line = NULL;
+        code = make_one(&line, m, o, task_name(o, t), shortest, 0);
+        json_decref(line);
+    }
+    return code;
+}
+
 static int make_all(making *m, const ig_cli_options *o) {
-    const char *name;
-    size_t n_names = 0;
     int code = IG_EXIT_OK;
-    while (ig_eval_make_name(n_names)) n_names++;
-    bool all = o->recipes.n == 0;
-    size_t n = all ? n_names : (size_t)o->recipes.n;
+    size_t n = n_tasks(o);
     m->total = (uint64_t)n * (uint64_t)o->lengths.n * (uint64_t)o->each;
     m->bar = ig_cli_progress_start("making", "questions");
     for (size_t t = 0; t < n; t++) {
-        name = all ? ig_eval_make_name(t) : o->recipes.v[t];
         for (int l = 0; l < o->lengths.n; l++)
-            for (int i = 0; !code && i < o->each; i++) code = make_one(m, o, name, o->lengths.v[l], i);
+            for (int i = 0; !code && i < o->each; i++) code = write_one(m, o, task_name(o, t), o->lengths.v[l], i);
     }
     ig_cli_progress_end(&m->bar);
     return code;
 }
 
 static int write_all(making *m, const ig_cli_options *o) {
+    int code = check_lengths(m, o);
+    if (code) return code;
     m->out = o->output ? fopen(o->output, "we") : stdout;
     m->out_name = o->output ? o->output : "standard output";
     if (!m->out) return ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
-    int code = make_all(m, o);
+    code = make_all(m, o);
     errno = 0;
     if (o->output && fclose(m->out) != 0 && !code) code = fail_writing(m, o);
     return code;

@@ -182,7 +182,7 @@ static ig_status find_most(search *s) {
     ig_status status = try(s, least);
     if (status) return status;
     if (s->too_many)
-        return ig_eval_fail(s->err, IG_E_LIMIT, "%s does not fit into a length of %d: it takes %lld at least",
+        return ig_eval_fail(s->err, IG_E_LIMIT, "%s does not fit into a length of %d: it takes at least %lld",
                             s->recipe->name, s->o->length, (long long)s->size_too_many);
     int64_t size_least = s->best.size;
     for (int step = least > 16 ? least : 16; !status && !s->too_many && s->fits < FILLER_MAX; step *= 2) {

@@ -157,6 +157,12 @@ def test_tokens(program, tmp_path):
     assert by_text["nll"] == by_ids["nll"]
 
 
+def test_a_folder_that_is_not_there(program, tmp_path):
+    """Said before the model is looked for, and anything is computed."""
+    status, out, err = program("prepare", "-m", "/none", "-o", tmp_path / "none" / "x.igs")
+    assert status == 1 and out == b"" and "none/x.igs: No such file or directory" in one_line(err)
+
+
 def test_what_are_no_tokens(program, tmp_path):
     opt = os.path.join(TINY_MODELS, "opt")
     for text, message in (("", "no tokens"), (" \n", "no tokens"), ("1 2 x", "number 3"), ("1 -2", "number 2"), ("1 2,3", "number 2"),

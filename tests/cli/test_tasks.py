@@ -141,6 +141,10 @@ def test_filler_of_a_text(program, tmp_path):
                           (["-c", 700], "niah_single_1 does not fit into a length of 700: it takes")):
         status, out, err = program("tasks", *args)
         assert status == 1 and out == b"" and message in one_line(err), args
+    # A later one that does not fit is known before the first is written.
+    status, out, err = program("tasks", "-c", "4096,1024", "-o", tmp_path / "made")
+    assert status == 1 and not (tmp_path / "made").exists()
+    assert re.search(r"takes at least \d+ characters \(-c; --task", one_line(err))
 
 
 def test_a_seed_repeats(program):
