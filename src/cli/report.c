@@ -204,9 +204,10 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
             per_second(st.n_prefilled, st.prefill_seconds));
     if (st.n_taken) fprintf(stderr, "  and %llu that were stored", (unsigned long long)st.n_taken);
     fputc('\n', stderr);
-    fprintf(stderr, "generation  %7llu tokens  %8.1f tokens/s  policy %s, %.1f %% of the KV entries used\n",
-            (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
-            st.selected_share * 100);
+    if (st.n_decoded)
+        fprintf(stderr, "generation  %7llu tokens  %8.1f tokens/s  policy %s, %.1f %% of the KV entries used\n",
+                (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
+                st.selected_share * 100);
     fprintf(stderr, "memory      weights %s, KV %s, sketch %s, peak %s; %d threads, %s\n",
             ig_cli_size(weights, held ? held : app->info.weight_bytes), ig_cli_size(kv, st.kv_bytes),
             ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),

@@ -47,6 +47,8 @@ static bool on_text(void *user, const char *text, size_t n) {
 /* Whole ones: a message that waits for its answer is none. */
 static size_t n_turns(const conversation *c) { return (c->messages.n - ig_cli_messages_system(&c->messages)) / 2; }
 
+static const char *plural(const conversation *c) { return n_turns(c) == 1 ? "" : "s"; }
+
 static void drop_oldest(conversation *c, size_t n_leaving) {
     size_t n = 2 * n_leaving, n_first = ig_cli_messages_system(&c->messages);
     ig_chat_message *first = c->messages.v + n_first;
@@ -264,7 +266,7 @@ static int save(conversation *c, const char *name) {
     if (code)
         ig_cli_complain(c->app.o, "%s is saved; what is missing of its keys and values will be computed anew", name);
     else if (c->is_terminal)
-        printf("%s is saved: %zu turns\n", name, n_turns(c));
+        printf("%s is saved: %zu turn%s\n", name, n_turns(c), plural(c));
     return code;
 }
 
@@ -292,13 +294,16 @@ static int resume(conversation *c, const char *name) {
     size_t n;
     if (!name[0]) return list_saved(c);
     if (!is_name(c, name)) return IG_EXIT_FAILED;
-    if (ig_cache_note_get(&text, &n, c->cache, name, &err)) return ig_cli_fail(c->app.o, &err);
+    ig_status status = ig_cache_note_get(&text, &n, c->cache, name, &err);
+    if (status == IG_E_NOT_FOUND)
+        return ig_cli_complain(c->app.o, "no conversation '%s' is saved: /resume lists those that are", name);
+    if (status) return ig_cli_fail(c->app.o, &err);
     const char *wrong = ig_cli_messages_read(&saved, text, n);
     free(text);
     if (wrong) return ig_cli_complain(c->app.o, "%s cannot be resumed: %s", name, wrong);
     ig_cli_messages_close(&c->messages);
     c->messages = saved;
-    if (c->is_terminal) printf("%s is resumed: %zu turns\n", name, n_turns(c));
+    if (c->is_terminal) printf("%s is resumed: %zu turn%s\n", name, n_turns(c), plural(c));
     return IG_EXIT_OK;
 }
 
@@ -320,6 +325,7 @@ static void show_stats(conversation *c, const char *name) {
 static void forget(conversation *c, const char *name) {
     (void)name;
     reset(c);
+    if (c->is_terminal) puts("the conversation is forgotten");
 }
 
 static void answer_again(conversation *c, const char *name) {
@@ -332,10 +338,12 @@ static void answer_again(conversation *c, const char *name) {
 
 static void undo(conversation *c, const char *name) {
     (void)name;
-    if (n_turns(c) == 0)
+    if (n_turns(c) == 0) {
         ig_cli_complain(c->app.o, "there is no turn to take back");
-    else
-        ig_cli_messages_cut(&c->messages, c->messages.n - 2);
+        return;
+    }
+    ig_cli_messages_cut(&c->messages, c->messages.n - 2);
+    if (c->is_terminal) printf("the last turn is taken back: %zu turn%s left\n", n_turns(c), plural(c));
 }
 
 static void show_help(conversation *c, const char *name);

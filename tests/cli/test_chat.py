@@ -372,7 +372,7 @@ def test_saved_bytes_are_what_they_were(program, talker, tmp_path):
 @pytest.mark.parametrize("command, wanted", [
     ("/save talk", "there is no turn to save"),
     ("/resume", "nothing is saved"),
-    ("/resume talk", "no note 'talk'"),
+    ("/resume talk", "no conversation 'talk' is saved"),
     ("/resume a b", "a name is 1 to 64 letters"),
     ("/resume \033[2J", "a name is 1 to 64 letters"),
     ("/resume " + 65 * "x", "a name is 1 to 64 letters"),
@@ -434,7 +434,7 @@ def test_interrupted_save(chat, talk, tmp_path):
     forget_kv(store)
     t = talk(*args)
     t.type("/resume talk\n")
-    t.read_until(b"talk is resumed: 1 turns")
+    t.read_until(b"talk is resumed: 1 turn\r")
     t.read_until(b"> ")
     t.type("/save more\n")
     end = time.monotonic() + 60
@@ -463,6 +463,20 @@ def test_killed_after_an_answer(chat, talk, tmp_path):
     t.finish()
     status, out, err = chat("-n", "5", "--kv-store", store, messages=[message, "/stats"])
     assert status == 0 and stored_tokens(err)[1] >= 192
+
+
+def test_what_is_taken_back_is_said(talk):
+    t = talk("-n", "5")
+    t.type("hi\n")
+    t.read_until(b"\n> ")
+    t.type("/undo\n")
+    t.read_until(b"the last turn is taken back: 0 turns left")
+    t.type("/reset\n")
+    t.read_until(b"the conversation is forgotten")
+    t.type("/stats\n")
+    t.read_until(b"memory ")
+    t.type("/exit\n")
+    assert t.finish()[1] == 0
 
 
 def test_store_that_vanishes(talk, tmp_path):
