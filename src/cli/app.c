@@ -337,6 +337,8 @@ int ig_cli_file_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig
     return ig_cli_tokens(ids, n, app, text->data, text->n, IG_TOKENIZE_ADD_SPECIAL);
 }
 
+enum { COUNTED_BYTES = 1 << 16 }; /* of a text that does not fit: what is longer is not tokenised to its end */
+
 int ig_cli_prompt_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text, int flags,
                          size_t most) {
     if (text->n < most) return ig_cli_tokens(ids, n, app, text->data, text->n, flags);
@@ -348,5 +350,7 @@ int ig_cli_prompt_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const 
     free(*ids);
     *ids = NULL;
     if (*n <= most) return ig_cli_fail(app->o, &err);
+    if (text->n <= COUNTED_BYTES && !ig_tokenize(n, app->model, text->data, text->n, flags, NULL, 0, &err))
+        return ig_cli_complain(app->o, "the prompt has %zu tokens, but the context holds %zu (-c)", *n, most);
     return ig_cli_complain(app->o, "the prompt has more than %zu tokens, but the context holds %zu (-c)", most, most);
 }

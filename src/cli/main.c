@@ -72,7 +72,9 @@ int main(int argc, char **argv) {
     /* An error of an earlier write is no longer in errno. */
     errno = 0;
     if ((fflush(stdout) != 0 || ferror(stdout)) && code != IG_EXIT_FAILED) {
-        fprintf(stderr, "infinigen: standard output: %s\n", errno ? strerror(errno) : "writing failed");
+        /* Who reads no further, such as head, has what it wanted. */
+        if (errno != EPIPE)
+            fprintf(stderr, "infinigen: standard output: %s\n", errno ? strerror(errno) : "writing failed");
         code = IG_EXIT_FAILED;
     }
     return code;

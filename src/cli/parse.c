@@ -534,6 +534,13 @@ static const char *find_conflict(const ig_cli_options *o) {
     if (o->raw && o->system) return "--raw gives the text as it is: there is no place for --system in it";
     if (o->kv_limit.n && (o->kv_ram || o->kv_disk))
         return "--kv-limit drops entries for ever, --kv-ram and --kv-disk keep them: give one or the other";
+    if (o->device && strcmp(o->device, "cpu") == 0) {
+        if (o->kv_map && (!o->kv_ram || o->kv_disk))
+            return "--kv-map on the CPU goes with --kv-ram SIZE, without --kv-disk";
+        if (o->kv_vram && o->kv_vram != UINT64_MAX)
+            return "--kv-vram is for a GPU: leave it out, or give --device cuda";
+        if (o->weights_vram) return "--weights-vram is for a GPU: leave it out, or give --device cuda";
+    }
     bool has_load = o->clients.n || o->shared.share > 0 || o->shared.number;
     if ((o->verb->bit & IG_VERB_BENCH) && !o->server && (has_load || o->api_key))
         return "--clients, --shared and --api-key are for a server: give --server URL";

@@ -217,6 +217,10 @@ static int refuse(const ig_cli_options *o, const char *why) {
 static int check_options(const ig_cli_options *o, const char *action) {
     bool is_rm = strcmp(action, "rm") == 0, is_gc = strcmp(action, "gc") == 0;
     int n = (o->n_words > 0) + (o->note != NULL) + (o->model != NULL) + o->all;
+    if (!o->kv_store && o->n_words == 1 && !is_rm) {
+        ig_cli_complain(o, "--kv-store DIR is missing; did you mean --kv-store %s?", o->words[0]);
+        return IG_EXIT_USAGE;
+    }
     if (!o->kv_store) return refuse(o, "--kv-store DIR is missing");
     if (o->kv_store_size && !is_gc) return refuse(o, "--kv-store-size is for gc");
     if (is_rm && !n) return refuse(o, "remove what? ID..., --note NAME, --model NAME or --all");

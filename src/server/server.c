@@ -90,7 +90,9 @@ static ig_status listen_tcp(ig_server *s, ig_error *err) {
     for (struct addrinfo *a = all; a && s->listener < 0; a = a->ai_next) s->listener = bind_to(a);
     int why = errno;
     freeaddrinfo(all);
-    if (s->listener < 0) return ig_server_fail(err, IG_E_IO, "%s, port %d: %s", o->host, o->port, strerror(why));
+    if (s->listener < 0)
+        return ig_server_fail(err, IG_E_IO, "%s, port %d: %s%s", o->host, o->port, strerror(why),
+                              why == EADDRINUSE ? " (--port N; 0: any that is free)" : "");
     bool is_long = strchr(o->host, ':') != NULL;
     ig_server_say(s, "listening at http://%s%s%s:%d", is_long ? "[" : "", o->host, is_long ? "]" : "",
                   port_of(s->listener));

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options, help, and what is made from the option table."""
 import json
+import os
 import re
 
 import pytest
@@ -55,7 +56,7 @@ def test_inspect_plans_for_a_gpu_that_is_not_there(program, tiny):
     assert "page-locked" in text and "are copied in every step" in text and "(cuda:999 is not here)" in text
     assert "page-locked" in program(*inspect[:3], "-c", "256,512", *inspect[5:])[1].decode()
     status, _, err = program("run", "-m", tiny, "--raw", "-p", "x", "--weights-vram", "1G")
-    assert status == 2 and "no memory of its own" in one_line(err)
+    assert status == 2 and "--weights-vram is for a GPU" in one_line(err)
 
 
 def test_a_sandbox_is_for_the_cpu(program, tiny):
@@ -140,6 +141,9 @@ def test_no_verb(program):
     (["kv"], "what to do? ls, verify, gc or rm"),
     (["kv", "list"], "'list' is not one of ls, verify, gc, rm"),
     (["kv", "ls"], "--kv-store DIR is missing"),
+    (["kv", "ls", "dir"], "did you mean --kv-store dir?"),
+    (["run", "-m", "x", "-p", "y", "--kv-map"], "--kv-map on the CPU goes with --kv-ram SIZE"),
+    (["run", "-m", "x", "-p", "y", "--kv-vram", "1G"], "--kv-vram is for a GPU"),
     (["kv", "ls", "--kv-store", "x", "y"], "one argument too many: 'y'"),
     (["kv", "ls", "--kv-store", "x", "--all"], "--all is for rm"),
     (["kv", "verify", "--kv-store", "x", "--kv-store-size", "1G"], "--kv-store-size is for gc"),
@@ -242,6 +246,15 @@ def test_man_page(program):
     for verb in VERBS:
         assert f".SS infinigen {verb}" in text
     assert "kv\\-budget" in text and "EXIT STATUS" in text
+
+
+def test_a_reader_that_has_enough(program):
+    """As head: it is no news on the terminal."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as pipe:
+        p = program.start("man", stdout=pipe, restore_signals=False)
+        assert p.communicate()[1] == b"" and p.returncode == 1
 
 
 def test_full_disk(program):

@@ -250,6 +250,9 @@ def test_refuses_to_start(program, served, tmp_path, tiny):
         assert status in (1, 2) and word in err and err.count(b"\n") == 1, (flags, err)
     status, _, err = program("serve", "-m", tiny)
     assert status != 0 and b"tokenizer" in err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        status, _, err = program("serve", "-m", served, "--port", taken.getsockname()[1])
+        assert status == 1 and err.endswith(b"Address already in use (--port N; 0: any that is free)\n")
 
 
 def test_unix_socket(program, served, tmp_path):
