@@ -152,11 +152,10 @@ static ig_status replay(ig_session *s, int first, ig_error *err) {
     return ig_sequence_replay(&s->seq, s->model->ctx->device, first, s->n_tokens, err);
 }
 
-/* The policy sums up units of tokens (ig_policy_ops.sums_up), and has seen more of the last one than is left: it is
- * shown what is left. If that cannot be read, the session ends before it. */
-static ig_status show_again(ig_session *s, ig_error *err) {
-    int first = s->n_tokens / IG_POLICY_UNIT * IG_POLICY_UNIT;
-    ig_status status = s->seq.policy->ops->sums_up ? replay(s, first, err) : IG_OK;
+/* The policy is shown again what the session holds from token `first` on. If that cannot be read, the session ends
+ * there. */
+static ig_status show_again(ig_session *s, int first, ig_error *err) {
+    ig_status status = replay(s, first, err);
     if (!status) return IG_OK;
     ig_sequence_cut(&s->seq, first, NULL);
     int length = ig_kv_length(s->seq.kv);
@@ -172,7 +171,9 @@ static ig_status cut(ig_session *s, int n, bool saw_more, ig_error *err) {
     ig_status status = ig_sequence_cut(&s->seq, n, err);
     int length = ig_kv_length(s->seq.kv);
     s->n_tokens = length < n ? length : n;
-    ig_status shown = saw_more ? show_again(s, status ? NULL : err) : IG_OK;
+    ig_status shown = IG_OK;
+    if (saw_more && s->seq.policy->ops->sums_up) /* units of tokens, and has seen more of the last one than is left */
+        shown = show_again(s, s->n_tokens / IG_POLICY_UNIT * IG_POLICY_UNIT, status ? NULL : err);
     if (entered) ig_batch_end(&s->model->batch);
     return status ? status : shown;
 }
@@ -189,11 +190,12 @@ ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
 }
 
 void ig_session_roll_back(ig_session *s, int n) {
+    const ig_policy_ops *ops = s->seq.policy->ops;
+    bool entered = ig_batch_enter(&s->model->batch);
     cut(s, n, true, NULL);
-    if (s->n_tokens < n)
-        s->has_logits = false;
-    else if (s->seq.policy->ops->undo)
-        s->seq.policy->ops->undo(s->seq.policy, n);
+    if (s->n_tokens == n && ops->undo && ops->undo(s->seq.policy, n)) show_again(s, 0, NULL);
+    if (s->n_tokens < n) s->has_logits = false;
+    if (entered) ig_batch_end(&s->model->batch);
 }
 
 /* ---- prefill ---------------------------------------------------------------------- */

@@ -35,9 +35,10 @@ int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table) {
     return c->values.kernels != NULL;
 }
 
-void ig_chooser_undo(ig_policy *p, int n_tokens) {
+bool ig_chooser_undo(ig_policy *p, int n_tokens) {
     ig_history *h = &((ig_chooser *)p)->history;
     for (size_t head = 0; head < h->heads.n_heads; head++) ig_history_undo(h, head, n_tokens);
+    return false;
 }
 
 void ig_chooser_resume(ig_policy *p, int n_tokens) {

@@ -35,7 +35,7 @@ void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *val
 /* For ig_policy_ops.tables: that of the values goes to *table; their number. */
 int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table);
 /* ig_policy_ops.undo and resume. */
-void ig_chooser_undo(ig_policy *p, int n_tokens);
+bool ig_chooser_undo(ig_policy *p, int n_tokens);
 void ig_chooser_resume(ig_policy *p, int n_tokens);
 
 /* True if there is nothing to choose among n entries: the budget is all of them, and no mass was asked for. */

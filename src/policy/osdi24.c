@@ -243,16 +243,18 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
 }
 
 /* Takes back what a step that failed did in the layers that it came to: the queries of a piece, or J, which the first
- * step after a prompt chooses. */
-static void osdi24_undo(ig_policy *base, int n_tokens) {
+ * step after a prompt chooses. The keys that it is chosen from are gone then. */
+static bool osdi24_undo(ig_policy *base, int n_tokens) {
     osdi24_policy *p = (osdi24_policy *)base;
     size_t heads = (size_t)p->n_sparse * (size_t)base->shape.n_heads, d = (size_t)base->shape.head_dim;
+    bool lacks_keys = false;
     for (size_t at = 0; at < heads; at++) {
-        if (p->chosen[at] == n_tokens && p->has_keys[at / (size_t)group_of(&base->shape)])
-            p->chosen[at] = 0, p->folded[at] = false;
+        if (p->chosen[at] == n_tokens)
+            p->chosen[at] = 0, p->folded[at] = false, lacks_keys = true;
         else if (p->piece[at] == n_tokens && !p->chosen[at])
             memcpy(p->query_sums + at * d, p->sums_before + at * d, d * sizeof *p->query_sums);
     }
+    return lacks_keys;
 }
 
 static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
@@ -436,8 +438,7 @@ static void osdi24_choose(ig_policy *base, ig_choosing *x, int part) {
     (void)part;
     x->n = x->e.n;
     if (n <= 0) return;
-    bool is_first = p->chosen[query_head(p, layer, head)] == n; /* which may fail, and J be chosen anew */
-    if (head % group == 0 && !is_first && p->has_keys[kv_head(p, layer, head / group)]) {
+    if (head % group == 0 && p->has_keys[kv_head(p, layer, head / group)]) { /* all heads of the group have chosen J */
         ig_pages_drop(key_at(p, layer, head / group, 0), p->keys.head_bytes);
         p->has_keys[kv_head(p, layer, head / group)] = false;
     }

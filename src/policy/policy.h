@@ -124,8 +124,9 @@ typedef struct ig_policy_ops {
     /* The tables of units that it keeps, if they are all that it knows of a prompt: then a sequence may begin with
      * pieces that another has computed. Their number. Optional: there is none. */
     int (*tables)(const ig_policy *p, const ig_unit_table *tables[IG_POLICY_TABLES]);
-    /* A step has failed: the sequence holds n_tokens, as before it. Optional. */
-    void (*undo)(ig_policy *p, int n_tokens);
+    /* A step has failed: the sequence holds n_tokens, as before it. True: all their keys have to be shown again.
+     * Optional. */
+    bool (*undo)(ig_policy *p, int n_tokens);
     /* The sequence holds other tokens than before, which are in the tables: as if they had just been appended, as a
      * prompt. Optional. */
     void (*resume)(ig_policy *p, int n_tokens);
