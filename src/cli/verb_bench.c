@@ -413,6 +413,16 @@ static int largest(const ig_cli_ints *list) {
     return most;
 }
 
+/* Runs of all tests: a number that is 0 is no test, and --breakdown has no prompts, but a second row with a disk. */
+static uint64_t count_runs(const bench *b, int n_pairs) {
+    const ig_cli_options *o = b->app.o;
+    int n = 0;
+    for (int i = 0; i < o->n_prompt.n && !o->breakdown; i++) n += o->n_prompt.v[i] > 0;
+    for (int i = 0; i < o->n_gen.n; i++) n += o->n_gen.v[i] > 0 ? o->batches.n : 0;
+    if (o->breakdown && b->has_disk) n *= 2;
+    return (uint64_t)n * (uint64_t)n_pairs * (uint64_t)o->depth.n * (uint64_t)(o->repetitions + 1);
+}
+
 /* Most tokens that a test adds. */
 static int room_of(const ig_cli_options *o) {
     int n_prompt = largest(&o->n_prompt), n_gen = largest(&o->n_gen);
@@ -514,8 +524,7 @@ int ig_cli_bench(const ig_cli_options *o) {
         b.has_gpu = strcmp(ig_context_device(b.app.ctx), "cpu") != 0;
         b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
         ig_context_read_speed(&b.read_speed, b.app.ctx, NULL); /* without it a table says less */
-        b.total = (uint64_t)pairs.n * (o->breakdown && b.has_disk ? 2 : 1) * (uint64_t)o->depth.n *
-                  (uint64_t)(o->repetitions + 1) * (uint64_t)(o->n_prompt.n + o->n_gen.n * o->batches.n);
+        b.total = count_runs(&b, pairs.n);
         b.bar = ig_cli_progress_start("measuring", "runs");
     }
     for (int d = 0; !code && d < o->depth.n; d++) code = run_depth(&b, &pairs, o->depth.v[d]);
