@@ -226,7 +226,7 @@ size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m);
 void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece);
 /* Large pages are faster, and taken as a whole: tables get them once three quarters of the pieces have been in use. */
 void ig_kv_tables_enlarge(ig_kv_memory *m);
-/* A piece gets what the tables have of another one, full or not: a policy may fill a piece and not say so (share.c); or
+/* A piece gets what the tables have of another one, full or not: a policy may fill a piece and not say so; or
  * what it lacks and the other one is known to have. */
 void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to);
 void ig_kv_tables_complete(ig_kv_memory *m, uint32_t from, uint32_t to);

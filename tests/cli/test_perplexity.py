@@ -98,6 +98,13 @@ def test_table_without_full(program, args):
     assert layers[:1] == [None] and all(0 < mass <= 1.001 for mass in layers[1:])
 
 
+def test_statistics_without_a_policy(program, args):
+    """Where nothing was generated they say nothing of a generation."""
+    for flags, generates in ((["--dense-prefix", "0"], False), ([], True)):
+        status, _, err = program(*args, *flags, "--chunks", "1", "-v")
+        assert status == 0 and b"memory " in err and (b"generation" in err) == generates
+
+
 def test_what_makes_no_sense(program, args, tmp_path):
     for flags, message in ((["--dense-prefix", "0"], "need --dense-prefix"),
                            (["--kv-trace", tmp_path / "trace"], "--kv-trace takes one")):

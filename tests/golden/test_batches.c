@@ -373,6 +373,16 @@ static void numbers_that_are_not_finite(void **state) {
     for (int i = 0; i < N; i++) close_pair(&p[i]);
 }
 
+/* The session's item fails behind nearly all layers. */
+static void fail_late(const pair *p, ig_batch_item *item) {
+    plant x = {&p->together->seq, model->config.n_layers - 1, 0};
+    model->batch.tap_user = &x;
+    model->batch.tap = put_nan;
+    run_step(item, 1);
+    model->batch.tap = NULL;
+    assert_int_equal(item->status, IG_E_NUMBER);
+}
+
 /* A piece of a prompt fails again and again behind nearly all layers, and what comes instead is another text: of the
  * piece nothing is left, in what a policy has counted of the prompt neither. */
 static void a_prompt_that_fails(void **state) {
@@ -382,15 +392,10 @@ static void a_prompt_that_fails(void **state) {
         int32_t ids[MOST_PIECE], token = 0;
         open_pair(&p, &kinds[i], folder);
         restart(&p, 60);
-        plant x = {&p.together->seq, model->config.n_layers - 1, 0};
-        model->batch.tap_user = &x;
         for (int k = 0; k < MOST_PIECE; k++) ids[k] = 7;
         ig_batch_item piece = {.session = p.together, .ids = ids, .n = MOST_PIECE, .prompt = true};
         for (int round = 0; round < 8; round++) {
-            model->batch.tap = put_nan;
-            run_step(&piece, 1);
-            model->batch.tap = NULL;
-            assert_int_equal(piece.status, IG_E_NUMBER);
+            fail_late(&p, &piece);
             if (ig_session_tokens(p.together, NULL) < p.n) restart(&p, 60);
         }
         ig_batch_item next = {.session = p.together, .ids = &token, .n = 1};
@@ -411,13 +416,8 @@ static void a_first_step_that_fails(void **state) {
         int32_t ids[MOST_PIECE], token = 7;
         open_pair(&p, &kinds[i], folder);
         restart(&p, 60);
-        plant x = {&p.together->seq, model->config.n_layers - 1, 0};
-        model->batch.tap_user = &x;
-        model->batch.tap = put_nan;
         ig_batch_item item = {.session = p.together, .ids = &token, .n = 1};
-        run_step(&item, 1);
-        model->batch.tap = NULL;
-        assert_int_equal(item.status, IG_E_NUMBER);
+        fail_late(&p, &item);
         recover(&p);
         for (int k = 0; k < MOST_PIECE; k++) ids[k] = k;
         item = (ig_batch_item){.session = p.together, .ids = ids, .n = MOST_PIECE, .prompt = true};

@@ -17,34 +17,10 @@
 
 #include <cmocka.h>
 
-#include "golden/tiny_session.h"
+#include "golden/policy_session.h"
 #include "unit/count_memory.h"
 
-enum { N_CTX = 640, N_PROMPT = 560, N_STEPS = 12 };
-
-static int32_t ids[N_CTX];
-
-static int open_model(void **state) {
-    for (int i = 0; i < N_CTX; i++) ids[i] = (int32_t)((unsigned)i * 7919u % N_VOCAB);
-    return open_tiny_and_folder(state);
-}
-
-static ig_cache_options cache(const char *policy) {
-    ig_cache_options c = ig_cache_defaults();
-    c.policy = policy;
-    c.budget = 0.15;
-    c.n_recent = 16;
-    c.n_dense_layers = 1;
-    return c;
-}
-
-static ig_session *open_with(const ig_cache_options *c) {
-    ig_session_options o = ig_session_defaults();
-    o.n_ctx = N_CTX;
-    o.n_batch = 64;
-    o.cache = *c;
-    return open_session(&o);
-}
+enum { N_STEPS = 12 };
 
 static void prompt(ig_session *s) { put(s, ids, N_PROMPT); }
 

@@ -14,39 +14,10 @@
 
 #include <cmocka.h>
 
-#include "golden/tiny_session.h"
+#include "golden/policy_session.h"
 #include "unit/temp_dir.h"
 
-enum { N_CTX = 640, N_PROMPT = 560, PIECE = 32 };
-
-static int32_t ids[N_CTX];
-
-static int open_model(void **state) {
-    for (int i = 0; i < N_CTX; i++) ids[i] = (int32_t)((unsigned)i * 7919u % N_VOCAB);
-    return open_tiny_and_folder(state);
-}
-
-static ig_cache_options cache(const char *policy) {
-    ig_cache_options c = ig_cache_defaults();
-    c.policy = policy;
-    c.budget = 0.15;
-    c.n_recent = 16;
-    c.n_dense_layers = 1;
-    return c;
-}
-
-static ig_session_options options_of(const ig_cache_options *c) {
-    ig_session_options o = ig_session_defaults();
-    o.n_ctx = N_CTX;
-    o.n_batch = 64;
-    o.cache = *c;
-    return o;
-}
-
-static ig_session *open_alone(const ig_cache_options *c) {
-    ig_session_options o = options_of(c);
-    return open_session(&o);
-}
+enum { PIECE = 32 };
 
 static ig_cache *open_cache(void) {
     ig_error err = {0};
@@ -104,7 +75,7 @@ static void what_was_not_shared_stays_so(void **state) {
     ig_cache_options c = cache("window"), apart = c;
     apart.no_share = true;
     ig_cache *all = open_cache();
-    ig_session *a = open_in(all, &apart), *b = open_in(all, &c), *alone = open_alone(&c);
+    ig_session *a = open_in(all, &apart), *b = open_in(all, &c), *alone = open_with(&c);
     put(a, ids, 400);
     for (int i = 400; i < N_PROMPT; i++) step(a, ids[i]);
     change(a, &c);
@@ -129,7 +100,7 @@ static void cuts_into_shared_pieces(void **state) {
     apart.no_share = true;
     for (int back = 0; back < 2; back++) {
         ig_cache *all = open_cache();
-        ig_session *a = open_in(all, &full), *alone = open_alone(&c);
+        ig_session *a = open_in(all, &full), *alone = open_with(&c);
         put(a, ids, 400);
         put(alone, ids, 400);
         change(a, &apart);
@@ -163,7 +134,7 @@ static void a_store_is_kept(void **state) {
     temp_dir store = temp_dir_open();
     ig_cache_options c = cache("infinigen"), quest = cache("quest"), h2o = cache("h2o");
     c.store_path = quest.store_path = h2o.store_path = store.path;
-    ig_session *s = open_alone(&c);
+    ig_session *s = open_with(&c);
     put(s, ids, 200);
     change(s, &quest);
     cut(s, 0);
@@ -200,7 +171,7 @@ static void what_was_decoded_stays(void **state) {
     (void)state;
     ig_cache_options c = cache("window");
     ig_cache *all = open_cache();
-    ig_session *a = open_in(all, &c), *b = open_in(all, &c), *alone = open_alone(&c);
+    ig_session *a = open_in(all, &c), *b = open_in(all, &c), *alone = open_with(&c);
     put(a, ids, 300);
     put(alone, ids, 300);
     steps_alike(a, alone, 300, 40);
@@ -231,7 +202,7 @@ static void a_change_within_a_step(void **state) {
     ig_cache_options plain = cache("infinigen"), traced = plain;
     traced.trace = change_within;
     traced.trace_user = &x;
-    ig_session *a = open_alone(&traced), *b = open_alone(&plain);
+    ig_session *a = open_with(&traced), *b = open_with(&plain);
     x.s = a;
     put(a, ids, 576); /* the step's entry is the first of its block */
     put(b, ids, 576);

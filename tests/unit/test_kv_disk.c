@@ -305,6 +305,18 @@ static void failed_writes_are_made_good(void **state) {
     with_threads = false;
 }
 
+/* TOKENS tokens are written, and one block more of each layer cannot be. */
+static void fill_and_fail(rig *r) {
+    ig_error err = {0};
+    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(r, n, BATCH);
+    expect_ok(ig_kv_cut(r->kv, TOKENS, &err), &err); /* all is written */
+    n_writes = 0;
+    writes_fail = writes_wait = true;
+    add_tokens(r, TOKENS, PER_BLOCK);
+    writes_wait = false;
+    while (n_writes < LAYERS) usleep(1000);
+}
+
 /* A prefetch takes what room there is; that a write has failed is not a lack of room. */
 static void a_prefetch_tells_of_a_failed_write(void **state) {
     rig r;
@@ -312,13 +324,7 @@ static void a_prefetch_tells_of_a_failed_write(void **state) {
     (void)state;
     with_threads = true;
     open_rig(&r, IG_EVICT_COUNTER, 0);
-    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
-    expect_ok(ig_kv_cut(r.kv, TOKENS, &err), &err); /* all is written */
-    n_writes = 0;
-    writes_fail = writes_wait = true;
-    add_tokens(&r, TOKENS, PER_BLOCK);
-    writes_wait = false;
-    while (n_writes < LAYERS) usleep(1000);
+    fill_and_fail(&r);
     pick_blocks(&r, 0, 1, TOKENS);
     ig_status s = IG_OK;
     for (int i = 0; !s && i < 100 * LAYERS; i++) { /* soon, not at once */
@@ -339,13 +345,7 @@ static void a_copy_keeps_a_failed_write(void **state) {
     with_threads = true;
     open_rig(&r, IG_EVICT_COUNTER, 0);
     uint8_t *piece = malloc(ig_kv_piece_bytes(ig_kv_memory_of(r.kv)));
-    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
-    expect_ok(ig_kv_cut(r.kv, TOKENS, &err), &err); /* all is written */
-    n_writes = 0;
-    writes_fail = writes_wait = true;
-    add_tokens(&r, TOKENS, PER_BLOCK);
-    writes_wait = false;
-    while (n_writes < LAYERS) usleep(1000);
+    fill_and_fail(&r);
     for (int i = 0; i < TOKENS / PER_BLOCK; i++) expect_ok(ig_kv_copy_piece(r.kv, i, piece, &err), &err);
     ig_status s = ig_kv_cut(r.kv, TOKENS, &err);
     expect_no_space(&r, s, &err);
