@@ -48,25 +48,25 @@ static void put_option(const ig_cli_option *row) {
     fputs(".\n", stdout);
 }
 
-/* Paragraphs; indented lines are examples. */
+/* Paragraphs; indented lines are examples and tables, which stay as they are. */
 static void put_details(const char *details) {
+    bool is_example = false;
     for (const char *p = details; *p;) {
         size_t n = strcspn(p, "\n");
         char line[512];
         snprintf(line, sizeof line, "%.*s", (int)n, p);
-        if (!n) {
-            fputs(".PP\n", stdout);
-        } else if (line[0] == ' ') {
-            fputs(".br\n\\&", stdout);
-            put_text(line);
-            fputs("\n.br\n", stdout);
-        } else {
+        if (is_example != (line[0] == ' ')) fputs(is_example ? ".fi\n" : ".nf\n", stdout);
+        is_example = line[0] == ' ';
+        if (n) {
             put_text(line);
             putchar('\n');
+        } else {
+            fputs(".PP\n", stdout);
         }
         p += n;
         if (*p) p++;
     }
+    if (is_example) fputs(".fi\n", stdout);
 }
 
 static void put_verb(const ig_cli_verb *v) {
