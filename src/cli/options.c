@@ -339,9 +339,9 @@ const ig_cli_option ig_cli_option_table[] = {
      SESSION, IG_KIND_INT, AT(audit), "0", 0, INT_MAX, NULL},
     {"--audit-trace", "FILE",
      "write what each query head would have attended to, at every Nth step of --audit (default: every one), as CSV",
-     SESSION, IG_KIND_TEXT, AT(audit_trace), NULL, 0, 0, NULL},
-    {"--kv-trace", "FILE", "write what each layer of each step used and fetched, as CSV", SESSION, IG_KIND_TEXT,
-     AT(kv_trace), NULL, 0, 0, NULL},
+     SESSION & ~IG_VERB_INSPECT, IG_KIND_TEXT, AT(audit_trace), NULL, 0, 0, NULL},
+    {"--kv-trace", "FILE", "write what each layer of each step used and fetched, as CSV", SESSION & ~IG_VERB_INSPECT,
+     IG_KIND_TEXT, AT(kv_trace), NULL, 0, 0, NULL},
 
     /* machine */
     {"-t, --threads", "N", "threads; 0: as many as the process may run on", IG_VERB_ENGINE, IG_KIND_INT, AT(threads),

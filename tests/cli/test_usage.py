@@ -250,6 +250,14 @@ def test_man_page(program):
     assert ".nf\n" + table in text and table.endswith("\n.fi\n.PP\n"), "a table's lines are not filled"
 
 
+@pytest.mark.parametrize("flag", ["--kv-trace", "--audit-trace"])
+def test_inspect_writes_no_trace(program, tmp_path, flag):
+    trace = tmp_path / "trace.csv"
+    trace.write_text("of a run")
+    status, _, err = program("inspect", "-m", "any.gguf", flag, trace)
+    assert status == 2 and flag in one_line(err) and trace.read_text() == "of a run"
+
+
 def test_a_reader_that_has_enough(program):
     """As head: it is no news on the terminal."""
     read, write = os.pipe()
