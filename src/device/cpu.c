@@ -176,7 +176,6 @@ typedef struct rows_job {
     bool flag; /* embed: add; norm: rms; rope: adjacent */
     float eps;
     int n_rows, n, n_heads, n_rot, rows_per_task;
-    float *scratch; /* embed: one row per thread */
 } rows_job;
 
 /* Runs fn over rows, shared out if the whole is worth it. */

@@ -296,8 +296,6 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     free(m);
 }
 
-bool ig_kv_memory_has_disk(const ig_kv_memory *m) { return m->tier != NULL; }
-
 int ig_kv_piece_tokens(const ig_kv_memory *m) { return 1 << m->piece_shift; }
 
 size_t ig_kv_piece_bytes(const ig_kv_memory *m) {

@@ -98,8 +98,6 @@ uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *option
 ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err);
 /* No sequence lies in it any more. */
 void ig_kv_memory_close(ig_kv_memory *m);
-/* Whether blocks can be elsewhere than in RAM. */
-bool ig_kv_memory_has_disk(const ig_kv_memory *m);
 /* Entries of more layers will be dropped than were said when it was opened, all else being the same: with a limit of
  * RAM, frames make room for what that takes. No sequence holds a token. */
 ig_status ig_kv_replan(ig_kv_memory *m, const ig_kv_options *options, ig_error *err);

@@ -63,8 +63,7 @@ void ig_kv_drop(ig_kv *kv, int layer, int head, int i);
 typedef void (*ig_kv_moved_fn)(void *user, int layer, int head, int from, int to);
 ig_status ig_kv_compact(ig_kv *kv, int layer, ig_kv_moved_fn moved, void *user, ig_error *err);
 
-/* Of this sequence alone, see memory.h. */
-ig_status ig_kv_prefetch(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err);
+/* ig_kv_load_all() of this sequence alone, see memory.h. */
 ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks, ig_error *err);
 /* The rows that attention will read: tokens of the pick, or (index == NULL) first .. first + n - 1. All must be in RAM.
  */

@@ -173,10 +173,6 @@ void ig_policy_estimate(ig_policy *p, ig_choosing *x);
 static inline int ig_policy_tasks(const ig_policy_stage *s, const ig_choosing *x) {
     return s->by_part && x->e.n_slots > IG_POLICY_PART ? (x->e.n_slots + IG_POLICY_PART - 1) / IG_POLICY_PART : 1;
 }
-/* Lists of entries that a policy makes in each layer. */
-static inline int ig_policy_lists(const ig_policy *p) {
-    return p->ops->per_query_head ? p->shape.n_heads : p->shape.n_kv_heads;
-}
 
 /* ---- what sparse policies share ---- */
 

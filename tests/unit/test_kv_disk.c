@@ -57,6 +57,10 @@ static ig_kv_stats stats(const rig *r) {
     return st;
 }
 
+static ig_status prefetch(rig *r, int layer, ig_error *err) {
+    return ig_kv_prefetch_all(ig_kv_memory_of(r->kv), layer, &(ig_kv_want){r->kv, r->picks, HEADS}, 1, err);
+}
+
 static uint16_t stamp(int layer, int head, int token, int c) {
     return (uint16_t)(layer * 31 + head * 7 + token * 131 + c);
 }
@@ -206,7 +210,7 @@ static void prefetches_overlap(void **state) {
         for (int l = 0; l < LAYERS; l++) {
             /* The next layer's before this one's load; the guess has four in five right. */
             pick_blocks(&r, l + 1 + step, 5, TOKENS * 4 / 5);
-            if (l + 1 < LAYERS) expect_ok(ig_kv_prefetch(r.kv, l + 1, r.picks, HEADS, &err), &err);
+            if (l + 1 < LAYERS) expect_ok(prefetch(&r, l + 1, &err), &err);
             pick_blocks(&r, l + step, 5, TOKENS);
             expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
             check_picks(&r, l);
@@ -216,11 +220,11 @@ static void prefetches_overlap(void **state) {
     assert_true(st.prefetch_hits + st.prefetch_misses <= st.recalled);
     /* One that nobody asks for, and one of everything. */
     pick_blocks(&r, 0, 1, TOKENS);
-    expect_ok(ig_kv_prefetch(r.kv, 5, r.picks, HEADS, &err), &err);
-    expect_ok(ig_kv_prefetch(r.kv, 8, r.picks, HEADS, &err), &err);
+    expect_ok(prefetch(&r, 5, &err), &err);
+    expect_ok(prefetch(&r, 8, &err), &err);
     expect_ok(ig_kv_load(r.kv, 2, r.picks, HEADS, &err), &err);
     check_picks(&r, 2);
-    expect_ok(ig_kv_prefetch(r.kv, 4, r.picks, HEADS, &err), &err);
+    expect_ok(prefetch(&r, 4, &err), &err);
     expect_ok(ig_kv_cut(r.kv, 1000, &err), &err);
     pick_blocks(&r, 0, 1, 992);
     expect_ok(ig_kv_load(r.kv, 4, r.picks, HEADS, &err), &err);
@@ -250,7 +254,7 @@ static void ram_stays_within_its_limit(void **state) {
         add_tokens(&r, n, 1);
         for (int l = 0; l < LAYERS; l++) {
             pick_blocks(&r, n * 5 + l, 3, TOKENS);
-            if (l + 1 < LAYERS) expect_ok(ig_kv_prefetch(r.kv, l + 1, r.picks, HEADS, &err), &err);
+            if (l + 1 < LAYERS) expect_ok(prefetch(&r, l + 1, &err), &err);
             expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
             ig_kv_view views[HEADS];
             if (n % 20 == 0)
@@ -328,7 +332,7 @@ static void a_prefetch_tells_of_a_failed_write(void **state) {
     pick_blocks(&r, 0, 1, TOKENS);
     ig_status s = IG_OK;
     for (int i = 0; !s && i < 100 * LAYERS; i++) { /* soon, not at once */
-        s = ig_kv_prefetch(r.kv, i % LAYERS, r.picks, HEADS, &err);
+        s = prefetch(&r, i % LAYERS, &err);
         usleep(1000);
     }
     expect_no_space(&r, s, &err);
