@@ -435,8 +435,8 @@ IG_API void ig_cache_close(ig_cache *cache);
 IG_API ig_status ig_cache_commit(ig_cache *cache, ig_error *err);
 
 /* Notes: bytes under a name in the cache's store, of its model, whatever the type of keys and values: a conversation,
- * say, whose KV is stored too. A name is 1 to 64 of the characters A-Z a-z 0-9 . _ - and does not begin with a dot. A name
- * of another form, and a cache without a store, are IG_E_ARG. Notes never leave by themselves. */
+ * say, whose KV is stored too. A name is 1 to 64 of the characters A-Z a-z 0-9 . _ - and does not begin with a dot. A
+ * name of another form, and a cache without a store, are IG_E_ARG. Notes never leave by themselves. */
 enum { IG_NOTE_MAX = 1 << 24 };
 
 /* Replaces the note as a whole or not at all; once it has returned IG_OK the note is kept whatever happens.

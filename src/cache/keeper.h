@@ -33,8 +33,8 @@ ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory
                          ig_error *err);
 void ig_keeper_close(ig_keeper *k);
 
-/* Stores a full piece of the sequence, number piece->number; but not if one before it is missing in the store, which did
- * not fit, was lost with a commit or has left: nobody would find it. */
+/* Stores a full piece of the sequence, number piece->number; but not if one before it is missing in the store, which
+ * did not fit, was lost with a commit or has left: nobody would find it. */
 void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece);
 /* From here on what was put is kept, whatever happens. */
 ig_status ig_keeper_commit(ig_keeper *k, ig_error *err);

@@ -80,9 +80,9 @@ typedef struct ig_step_scratch {
     float *weights;     /* [n_heads][n_ctx] of entries; NULL unless they are observed, audited or dropped */
     int32_t *keep;      /* [n_kv_heads][n_ctx] numbers of entries; NULL unless some are dropped */
     float *dense;       /* [2][n_heads][head_dim] of an audit: dense attention, and the step's own */
-    ig_cache_audit *audits;  /* [n_heads] of an audit */
-    float *carry;            /* the device's: attention over rows that come in pieces; NULL without a disk tier */
-    float *begun;            /* [begun_floats] the device's: of segments that attend before all is there; or NULL */
+    ig_cache_audit *audits; /* [n_heads] of an audit */
+    float *carry;           /* the device's: attention over rows that come in pieces; NULL without a disk tier */
+    float *begun;           /* [begun_floats] the device's: of segments that attend before all is there; or NULL */
     size_t begun_floats;
     size_t select_bytes;     /* policy scratch of one thread */
     uint8_t *select_scratch; /* [n_scratch] of the threads, and of lists that are cut into tasks */

@@ -340,7 +340,7 @@ static bool on_step(void *user, uint64_t done, uint64_t total) {
     return stopped();
 }
 
-/* A prompt is computed into the store, if it is not there yet, and read in each repetition, where the policy takes it. */
+/* A prompt is computed into the store, if it is not there yet, and read in each repetition, if the policy takes it. */
 static ig_status run_stored(bench *b, bench_row *row, ig_error *err) {
     double seconds = 0;
     row->n_stored = 0;

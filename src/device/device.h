@@ -80,7 +80,7 @@ enum { IG_ATTEND_UNIT = 512 };
 /* Which rows of its views a call of attend() takes. */
 typedef enum ig_attend_rows {
     IG_ROWS_ALL,
-    IG_ROWS_IN_ORDER, /* [begin, end), a multiple of IG_ATTEND_UNIT but for the last end: all are not in memory at once */
+    IG_ROWS_IN_ORDER, /* [begin, end), a multiple of IG_ATTEND_UNIT but for the last end: not all in memory at once */
     IG_ROWS_THERE,    /* of a decode step, at most those whose blocks are there: the others are on their way */
     IG_ROWS_LEFT,     /* those that this left: now all are there */
 } ig_attend_rows;

@@ -17,8 +17,8 @@
 struct ig_eval_speed {
     ig_model *model;
     ig_eval_speed_options options;
-    ig_cache *cache; /* of several sessions, or with a store; else NULL */
-    ig_session **sessions;         /* [max_batch], the first n_sessions open */
+    ig_cache *cache;       /* of several sessions, or with a store; else NULL */
+    ig_session **sessions; /* [max_batch], the first n_sessions open */
     int n_sessions;
     int32_t *ids;  /* [n_ctx] of one session; refilled for each */
     int32_t *step; /* [max_batch] */

@@ -14,8 +14,8 @@
 typedef struct ig_eval_speed ig_eval_speed;
 
 typedef struct ig_eval_speed_options {
-    ig_session_options session; /* n_ctx is set here from depth and room. What stands before a test comes from its store,
-                                   if it has one; what is measured is computed, but by ig_eval_speed_stored() */
+    ig_session_options session; /* n_ctx is set here from depth and room. What stands before a test comes from its
+                                   store, if it has one; what is measured is computed, but by ig_eval_speed_stored() */
     int depth;                  /* tokens before each test */
     int room;                   /* most tokens a test adds */
     int max_batch;              /* most sequences of a generation test */

@@ -94,9 +94,7 @@ int ig_prefix_rename(const ig_prefix_dir *d, int fd, const char *tmp, const char
     return -e;
 }
 
-int ig_prefix_sync_names(const ig_prefix_dir *d) {
-    return -judge(d, IG_PREFIX_SYNC, fsync(d->fd) == 0 ? 0 : -errno);
-}
+int ig_prefix_sync_names(const ig_prefix_dir *d) { return -judge(d, IG_PREFIX_SYNC, fsync(d->fd) == 0 ? 0 : -errno); }
 
 int ig_prefix_sync_parent(const ig_prefix_dir *d) {
     int fd = openat(d->fd, "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

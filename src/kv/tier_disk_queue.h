@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Requests of the disk tier, and the queue that carries them out on threads of its own: one that drives an io_uring, or
- * several that call preadv and pwritev. With io_uring the caller's thread starts a few reads that are waited for itself,
- * never more than the device accepts at once: so what it computes meanwhile really overlaps. The queue does not look at results, retry, or know of slots.
+ * several that call preadv and pwritev. With io_uring the caller's thread starts a few reads that are waited for
+ * itself, never more than the device accepts at once: so what it computes meanwhile really overlaps. The queue does not
+ * look at results, retry, or know of slots.
  */
 #ifndef IG_KV_TIER_DISK_QUEUE_H
 #define IG_KV_TIER_DISK_QUEUE_H
@@ -105,8 +106,8 @@ static inline uint8_t *ig_disk_request_memory(const ig_disk_request *r) {
     return r->is_staged ? r->staging : r->to[r->n_done].frame;
 }
 
-/* `wakes`: a thread serves it, and can be woken. NULL: the kernel has no io_uring, refuses it, or there is no memory for
- * it. */
+/* `wakes`: a thread serves it, and can be woken. NULL: the kernel has no io_uring, refuses it, or there is no memory
+ * for it. */
 ig_disk_ring *ig_disk_ring_open(unsigned depth, uint8_t *staging, unsigned n_staging, bool wakes);
 void ig_disk_ring_close(ig_disk_ring *ring);
 void ig_disk_ring_wake(ig_disk_ring *ring);

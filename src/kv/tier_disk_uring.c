@@ -24,7 +24,7 @@
 enum { AT_ONCE = 64 }; /* requests taken and given back under one lock */
 
 struct ig_disk_ring {
-    unsigned depth, n_in_ring; /* requests; the read of the eventfd comes on top */
+    unsigned depth, n_in_ring;             /* requests; the read of the eventfd comes on top */
     int event;                             /* -1: of the caller's ring */
     bool is_armed;                         /* the read of it is in the ring */
     uint64_t counts;                       /* what it reads */

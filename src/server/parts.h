@@ -74,7 +74,7 @@ typedef struct ig_connection {
     /* Its thread waits for bytes, or has not begun to. It takes them only once this is false again: what has come and
      * was not seen is in the socket for as long as this is true. */
     atomic_bool is_waiting;
-    ig_call *call;   /* that ends if the client goes away; NULL: none */
+    ig_call *call; /* that ends if the client goes away; NULL: none */
 } ig_connection;
 
 typedef struct ig_watch {

@@ -165,9 +165,9 @@ static void decode_of_chosen_rows(void **state) {
     }
 }
 
-/* A step over the chosen rows, and one over half of them, by views of as many heads: in one call, and with so many of 16
- * blocks coming after a first call. The second then gives the bits of the one, and the first reads nothing that is not
- * there. */
+/* A step over the chosen rows, and one over half of them, by views of as many heads: in one call, and with so many of
+ * 16 blocks coming after a first call. The second then gives the bits of the one, and the first reads nothing that is
+ * not there. */
 static void attend_before_all_is_there(const int32_t *index, int n, int n_views, int missing_of_16) {
     static const uint8_t *partly[HEADS][MAX_BLOCKS];
     enum { QUERY = HEADS * DIM };

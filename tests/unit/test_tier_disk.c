@@ -133,7 +133,7 @@ static void *start_reads(void *rig_) {
     return tickets;
 }
 
-/* The thread that starts a read may end before another one waits for it: what the system then cancels is tried again. */
+/* The thread that starts a read may end before another waits for it: what the system then cancels is tried again. */
 static void a_thread_that_reads_ends(void **state) {
     rig r;
     pthread_t thread;

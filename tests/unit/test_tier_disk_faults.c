@@ -311,8 +311,8 @@ static void threads_step_in_for_uring(void **state) {
     assert_int_equal(status, 0);
 }
 
-/* Descriptors of rings are closed behind their back, as many as n_rings of the latest: an error for all that needs them,
- * here the reading of so many blocks, then closing. */
+/* Descriptors of rings are closed behind their back, as many as n_rings of the latest: an error for all that needs
+ * them, here the reading of so many blocks, then closing. */
 static int break_rings(rig *r, int n_rings, size_t n_blocks) {
     ig_ticket t;
     if (ig_tier_disk_open(&r->tier, &r->options, &r->err)) return 1;
