@@ -20,7 +20,7 @@
 
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 48 << 10 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 48 << 10, PAGE = 4096 };
 
 [[noreturn]] static void die(const char *what) {
     fprintf(stderr, "cuda on cpu: %s (block %u %u %u, thread %u %u %u)\n", what, blockIdx.x, blockIdx.y, blockIdx.z,
@@ -98,7 +98,9 @@ struct warp {
 };
 
 struct machine {
-    char *stacks, *shared; /* [MAX_THREADS][STACK_BYTES], [SHARED_BYTES] */
+    char *stacks; /* [MAX_THREADS][STACK_BYTES]; shared memory ends behind them, at a closed page */
+    char *shared; /* a launch's */
+    size_t shared_bytes;
     fiber fibers[MAX_THREADS];
     warp warps[MAX_THREADS / WARP];
     meeting block;
@@ -108,9 +110,17 @@ struct machine {
     ig_random random;
     unsigned n_launches;
 
-    machine() { shared = (stacks = (char *)mmap(nullptr, bytes, PROT_READ | PROT_WRITE, flags, -1, 0)) + stack_bytes; }
-    ~machine() { munmap(stacks, bytes); }
-    static constexpr size_t stack_bytes = (size_t)MAX_THREADS * STACK_BYTES, bytes = stack_bytes + SHARED_BYTES;
+    machine() {
+        stacks = (char *)mmap(nullptr, bytes + PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
+        if (stacks == MAP_FAILED) die("no memory for stacks");
+        mprotect(stacks + bytes, PAGE, PROT_NONE);
+    }
+    ~machine() { munmap(stacks, bytes + PAGE); }
+    void share(size_t n_bytes) {
+        shared_bytes = (n_bytes + 15) / 16 * 16;
+        shared = stacks + bytes - shared_bytes;
+    }
+    static constexpr size_t bytes = (size_t)MAX_THREADS * STACK_BYTES + SHARED_BYTES;
     static constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 };
 
@@ -121,7 +131,6 @@ void cuda_on_cpu_seed(uint64_t seed) {
     if (!m) {
         owned.reset(new machine());
         m = owned.get();
-        if (m->stacks == MAP_FAILED) die("no memory for stacks");
     }
     m->random = ig_random{seed};
 }
@@ -239,7 +248,7 @@ static void run_in_order(int n) {
 
 static void run_block(int n) {
     m->block = meeting{0, 0, (unsigned)n};
-    memset(m->shared, 0xff, SHARED_BYTES);
+    memset(m->shared, 0xff, m->shared_bytes);
     for (int i = 0; i < n; i++) {
         unsigned x = blockDim.x, y = blockDim.y;
         fiber *f = &m->fibers[i];
@@ -260,6 +269,7 @@ static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::func
     gridDim = uint3{grid.x, grid.y, grid.z};
     blockDim = uint3{block.x, block.y, block.z};
     m->body = &body;
+    m->share(shared_bytes);
     bool backwards = m->n_launches++ % 2;
     for (unsigned i = 0; i < n_blocks; i++) {
         unsigned b = backwards ? n_blocks - 1 - i : i;
@@ -285,8 +295,6 @@ size_t cuda_on_cpu_room(bool is_host, size_t n_bytes) {
     room[is_host] = n_bytes;
     return used[is_host];
 }
-
-enum { PAGE = 4096 };
 
 /* With a closed page behind its end, where the memory ends up to 15 bytes before. */
 static cudaError_t take(void **out, size_t n_bytes, bool is_host) {
