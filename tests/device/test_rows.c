@@ -15,7 +15,7 @@
 #include "kernel/kernel.h"
 #include "kv/rows.h"
 
-enum { HEADS = 6, KV_HEADS = 2, SHIFT = 3, MAX_ROWS = 2400, MAX_BLOCKS = MAX_ROWS >> SHIFT, MAX_TOKENS = 70, JOBS = 3 };
+enum { KV_HEADS = 2, SHIFT = 3, MAX_ROWS = 2400, MAX_BLOCKS = MAX_ROWS >> SHIFT, MAX_TOKENS = 70, JOBS = 3 };
 
 /* Keys and values as a store has them, where the GPU reads them: the blocks in another order than the sequence's. */
 static struct cache {
@@ -52,7 +52,7 @@ static void fill_row(int head, int slot) {
     }
 }
 
-static void open_cache(int d, ig_kv_type type) {
+static void open_group(int group, int d, ig_kv_type type) {
     cache.d = d, cache.type = type;
     cache.row = ig_kv_row_bytes(type, d), cache.block = cache.row << (SHIFT + 1);
     cache.n_lines = ig_kv_row_lines(type, d);
@@ -69,9 +69,11 @@ static void open_cache(int d, ig_kv_type type) {
             cache.blocks[h * MAX_BLOCKS + b] = cache.frames + (size_t)(h * MAX_BLOCKS + b) * cache.block;
         for (int s = 0; s < MAX_ROWS; s++) fill_row(h, s);
     }
-    shape = (ig_head_shape){HEADS, KV_HEADS, d, 0.17f};
+    shape = (ig_head_shape){group * KV_HEADS, KV_HEADS, d, 0.17f};
     reserve_both(&(ig_device_need){.max_rows = 32, .max_in = 64, .max_entries = MAX_ROWS, .heads = shape});
 }
+
+static void open_cache(int d, ig_kv_type type) { open_group(3, d, type); }
 
 /* All bytes of rows and lines, to a copy or, if there is one, to be compared with it. */
 static void keep_or_compare(uint8_t **frames, ig_kv_line **lines, const char *what) {
@@ -114,10 +116,10 @@ typedef struct arrays {
 } arrays;
 
 static arrays make_arrays(int n_tokens) {
-    size_t heads = (size_t)HEADS * (size_t)shape.head_dim, n = (size_t)n_tokens;
-    arrays x = {make_both(n * heads, 2), make_both(heads, 2), make_both(n * heads, 1),
-                make_both(n * HEADS, 1), make_both(heads, 1), make_both(HEADS, 1)};
-    for (int h = 0; h < HEADS; h++) x.share.host[h] = h % 3 ? (float)h / HEADS : 0;
+    size_t n_heads = (size_t)shape.n_heads, heads = n_heads * (size_t)shape.head_dim, n = (size_t)n_tokens;
+    arrays x = {make_both(n * heads, 2),   make_both(heads, 2), make_both(n * heads, 1),
+                make_both(n * n_heads, 1), make_both(heads, 1), make_both(n_heads, 1)};
+    for (size_t h = 0; h < n_heads; h++) x.share.host[h] = h % 3 ? (float)h / (float)n_heads : 0;
     put(&x.share);
     return x;
 }
@@ -128,7 +130,7 @@ static void free_arrays(arrays *x) {
 }
 
 static ig_attention job_of(const arrays *x, int d, int token, int n_tokens, bool prompt, const ig_kv_view *views) {
-    size_t at = (size_t)token * HEADS;
+    size_t at = (size_t)token * (size_t)shape.n_heads;
     return (ig_attention){.q = x->q.on[d] + at * (size_t)shape.head_dim,
                           .q_scale = x->scale.on[d],
                           .out = x->out.on[d] + at * (size_t)shape.head_dim,
@@ -271,6 +273,20 @@ static void prompts(void **state) {
     }
 }
 
+/* Groups that are cut into slices, by their size or that of their queries, or that share a tile with nothing. */
+static void groups(void **state) {
+    (void)state;
+    static const int sizes[][2] = {{1, 64}, {16, 72}, {17, 64}, {33, 16}, {7, 256}, {11, 384}, {70, 8}}; /* of d */
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        open_group(sizes[i][0], sizes[i][1], (ig_kv_type)(i % IG_KV_TYPES));
+        run_step(false, 0, 1);
+        run_step(true, 0, 150);
+        run_prompt(1, 1, 0, 1);
+        run_prompt(5, 40, i % 2 ? 17 : 0, 2);
+        close_cache();
+    }
+}
+
 static void weights(void **state) {
     (void)state;
     enum { STRIDE = 700 };
@@ -291,7 +307,7 @@ static void weights(void **state) {
         expect_near(&w, 1e-4, "weights");
         double sum = 0;
         for (size_t i = 0; i < w.n; i++) sum += (double)w.host[i];
-        assert_true(fabs(sum - n_tokens * HEADS) < 1e-3 * n_tokens * HEADS);
+        assert_true(fabs(sum - n_tokens * shape.n_heads) < 1e-3 * n_tokens * shape.n_heads);
         for (int d = 0; d < DEVICES; d++) give(w.on[d]);
         free(w.host);
         free_arrays(&x);
@@ -303,7 +319,7 @@ static void weights(void **state) {
 static void run_append(bool framed) {
     enum { TOKENS = 21 };
     static const int first[] = {3, 700}, n[] = {TOKENS - 1, 1};
-    size_t width = (size_t)KV_HEADS * (size_t)cache.d, heads = (size_t)HEADS * (size_t)cache.d;
+    size_t width = (size_t)KV_HEADS * (size_t)cache.d, heads = (size_t)shape.n_heads * (size_t)cache.d;
     both k = make_both(TOKENS * width, 3), v = make_both(TOKENS * width, 0.01), frame = make_both(width + heads, 2);
     ig_key_frame f = {frame.host, frame.host + width};
     ig_kv_codec codec = {ig_kernels_get(IG_CPU_SCALAR), framed ? &f : NULL, shape, cache.type};
@@ -311,7 +327,8 @@ static void run_append(bool framed) {
     size_t n_odd = sizeof odd / sizeof *odd - (cache.type == IG_KV_F16); /* NaNs as 16-bit floats are many */
     for (size_t i = 0; i < n_odd; i++) k.host[i * 11] = odd[i];
     for (size_t i = 0; i < width; i++) v.host[2 * width + i] = i / (size_t)cache.d ? 0 : -0.7f;
-    for (size_t i = 0; i < heads; i++) frame.host[width + i] = (float)(1 << i / (size_t)cache.d / (HEADS / KV_HEADS));
+    for (size_t i = 0; i < heads; i++)
+        frame.host[width + i] = (float)(1 << i / (size_t)cache.d / (size_t)(shape.n_heads / KV_HEADS));
     put(&k), put(&v), put(&frame);
     ig_append jobs[2];
     for (int i = 0; i < 2; i++) {
@@ -355,8 +372,9 @@ static void appends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps), cmocka_unit_test(steps_together),
-                                       cmocka_unit_test(prompts), cmocka_unit_test(weights), cmocka_unit_test(appends)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps),   cmocka_unit_test(steps_together),
+                                       cmocka_unit_test(prompts), cmocka_unit_test(groups),
+                                       cmocka_unit_test(weights), cmocka_unit_test(appends)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
 }
