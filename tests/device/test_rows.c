@@ -287,6 +287,28 @@ static void groups(void **state) {
     }
 }
 
+/* Queries of any size that keys can meet, and NaN, which spoils its own alone. */
+static void prompts_of_strange_queries(void **state) {
+    (void)state;
+    static const float sizes[] = {1e6f, 1e25f, 1e-6f, 1e-35f, 0, 1, NAN};
+    enum { TOKENS = sizeof sizes / sizeof *sizes };
+    for (int wide = 0; wide < 2; wide++) {
+        open_cache(wide ? 136 : 64, IG_KV_Q8);
+        arrays x = make_arrays(TOKENS);
+        size_t each = x.q.n / TOKENS;
+        for (size_t i = 0; i < x.q.n; i++) x.q.host[i] *= sizes[i / each];
+        put(&x.q);
+        for (int d = 0; d < DEVICES; d++) {
+            ig_attention a = job_of(&x, d, 0, TOKENS, true, see(0, false, 0, 100));
+            devices[d]->ops->attend(devices[d], &shape, &a, 1);
+            finish(d);
+        }
+        expect_near(&x.out, 2e-3, "strange");
+        free_arrays(&x);
+        close_cache();
+    }
+}
+
 static void weights(void **state) {
     (void)state;
     enum { STRIDE = 700 };
@@ -372,9 +394,13 @@ static void appends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps),   cmocka_unit_test(steps_together),
-                                       cmocka_unit_test(prompts), cmocka_unit_test(groups),
-                                       cmocka_unit_test(weights), cmocka_unit_test(appends)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(steps),
+                                       cmocka_unit_test(steps_together),
+                                       cmocka_unit_test(prompts),
+                                       cmocka_unit_test(groups),
+                                       cmocka_unit_test(prompts_of_strange_queries),
+                                       cmocka_unit_test(weights),
+                                       cmocka_unit_test(appends)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -59,11 +59,10 @@ static __global__ void halve(uint8_t *act, const float *x, int n, size_t stride)
     if (thread % IG_WARP == 0) largest[thread / IG_WARP] = most;
     __syncthreads();
     for (int i = 0; i < THREADS / IG_WARP; i++) most = largest[i] > most ? largest[i] : most;
-    int power = (int)(most >> 23) - 127; /* of two */
-    bool finite = power < 128, fits = finite && power >= -100;
-    float factor = fits ? __uint_as_float((uint32_t)(127 + 14 - power) << 23) : 0.0f;
-    for (int i = thread; i < padded; i += THREADS) to[i] = fits && i < n ? ig_to_half(x[i] * factor) : 0;
-    if (thread == 0) *(float *)(to + padded) = fits ? 1.0f / factor : finite ? 0.0f : NAN;
+    bool finite = most < 0x7f800000u;
+    float factor = ig_mma_factor(most);
+    for (int i = thread; i < padded; i += THREADS) to[i] = finite && i < n ? ig_to_half(x[i] * factor) : 0;
+    if (thread == 0) *(float *)(to + padded) = finite ? 1.0f / factor : NAN;
 }
 
 void ig_cuda_halve(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols) {

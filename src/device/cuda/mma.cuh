@@ -34,6 +34,13 @@ static __device__ __forceinline__ void ig_mma(float *sum, const uint32_t *a, con
 #endif
 }
 
+/* What brings numbers, given the bits of the largest magnitude, to below 2^15: a power of two, that of 2^14 .. 2^15 but
+ * for those that hardly differ from 0. Not finite ones stay so. */
+static __device__ __forceinline__ float ig_mma_factor(uint32_t most) {
+    int power = (int)(most >> 23) - 127, least = -100;
+    return __uint_as_float((uint32_t)(127 + 14 - (power > least ? power : least)) << 23);
+}
+
 /* a from rows of halves in shared memory, `stride` apart; x is at [0][0]. */
 static __device__ __forceinline__ void ig_mma_rows(uint32_t *a, const uint16_t *x, int stride, int lane) {
     const uint16_t *p = x + lane / 4 * stride + lane % 4 * 2;

@@ -7,8 +7,8 @@
  * are made of the same steps whatever the tile: those begin at multiples of their size, and keys that it does not see
  * change no bit.
  *
- * Queries meet keys as the sum of two 16-bit floats, which is as exact as 22 bits: scores can be large and differ by
- * little. Weights are rounded to 16 bits, times WEIGHT so that those of 2^-29 still have all of them.
+ * Queries, of any size, meet keys as the sum of two 16-bit floats, which is as exact as 22 bits: scores can be large
+ * and differ by little. Weights are rounded to 16 bits, times WEIGHT so that those of 2^-29 still have all of them.
  */
 #include "device/cuda/mma.cuh"
 #include "device/cuda/rows.cuh"
@@ -81,6 +81,7 @@ typedef struct query {
     size_t row;   /* in [token][head] */
     float *state; /* where its running sums outlive the call */
     float m, l;
+    float scale; /* of its products */
 } query;
 
 /* Number i of a tile's queries: position i / heads, and head i % heads of those from `head` on. */
@@ -97,21 +98,38 @@ static __device__ query query_of(const ig_head_shape *s, const tiling *g, const 
     return q;
 }
 
-/* The tile's queries to shared memory: what 16 bits hold of them, then what that leaves. */
-static __device__ void load_queries(uint16_t *to, const ig_head_shape *s, const tiling *g, const ig_cuda_prompt *p,
-                                    int token, int n_tokens, int head, int heads) {
-    int rows = g->warps * IG_MMA_ROWS, n_threads = g->warps * IG_WARP;
-    for (int i = (int)threadIdx.x; i < rows * g->stride; i += n_threads) {
-        int r = i / g->stride, c = i % g->stride, h = r % g->heads;
-        float x = 0;
-        if (r < n_tokens * g->heads && h < heads && c < g->d) {
-            size_t row = (size_t)(p->first + token + r / g->heads) * (size_t)s->n_heads;
-            size_t at = (size_t)(head + h) * (size_t)g->d + (size_t)c;
-            x = p->job->q[row * (size_t)g->d + at];
-            if (p->job->q_scale) x *= p->job->q_scale[at];
-        }
-        to[i] = ig_to_half(x);
-        to[rows * g->stride + i] = ig_to_half(x - ig_half(to[i]));
+/* A query to shared memory, times a power of two so that 16 bits hold it whatever its size: what they hold, then, `gap`
+ * behind, what that leaves. x is NULL for one that is none. Returns what undoes the power; by a warp, to all its lanes.
+ */
+static __device__ float load_query(uint16_t *to, int gap, const float *x, const float *scale, const tiling *g) {
+    int lane = (int)threadIdx.x % IG_WARP;
+    uint32_t most = 0;
+    for (int c = lane; x && c < g->d; c += IG_WARP) {
+        uint32_t v = __float_as_uint(scale ? x[c] * scale[c] : x[c]) & 0x7fffffffu;
+        most = v > most ? v : most;
+    }
+    float factor = ig_mma_factor(ig_warp_max(most));
+    for (int c = lane; c < g->stride; c += IG_WARP) {
+        float v = x && c < g->d ? (scale ? x[c] * scale[c] : x[c]) * factor : 0.0f;
+        to[c] = ig_to_half(v);
+        to[gap + c] = ig_to_half(v - ig_half(to[c]));
+    }
+    return 1.0f / factor;
+}
+
+/* A warp's queries of the tile, from number `first` on; those of a lane are number lane / 4 and 8 behind it. */
+static __device__ __forceinline__ void load_queries(uint16_t *to, int gap, query q[2], const ig_head_shape *s,
+                                                    const tiling *g, const ig_cuda_prompt *p, int first, int token,
+                                                    int n_tokens, int head, int heads) {
+    int lane = (int)threadIdx.x % IG_WARP;
+    for (int r = 0; r < IG_MMA_ROWS; r++) {
+        int h = (first + r) % g->heads, n = (first + r) / g->heads;
+        size_t row = (size_t)(p->first + token + n) * (size_t)s->n_heads, at = (size_t)(head + h) * (size_t)g->d;
+        bool exists = n < n_tokens && h < heads;
+        const float *x = exists ? p->job->q + row * (size_t)g->d + at : NULL;
+        const float *scale = exists && p->job->q_scale ? p->job->q_scale + at : NULL;
+        float undo = load_query(to + (first + r) * g->stride, gap, x, scale, g);
+        IG_UNROLL for (int i = 0; i < 2; i++) if (r == lane / 4 + 8 * i) q[i].scale = s->scale * undo;
     }
 }
 
@@ -144,14 +162,14 @@ static __device__ __forceinline__ void multiply_keys(float x[KEY_TILES][4], cons
 
 /* softmax_step() of kernel/kernel.h, for the query whose products are x[..][at] and x[..][at + 1] in the four lanes of
  * its row, of n keys from number `begin` on. They become weights; returns what earlier sums are multiplied by. */
-static __device__ __forceinline__ float weigh_scores(float x[KEY_TILES][4], int at, query *q, float scale, int window,
-                                                     int begin, int n, int lane) {
+static __device__ __forceinline__ float weigh_scores(float x[KEY_TILES][4], int at, query *q, int window, int begin,
+                                                     int n, int lane) {
     float old = q->m, max = old, sum = 0;
     IG_UNROLL for (int j = 0; j < 2 * KEY_TILES; j++) {
         float *s = &x[j / 2][at + j % 2];
         int k = j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2, key = begin + k;
         bool sees = q->exists && k < n && key <= q->pos && (!window || key + window > q->pos);
-        *s = sees ? *s * scale : -INFINITY;
+        *s = sees ? *s * q->scale : -INFINITY;
         max = *s > max ? *s : max;
     }
     for (int bit = 1; bit <= 2; bit *= 2) {
@@ -239,7 +257,7 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
         q[i] = query_of(&s, &g, &p, first + lane / 4 + 8 * i, token, n_tokens, head, heads, fresh);
         take_state(acc, 2 * i, &q[i], g.d, dim, fresh, lane);
     }
-    load_queries(queries, &s, &g, &p, token, n_tokens, head, heads);
+    load_queries(queries, gap, q, &s, &g, &p, first, token, n_tokens, head, heads);
     for (; begin < end; begin += g.keys) {
         int n = end - begin < g.keys ? end - begin : g.keys;
         const uint16_t *rows =
@@ -252,7 +270,7 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
         __syncthreads();
         load(kv, &g, rows, n, 1);
         IG_UNROLL for (int i = 0; i < 2; i++) {
-            float r = weigh_scores(x, 2 * i, &q[i], s.scale, p.window, begin, n, lane);
+            float r = weigh_scores(x, 2 * i, &q[i], p.window, begin, n, lane);
             IG_UNROLL for (int j = 0; j < DIM_TILES; j++) acc[j][2 * i] *= r, acc[j][2 * i + 1] *= r;
         }
         __syncthreads();
