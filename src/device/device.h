@@ -95,7 +95,7 @@ typedef enum ig_attend_rows {
 typedef struct ig_attention {
     const float *q;       /* [n_tokens][n_heads][head_dim] */
     const float *q_scale; /* [n_heads][head_dim] what queries are multiplied by before they meet keys; NULL: nothing */
-    float *out;           /* the same shape; may be q */
+    float *out;           /* the same shape, not q */
     float *lse;           /* [n_tokens][n_heads] logarithm of the sum of the exponentials of the scores, or NULL */
     const float
         *rest; /* [n_heads][head_dim], of a decode step: out becomes (1 - rest_share) out + rest; NULL: nothing */
