@@ -72,6 +72,13 @@ def build(name):
                             num_attention_heads=4, num_key_value_heads=2, head_dim=32,
                             max_position_embeddings=256, sliding_window=48)
         return MistralForCausalLM(cfg), torch.bfloat16
+    if name == "qwen2-yarn":      # YaRN, as Qwen2.5's model cards state it for long contexts: the config's own length stays
+        cfg = Qwen2Config(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=2,
+                          num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=32,
+                          tie_word_embeddings=True,
+                          rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
+                                               original_max_position_embeddings=32))
+        return Qwen2ForCausalLM(cfg), torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -92,7 +99,7 @@ def published_rope_keys(path):
 
 
 def main(out, first_seed=1000):
-    names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral"]
+    names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn"]
     for seed, name in enumerate(names):
         torch.manual_seed(first_seed + seed)
         model, dtype = build(name)

@@ -7,6 +7,13 @@
 #include "base/error.h"
 #include "model/config_check.h"
 
+/* What YaRN's published rule derives: the gain, and the context that the frequencies are stretched to. */
+static void derive_yarn(ig_config *c) {
+    double n_ctx = c->rope_factor * c->rope_original_ctx;
+    if (c->rope_gain == 0) c->rope_gain = 1 + 0.1 * log(c->rope_factor);
+    if (n_ctx > c->n_ctx_train) c->n_ctx_train = n_ctx < IG_MAX_CTX ? (int)n_ctx : IG_MAX_CTX;
+}
+
 static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_error *err) {
     if (!c->n_kv_heads) c->n_kv_heads = c->n_heads;
     if (c->n_heads % c->n_kv_heads)
@@ -21,11 +28,13 @@ static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_erro
             return ig_fail(err, IG_E_FORMAT, "%s: '%s' and '%s' make heads of %d, more than the %d allowed",
                            names->path, names->d_model, names->n_heads, c->head_dim, IG_MAX_HEAD_DIM);
     }
-    c->attn_scale = 1.0 / sqrt((double)c->head_dim);
+    c->attn_scale = c->rope_gain * c->rope_gain / sqrt((double)c->head_dim);
     return IG_OK;
 }
 
 ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err) {
+    if (c->rope_blend == IG_BLEND_YARN) derive_yarn(c);
+    if (c->rope_gain == 0) c->rope_gain = 1;
     ig_status s = check_heads(c, names, err);
     if (s) return s;
     if (!c->d_embed) c->d_embed = c->d_model;
@@ -38,7 +47,11 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (c->n_rot % 2 || c->n_rot > c->head_dim)
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
                        names->n_rot, c->n_rot, c->head_dim);
-    if (!(c->rope_theta >= 1 && c->rope_theta <= 1e15))
-        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be 1 to 1e15", names->path, names->theta, c->rope_theta);
+    if (c->rope_gain != 1 && c->n_rot != c->head_dim) /* attn_scale would have it of what is not rotated, too */
+        return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is %d; YaRN is supported only for all %d of a head",
+                       names->path, names->n_rot, c->n_rot, c->head_dim);
+    if (!(c->rope_theta > 1 && c->rope_theta <= 1e15))
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be above 1 and at most 1e15", names->path, names->theta,
+                       c->rope_theta);
     return IG_OK;
 }

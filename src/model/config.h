@@ -14,6 +14,8 @@ enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 512 };
 typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER } ig_norm;
 typedef enum ig_ffn { IG_FFN_SILU_GATED, IG_FFN_RELU } ig_ffn;
 typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT } ig_rope;
+/* How the frequencies between those that are kept and those that are divided go from one to the other. */
+typedef enum ig_rope_blend { IG_BLEND_NONE, IG_BLEND_LLAMA3, IG_BLEND_YARN } ig_rope_blend;
 
 typedef struct ig_config {
     char architecture[64]; /* "llama", "qwen2", "qwen3", "mistral", "opt" */
@@ -28,12 +30,15 @@ typedef struct ig_config {
     int n_rot; /* rotated dimensions of a head */
     double rope_theta;
     double rope_linear; /* positions are divided by this ("linear" scaling); 1: none */
-    bool rope_llama3;   /* frequencies rescaled by the llama3 rule: */
+    /* Frequencies of fewer turns in rope_original_ctx positions than rope_low_freq are divided by rope_factor, those of
+     * more than rope_high_freq kept: */
+    ig_rope_blend rope_blend;
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_ctx;
+    double rope_gain;          /* "yarn": of queries and of keys; 1: none */
     int learned_positions;     /* rows of the position embedding; 0: none */
     int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
-    double attn_scale;         /* 1 / sqrt(head_dim) */
+    double attn_scale;         /* rope_gain^2 / sqrt(head_dim) */
     bool tied;                 /* the output matrix is the embedding */
     bool final_norm;           /* a norm precedes the output matrix */
 } ig_config;

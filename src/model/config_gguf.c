@@ -45,10 +45,12 @@ static const struct {
     {"rope.freq_base", KEY_USED, 0},
     {"rope.scale_linear", KEY_USED, 0},
     {"rope.scaling.factor", KEY_USED, 0},
+    {"rope.scaling.original_context_length", KEY_USED, 0},
     {"rope.scaling.type", KEY_USED, 0},
+    {"rope.scaling.yarn_beta_fast", KEY_USED, 0},
+    {"rope.scaling.yarn_beta_slow", KEY_USED, 0},
     {"vocab_size", KEY_USED, 0},
     {"rope.scaling.finetuned", KEY_IGNORED, 0},
-    {"rope.scaling.original_context_length", KEY_IGNORED, 0},
     {"tensor_data_layout", KEY_IGNORED, 0},
     {"attention.causal", KEY_EXACT, 1},
     {"attention.clamp_kqv", KEY_NEUTRAL, 0},
@@ -165,24 +167,46 @@ static int read_vocab(reader *r) {
     return 1;
 }
 
+/* The gain follows from the factor: files that state another hold keys that are not understood. */
+static void read_yarn(reader *r, ig_config *c, double factor) {
+    c->rope_blend = IG_BLEND_YARN;
+    c->rope_factor = factor;
+    c->rope_low_freq = read_number(r, "rope.scaling.yarn_beta_slow", 1);
+    c->rope_high_freq = read_number(r, "rope.scaling.yarn_beta_fast", 32);
+    c->rope_original_ctx = read_int(r, "rope.scaling.original_context_length", IG_MAX_CTX, c->n_ctx_train);
+    if (r->status) return;
+    if (!(factor >= 1 && factor <= 1e6))
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be 1 to 1e6", r->path,
+                            r->architecture, factor);
+    else if (!(c->rope_low_freq > 0 && c->rope_high_freq > c->rope_low_freq && c->rope_high_freq <= 1e6))
+        r->status = ig_fail(r->err, IG_E_FORMAT,
+                            "%s: keys '%s.rope.scaling.yarn_beta_slow' and 'yarn_beta_fast' are %g and %g, must be "
+                            "above 0, the second above the first",
+                            r->path, r->architecture, c->rope_low_freq, c->rope_high_freq);
+}
+
+static void read_linear(reader *r, ig_config *c, double factor) {
+    c->rope_linear = factor;
+    if (!(factor > 0 && factor <= 1e6))
+        r->status =
+            ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be above 0 and at most 1e6",
+                    r->path, r->architecture, factor);
+}
+
 static void read_scaling(reader *r, ig_config *c) {
     ig_text type = {"linear", 6};
     full_key k = key_of(r, "rope.scaling.type");
     bool stated = ig_gguf_string(r->g, k.text, &type, &r->status, r->err);
     double factor = read_number(r, "rope.scaling.factor", read_number(r, "rope.scale_linear", 0));
-    if (r->status || text_is(type, "none")) return;
-    if (!text_is(type, "linear")) {
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is '%.*s', only 'none' and 'linear' are supported",
-                            r->path, k.text, (int)(type.size < 40 ? type.size : 40), type.data);
-    } else if (factor == 0 && !stated) {
-        return;
-    } else if (!(factor > 0 && factor <= 1e6)) {
+    if (r->status || text_is(type, "none") || (factor == 0 && !stated)) return;
+    if (text_is(type, "linear"))
+        read_linear(r, c, factor);
+    else if (text_is(type, "yarn"))
+        read_yarn(r, c, factor);
+    else
         r->status =
-            ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be above 0 and at most 1e6",
-                    r->path, r->architecture, factor);
-    } else {
-        c->rope_linear = factor;
-    }
+            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is '%.*s', only 'none', 'linear' and 'yarn' are supported",
+                    r->path, k.text, (int)(type.size < 40 ? type.size : 40), type.data);
 }
 
 /* One window for all layers of "llama"; the Qwen files do not say which layers it applies to. */

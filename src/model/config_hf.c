@@ -15,7 +15,7 @@
 #include "format/json.h"
 #include "model/config_check.h"
 
-enum { MAX_CONFIG_BYTES = 1 << 20, OPT_POSITION_OFFSET = 2, ABSENT = -1 };
+enum { MAX_CONFIG_BYTES = 1 << 20, OPT_POSITION_OFFSET = 2, MAX_GAIN = 100, ABSENT = -1 };
 
 typedef struct reader {
     const json_t *root;
@@ -124,17 +124,42 @@ static void check_unknown(reader *r) {
 
 /* ---- RoPE -------------------------------------------------------------- */
 
+/* Of both rules that stretch some frequencies. */
+static void check_stretch(reader *r, const ig_config *c, const char *low, const char *high) {
+    if (r->status) return;
+    if (c->rope_factor < 1 || c->rope_factor > 1e6) {
+        fail_kind(r, "factor", "1 to 1e6");
+    } else if (c->rope_high_freq <= c->rope_low_freq) {
+        char above[64];
+        snprintf(above, sizeof above, "above '%s'", low);
+        fail_kind(r, high, above);
+    }
+}
+
 static void read_llama3(reader *r, ig_config *c, const json_t *rope) {
-    c->rope_llama3 = true;
+    c->rope_blend = IG_BLEND_LLAMA3;
     c->rope_factor = read_number(r, rope, "factor", ABSENT);
     c->rope_low_freq = read_number(r, rope, "low_freq_factor", ABSENT);
     c->rope_high_freq = read_number(r, rope, "high_freq_factor", ABSENT);
     c->rope_original_ctx = read_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, ABSENT);
+    check_stretch(r, c, "low_freq_factor", "high_freq_factor");
+}
+
+/* The gain is stated, or follows from two weights, or from the factor alone. */
+static void read_yarn(reader *r, ig_config *c, const json_t *rope) {
+    c->rope_blend = IG_BLEND_YARN;
+    c->rope_factor = read_number(r, rope, "factor", ABSENT);
+    c->rope_low_freq = read_number(r, rope, "beta_slow", 1);
+    c->rope_high_freq = read_number(r, rope, "beta_fast", 32);
+    c->rope_original_ctx = read_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, c->n_ctx_train);
+    check_stretch(r, c, "beta_slow", "beta_fast");
+    c->rope_gain = read_number(r, rope, "attention_factor", 0);
+    double weight = read_number(r, rope, "mscale", 0), of_all = read_number(r, rope, "mscale_all_dim", 0);
     if (r->status) return;
-    if (c->rope_factor < 1 || c->rope_factor > 1e6)
-        fail_kind(r, "factor", "1 to 1e6");
-    else if (c->rope_high_freq <= c->rope_low_freq)
-        fail_kind(r, "high_freq_factor", "above 'low_freq_factor'");
+    if (c->rope_gain == 0 && weight > 0 && of_all > 0)
+        c->rope_gain = (1 + 0.1 * weight * log(c->rope_factor)) / (1 + 0.1 * of_all * log(c->rope_factor));
+    if (c->rope_gain > MAX_GAIN) fail_kind(r, "attention_factor", "at most 100, also as 'mscale' makes it");
+    if (json_is_false(get(rope, "truncate"))) refuse(r, "truncate", "false");
 }
 
 /* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". */
@@ -158,13 +183,15 @@ static void read_rope(reader *r, ig_config *c) {
     const char *type = read_text(r, rope, "rope_type", read_text(r, rope, "type", "default"));
     if (strcmp(type, "llama3") == 0) {
         read_llama3(r, c, rope);
+    } else if (strcmp(type, "yarn") == 0) {
+        read_yarn(r, c, rope);
     } else if (strcmp(type, "linear") == 0) {
         c->rope_linear = read_number(r, rope, "factor", ABSENT);
         if (!r->status && c->rope_linear > 1e6) fail_kind(r, "factor", "at most 1e6");
     } else if (strcmp(type, "default") != 0 && !r->status) {
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
-                            "%s: '%s' is of type '%.60s', only 'default', 'linear' and 'llama3' are supported", r->path,
-                            name, type);
+                            "%s: '%s' is of type '%.60s', only 'default', 'linear', 'llama3' and 'yarn' are supported",
+                            r->path, name, type);
     }
 }
 

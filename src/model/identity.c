@@ -26,7 +26,7 @@ static uint64_t hash_samples(uint64_t h, const ig_tensor *t) {
 
 static uint64_t hash_config(uint64_t h, const ig_config *c) {
     const int64_t shapes[] = {c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->d_model,
-                              c->d_ff,     c->n_vocab, c->rope,       c->n_rot,    c->rope_llama3};
+                              c->d_ff,     c->n_vocab, c->rope,       c->n_rot,    c->rope_blend};
     const double numbers[] = {c->rope_theta,     c->rope_linear,       c->rope_factor, c->rope_low_freq,
                               c->rope_high_freq, c->rope_original_ctx, c->attn_scale};
     h = hash_text(h, c->architecture);

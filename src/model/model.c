@@ -27,11 +27,26 @@ static double llama3_frequency(const ig_config *c, double f) {
     return (1 - smooth) * f / c->rope_factor + smooth * f;
 }
 
+/* The number i, not whole, of the frequency that makes so many turns in the original context. */
+static double number_of(const ig_config *c, double turns) {
+    return c->n_rot * log(c->rope_original_ctx / (turns * 2 * acos(-1.0))) / (2 * log(c->rope_theta));
+}
+
+/* YaRN's rule (arXiv 2309.00071; "yarn"): low frequencies are divided by `factor`, high ones kept, and those between
+ * blended by their number, between whole numbers. */
+static double yarn_frequency(const ig_config *c, int i, double f) {
+    double first = fmax(floor(number_of(c, c->rope_high_freq)), 0);
+    double last = fmin(ceil(number_of(c, c->rope_low_freq)), c->n_rot - 1);
+    double divided = fmin(fmax((i - first) / (last == first ? 0.001 : last - first), 0), 1);
+    return (1 - divided) * f + divided * f / c->rope_factor;
+}
+
 static void set_frequencies(ig_model *m) {
     const ig_config *c = &m->config;
     for (int i = 0; i < c->n_rot / 2; i++) {
         double f = pow(c->rope_theta, -2.0 * i / c->n_rot) / c->rope_linear;
-        if (c->rope_llama3) f = llama3_frequency(c, f);
+        if (c->rope_blend == IG_BLEND_LLAMA3) f = llama3_frequency(c, f);
+        if (c->rope_blend == IG_BLEND_YARN) f = yarn_frequency(c, i, f);
         if (m->weights.rope_factors) f /= (double)m->weights.rope_factors[i];
         m->inv_freq[i] = f;
     }

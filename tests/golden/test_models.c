@@ -217,7 +217,7 @@ int main(void) {
     }
     const struct CMUnitTest tests[] = {
         MODEL("opt"),   MODEL("opt-350m-like"), MODEL("llama2"),  MODEL("llama31"),
-        MODEL("qwen2"), MODEL("qwen3"),         MODEL("mistral"),
+        MODEL("qwen2"), MODEL("qwen3"),         MODEL("mistral"), MODEL("qwen2-yarn"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

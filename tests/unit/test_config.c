@@ -43,7 +43,7 @@ static void reads_llama(void **state) {
     assert_int_equal(c.norm, IG_NORM_RMS);
     assert_int_equal(c.ffn, IG_FFN_SILU_GATED);
     assert_int_equal(c.rope, IG_ROPE_HALF);
-    assert_true(c.norm_eps == 1e-6f && c.rope_theta == 10000 && c.rope_linear == 1 && !c.rope_llama3);
+    assert_true(c.norm_eps == 1e-6f && c.rope_theta == 10000 && c.rope_linear == 1 && c.rope_blend == IG_BLEND_NONE);
     assert_true(c.final_norm && !c.tied && !c.post_norm);
     assert_int_equal(c.window[0], 0);
     assert_true(fabs(c.attn_scale - 1 / sqrt(8.0)) < 1e-12);
@@ -67,15 +67,40 @@ static void reads_rope(void **state) {
     for (size_t i = 0; i < 3; i++) {
         snprintf(text, sizeof text, "{\"model_type\":\"llama\"," LLAMA ",%s}", llama3[i]);
         ig_config c = from_json(text);
-        assert_true(c.rope_llama3 && c.rope_theta == 5e5 && c.rope_factor == 8 && c.rope_low_freq == 1);
+        assert_true(c.rope_blend == IG_BLEND_LLAMA3 && c.rope_theta == 5e5 && c.rope_factor == 8 &&
+                    c.rope_low_freq == 1);
         assert_true(c.rope_high_freq == 4 && c.rope_original_ctx == 64 && c.rope_linear == 1);
     }
     ig_config c =
         from_json("{\"model_type\":\"llama\"," LLAMA ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2.5}}");
-    assert_true(c.rope_linear == 2.5 && !c.rope_llama3);
+    assert_true(c.rope_linear == 2.5 && c.rope_blend == IG_BLEND_NONE);
     c = from_json("{\"model_type\":\"llama\"," LLAMA
                   ",\"rope_parameters\":{\"rope_type\":\"default\",\"rope_theta\":7}}");
     assert_true(c.rope_linear == 1 && c.rope_theta == 7);
+}
+
+static ig_config with_yarn(const char *rest) {
+    char text[1024];
+    snprintf(text, sizeof text,
+             "{\"model_type\":\"qwen2\"," LLAMA ",\"rope_scaling\":{\"type\":\"yarn\",\"factor\":4%s}}", rest);
+    return from_json(text);
+}
+
+static void reads_yarn(void **state) {
+    (void)state;
+    ig_config c = with_yarn("");
+    double gain = 1 + 0.1 * log(4);
+    assert_true(c.rope_blend == IG_BLEND_YARN && c.rope_factor == 4 && c.rope_low_freq == 1 && c.rope_high_freq == 32);
+    assert_true(c.rope_original_ctx == 512 && c.rope_linear == 1 && fabs(c.rope_gain - gain) < 1e-12);
+    assert_true(fabs(c.attn_scale - gain * gain / sqrt(8.0)) < 1e-12);
+    assert_int_equal(c.n_ctx_train, 2048); /* what it is stretched to */
+    c = with_yarn(",\"original_max_position_embeddings\":64,\"beta_slow\":2,\"beta_fast\":8,\"attention_factor\":1.5");
+    assert_true(c.rope_original_ctx == 64 && c.rope_low_freq == 2 && c.rope_high_freq == 8 && c.rope_gain == 1.5);
+    assert_int_equal(c.n_ctx_train, 512); /* as stated, where that is more */
+    c = with_yarn(",\"mscale\":1,\"mscale_all_dim\":1");
+    assert_true(c.rope_gain == 1);
+    assert_true(fabs(with_yarn(",\"mscale\":2").rope_gain - gain) < 1e-12); /* one weight alone means nothing */
+    assert_int_equal(with_yarn(",\"original_max_position_embeddings\":9000000").n_ctx_train, 16 << 20);
 }
 
 static void check_windows(const char *rest, const char *type, int w0, int w1, int w2) {
@@ -189,8 +214,25 @@ static void reads_gguf(void **state) {
     assert_int_equal(c.n_vocab, 3); /* the tokens count, not what is stated */
     tiny_string(&t, "llama.rope.scaling.type", "none");
     assert_true(from_tiny(&t).rope_linear == 1);
+    assert_true(from_tiny(&t).rope_gain == 1);
     tiny_string(&t, "general.name", "a\033[2Jb");
     assert_string_equal(from_tiny(&t).name, "a?[2Jb");
+}
+
+static void reads_gguf_yarn(void **state) {
+    (void)state;
+    tiny t = tiny_valid();
+    tiny_string(&t, "llama.rope.scaling.type", "yarn");
+    tiny_f32(&t, "llama.rope.scaling.factor", 8);
+    ig_config c = from_tiny(&t);
+    assert_true(c.rope_blend == IG_BLEND_YARN && c.rope_factor == 8 && c.rope_linear == 1);
+    assert_true(c.rope_low_freq == 1 && c.rope_high_freq == 32 && fabs(c.rope_gain - 1 - 0.1 * log(8)) < 1e-12);
+    assert_int_equal(c.n_ctx_train, 8 * (int)c.rope_original_ctx);
+    tiny_u32(&t, "llama.rope.scaling.original_context_length", 4);
+    tiny_f32(&t, "llama.rope.scaling.yarn_beta_fast", 16);
+    tiny_f32(&t, "llama.rope.scaling.yarn_beta_slow", 2);
+    c = from_tiny(&t);
+    assert_true(c.rope_original_ctx == 4 && c.rope_low_freq == 2 && c.rope_high_freq == 16);
 }
 
 static void reads_gguf_families(void **state) {
@@ -206,9 +248,9 @@ static void reads_gguf_families(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_llama),         cmocka_unit_test(reads_rope), cmocka_unit_test(reads_windows),
-        cmocka_unit_test(reads_qwen3),         cmocka_unit_test(reads_opt),  cmocka_unit_test(reads_gguf),
-        cmocka_unit_test(reads_gguf_families),
+        cmocka_unit_test(reads_llama),   cmocka_unit_test(reads_rope),      cmocka_unit_test(reads_yarn),
+        cmocka_unit_test(reads_windows), cmocka_unit_test(reads_qwen3),     cmocka_unit_test(reads_opt),
+        cmocka_unit_test(reads_gguf),    cmocka_unit_test(reads_gguf_yarn), cmocka_unit_test(reads_gguf_families),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,6 +40,7 @@ static void make_text(ig_buffer *b, const char *family, const char *key, const c
 }
 
 #define LLAMA3(rest) "{\"rope_type\":\"llama3\"" rest "}"
+#define YARN(rest) "{\"rope_type\":\"yarn\"" rest "}"
 
 static const struct {
     const char *family, *key, *value;
@@ -97,7 +98,17 @@ static const struct {
     {"llama", "rope_theta", "1e16", IG_E_FORMAT, "'rope_theta'"},
     {"llama", "rope_theta", "true", IG_E_FORMAT, "'rope_theta'"},
     {"llama", "rope_scaling", "\"linear\"", IG_E_FORMAT, "'rope_scaling' must be an object"},
-    {"llama", "rope_scaling", "{\"type\":\"yarn\",\"factor\":4}", IG_E_UNSUPPORTED, "'rope_scaling' is of type 'yarn'"},
+    {"llama", "rope_theta", "1", IG_E_FORMAT, "'rope_theta' is 1"},
+    {"llama", "rope_scaling", YARN(""), IG_E_FORMAT, "'factor' is missing"},
+    {"llama", "rope_scaling", YARN(",\"factor\":0.5"), IG_E_FORMAT, "'factor'"},
+    {"llama", "rope_scaling", YARN(",\"factor\":4,\"beta_fast\":1"), IG_E_FORMAT,
+     "'beta_fast' must be above 'beta_slow'"},
+    {"llama", "rope_scaling", YARN(",\"factor\":4,\"attention_factor\":-1"), IG_E_FORMAT, "'attention_factor'"},
+    {"llama", "rope_scaling", YARN(",\"factor\":4,\"attention_factor\":1e30"), IG_E_FORMAT, "'attention_factor'"},
+    {"llama", "rope_scaling", YARN(",\"factor\":4,\"mscale\":1e9,\"mscale_all_dim\":1"), IG_E_FORMAT, "'mscale'"},
+    {"llama", "rope_scaling", YARN(",\"factor\":4,\"truncate\":false"), IG_E_UNSUPPORTED, "'truncate' is 'false'"},
+    {"llama", "rope_scaling", YARN(",\"factor\":4,\"original_max_position_embeddings\":0"), IG_E_FORMAT,
+     "'original_max_position_embeddings' is 0"},
     {"llama", "rope_scaling", "{\"rope_type\":\"longrope\"}", IG_E_UNSUPPORTED, "'longrope'"},
     {"llama", "rope_scaling", "{\"rope_type\":\"dynamic\",\"factor\":2}", IG_E_UNSUPPORTED, "'dynamic'"},
     {"llama", "rope_scaling", "{\"type\":\"su\"}", IG_E_UNSUPPORTED, "'su'"},

@@ -159,8 +159,16 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
     X(tokens_empty, IG_E_FORMAT, "'tokenizer.ggml.tokens'",                                                            \
       tiny_array(t, "tokenizer.ggml.tokens", IG_GGUF_STRING, 0, NULL, 0))                                              \
     X(tokens_number, IG_E_FORMAT, "'tokenizer.ggml.tokens'", tiny_u32(t, "tokenizer.ggml.tokens", 6))                  \
-    X(scaling_yarn, IG_E_UNSUPPORTED, "'llama.rope.scaling.type' is 'yarn'",                                           \
-      tiny_string(t, "llama.rope.scaling.type", "yarn"))                                                               \
+    X(scaling_longrope, IG_E_UNSUPPORTED, "'llama.rope.scaling.type' is 'longrope'",                                   \
+      tiny_string(t, "llama.rope.scaling.type", "longrope"))                                                           \
+    X(scaling_yarn, IG_E_FORMAT, "rope.scaling.factor' is 0", tiny_string(t, "llama.rope.scaling.type", "yarn"))       \
+    X(scaling_betas, IG_E_FORMAT, "are 1 and 0.5", tiny_string(t, "llama.rope.scaling.type", "yarn");                  \
+      tiny_f32(t, "llama.rope.scaling.factor", 4); tiny_f32(t, "llama.rope.scaling.yarn_beta_fast", 0.5))              \
+    X(scaling_part, IG_E_UNSUPPORTED, "YaRN is supported only for all",                                                \
+      tiny_string(t, "llama.rope.scaling.type", "yarn");                                                               \
+      tiny_f32(t, "llama.rope.scaling.factor", 4); tiny_u32(t, "llama.rope.dimension_count", 2))                       \
+    X(scaling_gain, IG_E_UNSUPPORTED, "yarn_attn_factor' is not understood",                                           \
+      tiny_f32(t, "llama.rope.scaling.yarn_attn_factor", 1.5))                                                         \
     X(scaling_0, IG_E_FORMAT, "rope.scaling.factor' is 0", tiny_string(t, "llama.rope.scaling.type", "linear"))        \
     X(scaling_negative, IG_E_FORMAT, "rope.scaling.factor' is -2", tiny_f32(t, "llama.rope.scaling.factor", -2))       \
     X(scaling_text, IG_E_FORMAT, "rope.scaling.factor' is of type string",                                             \
