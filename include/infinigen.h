@@ -477,7 +477,7 @@ IG_API void ig_cache_get_stats(const ig_cache *cache, ig_cache_stats *out);
 
 /* ---- prepared sketches -------------------------------------------------- */
 
-/* Which model this is, for naming its files: the same for every copy, another for another model or quantisation.
+/* Which model this is, for naming its files: the same for every copy, another for another model, quantisation or window.
  * 0 if it was opened without weights. */
 IG_API uint64_t ig_model_identity(const ig_model *model);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The identity of a model: a hash of what decides its queries and keys, namely architecture, shapes, RoPE, the names,
- * types and sizes of all tensors, and samples of their bytes.
+ * The identity of a model: a hash of what decides its queries and keys, namely architecture, shapes, RoPE, windows,
+ * norms, the names, types and sizes of all tensors, and samples of their bytes.
  */
 #include "model/identity.h"
 
@@ -25,12 +25,13 @@ static uint64_t hash_samples(uint64_t h, const ig_tensor *t) {
 }
 
 static uint64_t hash_config(uint64_t h, const ig_config *c) {
-    const int64_t shapes[] = {c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim, c->d_model,
-                              c->d_ff,     c->n_vocab, c->rope,       c->n_rot,    c->rope_blend};
+    const int64_t shapes[] = {c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim,   c->d_model,  c->d_ff,
+                              c->n_vocab,  c->rope,    c->n_rot,      c->rope_blend, c->post_norm};
     const double numbers[] = {c->rope_theta,     c->rope_linear,       c->rope_factor, c->rope_low_freq,
-                              c->rope_high_freq, c->rope_original_ctx, c->attn_scale};
+                              c->rope_high_freq, c->rope_original_ctx, c->attn_scale,  (double)c->norm_eps};
     h = hash_text(h, c->architecture);
     h = hash(h, shapes, sizeof shapes);
+    h = hash(h, c->window, (size_t)c->n_layers * sizeof *c->window);
     return hash(h, numbers, sizeof numbers);
 }
 

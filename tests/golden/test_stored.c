@@ -21,6 +21,8 @@
 
 #include "golden/tiny_session.h"
 
+#include "golden/tiny_copy.h"
+
 enum { N_CTX = 256 };
 
 typedef struct variant {
@@ -431,6 +433,41 @@ static void another_model_takes_nothing(void **state) {
     assert_true(compare(&v, ids, 100) == 96);
 }
 
+/* A copy of a model whose configuration says `now` where the model's own says `was`. */
+static void open_edited(tiny_copy *c, const char *was, const char *now) {
+    copy_tiny_file(c, "mistral", "config.json");
+    const char *config = (const char *)c->bytes, *at = memmem(config, c->n, was, strlen(was));
+    assert_non_null(at);
+    char edited[4096];
+    snprintf(edited, sizeof edited, "%.*s%s%.*s", (int)(at - config), config, now,
+             (int)(c->n - (size_t)(at - config) - strlen(was)), at + strlen(was));
+    temp_dir_write(&c->dir, "config.json", edited, strlen(edited));
+    close_tiny(NULL);
+    open_model(c->dir.path, 2);
+}
+
+/* Keys of all layers but the first depend on what the layers before attend to, and on how they norm. */
+static void another_config_takes_nothing(void **state) {
+    static const variant v = {"full", "f16", false};
+    static const char window[] = "\"sliding_window\": 48", eps[] = "\"rms_norm_eps\": 1e-06";
+    tiny_copy c = copy_tiny("mistral");
+    int32_t ids[N_CTX];
+    (void)state;
+    fill(ids, 8, N_CTX);
+    open_edited(&c, window, window);
+    assert_true(compare(&v, ids, 100) == 0);
+    assert_true(compare(&v, ids, 100) == 96);
+    open_edited(&c, window, "\"sliding_window\": 16");
+    assert_true(compare(&v, ids, 100) == 0);
+    open_edited(&c, window, "\"sliding_window\": null");
+    assert_true(compare(&v, ids, 100) == 0);
+    open_edited(&c, eps, "\"rms_norm_eps\": 1e-02");
+    assert_true(compare(&v, ids, 100) == 0);
+    close_tiny(NULL);
+    open_model(TINY_LLAMA, 2);
+    drop_tiny_copy(&c);
+}
+
 #define WITH(name, ...)                                                                                \
     {                                                                                                  \
         "a_restart_reads " name, a_restart_reads, empty_store, empty_store, &(variant) { __VA_ARGS__ } \
@@ -451,6 +488,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_damaged_note_is_none, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(not_all_share, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_model_takes_nothing, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(another_config_takes_nothing, empty_store, empty_store),
     };
     return cmocka_run_group_tests(tests, open_all, close_tiny_and_folder);
 }
