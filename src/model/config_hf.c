@@ -124,6 +124,12 @@ static void check_unknown(reader *r) {
 
 /* ---- RoPE -------------------------------------------------------------- */
 
+/* Where both state it, the model's own field counts. */
+static int read_original_ctx(reader *r, const json_t *rope, int absent) {
+    static const char key[] = "original_max_position_embeddings";
+    return read_int(r, get(r->root, key) ? r->root : rope, key, IG_MAX_CTX, absent);
+}
+
 /* Of both rules that stretch some frequencies. */
 static void check_stretch(reader *r, const ig_config *c, const char *low, const char *high) {
     if (r->status) return;
@@ -141,7 +147,7 @@ static void read_llama3(reader *r, ig_config *c, const json_t *rope) {
     c->rope_factor = read_number(r, rope, "factor", ABSENT);
     c->rope_low_freq = read_number(r, rope, "low_freq_factor", ABSENT);
     c->rope_high_freq = read_number(r, rope, "high_freq_factor", ABSENT);
-    c->rope_original_ctx = read_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, ABSENT);
+    c->rope_original_ctx = read_original_ctx(r, rope, ABSENT);
     check_stretch(r, c, "low_freq_factor", "high_freq_factor");
 }
 
@@ -151,7 +157,7 @@ static void read_yarn(reader *r, ig_config *c, const json_t *rope) {
     c->rope_factor = read_number(r, rope, "factor", ABSENT);
     c->rope_low_freq = read_number(r, rope, "beta_slow", 1);
     c->rope_high_freq = read_number(r, rope, "beta_fast", 32);
-    c->rope_original_ctx = read_int(r, rope, "original_max_position_embeddings", IG_MAX_CTX, c->n_ctx_train);
+    c->rope_original_ctx = read_original_ctx(r, rope, c->n_ctx_train);
     check_stretch(r, c, "beta_slow", "beta_fast");
     c->rope_gain = read_number(r, rope, "attention_factor", 0);
     double weight = read_number(r, rope, "mscale", 0), of_all = read_number(r, rope, "mscale_all_dim", 0);
@@ -171,6 +177,8 @@ static void read_rope(reader *r, ig_config *c) {
     c->rope = IG_ROPE_HALF;
     c->rope_theta = read_number(r, r->root, "rope_theta", 10000);
     if (!rope) return;
+    if (strcmp(name, "rope_parameters") == 0 && get(r->root, "rope_scaling"))
+        refuse(r, "rope_scaling", "set beside 'rope_parameters'");
     if (!json_is_object(rope)) {
         fail_kind(r, name, "an object");
         return;
@@ -197,25 +205,9 @@ static void read_rope(reader *r, ig_config *c) {
 
 /* ---- windows ----------------------------------------------------------- */
 
-static void set_windows(ig_config *c, int first, int window) {
-    for (int l = first; l < c->n_layers; l++) c->window[l] = window;
-}
-
-/* Mistral: all layers; the class default is 4096, null means none. */
-static void read_mistral_window(reader *r, ig_config *c) {
-    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
-    if (!r->status) set_windows(c, 0, window);
-}
-
-/* Qwen: "layer_types" if stated, else the layers from "max_window_layers" on. */
-static void read_qwen_windows(reader *r, ig_config *c) {
-    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
-    if (!read_bool(r, "use_sliding_window", false)) window = 0;
-    const json_t *first = get(r->root, "max_window_layers"), *types = get(r->root, "layer_types");
-    if (first && !json_is_integer(first)) fail_kind(r, "max_window_layers", "an integer");
-    json_int_t from = first ? json_integer_value(first) : 28;
+/* Of the layers that "layer_types" names, if stated, else of those from number `from` on. */
+static void read_windows(reader *r, ig_config *c, int window, json_int_t from) {
+    const json_t *types = get(r->root, "layer_types");
     if (types && (!json_is_array(types) || json_array_size(types) != (size_t)c->n_layers))
         fail_kind(r, "layer_types", "a list with one item per layer");
     for (int l = 0; l < c->n_layers && !r->status; l++) {
@@ -230,6 +222,23 @@ static void read_qwen_windows(reader *r, ig_config *c) {
     }
 }
 
+/* Mistral: all layers; the class default is 4096, null means none. */
+static void read_mistral_window(reader *r, ig_config *c) {
+    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
+    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    read_windows(r, c, window, 0);
+}
+
+/* Qwen: the layers from "max_window_layers" on. */
+static void read_qwen_windows(reader *r, ig_config *c) {
+    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
+    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    if (!read_bool(r, "use_sliding_window", false)) window = 0;
+    const json_t *first = get(r->root, "max_window_layers");
+    if (first && !json_is_integer(first)) fail_kind(r, "max_window_layers", "an integer");
+    read_windows(r, c, window, first ? json_integer_value(first) : 28);
+}
+
 /* ---- families ---------------------------------------------------------- */
 
 static void read_common(reader *r, ig_config *c) {
@@ -239,6 +248,7 @@ static void read_common(reader *r, ig_config *c) {
     c->n_heads = read_int(r, r->root, "num_attention_heads", IG_MAX_HEADS, ABSENT);
     c->n_ctx_train = read_int(r, r->root, "max_position_embeddings", IG_MAX_CTX, ABSENT);
     c->final_norm = true;
+    if (!read_bool(r, "is_causal", true)) refuse(r, "is_causal", "false");
 }
 
 static void read_llama(reader *r, ig_config *c) {

@@ -97,6 +97,8 @@ static void reads_yarn(void **state) {
     c = with_yarn(",\"original_max_position_embeddings\":64,\"beta_slow\":2,\"beta_fast\":8,\"attention_factor\":1.5");
     assert_true(c.rope_original_ctx == 64 && c.rope_low_freq == 2 && c.rope_high_freq == 8 && c.rope_gain == 1.5);
     assert_int_equal(c.n_ctx_train, 512); /* as stated, where that is more */
+    c = with_yarn(",\"original_max_position_embeddings\":64},\"original_max_position_embeddings\":32,\"x\":{\"y\":0");
+    assert_true(c.rope_original_ctx == 32); /* the model's own */
     c = with_yarn(",\"mscale\":1,\"mscale_all_dim\":1");
     assert_true(c.rope_gain == 1);
     assert_true(fabs(with_yarn(",\"mscale\":2").rope_gain - gain) < 1e-12); /* one weight alone means nothing */
@@ -118,6 +120,10 @@ static void reads_windows(void **state) {
     check_windows("", "mistral", 4096, 4096, 4096);
     check_windows(",\"sliding_window\":null", "mistral", 0, 0, 0);
     check_windows(",\"sliding_window\":32", "mistral", 32, 32, 32);
+    check_windows(
+        ",\"sliding_window\":32,\"layer_types\":"
+        "[\"sliding_attention\",\"full_attention\",\"full_attention\"]",
+        "mistral", 32, 0, 0);
     check_windows(",\"sliding_window\":32", "llama", 0, 0, 0);
     check_windows(",\"sliding_window\":32", "qwen2", 0, 0, 0);
     check_windows(",\"sliding_window\":32,\"use_sliding_window\":true", "qwen2", 0, 0, 0);
