@@ -112,6 +112,8 @@ bool ig_sequence_can_share(const ig_policy_ops *ops, int limit);
 ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err);
 /* A step has added tokens, a piece of a prompt or a decoded one: it holds tokens [n]. */
 void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense);
+/* Something of its pieces from `first` on cannot be read: nobody else takes them over from here on. */
+void ig_sequence_withdraw(ig_sequence *seq, int first);
 /* Another policy, which was shown all that is held, goes on with the keys and values of `from`. */
 void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from);
 /* Takes pieces that hold the beginning of ids [n], of other sequences or from the store, if they hold more than the

@@ -59,6 +59,12 @@ void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool de
     }
 }
 
+/* Those that have them keep them, and go on giving what follows: ids say what tokens lead there, not who has them. */
+void ig_sequence_withdraw(ig_sequence *seq, int first) {
+    for (int i = first, n = seq->shares ? ig_kv_pieces(seq->kv) : 0; i < n; i++)
+        ig_prefix_tree_remove(ig_kv_prefixes(ig_kv_memory_of(seq->kv)), ig_kv_piece(seq->kv, i));
+}
+
 ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
     ig_status s = ig_kv_cut(seq->kv, n, err);
     if (seq->shadow) ig_kv_cut(seq->shadow, ig_kv_length(seq->kv), NULL); /* in RAM: cannot fail */
@@ -148,6 +154,7 @@ ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids,
     ig_status s = IG_OK;
     if (unwritten < count) s = ig_sequence_replay(seq, dev, unwritten * each, count * each, err);
     if (s) { /* what it was to be made from cannot be read */
+        ig_sequence_withdraw(seq, unwritten);
         ig_sequence_cut(seq, unwritten * each, NULL);
         count = unwritten;
     }

@@ -141,7 +141,7 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
         ig_session *s = session_of(seg);
         if (!seg->n) continue;
         if (status || seg->status) {
-            ig_session_roll_back(s, seg->first);
+            ig_session_roll_back(s, seg->first, status ? status : seg->status);
             continue;
         }
         ig_session_take_tokens(s, seg);

@@ -189,9 +189,10 @@ ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {
     return status;
 }
 
-void ig_session_roll_back(ig_session *s, int n) {
+void ig_session_roll_back(ig_session *s, int n, ig_status why) {
     const ig_policy_ops *ops = s->seq.policy->ops;
     bool entered = ig_batch_enter(&s->model->batch);
+    if (why == IG_E_IO) ig_sequence_withdraw(&s->seq, 0);
     cut(s, n, true, NULL);
     if (s->n_tokens == n && ops->undo && ops->undo(s->seq.policy, n)) show_again(s, 0, NULL);
     if (s->n_tokens < n) s->has_logits = false;
@@ -253,7 +254,7 @@ static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
     status = compute(s, p, n, err);
     ig_batch_end(&s->model->batch);
     if (status)
-        ig_session_roll_back(s, first);
+        ig_session_roll_back(s, first, status);
     else
         s->n_prefilled += (uint64_t)n;
     return status;

@@ -52,8 +52,8 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
 void ig_session_strip(ig_session *s);
 
 /* After a step that failed: the session holds the n tokens that it had before, and what layers and policy have of later
- * ones is dropped. */
-void ig_session_roll_back(ig_session *s, int n);
+ * ones is dropped. What could not be read nobody else takes over. */
+void ig_session_roll_back(ig_session *s, int n, ig_status why);
 
 /* IG_E_ARG if one of the ids, which are for positions from `first` on, is no token. */
 ig_status ig_session_check_ids(const ig_session *s, const int32_t *ids, int first, int n, ig_error *err);

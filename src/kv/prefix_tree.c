@@ -83,7 +83,7 @@ void ig_prefix_tree_remove(ig_prefix_tree *x, uint32_t piece) {
     uint32_t *at = bucket_of(x, node->id);
     while (*at != piece + 1) at = &x->nodes[*at - 1].next;
     *at = node->next;
-    *node = (ig_prefix_node){0};
+    node->is_in = false;
 }
 
 bool ig_prefix_tree_has(const ig_prefix_tree *x, uint32_t piece) { return x->nodes[piece].is_in; }

@@ -33,9 +33,10 @@ void ig_prefix_tree_close(ig_prefix_tree *x);
 uint32_t ig_prefix_tree_find(const ig_prefix_tree *x, ig_prefix_id parent, const int32_t *tokens, ig_prefix_id *id);
 /* A full piece is in the tree from now on. No other of this id is. */
 void ig_prefix_tree_add(ig_prefix_tree *x, uint32_t piece, ig_prefix_id parent, ig_prefix_id id, const int32_t *tokens);
+/* Nobody finds it any more. */
 void ig_prefix_tree_remove(ig_prefix_tree *x, uint32_t piece);
 bool ig_prefix_tree_has(const ig_prefix_tree *x, uint32_t piece);
-/* Of a piece in the tree. */
+/* Of a piece that is in the tree, or was and has owners still. */
 ig_prefix_id ig_prefix_tree_id(const ig_prefix_tree *x, uint32_t piece);
 
 /* No sequence owns the piece, which is in the tree, any more; one does again. */

@@ -2,6 +2,7 @@
 """A disk that gets full, and a store that is damaged, under a server: it goes on, and answers with the right tokens."""
 import concurrent.futures
 import os
+import pathlib
 import random
 import shutil
 import subprocess
@@ -94,6 +95,39 @@ def test_disk_gets_full(program, served, texts, wanted, tmp_path):
         assert answer(s, texts[0][:100]) == short and isinstance(short, str)
         os.unlink(filler)
         ask_all(s, texts, wanted)
+
+
+def spoil_spill_file(server):
+    """Nothing that the disk tier holds now is what was written. The file has no name."""
+    [path] = [p for p in pathlib.Path(f"/proc/{server.process.pid}/fd").iterdir() if "(deleted)" in str(p.readlink())]
+    with open(path, "r+b") as f:
+        f.write(b"x" * os.fstat(f.fileno()).st_size)
+
+
+@pytest.fixture
+def keeping(program, served, tmp_path):
+    """A server that has room for all texts, most of it on disk."""
+    (tmp_path / "disk").mkdir()
+    with Server(program, served, *disk_args(tmp_path), "-np", 6) as s:
+        yield s
+
+
+def test_kept_blocks_are_lost(keeping, texts, wanted):
+    """Who needs them fails, and is alone in that: who comes with the same prompt later computes it."""
+    assert [answer(keeping, text) for text in texts] == wanted
+    spoil_spill_file(keeping)
+    for text, right in zip(texts, wanted):
+        status, reply = answer(keeping, text)
+        assert status == 500 and "is corrupt" in reply["error"]["message"]
+        assert answer(keeping, text) == right
+
+
+def test_sketch_of_what_is_lost(keeping, texts, wanted):
+    """What another policy needs beside K and V is made from them; where they cannot be read the prompt is computed."""
+    for text in texts:
+        assert keeping.ask(TEXT, {**question(text), "infinigen": {"policy": "full"}})[0] == 200
+    spoil_spill_file(keeping)
+    assert [answer(keeping, text) for text in texts[:3]] == wanted[:3]
 
 
 def test_store_is_full(program, served, texts, wanted, tmp_path):
