@@ -8,6 +8,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -26,21 +27,26 @@ static const char *const level_names[] = {"error", "warn", "info", "debug", NULL
 
 static ig_log_level most_logged;
 
-/* What repeats the warning before it, as each session of a bench may do, is no news. */
-static bool is_news(ig_log_level level, const char *text) {
-    static char last[256];
-    if (level != IG_LOG_WARN) return true;
-    if (strncmp(last, text, sizeof last - 1) == 0) return false;
-    snprintf(last, sizeof last, "%s", text);
-    return true;
+/* What repeats one of the last warnings, as each session of a bench or a server may do, is no news. */
+static bool is_news(const char *text) {
+    enum { REMEMBERED = 16 };
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char last[REMEMBERED][256];
+    static unsigned n;
+    bool is_known = false;
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < REMEMBERED; i++) is_known |= strncmp(last[i], text, sizeof last[i] - 1) == 0;
+    if (!is_known) snprintf(last[n++ % REMEMBERED], sizeof last[0], "%s", text);
+    pthread_mutex_unlock(&lock);
+    return !is_known;
 }
 
 static void log_line(void *user, ig_log_level level, const char *text) {
     const ig_cli_options *o = user;
-    if (level > most_logged) return;
+    if (level > most_logged || (level == IG_LOG_WARN && !is_news(text))) return;
     if (o->verb->bit == IG_VERB_SERVE) {
         ig_cli_serve_log(o, level_names[level], text);
-    } else if (is_news(level, text)) {
+    } else {
         ig_cli_clear_bar();
         fprintf(stderr, "infinigen: %s\n", text);
     }
@@ -77,7 +83,8 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         if (all[i].is_idle) log_line((void *)o, IG_LOG_WARN, all[i].text);
 }
 
-/* What is logged: warnings on a terminal, nothing elsewhere, unless -v or IG_LOG ask for it. */
+/* What is logged: warnings on a terminal, and of a server, which nobody sits before; nothing elsewhere, unless -v or
+ * IG_LOG ask for it. */
 static int choose_log(ig_log_level *level, const ig_cli_options *o, const char *wanted) {
     if (wanted && *wanted) {
         int i = choice_index(wanted, level_names);
@@ -87,7 +94,8 @@ static int choose_log(ig_log_level *level, const ig_cli_options *o, const char *
         }
         *level = (ig_log_level)i;
     } else {
-        *level = o->verbose ? IG_LOG_INFO : isatty(STDERR_FILENO) ? IG_LOG_WARN : IG_LOG_ERROR;
+        bool warns = o->verb->bit == IG_VERB_SERVE || isatty(STDERR_FILENO);
+        *level = o->verbose ? IG_LOG_INFO : warns ? IG_LOG_WARN : IG_LOG_ERROR;
     }
     return IG_EXIT_OK;
 }

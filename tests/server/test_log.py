@@ -77,6 +77,15 @@ def test_prompts_if_asked(program, served):
         assert SECRET in lines(server, 1)[0]
 
 
+def test_warnings(program, served):
+    """Of a server that is on no terminal too; what each request would repeat comes once."""
+    with Server(program, served, "-c", 20000) as server:
+        for _ in range(3):
+            server.ask(TEXT, {"prompt": SECRET, "max_tokens": 2})
+        lines(server, 3)
+        assert server.said.count(b"context of 20000 tokens is more than the 16384 the model was trained for") == 1
+
+
 def test_reader_that_ends(program, served):
     """What the server says is lost once nobody reads it any more, and nothing else is."""
     with Server(program, served, "-c", 2048) as server:
@@ -84,4 +93,5 @@ def test_reader_that_ends(program, served):
             os.dup2(nothing.fileno(), server.process.stderr.fileno())  # the pipe ends with the read that waits at it
         for _ in range(3):
             assert server.ask("/nothing")[0] == 404
+            server.reader.join(10)  # that read has taken one line at most
         assert not server.said.count(b"404") > 1 and server.ask("/health")[0] == 200
