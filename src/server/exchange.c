@@ -108,6 +108,15 @@ static void name_exchange(ig_exchange *x) {
     x->created = (int64_t)time(NULL);
 }
 
+/* How long one waits does not depend on what the time of day is set to. */
+static void init_condition(pthread_cond_t *condition) {
+    pthread_condattr_t how;
+    pthread_condattr_init(&how);
+    pthread_condattr_setclock(&how, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &how);
+    pthread_condattr_destroy(&how);
+}
+
 ig_exchange *ig_exchange_open(ig_call *c, bool is_chat) {
     ig_exchange *x = calloc(1, sizeof *x);
     if (!x) {
@@ -117,7 +126,7 @@ ig_exchange *ig_exchange_open(ig_call *c, bool is_chat) {
     x->call = c;
     x->is_chat = is_chat;
     pthread_mutex_init(&x->lock, NULL);
-    pthread_cond_init(&x->changed, NULL);
+    init_condition(&x->changed);
     name_exchange(x);
     x->body = ig_body_object(c);
     if (x->body && ig_exchange_read(x) && (is_chat ? read_messages(x) : read_prompts(x))) return x;

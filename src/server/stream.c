@@ -137,7 +137,7 @@ static bool has_news(const ig_exchange *x) {
 /* Sleeps until there is something to tell; a comment, if that takes long. */
 static bool fill(ig_exchange *x) {
     struct timespec until;
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += IG_SERVER_PING_SECONDS;
     x->n_out = 0;
     pthread_mutex_lock(&x->lock);
