@@ -39,11 +39,10 @@ ig_status ig_generate(ig_generate_result *result, ig_session *s, ig_sampler *sam
     ig_status status = ig_check_generate_options(&o, err);
     if (status) return status;
     ig_answer a = {.session = s, .sampler = sampler, .o = &o};
-    status = ig_answer_open(&a, err);
-    if (status) return status;
     if (!result) result = &ignored;
     *result = (ig_generate_result){0};
-    status = generate(result, &a, err);
+    status = ig_answer_open(&a, err);
+    if (!status) status = generate(result, &a, err);
     ig_answer_close(&a);
     return status;
 }
