@@ -26,7 +26,7 @@ typedef struct measurement {
     float *before[N_PLACES];    /* [n_tokens][d_model] of the layer before: what its taps saw of h, y and y */
     double *squares;            /* [n_heads][head_dim][head_dim] sum of q q^T, upper triangle; then A */
     float *columns;             /* [head_dim][head_dim] of the A at work */
-    double *values;             /* [head_dim] scratch of a factorisation */
+    double *scratch;            /* of a factorisation */
     double *rows;               /* [n_heads][2][head_dim] of each task: the row at work, and skewed */
     double *sums;               /* [n_heads][N_SUMS][head_dim] */
     ig_head_activations *heads; /* [n_heads] what lies where in them */
@@ -87,7 +87,7 @@ static void add_squares(void *arg, int head, int thread) {
 static bool skew(const measurement *m, int head) {
     size_t d = (size_t)m->c->head_dim;
     double *a = matrix_of(m, head);
-    if (!ig_factor_skew(m->columns, a, m->c->head_dim, m->values)) return false;
+    if (!ig_factor_skew(m->columns, a, m->c->head_dim, m->scratch)) return false;
     for (size_t i = 0; i < d; i++)
         for (size_t j = 0; j < d; j++) a[i * d + j] = (double)m->columns[j * d + i];
     return true;
@@ -181,11 +181,11 @@ static ig_status take_memory(measurement *m, int n_tokens, ig_error *err) {
     for (int i = 0; i < N_PLACES; i++) taken = (m->before[i] = malloc(state)) && taken;
     m->squares = malloc(heads * d * d * sizeof *m->squares);
     m->columns = malloc(d * d * sizeof *m->columns);
-    m->values = malloc(d * sizeof *m->values);
+    m->scratch = malloc(ig_factor_scratch(m->c->head_dim) * sizeof *m->scratch);
     m->rows = malloc(heads * 2 * d * sizeof *m->rows);
     m->sums = malloc(heads * N_SUMS * d * sizeof *m->sums);
     m->heads = malloc(heads * sizeof *m->heads);
-    if (!taken || !m->squares || !m->columns || !m->values || !m->rows || !m->sums || !m->heads)
+    if (!taken || !m->squares || !m->columns || !m->scratch || !m->rows || !m->sums || !m->heads)
         return ig_fail_memory(err, "activations", (N_PLACES + 1) * state + heads * d * d * sizeof *m->squares);
     place_sums(m);
     return IG_OK;
@@ -197,7 +197,7 @@ static void close_all(measurement *m) {
     for (int i = 0; i < N_PLACES; i++) free(m->before[i]);
     free(m->squares);
     free(m->columns);
-    free(m->values);
+    free(m->scratch);
     free(m->rows);
     free(m->sums);
     free(m->heads);

@@ -24,9 +24,30 @@
 
 #include <lapacke.h>
 
+#include "model/config.h"
+
+/* ---- LAPACK ---------------------------------------------------------------- */
+
+/* The calls of LAPACKE that take memory by themselves print a line where there is none: these are given theirs. */
+enum { INTEGERS = 8 * IG_MAX_HEAD_DIM };
+
+/* Numbers that a call wants to work with. */
+static lapack_int eigen_work(int d) {
+    double n = 0;
+    lapack_int n_integers;
+    LAPACKE_dsyevd_work(LAPACK_COL_MAJOR, 'V', 'L', d, NULL, d, NULL, &n, -1, &n_integers, -1);
+    return (lapack_int)n;
+}
+
+static lapack_int singular_work(int d) {
+    double n = 0;
+    LAPACKE_dgesdd_work(LAPACK_COL_MAJOR, 'A', d, d, NULL, d, NULL, NULL, d, NULL, d, &n, -1, NULL);
+    return (lapack_int)n;
+}
+
 size_t ig_factor_scratch(int d) {
-    size_t n = (size_t)d;
-    return 3 * n * n + 2 * n;
+    size_t n = (size_t)d, eigen = (size_t)eigen_work(d), singular = (size_t)singular_work(d);
+    return 3 * n * n + 2 * n + (eigen > singular ? eigen : singular);
 }
 
 static bool is_finite(const double *x, size_t n) {
@@ -36,14 +57,23 @@ static bool is_finite(const double *x, size_t n) {
 }
 
 /* In place: row i becomes eigenvector i, by rising eigenvalue. */
-static bool find_eigenvectors(double *c, double *eigenvalues, int d) {
+static bool find_eigenvectors(double *c, double *eigenvalues, double *work, int d) {
+    lapack_int integers[INTEGERS];
     /* The upper triangle of rows is LAPACK's lower triangle of columns; its eigenvectors then are our rows. */
-    return LAPACKE_dsyevd(LAPACK_COL_MAJOR, 'V', 'L', d, c, d, eigenvalues) == 0;
+    return LAPACKE_dsyevd_work(LAPACK_COL_MAJOR, 'V', 'L', d, c, d, eigenvalues, work, eigen_work(d), integers,
+                               INTEGERS) == 0;
+}
+
+/* x: left singular vectors, by columns; y: right ones, transposed, by columns. Destroys the matrix. */
+static bool find_singular_vectors(double *x, double *values, double *y, double *matrix, double *work, int d) {
+    lapack_int integers[INTEGERS];
+    return LAPACKE_dgesdd_work(LAPACK_COL_MAJOR, 'A', d, d, matrix, d, values, x, d, y, d, work, singular_work(d),
+                               integers) == 0;
 }
 
 /* In place: row i becomes sqrt(eigenvalue i) times eigenvector i, so that c = rows^T rows: the columns of L. */
-static bool take_root(double *c, double *eigenvalues, int d) {
-    if (!find_eigenvectors(c, eigenvalues, d)) return false;
+static bool take_root(double *c, double *eigenvalues, double *work, int d) {
+    if (!find_eigenvectors(c, eigenvalues, work, d)) return false;
     for (int i = 0; i < d; i++) {
         double root = eigenvalues[i] > 0 ? sqrt(eigenvalues[i]) : 0;
         for (int j = 0; j < d; j++) c[(size_t)i * (size_t)d + (size_t)j] *= root;
@@ -74,7 +104,7 @@ static void combine_rows(float *out, double *sum, const double *rows, const doub
 
 bool ig_factor(float *maps, ig_moments *m, int d, int rank, double *scratch) {
     size_t n = (size_t)d, r = (size_t)rank;
-    double *core = scratch, *x = core + n * n, *y = x + n * n, *values = y + n * n, *row = values + n;
+    double *core = scratch, *x = core + n * n, *y = x + n * n, *values = y + n * n, *row = values + n, *work = row + n;
     float *q_map = maps, *k_map = maps + r * n, *offset = k_map + r * n;
 
     memset(maps, 0, (2 * n + 1) * r * sizeof *maps);
@@ -82,10 +112,9 @@ bool ig_factor(float *maps, ig_moments *m, int d, int rank, double *scratch) {
     for (size_t i = 0; i < n; i++)
         for (size_t j = i; j < n; j++) m->k2[i * n + j] -= m->n_keys * m->k1[i] * m->k1[j];
     if (!is_finite(m->q2, n * n) || !is_finite(m->k2, n * n)) return false;
-    if (!take_root(m->q2, values, d) || !take_root(m->k2, values, d)) return false;
+    if (!take_root(m->q2, values, work, d) || !take_root(m->k2, values, work, d)) return false;
     multiply_rows(core, m->q2, m->k2, d);
-    /* x: left singular vectors, by columns; y: right ones, transposed, by columns. */
-    if (LAPACKE_dgesdd(LAPACK_COL_MAJOR, 'A', d, d, core, d, values, x, d, y, d)) return false;
+    if (!is_finite(core, n * n) || !find_singular_vectors(x, values, y, core, work, d)) return false;
 
     double spread = sqrt(m->n_keys / values[0]);
     for (size_t i = 0; i < r; i++) {
@@ -100,9 +129,9 @@ bool ig_factor(float *maps, ig_moments *m, int d, int rank, double *scratch) {
     return is_finite(m->k1, n);
 }
 
-bool ig_factor_skew(float *columns, double *q2, int d, double *values) {
+bool ig_factor_skew(float *columns, double *q2, int d, double *scratch) {
     size_t n = (size_t)d;
-    if (!is_finite(q2, n * n) || !find_eigenvectors(q2, values, d)) return false;
+    if (!is_finite(q2, n * n) || !find_eigenvectors(q2, scratch, scratch + n, d)) return false;
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++) columns[i * n + j] = (float)q2[(n - 1 - i) * n + j];
     return true;

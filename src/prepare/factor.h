@@ -23,8 +23,8 @@ bool ig_factor(float *maps, ig_moments *m, int d, int rank, double *scratch);
 size_t ig_factor_scratch(int d);
 
 /* Writes the columns of a query head's skew, laid out as in a sketch file: the right singular vectors of its queries,
- * by falling singular value. q2 [d][d]: the sum of q q^T over them, upper triangle; destroyed. `values`: d doubles.
- * False as above. */
-bool ig_factor_skew(float *columns, double *q2, int d, double *values);
+ * by falling singular value. q2 [d][d]: the sum of q q^T over them, upper triangle; destroyed. Scratch and
+ * result as above. */
+bool ig_factor_skew(float *columns, double *q2, int d, double *scratch);
 
 #endif

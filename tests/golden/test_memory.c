@@ -185,6 +185,28 @@ static ig_status generate(engine *e, ig_error *err) {
     return s ? s : ig_generate(NULL, e->session, e->sampler, &o, err);
 }
 
+static bool ignore(void *user, const ig_layer_activations *layer) {
+    (void)user;
+    (void)layer;
+    return false;
+}
+
+static ig_status measure(engine *e, ig_error *err) {
+    return ig_measure_activations(e->model, text, 200, ignore, NULL, err);
+}
+
+static ig_status prepare(engine *e, ig_error *err) {
+    char path[] = "/tmp/infinigen-test-XXXXXX";
+    ig_prepare_options o = ig_prepare_defaults();
+    o.ids = text;
+    o.n_ids = 200;
+    int fd = mkstemp(path);
+    ig_status s = ig_prepare(NULL, e->model, path, &o, err);
+    close(fd);
+    unlink(path);
+    return s;
+}
+
 /* How many allocations a call makes, after each has failed: some it does without. */
 static long fail_in_turn(engine *e, ig_status (*call)(engine *, ig_error *)) {
     for (fail_at = 0;; fail_at++) {
@@ -205,7 +227,7 @@ static void every_failure_of_a_call_is_clean(void **state) {
     ig_error err = {0};
     for (int i = 0; i < 200; i++) text[i] = (i * 37 + i * i % 11) % 500;
     if (open_all(&e, &err)) fail_msg("%s", err.text);
-    ig_status (*const calls[])(engine *, ig_error *) = {generate};
+    ig_status (*const calls[])(engine *, ig_error *) = {generate, measure, prepare};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         if (calls[i](&e, &err)) fail_msg("%s", err.text); /* what is kept for ever is taken now */
         assert_true(fail_in_turn(&e, calls[i]) > 1);

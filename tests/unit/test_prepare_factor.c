@@ -170,11 +170,14 @@ static void directions_that_never_occur(void **state) {
 }
 
 static bool factor_skew(float *columns, const sample *s) {
-    double q2[D * D] = {0}, values[D];
+    double q2[D * D] = {0};
+    double *scratch = malloc(ig_factor_scratch(D) * sizeof *scratch);
     for (int t = 0; t < N; t++)
         for (int i = 0; i < D; i++)
             for (int j = i; j < D; j++) q2[i * D + j] += s->q[t][i] * s->q[t][j];
-    return ig_factor_skew(columns, q2, D, values);
+    bool done = ig_factor_skew(columns, q2, D, scratch);
+    free(scratch);
+    return done;
 }
 
 /* Orthogonal; what the queries hold in one column has nothing of another, and falls from column to column. */
