@@ -391,7 +391,7 @@ typedef struct ig_session_options {
                     the cache's */
     int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX. Default 512 */
     ig_cache_options cache;
-    ig_progress_fn progress; /* called between prefill steps */
+    ig_progress_fn progress; /* called between prefill steps; it must not change the session */
     void *progress_user;
 } ig_session_options;
 
@@ -836,7 +836,8 @@ typedef struct ig_generate_result {
 } ig_generate_result;
 
 IG_API ig_generate_options ig_generate_defaults(void);
-/* Continues a session that has current logits. The generated tokens are appended to it. */
+/* Continues a session that has current logits. The generated tokens are appended to it, but for the last one where a
+ * stop string, a full context or on_text ended the answer. */
 IG_API ig_status ig_generate(ig_generate_result *out, ig_session *s, ig_sampler *sampler,
                              const ig_generate_options *options, ig_error *err);
 

@@ -350,6 +350,33 @@ static void penalty_turns_away_from_what_was_said(void **state) {
     ig_sampler_close(s);
 }
 
+/* Those that an answer made are in the session, but for one that came where the context was full. */
+static void generated_tokens_are_appended(void **state) {
+    (void)state;
+    ig_session *small;
+    ig_session_options o = ig_session_defaults();
+    ig_generate_options answer = ig_generate_defaults();
+    ig_generate_result result;
+    ig_error err = {0};
+    const int32_t *ids;
+    int n = ig_session_tokens(session, &ids);
+    o.n_ctx = n + 5;
+    answer.ignore_end = true;
+    ig_sampler *s = open_sampler(ig_sampler_defaults());
+    if (ig_session_open(&small, model, &o, &err) || ig_session_sync(small, ids, n, &err)) fail_msg("%s", err.text);
+    answer.n_predict = 3;
+    if (ig_generate(&result, small, s, &answer, &err)) fail_msg("%s", err.text);
+    assert_int_equal(result.finish, IG_FINISH_LENGTH);
+    assert_int_equal(ig_session_tokens(small, NULL), n + result.n_tokens);
+    answer.n_predict = -1;
+    if (ig_generate(&result, small, s, &answer, &err)) fail_msg("%s", err.text);
+    assert_int_equal(result.finish, IG_FINISH_CONTEXT);
+    assert_int_equal(result.n_tokens, 3);
+    assert_int_equal(ig_session_tokens(small, NULL), o.n_ctx);
+    ig_session_close(small);
+    ig_sampler_close(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(frequencies_follow_the_definitions),
@@ -359,6 +386,7 @@ int main(void) {
         cmocka_unit_test(narrow_filters_are_greedy),
         cmocka_unit_test(seeds_repeat),
         cmocka_unit_test(penalty_turns_away_from_what_was_said),
+        cmocka_unit_test(generated_tokens_are_appended),
     };
     return cmocka_run_group_tests(tests, open_session, close_session);
 }
