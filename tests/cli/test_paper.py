@@ -322,6 +322,18 @@ def test_paged_rows_have_no_bytes_by_step():
     assert [(r["method"], r["read per step MB"]) for r in rows] == [("full", 3.0), ("full mapped", None)]
 
 
+def test_h2o_holds_what_it_holds_in_the_paper():
+    """A share of the whole text, from the first step on; and what it is compared with in Figure 4 the same, in the same layers."""
+    setup = core.Setup("m", "t", False, 8192, 1000.0)
+
+    def options(name):
+        return [dict(zip(words, words[1:])) for words in EXPERIMENTS[name].commands(setup)]
+
+    fig4, h2o = options("fig4"), options("fig12")[1]
+    assert {(o["--kv-budget"], o["--kv-dense-layers"]) for o in fig4} == {("204", "2")}
+    assert (h2o["--kv-budget"], h2o["--kv-sinks"], h2o["--kv-recent"]) == ("76", "0", "1")
+
+
 def test_on_a_gpu_the_slower_tier_is_ram():
     """What has --kv-vram fetches from RAM; what has not is the ideal. Only commands that compute are told the device."""
     setup = core.Setup("m", "t", True, 8192, 1000.0, models=(core.Setup("m", "t", True, 8192, 1000.0, weights=100, device="cuda"),),
