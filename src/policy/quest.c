@@ -96,6 +96,7 @@ static void weigh_pages(const quest_policy *p, int layer, int head, const float 
 static void quest_choose(ig_policy *base, ig_choosing *x, int part) {
     const ig_cache_options *o = &base->options;
     int n = x->e.n, count = ig_policy_count(base, n), pages = n_pages(n), n_out = 0;
+    int skip = o->n_sinks / PAGE; /* pages that are used whatever their bounds are: sinks, or recent */
     int32_t *index = x->index;
     (void)part;
     x->n = n;
@@ -104,10 +105,11 @@ static void quest_choose(ig_policy *base, ig_choosing *x, int part) {
     weigh_pages((const quest_policy *)base, x->layer, x->list, x->q, pages, weights, weights + pages);
     int32_t *chosen = (int32_t *)(void *)(weights + pages); /* the scores are not needed any more */
     ig_pick_rule rule = {.count = (count - o->n_sinks - o->n_recent) / PAGE, .mass = 1};
-    int n_chosen = rule.count > 0 ? ig_pick(base->shape.kernels, chosen, weights, pages, &rule) : 0;
+    int n_open = n_pages(n - o->n_recent) - skip, n_chosen = 0;
+    if (rule.count > 0 && n_open > 0) n_chosen = ig_pick(base->shape.kernels, chosen, weights + skip, n_open, &rule);
     for (int i = 0; i < o->n_sinks; i++) index[n_out++] = i;
     for (int i = 0; i < n_chosen; i++) {
-        int first = chosen[i] * PAGE, end = first + PAGE;
+        int first = (skip + chosen[i]) * PAGE, end = first + PAGE;
         if (first < o->n_sinks) first = o->n_sinks;
         if (end > n - o->n_recent) end = n - o->n_recent;
         for (int t = first; t < end; t++) index[n_out++] = t;

@@ -180,6 +180,26 @@ static void finds_the_needle(void **state) {
     free(scratch);
 }
 
+/* Pages that are used whatever they hold, sinks or recent ones, take no other page's place, however strong they are. */
+static void pages_are_counted_once(void **state) {
+    enum { N = 992 }; /* the recent ones are whole pages */
+    void *scratch;
+    ig_policy *p = open_policy(*state, 0.07, &scratch);
+    float q[HEADS / KV_HEADS * DIM];
+    p->options.n_sinks = 16;
+    fill_keys(2);
+    for (int i = 0; i < HEADS / KV_HEADS * DIM; i++) q[i] = i % DIM % 3 ? 1.5f : -1.5f;
+    for (int t = 0; t < N; t += t == 15 ? N - 32 - 15 : 1)
+        for (int c = 0; c < DIM; c++) keys[1][t][c] = ig_f32_f16(3 * q[c]);
+    for (int c = 0; c < DIM; c++) keys[1][410][c] = ig_f32_f16(2 * q[c]);
+    append_all(p, N);
+    int n = choose(p, 2, 1, q, ENTRIES(N), scratch);
+    assert_int_equal(n, 16 + 16 + 32);
+    assert_true(has(index_, n, 410));
+    p->ops->close(p);
+    free(scratch);
+}
+
 /* Against scores, softmax and sorting in double: no entry that was left out outweighs one that was chosen. Entries lie
  * in slots of another order, some of them not in use. */
 static void the_oracle_is_exact(void **state) {
@@ -308,6 +328,7 @@ int main(void) {
         POLICY(finds_the_needle, "infinigen"),
         POLICY(finds_the_needle, "quest"),
         POLICY(finds_the_needle, "oracle"),
+        POLICY(pages_are_counted_once, "quest"),
         POLICY(windows_need_no_memory, "infinigen"),
         POLICY(windows_need_no_memory, "quest"),
         POLICY(windows_need_no_memory, "oracle"),
