@@ -112,9 +112,10 @@ typedef struct ig_context_options {
     void *log_user;
     const char *device; /* where models are computed: NULL or "cpu" (default); a GPU, "cuda:0", "cuda" being the first;
                            "auto": the first GPU, or without one the CPU. IG_E_UNSUPPORTED if the library was built
-                           without CUDA, IG_E_NOT_FOUND if there is no such GPU. With a GPU the weights lie in its
-                           memory, and keys and values in page-locked memory of the host, all of which is taken when
-                           a cache or session is opened; results differ from the CPU's by rounding. */
+                           without CUDA or not for this GPU, IG_E_NOT_FOUND if there is no such GPU, or a driver is
+                           missing or too old. With a GPU the weights lie in its memory, and keys and values in
+                           page-locked memory of the host, all of which is taken when a cache or session is opened;
+                           results differ from the CPU's by rounding. */
     bool plan_only; /* with a GPU nothing is computed and none need be there, nor be built for: models and plans tell
                        what they would take. To open a cache or a session is IG_E_UNSUPPORTED then. Default false */
 } ig_context_options;

@@ -6,6 +6,18 @@
 
 #include <string.h>
 
+/* Why a program that knows GPUs finds none. */
+static void print_missing(void) {
+    ig_context_options o = ig_context_defaults();
+    ig_context *ctx;
+    ig_error err = {0};
+    o.device = "cuda";
+    if (ig_context_open(&ctx, &o, &err) == IG_OK)
+        ig_context_close(ctx);
+    else
+        fprintf(stderr, "infinigen devices: %s\n", err.text);
+}
+
 int ig_cli_devices(const ig_cli_options *o) {
     json_t *list = json_array();
     ig_device_info d;
@@ -22,7 +34,7 @@ int ig_cli_devices(const ig_cli_options *o) {
     if (!ig_has_cuda())
         fprintf(stderr, "infinigen devices: this program was built without CUDA\n");
     else if (json_array_size(list) == 1)
-        fprintf(stderr, "infinigen devices: no GPU, or no driver of one\n");
+        print_missing();
     json_decref(list);
     return IG_EXIT_OK;
 }

@@ -28,6 +28,18 @@ enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 48
     abort();
 }
 
+static const char *failing; /* calls of this name */
+static int failing_with;
+
+void cuda_on_cpu_fail(const char *call, int error) {
+    failing = call;
+    failing_with = error;
+}
+
+static cudaError_t failure_of(const char *call) {
+    return failing && strcmp(failing, call) == 0 ? (cudaError_t)failing_with : cudaSuccess;
+}
+
 /* ---- fibers ------------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
@@ -296,6 +308,8 @@ size_t cuda_on_cpu_room(bool is_host, size_t n_bytes) {
     return used[is_host];
 }
 
+enum { PIECE = 2 << 20 };
+
 /* With a closed page behind its end, where the memory ends up to 15 bytes before. */
 static cudaError_t take(void **out, size_t n_bytes, bool is_host) {
     size_t rounded = (n_bytes + PAGE - 1) / PAGE * PAGE, mapped = rounded + PAGE;
@@ -345,9 +359,11 @@ cudaError_t cudaMallocManaged(void **p, size_t n_bytes, unsigned flags) { return
 cudaError_t cudaFree(void *p) { return give(p); }
 cudaError_t cudaFreeHost(void *p) { return give(p); }
 
+/* In whole pieces of a driver's. */
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
+    size_t free_bytes = room[false] - (used[false] < room[false] ? used[false] : room[false]);
     *all = room[false];
-    *left = room[false] - (used[false] < room[false] ? used[false] : room[false]);
+    *left = free_bytes - free_bytes % PIECE;
     return cudaSuccess;
 }
 
@@ -439,7 +455,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return cudaSuccess;
 }
 
-cudaError_t cudaStreamSynchronize(cudaStream_t s) { return wait_for(s, nullptr); }
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+    cudaError_t waited = wait_for(s, nullptr), failed = failure_of(__func__);
+    return failed ? failed : waited;
+}
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags) {
     (void)flags;
@@ -498,9 +517,19 @@ void cuda_on_cpu_launch(cudaStream_t s, dim3 grid, dim3 block, size_t shared_byt
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
+cudaError_t cudaDriverGetVersion(int *version) {
+    *version = 12040;
+    return failure_of(__func__);
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version) {
+    *version = 13000;
+    return cudaSuccess;
+}
+
 cudaError_t cudaGetDeviceCount(int *n) {
     *n = 1;
-    return cudaSuccess;
+    return failure_of(__func__);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
@@ -516,8 +545,8 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attribute, int device)
     return device == 0 ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-cudaError_t cudaSetDevice(int device) { return device == 0 ? cudaSuccess : cudaErrorInvalidValue; }
-cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) { return device == 0 ? failure_of(__func__) : cudaErrorInvalidValue; }
+cudaError_t cudaGetLastError(void) { return failure_of(__func__); }
 const char *cudaGetErrorString(cudaError_t e) {
     return e == cudaSuccess ? "success" : e == cudaErrorMemoryAllocation ? "out of memory" : "invalid";
 }

@@ -49,8 +49,10 @@ typedef enum cudaError {
     cudaSuccess,
     cudaErrorInvalidValue,
     cudaErrorMemoryAllocation,
-    cudaErrorNotReady,
-    cudaErrorUnknown
+    cudaErrorInsufficientDriver = 35,
+    cudaErrorNoKernelImageForDevice = 209,
+    cudaErrorNotReady = 600,
+    cudaErrorUnknown = 999
 } cudaError_t;
 typedef enum cudaMemcpyKind { cudaMemcpyDefault } cudaMemcpyKind;
 typedef struct cuda_on_cpu_stream *cudaStream_t;
@@ -67,6 +69,8 @@ enum { cudaMemAttachGlobal = 1 };
 enum { cudaHostAllocPortable = 1, cudaHostAllocMapped = 2, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
 
+cudaError_t cudaDriverGetVersion(int *version);
+cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device);
 cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attribute, int device);
@@ -109,6 +113,9 @@ void *cuda_on_cpu_shared(void);
 
 /* So much memory there is, of the device or page-locked; returns how much of it is taken. */
 extern "C" size_t cuda_on_cpu_room(bool is_host, size_t n_bytes);
+
+/* Calls of this name fail so, of those that open a GPU or wait for it; NULL: none do. */
+extern "C" void cuda_on_cpu_fail(const char *call, int error);
 
 /* The seed of the orders in which threads run; drawn anew for each block. */
 void cuda_on_cpu_seed(uint64_t seed);

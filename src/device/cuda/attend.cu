@@ -73,6 +73,7 @@ static void fill(gpu *g, cudaStream_t s, const ig_residency *r) {
         if (s == g->ahead) {
             note(g, cudaEventRecord(g->begun, g->stream));
             note(g, cudaStreamWaitEvent(s, g->begun, 0));
+            g->is_ahead = true; /* it reads the mail: so does the next part's wait() know */
         }
         ig_cuda_fill(s, r, (const ig_copy_order *)part.dev, (int)n);
         left -= n;
@@ -109,7 +110,6 @@ void ig_cuda_prefetch(ig_device *d, const ig_kv_view *views, int n_views) {
     gpu *g = enter(d);
     bring(g, g->ahead, views, n_views, 0, INT_MAX);
     note(g, cudaEventRecord(g->brought, g->ahead));
-    g->is_ahead = true;
     leave(g);
 }
 

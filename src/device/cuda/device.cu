@@ -201,19 +201,14 @@ static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
 }
 
 static ig_status grow(gpu *g, const ig_device_need *want, ig_error *err) {
-    gpu old = *g;
+    gpu counted = {};
     ig_arena a = {};
-    lay_out(g, &a, want);
+    lay_out(&counted, &a, want);
     size_t n_bytes = a.used;
     a.base = (char *)ig_cuda_take(g, n_bytes);
-    if (!a.base) {
-        cudaError_t failure = g->failure;
-        *g = old;
-        g->failure = failure;
-        return ig_cuda_fail(err, g, "scratch of the device", cudaErrorMemoryAllocation);
-    }
+    if (!a.base) return ig_cuda_fail(err, g, "scratch of the device", cudaErrorMemoryAllocation);
     wait(g);
-    note(g, cudaFree(old.scratch));
+    note(g, cudaFree(g->scratch));
     a.size = n_bytes;
     a.used = 0;
     lay_out(g, &a, want);
@@ -395,13 +390,26 @@ static ig_device_ops make_ops(void) {
 
 static const ig_device_ops gpu_ops = make_ops();
 
+/* Runs an operation: a program that has no code for this GPU is told here, not in the first step of a model. */
+static ig_status try_kernel(gpu *g, const cudaDeviceProp *p, ig_error *err) {
+    float *zero = (float *)(void *)g->mail.dev;
+    ig_cuda_add(g->stream, zero, zero, 1);
+    note(g, cudaGetLastError());
+    wait(g);
+    if (g->failure == cudaSuccess) return IG_OK;
+    if (g->failure != cudaErrorNoKernelImageForDevice) return ig_cuda_fail(err, g, "trying the device", g->failure);
+    return ig_fail(err, IG_E_UNSUPPORTED,
+                   "cuda:%d, %s: this program was not built for its compute capability, %d.%d "
+                   "(CMAKE_CUDA_ARCHITECTURES)",
+                   g->number, g->name, p->major, p->minor);
+}
+
 static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
-    cudaDeviceProp p;
-    cudaError_t e = cudaSetDevice(g->number);
-    if (e == cudaSuccess) e = cudaGetDeviceProperties(&p, g->number);
-    if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
+    cudaDeviceProp p = {};
+    cudaError_t e = cudaGetDeviceProperties(&p, g->number);
     memcpy(g->name, p.name, sizeof g->name);
-    e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess) e = cudaSetDevice(g->number);
+    if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&g->ahead, cudaStreamNonBlocking);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->begun, cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->brought, cudaEventDisableTiming);
@@ -412,14 +420,29 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     g->mail.dev = (uint8_t *)ig_cuda_take(g, IG_GPU_MAIL);
     if (!g->mail.host || !g->mail.dev) return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
     g->peak = (unsigned *)(void *)(g->mail.dev + g->mail.size);
-    return ig_pool_open(&g->pool, n_threads, err);
+    ig_status s = try_kernel(g, &p, err);
+    return s ? s : ig_pool_open(&g->pool, n_threads, err);
+}
+
+/* Why there is no GPU of this number. Versions are 1000 major + 10 minor. */
+static ig_status fail_missing(int number, ig_error *err) {
+    int n = 0, driver = 0, needed = 0;
+    cudaError_t e = cudaGetDeviceCount(&n);
+    if (cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&needed) != cudaSuccess || e)
+        cudaGetLastError();
+    if (e == cudaSuccess)
+        return ig_fail(err, IG_E_NOT_FOUND, "cuda:%d: there is no such GPU; the driver knows %d", number, n);
+    if (driver == 0) return ig_fail(err, IG_E_NOT_FOUND, "cuda:%d: there is no driver for it (libcuda.so.1)", number);
+    if (e == cudaErrorInsufficientDriver)
+        return ig_fail(err, IG_E_NOT_FOUND,
+                       "cuda:%d: the driver knows CUDA up to %d.%d, this program was built with %d.%d", number,
+                       driver / 1000, driver % 1000 / 10, needed / 1000, needed % 1000 / 10);
+    return ig_fail(err, IG_E_NOT_FOUND, "cuda:%d: no GPU can be used: %s", number, cudaGetErrorString(e));
 }
 
 ig_status ig_device_open_cuda(ig_device **out, int number, int n_threads, ig_error *err) {
     *out = NULL;
-    if (number < 0 || number >= ig_cuda_count())
-        return ig_fail(err, IG_E_NOT_FOUND, "cuda:%d: there is no such GPU; the driver knows %d", number,
-                       ig_cuda_count());
+    if (number < 0 || number >= ig_cuda_count()) return fail_missing(number, err);
     gpu *g = (gpu *)calloc(1, sizeof *g);
     if (!g) return ig_fail_memory(err, "CUDA device", sizeof *g);
     g->base.ops = &gpu_ops;

@@ -44,7 +44,7 @@ typedef struct gpu {
     cudaEvent_t begun;  /* on `stream`: what `ahead` has to wait for */
     cudaEvent_t brought;
     cudaEvent_t chosen; /* on `stream`: the host waits for it */
-    bool is_ahead;      /* the stream has not waited for `brought` yet */
+    bool is_ahead;      /* `ahead` was given work that nothing has waited for yet */
 } gpu;
 
 static inline gpu *gpu_of(ig_device *d) { return (gpu *)d; }
