@@ -305,21 +305,27 @@ static void any_lists(void **state) {
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
+/* Of the stand-in for a GPU (cuda_on_cpu.h) alone, since drivers take memory in pieces of megabytes: the memory that
+ * there is; returns what is taken of it. */
+__attribute__((weak)) size_t cuda_on_cpu_room(bool is_host, size_t n_bytes);
+
+static size_t taken_of_gpu(void) { return cuda_on_cpu_room(false, (size_t)1 << 36); }
+
 /* What is taken of the GPU's memory is what was said. */
 static void room(void **state) {
     (void)state;
+    if (!cuda_on_cpu_room) skip();
     ig_session_options o = options_of("infinigen", "q8");
     open_on(TINY_LLAMA, &o);
-    ig_device *d = ctx->device;
     ig_session_close(open_sized(&o, 0)); /* scratch stays */
     for (int i = 0; i < SIZES; i++) {
-        uint64_t before = d->ops->room(d);
+        size_t before = taken_of_gpu();
         ig_session *s = open_sized(&o, i);
-        uint64_t taken = before - d->ops->room(d);
+        size_t taken = taken_of_gpu() - before;
         assert_true(sketches > 0 && taken >= stats(s).vram_bytes + sketches);
         assert_true(taken <= sizes[i] + sketches + 4 * 4096 || i == 0);
         ig_session_close(s);
-        assert_int_equal(d->ops->room(d), before);
+        assert_int_equal(taken_of_gpu(), before);
     }
     close_tiny(NULL);
 }

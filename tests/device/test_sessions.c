@@ -370,6 +370,15 @@ static void refusals(void **state) {
     close_tiny(NULL);
 }
 
+/* Not every system lets the host touch it while kernels run. */
+static bool has_managed(const ig_session_options *o) {
+    ig_session *s;
+    ig_error err = {0};
+    ig_status status = ig_session_open(&s, model, o, &err);
+    if (!status) ig_session_close(s);
+    return !status || !strstr(err.text, "managed");
+}
+
 /* Where the driver moves pages changes no bit, and nothing is copied. */
 static void managed_memory(void **state) {
     (void)state;
@@ -380,6 +389,10 @@ static void managed_memory(void **state) {
         ig_session_options o = options_of("infinigen", types[i]);
         run(plain, &o);
         o.cache.map = true;
+        if (!has_managed(&o)) {
+            close_tiny(NULL);
+            skip();
+        }
         run(managed, &o);
         assert_memory_equal(plain, managed, sizeof plain);
         ig_session *s = open_session(&o);
