@@ -2,6 +2,8 @@
 """--device cuda as a user has it, with the GPU that the tests stand in for (tests/device/cuda_on_cpu.h)."""
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -60,3 +62,17 @@ def test_bench_counts_what_comes_from_ram(gpu, small):
         assert step["seconds"] == pytest.approx(sum(step["parts"].values()), rel=1e-3)
         read[vram] = step["vram_read_bytes"]
     assert 0 < read["auto"] < read["0"] / 2
+
+
+def test_what_a_gpu_measured_is_told_without_what_failed(tmp_path):
+    """The table of tools/check-gpu, of runs one of which was cut off."""
+    row = {"device": "cuda:0", "policy": "full", "n_prompt": 0, "n_gen": 64, "n_depth": 8, "batch": 1, "step": None,
+           "weight_bytes_per_step": None}
+    for name, speed in (("vram-infinigen-0.25-late", 30.0), ("vram-full-0-late", 20.0)):
+        (tmp_path / f"{name}.json").write_text(json.dumps([{**row, "median_ts": speed}]))
+    (tmp_path / "vram-full-1-late.json").write_text("[{")
+    (tmp_path / "ppl-full-0.json").write_text("{}")
+    tool = os.path.join(os.path.dirname(__file__), "../../tools/gpu_table.py")
+    done = subprocess.run([sys.executable, tool, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert "1.50 times as fast as full, all fetched" in done.stdout and "is not JSON" in done.stdout
+    assert done.stdout.count("tokens/s") == 2

@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""gpu_table.py FOLDER: what tools/check-gpu has measured, a row each, and how one compares with the other. A file that is missing
+or broken leaves out what needs it."""
+import glob
+import json
+import os
+import sys
+
+
+def rows_of(folder):
+    """Rows of the benches by the name of the file."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
+        try:
+            with open(path) as f:
+                rows = json.load(f)
+        except ValueError:
+            print(f"{path}: is not JSON")
+            continue
+        if isinstance(rows, list):
+            found[os.path.basename(path)[:-5]] = rows
+    return found
+
+
+def describe(name, row):
+    """A line."""
+    step = row.get("step") or {}
+    kv, weights = step.get("vram_read_bytes") or 0, row.get("weight_bytes_per_step") or 0
+    text = (f"{name:28} {row['device']:8} {row['policy']:16} {row['n_prompt']:5} prompt, {row['n_gen']:3} new after {row['n_depth']:5}, "
+            f"batch {row['batch']}: {row['median_ts']:10.1f} tokens/s")
+    if kv:
+        text += f", {kv / 1e6:.2f} MB of keys and values to the GPU in a step"
+    if weights:
+        text += f", weights copied in a step {weights / 1e6:.1f} MB"
+    if (kv or weights) and step.get("seconds"):
+        text += f", {(kv + weights) / step['seconds'] / 1e9:.1f} GB/s over the bus"
+    if weights and row.get("weight_stall_share") is not None:
+        text += f", {row['weight_stall_share']:.0%} of the time waited for"
+    parts = step.get("parts")
+    if name.startswith("breakdown") and parts:
+        text += ", of a step " + ", ".join(f"{part} {seconds / step['seconds']:.0%}" for part, seconds in parts.items() if seconds)
+    return text
+
+
+def compare(found):
+    """Ratios of tokens a second."""
+    def speed(name):
+        return next((r["median_ts"] for r in found.get(name, []) if r["n_gen"]), None)
+
+    ours = speed("vram-infinigen-0.25-late")
+    for other, what in (("vram-full-0-late", "full, all fetched"), ("vram-full-0.25-late", "full with a quarter in the GPU's memory"),
+                        ("vram-full-1-late", "full, all in the GPU's memory"), ("vram-full-managed", "full in managed memory"),
+                        ("vram-infinigen-osdi24-0", "infinigen-osdi24, all fetched"),
+                        ("vram-infinigen-osdi24-0.25", "infinigen-osdi24 with a quarter in the GPU's memory"),
+                        ("vram-infinigen-0.25-none", "itself without guesses")):
+        if ours and speed(other):
+            print(f"infinigen with a quarter in the GPU's memory: {ours / speed(other):.2f} times as fast as {what}")
+
+
+def main():
+    found = rows_of(sys.argv[1])
+    for name, rows in found.items():
+        for row in rows:
+            print(describe(name, row))
+    compare(found)
+
+
+main()
