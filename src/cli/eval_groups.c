@@ -2,8 +2,8 @@
  *
  * `infinigen eval` by task and length, where lines say these: a mean that
  * counts each task once at each length, whatever its questions, and the worst
- * of them. Where `full` itself hardly answers, nothing can be lost: such groups
- * are shown and not counted.
+ * of them. Where `full`, with which the others are compared, hardly answers
+ * itself, nothing can be lost: such groups are shown and not counted.
  */
 #include "cli/eval.h"
 
@@ -28,6 +28,7 @@ typedef struct bin {
 
 struct ig_cli_eval_groups {
     const ig_cli_evaluation *e;
+    int full;       /* the run that the others are compared with; -1: none, or there are no others */
     entry *entries; /* [n_entries], by task and length */
     size_t n_entries;
     bin *groups; /* [n] */
@@ -80,9 +81,9 @@ static double score_of(const ig_cli_eval_groups *g, const bin *group, int run) {
 
 ig_cli_eval_groups *ig_cli_eval_group(const ig_cli_evaluation *e) {
     ig_cli_eval_groups *g = calloc(1, sizeof *g);
-    int full = e->pairs->full;
     if (!g) return NULL;
     g->e = e;
+    g->full = e->pairs->n > 1 ? e->pairs->full : -1;
     g->entries = calloc(e->task->n, sizeof *g->entries);
     g->groups = calloc(e->task->n, sizeof *g->groups);
     if (g->entries && g->groups) collect(g);
@@ -91,7 +92,7 @@ ig_cli_eval_groups *ig_cli_eval_group(const ig_cli_evaluation *e) {
         g->groups[g->n - 1].end = i + 1;
     }
     for (size_t k = 0; k < g->n; k++)
-        g->groups[k].counts = full < 0 || score_of(g, &g->groups[k], full) >= LEAST_OF_FULL;
+        g->groups[k].counts = g->full < 0 || score_of(g, &g->groups[k], g->full) >= LEAST_OF_FULL;
     if (g->n) return g;
     ig_cli_eval_groups_free(g);
     return NULL;
@@ -126,7 +127,7 @@ static json_t *json_of_group(const ig_cli_eval_groups *g, const bin *group, int 
     double same = 0;
     json_t *json = json_pack("{s:s, s:i, s:I, s:f, s:b}", "task", q->task, "length", q->length, "questions",
                              (json_int_t)n, "accuracy", score_of(g, group, run), "counts", (int)group->counts);
-    if (e->pairs->full < 0) return json;
+    if (g->full < 0) return json;
     for (size_t i = group->begin; i < group->end; i++) {
         const ig_cli_eval_outcome *outcome = &e->runs[run].outcomes[g->entries[i].i];
         n_same += outcome->is_same;
@@ -143,7 +144,7 @@ static const bin *find_worst(double *share_of_full, const ig_cli_eval_groups *g,
     for (size_t k = 0; k < g->n; k++) {
         const bin *group = &g->groups[k];
         if (!group->counts) continue;
-        double share = score_of(g, group, run) / score_of(g, group, g->e->pairs->full);
+        double share = score_of(g, group, run) / score_of(g, group, g->full);
         if (worst && share >= *share_of_full) continue;
         worst = group;
         *share_of_full = share;
@@ -166,7 +167,7 @@ void ig_cli_eval_groups_json(json_t *json, const ig_cli_eval_groups *g, int run)
     for (size_t k = 0; k < g->n; k++) json_array_append_new(list, json_of_group(g, &g->groups[k], run));
     json_object_set_new(json, "tasks", list);
     json_t *summary = json_pack("{s:I, s:f}", "groups", (json_int_t)n, "accuracy", mean);
-    if (g->e->pairs->full >= 0) json_object_set_new(summary, "worst", json_of_worst(g, run));
+    if (g->full >= 0) json_object_set_new(summary, "worst", json_of_worst(g, run));
     json_object_set_new(json, "summary", summary);
 }
 
@@ -250,8 +251,7 @@ void ig_cli_eval_groups_print(const ig_cli_eval_groups *g) {
             end++;
         for (int run = 0; run < g->e->pairs->n; run++) print_task(g, begin, end, run, lengths, n);
     }
-    int full = g->e->pairs->full;
     for (int run = 0; run < g->e->pairs->n; run++) print_mean(g, run, lengths, n);
-    for (int run = 0; full >= 0 && run < g->e->pairs->n; run++)
-        if (run != full) print_worst(g, run);
+    for (int run = 0; g->full >= 0 && run < g->e->pairs->n; run++)
+        if (run != g->full) print_worst(g, run);
 }

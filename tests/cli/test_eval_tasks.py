@@ -170,6 +170,13 @@ def test_by_task_and_length(program, tiny_model, tmp_path, grouped):
     assert alone["summary"]["groups"] == 5 and "worst" not in alone["summary"] and "same_tokens" not in alone
 
 
+def test_full_alone_counts_what_it_cannot_do(program, tiny_model, tmp_path, grouped):
+    """It is compared with nothing: its mean is of the same tasks as that of any other policy by itself."""
+    report, _ = ask(program, tiny_model, tmp_path, grouped, "--kv-policy", "full")
+    assert report["summary"] == {"groups": 5, "accuracy": pytest.approx(3.5 / 5)}
+    assert [set(x) for x in report["tasks"]] == [{"task", "length", "questions", "accuracy", "counts"}] * 5
+
+
 def test_table_by_task_and_length(program, tiny_model, tmp_path, grouped):
     args = ["eval", "-m", tiny_model, "--task", write(tmp_path / "t.jsonl", grouped), "--kv-policy", "window,full",
             "--kv-budget", 16, *SMALL]
