@@ -114,6 +114,8 @@ def test_needles(program, model, tmp_path):
     assert [(a["text"], a["right"]) for a in answers(tmp_path / "answers")] == [("marigold", True), ("cinnamon", True)]
     sparse, = evaluate(program, model, "--task", task, "--kv-budget", "10%", "-c", 800)
     assert sparse["kv"]["selected_share"] < 0.3 and sparse["questions"] == 2
+    blanks = write(tmp_path / "b.jsonl", [{**row, "answer": f" {row['answer']}"} for row in needles(8)])
+    assert evaluate(program, model, "--task", blanks)[0]["accuracy"] == 1
     wrong = write(tmp_path / "w.jsonl", [{**row, "answer": "99999"} for row in needles(8)])
     assert evaluate(program, model, "--task", wrong)[0]["accuracy"] == 0
 

@@ -56,7 +56,7 @@ static void test_needles(void **state) {
     (void)state;
     ig_eval_task *task = read_task(
         "{\"prompt\": \"p\", \"answer\": \"12\", \"context_words\": 500, \"depth\": 0.5}\n"
-        "{\"prompt\": \"p\", \"answer\": \"34\"}\n",
+        "{\"prompt\": \"p\", \"answer\": \" \\n34 5\"}\n",
         SIZE_MAX);
     assert_int_equal(task->form, IG_EVAL_GENERATED);
     assert_int_equal(task->questions[0].context_words, 500);
@@ -69,8 +69,9 @@ static void test_needles(void **state) {
     assert_int_equal(q->n_turns, 1);
     assert_int_equal(q->turns->match, IG_EVAL_BEGIN);
     assert_string_equal(q->turns->question, "");
-    assert_string_equal(q[1].turns->answers[0], "34");
+    assert_string_equal(q[1].turns->answers[0], "34 5"); /* blanks of the output before it are passed over too */
     assert_int_equal(q->turns->max_tokens, 10);
+    assert_int_equal(q[1].turns->max_tokens, 12);
     ig_eval_task_close(task);
 }
 
@@ -196,6 +197,7 @@ static void test_malformed(void **state) {
         {"{\"prompt\": \"p\", \"answer\": 1}", "t.jsonl:1: \"answer\" is not a string"},
         {"{\"prompt\": \"\", \"answer\": \"1\"}", "t.jsonl:1: \"prompt\" is empty"},
         {"{\"prompt\": \"p\", \"answer\": \"\"}", "t.jsonl:1: \"answer\" is empty"},
+        {"{\"prompt\": \"p\", \"answer\": \" \\t\"}", "t.jsonl:1: \"answer\" is empty"},
         {"{\"prompt\": \"p\", \"answer\": \"1\", \"context_words\": 1.5}",
          "t.jsonl:1: \"context_words\" is not a whole"},
         {"{\"prompt\": \"p\", \"answer\": \"1\", \"depth\": 2}", "t.jsonl:1: \"depth\" is not between 0 and 1"},
