@@ -296,6 +296,7 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return IG_OK;
     if (c->post_norm && kind != IG_SPECULATE_PAPER) return IG_OK; /* its queries are of the state as it is */
     ig_status status = take_weights(f, next.step.layer, IG_WEIGHTS_QUERY, err);
+    ig_step_lap(&f->b->rows, IG_STEP_WAIT);
     if (status) return status;
     if (kind != IG_SPECULATE_PAPER)
         normalise_from(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm, f->n_dense);

@@ -184,6 +184,16 @@ def test_breakdown(program, args, tmp_path):
     assert full[0] > 10 * full[1]  # from disk, and nothing to wait for
 
 
+def test_breakdown_of_streamed_weights(program, args, tmp_path):
+    """What a guess waits for, the next layer's queries' weights, is no part of the guess."""
+    args = [*args, "--kv-policy", "infinigen", "--kv-budget", "64", "--speculate", "late"]
+    least = re.search(r"at least (\d+)", one_line(program(*args, "--weights-ram", "1K")[2])).group(1)
+    for row in measure(program, *args, *least_ram(program, args, tmp_path), "--weights-ram", least, "--breakdown"):
+        step = row["step"]
+        parts_are_the_step(step)
+        assert row["weight_stall_share"] * step["seconds"] <= step["parts"]["wait"] + 1e-6
+
+
 def test_breakdown_as_a_table(program, args, tmp_path):
     lines = [[cell.strip() for cell in line.split("|")[1:-1]]
              for line in program(*args, "--breakdown", "--kv-policy", "full")[1].decode().splitlines()]
