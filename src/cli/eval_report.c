@@ -214,7 +214,7 @@ static void print_table(const ig_cli_evaluation *e, const ig_cli_eval_groups *gr
     if (with_head) print_head(e);
     for (int i = 0; i < e->pairs->n; i++) print_row(e, i);
     if (e->n_skipped)
-        printf("  %zu questions were skipped: longer than the context of %d tokens\n", e->n_skipped, e->n_ctx);
+        printf("  %zu questions were skipped: longer than the context of %d tokens\n", e->n_skipped, e->limit);
     if (e->interrupted || e->failed)
         printf("  %s after %zu of %zu questions\n", e->failed ? "failed" : "interrupted", e->n + e->n_skipped,
                e->task->n);

@@ -123,7 +123,7 @@ static int open_all(ig_cli_evaluation *e) {
 /* Tokens of all questions, and the context that the longest of those that fit takes. */
 static int encode(ig_cli_evaluation *e) {
     const ig_cli_options *o = e->app->o;
-    int limit = o->ctx ? o->ctx : e->app->info.n_ctx_train, longest = 0, code = open_all(e);
+    int limit = e->limit = o->ctx ? o->ctx : e->app->info.n_ctx_train, longest = 0, code = open_all(e);
     size_t n_asked = 0;
     for (size_t i = 0; !code && i < e->task->n; i++) {
         const ig_eval_question *q = &e->task->questions[i];

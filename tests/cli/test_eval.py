@@ -112,6 +112,8 @@ def test_needles(program, model, tmp_path):
     assert report["accuracy"] == 1 and report["tokens_generated"] >= 2
     assert report["cells"] == [{"context_words": 320, "depth": 0.5, "questions": 2, "accuracy": 1}]
     assert [(a["text"], a["right"]) for a in answers(tmp_path / "answers")] == [("marigold", True), ("cinnamon", True)]
+    long = write(tmp_path / "l.jsonl", needles(8)[:1] + [{"prompt": "word " * 9000, "answer": "x"}])
+    assert b"1 questions were skipped: longer than the context of 8192 tokens" in program("eval", "-m", model, "--task", long)[1]
     sparse, = evaluate(program, model, "--task", task, "--kv-budget", "10%", "-c", 800)
     assert sparse["kv"]["selected_share"] < 0.3 and sparse["questions"] == 2
     blanks = write(tmp_path / "b.jsonl", [{**row, "answer": f" {row['answer']}"} for row in needles(8)])
