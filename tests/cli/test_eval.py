@@ -223,13 +223,12 @@ def test_needles_in_one_text(program, model, tmp_path):
     text = needles(8)[0]["prompt"].rsplit("\n", 1)[0]
     rows = [{"prompt": f"{text}\n{question}", "answer": "marigold"}
             for question in ("She comes when she is called by the word", "The hen comes to the word", "Her word, again, is")]
-    written, found = [], []
+    found = []
     for part in (rows[-1:], rows):
         report, = evaluate(program, model, "--task", write(tmp_path / "t.jsonl", part), "-ub", 32, "--kv-policy", "infinigen",
                            "--kv-disk", "100M", "-o", tmp_path / "answers")
-        written.append(report["kv"]["written_bytes"])
+        assert report["kv"]["written_bytes"] < 1.5 * report["kv"]["disk"]
         found.append(answers(tmp_path / "answers")[-1])
-    assert written[0] < written[1] < 1.5 * written[0]
     assert {**found[1], "line": 1} == found[0]
 
 

@@ -76,16 +76,16 @@ def test_what_goes_through_the_policy(program, tiny_model, tmp_path):
 
 
 def test_one_context_is_computed_once(program, tiny_model, tmp_path):
-    """Of several questions about it, on lines or in turn: what is written to disk tells."""
+    """Of several questions about it, on lines or in turn: what is written to disk tells, beside what one of them keeps there.
+    (What goes before it is written is never written, so that less may be.)"""
     context, questions = CONTEXT * 8, ["Who jumps?", "Over whom, then?", "Until when?"]
     rows = [{"context": context, "question": q, "max_tokens": 8} for q in questions]
     turns = [{"context": context, "questions": [{"question": q, "max_tokens": 8} for q in questions]}]
-    written, lines = [], []
+    lines = []
     for part in (rows[-1:], rows, turns):
         report, found = ask(program, tiny_model, tmp_path, part, "-ub", 64, "--kv-policy", "infinigen", "--kv-disk", "100M")
-        written.append(report["kv"]["written_bytes"])
+        assert report["kv"]["written_bytes"] < 1.5 * report["kv"]["disk"]
         lines.append(found)
-    assert written[0] < written[1] < 1.5 * written[0] and written[2] < 1.5 * written[0]
     assert {**lines[1][2], "line": 1} == lines[0][0]
     assert lines[2][0]["turns"][0]["text"] == lines[1][0]["text"]
 
