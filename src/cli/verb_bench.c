@@ -498,7 +498,7 @@ static int run_depth(bench *b, const ig_cli_pairs *pairs, int depth) {
 
 int ig_cli_bench(const ig_cli_options *o) {
     if (o->server) return ig_cli_bench_server(o);
-    bench b = {.has_disk = o->kv_ram || o->kv_disk, .has_store = o->kv_store != NULL};
+    bench b = {.has_disk = (o->kv_ram || o->kv_disk) && !o->kv_map, .has_store = o->kv_store != NULL};
     ig_cli_text text = {0};
     ig_cli_pairs pairs = {0};
     if (o->breakdown && largest(&o->n_gen) == 0) {

@@ -54,13 +54,14 @@ def test_what_the_disk_costs(program, args, tmp_path):
     assert all(r["read_bytes_per_step"] is r["stall_share"] is None for r in in_ram)
 
 
-def test_columns(program, args, disk):
+def test_columns(program, args, disk, tmp_path):
     args = [*args, "-p", "8", "--kv-policy", "full"]
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in program(*args, *disk)[1].decode().splitlines()]
     assert lines[0][-2:] == ["read/step", "stalled"] and {len(line) for line in lines} == {14}
     assert lines[2][-2:] == ["", ""]
     assert re.fullmatch(r"\d+\.\d\d MB", lines[3][-2]) and re.fullmatch(r"\d+\.\d %", lines[3][-1])
     assert b"stalled" not in program(*args)[1]
+    assert b"stalled" not in program(*args, "--kv-map", "--kv-ram", "1G", "--kv-disk-path", tmp_path)[1]  # the system reads
     for flags, has_disk in ((disk, True), ([], False)):
         prompt, steps = csv.DictReader(io.StringIO(program(*args, *flags, "-o", "csv")[1].decode()))
         assert prompt["read_bytes_per_step"] == prompt["stall_share"] == ""
