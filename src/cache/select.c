@@ -42,6 +42,9 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
                             .e = ig_kv_entries(seq->kv, step->layer, head),
                             .index = out->slots + (size_t)list * (size_t)seq->n_ctx}};
     x.list.e.has_own = !guess;
+    x.list.dev_q = step->x->q.dev + (x.list.q - step->x->q.host);
+    x.list.dev_k = step->x->k.dev + ((size_t)seg->row * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
+    x.late = ig_step_is_hidden(step, seg) ? &seq->late : NULL;
     x.list.e.narrow = narrow;
     x.later = x.estimates && ig_kv_has_disk(seq->kv);
     return x;
@@ -129,7 +132,7 @@ static void choose_task(void *arg, int task, int thread) {
     choose_whole(c, &c->v[whole + task], thread);
 }
 
-/* Before a layer's selections: nothing is known of what they leave out. */
+/* Before a layer's selections: nothing is known of what they leave out. A late pass does not look at it then. */
 static void forget_rest(const ig_step *step) {
     memset(step->x->rest.share, 0, (size_t)step->n_rows * (size_t)step->heads.n_heads * sizeof(float));
 }
@@ -221,7 +224,20 @@ static void take_task(void *arg, int i, int thread) {
     const choosing *c = arg;
     ig_choice *x = &c->v[i];
     (void)thread;
-    if (x->described) x->policy->ops->take(x->policy, &x->list);
+    if (!x->described) return;
+    x->list.n = x->out->n[x->list.list];
+    x->policy->ops->take(x->policy, &x->list);
+}
+
+/* Where what the device chooses goes. */
+static void address(ig_scan_list *list, const ig_choice *x) {
+    const ig_late_choice *late = x->late;
+    int i = x->list.list;
+    list->index = x->list.index, list->n_index = &x->out->n[i];
+    if (!late) return;
+    size_t at = (size_t)x->list.layer * (size_t)x->policy->shape.n_kv_heads + (size_t)i;
+    list->index = late->slots + at * (size_t)late->most, list->n_index = &late->n[at];
+    list->picked = late->dev_slots + (size_t)i * (size_t)late->most, list->n_picked = &late->dev_n[i];
 }
 
 /* The described lists, one behind the other; their number. */
@@ -234,6 +250,7 @@ static int line_up(const choosing *c) {
         ig_scan_list *list = &s->scans[n];
         *list = s->scans[i];
         list->scratch = s->scan_scratch + (size_t)n * s->scan_floats;
+        address(list, x);
         if (x->estimates && list->values.dev) list->rest = x->rest.value, list->rest_share = x->rest.share;
         n++;
     }
@@ -250,8 +267,8 @@ static void choose_helped(const choosing *all) {
         ops->parallel(step->dev, c.n, describe_task, &c);
         n = line_up(&c);
         if (!n) continue;
-        ops->choose(step->dev, step->x->scans, n);
-        ops->parallel(step->dev, c.n, take_task, &c);
+        ops->choose(step->dev, step->x->scans, n, !step->is_late);
+        if (!step->is_late) ops->parallel(step->dev, c.n, take_task, &c);
     }
 }
 
@@ -304,7 +321,7 @@ void ig_step_select(ig_step *step, ig_speculation kind) {
     double start = ig_clock_seconds(), rest = 0;
     choosing c = {.step = step, .v = step->x->choices, .stages = kind == IG_SPECULATE_NONE ? CHOICE | REST : CHOICE};
     bool any = false;
-    if (kind == IG_SPECULATE_NONE) forget_rest(step);
+    if (kind == IG_SPECULATE_NONE && !step->is_late) forget_rest(step);
     for (manner m = MEET; m < MANNERS; m++) {
         gather(&c, kind, m);
         if (m == HELPED)

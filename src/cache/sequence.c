@@ -17,10 +17,29 @@ static void lay_out_selection(ig_space *a, ig_selection *x, int n_lists, int n_c
     x->layer = -1;
 }
 
+/* Entries that a list has at most, unless it has all. */
+static int most_chosen(const ig_sequence_plan *p) {
+    const ig_policy policy = {p->ops, *p->policy, *p->options};
+    int n_ctx = p->policy->n_ctx, most = ig_policy_count(&policy, n_ctx), whole = p->ops->n_whole;
+    if (!ig_policy_is_helped(p->ops, p->policy->device)) return 0;
+    if (most < whole) most = whole; /* where a mass was asked for */
+    return most < n_ctx ? most : n_ctx;
+}
+
+static void lay_out_late(ig_space *a, ig_late_choice *x, int n_layers, int n_lists) {
+    size_t lists = (size_t)n_lists, all = (size_t)n_layers * lists, most = (size_t)x->most;
+    if (!most) return;
+    x->slots = ig_space_host(a, all * most * sizeof *x->slots);
+    x->n = ig_space_host(a, all * sizeof *x->n);
+    x->dev_slots = ig_space_device(a, lists * most * sizeof *x->dev_slots);
+    x->dev_n = ig_space_device(a, lists * sizeof *x->dev_n);
+}
+
 static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
     ig_space *a = &seq->space;
     lay_out_selection(a, &seq->chosen, seq->n_lists, s->n_ctx);
     lay_out_selection(a, &seq->guess, seq->n_lists, s->n_ctx);
+    lay_out_late(a, &seq->late, s->n_layers, seq->n_lists);
     seq->views = ig_space_host(a, (size_t)s->n_kv_heads * sizeof *seq->views);
     seq->stamp = ig_space_host(a, (size_t)s->n_ctx * sizeof *seq->stamp);
     if (seq->shares) seq->pieces = ig_space_host(a, ((size_t)s->n_ctx / IG_UNIT_SLOTS + 1) * sizeof *seq->pieces);
@@ -40,6 +59,7 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
                          .limit = p->limit,
                          .n_ctx = s->n_ctx,
                          .n_lists = p->ops->per_query_head ? s->n_heads : s->n_kv_heads,
+                         .late = {.most = most_chosen(p)},
                          .speculate = p->speculate,
                          .prefetch = !o->no_prefetch,
                          .trace = o->trace,

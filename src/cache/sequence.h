@@ -29,6 +29,13 @@ typedef struct ig_selection {
     int layer;      /* -1: of none */
 } ig_selection;
 
+/* What a step chooses whose layers all go through before the host sees any of it. */
+typedef struct ig_late_choice {
+    int most;                   /* entries of a list; 0: the device does not choose */
+    int32_t *slots, *n;         /* [n_layers][n_lists][most], [n_layers][n_lists] */
+    int32_t *dev_slots, *dev_n; /* the device's, of the layer under way: [n_lists][most], [n_lists] */
+} ig_late_choice;
+
 enum { IG_AUDIT_BINS = 1000 };
 
 /* Attention mass that the selected entries held, where it was measured. */
@@ -48,12 +55,13 @@ typedef struct ig_sequence {
     ig_kv *kv; /* opened and closed by its holder, since it may outlive the rest */
     ig_kv_codec codec;
     ig_policy *policy;
-    ig_space space;            /* of the arrays below */
-    int limit;                 /* most entries of a KV head after a step, where some may be dropped; 0: none */
-    ig_usage usage;            /* with limit */
-    int n_ctx, n_lists;        /* lists of entries in a layer: KV heads, or query heads */
-    ig_selection chosen;       /* for the current layer */
-    ig_selection guess;        /* for the next one */
+    ig_space space;      /* of the arrays below */
+    int limit;           /* most entries of a KV head after a step, where some may be dropped; 0: none */
+    ig_usage usage;      /* with limit */
+    int n_ctx, n_lists;  /* lists of entries in a layer: KV heads, or query heads */
+    ig_selection chosen; /* for the current layer */
+    ig_selection guess;  /* for the next one */
+    ig_late_choice late;
     ig_kv_view *views;         /* [n_kv_heads] for what no step is about */
     uint32_t *stamp, stamp_no; /* [n_ctx] for counting slots or blocks once */
     ig_speculation speculate;

@@ -346,12 +346,22 @@ static int see_chosen(const ig_step *step, const ig_segment *seg, ig_kv_view *vi
     const ig_head_shape *c = &step->heads;
     const ig_sequence *seq = seg->seq;
     int n = count_views(step, seg), first;
+    if (ig_step_is_hidden(step, seg)) {
+        ig_step_hidden_views(step, seg, views);
+        return c->n_kv_heads;
+    }
     for (int v = 0; v < n; v++) {
         int list = v * seq->n_lists / n, head = v * c->n_kv_heads / n;
         ig_kv_pick pick = pick_of(step, seg, &seq->chosen, list, &first);
         views[v] = ig_kv_fetch(seq->kv, step->layer, head, pick.index, first, pick.n);
     }
     return n;
+}
+
+/* Whether there is an estimate of what the segment has not chosen, or it is known to be nothing. */
+static bool has_rest(const ig_step *step, const ig_segment *seg) {
+    return step->is_late ? ig_step_is_hidden(step, seg) && !seg->seq->policy->options.no_rest
+                         : ig_step_selects(step, seg);
 }
 
 /* Attention of those of segments [begin, end) that are prompts, or decode steps, from x->q to x->out. */
@@ -363,7 +373,7 @@ static void attend(ig_step *step, int begin, int end, bool dense) {
         ig_kv_view *views = views_of(step, s);
         ig_attention job = ig_step_job(step, seg, views);
         ig_rest rest = ig_step_rest(step, seg, 0);
-        if (ig_step_selects(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
+        if (has_rest(step, seg)) job.rest = rest.value, job.rest_share = rest.share;
         if (seg->begun) job.rows = IG_ROWS_LEFT, job.carry = seg->begun;
         int first;
         pick_of(step, seg, &seg->seq->chosen, 0, &first);
@@ -429,38 +439,11 @@ static void attend_decode(ig_step *step) {
 /* Attention has read what it was given. */
 static ig_status finish(const ig_step *step, ig_error *err) { return step->dev->ops->finish(step->dev, err); }
 
-/* Whether entries of the sequence may move after a layer's attention, or what this did is looked at. */
-static bool is_watched(const ig_sequence *seq) {
-    const ig_policy_ops *ops = seq->policy->ops;
-    return ig_kv_has_disk(seq->kv) || seq->limit || ops->limit || ops->observe || seq->audit.every;
-}
-
 /* Whether attention has to have ended before the device is waited for again. */
 static bool must_finish(const ig_step *step) {
     for (int s = 0; s < step->n_segments; s++)
-        if (is_watched(step->segments[s].seq)) return true;
+        if (ig_sequence_is_watched(step->segments[s].seq)) return true;
     return false;
-}
-
-bool ig_step_may_be_late(const ig_step *step) {
-    if (!step->dev->ops->append) return false;
-    for (int s = 0; s < step->n_segments; s++) {
-        const ig_segment *seg = &step->segments[s];
-        const ig_sequence *seq = seg->seq;
-        if (is_watched(seq) || seq->shadow || seq->trace || seq->policy->ops->see_queries) return false;
-        if (ig_kv_has_dropped(seq->kv)) return false; /* tokens are not slots any more */
-        if (!seg->dense && !ig_policy_takes_all(seq->policy, seg->first + seg->n)) return false;
-    }
-    return true;
-}
-
-void ig_step_catch_up(ig_step *step) {
-    for (int s = 0; s < step->n_segments; s++) {
-        ig_segment *seg = &step->segments[s];
-        if (!seg->status)
-            seg->status = ig_sequence_replay(seg->seq, step->dev, seg->first, seg->first + seg->n, seg->err);
-    }
-    ig_step_lap(step->x, IG_STEP_APPEND);
 }
 
 ig_status ig_step_attend(ig_step *step, ig_error *err) {
@@ -475,7 +458,8 @@ ig_status ig_step_attend(ig_step *step, ig_error *err) {
     ig_status status = must_finish(step) ? finish(step, err) : IG_OK;
     ig_step_lap(step->x, IG_STEP_ATTEND);
     for (int s = 0; s < step->n_segments && !status; s++)
-        if (!step->segments[s].alone) ig_step_observe(step, &step->segments[s]);
+        if (!step->segments[s].alone && !ig_step_is_hidden(step, &step->segments[s]))
+            ig_step_observe(step, &step->segments[s]);
     for (int s = 0; s < step->n_segments && !status; s++) {
         if (!step->segments[s].alone) continue;
         ig_step_lap(step->x, IG_STEP_OTHER);

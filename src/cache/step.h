@@ -48,10 +48,11 @@ typedef struct ig_choice {
     ig_policy *policy;
     ig_selection *out;
     ig_rest rest;
-    bool estimates;    /* the rest is wanted, and the policy has one */
-    bool later;        /* it does, and what is chosen may have to be read first */
-    bool described;    /* to the device, which chooses */
-    atomic_int n_done; /* of its tasks, if it is cut into such */
+    bool estimates;             /* the rest is wanted, and the policy has one */
+    bool later;                 /* it does, and what is chosen may have to be read first */
+    bool described;             /* to the device, which chooses */
+    const ig_late_choice *late; /* where what it chooses goes, of a late pass; NULL: to `out` */
+    atomic_int n_done;          /* of its tasks, if it is cut into such */
     ig_choosing list;
 } ig_choice;
 
@@ -133,13 +134,13 @@ typedef struct ig_step {
     int layer;
     int first_row; /* of those before it only keys and values of this layer are asked for */
     bool guesses;  /* IG_SPECULATE_AUTO is LATE */
-    bool is_late;  /* the device keeps keys and values itself, and policies see them when all layers are done */
+    bool is_late;  /* all layers go through without a look at them (late.c) */
 } ig_step;
 
-/* Whether all layers can go through without a look at anything: no choice depends on their queries, keys and values, no
- * entry moves, and the device can keep rows. */
+/* Whether all layers can go through before the host looks at any of them: the device keeps rows itself, and chooses if
+ * anything has to be chosen, and no entry moves. */
 bool ig_step_may_be_late(const ig_step *step);
-/* After a late pass: the policies see what was kept. */
+/* After a late pass: the policies see what was kept and chosen. */
 void ig_step_catch_up(ig_step *step);
 
 /* Queries of a segment's first token, the host's: [n_heads][head_dim]. */

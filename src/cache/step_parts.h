@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to a step: step.c (keep, fetch, attend, guess), select.c, observe.c (what is noted of it) and retain.c (what
- * is dropped for ever).
+ * Private to a step: step.c (keep, fetch, attend, guess), select.c, late.c (steps that are seen when all is done),
+ * observe.c (what is noted of it) and retain.c (what is dropped for ever).
  */
 #ifndef IG_CACHE_STEP_PARTS_H
 #define IG_CACHE_STEP_PARTS_H
@@ -31,6 +31,13 @@ ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_atte
 void ig_step_select(ig_step *step, ig_speculation kind);
 /* What this layer's selection left for when the blocks it chose are being read: estimates of the rest. */
 void ig_step_estimate(ig_step *step);
+
+/* Whether entries of the sequence may move after a layer's attention, or what this did is looked at. */
+bool ig_sequence_is_watched(const ig_sequence *seq);
+/* Whether the device has chosen the segment's entries of this layer and has the lists alone; and views of these
+ * [n_kv_heads]. */
+bool ig_step_is_hidden(const ig_step *step, const ig_segment *seg);
+void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
 
 /* After a segment's attention (observe.c), while what it chose is in RAM: what policies, audits and traces want to know
  * of it. */

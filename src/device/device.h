@@ -51,6 +51,8 @@ typedef struct ig_kv_view {
     size_t row_bytes, v_offset;
     const int32_t *index; /* [n] ascending slots, or NULL: slots first .. first + n - 1 */
     int first, n;
+    const int32_t *n_listed; /* the device's: so many of index [n], which is the device's too, count; NULL: all */
+    int n_slots;             /* with n_listed: slots of the list are before this one */
     ig_kv_type type;         /* of the rows */
     const ig_kv_line *lines; /* [blocks][2^shift][2][ig_kv_row_lines]; NULL for IG_KV_F16 */
     ig_residency *copies;    /* of blocks in the device's own memory; NULL: there are none */
@@ -148,19 +150,24 @@ typedef struct ig_pick_favour {
 } ig_pick_favour;
 
 /* Entries of a KV head, slots 0 .. n - 1, that a device chooses from for the queries of a group: it weighs them by
- * their sketches, picks by these weights, and finds what the others add to the attention. */
+ * their sketches, picks by these weights, and finds what the others add to the attention. The last entry may be so new
+ * that nothing was sketched of it: it is weighed by its key itself. */
 typedef struct ig_scan_list {
     ig_units keys, values;  /* no values: nothing is estimated */
     const uint32_t *pieces; /* unit i is number (pieces[i >> shift] << shift) + its low bits; NULL: number i */
     int shift;
     int n, group, rank, head_dim;
-    float scale;       /* of the scores */
-    const float *q;    /* [group][rank] the host's, as the sketch wants them */
-    ig_pick_rule rule; /* of softmax weights, summed over the group */
+    float scale;    /* of the scores */
+    const float *q; /* [group][head_dim] the device's */
+    const float *k; /* [head_dim] the device's: the key of the last entry; NULL: all have sketches */
+    const float *query_map, *key_map, *offset; /* [rank][head_dim], [rank][head_dim], [rank], bound: Q, K and what
+                                                  format/sketch.h has of them; or NULL, and rank is head_dim */
+    ig_pick_rule rule;                         /* of softmax weights, summed over the group */
     ig_pick_favour favour;
-    float *scratch;           /* [ig_scan_floats()] the device's; begins with the weights [n] that were picked by */
-    int32_t *index, *n_index; /* [n] get the chosen slots, ascending, and their number; memory of IG_PLACE_HOST */
-    float *rest, *rest_share; /* [group][head_dim], [group] get what ig_attention has of these names; or NULL */
+    float *scratch;             /* [ig_scan_floats()] the device's; begins with the weights [n] that were picked by */
+    int32_t *index, *n_index;   /* [n] get the chosen slots, ascending, and their number; memory of IG_PLACE_HOST */
+    int32_t *picked, *n_picked; /* get the same, the device's; or NULL */
+    float *rest, *rest_share;   /* [group][head_dim], [group] get what ig_attention has of these names; or NULL */
 } ig_scan_list;
 
 /* Slots that one sum is over, of those that make up a list's. */
@@ -168,8 +175,8 @@ enum { IG_SCAN_PART = 512 };
 
 /* Scratch of a list with at most n entries. */
 static inline size_t ig_scan_floats(int group, int head_dim, int n) {
-    size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART;
-    return parts * (2 * IG_SCAN_PART + (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim));
+    size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART, queries = (size_t)group * ((size_t)head_dim + 1);
+    return parts * (2 * IG_SCAN_PART + (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim)) + queries;
 }
 
 /* Sizes that the operations' own scratch is made for. */
@@ -274,8 +281,12 @@ typedef struct ig_device_ops {
     void (*append)(ig_device *d, const ig_head_shape *shape, const ig_append *jobs, int n_jobs);
     /* Starts to copy what attention over these views of a layer would copy, beside the operations that follow. */
     void (*prefetch)(ig_device *d, const ig_kv_view *views, int n_views);
-    /* Chooses from lists: what is chosen is there when the call returns, what that leaves out when it is waited for. */
-    void (*choose)(ig_device *d, const ig_scan_list *lists, int n);
+    /* Chooses from lists. If that is awaited what is chosen is there when the call returns; what that leaves out, and
+     * else all of it, is there after finish(). */
+    void (*choose)(ig_device *d, const ig_scan_list *lists, int n, bool is_awaited);
+    /* Attention over these views of a layer has ended, whose lists only the device had (ig_kv_view.n_listed), and the
+     * host has now: counts what was read, and copies blocks for the next time. */
+    void (*has_read)(ig_device *d, const ig_kv_view *views, int n_views);
     /* A parallel loop for the host side of a step (storing keys, selection). */
     void (*parallel)(ig_device *d, int n_tasks, ig_task_fn fn, void *arg);
     /* What the host's threads have done so far. */

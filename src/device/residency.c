@@ -177,14 +177,37 @@ void ig_residency_begin(ig_residency *r, int layer) {
     r->last_layer = layer;
 }
 
+static void start(ig_residency *r, int head) {
+    r->n_orders[head] = 0;
+    r->found[head] = (ig_kv_traffic){0};
+}
+
 void ig_residency_touch(ig_residency *r, const ig_kv_view *views, int n_views, int head, int begin, int end,
                         bool ahead) {
     int n_heads = r->shape.n_heads;
-    r->n_orders[head] = 0;
-    r->found[head] = (ig_kv_traffic){0};
+    start(r, head);
     for (int v = head * n_views / n_heads; v < (head + 1) * n_views / n_heads; v++) {
         const ig_kv_view *view = &views[v];
         touching t = {r, view, head, view->table * r->shape.table_len, ahead};
         touch_view(&t, begin, end < view->n ? end : view->n);
+    }
+}
+
+static void tell_view(const touching *t) {
+    const ig_kv_view *v = t->view;
+    for (int i = 0, n = (v->n_slots + (1 << v->shift) - 1) >> v->shift; i < n; i++) {
+        size_t number = v->number ? v->number[i] : (size_t)i;
+        const ig_resident *b = &t->r->blocks[t->first + number];
+        const uint8_t *home = address(v, number, i);
+        if (!b->copy && b->told != home) order(t, home, t->first + number, 0);
+    }
+}
+
+void ig_residency_tell(ig_residency *r, const ig_kv_view *views, int n_views, int head) {
+    int n_heads = r->shape.n_heads;
+    start(r, head);
+    for (int v = head * n_views / n_heads; v < (head + 1) * n_views / n_heads; v++) {
+        touching t = {r, &views[v], head, views[v].table * r->shape.table_len, false};
+        tell_view(&t);
     }
 }

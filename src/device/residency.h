@@ -107,5 +107,8 @@ void ig_residency_begin(ig_residency *r, int layer);
  * differ. */
 void ig_residency_touch(ig_residency *r, const ig_kv_view *views, int n_views, int head, int begin, int end,
                         bool ahead);
+/* The same where the device alone knows which slots the views list: it is told where all blocks lie that these may be
+ * in. touch() comes later, when the lists are known. */
+void ig_residency_tell(ig_residency *r, const ig_kv_view *views, int n_views, int head);
 
 #endif

@@ -405,11 +405,11 @@ static ig_status run(forward *f, ig_error *err) {
     ig_status status = run_layers(f, err);
     if (status || !f->step.is_late) return status;
     ig_step_lap(&b->rows, IG_STEP_OTHER);
-    f->step.is_late = false;
     if (ig_forward_is_finite(f)) {
         ig_step_catch_up(&f->step);
         return IG_OK;
     }
+    f->step.is_late = false;
     cut_segments(b, true);
     b->n_looks = 0;
     f->step.first_row = 0;

@@ -214,29 +214,22 @@ void ig_chooser_join(ig_policy *p, ig_choosing *x, int part) {
 
 /* ---- on a device --------------------------------------------------------------------- */
 
-/* What it chooses of a list goes to the list's scratch. */
-static int32_t *chosen_index(const ig_choice_scratch *s) { return (int32_t *)(void *)s->ordered; }
-static int32_t *chosen_number(const ig_choice_scratch *s) { return (int32_t *)(void *)s->weights; }
-
-void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, const ig_choice_scratch *s, ig_scan_list *out) {
+void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, ig_scan_list *out) {
     const ig_policy *p = &c->base;
     const ig_kv_home *home = &p->shape.home;
     ig_pick_favour *favour = &out->favour;
     if (c->values.kernels) out->values = ig_policy_units(p, &c->values.sketch, x);
     if (home->memory) out->pieces = home->pieces, out->shift = home->shift;
     out->n = x->e.n;
+    out->group = group_of(p);
     out->head_dim = p->shape.head_dim;
+    out->q = x->dev_q;
+    out->k = x->e.has_own ? x->dev_k : NULL;
     out->scale = p->shape.scale;
     out->rule = rule_of(p, x->e.n);
     favour->block = p->shape.block_tokens;
     favour->locality = (float)p->options.locality, favour->inertia = (float)p->options.inertia;
     favour->used = ig_history_used(&c->history, ig_policy_head(p, x->layer, x->list), &favour->n_known);
-    out->index = chosen_index(s), out->n_index = chosen_number(s);
 }
 
-void ig_chooser_take(ig_policy *p, ig_choosing *x) {
-    ig_choice_scratch s = scratch_of(p, x);
-    x->n = *chosen_number(&s);
-    memcpy(x->index, chosen_index(&s), (size_t)x->n * sizeof *x->index);
-    note(p, x);
-}
+void ig_chooser_take(ig_policy *p, const ig_choosing *x) { note(p, x); }

@@ -56,10 +56,10 @@ ig_choice_scratch ig_choice_lay_out(ig_arena *arena, const ig_policy_shape *s, i
 /* The slots [*begin, *end) of a part of the list; the end is below stride. */
 void ig_choice_part(const ig_choosing *x, int part, int *begin, int *end);
 
-/* For ig_policy_ops.describe, of a list that is neither all nor in another order than its slots: all but the keys and
- * what belongs to the queries. And ig_policy_ops.take. */
-void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, const ig_choice_scratch *s, ig_scan_list *out);
-void ig_chooser_take(ig_policy *p, ig_choosing *x);
+/* For ig_policy_ops.describe, of a list that is neither all nor in another order than its slots: all but the keys'
+ * sketches and what maps queries and keys to them. And ig_policy_ops.take. */
+void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, ig_scan_list *out);
+void ig_chooser_take(ig_policy *p, const ig_choosing *x);
 
 /* The stages. The first is the policy's: unless it takes all, it writes the scores of a part, and ends with
  * ig_chooser_scored(). Then each query's scores are softmax-normalised and the group's summed; sinks, recent entries

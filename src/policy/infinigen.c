@@ -39,11 +39,17 @@ static uint64_t infinigen_plan(const ig_policy_shape *s, const ig_cache_options 
 
 static uint64_t infinigen_plan_copies(const ig_policy_shape *s, const ig_cache_options *o, int n) {
     size_t values = o->no_rest ? 0 : ig_values_head_bytes(n, s->head_dim);
-    return ig_policy_sparse_heads(s, o) * (sketch_bytes(s, n) + values);
+    return ig_policy_sparse_heads(s, o) * (sketch_bytes(s, n) + values) + map_bytes(s);
+}
+
+/* A device that helps to choose has a copy of the maps. */
+static bool has_copy(const ig_policy *p) {
+    return p->shape.sketch && ig_policy_is_helped(&ig_policy_infinigen, p->shape.device);
 }
 
 static void infinigen_close(ig_policy *base) {
     infinigen_policy *p = (infinigen_policy *)base;
+    if (has_copy(base)) base->shape.device->ops->unbind(base->shape.device, base->shape.sketch->file.data);
     ig_unit_table_close(&p->sketch);
     ig_chooser_close(&p->chooser);
     free(p);
@@ -58,6 +64,8 @@ static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, c
     uint64_t maps = shape->sketch ? XXH3_64bits(shape->sketch->file.data, shape->sketch->file.size) : 0;
     s = ig_policy_open_table(&p->sketch, *out, "key sketch", maps, ig_sketch_block_bytes(p->rank), err);
     if (!s) s = ig_chooser_open(&p->chooser, err);
+    if (!s && has_copy(*out))
+        s = shape->device->ops->bind(shape->device, shape->sketch->file.data, shape->sketch->file.size, err);
     return ig_policy_opened(out, s);
 }
 
@@ -164,16 +172,17 @@ static void infinigen_scan(ig_policy *base, ig_choosing *x, int part) {
     ig_chooser_scored(base, x, c, part);
 }
 
-static bool infinigen_describe(ig_policy *base, ig_choosing *x, ig_scan_list *out) {
+static bool infinigen_describe(ig_policy *base, const ig_choosing *x, ig_scan_list *out) {
     const infinigen_policy *p = (const infinigen_policy *)base;
-    const ig_policy_shape *s = &base->shape;
+    const ig_sketch_file *maps = base->shape.sketch;
     if (ig_chooser_takes_all(base, x->e.n) || x->e.slot) return false;
-    select_scratch scratch = lay_out(x->scratch, s, x->e.n_slots);
-    *out = (ig_scan_list){.keys = ig_policy_units(base, &p->sketch, x),
-                          .group = s->n_heads / s->n_kv_heads,
-                          .rank = p->rank,
-                          .q = prepare_queries(&scratch, p, x, 0)};
-    ig_chooser_describe(&p->chooser, x, &scratch.choice, out);
+    *out = (ig_scan_list){.keys = ig_policy_units(base, &p->sketch, x), .rank = p->rank};
+    if (maps) {
+        out->query_map = ig_sketch_query_map(maps, x->layer, x->list);
+        out->key_map = ig_sketch_key_map(maps, x->layer, x->list);
+        out->offset = ig_sketch_offset(maps, x->layer, x->list);
+    }
+    ig_chooser_describe(&p->chooser, x, out);
     return true;
 }
 

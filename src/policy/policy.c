@@ -64,7 +64,7 @@ ig_status ig_policy_open_table(ig_unit_table *t, const ig_policy *p, const char 
 }
 
 ig_units ig_policy_units(const ig_policy *p, const ig_unit_table *t, const ig_choosing *x) {
-    int sparse = 0, n = (x->e.n + IG_UNIT_SLOTS - 1) / IG_UNIT_SLOTS;
+    int sparse = 0, n = (x->e.n - x->e.has_own + IG_UNIT_SLOTS - 1) / IG_UNIT_SLOTS;
     for (int l = 0; l < x->layer; l++) sparse += !ig_policy_is_dense(p, l);
     size_t used = (size_t)sparse * (size_t)p->shape.n_kv_heads + (size_t)x->list;
     return ig_unit_table_bring(t, ig_policy_head(p, x->layer, x->list), used, n);

@@ -42,8 +42,9 @@ typedef struct ig_rest {
 /* A list of entries that is being chosen. */
 typedef struct ig_choosing {
     int layer, list;
-    const float *q; /* [group][head_dim] of a KV head, or [head_dim] of a query head */
-    ig_entries e;   /* to choose from */
+    const float *q;             /* [group][head_dim] of a KV head, or [head_dim] of a query head */
+    const float *dev_q, *dev_k; /* the same, and the key of the step's own entry, where the device has them */
+    ig_entries e;               /* to choose from */
     int32_t *index; /* [e.n] gets the slots of those that the queries should attend to, in order of position, unless all
                        are chosen */
     int n;          /* gets their number */
@@ -105,12 +106,12 @@ typedef struct ig_policy_ops {
     ig_policy_stage stages[IG_POLICY_STAGES + 1];
     size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */
     /* For devices that choose by sketches (ig_device_ops.choose), in the place of the stages: all of the list but its
-     * scratch and rest, as it is now; q and index are in the list's own scratch. False: the stages have to do it. Lists
-     * may come from several threads. Optional. */
-    bool (*describe)(ig_policy *p, ig_choosing *x, ig_scan_list *out);
-    /* With describe: the device has chosen. */
-    void (*take)(ig_policy *p, ig_choosing *x);
-    /* With describe: bytes of n tokens' sketches that a device has copies of. */
+     * scratch and where results go, as it is now. The step's own entry need not have been shown by append(). False: the
+     * stages have to do it. Lists may come from several threads. Optional. */
+    bool (*describe)(ig_policy *p, const ig_choosing *x, ig_scan_list *out);
+    /* With describe: the device has chosen index [n]. */
+    void (*take)(ig_policy *p, const ig_choosing *x);
+    /* With describe: bytes that a device has copies of, with n tokens' sketches. */
     uint64_t (*plan_copies)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
     /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
      * position, summed over queries and the query heads of the group. Prefill too. Optional. */

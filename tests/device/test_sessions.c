@@ -91,8 +91,8 @@ static void like_the_cpu(void **state) {
                          (double)got[k][i], (double)want[k][i]);
 }
 
-/* Where nothing has to be chosen all layers go through without a wait, and the GPU keeps keys and values itself. An
- * audit looks at each layer: then the host keeps them, which changes no bit. */
+/* Where nothing has to be chosen, or the GPU can, all layers go through without a wait, and it keeps keys and values
+ * itself. An audit looks at each layer: then the host keeps them, which changes no bit. */
 static void all_layers_at_once(void **state) {
     (void)state;
     static const struct {
@@ -100,7 +100,8 @@ static void all_layers_at_once(void **state) {
         double budget;
     } of[] = {{"tests/golden/models/opt", "full", "q4", 0},
               {TINY_LLAMA, "infinigen", "q8", 1},
-              {TINY_LLAMA, "infinigen", "f16", 0.5}, /* of steps: the prompt alone is late */
+              {TINY_LLAMA, "infinigen", "f16", 0.5},
+              {TINY_LLAMA, "quest", "q8", 0.5}, /* of steps: the prompt alone is late */
               {TINY_LLAMA, "quest", "q1", 1}};
     static float late[ROWS], watched[ROWS];
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
@@ -135,6 +136,74 @@ static void all_layers_at_once_after_drops(void **state) {
     }
     assert_memory_equal(logits[0], logits[1], sizeof logits[0]);
     close_tiny(NULL);
+}
+
+/* Steps of two sessions, beside the prompt of a third one. What they choose
+ * and what is noted of it is the same whether each layer is looked at or not, with copies of all blocks or of a few,
+ * with keys as they are or mapped by a sketch file. */
+static void late_steps_with(const ig_session_options *o, float *logits, ig_session_stats *stats_of) {
+    enum { MANY = 157, OTHER = 50, AT_ONCE = 2, LATE_STEPS = 6 };
+    static int32_t many[MANY];
+    ig_error err = {0};
+    ig_session *s[AT_ONCE + 1];
+    for (int i = 0; i < MANY; i++) many[i] = i * i * 11 % N_VOCAB;
+    for (int i = 0; i <= AT_ONCE; i++) s[i] = open_session(o);
+    for (int i = 0; i < AT_ONCE; i++) put(s[i], many + OTHER * i, MANY - OTHER * i);
+    for (int k = 0; k < LATE_STEPS; k++) {
+        int32_t next[AT_ONCE] = {k * 7 % N_VOCAB, k * 13 % N_VOCAB};
+        ig_batch_item items[AT_ONCE + 1] = {{.session = s[0], .ids = &next[0], .n = 1},
+                                            {.session = s[1], .ids = &next[1], .n = 1},
+                                            {.session = s[2], .ids = many + k, .n = 10, .prompt = true}};
+        expect_ok(ig_batch_step(items, k < 3 ? AT_ONCE + 1 : AT_ONCE, &err), &err);
+    }
+    for (int i = 0; i < AT_ONCE; i++) {
+        memcpy(logits + (size_t)i * N_VOCAB, ig_session_logits(s[i]), N_VOCAB * sizeof *logits);
+        ig_session_get_stats(s[i], &stats_of[i]);
+    }
+    for (int i = 0; i <= AT_ONCE; i++) ig_session_close(s[i]);
+}
+
+static void late_steps(void **state) {
+    (void)state;
+    enum { LATE, WATCHED, FEW_COPIES, WAYS, CALIBRATION = 128 };
+    int32_t text[CALIBRATION];
+    static float logits[WAYS][2 * N_VOCAB];
+    ig_error err = {0};
+    char path[] = "/tmp/infinigen-sketch-XXXXXX";
+    int fd = mkstemp(path);
+    assert_true(fd >= 0 && !close(fd));
+    for (int i = 0; i < CALIBRATION; i++) text[i] = i * i * 5 % N_VOCAB;
+    open_on(TINY_LLAMA, "cuda");
+    ig_prepare_options po = ig_prepare_defaults();
+    ig_sketch_info info;
+    po.ids = text, po.n_ids = CALIBRATION;
+    expect_ok(ig_prepare(&info, model, path, &po, &err), &err);
+    for (int mapped = 0; mapped < 2; mapped++) {
+        ig_session_stats st[WAYS][2];
+        ig_session_options o = options_of("infinigen", mapped ? "q8" : "f16");
+        o.n_ctx = 200;
+        o.cache.budget = 0.1;
+        o.cache.sketch = mapped ? path : NULL;
+        late_steps_with(&o, logits[LATE], st[LATE]);
+        o.cache.audit_every = 1;
+        late_steps_with(&o, logits[WATCHED], st[WATCHED]);
+        o.cache.audit_every = 0;
+        o.cache.vram_bytes = 60 << 10;
+        o.cache.speculate = "none";
+        late_steps_with(&o, logits[FEW_COPIES], st[FEW_COPIES]);
+        for (int w = WATCHED; w < WAYS; w++) {
+            assert_memory_equal(logits[w], logits[LATE], sizeof logits[w]);
+            for (int i = 0; i < 2; i++) {
+                assert_true(st[w][i].selected_share == st[LATE][i].selected_share);
+                assert_true(st[w][i].block_share == st[LATE][i].block_share);
+                assert_int_equal(st[w][i].used_entries, st[LATE][i].used_entries);
+            }
+        }
+        assert_true(st[LATE][0].selected_share < 0.2);
+        assert_true(st[FEW_COPIES][0].vram_rows > st[LATE][0].vram_rows && st[FEW_COPIES][0].vram_hits > 0);
+    }
+    close_tiny(NULL);
+    unlink(path);
 }
 
 static const ig_device_ops *counted_ops;
@@ -175,7 +244,8 @@ static void waits(void **state) {
     assert_int_equal(waits_of("full", 0, false), LEAST);
     assert_int_equal(waits_of("infinigen", 0.3, true), LEAST);
     assert_int_equal(waits_of("infinigen", 1, false), LEAST);
-    assert_true(waits_of("infinigen", 0.3, false) >= LEAST + SPARSE);
+    assert_int_equal(waits_of("infinigen", 0.3, false), LEAST); /* the GPU chooses */
+    assert_true(waits_of("quest", 0.3, false) >= LEAST + SPARSE);
 }
 
 /* Prompts in pieces, and together with another session's steps. */
@@ -440,17 +510,13 @@ static void memory_that_ends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),
-                                       cmocka_unit_test(steps_of_any_make),
-                                       cmocka_unit_test(all_layers_at_once),
-                                       cmocka_unit_test(all_layers_at_once_after_drops),
-                                       cmocka_unit_test(waits),
-                                       cmocka_unit_test(sketches_follow),
-                                       cmocka_unit_test(tiers),
-                                       cmocka_unit_test(broken_models),
-                                       cmocka_unit_test(refusals),
-                                       cmocka_unit_test(managed_memory),
-                                       cmocka_unit_test(memory_that_ends)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(like_the_cpu),       cmocka_unit_test(steps_of_any_make),
+        cmocka_unit_test(all_layers_at_once), cmocka_unit_test(all_layers_at_once_after_drops),
+        cmocka_unit_test(late_steps),         cmocka_unit_test(waits),
+        cmocka_unit_test(sketches_follow),    cmocka_unit_test(tiers),
+        cmocka_unit_test(broken_models),      cmocka_unit_test(refusals),
+        cmocka_unit_test(managed_memory),     cmocka_unit_test(memory_that_ends)};
     ig_device_info d;
     for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
     if (!ig_device_at(1, &d)) {

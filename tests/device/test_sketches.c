@@ -23,8 +23,13 @@ typedef struct head {
     uint8_t *dev[2];
     size_t bytes[2]; /* of a unit */
     uint32_t pieces[UNITS];
-    float *q, *scratch, *rest, *share;
-    int32_t *index, *n_index;
+    float *q;             /* [group][rank] as the sketch wants them */
+    float *from, *k;      /* [group][d] queries and [d] the last key, where the GPU reads them */
+    float *maps, *offset; /* [2][rank][d] of queries and keys, [rank]; or NULL */
+    bool is_own;          /* of the last entry nothing was sketched */
+    float own[MAX_GROUP]; /* its scores */
+    float *scratch, *rest, *share;
+    int32_t *index, *n_index, *picked; /* picked [n], then their number */
 } head;
 
 static const ig_kernels *k(void) { return ig_kernels_get(IG_CPU_SCALAR); }
@@ -41,6 +46,20 @@ static void *take(ig_place place, size_t n_bytes) {
     return p;
 }
 
+/* Rows of a single number, so that products are exact. */
+static void bind_maps(head *x) {
+    ig_error err = {0};
+    size_t d = (size_t)x->d, rank = (size_t)x->rank, n = 2 * rank * d + rank;
+    x->maps = calloc(n, sizeof *x->maps);
+    x->offset = x->maps + 2 * rank * d;
+    for (size_t r = 0; r < rank; r++) {
+        x->maps[r * d + r * 7 % d] = r % 3 ? 1 : -1;
+        x->maps[(rank + r) * d + r * 5 % d] = r % 2 ? 0.5f : -2;
+        x->offset[r] = (float)(r % 4);
+    }
+    if (devices[GPU]->ops->bind(devices[GPU], x->maps, n * sizeof *x->maps, &err)) fail_msg("%s", err.text);
+}
+
 /* Pieces of 1 << shift units that lie in no order. */
 static head open_head(int group, int rank, int d, int shift) {
     head x = {.group = group, .rank = rank, .d = d, .shift = shift};
@@ -52,6 +71,10 @@ static head open_head(int group, int rank, int d, int shift) {
     }
     for (int i = 0; i << shift < UNITS; i++) x.pieces[i] = (uint32_t)(i * 5 % (UNITS >> shift));
     x.q = malloc(g * (size_t)rank * sizeof *x.q);
+    x.from = take(IG_PLACE_HOST, g * (size_t)d * sizeof *x.from);
+    x.k = take(IG_PLACE_HOST, (size_t)d * sizeof *x.k);
+    x.picked = take(IG_PLACE_HOST, (MAX_N + 1) * sizeof *x.picked);
+    if (rank != d) bind_maps(&x);
     x.scratch = take(IG_PLACE_DEVICE, ig_scan_floats(group, d, MAX_N) * sizeof *x.scratch);
     x.index = take(IG_PLACE_HOST, MAX_N * sizeof *x.index);
     x.n_index = take(IG_PLACE_HOST, sizeof *x.n_index);
@@ -61,11 +84,37 @@ static head open_head(int group, int rank, int d, int shift) {
 }
 
 static void close_head(head *x) {
-    void *pinned[] = {x->index, x->n_index, x->rest, x->share};
+    void *pinned[] = {x->index, x->n_index, x->rest, x->share, x->from, x->k, x->picked};
     for (int v = 0; v < 2; v++) ig_device_free(devices[GPU], IG_PLACE_DEVICE, x->dev[v], 0);
-    for (int i = 0; i < 4; i++) ig_device_free(devices[GPU], IG_PLACE_HOST, pinned[i], 0);
+    for (size_t i = 0; i < sizeof pinned / sizeof *pinned; i++)
+        ig_device_free(devices[GPU], IG_PLACE_HOST, pinned[i], 0);
     ig_device_free(devices[GPU], IG_PLACE_DEVICE, x->scratch, 0);
-    free(x->host[0]), free(x->host[1]), free(x->q);
+    if (x->maps) devices[GPU]->ops->unbind(devices[GPU], x->maps);
+    free(x->host[0]), free(x->host[1]), free(x->q), free(x->maps);
+}
+
+/* What sketches are made of. */
+static void map_to(float *out, const head *x, int map, const float *from) {
+    size_t d = (size_t)x->d, rank = (size_t)x->rank;
+    if (!x->maps) memcpy(out, from, d * sizeof *out);
+    for (size_t r = 0; x->maps && r < rank; r++) {
+        const float *row = x->maps + ((size_t)map * rank + r) * d;
+        out[r] = map ? -x->offset[r] : 0;
+        for (size_t i = 0; i < d; i++) out[r] += row[i] * from[i];
+    }
+}
+
+/* The queries that `from` holds. */
+static void prepare_queries(head *x) {
+    float key[IG_KV_DIMS];
+    map_to(key, x, 1, x->k);
+    for (int g = 0; g < x->group; g++) {
+        float *q = x->q + g * x->rank;
+        map_to(q, x, 0, x->from + g * x->d);
+        x->own[g] = 0;
+        for (int i = 0; i < x->rank; i++) x->own[g] += 0.4f * q[i] * key[i];
+        k()->hadamard(q, x->rank);
+    }
 }
 
 /* Entries up to n, and other queries. */
@@ -80,7 +129,9 @@ static void write_entries(head *x, int n) {
         k()->sketch_put(x->host[0] + unit * x->bytes[0], x->n % UNIT, halves, x->rank);
         k()->value_put(x->host[1] + unit * x->bytes[1], x->n % UNIT, value, x->d);
     }
-    for (int i = 0; i < x->group * x->rank; i++) x->q[i] = random_number();
+    for (int i = 0; i < x->group * x->d; i++) x->from[i] = random_number();
+    for (int i = 0; i < x->d; i++) x->k[i] = random_number();
+    prepare_queries(x);
 }
 
 static ig_scan_list list_of(const head *x, int fresh) {
@@ -93,12 +144,18 @@ static ig_scan_list list_of(const head *x, int fresh) {
                           .rank = x->rank,
                           .head_dim = x->d,
                           .scale = 0.4f,
-                          .q = x->q,
+                          .q = x->from,
+                          .k = x->is_own ? x->k : NULL,
+                          .query_map = x->maps,
+                          .key_map = x->maps ? x->maps + x->rank * x->d : NULL,
+                          .offset = x->offset,
                           .rule = {.n_sinks = 4, .n_recent = 20, .count = x->n / 2, .mass = 0.8},
                           .favour = {.block = 16},
                           .scratch = x->scratch,
                           .index = x->index,
                           .n_index = x->n_index,
+                          .picked = x->picked,
+                          .n_picked = x->picked + MAX_N,
                           .rest = x->rest,
                           .rest_share = x->share};
 }
@@ -114,6 +171,7 @@ static void share_out(float *p, const head *x, int g) {
     for (int u = 0; u * UNIT < x->n; u++)
         k()->sketch_scores(p + u * UNIT, 0, x->q + g * x->rank, 1, x->rank, 0.4f,
                            x->host[0] + number_of(x, u) * x->bytes[0], 1);
+    if (x->is_own) p[x->n - 1] = x->own[g];
     for (int i = 0; i < x->n; i++) top = fmaxf(top, p[i]);
     for (int i = 0; i < x->n; i++) sum += exp((double)p[i] - (double)top);
     for (int i = 0; i < x->n; i++) p[i] = (float)(exp((double)p[i] - (double)top) / sum);
@@ -160,7 +218,7 @@ static void expect_rest(const head *x, const int32_t *index, int n_read) {
     }
 }
 
-static void choose(const ig_scan_list *lists, int n) { devices[GPU]->ops->choose(devices[GPU], lists, n); }
+static void choose(const ig_scan_list *lists, int n) { devices[GPU]->ops->choose(devices[GPU], lists, n, true); }
 
 /* Weights in the units that the GPU sums up. */
 static uint64_t units_of(float w) { return (uint64_t)ldexp((double)w, 40); }
@@ -206,7 +264,7 @@ static void expect_picks(const ig_scan_list *l, const float *w, double more) {
 /* Lists of several shapes together, as entries come: only units that are fresh are brought. */
 static void like_the_cpu(void **state) {
     static const int lengths[] = {1, 20, 512, 517, MAX_N};
-    head x[LISTS] = {open_head(1, 64, 64, 0), open_head(3, 32, 64, 1), open_head(MAX_GROUP, 128, 96, 2)};
+    head x[LISTS] = {open_head(1, 64, 64, 0), open_head(3, 32, 64, 1), open_head(MAX_GROUP, 96, 128, 2)};
     int before = 0;
     (void)state;
     for (size_t l = 0; l < sizeof lengths / sizeof *lengths; before = lengths[l++]) {
@@ -219,6 +277,33 @@ static void like_the_cpu(void **state) {
         for (int i = 0; i < LISTS; i++) expect_weights(&x[i]);
         for (int i = 0; i < LISTS; i++) expect_picks(&lists[i], weights_of(&x[i]), 0);
         for (int i = 0; i < LISTS; i++) expect_rest(&x[i], x[i].index, *x[i].n_index);
+    }
+    for (int i = 0; i < LISTS; i++) close_head(&x[i]);
+}
+
+/* An entry of which nothing was sketched is weighed by its key, also where its unit is a new one: what is there of its
+ * sketch is not looked at. Without a wait all is there when the device is waited for, in both places. */
+static void an_entry_without_sketch(void **state) {
+    static const int lengths[] = {1, 17, 512, 513, 700};
+    head x[LISTS] = {open_head(1, 64, 64, 0), open_head(3, 32, 64, 1), open_head(MAX_GROUP, 96, 128, 2)};
+    (void)state;
+    for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+        ig_scan_list lists[LISTS];
+        for (int i = 0; i < LISTS; i++) {
+            int before = x[i].n;
+            write_entries(&x[i], lengths[l]);
+            x[i].is_own = true;
+            lists[i] = list_of(&x[i], before ? before - 1 : 0);
+        }
+        devices[GPU]->ops->choose(devices[GPU], lists, LISTS, false);
+        finish(GPU);
+        for (int i = 0; i < LISTS; i++) {
+            expect_weights(&x[i]);
+            expect_picks(&lists[i], weights_of(&x[i]), 0);
+            expect_rest(&x[i], x[i].index, *x[i].n_index);
+            assert_int_equal(x[i].picked[MAX_N], *x[i].n_index);
+            assert_memory_equal(x[i].picked, x[i].index, (size_t)*x[i].n_index * sizeof *x[i].index);
+        }
     }
     for (int i = 0; i < LISTS; i++) close_head(&x[i]);
 }
@@ -256,7 +341,8 @@ static void rules(void **state) {
     head x[2] = {open_head(3, 64, 64, 0), open_head(1, 64, 64, 0)};
     (void)state;
     for (int i = 0; i < 2; i++) write_entries(&x[i], i ? MAX_N : 1300);
-    for (int i = 0; i < 64; i++) x[1].q[i] = 0;
+    for (int i = 0; i < 64; i++) x[1].from[i] = 0;
+    prepare_queries(&x[1]);
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
         ig_scan_list lists[2] = {list_of(&x[0], 0), list_of(&x[1], 0)};
         lists[0].rule = lists[1].rule = of[k];
@@ -303,8 +389,8 @@ static void odd_queries_and_many_units(void **state) {
     head x[LISTS] = {open_head(1, 64, 64, 0), open_head(1, 64, 64, 0), open_head(1, 64, 64, 0)};
     ig_scan_list lists[LISTS];
     for (int i = 0; i < LISTS; i++) write_entries(&x[i], 100), lists[i] = list_of(&x[i], 0);
-    for (int i = 0; i < 64; i++) x[0].q[i] = 0;
-    x[1].q[3] = NAN, x[2].q[63] = -INFINITY;
+    for (int i = 0; i < 64; i++) x[0].from[i] = 0;
+    x[1].from[3] = NAN, x[2].from[63] = -INFINITY;
     choose(lists, LISTS);
     for (int i = 0; i < LISTS; i++)
         for (int t = 0; t < 100; t++) expect_close(weights_of(&x[i])[t], 0.01f, 0.01f, "weight", t);
@@ -321,8 +407,11 @@ static void odd_queries_and_many_units(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu), cmocka_unit_test(alone_and_together),
-                                       cmocka_unit_test(rules), cmocka_unit_test(favours),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),
+                                       cmocka_unit_test(an_entry_without_sketch),
+                                       cmocka_unit_test(alone_and_together),
+                                       cmocka_unit_test(rules),
+                                       cmocka_unit_test(favours),
                                        cmocka_unit_test(odd_queries_and_many_units)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -51,7 +51,10 @@ typedef struct touching {
 static void touch_task(void *arg, int head, int thread) {
     const touching *t = (const touching *)arg;
     (void)thread;
-    ig_residency_touch(t->r, t->views, t->n_views, head, t->begin, t->end, t->ahead);
+    if (t->views->n_listed)
+        ig_residency_tell(t->r, t->views, t->n_views, head);
+    else
+        ig_residency_touch(t->r, t->views, t->n_views, head, t->begin, t->end, t->ahead);
 }
 
 /* Carries out what touching has found. */
@@ -93,8 +96,8 @@ static void bring(gpu *g, cudaStream_t s, const ig_kv_view *views, int n_views, 
     touching t = {r, views, n_views, begin, end, s == g->ahead};
     int n_rows = 0;
     if (!r) return;
-    for (int v = 0; v < n_views; v++) n_rows += views[v].n;
-    ig_residency_begin(r, (int)(views[0].table / (size_t)r->shape.n_heads));
+    for (int v = 0; v < n_views; v++) n_rows += views[v].n_listed ? views[v].n_slots : views[v].n;
+    if (!views[0].n_listed) ig_residency_begin(r, (int)(views[0].table / (size_t)r->shape.n_heads));
     if (n_rows > FEW_ROWS)
         ig_pool_run(g->pool, r->shape.n_heads, touch_task, &t);
     else
@@ -110,6 +113,12 @@ void ig_cuda_prefetch(ig_device *d, const ig_kv_view *views, int n_views) {
     gpu *g = enter(d);
     bring(g, g->ahead, views, n_views, 0, INT_MAX);
     note(g, cudaEventRecord(g->brought, g->ahead));
+    leave(g);
+}
+
+void ig_cuda_has_read(ig_device *d, const ig_kv_view *views, int n_views) {
+    gpu *g = enter(d);
+    bring(g, g->stream, views, n_views, 0, INT_MAX);
     leave(g);
 }
 

@@ -9,7 +9,8 @@
 
 /* ---- units ---------------------------------------------------------------------------- */
 
-static int units_of(const ig_scan_list *x) { return (x->n + IG_SKETCH_TOKENS - 1) / IG_SKETCH_TOKENS; }
+/* Of the entries that have sketches. */
+static int units_of(const ig_scan_list *x) { return (x->n - (x->k ? 1 : 0) + IG_SKETCH_TOKENS - 1) / IG_SKETCH_TOKENS; }
 
 /* A row of units of lists: of each list its keys' fresh ones, then its values'. */
 typedef struct cursor {
@@ -72,13 +73,13 @@ static void bring_units(gpu *g, const ig_scan_list *lists, int n) {
 
 /* Numbers of a list's pieces. */
 static size_t pieces_of(const ig_scan_list *x) {
-    return x->pieces ? (size_t)((units_of(x) + (1 << x->shift) - 1) >> x->shift) : 0;
+    int units = (x->n + IG_SKETCH_TOKENS - 1) / IG_SKETCH_TOKENS;
+    return x->pieces ? (size_t)((units + (1 << x->shift) - 1) >> x->shift) : 0;
 }
 
 /* Bytes of what a list brings. */
 static size_t list_bytes(const ig_scan_list *x) {
-    return ig_cuda_mail_bytes(sizeof *x) + ig_cuda_mail_bytes((size_t)x->group * (size_t)x->rank * sizeof *x->q) +
-           ig_cuda_mail_bytes((size_t)x->favour.n_known * sizeof *x->favour.used) +
+    return ig_cuda_mail_bytes(sizeof *x) + ig_cuda_mail_bytes((size_t)x->favour.n_known * sizeof *x->favour.used) +
            ig_cuda_mail_bytes(pieces_of(x) * sizeof *x->pieces);
 }
 
@@ -106,7 +107,8 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
         bool again = i > 0 && x->pieces == x[-1].pieces && pieces_of(x) == pieces_of(x - 1);
         sent[i] = *x;
         sent[i].pieces = again ? sent[i - 1].pieces : ig_cuda_mail_list(&g->mail, x->pieces, pieces_of(x));
-        sent[i].q = ig_cuda_mail_list(&g->mail, x->q, (size_t)x->group * (size_t)x->rank);
+        sent[i].query_map = find(g, x->query_map), sent[i].key_map = find(g, x->key_map);
+        sent[i].offset = find(g, x->offset);
         sent[i].favour.used = ig_cuda_mail_list(&g->mail, x->favour.used, (size_t)x->favour.n_known);
         *x->n_index = 0; /* as it stays if the GPU fails */
         grow(&most, x);
@@ -119,10 +121,10 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
     return now;
 }
 
-void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n) {
+void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n, bool is_awaited) {
     gpu *g = enter(d);
     bring_units(g, lists, n);
     for (int i = 0; i < n;) i += choose_some(g, lists + i, n - i);
-    note(g, cudaEventSynchronize(g->chosen));
+    if (is_awaited) note(g, cudaEventSynchronize(g->chosen));
     leave(g);
 }

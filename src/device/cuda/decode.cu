@@ -123,8 +123,9 @@ static __global__ void decode(ig_head_shape s, ig_cuda_parts p) {
     int heads = group - first < slice_heads(&s) ? group - first : slice_heads(&s), head = kv_head * group + first;
     const ig_attention *a = &p.jobs[blockIdx.z];
     const ig_kv_view *view = &a->views[kv_head];
-    int begin = part * IG_CUDA_SPLIT, end = begin + IG_CUDA_SPLIT < view->n ? begin + IG_CUDA_SPLIT : view->n;
-    if (begin >= view->n) return;
+    int n_rows = ig_cuda_rows(view), begin = part * IG_CUDA_SPLIT;
+    int end = begin + IG_CUDA_SPLIT < n_rows ? begin + IG_CUDA_SPLIT : n_rows;
+    if (begin >= n_rows) return;
     tile t = lay_out(shared, slice_heads(&s), d);
     for (int i = (int)threadIdx.x; i < heads * d; i += THREADS) {
         t.q[i] = scaled_query(a, &s, 0, head + i / d, i % d);
@@ -161,7 +162,7 @@ void ig_cuda_decode(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_pa
 static __global__ void merge(ig_head_shape s, ig_cuda_parts p) {
     int head = (int)blockIdx.x, job = (int)blockIdx.y, d = s.head_dim;
     const ig_attention *a = &p.jobs[job];
-    int n = (a->views[head / (s.n_heads / s.n_kv_heads)].n + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT;
+    int n = (ig_cuda_rows(&a->views[head / (s.n_heads / s.n_kv_heads)]) + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT;
     float m = -INFINITY, l = 0, share = a->rest ? a->rest_share[head] : 0;
     for (int k = 0; k < n; k++) m = fmaxf(m, *result_at(&p, &s, job, head, k));
     for (int k = 0; k < n; k++) {

@@ -383,6 +383,7 @@ static ig_device_ops make_ops(void) {
     o.append = ig_cuda_append_rows;
     o.prefetch = ig_cuda_prefetch;
     o.choose = ig_cuda_choose_lists;
+    o.has_read = ig_cuda_has_read;
     o.parallel = gpu_parallel;
     o.worked = gpu_worked;
     return o;

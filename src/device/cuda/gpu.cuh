@@ -107,6 +107,7 @@ ig_status ig_cuda_fail(ig_error *err, const gpu *g, const char *what, cudaError_
 ig_status ig_cuda_open_copies(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err);
 void ig_cuda_close_copies(ig_device *d, ig_residency *r);
 void ig_cuda_prefetch(ig_device *d, const ig_kv_view *views, int n_views);
+void ig_cuda_has_read(ig_device *d, const ig_kv_view *views, int n_views);
 void ig_cuda_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
 void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
                         float *weights, size_t stride);
@@ -115,6 +116,6 @@ void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_atten
 void ig_cuda_append_rows(ig_device *d, const ig_head_shape *shape, const ig_append *jobs, int n_jobs);
 
 /* The operation of choose.cu. */
-void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n);
+void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n, bool is_awaited);
 
 #endif

@@ -15,9 +15,9 @@ ig_cuda_letter ig_cuda_mail_take(ig_cuda_mail *m, size_t n_bytes) {
 
 /* Blocks of the sequence that a view reads lie before this one. */
 static size_t end_block(const ig_kv_view *v) {
-    int last = v->first + v->n - 1;
-    if (v->index) last = 0;
-    for (int i = 0; v->index && i < v->n; i++) last = v->index[i] > last ? v->index[i] : last;
+    int last = v->n_listed ? v->n_slots - 1 : v->first + v->n - 1;
+    if (v->index && !v->n_listed) last = 0;
+    for (int i = 0; v->index && !v->n_listed && i < v->n; i++) last = v->index[i] > last ? v->index[i] : last;
     return (size_t)(last >> v->shift) + 1;
 }
 
@@ -39,7 +39,7 @@ void ig_cuda_mail_views(ig_cuda_mail *m, ig_kv_view *views, int n) {
     put_numbers(m, views, n);
     for (int i = 0; i < n; i++) {
         ig_kv_view *v = &views[i];
-        if (v->index) v->index = ig_cuda_mail_list(m, v->index, (size_t)v->n);
+        if (v->index && !v->n_listed) v->index = ig_cuda_mail_list(m, v->index, (size_t)v->n);
         if (!v->copies) continue;
         v->blocks = v->copies->where + v->table * v->copies->shape.table_len;
         v->is_staged = false;

@@ -209,9 +209,12 @@ static __global__ void pick(const ig_scan_list *lists) {
     for (int i = (int)threadIdx.x; i < n; i += THREADS) {
         int slot = s.picked[i];
         x->index[i] = slot;
+        if (x->picked) x->picked[i] = slot;
         for (int g = 0; g < x->group; g++) s.exps[(size_t)g * s.stride + (size_t)slot] = 0; /* no part of the rest */
     }
-    if (threadIdx.x == 0) *x->n_index = n;
+    if (threadIdx.x) return;
+    *x->n_index = n;
+    if (x->picked) *x->n_picked = n;
 }
 
 void ig_cuda_pick(cudaStream_t s, const ig_scan_list *lists, int n) {

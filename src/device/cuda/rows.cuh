@@ -17,6 +17,9 @@ static __device__ __forceinline__ int ig_cuda_lines(int type, int d) {
     return type == IG_KV_F16 ? 0 : (d + IG_KV_GROUP - 1) / IG_KV_GROUP;
 }
 
+/* Rows of a view. */
+static __device__ __forceinline__ int ig_cuda_rows(const ig_kv_view *v) { return v->n_listed ? *v->n_listed : v->n; }
+
 /* Row number i of a view. The lines of a block that is a copy lie behind it, as bit 0 of its address says
  * (ig_copy_address()). */
 static __device__ __forceinline__ ig_cuda_row ig_cuda_row_at(const ig_kv_view *v, int i, int d) {

@@ -19,6 +19,8 @@ typedef struct ig_cuda_scratch {
     float *exps;                       /* [group][stride] scores, then exponentials, 1 for the largest of a part */
     float *top, *total, *share, *left; /* [parts][group]; times its share an exponential is one of the attention */
     float *sum;                        /* [parts][group][head_dim] */
+    float *queries;                    /* [group][rank] as the sketch wants them */
+    float *own;                        /* [group] their scores of the entry that has no sketch */
 } ig_cuda_scratch;
 
 static __device__ __forceinline__ ig_cuda_scratch ig_cuda_scratch_of(const ig_scan_list *x) {
@@ -33,6 +35,8 @@ static __device__ __forceinline__ ig_cuda_scratch ig_cuda_scratch_of(const ig_sc
     s.share = s.total + each;
     s.left = s.share + each;
     s.sum = s.left + each;
+    s.queries = s.sum + each * (size_t)x->head_dim;
+    s.own = s.queries + (size_t)x->group * (size_t)x->rank;
     return s;
 }
 

@@ -42,6 +42,57 @@ void ig_cuda_put_units(cudaStream_t s, const uint8_t *units, size_t stride, int 
     IG_LAUNCH(put_units, dim3((unsigned)(n + WARPS - 1) / WARPS), dim3(IG_WARP, WARPS), 0, s, units, stride, n);
 }
 
+/* ---- queries ------------------------------------------------------------------------------ */
+
+/* In place: hadamard() of kernel/kernel.h. */
+static __device__ void transform(float *v, int d) {
+    int n = d & -d;
+    for (int half = 1; half < n; half *= 2) {
+        for (int i = (int)threadIdx.x; i < d; i += THREADS) {
+            float a = v[i], b = i & half ? 0 : v[i + half];
+            if (i & half) continue;
+            v[i] = a + b;
+            v[i + half] = a - b;
+        }
+        __syncthreads();
+    }
+}
+
+/* out [rank] = map x - offset; without a map x itself. A warp is a row of the map. */
+static __device__ void map_to(float *out, const ig_scan_list *x, const float *map, const float *offset,
+                              const float *from) {
+    int lane = (int)threadIdx.x % IG_WARP, d = x->head_dim;
+    for (int i = (int)threadIdx.x; !map && i < d; i += THREADS) out[i] = from[i];
+    for (int r = (int)threadIdx.x / IG_WARP; map && r < x->rank; r += WARPS) {
+        float sum = 0;
+        for (int i = lane; i < d; i += IG_WARP) sum = fmaf(map[(size_t)r * (size_t)d + (size_t)i], from[i], sum);
+        sum = ig_warp_sum(sum);
+        if (lane == 0) out[r] = offset ? sum - offset[r] : sum;
+    }
+}
+
+/* A block of threads is a query of a list: as the sketch wants it, and its score of the entry that has no sketch. */
+static __global__ void prepare(const ig_scan_list *lists) {
+    IG_SHARED(float, v); /* [2][rank] */
+    const ig_scan_list *x = &lists[blockIdx.y];
+    int g = (int)blockIdx.x, rank = x->rank;
+    if (g >= x->group) return;
+    ig_cuda_scratch s = ig_cuda_scratch_of(x);
+    float *k = v + rank, scale = 1 / sqrtf((float)(rank & -rank));
+    map_to(v, x, x->query_map, NULL, x->q + (size_t)g * (size_t)x->head_dim);
+    if (x->k) map_to(k, x, x->key_map, x->offset, x->k);
+    __syncthreads();
+    if (x->k && threadIdx.x < IG_WARP) {
+        float sum = 0;
+        for (int i = (int)threadIdx.x; i < rank; i += IG_WARP) sum = fmaf(v[i], k[i], sum);
+        sum = ig_warp_sum(sum);
+        if (threadIdx.x == 0) s.own[g] = x->scale * sum;
+    }
+    __syncthreads();
+    transform(v, rank);
+    for (int i = (int)threadIdx.x; i < rank; i += THREADS) s.queries[g * rank + i] = v[i] * scale;
+}
+
 /* ---- scores ------------------------------------------------------------------------------ */
 
 /* Shared memory of scan(): queries in 8 bits, as ig_sketch_query() of kernel/sketch.h makes them. */
@@ -57,10 +108,10 @@ static __device__ __forceinline__ codes lay_out(int *q8, int words) {
 }
 
 /* A warp is a query. */
-static __device__ void quantise(const codes *c, const ig_scan_list *x, int first, int n_q) {
+static __device__ void quantise(const codes *c, const ig_scan_list *x, const float *queries, int first, int n_q) {
     int lane = (int)threadIdx.x % IG_WARP, words = x->rank / 4;
     for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
-        const float *q = x->q + (size_t)(first + g) * (size_t)x->rank;
+        const float *q = queries + (size_t)(first + g) * (size_t)x->rank;
         unsigned largest = 0; /* bits of floats, where NaN is above infinity */
         for (int i = lane; i < x->rank; i += IG_WARP) {
             unsigned bits = __float_as_uint(q[i]) & 0x7fffffffu;
@@ -124,13 +175,14 @@ static __global__ void scan(const ig_scan_list *lists) {
     codes c = lay_out(q8, x->rank / 4);
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
     float *row = s.exps + (size_t)first * s.stride + begin;
-    quantise(&c, x, first, n_q);
+    quantise(&c, x, s.queries, first, n_q);
     __syncthreads();
     for (int i = (int)threadIdx.x; i < IG_SCAN_PART; i += THREADS) {
-        if (begin + i < x->n)
+        bool is_own = x->k && begin + i == x->n - 1;
+        if (begin + i < x->n && !is_own)
             score(row + i, s.stride, &c, x, begin + i, n_q);
         else
-            for (int g = 0; g < n_q; g++) row[(size_t)g * s.stride + (size_t)i] = -INFINITY;
+            for (int g = 0; g < n_q; g++) row[(size_t)g * s.stride + (size_t)i] = is_own ? s.own[first + g] : -INFINITY;
     }
     __syncthreads();
     for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
@@ -175,6 +227,8 @@ static __global__ void weigh(const ig_scan_list *lists) {
 void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
     unsigned parts = (unsigned)ig_cuda_scan_parts(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
     size_t shared = QUERIES * ((size_t)most->rank / 4 * sizeof(int) + 2 * sizeof(float));
+    IG_LAUNCH(prepare, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), 2 * (size_t)most->rank * sizeof(float),
+              s, lists);
     IG_LAUNCH(scan, dim3(parts, slices, (unsigned)n), dim3(THREADS), shared, s, lists);
     IG_LAUNCH(weigh, dim3(parts, (unsigned)n), dim3(THREADS), (size_t)most->group * sizeof(float), s, lists);
 }
@@ -246,20 +300,6 @@ static __global__ void add_values(const ig_scan_list *lists) {
     __syncthreads();
     for (int i = (int)threadIdx.x; i < x->head_dim; i += THREADS)
         add_dimension(s.sum + at * (size_t)x->head_dim + i, x, w, begin, n_units, n_q, i);
-}
-
-/* In place: hadamard() of kernel/kernel.h. */
-static __device__ void transform(float *v, int d) {
-    int n = d & -d;
-    for (int half = 1; half < n; half *= 2) {
-        for (int i = (int)threadIdx.x; i < d; i += THREADS) {
-            float a = v[i], b = i & half ? 0 : v[i + half];
-            if (i & half) continue;
-            v[i] = a + b;
-            v[i + half] = a - b;
-        }
-        __syncthreads();
-    }
 }
 
 /* A block of threads is a query of a list. */

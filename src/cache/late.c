@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Late passes: all layers of a step go through on a device with memory of its own before the host looks at any of them.
+ * The device keeps keys and values itself, chooses entries where that has to be done, and attends to what it has
+ * chosen. Afterwards the host sees what was kept and chosen: policies, statistics, and the books of what the device has
+ * copies of. Bits are those of a pass that waits for each layer.
+ */
+#include <string.h>
+
+#include "cache/step_parts.h"
+
+bool ig_sequence_is_watched(const ig_sequence *seq) {
+    const ig_policy_ops *ops = seq->policy->ops;
+    return ig_kv_has_disk(seq->kv) || seq->limit || ops->limit || ops->observe || seq->audit.every;
+}
+
+/* Whether the device can choose by itself: nothing is guessed beside it, and the step's own entry, which has no sketch
+ * yet, is chosen as a recent one. */
+static bool may_hide(const ig_sequence *seq) {
+    bool guesses =
+        seq->speculate == IG_SPECULATE_PAPER || (seq->speculate != IG_SPECULATE_NONE && ig_sequence_reads_ahead(seq));
+    return seq->late.most && !guesses && seq->policy->options.n_recent > 0;
+}
+
+bool ig_step_may_be_late(const ig_step *step) {
+    if (!step->dev->ops->append) return false;
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        const ig_sequence *seq = seg->seq;
+        if (ig_sequence_is_watched(seq) || seq->shadow || seq->trace || seq->policy->ops->see_queries) return false;
+        if (ig_kv_has_dropped(seq->kv)) return false; /* tokens are not slots any more */
+        if (!seg->dense && !ig_policy_takes_all(seq->policy, seg->first + seg->n) && !may_hide(seq)) return false;
+    }
+    return true;
+}
+
+bool ig_step_is_hidden(const ig_step *step, const ig_segment *seg) {
+    return step->is_late && ig_step_selects(step, seg) && !ig_policy_takes_all(seg->seq->policy, seg->first + seg->n);
+}
+
+void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
+    const ig_late_choice *late = &seg->seq->late;
+    int n = seg->first + seg->n;
+    for (int h = 0; h < step->heads.n_kv_heads; h++) {
+        const int32_t *slots = late->dev_slots + (size_t)h * (size_t)late->most;
+        views[h] = ig_kv_fetch(seg->seq->kv, step->layer, h, slots, 0, late->most < n ? late->most : n);
+        views[h].n_listed = late->dev_n + h;
+        views[h].n_slots = n;
+    }
+}
+
+/* What was chosen of a layer becomes the sequence's choice, and its policy, its statistics and the device see it. */
+static void see_hidden(const ig_step *step, ig_segment *seg) {
+    ig_sequence *seq = seg->seq;
+    ig_selection *to = &seq->chosen;
+    ig_kv_view *views = step->x->views;
+    for (int h = 0; h < seq->n_lists; h++) {
+        size_t at = (size_t)step->layer * (size_t)seq->n_lists + (size_t)h;
+        ig_choosing x = {.layer = step->layer,
+                         .list = h,
+                         .e = ig_kv_entries(seq->kv, step->layer, h),
+                         .index = to->slots + (size_t)h * (size_t)seq->n_ctx,
+                         .n = seq->late.n[at]};
+        x.e.has_own = true;
+        memcpy(x.index, seq->late.slots + at * (size_t)seq->late.most, (size_t)x.n * sizeof *x.index);
+        to->n[h] = x.n, to->all[h] = false;
+        seq->policy->ops->take(seq->policy, &x);
+        views[h] = ig_kv_fetch(seq->kv, step->layer, h, x.index, 0, x.n);
+    }
+    ig_step_observe(step, seg);
+    step->dev->ops->has_read(step->dev, views, seq->n_lists);
+}
+
+void ig_step_catch_up(ig_step *step) {
+    for (int s = 0; s < step->n_segments; s++) {
+        ig_segment *seg = &step->segments[s];
+        if (!seg->status)
+            seg->status = ig_sequence_replay(seg->seq, step->dev, seg->first, seg->first + seg->n, seg->err);
+    }
+    ig_step_lap(step->x, IG_STEP_APPEND);
+    for (step->layer = 0; step->layer < step->segments->seq->policy->shape.n_layers; step->layer++)
+        for (int s = 0; s < step->n_segments; s++) {
+            ig_segment *seg = &step->segments[s];
+            if (!seg->status && ig_step_is_hidden(step, seg)) see_hidden(step, seg);
+        }
+    ig_step_lap(step->x, IG_STEP_SELECT);
+}
