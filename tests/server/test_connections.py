@@ -281,13 +281,14 @@ def test_drain(program, served):
 
 
 def test_second_signal_ends_at_once(program, served):
-    with Server(program, served, "-c", 8192) as s:
+    with Server(program, served, "-c", 8192, "-np", 4) as s:
         kept = http.client.HTTPConnection("127.0.0.1", s.port, timeout=60)
         kept.request("GET", "/health")
         assert kept.getresponse().read()
-        c = s.connect()
-        c.sendall(request({"prompt": "ab", "max_tokens": 8000, "ignore_eos": True, "stream": True}))
-        s.wait_for("infinigen_requests_running", 1)
+        long = [s.connect() for _ in range(8)]  # seconds of work, however slow this test is
+        for c in long:
+            c.sendall(request({"prompt": "ab", "max_tokens": 8000, "ignore_eos": True, "stream": True}))
+        s.wait_for("infinigen_requests_running", 4)
         s.process.send_signal(signal.SIGTERM)
         end = time.monotonic() + 20
         while b"ending" not in s.said:
