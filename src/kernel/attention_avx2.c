@@ -25,7 +25,7 @@ enum {
 /* Always inlined: calls of a function that does nothing but prefetch are dropped by GCC as without effect. */
 INLINE void prefetch_rows(const uint16_t *const *rows, int n, int d) {
     for (int i = 0; i < n; i++)
-        for (int j = 0; j < d; j += 32) _mm_prefetch((const char *)(rows[i] + j), _MM_HINT_T0);
+        for (int j = 0; j < d; j += 32) fetch_line(rows[i] + j);
 }
 
 static void convert_rows(float *dst, const uint16_t *const *rows, int n, int d) {
@@ -144,8 +144,7 @@ INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j,
     for (int i = 0; i < w->n; i++) {
         __m256 v[PAIR];
         for (int x = 0; x < n_v; x++) v[x] = load_f16(w->rows[i] + j + 8 * x);
-        if (g0 == 0 && j % 32 == 0)
-            _mm_prefetch((const char *)(w->rows[i + AHEAD < w->n_left ? i + AHEAD : w->n_left - 1] + j), _MM_HINT_T0);
+        if (g0 == 0 && j % 32 == 0) fetch_line(w->rows[i + AHEAD < w->n_left ? i + AHEAD : w->n_left - 1] + j);
         for (int g = 0; g < n_q; g++) {
             __m256 f = _mm256_broadcast_ss(p + (size_t)g * w->stride + i);
             for (int x = 0; x < n_v; x++) a[g][x] = _mm256_fmadd_ps(f, v[x], a[g][x]);

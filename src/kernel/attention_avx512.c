@@ -24,7 +24,7 @@ enum {
 
 INLINE void prefetch_rows(const uint16_t *const *rows, int n, int d) {
     for (int i = 0; i < n; i++)
-        for (int j = 0; j < d; j += 32) _mm_prefetch((const char *)(rows[i] + j), _MM_HINT_T0);
+        for (int j = 0; j < d; j += 32) fetch_line(rows[i] + j);
 }
 
 /* Rows of d 16-bit floats to rows of `padded` (d up to a multiple of 16) floats. */
@@ -175,7 +175,7 @@ INLINE void values_tile(const values_job *w, float *acc, int g0, int n_q, int j,
         }
         if (is_half && g0 == 0) {
             const uint16_t *ahead = w->half[i + AHEAD < w->n_left ? i + AHEAD : w->n_left - 1] + j;
-            for (int x = 0; x < n_v; x += 2) _mm_prefetch((const char *)(ahead + 16 * x), _MM_HINT_T0);
+            for (int x = 0; x < n_v; x += 2) fetch_line(ahead + 16 * x);
         }
         for (int g = 0; g < n_q; g++) {
             __m512 f = _mm512_set1_ps(p[(size_t)g * stride + (size_t)i]);

@@ -41,8 +41,8 @@ static void read_lines(block_lines *b, const ig_kv_packed *rows, int n, int d) {
 
 /* Always inlined: calls of a function that does nothing but prefetch are dropped by GCC as without effect. */
 INLINE void prefetch_row(const ig_kv_packed *row, int bytes) {
-    for (int i = 0; i < bytes; i += 64) _mm_prefetch((const char *)(row->codes + i), _MM_HINT_T0);
-    _mm_prefetch((const char *)row->lines, _MM_HINT_T0);
+    for (int i = 0; i < bytes; i += 64) fetch_line(row->codes + i);
+    fetch_line(row->lines);
 }
 
 INLINE void prefetch_rows(const ig_kv_packed *rows, int n, int bytes) {

@@ -62,8 +62,8 @@ static void pack_q1_avx2(void *row, ig_kv_line *lines, const float *x, int d) { 
 static inline __m256 all_f16(uint16_t x) { return _mm256_cvtph_ps(_mm_set1_epi16((short)x)); }
 
 static inline __attribute__((always_inline)) void prefetch_row(const ig_kv_packed *row, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)(row->codes + i), _MM_HINT_T0);
-    _mm_prefetch((const char *)row->lines, _MM_HINT_T0);
+    for (size_t i = 0; i < bytes; i += 64) fetch_line(row->codes + i);
+    fetch_line(row->lines);
 }
 
 static void unpack_q8_avx2(uint16_t *dst, const ig_kv_packed *rows, int n, int d) {

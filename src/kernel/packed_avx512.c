@@ -17,8 +17,8 @@ static inline __m512 all_f16(uint16_t x) { return _mm512_cvtph_ps(_mm256_set1_ep
 static inline __mmask32 first_words(int n) { return (__mmask32)((1ull << n) - 1u); }
 
 static inline __attribute__((always_inline)) void prefetch_row(const ig_kv_packed *row, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64) _mm_prefetch((const char *)(row->codes + i), _MM_HINT_T0);
-    _mm_prefetch((const char *)row->lines, _MM_HINT_T0);
+    for (size_t i = 0; i < bytes; i += 64) fetch_line(row->codes + i);
+    fetch_line(row->lines);
 }
 
 static void unpack_q8_avx512(uint16_t *dst, const ig_kv_packed *rows, int n, int d) {

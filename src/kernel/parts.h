@@ -33,6 +33,10 @@ static inline uint64_t ig_read_u64(const uint8_t *p) {
     return v;
 }
 
+/* Fetches the line at `at`, of rows that are scattered or of a stream that is read faster than the first-level cache
+ * can wait for lines: into the second, which waits for more of them (docs/speed-log.md, a step on AVX-512). */
+INLINE void fetch_line(const void *at) { __builtin_prefetch(at, 0, 2); }
+
 enum { WEIGHTS_AHEAD = 2048 }; /* bytes from the weights in use to those prefetched */
 
 /* Fetches n bytes of a stream of weights: one core has too few reads under way without it. */

@@ -75,8 +75,7 @@ INLINE void sketch_scores(float *scores, size_t stride, const float *q, int n_q,
         float *out = scores + (size_t)g0 * stride;
         const uint8_t *block = blocks;
         for (int b = 0; b < n_blocks; b++, block += block_bytes, out += IG_SKETCH_TOKENS) {
-            for (size_t i = 0; i < block_bytes; i += 64)
-                _mm_prefetch((const char *)block + KEYS_AHEAD + i, _MM_HINT_T0);
+            for (size_t i = 0; i < block_bytes; i += 64) fetch_line(block + KEYS_AHEAD + i);
             sketch_half(out, stride, &x, m, d, block, 0, add);
             sketch_half(out, stride, &x, m, d, block, 1, add);
         }
@@ -138,7 +137,7 @@ INLINE void sums_tile(float *acc, int n_q, int d, const stretch *s, const uint8_
     for (int i = 0; i < s->n_live; i++) {
         int b = s->live[i];
         const uint8_t *at = codes + (size_t)b * block_bytes;
-        _mm_prefetch((const char *)at + STRETCH * block_bytes, _MM_HINT_T0);
+        fetch_line(at + STRETCH * block_bytes);
         __m256i x = _mm256_loadu_si256((const __m256i *)(const void *)at), c[4];
         __m256i lo = _mm256_and_si256(x, nibble), hi = _mm256_and_si256(_mm256_srli_epi16(x, 4), nibble);
         c[0] = _mm256_shuffle_epi8(low, lo), c[1] = _mm256_shuffle_epi8(high, lo);

@@ -52,7 +52,7 @@ static void sketch_put_avx512(void *block, int t, const uint16_t *key, int d) {
 
 /* Always inline: a function that does nothing but prefetch counts as one that does nothing. */
 static inline __attribute__((always_inline)) void prefetch_lines(const uint8_t *begin, const uint8_t *end) {
-    for (; begin < end; begin += 64) _mm_prefetch((const char *)begin, _MM_HINT_T0);
+    for (; begin < end; begin += 64) fetch_line(begin);
 }
 
 /* n_b (1..2) blocks against queries g0 .. g0 + n_q - 1 (n_q 1..8). `ahead`: two blocks to prefetch, or NULL. */

@@ -132,9 +132,9 @@ INLINE void sums_tile(float *acc, int n_q, int d, int n_v, __mmask16 lanes, cons
             __m512i lo = _mm512_and_si512(x, nibble), hi = _mm512_and_si512(_mm512_srli_epi16(x, 4), nibble);
             c[v][0] = _mm512_shuffle_epi8(low, lo), c[v][1] = _mm512_shuffle_epi8(high, lo);
             c[v][2] = _mm512_shuffle_epi8(low, hi), c[v][3] = _mm512_shuffle_epi8(high, hi);
-            _mm_prefetch((const char *)at + STRETCH * block_bytes + 64 * v, _MM_HINT_T0);
+            fetch_line(at + STRETCH * block_bytes + 64 * v);
         }
-        _mm_prefetch((const char *)at + STRETCH * block_bytes + 64 * n_v - 1, _MM_HINT_T0);
+        fetch_line(at + STRETCH * block_bytes + 64 * n_v - 1);
         for (int g = 0; g < n_q; g++) {
             const int32_t *w8 = s->w8[b][g];
             __m512i total[PAIR];
