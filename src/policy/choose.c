@@ -218,6 +218,7 @@ void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, ig_scan_list
     const ig_policy *p = &c->base;
     const ig_kv_home *home = &p->shape.home;
     ig_pick_favour *favour = &out->favour;
+    int own = x->e.n - x->e.has_own; /* a guess is for a step that has yet to bring it */
     if (c->values.kernels) out->values = ig_policy_units(p, &c->values.sketch, x);
     if (home->memory) out->pieces = home->pieces, out->shift = home->shift;
     out->n = x->e.n;
@@ -229,7 +230,7 @@ void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, ig_scan_list
     out->rule = rule_of(p, x->e.n);
     favour->block = p->shape.block_tokens;
     favour->locality = (float)p->options.locality, favour->inertia = (float)p->options.inertia;
-    favour->used = ig_history_used(&c->history, ig_policy_head(p, x->layer, x->list), &favour->n_known);
+    favour->used = ig_history_used(&c->history, ig_policy_head(p, x->layer, x->list), own, &favour->n_known);
 }
 
 void ig_chooser_take(ig_policy *p, const ig_choosing *x) { note(p, x); }

@@ -25,20 +25,25 @@ void ig_history_close(ig_history *h) { ig_head_table_close(&h->heads); }
 static int after(int step) { return (step + 1) % IG_HISTORY_STEPS; }
 static int before(int step) { return (step + IG_HISTORY_STEPS - 1) % IG_HISTORY_STEPS; }
 
+/* The state when an entry has come; the same if it had. */
+static ig_history_state state_with(ig_history_state is, int entry) {
+    bool again = entry == is.next - 1;
+    if (again && is.met)
+        is.now = before(is.now);
+    else if (!again && (!is.met || entry < is.next))
+        memset(is.known, 0, sizeof is.known);
+    is.met = false;
+    is.next = entry + 1;
+    return is;
+}
+
 void ig_history_append(ig_history *h, size_t head, int entry) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
-    ig_history_state *is = &x->is;
-    bool again = entry == is->next - 1;
-    if (entry != is->next)
+    if (entry != x->is.next)
         x->was.next = -1; /* what is cut does not come back */
-    else if (is->met)
-        x->was = *is;
-    if (again && is->met)
-        is->now = before(is->now);
-    else if (!again && (!is->met || entry < is->next))
-        memset(is->known, 0, sizeof is->known);
-    is->met = false;
-    is->next = entry + 1;
+    else if (x->is.met)
+        x->was = x->is;
+    x->is = state_with(x->is, entry);
 }
 
 void ig_history_undo(ig_history *h, size_t head, int entry) {
@@ -52,20 +57,22 @@ void ig_history_resume(ig_history *h, size_t head, int entry) {
     x->was.next = -1;
 }
 
-/* [n_blocks] of the latest step. */
-static uint8_t *blocks_used(const ig_history *h, ig_history_head *x) {
-    return x->used + (size_t)x->is.now * h->n_blocks;
+/* [n_blocks] of the latest step of a state. */
+static uint8_t *blocks_used(const ig_history *h, ig_history_head *x, const ig_history_state *is) {
+    return x->used + (size_t)is->now * h->n_blocks;
 }
 
-const uint8_t *ig_history_used(const ig_history *h, size_t head, int *n) {
+const uint8_t *ig_history_used(const ig_history *h, size_t head, int entry, int *n) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
-    *n = x->is.known[x->is.now];
-    return blocks_used(h, x);
+    ig_history_state is = state_with(x->is, entry);
+    *n = is.known[is.now];
+    return blocks_used(h, x, &is);
 }
 
 double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia) {
-    int known;
-    const uint8_t *used = ig_history_used(h, head, &known);
+    ig_history_head *x = ig_head_table_at(&h->heads, head);
+    const uint8_t *used = blocks_used(h, x, &x->is);
+    int known = x->is.known[x->is.now];
     double more = 0;
     for (int b = 0, begin = 0; b < known && begin < n; b++, begin += h->block) {
         int end = begin + h->block < n ? begin + h->block : n;
@@ -86,7 +93,7 @@ void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_use
     x->is.now = after(x->is.now);
     x->is.known[x->is.now] = (int)known;
     x->is.met = true;
-    uint8_t *used = blocks_used(h, x);
+    uint8_t *used = blocks_used(h, x, &x->is);
     memset(used, 0, known);
     for (int i = 0, end = 0; i < n_used; i++) {
         if (index[i] < end) continue;

@@ -51,8 +51,9 @@ void ig_history_undo(ig_history *h, size_t head, int entry);
 void ig_history_resume(ig_history *h, size_t head, int entry);
 /* w[n] of entries in blocks that the latest step used becomes (1 + inertia) times as much. Returns what that adds. */
 double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia);
-/* What that goes by: 1 for each of the first *n blocks that the latest step used. */
-const uint8_t *ig_history_used(const ig_history *h, size_t head, int *n);
+/* What that goes by when this entry, a step's own, has come, whether it has or not: 1 for each of the first *n blocks
+ * that the latest step used. */
+const uint8_t *ig_history_used(const ig_history *h, size_t head, int entry, int *n);
 /* A step uses the entries index[n_used], ascending, of n. */
 void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_used, int n);
 

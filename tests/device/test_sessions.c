@@ -138,11 +138,12 @@ static void all_layers_at_once_after_drops(void **state) {
     close_tiny(NULL);
 }
 
-/* Steps of two sessions, beside the prompt of a third one. What they choose
- * and what is noted of it is the same whether each layer is looked at or not, with copies of all blocks or of a few,
- * with keys as they are or mapped by a sketch file. */
+/* Steps of two sessions, beside the prompt of a third one. What they choose and what is noted of it is the same whether
+ * each layer is looked at or not, with copies of all blocks or of a few, with keys as they are or mapped by a sketch
+ * file. So it is after a piece of a prompt, of a single token, and where a step is made again with another token: what
+ * was known of blocks used before is forgotten or taken back then. */
 static void late_steps_with(const ig_session_options *o, float *logits, ig_session_stats *stats_of) {
-    enum { MANY = 157, OTHER = 50, AT_ONCE = 2, LATE_STEPS = 6 };
+    enum { MANY = 157, OTHER = 50, AT_ONCE = 2, LATE_STEPS = 6, PIECE = 1, AGAIN = 5 };
     static int32_t many[MANY];
     ig_error err = {0};
     ig_session *s[AT_ONCE + 1];
@@ -151,7 +152,8 @@ static void late_steps_with(const ig_session_options *o, float *logits, ig_sessi
     for (int i = 0; i < AT_ONCE; i++) put(s[i], many + OTHER * i, MANY - OTHER * i);
     for (int k = 0; k < LATE_STEPS; k++) {
         int32_t next[AT_ONCE] = {k * 7 % N_VOCAB, k * 13 % N_VOCAB};
-        ig_batch_item items[AT_ONCE + 1] = {{.session = s[0], .ids = &next[0], .n = 1},
+        if (k == AGAIN) expect_ok(ig_session_cut(s[1], ig_session_tokens(s[1], NULL) - 1, &err), &err);
+        ig_batch_item items[AT_ONCE + 1] = {{.session = s[0], .ids = &next[0], .n = 1, .prompt = k == PIECE},
                                             {.session = s[1], .ids = &next[1], .n = 1},
                                             {.session = s[2], .ids = many + k, .n = 10, .prompt = true}};
         expect_ok(ig_batch_step(items, k < 3 ? AT_ONCE + 1 : AT_ONCE, &err), &err);

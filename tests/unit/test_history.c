@@ -32,7 +32,18 @@ static void expect_favoured(int n, int block) {
     assert_float_equal((float)more, (float)(3 * n_more), 0);
 }
 
-static void come(int entry) { ig_history_append(&history, 1, entry); }
+/* What is known when an entry has come was foreseen. */
+static void come(int entry) {
+    int known, still;
+    float w[N];
+    const uint8_t *used = ig_history_used(&history, 1, entry, &known);
+    for (int i = 0; i < N; i++) w[i] = 1;
+    ig_history_append(&history, 1, entry);
+    ig_history_favour(&history, 1, w, N, 3);
+    for (int i = 0; i < N; i++) assert_int_equal(w[i] > 1, i / BLOCK < known && used[i / BLOCK]);
+    assert_ptr_equal(ig_history_used(&history, 1, entry, &still), used);
+    assert_int_equal(still, known);
+}
 
 static int open_prompt(void **state) {
     ig_error err = {0};
