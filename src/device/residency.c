@@ -109,7 +109,7 @@ typedef struct touching {
     const ig_kv_view *view;
     int head;
     size_t first; /* block of the table */
-    bool ahead;
+    ig_touch_time when;
 } touching;
 
 static void order(const touching *t, const uint8_t *from, size_t block, uint32_t copy) {
@@ -139,10 +139,17 @@ static void touch_block(const touching *t, int i, int n) {
     const uint8_t *home = address(t->view, number, i);
     if (b->copy) {
         b->used = r->step;
-        found->hits += !t->ahead;
+        found->hits += t->when != IG_TOUCH_AHEAD;
         return;
     }
     uint32_t copy = home && is_worth(t, b, n) ? find_copy(r, &r->tables[t->view->table]) : 0;
+    bool in_place = t->when == IG_TOUCH_AFTER || (t->when == IG_TOUCH_NOW && !copy);
+    if (in_place) {
+        b->used = r->step;
+        b->paid += (uint32_t)n;
+        found->rows += (uint64_t)n;
+        found->bytes += (bytes * (size_t)n) >> t->view->shift;
+    }
     if (copy) {
         b->copy = copy;
         b->used = r->step;
@@ -151,12 +158,8 @@ static void touch_block(const touching *t, int i, int n) {
         order(t, home, block, copy);
         found->copied++;
         found->bytes += bytes;
-    } else if (!t->ahead) {
-        b->used = r->step;
-        b->paid += (uint32_t)n;
-        found->rows += (uint64_t)n;
-        found->bytes += (bytes * (size_t)n) >> t->view->shift;
-        if (b->told != home) order(t, home, block, 0);
+    } else if (in_place && b->told != home) {
+        order(t, home, block, 0);
     }
 }
 
@@ -183,12 +186,12 @@ static void start(ig_residency *r, int head) {
 }
 
 void ig_residency_touch(ig_residency *r, const ig_kv_view *views, int n_views, int head, int begin, int end,
-                        bool ahead) {
+                        ig_touch_time when) {
     int n_heads = r->shape.n_heads;
     start(r, head);
     for (int v = head * n_views / n_heads; v < (head + 1) * n_views / n_heads; v++) {
         const ig_kv_view *view = &views[v];
-        touching t = {r, view, head, view->table * r->shape.table_len, ahead};
+        touching t = {r, view, head, view->table * r->shape.table_len, when};
         touch_view(&t, begin, end < view->n ? end : view->n);
     }
 }
@@ -207,7 +210,7 @@ void ig_residency_tell(ig_residency *r, const ig_kv_view *views, int n_views, in
     int n_heads = r->shape.n_heads;
     start(r, head);
     for (int v = head * n_views / n_heads; v < (head + 1) * n_views / n_heads; v++) {
-        touching t = {r, &views[v], head, views[v].table * r->shape.table_len, false};
+        touching t = {r, &views[v], head, views[v].table * r->shape.table_len, IG_TOUCH_NOW};
         tell_view(&t);
     }
 }

@@ -99,16 +99,22 @@ static inline const uint8_t *ig_copy_address(const ig_residency *r, uint32_t cop
     return r->copies + (size_t)(copy - 1) * r->copy_bytes + 1;
 }
 
-/* Before touch(): views of this layer will be read. A layer before the last one begins a step; within one, copies of
- * what it has touched stay. */
+/* Before touch() and tell(), but not when rows were read: views of this layer will be read. A layer before the last one
+ * begins a step; within one, copies of what it has touched stay. */
 void ig_residency_begin(ig_residency *r, int layer);
-/* Rows [begin, end) of those of views [n_views] of a layer that belong to KV head number `head` are about to be read;
- * `ahead`: later perhaps. Fills orders, n_orders and found of that head. Several threads may call it for heads that
- * differ. */
+/* When rows are read that touch() is told of. */
+typedef enum ig_touch_time {
+    IG_TOUCH_NOW,   /* they are about to be */
+    IG_TOUCH_AHEAD, /* later perhaps */
+    IG_TOUCH_AFTER, /* they were, as tell() had it: a copy is for the next time */
+} ig_touch_time;
+
+/* Rows [begin, end) of those of views [n_views] of a layer that belong to KV head number `head`. Fills orders, n_orders
+ * and found of that head. Several threads may call it for heads that differ. */
 void ig_residency_touch(ig_residency *r, const ig_kv_view *views, int n_views, int head, int begin, int end,
-                        bool ahead);
-/* The same where the device alone knows which slots the views list: it is told where all blocks lie that these may be
- * in. touch() comes later, when the lists are known. */
+                        ig_touch_time when);
+/* In its place where the device alone knows which slots the views list: it is told where all blocks lie that these may
+ * be in. Until it has read them no other touch() may come, which might give up copies of these. */
 void ig_residency_tell(ig_residency *r, const ig_kv_view *views, int n_views, int head);
 
 #endif

@@ -127,6 +127,22 @@ static void full_stays(void **state) {
     close_tiny(NULL);
 }
 
+/* Without copies each entry that a step reads comes over the bus, also where the GPU alone had the list. */
+static void all_rows_are_counted(void **state) {
+    (void)state;
+    enum { BLOCK = 32 };
+    ig_session_options o = options_of("infinigen", "f16");
+    o.cache.speculate = "none";
+    open_on(TINY_LLAMA, &o);
+    ig_session *s = open_sized(&o, 0);
+    put(s, ids, PROMPT);
+    for (int k = 0; k < 2; k++) step(s, ids[k]);
+    assert_true(stats(s).used_entries > 0);
+    assert_int_equal(stats(s).decode_vram_read_bytes, stats(s).used_entries * 4096 / BLOCK);
+    ig_session_close(s);
+    close_tiny(NULL);
+}
+
 /* More than there is room for, of which everything is read: what is there stays, nothing is copied in turns. */
 static void full_does_not_thrash(void **state) {
     (void)state;
@@ -348,11 +364,12 @@ int main(void) {
     static kind kinds[] = {{TINY_LLAMA, "infinigen", "q8", NULL, 3, 0},
                            {TINY_LLAMA, "infinigen", "f16", "none", 0, 0.5},
                            {"tests/golden/models/opt", "infinigen-osdi24", "f16", NULL, 0, 0}};
-    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 7 };
+    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 8 };
     static ig_kv_type types[] = {IG_KV_F16, IG_KV_Q8};
     struct CMUnitTest tests[KINDS + OTHERS] = {cmocka_unit_test_prestate(any_lists, &types[0]),
                                                cmocka_unit_test_prestate(any_lists, &types[1]),
                                                cmocka_unit_test(full_stays),
+                                               cmocka_unit_test(all_rows_are_counted),
                                                cmocka_unit_test(full_does_not_thrash),
                                                cmocka_unit_test(batches),
                                                cmocka_unit_test(room),

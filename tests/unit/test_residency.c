@@ -130,14 +130,22 @@ static void make_views(world *w, int layer, int n_views, bool dense) {
     }
 }
 
-static void touch(world *w, int layer, int n_views, bool ahead) {
-    ig_residency_begin(w->r, layer);
+static void touch(world *w, int layer, int n_views, ig_touch_time when) {
+    if (when != IG_TOUCH_AFTER) ig_residency_begin(w->r, layer);
     for (int h = 0; h < HEADS; h++) {
         const ig_kv_traffic *x = &w->r->found[h];
-        ig_residency_touch(w->r, w->views, n_views, h, 0, LEN * ROWS, ahead);
+        ig_residency_touch(w->r, w->views, n_views, h, 0, LEN * ROWS, when);
         w->traffic.hits += x->hits, w->traffic.copied += x->copied;
         w->traffic.rows += x->rows, w->traffic.bytes += x->bytes;
     }
+    obey(w);
+}
+
+/* What a device is told that has the lists alone. */
+static void tell(world *w, int layer, int n_views) {
+    ig_residency_begin(w->r, layer);
+    for (int v = 0; v < n_views; v++) w->views[v].n_slots = LEN * ROWS;
+    for (int h = 0; h < HEADS; h++) ig_residency_tell(w->r, w->views, n_views, h);
     obey(w);
 }
 
@@ -164,11 +172,16 @@ static int live(world *w, int n_steps) {
         for (int k = roll(w, 6); k > 0; k--) move_block(w, roll(w, BLOCKS));
         if (roll(w, 200) == 0) ig_residency_share_out(w->r, roll(w, LAYERS));
         make_views(w, layer, n_views, roll(w, 4) == 0);
-        touch(w, layer, n_views, false);
+        bool told = roll(w, 3) == 0;
+        if (told)
+            tell(w, layer, n_views);
+        else
+            touch(w, layer, n_views, IG_TOUCH_NOW);
         stale += count_stale(w, n_views);
+        if (told) touch(w, layer, n_views, IG_TOUCH_AFTER);
         if (layer + 1 == LAYERS || roll(w, 2)) continue;
         make_views(w, layer + 1, HEADS, false);
-        touch(w, layer + 1, HEADS, true);
+        touch(w, layer + 1, HEADS, IG_TOUCH_AHEAD);
     }
     return stale;
 }
@@ -195,7 +208,7 @@ static void everything_fits(void **state) {
     world *w = open_world(BLOCKS, 0);
     for (int i = 0; i < 5 * LAYERS; i++) {
         make_views(w, i % LAYERS, HEADS, true);
-        touch(w, i % LAYERS, HEADS, false);
+        touch(w, i % LAYERS, HEADS, IG_TOUCH_NOW);
     }
     enum { FULL = LAYERS * HEADS * (LEN - 1), OPEN = LAYERS * HEADS };
     /* The last blocks hold a row less: copied in their second step. */
@@ -213,7 +226,7 @@ static void no_thrashing(void **state) {
     world *w = open_world(EACH * LAYERS * HEADS, 0);
     for (int i = 0; i < 10 * LAYERS; i++) {
         make_views(w, i % LAYERS, HEADS, true);
-        touch(w, i % LAYERS, HEADS, false);
+        touch(w, i % LAYERS, HEADS, IG_TOUCH_NOW);
     }
     assert_int_equal(w->traffic.copied, EACH * LAYERS * HEADS);
     assert_int_equal(w->traffic.hits, 9 * EACH * LAYERS * HEADS);
@@ -232,9 +245,10 @@ static void dense_layers(void **state) {
     }
 }
 
-/* A row of every block at each step is read in place until that has cost a copy. */
+/* A row of every block at each step is read in place until that has cost a copy. If this was not known before, the
+ * last row is read in place as well. */
 static void ski_rental(void **state) {
-    (void)state;
+    const bool *told = *state;
     world *w = open_world(BLOCKS, 0);
     for (int step = 1; step <= 2 * ROWS; step++) {
         uint64_t before = w->traffic.bytes;
@@ -244,11 +258,14 @@ static void ski_rental(void **state) {
                 for (int b = 0; b < LEN; b++) w->lists[v][b] = b * ROWS + 1;
                 w->views[v].n = LEN;
             }
-            touch(w, layer, HEADS, false);
+            if (*told) tell(w, layer, HEADS);
+            touch(w, layer, HEADS, *told ? IG_TOUCH_AFTER : IG_TOUCH_NOW);
         }
-        uint64_t row = BLOCKS * BLOCK_BYTES / ROWS, copy = BLOCKS * BLOCK_BYTES;
+        uint64_t row = BLOCKS * BLOCK_BYTES / ROWS, copy = BLOCKS * BLOCK_BYTES + (*told ? row : 0);
         assert_int_equal(w->traffic.bytes - before, step < ROWS ? row : step == ROWS ? copy : 0);
+        assert_int_equal(w->r->step, step);
     }
+    assert_int_equal(w->traffic.hits, ROWS * BLOCKS);
     close_world(w);
 }
 
@@ -264,7 +281,7 @@ static void idle_ones_leave(void **state) {
                 for (int i = 0; i < EACH * ROWS; i++) w->lists[v][i] = i + (step >= 2 ? EACH * ROWS : 0);
                 w->views[v].n = EACH * ROWS;
             }
-            touch(w, layer, HEADS, false);
+            touch(w, layer, HEADS, IG_TOUCH_NOW);
         }
         uint64_t rounds = step < 4 ? 1 : 2;
         assert_int_equal(w->traffic.copied, rounds * EACH * LAYERS * HEADS);
@@ -273,8 +290,13 @@ static void idle_ones_leave(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(always_current), cmocka_unit_test(everything_fits),
-                                       cmocka_unit_test(no_thrashing),   cmocka_unit_test(dense_layers),
-                                       cmocka_unit_test(ski_rental),     cmocka_unit_test(idle_ones_leave)};
+    static bool told[] = {false, true};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(always_current),
+                                       cmocka_unit_test(everything_fits),
+                                       cmocka_unit_test(no_thrashing),
+                                       cmocka_unit_test(dense_layers),
+                                       cmocka_unit_test_prestate(ski_rental, &told[0]),
+                                       cmocka_unit_test_prestate(ski_rental, &told[1]),
+                                       cmocka_unit_test(idle_ones_leave)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

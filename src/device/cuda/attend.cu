@@ -45,7 +45,7 @@ typedef struct touching {
     ig_residency *r;
     const ig_kv_view *views;
     int n_views, begin, end;
-    bool ahead;
+    ig_touch_time when;
 } touching;
 
 static void touch_task(void *arg, int head, int thread) {
@@ -54,7 +54,7 @@ static void touch_task(void *arg, int head, int thread) {
     if (t->views->n_listed)
         ig_residency_tell(t->r, t->views, t->n_views, head);
     else
-        ig_residency_touch(t->r, t->views, t->n_views, head, t->begin, t->end, t->ahead);
+        ig_residency_touch(t->r, t->views, t->n_views, head, t->begin, t->end, t->when);
 }
 
 /* Carries out what touching has found. */
@@ -91,13 +91,13 @@ static void count_traffic(ig_kv_traffic *sum, const ig_kv_traffic *x) {
 }
 
 /* Copies what is to be copied of rows [begin, end) of a layer's views, and has the GPU know where their blocks lie. */
-static void bring(gpu *g, cudaStream_t s, const ig_kv_view *views, int n_views, int begin, int end) {
+static void bring(gpu *g, ig_touch_time when, const ig_kv_view *views, int n_views, int begin, int end) {
     ig_residency *r = views[0].copies;
-    touching t = {r, views, n_views, begin, end, s == g->ahead};
+    touching t = {r, views, n_views, begin, end, when};
     int n_rows = 0;
     if (!r) return;
     for (int v = 0; v < n_views; v++) n_rows += views[v].n_listed ? views[v].n_slots : views[v].n;
-    if (!views[0].n_listed) ig_residency_begin(r, (int)(views[0].table / (size_t)r->shape.n_heads));
+    if (when != IG_TOUCH_AFTER) ig_residency_begin(r, (int)(views[0].table / (size_t)r->shape.n_heads));
     if (n_rows > FEW_ROWS)
         ig_pool_run(g->pool, r->shape.n_heads, touch_task, &t);
     else
@@ -106,19 +106,19 @@ static void bring(gpu *g, cudaStream_t s, const ig_kv_view *views, int n_views, 
         count_traffic(&r->total, &r->found[h]);
         count_traffic(views[0].traffic, &r->found[h]);
     }
-    fill(g, s, r);
+    fill(g, when == IG_TOUCH_AHEAD ? g->ahead : g->stream, r);
 }
 
 void ig_cuda_prefetch(ig_device *d, const ig_kv_view *views, int n_views) {
     gpu *g = enter(d);
-    bring(g, g->ahead, views, n_views, 0, INT_MAX);
+    bring(g, IG_TOUCH_AHEAD, views, n_views, 0, INT_MAX);
     note(g, cudaEventRecord(g->brought, g->ahead));
     leave(g);
 }
 
 void ig_cuda_has_read(ig_device *d, const ig_kv_view *views, int n_views) {
     gpu *g = enter(d);
-    bring(g, g->stream, views, n_views, 0, INT_MAX);
+    bring(g, IG_TOUCH_AFTER, views, n_views, 0, INT_MAX);
     leave(g);
 }
 
@@ -128,7 +128,7 @@ void ig_cuda_has_read(ig_device *d, const ig_kv_view *views, int n_views) {
 static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attention *jobs, int n, int begin, int end) {
     if (g->is_ahead) note(g, cudaStreamWaitEvent(g->stream, g->brought, 0));
     g->is_ahead = false;
-    for (int i = 0; i < n; i++) bring(g, g->stream, jobs[i].views, s->n_kv_heads, begin, end);
+    for (int i = 0; i < n; i++) bring(g, IG_TOUCH_NOW, jobs[i].views, s->n_kv_heads, begin, end);
     if (ig_cuda_mail_job_bytes<ig_attention>(n, s->n_kv_heads) > ig_cuda_mail_room(&g->mail)) wait(g);
     ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, s->n_kv_heads);
     for (int i = 0; i < n; i++)
