@@ -319,6 +319,75 @@ static void any_lists(void **state) {
     ig_context_close(ctx);
 }
 
+static void attend_views(stores *x, int n_jobs, ig_kv_view views[][KV_HEADS]) {
+    ig_attention jobs[2] = {0};
+    ig_error err = {0};
+    for (int i = 0; i < n_jobs; i++)
+        jobs[i] = (ig_attention){.q = x->q, .out = x->out + i * HEADS * DIM, .n_tokens = 1, .views = views[i]};
+    x->dev->ops->attend(x->dev, &x->shape, jobs, n_jobs);
+    expect_ok(x->dev->ops->finish(x->dev, &err), &err);
+}
+
+static void view_rows(stores *x, int i, int layer, int first, int n, ig_kv_view *views) {
+    for (int h = 0; h < KV_HEADS; h++) views[h] = ig_kv_fetch(x->kv[i], layer, h, NULL, first, n);
+}
+
+/* A list that only the GPU has wants blocks whose copies have been idle; in the same call another sequence of the
+ * memory takes these copies for blocks of its own. */
+static void copies_that_a_hidden_list_wants(void **state) {
+    (void)state;
+    enum { BLOCK = 32, FULL = 2 * BLOCK, N = 5 * BLOCK - 3, IDLE = 4, TABLE_BYTES = 4096, COPIES = 2 };
+    ig_error err = {0};
+    ig_context_options c = ig_context_defaults();
+    stores x = {.dice = {5}, .shape = {HEADS, KV_HEADS, DIM, 0.125f}};
+    ig_kv_view views[2][KV_HEADS];
+    ig_kv_memory *memory;
+    c.device = "cuda";
+    expect_ok(ig_context_open(&ctx, &c, &err), &err);
+    x.dev = ctx->device;
+    ig_kv_shape shape = {LAYERS, KV_HEADS, DIM, TOKENS, 16};
+    ig_kv_options o = {.device = x.dev, .type = IG_KV_F16, .n_sequences = 2};
+    expect_ok(ig_kv_open(&x.kv[0], &shape, &o, &err), &err);
+    o.vram_bytes = LAYERS * KV_HEADS * COPIES * 4096 + TABLE_BYTES - 1;
+    expect_ok(ig_kv_memory_open(&memory, &shape, &o, &err), &err);
+    for (int i = 1; i < N_KVS; i++) expect_ok(ig_kv_open_in(&x.kv[i], memory, &err), &err);
+    x.q = ig_device_alloc(x.dev, IG_PLACE_HOST, HEADS * DIM * sizeof(float));
+    x.out = ig_device_alloc(x.dev, IG_PLACE_HOST, 2 * HEADS * DIM * sizeof(float));
+    x.lists = ig_device_alloc(x.dev, IG_PLACE_HOST, (FULL + 1) * sizeof(int32_t));
+    int32_t *hidden = ig_device_alloc(x.dev, IG_PLACE_DEVICE, (FULL + 1) * sizeof(int32_t));
+    expect_ok(x.dev->ops->reserve(x.dev, &(ig_device_need){1, 64, TOKENS, x.shape}, &err), &err);
+    for (int i = 0; i < HEADS * DIM; i++) x.q[i] = (float)(roll(&x, 100) - 50) / 50;
+    for (int i = 0; i <= FULL; i++) x.lists[i] = i;
+    x.dev->ops->copy(x.dev, hidden, x.lists, (FULL + 1) * sizeof *hidden); /* the last one is their number */
+    for (int l = 0; l < LAYERS; l++) add_tokens(&x, l, N);
+    static float want[HEADS * DIM];
+    view_rows(&x, 0, 0, 0, FULL, views[0]);
+    attend_views(&x, 1, views);
+    memcpy(want, x.out, sizeof want);
+    view_rows(&x, 1, 0, 0, FULL, views[0]);
+    attend_views(&x, 1, views);
+    for (int step = 0; step < IDLE; step++)
+        for (int l = LAYERS; l-- > 0;) view_rows(&x, 1, l, N - 1, 1, views[0]), attend_views(&x, 1, views);
+    for (int h = 0; h < KV_HEADS; h++) {
+        views[0][h] = ig_kv_fetch(x.kv[1], 0, h, hidden, 0, FULL);
+        views[0][h].n_listed = hidden + FULL, views[0][h].n_slots = N;
+    }
+    view_rows(&x, 2, 0, FULL, FULL, views[1]);
+    attend_views(&x, 2, views);
+    for (int i = 1; i < N_KVS; i++) {
+        ig_kv_stats st;
+        ig_kv_get_stats(x.kv[i], &st);
+        assert_int_equal(st.bus.copied, COPIES * KV_HEADS);
+    }
+    assert_memory_equal(x.out, want, sizeof want);
+    for (int i = 0; i < N_KVS; i++) ig_kv_close(x.kv[i]);
+    ig_kv_memory_close(memory);
+    void *pinned[] = {x.q, x.out, x.lists};
+    for (int i = 0; i < 3; i++) ig_device_free(x.dev, IG_PLACE_HOST, pinned[i], 0);
+    ig_device_free(x.dev, IG_PLACE_DEVICE, hidden, 0);
+    ig_context_close(ctx);
+}
+
 /* ---- the rest ------------------------------------------------------------------------------- */
 
 /* Of the stand-in for a GPU (cuda_on_cpu.h) alone, since drivers take memory in pieces of megabytes: the memory that
@@ -364,10 +433,11 @@ int main(void) {
     static kind kinds[] = {{TINY_LLAMA, "infinigen", "q8", NULL, 3, 0},
                            {TINY_LLAMA, "infinigen", "f16", "none", 0, 0.5},
                            {"tests/golden/models/opt", "infinigen-osdi24", "f16", NULL, 0, 0}};
-    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 8 };
+    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 9 };
     static ig_kv_type types[] = {IG_KV_F16, IG_KV_Q8};
     struct CMUnitTest tests[KINDS + OTHERS] = {cmocka_unit_test_prestate(any_lists, &types[0]),
                                                cmocka_unit_test_prestate(any_lists, &types[1]),
+                                               cmocka_unit_test(copies_that_a_hidden_list_wants),
                                                cmocka_unit_test(full_stays),
                                                cmocka_unit_test(all_rows_are_counted),
                                                cmocka_unit_test(full_does_not_thrash),

@@ -128,7 +128,10 @@ void ig_cuda_has_read(ig_device *d, const ig_kv_view *views, int n_views) {
 static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attention *jobs, int n, int begin, int end) {
     if (g->is_ahead) note(g, cudaStreamWaitEvent(g->stream, g->brought, 0));
     g->is_ahead = false;
-    for (int i = 0; i < n; i++) bring(g, IG_TOUCH_NOW, jobs[i].views, s->n_kv_heads, begin, end);
+    for (int listed = 0; listed < 2; listed++) /* the others may give up copies that lists of the GPU want */
+        for (int i = 0; i < n; i++)
+            if ((jobs[i].views->n_listed != NULL) == listed)
+                bring(g, IG_TOUCH_NOW, jobs[i].views, s->n_kv_heads, begin, end);
     if (ig_cuda_mail_job_bytes<ig_attention>(n, s->n_kv_heads) > ig_cuda_mail_room(&g->mail)) wait(g);
     ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, s->n_kv_heads);
     for (int i = 0; i < n; i++)
