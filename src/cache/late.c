@@ -49,7 +49,7 @@ void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, ig_kv_view
     }
 }
 
-/* What was chosen of a layer becomes the sequence's choice, and its policy, its statistics and the device see it. */
+/* What was chosen of a layer becomes the sequence's choice, and its policy and the device see it. */
 static void see_hidden(const ig_step *step, ig_segment *seg) {
     ig_sequence *seq = seg->seq;
     ig_selection *to = &seq->chosen;
@@ -67,7 +67,6 @@ static void see_hidden(const ig_step *step, ig_segment *seg) {
         seq->policy->ops->take(seq->policy, &x);
         views[h] = ig_kv_fetch(seq->kv, step->layer, h, x.index, 0, x.n);
     }
-    ig_step_observe(step, seg);
     step->dev->ops->has_read(step->dev, views, seq->n_lists);
 }
 
@@ -82,6 +81,7 @@ void ig_step_catch_up(ig_step *step) {
         for (int s = 0; s < step->n_segments; s++) {
             ig_segment *seg = &step->segments[s];
             if (!seg->status && ig_step_is_hidden(step, seg)) see_hidden(step, seg);
+            ig_step_observe(step, seg);
         }
     ig_step_lap(step->x, IG_STEP_SELECT);
 }

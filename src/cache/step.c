@@ -457,9 +457,8 @@ ig_status ig_step_attend(ig_step *step, ig_error *err) {
     attend_decode(step);
     ig_status status = must_finish(step) ? finish(step, err) : IG_OK;
     ig_step_lap(step->x, IG_STEP_ATTEND);
-    for (int s = 0; s < step->n_segments && !status; s++)
-        if (!step->segments[s].alone && !ig_step_is_hidden(step, &step->segments[s]))
-            ig_step_observe(step, &step->segments[s]);
+    for (int s = 0; s < step->n_segments && !status && !step->is_late; s++)
+        if (!step->segments[s].alone) ig_step_observe(step, &step->segments[s]);
     for (int s = 0; s < step->n_segments && !status; s++) {
         if (!step->segments[s].alone) continue;
         ig_step_lap(step->x, IG_STEP_OTHER);

@@ -356,7 +356,7 @@ static void tiers(void **state) {
 }
 
 /* A token of one of two sessions, in a step that they share. BAD, where it is one that the model's numbers break at. */
-static void step_of_two(const char *policy, ig_batch_item items[2], float *logits) {
+static void step_of_two(const char *policy, ig_batch_item items[2], float *logits, ig_session_stats *st) {
     enum { BAD = 77 };
     static const int32_t bad = BAD, good = 3;
     ig_error err = {0};
@@ -376,11 +376,12 @@ static void step_of_two(const char *policy, ig_batch_item items[2], float *logit
     assert_int_equal(ig_session_tokens(s[0], NULL), PROMPT);
     expect_ok(items[1].status, &items[1].error);
     memcpy(logits, ig_session_logits(s[1]), N_VOCAB * sizeof *logits);
+    ig_session_get_stats(s[1], st);
     ig_session_close(s[0]), ig_session_close(s[1]);
 }
 
-/* Numbers that are not finite are found after the fact, but before anything is kept or told; the error is the CPU's,
- * and of a step for two sessions only the one fails that they are of. */
+/* Numbers that are not finite are found after the fact, but before anything is kept, told or counted; the error is the
+ * CPU's, and of a step for two sessions only the one fails that they are of. */
 static void broken_models_with(const char *policy, size_t n) {
     static const char *const names[] = {"model.embed_tokens.weight",
                                         "model.layers.1.self_attn.k_proj.weight",
@@ -392,6 +393,7 @@ static void broken_models_with(const char *policy, size_t n) {
         static float logits[2][N_VOCAB];
         ig_error err = {0};
         ig_batch_item items[2][2] = {0};
+        ig_session_stats st_of[2] = {0};
         ig_safetensors *st;
         tiny_copy copy = copy_tiny("mistral");
         expect_ok(ig_safetensors_open_memory(&st, copy.bytes, copy.n, "mistral", &err), &err);
@@ -402,12 +404,13 @@ static void broken_models_with(const char *policy, size_t n) {
         temp_dir_write(&copy.dir, "model.safetensors", copy.bytes, copy.n);
         for (int d = 0; d < 2; d++) {
             open_on(copy.dir.path, d ? "cuda" : "cpu");
-            step_of_two(policy, items[d], logits[d]);
+            step_of_two(policy, items[d], logits[d], &st_of[d]);
             close_tiny(NULL);
         }
         assert_int_equal(items[0][0].status, IG_E_NUMBER);
         assert_int_equal(items[1][0].status, IG_E_NUMBER);
         assert_string_equal(items[1][0].error.text, items[0][0].error.text);
+        assert_int_equal(st_of[1].seen_entries, st_of[0].seen_entries);
         for (int k = 0; i == 0 && k < N_VOCAB; k++) assert_true(fabsf(logits[0][k] - logits[1][k]) < 3e-2f);
         ig_safetensors_close(st);
         drop_tiny_copy(&copy);
