@@ -151,7 +151,8 @@ typedef struct ig_pick_favour {
 
 /* Entries of a KV head, slots 0 .. n - 1, that a device chooses from for the queries of a group: it weighs them by
  * their sketches, picks by these weights, and finds what the others add to the attention. The last entry may be so new
- * that nothing was sketched of it: it is weighed by its key itself. */
+ * that nothing was sketched of it: it is weighed by its key itself, and must be one that the rule chooses in any case.
+ */
 typedef struct ig_scan_list {
     ig_units keys, values;  /* no values: nothing is estimated */
     const uint32_t *pieces; /* unit i is number (pieces[i >> shift] << shift) + its low bits; NULL: number i */

@@ -281,8 +281,20 @@ static void like_the_cpu(void **state) {
     for (int i = 0; i < LISTS; i++) close_head(&x[i]);
 }
 
-/* An entry of which nothing was sketched is weighed by its key, also where its unit is a new one: what is there of its
- * sketch is not looked at. Without a wait all is there when the device is waited for, in both places. */
+/* Whether the GPU's copy of the last entry's unit is what the host has. */
+static bool has_last_unit(const head *x, int v) {
+    size_t at = number_of(x, (x->n - 1) / UNIT) * x->bytes[v];
+    uint8_t *pinned = take(IG_PLACE_HOST, x->bytes[v]);
+    devices[GPU]->ops->copy(devices[GPU], pinned, x->dev[v] + at, x->bytes[v]);
+    finish(GPU);
+    bool is_same = memcmp(pinned, x->host[v] + at, x->bytes[v]) == 0;
+    ig_device_free(devices[GPU], IG_PLACE_HOST, pinned, 0);
+    return is_same;
+}
+
+/* An entry of which nothing was sketched is weighed by its key, also where its unit is a new one, which is not brought
+ * then: what is there of its sketch is not looked at. Without a wait all is there when the device is waited for, in
+ * both places. */
 static void an_entry_without_sketch(void **state) {
     static const int lengths[] = {1, 17, 512, 513, 700};
     head x[LISTS] = {open_head(1, 64, 64, 0), open_head(3, 32, 64, 1), open_head(MAX_GROUP, 96, 128, 2)};
@@ -301,6 +313,7 @@ static void an_entry_without_sketch(void **state) {
             expect_weights(&x[i]);
             expect_picks(&lists[i], weights_of(&x[i]), 0);
             expect_rest(&x[i], x[i].index, *x[i].n_index);
+            for (int v = 0; v < 2; v++) assert_int_equal(has_last_unit(&x[i], v), lengths[l] % UNIT != 1);
             assert_int_equal(x[i].picked[MAX_N], *x[i].n_index);
             assert_memory_equal(x[i].picked, x[i].index, (size_t)*x[i].n_index * sizeof *x[i].index);
         }
