@@ -14,12 +14,12 @@ bool ig_sequence_is_watched(const ig_sequence *seq) {
     return ig_kv_has_disk(seq->kv) || seq->limit || ops->limit || ops->observe || seq->audit.every;
 }
 
-/* Whether the device can choose by itself: nothing is guessed beside it, and the step's own entry, which has no sketch
- * yet, is chosen as a recent one. */
+/* Whether the device can choose by itself: nothing is guessed beside it. The step's own entry, which has no sketch yet,
+ * is chosen as a recent one, of which there is one at least. */
 static bool may_hide(const ig_sequence *seq) {
     bool guesses =
         seq->speculate == IG_SPECULATE_PAPER || (seq->speculate != IG_SPECULATE_NONE && ig_sequence_reads_ahead(seq));
-    return seq->late.most && !guesses && seq->policy->options.n_recent > 0;
+    return seq->late.most && !guesses;
 }
 
 bool ig_step_may_be_late(const ig_step *step) {
