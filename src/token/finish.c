@@ -98,16 +98,24 @@ static void find_byte_tokens(ig_tokenizer *t) {
     }
 }
 
-/* Texts that end a generation in the models known, whatever a file forgets to say. */
+static bool is(ig_text text, const char *name) {
+    return text.size == strlen(name) && memcmp(text.data, name, text.size) == 0;
+}
+
+bool ig_tokenizer_names_end(ig_text text) {
+    static const char *const names[] = {"<|im_end|>",      "<|eot_id|>", "<|eom_id|>",   "<|endoftext|>",
+                                        "<|end_of_text|>", "<|end|>",    "<end_of_turn>"};
+    for (size_t i = 0; i < IG_COUNT(names); i++)
+        if (is(text, names[i])) return true;
+    return false;
+}
+
+/* What ends a generation in the models known, whatever a file forgets to say. */
 static void find_end_tokens(ig_tokenizer *t) {
-    static const char *const texts[] = {"<|im_end|>",      "<|eot_id|>", "<|eom_id|>",    "<|endoftext|>",
-                                        "<|end_of_text|>", "<|end|>",    "<end_of_turn>", "</s>"};
     for (int32_t id = 0; id < t->vocab.n; id++) {
         ig_text piece = ig_vocab_text(&t->vocab, id);
         if (t->vocab.tokens[id].kind != IG_TOKEN_CONTROL) continue;
-        for (size_t i = 0; i < IG_COUNT(texts); i++)
-            if (strlen(texts[i]) == piece.size && memcmp(texts[i], piece.data, piece.size) == 0)
-                ig_tokenizer_set_end(t, id);
+        if (ig_tokenizer_names_end(piece) || is(piece, "</s>")) ig_tokenizer_set_end(t, id);
     }
     ig_tokenizer_set_end(t, t->eos);
 }

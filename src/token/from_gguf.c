@@ -67,6 +67,8 @@ static ig_status read_kind(const source *s, int32_t id, ig_text text, ig_token_k
         return ig_fail(s->err, IG_E_FORMAT, "%s: %stoken_type: token %d has the unknown type %lld", ig_gguf_path(s->g),
                        KEY, id, (long long)type);
     *kind = (ig_token_kind)type;
+    /* Some converters call these words or a user's tokens. */
+    if ((*kind == IG_TOKEN_NORMAL || *kind == IG_TOKEN_USER) && ig_tokenizer_names_end(text)) *kind = IG_TOKEN_CONTROL;
     if (*kind == IG_TOKEN_BYTE && ig_tokenizer_byte_of(text.data, text.size) < 0)
         return ig_fail(s->err, IG_E_FORMAT, "%s: %stokens: byte token %d is '%.*s', not of the form <0x0A>",
                        ig_gguf_path(s->g), KEY, id, (int)(text.size < 32 ? text.size : 32), text.data);

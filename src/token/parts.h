@@ -52,6 +52,8 @@ bool ig_tokenizer_normalize(const ig_tokenizer *t, ig_buffer *out, ig_text text,
 ig_status ig_tokenizer_finish(ig_tokenizer *t, const char *where, ig_error *err);
 /* Flags `id` as one that ends a generation; an id out of range is ignored. */
 void ig_tokenizer_set_end(ig_tokenizer *t, int64_t id);
+/* Whether a token of this text ends a generation in the models known. Not "</s>", which may be an ordinary word. */
+bool ig_tokenizer_names_end(ig_text text);
 /* The byte of a token written "<0x0A>", or -1. */
 int ig_tokenizer_byte_of(const char *text, size_t n);
 /* Merge rule `i` of a builder: both parts in the form they have in the vocabulary table. */

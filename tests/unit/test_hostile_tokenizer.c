@@ -445,6 +445,30 @@ static void test_gguf_merged_token(void **state) {
     temp_dir_close(&d);
 }
 
+/* The marks that end an answer are special tokens, also where a file calls them words or a user's tokens. */
+static void test_gguf_end_tokens(void **state) {
+    (void)state;
+    for (int32_t type = 1; type <= 4; type += 3) {
+        temp_dir d = temp_dir_open();
+        tiny t = gguf_valid(false);
+        ig_tokenizer *tokenizer;
+        ig_error err;
+        int32_t ids[16];
+        ig_ids out = {.ids = ids, .cap = 16};
+        put_texts(&t, K "tokens", "<s> a b ab <|end|>");
+        put_types(&t, 5, type);
+        assert_int_equal(open_gguf(&tokenizer, &d, &t, &err), IG_OK);
+        assert_true(ig_tokenizer_is_end(tokenizer, 4));
+        assert_int_equal(ig_tokenizer_piece(tokenizer, 4, false, NULL, 0), 0);
+        ig_status s = ig_tokenizer_encode(tokenizer, &out, "a<|end|>", 8, IG_TOKENIZE_PARSE_SPECIAL, &err);
+        assert_int_equal(s, IG_OK);
+        assert_int_equal(out.n, 2);
+        assert_int_equal(ids[1], 4);
+        ig_tokenizer_close(tokenizer);
+        temp_dir_close(&d);
+    }
+}
+
 /* ---- failing allocations -------------------------------------------------- */
 
 static void check_failing(const char *directory) {
@@ -516,11 +540,17 @@ static void test_failing_gguf(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_json),           cmocka_unit_test(test_merges),
-        cmocka_unit_test(test_nested_and_cut), cmocka_unit_test(test_expression_is_bounded),
-        cmocka_unit_test(test_no_tokenizer),   cmocka_unit_test(test_gguf),
-        cmocka_unit_test(test_gguf_odd_texts), cmocka_unit_test(test_gguf_merged_token),
-        cmocka_unit_test(test_failing_json),   cmocka_unit_test(test_failing_merges),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_nested_and_cut),
+        cmocka_unit_test(test_expression_is_bounded),
+        cmocka_unit_test(test_no_tokenizer),
+        cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_gguf_odd_texts),
+        cmocka_unit_test(test_gguf_merged_token),
+        cmocka_unit_test(test_gguf_end_tokens),
+        cmocka_unit_test(test_failing_json),
+        cmocka_unit_test(test_failing_merges),
         cmocka_unit_test(test_failing_gguf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
