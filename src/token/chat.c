@@ -13,6 +13,19 @@
 
 static bool has(const char *template, const char *mark) { return strstr(template, mark) != NULL; }
 
+/* Whether a Llama 3 template begins a message other than an answer with words of its own. */
+static bool has_own_words(const char *template) {
+    static const char mark[] = "<|end_header_id|>", answer[] = "assistant";
+    for (const char *at = template; (at = strstr(at, mark)) != NULL;) {
+        size_t before = (size_t)(at - template), n = sizeof answer - 1;
+        bool answers = before >= n && strncmp(at - n, answer, n) == 0;
+        at += sizeof mark - 1;
+        while (*at == '\n' || strncmp(at, "\\n", 2) == 0) at += *at == '\n' ? 1 : 2;
+        if (!answers && *at && !strchr("'\"{", *at)) return true;
+    }
+    return false;
+}
+
 ig_chat_format ig_chat_detect(const char *jinja_template) {
     const char *t = jinja_template;
     if (!t) return IG_CHAT_UNKNOWN;
@@ -20,7 +33,8 @@ ig_chat_format ig_chat_detect(const char *jinja_template) {
         return has(t, "<|im_end|>") && !has(t, "<|im_sep|>") && !has(t, "strftime_now") ? IG_CHAT_CHATML
                                                                                         : IG_CHAT_UNKNOWN;
     if (has(t, "<|start_header_id|>"))
-        return has(t, "<|end_header_id|>") && has(t, "<|eot_id|>") ? IG_CHAT_LLAMA3 : IG_CHAT_UNKNOWN;
+        return has(t, "<|end_header_id|>") && has(t, "<|eot_id|>") && !has_own_words(t) ? IG_CHAT_LLAMA3
+                                                                                        : IG_CHAT_UNKNOWN;
     if (!has(t, "[INST]") || !has(t, "[/INST]") || has(t, "[SYSTEM_PROMPT]")) return IG_CHAT_UNKNOWN;
     return has(t, "<<SYS>>") ? IG_CHAT_LLAMA2 : IG_CHAT_MISTRAL;
 }

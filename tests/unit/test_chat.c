@@ -39,6 +39,9 @@
 #define LLAMA3                                                                                              \
     "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] | trim + " \
     "'<|eot_id|>' }}"
+#define LLAMA3_SYSTEM                                                                                 \
+    "{{ '<|start_header_id|>system<|end_header_id|>\\n\\n' + system_message + '<|eot_id|>' }}" LLAMA3 \
+    "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n<think>' }}"
 #define LLAMA31                                                                                   \
     "{%- set date_string = \"26 Jul 2024\" %}{{- \"Cutting Knowledge Date: December 2023\\n\" }}" \
     "{{- \"Today Date: \" + date_string + \"\\n\\n\" }}" LLAMA3
@@ -90,6 +93,9 @@ static const struct {
     {IG_CHAT_CHATML, QWQ, MESSAGES(reasoned), false,
      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
      "<|im_start|>assistant\nd<|im_end|>\n"},
+    {IG_CHAT_LLAMA3, LLAMA3_SYSTEM, MESSAGES(plain), true,
+     "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n<"
+     "think>"},
     {IG_CHAT_CHATML, YI, MESSAGES(plain), true, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"},
     {IG_CHAT_LLAMA2, LLAMA2, MESSAGES(talk), true,
      "[INST] <<SYS>>\nS \n<</SYS>>\n\n a [/INST] b </s><s>[INST] c [/INST]"},
@@ -137,7 +143,8 @@ static void test_unknown(void **state) {
                                             "[INST]",
                                             "[SYSTEM_PROMPT][INST][/INST]",
                                             "<|user|>{{ content }}",
-                                            "<|start_header_id|>"};
+                                            "<|start_header_id|>",
+                                            "'<|start_header_id|>system<|end_header_id|>\\n\\nCall functions.'" LLAMA3};
     ig_buffer out = {0};
     ig_error err;
     assert_int_equal(ig_chat_detect(NULL), IG_CHAT_UNKNOWN);
