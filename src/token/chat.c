@@ -200,7 +200,8 @@ static void render_chatml(ig_buffer *out, const char *template, const ig_chat_me
     ig_buffer system = {0};
     bool reasons = has(template, "last_query_index") && has(template, "</think>"),
          cuts = !reasons && has(template, ".split('</think>')[-1]"), /* QwQ */
-        strips = cuts && has(template, ".split('</think>')[-1].lstrip('\\n')"), trimmed = !reasons && trims(template);
+        strips = cuts && has(template, ".split('</think>')[-1].lstrip('\\n')"),
+         keeps_last = cuts && has(template, "if not loop.last"), trimmed = !reasons && trims(template);
     size_t question = n - 1;
     for (size_t i = n; i-- > 0 && reasons;)
         if (is_role(&messages[i], "user")) {
@@ -211,9 +212,9 @@ static void render_chatml(ig_buffer *out, const char *template, const ig_chat_me
         add_chatml(out, "system", system.size ? system.data : "", false);
     for (size_t i = 0; i < n; i++) {
         const char *content = messages[i].content;
-        bool answers = is_role(&messages[i], "assistant");
-        if (answers && cuts) content = find_answer(content);
-        while (answers && strips && *content == '\n') content++;
+        bool answers = is_role(&messages[i], "assistant"), cut = answers && cuts && !(keeps_last && i + 1 == n);
+        if (cut) content = find_answer(content);
+        while (cut && strips && *content == '\n') content++;
         if (answers && reasons)
             add_reasoned(out, content, i > question, i + 1 == n);
         else

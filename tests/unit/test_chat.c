@@ -25,6 +25,7 @@
     "{{- '<|im_start|>system\\nYou\\'re Qwen.\\n\"Ok\"<|im_end|>\\n' }}{%- endif %}" CHATML
 #define QWEN3 "{%- set ns = namespace(last_query_index=0) %}{{ '</think>' }}{{ x|trim }}" CHATML
 #define QWQ "{%- set content = message.content.split('</think>')[-1].lstrip('\\n') %}" CHATML
+#define QWQ_LATER "{%- if not loop.last %}" QWQ
 #define YI                                                                                                \
     "{{ system_message }}{{ '<|im_start|>user\\n' + content + '<|im_end|>\\n<|im_start|>assistant\\n' }}" \
     "{{ content + '<|im_end|>' + '\\n' }}"
@@ -93,6 +94,9 @@ static const struct {
     {IG_CHAT_CHATML, QWQ, MESSAGES(reasoned), false,
      "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
      "<|im_start|>assistant\nd<|im_end|>\n"},
+    {IG_CHAT_CHATML, QWQ_LATER, MESSAGES(reasoned), false,
+     "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\nc<|im_end|>\n"
+     "<|im_start|>assistant\n<think>so</think>d<|im_end|>\n"},
     {IG_CHAT_LLAMA3, LLAMA3_SYSTEM, MESSAGES(plain), true,
      "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n<"
      "think>"},
