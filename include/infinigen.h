@@ -478,8 +478,8 @@ IG_API void ig_cache_get_stats(const ig_cache *cache, ig_cache_stats *out);
 
 /* ---- prepared sketches -------------------------------------------------- */
 
-/* Which model this is, for naming its files: the same for every copy, another for another model, quantisation or window.
- * 0 if it was opened without weights. */
+/* Which model this is, for naming its files: the same for every copy, another for another model, quantisation or
+ * window. 0 if it was opened without weights. */
 IG_API uint64_t ig_model_identity(const ig_model *model);
 
 /* What a sketch file holds: maps that keep the scores best, for "infinigen", or the paper's orthogonal matrices, for

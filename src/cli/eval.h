@@ -58,10 +58,10 @@ typedef struct ig_cli_evaluation {
     FILE *answers;         /* -o; NULL: none */
     ig_eval_pair *options; /* of all questions, in order */
     size_t n_options;
-    int n_shared;          /* tokens that all options begin with and that are computed once */
-    ig_cli_eval_run *runs; /* [pairs->n] */
-    int limit; /* tokens of the longest question that may be asked */
-    int n_ctx; /* those of the longest that is, or -c */
+    int n_shared;            /* tokens that all options begin with and that are computed once */
+    ig_cli_eval_run *runs;   /* [pairs->n] */
+    int limit;               /* tokens of the longest question that may be asked */
+    int n_ctx;               /* those of the longest that is, or -c */
     ig_eval_reader *readers; /* [n_readers] */
     int n_readers;
     ig_eval_reader *reading; /* that computes at present */

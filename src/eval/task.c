@@ -137,8 +137,8 @@ static ig_status read_answers(ig_eval_turn *turn, const line_reader *r, json_t *
                   : get_number(&turn->max_tokens, r, "max_tokens", 1, IG_EVAL_ANSWER_TOKENS_MAX, ANSWER_TOKENS);
 }
 
-/* "answer", without blanks before it, as those of the output are passed over. A blank there, or a line end, costs tokens
- * of their own. */
+/* "answer", without blanks before it, as those of the output are passed over. A blank there, or a line end, costs
+ * tokens of their own. */
 static ig_status read_beginning(ig_eval_turn *turn, const line_reader *r) {
     const char *answer = "";
     ig_status status = get_text(&answer, r, "answer");
