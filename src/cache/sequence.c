@@ -17,11 +17,11 @@ static void lay_out_selection(ig_space *a, ig_selection *x, int n_lists, int n_c
     x->layer = -1;
 }
 
-/* Entries that a list has at most, unless it has all. */
+/* Entries that a list of a late pass (late.c) has at most; 0: no pass of the sequence is late and chooses. */
 static int most_chosen(const ig_sequence_plan *p) {
     const ig_policy policy = {p->ops, *p->policy, *p->options};
     int n_ctx = p->policy->n_ctx, most = ig_policy_count(&policy, n_ctx), whole = p->ops->n_whole;
-    if (!ig_policy_is_helped(p->ops, p->policy->device)) return 0;
+    if (!ig_policy_is_helped(p->ops, p->policy->device) || p->limit || ig_kv_has_disk(p->kv)) return 0;
     if (most < whole) most = whole; /* where a mass was asked for */
     return most < n_ctx ? most : n_ctx;
 }

@@ -31,7 +31,7 @@ typedef struct ig_selection {
 
 /* What a step chooses whose layers all go through before the host sees any of it. */
 typedef struct ig_late_choice {
-    int most;                   /* entries of a list; 0: the device does not choose */
+    int most;                   /* entries of a list; 0: there is no such step */
     int32_t *slots, *n;         /* [n_layers][n_lists][most], [n_layers][n_lists] */
     int32_t *dev_slots, *dev_n; /* the device's, of the layer under way: [n_lists][most], [n_lists] */
 } ig_late_choice;
