@@ -16,9 +16,9 @@ bool ig_sequence_is_watched(const ig_sequence *seq) {
 
 /* Whether the device can choose by itself: nothing is guessed beside it. The step's own entry, which has no sketch yet,
  * is chosen as a recent one, of which there is one at least. */
-static bool may_hide(const ig_sequence *seq) {
-    bool guesses =
-        seq->speculate == IG_SPECULATE_PAPER || (seq->speculate != IG_SPECULATE_NONE && ig_sequence_reads_ahead(seq));
+static bool may_hide(const ig_step *step, const ig_sequence *seq) {
+    ig_speculation kind = ig_step_speculation(step, seq);
+    bool guesses = kind == IG_SPECULATE_PAPER || (kind != IG_SPECULATE_NONE && ig_sequence_reads_ahead(seq));
     return seq->late.most && !guesses;
 }
 
@@ -29,7 +29,7 @@ bool ig_step_may_be_late(const ig_step *step) {
         const ig_sequence *seq = seg->seq;
         if (ig_sequence_is_watched(seq) || seq->shadow || seq->trace || seq->policy->ops->see_queries) return false;
         if (ig_kv_has_dropped(seq->kv)) return false; /* tokens are not slots any more */
-        if (!seg->dense && !ig_policy_takes_all(seq->policy, seg->first + seg->n) && !may_hide(seq)) return false;
+        if (!seg->dense && !ig_policy_takes_all(seq->policy, seg->first + seg->n) && !may_hide(step, seq)) return false;
     }
     return true;
 }

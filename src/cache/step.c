@@ -151,11 +151,16 @@ static void append(ig_step *step) {
 
 bool ig_sequence_reads_ahead(const ig_sequence *seq) { return seq->prefetch && ig_kv_may_wait(seq->kv); }
 
+ig_speculation ig_step_speculation(const ig_step *step, const ig_sequence *seq) {
+    if (seq->speculate != IG_SPECULATE_AUTO) return seq->speculate;
+    return step->guesses ? IG_SPECULATE_LATE : IG_SPECULATE_NONE;
+}
+
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
     const ig_sequence *seq = seg->seq;
-    ig_speculation wanted = seq->speculate;
-    if (wanted == IG_SPECULATE_AUTO) wanted = step->guesses ? IG_SPECULATE_LATE : IG_SPECULATE_NONE;
-    if (seg->status || step->is_late || wanted != kind || !ig_step_selects(step, seg) || seg->first == 0) return false;
+    if (seg->status || step->is_late || ig_step_speculation(step, seq) != kind || !ig_step_selects(step, seg) ||
+        seg->first == 0)
+        return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
     return kind == IG_SPECULATE_PAPER || ig_sequence_reads_ahead(seq);
 }

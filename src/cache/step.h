@@ -156,6 +156,8 @@ ig_status ig_step_attend(ig_step *step, ig_error *err);
 
 /* Whether reading guessed entries ahead may save the sequence a wait. */
 bool ig_sequence_reads_ahead(const ig_sequence *seq);
+/* What the sequence guesses from in this step, where it is not left to the step any more. */
+ig_speculation ig_step_speculation(const ig_step *step, const ig_sequence *seq);
 /* Whether the sequence wants step->layer's entries guessed from `kind`. */
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind);
 /* Selects with x->q, guessed queries of step->layer, for those, and starts to read what was selected. */

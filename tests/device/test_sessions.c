@@ -13,6 +13,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/trial.h"
 #include "device/context.h"
 #include "format/safetensors.h"
 #include "golden/tiny_session.h"
@@ -216,22 +217,24 @@ static ig_status count_wait(ig_device *d, ig_error *err) {
     return counted_ops->finish(d, err);
 }
 
-/* Waits of a prompt, or of a step. */
-static int waits_of(const char *policy, double budget, bool prompt) {
+/* Waits of a prompt, or of step number `n_step`, from 1 on; vram: bytes for copies. */
+static int waits_of(const char *policy, double budget, uint64_t vram, int n_step) {
     open_on(TINY_LLAMA, "cuda");
     ig_session_options o = options_of(policy, "f16");
     o.cache.budget = budget;
+    o.cache.vram_bytes = vram;
     ig_session *s = open_session(&o);
-    if (!prompt) put(s, ids, PROMPT);
+    if (n_step) put(s, ids, PROMPT);
+    for (int i = 1; i < n_step; i++) step(s, ids[PROMPT]);
     counted_ops = ctx->device->ops;
     ig_device_ops counting = *counted_ops;
     counting.finish = count_wait;
     ctx->device->ops = &counting;
     n_waits = 0;
-    if (prompt)
-        put(s, ids, PROMPT);
-    else
+    if (n_step)
         step(s, ids[PROMPT]);
+    else
+        put(s, ids, PROMPT);
     ctx->device->ops = counted_ops;
     ig_session_close(s);
     close_tiny(NULL);
@@ -241,13 +244,16 @@ static int waits_of(const char *policy, double budget, bool prompt) {
 /* For layers, for logits, and for a look at these; else for each layer. */
 static void waits(void **state) {
     (void)state;
-    enum { LEAST = 3, SPARSE = 3 };
-    assert_int_equal(waits_of("full", 0, true), LEAST);
-    assert_int_equal(waits_of("full", 0, false), LEAST);
-    assert_int_equal(waits_of("infinigen", 0.3, true), LEAST);
-    assert_int_equal(waits_of("infinigen", 1, false), LEAST);
-    assert_int_equal(waits_of("infinigen", 0.3, false), LEAST); /* the GPU chooses */
-    assert_true(waits_of("quest", 0.3, false) >= LEAST + SPARSE);
+    enum { LEAST = 3, SPARSE = 3, FEW = 8 << 10 };
+    const uint64_t all = IG_VRAM_AUTO;
+    assert_int_equal(waits_of("full", 0, all, 0), LEAST);
+    assert_int_equal(waits_of("full", 0, all, 1), LEAST);
+    assert_int_equal(waits_of("infinigen", 0.3, all, 0), LEAST);
+    assert_int_equal(waits_of("infinigen", 1, all, 1), LEAST);
+    assert_int_equal(waits_of("infinigen", 0.3, all, 1), LEAST);                   /* the GPU chooses */
+    assert_true(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN) >= LEAST + SPARSE); /* guesses are tried */
+    assert_int_equal(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN + 1), LEAST);   /* and steps without */
+    assert_true(waits_of("quest", 0.3, all, 1) >= LEAST + SPARSE);
 }
 
 /* Prompts in pieces, and together with another session's steps. */
