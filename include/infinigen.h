@@ -100,6 +100,7 @@ typedef enum ig_cpu_level {
     IG_CPU_AVX512,  /* F, BW, DQ, VL, VNNI and BF16 (Zen 4, Sapphire Rapids and later) */
     IG_CPU_NEON,
     IG_CPU_DOTPROD, /* NEON with dot products of bytes (ARMv8.2 with ASIMDDP: Cortex-A76, Graviton 2 and later) */
+    IG_CPU_I8MM,    /* and with products of byte matrices (ARMv8.6 with I8MM: Cortex-A710, Graviton 3 and later) */
     IG_CPU_BEST = 99
 } ig_cpu_level;
 
@@ -131,7 +132,8 @@ IG_API ig_context_options ig_context_defaults(void);
 IG_API ig_status ig_context_open(ig_context **out, const ig_context_options *options, ig_error *err);
 IG_API void ig_context_close(ig_context *ctx);
 IG_API int ig_context_threads(const ig_context *ctx);
-IG_API const char *ig_context_cpu(const ig_context *ctx); /* "scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod" */
+/* "scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod" or "i8mm" */
+IG_API const char *ig_context_cpu(const ig_context *ctx);
 IG_API const char *ig_context_device(const ig_context *ctx); /* "cpu", "cuda:0" */
 /* Device number i, the CPU first; false if there is none. */
 IG_API bool ig_device_at(size_t i, ig_device_info *info);

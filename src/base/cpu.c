@@ -38,8 +38,10 @@ static bool has_vectors(ig_cpu_level level) {
 #include <sys/auxv.h>
 
 static bool has_vectors(ig_cpu_level level) {
-    unsigned long has = getauxval(AT_HWCAP);
-    return (level == IG_CPU_NEON && (has & HWCAP_ASIMD)) || (level == IG_CPU_DOTPROD && (has & HWCAP_ASIMDDP));
+    unsigned long has = getauxval(AT_HWCAP), has2 = getauxval(AT_HWCAP2);
+    if (level == IG_CPU_NEON) return has & HWCAP_ASIMD;
+    if (level == IG_CPU_DOTPROD) return has & HWCAP_ASIMDDP;
+    return level == IG_CPU_I8MM && (has & HWCAP_ASIMDDP) && (has2 & HWCAP2_I8MM);
 }
 
 #else
@@ -62,7 +64,7 @@ ig_cpu_level ig_cpu_detect(void) {
 ig_cpu_level ig_cpu_usable(ig_cpu_level level) { return ig_cpu_has(level) ? level : ig_cpu_detect(); }
 
 const char *ig_cpu_level_name(ig_cpu_level level) {
-    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod"};
+    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod", "i8mm"};
     return names[level];
 }
 

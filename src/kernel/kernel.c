@@ -24,6 +24,7 @@ static const struct level {
 #elif defined(__aarch64__)
     {IG_CPU_NEON, {ig_kernels_fill_matmul_neon, ig_kernels_fill_vector_neon, ig_kernels_fill_attention_neon}},
     {IG_CPU_DOTPROD, {ig_kernels_fill_matmul_dotprod, ig_kernels_fill_sketch_dotprod}},
+    {IG_CPU_I8MM, {ig_kernels_fill_matmul_i8mm}},
 #endif
 };
 

@@ -45,12 +45,17 @@ static size_t scratch_bytes(int n_in) {
     return ((quantised > FLOAT_PANEL_BYTES ? quantised : (size_t)FLOAT_PANEL_BYTES) + 63) / 64 * 64;
 }
 
-#define DEFINE(TYPE, type, ...)                                                                   \
-    static void gemv_##type##_neon(const ig_matmul *m, int row_begin, int row_end) {              \
-        gemv_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__}, dot_neon);      \
-    }                                                                                             \
-    static void gemm_##type##_neon(const ig_matmul *m, int row_begin, int row_end) {              \
-        gemm_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__}, dot_rows_neon); \
+static inline void add_quads_neon(int32x4_t sum[COLUMNS], const int8_t *w, const int8x16_t x[COLUMNS], const int n) {
+    add_quads(sum, w, x, n, dot_rows_neon);
+}
+
+#define DEFINE(TYPE, type, ...)                                                              \
+    static void gemv_##type##_neon(const ig_matmul *m, int row_begin, int row_end) {         \
+        gemv_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__}, dot_neon); \
+    }                                                                                        \
+    static void gemm_##type##_neon(const ig_matmul *m, int row_begin, int row_end) {         \
+        gemm_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__},            \
+                       (row_sums){put_quads, add_quads_neon, end_quads});                    \
     }
 QUANTISED_TYPES(DEFINE)
 

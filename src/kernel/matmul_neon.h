@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Products of quantised weights for the levels that have NEON, which differ in how bytes are multiplied: matmul_neon.c
- * and matmul_dotprod.c make the functions of each type from what stands here.
+ * Products of quantised weights for the levels that have NEON, which differ in how bytes are multiplied: matmul_neon.c,
+ * matmul_dotprod.c and matmul_i8mm.c make the functions of each type from what stands here.
  *
  * Few columns: a row at a time straight from the file's format, elements in the lanes. Many columns: a panel of 8 rows
  * is unpacked to scratch once and multiplied with all columns, rows in the lanes. It holds two groups of 4 rows, each a
- * stream of steps of 32 elements: [8 quads of elements][4 rows][4] bytes of codes, [scales][4 rows] floats and, if the
- * type has them, as many minimums. Columns are taken four at a time; the operations for one (row, column) are the same
- * whatever the tile.
+ * stream of steps of 32 elements: two halves of codes, each in the order of row_sums.put, [scales][4 rows] floats and,
+ * if the type has them, as many minimums. Columns are taken four at a time; the operations for one (row, column) are
+ * the same whatever the tile, and for all levels.
  */
 #ifndef IG_KERNEL_MATMUL_NEON_H
 #define IG_KERNEL_MATMUL_NEON_H
@@ -108,6 +108,34 @@ INLINE void gemv_quantised(const ig_matmul *m, int row_begin, int row_end, const
 
 /* ---- many columns ---------------------------------------------------------------- */
 
+/* Sums of products of 4 rows with up to COLUMNS columns. */
+typedef struct row_sums {
+    /* Writes 16 elements of each row to 64 bytes, in the order that add() wants. */
+    void (*put)(int8_t *to, const int8x16_t row[GROUP_ROWS]);
+    /* Adds what these have with 16 elements of n columns (1, 2 or 4) to the sums, in an order of its own. */
+    void (*add)(int32x4_t sum[COLUMNS], const int8_t *w, const int8x16_t x[COLUMNS], int n);
+    /* Brings the sum of row r and column c to lane r of sum[c]. */
+    void (*end)(int32x4_t sum[COLUMNS], int n);
+} row_sums;
+
+/* The order of dot_rows_fn. */
+INLINE void put_quads(int8_t *to, const int8x16_t row[GROUP_ROWS]) {
+    int32x4x4_t quads;
+    for (int k = 0; k < GROUP_ROWS; k++) quads.val[k] = vreinterpretq_s32_s8(row[k]);
+    vst4q_s32((int32_t *)(void *)to, quads);
+}
+
+INLINE void add_quads(int32x4_t sum[COLUMNS], const int8_t *quads, const int8x16_t x[COLUMNS], const int n,
+                      dot_rows_fn dot_rows) {
+    int8x16_t w[4];
+    for (int j = 0; j < 4; j++) w[j] = vld1q_s8(quads + 16 * j);
+#pragma GCC unroll 4
+    for (int c = 0; c < n; c++) sum[c] = dot_rows(sum[c], w, x[c]);
+}
+
+/* They lie there from the start. */
+INLINE void end_quads(int32x4_t sum[COLUMNS], const int n) { (void)sum, (void)n; }
+
 static inline size_t step_bytes(const format f) {
     return CODE_BYTES + (size_t)(f.n_scales * (1 + f.has_min)) * GROUP_ROWS * sizeof(float);
 }
@@ -115,7 +143,7 @@ static inline size_t step_bytes(const format f) {
 static inline size_t group_bytes(const format f, int n_in) { return (size_t)n_in / 32 * step_bytes(f); }
 
 /* Rows r to r + 3 of the matrix; those from row_end on are zeros. */
-INLINE void unpack_group(char *panel, const ig_matmul *m, int r, int row_end, const format f) {
+INLINE void unpack_group(char *panel, const ig_matmul *m, int r, int row_end, const format f, const row_sums sums) {
     const uint8_t *w = (const uint8_t *)m->w + (size_t)r * m->row_bytes;
     block b[GROUP_ROWS];
     memset(b, 0, sizeof b);
@@ -123,9 +151,9 @@ INLINE void unpack_group(char *panel, const ig_matmul *m, int r, int row_end, co
         for (int k = 0; k < GROUP_ROWS && r + k < row_end; k++) f.load(&b[k], w + (size_t)k * m->row_bytes);
         for (int j = 0; j < f.n_steps; j++, panel += step_bytes(f)) {
             for (int half = 0; half < 2; half++) {
-                int32x4x4_t quads;
-                for (int k = 0; k < GROUP_ROWS; k++) quads.val[k] = vreinterpretq_s32_s8(b[k].code[2 * j + half]);
-                vst4q_s32((int32_t *)(void *)(panel + half * CODE_BYTES / 2), quads);
+                int8x16_t row[GROUP_ROWS];
+                for (int k = 0; k < GROUP_ROWS; k++) row[k] = b[k].code[2 * j + half];
+                sums.put((int8_t *)panel + half * CODE_BYTES / 2, row);
             }
             float *affine = (float *)(void *)(panel + CODE_BYTES);
             for (int s = 0; s < f.n_scales; s++)
@@ -139,7 +167,7 @@ INLINE void unpack_group(char *panel, const ig_matmul *m, int r, int row_end, co
 
 /* The rows of a panel from row r on. */
 INLINE void tile_quantised(const ig_matmul *m, int r, int row_end, int c0, const int n_cols, const format f,
-                           dot_rows_fn dot_rows) {
+                           const row_sums sums) {
     const char *panel = m->scratch;
     const size_t group = group_bytes(f, m->n_in);
     float32x4_t acc[GROUPS][COLUMNS];
@@ -159,14 +187,18 @@ INLINE void tile_quantised(const ig_matmul *m, int r, int row_end, int c0, const
             int32x4_t sum[COLUMNS];
 #pragma GCC unroll 2
             for (int half = 0; half < 2; half++) {
-                int8x16_t w[4];
-                for (int j = 0; j < 4; j++) w[j] = vld1q_s8((const int8_t *)step + half * CODE_BYTES / 2 + 16 * j);
+                const int s = half * (f.n_scales - 1);
+                int8x16_t x[COLUMNS];
+#pragma GCC unroll 4
+                for (int c = 0; c < COLUMNS; c++) {
+                    if (half == 0 || f.n_scales == 2) sum[c] = vdupq_n_s32(0);
+                    if (c < n_cols) x[c] = vld1q_s8(a[c].q + 32 * i + 16 * half);
+                }
+                sums.add(sum, (const int8_t *)step + half * CODE_BYTES / 2, x, n_cols);
+                if (half == 0 && f.n_scales == 1) continue;
+                sums.end(sum, n_cols);
 #pragma GCC unroll 4
                 for (int c = 0; c < n_cols; c++) {
-                    int32x4_t before = half && f.n_scales == 1 ? sum[c] : vdupq_n_s32(0);
-                    sum[c] = dot_rows(before, w, vld1q_s8(a[c].q + 32 * i + 16 * half));
-                    if (half == 0 && f.n_scales == 1) continue;
-                    const int s = half * (f.n_scales - 1);
                     float32x4_t by = vmulq_n_f32(vld1q_f32(scale + s * GROUP_ROWS), a[c].d[i]);
                     acc[h][c] = vfmaq_f32(acc[h][c], vcvtq_f32_s32(sum[c]), by);
                     if (!f.has_min) continue;
@@ -184,18 +216,19 @@ INLINE void tile_quantised(const ig_matmul *m, int r, int row_end, int c0, const
         }
 }
 
-INLINE void gemm_quantised(const ig_matmul *m, int row_begin, int row_end, const format f, dot_rows_fn dot_rows) {
+INLINE void gemm_quantised(const ig_matmul *m, int row_begin, int row_end, const format f, const row_sums s) {
     for (int r = row_begin; r < row_end; r += PANEL_ROWS) {
         for (int h = 0; h < GROUPS; h++)
-            unpack_group((char *)m->scratch + (size_t)h * group_bytes(f, m->n_in), m, r + h * GROUP_ROWS, row_end, f);
+            unpack_group((char *)m->scratch + (size_t)h * group_bytes(f, m->n_in), m, r + h * GROUP_ROWS, row_end, f,
+                         s);
         for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
             n_cols = columns_at_once(m->n_cols - c);
             if (n_cols == COLUMNS)
-                tile_quantised(m, r, row_end, c, COLUMNS, f, dot_rows);
+                tile_quantised(m, r, row_end, c, COLUMNS, f, s);
             else if (n_cols == 2)
-                tile_quantised(m, r, row_end, c, 2, f, dot_rows);
+                tile_quantised(m, r, row_end, c, 2, f, s);
             else
-                tile_quantised(m, r, row_end, c, 1, f, dot_rows);
+                tile_quantised(m, r, row_end, c, 1, f, s);
         }
     }
 }

@@ -64,6 +64,7 @@ void ig_kernels_fill_matmul_avx512(ig_kernels *k);
 void ig_kernels_fill_matmul_neon(ig_kernels *k);
 void ig_kernels_fill_matmul_floats_neon(ig_kernels *k);
 void ig_kernels_fill_matmul_dotprod(ig_kernels *k);
+void ig_kernels_fill_matmul_i8mm(ig_kernels *k);
 
 /* norms, element-wise operations, rope, conversions, largest, what choosing entries takes (faster versions by way of
  * the functions below) */

@@ -89,7 +89,7 @@ static void contexts(void **state) {
     (void)state;
     static const field fields[] = {
         INT_FIELD(ig_context_options, n_threads, -1, INT_MIN, IG_THREADS_MAX + 1, INT_MAX),
-        INT_FIELD(ig_context_options, cpu_level, -5, 50, IG_CPU_DOTPROD + 1, INT_MAX),
+        INT_FIELD(ig_context_options, cpu_level, -5, 50, IG_CPU_I8MM + 1, INT_MAX),
     };
     ig_context_options o = ig_context_defaults();
     refuse_all(fields, IG_COUNT(fields), &o, sizeof o, take_context);
