@@ -187,10 +187,9 @@ static void read_yarn(reader *r, ig_config *c, double factor) {
 
 static void read_linear(reader *r, ig_config *c, double factor) {
     c->rope_linear = factor;
-    if (!(factor > 0 && factor <= 1e6))
-        r->status =
-            ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be above 0 and at most 1e6",
-                    r->path, r->architecture, factor);
+    if (!(factor >= 1e-6 && factor <= 1e6))
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s.rope.scaling.factor' is %g, must be 1e-6 to 1e6", r->path,
+                            r->architecture, factor);
 }
 
 static void read_scaling(reader *r, ig_config *c) {

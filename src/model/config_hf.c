@@ -164,7 +164,8 @@ static void read_yarn(reader *r, ig_config *c, const json_t *rope) {
     if (r->status) return;
     if (c->rope_gain == 0 && weight > 0 && of_all > 0)
         c->rope_gain = (1 + 0.1 * weight * log(c->rope_factor)) / (1 + 0.1 * of_all * log(c->rope_factor));
-    if (c->rope_gain > MAX_GAIN) fail_kind(r, "attention_factor", "at most 100, also as 'mscale' makes it");
+    if (c->rope_gain != 0 && !(c->rope_gain >= 1.0 / MAX_GAIN && c->rope_gain <= MAX_GAIN)) /* also of a NaN */
+        fail_kind(r, "attention_factor", "0.01 to 100, also as 'mscale' makes it");
     if (json_is_false(get(rope, "truncate"))) refuse(r, "truncate", "false");
 }
 
@@ -195,7 +196,7 @@ static void read_rope(reader *r, ig_config *c) {
         read_yarn(r, c, rope);
     } else if (strcmp(type, "linear") == 0) {
         c->rope_linear = read_number(r, rope, "factor", ABSENT);
-        if (!r->status && c->rope_linear > 1e6) fail_kind(r, "factor", "at most 1e6");
+        if (!r->status && (c->rope_linear < 1e-6 || c->rope_linear > 1e6)) fail_kind(r, "factor", "1e-6 to 1e6");
     } else if (strcmp(type, "default") != 0 && !r->status) {
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
                             "%s: '%s' is of type '%.60s', only 'default', 'linear', 'llama3' and 'yarn' are supported",
