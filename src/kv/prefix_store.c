@@ -60,6 +60,23 @@ static ig_prefix_store *make_store(const ig_prefix_store_options *o) {
     return s;
 }
 
+/* The writer's start. If the disk is full or says no to it, what is there can still be read. */
+static ig_status start_writer(ig_prefix_store *s, ig_error *err) {
+    ig_error why = {0};
+    ig_prefix_id store;
+    ig_status status = ig_prefix_start_writer(s, &why);
+    if (status != IG_E_IO || !ig_prefix_dir_identity(&s->dir, &store)) {
+        if (status && err) *err = why;
+        return status;
+    }
+    snprintf(s->why, sizeof s->why, "%s", why.text);
+    close(s->lock);
+    s->lock = -1;
+    ig_prefix_index_close(&s->index);
+    s->may_touch = s->has_empty_files = s->can_punch = false;
+    return ig_prefix_start_reader(s, err);
+}
+
 ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_options *o, ig_error *err) {
     ig_prefix_mute mute;
     *out = NULL;
@@ -75,7 +92,7 @@ ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_opti
     if (!status && !o->read_only) s->lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why);
     if (!status && ig_prefix_is_writer(s)) {
         s->can_punch = !o->no_punch && ig_prefix_can_punch(s->lock);
-        status = ig_prefix_start_writer(s, err);
+        status = start_writer(s, err);
     } else if (!status) {
         s->may_touch = !o->read_only;
         status = ig_prefix_start_reader(s, err);

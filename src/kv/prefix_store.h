@@ -66,9 +66,10 @@ typedef struct ig_prefix_store_options {
     void *fault_user;
 } ig_prefix_store_options;
 
-/* Opens for writing if no other process (or store of this one) does; else for reading, which is no error. What a killed
- * process left behind is cleaned then. An option out of its range is IG_E_ARG. `read_only` with a piece_bytes of 0
- * opens no root: for prefix_tool.h. */
+/* Opens for writing if no other process (or store of this one) does; else for reading, which is no error, as it is
+ * where a store that is there cannot be written to (a full disk). What a killed process left behind is cleaned when it
+ * is opened for writing. An option out of its range is IG_E_ARG. `read_only` with a piece_bytes of 0 opens no root: for
+ * prefix_tool.h. */
 ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_options *options, ig_error *err);
 /* What was put and not committed is not kept. */
 void ig_prefix_store_close(ig_prefix_store *s);

@@ -565,6 +565,43 @@ static void a_limit_of_the_file_size(void **state) {
     rig_end(&r);
 }
 
+/* A store whose index cannot be written when it is opened is read. */
+static void opened_on_a_full_disk(void **state) {
+    (void)state;
+    prefix_rig r;
+    int status;
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 2);
+    rig_close_store(&r);
+    for (int with_index = 1; with_index >= 0; with_index--) {
+        if (!with_index) rig_remove_index(&r);
+        pid_t child = fork();
+        if (child == 0) {
+            const struct rlimit limit = {1000, 1000};
+            signal(SIGXFSZ, SIG_DFL);
+            if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(1);
+            if (ig_prefix_store_open(&r.store, &r.o, &r.err) != IG_OK) _exit(2);
+            const char *why = ig_prefix_store_why_read_only(r.store);
+            if (!why || !strstr(why, r.dir.path)) _exit(3);
+            for (int i = 0; i < 3; i++)
+                if (rig_read(&r, 1, i) != IG_OK) _exit(4);
+            if (rig_put(&r, 1, 3) != IG_E_UNSUPPORTED) _exit(5);
+            prefix_rig second = r; /* the lock is free again */
+            if (ig_prefix_store_open(&second.store, &r.o, &r.err) != IG_OK) _exit(6);
+            if (strcmp(ig_prefix_store_why_read_only(second.store), why) != 0) _exit(7);
+            ig_prefix_store_close(second.store);
+            ig_prefix_store_close(r.store);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+    }
+    rig_open(&r);
+    assert_null(ig_prefix_store_why_read_only(r.store));
+    for (int i = 0; i < 3; i++) RIG_OK(&r, rig_read(&r, 1, i));
+    rig_end(&r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bit_of_a_header),
@@ -585,6 +622,7 @@ int main(void) {
         cmocka_unit_test(a_read_that_fails),
         cmocka_unit_test(holes_that_fail),
         cmocka_unit_test(a_limit_of_the_file_size),
+        cmocka_unit_test(opened_on_a_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
