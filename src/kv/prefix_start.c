@@ -179,12 +179,24 @@ static void count(ig_prefix_store *s) {
     if (used > s->last_time && used <= INT64_MAX / 2) s->last_time = used; /* more has no clock told */
 }
 
+/* For tools, which make room: on a full disk an index in memory does. The next writer makes the one on the disk anew.
+ */
+static ig_status do_without_index(ig_prefix_store *s, ig_error *err) {
+    ig_prefix_index_close(&s->index);
+    remove_index(s);
+    if (!ig_prefix_index_open(&s->index, NULL, IG_PREFIX_INDEX_READ))
+        return ig_prefix_index_fail(&s->index, s->dir.path, err);
+    return fill_index(s, true, err);
+}
+
 ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
     bool is_new;
     s->may_touch = s->has_empty_files = true;
     ig_status status = ig_prefix_dir_make_identity(&s->dir, &s->store, err);
-    if (!status) status = open_index(s, &is_new, err);
+    if (status) return status;
+    status = open_index(s, &is_new, err);
     if (!status) status = fill_index(s, is_new, err);
+    if (status == IG_E_IO && !s->piece_bytes) status = do_without_index(s, err);
     if (status) return status;
     ig_prefix_make_holes(s);
     s->index.failed = false;

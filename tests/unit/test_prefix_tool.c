@@ -6,6 +6,9 @@
 #include "prefix_rig.h"
 
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 enum { MANY = 16 };
 
@@ -387,12 +390,49 @@ static void a_long_chain(void **state) {
     rig_end(&r);
 }
 
+/* What makes room works where there is none for the index. */
+static void room_is_made_on_a_full_disk(void **state) {
+    (void)state;
+    for (int with_index = 1; with_index >= 0; with_index--) {
+        prefix_rig r;
+        int status;
+        fill(&r);
+        if (!with_index) rig_remove_index(&r);
+        pid_t child = fork();
+        if (child == 0) {
+            const struct rlimit limit = {1000, 1000};
+            ig_stored *s;
+            ig_stored_freed freed;
+            signal(SIGXFSZ, SIG_DFL);
+            if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(1);
+            if (ig_stored_open(&s, r.dir.path, true, &r.err) != IG_OK) _exit(2);
+            if (ig_stored_remove(&freed, s, IG_STORED_MODEL, "another q4_0", &r.err) != IG_OK) _exit(3);
+            if (freed.n_pieces != 2 || freed.n_notes != 1) _exit(4);
+            ig_stored_close(s);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        seen l = list(&r);
+        assert_int_equal(l.n, 3);
+        rig_open(&r);
+        assert_null(ig_prefix_store_why_read_only(r.store));
+        for (int i = 0; i < 5; i++) RIG_OK(&r, rig_read(&r, 1, i));
+        rig_end(&r);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_is_listed),  cmocka_unit_test(damage_is_found),
-        cmocka_unit_test(what_is_shared_stays),  cmocka_unit_test(ids_are_checked),
-        cmocka_unit_test(by_model_note_and_all), cmocka_unit_test(collecting),
-        cmocka_unit_test(beside_a_writer),       cmocka_unit_test(a_long_chain),
+        cmocka_unit_test(everything_is_listed),
+        cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(what_is_shared_stays),
+        cmocka_unit_test(ids_are_checked),
+        cmocka_unit_test(by_model_note_and_all),
+        cmocka_unit_test(collecting),
+        cmocka_unit_test(beside_a_writer),
+        cmocka_unit_test(a_long_chain),
+        cmocka_unit_test(room_is_made_on_a_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
