@@ -132,15 +132,23 @@ static void tell_cause(char out[300], int i, const char *words) {
     snprintf(out, 300, "%s (%.*s)", causes[i].meaning, (int)(n < 200 ? n : 200), words);
 }
 
-/* What the log says went wrong: a known cause, or the last line that pip marks as an error, or the last line. False if
- * there is no pip. */
+static bool has_room(const download *d, uint64_t bytes, uint64_t *free_bytes) {
+    struct statvfs fs;
+    if (statvfs(d->folder, &fs) != 0) return true;
+    *free_bytes = (uint64_t)fs.f_bavail * fs.f_frsize;
+    return *free_bytes >= bytes;
+}
+
+/* What the log says went wrong: a known cause, or the last line that pip marks as an error, or the last line. On a full
+ * disk there may be no log. False if there is no pip. */
 static bool read_log(const download *d, char best[300]) {
     char line[2048];
     const char *at;
+    uint64_t unused;
     bool is_error = false, has_pip = true;
     int cause = N_CAUSES;
     FILE *f = fopen(d->log, "re");
-    snprintf(best, 300, "no message");
+    snprintf(best, 300, "%s", has_room(d, 1, &unused) ? "no message" : "the disk is full");
     while (cause && f && fgets(line, sizeof line, f)) {
         line[strcspn(line, "\r\n")] = 0;
         bool marked = strncmp(line, "ERROR: ", 7) == 0 && strcmp(line, "ERROR: Exception:") != 0;
@@ -324,13 +332,13 @@ static int check_whole(download *d) {
 
 /* Said before the work rather than in the middle of it: the whole and one part must fit. */
 static int check_room(const download *d) {
-    struct statvfs fs;
+    uint64_t free_bytes;
     char need[32], have[32];
     uint64_t parts = (uint64_t)(d->source->last - d->source->first + 1);
     uint64_t bytes = d->source->bytes + (d->source->origin == IG_ORIGIN_FILE ? 0 : d->source->bytes / parts);
-    if (statvfs(d->folder, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= bytes) return IG_EXIT_OK;
+    if (has_room(d, bytes, &free_bytes)) return IG_EXIT_OK;
     return ig_cli_complain(d->o, "%s: no room in the cache: it takes %s, and %s are free", d->source->name,
-                           ig_cli_size(need, bytes), ig_cli_size(have, (uint64_t)fs.f_bavail * fs.f_frsize));
+                           ig_cli_size(need, bytes), ig_cli_size(have, free_bytes));
 }
 
 static int do_download(download *d, const char *path) {
