@@ -51,6 +51,11 @@ void ig_history_undo(ig_history *h, size_t head, int entry) {
     if (x->was.next == entry && entry > 0) x->is = x->was;
 }
 
+void ig_history_cut(ig_history *h, size_t head) {
+    ig_history_head *x = ig_head_table_at(&h->heads, head);
+    if (x->was.next > 0) x->was.next = -1; /* else there is none, and perhaps no memory yet */
+}
+
 void ig_history_resume(ig_history *h, size_t head, int entry) {
     ig_history_head *x = ig_head_table_at(&h->heads, head);
     x->is = (ig_history_state){.next = entry};

@@ -47,6 +47,8 @@ void ig_history_close(ig_history *h);
 void ig_history_append(ig_history *h, size_t head, int entry);
 /* Entries from this one on, which came in a step that failed, have not come. */
 void ig_history_undo(ig_history *h, size_t head, int entry);
+/* Entries were cut: what is known of the head from now on is not undone to what was known before. */
+void ig_history_cut(ig_history *h, size_t head);
 /* Entries before this one are there, and nothing is known of the head. */
 void ig_history_resume(ig_history *h, size_t head, int entry);
 /* w[n] of entries in blocks that the latest step used becomes (1 + inertia) times as much. Returns what that adds. */

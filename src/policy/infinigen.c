@@ -210,5 +210,6 @@ const ig_policy_ops ig_policy_infinigen = {
     .plan_copies = infinigen_plan_copies,
     .tables = infinigen_tables,
     .undo = ig_chooser_undo,
+    .cut = ig_chooser_cut,
     .resume = ig_chooser_resume,
 };

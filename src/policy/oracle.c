@@ -93,5 +93,6 @@ const ig_policy_ops ig_policy_oracle = {
     .scratch_bytes = oracle_scratch_bytes,
     .tables = oracle_tables,
     .undo = ig_chooser_undo,
+    .cut = ig_chooser_cut,
     .resume = ig_chooser_resume,
 };

@@ -15,6 +15,7 @@
  *
  * What differs from the authors' code is in docs/sketch.md.
  */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ enum {
     KEYS = 128, /* partial keys scored in one call */
     FOLD = 256, /* columns of W_Q multiplied with A in one call: a multiple of every type's block */
     PAGE = 4096,
+    GONE = INT_MAX, /* J was of keys some of which are not held any more: it stays */
 };
 
 typedef struct osdi24_policy {
@@ -47,7 +49,7 @@ typedef struct osdi24_policy {
     double *query_sums;      /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
     double *sums_before;     /* the same, before the last piece of the prompt */
     int *piece;              /* [n_sparse][n_heads] where that began, 0: there was none to take back */
-    int *chosen;             /* [n_sparse][n_heads] of how many entries' keys J was; 0: not yet */
+    int *chosen;             /* [n_sparse][n_heads] of how many entries' keys J was; 0: not yet; GONE */
     bool *has_keys;          /* [n_sparse][n_kv_heads] whether `keys` are in use */
     bool *folded;            /* [n_sparse][n_heads] whether there are weights for J */
     float *bias;             /* [n_sparse][n_heads][n_columns] of the weights */
@@ -255,6 +257,15 @@ static bool osdi24_undo(ig_policy *base, int n_tokens) {
             memcpy(p->query_sums + at * d, p->sums_before + at * d, d * sizeof *p->query_sums);
     }
     return lacks_keys;
+}
+
+static void osdi24_cut(ig_policy *base, int n_tokens) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    size_t heads = (size_t)p->n_sparse * (size_t)base->shape.n_heads;
+    for (size_t at = 0; at < heads; at++) {
+        p->piece[at] = 0;
+        if (n_tokens < p->chosen[at]) p->chosen[at] = GONE;
+    }
 }
 
 static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
@@ -494,5 +505,6 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .scratch_bytes = osdi24_scratch_bytes,
     .move = osdi24_move,
     .undo = osdi24_undo,
+    .cut = osdi24_cut,
     .bytes = osdi24_bytes,
 };

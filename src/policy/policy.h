@@ -128,6 +128,9 @@ typedef struct ig_policy_ops {
     /* A step has failed: the sequence holds n_tokens, as before it. True: all their keys have to be shown again.
      * Optional. */
     bool (*undo)(ig_policy *p, int n_tokens);
+    /* The sequence was cut back to n_tokens, without a step that failed: of what came before, undo() takes nothing back
+     * any more. Optional. */
+    void (*cut)(ig_policy *p, int n_tokens);
     /* The sequence holds other tokens than before, which are in the tables: as if they had just been appended, as a
      * prompt. Optional. */
     void (*resume)(ig_policy *p, int n_tokens);

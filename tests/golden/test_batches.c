@@ -373,15 +373,18 @@ static void numbers_that_are_not_finite(void **state) {
     for (int i = 0; i < N; i++) close_pair(&p[i]);
 }
 
-/* The session's item fails behind nearly all layers. */
-static void fail_late(const pair *p, ig_batch_item *item) {
-    plant x = {&p->together->seq, model->config.n_layers - 1, 0};
+/* The session's item fails in a layer. */
+static void fail_at(const pair *p, ig_batch_item *item, int layer) {
+    plant x = {&p->together->seq, layer, 0};
     model->batch.tap_user = &x;
     model->batch.tap = put_nan;
     run_step(item, 1);
     model->batch.tap = NULL;
     assert_int_equal(item->status, IG_E_NUMBER);
 }
+
+/* Behind nearly all layers. */
+static void fail_late(const pair *p, ig_batch_item *item) { fail_at(p, item, model->config.n_layers - 1); }
 
 /* A piece of a prompt fails again and again behind nearly all layers, and what comes instead is another text: of the
  * piece nothing is left, in what a policy has counted of the prompt neither. */
@@ -427,6 +430,55 @@ static void a_first_step_that_fails(void **state) {
             follow(&p, &item);
             item = (ig_batch_item){.session = p.together, .ids = &token, .n = 1};
         }
+        close_pair(&p);
+    }
+}
+
+static void go_on(pair *p, ig_batch_item item) {
+    run_step(&item, 1);
+    expect_ok(item.status, &item.error);
+    follow(p, &item);
+}
+
+/* Both are cut to n tokens. */
+static void cut_both(pair *p, int n) {
+    ig_error err = {0};
+    expect_ok(ig_session_cut(p->together, n, &err), &err);
+    expect_ok(ig_session_cut(p->alone, n, &err), &err);
+    p->n = ig_session_tokens(p->alone, NULL);
+    p->has_logits = false;
+    agree(p);
+}
+
+/* A step fails where another one succeeded before the session was cut: it takes nothing back that this one has left,
+ * neither in the layers that it came to nor in the others. */
+static void a_step_that_fails_where_another_was_cut(void **state) {
+    (void)state;
+    for (size_t i = 0; i < 3 * IG_COUNT(kinds); i++) {
+        pair p;
+        int32_t ids[MOST_PIECE], way = (int32_t)(i / IG_COUNT(kinds));
+        ig_batch_item piece, token;
+        open_pair(&p, &kinds[i % IG_COUNT(kinds)], folder);
+        restart(&p, 200);
+        for (int k = 0; k < MOST_PIECE; k++) ids[k] = any(N_VOCAB);
+        piece = (ig_batch_item){.session = p.together, .ids = ids, .n = MOST_PIECE, .prompt = true};
+        token = (ig_batch_item){.session = p.together, .ids = ids, .n = 1};
+        if (way == 0) { /* a piece is taken back, and another comes */
+            go_on(&p, piece);
+            cut_both(&p, 200);
+        } else if (way == 1) { /* a piece behind a decoded token, and another token comes */
+            go_on(&p, token);
+            go_on(&p, piece);
+            cut_both(&p, 201);
+        } else { /* as many tokens come back as were there when the first one was decoded */
+            go_on(&p, token);
+            cut_both(&p, 200 - MOST_PIECE);
+            go_on(&p, piece);
+        }
+        fail_at(&p, way ? &token : &piece, way == 2 ? model->config.n_layers - 1 : 0);
+        recover(&p);
+        if (way == 0) go_on(&p, piece);
+        for (int round = 0; round < 8; round++) go_on(&p, token);
         close_pair(&p);
     }
 }
@@ -504,6 +556,7 @@ int main(void) {
         {"not finite, norms after the layers", numbers_that_are_not_finite, open_post_norm, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(a_prompt_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_first_step_that_fails, open_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(a_step_that_fails_where_another_was_cut, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_disk_that_fails, open_llama, close_tiny),
     };
     return cmocka_run_group_tests(tests, open_folders, close_folders);
