@@ -107,6 +107,7 @@ ig_cli_read ig_cli_reader_next(ig_cli_reader *r, const char **message) {
         size_t n;
         got = read_line(r, &line, &n);
         if (n && line[n - 1] == '\n') n--;
+        if (!r->is_terminal && n && line[n - 1] == '\r') n--;
         if (got != IG_READ_MESSAGE) {
             if (n) append(m, line, n);
             break;

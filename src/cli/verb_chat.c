@@ -349,7 +349,7 @@ static void undo(conversation *c, const char *name) {
 static void show_help(conversation *c, const char *name);
 
 static const struct {
-    const char *name, *argument, *help;                  /* argument: NULL if it takes none */
+    const char *name, *argument, *help;                  /* argument: NULL if it takes none; help: NULL if not listed */
     void (*obey)(conversation *c, const char *argument); /* NULL: ends */
 } commands[] = {
     {"/help", NULL, "this list", show_help},
@@ -360,12 +360,14 @@ static const struct {
     {"/resume", "[NAME]", "go on with a saved one; without a name: list them", resume_from},
     {"/stats", NULL, "what the session did so far", show_stats},
     {"/exit", NULL, "end (also /quit, /bye, Ctrl-D)", NULL},
+    {"/quit", NULL, NULL, NULL},
+    {"/bye", NULL, NULL, NULL},
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
 static void show_help(conversation *c, const char *name) {
     (void)c, (void)name;
-    for (size_t i = 0; i < N_COMMANDS; i++) {
+    for (size_t i = 0; i < N_COMMANDS && commands[i].help; i++) {
         const char *argument = commands[i].argument ? commands[i].argument : "";
         printf("%s %-*s %s\n", commands[i].name, 14 - (int)strlen(commands[i].name), argument, commands[i].help);
     }
@@ -374,43 +376,48 @@ static void show_help(conversation *c, const char *name) {
         "them, joins lines; what is pasted is one message.");
 }
 
-/* The command that a message is, N_COMMANDS if it is none, with its argument: one line that begins with its name,
- * alone or, if it takes an argument, before one. */
-static size_t find_command(const char *message, const char **argument) {
-    size_t n = strcspn(message, " \t\n"), i = 0;
-    while (i < N_COMMANDS && (strlen(commands[i].name) != n || strncmp(commands[i].name, message, n) != 0)) i++;
-    *argument = message + n + strspn(message + n, " \t");
-    bool fits = i < N_COMMANDS && (message[n] == 0 || commands[i].argument) && !strchr(message, '\n');
-    return fits ? i : N_COMMANDS;
-}
-
-/* False: end. */
-static bool obey(conversation *c, size_t command, const char *argument) {
-    char name[80]; /* what does not fit is no name either */
-    size_t n = (size_t)snprintf(name, sizeof name, "%s", argument);
-    for (n = n < sizeof name ? n : sizeof name - 1; n && strchr(" \t", name[n - 1]); n--) name[n - 1] = 0;
-    if (commands[command].obey) commands[command].obey(c, name);
-    return commands[command].obey != NULL;
+/* A line that begins with / and is one word, or whose first word is letters: the first one of a path is not. */
+static bool is_command(const char *message) {
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz?";
+    if (message[0] != '/' || strchr(message, '\n')) return false;
+    size_t n = 1 + strspn(message + 1, letters);
+    return message[strcspn(message, " \t")] == 0 || (n > 1 && strchr(" \t", message[n]));
 }
 
 /* What was typed is not shown again: in a paste it could drive the terminal. */
 static void complain_of_command(const conversation *c) {
     char names[128];
     int n = 0;
-    for (size_t i = 0; i < N_COMMANDS; i++) n += snprintf(names + n, sizeof names - (size_t)n, " %s", commands[i].name);
-    ig_cli_complain(c->app.o, "no such command; there are%s", names);
+    for (size_t i = 0; i < N_COMMANDS && commands[i].help; i++)
+        n += snprintf(names + n, sizeof names - (size_t)n, " %s", commands[i].name);
+    ig_cli_complain(c->app.o, "no such command; there are%s (a blank before the / makes it a message)", names);
+}
+
+/* False: end. */
+static bool obey(conversation *c, const char *message) {
+    size_t n = strcspn(message, " \t"), i = 0;
+    const char *argument = message + n + strspn(message + n, " \t");
+    while (i < N_COMMANDS && (strlen(commands[i].name) != n || strncmp(commands[i].name, message, n) != 0)) i++;
+    if (i == N_COMMANDS) {
+        complain_of_command(c);
+    } else if (argument[0] && !commands[i].argument) {
+        ig_cli_complain(c->app.o, "%s stands alone (a blank before the / makes it a message)", commands[i].name);
+    } else if (commands[i].obey) {
+        char name[80]; /* what does not fit is no name either */
+        n = (size_t)snprintf(name, sizeof name, "%s", argument);
+        for (n = n < sizeof name ? n : sizeof name - 1; n && strchr(" \t", name[n - 1]); n--) name[n - 1] = 0;
+        commands[i].obey(c, name);
+    } else {
+        return false;
+    }
+    return true;
 }
 
 /* What was typed or piped; false: end. */
 static bool hear(conversation *c, const char *message) {
-    const char *argument;
     if (message[strspn(message, " \t\n")] == 0) return true;
-    if (strcmp(message, "/quit") == 0 || strcmp(message, "/bye") == 0) return false;
-    size_t command = find_command(message, &argument);
-    if (command < N_COMMANDS) return obey(c, command, argument);
-    if (message[0] == '/' && !strpbrk(message, " \n"))
-        complain_of_command(c);
-    else if (ig_cli_messages_add(&c->messages, "user", message))
+    if (is_command(message)) return obey(c, message);
+    if (ig_cli_messages_add(&c->messages, "user", message))
         take_turn(c, NULL);
     else
         c->code = ig_cli_complain(c->app.o, "out of memory");

@@ -118,6 +118,28 @@ def test_commands(chat):
 # ---- keys ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("command, wanted", [
+    ("/set temp 0", "no such command"),
+    ("/?", "no such command"),
+    ("/undo it", "/undo stands alone"),
+])
+def test_no_message_of_a_wrong_command(chat, command, wanted):
+    expected = chat("-n", "5", messages=["One."])[1]
+    status, out, err = chat("-n", "5", messages=[command, "One."])
+    assert (status, out) == (0, expected) and wanted in one_line(err)
+
+
+@pytest.mark.parametrize("message", [" /set temp 0", "/etc/fstab has what?", "// a comment"])
+def test_message_with_a_slash(chat, message):
+    status, out, err = chat("-n", "5", messages=[message])
+    assert status == 0 and len(out) > 1 and err == b""
+
+
+@pytest.mark.parametrize("end", ["/exit ", "/quit\t", "/bye\r"])
+def test_blanks_after_a_command(chat, end):
+    assert chat("-n", "5", messages=["One.\r", end, "Two."]) == chat("-n", "5", messages=["One."])
+
+
 def test_cancelled_search(talk):
     """Ctrl-C in a history search comes back to an empty prompt."""
     t = talk("-n", "5")
