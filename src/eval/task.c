@@ -276,7 +276,12 @@ static ig_status read_lines(ig_eval_task *task, const char *text, size_t n_text,
 
 ig_status ig_eval_task_open(ig_eval_task **out, const char *name, const char *text, size_t n_text, size_t limit,
                             ig_error *err) {
+    static const char mark[] = "\xef\xbb\xbf"; /* of byte order, which some editors put before a text */
     *out = NULL;
+    if (n_text >= 3 && memcmp(text, mark, 3) == 0) {
+        text += 3;
+        n_text -= 3;
+    }
     size_t lines = count_lines(text, n_text);
     if (lines > INT_MAX) return ig_eval_fail(err, IG_E_LIMIT, "%s: %zu lines are too many", name, lines);
     ig_eval_task *task = calloc(1, sizeof *task);

@@ -263,6 +263,12 @@ def test_malformed_files(program, tmp_path, rows, message):
     assert status == 1 and out == b"" and message in one_line(err)
 
 
+def test_byte_order_mark(program, tmp_path):
+    """Before the first line it is no part of it; the second line is what is wrong."""
+    (tmp_path / "t.jsonl").write_text('\ufeff{"query": "x", "choices": [" a", " b"], "answer": 0}\r\n[]\r\n')
+    assert "t.jsonl:2: is no JSON object" in one_line(program("eval", "-m", "none", "--task", tmp_path / "t.jsonl")[2])
+
+
 @pytest.mark.parametrize("args, message", [
     ([], "--task FILE is missing"),
     (["--task", "x", "--shots", "2"], "--shots needs a --shots-file for each --task"),
