@@ -44,8 +44,10 @@ const ig_cli_option ig_cli_option_table[] = {
 
     /* input */
     {"-p, --prompt", "TEXT", "the text", TEXT_IN, IG_KIND_TEXT, AT(prompt), NULL, 0, 0, NULL},
-    {"-f, --file", "FILE", "read the text from FILE, - is standard input; -p then comes after it",
-     TEXT_IN | IG_VERB_PERPLEXITY, IG_KIND_TEXT, AT(file), NULL, 0, 0, NULL},
+    {"-f, --file", "FILE", "read the text from FILE, - is standard input; -p then comes after it", TEXT_IN,
+     IG_KIND_TEXT, AT(file), NULL, 0, 0, NULL},
+    {"-f, --file", "FILE", "read the text from FILE, - is standard input", IG_VERB_PERPLEXITY, IG_KIND_TEXT, AT(file),
+     NULL, 0, 0, NULL},
     {"-e, --escape", NULL, "turn \\n, \\t, \\\\, \\\" and \\xHH in -p, -r and -sys into the characters they name",
      TEXT_IN | IG_VERB_CHAT, IG_KIND_FLAG, AT(escape), NULL, 0, 0, NULL},
     {"--raw", NULL, "give the text to the model as it is", IG_VERB_RUN, IG_KIND_FLAG, AT(raw), NULL, 0, 0, NULL},
