@@ -199,7 +199,7 @@ static bool parse_size(uint64_t *out, const char *text, char why[WHY_BYTES]) {
         return false;
     }
     if (v < 1 || v >= 0x1p62) {
-        snprintf(why, WHY_BYTES, "is out of range");
+        snprintf(why, WHY_BYTES, "is out of range: give bytes, or a size such as 512M or 2G");
         return false;
     }
     *out = (uint64_t)v;
@@ -349,6 +349,18 @@ static bool parse_list(const ig_cli_option *row, void *out, const char *text, bo
     return true;
 }
 
+/* What is listed twice is one, as policies and settings are (pairs.c); true. */
+static bool drop_repeated(ig_cli_ints *list) {
+    int n = 0;
+    for (int i = 0, k; i < list->n; i++) {
+        for (k = 0; k < n && list->v[k] != list->v[i]; k++) {
+        }
+        if (k == n) list->v[n++] = list->v[i];
+    }
+    list->n = n;
+    return true;
+}
+
 static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *text, culprit *wrong,
                       char why[WHY_BYTES]) {
     void *out = (char *)o + row->offset;
@@ -385,7 +397,9 @@ static bool set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
             return parse_bias(out, text, why);
         case IG_KIND_CHOICE:
             return (*(const char **)out = find_choice(text, strlen(text), row->choices, why)) != NULL;
-        case IG_KIND_INTS:
+        case IG_KIND_INTS: /* bench measures again what is listed again, as llama-bench does */
+            return parse_list(row, out, text, !(o->verb->bit & IG_VERB_LISTS), wrong, why) &&
+                   (o->verb->bit == IG_VERB_BENCH || drop_repeated(out));
         case IG_KIND_NUMBERS:
         case IG_KIND_AMOUNTS:
         case IG_KIND_LIMITS:

@@ -71,7 +71,7 @@ def test_a_store_changes_no_figure(program, args, tmp_path):
 
 def test_contexts_without_a_policy(program, args, tmp_path):
     common = ["perplexity", *args, "-f", tmp_path / "text", "--chunks", "2", "--json"]
-    runs = json.loads(program(*common, "-c", "64,128")[1])["runs"]
+    runs = json.loads(program(*common, "-c", "64,128,64")[1])["runs"]
     for run in runs:
         assert json.loads(program(*common, "-c", run["context"])[1])["nll"] == run["nll"] and "kl" not in run
     assert [run["context"] for run in runs] == [64, 128]
@@ -127,7 +127,7 @@ def test_benches(program, args):
 
 def test_memory(program, args):
     """KV grows with context and sequences, weights do not."""
-    report = json.loads(program("inspect", *args[:2], "--json", "-c", "256,1024", "-b", "1,4", "--kv-policy", "full",
+    report = json.loads(program("inspect", *args[:2], "--json", "-c", "256,1024,256", "-b", "1,4", "--kv-policy", "full",
                                 "--kv-type", "f16,q8")[1])
     plans = report["plans"]
     assert [(p["kv_type"], p["context"], p["batch"]) for p in plans] == [

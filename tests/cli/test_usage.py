@@ -111,6 +111,7 @@ def test_no_verb(program):
     (["run", "-m", "x", "--kv-budget", "10x"], "neither a number of tokens nor a share"),
     (["run", "-m", "x", "--kv-limit", "0%"], "'0%' is neither a size such as 512M nor a share"),
     (["run", "-m", "x", "--kv-ram", "25%"], "'25%' is not a size such as 512M"),
+    (["run", "-m", "x", "--kv-ram", "0.5"], "'0.5' is out of range: give bytes, or a size such as 512M or 2G"),
     (["run", "-m", "x", "-c", "16777217"], "is not between 0 and 16777216"),
     (["run", "-m", "x", "-b", "16385"], "is not between 1 and 16384"),
     (["run", "-m", "x", "-t", "1025"], "is not between 0 and 1024"),
