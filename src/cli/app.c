@@ -113,6 +113,16 @@ static int choose_cpu(ig_cpu_level *level, const ig_cli_options *o, const char *
     return IG_EXIT_OK;
 }
 
+/* The disk tier's own folder, before anything is opened: the tier itself could only say that there is none. */
+static int make_spill_folder(const ig_cli_options *o) {
+    char spill[4096];
+    bool is_used = (o->kv_ram || o->kv_disk) && !o->kv_disk_path && o->verb->bit != IG_VERB_INSPECT;
+    if (!is_used || !ig_cli_path(spill, sizeof spill, IG_PLACE_CACHE, "kv/") || ig_cli_make_folders(spill))
+        return IG_EXIT_OK;
+    return ig_cli_complain(o, "%s: the folder for keys and values cannot be made: %s (--kv-disk-path names another)",
+                           spill, strerror(errno));
+}
+
 int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     ig_error err = {0};
     memset(app, 0, sizeof *app);
@@ -127,6 +137,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     int code = choose_log(&most_logged, o, environment.log);
     if (!code) code = choose_cpu(&context.cpu_level, o, environment.cpu);
     if (!code) code = ig_cli_find_model(app->path, sizeof app->path, o);
+    if (!code) code = make_spill_folder(o);
     if (code) return code;
     warn_of_idle_options(o);
 
@@ -174,7 +185,7 @@ int ig_cli_close(ig_cli_app *app, int code) {
 
 const char *ig_cli_spill_folder(char spill[4096], const ig_cli_options *o) {
     if (o->kv_disk_path || !ig_cli_path(spill, 4096, IG_PLACE_CACHE, "kv/.")) return o->kv_disk_path;
-    ig_cli_make_folders(spill); /* if that fails, opening the tier says why */
+    ig_cli_make_folders(spill); /* if that fails, ig_cli_open() says why */
     spill[strlen(spill) - 2] = 0;
     return spill;
 }

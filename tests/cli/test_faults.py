@@ -121,6 +121,10 @@ def test_directory_by_default(spill):
     status, out, err = spill.program(*args, "--kv-ram", spill.least(*args))
     assert (status, err) == (0, b"") and out == spill.expected()
     assert os.listdir(spill.program.home + "/cache/infinigen/kv") == []
+    status, out, err = spill.program(*args, "--kv-ram", "1G", env={"XDG_CACHE_HOME": __file__})  # no folder
+    text = one_line(err)
+    assert (status, out) == (1, b"") and "infinigen/kv/: the folder for keys and values cannot be made" in text
+    assert "--kv-disk-path" in text and "No such file" not in text
 
 
 def test_too_little_ram(spill, folder):
