@@ -15,6 +15,7 @@
 
 typedef struct measurement {
     ig_cli_app app;
+    const ig_session *session;
     int n_ctx, n_chunks, i_chunk;
     ig_eval_score total;
     ig_eval_score *parts, *part_totals; /* of a chunk, and of all; NULL without --by */
@@ -22,10 +23,11 @@ typedef struct measurement {
     ig_cli_progress bar;
 } measurement;
 
-/* Progress within a chunk, shown as part of the whole. */
+/* Progress within a chunk, shown as part of the whole. `done` counts anew in the half of a chunk that is scored. */
 static bool on_chunk_progress(void *user, uint64_t done, uint64_t total) {
     measurement *m = user;
     uint64_t n = (uint64_t)m->n_ctx;
+    done = (uint64_t)ig_session_tokens(m->session, NULL);
     if (total) ig_cli_progress_show(&m->bar, (uint64_t)m->i_chunk * n + done, (uint64_t)m->n_chunks * n);
     return ig_cli_interrupted() != 0;
 }
@@ -70,6 +72,7 @@ static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {
     options.parts = m->parts;
     options.progress = on_chunk_progress;
     options.progress_user = m;
+    m->session = s;
     m->bar = ig_cli_progress_start("scoring", "tokens");
     for (m->i_chunk = 0; m->i_chunk < m->n_chunks; m->i_chunk++) {
         ig_eval_score score;
