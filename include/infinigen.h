@@ -595,8 +595,7 @@ IG_API ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *opt
 /* Appends ids[i] to sessions[i] for all i in one step, each with its own policy's selection.
  * All sessions must be of one model, and no session may appear twice. A sequence's logits do not depend on its batch
  * mates. If the step fails, with IG_E_NUMBER as above or otherwise, it fails for all of them, and each holds the tokens
- * that it held before; a session that lost some, or whose logits were already replaced, has no current logits. With a
- * limit what the step used still counts when entries are dropped later. */
+ * that it held before; a session that lost some, or whose logits were already replaced, has no current logits. */
 IG_API ig_status ig_session_decode(ig_session *const *sessions, const int32_t *ids, int n, ig_error *err);
 
 /* What one session gets in a step: a piece of a prompt, or one token to be decoded. */

@@ -47,6 +47,7 @@ static void publish(ig_sequence *seq, const ig_prefix_piece *piece, uint32_t oth
 }
 
 void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
+    ig_usage_settle(&seq->usage, false);
     if (!seq->shares) return;
     if (!dense && seq->dense_end == INT_MAX) seq->dense_end = n - 1;
     const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));

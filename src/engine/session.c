@@ -202,6 +202,7 @@ void ig_session_roll_back(ig_session *s, int n, ig_status why) {
     const ig_policy_ops *ops = s->seq.policy->ops;
     bool entered = ig_batch_enter(&s->model->batch);
     if (why == IG_E_IO) ig_sequence_withdraw(&s->seq, 0);
+    ig_usage_settle(&s->seq.usage, true);
     cut(s, n, true, NULL);
     if (s->n_tokens == n && ops->undo && ops->undo(s->seq.policy, n)) show_again(s, 0, NULL);
     if (s->n_tokens < n) s->has_logits = false;

@@ -17,8 +17,11 @@
 
 typedef struct ig_usage {
     ig_evict_rule rule;
-    size_t n_slots;      /* of a head */
-    ig_head_table heads; /* [n_slots] counts (`counter`, 8 bits) or positions (`lru`, 32 bits) */
+    size_t n_slots; /* of a head */
+    /* A word, the step that selected last, and [2][n_slots] counts (`counter`, 8 bits) or positions (`lru`, 32 bits):
+     * now, and before that step. */
+    ig_head_table heads;
+    uint32_t step;
 } ig_usage;
 
 uint64_t ig_usage_plan(ig_evict_rule rule, size_t n_heads, size_t n_slots);
@@ -29,6 +32,8 @@ void ig_usage_close(ig_usage *u);
 void ig_usage_come(ig_usage *u, size_t head, int slot, uint32_t now);
 /* The entries in these slots were selected by the query at position `now`. */
 void ig_usage_select(ig_usage *u, size_t head, const int32_t *slots, int n, uint32_t now);
+/* The step of these calls is over: it has failed, and what it selected was not selected, or it holds. */
+void ig_usage_settle(ig_usage *u, bool failed);
 /* How much each entry is worth keeping, value [e->n]. */
 void ig_usage_value(const ig_usage *u, size_t head, const ig_entries *e, float *value);
 

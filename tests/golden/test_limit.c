@@ -182,6 +182,40 @@ static void batches_of_all_sorts(void **state) {
     }
 }
 
+/* Behind the attention of the last layer. */
+static void put_nan(void *user, ig_tap_place at, int layer) {
+    (void)user;
+    if (at == IG_TAP_HEADS && layer == LAYERS - 1) model->batch.h[3] = NAN;
+}
+
+/* Steps that fail while nothing is dropped yet have chosen nothing: what is dropped later is the same without them. */
+static void steps_that_fail(void **state) {
+    const variant *v = *state;
+    ig_session_options o = options(v->policy);
+    o.cache.limit = v->limit;
+    o.cache.evict = v->evict;
+    ig_session *a = open_session(&o), *b = open_session(&o);
+    ig_error err = {0};
+    int32_t ids[N_CTX];
+    fill(ids, 11);
+    put(a, ids, 60);
+    put(b, ids, 60);
+    for (int n = 60; n < 200; n++) {
+        for (int32_t other = 0; n < 90 && other < 4; other++) {
+            model->batch.tap = put_nan;
+            assert_int_equal(ig_session_decode(&a, &other, 1, &err), IG_E_NUMBER);
+            model->batch.tap = NULL;
+            assert_int_equal(ig_session_tokens(a, NULL), n);
+        }
+        step(a, ids[n]);
+        step(b, ids[n]);
+        same(a, b);
+    }
+    assert_true(stats(a).dropped > 0 && stats(a).dropped == stats(b).dropped);
+    ig_session_close(a);
+    ig_session_close(b);
+}
+
 static void other_prompts(void **state) {
     const variant *v = *state;
     ig_session_options o = options(v->policy);
@@ -352,6 +386,9 @@ int main(void) {
         {"other prompts: infinigen", other_prompts, NULL, NULL, &variants[0]},
         {"other prompts: infinigen-osdi24", other_prompts, NULL, NULL, &variants[6]},
         {"other prompts: h2o", other_prompts, NULL, NULL, &variants[8]},
+        {"steps that fail: infinigen, counter", steps_that_fail, NULL, NULL, &variants[0]},
+        {"steps that fail: infinigen, lru", steps_that_fail, NULL, NULL, &variants[1]},
+        {"steps that fail: infinigen-osdi24", steps_that_fail, NULL, NULL, &variants[5]},
         cmocka_unit_test(limits_that_make_no_sense),
         cmocka_unit_test(plans_know_the_limit),
         cmocka_unit_test(dropping_allocates_nothing),

@@ -22,7 +22,8 @@ static void values_follow_the_rule(void **state) {
     ig_random r = {3};
     int model[HEADS][SLOTS] = {{0}}, n_halvings = 0;
     assert_int_equal(ig_usage_open(&u, rule, HEADS, SLOTS, &err), IG_OK);
-    assert_true(ig_usage_plan(IG_EVICT_LRU, HEADS, SLOTS) == 4 * ig_usage_plan(IG_EVICT_COUNTER, HEADS, SLOTS));
+    assert_true(ig_usage_plan(IG_EVICT_COUNTER, HEADS, SLOTS) == HEADS * (4 + 2 * SLOTS));
+    assert_true(ig_usage_plan(IG_EVICT_LRU, HEADS, SLOTS) == HEADS * (4 + 8 * SLOTS));
     assert_true(ig_usage_plan(IG_EVICT_FIFO, HEADS, SLOTS) == 0);
     for (int step = 1; step <= STEPS; step++) {
         size_t head = (size_t)(ig_random_u64(&r) % HEADS);
@@ -54,11 +55,48 @@ static void values_follow_the_rule(void **state) {
     ig_usage_close(&u);
 }
 
+/* Steps of all heads and of some: those that fail have never been, however often they are made again. */
+static void a_step_that_fails(void **state) {
+    ig_evict_rule rule = (ig_evict_rule)(intptr_t)*state;
+    ig_usage u, model;
+    ig_error err = {0};
+    ig_random r = {4};
+    const ig_entries all = {.n = SLOTS, .n_slots = SLOTS};
+    assert_int_equal(ig_usage_open(&u, rule, HEADS, SLOTS, &err), IG_OK);
+    assert_int_equal(ig_usage_open(&model, rule, HEADS, SLOTS, &err), IG_OK);
+    for (uint32_t step = 1; step <= STEPS; step++) {
+        bool failed = ig_random_u64(&r) % 3 == 0;
+        for (size_t head = 0; head < HEADS; head++) {
+            int32_t chosen[SLOTS];
+            int n = 0;
+            for (int s = 0; s < SLOTS; s++)
+                if (s == 0 || ig_random_u64(&r) % 4 == 0) chosen[n++] = s;
+            for (int list = (int)(ig_random_u64(&r) % 3); list > 0; list--) {
+                ig_usage_select(&u, head, chosen, n, step);
+                if (!failed) ig_usage_select(&model, head, chosen, n, step);
+            }
+        }
+        ig_usage_settle(&u, failed);
+        ig_usage_settle(&model, false);
+        for (size_t head = 0; head < HEADS; head++) {
+            float value[SLOTS], wanted[SLOTS];
+            ig_usage_value(&u, head, &all, value);
+            ig_usage_value(&model, head, &all, wanted);
+            assert_memory_equal(value, wanted, sizeof value);
+        }
+    }
+    ig_usage_close(&u);
+    ig_usage_close(&model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         {"counter", values_follow_the_rule, NULL, NULL, (void *)(intptr_t)IG_EVICT_COUNTER},
         {"lru", values_follow_the_rule, NULL, NULL, (void *)(intptr_t)IG_EVICT_LRU},
         {"fifo", values_follow_the_rule, NULL, NULL, (void *)(intptr_t)IG_EVICT_FIFO},
+        {"counter, a step that fails", a_step_that_fails, NULL, NULL, (void *)(intptr_t)IG_EVICT_COUNTER},
+        {"lru, a step that fails", a_step_that_fails, NULL, NULL, (void *)(intptr_t)IG_EVICT_LRU},
+        {"fifo, a step that fails", a_step_that_fails, NULL, NULL, (void *)(intptr_t)IG_EVICT_FIFO},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
