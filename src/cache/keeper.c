@@ -4,10 +4,14 @@
  */
 #include "cache/keeper.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 
+#include "base/clock.h"
 #include "base/error.h"
+
+static const double rest_seconds = 10; /* after a fault of the disk */
 
 ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory *m, const ig_keeper_options *o,
                          ig_error *err) {
@@ -25,7 +29,7 @@ ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory
     ig_status s = ig_prefix_store_open(&k->store, &store, err);
     if (s) return s;
     const char *why = ig_prefix_store_why_read_only(k->store);
-    k->writes = !why;
+    if (why) k->next_put = INFINITY;
     if (why) ig_log(ctx, IG_LOG_WARN, "nothing new is kept: %s", why);
     return IG_OK;
 }
@@ -39,19 +43,32 @@ void ig_keeper_close(ig_keeper *k) {
     *k = (ig_keeper){0};
 }
 
+static void rest(ig_keeper *k) { k->next_put = ig_clock_seconds() + rest_seconds; }
+
+/* The spill file, which a piece is copied from, is no fault of the store's. What goes on is told once. */
+static void note_failure(ig_keeper *k, bool is_store, int n_tokens, const ig_error *err) {
+    if (is_store) rest(k);
+    if (is_store && k->is_failing) return;
+    k->is_failing |= is_store;
+    ig_log(k->ctx, IG_LOG_WARN, "this prompt is kept up to token %d%s: %s", n_tokens,
+           is_store ? ", and nothing after it until the disk takes more" : "", err->text);
+}
+
 void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
     ig_error err;
-    if (!k->writes || !ig_prefix_store_leads_to(k->store, piece) || ig_prefix_store_has(k->store, piece)) return;
+    if ((k->next_put > 0 && ig_clock_seconds() < k->next_put) || !ig_prefix_store_leads_to(k->store, piece) ||
+        ig_prefix_store_has(k->store, piece))
+        return;
     ig_status copied = ig_kv_copy_piece(kv, piece->number, k->buffer, &err), s = copied;
     struct iovec area = {k->buffer, ig_kv_piece_bytes(ig_kv_memory_of(kv))};
     if (!s) s = ig_prefix_store_put(k->store, piece, &area, 1, &err);
     if (s) {
-        k->writes = copied || (s != IG_E_IO && s != IG_E_UNSUPPORTED); /* the spill file is no fault of the store's */
-        ig_log(k->ctx, IG_LOG_WARN, "this prompt is kept up to token %d%s: %s",
-               piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), k->writes ? "" : ", and nothing after it",
-               err.text);
+        note_failure(k, !copied && s == IG_E_IO, piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), &err);
         return;
     }
+    if (k->is_failing) ig_log(k->ctx, IG_LOG_WARN, "prompts are kept again");
+    k->is_failing = false;
+    k->next_put = 0;
     k->has_put = true;
     k->n_kept++;
 }
@@ -59,7 +76,9 @@ void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
 ig_status ig_keeper_commit(ig_keeper *k, ig_error *err) {
     if (!k->has_put) return IG_OK;
     k->has_put = false;
-    return ig_prefix_store_commit(k->store, err);
+    ig_status s = ig_prefix_store_commit(k->store, err);
+    if (s) rest(k);
+    return s;
 }
 
 bool ig_keeper_get(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {

@@ -3,7 +3,7 @@
  * Between sequences and the store on disk (kv/prefix_store.h): full pieces of prompts go there as they are computed,
  * and come back in another process, K and V; what policies keep beside them is made of these again, so that a stored
  * prefix serves every policy. A fault of the store costs what is stored, never a result: it is logged, and the prompt
- * is computed.
+ * is computed. After a fault of the disk nothing is written for a while, and then it is tried again.
  */
 #ifndef IG_CACHE_KEEPER_H
 #define IG_CACHE_KEEPER_H
@@ -16,7 +16,8 @@ typedef struct ig_keeper {
     const ig_context *ctx; /* for the log */
     ig_prefix_store *store;
     uint8_t *buffer; /* [piece_bytes] */
-    bool writes;     /* until the disk has failed */
+    double next_put; /* monotonic seconds: a while after the disk has failed; INFINITY: it is another's to write */
+    bool is_failing; /* which has been told */
     bool has_put;    /* since the latest commit */
     uint64_t n_kept; /* pieces that were put, so far */
     uint64_t n_taken;

@@ -6,6 +6,7 @@ import pathlib
 import random
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -136,6 +137,24 @@ def test_store_is_full(program, served, texts, wanted, tmp_path):
         ask_all(s, texts, wanted)
         told = [line for line in s.said.splitlines() if b": KV store" in line or b": No space" in line]
         assert b"nothing after it" in b"".join(told) and len(told) <= 3, s.said
+
+
+def test_store_has_room_again(program, served, texts, wanted, tmp_path):
+    """After a while it is tried again, and what happens in between is told once."""
+    within = Within(program, tmp_path / "store", "3m")
+    with Server(within, served, "-c", 2048, "-np", 2, "--kv-store", tmp_path / "store") as s:
+        filler = f"/proc/{s.process.pid}/root{tmp_path}/store/filler"
+        with open(filler, "wb", buffering=0) as f, pytest.raises(OSError):
+            while True:
+                f.write(bytes(4096))
+        assert [answer(s, text) for text in texts[:3]] == wanted[:3]
+        os.unlink(filler)
+        end = time.monotonic() + 60
+        while s.numbers()["infinigen_store_put_tokens_total"] == 0:
+            assert time.monotonic() < end, s.said
+            answer(s, words(200, time.monotonic_ns()))
+            time.sleep(1)
+        assert s.said.count(b"nothing after it") == 1 and s.said.count(b"kept again") == 1, s.said
 
 
 @pytest.mark.parametrize("harm", ("flip", "cut", "remove"))
