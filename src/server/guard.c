@@ -124,7 +124,7 @@ static bool host_name(char name[256], const char *host) {
  * key it could do nothing, and the name may be a proxy's. No browser leaves it out, as HTTP/1.0 may. */
 static bool is_host_fine(const ig_server *s, const char *host) {
     char name[256];
-    if (!host || ig_server_has_keys(s) || s->o->unix_path) return true;
+    if (!host || ig_server_has_keys(s) || s->is_unix) return true;
     if (!host_name(name, host)) return false;
     return ig_server_is_loopback(name) || strcasecmp(name, s->o->host) == 0;
 }

@@ -154,6 +154,7 @@ struct ig_server {
     pthread_t accepting; /* takes connections */
     bool is_accepting;
     bool is_loopback; /* listens at loopback or a socket in the file system */
+    bool is_unix;     /* the latter */
     ig_server_keys keys;
     ig_watch watch;
     ig_server_numbers numbers;

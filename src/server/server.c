@@ -116,6 +116,7 @@ static ig_status take_listener(ig_server *s, ig_error *err) {
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_listens) != 0 || !listens)
         return ig_server_fail(err, IG_E_IO, "LISTEN_FDS: descriptor %d is no socket that listens", fd);
     s->is_loopback = is_loopback_address(&at);
+    s->is_unix = at.ss_family == AF_UNIX;
     if (!s->is_loopback && !s->keys.n)
         return ig_server_fail(err, IG_E_ARG, "LISTEN_FDS: others could use this server without a key");
     fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -212,6 +213,7 @@ static int allowed_connections(const ig_server *s, int wanted) {
 
 static ig_status check(ig_server *s, ig_error *err) {
     const ig_server_options *o = s->o;
+    s->is_unix = o->unix_path && o->listener < 0;
     s->is_loopback = o->unix_path || ig_server_is_loopback(o->host);
     ig_status status = ig_server_read_keys(s, err);
     if (status) return status;
@@ -238,7 +240,7 @@ static void stop(ig_server *s) {
     if (s->watch.limits) ig_watch_close(&s->watch);
     ig_scheduler_close(s->scheduler);
     if (s->listener >= 0) close(s->listener);
-    if (s->o->unix_path && has_listened) unlink(s->o->unix_path);
+    if (s->is_unix && s->o->listener < 0 && has_listened) unlink(s->o->unix_path);
     ig_server_free_keys(&s->keys);
 }
 

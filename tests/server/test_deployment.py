@@ -156,3 +156,22 @@ def test_socket_activation(program, served, flags):
     with socket.create_server(("0.0.0.0", 0)) as listener:
         p = Activated(program, listener).start("serve", "-m", served, "-c", 256)
         assert b"without a key" in p.communicate(timeout=60)[1] and p.returncode != 0
+
+
+def test_activation_at_a_file(program, served, tmp_path):
+    """The Host is a proxy's, and the file is not the server's to remove. At a port --unix opens nothing."""
+    path = tmp_path / "socket"
+    ask = b"GET /health HTTP/1.1\r\nHost: anything\r\nConnection: close\r\n\r\n"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with Server(Activated(program, listener), served, "-c", 256, "--unix", path):
+            with socket.socket(socket.AF_UNIX) as c:
+                c.connect(str(path))
+                c.sendall(ask)
+                assert c.recv(4096).startswith(b"HTTP/1.1 200 ")
+        assert path.exists()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with Server(Activated(program, listener), served, "-c", 256, "--unix", path) as s:
+            s.port = listener.getsockname()[1]
+            assert s.send(ask).startswith(b"HTTP/1.1 403 ")
