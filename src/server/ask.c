@@ -100,6 +100,7 @@ static bool read_sampler(ig_exchange *x) {
 static bool read_bias(ig_exchange *x) {
     const char *name;
     json_t *value, *all = ig_field(x->body, "logit_bias");
+    int n_vocab = x->call->server->info.n_vocab;
     size_t n = 0;
     if (!all) return true;
     if (!json_is_object(all) || json_object_size(all) > BIASES_MAX)
@@ -110,9 +111,11 @@ static bool read_bias(ig_exchange *x) {
         char *end;
         long id = strtol(name, &end, 10);
         double bias = json_number_value(value);
-        if (*end || end == name || id < 0 || id > INT_MAX || !json_is_number(value) || !(fabs(bias) <= 100))
-            return ig_refuse(x->call, 400, "logit_bias",
-                             "logit_bias: '%.32s' must be a token with a number from -100 to 100", name);
+        if (*end || end == name || id < 0 || id >= n_vocab || !json_is_number(value) || !(fabs(bias) <= 100))
+            return ig_refuse(
+                x->call, 400, "logit_bias",
+                "logit_bias: '%.32s' must be a token of the vocabulary of %d, with a number from -100 to 100", name,
+                n_vocab);
         x->bias[n++] = (ig_logit_bias){(int32_t)id, bias <= -100 ? -INFINITY : (float)bias};
     }
     x->ask.sampler.logit_bias = x->bias;

@@ -272,7 +272,7 @@ static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
         r->may_retry = true;
         if (is_full) r->code = "queue_full";
     } else {
-        ig_refuse_error(x->call, NULL, err);
+        ig_refuse_error(x->call, ig_field(x->body, "infinigen") ? "infinigen" : NULL, err);
     }
 }
 
