@@ -91,18 +91,39 @@ static bool is_modest(const char *text, size_t n) {
     return deepest <= IG_SERVER_DEPTH_MAX && n_nodes <= IG_SERVER_NODES_MAX;
 }
 
-json_t *ig_body_object(ig_call *c) {
+/* A reader that finds no memory for more of a string goes on all the same, and writes past the end of what it makes of
+ * it (jansson 2.14): after one failure it finds none at all, until it gives up. */
+static _Thread_local bool is_reading, has_no_memory;
+
+static void *find_memory(size_t n) {
+    void *found = has_no_memory ? NULL : malloc(n);
+    has_no_memory = is_reading && !found;
+    return found;
+}
+
+void ig_json_begin(void) { json_set_alloc_funcs(find_memory, free); }
+
+static json_t *read_json(ig_call *c) {
     json_error_t error;
+    is_reading = true;
+    json_t *body = json_loadb(c->body ? c->body : "", c->n_body, JSON_REJECT_DUPLICATES, &error);
+    bool failed = has_no_memory;
+    is_reading = has_no_memory = false;
+    if (failed)
+        ig_refuse(c, 500, NULL, "out of memory for the values of a body of %zu bytes", c->n_body);
+    else if (!body)
+        ig_refuse(c, 400, NULL, "the body is not JSON as it should be: %s at byte %d", error.text, error.position);
+    return body;
+}
+
+json_t *ig_body_object(ig_call *c) {
     if (c->body && !is_modest(c->body, c->n_body)) {
         ig_refuse(c, 400, NULL, "the body has more than %d values, or goes deeper than %d", IG_SERVER_NODES_MAX,
                   IG_SERVER_DEPTH_MAX);
         return NULL;
     }
-    json_t *body = json_loadb(c->body ? c->body : "", c->n_body, JSON_REJECT_DUPLICATES, &error);
-    if (!body)
-        ig_refuse(c, 400, NULL, "the body is not JSON as it should be: %s at byte %d", error.text, error.position);
-    else if (!json_is_object(body))
-        ig_refuse(c, 400, NULL, "the body must be a JSON object");
+    json_t *body = read_json(c);
+    if (body && !json_is_object(body)) ig_refuse(c, 400, NULL, "the body must be a JSON object");
     if (!c->refusal.status) return body;
     json_decref(body);
     return NULL;

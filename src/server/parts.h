@@ -284,6 +284,8 @@ bool ig_field_model(ig_call *c, const json_t *object);
 bool ig_field_only(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* The same of those only that are known to ask for what is not there; the others are passed over. */
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
+/* Once, before any thread reads JSON. */
+void ig_json_begin(void);
 /* The body as an object, to be dropped by the caller; NULL: refused. */
 json_t *ig_body_object(ig_call *c);
 /* Tokens of a text, malloc'ed. *n_ids above `most`: there are more, and none of them is there. */

@@ -254,6 +254,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     pthread_mutex_init(&s.numbers.lock, NULL);
     pthread_mutex_init(&s.keys.lock, NULL);
     pthread_mutex_init(&s.fields.lock, NULL);
+    ig_json_begin();
     signal(SIGPIPE, SIG_IGN); /* whoever read what the server says may end before it */
     wanted_signals(&wanted);
     pthread_sigmask(SIG_BLOCK, &wanted, &before); /* threads that are started from here on take none of them */
