@@ -293,7 +293,8 @@ static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::func
 /* ---- memory ---------------------------------------------------------------------------- */
 
 struct region {
-    void *p;
+    void *p;    /* as it was given out */
+    char *base; /* of whole pages */
     size_t n_bytes, mapped;
     bool is_host;
 };
@@ -310,7 +311,7 @@ size_t cuda_on_cpu_room(bool is_host, size_t n_bytes) {
 
 enum { PIECE = 2 << 20 };
 
-/* With a closed page behind its end, where the memory ends up to 15 bytes before. */
+/* A closed page lies up to 15 bytes behind its end, or 63 where the host computes with it, too. */
 static cudaError_t take(void **out, size_t n_bytes, bool is_host) {
     size_t rounded = (n_bytes + PAGE - 1) / PAGE * PAGE, mapped = rounded + PAGE;
     std::lock_guard<std::mutex> guard(lock);
@@ -320,9 +321,10 @@ static cudaError_t take(void **out, size_t n_bytes, bool is_host) {
     mprotect(p + rounded, PAGE, PROT_NONE);
     if (!is_host) memset(p, 0xff, rounded);
     if (!is_host && !n_running) mprotect(p, rounded, PROT_NONE);
-    regions.push_back(region{p, rounded, mapped, is_host});
+    size_t unit = is_host ? 64 : 16;
+    *out = p + rounded - (n_bytes + unit - 1) / unit * unit;
+    regions.push_back(region{*out, p, rounded, mapped, is_host});
     used[is_host] += rounded;
-    *out = p;
     return cudaSuccess;
 }
 
@@ -331,7 +333,7 @@ static cudaError_t give(void *p) {
     if (!p) return cudaSuccess;
     for (size_t i = 0; i < regions.size(); i++) {
         if (regions[i].p != p) continue;
-        munmap(p, regions[i].mapped);
+        munmap(regions[i].base, regions[i].mapped);
         used[regions[i].is_host] -= regions[i].n_bytes;
         regions[i] = regions.back();
         regions.pop_back();
@@ -347,7 +349,7 @@ static void open_memory(int more) {
     n_running += more;
     if ((before == 0) == (n_running == 0)) return;
     for (const region &r : regions)
-        if (!r.is_host) mprotect(r.p, r.n_bytes, n_running ? PROT_READ | PROT_WRITE : PROT_NONE);
+        if (!r.is_host) mprotect(r.base, r.n_bytes, n_running ? PROT_READ | PROT_WRITE : PROT_NONE);
 }
 
 cudaError_t cudaMalloc(void **p, size_t n_bytes) { return take(p, n_bytes, false); }
