@@ -433,8 +433,8 @@ IG_API ig_status ig_cache_open(ig_cache **out, ig_model *model, const ig_session
 IG_API void ig_cache_close(ig_cache *cache);
 
 /* With a store: what prompts have put into it so far is kept whatever happens once this has returned IG_OK. Closing the
- * cache does the same and logs what fails. Another process may hold the store for writing; then
- * nothing new is kept, nor for a while after a fault, and the log says so. */
+ * cache does the same and logs what fails. Another process may hold the store for writing; then nothing new is kept,
+ * nor is it for a while after a fault, and the log says so. */
 IG_API ig_status ig_cache_commit(ig_cache *cache, ig_error *err);
 
 /* Notes: bytes under a name in the cache's store, of its model, whatever the type of keys and values: a conversation,
