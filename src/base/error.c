@@ -26,9 +26,9 @@ ig_status ig_fail_fill(ig_error *err, ig_status status, const char *format, ...)
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
     /* Names come from untrusted files: no newline or terminal escape may pass. */
-    for (char *p = err->text; *p; p++) {
-        if ((unsigned char)*p < 0x20 || *p == 0x7f) *p = '?';
-        if (p[0] == '\xc2' && p[1] >= '\x80' && p[1] <= '\x9f') p[0] = p[1] = '?'; /* U+0080 .. U+009F */
+    for (unsigned char *p = (unsigned char *)err->text; *p; p++) {
+        if (*p < 0x20 || *p == 0x7f) *p = '?';
+        if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f) p[0] = p[1] = '?'; /* U+0080 .. U+009F */
     }
     return status;
 }
