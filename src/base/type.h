@@ -23,6 +23,8 @@ typedef enum ig_type {
     IG_TYPE_Q4_K = 12,
     IG_TYPE_Q5_K = 13,
     IG_TYPE_Q6_K = 14,
+    IG_TYPE_IQ4_NL = 20,
+    IG_TYPE_IQ4_XS = 23,
     IG_TYPE_BF16 = 30,
     IG_TYPE_COUNT = 31,
 } ig_type;

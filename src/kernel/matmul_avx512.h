@@ -21,6 +21,8 @@
 #define IG_ROW_TYPES(X) \
     X(F32, f32)         \
     X(Q8_0, q8_0)       \
+    X(IQ4_NL, iq4_nl)   \
+    X(IQ4_XS, iq4_xs)   \
     X(Q2_K, q2_k)       \
     X(Q3_K, q3_k)
 

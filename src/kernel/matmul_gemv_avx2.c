@@ -31,6 +31,8 @@ void ig_kernels_fill_gemv_avx2(ig_kernels *k) {
     SET_GEMV(F16, f16)
     SET_GEMV(BF16, bf16)
     SET_GEMV(Q8_0, q8_0)
+    SET_GEMV(IQ4_NL, iq4_nl)
+    SET_GEMV(IQ4_XS, iq4_xs)
     SET_GEMV(Q2_K, q2_k)
     SET_GEMV(Q3_K, q3_k)
 }

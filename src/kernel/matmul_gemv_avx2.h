@@ -19,19 +19,20 @@ static inline ig_q8 column(const ig_matmul *m, int c) {
     return ig_q8_view((const char *)m->act + (size_t)c * m->act_stride, m->n_in);
 }
 
-/* Q8_0. */
-INLINE void row_bytes(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums, const int bytes,
-                      dot4_fn dot4) {
+/* Signed bytes, whose blocks have n_parts of 32 elements. */
+INLINE void row_bytes(const ig_matmul *m, const uint8_t *w, int c0, const int n_cols, float *sums, load_bytes_fn load,
+                      const int bytes, const int n_parts, dot4_fn dot4) {
     __m256 acc[MAX_COLS];
     ig_q8 a[MAX_COLS];
     for (int c = 0; c < n_cols; c++) {
         a[c] = column(m, c0 + c);
         acc[c] = _mm256_setzero_ps();
     }
-    for (int b = 0; b < m->n_in / 32; b++, w += bytes) {
-        fetch_weights(w, (size_t)bytes);
-        __m256i code = load32(w + 2);
-        float scale = read_f16(w);
+    for (int b = 0; b < m->n_in / 32; b++) {
+        const uint8_t *p = w + (size_t)(b / n_parts) * (size_t)bytes;
+        float scale;
+        if (b % n_parts == 0) fetch_weights(p, (size_t)bytes);
+        __m256i code = load(&scale, p, b % n_parts);
         for (int c = 0; c < n_cols; c++) {
             __m256i dot = dot4(code, _mm256_load_si256((const void *)(a[c].q + 32 * b)), 1);
             acc[c] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(dot), _mm256_set1_ps(scale * a[c].d[b]), acc[c]);
@@ -94,9 +95,11 @@ static inline void run_rows(const ig_matmul *m, int row_begin, int row_end, row_
     static void gemv_##type(const ig_matmul *m, int row_begin, int row_end) {                       \
         run_rows(m, row_begin, row_end, row_##type);                                                \
     }
-#define DEFINE_QUANTISED_GEMV(dot4)                    \
-    DEFINE_GEMV(q8_0, row_bytes, 34, dot4)             \
-    DEFINE_GEMV(q2_k, row_supers, load_q2_k, 84, dot4) \
+#define DEFINE_QUANTISED_GEMV(dot4)                           \
+    DEFINE_GEMV(q8_0, row_bytes, load_q8_0, 34, 1, dot4)      \
+    DEFINE_GEMV(iq4_nl, row_bytes, load_iq4_nl, 18, 1, dot4)  \
+    DEFINE_GEMV(iq4_xs, row_bytes, load_iq4_xs, 136, 8, dot4) \
+    DEFINE_GEMV(q2_k, row_supers, load_q2_k, 84, dot4)        \
     DEFINE_GEMV(q3_k, row_supers, load_q3_k, 110, dot4)
 
 #define SET_GEMV(TYPE, type, ...) k->gemv[IG_TYPE_##TYPE] = gemv_##type;

@@ -58,7 +58,23 @@ INLINE void put_sums(const ig_matmul *m, const rows *t, __m512 acc[MAX_ROWS][MAX
             t->out[(size_t)c * m->out_stride + (size_t)r] = _mm512_reduce_add_ps(acc[r][c]);
 }
 
-/* ---- blocks of 32 ------------------------------------------------------------ */
+/* ---- signed bytes ------------------------------------------------------------ */
+
+/* Groups b and b + 1 of 32 elements of a row, or the first of them. */
+typedef pair (*load_pair_fn)(const uint8_t *row, int b, int n_blocks);
+
+static inline pair pair_of_q8_0(const uint8_t *row, int b, int n_blocks) {
+    return load_q8_0(row + (size_t)b * 34, n_blocks);
+}
+
+static inline pair pair_of_iq4_nl(const uint8_t *row, int b, int n_blocks) {
+    return load_iq4_nl(row + (size_t)b * 18, n_blocks);
+}
+
+static inline pair pair_of_iq4_xs(const uint8_t *row, int b, int n_blocks) {
+    (void)n_blocks;
+    return pair_iq4_xs(row + (size_t)(b / 8) * 136, b % 8 / 2);
+}
 
 /* What one step of 64 elements takes from a column. */
 typedef struct column_pair {
@@ -74,13 +90,13 @@ INLINE column_pair column_at(const ig_q8 *a, int b) {
 }
 
 INLINE void step_pairs(const rows *t, const ig_q8 *a, int b, const int n_blocks, __m512 acc[MAX_ROWS][MAX_COLS],
-                       const int n_rows, const int n_cols, const int bytes) {
+                       const int n_rows, const int n_cols, load_pair_fn load) {
     column_pair x[MAX_COLS];
 #pragma GCC unroll 4
     for (int c = 0; c < n_cols; c++) x[c] = column_at(&a[c], b);
 #pragma GCC unroll 4
     for (int r = 0; r < n_rows; r++) {
-        pair w = load_q8_0(t->w[r] + (size_t)b * (size_t)bytes, n_blocks);
+        pair w = load(t->w[r], b, n_blocks);
 #pragma GCC unroll 4
         for (int c = 0; c < n_cols; c++) {
             __m512 dot = _mm512_cvtepi32_ps(_mm512_dpbusd_epi32(x[c].start, w.code, x[c].q));
@@ -89,8 +105,9 @@ INLINE void step_pairs(const rows *t, const ig_q8 *a, int b, const int n_blocks,
     }
 }
 
-/* Q8_0. */
-INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n_cols, const int bytes) {
+/* bytes: of 32 elements. */
+INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n_cols, load_pair_fn load,
+                       const int bytes) {
     __m512 acc[MAX_ROWS][MAX_COLS];
     ig_q8 a[MAX_COLS];
     columns_of(a, m, &t, n_cols);
@@ -99,9 +116,9 @@ INLINE void tile_pairs(const ig_matmul *m, rows t, const int n_rows, const int n
     int n_blocks = m->n_in / 32, b = 0;
     for (; b + 1 < n_blocks; b += 2) {
         fetch_tile(&next, 2 * bytes * n_rows);
-        step_pairs(&t, a, b, 2, acc, n_rows, n_cols, bytes);
+        step_pairs(&t, a, b, 2, acc, n_rows, n_cols, load);
     }
-    if (b < n_blocks) step_pairs(&t, a, b, 1, acc, n_rows, n_cols, bytes);
+    if (b < n_blocks) step_pairs(&t, a, b, 1, acc, n_rows, n_cols, load);
     put_sums(m, &t, acc, n_rows, n_cols);
 }
 
@@ -228,7 +245,9 @@ static void run_tiles(const ig_matmul *m, int row_begin, int row_end,
     }
 }
 
-GEMV(q8_0, tile_pairs, 34)
+GEMV(q8_0, tile_pairs, pair_of_q8_0, 34)
+GEMV(iq4_nl, tile_pairs, pair_of_iq4_nl, 18)
+GEMV(iq4_xs, tile_pairs, pair_of_iq4_xs, 17)
 GEMV(q2_k, tile_supers, load_q2_k, 84)
 GEMV(q3_k, tile_supers, load_q3_k, 110)
 GEMV(f32, tile_floats, load_f32, 4)

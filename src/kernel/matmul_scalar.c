@@ -135,6 +135,27 @@ static void unpack_q6_k(block *b, const uint8_t *p) {
     }
 }
 
+static const int8_t iq4_values[16] = {IG_IQ4_VALUES};
+
+/* 16 bytes: 16 low nibbles, then 16 high ones. */
+static void put_iq4(int8_t *code, const uint8_t *p) {
+    for (int i = 0; i < 16; i++) code[i] = iq4_values[p[i] & 15], code[16 + i] = iq4_values[p[i] >> 4];
+}
+
+static void unpack_iq4_nl(block *b, const uint8_t *p) {
+    set_affine32(b, read_f16(p), 0);
+    put_iq4(b->code, p + 2);
+}
+
+static void unpack_iq4_xs(block *b, const uint8_t *p) {
+    float d = read_f16(p);
+    memset(b->min, 0, sizeof b->min);
+    for (int i = 0; i < 8; i++) {
+        b->scale[2 * i] = b->scale[2 * i + 1] = d * (float)ig_iq4_xs_scale(p, i);
+        put_iq4(b->code + 32 * i, p + 8 + 16 * i);
+    }
+}
+
 /* ---- activations ---------------------------------------------------------- */
 
 static size_t act_bytes(ig_act form, int n) {
@@ -228,6 +249,8 @@ QUANTISED(q3_k, 256, 110)
 QUANTISED(q4_k, 256, 144)
 QUANTISED(q5_k, 256, 176)
 QUANTISED(q6_k, 256, 210)
+QUANTISED(iq4_nl, 32, 18)
+QUANTISED(iq4_xs, 256, 136)
 
 /* ---- floats ---------------------------------------------------------------- */
 
@@ -291,4 +314,6 @@ void ig_kernels_fill_matmul_scalar(ig_kernels *k) {
     set_type(k, IG_TYPE_Q4_K, matmul_q4_k, dequantize_q4_k);
     set_type(k, IG_TYPE_Q5_K, matmul_q5_k, dequantize_q5_k);
     set_type(k, IG_TYPE_Q6_K, matmul_q6_k, dequantize_q6_k);
+    set_type(k, IG_TYPE_IQ4_NL, matmul_iq4_nl, dequantize_iq4_nl);
+    set_type(k, IG_TYPE_IQ4_XS, matmul_iq4_xs, dequantize_iq4_xs);
 }

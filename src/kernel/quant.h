@@ -24,6 +24,16 @@ typedef struct ig_q8 {
     int32_t *n16; /* [2 * groups] -128 * sum of q over 16 */
 } ig_q8;
 
+/* What the 4-bit codes of IQ4_NL and IQ4_XS stand for: closer together around 0, where weights are dense. */
+#define IG_IQ4_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+
+/* Scale number i, of 32 elements, of the block of IQ4_XS at p, without its factor d: d, the upper 2 bits of eight
+ * scales, their lower 4, and 16 bytes of codes each. */
+static inline int ig_iq4_xs_scale(const uint8_t *p, int i) {
+    int low = p[4 + i / 2] >> 4 * (i % 2) & 15, high = (p[2] | p[3] << 8) >> 2 * i & 3;
+    return (low | high << 4) - 32;
+}
+
 /* Largest magnitude taken for zero: the inverse scale must stay finite. */
 #define IG_Q8_TINY 0x1p-100f
 

@@ -3,8 +3,8 @@
  * Quantised blocks in AVX2 registers: 32 codes a register, in the order of the elements.
  *
  * Codes are unsigned and at most 63, so that the 16-bit sums of vpmaddubsw cannot overflow;
- * signed types carry their offset as a minimum of -offset * scale. Q8_0 alone keeps signed
- * codes. Nothing outside the block is read.
+ * signed types carry their offset as a minimum of -offset * scale. Only those of bytes, Q8_0,
+ * IQ4_NL and IQ4_XS, keep signed codes. Nothing outside the block is read.
  */
 #ifndef IG_KERNEL_QUANT_AVX2_H
 #define IG_KERNEL_QUANT_AVX2_H
@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernel/parts.h"
+#include "kernel/quant.h"
 
 static inline float read_f16(const uint8_t *p) {
     uint16_t h;
@@ -29,6 +30,36 @@ static inline __m256i repeat4(const int8_t *q) {
 }
 
 static inline __m256i load32(const uint8_t *p) { return _mm256_loadu_si256((const void *)p); }
+
+/* ---- 32 signed bytes with a scale --------------------------------------------- */
+
+/* Part i of the block at p. */
+typedef __m256i (*load_bytes_fn)(float *scale, const uint8_t *p, int i);
+
+static inline __m256i load_q8_0(float *scale, const uint8_t *p, int i) {
+    (void)i;
+    *scale = read_f16(p);
+    return load32(p + 2);
+}
+
+/* 16 bytes: 16 low nibbles, then 16 high ones; by the table of their values. */
+static inline __m256i iq4_codes(const uint8_t *p) {
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(IG_IQ4_VALUES));
+    __m128i v = _mm_loadu_si128((const void *)p);
+    __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
+    return _mm256_shuffle_epi8(values, _mm256_and_si256(both, _mm256_set1_epi8(15)));
+}
+
+static inline __m256i load_iq4_nl(float *scale, const uint8_t *p, int i) {
+    (void)i;
+    *scale = read_f16(p);
+    return iq4_codes(p + 2);
+}
+
+static inline __m256i load_iq4_xs(float *scale, const uint8_t *p, int i) {
+    *scale = read_f16(p) * (float)ig_iq4_xs_scale(p, i);
+    return iq4_codes(p + 8 + 16 * i);
+}
 
 /* ---- a block of 256 ----------------------------------------------------------- */
 
@@ -172,7 +203,7 @@ static inline float sum8(__m256 v) {
     return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
-/* Sums of four products of codes (unsigned; signed for Q8_0) and activations: what the levels differ in. */
+/* Sums of four products of codes (unsigned, or signed bytes) and activations: what the levels differ in. */
 typedef __m256i (*dot4_fn)(__m256i code, __m256i q, int is_signed);
 
 static inline __m256i dot4_avx2(__m256i code, __m256i q, const int is_signed) {

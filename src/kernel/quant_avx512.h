@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernel/parts.h"
+#include "kernel/quant.h"
 
 /* ---- two blocks of 32 ------------------------------------------------------- */
 
@@ -103,6 +104,17 @@ static inline pair load_q8_0(const uint8_t *p, int n_blocks) {
     __m512i code = _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
     __m256i s = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi16(s0)), _mm_set1_epi16(s1), 1);
     return (pair){.code = _mm512_xor_si512(code, _mm512_set1_epi8(-128)), .scale = _mm512_cvtph_ps(s)};
+}
+
+/* Indices of IQ4_NL and IQ4_XS to values + 128. */
+static inline __m512i iq4_codes(__m512i index) {
+    const __m512i values = _mm512_broadcast_i32x4(_mm_setr_epi8(IG_IQ4_VALUES));
+    return _mm512_xor_si512(_mm512_shuffle_epi8(values, index), _mm512_set1_epi8(-128));
+}
+
+static inline pair load_iq4_nl(const uint8_t *p, int n_blocks) {
+    __m512i v = load_words(p, 9, n_blocks);
+    return (pair){.code = iq4_codes(nibbles(v, 1, 9)), .scale = pair_scale(v, 9)};
 }
 
 /* ---- a block of 256 --------------------------------------------------------- */
@@ -212,6 +224,23 @@ static inline super load_q3_k(const uint8_t *p) {
     s = _mm512_sub_epi32(s, _mm512_set1_epi32(32));
     w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), read_f16(p + 108));
     w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps(-4));
+    return w;
+}
+
+/* Elements 64 i .. 64 i + 63 of a block of IQ4_XS. */
+static inline pair pair_iq4_xs(const uint8_t *p, int i) {
+    __m512i v = load_words(p + 8 + 32 * i, 8, 2), s = _mm512_set1_epi32(ig_iq4_xs_scale(p, 2 * i));
+    s = _mm512_mask_mov_epi32(s, 0xff00, _mm512_set1_epi32(ig_iq4_xs_scale(p, 2 * i + 1)));
+    return (pair){.code = iq4_codes(nibbles(v, 0, 8)), .scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), read_f16(p))};
+}
+
+/* Its scales are in lanes 0..7. */
+static inline super load_iq4_xs(const uint8_t *p) {
+    super w = {.min = _mm512_setzero_ps()};
+    int32_t scale[16] = {0};
+    for (int i = 0; i < 8; i++) scale[i] = ig_iq4_xs_scale(p, i);
+    for (int i = 0; i < 4; i++) w.code[i] = iq4_codes(nibbles(load_words(p + 8 + 32 * i, 8, 2), 0, 8));
+    w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_loadu_si512(scale)), read_f16(p));
     return w;
 }
 

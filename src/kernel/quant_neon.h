@@ -13,6 +13,7 @@
 
 #include "base/half.h"
 #include "kernel/parts.h"
+#include "kernel/quant.h"
 
 /* A block of 32 or 256 elements; what a type has not, or a block of 32 has not, is not set. */
 typedef struct block {
@@ -82,6 +83,19 @@ static inline void load_q5_1(block *b, const uint8_t *p) {
 static inline void load_q8_0(block *b, const uint8_t *p) {
     b->scale[0] = read_f16(p);
     for (int i = 0; i < 2; i++) b->code[i] = less(vld1q_u8(p + 2 + 16 * i), 0);
+}
+
+/* Nibbles as in Q4_0, by the table of their values. */
+static inline void put_iq4(int8x16_t code[2], const uint8_t *p) {
+    static const int8_t values[16] = {IG_IQ4_VALUES};
+    uint8x16_t v = vld1q_u8(p);
+    code[0] = vqtbl1q_s8(vld1q_s8(values), low_nibbles(v));
+    code[1] = vqtbl1q_s8(vld1q_s8(values), vshrq_n_u8(v, 4));
+}
+
+static inline void load_iq4_nl(block *b, const uint8_t *p) {
+    b->scale[0] = read_f16(p);
+    put_iq4(b->code, p + 2);
 }
 
 /* ---- blocks of 256 ------------------------------------------------------------ */
@@ -169,6 +183,14 @@ static inline void load_q3_k(block *w, const uint8_t *p) {
     uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);
     uint8x16_t bytes = vcombine_u8(vcreate_u8(first), vcreate_u8(second));
     put_scales16(w->scale, less(bytes, 32), read_f16(p + 108));
+}
+
+static inline void load_iq4_xs(block *w, const uint8_t *p) {
+    float d = read_f16(p);
+    for (int i = 0; i < 8; i++) {
+        w->scale[i] = d * (float)ig_iq4_xs_scale(p, i);
+        put_iq4(w->code + 2 * i, p + 8 + 16 * i);
+    }
 }
 
 #endif

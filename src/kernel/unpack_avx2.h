@@ -92,15 +92,14 @@ INLINE void unpack_nibbles(char *panel, panel_rows rows, int half, int n, const 
     }
 }
 
-/* Q8_0. */
-static inline void unpack_q8_0(char *panel, panel_rows rows, int half, int n) {
+/* Signed bytes, whose blocks have n_parts of 32 elements. */
+INLINE void unpack_bytes(char *panel, panel_rows rows, int half, int n, load_bytes_fn load, const int bytes,
+                         const int n_parts) {
     for (int b = 0; b < n / 32; b++, panel += step_bytes(bits8)) {
         __m256i code[8];
-        for (int r = 0; r < 8; r++) {
-            const uint8_t *p = row_at(&rows, r) + 34 * (size_t)b;
-            code[r] = load32(p + 2);
-            affine_at(panel, 0, half)[r] = read_f16(p);
-        }
+        for (int r = 0; r < 8; r++)
+            code[r] = load(&affine_at(panel, 0, half)[r], row_at(&rows, r) + (size_t)(b / n_parts) * (size_t)bytes,
+                           b % n_parts);
         put_columns(panel, half, code);
     }
 }
@@ -146,6 +145,14 @@ UNPACK_NIBBLES(q4_0, 18, bits4)
 UNPACK_NIBBLES(q4_1, 20, bits4)
 UNPACK_NIBBLES(q5_0, 22, bits5)
 UNPACK_NIBBLES(q5_1, 24, bits5)
+
+#define UNPACK_BYTES(type, bytes, n_parts)                                            \
+    static inline void unpack_##type(char *panel, panel_rows rows, int half, int n) { \
+        unpack_bytes(panel, rows, half, n, load_##type, bytes, n_parts);              \
+    }
+UNPACK_BYTES(q8_0, 34, 1)
+UNPACK_BYTES(iq4_nl, 18, 1)
+UNPACK_BYTES(iq4_xs, 136, 8)
 
 #define UNPACK_SUPERS(type, bytes, f)                                                 \
     static inline void unpack_##type(char *panel, panel_rows rows, int half, int n) { \

@@ -75,7 +75,7 @@ def gguf_text(text):
 
 def foreign_gguf():
     """Well-formed, of an architecture and a type that are not known here."""
-    tensors = (("token_embd.weight", 0, (8, 6), 192), ("blk.0.experts", 23, (256, 2), 272))
+    tensors = (("token_embd.weight", 0, (8, 6), 192), ("blk.0.experts", 22, (256, 2), 164))
     data = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 2)
     data += gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("gemma9")
     data += gguf_text("gemma9.block_count") + struct.pack("<II", 4, 1)
@@ -90,13 +90,13 @@ def test_inspect_shows_what_cannot_be_run(program, tiny, tmp_path):
     (tmp_path / "other.gguf").write_bytes(foreign_gguf())
     status, out, err = program("inspect", tmp_path / "other.gguf", "--tensors")
     assert (status, err) == (0, b"")
-    for wanted in ("gemma9", "architecture 'gemma9' is not supported", "gemma9.block_count", "blk.0.experts", "IQ4_XS"):
+    for wanted in ("gemma9", "architecture 'gemma9' is not supported", "gemma9.block_count", "blk.0.experts", "IQ2_S"):
         assert wanted in out.decode(), wanted
     assert "Memory" not in out.decode()
     report = json.loads(program("inspect", tmp_path / "other.gguf", "--json", "--tensors")[1])
     assert report["architecture"] == "gemma9" and "'gemma9' is not supported" in report["unsupported"]
     assert report["n_params"] == 48 + 512 and report["metadata"]["gemma9.block_count"] == "1"
-    assert report["tensors"][1] == {"name": "blk.0.experts", "type": "IQ4_XS", "dims": [256, 2], "bytes": 272}
+    assert report["tensors"][1] == {"name": "blk.0.experts", "type": "IQ2_S", "dims": [256, 2], "bytes": 164}
     assert "memory" not in report and "policy" not in report
     status, _, err = program("run", "-m", tmp_path / "other.gguf", "-p", "x")
     assert status == 1 and "'gemma9' is not supported" in one_line(err)

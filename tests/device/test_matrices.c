@@ -17,10 +17,10 @@
 static const struct {
     ig_type type;
     int scales[2];
-} types[] = {{IG_TYPE_F32, {-1, -1}},  {IG_TYPE_F16, {-1, -1}},   {IG_TYPE_BF16, {-1, -1}}, {IG_TYPE_Q4_0, {0, -1}},
-             {IG_TYPE_Q4_1, {0, 2}},   {IG_TYPE_Q5_0, {0, -1}},   {IG_TYPE_Q5_1, {0, 2}},   {IG_TYPE_Q8_0, {0, -1}},
-             {IG_TYPE_Q2_K, {80, 82}}, {IG_TYPE_Q3_K, {108, -1}}, {IG_TYPE_Q4_K, {0, 2}},   {IG_TYPE_Q5_K, {0, 2}},
-             {IG_TYPE_Q6_K, {208, -1}}};
+} types[] = {{IG_TYPE_F32, {-1, -1}},   {IG_TYPE_F16, {-1, -1}},   {IG_TYPE_BF16, {-1, -1}}, {IG_TYPE_Q4_0, {0, -1}},
+             {IG_TYPE_Q4_1, {0, 2}},    {IG_TYPE_Q5_0, {0, -1}},   {IG_TYPE_Q5_1, {0, 2}},   {IG_TYPE_Q8_0, {0, -1}},
+             {IG_TYPE_Q2_K, {80, 82}},  {IG_TYPE_Q3_K, {108, -1}}, {IG_TYPE_Q4_K, {0, 2}},   {IG_TYPE_Q5_K, {0, 2}},
+             {IG_TYPE_Q6_K, {208, -1}}, {IG_TYPE_IQ4_NL, {0, -1}}, {IG_TYPE_IQ4_XS, {0, -1}}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* A matrix of random codes in the host's memory, which the GPU gets a copy of; to be given to free_matrix(). */

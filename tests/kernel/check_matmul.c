@@ -25,11 +25,11 @@ typedef struct type_case {
 } type_case;
 
 static const type_case cases[] = {
-    {IG_TYPE_F32, {-1, -1}, {0, 0}},      {IG_TYPE_F16, {-1, -1}, {0, 0}},   {IG_TYPE_BF16, {-1, -1}, {0, 0}},
-    {IG_TYPE_Q4_0, {0, -1}, {8, 0}},      {IG_TYPE_Q4_1, {0, 2}, {15, 1}},   {IG_TYPE_Q5_0, {0, -1}, {16, 0}},
-    {IG_TYPE_Q5_1, {0, 2}, {31, 1}},      {IG_TYPE_Q8_0, {0, -1}, {128, 0}}, {IG_TYPE_Q2_K, {80, 82}, {45, 15}},
-    {IG_TYPE_Q3_K, {108, -1}, {128, 0}},  {IG_TYPE_Q4_K, {0, 2}, {945, 63}}, {IG_TYPE_Q5_K, {0, 2}, {1953, 63}},
-    {IG_TYPE_Q6_K, {208, -1}, {4096, 0}},
+    {IG_TYPE_F32, {-1, -1}, {0, 0}},      {IG_TYPE_F16, {-1, -1}, {0, 0}},     {IG_TYPE_BF16, {-1, -1}, {0, 0}},
+    {IG_TYPE_Q4_0, {0, -1}, {8, 0}},      {IG_TYPE_Q4_1, {0, 2}, {15, 1}},     {IG_TYPE_Q5_0, {0, -1}, {16, 0}},
+    {IG_TYPE_Q5_1, {0, 2}, {31, 1}},      {IG_TYPE_Q8_0, {0, -1}, {128, 0}},   {IG_TYPE_Q2_K, {80, 82}, {45, 15}},
+    {IG_TYPE_Q3_K, {108, -1}, {128, 0}},  {IG_TYPE_Q4_K, {0, 2}, {945, 63}},   {IG_TYPE_Q5_K, {0, 2}, {1953, 63}},
+    {IG_TYPE_Q6_K, {208, -1}, {4096, 0}}, {IG_TYPE_IQ4_NL, {0, -1}, {127, 0}}, {IG_TYPE_IQ4_XS, {0, -1}, {4064, 0}},
 };
 
 typedef enum weight_shape { WEIGHT_NOISE, WEIGHT_ALL_ONES, WEIGHT_ALL_ZEROS, WEIGHT_TINY, WEIGHT_SHAPES } weight_shape;
@@ -447,6 +447,7 @@ static const struct golden {
     {IG_TYPE_Q8_0, -3.5625, -2.9375, -511.875},   {IG_TYPE_Q2_K, 0.0, 0.90625, 8635.0625},
     {IG_TYPE_Q3_K, -6.25, -1.3125, -991.125},     {IG_TYPE_Q4_K, 8.09375, 36.46875, 148949.40625},
     {IG_TYPE_Q5_K, 1.09375, 0.21875, 380284.125}, {IG_TYPE_Q6_K, 98.75, -102.375, 20762.875},
+    {IG_TYPE_IQ4_NL, -0.625, 4.3125, -4033.375},  {IG_TYPE_IQ4_XS, -72.625, 0.875, 61212.0},
 };
 
 static void check_golden(check *c, const type_case *t) {

@@ -279,6 +279,8 @@ static kernels kernels_of(ig_type type) {
         CODES(IG_TYPE_Q4_K, 256, 144)
         CODES(IG_TYPE_Q5_K, 256, 176)
         CODES(IG_TYPE_Q6_K, 256, 210)
+        CODES(IG_TYPE_IQ4_NL, 32, 18)
+        CODES(IG_TYPE_IQ4_XS, 256, 136)
         case IG_TYPE_COUNT:
             break;
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights in the formats of model files, 16 at a time: w = scale * code + min with codes of 0..63, or -128..127 of
- * Q8_0. Formats with signed codes are kept so, too: their minimum is the scale times the least code, which is a power
+ * Q8_0, IQ4_NL and IQ4_XS. Other formats with signed codes are kept so, too: their minimum is the scale times the least code, which is a power
  * of two. The layouts are those of src/kernel/matmul_scalar.c. Rows begin at even addresses, as do the parts of all
  * blocks.
  */
@@ -134,6 +134,31 @@ __device__ __forceinline__ void ig_unpack<IG_TYPE_Q6_K>(ig_part *out, const uint
     for (int j = 0; j < 4; j++)
         out->code[j] = (int)(ig_field(ig_load4(codes + 4 * j), i % 8 / 4 * 4, 15) |
                              ig_field(ig_load4(high + 4 * j), i % 8 / 2 * 2, 3) << 4);
+}
+
+/* Four indices of IQ4_NL or IQ4_XS to their values: a byte each, IG_IQ4_VALUES of src/kernel/quant.h. */
+static __device__ __forceinline__ int ig_iq4_codes(uint32_t index) {
+    const unsigned long long low = 0xf6eaddcfbfad9881ull, high = 0x7159453526190d01ull;
+    uint32_t out = 0;
+    for (int j = 0; j < 4; j++) {
+        uint32_t i = index >> 8 * j & 15;
+        out |= (uint32_t)((i & 8 ? high : low) >> 8 * (i & 7) & 255) << 8 * j;
+    }
+    return (int)out;
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ4_NL>(ig_part *out, const uint8_t *p, int i) {
+    ig_line(out, ig_load_half(p), 0);
+    for (int j = 0; j < 4; j++) out->code[j] = ig_iq4_codes(ig_field(ig_load4(p + 2 + 4 * j), 4 * i, 15));
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ4_XS>(ig_part *out, const uint8_t *p, int i) {
+    int g = i / 2, low = p[4 + g / 2] >> 4 * (g % 2) & 15, high = (p[2] | p[3] << 8) >> 2 * g & 3;
+    ig_line(out, ig_load_half(p) * (float)((low | high << 4) - 32), 0);
+    for (int j = 0; j < 4; j++)
+        out->code[j] = ig_iq4_codes(ig_field(ig_load4(p + 8 + 16 * g + 4 * j), 4 * (i % 2), 15));
 }
 
 /* Element i of a row of floats. */
