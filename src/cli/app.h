@@ -73,6 +73,9 @@ int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o);
 /* Writes text to standard output. On a terminal control characters other than newline and tab are
  * shown as ^X, so that a model cannot drive it. */
 void ig_cli_put(const char *text, size_t n);
+/* Writes what standard output has buffered. 0, or the number of the first error: the buffer forgets what it could not
+ * write, and the next call would find none. */
+int ig_cli_flush(void);
 /* A JSON string; bytes that are not UTF-8 become U+FFFD. */
 json_t *ig_cli_json_text(const char *text, size_t n);
 /* "98.4 MB" */

@@ -122,7 +122,7 @@ static void print_row(bench *b, const ig_eval_load_test *t, const ig_eval_load_r
         }
         json_decref(o);
     }
-    fflush(stdout);
+    ig_cli_flush();
     b->n_rows++;
 }
 

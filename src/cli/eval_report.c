@@ -219,7 +219,7 @@ static void print_table(const ig_cli_evaluation *e, const ig_cli_eval_groups *gr
         printf("  %s after %zu of %zu questions\n", e->failed ? "failed" : "interrupted", e->n + e->n_skipped,
                e->task->n);
     if (groups) ig_cli_eval_groups_print(groups);
-    fflush(stdout);
+    ig_cli_flush();
 }
 
 void ig_cli_eval_report(const ig_cli_evaluation *e, bool with_head) {

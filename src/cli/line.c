@@ -65,7 +65,7 @@ static ig_cli_read read_plain(ig_cli_reader *r, const char *prompt) {
     ig_cli_release_keys();
     if (r->is_terminal) {
         fputs(prompt, stdout);
-        fflush(stdout);
+        ig_cli_flush();
     }
     while (key != '\n') {
         key = ig_cli_key(-1);

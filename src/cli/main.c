@@ -69,12 +69,10 @@ int main(int argc, char **argv) {
     }
     ig_cli_guard_files(&o);
     int code = verb->run(&o);
-    /* An error of an earlier write is no longer in errno. */
-    errno = 0;
-    if ((fflush(stdout) != 0 || ferror(stdout)) && code != IG_EXIT_FAILED) {
+    int why = ig_cli_flush();
+    if ((why || ferror(stdout)) && code != IG_EXIT_FAILED) {
         /* Who reads no further, such as head, has what it wanted. */
-        if (errno != EPIPE)
-            fprintf(stderr, "infinigen: standard output: %s\n", errno ? strerror(errno) : "writing failed");
+        if (why != EPIPE) fprintf(stderr, "infinigen: standard output: %s\n", why ? strerror(why) : "writing failed");
         code = IG_EXIT_FAILED;
     }
     return code;

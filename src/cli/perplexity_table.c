@@ -286,7 +286,7 @@ static int run_context(ig_cli_app *app, const ig_cli_pairs *pairs, int k, int32_
     if (!code) code = score_chunks(&t, ids);
     if (t.i_chunk && !json && (k == 0 || t.parts)) print_head(&t);
     if (t.i_chunk) report(&t, code);
-    fflush(stdout);
+    ig_cli_flush();
     close_runs(&t);
     app->o = all;
     return code;

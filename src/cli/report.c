@@ -199,7 +199,7 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     ig_session_get_stats(s, &st);
     ig_model_get_weight_stats(app->model, &streamed);
     uint64_t held = streamed.ram_bytes + streamed.vram_bytes;
-    fflush(stdout); /* what they are about comes first, also where both streams go to one place */
+    ig_cli_flush(); /* what they are about comes first, also where both streams go to one place */
     fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s", (unsigned long long)st.n_prefilled,
             per_second(st.n_prefilled, st.prefill_seconds));
     if (st.n_taken) fprintf(stderr, "  and %llu that were stored", (unsigned long long)st.n_taken);

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "cli/app.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -24,12 +25,20 @@ double ig_cli_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* ---- standard output ------------------------------------------------------- */
+
+int ig_cli_flush(void) {
+    static int first;
+    if (fflush(stdout) != 0 && !first) first = errno;
+    return first;
+}
+
 /* ---- errors --------------------------------------------------------------- */
 
 int ig_cli_complain(const ig_cli_options *o, const char *format, ...) {
     ig_cli_clear_bar();
     va_list args;
-    fflush(stdout);
+    ig_cli_flush();
     fprintf(stderr, "infinigen %s: ", o->verb->name);
     va_start(args, format);
     vfprintf(stderr, format, args);
@@ -162,7 +171,7 @@ void ig_cli_put(const char *text, size_t n) {
                 putchar(c);
         }
     }
-    fflush(stdout);
+    ig_cli_flush();
 }
 
 /* Length of the UTF-8 character at `s`, or 0 if it is none. */

@@ -326,7 +326,7 @@ static void print_row(bench *b, const bench_row *row) {
     } else {
         print_md(b, row);
     }
-    fflush(stdout);
+    ig_cli_flush();
     b->n_rows++;
 }
 

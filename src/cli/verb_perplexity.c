@@ -62,7 +62,7 @@ static void note_chunk(measurement *m, const ig_eval_score *score, double second
     if (m->app.o->json) return;
     if (isatty(STDOUT_FILENO)) ig_cli_progress_end(&m->bar);
     printf("[%d]%.4f,", m->i_chunk + 1, ig_eval_perplexity(&m->total));
-    fflush(stdout);
+    ig_cli_flush();
 }
 
 static int score_chunks(measurement *m, ig_session *s, int32_t *ids) {

@@ -88,7 +88,7 @@ static void end_line(const answer *a, bool is_interrupted) {
                      out.st_ino == err.st_ino;
     bool is_terminal = isatty(STDOUT_FILENO), echoed = is_terminal && is_interrupted; /* ^C stands there */
     if ((is_terminal || is_shared) && (a->last != '\n' || echoed)) putchar('\n');
-    fflush(stdout);
+    ig_cli_flush();
 }
 
 static const char *const finish_names[] = {"length", "end", "stop", "context", "interrupted"};

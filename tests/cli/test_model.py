@@ -172,7 +172,7 @@ def test_full_disk_ends_the_generation(program, model):
     with open("/dev/full", "wb") as full:
         p = program.start("run", "-m", model, "--raw", "-p", "A long story:", "--ignore-eos", stdout=full)
         _, err = p.communicate(timeout=30)
-    assert p.returncode == 1 and "standard output" in err.decode()
+    assert p.returncode == 1 and "standard output: No space left" in err.decode()
 
 
 def test_a_reader_that_leaves(program, model):
