@@ -8,12 +8,15 @@
  * shows its newlines as such, and its control characters as ^X.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <histedit.h>
 #include <langinfo.h>
+#include <limits.h>
 #include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <termios.h>
 #include <unistd.h>
@@ -26,6 +29,7 @@ struct ig_cli_editor {
     EditLine *edit;
     History *history;
     char path[4096]; /* of the history; "": none */
+    int n_unsaved;   /* entries that it does not have yet */
     const char *prompt;
     bool is_cancelled; /* the line at hand */
 };
@@ -150,17 +154,78 @@ static void bind_keys(EditLine *edit) {
 
 /* ---- the editor ----------------------------------------------------------- */
 
+static History *make_history(void) {
+    HistEvent event;
+    History *h = history_init();
+    if (!h) return NULL;
+    history(h, &event, H_SETSIZE, 1000);
+    history(h, &event, H_SETUNIQUE, 1);
+    return h;
+}
+
 static void open_history(ig_cli_editor *e) {
     HistEvent event;
-    e->history = history_init();
+    e->history = make_history();
     if (!e->history) return;
-    history(e->history, &event, H_SETSIZE, 1000);
-    history(e->history, &event, H_SETUNIQUE, 1);
     el_set(e->edit, EL_HIST, history, e->history);
     if (ig_cli_path(e->path, sizeof e->path, IG_PLACE_STATE, "history"))
         history(e->history, &event, H_LOAD, e->path);
     else
         e->path[0] = 0;
+}
+
+/* The last n entries of a history, the oldest first, to another one. */
+static void copy_entries(History *to, History *from, int n) {
+    HistEvent event, entered;
+    history(from, &event, H_FIRST); /* the newest */
+    while (--n > 0 && history(from, &event, H_NEXT) >= 0) {
+    }
+    for (int got = history(from, &event, H_CURR); got >= 0; got = history(from, &event, H_PREV))
+        history(to, &entered, H_ENTER, event.str);
+}
+
+/* A whole file, which takes the place of `path`. */
+static bool write_history(History *h, const char *path) {
+    char temporary[PATH_MAX + sizeof ".new"];
+    HistEvent event;
+    snprintf(temporary, sizeof temporary, "%s.new", path);
+    int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    FILE *f = fd >= 0 ? fdopen(fd, "w") : NULL;
+    bool done = f && history(h, &event, H_SAVE_FP, f) >= 0 && fflush(f) == 0 && !ferror(f);
+    if (f)
+        done &= fclose(f) == 0;
+    else if (fd >= 0)
+        close(fd);
+    done = done && rename(temporary, path) == 0;
+    if (!done && fd >= 0) unlink(temporary);
+    return done;
+}
+
+/* Other conversations may have added to the file since it was read, and whatever ends this one leaves it whole: new
+ * entries are added to what it has now, while its folder is locked. A link stays, and so does what is no history. */
+static bool save_history(ig_cli_editor *e) {
+    char path[PATH_MAX];
+    HistEvent event;
+    struct stat st;
+    int fd = open(e->path, O_RDONLY | O_CREAT | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
+    if (fd >= 0) close(fd);
+    if (!realpath(e->path, path)) return false;
+    char *slash = strrchr(path, '/');
+    *slash = 0;
+    int folder = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *slash = '/';
+    if (folder < 0) return false;
+    flock(folder, LOCK_EX); /* where that cannot be had, entries of others may be lost */
+    History *all = make_history();
+    bool done = all && stat(path, &st) == 0 && S_ISREG(st.st_mode) &&
+                (st.st_size == 0 || history(all, &event, H_LOAD, path) >= 0);
+    if (done) {
+        copy_entries(all, e->history, e->n_unsaved);
+        done = write_history(all, path);
+    }
+    if (all) history_end(all);
+    close(folder);
+    return done;
 }
 
 ig_cli_editor *ig_cli_editor_open(void) {
@@ -189,16 +254,9 @@ ig_cli_editor *ig_cli_editor_open(void) {
 }
 
 void ig_cli_editor_close(ig_cli_editor *e) {
-    HistEvent event;
     if (!e) return;
-    if (e->history) {
-        if (e->path[0] && ig_cli_make_folders(e->path)) {
-            mode_t before = umask(077); /* what was said to a model is private */
-            history(e->history, &event, H_SAVE, e->path);
-            umask(before);
-        }
-        history_end(e->history);
-    }
+    ig_cli_editor_save(e);
+    if (e->history) history_end(e->history);
     el_end(e->edit);
     free(e);
 }
@@ -216,5 +274,11 @@ ig_cli_read ig_cli_editor_line(ig_cli_editor *e, const char *prompt, const char 
 
 void ig_cli_editor_keep(ig_cli_editor *e, const char *line, bool goes_on) {
     HistEvent event;
-    if (e->history) history(e->history, &event, goes_on ? H_APPEND : H_ENTER, line);
+    if (!e->history) return;
+    history(e->history, &event, goes_on ? H_APPEND : H_ENTER, line);
+    e->n_unsaved += !goes_on;
+}
+
+void ig_cli_editor_save(ig_cli_editor *e) {
+    if (e->n_unsaved && e->path[0] && ig_cli_make_folders(e->path) && save_history(e)) e->n_unsaved = 0;
 }

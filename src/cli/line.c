@@ -127,6 +127,7 @@ ig_cli_read ig_cli_reader_next(ig_cli_reader *r, const char **message) {
         /* The newline after an opening """ alone is not part of the message. */
         if (continues && !(quoted && m->n == 0) && !append(m, "\n", 1)) return IG_READ_END;
     }
+    if (r->editor) ig_cli_editor_save(r->editor);
     if (got == IG_READ_END && m->n) got = IG_READ_MESSAGE; /* the last line of a pipe */
     while (m->n && m->data[m->n - 1] == '\n') m->data[--m->n] = 0;
     *message = m->n ? m->data : "";

@@ -35,5 +35,7 @@ void ig_cli_editor_close(ig_cli_editor *e);
 ig_cli_read ig_cli_editor_line(ig_cli_editor *e, const char *prompt, const char **line, size_t *n);
 /* Adds a line to the history, as a part of the entry before it if it `goes_on`. */
 void ig_cli_editor_keep(ig_cli_editor *e, const char *line, bool goes_on);
+/* Puts what is new in the history into its file. Closing does that, too. */
+void ig_cli_editor_save(ig_cli_editor *e);
 
 #endif

@@ -324,6 +324,59 @@ def test_terminal_without_editing(program, talk):
     assert status == 0 and modes == (True, True, True) and b"\033[?2004" not in seen
 
 
+def history_of(program, folder="state/infinigen"):
+    """Entries, as libedit writes them."""
+    with open(os.path.join(program.home, folder, "history"), encoding="utf-8") as f:
+        return [line.replace(r"\012", "\n").replace(r"\134", "\\") for line in f.read().splitlines()[1:]]
+
+
+def test_history_of_two_conversations(program, talk):
+    """Each adds what it has; a conversation that is killed has lost nothing."""
+    first, second = talk("-n", "5"), talk("-n", "5")
+    for t, line in ((first, "one\\\nmore\n"), (second, "two\n"), (first, "three\n"), (second, "four\n")):
+        t.type(line)
+        t.read_until(b"\n> ")
+    second.type("/exit\n")
+    assert second.finish()[1] == 0
+    os.kill(first.pid, signal.SIGKILL)
+    first.finish()
+    assert history_of(program) == ["one\\\nmore\n", "two\n", "three\n", "four\n", "/exit\n"]
+    assert os.listdir(program.home + "/state/infinigen") == ["history"]
+
+
+@pytest.mark.parametrize("target", ("elsewhere/history", "/dev/null"))
+def test_history_behind_a_link(program, talk, target):
+    """The link stays, also to what is not there yet or is no file."""
+    os.makedirs(program.home + "/state/infinigen")
+    os.makedirs(program.home + "/elsewhere")
+    link = program.home + "/state/infinigen/history"
+    os.symlink(os.path.join(program.home, target), link)
+    for line in ("one", "two"):
+        t = talk("-n", "5")
+        t.type(line + "\n")
+        t.read_until(b"\n> ")
+        t.type("\x04")
+        assert t.finish()[1] == 0
+    assert os.path.islink(link) and not os.path.isfile("/dev/null")
+    if target != "/dev/null":
+        assert history_of(program, "elsewhere") == ["one\n", "two\n"]
+
+
+def test_history_on_a_full_disk(program, talk):
+    """It keeps what it has, and nothing is left beside it."""
+    t = talk("-n", "5")
+    t.type("one\n")
+    t.read_until(b"\n> ")
+    resource.prlimit(t.pid, resource.RLIMIT_FSIZE, (16, resource.RLIM_INFINITY))
+    t.type("two\n")
+    t.read_until(b"\n> ")
+    assert history_of(program) == ["one\n"]
+    resource.prlimit(t.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    t.type("\x04")
+    assert t.finish()[1] == 0 and history_of(program) == ["one\n", "two\n"]
+    assert os.listdir(program.home + "/state/infinigen") == ["history"]
+
+
 # ---- saved conversations ------------------------------------------------------------------------------------
 
 
