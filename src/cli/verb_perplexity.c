@@ -153,8 +153,11 @@ static int refuse(const ig_cli_options *o, const char *why) {
 }
 
 static int check_context(const ig_cli_options *o) {
-    if (o->dense_prefix >= o->ctx || o->dense_prefix < 0) {
-        ig_cli_complain(o, "--dense-prefix leaves nothing to score, or nothing before it, in chunks of %d tokens (-c)",
+    /* What is scored first follows from the prefix alone: no policy has a step before the second. */
+    if ((o->dense_prefix && o->dense_prefix > o->ctx - 2) || o->dense_prefix < 0) {
+        ig_cli_complain(o,
+                        "--dense-prefix leaves fewer than two tokens to score, or none before them, in chunks of %d "
+                        "tokens (-c)",
                         o->ctx);
         return IG_EXIT_USAGE;
     }
