@@ -106,6 +106,16 @@ static const char *nearest_name(const ig_cli_verb *verb, const char *typed) {
     return ig_cli_nearest(typed + strspn(typed, "-"), list);
 }
 
+/* The option of this verb that has what was typed as one of its values, as -o has json; NULL if none has. */
+static const ig_cli_option *option_with_choice(const ig_cli_verb *verb, const char *typed) {
+    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++) {
+        if (!(row->verbs & verb->bit) || row->kind != IG_KIND_CHOICE) continue;
+        for (int i = 0; row->choices[i]; i++)
+            if (strcmp(row->choices[i], typed + strspn(typed, "-")) == 0) return row;
+    }
+    return NULL;
+}
+
 /* What is said of an option that this verb does not have: which verbs do, or what may have been meant. */
 static void report_unknown_option(const ig_cli_verb *verb, const char *typed) {
     const char *near = NULL;
@@ -119,6 +129,10 @@ static void report_unknown_option(const ig_cli_verb *verb, const char *typed) {
         for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++) {
             if (v->bit & others) fprintf(stderr, " %s%s", v->name, (others &= ~v->bit) ? "," : "");
         }
+        const ig_cli_option *row = option_with_choice(verb, typed);
+        if (row)
+            fprintf(stderr, "; did you mean %.*s %s?", (int)strcspn(row->names, ","), row->names,
+                    typed + strspn(typed, "-"));
     } else {
         fprintf(stderr, "unknown option '%s'", typed);
         if ((near = nearest_name(verb, typed))) fprintf(stderr, "; did you mean --%s?", near);

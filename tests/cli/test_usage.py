@@ -129,6 +129,7 @@ def test_no_verb(program):
     (["bench", "-m", "x", "-p", "0", "-n", "0"], "nothing to measure"),
     (["bench", "-m", "x", "--kv-policy", "full,none"], "is not one of"),
     (["bench", "-m", "x", "-o", "xml"], "is not one of md, csv, json"),
+    (["bench", "-m", "x", "--json"], "did you mean -o json?"),
     (["bench", "-m", "x", "-p", "1,a,2"], "-p: 'a' is not a whole number"),
     (["perplexity", "-m", "x", "--kv-policy", "full,none,quest"], "--kv-policy: 'none' is not one of .*oracle"),
     (["perplexity", "-m", "x"], "-f FILE is missing"),
