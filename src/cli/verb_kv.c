@@ -32,6 +32,12 @@ static double age_of(const ig_stored_item *item) {
     return age > 0 ? age : 0;
 }
 
+/* "1 piece", "5 pieces" */
+static const char *count_text(char out[32], uint64_t n, const char *unit) {
+    snprintf(out, 32, "%llu %s%s", (unsigned long long)n, unit, n == 1 ? "" : "s");
+    return out;
+}
+
 /* A column of text from a file, which may hold anything. */
 static void put_column(const char *text, int width) {
     ig_cli_put(text, strlen(text));
@@ -83,7 +89,7 @@ static bool list_item(void *user, const ig_stored_item *item) {
 
 static int list(const ig_cli_options *o, ig_stored *stored) {
     ig_error err;
-    char size[32];
+    char size[32], pieces[32];
     ig_stored_info info;
     listing l = {0};
     if (o->json) l = (listing){json_array(), json_array(), 0};
@@ -98,7 +104,7 @@ static int list(const ig_cli_options *o, ig_stored *stored) {
         return ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:o, s:o}", "directory", json_text(o->kv_store), "pieces",
                                            (json_int_t)info.n_pieces, "bytes", (json_int_t)info.bytes, "prefixes",
                                            l.prefixes, "notes", l.notes));
-    printf("%s in %llu pieces\n", ig_cli_size(size, info.bytes), (unsigned long long)info.n_pieces);
+    printf("%s in %s\n", ig_cli_size(size, info.bytes), count_text(pieces, info.n_pieces, "piece"));
     return IG_EXIT_OK;
 }
 
@@ -137,7 +143,7 @@ static bool show_progress(void *user, uint64_t done, uint64_t total) {
 
 static int verify(const ig_cli_options *o, ig_stored *stored) {
     ig_error err;
-    char size[32];
+    char size[32], pieces[32], notes[32];
     ig_stored_health h;
     checking c = {o->json ? json_array() : NULL, ig_cli_progress_start("checking", "bytes")};
     ig_status status = ig_stored_verify(&h, stored, tell_damaged, show_progress, &c, &err);
@@ -153,7 +159,7 @@ static int verify(const ig_cli_options *o, ig_stored *stored) {
                                            (json_int_t)h.bytes, "foreign_files", (json_int_t)h.n_foreign, "damaged",
                                            c.damaged));
     else
-        printf("%llu pieces and %llu notes, %s: %s\n", (unsigned long long)h.n_pieces, (unsigned long long)h.n_notes,
+        printf("%s and %s, %s: %s\n", count_text(pieces, h.n_pieces, "piece"), count_text(notes, h.n_notes, "note"),
                ig_cli_size(size, h.bytes), h.n_damaged ? "not all is well" : "all is well");
     if (!h.n_damaged) return code;
     return ig_cli_complain(o, "%s: %llu damaged", o->kv_store, (unsigned long long)h.n_damaged);
@@ -162,7 +168,7 @@ static int verify(const ig_cli_options *o, ig_stored *stored) {
 /* ---- gc, rm -------------------------------------------------------------- */
 
 static int report_freed(const ig_cli_options *o, ig_stored *stored, const ig_stored_freed *freed) {
-    char size[32], left[32];
+    char size[32], left[32], count[32];
     ig_stored_info info;
     ig_stored_get_info(stored, &info);
     if (o->json)
@@ -170,10 +176,11 @@ static int report_freed(const ig_cli_options *o, ig_stored *stored, const ig_sto
                                            "removed_pieces", (json_int_t)freed->n_pieces, "removed_notes",
                                            (json_int_t)freed->n_notes, "freed_bytes", (json_int_t)freed->bytes,
                                            "pieces", (json_int_t)info.n_pieces, "bytes", (json_int_t)info.bytes));
-    printf("removed %llu pieces", (unsigned long long)freed->n_pieces);
-    if (freed->n_notes) printf(" and %llu notes", (unsigned long long)freed->n_notes);
-    printf(", %s; %s in %llu pieces are left\n", ig_cli_size(size, freed->bytes), ig_cli_size(left, info.bytes),
-           (unsigned long long)info.n_pieces);
+    printf("removed %s", count_text(count, freed->n_pieces, "piece"));
+    if (freed->n_notes) printf(" and %s", count_text(count, freed->n_notes, "note"));
+    printf(", %s; %s in %s", ig_cli_size(size, freed->bytes), ig_cli_size(left, info.bytes),
+           count_text(count, info.n_pieces, "piece"));
+    printf(" %s left\n", info.n_pieces == 1 ? "is" : "are");
     return IG_EXIT_OK;
 }
 

@@ -125,7 +125,7 @@ def test_ls(program, store):
 
 
 def test_verify(program, store):
-    assert kv(program, "verify", "--kv-store", store) == "5 pieces and 1 notes, 86.0 kB: all is well\n"
+    assert kv(program, "verify", "--kv-store", store) == "5 pieces and 1 note, 86.0 kB: all is well\n"
     with open(store / "kv-00000000000003e8.igkv", "r+b") as f:
         f.seek(RECORD + 4096 + 100)
         f.write(b"x")
@@ -157,10 +157,10 @@ def test_rm(program, store):
     assert "removed 2 pieces" in kv(program, "rm", "0404", "--kv-store", store)
     status, _, err = program("kv", "rm", "--kv-store", store, "0303")
     assert status == 1 and "nothing has an id that begins with 0303" in one_line(err)
-    assert "removed 0 pieces and 1 notes" in kv(program, "rm", "--kv-store", store, "--note", "talk")
+    assert "removed 0 pieces and 1 note," in kv(program, "rm", "--kv-store", store, "--note", "talk")
     status, _, err = program("kv", "rm", "--kv-store", store, "--model", "mine")
     assert status == 1 and "nothing of the model 'mine'" in one_line(err)
-    assert "removed 1 pieces" in kv(program, "rm", "--kv-store", store, "--model", "theirs")
+    assert "removed 1 piece," in kv(program, "rm", "--kv-store", store, "--model", "theirs")
     assert listed(program, store)["bytes"] == 0
     assert "removed 0 pieces" in kv(program, "rm", "--kv-store", store, "--all")
     assert not [name for name in os.listdir(store) if name.startswith(("kv-", "note-"))]
@@ -170,7 +170,7 @@ def test_ids_that_begin_alike(program, store, xxh):
     pieces(xxh, store, 1003, [(bytes.fromhex("03037777" + "00" * 12), ROOT, 0)])
     status, _, err = program("kv", "rm", "--kv-store", store, "0303")
     assert status == 2 and "several ids begin with 0303" in one_line(err)
-    assert "removed 1 pieces" in kv(program, "rm", "--kv-store", store, "030377")
+    assert "removed 1 piece," in kv(program, "rm", "--kv-store", store, "030377")
 
 
 def test_beside_a_writer(program, store):
