@@ -325,8 +325,10 @@ static int check_whole(download *d) {
     char line[300];
     const char *const args[5] = {d->whole, NULL};
     int code = run_python(d, sha256_script, args, line);
+    if (!code && strlen(line) != 64) /* the log could not be written */
+        return ig_cli_complain(d->o, "%s: its SHA-256 is not known: %s", s->name, line);
     if (!code && strcmp(line, s->sha256) != 0)
-        return ig_cli_complain(d->o, "%s: its SHA-256 is %.64s instead of %s", s->name, line, s->sha256);
+        return ig_cli_complain(d->o, "%s: its SHA-256 is %s instead of %s", s->name, line, s->sha256);
     return code;
 }
 

@@ -144,7 +144,10 @@ static int read_table_file(ig_cli_sources *out, const ig_cli_options *o, bool te
     ig_cli_text text;
     int code = ig_cli_read_file(&text, o, path);
     if (code) return code;
-    code = read_table(out, o, texts, text.data, path);
+    if (strlen(text.data) < text.n)
+        code = ig_cli_complain(o, "%s: is no table: it holds a NUL byte", path);
+    else
+        code = read_table(out, o, texts, text.data, path);
     free(text.data);
     return code;
 }

@@ -149,6 +149,12 @@ def test_malformed_tables(program, tmp_path, line, message):
     assert status == 1 and f"table.txt:3: " in one_line(err) and message in one_line(err)
 
 
+def test_table_with_a_nul_byte(program, tmp_path):
+    """What is behind it is not passed over."""
+    status, _, err = program("fetch", "--sources", table(tmp_path, "mine - - file x\0\nother - - file y"))
+    assert status == 1 and "NUL byte" in one_line(err)
+
+
 class Server(http.server.BaseHTTPRequestHandler):
     """Sends DATA, the same in a zip archive, or less than it promises."""
 
