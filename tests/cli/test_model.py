@@ -244,6 +244,8 @@ def test_control_characters(program, terminal, model):
     shown, status = terminal("tokenize", "-m", model, "--decode", "-p", ids).finish()
     assert status == 0 and b"\x1b" not in shown and b"\x07" not in shown and b"\xc2\x9b" not in shown
     assert b"a^[[31mred^G^[[x" in shown
+    pieces = program("tokenize", "-m", model, "-p", text)[1]
+    assert b"\x1b" not in pieces and b"\xc2\x9b" not in pieces
 
 
 def test_tokenize(program, model):
