@@ -18,6 +18,13 @@ const char *ig_status_text(ig_status status) {
     return "unknown status";
 }
 
+void ig_make_harmless(char *text) {
+    for (unsigned char *p = (unsigned char *)text; *p; p++) {
+        if (*p < 0x20 || *p == 0x7f) *p = '?';
+        if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f) p[0] = p[1] = '?';
+    }
+}
+
 ig_status ig_fail_fill(ig_error *err, ig_status status, const char *format, ...) {
     if (!err) return status;
     err->status = status;
@@ -25,11 +32,7 @@ ig_status ig_fail_fill(ig_error *err, ig_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(err->text, sizeof err->text, format, args);
     va_end(args);
-    /* Names come from untrusted files: no newline or terminal escape may pass. */
-    for (unsigned char *p = (unsigned char *)err->text; *p; p++) {
-        if (*p < 0x20 || *p == 0x7f) *p = '?';
-        if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] <= 0x9f) p[0] = p[1] = '?'; /* U+0080 .. U+009F */
-    }
+    ig_make_harmless(err->text); /* names come from untrusted files: no newline or terminal escape may pass */
     return status;
 }
 

@@ -16,6 +16,10 @@
 ig_status ig_fail_fill(ig_error *err, ig_status status, const char *format, ...) IG_PRINTF(3, 4);
 static inline ig_status ig_fail_with(ig_status status, ig_status filled) { return (void)filled, status; }
 
+/* Texts of untrusted files, fit to be shown: control characters become '?', those of two bytes (U+0080 to U+009F) two.
+ */
+void ig_make_harmless(char *text);
+
 /* "35840000 bytes (34.2M)": in words for errors, with the unit of powers of 1024 that users give sizes in, rounded up
  * so that it is enough when given back. */
 const char *ig_bytes_text(char out[64], uint64_t n_bytes);

@@ -247,9 +247,9 @@ static void read_sizes(reader *r, ig_config *c) {
 static void read_name(reader *r, ig_config *c) {
     ig_text name = {"", 0};
     ig_gguf_string(r->g, "general.name", &name, &r->status, r->err);
-    size_t n = name.size < sizeof c->name ? name.size : sizeof c->name - 1;
-    for (size_t i = 0; i < n; i++)
-        c->name[i] = (unsigned char)name.data[i] < 0x20 || name.data[i] == 0x7f ? '?' : name.data[i];
+    snprintf(c->name, sizeof c->name, "%.*s", (int)(name.size < sizeof c->name ? name.size : sizeof c->name),
+             name.data);
+    ig_make_harmless(c->name);
 }
 
 ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err) {

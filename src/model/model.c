@@ -154,9 +154,10 @@ static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, i
     return IG_OK;
 }
 
-/* As much as fits. */
+/* As much as fits, fit to be printed. */
 static void copy_text(char *out, size_t cap, ig_text text) {
     snprintf(out, cap, "%.*s", (int)(text.size < cap ? text.size : cap), text.data);
+    ig_make_harmless(out);
 }
 
 /* What can be told of any file. */

@@ -70,14 +70,15 @@ def test_inspect(program, tiny):
 
 
 def gguf_text(text):
-    return struct.pack("<Q", len(text)) + text.encode()
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
 
 
-def foreign_gguf():
+def foreign_gguf(architecture="gemma9"):
     """Well-formed, of an architecture and a type that are not known here."""
     tensors = (("token_embd.weight", 0, (8, 6), 192), ("blk.0.experts", 22, (256, 2), 164))
     data = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), 2)
-    data += gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text("gemma9")
+    data += gguf_text("general.architecture") + struct.pack("<I", 8) + gguf_text(architecture)
     data += gguf_text("gemma9.block_count") + struct.pack("<II", 4, 1)
     offset = 0
     for name, kind, dims, size in tensors:
@@ -100,6 +101,9 @@ def test_inspect_shows_what_cannot_be_run(program, tiny, tmp_path):
     assert "memory" not in report and "policy" not in report
     status, _, err = program("run", "-m", tmp_path / "other.gguf", "-p", "x")
     assert status == 1 and "'gemma9' is not supported" in one_line(err)
+
+    (tmp_path / "other.gguf").write_bytes(foreign_gguf("a\033[2J\u009bb"))
+    assert json.loads(program("inspect", tmp_path / "other.gguf", "--json")[1])["architecture"] == "a?[2J??b"
 
     shutil.copytree(tiny, tmp_path / "model")
     config = json.loads((tmp_path / "model/config.json").read_text())

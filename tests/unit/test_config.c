@@ -221,8 +221,8 @@ static void reads_gguf(void **state) {
     tiny_string(&t, "llama.rope.scaling.type", "none");
     assert_true(from_tiny(&t).rope_linear == 1);
     assert_true(from_tiny(&t).rope_gain == 1);
-    tiny_string(&t, "general.name", "a\033[2Jb");
-    assert_string_equal(from_tiny(&t).name, "a?[2Jb");
+    tiny_string(&t, "general.name", "a\033[2J\xc2\x9b.");
+    assert_string_equal(from_tiny(&t).name, "a?[2J??.");
 }
 
 static void reads_gguf_yarn(void **state) {
