@@ -286,12 +286,12 @@ static bool read_stream(ig_exchange *x) {
 }
 
 static bool read_length(ig_exchange *x) {
-    static const char *const names[] = {"max_tokens", "max_completion_tokens"};
-    int64_t most = x->is_chat ? -1 : 16; /* -1: to the end of the context */
-    for (int i = 0; i < 2; i++) {
+    static const char *const names[] = {"max_tokens", "max_completion_tokens"}; /* the second one decides */
+    int64_t most = x->is_chat ? -1 : 16;                                        /* -1: to the end of the context */
+    for (int i = 0; i < 2; i++)
         if (!ig_field_int(x->call, x->body, names[i], -1, INT_MAX, &most)) return false;
-        if (most == 0 && !x->is_echo) return ig_refuse(x->call, 400, names[i], "%s may be 0 only with echo", names[i]);
-    }
+    const char *name = names[ig_field(x->body, names[1]) != NULL];
+    if (most == 0 && !x->is_echo) return ig_refuse(x->call, 400, name, "%s may be 0 only with echo", name);
     x->ask.generate.n_predict = (int)most;
     return true;
 }

@@ -100,6 +100,16 @@ def test_what_is_not_there(server):
         assert status == 400 and reply["error"]["param"] == field, field
 
 
+def test_both_lengths(server):
+    """max_completion_tokens counts, whatever the other one is."""
+    for most, later, wanted in ((0, 5, 5), (7, 5, 5), (5, None, 5)):
+        body = {"prompt": "a", "max_tokens": most, "max_completion_tokens": later, "ignore_eos": True, "temperature": 0}
+        status, reply, _ = server.ask(TEXT, body)
+        assert status == 200 and reply["usage"]["completion_tokens"] == wanted
+    status, reply, _ = server.ask(TEXT, {"prompt": "a", "max_tokens": 5, "max_completion_tokens": 0})
+    assert status == 400 and reply["error"]["param"] == "max_completion_tokens"
+
+
 def test_unknown_fields(server):
     """They are passed over and logged once, by a name that is safe to show; those of `infinigen` are refused."""
     body = {"prompt": "a", "max_tokens": 3, "temperature": 0}
