@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -40,6 +41,14 @@ int fdatasync(int fd) {
     sync_fails = false;
     if (fails) errno = EIO;
     return fails ? -1 : (int)syscall(SYS_fdatasync, fd);
+}
+
+static time_t ahead; /* seconds, of the clock that only goes on: likewise */
+
+int clock_gettime(clockid_t clock, struct timespec *t) {
+    int result = (int)syscall(SYS_clock_gettime, clock, t);
+    if (clock == CLOCK_MONOTONIC) t->tv_sec += ahead;
+    return result;
 }
 
 static void on_log(void *user, ig_log_level level, const char *text) {
@@ -341,6 +350,7 @@ typedef struct listed {
 } listed;
 
 static bool see_note(void *user, const ig_cache_note *note) {
+    ahead += 60; /* when it is tried again */
     listed *l = user;
     assert_in_range((uint64_t)note->written, 1700000000, 10000000000);
     snprintf(l->names + strlen(l->names), sizeof l->names - strlen(l->names), "%s %d, ", note->name,
