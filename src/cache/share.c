@@ -117,6 +117,14 @@ static int count_stored(const ig_sequence *seq, const int32_t *ids, int n, int c
     return end - count;
 }
 
+/* What is taken from RAM is used in the store, too: else the prefixes that are used most would be the first to leave
+ * there. A piece does not leave before what builds on it, so that it is enough to note the last one. */
+static void note_use(const ig_sequence *seq, int count) {
+    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    for (int i = count; seq->keeper && i-- > 0;)
+        if (ig_prefix_store_use(seq->keeper->store, ig_prefix_tree_id(tree, seq->pieces[i]))) return;
+}
+
 /* Takes what the store has after the first `count` pieces, which the sequence holds. The number of pieces then. */
 static int take_stored(ig_sequence *seq, const int32_t *ids, int n, int count) {
     ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
@@ -146,6 +154,7 @@ ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids,
     if (!seq->shares) return IG_OK;
     if (ig_kv_length(seq->kv) > seq->dense_end) return IG_OK; /* what it has decoded is not what a prompt gives */
     int count = find_pieces(seq, ids, n), stored = count_stored(seq, ids, n, count), each = piece_tokens(seq);
+    note_use(seq, count);
     if ((count + stored) * each <= ig_kv_length(seq->kv)) return IG_OK;
     ig_kv_adopt(seq->kv, seq->pieces, count);
     seq->dense_end = INT_MAX;

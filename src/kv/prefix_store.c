@@ -178,6 +178,15 @@ bool ig_prefix_store_has(ig_prefix_store *s, const ig_prefix_piece *piece) {
     return has;
 }
 
+bool ig_prefix_store_use(ig_prefix_store *s, ig_prefix_id id) {
+    ig_prefix_row row;
+    ig_prefix_enter(s);
+    bool has = find_id(s, &id, &row);
+    if (has) ig_prefix_touch(s, row.piece);
+    ig_prefix_leave(s);
+    return has;
+}
+
 bool ig_prefix_store_leads_to(ig_prefix_store *s, const ig_prefix_piece *piece) {
     ig_prefix_row row;
     if (piece->number == 0) return true;

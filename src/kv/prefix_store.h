@@ -86,6 +86,10 @@ typedef struct ig_prefix_piece {
 /* Whether the index knows such a piece that is kept. Cheap; promises nothing about the data. */
 bool ig_prefix_store_has(ig_prefix_store *s, const ig_prefix_piece *piece);
 
+/* Notes that a piece is used which the caller has without reading it, and with it those before it; false if it is not
+ * kept. As cheap. */
+bool ig_prefix_store_use(ig_prefix_store *s, ig_prefix_id id);
+
 /* Whether the piece is found if it is put: it is the first one, or its parent is kept or to be kept with the next
  * commit. As cheap. */
 bool ig_prefix_store_leads_to(ig_prefix_store *s, const ig_prefix_piece *piece);

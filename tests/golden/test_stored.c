@@ -239,6 +239,17 @@ static void another_writer_is_told(void **state) {
     assert_true(compare(&v, ids, 100) == 96);
 }
 
+static uint64_t stored_bytes(void) {
+    struct stat st;
+    uint64_t bytes = 0;
+    DIR *d = opendir(store);
+    for (struct dirent *e; (e = readdir(d));)
+        if (strncmp(e->d_name, "kv-", 3) == 0 && fstatat(dirfd(d), e->d_name, &st, 0) == 0)
+            bytes += (uint64_t)st.st_size;
+    closedir(d);
+    return bytes;
+}
+
 /* One line for a prompt that does not fit, not one for each of its pieces. */
 static void a_full_store_is_told_once(void **state) {
     static const variant v = {"infinigen", "f16", false};
@@ -248,14 +259,7 @@ static void a_full_store_is_told_once(void **state) {
     assert_true(compare(&v, ids, 50) == 0); /* one piece of 32 tokens */
     ig_session_options o = options_of(&v);
     o.cache.store_path = store;
-    struct stat st;
-    uint64_t bytes = 0;
-    DIR *d = opendir(store);
-    for (struct dirent *e; (e = readdir(d));)
-        if (strncmp(e->d_name, "kv-", 3) == 0 && fstatat(dirfd(d), e->d_name, &st, 0) == 0)
-            bytes += (uint64_t)st.st_size;
-    closedir(d);
-    o.cache.store_bytes = 2 * bytes;
+    o.cache.store_bytes = 2 * stored_bytes();
     ig_session *s = open_session(&o), *alone = open_alone(&v);
     put(s, ids, 200);
     put(alone, ids, 200);
@@ -267,6 +271,33 @@ static void a_full_store_is_told_once(void **state) {
     assert_int_equal(n_warnings, 1);
     uint64_t taken = compare(&v, ids, 200); /* what is kept is served */
     assert_true(taken >= 32 && taken < 192);
+}
+
+/* A prompt that is served from RAM is used in the store as well: another one leaves. */
+static void what_ram_serves_stays(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    int32_t ids[4][N_CTX];
+    ig_error err = {0};
+    ig_cache *c;
+    (void)state;
+    for (int i = 0; i < 4; i++) fill(ids[i], 20 + i, N_CTX);
+    assert_true(compare(&v, ids[0], 50) == 0); /* one piece */
+    ig_session_options o = options_of(&v);
+    o.cache.store_path = store;
+    o.cache.store_bytes = 3 * stored_bytes();
+    o.cache.n_sessions = 5;
+    expect_ok(ig_cache_open(&c, model, &o, &err), &err);
+    o.shared = c;
+    const int order[] = {0, 1, 2, 0, 3};
+    ig_session *s[5];
+    for (int i = 0; i < 5; i++) {
+        s[i] = open_session(&o);
+        put(s[i], ids[order[i]], 50);
+        expect_ok(ig_cache_commit(c, &err), &err);
+    }
+    for (int i = 0; i < 5; i++) ig_session_close(s[i]);
+    ig_cache_close(c);
+    for (int i = 0; i < 4; i++) assert_int_equal(compare(&v, ids[i], 50), i == 1 ? 0 : 32);
 }
 
 static ig_cache *open_cache(const variant *v) {
@@ -319,6 +350,7 @@ static void a_commit_that_failed(void **state) {
     sync_fails = true;
     assert_int_equal(ig_cache_commit(c, &err), IG_E_IO);
     assert_false(sync_fails);
+    ahead += 60; /* when it is tried again */
     put(s, ids, 100);
     expect_ok(ig_cache_commit(c, &err), &err);
     ig_cache_get_stats(c, &st);
@@ -350,7 +382,6 @@ typedef struct listed {
 } listed;
 
 static bool see_note(void *user, const ig_cache_note *note) {
-    ahead += 60; /* when it is tried again */
     listed *l = user;
     assert_in_range((uint64_t)note->written, 1700000000, 10000000000);
     snprintf(l->names + strlen(l->names), sizeof l->names - strlen(l->names), "%s %d, ", note->name,
@@ -492,6 +523,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(faults_cost_time, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_writer_is_told, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_full_store_is_told_once, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(what_ram_serves_stays, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_commit_keeps, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_commit_that_failed, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(notes_stay, empty_store, empty_store),
