@@ -46,7 +46,8 @@ static uint64_t add_pieces(ig_prefix_store *s, ig_prefix_scan *scan, int64_t use
         end = scan->offset;
         n_pieces++;
     }
-    if (n_pieces && s->can_punch && !scan->n_foreign && !scan->e) ig_prefix_clear(scan->fd, end, scan->n_bytes);
+    if (n_pieces && s->can_punch && !scan->n_foreign && !scan->e && !s->index.failed)
+        ig_prefix_clear(scan->fd, end, scan->n_bytes);
     return n_pieces;
 }
 
@@ -60,7 +61,7 @@ static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
     uint64_t n_pieces = add_pieces(s, &scan, used);
     if (fstat(scan.fd, &st) != 0) st.st_blocks = 0;
     close(scan.fd);
-    if (!n_pieces && !scan.n_foreign && !scan.e && ig_prefix_is_writer(s)) {
+    if (!n_pieces && !scan.n_foreign && !scan.e && !s->index.failed && ig_prefix_is_writer(s)) {
         unlinkat(s->dir.fd, name, 0);
         return;
     }

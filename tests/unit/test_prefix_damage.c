@@ -10,9 +10,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
+
+#include <sqlite3.h>
 
 /* ---- damaged files ---------------------------------------------------------- */
 
@@ -602,7 +605,37 @@ static void opened_on_a_full_disk(void **state) {
     rig_end(&r);
 }
 
+static sqlite3_mem_methods memory;
+static int n_taken, n_given = INT_MAX;
+
+static void *take_memory(int n) { return n_taken++ < n_given ? memory.xMalloc(n) : NULL; }
+static void *take_more(void *p, int n) { return n_taken++ < n_given ? memory.xRealloc(p, n) : NULL; }
+
+/* An index that cannot be made costs no piece, wherever that ends. */
+static void an_index_without_memory(void **state) {
+    (void)state;
+    prefix_rig r;
+    ig_status status = IG_E_MEMORY;
+    rig_start(&r);
+    for (uint64_t chain = 1; chain <= 3; chain++) rig_keep(&r, chain, 0, 3);
+    for (int n = 1; status; n += 7) {
+        rig_close_store(&r);
+        rig_remove_index(&r);
+        n_taken = 0, n_given = n;
+        status = ig_prefix_store_open(&r.store, &r.o, &r.err);
+        n_given = INT_MAX;
+    }
+    rig_reopen(&r);
+    for (uint64_t chain = 1; chain <= 3; chain++)
+        for (int i = 0; i < 4; i++) RIG_OK(&r, rig_read(&r, chain, i));
+    rig_end(&r);
+}
+
 int main(void) {
+    sqlite3_config(SQLITE_CONFIG_GETMALLOC, &memory);
+    sqlite3_mem_methods counting = memory;
+    counting.xMalloc = take_memory, counting.xRealloc = take_more;
+    sqlite3_config(SQLITE_CONFIG_MALLOC, &counting);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bit_of_a_header),
         cmocka_unit_test(every_byte_flipped),
@@ -623,6 +656,7 @@ int main(void) {
         cmocka_unit_test(holes_that_fail),
         cmocka_unit_test(a_limit_of_the_file_size),
         cmocka_unit_test(opened_on_a_full_disk),
+        cmocka_unit_test(an_index_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
