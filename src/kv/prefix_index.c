@@ -43,9 +43,9 @@ static const char *const schema[] = {
     " written INTEGER NOT NULL, PRIMARY KEY(root, name)) STRICT, WITHOUT ROWID",
 };
 
-/* Their journal need not survive anything. */
+/* In memory: of a full disk they ask nothing. */
 static const char own_tables[] =
-    "PRAGMA temp.journal_mode = MEMORY;"
+    "PRAGMA temp_store = MEMORY;"
     "CREATE TEMP TABLE pending(id BLOB PRIMARY KEY, parent BLOB, number INTEGER, tokens INTEGER, offset INTEGER,"
     " bytes INTEGER);"
     "CREATE TEMP TABLE protected(piece INTEGER PRIMARY KEY);"
@@ -176,7 +176,8 @@ static int open_database(ig_prefix_index *ix, const char *directory, ig_prefix_i
     int flags = SQLITE_OPEN_NOMUTEX | (mode == IG_PREFIX_INDEX_READ ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
     /* "": a file without a name, which is in memory while it is small. */
     if (!directory)
-        return sqlite3_open_v2("", &ix->db, SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
+        return sqlite3_open_v2(mode == IG_PREFIX_INDEX_IN_MEMORY ? ":memory:" : "", &ix->db,
+                               SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE, NULL);
     char *path = sqlite3_mprintf("%s/%s", directory, IG_PREFIX_INDEX_NAME);
     if (!path) return SQLITE_NOMEM;
     int code = SQLITE_CANTOPEN;

@@ -86,7 +86,8 @@ typedef struct ig_prefix_index {
 typedef enum ig_prefix_index_mode {
     IG_PREFIX_INDEX_WRITE,
     IG_PREFIX_INDEX_TOUCH, /* of another process: only times of use are written */
-    IG_PREFIX_INDEX_READ
+    IG_PREFIX_INDEX_READ,
+    IG_PREFIX_INDEX_IN_MEMORY /* a private one that never becomes a file */
 } ig_prefix_index_mode;
 
 /* Opens index.db of a directory, or with NULL a private one that goes with the connection. False: it cannot be opened

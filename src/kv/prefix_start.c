@@ -180,14 +180,18 @@ static void count(ig_prefix_store *s) {
     if (used > s->last_time && used <= INT64_MAX / 2) s->last_time = used; /* more has no clock told */
 }
 
-/* For tools, which make room: on a full disk an index in memory does. The next writer makes the one on the disk anew.
+/* What the files say, for as long as this store is open: in a file without a name, or in memory where that has no room.
  */
 static ig_status do_without_index(ig_prefix_store *s, ig_error *err) {
-    ig_prefix_index_close(&s->index);
-    remove_index(s);
-    if (!ig_prefix_index_open(&s->index, NULL, IG_PREFIX_INDEX_READ))
-        return ig_prefix_index_fail(&s->index, s->dir.path, err);
-    return fill_index(s, true, err);
+    ig_prefix_index *ix = &s->index;
+    const ig_prefix_index_mode modes[] = {IG_PREFIX_INDEX_READ, IG_PREFIX_INDEX_IN_MEMORY};
+    ig_status status = IG_E_IO;
+    for (size_t i = 0; status == IG_E_IO && i < IG_COUNT(modes); i++) {
+        ig_prefix_index_close(ix);
+        status = ig_prefix_index_open(ix, NULL, modes[i]) ? fill_index(s, true, err)
+                                                          : ig_prefix_index_fail(ix, s->dir.path, err);
+    }
+    return status;
 }
 
 ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
@@ -197,7 +201,12 @@ ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
     if (status) return status;
     status = open_index(s, &is_new, err);
     if (!status) status = fill_index(s, is_new, err);
-    if (status == IG_E_IO && !s->piece_bytes) status = do_without_index(s, err);
+    if (status == IG_E_IO &&
+        !s->piece_bytes) { /* tools make room on a full disk; the next writer makes the index anew */
+        ig_prefix_index_close(&s->index);
+        remove_index(s);
+        status = do_without_index(s, err);
+    }
     if (status) return status;
     ig_prefix_make_holes(s);
     s->index.failed = false;
@@ -215,11 +224,8 @@ ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err) {
         count(s);
         return IG_OK;
     }
-    /* None that can be used: what the files say, for as long as this store is open. */
-    ig_prefix_index_close(ix);
     s->may_touch = false;
-    if (!ig_prefix_index_open(ix, NULL, IG_PREFIX_INDEX_READ)) return ig_prefix_index_fail(ix, s->dir.path, err);
-    ig_status status = fill_index(s, true, err);
+    ig_status status = do_without_index(s, err);
     if (!status) count(s);
     return status;
 }

@@ -19,7 +19,8 @@
  *     index.db     and what SQLite keeps beside it
  *
  * Threads: any number of them may use one store at the same time. Reads run beside each other and beside a put, which
- * takes turns with other puts and commits. Other processes may read at any time. No memory grows with the store.
+ * takes turns with other puts and commits. Other processes may read at any time. No memory grows with the store,
+ * unless no disk has room for its index.
  */
 #ifndef IG_KV_PREFIX_STORE_H
 #define IG_KV_PREFIX_STORE_H
