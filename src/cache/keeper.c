@@ -66,8 +66,6 @@ void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
         note_failure(k, !copied && s == IG_E_IO, piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), &err);
         return;
     }
-    if (k->is_failing) ig_log(k->ctx, IG_LOG_WARN, "prompts are kept again");
-    k->is_failing = false;
     k->next_put = 0;
     k->has_put = true;
     k->n_kept++;
@@ -78,6 +76,10 @@ ig_status ig_keeper_commit(ig_keeper *k, ig_error *err) {
     k->has_put = false;
     ig_status s = ig_prefix_store_commit(k->store, err);
     if (s) rest(k);
+    if (k->is_failing && k->next_put == 0) { /* a disk that takes a piece and not the next one is still full */
+        ig_log(k->ctx, IG_LOG_WARN, "prompts are kept again");
+        k->is_failing = false;
+    }
     return s;
 }
 
