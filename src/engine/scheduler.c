@@ -264,8 +264,10 @@ static void commit(ig_scheduler *c, bool is_idle) {
     double now = ig_clock_seconds();
     if (!c->is_dirty || (!is_idle && now - c->committed < commit_seconds)) return;
     ig_error err = {0};
-    if (c->o.session.cache.store_path && ig_cache_commit(c->cache, &err))
+    if (c->o.session.cache.store_path && ig_cache_commit(c->cache, &err) && strcmp(err.text, c->failure.text) != 0) {
         ig_log(c->model->ctx, IG_LOG_ERROR, "%s", err.text);
+        c->failure = err;
+    }
     c->is_dirty = false;
     c->committed = now;
 }

@@ -201,8 +201,7 @@ ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
     if (status) return status;
     status = open_index(s, &is_new, err);
     if (!status) status = fill_index(s, is_new, err);
-    if (status == IG_E_IO &&
-        !s->piece_bytes) { /* tools make room on a full disk; the next writer makes the index anew */
+    if (status == IG_E_IO && !s->piece_bytes) { /* tools make room on a full disk; the next writer makes a new index */
         ig_prefix_index_close(&s->index);
         remove_index(s);
         status = do_without_index(s, err);
