@@ -119,9 +119,8 @@ static const char *const texts[IG_Q_N] = {
     [IG_Q_ROOT_PIECE] = ROW "WHERE p.root = ?1 LIMIT 1",
     [IG_Q_WAS_FORGOTTEN] = "SELECT 1 FROM temp.forgotten WHERE file = ?1",
     [IG_Q_NEXT_ORPHAN] = ROW
-    "JOIN roots r USING(root) WHERE p.piece > ?1 AND NOT (p.number = 0 AND p.parent = r.hash)"
-    " AND NOT EXISTS (SELECT 1 FROM pieces q WHERE q.root = p.root AND q.id = p.parent AND"
-    " q.number = p.number - 1) ORDER BY p.piece LIMIT 1",
+    "WHERE p.piece > ?1 AND p.number > 0 AND NOT EXISTS (SELECT 1 FROM pieces q WHERE q.root = p.root AND"
+    " q.id = p.parent AND q.number = p.number - 1) ORDER BY p.piece LIMIT 1",
     [IG_Q_ROOT_OF] = "SELECT r.hash, r.model, r.kind FROM roots r JOIN pieces p USING(root) WHERE p.piece = ?1",
     [IG_Q_PIECE] = ROW "WHERE p.piece = ?1",
     [IG_Q_PARENT] = ROW

@@ -65,7 +65,7 @@ typedef enum ig_prefix_query {
     IG_Q_NEXT_ROOT,     /* i root row: the next one, hash, model */
     IG_Q_ROOT_PIECE,    /* i root row: row of one of its pieces */
     IG_Q_WAS_FORGOTTEN, /* i file: of a piece in it */
-    IG_Q_NEXT_ORPHAN,   /* i piece: row of the next piece whose parent is neither there nor the root */
+    IG_Q_NEXT_ORPHAN,   /* i piece: row of the next piece whose parent should be there and is not */
     IG_Q_ROOT_OF,       /* i piece: hash, model, kind */
     IG_Q_PIECE,         /* i piece: row */
     IG_Q_PARENT,        /* i piece: row of its parent */

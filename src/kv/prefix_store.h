@@ -77,7 +77,7 @@ void ig_prefix_store_close(ig_prefix_store *s);
 /* NULL: it writes; else one line for the log: "another process (pid 123) writes to ...". */
 const char *ig_prefix_store_why_read_only(const ig_prefix_store *s);
 
-/* Of `piece_tokens` tokens. number: 0 for the first one, whose parent is the root. */
+/* Of `piece_tokens` tokens. number: 0 for the first one, whose parent is the root, or what a salt makes of it. */
 typedef struct ig_prefix_piece {
     ig_prefix_id id, parent;
     int number;

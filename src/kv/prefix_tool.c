@@ -54,7 +54,7 @@ static void fill_chain(ig_prefix_store *s, ig_prefix_row row, ig_prefix_item *it
         item->n_pieces++;
         item->n_tokens += (uint64_t)row.n_tokens;
         item->bytes += row.bytes;
-        item->is_whole = row.number == 0 && ig_prefix_same(&row.parent, &item->root);
+        item->is_whole = row.number == 0;
     } while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PARENT, "i", row.piece), &row));
 }
 

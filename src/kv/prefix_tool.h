@@ -16,7 +16,7 @@ typedef struct ig_prefix_item {
     uint64_t n_pieces, n_tokens;
     uint64_t bytes;     /* of the chain from its first piece on, also where others share it */
     double used;        /* when the end was last used, a note written: seconds since 1970 */
-    bool is_whole;      /* the chain begins at the root; else nobody finds it any more */
+    bool is_whole;      /* the chain has its first piece; else nobody finds it any more */
     const char *damage; /* verify: what is wrong */
     char file[64];      /* verify: where */
 } ig_prefix_item;

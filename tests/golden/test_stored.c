@@ -447,6 +447,41 @@ static void a_damaged_note_is_none(void **state) {
 }
 
 /* Policies that must see a prompt being computed keep nothing, and say so. */
+static bool see_whole(void *user, const ig_stored_item *item) {
+    assert_true(item->is_whole && item->n_tokens == 192);
+    ++*(int *)user;
+    return false;
+}
+
+/* What was kept for those with a salt begins with them: tools find it whole and leave it. */
+static void a_salt_is_kept(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    int32_t ids[N_CTX];
+    int n_seen = 0;
+    ig_error err = {0};
+    ig_stored *stored;
+    ig_stored_freed freed;
+    ig_session_options o = options_of(&v);
+    (void)state;
+    fill(ids, 11, N_CTX);
+    o.cache.store_path = store;
+    o.cache.salt = "a salt";
+    ig_session *s = open_session(&o);
+    put(s, ids, 200);
+    ig_session_close(s);
+    expect_ok(ig_stored_open(&stored, store, true, &err), &err);
+    expect_ok(ig_stored_list(stored, see_whole, &n_seen, &err), &err);
+    assert_int_equal(n_seen, 1);
+    expect_ok(ig_stored_gc(&freed, stored, UINT64_MAX, &err), &err);
+    assert_true(freed.n_pieces == 0);
+    ig_stored_close(stored);
+    assert_true(compare(&v, ids, 200) == 0); /* for those without it is not */
+    s = open_session(&o);
+    put(s, ids, 200);
+    assert_true(stats(s).n_taken == 192);
+    ig_session_close(s);
+}
+
 static void not_all_share(void **state) {
     static const variant sharing = {"quest", "f16", false}, seeing = {"h2o", "f16", false};
     (void)state;
@@ -528,6 +563,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_commit_that_failed, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(notes_stay, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_damaged_note_is_none, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(a_salt_is_kept, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(not_all_share, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_model_takes_nothing, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_config_takes_nothing, empty_store, empty_store),
