@@ -79,7 +79,7 @@ static void work(ig_pool *p, uint32_t job, int thread) {
     }
 }
 
-/* Waits until *word differs from `seen`: spins, then sleeps. */
+/* Waits until the job's number differs from `seen`, and returns it: spins, then sleeps. */
 static uint32_t wait_change(ig_pool *p, uint32_t seen) {
     for (int i = 0; i < N_SPINS; i++) {
         uint32_t now = atomic_load_explicit(&p->job, memory_order_acquire);

@@ -40,9 +40,9 @@ struct ig_session {
     ig_kv_stats step_start; /* what was moved for it as the present decode step began */
 };
 
-/* Checks the options (NULL: the defaults) and fills the plan. */
 /* Whether everything that was ever there is kept for audits, beside what the policy holds. */
 bool ig_session_has_shadow(const ig_session_plan *p);
+/* Checks the options (NULL: the defaults) and fills the plan. */
 ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err);
 /* Of a plan that will not be used, or of a session. NULL is fine. */
 void ig_session_close_sketch(ig_sketch_file *f);

@@ -21,7 +21,7 @@ typedef struct ig_prefix_dir {
 
 ig_status ig_prefix_dir_open(ig_prefix_dir *d, const char *path, bool make, ig_error *err);
 void ig_prefix_dir_close(ig_prefix_dir *d);
-/* IG_E_IO "KV store DIR: WHAT: strerror(e)" */
+/* IG_E_IO, of ENOMEM IG_E_MEMORY: "KV store DIR: WHAT: strerror(e)" */
 ig_status ig_prefix_dir_fail(const ig_prefix_dir *d, const char *what, int e, ig_error *err);
 
 /* Takes the lock of the writer. -1 and a line that says why if it cannot be had. */

@@ -20,7 +20,7 @@ typedef enum ig_prefix_query {
     /* pieces */
     IG_Q_FIND,          /* xx root, id: row */
     IG_Q_ADD_ROOT,      /* xtt hash, model, kind */
-    IG_Q_ADD_PIECE,     /* xxxiiiiiii root, id, parent, number, tokens, file, offset, bytes, payload bytes, used */
+    IG_Q_ADD_PIECE,     /* xxxiiiiii root, id, parent, number, tokens, file, offset, bytes, used */
     IG_Q_ADD_PENDING,   /* xxiiii id, parent, number, tokens, offset, bytes */
     IG_Q_IS_PENDING,    /* x id */
     IG_Q_NEXT_PENDING,  /* i number: the next one, parent */
@@ -112,7 +112,7 @@ bool ig_prefix_index_step(ig_prefix_index *ix, sqlite3_stmt *statement);
 int64_t ig_prefix_index_number(ig_prefix_index *ix, sqlite3_stmt *statement, int64_t otherwise);
 /* For none; true if it succeeded. */
 bool ig_prefix_index_run(ig_prefix_index *ix, sqlite3_stmt *statement);
-/* The noted failure as IG_E_IO, which is then forgotten. */
+/* The noted failure as IG_E_IO, or IG_E_MEMORY; it is then forgotten. */
 ig_status ig_prefix_index_fail(ig_prefix_index *ix, const char *directory, ig_error *err);
 
 typedef struct ig_prefix_row {

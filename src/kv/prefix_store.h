@@ -2,9 +2,9 @@
  *
  * Stored prefixes: pieces of KV that outlive the process, in a directory that several processes and models share.
  *
- * A piece is what `piece_tokens` consecutive tokens take in all layers and heads (K, V, lines, sketch): some 50 KB to
- * many MB, scattered over small memory areas. Pieces form chains: each names its parent, the first one the root, which
- * says of what the pieces are. The ids are hashes that the caller computes; the store trusts them only to find a piece,
+ * A piece is what `piece_tokens` consecutive tokens take in all layers and heads (K, V, lines): some 50 KB to many MB,
+ * scattered over small memory areas. Pieces form chains: each names its parent, the first one the root, which says of
+ * what the pieces are. The ids are hashes that the caller computes; the store trusts them only to find a piece,
  * and confirms it by its tokens.
  *
  * Data files are written once and then only lose what leaves: a file holds the pieces of one commit, appears under its
@@ -53,11 +53,11 @@ typedef int (*ig_prefix_fault_fn)(void *user, ig_prefix_call call, int result);
 typedef struct ig_prefix_store_options {
     const char *directory; /* made if missing, with mode 0700, if the one above it is there */
     uint64_t max_bytes;    /* of all data files; 0: no limit */
-    ig_prefix_id root;  /* of what pieces are read and written: model identity, KV type, sketch, layout, format version;
-                           the first piece's parent */
-    ig_prefix_id notes; /* the root of notes, which outlive a change of what pieces depend on */
-    const char *model;  /* name for people ("smollm2-135m q8_0"), kept with the data, shown by ls */
-    const char *kind;   /* likewise: "f16 infinigen" */
+    ig_prefix_id root;     /* of what pieces are read and written: model identity, KV type, layout, instruction set,
+                              version; the first piece's parent */
+    ig_prefix_id notes;    /* the root of notes, which outlive a change of what pieces depend on */
+    const char *model;     /* name for people ("smollm2-135m q8_0"), kept with the data, shown by ls */
+    const char *kind;      /* likewise: "f16, avx2" */
     int piece_tokens;
     size_t piece_bytes; /* of a payload, at most IG_PREFIX_PAYLOAD_MAX */
     bool read_only;     /* write nothing at all; the directory must be there */

@@ -19,13 +19,13 @@
 struct ig_model {
     ig_context *ctx;
     char *path;
-    ig_gguf *gguf; /* one of these two, or none with tokenizer_only */
+    ig_gguf *gguf; /* one of these two; of a folder neither with tokenizer_only */
     ig_safetensors *st;
     ig_weight_stream *stream;    /* NULL: weights are mapped or copied */
     ig_weight_lane *lane;        /* NULL: the device computes in the host's memory */
-    uint64_t copied_bytes;       /* of these files; 0: they are mapped */
+    uint64_t copied_bytes;       /* of the files; 0: they are mapped */
     const char *_Atomic changed; /* path of a mapped file that has: the one thing that may change of an open model */
-    uint64_t identity;           /* ig_model_identity() */
+    uint64_t identity;           /* ig_model_identity_of() */
     bool has_weights;
     ig_config config;
     ig_weights weights;

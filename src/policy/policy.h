@@ -64,7 +64,7 @@ typedef struct ig_policy_stage {
     bool for_rest; /* it is there for ig_choosing.rest alone */
 } ig_policy_stage;
 
-/* Entries are named by the slot they lie in (ig_entries of kv/store.h): the token's number, unless entries were
+/* Entries are named by the slot they lie in (ig_entries of kv/entries.h): the token's number, unless entries were
  * dropped. A policy makes one list of entries per KV head, for all query heads of its group, or one per query head.
  * Members that say "optional" may be NULL. */
 typedef struct ig_policy_ops {
