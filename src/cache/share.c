@@ -78,7 +78,7 @@ ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
 
 void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from) {
     if (!seq->shares) return;
-    if (ig_kv_length(seq->kv) && !(from->shares && ig_prefix_id_equal(from->root, seq->root))) {
+    if (ig_kv_length(seq->kv) && !(from->shares && ig_prefix_same(&from->root, &seq->root))) {
         seq->dense_end = 0; /* nobody noted what was decoded, or it is not for these others: it gives nothing of it */
         return;
     }

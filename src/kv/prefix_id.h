@@ -16,6 +16,8 @@ typedef struct ig_prefix_id {
 ig_prefix_id ig_prefix_root(const void *bytes, size_t n);
 /* The id of n tokens after `parent`. */
 ig_prefix_id ig_prefix_next(ig_prefix_id parent, const int32_t *tokens, int n);
-static inline bool ig_prefix_id_equal(ig_prefix_id a, ig_prefix_id b) { return a.low == b.low && a.high == b.high; }
+static inline bool ig_prefix_same(const ig_prefix_id *a, const ig_prefix_id *b) {
+    return a->low == b->low && a->high == b->high;
+}
 
 #endif

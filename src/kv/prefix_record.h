@@ -45,9 +45,6 @@ uint64_t ig_prefix_record_bytes(uint64_t payload_bytes);
 /* The hash of areas that follow one another; false if there is no memory. */
 bool ig_prefix_hash(ig_prefix_id *out, const struct iovec *areas, int n);
 
-static inline bool ig_prefix_same(const ig_prefix_id *a, const ig_prefix_id *b) {
-    return a->low == b->low && a->high == b->high;
-}
 /* 16 bytes in the order in which people read them. */
 void ig_prefix_put_id(uint8_t to[16], const ig_prefix_id *id);
 ig_prefix_id ig_prefix_get_id(const uint8_t from[16]);

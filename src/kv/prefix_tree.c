@@ -61,7 +61,7 @@ uint32_t ig_prefix_tree_find(const ig_prefix_tree *x, ig_prefix_id parent, const
     *id = ig_prefix_next(parent, tokens, x->piece_tokens);
     for (uint32_t at = *bucket_of(x, *id); at; at = x->nodes[at - 1].next) {
         const ig_prefix_node *node = &x->nodes[at - 1];
-        if (ig_prefix_id_equal(node->id, *id) && ig_prefix_id_equal(node->parent, parent) &&
+        if (ig_prefix_same(&node->id, id) && ig_prefix_same(&node->parent, &parent) &&
             memcmp(tokens_of(x, at - 1), tokens, (size_t)x->piece_tokens * sizeof *tokens) == 0)
             return at - 1;
     }
