@@ -123,13 +123,13 @@ void ig_prefix_note_name(char name[IG_PREFIX_FILE_NAME], const ig_prefix_id *roo
 
 /* The store that a note says it is of; store.id is one without bytes, with the same checks. */
 static bool read_note(const ig_prefix_dir *d, const char *name, ig_prefix_id *out) {
-    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_header kind;
     ig_prefix_record r;
     int fd;
     if (ig_prefix_open(d, name, false, &fd, NULL) != 0) return false;
-    int e = ig_prefix_read(d, fd, 0, &(struct iovec){page, sizeof page}, 1);
+    int e = ig_prefix_read_header(d, fd, 0, &kind, &r);
     close(fd);
-    if (e || ig_prefix_record_read(&r, page) != IG_PREFIX_VALID || !r.is_note) return false;
+    if (e || kind != IG_PREFIX_VALID || !r.is_note) return false;
     *out = r.store;
     return true;
 }

@@ -88,6 +88,14 @@ int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struc
     return move_all(d, IG_PREFIX_WRITE, fd, offset, from, n);
 }
 
+int ig_prefix_read_header(const ig_prefix_dir *d, int fd, uint64_t offset, ig_prefix_header *kind,
+                          ig_prefix_record *r) {
+    uint8_t page[IG_PREFIX_PAGE];
+    int e = ig_prefix_read(d, fd, offset, &(struct iovec){page, sizeof page}, 1);
+    if (!e) *kind = ig_prefix_record_read(r, page);
+    return e;
+}
+
 int ig_prefix_rename(const ig_prefix_dir *d, int fd, const char *tmp, const char *name) {
     int e = judge(d, IG_PREFIX_SYNC, fdatasync(fd) == 0 ? 0 : -errno);
     if (!e) e = judge(d, IG_PREFIX_RENAME, renameat(d->fd, tmp, d->fd, name) == 0 ? 0 : -errno);
@@ -140,12 +148,12 @@ int ig_prefix_punch(const ig_prefix_dir *d, uint64_t file, uint64_t offset, uint
 
 bool ig_prefix_has_left(const ig_prefix_dir *d, int fd, uint64_t offset) {
     const struct timespec pause = {.tv_nsec = 5000000};
-    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_header kind;
     ig_prefix_record r;
     for (int tries = 0; tries < 2; tries++) {
         if (tries) nanosleep(&pause, NULL);
-        if (ig_prefix_read(d, fd, offset, &(struct iovec){page, sizeof page}, 1) != 0) return false;
-        if (ig_prefix_record_read(&r, page) == IG_PREFIX_HOLE) return true;
+        if (ig_prefix_read_header(d, fd, offset, &kind, &r) != 0) return false;
+        if (kind == IG_PREFIX_HOLE) return true;
     }
     return false;
 }
@@ -163,9 +171,8 @@ static void skip_hole(ig_prefix_scan *s) {
     s->is_after_hole |= s->offset != before;
 }
 
-/* Judges the page at s->offset; true: the header of a record that is whole. */
-static bool look_at(ig_prefix_scan *s, const uint8_t *page, const ig_prefix_id *store, ig_prefix_record *r) {
-    ig_prefix_header kind = ig_prefix_record_read(r, page);
+/* Judges what is at s->offset; true: the header of a record that is whole. */
+static bool look_at(ig_prefix_scan *s, ig_prefix_header kind, const ig_prefix_record *r, const ig_prefix_id *store) {
     bool is_ours = kind == IG_PREFIX_VALID && !r->is_note && (!store || ig_prefix_same(&r->store, store));
     if (kind == IG_PREFIX_FOREIGN || (kind == IG_PREFIX_VALID && !is_ours)) s->n_foreign++;
     if (kind == IG_PREFIX_DAMAGED && !s->is_after_hole) s->n_damaged++;
@@ -178,14 +185,14 @@ static bool look_at(ig_prefix_scan *s, const uint8_t *page, const ig_prefix_id *
 }
 
 bool ig_prefix_scan_next(ig_prefix_scan *s, const ig_prefix_id *store, ig_prefix_record *r) {
-    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_header kind;
     s->e = s->n_bytes > IG_PREFIX_FILE_MAX ? EFBIG : 0;
     if (s->e) return false;
     for (skip_hole(s); s->offset + IG_PREFIX_PAGE <= s->n_bytes;) {
-        s->e = ig_prefix_read(s->dir, s->fd, s->offset, &(struct iovec){page, sizeof page}, 1);
+        s->e = ig_prefix_read_header(s->dir, s->fd, s->offset, &kind, r);
         if (s->e) return false;
         s->found = s->offset;
-        if (look_at(s, page, store, r)) {
+        if (look_at(s, kind, r, store)) {
             s->offset += ig_prefix_record_bytes(r->payload_bytes);
             return true;
         }

@@ -139,13 +139,13 @@ ig_status ig_prefix_store_note_remove(ig_prefix_store *s, const char *name, ig_e
 /* malloc'ed bytes of an open file, or what is wrong with it. */
 static int read_file(const ig_prefix_store *s, int fd, uint64_t n_bytes, const ig_prefix_id *root, const char *name,
                      char **out, size_t *n, const char **damage) {
-    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_header kind;
     ig_prefix_record r;
     ig_prefix_id hash;
-    int e = ig_prefix_read(&s->dir, fd, 0, &(struct iovec){page, sizeof page}, 1);
+    int e = ig_prefix_read_header(&s->dir, fd, 0, &kind, &r);
     if (e && e != ENODATA) return e;
     *damage = "its header is damaged";
-    if (e || ig_prefix_record_read(&r, page) != IG_PREFIX_VALID || !r.is_note) return 0;
+    if (e || kind != IG_PREFIX_VALID || !r.is_note) return 0;
     *damage = "its header is another's";
     if (!ig_prefix_same(&r.store, &s->store) || !ig_prefix_same(&r.root, root) || strcmp(r.name, name) != 0) return 0;
     *damage = "its file has another length";

@@ -74,15 +74,15 @@ static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
 
 static void take_note(ig_prefix_store *s, const char *name) {
     ig_prefix_index *ix = &s->index;
-    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_header kind;
     char wanted[IG_PREFIX_FILE_NAME];
     struct stat st;
     ig_prefix_record r;
     int fd;
     if (ig_prefix_open(&s->dir, name, false, &fd, &st) != 0) return;
-    int e = ig_prefix_read(&s->dir, fd, 0, &(struct iovec){page, sizeof page}, 1);
+    int e = ig_prefix_read_header(&s->dir, fd, 0, &kind, &r);
     close(fd);
-    if (e || ig_prefix_record_read(&r, page) != IG_PREFIX_VALID || !r.is_note) return;
+    if (e || kind != IG_PREFIX_VALID || !r.is_note) return;
     if (!ig_prefix_same(&r.store, &s->store) || (uint64_t)st.st_size != IG_PREFIX_PAGE + r.payload_bytes) return;
     ig_prefix_note_name(wanted, &r.root, r.name);
     if (strcmp(wanted, name) != 0) return;

@@ -225,19 +225,13 @@ static const char *compare(const ig_prefix_store *s, const ig_prefix_piece *piec
 /* What a read has found: an errno, ENOENT for what is not there any more, or a reason in *damage. */
 static int read_header(const ig_prefix_store *s, int fd, const ig_prefix_row *row, ig_prefix_record *r,
                        const char **damage) {
-    uint8_t page[IG_PREFIX_PAGE];
-    int e = ig_prefix_read(&s->dir, fd, row->offset, &(struct iovec){page, sizeof page}, 1);
+    ig_prefix_header kind;
+    int e = ig_prefix_read_header(&s->dir, fd, row->offset, &kind, r);
     if (e == ENODATA) *damage = "its file is too short";
     if (e) return e == ENODATA ? 0 : e;
-    switch (ig_prefix_record_read(r, page)) {
-        case IG_PREFIX_VALID:
-            return 0;
-        case IG_PREFIX_HOLE:
-            return ENOENT;
-        default:
-            *damage = "its header is damaged";
-            return 0;
-    }
+    if (kind == IG_PREFIX_HOLE) return ENOENT;
+    if (kind != IG_PREFIX_VALID) *damage = "its header is damaged";
+    return 0;
 }
 
 static int read_record(const ig_prefix_store *s, int fd, const ig_prefix_piece *piece, const ig_prefix_row *row,

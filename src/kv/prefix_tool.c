@@ -134,12 +134,11 @@ static bool is_of_row(const checker *c, const ig_prefix_record *r, const ig_pref
 
 /* An errno, or ENOENT for what has left, or what is wrong in *damage. */
 static int check_record(checker *c, int fd, const ig_prefix_row *row, const ig_prefix_id *root, const char **damage) {
-    uint8_t page[IG_PREFIX_PAGE];
+    ig_prefix_header kind;
     ig_prefix_record r;
     ig_prefix_id hash;
-    int e = ig_prefix_read(&c->s->dir, fd, row->offset, &(struct iovec){page, sizeof page}, 1);
+    int e = ig_prefix_read_header(&c->s->dir, fd, row->offset, &kind, &r);
     if (e) return e;
-    ig_prefix_header kind = ig_prefix_record_read(&r, page);
     if (kind == IG_PREFIX_HOLE) return ENOENT;
     *damage = kind != IG_PREFIX_VALID ? "its header is damaged" : "its header is another's";
     if (kind != IG_PREFIX_VALID || !is_of_row(c, &r, row, root)) return 0;
