@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "kv/prefix_dir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -119,6 +118,15 @@ void ig_prefix_note_name(char name[IG_PREFIX_FILE_NAME], const ig_prefix_id *roo
              (unsigned long long)h.low64);
 }
 
+ig_status ig_prefix_dir_list(DIR **out, const ig_prefix_dir *d, ig_error *err) {
+    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *out = fd >= 0 ? fdopendir(fd) : NULL;
+    if (*out) return IG_OK;
+    int e = errno;
+    if (fd >= 0) close(fd);
+    return ig_prefix_dir_fail(d, "cannot be listed", e, err);
+}
+
 /* ---- the store's number -------------------------------------------------- */
 
 /* The store that a note says it is of; store.id is one without bytes, with the same checks. */
@@ -156,14 +164,11 @@ static bool read_file(const ig_prefix_dir *d, const char *name, ig_prefix_id *ou
 
 bool ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
     if (read_note(d, IDENTITY_NAME, out)) return true;
-    int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    DIR *list;
     bool found = false;
-    for (struct dirent *entry; list && !found && (entry = readdir(list));) found = read_file(d, entry->d_name, out);
-    if (list)
-        closedir(list);
-    else if (fd >= 0)
-        close(fd);
+    if (ig_prefix_dir_list(&list, d, NULL)) return false;
+    for (struct dirent *entry; !found && (entry = readdir(list));) found = read_file(d, entry->d_name, out);
+    closedir(list);
     return found;
 }
 

@@ -6,6 +6,7 @@
 #ifndef IG_KV_PREFIX_DIR_H
 #define IG_KV_PREFIX_DIR_H
 
+#include <dirent.h>
 #include <sys/stat.h>
 
 #include "kv/prefix_record.h"
@@ -38,6 +39,9 @@ typedef enum ig_prefix_name { IG_PREFIX_OTHER, IG_PREFIX_PIECES, IG_PREFIX_NOTE,
 ig_prefix_name ig_prefix_name_kind(const char *name, uint64_t *file);
 void ig_prefix_file_name(char name[IG_PREFIX_FILE_NAME], uint64_t file);
 void ig_prefix_note_name(char name[IG_PREFIX_FILE_NAME], const ig_prefix_id *root, const char *note);
+
+/* All names there are, for readdir(), and to be closed. */
+ig_status ig_prefix_dir_list(DIR **out, const ig_prefix_dir *d, ig_error *err);
 
 /* ---- files --------------------------------------------------------------- */
 

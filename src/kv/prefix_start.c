@@ -5,7 +5,6 @@
  * before or after it.
  */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -99,13 +98,9 @@ static bool is_known(ig_prefix_store *s, uint64_t file, const char *name) {
 }
 
 static ig_status take_directory(ig_prefix_store *s, ig_error *err) {
-    int fd = openat(s->dir.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!list) {
-        int e = errno;
-        if (fd >= 0) close(fd);
-        return ig_prefix_dir_fail(&s->dir, "cannot be listed", e, err);
-    }
+    DIR *list;
+    ig_status status = ig_prefix_dir_list(&list, &s->dir, err);
+    if (status) return status;
     for (struct dirent *entry; !s->index.failed && (entry = readdir(list));) {
         const char *name = entry->d_name;
         uint64_t file;

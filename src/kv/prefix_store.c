@@ -292,7 +292,8 @@ ig_status ig_prefix_store_read(ig_prefix_store *s, const ig_prefix_piece *piece,
 
 /* ---- writing ------------------------------------------------------------- */
 
-uint64_t ig_prefix_new_file(ig_prefix_store *s) {
+/* A number for a new file that none had before. */
+static uint64_t new_file(ig_prefix_store *s) {
     struct timespec t;
     clock_gettime(CLOCK_REALTIME, &t);
     uint64_t now = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
@@ -307,7 +308,7 @@ static void tmp_name(const ig_prefix_store *s, char name[IG_PREFIX_FILE_NAME]) {
 static ig_status open_tmp(ig_prefix_store *s, ig_error *err) {
     char name[IG_PREFIX_FILE_NAME];
     if (s->tmp >= 0) return IG_OK;
-    s->tmp_file = ig_prefix_new_file(s);
+    s->tmp_file = new_file(s);
     s->tmp_bytes = 0;
     tmp_name(s, name);
     int e = ig_prefix_make(&s->dir, name, &s->tmp);

@@ -52,8 +52,6 @@ void ig_prefix_leave(ig_prefix_store *s);
 
 /* Microseconds since 1970, always later than the last one. */
 int64_t ig_prefix_now(ig_prefix_store *s);
-/* A number for a new file that none had before. */
-uint64_t ig_prefix_new_file(ig_prefix_store *s);
 void ig_prefix_touch(ig_prefix_store *s, int64_t piece);
 void ig_prefix_flush_touches(ig_prefix_store *s);
 

@@ -6,9 +6,7 @@
 #define _GNU_SOURCE
 #include "kv/prefix_tool.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,13 +248,9 @@ static bool check_file(checker *c, const char *name, uint64_t file) {
 
 static ig_status check_files(checker *c, ig_error *err) {
     bool stop = false;
-    int fd = openat(c->s->dir.fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!list) {
-        int e = errno;
-        if (fd >= 0) close(fd);
-        return ig_prefix_dir_fail(&c->s->dir, "cannot be listed", e, err);
-    }
+    DIR *list;
+    ig_status status = ig_prefix_dir_list(&list, &c->s->dir, err);
+    if (status) return status;
     for (struct dirent *entry; !stop && (entry = readdir(list));) {
         uint64_t file;
         if (ig_prefix_name_kind(entry->d_name, &file) == IG_PREFIX_PIECES) stop = check_file(c, entry->d_name, file);
