@@ -67,11 +67,9 @@ static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, 
     if (s) return s;
     c->root = root_of(m, c->memory, p->tiers.type);
     if (p->o.cache.store_path) s = open_store(c, p, err);
-    /* Names may live in the caller's memory. */
+    ig_session_forget_names(&c->options.cache, NULL);
     c->options.cache.type = ig_kv_type_name(p->tiers.type);
     c->options.cache.evict = ig_evict_name(p->tiers.evict);
-    c->options.cache.policy = c->options.cache.sketch = c->options.cache.disk_path = NULL;
-    c->options.cache.speculate = c->options.cache.salt = c->options.cache.store_path = NULL;
     c->tiers.disk_path = NULL;
     return s;
 }

@@ -28,6 +28,11 @@ ig_session_options ig_session_defaults(void) {
     return (ig_session_options){.n_batch = DEFAULT_BATCH, .cache = ig_cache_defaults()};
 }
 
+void ig_session_forget_names(ig_cache_options *o, const char *policy) {
+    o->policy = policy;
+    o->sketch = o->type = o->disk_path = o->evict = o->speculate = o->store_path = o->salt = NULL;
+}
+
 static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
     const ig_config *c = &m->config;
     int n_heads = made_for->kind == IG_SKETCH_SKEW ? c->n_heads : c->n_kv_heads;

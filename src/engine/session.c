@@ -50,14 +50,8 @@ ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_erro
     ig_batch_end(&m->batch);
     if (!status) status = ig_batch_reserve(&m->batch, m->ctx, &m->config, &p->scratch, err);
     if (status) return status;
-    /* The names may live in the caller's memory: keep the policy's own, and no path. */
-    s->options.cache.policy = s->seq.policy->options.policy = p->ops->name;
-    s->options.cache.sketch = s->seq.policy->options.sketch = NULL;
-    s->options.cache.disk_path = s->options.cache.evict = s->options.cache.speculate = s->options.cache.type = NULL;
-    s->options.cache.salt = s->seq.policy->options.salt = NULL;
-    s->options.cache.store_path = s->seq.policy->options.store_path = NULL;
-    s->seq.policy->options.disk_path = s->seq.policy->options.evict = NULL;
-    s->seq.policy->options.speculate = s->seq.policy->options.type = NULL;
+    ig_session_forget_names(&s->options.cache, p->ops->name);
+    ig_session_forget_names(&s->seq.policy->options, p->ops->name);
     s->tiers.disk_path = NULL;
     return IG_OK;
 }
