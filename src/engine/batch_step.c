@@ -62,15 +62,6 @@ static ig_status check_items(const ig_batch_item *items, size_t n, ig_error *err
     return check_sessions(&(call){"ig_batch_step", items, NULL, n}, n_rows, err);
 }
 
-ig_status ig_session_check_ids(const ig_session *s, const int32_t *ids, int first, int n, ig_error *err) {
-    int n_vocab = s->model->config.n_vocab;
-    for (int i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= n_vocab)
-            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", ids[i], first + i,
-                           n_vocab);
-    return IG_OK;
-}
-
 static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig_error *err) {
     int n_ctx = s->options.n_ctx;
     if (s->n_tokens >= n_ctx) return ig_fail(err, IG_E_LIMIT, "the context of %d tokens is full", n_ctx);
@@ -79,7 +70,7 @@ static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig
     if (n > s->options.n_batch)
         return ig_fail(err, IG_E_LIMIT, "%d tokens in one step are more than the session's n_batch = %d", n,
                        s->options.n_batch);
-    return ig_session_check_ids(s, ids, s->n_tokens, n, err);
+    return ig_model_check_ids(s->model, ids, s->n_tokens, n, err);
 }
 
 /* Tokens that a session is to get; refused ones take no part in the step. */

@@ -20,15 +20,11 @@ ig_request_options ig_request_defaults(void) {
 /* ---- checking and copying ----------------------------------------------------------- */
 
 static ig_status check_prompt(const ig_scheduler *c, const ig_request_options *o, ig_error *err) {
-    int n_ctx = c->o.session.n_ctx, n_vocab = c->model->config.n_vocab;
+    int n_ctx = c->o.session.n_ctx;
     if (!o->ids || o->n_ids < 1) return ig_fail(err, IG_E_ARG, "the prompt has no tokens");
     if (o->n_ids > n_ctx)
         return ig_fail(err, IG_E_LIMIT, "the prompt has %d tokens, but the context holds %d", o->n_ids, n_ctx);
-    for (int i = 0; i < o->n_ids; i++)
-        if (o->ids[i] < 0 || o->ids[i] >= n_vocab)
-            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", o->ids[i], i,
-                           n_vocab);
-    return IG_OK;
+    return ig_model_check_ids(c->model, o->ids, 0, o->n_ids, err);
 }
 
 static ig_status check(const ig_request *r, const ig_request_options *o, ig_error *err) {

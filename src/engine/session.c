@@ -302,7 +302,7 @@ ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n, ig_lo
     if (!s || !ids || n < 1) return ig_fail(err, IG_E_ARG, "ig_session_sync: at least one token is needed");
     if (n > s->options.n_ctx)
         return ig_fail(err, IG_E_LIMIT, "%d tokens are more than the context of %d", n, s->options.n_ctx);
-    ig_status status = ig_session_check_ids(s, ids, 0, n, err);
+    ig_status status = ig_model_check_ids(s->model, ids, 0, n, err);
     if (status) return status;
 
     double start = ig_clock_seconds();

@@ -57,8 +57,6 @@ void ig_session_strip(ig_session *s);
  * ones is dropped. What could not be read nobody else takes over. */
 void ig_session_roll_back(ig_session *s, int n, ig_status why);
 
-/* IG_E_ARG if one of the ids, which are for positions from `first` on, is no token. */
-ig_status ig_session_check_ids(const ig_session *s, const int32_t *ids, int first, int n, ig_error *err);
 /* After ig_forward(), the batch's turn: the session holds the segment's tokens. */
 void ig_session_take_tokens(ig_session *s, const ig_segment *seg);
 /* The same: the last logits of all segments that have not failed go to their sessions, which have none that are current

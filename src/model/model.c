@@ -241,6 +241,15 @@ ig_status ig_model_check(const ig_model *m, ig_error *err) {
     return ig_fail(err, IG_E_CHANGED, "%s: was changed while it was in use; open the model again", path);
 }
 
+ig_status ig_model_check_ids(const ig_model *m, const int32_t *ids, int first, int n, ig_error *err) {
+    int n_vocab = m->config.n_vocab;
+    for (int i = 0; i < n; i++)
+        if (ids[i] < 0 || ids[i] >= n_vocab)
+            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", ids[i], first + i,
+                           n_vocab);
+    return IG_OK;
+}
+
 void ig_model_get_weight_stats(const ig_model *m, ig_weight_stats *stats) {
     if (!stats) return;
     *stats = (ig_weight_stats){0};

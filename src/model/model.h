@@ -38,5 +38,7 @@ struct ig_model {
 
 /* IG_E_CHANGED if a mapped file is not as it was when the model was opened, now or at an earlier call. */
 ig_status ig_model_check(const ig_model *m, ig_error *err);
+/* IG_E_ARG if one of the ids [n], which are for positions from `first` on, is no token. */
+ig_status ig_model_check_ids(const ig_model *m, const int32_t *ids, int first, int n, ig_error *err);
 
 #endif

@@ -1,17 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "prepare/text_pass.h"
 
-#include "base/error.h"
-
-static ig_status check_ids(const ig_text_pass *p, ig_error *err) {
-    int n_vocab = p->m->config.n_vocab;
-    for (int i = 0; i < p->n_tokens; i++)
-        if (p->ids[i] < 0 || p->ids[i] >= n_vocab)
-            return ig_fail(err, IG_E_ARG, "token %d at position %d is not in the vocabulary of %d", p->ids[i], i,
-                           n_vocab);
-    return IG_OK;
-}
-
 ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, int n_tokens, int max_rows,
                             ig_error *err) {
     const ig_config *c = &m->config;
@@ -30,7 +19,7 @@ ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, in
     ig_step_need need = {.max_rows = max_rows, .n_ctx = n_tokens};
     *p = (ig_text_pass){.m = m, .ids = ids, .n_tokens = n_tokens};
     ig_batch_init(&p->batch);
-    ig_status s = check_ids(p, err);
+    ig_status s = ig_model_check_ids(m, ids, 0, n_tokens, err);
     if (!s) s = ig_sequence_open(&p->seq, &seq, err);
     if (!s) s = ig_kv_open(&p->seq.kv, &kv, &(ig_kv_options){.device = m->ctx->device}, err);
     if (!s) s = ig_batch_reserve(&p->batch, m->ctx, c, &need, err);
