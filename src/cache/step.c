@@ -274,10 +274,6 @@ void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *v
     }
 }
 
-bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first) {
-    return ig_kv_in_ram(seg->seq->kv, step->layer, first, ig_kv_entries(seg->seq->kv, step->layer, 0).n_slots);
-}
-
 /* They are not all in RAM: piece by piece. */
 static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views) {
     ig_head_shape shape = step->heads;
@@ -300,7 +296,7 @@ static ig_status attend_streaming(const ig_step *step, const ig_segment *seg, ig
 ig_status ig_step_attend_all(const ig_step *step, const ig_segment *seg, ig_attention *job, ig_kv_view *views) {
     ig_head_shape shape = step->heads;
     job->views = views;
-    if (!ig_step_in_ram(step, seg, 0)) return attend_streaming(step, seg, job, views);
+    if (!ig_kv_in_ram(seg->seq->kv, step->layer, 0)) return attend_streaming(step, seg, job, views);
     ig_step_all_views(step, seg, views);
     step->dev->ops->attend(step->dev, &shape, job, 1);
     return step->dev->ops->finish(step->dev, seg->err);
@@ -382,7 +378,7 @@ static void attend(ig_step *step, int begin, int end, bool dense) {
         if (seg->begun) job.rows = IG_ROWS_LEFT, job.carry = seg->begun;
         int first;
         pick_of(step, seg, &seg->seq->chosen, 0, &first);
-        if (!ig_step_selects(step, seg) && !ig_step_in_ram(step, seg, first)) {
+        if (!ig_step_selects(step, seg) && !ig_kv_in_ram(seg->seq->kv, step->layer, first)) {
             seg->status = attend_streaming(step, seg, &job, views);
             continue;
         }

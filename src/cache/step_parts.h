@@ -19,8 +19,6 @@ static inline bool ig_step_selects(const ig_step *step, const ig_segment *seg) {
 }
 /* A segment's attention in this layer, from x->q to x->out. */
 ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
-/* Whether a layer's entries from number `first` on are all in RAM; all of them if some were dropped. */
-bool ig_step_in_ram(const ig_step *step, const ig_segment *seg, int first);
 /* Views [n_kv_heads] of all entries of a layer, which must be in RAM. */
 void ig_step_all_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
 /* Attention over all entries of a segment, wherever they are; job->q, out, lse are set. */

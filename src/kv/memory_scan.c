@@ -4,8 +4,9 @@
  */
 #include "kv/memory_parts.h"
 
-bool ig_kv_in_ram(const ig_kv *kv, int layer, int first, int n) {
+bool ig_kv_in_ram(const ig_kv *kv, int layer, int first) {
     const ig_kv_memory *m = kv->memory;
+    int n = ig_kv_entries(kv, layer, 0).n_slots;
     if (!m->tier) return true;
     for (int h = 0; h < m->shape.n_kv_heads; h++)
         for (size_t b = (size_t)first >> m->shift; b < ig_kv_blocks_for(m, n); b++)
