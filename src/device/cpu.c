@@ -357,9 +357,20 @@ static void lay_out(ig_cpu_device *d, const ig_device_need *need) {
     d->carry = ig_arena_take(&d->arena, ig_cpu_attention_carry_floats(d->k, need) * sizeof(float));
 }
 
+static ig_status grow(ig_cpu_device *d, const ig_device_need *want, ig_error *err) {
+    ig_cpu_device next = {.k = d->k, .n_threads = d->n_threads};
+    lay_out(&next, want);
+    size_t bytes = next.arena.used;
+    if (!ig_arena_open(&next.arena)) return ig_fail_memory(err, "scratch of the CPU device", bytes);
+    ig_arena_close(&d->arena);
+    d->arena = next.arena;
+    lay_out(d, want);
+    d->have = *want;
+    return IG_OK;
+}
+
 static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_error *err) {
     ig_cpu_device *d = cpu(dev);
-    ig_status s = IG_OK;
     pthread_mutex_lock(&d->turn);
     ig_device_need want = {
         .max_rows = max_int(d->have.max_rows, need->max_rows),
@@ -369,27 +380,7 @@ static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_erro
                   .n_kv_heads = max_int(d->have.heads.n_kv_heads, need->heads.n_kv_heads),
                   .head_dim = max_int(d->have.heads.head_dim, need->heads.head_dim)},
     };
-    if (memcmp(&want, &d->have, sizeof want) == 0) goto done;
-    ig_cpu_device old = *d;
-    d->arena = (ig_arena){0};
-    lay_out(d, &want);
-    size_t bytes = d->arena.used;
-    if (!ig_arena_open(&d->arena)) {
-        d->arena = old.arena;
-        d->act = old.act;
-        d->thread_scratch = old.thread_scratch;
-        d->thread_bytes = old.thread_bytes;
-        d->partial = old.partial;
-        d->partial_floats = old.partial_floats;
-        d->chunks = old.chunks;
-        d->carry = old.carry;
-        s = ig_fail_memory(err, "scratch of the CPU device", bytes);
-        goto done;
-    }
-    ig_arena_close(&old.arena);
-    lay_out(d, &want);
-    d->have = want;
-done:
+    ig_status s = memcmp(&want, &d->have, sizeof want) == 0 ? IG_OK : grow(d, &want, err);
     pthread_mutex_unlock(&d->turn);
     return s;
 }
