@@ -84,7 +84,7 @@ typedef struct ig_sequence {
     ig_keeper *keeper; /* the store that outlives the process; NULL: none */
     int n_published;   /* first pieces that are in the tree */
     int dense_end;     /* tokens from here on were decoded, or follow such; INT_MAX: none */
-    uint32_t *pieces;  /* [n_ctx / 16] found */
+    uint32_t *pieces;  /* [n_ctx / IG_UNIT_SLOTS] found */
 } ig_sequence;
 
 /* What a sequence is to be. */

@@ -167,7 +167,7 @@ static ig_status cut(ig_session *s, int n, bool saw_more, ig_error *err) {
     s->n_tokens = length < n ? length : n;
     ig_status shown = IG_OK;
     if (saw_more && s->seq.policy->ops->sums_up) /* units of tokens, and has seen more of the last one than is left */
-        shown = show_again(s, s->n_tokens / IG_POLICY_UNIT * IG_POLICY_UNIT, status ? NULL : err);
+        shown = show_again(s, s->n_tokens / IG_UNIT_SLOTS * IG_UNIT_SLOTS, status ? NULL : err);
     if (entered) ig_batch_end(&s->model->batch);
     return status ? status : shown;
 }

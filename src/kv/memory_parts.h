@@ -35,7 +35,6 @@
 enum {
     MAX_WRITES = 64, /* writes under way; tickets of the tier are scarce */
     N_STAGES = 2,    /* one piece is used while the next is read */
-    IG_UNIT_SHIFT = 4,
     MAX_TABLES = 16, /* of policies */
 };
 

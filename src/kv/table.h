@@ -14,7 +14,7 @@
 
 #include "device/device.h"
 
-enum { IG_UNIT_SLOTS = 16 };
+enum { IG_UNIT_SHIFT = 4, IG_UNIT_SLOTS = 1 << IG_UNIT_SHIFT };
 
 struct ig_kv_memory;
 struct ig_kv_table; /* of a memory, or of one policy alone */

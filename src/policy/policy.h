@@ -74,9 +74,9 @@ typedef struct ig_policy_ops {
     bool per_query_head;   /* a list per query head */
     bool uses_everything;  /* no layer selects: nothing else is ever called */
     bool takes_limit;      /* works when slots are used again (ig_cache_options.limit) */
-    bool sums_up;        /* it keeps sums of IG_POLICY_UNIT consecutive tokens: where a text is cut within such a unit,
-                            those that are left of it come to append() once more */
-    bool ignores_window; /* n_sinks and n_recent mean nothing to it */
+    bool sums_up;          /* it keeps sums of IG_UNIT_SLOTS consecutive tokens: where a text is cut within such a unit,
+                              those that are left of it come to append() once more */
+    bool ignores_window;   /* n_sinks and n_recent mean nothing to it */
     bool meet;           /* a stage begins when the one before has ended for all lists of the layer; then scratch is the
                             thread's, and keeps nothing from stage to stage */
     bool guess_is_final; /* its own ig_cache_options.speculate is "paper" */
@@ -148,7 +148,6 @@ static inline bool ig_policy_sees_more(const ig_policy_ops *ops) { return ops->s
 #define IG_POLICY_BUDGET 0.10
 #define IG_POLICY_MASS 0.95
 enum { IG_POLICY_DENSE_LAYERS = 1 };
-enum { IG_POLICY_UNIT = IG_UNIT_SLOTS }; /* tokens, see sums_up */
 
 struct ig_policy {
     const ig_policy_ops *ops;

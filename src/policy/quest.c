@@ -14,7 +14,7 @@
 #include "base/half.h"
 #include "policy/policy.h"
 
-enum { PAGE = IG_POLICY_UNIT };
+enum { PAGE = IG_UNIT_SLOTS };
 
 typedef struct quest_policy {
     ig_policy base;
