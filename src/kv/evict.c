@@ -24,7 +24,7 @@ static const char *const names[] = {[IG_EVICT_COUNTER] = "counter", [IG_EVICT_LR
 const char *ig_evict_name(ig_evict_rule rule) { return names[rule]; }
 
 ig_status ig_evict_parse(ig_evict_rule *out, const char *name, ig_error *err) {
-    for (int i = 0; i < 3; i++)
+    for (size_t i = 0; i < IG_COUNT(names); i++)
         if (strcmp(names[i], name) == 0) {
             *out = (ig_evict_rule)i;
             return IG_OK;
@@ -81,12 +81,9 @@ void ig_evict_use(ig_evict *e, uint32_t frame) {
     bool listed = e->listed[frame];
     if (e->rule == IG_EVICT_FIFO) return;
     if (listed) unlink_frame(e, frame);
-    if (e->rule == IG_EVICT_COUNTER && ++e->count[frame] == IG_EVICT_LISTS - 1) {
-        if (listed) link_frame(e, frame);
-        halve(e);
-        return;
-    }
+    bool is_full = e->rule == IG_EVICT_COUNTER && ++e->count[frame] == IG_EVICT_LISTS - 1;
     if (listed) link_frame(e, frame);
+    if (is_full) halve(e);
 }
 
 uint32_t ig_evict_victim(const ig_evict *e, bool (*keep)(void *user, uint32_t frame), void *user) {
