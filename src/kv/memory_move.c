@@ -321,11 +321,10 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
     kv->moved.stall_seconds += m->stats.stall_seconds - before;
     ig_status s = ig_kv_take_failure(kv, err);
     if (s && *out) {
-        ig_kv_pool_give(&kv->memory->pool, *out);
+        ig_kv_pool_give(&m->pool, *out);
         *out = NULL;
     }
-    if (s || *out) return s;
-    return fail_room(kv->memory, err);
+    return s || *out ? s : fail_room(m, err);
 }
 
 static ig_status start_reading(ig_kv_memory *m, reading *r, ig_error *err) {
@@ -542,7 +541,7 @@ ig_status ig_kv_pin(ig_kv_memory *m, int n_layers, ig_error *err) {
 }
 
 void ig_kv_settle(ig_kv_memory *m) {
-    for (int i = 0; i < 2; i++) finish_reading(m, &m->ahead[i], NULL);
+    end_prefetches(m);
     ig_kv_end_scans(m);
     while (m->n_writes) finish_write(m);
 }

@@ -204,9 +204,14 @@ static inline uint8_t *ig_kv_open_block(const ig_kv_memory *m, size_t id) {
     return m->frames[id];
 }
 
+/* The list of a KV head, whether entries were dropped of it or not. */
+static inline ig_slots *ig_kv_any_slots(const ig_kv *kv, int layer, int head) {
+    return &kv->slots[(size_t)layer * (size_t)kv->memory->shape.n_kv_heads + (size_t)head];
+}
+
 /* The list of a KV head that entries were dropped of; NULL: entry i lies in slot i. */
 static inline ig_slots *ig_kv_slots(const ig_kv *kv, int layer, int head) {
-    ig_slots *s = &kv->slots[(size_t)layer * (size_t)kv->memory->shape.n_kv_heads + (size_t)head];
+    ig_slots *s = ig_kv_any_slots(kv, layer, head);
     return s->n_dropped ? s : NULL;
 }
 

@@ -15,16 +15,12 @@
 
 enum { PORTION = 64 }; /* blocks that are read back together */
 
-static ig_slots *list_of(const ig_kv *kv, int layer, int head) {
-    return &kv->slots[(size_t)layer * (size_t)kv->memory->shape.n_kv_heads + (size_t)head];
-}
-
 void ig_kv_keep(ig_kv *kv, int layer, int head, const int32_t *index, int n) {
-    ig_slots_keep(list_of(kv, layer, head), ig_kv_entries(kv, layer, head).n, index, n);
+    ig_slots_keep(ig_kv_any_slots(kv, layer, head), ig_kv_entries(kv, layer, head).n, index, n);
 }
 
 void ig_kv_drop(ig_kv *kv, int layer, int head, int i) {
-    ig_slots_drop(list_of(kv, layer, head), ig_kv_entries(kv, layer, head).n, i);
+    ig_slots_drop(ig_kv_any_slots(kv, layer, head), ig_kv_entries(kv, layer, head).n, i);
 }
 
 /* One KV head of a layer that is being compacted. */
