@@ -9,8 +9,8 @@
 #include "base/error.h"
 #include "kv/memory_parts.h"
 
-/* What the disk tier's own tables take per block, at most. */
-enum { TIER_BYTES = 32 };
+/* What the disk tier's own tables take per block, and a tiered memory's per frame, at most. */
+enum { TIER_BYTES = 32, FRAME_TABLE_BYTES = 32 };
 
 static const ig_kv_options in_ram = {0};
 
@@ -37,7 +37,7 @@ static bool count_sizes(ig_kv_memory *m, const ig_kv_shape *s, const ig_kv_optio
     m->shift = block_shift(m->row_bytes);
     m->piece_shift = m->shift > IG_UNIT_SHIFT ? m->shift : IG_UNIT_SHIFT;
     m->piece_blocks = (size_t)1 << (m->piece_shift - m->shift);
-    m->sequence_pieces = ((size_t)s->n_ctx + ((size_t)1 << m->piece_shift) - 1) >> m->piece_shift;
+    m->sequence_pieces = ig_kv_pieces_for(m, s->n_ctx);
     m->sequence_blocks = m->sequence_pieces * m->piece_blocks;
     m->unit_blocks = (size_t)IG_ATTEND_UNIT >> m->shift;
     size_t bytes, each = m->sequence_pieces + m->shares; /* one more to copy a shared one to */
@@ -158,7 +158,7 @@ static ig_status count_frames(size_t *n_frames, ig_kv_memory *m, size_t n_blocks
     uint64_t mapped = o->is_mapped ? least_mapped(m, *n_frames, o) : 0;
     if (o->ram_bytes < mapped) return fail_ram(o, mapped, err);
     if (!o->disk_bytes || !o->ram_bytes) return IG_OK;
-    size_t least = least_frames(m), per_frame = IG_FRAME_BYTES + 32;
+    size_t least = least_frames(m), per_frame = IG_FRAME_BYTES + FRAME_TABLE_BYTES;
     if (least > n_blocks) least = n_blocks;
     uint64_t need = table_bytes(m, n_blocks, least, o) + (uint64_t)least * IG_FRAME_BYTES;
     if (o->ram_bytes < need) return fail_ram(o, need, err);
@@ -240,12 +240,12 @@ static ig_status open_tier(ig_kv_memory *m, size_t n_blocks, size_t n_frames, co
 
 static ig_status open_tables(ig_kv_memory *m, size_t n_blocks, ig_error *err) {
     m->frames = ig_device_alloc(m->device, IG_PLACE_HOST, n_blocks * sizeof *m->frames);
-    m->owners = ig_pages_reserve(m->n_pieces * sizeof *m->owners);
+    m->n_owners = ig_pages_reserve(m->n_pieces * sizeof *m->n_owners);
     m->spare = ig_pages_reserve(m->n_pieces * sizeof *m->spare);
     m->counted = ig_pages_reserve(m->n_pieces * sizeof *m->counted);
     m->n_room = m->n_pieces;
     if (m->row_lines) m->lines = ig_device_alloc(m->device, IG_PLACE_HOST, n_blocks * ig_kv_block_line_bytes(m));
-    if (!m->frames || !m->owners || !m->spare || !m->counted || (m->row_lines && !m->lines))
+    if (!m->frames || !m->n_owners || !m->spare || !m->counted || (m->row_lines && !m->lines))
         return ig_fail_memory(err, "KV block tables", n_blocks * block_bytes(m));
     return m->shares ? ig_prefix_tree_open(&m->prefixes, m->n_pieces, 1 << m->piece_shift, err) : IG_OK;
 }
@@ -286,7 +286,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     ig_space_close(&m->space);
     ig_device_free(m->device, IG_PLACE_HOST, m->frames, n_blocks * sizeof *m->frames);
     ig_device_free(m->device, IG_PLACE_HOST, m->lines, n_blocks * ig_kv_block_line_bytes(m));
-    ig_pages_release(m->owners, m->n_pieces * sizeof *m->owners);
+    ig_pages_release(m->n_owners, m->n_pieces * sizeof *m->n_owners);
     ig_pages_release(m->spare, m->n_pieces * sizeof *m->spare);
     ig_pages_release(m->counted, m->n_pieces * sizeof *m->counted);
     ig_kv_tables_close(m);
@@ -343,16 +343,16 @@ uint32_t ig_kv_take_piece(ig_kv_memory *m) {
     if (!m->n_spare && m->n_fresh == m->n_pieces && !ig_kv_forget_oldest(m)) return UINT32_MAX;
     uint32_t piece = m->n_spare ? m->spare[--m->n_spare] : (uint32_t)m->n_fresh++;
     ig_kv_tables_enlarge(m);
-    m->owners[piece] = 1;
+    m->n_owners[piece] = 1;
     return piece;
 }
 
 void ig_kv_own_piece(ig_kv_memory *m, uint32_t piece) {
-    if (m->owners[piece]++ == 0) ig_prefix_tree_unkeep(&m->prefixes, piece);
+    if (m->n_owners[piece]++ == 0) ig_prefix_tree_unkeep(&m->prefixes, piece);
 }
 
 void ig_kv_give_piece(ig_kv_memory *m, uint32_t piece) {
-    if (--m->owners[piece]) return;
+    if (--m->n_owners[piece]) return;
     if (m->shares && ig_prefix_tree_has(&m->prefixes, piece))
         ig_prefix_tree_keep(&m->prefixes, piece);
     else

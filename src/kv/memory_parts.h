@@ -115,7 +115,7 @@ struct ig_kv_memory {
     ig_kv_pool pool;
     ig_kv_pager *pager;   /* NULL: frames are not mapped */
     ig_residency *copies; /* of blocks in memory of the device's own; NULL: it has none */
-    uint32_t *owners;     /* [n_pieces] sequences */
+    uint32_t *n_owners;   /* [n_pieces] sequences */
     uint32_t *spare;      /* [n_pieces] a stack of free pieces */
     size_t n_spare, n_fresh;
     size_t n_sequences, n_open; /* most, and now */
@@ -171,6 +171,10 @@ struct ig_kv {
 
 static inline size_t ig_kv_blocks_for(const ig_kv_memory *m, int n) {
     return ((size_t)n + ((size_t)1 << m->shift) - 1) >> m->shift;
+}
+
+static inline size_t ig_kv_pieces_for(const ig_kv_memory *m, int n) {
+    return ((size_t)n + ((size_t)1 << m->piece_shift) - 1) >> m->piece_shift;
 }
 
 /* Bytes of the lines of a block. */

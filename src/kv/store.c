@@ -143,13 +143,9 @@ static void put_piece(ig_kv *kv, int i, uint32_t piece) {
     for (size_t b = 0; b < n; b++) kv->number[(size_t)i * n + b] = (uint32_t)(piece * n + b);
 }
 
-static int pieces_for(const ig_kv_memory *m, int n) {
-    return (int)(((size_t)n + ((size_t)1 << m->piece_shift) - 1) >> m->piece_shift);
-}
-
 /* Pieces for n slots. */
 static ig_status take_pieces(ig_kv *kv, int n, ig_error *err) {
-    for (int end = pieces_for(kv->memory, n); kv->n_pieces < end; kv->n_pieces++) {
+    for (int end = (int)ig_kv_pieces_for(kv->memory, n); kv->n_pieces < end; kv->n_pieces++) {
         uint32_t piece = ig_kv_take_piece(kv->memory);
         if (piece == UINT32_MAX) return ig_fail(err, IG_E_LIMIT, "the KV cache is full");
         put_piece(kv, kv->n_pieces, piece);
@@ -269,7 +265,7 @@ static bool has_lost(const ig_kv *kv, int n) {
 /* Whether others own piece i, or may find it. */
 static bool is_shared(const ig_kv *kv, int i) {
     const ig_kv_memory *m = kv->memory;
-    return m->shares && (m->owners[kv->pieces[i]] > 1 || ig_prefix_tree_has(&m->prefixes, kv->pieces[i]));
+    return m->shares && (m->n_owners[kv->pieces[i]] > 1 || ig_prefix_tree_has(&m->prefixes, kv->pieces[i]));
 }
 
 /* Of a layer with at most n tokens afterwards. What cannot be had again of the last block is dropped as well: the layer
@@ -349,7 +345,7 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
         if (!s) s = t;
         if (kv->held[layer] > end) end = kv->held[layer];
     }
-    give_pieces(kv, pieces_for(m, end));
+    give_pieces(kv, (int)ig_kv_pieces_for(m, end));
     for (size_t t = 0; n == 0 && t < m->n_tables; t++) ig_slots_clear(&kv->slots[t]);
     if (n == 0) kv->torn = false;
     return s;
