@@ -7,12 +7,8 @@
 
 #if defined(__GNUC__)
 #define IG_PRINTF(at, first) __attribute__((format(printf, at, first)))
-#define IG_LIKELY(x) __builtin_expect(!!(x), 1)
-#define IG_UNLIKELY(x) __builtin_expect(!!(x), 0)
 #else
 #define IG_PRINTF(at, first)
-#define IG_LIKELY(x) (x)
-#define IG_UNLIKELY(x) (x)
 #endif
 
 /* Between two looks at what another thread writes. On ARM a hint that would be meant for it (yield) does nothing on

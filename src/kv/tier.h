@@ -42,7 +42,6 @@ typedef struct ig_tier_stats {
     double wait_seconds;         /* the caller stood still for transfers */
     uint32_t requests_in_flight; /* now */
     uint64_t used_bytes;         /* in slots, now */
-    uint64_t file_bytes;         /* taken from the device, now */
 } ig_tier_stats;
 
 typedef struct ig_tier_ops {

@@ -412,7 +412,6 @@ static void disk_stats(const ig_tier *t, ig_tier_stats *stats) {
     *stats = d->stats;
     stats->requests_in_flight = d->n_in_flight;
     stats->used_bytes = (uint64_t)(d->slots.end - d->slots.n_free) * IG_FRAME_BYTES;
-    stats->file_bytes = d->file.size;
 }
 
 static void disk_close(ig_tier *t) {

@@ -148,7 +148,6 @@ static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options
 
 static void osdi24_close(ig_policy *base) {
     osdi24_policy *p = (osdi24_policy *)base;
-    if (!p) return;
     ig_head_table_close(&p->keys);
     ig_head_table_close(&p->partial);
     ig_head_table_close(&p->weights);
