@@ -80,7 +80,7 @@ static void work(ig_pool *p, uint32_t job, int thread) {
 }
 
 /* Waits until the job's number differs from `seen`, and returns it: spins, then sleeps. */
-static uint32_t wait_change(ig_pool *p, uint32_t seen) {
+static uint32_t await_job(ig_pool *p, uint32_t seen) {
     for (int i = 0; i < N_SPINS; i++) {
         uint32_t now = atomic_load_explicit(&p->job, memory_order_acquire);
         if (now != seen) return now;
@@ -99,7 +99,7 @@ static void *worker_main(void *arg) {
     ig_pool *p = start.pool;
     uint32_t seen = 0;
     for (;;) {
-        seen = wait_change(p, seen);
+        seen = await_job(p, seen);
         if (atomic_load(&p->stop)) return NULL;
         work(p, seen, start.thread);
     }
@@ -118,7 +118,8 @@ static ig_status start_worker(ig_pool *p, int thread, ig_error *err) {
 
 ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err) {
     *out = NULL;
-    if (n_threads < 1 || n_threads > 1024) return ig_fail(err, IG_E_ARG, "threads: %d is not in 1..1024", n_threads);
+    if (n_threads < 1 || n_threads > IG_THREADS_MAX)
+        return ig_fail(err, IG_E_ARG, "threads: %d is not in 1..%d", n_threads, IG_THREADS_MAX);
     ig_pool *p = calloc(1, sizeof *p);
     if (!p) return ig_fail_memory(err, "thread pool", sizeof *p);
     p->n_threads = n_threads;
