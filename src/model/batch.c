@@ -94,10 +94,9 @@ static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
                           .scans = a->scans || b->scans};
 }
 
-static bool suffices(const ig_step_need *have, const ig_step_need *want) {
-    return have->max_rows == want->max_rows && have->n_ctx == want->n_ctx && have->select_bytes == want->select_bytes &&
-           have->streams == want->streams && have->weighs == want->weighs && have->drops == want->drops &&
-           have->scans == want->scans;
+static bool is_same(const ig_step_need *a, const ig_step_need *b) {
+    return a->max_rows == b->max_rows && a->n_ctx == b->n_ctx && a->select_bytes == b->select_bytes &&
+           a->streams == b->streams && a->weighs == b->weighs && a->drops == b->drops && a->scans == b->scans;
 }
 
 static ig_status grow(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *want, ig_error *err) {
@@ -119,7 +118,7 @@ ig_status ig_batch_reserve(ig_batch *b, ig_context *ctx, const ig_config *c, con
     if (!s) s = ig_batch_begin(b, err);
     if (s) return s;
     ig_step_need want = larger(&b->have, need);
-    if (!suffices(&b->have, &want)) s = grow(b, ctx, c, &want, err);
+    if (!is_same(&b->have, &want)) s = grow(b, ctx, c, &want, err);
     ig_batch_end(b);
     return s;
 }
