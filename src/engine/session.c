@@ -142,14 +142,10 @@ int ig_session_tokens(const ig_session *s, const int32_t **ids) {
 
 const float *ig_session_logits(const ig_session *s) { return s && s->has_logits ? s->logits : NULL; }
 
-static ig_status replay(ig_session *s, int first, ig_error *err) {
-    return ig_sequence_replay(&s->seq, s->model->ctx->device, first, s->n_tokens, err);
-}
-
 /* The policy is shown again what the session holds from token `first` on. If that cannot be read, the session ends
  * there. */
 static ig_status show_again(ig_session *s, int first, ig_error *err) {
-    ig_status status = replay(s, first, err);
+    ig_status status = ig_sequence_replay(&s->seq, s->model->ctx->device, first, s->n_tokens, err);
     if (!status) return IG_OK;
     ig_sequence_cut(&s->seq, first, NULL);
     int length = ig_kv_length(s->seq.kv);
