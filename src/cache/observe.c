@@ -239,16 +239,17 @@ static ig_status observe(const ig_step *step, const ig_segment *seg) {
     if (ops->observe && !ig_policy_is_dense(seq->policy, step->layer)) s = show_weights(step, seg);
     if (!s && sparse && seq->audit.every && seq->n_steps % seq->audit.every == 0) s = audit(step, seg);
     if (s) return s;
+    if (seg->dense) { /* a prompt is neither counted nor traced */
+        if (seq->trace) seq->traced = *ig_kv_moved(seq->kv);
+        return IG_OK;
+    }
     uint64_t all = (uint64_t)(seg->first + seg->n) * (uint64_t)step->heads.n_kv_heads;
-    if (!seg->dense) seq->seen_entries += all;
+    seq->seen_entries += all;
     if (sparse)
         count_shares(step, seg);
-    else if (!seg->dense)
+    else
         seq->used_entries += all;
-    if (seq->trace && seg->dense)
-        seq->traced = *ig_kv_moved(seq->kv); /* a prompt is not traced */
-    else if (seq->trace)
-        trace(step, seg);
+    if (seq->trace) trace(step, seg);
     return IG_OK;
 }
 
