@@ -236,10 +236,9 @@ ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b
     }
     *n_segments = n;
     ig_status status = f.n_rows ? make_logits(&f, b->x, err) : IG_OK;
-    for (int i = first; i < first + n && !status; i++) {
+    for (int i = first, row = 0; i < first + n && !status; i++) {
         ig_segment *seg = &b->segments[i];
-        int row = seg->logits ? (int)((size_t)(seg->logits - b->logits.host) / vocab) : 0;
-        if (seg->logits) seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, row, seg->err);
+        if (seg->logits) seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, row++, seg->err);
     }
     return status;
 }
