@@ -174,6 +174,11 @@ static ig_status batch_open(disk *d, uint32_t *index, ig_disk_kind kind, ig_erro
     return IG_OK;
 }
 
+static void batch_close(disk *d, batch *b) {
+    b->is_taken = false;
+    d->spare_batches[d->n_spare_batches++] = (uint16_t)(b - d->batches);
+}
+
 static ig_ticket ticket_of(const disk *d, uint32_t index) {
     return (uint64_t)d->batches[index].version << 32 | (index + 1);
 }
@@ -314,14 +319,12 @@ static ig_status disk_write(ig_tier *t, ig_ticket *ticket, ig_slot *slots, const
     if (!n) return IG_OK;
     ig_status s = batch_open(d, &index, IG_DISK_WRITE, err);
     if (s) return s;
-    *ticket = ticket_of(d, index);
     s = take_slots(d, slots, n, err);
     if (s) {
-        d->batches[index].is_taken = false;
-        d->spare_batches[d->n_spare_batches++] = (uint16_t)index;
-        *ticket = 0;
+        batch_close(d, &d->batches[index]);
         return s;
     }
+    *ticket = ticket_of(d, index);
     for (size_t done = 0, m; done < n; done += m) {
         m = n - done < SORTED_MAX ? n - done : SORTED_MAX;
         for (size_t i = 0; i < m; i++) {
@@ -370,8 +373,7 @@ static ig_status disk_wait(ig_tier *t, ig_ticket ticket, ig_error *err) {
     batch *b = batch_of(d, ticket);
     if (!b) return ig_fail(err, IG_E_ARG, "KV spill file: this transfer was waited for already");
     while (b->n_requests) reap(d, true);
-    b->is_taken = false;
-    d->spare_batches[d->n_spare_batches++] = (uint16_t)(b - d->batches);
+    batch_close(d, b);
     return batch_status(d, b, err);
 }
 
