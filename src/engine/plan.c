@@ -180,6 +180,21 @@ static ig_status plan_speculation(ig_session_plan *p, ig_error *err) {
     return ig_fail(err, IG_E_ARG, "speculation '%s' is unknown; there are: auto, late, norm, paper, none", name);
 }
 
+static void set_shapes(ig_session_plan *p, const ig_model *m) {
+    const ig_config *c = &m->config;
+    p->kv = (ig_kv_shape){c->n_layers, c->n_kv_heads, c->head_dim, p->o.n_ctx, p->o.n_batch};
+    p->policy = (ig_policy_shape){.n_layers = c->n_layers,
+                                  .n_heads = c->n_heads,
+                                  .n_kv_heads = c->n_kv_heads,
+                                  .head_dim = c->head_dim,
+                                  .n_ctx = p->o.n_ctx,
+                                  .scale = (float)c->attn_scale,
+                                  .window = c->window,
+                                  .kernels = ig_kernels_get(m->ctx->level),
+                                  .device = m->ctx->device};
+    if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
+}
+
 static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_session_options *options, ig_error *err) {
     if (!m->has_weights) return ig_fail(err, IG_E_ARG, "%s: was opened without its weights", m->path);
     ig_status s = ig_model_check(m, err);
@@ -193,17 +208,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     if (c->learned_positions && p->o.n_ctx > c->learned_positions - c->position_offset)
         return ig_fail(err, IG_E_LIMIT, "context of %d tokens: %s has learned positions for %d only", p->o.n_ctx,
                        m->path, c->learned_positions - c->position_offset);
-    p->kv = (ig_kv_shape){c->n_layers, c->n_kv_heads, c->head_dim, p->o.n_ctx, p->o.n_batch};
-    p->policy = (ig_policy_shape){.n_layers = c->n_layers,
-                                  .n_heads = c->n_heads,
-                                  .n_kv_heads = c->n_kv_heads,
-                                  .head_dim = c->head_dim,
-                                  .n_ctx = p->o.n_ctx,
-                                  .scale = (float)c->attn_scale,
-                                  .window = c->window,
-                                  .kernels = ig_kernels_get(m->ctx->level),
-                                  .device = m->ctx->device};
-    if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;
+    set_shapes(p, m);
     s = ig_policy_find(&p->ops, &p->o.cache, err);
     if (!s) s = plan_tiers(p, m, err);
     p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
