@@ -12,7 +12,7 @@
 
 #include "cli/app.h"
 
-enum { PATH_SHOWN = 256 };
+enum { METHOD_SHOWN = 32, PATH_SHOWN = 256 }; /* bytes: a client may send more */
 
 static json_t *start_line(const char *level) {
     char text[40], whole[64];
@@ -58,7 +58,7 @@ static void put_json(const ig_server_record *r, bool with_body) {
     json_t *line = start_line(level_of(r));
     json_object_set_new(line, "id", r->id ? json_string(r->id) : json_null());
     json_object_set_new(line, "client", json_string(r->client));
-    json_object_set_new(line, "method", client_text(r->method, strlen(r->method)));
+    json_object_set_new(line, "method", client_text(r->method, strnlen(r->method, METHOD_SHOWN)));
     json_object_set_new(line, "path", client_text(r->path, shown(r->path)));
     json_object_set_new(line, "status", r->status ? json_integer(r->status) : json_null());
     json_object_set_new(line, "complete", json_boolean(r->is_whole));
@@ -87,8 +87,8 @@ static void put_text(const ig_server_record *r, bool with_body) {
     char line[1024], status[32] = "no reply";
     char *path = quoted(r->path, shown(r->path)), *body = with_body ? quoted(r->body, r->n_body) : NULL;
     if (r->status) snprintf(status, sizeof status, "%u", r->status);
-    int n = snprintf(line, sizeof line, "%s %s %.300s: %s%s", r->client, r->method, path ? path : "", status,
-                     r->is_whole ? "" : ", not read to its end");
+    int n = snprintf(line, sizeof line, "%s %.*s %.300s: %s%s", r->client, METHOD_SHOWN, r->method, path ? path : "",
+                     status, r->is_whole ? "" : ", not read to its end");
     if (r->is_exchange)
         n += snprintf(line + n, sizeof line - (size_t)n, ", prompt %d (%d cached), new %d", r->n_prompt, r->n_cached,
                       r->n_new);

@@ -67,6 +67,16 @@ def test_text(program, served):
     assert SECRET.encode() not in server.said
 
 
+def test_long_request(program, served):
+    """Of the first line, which a client may make long, the beginning is shown."""
+    ask = b"A" * 4000 + b" /" + b"b" * 4000 + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    for form, line in ((), "infinigen serve: 127.0.0.1 " + "A" * 32 + ' "/' + "b" * 255 + '": 404, '), \
+                      (("--log-format", "json"), '"method":"' + "A" * 32 + '","path":"/' + "b" * 255 + '",'):
+        with Server(program, served, "-c", 256, *form) as server:
+            assert server.send(ask).startswith(b"HTTP/1.1 404 ")
+            assert line in lines(server, 1)[0]
+
+
 def test_prompts_if_asked(program, served):
     with Server(program, served, "-c", 2048, "--log-format", "json", "--log-prompts") as server:
         body = {"prompt": SECRET, "max_tokens": 2}
