@@ -6,7 +6,9 @@
 #include "server/parts.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -76,9 +78,15 @@ static struct in6_addr address_of(const struct sockaddr_storage *from) {
     return address;
 }
 
+/* Such a socket goes on listening after the server, for the next one that is started with it. */
+static bool is_handed_over(const ig_server *s) { return s->o->listener >= 0; }
+
 static void *accept_all(void *arg) {
+    enum { ROUND_MS = 100 };
     ig_server *s = arg;
     while (!atomic_load(&s->is_draining)) {
+        struct pollfd p = {.fd = s->listener, .events = POLLIN};
+        if (poll(&p, 1, is_handed_over(s) ? ROUND_MS : -1) == 0) continue;
         struct sockaddr_storage from = {0};
         socklen_t n = sizeof from;
         int fd = accept4(s->listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC), on = 1;
@@ -96,6 +104,7 @@ static void *accept_all(void *arg) {
 }
 
 ig_status ig_server_accept(ig_server *s, ig_error *err) {
+    fcntl(s->listener, F_SETFL, O_NONBLOCK); /* poll() is what waits */
     int failed = pthread_create(&s->accepting, NULL, accept_all, s);
     if (failed) return ig_server_fail(err, IG_E_MEMORY, "cannot start a thread: %s", strerror(failed));
     s->is_accepting = true;
@@ -105,7 +114,7 @@ ig_status ig_server_accept(ig_server *s, ig_error *err) {
 void ig_server_accept_no_more(ig_server *s) {
     if (!s->is_accepting) return;
     atomic_store(&s->is_draining, true);
-    shutdown(s->listener, SHUT_RDWR); /* wakes accept4() */
+    if (!is_handed_over(s)) shutdown(s->listener, SHUT_RDWR); /* wakes poll() */
     pthread_join(s->accepting, NULL);
     s->is_accepting = false;
 }
