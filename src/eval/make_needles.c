@@ -256,7 +256,7 @@ typedef struct chain {
     int number;
 } chain;
 
-/* Five names of n_letters, unlike each other and those of `other`. */
+/* Five names of n_letters, unlike each other. */
 static void draw_chain(chain *out, ig_eval_sample *s, int n_letters) {
     for (int i = 0; i < CHAIN; i++) {
         bool again = true;
