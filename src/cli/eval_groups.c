@@ -242,6 +242,7 @@ void ig_cli_eval_groups_print(const ig_cli_eval_groups *g) {
         return;
     }
     printf("\n%-22s %-16s ", "task, by length", "policy");
+    if (ig_cli_has_settings(g->e->app->o)) printf("%-20s ", "settings");
     if (g->e->pairs->n > 1) printf("%7s ", "budget");
     for (int c = 0; c < n; c++) printf(" %8d", lengths[c]);
     putchar('\n');

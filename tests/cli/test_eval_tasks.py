@@ -188,6 +188,8 @@ def test_table_by_task_and_length(program, tiny_model, tmp_path, grouped):
     assert lines[5] == ["hard", "window", "16", "(0.0)"] and lines[6] == ["full", "(0.0)"]
     assert lines[8] == ["full", "100.0", "75.0"]
     assert lines[9][:3] == ["worst", "window", "16"] and lines[9][-3:] == ["%", "of", "full"]
+    head, first, *_ = program(*args, "--kv-type", "f16,q8")[1].decode().split("\n\n")[1].splitlines()
+    assert head.split()[3:6] == ["policy", "settings", "budget"] and len(head) == len(first)
     many = [{**grouped[0], "length": n, "max_tokens": 1} for n in range(1, 27)]
     write(tmp_path / "t.jsonl", many)
     assert program(*args)[1].decode().endswith("\nmore than 24 lengths: --json has them\n")
