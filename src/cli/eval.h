@@ -28,6 +28,7 @@ typedef struct ig_cli_eval_answer {
 /* What is kept of it. */
 typedef struct ig_cli_eval_outcome {
     bool asked;
+    bool is_scored; /* something is expected */
     double score;
     double same; /* share of its tokens that are those under `full`, up to the first that is not */
     bool is_same;

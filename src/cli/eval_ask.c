@@ -206,7 +206,8 @@ static void count_answer(const asking *a, int i, ig_cli_eval_outcome *outcome) {
     ig_cli_eval_run *run = &e->runs[i];
     const ig_cli_eval_answer *answer = &run->now;
     double ignored;
-    *outcome = (ig_cli_eval_outcome){.asked = true, .score = answer->score};
+    *outcome = (ig_cli_eval_outcome){
+        .asked = true, .is_scored = !ig_cli_eval_generates(e) || count_expected(a->q), .score = answer->score};
     run->score += answer->score;
     run->score_2 += answer->score * answer->score;
     run->n_right_norm += answer->right_norm;
@@ -233,7 +234,7 @@ static void count_answers(const asking *a, size_t question) {
     if (e->answers) fflush(e->answers);
     for (int k = 0; k < count_in_turn(a->q); k++) e->turns[k] += a->q->turns[k].n_answers > 0;
     e->n++;
-    e->n_scored += !generates || count_expected(a->q);
+    e->n_scored += e->runs[0].outcomes[question].is_scored;
     e->done += generates ? (uint64_t)(a->options->n - (e->n > 1 ? e->n_shared : 0)) : 1;
 }
 

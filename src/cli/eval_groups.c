@@ -23,6 +23,7 @@ typedef struct entry {
 /* Questions [begin, end) of one task and length. */
 typedef struct bin {
     size_t begin, end;
+    size_t n_scored; /* of them: something is expected */
     bool counts;
 } bin;
 
@@ -76,7 +77,7 @@ static bool begins_group(const ig_cli_eval_groups *g, size_t i) {
 static double score_of(const ig_cli_eval_groups *g, const bin *group, int run) {
     double sum = 0;
     for (size_t i = group->begin; i < group->end; i++) sum += g->e->runs[run].outcomes[g->entries[i].i].score;
-    return ig_eval_mean(sum, group->end - group->begin);
+    return ig_eval_mean(sum, group->n_scored);
 }
 
 ig_cli_eval_groups *ig_cli_eval_group(const ig_cli_evaluation *e) {
@@ -90,9 +91,11 @@ ig_cli_eval_groups *ig_cli_eval_group(const ig_cli_evaluation *e) {
     for (size_t i = 0; i < g->n_entries; i++) {
         if (begins_group(g, i)) g->groups[g->n++].begin = i;
         g->groups[g->n - 1].end = i + 1;
+        g->groups[g->n - 1].n_scored += e->runs[0].outcomes[g->entries[i].i].is_scored;
     }
     for (size_t k = 0; k < g->n; k++)
-        g->groups[k].counts = g->full < 0 || score_of(g, &g->groups[k], g->full) >= LEAST_OF_FULL;
+        g->groups[k].counts =
+            g->groups[k].n_scored && (g->full < 0 || score_of(g, &g->groups[k], g->full) >= LEAST_OF_FULL);
     if (g->n) return g;
     ig_cli_eval_groups_free(g);
     return NULL;
@@ -125,8 +128,9 @@ static json_t *json_of_group(const ig_cli_eval_groups *g, const bin *group, int 
     const ig_cli_evaluation *e = g->e;
     size_t n = group->end - group->begin, n_same = 0;
     double same = 0;
-    json_t *json = json_pack("{s:s, s:i, s:I, s:f, s:b}", "task", q->task, "length", q->length, "questions",
-                             (json_int_t)n, "accuracy", score_of(g, group, run), "counts", (int)group->counts);
+    json_t *json = json_pack("{s:s, s:i, s:I, s:b}", "task", q->task, "length", q->length, "questions", (json_int_t)n,
+                             "counts", (int)group->counts);
+    if (group->n_scored) json_object_set_new(json, "accuracy", json_real(score_of(g, group, run)));
     if (g->full < 0) return json;
     for (size_t i = group->begin; i < group->end; i++) {
         const ig_cli_eval_outcome *outcome = &e->runs[run].outcomes[g->entries[i].i];
@@ -166,7 +170,8 @@ void ig_cli_eval_groups_json(json_t *json, const ig_cli_eval_groups *g, int run)
     double mean = mean_of(&n, g, -1, run);
     for (size_t k = 0; k < g->n; k++) json_array_append_new(list, json_of_group(g, &g->groups[k], run));
     json_object_set_new(json, "tasks", list);
-    json_t *summary = json_pack("{s:I, s:f}", "groups", (json_int_t)n, "accuracy", mean);
+    json_t *summary = json_pack("{s:I}", "groups", (json_int_t)n);
+    if (n) json_object_set_new(summary, "accuracy", json_real(mean));
     if (g->full >= 0) json_object_set_new(summary, "worst", json_of_worst(g, run));
     json_object_set_new(json, "summary", summary);
 }
@@ -206,7 +211,7 @@ static void print_task(const ig_cli_eval_groups *g, size_t begin, size_t end, in
         size_t k = begin;
         char score[32] = "";
         while (k < end && g->entries[g->groups[k].begin].q->length != lengths[c]) k++;
-        if (k < end)
+        if (k < end && g->groups[k].n_scored)
             snprintf(score, sizeof score, g->groups[k].counts ? "%.1f" : "(%.1f)",
                      score_of(g, &g->groups[k], run) * 100);
         printf(" %8s", score);

@@ -33,7 +33,7 @@ static cell *count_cells(size_t *n, const ig_cli_evaluation *e, const ig_cli_eva
     *n = 0;
     for (size_t i = 0; cells && i < e->task->n; i++) {
         const ig_eval_question *q = &e->task->questions[i];
-        if (!run->outcomes[i].asked || q->context_words < 0 || q->depth < 0) continue;
+        if (!run->outcomes[i].is_scored || q->context_words < 0 || q->depth < 0) continue;
         cells[n_all++] = (cell){q->context_words, q->depth, 1, run->outcomes[i].score};
     }
     if (n_all) qsort(cells, n_all, sizeof *cells, compare_cells);

@@ -177,6 +177,22 @@ def test_full_alone_counts_what_it_cannot_do(program, tiny_model, tmp_path, grou
     assert [set(x) for x in report["tasks"]] == [{"task", "length", "questions", "accuracy", "counts"}] * 5
 
 
+def test_nothing_expected(program, tiny_model, tmp_path, grouped):
+    """There are no accuracies then: not by task and length, nor by length and depth."""
+    rows = [{k: v for k, v in row.items() if k != "answers"} | {"context_words": 9, "depth": 0.5} for row in grouped]
+    report, _ = ask(program, tiny_model, tmp_path, rows, "--kv-policy", "full,window", "--kv-budget", 16, *SMALL)
+    for run in report["runs"]:
+        assert run["summary"] == {"groups": 0, "worst": None} and run["cells"] == [] and "accuracy" not in run
+        assert [set(x) for x in run["tasks"]] == [{"task", "length", "questions", "counts", "same_answers", "same_tokens"}] * 5
+    rows.append({**rows[0], "answers": grouped[0]["answers"]})  # one of "b" at 200 that says what is right
+    report, _ = ask(program, tiny_model, tmp_path, rows, "--kv-policy", "full")
+    assert report["accuracy"] == 1 and report["summary"] == {"groups": 1, "accuracy": 1}
+    assert [x.get("accuracy") for x in report["tasks"]] == [None, 1, None, None, None]
+    assert [(x["questions"], x["accuracy"]) for x in report["cells"]] == [(1, 1)]
+    out = program("eval", "-m", tiny_model, "--task", tmp_path / "t.jsonl", "--kv-policy", "full")[1].decode()
+    assert [x.split()[-1] for x in out.split("\n\n")[1].splitlines()[1:]] == ["100.0", "full", "full", "100.0"]
+
+
 def test_table_by_task_and_length(program, tiny_model, tmp_path, grouped):
     args = ["eval", "-m", tiny_model, "--task", write(tmp_path / "t.jsonl", grouped), "--kv-policy", "window,full",
             "--kv-budget", 16, *SMALL]
