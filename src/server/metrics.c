@@ -68,7 +68,8 @@ static void write_requests(FILE *f, const ig_scheduler_stats *t) {
     gauge(f, "requests_waiting", "Requests that wait for a place.", (uint64_t)t->n_waiting);
     gauge(f, "places", "Answers that can be made at the same time.", (uint64_t)t->n_places);
     counter(f, "requests_total", "Requests handed to the scheduler, one for each choice.", t->n_requests);
-    counter(f, "requests_cancelled_total", "Requests whose client went away.", t->n_cancelled);
+    counter(f, "requests_cancelled_total",
+            "Requests ended before their answer: clients that went away, limits of time.", t->n_cancelled);
     counter(f, "requests_failed_total", "Requests that failed.", t->n_failed);
     counter(f, "prompt_tokens_total", "Tokens of prompts, computed or taken from earlier ones.", t->prompt_tokens);
     counter(f, "prompt_tokens_cached_total", "Tokens of prompts taken from earlier ones.", t->cached_tokens);
