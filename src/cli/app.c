@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cli/serve_log.h"
+#include "eval/choice.h"
 
 static int choice_index(const char *text, const char *const *choices) {
     for (int i = 0; choices[i]; i++)
@@ -106,7 +107,8 @@ static int choose_cpu(ig_cpu_level *level, const ig_cli_options *o, const char *
     if (!wanted || !*wanted) return IG_EXIT_OK;
     int i = choice_index(wanted, ig_cli_cpu_levels);
     if (i < 0) {
-        ig_cli_complain(o, "IG_CPU_MASK: '%s' is not one of scalar, avx2, avxvnni, avx512, neon, dotprod, i8mm", wanted);
+        ig_cli_complain(o, "IG_CPU_MASK: '%s' is not one of scalar, avx2, avxvnni, avx512, neon, dotprod, i8mm",
+                        wanted);
         return IG_EXIT_USAGE;
     }
     *level = (ig_cpu_level)i;
@@ -306,17 +308,7 @@ ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed
 
 int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *text, size_t n_text, int flags) {
     ig_error err = {0};
-    *ids = NULL;
-    for (size_t cap = n_text + 8;; cap = *n) { /* a second round for the few texts with more tokens than bytes */
-        free(*ids);
-        *ids = malloc(cap * sizeof **ids);
-        if (!*ids) return ig_cli_complain(app->o, "out of memory for %zu tokens", cap);
-        if (ig_tokenize(n, app->model, text, n_text, flags, *ids, cap, &err)) break;
-        if (*n <= cap) return IG_EXIT_OK;
-    }
-    free(*ids);
-    *ids = NULL;
-    return ig_cli_fail(app->o, &err);
+    return ig_eval_tokenize(ids, n, app->model, text, n_text, flags, &err) ? ig_cli_fail(app->o, &err) : IG_EXIT_OK;
 }
 
 /* The next id at *text, which is moved past it; -1: it is none of n_vocab. */
