@@ -81,41 +81,24 @@ static json_t *json_of(const bench *b, const ig_eval_load_test *t, const ig_eval
     return o;
 }
 
+/* The columns are the fields of the JSON object, in their order. */
+static void print_csv(json_t *o, bool with_names) {
+    const char *columns[32], *name;
+    json_t *value;
+    size_t n = 0;
+    json_object_foreach(o, name, value) columns[n++] = name;
+    columns[n] = NULL;
+    ig_cli_print_csv(columns, o, with_names);
+}
+
 static void print_row(bench *b, const ig_eval_load_test *t, const ig_eval_load_result *r) {
-    static const char *const columns[] = {"server",
-                                          "model",
-                                          "n_clients",
-                                          "n_prompt",
-                                          "n_shared",
-                                          "n_gen",
-                                          "seed",
-                                          "prompt_is_tokens",
-                                          "requests",
-                                          "failed",
-                                          "seconds",
-                                          "prompt_tokens",
-                                          "cached_tokens",
-                                          "generated_tokens",
-                                          "prompt_ts",
-                                          "generated_ts",
-                                          "first_token_seconds_median",
-                                          "first_token_seconds_p90",
-                                          "first_token_seconds_p99",
-                                          "between_tokens_seconds_median",
-                                          "between_tokens_seconds_p90",
-                                          "between_tokens_seconds_p99",
-                                          "request_seconds_median",
-                                          "request_seconds_p90",
-                                          "request_seconds_p99",
-                                          "first_error",
-                                          NULL};
     ig_cli_progress_end(&b->bar);
     if (strcmp(b->o->format, "md") == 0) {
         print_md(b, t, r);
     } else {
         json_t *o = json_of(b, t, r);
         if (strcmp(b->o->format, "csv") == 0) {
-            ig_cli_print_csv(columns, o, b->n_rows == 0);
+            print_csv(o, b->n_rows == 0);
         } else {
             fputs(b->n_rows ? ",\n" : "[\n", stdout);
             json_dumpf(o, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
