@@ -29,14 +29,6 @@ size_t ig_cli_next_name(const char **start, const char **names) {
     return n;
 }
 
-void ig_cli_option_name(char name[64], const ig_cli_option *row) {
-    const char *rest = row->names, *start;
-    size_t n;
-    while ((n = ig_cli_next_name(&start, &rest)) > 0 && strncmp(start, "--", 2) != 0) {
-    }
-    snprintf(name, 64, "%.*s", n > 2 ? (int)n - 2 : 0, start + 2);
-}
-
 bool ig_cli_has_name(const char *names, const char *name, size_t n_name) {
     const char *start;
     size_t n;
