@@ -153,13 +153,11 @@ struct ig_server {
     int listener;
     pthread_t accepting; /* takes connections */
     bool is_accepting;
-    bool is_loopback; /* listens at loopback or a socket in the file system */
-    bool is_unix;     /* the latter */
+    bool is_unix; /* listens at a socket in the file system */
     ig_server_keys keys;
     ig_watch watch;
     ig_server_numbers numbers;
     ig_server_fields fields;
-    double started;
     int64_t created; /* seconds since 1970 */
     char fingerprint[32];
     atomic_bool is_draining; /* takes no more */

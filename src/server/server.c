@@ -115,9 +115,8 @@ static ig_status take_listener(ig_server *s, ig_error *err) {
     if (getsockname(fd, (struct sockaddr *)&at, &n) != 0 ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_listens) != 0 || !listens)
         return ig_server_fail(err, IG_E_IO, "LISTEN_FDS: descriptor %d is no socket that listens", fd);
-    s->is_loopback = is_loopback_address(&at);
     s->is_unix = at.ss_family == AF_UNIX;
-    if (!s->is_loopback && !s->keys.n)
+    if (!is_loopback_address(&at) && !s->keys.n)
         return ig_server_fail(err, IG_E_ARG, "LISTEN_FDS: others could use this server without a key");
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     s->listener = fd;
@@ -214,10 +213,10 @@ static int allowed_connections(const ig_server *s, int wanted) {
 static ig_status check(ig_server *s, ig_error *err) {
     const ig_server_options *o = s->o;
     s->is_unix = o->unix_path && o->listener < 0;
-    s->is_loopback = o->unix_path || ig_server_is_loopback(o->host);
+    bool is_loopback = o->unix_path || ig_server_is_loopback(o->host);
     ig_status status = ig_server_read_keys(s, err);
     if (status) return status;
-    if (!s->is_loopback && !s->keys.n)
+    if (!is_loopback && !s->keys.n)
         return ig_server_fail(err, IG_E_ARG,
                               "--host %s: others could use this server without a key; give --api-key or --api-key-file",
                               o->host);
@@ -246,7 +245,7 @@ static void stop(ig_server *s) {
 
 ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     ig_server_options own = *o;
-    ig_server s = {.o = &own, .listener = -1, .started = ig_server_seconds(), .created = (int64_t)time(NULL)};
+    ig_server s = {.o = &own, .listener = -1, .created = (int64_t)time(NULL)};
     sigset_t wanted, before;
     ig_model_get_info(o->model, &s.info);
     snprintf(s.fingerprint, sizeof s.fingerprint, "ig-%016llx", (unsigned long long)ig_model_identity(o->model));
