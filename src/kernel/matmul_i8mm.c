@@ -43,14 +43,7 @@ static inline void end_pairs(int32x4_t sum[COLUMNS], const int n) {
     }
 }
 
-#define DEFINE(TYPE, type, ...)                                                      \
-    static void gemm_##type##_i8mm(const ig_matmul *m, int row_begin, int row_end) { \
-        gemm_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__},    \
-                       (row_sums){put_pairs, add_pairs, end_pairs});                 \
-    }
-QUANTISED_TYPES(DEFINE)
+static const row_sums sums = {put_pairs, add_pairs, end_pairs};
+QUANTISED_TYPES(DEFINE_GEMM)
 
-void ig_kernels_fill_matmul_i8mm(ig_kernels *k) {
-#define SET(TYPE, type, ...) k->gemm[IG_TYPE_##TYPE] = gemm_##type##_i8mm;
-    QUANTISED_TYPES(SET)
-}
+void ig_kernels_fill_matmul_i8mm(ig_kernels *k) { QUANTISED_TYPES(SET_GEMM) }

@@ -49,22 +49,15 @@ static inline void add_quads_neon(int32x4_t sum[COLUMNS], const int8_t *w, const
     add_quads(sum, w, x, n, dot_rows_neon);
 }
 
-#define DEFINE(TYPE, type, ...)                                                              \
-    static void gemv_##type##_neon(const ig_matmul *m, int row_begin, int row_end) {         \
-        gemv_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__}, dot_neon); \
-    }                                                                                        \
-    static void gemm_##type##_neon(const ig_matmul *m, int row_begin, int row_end) {         \
-        gemm_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__},            \
-                       (row_sums){put_quads, add_quads_neon, end_quads});                    \
-    }
-QUANTISED_TYPES(DEFINE)
+static const dot_fn dot = dot_neon;
+static const row_sums sums = {put_quads, add_quads_neon, end_quads};
+QUANTISED_TYPES(DEFINE_GEMV)
+QUANTISED_TYPES(DEFINE_GEMM)
 
 void ig_kernels_fill_matmul_neon(ig_kernels *k) {
     k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
     k->scratch_bytes = scratch_bytes;
-#define SET(TYPE, type, ...)                      \
-    k->gemv[IG_TYPE_##TYPE] = gemv_##type##_neon; \
-    k->gemm[IG_TYPE_##TYPE] = gemm_##type##_neon;
-    QUANTISED_TYPES(SET)
+    QUANTISED_TYPES(SET_GEMV)
+    QUANTISED_TYPES(SET_GEMM)
     ig_kernels_fill_matmul_floats_neon(k);
 }

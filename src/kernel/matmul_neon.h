@@ -235,4 +235,18 @@ INLINE void gemm_quantised(const ig_matmul *m, int row_begin, int row_end, const
     }
 }
 
+/* ---- the functions of a level -------------------------------------------------------- */
+
+/* Of every type, by what the level has: the dot_fn `dot`, and the row_sums `sums`. */
+#define DEFINE_GEMV(TYPE, type, ...)                                                    \
+    static void gemv_##type(const ig_matmul *m, int row_begin, int row_end) {           \
+        gemv_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__}, dot); \
+    }
+#define DEFINE_GEMM(TYPE, type, ...)                                                     \
+    static void gemm_##type(const ig_matmul *m, int row_begin, int row_end) {            \
+        gemm_quantised(m, row_begin, row_end, (format){load_##type, __VA_ARGS__}, sums); \
+    }
+#define SET_GEMV(TYPE, type, ...) k->gemv[IG_TYPE_##TYPE] = gemv_##type;
+#define SET_GEMM(TYPE, type, ...) k->gemm[IG_TYPE_##TYPE] = gemm_##type;
+
 #endif
