@@ -2,8 +2,8 @@
  *
  * Late passes: all layers of a step go through on a device with memory of its own before the host looks at any of them.
  * The device keeps keys and values itself, chooses entries where that has to be done, and attends to what it has
- * chosen. Afterwards the host sees what was kept and chosen: policies, statistics, and the books of what the device has
- * copies of. Bits are those of a pass that waits for each layer.
+ * chosen; what it guesses for the next layer, it copies ahead. Afterwards the host sees what was kept and chosen, for
+ * policies and statistics. Bits are those of a pass that waits for each layer.
  */
 #include <string.h>
 
@@ -14,12 +14,10 @@ bool ig_sequence_is_watched(const ig_sequence *seq) {
     return ig_kv_has_disk(seq->kv) || seq->limit || ops->limit || ops->observe || seq->audit.every;
 }
 
-/* Whether the device can choose by itself: nothing is guessed beside it. The step's own entry, which has no sketch yet,
- * is chosen as a recent one, of which there is one at least. */
+/* Whether the device can choose by itself. The step's own entry, which has no sketch yet, is chosen as a recent one, of
+ * which there is one at least. */
 static bool may_hide(const ig_step *step, const ig_sequence *seq) {
-    ig_speculation kind = ig_step_speculation(step, seq);
-    bool guesses = kind == IG_SPECULATE_PAPER || (kind != IG_SPECULATE_NONE && ig_sequence_reads_ahead(seq));
-    return seq->late.most && !guesses;
+    return seq->late.most && ig_step_speculation(step, seq) != IG_SPECULATE_PAPER;
 }
 
 bool ig_step_may_be_late(const ig_step *step) {
@@ -38,22 +36,21 @@ bool ig_step_is_hidden(const ig_step *step, const ig_segment *seg) {
     return step->is_late && ig_step_selects(step, seg) && !ig_policy_takes_all(seg->seq->policy, seg->first + seg->n);
 }
 
-void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
+void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, bool guess, ig_kv_view *views) {
     const ig_late_choice *late = &seg->seq->late;
-    int n = seg->first + seg->n;
+    const ig_hidden_lists *lists = guess ? &late->guess : &late->chosen;
+    int n = guess ? seg->first : seg->first + seg->n;
     for (int h = 0; h < step->heads.n_kv_heads; h++) {
-        const int32_t *slots = late->dev_slots + (size_t)h * (size_t)late->most;
+        const int32_t *slots = lists->slots + (size_t)h * (size_t)late->most;
         views[h] = ig_kv_fetch(seg->seq->kv, step->layer, h, slots, 0, late->most < n ? late->most : n);
-        views[h].n_listed = late->dev_n + h;
-        views[h].n_slots = n;
+        views[h].n_listed = lists->n + h;
     }
 }
 
-/* What was chosen of a layer becomes the sequence's choice, and its policy and the device see it. */
+/* What was chosen of a layer becomes the sequence's choice, and its policy sees it. */
 static void see_hidden(const ig_step *step, ig_segment *seg) {
     ig_sequence *seq = seg->seq;
     ig_selection *to = &seq->chosen;
-    ig_kv_view *views = step->x->views;
     for (int h = 0; h < seq->n_lists; h++) {
         size_t at = (size_t)step->layer * (size_t)seq->n_lists + (size_t)h;
         ig_choosing x = {.layer = step->layer,
@@ -65,9 +62,7 @@ static void see_hidden(const ig_step *step, ig_segment *seg) {
         memcpy(x.index, seq->late.slots + at * (size_t)seq->late.most, (size_t)x.n * sizeof *x.index);
         to->n[h] = x.n, to->all[h] = false;
         seq->policy->ops->take(seq->policy, &x);
-        views[h] = ig_kv_fetch(seq->kv, step->layer, h, x.index, 0, x.n);
     }
-    step->dev->ops->has_read(step->dev, views, seq->n_lists);
 }
 
 void ig_step_catch_up(ig_step *step) {

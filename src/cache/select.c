@@ -235,9 +235,11 @@ static void address(ig_scan_list *list, const ig_choice *x) {
     int i = x->list.list;
     list->index = x->list.index, list->n_index = &x->out->n[i];
     if (!late) return;
+    bool guess = !x->list.e.has_own;
+    const ig_hidden_lists *hidden = guess ? &late->guess : &late->chosen;
     size_t at = (size_t)x->list.layer * (size_t)x->policy->shape.n_kv_heads + (size_t)i;
-    list->index = late->slots + at * (size_t)late->most, list->n_index = &late->n[at];
-    list->picked = late->dev_slots + (size_t)i * (size_t)late->most, list->n_picked = &late->dev_n[i];
+    list->index = guess ? NULL : late->slots + at * (size_t)late->most, list->n_index = &late->n[at];
+    list->picked = hidden->slots + (size_t)i * (size_t)late->most, list->n_picked = &hidden->n[i];
 }
 
 /* The described lists, one behind the other; their number. */

@@ -26,13 +26,18 @@ static int most_chosen(const ig_sequence_plan *p) {
     return most < n_ctx ? most : n_ctx;
 }
 
+static void lay_out_hidden(ig_space *a, ig_hidden_lists *x, size_t n_lists, size_t most) {
+    x->slots = ig_space_device(a, n_lists * most * sizeof *x->slots);
+    x->n = ig_space_device(a, n_lists * sizeof *x->n);
+}
+
 static void lay_out_late(ig_space *a, ig_late_choice *x, int n_layers, int n_lists) {
     size_t lists = (size_t)n_lists, all = (size_t)n_layers * lists, most = (size_t)x->most;
     if (!most) return;
     x->slots = ig_space_host(a, all * most * sizeof *x->slots);
     x->n = ig_space_host(a, all * sizeof *x->n);
-    x->dev_slots = ig_space_device(a, lists * most * sizeof *x->dev_slots);
-    x->dev_n = ig_space_device(a, lists * sizeof *x->dev_n);
+    lay_out_hidden(a, &x->chosen, lists, most);
+    lay_out_hidden(a, &x->guess, lists, most);
 }
 
 static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {

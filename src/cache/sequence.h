@@ -29,11 +29,16 @@ typedef struct ig_selection {
     int layer;      /* -1: of none */
 } ig_selection;
 
+/* Lists that the device has alone. */
+typedef struct ig_hidden_lists {
+    int32_t *slots, *n; /* [n_lists][most], [n_lists] */
+} ig_hidden_lists;
+
 /* What a step chooses whose layers all go through before the host sees any of it. */
 typedef struct ig_late_choice {
-    int most;                   /* entries of a list; 0: there is no such step */
-    int32_t *slots, *n;         /* [n_layers][n_lists][most], [n_layers][n_lists] */
-    int32_t *dev_slots, *dev_n; /* the device's, of the layer under way: [n_lists][most], [n_lists] */
+    int most;                      /* entries of a list; 0: there is no such step */
+    int32_t *slots, *n;            /* [n_layers][n_lists][most], [n_layers][n_lists] */
+    ig_hidden_lists chosen, guess; /* of the layer under way; for the next one */
 } ig_late_choice;
 
 enum { IG_AUDIT_BINS = 1000 };

@@ -114,7 +114,7 @@ static void append_there(const ig_step *step) {
         ig_kv_view *views = views_of(step, s);
         if (seg->status || !seg->n) continue;
         for (int h = 0; h < c->n_kv_heads; h++)
-            views[h] = ig_kv_place(seg->seq->kv, step->layer, h, seg->first, seg->n);
+            views[h] = ig_kv_fetch(seg->seq->kv, step->layer, h, NULL, seg->first, seg->n);
         step->x->appends[n_jobs++] = (ig_append){.k = step->x->k.dev + (size_t)seg->row * width,
                                                  .v = step->x->v.dev + (size_t)seg->row * width,
                                                  .origin = frame ? frame->origin : NULL,
@@ -158,10 +158,10 @@ ig_speculation ig_step_speculation(const ig_step *step, const ig_sequence *seq) 
 
 bool ig_step_guesses(const ig_step *step, const ig_segment *seg, ig_speculation kind) {
     const ig_sequence *seq = seg->seq;
-    if (seg->status || step->is_late || ig_step_speculation(step, seq) != kind || !ig_step_selects(step, seg) ||
-        seg->first == 0)
+    if (seg->status || ig_step_speculation(step, seq) != kind || !ig_step_selects(step, seg) || seg->first == 0)
         return false;
     if (seq->policy->ops->limit) return false; /* it uses what it holds, and may drop some before */
+    if (step->is_late && ig_policy_takes_all(seq->policy, seg->first)) return false;
     return kind == IG_SPECULATE_PAPER || ig_sequence_reads_ahead(seq);
 }
 
@@ -311,15 +311,16 @@ static int count_views(const ig_step *step, const ig_segment *seg) {
     return all ? step->heads.n_kv_heads : seq->n_lists;
 }
 
-/* Jobs of the same number of views, x->jobs, which go to the device together. */
+/* Jobs of the same number of views, x->jobs, which go to the device together, to attend() or prefetch(). */
 typedef struct jobs {
+    void (*run)(ig_device *dev, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
     int n, n_views;
 } jobs;
 
 static void flush(const ig_step *step, jobs *j) {
     ig_head_shape shape = step->heads;
     shape.n_kv_heads = j->n_views;
-    if (j->n) step->dev->ops->attend(step->dev, &shape, step->x->jobs, j->n);
+    if (j->n) j->run(step->dev, &shape, step->x->jobs, j->n);
     j->n = 0;
 }
 
@@ -348,7 +349,7 @@ static int see_chosen(const ig_step *step, const ig_segment *seg, ig_kv_view *vi
     const ig_sequence *seq = seg->seq;
     int n = count_views(step, seg), first;
     if (ig_step_is_hidden(step, seg)) {
-        ig_step_hidden_views(step, seg, views);
+        ig_step_hidden_views(step, seg, false, views);
         return c->n_kv_heads;
     }
     for (int v = 0; v < n; v++) {
@@ -367,7 +368,7 @@ static bool has_rest(const ig_step *step, const ig_segment *seg) {
 
 /* Attention of those of segments [begin, end) that are prompts, or decode steps, from x->q to x->out. */
 static void attend(ig_step *step, int begin, int end, bool dense) {
-    jobs all = {0};
+    jobs all = {.run = step->dev->ops->attend};
     for (int s = begin; s < end; s++) {
         ig_segment *seg = &step->segments[s];
         if (seg->status || seg->dense != dense || seg->alone || seg->row < step->first_row) continue;
@@ -389,7 +390,7 @@ static void attend(ig_step *step, int begin, int end, bool dense) {
 
 /* While what decode steps chose is being read: attention over what is there of it. */
 static void attend_there(ig_step *step) {
-    jobs all = {0};
+    jobs all = {.run = step->dev->ops->attend};
     size_t taken = 0;
     for (int s = 0; s < step->n_segments; s++) {
         ig_segment *seg = &step->segments[s];
@@ -495,24 +496,36 @@ static void prefetch(ig_step *step, int s, ig_speculation kind) {
     if (n == 1) step->segments[s].status = status; /* of several load() tells which has failed */
 }
 
-/* Starts to copy to a device what was guessed for segment s and is in RAM. */
-static void copy_ahead(const ig_step *step, int s) {
-    const ig_segment *seg = &step->segments[s];
-    ig_sequence *seq = seg->seq;
-    ig_kv_view *views = views_of(step, s);
+/* Views of what was guessed for a segment: [n_lists]. */
+static void see_guessed(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
+    const ig_sequence *seq = seg->seq;
     for (int v = 0, first; v < seq->n_lists; v++) {
         ig_kv_pick pick = pick_of(step, seg, &seq->guess, v, &first);
         int head = v * step->heads.n_kv_heads / seq->n_lists;
         views[v] = ig_kv_fetch(seq->kv, step->layer, head, pick.index, first, pick.n);
     }
-    if (views[0].copies) step->dev->ops->prefetch(step->dev, views, seq->n_lists);
+}
+
+/* Starts to copy to a device what was guessed for segments and is in RAM. */
+static void copy_ahead(const ig_step *step, ig_speculation kind) {
+    jobs all = {.run = step->dev->ops->prefetch};
+    for (int s = 0; s < step->n_segments; s++) {
+        const ig_segment *seg = &step->segments[s];
+        ig_kv_view *views = views_of(step, s);
+        if (!reads_ahead(step, seg, kind) || !ig_kv_has_copies(seg->seq->kv)) continue;
+        if (step->is_late)
+            ig_step_hidden_views(step, seg, true, views);
+        else
+            see_guessed(step, seg, views);
+        add_job(step, &all, &(ig_attention){.n_tokens = 1, .views = views}, seg->seq->n_lists);
+    }
+    flush(step, &all);
 }
 
 void ig_step_guess(ig_step *step, ig_speculation kind) {
     ig_step_select(step, kind);
-    for (int s = 0; s < step->n_segments; s++) {
-        if (!reads_ahead(step, &step->segments[s], kind)) continue;
-        if (ig_kv_has_disk(step->segments[s].seq->kv)) prefetch(step, s, kind);
-        if (!step->segments[s].status) copy_ahead(step, s);
-    }
+    for (int s = 0; s < step->n_segments; s++)
+        if (reads_ahead(step, &step->segments[s], kind) && ig_kv_has_disk(step->segments[s].seq->kv))
+            prefetch(step, s, kind);
+    copy_ahead(step, kind);
 }

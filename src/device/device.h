@@ -52,12 +52,13 @@ typedef struct ig_kv_view {
     const int32_t *index; /* [n] ascending slots, or NULL: slots first .. first + n - 1 */
     int first, n;
     const int32_t *n_listed; /* the device's: so many of index [n], which is the device's too, count; NULL: all */
-    int n_slots;             /* with n_listed: slots of the list are before this one */
+    int n_slots;             /* that the sequence uses: all that are listed, but for new ones, are before this one */
     ig_kv_type type;         /* of the rows */
     const ig_kv_line *lines; /* [blocks][2^shift][2][ig_kv_row_lines]; NULL for IG_KV_F16 */
     ig_residency *copies;    /* of blocks in the device's own memory; NULL: there are none */
+    const uint8_t **where;   /* with copies, the device's: where blocks are to be read, by number */
     size_t table;            /* with copies: the table that the blocks belong to */
-    ig_kv_traffic *traffic;  /* with copies: what the view causes is added */
+    ig_kv_traffic *traffic;  /* with copies: what the view causes is added, by finish() */
 } ig_kv_view;
 
 static inline size_t ig_kv_view_block(const ig_kv_view *v, int slot) {
@@ -117,7 +118,7 @@ typedef struct ig_head_shape {
 } ig_head_shape;
 
 /* Keys and values of n tokens of a sequence that are to be kept in a layer: rows 0 .. n - 1 of the views, which hold
- * nothing else and no copies. They get the form that ig_kv_write() of kv/rows.h gives them. */
+ * nothing else. They get the form that ig_kv_write() of kv/rows.h gives them, and copies of their blocks end. */
 typedef struct ig_append {
     const float *k, *v;          /* [n][n_kv_heads][head_dim] the device's */
     const float *origin, *scale; /* of packed keys, as in ig_key_frame; or NULL */
@@ -167,7 +168,7 @@ typedef struct ig_scan_list {
     ig_pick_favour favour;
     float *scratch;             /* [ig_scan_floats()] the device's; begins with the weights [n] that were picked by */
     int32_t *index, *n_index;   /* [n] get the chosen slots, ascending, and their number; memory of IG_PLACE_HOST */
-    int32_t *picked, *n_picked; /* get the same, the device's; or NULL */
+    int32_t *picked, *n_picked; /* get the same, the device's. NULL: one of both is not asked for */
     float *rest, *rest_share;   /* [group][head_dim], [group] get what ig_attention has of these names; or NULL */
 } ig_scan_list;
 
@@ -280,14 +281,12 @@ typedef struct ig_device_ops {
     void (*close_copies)(ig_device *d, ig_residency *r);
     /* Keeps new rows of n_jobs sequences of one layer. */
     void (*append)(ig_device *d, const ig_head_shape *shape, const ig_append *jobs, int n_jobs);
-    /* Starts to copy what attention over these views of a layer would copy, beside the operations that follow. */
-    void (*prefetch)(ig_device *d, const ig_kv_view *views, int n_views);
+    /* Starts to copy what attend() of these decode steps would copy, beside the operations that follow: of the jobs
+     * only the views are looked at. Rows may be added to blocks that are not full meanwhile. */
+    void (*prefetch)(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
     /* Chooses from lists. If that is awaited what is chosen is there when the call returns; what that leaves out, and
      * else all of it, is there after finish(). */
     void (*choose)(ig_device *d, const ig_scan_list *lists, int n, bool is_awaited);
-    /* Attention over these views of a layer has ended, whose lists only the device had (ig_kv_view.n_listed), and the
-     * host has now: counts what was read, and copies blocks for the next time. */
-    void (*has_read)(ig_device *d, const ig_kv_view *views, int n_views);
     /* A parallel loop for the host side of a step (storing keys, selection). */
     void (*parallel)(ig_device *d, int n_tasks, ig_task_fn fn, void *arg);
     /* What the host's threads have done so far. */

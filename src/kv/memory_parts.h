@@ -202,7 +202,8 @@ static inline uint32_t ig_kv_frame_number(const ig_kv_memory *m, const uint8_t *
 }
 
 /* The frame of a block that is about to be written: from now on the device's copy of the block, if there is one, is of
- * no use. All that writes to blocks asks here. Blocks that come back from the disk are what they were. */
+ * no use. All that writes to blocks asks here, but for the device (ig_device_ops.append). Blocks that come back from
+ * the disk are what they were. */
 static inline uint8_t *ig_kv_open_block(const ig_kv_memory *m, size_t id) {
     if (m->copies) ig_residency_forget(m->copies, id);
     return m->frames[id];

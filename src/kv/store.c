@@ -102,6 +102,8 @@ bool ig_kv_may_wait(const ig_kv *kv) {
     return m->tier || (m->copies && !ig_residency_holds_all(m->copies));
 }
 
+bool ig_kv_has_copies(const ig_kv *kv) { return kv->memory->copies != NULL; }
+
 bool ig_kv_is_loading(const ig_kv *kv) {
     const ig_kv_memory *m = kv->memory;
     return m->late.active || (m->expected && m->expected->active);
@@ -187,14 +189,6 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err) {
     return IG_OK;
 }
 
-ig_kv_view ig_kv_place(ig_kv *kv, int layer, int head, int first, int n) {
-    ig_kv_view view = ig_kv_fetch(kv, layer, head, NULL, first, n);
-    for (int b = first >> view.shift; n > 0 && b <= (first + n - 1) >> view.shift; b++)
-        ig_kv_open_block(kv->memory, ig_kv_block_id(kv, layer, head, (size_t)b));
-    view.copies = NULL;
-    return view;
-}
-
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err) {
     if (!kv->memory->tier || ig_kv_slots(kv, layer, 0)) return IG_OK;
     return ig_kv_write_until(kv, layer, kv->held[layer] >> kv->memory->shift, err);
@@ -227,9 +221,11 @@ ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int
         .index = index,
         .first = first,
         .n = n,
+        .n_slots = kv->held[layer],
         .type = m->type,
         .lines = ig_kv_block_lines(m, table),
         .copies = m->copies,
+        .where = m->copies ? m->copies->books.where + table : NULL,
         .table = table / m->table_len,
         .traffic = &kv->moved.bus,
     };

@@ -34,6 +34,8 @@ ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head);
 bool ig_kv_has_disk(const ig_kv *kv);
 /* Whether some may have to be waited for: those on disk, and those that a GPU has no copies of. */
 bool ig_kv_may_wait(const ig_kv *kv);
+/* Whether a device may have copies of blocks in memory of its own. */
+bool ig_kv_has_copies(const ig_kv *kv);
 /* Whether entries of any layer were dropped for ever. */
 bool ig_kv_has_dropped(const ig_kv *kv);
 
@@ -43,8 +45,6 @@ ig_status ig_kv_extend(ig_kv *kv, int layer, int n, ig_error *err);
 int ig_kv_slot(const ig_kv *kv, int layer, int head, int token);
 /* Where the row of a slot of the layer's last block or of the latest extension lies, to be written once. */
 ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot);
-/* The same of n slots from `first` on, where a device is to write them: a view without copies. */
-ig_kv_view ig_kv_place(ig_kv *kv, int layer, int head, int first, int n);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
 /* Drops tokens from n on in all layers. What is left of a piece that others own or may find is copied. May have to read

@@ -281,6 +281,7 @@ static ig_status guess_queries(const forward *f, ig_speculation kind, const floa
         const float *row = x + (size_t)seg->row * (size_t)f->c->d_model;
         f->dev->ops->matmul(f->dev, &y, &seg->seq->narrow, 1, row, 1, true);
     }
+    if (f->step.is_late) return IG_OK;
     bring(f, q, f->n_dense, width);
     return finish(f, err);
 }

@@ -140,9 +140,9 @@ static void all_layers_at_once_after_drops(void **state) {
 }
 
 /* Steps of two sessions, beside the prompt of a third one. What they choose and what is noted of it is the same whether
- * each layer is looked at or not, with copies of all blocks or of a few, with keys as they are or mapped by a sketch
- * file. So it is after a piece of a prompt, of a single token, and where a step is made again with another token: what
- * was known of blocks used before is forgotten or taken back then. */
+ * each layer is looked at or not, with copies of all blocks or of a few, guessed or not, with keys as they are or
+ * mapped by a sketch file. So it is after a piece of a prompt, of a single token, and where a step is made again with
+ * another token: what was known of blocks used before is forgotten or taken back then. */
 static void late_steps_with(const ig_session_options *o, float *logits, ig_session_stats *stats_of) {
     enum { MANY = 157, OTHER = 50, AT_ONCE = 2, LATE_STEPS = 6, PIECE = 1, AGAIN = 5 };
     static int32_t many[MANY];
@@ -168,7 +168,8 @@ static void late_steps_with(const ig_session_options *o, float *logits, ig_sessi
 
 static void late_steps(void **state) {
     (void)state;
-    enum { LATE, WATCHED, FEW_COPIES, WAYS, CALIBRATION = 128 };
+    enum { LATE, WATCHED, FEW_COPIES, GUESSED, GUESSED_BEFORE, WAYS, CALIBRATION = 128 };
+    static const char *const guesses[WAYS] = {[FEW_COPIES] = "none", [GUESSED] = "late", [GUESSED_BEFORE] = "norm"};
     int32_t text[CALIBRATION];
     static float logits[WAYS][2 * N_VOCAB];
     ig_error err = {0};
@@ -192,8 +193,10 @@ static void late_steps(void **state) {
         late_steps_with(&o, logits[WATCHED], st[WATCHED]);
         o.cache.audit_every = 0;
         o.cache.vram_bytes = 60 << 10;
-        o.cache.speculate = "none";
-        late_steps_with(&o, logits[FEW_COPIES], st[FEW_COPIES]);
+        for (int w = FEW_COPIES; w < WAYS; w++) {
+            o.cache.speculate = guesses[w];
+            late_steps_with(&o, logits[w], st[w]);
+        }
         for (int w = WATCHED; w < WAYS; w++) {
             assert_memory_equal(logits[w], logits[LATE], sizeof logits[w]);
             for (int i = 0; i < 2; i++) {
@@ -210,11 +213,16 @@ static void late_steps(void **state) {
 }
 
 static const ig_device_ops *counted_ops;
-static int n_waits;
+static int n_waits, n_foreseen;
 
 static ig_status count_wait(ig_device *d, ig_error *err) {
     n_waits++;
     return counted_ops->finish(d, err);
+}
+
+static void count_foreseen(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs) {
+    n_foreseen++;
+    counted_ops->prefetch(d, shape, jobs, n_jobs);
 }
 
 /* Waits of a prompt, or of step number `n_step`, from 1 on; vram: bytes for copies. */
@@ -229,8 +237,9 @@ static int waits_of(const char *policy, double budget, uint64_t vram, int n_step
     counted_ops = ctx->device->ops;
     ig_device_ops counting = *counted_ops;
     counting.finish = count_wait;
+    counting.prefetch = count_foreseen;
     ctx->device->ops = &counting;
-    n_waits = 0;
+    n_waits = n_foreseen = 0;
     if (n_step)
         step(s, ids[PROMPT]);
     else
@@ -250,9 +259,12 @@ static void waits(void **state) {
     assert_int_equal(waits_of("full", 0, all, 1), LEAST);
     assert_int_equal(waits_of("infinigen", 0.3, all, 0), LEAST);
     assert_int_equal(waits_of("infinigen", 1, all, 1), LEAST);
-    assert_int_equal(waits_of("infinigen", 0.3, all, 1), LEAST);                   /* the GPU chooses */
-    assert_true(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN) >= LEAST + SPARSE); /* guesses are tried */
-    assert_int_equal(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN + 1), LEAST);   /* and steps without */
+    assert_int_equal(waits_of("infinigen", 0.3, all, 1), LEAST); /* the GPU chooses */
+    assert_int_equal(n_foreseen, 0);
+    assert_int_equal(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN), LEAST); /* it guesses, too */
+    assert_int_equal(n_foreseen, SPARSE);
+    assert_int_equal(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN + 1), LEAST); /* steps without are tried */
+    assert_int_equal(n_foreseen, 0);
     assert_true(waits_of("quest", 0.3, all, 1) >= LEAST + SPARSE);
 }
 

@@ -68,7 +68,10 @@ static __global__ void append(const ig_append *jobs, ig_head_shape shape) {
     int token = (int)blockIdx.x, head = (int)blockIdx.y, is_value = (int)threadIdx.y, d = shape.head_dim;
     if (token >= a->n) return;
     const ig_kv_view *view = &a->views[head];
-    ig_cuda_row row = ig_cuda_row_at(view, token, d);
+    int slot = view->first + token;
+    size_t number = ig_cuda_block(view, slot);
+    ig_cuda_row row = ig_cuda_row_in(view, ig_cuda_home(view, slot >> view->shift, number), number, slot, d);
+    if (view->where && threadIdx.x == 0) view->where[number] = NULL; /* a copy is not what the block is any more */
     uint8_t *to = (uint8_t *)row.key + (is_value ? view->v_offset : 0);
     size_t at = ((size_t)token * (size_t)shape.n_kv_heads + (size_t)head) * (size_t)d;
     numbers r = {(is_value ? a->v : a->k) + at, NULL, NULL, view->type == IG_KV_Q1 ? IG_KV_MOST / 2 : IG_KV_MOST};
@@ -92,7 +95,7 @@ static __global__ void append(const ig_append *jobs, ig_head_shape shape) {
 static int append_some(gpu *g, const ig_head_shape *shape, const ig_append *jobs, int n) {
     int most = (int)(IG_GPU_MAIL / ig_cuda_mail_job_bytes<ig_append>(1, shape->n_kv_heads)), n_tokens = 0;
     n = min_int(n, most);
-    if (ig_cuda_mail_job_bytes<ig_append>(n, shape->n_kv_heads) > ig_cuda_mail_room(&g->mail)) wait(g);
+    if (ig_cuda_mail_job_bytes<ig_append>(n, shape->n_kv_heads) > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
     ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, shape->n_kv_heads);
     for (int i = 0; i < n; i++) {
         ig_append *job = &((ig_append *)kept.host)[i];

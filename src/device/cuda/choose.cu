@@ -50,7 +50,7 @@ static void bring_units(gpu *g, const ig_scan_list *lists, int n) {
     while (left) {
         size_t room = ig_cuda_mail_room(&g->mail) / stride, now = left < room ? left : room;
         if (!now) {
-            wait(g);
+            ig_cuda_wait(g);
             continue;
         }
         ig_cuda_letter row = ig_cuda_mail_take(&g->mail, now * stride);
@@ -98,7 +98,7 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
     int now = 0;
     while (now < n && (!now || bytes + list_bytes(&lists[now]) <= ig_cuda_mail_room(&g->mail)))
         bytes += list_bytes(&lists[now++]);
-    if (bytes > ig_cuda_mail_room(&g->mail)) wait(g);
+    if (bytes > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
     ig_scan_list most = {};
     ig_cuda_letter part = ig_cuda_mail_take(&g->mail, (size_t)now * sizeof *lists);
     ig_scan_list *sent = (ig_scan_list *)part.host;
@@ -110,7 +110,7 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
         sent[i].query_map = find(g, x->query_map), sent[i].key_map = find(g, x->key_map);
         sent[i].offset = find(g, x->offset);
         sent[i].favour.used = ig_cuda_mail_list(&g->mail, x->favour.used, (size_t)x->favour.n_known);
-        *x->n_index = 0; /* as it stays if the GPU fails */
+        if (x->index) *x->n_index = 0; /* as it stays if the GPU fails */
         grow(&most, x);
     }
     note(g, ig_cuda_mail_send(&g->mail, g->stream));

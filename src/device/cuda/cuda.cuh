@@ -63,4 +63,17 @@ static __device__ __forceinline__ T ig_warp_max(T x) {
     return x;
 }
 
+/* The sum of what threads of the block before this one have counted: `counted` [threads] and `totals` [warps] are
+ * shared memory, and the latter add up to that of all. Begins and ends with a barrier. */
+static __device__ __forceinline__ int ig_count_before(int *counted, int *totals, int mine) {
+    int thread = (int)threadIdx.x, warp = thread / IG_WARP, before = 0, total = ig_warp_sum(mine);
+    __syncthreads();
+    counted[thread] = mine;
+    if (thread % IG_WARP == 0) totals[warp] = total;
+    __syncthreads();
+    for (int i = 0; i < warp; i++) before += totals[i];
+    for (int i = warp * IG_WARP; i < thread; i++) before += counted[i];
+    return before;
+}
+
 #endif

@@ -21,10 +21,32 @@ ig_status ig_cuda_fail(ig_error *err, const gpu *g, const char *what, cudaError_
     return ig_fail(err, IG_E_DEVICE, "cuda:%d, %s: %s: %s", g->number, g->name, what, cudaGetErrorString(e));
 }
 
+static void add_traffic(ig_kv_traffic *sum, const ig_kv_traffic *x) {
+    sum->hits += x->hits;
+    sum->copied += x->copied;
+    sum->rows += x->rows;
+    sum->bytes += x->bytes;
+}
+
+void ig_cuda_wait(gpu *g) {
+    size_t n_bytes = (size_t)g->n_counted * sizeof *g->counts;
+    if (g->is_ahead) note(g, cudaStreamSynchronize(g->ahead));
+    if (n_bytes) note(g, cudaMemcpyAsync(g->host_counts, g->counts, n_bytes, cudaMemcpyDefault, g->stream));
+    if (n_bytes) note(g, cudaMemsetAsync(g->counts, 0, n_bytes, g->stream));
+    note(g, cudaStreamSynchronize(g->stream));
+    for (int i = 0; i < g->n_counted && g->failure == cudaSuccess; i++) {
+        add_traffic(g->counted[i].sum, &g->host_counts[i]);
+        add_traffic(g->counted[i].total, &g->host_counts[i]);
+    }
+    g->n_counted = 0;
+    g->is_ahead = false;
+    g->mail.used = g->mail.sent = 0;
+}
+
 static ig_status gpu_finish(ig_device *d, ig_error *err) {
     gpu *g = enter(d);
     note(g, cudaGetLastError());
-    wait(g);
+    ig_cuda_wait(g);
     cudaError_t e = g->failure;
     g->failure = cudaSuccess;
     leave(g);
@@ -74,7 +96,7 @@ static void *gpu_alloc(ig_device *d, ig_place place, size_t n_bytes) {
 
 static void gpu_free(ig_device *d, ig_place place, void *p) {
     gpu *g = enter(d);
-    wait(g);
+    ig_cuda_wait(g);
     note(g, place == IG_PLACE_HOST ? cudaFreeHost(p) : cudaFree(p));
     leave(g);
 }
@@ -126,7 +148,7 @@ static void gpu_unbind(ig_device *d, const void *p) {
     gpu *g = enter(d);
     size_t i = bound_behind(g, p);
     if (i > 0 && g->bound[i - 1].host == p) {
-        wait(g);
+        ig_cuda_wait(g);
         note(g, cudaFree(g->bound[i - 1].copy));
         memmove(g->bound + i - 1, g->bound + i, (g->n_bound-- - i) * sizeof *g->bound);
     }
@@ -207,7 +229,7 @@ static ig_status grow(gpu *g, const ig_device_need *want, ig_error *err) {
     size_t n_bytes = a.used;
     a.base = (char *)ig_cuda_take(g, n_bytes);
     if (!a.base) return ig_cuda_fail(err, g, "scratch of the device", cudaErrorMemoryAllocation);
-    wait(g);
+    ig_cuda_wait(g);
     note(g, cudaFree(g->scratch));
     a.size = n_bytes;
     a.used = 0;
@@ -383,7 +405,6 @@ static ig_device_ops make_ops(void) {
     o.append = ig_cuda_append_rows;
     o.prefetch = ig_cuda_prefetch;
     o.choose = ig_cuda_choose_lists;
-    o.has_read = ig_cuda_has_read;
     o.parallel = gpu_parallel;
     o.worked = gpu_worked;
     return o;
@@ -396,7 +417,7 @@ static ig_status try_kernel(gpu *g, const cudaDeviceProp *p, ig_error *err) {
     float *zero = (float *)(void *)g->mail.dev;
     ig_cuda_add(g->stream, zero, zero, 1);
     note(g, cudaGetLastError());
-    wait(g);
+    ig_cuda_wait(g);
     if (g->failure == cudaSuccess) return IG_OK;
     if (g->failure != cudaErrorNoKernelImageForDevice) return ig_cuda_fail(err, g, "trying the device", g->failure);
     return ig_fail(err, IG_E_UNSUPPORTED,
@@ -416,11 +437,14 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->brought, cudaEventDisableTiming);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->chosen, cudaEventDisableTiming);
     if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
-    g->mail.size = IG_GPU_MAIL - sizeof *g->peak;
+    size_t counts = IG_CUDA_COUNTS * sizeof *g->counts;
+    g->mail.size = IG_GPU_MAIL - counts - sizeof *g->peak;
     g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);
     g->mail.dev = (uint8_t *)ig_cuda_take(g, IG_GPU_MAIL);
     if (!g->mail.host || !g->mail.dev) return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
-    g->peak = (unsigned *)(void *)(g->mail.dev + g->mail.size);
+    g->counts = (ig_kv_traffic *)(void *)(g->mail.dev + g->mail.size);
+    g->host_counts = (ig_kv_traffic *)(void *)(g->mail.host + g->mail.size);
+    g->peak = (unsigned *)(void *)(g->mail.dev + g->mail.size + counts);
     ig_status s = try_kernel(g, &p, err);
     return s ? s : ig_pool_open(&g->pool, n_threads, err);
 }

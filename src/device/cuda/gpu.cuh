@@ -17,6 +17,13 @@ typedef struct binding {
     size_t n_bytes;
 } binding;
 
+/* Sums that traffic is added to at the next wait: of a sequence, and of its memory. */
+typedef struct ig_cuda_counted {
+    ig_kv_traffic *sum, *total;
+} ig_cuda_counted;
+
+enum { IG_CUDA_COUNTS = 1024 };
+
 typedef struct gpu {
     ig_device base;
     int number;
@@ -37,8 +44,11 @@ typedef struct gpu {
     uint16_t *rows;                  /* gathered keys and values */
     size_t n_parts, n_state, n_rows; /* elements of these */
 
-    unsigned *peak;    /* behind the mail */
-    ig_cuda_mail mail; /* what attention was called with since the last wait */
+    ig_cuda_mail mail;                   /* what attention was called with since the last wait */
+    unsigned *peak;                      /* behind the mail */
+    ig_kv_traffic *counts, *host_counts; /* [IG_CUDA_COUNTS] behind it too: what the books have counted since then */
+    ig_cuda_counted counted[IG_CUDA_COUNTS]; /* [n_counted] of whom */
+    int n_counted;
 
     cudaStream_t ahead; /* brings blocks that are foreseen */
     cudaEvent_t begun;  /* on `stream`: what `ahead` has to wait for */
@@ -66,12 +76,8 @@ static inline void leave(gpu *g) {
     pthread_mutex_unlock(&g->turn);
 }
 
-static inline void wait(gpu *g) {
-    if (g->is_ahead) note(g, cudaStreamSynchronize(g->ahead));
-    note(g, cudaStreamSynchronize(g->stream));
-    g->is_ahead = false;
-    g->mail.used = g->mail.sent = 0;
-}
+/* All that was launched has ended; what was counted is added up, and the mail is empty. */
+void ig_cuda_wait(gpu *g);
 
 /* Number of the first binding that begins behind p. */
 static inline size_t bound_behind(const gpu *g, const void *p) {
@@ -106,8 +112,7 @@ ig_status ig_cuda_fail(ig_error *err, const gpu *g, const char *what, cudaError_
 /* Operations of attend.cu. */
 ig_status ig_cuda_open_copies(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err);
 void ig_cuda_close_copies(ig_device *d, ig_residency *r);
-void ig_cuda_prefetch(ig_device *d, const ig_kv_view *views, int n_views);
-void ig_cuda_has_read(ig_device *d, const ig_kv_view *views, int n_views);
+void ig_cuda_prefetch(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
 void ig_cuda_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
 void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
                         float *weights, size_t stride);

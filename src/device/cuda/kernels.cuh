@@ -46,8 +46,18 @@ void ig_cuda_peak(cudaStream_t s, unsigned *peak, const float *x, size_t n);
 
 /* ---- residency.cu ---- */
 
-/* Carries out n orders, which lie where the GPU reads them. */
-void ig_cuda_fill(cudaStream_t s, const ig_residency *r, const ig_copy_order *orders, int n);
+/* Decode steps or prompts of one memory, whose views' rows [begin, end) are about to be read, or foreseen. */
+typedef struct ig_cuda_touched {
+    const ig_attention *jobs, *sent; /* as the host has them, and as the GPU reads them */
+    int n_jobs, n_views;             /* views of each */
+    int begin, end;
+    bool ahead;
+} ig_cuda_touched;
+
+/* Copies what is worth it, and has the books say where the rows' blocks lie. */
+void ig_cuda_touch(cudaStream_t s, const ig_residency *r, const ig_cuda_touched *x);
+/* Copies of n blocks are not what these are any more. The ids lie where the GPU reads them. */
+void ig_cuda_forget(cudaStream_t s, const ig_residency *r, const uint32_t *ids, int n);
 
 /* ---- sketch.cu, pick.cu: lists lie where the GPU reads them, with addresses of its own ---- */
 

@@ -34,15 +34,11 @@ static void put_numbers(ig_cuda_mail *m, ig_kv_view *views, int n) {
         if (views[i].number == number) views[i].number = sent;
 }
 
-/* Views as kernels read them: of blocks that may have copies, where each lies now is in the GPU's own table. */
 void ig_cuda_mail_views(ig_cuda_mail *m, ig_kv_view *views, int n) {
     put_numbers(m, views, n);
     for (int i = 0; i < n; i++) {
         ig_kv_view *v = &views[i];
         if (v->index && !v->n_listed) v->index = ig_cuda_mail_list(m, v->index, (size_t)v->n);
-        if (!v->copies) continue;
-        v->blocks = v->copies->where + v->table * v->copies->shape.table_len;
-        v->is_staged = false;
     }
 }
 

@@ -48,6 +48,12 @@ static inline size_t ig_cuda_mail_job_bytes(int n, int n_views) {
 /* Views in the mail become what kernels read. Lists that there is no room for are read where they are. */
 void ig_cuda_mail_views(ig_cuda_mail *m, ig_kv_view *views, int n);
 
+/* What the host has of a letter that kernels read at p. */
+template <typename T>
+static inline T *ig_cuda_mail_twin(const ig_cuda_mail *m, const T *p) {
+    return (T *)(void *)(m->host + ((const uint8_t *)(const void *)p - m->dev));
+}
+
 /* Those jobs for kernels, for which there is room; what else they point to is left to the caller. */
 template <typename T>
 static inline ig_cuda_letter ig_cuda_mail_jobs(ig_cuda_mail *m, const T *jobs, int n, int n_views) {
@@ -59,10 +65,7 @@ static inline ig_cuda_letter ig_cuda_mail_jobs(ig_cuda_mail *m, const T *jobs, i
         memcpy(views.host, jobs[i].views, (size_t)n_views * sizeof(ig_kv_view));
         kept[i].views = (const ig_kv_view *)views.dev;
     }
-    for (int i = 0; i < n; i++) {
-        size_t at = (size_t)((const uint8_t *)kept[i].views - m->dev);
-        ig_cuda_mail_views(m, (ig_kv_view *)(void *)(m->host + at), n_views);
-    }
+    for (int i = 0; i < n; i++) ig_cuda_mail_views(m, ig_cuda_mail_twin(m, kept[i].views), n_views);
     return part;
 }
 

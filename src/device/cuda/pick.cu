@@ -150,18 +150,6 @@ static __device__ void find_threshold(board *b, const float *w, range of) {
 
 /* ---- the list ----------------------------------------------------------------------------- */
 
-/* The sum of what threads before this one have counted. */
-static __device__ int count_before(board *b, int mine) {
-    int thread = (int)threadIdx.x, warp = thread / IG_WARP, before = 0, total = ig_warp_sum(mine);
-    b->counted[thread] = mine;
-    if (thread % IG_WARP == 0) b->totals[warp] = total;
-    __syncthreads();
-    for (int i = 0; i < warp; i++) before += b->totals[i];
-    for (int i = warp * IG_WARP; i < thread; i++) before += b->counted[i];
-    __syncthreads();
-    return before;
-}
-
 /* Whether an entry is chosen, where n_before equal ones come before it. */
 static __device__ __forceinline__ bool is_chosen(const board *b, const float *w, int i, range of, unsigned n_before) {
     if (i < of.begin || i >= of.end) return true;
@@ -178,12 +166,12 @@ static __device__ int list_chosen(int *picked, board *b, const float *w, int n, 
     int each = (n + THREADS - 1) / THREADS, first = (int)threadIdx.x * each, last = first + each < n ? first + each : n;
     int n_equal = 0, n_chosen = 0;
     for (int i = first; i < last; i++) n_equal += is_equal(b, w, i, of);
-    unsigned before = (unsigned)count_before(b, n_equal), equal = before;
+    unsigned before = (unsigned)ig_count_before(b->counted, b->totals, n_equal), equal = before;
     for (int i = first; i < last; i++) {
         n_chosen += is_chosen(b, w, i, of, equal);
         equal += is_equal(b, w, i, of);
     }
-    int at = count_before(b, n_chosen), all = 0;
+    int at = ig_count_before(b->counted, b->totals, n_chosen), all = 0;
     for (int i = first; i < last; i++) {
         if (is_chosen(b, w, i, of, before)) picked[at++] = i;
         before += is_equal(b, w, i, of);
@@ -208,12 +196,12 @@ static __global__ void pick(const ig_scan_list *lists) {
     __syncthreads();
     for (int i = (int)threadIdx.x; i < n; i += THREADS) {
         int slot = s.picked[i];
-        x->index[i] = slot;
+        if (x->index) x->index[i] = slot;
         if (x->picked) x->picked[i] = slot;
         for (int g = 0; g < x->group; g++) s.exps[(size_t)g * s.stride + (size_t)slot] = 0; /* no part of the rest */
     }
     if (threadIdx.x) return;
-    *x->n_index = n;
+    if (x->index) *x->n_index = n;
     if (x->picked) *x->n_picked = n;
 }
 

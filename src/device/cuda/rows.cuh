@@ -20,21 +20,37 @@ static __device__ __forceinline__ int ig_cuda_lines(int type, int d) {
 /* Rows of a view. */
 static __device__ __forceinline__ int ig_cuda_rows(const ig_kv_view *v) { return v->n_listed ? *v->n_listed : v->n; }
 
-/* Row number i of a view. The lines of a block that is a copy lie behind it, as bit 0 of its address says
- * (ig_copy_address()). */
-static __device__ __forceinline__ ig_cuda_row ig_cuda_row_at(const ig_kv_view *v, int i, int d) {
-    int slot = v->index ? v->index[i] : v->first + i, within = slot & ((1 << v->shift) - 1);
-    size_t number = v->number ? v->number[slot >> v->shift] : (size_t)(slot >> v->shift);
-    size_t block = v->is_staged ? (size_t)((slot >> v->shift) - v->block_base) : number;
-    const uint8_t *at = v->blocks[block];
-    size_t each = 2 * (size_t)ig_cuda_lines(v->type, d);
+/* Number of the block of a slot. */
+static __device__ __forceinline__ size_t ig_cuda_block(const ig_kv_view *v, int slot) {
+    int block = slot >> v->shift;
+    return v->number ? v->number[block] : (size_t)block;
+}
+
+/* Where the host has a block of the sequence. */
+static __device__ __forceinline__ const uint8_t *ig_cuda_home(const ig_kv_view *v, int block, size_t number) {
+    return v->blocks[v->is_staged ? (size_t)(block - v->block_base) : number];
+}
+
+/* The row of a slot in the block that lies at `at`. The lines of one that is a copy lie behind it, as bit 0 of its
+ * address says (ig_resident_books.where). */
+static __device__ __forceinline__ ig_cuda_row ig_cuda_row_in(const ig_kv_view *v, const uint8_t *at, size_t number,
+                                                             int slot, int d) {
+    size_t within = (size_t)(slot & ((1 << v->shift) - 1)), each = 2 * (size_t)ig_cuda_lines(v->type, d);
     const ig_kv_line *lines = v->lines ? v->lines + (number << v->shift) * each : NULL;
     if ((size_t)at & 1) {
         at--;
         lines = (const ig_kv_line *)(at + 2 * v->v_offset);
     }
-    ig_cuda_row row = {at + (size_t)within * v->row_bytes, lines ? lines + (size_t)within * each : NULL};
+    ig_cuda_row row = {at + within * v->row_bytes, lines ? lines + within * each : NULL};
     return row;
+}
+
+/* Row number i of a view. */
+static __device__ __forceinline__ ig_cuda_row ig_cuda_row_at(const ig_kv_view *v, int i, int d) {
+    int slot = v->index ? v->index[i] : v->first + i;
+    size_t number = ig_cuda_block(v, slot);
+    const uint8_t *at = v->where ? v->where[number] : ig_cuda_home(v, slot >> v->shift, number);
+    return ig_cuda_row_in(v, at, number, slot, d);
 }
 
 /* Number i of a row of d, rounded to 16 bits, as kv_unpack of kernel/kernel.h has it. */
