@@ -172,13 +172,14 @@ typedef struct ig_scan_list {
     float *rest, *rest_share;   /* [group][head_dim], [group] get what ig_attention has of these names; or NULL */
 } ig_scan_list;
 
-/* Slots that one sum is over, of those that make up a list's. */
-enum { IG_SCAN_PART = 512 };
+/* Slots that one sum is over, of those that make up a list's; and floats of what is counted to pick. */
+enum { IG_SCAN_PART = 512, IG_SCAN_BOARD = 20 << 10 };
 
-/* Scratch of a list with at most n entries. */
+/* Scratch of a list with at most n entries, an even number. */
 static inline size_t ig_scan_floats(int group, int head_dim, int n) {
     size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART, queries = (size_t)group * ((size_t)head_dim + 1);
-    return parts * (2 * IG_SCAN_PART + (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim)) + queries;
+    size_t each = IG_SCAN_PART + 2 + (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim);
+    return (IG_SCAN_BOARD + parts * each + queries + 1) / 2 * 2;
 }
 
 /* Sizes that the operations' own scratch is made for. */

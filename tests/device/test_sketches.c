@@ -14,7 +14,7 @@
 
 #include "kernel/kernel.h"
 
-enum { UNIT = IG_SKETCH_TOKENS, MAX_N = 1500, UNITS = 4 * ((MAX_N + UNIT - 1) / UNIT), LISTS = 3, MAX_GROUP = 9 };
+enum { UNIT = IG_SKETCH_TOKENS, MAX_N = 4500, UNITS = 4 * ((MAX_N + UNIT - 1) / UNIT), LISTS = 3, MAX_GROUP = 9 };
 
 /* A KV head's units, on either side: of what is written a copy is on the GPU as far as choose() has brought it. */
 typedef struct head {
@@ -263,7 +263,7 @@ static void expect_picks(const ig_scan_list *l, const float *w, double more) {
 
 /* Lists of several shapes together, as entries come: only units that are fresh are brought. */
 static void like_the_cpu(void **state) {
-    static const int lengths[] = {1, 20, 512, 517, MAX_N};
+    static const int lengths[] = {1, 20, 512, 517, 1500, 2049, MAX_N};
     head x[LISTS] = {open_head(1, 64, 64, 0), open_head(3, 32, 64, 1), open_head(MAX_GROUP, 96, 128, 2)};
     int before = 0;
     (void)state;

@@ -115,7 +115,7 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
     }
     note(g, ig_cuda_mail_send(&g->mail, g->stream));
     ig_cuda_scan(g->stream, (const ig_scan_list *)part.dev, now, &most);
-    ig_cuda_pick(g->stream, (const ig_scan_list *)part.dev, now);
+    ig_cuda_pick(g->stream, (const ig_scan_list *)part.dev, now, &most);
     note(g, cudaEventRecord(g->chosen, g->stream));
     if (most.rest) ig_cuda_estimate(g->stream, (const ig_scan_list *)part.dev, now, &most);
     return now;

@@ -64,9 +64,11 @@ static __device__ __forceinline__ T ig_warp_max(T x) {
 }
 
 /* The sum of what threads of the block before this one have counted: `counted` [threads] and `totals` [warps] are
- * shared memory, and the latter add up to that of all. Begins and ends with a barrier. */
-static __device__ __forceinline__ int ig_count_before(int *counted, int *totals, int mine) {
-    int thread = (int)threadIdx.x, warp = thread / IG_WARP, before = 0, total = ig_warp_sum(mine);
+ * shared memory, and the latter add up to that of all. Begins with a barrier. */
+template <typename T>
+static __device__ __forceinline__ T ig_sum_before(T *counted, T *totals, T mine) {
+    int thread = (int)threadIdx.x, warp = thread / IG_WARP;
+    T before = 0, total = ig_warp_sum(mine);
     __syncthreads();
     counted[thread] = mine;
     if (thread % IG_WARP == 0) totals[warp] = total;

@@ -75,10 +75,10 @@ static __host__ __device__ __forceinline__ size_t ig_cuda_unit_number(const ig_s
 
 /* n of them, stride bytes apart. */
 void ig_cuda_put_units(cudaStream_t s, const uint8_t *units, size_t stride, int n);
-/* Of n lists with at most `most` queries a group, numbers of a query and entries: weights; what is picked by them
- * (pick.cu); and what others add where that is asked for. */
+/* Of n lists with at most `most` queries a group, numbers of a query and entries: scores; weights, and what is picked
+ * by them (pick.cu); and what others add where that is asked for. */
 void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
-void ig_cuda_pick(cudaStream_t s, const ig_scan_list *lists, int n);
+void ig_cuda_pick(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
 void ig_cuda_estimate(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
 
 /* ---- decode.cu, prefill.cu ---- */

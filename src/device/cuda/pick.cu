@@ -1,40 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Picking by weights, as ig_chooser_choose() of policy/choose.h and ig_pick() of policy/pick.c do it; a block of
- * threads is a list. The weight that parts the chosen from the others is found digit by digit: the bits of a
- * non-negative float rise with its value, so that counts and sums of the weights that have a digit tell which digit it
- * has. Sums are of whole units of 2^-40, and do not depend on their order.
+ * Entries are weighed, softmax weights summed over a group, and picked by their weights, as ig_chooser_choose() of
+ * policy/choose.h and ig_pick() of policy/pick.c do it. The weight that parts the chosen from the others is found digit
+ * by digit: the bits of a non-negative float rise with its value, so that counts and sums of the weights that have a
+ * digit tell which digit it has. Many blocks of threads share a list, each PART entries of it; what they count meets on
+ * the list's board, and the kernel behind finds the digit there, each block of threads by itself. All they add up are
+ * whole numbers, whose sums do not depend on their order.
  */
 #include "device/cuda/scan.cuh"
 
 #include <math.h>
 
-enum { THREADS = 512, WARPS = THREADS / IG_WARP, DIGITS = 4, DIGIT_BITS = 8, BINS = 1 << DIGIT_BITS };
-enum { COPIES = 8 }; /* of a bin, one for every so many lanes: most weights of a list have few upper digits */
-
-typedef unsigned long long units;
+enum {
+    THREADS = 512,
+    WARPS = THREADS / IG_WARP,
+    RUNS = 4, /* parts of the scan */
+    PART = RUNS * IG_SCAN_PART,
+    EACH = PART / THREADS
+};
 
 #define IG_UNITS 0x1p40f
 #define IG_ALL_UNITS (~0ull)
 
-static __device__ __forceinline__ units units_of(float w) { return w > 0 ? (units)(fminf(w, 0x1p20f) * IG_UNITS) : 0; }
+static __device__ __forceinline__ ig_cuda_units units_of(float w) {
+    return w > 0 ? (ig_cuda_units)(fminf(w, 0x1p20f) * IG_UNITS) : 0;
+}
 
-/* Shared memory of a block of threads. */
-typedef struct board {
-    units sums[BINS][COPIES]; /* of weights that have a digit, and their number; then all in the first copy */
-    unsigned counts[BINS][COPIES];
-    units part_sums[IG_WARP]; /* of the bins of a lane */
-    unsigned part_counts[IG_WARP];
-    int counted[THREADS], totals[WARPS]; /* of each thread and warp */
-    units all, always, more; /* weights: all, those of entries that are chosen anyway, what favour has added */
-    units mass;              /* what is still to be chosen, at most so many and until they weigh so much */
-    int count;
-    bool picks;       /* any by weight */
-    unsigned digits;  /* of the threshold, as far as they are known */
-    unsigned n_equal; /* of the weights that are equal to it the first ones are chosen */
-} board;
-
-/* Entries that are chosen by their weight: the others are sinks or recent. */
+/* Entries [begin, end) are chosen by their weight: the others are sinks or recent. */
 typedef struct range {
     int begin, end;
 } range;
@@ -47,17 +39,123 @@ static __device__ range weighed_range(const ig_scan_list *x) {
     return of;
 }
 
-static __device__ void add_units(units *to, units mine) {
-    mine = ig_warp_sum(mine);
-    if (threadIdx.x % IG_WARP == 0) atomicAdd(to, mine);
+/* Entries of a block of threads. */
+static __device__ range part_of(const ig_scan_list *x) {
+    range of;
+    of.begin = (int)blockIdx.x * PART;
+    of.end = x->n - of.begin < PART ? x->n : of.begin + PART;
+    return of;
 }
 
-/* A thread is a block of the KV store. */
-static __device__ void favour(board *b, float *w, const ig_scan_list *x, range of) {
+/* ---- digits ----------------------------------------------------------------------------- */
+
+/* Shared memory of a block of threads that counts digits. */
+typedef struct tally {
+    ig_cuda_units sums[IG_PICK_BINS];
+    unsigned counts[IG_PICK_BINS];
+} tally;
+
+static __device__ void clear_tally(tally *t) {
+    for (int i = (int)threadIdx.x; i < IG_PICK_BINS; i += THREADS) t->sums[i] = 0, t->counts[i] = 0;
+}
+
+static __device__ __forceinline__ int shift_of(int digit) { return (IG_PICK_DIGITS - 1 - digit) * IG_PICK_BITS; }
+
+/* Of the part's weights whose upper digits are the threshold's, so many for each value of this one. */
+static __device__ void count_digits(tally *t, ig_cuda_board *b, const float *w, range part, range of, int digit,
+                                    unsigned upper) {
+    int shift = shift_of(digit), first = part.begin > of.begin ? part.begin : of.begin,
+        end = part.end < of.end ? part.end : of.end;
+    for (int i = first + (int)threadIdx.x; i < end; i += THREADS) {
+        unsigned bits = __float_as_uint(w[i]), bin = bits >> shift & (IG_PICK_BINS - 1);
+        if (digit > 0 && bits >> (shift + IG_PICK_BITS) != upper) continue;
+        atomicAdd(&t->counts[bin], 1u);
+        atomicAdd(&t->sums[bin], units_of(w[i]));
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < IG_PICK_BINS; i += THREADS) {
+        if (!t->counts[i]) continue;
+        atomicAdd(&b->counts[digit][i], t->counts[i]);
+        atomicAdd(&b->sums[digit][i], t->sums[i]);
+    }
+}
+
+/* Shared memory of a block of threads that finds a digit. */
+typedef struct search {
+    ig_cuda_units sums[THREADS], sum_totals[WARPS];
+    unsigned counts[THREADS], count_totals[WARPS];
+    ig_cuda_goal goal;
+} search;
+
+/* What is to be chosen by weight, of all. */
+static __device__ ig_cuda_goal first_goal(const ig_cuda_board *b, const ig_scan_list *x, range of) {
+    double group = x->group, mass = x->rule.mass;
+    if (x->favour.inertia > 0) mass = 1 - (1 - mass) * group / (group + (double)b->more / (double)IG_UNITS);
+    double until = mass * (double)b->all - (double)b->always;
+    ig_cuda_goal goal = {IG_PICK_NONE, 0, x->rule.count - of.begin - (x->n - of.end), 0};
+    goal.mass = !(mass < 1) ? IG_ALL_UNITS : until > 0 ? (ig_cuda_units)until : 0;
+    if (of.begin < of.end && goal.count > 0 && goal.mass) goal.picks = IG_PICK_SOME;
+    return goal;
+}
+
+/* The next digit of the threshold: the one at which what lies above becomes too much. A thread looks at a few bins, the
+ * first one at the highest. Where nothing is too much, which the first digit shows, all are chosen. */
+static __device__ void find_digit(search *s, const ig_cuda_board *b, const ig_scan_list *x, range of, int digit) {
+    enum { BINS = IG_PICK_BINS / THREADS };
+    ig_cuda_goal goal = digit > 0 ? b->goals[digit - 1] : first_goal(b, x, of);
+    const ig_cuda_units *sums = b->sums[digit];
+    const unsigned *counts = b->counts[digit];
+    int last = IG_PICK_BINS - 1 - (int)threadIdx.x * BINS;
+    unsigned count = 0, most = (unsigned)goal.count;
+    ig_cuda_units sum = 0;
+    if (threadIdx.x == 0) s->goal = goal;
+    if (threadIdx.x == 0 && goal.picks == IG_PICK_SOME && digit == 0) s->goal.picks = IG_PICK_ALL;
+    for (int i = last; i > last - BINS; i--) count += counts[i], sum += sums[i];
+    count = ig_sum_before(s->counts, s->count_totals, count);
+    sum = ig_sum_before(s->sums, s->sum_totals, sum);
+    if (goal.picks == IG_PICK_SOME && count <= most && sum < goal.mass)
+        for (int i = last; i > last - BINS; i--) {
+            if (count + counts[i] > most || sum + sums[i] >= goal.mass) {
+                s->goal.picks = IG_PICK_SOME;
+                s->goal.digits = goal.digits << IG_PICK_BITS | (unsigned)i;
+                s->goal.count = goal.count - (int)count;
+                if (goal.mass != IG_ALL_UNITS) s->goal.mass = goal.mass - sum;
+                break;
+            }
+            count += counts[i], sum += sums[i];
+        }
+    __syncthreads();
+}
+
+/* ---- weights ------------------------------------------------------------------------------ */
+
+/* What a query's exponentials of a part of the scan are to be multiplied by; by a warp, to all its lanes. */
+static __device__ float share_of(const ig_cuda_scratch *s, const ig_scan_list *x, int part, int g) {
+    int lane = (int)threadIdx.x % IG_WARP, n = ig_cuda_scan_parts(x->n);
+    float top = -INFINITY, total = 0;
+    for (int p = lane; p < n; p += IG_WARP) top = fmaxf(top, s->top[p * x->group + g]);
+    top = ig_warp_max(top);
+    for (int p = lane; p < n; p += IG_WARP) {
+        float own = s->top[p * x->group + g];
+        if (own > -INFINITY) total += s->total[p * x->group + g] * expf(own - top);
+    }
+    total = ig_warp_sum(total);
+    float own = s->top[part * x->group + g];
+    return total > 0 && own > -INFINITY ? expf(own - top) / total : 0;
+}
+
+static __device__ void add_units(ig_cuda_units *to, ig_cuda_units mine) {
+    mine = ig_warp_sum(mine);
+    if (threadIdx.x % IG_WARP == 0 && mine) atomicAdd(to, mine);
+}
+
+/* A thread is a block of the KV store, of which a part has whole ones. */
+static __device__ void favour(ig_cuda_board *b, float *w, const ig_scan_list *x, range part, range of) {
     const ig_pick_favour *f = &x->favour;
-    units all = 0, always = 0, more = 0;
-    for (int k = (int)threadIdx.x, begin = k * f->block; begin < x->n; k += THREADS, begin = k * f->block) {
-        int end = x->n - begin < f->block ? x->n : begin + f->block;
+    ig_cuda_units all = 0, always = 0, more = 0;
+    int begin = part.begin + (int)threadIdx.x * f->block;
+    for (; begin < part.end; begin += THREADS * f->block) {
+        int end = x->n - begin < f->block ? x->n : begin + f->block, k = begin / f->block;
         bool used = f->inertia > 0 && k < f->n_known && f->used[k];
         float sum = 0, mean, before = 0;
         for (int i = begin; i < end; i++) sum += w[i];
@@ -78,133 +176,145 @@ static __device__ void favour(board *b, float *w, const ig_scan_list *x, range o
     add_units(&b->more, more);
 }
 
-/* What is to be chosen by weight. By one thread. */
-static __device__ void set_out(board *b, const ig_scan_list *x, range of) {
-    double group = x->group, mass = x->rule.mass;
-    int left = x->rule.count - of.begin - (x->n - of.end);
-    if (x->favour.inertia > 0) mass = 1 - (1 - mass) * group / (group + (double)b->more / (double)IG_UNITS);
-    double until = mass * (double)b->all - (double)b->always;
-    b->mass = !(mass < 1) ? IG_ALL_UNITS : until > 0 ? (units)until : 0;
-    b->count = left;
-    b->picks = of.begin < of.end && left > 0 && b->mass;
-    b->digits = b->n_equal = 0;
+static __global__ void weigh(const ig_scan_list *lists) {
+    IG_SHARED(tally, t);
+    float *shares = (float *)(void *)(t + 1); /* [RUNS][group] */
+    const ig_scan_list *x = &lists[blockIdx.y];
+    range part = part_of(x), of = weighed_range(x);
+    if (part.begin >= x->n) return;
+    ig_cuda_scratch s = ig_cuda_scratch_of(x);
+    clear_tally(t);
+    for (int k = (int)threadIdx.x / IG_WARP; k < RUNS * x->group; k += WARPS) {
+        int run = (int)blockIdx.x * RUNS + k / x->group, g = k % x->group;
+        if (run >= ig_cuda_scan_parts(x->n)) break;
+        float share = share_of(&s, x, run, g);
+        if (threadIdx.x % IG_WARP == 0) s.share[run * x->group + g] = shares[k] = share;
+    }
+    __syncthreads();
+    for (int i = part.begin + (int)threadIdx.x; i < part.end; i += THREADS) {
+        const float *own = shares + (i - part.begin) / IG_SCAN_PART * x->group;
+        float sum = 0;
+        for (int g = 0; g < x->group; g++) sum += own[g] * s.exps[(size_t)g * s.stride + (size_t)i];
+        s.weights[i] = sum;
+    }
+    __syncthreads();
+    favour(s.board, s.weights, x, part, of);
+    __syncthreads();
+    count_digits(t, s.board, s.weights, part, of, 0, 0);
 }
 
 /* ---- the threshold ---------------------------------------------------------------------- */
 
-/* Of weights whose upper digits are those of the threshold, so many for each value of the next one. */
-static __device__ void count_digits(board *b, const float *w, range of, int shift) {
-    int bin = (int)threadIdx.x, copy = (int)threadIdx.x % COPIES;
-    for (int i = 0; i < COPIES && bin < BINS; i++) b->counts[bin][i] = 0, b->sums[bin][i] = 0;
-    __syncthreads();
-    for (int i = of.begin + (int)threadIdx.x; i < of.end; i += THREADS) {
-        unsigned bits = __float_as_uint(w[i]), digit = bits >> shift & (BINS - 1);
-        if (shift + DIGIT_BITS < 32 && bits >> (shift + DIGIT_BITS) != b->digits) continue;
-        atomicAdd(&b->counts[digit][copy], 1u);
-        atomicAdd(&b->sums[digit][copy], units_of(w[i]));
-    }
-    __syncthreads();
-    for (int i = 1; i < COPIES && bin < BINS; i++)
-        b->counts[bin][0] += b->counts[bin][i], b->sums[bin][0] += b->sums[bin][i];
-    __syncthreads();
+/* Shared memory of a block of threads. */
+typedef struct narrowing {
+    search s;
+    tally t;
+} narrowing;
+
+/* Finds digit - 1 of the threshold, and counts what this one may be. */
+static __global__ void narrow(const ig_scan_list *lists, int digit) {
+    IG_SHARED(narrowing, b);
+    const ig_scan_list *x = &lists[blockIdx.y];
+    range part = part_of(x), of = weighed_range(x);
+    if (part.begin >= x->n) return;
+    ig_cuda_scratch s = ig_cuda_scratch_of(x);
+    clear_tally(&b->t);
+    find_digit(&b->s, s.board, x, of, digit - 1);
+    if (blockIdx.x == 0 && threadIdx.x == 0) s.board->goals[digit - 1] = b->s.goal;
+    if (b->s.goal.picks == IG_PICK_SOME) count_digits(&b->t, s.board, s.weights, part, of, digit, b->s.goal.digits);
 }
 
-/* The digit at which what lies above is too much; lanes of the first warp share the bins. What lies above the digit is
- * chosen. Where nothing is too much digits stay 0. */
-static __device__ void find_digit(board *b) {
-    enum { EACH = BINS / IG_WARP };
-    int lane = (int)threadIdx.x, last = BINS - 1 - lane * EACH;
-    if (lane < IG_WARP) {
-        unsigned count = 0;
-        units sum = 0;
-        for (int i = last; i > last - EACH; i--) count += b->counts[i][0], sum += b->sums[i][0];
-        b->part_counts[lane] = count, b->part_sums[lane] = sum;
-    }
-    __syncthreads();
-    unsigned count = 0, most = (unsigned)b->count;
-    units sum = 0, mass = b->mass;
-    for (int i = 0; i < lane && lane < IG_WARP; i++) count += b->part_counts[i], sum += b->part_sums[i];
-    __syncthreads();
-    if (lane >= IG_WARP || count > most || sum >= mass) return; /* it is an earlier lane's */
-    for (int i = last; i > last - EACH; i--) {
-        if (count + b->counts[i][0] > most || sum + b->sums[i][0] >= mass) {
-            b->digits = b->digits << DIGIT_BITS | (unsigned)i;
-            b->count -= (int)count;
-            if (mass != IG_ALL_UNITS) b->mass -= sum;
-            return;
-        }
-        count += b->counts[i][0], sum += b->sums[i][0];
-    }
+/* Whether an entry is chosen in any case; and where it is not whether it is at the threshold. */
+static __device__ __forceinline__ bool is_above(const ig_cuda_goal *goal, const float *w, int i, range of) {
+    if (i < of.begin || i >= of.end || goal->picks == IG_PICK_ALL) return true;
+    return goal->picks == IG_PICK_SOME && __float_as_uint(w[i]) > goal->digits;
 }
 
-static __device__ void find_threshold(board *b, const float *w, range of) {
-    for (int digit = DIGITS - 1; digit >= 0; digit--) {
-        count_digits(b, w, of, digit * DIGIT_BITS);
-        find_digit(b);
-        __syncthreads();
+static __device__ __forceinline__ bool is_equal(const ig_cuda_goal *goal, const float *w, int i, range of) {
+    return goal->picks == IG_PICK_SOME && i >= of.begin && i < of.end && __float_as_uint(w[i]) == goal->digits;
+}
+
+/* Entries of the part that are chosen, and that are at the threshold. */
+static __global__ void count(const ig_scan_list *lists) {
+    IG_SHARED(search, found);
+    const ig_scan_list *x = &lists[blockIdx.y];
+    range part = part_of(x), of = weighed_range(x);
+    if (part.begin >= x->n) return;
+    ig_cuda_scratch s = ig_cuda_scratch_of(x);
+    int n_above = 0, n_equal = 0;
+    find_digit(found, s.board, x, of, IG_PICK_DIGITS - 1);
+    ig_cuda_goal goal = found->goal;
+    for (int i = part.begin + (int)threadIdx.x; i < part.end; i += THREADS) {
+        n_above += is_above(&goal, s.weights, i, of);
+        n_equal += is_equal(&goal, s.weights, i, of);
     }
+    ig_cuda_units both = (ig_cuda_units)n_above << 32 | (unsigned)n_equal, all = 0;
+    ig_sum_before(found->sums, found->sum_totals, both);
     if (threadIdx.x) return;
-    units each = units_of(__uint_as_float(b->digits)), enough = each ? (b->mass - 1) / each + 1 : IG_ALL_UNITS;
-    b->n_equal = enough < (units)b->count ? (unsigned)enough : (unsigned)b->count;
+    for (int i = 0; i < WARPS; i++) all += found->sum_totals[i];
+    s.above[blockIdx.x] = (int)(all >> 32), s.equal[blockIdx.x] = (int)(all & 0xffffffffu);
+    if (blockIdx.x == 0) s.board->goals[IG_PICK_DIGITS - 1] = goal;
 }
 
 /* ---- the list ----------------------------------------------------------------------------- */
 
-/* Whether an entry is chosen, where n_before equal ones come before it. */
-static __device__ __forceinline__ bool is_chosen(const board *b, const float *w, int i, range of, unsigned n_before) {
-    if (i < of.begin || i >= of.end) return true;
-    unsigned bits = __float_as_uint(w[i]);
-    return b->picks && (bits > b->digits || (bits == b->digits && n_before < b->n_equal));
+/* Shared memory of a block of threads. */
+typedef struct page {
+    int slots[PART];
+    int counted[THREADS], totals[WARPS];
+} page;
+
+/* Of the entries at the threshold so many are chosen, the first ones. */
+static __device__ int count_equal(const ig_cuda_goal *goal) {
+    if (goal->picks != IG_PICK_SOME) return 0;
+    ig_cuda_units each = units_of(__uint_as_float(goal->digits));
+    ig_cuda_units enough = each ? (goal->mass - 1) / each + 1 : IG_ALL_UNITS;
+    return enough < (ig_cuda_units)goal->count ? (int)enough : goal->count;
 }
 
-static __device__ __forceinline__ bool is_equal(const board *b, const float *w, int i, range of) {
-    return i >= of.begin && i < of.end && __float_as_uint(w[i]) == b->digits;
-}
-
-/* Slots in order, a thread a run of entries; returns their number. */
-static __device__ int list_chosen(int *picked, board *b, const float *w, int n, range of) {
-    int each = (n + THREADS - 1) / THREADS, first = (int)threadIdx.x * each, last = first + each < n ? first + each : n;
-    int n_equal = 0, n_chosen = 0;
-    for (int i = first; i < last; i++) n_equal += is_equal(b, w, i, of);
-    unsigned before = (unsigned)ig_count_before(b->counted, b->totals, n_equal), equal = before;
-    for (int i = first; i < last; i++) {
-        n_chosen += is_chosen(b, w, i, of, equal);
-        equal += is_equal(b, w, i, of);
-    }
-    int at = ig_count_before(b->counted, b->totals, n_chosen), all = 0;
-    for (int i = first; i < last; i++) {
-        if (is_chosen(b, w, i, of, before)) picked[at++] = i;
-        before += is_equal(b, w, i, of);
-    }
-    for (int i = 0; i < WARPS; i++) all += b->totals[i];
-    return all;
-}
-
-static __global__ void pick(const ig_scan_list *lists) {
-    IG_SHARED(board, b);
-    const ig_scan_list *x = &lists[blockIdx.x];
+/* Slots of the part that are chosen, in order, a thread a run of entries. */
+static __global__ void list(const ig_scan_list *lists) {
+    IG_SHARED(page, p);
+    const ig_scan_list *x = &lists[blockIdx.y];
+    range part = part_of(x), of = weighed_range(x);
+    if (part.begin >= x->n) return;
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
-    range of = weighed_range(x);
-    if (threadIdx.x == 0) b->all = b->always = b->more = 0;
-    __syncthreads();
-    favour(b, s.weights, x, of);
-    __syncthreads();
-    if (threadIdx.x == 0) set_out(b, x, of);
-    __syncthreads();
-    if (b->picks) find_threshold(b, s.weights, of);
-    int n = list_chosen(s.picked, b, s.weights, x->n, of);
+    ig_cuda_goal goal = s.board->goals[IG_PICK_DIGITS - 1];
+    int first = part.begin + (int)threadIdx.x * EACH, last = part.end - first < EACH ? part.end : first + EACH;
+    int most = count_equal(&goal), above = 0, equal = 0, chosen = 0, n = 0;
+    for (int i = 0; i < (int)blockIdx.x; i++) above += s.above[i], equal += s.equal[i];
+    int begin = above + (equal < most ? equal : most);
+    int own = 0;
+    for (int i = first; i < last; i++) own += is_equal(&goal, s.weights, i, of);
+    equal += ig_sum_before(p->counted, p->totals, own);
+    unsigned takes = 0; /* a bit for each */
+    for (int i = first; i < last; i++) {
+        bool at = is_equal(&goal, s.weights, i, of), take = at ? equal < most : is_above(&goal, s.weights, i, of);
+        equal += at;
+        chosen += take;
+        takes |= (unsigned)take << (i - first);
+    }
+    int to = ig_sum_before(p->counted, p->totals, chosen);
+    for (int i = first; i < last; i++)
+        if (takes >> (i - first) & 1) p->slots[to++] = i;
+    for (int i = 0; i < WARPS; i++) n += p->totals[i];
     __syncthreads();
     for (int i = (int)threadIdx.x; i < n; i += THREADS) {
-        int slot = s.picked[i];
-        if (x->index) x->index[i] = slot;
-        if (x->picked) x->picked[i] = slot;
+        int slot = p->slots[i];
+        if (x->index) x->index[begin + i] = slot;
+        if (x->picked) x->picked[begin + i] = slot;
         for (int g = 0; g < x->group; g++) s.exps[(size_t)g * s.stride + (size_t)slot] = 0; /* no part of the rest */
     }
-    if (threadIdx.x) return;
-    if (x->index) *x->n_index = n;
-    if (x->picked) *x->n_picked = n;
+    if (threadIdx.x || part.end < x->n) return;
+    if (x->index) *x->n_index = begin + n;
+    if (x->picked) *x->n_picked = begin + n;
 }
 
-void ig_cuda_pick(cudaStream_t s, const ig_scan_list *lists, int n) {
-    IG_LAUNCH(pick, dim3((unsigned)n), dim3(THREADS), sizeof(board), s, lists);
+void ig_cuda_pick(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
+    dim3 grid((unsigned)(most->n + PART - 1) / PART, (unsigned)n), block(THREADS);
+    IG_LAUNCH(weigh, grid, block, sizeof(tally) + RUNS * (size_t)most->group * sizeof(float), s, lists);
+    for (int digit = 1; digit < IG_PICK_DIGITS; digit++)
+        IG_LAUNCH(narrow, grid, block, sizeof(narrowing), s, lists, digit);
+    IG_LAUNCH(count, grid, block, sizeof(search), s, lists);
+    IG_LAUNCH(list, grid, block, sizeof(page), s, lists);
 }

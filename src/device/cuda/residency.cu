@@ -108,7 +108,7 @@ static __device__ int find_copies(board *b, const touching *t, int wanted) {
         unsigned most = own->looks < blockDim.x ? own->looks : blockDim.x, hand = own->hand + threadIdx.x;
         uint32_t copy = own->first + (hand < own->n ? hand : hand - own->n);
         bool idle = threadIdx.x < most && is_idle(t, copy);
-        int at = n + ig_count_before(b->counted, b->totals, idle);
+        int at = n + ig_sum_before(b->counted, b->totals, (int)idle);
         if (thread == 0) b->looked = most;
         __syncthreads();
         if (idle && at < wanted) {
@@ -171,7 +171,7 @@ static __device__ void touch_runs(board *b, const touching *t, const ig_kv_view 
     own.used = t->step;
     if (has_copy) t->books.blocks[block] = own;
     if (has_copy && !t->ahead) atomicAdd(&b->hits, 1u);
-    int rank = ig_count_before(b->counted, b->totals, wants), n = 0;
+    int rank = ig_sum_before(b->counted, b->totals, (int)wants), n = 0;
     for (unsigned i = 0; i < blockDim.x / IG_WARP; i++) n += b->totals[i];
     if (!n && t->ahead) return;
     if (n) n = find_copies(b, t, n);

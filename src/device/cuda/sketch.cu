@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Entries weighed by their sketches, and what those that are not picked add to the attention, as policy/choose.h and
- * values.h have it: scores of 4-bit keys against 8-bit queries, softmax weights summed over a group, sums of 2-bit
- * values. A block of threads takes IG_SCAN_PART entries of a list and up to QUERIES of its queries; what parts found is
- * put together in their order.
+ * Entries' scores by their sketches, and what those that are not picked (pick.cu) add to the attention, as
+ * policy/choose.h and values.h have it: 4-bit keys against 8-bit queries, and sums of 2-bit values. A block of threads
+ * takes IG_SCAN_PART entries of a list and up to QUERIES of its queries; what parts found is put together in their
+ * order.
  */
 #include "device/cuda/scan.cuh"
 
@@ -71,7 +71,8 @@ static __device__ void map_to(float *out, const ig_scan_list *x, const float *ma
     }
 }
 
-/* A block of threads is a query of a list: as the sketch wants it, and its score of the entry that has no sketch. */
+/* A block of threads is a query of a list: as the sketch wants it, and its score of the entry that has no sketch. All
+ * of them clear the list's board. */
 static __global__ void prepare(const ig_scan_list *lists) {
     IG_SHARED(float, v); /* [2][rank] */
     const ig_scan_list *x = &lists[blockIdx.y];
@@ -79,6 +80,10 @@ static __global__ void prepare(const ig_scan_list *lists) {
     if (g >= x->group) return;
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
     float *k = v + rank, scale = 1 / sqrtf((float)(rank & -rank));
+    ig_cuda_units *board = (ig_cuda_units *)(void *)s.board;
+    for (size_t i = (size_t)g * THREADS + threadIdx.x; i < sizeof *s.board / sizeof *board;
+         i += (size_t)x->group * THREADS)
+        board[i] = 0;
     map_to(v, x, x->query_map, NULL, x->q + (size_t)g * (size_t)x->head_dim);
     if (x->k) map_to(k, x, x->key_map, x->offset, x->k);
     __syncthreads();
@@ -191,46 +196,12 @@ static __global__ void scan(const ig_scan_list *lists) {
     }
 }
 
-/* What a query's exponentials of a part are to be multiplied by; by a warp, to all its lanes. */
-static __device__ float share_of(const ig_cuda_scratch *s, const ig_scan_list *x, int part, int g) {
-    int lane = (int)threadIdx.x % IG_WARP, n = ig_cuda_scan_parts(x->n);
-    float top = -INFINITY, total = 0;
-    for (int p = lane; p < n; p += IG_WARP) top = fmaxf(top, s->top[p * x->group + g]);
-    top = ig_warp_max(top);
-    for (int p = lane; p < n; p += IG_WARP) {
-        float own = s->top[p * x->group + g];
-        if (own > -INFINITY) total += s->total[p * x->group + g] * expf(own - top);
-    }
-    total = ig_warp_sum(total);
-    float own = s->top[part * x->group + g];
-    return total > 0 && own > -INFINITY ? expf(own - top) / total : 0;
-}
-
-static __global__ void weigh(const ig_scan_list *lists) {
-    IG_SHARED(float, shares); /* [group] of the part */
-    const ig_scan_list *x = &lists[blockIdx.y];
-    int part = (int)blockIdx.x, begin = part * IG_SCAN_PART;
-    if (begin >= x->n) return;
-    ig_cuda_scratch s = ig_cuda_scratch_of(x);
-    for (int g = (int)threadIdx.x / IG_WARP; g < x->group; g += WARPS) {
-        float share = share_of(&s, x, part, g);
-        if (threadIdx.x % IG_WARP == 0) s.share[part * x->group + g] = shares[g] = share;
-    }
-    __syncthreads();
-    for (int i = begin + (int)threadIdx.x; i < begin + IG_SCAN_PART && i < x->n; i += THREADS) {
-        float sum = 0;
-        for (int g = 0; g < x->group; g++) sum += shares[g] * s.exps[(size_t)g * s.stride + (size_t)i];
-        s.weights[i] = sum;
-    }
-}
-
 void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
     unsigned parts = (unsigned)ig_cuda_scan_parts(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
     size_t shared = QUERIES * ((size_t)most->rank / 4 * sizeof(int) + 2 * sizeof(float));
     IG_LAUNCH(prepare, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), 2 * (size_t)most->rank * sizeof(float),
               s, lists);
     IG_LAUNCH(scan, dim3(parts, slices, (unsigned)n), dim3(THREADS), shared, s, lists);
-    IG_LAUNCH(weigh, dim3(parts, (unsigned)n), dim3(THREADS), (size_t)most->group * sizeof(float), s, lists);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
