@@ -81,7 +81,7 @@ static ig_status time_reads(double *best, ig_device *d, float *peak, const float
     ig_status s = d->ops->finish(d, err);
     for (int i = 0; !s && i < READ_PASSES; i++) {
         double start = ig_clock_seconds();
-        d->ops->peak(d, peak, x, READ_BYTES / sizeof *x);
+        d->ops->peak(d, peak, &(ig_floats){x, READ_BYTES / sizeof *x}, 1);
         s = d->ops->finish(d, err);
         double seconds = ig_clock_seconds() - start;
         if (i == 0 || seconds < *best) *best = seconds;

@@ -309,8 +309,8 @@ static void cpu_activate(ig_device *dev, float *gate, const float *up, size_t n)
     run_flat(dev, activate_task, gate, up, n);
 }
 
-static void cpu_peak(ig_device *dev, float *out, const float *x, size_t n) {
-    *out = ig_bits_f32(run_flat(dev, peak_task, NULL, x, n));
+static void cpu_peak(ig_device *dev, float *out, const ig_floats *x, int n_x) {
+    for (int i = 0; i < n_x; i++) out[i] = ig_bits_f32(run_flat(dev, peak_task, NULL, x[i].x, x[i].n));
 }
 
 static void cpu_copy(ig_device *dev, void *to, const void *from, size_t n_bytes) {

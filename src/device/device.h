@@ -112,6 +112,11 @@ typedef struct ig_attention {
     int begin, end; /* of IG_ROWS_IN_ORDER */
 } ig_attention;
 
+typedef struct ig_floats {
+    const float *x;
+    size_t n;
+} ig_floats;
+
 typedef struct ig_head_shape {
     int n_heads, n_kv_heads, head_dim;
     float scale;
@@ -266,9 +271,9 @@ typedef struct ig_device_ops {
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
     /* gate = silu(gate) * up; relu: up == NULL, gate = max(gate, 0). n floats. */
     void (*activate)(ig_device *d, float *gate, const float *up, size_t n);
-    /* The largest magnitude of n floats, to *out in memory of the host that the device has given; infinite or NaN if
-     * any is. */
-    void (*peak)(ig_device *d, float *out, const float *x, size_t n);
+    /* The largest magnitude of each of n_x arrays, to out [n_x] in memory of the host that the device has given;
+     * infinite or NaN if any is. */
+    void (*peak)(ig_device *d, float *out, const ig_floats *x, int n_x);
     /* n_jobs sequences of one layer in one go. */
     void (*attend)(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
     /* Adds to weights[head * stride + i] the softmax weights, summed over queries and the heads of the group, of rows

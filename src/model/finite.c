@@ -19,6 +19,8 @@
 /* Times a key, its frame's scale and the dimensions of a head, it is still below FLT_MAX. */
 static const float most_query = 1e25f;
 
+enum { MOST_PLACES = 3 /* that are looked at together: queries, keys and values */ };
+
 /* The number of the segment, from 1, that a row is of. */
 static int sequence_of(const forward *f, int row) {
     int s = 0;
@@ -60,7 +62,7 @@ static ig_status fail(const forward *f, const ig_looked_at *r, ig_error *err) {
 /* Looks at once. */
 static ig_status check(const forward *f, const ig_looked_at *r, ig_error *err) {
     float *peak = &f->b->peaks[f->b->most_looks];
-    f->dev->ops->peak(f->dev, peak, r->x, (size_t)r->n * (size_t)r->width);
+    f->dev->ops->peak(f->dev, peak, &(ig_floats){r->x, (size_t)r->n * (size_t)r->width}, 1);
     ig_status status = f->dev->ops->finish(f->dev, err);
     return status || *peak <= r->most ? status : fail(f, r, err);
 }
@@ -103,12 +105,17 @@ bool ig_forward_is_finite(const forward *f) {
     return n == b->n_looks;
 }
 
-/* Rows of the batch from one on: at once, or after the next wait. By then the residual stream may have gone on, but
- * what was not finite in it is not finite still. */
-static void check_batch(const forward *f, const ig_looked_at *r) {
+/* Rows of the batch from one on, in n places: at once, or after the next wait. By then the residual stream may have
+ * gone on, but what was not finite in it is not finite still. */
+static void check_batch(const forward *f, const ig_looked_at *r, int n) {
     ig_batch *b = f->b;
-    f->dev->ops->peak(f->dev, &b->peaks[b->n_looks], r->x, (size_t)r->n * (size_t)r->width);
-    b->looks[b->n_looks++] = *r;
+    ig_floats x[MOST_PLACES];
+    for (int i = 0; i < n; i++) {
+        x[i] = (ig_floats){r[i].x, (size_t)r[i].n * (size_t)r[i].width};
+        b->looks[b->n_looks + i] = r[i];
+    }
+    f->dev->ops->peak(f->dev, &b->peaks[b->n_looks], x, n);
+    b->n_looks += n;
     if (f->dev->ops->is_host) ig_forward_settle_checks(f);
 }
 
@@ -125,22 +132,26 @@ static ig_looked_at state(const forward *f, const char *where) {
 void ig_forward_check_embedding(const forward *f) {
     ig_looked_at r = state(f, "in the embedding of token");
     r.list = f->b->ids;
-    check_batch(f, &r);
+    check_batch(f, &r, 1);
 }
 
+/* A late pass asks only whether all is well: what is not finite in one layer still is so in the last one, or in the
+ * keys of a layer before. */
 void ig_forward_check_state(const forward *f, const char *where) {
+    if (f->step.is_late && f->step.layer < f->c->n_layers - 1) return;
     ig_looked_at r = state(f, where);
-    check_batch(f, &r);
+    check_batch(f, &r, 1);
 }
 
 void ig_forward_check_heads(const forward *f) {
     const ig_config *c = f->c;
     const ig_batch *b = f->b;
     int q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
-    const ig_looked_at of[] = {rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
-                               rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),
-                               rows_of(f, b->rows.v.dev, 0, kv, IG_KV_MOST, "in the values of layer")};
-    for (size_t i = 0; i < IG_COUNT(of); i++) check_batch(f, &of[i]);
+    const ig_looked_at of[MOST_PLACES] = {
+        rows_of(f, b->rows.q.dev, f->step.first_row, q, most_query, "in the queries of layer"),
+        rows_of(f, b->rows.k.dev, 0, kv, IG_KV_MOST, "in the keys of layer"),
+        rows_of(f, b->rows.v.dev, 0, kv, IG_KV_MOST, "in the values of layer")};
+    check_batch(f, of, MOST_PLACES);
 }
 
 ig_status ig_forward_check_logits(const forward *f, const ig_segment *seg, int first, int n, int row, ig_error *err) {

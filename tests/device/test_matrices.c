@@ -254,24 +254,28 @@ static void peaks(void **state) {
     (void)state;
     static const float odd[] = {0, -70, INFINITY, NAN};
     ig_device *g = devices[GPU];
-    float *a = ig_device_alloc(devices[CPU], IG_PLACE_HOST, 16 * sizeof *a),
-          *b = ig_device_alloc(g, IG_PLACE_HOST, 16 * sizeof *b);
-    b[9] = 1;
-    g->ops->peak(g, &b[9], NULL, 0);
+    float *a = ig_device_alloc(devices[CPU], IG_PLACE_HOST, 32 * sizeof *a),
+          *b = ig_device_alloc(g, IG_PLACE_HOST, 32 * sizeof *b);
+    b[20] = 1;
+    g->ops->peak(g, &b[20], &(ig_floats){NULL, 0}, 1);
     finish(GPU);
-    assert_true(b[9] == 0);
+    assert_true(b[20] == 0);
     for (int i = 0; i < 4; i++) {
-        both x = make_both(5000, 7);
-        x.host[4999 - i] = odd[i];
+        both x = make_both(i < 3 ? 5000 : 70000, 7); /* few, and many */
+        x.host[x.n - 1 - (size_t)i] = odd[i];
         put(&x);
-        devices[CPU]->ops->peak(devices[CPU], &a[i], x.on[CPU], x.n);
-        g->ops->peak(g, &b[i], x.on[GPU], x.n); /* several before the wait */
-        finish(GPU);
+        for (int d = 0; d < DEVICES; d++) {
+            ig_floats all[] = {
+                {x.on[d], x.n}, {x.on[d], 3}, {x.on[d] + 7, 1000}, {x.on[d] + 1, x.n - 1}, {x.on[d], 40}};
+            float *out = (d == GPU ? b : a) + 5 * i;
+            devices[d]->ops->peak(devices[d], out, all, 5);
+            finish(d);
+        }
         free_both(&x);
     }
-    assert_memory_equal(a, b, 4 * sizeof *a);
-    ig_device_free(devices[CPU], IG_PLACE_HOST, a, 16 * sizeof *a);
-    ig_device_free(g, IG_PLACE_HOST, b, 16 * sizeof *b);
+    assert_memory_equal(a, b, 20 * sizeof *a);
+    ig_device_free(devices[CPU], IG_PLACE_HOST, a, 32 * sizeof *a);
+    ig_device_free(g, IG_PLACE_HOST, b, 32 * sizeof *b);
 }
 
 static void memory(void **state) {

@@ -289,12 +289,14 @@ static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m,
         ig_cuda_halve(g->stream, g->act, x, m[0]->n_in, n_rows);
     else if (any)
         ig_cuda_quantise(g->stream, g->act, x, m[0]->n_in, n_rows);
-    for (int i = 0; i < n_m; i++) {
-        ig_matrix found = matrix_of(g, m[i]);
+    for (int i = 0, n; i < n_m; i += n) {
+        ig_matrix found[IG_CUDA_MATRICES] = {};
+        for (n = 0; i + n < n_m && n < IG_CUDA_MATRICES && m[i + n]->type == m[i]->type; n++)
+            found[n] = matrix_of(g, m[i + n]);
         if (few)
-            ig_cuda_matmul(g->stream, y[i], &found, ig_cuda_has_codes(m[i]) ? (const void *)g->act : x, n_rows);
+            ig_cuda_matmul(g->stream, y + i, found, n, ig_cuda_has_codes(found) ? (const void *)g->act : x, n_rows);
         else
-            ig_cuda_matmul_many(g->stream, y[i], &found, g->act, n_rows);
+            ig_cuda_matmul_many(g->stream, y + i, found, n, g->act, n_rows);
     }
     leave(g);
 }
@@ -330,11 +332,19 @@ static void gpu_activate(ig_device *d, float *gate, const float *up, size_t n) {
     leave(g);
 }
 
-static void gpu_peak(ig_device *d, float *out, const float *x, size_t n) {
+static void gpu_peak(ig_device *d, float *out, const ig_floats *x, int n_x) {
     gpu *g = enter(d);
-    note(g, cudaMemsetAsync(g->peak, 0, sizeof *g->peak, g->stream));
-    if (n) ig_cuda_peak(g->stream, g->peak, x, n);
-    note(g, cudaMemcpyAsync(out, g->peak, sizeof *out, cudaMemcpyDefault, g->stream));
+    for (int i = 0, n = 0; i < n_x; i += n, n = 0) {
+        while (i + n < n_x && n < IG_CUDA_PEAKS && x[i + n].n <= IG_CUDA_FEW) n++;
+        if (n) {
+            ig_cuda_peaks(g->stream, out + i, x + i, n);
+            continue;
+        }
+        note(g, cudaMemsetAsync(g->peak, 0, sizeof *g->peak, g->stream));
+        ig_cuda_peak(g->stream, g->peak, x + i);
+        note(g, cudaMemcpyAsync(out + i, g->peak, sizeof *out, cudaMemcpyDefault, g->stream));
+        n = 1;
+    }
     leave(g);
 }
 

@@ -25,12 +25,14 @@ static inline bool ig_cuda_has_codes(const ig_matrix *m) {
 
 /* Columns x [n_cols][n], n a multiple of 32, to 8 bits as IG_ACT_Q8 has them, in ig_gpu_act_bytes() each. */
 void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
-/* y[c][0..n_out) = m x[c] + bias. `x`: columns of floats, or for quantised types ig_cuda_quantise()'s. */
-void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x, int n_cols);
+enum { IG_CUDA_MATRICES = 3 };
+/* y[i][c][0..n_out) = m[i] x[c] + bias, for IG_CUDA_MATRICES matrices of one type at most. `x`: columns of floats, or
+ * for quantised types ig_cuda_quantise()'s. */
+void ig_cuda_matmul(cudaStream_t s, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols);
 /* The same columns to 16-bit floats, n of any size, in ig_gpu_half_bytes() each, and products with them: of prompts, on
  * tensor cores. */
 void ig_cuda_halve(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
-void ig_cuda_matmul_many(cudaStream_t s, float *y, const ig_matrix *m, const uint8_t *act, int n_cols);
+void ig_cuda_matmul_many(cudaStream_t s, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols);
 void ig_cuda_embed(cudaStream_t s, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
 
 /* ---- vector.cu: as the operations of device.h ---- */
@@ -41,8 +43,11 @@ void ig_cuda_rope(cudaStream_t s, float *x, const float *cs, int n_rot, bool adj
                   int head_dim);
 void ig_cuda_add(cudaStream_t s, float *y, const float *x, size_t n);
 void ig_cuda_activate(cudaStream_t s, float *gate, const float *up, size_t n);
-/* *peak, zero before, becomes the bits of the largest magnitude. */
-void ig_cuda_peak(cudaStream_t s, unsigned *peak, const float *x, size_t n);
+/* Of a few numbers the largest magnitudes of n_x arrays, IG_CUDA_PEAKS at most, to page-locked memory; of many *peak,
+ * zero before, becomes the bits of it. */
+enum { IG_CUDA_PEAKS = 4, IG_CUDA_FEW = 1 << 15 };
+void ig_cuda_peaks(cudaStream_t s, float *out, const ig_floats *x, int n_x);
+void ig_cuda_peak(cudaStream_t s, unsigned *peak, const ig_floats *x);
 
 /* ---- residency.cu ---- */
 

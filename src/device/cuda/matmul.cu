@@ -82,6 +82,11 @@ typedef struct product {
     int n_out, n_in, n_cols;
 } product;
 
+/* Of the same columns with matrices of one type and width: blocks of threads of the same z have the same one. */
+typedef struct products {
+    product of[IG_CUDA_MATRICES];
+} products;
+
 static __device__ __forceinline__ void put(const product *m, int row, int first, float *sum) {
     int lane = (int)threadIdx.x;
     for (int c = 0; c < COLUMNS; c += IG_SUMS) {
@@ -106,7 +111,8 @@ static __device__ __forceinline__ float multiply_part(const ig_part *p, const ui
 }
 
 template <int type, int block, int bytes>
-static __global__ void multiply_codes(product m) {
+static __global__ void multiply_codes(products all) {
+    const product m = all.of[blockIdx.z];
     int row = (int)(blockIdx.x * ROWS + threadIdx.y), first = (int)blockIdx.y * COLUMNS;
     if (row >= m.n_out) return;
     const uint8_t *w = m.w + (size_t)row * m.row_bytes;
@@ -121,7 +127,8 @@ static __global__ void multiply_codes(product m) {
 }
 
 template <int type, int block, int bytes>
-static __global__ void multiply_floats(product m) {
+static __global__ void multiply_floats(products all) {
+    const product m = all.of[blockIdx.z];
     int row = (int)(blockIdx.x * ROWS + threadIdx.y), first = (int)blockIdx.y * COLUMNS;
     if (row >= m.n_out) return;
     const uint8_t *w = m.w + (size_t)row * m.row_bytes;
@@ -188,7 +195,9 @@ static __device__ __forceinline__ void put_tile(const product *m, const float *s
 }
 
 template <numbers_fn numbers>
-static __global__ void multiply_many(product m) {
+static __global__ void multiply_many(products all) {
+    const product m = all.of[blockIdx.z];
+    if ((int)blockIdx.x * SIDE >= m.n_out) return;
     IG_SHARED(uint4, steps);
     uint16_t *columns = (uint16_t *)steps, *rows = columns + SIDE * STRIDE;
     int lane = (int)threadIdx.x, column = (int)threadIdx.y / 2 * WARP_SIDE, row = (int)threadIdx.y % 2 * WARP_SIDE;
@@ -251,8 +260,8 @@ static __global__ void embed_floats(lookup m) {
 /* ---- by type ---------------------------------------------------------------------------------- */
 
 typedef struct kernels {
-    void (*multiply)(product m);
-    void (*multiply_many)(product m);
+    void (*multiply)(products all);
+    void (*multiply_many)(products all);
     void (*embed)(lookup m);
 } kernels;
 
@@ -287,23 +296,41 @@ static kernels kernels_of(ig_type type) {
     return kernels{NULL, NULL, NULL};
 }
 
-static product product_of(float *y, const ig_matrix *m, const void *x, size_t stride, int n_cols) {
-    return product{
-        (const uint8_t *)m->w, m->row_bytes, m->bias, (const uint8_t *)x, stride, y, m->n_out, m->n_in, n_cols};
+/* Columns `stride` bytes apart; the largest matrix is *n_out rows. */
+static products products_of(int *n_out, float *const *y, const ig_matrix *m, int n_m, const void *x, size_t stride,
+                            int n_cols) {
+    products all = {};
+    *n_out = 0;
+    for (int i = 0; i < n_m; i++) {
+        all.of[i] = product{(const uint8_t *)m[i].w,
+                            m[i].row_bytes,
+                            m[i].bias,
+                            (const uint8_t *)x,
+                            stride,
+                            y[i],
+                            m[i].n_out,
+                            m[i].n_in,
+                            n_cols};
+        if (m[i].n_out > *n_out) *n_out = m[i].n_out;
+    }
+    return all;
 }
 
 static unsigned shares(int n, int each) { return (unsigned)((n + each - 1) / each); }
 
-void ig_cuda_matmul(cudaStream_t s, float *y, const ig_matrix *m, const void *x, int n_cols) {
+void ig_cuda_matmul(cudaStream_t s, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols) {
     size_t stride = ig_cuda_has_codes(m) ? ig_gpu_act_bytes(m->n_in) : (size_t)m->n_in * sizeof(float);
-    dim3 grid(shares(m->n_out, ROWS), shares(n_cols, COLUMNS)), block(IG_WARP, ROWS);
-    IG_LAUNCH(kernels_of(m->type).multiply, grid, block, 0, s, product_of(y, m, x, stride, n_cols));
+    int n_out;
+    products all = products_of(&n_out, y, m, n_m, x, stride, n_cols);
+    dim3 grid(shares(n_out, ROWS), shares(n_cols, COLUMNS), (unsigned)n_m), block(IG_WARP, ROWS);
+    IG_LAUNCH(kernels_of(m->type).multiply, grid, block, 0, s, all);
 }
 
-void ig_cuda_matmul_many(cudaStream_t s, float *y, const ig_matrix *m, const uint8_t *act, int n_cols) {
-    dim3 grid(shares(m->n_out, SIDE), shares(n_cols, SIDE)), block(IG_WARP, THREADS / IG_WARP);
-    IG_LAUNCH(kernels_of(m->type).multiply_many, grid, block, 2 * SIDE * STRIDE * sizeof(uint16_t), s,
-              product_of(y, m, act, ig_gpu_half_bytes(m->n_in), n_cols));
+void ig_cuda_matmul_many(cudaStream_t s, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols) {
+    int n_out;
+    products all = products_of(&n_out, y, m, n_m, act, ig_gpu_half_bytes(m->n_in), n_cols);
+    dim3 grid(shares(n_out, SIDE), shares(n_cols, SIDE), (unsigned)n_m), block(IG_WARP, THREADS / IG_WARP);
+    IG_LAUNCH(kernels_of(m->type).multiply_many, grid, block, 2 * SIDE * STRIDE * sizeof(uint16_t), s, all);
 }
 
 void ig_cuda_embed(cudaStream_t s, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {

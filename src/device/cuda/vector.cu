@@ -98,15 +98,35 @@ static __global__ void relu(float *x, size_t n) {
     for (size_t i = first_element(); i < n; i += stride()) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
 }
 
-/* The order of magnitudes is that of their bits, NaN above all. */
-static __global__ void find_peak(unsigned *peak, const float *x, size_t n) {
+/* The largest of the numbers that a warp takes. The order of magnitudes is that of their bits, NaN above all. */
+static __device__ __forceinline__ unsigned warp_peak(const float *x, size_t first, size_t step, size_t n) {
     unsigned top = 0;
-    for (size_t i = first_element(); i < n; i += stride()) {
+    for (size_t i = first; i < n; i += step) {
         unsigned bits = __float_as_uint(x[i]) & 0x7fffffffu;
         top = bits > top ? bits : top;
     }
-    top = ig_warp_max(top);
+    return ig_warp_max(top);
+}
+
+static __global__ void find_peak(unsigned *peak, const float *x, size_t n) {
+    unsigned top = warp_peak(x, first_element(), stride(), n);
     if (threadIdx.x % IG_WARP == 0) atomicMax(peak, top);
+}
+
+typedef struct arrays {
+    ig_floats of[IG_CUDA_PEAKS];
+} arrays;
+
+/* A block of threads is an array. */
+static __global__ void find_peaks(float *out, arrays all) {
+    IG_SHARED(unsigned, tops); /* [warps] */
+    const ig_floats *x = &all.of[blockIdx.x];
+    unsigned top = warp_peak(x->x, threadIdx.x, blockDim.x, x->n);
+    if (threadIdx.x % IG_WARP == 0) tops[threadIdx.x / IG_WARP] = top;
+    __syncthreads();
+    if (threadIdx.x) return;
+    for (unsigned i = 1; i < blockDim.x / IG_WARP; i++) top = tops[i] > top ? tops[i] : top;
+    out[blockIdx.x] = __uint_as_float(top);
 }
 
 void ig_cuda_add(cudaStream_t s, float *y, const float *x, size_t n) {
@@ -120,6 +140,18 @@ void ig_cuda_activate(cudaStream_t s, float *gate, const float *up, size_t n) {
         IG_LAUNCH(relu, dim3(blocks_for(n)), dim3(THREADS), 0, s, gate, n);
 }
 
-void ig_cuda_peak(cudaStream_t s, unsigned *peak, const float *x, size_t n) {
-    IG_LAUNCH(find_peak, dim3(blocks_for(n)), dim3(THREADS), 0, s, peak, x, n);
+void ig_cuda_peak(cudaStream_t s, unsigned *peak, const ig_floats *x) {
+    IG_LAUNCH(find_peak, dim3(blocks_for(x->n)), dim3(THREADS), 0, s, peak, x->x, x->n);
+}
+
+void ig_cuda_peaks(cudaStream_t s, float *out, const ig_floats *x, int n_x) {
+    const size_t most = 512 / IG_WARP;
+    arrays all = {};
+    size_t warps = 1;
+    for (int i = 0; i < n_x; i++) {
+        size_t own = (x[i].n + IG_WARP - 1) / IG_WARP;
+        all.of[i] = x[i];
+        warps = own < warps ? warps : own < most ? own : most;
+    }
+    IG_LAUNCH(find_peaks, dim3((unsigned)n_x), dim3((unsigned)warps * IG_WARP), warps * sizeof(unsigned), s, out, all);
 }
