@@ -207,8 +207,10 @@ static void publish(ig_scheduler *c, bool has_stepped, double seconds) {
     ig_cache_stats cache;
     double now = ig_clock_seconds();
     bool observes = c->n_running == 0 || now - c->observed >= observe_seconds;
-    if (observes) {
+    if (observes) { /* not with the lock: a step whose callback waits for that may have the model's turn */
         ig_cache_get_stats(c->cache, &cache);
+        for (int i = 0; i < c->n_running; i++)
+            ig_session_get_stats(c->running[i]->session, &c->running[i]->result.stats);
         c->observed = now;
     }
     pthread_mutex_lock(&c->lock);
@@ -230,14 +232,9 @@ static void publish(ig_scheduler *c, bool has_stepped, double seconds) {
                                   .n_prompt = r->o.n_ids,
                                   .n_held = r->session->n_tokens,
                                   .n_tokens = r->answer.n_tokens,
-                                  .kv_bytes = p->request == r->number ? p->kv_bytes : 0,
-                                  .disk_bytes = p->request == r->number ? p->disk_bytes : 0};
+                                  .kv_bytes = r->result.stats.kv_bytes,
+                                  .disk_bytes = r->result.stats.disk_bytes};
         memccpy(p->policy, r->session->options.cache.policy, 0, sizeof p->policy - 1);
-        if (!observes) continue;
-        ig_session_stats st;
-        ig_session_get_stats(r->session, &st);
-        p->kv_bytes = st.kv_bytes;
-        p->disk_bytes = st.disk_bytes;
     }
     pthread_mutex_unlock(&c->lock);
 }

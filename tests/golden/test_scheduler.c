@@ -314,6 +314,35 @@ static void cancels(void **state) {
     ig_scheduler_close(scheduler);
 }
 
+/* A sink holds up the steps of all sessions of the model, and asks meanwhile. */
+static bool ask_for_stats(void *user, int first, int n_rows, const float *logits) {
+    (void)first, (void)n_rows, (void)logits;
+    ig_scheduler_place place;
+    ig_scheduler_get_stats(scheduler, user);
+    return !ig_scheduler_get_place(scheduler, 0, &place);
+}
+
+static void a_sink_may_ask(void **state) {
+    (void)state;
+    open_scheduler(1, 64, 8, 0.1);
+    ig_session_options o = ig_session_defaults();
+    ig_scheduler_stats st = {0};
+    ig_error err = {0};
+    o.n_ctx = 8;
+    o.n_batch = 8;
+    ig_session *s = open_session(&o);
+    asked *a = ask(1, 8, 500);
+    submit(a);
+    while (st.n_ended < 1) {
+        expect_ok(ig_session_cut(s, 0, &err), &err);
+        expect_ok(ig_session_sync_logits(s, a->prompt, 2, ask_for_stats, &st, &err), &err);
+    }
+    wait_for(1);
+    ig_session_close(s);
+    done(a);
+    ig_scheduler_close(scheduler);
+}
+
 /* ---- a disk tier that is short ---------------------------------------------------------------- */
 
 static const char *const policies[] = {"infinigen", "full", "quest", "window", "infinigen-osdi24"};
@@ -456,6 +485,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(pieces, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(fair, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(cancels, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(a_sink_may_ask, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(waits_for_room, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(leaves_ram, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(room_is_the_context, open_tiny_and_folder, close_tiny_and_folder),
