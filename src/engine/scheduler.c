@@ -260,10 +260,11 @@ static void make_step(ig_scheduler *c) {
 static void commit(ig_scheduler *c, bool is_idle) {
     double now = ig_clock_seconds();
     if (!c->is_dirty || (!is_idle && now - c->committed < commit_seconds)) return;
-    ig_error err = {0};
-    if (c->o.session.cache.store_path && ig_cache_commit(c->cache, &err) && strcmp(err.text, c->failure.text) != 0) {
-        ig_log(c->model->ctx, IG_LOG_ERROR, "%s", err.text);
-        c->failure = err;
+    if (c->cache->keeper.has_put) {
+        ig_error err;
+        bool fails = ig_cache_commit(c->cache, &err);
+        if (fails && !c->is_failing) ig_log(c->model->ctx, IG_LOG_ERROR, "%s", err.text);
+        c->is_failing = fails;
     }
     c->is_dirty = false;
     c->committed = now;

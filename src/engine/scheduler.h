@@ -80,7 +80,7 @@ struct ig_scheduler {
     double answer_seconds;      /* that a token of an answer took in the last step without prompts */
     double committed, observed; /* when the store was last made safe; statistics of the cache taken */
     bool is_dirty;              /* something for the store was computed since */
-    ig_error failure;           /* of a commit, told last: a disk that stays full is no news */
+    bool is_failing;            /* the latest commit did, which has been told: a disk that stays full is no news */
 };
 
 #endif

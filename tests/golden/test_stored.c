@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -43,7 +44,7 @@ int fdatasync(int fd) {
     return fails ? -1 : (int)syscall(SYS_fdatasync, fd);
 }
 
-static time_t ahead; /* seconds, of the clock that only goes on: likewise */
+static _Atomic time_t ahead; /* seconds, of the clock that only goes on: likewise */
 
 int clock_gettime(clockid_t clock, struct timespec *t) {
     int result = (int)syscall(SYS_clock_gettime, clock, t);
@@ -364,6 +365,77 @@ static void a_commit_that_failed(void **state) {
     assert_int_equal(n_warnings, 0);
 }
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+
+/* One token of an answer, after whose prompt a scheduler commits. */
+typedef struct asked {
+    bool fails; /* the commit */
+    bool has_ended;
+    int n_warnings; /* before it */
+} asked;
+
+static void on_token(void *user, const ig_request_token *token) {
+    asked *a = user;
+    (void)token;
+    a->n_warnings = n_warnings;
+    ahead += 60;
+    if (a->fails) sync_fails = true;
+}
+
+static void on_end(void *user, const ig_request_result *result) {
+    asked *a = user;
+    pthread_mutex_lock(&lock);
+    a->has_ended = true;
+    pthread_cond_signal(&changed);
+    pthread_mutex_unlock(&lock);
+    assert_int_equal(result->n_tokens, 1);
+}
+
+/* What was told of the commits before. */
+static int ask(ig_scheduler *scheduler, int seed, int n, bool fails) {
+    int32_t ids[N_CTX];
+    asked a = {.fails = fails};
+    ig_request *request;
+    ig_request_options o = ig_request_defaults();
+    ig_error err = {0};
+    fill(ids, seed, n);
+    o.ids = ids;
+    o.n_ids = n;
+    o.generate.n_predict = 1;
+    o.generate.ignore_end = true;
+    o.on_token = on_token;
+    o.on_end = on_end;
+    o.user = &a;
+    expect_ok(ig_scheduler_submit(&request, NULL, scheduler, &o, 1, &err), &err);
+    pthread_mutex_lock(&lock);
+    while (!a.has_ended) pthread_cond_wait(&changed, &lock);
+    pthread_mutex_unlock(&lock);
+    ig_request_close(request);
+    return a.n_warnings;
+}
+
+/* That a scheduler's commits fail is told once, until one does not. A short prompt is nothing that is stored. */
+static void commits_that_fail_are_told_once(void **state) {
+    static const variant v = {"infinigen", "f16", false};
+    enum { SHORT = 8, LONG = 100 };
+    ig_scheduler_options o = ig_scheduler_defaults();
+    ig_scheduler *scheduler;
+    ig_error err = {0};
+    (void)state;
+    o.session = options_of(&v);
+    o.session.cache.store_path = store;
+    expect_ok(ig_scheduler_open(&scheduler, model, &o, &err), &err);
+    ask(scheduler, 1, LONG, true);
+    assert_int_equal(ask(scheduler, 2, SHORT, false), 1);
+    ask(scheduler, 3, LONG, true);
+    assert_int_equal(ask(scheduler, 4, SHORT, false), 1);
+    ask(scheduler, 5, LONG, false);
+    assert_int_equal(ask(scheduler, 6, LONG, true), 1);
+    assert_int_equal(ask(scheduler, 7, SHORT, false), 2);
+    ig_scheduler_close(scheduler);
+}
+
 /* ---- notes ------------------------------------------------------------------------------- */
 
 static void expect_note(ig_cache *c, const char *name, const char *wanted) {
@@ -561,6 +633,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(what_ram_serves_stays, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_commit_keeps, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_commit_that_failed, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(commits_that_fail_are_told_once, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(notes_stay, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_damaged_note_is_none, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_salt_is_kept, empty_store, empty_store),
