@@ -392,7 +392,7 @@ void ig_session_get_stats(const ig_session *s, ig_session_stats *out) {
         .block_share = q->n_fetched ? q->block_sum / (double)q->n_fetched : 1,
         .n_audits = q->audit.n,
         .mass_mean = q->audit.n ? q->audit.sum / (double)q->audit.n : 0,
-        .mass_p1 = first_percentile(&q->audit),
+        .mass_p1 = q->audit.n ? first_percentile(&q->audit) : 0,
         .cosine_mean = audit_mean(&q->audit, q->audit.cosine),
         .output_cosine_mean = audit_mean(&q->audit, q->audit.output_cosine),
         .needed_mean = audit_mean(&q->audit, q->audit.needed),

@@ -87,6 +87,7 @@ static void full_up_to_512_entries(void **state) {
         put(sparse, ids, from);
         cross(full, sparse, &u, from);
         assert_true(stats(sparse).n_audits > 0 && stats(sparse).mass_mean < 1);
+        assert_true(stats(full).n_audits == 0 && stats(full).mass_p1 == 0);
         ig_session_close(full);
         ig_session_close(sparse);
     }
