@@ -102,7 +102,9 @@ ig_status ig_answer_next(ig_answer *a, int32_t *id, bool *has_ended, ig_error *e
 
 void ig_answer_finish(ig_answer *a) {
     char text[IG_TOKEN_BYTES_MAX];
-    if (a->finish == IG_FINISH_STOP) return;
-    if (!a->no_replacement) push_text(a, text, ig_detok_flush(&a->detok, text, sizeof text));
-    show(a, a->n_held);
+    if (a->finish == IG_FINISH_STOP || a->is_interrupted) return;
+    if (!a->no_replacement && push_text(a, text, ig_detok_flush(&a->detok, text, sizeof text)))
+        a->finish = IG_FINISH_STOP;
+    else
+        show(a, a->n_held);
 }

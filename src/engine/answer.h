@@ -40,7 +40,7 @@ bool ig_answer_is_full(const ig_answer *a);
 /* Takes a token from the session's logits and shows its text. Either the answer has ended, or the token is to be
  * appended to the session. */
 ig_status ig_answer_next(ig_answer *a, int32_t *id, bool *has_ended, ig_error *err);
-/* Shows what was held back, unless a stop string ended the answer. */
+/* Shows what was held back, unless a stop string ended the answer, or what is left of a character completes one. */
 void ig_answer_finish(ig_answer *a);
 
 #endif

@@ -139,6 +139,15 @@ def test_run_stop_and_system(program, model):
     assert with_system["tokens_prompt"] != without["tokens_prompt"]
 
 
+def test_run_stop_at_a_cut_character(program, model):
+    """What stands at the end for a character whose rest did not come is text, too."""
+    lead = program("tokenize", "-m", model, "--ids", "-p", "\U0001f999")[1].split()[0].decode()
+    args = ["run", "-m", model, "--raw", "-p", "One", "--logit-bias", f"{lead}+1000", "-n", "1", "--json"]
+    assert json.loads(program(*args)[1])["text"] == "\ufffd"
+    report = json.loads(program(*args, "--stop", "\ufffd")[1])
+    assert report["finish"] == "stop" and report["text"] == ""
+
+
 def test_run_context_limit(program, model):
     status, out, err = program("run", "-m", model, "--raw", "-p", TEXT, "-c", "64")
     assert status == 1 and out == b""
