@@ -919,7 +919,8 @@ IG_API ig_status ig_scheduler_submit(ig_request **out, size_t *refused, ig_sched
                                      const ig_request_options *requests, size_t n, ig_error *err);
 /* From any thread: the request ends, within one step, with IG_FINISH_INTERRUPTED if it has not ended yet. */
 IG_API void ig_request_cancel(ig_request *request);
-/* Cancels it, waits until it has ended, and frees it. Before its scheduler is closed. */
+/* Cancels it, waits until it has ended, and frees it. Before its scheduler is closed, and not in a callback within a
+ * step of the same model (ig_logits_fn, ig_cache_trace_fn): it would wait for the end of that step. */
 IG_API void ig_request_close(ig_request *request);
 
 typedef struct ig_scheduler_stats {
