@@ -180,7 +180,9 @@ static ig_status put_added(ig_tokenizer *t, const ig_added_list *added, const ch
                            (long long)a->id);
         if (t->vocab.tokens[a->id].kind == IG_TOKEN_UNKNOWN) continue;
         int flags = (a->flags & ~IG_TOKEN_NORMALIZED) | (t->vocab.tokens[a->id].flags & IG_TOKEN_MODEL);
-        if (!ig_vocab_put(&t->vocab, (int32_t)a->id, a->text.data, a->text.size, a->kind, flags))
+        bool is_byte = t->vocab.tokens[a->id].kind == IG_TOKEN_BYTE; /* which it stays */
+        if (!ig_vocab_put(&t->vocab, (int32_t)a->id, a->text.data, a->text.size, is_byte ? IG_TOKEN_BYTE : a->kind,
+                          flags))
             return ig_fail(err, IG_E_LIMIT, "%s: no room for added token %lld", path, (long long)a->id);
     }
     return IG_OK;

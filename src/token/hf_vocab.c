@@ -135,14 +135,15 @@ static ig_status put_added_token(ig_tokenizer *t, const json_t *vocab, const ig_
     if (known ? json_integer_value(known) != a->id : old->kind != IG_TOKEN_HOLE)
         return ig_fail(at.err, IG_E_FORMAT, "%s: added token '%.64s': its id %lld is not the vocabulary's", at.path,
                        a->text.data, (long long)a->id);
-    int flags = a->flags;
+    ig_text text = ig_vocab_text(&t->vocab, (int32_t)a->id);
+    if ((old->flags & IG_TOKEN_MODEL) && (text.size != a->text.size || memcmp(text.data, a->text.data, text.size) != 0))
+        return ig_fail(at.err, IG_E_UNSUPPORTED,
+                       "%s: added token '%.64s' is also how the vocabulary writes other bytes", at.path, a->text.data);
+    /* It stays within reach of merges, and stands for its byte. */
+    int flags = a->flags | (old->flags & IG_TOKEN_MODEL);
     /* Metaspace is a pre_tokenizer: added tokens are looked for before its blanks are written. */
     if (t->sentencepiece && t->prefix_once) flags &= ~IG_TOKEN_NORMALIZED;
-    /* It stays within reach of merges if it is written the same either way. */
-    ig_text text = ig_vocab_text(&t->vocab, (int32_t)a->id);
-    if ((old->flags & IG_TOKEN_MODEL) && text.size == a->text.size && memcmp(text.data, a->text.data, text.size) == 0)
-        flags |= IG_TOKEN_MODEL;
-    return put_text(t, (int32_t)a->id, a->text, a->kind, flags, at);
+    return put_text(t, (int32_t)a->id, a->text, old->kind == IG_TOKEN_BYTE ? IG_TOKEN_BYTE : a->kind, flags, at);
 }
 
 ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list *added, int64_t max_id,

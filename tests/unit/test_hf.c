@@ -60,6 +60,10 @@ static void test_byte_fallback(void **state) {
     CHECK(LLAMA MODEL("\"unk_token\": \"<unk>\", \"byte_fallback\": true, ", VOCAB, ""), {"az", "2 3 1 "});
     CHECK(LLAMA MODEL("\"unk_token\": \"<unk>\", \"byte_fallback\": false, ", VOCAB, ""), {"az", "2 3 0 "});
     CHECK(LLAMA MODEL("\"unk_token\": \"<unk>\", ", VOCAB, ""), {"az", "2 3 0 "});
+    /* Also if they are added as well. */
+    CHECK(LLAMA ADDED("{\"id\": 1, \"content\": \"<0x7A>\", \"special\": true}")
+              MODEL("\"unk_token\": \"<unk>\", \"byte_fallback\": true, ", VOCAB, ""),
+          {"az", "2 3 1 "}, {"a<0x7A>", "2 3 1 "});
 #undef VOCAB
 }
 
@@ -80,6 +84,20 @@ static void test_normalized(void **state) {
           {"<t>", "6 "}, {"a<t>", "1 2 3 4 5 "}, {"a <t>a", "1 2 6 2 "});
 }
 
+/* What a token of the vocabulary stands for is not what its letters say. */
+static void test_added_letters(void **state) {
+    (void)state;
+    static const char json[] =
+        BYTELEVEL("null") ADDED("{\"id\": 1, \"content\": \"\xc3\xa9\"}") MODEL("", "\"a\": 0, \"\xc3\xa9\": 1", "");
+    temp_dir d = temp_dir_open();
+    ig_tokenizer *t;
+    ig_error err;
+    temp_dir_write(&d, "tokenizer.json", json, sizeof json - 1);
+    assert_int_equal(ig_tokenizer_from_hf(&t, d.path, &err), IG_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "added token '\xc3\xa9'"));
+    temp_dir_close(&d);
+}
+
 /* Of two equal merges the last one counts. */
 static void test_equal_merges(void **state) {
     (void)state;
@@ -91,6 +109,6 @@ static void test_equal_merges(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_byte_fallback), cmocka_unit_test(test_normalized),
-                                       cmocka_unit_test(test_equal_merges)};
+                                       cmocka_unit_test(test_added_letters), cmocka_unit_test(test_equal_merges)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

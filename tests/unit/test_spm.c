@@ -204,7 +204,8 @@ static void test_config_beside(void **state) {
     (void)state;
     static const char config[] =
         "{\"add_bos_token\": false, \"eos_token\": {\"content\": \"<end>\"}, \"added_tokens_decoder\": "
-        "{\"0\": {\"content\": \"<unk>\", \"special\": true}, \"15\": {\"content\": \"<end>\", \"special\": true}}}";
+        "{\"0\": {\"content\": \"<unk>\", \"special\": true}, \"4\": {\"content\": \"<0xA9>\"}, \"15\": {\"content\": "
+        "\"<end>\", \"special\": true}}}";
     temp_dir d = temp_dir_open();
     model m = make_model();
     write_model(&d, &m);
@@ -214,6 +215,7 @@ static void test_config_beside(void **state) {
     assert_int_equal(ig_tokenizer_eos(t), 15);
     assert_true(ig_tokenizer_is_end(t, 15) && !ig_tokenizer_adds_bos(t));
     check_ids(t, "a<end>", 3, IDS(10, 15));
+    check_ids(t, "\xc3\xa9", 0, IDS(5, 3, 4)); /* a byte's token that is added is still the byte's */
     ig_tokenizer_close(t);
     temp_dir_close(&d);
 }
