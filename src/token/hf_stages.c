@@ -119,7 +119,7 @@ static ig_status read_metaspace(stages *s, const json_t *stage) {
     if (!status) status = ig_json_bool(stage, "add_prefix_space", &prefix, s->at);
     if (status) return status;
     if (!is(blank, IG_BLANK)) return ig_json_fail(s->at, "Metaspace with another replacement than U+2581");
-    t->sentencepiece = t->prefix_once = true;
+    t->sentencepiece = t->prefix_once = t->blanks_last = t->added_are_normal = true;
     t->cut_every_blank = split;
     t->prefix = is(scheme, "never") || (!scheme.data && !prefix) ? IG_PREFIX_NEVER
                 : is(scheme, "first")                            ? IG_PREFIX_FIRST

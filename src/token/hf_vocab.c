@@ -140,10 +140,8 @@ static ig_status put_added_token(ig_tokenizer *t, const json_t *vocab, const ig_
         return ig_fail(at.err, IG_E_UNSUPPORTED,
                        "%s: added token '%.64s' is also how the vocabulary writes other bytes", at.path, a->text.data);
     /* It stays within reach of merges, and stands for its byte. */
-    int flags = a->flags | (old->flags & IG_TOKEN_MODEL);
-    /* Metaspace is a pre_tokenizer: added tokens are looked for before its blanks are written. */
-    if (t->sentencepiece && t->prefix_once) flags &= ~IG_TOKEN_NORMALIZED;
-    return put_text(t, (int32_t)a->id, a->text, old->kind == IG_TOKEN_BYTE ? IG_TOKEN_BYTE : a->kind, flags, at);
+    return put_text(t, (int32_t)a->id, a->text, old->kind == IG_TOKEN_BYTE ? IG_TOKEN_BYTE : a->kind,
+                    a->flags | (old->flags & IG_TOKEN_MODEL), at);
 }
 
 ig_status ig_hf_vocab(ig_tokenizer *t, const json_t *vocab, const ig_added_list *added, int64_t max_id,

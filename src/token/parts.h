@@ -27,6 +27,7 @@ struct ig_tokenizer {
     ig_pretoken pretoken;
     bool byte_fallback;   /* of a tokenizer.json: tokens written <0x0A> stand for bytes, else they are like others */
     bool sentencepiece;   /* blanks are written U+2581, words are not split by expressions */
+    bool blanks_last;     /* sentencepiece: only after both searches for added tokens */
     bool cut_every_blank; /* sentencepiece: a word begins at every blank */
     bool cut_at_blank;    /* sentencepiece: no token goes on over a blank, so words may be cut there */
     bool prefix_once;     /* no second blank before text that begins with one */

@@ -125,12 +125,11 @@ static ig_status encode_stage(encoder *e, const char *text, size_t n, bool norma
         ig_match_hit hit = ig_match_next(m, &t->vocab, text, n, at, e->special);
         const char *part = text + at;
         size_t size = hit.start - at;
-        if (size && normalized) {
-            s = t->sentencepiece ? encode_escaped(e, part, size) : encode_bytewise(e, part, size);
-        } else if (size) {
-            s = normalize(e, &part, &size);
-            if (!s) s = encode_stage(e, part, size, true);
-        }
+        if (size && normalized == t->blanks_last) s = normalize(e, &part, &size);
+        if (size && !s)
+            s = !normalized        ? encode_stage(e, part, size, true)
+                : t->sentencepiece ? encode_escaped(e, part, size)
+                                   : encode_bytewise(e, part, size);
         if (hit.id >= 0 && !s) {
             ig_ids_add(e->out, hit.id);
             s = ig_ids_check(e->out, e->err);

@@ -22,6 +22,9 @@
     "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}]}, "
 #define BYTELEVEL(normalizer) \
     "{\"normalizer\": " normalizer ", \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, "
+#define METASPACE                                                                                           \
+    "{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\xe2\x96\x81\", \"prepend_scheme\": " \
+    "\"always\"}, "
 #define ADDED(tokens) "\"added_tokens\": [" tokens "], "
 #define MODEL(fields, vocab, merges) \
     "\"model\": {\"type\": \"BPE\", " fields "\"vocab\": {" vocab "}, \"merges\": [" merges "]}}"
@@ -82,6 +85,12 @@ static void test_normalized(void **state) {
     CHECK(LLAMA ADDED("{\"id\": 6, \"content\": \"<t>\", \"normalized\": true}")
               MODEL("", "\"<unk>\": 0, \"\xe2\x96\x81\": 1, \"a\": 2, \"<\": 3, \"t\": 4, \">\": 5", ""),
           {"<t>", "6 "}, {"a<t>", "1 2 3 4 5 "}, {"a <t>a", "1 2 6 2 "});
+    /* Metaspace writes its blanks after both searches. */
+    CHECK(METASPACE ADDED("{\"id\": 3, \"content\": \"aaa\", \"normalized\": true}, "
+                          "{\"id\": 4, \"content\": \"na\", \"normalized\": false}, "
+                          "{\"id\": 5, \"content\": \" n\", \"normalized\": true}")
+              MODEL("", "\"\xe2\x96\x81\": 0, \"a\": 1, \"n\": 2", ""),
+          {"aaana", "3 4 "}, {"naaaa", "4 3 "}, {"a na", "0 1 0 4 "}, {"a n", "0 1 5 "});
 }
 
 /* What a token of the vocabulary stands for is not what its letters say. */
