@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 
+import pytest
+
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
@@ -31,6 +33,34 @@ def test_needles():
         place = passage.index(q["answer"]) / len(passage)
         assert abs(place - q["depth"]) < 0.15
     assert script(f"{ROOT}/bench/needles", *args).stdout == out
+
+
+@pytest.mark.parametrize("words, said", [
+    (["bench/needles", "NONE"], "needles: "), (["bench/needles", "--words", "9,999999", "LICENSE"], "words are too few for a passage of 999999"),
+    (["bench/compare", "--llama-bench", "NONE", "LICENSE"], "compare: "), (["bench/serve", "--llama-server", "NONE", "LICENSE"], "serve: "),
+    (["bench/compare", "--llama-bench", "true", "--infinigen", "NONE", "NONE"], "compare: ")])
+def test_what_a_bench_lacks_is_said_in_a_line(words, said, tmp_path):
+    path, *args = [{"NONE": tmp_path / "none", "LICENSE": f"{ROOT}/LICENSE"}.get(word, word) for word in words]
+    done = script(f"{ROOT}/{path}", *args)
+    assert done.returncode == 1 and said in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
+
+
+def test_a_server_that_fails_does_not_leave_the_other(tmp_path):
+    other = tmp_path / "llama-server"
+    other.write_text(f"""#!{sys.executable}
+import http.server, os, sys
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+open({str(tmp_path / "pid")!r}, "w").write(str(os.getpid()))
+http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+""")
+    other.chmod(0o755)
+    done = script(f"{ROOT}/bench/serve", "--llama-server", other, "--infinigen", "/bin/false", f"{ROOT}/LICENSE")
+    assert done.returncode == 1 and "/bin/false serve" in done.stderr
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
 def test_the_picture_is_that_of_the_table():
