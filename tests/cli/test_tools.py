@@ -63,6 +63,19 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
         os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
+@pytest.mark.parametrize("lengths, tests", [("-p 8 -n 2", ["prompt 8", "generate 2"]), ("-p 8 -n 0", ["prompt 8"]),
+                                            ("-p 0 -n 2", ["generate 2"])])
+def test_compare(lengths, tests, tmp_path):
+    ours = os.path.abspath(os.environ["INFINIGEN"])
+    other = tmp_path / "llama-bench"
+    other.write_text(f'#!/bin/sh\nexec "{ours}" bench "$@"\n')
+    other.chmod(0o755)
+    done = script(f"{ROOT}/bench/compare", "--llama-bench", other, "--infinigen", ours, "-r", 1, *lengths.split(),
+                  f"{ROOT}/tests/golden/models/llama31")
+    rows = [line.split(" | ") for line in done.stdout.splitlines()[4:]]
+    assert done.returncode == 0 and [row[1] for row in rows] == tests + ["peak memory, MB"], done.stderr
+
+
 def test_the_picture_is_that_of_the_table():
     with open(f"{ROOT}/docs/quality.svg", encoding="utf-8") as f:
         assert f.read() == script(f"{ROOT}/tools/plot_quality.py").stdout
