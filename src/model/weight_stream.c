@@ -50,7 +50,7 @@ static ig_status copy_group(ig_weight_stream *s, const ig_weight_group *g, uint8
         if (status) return status;
         g->places[i].matrix->w = bytes;
         *at += g->places[i].span.room;
-        loading->done += g->places[i].span.bytes;
+        loading->done += g->places[i].span.room;
         if (loading->progress && loading->progress(loading->user, loading->done, loading->total))
             return ig_fail(err, IG_E_INTERRUPTED, "loading was interrupted");
     }
@@ -61,7 +61,9 @@ static ig_status copy_group(ig_weight_stream *s, const ig_weight_group *g, uint8
 static ig_status copy_residents(ig_weight_stream *s, ig_weights *w, uint8_t **at, const ig_weight_stream_options *o,
                                 ig_error *err) {
     bool is_tied = w->head.w == w->embed.w;
-    ig_loading loading = {.progress = o->progress, .user = o->progress_user, .total = s->plan.bytes};
+    ig_loading loading = {.progress = o->progress,
+                          .user = o->progress_user,
+                          .total = s->plan.bytes - IG_WEIGHT_SLOTS * s->plan.slot_bytes};
     ig_status status = copy_group(s, &s->plan.others, at, &loading, err);
     for (int i = 0; i < s->plan.n_layers && !status; i++)
         if (!ig_weight_plan_streams(&s->plan, i)) status = copy_group(s, &s->plan.layers[i], at, &loading, err);

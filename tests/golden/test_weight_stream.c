@@ -114,6 +114,29 @@ static void too_little_is_refused(void **state) {
     close_tiny(NULL);
 }
 
+static bool note_progress(void *user, uint64_t done, uint64_t total) {
+    uint64_t *told = user;
+    told[0] = done, told[1] = total;
+    return done > total;
+}
+
+static void loading_is_told_to_its_end(void **state) {
+    (void)state;
+    open_tiny(TINY_LLAMA, 2);
+    const uint64_t rams[] = {0, least_of(TINY_LLAMA), 64 << 20};
+    for (int r = 0; r < 3; r++) {
+        uint64_t told[2] = {0};
+        ig_error err = {0};
+        ig_model *m;
+        ig_model_options o = {.weights_ram = rams[r], .progress = note_progress, .progress_user = told};
+        expect_ok(ig_model_open(&m, ctx, TINY_LLAMA, &o, &err), &err);
+        assert_true(told[0] > 0);
+        assert_int_equal(told[0], told[1]);
+        ig_model_close(m);
+    }
+    close_tiny(NULL);
+}
+
 /* Sequences that fail, one by one and all, and then go on. */
 static void passes_that_end_early(void **state) {
     (void)state;
@@ -164,6 +187,7 @@ int main(void) {
         MODEL("opt"),
         MODEL("opt-350m-like"),
         cmocka_unit_test(too_little_is_refused),
+        cmocka_unit_test(loading_is_told_to_its_end),
         cmocka_unit_test(passes_that_end_early),
         cmocka_unit_test(a_file_that_is_cut_short_ends_the_step),
     };
