@@ -10,6 +10,8 @@
 #ifndef IG_FORMAT_GGUF_H
 #define IG_FORMAT_GGUF_H
 
+#include <string.h>
+
 #include "base/file.h"
 #include "format/tensor.h"
 
@@ -36,6 +38,14 @@ typedef struct ig_text { /* a view: not NUL-terminated */
     const char *data;
     size_t size;
 } ig_text;
+
+static inline bool ig_text_equal(ig_text a, ig_text b) {
+    return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);
+}
+
+static inline bool ig_text_is(ig_text text, const char *wanted) {
+    return ig_text_equal(text, (ig_text){wanted, strlen(wanted)});
+}
 
 typedef struct ig_gguf_value {
     const char *key; /* NUL-terminated */

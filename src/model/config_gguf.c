@@ -132,10 +132,6 @@ static void check_keys(reader *r) {
     }
 }
 
-static bool text_is(ig_text text, const char *wanted) {
-    return text.size == strlen(wanted) && memcmp(text.data, wanted, text.size) == 0;
-}
-
 static const family *find_family(reader *r) {
     ig_text name = {"", 0}, type = {"model", 5};
     bool found = ig_gguf_string(r->g, "general.architecture", &name, &r->status, r->err);
@@ -143,12 +139,12 @@ static const family *find_family(reader *r) {
     if (r->status) return NULL;
     if (!found) {
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key 'general.architecture' is missing", r->path);
-    } else if (!text_is(type, "model")) {
+    } else if (!ig_text_is(type, "model")) {
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key 'general.type' is '%.*s', not a model", r->path,
                             (int)(type.size < 40 ? type.size : 40), type.data);
     } else {
         for (size_t i = 0; i < IG_COUNT(families); i++)
-            if (text_is(name, families[i].name)) return &families[i];
+            if (ig_text_is(name, families[i].name)) return &families[i];
         r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: architecture '%.*s' is not supported", r->path,
                             (int)(name.size < 40 ? name.size : 40), name.data);
     }
@@ -197,10 +193,10 @@ static void read_scaling(reader *r, ig_config *c) {
     full_key k = key_of(r, "rope.scaling.type");
     bool stated = ig_gguf_string(r->g, k.text, &type, &r->status, r->err);
     double factor = read_number(r, "rope.scaling.factor", read_number(r, "rope.scale_linear", 0));
-    if (r->status || text_is(type, "none") || (factor == 0 && !stated)) return;
-    if (text_is(type, "linear"))
+    if (r->status || ig_text_is(type, "none") || (factor == 0 && !stated)) return;
+    if (ig_text_is(type, "linear"))
         read_linear(r, c, factor);
-    else if (text_is(type, "yarn"))
+    else if (ig_text_is(type, "yarn"))
         read_yarn(r, c, factor);
     else
         r->status =

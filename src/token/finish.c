@@ -98,15 +98,11 @@ static void find_byte_tokens(ig_tokenizer *t) {
     }
 }
 
-static bool is(ig_text text, const char *name) {
-    return text.size == strlen(name) && memcmp(text.data, name, text.size) == 0;
-}
-
 bool ig_tokenizer_names_end(ig_text text) {
     static const char *const names[] = {"<|im_end|>",      "<|eot_id|>", "<|eom_id|>",   "<|endoftext|>",
                                         "<|end_of_text|>", "<|end|>",    "<end_of_turn>"};
     for (size_t i = 0; i < IG_COUNT(names); i++)
-        if (is(text, names[i])) return true;
+        if (ig_text_is(text, names[i])) return true;
     return false;
 }
 
@@ -115,7 +111,7 @@ static void find_end_tokens(ig_tokenizer *t) {
     for (int32_t id = 0; id < t->vocab.n; id++) {
         ig_text piece = ig_vocab_text(&t->vocab, id);
         if (t->vocab.tokens[id].kind != IG_TOKEN_CONTROL) continue;
-        if (ig_tokenizer_names_end(piece) || is(piece, "</s>")) ig_tokenizer_set_end(t, id);
+        if (ig_tokenizer_names_end(piece) || ig_text_is(piece, "</s>")) ig_tokenizer_set_end(t, id);
     }
     ig_tokenizer_set_end(t, t->eos);
 }

@@ -94,8 +94,7 @@ static ig_status read_tokens(source *s) {
             text = bytes;
         else if (t->rules.bytewise && kind == IG_TOKEN_NORMAL)
             flags = 0; /* no text can give it, but it can be shown */
-        else if (is_spelt && (kind == IG_TOKEN_USER || kind == IG_TOKEN_CONTROL) && bytes.size == text.size &&
-                 memcmp(bytes.data, text.data, text.size) == 0)
+        else if (is_spelt && (kind == IG_TOKEN_USER || kind == IG_TOKEN_CONTROL) && ig_text_equal(bytes, text))
             flags |= IG_TOKEN_MODEL; /* written the same either way, it stays within reach of merges */
         if (letters.failed || !ig_vocab_put(&t->vocab, id, text.data, text.size, kind, flags))
             status = ig_fail(s->err, letters.failed || t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT,
@@ -200,8 +199,8 @@ static ig_status read_special(source *s, bool add_bos) {
 
 static ig_status build(source *s, ig_text model) {
     ig_tokenizer *t = s->t;
-    bool spm = model.size == 5 && memcmp(model.data, "llama", 5) == 0, add_bos = spm;
-    if (!spm && !(model.size == 4 && memcmp(model.data, "gpt2", 4) == 0))
+    bool spm = ig_text_is(model, "llama"), add_bos = spm;
+    if (!spm && !ig_text_is(model, "gpt2"))
         return ig_fail(s->err, IG_E_UNSUPPORTED, "%s: %smodel: unknown tokenizer '%.*s'", ig_gguf_path(s->g), KEY,
                        (int)(model.size < 64 ? model.size : 64), model.data);
     t->sentencepiece = spm;

@@ -110,10 +110,7 @@ static const char *special_text(const source *s, const char *name) {
 
 static int32_t find_text(const ig_tokenizer *t, const char *text) {
     for (int32_t id = 0; text && id < t->vocab.n; id++) {
-        ig_text piece = ig_vocab_text(&t->vocab, id);
-        if (t->vocab.tokens[id].kind != IG_TOKEN_HOLE && piece.size == strlen(text) &&
-            memcmp(piece.data, text, piece.size) == 0)
-            return id;
+        if (t->vocab.tokens[id].kind != IG_TOKEN_HOLE && ig_text_is(ig_vocab_text(&t->vocab, id), text)) return id;
     }
     return -1;
 }

@@ -14,7 +14,7 @@ static ig_status read_model(ig_tokenizer *t, const json_t *model, ig_json_place 
     static const char *const affixes[] = {"continuing_subword_prefix", "end_of_word_suffix"};
     ig_text type = {"BPE", 3};
     ig_status s = ig_json_text(model, "type", &type, at);
-    if (!s && (type.size != 3 || memcmp(type.data, "BPE", 3) != 0))
+    if (!s && !ig_text_is(type, "BPE"))
         return ig_fail(at.err, IG_E_UNSUPPORTED, "%s: model.type: '%.64s' is not supported", at.path, type.data);
     for (size_t i = 0; i < IG_COUNT(affixes) && !s; i++) {
         ig_text affix = {0};

@@ -173,9 +173,8 @@ static ig_status put_piece(ig_tokenizer *t, int32_t id, const piece *p, const ch
 static ig_status put_added(ig_tokenizer *t, const ig_added_list *added, const char *path, ig_error *err) {
     for (size_t i = 0; i < added->n; i++) {
         const ig_added *a = &added->items[i];
-        ig_text old = ig_vocab_text(&t->vocab, (int32_t)a->id);
         if (t->vocab.tokens[a->id].kind != IG_TOKEN_HOLE &&
-            (old.size != a->text.size || memcmp(old.data, a->text.data, old.size) != 0))
+            !ig_text_equal(ig_vocab_text(&t->vocab, (int32_t)a->id), a->text))
             return ig_fail(err, IG_E_FORMAT, "%s: added token '%.64s': piece %lld is another", path, a->text.data,
                            (long long)a->id);
         if (t->vocab.tokens[a->id].kind == IG_TOKEN_UNKNOWN) continue;

@@ -17,10 +17,6 @@ typedef struct stages {
 
 typedef ig_status (*stage_fn)(stages *s, const json_t *stage, const char *type);
 
-static bool is(ig_text text, const char *name) {
-    return text.size == strlen(name) && memcmp(text.data, name, text.size) == 0;
-}
-
 static ig_status fail_type(const stages *s, const char *type) {
     return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: type '%.64s' is not supported", s->at.path, s->at.field, type);
 }
@@ -58,14 +54,14 @@ static ig_status read_normalizer(stages *s, const json_t *stage, const char *typ
     }
     if (strcmp(type, "Prepend") == 0) {
         status = ig_json_text(stage, "prepend", &text, s->at);
-        if (!status && is(text, IG_BLANK) && !s->replaces) {
+        if (!status && ig_text_is(text, IG_BLANK) && !s->replaces) {
             s->prepends = true;
             return IG_OK;
         }
     } else if (strcmp(type, "Replace") == 0) {
         status = ig_json_text(stage, "content", &text, s->at);
         if (!status) status = ig_json_text(json_object_get(stage, "pattern"), "String", &pattern, s->at);
-        if (!status && is(text, IG_BLANK) && is(pattern, " ")) {
+        if (!status && ig_text_is(text, IG_BLANK) && ig_text_is(pattern, " ")) {
             s->replaces = true;
             return IG_OK;
         }
@@ -84,8 +80,8 @@ static ig_status read_split(stages *s, const json_t *stage) {
     if (!status) status = ig_json_bool(stage, "invert", &invert, s->at);
     if (status) return status;
     if (!regex.data && !literal.data) return ig_json_fail(s->at, "Split has no pattern");
-    bool removed = is(behavior, "Removed");
-    if (!removed && !is(behavior, "Isolated"))
+    bool removed = ig_text_is(behavior, "Removed");
+    if (!removed && !ig_text_is(behavior, "Isolated"))
         return ig_fail(s->at.err, IG_E_UNSUPPORTED, "%s: %s: Split behavior '%.32s' is not supported", s->at.path,
                        s->at.field, behavior.data ? behavior.data : "");
     char where[512];
@@ -118,12 +114,12 @@ static ig_status read_metaspace(stages *s, const json_t *stage) {
     if (!status) status = ig_json_bool(stage, "split", &split, s->at);
     if (!status) status = ig_json_bool(stage, "add_prefix_space", &prefix, s->at);
     if (status) return status;
-    if (!is(blank, IG_BLANK)) return ig_json_fail(s->at, "Metaspace with another replacement than U+2581");
+    if (!ig_text_is(blank, IG_BLANK)) return ig_json_fail(s->at, "Metaspace with another replacement than U+2581");
     t->sentencepiece = t->prefix_once = t->blanks_last = t->added_are_normal = true;
     t->cut_every_blank = split;
-    t->prefix = is(scheme, "never") || (!scheme.data && !prefix) ? IG_PREFIX_NEVER
-                : is(scheme, "first")                            ? IG_PREFIX_FIRST
-                                                                 : IG_PREFIX_ALWAYS;
+    t->prefix = ig_text_is(scheme, "never") || (!scheme.data && !prefix) ? IG_PREFIX_NEVER
+                : ig_text_is(scheme, "first")                            ? IG_PREFIX_FIRST
+                                                                         : IG_PREFIX_ALWAYS;
     return IG_OK;
 }
 

@@ -135,8 +135,7 @@ static ig_status put_added_token(ig_tokenizer *t, const json_t *vocab, const ig_
     if (known ? json_integer_value(known) != a->id : old->kind != IG_TOKEN_HOLE)
         return ig_fail(at.err, IG_E_FORMAT, "%s: added token '%.64s': its id %lld is not the vocabulary's", at.path,
                        a->text.data, (long long)a->id);
-    ig_text text = ig_vocab_text(&t->vocab, (int32_t)a->id);
-    if ((old->flags & IG_TOKEN_MODEL) && (text.size != a->text.size || memcmp(text.data, a->text.data, text.size) != 0))
+    if ((old->flags & IG_TOKEN_MODEL) && !ig_text_equal(ig_vocab_text(&t->vocab, (int32_t)a->id), a->text))
         return ig_fail(at.err, IG_E_UNSUPPORTED,
                        "%s: added token '%.64s' is also how the vocabulary writes other bytes", at.path, a->text.data);
     /* It stays within reach of merges, and stands for its byte. */

@@ -62,9 +62,7 @@ static const struct known {
 static bool is_known(ig_text expression) {
     for (size_t i = 0; i < IG_COUNT(known); i++)
         for (int k = 0; k < 4 && known[i].steps[k]; k++)
-            if (strlen(known[i].steps[k]) == expression.size &&
-                memcmp(known[i].steps[k], expression.data, expression.size) == 0)
-                return true;
+            if (ig_text_is(expression, known[i].steps[k])) return true;
     return false;
 }
 
