@@ -3,8 +3,8 @@
  * Why the library has a thread pool of its own: fork and join of small pieces of work, as a decode step does some
  * hundred times, by the pool and by OpenMP, with the machine to itself and beside a second copy of itself.
  *
- *   gcc -O2 -std=c11 -fopenmp -D_GNU_SOURCE -DIG_VERSION='"bench"' -Iinclude -Isrc bench/threads.c src/device/pool.c \
- *       src/base/error.c -o threads -lpthread && ./threads
+ *   gcc -O2 -std=gnu11 -fopenmp -DIG_VERSION='"bench"' -Iinclude -Isrc bench/threads.c src/device/pool.c \
+ *       src/base/error.c src/base/clock.c src/base/thread.c -o threads -lpthread && ./threads
  *
  * Prints microseconds per operation: median of interleaved repetitions.
  */

@@ -2,6 +2,7 @@
 """Scripts that make what the documentation shows, and the one that checks where it points."""
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -61,6 +62,16 @@ http.server.HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
     assert done.returncode == 1 and "/bin/false serve" in done.stderr
     with pytest.raises(ProcessLookupError):
         os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc")
+@pytest.mark.parametrize("name", ["disk", "threads"])
+def test_benches_in_c_compile_as_they_say(name, tmp_path):
+    with open(f"{ROOT}/bench/{name}.c", encoding="utf-8") as f:
+        head = f.read().split("*/")[0].replace("\\\n *", "")
+    command = re.search(r"gcc .*?(?= &&)", head)[0].replace(f"-o {name} ", f"-o '{tmp_path}/{name}' ").replace("-O2", "-O0")
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("lengths, tests", [("-p 8 -n 2", ["prompt 8", "generate 2"]), ("-p 8 -n 0", ["prompt 8"]),
