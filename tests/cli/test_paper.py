@@ -38,6 +38,9 @@ elif verb == "perplexity":
         time.sleep(60)
     if os.path.exists("{folder}/broken"):
         sys.exit("infinigen perplexity: the disk is on fire")
+    if os.path.exists("{folder}/short"):
+        print('{{"runs": []}}')
+        sys.exit(0)
     run = lambda policy, sketch, kl: {{"policy": policy, "sketch": sketch, "kl": kl, "perplexity": 9 + kl, "selected_share": 0.2}}
     print(json.dumps({{"runs": [run("full", None, 0.0), run("infinigen-osdi24", "s.igs", 0.02),
                                run("infinigen-osdi24", None, 0.08)]}}))
@@ -137,6 +140,12 @@ def test_a_program_that_fails(matplotlib, fake, tmp_path):
     Balance((tmp_path / "out/index.html").read_text())
     (tmp_path / "broken").unlink()
     assert paper(tmp_path, "-b", fake, "--only", "fig13")[0] == 0
+
+
+def test_a_report_of_too_little_ends_its_experiment_alone(matplotlib, fake, tmp_path):
+    (tmp_path / "short").touch()
+    status, out, _ = paper(tmp_path, "-b", fake, "--only", "fig13,fig12,fig19")
+    assert status == 1 and out.count("Open: it could not be run: ") == 3 and "too little was measured" in out
 
 
 def test_without_matplotlib(tmp_path):
