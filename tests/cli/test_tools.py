@@ -92,6 +92,24 @@ def test_the_picture_is_that_of_the_table():
         assert f.read() == script(f"{ROOT}/tools/plot_quality.py").stdout
 
 
+def test_rules_of_text(tmp_path):
+    (tmp_path / "tools").mkdir()
+    check = shutil.copy(f"{ROOT}/tools/check-text", tmp_path / "tools")
+    good, licence = "a\n", "/* SPDX-License-Identifier: Apache-2.0 */\n"
+    files = {"it's a page.md": good, "a.c": licence, "blank.md": "a \n", "return.md": "a\r\n", "end.md": "a", "tab.c": licence + "\ta\n",
+             "none.c": good, "mark.h": licence + "/* TO" "DO */\n"}
+    for name, text in files.items():
+        (tmp_path / name).write_bytes(text.encode())
+    done = subprocess.run([check], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout == ("trailing blanks:\n./blank.md:1:a \ncarriage returns:\n./return.md\nno newline at the end:\n./end.md\n"
+                           "tabs:\n./tab.c:2:\ta\nno licence line:\n./none.c\nleft-over marks:\n./mark.h:2:/* TO" "DO */\n")
+    for name in "blank.md", "return.md", "end.md", "tab.c", "none.c", "mark.h":
+        (tmp_path / name).unlink()
+    done = subprocess.run([check], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 def test_broken_links_are_found(tmp_path):
     for folder in ("tools", "docs"):
         (tmp_path / folder).mkdir()
