@@ -13,8 +13,8 @@
 typedef struct source {
     const char *directory;
     ig_tokenizer *t;
-    json_t *config, *special_map, *generation; /* NULL: no such file */
-    ig_buffer config_path, generation_path;
+    json_t *config, *special_map, *generation, *added; /* NULL: no such file */
+    ig_buffer config_path, generation_path, added_path;
     ig_error *err;
 } source;
 
@@ -41,10 +41,13 @@ static ig_status load_optional(json_t **out, ig_buffer *path, const source *s, c
     return ig_json_load(out, &n_bytes, path->data, s->err);
 }
 
-/* added_tokens_decoder of tokenizer_config.json. */
-static ig_status read_added(const source *s, ig_added_list *added) {
-    return ig_added_read(added, json_object_get(s->config, "added_tokens_decoder"),
-                         (ig_json_place){s->config_path.data, "added_tokens_decoder", s->err});
+/* added_tokens_decoder of tokenizer_config.json; where older models have none, added_tokens.json. */
+static ig_status read_added(source *s, ig_added_list *added) {
+    const json_t *decoder = json_object_get(s->config, "added_tokens_decoder");
+    ig_status status = decoder ? IG_OK : load_optional(&s->added, &s->added_path, s, "added_tokens.json");
+    if (status) return status;
+    if (s->added) return ig_added_read_ids(added, s->added, (ig_json_place){s->added_path.data, "tokens", s->err});
+    return ig_added_read(added, decoder, (ig_json_place){s->config_path.data, "added_tokens_decoder", s->err});
 }
 
 /* What a slow tokenizer's class implies for vocab.json + merges.txt. */
@@ -69,7 +72,7 @@ static ig_status read_class(const source *s) {
     return ig_pretoken_named(&s->t->pretoken, (ig_text){pre, strlen(pre)}, &unused, &unused, s->directory, s->err);
 }
 
-static ig_status read_tables(const source *s) {
+static ig_status read_tables(source *s) {
     ig_buffer path = {0}, merges = {0};
     ig_added_list added = {0};
     bool has_json, has_vocab, has_merges, has_model;
@@ -123,7 +126,7 @@ static void read_special(const source *s) {
         int32_t id = find_text(t, special_text(s, names[i]));
         if (id < 0) continue;
         ig_vocab_token *token = &t->vocab.tokens[id];
-        if (token->kind == IG_TOKEN_NORMAL) {
+        if (token->kind == IG_TOKEN_NORMAL || token->kind == IG_TOKEN_USER) {
             token->kind = IG_TOKEN_CONTROL;
             token->flags |= IG_TOKEN_ADDED;
         }
@@ -218,6 +221,8 @@ ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, ig_err
     json_decref(s.config);
     json_decref(s.special_map);
     json_decref(s.generation);
+    json_decref(s.added);
+    ig_buffer_close(&s.added_path);
     ig_buffer_close(&s.config_path);
     ig_buffer_close(&s.generation_path);
     if (status)

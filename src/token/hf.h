@@ -39,6 +39,8 @@ void ig_added_close(ig_added_list *list);
 /* tokenizer.json's "added_tokens" (array) or tokenizer_config.json's "added_tokens_decoder" (object by id). NULL: none.
  */
 ig_status ig_added_read(ig_added_list *list, const json_t *tokens, ig_json_place at);
+/* {"text": id} of an added_tokens.json. */
+ig_status ig_added_read_ids(ig_added_list *list, const json_t *ids, ig_json_place at);
 
 /* Vocabulary from {"text": id} and added tokens: fills t->vocab and its hash; t->rules.bytewise says how texts are
  * written. Ids must be below max_id. */

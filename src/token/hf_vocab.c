@@ -108,6 +108,23 @@ ig_status ig_added_read(ig_added_list *list, const json_t *tokens, ig_json_place
     return s;
 }
 
+ig_status ig_added_read_ids(ig_added_list *list, const json_t *ids, ig_json_place at) {
+    const char *text;
+    json_t *id;
+    size_t n = json_object_size(ids);
+    *list = (ig_added_list){.items = calloc(n ? n : 1, sizeof *list->items)};
+    if (!list->items) return ig_fail_memory(at.err, at.path, n * sizeof *list->items);
+    json_object_foreach((json_t *)(uintptr_t)ids, text, id) {
+        ig_text t = {text, strlen(text)};
+        if (!t.size || !json_is_integer(id)) return ig_json_fail(at, "an item is not a text with its id");
+        list->items[list->n++] = (ig_added){.id = json_integer_value(id),
+                                            .text = t,
+                                            .kind = ig_tokenizer_names_end(t) ? IG_TOKEN_CONTROL : IG_TOKEN_USER,
+                                            .flags = IG_TOKEN_ADDED | IG_TOKEN_NORMALIZED};
+    }
+    return IG_OK;
+}
+
 static ig_status put_text(ig_tokenizer *t, int32_t id, ig_text text, ig_token_kind kind, int flags, ig_json_place at) {
     if (ig_vocab_put(&t->vocab, id, text.data, text.size, kind, flags)) return IG_OK;
     return ig_fail(at.err, t->vocab.bytes.failed ? IG_E_MEMORY : IG_E_LIMIT, "%s: %s: no room for token %d", at.path,

@@ -15,8 +15,8 @@ typedef struct ig_tokenizer ig_tokenizer;
 /* IG_E_NOT_FOUND if the file or directory holds no tokenizer at all; other errors name file and field. */
 ig_status ig_tokenizer_from_gguf(ig_tokenizer **out, const ig_gguf *g, ig_error *err);
 /* tokenizer.json, or vocab.json + merges.txt, or tokenizer.model; special ids, added tokens, end-of-generation set and
- * chat template also from tokenizer_config.json, special_tokens_map.json, generation_config.json, chat_template.jinja
- * where present. */
+ * chat template also from tokenizer_config.json, added_tokens.json, special_tokens_map.json, generation_config.json,
+ * chat_template.jinja where present. */
 ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, ig_error *err);
 void ig_tokenizer_close(ig_tokenizer *t);
 

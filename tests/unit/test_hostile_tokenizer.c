@@ -143,6 +143,11 @@ static const struct {
      "added_tokens_decoder: a key is not a token id"},
     {"tokenizer_config.json", "{\"added_tokens_decoder\": {\"1000000\": {\"content\": \"y\"}}}", IG_E_FORMAT,
      "added token 'y' has no id in range"},
+    {"added_tokens.json", "[]", IG_E_FORMAT, "added_tokens.json: is not a JSON object"},
+    {"added_tokens.json", "{\"y\": \"4\"}", IG_E_FORMAT, "added_tokens.json: tokens: an item is not"},
+    {"added_tokens.json", "{\"\": 4}", IG_E_FORMAT, "added_tokens.json: tokens: an item is not"},
+    {"added_tokens.json", "{\"y\": 1000000}", IG_E_FORMAT, "added token 'y' has no id in range"},
+    {"added_tokens.json", "{\"y\": 1}", IG_E_FORMAT, "added token 'y'"},
 };
 
 static void write_valid(const temp_dir *d, bool json) {

@@ -220,6 +220,27 @@ static void test_config_beside(void **state) {
     temp_dir_close(&d);
 }
 
+/* Of older models: what is no special token by name is its user's. */
+static void test_added_tokens_beside(void **state) {
+    (void)state;
+    static const char config[] = "{\"eos_token\": \"<end>\"}",
+                      added[] = "{\"<tool>\": 16, \"<end>\": 15, \"<|im_end|>\": 17}";
+    temp_dir d = temp_dir_open();
+    model m = make_model();
+    write_model(&d, &m);
+    temp_dir_write(&d, "tokenizer_config.json", config, sizeof config - 1);
+    temp_dir_write(&d, "added_tokens.json", added, sizeof added - 1);
+    ig_tokenizer *t = open_model(&d);
+    assert_int_equal(ig_tokenizer_n_vocab(t), 18);
+    assert_true(ig_tokenizer_eos(t) == 15 && ig_tokenizer_is_end(t, 15) && ig_tokenizer_is_end(t, 17));
+    check_ids(t, "a<tool>", 0, IDS(10, 16));
+    check_ids(t, "a<tool><end><|im_end|>", 2, IDS(10, 16, 15, 17));
+    assert_int_equal(ig_tokenizer_piece(t, 15, false, NULL, 0), 0);
+    assert_int_equal(ig_tokenizer_piece(t, 16, false, NULL, 0), 6);
+    ig_tokenizer_close(t);
+    temp_dir_close(&d);
+}
+
 /* ---- malformed ---- */
 
 #define SPM_CASES(X)                                                                                                  \
@@ -344,9 +365,13 @@ static void test_failing_allocations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_small_model),         cmocka_unit_test(test_piece_over_blank),
-        cmocka_unit_test(test_user_blanks),         cmocka_unit_test(test_config_beside),
-        cmocka_unit_test(test_malformed),           cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_small_model),
+        cmocka_unit_test(test_piece_over_blank),
+        cmocka_unit_test(test_user_blanks),
+        cmocka_unit_test(test_config_beside),
+        cmocka_unit_test(test_added_tokens_beside),
+        cmocka_unit_test(test_malformed),
+        cmocka_unit_test(test_damaged),
         cmocka_unit_test(test_failing_allocations),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
