@@ -2,7 +2,8 @@
 """Runs commands of the program and keeps what each reported, so that nothing that was finished is run again.
 
 OUT/raw/KEY.json holds a command's report and when and where it was made. KEY is a hash of the program's version and of the
-command; a file that the command names counts by its size and time of change. A file appears when it is whole.
+command; a file that the command names counts by its size and time of change, as do those of a model's folder. A file appears
+when it is whole.
 """
 import dataclasses
 import hashlib
@@ -55,6 +56,8 @@ def files_named(words):
         elif isinstance(word, str) and os.path.isfile(word):
             status = os.stat(word)
             yield [word, status.st_size, status.st_mtime_ns]
+        elif isinstance(word, str) and os.path.isfile(os.path.join(word, "config.json")):
+            yield from files_named(os.path.join(word, name) for name in os.listdir(word))
 
 
 class Runner:

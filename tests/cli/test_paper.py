@@ -17,6 +17,7 @@ BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench")
 sys.path.insert(0, BENCH)
 from paper_experiments import EXPERIMENTS, accuracy, core, speed  # noqa: E402
 from paper_experiments.core import Claim  # noqa: E402
+from paper_experiments.runner import files_named  # noqa: E402
 
 SCRIPT = os.path.join(BENCH, "paper")
 PAPERS = accuracy.PAPERS
@@ -117,6 +118,17 @@ def test_run_and_again(matplotlib, fake, tmp_path):
     assert (tmp_path / "out/index.html").read_text() == text
     os.utime(tmp_path / "text.txt", (1, 1))  # another text
     assert paper(tmp_path, *args)[0] == 0 and calls(tmp_path) == 2
+
+
+def test_a_model_folder_counts_by_its_files(tmp_path):
+    model = tmp_path / "model"
+    for name in "config.json", "model.safetensors":
+        (model / "golden").mkdir(parents=True, exist_ok=True)
+        (model / name).write_text("{}")
+    before, words = sorted(files_named(["run", "-m", str(model)])), ["run", ["-m", str(model)], str(tmp_path)]
+    assert sorted(files_named(words)) == before and len(before) == 2
+    os.utime(model / "model.safetensors", (1, 1))
+    assert sorted(files_named(words)) != before
 
 
 def test_stopped(matplotlib, fake, tmp_path):
