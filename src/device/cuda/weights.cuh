@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights in the formats of model files, 16 at a time: w = scale * code + min with codes of 0..63, or -128..127 of
- * Q8_0, IQ4_NL and IQ4_XS. Other formats with signed codes are kept so, too: their minimum is the scale times the least code, which is a power
- * of two. The layouts are those of src/kernel/matmul_scalar.c. Rows begin at even addresses, as do the parts of all
- * blocks.
+ * Q8_0, IQ4_NL and IQ4_XS. Other formats with signed codes are kept so, too: their minimum is the scale times the least
+ * code, which is a power of two. The layouts are those of src/kernel/matmul_scalar.c. Rows begin at even addresses, as
+ * do the parts of all blocks.
  */
 #ifndef IG_DEVICE_CUDA_WEIGHTS_H
 #define IG_DEVICE_CUDA_WEIGHTS_H
