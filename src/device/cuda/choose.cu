@@ -36,7 +36,21 @@ static bool next_unit(cursor *c, const ig_units **units, size_t *number) {
     return false;
 }
 
-static void bring_units(gpu *g, const ig_scan_list *lists, int n) {
+/* Units in the mail, that go with what is put there next. */
+typedef struct batch {
+    const uint8_t *dev; /* [n] stride bytes apart */
+    size_t stride;
+    int n;
+} batch;
+
+static void send(gpu *g, batch *units) {
+    note(g, ig_cuda_mail_send(&g->mail, g->stream));
+    if (units->n) ig_cuda_put_units(g->stream, units->dev, units->stride, units->n);
+    units->n = 0;
+}
+
+/* Puts fresh units of lists in the mail; if they do not all fit in it, only the last ones are left to be sent. */
+static batch bring_units(gpu *g, const ig_scan_list *lists, int n) {
     size_t left = 0, stride = 0;
     cursor c = {lists, n, 0, 0, 0};
     for (int i = 0; i < n; i++)
@@ -46,27 +60,29 @@ static void bring_units(gpu *g, const ig_scan_list *lists, int n) {
             left += (size_t)(units_of(&lists[i]) - units->fresh);
             if (units->bytes > stride) stride = units->bytes;
         }
-    stride += sizeof(ig_cuda_unit);
+    batch b = {NULL, stride + sizeof(ig_cuda_unit), 0};
     while (left) {
-        size_t room = ig_cuda_mail_room(&g->mail) / stride, now = left < room ? left : room;
+        size_t room = ig_cuda_mail_room(&g->mail) / b.stride, now = left < room ? left : room;
+        if (b.n) send(g, &b);
         if (!now) {
             ig_cuda_wait(g);
             continue;
         }
-        ig_cuda_letter row = ig_cuda_mail_take(&g->mail, now * stride);
+        ig_cuda_letter row = ig_cuda_mail_take(&g->mail, now * b.stride);
         for (size_t k = 0; k < now; k++) {
             const ig_units *units;
             size_t number;
             if (!next_unit(&c, &units, &number)) break;
-            ig_cuda_unit *unit = (ig_cuda_unit *)(void *)((uint8_t *)row.host + k * stride);
+            ig_cuda_unit *unit = (ig_cuda_unit *)(void *)((uint8_t *)row.host + k * b.stride);
             unit->to = units->dev + number * units->bytes;
             unit->n_bytes = units->bytes;
             memcpy(unit + 1, units->host + number * units->bytes, units->bytes);
         }
-        note(g, ig_cuda_mail_send(&g->mail, g->stream));
-        ig_cuda_put_units(g->stream, (const uint8_t *)row.dev, stride, (int)now);
+        b.dev = (const uint8_t *)row.dev;
+        b.n = (int)now;
         left -= now;
     }
+    return b;
 }
 
 /* ---- lists ---------------------------------------------------------------------------- */
@@ -93,12 +109,15 @@ static void grow(ig_scan_list *most, const ig_scan_list *x) {
 }
 
 /* For as many of n lists as there is room for in the mail, 1 or more; returns how many. */
-static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
+static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units) {
     size_t bytes = 0;
     int now = 0;
     while (now < n && (!now || bytes + list_bytes(&lists[now]) <= ig_cuda_mail_room(&g->mail)))
         bytes += list_bytes(&lists[now++]);
-    if (bytes > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
+    if (bytes > ig_cuda_mail_room(&g->mail)) {
+        send(g, units);
+        ig_cuda_wait(g);
+    }
     ig_scan_list most = {};
     ig_cuda_letter part = ig_cuda_mail_take(&g->mail, (size_t)now * sizeof *lists);
     ig_scan_list *sent = (ig_scan_list *)part.host;
@@ -113,7 +132,7 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
         if (x->index) *x->n_index = 0; /* as it stays if the GPU fails */
         grow(&most, x);
     }
-    note(g, ig_cuda_mail_send(&g->mail, g->stream));
+    send(g, units);
     ig_cuda_scan(g->stream, (const ig_scan_list *)part.dev, now, &most);
     ig_cuda_pick(g->stream, (const ig_scan_list *)part.dev, now, &most);
     note(g, cudaEventRecord(g->chosen, g->stream));
@@ -123,8 +142,8 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n) {
 
 void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n, bool is_awaited) {
     gpu *g = enter(d);
-    bring_units(g, lists, n);
-    for (int i = 0; i < n;) i += choose_some(g, lists + i, n - i);
+    batch units = bring_units(g, lists, n);
+    for (int i = 0; i < n;) i += choose_some(g, lists + i, n - i, &units);
     if (is_awaited) note(g, cudaEventSynchronize(g->chosen));
     leave(g);
 }
