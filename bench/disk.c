@@ -24,7 +24,7 @@
 #include <sys/resource.h>
 
 #include "base/clock.h"
-#include "kv/pool.h"
+#include "kv/frame_pool.h"
 #include "kv/tier_disk.h"
 
 /* The device sees 64 requests at once, as many more wait for their turn: what prefetching in batches looks like. */

@@ -264,8 +264,8 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
         s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers,
                              o->ram_bytes - plain_bytes(m, n_frames, o), err);
     if (!s)
-        s = ig_kv_pool_open(&m->pool, m->device, o->is_paged ? IG_PLACE_PAGED : IG_PLACE_HOST, n_frames,
-                            m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
+        s = ig_frame_pool_open(&m->pool, m->device, o->is_paged ? IG_PLACE_PAGED : IG_PLACE_HOST, n_frames,
+                               m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
     if (!s && o->disk_bytes) s = open_tier(m, n_blocks, n_frames, o, err);
     if (!s && has_own_memory(o->device) && !o->is_paged) {
         ig_residency_shape copies = copies_of(m, o);
@@ -291,7 +291,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     ig_pages_release(m->counted, m->n_pieces * sizeof *m->counted);
     ig_kv_tables_close(m);
     if (m->prefixes.nodes) ig_prefix_tree_close(&m->prefixes);
-    ig_kv_pool_close(&m->pool);
+    ig_frame_pool_close(&m->pool);
     ig_kv_pager_close(m->pager);
     free(m);
 }
@@ -313,7 +313,7 @@ ig_status ig_kv_replan(ig_kv_memory *m, const ig_kv_options *o, ig_error *err) {
     ig_status s = count_frames(&n, &planned, m->n_tables * m->table_len, o, err);
     if (s) return s;
     for (; m->pool.n_frames - m->n_lent > n; m->n_lent++) {
-        ig_device_drop(m->device, ig_kv_pool_take(&m->pool), IG_FRAME_BYTES);
+        ig_device_drop(m->device, ig_frame_pool_take(&m->pool), IG_FRAME_BYTES);
         m->most_pinned--;
     }
     if (m->n_pinned > m->most_pinned) m->n_pinned = 0;
@@ -362,7 +362,7 @@ void ig_kv_give_piece(ig_kv_memory *m, uint32_t piece) {
 void ig_kv_drop_block(ig_kv_memory *m, size_t id) {
     if (m->frames[id]) {
         if (m->tier) ig_evict_remove(&m->evict, ig_kv_frame_number(m, m->frames[id]));
-        ig_kv_pool_give(&m->pool, m->frames[id]);
+        ig_frame_pool_give(&m->pool, m->frames[id]);
         m->frames[id] = NULL;
     }
     if (m->tier && m->blocks[id].slot) ig_kv_free_slot(m, id);
@@ -384,7 +384,7 @@ static void count_pages(const ig_kv_memory *m, ig_kv_stats *out, size_t n_frames
 }
 
 void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
-    size_t n_pieces = m->n_fresh - m->n_spare, n_frames = ig_kv_pool_taken(&m->pool) - m->n_lent,
+    size_t n_pieces = m->n_fresh - m->n_spare, n_frames = ig_frame_pool_taken(&m->pool) - m->n_lent,
            n_blocks = m->tier ? n_pieces * m->piece_blocks * m->n_tables : n_frames;
     *out = m->stats;
     out->n_sequences = m->n_open;

@@ -157,7 +157,7 @@ static uint32_t find_victim(ig_kv_memory *m) {
 /* A frame, or NULL if there is no room. */
 static uint8_t *find_frame(ig_kv_memory *m) {
     for (;;) {
-        uint8_t *frame = ig_kv_pool_take(&m->pool);
+        uint8_t *frame = ig_frame_pool_take(&m->pool);
         if (frame) return frame;
         while (m->n_writes && m->tier->ops->poll(m->tier, m->writes[m->first_write].ticket)) finish_write(m);
         uint32_t f = m->tier ? find_victim(m) : UINT32_MAX;
@@ -275,7 +275,7 @@ static void take_frames(ig_kv_memory *m, reading *r) {
 }
 
 static void give_frames(ig_kv_memory *m, const reading *r) {
-    for (size_t i = 0; i < r->n; i++) ig_kv_pool_give(&m->pool, r->frames[i]);
+    for (size_t i = 0; i < r->n; i++) ig_frame_pool_give(&m->pool, r->frames[i]);
 }
 
 /* Waits for a list of blocks being read; they are cached then, or not there if the reading failed. */
@@ -321,7 +321,7 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
     kv->moved.stall_seconds += m->stats.stall_seconds - before;
     ig_status s = ig_kv_take_failure(kv, err);
     if (s && *out) {
-        ig_kv_pool_give(&m->pool, *out);
+        ig_frame_pool_give(&m->pool, *out);
         *out = NULL;
     }
     return s || *out ? s : fail_room(m, err);

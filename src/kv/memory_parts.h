@@ -26,7 +26,7 @@
 #include "device/residency.h"
 #include "device/space.h"
 #include "kv/pager.h"
-#include "kv/pool.h"
+#include "kv/frame_pool.h"
 #include "kv/slots.h"
 #include "kv/store.h"
 #include "kv/table.h"
@@ -112,7 +112,7 @@ struct ig_kv_memory {
     size_t layer_blocks; /* blocks of all tables of a layer */
     uint8_t **frames;    /* [n_tables][table_len] where blocks are; NULL: not in RAM */
     ig_kv_line *lines;   /* [n_tables][table_len][tokens of a block][2][row_lines] */
-    ig_kv_pool pool;
+    ig_frame_pool pool;
     ig_kv_pager *pager;   /* NULL: frames are not mapped */
     ig_residency *copies; /* of blocks in memory of the device's own; NULL: it has none */
     uint32_t *n_owners;   /* [n_pieces] sequences */

@@ -10,7 +10,7 @@
 #ifndef IG_KV_PAGER_H
 #define IG_KV_PAGER_H
 
-#include "kv/pool.h"
+#include "kv/frame_pool.h"
 
 typedef struct ig_kv_pager ig_kv_pager;
 

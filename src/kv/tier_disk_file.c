@@ -23,7 +23,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "kv/pool.h"
+#include "kv/frame_pool.h"
 
 #define NAME_FORMAT "infinigen-%d-%d.kv" /* process, number */
 

@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <xxhash.h>
 
-#include "kv/pool.h"
+#include "kv/frame_pool.h"
 #include "kv/tier_disk.h"
 
 /* In the order in which requests are taken. */

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "count_memory.h"
-#include "kv/pool.h"
+#include "kv/frame_pool.h"
 #include "kv/store.h"
 #include "sanitized.h"
 #include "temp_dir.h"

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "kv/pool.h"
+#include "kv/frame_pool.h"
 #include "kv/tier_disk.h"
 #include "temp_dir.h"
 

@@ -2,16 +2,16 @@
  *
  * The frame pool: untouched frames in order of address, and a stack of those given back.
  */
-#include "kv/pool.h"
+#include "kv/frame_pool.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "device/space.h"
 
-ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, ig_place place, size_t n_frames, uint8_t *frames,
-                          ig_error *err) {
+ig_status ig_frame_pool_open(ig_frame_pool *p, ig_device *dev, ig_place place, size_t n_frames, uint8_t *frames,
+                             ig_error *err) {
     size_t bytes, spare_bytes;
-    *p = (ig_kv_pool){.dev = dev, .place = place};
+    *p = (ig_frame_pool){.dev = dev, .place = place};
     if (n_frames > UINT32_MAX || !ig_mul_size(&bytes, n_frames, IG_FRAME_BYTES) ||
         !ig_mul_size(&spare_bytes, n_frames, sizeof *p->spare))
         return ig_fail(err, IG_E_LIMIT, "KV cache: %zu blocks are more than can be addressed", n_frames);
@@ -20,7 +20,7 @@ ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, ig_place place, size_t 
     p->spare = ig_pages_reserve(spare_bytes);
     p->n_frames = n_frames;
     if (!p->frames || !p->spare) {
-        ig_kv_pool_close(p);
+        ig_frame_pool_close(p);
         if (place != IG_PLACE_PAGED) return ig_fail_memory(err, "KV cache", bytes);
         return ig_fail(
             err, IG_E_MEMORY,
@@ -33,20 +33,20 @@ ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, ig_place place, size_t 
     return IG_OK;
 }
 
-void ig_kv_pool_close(ig_kv_pool *p) {
+void ig_frame_pool_close(ig_frame_pool *p) {
     if (!p->is_lent) ig_device_free(p->dev, p->place, p->frames, p->n_frames * IG_FRAME_BYTES);
     ig_pages_release(p->spare, p->n_frames * sizeof *p->spare);
-    *p = (ig_kv_pool){0};
+    *p = (ig_frame_pool){0};
 }
 
-uint8_t *ig_kv_pool_take(ig_kv_pool *p) {
+uint8_t *ig_frame_pool_take(ig_frame_pool *p) {
     if (p->n_spare) return p->frames + (size_t)p->spare[--p->n_spare] * IG_FRAME_BYTES;
     if (p->n_fresh == p->n_frames) return NULL;
     return p->frames + p->n_fresh++ * IG_FRAME_BYTES;
 }
 
-void ig_kv_pool_give(ig_kv_pool *p, uint8_t *frame) {
+void ig_frame_pool_give(ig_frame_pool *p, uint8_t *frame) {
     p->spare[p->n_spare++] = (uint32_t)((size_t)(frame - p->frames) / IG_FRAME_BYTES);
 }
 
-size_t ig_kv_pool_taken(const ig_kv_pool *p) { return p->n_fresh - p->n_spare; }
+size_t ig_frame_pool_taken(const ig_frame_pool *p) { return p->n_fresh - p->n_spare; }

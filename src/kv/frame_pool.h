@@ -3,14 +3,14 @@
  * Frames: 4 KiB pieces of memory, the unit of placement, transfer and eviction of the KV store. Address space for
  * all is reserved at open; physical memory is taken as frames are first used.
  */
-#ifndef IG_KV_POOL_H
-#define IG_KV_POOL_H
+#ifndef IG_KV_FRAME_POOL_H
+#define IG_KV_FRAME_POOL_H
 
 #include "device/device.h"
 
 enum { IG_FRAME_BYTES = 4096 };
 
-typedef struct ig_kv_pool {
+typedef struct ig_frame_pool {
     uint8_t *frames; /* [n_frames][IG_FRAME_BYTES], page-aligned */
     size_t n_frames;
     size_t n_fresh;  /* frames ever taken: those behind are untouched */
@@ -19,16 +19,16 @@ typedef struct ig_kv_pool {
     ig_device *dev;
     ig_place place;
     bool is_lent; /* the frames are others' */
-} ig_kv_pool;
+} ig_frame_pool;
 
 /* In `frames`, which outlive the pool, or if that is NULL in memory of its own in a place that the host and the device
  * (NULL: none) read. */
-ig_status ig_kv_pool_open(ig_kv_pool *p, ig_device *dev, ig_place place, size_t n_frames, uint8_t *frames,
-                          ig_error *err);
-void ig_kv_pool_close(ig_kv_pool *p);
+ig_status ig_frame_pool_open(ig_frame_pool *p, ig_device *dev, ig_place place, size_t n_frames, uint8_t *frames,
+                             ig_error *err);
+void ig_frame_pool_close(ig_frame_pool *p);
 /* A frame, or NULL if all are taken. Allocates nothing. */
-uint8_t *ig_kv_pool_take(ig_kv_pool *p);
-void ig_kv_pool_give(ig_kv_pool *p, uint8_t *frame);
-size_t ig_kv_pool_taken(const ig_kv_pool *p);
+uint8_t *ig_frame_pool_take(ig_frame_pool *p);
+void ig_frame_pool_give(ig_frame_pool *p, uint8_t *frame);
+size_t ig_frame_pool_taken(const ig_frame_pool *p);
 
 #endif
