@@ -448,7 +448,7 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->chosen, cudaEventDisableTiming);
     if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
     size_t counts = IG_CUDA_COUNTS * sizeof *g->counts;
-    g->mail.size = IG_GPU_MAIL - counts - sizeof *g->peak;
+    g->mail.size = IG_GPU_MAIL - counts - ig_cuda_mail_bytes(sizeof *g->peak);
     g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);
     g->mail.dev = (uint8_t *)ig_cuda_take(g, IG_GPU_MAIL);
     if (!g->mail.host || !g->mail.dev) return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
