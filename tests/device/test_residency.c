@@ -285,6 +285,24 @@ static void ski_rental(void **state) {
     close_world(w);
 }
 
+/* What was read in place of a block before it was written again has not paid for a copy of it. */
+static void writing_begins_the_count_anew(void **state) {
+    (void)state;
+    world *w = open_world(BLOCKS, 0);
+    for (int step = 0; step < 2 * ROWS; step++)
+        for (int layer = 0; layer < LAYERS; layer++) {
+            make_views(w, layer, HEADS, false);
+            for (int v = 0; v < HEADS; v++) {
+                w->lists[v][0] = 1;
+                w->views[v].n = 1;
+                if (step == ROWS - 1) write_block(w, (layer * HEADS + v) * LEN);
+            }
+            touch(w, HEADS, NOW);
+            assert_int_equal(w->traffic.copied > 0, step >= 2 * ROWS - 2);
+        }
+    close_world(w);
+}
+
 /* What is not wanted any more makes room after two steps, not before. */
 static void idle_ones_leave(void **state) {
     (void)state;
@@ -313,6 +331,7 @@ int main(void) {
                                        cmocka_unit_test(dense_layers),
                                        cmocka_unit_test_prestate(ski_rental, &whose[0]),
                                        cmocka_unit_test_prestate(ski_rental, &whose[1]),
+                                       cmocka_unit_test(writing_begins_the_count_anew),
                                        cmocka_unit_test(idle_ones_leave)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);

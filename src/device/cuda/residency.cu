@@ -103,7 +103,6 @@ static __device__ int find_copies(board *b, const touching *t, int wanted) {
         if (!n && own->swept != t->step) own->swept = t->step, own->looks = own->n;
     }
     __syncthreads();
-    if (n) return n;
     while (n < wanted && own->looks) {
         unsigned most = own->looks < blockDim.x ? own->looks : blockDim.x, hand = own->hand + threadIdx.x;
         uint32_t copy = own->first + (hand < own->n ? hand : hand - own->n);
@@ -152,7 +151,8 @@ static __device__ void copy_blocks(const board *b, const touching *t, int n) {
 
 /* ---- lists ---------------------------------------------------------------------------- */
 
-/* A run of each thread: its block's copy is wanted again; or it gets one; or its rows are read in place. */
+/* A run of each thread: its block's copy is wanted again; or it gets one; or its rows are read in place. All is counted
+ * before the last barrier. */
 static __device__ void touch_runs(board *b, const touching *t, const ig_kv_view *v, run r) {
     size_t block = 0;
     const uint8_t *home = NULL;
@@ -192,7 +192,6 @@ static __device__ void touch_runs(board *b, const touching *t, const ig_kv_view 
     }
     __syncthreads();
     copy_blocks(b, t, n);
-    __syncthreads();
 }
 
 /* What was found of a job is added up. */
@@ -220,7 +219,6 @@ static __global__ void __launch_bounds__(MOST_THREADS)
             for (int i = (int)threadIdx.x; i - (int)threadIdx.x < s.n; i += (int)blockDim.x)
                 touch_runs(b, &t, &views[v], run_at(&views[v], &s, i));
         }
-        __syncthreads();
         if (threadIdx.x == 0) count(b, &t, views, views[0].shift);
     }
     if (threadIdx.x == 0) *table = b->table;
