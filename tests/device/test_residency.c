@@ -303,6 +303,21 @@ static void writing_begins_the_count_anew(void **state) {
     close_world(w);
 }
 
+/* Layers that are foreseen before the one at hand is read are of the same step. */
+static void foreseen_layers_begin_no_step(void **state) {
+    (void)state;
+    world *w = open_world(BLOCKS / 2, 0);
+    for (int step = 1; step < 4; step++)
+        for (int layer = 0; layer < LAYERS; layer++) {
+            make_views(w, (layer + 1) % LAYERS, HEADS, false);
+            if (layer + 1 < LAYERS) touch(w, HEADS, AHEAD);
+            make_views(w, layer, HEADS, false);
+            touch(w, HEADS, NOW);
+            assert_int_equal(w->r->step, step);
+        }
+    close_world(w);
+}
+
 /* What is not wanted any more makes room after two steps, not before. */
 static void idle_ones_leave(void **state) {
     (void)state;
@@ -332,6 +347,7 @@ int main(void) {
                                        cmocka_unit_test_prestate(ski_rental, &whose[0]),
                                        cmocka_unit_test_prestate(ski_rental, &whose[1]),
                                        cmocka_unit_test(writing_begins_the_count_anew),
+                                       cmocka_unit_test(foreseen_layers_begin_no_step),
                                        cmocka_unit_test(idle_ones_leave)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
