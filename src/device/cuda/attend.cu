@@ -7,69 +7,6 @@
 
 #include <limits.h>
 
-/* ---- copies of blocks ------------------------------------------------------------------ */
-
-void ig_cuda_close_copies(ig_device *d, ig_residency *r) {
-    gpu *g = enter(d);
-    ig_cuda_wait(g);
-    note(g, cudaFree(r->books.copies));
-    leave(g);
-    ig_residency_close(r);
-}
-
-ig_status ig_cuda_open_copies(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err) {
-    ig_residency *r;
-    ig_arena a = {};
-    ig_status s = ig_residency_open(&r, shape, err);
-    *out = NULL;
-    if (s) return s;
-    ig_residency_lay_out(r, &a);
-    a.size = a.used;
-    a.used = 0;
-    gpu *g = enter(d);
-    a.base = (char *)ig_cuda_take(g, a.size);
-    leave(g);
-    if (a.base) {
-        ig_residency_lay_out(r, &a);
-        *out = r;
-        return IG_OK;
-    }
-    ig_residency_close(r);
-    return ig_cuda_fail(err, g, "copies of K and V (--kv-vram)", cudaErrorMemoryAllocation);
-}
-
-/* The books begin anew. */
-static void open_books(gpu *g, ig_residency *r) {
-    note(g, cudaMemsetAsync(r->books.where, 0, r->n_blocks * sizeof *r->books.where, g->stream));
-    note(g, cudaMemcpyAsync(r->books.tables, r->tables, r->n_tables * sizeof *r->tables, cudaMemcpyDefault, g->stream));
-    ig_cuda_wait(g); /* the tables are memory of the host's alone */
-    r->is_new = false;
-}
-
-/* Copies of what the host has written to since are of no use. */
-static void tell_written(gpu *g, ig_residency *r, int layer) {
-    enum { MOST = 1024 };
-    uint32_t ids[MOST];
-    for (size_t n = MOST; n == MOST;) {
-        n = ig_residency_take_written(r, layer, ids, MOST);
-        if (!n) return;
-        if (ig_cuda_mail_bytes(sizeof ids) > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
-        const uint32_t *sent = ig_cuda_mail_list(&g->mail, ids, n);
-        note(g, ig_cuda_mail_send(&g->mail, g->stream));
-        ig_cuda_forget(g->stream, r, sent, (int)n);
-    }
-}
-
-/* Before jobs are sent. Foreseen ones are of the step under way. */
-static void begin_touching(gpu *g, const ig_attention *job, bool ahead) {
-    ig_residency *r = job->views->copies;
-    if (!r) return;
-    int layer = (int)(job->views->table / (size_t)r->shape.n_heads);
-    if (r->is_new) open_books(g, r);
-    if (!ahead) ig_residency_begin(r, layer);
-    tell_written(g, r, layer);
-}
-
 /* Jobs whose memory is that of the first one. */
 static int count_together(const ig_attention *jobs, int n) {
     int together = 1;
@@ -85,8 +22,6 @@ static ig_kv_traffic *counts_of(gpu *g, const ig_kv_view *v) {
     return &g->counts[i];
 }
 
-/* ---- attention ---------------------------------------------------------------------------- */
-
 /* Jobs as kernels read them, until the next wait, once blocks of their rows [begin, end) are where they will look; or
  * foreseen ones. */
 static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attention *jobs, int n, int begin, int end,
@@ -96,7 +31,7 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
         note(g, cudaStreamWaitEvent(g->stream, g->brought, 0));
         g->is_ahead = false;
     }
-    for (int i = 0; i < n; i += count_together(jobs + i, n - i)) begin_touching(g, &jobs[i], ahead);
+    for (int i = 0; i < n; i += count_together(jobs + i, n - i)) ig_cuda_begin_touching(g, &jobs[i], ahead);
     if (ig_cuda_mail_job_bytes<ig_attention>(n, n_views) > ig_cuda_mail_room(&g->mail) ||
         n > IG_CUDA_COUNTS - g->n_counted)
         ig_cuda_wait(g);

@@ -22,7 +22,7 @@ typedef struct ig_cuda_counted {
     ig_kv_traffic *sum, *total;
 } ig_cuda_counted;
 
-enum { IG_CUDA_COUNTS = 1024 };
+enum { IG_CUDA_COUNTS = 1024 /* sequences whose traffic is counted between two waits */ };
 
 typedef struct gpu {
     ig_device base;
@@ -109,9 +109,12 @@ static inline int min_int(int a, int b) { return a < b ? a : b; }
 void *ig_cuda_take(gpu *g, size_t n_bytes);
 ig_status ig_cuda_fail(ig_error *err, const gpu *g, const char *what, cudaError_t e);
 
-/* Operations of attend.cu. */
+/* Operations of residency.cu; and what it has to be told before jobs are sent whose rows it is to look through. */
 ig_status ig_cuda_open_copies(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err);
 void ig_cuda_close_copies(ig_device *d, ig_residency *r);
+void ig_cuda_begin_touching(gpu *g, const ig_attention *job, bool ahead);
+
+/* Operations of attend.cu. */
 void ig_cuda_prefetch(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
 void ig_cuda_attend(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs);
 void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_attention *job, int begin, int end,

@@ -61,8 +61,6 @@ typedef struct ig_cuda_touched {
 
 /* Copies what is worth it, and has the books say where the rows' blocks lie. */
 void ig_cuda_touch(cudaStream_t s, const ig_residency *r, const ig_cuda_touched *x);
-/* Copies of n blocks are not what these are any more. The ids lie where the GPU reads them. */
-void ig_cuda_forget(cudaStream_t s, const ig_residency *r, const uint32_t *ids, int n);
 
 /* ---- sketch.cu, pick.cu: lists lie where the GPU reads them, with addresses of its own ---- */
 

@@ -5,6 +5,7 @@
  * Small copies by the driver reach a tenth of the bus's rate, loads of a kernel all of it: a warp takes a block, all of
  * its loads under way at once. A block of threads is a KV head of the layer: no other one touches its books.
  */
+#include "device/cuda/gpu.cuh"
 #include "device/cuda/rows.cuh"
 
 enum {
@@ -264,7 +265,66 @@ static __global__ void forget(const uint8_t **where, const uint32_t *ids, int n)
     if (i < n) where[ids[i]] = NULL;
 }
 
-void ig_cuda_forget(cudaStream_t s, const ig_residency *r, const uint32_t *ids, int n) {
-    enum { THREADS = 128 };
-    IG_LAUNCH(forget, dim3((unsigned)(n + THREADS - 1) / THREADS), dim3(THREADS), 0, s, r->books.where, ids, n);
+/* The books begin anew. */
+static void open_books(gpu *g, ig_residency *r) {
+    note(g, cudaMemsetAsync(r->books.where, 0, r->n_blocks * sizeof *r->books.where, g->stream));
+    note(g, cudaMemcpyAsync(r->books.tables, r->tables, r->n_tables * sizeof *r->tables, cudaMemcpyDefault, g->stream));
+    ig_cuda_wait(g); /* the tables are memory of the host's alone */
+    r->is_new = false;
+}
+
+/* Copies of what the host has written to since are of no use. */
+static void tell_written(gpu *g, ig_residency *r, int layer) {
+    enum { MOST = 1024, THREADS = 128 };
+    uint32_t ids[MOST];
+    for (size_t n = MOST; n == MOST;) {
+        n = ig_residency_take_written(r, layer, ids, MOST);
+        if (!n) return;
+        if (ig_cuda_mail_bytes(sizeof ids) > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
+        const uint32_t *sent = ig_cuda_mail_list(&g->mail, ids, n);
+        note(g, ig_cuda_mail_send(&g->mail, g->stream));
+        dim3 grid((unsigned)(n + THREADS - 1) / THREADS);
+        IG_LAUNCH(forget, grid, dim3(THREADS), 0, g->stream, r->books.where, sent, (int)n);
+    }
+}
+
+/* Before jobs are sent. Foreseen ones are of the step under way. */
+void ig_cuda_begin_touching(gpu *g, const ig_attention *job, bool ahead) {
+    ig_residency *r = job->views->copies;
+    if (!r) return;
+    int layer = (int)(job->views->table / (size_t)r->shape.n_heads);
+    if (r->is_new) open_books(g, r);
+    if (!ahead) ig_residency_begin(r, layer);
+    tell_written(g, r, layer);
+}
+
+/* ---- opening ----------------------------------------------------------------------------- */
+
+void ig_cuda_close_copies(ig_device *d, ig_residency *r) {
+    gpu *g = enter(d);
+    ig_cuda_wait(g);
+    note(g, cudaFree(r->books.copies));
+    leave(g);
+    ig_residency_close(r);
+}
+
+ig_status ig_cuda_open_copies(ig_device *d, ig_residency **out, const ig_residency_shape *shape, ig_error *err) {
+    ig_residency *r;
+    ig_arena a = {};
+    ig_status s = ig_residency_open(&r, shape, err);
+    *out = NULL;
+    if (s) return s;
+    ig_residency_lay_out(r, &a);
+    a.size = a.used;
+    a.used = 0;
+    gpu *g = enter(d);
+    a.base = (char *)ig_cuda_take(g, a.size);
+    leave(g);
+    if (a.base) {
+        ig_residency_lay_out(r, &a);
+        *out = r;
+        return IG_OK;
+    }
+    ig_residency_close(r);
+    return ig_cuda_fail(err, g, "copies of K and V (--kv-vram)", cudaErrorMemoryAllocation);
 }
