@@ -313,7 +313,10 @@ ig_status ig_kv_replan(ig_kv_memory *m, const ig_kv_options *o, ig_error *err) {
     ig_status s = count_frames(&n, &planned, m->n_tables * m->table_len, o, err);
     if (s) return s;
     for (; m->pool.n_frames - m->n_lent > n; m->n_lent++) {
-        ig_device_drop(m->device, ig_frame_pool_take(&m->pool), IG_FRAME_BYTES);
+        uint8_t *frame = ig_frame_pool_take(&m->pool);
+        while (!frame && ig_kv_forget_oldest(m))
+            frame = ig_frame_pool_take(&m->pool); /* it held pieces that are kept */
+        ig_device_drop(m->device, frame, IG_FRAME_BYTES);
         m->most_pinned--;
     }
     if (m->n_pinned > m->most_pinned) m->n_pinned = 0;

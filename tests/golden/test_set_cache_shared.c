@@ -152,6 +152,29 @@ static void a_store_is_kept(void **state) {
     temp_dir_close(&store);
 }
 
+/* What a policy that drops entries takes more of the RAM, pieces that are kept make room for. */
+static void kept_pieces_make_room(void **state) {
+    (void)state;
+    temp_dir store = temp_dir_open();
+    ig_cache_options c = cache("infinigen"), h2o = cache("h2o");
+    c.store_path = h2o.store_path = store.path;
+    c.n_dense_layers = h2o.n_dense_layers = 0;
+    c.disk_bytes = h2o.disk_bytes = 1 << 26;
+    c.disk_path = h2o.disk_path = store.path;
+    c.ram_bytes = h2o.ram_bytes = least_ram(options_of(&h2o)) + 65536;
+    ig_session *a = open_with(&c), *b = open_with(&h2o);
+    put(a, ids, N_CTX); /* every frame holds something */
+    cut(a, 0);
+    change(a, &h2o);
+    put(a, ids, N_PROMPT);
+    put(b, ids, N_PROMPT);
+    steps_alike(a, b, N_PROMPT, 3);
+    assert_true(stats(a).kv_bytes <= h2o.ram_bytes);
+    ig_session_close(a);
+    ig_session_close(b);
+    temp_dir_close(&store);
+}
+
 /* Tokens that were taken stay counted. */
 static void statistics_of_prompts_stay(void **state) {
     (void)state;
@@ -221,6 +244,7 @@ int main(void) {
         POLICY(cuts_into_shared_pieces, "quest"),
         cmocka_unit_test(a_salt_is_kept_to),
         cmocka_unit_test(a_store_is_kept),
+        cmocka_unit_test(kept_pieces_make_room),
         cmocka_unit_test(statistics_of_prompts_stay),
         cmocka_unit_test(what_was_decoded_stays),
         cmocka_unit_test(a_change_within_a_step),
