@@ -176,6 +176,9 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
         return ig_fail(err, IG_E_UNSUPPORTED, "head dimension %d: need a multiple of 8, at most %d", shape->head_dim,
                        IG_KV_DIMS);
     if ((int)o->type < 0 || o->type >= IG_KV_TYPES) return ig_fail(err, IG_E_ARG, "KV type %d is unknown", o->type);
+    if (o->disk_bytes && o->disk_bytes < IG_FRAME_BYTES)
+        return ig_fail(err, IG_E_LIMIT, "KV disk tier of %llu bytes: a block takes %d",
+                       (unsigned long long)o->disk_bytes, IG_FRAME_BYTES);
     if (!count_sizes(m, shape, o, n_blocks))
         return ig_fail(err, IG_E_LIMIT, "KV cache for %zu times %d tokens: too large to be addressed", m->n_sequences,
                        shape->n_ctx);

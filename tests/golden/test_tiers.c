@@ -158,6 +158,10 @@ static void plans_are_as_strict_as_opening(void **state) {
             assert_true(stats(s).kv_bytes <= plan.kv);
             ig_session_close(s);
         }
+        o.cache.disk_bytes = 4095; /* less than a block */
+        assert_int_equal(ig_session_open(&s, model, &o, &said), IG_E_LIMIT);
+        assert_int_equal(ig_cache_plan(&plan, model, &o, &err), IG_E_LIMIT);
+        assert_string_equal(err.text, said.text);
     }
 }
 
