@@ -100,17 +100,19 @@ void ig_residency_forget(ig_residency *r, size_t block) {
     __atomic_store_n(&r->has_written[block / r->shape.table_len], 1, __ATOMIC_RELAXED);
 }
 
-size_t ig_residency_take_written(ig_residency *r, int layer, uint32_t *ids, size_t most) {
-    size_t n_heads = (size_t)r->shape.n_heads, len = r->shape.table_len, first = (size_t)layer * n_heads, n = 0;
+int ig_residency_take_written(ig_residency *r, int layer) {
+    size_t n_heads = (size_t)r->shape.n_heads, len = r->shape.table_len, first = (size_t)layer * n_heads;
+    int *n = &r->n_told;
+    *n = 0;
     for (size_t t = first; t < first + n_heads; t++) {
         if (!r->has_written[t]) continue;
         uint8_t *table = r->written + t * len, *end = table + len;
-        for (uint8_t *at = table; n < most && (at = memchr(at, 1, (size_t)(end - at))) != NULL; *at = 0)
-            ids[n++] = (uint32_t)(at - r->written);
-        if (n == most) return n;
+        for (uint8_t *at = table; *n < IG_RESIDENCY_TOLD && (at = memchr(at, 1, (size_t)(end - at))) != NULL; *at = 0)
+            r->told[(*n)++] = (uint32_t)(at - r->written);
+        if (*n == IG_RESIDENCY_TOLD) return *n;
         r->has_written[t] = 0;
     }
-    return n;
+    return *n;
 }
 
 void ig_residency_begin(ig_residency *r, int layer) {

@@ -65,17 +65,21 @@ typedef struct ig_resident_books {
     uint32_t *owner;           /* [n_copies] the block that got it last; current if that says so too */
 } ig_resident_books;
 
+enum { IG_RESIDENCY_TOLD = 1024 };
+
 typedef struct ig_residency {
     ig_residency_shape shape;
     size_t n_tables, n_blocks, n_copies;
     size_t copy_bytes; /* of a copy: the block, then its lines */
     ig_resident_books books;
-    ig_resident_table *tables; /* [n_tables] as the copies are shared out */
-    bool is_new;               /* they were shared out, and the books are to begin anew */
-    uint8_t *written;          /* [n_blocks] 1: since the device was told last */
-    uint8_t *has_written;      /* [n_tables] 1: some of its blocks */
-    ig_kv_traffic total;       /* of what the device has counted */
-    uint32_t step;             /* from 1 */
+    ig_resident_table *tables;        /* [n_tables] as the copies are shared out */
+    bool is_new;                      /* they were shared out, and the books are to begin anew */
+    uint8_t *written;                 /* [n_blocks] 1: since the device was told last */
+    uint8_t *has_written;             /* [n_tables] 1: some of its blocks */
+    uint32_t told[IG_RESIDENCY_TOLD]; /* [n_told] such blocks, that the device is told of next */
+    int n_told;
+    ig_kv_traffic total; /* of what the device has counted */
+    uint32_t step;       /* from 1 */
     int last_layer;
 } ig_residency;
 
@@ -88,6 +92,10 @@ uint64_t ig_residency_bytes(const ig_residency_shape *s);
 ig_status ig_residency_open(ig_residency **out, const ig_residency_shape *s, ig_error *err);
 void ig_residency_lay_out(ig_residency *r, ig_arena *a);
 void ig_residency_close(ig_residency *r);
+/* The layer that a view is of. */
+static inline int ig_residency_layer(const ig_residency *r, const ig_kv_view *v) {
+    return (int)(v->table / (size_t)r->shape.n_heads);
+}
 /* Whether every block can have a copy. */
 static inline bool ig_residency_holds_all(const ig_residency *r) { return r->n_copies == r->n_blocks; }
 /* Another number of dense layers: copies are shared out anew, and all given up. */
@@ -95,9 +103,9 @@ void ig_residency_share_out(ig_residency *r, int n_dense_layers);
 
 /* The block is about to be written. Several threads may write to blocks of a table. */
 void ig_residency_forget(ig_residency *r, size_t block);
-/* Blocks of a layer's tables that were written since, to ids [most], of which the device is told then; their number.
- * Less than `most`: that was all. */
-size_t ig_residency_take_written(ig_residency *r, int layer, uint32_t *ids, size_t most);
+/* Blocks of a layer's tables that were written since become r->told; their number. Less than there is room for: that
+ * was all. */
+int ig_residency_take_written(ig_residency *r, int layer);
 /* Rows of this layer are about to be read. A layer before the last one begins a step. */
 void ig_residency_begin(ig_residency *r, int layer);
 

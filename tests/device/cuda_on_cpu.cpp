@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <vector>
 
 #include "base/random.h"
@@ -38,6 +40,21 @@ void cuda_on_cpu_fail(const char *call, int error) {
 
 static cudaError_t failure_of(const char *call) {
     return failing && strcmp(failing, call) == 0 ? (cudaError_t)failing_with : cudaSuccess;
+}
+
+static std::mutex counting;
+static std::map<std::string, uint64_t> counted;
+
+/* The failure of a call that is counted. */
+static cudaError_t call(const char *name) {
+    std::lock_guard<std::mutex> guard(counting);
+    counted[name]++;
+    return failure_of(name);
+}
+
+uint64_t cuda_on_cpu_count(const char *name) {
+    std::lock_guard<std::mutex> guard(counting);
+    return counted[name];
 }
 
 /* ---- fibers ------------------------------------------------------------------------- */
@@ -396,11 +413,6 @@ static std::recursive_mutex turn; /* of streams and events */
 static std::vector<cudaStream_t> streams;
 static ig_random lots = {1};
 
-static void push(cudaStream_t s, std::function<void()> run, std::shared_ptr<record> after = nullptr) {
-    std::lock_guard<std::recursive_mutex> guard(turn);
-    s->work.push_back(item{run, after});
-}
-
 static void run_first(cudaStream_t s) {
     item first = s->work.front();
     s->work.pop_front();
@@ -440,6 +452,14 @@ static cudaError_t wait_for(cudaStream_t s, const record *until) {
     run_stream(s, until, ig_random_unit(&lots) < 0.5);
     open_memory(-1);
     return cudaSuccess;
+}
+
+static const double AT_ONCE = 0.1; /* of all work: run, with what it waits for, when it comes */
+
+static void push(cudaStream_t s, std::function<void()> run, std::shared_ptr<record> after = nullptr) {
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    s->work.push_back(item{run, after});
+    if (ig_random_unit(&lots) < AT_ONCE) wait_for(s, nullptr);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags) {
@@ -502,19 +522,158 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to) {
     return cudaSuccess;
 }
 
+/* What commands do. */
+static std::function<void()> copying(void *to, const void *from, size_t n_bytes) {
+    return [=] { memcpy(to, from, n_bytes); };
+}
+
+static std::function<void()> clearing(void *to, int byte, size_t n_bytes) {
+    return [=] { memset(to, byte, n_bytes); };
+}
+
+static std::map<const void *, cuda_on_cpu_binder> kernels;
+
+void cuda_on_cpu_know(const void *kernel, cuda_on_cpu_binder binder) {
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    kernels[kernel] = binder;
+}
+
+static std::function<void()> launching(const cudaKernelNodeParams *p) {
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    if (!kernels.count(p->func)) die("a launch of what is no kernel");
+    std::function<void()> body = kernels[p->func](p->func, p->kernelParams);
+    cudaKernelNodeParams own = *p;
+    return [=] { run_grid(own.gridDim, own.blockDim, own.sharedMemBytes, body); };
+}
+
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind, cudaStream_t s) {
     (void)kind;
-    push(s, [=] { memcpy(to, from, n_bytes); });
-    return cudaSuccess;
+    push(s, copying(to, from, n_bytes));
+    return call(__func__);
 }
 
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t n_bytes, cudaStream_t s) {
-    push(s, [=] { memset(to, byte, n_bytes); });
+    push(s, clearing(to, byte, n_bytes));
+    return call(__func__);
+}
+
+cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared_bytes,
+                             cudaStream_t s) {
+    cudaKernelNodeParams p = {(void *)kernel, grid, block, (unsigned)shared_bytes, args, nullptr};
+    push(s, launching(&p));
+    return call(__func__);
+}
+
+/* ---- graphs --------------------------------------------------------------------------------- */
+
+struct cuda_on_cpu_node {
+    size_t number;
+    const void *kernel; /* of launches */
+    std::function<void()> run;
+    std::vector<size_t> after; /* numbers of others */
+};
+
+struct cuda_on_cpu_graph {
+    std::vector<std::unique_ptr<cuda_on_cpu_node>> nodes;
+};
+
+struct cuda_on_cpu_exec {
+    std::vector<cuda_on_cpu_node> nodes;
+};
+
+cudaError_t cudaGraphCreate(cudaGraph_t *g, unsigned flags) {
+    (void)flags;
+    *g = new cuda_on_cpu_graph();
+    return call(__func__);
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g) {
+    delete g;
     return cudaSuccess;
 }
 
-void cuda_on_cpu_launch(cudaStream_t s, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> body) {
-    push(s, [=] { run_grid(grid, block, shared_bytes, body); });
+static void add_node(cudaGraphNode_t *node, cudaGraph_t g, const cudaGraphNode_t *after, size_t n, const void *kernel,
+                     std::function<void()> run) {
+    cuda_on_cpu_node *made = new cuda_on_cpu_node{g->nodes.size(), kernel, run, {}};
+    for (size_t i = 0; i < n; i++) made->after.push_back(after[i]->number);
+    for (size_t i = 1; i < n; i++)
+        if (after[i] == after[0]) die("a graph's node that waits for another one twice");
+    g->nodes.emplace_back(*node = made);
+}
+
+cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *node, cudaGraph_t g, const cudaGraphNode_t *after, size_t n,
+                                   const cudaKernelNodeParams *p) {
+    add_node(node, g, after, n, p->func, launching(p));
+    return call(__func__);
+}
+
+cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t g, const cudaGraphNode_t *after, size_t n,
+                                   const cudaMemsetParams *p) {
+    add_node(node, g, after, n, nullptr, clearing(p->dst, (int)p->value, p->width));
+    return p->elementSize == 1 && p->height == 1 ? call(__func__) : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t g, const cudaGraphNode_t *after, size_t n,
+                                     void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind) {
+    (void)kind;
+    add_node(node, g, after, n, nullptr, copying(to, from, n_bytes));
+    return call(__func__);
+}
+
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags) {
+    (void)flags;
+    *x = new cuda_on_cpu_exec();
+    for (const auto &node : g->nodes) (*x)->nodes.push_back(*node);
+    return call(__func__);
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x) {
+    delete x;
+    return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t x, cudaGraphNode_t node, const cudaKernelNodeParams *p) {
+    if (x->nodes[node->number].kernel != p->func) return cudaErrorInvalidValue;
+    x->nodes[node->number].run = launching(p);
+    return call(__func__);
+}
+
+cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t x, cudaGraphNode_t node, const cudaMemsetParams *p) {
+    x->nodes[node->number].run = clearing(p->dst, (int)p->value, p->width);
+    return p->elementSize == 1 && p->height == 1 ? call(__func__) : cudaErrorInvalidValue;
+}
+
+cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t x, cudaGraphNode_t node, void *to, const void *from,
+                                               size_t n_bytes, cudaMemcpyKind kind) {
+    (void)kind;
+    x->nodes[node->number].run = copying(to, from, n_bytes);
+    return call(__func__);
+}
+
+/* Nodes run in an order by lot, each behind those that it waits for. */
+static void run_nodes(const std::vector<cuda_on_cpu_node> &nodes) {
+    std::vector<size_t> waiting(nodes.size()), ready;
+    std::vector<std::vector<size_t>> then(nodes.size());
+    for (const cuda_on_cpu_node &node : nodes) {
+        waiting[node.number] = node.after.size();
+        for (size_t before : node.after) then[before].push_back(node.number);
+        if (node.after.empty()) ready.push_back(node.number);
+    }
+    while (!ready.empty()) {
+        size_t i = (size_t)(ig_random_unit(&lots) * (double)ready.size()), number = ready[i];
+        ready[i] = ready.back();
+        ready.pop_back();
+        nodes[number].run();
+        for (size_t next : then[number])
+            if (--waiting[next] == 0) ready.push_back(next);
+    }
+}
+
+/* What is changed afterwards is changed for later launches only. */
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s) {
+    std::vector<cuda_on_cpu_node> nodes = x->nodes;
+    push(s, [=] { run_nodes(nodes); });
+    return call(__func__);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */

@@ -20,6 +20,8 @@
 #include <string.h>
 
 #include <functional>
+#include <tuple>
+#include <utility>
 
 #include "base/half.h"
 
@@ -97,24 +99,77 @@ const char *cudaGetErrorString(cudaError_t e);
 
 /* ---- launches ----------------------------------------------------------------------- */
 
-void cuda_on_cpu_launch(cudaStream_t s, dim3 grid, dim3 block, size_t shared_bytes, std::function<void()> body);
 void *cuda_on_cpu_shared(void);
 
-/* What no compiler but CUDA's understands has these names on both sides (src/device/cuda/cuda.h). */
-#define IG_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                              \
-    do {                                                                                       \
-        auto launched = kernel;                                                                \
-        auto launch = [=](auto... args) {                                                      \
-            cuda_on_cpu_launch(stream, grid, block, shared_bytes, [=] { launched(args...); }); \
-        };                                                                                     \
-        launch(__VA_ARGS__);                                                                   \
-    } while (0)
+/* What a launch of a kernel does in each thread, with copies of its arguments. */
+typedef std::function<void()> (*cuda_on_cpu_binder)(const void *kernel, void **args);
+void cuda_on_cpu_know(const void *kernel, cuda_on_cpu_binder binder);
+
+template <typename... P, size_t... I>
+static inline std::function<void()> cuda_on_cpu_bind(void (*kernel)(P...), void **args, std::index_sequence<I...>) {
+    std::tuple<P...> own(*(P *)args[I]...);
+    return [=] { std::apply(kernel, own); };
+}
+
+template <typename... P>
+static inline const void *cuda_on_cpu_kernel(void (*kernel)(P...)) {
+    cuda_on_cpu_know((const void *)kernel, [](const void *k, void **args) {
+        return cuda_on_cpu_bind((void (*)(P...))k, args, std::index_sequence_for<P...>());
+    });
+    return (const void *)kernel;
+}
+
+cudaError_t cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **args, size_t shared_bytes,
+                             cudaStream_t s);
+
+/* What no compiler but CUDA's understands has these names on both sides (src/device/cuda/cuda.cuh). */
+#define IG_KERNEL(kernel) cuda_on_cpu_kernel(kernel)
 #define IG_SHARED(type, name) type *name = (type *)cuda_on_cpu_shared()
+
+/* ---- graphs --------------------------------------------------------------------------- */
+
+typedef struct cuda_on_cpu_graph *cudaGraph_t;
+typedef struct cuda_on_cpu_exec *cudaGraphExec_t;
+typedef struct cuda_on_cpu_node *cudaGraphNode_t;
+
+struct cudaKernelNodeParams {
+    void *func;
+    dim3 gridDim, blockDim;
+    unsigned sharedMemBytes;
+    void **kernelParams, **extra;
+};
+struct cudaMemsetParams {
+    void *dst;
+    size_t pitch;
+    unsigned value, elementSize;
+    size_t width, height;
+};
+
+cudaError_t cudaGraphCreate(cudaGraph_t *g, unsigned flags);
+cudaError_t cudaGraphDestroy(cudaGraph_t g);
+cudaError_t cudaGraphAddKernelNode(cudaGraphNode_t *node, cudaGraph_t g, const cudaGraphNode_t *after, size_t n,
+                                   const cudaKernelNodeParams *p);
+cudaError_t cudaGraphAddMemsetNode(cudaGraphNode_t *node, cudaGraph_t g, const cudaGraphNode_t *after, size_t n,
+                                   const cudaMemsetParams *p);
+cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t g, const cudaGraphNode_t *after, size_t n,
+                                     void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind);
+cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *x, cudaGraph_t g, unsigned long long flags);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t x);
+cudaError_t cudaGraphExecKernelNodeSetParams(cudaGraphExec_t x, cudaGraphNode_t node, const cudaKernelNodeParams *p);
+cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t x, cudaGraphNode_t node, const cudaMemsetParams *p);
+cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t x, cudaGraphNode_t node, void *to, const void *from,
+                                               size_t n_bytes, cudaMemcpyKind kind);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s);
+
+/* ---- for tests ------------------------------------------------------------------------- */
+
+/* Calls of this name so far, of those that launch, copy and make graphs. */
+extern "C" uint64_t cuda_on_cpu_count(const char *call);
 
 /* So much memory there is, of the device or page-locked; returns how much of it is taken. */
 extern "C" size_t cuda_on_cpu_room(bool is_host, size_t n_bytes);
 
-/* Calls of this name fail so, of those that open a GPU or wait for it; NULL: none do. */
+/* Calls of this name fail so, of those that open a GPU, wait for it or make graphs; NULL: none do. */
 extern "C" void cuda_on_cpu_fail(const char *call, int error);
 
 /* The seed of the orders in which threads run; drawn anew for each block. */

@@ -267,36 +267,53 @@ static void foresee(stores *x, int layer) {
 static void attend_chosen(stores *x, int layer) {
     ig_kv_view views[N_KVS][KV_HEADS];
     ig_attention jobs[N_KVS] = {0};
-    ig_error err = {0};
     for (int i = 0; i < N_KVS; i++) {
         view_chosen(x, layer, i, views[i]);
         jobs[i] = (ig_attention){.q = x->q, .out = x->out + i * HEADS * DIM, .n_tokens = 1, .views = views[i]};
     }
     x->dev->ops->attend(x->dev, &x->shape, jobs, N_KVS);
+}
+
+/* What was attended to last is the same with and without copies. */
+static void finish_alike(stores *x) {
+    ig_error err = {0};
     expect_ok(x->dev->ops->finish(x->dev, &err), &err);
     for (int i = 1; i < N_KVS; i++) assert_memory_equal(x->out, x->out + i * HEADS * DIM, HEADS * DIM * sizeof(float));
+}
+
+static void open_stores(stores *x, ig_kv_type type) {
+    ig_error err = {0};
+    ig_context_options c = ig_context_defaults();
+    *x = (stores){.dice = {11}, .shape = {HEADS, KV_HEADS, DIM, 0.125f}};
+    c.device = "cuda";
+    expect_ok(ig_context_open(&ctx, &c, &err), &err);
+    x->dev = ctx->device;
+    ig_kv_shape shape = {LAYERS, KV_HEADS, DIM, TOKENS, 16};
+    ig_kv_options o = {.device = x->dev, .type = type};
+    for (int i = 0; i < N_KVS; i++) {
+        o.vram_bytes = i == 0 ? 0 : i == 1 ? (type == IG_KV_F16 ? 100 << 10 : 50 << 10) : 1 << 20;
+        expect_ok(ig_kv_open(&x->kv[i], &shape, &o, &err), &err);
+    }
+    x->q = ig_device_alloc(x->dev, IG_PLACE_HOST, HEADS * DIM * sizeof(float));
+    x->out = ig_device_alloc(x->dev, IG_PLACE_HOST, N_KVS * HEADS * DIM * sizeof(float));
+    x->lists = ig_device_alloc(x->dev, IG_PLACE_HOST, LAYERS * KV_HEADS * TOKENS * sizeof(int32_t));
+    expect_ok(x->dev->ops->reserve(x->dev, &(ig_device_need){1, 64, TOKENS, x->shape}, &err), &err);
+    for (int i = 0; i < HEADS * DIM; i++) x->q[i] = (float)(roll(x, 100) - 50) / 50;
+}
+
+static void close_stores(stores *x) {
+    for (int i = 0; i < N_KVS; i++) ig_kv_close(x->kv[i]);
+    ig_device_free(x->dev, IG_PLACE_HOST, x->q, 0);
+    ig_device_free(x->dev, IG_PLACE_HOST, x->out, 0);
+    ig_device_free(x->dev, IG_PLACE_HOST, x->lists, 0);
+    ig_context_close(ctx);
 }
 
 /* Steps with lists by lot, foreseen or not, with and without a wait in between; sometimes back into a block. */
 static void any_lists(void **state) {
     ig_error err = {0};
-    ig_context_options c = ig_context_defaults();
-    stores x = {.dice = {11}, .shape = {HEADS, KV_HEADS, DIM, 0.125f}};
-    c.device = "cuda";
-    expect_ok(ig_context_open(&ctx, &c, &err), &err);
-    x.dev = ctx->device;
-    ig_kv_shape shape = {LAYERS, KV_HEADS, DIM, TOKENS, 16};
-    const ig_kv_type *type = *state;
-    ig_kv_options o = {.device = x.dev, .type = *type};
-    for (int i = 0; i < N_KVS; i++) {
-        o.vram_bytes = i == 0 ? 0 : i == 1 ? (*type == IG_KV_F16 ? 100 << 10 : 50 << 10) : 1 << 20;
-        expect_ok(ig_kv_open(&x.kv[i], &shape, &o, &err), &err);
-    }
-    x.q = ig_device_alloc(x.dev, IG_PLACE_HOST, HEADS * DIM * sizeof(float));
-    x.out = ig_device_alloc(x.dev, IG_PLACE_HOST, N_KVS * HEADS * DIM * sizeof(float));
-    x.lists = ig_device_alloc(x.dev, IG_PLACE_HOST, LAYERS * KV_HEADS * TOKENS * sizeof(int32_t));
-    expect_ok(x.dev->ops->reserve(x.dev, &(ig_device_need){1, 64, TOKENS, x.shape}, &err), &err);
-    for (int i = 0; i < HEADS * DIM; i++) x.q[i] = (float)(roll(&x, 100) - 50) / 50;
+    stores x;
+    open_stores(&x, *(const ig_kv_type *)*state);
     for (int n = 100, k = 0; k < 300; k++, n++) {
         bool again = k && roll(&x, 3); /* the lists of the step before: they lead to copies */
         if (n == TOKENS || roll(&x, 10) == 0) n = 60 + roll(&x, n - 60), again = false;
@@ -308,17 +325,55 @@ static void any_lists(void **state) {
             if (order < 2) foresee(&x, layer);
             if (order) expect_ok(x.dev->ops->finish(x.dev, &err), &err), add_tokens(&x, layer, n);
             attend_chosen(&x, layer);
+            finish_alike(&x);
         }
     }
     ig_kv_stats st;
     ig_kv_get_stats(x.kv[1], &st);
     assert_true(st.bus.hits > 500 && st.bus.rows > 500);
     assert_true(st.bus.copied > 2 * st.vram_bytes / 4096); /* some made way for others */
-    for (int i = 0; i < N_KVS; i++) ig_kv_close(x.kv[i]);
-    ig_device_free(x.dev, IG_PLACE_HOST, x.q, 0);
-    ig_device_free(x.dev, IG_PLACE_HOST, x.out, 0);
-    ig_device_free(x.dev, IG_PLACE_HOST, x.lists, 0);
-    ig_context_close(ctx);
+    close_stores(&x);
+}
+
+/* Of the stand-in for a GPU (cuda_on_cpu.h) alone. */
+__attribute__((weak)) uint64_t cuda_on_cpu_count(const char *call);
+__attribute__((weak)) void cuda_on_cpu_fail(const char *call, int error);
+
+/* Many steps that are foreseen, and one wait for them; what the second store counted. */
+static ig_kv_stats foreseen_steps(void) {
+    enum { WAITS = 20, ROUNDS = 8 };
+    stores x;
+    ig_kv_stats st;
+    open_stores(&x, IG_KV_F16);
+    for (int k = 0; k < WAITS; k++) {
+        for (int layer = 0; layer < LAYERS; layer++) add_tokens(&x, layer, TOKENS - WAITS + k);
+        for (int layer = 0; layer < LAYERS; layer++) choose(&x, layer, TOKENS - WAITS + k);
+        for (int round = 0; round < ROUNDS; round++)
+            for (int layer = 0; layer < LAYERS; layer++) {
+                foresee(&x, layer);
+                attend_chosen(&x, layer);
+            }
+        finish_alike(&x);
+    }
+    ig_kv_get_stats(x.kv[1], &st);
+    close_stores(&x);
+    return st;
+}
+
+/* Copies that are foreseen are the same in graphs and out of them. */
+static void foreseen_in_graphs(void **state) {
+    (void)state;
+    enum { MEMORY_ALLOCATION = 2 };
+    if (!cuda_on_cpu_count) skip();
+    uint64_t n = cuda_on_cpu_count("cudaGraphLaunch");
+    ig_kv_stats graphs = foreseen_steps();
+    n = cuda_on_cpu_count("cudaGraphLaunch") - n;
+    assert_true(n > 10);
+    cuda_on_cpu_fail("cudaGraphInstantiateWithFlags", MEMORY_ALLOCATION);
+    ig_kv_stats none = foreseen_steps();
+    cuda_on_cpu_fail(NULL, 0);
+    assert_true(none.bus.copied > 20);
+    assert_memory_equal(&graphs.bus, &none.bus, sizeof none.bus);
 }
 
 static void attend_views(stores *x, int n_jobs, ig_kv_view views[][KV_HEADS]) {
@@ -435,10 +490,11 @@ int main(void) {
     static kind kinds[] = {{TINY_LLAMA, "infinigen", "q8", NULL, 3, 0},
                            {TINY_LLAMA, "infinigen", "f16", "none", 0, 0.5},
                            {"tests/golden/models/opt", "infinigen-osdi24", "f16", NULL, 0, 0}};
-    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 9 };
+    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 10 };
     static ig_kv_type types[] = {IG_KV_F16, IG_KV_Q8};
     struct CMUnitTest tests[KINDS + OTHERS] = {cmocka_unit_test_prestate(any_lists, &types[0]),
                                                cmocka_unit_test_prestate(any_lists, &types[1]),
+                                               cmocka_unit_test(foreseen_in_graphs),
                                                cmocka_unit_test(copies_that_a_hidden_list_wants),
                                                cmocka_unit_test(full_stays),
                                                cmocka_unit_test(all_rows_are_counted),

@@ -212,6 +212,73 @@ static void late_steps(void **state) {
     unlink(path);
 }
 
+/* Of the stand-in for a GPU (cuda_on_cpu.h) alone: calls of a name so far; and that they fail. */
+__attribute__((weak)) uint64_t cuda_on_cpu_count(const char *call);
+__attribute__((weak)) void cuda_on_cpu_fail(const char *call, int error);
+
+enum { GRAPH_STEPS = 6 };
+
+typedef struct calls {
+    uint64_t launches, graphs, made, changes;
+} calls;
+
+static calls calls_so_far(void) {
+    return (calls){cuda_on_cpu_count("cudaLaunchKernel"), cuda_on_cpu_count("cudaGraphLaunch"),
+                   cuda_on_cpu_count("cudaGraphInstantiateWithFlags"),
+                   cuda_on_cpu_count("cudaGraphExecKernelNodeSetParams")};
+}
+
+/* Of the last of some steps, whose logits [GRAPH_STEPS][N_VOCAB] and statistics are given. */
+static calls calls_of_a_step(const ig_session_options *o, float *logits, ig_session_stats *stats) {
+    open_on(TINY_LLAMA, "cuda");
+    ig_session *s = open_session(o);
+    calls x = {0};
+    put(s, ids, PROMPT);
+    for (int i = 0; i < GRAPH_STEPS; i++) {
+        x = calls_so_far();
+        step(s, ids[i]);
+        memcpy(logits + (size_t)i * N_VOCAB, ig_session_logits(s), N_VOCAB * sizeof *logits);
+    }
+    calls end = calls_so_far();
+    ig_session_get_stats(s, stats);
+    ig_session_close(s);
+    close_tiny(NULL);
+    return (calls){end.launches - x.launches, end.graphs - x.graphs, end.made - x.made, end.changes - x.changes};
+}
+
+/* The layers of a step are one graph, the same as in the step before but for a few numbers; or, if the driver makes no
+ * graphs, launched one by one. */
+static void steps_are_graphs(void **state) {
+    (void)state;
+    enum { LAYERS = 4, LEAST = 16 * LAYERS, FEW = 8 << 10, MEMORY_ALLOCATION = 2 };
+    static const struct {
+        const char *policy, *speculate;
+        uint64_t vram;
+    } runs[] = {{"full", "auto", IG_VRAM_AUTO},
+                {"full", "auto", FEW},
+                {"infinigen", "auto", IG_VRAM_AUTO},
+                {"infinigen", "late", FEW}};
+    static float logits[2][GRAPH_STEPS * N_VOCAB];
+    ig_session_stats st[2];
+    if (!cuda_on_cpu_count) skip();
+    for (int i = 0; i < 4; i++) {
+        ig_session_options o = options_of(runs[i].policy, "f16");
+        o.cache.speculate = runs[i].speculate;
+        o.cache.vram_bytes = runs[i].vram;
+        calls x = calls_of_a_step(&o, logits[0], &st[0]);
+        assert_true(x.graphs == 1 && x.made == 0 && x.launches < LAYERS);
+        assert_true(x.changes > 0 && x.changes <= 2 * LAYERS);
+        cuda_on_cpu_fail("cudaGraphInstantiateWithFlags", MEMORY_ALLOCATION);
+        x = calls_of_a_step(&o, logits[1], &st[1]);
+        cuda_on_cpu_fail(NULL, 0);
+        assert_true(x.graphs == 0 && x.launches >= LEAST);
+        assert_memory_equal(logits[0], logits[1], sizeof *logits);
+        assert_int_equal(st[0].vram_hits, st[1].vram_hits);
+        assert_int_equal(st[0].vram_copied, st[1].vram_copied);
+        assert_int_equal(st[0].vram_read_bytes, st[1].vram_read_bytes);
+    }
+}
+
 static const ig_device_ops *counted_ops;
 static int n_waits, n_foreseen;
 
@@ -533,13 +600,19 @@ static void memory_that_ends(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(like_the_cpu),       cmocka_unit_test(steps_of_any_make),
-        cmocka_unit_test(all_layers_at_once), cmocka_unit_test(all_layers_at_once_after_drops),
-        cmocka_unit_test(late_steps),         cmocka_unit_test(waits),
-        cmocka_unit_test(sketches_follow),    cmocka_unit_test(tiers),
-        cmocka_unit_test(broken_models),      cmocka_unit_test(refusals),
-        cmocka_unit_test(managed_memory),     cmocka_unit_test(memory_that_ends)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(like_the_cpu),
+                                       cmocka_unit_test(steps_of_any_make),
+                                       cmocka_unit_test(all_layers_at_once),
+                                       cmocka_unit_test(all_layers_at_once_after_drops),
+                                       cmocka_unit_test(late_steps),
+                                       cmocka_unit_test(steps_are_graphs),
+                                       cmocka_unit_test(waits),
+                                       cmocka_unit_test(sketches_follow),
+                                       cmocka_unit_test(tiers),
+                                       cmocka_unit_test(broken_models),
+                                       cmocka_unit_test(refusals),
+                                       cmocka_unit_test(managed_memory),
+                                       cmocka_unit_test(memory_that_ends)};
     ig_device_info d;
     for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
     if (!ig_device_at(1, &d)) {

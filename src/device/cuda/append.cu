@@ -102,9 +102,8 @@ static int append_some(gpu *g, const ig_head_shape *shape, const ig_append *jobs
         if (job->origin) job->origin = find(g, job->origin), job->scale = find(g, job->scale);
         n_tokens = max_int(n_tokens, job->n);
     }
-    note(g, ig_cuda_mail_send(&g->mail, g->stream));
-    IG_LAUNCH(append, dim3((unsigned)n_tokens, (unsigned)shape->n_kv_heads, (unsigned)n), dim3(IG_WARP, KEY_AND_VALUE),
-              KEY_AND_VALUE * IG_KV_GROUP, g->stream, (const ig_append *)kept.dev, *shape);
+    ig_launch(append, dim3((unsigned)n_tokens, (unsigned)shape->n_kv_heads, (unsigned)n), dim3(IG_WARP, KEY_AND_VALUE),
+              KEY_AND_VALUE * IG_KV_GROUP, g->work, (const ig_append *)kept.dev, *shape);
     return n;
 }
 

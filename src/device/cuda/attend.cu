@@ -28,13 +28,16 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
                                 bool ahead) {
     int n_views = s->n_kv_heads;
     if (g->is_ahead && !ahead) {
-        note(g, cudaStreamWaitEvent(g->stream, g->brought, 0));
+        ig_queue_join(g->work);
         g->is_ahead = false;
     }
-    for (int i = 0; i < n; i += count_together(jobs + i, n - i)) ig_cuda_begin_touching(g, &jobs[i], ahead);
-    if (ig_cuda_mail_job_bytes<ig_attention>(n, n_views) > ig_cuda_mail_room(&g->mail) ||
-        n > IG_CUDA_COUNTS - g->n_counted)
-        ig_cuda_wait(g);
+    size_t n_bytes = ig_cuda_mail_job_bytes<ig_attention>(n, n_views);
+    for (int i = 0; i < n; i += count_together(jobs + i, n - i)) {
+        const ig_residency *r = jobs[i].views->copies;
+        ig_cuda_begin_touching(g, &jobs[i], ahead);
+        if (r) n_bytes += ig_cuda_mail_bytes((size_t)r->n_told * sizeof *r->told);
+    }
+    if (n_bytes > ig_cuda_mail_room(&g->mail) || n > IG_CUDA_COUNTS - g->n_counted) ig_cuda_wait(g);
     ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, n_views);
     ig_attention *own = (ig_attention *)kept.host;
     for (int i = 0; i < n; i++) {
@@ -42,24 +45,34 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
         ig_kv_view *view = ig_cuda_mail_twin(&g->mail, own[i].views);
         if (view->copies) view->traffic = counts_of(g, view);
     }
-    note(g, ig_cuda_mail_send(&g->mail, g->stream));
-    cudaStream_t stream = ahead ? g->ahead : g->stream;
     if (ahead) {
-        note(g, cudaEventRecord(g->begun, g->stream));
-        note(g, cudaStreamWaitEvent(stream, g->begun, 0));
+        ig_queue_join(g->ahead);
         g->is_ahead = true;
     }
     for (int i = 0, together; i < n; i += together) {
         together = count_together(jobs + i, n - i);
-        ig_cuda_touched x = {jobs + i, (const ig_attention *)kept.dev + i, together, n_views, begin, end, ahead};
-        if (jobs[i].views->copies) ig_cuda_touch(stream, jobs[i].views->copies, &x);
+        const ig_residency *r = jobs[i].views->copies;
+        if (!r) continue;
+        const uint32_t *told = ig_cuda_mail_list(&g->mail, r->told, (size_t)r->n_told);
+        ig_cuda_touched x = {ig_residency_layer(r, jobs[i].views),
+                             jobs + i,
+                             (const ig_attention *)kept.dev + i,
+                             together,
+                             n_views,
+                             begin,
+                             end,
+                             ahead,
+                             told,
+                             r->n_told};
+        ig_cuda_touch(ahead ? g->ahead : g->work, r, &x);
     }
     return (const ig_attention *)kept.dev;
 }
 
 /* As many jobs as can be kept at a time. */
 static int most_jobs(const ig_head_shape *s) {
-    int n = (int)(IG_GPU_MAIL / 2 / ig_cuda_mail_job_bytes<ig_attention>(1, s->n_kv_heads));
+    size_t each = ig_cuda_mail_job_bytes<ig_attention>(1, s->n_kv_heads) + IG_RESIDENCY_TOLD * sizeof(uint32_t);
+    int n = (int)(IG_GPU_MAIL / 2 / each);
     return min_int(n, IG_CUDA_COUNTS);
 }
 
@@ -69,7 +82,6 @@ void ig_cuda_prefetch(ig_device *d, const ig_head_shape *shape, const ig_attenti
         n = min_int(n_jobs - i, most_jobs(shape));
         keep(g, shape, jobs + i, n, 0, INT_MAX, true);
     }
-    note(g, cudaEventRecord(g->brought, g->ahead));
     leave(g);
 }
 
@@ -90,8 +102,8 @@ static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a)
         if (in_order) begin = max_int(begin, a->begin), end = min_int(end, a->end);
         for (p.begin = begin; p.begin < end; p.begin = p.end) {
             p.end = min_int((p.begin / step + 1) * step, end);
-            ig_cuda_gather(g->stream, g->rows, s, job, p.begin, p.end);
-            ig_cuda_prefill(g->stream, s, &p);
+            ig_cuda_gather(g->work, g->rows, s, job, p.begin, p.end);
+            ig_cuda_prefill(g->work, s, &p);
         }
     }
 }
@@ -110,8 +122,8 @@ static void attend_in_order(gpu *g, const ig_head_shape *s, const ig_attention *
                        (a->end + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT,
                        count_parts(s, a),
                        a->carry};
-    ig_cuda_decode(g->stream, s, &p);
-    if (a->end == a->views[0].n) ig_cuda_merge(g->stream, s, &p);
+    ig_cuda_decode(g->work, s, &p);
+    if (a->end == a->views[0].n) ig_cuda_merge(g->work, s, &p);
 }
 
 /* As many of n steps as there is room for their parts; returns how many. */
@@ -124,8 +136,8 @@ static int attend_steps(gpu *g, const ig_head_shape *s, const ig_attention *a, i
         n_parts = most;
     }
     ig_cuda_parts p = {keep(g, s, a, n_jobs, 0, INT_MAX, false), n_jobs, 0, n_parts, n_parts, g->parts};
-    ig_cuda_decode(g->stream, s, &p);
-    ig_cuda_merge(g->stream, s, &p);
+    ig_cuda_decode(g->work, s, &p);
+    ig_cuda_merge(g->work, s, &p);
     return n_jobs;
 }
 
@@ -148,6 +160,6 @@ void ig_cuda_weigh_rows(ig_device *d, const ig_head_shape *shape, const ig_atten
                         float *weights, size_t stride) {
     gpu *g = enter(d);
     if (begin < end)
-        ig_cuda_weigh(g->stream, shape, keep(g, shape, job, 1, begin, end, false), begin, end, weights, stride);
+        ig_cuda_weigh(g->work, shape, keep(g, shape, job, 1, begin, end, false), begin, end, weights, stride);
     leave(g);
 }

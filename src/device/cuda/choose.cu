@@ -43,9 +43,8 @@ typedef struct batch {
     int n;
 } batch;
 
-static void send(gpu *g, batch *units) {
-    note(g, ig_cuda_mail_send(&g->mail, g->stream));
-    if (units->n) ig_cuda_put_units(g->stream, units->dev, units->stride, units->n);
+static void put(gpu *g, batch *units) {
+    if (units->n) ig_cuda_put_units(g->work, units->dev, units->stride, units->n);
     units->n = 0;
 }
 
@@ -63,7 +62,7 @@ static batch bring_units(gpu *g, const ig_scan_list *lists, int n) {
     batch b = {NULL, stride + sizeof(ig_cuda_unit), 0};
     while (left) {
         size_t room = ig_cuda_mail_room(&g->mail) / b.stride, now = left < room ? left : room;
-        if (b.n) send(g, &b);
+        if (b.n) put(g, &b);
         if (!now) {
             ig_cuda_wait(g);
             continue;
@@ -109,13 +108,13 @@ static void grow(ig_scan_list *most, const ig_scan_list *x) {
 }
 
 /* For as many of n lists as there is room for in the mail, 1 or more; returns how many. */
-static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units) {
+static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units, bool is_awaited) {
     size_t bytes = 0;
     int now = 0;
     while (now < n && (!now || bytes + list_bytes(&lists[now]) <= ig_cuda_mail_room(&g->mail)))
         bytes += list_bytes(&lists[now++]);
     if (bytes > ig_cuda_mail_room(&g->mail)) {
-        send(g, units);
+        put(g, units);
         ig_cuda_wait(g);
     }
     ig_scan_list most = {};
@@ -132,18 +131,21 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units) {
         if (x->index) *x->n_index = 0; /* as it stays if the GPU fails */
         grow(&most, x);
     }
-    send(g, units);
-    ig_cuda_scan(g->stream, (const ig_scan_list *)part.dev, now, &most);
-    ig_cuda_pick(g->stream, (const ig_scan_list *)part.dev, now, &most);
-    note(g, cudaEventRecord(g->chosen, g->stream));
-    if (most.rest) ig_cuda_estimate(g->stream, (const ig_scan_list *)part.dev, now, &most);
+    put(g, units);
+    ig_cuda_scan(g->work, (const ig_scan_list *)part.dev, now, &most);
+    ig_cuda_pick(g->work, (const ig_scan_list *)part.dev, now, &most);
+    if (is_awaited) ig_queue_mark(g->work, g->chosen);
+    if (most.rest) ig_cuda_estimate(g->work, (const ig_scan_list *)part.dev, now, &most);
     return now;
 }
 
 void ig_cuda_choose_lists(ig_device *d, const ig_scan_list *lists, int n, bool is_awaited) {
     gpu *g = enter(d);
     batch units = bring_units(g, lists, n);
-    for (int i = 0; i < n;) i += choose_some(g, lists + i, n - i, &units);
-    if (is_awaited) note(g, cudaEventSynchronize(g->chosen));
+    for (int i = 0; i < n;) i += choose_some(g, lists + i, n - i, &units, is_awaited);
+    if (is_awaited) {
+        submit(g);
+        note(g, cudaEventSynchronize(g->chosen));
+    }
     leave(g);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CUDA, or what stands in for it in tests (tests/device/cuda_on_cpu.h), under the names that both know: kernels are
- * launched by IG_LAUNCH, none where the grid has no blocks, and get their shared memory, all of it dynamic, by
- * IG_SHARED. Loops over what must stay in registers are unrolled (IG_UNROLL). Sources look like C, and keep to what
- * both sides have. Warps are used whole; a thread leaves a kernel only together with its warp, and not before a barrier
- * that others wait at.
+ * CUDA, or what stands in for it in tests (tests/device/cuda_on_cpu.h), under the names that both know: kernels get
+ * their shared memory, all of it dynamic, by IG_SHARED, and are known to the runtime as IG_KERNEL. Loops over what must
+ * stay in registers are unrolled (IG_UNROLL). Sources look like C, and keep to what both sides have. Warps are used
+ * whole; a thread leaves a kernel only together with its warp, and not before a barrier that others wait at.
  */
 #ifndef IG_DEVICE_CUDA_CUDA_H
 #define IG_DEVICE_CUDA_CUDA_H
@@ -14,12 +13,7 @@
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#define IG_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)            \
-    do {                                                                     \
-        dim3 to_launch = grid;                                               \
-        if (to_launch.x && to_launch.y && to_launch.z)                       \
-            kernel<<<to_launch, block, shared_bytes, stream>>>(__VA_ARGS__); \
-    } while (0)
+#define IG_KERNEL(kernel) ((const void *)(kernel))
 #define IG_SHARED(type, name) extern __shared__ type name[]
 #define IG_UNROLL _Pragma("unroll")
 #else

@@ -150,10 +150,10 @@ static __global__ void decode(ig_head_shape s, ig_cuda_parts p) {
     }
 }
 
-void ig_cuda_decode(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_parts *p) {
+void ig_cuda_decode(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p) {
     dim3 grid((unsigned)(p->end - p->first), (unsigned)(shape->n_kv_heads * slices(shape)), (unsigned)p->n_jobs);
     size_t shared = tile_floats(slice_heads(shape), shape->head_dim) * sizeof(float) + KEYS * sizeof(ig_cuda_row);
-    IG_LAUNCH(decode, grid, dim3(THREADS), shared, s, *shape, *p);
+    ig_launch(decode, grid, dim3(THREADS), shared, q, *shape, *p);
 }
 
 /* ---- merging parts ---------------------------------------------------------------------- */
@@ -183,9 +183,9 @@ static __global__ void merge(ig_head_shape s, ig_cuda_parts p) {
     if (threadIdx.x == 0 && a->lse) a->lse[head] = m + logf(l);
 }
 
-void ig_cuda_merge(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_parts *p) {
+void ig_cuda_merge(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p) {
     dim3 grid((unsigned)shape->n_heads, (unsigned)p->n_jobs);
-    IG_LAUNCH(merge, grid, dim3(THREADS), 0, s, *shape, *p);
+    ig_launch(merge, grid, dim3(THREADS), 0, q, *shape, *p);
 }
 
 /* ---- weights of rows ------------------------------------------------------------------------ */
@@ -221,9 +221,9 @@ static __global__ void weigh(ig_head_shape s, weighing w) {
     if (lane == 0) w.weights[(size_t)kv_head * w.stride + (size_t)i] += sum;
 }
 
-void ig_cuda_weigh(cudaStream_t s, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
-                   float *weights, size_t stride) {
+void ig_cuda_weigh(ig_queue q, const ig_head_shape *shape, const ig_attention *job, int begin, int end, float *weights,
+                   size_t stride) {
     weighing w = {job, begin, end, weights, stride};
     dim3 grid((unsigned)(end - begin + WARPS - 1) / WARPS, (unsigned)shape->n_kv_heads), block(IG_WARP, WARPS);
-    IG_LAUNCH(weigh, grid, block, 0, s, *shape, w);
+    ig_launch(weigh, grid, block, 0, q, *shape, w);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A GPU as a device. Operations are launched on one stream, in the order of their calls. Weights are copied to the
- * GPU's memory when they are bound, and found by the host's addresses; what is in page-locked memory of the host is
- * used in place, under the same address, but for blocks of K and V that have copies (device/residency.h); these come on
- * a second stream if they are foreseen. The host's side of a step runs on a pool of threads.
+ * A GPU as a device. Operations are written down in the order of their calls, and submitted where the host waits.
+ * Weights are copied to the GPU's memory when they are bound, and found by the host's addresses; what is in page-locked
+ * memory of the host is used in place, under the same address, but for blocks of K and V that have copies
+ * (device/residency.h); these come beside other work if they are foreseen. The host's side of a step runs on a pool of
+ * threads.
  */
 #include "device/cuda/gpu.cuh"
 #include "device/cuda/lane.cuh"
@@ -30,10 +31,10 @@ static void add_traffic(ig_kv_traffic *sum, const ig_kv_traffic *x) {
 
 void ig_cuda_wait(gpu *g) {
     size_t n_bytes = (size_t)g->n_counted * sizeof *g->counts;
-    if (g->is_ahead) note(g, cudaStreamSynchronize(g->ahead));
-    if (n_bytes) note(g, cudaMemcpyAsync(g->host_counts, g->counts, n_bytes, cudaMemcpyDefault, g->stream));
-    if (n_bytes) note(g, cudaMemsetAsync(g->counts, 0, n_bytes, g->stream));
-    note(g, cudaStreamSynchronize(g->stream));
+    if (g->is_ahead) ig_queue_join(g->work);
+    ig_queue_copy(g->work, g->host_counts, g->counts, n_bytes);
+    ig_queue_clear(g->work, g->counts, n_bytes);
+    note(g, ig_commands_finish(g->commands));
     for (int i = 0; i < g->n_counted && g->failure == cudaSuccess; i++) {
         add_traffic(g->counted[i].sum, &g->host_counts[i]);
         add_traffic(g->counted[i].total, &g->host_counts[i]);
@@ -61,7 +62,7 @@ void *ig_cuda_take(gpu *g, size_t n_bytes) {
         cudaGetLastError();
         return NULL;
     }
-    note(g, cudaMemsetAsync(p, 0, n_bytes, g->stream));
+    note(g, cudaMemsetAsync(p, 0, n_bytes, ig_commands_stream(g->commands)));
     return p;
 }
 
@@ -121,8 +122,9 @@ static bool grow_bound(gpu *g) {
 
 /* From mapped files, by way of the driver's own page-locked buffers. */
 static cudaError_t upload(gpu *g, void *to, const void *from, size_t n_bytes) {
-    cudaError_t e = cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, g->stream);
-    cudaError_t waited = cudaStreamSynchronize(g->stream);
+    cudaStream_t s = ig_commands_stream(g->commands);
+    cudaError_t e = cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, s);
+    cudaError_t waited = cudaStreamSynchronize(s);
     return e != cudaSuccess ? e : waited;
 }
 
@@ -157,13 +159,13 @@ static void gpu_unbind(ig_device *d, const void *p) {
 
 static void gpu_copy(ig_device *d, void *to, const void *from, size_t n_bytes) {
     gpu *g = enter(d);
-    if (to != from && n_bytes) note(g, cudaMemcpyAsync(to, from, n_bytes, cudaMemcpyDefault, g->stream));
+    if (to != from) ig_queue_copy(g->work, to, from, n_bytes);
     leave(g);
 }
 
 static void gpu_clear(ig_device *d, void *to, size_t n_bytes) {
     gpu *g = enter(d);
-    if (n_bytes) note(g, cudaMemsetAsync(to, 0, n_bytes, g->stream));
+    ig_queue_clear(g->work, to, n_bytes);
     leave(g);
 }
 
@@ -171,7 +173,7 @@ static void gpu_clear(ig_device *d, void *to, size_t n_bytes) {
 
 static ig_status gpu_open_lane(ig_device *d, ig_lane **out, int n_marks, ig_error *err) {
     gpu *g = enter(d);
-    cudaError_t e = ig_cuda_lane_open(out, g->stream, n_marks);
+    cudaError_t e = ig_cuda_lane_open(out, ig_commands_stream(g->commands), n_marks);
     cudaGetLastError();
     leave(g);
     return e == cudaSuccess ? IG_OK : ig_cuda_fail(err, g, "opening a stream for copies", e);
@@ -191,12 +193,14 @@ static void gpu_send(ig_device *d, ig_lane *l, int mark, void *to, const void *f
 
 static void gpu_follow(ig_device *d, ig_lane *l) {
     gpu *g = enter(d);
+    submit(g);
     note(g, ig_cuda_lane_follow(l));
     leave(g);
 }
 
 static void gpu_await(ig_device *d, ig_lane *l, int mark) {
     gpu *g = enter(d);
+    submit(g);
     note(g, ig_cuda_lane_await(l, mark));
     leave(g);
 }
@@ -275,7 +279,7 @@ static ig_matrix matrix_of(const gpu *g, const ig_matrix *m) {
 static void gpu_embed(ig_device *d, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {
     gpu *g = enter(d);
     ig_matrix found = matrix_of(g, m);
-    ig_cuda_embed(g->stream, out, &found, ids, n_rows, add);
+    ig_cuda_embed(g->work, out, &found, ids, n_rows, add);
     leave(g);
 }
 
@@ -286,17 +290,17 @@ static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m,
     bool any = false;
     for (int i = 0; i < n_m; i++) any = any || ig_cuda_has_codes(m[i]);
     if (!few)
-        ig_cuda_halve(g->stream, g->act, x, m[0]->n_in, n_rows);
+        ig_cuda_halve(g->work, g->act, x, m[0]->n_in, n_rows);
     else if (any)
-        ig_cuda_quantise(g->stream, g->act, x, m[0]->n_in, n_rows);
+        ig_cuda_quantise(g->work, g->act, x, m[0]->n_in, n_rows);
     for (int i = 0, n; i < n_m; i += n) {
         ig_matrix found[IG_CUDA_MATRICES] = {};
         for (n = 0; i + n < n_m && n < IG_CUDA_MATRICES && m[i + n]->type == m[i]->type; n++)
             found[n] = matrix_of(g, m[i + n]);
         if (few)
-            ig_cuda_matmul(g->stream, y + i, found, n, ig_cuda_has_codes(found) ? (const void *)g->act : x, n_rows);
+            ig_cuda_matmul(g->work, y + i, found, n, ig_cuda_has_codes(found) ? (const void *)g->act : x, n_rows);
         else
-            ig_cuda_matmul_many(g->stream, y + i, found, n, g->act, n_rows);
+            ig_cuda_matmul_many(g->work, y + i, found, n, g->act, n_rows);
     }
     leave(g);
 }
@@ -309,26 +313,26 @@ static bool gpu_few_as_many(const ig_device *d, const ig_matrix *m) {
 static void gpu_norm(ig_device *d, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
                      int n_rows, int n) {
     gpu *g = enter(d);
-    ig_cuda_norm(g->stream, y, x, w ? find(g, w) : NULL, b ? find(g, b) : NULL, rms, eps, n_rows, n);
+    ig_cuda_norm(g->work, y, x, w ? find(g, w) : NULL, b ? find(g, b) : NULL, rms, eps, n_rows, n);
     leave(g);
 }
 
 static void gpu_rope(ig_device *d, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                      int head_dim) {
     gpu *g = enter(d);
-    ig_cuda_rope(g->stream, x, cs, n_rot, adjacent, n_rows, n_heads, head_dim);
+    ig_cuda_rope(g->work, x, cs, n_rot, adjacent, n_rows, n_heads, head_dim);
     leave(g);
 }
 
 static void gpu_add(ig_device *d, float *y, const float *x, size_t n) {
     gpu *g = enter(d);
-    ig_cuda_add(g->stream, y, x, n);
+    ig_cuda_add(g->work, y, x, n);
     leave(g);
 }
 
 static void gpu_activate(ig_device *d, float *gate, const float *up, size_t n) {
     gpu *g = enter(d);
-    ig_cuda_activate(g->stream, gate, up, n);
+    ig_cuda_activate(g->work, gate, up, n);
     leave(g);
 }
 
@@ -337,12 +341,12 @@ static void gpu_peak(ig_device *d, float *out, const ig_floats *x, int n_x) {
     for (int i = 0, n = 0; i < n_x; i += n, n = 0) {
         while (i + n < n_x && n < IG_CUDA_PEAKS && x[i + n].n <= IG_CUDA_FEW) n++;
         if (n) {
-            ig_cuda_peaks(g->stream, out + i, x + i, n);
+            ig_cuda_peaks(g->work, out + i, x + i, n);
             continue;
         }
-        note(g, cudaMemsetAsync(g->peak, 0, sizeof *g->peak, g->stream));
-        ig_cuda_peak(g->stream, g->peak, x + i);
-        note(g, cudaMemcpyAsync(out + i, g->peak, sizeof *out, cudaMemcpyDefault, g->stream));
+        ig_queue_clear(g->work, g->peak, sizeof *g->peak);
+        ig_cuda_peak(g->work, g->peak, x + i);
+        ig_queue_copy(g->work, out + i, g->peak, sizeof *out);
         n = 1;
     }
     leave(g);
@@ -359,16 +363,7 @@ static ig_pool_work gpu_worked(const ig_device *d) { return ig_pool_worked(((con
 static void gpu_close(ig_device *d) {
     gpu *g = gpu_of(d);
     cudaSetDevice(g->number);
-    if (g->stream) {
-        cudaStreamSynchronize(g->stream);
-        cudaStreamDestroy(g->stream);
-    }
-    if (g->ahead) {
-        cudaStreamSynchronize(g->ahead);
-        cudaStreamDestroy(g->ahead);
-    }
-    if (g->begun) cudaEventDestroy(g->begun);
-    if (g->brought) cudaEventDestroy(g->brought);
+    ig_commands_close(g->commands);
     if (g->chosen) cudaEventDestroy(g->chosen);
     for (size_t i = 0; i < g->n_bound; i++) cudaFree(g->bound[i].copy);
     cudaFree(g->scratch);
@@ -425,7 +420,7 @@ static const ig_device_ops gpu_ops = make_ops();
 /* Runs an operation: a program that has no code for this GPU is told here, not in the first step of a model. */
 static ig_status try_kernel(gpu *g, const cudaDeviceProp *p, ig_error *err) {
     float *zero = (float *)(void *)g->mail.dev;
-    ig_cuda_add(g->stream, zero, zero, 1);
+    ig_cuda_add(g->work, zero, zero, 1);
     note(g, cudaGetLastError());
     ig_cuda_wait(g);
     if (g->failure == cudaSuccess) return IG_OK;
@@ -441,12 +436,11 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     cudaError_t e = cudaGetDeviceProperties(&p, g->number);
     memcpy(g->name, p.name, sizeof g->name);
     if (e == cudaSuccess) e = cudaSetDevice(g->number);
-    if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&g->stream, cudaStreamNonBlocking);
-    if (e == cudaSuccess) e = cudaStreamCreateWithFlags(&g->ahead, cudaStreamNonBlocking);
-    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->begun, cudaEventDisableTiming);
-    if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->brought, cudaEventDisableTiming);
+    if (e == cudaSuccess) e = ig_commands_open(&g->commands, &g->mail);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->chosen, cudaEventDisableTiming);
     if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
+    g->work = ig_queue{g->commands, 0};
+    g->ahead = ig_queue{g->commands, 1};
     size_t counts = IG_CUDA_COUNTS * sizeof *g->counts;
     g->mail.size = IG_GPU_MAIL - counts - ig_cuda_mail_bytes(sizeof *g->peak);
     g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);

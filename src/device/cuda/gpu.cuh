@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to the CUDA device: what it is, for the files that have operations. Operations are launched on one stream, in
- * the order of their calls, each between enter() and leave().
+ * Private to the CUDA device: what it is, for the files that have operations. Operations write down commands
+ * (commands.cuh), in the order of their calls, each between enter() and leave().
  */
 #ifndef IG_DEVICE_CUDA_GPU_H
 #define IG_DEVICE_CUDA_GPU_H
@@ -30,8 +30,11 @@ typedef struct gpu {
     char name[256];
     ig_pool *pool;
     pthread_mutex_t turn; /* of all below */
-    cudaStream_t stream;
-    cudaError_t failure; /* the first since the last finish() */
+    ig_commands *commands;
+    ig_queue work, ahead; /* of them; `ahead` brings blocks that are foreseen */
+    bool is_ahead;        /* `ahead` has work that `work` has not waited for yet */
+    cudaEvent_t chosen;   /* the host waits for it */
+    cudaError_t failure;  /* the first since the last finish() */
 
     binding *bound; /* [n_bound], ascending */
     size_t n_bound, cap_bound;
@@ -49,12 +52,6 @@ typedef struct gpu {
     ig_kv_traffic *counts, *host_counts; /* [IG_CUDA_COUNTS] behind it too: what the books have counted since then */
     ig_cuda_counted counted[IG_CUDA_COUNTS]; /* [n_counted] of whom */
     int n_counted;
-
-    cudaStream_t ahead; /* brings blocks that are foreseen */
-    cudaEvent_t begun;  /* on `stream`: what `ahead` has to wait for */
-    cudaEvent_t brought;
-    cudaEvent_t chosen; /* on `stream`: the host waits for it */
-    bool is_ahead;      /* `ahead` was given work that nothing has waited for yet */
 } gpu;
 
 static inline gpu *gpu_of(ig_device *d) { return (gpu *)d; }
@@ -76,7 +73,10 @@ static inline void leave(gpu *g) {
     pthread_mutex_unlock(&g->turn);
 }
 
-/* All that was launched has ended; what was counted is added up, and the mail is empty. */
+/* Commands so far are submitted. */
+static inline void submit(gpu *g) { note(g, ig_commands_submit(g->commands)); }
+
+/* All of them have ended; what was counted is added up, and the mail is empty. */
 void ig_cuda_wait(gpu *g);
 
 /* Number of the first binding that begins behind p. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the device (device.cu) asks of the kernels: each call launches on a stream and returns. Pointers are to memory
+ * What the device (device.cu) asks of the kernels: each call adds launches to a queue. Pointers are to memory
  * of the device, or to page-locked memory of the host. Sums are cut by sizes that are constants, so that a row's result
  * depends neither on other rows nor on how many there are, nor on the GPU.
  */
@@ -13,7 +13,7 @@ extern "C" {
 #include "kernel/kernel.h"
 }
 
-#include "device/cuda/cuda.cuh"
+#include "device/cuda/commands.cuh"
 
 extern "C" {
 
@@ -24,43 +24,47 @@ static inline bool ig_cuda_has_codes(const ig_matrix *m) {
 }
 
 /* Columns x [n_cols][n], n a multiple of 32, to 8 bits as IG_ACT_Q8 has them, in ig_gpu_act_bytes() each. */
-void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
+void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);
 enum { IG_CUDA_MATRICES = 3 };
 /* y[i][c][0..n_out) = m[i] x[c] + bias, for IG_CUDA_MATRICES matrices of one type at most. `x`: columns of floats, or
  * for quantised types ig_cuda_quantise()'s. */
-void ig_cuda_matmul(cudaStream_t s, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols);
+void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols);
 /* The same columns to 16-bit floats, n of any size, in ig_gpu_half_bytes() each, and products with them: of prompts, on
  * tensor cores. */
-void ig_cuda_halve(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols);
-void ig_cuda_matmul_many(cudaStream_t s, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols);
-void ig_cuda_embed(cudaStream_t s, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
+void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);
+void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols);
+void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
 
 /* ---- vector.cu: as the operations of device.h ---- */
 
-void ig_cuda_norm(cudaStream_t s, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
-                  int n_rows, int n);
-void ig_cuda_rope(cudaStream_t s, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
+void ig_cuda_norm(ig_queue q, float *y, const float *x, const float *w, const float *b, bool rms, float eps, int n_rows,
+                  int n);
+void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                   int head_dim);
-void ig_cuda_add(cudaStream_t s, float *y, const float *x, size_t n);
-void ig_cuda_activate(cudaStream_t s, float *gate, const float *up, size_t n);
+void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n);
+void ig_cuda_activate(ig_queue q, float *gate, const float *up, size_t n);
 /* Of a few numbers the largest magnitudes of n_x arrays, IG_CUDA_PEAKS at most, to page-locked memory; of many *peak,
  * zero before, becomes the bits of it. */
 enum { IG_CUDA_PEAKS = 4, IG_CUDA_FEW = 1 << 15 };
-void ig_cuda_peaks(cudaStream_t s, float *out, const ig_floats *x, int n_x);
-void ig_cuda_peak(cudaStream_t s, unsigned *peak, const ig_floats *x);
+void ig_cuda_peaks(ig_queue q, float *out, const ig_floats *x, int n_x);
+void ig_cuda_peak(ig_queue q, unsigned *peak, const ig_floats *x);
 
 /* ---- residency.cu ---- */
 
-/* Decode steps or prompts of one memory, whose views' rows [begin, end) are about to be read, or foreseen. */
+/* Decode steps or prompts of one memory, whose views' rows [begin, end) of a layer are about to be read, or foreseen;
+ * and blocks of the layer that the host has written since. */
 typedef struct ig_cuda_touched {
+    int layer;
     const ig_attention *jobs, *sent; /* as the host has them, and as the GPU reads them */
     int n_jobs, n_views;             /* views of each */
     int begin, end;
     bool ahead;
+    const uint32_t *written; /* [n_written] where the GPU reads it */
+    int n_written;
 } ig_cuda_touched;
 
 /* Copies what is worth it, and has the books say where the rows' blocks lie. */
-void ig_cuda_touch(cudaStream_t s, const ig_residency *r, const ig_cuda_touched *x);
+void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x);
 
 /* ---- sketch.cu, pick.cu: lists lie where the GPU reads them, with addresses of its own ---- */
 
@@ -77,12 +81,12 @@ static __host__ __device__ __forceinline__ size_t ig_cuda_unit_number(const ig_s
 }
 
 /* n of them, stride bytes apart. */
-void ig_cuda_put_units(cudaStream_t s, const uint8_t *units, size_t stride, int n);
+void ig_cuda_put_units(ig_queue q, const uint8_t *units, size_t stride, int n);
 /* Of n lists with at most `most` queries a group, numbers of a query and entries: scores; weights, and what is picked
  * by them (pick.cu); and what others add where that is asked for. */
-void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
-void ig_cuda_pick(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
-void ig_cuda_estimate(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most);
+void ig_cuda_scan(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most);
+void ig_cuda_pick(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most);
+void ig_cuda_estimate(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most);
 
 /* ---- decode.cu, prefill.cu ---- */
 
@@ -96,11 +100,11 @@ typedef struct ig_cuda_parts {
     float *results;
 } ig_cuda_parts;
 
-void ig_cuda_decode(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_parts *p);
-void ig_cuda_merge(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_parts *p);
+void ig_cuda_decode(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p);
+void ig_cuda_merge(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p);
 
 /* Rows [begin, end) of all KV heads' views of a job to f16 [n_kv_heads][end - begin][key, value][head_dim]. */
-void ig_cuda_gather(cudaStream_t s, uint16_t *rows, const ig_head_shape *shape, const ig_attention *job, int begin,
+void ig_cuda_gather(ig_queue q, uint16_t *rows, const ig_head_shape *shape, const ig_attention *job, int begin,
                     int end);
 
 /* Queries [first, first + n) of a prompt against gathered rows [begin, end). `state` [n][n_heads][head_dim + 2] keeps
@@ -114,12 +118,12 @@ typedef struct ig_cuda_prompt {
     int window;
 } ig_cuda_prompt;
 
-void ig_cuda_prefill(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_prompt *p);
+void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p);
 /* The first row that any query from `first` on sees of a view of n rows, rounded down so that it does not change what
  * sums are made of. */
 int ig_cuda_first_row(const ig_head_shape *shape, const ig_attention *job, int first, int n);
-void ig_cuda_weigh(cudaStream_t s, const ig_head_shape *shape, const ig_attention *job, int begin, int end,
-                   float *weights, size_t stride);
+void ig_cuda_weigh(ig_queue q, const ig_head_shape *shape, const ig_attention *job, int begin, int end, float *weights,
+                   size_t stride);
 }
 
 #endif

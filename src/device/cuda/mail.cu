@@ -21,6 +21,8 @@ static size_t end_block(const ig_kv_view *v) {
     return (size_t)(last >> v->shift) + 1;
 }
 
+enum { ROUND = 64 /* numbers of blocks that room is taken for together, so that what follows lies where it did */ };
+
 /* Views of a sequence share its numbers of blocks, which go once. */
 static void put_numbers(ig_cuda_mail *m, ig_kv_view *views, int n) {
     const uint32_t *number = views[0].number;
@@ -29,9 +31,12 @@ static void put_numbers(ig_cuda_mail *m, ig_kv_view *views, int n) {
         size_t end = views[i].number == number && views[i].n > 0 ? end_block(&views[i]) : 0;
         if (end > n_numbers) n_numbers = end;
     }
-    const uint32_t *sent = number ? ig_cuda_mail_list(m, number, n_numbers) : NULL;
+    if (!n_numbers) return;
+    ig_cuda_letter sent = ig_cuda_mail_take(m, (n_numbers + ROUND - 1) / ROUND * ROUND * sizeof *number);
+    if (!sent.host) return;
+    memcpy(sent.host, number, n_numbers * sizeof *number);
     for (int i = 0; i < n; i++)
-        if (views[i].number == number) views[i].number = sent;
+        if (views[i].number == number) views[i].number = (const uint32_t *)sent.dev;
 }
 
 void ig_cuda_mail_views(ig_cuda_mail *m, ig_kv_view *views, int n) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What operations on rows read of their jobs, on its way to the GPU: jobs, views, lists of rows and numbers of blocks
- * are put together in page-locked memory of the host, and go over the bus in one copy before the kernels that read
- * them. What is in it lasts until everything that was launched has ended.
+ * are put together in page-locked memory of the host, and go over the bus in one copy before the commands
+ * that read them (commands.cuh). What is in it lasts until these have ended.
  */
 #ifndef IG_DEVICE_CUDA_MAIL_H
 #define IG_DEVICE_CUDA_MAIL_H

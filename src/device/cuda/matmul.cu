@@ -39,9 +39,9 @@ static __global__ void quantise(uint8_t *act, const float *x, int n, size_t stri
     if (lane == 0) ((float *)(column + n))[g] = fits ? max / 127.0f : max <= least ? 0.0f : NAN;
 }
 
-void ig_cuda_quantise(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols) {
+void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_cols) {
     dim3 grid((unsigned)(n / GROUP + ROWS - 1) / ROWS, (unsigned)n_cols), block(IG_WARP, ROWS);
-    IG_LAUNCH(quantise, grid, block, 0, s, act, x, n, ig_gpu_act_bytes(n));
+    ig_launch(quantise, grid, block, 0, q, act, x, n, ig_gpu_act_bytes(n));
 }
 
 /* A block of threads is a column, whose scale is that of the largest magnitude; as above NaN is above all. */
@@ -65,8 +65,8 @@ static __global__ void halve(uint8_t *act, const float *x, int n, size_t stride)
     if (thread == 0) *(float *)(to + padded) = finite ? 1.0f / factor : NAN;
 }
 
-void ig_cuda_halve(cudaStream_t s, uint8_t *act, const float *x, int n, int n_cols) {
-    IG_LAUNCH(halve, dim3((unsigned)n_cols), dim3(THREADS), THREADS / IG_WARP * sizeof(uint32_t), s, act, x, n,
+void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols) {
+    ig_launch(halve, dim3((unsigned)n_cols), dim3(THREADS), THREADS / IG_WARP * sizeof(uint32_t), q, act, x, n,
               ig_gpu_half_bytes(n));
 }
 
@@ -318,22 +318,22 @@ static products products_of(int *n_out, float *const *y, const ig_matrix *m, int
 
 static unsigned shares(int n, int each) { return (unsigned)((n + each - 1) / each); }
 
-void ig_cuda_matmul(cudaStream_t s, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols) {
+void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols) {
     size_t stride = ig_cuda_has_codes(m) ? ig_gpu_act_bytes(m->n_in) : (size_t)m->n_in * sizeof(float);
     int n_out;
     products all = products_of(&n_out, y, m, n_m, x, stride, n_cols);
     dim3 grid(shares(n_out, ROWS), shares(n_cols, COLUMNS), (unsigned)n_m), block(IG_WARP, ROWS);
-    IG_LAUNCH(kernels_of(m->type).multiply, grid, block, 0, s, all);
+    ig_launch(kernels_of(m->type).multiply, grid, block, 0, q, all);
 }
 
-void ig_cuda_matmul_many(cudaStream_t s, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols) {
+void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols) {
     int n_out;
     products all = products_of(&n_out, y, m, n_m, act, ig_gpu_half_bytes(m->n_in), n_cols);
     dim3 grid(shares(n_out, SIDE), shares(n_cols, SIDE), (unsigned)n_m), block(IG_WARP, THREADS / IG_WARP);
-    IG_LAUNCH(kernels_of(m->type).multiply_many, grid, block, 2 * SIDE * STRIDE * sizeof(uint16_t), s, all);
+    ig_launch(kernels_of(m->type).multiply_many, grid, block, 2 * SIDE * STRIDE * sizeof(uint16_t), q, all);
 }
 
-void ig_cuda_embed(cudaStream_t s, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {
+void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {
     lookup l = {(const uint8_t *)m->w, m->row_bytes, ids, out, m->n_in, add};
-    IG_LAUNCH(kernels_of(m->type).embed, dim3((unsigned)n_rows), dim3(THREADS), 0, s, l);
+    ig_launch(kernels_of(m->type).embed, dim3((unsigned)n_rows), dim3(THREADS), 0, q, l);
 }

@@ -310,11 +310,11 @@ static __global__ void list(const ig_scan_list *lists) {
     if (x->picked) *x->n_picked = begin + n;
 }
 
-void ig_cuda_pick(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
+void ig_cuda_pick(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most) {
     dim3 grid((unsigned)(most->n + PART - 1) / PART, (unsigned)n), block(THREADS);
-    IG_LAUNCH(weigh, grid, block, sizeof(tally) + RUNS * (size_t)most->group * sizeof(float), s, lists);
+    ig_launch(weigh, grid, block, sizeof(tally) + RUNS * (size_t)most->group * sizeof(float), q, lists);
     for (int digit = 1; digit < IG_PICK_DIGITS; digit++)
-        IG_LAUNCH(narrow, grid, block, sizeof(narrowing), s, lists, digit);
-    IG_LAUNCH(count, grid, block, sizeof(search), s, lists);
-    IG_LAUNCH(list, grid, block, sizeof(page), s, lists);
+        ig_launch(narrow, grid, block, sizeof(narrowing), q, lists, digit);
+    ig_launch(count, grid, block, sizeof(search), q, lists);
+    ig_launch(list, grid, block, sizeof(page), q, lists);
 }

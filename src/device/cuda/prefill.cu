@@ -66,10 +66,10 @@ static __global__ void gather(gathering g) {
     }
 }
 
-void ig_cuda_gather(cudaStream_t s, uint16_t *rows, const ig_head_shape *shape, const ig_attention *job, int begin,
+void ig_cuda_gather(ig_queue q, uint16_t *rows, const ig_head_shape *shape, const ig_attention *job, int begin,
                     int end) {
     gathering g = {job, rows, begin, end - begin, shape->head_dim};
-    IG_LAUNCH(gather, dim3((unsigned)g.n, (unsigned)shape->n_kv_heads), dim3(THREADS), 0, s, g);
+    ig_launch(gather, dim3((unsigned)g.n, (unsigned)shape->n_kv_heads), dim3(THREADS), 0, q, g);
 }
 
 /* ---- a tile ------------------------------------------------------------------------------- */
@@ -279,12 +279,12 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
     IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, g.d, dim, done, lane);
 }
 
-void ig_cuda_prefill(cudaStream_t s, const ig_head_shape *shape, const ig_cuda_prompt *p) {
+void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p) {
     tiling g = tiling_of(shape);
     dim3 grid((unsigned)(p->n + g.positions - 1) / (unsigned)g.positions, (unsigned)(shape->n_kv_heads * g.n_slices));
     size_t rows = (size_t)(2 * g.warps * IG_MMA_ROWS + g.keys);
     for (int dim = 0; dim < g.d; dim += DIMS)
-        IG_LAUNCH(prefill, grid, dim3((unsigned)g.warps * IG_WARP), rows * (size_t)g.stride * sizeof(uint16_t), s,
+        ig_launch(prefill, grid, dim3((unsigned)g.warps * IG_WARP), rows * (size_t)g.stride * sizeof(uint16_t), q,
                   *shape, g, *p, dim);
 }
 

@@ -38,7 +38,9 @@ typedef struct touching {
     const uint8_t *lines;
     int n_heads, begin, end; /* rows of each view */
     uint32_t step;
-    bool ahead; /* the lists are foreseen: they are not read now */
+    bool ahead;              /* the lists are foreseen: they are not read now */
+    const uint32_t *written; /* [n_written] blocks of the layer whose copies are of no use any more */
+    int n_written;
 } touching;
 
 /* Rows of a view that lie in one block of the sequence; n == 0: none. */
@@ -205,12 +207,20 @@ static __device__ void count(const board *b, const touching *t, const ig_kv_view
     atomicAdd(&sums[3], bytes * n_rows >> shift);
 }
 
+/* Of a table. */
+static __device__ void forget_written(const touching *t, size_t table) {
+    size_t first = table * t->table_len;
+    for (int i = (int)threadIdx.x; i < t->n_written; i += (int)blockDim.x)
+        if (t->written[i] - first < t->table_len) t->books.where[t->written[i]] = NULL;
+}
+
 static __global__ void __launch_bounds__(MOST_THREADS)
     touch(touching t, const ig_attention *jobs, int n_jobs, int n_views) {
     IG_SHARED(board, b);
     int head = (int)blockIdx.x, first = head * n_views / t.n_heads, end = (head + 1) * n_views / t.n_heads;
     ig_resident_table *table = &t.books.tables[t.first_table + (size_t)head];
     if (threadIdx.x == 0) b->table = *table;
+    forget_written(&t, t.first_table + (size_t)head);
     for (int j = 0; j < n_jobs; j++) {
         const ig_kv_view *views = jobs[j].views;
         if (threadIdx.x == 0) b->hits = b->copied = b->rows = 0;
@@ -239,11 +249,11 @@ static unsigned count_threads(const ig_attention *jobs, int n_jobs, int n_views,
     return (unsigned)(most + IG_WARP - 1) / IG_WARP * IG_WARP;
 }
 
-void ig_cuda_touch(cudaStream_t s, const ig_residency *r, const ig_cuda_touched *x) {
+void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x) {
     const ig_residency_shape *shape = &r->shape;
     size_t n_heads = (size_t)shape->n_heads;
     touching t = {r->books,
-                  x->jobs->views->table / n_heads * n_heads,
+                  (size_t)x->layer * n_heads,
                   shape->table_len,
                   r->copy_bytes,
                   shape->block_bytes,
@@ -253,38 +263,32 @@ void ig_cuda_touch(cudaStream_t s, const ig_residency *r, const ig_cuda_touched 
                   x->begin,
                   x->end,
                   r->step,
-                  x->ahead};
+                  x->ahead,
+                  x->written,
+                  x->n_written};
     unsigned threads = count_threads(x->jobs, x->n_jobs, x->n_views, x->begin, x->end);
-    IG_LAUNCH(touch, dim3((unsigned)n_heads), dim3(threads), sizeof(board), s, t, x->sent, x->n_jobs, x->n_views);
+    ig_launch(touch, dim3((unsigned)n_heads), dim3(threads), sizeof(board), q, t, x->sent, x->n_jobs, x->n_views);
 }
 
 /* ---- what was written ------------------------------------------------------------------ */
 
-static __global__ void forget(const uint8_t **where, const uint32_t *ids, int n) {
-    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
-    if (i < n) where[ids[i]] = NULL;
-}
-
 /* The books begin anew. */
 static void open_books(gpu *g, ig_residency *r) {
-    note(g, cudaMemsetAsync(r->books.where, 0, r->n_blocks * sizeof *r->books.where, g->stream));
-    note(g, cudaMemcpyAsync(r->books.tables, r->tables, r->n_tables * sizeof *r->tables, cudaMemcpyDefault, g->stream));
+    ig_queue_clear(g->work, r->books.where, r->n_blocks * sizeof *r->books.where);
+    ig_queue_copy(g->work, r->books.tables, r->tables, r->n_tables * sizeof *r->tables);
     ig_cuda_wait(g); /* the tables are memory of the host's alone */
     r->is_new = false;
 }
 
-/* Copies of what the host has written to since are of no use. */
+/* What was noted as written goes to the GPU, but for the last blocks of it, which go with the layer's jobs. */
 static void tell_written(gpu *g, ig_residency *r, int layer) {
-    enum { MOST = 1024, THREADS = 128 };
-    uint32_t ids[MOST];
-    for (size_t n = MOST; n == MOST;) {
-        n = ig_residency_take_written(r, layer, ids, MOST);
-        if (!n) return;
-        if (ig_cuda_mail_bytes(sizeof ids) > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
-        const uint32_t *sent = ig_cuda_mail_list(&g->mail, ids, n);
-        note(g, ig_cuda_mail_send(&g->mail, g->stream));
-        dim3 grid((unsigned)(n + THREADS - 1) / THREADS);
-        IG_LAUNCH(forget, grid, dim3(THREADS), 0, g->stream, r->books.where, sent, (int)n);
+    while (ig_residency_take_written(r, layer) == IG_RESIDENCY_TOLD) {
+        if (ig_cuda_mail_bytes(sizeof r->told) > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
+        ig_cuda_touched x = {};
+        x.layer = layer;
+        x.written = ig_cuda_mail_list(&g->mail, r->told, IG_RESIDENCY_TOLD);
+        x.n_written = IG_RESIDENCY_TOLD;
+        ig_cuda_touch(g->work, r, &x);
     }
 }
 
@@ -292,7 +296,7 @@ static void tell_written(gpu *g, ig_residency *r, int layer) {
 void ig_cuda_begin_touching(gpu *g, const ig_attention *job, bool ahead) {
     ig_residency *r = job->views->copies;
     if (!r) return;
-    int layer = (int)(job->views->table / (size_t)r->shape.n_heads);
+    int layer = ig_residency_layer(r, job->views);
     if (r->is_new) open_books(g, r);
     if (!ahead) ig_residency_begin(r, layer);
     tell_written(g, r, layer);

@@ -38,8 +38,8 @@ static __global__ void put_units(const uint8_t *units, size_t stride, int n) {
     for (size_t k = threadIdx.x; k < unit->n_bytes / sizeof *from; k += IG_WARP) ((uint4 *)unit->to)[k] = from[k];
 }
 
-void ig_cuda_put_units(cudaStream_t s, const uint8_t *units, size_t stride, int n) {
-    IG_LAUNCH(put_units, dim3((unsigned)(n + WARPS - 1) / WARPS), dim3(IG_WARP, WARPS), 0, s, units, stride, n);
+void ig_cuda_put_units(ig_queue q, const uint8_t *units, size_t stride, int n) {
+    ig_launch(put_units, dim3((unsigned)(n + WARPS - 1) / WARPS), dim3(IG_WARP, WARPS), 0, q, units, stride, n);
 }
 
 /* ---- queries ------------------------------------------------------------------------------ */
@@ -196,12 +196,12 @@ static __global__ void scan(const ig_scan_list *lists) {
     }
 }
 
-void ig_cuda_scan(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
+void ig_cuda_scan(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most) {
     unsigned parts = (unsigned)ig_cuda_scan_parts(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
     size_t shared = QUERIES * ((size_t)most->rank / 4 * sizeof(int) + 2 * sizeof(float));
-    IG_LAUNCH(prepare, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), 2 * (size_t)most->rank * sizeof(float),
-              s, lists);
-    IG_LAUNCH(scan, dim3(parts, slices, (unsigned)n), dim3(THREADS), shared, s, lists);
+    ig_launch(prepare, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), 2 * (size_t)most->rank * sizeof(float),
+              q, lists);
+    ig_launch(scan, dim3(parts, slices, (unsigned)n), dim3(THREADS), shared, q, lists);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
@@ -296,10 +296,10 @@ static __global__ void join(const ig_scan_list *lists) {
     if (threadIdx.x == 0) x->rest_share[g] = left;
 }
 
-void ig_cuda_estimate(cudaStream_t s, const ig_scan_list *lists, int n, const ig_scan_list *most) {
+void ig_cuda_estimate(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most) {
     unsigned parts = (unsigned)ig_cuda_scan_parts(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
-    IG_LAUNCH(add_values, dim3(parts, slices, (unsigned)n), dim3(THREADS), UNITS * QUERIES * sizeof(unit_weights), s,
+    ig_launch(add_values, dim3(parts, slices, (unsigned)n), dim3(THREADS), UNITS * QUERIES * sizeof(unit_weights), q,
               lists);
-    IG_LAUNCH(join, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), (size_t)most->head_dim * sizeof(float), s,
+    ig_launch(join, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), (size_t)most->head_dim * sizeof(float), q,
               lists);
 }

@@ -48,13 +48,13 @@ static __global__ void layer_norm(float *y, const float *x, const float *w, cons
         out[i] = (float)(((double)row[i] - mean) * r) * (w ? w[i] : 1.0f) + (b ? b[i] : 0.0f);
 }
 
-void ig_cuda_norm(cudaStream_t s, float *y, const float *x, const float *w, const float *b, bool rms, float eps,
-                  int n_rows, int n) {
+void ig_cuda_norm(ig_queue q, float *y, const float *x, const float *w, const float *b, bool rms, float eps, int n_rows,
+                  int n) {
     size_t shared = THREADS / IG_WARP * sizeof(double);
     if (rms)
-        IG_LAUNCH(rms_norm, dim3((unsigned)n_rows), dim3(THREADS), shared, s, y, x, w, eps, n);
+        ig_launch(rms_norm, dim3((unsigned)n_rows), dim3(THREADS), shared, q, y, x, w, eps, n);
     else
-        IG_LAUNCH(layer_norm, dim3((unsigned)n_rows), dim3(THREADS), shared, s, y, x, w, b, eps, n);
+        ig_launch(layer_norm, dim3((unsigned)n_rows), dim3(THREADS), shared, q, y, x, w, b, eps, n);
 }
 
 /* ---- rotary positions -------------------------------------------------------------------- */
@@ -71,9 +71,9 @@ static __global__ void rotate(float *x, const float *cs, int n_rot, bool adjacen
     }
 }
 
-void ig_cuda_rope(cudaStream_t s, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
+void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                   int head_dim) {
-    IG_LAUNCH(rotate, dim3((unsigned)n_rows), dim3(THREADS), 0, s, x, cs, n_rot, adjacent, n_heads, head_dim);
+    ig_launch(rotate, dim3((unsigned)n_rows), dim3(THREADS), 0, q, x, cs, n_rot, adjacent, n_heads, head_dim);
 }
 
 /* ---- element-wise ------------------------------------------------------------------------- */
@@ -129,22 +129,22 @@ static __global__ void find_peaks(float *out, arrays all) {
     out[blockIdx.x] = __uint_as_float(top);
 }
 
-void ig_cuda_add(cudaStream_t s, float *y, const float *x, size_t n) {
-    IG_LAUNCH(add, dim3(blocks_for(n)), dim3(THREADS), 0, s, y, x, n);
+void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n) {
+    ig_launch(add, dim3(blocks_for(n)), dim3(THREADS), 0, q, y, x, n);
 }
 
-void ig_cuda_activate(cudaStream_t s, float *gate, const float *up, size_t n) {
+void ig_cuda_activate(ig_queue q, float *gate, const float *up, size_t n) {
     if (up)
-        IG_LAUNCH(silu_mul, dim3(blocks_for(n)), dim3(THREADS), 0, s, gate, up, n);
+        ig_launch(silu_mul, dim3(blocks_for(n)), dim3(THREADS), 0, q, gate, up, n);
     else
-        IG_LAUNCH(relu, dim3(blocks_for(n)), dim3(THREADS), 0, s, gate, n);
+        ig_launch(relu, dim3(blocks_for(n)), dim3(THREADS), 0, q, gate, n);
 }
 
-void ig_cuda_peak(cudaStream_t s, unsigned *peak, const ig_floats *x) {
-    IG_LAUNCH(find_peak, dim3(blocks_for(x->n)), dim3(THREADS), 0, s, peak, x->x, x->n);
+void ig_cuda_peak(ig_queue q, unsigned *peak, const ig_floats *x) {
+    ig_launch(find_peak, dim3(blocks_for(x->n)), dim3(THREADS), 0, q, peak, x->x, x->n);
 }
 
-void ig_cuda_peaks(cudaStream_t s, float *out, const ig_floats *x, int n_x) {
+void ig_cuda_peaks(ig_queue q, float *out, const ig_floats *x, int n_x) {
     const size_t most = 512 / IG_WARP;
     arrays all = {};
     size_t warps = 1;
@@ -153,5 +153,5 @@ void ig_cuda_peaks(cudaStream_t s, float *out, const ig_floats *x, int n_x) {
         all.of[i] = x[i];
         warps = own < warps ? warps : own < most ? own : most;
     }
-    IG_LAUNCH(find_peaks, dim3((unsigned)n_x), dim3((unsigned)warps * IG_WARP), warps * sizeof(unsigned), s, out, all);
+    ig_launch(find_peaks, dim3((unsigned)n_x), dim3((unsigned)warps * IG_WARP), warps * sizeof(unsigned), q, out, all);
 }
