@@ -8,19 +8,27 @@ import os
 import sys
 
 
-def rows_of(folder):
-    """Rows of the benches by the name of the file."""
+def files_of(folder):
+    """What the files say, by their names."""
     found = {}
     for path in sorted(glob.glob(os.path.join(folder, "*.json"))):
         try:
             with open(path) as f:
-                rows = json.load(f)
+                found[os.path.basename(path)[:-5]] = json.load(f)
         except ValueError:
             print(f"{path}: is not JSON")
-            continue
-        if isinstance(rows, list):
-            found[os.path.basename(path)[:-5]] = rows
     return found
+
+
+def describe_bounds(b):
+    """Lines of what bench/gpu.c measured."""
+    gb = {name: b[name] / 1e9 for name in ("to_gpu", "from_gpu", "within_gpu", "gather", "in_place", "from_copies")}
+    us = {name: b[name] * 1e6 for name in ("wait_seconds", "launch_seconds", "launch_seconds_in_graph")}
+    return (f"GB/s: {gb['to_gpu']:.1f} to the GPU, {gb['from_gpu']:.1f} from it, {gb['within_gpu']:.0f} within it; blocks gathered "
+            f"{gb['gather']:.1f} ({b['gather'] / b['to_gpu']:.0%} of the bus), rows read in place {gb['in_place']:.1f}, "
+            f"from copies {gb['from_copies']:.0f}\n"
+            f"us: {us['wait_seconds']:.1f} for a wait, {us['launch_seconds']:.2f} for a launch, "
+            f"{us['launch_seconds_in_graph']:.2f} in a graph")
 
 
 def describe(name, row):
@@ -59,7 +67,10 @@ def compare(found):
 
 
 def main():
-    found = rows_of(sys.argv[1])
+    files = files_of(sys.argv[1])
+    if "bounds" in files:
+        print(describe_bounds(files["bounds"]))
+    found = {name: rows for name, rows in files.items() if isinstance(rows, list)}
     for name, rows in found.items():
         for row in rows:
             print(describe(name, row))

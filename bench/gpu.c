@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a GPU, its memory and its bus give by the operations that the program uses: what no speed on it can exceed.
+ *
+ *   cmake --preset cuda && cmake --build --preset cuda --target bench-gpu && build/cuda/tests/bench-gpu [MiB]
+ *
+ * Prints JSON, medians of 5. Bytes per second: of a copy to the GPU, from it and within it; of blocks of keys and
+ * values that are foreseen and get copies in its memory (a gather of 4 KiB each); of attention to rows in the host's
+ * memory, in place, and to rows in copies. Seconds: of a wait of the host for one small operation, and of each of many
+ * operations that follow each other, one by one when they are new and as a CUDA graph when they are known.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "device/gpu.h"
+#include "device/space.h"
+#include "kv/store.h"
+
+/* Of keys and values: 8 KV heads of 128, as Llama 3.1 8B has, in blocks of 8 tokens. */
+enum {
+    KV_HEADS = 8,
+    GROUP = 4,
+    HEADS = KV_HEADS * GROUP,
+    DIM = 128,
+    ROW_BYTES = 2 * DIM * 2,
+    BLOCK_BYTES = 8 * ROW_BYTES,
+    MOST_MIB = 1024
+};
+enum { REPEATS = 5, OPERATIONS = 256, SMALL = 256, KNOWN = 3 };
+
+static ig_device *dev;
+
+static void check(ig_status s, const ig_error *err) {
+    if (!s) return;
+    fprintf(stderr, "%s\n", err->text);
+    exit(1);
+}
+
+static void *take(ig_place place, size_t n_bytes) {
+    void *p = ig_device_alloc(dev, place, n_bytes);
+    if (p) return p;
+    fprintf(stderr, "no memory for %zu bytes\n", n_bytes);
+    exit(1);
+}
+
+static int by_value(const void *a, const void *b) { return *(const double *)a < *(const double *)b ? -1 : 1; }
+
+/* Seconds of repetitions 0 .. REPEATS - 1; number -1 goes before and does not count. */
+static double median(void (*run)(void *arg, int repeat), void *arg) {
+    double t[REPEATS];
+    ig_error err = {0};
+    for (int r = -1; r < REPEATS; r++) {
+        double start = ig_clock_seconds();
+        run(arg, r);
+        check(dev->ops->finish(dev, &err), &err);
+        if (r >= 0) t[r] = ig_clock_seconds() - start;
+    }
+    qsort(t, REPEATS, sizeof *t, by_value);
+    return t[REPEATS / 2];
+}
+
+/* ---- copies ------------------------------------------------------------------------------ */
+
+typedef struct transfer {
+    void *to;
+    const void *from;
+    size_t n_bytes;
+} transfer;
+
+static void move(void *arg, int repeat) {
+    const transfer *x = arg;
+    (void)repeat;
+    dev->ops->copy(dev, x->to, x->from, x->n_bytes);
+}
+
+static void measure_copies(size_t n_bytes) {
+    void *host = take(IG_PLACE_HOST, n_bytes), *own = take(IG_PLACE_DEVICE, n_bytes),
+         *other = take(IG_PLACE_DEVICE, n_bytes);
+    transfer there = {own, host, n_bytes}, back = {host, own, n_bytes}, within = {other, own, n_bytes};
+    double n = (double)n_bytes;
+    printf("{\"bytes\": %zu,\n \"to_gpu\": %.4g, \"from_gpu\": %.4g, \"within_gpu\": %.4g,\n", n_bytes,
+           n / median(move, &there), n / median(move, &back), n / median(move, &within));
+    ig_device_free(dev, IG_PLACE_HOST, host, n_bytes);
+    ig_device_free(dev, IG_PLACE_DEVICE, own, n_bytes);
+    ig_device_free(dev, IG_PLACE_DEVICE, other, n_bytes);
+}
+
+/* ---- keys and values ---------------------------------------------------------------------- */
+
+typedef struct reading {
+    ig_kv *kv;
+    int n_tokens; /* of a repetition */
+    float *q, *out;
+    bool foreseen, anew; /* rows come beside other work; each repetition has other rows */
+} reading;
+
+static const ig_head_shape heads = {HEADS, KV_HEADS, DIM, 0.1f};
+
+static void read_rows(void *arg, int repeat) {
+    const reading *x = arg;
+    ig_kv_view views[KV_HEADS];
+    int first = x->anew ? (repeat + 1) * x->n_tokens : 0;
+    for (int h = 0; h < KV_HEADS; h++) views[h] = ig_kv_fetch(x->kv, 0, h, NULL, first, x->n_tokens);
+    ig_attention job = {.q = x->q, .out = x->out, .n_tokens = 1, .views = views};
+    (x->foreseen ? dev->ops->prefetch : dev->ops->attend)(dev, &heads, &job, 1);
+}
+
+/* Bytes per second. */
+static double speed_of(reading *x) { return (double)x->n_tokens * KV_HEADS * ROW_BYTES / median(read_rows, x); }
+
+static ig_kv *open_kv(int n_tokens, uint64_t vram_bytes) {
+    ig_kv_shape shape = {1, KV_HEADS, DIM, n_tokens, n_tokens};
+    ig_kv_options o = {.device = dev, .type = IG_KV_F16, .vram_bytes = vram_bytes};
+    ig_error err = {0};
+    ig_kv *kv;
+    check(ig_kv_open(&kv, &shape, &o, &err), &err);
+    check(ig_kv_extend(kv, 0, n_tokens, &err), &err);
+    return kv;
+}
+
+static void measure_rows(size_t n_bytes) {
+    int part = (int)(n_bytes / KV_HEADS / ROW_BYTES / (REPEATS + 1)) / 8 * 8, all = part * (REPEATS + 1);
+    float *q = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q), *out = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q);
+    ig_error err = {0};
+    check(dev->ops->reserve(dev, &(ig_device_need){1, HEADS * DIM, all, heads}, &err), &err);
+    ig_kv *kv = open_kv(all + 8, 2 * (uint64_t)n_bytes);
+    reading foreseen = {kv, part, q, out, true, true}, copies = {kv, all, q, out, false, false};
+    double gathered = speed_of(&foreseen);
+    ig_kv_stats st;
+    ig_kv_get_stats(kv, &st);
+    if (st.bus.copied * BLOCK_BYTES != (uint64_t)all * KV_HEADS * ROW_BYTES) {
+        fprintf(stderr, "%llu blocks were copied, which is not all\n", (unsigned long long)st.bus.copied);
+        exit(1);
+    }
+    double from_copies = speed_of(&copies);
+    ig_kv_close(kv);
+    kv = open_kv(all + 8, 0);
+    reading in_place = {kv, part, q, out, false, true};
+    printf(" \"gather\": %.4g, \"in_place\": %.4g, \"from_copies\": %.4g,\n", gathered, speed_of(&in_place),
+           from_copies);
+    ig_kv_close(kv);
+    ig_device_free(dev, IG_PLACE_DEVICE, q, 0);
+    ig_device_free(dev, IG_PLACE_DEVICE, out, 0);
+}
+
+/* ---- operations ----------------------------------------------------------------------------- */
+
+typedef struct adding {
+    float *y, *x; /* [SMALL] */
+    int n;        /* operations */
+    bool anew;    /* never as many as before: nothing is known of them */
+} adding;
+
+static void add_often(void *arg, int repeat) {
+    const adding *a = arg;
+    int n = a->n + (a->anew ? repeat + 1 : 0);
+    for (int i = 0; i < n; i++) dev->ops->add(dev, a->y, a->x, SMALL);
+}
+
+static void measure_operations(void) {
+    float *y = take(IG_PLACE_DEVICE, SMALL * sizeof *y), *x = take(IG_PLACE_DEVICE, SMALL * sizeof *x);
+    adding one = {y, x, 1, false}, anew = {y, x, OPERATIONS, true}, known = {y, x, OPERATIONS, false};
+    double wait = median(add_often, &one), one_by_one = median(add_often, &anew);
+    for (int i = 0; i < KNOWN; i++) median(add_often, &known);
+    double graph = median(add_often, &known);
+    printf(" \"wait_seconds\": %.3g, \"launch_seconds\": %.3g, \"launch_seconds_in_graph\": %.3g}\n", wait,
+           (one_by_one - wait) / OPERATIONS, (graph - wait) / OPERATIONS);
+}
+
+int main(int argc, char **argv) {
+    int mib = argc > 1 ? atoi(argv[1]) : 256;
+    ig_error err = {0};
+    if (mib < 1 || mib > MOST_MIB) {
+        fprintf(stderr, "%s: MiB to move: 1 to %d\n", argv[1], MOST_MIB);
+        return 2;
+    }
+    if (ig_cuda_count() == 0) {
+        printf("skipped: no GPU\n");
+        return 77;
+    }
+    check(ig_device_open_cuda(&dev, 0, 2, &err), &err);
+    measure_copies((size_t)mib << 20);
+    measure_rows((size_t)mib << 20);
+    measure_operations();
+    ig_device_close(dev);
+    return 0;
+}
