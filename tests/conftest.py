@@ -4,7 +4,9 @@
 INFINIGEN (or INFINIGEN_BIN) names the program. Tests that need a real model use smollm2-135m: the file named by
 INFINIGEN_TEST_MODEL, or the one in the program's cache; without it they are skipped.
 """
+import contextlib
 import functools
+import glob
 import json
 import os
 import pty
@@ -137,6 +139,15 @@ def one_line(err):
     assert text.startswith("infinigen"), text
     assert text.count("\n") == 1 and text.endswith("\n"), text
     return text
+
+
+def of_threads(pid, name):
+    """The file of this name in /proc of each thread; one may end meanwhile."""
+    texts = []
+    for path in glob.glob(f"/proc/{pid}/task/*/{name}"):
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as f:
+            texts.append(f.read())
+    return texts
 
 
 def byte_letters():

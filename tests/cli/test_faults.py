@@ -16,7 +16,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import HERE, TINY_MODELS, Program, make_model, one_line, words
+from conftest import HERE, TINY_MODELS, Program, make_model, of_threads, one_line, words
 
 CONTEXT = 2400
 LONG = 700  # tokens: a second or so, long enough to do something to the program meanwhile
@@ -227,11 +227,8 @@ def wait_until_idle(p):
     n_looks = 0
     while n_looks < 10:
         assert time.monotonic() < end and p.poll() is None
-        states = []
-        for task in os.listdir(f"/proc/{p.pid}/task"):
-            with open(f"/proc/{p.pid}/task/{task}/stat", encoding="ascii") as f:
-                states.append(f.read().rpartition(")")[2].split()[0])
-        n_looks = n_looks + 1 if set(states) == {"S"} else 0
+        states = {stat.rpartition(")")[2].split()[0] for stat in of_threads(p.pid, "stat")}
+        n_looks = n_looks + 1 if states == {"S"} else 0
         time.sleep(0.01)
 
 

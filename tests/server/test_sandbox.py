@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`infinigen serve --sandbox`: within it, everything that a server does still works."""
 import ctypes
-import glob
 import os
 import signal
 import time
 
 import pytest
 
-from conftest import make_model, one_line, words
+from conftest import make_model, of_threads, one_line, words
 from serving import Server
 
 LANDLOCK_CREATE_RULESET = 444
@@ -43,7 +42,7 @@ def test_a_server_within(program, tmp_path):
         status, reply, _ = s.ask("/v1/completions", question(texts[0], infinigen={"policy": "quest"}), headers=key)
         assert status == 200
         assert s.events("/v1/completions", question(texts[1]), headers=key)
-        states = [open(path).read() for path in glob.glob(f"/proc/{s.process.pid}/task/*/status")]
+        states = of_threads(s.process.pid, "status")
         assert len(states) >= 4 and all("Seccomp:\t2" in state and "NoNewPrivs:\t1" in state for state in states)
         text = s.ask("/metrics", headers=key)[1]
         assert 'infinigen_kv_bytes{tier="disk"} 0\n' not in text
