@@ -103,7 +103,6 @@ void ig_residency_forget(ig_residency *r, size_t block) {
 int ig_residency_take_written(ig_residency *r, int layer) {
     size_t n_heads = (size_t)r->shape.n_heads, len = r->shape.table_len, first = (size_t)layer * n_heads;
     int *n = &r->n_told;
-    *n = 0;
     for (size_t t = first; t < first + n_heads; t++) {
         if (!r->has_written[t]) continue;
         uint8_t *table = r->written + t * len, *end = table + len;

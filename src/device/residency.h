@@ -103,8 +103,8 @@ void ig_residency_share_out(ig_residency *r, int n_dense_layers);
 
 /* The block is about to be written. Several threads may write to blocks of a table. */
 void ig_residency_forget(ig_residency *r, size_t block);
-/* Blocks of a layer's tables that were written since become r->told; their number. Less than there is room for: that
- * was all. */
+/* Blocks of a layer's tables that were written since join r->told, which whoever tells the device of it empties; their
+ * number. Less than there is room for: that was all. */
 int ig_residency_take_written(ig_residency *r, int layer);
 /* Rows of this layer are about to be read. A layer before the last one begins a step. */
 void ig_residency_begin(ig_residency *r, int layer);

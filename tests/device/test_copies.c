@@ -377,7 +377,7 @@ static void foreseen_in_graphs(void **state) {
 }
 
 static void attend_views(stores *x, int n_jobs, ig_kv_view views[][KV_HEADS]) {
-    ig_attention jobs[2] = {0};
+    ig_attention jobs[N_KVS] = {0};
     ig_error err = {0};
     for (int i = 0; i < n_jobs; i++)
         jobs[i] = (ig_attention){.q = x->q, .out = x->out + i * HEADS * DIM, .n_tokens = 1, .views = views[i]};
@@ -387,6 +387,28 @@ static void attend_views(stores *x, int n_jobs, ig_kv_view views[][KV_HEADS]) {
 
 static void view_rows(stores *x, int i, int layer, int first, int n, ig_kv_view *views) {
     for (int h = 0; h < KV_HEADS; h++) views[h] = ig_kv_fetch(x->kv[i], layer, h, NULL, first, n);
+}
+
+/* Blocks that have copies are written anew; in the next call jobs of another memory stand between two of theirs. */
+static void written_between_others(void **state) {
+    (void)state;
+    enum { WHOLE = HEADS * DIM };
+    ig_error err = {0};
+    stores x;
+    ig_kv_view views[N_KVS][KV_HEADS];
+    float want[WHOLE];
+    open_stores(&x, IG_KV_F16);
+    for (int kept = 0; kept < 16; kept += 8) { /* tokens that stay */
+        for (int i = 0; i < N_KVS; i++) expect_ok(ig_kv_cut(x.kv[i], kept, &err), &err);
+        for (int layer = 0; layer < LAYERS; layer++) add_tokens(&x, layer, TOKENS);
+        view_rows(&x, 0, 0, 0, TOKENS, views[0]);
+        attend_views(&x, 1, views);
+        memcpy(want, x.out, sizeof want);
+        for (int i = 0; i < N_KVS; i++) view_rows(&x, i == 1 ? 1 : 2, 0, 0, TOKENS, views[i]);
+        attend_views(&x, N_KVS, views);
+        for (int i = 0; i < N_KVS; i++) assert_memory_equal(x.out + i * WHOLE, want, sizeof want);
+    }
+    close_stores(&x);
 }
 
 /* A list that only the GPU has wants blocks whose copies have been idle; in the same call another sequence of the
@@ -490,11 +512,12 @@ int main(void) {
     static kind kinds[] = {{TINY_LLAMA, "infinigen", "q8", NULL, 3, 0},
                            {TINY_LLAMA, "infinigen", "f16", "none", 0, 0.5},
                            {"tests/golden/models/opt", "infinigen-osdi24", "f16", NULL, 0, 0}};
-    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 10 };
+    enum { KINDS = sizeof kinds / sizeof *kinds, OTHERS = 11 };
     static ig_kv_type types[] = {IG_KV_F16, IG_KV_Q8};
     struct CMUnitTest tests[KINDS + OTHERS] = {cmocka_unit_test_prestate(any_lists, &types[0]),
                                                cmocka_unit_test_prestate(any_lists, &types[1]),
                                                cmocka_unit_test(foreseen_in_graphs),
+                                               cmocka_unit_test(written_between_others),
                                                cmocka_unit_test(copies_that_a_hidden_list_wants),
                                                cmocka_unit_test(full_stays),
                                                cmocka_unit_test(all_rows_are_counted),

@@ -14,6 +14,8 @@ static int count_together(const ig_attention *jobs, int n) {
     return together;
 }
 
+static size_t bytes_to_tell(const ig_residency *r) { return ig_cuda_mail_bytes((size_t)r->n_told * sizeof *r->told); }
+
 /* Where the traffic of a job is counted; there is room. */
 static ig_kv_traffic *counts_of(gpu *g, const ig_kv_view *v) {
     int i = 0;
@@ -31,13 +33,14 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
         ig_queue_join(g->work);
         g->is_ahead = false;
     }
-    size_t n_bytes = ig_cuda_mail_job_bytes<ig_attention>(n, n_views);
+    size_t n_bytes = ig_cuda_mail_job_bytes<ig_attention>(n, n_views), told_bytes = 0;
     for (int i = 0; i < n; i += count_together(jobs + i, n - i)) {
-        const ig_residency *r = jobs[i].views->copies;
         ig_cuda_begin_touching(g, &jobs[i], ahead);
-        if (r) n_bytes += ig_cuda_mail_bytes((size_t)r->n_told * sizeof *r->told);
+        if (jobs[i].views->copies) told_bytes += bytes_to_tell(jobs[i].views->copies);
     }
-    if (n_bytes > ig_cuda_mail_room(&g->mail) || n > IG_CUDA_COUNTS - g->n_counted) ig_cuda_wait(g);
+    if (n_bytes + told_bytes > ig_cuda_mail_room(&g->mail) || n > IG_CUDA_COUNTS - g->n_counted) ig_cuda_wait(g);
+    /* Before the jobs, whose lists of rows may take all the room that is left. */
+    ig_cuda_letter told = ig_cuda_mail_take(&g->mail, told_bytes);
     ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, n_views);
     ig_attention *own = (ig_attention *)kept.host;
     for (int i = 0; i < n; i++) {
@@ -49,11 +52,12 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
         ig_queue_join(g->ahead);
         g->is_ahead = true;
     }
+    size_t at = 0;
     for (int i = 0, together; i < n; i += together) {
         together = count_together(jobs + i, n - i);
-        const ig_residency *r = jobs[i].views->copies;
+        ig_residency *r = jobs[i].views->copies;
         if (!r) continue;
-        const uint32_t *told = ig_cuda_mail_list(&g->mail, r->told, (size_t)r->n_told);
+        memcpy((uint8_t *)told.host + at, r->told, (size_t)r->n_told * sizeof *r->told);
         ig_cuda_touched x = {ig_residency_layer(r, jobs[i].views),
                              jobs + i,
                              (const ig_attention *)kept.dev + i,
@@ -62,9 +66,11 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
                              begin,
                              end,
                              ahead,
-                             told,
+                             (const uint32_t *)(const void *)((const uint8_t *)told.dev + at),
                              r->n_told};
         ig_cuda_touch(ahead ? g->ahead : g->work, r, &x);
+        at += bytes_to_tell(r);
+        r->n_told = 0;
     }
     return (const ig_attention *)kept.dev;
 }

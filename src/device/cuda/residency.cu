@@ -289,6 +289,7 @@ static void tell_written(gpu *g, ig_residency *r, int layer) {
         x.written = ig_cuda_mail_list(&g->mail, r->told, IG_RESIDENCY_TOLD);
         x.n_written = IG_RESIDENCY_TOLD;
         ig_cuda_touch(g->work, r, &x);
+        r->n_told = 0;
     }
 }
 
