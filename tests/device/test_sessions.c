@@ -13,35 +13,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/trial.h"
-#include "device/context.h"
+#include "device/session_on.h"
 #include "format/safetensors.h"
-#include "golden/tiny_session.h"
 #include "golden/tiny_copy.h"
-
-enum { PROMPT = 30, STEPS = 3, CTX = 64 };
-
-static int32_t ids[PROMPT + STEPS];
-
-static void open_on(const char *path, const char *device) {
-    ig_error err = {0};
-    ig_context_options o = ig_context_defaults();
-    o.n_threads = 2;
-    o.device = device;
-    expect_ok(ig_context_open(&ctx, &o, &err), &err);
-    expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
-}
-
-static ig_session_options options_of(const char *policy, const char *type) {
-    ig_session_options o = ig_session_defaults();
-    o.n_ctx = CTX;
-    o.cache.policy = policy;
-    o.cache.type = type;
-    if (strcmp(policy, "full") != 0) o.cache.budget = 0.5;
-    o.cache.n_sinks = 2;
-    o.cache.n_recent = 4;
-    return o;
-}
 
 /* The logits of a prompt and of steps behind it. */
 static void run(float *logits, const ig_session_options *o) {
@@ -210,129 +184,6 @@ static void late_steps(void **state) {
     }
     close_tiny(NULL);
     unlink(path);
-}
-
-/* Of the stand-in for a GPU (cuda_on_cpu.h) alone: calls of a name so far; and that they fail. */
-__attribute__((weak)) uint64_t cuda_on_cpu_count(const char *call);
-__attribute__((weak)) void cuda_on_cpu_fail(const char *call, int error);
-
-enum { GRAPH_STEPS = 6 };
-
-typedef struct calls {
-    uint64_t launches, graphs, made, changes;
-} calls;
-
-static calls calls_so_far(void) {
-    return (calls){cuda_on_cpu_count("cudaLaunchKernel"), cuda_on_cpu_count("cudaGraphLaunch"),
-                   cuda_on_cpu_count("cudaGraphInstantiateWithFlags"),
-                   cuda_on_cpu_count("cudaGraphExecKernelNodeSetParams")};
-}
-
-/* Of the last of some steps, whose logits [GRAPH_STEPS][N_VOCAB] and statistics are given. */
-static calls calls_of_a_step(const ig_session_options *o, float *logits, ig_session_stats *stats) {
-    open_on(TINY_LLAMA, "cuda");
-    ig_session *s = open_session(o);
-    calls x = {0};
-    put(s, ids, PROMPT);
-    for (int i = 0; i < GRAPH_STEPS; i++) {
-        x = calls_so_far();
-        step(s, ids[i]);
-        memcpy(logits + (size_t)i * N_VOCAB, ig_session_logits(s), N_VOCAB * sizeof *logits);
-    }
-    calls end = calls_so_far();
-    ig_session_get_stats(s, stats);
-    ig_session_close(s);
-    close_tiny(NULL);
-    return (calls){end.launches - x.launches, end.graphs - x.graphs, end.made - x.made, end.changes - x.changes};
-}
-
-/* The layers of a step are one graph, the same as in the step before but for a few numbers; or, if the driver makes no
- * graphs, launched one by one. */
-static void steps_are_graphs(void **state) {
-    (void)state;
-    enum { LAYERS = 4, LEAST = 16 * LAYERS, FEW = 8 << 10, MEMORY_ALLOCATION = 2 };
-    static const struct {
-        const char *policy, *speculate;
-        uint64_t vram;
-    } runs[] = {{"full", "auto", IG_VRAM_AUTO},
-                {"full", "auto", FEW},
-                {"infinigen", "auto", IG_VRAM_AUTO},
-                {"infinigen", "late", FEW}};
-    static float logits[2][GRAPH_STEPS * N_VOCAB];
-    ig_session_stats st[2];
-    if (!cuda_on_cpu_count) skip();
-    for (int i = 0; i < 4; i++) {
-        ig_session_options o = options_of(runs[i].policy, "f16");
-        o.cache.speculate = runs[i].speculate;
-        o.cache.vram_bytes = runs[i].vram;
-        calls x = calls_of_a_step(&o, logits[0], &st[0]);
-        assert_true(x.graphs == 1 && x.made == 0 && x.launches < LAYERS);
-        assert_true(x.changes > 0 && x.changes <= 2 * LAYERS);
-        cuda_on_cpu_fail("cudaGraphInstantiateWithFlags", MEMORY_ALLOCATION);
-        x = calls_of_a_step(&o, logits[1], &st[1]);
-        cuda_on_cpu_fail(NULL, 0);
-        assert_true(x.graphs == 0 && x.launches >= LEAST);
-        assert_memory_equal(logits[0], logits[1], sizeof *logits);
-        assert_int_equal(st[0].vram_hits, st[1].vram_hits);
-        assert_int_equal(st[0].vram_copied, st[1].vram_copied);
-        assert_int_equal(st[0].vram_read_bytes, st[1].vram_read_bytes);
-    }
-}
-
-static const ig_device_ops *counted_ops;
-static int n_waits, n_foreseen;
-
-static ig_status count_wait(ig_device *d, ig_error *err) {
-    n_waits++;
-    return counted_ops->finish(d, err);
-}
-
-static void count_foreseen(ig_device *d, const ig_head_shape *shape, const ig_attention *jobs, int n_jobs) {
-    n_foreseen++;
-    counted_ops->prefetch(d, shape, jobs, n_jobs);
-}
-
-/* Waits of a prompt, or of step number `n_step`, from 1 on; vram: bytes for copies. */
-static int waits_of(const char *policy, double budget, uint64_t vram, int n_step) {
-    open_on(TINY_LLAMA, "cuda");
-    ig_session_options o = options_of(policy, "f16");
-    o.cache.budget = budget;
-    o.cache.vram_bytes = vram;
-    ig_session *s = open_session(&o);
-    if (n_step) put(s, ids, PROMPT);
-    for (int i = 1; i < n_step; i++) step(s, ids[PROMPT]);
-    counted_ops = ctx->device->ops;
-    ig_device_ops counting = *counted_ops;
-    counting.finish = count_wait;
-    counting.prefetch = count_foreseen;
-    ctx->device->ops = &counting;
-    n_waits = n_foreseen = 0;
-    if (n_step)
-        step(s, ids[PROMPT]);
-    else
-        put(s, ids, PROMPT);
-    ctx->device->ops = counted_ops;
-    ig_session_close(s);
-    close_tiny(NULL);
-    return n_waits;
-}
-
-/* For layers, for logits, and for a look at these; else for each layer. */
-static void waits(void **state) {
-    (void)state;
-    enum { LEAST = 3, SPARSE = 3, FEW = 8 << 10 };
-    const uint64_t all = IG_VRAM_AUTO;
-    assert_int_equal(waits_of("full", 0, all, 0), LEAST);
-    assert_int_equal(waits_of("full", 0, all, 1), LEAST);
-    assert_int_equal(waits_of("infinigen", 0.3, all, 0), LEAST);
-    assert_int_equal(waits_of("infinigen", 1, all, 1), LEAST);
-    assert_int_equal(waits_of("infinigen", 0.3, all, 1), LEAST); /* the GPU chooses */
-    assert_int_equal(n_foreseen, 0);
-    assert_int_equal(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN), LEAST); /* it guesses, too */
-    assert_int_equal(n_foreseen, SPARSE);
-    assert_int_equal(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN + 1), LEAST); /* steps without are tried */
-    assert_int_equal(n_foreseen, 0);
-    assert_true(waits_of("quest", 0.3, all, 1) >= LEAST + SPARSE);
 }
 
 /* Prompts in pieces, and together with another session's steps. */
@@ -605,19 +456,12 @@ int main(void) {
                                        cmocka_unit_test(all_layers_at_once),
                                        cmocka_unit_test(all_layers_at_once_after_drops),
                                        cmocka_unit_test(late_steps),
-                                       cmocka_unit_test(steps_are_graphs),
-                                       cmocka_unit_test(waits),
                                        cmocka_unit_test(sketches_follow),
                                        cmocka_unit_test(tiers),
                                        cmocka_unit_test(broken_models),
                                        cmocka_unit_test(refusals),
                                        cmocka_unit_test(managed_memory),
                                        cmocka_unit_test(memory_that_ends)};
-    ig_device_info d;
-    for (int i = 0; i < PROMPT + STEPS; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
-    if (!ig_device_at(1, &d)) {
-        printf("skipped: no GPU\n");
-        return 77;
-    }
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    int missing = begin_on_gpu();
+    return missing ? missing : cmocka_run_group_tests(tests, NULL, NULL);
 }
