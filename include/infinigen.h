@@ -98,6 +98,7 @@ typedef enum ig_cpu_level {
     IG_CPU_AVX2,
     IG_CPU_AVXVNNI, /* AVX2 with dot products of bytes (Alder Lake and later, Sierra Forest) */
     IG_CPU_AVX512,  /* F, BW, DQ, VL, VNNI and BF16 (Zen 4, Sapphire Rapids and later) */
+    IG_CPU_AMX,     /* AVX-512 with tiles and their products of bfloat16 and of bytes (Sapphire Rapids and later) */
     IG_CPU_NEON,
     IG_CPU_DOTPROD, /* NEON with dot products of bytes (ARMv8.2 with ASIMDDP: Cortex-A76, Graviton 2 and later) */
     IG_CPU_I8MM,    /* and with products of byte matrices (ARMv8.6 with I8MM: Cortex-A710, Graviton 3 and later) */
@@ -132,7 +133,7 @@ IG_API ig_context_options ig_context_defaults(void);
 IG_API ig_status ig_context_open(ig_context **out, const ig_context_options *options, ig_error *err);
 IG_API void ig_context_close(ig_context *ctx);
 IG_API int ig_context_threads(const ig_context *ctx);
-/* "scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod" or "i8mm" */
+/* "scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod" or "i8mm" */
 IG_API const char *ig_context_cpu(const ig_context *ctx);
 IG_API const char *ig_context_device(const ig_context *ctx); /* "cpu", "cuda:0" */
 /* Device number i, the CPU first; false if there is none. */

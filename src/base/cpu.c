@@ -12,6 +12,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* __builtin_cpu_supports() knows neither in older compilers. */
 static bool has_f16c(void) {
@@ -24,9 +27,26 @@ static bool has_avx_vnni(void) {
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
 }
 
+/* Tiles are state that a process must ask the kernel for; that is asked once, before a sandbox may forbid the question.
+ */
+enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, of <asm/prctl.h> since Linux 5.16 */
+static bool may_use_tiles;
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
+
+static void ask_for_tiles(void) { may_use_tiles = syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0; }
+
+static bool has_amx(void) {
+    unsigned a, b, c, d;
+    const unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & (bf16 | tile | int8)) != (bf16 | tile | int8)) return false;
+    pthread_once(&asked, ask_for_tiles);
+    return may_use_tiles;
+}
+
 static bool has_vectors(ig_cpu_level level) {
     __builtin_cpu_init();
-    if (level > IG_CPU_AVX512 || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
+    if (level == IG_CPU_AMX) return has_vectors(IG_CPU_AVX512) && has_amx();
+    if (level > IG_CPU_AMX || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
         return false;
     if (level == IG_CPU_AVXVNNI) return has_avx_vnni();
     return level == IG_CPU_AVX2 || (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -64,7 +84,8 @@ ig_cpu_level ig_cpu_detect(void) {
 ig_cpu_level ig_cpu_usable(ig_cpu_level level) { return ig_cpu_has(level) ? level : ig_cpu_detect(); }
 
 const char *ig_cpu_level_name(ig_cpu_level level) {
-    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod", "i8mm"};
+    static const char *const names[IG_CPU_LEVELS] = {"scalar", "avx2", "avxvnni", "avx512",
+                                                     "amx",    "neon", "dotprod", "i8mm"};
     return names[level];
 }
 

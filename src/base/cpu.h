@@ -17,7 +17,7 @@ bool ig_cpu_has(ig_cpu_level level);
 ig_cpu_level ig_cpu_detect(void);
 /* The level itself if they support it, else the best. */
 ig_cpu_level ig_cpu_usable(ig_cpu_level level);
-/* "scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod", "i8mm" */
+/* "scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm" */
 const char *ig_cpu_level_name(ig_cpu_level level);
 /* Processors this process may run on (affinity and cgroup quota), at least 1. */
 int ig_cpu_count(void);

@@ -107,7 +107,7 @@ static int choose_cpu(ig_cpu_level *level, const ig_cli_options *o, const char *
     if (!wanted || !*wanted) return IG_EXIT_OK;
     int i = choice_index(wanted, ig_cli_cpu_levels);
     if (i < 0) {
-        ig_cli_complain(o, "IG_CPU_MASK: '%s' is not one of scalar, avx2, avxvnni, avx512, neon, dotprod, i8mm",
+        ig_cli_complain(o, "IG_CPU_MASK: '%s' is not one of scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm",
                         wanted);
         return IG_EXIT_USAGE;
     }

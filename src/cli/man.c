@@ -103,7 +103,8 @@ int ig_cli_man(const ig_cli_options *o) {
     fputs(
         ".SH EXIT STATUS\n0: done. 1: failed, with one line on standard error. 2: usage error. 130: interrupted.\n"
         ".SH ENVIRONMENT\n"
-        ".TP\n.B IG_CPU_MASK\nhighest instruction set to use, as \\-\\-cpu: scalar; avx2, avxvnni, avx512 (x86-64); "
+        ".TP\n.B IG_CPU_MASK\nhighest instruction set to use, as \\-\\-cpu: scalar; avx2, avxvnni, avx512, amx "
+        "(x86-64); "
         "neon, dotprod, i8mm (aarch64).\n"
         ".TP\n.B IG_LOG\nerror, warn, info or debug: what is logged on standard error, terminal or not.\n"
         ".TP\n.B INFINIGEN_API_KEY\nthe key of infinigen serve, unless there is \\-\\-api\\-key.\n"

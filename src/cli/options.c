@@ -21,7 +21,7 @@ static const char *const sketch_kinds[] = {"balanced", "skew", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
-const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avxvnni", "avx512", "neon", "dotprod", "i8mm", NULL};
+const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm", NULL};
 
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)

@@ -100,7 +100,10 @@ static void choose_kernel(matmul_job *j, int i, bool few) {
     const ig_kernels *k = j->d->k;
     const ig_matrix *m = j->m[i];
     const ig_panels *panels = &k->panels[m->type];
-    j->fn[i] = m->panels ? panels->multiply : few ? k->gemv[m->type] : k->gemm[m->type];
+    if (m->panels)
+        j->fn[i] = few ? panels->gemv : panels->gemm;
+    else
+        j->fn[i] = few ? k->gemv[m->type] : k->gemm[m->type];
     j->row_bytes[i] = m->panels ? panels->bytes(m->n_in) / IG_PANEL_ROWS : m->row_bytes;
 }
 
@@ -132,7 +135,8 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
 
 static bool cpu_few_as_many(const ig_device *dev, const ig_matrix *m) {
     const ig_kernels *k = ((const ig_cpu_device *)dev)->k;
-    return m->panels || k->gemv[m->type] == k->gemm[m->type];
+    const ig_panels *panels = &k->panels[m->type];
+    return m->panels ? panels->gemv == panels->gemm : k->gemv[m->type] == k->gemm[m->type];
 }
 
 /* ---- panels --------------------------------------------------------------- */

@@ -29,6 +29,7 @@ typedef enum ig_act {
     IG_ACT_F32,   /* float[n]                                          F32, F16, BF16 weights */
     IG_ACT_Q8,    /* 8-bit in groups of 32 with scale and group sums   all quantised weights */
     IG_ACT_FIXED, /* 16-bit in groups of 64 with scale                 F16, BF16 weights, many columns, some levels */
+    IG_ACT_BF16,  /* two bfloat16 planes, x ~ high + low               all but F32, many columns, level amx */
     IG_ACT_COUNT,
 } ig_act;
 
@@ -47,8 +48,8 @@ typedef struct ig_matmul {
 /* Rows [row_begin, row_end) of the product. */
 typedef void (*ig_matmul_fn)(const ig_matmul *m, int row_begin, int row_end);
 
-/* Weights in panels: 16 rows side by side, in an order that products of one level read fastest. The bits of what they
- * make are those of gemv and of gemm, which are the same for such a type. */
+/* Weights in panels: 16 rows side by side, in an order that products of one level read fastest, and products of few and
+ * of many columns that make the bits of the table's gemv and gemm. */
 enum { IG_PANEL_ROWS = 16 };
 
 typedef struct ig_panels {
@@ -56,9 +57,8 @@ typedef struct ig_panels {
     size_t (*bytes)(int n_in);
     /* Makes one, 64-byte aligned, of the n_rows (1..16) at w that are row_bytes apart. */
     void (*put)(void *panel, const void *w, size_t row_bytes, int n_rows, int n_in);
-    /* Any number of columns. m->w is the first panel, m->row_bytes the share that a row has of one; row_begin is the
-     * first row of a panel. */
-    ig_matmul_fn multiply;
+    /* m->w is the first panel, m->row_bytes the share that a row has of one; row_begin is the first row of a panel. */
+    ig_matmul_fn gemv, gemm;
 } ig_panels;
 
 /* ---- packed keys and values (base/kv_type.h) ------------------------------ */
@@ -112,7 +112,7 @@ typedef struct ig_kernels {
 
     /* Bytes of one prepared column of n floats (a multiple of 64). */
     size_t (*act_bytes)(ig_act form, int n);
-    /* Prepares one column; dst is 64-byte aligned. IG_ACT_FIXED: NULL where no gemm wants it. */
+    /* Prepares one column; dst is 64-byte aligned. IG_ACT_FIXED, IG_ACT_BF16: NULL where no gemm wants them. */
     void (*act_prepare[IG_ACT_COUNT])(void *dst, const float *x, int n);
     /* Few columns (decode): weights are read once, straight from the file's format. */
     ig_matmul_fn gemv[IG_TYPE_COUNT];

@@ -39,15 +39,17 @@ static void act_prepare_q8(void *dst, const float *x, int n) {
 void ig_kernels_fill_matmul_avx512(ig_kernels *k) {
     k->act_prepare[IG_ACT_Q8] = act_prepare_q8;
     k->scratch_bytes = ig_gemm_scratch_bytes_avx512;
-#define SET_ROWS(TYPE, type)                           \
+#define SET_ROWS(TYPE, type, f)                        \
     k->gemv[IG_TYPE_##TYPE] = ig_gemv_##type##_avx512; \
     k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx512;
 /* The panels are those of AVX2. */
-#define SET_PANELS(TYPE, type)                                                   \
+#define SET_PANELS(TYPE, type, f)                                                \
     k->gemv[IG_TYPE_##TYPE] = k->gemm[IG_TYPE_##TYPE] = ig_gemm_##type##_avx512; \
-    k->panels[IG_TYPE_##TYPE].multiply = ig_panels_##type##_avx512;
+    k->panels[IG_TYPE_##TYPE].gemv = k->panels[IG_TYPE_##TYPE].gemm = ig_panels_##type##_avx512;
     IG_ROW_TYPES(SET_ROWS)
     IG_PANEL_TYPES(SET_PANELS)
+    k->gemv[IG_TYPE_F32] = ig_gemv_f32_avx512;
+    k->gemm[IG_TYPE_F32] = ig_gemm_f32_avx512;
     k->gemv[IG_TYPE_F16] = ig_gemv_f16_avx512;
     k->gemv[IG_TYPE_BF16] = ig_gemv_bf16_avx512;
     ig_kernels_fill_fixed_avx512(k);

@@ -1,35 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The matrix products of the AVX-512 level, one pair of functions per weight type.
+ * The matrix products of the AVX-512 level, one pair of functions per weight type, and how quantised weights get to
+ * wide panels.
  */
 #ifndef IG_KERNEL_MATMUL_AVX512_H
 #define IG_KERNEL_MATMUL_AVX512_H
 
 #include "kernel/kernel.h"
+#include "kernel/wide_avx512.h"
+
+/* Quantised types, with the form of their wide panels: those that come in stored panels (panel.h), and the others. */
+#define IG_PANEL_TYPES(X)   \
+    X(Q4_0, q4_0, signed32) \
+    X(Q4_1, q4_1, affine32) \
+    X(Q5_0, q5_0, signed32) \
+    X(Q5_1, q5_1, affine32) \
+    X(Q4_K, q4_k, affine32) \
+    X(Q5_K, q5_k, affine32) \
+    X(Q6_K, q6_k, signed16)
+#define IG_ROW_TYPES(X)         \
+    X(Q8_0, q8_0, signed32)     \
+    X(IQ4_NL, iq4_nl, signed32) \
+    X(IQ4_XS, iq4_xs, signed32) \
+    X(Q2_K, q2_k, affine16)     \
+    X(Q3_K, q3_k, signed16)
+
+/* 16 rows in the file's order to one half of a wide panel. n_in is a multiple of the type's block; an odd number of
+ * groups of 32 is filled up with zeros. */
+typedef void (*ig_unpack_fn)(char *panel, panel_rows rows, int half, int n_in);
 
 /* In the file's order: a function for few columns and one for many, or one for both. */
 #define IG_DECLARE(kind, type) void ig_##kind##_##type##_avx512(const ig_matmul *m, int row_begin, int row_end);
-/* Types that come in panels (panel.h): X(TYPE, type). */
-#define IG_PANEL_TYPES(X) \
-    X(Q4_0, q4_0)         \
-    X(Q4_1, q4_1)         \
-    X(Q5_0, q5_0)         \
-    X(Q5_1, q5_1)         \
-    X(Q4_K, q4_k)         \
-    X(Q5_K, q5_k)         \
-    X(Q6_K, q6_k)
-#define IG_ROW_TYPES(X) \
-    X(F32, f32)         \
-    X(Q8_0, q8_0)       \
-    X(IQ4_NL, iq4_nl)   \
-    X(IQ4_XS, iq4_xs)   \
-    X(Q2_K, q2_k)       \
-    X(Q3_K, q3_k)
-
-#define IG_DECLARE_PANELS(TYPE, type) IG_DECLARE(gemm, type) IG_DECLARE(panels, type)
-#define IG_DECLARE_ROWS(TYPE, type) IG_DECLARE(gemm, type) IG_DECLARE(gemv, type)
+#define IG_DECLARE_UNPACK(type) void ig_unpack_##type##_avx512(char *panel, panel_rows rows, int half, int n_in);
+#define IG_DECLARE_PANELS(TYPE, type, f) IG_DECLARE(gemm, type) IG_DECLARE(panels, type) IG_DECLARE_UNPACK(type)
+#define IG_DECLARE_ROWS(TYPE, type, f) IG_DECLARE(gemm, type) IG_DECLARE(gemv, type) IG_DECLARE_UNPACK(type)
 IG_PANEL_TYPES(IG_DECLARE_PANELS)
 IG_ROW_TYPES(IG_DECLARE_ROWS)
+IG_DECLARE(gemm, f32)
+IG_DECLARE(gemv, f32)
 IG_DECLARE(gemv, f16)
 IG_DECLARE(gemv, bf16)
 

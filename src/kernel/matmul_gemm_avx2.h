@@ -149,6 +149,7 @@ static inline void multiply_stored(const ig_matmul *m, int row_begin, int row_en
 /* One function for all numbers of columns, also in the file's order. */
 #define SET_PANELS(TYPE, type, ...)                                  \
     k->gemv[IG_TYPE_##TYPE] = k->gemm[IG_TYPE_##TYPE] = gemm_##type; \
-    k->panels[IG_TYPE_##TYPE] = (ig_panels){ig_panel_bytes_##type##_avx2, ig_panel_put_##type##_avx2, panels_##type};
+    k->panels[IG_TYPE_##TYPE] =                                      \
+        (ig_panels){ig_panel_bytes_##type##_avx2, ig_panel_put_##type##_avx2, panels_##type, panels_##type};
 
 #endif

@@ -10,22 +10,10 @@
  * is, with the same bits.
  */
 #include "kernel/matmul_avx512.h"
-#include "kernel/panel.h"
+#include "kernel/panel_avx512.h"
 #include "kernel/quant.h"
 #include "kernel/quant_avx512.h"
 #include "kernel/wide_avx512.h"
-
-enum { CODE_BYTES = 64 * WIDE_ROWS };
-
-/* How a quantised type lies in a wide panel. */
-typedef struct wide {
-    int n_scales; /* per step of 64 elements: 2 or 4 */
-    int n_mins;   /* 0 (signed), 2 or 4 */
-} wide;
-
-static const wide signed32 = {2, 0}, signed16 = {4, 0}, affine32 = {2, 2}, affine16 = {4, 4};
-
-static inline size_t wide_bytes(wide f) { return CODE_BYTES + (size_t)(f.n_scales + f.n_mins) * WIDE_ROWS * 4; }
 
 size_t ig_gemm_scratch_bytes_avx512(int n_in) {
     size_t n_steps = ((size_t)n_in + 255) / 256 * 4, quantised = n_steps * wide_bytes(affine16);
@@ -39,11 +27,6 @@ size_t ig_gemm_scratch_bytes_avx512(int n_in) {
 static inline void put_codes(char *step, int half, __m512i code[16]) {
     transpose16(code);
     for (int i = 0; i < 16; i++) _mm512_store_si512(step + (2 * i + half) * 64, code[i]);
-}
-
-/* Vector i of the scales and minimums of a step, for half the rows. */
-static inline float *affine_at(char *step, int i, int half) {
-    return (float *)(void *)(step + CODE_BYTES + (2 * i + half) * 64);
 }
 
 /* 256 elements of a row, from its byte `at`; to four steps. Offset: of signed types. */
@@ -203,8 +186,6 @@ TILES(signed16)
 TILES(affine32)
 TILES(affine16)
 
-typedef void (*unpack_fn)(char *panel, panel_rows rows, int half, int n_in);
-
 /* A wide panel, of rows r .. r + n_rows - 1, and all columns. */
 static void multiply_wide(const ig_matmul *m, int r, int n_rows, const tile_fn *tiles) {
     for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
@@ -214,7 +195,7 @@ static void multiply_wide(const ig_matmul *m, int r, int n_rows, const tile_fn *
     }
 }
 
-static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, unpack_fn unpack, const tile_fn *tiles) {
+static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, ig_unpack_fn unpack, const tile_fn *tiles) {
     for (int r = row_begin; r < row_end; r += WIDE_ROWS) {
         for (int half = 0; half < 2; half++) unpack(m->scratch, rows_at(m, r + 16 * half, row_end), half, m->n_in);
         multiply_wide(m, r, min_int(row_end - r, WIDE_ROWS), tiles);
@@ -227,33 +208,6 @@ enum {
     STORED_COLS = 12, /* most of a tile */
     FEW_COLS = 64,    /* for which unpacking does not pay */
 };
-
-/* Adds to the bytes of v, from 16 on, the n (1..2) bits of those of `bits` that begin with bit `from`. */
-INLINE __m512i high_bits(__m512i v, __m512i bits, const int n, const int from) {
-    __m512i moved = from > 4 ? _mm512_srli_epi16(bits, from - 4) : _mm512_slli_epi16(bits, 4 - from);
-    return _mm512_ternarylogic_epi32(v, moved, _mm512_set1_epi8(n == 1 ? 16 : 48), 0xf8); /* a | (b & c) */
-}
-
-/* Codes of elements 4 j .. 4 j + 3 of a step's 16 rows; steps are 32-byte aligned. */
-INLINE __m512i stored_codes(const char *step, const int j, const format f) {
-    __m512i v = _mm512_loadu_si512(step + 64 * (j % 4));
-    if (j >= 4) v = _mm512_srli_epi16(v, 4);
-    v = _mm512_and_si512(v, _mm512_set1_epi8(15));
-    if (f.bits == 5) v = high_bits(v, _mm512_loadu_si512(step + 256), 1, j);
-    if (f.bits == 6) v = high_bits(v, _mm512_loadu_si512(step + 256 + 64 * (j / 4)), 2, 2 * (j % 4));
-    return v;
-}
-
-INLINE __m512 load_halves(const char *p) { return _mm512_cvtph_ps(_mm256_load_si256((const void *)p)); }
-
-/* Scales (which 0) or minimums (1) of 16 rows, number `part` of n_scales. */
-INLINE __m512 stored_affine(const char *step, const char *head, const int which, const int part, const format f) {
-    const char *p = step + code_bytes(f);
-    const int at = (which * f.n_scales + part) * PANEL_ROWS;
-    if (!f.super) return load_halves(p + 2 * at);
-    __m512i bytes = _mm512_cvtepi8_epi32(_mm_load_si128((const void *)(p + at)));
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(bytes), load_halves(head + 2 * which * PANEL_ROWS));
-}
 
 /* A stored panel to one half of a wide one. */
 INLINE void expand(char *to, int half, const char *step, int n_in, const format from, const wide f) {
@@ -360,12 +314,12 @@ static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stor
 
 /* ---- the functions of a type -------------------------------------------------------- */
 
-#define GEMM(type, f, unpack, ...)                                                 \
-    static void unpack_##type(char *panel, panel_rows rows, int half, int n_in) {  \
-        unpack(panel, rows, half, n_in, __VA_ARGS__);                              \
-    }                                                                              \
-    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) { \
-        gemm_q8(m, row_begin, row_end, unpack_##type, tiles_##f);                  \
+#define GEMM(type, f, unpack, ...)                                                     \
+    void ig_unpack_##type##_avx512(char *panel, panel_rows rows, int half, int n_in) { \
+        unpack(panel, rows, half, n_in, __VA_ARGS__);                                  \
+    }                                                                                  \
+    void ig_gemm_##type##_avx512(const ig_matmul *m, int row_begin, int row_end) {     \
+        gemm_q8(m, row_begin, row_end, ig_unpack_##type##_avx512, tiles_##f);          \
     }
 
 /* widest: columns of a tile of a stored panel, as many as registers can take. */

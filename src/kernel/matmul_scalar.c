@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "kernel/fixed.h"
 #include "kernel/parts.h"
+#include "kernel/planes.h"
 #include "kernel/quant.h"
 
 /* ---- blocks --------------------------------------------------------------- */
@@ -160,6 +161,7 @@ static void unpack_iq4_xs(block *b, const uint8_t *p) {
 
 static size_t act_bytes(ig_act form, int n) {
     if (form == IG_ACT_FIXED) return ig_fixed_bytes(n);
+    if (form == IG_ACT_BF16) return ig_planes_bytes(n);
     return form == IG_ACT_Q8 ? ig_q8_bytes(n) : ((size_t)n * sizeof(float) + 63) / 64 * 64;
 }
 

@@ -61,6 +61,7 @@ void ig_kernels_fill_fixed_avxvnni(ig_kernels *k);
 void ig_kernels_fill_fixed_avx512(ig_kernels *k);
 void ig_kernels_fill_matmul_avxvnni(ig_kernels *k);
 void ig_kernels_fill_matmul_avx512(ig_kernels *k);
+void ig_kernels_fill_matmul_amx(ig_kernels *k);
 void ig_kernels_fill_matmul_neon(ig_kernels *k);
 void ig_kernels_fill_matmul_floats_neon(ig_kernels *k);
 void ig_kernels_fill_matmul_dotprod(ig_kernels *k);

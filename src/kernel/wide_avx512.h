@@ -28,6 +28,24 @@ typedef struct tile_out {
     __mmask16 mask[2];
 } tile_out;
 
+/* How quantised weights lie in a wide panel: a stream of steps of 64 elements, each [16 fours][32 rows][4] bytes of codes,
+ * then the scales and minimums of its groups as floats, [n_scales + n_mins][32 rows]. */
+typedef struct wide {
+    int n_scales; /* of a step: 2 or 4 */
+    int n_mins;   /* 0: codes have a sign, and are kept as code + 128. Else as many as scales */
+} wide;
+
+static const wide signed32 = {2, 0}, signed16 = {4, 0}, affine32 = {2, 2}, affine16 = {4, 4};
+
+enum { CODE_BYTES = 64 * WIDE_ROWS };
+
+static inline size_t wide_bytes(wide f) { return CODE_BYTES + (size_t)(f.n_scales + f.n_mins) * WIDE_ROWS * 4; }
+
+/* Vector i of the scales and minimums of a step, for half the rows. */
+static inline float *affine_at(char *step, int i, int half) {
+    return (float *)(void *)(step + CODE_BYTES + (2 * i + half) * 64);
+}
+
 static inline int min_int(int a, int b) { return a < b ? a : b; }
 
 static inline panel_rows rows_at(const ig_matmul *m, int r, int row_end) {

@@ -115,7 +115,7 @@ def test_no_verb(program):
     (["run", "-m", "x", "-c", "16777217"], "is not between 0 and 16777216"),
     (["run", "-m", "x", "-b", "16385"], "is not between 1 and 16384"),
     (["run", "-m", "x", "-t", "1025"], "is not between 0 and 1024"),
-    (["run", "-m", "x", "--cpu", "mmx"], "is not one of scalar, avx2, avxvnni, avx512"),
+    (["run", "-m", "x", "--cpu", "mmx"], "is not one of scalar, avx2, avxvnni, avx512, amx"),
     (["run", "-m", "x", "--raw", "--chat", "-p", "y"], "exclude each other"),
     (["run", "-m", "x", "--raw", "-sys", "z", "-p", "y"], "--raw gives the text as it is: there is no place for --system"),
     (["run", "-m", "x", "--top-p", "0", "-p", "y"], "'0' is not between 0.001 and 1"),

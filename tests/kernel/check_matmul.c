@@ -68,7 +68,7 @@ static void fill_weights(check *c, const type_case *t, uint8_t *w, size_t bytes,
 /* The activations as a column of the form sees them. */
 static void round_column(double *dst, const float *x, int n, ig_act form) {
     for (int i = 0; i < n; i++) dst[i] = (double)x[i];
-    if (form == IG_ACT_F32) return;
+    if (form != IG_ACT_Q8) return;
     for (int g = 0; g < n; g += 32) {
         float max = 0;
         for (int i = g; i < g + 32; i++) max = fmaxf(max, fabsf(x[i]));
@@ -92,7 +92,7 @@ typedef struct problem {
     char *many_act;     /* NULL: those of m */
     size_t panel_bytes; /* 0: not in panels */
     char *panels;       /* [ceil(n_out / 16)] */
-    ig_matmul in_panels;
+    ig_matmul panels_few, panels_many;
 } problem;
 
 static void problem_init(check *c, problem *p, const type_case *t, int n_in, int n_out, int n_cols) {
@@ -124,7 +124,7 @@ static void problem_prepare(check *c, problem *p) {
         c->k->act_prepare[p->form](p->act + (size_t)i * p->act_stride, x, p->n_in);
         if (!p->many_act) continue;
         c->k->act_prepare[c->k->many_act[p->t->type]](p->many_act + (size_t)i * p->many.act_stride, x, p->n_in);
-        check_that(c, check_guards(p->many_act), "a column of %d in fixed point: wrote outside", p->n_in);
+        check_that(c, check_guards(p->many_act), "a column of %d for many: wrote outside", p->n_in);
     }
 }
 
@@ -139,9 +139,10 @@ static bool problem_put_panels(check *c, problem *p) {
         int r = (int)i * IG_PANEL_ROWS, n_rows = p->n_out - r < IG_PANEL_ROWS ? p->n_out - r : IG_PANEL_ROWS;
         k->put(p->panels + i * p->panel_bytes, p->w + (size_t)r * p->m.row_bytes, p->m.row_bytes, n_rows, p->n_in);
     }
-    p->in_panels = p->m;
-    p->in_panels.w = p->panels;
-    p->in_panels.row_bytes = p->panel_bytes / IG_PANEL_ROWS;
+    p->panels_few = p->m;
+    p->panels_many = p->many;
+    p->panels_few.w = p->panels_many.w = p->panels;
+    p->panels_few.row_bytes = p->panels_many.row_bytes = p->panel_bytes / IG_PANEL_ROWS;
     return check_that(c, p->panel_bytes % IG_PANEL_ROWS == 0 && p->panel_bytes % 32 == 0 && check_guards(p->panels),
                       "panels of %d: size", p->n_in);
 }
@@ -188,26 +189,48 @@ static double fixed_error(const float *w, const double *x, int n) {
     return error;
 }
 
+static float rounded(double v) { return ig_bf16_f32(ig_f32_bf16((float)v)); }
+
+/* What bfloat16 may change. Weights in 16-bit floats and their columns lose up to 2^-16 of each, and the product of
+ * their low parts. Quantised ones and theirs are rounded, here as well; a weight that lies about halfway between two
+ * numbers may be either. */
+static double bf16_error(float *w, double *x, const double *reach, int n, bool is_quantised) {
+    double error = 0;
+    for (int i = 0; i < n; i++) {
+        if (!is_quantised) {
+            error += 0x1p-15 * fabs((double)w[i] * x[i]);
+            continue;
+        }
+        double slack = 0x1p-18 * reach[i], low = (double)rounded((double)w[i] - slack);
+        x[i] = (double)rounded(x[i]);
+        error += fabs(x[i]) * ((double)rounded((double)w[i] + slack) - low);
+        w[i] = rounded((double)w[i]);
+    }
+    return error;
+}
+
 /* Largest error of the product beside double precision, as a share of sum reach |x|. */
 static double worst_error(check *c, const problem *p, const ig_matmul *m, int row_begin, int row_end) {
+    const ig_act form = m->act == p->many_act ? c->k->many_act[p->t->type] : p->form;
     double worst = 0;
     float *row = check_buffer((size_t)p->n_in * sizeof(float), 0);
     double *x = check_buffer((size_t)p->n_in * sizeof(double), 0),
            *reach = check_buffer((size_t)p->n_in * sizeof(double), 0);
     for (int col = 0; col < p->n_cols; col++) {
-        round_column(x, p->x + (size_t)col * (size_t)p->n_in, p->n_in, p->form);
         for (int r = row_begin; r < row_end; r++) {
+            round_column(x, p->x + (size_t)col * (size_t)p->n_in, p->n_in, form);
             c->ref->dequantize[p->t->type](row, p->w + (size_t)r * p->m.row_bytes, p->n_in);
             fill_reach(p, r, row, reach);
-            double sum = 0, size = 1e-30;
+            double sum = 0, size = 1e-30, allowed = 0;
+            if (form == IG_ACT_FIXED) allowed = fixed_error(row, x, p->n_in);
+            if (form == IG_ACT_BF16) allowed = bf16_error(row, x, reach, p->n_in, p->form == IG_ACT_Q8);
             for (int i = 0; i < p->n_in; i++) {
                 sum += (double)row[i] * x[i];
                 size += fabs(reach[i] * x[i]);
             }
             double got = (double)p->out[(size_t)col * p->out_stride + (size_t)r];
-            double error = fabs(got - sum) / size;
-            if (m->act == p->many_act) error = fmax(0, fabs(got - sum) - fixed_error(row, x, p->n_in)) / size;
-            if (!(error <= worst)) worst = error == error ? error : INFINITY;
+            double error = fmax(0, fabs(got - sum) - allowed) / size;
+            if (!(error <= worst) || got != got) worst = got == got ? error : INFINITY;
         }
     }
     check_buffer_free(row);
@@ -313,7 +336,7 @@ static void check_invariance(check *c, const type_case *t) {
     problem_deinit(&p);
 }
 
-/* Panels: the bits of gemv and gemm, which are one, for any number of columns and any panels. */
+/* Panels: the bits of gemv and of gemm, for any number of columns and any panels. */
 static void check_panels(check *c, const type_case *t) {
     const ig_type_info *info = ig_type_get(t->type);
     for (int i = 0; i < 60 && c->k->panels[t->type].put; i++) {
@@ -329,12 +352,14 @@ static void check_panels(check *c, const type_case *t) {
             end = i % 2 ? p.n_out : check_int(c, begin + 1, p.n_out);
         size_t bytes = p.out_stride * (size_t)p.n_cols * sizeof(float);
         float *wanted = check_buffer(bytes, 4);
-        ig_matmul m = p.m;
+        const bool many = i % 3 != 0;
+        const ig_panels *k = &c->k->panels[t->type];
+        ig_matmul m = many ? p.many : p.m;
         m.out = wanted;
         memset(wanted, 0xff, bytes);
         memset(p.out, 0xff, bytes);
-        (i % 3 ? c->k->gemm : c->k->gemv)[t->type](&m, begin, end);
-        c->k->panels[t->type].multiply(&p.in_panels, begin, end);
+        (many ? c->k->gemm : c->k->gemv)[t->type](&m, begin, end);
+        (many ? k->gemm : k->gemv)(many ? &p.panels_many : &p.panels_few, begin, end);
         check_that(c, !memcmp(wanted, p.out, bytes) && check_guards(p.out) && check_guards(p.scratch),
                    "panels n_in %d rows %d..%d of %d cols %d differ", p.n_in, begin, end, p.n_out, p.n_cols);
         check_buffer_free(wanted);
@@ -359,11 +384,13 @@ static void check_not_finite(check *c, const type_case *t) {
         for (size_t i = 0; i < p.m.row_bytes; i++) last[i] = (uint8_t)(ig_random_u64(&c->rng) | 0x7c);
     }
     problem_prepare(c, &p);
-    static const char *const names[] = {"gemv", "gemm", "panels"};
-    const ig_matmul_fn fn[] = {c->k->gemv[t->type], c->k->gemm[t->type], c->k->panels[t->type].multiply};
-    const int n_kinds = 2 + problem_put_panels(c, &p);
+    static const char *const names[] = {"gemv", "gemm", "few columns of panels", "many columns of panels"};
+    const ig_panels *k = &c->k->panels[t->type];
+    const ig_matmul_fn fn[] = {c->k->gemv[t->type], c->k->gemm[t->type], k->gemv, k->gemm};
+    const ig_matmul *const m[] = {&p.m, &p.many, &p.panels_few, &p.panels_many};
+    const int n_kinds = problem_put_panels(c, &p) ? 4 : 2;
     for (int kind = 0; kind < n_kinds; kind++) {
-        fn[kind](kind == 2 ? &p.in_panels : kind ? &p.many : &p.m, 0, n_out);
+        fn[kind](m[kind], 0, n_out);
         for (int col = 0; col < n_cols; col++)
             for (int r = 0; r < n_out - 1; r++) {
                 float v = p.out[(size_t)col * p.out_stride + (size_t)r];
@@ -506,7 +533,8 @@ static void bench_product(check *c, const type_case *t, int n_in, int n_cols, bo
         snprintf(what, sizeof what, "%s%s n_in %d cols %d", which, is_cached ? " cached" : "", n_in, n_cols);
         check_report(c, what, seconds, (double)run.m->row_bytes * n_step, (double)n_in * n_step * n_cols);
         if (panels || !problem_put_panels(c, &p)) break;
-        run = (timed){c->k->panels[t->type].multiply, &p, &p.in_panels, 0, n_step};
+        const ig_panels *k = &c->k->panels[t->type];
+        run = (timed){is_gemm ? k->gemm : k->gemv, &p, is_gemm ? &p.panels_many : &p.panels_few, 0, n_step};
         which = "panels";
     }
     problem_deinit(&p);
