@@ -15,7 +15,8 @@
 enum {
     SMALL = 4096, /* elements below which an elementwise operation is not shared out */
     MAX_MATRICES = 4,
-    ROW_UNIT = 32, /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
+    ROW_UNIT = 32,  /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
+    MOST_UNITS = 8, /* that a gemm's task takes: more rows would not be faster (matmul_amx.c) */
 };
 
 static ig_cpu_device *cpu(ig_device *d) { return (ig_cpu_device *)d; }
@@ -79,9 +80,9 @@ static int cut_rows(matmul_job *j, bool few) {
     int tasks = 0;
     for (int i = 0; i < j->n_m; i++) {
         const ig_matrix *m = j->m[i];
-        int per_thread = few ? 4 : 8;
         int units = (m->n_out + ROW_UNIT - 1) / ROW_UNIT;
-        int per_task = units / (j->d->n_threads * per_thread);
+        int per_task = units / (j->d->n_threads * (few ? 4 : 3));
+        if (per_task > MOST_UNITS && !few) per_task = MOST_UNITS;
         if (per_task < 1) per_task = 1;
         if (j->d->n_threads == 1) per_task = units;
         j->first_task[i] = tasks;

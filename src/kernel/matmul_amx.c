@@ -80,10 +80,8 @@ static void prepare_bf16(void *dst, const float *x, int n) {
 /* Elements 2 i and 2 i + 1 of 16 rows, to a row of a tile. */
 INLINE void put_pairs(char *to, __m512 first, __m512 second) {
     const __m512i row = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    /* bytes 2 r and 2 r + 1 of either half */
-    const __m512i order =
-        _mm512_add_epi32(_mm512_mullo_epi32(row, _mm512_set1_epi32(0x02020202)), _mm512_set1_epi32(0x21200100));
-    _mm512_store_si512(to, _mm512_permutexvar_epi8(order, to_bf16(first, second)));
+    const __m512i words = _mm512_or_si512(row, _mm512_slli_epi32(_mm512_add_epi32(row, _mm512_set1_epi32(16)), 16));
+    _mm512_store_si512(to, _mm512_permutexvar_epi16(words, to_bf16(first, second)));
 }
 
 /* Scales and what is added, of 16 rows, for codes that are read as 256 + code. */

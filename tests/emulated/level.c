@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CPU that has the level avxvnni where it has AVX2. Linked with --wrap.
+ * A CPU that has the level EMULATED where it has the level BELOW. Linked with --wrap.
  */
 #include "base/cpu.h"
 
@@ -10,11 +10,11 @@ bool __wrap_ig_cpu_has(ig_cpu_level level);
 ig_cpu_level __wrap_ig_cpu_detect(void);
 ig_cpu_level __wrap_ig_cpu_usable(ig_cpu_level level);
 
-bool __wrap_ig_cpu_has(ig_cpu_level level) { return __real_ig_cpu_has(level == IG_CPU_AVXVNNI ? IG_CPU_AVX2 : level); }
+bool __wrap_ig_cpu_has(ig_cpu_level level) { return __real_ig_cpu_has(level == EMULATED ? BELOW : level); }
 
 ig_cpu_level __wrap_ig_cpu_detect(void) {
     ig_cpu_level best = __real_ig_cpu_detect();
-    return best == IG_CPU_AVX2 ? IG_CPU_AVXVNNI : best;
+    return best == BELOW ? EMULATED : best;
 }
 
 ig_cpu_level __wrap_ig_cpu_usable(ig_cpu_level level) {
