@@ -68,7 +68,9 @@ INLINE void put_pair(char *panel, panel_rows rows, int half, size_t at, pair (*l
     __m512i code[16];
     for (int r = 0; r < 16; r++) {
         pair w = {0};
-        if (r < rows.n) w = load(rows.w + (size_t)r * rows.row_bytes + at, n_blocks);
+        const uint8_t *from = rows.w + (size_t)r * rows.row_bytes + at;
+        if (r < rows.n) w = load(from, n_blocks);
+        if (rows.ahead) __builtin_prefetch(from + rows.ahead);
         code[r] = offset && offset < 128 ? _mm512_add_epi8(w.code, _mm512_set1_epi8((char)(128 - offset))) : w.code;
         _mm_store_ss(affine_at(panel, 0, half) + r, _mm512_castps512_ps128(w.scale));
         _mm_store_ss(affine_at(panel, 1, half) + r, _mm512_extractf32x4_ps(w.scale, 2));
