@@ -116,8 +116,8 @@ static void check(int head, int n, int d, int g) {
 static void like_the_values(void **state) {
     static const int dims[] = {32, 64, 96, 128}, groups[] = {1, 3, 7, MAX_GROUP}, ns[] = {319, 1039, MAX_N};
     (void)state;
-    random_ = (ig_random){1};
-    for (ig_cpu_level level = IG_CPU_SCALAR; level <= ig_cpu_detect(); level++)
+    for (ig_cpu_level level = IG_CPU_SCALAR; level <= ig_cpu_detect(); level++) {
+        random_ = (ig_random){1}; /* the same values at every level */
         for (size_t k = 0; ig_cpu_has(level) && k < 4 * 4 * 3; k++) {
             int d = dims[k % 4], group = groups[k / 4 % 4], n = ns[k / 16], head = (int)k % HEADS;
             ig_values v = open_values(level, n + (int)k % 20, d);
@@ -129,6 +129,7 @@ static void like_the_values(void **state) {
             for (int g = 0; g < group; g++) check(head, n, d, g);
             ig_values_close(&v);
         }
+    }
 }
 
 static void nothing_is_left_of_what_is_all_read(void **state) {
