@@ -2,11 +2,11 @@
  *
  * Many columns, AMX: tiles of 16 columns and 16 rows, whose products of bfloat16 are added up in 32-bit floats.
  *
- * 32 rows of weights are unpacked to tiles, a slice of their elements at a time, and meet all columns; sums wait in the
- * output. Quantised weights, scale * code + min, are rounded to bfloat16, as are columns: together that is a third of
- * the error that columns in 8 bits have (docs/speed-log.md). Weights in 16-bit floats are exact: bfloat16 is what it
- * is, and a 16-bit float is the sum of two. They meet columns of two planes, x ~ high + low, whose error is that of
- * fixed point (fixed.h). The product of the two low parts is left out.
+ * A group of rows is unpacked to tiles, a slice of their elements at a time, and meets all columns, whose sums wait in
+ * scratch for the next slice. Quantised weights, scale * code + min, are rounded to bfloat16, as are columns, which
+ * loses less than columns in 8 bits do (docs/speed-log.md, AMX). Weights in 16-bit floats lose nothing: bfloat16 is
+ * what it is, and a 16-bit float is the sum of two. They meet columns of two planes, x ~ high + low. The product of the
+ * two low parts is left out.
  *
  * An element of the output is summed in the order of the elements, whatever else a call asks for.
  */
@@ -33,7 +33,7 @@ enum {
 typedef struct work {
     char *panel; /* wide: 32 rows of a slice */
     char *tiles; /* [GROUP_ROWS / 32][PLANES][PLANE_BYTES] */
-    char *sums;  /* [GROUP_ROWS / 32][GROUP_COLS / 32][2 of columns][2 of rows] tiles */
+    char *sums;  /* of slices before: [GROUP_ROWS / 32][GROUP_COLS / 32][2 of columns][2 of rows] tiles */
 } work;
 
 static size_t layout(work *w, char *base) {
@@ -149,7 +149,7 @@ INLINE void tiles_of_panel(char *tiles, const char *panel, int from, int n, size
     }
 }
 
-/* 32 elements of 16 rows of 16-bit floats; of those beyond n zeros. */
+/* 32 elements of 16 rows of 16-bit floats, of each plane; zeros for those beyond n. */
 INLINE void tiles_of_floats(char *tiles, panel_rows rows, int from, int n, const ig_type type) {
     __m512i high[16], low[16];
     for (int r = 0; r < 16; r++) {

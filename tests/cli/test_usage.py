@@ -295,9 +295,9 @@ def test_options_that_do_nothing(program, tmp_path, flags, message):
 
 def test_warnings_and_bars(terminal, tmp_path):
     """Each has a line of its own."""
-    (tmp_path / "text").write_text(words(8000, 1))
-    t = terminal("run", "-m", make_model(tmp_path / "model"), "-t", "1", "-f", tmp_path / "text", "-n", "1",
-                 "--kv-store", tmp_path / "store", "--kv-store-size", "5M")
+    (tmp_path / "text").write_text(words(2400, 1))
+    t = terminal("run", "-m", make_model(tmp_path / "model"), "-t", "1", "--cpu", "scalar", "-f", tmp_path / "text", "-n", "1",
+                 "--kv-store", tmp_path / "store", "--kv-store-size", "1500K")
     t.read_until(b" left")
     assert t.read_until(b"infinigen: this prompt is kept up to").endswith(b"\r\x1b[Kinfinigen: this prompt is kept up to")
     t.type("\x03")
