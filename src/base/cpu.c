@@ -27,8 +27,7 @@ static bool has_avx_vnni(void) {
     return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1 << 4);
 }
 
-/* Tiles are state that a process must ask the kernel for; that is asked once, before a sandbox may forbid the question.
- */
+/* A process must ask the kernel for tiles; this one asks once, before a sandbox may forbid the question. */
 enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 }; /* ARCH_REQ_XCOMP_PERM, of <asm/prctl.h> since Linux 5.16 */
 static bool may_use_tiles;
 static pthread_once_t asked = PTHREAD_ONCE_INIT;

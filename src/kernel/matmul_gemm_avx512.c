@@ -3,11 +3,9 @@
  * Quantised weights, AVX-512: rows in the lanes.
  *
  * With many columns a wide panel of 32 rows is unpacked to scratch once, from the file's order or from two stored
- * panels (panel.h), and multiplied with all of them, up to six at a time. It is a stream of steps of 64 elements, each
- * [4 elements][32 rows] bytes of codes followed by the scales and minimums of its groups as floats, so that one
- * vpdpbusd takes four elements of 16 rows from the panel and four broadcast bytes of a column. Signed types are kept as
- * value + 128 and start their integer sums at -128 * (sum of the column's codes). Few columns meet a stored panel as it
- * is, with the same bits.
+ * panels (panel.h), and multiplied with all of them, up to six at a time. One vpdpbusd takes four elements of 16 rows
+ * from the panel and four broadcast bytes of a column. Sums of signed types, which are kept as code + 128, start at
+ * -128 * (sum of the column's codes). Few columns meet a stored panel as it is, with the same bits.
  */
 #include "kernel/matmul_avx512.h"
 #include "kernel/panel_avx512.h"

@@ -28,8 +28,8 @@ typedef struct tile_out {
     __mmask16 mask[2];
 } tile_out;
 
-/* How quantised weights lie in a wide panel: a stream of steps of 64 elements, each [16 fours][32 rows][4] bytes of codes,
- * then the scales and minimums of its groups as floats, [n_scales + n_mins][32 rows]. */
+/* How quantised weights lie in a wide panel: a stream of steps of 64 elements, each [16 fours][32 rows][4] bytes of
+ * codes, then the scales and minimums of its groups as floats, [n_scales + n_mins][32 rows]. */
 typedef struct wide {
     int n_scales; /* of a step: 2 or 4 */
     int n_mins;   /* 0: codes have a sign, and are kept as code + 128. Else as many as scales */
