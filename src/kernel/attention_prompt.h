@@ -22,14 +22,13 @@
 #include <math.h>
 #include <stdbool.h>
 
+#include "kernel/attention_block.h"
 #include "kernel/lanes_avx2.h"
 #include "kernel/parts.h"
 
+/* The rows of a group share the scale of their weights. */
 enum {
-    VECTORS = 2,             /* of a block; 1 where no more queries than one has are left */
-    LANES = VECTORS * WIDTH, /* queries of a block */
-    TILE = 4,                /* keys, or dims of values, of a tile: with 2 vectors of queries, 8 accumulators */
-    GROUP = 32,              /* rows whose weights share a scale */
+    TILE = 4, /* keys, or dims of values, of a tile: with 2 vectors of queries, 8 accumulators */
     PAIRS = GROUP / 2,
     GROUPS = IG_PROMPT_KEYS / GROUP,
     KEY_NORM = 32767,
@@ -103,10 +102,6 @@ static inline chunk chunk_of(void *rows, int d) {
     layout_chunk(&c, rows, d);
     return c;
 }
-
-static inline int whole_groups(int n) { return (n + GROUP - 1) / GROUP * GROUP; }
-
-static inline int blocks_of(const ig_prompt_tile *t) { return (t->n_q + LANES - 1) / LANES; }
 
 /* ---- queries and running sums ---------------------------------------------------- */
 
@@ -297,13 +292,8 @@ INLINE void prompt_attend(const ig_prompt_tile *t, void *rows, int first, int n,
     chunk c = chunk_of(rows, t->d);
     for (int i = 0; i < t->n_q; i += LANES) {
         const int32_t *end = w.end + i;
-        int low = end[0], high = end[0];
-        for (int j = 1; j < LANES; j++) {
-            low = end[j] < low ? end[j] : low;
-            high = end[j] > high ? end[j] : high;
-        }
-        int seen = high - first < n ? high - first : n;
-        if (seen <= 0 || (t->window && first + seen <= low - t->window)) continue;
+        const seen rows_seen = see(t, end, first, n);
+        if (!rows_seen.n) continue;
         size_t at = (size_t)i * (size_t)t->d;
         block b = {.q = w.q + at / 2,
                    .end = end,
@@ -313,9 +303,9 @@ INLINE void prompt_attend(const ig_prompt_tile *t, void *rows, int first, int n,
                    .acc = w.acc + at,
                    .d = t->d,
                    .first = first,
-                   .n = whole_groups(seen),
-                   .window = t->window};
-        b.is_masked = low - first < b.n || (t->window && high - t->window > first);
+                   .n = rows_seen.n,
+                   .window = t->window,
+                   .is_masked = rows_seen.is_masked};
         if (t->n_q - i > WIDTH)
             attend_block(&b, &w, &c, 2, sum_pairs);
         else

@@ -21,7 +21,7 @@ static const struct level {
     {IG_CPU_AVX2, {ig_kernels_fill_matmul_avx2, ig_kernels_fill_vector_avx2, ig_kernels_fill_attention_avx2}},
     {IG_CPU_AVXVNNI, {ig_kernels_fill_matmul_avxvnni, ig_kernels_fill_sketch_avxvnni, ig_kernels_fill_prompt_avxvnni}},
     {IG_CPU_AVX512, {ig_kernels_fill_matmul_avx512, ig_kernels_fill_vector_avx512, ig_kernels_fill_attention_avx512}},
-    {IG_CPU_AMX, {ig_kernels_fill_matmul_amx}},
+    {IG_CPU_AMX, {ig_kernels_fill_matmul_amx, ig_kernels_fill_prompt_amx}},
 #elif defined(__aarch64__)
     {IG_CPU_NEON, {ig_kernels_fill_matmul_neon, ig_kernels_fill_vector_neon, ig_kernels_fill_attention_neon}},
     {IG_CPU_DOTPROD, {ig_kernels_fill_matmul_dotprod, ig_kernels_fill_sketch_dotprod}},

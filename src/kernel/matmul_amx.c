@@ -18,10 +18,11 @@
 #include "kernel/parts.h"
 #include "kernel/planes.h"
 #include "kernel/quant_avx512.h"
+#include "kernel/tiles_amx.h"
 
+/* A tile has [STEP / 2][16 rows][2] bfloat16 of weights, or [16 columns][16 rows] sums. */
 enum {
     STEP = IG_PLANE_STEP, /* elements of a tile */
-    TILE_BYTES = 1024,    /* [STEP / 2][16 rows][2] bfloat16 of weights; [16 columns][16 rows] sums */
     SLICE = 256,          /* elements of 32 rows, and of 32 columns, that the first-level cache holds together */
     GROUP_ROWS = 256,     /* whose tiles of a slice, and sums, the second-level cache holds */
     GROUP_COLS = 512,
@@ -51,19 +52,6 @@ static size_t scratch_bytes(int n_in) {
 
 /* ---- columns -------------------------------------------------------------------- */
 
-INLINE __m512i to_bf16(__m512 first, __m512 second) { return (__m512i)_mm512_cvtne2ps_pbh(second, first); }
-
-INLINE __m512 from_bf16(__m512i v, const int half) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, half)), 16));
-}
-
-/* What rounding 32 numbers to `high` has left of them. */
-INLINE __m512i rest_of(__m512 first, __m512 second, __m512i high) {
-    return to_bf16(_mm512_sub_ps(first, from_bf16(high, 0)), _mm512_sub_ps(second, from_bf16(high, 1)));
-}
-
-static __mmask16 lanes_left(int n) { return (__mmask16)(n >= 16 ? 0xffff : n <= 0 ? 0 : (1 << n) - 1); }
-
 static void prepare_bf16(void *dst, const float *x, int n) {
     ig_planes p = ig_planes_view(dst, n);
     for (int i = 0; i < n; i += STEP) {
@@ -79,9 +67,7 @@ static void prepare_bf16(void *dst, const float *x, int n) {
 
 /* Elements 2 i and 2 i + 1 of 16 rows, to a row of a tile. */
 INLINE void put_pairs(char *to, __m512 first, __m512 second) {
-    const __m512i row = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i words = _mm512_or_si512(row, _mm512_slli_epi32(_mm512_add_epi32(row, _mm512_set1_epi32(16)), 16));
-    _mm512_store_si512(to, _mm512_permutexvar_epi16(words, to_bf16(first, second)));
+    _mm512_store_si512(to, interleave(to_bf16(first, second)));
 }
 
 /* Scales and what is added, of 16 rows, for codes that are read as 256 + code. */
@@ -176,16 +162,6 @@ INLINE void tiles_of_floats(char *tiles, panel_rows rows, int from, int n, const
 typedef struct shape {
     int cols[2], rows[2];
 } shape;
-
-typedef struct tile_config {
-    uint8_t palette, start, none[14];
-    uint16_t row_bytes[16];
-    uint8_t rows[16];
-} tile_config;
-
-/* The intrinsics of tiles do not tell the compiler what they read and write: memory has to be up to date before them,
- * and to be read anew after them. */
-INLINE void settle(const void *p) { __asm__ volatile("" ::"r"(p) : "memory"); }
 
 /* Sums are tiles 0 to 3, columns 4 and 5, weights 6 and 7. */
 static void set_shape(shape *now, shape s) {

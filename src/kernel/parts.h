@@ -85,6 +85,7 @@ void ig_kernels_fill_attention_neon(ig_kernels *k);
 void ig_kernels_fill_prompt_avx2(ig_kernels *k);
 void ig_kernels_fill_prompt_avxvnni(ig_kernels *k);
 void ig_kernels_fill_prompt_avx512(ig_kernels *k);
+void ig_kernels_fill_prompt_amx(ig_kernels *k);
 void ig_kernels_fill_packed_scalar(ig_kernels *k);
 void ig_kernels_fill_packed_avx2(ig_kernels *k);
 void ig_kernels_fill_packed_avx512(ig_kernels *k);
