@@ -13,6 +13,7 @@ import pty
 import random
 import select
 import shutil
+import signal
 import subprocess
 import time
 
@@ -22,6 +23,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TINY_MODELS = os.path.join(HERE, "golden", "models")
 # Of the user who runs the tests: the program under test gets folders of its own.
 USER_CACHE = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+
+# What a shell starts in the background ignores these, and so would the programs under test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 class Program:

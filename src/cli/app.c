@@ -16,13 +16,8 @@
 #include <unistd.h>
 
 #include "cli/serve_log.h"
+#include "cli/values.h"
 #include "eval/choice.h"
-
-static int choice_index(const char *text, const char *const *choices) {
-    for (int i = 0; choices[i]; i++)
-        if (strcmp(text, choices[i]) == 0) return i;
-    return -1;
-}
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", NULL};
 
@@ -84,15 +79,20 @@ static void warn_of_idle_options(const ig_cli_options *o) {
         if (all[i].is_idle) log_line((void *)o, IG_LOG_WARN, all[i].text);
 }
 
+static int environment_choice(const ig_cli_options *o, const char *name, const char *value,
+                              const char *const *choices) {
+    char why[IG_CLI_WHY_BYTES];
+    int i = ig_cli_find_choice(value, choices, why);
+    if (i < 0) ig_cli_complain(o, "%s: '%s' %s", name, value, why);
+    return i;
+}
+
 /* What is logged: warnings on a terminal, and of a server, which nobody sits before; nothing elsewhere, unless -v or
  * IG_LOG ask for it. */
 static int choose_log(ig_log_level *level, const ig_cli_options *o, const char *wanted) {
     if (wanted && *wanted) {
-        int i = choice_index(wanted, level_names);
-        if (i < 0) {
-            ig_cli_complain(o, "IG_LOG: '%s' is not one of error, warn, info, debug", wanted);
-            return IG_EXIT_USAGE;
-        }
+        int i = environment_choice(o, "IG_LOG", wanted, level_names);
+        if (i < 0) return IG_EXIT_USAGE;
         *level = (ig_log_level)i;
     } else {
         bool warns = o->verb->bit == IG_VERB_SERVE || isatty(STDERR_FILENO);
@@ -105,12 +105,8 @@ static int choose_cpu(ig_cpu_level *level, const ig_cli_options *o, const char *
     const char *wanted = o->cpu ? o->cpu : mask;
     *level = IG_CPU_BEST;
     if (!wanted || !*wanted) return IG_EXIT_OK;
-    int i = choice_index(wanted, ig_cli_cpu_levels);
-    if (i < 0) {
-        ig_cli_complain(o, "IG_CPU_MASK: '%s' is not one of scalar, avx2, avxvnni, avx512, amx, neon, dotprod, i8mm",
-                        wanted);
-        return IG_EXIT_USAGE;
-    }
+    int i = environment_choice(o, "IG_CPU_MASK", wanted, ig_cli_cpu_levels);
+    if (i < 0) return IG_EXIT_USAGE;
     *level = (ig_cpu_level)i;
     return IG_EXIT_OK;
 }

@@ -135,13 +135,19 @@ static bool parse_bias(ig_cli_biases *out, const char *text, char why[IG_CLI_WHY
     return true;
 }
 
-static const char *find_choice(const char *text, size_t n, const char *const *choices, char why[IG_CLI_WHY_BYTES]) {
-    for (const char *const *c = choices; *c; c++)
-        if (strlen(*c) == n && strncmp(*c, text, n) == 0) return *c;
+int ig_cli_find_choice(const char *text, const char *const *choices, char why[IG_CLI_WHY_BYTES]) {
+    for (int i = 0; choices[i]; i++)
+        if (strcmp(text, choices[i]) == 0) return i;
     size_t used = (size_t)snprintf(why, IG_CLI_WHY_BYTES, "is not one of");
     for (const char *const *c = choices; *c && used < IG_CLI_WHY_BYTES; c++)
         used += (size_t)snprintf(why + used, IG_CLI_WHY_BYTES - used, "%s %s", c == choices ? "" : ",", *c);
-    return NULL;
+    return -1;
+}
+
+/* The same, as the text that stays. */
+static const char *find_choice(const char *text, const char *const *choices, char why[IG_CLI_WHY_BYTES]) {
+    int i = ig_cli_find_choice(text, choices, why);
+    return i < 0 ? NULL : choices[i];
 }
 
 /* "128", or a range as llama-bench has them: "1-4", "128-512+128", "128-1024*2". */
@@ -192,7 +198,7 @@ static bool add_item(any_list *list, const ig_cli_option *row, const char *item,
     if (row->kind == IG_KIND_NUMBERS) return parse_number(&list->numbers.v[i], item, row->min, row->max, why);
     if (row->kind == IG_KIND_AMOUNTS) return parse_amount(&list->amounts.v[i], item, why);
     if (row->kind == IG_KIND_LIMITS) return parse_limit(&list->amounts.v[i], item, why);
-    return (list->texts.v[i] = find_choice(item, strlen(item), row->choices, why)) != NULL;
+    return (list->texts.v[i] = find_choice(item, row->choices, why)) != NULL;
 }
 
 static size_t list_bytes(ig_cli_kind kind) {
@@ -275,7 +281,7 @@ bool ig_cli_set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
         case IG_KIND_BIASES:
             return parse_bias(out, text, why);
         case IG_KIND_CHOICE:
-            return (*(const char **)out = find_choice(text, strlen(text), row->choices, why)) != NULL;
+            return (*(const char **)out = find_choice(text, row->choices, why)) != NULL;
         case IG_KIND_INTS: /* bench measures again what is listed again, as llama-bench does */
             return parse_list(row, out, text, !(o->verb->bit & IG_VERB_LISTS), wrong, why) &&
                    (o->verb->bit == IG_VERB_BENCH || drop_repeated(out));

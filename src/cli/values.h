@@ -20,4 +20,7 @@ typedef struct ig_cli_culprit {
 bool ig_cli_set_value(ig_cli_options *o, const ig_cli_option *row, const char *text, ig_cli_culprit *wrong,
                       char why[IG_CLI_WHY_BYTES]);
 
+/* Which of the choices, up to NULL, the text is; -1: none, and `why` names them. */
+int ig_cli_find_choice(const char *text, const char *const *choices, char why[IG_CLI_WHY_BYTES]);
+
 #endif
