@@ -96,7 +96,7 @@ INLINE void put_fours(char *tile, const int i, __m512i fours, affine a) {
 
 /* A wide panel of n elements, a multiple of STEP. */
 INLINE void tiles_of_wide(char *tiles, char *panel, int n, const wide f) {
-    const int n_scales = f.n_scales / 2; /* of a tile */
+    const int n_scales = f.n_scales / 2, each = 8 / n_scales; /* of a tile; fours of a scale */
     for (int t = 0; t < n / STEP * 2; t++) {
         char *step = panel + (size_t)(t / 4) * wide_bytes(f), *tile = tiles + (size_t)t * TILE_BYTES;
         const int group = t / 2 % 2, half = t % 2;
@@ -107,8 +107,9 @@ INLINE void tiles_of_wide(char *tiles, char *panel, int n, const wide f) {
             if (f.n_mins) min = _mm512_load_ps(affine_at(step, f.n_scales + at, half));
             affine a = affine_of(scale, min, f.n_mins ? 0 : 128);
 #pragma GCC unroll 8
-            for (int j = i * 8 / n_scales; j < (i + 1) * 8 / n_scales; j++)
-                put_fours(tile, j, _mm512_load_si512(step + 128 * (8 * group + j) + 64 * half), a);
+            for (int j = 0; j < each; j++)
+                put_fours(tile, i * each + j, _mm512_load_si512(step + 128 * (8 * group + i * each + j) + 64 * half),
+                          a);
         }
     }
 }
@@ -116,6 +117,7 @@ INLINE void tiles_of_wide(char *tiles, char *panel, int n, const wide f) {
 /* The n elements, a multiple of STEP, of a stored panel that begin with number `from`, a multiple of 256, to every
  * other tile. */
 INLINE void tiles_of_panel(char *tiles, const char *panel, int from, int n, size_t ahead, const format f) {
+    const int each = 8 / f.n_scales; /* fours of a scale */
     const char *step = panel + panel_bytes(f, from), *head = step;
     for (int t = 0; t < n / STEP; t++, step += step_bytes(f), tiles += 2 * TILE_BYTES) {
         if (f.super && t % 8 == 0) {
@@ -129,8 +131,7 @@ INLINE void tiles_of_panel(char *tiles, const char *panel, int from, int n, size
             __m512 min = f.offset ? _mm512_setzero_ps() : stored_affine(step, head, 1, i, f);
             affine a = affine_of(stored_affine(step, head, 0, i, f), min, f.offset);
 #pragma GCC unroll 8
-            for (int j = i * 8 / f.n_scales; j < (i + 1) * 8 / f.n_scales; j++)
-                put_fours(tiles, j, stored_codes(step, j, f), a);
+            for (int j = 0; j < each; j++) put_fours(tiles, i * each + j, stored_codes(step, i * each + j, f), a);
         }
     }
 }

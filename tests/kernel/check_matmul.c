@@ -193,7 +193,8 @@ static float rounded(double v) { return ig_bf16_f32(ig_f32_bf16((float)v)); }
 
 /* What bfloat16 may change. Weights in 16-bit floats and their columns lose up to 2^-16 of each, and the product of
  * their low parts. Quantised ones and theirs are rounded, here as well; a weight that lies about halfway between two
- * numbers may be either. */
+ * numbers may be either. (Kernels add scale (256 + code) to min - 256 scale, which is rounded, by 2^-15 scale at most;
+ * codes reach 3.) */
 static double bf16_error(float *w, double *x, const double *reach, int n, bool is_quantised) {
     double error = 0;
     for (int i = 0; i < n; i++) {
@@ -201,7 +202,7 @@ static double bf16_error(float *w, double *x, const double *reach, int n, bool i
             error += 0x1p-15 * fabs((double)w[i] * x[i]);
             continue;
         }
-        double slack = 0x1p-18 * reach[i], low = (double)rounded((double)w[i] - slack);
+        double slack = 0x1p-16 * reach[i], low = (double)rounded((double)w[i] - slack);
         x[i] = (double)rounded(x[i]);
         error += fabs(x[i]) * ((double)rounded((double)w[i] + slack) - low);
         w[i] = rounded((double)w[i]);
