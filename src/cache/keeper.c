@@ -4,14 +4,15 @@
  */
 #include "cache/keeper.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <sys/uio.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 
-static const double rest_seconds = 10; /* after a fault of the disk */
+static const double rest_seconds = 10; /* after a fault of the disk, or where another writes */
+
+static void rest(ig_keeper *k) { k->next_put = ig_clock_seconds() + rest_seconds; }
 
 ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory *m, const ig_keeper_options *o,
                          ig_error *err) {
@@ -29,8 +30,10 @@ ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory
     ig_status s = ig_prefix_store_open(&k->store, &store, err);
     if (s) return s;
     const char *why = ig_prefix_store_why_read_only(k->store);
-    if (why) k->next_put = INFINITY;
-    if (why) ig_log(ctx, IG_LOG_WARN, "nothing new is kept: %s", why);
+    if (!why) return IG_OK;
+    ig_log(ctx, IG_LOG_WARN, "nothing new is kept: %s", why);
+    k->is_failing = true;
+    rest(k);
     return IG_OK;
 }
 
@@ -42,8 +45,6 @@ void ig_keeper_close(ig_keeper *k) {
     free(k->buffer);
     *k = (ig_keeper){0};
 }
-
-static void rest(ig_keeper *k) { k->next_put = ig_clock_seconds() + rest_seconds; }
 
 /* The spill file, which a piece is copied from, is no fault of the store's. What goes on is told once. */
 static void note_failure(ig_keeper *k, bool is_store, int n_tokens, const ig_error *err) {
@@ -63,7 +64,8 @@ void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
     struct iovec area = {k->buffer, ig_kv_piece_bytes(ig_kv_memory_of(kv))};
     if (!s) s = ig_prefix_store_put(k->store, piece, &area, 1, &err);
     if (s) {
-        note_failure(k, !copied && s == IG_E_IO, piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), &err);
+        note_failure(k, !copied && (s == IG_E_IO || s == IG_E_UNSUPPORTED),
+                     piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), &err);
         return;
     }
     k->next_put = 0;

@@ -3,7 +3,8 @@
  * Between sequences and the store on disk (kv/prefix_store.h): full pieces of prompts go there as they are computed,
  * and come back in another process, K and V; what policies keep beside them is made of these again, so that a stored
  * prefix serves every policy. A fault of the store costs what is stored, never a result: it is logged, and the prompt
- * is computed. After a fault of the disk nothing is written for a while, and then it is tried again.
+ * is computed. After a fault of the disk nothing is written for a while, and then it is tried again; so it is where
+ * another process writes.
  */
 #ifndef IG_CACHE_KEEPER_H
 #define IG_CACHE_KEEPER_H
@@ -16,7 +17,7 @@ typedef struct ig_keeper {
     const ig_context *ctx; /* for the log */
     ig_prefix_store *store;
     uint8_t *buffer; /* [piece_bytes] */
-    double next_put; /* monotonic seconds: a while after the disk has failed; INFINITY: it is another's to write */
+    double next_put; /* monotonic seconds: a while after the disk has failed, or was another's to write */
     bool is_failing; /* which has been told */
     bool has_put;    /* since the latest commit */
     uint64_t n_kept; /* pieces that were put, so far */

@@ -94,13 +94,12 @@ ig_status ig_prefix_store_note_put(ig_prefix_store *s, const char *name, const v
     ig_prefix_mute mute;
     ig_status status = check_name(s, name, err);
     if (status) return status;
-    if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
     if (n > IG_PREFIX_NOTE_MAX)
         return ig_fail(err, IG_E_LIMIT, "KV store %s: %s: %zu bytes; a note may have %d", s->dir.path, name, n,
                        IG_PREFIX_NOTE_MAX);
     ig_prefix_mute_begin(&mute);
     pthread_mutex_lock(&s->write_lock);
-    status = put(s, name, bytes, n, err);
+    status = ig_prefix_become_writer(s) ? put(s, name, bytes, n, err) : ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
     pthread_mutex_unlock(&s->write_lock);
     ig_prefix_mute_end(&mute);
     return status;
@@ -123,12 +122,15 @@ ig_status ig_prefix_store_note_remove(ig_prefix_store *s, const char *name, ig_e
     ig_prefix_mute mute;
     ig_status status = check_name(s, name, err);
     if (status) return status;
-    if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
     ig_prefix_mute_begin(&mute);
     pthread_mutex_lock(&s->write_lock); /* a put between name and index is not done yet */
-    ig_prefix_enter(s);
-    status = ig_prefix_note_drop(s, &s->notes, name, err);
-    ig_prefix_leave(s);
+    if (!ig_prefix_become_writer(s)) {
+        status = ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
+    } else {
+        ig_prefix_enter(s);
+        status = ig_prefix_note_drop(s, &s->notes, name, err);
+        ig_prefix_leave(s);
+    }
     pthread_mutex_unlock(&s->write_lock);
     ig_prefix_mute_end(&mute);
     return status;

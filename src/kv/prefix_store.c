@@ -53,6 +53,8 @@ static ig_prefix_store *make_store(const ig_prefix_store_options *o) {
     s->piece_bytes = o->piece_bytes;
     s->max_bytes = o->max_bytes;
     s->lock = s->tmp = -1;
+    s->may_write = !o->read_only;
+    s->no_punch = o->no_punch;
     take_text(s->model, o->model);
     take_text(s->kind, o->kind);
     pthread_mutex_init(&s->write_lock, NULL);
@@ -107,6 +109,59 @@ ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_opti
 }
 
 const char *ig_prefix_store_why_read_only(const ig_prefix_store *s) { return ig_prefix_is_writer(s) ? NULL : s->why; }
+
+/* What a writer has of index and directory, from one that is closed then. With both locks. */
+static void take_over(ig_prefix_store *s, ig_prefix_store *writer) {
+    const ig_prefix_index index = s->index;
+    ig_prefix_flush_touches(s); /* they are rows of this index */
+    s->index = writer->index;
+    writer->index = index;
+    s->lock = writer->lock;
+    writer->lock = -1;
+    s->can_punch = writer->can_punch;
+    s->may_touch = writer->may_touch;
+    s->has_empty_files = writer->has_empty_files;
+    s->last_file = writer->last_file;
+    if (s->last_time < writer->last_time) s->last_time = writer->last_time;
+    s->bytes = writer->bytes;
+}
+
+/* A store that is opened anew, so that this one stays a reader if that fails at any point. */
+bool ig_prefix_become_writer(ig_prefix_store *s) {
+    const ig_prefix_store_options o = {.directory = s->dir.path,
+                                       .max_bytes = s->max_bytes,
+                                       .root = s->root,
+                                       .notes = s->notes,
+                                       .model = s->model,
+                                       .kind = s->kind,
+                                       .piece_tokens = s->piece_tokens,
+                                       .piece_bytes = s->piece_bytes,
+                                       .must_exist = true,
+                                       .no_punch = s->no_punch,
+                                       .fault = s->dir.fault,
+                                       .fault_user = s->dir.fault_user};
+    ig_prefix_store *anew;
+    ig_error err;
+    if (ig_prefix_is_writer(s) || !s->may_write) return ig_prefix_is_writer(s);
+    int lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why);
+    if (lock < 0) return false;
+    close(lock);
+    if (ig_prefix_store_open(&anew, &o, &err)) {
+        snprintf(s->why, sizeof s->why, "%s", err.text);
+        return false;
+    }
+    if (!ig_prefix_is_writer(anew)) {
+        memcpy(s->why, anew->why, sizeof s->why);
+    } else if (!ig_prefix_same(&anew->store, &s->store)) {
+        snprintf(s->why, sizeof s->why, "KV store %s: another store lies there by now", s->dir.path);
+    } else {
+        ig_prefix_enter(s);
+        take_over(s, anew);
+        ig_prefix_leave(s);
+    }
+    ig_prefix_store_close(anew);
+    return ig_prefix_is_writer(s);
+}
 
 void ig_prefix_enter(ig_prefix_store *s) {
     pthread_mutex_lock(&s->index_lock);
@@ -414,13 +469,14 @@ static ig_status put(ig_prefix_store *s, const ig_prefix_piece *piece, const str
 ig_status ig_prefix_store_put(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *from, int n,
                               ig_error *err) {
     ig_prefix_mute mute;
-    if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
     ig_status status = check_areas(s, piece, from, n, err);
     if (status) return status;
     ig_prefix_mute_begin(&mute);
     pthread_mutex_lock(&s->write_lock);
-    status = put(s, piece, from, n, err);
-    if (status && !s->tmp_bytes) drop_tmp(s); /* nothing is pending: what it would have built on may leave */
+    if (!ig_prefix_become_writer(s))
+        status = ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
+    else if ((status = put(s, piece, from, n, err)) && !s->tmp_bytes)
+        drop_tmp(s); /* nothing is pending: what it would have built on may leave */
     pthread_mutex_unlock(&s->write_lock);
     ig_prefix_mute_end(&mute);
     return status;
@@ -480,12 +536,6 @@ static ig_status commit(ig_prefix_store *s, ig_error *err) {
 
 ig_status ig_prefix_store_commit(ig_prefix_store *s, ig_error *err) {
     ig_prefix_mute mute;
-    if (!ig_prefix_is_writer(s)) {
-        ig_prefix_enter(s);
-        ig_prefix_flush_touches(s);
-        ig_prefix_leave(s);
-        return IG_OK;
-    }
     ig_prefix_mute_begin(&mute);
     pthread_mutex_lock(&s->write_lock);
     ig_status status = commit(s, err);

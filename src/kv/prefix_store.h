@@ -68,13 +68,14 @@ typedef struct ig_prefix_store_options {
 } ig_prefix_store_options;
 
 /* Opens for writing if no other process (or store of this one) does; else for reading, which is no error, as it is
- * where a store that is there cannot be written to (a full disk). What a killed process left behind is cleaned when it
+ * where a store that is there cannot be written to (a full disk). What writes makes a reader the writer as soon as that
+ * is possible. What a killed process left behind is cleaned when it
  * is opened for writing. An option out of its range is IG_E_ARG. `read_only` with a piece_bytes of 0 opens no root: for
  * prefix_tool.h. */
 ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_options *options, ig_error *err);
 /* What was put and not committed is not kept. */
 void ig_prefix_store_close(ig_prefix_store *s);
-/* NULL: it writes; else one line for the log: "another process (pid 123) writes to ...". */
+/* NULL: it writes; else one line for the log: "another process (pid 123) writes to ...". Not while others write. */
 const char *ig_prefix_store_why_read_only(const ig_prefix_store *s);
 
 /* Of `piece_tokens` tokens. number: 0 for the first one, whose parent is the root, or what a salt makes of it. */

@@ -22,9 +22,11 @@ struct ig_prefix_store {
     size_t piece_bytes; /* 0: no root */
     uint64_t max_bytes; /* 0: no limit */
 
-    int lock; /* file; -1: not the writer */
-    char why[512];
+    /* Changed with both locks held, by a reader that becomes the writer. */
+    int lock;      /* file; -1: not the writer */
+    char why[512]; /* it is not, as of the last time it was tried */
     bool can_punch;
+    bool may_write, no_punch; /* as it was opened */
 
     pthread_mutex_t write_lock;
     int tmp;                      /* the file that grows; -1: none */
@@ -45,6 +47,10 @@ struct ig_prefix_store {
 };
 
 static inline bool ig_prefix_is_writer(const ig_prefix_store *s) { return s->lock >= 0; }
+
+/* True if the store is the writer, or can become it: the one that was it may have ended, a full disk may have room.
+ * With write_lock, and without index_lock. */
+bool ig_prefix_become_writer(ig_prefix_store *s);
 
 /* Locks the index for one public call. */
 void ig_prefix_enter(ig_prefix_store *s);

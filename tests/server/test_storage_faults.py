@@ -157,6 +157,21 @@ def test_store_has_room_again(program, served, texts, wanted, tmp_path):
         assert s.said.count(b"nothing after it") == 1 and s.said.count(b"kept again") == 1, s.said
 
 
+def test_store_of_another_server(program, served, texts, wanted, tmp_path):
+    """Who has only read it keeps prompts when the one that wrote it has ended."""
+    args = ["-c", 2048, "-np", 2, "--kv-store", tmp_path / "store"]
+    with Server(program, served, *args) as first, Server(program, served, *args) as s:
+        assert b"nothing new is kept: another process" in s.said
+        first.stop()
+        end = time.monotonic() + 60
+        while s.numbers()["infinigen_store_put_tokens_total"] == 0:
+            assert time.monotonic() < end, s.said
+            answer(s, words(200, time.monotonic_ns()))
+            time.sleep(1)
+        assert [answer(s, text) for text in texts[:2]] == wanted[:2]
+        assert s.said.count(b"kept again") == 1, s.said
+
+
 @pytest.mark.parametrize("harm", ("flip", "cut", "remove"))
 def test_store_is_damaged(program, served, texts, wanted, tmp_path, harm):
     """Before a server starts, and while it runs."""

@@ -58,7 +58,7 @@ static void a_limit_of_the_file_size(void **state) {
     rig_end(&r);
 }
 
-/* A store whose index cannot be written when it is opened is read. */
+/* A store whose index cannot be written when it is opened is read, and written to as soon as there is room. */
 static void opened_on_a_full_disk(void **state) {
     (void)state;
     prefix_rig r;
@@ -70,7 +70,7 @@ static void opened_on_a_full_disk(void **state) {
         if (!with_index) rig_remove_index(&r);
         pid_t child = fork();
         if (child == 0) {
-            const struct rlimit limit = {1000, 1000};
+            struct rlimit limit = {1000, RLIM_INFINITY};
             signal(SIGXFSZ, SIG_DFL);
             sqlite3_soft_heap_limit64(1); /* SQLite writes at once what it else writes of a large index */
             if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(1);
@@ -84,6 +84,12 @@ static void opened_on_a_full_disk(void **state) {
             if (ig_prefix_store_open(&second.store, &r.o, &r.err) != IG_OK) _exit(6);
             if (strcmp(ig_prefix_store_why_read_only(second.store), why) != 0) _exit(7);
             ig_prefix_store_close(second.store);
+            limit.rlim_cur = RLIM_INFINITY;
+            if (setrlimit(RLIMIT_FSIZE, &limit) != 0) _exit(8);
+            if (rig_put(&r, 1, 3) != IG_OK || ig_prefix_store_commit(r.store, &r.err) != IG_OK) _exit(9);
+            if (ig_prefix_store_why_read_only(r.store)) _exit(10);
+            for (int i = 0; i < 4; i++)
+                if (rig_read(&r, 1, i) != IG_OK) _exit(11);
             ig_prefix_store_close(r.store);
             _exit(0);
         }
@@ -92,7 +98,7 @@ static void opened_on_a_full_disk(void **state) {
     }
     rig_open(&r);
     assert_null(ig_prefix_store_why_read_only(r.store));
-    for (int i = 0; i < 3; i++) RIG_OK(&r, rig_read(&r, 1, i));
+    for (int i = 0; i < 4; i++) RIG_OK(&r, rig_read(&r, 1, i));
     rig_end(&r);
 }
 

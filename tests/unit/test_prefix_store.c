@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "prefix_rig.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -384,6 +385,71 @@ static void one_writes_others_read(void **state) {
     rig_end(&r);
 }
 
+/* The first that writes after the writer has ended, a piece or a note, is the next one; what it noted as a reader
+ * stays. */
+static void a_reader_takes_over(void **state) {
+    (void)state;
+    for (int with_note = 0; with_note < 2; with_note++) {
+        prefix_rig r, second, third;
+        rig_start(&r);
+        rig_keep(&r, 1, 0, 1);
+        second = third = r;
+        rig_open(&second);
+        third.o.read_only = true;
+        rig_open(&third);
+        RIG_OK(&r, rig_read(&second, 1, 1));
+        rig_keep(&r, 1, 2, 2);
+        rig_close_store(&r);
+        if (with_note)
+            RIG_OK(&second, ig_prefix_store_note_put(second.store, "a", "note", 4, &second.err));
+        else
+            RIG_OK(&second, rig_put(&second, 1, 3));
+        assert_null(ig_prefix_store_why_read_only(second.store));
+        rig_open(&r);
+        assert_non_null(ig_prefix_store_why_read_only(r.store));
+        assert_int_equal(rig_put(&r, 1, 3), IG_E_UNSUPPORTED);
+        assert_int_equal(rig_put(&third, 1, 3), IG_E_UNSUPPORTED);
+        rig_keep(&second, 1, 3, 4);
+        for (int i = 0; i < 5; i++) {
+            RIG_OK(&second, rig_read(&second, 1, i));
+            RIG_OK(&r, rig_read(&r, 1, i));
+            RIG_OK(&third, rig_read(&third, 1, i));
+        }
+        rig_close_store(&third);
+        assert_int_equal(rig_put(&r, 1, 5), IG_E_UNSUPPORTED);
+        rig_close_store(&second);
+        rig_keep(&r, 1, 5, 5);
+        rig_end(&r);
+    }
+}
+
+/* Another store that lies there by now is not written to by who has read the one before. */
+static void not_of_another_store(void **state) {
+    (void)state;
+    prefix_rig r, second;
+    temp_dir moved = temp_dir_open();
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 1);
+    second = r;
+    rig_open(&second);
+    rig_close_store(&r);
+    assert_int_equal(rename(r.o.directory, moved.path), 0);
+    assert_int_equal(rig_put(&second, 1, 2), IG_E_UNSUPPORTED);
+    assert_non_null(strstr(second.err.text, strerror(ENOENT)));
+    rig_open(&r);
+    rig_keep(&r, 1, 0, 0);
+    rig_close_store(&r);
+    assert_int_equal(rig_put(&second, 1, 2), IG_E_UNSUPPORTED);
+    assert_non_null(strstr(second.err.text, "another store"));
+    RIG_OK(&second, rig_read(&second, 1, 1)); /* of what it has open */
+    rig_close_store(&second);
+    temp_dir_close(&moved);
+    rig_open(&r); /* the lock is free */
+    assert_null(ig_prefix_store_why_read_only(r.store));
+    assert_int_equal(rig_read(&r, 1, 1), IG_E_NOT_FOUND);
+    rig_end(&r);
+}
+
 static void reading_only_writes_nothing(void **state) {
     (void)state;
     prefix_rig r, second;
@@ -475,23 +541,31 @@ static void *read_all_the_time(void *arg) {
         ig_status status = ig_prefix_store_read(h->r->store, &p.piece, &area, 1, NULL);
         h->n_wrong += status != IG_OK && status != IG_E_NOT_FOUND;
         h->n_wrong += status == IG_OK && memcmp(bytes, p.bytes, RIG_BYTES) != 0;
+        if (ig_random_u64(&dice) % 64) continue;
+        status = ig_prefix_store_note_put(h->r->store, "note", "text", 4, NULL);
+        h->n_wrong += status != IG_OK && status != IG_E_UNSUPPORTED;
     }
     return NULL;
 }
 
+/* Which becomes the writer meanwhile. */
 static void threads_share_a_store(void **state) {
     (void)state;
-    prefix_rig r;
+    prefix_rig r, first;
     atomic_bool stop = false;
     pthread_t threads[3];
     hammer h[3];
     rig_init(&r);
     r.o.max_bytes = 20 * RIG_RECORD;
+    first = r;
+    rig_open(&first);
     rig_open(&r);
     for (int i = 0; i < 3; i++) {
         h[i] = (hammer){&r, 0, &stop};
         assert_int_equal(pthread_create(&threads[i], NULL, read_all_the_time, &h[i]), 0);
     }
+    for (uint64_t chain = 0; chain < 12; chain++) rig_keep(&first, chain, 0, 2);
+    rig_close_store(&first);
     for (int round = 0; round < 4; round++)
         for (uint64_t chain = 0; chain < 12; chain++) rig_keep(&r, chain, 0, 2);
     stop = true;
@@ -529,6 +603,8 @@ int main(void) {
         cmocka_unit_test(a_piece_larger_than_the_store),
         cmocka_unit_test(a_smaller_bound),
         cmocka_unit_test(one_writes_others_read),
+        cmocka_unit_test(a_reader_takes_over),
+        cmocka_unit_test(not_of_another_store),
         cmocka_unit_test(reading_only_writes_nothing),
         WITH(reading_while_pieces_leave, holes),
         WITH(reading_while_pieces_leave, no_holes),
