@@ -17,6 +17,13 @@ enum {
     GROUP = 32,              /* rows that kernels take at a time */
 };
 
+/* The next room for numbers of 4 bytes, at the 64-byte aligned `base`. */
+static inline void *take(uint8_t *base, size_t *at, size_t numbers) {
+    void *p = base + *at;
+    *at += (numbers * 4 + 63) / 64 * 64;
+    return p;
+}
+
 static inline int whole_groups(int n) { return (n + GROUP - 1) / GROUP * GROUP; }
 
 static inline int blocks_of(const ig_prompt_tile *t) { return (t->n_q + LANES - 1) / LANES; }

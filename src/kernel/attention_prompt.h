@@ -55,12 +55,6 @@ typedef struct chunk {
     float *k_scale, *v_scale; /* [keys] */
 } chunk;
 
-static inline void *take(uint8_t *base, size_t *at, size_t numbers) {
-    void *p = base + *at;
-    *at += (numbers * 4 + 63) / 64 * 64;
-    return p;
-}
-
 static inline size_t layout(work *w, uint8_t *base, int d) {
     const size_t dims = (size_t)d, queries = IG_PROMPT_QUERIES, keys = IG_PROMPT_KEYS;
     size_t at = 0;

@@ -45,28 +45,22 @@ static size_t steps_of(int d) { return ((size_t)d + STEP - 1) / STEP; }
 /* Bytes of a chunk's keys, or of its values. */
 static size_t side_bytes(int d) { return KEY_STEPS * steps_of(d) * STEP_BYTES; }
 
-static void *take(char *base, size_t *at, size_t bytes) {
-    void *p = base + *at;
-    *at += (bytes + 63) / 64 * 64;
-    return p;
-}
-
-static size_t layout(work *w, char *base, int d) {
+static size_t layout(work *w, uint8_t *base, int d) {
     const size_t steps = steps_of(d), queries = IG_PROMPT_QUERIES;
     size_t at = 0;
-    w->q = take(base, &at, queries / LANES * steps * STEP_BYTES);
-    w->acc = take(base, &at, queries * steps * STEP * sizeof(float));
-    w->m = take(base, &at, queries * sizeof(float));
-    w->l = take(base, &at, queries * sizeof(float));
-    w->end = take(base, &at, queries * sizeof(int32_t));
-    for (int i = 0; i < 2; i++) w->s[i] = take(base, &at, IG_PROMPT_KEYS * LANES * sizeof(float));
-    w->w = take(base, &at, KEY_STEPS * STEP_BYTES);
+    w->q = take(base, &at, queries / LANES * steps * STEP_BYTES / 4);
+    w->acc = take(base, &at, queries * steps * STEP);
+    w->m = take(base, &at, queries);
+    w->l = take(base, &at, queries);
+    w->end = take(base, &at, queries);
+    for (int i = 0; i < 2; i++) w->s[i] = take(base, &at, IG_PROMPT_KEYS * LANES);
+    w->w = take(base, &at, KEY_STEPS * STEP_BYTES / 4);
     return at;
 }
 
 static size_t prompt_bytes_amx(int d) {
     work w;
-    static char none;
+    static uint8_t none;
     return layout(&w, &none, d);
 }
 

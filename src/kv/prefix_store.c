@@ -126,8 +126,8 @@ static void take_over(ig_prefix_store *s, ig_prefix_store *writer) {
     s->bytes = writer->bytes;
 }
 
-/* A store that is opened anew, so that this one stays a reader if that fails at any point. */
-bool ig_prefix_become_writer(ig_prefix_store *s) {
+/* Opens the store once more, which stays a reader if that fails at any point. */
+static bool open_as_writer(ig_prefix_store *s) {
     const ig_prefix_store_options o = {.directory = s->dir.path,
                                        .max_bytes = s->max_bytes,
                                        .root = s->root,
@@ -142,10 +142,6 @@ bool ig_prefix_become_writer(ig_prefix_store *s) {
                                        .fault_user = s->dir.fault_user};
     ig_prefix_store *anew;
     ig_error err;
-    if (ig_prefix_is_writer(s) || !s->may_write) return ig_prefix_is_writer(s);
-    int lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why);
-    if (lock < 0) return false;
-    close(lock);
     if (ig_prefix_store_open(&anew, &o, &err)) {
         snprintf(s->why, sizeof s->why, "%s", err.text);
         return false;
@@ -161,6 +157,14 @@ bool ig_prefix_become_writer(ig_prefix_store *s) {
     }
     ig_prefix_store_close(anew);
     return ig_prefix_is_writer(s);
+}
+
+bool ig_prefix_become_writer(ig_prefix_store *s) {
+    if (ig_prefix_is_writer(s) || !s->may_write) return ig_prefix_is_writer(s);
+    int lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why); /* where another writes, that is all it takes */
+    if (lock < 0) return false;
+    close(lock);
+    return open_as_writer(s);
 }
 
 void ig_prefix_enter(ig_prefix_store *s) {
@@ -473,10 +477,12 @@ ig_status ig_prefix_store_put(ig_prefix_store *s, const ig_prefix_piece *piece, 
     if (status) return status;
     ig_prefix_mute_begin(&mute);
     pthread_mutex_lock(&s->write_lock);
-    if (!ig_prefix_become_writer(s))
+    if (ig_prefix_become_writer(s)) {
+        status = put(s, piece, from, n, err);
+        if (status && !s->tmp_bytes) drop_tmp(s); /* nothing is pending: what it would have built on may leave */
+    } else {
         status = ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
-    else if ((status = put(s, piece, from, n, err)) && !s->tmp_bytes)
-        drop_tmp(s); /* nothing is pending: what it would have built on may leave */
+    }
     pthread_mutex_unlock(&s->write_lock);
     ig_prefix_mute_end(&mute);
     return status;

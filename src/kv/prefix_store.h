@@ -68,10 +68,9 @@ typedef struct ig_prefix_store_options {
 } ig_prefix_store_options;
 
 /* Opens for writing if no other process (or store of this one) does; else for reading, which is no error, as it is
- * where a store that is there cannot be written to (a full disk). What writes makes a reader the writer as soon as that
- * is possible. What a killed process left behind is cleaned when it
- * is opened for writing. An option out of its range is IG_E_ARG. `read_only` with a piece_bytes of 0 opens no root: for
- * prefix_tool.h. */
+ * where a store that is there cannot be written to (a full disk). The first call that writes, and can by then, makes a
+ * reader the writer. What a killed process left behind is cleaned when the store is opened for writing. An option out
+ * of its range is IG_E_ARG. `read_only` with a piece_bytes of 0 opens no root: for prefix_tool.h. */
 ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_options *options, ig_error *err);
 /* What was put and not committed is not kept. */
 void ig_prefix_store_close(ig_prefix_store *s);
@@ -107,7 +106,7 @@ ig_status ig_prefix_store_read(ig_prefix_store *s, const ig_prefix_piece *piece,
 /* Writes a piece, which is kept and can be read from the next commit on. Nothing is done if it is there already. Its
  * parent need not be there: but then it is found by nobody until it is. What has not been used for the longest time
  * leaves for it; never what this commit holds or descends from.
- *     IG_E_UNSUPPORTED the store is open for reading only
+ *     IG_E_UNSUPPORTED the store is open for reading, and cannot be written to yet
  *     IG_E_LIMIT       it does not fit into max_bytes
  *     IG_E_IO          the disk is full or says no: this piece is not written, those put before it still are
  */
