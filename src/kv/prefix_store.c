@@ -112,8 +112,8 @@ const char *ig_prefix_store_why_read_only(const ig_prefix_store *s) { return ig_
 
 /* What a writer has of index and directory, from one that is closed then. With both locks. */
 static void take_over(ig_prefix_store *s, ig_prefix_store *writer) {
+    ig_prefix_flush_touches(s); /* they are rows of the reader's index, which may prepare a statement for them */
     const ig_prefix_index index = s->index;
-    ig_prefix_flush_touches(s); /* they are rows of this index */
     s->index = writer->index;
     writer->index = index;
     s->lock = writer->lock;
