@@ -259,12 +259,19 @@ static int line_up(const choosing *c) {
     return n;
 }
 
+/* Lists from number `first` on that there is scratch for: all of a sequence's together. */
+static int fit(const choosing *all, int first) {
+    int left = all->n - first, n = left < all->step->x->n_scratch ? left : all->step->x->n_scratch;
+    while (n < left && all->v[first + n].list.list) n--;
+    return n;
+}
+
 /* Lists that the device chooses from, as many at a time as there is scratch for. */
 static void choose_helped(const choosing *all) {
     const ig_step *step = all->step;
     const ig_device_ops *ops = step->dev->ops;
-    for (int first = 0; first < all->n; first += step->x->n_scratch) {
-        int left = all->n - first, n = left < step->x->n_scratch ? left : step->x->n_scratch;
+    for (int first = 0, n_now; first < all->n; first += n_now) {
+        int n = n_now = fit(all, first);
         choosing c = {.step = step, .v = all->v + first, .n = n, .stages = all->stages, .own = true};
         ops->parallel(step->dev, c.n, describe_task, &c);
         n = line_up(&c);
@@ -279,8 +286,11 @@ static void choose_helped(const choosing *all) {
 /* How the lists of a policy are chosen. */
 typedef enum manner { MEET, HELPED, APART, MANNERS } manner;
 
-static manner manner_of(const ig_step *step, const ig_policy_ops *ops) {
-    return ops->meet ? MEET : ig_policy_is_helped(ops, step->dev) ? HELPED : APART;
+/* Where entries were dropped, tokens are not slots: then the device does not help. */
+static manner manner_of(const ig_step *step, const ig_sequence *seq) {
+    const ig_policy_ops *ops = seq->policy->ops;
+    if (ig_policy_is_helped(ops, step->dev) && !ig_kv_has_dropped(seq->kv)) return HELPED;
+    return ops->meet ? MEET : APART;
 }
 
 /* Takes the lists of all sequences that choose in this manner. */
@@ -290,7 +300,7 @@ static void gather(choosing *c, ig_speculation kind, manner m) {
     c->n = 0;
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
-        if (manner_of(step, seg->seq->policy->ops) != m || !chooses(step, seg, kind)) continue;
+        if (manner_of(step, seg->seq) != m || !chooses(step, seg, kind)) continue;
         for (int list = 0; list < seg->seq->n_lists; list++)
             c->v[c->n++] = describe(step, seg, list, kind != IG_SPECULATE_NONE);
     }

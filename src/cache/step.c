@@ -30,7 +30,8 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, in
     x->wants = ig_space_host(a, rows * sizeof *x->wants);
     x->choices = ig_space_host(a, rows * n_heads * sizeof *x->choices);
     x->n_scratch = 2 * n_threads - 1;
-    if ((need->streams || need->scans) && s->n_kv_heads > x->n_scratch) x->n_scratch = s->n_kv_heads;
+    if (need->streams && s->n_kv_heads > x->n_scratch) x->n_scratch = s->n_kv_heads;
+    if (need->scans > x->n_scratch) x->n_scratch = need->scans;
     x->select_scratch = ig_space_host(a, (size_t)x->n_scratch * x->select_bytes);
     x->task_seconds = ig_space_host(a, 2 * (size_t)n_threads * sizeof *x->task_seconds);
     x->n_threads = n_threads;

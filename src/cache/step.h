@@ -40,7 +40,7 @@ typedef struct ig_step_need {
     bool streams;        /* sequences have a disk tier */
     bool weighs;         /* attention weights are wanted */
     bool drops;          /* entries are dropped for ever */
-    bool scans;          /* the device helps to choose (ig_policy_is_helped()) */
+    int scans;           /* lists of a layer that the device helps to choose (ig_policy_is_helped()); 0: none */
 } ig_step_need;
 
 /* A list that is being chosen, and where it goes. */

@@ -155,6 +155,17 @@ typedef struct ig_pick_favour {
     int n_known;
 } ig_pick_favour;
 
+/* Keys that are not sketched: some columns of them are kept, [IG_SKETCH_TOKENS][rank] 16-bit floats in a unit, for each
+ * query head by itself. Entries weigh by their scores. Lists choose in common: each counts its entries whose scores are
+ * within alpha of its best, and all choose as many as that is on average, 1 or more, within the rule's count. */
+typedef struct ig_scan_columns {
+    int n;                /* of rank, which is a multiple of 8; 0: keys are sketched */
+    const int32_t *index; /* [n] memory of IG_PLACE_HOST: rows of query_map, or without one numbers of a query; NULL: a
+                             query has no others */
+    float alpha;
+    int list, n_lists; /* this is number `list` of n_lists side by side that choose in common */
+} ig_scan_columns;
+
 /* Entries of a KV head, slots 0 .. n - 1, that a device chooses from for the queries of a group: it weighs them by
  * their sketches, picks by these weights, and finds what the others add to the attention. The last entry may be so new
  * that nothing was sketched of it: it is weighed by its key itself, and must be one that the rule chooses in any case.
@@ -166,11 +177,12 @@ typedef struct ig_scan_list {
     int n, group, rank, head_dim;
     float scale;    /* of the scores */
     const float *q; /* [group][head_dim] the device's */
-    const float *k; /* [head_dim] the device's: the key of the last entry; NULL: all have sketches */
+    const float *k; /* [head_dim] the device's: the key of the last entry; NULL: all have sketches (or columns) */
     const float *query_map, *key_map, *offset; /* [rank][head_dim], [rank][head_dim], [rank], bound: Q, K and what
                                                   format/sketch.h has of them; or NULL, and rank is head_dim */
     ig_pick_rule rule;                         /* of softmax weights, summed over the group */
     ig_pick_favour favour;
+    ig_scan_columns columns;    /* of one query, with nothing to be estimated and no favour */
     float *scratch;             /* [ig_scan_floats()] the device's; begins with the weights [n] that were picked by */
     int32_t *index, *n_index;   /* [n] get the chosen slots, ascending, and their number; memory of IG_PLACE_HOST */
     int32_t *picked, *n_picked; /* get the same, the device's. NULL: one of both is not asked for */
@@ -182,7 +194,7 @@ enum { IG_SCAN_PART = 512, IG_SCAN_BOARD = 20 << 10 };
 
 /* Scratch of a list with at most n entries, an even number. */
 static inline size_t ig_scan_floats(int group, int head_dim, int n) {
-    size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART, queries = (size_t)group * ((size_t)head_dim + 1);
+    size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART, queries = (size_t)group * ((size_t)head_dim + 8);
     size_t each = IG_SCAN_PART + 2 + (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim);
     return (IG_SCAN_BOARD + parts * each + queries + 1) / 2 * 2;
 }

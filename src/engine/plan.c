@@ -115,6 +115,12 @@ static int count_slots(const ig_session_plan *p) {
     return ig_policy_slots(&p->policy) + (p->tiers.share ? more : 0);
 }
 
+/* Lists of a sequence that the device helps to choose. */
+static int count_scans(const ig_session_plan *p) {
+    if (!ig_policy_is_helped(p->ops, p->policy.device)) return 0;
+    return p->ops->per_query_head ? p->policy.n_heads : p->policy.n_kv_heads;
+}
+
 /* What copies of sketches take of a GPU's memory. */
 static uint64_t plan_sketch_copies(const ig_session_plan *p) {
     if (!ig_policy_is_helped(p->ops, p->policy.device)) return 0;
@@ -225,7 +231,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
                                 .streams = p->tiers.disk_bytes > 0,
                                 .weighs = p->ops->observe || p->o.cache.audit_every > 0,
                                 .drops = p->tiers.n_dropping > 0,
-                                .scans = ig_policy_is_helped(p->ops, p->policy.device),
+                                .scans = count_scans(p),
                                 .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
     p->tiers.vram_bytes = plan_vram(p, m);
     return IG_OK;

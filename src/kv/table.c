@@ -18,6 +18,12 @@ int ig_unit_run(const ig_kv_home *h, int unit, int n) {
     return run < n ? run : n;
 }
 
+ig_status ig_table_fail_copies(ig_error *err, const char *what, size_t n_bytes) {
+    return ig_fail(err, IG_E_MEMORY,
+                   "%s: the GPU has no %zu bytes left for its copies; a smaller --kv-vram or context leaves more", what,
+                   n_bytes);
+}
+
 static void release(ig_kv_table *t) {
     ig_pages_release(t->heads, t->n_heads * t->n_units * t->unit_bytes);
     ig_device_free(t->device, IG_PLACE_DEVICE, t->copies, t->n_used * t->n_units * t->unit_bytes);
@@ -47,10 +53,7 @@ static ig_status make(ig_kv_table *t, const ig_table_plan *plan, size_t n_units,
     bool lacks_copies = t->heads && t->device && !t->copies;
     size_t copied = t->n_used * head_bytes;
     release(t);
-    if (lacks_copies)
-        return ig_fail(err, IG_E_MEMORY,
-                       "%s: the GPU has no %zu bytes left for its copies; a smaller --kv-vram or context leaves more",
-                       plan->what, copied);
+    if (lacks_copies) return ig_table_fail_copies(err, plan->what, copied);
     return ig_fail_memory(err, plan->what, bytes);
 }
 

@@ -48,6 +48,8 @@ typedef struct ig_table_plan {
 
 /* The table of this kind in the home's memory, as it is or made now. */
 ig_status ig_unit_table_open(ig_unit_table *t, const ig_kv_home *home, const ig_table_plan *plan, ig_error *err);
+/* A GPU has no room for copies of what it is to choose by. */
+ig_status ig_table_fail_copies(ig_error *err, const char *what, size_t n_bytes);
 /* Harmless on a zeroed or closed one. */
 void ig_unit_table_close(ig_unit_table *t);
 

@@ -91,7 +91,7 @@ static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
                           .streams = a->streams || b->streams,
                           .weighs = a->weighs || b->weighs,
                           .drops = a->drops || b->drops,
-                          .scans = a->scans || b->scans};
+                          .scans = max_int(a->scans, b->scans)};
 }
 
 static bool is_same(const ig_step_need *a, const ig_step_need *b) {

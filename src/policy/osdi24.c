@@ -10,6 +10,8 @@
  * J is known when the prompt is: at the first step. Until then the keys themselves are kept; then each layer changes
  * over when its turn comes. A session that keeps a part of its tokens for another prompt keeps J with them.
  *
+ * A GPU has a copy of the partial keys and chooses by them itself, once J is known.
+ *
  * Without RoPE a guess needs only columns J of W_Q A, the paper's partial query weights: they are made together with J,
  * in 16-bit floats, and from the next step on stand in for W_Q.
  *
@@ -43,6 +45,8 @@ typedef struct osdi24_policy {
     ig_head_table keys;      /* of KV heads of sparse layers: slots of [head_dim], while J is not known */
     ig_head_table partial;   /* of query heads of sparse layers: slots of [width] */
     ig_head_table weights;   /* of these: [n_columns][n_in] partial query weights */
+    uint8_t *copies;         /* of `partial`, of a device that helps to choose; or NULL */
+    int *copied;             /* [n_sparse][n_heads] first slots of which the device has the partial keys as they are */
     ig_space space;          /* of what follows; operations read the biases */
     int *sparse;             /* [n_layers] number among the sparse layers, -1: dense */
     int32_t *columns;        /* [n_sparse][n_heads][head_dim] J, ascending */
@@ -84,6 +88,11 @@ static uint16_t *weights_at(const osdi24_policy *p, size_t head, int column) {
     return weights + (size_t)column * (size_t)p->n_in;
 }
 
+/* The partial key of a slot is another one. */
+static void note_change(osdi24_policy *p, size_t head, int slot) {
+    if (slot < p->copied[head]) p->copied[head] = slot;
+}
+
 static int slot_of(const ig_entries *e, int i) { return e->slot ? e->slot[i] : i; }
 
 /* ---- opening ------------------------------------------------------------------ */
@@ -98,13 +107,13 @@ static void set_sizes(osdi24_policy *p) {
     p->n_in = speculate && strcmp(speculate, "none") == 0 ? 0 : s->n_query_in;
 }
 
-/* Of n slots of a KV head; of a query head: whole pages, which are given back one by one. */
+/* Of n slots of a KV head; of a query head, and there of whole units: pages, which are given back one by one. */
 static size_t key_bytes(const osdi24_policy *p, int n) {
     return ig_round_up((size_t)n * (size_t)p->base.shape.head_dim * sizeof(uint16_t), PAGE);
 }
 
 static size_t partial_bytes(const osdi24_policy *p, int n) {
-    return ig_round_up((size_t)n * (size_t)p->width * sizeof(uint16_t), PAGE);
+    return ig_round_up(ig_round_up((size_t)n, IG_UNIT_SLOTS) * (size_t)p->width * sizeof(uint16_t), PAGE);
 }
 
 /* The rows of a query head; heads follow each other without a gap, as in a matrix. */
@@ -119,6 +128,7 @@ static void lay_out(osdi24_policy *p) {
     p->sums_before = ig_space_host(&p->space, heads * d * sizeof *p->sums_before);
     p->piece = ig_space_host(&p->space, heads * sizeof *p->piece);
     p->chosen = ig_space_host(&p->space, heads * sizeof *p->chosen);
+    p->copied = ig_space_host(&p->space, heads * sizeof *p->copied);
     p->has_keys = ig_space_host(&p->space, heads * sizeof *p->has_keys);
     p->folded = ig_space_host(&p->space, heads * sizeof *p->folded);
     p->bias = ig_space_host(&p->space, heads * (size_t)p->n_columns * sizeof *p->bias);
@@ -146,8 +156,35 @@ static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options
     return n_sparse * (more + (uint64_t)shape->n_heads * weight_bytes(&p)) + less + fixed_bytes(&p);
 }
 
+static uint64_t osdi24_plan_copies(const ig_policy_shape *shape, const ig_cache_options *options, int n) {
+    osdi24_policy p = {.base = {.shape = *shape, .options = *options}};
+    set_sizes(&p);
+    return (uint64_t)p.n_sparse * (uint64_t)shape->n_heads * partial_bytes(&p, n) +
+           (shape->sketch ? shape->sketch->file.size : 0);
+}
+
+static size_t copies_bytes(const osdi24_policy *p) { return p->partial.n_heads * p->partial.head_bytes; }
+
+/* On a device that helps to choose: room for partial keys, and the matrices A. */
+static ig_status open_copies(osdi24_policy *p, ig_error *err) {
+    ig_device *dev = p->base.shape.device;
+    const ig_sketch_file *sketch = p->base.shape.sketch;
+    if (!ig_policy_is_helped(p->base.ops, dev) || !p->n_sparse) return IG_OK;
+    p->copies = ig_device_alloc(dev, IG_PLACE_DEVICE, copies_bytes(p));
+    if (!p->copies) return ig_table_fail_copies(err, "partial keys", copies_bytes(p));
+    return sketch ? dev->ops->bind(dev, sketch->file.data, sketch->file.size, err) : IG_OK;
+}
+
+static void close_copies(osdi24_policy *p) {
+    ig_device *dev = p->base.shape.device;
+    if (!p->copies) return;
+    if (p->base.shape.sketch) dev->ops->unbind(dev, p->base.shape.sketch->file.data);
+    ig_device_free(dev, IG_PLACE_DEVICE, p->copies, copies_bytes(p));
+}
+
 static void osdi24_close(ig_policy *base) {
     osdi24_policy *p = (osdi24_policy *)base;
+    close_copies(p);
     ig_head_table_close(&p->keys);
     ig_head_table_close(&p->partial);
     ig_head_table_close(&p->weights);
@@ -170,6 +207,7 @@ static ig_status osdi24_open(ig_policy **out, const ig_policy_shape *shape, cons
     if (!s) s = ig_head_table_open(&p->keys, "keys of the prompt", groups, key_bytes(p, n_slots), err);
     if (!s) s = ig_head_table_open(&p->partial, "partial keys", heads, partial_bytes(p, n_slots), err);
     if (!s) s = ig_head_table_open_on(&p->weights, shape->device, "partial query weights", heads, weight_bytes(p), err);
+    if (!s) s = open_copies(p, err);
     if (s) return ig_policy_opened(out, s);
     lay_out(p);
     for (int l = 0, n = 0; l < shape->n_layers; l++)
@@ -212,6 +250,7 @@ static void put_partial(osdi24_policy *p, int layer, int head, int slot, float s
     float narrow[IG_SKETCH_MAX_DIM];
     take_columns(narrow, p, query_head(p, layer, head), skewed, i);
     p->base.shape.kernels->f32_to_f16(partial_at(p, layer, head, slot), narrow, p->width);
+    note_change(p, query_head(p, layer, head), slot);
 }
 
 /* ---- the prompt ------------------------------------------------------------------ */
@@ -405,16 +444,28 @@ static void score_entries(const osdi24_policy *p, int layer, int head, const flo
     }
 }
 
+/* Before the first of a list's choices J is chosen. */
+static void know_columns(osdi24_policy *p, const ig_choosing *x, int n) {
+    if (p->chosen[query_head(p, x->layer, x->list)]) return;
+    choose_columns(p, x->layer, x->list, &x->e, n);
+    if (p->whole[p->sparse[x->layer]]) fold(p, x->layer, x->list, x->scratch);
+}
+
+/* After it, when all heads of the group have chosen J. */
+static void drop_keys(osdi24_policy *p, int layer, int head) {
+    int group = group_of(&p->base.shape);
+    if (head % group || !p->has_keys[kv_head(p, layer, head / group)]) return;
+    ig_pages_drop(key_at(p, layer, head / group, 0), p->keys.head_bytes);
+    p->has_keys[kv_head(p, layer, head / group)] = false;
+}
+
 static void osdi24_score(ig_policy *base, ig_choosing *x, int part) {
     osdi24_policy *p = (osdi24_policy *)base;
     int n = x->e.n - x->e.has_own, layer = x->layer, head = x->list;
     (void)part;
     p->counts[head] = 0;
     if (n <= 0) return;
-    if (!p->chosen[query_head(p, layer, head)]) {
-        choose_columns(p, layer, head, &x->e, n);
-        if (p->whole[p->sparse[layer]]) fold(p, layer, head, x->scratch);
-    }
+    know_columns(p, x, n);
     score_entries(p, layer, head, x->q, &x->e, n);
     const float *scores = p->scores + (size_t)head * (size_t)base->shape.n_ctx;
     float best = base->shape.kernels->max(scores, n);
@@ -444,14 +495,11 @@ static float smallest(const float *x, int n) {
 
 static void osdi24_choose(ig_policy *base, ig_choosing *x, int part) {
     osdi24_policy *p = (osdi24_policy *)base;
-    int n = x->e.n - x->e.has_own, layer = x->layer, head = x->list, group = group_of(&base->shape);
+    int n = x->e.n - x->e.has_own, head = x->list;
     (void)part;
     x->n = x->e.n;
     if (n <= 0) return;
-    if (head % group == 0 && p->has_keys[kv_head(p, layer, head / group)]) { /* all heads of the group have chosen J */
-        ig_pages_drop(key_at(p, layer, head / group, 0), p->keys.head_bytes);
-        p->has_keys[kv_head(p, layer, head / group)] = false;
-    }
+    drop_keys(p, x->layer, head);
     ig_pick_rule best = {.count = common_count(p, n), .mass = 1};
     if (best.count >= n) return;
     float *weights = p->scores + (size_t)head * (size_t)base->shape.n_ctx, low = smallest(weights, n);
@@ -461,6 +509,44 @@ static void osdi24_choose(ig_policy *base, ig_choosing *x, int part) {
     ig_policy_name_slots(x);
 }
 
+/* ---- with a device's help ------------------------------------------------------------- */
+
+/* Partial keys of the first n slots. */
+static ig_units units_of(osdi24_policy *p, size_t head, int n) {
+    ig_units units = {.host = ig_head_table_at(&p->partial, head),
+                      .dev = p->copies + head * p->partial.head_bytes,
+                      .bytes = IG_UNIT_SLOTS * (size_t)p->width * sizeof(uint16_t),
+                      .fresh = p->copied[head] / IG_UNIT_SLOTS};
+    p->copied[head] = n;
+    return units;
+}
+
+static bool osdi24_describe(ig_policy *base, const ig_choosing *x, ig_scan_list *out) {
+    osdi24_policy *p = (osdi24_policy *)base;
+    const ig_policy_shape *s = &base->shape;
+    int n = x->e.n - x->e.has_own;
+    size_t at = query_head(p, x->layer, x->list);
+    if (n <= 0) return false;
+    know_columns(p, x, n);
+    *out = (ig_scan_list){
+        .keys = units_of(p, at, n),
+        .n = x->e.n,
+        .group = 1,
+        .rank = p->width,
+        .head_dim = s->head_dim,
+        .scale = s->scale,
+        .q = x->dev_q,
+        .k = x->e.has_own ? x->dev_k : NULL,
+        .rule = {.n_recent = x->e.has_own, .count = ig_policy_budget(base, n) + x->e.has_own, .mass = 1},
+        .columns = {.n = p->n_columns, .alpha = (float)base->options.alpha, .list = x->list, .n_lists = s->n_heads}};
+    if (x->e.narrow) return true;
+    out->columns.index = p->columns + at * (size_t)s->head_dim;
+    if (s->sketch) out->query_map = ig_sketch_skew(s->sketch, x->layer, x->list);
+    return true;
+}
+
+static void osdi24_take(ig_policy *base, const ig_choosing *x) { drop_keys((osdi24_policy *)base, x->layer, x->list); }
+
 static void osdi24_move(ig_policy *base, int layer, int head, int from, int to) {
     osdi24_policy *p = (osdi24_policy *)base;
     int group = group_of(&base->shape);
@@ -468,8 +554,10 @@ static void osdi24_move(ig_policy *base, int layer, int head, int from, int to) 
         memcpy(key_at(p, layer, head, to), key_at(p, layer, head, from),
                (size_t)base->shape.head_dim * sizeof(uint16_t));
     for (int h = head * group; h < (head + 1) * group; h++)
-        if (p->chosen[query_head(p, layer, h)])
+        if (p->chosen[query_head(p, layer, h)]) {
             memcpy(partial_at(p, layer, h, to), partial_at(p, layer, h, from), (size_t)p->width * sizeof(uint16_t));
+            note_change(p, query_head(p, layer, h), to);
+        }
 }
 
 static uint64_t osdi24_bytes(const ig_policy *base, int n) {
@@ -502,6 +590,9 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .meet = true,
     .stages = {{.run = osdi24_score}, {.run = osdi24_choose}},
     .scratch_bytes = osdi24_scratch_bytes,
+    .describe = osdi24_describe,
+    .take = osdi24_take,
+    .plan_copies = osdi24_plan_copies,
     .move = osdi24_move,
     .undo = osdi24_undo,
     .cut = osdi24_cut,

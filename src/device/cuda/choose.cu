@@ -107,12 +107,22 @@ static void grow(ig_scan_list *most, const ig_scan_list *x) {
     if (x->rest) most->rest = x->rest;
 }
 
+/* Lists from this one on that have to stay together, and what they bring. */
+static int together(const ig_scan_list *x, size_t *bytes) {
+    int n = x->columns.n ? x->columns.n_lists : 1;
+    *bytes = 0;
+    for (int i = 0; i < n; i++) *bytes += list_bytes(&x[i]);
+    return n;
+}
+
 /* For as many of n lists as there is room for in the mail, 1 or more; returns how many. */
 static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units, bool is_awaited) {
-    size_t bytes = 0;
+    size_t bytes = 0, more;
     int now = 0;
-    while (now < n && (!now || bytes + list_bytes(&lists[now]) <= ig_cuda_mail_room(&g->mail)))
-        bytes += list_bytes(&lists[now++]);
+    for (int k; now < n; now += k, bytes += more) {
+        k = together(&lists[now], &more);
+        if (now && bytes + more > ig_cuda_mail_room(&g->mail)) break;
+    }
     if (bytes > ig_cuda_mail_room(&g->mail)) {
         put(g, units);
         ig_cuda_wait(g);

@@ -87,6 +87,15 @@ typedef struct search {
     ig_cuda_goal goal;
 } search;
 
+/* Of lists that choose in common: so many entries each, on the average of those that are near the best. */
+static __device__ int common_count(const ig_scan_list *x, int most) {
+    const ig_scan_list *first = x - x->columns.list;
+    ig_cuda_units sum = 0;
+    for (int i = 0; i < x->columns.n_lists; i++) sum += ig_cuda_scratch_of(&first[i]).board->all;
+    int mean = (int)(sum / (ig_cuda_units)x->columns.n_lists);
+    return mean > most ? most : mean < 1 ? 1 : mean;
+}
+
 /* What is to be chosen by weight, of all. */
 static __device__ ig_cuda_goal first_goal(const ig_cuda_board *b, const ig_scan_list *x, range of) {
     double group = x->group, mass = x->rule.mass;
@@ -94,6 +103,7 @@ static __device__ ig_cuda_goal first_goal(const ig_cuda_board *b, const ig_scan_
     double until = mass * (double)b->all - (double)b->always;
     ig_cuda_goal goal = {IG_PICK_NONE, 0, x->rule.count - of.begin - (x->n - of.end), 0};
     goal.mass = !(mass < 1) ? IG_ALL_UNITS : until > 0 ? (ig_cuda_units)until : 0;
+    if (x->columns.n) goal.count = common_count(x, goal.count), goal.mass = IG_ALL_UNITS;
     if (of.begin < of.end && goal.count > 0 && goal.mass) goal.picks = IG_PICK_SOME;
     return goal;
 }
@@ -176,6 +186,20 @@ static __device__ void favour(ig_cuda_board *b, float *w, const ig_scan_list *x,
     add_units(&b->more, more);
 }
 
+/* Of scores by columns: what they are above the lowest; and how many of the part's are near the best, on the board. */
+static __device__ void weigh_scores(ig_cuda_scratch *s, const ig_scan_list *x, range part) {
+    int lane = (int)threadIdx.x % IG_WARP, n = ig_cuda_scan_parts(x->n), end = x->n - (x->k ? 1 : 0);
+    float top = -INFINITY, low = -INFINITY;
+    for (int p = lane; p < n; p += IG_WARP) top = fmaxf(top, s->top[p]), low = fmaxf(low, -s->total[p]);
+    top = ig_warp_max(top), low = -ig_warp_max(low);
+    ig_cuda_units near = 0;
+    for (int i = part.begin + (int)threadIdx.x; i < part.end; i += THREADS) {
+        s->weights[i] = i < end ? s->exps[i] - low : 0;
+        near += i < end && s->exps[i] > top - x->columns.alpha;
+    }
+    add_units(&s->board->all, near);
+}
+
 static __global__ void weigh(const ig_scan_list *lists) {
     IG_SHARED(tally, t);
     float *shares = (float *)(void *)(t + 1); /* [RUNS][group] */
@@ -184,6 +208,12 @@ static __global__ void weigh(const ig_scan_list *lists) {
     if (part.begin >= x->n) return;
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
     clear_tally(t);
+    if (x->columns.n) {
+        weigh_scores(&s, x, part);
+        __syncthreads();
+        count_digits(t, s.board, s.weights, part, of, 0, 0);
+        return;
+    }
     for (int k = (int)threadIdx.x / IG_WARP; k < RUNS * x->group; k += WARPS) {
         int run = (int)blockIdx.x * RUNS + k / x->group, g = k % x->group;
         if (run >= ig_cuda_scan_parts(x->n)) break;
@@ -268,7 +298,7 @@ typedef struct page {
 static __device__ int count_equal(const ig_cuda_goal *goal) {
     if (goal->picks != IG_PICK_SOME) return 0;
     ig_cuda_units each = units_of(__uint_as_float(goal->digits));
-    ig_cuda_units enough = each ? (goal->mass - 1) / each + 1 : IG_ALL_UNITS;
+    ig_cuda_units enough = each && goal->mass != IG_ALL_UNITS ? (goal->mass - 1) / each + 1 : IG_ALL_UNITS;
     return enough < (ig_cuda_units)goal->count ? (int)enough : goal->count;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Entries' scores by their sketches, and what those that are not picked (pick.cu) add to the attention, as
- * policy/choose.h and values.h have it: 4-bit keys against 8-bit queries, and sums of 2-bit values. A block of threads
- * takes IG_SCAN_PART entries of a list and up to QUERIES of its queries; what parts found is put together in their
- * order.
+ * Entries' scores by their sketches, or by columns of their keys (columns.cuh), and what those that are not picked
+ * (pick.cu) add to the attention, as policy/choose.h and values.h have it: 4-bit keys against 8-bit queries, and sums
+ * of 2-bit values. A block of threads takes IG_SCAN_PART entries of a list and up to QUERIES of its queries; what parts
+ * found is put together in their order.
  */
-#include "device/cuda/scan.cuh"
+#include "device/cuda/columns.cuh"
 
 #include <math.h>
 #include <string.h>
@@ -84,6 +84,10 @@ static __global__ void prepare(const ig_scan_list *lists) {
     for (size_t i = (size_t)g * THREADS + threadIdx.x; i < sizeof *s.board / sizeof *board;
          i += (size_t)x->group * THREADS)
         board[i] = 0;
+    if (x->columns.n) {
+        ig_column_query(s.queries, x);
+        return;
+    }
     map_to(v, x, x->query_map, NULL, x->q + (size_t)g * (size_t)x->head_dim);
     if (x->k) map_to(k, x, x->key_map, x->offset, x->k);
     __syncthreads();
@@ -179,6 +183,10 @@ static __global__ void scan(const ig_scan_list *lists) {
     if (n_q <= 0 || begin >= x->n) return;
     codes c = lay_out(q8, x->rank / 4);
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
+    if (x->columns.n) {
+        ig_score_columns(x, &s, (float *)q8, part);
+        return;
+    }
     float *row = s.exps + (size_t)first * s.stride + begin;
     quantise(&c, x, s.queries, first, n_q);
     __syncthreads();

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Entries' scores by some columns of their keys (ig_scan_columns), as policy/osdi24.c has it: 16-bit floats against
+ * queries that were rounded to such before they were mapped. For the kernels of sketch.cu, in the place of what they do
+ * with sketches.
+ */
+#ifndef IG_DEVICE_CUDA_COLUMNS_H
+#define IG_DEVICE_CUDA_COLUMNS_H
+
+#include "device/cuda/scan.cuh"
+
+#include <math.h>
+
+/* Entries that have columns. */
+static __device__ __forceinline__ int ig_column_entries(const ig_scan_list *x) { return x->n - (x->k ? 1 : 0); }
+
+/* The query, [rank] numbers, 0 behind those that there are. A warp is a number. */
+static __device__ __forceinline__ void ig_column_query(float *out, const ig_scan_list *x) {
+    const ig_scan_columns *c = &x->columns;
+    int lane = (int)threadIdx.x % IG_WARP, n_warps = (int)blockDim.x / IG_WARP, d = x->head_dim;
+    for (int r = (int)threadIdx.x / IG_WARP; r < x->rank; r += n_warps) {
+        float sum = 0;
+        int from = r < c->n && c->index ? c->index[r] : r;
+        const float *row = x->query_map ? x->query_map + (size_t)from * (size_t)d : NULL;
+        if (r >= c->n)
+            sum = 0;
+        else if (!row)
+            sum = lane == 0 ? ig_half(ig_to_half(x->q[from])) : 0;
+        else
+            for (int i = lane; i < d; i += IG_WARP) sum = fmaf(row[i], ig_half(ig_to_half(x->q[i])), sum);
+        sum = ig_warp_sum(sum);
+        if (lane == 0) out[r] = sum;
+    }
+}
+
+/* An entry's score. Infinities and NaN, which broken models make, become numbers. */
+static __device__ __forceinline__ float ig_column_score(const ig_scan_list *x, const float *q, int slot) {
+    const float limit = 1e30f;
+    const uint8_t *unit = x->keys.dev + ig_cuda_unit_number(x, slot / IG_SKETCH_TOKENS) * x->keys.bytes;
+    const uint4 *row = (const uint4 *)(const void *)unit + slot % IG_SKETCH_TOKENS * x->rank / 8;
+    float sum = 0;
+    for (int i = 0; i < x->rank; i += 8) {
+        uint4 eight = row[i / 8];
+        const unsigned two[] = {eight.x, eight.y, eight.z, eight.w};
+        for (int k = 0; k < 4; k++) {
+            sum = fmaf(q[i + 2 * k], ig_half((uint16_t)(two[k] & 0xffff)), sum);
+            sum = fmaf(q[i + 2 * k + 1], ig_half((uint16_t)(two[k] >> 16)), sum);
+        }
+    }
+    sum *= x->scale;
+    sum = sum > -limit ? sum : -limit;
+    return sum < limit ? sum : limit;
+}
+
+/* Scores of a part of the entries, the largest and the smallest of which are left in top and total. `q` is shared
+ * memory [rank]; of the scores those of the part. */
+static __device__ __forceinline__ void ig_score_columns(const ig_scan_list *x, const ig_cuda_scratch *s, float *q,
+                                                        int part) {
+    int begin = part * IG_SCAN_PART, n = ig_column_entries(x) - begin, thread = (int)threadIdx.x;
+    float *scores = s->exps + begin;
+    if (n > IG_SCAN_PART) n = IG_SCAN_PART;
+    for (int i = thread; i < x->rank; i += (int)blockDim.x) q[i] = s->queries[i];
+    __syncthreads();
+    for (int i = thread; i < n; i += (int)blockDim.x) scores[i] = ig_column_score(x, q, begin + i);
+    __syncthreads();
+    if (thread >= IG_WARP) return;
+    float high = -INFINITY, low = -INFINITY; /* low: of what is below zero */
+    for (int i = thread; i < n; i += IG_WARP) high = fmaxf(high, scores[i]), low = fmaxf(low, -scores[i]);
+    high = ig_warp_max(high), low = ig_warp_max(low);
+    if (thread == 0) s->top[part] = high, s->total[part] = -low;
+}
+
+#endif
