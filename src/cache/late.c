@@ -15,9 +15,17 @@ bool ig_sequence_is_watched(const ig_sequence *seq) {
 }
 
 /* Whether the device can choose by itself. The step's own entry, which has no sketch yet, is chosen as a recent one, of
- * which there is one at least. */
+ * which there is one at least; also where what is guessed before it is there is final, if the policy can do with that.
+ */
 static bool may_hide(const ig_step *step, const ig_sequence *seq) {
-    return seq->late.most && ig_step_speculation(step, seq) != IG_SPECULATE_PAPER;
+    const ig_policy_ops *ops = seq->policy->ops;
+    if (!seq->late.most || (ops->is_ready && !ops->is_ready(seq->policy))) return false;
+    return ops->guess_is_final || ig_step_speculation(step, seq) != IG_SPECULATE_PAPER;
+}
+
+/* Whether the policy wants to see queries of the segment. */
+static bool shows_queries(const ig_segment *seg) {
+    return seg->seq->policy->ops->see_queries && (seg->dense || seg->first == 0);
 }
 
 bool ig_step_may_be_late(const ig_step *step) {
@@ -25,7 +33,7 @@ bool ig_step_may_be_late(const ig_step *step) {
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
         const ig_sequence *seq = seg->seq;
-        if (ig_sequence_is_watched(seq) || seq->shadow || seq->trace || seq->policy->ops->see_queries) return false;
+        if (ig_sequence_is_watched(seq) || seq->shadow || seq->trace || shows_queries(seg)) return false;
         if (ig_kv_has_dropped(seq->kv)) return false; /* tokens are not slots any more */
         if (!seg->dense && !ig_policy_takes_all(seq->policy, seg->first + seg->n) && !may_hide(step, seq)) return false;
     }
@@ -40,10 +48,11 @@ void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, bool guess
     const ig_late_choice *late = &seg->seq->late;
     const ig_hidden_lists *lists = guess ? &late->guess : &late->chosen;
     int n = guess ? seg->first : seg->first + seg->n;
-    for (int h = 0; h < step->heads.n_kv_heads; h++) {
-        const int32_t *slots = lists->slots + (size_t)h * (size_t)late->most;
-        views[h] = ig_kv_fetch(seg->seq->kv, step->layer, h, slots, 0, late->most < n ? late->most : n);
-        views[h].n_listed = lists->n + h;
+    for (int i = 0; i < seg->seq->n_lists; i++) {
+        const int32_t *slots = lists->slots + (size_t)i * (size_t)late->most;
+        int head = i * step->heads.n_kv_heads / seg->seq->n_lists;
+        views[i] = ig_kv_fetch(seg->seq->kv, step->layer, head, slots, 0, late->most < n ? late->most : n);
+        views[i].n_listed = lists->n + i;
     }
 }
 
@@ -55,7 +64,7 @@ static void see_hidden(const ig_step *step, ig_segment *seg) {
         size_t at = (size_t)step->layer * (size_t)seq->n_lists + (size_t)h;
         ig_choosing x = {.layer = step->layer,
                          .list = h,
-                         .e = ig_kv_entries(seq->kv, step->layer, h),
+                         .e = ig_kv_entries(seq->kv, step->layer, h * step->heads.n_kv_heads / seq->n_lists),
                          .index = to->slots + (size_t)h * (size_t)seq->n_ctx,
                          .n = seq->late.n[at]};
         x.e.has_own = true;

@@ -18,16 +18,11 @@ static bool chooses(const ig_step *step, const ig_segment *seg, ig_speculation k
     return !seg->status && ig_step_selects(step, seg) && seg->seq->chosen.layer != step->layer;
 }
 
-static bool has_rest(const ig_policy *p) {
-    bool has = false;
-    for (const ig_policy_stage *stage = p->ops->stages; stage->run; stage++) has = has || stage->for_rest;
-    return has;
-}
-
 /* What list number `list` of a segment is to be chosen from. */
-static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, bool guess) {
+static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, ig_speculation kind) {
     ig_sequence *seq = seg->seq;
     const ig_head_shape *c = &step->heads;
+    bool guess = kind != IG_SPECULATE_NONE;
     bool narrow = guess && seq->narrow;
     int per_list = c->n_heads / seq->n_lists, head = list * per_list / (c->n_heads / c->n_kv_heads);
     int per_head = narrow ? seq->narrow->n_out / c->n_heads : c->head_dim;
@@ -35,7 +30,8 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
     ig_choice x = {.policy = seq->policy,
                    .out = out,
                    .rest = ig_step_rest(step, seg, list * per_list),
-                   .estimates = !guess && has_rest(seq->policy),
+                   .guess = guess,
+                   .estimates = !guess && ig_policy_has_rest(seq->policy),
                    .list = {.layer = step->layer,
                             .list = list,
                             .q = ig_step_queries(step, seg) + (size_t)(list * per_list) * (size_t)per_head,
@@ -45,6 +41,7 @@ static ig_choice describe(const ig_step *step, const ig_segment *seg, int list, 
     x.list.dev_q = step->x->q.dev + (x.list.q - step->x->q.host);
     x.list.dev_k = step->x->k.dev + ((size_t)seg->row * (size_t)c->n_kv_heads + (size_t)head) * (size_t)c->head_dim;
     x.late = ig_step_is_hidden(step, seg) ? &seq->late : NULL;
+    if (x.late && kind == IG_SPECULATE_PAPER) x.list.e.has_own = true, x.list.e.n++; /* it will be there */
     x.list.e.narrow = narrow;
     x.later = x.estimates && ig_kv_has_disk(seq->kv);
     return x;
@@ -235,10 +232,10 @@ static void address(ig_scan_list *list, const ig_choice *x) {
     int i = x->list.list;
     list->index = x->list.index, list->n_index = &x->out->n[i];
     if (!late) return;
-    bool guess = !x->list.e.has_own;
-    const ig_hidden_lists *hidden = guess ? &late->guess : &late->chosen;
-    size_t at = (size_t)x->list.layer * (size_t)x->policy->shape.n_kv_heads + (size_t)i;
-    list->index = guess ? NULL : late->slots + at * (size_t)late->most, list->n_index = &late->n[at];
+    bool is_final = x->list.e.has_own;
+    const ig_hidden_lists *hidden = x->guess ? &late->guess : &late->chosen;
+    size_t at = (size_t)x->list.layer * (size_t)ig_policy_lists(x->policy->ops, &x->policy->shape) + (size_t)i;
+    list->index = !is_final ? NULL : late->slots + at * (size_t)late->most, list->n_index = &late->n[at];
     list->picked = hidden->slots + (size_t)i * (size_t)late->most, list->n_picked = &hidden->n[i];
 }
 
@@ -301,8 +298,7 @@ static void gather(choosing *c, ig_speculation kind, manner m) {
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
         if (manner_of(step, seg->seq) != m || !chooses(step, seg, kind)) continue;
-        for (int list = 0; list < seg->seq->n_lists; list++)
-            c->v[c->n++] = describe(step, seg, list, kind != IG_SPECULATE_NONE);
+        for (int list = 0; list < seg->seq->n_lists; list++) c->v[c->n++] = describe(step, seg, list, kind);
     }
     for (int i = 0; i < c->n; i++)
         if (c->v[i].estimates) c->v[i].list.rest = &c->v[i].rest;

@@ -22,7 +22,8 @@ static int most_chosen(const ig_sequence_plan *p) {
     const ig_policy policy = {p->ops, *p->policy, *p->options};
     int n_ctx = p->policy->n_ctx, most = ig_policy_count(&policy, n_ctx), whole = p->ops->n_whole;
     if (!ig_policy_is_helped(p->ops, p->policy->device) || p->limit || ig_kv_has_disk(p->kv)) return 0;
-    if (most < whole) most = whole; /* where a mass was asked for */
+    if (most < whole) most = whole;     /* where a mass was asked for */
+    if (p->ops->guess_is_final) most++; /* a step's own entry comes on top */
     return most < n_ctx ? most : n_ctx;
 }
 
@@ -63,7 +64,7 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
                                    .type = p->type},
                          .limit = p->limit,
                          .n_ctx = s->n_ctx,
-                         .n_lists = p->ops->per_query_head ? s->n_heads : s->n_kv_heads,
+                         .n_lists = ig_policy_lists(p->ops, s),
                          .late = {.most = most_chosen(p)},
                          .speculate = p->speculate,
                          .prefetch = !o->no_prefetch,

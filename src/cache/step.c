@@ -174,14 +174,19 @@ void ig_step_take_guesses(const ig_step *step) {
         ig_selection guess = seq->guess;
         seq->guess = seq->chosen;
         seq->chosen = guess;
+        if (!step->is_late) continue;
+        ig_hidden_lists hidden = seq->late.guess;
+        seq->late.guess = seq->late.chosen;
+        seq->late.chosen = hidden;
     }
 }
 
-/* A final guess was made before the step's own token was there, which is used in any case. */
+/* A final guess was made before the step's own token was there, which is used in any case. Of a list that is hidden it
+ * is one already. */
 static void add_own(const ig_step *step, const ig_segment *seg) {
     const ig_sequence *seq = seg->seq;
     ig_selection guess = seq->chosen;
-    if (seg->status || guess.layer != step->layer) return;
+    if (seg->status || guess.layer != step->layer || ig_step_is_hidden(step, seg)) return;
     for (int i = 0; i < seq->n_lists; i++) {
         ig_entries e = ig_kv_entries(seq->kv, step->layer, i * step->heads.n_kv_heads / seq->n_lists);
         int own = e.slot ? e.slot[e.n - 1] : e.n - 1;
@@ -351,7 +356,7 @@ static int see_chosen(const ig_step *step, const ig_segment *seg, ig_kv_view *vi
     int n = count_views(step, seg), first;
     if (ig_step_is_hidden(step, seg)) {
         ig_step_hidden_views(step, seg, false, views);
-        return c->n_kv_heads;
+        return seq->n_lists;
     }
     for (int v = 0; v < n; v++) {
         int list = v * seq->n_lists / n, head = v * c->n_kv_heads / n;
@@ -363,7 +368,8 @@ static int see_chosen(const ig_step *step, const ig_segment *seg, ig_kv_view *vi
 
 /* Whether there is an estimate of what the segment has not chosen, or it is known to be nothing. */
 static bool has_rest(const ig_step *step, const ig_segment *seg) {
-    return step->is_late ? ig_step_is_hidden(step, seg) && !seg->seq->policy->options.no_rest
+    const ig_policy *p = seg->seq->policy;
+    return step->is_late ? ig_step_is_hidden(step, seg) && ig_policy_has_rest(p) && !p->options.no_rest
                          : ig_step_selects(step, seg);
 }
 

@@ -33,7 +33,7 @@ void ig_step_estimate(ig_step *step);
 /* Whether entries of the sequence may move after a layer's attention, or what this did is looked at. */
 bool ig_sequence_is_watched(const ig_sequence *seq);
 /* Whether the device has chosen the segment's entries of this layer and has the lists alone; and views of these
- * [n_kv_heads], or of those that it has guessed. */
+ * [n_lists], or of those that it has guessed. */
 bool ig_step_is_hidden(const ig_step *step, const ig_segment *seg);
 void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, bool guess, ig_kv_view *views);
 

@@ -117,8 +117,7 @@ static int count_slots(const ig_session_plan *p) {
 
 /* Lists of a sequence that the device helps to choose. */
 static int count_scans(const ig_session_plan *p) {
-    if (!ig_policy_is_helped(p->ops, p->policy.device)) return 0;
-    return p->ops->per_query_head ? p->policy.n_heads : p->policy.n_kv_heads;
+    return ig_policy_is_helped(p->ops, p->policy.device) ? ig_policy_lists(p->ops, &p->policy) : 0;
 }
 
 /* What copies of sketches take of a GPU's memory. */

@@ -47,6 +47,8 @@ typedef struct osdi24_policy {
     ig_head_table weights;   /* of these: [n_columns][n_in] partial query weights */
     uint8_t *copies;         /* of `partial`, of a device that helps to choose; or NULL */
     int *copied;             /* [n_sparse][n_heads] first slots of which the device has the partial keys as they are */
+    uint8_t *weight_copies;  /* of `weights`, likewise; or NULL */
+    bool *has_weights;       /* [n_sparse] whether the device has them as they are */
     ig_space space;          /* of what follows; operations read the biases */
     int *sparse;             /* [n_layers] number among the sparse layers, -1: dense */
     int32_t *columns;        /* [n_sparse][n_heads][head_dim] J, ascending */
@@ -129,6 +131,7 @@ static void lay_out(osdi24_policy *p) {
     p->piece = ig_space_host(&p->space, heads * sizeof *p->piece);
     p->chosen = ig_space_host(&p->space, heads * sizeof *p->chosen);
     p->copied = ig_space_host(&p->space, heads * sizeof *p->copied);
+    p->has_weights = ig_space_host(&p->space, (size_t)p->n_sparse * sizeof *p->has_weights);
     p->has_keys = ig_space_host(&p->space, heads * sizeof *p->has_keys);
     p->folded = ig_space_host(&p->space, heads * sizeof *p->folded);
     p->bias = ig_space_host(&p->space, heads * (size_t)p->n_columns * sizeof *p->bias);
@@ -159,27 +162,34 @@ static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options
 static uint64_t osdi24_plan_copies(const ig_policy_shape *shape, const ig_cache_options *options, int n) {
     osdi24_policy p = {.base = {.shape = *shape, .options = *options}};
     set_sizes(&p);
-    return (uint64_t)p.n_sparse * (uint64_t)shape->n_heads * partial_bytes(&p, n) +
+    return (uint64_t)p.n_sparse * (uint64_t)shape->n_heads * (partial_bytes(&p, n) + weight_bytes(&p)) +
            (shape->sketch ? shape->sketch->file.size : 0);
 }
 
-static size_t copies_bytes(const osdi24_policy *p) { return p->partial.n_heads * p->partial.head_bytes; }
+static size_t table_bytes(const ig_head_table *t) { return t->n_heads * t->head_bytes; }
 
-/* On a device that helps to choose: room for partial keys, and the matrices A. */
+static ig_status open_copy(uint8_t **out, osdi24_policy *p, const ig_head_table *of, const char *what, ig_error *err) {
+    size_t bytes = table_bytes(of);
+    *out = bytes ? ig_device_alloc(p->base.shape.device, IG_PLACE_DEVICE, bytes) : NULL;
+    return *out || !bytes ? IG_OK : ig_table_fail_copies(err, what, bytes);
+}
+
+/* On a device that helps to choose: room for partial keys and weights, and the matrices A. */
 static ig_status open_copies(osdi24_policy *p, ig_error *err) {
     ig_device *dev = p->base.shape.device;
     const ig_sketch_file *sketch = p->base.shape.sketch;
     if (!ig_policy_is_helped(p->base.ops, dev) || !p->n_sparse) return IG_OK;
-    p->copies = ig_device_alloc(dev, IG_PLACE_DEVICE, copies_bytes(p));
-    if (!p->copies) return ig_table_fail_copies(err, "partial keys", copies_bytes(p));
-    return sketch ? dev->ops->bind(dev, sketch->file.data, sketch->file.size, err) : IG_OK;
+    ig_status s = open_copy(&p->copies, p, &p->partial, "partial keys", err);
+    if (!s) s = open_copy(&p->weight_copies, p, &p->weights, "partial query weights", err);
+    return s || !sketch ? s : dev->ops->bind(dev, sketch->file.data, sketch->file.size, err);
 }
 
 static void close_copies(osdi24_policy *p) {
     ig_device *dev = p->base.shape.device;
     if (!p->copies) return;
     if (p->base.shape.sketch) dev->ops->unbind(dev, p->base.shape.sketch->file.data);
-    ig_device_free(dev, IG_PLACE_DEVICE, p->copies, copies_bytes(p));
+    ig_device_free(dev, IG_PLACE_DEVICE, p->copies, table_bytes(&p->partial));
+    ig_device_free(dev, IG_PLACE_DEVICE, p->weight_copies, table_bytes(&p->weights));
 }
 
 static void osdi24_close(ig_policy *base) {
@@ -387,6 +397,16 @@ static void fold(osdi24_policy *p, int layer, int head, float *scratch) {
     p->folded[at] = true;
 }
 
+/* Of a sparse layer to a device's own memory; NULL: it has none. */
+static const void *bring_weights(osdi24_policy *p, int l) {
+    ig_device *dev = p->base.shape.device;
+    size_t bytes = (size_t)p->base.shape.n_heads * p->weights.head_bytes, at = (size_t)l * bytes;
+    if (!p->weight_copies) return NULL;
+    if (!p->has_weights[l]) dev->ops->copy(dev, p->weight_copies + at, p->weights.heads + at, bytes);
+    p->has_weights[l] = true;
+    return p->weight_copies + at;
+}
+
 static const ig_matrix *osdi24_narrow(ig_policy *base, int layer, const ig_matrix *whole) {
     osdi24_policy *p = (osdi24_policy *)base;
     int l = p->sparse[layer], n_out = base->shape.n_heads * p->n_columns;
@@ -394,8 +414,12 @@ static const ig_matrix *osdi24_narrow(ig_policy *base, int layer, const ig_matri
     if (p->n_in == 0) return NULL;
     p->whole[l] = whole;
     for (int h = 0; h < base->shape.n_heads; h++)
-        if (!p->folded[query_head(p, layer, h)]) return NULL;
+        if (!p->folded[query_head(p, layer, h)]) {
+            p->has_weights[l] = false;
+            return NULL;
+        }
     p->narrow[l] = (ig_matrix){.w = weights_at(p, first, 0),
+                               .panels = bring_weights(p, l),
                                .bias = whole->bias ? p->bias + first * (size_t)p->n_columns : NULL,
                                .n_out = n_out,
                                .n_in = p->n_in,
@@ -545,6 +569,14 @@ static bool osdi24_describe(ig_policy *base, const ig_choosing *x, ig_scan_list 
     return true;
 }
 
+/* J of all heads is known. */
+static bool osdi24_is_ready(const ig_policy *base) {
+    const osdi24_policy *p = (const osdi24_policy *)base;
+    for (int i = 0; i < p->n_sparse * base->shape.n_heads; i++)
+        if (!p->chosen[i]) return false;
+    return true;
+}
+
 static void osdi24_take(ig_policy *base, const ig_choosing *x) { drop_keys((osdi24_policy *)base, x->layer, x->list); }
 
 static void osdi24_move(ig_policy *base, int layer, int head, int from, int to) {
@@ -591,6 +623,7 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .stages = {{.run = osdi24_score}, {.run = osdi24_choose}},
     .scratch_bytes = osdi24_scratch_bytes,
     .describe = osdi24_describe,
+    .is_ready = osdi24_is_ready,
     .take = osdi24_take,
     .plan_copies = osdi24_plan_copies,
     .move = osdi24_move,

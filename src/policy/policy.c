@@ -84,6 +84,12 @@ bool ig_policy_is_dense(const ig_policy *p, int layer) {
     return p->ops->uses_everything || ig_policy_layer_is_dense(&p->shape, &p->options, layer);
 }
 
+bool ig_policy_has_rest(const ig_policy *p) {
+    bool has = false;
+    for (const ig_policy_stage *stage = p->ops->stages; stage->run; stage++) has = has || stage->for_rest;
+    return has;
+}
+
 uint64_t ig_policy_bytes(const ig_policy *p, int n) {
     if (p->ops->bytes) return p->ops->bytes(p, n);
     return p->ops->plan ? p->ops->plan(&p->shape, &p->options, n) : 0;

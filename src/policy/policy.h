@@ -109,6 +109,8 @@ typedef struct ig_policy_ops {
      * scratch and where results go, as it is now. The step's own entry need not have been shown by append(). False: the
      * stages have to do it. Lists may come from several threads. Optional. */
     bool (*describe)(ig_policy *p, const ig_choosing *x, ig_scan_list *out);
+    /* With describe: whether it needs no keys or queries of the host's. Optional: it never does. */
+    bool (*is_ready)(const ig_policy *p);
     /* With describe: the device has chosen index [n]. */
     void (*take)(ig_policy *p, const ig_choosing *x);
     /* With describe: bytes that a device has copies of, with n tokens' sketches. */
@@ -166,6 +168,12 @@ bool ig_policy_is_dense(const ig_policy *p, int layer);
 /* ig_policy_ops.takes_all, dense layers or not. */
 static inline bool ig_policy_takes_all(const ig_policy *p, int n) {
     return p->ops->uses_everything || (p->ops->takes_all && p->ops->takes_all(p, n));
+}
+/* Whether any of its stages estimates what a list leaves out. */
+bool ig_policy_has_rest(const ig_policy *p);
+/* Lists that it makes of a layer. */
+static inline int ig_policy_lists(const ig_policy_ops *ops, const ig_policy_shape *s) {
+    return ops->per_query_head ? s->n_heads : s->n_kv_heads;
 }
 /* Bytes that it keeps at present for n tokens on top of K and V. */
 uint64_t ig_policy_bytes(const ig_policy *p, int n);

@@ -188,6 +188,37 @@ static void late_steps(void **state) {
     unlink(path);
 }
 
+/* So it is with the paper's method, whose guesses are final; also where each layer chooses for itself. */
+static void late_steps_of_the_paper(void **state) {
+    (void)state;
+    enum { LATE, WATCHED, FEW_COPIES, WAYS };
+    static const struct {
+        const char *model, *type, *speculate;
+    } of[] = {{TINY_LLAMA, "f16", "paper"}, {"tests/golden/models/opt", "q8", "paper"}, {TINY_LLAMA, "q8", "none"}};
+    static float logits[WAYS][2 * N_VOCAB];
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+        ig_session_stats st[WAYS][2];
+        ig_session_options o = options_of("infinigen-osdi24", of[i].type);
+        open_on(of[i].model, "cuda");
+        o.n_ctx = 200;
+        o.cache.budget = 0.1;
+        o.cache.speculate = of[i].speculate;
+        for (int w = 0; w < WAYS; w++) {
+            o.cache.audit_every = w == WATCHED;
+            o.cache.vram_bytes = w == FEW_COPIES ? 60 << 10 : IG_VRAM_AUTO;
+            late_steps_with(&o, logits[w], st[w]);
+            assert_memory_equal(logits[w], logits[LATE], sizeof logits[w]);
+            for (int k = 0; k < 2; k++) {
+                assert_true(st[w][k].selected_share == st[LATE][k].selected_share);
+                assert_true(st[w][k].block_share == st[LATE][k].block_share);
+                assert_int_equal(st[w][k].used_entries, st[LATE][k].used_entries);
+            }
+        }
+        close_tiny(NULL);
+        assert_true(st[LATE][0].selected_share < 0.2);
+    }
+}
+
 /* Prompts in pieces, and together with another session's steps. */
 static void steps_of_any_make(void **state) {
     (void)state;
@@ -262,23 +293,29 @@ static void sketches_follow(void **state) {
     close_tiny(NULL);
 }
 
-/* So do partial keys: steps that were taken back and made with other tokens leave nothing behind. */
+/* So do partial keys: a piece of a prompt in the place of steps that were taken back leaves nothing of these behind. And
+ * partial query weights: another prompt has others. */
 static void partial_keys_follow(void **state) {
     (void)state;
+    enum { PIECE = 15 };
     static const char *const models[] = {TINY_LLAMA, "tests/golden/models/opt"};
+    int32_t text[PROMPT + 1 + PIECE];
     for (int m = 0; m < 2; m++) {
-        ig_error err = {0};
         ig_session_options o = options_of("infinigen-osdi24", "f16");
+        o.cache.budget = 0.2;
         open_on(models[m], "cuda");
         ig_session *s[2] = {open_session(&o), open_session(&o)};
+        for (int i = 0; i < PROMPT + 1 + PIECE; i++) text[i] = i < PROMPT ? ids[i] : 7 * i % N_VOCAB;
         for (int i = 0; i < 2; i++) {
-            put(s[i], ids, PROMPT);
-            step(s[i], 5);
-            for (int k = 0; i == 0 && k < 4; k++) step(s[i], 11 * k + 6);
-            expect_ok(ig_session_cut(s[i], PROMPT + 1, &err), &err);
+            put(s[i], text, PROMPT);
+            step(s[i], text[PROMPT]);
+            for (int k = 0; i == 0 && k < 20; k++) step(s[i], 11 * k + 6);
+            put(s[i], text, PROMPT + 1 + PIECE);
             for (int k = 0; k < 6; k++) step(s[i], 7 * k + 3);
         }
         same(s[0], s[1]);
+        for (int i = 0; i < PROMPT; i++) text[i] = (11 * i + 1) % N_VOCAB;
+        like_a_new_one(s[0], &o, text, PROMPT);
         ig_session_close(s[0]), ig_session_close(s[1]);
         close_tiny(NULL);
     }
@@ -480,6 +517,7 @@ int main(void) {
                                        cmocka_unit_test(all_layers_at_once),
                                        cmocka_unit_test(all_layers_at_once_after_drops),
                                        cmocka_unit_test(late_steps),
+                                       cmocka_unit_test(late_steps_of_the_paper),
                                        cmocka_unit_test(sketches_follow),
                                        cmocka_unit_test(partial_keys_follow),
                                        cmocka_unit_test(tiers),

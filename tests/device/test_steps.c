@@ -58,11 +58,12 @@ static void steps_are_graphs(void **state) {
     } runs[] = {{"full", "auto", IG_VRAM_AUTO},
                 {"full", "auto", FEW},
                 {"infinigen", "auto", IG_VRAM_AUTO},
-                {"infinigen", "late", FEW}};
+                {"infinigen", "late", FEW},
+                {"infinigen-osdi24", "paper", FEW}};
     static float logits[2][GRAPH_STEPS * N_VOCAB];
     ig_session_stats st[2];
     if (!cuda_on_cpu_count) skip();
-    for (int i = 0; i < 4; i++) {
+    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         ig_session_options o = options_of(runs[i].policy, "f16");
         o.cache.speculate = runs[i].speculate;
         o.cache.vram_bytes = runs[i].vram;
@@ -133,6 +134,8 @@ static void waits(void **state) {
     assert_int_equal(n_foreseen, SPARSE);
     assert_int_equal(waits_of("infinigen", 0.3, FEW, IG_TRIAL_TURN + 1), LEAST); /* steps without are tried */
     assert_int_equal(n_foreseen, 0);
+    assert_true(waits_of("infinigen-osdi24", 0.3, all, 1) >= LEAST + SPARSE); /* the host chooses columns */
+    assert_int_equal(waits_of("infinigen-osdi24", 0.3, all, 2), LEAST);
     assert_true(waits_of("quest", 0.3, all, 1) >= LEAST + SPARSE);
 }
 

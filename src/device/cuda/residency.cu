@@ -155,8 +155,9 @@ static __device__ void copy_blocks(const board *b, const touching *t, int n) {
 /* ---- lists ---------------------------------------------------------------------------- */
 
 /* A run of each thread: its block's copy is wanted again; or it gets one; or its rows are read in place. All is counted
- * before the last barrier. */
+ * before the last barrier. A block that will hold no row before the step's own is there is left out. */
 static __device__ void touch_runs(board *b, const touching *t, const ig_kv_view *v, run r) {
+    if (r.block << v->shift >= v->n_slots) r.n = 0;
     size_t block = 0;
     const uint8_t *home = NULL;
     ig_resident own = {0, 0};
