@@ -23,17 +23,12 @@ static bool may_hide(const ig_step *step, const ig_sequence *seq) {
     return ops->guess_is_final || ig_step_speculation(step, seq) != IG_SPECULATE_PAPER;
 }
 
-/* Whether the policy wants to see queries of the segment. */
-static bool shows_queries(const ig_segment *seg) {
-    return seg->seq->policy->ops->see_queries && (seg->dense || seg->first == 0);
-}
-
 bool ig_step_may_be_late(const ig_step *step) {
     if (!step->dev->ops->append) return false;
     for (int s = 0; s < step->n_segments; s++) {
         const ig_segment *seg = &step->segments[s];
         const ig_sequence *seq = seg->seq;
-        if (ig_sequence_is_watched(seq) || seq->shadow || seq->trace || shows_queries(seg)) return false;
+        if (ig_sequence_is_watched(seq) || seq->shadow || seq->trace || ig_step_shows_queries(seg)) return false;
         if (ig_kv_has_dropped(seq->kv)) return false; /* tokens are not slots any more */
         if (!seg->dense && !ig_policy_takes_all(seq->policy, seg->first + seg->n) && !may_hide(step, seq)) return false;
     }

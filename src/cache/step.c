@@ -59,12 +59,11 @@ static ig_kv_view *views_of(const ig_step *step, int s) {
 
 /* ---- append ------------------------------------------------------------------- */
 
-/* A prompt's queries, for policies that want them; without a prompt the first step's. */
 static void show_queries(const ig_step *step, const ig_segment *seg, int kv_head) {
     const ig_head_shape *c = &step->heads;
     ig_policy *p = seg->seq->policy;
     int group = c->n_heads / c->n_kv_heads;
-    if (!p->ops->see_queries || !(seg->dense || seg->first == 0)) return;
+    if (!ig_step_shows_queries(seg)) return;
     for (int h = kv_head * group; h < (kv_head + 1) * group; h++)
         p->ops->see_queries(p, step->layer, h, ig_step_queries(step, seg) + (size_t)h * (size_t)c->head_dim,
                             (size_t)c->n_heads * (size_t)c->head_dim, seg->first, seg->n);

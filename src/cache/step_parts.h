@@ -17,6 +17,10 @@ static inline ig_rest ig_step_rest(const ig_step *step, const ig_segment *seg, i
 static inline bool ig_step_selects(const ig_step *step, const ig_segment *seg) {
     return !seg->dense && !ig_policy_is_dense(seg->seq->policy, step->layer);
 }
+/* Whether the policy sees a segment's queries: a prompt's, and without a prompt the first step's. */
+static inline bool ig_step_shows_queries(const ig_segment *seg) {
+    return seg->seq->policy->ops->see_queries && (seg->dense || seg->first == 0);
+}
 /* A segment's attention in this layer, from x->q to x->out. */
 ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view *views);
 /* Views [n_kv_heads] of all entries of a layer, which must be in RAM. */

@@ -182,7 +182,7 @@ typedef struct ig_scan_list {
                                                   format/sketch.h has of them; or NULL, and rank is head_dim */
     ig_pick_rule rule;                         /* of softmax weights, summed over the group */
     ig_pick_favour favour;
-    ig_scan_columns columns;    /* of one query, with nothing to be estimated and no favour */
+    ig_scan_columns columns;    /* of one query; without favour, an end by weight, and estimates */
     float *scratch;             /* [ig_scan_floats()] the device's; begins with the weights [n] that were picked by */
     int32_t *index, *n_index;   /* [n] get the chosen slots, ascending, and their number; memory of IG_PLACE_HOST */
     int32_t *picked, *n_picked; /* get the same, the device's. NULL: one of both is not asked for */

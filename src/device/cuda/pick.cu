@@ -103,7 +103,7 @@ static __device__ ig_cuda_goal first_goal(const ig_cuda_board *b, const ig_scan_
     double until = mass * (double)b->all - (double)b->always;
     ig_cuda_goal goal = {IG_PICK_NONE, 0, x->rule.count - of.begin - (x->n - of.end), 0};
     goal.mass = !(mass < 1) ? IG_ALL_UNITS : until > 0 ? (ig_cuda_units)until : 0;
-    if (x->columns.n) goal.count = common_count(x, goal.count), goal.mass = IG_ALL_UNITS;
+    if (x->columns.n) goal.count = common_count(x, goal.count);
     if (of.begin < of.end && goal.count > 0 && goal.mass) goal.picks = IG_PICK_SOME;
     return goal;
 }
