@@ -12,7 +12,10 @@
 
 static const double rest_seconds = 10; /* after a fault of the disk, or where another writes */
 
-static void rest(ig_keeper *k) { k->next_put = ig_clock_seconds() + rest_seconds; }
+static void rest(ig_keeper *k) {
+    k->next_put = ig_clock_seconds() + rest_seconds;
+    k->has_missed = true;
+}
 
 ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory *m, const ig_keeper_options *o,
                          ig_error *err) {

@@ -19,6 +19,7 @@ typedef struct ig_keeper {
     uint8_t *buffer; /* [piece_bytes] */
     double next_put; /* monotonic seconds: a while after the disk has failed, or was another's to write */
     bool is_failing; /* which has been told */
+    bool has_missed; /* pieces that were computed, and were not put since the disk failed or was another's */
     bool has_put;    /* since the latest commit */
     uint64_t n_kept; /* pieces that were put, so far */
     uint64_t n_taken;

@@ -118,11 +118,27 @@ static int count_stored(const ig_sequence *seq, const int32_t *ids, int n, int c
 }
 
 /* What is taken from RAM is used in the store, too: else the prefixes that are used most would be the first to leave
- * there. A piece does not leave before what builds on it, so that it is enough to note the last one. */
-static void note_use(const ig_sequence *seq, int count) {
+ * there. A piece does not leave before what builds on it, so that it is enough to note the last one. How many of the
+ * `count` pieces the store has. */
+static int note_use(const ig_sequence *seq, int count) {
     const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
-    for (int i = count; seq->keeper && i-- > 0;)
-        if (ig_prefix_store_use(seq->keeper->store, ig_prefix_tree_id(tree, seq->pieces[i]))) return;
+    while (seq->keeper && count &&
+           !ig_prefix_store_use(seq->keeper->store, ig_prefix_tree_id(tree, seq->pieces[count - 1])))
+        count--;
+    return count;
+}
+
+/* Pieces [first, end) of those that were found, which the sequence holds and the store lacks: if it could not take
+ * pieces for a while these may be such. */
+static void keep_missed(const ig_sequence *seq, const int32_t *ids, int first, int end) {
+    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    for (int i = first; seq->keeper && seq->keeper->has_missed && i < end; i++) {
+        ig_prefix_piece piece = {.id = ig_prefix_tree_id(tree, seq->pieces[i]),
+                                 .parent = i ? ig_prefix_tree_id(tree, seq->pieces[i - 1]) : seq->root,
+                                 .number = i,
+                                 .tokens = ids + (size_t)i * (size_t)tree->piece_tokens};
+        ig_keeper_put(seq->keeper, seq->kv, &piece);
+    }
 }
 
 /* Takes what the store has after the first `count` pieces, which the sequence holds. The number of pieces then. */
@@ -154,9 +170,13 @@ ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids,
     if (!seq->shares) return IG_OK;
     if (ig_kv_length(seq->kv) > seq->dense_end) return IG_OK; /* what it has decoded is not what a prompt gives */
     int count = find_pieces(seq, ids, n), stored = count_stored(seq, ids, n, count), each = piece_tokens(seq);
-    note_use(seq, count);
-    if ((count + stored) * each <= ig_kv_length(seq->kv)) return IG_OK;
+    int kept = note_use(seq, count);
+    if ((count + stored) * each <= ig_kv_length(seq->kv)) {
+        keep_missed(seq, ids, kept, count);
+        return IG_OK;
+    }
     ig_kv_adopt(seq->kv, seq->pieces, count);
+    keep_missed(seq, ids, kept, count);
     seq->dense_end = INT_MAX;
     seq->n_published = count;
     if (stored) count = take_stored(seq, ids, n, count);

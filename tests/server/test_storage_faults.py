@@ -155,6 +155,9 @@ def test_store_has_room_again(program, served, texts, wanted, tmp_path):
             answer(s, words(200, time.monotonic_ns()))
             time.sleep(1)
         assert s.said.count(b"nothing after it") == 1 and s.said.count(b"kept again") == 1, s.said
+        kept = s.numbers()["infinigen_store_put_tokens_total"]
+        assert answer(s, texts[2]) == wanted[2]  # what RAM has of it is kept now
+        assert s.numbers()["infinigen_store_put_tokens_total"] - kept >= len(texts[2]) // 64 * 64 - 64, s.said
 
 
 def test_store_of_another_server(program, served, texts, wanted, tmp_path):
