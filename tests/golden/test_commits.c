@@ -63,7 +63,7 @@ static void a_commit_keeps(void **state) {
     ig_cache_close(c);
 }
 
-/* After a commit that failed nothing is stored that would build on what is not there. */
+/* What was lost with a commit that failed is stored again, before what builds on it. */
 static void a_commit_that_failed(void **state) {
     static const variant v = {"infinigen", "f16", false};
     int32_t ids[N_CTX], other[N_CTX];
@@ -84,12 +84,11 @@ static void a_commit_that_failed(void **state) {
     put(s, ids, 100);
     expect_ok(ig_cache_commit(c, &err), &err);
     ig_cache_get_stats(c, &st);
-    assert_int_equal(st.put_tokens, 32); /* in vain */
+    assert_int_equal(st.put_tokens, 32 + 96); /* 32 in vain */
     put(s, other, 100);
     ig_session_close(s);
     ig_cache_close(c);
     assert_true(compare(&v, other, 100) == 96);
-    assert_true(compare(&v, ids, 100) == 0);
     assert_true(compare(&v, ids, 100) == 96);
     assert_int_equal(n_warnings, 0);
 }
