@@ -48,7 +48,7 @@ typedef struct ig_choice {
     ig_policy *policy;
     ig_selection *out;
     ig_rest rest;
-    bool guess;
+    bool guess;                 /* for the next layer */
     bool estimates;             /* the rest is wanted, and the policy has one */
     bool later;                 /* it does, and what is chosen may have to be read first */
     bool described;             /* to the device, which chooses */

@@ -12,8 +12,8 @@
  *
  * A GPU has a copy of the partial keys and chooses by them itself, once J is known.
  *
- * Without RoPE a guess needs only columns J of W_Q A, the paper's partial query weights: they are made together with J,
- * in 16-bit floats, and from the next step on stand in for W_Q.
+ * Without RoPE a guess needs only columns J of W_Q A (partial_weights.h): they are made together with J, and from the
+ * next step on stand in for W_Q.
  *
  * What differs from the authors' code is in docs/sketch.md.
  */
@@ -25,44 +25,35 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "device/space.h"
-#include "policy/policy.h"
+#include "policy/partial_weights.h"
 
 enum {
     TILE = 16,  /* keys or queries that are multiplied together */
     ROWS = 64,  /* columns of A in one call of a kernel */
     KEYS = 128, /* partial keys scored in one call */
-    FOLD = 256, /* columns of W_Q multiplied with A in one call: a multiple of every type's block */
     PAGE = 4096,
     GONE = INT_MAX, /* J was of keys some of which are not held any more: it stays */
 };
 
 typedef struct osdi24_policy {
     ig_policy base;
-    int n_columns;           /* in J */
-    int width;               /* n_columns rounded up for the kernels; the rest is 0 */
-    int n_sparse;            /* layers that are not dense */
-    int n_in;                /* of the partial query weights; 0: there are none */
-    ig_head_table keys;      /* of KV heads of sparse layers: slots of [head_dim], while J is not known */
-    ig_head_table partial;   /* of query heads of sparse layers: slots of [width] */
-    ig_head_table weights;   /* of these: [n_columns][n_in] partial query weights */
-    uint8_t *copies;         /* of `partial`, of a device that helps to choose; or NULL */
-    int *copied;             /* [n_sparse][n_heads] first slots of which the device has the partial keys as they are */
-    uint8_t *weight_copies;  /* of `weights`, likewise; or NULL */
-    bool *has_weights;       /* [n_sparse] whether the device has them as they are */
-    ig_space space;          /* of what follows; operations read the biases */
-    int *sparse;             /* [n_layers] number among the sparse layers, -1: dense */
-    int32_t *columns;        /* [n_sparse][n_heads][head_dim] J, ascending */
-    double *query_sums;      /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
-    double *sums_before;     /* the same, before the last piece of the prompt */
-    int *piece;              /* [n_sparse][n_heads] where that began, 0: there was none to take back */
-    int *chosen;             /* [n_sparse][n_heads] of how many entries' keys J was; 0: not yet; GONE */
-    bool *has_keys;          /* [n_sparse][n_kv_heads] whether `keys` are in use */
-    bool *folded;            /* [n_sparse][n_heads] whether there are weights for J */
-    float *bias;             /* [n_sparse][n_heads][n_columns] of the weights */
-    ig_matrix *narrow;       /* [n_sparse] the weights, for others */
-    const ig_matrix **whole; /* [n_sparse] the model's; NULL: nobody has asked for weights */
-    float *scores;           /* [n_heads][n_ctx] of the layer at work */
-    int *counts;             /* [n_heads] of scores within alpha of the best */
+    int n_columns;         /* in J */
+    int width;             /* n_columns rounded up for the kernels; the rest is 0 */
+    int n_sparse;          /* layers that are not dense */
+    ig_head_table keys;    /* of KV heads of sparse layers: slots of [head_dim], while J is not known */
+    ig_head_table partial; /* of query heads of sparse layers: slots of [width] */
+    int *copied;           /* [n_sparse][n_heads] first slots of these that a device which helps has as they are */
+    ig_partial_weights weights;
+    ig_space space;      /* of what follows, and of the weights' arrays */
+    int *sparse;         /* [n_layers] number among the sparse layers, -1: dense */
+    int32_t *columns;    /* [n_sparse][n_heads][head_dim] J, ascending */
+    double *query_sums;  /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
+    double *sums_before; /* the same, before the last piece of the prompt */
+    int *piece;          /* [n_sparse][n_heads] where that began, 0: there was none to take back */
+    int *chosen;         /* [n_sparse][n_heads] of how many entries' keys J was; 0: not yet; GONE */
+    bool *has_keys;      /* [n_sparse][n_kv_heads] whether `keys` are in use */
+    float *scores;       /* [n_heads][n_ctx] of the layer at work */
+    int *counts;         /* [n_heads] of scores within alpha of the best */
 } osdi24_policy;
 
 static int group_of(const ig_policy_shape *s) { return s->n_heads / s->n_kv_heads; }
@@ -85,11 +76,6 @@ static uint16_t *partial_at(const osdi24_policy *p, int layer, int head, int slo
     return partial + (size_t)slot * (size_t)p->width;
 }
 
-static uint16_t *weights_at(const osdi24_policy *p, size_t head, int column) {
-    uint16_t *weights = ig_head_table_at(&p->weights, head);
-    return weights + (size_t)column * (size_t)p->n_in;
-}
-
 /* The partial key of a slot is another one. */
 static void note_change(osdi24_policy *p, size_t head, int slot) {
     if (slot < p->copied[head]) p->copied[head] = slot;
@@ -106,7 +92,10 @@ static void set_sizes(osdi24_policy *p) {
     p->width = (p->n_columns + 7) / 8 * 8;
     p->n_sparse = ig_policy_sparse_layers(s, &p->base.options);
     const char *speculate = p->base.options.speculate;
-    p->n_in = speculate && strcmp(speculate, "none") == 0 ? 0 : s->n_query_in;
+    p->weights.shape = s;
+    p->weights.n_layers = p->n_sparse;
+    p->weights.n_columns = p->n_columns;
+    p->weights.n_in = speculate && strcmp(speculate, "none") == 0 ? 0 : s->n_query_in;
 }
 
 /* Of n slots of a KV head; of a query head, and there of whole units: pages, which are given back one by one. */
@@ -118,9 +107,6 @@ static size_t partial_bytes(const osdi24_policy *p, int n) {
     return ig_round_up(ig_round_up((size_t)n, IG_UNIT_SLOTS) * (size_t)p->width * sizeof(uint16_t), PAGE);
 }
 
-/* The rows of a query head; heads follow each other without a gap, as in a matrix. */
-static size_t weight_bytes(const osdi24_policy *p) { return (size_t)p->n_columns * (size_t)p->n_in * sizeof(uint16_t); }
-
 static void lay_out(osdi24_policy *p) {
     const ig_policy_shape *s = &p->base.shape;
     size_t heads = (size_t)p->n_sparse * (size_t)s->n_heads, d = (size_t)s->head_dim;
@@ -131,14 +117,10 @@ static void lay_out(osdi24_policy *p) {
     p->piece = ig_space_host(&p->space, heads * sizeof *p->piece);
     p->chosen = ig_space_host(&p->space, heads * sizeof *p->chosen);
     p->copied = ig_space_host(&p->space, heads * sizeof *p->copied);
-    p->has_weights = ig_space_host(&p->space, (size_t)p->n_sparse * sizeof *p->has_weights);
     p->has_keys = ig_space_host(&p->space, heads * sizeof *p->has_keys);
-    p->folded = ig_space_host(&p->space, heads * sizeof *p->folded);
-    p->bias = ig_space_host(&p->space, heads * (size_t)p->n_columns * sizeof *p->bias);
-    p->narrow = ig_space_host(&p->space, (size_t)p->n_sparse * sizeof *p->narrow);
-    p->whole = ig_space_host(&p->space, (size_t)p->n_sparse * sizeof *p->whole);
     p->scores = ig_space_host(&p->space, (size_t)s->n_heads * (size_t)s->n_ctx * sizeof *p->scores);
     p->counts = ig_space_host(&p->space, (size_t)s->n_heads * sizeof *p->counts);
+    ig_partial_weights_lay_out(&p->weights, &p->space);
 }
 
 static uint64_t fixed_bytes(const osdi24_policy *p) {
@@ -156,48 +138,33 @@ static uint64_t osdi24_plan(const ig_policy_shape *shape, const ig_cache_options
     uint64_t n_sparse = (uint64_t)p.n_sparse, keys = (uint64_t)shape->n_kv_heads * key_bytes(&p, n),
              partial = (uint64_t)shape->n_heads * partial_bytes(&p, n);
     uint64_t more = keys > partial ? keys : partial, less = keys > partial ? partial : keys;
-    return n_sparse * (more + (uint64_t)shape->n_heads * weight_bytes(&p)) + less + fixed_bytes(&p);
+    return n_sparse * more + less + ig_partial_weights_plan(&p.weights) + fixed_bytes(&p);
 }
 
 static uint64_t osdi24_plan_copies(const ig_policy_shape *shape, const ig_cache_options *options, int n) {
     osdi24_policy p = {.base = {.shape = *shape, .options = *options}};
     set_sizes(&p);
-    return (uint64_t)p.n_sparse * (uint64_t)shape->n_heads * (partial_bytes(&p, n) + weight_bytes(&p)) +
-           (shape->sketch ? shape->sketch->file.size : 0);
+    return (uint64_t)p.n_sparse * (uint64_t)shape->n_heads * partial_bytes(&p, n) +
+           ig_partial_weights_plan(&p.weights) + (shape->sketch ? shape->sketch->file.size : 0);
 }
 
-static size_t table_bytes(const ig_head_table *t) { return t->n_heads * t->head_bytes; }
+/* Whether a device helps to choose, with copies of partial keys and weights and of the matrices A. */
+static bool is_helped(const osdi24_policy *p) { return ig_policy_is_helped(p->base.ops, p->base.shape.device); }
 
-static ig_status open_copy(uint8_t **out, osdi24_policy *p, const ig_head_table *of, const char *what, ig_error *err) {
-    size_t bytes = table_bytes(of);
-    *out = bytes ? ig_device_alloc(p->base.shape.device, IG_PLACE_DEVICE, bytes) : NULL;
-    return *out || !bytes ? IG_OK : ig_table_fail_copies(err, what, bytes);
-}
-
-/* On a device that helps to choose: room for partial keys and weights, and the matrices A. */
 static ig_status open_copies(osdi24_policy *p, ig_error *err) {
     ig_device *dev = p->base.shape.device;
     const ig_sketch_file *sketch = p->base.shape.sketch;
-    if (!ig_policy_is_helped(p->base.ops, dev) || !p->n_sparse) return IG_OK;
-    ig_status s = open_copy(&p->copies, p, &p->partial, "partial keys", err);
-    if (!s) s = open_copy(&p->weight_copies, p, &p->weights, "partial query weights", err);
+    ig_status s = ig_head_table_open_copies(&p->partial, dev, "partial keys", err);
     return s || !sketch ? s : dev->ops->bind(dev, sketch->file.data, sketch->file.size, err);
-}
-
-static void close_copies(osdi24_policy *p) {
-    ig_device *dev = p->base.shape.device;
-    if (!p->copies) return;
-    if (p->base.shape.sketch) dev->ops->unbind(dev, p->base.shape.sketch->file.data);
-    ig_device_free(dev, IG_PLACE_DEVICE, p->copies, table_bytes(&p->partial));
-    ig_device_free(dev, IG_PLACE_DEVICE, p->weight_copies, table_bytes(&p->weights));
 }
 
 static void osdi24_close(ig_policy *base) {
     osdi24_policy *p = (osdi24_policy *)base;
-    close_copies(p);
+    const ig_policy_shape *s = &base->shape;
+    if (s->sketch && is_helped(p)) s->device->ops->unbind(s->device, s->sketch->file.data);
     ig_head_table_close(&p->keys);
     ig_head_table_close(&p->partial);
-    ig_head_table_close(&p->weights);
+    ig_partial_weights_close(&p->weights);
     ig_space_close(&p->space);
     free(p);
 }
@@ -216,8 +183,8 @@ static ig_status osdi24_open(ig_policy **out, const ig_policy_shape *shape, cons
     if (!ig_space_open(&p->space)) s = ig_fail_memory(err, "partial keys", bytes);
     if (!s) s = ig_head_table_open(&p->keys, "keys of the prompt", groups, key_bytes(p, n_slots), err);
     if (!s) s = ig_head_table_open(&p->partial, "partial keys", heads, partial_bytes(p, n_slots), err);
-    if (!s) s = ig_head_table_open_on(&p->weights, shape->device, "partial query weights", heads, weight_bytes(p), err);
-    if (!s) s = open_copies(p, err);
+    if (!s) s = ig_partial_weights_open(&p->weights, is_helped(p), err);
+    if (!s && is_helped(p)) s = open_copies(p, err);
     if (s) return ig_policy_opened(out, s);
     lay_out(p);
     for (int l = 0, n = 0; l < shape->n_layers; l++)
@@ -272,7 +239,8 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
     double *sums = p->query_sums + at * (size_t)d;
     if (first == 0) {
         if (p->chosen[at]) ig_pages_drop(partial_at(p, layer, head, 0), p->partial.head_bytes);
-        p->chosen[at] = 0, p->folded[at] = false;
+        p->chosen[at] = 0;
+        ig_partial_weights_forget(&p->weights, at);
         memset(sums, 0, (size_t)d * sizeof *sums);
     }
     if (p->chosen[at]) return;
@@ -299,10 +267,12 @@ static bool osdi24_undo(ig_policy *base, int n_tokens) {
     size_t heads = (size_t)p->n_sparse * (size_t)base->shape.n_heads, d = (size_t)base->shape.head_dim;
     bool lacks_keys = false;
     for (size_t at = 0; at < heads; at++) {
-        if (p->chosen[at] == n_tokens)
-            p->chosen[at] = 0, p->folded[at] = false, lacks_keys = true;
-        else if (p->piece[at] == n_tokens && !p->chosen[at])
+        if (p->chosen[at] == n_tokens) {
+            p->chosen[at] = 0, lacks_keys = true;
+            ig_partial_weights_forget(&p->weights, at);
+        } else if (p->piece[at] == n_tokens && !p->chosen[at]) {
             memcpy(p->query_sums + at * d, p->sums_before + at * d, d * sizeof *p->query_sums);
+        }
     }
     return lacks_keys;
 }
@@ -362,74 +332,9 @@ static void choose_columns(osdi24_policy *p, int layer, int head, const ig_entri
     }
 }
 
-/* ---- partial query weights ---------------------------------------------------------- */
-
-/* out = column c of J, of A, times rows [head_dim][n]. */
-static void combine(float *out, const osdi24_policy *p, int layer, int head, int c, const float *rows, int n) {
-    const ig_policy_shape *s = &p->base.shape;
-    size_t d = (size_t)s->head_dim, j = (size_t)p->columns[query_head(p, layer, head) * d + (size_t)c];
-    if (s->sketch)
-        s->kernels->sum_rows(out, ig_sketch_skew(s->sketch, layer, head) + j * d, rows, (size_t)n, s->head_dim, n);
-    else
-        memcpy(out, rows + j * (size_t)n, (size_t)n * sizeof *out);
-}
-
-/* Makes those of a head that has chosen J. */
-static void fold(osdi24_policy *p, int layer, int head, float *scratch) {
-    const ig_policy_shape *s = &p->base.shape;
-    const ig_matrix *whole = p->whole[p->sparse[layer]];
-    size_t at = query_head(p, layer, head), d = (size_t)s->head_dim;
-    const uint8_t *rows = (const uint8_t *)whole->w + (size_t)head * d * whole->row_bytes;
-    float *sum = scratch, *tile = scratch + FOLD;
-    for (int begin = 0; begin < p->n_in; begin += FOLD) {
-        int n = p->n_in - begin < FOLD ? p->n_in - begin : FOLD;
-        size_t offset = whole->row_bytes * (size_t)begin / (size_t)p->n_in;
-        for (size_t i = 0; i < d; i++)
-            s->kernels->dequantize[whole->type](tile + i * (size_t)n, rows + i * whole->row_bytes + offset, n);
-        for (int c = 0; c < p->n_columns; c++) {
-            combine(sum, p, layer, head, c, tile, n);
-            s->kernels->f32_to_f16(weights_at(p, at, c) + begin, sum, n);
-        }
-    }
-    float *bias = p->bias + at * (size_t)p->n_columns;
-    for (int c = 0; whole->bias && c < p->n_columns; c++)
-        combine(bias + c, p, layer, head, c, whole->bias + (size_t)head * d, 1);
-    p->folded[at] = true;
-}
-
-/* Of a sparse layer to a device's own memory; NULL: it has none. */
-static const void *bring_weights(osdi24_policy *p, int l) {
-    ig_device *dev = p->base.shape.device;
-    size_t bytes = (size_t)p->base.shape.n_heads * p->weights.head_bytes, at = (size_t)l * bytes;
-    if (!p->weight_copies) return NULL;
-    if (!p->has_weights[l]) dev->ops->copy(dev, p->weight_copies + at, p->weights.heads + at, bytes);
-    p->has_weights[l] = true;
-    return p->weight_copies + at;
-}
-
 static const ig_matrix *osdi24_narrow(ig_policy *base, int layer, const ig_matrix *whole) {
     osdi24_policy *p = (osdi24_policy *)base;
-    int l = p->sparse[layer], n_out = base->shape.n_heads * p->n_columns;
-    size_t first = query_head(p, layer, 0);
-    if (p->n_in == 0) return NULL;
-    p->whole[l] = whole;
-    for (int h = 0; h < base->shape.n_heads; h++)
-        if (!p->folded[query_head(p, layer, h)]) {
-            p->has_weights[l] = false;
-            return NULL;
-        }
-    p->narrow[l] = (ig_matrix){.w = weights_at(p, first, 0),
-                               .panels = bring_weights(p, l),
-                               .bias = whole->bias ? p->bias + first * (size_t)p->n_columns : NULL,
-                               .n_out = n_out,
-                               .n_in = p->n_in,
-                               .type = IG_TYPE_F16,
-                               .row_bytes = (size_t)p->n_in * sizeof(uint16_t)};
-    return &p->narrow[l];
-}
-
-static size_t osdi24_scratch_bytes(const ig_policy_shape *shape) {
-    return shape->n_query_in ? ((size_t)shape->head_dim + 1) * FOLD * sizeof(float) : 0;
+    return ig_partial_weights_matrix(&p->weights, p->sparse[layer], whole);
 }
 
 /* ---- steps ----------------------------------------------------------------------- */
@@ -470,9 +375,11 @@ static void score_entries(const osdi24_policy *p, int layer, int head, const flo
 
 /* Before the first of a list's choices J is chosen. */
 static void know_columns(osdi24_policy *p, const ig_choosing *x, int n) {
-    if (p->chosen[query_head(p, x->layer, x->list)]) return;
+    size_t at = query_head(p, x->layer, x->list);
+    if (p->chosen[at]) return;
     choose_columns(p, x->layer, x->list, &x->e, n);
-    if (p->whole[p->sparse[x->layer]]) fold(p, x->layer, x->list, x->scratch);
+    ig_partial_weights_make(&p->weights, x->layer, p->sparse[x->layer], x->list,
+                            p->columns + at * (size_t)p->base.shape.head_dim, x->scratch);
 }
 
 /* After it, when all heads of the group have chosen J. */
@@ -538,7 +445,7 @@ static void osdi24_choose(ig_policy *base, ig_choosing *x, int part) {
 /* Partial keys of the first n slots. */
 static ig_units units_of(osdi24_policy *p, size_t head, int n) {
     ig_units units = {.host = ig_head_table_at(&p->partial, head),
-                      .dev = p->copies + head * p->partial.head_bytes,
+                      .dev = p->partial.copies + head * p->partial.head_bytes,
                       .bytes = IG_UNIT_SLOTS * (size_t)p->width * sizeof(uint16_t),
                       .fresh = p->copied[head] / IG_UNIT_SLOTS};
     p->copied[head] = n;
@@ -598,9 +505,7 @@ static uint64_t osdi24_bytes(const ig_policy *base, int n) {
     uint64_t numbers = 0;
     for (int i = 0; i < p->n_sparse * s->n_heads; i++) numbers += p->chosen[i] ? (uint64_t)p->width : 0;
     for (int i = 0; i < p->n_sparse * s->n_kv_heads; i++) numbers += p->has_keys[i] ? (uint64_t)s->head_dim : 0;
-    uint64_t weights = 0;
-    for (int i = 0; i < p->n_sparse * s->n_heads; i++) weights += p->folded[i] ? (uint64_t)(p->n_columns * p->n_in) : 0;
-    return (numbers * (uint64_t)n + weights) * sizeof(uint16_t) + fixed_bytes(p);
+    return numbers * (uint64_t)n * sizeof(uint16_t) + ig_partial_weights_bytes(&p->weights) + fixed_bytes(p);
 }
 
 const ig_policy_ops ig_policy_infinigen_osdi24 = {
@@ -621,7 +526,7 @@ const ig_policy_ops ig_policy_infinigen_osdi24 = {
     .narrow = osdi24_narrow,
     .meet = true,
     .stages = {{.run = osdi24_score}, {.run = osdi24_choose}},
-    .scratch_bytes = osdi24_scratch_bytes,
+    .scratch_bytes = ig_partial_weights_scratch,
     .describe = osdi24_describe,
     .is_ready = osdi24_is_ready,
     .take = osdi24_take,
