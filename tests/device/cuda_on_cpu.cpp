@@ -219,6 +219,7 @@ void cuda_on_cpu_mma(float *sum, const uint32_t *a, const uint32_t *b) {
                  (double)half_of(w->b[round][col * 4 + pair][right], k % 2);
         }
         sum[i] = (float)x;
+        if (fabs((double)sum[i]) > fabs(x)) sum[i] = nextafterf(sum[i], 0); /* they cut off */
     }
 }
 

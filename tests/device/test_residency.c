@@ -338,6 +338,23 @@ static void idle_ones_leave(void **state) {
     close_world(w);
 }
 
+/* However many commands wait to be submitted: what is told of a block goes before the kernel that asks for it. */
+static void written_before_a_full_list(void **state) {
+    (void)state;
+    enum { LIST = 4096 }; /* commands of a list: MOST in commands.cu */
+    world *w = open_world(BLOCKS, 0);
+    make_views(w, 0, HEADS, true);
+    touch(w, HEADS, AHEAD);
+    for (int n = LIST - 3; n <= LIST; n++) {
+        for (int b = n % 4; b < HEADS * LEN; b += 4) write_block(w, b); /* others than the time before */
+        for (int i = 0; i < n; i++) w->dev->ops->clear(w->dev, w->q, sizeof *w->q);
+        touch(w, HEADS, AHEAD);
+        touch(w, HEADS, NOW);
+        assert_int_equal(count_stale(w, HEADS), 0);
+    }
+    close_world(w);
+}
+
 int main(void) {
     static reading whose[] = {NOW, HIDDEN};
     const struct CMUnitTest tests[] = {cmocka_unit_test(always_current),
@@ -348,7 +365,8 @@ int main(void) {
                                        cmocka_unit_test_prestate(ski_rental, &whose[1]),
                                        cmocka_unit_test(writing_begins_the_count_anew),
                                        cmocka_unit_test(foreseen_layers_begin_no_step),
-                                       cmocka_unit_test(idle_ones_leave)};
+                                       cmocka_unit_test(idle_ones_leave),
+                                       cmocka_unit_test(written_before_a_full_list)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -293,8 +293,8 @@ static void sketches_follow(void **state) {
     close_tiny(NULL);
 }
 
-/* So do partial keys: a piece of a prompt in the place of steps that were taken back leaves nothing of these behind. And
- * partial query weights: another prompt has others. */
+/* So do partial keys: a piece of a prompt in the place of steps that were taken back leaves nothing of these behind.
+ * And partial query weights: another prompt has others. */
 static void partial_keys_follow(void **state) {
     (void)state;
     enum { PIECE = 15 };

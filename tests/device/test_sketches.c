@@ -412,10 +412,19 @@ static void odd_queries_and_many_units(void **state) {
     head y = open_head(1, 256, 256, 0);
     write_entries(&y, MAX_N);
     ig_scan_list *all = calloc(MANY, sizeof *all);
-    for (int i = 0; i < MANY; i++) all[i] = list_of(&y, i < MANY / 8 ? 0 : MAX_N);
+    size_t floats = ig_scan_floats(1, y.d, MAX_N);
+    float *scratch = take(IG_PLACE_DEVICE, MANY * floats * sizeof *scratch);
+    int32_t *index = take(IG_PLACE_HOST, MANY * (MAX_N + 1) * sizeof *index);
+    for (int i = 0; i < MANY; i++) {
+        all[i] = list_of(&y, i < MANY / 8 ? 0 : MAX_N);
+        if (i) all[i].scratch = scratch + (size_t)i * floats;
+        if (i) all[i].n_index = index + (size_t)i * (MAX_N + 1), all[i].index = all[i].n_index + 1;
+    }
     choose(all, MANY);
     expect_weights(&y);
     free(all);
+    ig_device_free(devices[GPU], IG_PLACE_DEVICE, scratch, 0);
+    ig_device_free(devices[GPU], IG_PLACE_HOST, index, 0);
     close_head(&y);
 }
 

@@ -47,11 +47,11 @@ static calls calls_of_a_step(const ig_session_options *o, float *logits, ig_sess
     return (calls){end.launches - x.launches, end.graphs - x.graphs, end.made - x.made, end.changes - x.changes};
 }
 
-/* The layers of a step are one graph, the same as in the step before but for a few numbers; or, if the driver makes no
- * graphs, launched one by one. */
+/* The layers of a step are one graph, the same as in the step before but for a few numbers; a new one, if the driver
+ * refuses to change these; or, if it makes no graphs, they are launched one by one. */
 static void steps_are_graphs(void **state) {
     (void)state;
-    enum { LAYERS = 4, LEAST = 16 * LAYERS, FEW = 8 << 10, MEMORY_ALLOCATION = 2 };
+    enum { LAYERS = 4, LEAST = 16 * LAYERS, FEW = 8 << 10, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2 };
     static const struct {
         const char *policy, *speculate;
         uint64_t vram;
@@ -70,6 +70,10 @@ static void steps_are_graphs(void **state) {
         calls x = calls_of_a_step(&o, logits[0], &st[0]);
         assert_true(x.graphs == 1 && x.made == 0 && x.launches < LAYERS);
         assert_true(x.changes > 0 && x.changes <= 2 * LAYERS);
+        cuda_on_cpu_fail("cudaGraphExecKernelNodeSetParams", INVALID_VALUE);
+        x = calls_of_a_step(&o, logits[1], &st[1]);
+        assert_true(x.graphs == 1 && x.made == 1 && x.launches < LAYERS);
+        assert_memory_equal(logits[0], logits[1], sizeof *logits);
         cuda_on_cpu_fail("cudaGraphInstantiateWithFlags", MEMORY_ALLOCATION);
         x = calls_of_a_step(&o, logits[1], &st[1]);
         cuda_on_cpu_fail(NULL, 0);

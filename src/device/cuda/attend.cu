@@ -14,7 +14,18 @@ static int count_together(const ig_attention *jobs, int n) {
     return together;
 }
 
-static size_t bytes_to_tell(const ig_residency *r) { return ig_cuda_mail_bytes((size_t)r->n_told * sizeof *r->told); }
+/* What the jobs' memory has to tell of blocks that were written. */
+static size_t bytes_to_tell(const ig_attention *job) {
+    const ig_residency *r = job->views->copies;
+    return r ? ig_cuda_mail_bytes((size_t)r->n_told * sizeof *r->told) : 0;
+}
+
+static void tell(uint8_t *to, const ig_attention *jobs, int n) {
+    for (int i = 0; i < n; to += bytes_to_tell(&jobs[i]), i += count_together(jobs + i, n - i)) {
+        const ig_residency *r = jobs[i].views->copies;
+        if (r) memcpy(to, r->told, (size_t)r->n_told * sizeof *r->told);
+    }
+}
 
 /* Where the traffic of a job is counted; there is room. */
 static ig_kv_traffic *counts_of(gpu *g, const ig_kv_view *v) {
@@ -36,7 +47,7 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
     size_t n_bytes = ig_cuda_mail_job_bytes<ig_attention>(n, n_views), told_bytes = 0;
     for (int i = 0; i < n; i += count_together(jobs + i, n - i)) {
         ig_cuda_begin_touching(g, &jobs[i], ahead);
-        if (jobs[i].views->copies) told_bytes += bytes_to_tell(jobs[i].views->copies);
+        told_bytes += bytes_to_tell(&jobs[i]);
     }
     if (n_bytes + told_bytes > ig_cuda_mail_room(&g->mail) || n > IG_CUDA_COUNTS - g->n_counted) ig_cuda_wait(g);
     /* Before the jobs, whose lists of rows may take all the room that is left. */
@@ -48,6 +59,7 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
         ig_kv_view *view = ig_cuda_mail_twin(&g->mail, own[i].views);
         if (view->copies) view->traffic = counts_of(g, view);
     }
+    tell((uint8_t *)told.host, jobs, n); /* all of the mail is written: the first command may send it */
     if (ahead) {
         ig_queue_join(g->ahead);
         g->is_ahead = true;
@@ -57,7 +69,6 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
         together = count_together(jobs + i, n - i);
         ig_residency *r = jobs[i].views->copies;
         if (!r) continue;
-        memcpy((uint8_t *)told.host + at, r->told, (size_t)r->n_told * sizeof *r->told);
         ig_cuda_touched x = {ig_residency_layer(r, jobs[i].views),
                              jobs + i,
                              (const ig_attention *)kept.dev + i,
@@ -69,7 +80,7 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
                              (const uint32_t *)(const void *)((const uint8_t *)told.dev + at),
                              r->n_told};
         ig_cuda_touch(ahead ? g->ahead : g->work, r, &x);
-        at += bytes_to_tell(r);
+        at += bytes_to_tell(&jobs[i]);
         r->n_told = 0;
     }
     return (const ig_attention *)kept.dev;

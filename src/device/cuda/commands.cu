@@ -233,11 +233,13 @@ static bool is_alike(const list *x, const list *y) {
 static bool run_graph(ig_commands *c) {
     graph *g = &c->steps;
     if (!is_alike(c->now, c->before)) return false;
-    cudaError_t e = g->exec ? change_graph(g, c->now, c->before) : make_graph(g, c->now);
-    if (e != cudaSuccess) {
-        cudaGetLastError(); /* one by one they will tell what is wrong with them */
+    if (!g->exec || change_graph(g, c->now, c->before) != cudaSuccess) { /* a driver may refuse some changes */
         drop_graph(g);
-        c->has_no_graphs = true;
+        c->has_no_graphs = make_graph(g, c->now) != cudaSuccess;
+        cudaGetLastError();
+    }
+    if (c->has_no_graphs) { /* one by one they will tell what is wrong with them */
+        drop_graph(g);
         return false;
     }
     if (c->is_side_busy) note(c, join(c, 0));

@@ -30,7 +30,7 @@ static void add_traffic(ig_kv_traffic *sum, const ig_kv_traffic *x) {
 }
 
 void ig_cuda_wait(gpu *g) {
-    size_t n_bytes = (size_t)g->n_counted * sizeof *g->counts;
+    size_t n_bytes = g->n_counted ? IG_CUDA_COUNTS * sizeof *g->counts : 0; /* graphs change no number of bytes */
     if (g->is_ahead) ig_queue_join(g->work);
     ig_queue_copy(g->work, g->host_counts, g->counts, n_bytes);
     ig_queue_clear(g->work, g->counts, n_bytes);
@@ -369,6 +369,7 @@ static void gpu_close(ig_device *d) {
     cudaFree(g->scratch);
     cudaFree(g->mail.dev);
     cudaFreeHost(g->mail.host);
+    cudaGetLastError();
     free(g->bound);
     ig_pool_close(g->pool);
     pthread_mutex_destroy(&g->turn);
@@ -497,8 +498,10 @@ int ig_cuda_count(void) {
 bool ig_cuda_describe(int number, ig_cuda_info *out) {
     cudaDeviceProp p;
     size_t left = 0, all;
-    if (number < 0 || number >= ig_cuda_count() || cudaGetDeviceProperties(&p, number) != cudaSuccess) return false;
-    if (cudaSetDevice(number) != cudaSuccess || cudaMemGetInfo(&left, &all) != cudaSuccess) cudaGetLastError();
+    bool exists = number >= 0 && number < ig_cuda_count() && cudaGetDeviceProperties(&p, number) == cudaSuccess;
+    if (exists && cudaSetDevice(number) == cudaSuccess) cudaMemGetInfo(&left, &all);
+    cudaGetLastError();
+    if (!exists) return false;
     *out = ig_cuda_info{};
     memcpy(out->name, p.name, sizeof out->name - 1);
     out->memory_bytes = p.totalGlobalMem;

@@ -200,8 +200,10 @@ static __device__ __forceinline__ void add_values(float acc[DIM_TILES][4], float
         IG_UNROLL for (int j = 0; j < DIM_TILES; j++) {
             int c = first + j * IG_MMA_COLS;
             if (c >= g->d) continue;
+            float sum[4] = {}; /* tensor cores cut sums off, which would add up over a long context */
             ig_mma_down(b, values + k * IG_MMA_DEPTH * g->stride + c, g->stride, lane);
-            ig_mma(acc[j], a, b);
+            ig_mma(sum, a, b);
+            for (int i = 0; i < 4; i++) acc[j][i] += sum[i];
         }
     }
 }
