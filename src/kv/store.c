@@ -12,14 +12,13 @@
 
 /* ---- opening --------------------------------------------------------------------- */
 
-/* Lists of slots for all heads: memory that is not touched until entries are dropped. */
-static ig_status open_slots(ig_kv *kv, ig_error *err) {
+ig_status ig_kv_may_drop(ig_kv *kv, ig_error *err) {
     const ig_kv_memory *m = kv->memory;
     size_t n_ctx = (size_t)m->shape.n_ctx;
+    if (kv->slot_memory) return IG_OK;
     kv->slot_bytes = m->n_tables * n_ctx * 2 * sizeof *kv->slot_memory;
-    kv->slots = calloc(m->n_tables, sizeof *kv->slots);
     kv->slot_memory = ig_device_alloc(m->device, IG_PLACE_HOST, kv->slot_bytes);
-    if (!kv->slots || !kv->slot_memory) return ig_fail_memory(err, "KV slots", kv->slot_bytes);
+    if (!kv->slot_memory) return ig_fail_memory(err, "KV slots", kv->slot_bytes);
     for (size_t t = 0; t < m->n_tables; t++) {
         kv->slots[t].order = kv->slot_memory + t * 2 * n_ctx;
         kv->slots[t].spare = kv->slots[t].order + n_ctx;
@@ -41,14 +40,11 @@ ig_status ig_kv_open_in(ig_kv **out, ig_kv_memory *m, ig_error *err) {
     m->n_open++;
     kv->held = calloc(3 * n_layers, sizeof *kv->held);
     kv->pieces = calloc(m->sequence_pieces, sizeof *kv->pieces);
+    kv->slots = calloc(m->n_tables, sizeof *kv->slots);
     kv->number = ig_device_alloc(m->device, IG_PLACE_HOST, number_bytes(m));
-    ig_status s = IG_OK;
-    if (!kv->held || !kv->pieces || !kv->number)
-        s = ig_fail_memory(err, "KV sequence", (m->sequence_pieces + m->sequence_blocks) * sizeof *kv->pieces);
-    if (!s) s = open_slots(kv, err);
-    if (s) {
+    if (!kv->held || !kv->pieces || !kv->slots || !kv->number) {
         ig_kv_close(kv);
-        return s;
+        return ig_fail_memory(err, "KV sequence", (m->sequence_pieces + m->sequence_blocks) * sizeof *kv->pieces);
     }
     kv->sealed = kv->held + n_layers;
     kv->unwritten = kv->sealed + n_layers;

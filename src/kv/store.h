@@ -52,6 +52,8 @@ ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
  * that has seen more than n tokens dropped some, nothing is left. */
 ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err);
 
+/* Takes memory for the lists that keep() and drop() need, unless it is there. */
+ig_status ig_kv_may_drop(ig_kv *kv, ig_error *err);
 /* A KV head of a layer keeps its entries of these numbers, ascending, fewer than it has; the others are gone for ever.
  * All heads of the layer must keep as many. Heads may come from several threads. */
 void ig_kv_keep(ig_kv *kv, int layer, int head, const int32_t *index, int n);

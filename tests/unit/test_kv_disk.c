@@ -121,6 +121,7 @@ static void open_rig(rig *r, ig_evict_rule evict, double share) {
     assert_true(least < all);
     r->options.ram_bytes = least + (uint64_t)(share * (double)(all - least));
     expect_ok(ig_kv_open(&r->kv, &shape, &r->options, &err), &err);
+    expect_ok(ig_kv_may_drop(r->kv, &err), &err);
 }
 
 static void close_rig(rig *r) {
@@ -414,6 +415,7 @@ static void publish(ig_kv *kv, uint32_t pieces[2]) {
 /* Grows a sequence whose blocks all stay in RAM until that is full. */
 static void fill_ram(rig *r) {
     ig_error err = {0};
+    expect_ok(ig_kv_may_drop(r->kv, &err), &err);
     add_tokens(r, 0, PER_BLOCK);
     for (int l = 0; l < LAYERS; l++) {
         for (int h = 0; h < HEADS; h++) ig_kv_drop(r->kv, l, h, 3);

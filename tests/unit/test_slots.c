@@ -237,6 +237,7 @@ static void what_is_kept_stays(void **state) {
     }
     ig_error err = {0};
     if (ig_kv_open(&m.kv, &shape, &m.o, &err)) fail_msg("%s", err.text);
+    if (ig_kv_may_drop(m.kv, &err)) fail_msg("%s", err.text);
     for (int round = 0; round < 3; round++) {
         while (m.n_seen + BATCH < 500) add(&m, 1 + any(BATCH));
         check_store(&m);
@@ -288,6 +289,7 @@ static void slots_are_used_again(void **state) {
     assert_int_equal(ig_kv_plan(&all, &shape, NULL, NULL), IG_OK);
     assert_true(plan < all * 6 / 10);
     if (ig_kv_open(&m.kv, &shape, &m.o, &err)) fail_msg("%s", err.text);
+    if (ig_kv_may_drop(m.kv, &err)) fail_msg("%s", err.text);
     while (m.n_seen < N_CTX) {
         int n = m.n_seen < 400 ? BATCH : 1;
         add(&m, n < N_CTX - m.n_seen ? n : N_CTX - m.n_seen);
