@@ -12,6 +12,7 @@
 #include "device/gpu.h"
 
 static int max_int(int a, int b) { return a > b ? a : b; }
+static int min_int(int a, int b) { return a < b ? a : b; }
 
 static ig_head_shape heads_of(const ig_config *c) {
     return (ig_head_shape){c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale};
@@ -26,6 +27,9 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     if (wide < few_logits) wide = few_logits;
     b->logit_rows = (int)(wide / (size_t)c->n_vocab);
     if (b->logit_rows > need->max_rows) b->logit_rows = need->max_rows;
+    b->ffn_rows = ctx->device->ops->is_host ? IG_FFN_ROWS : IG_FFN_ROWS_THERE;
+    size_t hidden = 2 * (size_t)min_int(need->max_rows, b->ffn_rows) * (size_t)c->d_ff;
+    if (wide < hidden) wide = hidden;
     ig_space *a = &b->space;
     b->h = ig_space_device(a, rows * d * sizeof(float));
     b->x = ig_space_device(a, rows * (d > heads ? d : heads) * sizeof(float));

@@ -13,7 +13,8 @@
 #include "cache/step.h"
 #include "model/config.h"
 
-enum { IG_FFN_ROWS = 128 }; /* rows that the feed-forward layer takes at once */
+/* Rows that the feed-forward layer takes at once: on the host, and on a GPU, which wants more to do at a time. */
+enum { IG_FFN_ROWS = 128, IG_FFN_ROWS_THERE = 512 };
 
 /* Where a tap looks. What is named of a batch's arrays is there for all its rows. */
 typedef enum ig_tap_place {
@@ -44,7 +45,8 @@ typedef struct ig_batch {
     float *x; /* [max_rows][max(d_model, d_embed, n_heads head_dim)] normed input of a sublayer; attention's output */
     float *y; /* [max_rows][max(d_model, d_embed)] output of a sublayer */
     ig_step_scratch rows; /* queries, keys and values; rows.out is x */
-    float *wide;          /* gate and up [IG_FFN_ROWS][d_ff] each */
+    int ffn_rows;         /* IG_FFN_ROWS or IG_FFN_ROWS_THERE */
+    float *wide;          /* gate and up [ffn_rows][d_ff] each */
     ig_twin logits;       /* [logit_rows][n_vocab]; the device's are `wide` */
     ig_twin cs;           /* [max_rows][n_rot] cosines and sines of each row's position */
     int logit_rows;

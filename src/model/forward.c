@@ -177,7 +177,7 @@ static void give_weights(const forward *f, int layer) {
 
 /* ---- feed-forward, head ---------------------------------------------------------- */
 
-/* IG_FFN_ROWS rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
+/* A few rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
 static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     ig_batch *b = f->b;
     bool gated = f->c->ffn == IG_FFN_SILU_GATED;
@@ -185,7 +185,7 @@ static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     int n_in = gated ? 2 : 1;
     size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
     for (int row = f->step.first_row, n; row < f->n_rows; row += n) {
-        n = count_alike(f, in, n_in + 1, row, IG_FFN_ROWS);
+        n = count_alike(f, in, n_in + 1, row, b->ffn_rows);
         float *hidden = b->wide, *up = gated ? hidden + (size_t)n * d_ff : NULL, *y = b->y + (size_t)row * d;
         multiply_alike(f, (float *[]){hidden, up}, in, n_in, x + (size_t)row * d, row, n);
         f->dev->ops->activate(f->dev, hidden, up, (size_t)n * d_ff);
