@@ -2,8 +2,9 @@
  *
  * CUDA, or what stands in for it in tests (tests/device/cuda_on_cpu.h), under the names that both know: kernels get
  * their shared memory, all of it dynamic, by IG_SHARED, and are known to the runtime as IG_KERNEL. Loops over what must
- * stay in registers are unrolled (IG_UNROLL). Sources look like C, and keep to what both sides have. Warps are used
- * whole; a thread leaves a kernel only together with its warp, and not before a barrier that others wait at.
+ * stay in registers are unrolled (IG_UNROLL), some are not to be (IG_LOOP). Sources look like C, and keep to what both
+ * sides have. Warps are used whole; a thread leaves a kernel only together with its warp, and not before a barrier that
+ * others wait at.
  */
 #ifndef IG_DEVICE_CUDA_CUDA_H
 #define IG_DEVICE_CUDA_CUDA_H
@@ -16,9 +17,11 @@
 #define IG_KERNEL(kernel) ((const void *)(kernel))
 #define IG_SHARED(type, name) extern __shared__ type name[]
 #define IG_UNROLL _Pragma("unroll")
+#define IG_LOOP _Pragma("unroll 1")
 #else
 #include "cuda_on_cpu.h"
 #define IG_UNROLL
+#define IG_LOOP
 #endif
 
 enum { IG_WARP = 32 };
@@ -35,16 +38,17 @@ static __device__ __forceinline__ T ig_warp_sum(T x) {
 }
 
 /* Sums of four numbers at once, each by the same tree as above: lane i gets that of x[i / 8], and has less to exchange
- * than for four sums one by one. */
+ * than for four sums one by one. Or of each `width` lanes, a power of two from 4 on: lane i gets x[4 i / width]'s. */
 enum { IG_SUMS = 4 };
-static __device__ __forceinline__ float ig_warp_sums(const float *x, int lane) {
-    bool high = lane & 16, low = lane & 8;
+static __device__ __forceinline__ float ig_warp_sums(const float *x, int lane, int width = IG_WARP) {
+    int half = width / 2, quarter = width / 4;
+    bool high = lane & half, low = lane & quarter;
     float a = high ? x[2] : x[0], b = high ? x[3] : x[1];
-    a += __shfl_xor_sync(0xffffffffu, high ? x[0] : x[2], 16);
-    b += __shfl_xor_sync(0xffffffffu, high ? x[1] : x[3], 16);
+    a += __shfl_xor_sync(0xffffffffu, high ? x[0] : x[2], half);
+    b += __shfl_xor_sync(0xffffffffu, high ? x[1] : x[3], half);
     float sum = low ? b : a;
-    sum += __shfl_xor_sync(0xffffffffu, low ? a : b, 8);
-    for (int bit = 4; bit; bit /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
+    sum += __shfl_xor_sync(0xffffffffu, low ? a : b, quarter);
+    for (int bit = quarter / 2; bit; bit /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
     return sum;
 }
 

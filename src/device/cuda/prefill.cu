@@ -48,28 +48,43 @@ static tiling tiling_of(const ig_head_shape *s) {
 
 typedef struct gathering {
     const ig_attention *job;
-    uint16_t *rows;
+    uint4 *rows;
     int begin, n, d;
 } gathering;
 
-/* A block of threads is a row of a KV head. */
+template <bool is_f16>
+static __device__ __forceinline__ uint4 eight(int type, ig_cuda_row row, int i, int d) {
+    ig_cuda_eight x = ig_cuda_load<is_f16>(type, row.key, row.lines, i, d);
+    uint16_t half[IG_CUDA_EIGHT];
+    IG_UNROLL for (int j = 0; j < IG_CUDA_EIGHT; j++) half[j] = ig_cuda_half_of<is_f16>(&x, j);
+    return uint4{ig_pack(half[0], half[1]), ig_pack(half[2], half[3]), ig_pack(half[4], half[5]),
+                 ig_pack(half[6], half[7])};
+}
+
+/* A thread takes 8 numbers of a row's key and value. */
 static __global__ void gather(gathering g) {
     const ig_kv_view *view = &g.job->views[blockIdx.y];
-    ig_cuda_row row = ig_cuda_row_at(view, g.begin + (int)blockIdx.x, g.d);
-    int n_lines = ig_cuda_lines(view->type, g.d);
-    uint16_t *to = g.rows + ((size_t)blockIdx.y * (size_t)g.n + blockIdx.x) * 2 * (size_t)g.d;
-    for (int i = (int)threadIdx.x; i < 2 * g.d; i += THREADS) {
-        const uint8_t *from = i < g.d ? row.key : row.key + view->v_offset;
-        const ig_kv_line *lines = i < g.d ? row.lines : row.lines + n_lines;
-        to[i] = view->type == IG_KV_F16 ? ((const uint16_t *)from)[i % g.d]
-                                        : ig_to_half(ig_cuda_number(view->type, from, lines, i % g.d, g.d));
+    int each = 2 * g.d / IG_CUDA_EIGHT, at = (int)(blockIdx.x * THREADS + threadIdx.x), i = at % each * IG_CUDA_EIGHT;
+    if (at >= g.n * each) return;
+    ig_cuda_row row = ig_cuda_row_at(view, g.begin + at / each, g.d);
+    if (i >= g.d) {
+        row.key += view->v_offset;
+        row.lines += ig_cuda_lines(view->type, g.d);
+        i -= g.d;
     }
+    size_t to = (size_t)blockIdx.y * (size_t)g.n * (size_t)each + (size_t)at;
+    if (view->type == IG_KV_F16)
+        g.rows[to] = eight<true>(view->type, row, i, g.d);
+    else
+        g.rows[to] = eight<false>(view->type, row, i, g.d);
 }
 
 void ig_cuda_gather(ig_queue q, uint16_t *rows, const ig_head_shape *shape, const ig_attention *job, int begin,
                     int end) {
-    gathering g = {job, rows, begin, end - begin, shape->head_dim};
-    ig_launch(gather, dim3((unsigned)g.n, (unsigned)shape->n_kv_heads), dim3(THREADS), 0, q, g);
+    gathering g = {job, (uint4 *)rows, begin, end - begin, shape->head_dim};
+    int n = g.n * (2 * g.d / IG_CUDA_EIGHT);
+    dim3 grid((unsigned)(n + THREADS - 1) / THREADS, (unsigned)shape->n_kv_heads);
+    ig_launch(gather, grid, dim3(THREADS), 0, q, g);
 }
 
 /* ---- a tile ------------------------------------------------------------------------------- */

@@ -53,15 +53,56 @@ static __device__ __forceinline__ ig_cuda_row ig_cuda_row_at(const ig_kv_view *v
     return ig_cuda_row_in(v, at, number, slot, d);
 }
 
-/* Number i of a row of d, rounded to 16 bits, as kv_unpack of kernel/kernel.h has it. */
-static __device__ __forceinline__ float ig_cuda_number(int type, const uint8_t *row, const ig_kv_line *lines, int i,
-                                                       int d) {
-    if (type == IG_KV_F16) return ig_half(((const uint16_t *)row)[i]);
+/* Code i of a packed row of d. */
+static __device__ __forceinline__ int ig_cuda_code(int type, const uint8_t *row, int i, int d) {
     int bits = 16 >> type, group = i / IG_KV_GROUP, j = i % IG_KV_GROUP, left = d - group * IG_KV_GROUP;
     int bytes = (left < IG_KV_GROUP ? left : IG_KV_GROUP) * bits / 8;
     int byte = bits == 1 ? j / 8 : j % bytes, part = bits == 1 ? j % 8 : j / bytes;
-    int code = row[group * (IG_KV_GROUP * bits / 8) + byte] >> part * bits & ((1 << bits) - 1);
-    return ig_half(ig_to_half(fmaf(ig_half(lines[group].step), (float)code, ig_half(lines[group].min))));
+    return row[group * (IG_KV_GROUP * bits / 8) + byte] >> part * bits & ((1 << bits) - 1);
+}
+
+/* Number i of a row of d in 16 bits, as kv_unpack of kernel/kernel.h has it. */
+static __device__ __forceinline__ uint16_t ig_cuda_half(int type, const uint8_t *row, const ig_kv_line *lines, int i,
+                                                        int d) {
+    if (type == IG_KV_F16) return ((const uint16_t *)row)[i];
+    const ig_kv_line *line = &lines[i / IG_KV_GROUP];
+    return ig_to_half(fmaf(ig_half(line->step), (float)ig_cuda_code(type, row, i, d), ig_half(line->min)));
+}
+
+/* Eight numbers of a row, [i, i + 8) with i a multiple of 8, on their way: as they are loaded, which is all that is
+ * done before others are loaded too, and in 16 bits. */
+enum { IG_CUDA_EIGHT = 8 };
+typedef struct ig_cuda_eight {
+    uint4 x; /* 16-bit floats; or codes, a byte each, in the first two words */
+    ig_kv_line line;
+    int shift, mask; /* where a code is in its byte */
+} ig_cuda_eight;
+
+template <bool is_f16>
+static __device__ __forceinline__ ig_cuda_eight ig_cuda_load(int type, const uint8_t *row, const ig_kv_line *lines,
+                                                             int i, int d) {
+    if (is_f16) return ig_cuda_eight{((const uint4 *)row)[i / IG_CUDA_EIGHT], {0, 0}, 0, 0};
+    int bits = 16 >> type, group = i / IG_KV_GROUP, j = i % IG_KV_GROUP, bytes = IG_KV_GROUP * bits / 8;
+    ig_cuda_eight out = {{0, 0, 0, 0}, lines[group], 0, (1 << bits) - 1};
+    if (bits > 1 && d % IG_KV_GROUP == 0) {
+        const uint32_t *codes = (const uint32_t *)(row + group * bytes + j % bytes);
+        out.x.x = codes[0], out.x.y = codes[1], out.shift = j / bytes * bits;
+        return out;
+    }
+    IG_LOOP for (int k = IG_CUDA_EIGHT - 1; k >= 0; k--) {
+        out.x.y = out.x.y << 8 | out.x.x >> 24;
+        out.x.x = out.x.x << 8 | (uint32_t)ig_cuda_code(type, row, i + k, d);
+    }
+    return out;
+}
+
+/* Number j of them. */
+template <bool is_f16>
+static __device__ __forceinline__ uint16_t ig_cuda_half_of(const ig_cuda_eight *e, int j) {
+    const uint32_t word[4] = {e->x.x, e->x.y, e->x.z, e->x.w};
+    if (is_f16) return (uint16_t)(word[j / 2] >> 16 * (j % 2));
+    int code = (int)(word[j / 4] >> (8 * (j % 4) + e->shift)) & e->mask;
+    return ig_to_half(fmaf(ig_half(e->line.step), (float)code, ig_half(e->line.min)));
 }
 
 #endif
