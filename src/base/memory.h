@@ -18,6 +18,8 @@ enum { IG_ALIGN = 64 };
 static inline bool ig_mul_size(size_t *out, size_t a, size_t b) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool ig_add_size(size_t *out, size_t a, size_t b) { return !__builtin_add_overflow(a, b, out); }
 static inline size_t ig_round_up(size_t n, size_t unit) { return (n + unit - 1) / unit * unit; }
+/* Of a power of two. */
+static inline int ig_log2(int n) { return __builtin_ctz((unsigned)n); }
 
 /* Zeroed memory aligned to IG_ALIGN, or NULL; n_bytes may be 0. Free with ig_free_aligned. */
 void *ig_alloc_aligned(size_t n_bytes);

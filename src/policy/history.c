@@ -100,10 +100,6 @@ void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_use
     x->is.met = true;
     uint8_t *used = blocks_used(h, x, &x->is);
     memset(used, 0, known);
-    for (int i = 0, end = 0; i < n_used; i++) {
-        if (index[i] < end) continue;
-        int b = index[i] / h->block;
-        used[b] = 1;
-        end = (b + 1) * h->block;
-    }
+    /* Of scattered entries a test whether a block is noted already would be foretold wrongly too often. */
+    for (int i = 0, shift = ig_log2(h->block); i < n_used; i++) used[index[i] >> shift] = 1;
 }

@@ -32,7 +32,7 @@ typedef struct ig_history_head {
 } ig_history_head;
 
 typedef struct ig_history {
-    int block; /* entries of a block */
+    int block; /* entries of a block, a power of two */
     size_t n_blocks;
     ig_head_table heads; /* an ig_history_head each */
 } ig_history;

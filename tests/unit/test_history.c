@@ -73,6 +73,24 @@ static void the_latest_step_is_favoured(void **state) {
     expect_favoured(9, 1);
 }
 
+/* Blocks that hold several, the first and last ones, and a short one at the end; then none at all. */
+static void all_blocks_of_a_step_are_known(void **state) {
+    const int32_t some[] = {0, 1, 3, 8, 11, 12};
+    const uint8_t want[] = {1, 0, 1, 1};
+    int n;
+    (void)state;
+    ig_history_note(&history, 1, some, 6, 13);
+    assert_memory_equal(ig_history_used(&history, 1, 6, &n), want, sizeof want);
+    assert_int_equal(n, 4);
+    come(6);
+    for (int i = 7; i < 7 + IG_HISTORY_STEPS; i++) {
+        ig_history_note(&history, 1, NULL, 0, 13);
+        come(i);
+    }
+    assert_memory_equal(ig_history_used(&history, 1, 9, &n), ((uint8_t[4]){0}), 4);
+    assert_int_equal(n, 4);
+}
+
 static void a_step_made_again_finds_the_same(void **state) {
     (void)state;
     use(6, 1);
@@ -157,6 +175,7 @@ static void a_step_fails_where_there_was_a_cut(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_latest_step_is_favoured, open_prompt, close_it),
+        cmocka_unit_test_setup_teardown(all_blocks_of_a_step_are_known, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(a_step_made_again_finds_the_same, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(prompts_and_cuts_forget, open_prompt, close_it),
         cmocka_unit_test_setup_teardown(what_failed_is_taken_back, open_prompt, close_it),
