@@ -51,36 +51,55 @@ void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, bool guess
     }
 }
 
-/* What was chosen of a layer becomes the sequence's choice, and its policy sees it. */
-static void see_hidden(const ig_step *step, ig_segment *seg) {
-    ig_sequence *seq = seg->seq;
-    ig_selection *to = &seq->chosen;
-    for (int h = 0; h < seq->n_lists; h++) {
-        size_t at = (size_t)step->layer * (size_t)seq->n_lists + (size_t)h;
-        ig_choosing x = {.layer = step->layer,
-                         .list = h,
-                         .e = ig_kv_entries(seq->kv, step->layer, h * step->heads.n_kv_heads / seq->n_lists),
-                         .index = to->slots + (size_t)h * (size_t)seq->n_ctx,
-                         .n = seq->late.n[at]};
-        x.e.has_own = true;
-        memcpy(x.index, seq->late.slots + at * (size_t)seq->late.most, (size_t)x.n * sizeof *x.index);
-        to->n[h] = x.n, to->all[h] = false;
-        seq->policy->ops->take(seq->policy, &x);
+int32_t *ig_step_list(const ig_step *step, const ig_segment *seg, int list, int *n) {
+    const ig_sequence *seq = seg->seq;
+    const ig_late_choice *late = &seq->late;
+    if (ig_step_is_hidden(step, seg)) {
+        size_t at = (size_t)step->layer * (size_t)seq->n_lists + (size_t)list;
+        *n = late->n[at];
+        return late->slots + at * (size_t)late->most;
     }
+    *n = seq->chosen.n[list];
+    return seq->chosen.all[list] ? NULL : seq->chosen.slots + (size_t)list * (size_t)seq->n_ctx;
 }
 
+/* Task: a KV head of a layer of a segment. If the device has chosen of it, the policy sees what, and it is counted. */
+static void see_head(void *arg, int task, int thread) {
+    ig_step step = *(const ig_step *)arg;
+    int n_heads = step.heads.n_kv_heads, n_layers = step.segments->seq->policy->shape.n_layers, head = task % n_heads;
+    const ig_segment *seg = &step.segments[task / n_heads / n_layers];
+    ig_sequence *seq = seg->seq;
+    int per_head = seq->n_lists / n_heads;
+    step.layer = task / n_heads % n_layers;
+    if (seg->status || !ig_step_is_hidden(&step, seg)) return;
+    for (int i = head * per_head; i < (head + 1) * per_head; i++) {
+        ig_choosing x = {.layer = step.layer, .list = i, .e = ig_kv_entries(seq->kv, step.layer, head)};
+        x.e.has_own = true;
+        x.index = ig_step_list(&step, seg, i, &x.n);
+        seq->policy->ops->take(seq->policy, &x);
+    }
+    ig_step_count(&step, seg, head, thread);
+}
+
+static bool any_hidden(ig_step *step, int n_layers) {
+    for (step->layer = 0; step->layer < n_layers; step->layer++)
+        for (int s = 0; s < step->n_segments; s++)
+            if (!step->segments[s].status && ig_step_is_hidden(step, &step->segments[s])) return true;
+    return false;
+}
+
+/* Heads of all layers are seen in one fork: threads are awake still from the one before, in which keys were. */
 void ig_step_catch_up(ig_step *step) {
+    int n_layers = step->segments->seq->policy->shape.n_layers;
     for (int s = 0; s < step->n_segments; s++) {
         ig_segment *seg = &step->segments[s];
         if (!seg->status)
             seg->status = ig_sequence_replay(seg->seq, step->dev, seg->first, seg->first + seg->n, seg->err);
     }
     ig_step_lap(step->x, IG_STEP_APPEND);
-    for (step->layer = 0; step->layer < step->segments->seq->policy->shape.n_layers; step->layer++)
-        for (int s = 0; s < step->n_segments; s++) {
-            ig_segment *seg = &step->segments[s];
-            if (!seg->status && ig_step_is_hidden(step, seg)) see_hidden(step, seg);
-            ig_step_observe(step, seg);
-        }
+    if (any_hidden(step, n_layers))
+        step->dev->ops->parallel(step->dev, step->n_segments * n_layers * step->heads.n_kv_heads, see_head, step);
+    for (step->layer = 0; step->layer < n_layers; step->layer++)
+        for (int s = 0; s < step->n_segments; s++) ig_step_observe(step, &step->segments[s]);
     ig_step_lap(step->x, IG_STEP_SELECT);
 }

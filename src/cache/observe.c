@@ -9,40 +9,54 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/memory.h"
+
 /* ---- shares ------------------------------------------------------------------------ */
 
-/* Runs of `unit` slots, entries (1) or blocks, of a KV head of which any of its lists holds one. */
-static int count_union(const ig_step *step, ig_sequence *seq, int head, int unit) {
-    int per_head = seq->n_lists / step->heads.n_kv_heads, n = 0;
-    const ig_selection *x = &seq->chosen;
-    if (per_head == 1 && unit == 1) return x->n[head];
-    seq->stamp_no++;
-    for (int i = head * per_head; i < (head + 1) * per_head; i++) {
-        const int32_t *slots = x->slots + (size_t)i * (size_t)seq->n_ctx;
-        if (x->all[i]) return (x->n[i] + unit - 1) / unit;
-        for (int k = 0, begin = 0, end = 0; k < x->n[i]; k++) {
-            if (slots[k] >= begin && slots[k] < end) continue; /* the run of the one before, as most are */
-            begin = slots[k] / unit * unit, end = begin + unit;
-            uint32_t *stamp = &seq->stamp[begin / unit];
-            n += *stamp != seq->stamp_no;
-            *stamp = seq->stamp_no;
-        }
+/* Runs of 1 << shift slots, entries or blocks, of a KV head of which any of its lists holds one. No branch depends on
+ * which they are: of scattered ones every other would be foretold wrongly. */
+static int count_union(const ig_step *step, const ig_segment *seg, int head, int shift, int thread) {
+    int per_head = seg->seq->n_lists / step->heads.n_kv_heads, first = head * per_head, n_runs = 0, n;
+    int most = ((ig_kv_entries(seg->seq->kv, step->layer, head).n_slots - 1) >> shift) + 1;
+    uint8_t *seen = step->x->seen + (size_t)thread * step->x->n_ctx;
+    ig_step_list(step, seg, first, &n);
+    if (per_head == 1 && !shift) return n;
+    memset(seen, 0, (size_t)most);
+    for (int i = first; i < first + per_head; i++) {
+        const int32_t *slots = ig_step_list(step, seg, i, &n);
+        if (!slots) return ((n - 1) >> shift) + 1;
+        for (int k = 0; k < n; k++) seen[slots[k] >> shift] = 1;
     }
-    return n;
+    for (int i = 0; i < most; i++) n_runs += seen[i];
+    return n_runs;
 }
 
-/* Shares of the tokens seen: entries that were dropped count as present. */
-static void count_shares(const ig_step *step, const ig_segment *seg) {
+static ig_head_use *use_of(const ig_step *step, const ig_segment *seg, int head) {
+    return seg->seq->use + ig_policy_head(seg->seq->policy, step->layer, head);
+}
+
+void ig_step_count(const ig_step *step, const ig_segment *seg, int head, int thread) {
+    int shift = ig_log2(seg->seq->policy->shape.block_tokens);
+    *use_of(step, seg, head) =
+        (ig_head_use){count_union(step, seg, head, 0, thread), count_union(step, seg, head, shift, thread)};
+}
+
+/* Shares of the tokens seen: entries that were dropped count as present. Heads of a late pass are counted already. */
+static void add_shares(const ig_step *step, const ig_segment *seg) {
     ig_sequence *seq = seg->seq;
     int block = seq->policy->shape.block_tokens, n_tokens = seg->first + seg->n,
         n_blocks = (n_tokens + block - 1) / block;
-    for (int i = 0; i < seq->n_lists; i++) seq->share_sum += (double)seq->chosen.n[i] / n_tokens;
+    for (int i = 0, n; i < seq->n_lists; i++) {
+        ig_step_list(step, seg, i, &n);
+        seq->share_sum += (double)n / n_tokens;
+    }
     seq->n_shares += (uint64_t)seq->n_lists;
     for (int h = 0; h < step->heads.n_kv_heads; h++) {
-        int used = count_union(step, seq, h, 1);
-        seq->used_entries += (uint64_t)used;
-        seq->fetched_sum += (double)used / n_tokens;
-        seq->block_sum += (double)count_union(step, seq, h, block) / n_blocks;
+        if (!ig_step_is_hidden(step, seg)) ig_step_count(step, seg, h, 0);
+        ig_head_use use = *use_of(step, seg, h);
+        seq->used_entries += (uint64_t)use.entries;
+        seq->fetched_sum += (double)use.entries / n_tokens;
+        seq->block_sum += (double)use.blocks / n_blocks;
     }
     seq->n_fetched += (uint64_t)step->heads.n_kv_heads;
 }
@@ -224,7 +238,7 @@ static void trace(const ig_step *step, const ig_segment *seg) {
     for (int h = 0; h < step->heads.n_kv_heads; h++) {
         int held = ig_kv_entries(seq->kv, step->layer, h).n;
         line.entries += (uint64_t)held;
-        line.selected += (uint64_t)(ig_step_selects(step, seg) ? count_union(step, seq, h, 1) : held);
+        line.selected += (uint64_t)(ig_step_selects(step, seg) ? use_of(step, seg, h)->entries : held);
     }
     *last = now;
     seq->trace(seq->trace_user, &line);
@@ -246,7 +260,7 @@ static ig_status observe(const ig_step *step, const ig_segment *seg) {
     uint64_t all = (uint64_t)(seg->first + seg->n) * (uint64_t)step->heads.n_kv_heads;
     seq->seen_entries += all;
     if (sparse)
-        count_shares(step, seg);
+        add_shares(step, seg);
     else
         seq->used_entries += all;
     if (seq->trace) trace(step, seg);

@@ -47,7 +47,7 @@ static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
     lay_out_selection(a, &seq->guess, seq->n_lists, s->n_ctx);
     lay_out_late(a, &seq->late, s->n_layers, seq->n_lists);
     seq->views = ig_space_host(a, (size_t)s->n_kv_heads * sizeof *seq->views);
-    seq->stamp = ig_space_host(a, (size_t)s->n_ctx * sizeof *seq->stamp);
+    seq->use = ig_space_host(a, ig_policy_heads(s) * sizeof *seq->use);
     if (seq->shares) seq->pieces = ig_space_host(a, ((size_t)s->n_ctx / IG_UNIT_SLOTS + 1) * sizeof *seq->pieces);
     seq->audit.layer_sum = ig_space_host(a, (size_t)s->n_layers * sizeof *seq->audit.layer_sum);
     seq->audit.layer_n = ig_space_host(a, (size_t)s->n_layers * sizeof *seq->audit.layer_n);

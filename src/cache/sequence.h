@@ -41,6 +41,11 @@ typedef struct ig_late_choice {
     ig_hidden_lists chosen, guess; /* of the layer under way; for the next one */
 } ig_late_choice;
 
+/* What the lists of a KV head hold: entries, and the blocks that these lie in. */
+typedef struct ig_head_use {
+    int entries, blocks;
+} ig_head_use;
+
 enum { IG_AUDIT_BINS = 1000 };
 
 /* Attention mass that the selected entries held, where it was measured. */
@@ -67,8 +72,8 @@ typedef struct ig_sequence {
     ig_selection chosen; /* for the current layer */
     ig_selection guess;  /* for the next one */
     ig_late_choice late;
-    ig_kv_view *views;         /* [n_kv_heads] for what no step is about */
-    uint32_t *stamp, stamp_no; /* [n_ctx] for counting slots or blocks once */
+    ig_kv_view *views; /* [n_kv_heads] for what no step is about */
+    ig_head_use *use;  /* [n_layers][n_kv_heads] of the latest step, where it selected */
     ig_speculation speculate;
     const ig_matrix *narrow; /* what made this guess's queries (ig_policy_ops.narrow); NULL: the model's weights */
     bool prefetch;           /* read guessed entries ahead, if there is a disk tier */

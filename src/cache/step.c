@@ -33,6 +33,8 @@ void ig_step_lay_out(ig_space *a, ig_step_scratch *x, const ig_head_shape *s, in
     if (need->streams && s->n_kv_heads > x->n_scratch) x->n_scratch = s->n_kv_heads;
     if (need->scans > x->n_scratch) x->n_scratch = need->scans;
     x->select_scratch = ig_space_host(a, (size_t)x->n_scratch * x->select_bytes);
+    x->seen = ig_space_host(a, (size_t)n_threads * n_ctx);
+    x->n_ctx = n_ctx;
     x->task_seconds = ig_space_host(a, 2 * (size_t)n_threads * sizeof *x->task_seconds);
     x->n_threads = n_threads;
     x->scans = NULL, x->scan_scratch = NULL;

@@ -96,6 +96,8 @@ typedef struct ig_step_scratch {
     int n_later;
     double decode_seconds; /* of the present pass: what only its decode steps took */
     ig_step_clock clock;
+    uint8_t *seen;        /* [n_threads][n_ctx] of slots or blocks of a KV head: 1: its lists hold some of it */
+    size_t n_ctx;         /* most entries of a sequence */
     double *task_seconds; /* [n_threads][2] of a selection's tasks: in all, and in estimates of the rest */
     int n_threads;
 } ig_step_scratch;

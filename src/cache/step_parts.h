@@ -41,6 +41,11 @@ bool ig_sequence_is_watched(const ig_sequence *seq);
 bool ig_step_is_hidden(const ig_step *step, const ig_segment *seg);
 void ig_step_hidden_views(const ig_step *step, const ig_segment *seg, bool guess, ig_kv_view *views);
 
+/* The slots [*n] that list number `list` of a decode step has chosen in this layer; NULL: all n. */
+int32_t *ig_step_list(const ig_step *step, const ig_segment *seg, int list, int *n);
+
+/* Notes how much a KV head uses in this layer (ig_sequence.use). Heads may come from several threads. */
+void ig_step_count(const ig_step *step, const ig_segment *seg, int head, int thread);
 /* After a segment's attention (observe.c), while what it chose is in RAM: what policies, audits and traces want to know
  * of it. */
 void ig_step_observe(const ig_step *step, ig_segment *seg);
