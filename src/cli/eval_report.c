@@ -174,7 +174,7 @@ static void print_row(const ig_cli_evaluation *e, int i) {
     const ig_cli_pair *pair = &e->pairs->v[i];
     ig_cli_tally tally = run->tally;
     char settings[96], norm[32] = "", budget[32], score[32] = "", error[32] = "", same[32] = "";
-    double used = ig_cli_mean(tally.selected, tally.n_decoded), speed = ig_cli_tally_speed(&tally);
+    double used = ig_cli_mean_share(tally.selected, tally.n_decoded), speed = ig_cli_tally_speed(&tally);
     if (e->n_scored) {
         snprintf(score, sizeof score, "%.4f", ig_eval_mean(run->score, e->n_scored));
         snprintf(error, sizeof error, "%.4f", ig_eval_mean_error(run->score, run->score_2, e->n_scored));

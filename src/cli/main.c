@@ -63,12 +63,12 @@ int main(int argc, char **argv) {
 
     ig_cli_options o;
     if (!ig_cli_parse(&o, verb, argc, argv)) return IG_EXIT_USAGE;
-    if (o.help) {
-        ig_cli_print_help(stdout, verb);
-        return IG_EXIT_OK;
-    }
+    int code = IG_EXIT_OK;
     ig_cli_guard_files(&o);
-    int code = verb->run(&o);
+    if (o.help)
+        ig_cli_print_help(stdout, verb);
+    else
+        code = verb->run(&o);
     int why = ig_cli_flush();
     if ((why || ferror(stdout)) && code != IG_EXIT_FAILED) {
         /* Who reads no further, such as head, has what it wanted. */

@@ -26,6 +26,7 @@ const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avxvnni", "avx512", 
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
 #define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_SERVE)
+#define TRACED (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL) /* one sequence at a time */
 #define CACHE (SESSION | IG_VERB_BENCH)
 #define STORE (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_BENCH | IG_VERB_SERVE)
 #define JSON                                                                                                  \
@@ -338,12 +339,12 @@ const ig_cli_option ig_cli_option_table[] = {
      NULL},
 
     {"--audit", "N", "at every Nth step also compute dense attention, and report how much of it the entries used hold",
-     SESSION, IG_KIND_INT, AT(audit), "0", 0, INT_MAX, NULL},
+     SESSION & ~IG_VERB_SERVE, IG_KIND_INT, AT(audit), "0", 0, INT_MAX, NULL},
     {"--audit-trace", "FILE",
      "write what each query head would have attended to, at every Nth step of --audit (default: every one), as CSV",
-     SESSION & ~IG_VERB_INSPECT, IG_KIND_TEXT, AT(audit_trace), NULL, 0, 0, NULL},
-    {"--kv-trace", "FILE", "write what each layer of each step used and fetched, as CSV", SESSION & ~IG_VERB_INSPECT,
-     IG_KIND_TEXT, AT(kv_trace), NULL, 0, 0, NULL},
+     TRACED, IG_KIND_TEXT, AT(audit_trace), NULL, 0, 0, NULL},
+    {"--kv-trace", "FILE", "write what each layer of each step used and fetched, as CSV", TRACED, IG_KIND_TEXT,
+     AT(kv_trace), NULL, 0, 0, NULL},
 
     /* machine */
     {"-t, --threads", "N", "threads; 0: as many as the process may run on", IG_VERB_ENGINE, IG_KIND_INT, AT(threads),

@@ -199,6 +199,8 @@ void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more) {
 
 double ig_cli_mean(double sum, uint64_t n) { return n ? sum / (double)n : 0; }
 
+double ig_cli_mean_share(double sum, uint64_t n) { return n ? sum / (double)n : 1; }
+
 double ig_cli_tally_speed(const ig_cli_tally *t) { return t->seconds > 0 ? (double)t->n_decoded / t->seconds : 0; }
 
 uint64_t ig_cli_tally_ram(const ig_cli_tally *t) { return t->kv_bytes + t->sketch_bytes; }
@@ -234,9 +236,9 @@ json_t *ig_cli_tally_audit(const ig_cli_tally *t) {
 
 void ig_cli_tally_fields(json_t *json, const ig_cli_tally *t) {
     json_object_set_new(json, "step", ig_cli_tally_step(t));
-    json_object_set_new(json, "selected_share", json_real(ig_cli_mean(t->selected, t->n_decoded)));
-    json_object_set_new(json, "fetched_share", json_real(ig_cli_mean(t->fetched, t->n_decoded)));
-    json_object_set_new(json, "block_share", json_real(ig_cli_mean(t->blocks, t->n_decoded)));
+    json_object_set_new(json, "selected_share", json_real(ig_cli_mean_share(t->selected, t->n_decoded)));
+    json_object_set_new(json, "fetched_share", json_real(ig_cli_mean_share(t->fetched, t->n_decoded)));
+    json_object_set_new(json, "block_share", json_real(ig_cli_mean_share(t->blocks, t->n_decoded)));
     json_object_set_new(json, "generation_tps", json_real(ig_cli_tally_speed(t)));
     json_object_set_new(json, "read_bytes_per_token", json_real(ig_cli_mean(t->read, t->n_decoded)));
     json_object_set_new(json, "stall_share", json_real(ig_cli_tally_stall(t)));

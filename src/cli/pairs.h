@@ -54,6 +54,8 @@ void ig_cli_tally_session(ig_cli_tally *sum, const ig_session *s);
 void ig_cli_tally_add(ig_cli_tally *sum, const ig_cli_tally *more);
 /* A sum over n things as their mean, and tokens per second; 0 if nothing was done. */
 double ig_cli_mean(double sum, uint64_t n);
+/* The same of shares that decode steps used: prompts use all. */
+double ig_cli_mean_share(double sum, uint64_t n);
 double ig_cli_tally_speed(const ig_cli_tally *t);
 /* What the choice takes of RAM: keys, values and sketch. */
 uint64_t ig_cli_tally_ram(const ig_cli_tally *t);

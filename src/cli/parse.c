@@ -141,8 +141,9 @@ static const ig_cli_option *split_argument(size_t *n, const char **value, const 
     *n = strlen(arg);
     *value = NULL;
     const ig_cli_option *row = find_option(arg, *n, verbs);
-    if (!row && equals && arg[1] == '-') {
-        *n = (size_t)(equals - arg);
+    size_t n_before = equals ? (size_t)(equals - arg) : 0;
+    if (!row && equals && (arg[1] == '-' || find_option(arg, n_before, verbs))) {
+        *n = n_before;
         *value = equals + 1;
         row = find_option(arg, *n, verbs);
     } else if (!row && arg[1] != '-' && !ig_cli_find_llama_flag(arg, *n, verbs)) {

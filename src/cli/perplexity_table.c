@@ -198,7 +198,8 @@ static void print_row(const table *t, int i) {
     const run *r = &t->runs[i];
     const ig_cli_tally *a = &r->total.tally;
     int full = t->pairs.full;
-    char budget[32], than_full[32] = "", kl[32] = "", settings[96];
+    char budget[32], than_full[32] = "", kl[32] = "", speed[32] = "", settings[96];
+    if (a->n_decoded) snprintf(speed, sizeof speed, "%.1f", ig_cli_tally_speed(a));
     double perplexity = ig_eval_perplexity(&r->total.score);
     if (full >= 0 && i != full) {
         double reference = ig_eval_perplexity(&t->runs[full].total.score);
@@ -207,11 +208,11 @@ static void print_row(const table *t, int i) {
     }
     if (t->all->contexts.n > 1) printf("| %7d ", t->app->o->ctx);
     if (ig_cli_has_settings(t->all)) printf("| %-20s ", ig_cli_pair_settings(settings, &t->pairs.v[i], t->all));
-    printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %6.1f MB | %8.1f |",
+    printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %6.1f MB | %8s |",
            t->rivals[i].cache.policy, ig_cli_pair_budget(budget, &t->pairs.v[i]),
-           ig_cli_mean(a->selected, a->n_decoded) * 100, ig_cli_mean(a->fetched, a->n_decoded) * 100,
-           ig_cli_mean(a->blocks, a->n_decoded) * 100, perplexity, than_full, kl, (double)ig_cli_tally_ram(a) / 1e6,
-           ig_cli_tally_speed(a));
+           ig_cli_mean_share(a->selected, a->n_decoded) * 100, ig_cli_mean_share(a->fetched, a->n_decoded) * 100,
+           ig_cli_mean_share(a->blocks, a->n_decoded) * 100, perplexity, than_full, kl,
+           (double)ig_cli_tally_ram(a) / 1e6, speed);
     if (has_disk(t))
         printf(" %6.2f MB | %5.1f %% |", ig_cli_mean(a->read, a->n_decoded) / 1e6, ig_cli_tally_stall(a) * 100);
     putchar('\n');

@@ -19,8 +19,8 @@ enum { PROBE_TOKENS = 8, WAIT_MS = 100, VOCAB_LEAST = 32000, URL_BYTES = 1024 };
 
 struct ig_eval_load {
     ig_eval_load_options o;
-    char base[URL_BYTES]; /* ends with "/v1" */
-    char model[256];
+    char base[URL_BYTES];        /* ends with "/v1" */
+    char model[256], title[256]; /* as the server knows it; as it is shown */
     int n_vocab;
     bool takes_tokens;
     struct curl_slist *headers;
@@ -399,6 +399,8 @@ ig_status ig_eval_load_open(ig_eval_load **out, const ig_eval_load_options *opti
         status = no_memory(err);
     if (!status) status = ask_models(load, err);
     if (!status) status = probe(load, err);
+    snprintf(load->title, sizeof load->title, "%s", load->model);
+    ig_eval_make_harmless(load->title);
     if (status)
         ig_eval_load_close(load);
     else
@@ -413,5 +415,5 @@ void ig_eval_load_close(ig_eval_load *load) {
     curl_global_cleanup();
 }
 
-const char *ig_eval_load_model(const ig_eval_load *load) { return load->model; }
+const char *ig_eval_load_model(const ig_eval_load *load) { return load->title; }
 bool ig_eval_load_takes_tokens(const ig_eval_load *load) { return load->takes_tokens; }

@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "eval/fail.h"
+
 enum { LINE_MAX_BYTES = 8 << 20 };
 
 bool ig_eval_samples_add(ig_eval_samples *s, double value) {
@@ -29,7 +31,9 @@ void ig_eval_load_reply_reset(ig_eval_load_reply *r) {
 }
 
 static bool fail(ig_eval_load_reply *r, const char *why) {
-    if (!r->error[0]) snprintf(r->error, sizeof r->error, "%s", why);
+    if (r->error[0]) return false;
+    snprintf(r->error, sizeof r->error, "%s", why);
+    ig_eval_make_harmless(r->error);
     return false;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "model/forward_parts.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -193,10 +194,11 @@ static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     }
 }
 
-/* Logits of f->n_rows states x, to b->logits. */
-static ig_status make_logits(const forward *f, const float *x, ig_error *err) {
+/* Logits of f->n_rows states x, to b->logits, and whether all of them are finite. */
+static ig_status make_logits(const forward *f, const float *x, bool *is_finite, ig_error *err) {
     const ig_weights *w = &f->m->weights;
     ig_batch *b = f->b;
+    float *peak = &b->peaks[b->most_looks];
     if (w->final_norm.w) {
         normalise(f, b->x, x, &w->final_norm);
         x = b->x;
@@ -207,7 +209,9 @@ static ig_status make_logits(const forward *f, const float *x, ig_error *err) {
     }
     multiply(f, b->logits.dev, &w->head, x);
     bring(f, &b->logits, 0, f->c->n_vocab);
+    f->dev->ops->peak(f->dev, peak, &(ig_floats){b->logits.dev, (size_t)f->n_rows * (size_t)f->c->n_vocab}, 1);
     ig_status status = f->dev->ops->finish(f->dev, err);
+    *is_finite = *peak <= FLT_MAX;
     ig_step_lap(&b->rows, IG_STEP_HEAD);
     return status ? status : ig_model_check(f->m, err);
 }
@@ -217,9 +221,10 @@ ig_status ig_forward_logits(const float **out, const ig_model *m, ig_batch *b, i
     forward f = {.m = m, .c = &m->config, .dev = m->ctx->device, .b = b, .n_rows = n, .n_dense = n};
     const ig_segment *seg = &b->segments[segment];
     const float *x = b->h + (size_t)(seg->row + first) * (size_t)m->config.d_model;
+    bool is_finite;
     *out = b->logits.host;
-    ig_status status = make_logits(&f, x, err);
-    return status ? status : ig_forward_check_logits(&f, seg, first, n, 0, err);
+    ig_status status = make_logits(&f, x, &is_finite, err);
+    return status || is_finite ? status : ig_forward_check_logits(&f, seg, first, n, 0, err);
 }
 
 ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b, int first, ig_error *err) {
@@ -235,8 +240,9 @@ ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b
         seg->logits = b->logits.host + (size_t)f.n_rows++ * vocab;
     }
     *n_segments = n;
-    ig_status status = f.n_rows ? make_logits(&f, b->x, err) : IG_OK;
-    for (int i = first, row = 0; i < first + n && !status; i++) {
+    bool is_finite = true;
+    ig_status status = f.n_rows ? make_logits(&f, b->x, &is_finite, err) : IG_OK;
+    for (int i = first, row = 0; i < first + n && !status && !is_finite; i++) {
         ig_segment *seg = &b->segments[i];
         if (seg->logits) seg->status = ig_forward_check_logits(&f, seg, seg->n - 1, 1, row++, seg->err);
     }

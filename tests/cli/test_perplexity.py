@@ -98,6 +98,15 @@ def test_table_without_full(program, args):
     assert layers[:1] == [None] and all(0 < mass <= 1.001 for mass in layers[1:])
 
 
+def test_prompts_use_all(program, args):
+    """Without a dense prefix nothing is decoded."""
+    args = ["perplexity", *args[1:5], "-c", "64,128", "--chunks", "1"]
+    runs = json.loads(program(*args, "--json")[1])["runs"]
+    assert len(runs) == 2 and all(r["selected_share"] == r["fetched_share"] == r["block_share"] == 1 for r in runs)
+    for line in program(*args)[1].decode().splitlines()[2:]:
+        assert line.count("100.00 %") == 3 and line.split("|")[-2].strip() == ""
+
+
 def test_statistics_without_a_policy(program, args):
     """Where nothing was generated they say nothing of a generation."""
     for flags, generates in ((["--dense-prefix", "0"], False), ([], True)):

@@ -99,6 +99,9 @@ def test_no_verb(program):
     (["run", "-m"], "-m needs a value"),
     (["run", "-m", "x", "--raw=yes"], "--raw takes no value"),
     (["run", "-m", "x", "-n", "many"], "'many' is not a whole number"),
+    (["run", "-m", "x", "-n=many"], "-n: 'many' is not a whole number"),
+    (["serve", "-m", "x", "-np=many"], "-np: 'many' is not a whole number"),
+    (["serve", "-m", "x", "--audit", "3"], "no option '--audit' here, only with "),
     (["run", "-m", "x", "-n", "99999999999999999999"], "is not between"),
     (["run", "-m", "x", "--top-p", "1.5"], "'1.5' is not between 0.001 and 1"),
     (["run", "-m", "x", "--temp=nan"], "is not a number"),
@@ -270,9 +273,10 @@ def test_a_reader_that_has_enough(program):
         assert p.communicate()[1] == b"" and p.returncode == 1
 
 
-def test_full_disk(program):
+@pytest.mark.parametrize("args", [["man"], ["run", "--help"]])
+def test_full_disk(program, args):
     with open("/dev/full", "wb") as full:
-        p = program.start("man", stdout=full)
+        p = program.start(*args, stdout=full)
         _, err = p.communicate()
     assert p.returncode == 1
     one_line(err)

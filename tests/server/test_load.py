@@ -107,7 +107,7 @@ class Fake(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self):
-        self.reply(200, {"data": [{"id": "fake"}]})
+        self.reply(200, {"data": [{"id": self.server.name}]})
 
     def stream(self, *events, whole=True):
         self.send_response(200)
@@ -147,7 +147,7 @@ class Fake(http.server.BaseHTTPRequestHandler):
         elif way == "endless":
             self.stream(json.dumps({"choices": [{"text": "x"}]}))
         elif way == "error":
-            self.stream(json.dumps({"error": {"message": "it broke"}}), "[DONE]")
+            self.stream(json.dumps({"error": {"message": "it\x1b[31m\n\x9bbroke"}}), "[DONE]")
         elif way == "noise":
             self.stream("nothing that is JSON")
         elif way == "slow":
@@ -158,7 +158,7 @@ class Fake(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def fake():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fake)
-    server.daemon_threads, server.bodies, server.first, server.ways = True, [], "fine", ["fine"]
+    server.daemon_threads, server.bodies, server.first, server.ways, server.name = True, [], "fine", ["fine"], "fake"
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -195,7 +195,7 @@ def test_texts_only(program, fake):
 
 
 @pytest.mark.parametrize("way, text", [
-    ("cut", "within a stream: "), ("endless", "a stream ended before its last event"), ("error", "it broke"),
+    ("cut", "within a stream: "), ("endless", "a stream ended before its last event"), ("error", "it?[31m???broke"),
     ("noise", "no JSON object"), ("busy", "status 503: come again")])
 def test_failures(program, fake, way, text):
     """They are counted, the rest is measured; the first is told."""
@@ -209,6 +209,14 @@ def test_failures(program, fake, way, text):
     fake.ways = [way]
     status, row, err = load(program, fake, "-r", "1")
     assert status == 1 and row["requests"] == 0 and row["first_token_seconds_p99"] == 0
+
+
+def test_names_drive_no_terminal(program, fake):
+    fake.name = "fa\x1b[2Jke"
+    args = "bench", "--server", f"127.0.0.1:{fake.server_port}", "-p", "9", "-n", "2", "-r", "1"
+    status, out, _ = program(*args)
+    assert status == 0 and b"\x1b" not in out and b"fa?[2Jke" in out
+    assert fake.bodies[-1]["model"] == fake.name
 
 
 def test_interrupt(program, fake):
