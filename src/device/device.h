@@ -151,7 +151,7 @@ typedef struct ig_pick_rule {
 typedef struct ig_pick_favour {
     int block; /* entries */
     float locality, inertia;
-    const uint8_t *used; /* [n_known] the host's: 1: it was; later blocks were not */
+    const uint8_t *used; /* the host's: n_known bits, the lowest of a byte first: 1: it was; later blocks were not */
     int n_known;
 } ig_pick_favour;
 

@@ -10,12 +10,21 @@
 
 static size_t blocks_of(int n, int block) { return ((size_t)n + (size_t)block - 1) / (size_t)block; }
 
+enum { WORD_BITS = 64, WORD_BYTES = WORD_BITS / 8 };
+
+/* Of a bit for each block. */
+static size_t bit_bytes(size_t n_blocks) { return (n_blocks + WORD_BITS - 1) / WORD_BITS * WORD_BYTES; }
+
+static void put_word(uint8_t *used, int word, uint64_t bits) {
+    for (int i = 0; i < WORD_BYTES; i++) used[word * WORD_BYTES + i] = (uint8_t)(bits >> 8 * i);
+}
+
 size_t ig_history_head_bytes(int n, int block) {
-    return ig_round_up(sizeof(ig_history_head) + IG_HISTORY_STEPS * blocks_of(n, block), sizeof(int));
+    return ig_round_up(sizeof(ig_history_head) + IG_HISTORY_STEPS * bit_bytes(blocks_of(n, block)), sizeof(int));
 }
 
 ig_status ig_history_open(ig_history *h, size_t n_heads, int n, int block, ig_error *err) {
-    *h = (ig_history){.block = block, .n_blocks = blocks_of(n, block)};
+    *h = (ig_history){.block = block, .n_bytes = bit_bytes(blocks_of(n, block))};
     return ig_head_table_open(&h->heads, "the use of KV blocks", n_heads, ig_history_head_bytes(n, block), err);
 }
 
@@ -62,9 +71,9 @@ void ig_history_resume(ig_history *h, size_t head, int entry) {
     x->was.next = -1;
 }
 
-/* [n_blocks] of the latest step of a state. */
+/* Bits of the latest step of a state. */
 static uint8_t *blocks_used(const ig_history *h, ig_history_head *x, const ig_history_state *is) {
-    return x->used + (size_t)is->now * h->n_blocks;
+    return x->used + (size_t)is->now * h->n_bytes;
 }
 
 const uint8_t *ig_history_used(const ig_history *h, size_t head, int entry, int *n) {
@@ -82,7 +91,7 @@ double ig_history_favour(const ig_history *h, size_t head, float *w, int n, floa
     for (int b = 0, begin = 0; b < known && begin < n; b++, begin += h->block) {
         int end = begin + h->block < n ? begin + h->block : n;
         float sum = 0;
-        if (!used[b]) continue;
+        if (!(used[b >> 3] >> (b & 7) & 1)) continue;
         for (int i = begin; i < end; i++) {
             sum += w[i];
             w[i] += inertia * w[i];
@@ -99,7 +108,19 @@ void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_use
     x->is.known[x->is.now] = (int)known;
     x->is.met = true;
     uint8_t *used = blocks_used(h, x, &x->is);
-    memset(used, 0, known);
-    /* Of scattered entries a test whether a block is noted already would be foretold wrongly too often. */
-    for (int i = 0, shift = ig_log2(h->block); i < n_used; i++) used[index[i] >> shift] = 1;
+    memset(used, 0, bit_bytes(known));
+    /* Of scattered entries a test whether a block is noted already would be foretold wrongly too often; whether the next
+     * word begins is not. */
+    uint64_t bits = 0;
+    int word = 0;
+    for (int i = 0, shift = ig_log2(h->block); i < n_used; i++) {
+        int b = index[i] >> shift;
+        if (b / WORD_BITS != word) {
+            put_word(used, word, bits);
+            bits = 0;
+            word = b / WORD_BITS;
+        }
+        bits |= (uint64_t)1 << b % WORD_BITS;
+    }
+    put_word(used, word, bits);
 }

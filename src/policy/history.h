@@ -28,12 +28,13 @@ typedef struct ig_history_state {
 
 typedef struct ig_history_head {
     ig_history_state is, was; /* now, and after the latest step: what has come since may be taken back */
-    uint8_t used[];           /* [IG_HISTORY_STEPS][n_blocks] 1: by the step; touched only where it is needed */
+    uint8_t used[];           /* [IG_HISTORY_STEPS][n_bytes] a bit for each block, as ig_pick_favour has them; touched
+                                 only where it is needed */
 } ig_history_head;
 
 typedef struct ig_history {
-    int block; /* entries of a block, a power of two */
-    size_t n_blocks;
+    int block;           /* entries of a block, a power of two */
+    size_t n_bytes;      /* of a step's bits */
     ig_head_table heads; /* an ig_history_head each */
 } ig_history;
 
@@ -53,8 +54,8 @@ void ig_history_cut(ig_history *h, size_t head);
 void ig_history_resume(ig_history *h, size_t head, int entry);
 /* w[n] of entries in blocks that the latest step used becomes (1 + inertia) times as much. Returns what that adds. */
 double ig_history_favour(const ig_history *h, size_t head, float *w, int n, float inertia);
-/* What that goes by when this entry, a step's own, has come, whether it has or not: 1 for each of the first *n blocks
- * that the latest step used. */
+/* What that goes by when this entry, a step's own, has come, whether it has or not: a bit for each of the first *n
+ * blocks, 1 if the latest step used it. */
 const uint8_t *ig_history_used(const ig_history *h, size_t head, int entry, int *n);
 /* A step uses the entries index[n_used], ascending, of n. */
 void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_used, int n);

@@ -10,6 +10,7 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <map>
@@ -44,6 +45,7 @@ static cudaError_t failure_of(const char *call) {
 
 static std::mutex counting;
 static std::map<std::string, uint64_t> counted;
+static std::atomic<uint64_t> n_copied; /* bytes */
 
 /* The failure of a call that is counted. */
 static cudaError_t call(const char *name) {
@@ -56,6 +58,8 @@ uint64_t cuda_on_cpu_count(const char *name) {
     std::lock_guard<std::mutex> guard(counting);
     return counted[name];
 }
+
+uint64_t cuda_on_cpu_copied(void) { return n_copied; }
 
 /* ---- fibers ------------------------------------------------------------------------- */
 
@@ -550,6 +554,7 @@ static std::function<void()> launching(const cudaKernelNodeParams *p) {
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind, cudaStream_t s) {
     (void)kind;
     push(s, copying(to, from, n_bytes));
+    n_copied += n_bytes;
     return call(__func__);
 }
 

@@ -166,6 +166,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s);
 /* Calls of this name so far, of those that launch, copy and make graphs. */
 extern "C" uint64_t cuda_on_cpu_count(const char *call);
 
+/* Bytes of cudaMemcpyAsync() so far. */
+extern "C" uint64_t cuda_on_cpu_copied(void);
+
 /* So much memory there is, of the device or page-locked; returns how much of it is taken. */
 extern "C" size_t cuda_on_cpu_room(bool is_host, size_t n_bytes);
 

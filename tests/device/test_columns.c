@@ -209,7 +209,7 @@ static void equal_and_odd_scores(void **state) {
 /* Lists that choose in common stay together where the mail does not hold them all. */
 static void many_lists(void **state) {
     enum { MANY = 150 * HEADS, N = 100, BULK = 60000 };
-    static uint8_t bulk[BULK]; /* nobody looks at it */
+    static uint8_t bulk[BULK]; /* bits that nobody looks at */
     static head x[HEADS];
     size_t floats = ig_scan_floats(1, 64, N + HEADS + 1);
     float *scratch = take(IG_PLACE_DEVICE, MANY * floats * sizeof *scratch);
@@ -226,7 +226,7 @@ static void many_lists(void **state) {
         lists[i] = list_of(&x[i % HEADS], i % HEADS, i < HEADS ? 0 : MAX_N, true, 50, 2);
         lists[i].scratch = scratch + (size_t)i * floats;
         lists[i].n_index = &counts[i];
-        lists[i].favour.used = bulk, lists[i].favour.n_known = BULK;
+        lists[i].favour.used = bulk, lists[i].favour.n_known = 8 * BULK;
     }
     devices[GPU]->ops->choose(devices[GPU], lists, MANY, true);
     finish(GPU);

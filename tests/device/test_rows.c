@@ -393,6 +393,39 @@ static void appends(void **state) {
         }
 }
 
+/* Bytes that go over the bus for steps of so many layers that wait together. */
+static uint64_t bytes_of_layers(int n_layers, bool listed, int n) {
+    arrays x = make_arrays(1);
+    ig_kv_view *views = (ig_kv_view *)see(0, listed, 0, n);
+    int32_t *n_listed = pinned(sizeof *n_listed);
+    *n_listed = 1;
+    for (int h = 0; listed && h < KV_HEADS; h++) views[h].n_listed = n_listed, views[h].n_slots = n;
+    uint64_t before = cuda_on_cpu_copied();
+    for (int l = 0; l < n_layers; l++) {
+        ig_attention a = job_of(&x, GPU, 0, 1, false, views);
+        devices[GPU]->ops->attend(devices[GPU], &shape, &a, 1);
+    }
+    finish(GPU);
+    uint64_t bytes = cuda_on_cpu_copied() - before;
+    give(n_listed);
+    free_arrays(&x);
+    return bytes;
+}
+
+/* Numbers of blocks go once for all layers: one more brings the same bytes, however many there are. */
+static void numbers_go_once(void **state) {
+    enum { FEW = 40, MANY = MAX_ROWS, LAYERS = 5 };
+    (void)state;
+    if (!cuda_on_cpu_copied) skip();
+    open_cache(16, IG_KV_F16);
+    for (int listed = 0; listed < 2; listed++) {
+        uint64_t few = bytes_of_layers(1, listed, FEW), many = bytes_of_layers(1, listed, MANY);
+        assert_true(many >= few + (MANY - FEW) / (1 << SHIFT) * sizeof *cache.number / 2);
+        assert_int_equal(bytes_of_layers(LAYERS, listed, MANY) - many, bytes_of_layers(LAYERS, listed, FEW) - few);
+    }
+    close_cache();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(steps),
                                        cmocka_unit_test(steps_together),
@@ -400,6 +433,7 @@ int main(void) {
                                        cmocka_unit_test(groups),
                                        cmocka_unit_test(prompts_of_strange_queries),
                                        cmocka_unit_test(weights),
+                                       cmocka_unit_test(numbers_go_once),
                                        cmocka_unit_test(appends)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);

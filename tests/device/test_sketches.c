@@ -369,13 +369,13 @@ static void rules(void **state) {
 static void favours(void **state) {
     enum { N = 1237 };
     static float want[N];
-    static uint8_t used[N];
+    static uint8_t used[(N + 7) / 8];
     static const ig_pick_favour of[] = {
         {16, 0.5f, 8, used, N / 16}, {8, 0, 3, used, 40}, {64, 0.25f, 0, used, 5}, {512, 0.9f, 2, used, 3}};
     head x = open_head(3, 64, 64, 0);
     (void)state;
     write_entries(&x, N);
-    for (int i = 0; i < N; i++) used[i] = ig_random_unit(&dice) < 0.3;
+    for (int i = 0; i < N; i++) used[i / 8] |= (uint8_t)((ig_random_unit(&dice) < 0.3) << i % 8);
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
         const ig_kernels *kernels = ig_kernels_get(IG_CPU_SCALAR);
         ig_scan_list list = list_of(&x, 0);
@@ -386,13 +386,45 @@ static void favours(void **state) {
         choose(&list, 1);
         if (of[k].locality > 0) kernels->smooth(want, N, of[k].block, of[k].locality);
         for (int i = 0; i < N; i++) {
-            if (i / of[k].block >= of[k].n_known || !used[i / of[k].block]) continue;
+            int block = i / of[k].block;
+            if (block >= of[k].n_known || !(used[block / 8] >> block % 8 & 1)) continue;
             more += (double)(of[k].inertia * want[i]);
             want[i] += of[k].inertia * want[i];
         }
         for (int i = 0; i < N; i++) expect_close(weights_of(&x)[i], want[i], want[i], "weight", i);
         expect_picks(&list, weights_of(&x), more);
     }
+    close_head(&x);
+}
+
+/* Bytes that go over the bus for lists of two heads of a sequence, in so many layers. */
+static uint64_t bytes_of_layers(const head *x, int n_layers, int n_known) {
+    static const uint8_t used[MAX_N / 8];
+    ig_scan_list lists[] = {list_of(x, MAX_N), list_of(x, MAX_N)};
+    for (int i = 0; i < 2; i++) lists[i].favour.used = used, lists[i].favour.n_known = n_known;
+    uint64_t before = cuda_on_cpu_copied();
+    for (int l = 0; l < n_layers; l++) devices[GPU]->ops->choose(devices[GPU], lists, 2, false);
+    finish(GPU);
+    return cuda_on_cpu_copied() - before;
+}
+
+/* Numbers of pieces go once for all layers and heads, and of a block used before each head brings a bit. */
+static void pieces_go_once(void **state) {
+    enum { FEW = 100, MANY = 4000, KNOWN = 1024, LAYERS = 5 };
+    head x = open_head(1, 64, 64, 0);
+    uint64_t one[2], layers[2];
+    (void)state;
+    if (!cuda_on_cpu_copied) skip();
+    for (int i = 0; i < 2; i++) {
+        write_entries(&x, i ? MANY : FEW);
+        ig_scan_list list = list_of(&x, 0);
+        choose(&list, 1);
+        finish(GPU);
+        one[i] = bytes_of_layers(&x, 1, 0), layers[i] = bytes_of_layers(&x, LAYERS, 0);
+    }
+    assert_true(one[1] >= one[0] + (MANY - FEW) / UNIT * sizeof *x.pieces / 2);
+    assert_int_equal(layers[1] - one[1], layers[0] - one[0]);
+    assert_int_equal(bytes_of_layers(&x, LAYERS, KNOWN) - layers[1], LAYERS * 2 * KNOWN / 8);
     close_head(&x);
 }
 
@@ -434,6 +466,7 @@ int main(void) {
                                        cmocka_unit_test(alone_and_together),
                                        cmocka_unit_test(rules),
                                        cmocka_unit_test(favours),
+                                       cmocka_unit_test(pieces_go_once),
                                        cmocka_unit_test(odd_queries_and_many_units)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);

@@ -16,6 +16,9 @@
 #include "device/gpu.h"
 #include "device/space.h"
 
+/* Of the stand-in for a GPU (cuda_on_cpu.h) alone: bytes copied so far. */
+__attribute__((weak)) uint64_t cuda_on_cpu_copied(void);
+
 enum { CPU, GPU, DEVICES };
 static ig_device *devices[DEVICES];
 static ig_random dice = {7};

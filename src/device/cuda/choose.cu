@@ -92,10 +92,18 @@ static size_t pieces_of(const ig_scan_list *x) {
     return x->pieces ? (size_t)((units + (1 << x->shift) - 1) >> x->shift) : 0;
 }
 
-/* Bytes of what a list brings. */
-static size_t list_bytes(const ig_scan_list *x) {
-    return ig_cuda_mail_bytes(sizeof *x) + ig_cuda_mail_bytes((size_t)x->favour.n_known * sizeof *x->favour.used) +
-           ig_cuda_mail_bytes(pieces_of(x) * sizeof *x->pieces);
+/* Whether list number i has the pieces of the one before: those of a sequence. */
+static bool is_same_sequence(const ig_scan_list *lists, int i) {
+    return i > 0 && lists[i].pieces == lists[i - 1].pieces && pieces_of(&lists[i]) == pieces_of(&lists[i - 1]);
+}
+
+static size_t used_bytes(const ig_scan_list *x) { return ((size_t)x->favour.n_known + 7) / 8; }
+
+/* Bytes of what list number i brings. */
+static size_t list_bytes(const ig_scan_list *lists, int i) {
+    const ig_scan_list *x = &lists[i];
+    return ig_cuda_mail_bytes(sizeof *x) + ig_cuda_mail_bytes(used_bytes(x)) +
+           (is_same_sequence(lists, i) ? 0 : ig_cuda_mail_numbers_bytes(pieces_of(x)));
 }
 
 /* What launches are made for. */
@@ -107,11 +115,11 @@ static void grow(ig_scan_list *most, const ig_scan_list *x) {
     if (x->rest) most->rest = x->rest;
 }
 
-/* Lists from this one on that have to stay together, and what they bring. */
-static int together(const ig_scan_list *x, size_t *bytes) {
-    int n = x->columns.n ? x->columns.n_lists : 1;
+/* Lists from number `first` on that have to stay together, and what they bring. */
+static int together(const ig_scan_list *lists, int first, size_t *bytes) {
+    int n = lists[first].columns.n ? lists[first].columns.n_lists : 1;
     *bytes = 0;
-    for (int i = 0; i < n; i++) *bytes += list_bytes(&x[i]);
+    for (int i = first; i < first + n; i++) *bytes += list_bytes(lists, i);
     return n;
 }
 
@@ -120,7 +128,7 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units, b
     size_t bytes = 0, more;
     int now = 0;
     for (int k; now < n; now += k, bytes += more) {
-        k = together(&lists[now], &more);
+        k = together(lists, now, &more);
         if (now && bytes + more > ig_cuda_mail_room(&g->mail)) break;
     }
     if (bytes > ig_cuda_mail_room(&g->mail)) {
@@ -132,12 +140,12 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units, b
     ig_scan_list *sent = (ig_scan_list *)part.host;
     for (int i = 0; i < now; i++) {
         const ig_scan_list *x = &lists[i];
-        bool again = i > 0 && x->pieces == x[-1].pieces && pieces_of(x) == pieces_of(x - 1);
         sent[i] = *x;
-        sent[i].pieces = again ? sent[i - 1].pieces : ig_cuda_mail_list(&g->mail, x->pieces, pieces_of(x));
+        sent[i].pieces =
+            is_same_sequence(lists, i) ? sent[i - 1].pieces : ig_cuda_mail_numbers(&g->mail, x->pieces, pieces_of(x));
         sent[i].query_map = find(g, x->query_map), sent[i].key_map = find(g, x->key_map);
         sent[i].offset = find(g, x->offset);
-        sent[i].favour.used = ig_cuda_mail_list(&g->mail, x->favour.used, (size_t)x->favour.n_known);
+        sent[i].favour.used = ig_cuda_mail_list(&g->mail, x->favour.used, used_bytes(x));
         if (x->index) *x->n_index = 0; /* as it stays if the GPU fails */
         grow(&most, x);
     }

@@ -41,7 +41,7 @@ void ig_cuda_wait(gpu *g) {
     }
     g->n_counted = 0;
     g->is_ahead = false;
-    g->mail.used = g->mail.sent = 0;
+    ig_cuda_mail_empty(&g->mail);
 }
 
 static ig_status gpu_finish(ig_device *d, ig_error *err) {

@@ -21,9 +21,30 @@ static size_t end_block(const ig_kv_view *v) {
     return (size_t)(last >> v->shift) + 1;
 }
 
-enum { ROUND = 64 /* numbers of blocks that room is taken for together, so that what follows lies where it did */ };
+/* What is in the mail of a list, n bytes or more of it. Layers ask for the same lists in the same order. */
+static const uint32_t *find_posted(ig_cuda_mail *m, const uint32_t *list, size_t n_bytes) {
+    for (int i = 0; i < m->n_posted; i++) {
+        const ig_cuda_posted *x = &m->posted[m->next];
+        m->next = (m->next + 1) % m->n_posted;
+        if (x->list == list && x->n_bytes >= n_bytes && memcmp(x->letter.host, list, n_bytes) == 0)
+            return (const uint32_t *)x->letter.dev;
+    }
+    return NULL;
+}
 
-/* Views of a sequence share its numbers of blocks, which go once. */
+const uint32_t *ig_cuda_mail_numbers(ig_cuda_mail *m, const uint32_t *list, size_t n) {
+    size_t n_bytes = n * sizeof *list;
+    if (!n) return list;
+    const uint32_t *posted = find_posted(m, list, n_bytes);
+    if (posted) return posted;
+    ig_cuda_letter part = ig_cuda_mail_take(m, ig_cuda_mail_numbers_bytes(n));
+    if (!part.host) return list;
+    memcpy(part.host, list, n_bytes);
+    if (m->n_posted < IG_CUDA_POSTED) m->posted[m->n_posted++] = ig_cuda_posted{list, n_bytes, part};
+    return (const uint32_t *)part.dev;
+}
+
+/* Views of a sequence share its numbers of blocks. */
 static void put_numbers(ig_cuda_mail *m, ig_kv_view *views, int n) {
     const uint32_t *number = views[0].number;
     size_t n_numbers = 0;
@@ -31,12 +52,9 @@ static void put_numbers(ig_cuda_mail *m, ig_kv_view *views, int n) {
         size_t end = views[i].number == number && views[i].n > 0 ? end_block(&views[i]) : 0;
         if (end > n_numbers) n_numbers = end;
     }
-    if (!n_numbers) return;
-    ig_cuda_letter sent = ig_cuda_mail_take(m, (n_numbers + ROUND - 1) / ROUND * ROUND * sizeof *number);
-    if (!sent.host) return;
-    memcpy(sent.host, number, n_numbers * sizeof *number);
+    const uint32_t *sent = ig_cuda_mail_numbers(m, number, n_numbers);
     for (int i = 0; i < n; i++)
-        if (views[i].number == number) views[i].number = (const uint32_t *)sent.dev;
+        if (views[i].number == number) views[i].number = sent;
 }
 
 void ig_cuda_mail_views(ig_cuda_mail *m, ig_kv_view *views, int n) {
@@ -52,4 +70,9 @@ cudaError_t ig_cuda_mail_send(ig_cuda_mail *m, cudaStream_t s) {
     m->sent = m->used;
     if (from == m->used) return cudaSuccess;
     return cudaMemcpyAsync(m->dev + from, m->host + from, m->used - from, cudaMemcpyDefault, s);
+}
+
+void ig_cuda_mail_empty(ig_cuda_mail *m) {
+    m->used = m->sent = 0;
+    m->n_posted = m->next = 0;
 }

@@ -11,15 +11,26 @@
 
 #include "device/cuda/kernels.cuh"
 
-typedef struct ig_cuda_mail {
-    uint8_t *host, *dev; /* [size] */
-    size_t size, used, sent;
-} ig_cuda_mail;
-
 /* A part of the mail as the host writes it, and where the GPU will find it; NULL: there is no room. */
 typedef struct ig_cuda_letter {
     void *host, *dev;
 } ig_cuda_letter;
+
+/* A list of the host's that is in the mail. */
+typedef struct ig_cuda_posted {
+    const void *list;
+    size_t n_bytes;
+    ig_cuda_letter letter;
+} ig_cuda_posted;
+
+enum { IG_CUDA_POSTED = 256 /* lists that are remembered; more go again for each layer */ };
+
+typedef struct ig_cuda_mail {
+    uint8_t *host, *dev; /* [size] */
+    size_t size, used, sent;
+    ig_cuda_posted posted[IG_CUDA_POSTED]; /* [n_posted] */
+    int n_posted, next;                    /* next: probably the one that is asked for next */
+} ig_cuda_mail;
 
 static inline size_t ig_cuda_mail_room(const ig_cuda_mail *m) { return m->size - m->used; }
 
@@ -37,6 +48,16 @@ static inline const T *ig_cuda_mail_list(ig_cuda_mail *m, const T *list, size_t 
     memcpy(part.host, list, n * sizeof *list);
     return (const T *)part.dev;
 }
+
+/* What n numbers take: room for more, so that what follows lies where it did in the step before. */
+enum { IG_CUDA_ROUND = 64 };
+static inline size_t ig_cuda_mail_numbers_bytes(size_t n) {
+    return (n + IG_CUDA_ROUND - 1) / IG_CUDA_ROUND * IG_CUDA_ROUND * sizeof(uint32_t);
+}
+
+/* The same of a list that each layer asks for, such as numbers of blocks: it goes once, and again only if it has
+ * changed or grown. */
+const uint32_t *ig_cuda_mail_numbers(ig_cuda_mail *m, const uint32_t *list, size_t n);
 
 /* Bytes of n jobs, ig_attention or ig_append, with n_views views each. */
 template <typename T>
@@ -71,5 +92,7 @@ static inline ig_cuda_letter ig_cuda_mail_jobs(ig_cuda_mail *m, const T *jobs, i
 
 /* Sends what was put in since the last time. */
 cudaError_t ig_cuda_mail_send(ig_cuda_mail *m, cudaStream_t s);
+/* Nothing is in it: all that reads it has ended. */
+void ig_cuda_mail_empty(ig_cuda_mail *m);
 
 #endif

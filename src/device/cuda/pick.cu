@@ -166,7 +166,7 @@ static __device__ void favour(ig_cuda_board *b, float *w, const ig_scan_list *x,
     int begin = part.begin + (int)threadIdx.x * f->block;
     for (; begin < part.end; begin += THREADS * f->block) {
         int end = x->n - begin < f->block ? x->n : begin + f->block, k = begin / f->block;
-        bool used = f->inertia > 0 && k < f->n_known && f->used[k];
+        bool used = f->inertia > 0 && k < f->n_known && f->used[k >> 3] >> (k & 7) & 1;
         float sum = 0, mean, before = 0;
         for (int i = begin; i < end; i++) sum += w[i];
         mean = f->locality * (sum / (float)(end - begin));
