@@ -91,6 +91,7 @@ typedef struct ig_kv_table {
     ig_device *device;     /* with memory of its own that has copies; NULL: there are none */
     uint8_t *copies;       /* [n_used][n_units][unit_bytes] there */
     atomic_uchar *brought; /* [n_heads][n_units] see ig_unit_table */
+    uint32_t n_completed;  /* pieces that sequences may own when they were given what they lacked */
 } ig_kv_table;
 
 /* Blocks are numbered within the table of their layer and KV head: those of piece p from p * piece_blocks on. A block's
@@ -157,6 +158,8 @@ struct ig_kv {
     bool owns_memory;
     uint32_t *pieces; /* [sequence_pieces] numbers of its pieces, n_pieces of them */
     int n_pieces;
+    int most_pieces;      /* that it had since it grew again after a cut */
+    uint32_t n_replaced;  /* how often one has taken the place of another */
     uint32_t *number;     /* [sequence_blocks] of its blocks within any table; as slot_memory, operations read it */
     int *held;            /* [n_layers] slots in use or free again: tokens, unless some were dropped */
     int *sealed;          /* [n_layers] blocks of each head that were given to the disk tier */

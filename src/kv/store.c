@@ -88,7 +88,7 @@ void ig_kv_close(ig_kv *kv) {
 ig_kv_memory *ig_kv_memory_of(const ig_kv *kv) { return kv->memory; }
 
 ig_kv_home ig_kv_home_of(const ig_kv *kv) {
-    return (ig_kv_home){kv->memory, kv->pieces, kv->memory->piece_shift - IG_UNIT_SHIFT};
+    return (ig_kv_home){kv->memory, kv->pieces, &kv->n_replaced, kv->memory->piece_shift - IG_UNIT_SHIFT};
 }
 
 bool ig_kv_has_disk(const ig_kv *kv) { return kv->memory->tier != NULL; }
@@ -138,6 +138,8 @@ ig_entries ig_kv_entries(const ig_kv *kv, int layer, int head) {
 static void put_piece(ig_kv *kv, int i, uint32_t piece) {
     size_t n = kv->memory->piece_blocks;
     kv->pieces[i] = piece;
+    kv->n_replaced += i < kv->most_pieces;
+    if (i >= kv->n_pieces) kv->most_pieces = i + 1;
     for (size_t b = 0; b < n; b++) kv->number[(size_t)i * n + b] = (uint32_t)(piece * n + b);
 }
 

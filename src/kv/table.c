@@ -105,7 +105,10 @@ ig_status ig_unit_table_open(ig_unit_table *t, const ig_kv_home *home, const ig_
     t->brought = t->table->brought;
     t->n_units = t->table->n_units;
     t->unit_bytes = t->table->unit_bytes;
-    return IG_OK;
+    if (t->brought) t->marks = calloc(plan->n_heads, sizeof *t->marks);
+    if (!t->brought || t->marks) return IG_OK;
+    ig_unit_table_close(t);
+    return ig_fail_memory(err, plan->what, plan->n_heads * sizeof *t->marks);
 }
 
 void ig_unit_table_close(ig_unit_table *t) {
@@ -115,14 +118,27 @@ void ig_unit_table_close(ig_unit_table *t) {
     } else if (t->table && --t->table->n_users == 0 && !t->home.memory->shares) {
         release(t->table); /* else pieces that are kept may want it again */
     }
+    free(t->marks);
     *t = (ig_unit_table){0};
 }
 
+/* A copy of a sequence's unit becomes old where the sequence writes to it, which ig_unit_table_edit() notes, and where
+ * a piece becomes another, or is completed. A full piece that several own nobody writes to. */
+static uint32_t state_of(const ig_unit_table *t) {
+    return t->table->n_completed + (t->home.memory ? *t->home.n_replaced : 0);
+}
+
+/* Nearly all units have copies: the search goes on where it ended. */
 ig_units ig_unit_table_bring(const ig_unit_table *t, size_t head, size_t used, int n) {
     size_t head_bytes = t->n_units * t->unit_bytes;
     atomic_uchar *brought = t->brought + head * t->n_units;
-    int fresh = 0;
+    ig_unit_mark *mark = &t->marks[head];
+    uint32_t state = state_of(t);
+    int fresh = mark->state == state ? atomic_load_explicit(&mark->first, memory_order_relaxed) : 0;
+    if (fresh > n) fresh = n;
     while (fresh < n && atomic_load_explicit(&brought[ig_unit_number(&t->home, fresh)], memory_order_relaxed)) fresh++;
+    atomic_store_explicit(&mark->first, fresh, memory_order_relaxed);
+    mark->state = state;
     for (int i = fresh; i < n; i++)
         atomic_store_explicit(&brought[ig_unit_number(&t->home, i)], 1, memory_order_relaxed);
     return (ig_units){t->heads + head * head_bytes, t->copies + used * head_bytes, t->unit_bytes, fresh};
@@ -177,9 +193,10 @@ void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to) {
 
 void ig_kv_tables_complete(ig_kv_memory *m, uint32_t from, uint32_t to) {
     for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
-        const ig_kv_table *t = &m->tables[i];
+        ig_kv_table *t = &m->tables[i];
         if (!t->heads || !t->written[from] || t->written[to]) continue;
         copy_units(m, t, from, to);
+        t->n_completed++;
         t->written[to] = 1;
     }
 }

@@ -23,8 +23,15 @@ struct ig_kv_table; /* of a memory, or of one policy alone */
 typedef struct ig_kv_home {
     struct ig_kv_memory *memory; /* NULL: in tables of the policy's own, unit i is number i */
     const uint32_t *pieces;      /* of the sequence, as they come and go */
+    const uint32_t *n_replaced;  /* how often one of them has taken the place of another */
     int shift;                   /* units of a piece: 1 << shift */
 } ig_kv_home;
+
+/* What a sequence knows of a head: units before `first` have copies, as long as `state` is what it was. */
+typedef struct ig_unit_mark {
+    atomic_int first;
+    uint32_t state;
+} ig_unit_mark;
 
 /* A sequence's view of a table. */
 typedef struct ig_unit_table {
@@ -32,6 +39,7 @@ typedef struct ig_unit_table {
     uint8_t *heads;  /* [n_heads][n_units][unit_bytes], zero at first */
     uint8_t *copies; /* [n_used][n_units][unit_bytes] in a device's own memory, for heads that are used; or NULL */
     atomic_uchar *brought; /* [n_heads][n_units] with copies: 1: the device has the unit as it is here */
+    ig_unit_mark *marks;   /* [n_heads] with copies */
     size_t n_units, unit_bytes;
     ig_kv_home home;
 } ig_unit_table;
@@ -70,12 +78,17 @@ static inline const void *ig_unit_table_at(const ig_unit_table *t, size_t head, 
 /* The same to write there: what a device has of the unit is old then. */
 static inline void *ig_unit_table_edit(const ig_unit_table *t, size_t head, int unit) {
     size_t at = head * t->n_units + ig_unit_number(&t->home, unit);
-    if (t->brought) atomic_store_explicit(&t->brought[at], 0, memory_order_relaxed);
+    if (t->brought) {
+        atomic_int *first = &t->marks[head].first;
+        atomic_store_explicit(&t->brought[at], 0, memory_order_relaxed);
+        if (unit < atomic_load_explicit(first, memory_order_relaxed))
+            atomic_store_explicit(first, 0, memory_order_relaxed);
+    }
     return t->heads + at * t->unit_bytes;
 }
 
 /* The first n units of a head, number `used` of those that are used, for a device: from the first one on that it does
- * not have as it is they are to be brought, and count as brought. Several threads may ask. */
+ * not have as it is they are to be brought, and count as brought. Several threads may ask, each of other heads. */
 ig_units ig_unit_table_bring(const ig_unit_table *t, size_t head, size_t used, int n);
 
 /* How many of the n units from `unit` on lie side by side: 1 or more. */
