@@ -123,7 +123,7 @@ static void measure_rows(size_t n_bytes) {
     int part = (int)(n_bytes / KV_HEADS / ROW_BYTES / (REPEATS + 1)) / 8 * 8, all = part * (REPEATS + 1);
     float *q = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q), *out = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q);
     ig_error err = {0};
-    check(dev->ops->reserve(dev, &(ig_device_need){1, HEADS * DIM, all, heads}, &err), &err);
+    check(dev->ops->reserve(dev, &(ig_device_need){1, HEADS * DIM, all, heads, 0}, &err), &err);
     ig_kv *kv = open_kv(all + 8, 2 * (uint64_t)n_bytes);
     reading foreseen = {kv, part, q, out, true, true}, copies = {kv, all, q, out, false, false};
     double gathered = speed_of(&foreseen);

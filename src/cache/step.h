@@ -41,6 +41,7 @@ typedef struct ig_step_need {
     bool weighs;         /* attention weights are wanted */
     bool drops;          /* entries are dropped for ever */
     int scans;           /* lists of a layer that the device helps to choose (ig_policy_is_helped()); 0: none */
+    size_t mail_bytes;   /* what all layers of a step hand to a device with memory of its own: ig_device_need */
 } ig_step_need;
 
 /* A list that is being chosen, and where it goes. */

@@ -205,6 +205,7 @@ typedef struct ig_device_need {
     int max_in;      /* widest matrix input */
     int max_entries; /* rows of one view */
     ig_head_shape heads;
+    size_t mail_bytes; /* of jobs, views and lists that operations of a step are called with */
 } ig_device_need;
 
 /* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows: of each part and

@@ -26,7 +26,8 @@ ig_status ig_device_open_cuda(ig_device **out, int number, int n_threads, ig_err
 
 enum {
     IG_GPU_GATHERED = 2048, /* rows of each KV head that a prompt's attention gathers at a time */
-    IG_GPU_MAIL = 8 << 20,  /* bytes, in both places, of what attention is called with between two waits */
+    IG_GPU_MAIL = 8 << 20,  /* bytes, in both places, of what operations are called with between two waits, besides
+                               ig_device_need.mail_bytes; if there is no room left, they wait once more */
 };
 
 /* Scratch of a GPU's operations, in elements: columns of activations in bytes, decode steps' parts and prompts'

@@ -23,8 +23,8 @@ void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need) 
     ig_arena_take(&sum, n.parts * sizeof(float));
     ig_arena_take(&sum, n.state * sizeof(float));
     ig_arena_take(&sum, n.rows * sizeof(uint16_t));
-    bytes[IG_PLACE_DEVICE] += sum.used + IG_GPU_MAIL;
-    bytes[IG_PLACE_HOST] += IG_GPU_MAIL;
+    bytes[IG_PLACE_DEVICE] += sum.used + IG_GPU_MAIL + need->mail_bytes;
+    bytes[IG_PLACE_HOST] += IG_GPU_MAIL + need->mail_bytes;
 }
 
 static void plan_close(ig_device *d) { free(d); }

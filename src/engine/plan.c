@@ -120,6 +120,23 @@ static int count_scans(const ig_session_plan *p) {
     return ig_policy_is_helped(p->ops, p->policy.device) ? ig_policy_lists(p->ops, &p->policy) : 0;
 }
 
+/* What a step hands to a GPU, with a token of each sequence: jobs and views of what a layer keeps, reads and guesses;
+ * twice its lists to choose from, with a bit for each block; the units that are being filled; numbers of blocks and
+ * pieces. What the GPU is told of written blocks is not foreseen. */
+static size_t plan_mail(const ig_session_plan *p) {
+    if (p->policy.device->ops->is_host) return 0;
+    size_t scans = (size_t)count_scans(p), blocks = (size_t)(p->o.n_ctx / p->policy.block_tokens + 1);
+    size_t views = scans > (size_t)p->kv.n_kv_heads ? scans : (size_t)p->kv.n_kv_heads;
+    size_t jobs =
+        3 * (views * sizeof(ig_kv_view) + sizeof(ig_attention)) + 2 * scans * (sizeof(ig_scan_list) + blocks / 8);
+    size_t bytes = (size_t)p->kv.n_layers * jobs + 3 * blocks * sizeof(uint32_t);
+    if (scans)
+        bytes += 2 * (p->ops->plan_copies(&p->policy, &p->o.cache, 2 * IG_UNIT_SLOTS) -
+                      p->ops->plan_copies(&p->policy, &p->o.cache, IG_UNIT_SLOTS));
+    uint64_t n = count_sequences(p);
+    return bytes * (size_t)(n < (uint64_t)p->o.n_batch ? n : (uint64_t)p->o.n_batch);
+}
+
 /* What copies of sketches take of a GPU's memory. */
 static uint64_t plan_sketch_copies(const ig_session_plan *p) {
     if (!ig_policy_is_helped(p->ops, p->policy.device)) return 0;
@@ -231,6 +248,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
                                 .weighs = p->ops->observe || p->o.cache.audit_every > 0,
                                 .drops = p->tiers.n_dropping > 0,
                                 .scans = count_scans(p),
+                                .mail_bytes = plan_mail(p),
                                 .select_bytes = p->ops->scratch_bytes ? p->ops->scratch_bytes(&p->policy) : 0};
     p->tiers.vram_bytes = plan_vram(p, m);
     return IG_OK;

@@ -51,8 +51,11 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
 
 static ig_device_need device_need(const ig_config *c, const ig_step_need *need) {
     int widest = max_int(max_int(c->d_ff, c->n_heads * c->head_dim), max_int(c->d_model, c->d_embed));
-    ig_device_need device = {
-        .max_rows = need->max_rows, .max_in = widest, .max_entries = need->n_ctx, .heads = heads_of(c)};
+    ig_device_need device = {.max_rows = need->max_rows,
+                             .max_in = widest,
+                             .max_entries = need->n_ctx,
+                             .heads = heads_of(c),
+                             .mail_bytes = need->mail_bytes};
     device.heads.scale = 0;
     return device;
 }
@@ -95,12 +98,14 @@ static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
                           .streams = a->streams || b->streams,
                           .weighs = a->weighs || b->weighs,
                           .drops = a->drops || b->drops,
-                          .scans = max_int(a->scans, b->scans)};
+                          .scans = max_int(a->scans, b->scans),
+                          .mail_bytes = a->mail_bytes > b->mail_bytes ? a->mail_bytes : b->mail_bytes};
 }
 
 static bool is_same(const ig_step_need *a, const ig_step_need *b) {
     return a->max_rows == b->max_rows && a->n_ctx == b->n_ctx && a->select_bytes == b->select_bytes &&
-           a->streams == b->streams && a->weighs == b->weighs && a->drops == b->drops && a->scans == b->scans;
+           a->streams == b->streams && a->weighs == b->weighs && a->drops == b->drops && a->scans == b->scans &&
+           a->mail_bytes == b->mail_bytes;
 }
 
 static ig_status grow(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *want, ig_error *err) {

@@ -104,7 +104,7 @@ static world *open_world(int n_copies, int n_dense_layers) {
     w->at = ig_device_alloc(w->dev, IG_PLACE_HOST, sizeof *w->at);
     w->hidden = ig_device_alloc(w->dev, IG_PLACE_DEVICE, sizeof w->lists);
     w->q = ig_device_alloc(w->dev, IG_PLACE_DEVICE, 2 * VIEWS * DIM * sizeof(float));
-    reserve_both(&(ig_device_need){1, 64, SLOTS, {VIEWS, VIEWS, DIM, 1}});
+    reserve_both(&(ig_device_need){1, 64, SLOTS, {VIEWS, VIEWS, DIM, 1}, 0});
     w->dice = (ig_random){(uint64_t)n_copies + 1};
     for (int b = 0; b < BLOCKS; b++) {
         w->home[b] = b;

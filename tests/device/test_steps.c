@@ -12,21 +12,28 @@
 
 #include "base/trial.h"
 #include "device/session_on.h"
+#include "model/model.h"
 
 /* Of the stand-in for a GPU (cuda_on_cpu.h) alone: calls of a name so far; and that they fail. */
 __attribute__((weak)) uint64_t cuda_on_cpu_count(const char *call);
+__attribute__((weak)) uint64_t cuda_on_cpu_copied(void);
 __attribute__((weak)) void cuda_on_cpu_fail(const char *call, int error);
 
 enum { GRAPH_STEPS = 6 };
 
 typedef struct calls {
     uint64_t launches, graphs, made, changes;
+    uint64_t bytes; /* copied, but by a graph */
+    uint64_t mail;  /* bytes that were planned for it */
 } calls;
 
 static calls calls_so_far(void) {
-    return (calls){cuda_on_cpu_count("cudaLaunchKernel"), cuda_on_cpu_count("cudaGraphLaunch"),
+    return (calls){cuda_on_cpu_count("cudaLaunchKernel"),
+                   cuda_on_cpu_count("cudaGraphLaunch"),
                    cuda_on_cpu_count("cudaGraphInstantiateWithFlags"),
-                   cuda_on_cpu_count("cudaGraphExecKernelNodeSetParams")};
+                   cuda_on_cpu_count("cudaGraphExecKernelNodeSetParams"),
+                   cuda_on_cpu_copied(),
+                   model->batch.have.mail_bytes};
 }
 
 /* Of the last of some steps, whose logits [GRAPH_STEPS][N_VOCAB] and statistics are given. */
@@ -44,14 +51,15 @@ static calls calls_of_a_step(const ig_session_options *o, float *logits, ig_sess
     ig_session_get_stats(s, stats);
     ig_session_close(s);
     close_tiny(NULL);
-    return (calls){end.launches - x.launches, end.graphs - x.graphs, end.made - x.made, end.changes - x.changes};
+    return (calls){end.launches - x.launches, end.graphs - x.graphs, end.made - x.made,
+                   end.changes - x.changes,   end.bytes - x.bytes,   end.mail};
 }
 
 /* The layers of a step are one graph, the same as in the step before but for a few numbers; a new one, if the driver
  * refuses to change these; or, if it makes no graphs, they are launched one by one. */
 static void steps_are_graphs(void **state) {
     (void)state;
-    enum { LAYERS = 4, LEAST = 16 * LAYERS, FEW = 8 << 10, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2 };
+    enum { LAYERS = 4, LEAST = 16 * LAYERS, FEW = 8 << 10, OTHER = 4 << 10, INVALID_VALUE = 1, MEMORY_ALLOCATION = 2 };
     static const struct {
         const char *policy, *speculate;
         uint64_t vram;
@@ -70,6 +78,7 @@ static void steps_are_graphs(void **state) {
         calls x = calls_of_a_step(&o, logits[0], &st[0]);
         assert_true(x.graphs == 1 && x.made == 0 && x.launches < LAYERS);
         assert_true(x.changes > 0 && x.changes <= 2 * LAYERS);
+        assert_true(x.mail > 0 && x.bytes <= x.mail + OTHER);
         cuda_on_cpu_fail("cudaGraphExecKernelNodeSetParams", INVALID_VALUE);
         x = calls_of_a_step(&o, logits[1], &st[1]);
         assert_true(x.graphs == 1 && x.made == 1 && x.launches < LAYERS);

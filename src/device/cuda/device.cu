@@ -226,11 +226,35 @@ static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
     g->rows = (uint16_t *)ig_arena_take(a, g->n_rows * sizeof(uint16_t));
 }
 
+/* A mail of so many bytes, with what lies behind it, instead of the one before. */
+static ig_status open_mail(gpu *g, size_t n_bytes, ig_error *err) {
+    size_t counts = IG_CUDA_COUNTS * sizeof *g->counts;
+    uint8_t *host = (uint8_t *)take_host(n_bytes), *dev = (uint8_t *)ig_cuda_take(g, n_bytes);
+    ig_cuda_wait(g);
+    if (!host || !dev) {
+        cudaFreeHost(host);
+        cudaFree(dev);
+        return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
+    }
+    cudaFreeHost(g->mail.host);
+    cudaFree(g->mail.dev);
+    g->mail.host = host;
+    g->mail.dev = dev;
+    g->mail.size = n_bytes - counts - ig_cuda_mail_bytes(sizeof *g->peak);
+    g->counts = (ig_kv_traffic *)(void *)(dev + g->mail.size);
+    g->host_counts = (ig_kv_traffic *)(void *)(host + g->mail.size);
+    g->peak = (unsigned *)(void *)(dev + g->mail.size + counts);
+    return IG_OK;
+}
+
 static ig_status grow(gpu *g, const ig_device_need *want, ig_error *err) {
     gpu counted = {};
     ig_arena a = {};
     lay_out(&counted, &a, want);
     size_t n_bytes = a.used;
+    ig_status s = want->mail_bytes > g->have.mail_bytes ? open_mail(g, IG_GPU_MAIL + want->mail_bytes, err) : IG_OK;
+    if (s) return s;
+    g->have.mail_bytes = want->mail_bytes;
     a.base = (char *)ig_cuda_take(g, n_bytes);
     if (!a.base) return ig_cuda_fail(err, g, "scratch of the device", cudaErrorMemoryAllocation);
     ig_cuda_wait(g);
@@ -251,6 +275,7 @@ static ig_status gpu_reserve(ig_device *d, const ig_device_need *need, ig_error 
     want.max_rows = max_int(have->max_rows, need->max_rows);
     want.max_in = max_int(have->max_in, need->max_in);
     want.max_entries = max_int(have->max_entries, need->max_entries);
+    want.mail_bytes = have->mail_bytes > need->mail_bytes ? have->mail_bytes : need->mail_bytes;
     want.heads.n_heads = max_int(have->heads.n_heads, need->heads.n_heads);
     want.heads.n_kv_heads = max_int(have->heads.n_kv_heads, need->heads.n_kv_heads);
     want.heads.head_dim = max_int(have->heads.head_dim, need->heads.head_dim);
@@ -261,7 +286,7 @@ static ig_status gpu_reserve(ig_device *d, const ig_device_need *need, ig_error 
 
 static size_t gpu_scratch_bytes(ig_device *d) {
     gpu *g = enter(d);
-    size_t n_bytes = g->scratch_bytes + IG_GPU_MAIL;
+    size_t n_bytes = g->scratch_bytes + IG_GPU_MAIL + g->have.mail_bytes;
     leave(g);
     return n_bytes;
 }
@@ -442,15 +467,8 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     if (e != cudaSuccess) return ig_cuda_fail(err, g, "opening the device", e);
     g->work = ig_queue{g->commands, 0};
     g->ahead = ig_queue{g->commands, 1};
-    size_t counts = IG_CUDA_COUNTS * sizeof *g->counts;
-    g->mail.size = IG_GPU_MAIL - counts - ig_cuda_mail_bytes(sizeof *g->peak);
-    g->mail.host = (uint8_t *)take_host(IG_GPU_MAIL);
-    g->mail.dev = (uint8_t *)ig_cuda_take(g, IG_GPU_MAIL);
-    if (!g->mail.host || !g->mail.dev) return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
-    g->counts = (ig_kv_traffic *)(void *)(g->mail.dev + g->mail.size);
-    g->host_counts = (ig_kv_traffic *)(void *)(g->mail.host + g->mail.size);
-    g->peak = (unsigned *)(void *)(g->mail.dev + g->mail.size + counts);
-    ig_status s = try_kernel(g, &p, err);
+    ig_status s = open_mail(g, IG_GPU_MAIL, err);
+    if (!s) s = try_kernel(g, &p, err);
     return s ? s : ig_pool_open(&g->pool, n_threads, err);
 }
 
