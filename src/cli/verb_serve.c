@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <malloc.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -112,17 +113,30 @@ static int close_files(const ig_cli_options *o) {
     return ig_sandbox_files(&s, &err) ? ig_cli_fail(o, &err) : IG_EXIT_OK;
 }
 
+/* It waits until the server takes signals. */
+static void hold(int number) {
+    sigset_t one;
+    sigemptyset(&one);
+    sigaddset(&one, number);
+    pthread_sigmask(SIG_BLOCK, &one, NULL);
+}
+
 int ig_cli_serve(const ig_cli_options *o) {
     ig_cli_app app;
     if (o->sandbox && strcmp(o->device, "cpu") != 0) {
         ig_cli_complain(o, "--sandbox lets no driver of a GPU through: leave it or --device out");
         return IG_EXIT_USAGE;
     }
+    hold(SIGHUP);
     int code = o->sandbox ? close_files(o) : IG_EXIT_OK;
     if (code) return code;
     /* A connection is a thread. Of many arenas each would grow, for hours, to the most that any of them once needed. */
     mallopt(M_ARENA_MAX, 2);
     code = ig_cli_open(&app, o, false);
+    /* Until here they end the start; one that comes later ends the server once it has started. */
+    hold(SIGINT);
+    hold(SIGTERM);
+    if (!code && ig_cli_interrupted()) code = ig_cli_fail(o, &(ig_error){IG_E_INTERRUPTED, "interrupted"});
     if (!code) code = serve(&app);
     return ig_cli_close(&app, code);
 }

@@ -228,6 +228,7 @@ static void on_end(void *user, const ig_request_result *result) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
     ig_server_note_end(x->call->server, result);
+    ig_server_see_failure(x->call->server, &result->error);
     pthread_mutex_lock(&x->lock);
     k->result = *result;
     k->has_ended = true;
@@ -267,6 +268,7 @@ static ig_request_options request_of(ig_exchange *x, ig_choice *k, size_t i) {
 
 static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
     ig_refusal *r = &x->call->refusal;
+    ig_server_see_failure(x->call->server, err);
     if (is_full || err->status == IG_E_INTERRUPTED) {
         ig_refuse(x->call, 503, NULL, "%s", err->text);
         r->may_retry = true;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 /* ---- keys ------------------------------------------------------------------------------- */
 
@@ -27,19 +28,25 @@ static ig_status add_key(ig_server_keys *k, const char *key, size_t n, const cha
     return IG_OK;
 }
 
-/* One a line; lines that begin with # and empty ones are none. */
+/* One a line; lines that begin with # and empty ones are none. What may never come to its end is not read. */
 static ig_status read_file(ig_server_keys *k, const char *path, ig_error *err) {
-    char line[2 * IG_SERVER_KEY_BYTES];
+    enum { BYTES_MAX = 1 << 20 };
+    struct stat st;
+    if (stat(path, &st) == 0 && (!S_ISREG(st.st_mode) || st.st_size > BYTES_MAX))
+        return ig_server_fail(err, IG_E_ARG, "%s: keys are in a plain file of at most %d bytes", path, BYTES_MAX);
     FILE *f = fopen(path, "re");
     if (!f) return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+    char *line = NULL;
+    size_t room = 0, before = k->n;
+    ssize_t n;
     ig_status s = IG_OK;
-    size_t before = k->n;
-    while (!s && fgets(line, sizeof line, f)) {
-        size_t n = strcspn(line, "\r\n");
-        if (n && line[0] != '#') s = add_key(k, line, n, path, err);
+    while (!s && (n = getline(&line, &room, f)) >= 0) {
+        while (n && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
+        if (n && line[0] != '#') s = add_key(k, line, (size_t)n, path, err);
     }
-    if (!s && ferror(f)) s = ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+    if (!s && !feof(f)) s = ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
     if (!s && k->n == before) s = ig_server_fail(err, IG_E_ARG, "%s: there is no key in it", path);
+    free(line);
     fclose(f);
     return s;
 }

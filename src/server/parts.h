@@ -161,6 +161,8 @@ struct ig_server {
     int64_t created; /* seconds since 1970 */
     char fingerprint[32];
     atomic_bool is_draining; /* takes no more */
+    pthread_t thread;        /* that ig_server_run() was called on, and takes signals */
+    ig_error failure;        /* why it ends by itself; status 0: it does not. Read once all has ended */
     pthread_mutex_t lock;
     int n_calls; /* being answered */
 };
@@ -170,6 +172,9 @@ double ig_server_seconds(void); /* monotonic */
 void ig_server_say(const ig_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 ig_status ig_server_fail(ig_error *err, ig_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+
+/* If after this error no request can be answered any more, the server ends as after SIGTERM, and with it. */
+void ig_server_see_failure(ig_server *s, const ig_error *why);
 
 /* Takes connections from now on, and no more. (connection.c) */
 ig_status ig_server_accept(ig_server *s, ig_error *err);

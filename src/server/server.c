@@ -174,6 +174,12 @@ static void wait_for_calls(ig_server *s, const sigset_t *set, double seconds) {
     }
 }
 
+void ig_server_see_failure(ig_server *s, const ig_error *why) {
+    if (why->status != IG_E_CHANGED || atomic_exchange(&s->is_draining, true)) return; /* or it ends already */
+    s->failure = *why;
+    pthread_kill(s->thread, SIGTERM);
+}
+
 /* What is being answered comes to its end, or to the end that a second signal or the time sets: then there is a little
  * time to say so. */
 static void drain(ig_server *s, const sigset_t *set) {
@@ -245,7 +251,7 @@ static void stop(ig_server *s) {
 
 ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     ig_server_options own = *o;
-    ig_server s = {.o = &own, .listener = -1, .created = (int64_t)time(NULL)};
+    ig_server s = {.o = &own, .listener = -1, .thread = pthread_self(), .created = (int64_t)time(NULL)};
     sigset_t wanted, before;
     ig_model_get_info(o->model, &s.info);
     snprintf(s.fingerprint, sizeof s.fingerprint, "ig-%016llx", (unsigned long long)ig_model_identity(o->model));
@@ -266,6 +272,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
         drain(&s, &wanted);
     }
     stop(&s);
+    if (s.failure.status) status = ig_server_fail(err, s.failure.status, "%s", s.failure.text);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_mutex_destroy(&s.fields.lock);
     pthread_mutex_destroy(&s.keys.lock);

@@ -56,7 +56,8 @@ typedef struct ig_server_options {
 } ig_server_options;
 
 /* Serves until SIGTERM or SIGINT: then it takes no more, answers what it has taken, and returns. A second one ends at
- * once. No other thread of the program may take these signals, nor SIGHUP. */
+ * once. No other thread of the program may take these signals, nor SIGHUP. A model file that has changed ends it as
+ * well, with IG_E_CHANGED. */
 ig_status ig_server_run(const ig_server_options *o, ig_error *err);
 
 #endif
