@@ -51,7 +51,7 @@ void ig_cli_serve_say(void *user, const char *line) { ig_cli_serve_log(user, "in
 /* ---- requests ---------------------------------------------------------------------- */
 
 static const char *level_of(const ig_server_record *r) {
-    return r->status >= 500 ? "error" : r->status >= 400 || !r->is_whole ? "warn" : "info";
+    return r->status >= 500 || r->failure ? "error" : r->status >= 400 || !r->is_whole ? "warn" : "info";
 }
 
 static void put_json(const ig_server_record *r, bool with_body) {
@@ -63,6 +63,7 @@ static void put_json(const ig_server_record *r, bool with_body) {
     json_object_set_new(line, "status", r->status ? json_integer(r->status) : json_null());
     json_object_set_new(line, "complete", json_boolean(r->is_whole));
     if (r->refusal) json_object_set_new(line, "error", json_string(r->refusal));
+    if (r->failure) json_object_set_new(line, "reason", client_text(r->failure, strlen(r->failure)));
     if (r->is_exchange) {
         json_object_set_new(line, "prompt_tokens", json_integer(r->n_prompt));
         json_object_set_new(line, "cached_tokens", json_integer(r->n_cached));
@@ -85,7 +86,8 @@ static char *quoted(const char *text, size_t n) {
 
 static void put_text(const ig_server_record *r, bool with_body) {
     char line[1024], status[32] = "no reply";
-    char *path = quoted(r->path, shown(r->path)), *body = with_body ? quoted(r->body, r->n_body) : NULL;
+    char *path = quoted(r->path, shown(r->path)), *body = with_body ? quoted(r->body, r->n_body) : NULL,
+         *failure = r->failure ? quoted(r->failure, strlen(r->failure)) : NULL;
     if (r->status) snprintf(status, sizeof status, "%u", r->status);
     int n = snprintf(line, sizeof line, "%s %.*s %.300s: %s%s", r->client, METHOD_SHOWN, r->method, path ? path : "",
                      status, r->is_whole ? "" : ", not read to its end");
@@ -95,8 +97,10 @@ static void put_text(const ig_server_record *r, bool with_body) {
     if (r->first_token_seconds >= 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", first after %.0f ms", r->first_token_seconds * 1e3);
     snprintf(line + n, sizeof line - (size_t)n, ", done after %.0f ms", r->seconds * 1e3);
-    fprintf(stderr, "infinigen serve: %s%s%s\n", line, body ? ": " : "", body ? body : "");
+    fprintf(stderr, "infinigen serve: %s%s%s%s%s\n", line, failure ? ", failed: " : "", failure ? failure : "",
+            body ? ": " : "", body ? body : "");
     free(path);
+    free(failure);
     free(body);
 }
 

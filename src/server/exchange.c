@@ -321,7 +321,6 @@ static void wait_for_end(ig_exchange *x) {
 
 static void complete(ig_call *c, bool is_chat) {
     ig_exchange *x = ig_exchange_open(c, is_chat);
-    ig_refusal why = {0};
     if (!x) return;
     if (!ig_exchange_submit(x)) {
         ig_exchange_close(x);
@@ -337,9 +336,7 @@ static void complete(ig_call *c, bool is_chat) {
     ig_watch_call(&c->server->watch, c->wire->connection, NULL);
     if (atomic_load(&c->ended) == IG_CALL_GONE)
         c->closes = true; /* nobody is there to be answered */
-    else if (ig_exchange_failed(x, &why))
-        c->refusal = why;
-    else
+    else if (!ig_exchange_failed(x, &c->refusal))
         ig_reply_json(c, 200, ig_exchange_json(x));
 }
 

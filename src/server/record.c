@@ -47,6 +47,7 @@ void ig_server_record_call(ig_call *c) {
                           .status = c->status,
                           .is_whole = c->is_answered && !c->wire->is_broken,
                           .refusal = c->refusal.status ? c->refusal.type : NULL,
+                          .failure = c->refusal.status >= 500 ? c->refusal.text : NULL,
                           .first_token_seconds = -1,
                           .body = c->body,
                           .n_body = c->n_body};

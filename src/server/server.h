@@ -17,8 +17,8 @@ typedef struct ig_server_limits {
     double request_seconds;            /* for an answer; 0: however long it takes */
 } ig_server_limits;
 
-/* A request that was answered, or was not: one for answers of the model, or one that was refused. Texts are the
- * client's own, and last as long as the call. */
+/* A request that was answered, or was not: one for answers of the model, or one that was refused. Method, path
+ * and body are the client's own texts; all last as long as the call. */
 typedef struct ig_server_record {
     const char *id;     /* of the reply; NULL: none */
     const char *client; /* its address; "unix": at a socket in the file system */
@@ -26,6 +26,7 @@ typedef struct ig_server_record {
     unsigned status;               /* 0: it went away before there was one */
     bool is_whole;                 /* the client has all of the reply */
     const char *refusal;           /* kind of the error, such as "invalid_request_error"; NULL: none */
+    const char *failure;           /* what went wrong, if it is not the client's fault; NULL: nothing */
     bool is_exchange;              /* for answers; then: */
     int n_prompt, n_cached, n_new; /* tokens of all choices */
     double first_token_seconds;    /* of the choice that was first; < 0: none had one */

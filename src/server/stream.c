@@ -112,11 +112,11 @@ static bool is_broken(const ig_choice *k) {
 
 /* All that is new, as events. */
 static bool tell_news(ig_exchange *x) {
-    ig_refusal why;
+    ig_refusal *why = &x->call->refusal; /* which is logged as well */
     bool ok = true;
-    if (x->n_ended == x->n_choices && ig_exchange_failed(x, &why)) {
+    if (x->n_ended == x->n_choices && ig_exchange_failed(x, why)) {
         x->is_finished = true;
-        return add_event(x, ig_refusal_json(&why));
+        return add_event(x, ig_refusal_json(why));
     }
     for (size_t i = 0; i < x->n_choices && ok; i++)
         if (!is_broken(&x->choices[i])) ok = tell_choice(x, &x->choices[i], i);
@@ -134,7 +134,7 @@ static bool has_news(const ig_exchange *x) {
     return false;
 }
 
-/* Sleeps until there is something to tell; a comment, if that takes long. */
+/* Sleeps until there is something to tell; a comment, if that takes long. False: nobody is there to be told. */
 static bool fill(ig_exchange *x) {
     struct timespec until;
     clock_gettime(CLOCK_MONOTONIC, &until);
@@ -143,7 +143,8 @@ static bool fill(ig_exchange *x) {
     pthread_mutex_lock(&x->lock);
     int waited = 0;
     while (!has_news(x) && waited != ETIMEDOUT) waited = pthread_cond_timedwait(&x->changed, &x->lock, &until);
-    bool ok = has_news(x) ? tell_news(x) : add_out(x, ": ping\n\n", 8);
+    bool ok = atomic_load(&x->call->ended) != IG_CALL_GONE;
+    if (ok) ok = has_news(x) ? tell_news(x) : add_out(x, ": ping\n\n", 8);
     pthread_mutex_unlock(&x->lock);
     return ok;
 }
@@ -153,7 +154,7 @@ void ig_exchange_stream(ig_exchange *x) {
     ig_call *c = x->call;
     bool ok = ig_reply_begin(c, "text/event-stream; charset=utf-8", "X-Accel-Buffering: no\r\n");
     while (ok && !x->is_finished) {
-        ok = atomic_load(&c->ended) != IG_CALL_GONE && fill(x) && ig_reply_part(c, x->out, x->n_out);
+        ok = fill(x) && ig_reply_part(c, x->out, x->n_out);
     }
     if (!ok || !ig_reply_end(c)) c->closes = c->wire->is_broken = true;
 }

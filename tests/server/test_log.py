@@ -67,6 +67,29 @@ def test_text(program, served):
     assert SECRET.encode() not in server.said
 
 
+def test_failures(program, served):
+    """What is not the client's fault is told with its reason, of a stream that had begun too."""
+    why = "the answer took longer than is allowed"
+    body = {"prompt": SECRET, "max_tokens": 16000, "ignore_eos": True}
+    for form in ("json", "text"):
+        with Server(program, served, "-c", 16384, "--request-timeout", 0.2, "--log-format", form) as server:
+            assert server.ask(TEXT, body)[0] == 503
+            lines(server, 1)
+            assert why in server.ask(TEXT, {**body, "stream": True})[1].split("\n\n")[-2]
+            lines(server, 2)
+            assert server.ask("/nothing")[0] == 404
+            whole, stream, refused = lines(server, 3)
+        if form == "json":
+            for line, status in ((whole, 503), (stream, 200)):
+                line = json.loads(line)
+                assert (line["status"], line["complete"], line["level"]) == (status, True, "error")
+                assert (line["error"], line["reason"]) == ("unavailable_error", why)
+            assert "reason" not in json.loads(refused)
+        else:
+            assert whole.endswith(f' ms, failed: "{why}"') and stream.endswith(f' ms, failed: "{why}"'), (whole, stream)
+            assert "failed" not in refused
+
+
 def test_long_request(program, served):
     """Of the first line, which a client may make long, the beginning is shown."""
     ask = b"A" * 4000 + b" /" + b"b" * 4000 + b" HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -2,6 +2,8 @@
 """What the server says of tokens, of itself, and of texts that it scores."""
 import json
 import math
+import os
+import urllib.parse
 
 import pytest
 
@@ -57,6 +59,21 @@ def test_what_it_is(server):
     assert numbers['infinigen_time_to_first_token_seconds_bucket{le="+Inf"}'] == 1
     assert numbers["infinigen_time_between_tokens_seconds_count"] == 2
     assert all(name.startswith("infinigen_") and ":" not in name for name in numbers)
+
+
+def test_names_that_are_no_text(program, served, tmp_path):
+    """What is not UTF-8 of a file's name, or of --alias, is a replacement character for clients."""
+    path = os.fsencode(tmp_path) + b"/caf\xe9"
+    os.rename(served, path)
+    for flags, name in (([], "caf\ufffd"), (["--alias", b"m\xff\xc3"], "m\ufffd\ufffd")):
+        with Server(program, os.fsdecode(path), "-c", 256, *map(os.fsdecode, flags)) as s:
+            assert [m["id"] for m in s.ask("/v1/models")[1]["data"]] == [name]
+            assert s.ask("/v1/models/" + urllib.parse.quote(name))[1]["id"] == name
+            props = s.ask("/props")[1]
+            assert props["model_alias"] == name and props["model_path"].startswith(f"{tmp_path}/caf\ufffd")
+            status, reply, _ = s.ask(TEXT, {"prompt": "ab", "max_tokens": 2, "model": name})
+            assert status == 200 and reply["model"] == name
+            assert CHAT in s.ask("/openapi.json")[1]["paths"]
 
 
 def test_page(server):
