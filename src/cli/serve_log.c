@@ -24,12 +24,46 @@ static json_t *start_line(const char *level) {
     return json_pack("{s:s, s:s}", "time", whole, "level", level);
 }
 
+/* The UTF-8 character at *at, which is stepped over. */
+static unsigned next_character(const char **at) {
+    unsigned first = (unsigned char)*(*at)++, n_more = first < 0xc0 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    unsigned code = n_more ? first & (0x3f >> n_more) : first;
+    while (n_more--) code = code << 6 | ((unsigned char)*(*at)++ & 0x3f);
+    return code;
+}
+
+/* Controls, and what turns, joins or hides text that is beside it; those below U+0020 are escaped in any JSON. */
+static bool is_control(unsigned code) {
+    static const unsigned ranges[][2] = {{0x7f, 0x9f},     {0xad, 0xad},     {0x61c, 0x61c},   {0x200b, 0x200f},
+                                         {0x2028, 0x202e}, {0x2060, 0x206f}, {0xfeff, 0xfeff}, {0xfff9, 0xfffb}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (code >= ranges[i][0] && code <= ranges[i][1]) return true;
+    return false;
+}
+
+/* As JSON, to be freed, with controls as escapes: what other languages write stays readable. Takes `value`. */
+static char *dump(json_t *value, size_t flags) {
+    char *text = value ? json_dumps(value, flags) : NULL, *out = NULL;
+    size_t n_out;
+    FILE *f = text ? open_memstream(&out, &n_out) : NULL;
+    for (const char *at = text, *from; f && *(from = at);) {
+        unsigned code = next_character(&at);
+        if (is_control(code))
+            fprintf(f, "\\u%04x", code);
+        else
+            fwrite(from, 1, (size_t)(at - from), f);
+    }
+    if (f) fclose(f);
+    free(text);
+    json_decref(value);
+    return out;
+}
+
 /* Prints and drops it. */
 static void put_line(json_t *line) {
-    char *text = line ? json_dumps(line, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+    char *text = dump(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (text) fprintf(stderr, "%s\n", text);
     free(text);
-    json_decref(line);
 }
 
 static json_t *client_text(const char *text, size_t n) { return ig_cli_json_text(text ? text : "", n); }
@@ -77,12 +111,7 @@ static void put_json(const ig_server_record *r, bool with_body) {
 }
 
 /* "text" with its quotes, to be freed. */
-static char *quoted(const char *text, size_t n) {
-    json_t *value = client_text(text, n);
-    char *out = value ? json_dumps(value, JSON_ENCODE_ANY) : NULL;
-    json_decref(value);
-    return out;
-}
+static char *quoted(const char *text, size_t n) { return dump(client_text(text, n), JSON_ENCODE_ANY); }
 
 static void put_text(const ig_server_record *r, bool with_body) {
     char line[1024], status[32] = "no reply";

@@ -163,10 +163,8 @@ static bool read_ends(ig_exchange *x) {
     x->stop_ids = calloc(n + 1, sizeof *x->stop_ids);
     if (!x->stop_ids) return ig_refuse(x->call, 500, NULL, "out of memory for stop_token_ids");
     json_array_foreach(v, i, id) {
-        json_int_t token = json_integer_value(id);
-        if (!json_is_integer(id) || token < 0 || token > INT_MAX)
+        if (!ig_json_token(id, INT_MAX, &x->stop_ids[i]))
             return ig_refuse(x->call, 400, "stop_token_ids", "stop_token_ids: item %zu is no token", i);
-        x->stop_ids[i] = (int32_t)token;
     }
     g->stop_ids = x->stop_ids;
     g->n_stop_ids = n;
@@ -184,11 +182,12 @@ static bool is_text(const json_t *v, const char *text) {
 static bool check_absent(ig_exchange *x) {
     ig_call *c = x->call;
     json_t *v;
+    int64_t n;
     if ((v = ig_field(x->body, "response_format")) && !is_text(json_object_get(v, "type"), "text"))
         return ig_refuse(c, 400, "response_format", "response_format other than text is not supported");
     if ((v = ig_field(x->body, "modalities")) && (json_array_size(v) != 1 || !is_text(json_array_get(v, 0), "text")))
         return ig_refuse(c, 400, "modalities", "modalities other than text are not supported");
-    if ((v = ig_field(x->body, "best_of")) && (!json_is_integer(v) || json_integer_value(v) != x->n))
+    if ((v = ig_field(x->body, "best_of")) && (!ig_json_whole(v, &n) || n != x->n))
         return ig_refuse(c, 400, "best_of", "best_of other than n is not supported");
     return true;
 }

@@ -12,13 +12,12 @@
 
 /* ---- tokens ---------------------------------------------------------------------------------- */
 
-/* The bytes of a token, special ones too. */
-static size_t token_bytes(const ig_exchange *x, int32_t id, char bytes[IG_TOKEN_BYTES_MAX]) {
-    size_t n = ig_detokenize(x->call->server->o->model, (const int32_t[]){id, id}, 2, true, NULL, 0);
+size_t ig_token_bytes(const ig_server *s, int32_t id, char bytes[IG_TOKEN_BYTES_MAX]) {
+    size_t n = ig_detokenize(s->o->model, (const int32_t[]){id, id}, 2, true, NULL, 0);
     /* Twice, since of the first one of a text some tokenizers leave a blank out. */
     char twice[2 * IG_TOKEN_BYTES_MAX];
     if (n > sizeof twice) n = sizeof twice;
-    n = ig_detokenize(x->call->server->o->model, (const int32_t[]){id, id}, 2, true, twice, n);
+    n = ig_detokenize(s->o->model, (const int32_t[]){id, id}, 2, true, twice, n);
     size_t last = (n + 1) / 2;
     memcpy(bytes, twice + n - last, last);
     return last;
@@ -27,7 +26,7 @@ static size_t token_bytes(const ig_exchange *x, int32_t id, char bytes[IG_TOKEN_
 static json_t *token_name(const ig_exchange *x, int32_t id) {
     char text[IG_TOKEN_BYTES_MAX];
     if (x->names_tokens) return json_sprintf("token_id:%d", id);
-    return ig_reply_string(text, token_bytes(x, id, text));
+    return ig_reply_string(text, ig_token_bytes(x->call->server, id, text));
 }
 
 /* JSON has no infinity; what has no logprob is null. */
@@ -35,11 +34,9 @@ static json_t *logprob_json(double v) { return isnan(v) ? json_null() : json_rea
 
 static json_t *chat_token(const ig_exchange *x, const ig_token_score *t) {
     char text[IG_TOKEN_BYTES_MAX];
-    size_t n = token_bytes(x, t->id, text);
-    json_t *bytes = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(bytes, json_integer((unsigned char)text[i]));
+    size_t n = ig_token_bytes(x->call->server, t->id, text);
     return json_pack("{s:o, s:o, s:o}", "token", token_name(x, t->id), "logprob", logprob_json(t->logprob), "bytes",
-                     bytes);
+                     ig_reply_bytes(text, n));
 }
 
 static json_t *chat_logprobs(ig_choice *k) {
@@ -86,7 +83,7 @@ static json_t *legacy_logprobs(ig_choice *k) {
         json_array_append_new(scores, logprob_json(r->token.logprob));
         json_array_append_new(tops, top_object(x, r));
         json_array_append_new(offsets, json_integer((json_int_t)k->n_characters));
-        k->n_characters += count_characters(text, token_bytes(x, r->token.id, text));
+        k->n_characters += count_characters(text, ig_token_bytes(x->call->server, r->token.id, text));
     }
     return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", scores, "top_logprobs", tops,
                      "text_offset", offsets);

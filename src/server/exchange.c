@@ -43,11 +43,9 @@ static bool add_ids(ig_exchange *x, const json_t *list) {
     p->ids = malloc((n + 1) * sizeof *p->ids);
     if (!p->ids) return ig_refuse(x->call, 500, NULL, "out of memory for %zu tokens", n);
     json_array_foreach(list, i, id) {
-        json_int_t v = json_integer_value(id);
-        if (!json_is_integer(id) || v < 0 || v >= x->call->server->info.n_vocab)
+        if (!ig_json_token(id, x->call->server->info.n_vocab, &p->ids[i]))
             return ig_refuse(x->call, 400, "prompt", "prompt: item %zu is no token of the vocabulary of %d", i,
                              x->call->server->info.n_vocab);
-        p->ids[i] = (int32_t)v;
     }
     p->n_ids = (int)n;
     if (!x->is_echo) return true;
@@ -62,7 +60,7 @@ static bool add_ids(ig_exchange *x, const json_t *list) {
 /* A string, a list of tokens, or a list of several of these. */
 static bool read_prompts(ig_exchange *x) {
     const json_t *v = ig_field(x->body, "prompt"), *first = json_array_get(v, 0);
-    bool is_one = json_is_string(v) || json_is_integer(first);
+    bool is_one = json_is_string(v) || json_is_number(first);
     size_t n = is_one ? 1 : json_array_size(v);
     if (!v || n == 0 || (!is_one && !json_is_array(v)))
         return ig_refuse(x->call, 400, "prompt", "prompt must be a string, a list of tokens, or a list of these");

@@ -23,19 +23,25 @@ bool ig_field_bool(ig_call *c, const json_t *object, const char *name, bool *out
     return true;
 }
 
-/* 4.0 is one as well, as JSON and its schemas have it. */
-static bool whole_of(const json_t *v, int64_t *out) {
+bool ig_json_whole(const json_t *v, int64_t *out) {
     double x = json_number_value(v);
     if (json_is_integer(v)) return *out = json_integer_value(v), true;
     if (!json_is_real(v) || x != floor(x) || !(fabs(x) <= 0x1p53)) return false;
     return *out = (int64_t)x, true;
 }
 
+bool ig_json_token(const json_t *v, int n_vocab, int32_t *out) {
+    int64_t id;
+    if (!ig_json_whole(v, &id) || id < 0 || id >= n_vocab) return false;
+    *out = (int32_t)id;
+    return true;
+}
+
 bool ig_field_int(ig_call *c, const json_t *object, const char *name, int64_t min, int64_t max, int64_t *out) {
     const json_t *v = ig_field(object, name);
     int64_t x;
     if (!v) return true;
-    if (!whole_of(v, &x) || x < min || x > max)
+    if (!ig_json_whole(v, &x) || x < min || x > max)
         return ig_refuse(c, 400, name, "%s must be a whole number from %lld to %lld", name, (long long)min,
                          (long long)max);
     *out = x;

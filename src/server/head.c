@@ -47,20 +47,24 @@ size_t ig_head_find(const char *text, size_t n, size_t seen) {
 
 /* ---- the first line ------------------------------------------------------------------------- */
 
-/* %41 is A. False: no such thing, or a character that no path has. */
-static bool decode(char *path) {
-    char *to = path;
-    for (const char *at = path; *at; at++) {
-        int c = (unsigned char)*at;
-        if (c == '%') {
-            int high = digit_of(at[1]), low = high < 0 ? -1 : digit_of(at[2]);
-            if (low < 0) return false;
-            c = 16 * high + low;
-            at += 2;
-        }
-        if (c < ' ' || c == 127) return false;
-        *to++ = (char)c;
+/* The character at *at, which is stepped over: %41 is A. -1: no such thing, or a character that no path has. */
+static int next_character(const char **at) {
+    int c = (unsigned char)*(*at)++;
+    if (c == '%') {
+        int high = digit_of(**at), low = high < 0 ? -1 : digit_of((*at)[1]);
+        if (low < 0) return -1;
+        c = 16 * high + low;
+        *at += 2;
     }
+    return c < ' ' || c == 127 ? -1 : c;
+}
+
+/* In place. False: the path is wrong, and stays as it was sent. */
+static bool decode(char *path) {
+    for (const char *at = path; *at;)
+        if (next_character(&at) < 0) return false;
+    char *to = path;
+    for (const char *at = path; *at;) *to++ = (char)next_character(&at);
     *to = 0;
     return true;
 }
@@ -75,7 +79,7 @@ static unsigned read_version(ig_head *h, const char *text, const char **why) {
     return text[5] == '1' ? 0 : 505;
 }
 
-/* As for a proxy, "http://host/path": the path. *host is what stands before it, *n long, or NULL. */
+/* As for a proxy, "http://host/path": the path, or nothing. *host is what stands before it, *n long; NULL: none. */
 static char *skip_host(char *target, const char **host, size_t *n) {
     *host = NULL;
     if (strncasecmp(target, "http://", 7) != 0) return target;
@@ -100,7 +104,7 @@ static unsigned read_first(ig_head *h, char *line, const char **host, size_t *n_
     h->method = line;
     target = skip_host(target, host, n_host);
     target[strcspn(target, "?#")] = 0;
-    h->path = target;
+    h->path = *host && !*target ? "/" : target;
     return decode(target) ? 0 : 400;
 }
 

@@ -272,9 +272,15 @@ bool ig_reply_end(ig_call *c);
 json_t *ig_refusal_json(const ig_refusal *r);
 /* A JSON string; bytes that are not UTF-8 become U+FFFD. */
 json_t *ig_reply_string(const char *text, size_t n);
+/* A list of numbers. */
+json_t *ig_reply_bytes(const char *bytes, size_t n);
 
 /* ---- fields of requests (field.c) -------------------------------------------------------------------- */
 
+/* A whole number: 4.0 is one as well, as JSON and its schemas have it. False: it is none. */
+bool ig_json_whole(const json_t *v, int64_t *out);
+/* The same of one from 0 to before n_vocab. */
+bool ig_json_token(const json_t *v, int n_vocab, int32_t *out);
 /* All return false, and refuse the call, if the field is there and wrong. null is as if it were not there. */
 json_t *ig_field(const json_t *object, const char *name); /* NULL: not there */
 bool ig_field_bool(ig_call *c, const json_t *object, const char *name, bool *out);
@@ -375,6 +381,8 @@ bool ig_exchange_read(ig_exchange *x);
 
 /* ---- its reply (choice_json.c, stream.c) -------------------------------------------------------------------- */
 
+/* What a token stands for within a text, special ones too; its length. */
+size_t ig_token_bytes(const ig_server *s, int32_t id, char bytes[IG_TOKEN_BYTES_MAX]);
 json_t *ig_exchange_head(const ig_exchange *x, const char *object);
 json_t *ig_exchange_usage(const ig_exchange *x);
 json_t *ig_choice_timings(const ig_choice *k);

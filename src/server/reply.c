@@ -64,6 +64,12 @@ json_t *ig_reply_string(const char *text, size_t n) {
     return whole;
 }
 
+json_t *ig_reply_bytes(const char *bytes, size_t n) {
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_integer((unsigned char)bytes[i]));
+    return list;
+}
+
 /* ---- what goes out ------------------------------------------------------------------------ */
 
 static const char *reason_of(unsigned status) {

@@ -59,13 +59,12 @@ void ig_route_models(ig_call *c) {
     }
 }
 
-/* The text of a special token. */
-static json_t *special_json(const ig_server *s, int32_t id) {
+static json_t *token_text(const ig_server *s, int32_t id) {
     char text[IG_TOKEN_BYTES_MAX];
-    if (id < 0) return json_null();
-    size_t n = ig_detokenize(s->o->model, &id, 1, true, text, sizeof text);
-    return ig_reply_string(text, n < sizeof text ? n : sizeof text);
+    return ig_reply_string(text, ig_token_bytes(s, id, text));
 }
+
+static json_t *special_json(const ig_server *s, int32_t id) { return id < 0 ? json_null() : token_text(s, id); }
 
 static json_t *template_json(const ig_server *s) {
     enum { CAP = 1 << 16 };
@@ -107,10 +106,12 @@ void ig_route_embeddings(ig_call *c) { ig_refuse(c, 400, "input", "embeddings ar
 
 /* ---- tokens ---------------------------------------------------------------------------------------- */
 
+/* As llama.cpp has it: a text, or where it is none, such as a part of a character, its bytes. */
 static json_t *piece_json(const ig_server *s, int32_t id) {
-    char text[IG_TOKEN_BYTES_MAX];
-    size_t n = ig_detokenize(s->o->model, &id, 1, true, text, sizeof text);
-    return ig_reply_string(text, n < sizeof text ? n : sizeof text);
+    char bytes[IG_TOKEN_BYTES_MAX];
+    size_t n = ig_token_bytes(s, id, bytes);
+    json_t *text = json_stringn(bytes, n);
+    return text ? text : ig_reply_bytes(bytes, n);
 }
 
 /* What a request for tokens says, in either of two dialects: content and add_special (off), or prompt or messages and
@@ -159,7 +160,7 @@ static json_t *tokens_json(const ig_call *c, const token_question *q, const int3
         json_t *id = json_integer(ids[i]);
         if (q->with_pieces) id = json_pack("{s:o, s:o}", "id", id, "piece", piece_json(c->server, ids[i]));
         json_array_append_new(tokens, id);
-        if (q->with_texts) json_array_append_new(texts, piece_json(c->server, ids[i]));
+        if (q->with_texts) json_array_append_new(texts, token_text(c->server, ids[i]));
     }
     return json_pack("{s:I, s:i, s:o, s:o}", "count", (json_int_t)n, "max_model_len",
                      ig_scheduler_ctx(c->server->scheduler), "tokens", tokens, "token_strs", texts);
@@ -204,11 +205,9 @@ static bool read_ids(ig_call *c, const json_t *body, int32_t **ids, size_t *n) {
     *ids = malloc((*n + 1) * sizeof **ids);
     if (!*ids) return ig_refuse(c, 500, NULL, "out of memory for %zu tokens", *n);
     json_array_foreach(list, i, id) {
-        json_int_t v = json_integer_value(id);
-        if (!json_is_integer(id) || v < 0 || v >= c->server->info.n_vocab)
+        if (!ig_json_token(id, c->server->info.n_vocab, &(*ids)[i]))
             return ig_refuse(c, 400, "tokens", "tokens[%zu] is no token of the vocabulary of %d", i,
                              c->server->info.n_vocab);
-        (*ids)[i] = (int32_t)v;
     }
     return true;
 }

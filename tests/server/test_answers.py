@@ -67,6 +67,14 @@ def test_other_ways_to_write_numbers(server):
     body = {"prompt": "ab", "ignore_eos": True, "temperature": 0}
     nine = server.ask(TEXT, {**body, "max_tokens": 9})[1]["choices"]
     assert server.ask(TEXT, {**body, "max_tokens": 9.0, "n": 1.0, "seed": 3.0})[1]["choices"] == nine
+    ids = server.ask("/tokenize", {"prompt": "ab"})[1]["tokens"]
+    points = [float(i) for i in ids]
+    for prompt in (points, [points]):
+        assert server.ask(TEXT, {**body, "prompt": prompt, "max_tokens": 9, "best_of": 1.0})[1]["choices"] == nine
+    assert server.ask("/detokenize", {"tokens": points})[1] == server.ask("/detokenize", {"tokens": ids})[1]
+    scored = server.ask(TEXT, {**body, "logprobs": 0, "return_tokens_as_token_ids": True})[1]["choices"][0]["logprobs"]
+    stop = float(scored["tokens"][0].split(":")[1])
+    assert server.ask(TEXT, {**body, "stop_token_ids": [stop]})[1]["choices"][0]["finish_reason"] == "stop"
     assert server.ask(TEXT, {**body, "max_tokens": 9, "temperature": 2, "top_p": 0})[1]["choices"] == nine
     for path, question in ((TEXT, body), (CHAT, {"messages": user("ab"), "ignore_eos": True})):
         usage = server.ask(path, {**question, "max_tokens": -1})[1]["usage"]

@@ -125,6 +125,13 @@ def test_versions(raw):
     assert [r[0] for r in bare] == [200]  # without Host
 
 
+def test_hosts_without_a_path(raw):
+    """As for a proxy: what follows the host may be left out."""
+    for target in ("http://localhost", "http://localhost?a=b", "http://localhost/"):
+        got = raw.send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+        assert got.startswith(b"HTTP/1.1 200 ") and b"text/html" in got, target
+
+
 def test_lines_of_one_list(raw):
     """Whether the connection goes on is said in any of several lines."""
     for lines, n in (("keep-alive\r\nConnection: close", 1), ("x\r\nconnection: y, CLOSE", 1), ("x\r\nConnection: keep-alive", 2)):

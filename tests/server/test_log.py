@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+import urllib.parse
 
 from serving import CHAT, TEXT, Server, request, served, user
 
@@ -100,6 +101,13 @@ def test_long_request(program, served):
             assert line in lines(server, 1)[0]
 
 
+def test_wrong_path(program, served):
+    """It is shown as it was sent."""
+    with Server(program, served, "-c", 256) as server:
+        assert server.ask("/a%41b%zzc%41")[0] == 400
+        assert ' "/a%41b%zzc%41": 400' in lines(server, 1)[0]
+
+
 def test_prompts_if_asked(program, served):
     with Server(program, served, "-c", 2048, "--log-format", "json", "--log-prompts") as server:
         body = {"prompt": SECRET, "max_tokens": 2}
@@ -108,6 +116,23 @@ def test_prompts_if_asked(program, served):
     with Server(program, served, "-c", 2048, "--log-prompts") as server:
         server.ask(TEXT, body)
         assert SECRET in lines(server, 1)[0]
+
+
+def test_nothing_drives_a_terminal(program, served):
+    """Controls of one byte and of two, and what turns the direction of a text; languages stay readable."""
+    hidden = "\u001b\u007f\u0085\u009b\u00ad\u061c\u200b\u200f\u2028\u202e\u2066\ufeff"
+    shown = "\u00a0\u00e9\u0633\u4e2d\u20ac\U0001f600~"
+    for form in ("json", "text"):
+        with Server(program, served, "-c", 2048, "--log-prompts", "--log-format", form) as server:
+            assert server.ask("/" + urllib.parse.quote("\u009b\u00e9\u202e"))[0] == 404
+            line = lines(server, 1)[0]
+            assert '"/\\u009b\u00e9\\u202e"' in line
+            raw = json.dumps({"prompt": hidden[1:] + shown, "max_tokens": 2}, ensure_ascii=False).encode()
+            assert server.ask(TEXT, raw=raw)[0] == 200
+            line = lines(server, 2)[1]
+        assert shown in line and not any(c in server.said.decode() for c in hidden)
+        if form == "json":
+            assert json.loads(json.loads(line)["body"])["prompt"] == hidden[1:] + shown
 
 
 def test_warnings(program, served):

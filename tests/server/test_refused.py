@@ -34,7 +34,8 @@ WRONG = [
     ({"prompt": "a", "infinigen": {"colour": 0}}, "infinigen.colour"), ({"prompt": "a", "cache_salt": 1}, "cache_salt"),
     ({}, "prompt"), ({"prompt": None}, "prompt"), ({"prompt": []}, "prompt"), ({"prompt": ""}, "prompt"),
     ({"prompt": 3}, "prompt"), ({"prompt": [1, "a"]}, "prompt"), ({"prompt": [1, -1]}, "prompt"),
-    ({"prompt": [10 ** 9]}, "prompt"), ({"prompt": [[1], 2]}, "prompt"), ({"prompt": ["a"] * 129}, "prompt"),
+    ({"prompt": [10 ** 9]}, "prompt"), ({"prompt": [1.5]}, "prompt"), ({"prompt": "a", "stop_token_ids": [1.5]}, "stop_token_ids"),
+    ({"prompt": "a", "best_of": 1.5}, "best_of"), ({"prompt": [[1], 2]}, "prompt"), ({"prompt": ["a"] * 129}, "prompt"),
     ({"prompt": "a", "messages": [1]}, "messages"), ({"prompt": "a", "echo": 1}, "echo"),
 ]
 WRONG_CHAT = [

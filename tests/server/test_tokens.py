@@ -20,6 +20,7 @@ def test_tokens(server):
         "/tokenize", {"prompt": "ab", "add_special_tokens": False})[1]["tokens"]
     reply = server.ask("/tokenize", {"content": "h\u00e9", "with_pieces": True, "return_token_strs": True})[1]
     assert reply["count"] == 3 and len(reply["token_strs"]) == 3 and reply["tokens"][0]["piece"] == "h"
+    assert [t["piece"] for t in reply["tokens"]] == ["h", [0xc3], [0xa9]]  # as llama.cpp has it
     ids = [t["id"] for t in reply["tokens"]]
     back = server.ask("/detokenize", {"tokens": ids})[1]
     assert back["content"] == back["prompt"] == "h\u00e9"
