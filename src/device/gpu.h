@@ -37,8 +37,8 @@ typedef struct ig_gpu_scratch {
 } ig_gpu_scratch;
 
 ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need);
-/* Bytes of a column of n 8-bit activations: codes, then a scale for each 32 of them. */
-static inline size_t ig_gpu_act_bytes(int n) { return (size_t)n + (size_t)n / 32 * sizeof(float); }
+/* Bytes of a column of n 8-bit activations, a multiple of 32: codes, then for each 16 of them their scale and sum. */
+static inline size_t ig_gpu_act_bytes(int n) { return (size_t)n + (size_t)n / 16 * 2 * sizeof(float); }
 /* Of a column of n activations in 16 bits: numbers up to a multiple of IG_GPU_HALVES, the rest of them 0, then a scale.
  */
 enum { IG_GPU_HALVES = 32 };

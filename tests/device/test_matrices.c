@@ -92,13 +92,15 @@ static void expect_rounded_products(const both *y, const ig_matrix *m, const bot
 static void products(void **state) {
     (void)state;
     enum { OUT = 70, ROWS = 69 };
+    static const int widths[] = {768, 256, 2304, 4352}; /* few: of a row that is one warp's, two warps' and four's */
     float bias[OUT];
     ig_error err = {0};
     for (int i = 0; i < OUT; i++) bias[i] = (float)i - 10;
     if (devices[GPU]->ops->bind(devices[GPU], bias, sizeof bias, &err)) fail_msg("%s", err.text);
     for (int t = 0; t < N_TYPES; t++)
-        for (int few = 0; few < 2; few++) {
-            int rows = few ? 19 : ROWS, n_in = t % 2 ? 256 : 768;
+        for (int kind = 0; kind < 4; kind++) {
+            bool few = kind > 0;
+            int rows = few ? 19 : ROWS, n_in = widths[kind];
             ig_matrix m = make_matrix(t, OUT, n_in, t % 2 ? bias : NULL);
             both x = make_both((size_t)rows * (size_t)n_in, 3), y = make_both((size_t)rows * OUT, 1);
             multiply(&y, &m, &x, 0, rows, few);
@@ -108,7 +110,7 @@ static void products(void **state) {
                 expect_rounded_products(&y, &m, &x, rows);
             float *together = malloc(y.n * sizeof *together);
             memcpy(together, get(&y, GPU), y.n * sizeof *together);
-            for (int r = 0, n = 1; r < rows; r += n, n = few ? 4 : 65)
+            for (int r = 0, n = 1; r < rows; r += n, n = few ? 2 + r % 3 : 65)
                 multiply(&y, &m, &x, r, n < rows - r ? n : rows - r, few);
             assert_memory_equal(together, get(&y, GPU), y.n * sizeof *together);
             free(together);
@@ -139,6 +141,22 @@ static void odd_products(void **state) {
         }
         free_matrix(&m), free_both(&x), free_both(&y);
     }
+}
+
+static void odd_products_of_few(void **state) {
+    (void)state;
+    for (int t = 0; t < 3; t++)
+        for (int n_in = 53; n_in < 57; n_in++) {
+            ig_matrix m = make_matrix(t, 5, n_in, NULL);
+            both x = make_both(9 * (size_t)n_in, 1), y = make_both(9 * 5, 1);
+            float together[9 * 5];
+            multiply(&y, &m, &x, 0, 9, true);
+            expect_near(&y, 1e-5, ig_type_get(m.type)->name);
+            memcpy(together, get(&y, GPU), sizeof together);
+            for (int r = 0; r < 9; r += 3) multiply(&y, &m, &x, r, 3, true);
+            assert_memory_equal(together, get(&y, GPU), sizeof together);
+            free_matrix(&m), free_both(&x), free_both(&y);
+        }
 }
 
 /* Several matrices of one input, of types that want it in different forms. */
@@ -305,7 +323,7 @@ static void memory(void **state) {
 
 static int open_and_reserve(void **state) {
     open_devices(state);
-    reserve_both(&(ig_device_need){.max_rows = 80, .max_in = 2048, .max_entries = 1, .heads = {1, 1, 8, 0}});
+    reserve_both(&(ig_device_need){.max_rows = 80, .max_in = 4352, .max_entries = 1, .heads = {1, 1, 8, 0}});
     return 0;
 }
 
@@ -315,6 +333,7 @@ int main(void) {
         cmocka_unit_test(products),
         cmocka_unit_test(several_products),
         cmocka_unit_test(odd_products),
+        cmocka_unit_test(odd_products_of_few),
         cmocka_unit_test(embeddings),
         cmocka_unit_test(norms),
         cmocka_unit_test(products_of_strange_numbers),

@@ -27,7 +27,7 @@ static inline bool ig_cuda_has_codes(const ig_matrix *m) {
 void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);
 enum { IG_CUDA_MATRICES = 3 };
 /* y[i][c][0..n_out) = m[i] x[c] + bias, for IG_CUDA_MATRICES matrices of one type at most. `x`: columns of floats, or
- * for quantised types ig_cuda_quantise()'s. */
+ * for quantised types ig_cuda_quantise()'s. Matrices and x begin at multiples of 16 bytes. */
 void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols);
 /* The same columns to 16-bit floats, n of any size, in ig_gpu_half_bytes() each, and products with them: of prompts, on
  * tensor cores. */

@@ -2,8 +2,10 @@
  *
  * Weights in the formats of model files, 16 at a time: w = scale * code + min with codes of 0..63, or -128..127 of
  * Q8_0, IQ4_NL and IQ4_XS. Other formats with signed codes are kept so, too: their minimum is the scale times the least
- * code, which is a power of two. The layouts are those of src/kernel/matmul_scalar.c. Rows begin at even addresses, as
- * do the parts of all blocks.
+ * code, which is a power of two. The layouts are those of src/kernel/matmul_scalar.c.
+ *
+ * Matrices begin at multiples of 16 bytes, and codes of a block at a multiple of what its size and their offset allow,
+ * at even addresses at the least. Loads are as wide as that.
  */
 #ifndef IG_DEVICE_CUDA_WEIGHTS_H
 #define IG_DEVICE_CUDA_WEIGHTS_H
@@ -14,20 +16,106 @@
 enum { IG_PART = 16 };
 
 typedef struct ig_part {
-    int code[4]; /* four codes each, the first in the lowest byte */
+    uint32_t code[4]; /* four codes each, the first in the lowest byte */
     float scale, min;
 } ig_part;
+
+/* What one is made of, as it lies in memory. */
+typedef struct ig_raw {
+    uint32_t head[4], codes[4], high[4];
+} ig_raw;
 
 static __device__ __forceinline__ int ig_code(const ig_part *p, int j) {
     return (int8_t)(p->code[j / 4] >> 8 * (j % 4));
 }
 
-static __device__ __forceinline__ uint32_t ig_load4(const uint8_t *p) {
-    const uint16_t *half = (const uint16_t *)p;
-    return half[0] | (uint32_t)half[1] << 16;
+/* 16 bytes from a multiple of `align`. Behind any even address three words lie whole, from p on or from p + 2 on, with
+ * four bytes left over: five loads instead of eight, without a branch. */
+template <int align>
+static __device__ __forceinline__ void ig_load16(uint32_t *out, const uint8_t *p) {
+    if (align >= 16) {
+        uint4 v = *(const uint4 *)p;
+        out[0] = v.x, out[1] = v.y, out[2] = v.z, out[3] = v.w;
+    } else if (align == 8) {
+        for (int j = 0; j < 2; j++) {
+            uint64_t v = ((const uint64_t *)p)[j];
+            out[2 * j] = (uint32_t)v, out[2 * j + 1] = (uint32_t)(v >> 32);
+        }
+    } else if (align == 4) {
+        for (int j = 0; j < 4; j++) out[j] = ((const uint32_t *)p)[j];
+    } else {
+        bool between = (uintptr_t)p & 2;
+        const uint32_t *words = (const uint32_t *)(p + (between ? 2 : 0));
+        uint32_t half = *(const uint16_t *)(p + (between ? 0 : 12)), last = *(const uint16_t *)(p + 14);
+        uint32_t all[] = {half << 16, words[0], words[1], words[2], between ? last : half | last << 16};
+        for (int j = 0; j < 4; j++) out[j] = (uint32_t)((all[j] | (uint64_t)all[j + 1] << 32) >> (between ? 16 : 32));
+    }
 }
 
-static __device__ __forceinline__ float ig_load_half(const uint8_t *p) { return ig_half(*(const uint16_t *)p); }
+/* Loads part i of a block: bytes and no more, so that loads of several parts are under way before one is waited for. */
+template <int type>
+static __device__ __forceinline__ void ig_fetch(ig_raw *out, const uint8_t *p, int i) {
+    const uint8_t *pairs = p + i / 4 * 32 + i % 2 * 16, *quads = p + i / 8 * 32 + i % 2 * 16;
+    const uint16_t *half = (const uint16_t *)p;
+    const uint32_t *word = (const uint32_t *)p;
+    switch (type) {
+        case IG_TYPE_Q4_0:
+        case IG_TYPE_IQ4_NL:
+            out->head[0] = half[0];
+            ig_load16<2>(out->codes, p + 2);
+            break;
+        case IG_TYPE_Q4_1:
+            out->head[0] = word[0];
+            ig_load16<4>(out->codes, p + 4);
+            break;
+        case IG_TYPE_Q5_0:
+            out->head[0] = half[0];
+            out->head[1] = half[1] | (uint32_t)half[2] << 16;
+            ig_load16<2>(out->codes, p + 6);
+            break;
+        case IG_TYPE_Q5_1:
+            out->head[0] = word[0];
+            out->head[1] = word[1];
+            ig_load16<8>(out->codes, p + 8);
+            break;
+        case IG_TYPE_Q8_0:
+            out->head[0] = half[0];
+            ig_load16<2>(out->codes, p + 2 + 16 * i);
+            break;
+        case IG_TYPE_Q2_K:
+            out->head[0] = word[20];
+            out->head[1] = p[i];
+            ig_load16<4>(out->codes, quads + 16);
+            break;
+        case IG_TYPE_Q3_K:
+            out->head[0] = half[54];
+            out->head[1] = p[96 + i % 8];
+            out->head[2] = p[104 + i % 4];
+            ig_load16<2>(out->codes, quads + 32);
+            ig_load16<2>(out->high, p + i % 2 * 16);
+            break;
+        case IG_TYPE_Q4_K:
+            ig_load16<16>(out->head, p);
+            ig_load16<16>(out->codes, pairs + 16);
+            break;
+        case IG_TYPE_Q5_K:
+            ig_load16<16>(out->head, p);
+            ig_load16<16>(out->codes, pairs + 48);
+            ig_load16<16>(out->high, p + 16 + i % 2 * 16);
+            break;
+        case IG_TYPE_Q6_K:
+            out->head[0] = half[104];
+            out->head[1] = p[192 + i];
+            ig_load16<2>(out->codes, p + i / 8 * 64 + i % 4 * 16);
+            ig_load16<2>(out->high, quads + 128);
+            break;
+        case IG_TYPE_IQ4_XS:
+            out->head[0] = word[0];
+            out->head[1] = p[4 + i / 4];
+            ig_load16<8>(out->codes, p + 8 + i / 2 * 16);
+            break;
+    }
+}
 
 /* Bits 0..3 of x, each to bit `to` of a byte of its own. */
 static __device__ __forceinline__ uint32_t ig_spread(uint32_t x, int to) {
@@ -39,134 +127,170 @@ static __device__ __forceinline__ uint32_t ig_field(uint32_t bytes, int shift, u
     return bytes >> shift & mask * 0x01010101u;
 }
 
-static __device__ __forceinline__ void ig_line(ig_part *out, float scale, float min) {
-    out->scale = scale;
-    out->min = min;
+/* Codes that have `mask` at `shift` of their bytes. */
+static __device__ __forceinline__ void ig_codes(ig_part *out, const ig_raw *raw, int shift, uint32_t mask) {
+    for (int j = 0; j < 4; j++) out->code[j] = ig_field(raw->codes[j], shift, mask);
 }
 
-/* Part i of a block. */
+/* And above their lower n bits these. */
+static __device__ __forceinline__ void ig_high_codes(ig_part *out, const ig_raw *raw, int shift, uint32_t mask, int n) {
+    for (int j = 0; j < 4; j++) out->code[j] |= ig_field(raw->high[j], shift, mask) << n;
+}
+
+/* Of blocks of 32: 4 bits, with a fifth where all of these lie side by side. */
+static __device__ __forceinline__ void ig_five_bits(ig_part *out, const ig_raw *raw, int i) {
+    ig_codes(out, raw, 4 * i, 15);
+    for (int j = 0; j < 4; j++) out->code[j] |= ig_spread(raw->head[1] >> (16 * i + 4 * j), 4);
+}
+
+/* Scale and minimum, as multiples of those of the block, which are two 16-bit floats; or of its one scale. */
+static __device__ __forceinline__ void ig_line(ig_part *out, const ig_raw *raw, float scale, float min) {
+    out->scale = ig_half((uint16_t)raw->head[0]) * scale;
+    out->min = ig_half((uint16_t)(raw->head[0] >> 16)) * min;
+}
+
+static __device__ __forceinline__ void ig_scale(ig_part *out, const ig_raw *raw, float scale, float min) {
+    out->scale = ig_half((uint16_t)raw->head[0]) * scale;
+    out->min = out->scale * min;
+}
+
+/* What part i is, of what was loaded. */
 template <int type>
-static __device__ __forceinline__ void ig_unpack(ig_part *out, const uint8_t *p, int i);
+static __device__ __forceinline__ void ig_unpack(ig_part *out, const ig_raw *raw, int i);
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q4_0>(ig_part *out, const uint8_t *p, int i) {
-    float d = ig_load_half(p);
-    ig_line(out, d, -8 * d);
-    for (int j = 0; j < 4; j++) out->code[j] = (int)ig_field(ig_load4(p + 2 + 4 * j), 4 * i, 15);
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q4_0>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, 1, -8);
+    ig_codes(out, raw, 4 * i, 15);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q4_1>(ig_part *out, const uint8_t *p, int i) {
-    ig_line(out, ig_load_half(p), ig_load_half(p + 2));
-    for (int j = 0; j < 4; j++) out->code[j] = (int)ig_field(ig_load4(p + 4 + 4 * j), 4 * i, 15);
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q4_1>(ig_part *out, const ig_raw *raw, int i) {
+    ig_line(out, raw, 1, 1);
+    ig_codes(out, raw, 4 * i, 15);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q5_0>(ig_part *out, const uint8_t *p, int i) {
-    float d = ig_load_half(p);
-    uint32_t high = ig_load4(p + 2) >> 16 * i;
-    ig_line(out, d, -16 * d);
-    for (int j = 0; j < 4; j++)
-        out->code[j] = (int)(ig_field(ig_load4(p + 6 + 4 * j), 4 * i, 15) | ig_spread(high >> 4 * j, 4));
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q5_0>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, 1, -16);
+    ig_five_bits(out, raw, i);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q5_1>(ig_part *out, const uint8_t *p, int i) {
-    uint32_t high = ig_load4(p + 4) >> 16 * i;
-    ig_line(out, ig_load_half(p), ig_load_half(p + 2));
-    for (int j = 0; j < 4; j++)
-        out->code[j] = (int)(ig_field(ig_load4(p + 8 + 4 * j), 4 * i, 15) | ig_spread(high >> 4 * j, 4));
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q5_1>(ig_part *out, const ig_raw *raw, int i) {
+    ig_line(out, raw, 1, 1);
+    ig_five_bits(out, raw, i);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q8_0>(ig_part *out, const uint8_t *p, int i) {
-    ig_line(out, ig_load_half(p), 0);
-    for (int j = 0; j < 4; j++) out->code[j] = (int)ig_load4(p + 2 + 16 * i + 4 * j);
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q8_0>(ig_part *out, const ig_raw *raw, int i) {
+    (void)i;
+    ig_scale(out, raw, 1, 0);
+    ig_codes(out, raw, 0, 255);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q2_K>(ig_part *out, const uint8_t *p, int i) {
-    const uint8_t *codes = p + 16 + i / 8 * 32 + i % 2 * 16;
-    ig_line(out, ig_load_half(p + 80) * (float)(p[i] & 15), -(ig_load_half(p + 82) * (float)(p[i] >> 4)));
-    for (int j = 0; j < 4; j++) out->code[j] = (int)ig_field(ig_load4(codes + 4 * j), i / 2 % 4 * 2, 3);
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q2_K>(ig_part *out, const ig_raw *raw, int i) {
+    ig_line(out, raw, (float)(raw->head[1] & 15), -(float)(raw->head[1] >> 4));
+    ig_codes(out, raw, i / 2 % 4 * 2, 3);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q3_K>(ig_part *out, const uint8_t *p, int i) {
-    const uint8_t *s = p + 96, *codes = p + 32 + i / 8 * 32 + i % 2 * 16, *high = p + i % 2 * 16;
-    int low = s[i % 8] >> (i / 8 * 4) & 15, top = s[8 + i % 4] >> (i / 4 * 2) & 3;
-    float scale = ig_load_half(p + 108) * (float)((low | top << 4) - 32);
-    ig_line(out, scale, -4 * scale);
-    for (int j = 0; j < 4; j++)
-        out->code[j] = (int)(ig_field(ig_load4(codes + 4 * j), i / 2 % 4 * 2, 3) |
-                             ig_field(ig_load4(high + 4 * j), i / 2, 1) << 2);
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q3_K>(ig_part *out, const ig_raw *raw, int i) {
+    uint32_t low = raw->head[1] >> (i / 8 * 4) & 15, top = raw->head[2] >> (i / 4 * 2) & 3;
+    ig_scale(out, raw, (float)((int)(low | top << 4) - 32), -4);
+    ig_codes(out, raw, i / 2 % 4 * 2, 3);
+    ig_high_codes(out, raw, i / 2, 1, 2);
 }
 
-/* Scale and minimum of 32 elements of Q4_K and Q5_K, number g. */
-static __device__ __forceinline__ void ig_line_k(ig_part *out, const uint8_t *p, int g) {
-    const uint8_t *s = p + 4;
-    int scale = g < 4 ? s[g] & 63 : (s[g + 4] & 15) | s[g - 4] >> 6 << 4;
-    int min = g < 4 ? s[g + 4] & 63 : s[g + 4] >> 4 | s[g] >> 6 << 4;
-    ig_line(out, ig_load_half(p) * (float)scale, -(ig_load_half(p + 2) * (float)min));
-}
-
-template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q4_K>(ig_part *out, const uint8_t *p, int i) {
-    const uint8_t *codes = p + 16 + i / 4 * 32 + i % 2 * 16;
-    ig_line_k(out, p, i / 2);
-    for (int j = 0; j < 4; j++) out->code[j] = (int)ig_field(ig_load4(codes + 4 * j), i / 2 % 2 * 4, 15);
+/* Scales and minima of Q4_K and Q5_K have 6 bits and are those of two parts each: of the first four in the low bits of
+ * four bytes each, of the others in nibbles, with their upper two bits above those of the first. */
+static __device__ __forceinline__ void ig_line_k(ig_part *out, const ig_raw *raw, int i) {
+    int shift = i / 2 % 4 * 8;
+    uint32_t scale = raw->head[1] >> shift, min = raw->head[2] >> shift, low = raw->head[3] >> shift;
+    scale = i < 8 ? scale & 63 : (low & 15) | (scale >> 6 & 3) << 4;
+    min = i < 8 ? min & 63 : (low >> 4 & 15) | (min >> 6 & 3) << 4;
+    ig_line(out, raw, (float)scale, -(float)min);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q5_K>(ig_part *out, const uint8_t *p, int i) {
-    const uint8_t *codes = p + 48 + i / 4 * 32 + i % 2 * 16, *high = p + 16 + i % 2 * 16;
-    ig_line_k(out, p, i / 2);
-    for (int j = 0; j < 4; j++)
-        out->code[j] = (int)(ig_field(ig_load4(codes + 4 * j), i / 2 % 2 * 4, 15) |
-                             ig_field(ig_load4(high + 4 * j), i / 2, 1) << 4);
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q4_K>(ig_part *out, const ig_raw *raw, int i) {
+    ig_line_k(out, raw, i);
+    ig_codes(out, raw, i / 2 % 2 * 4, 15);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_Q6_K>(ig_part *out, const uint8_t *p, int i) {
-    const uint8_t *codes = p + i / 8 * 64 + i % 4 * 16, *high = p + 128 + i / 8 * 32 + i % 2 * 16;
-    float scale = ig_load_half(p + 208) * (float)(int8_t)p[192 + i];
-    ig_line(out, scale, -32 * scale);
-    for (int j = 0; j < 4; j++)
-        out->code[j] = (int)(ig_field(ig_load4(codes + 4 * j), i % 8 / 4 * 4, 15) |
-                             ig_field(ig_load4(high + 4 * j), i % 8 / 2 * 2, 3) << 4);
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q5_K>(ig_part *out, const ig_raw *raw, int i) {
+    ig_line_k(out, raw, i);
+    ig_codes(out, raw, i / 2 % 2 * 4, 15);
+    ig_high_codes(out, raw, i / 2, 1, 4);
+}
+
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_Q6_K>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, (float)(int8_t)raw->head[1], -32);
+    ig_codes(out, raw, i % 8 / 4 * 4, 15);
+    ig_high_codes(out, raw, i % 8 / 2 * 2, 3, 4);
 }
 
 /* Four indices of IQ4_NL or IQ4_XS to their values: a byte each, IG_IQ4_VALUES of src/kernel/quant.h. */
-static __device__ __forceinline__ int ig_iq4_codes(uint32_t index) {
+static __device__ __forceinline__ uint32_t ig_iq4_codes(uint32_t index) {
     const unsigned long long low = 0xf6eaddcfbfad9881ull, high = 0x7159453526190d01ull;
     uint32_t out = 0;
     for (int j = 0; j < 4; j++) {
         uint32_t i = index >> 8 * j & 15;
         out |= (uint32_t)((i & 8 ? high : low) >> 8 * (i & 7) & 255) << 8 * j;
     }
-    return (int)out;
+    return out;
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ4_NL>(ig_part *out, const uint8_t *p, int i) {
-    ig_line(out, ig_load_half(p), 0);
-    for (int j = 0; j < 4; j++) out->code[j] = ig_iq4_codes(ig_field(ig_load4(p + 2 + 4 * j), 4 * i, 15));
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ4_NL>(ig_part *out, const ig_raw *raw, int i) {
+    ig_scale(out, raw, 1, 0);
+    ig_codes(out, raw, 4 * i, 15);
+    for (int j = 0; j < 4; j++) out->code[j] = ig_iq4_codes(out->code[j]);
 }
 
 template <>
-__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ4_XS>(ig_part *out, const uint8_t *p, int i) {
-    int g = i / 2, low = p[4 + g / 2] >> 4 * (g % 2) & 15, high = (p[2] | p[3] << 8) >> 2 * g & 3;
-    ig_line(out, ig_load_half(p) * (float)((low | high << 4) - 32), 0);
-    for (int j = 0; j < 4; j++)
-        out->code[j] = ig_iq4_codes(ig_field(ig_load4(p + 8 + 16 * g + 4 * j), 4 * (i % 2), 15));
+__device__ __forceinline__ void ig_unpack<IG_TYPE_IQ4_XS>(ig_part *out, const ig_raw *raw, int i) {
+    uint32_t low = raw->head[1] >> i / 2 % 2 * 4 & 15, high = raw->head[0] >> (16 + i / 2 * 2) & 3;
+    ig_scale(out, raw, (float)((int)(low | high << 4) - 32), 0);
+    ig_codes(out, raw, i % 2 * 4, 15);
+    for (int j = 0; j < 4; j++) out->code[j] = ig_iq4_codes(out->code[j]);
+}
+
+/* Both. */
+template <int type>
+static __device__ __forceinline__ ig_part ig_part_of(const uint8_t *p, int i) {
+    ig_raw raw;
+    ig_part out;
+    ig_fetch<type>(&raw, p, i);
+    ig_unpack<type>(&out, &raw, i);
+    return out;
+}
+
+/* The number of these bits; of 16-bit floats the low ones. */
+template <int type>
+static __device__ __forceinline__ float ig_float(uint32_t bits) {
+    return type == IG_TYPE_F32   ? __uint_as_float(bits)
+           : type == IG_TYPE_F16 ? ig_half((uint16_t)bits)
+                                 : __uint_as_float(bits << 16);
 }
 
 /* Element i of a row of floats. */
 template <int type>
 static __device__ __forceinline__ float ig_element(const uint8_t *row, int i) {
-    if (type == IG_TYPE_F32) return ((const float *)row)[i];
-    uint16_t half = ((const uint16_t *)row)[i];
-    return type == IG_TYPE_F16 ? ig_half(half) : __uint_as_float((unsigned)half << 16);
+    return ig_float<type>(type == IG_TYPE_F32 ? ((const uint32_t *)row)[i] : ((const uint16_t *)row)[i]);
+}
+
+/* Elements i to i + n - 1 of a row; n is 1, or 8 where i and the row's length are multiples of it. */
+template <int type, int n>
+static __device__ __forceinline__ void ig_elements(float *out, const uint8_t *row, int i) {
+    constexpr int bytes = type == IG_TYPE_F32 ? 4 : 2;
+    uint32_t words[8];
+    if (n == 1) out[0] = ig_element<type>(row, i);
+    for (int j = 0; j < n * bytes / 16; j++) ig_load16<16>(words + 4 * j, row + i * bytes + 16 * j);
+    for (int j = 0; n > 1 && j < n; j++) out[j] = ig_float<type>(bytes == 4 ? words[j] : words[j / 2] >> j % 2 * 16);
 }
 
 #endif
