@@ -8,9 +8,9 @@
  * other, last ones first at every other launch. What a GPU would punish shows here: memory of the device starts as NaN
  * (every byte 0xff) and is closed to the host except while a stream runs, a stream runs nothing before it is waited
  * for, and others then, by lot, only what it waits for itself, or all that they can and before it, shared memory is
- * 0xff for each block and ends, but for 15 bytes, where the launch has said, threads that wait for each other for ever
- * and warps that have lost a lane end the program. Not shown: what depends on time, on the order of memory between
- * blocks, on occupancy.
+ * 0xff for each block and ends, but for 15 bytes, where the launch has said, threads that wait for each other for ever,
+ * warps that have lost a lane and addresses that are not aligned (tests/CMakeLists.txt) end the program. Not shown: what
+ * depends on time, on the order of memory between blocks, on occupancy.
  */
 #ifndef TESTS_CUDA_ON_CPU_H
 #define TESTS_CUDA_ON_CPU_H

@@ -66,9 +66,10 @@ void *ig_cuda_take(gpu *g, size_t n_bytes) {
     return p;
 }
 
-/* The same of the host's, page-locked. */
+/* The same of the host's, page-locked. All of it is taken at once: more than there is would end some process. */
 static void *take_host(size_t n_bytes) {
     void *p = NULL;
+    if (n_bytes > ig_memory_available()) return NULL;
     if (cudaHostAlloc(&p, n_bytes ? n_bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess) {
         cudaGetLastError();
         return NULL;
@@ -240,7 +241,7 @@ static ig_status open_mail(gpu *g, size_t n_bytes, ig_error *err) {
     cudaFree(g->mail.dev);
     g->mail.host = host;
     g->mail.dev = dev;
-    g->mail.size = n_bytes - counts - ig_cuda_mail_bytes(sizeof *g->peak);
+    g->mail.size = (n_bytes - counts - sizeof *g->peak) / IG_ALIGN * IG_ALIGN;
     g->counts = (ig_kv_traffic *)(void *)(dev + g->mail.size);
     g->host_counts = (ig_kv_traffic *)(void *)(host + g->mail.size);
     g->peak = (unsigned *)(void *)(dev + g->mail.size + counts);
