@@ -34,7 +34,7 @@ def test_signal_ends_the_start(program, served, number):
         time.sleep(i * 0.0001)
         p.send_signal(number)
         try:
-            assert p.wait(20) in (0, 130), (ms, p.stderr.read())
+            assert p.wait(20) in (0, 130), (i, p.stderr.read())
         finally:
             p.kill()
             p.communicate()

@@ -21,9 +21,10 @@ static size_t bytes_to_tell(const ig_attention *job) {
 }
 
 static void tell(uint8_t *to, const ig_attention *jobs, int n) {
-    for (int i = 0; i < n; to += bytes_to_tell(&jobs[i]), i += count_together(jobs + i, n - i)) {
+    for (int i = 0; i < n; i += count_together(jobs + i, n - i)) {
         const ig_residency *r = jobs[i].views->copies;
         if (r) memcpy(to, r->told, (size_t)r->n_told * sizeof *r->told);
+        to += bytes_to_tell(&jobs[i]);
     }
 }
 
