@@ -4,6 +4,8 @@
  */
 #include "kv/memory_parts.h"
 
+#include <assert.h>
+
 #include "base/clock.h"
 #include "base/error.h"
 
@@ -203,7 +205,6 @@ static ig_status write_blocks(ig_kv *kv, int layer, int first, int end, ig_error
             r->frames[r->n] = m->frames[r->blocks[r->n]];
             r->n++;
         }
-    if (m->n_writes == MAX_WRITES) finish_write(m);
     pending_write w = {.kv = kv, .layer = layer, .first = first, .end = end};
     ig_status s = start_write(m, &w.ticket, err);
     if (s) return s;
@@ -214,14 +215,17 @@ static ig_status write_blocks(ig_kv *kv, int layer, int first, int end, ig_error
 }
 
 ig_status ig_kv_write_until(ig_kv *kv, int layer, int end, ig_error *err) {
-    const ig_kv_memory *m = kv->memory;
-    for (int b = kv->unwritten[layer]; b < end; kv->unwritten[layer] = b) {
+    ig_kv_memory *m = kv->memory;
+    for (int b = kv->unwritten[layer]; b < end;) {
         /* The other heads' are written with these; some were written since others failed. */
         while (b < end && m->blocks[ig_kv_block_id(kv, layer, 0, (size_t)b)].slot) b++;
         int first = b;
         while (b < end && !m->blocks[ig_kv_block_id(kv, layer, 0, (size_t)b)].slot) b++;
+        kv->unwritten[layer] = first;
+        if (m->n_writes == MAX_WRITES) finish_write(m); /* may be of this layer, and have failed: see unwritten */
         ig_status s = b > first ? write_blocks(kv, layer, first, b, err) : IG_OK;
         if (s) return s;
+        if (kv->unwritten[layer] == first) kv->unwritten[layer] = b;
         if (kv->sealed[layer] < b) kv->sealed[layer] = b;
     }
     return IG_OK;
@@ -245,6 +249,7 @@ ig_status ig_kv_wait_stalled(ig_kv_memory *m, ig_ticket ticket, ig_error *err) {
 }
 
 static void add_wanted(ig_kv_memory *m, reading *r, size_t id) {
+    assert(r->n < m->layer_blocks);
     r->blocks[r->n] = (uint32_t)id;
     r->slots[r->n++] = m->blocks[id].slot - 1;
 }
@@ -297,7 +302,23 @@ static ig_status finish_reading(ig_kv_memory *m, reading *r, ig_error *err) {
     return IG_OK;
 }
 
+/* Marks of blocks begin anew: those of the latest load() and of prefetches keep one each, all others were never
+ * wanted. */
+static void renumber_epochs(ig_kv_memory *m) {
+    uint32_t *marks[] = {&m->loaded, &m->ahead[0].epoch, &m->ahead[1].epoch};
+    for (size_t id = 0; id < m->n_tables * m->table_len; id++) {
+        uint32_t before = m->blocks[id].epoch;
+        m->blocks[id].epoch = 0;
+        for (uint32_t k = 0; before && k < IG_COUNT(marks); k++)
+            if (*marks[k] == before) m->blocks[id].epoch = k + 1;
+    }
+    for (uint32_t k = 0; k < IG_COUNT(marks); k++) *marks[k] = k + 1;
+    for (size_t i = 0; i < IG_COUNT(m->steps); i++) m->steps[i] = 1;
+    m->epoch = IG_COUNT(marks);
+}
+
 static void begin_epoch(ig_kv_memory *m) {
+    if (m->epoch == UINT32_MAX) renumber_epochs(m); /* after some days */
     m->epoch++;
     trim_arrived(&m->arrived);
 }
@@ -510,12 +531,13 @@ ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err) {
 
 /* ---- layers that stay ------------------------------------------------------------------ */
 
-/* Into RAM what is on disk of blocks [first, end): steps over all of a layer would only read it in passing. */
+/* Into RAM what is on disk of blocks [first, end), of any layers: steps over all of a layer would only read it in
+ * passing. */
 static ig_status recall_range(ig_kv_memory *m, size_t first, size_t end, ig_error *err) {
-    size_t ids[64], n = 0;
+    size_t ids[64], n = 0, most = m->layer_blocks < IG_COUNT(ids) ? m->layer_blocks : IG_COUNT(ids);
     for (size_t id = first; id < end; id++) {
         if (!m->frames[id] && m->blocks[id].slot) ids[n++] = id;
-        if (n < IG_COUNT(ids)) continue;
+        if (n < most) continue;
         ig_status s = recall(m, ids, n, err);
         if (s) return s;
         n = 0;

@@ -255,7 +255,7 @@ ig_status ig_kv_write_until(ig_kv *kv, int layer, int end, ig_error *err);
 ig_status ig_kv_write_again(ig_kv *kv, ig_error *err);
 /* The block's slot is given back. */
 void ig_kv_free_slot(ig_kv_memory *m, size_t id);
-/* Blocks `ids` [n] are in RAM afterwards, and wanted. */
+/* Blocks `ids` [n], no more than a layer has, are in RAM afterwards, and wanted. */
 ig_status ig_kv_read_back(ig_kv *kv, const size_t *ids, size_t n, ig_error *err);
 /* The same for a step or cut of the sequence, which is told of a failed write too. */
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err);

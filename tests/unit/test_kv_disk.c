@@ -20,13 +20,14 @@
 
 #include "count_memory.h"
 #include "kv/frame_pool.h"
+#include "kv/memory_parts.h"
 #include "kv/store.h"
 #include "sanitized.h"
 #include "temp_dir.h"
 
 enum { LAYERS = 12, HEADS = 3, DIM = 64, TOKENS = 2048, BATCH = 128, PER_BLOCK = 16 };
 
-static const ig_kv_shape shape = {LAYERS, HEADS, DIM, TOKENS + 64, BATCH};
+static ig_kv_shape shape = {LAYERS, HEADS, DIM, TOKENS + 64, BATCH};
 
 typedef struct rig {
     temp_dir dir;
@@ -310,6 +311,83 @@ static void failed_writes_are_made_good(void **state) {
     with_threads = false;
 }
 
+/* A failure may become known while blocks of the same layer are being written: it is not forgotten. */
+static void a_failure_while_writing(void **state) {
+    enum { BLOCKS = MAX_WRITES + 1 };
+    rig r;
+    ig_error err = {0};
+    ig_status s = IG_E_IO;
+    (void)state;
+    with_threads = true;
+    open_rig(&r, IG_EVICT_COUNTER, 0.9);
+    writes_fail = true;
+    n_writes = 0;
+    for (int b = 1; b <= BLOCKS; b++) {
+        expect_ok(ig_kv_extend(r.kv, 0, b * PER_BLOCK, &err), &err);
+        if (b == BLOCKS) { /* all but this one have failed, which nobody has asked for yet */
+            while (n_writes < MAX_WRITES) usleep(1000);
+            writes_fail = false;
+        }
+        expect_ok(ig_kv_seal(r.kv, 0, &err), &err);
+    }
+    for (int i = 0; s && i < BLOCKS; i++) { /* each tells of a failure, or writes again */
+        ig_kv_settle(r.kv->memory);
+        s = ig_kv_extend(r.kv, 0, BLOCKS * PER_BLOCK, &err);
+    }
+    expect_ok(s, &err);
+    ig_kv_settle(r.kv->memory);
+    assert_int_equal(stats(&r).disk_bytes, (uint64_t)BLOCKS * HEADS * IG_FRAME_BYTES);
+    close_rig(&r);
+    with_threads = false;
+}
+
+/* Marks of what was wanted are counted in 32 bits, which a server goes through in days. */
+static void marks_begin_anew(void **state) {
+    ig_error err = {0};
+    (void)state;
+    for (uint32_t before = 0; before < 4; before++) { /* within a load or a prefetch */
+        rig r;
+        open_rig(&r, IG_EVICT_COUNTER, 0);
+        for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+        for (int step = 0; step < 4; step++)
+            for (int l = 0; l < LAYERS; l++) {
+                if (step == 1 && l == 4) r.kv->memory->epoch = UINT32_MAX - before;
+                pick_blocks(&r, l + 1 + step, 5, TOKENS / 2);
+                if (l + 1 < LAYERS) expect_ok(prefetch(&r, l + 1, &err), &err);
+                pick_blocks(&r, l + step, 5, TOKENS);
+                expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+                check_picks(&r, l);
+            }
+        close_rig(&r);
+    }
+}
+
+/* Layers that are to stay are read back in portions, which go over several short layers. */
+static void short_layers_come_to_stay(void **state) {
+    enum { SHORT = 192, STAY = 3 };
+    rig r;
+    ig_error err = {0};
+    (void)state;
+    shape.n_ctx = SHORT;
+    shape.n_batch = PER_BLOCK;
+    open_rig(&r, IG_EVICT_COUNTER, 0.027);
+    ig_kv_memory *m = r.kv->memory;
+    assert_true(m->layer_blocks < 64);
+    for (int n = 0; n < SHORT; n += PER_BLOCK) add_tokens(&r, n, PER_BLOCK);
+    pick_blocks(&r, 0, 1, SHORT);
+    for (int l = STAY + 1; l < LAYERS; l++) expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+    uint64_t before = stats(&r).recalled;
+    expect_ok(ig_kv_pin(m, STAY, &err), &err);
+    assert_true(stats(&r).recalled - before > m->layer_blocks);
+    for (int l = 0; l < STAY; l++) {
+        expect_ok(ig_kv_load(r.kv, l, r.picks, HEADS, &err), &err);
+        check_picks(&r, l);
+    }
+    close_rig(&r);
+    shape.n_ctx = TOKENS + 64;
+    shape.n_batch = BATCH;
+}
+
 /* TOKENS tokens are written, and one block more of each layer cannot be. */
 static void fill_and_fail(rig *r) {
     ig_error err = {0};
@@ -484,6 +562,9 @@ int main(void) {
         WITH(prefetches_overlap, counter),
         WITH(prefetches_overlap, lru),
         cmocka_unit_test(failed_writes_are_made_good),
+        cmocka_unit_test(a_failure_while_writing),
+        cmocka_unit_test(marks_begin_anew),
+        cmocka_unit_test(short_layers_come_to_stay),
         cmocka_unit_test(a_prefetch_tells_of_a_failed_write),
         cmocka_unit_test(a_copy_keeps_a_failed_write),
         cmocka_unit_test(what_stays_fills_ram),
