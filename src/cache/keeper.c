@@ -58,11 +58,13 @@ static void note_failure(ig_keeper *k, bool is_store, int n_tokens, const ig_err
            is_store ? ", and nothing after it until the disk takes more" : "", err->text);
 }
 
+static bool rests(const ig_keeper *k) { return k->next_put > 0 && ig_clock_seconds() < k->next_put; }
+
+bool ig_keeper_may_have_missed(const ig_keeper *k) { return k->has_missed && !rests(k); }
+
 void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
     ig_error err;
-    if ((k->next_put > 0 && ig_clock_seconds() < k->next_put) || !ig_prefix_store_leads_to(k->store, piece) ||
-        ig_prefix_store_has(k->store, piece))
-        return;
+    if (rests(k) || !ig_prefix_store_leads_to(k->store, piece) || ig_prefix_store_has(k->store, piece)) return;
     ig_status copied = ig_kv_copy_piece(kv, piece->number, k->buffer, &err), s = copied;
     struct iovec area = {k->buffer, ig_kv_piece_bytes(ig_kv_memory_of(kv))};
     if (!s) s = ig_prefix_store_put(k->store, piece, &area, 1, &err);
@@ -72,14 +74,15 @@ void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
         return;
     }
     k->next_put = 0;
-    k->has_put = true;
-    k->n_kept++;
+    k->n_put++;
 }
 
 ig_status ig_keeper_commit(ig_keeper *k, ig_error *err) {
-    if (!k->has_put) return IG_OK;
-    k->has_put = false;
+    uint64_t n_put = k->n_put;
+    if (!n_put) return IG_OK;
+    k->n_put = 0;
     ig_status s = ig_prefix_store_commit(k->store, err);
+    if (!s) k->n_kept += n_put;
     if (s) rest(k);
     if (k->is_failing && k->next_put == 0) { /* a disk that takes a piece and not the next one is still full */
         ig_log(k->ctx, IG_LOG_WARN, "prompts are kept again");

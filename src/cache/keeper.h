@@ -20,8 +20,8 @@ typedef struct ig_keeper {
     double next_put; /* monotonic seconds: a while after the disk has failed, or was another's to write */
     bool is_failing; /* which has been told */
     bool has_missed; /* pieces that were computed, and were not put since the disk failed or was another's */
-    bool has_put;    /* since the latest commit */
-    uint64_t n_kept; /* pieces that were put, so far */
+    uint64_t n_put;  /* pieces since the latest commit */
+    uint64_t n_kept; /* pieces that commits have kept, so far */
     uint64_t n_taken;
 } ig_keeper;
 
@@ -39,6 +39,8 @@ void ig_keeper_close(ig_keeper *k);
 /* Stores a full piece of the sequence, number piece->number; but not if one before it is missing in the store, which
  * did not fit, was lost with a commit or has left: nobody would find it. */
 void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece);
+/* Whether pieces that sequences hold may be missing there, and could be put now. */
+bool ig_keeper_may_have_missed(const ig_keeper *k);
 /* From here on what was put is kept, whatever happens. */
 ig_status ig_keeper_commit(ig_keeper *k, ig_error *err);
 /* The sequence, which holds piece->number full pieces and nothing else, gets this one too. False: it is not to be had.

@@ -19,7 +19,7 @@
 
 enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 32, PIECE_LEAST = 16 };
 
-static const double commit_seconds = 5, observe_seconds = 0.05;
+static const double commit_seconds = 5, observe_seconds = 0.25;
 
 ig_scheduler_options ig_scheduler_defaults(void) {
     return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 512, .piece_seconds = 0.025};
@@ -260,11 +260,12 @@ static void make_step(ig_scheduler *c) {
 static void commit(ig_scheduler *c, bool is_idle) {
     double now = ig_clock_seconds();
     if (!c->is_dirty || (!is_idle && now - c->committed < commit_seconds)) return;
-    if (c->cache->keeper.has_put) {
+    if (c->cache->keeper.n_put) {
         ig_error err;
         bool fails = ig_cache_commit(c->cache, &err);
         if (fails && !c->is_failing) ig_log(c->model->ctx, IG_LOG_ERROR, "%s", err.text);
         c->is_failing = fails;
+        publish(c, false, 0);
     }
     c->is_dirty = false;
     c->committed = now;

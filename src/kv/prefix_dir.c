@@ -129,17 +129,17 @@ ig_status ig_prefix_dir_list(DIR **out, const ig_prefix_dir *d, ig_error *err) {
 
 /* ---- the store's number -------------------------------------------------- */
 
-/* The store that a note says it is of; store.id is one without bytes, with the same checks. */
-static bool read_note(const ig_prefix_dir *d, const char *name, ig_prefix_id *out) {
+/* The store that a note says it is of; store.id is one without bytes, with the same checks. EINVAL: it is no note. */
+static int read_note(const ig_prefix_dir *d, const char *name, ig_prefix_id *out) {
     ig_prefix_header kind;
     ig_prefix_record r;
-    int fd;
-    if (ig_prefix_open(d, name, false, &fd, NULL) != 0) return false;
-    int e = ig_prefix_read_header(d, fd, 0, &kind, &r);
+    int fd, e = ig_prefix_open(d, name, false, &fd, NULL);
+    if (e) return e;
+    e = ig_prefix_read_header(d, fd, 0, &kind, &r);
     close(fd);
-    if (e || kind != IG_PREFIX_VALID || !r.is_note) return false;
-    *out = r.store;
-    return true;
+    if (!e && (kind != IG_PREFIX_VALID || !r.is_note)) e = EINVAL;
+    if (!e) *out = r.store;
+    return e;
 }
 
 /* The store that a file of pieces says it is of. */
@@ -158,12 +158,12 @@ static bool read_pieces(const ig_prefix_dir *d, const char *name, uint64_t file,
 static bool read_file(const ig_prefix_dir *d, const char *name, ig_prefix_id *out) {
     uint64_t file;
     ig_prefix_name kind = ig_prefix_name_kind(name, &file);
-    if (kind == IG_PREFIX_NOTE) return read_note(d, name, out);
+    if (kind == IG_PREFIX_NOTE) return read_note(d, name, out) == 0;
     return kind == IG_PREFIX_PIECES && read_pieces(d, name, file, out);
 }
 
 bool ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
-    if (read_note(d, IDENTITY_NAME, out)) return true;
+    if (read_note(d, IDENTITY_NAME, out) == 0) return true;
     DIR *list;
     bool found = false;
     if (ig_prefix_dir_list(&list, d, NULL)) return false;
@@ -176,13 +176,15 @@ ig_status ig_prefix_dir_make_identity(const ig_prefix_dir *d, ig_prefix_id *out,
     uint8_t page[IG_PREFIX_PAGE];
     ig_prefix_record r = {.is_note = true, .name = "store"};
     int fd;
-    if (read_note(d, IDENTITY_NAME, out)) return IG_OK;
+    int e = read_note(d, IDENTITY_NAME, out);
+    if (!e) return IG_OK;
+    if (e != ENOENT && e != EINVAL) return ig_prefix_dir_fail(d, IDENTITY_NAME " cannot be read", e, err);
     if (!ig_prefix_dir_identity(d, out) && getrandom(out, sizeof *out, 0) != sizeof *out)
         return ig_prefix_dir_fail(d, "no random number", errno, err);
     r.store = *out;
     ig_prefix_record_write(page, &r);
     unlinkat(d->fd, IDENTITY_TMP, 0);
-    int e = ig_prefix_make(d, IDENTITY_TMP, &fd);
+    e = ig_prefix_make(d, IDENTITY_TMP, &fd);
     if (!e) e = ig_prefix_write(d, fd, 0, &(struct iovec){page, sizeof page}, 1);
     if (!e) e = ig_prefix_sync_parent(d); /* once, before the number is there: the directory may be new */
     if (!e) e = ig_prefix_publish(d, fd, IDENTITY_TMP, IDENTITY_NAME);

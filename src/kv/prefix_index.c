@@ -269,14 +269,19 @@ bool ig_prefix_index_prepare(ig_prefix_index *ix) { return execute(ix, own_table
 
 /* ---- statements ---------------------------------------------------------- */
 
+static void roll_back(ig_prefix_index *ix) {
+    if (!sqlite3_get_autocommit(ix->db)) sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
+}
+
 bool ig_prefix_index_begin(ig_prefix_index *ix) {
     ix->failed = false;
+    roll_back(ix); /* what could not be, without memory */
     return execute(ix, "BEGIN IMMEDIATE");
 }
 
 bool ig_prefix_index_end(ig_prefix_index *ix) {
     if (execute(ix, "COMMIT")) return true;
-    if (!sqlite3_get_autocommit(ix->db)) sqlite3_exec(ix->db, "ROLLBACK", NULL, NULL, NULL);
+    roll_back(ix);
     return false;
 }
 

@@ -66,8 +66,9 @@ static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
     }
     uint64_t taken = (uint64_t)st.st_blocks * 512; /* holes take no room */
     if (taken > scan.n_bytes) taken = scan.n_bytes;
-    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_ADD_FILE, "iii", (int64_t)file,
-                                                         (int64_t)scan.n_bytes, (int64_t)taken));
+    uint64_t size = scan.e ? scan.offset : scan.n_bytes; /* of another size: the next start reads it anew */
+    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_ADD_FILE, "iii", (int64_t)file, (int64_t)size,
+                                                         (int64_t)taken));
     if (file > s->last_file) s->last_file = file;
 }
 
