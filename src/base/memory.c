@@ -58,10 +58,20 @@ static uint64_t read_number(const char *path, const char *format) {
     return found;
 }
 
+/* What the control group may still take; of what it has, pages of files that nobody used of late can go. */
+static uint64_t left_in_group(void) {
+    uint64_t most = read_number("/sys/fs/cgroup/memory.max", "%llu"); /* "max" is no number */
+    uint64_t used = read_number("/sys/fs/cgroup/memory.current", "%llu"),
+             idle = read_number("/sys/fs/cgroup/memory.stat", "inactive_file %llu");
+    if (most == UINT64_MAX || used == UINT64_MAX) return most;
+    if (idle != UINT64_MAX) used -= idle < used ? idle : used;
+    return used < most ? most - used : 0;
+}
+
 uint64_t ig_memory_available(void) {
     uint64_t kib = read_number("/proc/meminfo", "MemAvailable: %llu kB");
     uint64_t system = kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
-    uint64_t group = read_number("/sys/fs/cgroup/memory.max", "%llu"); /* "max" is no number */
+    uint64_t group = left_in_group();
     return group < system ? group : system;
 }
 

@@ -37,7 +37,7 @@ void ig_pages_want_large(void *p, size_t n_bytes);
 void ig_pages_make_large(void *p, size_t n_bytes);
 void ig_pages_release(void *p, size_t n_bytes);
 
-/* Bytes of memory that are free or can be freed at once, within the control group's limit; UINT64_MAX if the system
+/* Bytes of memory that are free or can be freed at once, within what is left of the control group's limit; UINT64_MAX if the system
  * does not tell. */
 uint64_t ig_memory_available(void);
 

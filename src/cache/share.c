@@ -128,11 +128,13 @@ static int note_use(const ig_sequence *seq, int count) {
     return count;
 }
 
+static bool may_keep_missed(const ig_sequence *seq) { return seq->keeper && ig_keeper_may_have_missed(seq->keeper); }
+
 /* Pieces [first, end) of those that were found, which the sequence holds and the store lacks: if it could not take
  * pieces for a while these may be such. */
 static void keep_missed(const ig_sequence *seq, const int32_t *ids, int first, int end) {
     const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
-    for (int i = first; seq->keeper && seq->keeper->has_missed && i < end; i++) {
+    for (int i = first; may_keep_missed(seq) && i < end; i++) {
         ig_prefix_piece piece = {.id = ig_prefix_tree_id(tree, seq->pieces[i]),
                                  .parent = i ? ig_prefix_tree_id(tree, seq->pieces[i - 1]) : seq->root,
                                  .number = i,
@@ -170,8 +172,10 @@ ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids,
     if (!seq->shares) return IG_OK;
     if (ig_kv_length(seq->kv) > seq->dense_end) return IG_OK; /* what it has decoded is not what a prompt gives */
     int count = find_pieces(seq, ids, n), stored = count_stored(seq, ids, n, count), each = piece_tokens(seq);
+    bool takes = (count + stored) * each > ig_kv_length(seq->kv);
+    if (!takes && !may_keep_missed(seq)) return IG_OK;
     int kept = note_use(seq, count);
-    if ((count + stored) * each <= ig_kv_length(seq->kv)) {
+    if (!takes) {
         keep_missed(seq, ids, kept, count);
         return IG_OK;
     }

@@ -168,12 +168,11 @@ static ig_status cut(ig_session *s, int n, bool saw_more, ig_error *err) {
     return status ? status : shown;
 }
 
-/* The same where no step has failed. */
+/* The same where no step has failed, of fewer tokens than there are. */
 static ig_status cut_back(ig_session *s, int n, ig_error *err) {
     const ig_policy_ops *ops = s->seq.policy->ops;
-    bool saw_more = n < s->n_tokens;
-    ig_status status = cut(s, n, saw_more, err);
-    if (saw_more && ops->cut) ops->cut(s->seq.policy, s->n_tokens);
+    ig_status status = cut(s, n, true, err);
+    if (ops->cut) ops->cut(s->seq.policy, s->n_tokens);
     return status;
 }
 
@@ -286,7 +285,7 @@ ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n
     ig_status status = ig_batch_begin(&s->model->batch, err);
     if (status) return status;
     s->has_logits = false;
-    status = cut_back(s, held, err);
+    if (held < s->n_tokens) status = cut_back(s, held, err);
     if (!status) status = take(s, ids, most - (most == n), err);
     *n_held = s->n_tokens;
     ig_batch_end(&s->model->batch);

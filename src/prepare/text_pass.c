@@ -29,7 +29,10 @@ ig_status ig_text_pass_open(ig_text_pass *p, ig_model *m, const int32_t *ids, in
 ig_status ig_text_pass_run(ig_text_pass *p, int first, int n, ig_error *err) {
     ig_segment *seg = p->batch.segments;
     *seg = (ig_segment){.seq = &p->seq, .ids = p->ids + first, .first = first, .n = n, .dense = true, .err = err};
-    ig_status s = ig_forward(p->m, &p->batch, 1, err);
+    ig_status s = ig_batch_begin(&p->m->batch, err); /* steps of sessions use the weights' memory too */
+    if (s) return s;
+    s = ig_forward(p->m, &p->batch, 1, err);
+    ig_batch_end(&p->m->batch);
     return s ? s : seg->status;
 }
 

@@ -8,7 +8,7 @@
 #include "model/forward.h"
 
 typedef struct ig_text_pass {
-    const ig_model *m;
+    ig_model *m;
     const int32_t *ids; /* [n_tokens] the caller's */
     int n_tokens;
     ig_batch batch; /* its own: it may be larger than the model's sessions want; the tap goes here */
