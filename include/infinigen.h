@@ -318,7 +318,8 @@ typedef struct ig_cache_options {
     double budget;         /* entries used per KV head, as a share of those there are: up to 1, which is all of them; 0
                               (default): budget_entries, or the policy's own: 10 %, for "infinigen-osdi24" 20 %; for
                               "infinigen" and "oracle" all of them while they are at most 512 and there is no limit,
-                              since reading so few costs no more than choosing among them */
+                              since reading so few costs no more than choosing among them. Those of n_sinks and
+                              n_recent are used whatever it says, but by "infinigen-osdi24" */
     int budget_entries;    /* the same as a number; 0 (default): `budget` says. Not both */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never; 0 (default): 0.95,
                               but never where the budget is all there is */
@@ -435,7 +436,9 @@ IG_API void ig_cache_close(ig_cache *cache);
 
 /* With a store: what prompts have put into it so far is kept whatever happens once this has returned IG_OK. Closing the
  * cache does the same and logs what fails. Another process may hold the store for writing; then nothing new is kept,
- * nor is it for a while after a fault, and the log says so. */
+ * nor is it for a while after a fault, and the log says so. If this function fails, all that was put since it last
+ * succeeded is lost, and nothing is put for 10 seconds: then it has nothing to do, and returns IG_OK.
+ * ig_cache_stats.put_tokens is what was kept. */
 IG_API ig_status ig_cache_commit(ig_cache *cache, ig_error *err);
 
 /* Notes: bytes under a name in the cache's store, of its model, whatever the type of keys and values: a conversation,
@@ -464,7 +467,7 @@ typedef bool (*ig_cache_note_fn)(void *user, const ig_cache_note *note);
 IG_API ig_status ig_cache_note_list(ig_cache *cache, ig_cache_note_fn each, void *user, ig_error *err);
 
 typedef struct ig_cache_stats {
-    uint64_t read_tokens, put_tokens;   /* that came from the store; that went to it */
+    uint64_t read_tokens, put_tokens;   /* that came from the store; that ig_cache_commit() has kept there */
     int n_sessions;                     /* open now */
     uint64_t tokens, kept_tokens;       /* that sessions hold, each shared one once; that none does, kept while
                                            there is room */
@@ -814,7 +817,8 @@ typedef enum ig_finish {
     IG_FINISH_INTERRUPTED
 } ig_finish;
 
-/* Whole characters of text as they come, never part of a stop string. True stops. */
+/* Text as it comes, never part of a stop string. Characters come whole; bytes of tokens that are none, as the model makes
+ * them, come as they are. True stops. */
 typedef bool (*ig_text_fn)(void *user, const char *text, size_t n_bytes);
 
 typedef struct ig_generate_options {

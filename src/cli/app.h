@@ -70,6 +70,11 @@ int ig_cli_read_file(ig_cli_text *out, const ig_cli_options *o, const char *path
 /* The text of the flags: -p, the words after the model, -f, or piped standard input; exit code, 2 if there is none. */
 int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o);
 
+/* Opens a file to write to, after the check that it is none that the verb reads: `model` (NULL: none), or what options
+ * name; exit code. */
+int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path);
+int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *path);
+
 /* Writes text to standard output. On a terminal control characters other than newline and tab are
  * shown as ^X, so that a model cannot drive it. */
 void ig_cli_put(const char *text, size_t n);

@@ -234,6 +234,8 @@ size_t ig_cli_next_name(const char **start, const char **names);
 bool ig_cli_has_name(const char *names, const char *name, size_t n_name);
 /* Whether anything of a cache beside its policy and budget is given as a list. */
 bool ig_cli_has_settings(const ig_cli_options *o);
+/* Place of a type of keys and values in the list of them, the most exact first. */
+int ig_cli_kv_type_number(const char *name);
 /* Backslash escapes such as \n and \x41, in place; the new length. What is not one of them stays as it is. */
 size_t ig_cli_unescape(char *text, size_t n);
 /* The candidate of a NULL-terminated list nearest to what was typed, or NULL if none is near. */

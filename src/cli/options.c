@@ -9,6 +9,7 @@
 #include "cli/cli.h"
 
 #include <limits.h>
+#include <string.h>
 
 #include "eval/make.h"
 
@@ -22,6 +23,12 @@ static const char *const log_formats[] = {"text", "json", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
 const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm", NULL};
+
+int ig_cli_kv_type_number(const char *name) {
+    int i = 0;
+    while (kv_types[i] && strcmp(kv_types[i], name) != 0) i++;
+    return i;
+}
 
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)

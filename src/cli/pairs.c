@@ -56,6 +56,12 @@ static ig_cache_options make_pair(ig_cli_app *app, const ig_cache_options *base,
     return cache;
 }
 
+/* Whether `full` with a loses less than with b: drops nothing, or has more bits of each number. */
+static bool is_more_exact(const ig_cache_options *a, const ig_cache_options *b) {
+    if (has_limit(a) != has_limit(b)) return has_limit(b);
+    return ig_cli_kv_type_number(a->type) < ig_cli_kv_type_number(b->type);
+}
+
 /* Unless there is one like it. */
 static int add_pair(ig_cli_pairs *pairs, const ig_cli_options *o, const ig_cache_options *cache) {
     for (int i = 0; i < pairs->n; i++)
@@ -64,7 +70,8 @@ static int add_pair(ig_cli_pairs *pairs, const ig_cli_options *o, const ig_cache
         return ig_cli_complain(o, "the lists make more than %d combinations", IG_CLI_PAIRS_MAX);
     ig_cli_pair *pair = &pairs->v[pairs->n];
     *pair = (ig_cli_pair){.cache = *cache};
-    if (is_full(cache->policy) && pairs->full < 0) pairs->full = pairs->n;
+    if (is_full(cache->policy) && (pairs->full < 0 || is_more_exact(cache, &pairs->v[pairs->full].cache)))
+        pairs->full = pairs->n;
     pairs->n++;
     if (!cache->sketch) return IG_EXIT_OK;
     pair->cache.sketch = pair->sketch = strdup(cache->sketch);

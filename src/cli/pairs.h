@@ -19,7 +19,7 @@ typedef struct ig_cli_pair {
 typedef struct ig_cli_pairs {
     ig_cli_pair *v; /* [n] */
     int n;
-    int full; /* number of the first pair with the policy `full`, or -1 */
+    int full; /* the pair with the policy `full` that others are compared with, the most exact one; -1: none */
 } ig_cli_pairs;
 
 /* Every combination of the lists, the rest is `base`'s; those that differ only in what their policy does not look at

@@ -163,6 +163,7 @@ static json_t *json_of_run(const table *t, int i) {
     json_object_set_new(json, "context", json_integer(t->app->o->ctx));
     json_object_set_new(json, "dense_prefix", json_integer(t->app->o->dense_prefix));
     ig_cli_perplexity_fields(json, &a->score);
+    if (t->pairs.full >= 0) json_object_set_new(json, "reference", json_boolean(i == t->pairs.full));
     if (has_kl(t)) json_object_set_new(json, "kl", json_real(ig_eval_kl(&a->score)));
     ig_cli_tally_fields(json, &a->tally);
     json_t *layers = json_array();
@@ -198,9 +199,10 @@ static void print_row(const table *t, int i) {
     const run *r = &t->runs[i];
     const ig_cli_tally *a = &r->total.tally;
     int full = t->pairs.full;
-    char budget[32], than_full[32] = "", kl[32] = "", speed[32] = "", settings[96];
+    char budget[32], than_full[32] = "reference", kl[32] = "", speed[32] = "", settings[96];
     if (a->n_decoded) snprintf(speed, sizeof speed, "%.1f", ig_cli_tally_speed(a));
     double perplexity = ig_eval_perplexity(&r->total.score);
+    if (full < 0 || t->pairs.n == 1) than_full[0] = 0;
     if (full >= 0 && i != full) {
         double reference = ig_eval_perplexity(&t->runs[full].total.score);
         snprintf(than_full, sizeof than_full, "%+.2f %%", (perplexity / reference - 1) * 100);

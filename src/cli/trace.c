@@ -5,16 +5,12 @@
  */
 #include "cli/app.h"
 
-#include <errno.h>
-#include <string.h>
-
 /* `path` is NULL if it was not asked for. */
 static int open_file(FILE **out, const ig_cli_app *app, const char *path, const char *columns) {
     if (!path) return IG_EXIT_OK;
-    *out = fopen(path, "we");
-    if (!*out) return ig_cli_complain(app->o, "%s: %s", path, strerror(errno));
-    fputs(columns, *out);
-    return IG_EXIT_OK;
+    int code = ig_cli_create_file(out, app->o, app->path, path);
+    if (!code) fputs(columns, *out);
+    return code;
 }
 
 int ig_cli_open_trace(ig_cli_app *app) {

@@ -230,9 +230,10 @@ static int evaluate_all(ig_cli_app *app, ig_eval_task *const *tasks) {
     const ig_cli_options *o = app->o;
     ig_session_options session = ig_cli_session_options(app);
     ig_cli_pairs pairs;
-    FILE *answers = o->output ? fopen(o->output, "we") : NULL;
-    if (o->output && !answers) return ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
-    int code = ig_cli_open_pairs(&pairs, app, &session.cache);
+    FILE *answers = NULL;
+    int code = o->output ? ig_cli_create_file(&answers, o, app->path, o->output) : IG_EXIT_OK;
+    if (code) return code;
+    code = ig_cli_open_pairs(&pairs, app, &session.cache);
     for (int i = 0; !code && i < o->tasks.n; i++) {
         ig_cli_evaluation e = {.app = app, .task = tasks[i], .pairs = &pairs, .answers = answers};
         code = evaluate(&e, o->shots ? o->shots_files.v[i] : NULL, i == 0);

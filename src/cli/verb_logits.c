@@ -79,10 +79,9 @@ int ig_cli_logits(const ig_cli_options *o) {
     if (!code) code = check_tokens(&app, &file);
     if (!code) {
         bool to_stdout = strcmp(o->output, "-") == 0;
-        f = to_stdout ? stdout : fopen(o->output, "wbe");
-        if (!f) {
-            code = ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
-        } else {
+        f = stdout;
+        if (!to_stdout) code = ig_cli_create_file(&f, o, app.path, o->output);
+        if (!code) {
             /* malloc aligned the file's bytes for any type. */
             code = compute(&app, (const int32_t *)(const void *)file.data, (int)(file.n / sizeof(int32_t)), f);
             int closed = to_stdout ? fflush(f) : fclose(f);

@@ -141,6 +141,7 @@ int ig_cli_prepare(const ig_cli_options *o) {
             !ig_cli_make_folders(app.sketch))
             code = ig_cli_complain(o, "no folder for the sketch can be made: say where with -o FILE");
     }
+    if (!code) code = ig_cli_check_output(o, app.path, path);
     if (!code) code = prepare(&app, path, ids, n);
     free(ids);
     free(text.data);

@@ -134,12 +134,14 @@ static int make_all(making *m, const ig_cli_options *o) {
 static int write_all(making *m, const ig_cli_options *o) {
     int code = check_lengths(m, o);
     if (code) return code;
-    m->out = o->output ? fopen(o->output, "we") : stdout;
-    m->out_name = o->output ? o->output : "standard output";
-    if (!m->out) return ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
+    bool is_file = o->output && strcmp(o->output, "-") != 0;
+    m->out = stdout;
+    m->out_name = is_file ? o->output : "standard output";
+    if (is_file) code = ig_cli_create_file(&m->out, o, NULL, o->output);
+    if (code) return code;
     code = make_all(m, o);
     errno = 0;
-    if (o->output && fclose(m->out) != 0 && !code) code = fail_writing(m, o);
+    if (is_file && fclose(m->out) != 0 && !code) code = fail_writing(m, o);
     return code;
 }
 

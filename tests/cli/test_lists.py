@@ -104,7 +104,7 @@ def test_questions(program, args, tmp_path):
     report, answers = ask("--kv-policy", "full,window", "--kv-budget", "12", "--kv-type", "q4,f16", "--kv-limit", "100%,60%")
     runs = report["runs"]
     assert len(runs) == 8 and len({tuple(run[key] for key in SETTINGS) for run in runs}) == 8
-    assert runs[0]["same_tokens"] == 1
+    assert [run["same_tokens"] == 1 for run in runs if (run["policy"], run["kv_type"], run["limit"]) == ("full", "f16", None)] == [True]
     for run in runs:
         _, alone = ask(*flags_of(run))
         mine = [a["text"] for a in answers if all(a[key] == run[key] for key in SETTINGS)]
@@ -147,3 +147,34 @@ def test_what_takes_no_list(program, args):
     for flags in (["--kv-alpha", "1,2"], ["--kv-type", "f16,q8"], ["--kv-policy", "full,window"]):
         status, out, err = program("run", *args, "-p", "a", *flags)
         assert status == 2 and out == b"" and "takes one" in one_line(err)
+
+
+def test_the_most_exact_full_is_the_reference(program, args, tmp_path):
+    common = ["perplexity", *args, "-f", tmp_path / "text", "-c", "160", "--chunks", "1", "--dense-prefix", "-24",
+              "--kv-policy", "full,infinigen", "--kv-budget", "24", "--kv-type", "q4,f16", "--kv-limit", "50%,100%"]
+    runs = json.loads(program(*common, "--json")[1])["runs"]
+    assert [(r["policy"], r["kv_type"], r["limit"]) for r in runs if r["reference"]] == [("full", "f16", None)]
+    assert [r["kl"] == 0 for r in runs] == [r["reference"] for r in runs]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in program(*common)[1].decode().splitlines() if "| full " in line]
+    assert [row[0] for row in rows if "reference" in row] == ["f16"]
+
+
+@pytest.mark.parametrize("verb", ("run", "perplexity", "eval", "logits", "tasks", "prepare"))
+def test_what_is_read_is_not_overwritten(program, args, tmp_path, verb):
+    path, text = tmp_path / "text", words(700, 3)
+    if verb == "eval":
+        text = json.dumps({"query": "a", "choices": ["b", "c"], "answer": 0}) + "\n"
+    if verb == "logits":
+        text = "\0" * 64  # 16 tokens
+    path.write_text(text)
+    flags = {"run": ["--raw", "-n", "2", "-f", path, "--kv-trace", tmp_path / "link"],
+             "perplexity": ["-f", path, "-c", "96", "--audit-trace", tmp_path / "link"],
+             "eval": ["--task", path, "-o", tmp_path / "link"],
+             "logits": ["--tokens", path, "-o", tmp_path / "link"],
+             "tasks": ["-f", path, "-o", tmp_path / "link"],
+             "prepare": ["-f", path, "-o", tmp_path / "link"]}
+    (tmp_path / "link").symlink_to(path)
+    model = args[:4] if verb != "tasks" else []
+    status, out, err = program(verb, *model, *flags[verb])
+    assert status == 1 and "is used already, and would be overwritten" in one_line(err), err
+    assert path.read_text() == text

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Files that a verb writes: never one that it reads.
+ */
+#include "cli/app.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_file(const struct stat *a, const char *path) {
+    struct stat b;
+    return path && stat(path, &b) == 0 && a->st_dev == b.st_dev && a->st_ino == b.st_ino;
+}
+
+static bool is_one_of(const struct stat *a, const ig_cli_texts *paths) {
+    bool is = false;
+    for (int i = 0; i < paths->n; i++) is = is || is_file(a, paths->v[i]);
+    return is;
+}
+
+int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *path) {
+    struct stat st;
+    if (strcmp(path, "-") == 0) {
+        ig_cli_complain(o, "-: the name of a file is wanted");
+        return IG_EXIT_USAGE;
+    }
+    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return IG_EXIT_OK;
+    bool is_read = is_file(&st, model) || is_file(&st, o->file) || is_file(&st, o->tokens) ||
+                   is_one_of(&st, &o->tasks) || is_one_of(&st, &o->shots_files) || is_one_of(&st, &o->kv_sketch) ||
+                   (o->kv_trace && o->kv_trace != path && is_file(&st, o->kv_trace));
+    return is_read ? ig_cli_complain(o, "%s: is used already, and would be overwritten", path) : IG_EXIT_OK;
+}
+
+int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path) {
+    int code = ig_cli_check_output(o, model, path);
+    *out = code ? NULL : fopen(path, "wbe");
+    return code || *out ? code : ig_cli_complain(o, "%s: %s", path, strerror(errno));
+}
