@@ -136,7 +136,8 @@ void ig_sequence_withdraw(ig_sequence *seq, int first);
 void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from);
 /* Takes pieces that hold the beginning of ids [n], of other sequences or from the store, if they hold more than the
  * sequence does, which is a beginning of ids too: it holds nothing else then (ig_kv_length()), and after a failure
- * what it can. */
-ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, ig_error *err);
+ * what it can. Of the store no more than most_read tokens come, or a piece; *is_cut: it has more of them. */
+ig_status ig_sequence_take(bool *is_cut, ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, int most_read,
+                           ig_error *err);
 
 #endif

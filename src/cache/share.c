@@ -102,12 +102,12 @@ static int find_pieces(const ig_sequence *seq, const int32_t *ids, int n) {
     return count;
 }
 
-/* How many of the pieces of ids [n] that follow the first `count` the store has, as far as it knows. */
-static int count_stored(const ig_sequence *seq, const int32_t *ids, int n, int count) {
+/* How many of the pieces of ids [n] that follow the first `count` the store has, as far as it knows; `most` at most. */
+static int count_stored(const ig_sequence *seq, const int32_t *ids, int n, int count, int most) {
     const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
     ig_prefix_piece piece = {.id = count ? ig_prefix_tree_id(tree, seq->pieces[count - 1]) : seq->root};
     int end = count;
-    for (; seq->keeper && (end + 1) * tree->piece_tokens <= n; end++) {
+    for (; seq->keeper && end - count < most && (end + 1) * tree->piece_tokens <= n; end++) {
         piece.parent = piece.id;
         piece.number = end;
         piece.tokens = ids + (size_t)end * (size_t)tree->piece_tokens;
@@ -168,10 +168,14 @@ static int find_unwritten(const ig_sequence *seq, int count) {
     return count;
 }
 
-ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, ig_error *err) {
+ig_status ig_sequence_take(bool *is_cut, ig_sequence *seq, ig_device *dev, const int32_t *ids, int n, int most_read,
+                           ig_error *err) {
+    *is_cut = false;
     if (!seq->shares) return IG_OK;
     if (ig_kv_length(seq->kv) > seq->dense_end) return IG_OK; /* what it has decoded is not what a prompt gives */
-    int count = find_pieces(seq, ids, n), stored = count_stored(seq, ids, n, count), each = piece_tokens(seq);
+    int count = find_pieces(seq, ids, n), each = piece_tokens(seq);
+    int most = most_read > each ? most_read / each : 1;
+    int stored = count_stored(seq, ids, n, count, most + 1);
     bool takes = (count + stored) * each > ig_kv_length(seq->kv);
     if (!takes && !may_keep_missed(seq)) return IG_OK;
     int kept = note_use(seq, count);
@@ -183,7 +187,9 @@ ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids,
     keep_missed(seq, ids, kept, count);
     seq->dense_end = INT_MAX;
     seq->n_published = count;
-    if (stored) count = take_stored(seq, ids, n, count);
+    int end = stored > most ? (count + most) * each : n;
+    if (stored) count = take_stored(seq, ids, end, count);
+    bool has_more = stored > most && count * each == end;
     int unwritten = find_unwritten(seq, count);
     ig_status s = IG_OK;
     if (unwritten < count) s = ig_sequence_replay(seq, dev, unwritten * each, count * each, err);
@@ -192,6 +198,7 @@ ig_status ig_sequence_take(ig_sequence *seq, ig_device *dev, const int32_t *ids,
         ig_sequence_cut(seq, unwritten * each, NULL);
         count = unwritten;
     }
+    *is_cut = has_more && !s;
     for (int i = unwritten; i < count; i++) note_tables(seq, seq->pieces[i]);
     if (seq->policy->ops->resume) seq->policy->ops->resume(seq->policy, count * each);
     return s;

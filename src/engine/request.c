@@ -194,12 +194,17 @@ ig_status ig_request_begin(ig_request *r, ig_error *err) {
     return ig_answer_open(&r->answer, err);
 }
 
-/* If what others have cannot be read, it is computed. */
+/* If what others have cannot be read, it is computed. What the store has comes in portions, between which others'
+ * answers go on. */
 int ig_request_rest(ig_request *r) {
+    enum { PORTION = 512 };
+    bool is_cut = false;
     int held = r->session->n_tokens, end = r->most < r->o.n_ids ? r->most : r->o.n_ids;
     if (held >= end) return 0;
     /* The last one of those that are asked for is never taken over. */
-    if (!r->is_alone) ig_session_reuse(&held, r->session, r->o.ids, end + (end < r->o.n_ids), NULL);
+    if (!r->is_alone)
+        ig_session_reuse_some(&held, &is_cut, r->session, r->o.ids, end + (end < r->o.n_ids), PORTION, NULL);
+    if (is_cut) return 0;
     bool is_whole = end == r->o.n_ids || end - held >= r->session->options.n_batch;
     return depends_on_pieces(r->session) && !is_whole ? 0 : end - held;
 }

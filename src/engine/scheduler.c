@@ -156,7 +156,7 @@ static step plan_step(ig_scheduler *c) {
         ig_request *r = c->running[i];
         if (r->is_answering || (r->is_alone && s.n_rows)) continue;
         int n = ig_request_rest(r);
-        if (n == 0) continue; /* it waits for room */
+        if (n == 0) continue; /* it waits for room, or for more of the store */
         if (n > left) n = left;
         if (r->is_alone) {
             s.alone = r;

@@ -261,10 +261,10 @@ static ig_status compute_batch(ig_session *s, prefill *p, ig_error *err) {
 
 /* Tokens [0, n) of ids are taken over from others or the store, as far as these have more of them than the session. The
  * batch's turn. */
-static ig_status take(ig_session *s, const int32_t *ids, int n, ig_error *err) {
+static ig_status take(bool *is_cut, ig_session *s, const int32_t *ids, int n, int most_read, ig_error *err) {
     int before = s->n_tokens;
     if (!s->seq.shares) return IG_OK;
-    ig_status status = ig_sequence_take(&s->seq, s->model->ctx->device, ids, n, err);
+    ig_status status = ig_sequence_take(is_cut, &s->seq, s->model->ctx->device, ids, n, most_read, err);
     s->n_tokens = ig_kv_length(s->seq.kv);
     memcpy(s->tokens, ids, (size_t)s->n_tokens * sizeof *ids);
     if (s->n_tokens > before) {
@@ -275,6 +275,13 @@ static ig_status take(ig_session *s, const int32_t *ids, int n, ig_error *err) {
 }
 
 ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n, ig_error *err) {
+    bool is_cut;
+    return ig_session_reuse_some(n_held, &is_cut, s, ids, n, INT_MAX, err);
+}
+
+ig_status ig_session_reuse_some(int *n_held, bool *is_cut, ig_session *s, const int32_t *ids, int n, int most_read,
+                                ig_error *err) {
+    *is_cut = false;
     if (!s || !ids || n < 1 || !n_held)
         return ig_fail(err, IG_E_ARG, "ig_session_reuse: session, tokens and result are needed");
     int held = 0, most = n < s->options.n_ctx ? n : s->options.n_ctx;
@@ -286,7 +293,7 @@ ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n
     if (status) return status;
     s->has_logits = false;
     if (held < s->n_tokens) status = cut_back(s, held, err);
-    if (!status) status = take(s, ids, most - (most == n), err);
+    if (!status) status = take(is_cut, s, ids, most - (most == n), most_read, err);
     *n_held = s->n_tokens;
     ig_batch_end(&s->model->batch);
     return status;

@@ -53,6 +53,10 @@ void ig_session_close_sketch(ig_sketch_file *f);
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_error *err);
 void ig_session_strip(ig_session *s);
 
+/* ig_session_reuse(), but of the store at most most_read tokens. *is_cut: it has more, which another call gives. */
+ig_status ig_session_reuse_some(int *n_held, bool *is_cut, ig_session *s, const int32_t *ids, int n, int most_read,
+                                ig_error *err);
+
 /* After a step that failed: the session holds the n tokens that it had before, and what layers and policy have of later
  * ones is dropped. What could not be read nobody else takes over. */
 void ig_session_roll_back(ig_session *s, int n, ig_status why);

@@ -17,6 +17,7 @@
 
 #include <cmocka.h>
 
+#include "engine/session.h"
 #include "golden/stored_session.h"
 #include "golden/tiny_copy.h"
 
@@ -36,6 +37,32 @@ static void a_restart_reads(void **state) {
     assert_int_equal(n_warnings, 0);
     full.type = strcmp(v->type, "f16") ? "f16" : "q8"; /* other rows: nothing of it fits */
     assert_true(compare(&full, other, 240) == 0);
+}
+
+/* So that others' answers go on meanwhile. */
+static void it_comes_in_portions(void **state) {
+    static const variant of[] = {{"infinigen", "f16", false}, {"infinigen", "f16", true}};
+    int32_t ids[N_CTX];
+    ig_error err = {0};
+    (void)state;
+    fill(ids, 12, N_CTX);
+    assert_true(compare(&of[0], ids, 230) == 0);
+    for (int i = 0; i < 2; i++) {
+        ig_session *s = open_stored(&of[i]), *alone = open_alone(&of[i]);
+        int held = 0;
+        for (bool is_cut = true; is_cut;) { /* a piece at a time */
+            int before = held;
+            expect_ok(ig_session_reuse_some(&held, &is_cut, s, ids, 230, 1, &err), &err);
+            assert_int_equal(held, before + 32);
+            assert_true(is_cut == (held < 224));
+        }
+        put(s, ids, 230);
+        put(alone, ids, 230);
+        same(s, alone);
+        assert_int_equal(stats(s).n_taken, 224);
+        ig_session_close(s);
+        ig_session_close(alone);
+    }
 }
 
 /* ---- what is wrong with it ---------------------------------------------------------------- */
@@ -278,6 +305,7 @@ int main(void) {
         WITH("infinigen, disk", "infinigen", "f16", true),
         WITH("oracle q8, disk", "oracle", "q8", true),
         WITH("full q8", "full", "q8", false),
+        cmocka_unit_test_setup_teardown(it_comes_in_portions, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(faults_cost_time, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_writer_is_told, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_full_store_is_told_once, empty_store, empty_store),
