@@ -18,12 +18,6 @@ void ig_candidates_close(ig_candidates *c) {
     free(c->spare);
 }
 
-void ig_candidates_fill(ig_candidates *c, const float *logits, int n_vocab) {
-    c->n = 0;
-    for (int i = 0; i < n_vocab; i++)
-        if (logits[i] > -INFINITY) c->v[c->n++] = (ig_candidate){logits[i], logits[i], i};
-}
-
 float ig_candidates_top(const ig_candidates *c) {
     float top = -INFINITY;
     for (int i = 0; i < c->n; i++) top = c->v[i].logit > top ? c->v[i].logit : top;
@@ -61,6 +55,17 @@ static void sift_down(ig_candidate *heap, int n, int i) {
     heap[i] = c;
 }
 
+/* The same with the last one on top. */
+static void sift_down_last(ig_candidate *heap, int n, int i) {
+    ig_candidate c = heap[i];
+    for (int child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && before(heap[child], heap[child + 1])) child++;
+        if (!before(c, heap[child])) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = c;
+}
+
 /* Keeps those with the highest keys, in descending order: at most `most`, and no more once they have this share of the
  * probability; 1: no end by that. */
 static void keep_best(ig_candidates *c, int most, double share) {
@@ -78,6 +83,34 @@ static void keep_best(ig_candidates *c, int most, double share) {
     c->v = c->spare;
     c->spare = heap;
     c->n = n;
+}
+
+/* ---- filling --------------------------------------------------------------- */
+
+void ig_candidates_fill(ig_candidates *c, const float *logits, int n_vocab) {
+    c->n = 0;
+    for (int i = 0; i < n_vocab; i++)
+        if (logits[i] > -INFINITY) c->v[c->n++] = (ig_candidate){logits[i], logits[i], i};
+}
+
+void ig_candidates_fill_top_k(ig_candidates *c, const float *logits, int n_vocab, int k) {
+    ig_candidate *heap = c->v;
+    int i = 0;
+    c->n = 0;
+    for (; i < n_vocab && c->n < k; i++)
+        if (logits[i] > -INFINITY) heap[c->n++] = (ig_candidate){logits[i], logits[i], i};
+    for (int at = c->n / 2 - 1; at >= 0; at--) sift_down_last(heap, c->n, at);
+    for (; i < n_vocab; i++) /* few are better than the last of those before; of equals the first is */
+        if (logits[i] > heap[0].key) {
+            heap[0] = (ig_candidate){logits[i], logits[i], i};
+            sift_down_last(heap, c->n, 0);
+        }
+    for (int left = c->n - 1; left > 0; left--) {
+        ig_candidate last = heap[0];
+        heap[0] = heap[left];
+        heap[left] = last;
+        sift_down_last(heap, left, 0);
+    }
 }
 
 /* ---- filters -------------------------------------------------------------- */

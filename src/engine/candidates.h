@@ -25,6 +25,8 @@ void ig_candidates_close(ig_candidates *c);
 
 /* All tokens whose logits are numbers above minus infinity; there may be none. */
 void ig_candidates_fill(ig_candidates *c, const float *logits, int n_vocab);
+/* The k likeliest of these, in descending order; k is at least 1. */
+void ig_candidates_fill_top_k(ig_candidates *c, const float *logits, int n_vocab, int k);
 /* The highest logit; there is one candidate at least, here and below. */
 float ig_candidates_top(const ig_candidates *c);
 

@@ -97,11 +97,17 @@ static const float *adjust(ig_sampler *s, const ig_session *session, const int32
     return s->logits;
 }
 
-static void filter(ig_sampler *s) {
+static void filter(ig_sampler *s, const float *logits) {
     const ig_sampler_options *o = &s->o;
     ig_candidates *c = &s->candidates;
-    if (o->top_n_sigma > 0) ig_candidates_top_n_sigma(c, o->top_n_sigma);
-    if (o->top_k > 0) ig_candidates_top_k(c, o->top_k);
+    int n_vocab = s->model->config.n_vocab;
+    if (o->top_n_sigma <= 0 && o->top_k > 0 && o->top_k <= n_vocab / 16) { /* the usual case, without a list of all */
+        ig_candidates_fill_top_k(c, logits, n_vocab, o->top_k);
+    } else {
+        ig_candidates_fill(c, logits, n_vocab);
+        if (o->top_n_sigma > 0) ig_candidates_top_n_sigma(c, o->top_n_sigma);
+        if (o->top_k > 0) ig_candidates_top_k(c, o->top_k);
+    }
     if (o->typical_p < 1) ig_candidates_typical(c, o->typical_p);
     if (o->top_p < 1) ig_candidates_top_p(c, o->top_p);
     if (o->min_p > 0) ig_candidates_min_p(c, o->min_p);
@@ -136,7 +142,6 @@ int32_t ig_sampler_next_but(ig_sampler *s, const ig_session *session, const int3
     int32_t best = s->kernels->argmax(logits, n_vocab);
     if (!(logits[best] > -INFINITY)) return -1;
     if (s->o.temperature <= 0 || isinf(logits[best])) return best;
-    ig_candidates_fill(&s->candidates, logits, n_vocab);
-    filter(s);
+    filter(s, logits);
     return draw(s);
 }
