@@ -403,16 +403,21 @@ static const uint8_t *copy_in(const ig_kv_memory *m, size_t id, const uint8_t *b
 }
 
 ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err) {
+    enum { PORTION = 32 }; /* blocks of a layer that are read back together */
     const ig_kv_memory *m = kv->memory;
-    size_t first = (size_t)i * m->piece_blocks;
+    size_t first = (size_t)i * m->piece_blocks, of_layer = (size_t)m->shape.n_kv_heads * m->piece_blocks;
     for (int l = 0; l < m->shape.n_layers; l++)
-        for (int h = 0; h < m->shape.n_kv_heads; h++)
-            for (size_t b = first; b < first + m->piece_blocks; b++) {
-                size_t id = ig_kv_block_id(kv, l, h, b);
-                ig_status s = m->tier && !m->frames[id] ? ig_kv_read_back(kv, &id, 1, err) : IG_OK;
-                if (s) return s;
-                buffer = copy_out(m, id, buffer);
+        for (size_t begin = 0; begin < of_layer; begin += PORTION) {
+            size_t ids[PORTION], n = 0;
+            bool is_here = true;
+            for (size_t k = begin; k < of_layer && n < PORTION; k++) {
+                ids[n] = ig_kv_block_id(kv, l, (int)(k / m->piece_blocks), first + k % m->piece_blocks);
+                is_here = is_here && m->frames[ids[n++]];
             }
+            ig_status s = is_here ? IG_OK : ig_kv_read_back(kv, ids, n, err);
+            if (s) return s;
+            for (size_t k = 0; k < n; k++) buffer = copy_out(m, ids[k], buffer);
+        }
     return IG_OK;
 }
 
