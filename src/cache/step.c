@@ -350,20 +350,24 @@ ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view 
                           .views = views};
 }
 
-/* What the segment's decode step attends to: views of the chosen entries; their number. */
-static int see_chosen(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
-    const ig_head_shape *c = &step->heads;
+/* Views [n] of a selection's entries. */
+static void see(const ig_step *step, const ig_segment *seg, const ig_selection *x, int n, ig_kv_view *views) {
     const ig_sequence *seq = seg->seq;
-    int n = count_views(step, seg), first;
-    if (ig_step_is_hidden(step, seg)) {
-        ig_step_hidden_views(step, seg, false, views);
-        return seq->n_lists;
-    }
-    for (int v = 0; v < n; v++) {
-        int list = v * seq->n_lists / n, head = v * c->n_kv_heads / n;
-        ig_kv_pick pick = pick_of(step, seg, &seq->chosen, list, &first);
+    for (int v = 0, first; v < n; v++) {
+        int list = v * seq->n_lists / n, head = v * step->heads.n_kv_heads / n;
+        ig_kv_pick pick = pick_of(step, seg, x, list, &first);
         views[v] = ig_kv_fetch(seq->kv, step->layer, head, pick.index, first, pick.n);
     }
+}
+
+/* What the segment's decode step attends to: views of the chosen entries; their number. */
+static int see_chosen(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
+    int n = count_views(step, seg);
+    if (ig_step_is_hidden(step, seg)) {
+        ig_step_hidden_views(step, seg, false, views);
+        return seg->seq->n_lists;
+    }
+    see(step, seg, &seg->seq->chosen, n, views);
     return n;
 }
 
@@ -504,16 +508,6 @@ static void prefetch(ig_step *step, int s, ig_speculation kind) {
     if (n == 1) step->segments[s].status = status; /* of several load() tells which has failed */
 }
 
-/* Views of what was guessed for a segment: [n_lists]. */
-static void see_guessed(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
-    const ig_sequence *seq = seg->seq;
-    for (int v = 0, first; v < seq->n_lists; v++) {
-        ig_kv_pick pick = pick_of(step, seg, &seq->guess, v, &first);
-        int head = v * step->heads.n_kv_heads / seq->n_lists;
-        views[v] = ig_kv_fetch(seq->kv, step->layer, head, pick.index, first, pick.n);
-    }
-}
-
 /* Starts to copy to a device what was guessed for segments and is in RAM. */
 static void copy_ahead(const ig_step *step, ig_speculation kind) {
     jobs all = {.run = step->dev->ops->prefetch};
@@ -524,7 +518,7 @@ static void copy_ahead(const ig_step *step, ig_speculation kind) {
         if (step->is_late)
             ig_step_hidden_views(step, seg, true, views);
         else
-            see_guessed(step, seg, views);
+            see(step, seg, &seg->seq->guess, seg->seq->n_lists, views);
         add_job(step, &all, &(ig_attention){.n_tokens = 1, .views = views}, seg->seq->n_lists);
     }
     flush(step, &all);

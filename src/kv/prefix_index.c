@@ -74,7 +74,6 @@ static const char *const texts[IG_Q_N] = {
     [IG_Q_REMOVE_PIECE] = "DELETE FROM pieces WHERE piece = ?1",
     [IG_Q_LAST_USE] = "SELECT max(used) FROM pieces",
     [IG_Q_COUNT_PIECES] = "SELECT count(*) FROM pieces",
-    [IG_Q_IS_AT] = "SELECT 1 FROM pieces WHERE file = ?1 AND offset = ?2",
 
     [IG_Q_PROTECT] = "INSERT OR IGNORE INTO temp.protected VALUES(?1)",
     [IG_Q_CLEAR_PROTECTED] = "DELETE FROM temp.protected",

@@ -30,7 +30,6 @@ typedef enum ig_prefix_query {
     IG_Q_REMOVE_PIECE,  /* i piece */
     IG_Q_LAST_USE,      /* : newest use */
     IG_Q_COUNT_PIECES,  /* : n */
-    IG_Q_IS_AT,         /* ii file, offset */
     /* what may leave */
     IG_Q_PROTECT, /* i piece; no row changes if it is already */
     IG_Q_CLEAR_PROTECTED,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Requests of the disk tier, and the queue that carries them out on threads of its own: one that drives an io_uring, or
- * several that call preadv and pwritev. With io_uring the caller's thread starts a few reads that are waited for
+ * several that call pread and pwritev. With io_uring the caller's thread starts a few reads that are waited for
  * itself, never more than the device accepts at once: so what it computes meanwhile really overlaps. The queue does not
  * look at results, retry, or know of slots.
  */

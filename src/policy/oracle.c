@@ -37,15 +37,21 @@ static ig_status oracle_open(ig_policy **out, const ig_policy_shape *shape, cons
     return ig_policy_opened(out, s);
 }
 
-static uint16_t *key_at(const oracle_policy *p, int layer, int head, int slot) {
-    uint16_t *keys = ig_unit_table_edit(&p->keys, ig_policy_head(&p->chooser.base, layer, head), slot / IG_UNIT_SLOTS);
-    return keys + (size_t)(slot % IG_UNIT_SLOTS) * (size_t)p->chooser.base.shape.head_dim;
+/* Where a key lies in its unit. */
+static size_t key_offset(const oracle_policy *p, int slot) {
+    return (size_t)(slot % IG_UNIT_SLOTS) * (size_t)p->chooser.base.shape.head_dim;
+}
+
+static const uint16_t *key_at(const oracle_policy *p, size_t head, int slot) {
+    return (const uint16_t *)ig_unit_table_at(&p->keys, head, slot / IG_UNIT_SLOTS) + key_offset(p, slot);
 }
 
 static void oracle_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {
     oracle_policy *p = (oracle_policy *)base;
-    ig_chooser_append(&p->chooser, ig_policy_head(base, layer, head), slot, value);
-    memcpy(key_at(p, layer, head, slot), key, (size_t)base->shape.head_dim * sizeof *key);
+    size_t of = ig_policy_head(base, layer, head);
+    uint16_t *keys = ig_unit_table_edit(&p->keys, of, slot / IG_UNIT_SLOTS);
+    ig_chooser_append(&p->chooser, of, slot, value);
+    memcpy(keys + key_offset(p, slot), key, (size_t)base->shape.head_dim * sizeof *key);
 }
 
 static size_t oracle_scratch_bytes(const ig_policy_shape *s) {
@@ -63,10 +69,11 @@ static void oracle_scan(ig_policy *base, ig_choosing *x, int part) {
     ig_arena arena = {.base = x->scratch, .size = SIZE_MAX};
     ig_choice_scratch c = ig_choice_lay_out(&arena, s, x->e.n_slots);
     const uint16_t *keys[PIECE];
+    size_t head = ig_policy_head(base, x->layer, x->list);
     int first, end;
     for (ig_choice_part(x, part, &first, &end); first < end; first += PIECE) {
         int n = end - first < PIECE ? end - first : PIECE;
-        for (int i = 0; i < n; i++) keys[i] = key_at(p, x->layer, x->list, first + i);
+        for (int i = 0; i < n; i++) keys[i] = key_at(p, head, first + i);
         s->kernels->attn_scores(c.scores + first, c.stride, x->q, s->n_heads / s->n_kv_heads, s->head_dim, s->scale,
                                 keys, n);
     }

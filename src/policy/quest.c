@@ -42,13 +42,10 @@ static ig_status quest_open(ig_policy **out, const ig_policy_shape *shape, const
     return ig_policy_opened(out, s);
 }
 
-static uint16_t *page_bounds(const quest_policy *p, int layer, int head, int page) {
-    return ig_unit_table_edit(&p->bounds, ig_policy_head(&p->base, layer, head), page);
-}
-
 static void quest_append(ig_policy *base, int layer, int head, int token, const uint16_t *key, const uint16_t *value) {
     int d = base->shape.head_dim;
-    uint16_t *low = page_bounds((quest_policy *)base, layer, head, token / PAGE), *high = low + d;
+    const quest_policy *p = (quest_policy *)base;
+    uint16_t *low = ig_unit_table_edit(&p->bounds, ig_policy_head(base, layer, head), token / PAGE), *high = low + d;
     (void)value;
     /* The page's first token also clears what a longer text may have left there. */
     if (token % PAGE == 0) {
@@ -78,6 +75,7 @@ static void weigh_pages(const quest_policy *p, int layer, int head, const float 
     int d = s->head_dim, group = s->n_heads / s->n_kv_heads;
     float *bounds = scratch, *parts = scratch + (size_t)group * (size_t)pages;
     const uint16_t *page[PIECE];
+    size_t of = ig_policy_head(&p->base, layer, head);
     for (int g = 0; g < group; g++)
         for (int c = 0; c < d; c++) {
             float x = q[g * d + c];
@@ -86,7 +84,7 @@ static void weigh_pages(const quest_policy *p, int layer, int head, const float 
         }
     for (int first = 0; first < pages; first += PIECE) {
         int n = pages - first < PIECE ? pages - first : PIECE;
-        for (int i = 0; i < n; i++) page[i] = page_bounds(p, layer, head, first + i);
+        for (int i = 0; i < n; i++) page[i] = ig_unit_table_at(&p->bounds, of, first + i);
         s->kernels->attn_scores(bounds + first, (size_t)pages, parts, group, 2 * d, s->scale, page, n);
     }
     memset(weights, 0, (size_t)pages * sizeof *weights);
