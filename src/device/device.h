@@ -46,10 +46,11 @@ typedef struct ig_kv_view {
     const uint8_t *const *blocks;
     const uint32_t *number; /* of the sequence's blocks in `blocks` and in `lines`; NULL: block i is number i */
     bool is_staged;         /* blocks[0] is the sequence's block block_base, since attention takes several calls */
+    bool is_ascending;      /* index is */
     int block_base;
     int shift;
     size_t row_bytes, v_offset;
-    const int32_t *index; /* [n] ascending slots, or NULL: slots first .. first + n - 1 */
+    const int32_t *index; /* [n] slots, or NULL: slots first .. first + n - 1 */
     int first, n;
     const int32_t *n_listed; /* the device's: so many of index [n], which is the device's too, count; NULL: all */
     int n_slots;             /* that the sequence uses: all that are listed, but for new ones, are before this one */

@@ -17,6 +17,7 @@ static ig_residency measure(const ig_residency_shape *s) {
     return (ig_residency){.shape = *s,
                           .n_tables = n_tables,
                           .n_blocks = n_tables * s->table_len,
+                          .n_wants = IG_WANTS * s->table_len,
                           .copy_bytes = ig_round_up(s->block_bytes + s->line_bytes, 16)};
 }
 
@@ -27,6 +28,7 @@ void ig_residency_lay_out(ig_residency *r, ig_arena *a) {
     b->blocks = ig_arena_take(a, r->n_blocks * sizeof *b->blocks);
     b->tables = ig_arena_take(a, r->n_tables * sizeof *b->tables);
     b->owner = ig_arena_take(a, r->n_copies * sizeof *b->owner);
+    b->wanted = ig_arena_take(a, (size_t)r->shape.n_heads * r->n_wants * sizeof *b->wanted);
 }
 
 static size_t books_bytes(ig_residency *r) {

@@ -40,20 +40,30 @@ typedef struct ig_residency_shape {
     uint64_t max_bytes;      /* of the device's memory for the copies and the books */
 } ig_residency_shape;
 
-/* A block in the books. */
+/* A block in the books. As many rows as it has, or more, are paid only while a copy is asked for. */
 typedef struct ig_resident {
     uint32_t used; /* the step that last wanted it */
-    uint32_t paid; /* rows read in place since it was last written */
+    uint32_t paid; /* rows read in place since it was last written; of no use while it has a copy */
 } ig_resident;
+
+/* Rows of a block that is worth a copy, which a job of the device's wants. */
+typedef struct ig_resident_want {
+    uint32_t block;
+    uint32_t job : 16, n : 15, is_first : 1; /* of those that want the block in a launch */
+} ig_resident_want;
 
 /* Copies [first, first + n) of a table. */
 typedef struct ig_resident_table {
     uint32_t first, n, n_fresh; /* n_fresh: ever used */
     uint32_t hand, looks;       /* where the search for one to give up goes on; how long, in step `swept` */
     uint32_t swept;
+    uint32_t n_wanted, n_done; /* while the device looks: of books.wanted, and parts of the lists that were looked at */
 } ig_resident_table;
 
-enum { IG_IDLE_STEPS = 2 /* that a block was not wanted in before its copy may go */ };
+enum {
+    IG_IDLE_STEPS = 2, /* that a block was not wanted in before its copy may go */
+    IG_WANTS = 4       /* for each block of a table there is room for so many */
+};
 
 /* What the device has, all in one piece of its memory. */
 typedef struct ig_resident_books {
@@ -63,13 +73,14 @@ typedef struct ig_resident_books {
     ig_resident *blocks;       /* [n_blocks] of no use where that is NULL */
     ig_resident_table *tables; /* [n_tables] */
     uint32_t *owner;           /* [n_copies] the block that got it last; current if that says so too */
+    ig_resident_want *wanted;  /* [n_heads][n_wants] of the layer that the device looks at */
 } ig_resident_books;
 
 enum { IG_RESIDENCY_TOLD = 1024 };
 
 typedef struct ig_residency {
     ig_residency_shape shape;
-    size_t n_tables, n_blocks, n_copies;
+    size_t n_tables, n_blocks, n_copies, n_wants;
     size_t copy_bytes; /* of a copy: the block, then its lines */
     ig_resident_books books;
     ig_resident_table *tables;        /* [n_tables] as the copies are shared out */

@@ -213,6 +213,7 @@ ig_kv_view ig_kv_fetch(ig_kv *kv, int layer, int head, const int32_t *index, int
     return (ig_kv_view){
         .blocks = (const uint8_t *const *)(m->frames + table),
         .number = kv->number,
+        .is_ascending = !ig_kv_slots(kv, layer, head), /* lists are in the order of tokens */
         .shift = m->shift,
         .row_bytes = m->row_bytes,
         .v_offset = m->row_bytes << m->shift,

@@ -181,6 +181,7 @@ void cuda_on_cpu_seed(uint64_t seed);
 /* ---- inside kernels -------------------------------------------------------------------- */
 
 void __syncthreads(void);
+static inline void __threadfence(void) {} /* blocks of threads run one after the other */
 /* All lanes of a warp: v of the lane `from`. */
 uint64_t cuda_on_cpu_exchange(uint64_t v, int from);
 

@@ -412,7 +412,7 @@ static void written_between_others(void **state) {
 }
 
 /* A list that only the GPU has wants blocks whose copies have been idle; in the same call another sequence of the
- * memory takes these copies for blocks of its own. */
+ * memory, which is looked at before, wants copies for blocks of its own: these stay where they are. */
 static void copies_that_a_hidden_list_wants(void **state) {
     (void)state;
     enum { BLOCK = 32, FULL = 2 * BLOCK, N = 5 * BLOCK - 3, IDLE = 4, BOOKS = 4096, COPIES = 2 };
@@ -456,7 +456,7 @@ static void copies_that_a_hidden_list_wants(void **state) {
     for (int i = 1; i < N_KVS; i++) {
         ig_kv_stats st;
         ig_kv_get_stats(x.kv[i], &st);
-        assert_int_equal(st.bus.copied, COPIES * KV_HEADS);
+        assert_int_equal(st.bus.copied, i == 1 ? COPIES * KV_HEADS : 0);
     }
     assert_memory_equal(x.out + HEADS * DIM, want, sizeof want);
     for (int i = 0; i < N_KVS; i++) ig_kv_close(x.kv[i]);

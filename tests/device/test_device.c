@@ -98,6 +98,7 @@ static void many_are_foreseen(void **state) {
     uint8_t *home = ig_device_alloc(d, IG_PLACE_HOST, BLOCKS * 2 * ROW);
     const uint8_t **blocks = ig_device_alloc(d, IG_PLACE_HOST, BLOCKS * sizeof *blocks);
     uint8_t *got = malloc(BLOCKS * 2 * ROW);
+    const uint8_t **where = malloc(BLOCKS * sizeof *where);
     for (int i = 0; i < BLOCKS; i++) blocks[i] = home + (size_t)i * 2 * ROW;
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < BLOCKS; i++) memcpy(home + (size_t)i * 2 * ROW, (int[]){i, round}, 2 * sizeof i);
@@ -114,11 +115,14 @@ static void many_are_foreseen(void **state) {
         d->ops->prefetch(d, &(ig_head_shape){1, 1, ROW / 2, 1}, &(ig_attention){.n_tokens = 1, .views = &view}, 1);
         finish(GPU);
         d->ops->copy(d, got, r->books.copies, BLOCKS * 2 * ROW);
+        d->ops->copy(d, where, r->books.where, BLOCKS * sizeof *where);
         finish(GPU);
         assert_int_equal(traffic.copied, BLOCKS);
-        assert_memory_equal(got, home, BLOCKS * 2 * ROW);
+        for (int i = 0; i < BLOCKS; i++) /* whichever copy it got */
+            assert_memory_equal(got + (where[i] - 1 - r->books.copies), home + i * 2 * ROW, 2 * ROW);
     }
     free(got);
+    free(where);
     ig_device_free(d, IG_PLACE_HOST, home, 0), ig_device_free(d, IG_PLACE_HOST, (void *)blocks, 0);
     d->ops->close_copies(d, r);
 }

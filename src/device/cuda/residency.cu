@@ -2,14 +2,22 @@
  *
  * The books of what the GPU has copies of (device/residency.h), kept by the GPU: before an attention one kernel goes
  * through its lists of rows, has each block's place in the table that attention reads, and copies what is worth it.
+ *
+ * A block of threads looks at PART blocks of a KV head's sequences, those with the same numbers in all lists. Sequences
+ * that share a block have it in the same place: so one thread looks at it for all lists, in their order, and needs
+ * nothing of others. What is to be copied it puts on a list of the head. The last part of a head to be done has all
+ * marks of the launch before it, and gives out the copies. Only which blocks get these, where there are too few,
+ * depends on the order of the parts.
+ *
  * Small copies by the driver reach a tenth of the bus's rate, loads of a kernel all of it: a warp takes a block, all of
- * its loads under way at once. A block of threads is a KV head of the layer: no other one touches its books.
+ * its loads under way at once.
  */
 #include "device/cuda/gpu.cuh"
 #include "device/cuda/rows.cuh"
 
 enum {
-    MOST_THREADS = 512, /* as many rows of a list, or blocks of it, at a time */
+    PART = 512,          /* blocks of a sequence that a block of threads looks at, a thread each */
+    MOST_THREADS = PART, /* that look, look for copies, and copy */
     WARPS = MOST_THREADS / IG_WARP,
     LOADS = 8 /* of 16 bytes, of each lane at a time: 4 KiB of a warp */
 };
@@ -25,16 +33,19 @@ typedef struct board {
     order orders[MOST_THREADS];
     uint32_t found[MOST_THREADS]; /* copies that can be had */
     int counted[MOST_THREADS], totals[WARPS];
+    unsigned listed[PART]; /* rows of each block in a list */
     ig_resident_table table;
-    unsigned looked;             /* of its copies, by the hand */
-    unsigned hits, copied, rows; /* of a job */
+    unsigned looked;     /* of its copies, by the hand */
+    unsigned n_before;   /* wants on the list */
+    unsigned hits, rows; /* of a job */
+    bool is_last;
 } board;
 
 /* What is looked through. */
 typedef struct touching {
     ig_resident_books books;
     size_t first_table, table_len; /* of the layer; blocks of a table */
-    size_t copy_bytes, block_bytes, line_bytes;
+    size_t copy_bytes, block_bytes, line_bytes, n_wants;
     const uint8_t *lines;
     int n_heads, begin, end; /* rows of each view */
     uint32_t step;
@@ -42,44 +53,6 @@ typedef struct touching {
     const uint32_t *written; /* [n_written] blocks of the layer whose copies are of no use any more */
     int n_written;
 } touching;
-
-/* Rows of a view that lie in one block of the sequence; n == 0: none. */
-typedef struct run {
-    int block, n;
-} run;
-
-/* Rows [begin, end) of a view, and how many threads have a run of them each. */
-typedef struct span {
-    int begin, end, n;
-} span;
-
-static __device__ span span_of(const touching *t, const ig_kv_view *v) {
-    int n = ig_cuda_rows(v);
-    span s = {t->begin, t->end < n ? t->end : n, 0};
-    if (s.begin >= s.end) return s;
-    s.n = s.end - s.begin;
-    if (!v->index) s.n = ((v->first + s.end - 1) >> v->shift) - ((v->first + s.begin) >> v->shift) + 1;
-    return s;
-}
-
-/* Number i of the span: of a list one for each row, which the first of its block's rows stands for. */
-static __device__ run run_at(const ig_kv_view *v, const span *s, int i) {
-    run r = {0, 0};
-    if (i >= s->n) return r;
-    if (v->index) {
-        int at = s->begin + i;
-        r.block = v->index[at] >> v->shift;
-        if (i && v->index[at - 1] >> v->shift == r.block) return r;
-        while (at + r.n < s->end && v->index[at + r.n] >> v->shift == r.block) r.n++;
-        return r;
-    }
-    r.block = ((v->first + s->begin) >> v->shift) + i;
-    int begin = r.block << v->shift, end = begin + (1 << v->shift);
-    if (begin < v->first + s->begin) begin = v->first + s->begin;
-    if (end > v->first + s->end) end = v->first + s->end;
-    r.n = end - begin;
-    return r;
-}
 
 /* ---- copies --------------------------------------------------------------------------- */
 
@@ -134,7 +107,7 @@ static __device__ int find_copies(board *b, const touching *t, int wanted) {
 /* n bytes, rounded up to 16, by a warp. */
 static __device__ __forceinline__ void copy_bytes(uint8_t *to, const uint8_t *from, size_t n, int lane) {
     for (size_t first = 16 * (size_t)lane; first < n; first += 16 * IG_WARP * LOADS) {
-        uint4 x[LOADS];
+        uint4 x[LOADS] = {}; /* or what is not loaded costs twice the registers */
         for (int i = 0; i < LOADS; i++)
             if (first + 16 * IG_WARP * (size_t)i < n) x[i] = *(const uint4 *)(from + first + 16 * IG_WARP * (size_t)i);
         for (int i = 0; i < LOADS; i++)
@@ -154,100 +127,225 @@ static __device__ void copy_blocks(const board *b, const touching *t, int n) {
 
 /* ---- lists ---------------------------------------------------------------------------- */
 
-/* A run of each thread: its block's copy is wanted again; or it gets one; or its rows are read in place. All is counted
- * before the last barrier. A block that will hold no row before the step's own is there is left out. */
-static __device__ void touch_runs(board *b, const touching *t, const ig_kv_view *v, run r) {
-    if (r.block << v->shift >= v->n_slots) r.n = 0;
+/* The first of entries [low, high) of an ascending list whose slot is not below this one; by a warp. */
+static __device__ int first_from(const int32_t *index, int low, int high, int slot) {
+    int lane = (int)threadIdx.x % IG_WARP;
+    while (low < high) {
+        int each = (high - low + IG_WARP - 1) / IG_WARP, at = low + lane * each;
+        int below = ig_warp_sum((int)(at < high && index[at] < slot));
+        if (!below) break;
+        if (low + below * each < high) high = low + below * each;
+        low += (below - 1) * each + 1;
+    }
+    return low;
+}
+
+/* Rows [begin, end) of a list, as far as they lie in the part that begins with block `first`, are added up by block. */
+static __device__ void count_listed(unsigned *listed, const ig_kv_view *v, int begin, int end, int first) {
+    if (v->is_ascending && first) begin = first_from(v->index, begin, end, first << v->shift);
+    for (int i = begin + (int)threadIdx.x; i < end; i += (int)blockDim.x) {
+        int at = (v->index[i] >> v->shift) - first;
+        if (at >= 0 && at < PART) atomicAdd(&listed[at], 1u);
+        if (at >= PART && v->is_ascending) break;
+    }
+}
+
+/* How many of the rows lie in the thread's block of the part. */
+static __device__ unsigned rows_here(board *b, const touching *t, const ig_kv_view *v, int first) {
+    int n = ig_cuda_rows(v), begin = t->begin, end = t->end < n ? t->end : n;
+    if (v->index) {
+        count_listed(b->listed, v, begin, end, first);
+        __syncthreads();
+        unsigned here = b->listed[threadIdx.x];
+        b->listed[threadIdx.x] = 0; /* until the next one there is a barrier */
+        return here;
+    }
+    int low = (first + (int)threadIdx.x) << v->shift, high = low + (1 << v->shift);
+    if (low < v->first + begin) low = v->first + begin;
+    if (high > v->first + end) high = v->first + end;
+    return low < high ? (unsigned)(high - low) : 0;
+}
+
+/* What the lists of a job were found to read. */
+typedef struct reads {
+    unsigned hits, rows;
+} reads;
+
+/* A want of each thread goes on the head's list, in their order; false: of this thread none does, or there is no room.
+ */
+static __device__ bool put_wants(board *b, const touching *t, ig_resident_want want) {
+    unsigned rank = (unsigned)ig_sum_before(b->counted, b->totals, (int)(want.n > 0)), n = 0;
+    for (unsigned i = 0; i < blockDim.x / IG_WARP; i++) n += (unsigned)b->totals[i];
+    if (!n) return false;
+    if (threadIdx.x == 0) b->n_before = atomicAdd(&t->books.tables[t->first_table + blockIdx.y].n_wanted, n);
+    __syncthreads();
+    bool fits = want.n && b->n_before + rank < t->n_wants;
+    if (fits) t->books.wanted[blockIdx.y * t->n_wants + b->n_before + rank] = want;
+    return fits;
+}
+
+/* Each thread's n rows of a block of the sequence: its copy is wanted again; or it is to get one; or the rows are read
+ * in place. A block that will hold no row before the step's own is there is left out. */
+static __device__ void touch_blocks(board *b, const touching *t, const ig_kv_view *v, int job, int in_sequence,
+                                    unsigned n, reads *found) {
+    const ig_resident_table *own = &b->table;
+    bool can_be = own->n_fresh < own->n || (own->n && (own->swept != t->step || own->looks));
+    unsigned whole = 1u << v->shift, paid = 0;
     size_t block = 0;
     const uint8_t *home = NULL;
-    ig_resident own = {0, 0};
-    bool has_copy = false, wants = false;
-    if (r.n) {
-        size_t number = ig_cuda_block(v, r.block << v->shift);
+    ig_resident_want want = {0, 0, 0, 0};
+    if (in_sequence << v->shift >= v->n_slots) n = 0;
+    if (n) {
+        size_t number = ig_cuda_block(v, in_sequence << v->shift);
         block = v->table * t->table_len + number;
         const uint8_t *at = t->books.where[block];
-        has_copy = (size_t)at & 1;
-        if (at) own = t->books.blocks[block];
-        if (!has_copy) home = ig_cuda_home(v, r.block, number);
-        bool may_grow = (r.block + 1) << v->shift > v->n_slots;
-        wants = home && !may_grow && own.paid + (unsigned)r.n >= 1u << v->shift;
+        if ((size_t)at & 1) {
+            t->books.blocks[block].used = t->step;
+            if (!t->ahead) found->hits++;
+            n = 0;
+        } else {
+            home = ig_cuda_home(v, in_sequence, number);
+            if (at) paid = t->books.blocks[block].paid;
+        }
     }
-    own.used = t->step;
-    if (has_copy) t->books.blocks[block] = own;
-    if (has_copy && !t->ahead) atomicAdd(&b->hits, 1u);
-    int rank = ig_sum_before(b->counted, b->totals, (int)wants), n = 0;
-    for (unsigned i = 0; i < blockDim.x / IG_WARP; i++) n += b->totals[i];
-    if (!n && t->ahead) return;
-    if (n) n = find_copies(b, t, n);
-    if (wants && rank < n) {
-        uint32_t copy = b->found[rank];
-        order o = {home, (uint32_t)block, copy};
-        b->orders[rank] = o;
-        own.paid = 0;
-        t->books.blocks[block] = own;
-        t->books.where[block] = address_of(t, copy);
-        t->books.owner[copy] = (uint32_t)block;
-        atomicAdd(&b->copied, 1u);
-    } else if (r.n && !has_copy && !t->ahead) {
-        own.paid += (unsigned)r.n;
-        t->books.blocks[block] = own;
-        t->books.where[block] = home;
-        atomicAdd(&b->rows, (unsigned)r.n);
+    bool may_grow = (in_sequence + 1) << v->shift > v->n_slots, waits = paid >= whole;
+    if (n && home && !may_grow && can_be && paid + n >= whole && !(waits && t->ahead))
+        want = {(uint32_t)block, (unsigned)job, n, !waits};
+    bool is_put = put_wants(b, t, want);
+    if (!n || (t->ahead && !is_put)) return;
+    if (!is_put) found->rows += n;
+    paid = is_put || paid + n < whole ? paid + n : waits ? paid : whole - 1;
+    t->books.blocks[block] = {t->step, paid};
+    t->books.where[block] = home;
+}
+
+/* Adds to what is counted of a job. */
+static __device__ void count(const touching *t, const ig_kv_view *v, unsigned hits, unsigned copied, unsigned rows) {
+    unsigned long long *sums = (unsigned long long *)(void *)v->traffic;
+    unsigned long long bytes = t->block_bytes + t->line_bytes, n_rows = ((uint64_t)copied << v->shift) + rows;
+    if (hits) atomicAdd(&sums[0], (unsigned long long)hits);
+    if (copied) atomicAdd(&sums[1], (unsigned long long)copied);
+    if (rows) atomicAdd(&sums[2], (unsigned long long)rows);
+    if (n_rows) atomicAdd(&sums[3], bytes * n_rows >> v->shift);
+}
+
+/* What all threads have found of a job. */
+static __device__ void count_reads(board *b, const touching *t, const ig_kv_view *v, reads found) {
+    found.hits = ig_warp_sum(found.hits), found.rows = ig_warp_sum(found.rows);
+    if (threadIdx.x % IG_WARP == 0 && found.hits) atomicAdd(&b->hits, found.hits);
+    if (threadIdx.x % IG_WARP == 0 && found.rows) atomicAdd(&b->rows, found.rows);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        count(t, v, b->hits, 0, b->rows);
+        b->hits = b->rows = 0; /* until others add to them there are barriers */
+    }
+}
+
+/* ---- what is wanted ----------------------------------------------------------------------- */
+
+/* Whether all other parts of the head are done. What their threads wrote was gathered by the barrier of count_reads()
+ * before one of them fenced it and counted up; here one thread counts up and fences before a barrier, behind which no
+ * thread reads what was in its L1 before. So plain loads and stores do. */
+static __device__ bool is_last(board *b, ig_resident_table *table) {
+    if (threadIdx.x == 0) {
+        __threadfence();
+        b->is_last = atomicAdd(&table->n_done, 1u) == gridDim.x - 1;
+        __threadfence();
     }
     __syncthreads();
+    return b->is_last;
+}
+
+/* A want of each thread. The first of those that want a block asks for a copy, which is for all of them. Without one
+ * all read in place, and the next row that is wanted asks again. */
+static __device__ void give_copies(board *b, const touching *t, const ig_attention *jobs,
+                                   const ig_resident_want *want) {
+    bool asks = want && want->is_first;
+    int rank = ig_sum_before(b->counted, b->totals, (int)asks), n = 0;
+    for (unsigned i = 0; i < blockDim.x / IG_WARP; i++) n += b->totals[i];
+    if (n) n = find_copies(b, t, n);
+    if (asks && rank < n) {
+        uint32_t copy = b->found[rank];
+        order o = {t->books.where[want->block], want->block, copy};
+        b->orders[rank] = o;
+        t->books.where[o.block] = address_of(t, copy);
+        t->books.owner[copy] = o.block;
+    } else if (asks) {
+        unsigned *paid = &t->books.blocks[want->block].paid;
+        *paid = t->ahead ? *paid - want->n : (1u << jobs[want->job].views->shift) - 1;
+    }
+    __syncthreads();
+    if (want) {
+        bool has_copy = (size_t)t->books.where[want->block] & 1, copied = has_copy && want->is_first;
+        if (has_copy || !t->ahead) count(t, jobs[want->job].views, has_copy && !copied, copied, has_copy ? 0 : want->n);
+    }
     copy_blocks(b, t, n);
 }
 
-/* What was found of a job is added up. */
-static __device__ void count(const board *b, const touching *t, const ig_kv_view *views, int shift) {
-    unsigned long long *sums = (unsigned long long *)(void *)views[0].traffic;
-    unsigned long long bytes = t->block_bytes + t->line_bytes, n_rows = ((uint64_t)b->copied << shift) + b->rows;
-    atomicAdd(&sums[0], (unsigned long long)b->hits);
-    atomicAdd(&sums[1], (unsigned long long)b->copied);
-    atomicAdd(&sums[2], (unsigned long long)b->rows);
-    atomicAdd(&sums[3], bytes * n_rows >> shift);
+static __device__ void give_all_copies(board *b, const touching *t, const ig_attention *jobs, int head,
+                                       ig_resident_table *table) {
+    const ig_resident_want *wanted = t->books.wanted + (size_t)head * t->n_wants;
+    unsigned n = table->n_wanted < t->n_wants ? table->n_wanted : (unsigned)t->n_wants;
+    for (unsigned i = threadIdx.x; i - threadIdx.x < n; i += blockDim.x)
+        give_copies(b, t, jobs, i < n ? &wanted[i] : NULL);
+    if (threadIdx.x) return;
+    b->table.n_wanted = b->table.n_done = 0;
+    *table = b->table;
 }
 
-/* Of a table. */
+/* ---- launches ------------------------------------------------------------------------------ */
+
+/* Of a table that no other block of threads looks at. */
 static __device__ void forget_written(const touching *t, size_t table) {
     size_t first = table * t->table_len;
     for (int i = (int)threadIdx.x; i < t->n_written; i += (int)blockDim.x)
         if (t->written[i] - first < t->table_len) t->books.where[t->written[i]] = NULL;
 }
 
+/* Of all tables, before others look at them. */
+static __global__ void forget(const uint8_t **where, const uint32_t *written, int n) {
+    int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
+    if (i < n) where[written[i]] = NULL;
+}
+
 static __global__ void __launch_bounds__(MOST_THREADS)
     touch(touching t, const ig_attention *jobs, int n_jobs, int n_views) {
     IG_SHARED(board, b);
-    int head = (int)blockIdx.x, first = head * n_views / t.n_heads, end = (head + 1) * n_views / t.n_heads;
+    int head = (int)blockIdx.y, begin = head * n_views / t.n_heads, end = (head + 1) * n_views / t.n_heads;
+    int first = (int)blockIdx.x * PART, in_sequence = first + (int)threadIdx.x;
     ig_resident_table *table = &t.books.tables[t.first_table + (size_t)head];
-    if (threadIdx.x == 0) b->table = *table;
+    b->listed[threadIdx.x] = 0;
+    if (threadIdx.x == 0) b->table = *table, b->hits = b->rows = 0;
     forget_written(&t, t.first_table + (size_t)head);
+    __syncthreads();
     for (int j = 0; j < n_jobs; j++) {
         const ig_kv_view *views = jobs[j].views;
-        if (threadIdx.x == 0) b->hits = b->copied = b->rows = 0;
-        __syncthreads();
-        for (int v = first; v < end; v++) {
-            span s = span_of(&t, &views[v]);
-            for (int i = (int)threadIdx.x; i - (int)threadIdx.x < s.n; i += (int)blockDim.x)
-                touch_runs(b, &t, &views[v], run_at(&views[v], &s, i));
+        reads found = {0, 0};
+        for (int i = begin; i < end; i++) {
+            unsigned n = rows_here(b, &t, &views[i], first);
+            touch_blocks(b, &t, &views[i], j, in_sequence, n, &found);
         }
-        if (threadIdx.x == 0) count(b, &t, views, views[0].shift);
+        count_reads(b, &t, views, found);
     }
-    if (threadIdx.x == 0) *table = b->table;
+    if (is_last(b, table)) give_all_copies(b, &t, jobs, head, table);
 }
 
-/* Threads for rows [begin, end) of the views: no more than have something to look at. */
-static unsigned count_threads(const ig_attention *jobs, int n_jobs, int n_views, int begin, int end) {
-    int most = 1;
-    for (int j = 0; j < n_jobs; j++)
-        for (int i = 0; i < n_views; i++) {
-            const ig_kv_view *v = &jobs[j].views[i];
-            int n = (v->n < end ? v->n : end) - begin;
-            if (!v->index) n = (n >> v->shift) + 2;
-            if (n > most) most = n;
+/* Blocks of the sequences that are looked at, at most, and threads of a block of them. */
+typedef struct extent {
+    int blocks, threads;
+} extent;
+
+static extent measure(const ig_cuda_touched *x) {
+    extent most = {x->n_jobs ? 1 : 0, 1};
+    for (int j = 0; j < x->n_jobs; j++)
+        for (int i = 0; i < x->n_views; i++) {
+            const ig_kv_view *v = &x->jobs[j].views[i];
+            int blocks = (v->n_slots + (1 << v->shift) - 1) >> v->shift, rows = v->index ? v->n : 0;
+            most.blocks = max_int(most.blocks, blocks);
+            most.threads = max_int(most.threads, max_int(blocks, rows));
         }
-    if (most > MOST_THREADS) most = MOST_THREADS;
-    return (unsigned)(most + IG_WARP - 1) / IG_WARP * IG_WARP;
+    most.threads = (min_int(most.threads, MOST_THREADS) + IG_WARP - 1) / IG_WARP * IG_WARP;
+    return most;
 }
 
 void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x) {
@@ -259,6 +357,7 @@ void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x) 
                   r->copy_bytes,
                   shape->block_bytes,
                   shape->line_bytes,
+                  r->n_wants,
                   (const uint8_t *)shape->lines,
                   shape->n_heads,
                   x->begin,
@@ -267,8 +366,15 @@ void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x) 
                   x->ahead,
                   x->written,
                   x->n_written};
-    unsigned threads = count_threads(x->jobs, x->n_jobs, x->n_views, x->begin, x->end);
-    ig_launch(touch, dim3((unsigned)n_heads), dim3(threads), sizeof(board), q, t, x->sent, x->n_jobs, x->n_views);
+    extent most = measure(x);
+    unsigned parts = (unsigned)(most.blocks + PART - 1) / PART;
+    if (parts != 1) {
+        dim3 grid((unsigned)(x->n_written + MOST_THREADS - 1) / MOST_THREADS);
+        ig_launch(forget, grid, dim3(MOST_THREADS), 0, q, r->books.where, x->written, x->n_written);
+        t.n_written = 0;
+    }
+    ig_launch(touch, dim3(parts, (unsigned)n_heads), dim3((unsigned)most.threads), sizeof(board), q, t, x->sent,
+              x->n_jobs, x->n_views);
 }
 
 /* ---- what was written ------------------------------------------------------------------ */
