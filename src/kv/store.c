@@ -411,9 +411,9 @@ ig_status ig_kv_copy_piece(ig_kv *kv, int i, uint8_t *buffer, ig_error *err) {
         for (size_t begin = 0; begin < of_layer; begin += PORTION) {
             size_t ids[PORTION], n = 0;
             bool is_here = true;
-            for (size_t k = begin; k < of_layer && n < PORTION; k++) {
+            for (size_t k = begin; k < of_layer && n < PORTION; k++, n++) {
                 ids[n] = ig_kv_block_id(kv, l, (int)(k / m->piece_blocks), first + k % m->piece_blocks);
-                is_here = is_here && m->frames[ids[n++]];
+                is_here = is_here && m->frames[ids[n]];
             }
             ig_status s = is_here ? IG_OK : ig_kv_read_back(kv, ids, n, err);
             if (s) return s;

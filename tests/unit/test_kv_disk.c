@@ -311,6 +311,31 @@ static void failed_writes_are_made_good(void **state) {
     with_threads = false;
 }
 
+/* Pieces are copied whole, most of them from the disk. */
+static void pieces_are_copied(void **state) {
+    rig r;
+    ig_error err = {0};
+    (void)state;
+    open_rig(&r, IG_EVICT_COUNTER, 0);
+    for (int n = 0; n < TOKENS; n += BATCH) add_tokens(&r, n, BATCH);
+    const ig_kv_memory *m = r.kv->memory;
+    int each = ig_kv_piece_tokens(m);
+    uint16_t *got = malloc(ig_kv_piece_bytes(m));
+    for (int i = 0; i < TOKENS / each; i++) {
+        expect_ok(ig_kv_copy_piece(r.kv, i, (uint8_t *)got, &err), &err);
+        const uint16_t *at = got; /* [layers][heads][blocks][key, value][tokens][DIM] */
+        for (int l = 0; l < LAYERS; l++)
+            for (int h = 0; h < HEADS; h++)
+                for (int t = i * each; t < (i + 1) * each; t += PER_BLOCK, at += 2 * PER_BLOCK * DIM)
+                    for (int k = 0; k < PER_BLOCK; k++) {
+                        assert_int_equal(at[k * DIM + 5], stamp(l, h, t + k, 5));
+                        assert_int_equal(at[(PER_BLOCK + k) * DIM + 5], (uint16_t)~stamp(l, h, t + k, 5));
+                    }
+    }
+    free(got);
+    close_rig(&r);
+}
+
 /* A failure may become known while blocks of the same layer are being written: it is not forgotten. */
 static void a_failure_while_writing(void **state) {
     enum { BLOCKS = MAX_WRITES + 1 };
@@ -562,6 +587,7 @@ int main(void) {
         WITH(prefetches_overlap, counter),
         WITH(prefetches_overlap, lru),
         cmocka_unit_test(failed_writes_are_made_good),
+        cmocka_unit_test(pieces_are_copied),
         cmocka_unit_test(a_failure_while_writing),
         cmocka_unit_test(marks_begin_anew),
         cmocka_unit_test(short_layers_come_to_stay),
