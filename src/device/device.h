@@ -236,7 +236,8 @@ typedef struct ig_device_ops {
     void *(*alloc)(ig_device *d, ig_place place, size_t n_bytes);
     void (*free)(ig_device *d, ig_place place, void *p);
     /* Numbers in memory of the host's alone, which stay as they are until unbind(): operations find them by the same
-     * addresses from then on. unbind() of what is not bound does nothing. */
+     * addresses from then on. What is bound several times is there until unbind() was called as often; of what is not
+     * bound it does nothing. */
     ig_status (*bind)(ig_device *d, const void *p, size_t n_bytes, ig_error *err);
     void (*unbind)(ig_device *d, const void *p);
     /* Bytes of the weights of m in panels, an order that products read faster, with the same bits; 0: there is none. Of

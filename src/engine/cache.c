@@ -85,7 +85,7 @@ ig_status ig_cache_open(ig_cache **out, ig_model *m, const ig_session_options *o
     if (s) return s;
     ig_cache *c = calloc(1, sizeof *c);
     s = c ? open_cache(c, m, &p, err) : ig_fail_memory(err, "KV cache", sizeof *c);
-    ig_session_close_sketch(p.sketch);
+    ig_session_give_sketch(m, p.sketch);
     if (s)
         ig_cache_close(c);
     else

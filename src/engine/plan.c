@@ -40,10 +40,10 @@ static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
            made_for->head_dim == c->head_dim;
 }
 
-void ig_session_close_sketch(ig_sketch_file *f) {
-    if (f) ig_sketch_file_close(f);
-    free(f);
-}
+/* The one thing that opening sessions changes of a model. */
+static ig_sketches *sketches_of(const ig_model *m) { return &((ig_model *)(uintptr_t)m)->sketches; }
+
+void ig_session_give_sketch(const ig_model *m, const ig_sketch_file *f) { ig_sketches_give(sketches_of(m), f); }
 
 /* Whether a sketch that is open can be used: if not, either it is an error or *usable is false. */
 static ig_status check_sketch(bool *usable, const ig_sketch_shape *made_for, const ig_session_plan *p,
@@ -61,18 +61,17 @@ static ig_status check_sketch(bool *usable, const ig_sketch_shape *made_for, con
     return IG_OK;
 }
 
-/* Opens the sketch file of the options, if the policy wants it. */
-static ig_status open_sketch(ig_session_plan *p, const ig_model *m, ig_error *err) {
+/* Takes the sketch file of the options, if the policy wants it. */
+static ig_status take_sketch(ig_session_plan *p, const ig_model *m, ig_error *err) {
     if (!p->o.cache.sketch || p->ops->sketch == IG_SKETCH_NONE) return IG_OK;
-    ig_sketch_file *f = calloc(1, sizeof *f);
-    if (!f) return ig_fail_memory(err, "sketch file", sizeof *f);
+    const ig_sketch_file *f;
     bool usable = false;
-    ig_status s = ig_sketch_file_open(f, p->o.cache.sketch, err);
+    ig_status s = ig_sketches_take(&f, sketches_of(m), p->o.cache.sketch, err);
     if (!s) s = check_sketch(&usable, &f->shape, p, m, err);
     if (usable)
         p->sketch = f;
     else
-        ig_session_close_sketch(f);
+        ig_session_give_sketch(m, f);
     return s;
 }
 
@@ -135,6 +134,12 @@ static size_t plan_mail(const ig_session_plan *p) {
                       p->ops->plan_copies(&p->policy, &p->o.cache, IG_UNIT_SLOTS));
     uint64_t n = count_sequences(p);
     return bytes * (size_t)(n < (uint64_t)p->o.n_batch ? n : (uint64_t)p->o.n_batch);
+}
+
+/* What the sessions' sketches take in RAM: of each what its policy says, but the sketch file, which is there once. */
+static uint64_t plan_sketches(const ig_session_plan *p) {
+    uint64_t n = count_sequences(p), file = p->sketch ? p->sketch->file.size : 0;
+    return p->ops->plan ? n * (p->ops->plan(&p->policy, &p->o.cache, count_slots(p)) - file) + file : 0;
 }
 
 /* What copies of sketches take of a GPU's memory. */
@@ -239,7 +244,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     p->tiers.share = p->o.cache.n_sessions > 0 && !p->tiers.limit;
     if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
     if (!s) s = plan_speculation(p, err);
-    if (!s) s = open_sketch(p, m, err);
+    if (!s) s = take_sketch(p, m, err);
     if (s) return s;
     p->policy.sketch = p->sketch;
     p->scratch = (ig_step_need){.max_rows = p->o.n_batch,
@@ -297,7 +302,7 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     *out = (ig_cache_plan_info){.n_ctx = p.o.n_ctx, .weights = count_weights(m, &st)};
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     uint64_t n = count_sequences(&p);
-    out->sketch = p.ops->plan ? n * p.ops->plan(&p.policy, &p.o.cache, count_slots(&p)) : 0;
+    out->sketch = plan_sketches(&p);
     uint64_t scratch[IG_PLACES], usage = 0, shadow = 0;
     ig_batch_plan(scratch, m->ctx, &m->config, &p.scratch);
     if (p.tiers.limit)
@@ -309,6 +314,6 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     uint64_t copies = ig_kv_plan_vram(&p.kv, &p.tiers), sketches = plan_sketch_copies(&p);
     out->total = out->weights + out->kv + copies + out->sketch + sketches + out->scratch;
     if (!m->ctx->device->ops->is_host) plan_places(out, &st, p.tiers.is_paged, copies, sketches, scratch);
-    ig_session_close_sketch(p.sketch);
+    ig_session_give_sketch(m, p.sketch);
     return s;
 }

@@ -38,7 +38,7 @@ static ig_status check(const ig_request *r, const ig_request_options *o, ig_erro
                     IG_REQUEST_TOP_MAX);
     if (s) return s;
     s = ig_session_make_plan(&plan, c->model, &r->want, err);
-    if (!s) ig_session_close_sketch(plan.sketch);
+    if (!s) ig_session_give_sketch(c->model, plan.sketch);
     return s;
 }
 

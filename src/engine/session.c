@@ -60,7 +60,7 @@ void ig_session_strip(ig_session *s) {
     bool entered = ig_batch_enter(&s->model->batch); /* tables of the memory */
     ig_sequence_close(&s->seq);
     if (entered) ig_batch_end(&s->model->batch);
-    ig_session_close_sketch(s->sketch);
+    ig_session_give_sketch(s->model, s->sketch);
     ig_arena_close(&s->arena);
 }
 
@@ -78,7 +78,7 @@ static ig_status open_kv(ig_kv **out, ig_model *m, const ig_session_plan *p, ig_
 static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p, ig_error *err) {
     ig_session *s = calloc(1, sizeof *s);
     if (!s) {
-        ig_session_close_sketch(p->sketch);
+        ig_session_give_sketch(m, p->sketch);
         return ig_fail_memory(err, "session", sizeof *s);
     }
     s->model = m;
@@ -87,7 +87,7 @@ static ig_status open_session(ig_session **out, ig_model *m, ig_session_plan *p,
                m->config.n_ctx_train);
     ig_status status = open_kv(&s->seq.kv, m, p, err);
     if (status) {
-        ig_session_close_sketch(p->sketch);
+        ig_session_give_sketch(m, p->sketch);
         free(s);
         return status;
     }

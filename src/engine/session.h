@@ -16,15 +16,15 @@ typedef struct ig_session_plan {
     ig_policy_shape policy;
     const ig_policy_ops *ops;
     ig_speculation speculate;
-    ig_sketch_file *sketch; /* that the policy uses; NULL: none */
+    const ig_sketch_file *sketch; /* that the policy uses; NULL: none */
 } ig_session_plan;
 
 struct ig_session {
     ig_model *model;
     ig_session_options options;
-    ig_kv_options tiers;    /* of the store, without the path */
-    ig_sketch_file *sketch; /* maps of the policy's sketch; NULL: none */
-    ig_cache *own_cache;    /* that only it lies in; NULL: none */
+    ig_kv_options tiers;          /* of the store, without the path */
+    const ig_sketch_file *sketch; /* maps of the policy's sketch; NULL: none */
+    ig_cache *own_cache;          /* that only it lies in; NULL: none */
     ig_sequence seq;
     ig_arena arena;  /* of the arrays below */
     int32_t *tokens; /* [n_ctx] */
@@ -47,7 +47,7 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
 /* Names in options that are kept are gone, since they may live in the caller's memory; the policy's is this one. */
 void ig_session_forget_names(ig_cache_options *o, const char *policy);
 /* Of a plan that will not be used, or of a session. NULL is fine. */
-void ig_session_close_sketch(ig_sketch_file *f);
+void ig_session_give_sketch(const ig_model *m, const ig_sketch_file *f);
 /* Gives a session, which has its model, all but its keys and values `kv`. Takes the plan's sketch file. In any case
  * strip() it in the end. */
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_error *err);

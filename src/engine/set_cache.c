@@ -66,7 +66,7 @@ ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, i
     if (!status && !s->n_tokens && is_alone)   /* for a policy that drops entries */
         status = ig_kv_replan(ig_kv_memory_of(s->seq.kv), &p.tiers, err);
     if (status) {
-        ig_session_close_sketch(p.sketch);
+        ig_session_give_sketch(s->model, p.sketch);
         return status;
     }
     ig_session next = {.model = s->model};

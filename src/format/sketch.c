@@ -123,6 +123,7 @@ ig_status ig_sketch_file_open_memory(ig_sketch_file *out, const uint8_t *data, s
     if (shape.kind == IG_SKETCH_SKEW && !has_unit_columns(&shape, maps))
         return ig_fail(err, IG_E_FORMAT, "%s: sketch file whose matrices are not orthogonal", name);
     out->shape = shape;
+    out->checksum = ig_get_u64(data + AT_CHECKSUM);
     out->maps = maps;
     return IG_OK;
 }

@@ -34,6 +34,7 @@ typedef struct ig_sketch_shape {
 typedef struct ig_sketch_file {
     ig_file file;
     ig_sketch_shape shape;
+    uint64_t checksum; /* of all of it */
     const float *maps; /* [n_layers][n_heads][ig_sketch_head_floats] */
 } ig_sketch_file;
 

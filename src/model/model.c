@@ -201,6 +201,7 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     strcpy(m->path, path);
     m->ctx = ctx;
     ig_batch_init(&m->batch);
+    ig_sketches_init(&m->sketches);
     ig_loading loading = {.progress = o.progress, .user = o.progress_user};
     ig_loading *copy = o.no_mmap && !o.tokenizer_only && !o.metadata_only ? &loading : NULL;
     if (!is_directory) s = ig_gguf_open(&m->gguf, path, copy, err);
@@ -229,6 +230,7 @@ void ig_model_close(ig_model *m) {
     ig_safetensors_close(m->st);
     ig_gguf_close(m->gguf);
     if (m->ctx) ig_batch_close(&m->batch);
+    if (m->ctx) ig_sketches_close(&m->sketches);
     free(m->path);
     free(m);
 }

@@ -10,6 +10,7 @@
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/key_frame.h"
+#include "model/sketches.h"
 #include "model/weight_lane.h"
 #include "model/weight_stream.h"
 #include "model/weights.h"
@@ -34,6 +35,7 @@ struct ig_model {
     double inv_freq[IG_MAX_HEAD_DIM / 2]; /* [n_rot / 2] radians per position, scaling applied */
     ig_key_frames key_frames;
     ig_batch batch; /* the memory of its sessions' steps */
+    ig_sketches sketches;
 };
 
 /* IG_E_CHANGED if a mapped file is not as it was when the model was opened, now or at an earlier call. */

@@ -12,7 +12,6 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 #include "base/memory.h"
 #include "policy/choose.h"
@@ -61,7 +60,7 @@ static ig_status infinigen_open(ig_policy **out, const ig_policy_shape *shape, c
     if (s) return s;
     infinigen_policy *p = (infinigen_policy *)*out;
     p->rank = rank_of(shape);
-    uint64_t maps = shape->sketch ? XXH3_64bits(shape->sketch->file.data, shape->sketch->file.size) : 0;
+    uint64_t maps = shape->sketch ? shape->sketch->checksum : 0;
     s = ig_policy_open_table(&p->sketch, *out, "key sketch", maps, ig_sketch_block_bytes(p->rank), err);
     if (!s) s = ig_chooser_open(&p->chooser, err);
     if (!s && has_copy(*out))

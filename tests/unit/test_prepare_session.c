@@ -15,8 +15,8 @@
 #include <cmocka.h>
 
 #include "cpu_level.h"
+#include "engine/session.h"
 #include "format/sketch.h"
-#include "infinigen.h"
 #include "temp_dir.h"
 
 enum { N_CTX = 300, N_CALIBRATION = 250, N_PROMPT = 200, N_STEPS = 20 };
@@ -383,6 +383,36 @@ static void plan_counts_the_sketch(void **state) {
     expect_ok(ig_cache_plan(&without, llama, &o, &err), &err);
     /* 3 sparse layers and 2 heads of 19 blocks of 16 tokens, 16 numbers less a key. */
     assert_int_equal(without.sketch - (with.sketch - file), 3 * 2 * 19 * 8 * 16);
+    ig_cache_plan_info twice;
+    o.cache.sketch = llama_sketch;
+    o.cache.n_sessions = 5;
+    expect_ok(ig_cache_plan(&with, llama, &o, &err), &err);
+    o.cache.n_sessions = 10;
+    expect_ok(ig_cache_plan(&twice, llama, &o, &err), &err);
+    assert_int_equal(twice.sketch - file, 2 * (with.sketch - file)); /* the file is there once */
+}
+
+/* As long as it stays what it is; another one in its place is for those who come later. */
+static void sessions_share_a_file(void **state) {
+    (void)state;
+    char path[512];
+    ig_error err = {0};
+    temp_dir_path(&dir, "shared.igs", path, sizeof path);
+    expect_ok(prepare(llama, path, N_CALIBRATION, N_CTX, 16, &err), &err);
+    ig_session *a = open_session("infinigen", path, 0.1), *b = open_session("infinigen", path, 0.2);
+    assert_ptr_equal(a->sketch, b->sketch);
+    fill(a, N_PROMPT);
+    ig_session_close(a);
+    expect_ok(prepare(llama, path, N_CALIBRATION, N_CTX, 32, &err), &err);
+    ig_session *c = open_session("infinigen", path, 0.1), *d = open_session("infinigen", llama_sketch, 0.1);
+    assert_true(b->sketch->shape.rank == 16 && c->sketch->shape.rank == 32 && d->sketch != b->sketch);
+    fill(b, N_PROMPT);
+    fill(c, N_PROMPT);
+    ig_session *all[] = {b, c, d};
+    for (int i = 0; i < 3; i++) ig_session_close(all[i]);
+    a = open_session("infinigen", path, 0.1);
+    assert_int_equal(a->sketch->shape.rank, 32);
+    ig_session_close(a);
 }
 
 /* Maps for a long context differ where positions rotate, and only there. */
@@ -509,6 +539,7 @@ int main(void) {
         cmocka_unit_test(sketches_help),
         cmocka_unit_test(other_models_are_refused),
         cmocka_unit_test(plan_counts_the_sketch),
+        cmocka_unit_test(sessions_share_a_file),
         cmocka_unit_test(positions_are_spread),
         cmocka_unit_test(what_cannot_be_prepared),
         cmocka_unit_test(activations),

@@ -133,12 +133,17 @@ static ig_status gpu_bind(ig_device *d, const void *p, size_t n_bytes, ig_error 
     gpu *g = enter(d);
     size_t i = bound_behind(g, p);
     uint8_t *copy = NULL;
+    if (i > 0 && g->bound[i - 1].host == p && g->bound[i - 1].n_bytes == n_bytes) {
+        g->bound[i - 1].n_users++;
+        leave(g);
+        return IG_OK;
+    }
     cudaError_t e = cudaMalloc((void **)&copy, n_bytes);
     if (e == cudaSuccess) e = upload(g, copy, p, n_bytes);
     if (e == cudaSuccess && !grow_bound(g)) e = cudaErrorMemoryAllocation;
     if (e == cudaSuccess) {
         memmove(g->bound + i + 1, g->bound + i, (g->n_bound++ - i) * sizeof *g->bound);
-        g->bound[i] = binding{(const uint8_t *)p, copy, n_bytes};
+        g->bound[i] = binding{(const uint8_t *)p, copy, n_bytes, 1};
     } else {
         cudaGetLastError();
         cudaFree(copy);
@@ -150,7 +155,7 @@ static ig_status gpu_bind(ig_device *d, const void *p, size_t n_bytes, ig_error 
 static void gpu_unbind(ig_device *d, const void *p) {
     gpu *g = enter(d);
     size_t i = bound_behind(g, p);
-    if (i > 0 && g->bound[i - 1].host == p) {
+    if (i > 0 && g->bound[i - 1].host == p && --g->bound[i - 1].n_users == 0) {
         ig_cuda_wait(g);
         note(g, cudaFree(g->bound[i - 1].copy));
         memmove(g->bound + i - 1, g->bound + i, (g->n_bound-- - i) * sizeof *g->bound);

@@ -15,6 +15,7 @@ typedef struct binding {
     const uint8_t *host;
     uint8_t *copy;
     size_t n_bytes;
+    int n_users; /* how often it was bound, less how often given up */
 } binding;
 
 /* Sums that traffic is added to at the next wait: of a sequence, and of its memory. */
