@@ -58,10 +58,11 @@ static bool push_text(ig_answer *a, const char *text, size_t n) {
     memcpy(a->held + a->n_held, text, n);
     a->n_held += n;
     size_t keep = a->n_held; /* first byte that may belong to a stop string */
-    for (size_t i = 0; i < a->n_held && a->n_tokens > a->o->n_least; i++)
+    for (size_t i = 0; i < a->n_held; i++)
         for (size_t k = 0; k < a->o->n_stops; k++) {
             size_t len = strlen(a->o->stops[k]), left = a->n_held - i;
             if (!len || memcmp(a->held + i, a->o->stops[k], len < left ? len : left) != 0) continue;
+            if (len <= left && a->n_tokens <= a->o->n_least) continue; /* too early to end */
             if (len <= left) {
                 show(a, a->o->shows_stop ? i + len : i);
                 return true;

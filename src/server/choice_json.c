@@ -39,9 +39,9 @@ static json_t *chat_token(const ig_exchange *x, const ig_token_score *t) {
                      ig_reply_bytes(text, n));
 }
 
-static json_t *chat_logprobs(ig_choice *k) {
+static json_t *chat_logprobs(ig_choice *k, size_t n) {
     json_t *content = json_array();
-    for (; k->n_tokens_sent < k->n_tokens; k->n_tokens_sent++) {
+    for (size_t end = k->n_tokens_sent + n; k->n_tokens_sent < end; k->n_tokens_sent++) {
         const ig_token_record *r = &k->tokens[k->n_tokens_sent];
         json_t *one = chat_token(k->exchange, &r->token), *top = json_array();
         for (int i = 0; i < r->n_top; i++) json_array_append_new(top, chat_token(k->exchange, &r->top[i]));
@@ -73,10 +73,10 @@ static size_t count_characters(const char *text, size_t n) {
     return count;
 }
 
-static json_t *legacy_logprobs(ig_choice *k) {
+static json_t *legacy_logprobs(ig_choice *k, size_t n) {
     const ig_exchange *x = k->exchange;
     json_t *tokens = json_array(), *scores = json_array(), *tops = json_array(), *offsets = json_array();
-    for (; k->n_tokens_sent < k->n_tokens; k->n_tokens_sent++) {
+    for (size_t end = k->n_tokens_sent + n; k->n_tokens_sent < end; k->n_tokens_sent++) {
         const ig_token_record *r = &k->tokens[k->n_tokens_sent];
         char text[IG_TOKEN_BYTES_MAX];
         json_array_append_new(tokens, token_name(x, r->token.id));
@@ -89,9 +89,9 @@ static json_t *legacy_logprobs(ig_choice *k) {
                      "text_offset", offsets);
 }
 
-json_t *ig_choice_logprobs(ig_choice *k) {
+json_t *ig_choice_logprobs(ig_choice *k, size_t n) {
     if (k->exchange->n_top < 0) return json_null();
-    return k->exchange->is_chat ? chat_logprobs(k) : legacy_logprobs(k);
+    return k->exchange->is_chat ? chat_logprobs(k, n) : legacy_logprobs(k, n);
 }
 
 /* ---- numbers -------------------------------------------------------------------------------------- */
@@ -154,7 +154,7 @@ static json_t *whole_text(const ig_choice *k) {
 }
 
 static json_t *choice_json(ig_choice *k, size_t i) {
-    json_t *logprobs = ig_choice_logprobs(k);
+    json_t *logprobs = ig_choice_logprobs(k, k->n_tokens);
     if (!k->exchange->is_chat)
         return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)i, "text", whole_text(k), "logprobs", logprobs,
                          "finish_reason", ig_choice_finish(k));
@@ -164,12 +164,15 @@ static json_t *choice_json(ig_choice *k, size_t i) {
 
 json_t *ig_exchange_json(ig_exchange *x) {
     json_t *out = ig_exchange_head(x, x->is_chat ? "chat.completion" : "text_completion"), *choices = json_array();
-    for (size_t i = 0; i < x->n_choices; i++) json_array_append_new(choices, choice_json(&x->choices[i], i));
+    bool ok = true;
+    for (size_t i = 0; i < x->n_choices; i++) ok &= json_array_append_new(choices, choice_json(&x->choices[i], i)) == 0;
     json_object_set_new(out, "choices", choices);
     json_object_set_new(out, "usage", ig_exchange_usage(x));
     json_object_set_new(out, "timings", ig_choice_timings(&x->choices[0]));
     json_object_set_new(out, "infinigen", ig_choice_cost(&x->choices[0]));
-    return out;
+    if (ok) return out;
+    json_decref(out);
+    return NULL; /* no memory */
 }
 
 bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {

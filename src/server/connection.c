@@ -36,7 +36,7 @@ static bool start_thread(ig_wire *w) {
 
 /* All that is said to one for whom there is no room. What has come of its request is read and dropped: a connection
  * that is closed before may lose the reply. Nobody is waited for. */
-static void turn_away(int fd) {
+static void say_full(int fd) {
     static const char reply[] =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 97\r\n"
         "Retry-After: 1\r\nConnection: close\r\n\r\n"
@@ -46,7 +46,6 @@ static void turn_away(int fd) {
     ssize_t n = send(fd, reply, sizeof reply - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
     for (int i = 0; n > 0 && i < 16; i++) n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
-    close(fd);
 }
 
 static void take(ig_server *s, int fd, const struct in6_addr *address) {
@@ -61,10 +60,16 @@ static void take(ig_server *s, int fd, const struct in6_addr *address) {
     w->at = w->n = 0;
     w->connection = ig_watch_add(&s->watch, fd, address);
     if (w->connection && start_thread(w)) return;
-    if (w->connection)
+    say_full(fd);
+    if (w->connection) {
+        if (!s->has_no_threads)
+            ig_server_say(s, "the system gives no thread for another connection: it is turned away");
+        s->has_no_threads = true;
         ig_watch_remove(&s->watch, w->connection);
-    else
-        turn_away(fd);
+        ig_watch_make_room(&s->watch);
+    } else {
+        close(fd);
+    }
     free(w);
 }
 

@@ -153,7 +153,10 @@ struct ig_server {
     int listener;
     pthread_t accepting; /* takes connections */
     bool is_accepting;
-    bool is_unix; /* listens at a socket in the file system */
+    bool is_unix;        /* listens at a socket in the file system */
+    dev_t socket_device; /* the socket that it made there; 0: none */
+    ino_t socket_inode;
+    bool has_no_threads; /* which has been told */
     ig_server_keys keys;
     ig_watch watch;
     ig_server_numbers numbers;
@@ -388,8 +391,8 @@ json_t *ig_exchange_usage(const ig_exchange *x);
 json_t *ig_choice_timings(const ig_choice *k);
 json_t *ig_choice_cost(const ig_choice *k);
 const char *ig_choice_finish(const ig_choice *k);
-/* The tokens from n_tokens_sent on as logprobs of this kind of reply; null if they are not wanted. */
-json_t *ig_choice_logprobs(ig_choice *k);
+/* n tokens from n_tokens_sent on as logprobs of this kind of reply; null if they are not wanted. */
+json_t *ig_choice_logprobs(ig_choice *k, size_t n);
 /* All of it, after the end. */
 json_t *ig_exchange_json(ig_exchange *x);
 void ig_exchange_stream(ig_exchange *x);

@@ -57,8 +57,20 @@ static ig_status listen_unix(ig_server *s, ig_error *err) {
     umask(before);
     if (failed || listen(s->listener, BACKLOG) != 0)
         return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(failed ? why : errno));
+    if (stat(path, &st) == 0) s->socket_device = st.st_dev, s->socket_inode = st.st_ino;
     ig_server_say(s, "listening at the socket %s", path);
     return IG_OK;
+}
+
+/* Nobody new gets in, nor finds the socket that was made for it; one that another server has made there since stays. */
+static void stop_listening(ig_server *s) {
+    struct stat st;
+    if (s->listener < 0) return;
+    bool is_own = s->socket_inode && stat(s->o->unix_path, &st) == 0 && st.st_dev == s->socket_device &&
+                  st.st_ino == s->socket_inode;
+    if (is_own) unlink(s->o->unix_path);
+    close(s->listener);
+    s->listener = -1;
 }
 
 static int bind_to(const struct addrinfo *a) {
@@ -186,8 +198,7 @@ static void drain(ig_server *s, const sigset_t *set) {
     const double for_last_words = 1;
     atomic_store(&s->is_draining, true);
     ig_server_accept_no_more(s);
-    close(s->listener);
-    s->listener = -1;
+    stop_listening(s);
     ig_server_say(s, "ending: %d requests are still being answered", count_calls(s));
     wait_for_calls(s, set, s->o->drain_seconds);
     ig_watch_end_calls(&s->watch);
@@ -244,8 +255,7 @@ static void stop(ig_server *s) {
     if (has_listened) ig_watch_end_all(&s->watch);
     if (s->watch.limits) ig_watch_close(&s->watch);
     ig_scheduler_close(s->scheduler);
-    if (s->listener >= 0) close(s->listener);
-    if (s->is_unix && s->o->listener < 0 && has_listened) unlink(s->o->unix_path);
+    stop_listening(s);
     ig_server_free_keys(&s->keys);
 }
 

@@ -61,6 +61,11 @@ static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
     return add_event(x, chunk);
 }
 
+/* Takes `choice`. False: no memory, for it neither. */
+static bool add_delta(ig_exchange *x, json_t *choice, const ig_choice *last) {
+    return choice && add_chunk(x, choice, last);
+}
+
 static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, json_t *logprobs, const char *finish) {
     json_t *one;
     if (!k->exchange->is_chat)
@@ -76,24 +81,27 @@ static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, j
     return one;
 }
 
-/* What is new of a choice. With the lock, as the next two. */
-static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i) {
+/* What is new of a choice, with at most *left tokens listed: the scheduler's thread waits for the lock, which this has,
+ * as the next two do. */
+static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
     const ig_prompt *p = &x->prompts[k->prompt];
+    size_t listed = k->n_tokens - k->n_tokens_sent < *left ? k->n_tokens - k->n_tokens_sent : *left;
     bool ok = true;
     if (!k->has_begun) {
         if (x->is_chat || p->text)
-            ok = add_chunk(x, delta(k, i, p->text ? p->text : "", p->n_text, json_null(), NULL), NULL);
+            ok = add_delta(x, delta(k, i, p->text ? p->text : "", p->n_text, json_null(), NULL), NULL);
         k->has_begun = true;
     }
     size_t n = k->n_text - k->n_sent;
-    bool has_tokens = k->n_tokens_sent < k->n_tokens;
-    if (ok && (n || has_tokens)) {
-        ok = add_chunk(x, delta(k, i, k->text ? k->text + k->n_sent : "", n, ig_choice_logprobs(k), NULL), NULL);
+    if (ok && (listed || (n && k->n_tokens_sent == k->n_tokens))) {
+        json_t *logprobs = ig_choice_logprobs(k, listed);
+        ok = add_delta(x, delta(k, i, k->text ? k->text + k->n_sent : "", n, logprobs, NULL), NULL);
         k->n_sent = k->n_text;
+        *left -= listed;
     }
-    if (ok && k->has_ended && !k->is_told) {
+    if (ok && k->has_ended && !k->is_told && k->n_tokens_sent == k->n_tokens) {
         k->is_told = true;
-        ok = add_chunk(x, delta(k, i, "", 0, json_null(), ig_choice_finish(k)), k);
+        ok = add_delta(x, delta(k, i, "", 0, json_null(), ig_choice_finish(k)), k);
     }
     return ok;
 }
@@ -110,8 +118,9 @@ static bool is_broken(const ig_choice *k) {
     return k->has_failed || k->result.error.status || is_interrupted;
 }
 
-/* All that is new, as events. */
+/* What is new, as events; if that is much, a part of it. */
 static bool tell_news(ig_exchange *x) {
+    size_t left = 64, n_told = 0;
     ig_refusal *why = &x->call->refusal; /* which is logged as well */
     bool ok = true;
     if (x->n_ended == x->n_choices && ig_exchange_failed(x, why)) {
@@ -119,8 +128,9 @@ static bool tell_news(ig_exchange *x) {
         return add_event(x, ig_refusal_json(why));
     }
     for (size_t i = 0; i < x->n_choices && ok; i++)
-        if (!is_broken(&x->choices[i])) ok = tell_choice(x, &x->choices[i], i);
-    return ok && x->n_ended == x->n_choices ? tell_end(x) : ok;
+        if (!is_broken(&x->choices[i])) ok = tell_choice(x, &x->choices[i], i, &left);
+    for (size_t i = 0; i < x->n_choices; i++) n_told += x->choices[i].is_told || is_broken(&x->choices[i]);
+    return ok && n_told == x->n_choices ? tell_end(x) : ok;
 }
 
 static bool has_news(const ig_exchange *x) {

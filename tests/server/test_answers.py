@@ -193,6 +193,9 @@ def test_what_ends_an_answer(server):
         assert ask(stop=[stop])[:2] == (whole["text"][:cut], "stop")
         assert ask(stop=[stop], include_stop_str_in_output=True)[0] == whole["text"][:cut + 1]
         assert ask(stop=[stop], min_tokens=40)[:2] == (whole["text"], "length")
+    q = str(server.ask("/tokenize", {"content": "Q"})[1]["tokens"][0])
+    reply = server.ask(TEXT, {**body, "logit_bias": {q: 100}, "stop": ["QQ"], "min_tokens": 1})[1]  # it is complete after the second
+    assert (reply["choices"][0]["text"], reply["usage"]["completion_tokens"]) == ("", 2)
     for wrong, field in (({"min_tokens": 41}, "min_tokens"), ({"min_tokens": -1}, "min_tokens"), ({"stop_token_ids": 3}, "stop_token_ids"),
                          ({"stop_token_ids": ["x"]}, "stop_token_ids"), ({"include_stop_str_in_output": 1}, "include_stop_str_in_output")):
         status, reply, _ = server.ask(TEXT, {**body, **wrong})
@@ -234,6 +237,22 @@ def test_logprobs(server):
     assert nothing["logprobs"]["token_logprobs"] == scores["token_logprobs"][:6]
     named = server.ask(TEXT, {**body, "return_tokens_as_token_ids": True})[1]["choices"][0]["logprobs"]
     assert all(t.startswith("token_id:") for t in named["tokens"])
+
+
+def test_many_scores(server):
+    """A stream lists those of a long prompt in parts; more than a reply can hold are refused."""
+    body = {"prompt": words(300, 8), "max_tokens": 3, "temperature": 0, "logprobs": 2, "echo": True, "n": 2}
+    whole = server.ask(TEXT, body)[1]["choices"]
+    events = server.events(TEXT, body)
+    for k in whole:
+        parts = [c for e in events for c in e["choices"] if c["index"] == k["index"]]
+        assert said(events, False, k["index"]) == k["text"] and parts[-1]["finish_reason"] == k["finish_reason"]
+        lists = [c["logprobs"] for c in parts if c["logprobs"]]
+        assert len(lists) > 4 and max(len(p["tokens"]) for p in lists) <= 64
+        for field, values in k["logprobs"].items():
+            assert [v for p in lists for v in p[field]] == values
+    status, reply, _ = server.ask(TEXT, {**body, "prompt": [[5] * 1000] * 128, "n": 1, "logprobs": 20})
+    assert status == 400 and reply["error"]["param"] == "logprobs" and "too much for a reply" in reply["error"]["message"]
 
 
 def test_biases_and_penalties(server):

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who asks wrongly is told so, who may not ask as well."""
+import json
 import os
 import signal
 import socket
@@ -279,3 +280,25 @@ def test_unix_socket(program, served, tmp_path):
                 assert c.recv(4096).startswith(b"HTTP/1.1 200 ")
             s.process.kill()
             s.process.wait()
+
+
+def test_the_unix_socket_of_another(program, served, tmp_path):
+    """Who ends slowly does not take away the socket that the next server has made meanwhile."""
+    path = tmp_path / "socket"
+    with Server(program, served, "-c", 1000, "--unix", path) as s, socket.socket(socket.AF_UNIX) as c:
+        c.connect(str(path))
+        body = json.dumps({"prompt": "ab", "max_tokens": 900, "ignore_eos": True, "stream": True}).encode()
+        c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+                  % (len(body), body))
+        assert c.recv(15) == b"HTTP/1.1 200 OK"
+        s.process.send_signal(signal.SIGTERM)
+        end = time.monotonic() + 20
+        while path.exists():
+            assert time.monotonic() < end
+            time.sleep(0.005)
+        with Server(program, served, "-c", 256, "--unix", path):
+            while c.recv(65536):
+                pass
+            s.process.wait(60)
+            assert path.exists()
+        assert not path.exists()
