@@ -74,6 +74,7 @@ enum { CHILD_MISSING = 127 };
 
 /* Runs a program with its output in the log; its exit status, or -1 if it was killed or we were interrupted. */
 static int run_child(download *d, const char *const *argv) {
+    signal(SIGCHLD, SIG_DFL); /* who has started this program may ignore it, and then nobody could wait for a child */
     pid_t parent = getpid(), pid = fork();
     if (pid < 0) return -1;
     if (pid == 0) {
@@ -90,6 +91,7 @@ static int run_child(download *d, const char *const *argv) {
     for (;;) {
         int status;
         pid_t got = waitpid(pid, &status, WNOHANG);
+        if (got < 0 && errno != EINTR) return -1;
         if (got == pid) return WIFEXITED(status) && !ig_cli_interrupted() ? WEXITSTATUS(status) : -1;
         if (ig_cli_interrupted()) {
             kill(pid, SIGTERM);

@@ -61,7 +61,7 @@ def test_table(program, args):
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.decode().splitlines()]
     assert status == 0 and err == b"" and len(lines) == 5
     assert lines[0] == ["policy", "budget", "used", "fetched", "blocks", "perplexity", "vs full", "KL", "KV RAM", "tokens/s"]
-    assert lines[2][:5] == ["full", ""] + ["100.00 %"] * 3 and lines[2][6:8] == ["", ""]
+    assert lines[2][:5] == ["full", ""] + ["100.00 %"] * 3 and lines[2][6:8] == ["reference", ""]
     # All entries are all entries, whoever chooses them.
     assert lines[3][:2] == ["window", "100%"] and lines[3][5] == lines[2][5] and lines[3][6:8] == ["+0.00 %", "0.00000"]
     assert lines[4][:2] == ["window", "48"] and lines[4][5] != lines[2][5] and float(lines[4][7]) > 0
@@ -87,7 +87,7 @@ def test_budgets_as_they_were_given(program, args):
 def test_table_without_full(program, args):
     out = program(*args, "--kv-policy", "window,oracle", "--chunks", "1")[1].decode()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines()]
-    assert [line[1] for line in lines[2:]] == ["own", "own"] and lines[2][6:8] == ["", ""]
+    assert [line[1] for line in lines[2:]] == ["own", "own"] and lines[2][6:8] == ["reference", ""]
     report = json.loads(program(*args, "--kv-policy", "window,oracle", "--chunks", "1", "--json", "--audit", "4",
                                 "--kv-recent", "8")[1])
     window, oracle = report["runs"]
