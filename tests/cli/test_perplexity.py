@@ -87,7 +87,7 @@ def test_budgets_as_they_were_given(program, args):
 def test_table_without_full(program, args):
     out = program(*args, "--kv-policy", "window,oracle", "--chunks", "1")[1].decode()
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in out.splitlines()]
-    assert [line[1] for line in lines[2:]] == ["own", "own"] and lines[2][6:8] == ["reference", ""]
+    assert [line[1] for line in lines[2:]] == ["own", "own"] and lines[2][6:8] == ["", ""]
     report = json.loads(program(*args, "--kv-policy", "window,oracle", "--chunks", "1", "--json", "--audit", "4",
                                 "--kv-recent", "8")[1])
     window, oracle = report["runs"]
