@@ -29,7 +29,9 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
     bool is_read = is_file(&st, model) || is_file(&st, o->file) || is_file(&st, o->tokens) ||
                    is_one_of(&st, &o->tasks) || is_one_of(&st, &o->shots_files) || is_one_of(&st, &o->kv_sketch) ||
                    (o->kv_trace && o->kv_trace != path && is_file(&st, o->kv_trace));
-    return is_read ? ig_cli_complain(o, "%s: is used already, and would be overwritten", path) : IG_EXIT_OK;
+    return is_read
+               ? ig_cli_complain(o, "%s: would be overwritten, and is read or written already: name another file", path)
+               : IG_EXIT_OK;
 }
 
 int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path) {

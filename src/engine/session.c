@@ -153,16 +153,16 @@ static ig_status show_again(ig_session *s, int first, ig_error *err) {
     return status;
 }
 
-/* The KV holds n tokens at most from here on, and the session what is left. A policy that drops entries cannot take
- * back what it has seen of later tokens. */
-static ig_status cut(ig_session *s, int n, bool saw_more, ig_error *err) {
+/* The KV holds n tokens at most from here on, and the session what is left. The policy has seen more: one that drops
+ * entries cannot take that back. */
+static ig_status cut(ig_session *s, int n, ig_error *err) {
     bool entered = s->options.shared && ig_batch_enter(&s->model->batch);
-    if (s->seq.policy->ops->limit && saw_more) n = 0;
+    if (s->seq.policy->ops->limit) n = 0;
     ig_status status = ig_sequence_cut(&s->seq, n, err);
     int length = ig_kv_length(s->seq.kv);
     s->n_tokens = length < n ? length : n;
     ig_status shown = IG_OK;
-    if (saw_more && s->seq.policy->ops->sums_up) /* units of tokens, and has seen more of the last one than is left */
+    if (s->seq.policy->ops->sums_up) /* units of tokens, and has seen more of the last one than is left */
         shown = show_again(s, s->n_tokens / IG_UNIT_SLOTS * IG_UNIT_SLOTS, status ? NULL : err);
     if (entered) ig_batch_end(&s->model->batch);
     return status ? status : shown;
@@ -171,7 +171,7 @@ static ig_status cut(ig_session *s, int n, bool saw_more, ig_error *err) {
 /* The same where no step has failed, of fewer tokens than there are. */
 static ig_status cut_back(ig_session *s, int n, ig_error *err) {
     const ig_policy_ops *ops = s->seq.policy->ops;
-    ig_status status = cut(s, n, true, err);
+    ig_status status = cut(s, n, err);
     if (ops->cut) ops->cut(s->seq.policy, s->n_tokens);
     return status;
 }
@@ -192,7 +192,7 @@ void ig_session_roll_back(ig_session *s, int n, ig_status why) {
     bool entered = ig_batch_enter(&s->model->batch);
     if (why == IG_E_IO) ig_sequence_withdraw(&s->seq, 0);
     ig_usage_settle(&s->seq.usage, true);
-    cut(s, n, true, NULL);
+    cut(s, n, NULL);
     if (s->n_tokens == n && ops->undo && ops->undo(s->seq.policy, n)) show_again(s, 0, NULL);
     if (s->n_tokens < n) s->has_logits = false;
     if (entered) ig_batch_end(&s->model->batch);

@@ -81,7 +81,8 @@ uint64_t ig_weights_panel_bytes(ig_weights *w, const ig_config *c, ig_device *d)
 ig_status ig_weights_load(ig_weights *w, const ig_config *c, ig_device *d, const ig_load_options *o, ig_error *err) {
     loader l = {.w = w, .d = d, .arena = &w->panels, .o = *o, .err = err};
     load_all(&l, c);
-    if (!ig_arena_open(&w->panels)) return ig_fail_memory(err, "weights in the order that is fastest (--no-repack)", w->panels.size);
+    if (!ig_arena_open(&w->panels))
+        return ig_fail_memory(err, "weights in the order that is fastest (not with --no-repack)", w->panels.size);
     ig_pages_want_large(w->panels.base, w->panels.size);
     load_all(&l, c);
     return l.status;

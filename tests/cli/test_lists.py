@@ -176,5 +176,5 @@ def test_what_is_read_is_not_overwritten(program, args, tmp_path, verb):
     (tmp_path / "link").symlink_to(path)
     model = args[:4] if verb != "tasks" else []
     status, out, err = program(verb, *model, *flags[verb])
-    assert status == 1 and "is used already, and would be overwritten" in one_line(err), err
+    assert status == 1 and "would be overwritten, and is read or written already: name another file" in one_line(err), err
     assert path.read_text() == text
