@@ -52,6 +52,8 @@ int ig_prefix_make(const ig_prefix_dir *d, const char *name, int *fd);
 /* All areas from `offset` on. ENODATA: the file ends before. */
 int ig_prefix_read(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *to, int n);
 int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struct iovec *from, int n);
+/* The system begins to write these bytes to the disk; nobody waits for them. */
+void ig_prefix_begin_sync(int fd, uint64_t offset, uint64_t n_bytes);
 /* The page at `offset` as a header: what it is, and unless that is a hole or damaged *r. */
 int ig_prefix_read_header(const ig_prefix_dir *d, int fd, uint64_t offset, ig_prefix_header *kind, ig_prefix_record *r);
 /* Data to the disk, then under its name. */

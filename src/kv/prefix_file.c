@@ -88,6 +88,10 @@ int ig_prefix_write(const ig_prefix_dir *d, int fd, uint64_t offset, const struc
     return move_all(d, IG_PREFIX_WRITE, fd, offset, from, n);
 }
 
+void ig_prefix_begin_sync(int fd, uint64_t offset, uint64_t n_bytes) {
+    sync_file_range(fd, (off_t)offset, (off_t)n_bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 int ig_prefix_read_header(const ig_prefix_dir *d, int fd, uint64_t offset, ig_prefix_header *kind,
                           ig_prefix_record *r) {
     uint8_t page[IG_PREFIX_PAGE];

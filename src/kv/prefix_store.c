@@ -418,7 +418,11 @@ static ig_status write_record(ig_prefix_store *s, const ig_prefix_piece *piece, 
     if (!e)
         e = ig_prefix_write(&s->dir, s->tmp, at + IG_PREFIX_PAGE + s->piece_bytes, &(struct iovec){(void *)zeros, fill},
                             1);
-    if (!e) return IG_OK;
+    if (!e) {
+        /* A commit holds up all answers: it should find most of its data on the disk. */
+        ig_prefix_begin_sync(s->tmp, at, ig_prefix_record_bytes(s->piece_bytes));
+        return IG_OK;
+    }
     tmp_name(s, name);
     return ig_prefix_dir_fail(&s->dir, name, e, err);
 }
