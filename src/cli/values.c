@@ -111,7 +111,7 @@ static bool parse_seed(int64_t *out, const char *text, char why[IG_CLI_WHY_BYTES
     errno = 0;
     long long v = strtoll(text, &end, 10);
     if (end == text || *end || errno || v < -1) {
-        snprintf(why, IG_CLI_WHY_BYTES, "is neither -1 nor a number from 0 up");
+        snprintf(why, IG_CLI_WHY_BYTES, "is neither -1 nor a number from 0 to 2^63 - 1");
         return false;
     }
     *out = v;

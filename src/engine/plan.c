@@ -188,7 +188,9 @@ static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
         return ig_fail(err, IG_E_ARG, "KV limit: the policy %s takes none%s", p->ops->name,
                        p->ops->limit ? ", its budget is one" : "");
     if (o->disk_bytes) return ig_fail(err, IG_E_ARG, "KV limit: not together with a disk tier, which drops nothing");
-    ig_status s = n_layers ? count_limit(&p->tiers.limit, p, n_layers, err) : IG_OK;
+    if (!n_layers)
+        return ig_fail(err, IG_E_ARG, "KV limit: all layers are dense or have a window, and drop nothing by it");
+    ig_status s = count_limit(&p->tiers.limit, p, n_layers, err);
     if (p->tiers.limit) p->tiers.n_dropping = n_layers;
     return s;
 }
