@@ -126,7 +126,7 @@ typedef struct ig_device_info {
     char device[16];       /* as ig_context_options.device wants it */
     char name[256];        /* "NVIDIA H200"; of the CPU its best level */
     uint64_t memory_bytes; /* its own; of the CPU all RAM */
-    uint64_t free_bytes;   /* what can be had of it now */
+    uint64_t free_bytes;   /* what can be had of it now; UINT64_MAX: the system does not tell */
 } ig_device_info;
 
 IG_API ig_context_options ig_context_defaults(void);
@@ -394,7 +394,7 @@ typedef struct ig_session_options {
                          not looked at then, and a limit must be the cache's */
     int n_ctx;   /* at most IG_CTX_MAX; 0 (default): the model's own, at most 8192; in a cache at most, and by default,
                     the cache's */
-    int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX. Default 512 */
+    int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX; in a cache at most the cache's. Default 512 */
     ig_cache_options cache;
     ig_progress_fn progress; /* called between prefill steps; it must not change the session */
     void *progress_user;
@@ -591,10 +591,10 @@ IG_API ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids
 IG_API ig_status ig_session_cut(ig_session *s, int n, ig_error *err);
 
 /* Goes on with another policy and its options: the session keeps its tokens, their keys and values, and its logits.
- * What the options say of where and how keys and values are kept (type, RAM, disk, limit, evict) must be as before; the
- * disk's path is not looked at. The statistics of decoding start anew. IG_E_UNSUPPORTED if the session holds tokens and
- * the policy must see the prompt being computed: ig_session_cut(s, 0) first. If it fails, the session is as it was.
- * Options must be given. */
+ * What the options say of where and how keys and values are kept (type, ram_bytes, disk_bytes, no_uring, vram_bytes,
+ * map, limit, limit_bytes, evict) must be as before; the disk's path is not looked at. The statistics of decoding start
+ * anew. IG_E_UNSUPPORTED if the session holds tokens and the policy must see the prompt being computed:
+ * ig_session_cut(s, 0) first. If it fails, the session is as it was. Options must be given. */
 IG_API ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, ig_error *err);
 
 /* Appends ids[i] to sessions[i] for all i in one step, each with its own policy's selection.
@@ -817,8 +817,8 @@ typedef enum ig_finish {
     IG_FINISH_INTERRUPTED
 } ig_finish;
 
-/* Text as it comes, never part of a stop string. Characters come whole; bytes of tokens that are none, as the model makes
- * them, come as they are. True stops. */
+/* Text as it comes, never part of a stop string. Characters come whole; bytes of tokens that are none, as the model
+ * makes them, come as they are. True stops. */
 typedef bool (*ig_text_fn)(void *user, const char *text, size_t n_bytes);
 
 typedef struct ig_generate_options {

@@ -6,7 +6,9 @@
 #include "base/cpu.h"
 
 #include <sched.h>
-#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/cgroup.h"
 
 /* ---- levels ---------------------------------------------------------------- */
 
@@ -90,21 +92,18 @@ const char *ig_cpu_level_name(ig_cpu_level level) {
 
 /* ---- processors ------------------------------------------------------------ */
 
-/* cgroup v2 quota in whole processors, rounded up; 0 if there is none. */
-static int cgroup_quota(void) {
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
-    if (!f) return 0;
-    long quota = 0, period = 0;
-    int n = fscanf(f, "%ld %ld", &quota, &period); /* "max 100000" reads nothing */
-    fclose(f);
-    if (n != 2 || quota <= 0 || period <= 0) return 0;
-    return (int)((quota + period - 1) / period);
+/* Those that the process may be put on, of however many there are. */
+static int count_allowed(void) {
+    for (size_t bytes = sizeof(cpu_set_t); bytes <= 1 << 16; bytes *= 2) {
+        cpu_set_t *set = malloc(bytes);
+        int n = set && sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        free(set);
+        if (n) return n;
+    }
+    return 1;
 }
 
 int ig_cpu_count(void) {
-    cpu_set_t set;
-    int n = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-    int quota = cgroup_quota();
-    if (quota > 0 && quota < n) n = quota;
-    return n < 1 ? 1 : n;
+    int n = count_allowed(), quota = ig_cgroup_cpus("");
+    return quota && quota < n ? quota : n;
 }

@@ -19,7 +19,7 @@ ig_cpu_level ig_cpu_detect(void);
 ig_cpu_level ig_cpu_usable(ig_cpu_level level);
 /* "scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm" */
 const char *ig_cpu_level_name(ig_cpu_level level);
-/* Processors this process may run on (affinity and cgroup quota), at least 1. */
+/* Processors this process may run on (affinity and quota of its control groups), at least 1. */
 int ig_cpu_count(void);
 
 #endif

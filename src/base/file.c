@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -127,6 +128,17 @@ ig_status ig_file_read(char **out, size_t *n_bytes, const char *path, size_t max
     text[*n_bytes] = 0;
     *out = text;
     return IG_OK;
+}
+
+uint64_t ig_file_number(const char *path, const char *format) {
+    char line[128];
+    unsigned long long n;
+    uint64_t found = UINT64_MAX;
+    FILE *f = fopen(path, "re");
+    while (f && found == UINT64_MAX && fgets(line, sizeof line, f))
+        if (sscanf(line, format, &n) == 1) found = n;
+    if (f) fclose(f);
+    return found;
 }
 
 bool ig_path_is_directory(const char *path) {

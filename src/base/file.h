@@ -42,6 +42,9 @@ void ig_file_close(ig_file *f);
 /* Reads a whole file of at most max_bytes into malloc'ed memory with a final NUL (not counted). */
 ig_status ig_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, ig_error *err);
 
+/* The number in the first line of a file that has the format (of one "%llu"); UINT64_MAX if none has. */
+uint64_t ig_file_number(const char *path, const char *format);
+
 bool ig_path_is_directory(const char *path);
 bool ig_path_exists(const char *path);
 

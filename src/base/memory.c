@@ -12,6 +12,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/cgroup.h"
+#include "base/file.h"
+
 void *ig_alloc_aligned(size_t n_bytes) {
     if (n_bytes > SIZE_MAX - IG_ALIGN) return NULL;
     size_t rounded = ig_round_up(n_bytes ? n_bytes : 1, IG_ALIGN);
@@ -46,32 +49,9 @@ void ig_pages_release(void *p, size_t n_bytes) {
     if (p) munmap(p, n_bytes ? n_bytes : 1);
 }
 
-/* The number in the first line of a file that has the format; UINT64_MAX if none has. */
-static uint64_t read_number(const char *path, const char *format) {
-    char line[128];
-    unsigned long long n;
-    uint64_t found = UINT64_MAX;
-    FILE *f = fopen(path, "re");
-    while (f && found == UINT64_MAX && fgets(line, sizeof line, f))
-        if (sscanf(line, format, &n) == 1) found = n;
-    if (f) fclose(f);
-    return found;
-}
-
-/* What the control group may still take; of what it has, pages of files that nobody used of late can go. */
-static uint64_t left_in_group(void) {
-    uint64_t most = read_number("/sys/fs/cgroup/memory.max", "%llu"); /* "max" is no number */
-    uint64_t used = read_number("/sys/fs/cgroup/memory.current", "%llu"),
-             idle = read_number("/sys/fs/cgroup/memory.stat", "inactive_file %llu");
-    if (most == UINT64_MAX || used == UINT64_MAX) return most;
-    if (idle != UINT64_MAX) used -= idle < used ? idle : used;
-    return used < most ? most - used : 0;
-}
-
 uint64_t ig_memory_available(void) {
-    uint64_t kib = read_number("/proc/meminfo", "MemAvailable: %llu kB");
-    uint64_t system = kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024;
-    uint64_t group = left_in_group();
+    uint64_t kib = ig_file_number("/proc/meminfo", "MemAvailable: %llu kB");
+    uint64_t system = kib > UINT64_MAX / 1024 ? UINT64_MAX : kib * 1024, group = ig_cgroup_memory("");
     return group < system ? group : system;
 }
 

@@ -37,8 +37,8 @@ void ig_pages_want_large(void *p, size_t n_bytes);
 void ig_pages_make_large(void *p, size_t n_bytes);
 void ig_pages_release(void *p, size_t n_bytes);
 
-/* Bytes of memory that are free or can be freed at once, within what is left of the control group's limit; UINT64_MAX if the system
- * does not tell. */
+/* Bytes of memory that are free or can be freed at once, within what is left of control groups' limits; UINT64_MAX if
+ * the system does not tell. */
 uint64_t ig_memory_available(void);
 
 /* An arena is filled in two passes over the same code: with base == NULL ig_arena_take()

@@ -23,12 +23,14 @@ int ig_cli_devices(const ig_cli_options *o) {
     ig_device_info d;
     for (size_t i = 0; ig_device_at(i, &d); i++) {
         char size[32], left[32];
-        json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:I}", "device", d.device, "name",
+        bool is_told = d.free_bytes != UINT64_MAX;
+        json_t *free_bytes = is_told ? json_integer((json_int_t)d.free_bytes) : json_null();
+        json_array_append_new(list, json_pack("{s:s, s:o, s:I, s:o}", "device", d.device, "name",
                                               ig_cli_json_text(d.name, strlen(d.name)), "memory",
-                                              (json_int_t)d.memory_bytes, "free", (json_int_t)d.free_bytes));
+                                              (json_int_t)d.memory_bytes, "free", free_bytes));
         if (!o->json)
             printf("%-8s %8s, %8s free  %s\n", d.device, ig_cli_size(size, d.memory_bytes),
-                   ig_cli_size(left, d.free_bytes), d.name);
+                   is_told ? ig_cli_size(left, d.free_bytes) : "unknown", d.name);
     }
     if (o->json) return ig_cli_print_json(json_pack("{s:o, s:b}", "devices", list, "cuda", ig_has_cuda()));
     if (!ig_has_cuda())
