@@ -78,6 +78,8 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
 /* Writes text to standard output. On a terminal control characters other than newline and tab are
  * shown as ^X, so that a model cannot drive it. */
 void ig_cli_put(const char *text, size_t n);
+/* Whether n bytes begin with one of U+0080 to U+009F, which terminals obey. */
+bool ig_cli_is_c1(const char *text, size_t n);
 /* Writes what standard output has buffered. 0, or the number of the first error: the buffer forgets what it could not
  * write, and the next call would find none. */
 int ig_cli_flush(void);

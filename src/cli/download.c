@@ -108,6 +108,8 @@ static int run_child(download *d, const char *const *argv) {
 static const struct {
     const char *mark, *meaning;
 } causes[] = {
+    {"No space left on device", "the disk is full"},
+    {"Disk quota exceeded", "the disk is full"},
     {"certificate verify failed", "the certificate of the package index is not trusted"},
     {"Tunnel connection failed", "the proxy refuses"},
     {"Cannot connect to proxy", "the proxy cannot be reached"},
@@ -115,8 +117,6 @@ static const struct {
     {"Temporary failure in name resolution", "the name of the package index or proxy cannot be resolved"},
     {"No address associated with hostname", "the name of the package index or proxy cannot be resolved"},
     {"timed out", "the package index does not answer in time"},
-    {"No space left on device", "the disk is full"},
-    {"Disk quota exceeded", "the disk is full"},
     {"401 Client Error", "the package index refuses"},
     {"403 Client Error", "the package index refuses"},
     {"error responses", "the package index is out of order"},
@@ -124,7 +124,7 @@ static const struct {
     {"Connection aborted", "the package index cannot be reached"},
     {"different python version", "it is for another version of Python"},
 };
-enum { N_CAUSES = sizeof causes / sizeof *causes };
+enum { N_CAUSES = sizeof causes / sizeof *causes, N_CAUSES_OF_ALL = 2 /* the first ones: not pip's alone */ };
 
 /* The meaning and, in brackets, the words of the log that begin with the mark. */
 static void tell_cause(char out[300], int i, const char *words) {
@@ -141,14 +141,14 @@ static bool has_room(const download *d, uint64_t bytes, uint64_t *free_bytes) {
     return *free_bytes >= bytes;
 }
 
-/* What the log says went wrong: a known cause, or the last line that pip marks as an error, or the last line. On a full
- * disk there may be no log. False if there is no pip. */
-static bool read_log(const download *d, char best[300]) {
+/* What the log says went wrong: one of n_causes, or the last line that pip marks as an error, or the last line. On a
+ * full disk there may be no log. False if there is no pip. */
+static bool read_log(const download *d, char best[300], int n_causes) {
     char line[2048];
     const char *at;
     uint64_t unused;
     bool is_error = false, has_pip = true;
-    int cause = N_CAUSES;
+    int cause = n_causes;
     FILE *f = fopen(d->log, "re");
     snprintf(best, 300, "%s", has_room(d, 1, &unused) ? "no message" : "the disk is full");
     while (cause && f && fgets(line, sizeof line, f)) {
@@ -161,7 +161,7 @@ static bool read_log(const download *d, char best[300]) {
         }
         for (int i = 0; i < cause; i++)
             if ((at = strstr(line, causes[i].mark))) tell_cause(best, cause = i, at);
-        if (cause < N_CAUSES || !line[0] || strstr(line, "[notice]") || strstr(line, "build tracker") ||
+        if (cause < n_causes || !line[0] || strstr(line, "[notice]") || strstr(line, "build tracker") ||
             (is_error && !marked))
             continue;
         snprintf(best, 300, "%.299s", marked ? line + 7 : line);
@@ -204,7 +204,7 @@ static int pip_download(download *d, const char *requirement) {
         if (ig_cli_interrupted()) return interrupted(d);
         if (status == CHILD_MISSING) continue;
         char line[300];
-        if (!read_log(d, line)) continue;
+        if (!read_log(d, line, N_CAUSES)) continue;
         return ig_cli_complain(d->o, "%s: pip could not get %s: %s", d->source->name, requirement, line);
     }
     return ig_cli_complain(d->o, "%s: pip is missing, it is needed to fetch this: install python3-pip",
@@ -282,7 +282,7 @@ static int run_python(download *d, const char *script, const char *const args[5]
     for (int i = 0; i < 5 && args[i]; i++) argv[3 + i] = args[i];
     int status = run_child(d, argv);
     if (ig_cli_interrupted()) return interrupted(d);
-    read_log(d, line);
+    read_log(d, line, N_CAUSES_OF_ALL);
     if (status == CHILD_MISSING)
         return ig_cli_complain(d->o, "%s: python3 is missing, it is needed to fetch this", d->source->name);
     if (status != 0) return ig_cli_complain(d->o, "%s: %s", d->source->name, line);

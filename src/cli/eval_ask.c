@@ -7,6 +7,7 @@
  */
 #include "cli/eval.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <string.h>
 
@@ -231,7 +232,6 @@ static void count_answers(const asking *a, size_t question) {
         count_answer(a, i, &e->runs[i].outcomes[question]);
         if (e->answers) note_answer(a, i);
     }
-    if (e->answers) fflush(e->answers);
     for (int k = 0; k < count_in_turn(a->q); k++) e->turns[k] += a->q->turns[k].n_answers > 0;
     e->n++;
     e->n_scored += e->runs[0].outcomes[question].is_scored;
@@ -251,8 +251,11 @@ static ig_status ask(const asking *a, size_t question) {
         }
         status = answer_all(a, begin, end);
     }
-    if (!status) count_answers(a, question);
-    return status;
+    if (status) return status;
+    count_answers(a, question);
+    if (e->answers && fflush(e->answers) != 0)
+        return ig_eval_fail(a->err, IG_E_IO, "%s: %s", e->app->o->output, strerror(errno));
+    return IG_OK;
 }
 
 int ig_cli_eval_ask(ig_cli_evaluation *e) {

@@ -79,6 +79,10 @@ static void catch_signals(void) {
         {SIGSEGV, SA_NODEFER, on_death},
         {SIGILL, SA_NODEFER, on_death},
         {SIGFPE, SA_NODEFER, on_death},
+        {SIGXCPU, SA_NODEFER, on_death},
+        {SIGALRM, SA_NODEFER, on_death},
+        {SIGUSR1, SA_NODEFER, on_death},
+        {SIGUSR2, SA_NODEFER, on_death},
     };
     for (size_t i = 0; i < sizeof caught / sizeof *caught; i++) {
         struct sigaction old, action = {.sa_handler = caught[i].handler, .sa_flags = caught[i].flags};

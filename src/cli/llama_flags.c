@@ -63,9 +63,10 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--progress", BENCH, NONE, "*", NULL, NULL, 0},
     {"-fa, --flash-attn", ALL & ~BENCH, SWITCH, "*", NULL, NULL, 0},
     {"-fa, --flash-attn", BENCH, VALUE, "on off auto 0 1", NULL, "attention is computed in one way: leave it out", 0},
-    {"-co, --color, --log-colors, -fit, --fit, --no-host", ALL, SWITCH, "*", NULL, NULL, 0},
-    {"-kvo, --kv-offload, -nkvo, --no-kv-offload, --op-offload, -nopo, --no-op-offload", ALL, SWITCH, "*", NULL, NULL,
-     0},
+    {"-co, --color, --log-colors, -fit, --fit", ALL, SWITCH, "*", NULL, NULL, 0},
+    {"-kvo, --kv-offload, -nkvo, --no-kv-offload, --op-offload, -nopo, --no-op-offload, --no-host", ALL & ~BENCH, NONE,
+     "*", NULL, NULL, 0},
+    {"-nkvo, --no-kv-offload, -nopo, --no-op-offload, --no-host", BENCH, SWITCH, "*", NULL, NULL, 0},
     {"--jinja, --no-jinja, --simple-io, --no-display-prompt, --no-escape, --no-context-shift", ALL, NONE, "*", NULL,
      NULL, 0},
     {"--log-disable, --log-prefix, --no-log-prefix, --log-timestamps, --no-log-timestamps", ALL, NONE, "*", NULL, NULL,
@@ -222,23 +223,34 @@ bool ig_cli_passes_over(const ig_cli_llama_flag *flag, const char *value) {
 
 /* ---- flags that must agree with others ----------------------------------------- */
 
-/* "q8_0" is kept as "q8"; NULL: no such type. */
+/* "q8_0" is kept as "q8"; without a flag it is f16. NULL: no such type. */
 static const char *type_of(const char *text) {
+    if (!text) return "f16";
     static const char *const names[][2] = {{"f16", "f16"}, {"q8_0", "q8"}, {"q4_0", "q4"}};
-    for (size_t i = 0; text && i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(text, names[i][0]) == 0) return names[i][1];
     return NULL;
 }
 
+/* -b and -ub: of the two that are given the smaller one counts, as there. */
+static void settle_steps(ig_cli_options *o) {
+    if (o->ubatch && (!o->batch || o->ubatch < o->batch)) o->batch = o->ubatch;
+    if (!o->batch) o->batch = ig_session_defaults().n_batch;
+}
+
 bool ig_cli_settle_llama_flags(ig_cli_options *o) {
-    if (o->threads_batch && (o->threads == 0 || atoi(o->threads_batch) != o->threads)) {
+    char threads[16];
+    snprintf(threads, sizeof threads, "%d", o->threads);
+    settle_steps(o);
+    if (o->threads_batch && (o->threads == 0 || strcmp(o->threads_batch, threads) != 0)) {
         fprintf(stderr, "infinigen %s: -tb %s: here the same threads compute prompt and generation: -t sets them\n",
                 o->verb->name, o->threads_batch);
         return false;
     }
     if (!o->type_k && !o->type_v) return true;
     const char *k = type_of(o->type_k), *v = type_of(o->type_v);
-    if (!k || k != v || o->kv_type.n > 1 || (strcmp(o->kv_type.v[0], "f16") != 0 && strcmp(o->kv_type.v[0], k) != 0)) {
+    if (!k || !v || strcmp(k, v) != 0 || o->kv_type.n > 1 ||
+        (strcmp(o->kv_type.v[0], "f16") != 0 && strcmp(o->kv_type.v[0], k) != 0)) {
         fprintf(stderr,
                 "infinigen %s: %s %s: here keys and values are kept in one type, f16, q8_0 or q4_0: give -ctk and -ctv "
                 "alike, or --kv-type\n",

@@ -2,8 +2,10 @@
  *
  * Files that a verb writes: never one that it reads.
  */
+#define _GNU_SOURCE
 #include "cli/app.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +21,27 @@ static bool is_one_of(const struct stat *a, const ig_cli_texts *paths) {
     return is;
 }
 
+/* Whether it is one of the files that a model's directory is read from, under whatever name. */
+static bool is_part(const struct stat *a, const char *directory) {
+    static const char *const ends[] = {".safetensors", ".json", ".model", ".jinja"};
+    bool is = false;
+    DIR *d = directory ? opendir(directory) : NULL;
+    for (struct dirent *e; d && !is && (e = readdir(d));) {
+        char path[4096];
+        const char *end = strrchr(e->d_name, '.');
+        int n = snprintf(path, sizeof path, "%s/%s", directory, e->d_name);
+        for (size_t i = 0; end && n > 0 && (size_t)n < sizeof path && i < sizeof ends / sizeof *ends; i++)
+            is = is || (strcmp(end, ends[i]) == 0 && is_file(a, path));
+    }
+    if (d) closedir(d);
+    return is;
+}
+
+/* Another output of the same run. */
+static bool is_output(const struct stat *a, const char *other, const char *path) {
+    return other && other != path && is_file(a, other);
+}
+
 int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *path) {
     struct stat st;
     if (strcmp(path, "-") == 0) {
@@ -26,9 +49,9 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
         return IG_EXIT_USAGE;
     }
     if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return IG_EXIT_OK;
-    bool is_read = is_file(&st, model) || is_file(&st, o->file) || is_file(&st, o->tokens) ||
+    bool is_read = is_file(&st, model) || is_part(&st, model) || is_file(&st, o->file) || is_file(&st, o->tokens) ||
                    is_one_of(&st, &o->tasks) || is_one_of(&st, &o->shots_files) || is_one_of(&st, &o->kv_sketch) ||
-                   (o->kv_trace && o->kv_trace != path && is_file(&st, o->kv_trace));
+                   is_output(&st, o->kv_trace, path) || is_output(&st, o->audit_trace, path);
     return is_read
                ? ig_cli_complain(o, "%s: would be overwritten, and is read or written already: name another file", path)
                : IG_EXIT_OK;

@@ -142,7 +142,9 @@ static const ig_cli_option *split_argument(size_t *n, const char **value, const 
     *value = NULL;
     const ig_cli_option *row = find_option(arg, *n, verbs);
     size_t n_before = equals ? (size_t)(equals - arg) : 0;
-    if (!row && equals && (arg[1] == '-' || find_option(arg, n_before, verbs))) {
+    bool is_split =
+        equals && (arg[1] == '-' || find_option(arg, n_before, verbs) || ig_cli_find_llama_flag(arg, n_before, verbs));
+    if (!row && is_split) {
         *n = n_before;
         *value = equals + 1;
         row = find_option(arg, *n, verbs);
@@ -274,8 +276,11 @@ static const char *find_conflict(const ig_cli_options *o) {
     bool has_load = o->clients.n || o->shared.share > 0 || o->shared.number;
     if ((o->verb->bit & IG_VERB_BENCH) && !o->server && (has_load || o->api_key))
         return "--clients, --shared and --api-key are for a server: give --server URL";
-    if (o->server && (o->file || o->kv_store || o->kv_ram || o->kv_disk || o->depth.v[0] || o->batches.v[0] != 1))
-        return "--server measures a server as it is: -f, -d, -b and the --kv- flags are not for it";
+    bool is_of_engine = o->file || o->breakdown || o->depth.n > 1 || o->depth.v[0] || o->batches.n > 1 ||
+                        o->batches.v[0] != 1 || has_lists(o) || o->kv_budget.n || o->kv_limit.n || o->kv_store ||
+                        o->kv_ram || o->kv_disk;
+    if (o->server && is_of_engine)
+        return "--server measures a server as it is: -f, -d, -b, --breakdown and the --kv- flags are not for it";
     if (o->kv_trace && has_lists(o)) return "--kv-trace takes one policy and one setting of each kind";
     if (o->audit_trace && has_lists(o)) return "--audit-trace takes one policy and one setting of each kind";
     if (o->kv_sketch.n > 1 && !(o->verb->bit & IG_VERB_LISTS)) return "this verb takes one --kv-sketch";

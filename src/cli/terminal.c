@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "cli/keyboard.h"
+#include "eval/fail.h"
 
 double ig_cli_seconds(void) {
     struct timespec t;
@@ -36,14 +37,15 @@ int ig_cli_flush(void) {
 /* ---- errors --------------------------------------------------------------- */
 
 int ig_cli_complain(const ig_cli_options *o, const char *format, ...) {
-    ig_cli_clear_bar();
+    char text[8192];
     va_list args;
-    ig_cli_flush();
-    fprintf(stderr, "infinigen %s: ", o->verb->name);
     va_start(args, format);
-    vfprintf(stderr, format, args);
+    vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fputc('\n', stderr);
+    ig_eval_make_harmless(text); /* names of files, and what others answered */
+    ig_cli_clear_bar();
+    ig_cli_flush();
+    fprintf(stderr, "infinigen %s: %s\n", o->verb->name, text);
     return IG_EXIT_FAILED;
 }
 
@@ -155,6 +157,10 @@ bool ig_cli_on_progress(void *user, uint64_t done, uint64_t total) {
 
 /* ---- output --------------------------------------------------------------- */
 
+bool ig_cli_is_c1(const char *text, size_t n) {
+    return n > 1 && (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0;
+}
+
 void ig_cli_put(const char *text, size_t n) {
     static int is_terminal = -1;
     if (is_terminal < 0) is_terminal = isatty(STDOUT_FILENO);
@@ -165,7 +171,7 @@ void ig_cli_put(const char *text, size_t n) {
             unsigned char c = (unsigned char)text[i];
             if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
                 printf("^%c", c ^ 0x40);
-            else if (c == 0xc2 && i + 1 < n && (unsigned char)text[i + 1] < 0xa0) /* U+0080 .. U+009F */
+            else if (ig_cli_is_c1(text + i, n - i))
                 printf("^[%c", (unsigned char)text[++i] - 0x40);
             else
                 putchar(c);

@@ -47,7 +47,7 @@ static bool parse_number(double *out, const char *text, double min, double max, 
 /* A share has a percent sign or, as reports write it, a decimal point or an exponent: "1" is a number, "1.0" the whole.
  * "1.5G" is a size. */
 static bool is_share(const char *text) {
-    return strpbrk(text, "%.e") && !isalpha((unsigned char)text[strlen(text) - 1]);
+    return strpbrk(text, "%.eE") && !isalpha((unsigned char)text[strlen(text) - 1]);
 }
 
 static bool parse_amount(ig_cli_amount *out, const char *text, char why[IG_CLI_WHY_BYTES]) {
@@ -66,8 +66,8 @@ static bool parse_amount(ig_cli_amount *out, const char *text, char why[IG_CLI_W
     return true;
 }
 
-/* "4096", "512M", "1.5G", "64MiB" */
-static bool parse_size(uint64_t *out, const char *text, char why[IG_CLI_WHY_BYTES]) {
+/* "4096", "512M", "1.5G", "64MiB"; max 0: any */
+static bool parse_size(uint64_t *out, const char *text, double min, double max, char why[IG_CLI_WHY_BYTES]) {
     static const char units[] = "KMGT";
     char *end;
     double v = strtod(text, &end);
@@ -87,13 +87,17 @@ static bool parse_size(uint64_t *out, const char *text, char why[IG_CLI_WHY_BYTE
         snprintf(why, IG_CLI_WHY_BYTES, "is out of range: give bytes, or a size such as 512M or 2G");
         return false;
     }
+    if (max > 0 && (v < min || v > max)) {
+        snprintf(why, IG_CLI_WHY_BYTES, "is not between %.0f and %.0f bytes", min, max);
+        return false;
+    }
     *out = (uint64_t)v;
     return true;
 }
 
 static bool parse_limit(ig_cli_amount *out, const char *text, char why[IG_CLI_WHY_BYTES]) {
     *out = (ig_cli_amount){0};
-    if (!is_share(text)) return parse_size(&out->number, text, why);
+    if (!is_share(text)) return parse_size(&out->number, text, 0, 0, why);
     if (parse_amount(out, text, why)) return true;
     snprintf(why, IG_CLI_WHY_BYTES, "is neither a size such as 512M nor a share above 0%% and up to 100%%");
     return false;
@@ -101,7 +105,7 @@ static bool parse_limit(ig_cli_amount *out, const char *text, char why[IG_CLI_WH
 
 static bool parse_room(uint64_t *out, const char *text, char why[IG_CLI_WHY_BYTES]) {
     bool named = strcmp(text, "auto") == 0 || strcmp(text, "0") == 0;
-    if (!named) return parse_size(out, text, why);
+    if (!named) return parse_size(out, text, 0, 0, why);
     *out = *text == '0' ? 0 : UINT64_MAX;
     return true;
 }
@@ -261,7 +265,7 @@ bool ig_cli_set_value(ig_cli_options *o, const ig_cli_option *row, const char *t
         case IG_KIND_AMOUNT:
             return parse_amount(out, text, why);
         case IG_KIND_SIZE:
-            return parse_size(out, text, why);
+            return parse_size(out, text, row->min, row->max, why);
         case IG_KIND_ROOM:
             return parse_room(out, text, why);
         case IG_KIND_SEED:

@@ -21,6 +21,7 @@ typedef struct conversation {
     ig_cache *cache; /* with --kv-store: of the session and of one that saves */
     ig_session *session;
     ig_sampler *sampler;
+    uint64_t seed;
     ig_cli_messages messages; /* the system message if there is one, then turns */
     FILE *answer;             /* text of the turn at work */
     bool at_line_start;
@@ -198,10 +199,9 @@ done:
 
 /* Answers the last message. Where that fails or is stopped before the answer begins, the turn is as it was: with the
  * answer `old`, which is owned, or not there at all (NULL). */
-static void take_turn(conversation *c, char *old) {
+static int take_turn(conversation *c, char *old) {
     int failed = answer(c);
     ig_cli_commit(&c->app, c->cache);
-    if (failed && !c->is_terminal) c->code = failed;
     bool is_answered = strcmp(c->messages.v[c->messages.n - 1].role, "assistant") == 0;
     if (is_answered)
         free(old);
@@ -209,6 +209,7 @@ static void take_turn(conversation *c, char *old) {
         c->messages.v[c->messages.n++] = (ig_chat_message){"assistant", old};
     else
         ig_cli_messages_cut(&c->messages, c->messages.n - 1);
+    return failed;
 }
 
 /* ---- saved conversations ----------------------------------------------------- */
@@ -307,50 +308,48 @@ static int resume(conversation *c, const char *name) {
     return IG_EXIT_OK;
 }
 
-static void with_store(conversation *c, const char *name, int (*act)(conversation *c, const char *name)) {
-    int code = c->cache ? act(c, name) : ig_cli_complain(c->app.o, "--kv-store DIR says where conversations are saved");
-    if (code && !c->is_terminal) c->code = code;
+static int with_store(conversation *c, const char *name, int (*act)(conversation *c, const char *name)) {
+    return c->cache ? act(c, name) : ig_cli_complain(c->app.o, "--kv-store DIR says where conversations are saved");
 }
 
 /* ---- commands -------------------------------------------------------------- */
 
-static void save_as(conversation *c, const char *name) { with_store(c, name, save); }
-static void resume_from(conversation *c, const char *name) { with_store(c, name, resume); }
+static int save_as(conversation *c, const char *name) { return with_store(c, name, save); }
+static int resume_from(conversation *c, const char *name) { return with_store(c, name, resume); }
 
-static void show_stats(conversation *c, const char *name) {
+static int show_stats(conversation *c, const char *name) {
     (void)name;
     ig_cli_print_stats(&c->app, c->session);
+    fprintf(stderr, "seed        %llu\n", (unsigned long long)c->seed);
+    return IG_EXIT_OK;
 }
 
-static void forget(conversation *c, const char *name) {
+static int forget(conversation *c, const char *name) {
     (void)name;
     reset(c);
     if (c->is_terminal) puts("the conversation is forgotten");
+    return IG_EXIT_OK;
 }
 
-static void answer_again(conversation *c, const char *name) {
+static int answer_again(conversation *c, const char *name) {
     (void)name;
-    if (n_turns(c) == 0)
-        ig_cli_complain(c->app.o, "there is no message to answer");
-    else
-        take_turn(c, (char *)c->messages.v[--c->messages.n].content);
+    if (n_turns(c) == 0) return ig_cli_complain(c->app.o, "there is no message to answer");
+    return take_turn(c, (char *)c->messages.v[--c->messages.n].content);
 }
 
-static void undo(conversation *c, const char *name) {
+static int undo(conversation *c, const char *name) {
     (void)name;
-    if (n_turns(c) == 0) {
-        ig_cli_complain(c->app.o, "there is no turn to take back");
-        return;
-    }
+    if (n_turns(c) == 0) return ig_cli_complain(c->app.o, "there is no turn to take back");
     ig_cli_messages_cut(&c->messages, c->messages.n - 2);
     if (c->is_terminal) printf("the last turn is taken back: %zu turn%s left\n", n_turns(c), plural(c));
+    return IG_EXIT_OK;
 }
 
-static void show_help(conversation *c, const char *name);
+static int show_help(conversation *c, const char *name);
 
 static const struct {
-    const char *name, *argument, *help;                  /* argument: NULL if it takes none; help: NULL if not listed */
-    void (*obey)(conversation *c, const char *argument); /* NULL: ends */
+    const char *name, *argument, *help;                 /* argument: NULL if it takes none; help: NULL if not listed */
+    int (*obey)(conversation *c, const char *argument); /* the exit code; NULL: ends */
 } commands[] = {
     {"/help", NULL, "this list", show_help},
     {"/again", NULL, "answer the last message anew", answer_again},
@@ -365,7 +364,7 @@ static const struct {
 };
 enum { N_COMMANDS = sizeof commands / sizeof *commands };
 
-static void show_help(conversation *c, const char *name) {
+static int show_help(conversation *c, const char *name) {
     (void)c, (void)name;
     for (size_t i = 0; i < N_COMMANDS && commands[i].help; i++) {
         const char *argument = commands[i].argument ? commands[i].argument : "";
@@ -374,6 +373,7 @@ static void show_help(conversation *c, const char *name) {
     puts(
         "Ctrl-C stops an answer or withdraws a line. A backslash at a line's end, or \"\"\" around\n"
         "them, joins lines; what is pasted is one message.");
+    return IG_EXIT_OK;
 }
 
 /* A line that begins with / and is one word, or whose first word is letters: the first one of a path is not. */
@@ -385,31 +385,39 @@ static bool is_command(const char *message) {
 }
 
 /* What was typed is not shown again: in a paste it could drive the terminal. */
-static void complain_of_command(const conversation *c) {
+static int complain_of_command(const conversation *c) {
     char names[128];
     int n = 0;
     for (size_t i = 0; i < N_COMMANDS && commands[i].help; i++)
         n += snprintf(names + n, sizeof names - (size_t)n, " %s", commands[i].name);
-    ig_cli_complain(c->app.o, "no such command; there are%s (a blank before the / makes it a message)", names);
+    return ig_cli_complain(c->app.o, "no such command; there are%s (a blank before the / makes it a message)", names);
+}
+
+/* A script is told at the end what failed. */
+static void note_failure(conversation *c, int code) {
+    if (code && !c->is_terminal) c->code = code;
 }
 
 /* False: end. */
 static bool obey(conversation *c, const char *message) {
     size_t n = strcspn(message, " \t"), i = 0;
+    int failed = IG_EXIT_OK;
     const char *argument = message + n + strspn(message + n, " \t");
     while (i < N_COMMANDS && (strlen(commands[i].name) != n || strncmp(commands[i].name, message, n) != 0)) i++;
     if (i == N_COMMANDS) {
-        complain_of_command(c);
+        failed = complain_of_command(c);
     } else if (argument[0] && !commands[i].argument) {
-        ig_cli_complain(c->app.o, "%s stands alone (a blank before the / makes it a message)", commands[i].name);
+        failed =
+            ig_cli_complain(c->app.o, "%s stands alone (a blank before the / makes it a message)", commands[i].name);
     } else if (commands[i].obey) {
         char name[80]; /* what does not fit is no name either */
         n = (size_t)snprintf(name, sizeof name, "%s", argument);
         for (n = n < sizeof name ? n : sizeof name - 1; n && strchr(" \t", name[n - 1]); n--) name[n - 1] = 0;
-        commands[i].obey(c, name);
+        failed = commands[i].obey(c, name);
     } else {
         return false;
     }
+    note_failure(c, failed);
     return true;
 }
 
@@ -417,10 +425,8 @@ static bool obey(conversation *c, const char *message) {
 static bool hear(conversation *c, const char *message) {
     if (message[strspn(message, " \t\n")] == 0) return true;
     if (is_command(message)) return obey(c, message);
-    if (ig_cli_messages_add(&c->messages, "user", message))
-        take_turn(c, NULL);
-    else
-        c->code = ig_cli_complain(c->app.o, "out of memory");
+    bool added = ig_cli_messages_add(&c->messages, "user", message);
+    note_failure(c, added ? take_turn(c, NULL) : ig_cli_complain(c->app.o, "out of memory"));
     return true;
 }
 
@@ -455,7 +461,8 @@ int ig_cli_chat(const ig_cli_options *o) {
                                c.app.path);
     if (!code) {
         ig_session_options session = ig_cli_session_options(&c.app);
-        ig_sampler_options sampling = ig_cli_sampler_options(o, ig_cli_seed(o));
+        c.seed = ig_cli_seed(o);
+        ig_sampler_options sampling = ig_cli_sampler_options(o, c.seed);
         if (ig_cli_open_session(&c.session, &c.cache, &c.app, &session, 2, &err) ||
             ig_sampler_open(&c.sampler, c.app.model, &sampling, &err))
             code = ig_cli_fail(o, &err);

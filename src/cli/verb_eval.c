@@ -128,7 +128,7 @@ static int encode(ig_cli_evaluation *e) {
     for (size_t i = 0; !code && i < e->task->n; i++) {
         const ig_eval_question *q = &e->task->questions[i];
         const ig_eval_pair *options = &e->options[e->n_options];
-        code = stopped() ? IG_EXIT_INTERRUPTED : encode_question(e, q);
+        code = stopped() ? ig_cli_fail(o, &(ig_error){.status = IG_E_INTERRUPTED}) : encode_question(e, q);
         int room = code ? 0 : ig_cli_eval_room(e, q, options);
         if (code || room > limit) continue;
         if (room > longest) longest = room;
@@ -239,11 +239,7 @@ static int evaluate_all(ig_cli_app *app, ig_eval_task *const *tasks) {
         code = evaluate(&e, o->shots ? o->shots_files.v[i] : NULL, i == 0);
     }
     ig_cli_close_pairs(&pairs);
-    if (answers) {
-        bool failed = ferror(answers) != 0;
-        if ((fclose(answers) != 0 || failed) && !code)
-            code = ig_cli_complain(o, "%s: %s", o->output, errno ? strerror(errno) : "writing failed");
-    }
+    if (answers && fclose(answers) != 0 && !code) code = ig_cli_complain(o, "%s: %s", o->output, strerror(errno));
     return code;
 }
 

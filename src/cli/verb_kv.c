@@ -38,10 +38,11 @@ static const char *count_text(char out[32], uint64_t n, const char *unit) {
     return out;
 }
 
-/* A column of text from a file, which may hold anything. */
-static void put_column(const char *text, int width) {
-    ig_cli_put(text, strlen(text));
-    printf("%*s", (int)strlen(text) < width ? width - (int)strlen(text) : 0, "");
+/* A column of at most `most` bytes of text from a file, which may hold anything. */
+static void put_column(const char *text, int width, size_t most) {
+    int n = (int)strnlen(text, most);
+    ig_cli_put(text, (size_t)n);
+    printf("%*s", n < width ? width - n : 0, "");
 }
 
 static json_t *json_text(const char *text) { return ig_cli_json_text(text, strlen(text)); }
@@ -78,9 +79,9 @@ static bool list_item(void *user, const ig_stored_item *item) {
     if (!l->n++)
         printf("%-*s  %8s  %9s  %-12s  %-28s  %s\n", ID_SHOWN, "id", "tokens", "size", "last use", "model", "kind");
     if (!item->note[0]) snprintf(tokens, sizeof tokens, "%llu", (unsigned long long)item->n_tokens);
-    printf("%-*.*s  %8s  %9s  %-12s  ", ID_SHOWN, item->note[0] ? 64 : ID_SHOWN, item->note[0] ? item->note : item->id,
-           tokens, ig_cli_size(size, item->bytes), age_text(age, age_of(item)));
-    put_column(item->model, 28);
+    put_column(item->note[0] ? item->note : item->id, ID_SHOWN, item->note[0] ? 64 : ID_SHOWN);
+    printf("  %8s  %9s  %-12s  ", tokens, ig_cli_size(size, item->bytes), age_text(age, age_of(item)));
+    put_column(item->model, 28, SIZE_MAX);
     printf("  ");
     ig_cli_put(item->kind, strlen(item->kind));
     printf("%s\n", item->is_whole ? "" : "  (its beginning has left)");
@@ -129,7 +130,7 @@ static bool tell_damaged(void *user, const ig_stored_item *item) {
         return false;
     }
     ig_cli_progress_end(&c->bar);
-    put_column(id[0] ? id : item->file, 0);
+    put_column(id[0] ? id : item->file, 0, SIZE_MAX);
     printf(": ");
     ig_cli_put(item->damage, strlen(item->damage));
     putchar('\n');

@@ -83,7 +83,7 @@ static void print_pieces(const ig_model *model, const int32_t *ids, size_t n) {
                 fputs("\\t", stdout);
             else if (c < 0x20 || c == 0x7f)
                 printf("\\x%02x", c);
-            else if (c == 0xc2 && k + 1 < length && (unsigned char)piece[k + 1] < 0xa0) /* U+0080 .. U+009F */
+            else if (ig_cli_is_c1(piece + k, length - k))
                 printf("\\xc2\\x%02x", (unsigned char)piece[++k]);
             else
                 putchar(c);

@@ -42,6 +42,13 @@ def talk(program, terminal, talker):
     return start
 
 
+@pytest.mark.parametrize("message", ("/undo", "/again", "/nothing", "/undo now", "/save name"))
+def test_a_script_is_told_what_failed(chat, message):
+    status, out, err = chat(messages=[message, "/help"])
+    assert status == 1 and b"/again" in out
+    one_line(err)
+
+
 # ---- turns --------------------------------------------------------------------------------------------------
 
 
@@ -95,7 +102,7 @@ def test_undo(chat):
     assert (status, out, err) == (0, one + two, b"")
     assert chat("-n", "20", messages=["One.", "Two.", "/undo", "Two."])[1] == after_one + after_one[len(one):]
     status, out, err = chat("-n", "20", messages=["One.", "/undo", "/undo", "/again"])
-    assert (status, out) == (0, one) and err.count(b"\n") == 2
+    assert (status, out) == (1, one) and err.count(b"\n") == 2
 
 
 def test_again(chat):
@@ -110,7 +117,7 @@ def test_again(chat):
 
 def test_commands(chat):
     status, out, err = chat(messages=["/help", "/nonsense\033[2J"])
-    assert status == 0 and b"\033" not in err
+    assert status == 1 and b"\033" not in err
     for command in (b"/help", b"/again", b"/undo", b"/reset", b"/stats", b"/exit"):
         assert command in out and command in one_line(err).encode()
 
@@ -126,7 +133,7 @@ def test_commands(chat):
 def test_no_message_of_a_wrong_command(chat, command, wanted):
     expected = chat("-n", "5", messages=["One."])[1]
     status, out, err = chat("-n", "5", messages=[command, "One."])
-    assert (status, out) == (0, expected) and wanted in one_line(err)
+    assert (status, out) == (1, expected) and wanted in one_line(err)
 
 
 @pytest.mark.parametrize("message", [" /set temp 0", "/etc/fstab has what?", "// a comment"])
@@ -432,7 +439,7 @@ def test_resume_replaces(chat, tmp_path):
     # It can be saved under its name again, with what was added.
     chat(*args, messages=["/resume one", "Two.", "/save one"])
     status, out, err = chat(*args, messages=["/resume one", "/undo", "/undo", "/undo"])
-    assert status == 0 and "no turn to take back" in one_line(err)
+    assert status == 1 and "no turn to take back" in one_line(err)
 
 
 def test_saved_bytes_are_what_they_were(program, talker, tmp_path):
@@ -457,8 +464,7 @@ def test_saved_bytes_are_what_they_were(program, talker, tmp_path):
 def test_nothing_to_resume(chat, tmp_path, command, wanted):
     expected = chat("-n", "5", messages=["One."])[1]
     status, out, err = chat("-n", "5", "--kv-store", tmp_path / "kv", messages=[command, "One."])
-    assert out == expected and wanted in one_line(err) and b"\033" not in err
-    assert status == (0 if command == "/resumes" else 1)
+    assert (status, out) == (1, expected) and wanted in one_line(err) and b"\033" not in err
 
 
 def test_no_name_to_save(chat, tmp_path):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lists of settings in `perplexity`, `eval`, `bench` and `inspect`, on a tiny model whose tokens are bytes."""
 import json
+import shutil
 
 import pytest
 from conftest import make_model, one_line, words
@@ -157,6 +158,26 @@ def test_the_most_exact_full_is_the_reference(program, args, tmp_path):
     assert [r["kl"] == 0 for r in runs] == [r["reference"] for r in runs]
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in program(*common)[1].decode().splitlines() if "| full " in line]
     assert [row[0] for row in rows if "reference" in row] == ["f16"]
+
+
+def test_a_part_of_the_model_is_not_overwritten(program, tiny, tmp_path):
+    shutil.copytree(tiny, tmp_path / "parts")
+    part = tmp_path / "parts/model.safetensors"
+    before = part.read_bytes()
+    (tmp_path / "link").symlink_to(part)
+    (tmp_path / "tokens").write_bytes(b"\0" * 64)
+    for path in part, tmp_path / "link":
+        status, out, err = program("logits", "-m", tmp_path / "parts", "--tokens", tmp_path / "tokens", "-o", path)
+        assert status == 1 and "would be overwritten" in one_line(err)
+    assert part.read_bytes() == before
+    assert program("logits", "-m", tmp_path / "parts", "--tokens", tmp_path / "tokens", "-o", tmp_path / "parts/logits")[0] == 0
+
+
+def test_two_outputs_are_two_files(program, args, tmp_path):
+    (tmp_path / "task").write_text(json.dumps({"query": "a", "choices": ["b", "c"], "answer": 0}) + "\n")
+    (tmp_path / "same").write_text("")
+    status, out, err = program("eval", *args[:4], "--task", tmp_path / "task", "-o", tmp_path / "same", "--audit-trace", tmp_path / "same")
+    assert status == 1 and "would be overwritten" in one_line(err)
 
 
 @pytest.mark.parametrize("verb", ("run", "perplexity", "eval", "logits", "tasks", "prepare"))

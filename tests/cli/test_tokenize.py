@@ -30,3 +30,13 @@ def test_expression_that_takes_too_much_work(program, make_tokenizer):
     status, out, err = program("tokenize", "-m", make_tokenizer("(?:(a)|b)*c|."), "--ids", stdin="ab" * 10000)
     assert (status, out) == (1, b"")
     assert "tokenizer.json: pre_tokenizer: expression 1: " in one_line(err)
+
+
+def test_terminal_is_not_driven(terminal, make_tokenizer, tmp_path):
+    """What U+009B begins with, without its end, then bytes that would be a command behind an escape."""
+    folder = make_tokenizer(vocab={"\u00c2": 0, "[": 1, "2": 2, "J": 3}, merges=[])
+    (tmp_path / "ids").write_bytes(b"0 \033[2J")
+    shown, status = terminal("tokenize", "-m", folder, "--decode", "-p", "0 1 2 3").finish()
+    assert status == 0 and b"\xc2[2J" in shown and b"\033" not in shown
+    shown, status = terminal("tokenize", "-m", folder, "--decode", "-f", tmp_path / "ids").finish()
+    assert status == 1 and b"is not a token id" in shown and b"\033" not in shown

@@ -101,6 +101,8 @@ def test_no_verb(program):
     (["run", "-m", "x", "-n", "many"], "'many' is not a whole number"),
     (["run", "-m", "x", "-n=many"], "-n: 'many' is not a whole number"),
     (["serve", "-m", "x", "-np=many"], "-np: 'many' is not a whole number"),
+    (["serve", "-m", "x", "--max-body", "1"], "--max-body: '1' is not between 1024 and 1073741824 bytes"),
+    (["bench", "-m", "x", "--server", "u", "-d", "0,4096"], "--server measures a server as it is"),
     (["serve", "-m", "x", "--audit", "3"], "no option '--audit' here, only with "),
     (["run", "-m", "x", "-n", "99999999999999999999"], "is not between"),
     (["run", "-m", "x", "--top-p", "1.5"], "'1.5' is not between 0.001 and 1"),

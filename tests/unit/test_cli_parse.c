@@ -170,6 +170,11 @@ static void test_llama_flags(void **state) {
     assert_true(
         PARSE(&o, "bench", "M", "-ngl", "0", "-fa", "1", "-ub", "64", "-ctk", "f16", "-ctv", "f16", "-nkvo", "0"));
     assert_int_equal(o.batch, 64);
+    assert_true(PARSE(&o, "run", "M", "-fa=on", "-ctk", "f16", "-nkvo", "true", "story"));
+    assert_true(o.n_words == 2 && o.batch == 512);
+    assert_true(PARSE(&o, "run", "M", "-ub", "1024") && o.batch == 1024);
+    assert_true(PARSE(&o, "run", "M", "-ub", "64", "-b", "2048") && o.batch == 64);
+    assert_true(PARSE(&o, "run", "M", "-b", "32", "-ub", "512") && o.batch == 32);
     assert_true(PARSE(&o, "chat", "M", "-cnv", "-i", "--keep", "-1", "--mirostat", "0"));
     static char *const wrong[][3] = {{"-ngl", "99", NULL},    {"-ctk", "q8_0", NULL}, {"-ctk", "q5_1", NULL},
                                      {"-tb", "2", NULL},      {"-cnv", NULL, NULL},   {"-sysf", "F", NULL},
@@ -178,6 +183,7 @@ static void test_llama_flags(void **state) {
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         if (PARSE(&o, "run", "M", wrong[i][0], wrong[i][1])) fail_msg("%s", wrong[i][0]);
     assert_false(PARSE(&o, "run", "M", "-t", "4", "-tb", "2"));
+    assert_false(PARSE(&o, "run", "M", "-t", "4", "-tb", "4abc"));
     assert_false(PARSE(&o, "run", "M", "-ctk", "q8_0", "-ctv", "f16"));
     assert_false(PARSE(&o, "run", "M", "-ctk", "q8_0", "-ctv", "q8_0", "--kv-type", "q4"));
 }
@@ -223,11 +229,11 @@ static void test_amounts(void **state) {
         const char *text;
         double share;
         uint64_t number; /* both 0: refused */
-    } budgets[] = {{"10%", 0.10, 0}, {"0.25", 0.25, 0},   {"512", 0, 512}, {"1", 0, 1},       {"12.5%", 0.125, 0},
-                   {"100%", 1, 0},   {"1.0", 1, 0},       {"1.", 1, 0},    {"1e-3", 1e-3, 0}, {"0", 0, 0},
-                   {"-5", 0, 0},     {"101%", 0, 0},      {"1.5", 0, 0},   {"512.0", 0, 0},   {"0.0", 0, 0},
-                   {"x", 0, 0},      {"10%%", 0, 0},      {"", 0, 0},      {"nan", 0, 0},     {"inf", 0, 0},
-                   {"1e30", 0, 0},   {"5000000000", 0, 0}},
+    } budgets[] = {{"10%", 0.10, 0}, {"0.25", 0.25, 0},    {"512", 0, 512}, {"1", 0, 1},       {"12.5%", 0.125, 0},
+                   {"100%", 1, 0},   {"1.0", 1, 0},        {"1.", 1, 0},    {"1e-3", 1e-3, 0}, {"0", 0, 0},
+                   {"-5", 0, 0},     {"101%", 0, 0},       {"1.5", 0, 0},   {"512.0", 0, 0},   {"0.0", 0, 0},
+                   {"x", 0, 0},      {"10%%", 0, 0},       {"", 0, 0},      {"nan", 0, 0},     {"inf", 0, 0},
+                   {"1e30", 0, 0},   {"5000000000", 0, 0}, {"1E-1", 0.1, 0}},
       limits[] = {{"80%", 0.8, 0},   {"0.8", 0.8, 0},     {"1.0", 1, 0}, {"1", 0, 1},    {"512M", 0, 512u << 20},
                   {"1.5K", 0, 1536}, {"1.5KiB", 0, 1536}, {"0", 0, 0},   {"101%", 0, 0}, {"80.5", 0, 0},
                   {"1.5X", 0, 0},    {"%", 0, 0},         {"", 0, 0}};
