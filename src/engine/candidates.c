@@ -26,12 +26,13 @@ float ig_candidates_top(const ig_candidates *c) {
 
 static double weight(const ig_candidate *c, float top) { return exp((double)c->logit - (double)top); }
 
-/* Of all candidates. */
 static double total_weight(const ig_candidates *c, float top) {
     double total = 0;
     for (int i = 0; i < c->n; i++) total += weight(&c->v[i], top);
     return total;
 }
+
+double ig_candidates_total(const ig_candidates *c) { return total_weight(c, ig_candidates_top(c)); }
 
 static void keep_from(ig_candidates *c, float least_logit) {
     int n = 0;
@@ -66,17 +67,17 @@ static void sift_down_last(ig_candidate *heap, int n, int i) {
     heap[i] = c;
 }
 
-/* Keeps those with the highest keys, in descending order: at most `most`, and no more once they have this share of the
- * probability; 1: no end by that. */
-static void keep_best(ig_candidates *c, int most, double share) {
+/* Keeps those with the highest keys, in descending order: at most `most`, and no more once they have so much weight;
+ * INFINITY: no end by that. */
+static void keep_best(ig_candidates *c, int most, double wanted) {
     ig_candidate *heap = c->v;
-    float top = share < 1 ? ig_candidates_top(c) : 0;
-    double wanted = share < 1 ? share * total_weight(c, top) : INFINITY, sum = 0;
+    float top = wanted < INFINITY ? ig_candidates_top(c) : 0;
+    double sum = 0;
     int n = 0;
     for (int i = c->n / 2 - 1; i >= 0; i--) sift_down(heap, c->n, i);
     for (int left = c->n; left > 0 && n < most && !(sum >= wanted); n++) {
         c->spare[n] = heap[0];
-        if (share < 1) sum += weight(&heap[0], top);
+        if (wanted < INFINITY) sum += weight(&heap[0], top);
         heap[0] = heap[--left];
         sift_down(heap, left, 0);
     }
@@ -91,6 +92,13 @@ void ig_candidates_fill(ig_candidates *c, const float *logits, int n_vocab) {
     c->n = 0;
     for (int i = 0; i < n_vocab; i++)
         if (logits[i] > -INFINITY) c->v[c->n++] = (ig_candidate){logits[i], logits[i], i};
+}
+
+void ig_candidates_fill_above(ig_candidates *c, const ig_kernels *kernels, const float *logits, int n_vocab,
+                              float least) {
+    int32_t *list = (int32_t *)(void *)c->spare;
+    c->n = kernels->list_above(list, logits, 0, n_vocab, least);
+    for (int i = 0; i < c->n; i++) c->v[i] = (ig_candidate){logits[list[i]], logits[list[i]], list[i]};
 }
 
 void ig_candidates_fill_top_k(ig_candidates *c, const float *logits, int n_vocab, int k) {
@@ -123,12 +131,12 @@ void ig_candidates_top_n_sigma(ig_candidates *c, float n) {
 }
 
 void ig_candidates_top_k(ig_candidates *c, int k) {
-    if (k < c->n) keep_best(c, k, 1);
+    if (k < c->n) keep_best(c, k, INFINITY);
 }
 
 void ig_candidates_typical(ig_candidates *c, float p) {
     float top = ig_candidates_top(c);
-    double log_total = log(total_weight(c, top)), entropy = 0;
+    double total = total_weight(c, top), log_total = log(total), entropy = 0;
     for (int i = 0; i < c->n; i++) {
         double surprise = log_total + (double)top - (double)c->v[i].logit;
         entropy += exp(-surprise) * surprise;
@@ -137,21 +145,21 @@ void ig_candidates_typical(ig_candidates *c, float p) {
         double surprise = log_total + (double)top - (double)c->v[i].logit;
         c->v[i].key = (float)-fabs(surprise - entropy);
     }
-    keep_best(c, c->n, (double)p);
+    keep_best(c, c->n, (double)p * total);
     for (int i = 0; i < c->n; i++) c->v[i].key = c->v[i].logit;
 }
 
-void ig_candidates_top_p(ig_candidates *c, float p) { keep_best(c, c->n, (double)p); }
+void ig_candidates_top_p(ig_candidates *c, float p, double total) { keep_best(c, c->n, (double)p * total); }
 
 void ig_candidates_min_p(ig_candidates *c, float p) { keep_from(c, ig_candidates_top(c) + logf(p)); }
 
 void ig_candidates_xtc(ig_candidates *c, float threshold) {
     float top = ig_candidates_top(c);
-    double least = (double)threshold * total_weight(c, top);
-    int n_top = 0;
-    keep_best(c, c->n, 1);
-    while (n_top < c->n && weight(&c->v[n_top], top) >= least) n_top++;
-    if (n_top < 2) return;
-    c->n -= n_top - 1;
-    for (int i = 0; i < c->n; i++) c->v[i] = c->v[i + n_top - 1];
+    double least = (double)top + log((double)threshold * total_weight(c, top)); /* a logit */
+    int n = 0, stays = -1;                                                      /* -1: none is so likely */
+    for (int i = 0; i < c->n; i++)
+        if ((double)c->v[i].logit >= least && (stays < 0 || before(c->v[stays], c->v[i]))) stays = i;
+    for (int i = 0; i < c->n; i++)
+        if (i == stays || (double)c->v[i].logit < least) c->v[n++] = c->v[i];
+    c->n = n;
 }

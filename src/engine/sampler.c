@@ -19,6 +19,7 @@ struct ig_sampler {
     const ig_kernels *kernels;
     ig_candidates candidates;
     float *logits;        /* [n_vocab] changed copy */
+    float *weights;       /* [n_vocab] of all tokens */
     int32_t *counts;      /* [n_vocab] of tokens that the penalties look back on; 0 between calls */
     ig_logit_bias bias[]; /* [o.n_logit_bias] */
 };
@@ -52,10 +53,11 @@ ig_status ig_sampler_open(ig_sampler **out, const ig_model *m, const ig_sampler_
     s->random.state = o.seed;
     s->kernels = ig_kernels_get(m->ctx->level);
     s->logits = malloc(n * sizeof *s->logits);
+    s->weights = malloc(n * sizeof *s->weights);
     s->counts = calloc(n, sizeof *s->counts);
-    if (!ig_candidates_open(&s->candidates, m->config.n_vocab) || !s->logits || !s->counts) {
+    if (!ig_candidates_open(&s->candidates, m->config.n_vocab) || !s->logits || !s->weights || !s->counts) {
         ig_sampler_close(s);
-        return ig_fail_memory(err, "sampler", n * (2 * sizeof(ig_candidate) + sizeof(float) + sizeof(int32_t)));
+        return ig_fail_memory(err, "sampler", n * (2 * sizeof(ig_candidate) + 2 * sizeof(float) + sizeof(int32_t)));
     }
     *out = s;
     return IG_OK;
@@ -65,6 +67,7 @@ void ig_sampler_close(ig_sampler *s) {
     if (!s) return;
     ig_candidates_close(&s->candidates);
     free(s->logits);
+    free(s->weights);
     free(s->counts);
     free(s);
 }
@@ -97,19 +100,48 @@ static const float *adjust(ig_sampler *s, const ig_session *session, const int32
     return s->logits;
 }
 
-static void filter(ig_sampler *s, const float *logits) {
+/* Weights of all tokens: exp((logit - top) / temperature), top being the highest logit; their sum. */
+static double weigh_all(ig_sampler *s, const float *logits, float top, float temperature) {
+    float highest = -INFINITY, total = 0;
+    int n = s->model->config.n_vocab;
+    for (int i = 0; i < n; i++) { /* NaN is never drawn */
+        float below = logits[i] - top;
+        s->weights[i] = below <= 0 ? below / temperature : -INFINITY;
+    }
+    s->kernels->softmax_step(s->weights, n, &highest, &total);
+    return (double)total;
+}
+
+/* Only what top_p and min_p can leave: tokens that have together no more than what top_p takes away are none of it.
+ * The total weight of all tokens, 0 if it is not wanted. */
+static double fill_likely(ig_sampler *s, const float *logits, float top) {
+    const ig_sampler_options *o = &s->o;
+    const double margin = 1e-3; /* nats, for rounding */
+    int n = s->model->config.n_vocab;
+    double total = o->top_p < 1 ? weigh_all(s, logits, top, 1) : 0;
+    double least = o->min_p > 0 ? log((double)o->min_p) : -INFINITY;
+    if (o->top_p < 1) least = fmax(least, log((1 - (double)o->top_p) * total / n));
+    ig_candidates_fill_above(&s->candidates, s->kernels, logits, n, (float)((double)top + least - margin));
+    return total;
+}
+
+static void filter(ig_sampler *s, const float *logits, float top) {
     const ig_sampler_options *o = &s->o;
     ig_candidates *c = &s->candidates;
     int n_vocab = s->model->config.n_vocab;
-    if (o->top_n_sigma <= 0 && o->top_k > 0 && o->top_k <= n_vocab / 16) { /* the usual case, without a list of all */
+    bool is_few = o->top_k > 0 && o->top_k <= n_vocab / 16;
+    double total = 0;
+    if (is_few && o->top_n_sigma <= 0) { /* the usual cases: without a list of all */
         ig_candidates_fill_top_k(c, logits, n_vocab, o->top_k);
+    } else if (o->top_k <= 0 && o->top_n_sigma <= 0 && o->typical_p >= 1) {
+        total = fill_likely(s, logits, top);
     } else {
         ig_candidates_fill(c, logits, n_vocab);
         if (o->top_n_sigma > 0) ig_candidates_top_n_sigma(c, o->top_n_sigma);
         if (o->top_k > 0) ig_candidates_top_k(c, o->top_k);
     }
     if (o->typical_p < 1) ig_candidates_typical(c, o->typical_p);
-    if (o->top_p < 1) ig_candidates_top_p(c, o->top_p);
+    if (o->top_p < 1) ig_candidates_top_p(c, o->top_p, total > 0 ? total : ig_candidates_total(c));
     if (o->min_p > 0) ig_candidates_min_p(c, o->min_p);
     if (o->xtc_probability > 0 && ig_random_unit(&s->random) < (double)o->xtc_probability)
         ig_candidates_xtc(c, o->xtc_threshold);
@@ -131,6 +163,22 @@ static int32_t draw(ig_sampler *s) {
     return c->v[last].id;
 }
 
+/* Of all tokens. */
+static int32_t draw_any(ig_sampler *s, const float *logits, float top) {
+    double u = ig_random_unit(&s->random) * weigh_all(s, logits, top, s->o.temperature);
+    int32_t last = 0;
+    for (int32_t i = 0; i < s->model->config.n_vocab && u >= 0; i++) {
+        u -= (double)s->weights[i];
+        if (s->weights[i] > 0) last = i;
+    }
+    return last;
+}
+
+static bool has_filters(const ig_sampler_options *o) {
+    return o->top_n_sigma > 0 || o->top_k > 0 || o->typical_p < 1 || o->top_p < 1 || o->min_p > 0 ||
+           o->xtc_probability > 0;
+}
+
 bool ig_sampler_is_for(const ig_sampler *s, const ig_model *m) { return s->model == m; }
 
 int32_t ig_sampler_next(ig_sampler *s, const ig_session *session) { return ig_sampler_next_but(s, session, NULL, 0); }
@@ -142,6 +190,7 @@ int32_t ig_sampler_next_but(ig_sampler *s, const ig_session *session, const int3
     int32_t best = s->kernels->argmax(logits, n_vocab);
     if (!(logits[best] > -INFINITY)) return -1;
     if (s->o.temperature <= 0 || isinf(logits[best])) return best;
-    filter(s, logits);
+    if (!has_filters(&s->o)) return draw_any(s, logits, logits[best]);
+    filter(s, logits, logits[best]);
     return draw(s);
 }
