@@ -124,15 +124,6 @@ void ig_request_free(ig_request *r) {
 
 /* ---- scores --------------------------------------------------------------------------- */
 
-static double log_sum(const float *logits, int n) {
-    float top = logits[0];
-    double sum = 0;
-    for (int i = 1; i < n; i++)
-        if (logits[i] > top) top = logits[i];
-    for (int i = 0; i < n; i++) sum += exp((double)logits[i] - (double)top);
-    return (double)top + log(sum);
-}
-
 /* The n likeliest, of equals the first. */
 static int find_top(ig_token_score *top, int n, const float *logits, int n_vocab) {
     int have = 0;
@@ -151,7 +142,7 @@ static void tell_token(ig_request *r, int32_t id, const float *logits, bool is_p
     ig_request_token token = {.token = {id, NAN}, .is_prompt = is_prompt, .is_end = is_end, .top = top};
     int n_vocab = r->session->model->config.n_vocab;
     if (logits && r->o.has_scores) {
-        double total = log_sum(logits, n_vocab);
+        double total = ig_log_sum(r->session->model, logits);
         token.token.logprob = (double)logits[id] - total;
         token.n_top = find_top(top, r->o.n_top, logits, n_vocab);
         for (int i = 0; i < token.n_top; i++) top[i].logprob -= total;

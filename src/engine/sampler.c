@@ -100,6 +100,22 @@ static const float *adjust(ig_sampler *s, const ig_session *session, const int32
     return s->logits;
 }
 
+double ig_log_sum(const ig_model *model, const float *logits) {
+    enum { PIECE = 1024 };
+    const ig_kernels *kernels = ig_kernels_get(model->ctx->level);
+    int n_vocab = model->config.n_vocab;
+    float piece[PIECE], top = kernels->max(logits, n_vocab);
+    double sum = 0;
+    for (int begin = 0; begin < n_vocab; begin += PIECE) {
+        int n = n_vocab - begin < PIECE ? n_vocab - begin : PIECE;
+        float most = -INFINITY, total = 0;
+        memcpy(piece, logits + begin, (size_t)n * sizeof *piece);
+        kernels->softmax_step(piece, n, &most, &total);
+        sum += (double)total * exp((double)most - (double)top);
+    }
+    return (double)top + log(sum);
+}
+
 /* Weights of all tokens: exp((logit - top) / temperature), top being the highest logit; their sum. */
 static double weigh_all(ig_sampler *s, const float *logits, float top, float temperature) {
     float highest = -INFINITY, total = 0;
