@@ -865,7 +865,8 @@ typedef struct ig_scheduler_options {
     ig_session_options session; /* of the ig_cache that the scheduler opens, and of requests that ask for nothing else.
                                    cache.n_sessions are answered at the same time, 0 (default): 4; `shared` and
                                    `progress` must be NULL. Names and paths last as long as the scheduler */
-    int n_queue;                /* most requests that wait, 1..65536. Default 512 */
+    int n_queue;                /* most requests that wait, 1..65536, of one owner other than 0 seven eighths of them.
+                                   Default 512 */
     double piece_seconds;       /* how long a piece of a prompt may keep running answers waiting, about, if that is more
                                    than a token of each of them takes: 0.001..60. Default 0.025 */
 } ig_scheduler_options;
@@ -907,7 +908,7 @@ typedef struct ig_request_options {
     int n_top;                     /* and with so many of the likeliest, up to IG_REQUEST_TOP_MAX */
     bool score_prompt; /* tokens of the prompt come too. Then all of it is computed, and nothing taken from others */
     bool whole_characters; /* of what is cut off within a character nothing is shown; else U+FFFD */
-    uint64_t owner;        /* among whom places are shared out */
+    uint64_t owner;        /* among whom places are shared out; 0 (default): nobody in particular */
     void (*on_token)(void *user, const ig_request_token *token); /* may be NULL, as the next one */
     void (*on_end)(void *user, const ig_request_result *result); /* exactly once, the last callback */
     void *user;                                                  /* of these two */

@@ -387,6 +387,17 @@ void ig_scheduler_close(ig_scheduler *c) {
 
 int ig_scheduler_ctx(const ig_scheduler *c) { return c ? c->o.session.n_ctx : 0; }
 
+/* Whether n more of an owner may wait: one that is named leaves an eighth of the queue to others. */
+static ig_status find_room(const ig_scheduler *c, uint64_t owner, size_t n, ig_error *err) {
+    size_t own = n, most = (size_t)(c->o.n_queue - (owner ? c->o.n_queue / 8 : 0));
+    for (const ig_request *r = c->first; r; r = r->next) own += r->o.owner == owner;
+    if (n > (size_t)(c->o.n_queue - c->n_waiting))
+        return ig_fail(err, IG_E_LIMIT, "%d requests wait already, and at most %d may", c->n_waiting, c->o.n_queue);
+    if (own > most)
+        return ig_fail(err, IG_E_LIMIT, "%zu requests of one client would wait, and at most %zu may", own, most);
+    return IG_OK;
+}
+
 /* All of them at the queue's end, if there is room. */
 static ig_status enqueue(ig_scheduler *c, ig_request *const *requests, size_t n, ig_error *err) {
     double now = ig_clock_seconds();
@@ -394,8 +405,8 @@ static ig_status enqueue(ig_scheduler *c, ig_request *const *requests, size_t n,
     pthread_mutex_lock(&c->lock);
     if (c->is_closing)
         s = ig_fail(err, IG_E_INTERRUPTED, "the scheduler is being closed");
-    else if (n > (size_t)(c->o.n_queue - c->n_waiting))
-        s = ig_fail(err, IG_E_LIMIT, "%d requests wait already, and at most %d may", c->n_waiting, c->o.n_queue);
+    else
+        s = find_room(c, requests[0]->o.owner, n, err);
     for (size_t i = 0; i < n && !s; i++) {
         requests[i]->arrived = now;
         requests[i]->number = ++c->n_submitted;

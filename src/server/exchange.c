@@ -278,11 +278,10 @@ static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
 
 bool ig_exchange_submit(ig_exchange *x) {
     size_t n = x->n_prompts * (size_t)x->n, refused = 0, n_listed = 0;
-    int n_queue = x->call->server->o->scheduler.n_queue;
+    int n_queue = x->call->server->o->scheduler.n_queue, most = n_queue - n_queue / 8; /* of one client */
     ig_error err = {0};
-    if (n > (size_t)n_queue)
-        return ig_refuse(x->call, 400, x->n > 1 ? "n" : "prompt", "%zu choices at once: at most %d may wait", n,
-                         n_queue);
+    if (n > (size_t)most)
+        return ig_refuse(x->call, 400, x->n > 1 ? "n" : "prompt", "%zu choices at once: at most %d may wait", n, most);
     for (size_t p = 0; p < x->n_prompts && x->is_echo && x->n_top >= 0; p++)
         n_listed += (size_t)x->n * (size_t)x->prompts[p].n_ids * (size_t)(1 + x->n_top);
     if (n_listed > IG_SERVER_NODES_MAX)

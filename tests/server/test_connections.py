@@ -60,6 +60,22 @@ def test_full_queue(program, served):
         assert s.ask(TEXT, {"prompt": "ab", "max_tokens": 1})[0] == 200
 
 
+def test_a_client_leaves_room_for_others(program, served):
+    """An eighth of the queue; another client is one of another address."""
+    with Server(program, served, "-c", 2048, "-np", 1, "--queue", 8) as s:
+        long = {"prompt": "ab", "max_tokens": 2000, "ignore_eos": True, "stream": True}
+        with s.connect() as first, s.connect() as many, socket.create_connection(("127.0.0.1", s.port), 60, ("127.0.0.2", 0)) as other:
+            first.sendall(request(long))
+            s.wait_for("infinigen_requests_running", 1)
+            many.sendall(request({**long, "n": 7}))
+            s.wait_for("infinigen_requests_waiting", 7)
+            status, reply, headers = s.ask(TEXT, {"prompt": "ab"})
+            assert status == 503 and headers["retry-after"] and reply["error"]["code"] == "queue_full"
+            assert s.ask(TEXT, {"prompt": "ab", "n": 8})[0] == 400
+            other.sendall(request(long))
+            s.wait_for("infinigen_requests_waiting", 8)
+
+
 def test_malformed_http(server):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
     good = b'{"prompt":"a","max_tokens":1}'
