@@ -18,6 +18,7 @@
 #include "cli/serve_log.h"
 #include "cli/values.h"
 #include "eval/choice.h"
+#include "eval/numbers.h"
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", NULL};
 
@@ -165,7 +166,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
         app->unusable = err;
     else if (status)
         return ig_cli_fail(o, &err);
-    app->load_seconds = ig_cli_seconds() - bar.start;
+    app->load_seconds = ig_eval_seconds() - bar.start;
     ig_model_get_info(app->model, &app->info);
     code = ig_cli_open_trace(app);
     if (code) return code;

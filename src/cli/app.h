@@ -87,7 +87,6 @@ int ig_cli_flush(void);
 json_t *ig_cli_json_text(const char *text, size_t n);
 /* "98.4 MB" */
 const char *ig_cli_size(char out[32], uint64_t bytes);
-double ig_cli_seconds(void); /* monotonic */
 
 /* ---- trace of the KV cache (trace.c) ------------------------------------- */
 

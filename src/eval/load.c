@@ -14,6 +14,7 @@
 #include "eval/fail.h"
 #include "eval/load_reply.h"
 #include "eval/make_words.h"
+#include "eval/numbers.h"
 
 enum { PROBE_TOKENS = 8, WAIT_MS = 100, VOCAB_LEAST = 32000, URL_BYTES = 1024 };
 
@@ -48,12 +49,6 @@ typedef struct run {
     uint64_t shared; /* seed of what prompts have in common */
     ig_eval_samples first, between, whole;
 } run;
-
-static double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static ig_status no_memory(ig_error *err) { return ig_eval_fail(err, IG_E_MEMORY, "out of memory for a request"); }
 
@@ -128,7 +123,7 @@ static size_t on_bytes(char *data, size_t size, size_t n, void *user) {
     long status = 0;
     curl_easy_getinfo(k->http, CURLINFO_RESPONSE_CODE, &status);
     k->reply.is_stream = status == 200;
-    bool ok = ig_eval_load_reply_take(&k->reply, data, size * n, seconds_now(), &k->run->between);
+    bool ok = ig_eval_load_reply_take(&k->reply, data, size * n, ig_eval_seconds(), &k->run->between);
     return ok ? size * n : 0;
 }
 
@@ -142,7 +137,7 @@ static ig_status begin(run *r, client *k, ig_error *err) {
     ig_eval_load_reply_reset(&k->reply);
     curl_easy_setopt(k->http, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(k->body));
     curl_easy_setopt(k->http, CURLOPT_POSTFIELDS, k->body);
-    k->began = seconds_now();
+    k->began = ig_eval_seconds();
     k->is_busy = true;
     k->n_left--;
     r->n_busy++;
@@ -184,7 +179,7 @@ static void add_tokens(run *r, const ig_eval_load_reply *reply) {
 static ig_status finish(run *r, client *k, CURLcode code, ig_error *err) {
     ig_eval_load_result *out = r->out;
     char why[320];
-    double now = seconds_now();
+    double now = ig_eval_seconds();
     curl_multi_remove_handle(r->all, k->http);
     k->is_busy = false;
     r->n_busy--;
@@ -238,7 +233,7 @@ static void close_clients(run *r) {
 /* Starts whoever may ask now. True while requests are to come. */
 static bool begin_all(run *r, ig_status *status, ig_error *err) {
     bool goes_on = false;
-    double now = seconds_now();
+    double now = ig_eval_seconds();
     for (int i = 0; !*status && i < r->test->n_clients; i++) {
         client *k = &r->clients[i];
         if (!k->is_busy && k->n_left && now >= k->not_before) *status = begin(r, k, err);
@@ -279,24 +274,19 @@ static ig_status drive(run *r, ig_error *err) {
     return status;
 }
 
-static int compare(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* By nearest rank. */
 static ig_eval_quantiles quantiles_of(ig_eval_samples *s) {
     if (!s->n) return (ig_eval_quantiles){0, 0, 0};
-    qsort(s->v, s->n, sizeof *s->v, compare);
+    qsort(s->v, s->n, sizeof *s->v, ig_eval_compare);
     return (ig_eval_quantiles){s->v[(s->n - 1) / 2], s->v[(s->n * 9 + 9) / 10 - 1], s->v[(s->n * 99 + 99) / 100 - 1]};
 }
 
 ig_status ig_eval_load_run(ig_eval_load_result *out, ig_eval_load *load, const ig_eval_load_test *test, ig_error *err) {
     run r = {.load = load, .test = test, .out = out, .shared = ++load->n_asked};
     *out = (ig_eval_load_result){0};
-    double began = seconds_now();
+    double began = ig_eval_seconds();
     ig_status status = open_clients(&r) ? drive(&r, err) : no_memory(err);
-    out->seconds = seconds_now() - began;
+    out->seconds = ig_eval_seconds() - began;
     out->first_token = quantiles_of(&r.first);
     out->between_tokens = quantiles_of(&r.between);
     out->whole = quantiles_of(&r.whole);

@@ -3,16 +3,16 @@
  * Measures by the clock what ig_session_sync and ig_session_decode take.
  * Cutting a session back to its depth is not part of any time.
  */
-#define _GNU_SOURCE
 #include "eval/speed.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "eval/compare.h"
 #include "eval/fail.h"
+#include "eval/make_words.h"
+#include "eval/numbers.h"
 
 struct ig_eval_speed {
     ig_model *model;
@@ -23,21 +23,8 @@ struct ig_eval_speed {
     int32_t *ids;  /* [n_ctx] of one session; refilled for each */
     int32_t *step; /* [max_batch] */
     int n_vocab;
-    uint64_t random; /* of the tokens that are generated */
+    ig_eval_random random; /* of the tokens that are generated */
 };
-
-static uint64_t next_random(uint64_t *state) {
-    uint64_t z = (*state += 0x9e3779b97f4a7c15u);
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-}
-
-static double seconds_now(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 int ig_eval_speed_tokens(int depth, int room) { return depth + room + 1; }
 
@@ -123,8 +110,8 @@ void ig_eval_speed_close(ig_eval_speed *speed) {
     free(speed);
 }
 
-static int32_t random_token(uint64_t *state, const ig_eval_speed *speed) {
-    return (int32_t)(next_random(state) % (uint64_t)speed->n_vocab);
+static int32_t random_token(ig_eval_random *random, const ig_eval_speed *speed) {
+    return (int32_t)ig_eval_random_below(random, (uint64_t)speed->n_vocab);
 }
 
 /* Where session i begins in the text: one after the other as far as the text goes, then over again, elsewhere. */
@@ -136,13 +123,13 @@ static const int32_t *text_of(const ig_eval_speed *speed, int i) {
 /* The tokens of session i: always the same ones. */
 static void fill_ids(ig_eval_speed *speed, int i) {
     const ig_eval_speed_options *o = &speed->options;
-    uint64_t state = 42 + (uint64_t)i;
+    ig_eval_random random = {42 + (uint64_t)i};
     if (o->ids) {
         memcpy(speed->ids, text_of(speed, i), (size_t)o->session.n_ctx * sizeof *speed->ids);
         if (o->bos >= 0) speed->ids[0] = o->bos;
         return;
     }
-    for (int k = 0; k < o->session.n_ctx; k++) speed->ids[k] = random_token(&state, speed);
+    for (int k = 0; k < o->session.n_ctx; k++) speed->ids[k] = random_token(&random, speed);
 }
 
 /* What session i is given next. */
@@ -185,9 +172,9 @@ ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_
     fill_ids(speed, 0);
     if (speed->options.depth == 0) status = ig_session_cut(speed->sessions[0], 0, err);
     if (status) return status;
-    double start = seconds_now();
+    double start = ig_eval_seconds();
     status = ig_session_sync(speed->sessions[0], speed->ids, speed->options.depth + n, err);
-    *seconds = seconds_now() - start;
+    *seconds = ig_eval_seconds() - start;
     return status;
 }
 
@@ -205,9 +192,9 @@ static ig_status sync_stored(double *seconds, ig_session_stats *stats, ig_eval_s
     if (status) return status;
     ig_session_get_stats(s, stats);
     fill_ids(speed, 0);
-    double start = seconds_now();
+    double start = ig_eval_seconds();
     if (stats->shares) status = ig_session_sync(s, speed->ids, speed->options.depth + n, err);
-    *seconds = seconds_now() - start;
+    *seconds = ig_eval_seconds() - start;
     ig_session_get_stats(s, stats);
     ig_session_close(s);
     return status;
@@ -259,7 +246,7 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
     *out = (ig_eval_generation){0};
     count_work(out, speed, batch, -1);
     ig_session_get_stats(speed->sessions[0], &before);
-    double start = seconds_now();
+    double start = ig_eval_seconds();
     for (int i = 0; i < n; i++) {
         for (int k = 0; k < batch; k++) speed->step[k] = next_token(speed, k);
         status = ig_session_decode(speed->sessions, speed->step, batch, err);
@@ -267,7 +254,7 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
         if (speed->options.stopped && speed->options.stopped())
             return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
     }
-    out->seconds = seconds_now() - start;
+    out->seconds = ig_eval_seconds() - start;
     count_work(out, speed, batch, 1);
     count_rest(out);
     ig_session_get_stats(speed->sessions[0], &after);
@@ -278,17 +265,12 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
     return IG_OK;
 }
 
-static int compare_doubles(const void *a, const void *b) {
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 ig_eval_summary ig_eval_summarize(const double *samples, int n) {
     double sorted[1000], sum = 0, squares = 0;
     ig_eval_summary s = {0};
     if (n < 1 || n > 1000) return s;
     memcpy(sorted, samples, (size_t)n * sizeof *samples);
-    qsort(sorted, (size_t)n, sizeof *sorted, compare_doubles);
+    qsort(sorted, (size_t)n, sizeof *sorted, ig_eval_compare);
     s.median = n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
     for (int i = 0; i < n; i++) sum += samples[i];
     s.mean = sum / n;
