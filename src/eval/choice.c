@@ -150,28 +150,15 @@ ig_status ig_eval_feed_context(ig_eval_reader *r, const ig_eval_pair *pair, ig_e
     return ig_eval_feed(r, pair->ids, pair->n_context, pair->n_dense ? pair->n_context - pair->n_dense : 1, err);
 }
 
-typedef struct row_sink {
-    const ig_eval_pair *pair;
-    int n_vocab;
-    double sum;
-} row_sink;
-
-/* The logits at position i predict the token at i + 1. */
-static bool score_rows(void *user, int first, int n_rows, const float *logits) {
-    row_sink *k = user;
-    for (int i = first; i < first + n_rows && i + 1 < k->pair->n; i++, logits += k->n_vocab)
-        if (i + 1 >= k->pair->n_context) k->sum -= ig_eval_token_nll(logits, k->n_vocab, k->pair->ids[i + 1]);
-    return false;
-}
-
 /* All of the pair as a prompt. The session goes back to what of the context is computed dense. */
 static ig_status score_dense(double *out, ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err) {
-    row_sink sink = {pair, r->n_vocab, 0};
+    const ig_eval_chunk_options options = {.n_vocab = r->n_vocab};
+    ig_eval_score score = {0};
     int n_dense = pair->n_context - 1;
     ig_status status = keep(r, n_dense, err);
-    if (!status) status = ig_session_sync_logits(r->s, pair->ids, pair->n, score_rows, &sink, err);
+    if (!status) status = ig_eval_score_prompt(&score, r->s, pair->ids, pair->n, pair->n_context, &options, err);
     if (!status) status = keep(r, n_dense, err);
-    *out = sink.sum;
+    *out = -score.sum;
     return status;
 }
 

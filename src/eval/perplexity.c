@@ -52,19 +52,26 @@ static ig_eval_score score_of(double nll) { return (ig_eval_score){.n = 1, .sum 
 typedef struct row_sink {
     ig_eval_score *score;
     const int32_t *ids;
-    int n_ids;
+    int from;
     const ig_eval_chunk_options *options;
 } row_sink;
 
-/* The logits at position i predict the token at i + 1. */
+/* The logits at position i - 1 predict the token at i. */
 static bool score_rows(void *user, int first, int n_rows, const float *logits) {
     row_sink *sink = user;
     int n_vocab = sink->options->n_vocab;
-    for (int i = 0; i < n_rows && first + i + 1 < sink->n_ids; i++, logits += n_vocab) {
-        ig_eval_score token = score_of(ig_eval_token_nll(logits, n_vocab, sink->ids[first + i + 1]));
-        add_token(sink->score, first + i + 1, &token, sink->options);
+    for (int i = first + 1; i <= first + n_rows; i++, logits += n_vocab) {
+        if (i < sink->from) continue;
+        ig_eval_score token = score_of(ig_eval_token_nll(logits, n_vocab, sink->ids[i]));
+        add_token(sink->score, i, &token, sink->options);
     }
     return false;
+}
+
+ig_status ig_eval_score_prompt(ig_eval_score *out, ig_session *s, const int32_t *ids, int n, int from,
+                               const ig_eval_chunk_options *options, ig_error *err) {
+    row_sink sink = {out, ids, from, options};
+    return ig_session_sync_logits(s, ids, n - 1, score_rows, &sink, err);
 }
 
 /* A chunk counts if its perplexity is a number: of finite logits it need not be. */
@@ -76,10 +83,9 @@ static ig_status finish(const ig_eval_score *score, ig_error *err) {
 /* Positions n/2 .. n-2 predict the next token. What stands before them needs no logits. */
 static ig_status score_second_half(ig_eval_score *out, ig_session *s, const int32_t *ids, int n,
                                    const ig_eval_chunk_options *options, ig_error *err) {
-    row_sink sink = {out, ids, n, options};
     clear_parts(n, options);
     ig_status status = ig_session_sync(s, ids, n / 2, err);
-    if (!status) status = ig_session_sync_logits(s, ids, n - 1, score_rows, &sink, err);
+    if (!status) status = ig_eval_score_prompt(out, s, ids, n, n / 2 + 1, options, err);
     return status ? status : finish(out, err);
 }
 

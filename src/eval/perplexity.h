@@ -47,6 +47,10 @@ typedef struct ig_eval_chunk_options {
     void *progress_user;
 } ig_eval_chunk_options;
 
+/* Adds the scores of the tokens `from` .. n - 1, which are computed as a prompt after what the session holds of the n
+ * tokens; that is less than `from` tokens. */
+ig_status ig_eval_score_prompt(ig_eval_score *out, ig_session *s, const int32_t *ids, int n, int from,
+                               const ig_eval_chunk_options *options, ig_error *err);
 /* Scores one chunk of `n` tokens (2 or more, and more than the dense prefix), which are changed where BOS goes in. What
  * the session holds is dropped before. */
 ig_status ig_eval_chunk(ig_eval_score *out, ig_session *s, int32_t *ids, int n, const ig_eval_chunk_options *options,
