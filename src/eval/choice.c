@@ -150,11 +150,12 @@ ig_status ig_eval_feed_context(ig_eval_reader *r, const ig_eval_pair *pair, ig_e
     return ig_eval_feed(r, pair->ids, pair->n_context, pair->n_dense ? pair->n_context - pair->n_dense : 1, err);
 }
 
-/* All of the pair as a prompt. The session goes back to what of the context is computed dense. */
+/* All of the pair as a prompt, after what of the context is computed dense: what went through the policy was decoded.
+ * The session goes back to it. */
 static ig_status score_dense(double *out, ig_eval_reader *r, const ig_eval_pair *pair, ig_error *err) {
     const ig_eval_chunk_options options = {.n_vocab = r->n_vocab};
     ig_eval_score score = {0};
-    int n_dense = pair->n_context - 1;
+    int n_dense = pair->n_dense && pair->n_dense < pair->n_context ? pair->n_dense : pair->n_context - 1;
     ig_status status = keep(r, n_dense, err);
     if (!status) status = ig_eval_score_prompt(&score, r->s, pair->ids, pair->n, pair->n_context, &options, err);
     if (!status) status = keep(r, n_dense, err);

@@ -96,6 +96,24 @@ static void test_full_is_dense(void **state) {
     }
 }
 
+/* How much of the context is to be dense is nothing to a score that is computed as a prompt. */
+static void test_dense_part_does_not_matter_to_full(void **state) {
+    (void)state;
+    int32_t ids[N_CTX];
+    ig_eval_pair pair = make_pair(ids, 1, N_CONTEXT, 5, N_TEXT);
+    double whole = score_alone("full", &pair);
+    const int n_dense[] = {1, N_CONTEXT / 2, N_CONTEXT - 1, N_CONTEXT};
+    for (int i = 0; i < 4; i++) {
+        ig_eval_reader r = open_reader("full");
+        pair.n_dense = n_dense[i];
+        for (int round = 0; round < 2; round++) {
+            double ours = score(&r, &pair);
+            if (ours != whole) fail_msg("%d dense, round %d: %.9f instead of %.9f", pair.n_dense, round, ours, whole);
+        }
+        ig_session_close(r.s);
+    }
+}
+
 static void test_policy_sees_first_token(void **state) {
     (void)state;
     int32_t ids[N_CTX];
@@ -145,6 +163,7 @@ static void test_interrupted(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_full_is_dense),
+        cmocka_unit_test(test_dense_part_does_not_matter_to_full),
         cmocka_unit_test(test_policy_sees_first_token),
         cmocka_unit_test(test_history_does_not_matter),
         cmocka_unit_test(test_interrupted),
