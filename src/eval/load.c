@@ -7,16 +7,16 @@
 
 #include <curl/curl.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "eval/fail.h"
 #include "eval/load_reply.h"
 #include "eval/make_words.h"
 #include "eval/numbers.h"
 
-enum { PROBE_TOKENS = 8, WAIT_MS = 100, VOCAB_LEAST = 32000, URL_BYTES = 1024 };
+enum { PROBE_TOKENS = 8, WAIT_MS_MOST = 100, VOCAB_LEAST = 32000, URL_BYTES = 1024 };
 
 struct ig_eval_load {
     ig_eval_load_options o;
@@ -46,6 +46,7 @@ typedef struct run {
     CURLM *all;
     client *clients; /* [n_clients] */
     int n_busy;
+    double began;    /* seconds */
     uint64_t shared; /* seed of what prompts have in common */
     ig_eval_samples first, between, whole;
 } run;
@@ -180,6 +181,7 @@ static ig_status finish(run *r, client *k, CURLcode code, ig_error *err) {
     ig_eval_load_result *out = r->out;
     char why[320];
     double now = ig_eval_seconds();
+    out->seconds = now - r->began;
     curl_multi_remove_handle(r->all, k->http);
     k->is_busy = false;
     r->n_busy--;
@@ -255,21 +257,30 @@ static ig_status finish_all(run *r, ig_error *err) {
     return status;
 }
 
+/* Until something comes, or a client may ask again. */
+static void wait_for_more(const run *r) {
+    double now = ig_eval_seconds(), until = now + WAIT_MS_MOST * 1e-3;
+    for (int i = 0; i < r->test->n_clients; i++) {
+        const client *k = &r->clients[i];
+        if (!k->is_busy && k->n_left && k->not_before < until) until = k->not_before;
+    }
+    if (until > now) curl_multi_poll(r->all, NULL, 0, (int)ceil((until - now) * 1e3), NULL);
+}
+
 static ig_status drive(run *r, ig_error *err) {
     const ig_eval_load_options *o = &r->load->o;
     uint64_t total = (uint64_t)r->test->n_clients * (uint64_t)r->test->n_requests;
     ig_status status = IG_OK;
-    int running;
     while (!status && begin_all(r, &status, err)) {
         uint64_t done = (uint64_t)(r->out->n_done + r->out->n_failed);
+        int running, n_busy = r->n_busy;
         if (o->progress && o->progress(o->user, done, total)) {
             r->out->is_interrupted = true;
             break;
         }
         if (curl_multi_perform(r->all, &running)) return no_memory(err);
         status = finish_all(r, err);
-        if (!status && r->n_busy && running == r->n_busy) curl_multi_poll(r->all, NULL, 0, WAIT_MS, NULL);
-        if (!status && !r->n_busy) nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+        if (!status && r->n_busy == n_busy) wait_for_more(r);
     }
     return status;
 }
@@ -284,9 +295,8 @@ static ig_eval_quantiles quantiles_of(ig_eval_samples *s) {
 ig_status ig_eval_load_run(ig_eval_load_result *out, ig_eval_load *load, const ig_eval_load_test *test, ig_error *err) {
     run r = {.load = load, .test = test, .out = out, .shared = ++load->n_asked};
     *out = (ig_eval_load_result){0};
-    double began = ig_eval_seconds();
+    r.began = ig_eval_seconds();
     ig_status status = open_clients(&r) ? drive(&r, err) : no_memory(err);
-    out->seconds = ig_eval_seconds() - began;
     out->first_token = quantiles_of(&r.first);
     out->between_tokens = quantiles_of(&r.between);
     out->whole = quantiles_of(&r.whole);

@@ -93,6 +93,7 @@ def test_wrong_usage(program):
 class Fake(http.server.BaseHTTPRequestHandler):
     """The first completion, which asks how prompts may look, is answered; the later ones as `ways` says."""
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
 
     def log_message(self, *_):
         pass
@@ -129,6 +130,11 @@ class Fake(http.server.BaseHTTPRequestHandler):
         self.stream(text, json.dumps({"choices": [{"text": "\0"}]}), *more, "[DONE]")
 
     def do_POST(self):
+        began = time.monotonic()
+        self.do_completion()
+        self.server.spans.setdefault(self.client_address, []).append((began, time.monotonic()))
+
+    def do_completion(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         fake = self.server
         fake.bodies.append(body)
@@ -150,6 +156,9 @@ class Fake(http.server.BaseHTTPRequestHandler):
             self.stream(json.dumps({"error": {"message": "it\x1b[31m\n\x9bbroke"}}), "[DONE]")
         elif way == "noise":
             self.stream("nothing that is JSON")
+        elif way == "late":
+            time.sleep(1)
+            self.answer()
         elif way == "slow":
             self.stream(json.dumps({"choices": [{"text": "x"}]}), whole=False)
             time.sleep(30)
@@ -159,6 +168,7 @@ class Fake(http.server.BaseHTTPRequestHandler):
 def fake():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fake)
     server.daemon_threads, server.bodies, server.first, server.ways, server.name = True, [], "fine", ["fine"], "fake"
+    server.spans = {}  # of each connection: when requests began and ended
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -179,6 +189,15 @@ def test_what_is_asked(program, fake):
         "model": "fake", "max_tokens": 2, "temperature": 0, "ignore_eos": True, "stream": True,
         "stream_options": {"include_usage": True}}
     assert len({tuple(b["prompt"]) for b in fake.bodies}) == 5
+
+
+@pytest.mark.parametrize("clients, ways", [(1, ["fine"]), (2, ["late"] + 19 * ["fine"])])
+def test_clients_ask_at_once(program, fake, clients, ways):
+    """A client asks again as soon as it has its answer, whatever the others wait for."""
+    fake.ways = ways
+    assert load(program, fake, "-r", "10", "--clients", clients)[0] == 0
+    idle = sorted(after[0] - before[1] for spans in fake.spans.values() for before, after in zip(spans, spans[1:]))
+    assert len(idle) >= 9 * clients and idle[len(idle) // 2] < 0.005, idle
 
 
 def test_without_usage(program, fake):
