@@ -31,7 +31,7 @@ struct ig_eval_load {
 typedef struct client {
     struct run *run;
     CURL *http;
-    char *body; /* of the request */
+    char *body; /* of the request that is under way or to be begun; NULL: none */
     bool is_busy;
     int n_left;
     double began, not_before; /* seconds */
@@ -46,7 +46,7 @@ typedef struct run {
     CURLM *all;
     client *clients; /* [n_clients] */
     int n_busy;
-    double began;    /* seconds */
+    double began;    /* seconds; < 0: not yet */
     uint64_t shared; /* seed of what prompts have in common */
     ig_eval_samples first, between, whole;
 } run;
@@ -130,15 +130,18 @@ static size_t on_bytes(char *data, size_t size, size_t n, void *user) {
 
 /* ---- one client --------------------------------------------------------------------------- */
 
-static ig_status begin(run *r, client *k, ig_error *err) {
+static ig_status prepare(run *r, client *k, ig_error *err) {
     const ig_eval_load_test *t = r->test;
-    free(k->body);
     k->body = make_body(r->load, make_prompt(r->load, t->n_prompt, t->n_shared, r->shared), t->n_gen);
-    if (!k->body) return no_memory(err);
+    return k->body ? IG_OK : no_memory(err);
+}
+
+static ig_status begin(run *r, client *k, ig_error *err) {
     ig_eval_load_reply_reset(&k->reply);
     curl_easy_setopt(k->http, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(k->body));
     curl_easy_setopt(k->http, CURLOPT_POSTFIELDS, k->body);
     k->began = ig_eval_seconds();
+    if (r->began < 0) r->began = k->began;
     k->is_busy = true;
     k->n_left--;
     r->n_busy++;
@@ -183,6 +186,8 @@ static ig_status finish(run *r, client *k, CURLcode code, ig_error *err) {
     double now = ig_eval_seconds();
     out->seconds = now - r->began;
     curl_multi_remove_handle(r->all, k->http);
+    free(k->body);
+    k->body = NULL;
     k->is_busy = false;
     r->n_busy--;
     if (has_failed(why, k, code)) {
@@ -232,13 +237,18 @@ static void close_clients(run *r) {
     free(r->whole.v);
 }
 
-/* Starts whoever may ask now. True while requests are to come. */
+/* Starts whoever may ask now: nobody's time begins before all their prompts are made. True while requests are to come.
+ */
 static bool begin_all(run *r, ig_status *status, ig_error *err) {
     bool goes_on = false;
     double now = ig_eval_seconds();
     for (int i = 0; !*status && i < r->test->n_clients; i++) {
         client *k = &r->clients[i];
-        if (!k->is_busy && k->n_left && now >= k->not_before) *status = begin(r, k, err);
+        if (!k->body && k->n_left && now >= k->not_before) *status = prepare(r, k, err);
+    }
+    for (int i = 0; !*status && i < r->test->n_clients; i++) {
+        client *k = &r->clients[i];
+        if (k->body && !k->is_busy) *status = begin(r, k, err);
         goes_on |= k->is_busy || k->n_left;
     }
     return goes_on;
@@ -293,9 +303,8 @@ static ig_eval_quantiles quantiles_of(ig_eval_samples *s) {
 }
 
 ig_status ig_eval_load_run(ig_eval_load_result *out, ig_eval_load *load, const ig_eval_load_test *test, ig_error *err) {
-    run r = {.load = load, .test = test, .out = out, .shared = ++load->n_asked};
+    run r = {.load = load, .test = test, .out = out, .shared = ++load->n_asked, .began = -1};
     *out = (ig_eval_load_result){0};
-    r.began = ig_eval_seconds();
     ig_status status = open_clients(&r) ? drive(&r, err) : no_memory(err);
     out->first_token = quantiles_of(&r.first);
     out->between_tokens = quantiles_of(&r.between);

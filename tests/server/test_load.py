@@ -164,10 +164,14 @@ class Fake(http.server.BaseHTTPRequestHandler):
             time.sleep(30)
 
 
+class FakeServer(http.server.ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 64
+
+
 @pytest.fixture
 def fake():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Fake)
-    server.daemon_threads, server.bodies, server.first, server.ways, server.name = True, [], "fine", ["fine"], "fake"
+    server = FakeServer(("127.0.0.1", 0), Fake)
+    server.bodies, server.first, server.ways, server.name = [], "fine", ["fine"], "fake"
     server.spans = {}  # of each connection: when requests began and ended
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
@@ -198,6 +202,13 @@ def test_clients_ask_at_once(program, fake, clients, ways):
     assert load(program, fake, "-r", "10", "--clients", clients)[0] == 0
     idle = sorted(after[0] - before[1] for spans in fake.spans.values() for before, after in zip(spans, spans[1:]))
     assert len(idle) >= 9 * clients and idle[len(idle) // 2] < 0.005, idle
+
+
+def test_making_prompts_is_in_no_time(program, fake):
+    """A request's time begins when it is sent, not while the other clients' prompts are made."""
+    began = time.monotonic()
+    row = load(program, fake, "-p", "100000", "-r", "1", "--clients", "16")[1]
+    assert row["first_token_seconds_p99"] <= row["seconds"] < 0.7 * (time.monotonic() - began)
 
 
 def test_without_usage(program, fake):
