@@ -52,6 +52,7 @@ typedef struct run {
 } run;
 
 static ig_status no_memory(ig_error *err) { return ig_eval_fail(err, IG_E_MEMORY, "out of memory for a request"); }
+static ig_status interrupted(ig_error *err) { return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted"); }
 
 /* ---- requests ------------------------------------------------------------------------- */
 
@@ -352,6 +353,13 @@ static size_t on_list(char *data, size_t size, size_t n, void *user) {
     return ig_eval_load_reply_take(user, data, size * n, 0, NULL) ? size * n : 0;
 }
 
+/* As libcurl wants it: other than 0 ends the transfer. */
+static int on_waiting(void *user, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d) {
+    const ig_eval_load_options *o = user;
+    (void)a, (void)b, (void)c, (void)d;
+    return o->progress && o->progress(o->user, 0, 0);
+}
+
 static ig_status ask_models(ig_eval_load *load, ig_error *err) {
     ig_eval_load_reply reply = {0};
     long code = 0;
@@ -359,11 +367,16 @@ static ig_status ask_models(ig_eval_load *load, ig_error *err) {
     if (!http) return no_memory(err);
     curl_easy_setopt(http, CURLOPT_WRITEFUNCTION, on_list);
     curl_easy_setopt(http, CURLOPT_WRITEDATA, &reply);
+    curl_easy_setopt(http, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(http, CURLOPT_XFERINFOFUNCTION, on_waiting);
+    curl_easy_setopt(http, CURLOPT_XFERINFODATA, &load->o);
     CURLcode failed = curl_easy_perform(http);
     curl_easy_getinfo(http, CURLINFO_RESPONSE_CODE, &code);
     ig_status status = IG_OK;
     if (code != 200) ig_eval_load_reply_end(&reply);
-    if (failed)
+    if (failed == CURLE_ABORTED_BY_CALLBACK)
+        status = interrupted(err);
+    else if (failed)
         status =
             ig_eval_fail(err, IG_E_IO, "%s: %s", load->base, reply.error[0] ? reply.error : curl_easy_strerror(failed));
     else if (code == 401 || code == 403)
@@ -380,15 +393,13 @@ static ig_status ask_models(ig_eval_load *load, ig_error *err) {
 /* A short request, with tokens and then with a text. */
 static ig_status probe(ig_eval_load *load, ig_error *err) {
     const ig_eval_load_test test = {.n_clients = 1, .n_requests = 1, .n_prompt = PROBE_TOKENS, .n_gen = 2};
-    const ig_eval_load_options all = load->o;
     ig_eval_load_result r = {0};
     ig_status status = IG_OK;
-    load->o.progress = NULL;
     for (int form = 0; !status && !r.n_done && form < 2; form++) {
         load->takes_tokens = form == 0;
         status = ig_eval_load_run(&r, load, &test, err);
+        if (r.is_interrupted) status = interrupted(err);
     }
-    load->o = all;
     if (!status && !r.n_done) status = ig_eval_fail(err, IG_E_IO, "%s: %s", load->base, r.error);
     return status;
 }

@@ -12,11 +12,13 @@
 typedef struct ig_eval_load ig_eval_load;
 
 typedef struct ig_eval_load_options {
-    const char *url;         /* "http://host:port", with or without "/v1" */
-    const char *key;         /* NULL: none */
-    const char *model;       /* its name there; NULL: the first one that the server lists */
-    uint64_t seed;           /* of the prompts */
-    ig_progress_fn progress; /* requests that have ended; true ends a test with what there is; NULL: none */
+    const char *url;   /* "http://host:port", with or without "/v1" */
+    const char *key;   /* NULL: none */
+    const char *model; /* its name there; NULL: the first one that the server lists */
+    uint64_t seed;     /* of the prompts */
+    /* Requests that have ended; true ends a test with what there is. While a server is opened it is asked the same, and
+     * of nothing, 0 of 0, before there is a request: true is then IG_E_INTERRUPTED. NULL: none. */
+    ig_progress_fn progress;
     void *user;
 } ig_eval_load_options;
 

@@ -108,6 +108,9 @@ class Fake(http.server.BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def do_GET(self):
+        self.server.n_lists += 1
+        if self.server.lists_slowly:
+            time.sleep(30)
         self.reply(200, {"data": [{"id": self.server.name}]})
 
     def stream(self, *events, whole=True):
@@ -172,6 +175,7 @@ class FakeServer(http.server.ThreadingHTTPServer):
 def fake():
     server = FakeServer(("127.0.0.1", 0), Fake)
     server.bodies, server.first, server.ways, server.name = [], "fine", ["fine"], "fake"
+    server.lists_slowly, server.n_lists = False, 0
     server.spans = {}  # of each connection: when requests began and ended
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
@@ -247,6 +251,17 @@ def test_names_drive_no_terminal(program, fake):
     status, out, _ = program(*args)
     assert status == 0 and b"\x1b" not in out and b"fa?[2Jke" in out
     assert fake.bodies[-1]["model"] == fake.name
+
+
+@pytest.mark.parametrize("what", ["models", "probe"])
+def test_interrupt_before_the_first_test(program, fake, what):
+    fake.lists_slowly, fake.first = what == "models", "slow"
+    p = program.start("bench", "--server", f"127.0.0.1:{fake.server_port}")
+    while not (fake.n_lists if what == "models" else fake.bodies):
+        time.sleep(0.01)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=10)
+    assert p.returncode == 130 and out == b"" and one_line(err) == "infinigen bench: interrupted\n"
 
 
 def test_interrupt(program, fake):
