@@ -36,6 +36,7 @@ typedef struct client {
     int n_left;
     double began, not_before; /* seconds */
     ig_eval_load_reply reply;
+    ig_eval_samples between; /* of the request that is under way */
 } client;
 
 /* A test that is being made. */
@@ -125,7 +126,7 @@ static size_t on_bytes(char *data, size_t size, size_t n, void *user) {
     long status = 0;
     curl_easy_getinfo(k->http, CURLINFO_RESPONSE_CODE, &status);
     k->reply.is_stream = status == 200;
-    bool ok = ig_eval_load_reply_take(&k->reply, data, size * n, ig_eval_seconds(), &k->run->between);
+    bool ok = ig_eval_load_reply_take(&k->reply, data, size * n, ig_eval_seconds(), &k->between);
     return ok ? size * n : 0;
 }
 
@@ -139,6 +140,7 @@ static ig_status prepare(run *r, client *k, ig_error *err) {
 
 static ig_status begin(run *r, client *k, ig_error *err) {
     ig_eval_load_reply_reset(&k->reply);
+    k->between.n = 0;
     curl_easy_setopt(k->http, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)strlen(k->body));
     curl_easy_setopt(k->http, CURLOPT_POSTFIELDS, k->body);
     k->began = ig_eval_seconds();
@@ -170,6 +172,7 @@ static bool has_failed(char text[320], client *k, CURLcode code) {
 
 static bool add_times(run *r, const client *k, double now) {
     bool ok = k->reply.first < 0 || ig_eval_samples_add(&r->first, k->reply.first - k->began); /* tokens without text */
+    for (size_t i = 0; ok && i < k->between.n; i++) ok = ig_eval_samples_add(&r->between, k->between.v[i]);
     return ok && ig_eval_samples_add(&r->whole, now - k->began);
 }
 
@@ -230,6 +233,7 @@ static void close_clients(run *r) {
         if (k->http) curl_easy_cleanup(k->http);
         free(k->body);
         free(k->reply.line);
+        free(k->between.v);
     }
     if (r->all) curl_multi_cleanup(r->all);
     free(r->clients);

@@ -162,6 +162,11 @@ class Fake(http.server.BaseHTTPRequestHandler):
         elif way == "late":
             time.sleep(1)
             self.answer()
+        elif way == "halting":
+            text = json.dumps({"choices": [{"text": "x"}]})
+            self.stream(text, whole=False)
+            time.sleep(0.5)
+            self.wfile.write(b"%x\r\ndata: %s\n\n\r\n0\r\n\r\n" % (len(text) + 8, text.encode()))
         elif way == "slow":
             self.stream(json.dumps({"choices": [{"text": "x"}]}), whole=False)
             time.sleep(30)
@@ -243,6 +248,13 @@ def test_failures(program, fake, way, text):
     fake.ways = [way]
     status, row, err = load(program, fake, "-r", "1")
     assert status == 1 and row["requests"] == 0 and row["first_token_seconds_p99"] == 0
+
+
+def test_times_are_of_what_was_answered(program, fake):
+    fake.ways = ["halting", "fine"]
+    row = load(program, fake, "-r", "2")[1]
+    assert (row["requests"], row["failed"]) == (1, 1) and "before its last event" in row["first_error"]
+    assert 0 < row["between_tokens_seconds_p99"] < 0.4
 
 
 def test_names_drive_no_terminal(program, fake):
