@@ -15,6 +15,7 @@ typedef struct bench {
     ig_eval_load *load;
     uint64_t seed;
     int n_rows;
+    bool has_failed; /* a request */
     ig_cli_progress bar;
 } bench;
 
@@ -117,6 +118,7 @@ static bool on_request(void *user, uint64_t done, uint64_t total) {
     return ig_cli_interrupted() != 0;
 }
 
+/* Not IG_EXIT_OK: no further test. */
 static int run_test(bench *b, const ig_eval_load_test *t) {
     ig_eval_load_result r;
     ig_error err = {0};
@@ -125,6 +127,7 @@ static int run_test(bench *b, const ig_eval_load_test *t) {
     ig_cli_progress_end(&b->bar);
     if (status) return ig_cli_fail(b->o, &err);
     if (r.n_done || !r.is_interrupted) print_row(b, t, &r);
+    b->has_failed |= r.n_failed > 0;
     if (r.n_failed)
         ig_cli_complain(b->o, "%d of %d requests failed; the first: %s", r.n_failed, r.n_failed + r.n_done, r.error);
     if (r.is_interrupted) return ig_cli_fail(b->o, &(ig_error){IG_E_INTERRUPTED, "interrupted"});
@@ -152,7 +155,7 @@ static int run_all(bench *b) {
                                              .n_gen = o->n_gen.v[g]};
                 code = run_test(b, &t);
             }
-    return code;
+    return code || !b->has_failed ? code : IG_EXIT_FAILED;
 }
 
 int ig_cli_bench_server(const ig_cli_options *o) {

@@ -237,17 +237,25 @@ def test_texts_only(program, fake):
     ("cut", "within a stream: "), ("endless", "a stream ended before its last event"), ("error", "it?[31m???broke"),
     ("noise", "no JSON object"), ("busy", "status 503: come again")])
 def test_failures(program, fake, way, text):
-    """They are counted, the rest is measured; the first is told."""
+    """They are counted, the rest is measured; the first is told, and the exit status tells of them."""
     fake.ways = [way, "fine"]
     began = time.monotonic()
     status, row, err = load(program, fake, "-r", "4")
-    assert status == 0 and (row["requests"], row["failed"]) == (2, 2)
+    assert status == 1 and (row["requests"], row["failed"]) == (2, 2)
     assert text in row["first_error"] and "2 of 4 requests failed; the first: " in err and err.count("\n") == 1
     assert way != "busy" or time.monotonic() - began >= 2  # as Retry-After says
     fake.bodies.clear()
     fake.ways = [way]
     status, row, err = load(program, fake, "-r", "1")
     assert status == 1 and row["requests"] == 0 and row["first_token_seconds_p99"] == 0
+
+
+def test_tests_go_on_after_a_failure(program, fake):
+    fake.ways = ["cut"] + 5 * ["fine"]
+    at = f"127.0.0.1:{fake.server_port}"
+    status, out, err = program("bench", "--server", at, "-p", "9", "-n", "2,3", "-r", "2", "-o", "json")
+    assert status == 1 and [(r["requests"], r["failed"]) for r in json.loads(out)] == [(1, 1), (2, 0)]
+    assert "1 of 2 requests failed" in one_line(err)
 
 
 def test_times_are_of_what_was_answered(program, fake):
