@@ -12,6 +12,7 @@
 #include "cli/pairs.h"
 #include "cli/perplexity.h"
 #include "eval/compare.h"
+#include "eval/fail.h"
 
 /* What a run's session did, summed over chunks. */
 typedef struct work {
@@ -29,6 +30,7 @@ typedef struct run {
 /* Of one context. */
 typedef struct table {
     ig_cli_app *app;                 /* with the flags of this context */
+    bool is_last;                    /* no context follows */
     const ig_cli_options *all;       /* the flags as they are */
     ig_cli_pairs pairs;              /* borrowed */
     run *runs;                       /* [pairs.n] */
@@ -144,18 +146,29 @@ static int score_chunks(table *t, int32_t *ids) {
         status = ig_eval_compare_chunk(&c, ids + (size_t)t->i_chunk * n, (int)n, &options, &err);
         if (status) break;
         count_chunk(t);
+        /* A chunk that is one step of the prompt leaves nothing to stop: its callback comes when all is done. */
+        if (ig_cli_interrupted() && !(t->is_last && t->i_chunk + 1 == t->n_chunks))
+            status = ig_eval_fail(&err, IG_E_INTERRUPTED, "interrupted");
     }
     ig_cli_progress_end(&t->bar);
     ig_eval_comparison_close(&c);
     return status ? ig_cli_fail(t->app->o, &err) : IG_EXIT_OK;
 }
 
+/* Whether there are chunks that were not scored. */
+static bool is_partial(const table *t) { return t->i_chunk < t->n_chunks; }
+
 /* ---- reports ------------------------------------------------------------------- */
 
 /* Whether the runs are compared with `full`, token by token. */
 static bool has_kl(const table *t) { return t->pairs.full >= 0 && t->app->o->dense_prefix; }
 
-static json_t *json_of_run(const table *t, int i) {
+/* `code`: how the scoring ended. */
+static void add_end(json_t *json, int code) {
+    if (code) json_object_set_new(json, code == IG_EXIT_INTERRUPTED ? "interrupted" : "failed", json_true());
+}
+
+static json_t *json_of_run(const table *t, int i, int code) {
     const run *r = &t->runs[i];
     const work *a = &r->total;
     json_t *json = json_object();
@@ -175,6 +188,7 @@ static json_t *json_of_run(const table *t, int i) {
     json_decref(layers);
     ig_cli_perplexity_parts_json(json, a->parts, t->app->o);
     json_object_set(json, "chunks", r->chunks);
+    if (is_partial(t)) add_end(json, code);
     return json;
 }
 
@@ -258,12 +272,12 @@ static void print_parts(const table *t, bool kl) {
 
 /* `code`: how the scoring ended. */
 static void report(table *t, int code) {
-    for (int i = 0; t->json && i < t->pairs.n; i++) json_array_append_new(t->json, json_of_run(t, i));
+    for (int i = 0; t->json && i < t->pairs.n; i++) json_array_append_new(t->json, json_of_run(t, i, code));
     for (int i = 0; !t->json && i < t->pairs.n; i++) print_row(t, i);
     if (t->json) return;
     if (t->parts) print_parts(t, false);
     if (t->parts && has_kl(t)) print_parts(t, true);
-    if (code) printf("\nAfter %d of %d chunks.\n", t->i_chunk, t->n_chunks);
+    if (is_partial(t)) printf("\nAfter %d of %d chunks.\n", t->i_chunk, t->n_chunks);
 }
 
 /* `code`: how the last context ended. */
@@ -274,7 +288,7 @@ static int print_json(const ig_cli_app *app, json_t *runs, int code) {
     if (o->contexts.n == 1) json_object_set_new(json, "context", json_integer(one.ctx));
     if (o->contexts.n == 1) json_object_set_new(json, "dense_prefix", json_integer(one.dense_prefix));
     json_object_set(json, "runs", runs);
-    if (code) json_object_set_new(json, code == IG_EXIT_INTERRUPTED ? "interrupted" : "failed", json_true());
+    add_end(json, code);
     return ig_cli_print_json(json);
 }
 
@@ -282,7 +296,7 @@ static int print_json(const ig_cli_app *app, json_t *runs, int code) {
 static int run_context(ig_cli_app *app, const ig_cli_pairs *pairs, int k, int32_t *ids, size_t n, json_t *json) {
     const ig_cli_options *all = app->o;
     ig_cli_options one = ig_cli_perplexity_at(all, k);
-    table t = {.app = app, .all = all, .pairs = *pairs, .json = json};
+    table t = {.app = app, .all = all, .pairs = *pairs, .json = json, .is_last = k + 1 == all->contexts.n};
     app->o = &one;
     t.n_chunks = ig_cli_perplexity_chunks(&one, n);
     int code = open_runs(&t);

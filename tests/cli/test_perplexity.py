@@ -138,6 +138,22 @@ def test_an_interrupt_keeps_whole_chunks(program, args):
         assert all(run["tokens_scored"] == 48 * len(run["chunks"]) for run in report["runs"])
 
 
+def test_an_interrupt_between_prompts(program, tmp_path):
+    """Chunks that are one step each end, too; the runs of the context that was cut short say so."""
+    text = tmp_path / "text"
+    text.write_text(words(200000, 3))
+    p = program.start("perplexity", "-m", make_model(tmp_path / "model"), "-f", text, "-c", "128,256", "--json")
+    time.sleep(2)
+    p.send_signal(signal.SIGINT)
+    out, err = p.communicate(timeout=60)
+    assert p.returncode == 130 and one_line(err) == "infinigen perplexity: interrupted\n"
+    if out:
+        report = json.loads(out)
+        assert report["interrupted"] is True and report["runs"][-1]["interrupted"] is True
+        for run in report["runs"]:
+            assert run.get("interrupted", False) == (len(run["chunks"]) < 200000 // run["context"])
+
+
 @pytest.fixture
 def on_disk(program, tmp_path):
     """Steps after a long prefix; flags for a disk tier, and the least RAM beside it."""
