@@ -178,6 +178,7 @@ static json_t *json_of_run(const table *t, int i, int code) {
     ig_cli_perplexity_fields(json, &a->score);
     if (t->pairs.full >= 0) json_object_set_new(json, "reference", json_boolean(i == t->pairs.full));
     if (has_kl(t)) json_object_set_new(json, "kl", json_real(ig_eval_kl(&a->score)));
+    if (has_kl(t)) json_object_set_new(json, "tokens_compared", json_integer((json_int_t)a->score.n_kl));
     ig_cli_tally_fields(json, &a->tally);
     json_t *layers = json_array();
     for (int l = 0; l < t->app->info.n_layers; l++) {

@@ -22,11 +22,10 @@ typedef struct distribution {
 
 struct ig_eval_reference {
     int n_vocab;
-    size_t cap; /* entries, at most */
     likely *entries;
-    size_t n_entries, room;
+    size_t n_entries, room, cap; /* cap: at most */
     distribution *tokens;
-    size_t n_tokens, room_tokens;
+    size_t n_tokens, room_tokens, cap_tokens;
     bool is_full;
 };
 
@@ -47,7 +46,8 @@ ig_status ig_eval_reference_open(ig_eval_reference **out, int n_vocab, size_t ca
     ig_eval_reference *r = *out = calloc(1, sizeof *r);
     if (!r) return fail_memory(err, sizeof *r);
     r->n_vocab = n_vocab;
-    r->cap = cap_bytes / sizeof *r->entries;
+    r->cap_tokens = cap_bytes / 16 / sizeof *r->tokens; /* a token has dozens of entries or more */
+    r->cap = (cap_bytes - r->cap_tokens * sizeof *r->tokens) / sizeof *r->entries;
     return IG_OK;
 }
 
@@ -63,10 +63,12 @@ void ig_eval_reference_clear(ig_eval_reference *r) {
     r->is_full = false;
 }
 
-/* The array with room for n + more items; doubles, so that it is rarely called for. NULL if there is no memory. */
-static void *grow(void *array, size_t *room, size_t n, size_t more, size_t size) {
-    if (n + more <= *room) return array;
-    size_t wanted = 2 * *room > n + more ? 2 * *room : n + more + 1024;
+/* The array with room for n items, `cap` or fewer; doubles, so that it is rarely called for. NULL if there is no
+ * memory. */
+static void *grow(void *array, size_t *room, size_t n, size_t cap, size_t size) {
+    if (n <= *room) return array;
+    size_t wanted = 2 * *room > n ? 2 * *room : n + 1024;
+    if (wanted > cap) wanted = cap;
     void *grown = realloc(array, wanted * size);
     if (grown) *room = wanted;
     return grown;
@@ -76,14 +78,14 @@ ig_status ig_eval_reference_keep(ig_eval_reference *r, const float *logits, doub
     double least = log_sum + log(IG_EVAL_RARE), rest = 1;
     size_t n = 0;
     for (int i = 0; i < r->n_vocab; i++) n += (double)logits[i] >= least;
-    if (r->is_full || r->n_entries + n > r->cap) {
+    if (r->is_full || r->n_entries + n > r->cap || r->n_tokens == r->cap_tokens) {
         r->is_full = true;
         return IG_OK;
     }
-    likely *entries = grow(r->entries, &r->room, r->n_entries, n, sizeof *entries);
+    likely *entries = grow(r->entries, &r->room, r->n_entries + n, r->cap, sizeof *entries);
     if (!entries) return fail_memory(err, (r->n_entries + n) * sizeof *entries);
     r->entries = entries;
-    distribution *tokens = grow(r->tokens, &r->room_tokens, r->n_tokens, 1, sizeof *tokens);
+    distribution *tokens = grow(r->tokens, &r->room_tokens, r->n_tokens + 1, r->cap_tokens, sizeof *tokens);
     if (!tokens) return fail_memory(err, (r->n_tokens + 1) * sizeof *tokens);
     r->tokens = tokens;
     for (int i = 0; i < r->n_vocab; i++) {

@@ -40,8 +40,9 @@ def test_runs_are_what_they_are_alone(program, args):
         assert run["fetched_share"] == pytest.approx(alone["kv"]["fetched_share"])
         assert run["generation_tps"] > 0 and "audit" not in run
         if run["policy"] == "full":
-            assert run["kl"] == 0 and run["selected_share"] == 1
+            assert run["kl"] == run["tokens_compared"] == 0 and run["selected_share"] == 1
         else:
+            assert run["tokens_compared"] == run["tokens_scored"] == 96
             assert 0 < run["kl"] < 1 and run["selected_share"] < 0.5
         assert run["kl"] == pytest.approx(sum(c["kl"] for c in run["chunks"]) / 2 if run["kl"] else 0)
 

@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include "base/random.h"
+#include "unit/count_memory.h"
 #include "eval/divergence.h"
 
 enum { N = 3000, TOKENS = 5 };
@@ -89,7 +90,7 @@ static void stays_within_its_cap(void **state) {
     (void)state;
     static float even[N], sure[N];
     double kl;
-    ig_eval_reference *r = open_reference(2 * N * 8);
+    ig_eval_reference *r = open_reference(5 * N * 8 / 2);
     sure[0] = 1000;
     keep(r, even);
     keep(r, even);
@@ -102,11 +103,40 @@ static void stays_within_its_cap(void **state) {
     ig_eval_reference_close(NULL);
 }
 
+/* Arrays grow by doubling, but not beyond what they may take. */
+static void asks_for_no_more_than_its_cap(void **state) {
+    (void)state;
+#ifndef MEMORY_IS_COUNTED
+    skip();
+#endif
+    static float even[N], sure[N];
+    const size_t cap = 96000;
+    ig_eval_reference *r = open_reference(cap);
+    sure[0] = 1000;
+    memory_count_start(-1);
+    keep(r, sure);
+    for (int i = 0; i < 3; i++) keep(r, even);
+    memory_count_stop();
+    assert_in_range(memory_count.largest, cap / 2, cap * 15 / 16);
+    ig_eval_reference_close(r);
+
+    r = open_reference(cap);
+    memory_count_start(-1);
+    for (int i = 0; i < 2000; i++) keep(r, sure);
+    memory_count_stop();
+    assert_in_range(memory_count.largest, 1, cap * 15 / 16);
+    double kl;
+    assert_true(compare(&kl, r, cap / 16 / 16 - 1, sure));
+    assert_false(compare(&kl, r, cap / 16 / 16, sure));
+    ig_eval_reference_close(r);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(is_the_sum_over_all),
         cmocka_unit_test(extremes_are_numbers),
         cmocka_unit_test(stays_within_its_cap),
+        cmocka_unit_test(asks_for_no_more_than_its_cap),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
