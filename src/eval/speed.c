@@ -157,9 +157,10 @@ static ig_status begin_session(ig_eval_speed *speed, ig_error *err) {
     return !status && stats.shares ? set_cache(speed, speed->sessions[i], err) : status;
 }
 
-/* Brings the first n sessions to the depth. */
+/* Brings the first n sessions to the depth. What is generated from there are always the same tokens. */
 static ig_status rewind_sessions(ig_eval_speed *speed, int n, ig_error *err) {
     ig_status status = IG_OK;
+    speed->random = (ig_eval_random){0};
     for (int i = 0; i < n && !status; i++)
         status = i < speed->n_sessions ? sync_depth(speed, i, err) : begin_session(speed, err);
     return status;

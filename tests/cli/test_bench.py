@@ -82,6 +82,15 @@ def test_the_text_is_what_is_computed(program, args, tmp_path):
     assert again[0] == 0 and json.loads(again[1])[0]["selected_share"] == text["selected_share"]
 
 
+def test_random_tokens_are_the_same_for_all(program, args):
+    """A repetition, and a policy after others, decodes what the first one did."""
+    flags = ["--kv-budget", "60%", "--kv-inertia", "0", "--kv-mass", "0.3", "--kv-policy"]
+    alone, = measure(program, *args, *flags, "infinigen")
+    again = measure(program, *args, "-r", "2", *flags, "full,infinigen")[1]
+    assert again["selected_share"] == alone["selected_share"]
+    assert again["step"]["entries_used"] == alone["step"]["entries_used"]
+
+
 def test_a_text_that_is_too_short(program, args, tmp_path):
     for n, ok in ((CONTEXT - 1, False), (CONTEXT, True)):
         (tmp_path / "text").write_text(words(n, 4))
