@@ -17,11 +17,12 @@ enum { HIDDEN_MAX = 16, NEEDLE_TOKENS = 128, TURN_TOKENS = 32, PASS_KEY_TOKENS =
 typedef struct hidden {
     char text[160];
     int64_t before; /* the unit of filler that it stands before */
+    int i;          /* which of them it is: the order of those that stand before the same unit */
 } hidden;
 
 static int compare_places(const void *a, const void *b) {
     const hidden *x = a, *y = b;
-    return (x->before > y->before) - (x->before < y->before);
+    return x->before != y->before ? (x->before > y->before) - (x->before < y->before) : x->i - y->i;
 }
 
 /* Distinct places among n units and the lines themselves. Lines that stand before the same unit keep an order that is
@@ -60,6 +61,7 @@ typedef void (*put_fn)(ig_eval_sample *s, void *user, int i);
 static void put_all(ig_eval_sample *s, const char *separator, put_fn put, void *user, hidden *lines, int n_lines) {
     const char *between = "";
     int k = 0;
+    for (int i = 0; i < n_lines; i++) lines[i].i = i;
     qsort(lines, (size_t)n_lines, sizeof *lines, compare_places);
     for (int i = 0; i <= s->n; i++) {
         for (; k < n_lines && lines[k].before <= i; k++, between = separator)
