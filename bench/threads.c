@@ -79,6 +79,7 @@ static void measure_copies(double out[2], int n_copies, int n_threads) {
             measure(mine, n_threads);
             _exit(write(pipes[1], mine, sizeof mine) != (ssize_t)sizeof mine);
         }
+    close(pipes[1]); /* a child that fails is the end of what can be read */
     out[0] = out[1] = 0;
     for (int c = 0; c < n_copies; c++) {
         double mine[2];
@@ -86,6 +87,7 @@ static void measure_copies(double out[2], int n_copies, int n_threads) {
         for (int i = 0; i < 2; i++)
             if (mine[i] > out[i]) out[i] = mine[i];
     }
+    close(pipes[0]);
     while (wait(NULL) > 0) continue;
 }
 
