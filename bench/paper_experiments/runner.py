@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs commands of the program and keeps what each reported, so that nothing that was finished is run again.
 
-OUT/raw/KEY.json holds a command's report and when and where it was made. KEY is a hash of the program's version and of the
-command; a file that the command names counts by its size and time of change, as do those of a model's folder. A file appears
-when it is whole.
+OUT/raw/KEY.json holds a command's report and when and where it was made. KEY is a hash of the program and of the command; a
+file that the command names counts by its size and time of change, as do those of a model's folder. A file appears when it is
+whole.
 """
 import dataclasses
 import hashlib
@@ -60,9 +60,15 @@ def files_named(words):
             yield from files_named(os.path.join(word, name) for name in os.listdir(word))
 
 
+def hash_of(path):
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()
+
+
 class Runner:
     def __init__(self, program, folder):
         self.program, self.raw = program, os.path.join(folder, "raw")
+        self.build = hash_of(program)
         os.makedirs(self.raw, exist_ok=True)
         self.version = self.output(["--version"]).strip()
 
@@ -80,7 +86,7 @@ class Runner:
         return out
 
     def _place(self, words):
-        key = json.dumps([self.version, words, sorted(files_named(words))], sort_keys=True)
+        key = json.dumps([self.build, words, sorted(files_named(words))], sort_keys=True)
         return os.path.join(self.raw, hashlib.sha256(key.encode()).hexdigest()[:20])
 
     def kept(self, words):

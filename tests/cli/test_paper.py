@@ -17,7 +17,7 @@ BENCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../bench")
 sys.path.insert(0, BENCH)
 from paper_experiments import EXPERIMENTS, accuracy, core, speed  # noqa: E402
 from paper_experiments.core import Claim  # noqa: E402
-from paper_experiments.runner import files_named  # noqa: E402
+from paper_experiments.runner import Runner, files_named  # noqa: E402
 
 SCRIPT = os.path.join(BENCH, "paper")
 PAPERS = accuracy.PAPERS
@@ -118,6 +118,13 @@ def test_run_and_again(matplotlib, fake, tmp_path):
     assert (tmp_path / "out/index.html").read_text() == text
     os.utime(tmp_path / "text.txt", (1, 1))  # another text
     assert paper(tmp_path, *args)[0] == 0 and calls(tmp_path) == 2
+
+
+def test_another_build_of_the_same_version_counts(fake, tmp_path):
+    Runner(fake, tmp_path)(["perplexity"])
+    assert Runner(fake, tmp_path).kept(["perplexity"])
+    fake.write_text(fake.read_text() + "# another build\n")
+    assert not Runner(fake, tmp_path).kept(["perplexity"])
 
 
 def test_a_model_folder_counts_by_its_files(tmp_path):

@@ -46,6 +46,23 @@ def test_what_a_bench_lacks_is_said_in_a_line(words, said, tmp_path):
     assert done.returncode == 1 and said in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr
 
 
+def test_quality_is_measured_again_for_another_program_or_text(tmp_path):
+    program, text = tmp_path / "infinigen", tmp_path / "text.txt"
+    program.write_text(f"#!/bin/sh\necho x >> '{tmp_path}/calls'\necho table\n")
+    program.chmod(0o755)
+    text.write_text("Once")
+
+    def calls():
+        subprocess.run([f"{ROOT}/bench/quality", "-b", program, "-o", tmp_path / "out", text], check=True, capture_output=True)
+        return (tmp_path / "calls").read_text().count("x")
+    once = calls()
+    assert once > 0 and calls() == once
+    program.write_text(program.read_text() + "# another build\n")
+    assert calls() == 2 * once
+    text.write_text("Twice")
+    assert calls() == 3 * once
+
+
 def test_a_server_that_fails_does_not_leave_the_other(tmp_path):
     other = tmp_path / "llama-server"
     other.write_text(f"""#!{sys.executable}
