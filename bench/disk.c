@@ -4,8 +4,8 @@
  * threads (16).
  *
  *   gcc -O2 -std=c11 -DIG_VERSION='"bench"' -Iinclude -Isrc bench/disk.c src/kv/tier_disk*.c src/base/error.c \
- *       src/base/memory.c src/base/clock.c src/base/thread.c -o disk -luring -lxxhash -lpthread && \
- *       ./disk DIRECTORY [MiB [seconds]]
+ *       src/base/memory.c src/base/cgroup.c src/base/file.c src/base/clock.c src/base/thread.c -o disk -luring \
+ *       -lxxhash -lpthread && ./disk DIRECTORY [MiB [seconds]]
  *
  * The same of the device alone, for comparison:
  *
