@@ -142,7 +142,7 @@ static void tell_token(ig_request *r, int32_t id, const float *logits, bool is_p
     ig_request_token token = {.token = {id, NAN}, .is_prompt = is_prompt, .is_end = is_end, .top = top};
     int n_vocab = r->session->model->config.n_vocab;
     if (logits && r->o.has_scores) {
-        double total = ig_log_sum(r->session->model, logits);
+        double total = ig_log_sum(logits, (size_t)n_vocab);
         token.token.logprob = (double)logits[id] - total;
         token.n_top = find_top(top, r->o.n_top, logits, n_vocab);
         for (int i = 0; i < token.n_top; i++) top[i].logprob -= total;

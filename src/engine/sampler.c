@@ -100,20 +100,24 @@ static const float *adjust(ig_sampler *s, const ig_session *session, const int32
     return s->logits;
 }
 
-double ig_log_sum(const ig_model *model, const float *logits) {
+double ig_log_sum(const float *logits, size_t n) {
     enum { PIECE = 1024 };
-    const ig_kernels *kernels = ig_kernels_get(model->ctx->level);
-    int n_vocab = model->config.n_vocab;
-    float piece[PIECE], top = kernels->max(logits, n_vocab);
-    double sum = 0;
-    for (int begin = 0; begin < n_vocab; begin += PIECE) {
-        int n = n_vocab - begin < PIECE ? n_vocab - begin : PIECE;
+    const ig_kernels *kernels = ig_kernels_get(IG_CPU_BEST);
+    float weights[PIECE];
+    double top = -INFINITY, sum = 0;
+    for (size_t begin = 0; begin < n; begin += PIECE) {
+        size_t n_here = n - begin < PIECE ? n - begin : PIECE;
         float most = -INFINITY, total = 0;
-        memcpy(piece, logits + begin, (size_t)n * sizeof *piece);
-        kernels->softmax_step(piece, n, &most, &total);
-        sum += (double)total * exp((double)most - (double)top);
+        memcpy(weights, logits + begin, n_here * sizeof *weights);
+        kernels->softmax_step(weights, (int)n_here, &most, &total);
+        if ((double)most > top) {
+            sum = sum * exp(top - (double)most) + (double)total;
+            top = (double)most;
+        } else if (total > 0) {
+            sum += (double)total * exp((double)most - top);
+        }
     }
-    return (double)top + log(sum);
+    return top + log(sum);
 }
 
 /* Weights of all tokens: exp((logit - top) / temperature), top being the highest logit; their sum. */

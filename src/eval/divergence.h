@@ -15,7 +15,7 @@
 
 #define IG_EVAL_RARE 1e-6
 
-/* log of the sum of exp(logits), in double. */
+/* ig_log_sum() in double: divergences may be smaller than its errors. */
 double ig_eval_log_sum(const float *logits, int n_vocab);
 
 /* Distributions of consecutive tokens. */

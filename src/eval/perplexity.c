@@ -31,7 +31,7 @@ void ig_eval_add(ig_eval_score *total, const ig_eval_score *part) {
 }
 
 double ig_eval_token_nll(const float *logits, int n_vocab, int32_t token) {
-    return ig_eval_log_sum(logits, n_vocab) - (double)logits[token];
+    return ig_log_sum(logits, (size_t)n_vocab) - (double)logits[token];
 }
 
 int ig_eval_count_parts(int n, int by) { return by > 0 ? (n - 1) / by + 1 : 0; }

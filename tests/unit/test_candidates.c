@@ -52,7 +52,27 @@ static void fewer_than_wanted(void **state) {
     ig_candidates_close(&c);
 }
 
+static void log_of_a_sum(void **state) {
+    static float x[5000];
+    static const int lengths[] = {1, 2, 15, 1023, 1024, 1025, 4999};
+    ig_random random = {9};
+    (void)state;
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++)
+        for (int spread = 1; spread <= 64; spread *= 8) {
+            int n = lengths[k];
+            double sum = 0, top = -INFINITY;
+            for (int i = 0; i < n; i++) x[i] = (float)((ig_random_unit(&random) - 0.5) * spread) - 20;
+            if (n > 2) x[n / 2] = -INFINITY;
+            for (int i = 0; i < n; i++) top = fmax(top, (double)x[i]);
+            for (int i = 0; i < n; i++) sum += exp((double)x[i] - top);
+            assert_true(fabs(ig_log_sum(x, (size_t)n) - top - log(sum)) < 3e-6);
+        }
+    for (int i = 0; i < 5000; i++) x[i] = i == 3000 ? 7.0f : -INFINITY;
+    assert_true(ig_log_sum(x, 5000) == 7 && ig_log_sum(x, 3000) == -INFINITY && ig_log_sum(x, 0) == -INFINITY);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_likeliest), cmocka_unit_test(fewer_than_wanted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_likeliest), cmocka_unit_test(fewer_than_wanted),
+                                       cmocka_unit_test(log_of_a_sum)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
