@@ -97,8 +97,8 @@ typedef enum ig_cpu_level {
     IG_CPU_SCALAR,
     IG_CPU_AVX2,
     IG_CPU_AVXVNNI, /* AVX2 with dot products of bytes (Alder Lake and later, Sierra Forest) */
-    IG_CPU_AVX512,  /* F, BW, DQ, VL, VNNI and BF16 (Zen 4, Sapphire Rapids and later) */
-    IG_CPU_AMX,     /* AVX-512 with tiles and their products of bfloat16 and of bytes (Sapphire Rapids and later) */
+    IG_CPU_AVX512,  /* F, BW, DQ, VL and VNNI (Cascade Lake, Ice Lake, Zen 4 and later) */
+    IG_CPU_AMX,     /* AVX-512 with BF16, and with tiles of bfloat16 and of bytes (Sapphire Rapids and later) */
     IG_CPU_NEON,
     IG_CPU_DOTPROD, /* NEON with dot products of bytes (ARMv8.2 with ASIMDDP: Cortex-A76, Graviton 2 and later) */
     IG_CPU_I8MM,    /* and with products of byte matrices (ARMv8.6 with I8MM: Cortex-A710, Graviton 3 and later) */

@@ -46,13 +46,13 @@ static bool has_amx(void) {
 
 static bool has_vectors(ig_cpu_level level) {
     __builtin_cpu_init();
-    if (level == IG_CPU_AMX) return has_vectors(IG_CPU_AVX512) && has_amx();
+    if (level == IG_CPU_AMX) return has_vectors(IG_CPU_AVX512) && __builtin_cpu_supports("avx512bf16") && has_amx();
     if (level > IG_CPU_AMX || !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c())
         return false;
     if (level == IG_CPU_AVXVNNI) return has_avx_vnni();
     return level == IG_CPU_AVX2 || (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                                     __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-                                    __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16"));
+                                    __builtin_cpu_supports("avx512vnni"));
 }
 
 #elif defined(__aarch64__)
