@@ -5,7 +5,8 @@
  * One 64-bit word, `ticket`, is the whole protocol: the job's number in the high half, the tasks still to be
  * taken in the low half. A task is taken by a compare-and-swap that lowers the low half, so a thread that
  * comes late, with an old job number, can take nothing; and as the caller waits for all tasks, the job's
- * function and argument stay valid for whoever holds a task of it.
+ * function and argument stay valid for whoever holds a task of it. What a thread has done it counts by itself, and
+ * tells once it finds no more tasks.
  */
 #define _GNU_SOURCE
 #include "device/pool.h"
@@ -21,6 +22,7 @@
 #include "base/clock.h"
 #include "base/compiler.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/thread.h"
 
 enum { N_SPINS = 1500 }; /* about 30 us: longer than the gap between two operations, shorter than a time slice */
@@ -34,12 +36,13 @@ struct ig_pool {
     void *arg;
     int n_tasks;
 
-    _Atomic uint64_t ticket; /* job << 32 | tasks left to take */
-    _Atomic uint32_t job;    /* futex: idle workers sleep on it */
-    _Atomic uint32_t n_done; /* futex: the caller sleeps on it */
-    _Atomic int n_sleeping;  /* workers that sleep or are about to */
-    _Atomic int caller_sleeps;
+    /* Cache lines of their own: some threads take tasks while others wait for a job, or for the last task. */
+    _Alignas(IG_ALIGN) _Atomic uint64_t ticket; /* job << 32 | tasks left to take */
+    _Alignas(IG_ALIGN) _Atomic uint32_t job;    /* futex: idle workers sleep on it */
     _Atomic int stop;
+    _Atomic int n_sleeping;                     /* workers that sleep or are about to */
+    _Alignas(IG_ALIGN) _Atomic uint32_t n_done; /* futex: the caller sleeps on it */
+    _Atomic int caller_sleeps;
 
     _Atomic uint64_t n_tasks_run, busy_ns; /* of all jobs */
 };
@@ -57,26 +60,29 @@ static void futex_wake(_Atomic uint32_t *word, int n) {
     syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
 }
 
-/* Runs a task that begins at *now, which becomes the time when it ends. */
-static void run_task(ig_pool *p, ig_task_fn fn, void *arg, int task, int thread, double *now) {
-    double start = *now;
-    fn(arg, task, thread);
-    *now = ig_clock_seconds();
-    atomic_fetch_add_explicit(&p->busy_ns, (uint64_t)((*now - start) * 1e9), memory_order_relaxed);
+/* Tasks were done since `start`. */
+static void add_busy(ig_pool *p, double start) {
+    uint64_t ns = (uint64_t)((ig_clock_seconds() - start) * 1e9);
+    atomic_fetch_add_explicit(&p->busy_ns, ns, memory_order_relaxed);
 }
 
-/* Takes and runs tasks of job `job` until none is left. */
+/* Takes and runs tasks of job `job` until none is left. Before it has told of its own no other job can begin. */
 static void work(ig_pool *p, uint32_t job, int thread) {
-    double now = ig_clock_seconds();
+    double start = 0;
+    uint32_t n_tasks = 0, n_own = 0;
     uint64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
     while ((uint32_t)(t >> 32) == job && (uint32_t)t != 0) {
         if (!atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acq_rel, memory_order_acquire))
             continue;
-        uint32_t n_tasks = (uint32_t)p->n_tasks;
-        run_task(p, p->fn, p->arg, (int)(n_tasks - (uint32_t)t), thread, &now);
-        if (atomic_fetch_add(&p->n_done, 1) + 1 == n_tasks && atomic_load(&p->caller_sleeps)) futex_wake(&p->n_done, 1);
+        if (!n_own++) start = ig_clock_seconds();
+        n_tasks = (uint32_t)p->n_tasks;
+        p->fn(p->arg, (int)(n_tasks - (uint32_t)t), thread);
         t = atomic_load_explicit(&p->ticket, memory_order_acquire);
     }
+    if (!n_own) return;
+    add_busy(p, start);
+    if (atomic_fetch_add(&p->n_done, n_own) + n_own == n_tasks && atomic_load(&p->caller_sleeps))
+        futex_wake(&p->n_done, 1);
 }
 
 /* Waits until the job's number differs from `seen`, and returns it: spins, then sleeps. */
@@ -120,12 +126,12 @@ ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err) {
     *out = NULL;
     if (n_threads < 1 || n_threads > IG_THREADS_MAX)
         return ig_fail(err, IG_E_ARG, "threads: %d is not in 1..%d", n_threads, IG_THREADS_MAX);
-    ig_pool *p = calloc(1, sizeof *p);
+    ig_pool *p = ig_alloc_aligned(sizeof *p);
     if (!p) return ig_fail_memory(err, "thread pool", sizeof *p);
     p->n_threads = n_threads;
     p->threads = calloc((size_t)n_threads, sizeof *p->threads);
     if (!p->threads) {
-        free(p);
+        ig_free_aligned(p);
         return ig_fail_memory(err, "thread pool", (size_t)n_threads * sizeof *p->threads);
     }
     pthread_mutex_init(&p->turn, NULL);
@@ -149,10 +155,8 @@ void ig_pool_close(ig_pool *p) {
     for (int i = 0; i < p->n_started; i++) pthread_join(p->threads[i], NULL);
     pthread_mutex_destroy(&p->turn);
     free(p->threads);
-    free(p);
+    ig_free_aligned(p);
 }
-
-int ig_pool_threads(const ig_pool *p) { return p->n_threads; }
 
 ig_pool_work ig_pool_worked(const ig_pool *p) {
     return (ig_pool_work){atomic_load(&p->n_tasks_run), 1e-9 * (double)atomic_load(&p->busy_ns)};
@@ -163,8 +167,9 @@ void ig_pool_run(ig_pool *p, int n_tasks, ig_task_fn fn, void *arg) {
     pthread_mutex_lock(&p->turn);
     atomic_fetch_add(&p->n_tasks_run, (uint64_t)n_tasks);
     if (n_tasks == 1 || p->n_threads == 1) { /* still in turn: per-thread scratch belongs to thread 0 */
-        double now = ig_clock_seconds();
-        for (int i = 0; i < n_tasks; i++) run_task(p, fn, arg, i, 0, &now);
+        double start = ig_clock_seconds();
+        for (int i = 0; i < n_tasks; i++) fn(arg, i, 0);
+        add_busy(p, start);
         pthread_mutex_unlock(&p->turn);
         return;
     }

@@ -27,7 +27,6 @@ typedef void (*ig_task_fn)(void *arg, int task, int thread);
 /* n_threads includes the calling thread. */
 ig_status ig_pool_open(ig_pool **out, int n_threads, ig_error *err);
 void ig_pool_close(ig_pool *p);
-int ig_pool_threads(const ig_pool *p);
 /* Of the jobs that have ended. */
 ig_pool_work ig_pool_worked(const ig_pool *p);
 /* Runs all tasks and returns when they are done. Tasks start in ascending order. Calls from several threads

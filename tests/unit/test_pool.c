@@ -13,7 +13,7 @@
 
 #include "device/pool.h"
 
-enum { MAX_TASKS = 257 };
+enum { MAX_TASKS = 257, N_TURNS = 3 /* threads of the pool that callers share */ };
 
 typedef struct record {
     _Atomic int times[MAX_TASKS];
@@ -28,8 +28,8 @@ static void count_task(void *arg, int task, int thread) {
     if (thread < 0 || thread >= r->n_threads) atomic_store(&r->bad, 1);
 }
 
-static void run_and_check(ig_pool *p, int n_tasks) {
-    record r = {.n_threads = ig_pool_threads(p)};
+static void run_and_check(ig_pool *p, int n_threads, int n_tasks) {
+    record r = {.n_threads = n_threads};
     ig_pool_run(p, n_tasks, count_task, &r);
     for (int t = 0; t < MAX_TASKS; t++) assert_int_equal(r.times[t], t < n_tasks);
     assert_int_equal(r.bad, 0);
@@ -41,14 +41,14 @@ static void every_task_runs_once(void **state) {
         ig_pool *p;
         assert_int_equal(ig_pool_open(&p, threads, NULL), IG_OK);
         for (int round = 0; round < 200; round++)
-            for (int n = 0; n <= 17; n++) run_and_check(p, n);
-        run_and_check(p, MAX_TASKS);
+            for (int n = 0; n <= 17; n++) run_and_check(p, threads, n);
+        run_and_check(p, threads, MAX_TASKS);
         ig_pool_close(p);
     }
 }
 
 static void *call_many(void *arg) {
-    for (int i = 0; i < 300; i++) run_and_check(arg, 1 + i % 9);
+    for (int i = 0; i < 300; i++) run_and_check(arg, N_TURNS, 1 + i % 9);
     return NULL;
 }
 
@@ -56,7 +56,7 @@ static void callers_take_turns(void **state) {
     (void)state;
     ig_pool *p;
     pthread_t threads[3];
-    assert_int_equal(ig_pool_open(&p, 3, NULL), IG_OK);
+    assert_int_equal(ig_pool_open(&p, N_TURNS, NULL), IG_OK);
     for (int i = 0; i < 3; i++) assert_int_equal(pthread_create(&threads[i], NULL, call_many, p), 0);
     for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
     ig_pool_close(p);
