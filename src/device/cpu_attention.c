@@ -13,9 +13,12 @@
 
 #include "device/cpu.h"
 
-/* Rows that are made ready for a prompt's kernels at a time: few enough to stay in a cache while all tiles read them.
- */
-enum { ROUND_ROWS = 2048 };
+enum {
+    /* Rows that are made ready for a prompt's kernels at a time: few enough to stay in a cache while all tiles read
+     * them. */
+    ROUND_ROWS = 2048,
+    MERGE_ALONE = 32768, /* floats of parts below which merging them is not shared out */
+};
 
 typedef struct attend_job {
     ig_cpu_device *d;
@@ -29,7 +32,8 @@ typedef struct attend_job {
     int n_splits;    /* decode: most parts of any view */
     int first_split; /* decode in several calls: the parts of this one */
     int end_split;
-    float *partial; /* decode: results of the parts */
+    int heads_per_task; /* decode: query heads whose parts a task merges */
+    float *partial;     /* decode: results of the parts */
 } attend_job;
 
 /* One thread's scratch. */
@@ -420,15 +424,31 @@ static void add_rest(const ig_attention *a, int h, int d, float *out) {
     for (int c = 0; c < d; c++) out[c] = (1 - share) * out[c] + rest[c];
 }
 
-static void merge_parts(const attend_job *j) {
-    for (int job = 0; job < j->n_jobs; job++) {
+/* Some query heads of the jobs, counted through. */
+static void merge_task(void *arg, int task, int thread) {
+    const attend_job *j = arg;
+    int n_heads = j->shape->n_heads, all = j->n_jobs * n_heads, end = (task + 1) * j->heads_per_task;
+    (void)thread;
+    for (int i = task * j->heads_per_task; i < end && i < all; i++) {
+        int job = i / n_heads, h = i % n_heads;
         const ig_attention *a = &j->jobs[job];
-        for (int h = 0; a->rows != IG_ROWS_THERE && h < j->shape->n_heads; h++) {
-            float *out = a->out + (size_t)h * (size_t)j->shape->head_dim;
-            merge_head(j, job, h / j->group, h % j->group, out, a->lse ? a->lse + h : NULL);
-            if (a->rest) add_rest(a, h, j->shape->head_dim, out);
-        }
+        float *out = a->out + (size_t)h * (size_t)j->shape->head_dim;
+        if (a->rows == IG_ROWS_THERE) continue;
+        merge_head(j, job, h / j->group, h % j->group, out, a->lse ? a->lse + h : NULL);
+        if (a->rest) add_rest(a, h, j->shape->head_dim, out);
     }
+}
+
+/* Few parts are merged on the calling thread. */
+static void merge_parts(attend_job *j) {
+    int all = j->n_jobs * j->shape->n_heads, tasks = 4 * j->d->n_threads;
+    if ((size_t)all * (size_t)j->end_split * (size_t)j->shape->head_dim < MERGE_ALONE) tasks = 1;
+    j->heads_per_task = (all + tasks - 1) / tasks;
+    tasks = (all + j->heads_per_task - 1) / j->heads_per_task;
+    if (tasks == 1)
+        merge_task(j, 0, 0);
+    else
+        ig_pool_run(j->d->pool, tasks, merge_task, j);
 }
 
 /* One sequence whose rows come in several calls, in order. */
