@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compiler extensions, all of them, under names of our own.
+ * Compiler extensions, all of them, under names of our own; and what C has no function for.
  */
 #ifndef IG_BASE_COMPILER_H
 #define IG_BASE_COMPILER_H
@@ -22,5 +22,8 @@
 #endif
 
 #define IG_COUNT(array) (sizeof(array) / sizeof(array)[0])
+
+static inline int ig_min_int(int a, int b) { return a < b ? a : b; }
+static inline int ig_max_int(int a, int b) { return a > b ? a : b; }
 
 #endif

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "base/half.h"
 
@@ -20,8 +21,6 @@ enum {
 };
 
 static ig_cpu_device *cpu(ig_device *d) { return (ig_cpu_device *)d; }
-
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 /* ---- matrix products ------------------------------------------------------ */
 
@@ -43,7 +42,7 @@ typedef struct matmul_job {
 static void prepare_task(void *arg, int task, int thread) {
     matmul_job *j = arg;
     (void)thread;
-    for (int r = task * j->rows_per_prepare; r < min_int((task + 1) * j->rows_per_prepare, j->n_rows); r++)
+    for (int r = task * j->rows_per_prepare; r < ig_min_int((task + 1) * j->rows_per_prepare, j->n_rows); r++)
         j->d->k->act_prepare[j->form](j->d->act + (size_t)r * j->act_stride, j->x + (size_t)r * (size_t)j->n_in,
                                       j->n_in);
 }
@@ -59,7 +58,7 @@ static void matmul_task(void *arg, int task, int thread) {
     while (task >= j->first_task[i + 1]) i++;
     const ig_matrix *m = j->m[i];
     int begin = (task - j->first_task[i]) * j->rows_per_task[i];
-    int end = min_int(begin + j->rows_per_task[i], m->n_out);
+    int end = ig_min_int(begin + j->rows_per_task[i], m->n_out);
     ig_matmul args = {
         .w = m->panels ? m->panels : m->w,
         .row_bytes = j->row_bytes[i],
@@ -125,7 +124,7 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
         j.y = y + done;
         j.m = m + done;
         for (int i = 0; i < n; i++) choose_kernel(&j, i, few);
-        int tasks = (size_t)n_rows * (size_t)j.n_in < SMALL ? 1 : min_int(n_rows, 4 * d->n_threads);
+        int tasks = (size_t)n_rows * (size_t)j.n_in < SMALL ? 1 : ig_min_int(n_rows, 4 * d->n_threads);
         j.rows_per_prepare = (n_rows + tasks - 1) / tasks;
         ig_pool_run(d->pool, (n_rows + j.rows_per_prepare - 1) / j.rows_per_prepare, prepare_task, &j);
         ig_pool_run(d->pool, cut_rows(&j, few), matmul_task, &j);
@@ -161,7 +160,7 @@ static void put_panel_task(void *arg, int task, int thread) {
     int row = task * IG_PANEL_ROWS;
     (void)thread;
     j->k->put(j->to + (size_t)task * j->panel_bytes, (const uint8_t *)j->m->w + (size_t)row * j->m->row_bytes,
-              j->m->row_bytes, min_int(j->m->n_out - row, IG_PANEL_ROWS), j->m->n_in);
+              j->m->row_bytes, ig_min_int(j->m->n_out - row, IG_PANEL_ROWS), j->m->n_in);
 }
 
 static void cpu_put_panels(ig_device *dev, void *to, const ig_matrix *m) {
@@ -190,7 +189,7 @@ static void run_rows(rows_job *j, ig_task_fn fn, size_t elements) {
         fn(j, 0, 0);
         return;
     }
-    int tasks = min_int(j->n_rows, j->d->n_threads * 4);
+    int tasks = ig_min_int(j->n_rows, j->d->n_threads * 4);
     j->rows_per_task = (j->n_rows + tasks - 1) / tasks;
     ig_pool_run(j->d->pool, (j->n_rows + j->rows_per_task - 1) / j->rows_per_task, fn, j);
 }
@@ -200,7 +199,7 @@ static void embed_task(void *arg, int task, int thread) {
     const ig_matrix *m = j->m;
     size_t n = (size_t)m->n_in;
     float *row = (float *)(void *)(j->d->thread_scratch + (size_t)thread * j->d->thread_bytes);
-    for (int r = task * j->rows_per_task; r < min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
+    for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
         const uint8_t *src = (const uint8_t *)m->w + (size_t)j->ids[r] * m->row_bytes;
         float *out = j->y + (size_t)r * n;
         j->d->k->dequantize[m->type](j->flag ? row : out, src, m->n_in);
@@ -218,7 +217,7 @@ static void cpu_embed(ig_device *dev, float *out, const ig_matrix *m, const int3
 static void norm_task(void *arg, int task, int thread) {
     rows_job *j = arg;
     (void)thread;
-    for (int r = task * j->rows_per_task; r < min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
+    for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
         size_t at = (size_t)r * (size_t)j->n;
         if (j->flag)
             j->d->k->rms_norm(j->y + at, j->x + at, j->w, j->n, j->eps);
@@ -237,7 +236,7 @@ static void rope_task(void *arg, int task, int thread) {
     rows_job *j = arg;
     (void)thread;
     void (*rotate)(float *, const float *, int) = j->flag ? j->d->k->rope_adjacent : j->d->k->rope_half;
-    for (int r = task * j->rows_per_task; r < min_int((task + 1) * j->rows_per_task, j->n_rows); r++)
+    for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++)
         for (int h = 0; h < j->n_heads; h++)
             rotate(j->y + ((size_t)r * (size_t)j->n_heads + (size_t)h) * (size_t)j->n,
                    j->x + (size_t)r * (size_t)j->n_rot, j->n_rot);
@@ -341,8 +340,6 @@ static ig_pool_work cpu_worked(const ig_device *dev) { return ig_pool_worked(((c
 
 /* ---- open, reserve, close ------------------------------------------------------- */
 
-static int max_int(int a, int b) { return a > b ? a : b; }
-
 /* The two passes of the arena: sizes, then pointers. */
 static void lay_out(ig_cpu_device *d, const ig_device_need *need) {
     size_t act = 0;
@@ -378,12 +375,12 @@ static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_erro
     ig_cpu_device *d = cpu(dev);
     pthread_mutex_lock(&d->turn);
     ig_device_need want = {
-        .max_rows = max_int(d->have.max_rows, need->max_rows),
-        .max_in = max_int(d->have.max_in, need->max_in),
-        .max_entries = max_int(d->have.max_entries, need->max_entries),
-        .heads = {.n_heads = max_int(d->have.heads.n_heads, need->heads.n_heads),
-                  .n_kv_heads = max_int(d->have.heads.n_kv_heads, need->heads.n_kv_heads),
-                  .head_dim = max_int(d->have.heads.head_dim, need->heads.head_dim)},
+        .max_rows = ig_max_int(d->have.max_rows, need->max_rows),
+        .max_in = ig_max_int(d->have.max_in, need->max_in),
+        .max_entries = ig_max_int(d->have.max_entries, need->max_entries),
+        .heads = {.n_heads = ig_max_int(d->have.heads.n_heads, need->heads.n_heads),
+                  .n_kv_heads = ig_max_int(d->have.heads.n_kv_heads, need->heads.n_kv_heads),
+                  .head_dim = ig_max_int(d->have.heads.head_dim, need->heads.head_dim)},
     };
     ig_status s = memcmp(&want, &d->have, sizeof want) == 0 ? IG_OK : grow(d, &want, err);
     pthread_mutex_unlock(&d->turn);

@@ -259,9 +259,9 @@ typedef struct part {
 /* Columns [c, c + 32) and rows [r, r + 32) of a part, as far as there are any. */
 INLINE void multiply_at(const part *p, const work *w, shape *now, int c, int r, const pairing pairs) {
     const ig_matmul *m = p->m;
-    const int n_cols = min_int(p->n_cols - c, 32), n_rows = min_int(p->n_rows - r, 32);
-    set_shape(now, (shape){{min_int(n_cols, 16), n_cols > 16 ? n_cols - 16 : 0},
-                           {min_int(n_rows, 16), n_rows > 16 ? n_rows - 16 : 0}});
+    const int n_cols = ig_min_int(p->n_cols - c, 32), n_rows = ig_min_int(p->n_rows - r, 32);
+    set_shape(now, (shape){{ig_min_int(n_cols, 16), n_cols > 16 ? n_cols - 16 : 0},
+                           {ig_min_int(n_rows, 16), n_rows > 16 ? n_rows - 16 : 0}});
     const char *column = (const char *)m->act + (size_t)(p->col + c) * m->act_stride;
     const ig_planes first = ig_planes_view(column, m->n_in),
                     second = ig_planes_view(column + 16 * m->act_stride, m->n_in);
@@ -311,9 +311,9 @@ INLINE void multiply(const ig_matmul *m, int row_begin, int row_end, make_tiles_
     for (p.col = 0; p.col < m->n_cols; p.col += GROUP_COLS)
         for (p.row = row_begin; p.row < row_end; p.row += GROUP_ROWS)
             for (p.from = 0; p.from < m->n_in; p.from += SLICE) {
-                p.n_cols = min_int(m->n_cols - p.col, GROUP_COLS);
-                p.n_rows = min_int(row_end - p.row, GROUP_ROWS);
-                p.n = min_int(m->n_in - p.from, SLICE);
+                p.n_cols = ig_min_int(m->n_cols - p.col, GROUP_COLS);
+                p.n_rows = ig_min_int(row_end - p.row, GROUP_ROWS);
+                p.n = ig_min_int(m->n_in - p.from, SLICE);
                 multiply_part(&p, &w, &now, make_tiles, pairs);
             }
     _tile_release();

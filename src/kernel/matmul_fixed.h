@@ -11,6 +11,7 @@
 #ifndef IG_KERNEL_MATMUL_FIXED_H
 #define IG_KERNEL_MATMUL_FIXED_H
 
+#include "base/compiler.h"
 #include "kernel/fixed.h"
 #include "kernel/parts.h"
 
@@ -22,8 +23,6 @@ enum {
     /* As many sums in integers and in floats as there are registers for. */
     TILE_COLS = WIDTH == 16 ? 12 : 3,
 };
-
-static inline int min_int(int a, int b) { return a < b ? a : b; }
 
 /* ---- panels -------------------------------------------------------------------- */
 
@@ -70,11 +69,11 @@ INLINE void unpack(int32_t *panel, const ig_matmul *m, int r, int n_rows, half_f
     for (int v = 0; v < VECTORS; v++) {
         const uint8_t *row[WIDTH];
         for (int i = 0; i < WIDTH; i++)
-            row[i] = (const uint8_t *)m->w + (size_t)(r + min_int(WIDTH * v + i, n_rows - 1)) * m->row_bytes;
+            row[i] = (const uint8_t *)m->w + (size_t)(r + ig_min_int(WIDTH * v + i, n_rows - 1)) * m->row_bytes;
         int32_t *step = panel + WIDTH * v;
         for (int at = 0; at < m->n_in; at += IG_FIXED_GROUP, step += STEP) {
-            unpack_group(step, (float *)(void *)(step + PAIRS * ROWS), row, min_int(m->n_in - at, IG_FIXED_GROUP), low,
-                         high);
+            unpack_group(step, (float *)(void *)(step + PAIRS * ROWS), row, ig_min_int(m->n_in - at, IG_FIXED_GROUP),
+                         low, high);
             for (int i = 0; i < WIDTH; i++) row[i] += IG_FIXED_GROUP * sizeof(uint16_t);
         }
     }
@@ -140,7 +139,7 @@ INLINE void tile(const int32_t *panel, const ig_matmul *m, int r, int n_rows, in
 INLINE void multiply(const ig_matmul *m, int row_begin, int row_end, half_fn low, half_fn high,
                      add_pairs_fn sum_pairs) {
     for (int r = row_begin; r < row_end; r += ROWS) {
-        int n_rows = min_int(row_end - r, ROWS);
+        int n_rows = ig_min_int(row_end - r, ROWS);
         unpack(m->scratch, m, r, n_rows, low, high);
         for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
             int left = m->n_cols - c;

@@ -64,9 +64,9 @@ static void tiles_f32(const ig_matmul *m, int first, int n, int r, int n_rows) {
 void ig_gemm_f32_avx512(const ig_matmul *m, int row_begin, int row_end) {
     for (int r = row_begin; r < row_end; r += WIDE_ROWS)
         for (int first = 0; first < m->n_in; first += FLOAT_SLICE) {
-            int n = min_int(m->n_in - first, FLOAT_SLICE);
+            int n = ig_min_int(m->n_in - first, FLOAT_SLICE);
             for (int half = 0; half < 2; half++)
                 unpack_f32(m->scratch, rows_at(m, r + 16 * half, row_end), half, first, n);
-            tiles_f32(m, first, n, r, min_int(row_end - r, WIDE_ROWS));
+            tiles_f32(m, first, n, r, ig_min_int(row_end - r, WIDE_ROWS));
         }
 }

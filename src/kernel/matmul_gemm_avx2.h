@@ -10,6 +10,7 @@
 #ifndef IG_KERNEL_MATMUL_GEMM_AVX2_H
 #define IG_KERNEL_MATMUL_GEMM_AVX2_H
 
+#include "base/compiler.h"
 #include "kernel/matmul_avx2.h"
 #include "kernel/panel_avx2.h"
 #include "kernel/unpack_avx2.h"
@@ -32,12 +33,10 @@ enum { FLOAT_COLS = 6, FLOAT_SLICE = 512, FEW_COLS = 6 };
     X(Q5_K, q5_k, 256, 176, bits5) \
     X(Q6_K, q6_k, 256, 210, bits6_16)
 
-static inline int min_int(int a, int b) { return a < b ? a : b; }
-
 /* ---- from the file's order --------------------------------------------------------- */
 
 static inline panel_rows rows_at(const ig_matmul *m, int r, int row_end, size_t offset) {
-    int n = row_end - r < 0 ? 0 : min_int(row_end - r, 8);
+    int n = row_end - r < 0 ? 0 : ig_min_int(row_end - r, 8);
     return (panel_rows){(const uint8_t *)m->w + (size_t)(n ? r : 0) * m->row_bytes + offset, m->row_bytes, n};
 }
 
@@ -56,10 +55,10 @@ static inline void multiply(const ig_matmul *m, int row_begin, int row_end, unpa
     tile_at t = {.m = m};
     for (int r = row_begin; r < row_end; r += PANEL_ROWS) {
         const char *next = (const char *)m->w + (size_t)(r + PANEL_ROWS) * m->row_bytes;
-        t.n_rows = min_int(row_end - r, PANEL_ROWS);
+        t.n_rows = ig_min_int(row_end - r, PANEL_ROWS);
         for (t.first = 0; t.first < m->n_in; t.first += slice) {
             size_t offset = (size_t)(t.first / block) * (size_t)bytes;
-            t.n = min_int(m->n_in - t.first, slice);
+            t.n = ig_min_int(m->n_in - t.first, slice);
             for (int half = 0; half < 2; half++)
                 unpack(m->scratch, rows_at(m, r + 8 * half, row_end, offset), half, t.n);
             for (int n = t.column = 0; t.column < m->n_cols; t.column += n) {
@@ -105,7 +104,7 @@ static inline void multiply_stored(const ig_matmul *m, int row_begin, int row_en
     for (int r = row_begin; r < row_end; r += PANEL_ROWS) {
         const char *panel = (const char *)m->w + (size_t)r * m->row_bytes, *next = panel + bytes;
         tile_fn tile = stored;
-        t.n_rows = min_int(row_end - r, PANEL_ROWS);
+        t.n_rows = ig_min_int(row_end - r, PANEL_ROWS);
         if (m->n_cols > FEW_COLS) {
             unpack(m->scratch, panel, m->n_in);
             panel = m->scratch;

@@ -198,7 +198,7 @@ static void multiply_wide(const ig_matmul *m, int r, int n_rows, const tile_fn *
 static void gemm_q8(const ig_matmul *m, int row_begin, int row_end, ig_unpack_fn unpack, const tile_fn *tiles) {
     for (int r = row_begin; r < row_end; r += WIDE_ROWS) {
         for (int half = 0; half < 2; half++) unpack(m->scratch, rows_at(m, r + 16 * half, row_end), half, m->n_in);
-        multiply_wide(m, r, min_int(row_end - r, WIDE_ROWS), tiles);
+        multiply_wide(m, r, ig_min_int(row_end - r, WIDE_ROWS), tiles);
     }
 }
 
@@ -295,7 +295,7 @@ static void multiply_few(const ig_matmul *m, int row_begin, int row_end, stored_
     for (int r = row_begin; r < row_end; r += PANEL_ROWS)
         for (int c = 0; c < m->n_cols;)
             c += tile((const char *)m->w + (size_t)r * m->row_bytes, m, c,
-                      tile_out_at(m, r, min_int(row_end - r, PANEL_ROWS), c), m->n_cols - c);
+                      tile_out_at(m, r, ig_min_int(row_end - r, PANEL_ROWS), c), m->n_cols - c);
 }
 
 static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stored_fn few, expand_fn to_wide,
@@ -305,7 +305,7 @@ static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stor
         return;
     }
     for (int r = row_begin; r < row_end; r += WIDE_ROWS) {
-        int n_rows = min_int(row_end - r, WIDE_ROWS);
+        int n_rows = ig_min_int(row_end - r, WIDE_ROWS);
         for (int half = 0; half < 2 && PANEL_ROWS * half < n_rows; half++)
             to_wide(m->scratch, half, (const char *)m->w + (size_t)(r + PANEL_ROWS * half) * m->row_bytes, m->n_in);
         multiply_wide(m, r, n_rows, tiles);

@@ -11,6 +11,7 @@
 
 #include "base/half.h"
 #include "kernel/kernel.h"
+#include "kernel/parts.h"
 
 /* The line of a group whose numbers are in [lo, hi]. *min and *inverse: code = round((x - *min) * *inverse). */
 static inline ig_kv_line ig_packed_line(float *min, float *inverse, float lo, float hi, int levels) {
@@ -44,5 +45,31 @@ static inline void ig_packed_put(uint8_t *out, const uint8_t *codes, int n, int 
         out[i] = (uint8_t)byte;
     }
 }
+
+/* Makes the codes, 0 to `levels`, of a group of n numbers and returns its line: what the levels of CPUs differ in. */
+typedef ig_kv_line (*ig_packed_encode_fn)(uint8_t *codes, const float *x, int n, int levels);
+
+/* A row of d numbers in codes of so many bits. */
+INLINE void ig_packed_pack(uint8_t *row, ig_kv_line *lines, const float *x, int d, int bits,
+                           ig_packed_encode_fn encode) {
+    uint8_t codes[IG_KV_GROUP];
+    for (int j = 0; j < d; j += IG_KV_GROUP) {
+        int n = ig_packed_group(j, d);
+        *lines++ = encode(codes, x + j, n, (1 << bits) - 1);
+        ig_packed_put(row + j * bits / 8, codes, n, bits);
+    }
+}
+
+/* The functions of a level, which has encode(). */
+#define PACK_FUNCTION(bits, level)                                                            \
+    static void pack_q##bits##_##level(void *row, ig_kv_line *lines, const float *x, int d) { \
+        ig_packed_pack(row, lines, x, d, bits, encode);                                       \
+    }
+#define PACK_FUNCTIONS(level) \
+    PACK_FUNCTION(8, level) PACK_FUNCTION(4, level) PACK_FUNCTION(2, level) PACK_FUNCTION(1, level)
+#define SET_PACK(k, level)                                                                \
+    (k)->kv_pack[IG_KV_F16] = pack_f16_##level, (k)->kv_pack[IG_KV_Q8] = pack_q8_##level, \
+    (k)->kv_pack[IG_KV_Q4] = pack_q4_##level, (k)->kv_pack[IG_KV_Q2] = pack_q2_##level,   \
+    (k)->kv_pack[IG_KV_Q1] = pack_q1_##level
 
 #endif

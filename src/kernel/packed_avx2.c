@@ -44,20 +44,7 @@ static void pack_f16_avx2(void *row, ig_kv_line *lines, const float *x, int d) {
                          _mm256_cvtps_ph(_mm256_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT));
 }
 
-static inline __attribute__((always_inline)) void pack(uint8_t *row, ig_kv_line *lines, const float *x, int d,
-                                                       int bits) {
-    uint8_t codes[IG_KV_GROUP];
-    for (int j = 0; j < d; j += IG_KV_GROUP) {
-        int n = ig_packed_group(j, d);
-        *lines++ = encode(codes, x + j, n, (1 << bits) - 1);
-        ig_packed_put(row + j * bits / 8, codes, n, bits);
-    }
-}
-
-static void pack_q8_avx2(void *row, ig_kv_line *lines, const float *x, int d) { pack(row, lines, x, d, 8); }
-static void pack_q4_avx2(void *row, ig_kv_line *lines, const float *x, int d) { pack(row, lines, x, d, 4); }
-static void pack_q2_avx2(void *row, ig_kv_line *lines, const float *x, int d) { pack(row, lines, x, d, 2); }
-static void pack_q1_avx2(void *row, ig_kv_line *lines, const float *x, int d) { pack(row, lines, x, d, 1); }
+PACK_FUNCTIONS(avx2)
 
 static inline __m256 all_f16(uint16_t x) { return _mm256_cvtph_ps(_mm_set1_epi16((short)x)); }
 
@@ -159,11 +146,7 @@ static void unpack_q2_avx2(uint16_t *dst, const ig_kv_packed *rows, int n, int d
 static void unpack_q1_avx2(uint16_t *dst, const ig_kv_packed *rows, int n, int d) { unpack(dst, rows, n, d, 1); }
 
 void ig_kernels_fill_packed_avx2(ig_kernels *k) {
-    k->kv_pack[IG_KV_F16] = pack_f16_avx2;
-    k->kv_pack[IG_KV_Q8] = pack_q8_avx2;
-    k->kv_pack[IG_KV_Q4] = pack_q4_avx2;
-    k->kv_pack[IG_KV_Q2] = pack_q2_avx2;
-    k->kv_pack[IG_KV_Q1] = pack_q1_avx2;
+    SET_PACK(k, avx2);
     k->kv_unpack[IG_KV_Q8] = unpack_q8_avx2;
     k->kv_unpack[IG_KV_Q4] = unpack_q4_avx2;
     k->kv_unpack[IG_KV_Q2] = unpack_q2_avx2;

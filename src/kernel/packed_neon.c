@@ -38,19 +38,7 @@ static void pack_f16_neon(void *row, ig_kv_line *lines, const float *x, int d) {
     for (int i = 0; i < d; i += 4) store_f16((uint16_t *)row + i, vld1q_f32(x + i));
 }
 
-INLINE void pack(uint8_t *row, ig_kv_line *lines, const float *x, int d, int bits) {
-    uint8_t codes[IG_KV_GROUP];
-    for (int j = 0; j < d; j += IG_KV_GROUP) {
-        int n = ig_packed_group(j, d);
-        *lines++ = encode(codes, x + j, n, (1 << bits) - 1);
-        ig_packed_put(row + j * bits / 8, codes, n, bits);
-    }
-}
-
-static void pack_q8_neon(void *row, ig_kv_line *lines, const float *x, int d) { pack(row, lines, x, d, 8); }
-static void pack_q4_neon(void *row, ig_kv_line *lines, const float *x, int d) { pack(row, lines, x, d, 4); }
-static void pack_q2_neon(void *row, ig_kv_line *lines, const float *x, int d) { pack(row, lines, x, d, 2); }
-static void pack_q1_neon(void *row, ig_kv_line *lines, const float *x, int d) { pack(row, lines, x, d, 1); }
+PACK_FUNCTIONS(neon)
 
 /* ---- unpack ---------------------------------------------------------------------- */
 
@@ -138,11 +126,7 @@ static void unpack_q2_neon(uint16_t *dst, const ig_kv_packed *rows, int n, int d
 static void unpack_q1_neon(uint16_t *dst, const ig_kv_packed *rows, int n, int d) { unpack(dst, rows, n, d, 1); }
 
 void ig_kernels_fill_packed_neon(ig_kernels *k) {
-    k->kv_pack[IG_KV_F16] = pack_f16_neon;
-    k->kv_pack[IG_KV_Q8] = pack_q8_neon;
-    k->kv_pack[IG_KV_Q4] = pack_q4_neon;
-    k->kv_pack[IG_KV_Q2] = pack_q2_neon;
-    k->kv_pack[IG_KV_Q1] = pack_q1_neon;
+    SET_PACK(k, neon);
     k->kv_unpack[IG_KV_Q8] = unpack_q8_neon;
     k->kv_unpack[IG_KV_Q4] = unpack_q4_neon;
     k->kv_unpack[IG_KV_Q2] = unpack_q2_neon;

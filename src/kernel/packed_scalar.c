@@ -35,15 +35,6 @@ static void pack_f16_scalar(void *row, ig_kv_line *lines, const float *x, int d)
     for (int i = 0; i < d; i++) out[i] = ig_f32_f16(x[i]);
 }
 
-static void pack(uint8_t *row, ig_kv_line *lines, const float *x, int d, int bits) {
-    uint8_t codes[IG_KV_GROUP];
-    for (int j = 0; j < d; j += IG_KV_GROUP) {
-        int n = ig_packed_group(j, d);
-        *lines++ = encode(codes, x + j, n, (1 << bits) - 1);
-        ig_packed_put(row + j * bits / 8, codes, n, bits);
-    }
-}
-
 static void unpack_group(uint16_t *dst, ig_kv_line line, const uint8_t *codes, int n, int bits) {
     for (int i = 0; i < n * bits / 8; i++)
         for (int part = 0; part < 8 / bits; part++)
@@ -57,25 +48,15 @@ static void unpack(uint16_t *dst, const ig_kv_packed *rows, int n, int d, int bi
                          bits);
 }
 
-#define BITS(bits)                                                                               \
-    static void pack_q##bits##_scalar(void *row, ig_kv_line *lines, const float *x, int d) {     \
-        pack(row, lines, x, d, bits);                                                            \
-    }                                                                                            \
-    static void unpack_q##bits##_scalar(uint16_t *dst, const ig_kv_packed *rows, int n, int d) { \
-        unpack(dst, rows, n, d, bits);                                                           \
-    }
+PACK_FUNCTIONS(scalar)
 
-BITS(8)
-BITS(4)
-BITS(2)
-BITS(1)
+static void unpack_q8_scalar(uint16_t *dst, const ig_kv_packed *rows, int n, int d) { unpack(dst, rows, n, d, 8); }
+static void unpack_q4_scalar(uint16_t *dst, const ig_kv_packed *rows, int n, int d) { unpack(dst, rows, n, d, 4); }
+static void unpack_q2_scalar(uint16_t *dst, const ig_kv_packed *rows, int n, int d) { unpack(dst, rows, n, d, 2); }
+static void unpack_q1_scalar(uint16_t *dst, const ig_kv_packed *rows, int n, int d) { unpack(dst, rows, n, d, 1); }
 
 void ig_kernels_fill_packed_scalar(ig_kernels *k) {
-    k->kv_pack[IG_KV_F16] = pack_f16_scalar;
-    k->kv_pack[IG_KV_Q8] = pack_q8_scalar;
-    k->kv_pack[IG_KV_Q4] = pack_q4_scalar;
-    k->kv_pack[IG_KV_Q2] = pack_q2_scalar;
-    k->kv_pack[IG_KV_Q1] = pack_q1_scalar;
+    SET_PACK(k, scalar);
     k->kv_unpack[IG_KV_Q8] = unpack_q8_scalar;
     k->kv_unpack[IG_KV_Q4] = unpack_q4_scalar;
     k->kv_unpack[IG_KV_Q2] = unpack_q2_scalar;

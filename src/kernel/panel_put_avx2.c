@@ -21,7 +21,7 @@ static inline scales scales_small(const uint8_t *p) { return (scales){.half = {r
 static inline scales scales_q4_k(const uint8_t *p) {
     scales s = {.half = {read_u16(p), read_u16(p + 2) ^ 0x8000}};
     uint64_t bytes[2];
-    bytes_k(bytes, p);
+    ig_q45_k_scales(bytes, p);
     for (int i = 0; i < 8; i++)
         for (int k = 0; k < 2; k++) s.byte[i][k] = (uint8_t)(bytes[k] >> 8 * i);
     return s;

@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel/parts.h"
+
 typedef struct ig_q8 {
     int8_t *q;    /* [n up to 64] */
     float *d;     /* [groups] scale; NaN if the group has a value that is not finite */
@@ -32,6 +34,22 @@ typedef struct ig_q8 {
 static inline int ig_iq4_xs_scale(const uint8_t *p, int i) {
     int low = p[4 + i / 2] >> 4 * (i % 2) & 15, high = (p[2] | p[3] << 8) >> 2 * i & 3;
     return (low | high << 4) - 32;
+}
+
+/* The 6-bit numbers of the block of Q4_K or Q5_K at p, a byte each: 8 scales, then 8 minimums. */
+static inline void ig_q45_k_scales(uint64_t bytes[2], const uint8_t *p) {
+    uint64_t a = ig_read_u32(p + 4), b = ig_read_u32(p + 8), c = ig_read_u32(p + 12);
+    const uint64_t low6 = 0x3f3f3f3f, low4 = 0x0f0f0f0f, low2 = 0x03030303;
+    bytes[0] = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
+    bytes[1] = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
+}
+
+/* The 16 scales of the block of Q3_K at p plus 32, a byte each. */
+static inline void ig_q3_k_scales(uint64_t bytes[2], const uint8_t *p) {
+    uint64_t low = ig_read_u64(p + 96), top = ig_read_u32(p + 104);
+    const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
+    bytes[0] = (low & low4) | ((top << 4 | top << 34) & bits45);
+    bytes[1] = (low >> 4 & low4) | ((top | top << 30) & bits45);
 }
 
 /* Largest magnitude taken for zero: the inverse scale must stay finite. */

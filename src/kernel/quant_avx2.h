@@ -73,18 +73,10 @@ static inline void put_scales(float *dst, __m128i bytes, __m256 d) {
     _mm256_storeu_ps(dst, _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)), d));
 }
 
-/* The 6-bit numbers of Q4_K and Q5_K, a byte each: 8 scales, 8 minimums. */
-static inline void bytes_k(uint64_t bytes[2], const uint8_t *p) {
-    uint64_t a = ig_read_u32(p + 4), b = ig_read_u32(p + 8), c = ig_read_u32(p + 12);
-    const uint64_t low6 = 0x3f3f3f3f, low4 = 0x0f0f0f0f, low2 = 0x03030303;
-    bytes[0] = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
-    bytes[1] = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
-}
-
 /* d, dmin and what they are multiplied by. */
 static inline void scales_k(super *w, const uint8_t *p) {
     uint64_t bytes[2];
-    bytes_k(bytes, p);
+    ig_q45_k_scales(bytes, p);
     put_scales(w->scale, _mm_cvtsi64_si128((long long)bytes[0]), _mm256_set1_ps(read_f16(p)));
     put_scales(w->min, _mm_cvtsi64_si128((long long)bytes[1]), _mm256_set1_ps(-read_f16(p + 2)));
 }
@@ -164,11 +156,9 @@ static inline void load_q3_k(super *w, const uint8_t *p) {
     codes2(w, p + 32);
     __m256i high = load32(p);
     for (int i = 0; i < 8; i++) w->code[i] = _mm256_or_si256(w->code[i], where_bit(high, i, 4));
-    uint64_t low = ig_read_u64(p + 96), top = ig_read_u32(p + 104);
-    const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
-    uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
-    uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);
-    __m128i bytes = _mm_sub_epi8(_mm_set_epi64x((long long)second, (long long)first), _mm_set1_epi8(32));
+    uint64_t scales[2];
+    ig_q3_k_scales(scales, p);
+    __m128i bytes = _mm_sub_epi8(_mm_set_epi64x((long long)scales[1], (long long)scales[0]), _mm_set1_epi8(32));
     scales_signed(w, bytes, read_f16(p + 108), 4);
 }
 

@@ -127,12 +127,9 @@ typedef struct super {
 
 /* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
 static inline __m512 scales_k(const uint8_t *p) {
-    uint64_t ab = ig_read_u64(p + 4), c = ig_read_u32(p + 12);
-    const uint64_t low6 = 0x3f3f3f3f3f3f3f3full, low4 = 0x0f0f0f0f, low2 = 0x03030303;
-    uint64_t a = ab & 0xffffffff, b = ab >> 32;
-    uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
-    uint64_t min = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
-    __m512i bytes = _mm512_cvtepu8_epi32(_mm_set_epi64x((int64_t)min, (int64_t)scale));
+    uint64_t numbers[2];
+    ig_q45_k_scales(numbers, p);
+    __m512i bytes = _mm512_cvtepu8_epi32(_mm_set_epi64x((int64_t)numbers[1], (int64_t)numbers[0]));
     __m512i h = _mm512_castsi128_si512(_mm_loadu_si32(p));
     __m512i hh = _mm512_permutexvar_epi16(words4(0, 1, 0, 1), h);
     __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(hh));
@@ -216,11 +213,9 @@ static inline super load_q3_k(const uint8_t *p) {
         __mmask64 set = _mm512_test_epi8_mask(high, halves(1 << 2 * i, 2 << 2 * i));
         w.code[i] = _mm512_mask_add_epi8(low, set, low, four);
     }
-    uint64_t low = ig_read_u64(p + 96), top = ig_read_u32(p + 104);
-    const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
-    uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
-    uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);
-    __m512i s = _mm512_cvtepi8_epi32(_mm_set_epi64x((int64_t)second, (int64_t)first));
+    uint64_t scales[2];
+    ig_q3_k_scales(scales, p);
+    __m512i s = _mm512_cvtepi8_epi32(_mm_set_epi64x((int64_t)scales[1], (int64_t)scales[0]));
     s = _mm512_sub_epi32(s, _mm512_set1_epi32(32));
     w.scale = _mm512_mul_ps(_mm512_cvtepi32_ps(s), read_f16(p + 108));
     w.min = _mm512_mul_ps(w.scale, _mm512_set1_ps(-4));

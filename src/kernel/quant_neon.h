@@ -114,12 +114,10 @@ static inline void put_scales16(float *dst, int8x16_t bytes, float d) {
 
 /* d, dmin and the 6-bit numbers of Q4_K and Q5_K. */
 static inline void scales_k(block *w, const uint8_t *p) {
-    uint64_t a = ig_read_u32(p + 4), b = ig_read_u32(p + 8), c = ig_read_u32(p + 12);
-    const uint64_t low6 = 0x3f3f3f3f, low4 = 0x0f0f0f0f, low2 = 0x03030303;
-    uint64_t scale = (a & low6) | ((c & low4) | (a >> 6 & low2) << 4) << 32;
-    uint64_t min = (b & low6) | ((c >> 4 & low4) | (b >> 6 & low2) << 4) << 32;
-    put_scales(w->scale, vcreate_s8(scale), read_f16(p));
-    put_scales(w->min, vcreate_s8(min), -read_f16(p + 2));
+    uint64_t bytes[2];
+    ig_q45_k_scales(bytes, p);
+    put_scales(w->scale, vcreate_s8(bytes[0]), read_f16(p));
+    put_scales(w->min, vcreate_s8(bytes[1]), -read_f16(p + 2));
 }
 
 static inline void load_q4_k(block *w, const uint8_t *p) {
@@ -177,11 +175,9 @@ static inline void load_q2_k(block *w, const uint8_t *p) {
 
 static inline void load_q3_k(block *w, const uint8_t *p) {
     codes2(w, p + 32, p, 4);
-    uint64_t low = ig_read_u64(p + 96), top = ig_read_u32(p + 104);
-    const uint64_t low4 = 0x0f0f0f0f0f0f0f0full, bits45 = 0x3030303030303030ull;
-    uint64_t first = (low & low4) | ((top << 4 | top << 34) & bits45);
-    uint64_t second = (low >> 4 & low4) | ((top | top << 30) & bits45);
-    uint8x16_t bytes = vcombine_u8(vcreate_u8(first), vcreate_u8(second));
+    uint64_t scales[2];
+    ig_q3_k_scales(scales, p);
+    uint8x16_t bytes = vcombine_u8(vcreate_u8(scales[0]), vcreate_u8(scales[1]));
     put_scales16(w->scale, less(bytes, 32), read_f16(p + 108));
 }
 

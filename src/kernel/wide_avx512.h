@@ -8,6 +8,7 @@
 
 #include <immintrin.h>
 
+#include "base/compiler.h"
 #include "kernel/kernel.h"
 #include "kernel/parts.h"
 #include "kernel/transpose_avx512.h"
@@ -46,10 +47,8 @@ static inline float *affine_at(char *step, int i, int half) {
     return (float *)(void *)(step + CODE_BYTES + (2 * i + half) * 64);
 }
 
-static inline int min_int(int a, int b) { return a < b ? a : b; }
-
 static inline panel_rows rows_at(const ig_matmul *m, int r, int row_end) {
-    int n = row_end - r < 0 ? 0 : min_int(row_end - r, 16);
+    int n = row_end - r < 0 ? 0 : ig_min_int(row_end - r, 16);
     return (panel_rows){.w = (const uint8_t *)m->w + (size_t)(n ? r : 0) * m->row_bytes,
                         .row_bytes = m->row_bytes,
                         .n = n,

@@ -7,12 +7,10 @@
 
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/error.h"
 #include "device/context.h"
 #include "device/gpu.h"
-
-static int max_int(int a, int b) { return a > b ? a : b; }
-static int min_int(int a, int b) { return a < b ? a : b; }
 
 static ig_head_shape heads_of(const ig_config *c) {
     return (ig_head_shape){c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale};
@@ -20,7 +18,7 @@ static ig_head_shape heads_of(const ig_config *c) {
 
 static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, const ig_step_need *need) {
     ig_head_shape shape = heads_of(c);
-    size_t rows = (size_t)need->max_rows, d = (size_t)max_int(c->d_model, c->d_embed),
+    size_t rows = (size_t)need->max_rows, d = (size_t)ig_max_int(c->d_model, c->d_embed),
            heads = (size_t)c->n_heads * (size_t)c->head_dim;
     size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)c->d_ff;
     size_t few_logits = (size_t)c->n_vocab * (rows < 16 ? rows : 16);
@@ -28,7 +26,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->logit_rows = (int)(wide / (size_t)c->n_vocab);
     if (b->logit_rows > need->max_rows) b->logit_rows = need->max_rows;
     b->ffn_rows = ctx->device->ops->is_host ? IG_FFN_ROWS : IG_FFN_ROWS_THERE;
-    size_t hidden = 2 * (size_t)min_int(need->max_rows, b->ffn_rows) * (size_t)c->d_ff;
+    size_t hidden = 2 * (size_t)ig_min_int(need->max_rows, b->ffn_rows) * (size_t)c->d_ff;
     if (wide < hidden) wide = hidden;
     ig_space *a = &b->space;
     b->h = ig_space_device(a, rows * d * sizeof(float));
@@ -50,7 +48,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
 }
 
 static ig_device_need device_need(const ig_config *c, const ig_step_need *need) {
-    int widest = max_int(max_int(c->d_ff, c->n_heads * c->head_dim), max_int(c->d_model, c->d_embed));
+    int widest = ig_max_int(ig_max_int(c->d_ff, c->n_heads * c->head_dim), ig_max_int(c->d_model, c->d_embed));
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_entries = need->n_ctx,
@@ -92,13 +90,13 @@ bool ig_batch_enter(ig_batch *b) { return pthread_mutex_lock(&b->turn) == 0; }
 void ig_batch_end(ig_batch *b) { pthread_mutex_unlock(&b->turn); }
 
 static ig_step_need larger(const ig_step_need *a, const ig_step_need *b) {
-    return (ig_step_need){.max_rows = max_int(a->max_rows, b->max_rows),
-                          .n_ctx = max_int(a->n_ctx, b->n_ctx),
+    return (ig_step_need){.max_rows = ig_max_int(a->max_rows, b->max_rows),
+                          .n_ctx = ig_max_int(a->n_ctx, b->n_ctx),
                           .select_bytes = a->select_bytes > b->select_bytes ? a->select_bytes : b->select_bytes,
                           .streams = a->streams || b->streams,
                           .weighs = a->weighs || b->weighs,
                           .drops = a->drops || b->drops,
-                          .scans = max_int(a->scans, b->scans),
+                          .scans = ig_max_int(a->scans, b->scans),
                           .mail_bytes = a->mail_bytes > b->mail_bytes ? a->mail_bytes : b->mail_bytes};
 }
 
