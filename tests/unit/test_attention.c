@@ -295,6 +295,39 @@ static void scaled_queries(void **state) {
     run_scaled(61, 700);
 }
 
+/* So many sequences that threads share the merging of their parts: each has the bits that it has alone. */
+static void many_steps_at_once(void **state) {
+    enum { N = 48, QUERY = HEADS * DIM };
+    static const int lengths[] = {2100, 40, 512, 1300};
+    static ig_kv_view views[N][KV_HEADS];
+    ig_device_need need = {.max_rows = N, .max_in = 64, .max_entries = N * MAX_ROWS, .heads = shape};
+    float *q = queries(N, 13), *out = malloc(2 * N * QUERY * sizeof *out), *alone = out + N * QUERY;
+    float *lse = malloc(2 * N * HEADS * sizeof *lse), share[HEADS] = {0, 0.5f, 0.25f, 0, 1, 0.125f};
+    ig_attention jobs[N];
+    ig_error err = {0};
+    (void)state;
+    if (device->ops->reserve(device, &need, &err)) fail_msg("%s", err.text);
+    for (int i = 0; i < N; i++) {
+        set_views(views[i], NULL, lengths[i % 4]);
+        jobs[i] = (ig_attention){.q = q + i * QUERY,
+                                 .out = out + i * QUERY,
+                                 .lse = lse + i * HEADS,
+                                 .rest = i % 3 ? q : NULL,
+                                 .rest_share = share,
+                                 .n_tokens = 1,
+                                 .views = views[i]};
+    }
+    device->ops->attend(device, &shape, jobs, N);
+    for (int i = 0; i < N; i++) {
+        jobs[i].out = alone + i * QUERY;
+        jobs[i].lse = lse + (N + i) * HEADS;
+        device->ops->attend(device, &shape, &jobs[i], 1);
+    }
+    assert_memory_equal(out, alone, N * QUERY * sizeof *out);
+    assert_memory_equal(lse, lse + N * HEADS, N * HEADS * sizeof *lse);
+    free(q), free(out), free(lse);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(decode),
@@ -304,6 +337,7 @@ int main(void) {
         cmocka_unit_test(prefill_with_window),
         cmocka_unit_test(pieces_of_a_prompt),
         cmocka_unit_test(scaled_queries),
+        cmocka_unit_test(many_steps_at_once),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
 }
