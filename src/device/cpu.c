@@ -111,6 +111,7 @@ static void cpu_matmul(ig_device *dev, float *const *y, const ig_matrix *const *
                        bool few) {
     ig_cpu_device *d = cpu(dev);
     matmul_job j = {.d = d, .x = x, .n_rows = n_rows, .n_in = m[0]->n_in, .y = y, .m = m, .n_m = n_m};
+    if (!n_rows) return;
     pthread_mutex_lock(&d->turn);
     /* Matrices of another activation form come in a second round (mixed types share an input in K-quant files only
      * among quantised types, which all have one form). */
@@ -382,7 +383,7 @@ static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_erro
                   .n_kv_heads = ig_max_int(d->have.heads.n_kv_heads, need->heads.n_kv_heads),
                   .head_dim = ig_max_int(d->have.heads.head_dim, need->heads.head_dim)},
     };
-    ig_status s = memcmp(&want, &d->have, sizeof want) == 0 ? IG_OK : grow(d, &want, err);
+    ig_status s = ig_device_serves(&d->have, &want) ? IG_OK : grow(d, &want, err);
     pthread_mutex_unlock(&d->turn);
     return s;
 }

@@ -209,6 +209,14 @@ typedef struct ig_device_need {
     size_t mail_bytes; /* of jobs, views and lists that operations of a step are called with */
 } ig_device_need;
 
+/* Whether scratch for `have` serves `need`. */
+static inline bool ig_device_serves(const ig_device_need *have, const ig_device_need *need) {
+    const ig_head_shape *h = &have->heads, *n = &need->heads;
+    return have->max_rows >= need->max_rows && have->max_in >= need->max_in && have->max_entries >= need->max_entries &&
+           have->mail_bytes >= need->mail_bytes && h->n_heads >= n->n_heads && h->n_kv_heads >= n->n_kv_heads &&
+           h->head_dim >= n->head_dim;
+}
+
 /* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows: of each part and
  * query head two sums and those of the values; and one of each view, of which there are at most n_heads. */
 static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens, int n) {

@@ -285,7 +285,7 @@ static ig_status gpu_reserve(ig_device *d, const ig_device_need *need, ig_error 
     want.heads.n_heads = max_int(have->heads.n_heads, need->heads.n_heads);
     want.heads.n_kv_heads = max_int(have->heads.n_kv_heads, need->heads.n_kv_heads);
     want.heads.head_dim = max_int(have->heads.head_dim, need->heads.head_dim);
-    ig_status s = memcmp(&want, have, sizeof want) == 0 ? IG_OK : grow(g, &want, err);
+    ig_status s = ig_device_serves(have, &want) ? IG_OK : grow(g, &want, err);
     leave(g);
     return s;
 }
