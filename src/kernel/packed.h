@@ -15,7 +15,7 @@
 
 /* The line of a group whose numbers are in [lo, hi]. *min and *inverse: code = round((x - *min) * *inverse). */
 static inline ig_kv_line ig_packed_line(float *min, float *inverse, float lo, float hi, int levels) {
-    lo += 0.0f; /* -0 is 0 */
+    lo += 0.0f, hi += 0.0f; /* -0 is 0 */
     uint16_t down = ig_f32_f16(lo), up;
     if (ig_f16_f32(down) > lo) down = (uint16_t)(lo < 0 ? down + 1 : down - 1);
     *min = ig_f16_f32(down);

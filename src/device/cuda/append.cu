@@ -24,7 +24,7 @@ static __device__ __forceinline__ float number_at(const numbers *r, int i) {
 
 /* ig_packed_line() of kernel/packed.h. */
 static __device__ __forceinline__ ig_kv_line line_of(float *min, float *inverse, float lo, float hi, int levels) {
-    lo += 0.0f; /* -0 is 0 */
+    lo += 0.0f, hi += 0.0f; /* -0 is 0 */
     uint16_t down = ig_to_half(lo);
     if (ig_half(down) > lo) down = (uint16_t)(lo < 0 ? down + 1 : down - 1);
     *min = ig_half(down);
