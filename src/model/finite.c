@@ -16,8 +16,9 @@
 #include "base/error.h"
 #include "model/forward_parts.h"
 
-/* Times a key, its frame's scale and the dimensions of a head, it is still below FLT_MAX. */
-static const float most_query = 1e25f;
+/* A frame multiplies it by up to 2^16. Then the squares of 512 such numbers still have a sum that is finite, which
+ * kernels for prompts make, and no score is beyond 2^100: 1e13 * 65536 * 65280 * 512 is 2e25. */
+static const float most_query = 1e13f;
 
 enum { MOST_PLACES = 3 /* that are looked at together: queries, keys and values */ };
 

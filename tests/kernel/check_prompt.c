@@ -273,13 +273,14 @@ static void check_bits(check *c) {
 /* ---- limits ------------------------------------------------------------------------ */
 
 /* Sums as large as they can be: all dims or only one, in queries, keys and values; all weights alike, or only that of
- * row 40, whose value is another. */
+ * row 40, whose value is another; queries as large as model/finite.c and a key's frame let them be. */
 static void check_largest(check *c) {
     for (int d = 8; d <= 512; d *= 2)
-        for (int shape = 0; shape < 16; shape++) {
+        for (int shape = 0; shape < 32; shape++) {
             problem *p = problem_new(3, d, 96);
+            float query = shape & 16 ? 1e13f * 65536 : 0.05f;
             double key = shape & 4 ? -65504 : 65504, value = shape & 8 ? -65504 : 65504;
-            for (int i = 0; i < 3 * d; i++) p->q[i] = shape & 1 && i % d ? 0 : 0.05f;
+            for (int i = 0; i < 3 * d; i++) p->q[i] = shape & 1 && i % d ? 0 : query;
             for (int i = 0; i < p->n; i++)
                 for (int j = 0; j < d; j++) {
                     bool most = !(shape & 2) || i == 40;
