@@ -11,8 +11,9 @@
 
 enum {
     IG_FIXED_GROUP = 64,
-    /* |sum w[i] x[i]| <= |w| |x| (Cauchy-Schwarz): a group of activations is scaled to a norm of 2^15, one of weights
-     * to elements of up to 2^13 and so a norm of up to 2^16. With rounding, (32767 + 4) (8191 * 8 + 4) < 2^31. */
+    /* |sum w[i] x[i]| <= |w| |x| (Cauchy-Schwarz): a group of activations is scaled to a norm of 2^15, which rounding
+     * takes up to 4 further. One of weights is scaled to a peak of 8191, where rounding ends too, and so to a norm of
+     * up to 8191 * 8: (32767 + 4) * 8191 * 8 = 2,147,418,088 < 2^31. */
     IG_FIXED_NORM = 32767,
     IG_FIXED_PEAK = 8191,
 };

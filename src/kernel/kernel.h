@@ -4,7 +4,7 @@
  *
  * Kernels work on raw pointers. They allocate nothing, start no threads and read no
  * files; the device (src/device) cuts the work into pieces and calls them from its threads.
- * kernel_scalar.c and the *_scalar.c files are the reference: every other kernel is
+ * The *_scalar.c files are the reference: every other kernel is
  * compared with them by tests/kernel at every level in one process.
  *
  * Results never depend on how many columns or which rows share a call: row r of column c
@@ -55,7 +55,8 @@ enum { IG_PANEL_ROWS = 16 };
 typedef struct ig_panels {
     /* Of a panel of rows of n_in elements; a multiple of IG_PANEL_ROWS and of 32. */
     size_t (*bytes)(int n_in);
-    /* Makes one, 64-byte aligned, of the n_rows (1..16) at w that are row_bytes apart. */
+    /* Makes one of the n_rows (1..16) at w that are row_bytes apart. The first of a matrix is 64-byte aligned, and all
+     * that follow one another at least 32-byte. */
     void (*put)(void *panel, const void *w, size_t row_bytes, int n_rows, int n_in);
     /* m->w is the first panel, m->row_bytes the share that a row has of one; row_begin is the first row of a panel. */
     ig_matmul_fn gemv, gemm;

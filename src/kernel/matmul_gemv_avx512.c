@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Few columns, AVX-512: weights of types that do not come in panels: weights straight from the file's format, elements
- * in the lanes.
+ * Few columns, AVX-512, of types that do not come in panels: weights straight from the file's format, elements in the
+ * lanes.
  *
  * A tile is a few rows by a few columns; each weight is unpacked once and used for all
  * columns of the tile. The operations for one (row, column) are the same in every tile.
