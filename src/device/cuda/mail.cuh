@@ -7,6 +7,7 @@
 #ifndef IG_DEVICE_CUDA_MAIL_H
 #define IG_DEVICE_CUDA_MAIL_H
 
+#include <assert.h>
 #include <string.h>
 
 #include "device/cuda/kernels.cuh"
@@ -47,6 +48,14 @@ static inline const T *ig_cuda_mail_list(ig_cuda_mail *m, const T *list, size_t 
     if (!part.host) return list;
     memcpy(part.host, list, n * sizeof *list);
     return (const T *)part.dev;
+}
+
+/* The same where the host alone can read the list: there is room. */
+template <typename T>
+static inline const T *ig_cuda_mail_put(ig_cuda_mail *m, const T *list, size_t n) {
+    const T *sent = ig_cuda_mail_list(m, list, n);
+    assert(n == 0 || sent != list);
+    return sent;
 }
 
 /* What n numbers take: room for more, so that what follows lies where it did in the step before. */

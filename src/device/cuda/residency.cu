@@ -393,7 +393,7 @@ static void tell_written(gpu *g, ig_residency *r, int layer) {
         if (ig_cuda_mail_bytes(sizeof r->told) > ig_cuda_mail_room(&g->mail)) ig_cuda_wait(g);
         ig_cuda_touched x = {};
         x.layer = layer;
-        x.written = ig_cuda_mail_list(&g->mail, r->told, IG_RESIDENCY_TOLD);
+        x.written = ig_cuda_mail_put(&g->mail, r->told, IG_RESIDENCY_TOLD);
         x.n_written = IG_RESIDENCY_TOLD;
         ig_cuda_touch(g->work, r, &x);
         r->n_told = 0;
