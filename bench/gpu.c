@@ -5,9 +5,10 @@
  *   cmake --preset cuda && cmake --build --preset cuda --target bench-gpu && build/cuda/tests/bench-gpu [MiB]
  *
  * Prints JSON, medians of 5. Bytes per second: of a copy to the GPU, from it and within it; of blocks of keys and
- * values that are foreseen and get copies in its memory (a gather of 4 KiB each); of attention to rows in the host's
- * memory, in place, and to rows in copies. Seconds: of a wait of the host for one small operation, and of each of many
- * operations that follow each other, one by one when they are new and as a CUDA graph when they are known.
+ * values that are foreseen and get copies in its memory (a gather of 4 KiB each), with many KV heads and with few; of
+ * attention to rows in the host's memory, in place, and to rows in copies. Seconds: of a wait of the host for one small
+ * operation, and of each of many operations that follow each other, one by one when they are new and as a CUDA graph
+ * when they are known.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,9 +18,10 @@
 #include "device/space.h"
 #include "kv/store.h"
 
-/* Of keys and values: 8 KV heads of 128, as Llama 3.1 8B has, in blocks of 8 tokens. */
+/* Of keys and values: 8 KV heads of 128, as Llama 3.1 8B has, or 2, as Qwen2.5 1.5B, in blocks of 8 tokens. */
 enum {
     KV_HEADS = 8,
+    FEW_KV_HEADS = 2,
     GROUP = 4,
     HEADS = KV_HEADS * GROUP,
     DIM = 128,
@@ -90,27 +92,29 @@ static void measure_copies(size_t n_bytes) {
 
 typedef struct reading {
     ig_kv *kv;
+    int n_kv_heads;
     int n_tokens; /* of a repetition */
     float *q, *out;
     bool foreseen, anew; /* rows come beside other work; each repetition has other rows */
 } reading;
 
-static const ig_head_shape heads = {HEADS, KV_HEADS, DIM, 0.1f};
+static ig_head_shape heads_of(int n_kv_heads) { return (ig_head_shape){n_kv_heads * GROUP, n_kv_heads, DIM, 0.1f}; }
 
 static void read_rows(void *arg, int repeat) {
     const reading *x = arg;
     ig_kv_view views[KV_HEADS];
+    ig_head_shape heads = heads_of(x->n_kv_heads);
     int first = x->anew ? (repeat + 1) * x->n_tokens : 0;
-    for (int h = 0; h < KV_HEADS; h++) views[h] = ig_kv_fetch(x->kv, 0, h, NULL, first, x->n_tokens);
+    for (int h = 0; h < x->n_kv_heads; h++) views[h] = ig_kv_fetch(x->kv, 0, h, NULL, first, x->n_tokens);
     ig_attention job = {.q = x->q, .out = x->out, .n_tokens = 1, .views = views};
     (x->foreseen ? dev->ops->prefetch : dev->ops->attend)(dev, &heads, &job, 1);
 }
 
 /* Bytes per second. */
-static double speed_of(reading *x) { return (double)x->n_tokens * KV_HEADS * ROW_BYTES / median(read_rows, x); }
+static double speed_of(reading *x) { return (double)x->n_tokens * x->n_kv_heads * ROW_BYTES / median(read_rows, x); }
 
-static ig_kv *open_kv(int n_tokens, uint64_t vram_bytes) {
-    ig_kv_shape shape = {1, KV_HEADS, DIM, n_tokens, n_tokens};
+static ig_kv *open_kv(int n_kv_heads, int n_tokens, uint64_t vram_bytes) {
+    ig_kv_shape shape = {1, n_kv_heads, DIM, n_tokens, n_tokens};
     ig_kv_options o = {.device = dev, .type = IG_KV_F16, .vram_bytes = vram_bytes};
     ig_error err = {0};
     ig_kv *kv;
@@ -119,24 +123,41 @@ static ig_kv *open_kv(int n_tokens, uint64_t vram_bytes) {
     return kv;
 }
 
-static void measure_rows(size_t n_bytes) {
-    int part = (int)(n_bytes / KV_HEADS / ROW_BYTES / (REPEATS + 1)) / 8 * 8, all = part * (REPEATS + 1);
-    float *q = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q), *out = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q);
-    ig_error err = {0};
-    check(dev->ops->reserve(dev, &(ig_device_need){1, HEADS * DIM, all, heads, 0}, &err), &err);
-    ig_kv *kv = open_kv(all + 8, 2 * (uint64_t)n_bytes);
-    reading foreseen = {kv, part, q, out, true, true}, copies = {kv, all, q, out, false, false};
-    double gathered = speed_of(&foreseen);
+/* Tokens of a repetition. */
+static int part_of(size_t n_bytes, int n_kv_heads) {
+    return (int)(n_bytes / (size_t)n_kv_heads / ROW_BYTES / (REPEATS + 1)) / 8 * 8;
+}
+
+static double speed_of_gather(ig_kv *kv, int n_kv_heads, int n_tokens) {
+    reading foreseen = {kv, n_kv_heads, n_tokens, NULL, NULL, true, true};
+    uint64_t n = (uint64_t)n_tokens * (REPEATS + 1) * (uint64_t)n_kv_heads * ROW_BYTES;
+    double speed = speed_of(&foreseen);
     ig_kv_stats st;
     ig_kv_get_stats(kv, &st);
-    if (st.bus.copied * BLOCK_BYTES != (uint64_t)all * KV_HEADS * ROW_BYTES) {
-        fprintf(stderr, "%llu blocks were copied, which is not all\n", (unsigned long long)st.bus.copied);
-        exit(1);
-    }
+    if (st.bus.copied * BLOCK_BYTES == n) return speed;
+    fprintf(stderr, "%llu blocks were copied, which is not all\n", (unsigned long long)st.bus.copied);
+    exit(1);
+}
+
+static void measure_few_heads(size_t n_bytes) {
+    int part = part_of(n_bytes, FEW_KV_HEADS);
+    ig_kv *kv = open_kv(FEW_KV_HEADS, part * (REPEATS + 1) + 8, 2 * (uint64_t)n_bytes);
+    printf(" \"gather_with_few_heads\": %.4g,\n", speed_of_gather(kv, FEW_KV_HEADS, part));
+    ig_kv_close(kv);
+}
+
+static void measure_rows(size_t n_bytes) {
+    int part = part_of(n_bytes, KV_HEADS), all = part * (REPEATS + 1);
+    float *q = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q), *out = take(IG_PLACE_DEVICE, HEADS * DIM * sizeof *q);
+    ig_error err = {0};
+    check(dev->ops->reserve(dev, &(ig_device_need){1, HEADS * DIM, all, heads_of(KV_HEADS), 0}, &err), &err);
+    ig_kv *kv = open_kv(KV_HEADS, all + 8, 2 * (uint64_t)n_bytes);
+    double gathered = speed_of_gather(kv, KV_HEADS, part);
+    reading copies = {kv, KV_HEADS, all, q, out, false, false};
     double from_copies = speed_of(&copies);
     ig_kv_close(kv);
-    kv = open_kv(all + 8, 0);
-    reading in_place = {kv, part, q, out, false, true};
+    kv = open_kv(KV_HEADS, all + 8, 0);
+    reading in_place = {kv, KV_HEADS, part, q, out, false, true};
     printf(" \"gather\": %.4g, \"in_place\": %.4g, \"from_copies\": %.4g,\n", gathered, speed_of(&in_place),
            from_copies);
     ig_kv_close(kv);
@@ -182,6 +203,7 @@ int main(int argc, char **argv) {
     check(ig_device_open_cuda(&dev, 0, 2, &err), &err);
     measure_copies((size_t)mib << 20);
     measure_rows((size_t)mib << 20);
+    measure_few_heads((size_t)mib << 20);
     measure_operations();
     ig_device_close(dev);
     return 0;

@@ -29,6 +29,7 @@ void ig_residency_lay_out(ig_residency *r, ig_arena *a) {
     b->tables = ig_arena_take(a, r->n_tables * sizeof *b->tables);
     b->owner = ig_arena_take(a, r->n_copies * sizeof *b->owner);
     b->wanted = ig_arena_take(a, (size_t)r->shape.n_heads * r->n_wants * sizeof *b->wanted);
+    b->orders = ig_arena_take(a, (size_t)r->shape.n_heads * r->shape.table_len * sizeof *b->orders);
 }
 
 static size_t books_bytes(ig_residency *r) {

@@ -52,12 +52,19 @@ typedef struct ig_resident_want {
     uint32_t job : 16, n : 15, is_first : 1; /* of those that want the block in a launch */
 } ig_resident_want;
 
+/* A copy that the device is to make. */
+typedef struct ig_resident_order {
+    const uint8_t *from; /* the block's home */
+    uint32_t block, copy;
+} ig_resident_order;
+
 /* Copies [first, first + n) of a table. */
 typedef struct ig_resident_table {
     uint32_t first, n, n_fresh; /* n_fresh: ever used */
     uint32_t hand, looks;       /* where the search for one to give up goes on; how long, in step `swept` */
     uint32_t swept;
     uint32_t n_wanted, n_done; /* while the device looks: of books.wanted, and parts of the lists that were looked at */
+    uint32_t n_ordered;        /* of books.orders, once it has looked */
 } ig_resident_table;
 
 enum {
@@ -74,6 +81,7 @@ typedef struct ig_resident_books {
     ig_resident_table *tables; /* [n_tables] */
     uint32_t *owner;           /* [n_copies] the block that got it last; current if that says so too */
     ig_resident_want *wanted;  /* [n_heads][n_wants] of the layer that the device looks at */
+    ig_resident_order *orders; /* [n_heads][table_len] of that layer: no copy is given out twice for the same lists */
 } ig_resident_books;
 
 enum { IG_RESIDENCY_TOLD = 1024 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The books of what the GPU has copies of (device/residency.h), kept by the GPU: before an attention one kernel goes
- * through its lists of rows, has each block's place in the table that attention reads, and copies what is worth it.
+ * through its lists of rows, has each block's place in the table that attention reads, and orders copies of what is
+ * worth it; a second one makes them.
  *
  * A block of threads looks at PART blocks of a KV head's sequences, those with the same numbers in all lists. Sequences
  * that share a block have it in the same place: so one thread looks at it for all lists, in their order, and needs
@@ -9,28 +10,25 @@
  * marks of the launch before it, and gives out the copies. Only which blocks get these, where there are too few,
  * depends on the order of the parts.
  *
- * Small copies by the driver reach a tenth of the bus's rate, loads of a kernel all of it: a warp takes a block, all of
- * its loads under way at once.
+ * Small copies by the driver reach a tenth of the bus's rate, loads of a kernel all of it, if there are enough of them
+ * in enough multiprocessors: COPY_BLOCKS blocks of threads share a layer's orders, however few KV heads it has. A warp
+ * takes a block, all of its loads under way at once. Both kernels run in the same queue, and all queues join before
+ * another one looks: so orders stay until they are carried out.
  */
 #include "device/cuda/gpu.cuh"
 #include "device/cuda/rows.cuh"
 
 enum {
     PART = 512,          /* blocks of a sequence that a block of threads looks at, a thread each */
-    MOST_THREADS = PART, /* that look, look for copies, and copy */
+    MOST_THREADS = PART, /* that look, and look for copies */
     WARPS = MOST_THREADS / IG_WARP,
-    LOADS = 8 /* of 16 bytes, of each lane at a time: 4 KiB of a warp */
+    COPY_THREADS = 256,
+    COPY_BLOCKS = 16, /* of these, at least, for all KV heads */
+    LOADS = 8         /* of 16 bytes, of each lane at a time: 4 KiB of a warp */
 };
-
-/* A copy that is to be made. */
-typedef struct order {
-    const uint8_t *from;
-    uint32_t block, copy;
-} order;
 
 /* Shared memory of a block of threads. */
 typedef struct board {
-    order orders[MOST_THREADS];
     uint32_t found[MOST_THREADS]; /* copies that can be had */
     int counted[MOST_THREADS], totals[WARPS];
     unsigned listed[PART]; /* rows of each block in a list */
@@ -46,7 +44,6 @@ typedef struct touching {
     ig_resident_books books;
     size_t first_table, table_len; /* of the layer; blocks of a table */
     size_t copy_bytes, block_bytes, line_bytes, n_wants;
-    const uint8_t *lines;
     int n_heads, begin, end; /* rows of each view */
     uint32_t step;
     bool ahead;              /* the lists are foreseen: they are not read now */
@@ -102,27 +99,6 @@ static __device__ int find_copies(board *b, const touching *t, int wanted) {
         __syncthreads();
     }
     return n;
-}
-
-/* n bytes, rounded up to 16, by a warp. */
-static __device__ __forceinline__ void copy_bytes(uint8_t *to, const uint8_t *from, size_t n, int lane) {
-    for (size_t first = 16 * (size_t)lane; first < n; first += 16 * IG_WARP * LOADS) {
-        uint4 x[LOADS] = {}; /* or what is not loaded costs twice the registers */
-        for (int i = 0; i < LOADS; i++)
-            if (first + 16 * IG_WARP * (size_t)i < n) x[i] = *(const uint4 *)(from + first + 16 * IG_WARP * (size_t)i);
-        for (int i = 0; i < LOADS; i++)
-            if (first + 16 * IG_WARP * (size_t)i < n) *(uint4 *)(to + first + 16 * IG_WARP * (size_t)i) = x[i];
-    }
-}
-
-static __device__ void copy_blocks(const board *b, const touching *t, int n) {
-    int lane = (int)threadIdx.x % IG_WARP;
-    for (int i = (int)threadIdx.x / IG_WARP; i < n; i += (int)blockDim.x / IG_WARP) {
-        order o = b->orders[i];
-        uint8_t *to = t->books.copies + (size_t)o.copy * t->copy_bytes;
-        copy_bytes(to, o.from, t->block_bytes, lane);
-        if (t->line_bytes) copy_bytes(to + t->block_bytes, t->lines + o.block * t->line_bytes, t->line_bytes, lane);
-    }
 }
 
 /* ---- lists ---------------------------------------------------------------------------- */
@@ -257,19 +233,18 @@ static __device__ bool is_last(board *b, ig_resident_table *table) {
 }
 
 /* A want of each thread. The first of those that want a block asks for a copy, which is for all of them. Without one
- * all read in place, and the next row that is wanted asks again. */
-static __device__ void give_copies(board *b, const touching *t, const ig_attention *jobs,
-                                   const ig_resident_want *want) {
+ * all read in place, and the next row that is wanted asks again. Returns how many copies were ordered. */
+static __device__ int give_copies(board *b, const touching *t, const ig_attention *jobs, const ig_resident_want *want,
+                                  ig_resident_order *orders) {
     bool asks = want && want->is_first;
     int rank = ig_sum_before(b->counted, b->totals, (int)asks), n = 0;
     for (unsigned i = 0; i < blockDim.x / IG_WARP; i++) n += b->totals[i];
     if (n) n = find_copies(b, t, n);
     if (asks && rank < n) {
         uint32_t copy = b->found[rank];
-        order o = {t->books.where[want->block], want->block, copy};
-        b->orders[rank] = o;
-        t->books.where[o.block] = address_of(t, copy);
-        t->books.owner[copy] = o.block;
+        orders[rank] = {t->books.where[want->block], want->block, copy};
+        t->books.where[want->block] = address_of(t, copy);
+        t->books.owner[copy] = want->block;
     } else if (asks) {
         unsigned *paid = &t->books.blocks[want->block].paid;
         *paid = t->ahead ? *paid - want->n : (1u << jobs[want->job].views->shift) - 1;
@@ -279,18 +254,67 @@ static __device__ void give_copies(board *b, const touching *t, const ig_attenti
         bool has_copy = (size_t)t->books.where[want->block] & 1, copied = has_copy && want->is_first;
         if (has_copy || !t->ahead) count(t, jobs[want->job].views, has_copy && !copied, copied, has_copy ? 0 : want->n);
     }
-    copy_blocks(b, t, n);
+    return n;
 }
 
 static __device__ void give_all_copies(board *b, const touching *t, const ig_attention *jobs, int head,
                                        ig_resident_table *table) {
     const ig_resident_want *wanted = t->books.wanted + (size_t)head * t->n_wants;
+    ig_resident_order *orders = t->books.orders + (size_t)head * t->table_len;
     unsigned n = table->n_wanted < t->n_wants ? table->n_wanted : (unsigned)t->n_wants;
+    int n_ordered = 0;
     for (unsigned i = threadIdx.x; i - threadIdx.x < n; i += blockDim.x)
-        give_copies(b, t, jobs, i < n ? &wanted[i] : NULL);
+        n_ordered += give_copies(b, t, jobs, i < n ? &wanted[i] : NULL, orders + n_ordered);
     if (threadIdx.x) return;
     b->table.n_wanted = b->table.n_done = 0;
+    b->table.n_ordered = (uint32_t)n_ordered;
     *table = b->table;
+}
+
+/* ---- making the copies ------------------------------------------------------------------ */
+
+/* n bytes, rounded up to 16, by a warp. */
+static __device__ __forceinline__ void copy_bytes(uint8_t *to, const uint8_t *from, size_t n, int lane) {
+    for (size_t first = 16 * (size_t)lane; first < n; first += 16 * IG_WARP * LOADS) {
+        uint4 x[LOADS] = {}; /* or what is not loaded costs twice the registers */
+        for (int i = 0; i < LOADS; i++)
+            if (first + 16 * IG_WARP * (size_t)i < n) x[i] = *(const uint4 *)(from + first + 16 * IG_WARP * (size_t)i);
+        for (int i = 0; i < LOADS; i++)
+            if (first + 16 * IG_WARP * (size_t)i < n) *(uint4 *)(to + first + 16 * IG_WARP * (size_t)i) = x[i];
+    }
+}
+
+/* Orders of a layer, and where the blocks go. */
+typedef struct copying {
+    const ig_resident_order *orders; /* [n_heads][table_len] */
+    const ig_resident_table *tables; /* [n_heads] */
+    uint8_t *copies;
+    const uint8_t *lines;
+    size_t table_len, copy_bytes, block_bytes, line_bytes;
+} copying;
+
+static __global__ void __launch_bounds__(COPY_THREADS) copy_blocks(copying c) {
+    const ig_resident_order *orders = c.orders + blockIdx.y * c.table_len;
+    unsigned n = c.tables[blockIdx.y].n_ordered, warps = blockDim.x / IG_WARP, lane = threadIdx.x % IG_WARP;
+    for (unsigned i = blockIdx.x * warps + threadIdx.x / IG_WARP; i < n; i += gridDim.x * warps) {
+        ig_resident_order o = orders[i];
+        uint8_t *to = c.copies + (size_t)o.copy * c.copy_bytes;
+        copy_bytes(to, o.from, c.block_bytes, (int)lane);
+        if (c.line_bytes) copy_bytes(to + c.block_bytes, c.lines + o.block * c.line_bytes, c.line_bytes, (int)lane);
+    }
+}
+
+/* No more blocks of threads than a table could keep busy. */
+static void carry_out_orders(ig_queue q, const ig_residency *r, size_t first_table) {
+    const ig_residency_shape *s = &r->shape;
+    int share = (COPY_BLOCKS + s->n_heads - 1) / s->n_heads;
+    size_t most = (s->table_len * IG_WARP + COPY_THREADS - 1) / COPY_THREADS;
+    dim3 grid((unsigned)min_int(share, (int)most), (unsigned)s->n_heads);
+    copying c = {r->books.orders, r->books.tables + first_table,
+                 r->books.copies, (const uint8_t *)s->lines,
+                 s->table_len,    r->copy_bytes,
+                 s->block_bytes,  s->line_bytes};
+    ig_launch(copy_blocks, grid, dim3(COPY_THREADS), 0, q, c);
 }
 
 /* ---- launches ------------------------------------------------------------------------------ */
@@ -308,7 +332,7 @@ static __global__ void forget(const uint8_t **where, const uint32_t *written, in
     if (i < n) where[written[i]] = NULL;
 }
 
-static __global__ void __launch_bounds__(MOST_THREADS)
+static __global__ void __launch_bounds__(MOST_THREADS, 2)
     touch(touching t, const ig_attention *jobs, int n_jobs, int n_views) {
     IG_SHARED(board, b);
     int head = (int)blockIdx.y, begin = head * n_views / t.n_heads, end = (head + 1) * n_views / t.n_heads;
@@ -358,7 +382,6 @@ void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x) 
                   shape->block_bytes,
                   shape->line_bytes,
                   r->n_wants,
-                  (const uint8_t *)shape->lines,
                   shape->n_heads,
                   x->begin,
                   x->end,
@@ -375,6 +398,7 @@ void ig_cuda_touch(ig_queue q, const ig_residency *r, const ig_cuda_touched *x) 
     }
     ig_launch(touch, dim3(parts, (unsigned)n_heads), dim3((unsigned)most.threads), sizeof(board), q, t, x->sent,
               x->n_jobs, x->n_views);
+    if (parts && r->n_copies) carry_out_orders(q, r, t.first_table);
 }
 
 /* ---- what was written ------------------------------------------------------------------ */
