@@ -84,7 +84,7 @@ static __device__ void count_digits(tally *t, ig_cuda_board *b, const float *w, 
 typedef struct search {
     ig_cuda_units sums[THREADS], sum_totals[WARPS];
     unsigned counts[THREADS], count_totals[WARPS];
-    ig_cuda_goal goal;
+    ig_cuda_goal before, goal; /* by the digits above, and by this one too */
 } search;
 
 /* Of lists that choose in common: so many entries each, on the average of those that are near the best. */
@@ -109,20 +109,24 @@ static __device__ ig_cuda_goal first_goal(const ig_cuda_board *b, const ig_scan_
 }
 
 /* The next digit of the threshold: the one at which what lies above becomes too much. A thread looks at a few bins, the
- * first one at the highest. Where nothing is too much, which the first digit shows, all are chosen. */
+ * first one at the highest. Where nothing is too much, which the first digit shows, all are chosen. One thread computes
+ * the first goal: many GPUs have few units for its 64 bits. */
 static __device__ void find_digit(search *s, const ig_cuda_board *b, const ig_scan_list *x, range of, int digit) {
     enum { BINS = IG_PICK_BINS / THREADS };
-    ig_cuda_goal goal = digit > 0 ? b->goals[digit - 1] : first_goal(b, x, of);
     const ig_cuda_units *sums = b->sums[digit];
     const unsigned *counts = b->counts[digit];
     int last = IG_PICK_BINS - 1 - (int)threadIdx.x * BINS;
-    unsigned count = 0, most = (unsigned)goal.count;
+    unsigned count = 0;
     ig_cuda_units sum = 0;
-    if (threadIdx.x == 0) s->goal = goal;
-    if (threadIdx.x == 0 && goal.picks == IG_PICK_SOME && digit == 0) s->goal.picks = IG_PICK_ALL;
+    if (threadIdx.x == 0) {
+        s->before = s->goal = digit > 0 ? b->goals[digit - 1] : first_goal(b, x, of);
+        if (s->goal.picks == IG_PICK_SOME && digit == 0) s->goal.picks = IG_PICK_ALL;
+    }
     for (int i = last; i > last - BINS; i--) count += counts[i], sum += sums[i];
     count = ig_sum_before(s->counts, s->count_totals, count);
     sum = ig_sum_before(s->sums, s->sum_totals, sum);
+    const ig_cuda_goal goal = s->before;
+    const unsigned most = (unsigned)goal.count;
     if (goal.picks == IG_PICK_SOME && count <= most && sum < goal.mass)
         for (int i = last; i > last - BINS; i--) {
             if (count + counts[i] > most || sum + sums[i] >= goal.mass) {

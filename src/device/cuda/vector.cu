@@ -8,7 +8,8 @@ enum { THREADS = 128, MOST_BLOCKS = 1024 };
 
 /* ---- norms ---------------------------------------------------------------------------- */
 
-/* Of x over all threads of a block, the same bits in each; `shared` holds a number per warp. */
+/* Of x over all threads of a block, to thread 0 alone: many GPUs have few units for 64 bits. `shared` holds a number
+ * per warp. */
 static __device__ double block_sum(double x, double *shared) {
     int warp = (int)threadIdx.x / IG_WARP;
     x = ig_warp_sum(x);
@@ -16,8 +17,15 @@ static __device__ double block_sum(double x, double *shared) {
     shared[warp] = x;
     __syncthreads();
     x = 0;
-    for (int i = 0; i < THREADS / IG_WARP; i++) x += shared[i];
+    for (int i = 0; threadIdx.x == 0 && i < THREADS / IG_WARP; i++) x += shared[i];
     return x;
+}
+
+/* Thread 0's x, to all threads; what block_sum() had in `shared` is over. */
+static __device__ double spread(double x, double *shared) {
+    if (threadIdx.x == 0) shared[0] = x;
+    __syncthreads();
+    return shared[0];
 }
 
 /* What n numbers are multiplied by, given the sum of their squares; NaN if that has overflowed. */
@@ -31,7 +39,8 @@ static __global__ void rms_norm(float *y, const float *x, const float *w, float 
     float *out = y + (size_t)blockIdx.x * (size_t)n;
     double squares = 0;
     for (int i = (int)threadIdx.x; i < n; i += THREADS) squares += (double)row[i] * (double)row[i];
-    float r = (float)norm_factor(block_sum(squares, shared), n, eps);
+    squares = block_sum(squares, shared);
+    float r = (float)spread(threadIdx.x == 0 ? norm_factor(squares, n, eps) : 0, shared);
     for (int i = (int)threadIdx.x; i < n; i += THREADS) out[i] = row[i] * r * (w ? w[i] : 1.0f);
 }
 
@@ -41,9 +50,11 @@ static __global__ void layer_norm(float *y, const float *x, const float *w, cons
     float *out = y + (size_t)blockIdx.x * (size_t)n;
     double sum = 0, squares = 0;
     for (int i = (int)threadIdx.x; i < n; i += THREADS) sum += (double)row[i];
-    double mean = block_sum(sum, shared) / n;
+    sum = block_sum(sum, shared);
+    double mean = spread(threadIdx.x == 0 ? sum / n : 0, shared);
     for (int i = (int)threadIdx.x; i < n; i += THREADS) squares += ((double)row[i] - mean) * ((double)row[i] - mean);
-    double r = norm_factor(block_sum(squares, shared), n, eps);
+    squares = block_sum(squares, shared);
+    double r = spread(threadIdx.x == 0 ? norm_factor(squares, n, eps) : 0, shared);
     for (int i = (int)threadIdx.x; i < n; i += THREADS)
         out[i] = (float)(((double)row[i] - mean) * r) * (w ? w[i] : 1.0f) + (b ? b[i] : 0.0f);
 }
