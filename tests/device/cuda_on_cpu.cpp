@@ -39,6 +39,8 @@ void cuda_on_cpu_fail(const char *call, int error) {
     failing_with = error;
 }
 
+static std::atomic<cudaError_t> last_error{cudaSuccess};
+
 static cudaError_t failure_of(const char *call) {
     return failing && strcmp(failing, call) == 0 ? (cudaError_t)failing_with : cudaSuccess;
 }
@@ -381,7 +383,12 @@ cudaError_t cudaHostAlloc(void **p, size_t n_bytes, unsigned flags) {
 }
 cudaError_t cudaMallocManaged(void **p, size_t n_bytes, unsigned flags) { return cudaHostAlloc(p, n_bytes, flags); }
 cudaError_t cudaFree(void *p) { return give(p); }
-cudaError_t cudaFreeHost(void *p) { return give(p); }
+/* That drivers take NULL is not promised. */
+cudaError_t cudaFreeHost(void *p) {
+    cudaError_t e = p ? give(p) : cudaErrorInvalidValue;
+    if (e != cudaSuccess) last_error = e;
+    return e;
+}
 
 /* In whole pieces of a driver's. */
 cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
@@ -713,7 +720,10 @@ cudaError_t cudaDeviceGetAttribute(int *v, cudaDeviceAttr attribute, int device)
 }
 
 cudaError_t cudaSetDevice(int device) { return device == 0 ? failure_of(__func__) : cudaErrorInvalidValue; }
-cudaError_t cudaGetLastError(void) { return failure_of(__func__); }
+cudaError_t cudaGetLastError(void) {
+    cudaError_t e = last_error.exchange(cudaSuccess);
+    return e != cudaSuccess ? e : failure_of(__func__);
+}
 const char *cudaGetErrorString(cudaError_t e) {
     return e == cudaSuccess ? "success" : e == cudaErrorMemoryAllocation ? "out of memory" : "invalid";
 }

@@ -59,6 +59,25 @@ static void an_error_is_told(void **state) {
     finish(GPU);
 }
 
+/* Page-locked memory is zero and begins at a page, whatever the driver gives; none is given back. */
+static void host_memory_begins_at_a_page(void **state) {
+    (void)state;
+    enum { PAGE = 4096 };
+    static const size_t sizes[] = {1, 64, 100, PAGE - 1, PAGE, PAGE + 1, 3 * PAGE, 100000};
+    size_t before = cuda_on_cpu_room ? cuda_on_cpu_room(true, SIZE_MAX) : 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        uint8_t *p = ig_device_alloc(devices[GPU], IG_PLACE_HOST, sizes[i]);
+        assert_non_null(p);
+        assert_int_equal((uintptr_t)p % PAGE, 0);
+        assert_true(p[0] == 0 && p[sizes[i] - 1] == 0);
+        memset(p, 1, sizes[i]);
+        ig_device_free(devices[GPU], IG_PLACE_HOST, p, sizes[i]);
+    }
+    ig_device_free(devices[GPU], IG_PLACE_HOST, NULL, 0);
+    if (cuda_on_cpu_room) assert_int_equal(cuda_on_cpu_room(true, SIZE_MAX), before);
+    finish(GPU);
+}
+
 static atomic_bool is_over;
 
 static void *ask(void *arg) {
@@ -129,6 +148,7 @@ static void many_are_foreseen(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(why_it_does_not_open), cmocka_unit_test(an_error_is_told),
+                                       cmocka_unit_test(host_memory_begins_at_a_page),
                                        cmocka_unit_test(scratch_that_cannot_grow), cmocka_unit_test(many_are_foreseen)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);

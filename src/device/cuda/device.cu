@@ -16,6 +16,8 @@ extern "C" {
 #include "base/memory.h"
 }
 
+enum { PAGE = 4096 };
+
 ig_status ig_cuda_fail(ig_error *err, const gpu *g, const char *what, cudaError_t e) {
     if (e == cudaErrorMemoryAllocation)
         return ig_fail(err, IG_E_MEMORY, "cuda:%d, %s: out of memory: %s", g->number, g->name, what);
@@ -66,15 +68,27 @@ void *ig_cuda_take(gpu *g, size_t n_bytes) {
     return p;
 }
 
-/* The same of the host's, page-locked. All of it is taken at once: more than there is would end some process. */
+/* The same of the host's, page-locked. All of it is taken at once: more than there is would end some process. It begins
+ * at a page, as files that are read past the system's cache want it, where CUDA promises a multiple of 256 bytes only:
+ * the last page from which on it fits, with the address that CUDA gave before it. */
 static void *take_host(size_t n_bytes) {
-    void *p = NULL;
+    uint8_t *given = NULL;
     if (n_bytes > ig_memory_available()) return NULL;
-    if (cudaHostAlloc(&p, n_bytes ? n_bytes : 1, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess) {
+    if (cudaHostAlloc((void **)&given, n_bytes + PAGE, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess) {
         cudaGetLastError();
         return NULL;
     }
+    uint8_t *p = given + PAGE - (uintptr_t)given % PAGE;
+    memcpy(p - sizeof given, &given, sizeof given);
     return memset(p, 0, n_bytes);
+}
+
+/* Nothing of NULL, which CUDA does not promise to take. */
+static cudaError_t free_host(void *p) {
+    void *given;
+    if (!p) return cudaSuccess;
+    memcpy(&given, (uint8_t *)p - sizeof given, sizeof given);
+    return cudaFreeHost(given);
 }
 
 /* Managed memory, whose new pages are zero. Not every system lets the host touch it while kernels run. */
@@ -99,7 +113,7 @@ static void *gpu_alloc(ig_device *d, ig_place place, size_t n_bytes) {
 static void gpu_free(ig_device *d, ig_place place, void *p) {
     gpu *g = enter(d);
     ig_cuda_wait(g);
-    note(g, place == IG_PLACE_HOST ? cudaFreeHost(p) : cudaFree(p));
+    note(g, place == IG_PLACE_HOST ? free_host(p) : cudaFree(p));
     leave(g);
 }
 
@@ -238,11 +252,11 @@ static ig_status open_mail(gpu *g, size_t n_bytes, ig_error *err) {
     uint8_t *host = (uint8_t *)take_host(n_bytes), *dev = (uint8_t *)ig_cuda_take(g, n_bytes);
     ig_cuda_wait(g);
     if (!host || !dev) {
-        cudaFreeHost(host);
+        free_host(host);
         cudaFree(dev);
         return ig_cuda_fail(err, g, "jobs of attention", cudaErrorMemoryAllocation);
     }
-    cudaFreeHost(g->mail.host);
+    free_host(g->mail.host);
     cudaFree(g->mail.dev);
     g->mail.host = host;
     g->mail.dev = dev;
@@ -399,7 +413,7 @@ static void gpu_close(ig_device *d) {
     for (size_t i = 0; i < g->n_bound; i++) cudaFree(g->bound[i].copy);
     cudaFree(g->scratch);
     cudaFree(g->mail.dev);
-    cudaFreeHost(g->mail.host);
+    free_host(g->mail.host);
     cudaGetLastError();
     free(g->bound);
     ig_pool_close(g->pool);
