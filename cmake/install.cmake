@@ -56,5 +56,5 @@ if(TARGET infinigen-cli AND NOT CMAKE_CROSSCOMPILING AND EXISTS ${PROJECT_SOURCE
 endif()
 
 # Samples for who runs a server: units of systemd, proxies.
-install(FILES contrib/infinigen.service contrib/infinigen.socket contrib/nginx.conf contrib/haproxy.cfg
+install(FILES contrib/infinigen.service contrib/infinigen-cuda.conf contrib/infinigen.socket contrib/nginx.conf contrib/haproxy.cfg
   DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/infinigen/examples)

@@ -121,12 +121,17 @@ def test_the_rest_comes_through(proxied):
 
 def test_units(tmp_path):
     analyze = tool("systemd-analyze")
-    for name in ("infinigen.service", "infinigen.socket"):
+    units = {"infinigen.service": tmp_path, "infinigen.socket": tmp_path, "infinigen-cuda.conf": tmp_path / "gpu/infinigen.service.d"}
+    for name, folder in units.items():
         text = (CONTRIB / name).read_text().replace("/usr/local/bin/infinigen", shutil.which("true"))
-        (tmp_path / name).write_text(text)
-    r = subprocess.run([analyze, "verify", "--man=no", *map(str, tmp_path.glob("infinigen.*"))], capture_output=True, text=True)
-    ours = [line for line in (r.stdout + r.stderr).splitlines() if "infinigen" in line]
-    assert not ours, ours
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    shutil.copy(tmp_path / "infinigen.service", tmp_path / "gpu")
+    for folder in (tmp_path, tmp_path / "gpu"):
+        files = [str(f) for f in folder.glob("infinigen.*") if f.is_file()]
+        r = subprocess.run([analyze, "verify", "--man=no", *files], capture_output=True, text=True)
+        ours = [line for line in (r.stdout + r.stderr).splitlines() if "infinigen" in line]
+        assert not ours, ours
     r = subprocess.run([analyze, "security", "--offline=true", tmp_path / "infinigen.service"], capture_output=True, text=True)
     level = re.search(r"exposure level for infinigen.service: ([0-9.]+)", r.stdout)
     if not level:
