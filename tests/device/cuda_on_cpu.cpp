@@ -724,6 +724,11 @@ cudaError_t cudaGetLastError(void) {
     cudaError_t e = last_error.exchange(cudaSuccess);
     return e != cudaSuccess ? e : failure_of(__func__);
 }
+cudaError_t cudaFuncGetName(const char **name, const void *kernel) {
+    std::lock_guard<std::recursive_mutex> guard(turn);
+    *name = kernels.count(kernel) ? "a kernel of the tests" : "no kernel";
+    return cudaSuccess;
+}
 const char *cudaGetErrorString(cudaError_t e) {
     return e == cudaSuccess ? "success" : e == cudaErrorMemoryAllocation ? "out of memory" : "invalid";
 }

@@ -95,6 +95,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaMemsetAsync(void *to, int byte, size_t n_bytes, cudaStream_t s);
 cudaError_t cudaGetLastError(void);
+cudaError_t cudaFuncGetName(const char **name, const void *kernel); /* of none does it know more than that it is one */
 const char *cudaGetErrorString(cudaError_t e);
 
 /* ---- launches ----------------------------------------------------------------------- */

@@ -59,6 +59,25 @@ static void an_error_is_told(void **state) {
     finish(GPU);
 }
 
+/* Where each operation is waited for the error names the one. */
+static void the_kernel_that_failed(void **state) {
+    (void)state;
+    ig_device *d;
+    ig_error err = {0};
+    if (!cuda_on_cpu_fail) skip();
+    setenv("CUDA_LAUNCH_BLOCKING", "1", 1);
+    assert_int_equal(ig_device_open_cuda(&d, 0, 2, &err), IG_OK);
+    unsetenv("CUDA_LAUNCH_BLOCKING");
+    float *x = ig_device_alloc(d, IG_PLACE_DEVICE, sizeof *x);
+    d->ops->add(d, x, x, 1);
+    cuda_on_cpu_fail("cudaStreamSynchronize", UNKNOWN);
+    assert_int_equal(d->ops->finish(d, &err), IG_E_DEVICE);
+    cuda_on_cpu_fail(NULL, 0);
+    assert_non_null(strstr(err.text, "a kernel of the tests"));
+    ig_device_free(d, IG_PLACE_DEVICE, x, sizeof *x);
+    ig_device_close(d);
+}
+
 /* Page-locked memory is zero and begins at a page, whatever the driver gives; none is given back. */
 static void host_memory_begins_at_a_page(void **state) {
     (void)state;
@@ -147,9 +166,10 @@ static void many_are_foreseen(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(why_it_does_not_open), cmocka_unit_test(an_error_is_told),
-                                       cmocka_unit_test(host_memory_begins_at_a_page),
-                                       cmocka_unit_test(scratch_that_cannot_grow), cmocka_unit_test(many_are_foreseen)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(why_it_does_not_open),     cmocka_unit_test(an_error_is_told),
+        cmocka_unit_test(the_kernel_that_failed),   cmocka_unit_test(host_memory_begins_at_a_page),
+        cmocka_unit_test(scratch_that_cannot_grow), cmocka_unit_test(many_are_foreseen)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
 }

@@ -35,7 +35,9 @@ struct ig_commands {
     graph steps;
     int n_unlike;       /* long lists that the graph could not do, since the last one that it did */
     bool has_no_graphs; /* the driver would not make one */
-    bool is_side_busy;  /* the second stream has work that was submitted since the last finish */
+    bool one_by_one;    /* each command is waited for */
+    const char *culprit;
+    bool is_side_busy; /* the second stream has work that was submitted since the last finish */
     cudaError_t failure;
 };
 
@@ -112,9 +114,25 @@ static cudaError_t run(ig_commands *c, ig_command *x) {
     return cudaErrorUnknown;
 }
 
+static const char *name_of(const ig_command *x) {
+    const char *name = x->kind == IG_COMMAND_LAUNCH ? "a kernel" : "a copy, or a wait";
+    if (x->kind == IG_COMMAND_LAUNCH) cudaFuncGetName(&name, x->kernel);
+    return name;
+}
+
+static cudaError_t run_and_wait(ig_commands *c, ig_command *x) {
+    const char *name = name_of(x); /* once it has failed the driver may not tell */
+    cudaError_t e = run(c, x);
+    if (e == cudaSuccess) e = cudaStreamSynchronize(c->stream[x->queue]);
+    if (e != cudaSuccess && !c->culprit) c->culprit = name;
+    return e;
+}
+
+const char *ig_commands_culprit(const ig_commands *c) { return c->culprit; }
+
 static void run_all(ig_commands *c) {
     for (int i = 0; i < c->now->n; i++) {
-        note(c, run(c, &c->now->at[i]));
+        note(c, c->one_by_one ? run_and_wait(c, &c->now->at[i]) : run(c, &c->now->at[i]));
         c->is_side_busy = c->is_side_busy || c->now->at[i].queue != 0;
     }
 }
@@ -257,7 +275,7 @@ static void keep_list(ig_commands *c) {
 }
 
 static void run_list(ig_commands *c) {
-    bool is_long = c->now->n >= LONG && !c->now->is_marked && !c->has_no_graphs;
+    bool is_long = c->now->n >= LONG && !c->now->is_marked && !c->has_no_graphs && !c->one_by_one;
     if (is_long && run_graph(c)) {
         keep_list(c);
         return;
@@ -300,6 +318,8 @@ cudaError_t ig_commands_open(ig_commands **out, ig_cuda_mail *mail) {
     cudaError_t e = cudaErrorMemoryAllocation;
     *out = NULL;
     if (!c) return e;
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    c->one_by_one = blocking && strcmp(blocking, "1") == 0;
     c->mail = mail;
     c->now = (list *)calloc(1, sizeof *c->now);
     c->before = (list *)calloc(1, sizeof *c->before);

@@ -4,7 +4,8 @@
  * is said to wait for the other. The list is submitted where the host waits, or when it is full; what was put in the
  * mail goes first. A long list with the kernels of the long one before goes as a CUDA graph, in which only what is
  * different is changed: one call for hundreds of launches, with less time between them. So go decode steps that follow
- * each other.
+ * each other. With CUDA_LAUNCH_BLOCKING=1, CUDA's own variable, there are no graphs and each command is waited for, so
+ * that it is known which one fails.
  */
 #ifndef IG_DEVICE_CUDA_COMMANDS_H
 #define IG_DEVICE_CUDA_COMMANDS_H
@@ -56,6 +57,8 @@ void ig_commands_close(ig_commands *c);
 cudaError_t ig_commands_submit(ig_commands *c);
 /* That, and waits until all of it has ended. */
 cudaError_t ig_commands_finish(ig_commands *c);
+/* The command that was the first to fail, if each is waited for and one has; else NULL. */
+const char *ig_commands_culprit(const ig_commands *c);
 /* The stream that queue number 0 is submitted to. */
 cudaStream_t ig_commands_stream(const ig_commands *c);
 

@@ -18,6 +18,9 @@
 #define IG_SHARED(type, name) extern __shared__ type name[]
 #define IG_UNROLL _Pragma("unroll")
 #define IG_LOOP _Pragma("unroll 1")
+#if CUDART_VERSION < 12030
+#define cudaFuncGetName(name, kernel) ((void)(name))
+#endif
 #else
 #include "cuda_on_cpu.h"
 #define IG_UNROLL

@@ -51,9 +51,10 @@ static ig_status gpu_finish(ig_device *d, ig_error *err) {
     note(g, cudaGetLastError());
     ig_cuda_wait(g);
     cudaError_t e = g->failure;
+    const char *culprit = ig_commands_culprit(g->commands);
     g->failure = cudaSuccess;
     leave(g);
-    return e == cudaSuccess ? IG_OK : ig_cuda_fail(err, g, "an operation failed", e);
+    return e == cudaSuccess ? IG_OK : ig_cuda_fail(err, g, culprit ? culprit : "an operation failed", e);
 }
 
 /* ---- memory --------------------------------------------------------------------------- */
