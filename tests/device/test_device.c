@@ -3,6 +3,7 @@
  * A GPU that cannot be used, or no longer, says why in one line; memory that ends holds up nobody else; and copies that
  * are foreseen arrive, however many they are.
  */
+#define _GNU_SOURCE
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
