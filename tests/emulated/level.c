@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A CPU that has the level EMULATED where it has the level BELOW, and what else EMULATED wants of it. Linked with --wrap.
+ * A CPU that has the level EMULATED where it has the level BELOW and what else EMULATED wants. Linked with --wrap.
  */
 #include "base/cpu.h"
 
