@@ -626,7 +626,7 @@ IG_API ig_status ig_batch_step(ig_batch_item *items, size_t n, ig_error *err);
 /* Logits after the last token, [n_vocab], owned by the session; NULL if it holds none. */
 IG_API const float *ig_session_logits(const ig_session *s);
 /* The log of the sum of exp(x) over n logits, to some 1e-6: a logit less this is the token's log probability. -INFINITY
- * where all are that, or n is 0. Uses what the processor can, whatever a context's level is. */
+ * where all are that, or there are none. Uses what the processor can, whatever a context's level is. */
 IG_API double ig_log_sum(const float *logits, size_t n);
 
 /* Where the time of a decode step goes. X(NAME, name) */

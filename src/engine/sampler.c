@@ -105,7 +105,7 @@ double ig_log_sum(const float *logits, size_t n) {
     const ig_kernels *kernels = ig_kernels_get(IG_CPU_BEST);
     float weights[PIECE];
     double top = -INFINITY, sum = 0;
-    for (size_t begin = 0; begin < n; begin += PIECE) {
+    for (size_t begin = 0; logits && begin < n; begin += PIECE) {
         size_t n_here = n - begin < PIECE ? n - begin : PIECE;
         float most = -INFINITY, total = 0;
         memcpy(weights, logits + begin, n_here * sizeof *weights);

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include <limits.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -347,6 +348,7 @@ static void sessions(void **state) {
     assert_null(held);
     assert_int_equal(ig_session_tokens(session, NULL), 20);
     assert_null(ig_session_logits(NULL));
+    assert_true(isinf(ig_log_sum(NULL, 3)) && isinf(ig_log_sum(&(float){1}, 0)));
     REFUSED(ig_session_cut(NULL, 0, ERR));
     REFUSED(ig_session_cut(session, -1, ERR));
     REFUSED(ig_session_set_cache(NULL, &cache, ERR));
