@@ -78,8 +78,15 @@ static inline const ig_kv_line *ig_kv_view_lines(const ig_kv_view *v, int slot, 
     return v->lines + row * 2 * n_lines;
 }
 
-/* Rows that attention is split by when it takes several calls (ig_attention.begin, end). */
-enum { IG_ATTEND_UNIT = 512 };
+/* Rows that attention is split by when it takes several calls (ig_attention.begin, end). A device may split a decode
+ * step's further: from so many rows on, into so many parts, if UNIT rows do not make more. */
+enum { IG_ATTEND_UNIT = 512, IG_ATTEND_LEAST = 64, IG_ATTEND_PARTS = 256 };
+
+/* Parts of a decode step that reads up to n rows, at most. */
+static inline int ig_attend_parts(int n) {
+    int units = (n + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT, least = (n + IG_ATTEND_LEAST - 1) / IG_ATTEND_LEAST;
+    return least <= IG_ATTEND_PARTS ? least : units > IG_ATTEND_PARTS ? units : IG_ATTEND_PARTS;
+}
 
 /* Which rows of its views a call of attend() takes. */
 typedef enum ig_attend_rows {
@@ -220,7 +227,7 @@ static inline bool ig_device_serves(const ig_device_need *have, const ig_device_
 /* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows: of each part and
  * query head two sums and those of the values; and one of each view, of which there are at most n_heads. */
 static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens, int n) {
-    size_t parts = n_tokens ? (size_t)n_tokens : ((size_t)n + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT;
+    size_t parts = (size_t)(n_tokens ? n_tokens : ig_attend_parts(n));
     return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 3);
 }
 

@@ -9,7 +9,7 @@
 
 ig_gpu_scratch ig_gpu_scratch_of(const ig_device_need *need) {
     size_t heads = (size_t)need->heads.n_heads, d = (size_t)need->heads.head_dim, rows = (size_t)need->max_rows;
-    size_t parts = ((size_t)need->max_entries + IG_ATTEND_UNIT - 1) / IG_ATTEND_UNIT + 16; /* of several sequences */
+    size_t parts = (size_t)ig_attend_parts(need->max_entries) + 512;       /* of several sequences */
     return (ig_gpu_scratch){.act = rows * ig_gpu_half_bytes(need->max_in), /* more than ig_gpu_act_bytes() */
                             .parts = parts * heads * (d + 2),
                             .state = rows * heads * (d + 2),

@@ -128,16 +128,17 @@ static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a)
 
 static int count_parts(const ig_head_shape *s, const ig_attention *a) {
     int n = 1;
-    for (int h = 0; h < s->n_kv_heads; h++) n = max_int(n, (a->views[h].n + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT);
+    for (int h = 0; h < s->n_kv_heads; h++) n = max_int(n, ig_attend_parts(a->views[h].n));
     return n;
 }
 
 /* One step, whose rows come in several calls, in order. */
 static void attend_in_order(gpu *g, const ig_head_shape *s, const ig_attention *a) {
+    int rows = ig_cuda_part_rows(a->views[0].n);
     ig_cuda_parts p = {keep(g, s, a, 1, a->begin, a->end, false),
                        1,
-                       a->begin / IG_CUDA_SPLIT,
-                       (a->end + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT,
+                       a->begin / rows,
+                       (a->end + rows - 1) / rows,
                        count_parts(s, a),
                        a->carry};
     ig_cuda_decode(g->work, s, &p);

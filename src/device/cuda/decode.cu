@@ -1,20 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Attention of decode steps, and the weights of rows. Rows of K and V are read in place, from wherever the host has
- * them, each once for all query heads of a group (of a slice of it, if that is large). A block of threads is a job, a
- * slice of heads and IG_CUDA_SPLIT rows of its view; the parts are merged in order, so that the same rows give the same
- * bits whichever policy chose them (device/cpu_attention.c does the same). Memory answers late: each lane has 16 bytes
- * of several rows under way at a time.
+ * Attention of decode steps, and the weights of rows. A block of threads is a job, a slice of the query heads of a
+ * group, and a part of the rows of its view (ig_cuda_part_rows()); the parts are merged in order, so that the same rows
+ * give the same bits whichever policy chose them.
+ *
+ * A part goes chunk by chunk. Memory answers late, the host's above all: so all rows of a chunk, keys and values, are
+ * under way at once, on their way to shared memory, each once for all heads of the slice. There they are 16-bit floats,
+ * whatever they were. Then threads are rows, with two heads at a time, for the scores; and eight numbers of two heads
+ * for the sums of values, which stay in registers from chunk to chunk and are scaled when a larger score comes. The
+ * code is kept short: a step comes by each instruction once or twice, and these come from memory, too.
  */
 #include "device/cuda/rows.cuh"
 
 enum {
     THREADS = 256,
     WARPS = THREADS / IG_WARP,
-    WIDE = IG_CUDA_EIGHT, /* numbers of a row that a lane loads at a time */
-    NEAR = IG_SUMS,       /* rows that a lane has under way at a time, one behind the other */
-    SLICE_HEADS = 8,      /* query heads that share each row read, at most */
-    SLICE_FLOATS = 4096   /* of their queries, at most */
+    WIDE = IG_CUDA_EIGHT,   /* numbers of a row that a thread takes at a time */
+    SLICE_HEADS = WARPS,    /* query heads that share each row read, at most */
+    SLICE_FLOATS = 3072,    /* of their queries, at most: with a chunk that is 48 KiB */
+    PAIR = 2,               /* heads that a thread takes at a time */
+    MOST_ROWS = 64,         /* of a chunk; it divides each part */
+    CHUNK_NUMBERS = 1 << 13 /* of its keys, at most */
 };
 
 /* Heads of a slice. */
@@ -29,146 +35,168 @@ static __host__ __device__ __forceinline__ int slices(const ig_head_shape *s) {
     return (s->n_heads / s->n_kv_heads + n - 1) / n;
 }
 
-/* A warp's lanes in teams, each of which takes NEAR rows at a time. */
-typedef struct team {
-    int width, lane; /* lanes of a team, a power of two; this one's number */
-    int first, step; /* the first of its rows, and how far the next ones are */
-} team;
-
-static __device__ __forceinline__ team team_of(int d) {
-    team x = {NEAR, 0, 0, 0};
-    while (x.width < IG_WARP && x.width * WIDE < d) x.width *= 2;
-    x.lane = (int)threadIdx.x % x.width;
-    x.first = (int)threadIdx.x / x.width * NEAR;
-    x.step = THREADS / x.width * NEAR;
-    return x;
+/* Rows of a chunk, a power of two. */
+static __host__ __device__ __forceinline__ int chunk_rows(int d) {
+    int n = MOST_ROWS;
+    while (n * d > CHUNK_NUMBERS) n /= 2;
+    return n;
 }
 
-/* Shared memory of a block. */
+/* Shared memory of a block. Rows have a gap, so that those of neighbours lie in different banks. */
 typedef struct tile {
-    float *q;          /* [heads][d] queries; after the scores, sums of values */
-    float *scores;     /* [heads][IG_CUDA_SPLIT], then weights, with 0 behind the last row */
-    float *m, *l;      /* [heads] the largest score, and the sum of the weights */
-    ig_cuda_row *rows; /* [IG_CUDA_SPLIT] */
+    uint16_t *keys, *values; /* [chunk_rows][stride]; after the last chunk, sums of values */
+    ig_cuda_row *rows;       /* [chunk_rows] */
+    float *q;                /* [heads][d] */
+    float *scores;           /* [heads][MOST_ROWS], then weights */
+    float *m, *l, *factor;   /* [heads] the largest score, the sum of the weights; what sums before are worth */
+    int stride;
 } tile;
 
-static __host__ __device__ __forceinline__ size_t tile_floats(int heads, int d) {
-    return ((size_t)heads * (size_t)(d + IG_CUDA_SPLIT + 2) + 1) / 2 * 2; /* rows are aligned to 8 bytes */
+static __host__ __device__ __forceinline__ int row_stride(int d) { return d + WIDE; }
+
+/* Bytes of keys and values, or of what each thread has of the sums. */
+static __host__ __device__ __forceinline__ size_t chunk_bytes(int d) {
+    size_t rows = (size_t)(2 * chunk_rows(d) * row_stride(d)) * sizeof(uint16_t);
+    size_t sums = (size_t)(THREADS * PAIR * WIDE) * sizeof(float);
+    return rows > sums ? rows : sums;
 }
 
-static __device__ __forceinline__ tile lay_out(float *shared, int heads, int d) {
+static size_t tile_bytes(int heads, int d) {
+    return chunk_bytes(d) + MOST_ROWS * sizeof(ig_cuda_row) + (size_t)(heads * (d + MOST_ROWS + 3)) * sizeof(float);
+}
+
+static __device__ __forceinline__ tile lay_out(uint8_t *shared, int heads, int d) {
     tile t;
-    t.q = shared;
+    t.stride = row_stride(d);
+    t.keys = (uint16_t *)shared;
+    t.values = t.keys + chunk_rows(d) * t.stride;
+    t.rows = (ig_cuda_row *)(shared + chunk_bytes(d));
+    t.q = (float *)(t.rows + MOST_ROWS);
     t.scores = t.q + heads * d;
-    t.m = t.scores + heads * IG_CUDA_SPLIT;
+    t.m = t.scores + heads * MOST_ROWS;
     t.l = t.m + heads;
-    t.rows = (ig_cuda_row *)(shared + tile_floats(heads, d));
+    t.factor = t.l + heads;
     return t;
 }
 
-static __device__ float scaled_query(const ig_attention *a, const ig_head_shape *s, int token, int head, int i) {
+static __device__ __forceinline__ float scaled_query(const ig_attention *a, const ig_head_shape *s, int token, int head,
+                                                     int i) {
     size_t at = (size_t)head * (size_t)s->head_dim + (size_t)i;
     float q = a->q[(size_t)token * (size_t)s->n_heads * (size_t)s->head_dim + at];
     return a->q_scale ? q * a->q_scale[at] : q;
 }
 
-/* Numbers [i, i + WIDE) of NEAR rows from `first` on, of keys or of values; behind the last row that one's. */
 template <bool is_f16>
-static __device__ __forceinline__ void load_rows(ig_cuda_eight x[NEAR], const tile *t, const ig_kv_view *view,
-                                                 bool values, int first, int n, int i, int d) {
-    int n_lines = values ? ig_cuda_lines(view->type, d) : 0;
-    size_t offset = values ? view->v_offset : 0;
-    IG_UNROLL for (int r = 0; r < NEAR; r++) {
-        ig_cuda_row row = t->rows[first + r < n ? first + r : n - 1];
-        x[r] = ig_cuda_load<is_f16>(view->type, row.key + offset, row.lines + n_lines, i, d);
+static __device__ __forceinline__ uint4 halves_of(const ig_cuda_eight *e) {
+    if (is_f16) return e->x;
+    uint32_t two[4];
+    IG_UNROLL for (int j = 0; j < 4; j++) two[j] =
+        ig_cuda_half_of<is_f16>(e, 2 * j) | (uint32_t)ig_cuda_half_of<is_f16>(e, 2 * j + 1) << 16;
+    return uint4{two[0], two[1], two[2], two[3]};
+}
+
+/* The keys and values of n rows to shared memory. A thread has `near` pieces of both under way. */
+template <bool is_f16, int near>
+static __device__ __forceinline__ void load_chunk(const tile *t, const ig_kv_view *view, int n, int d) {
+    int wide = d / WIDE, pieces = n * wide, n_lines = ig_cuda_lines(view->type, d);
+    IG_LOOP for (int first = (int)threadIdx.x; first < pieces; first += near * THREADS) {
+        ig_cuda_eight k[near], v[near];
+        IG_UNROLL for (int j = 0; j < near; j++) {
+            int at = first + j * THREADS < pieces ? first + j * THREADS : first, i = at % wide * WIDE;
+            ig_cuda_row row = t->rows[at / wide];
+            k[j] = ig_cuda_load<is_f16>(view->type, row.key, row.lines, i, d);
+            v[j] = ig_cuda_load<is_f16>(view->type, row.key + view->v_offset, row.lines + n_lines, i, d);
+        }
+        IG_UNROLL for (int j = 0; j < near; j++) {
+            int at = first + j * THREADS < pieces ? first + j * THREADS : first;
+            int to = at / wide * t->stride + at % wide * WIDE;
+            *(uint4 *)(t->keys + to) = halves_of<is_f16>(&k[j]);
+            *(uint4 *)(t->values + to) = halves_of<is_f16>(&v[j]);
+        }
     }
 }
 
-/* Products of queries with the keys of n rows. A row's is the sum of what its team's lanes have. */
-template <int most_heads, bool is_f16>
-static __device__ void score(const tile *t, const ig_kv_view *view, const ig_head_shape *s, int heads, int n) {
-    int d = s->head_dim;
-    team x = team_of(d);
-    int each = IG_WARP / x.width * NEAR; /* rows of a warp */
-    for (int first = x.first; first / each * each < n; first += x.step) {
-        float sum[most_heads][NEAR] = {};
-        for (int i = WIDE * x.lane; i < d; i += WIDE * x.width) {
-            ig_cuda_eight rows[NEAR];
-            load_rows<is_f16>(rows, t, view, false, first, n, i, d);
+/* Eight 16-bit floats in shared memory. */
+static __device__ __forceinline__ void read_eight(float *out, const uint16_t *p) {
+    uint4 x = *(const uint4 *)p;
+    const uint32_t word[4] = {x.x, x.y, x.z, x.w};
+    IG_UNROLL for (int j = 0; j < WIDE; j++) out[j] = ig_half((uint16_t)(word[j / 2] >> 16 * (j % 2)));
+}
+
+static __device__ __forceinline__ void read_floats(float *out, const float *p) {
+    IG_UNROLL for (int j = 0; j < WIDE; j += 4) {
+        float4 x = *(const float4 *)(p + j);
+        out[j] = x.x, out[j + 1] = x.y, out[j + 2] = x.z, out[j + 3] = x.w;
+    }
+}
+
+/* Products of the queries with n keys: a thread's is one row, with the heads of every so many pairs. */
+static __device__ void score(const tile *t, const ig_head_shape *s, int heads, int n) {
+    int d = s->head_dim, most = chunk_rows(d), row = (int)threadIdx.x % most;
+    if (row >= n) return;
+    IG_LOOP for (int h = (int)threadIdx.x / most * PAIR; h < heads; h += THREADS / most * PAIR) {
+        const float *a = t->q + h * d, *b = h + 1 < heads ? a + d : a;
+        float sum[PAIR] = {}, key[WIDE], p[WIDE], q[WIDE];
+        IG_LOOP for (int i = 0; i < d; i += WIDE) {
+            read_eight(key, t->keys + row * t->stride + i);
+            read_floats(p, a + i);
+            read_floats(q, b + i);
             IG_UNROLL for (int j = 0; j < WIDE; j++) {
-                float key[NEAR];
-                IG_UNROLL for (int r = 0; r < NEAR; r++) key[r] = ig_half(ig_cuda_half_of<is_f16>(&rows[r], j));
-                IG_UNROLL for (int h = 0; h < most_heads; h++) {
-                    if (h >= heads) break;
-                    float q = t->q[h * d + i + j];
-                    IG_UNROLL for (int r = 0; r < NEAR; r++) sum[h][r] = fmaf(q, key[r], sum[h][r]);
-                }
+                sum[0] = fmaf(p[j], key[j], sum[0]);
+                sum[1] = fmaf(q[j], key[j], sum[1]);
             }
         }
-        IG_UNROLL for (int h = 0; h < most_heads; h++) {
-            if (h >= heads) break;
-            float total = ig_warp_sums(sum[h], x.lane, x.width);
-            int row = first + x.lane / (x.width / NEAR);
-            if (x.lane % (x.width / NEAR) == 0) t->scores[h * IG_CUDA_SPLIT + row] = s->scale * total;
-        }
+        t->scores[h * MOST_ROWS + row] = s->scale * sum[0];
+        if (h + 1 < heads) t->scores[(h + 1) * MOST_ROWS + row] = s->scale * sum[1];
     }
 }
 
-/* A warp takes every WARPS-th head: scores become weights. */
+/* A warp is a head: scores become weights, relative to the largest score so far. */
 static __device__ void weigh_scores(const tile *t, int heads, int n) {
-    int lane = (int)threadIdx.x % IG_WARP;
-    for (int h = (int)threadIdx.x / IG_WARP; h < heads; h += WARPS) {
-        float *x = t->scores + h * IG_CUDA_SPLIT, max = -INFINITY, sum = 0;
-        for (int k = lane; k < n; k += IG_WARP) max = x[k] > max ? x[k] : max;
-        max = ig_warp_max(max);
-        for (int k = lane; k < IG_CUDA_SPLIT; k += IG_WARP)
-            sum += x[k] = k >= n || max == -INFINITY ? 0.0f : expf(x[k] - max);
-        sum = ig_warp_sum(sum);
-        if (lane == 0) t->m[h] = max, t->l[h] = sum;
-    }
+    int h = (int)threadIdx.x / IG_WARP, lane = (int)threadIdx.x % IG_WARP;
+    if (h >= heads) return;
+    float *x = t->scores + h * MOST_ROWS, before = t->m[h], max = before, sum = 0;
+    for (int k = lane; k < n; k += IG_WARP) max = x[k] > max ? x[k] : max;
+    max = ig_warp_max(max);
+    for (int k = lane; k < n; k += IG_WARP) sum += x[k] = max == -INFINITY ? 0.0f : expf(x[k] - max);
+    sum = ig_warp_sum(sum);
+    if (lane) return;
+    float factor = before == -INFINITY ? 0.0f : expf(before - max);
+    t->m[h] = max;
+    t->l[h] = t->l[h] * factor + sum;
+    t->factor[h] = factor;
 }
 
-/* Sums of the values, weighted: of a team's rows, then of a warp's teams, then of the warps, one after the other. */
-template <int most_heads, bool is_f16>
-static __device__ void add_values(const tile *t, const ig_kv_view *view, int d, int heads, int n) {
-    int warp = (int)threadIdx.x / IG_WARP, lane = (int)threadIdx.x % IG_WARP;
-    team x = team_of(d);
-    for (int begin = 0; begin < d; begin += WIDE * x.width) {
-        float sum[most_heads][WIDE] = {};
-        int i = begin + WIDE * x.lane;
-        for (int first = x.first; first < n && i < d; first += x.step) {
-            ig_cuda_eight rows[NEAR];
-            load_rows<is_f16>(rows, t, view, true, first, n, i, d);
-            IG_UNROLL for (int r = 0; r < NEAR; r++) {
-                float value[WIDE];
-                IG_UNROLL for (int j = 0; j < WIDE; j++) value[j] = ig_half(ig_cuda_half_of<is_f16>(&rows[r], j));
-                IG_UNROLL for (int h = 0; h < most_heads; h++) {
-                    if (h >= heads) break;
-                    float p = t->scores[h * IG_CUDA_SPLIT + first + r];
-                    IG_UNROLL for (int j = 0; j < WIDE; j++) sum[h][j] = fmaf(p, value[j], sum[h][j]);
-                }
-            }
-        }
-        IG_UNROLL for (int h = 0; h < most_heads; h++)
-            IG_UNROLL for (int j = 0; j < WIDE; j++) for (int bit = IG_WARP / 2; h < heads && bit >= x.width; bit /= 2)
-                sum[h][j] += __shfl_xor_sync(0xffffffffu, sum[h][j], bit);
-        for (int w = 0; w < WARPS; w++) {
-            __syncthreads();
-            if (warp != w || lane >= x.width || i >= d) continue;
-            IG_UNROLL for (int h = 0; h < most_heads; h++) IG_UNROLL for (int j = 0; j < WIDE; j++) if (h < heads)
-                t->q[h * d + i + j] = sum[h][j] + (w ? t->q[h * d + i + j] : 0.0f);
-        }
-    }
+/* What a thread has of the sums of values: WIDE numbers from `at` on of heads `head` and the next one, of every
+ * `teams`-th row from `first` on. */
+typedef struct share {
+    int head, at, first, teams; /* head is -1 where threads are left over */
+    float sum[PAIR][WIDE];
+} share;
+
+static __device__ __forceinline__ share share_of(int most_heads, int d) {
+    int wide = d / WIDE, pairs = (most_heads + PAIR - 1) / PAIR, number = (int)threadIdx.x / wide;
+    share x = {};
+    x.teams = THREADS / wide / pairs;
+    x.at = (int)threadIdx.x % wide * WIDE;
+    x.head = number < x.teams * pairs ? number % pairs * PAIR : -1;
+    x.first = number / pairs;
+    return x;
 }
 
-template <int most_heads, bool is_f16>
-static __device__ void attend(const tile *t, const ig_kv_view *view, const ig_head_shape *s, int heads, int n) {
-    score<most_heads, is_f16>(t, view, s, heads, n);
-    __syncthreads();
-    weigh_scores(t, heads, n);
-    __syncthreads();
-    add_values<most_heads, is_f16>(t, view, s->head_dim, heads, n);
-    __syncthreads();
+static __device__ __forceinline__ void add_values(const tile *t, share *x, int heads, int n) {
+    if (x->head < 0 || x->head >= heads) return;
+    int a = x->head, b = a + 1 < heads ? a + 1 : a;
+    IG_UNROLL for (int j = 0; j < WIDE; j++) x->sum[0][j] *= t->factor[a], x->sum[1][j] *= t->factor[b];
+    float value[WIDE];
+    IG_LOOP for (int row = x->first; row < n; row += x->teams) {
+        read_eight(value, t->values + row * t->stride + x->at);
+        float p = t->scores[a * MOST_ROWS + row], q = t->scores[b * MOST_ROWS + row];
+        IG_UNROLL for (int j = 0; j < WIDE; j++) {
+            x->sum[0][j] = fmaf(p, value[j], x->sum[0][j]);
+            x->sum[1][j] = fmaf(q, value[j], x->sum[1][j]);
+        }
+    }
 }
 
 static __device__ __forceinline__ float *result_at(const ig_cuda_parts *p, const ig_head_shape *s, int job, int head,
@@ -177,87 +205,132 @@ static __device__ __forceinline__ float *result_at(const ig_cuda_parts *p, const
     return p->results + at * ((size_t)s->head_dim + 2);
 }
 
-template <int most_heads>
-static __global__ void __launch_bounds__(THREADS, most_heads > 4 ? 1 : 2) decode(ig_head_shape s, ig_cuda_parts p) {
+/* Teams' sums are added one after the other. Heads [head, head + heads) are those of the slice. */
+static __device__ void put_result(const tile *t, const share *x, const ig_cuda_parts *p, const ig_head_shape *s,
+                                  int head, int heads, int part) {
+    int d = s->head_dim, each = heads * d;
+    float *sums = (float *)t->keys; /* [teams][heads][d] */
+    for (int h = 0; x->head >= 0 && h < PAIR; h++) {
+        if (x->head + h >= heads) break;
+        float *to = sums + x->first * each + (x->head + h) * d + x->at;
+        IG_UNROLL for (int j = 0; j < WIDE; j++) to[j] = x->sum[h][j];
+    }
+    __syncthreads();
+    for (int i = (int)threadIdx.x; i < each; i += THREADS) {
+        float sum = 0;
+        for (int team = 0; team < x->teams; team++) sum += sums[team * each + i];
+        result_at(p, s, (int)blockIdx.z, head + i / d, part)[2 + i % d] = sum;
+    }
+    if ((int)threadIdx.x >= heads) return;
+    float *to = result_at(p, s, (int)blockIdx.z, head + (int)threadIdx.x, part);
+    to[0] = t->m[threadIdx.x], to[1] = t->l[threadIdx.x];
+}
+
+static __global__ void __launch_bounds__(THREADS, 3) decode(ig_head_shape s, ig_cuda_parts p) {
     IG_SHARED(uint4, shared);
     int part = p.first + (int)blockIdx.x, kv_head = (int)blockIdx.y / slices(&s), d = s.head_dim;
-    int group = s.n_heads / s.n_kv_heads, first = (int)blockIdx.y % slices(&s) * slice_heads(&s);
-    int heads = group - first < slice_heads(&s) ? group - first : slice_heads(&s), head = kv_head * group + first;
+    int group = s.n_heads / s.n_kv_heads, most = slice_heads(&s), first = (int)blockIdx.y % slices(&s) * most;
+    int heads = group - first < most ? group - first : most, head = kv_head * group + first;
     const ig_attention *a = &p.jobs[blockIdx.z];
     const ig_kv_view *view = &a->views[kv_head];
-    int n = ig_cuda_rows(view) - part * IG_CUDA_SPLIT;
-    if (n > IG_CUDA_SPLIT) n = IG_CUDA_SPLIT;
-    if (n <= 0) return;
-    tile t = lay_out((float *)shared, slice_heads(&s), d);
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) t.rows[i] = ig_cuda_row_at(view, part * IG_CUDA_SPLIT + i, d);
+    int n = ig_cuda_rows(view), rows = ig_cuda_part_rows(n), begin = part * rows;
+    int end = begin + rows < n ? begin + rows : n;
+    if (begin >= end) return;
+    tile t = lay_out((uint8_t *)shared, most, d);
+    share mine = share_of(most, d);
     for (int i = (int)threadIdx.x; i < heads * d; i += THREADS) t.q[i] = scaled_query(a, &s, 0, head + i / d, i % d);
-    __syncthreads();
-    if (view->type == IG_KV_F16)
-        attend<most_heads, true>(&t, view, &s, heads, n);
-    else
-        attend<most_heads, false>(&t, view, &s, heads, n);
-    for (int h = 0; h < heads; h++) {
-        float *to = result_at(&p, &s, (int)blockIdx.z, head + h, part);
-        for (int i = (int)threadIdx.x; i < d; i += THREADS) to[2 + i] = t.q[h * d + i];
-        if (threadIdx.x == 0) to[0] = t.m[h], to[1] = t.l[h];
+    if ((int)threadIdx.x < heads) t.m[threadIdx.x] = -INFINITY, t.l[threadIdx.x] = 0;
+    IG_LOOP for (int at = begin; at < end; at += chunk_rows(d)) {
+        int here = end - at < chunk_rows(d) ? end - at : chunk_rows(d);
+        if ((int)threadIdx.x < here) t.rows[threadIdx.x] = ig_cuda_row_at(view, at + (int)threadIdx.x, d);
+        __syncthreads();
+        if (view->type == IG_KV_F16)
+            load_chunk<true, 4>(&t, view, here, d);
+        else
+            load_chunk<false, 2>(&t, view, here, d);
+        __syncthreads();
+        score(&t, &s, heads, here);
+        __syncthreads();
+        weigh_scores(&t, heads, here);
+        __syncthreads();
+        add_values(&t, &mine, heads, here);
     }
+    __syncthreads();
+    put_result(&t, &mine, &p, &s, head, heads, part);
 }
 
 void ig_cuda_decode(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p) {
-    int heads = slice_heads(shape);
     dim3 grid((unsigned)(p->end - p->first), (unsigned)(shape->n_kv_heads * slices(shape)), (unsigned)p->n_jobs);
-    size_t shared = tile_floats(heads, shape->head_dim) * sizeof(float) + IG_CUDA_SPLIT * sizeof(ig_cuda_row);
-    ig_launch(heads <= 1   ? decode<1>
-              : heads <= 2 ? decode<2>
-              : heads <= 4 ? decode<4>
-                           : decode<SLICE_HEADS>,
-              grid, dim3(THREADS), shared, q, *shape, *p);
+    ig_launch(decode, grid, dim3(THREADS), tile_bytes(slice_heads(shape), shape->head_dim), q, *shape, *p);
 }
 
 /* ---- merging parts ---------------------------------------------------------------------- */
 
 enum { MERGED = 256 /* parts of which the factors are in shared memory at a time, one of each thread */ };
 
-/* out = sum_p acc_p e^(m_p - m) / sum_p l_p e^(m_p - m), and what the head does not read. */
+/* Of a number of each thread what `both` makes of all, warp by warp. `shared` [warps]; ends as it begins, with no
+ * thread that still reads there. */
+static __device__ __forceinline__ float over_block(float x, float *shared, bool is_max) {
+    int warps = MERGED / IG_WARP;
+    x = is_max ? ig_warp_max(x) : ig_warp_sum(x);
+    if (threadIdx.x % IG_WARP == 0) shared[threadIdx.x / IG_WARP] = x;
+    __syncthreads();
+    x = shared[0];
+    for (int i = 1; i < warps; i++) x = is_max ? fmaxf(x, shared[i]) : x + shared[i];
+    __syncthreads();
+    return x;
+}
+
+/* out = sum_p acc_p e^(m_p - m) / sum_p l_p e^(m_p - m), and what the head does not read. Teams of threads, as many as
+ * there is room for d numbers each, take every so many parts. */
 static __global__ void merge(ig_head_shape s, ig_cuda_parts p) {
-    IG_SHARED(float, factor); /* [MERGED] parts' e^(m_p - m), [MERGED] their l */
+    IG_SHARED(float, factor); /* [MERGED] parts' e^(m_p - m), then sums of teams; [MERGED / IG_WARP] */
+    float *board = factor + IG_KV_DIMS;
     int head = (int)blockIdx.x, job = (int)blockIdx.y, d = s.head_dim, thread = (int)threadIdx.x;
+    int teams = d < MERGED ? MERGED / d : 1, team = d < MERGED ? thread / d : 0, at = d < MERGED ? thread % d : thread;
     const ig_attention *a = &p.jobs[job];
-    int n = (ig_cuda_rows(&a->views[head / (s.n_heads / s.n_kv_heads)]) + IG_CUDA_SPLIT - 1) / IG_CUDA_SPLIT;
+    int n_rows = ig_cuda_rows(&a->views[head / (s.n_heads / s.n_kv_heads)]), rows = ig_cuda_part_rows(n_rows);
+    int n = (n_rows + rows - 1) / rows;
     const float *parts = result_at(&p, &s, job, head, 0);
     size_t each = (size_t)d + 2;
     float m = -INFINITY, l = 0, share = a->rest ? a->rest_share[head] : 0, *out = a->out + (size_t)head * (size_t)d;
     float sum[IG_KV_DIMS / MERGED] = {};
-    for (int k = thread % IG_WARP; k < n; k += IG_WARP) m = fmaxf(m, parts[(size_t)k * each]);
-    m = ig_warp_max(m);
+    for (int k = thread; k < n; k += MERGED) m = fmaxf(m, parts[(size_t)k * each]);
+    m = over_block(m, board, true);
     for (int first = 0; first < n; first += MERGED) {
         int end = n - first < MERGED ? n - first : MERGED;
-        __syncthreads();
+        const float *part = parts + (size_t)first * each;
         if (thread < end) {
-            const float *part = parts + (size_t)(first + thread) * each;
-            factor[thread] = expf(part[0] - m);
-            factor[MERGED + thread] = part[1];
+            factor[thread] = expf(part[(size_t)thread * each] - m);
+            l += part[(size_t)thread * each + 1] * factor[thread];
         }
         __syncthreads();
-        for (int k = 0; k < end; k++) {
-            const float *part = parts + (size_t)(first + k) * each + 2;
-            l += factor[MERGED + k] * factor[k];
-            IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) if (thread + j * MERGED < d) sum[j] +=
-                part[thread + j * MERGED] * factor[k];
+        if (team < teams) IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) if (at + j * MERGED < d) {
+                for (int k = team; k < end; k += teams)
+                    sum[j] += part[(size_t)k * each + (size_t)(2 + at + j * MERGED)] * factor[k];
+            }
+        __syncthreads();
+    }
+    l = over_block(l, board, false);
+    for (int k = 1; k < teams; k++) { /* teams add up in order */
+        if (team == k) factor[at] = sum[0];
+        __syncthreads();
+        if (team == 0) sum[0] += factor[at];
+        __syncthreads();
+    }
+    if (team == 0) IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) {
+            int i = at + j * MERGED;
+            if (i >= d) continue;
+            float x = sum[j] / l;
+            out[i] = share != 0 ? (1 - share) * x + a->rest[(size_t)head * (size_t)d + (size_t)i] : x;
         }
-    }
-    IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) {
-        int i = thread + j * MERGED;
-        if (i >= d) continue;
-        float x = sum[j] / l;
-        out[i] = share != 0 ? (1 - share) * x + a->rest[(size_t)head * (size_t)d + (size_t)i] : x;
-    }
     if (thread == 0 && a->lse) a->lse[head] = m + logf(l);
 }
 
 void ig_cuda_merge(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *p) {
     dim3 grid((unsigned)shape->n_heads, (unsigned)p->n_jobs);
-    ig_launch(merge, grid, dim3(MERGED), 2 * MERGED * sizeof(float), q, *shape, *p);
+    size_t shared = (IG_KV_DIMS + MERGED / IG_WARP) * sizeof(float);
+    ig_launch(merge, grid, dim3(MERGED), shared, q, *shape, *p);
 }
 
 /* ---- weights of rows ------------------------------------------------------------------------ */

@@ -90,7 +90,13 @@ void ig_cuda_estimate(ig_queue q, const ig_scan_list *lists, int n, const ig_sca
 
 /* ---- decode.cu, prefill.cu ---- */
 
-enum { IG_CUDA_SPLIT = IG_ATTEND_UNIT /* rows of a part of a decode step */ };
+/* Rows of a part of a decode step that reads n: as few as make no more than IG_ATTEND_PARTS of them, and divide
+ * IG_ATTEND_UNIT. */
+static __host__ __device__ __forceinline__ int ig_cuda_part_rows(int n) {
+    int rows = IG_ATTEND_LEAST;
+    while (rows < IG_ATTEND_UNIT && rows * IG_ATTEND_PARTS < n) rows *= 2;
+    return rows;
+}
 
 /* Results of parts: [n_jobs][n_heads][n_parts][head_dim + 2]. Of jobs that are decode steps, which lie where the GPU
  * reads them, parts [first, end) are computed; n_parts is the most that any has. */
