@@ -144,6 +144,7 @@ struct machine {
     const std::function<void()> *body;
     ig_random random;
     unsigned n_launches;
+    size_t n_begun; /* threads of the launch that came by ig_begin() */
 
     machine() {
         stacks = (char *)mmap(nullptr, bytes + PAGE, PROT_READ | PROT_WRITE, flags, -1, 0);
@@ -306,13 +307,18 @@ static void run_grid(dim3 grid, dim3 block, size_t shared_bytes, const std::func
     blockDim = uint3{block.x, block.y, block.z};
     m->body = &body;
     m->share(shared_bytes);
+    m->n_begun = 0;
     bool backwards = m->n_launches++ % 2;
     for (unsigned i = 0; i < n_blocks; i++) {
         unsigned b = backwards ? n_blocks - 1 - i : i;
         blockIdx = uint3{b % grid.x, b / grid.x % grid.y, b / grid.x / grid.y};
         run_block((int)n);
     }
+    if (m->n_begun != (size_t)n_blocks * n) die("a kernel that does not begin with ig_begin()");
 }
+
+void ig_begin(void) { m->n_begun++; }
+bool ig_kernel_waits(const void *kernel) { return kernel; }
 
 /* ---- memory ---------------------------------------------------------------------------- */
 
@@ -630,6 +636,12 @@ cudaError_t cudaGraphAddMemcpyNode1D(cudaGraphNode_t *node, cudaGraph_t g, const
                                      void *to, const void *from, size_t n_bytes, cudaMemcpyKind kind) {
     (void)kind;
     add_node(node, g, after, n, nullptr, copying(to, from, n_bytes));
+    return call(__func__);
+}
+
+cudaError_t ig_graph_follow(cudaGraph_t g, cudaGraphNode_t before, cudaGraphNode_t node) {
+    if (!before->kernel || !node->kernel) die("what is no launch follows a launch");
+    g->nodes[node->number]->after.push_back(before->number);
     return call(__func__);
 }
 

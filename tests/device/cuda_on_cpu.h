@@ -40,6 +40,9 @@ struct dim3 {
 struct uint3 {
     unsigned x, y, z;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
@@ -161,6 +164,11 @@ cudaError_t cudaGraphExecMemsetNodeSetParams(cudaGraphExec_t x, cudaGraphNode_t 
 cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t x, cudaGraphNode_t node, void *to, const void *from,
                                                size_t n_bytes, cudaMemcpyKind kind);
 cudaError_t cudaGraphLaunch(cudaGraphExec_t x, cudaStream_t s);
+
+/* As in src/device/cuda/cuda.cuh: each thread of a launch must have come by the first, or the tests end. */
+void ig_begin(void);
+bool ig_kernel_waits(const void *kernel);
+cudaError_t ig_graph_follow(cudaGraph_t g, cudaGraphNode_t before, cudaGraphNode_t node);
 
 /* ---- for tests ------------------------------------------------------------------------- */
 

@@ -63,6 +63,7 @@ static __device__ void pack_group(uint8_t *to, ig_kv_line *line, uint8_t *codes,
 
 /* A block of threads is a token of a KV head: a warp its key, another its value. */
 static __global__ void append(const ig_append *jobs, ig_head_shape shape) {
+    ig_begin();
     IG_SHARED(uint8_t, codes);
     const ig_append *a = &jobs[blockIdx.z];
     int token = (int)blockIdx.x, head = (int)blockIdx.y, is_value = (int)threadIdx.y, d = shape.head_dim;

@@ -195,9 +195,16 @@ static void drop_graph(graph *g) {
     g->made = NULL;
 }
 
+/* A launch behind another one that comes to the multiprocessors as that one leaves them, and waits there. */
+static cudaError_t add_early(graph *g, cudaGraphNode_t *node, ig_command *x, cudaGraphNode_t before) {
+    cudaError_t e = add_node(g, node, x, NULL, 0);
+    return e == cudaSuccess ? ig_graph_follow(g->made, before, *node) : e;
+}
+
 /* Each node waits for the one before it in its queue, and for the other queue where it was joined. */
 static cudaError_t make_graph(graph *g, list *l) {
     cudaGraphNode_t last[IG_QUEUES] = {}, joined[IG_QUEUES] = {};
+    bool was_launch[IG_QUEUES] = {}, is_known = false, early = false;
     cudaError_t e = cudaGraphCreate(&g->made, 0);
     for (int i = 0; i < l->n && e == cudaSuccess; i++) {
         ig_command *x = &l->at[i];
@@ -211,9 +218,13 @@ static cudaError_t make_graph(graph *g, list *l) {
         size_t n = 0;
         if (last[q]) after[n++] = last[q];
         if (joined[q]) after[n++] = joined[q];
-        e = add_node(g, &g->node[i], x, after, n);
+        bool is_launch = x->kind == IG_COMMAND_LAUNCH;
+        if (is_launch && !is_known) early = ig_kernel_waits(x->kernel), is_known = true;
+        e = early && is_launch && was_launch[q] && n == 1 ? add_early(g, &g->node[i], x, last[q])
+                                                          : add_node(g, &g->node[i], x, after, n);
         last[q] = g->node[i];
         joined[q] = NULL;
+        was_launch[q] = is_launch;
     }
     return e == cudaSuccess ? cudaGraphInstantiateWithFlags(&g->exec, g->made, 0) : e;
 }

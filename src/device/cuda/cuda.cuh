@@ -21,6 +21,39 @@
 #if CUDART_VERSION < 12030
 #define cudaFuncGetName(name, kernel) ((void)(name))
 #endif
+
+/* Every kernel begins with this. In a graph a launch comes to the multiprocessors while the one before it ends
+ * (programmatic dependent launch, from compute capability 9.0 on), and waits here until that has: the time from one to
+ * the next would else be as long as many of them take. */
+static __device__ __forceinline__ void ig_begin(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/* Whether the code of a kernel, as that of all kernels, waits there. */
+static inline bool ig_kernel_waits(const void *kernel) {
+    cudaFuncAttributes a = {};
+    return CUDART_VERSION >= 12030 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90 &&
+           a.binaryVersion >= 90;
+}
+
+/* A launch follows another one so. */
+static inline cudaError_t ig_graph_follow(cudaGraph_t g, cudaGraphNode_t before, cudaGraphNode_t node) {
+#if CUDART_VERSION >= 12030
+    cudaGraphEdgeData edge = {};
+    edge.from_port = cudaGraphKernelNodePortProgrammatic;
+    edge.type = cudaGraphDependencyTypeProgrammatic;
+#if CUDART_VERSION >= 13000
+    return cudaGraphAddDependencies(g, &before, &node, &edge, 1);
+#else
+    return cudaGraphAddDependencies_v2(g, &before, &node, &edge, 1);
+#endif
+#else
+    return cudaGraphAddDependencies(g, &before, &node, 1);
+#endif
+}
 #else
 #include "cuda_on_cpu.h"
 #define IG_UNROLL

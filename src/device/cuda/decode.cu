@@ -169,14 +169,14 @@ static __device__ void weigh_scores(const tile *t, int heads, int n) {
 
 /* What a thread has of the sums of values: WIDE numbers from `at` on of heads `head` and the next one, of every
  * `teams`-th row from `first` on. */
-typedef struct share {
+typedef struct portion {
     int head, at, first, teams; /* head is -1 where threads are left over */
     float sum[PAIR][WIDE];
-} share;
+} portion;
 
-static __device__ __forceinline__ share share_of(int most_heads, int d) {
+static __device__ __forceinline__ portion portion_of(int most_heads, int d) {
     int wide = d / WIDE, pairs = (most_heads + PAIR - 1) / PAIR, number = (int)threadIdx.x / wide;
-    share x = {};
+    portion x = {};
     x.teams = THREADS / wide / pairs;
     x.at = (int)threadIdx.x % wide * WIDE;
     x.head = number < x.teams * pairs ? number % pairs * PAIR : -1;
@@ -184,7 +184,7 @@ static __device__ __forceinline__ share share_of(int most_heads, int d) {
     return x;
 }
 
-static __device__ __forceinline__ void add_values(const tile *t, share *x, int heads, int n) {
+static __device__ __forceinline__ void add_values(const tile *t, portion *x, int heads, int n) {
     if (x->head < 0 || x->head >= heads) return;
     int a = x->head, b = a + 1 < heads ? a + 1 : a;
     IG_UNROLL for (int j = 0; j < WIDE; j++) x->sum[0][j] *= t->factor[a], x->sum[1][j] *= t->factor[b];
@@ -206,7 +206,7 @@ static __device__ __forceinline__ float *result_at(const ig_cuda_parts *p, const
 }
 
 /* Teams' sums are added one after the other. Heads [head, head + heads) are those of the slice. */
-static __device__ void put_result(const tile *t, const share *x, const ig_cuda_parts *p, const ig_head_shape *s,
+static __device__ void put_result(const tile *t, const portion *x, const ig_cuda_parts *p, const ig_head_shape *s,
                                   int head, int heads, int part) {
     int d = s->head_dim, each = heads * d;
     float *sums = (float *)t->keys; /* [teams][heads][d] */
@@ -227,6 +227,7 @@ static __device__ void put_result(const tile *t, const share *x, const ig_cuda_p
 }
 
 static __global__ void __launch_bounds__(THREADS, 3) decode(ig_head_shape s, ig_cuda_parts p) {
+    ig_begin();
     IG_SHARED(uint4, shared);
     int part = p.first + (int)blockIdx.x, kv_head = (int)blockIdx.y / slices(&s), d = s.head_dim;
     int group = s.n_heads / s.n_kv_heads, most = slice_heads(&s), first = (int)blockIdx.y % slices(&s) * most;
@@ -237,7 +238,7 @@ static __global__ void __launch_bounds__(THREADS, 3) decode(ig_head_shape s, ig_
     int end = begin + rows < n ? begin + rows : n;
     if (begin >= end) return;
     tile t = lay_out((uint8_t *)shared, most, d);
-    share mine = share_of(most, d);
+    portion mine = portion_of(most, d);
     for (int i = (int)threadIdx.x; i < heads * d; i += THREADS) t.q[i] = scaled_query(a, &s, 0, head + i / d, i % d);
     if ((int)threadIdx.x < heads) t.m[threadIdx.x] = -INFINITY, t.l[threadIdx.x] = 0;
     IG_LOOP for (int at = begin; at < end; at += chunk_rows(d)) {
@@ -284,6 +285,7 @@ static __device__ __forceinline__ float over_block(float x, float *shared, bool 
 /* out = sum_p acc_p e^(m_p - m) / sum_p l_p e^(m_p - m), and what the head does not read. Teams of threads, as many as
  * there is room for d numbers each, take every so many parts. */
 static __global__ void merge(ig_head_shape s, ig_cuda_parts p) {
+    ig_begin();
     IG_SHARED(float, factor); /* [MERGED] parts' e^(m_p - m), then sums of teams; [MERGED / IG_WARP] */
     float *board = factor + IG_KV_DIMS;
     int head = (int)blockIdx.x, job = (int)blockIdx.y, d = s.head_dim, thread = (int)threadIdx.x;
@@ -344,6 +346,7 @@ typedef struct weighing {
 
 /* A warp is a row of a KV head; it meets all queries of the group, in order. */
 static __global__ void weigh(ig_head_shape s, weighing w) {
+    ig_begin();
     int lane = (int)threadIdx.x, kv_head = (int)blockIdx.y, d = s.head_dim, group = s.n_heads / s.n_kv_heads;
     int i = w.begin + (int)(blockIdx.x * WARPS + threadIdx.y);
     const ig_attention *a = w.job;

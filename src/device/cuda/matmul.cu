@@ -49,6 +49,7 @@ typedef struct act_part {
 
 /* A warp is a group: x ~ scale * code. The order of magnitudes is that of their bits, NaN above all. */
 static __global__ void quantise(uint8_t *act, const float *x, int n, size_t stride) {
+    ig_begin();
     int lane = (int)threadIdx.x, g = (int)(blockIdx.x * WARPS + threadIdx.y);
     if (g >= n / GROUP) return;
     const float least = 0x1p-100f; /* magnitudes below count as zero: the inverse must be finite */
@@ -70,6 +71,7 @@ void ig_cuda_quantise(ig_queue q, uint8_t *act, const float *x, int n, int n_col
 
 /* A block of threads is a column, whose scale is that of the largest magnitude; as above NaN is above all. */
 static __global__ void halve(uint8_t *act, const float *x, int n, size_t stride) {
+    ig_begin();
     IG_SHARED(uint32_t, largest);
     int thread = (int)threadIdx.x, padded = (n + STEP - 1) / STEP * STEP;
     uint16_t *to = (uint16_t *)(act + (size_t)blockIdx.x * stride);
@@ -165,6 +167,7 @@ static __device__ __forceinline__ float add_part(float sum, const ig_part *w, co
  * sees that, and loads these once. Loads of both rows come before what uses them. */
 template <int type, int block, int bytes, int apart, int n>
 static __global__ void multiply_codes(products all) {
+    ig_begin();
     const product m = all.of[blockIdx.z];
     if ((int)(blockIdx.x * blockDim.z) * ROWS >= m.n_out) return;
     tile<n> t = begin_tile<n>(&m);
@@ -192,6 +195,7 @@ static __global__ void multiply_codes(products all) {
 /* A lane takes pieces of `each`, FLOATS or 1. */
 template <int type, int each, int n>
 static __global__ void multiply_floats(products all) {
+    ig_begin();
     const product m = all.of[blockIdx.z];
     if ((int)(blockIdx.x * blockDim.z) * ROWS >= m.n_out) return;
     tile<n> t = begin_tile<n>(&m);
@@ -262,6 +266,7 @@ static __device__ __forceinline__ void put_tile(const product *m, const float *s
 
 template <numbers_fn numbers>
 static __global__ void multiply_many(products all) {
+    ig_begin();
     const product m = all.of[blockIdx.z];
     if ((int)blockIdx.x * SIDE >= m.n_out) return;
     IG_SHARED(uint4, steps);
@@ -301,6 +306,7 @@ typedef struct lookup {
 
 template <int type, int block, int bytes>
 static __global__ void embed_codes(lookup m) {
+    ig_begin();
     const uint8_t *w = m.w + (size_t)m.ids[blockIdx.x] * m.row_bytes;
     float *out = m.out + (size_t)blockIdx.x * (size_t)m.n;
     for (int i = (int)threadIdx.x; i < m.n / IG_PART; i += THREADS) {
@@ -314,6 +320,7 @@ static __global__ void embed_codes(lookup m) {
 
 template <int type>
 static __global__ void embed_floats(lookup m) {
+    ig_begin();
     const uint8_t *w = m.w + (size_t)m.ids[blockIdx.x] * m.row_bytes;
     float *out = m.out + (size_t)blockIdx.x * (size_t)m.n;
     for (int i = (int)threadIdx.x; i < m.n; i += THREADS) {

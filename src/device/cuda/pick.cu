@@ -205,6 +205,7 @@ static __device__ void weigh_scores(ig_cuda_scratch *s, const ig_scan_list *x, r
 }
 
 static __global__ void weigh(const ig_scan_list *lists) {
+    ig_begin();
     IG_SHARED(tally, t);
     float *shares = (float *)(void *)(t + 1); /* [RUNS][group] */
     const ig_scan_list *x = &lists[blockIdx.y];
@@ -247,6 +248,7 @@ typedef struct narrowing {
 
 /* Finds digit - 1 of the threshold, and counts what this one may be. */
 static __global__ void narrow(const ig_scan_list *lists, int digit) {
+    ig_begin();
     IG_SHARED(narrowing, b);
     const ig_scan_list *x = &lists[blockIdx.y];
     range part = part_of(x), of = weighed_range(x);
@@ -270,6 +272,7 @@ static __device__ __forceinline__ bool is_equal(const ig_cuda_goal *goal, const 
 
 /* Entries of the part that are chosen, and that are at the threshold. */
 static __global__ void count(const ig_scan_list *lists) {
+    ig_begin();
     IG_SHARED(search, found);
     const ig_scan_list *x = &lists[blockIdx.y];
     range part = part_of(x), of = weighed_range(x);
@@ -308,6 +311,7 @@ static __device__ int count_equal(const ig_cuda_goal *goal) {
 
 /* Slots of the part that are chosen, in order, a thread a run of entries. */
 static __global__ void list(const ig_scan_list *lists) {
+    ig_begin();
     IG_SHARED(page, p);
     const ig_scan_list *x = &lists[blockIdx.y];
     range part = part_of(x), of = weighed_range(x);

@@ -63,6 +63,7 @@ static __device__ __forceinline__ uint4 eight(int type, ig_cuda_row row, int i, 
 
 /* A thread takes 8 numbers of a row's key and value. */
 static __global__ void gather(gathering g) {
+    ig_begin();
     const ig_kv_view *view = &g.job->views[blockIdx.y];
     int each = 2 * g.d / IG_CUDA_EIGHT, at = (int)(blockIdx.x * THREADS + threadIdx.x), i = at % each * IG_CUDA_EIGHT;
     if (at >= g.n * each) return;
@@ -256,6 +257,7 @@ static __host__ __device__ __forceinline__ int first_row(int window, int pos, in
 
 /* Dims [dim, dim + DIMS) of the result. */
 static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int dim) {
+    ig_begin();
     IG_SHARED(uint4, shared);
     int kv_head = (int)blockIdx.y / g.n_slices, slice = (int)blockIdx.y % g.n_slices * g.heads;
     int head = kv_head * g.group + slice, heads = g.group - slice < g.heads ? g.group - slice : g.heads;

@@ -294,6 +294,7 @@ typedef struct copying {
 } copying;
 
 static __global__ void __launch_bounds__(COPY_THREADS) copy_blocks(copying c) {
+    ig_begin();
     const ig_resident_order *orders = c.orders + blockIdx.y * c.table_len;
     unsigned n = c.tables[blockIdx.y].n_ordered, warps = blockDim.x / IG_WARP, lane = threadIdx.x % IG_WARP;
     for (unsigned i = blockIdx.x * warps + threadIdx.x / IG_WARP; i < n; i += gridDim.x * warps) {
@@ -328,12 +329,14 @@ static __device__ void forget_written(const touching *t, size_t table) {
 
 /* Of all tables, before others look at them. */
 static __global__ void forget(const uint8_t **where, const uint32_t *written, int n) {
+    ig_begin();
     int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
     if (i < n) where[written[i]] = NULL;
 }
 
 static __global__ void __launch_bounds__(MOST_THREADS, 2)
     touch(touching t, const ig_attention *jobs, int n_jobs, int n_views) {
+    ig_begin();
     IG_SHARED(board, b);
     int head = (int)blockIdx.y, begin = head * n_views / t.n_heads, end = (head + 1) * n_views / t.n_heads;
     int first = (int)blockIdx.x * PART, in_sequence = first + (int)threadIdx.x;

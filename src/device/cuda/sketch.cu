@@ -31,6 +31,7 @@ static __device__ __forceinline__ const uint8_t *unit_at(const ig_scan_list *x, 
 
 /* A warp is a unit. */
 static __global__ void put_units(const uint8_t *units, size_t stride, int n) {
+    ig_begin();
     int i = (int)(blockIdx.x * WARPS + threadIdx.y);
     if (i >= n) return;
     const ig_cuda_unit *unit = (const ig_cuda_unit *)(units + (size_t)i * stride);
@@ -74,6 +75,7 @@ static __device__ void map_to(float *out, const ig_scan_list *x, const float *ma
 /* A block of threads is a query of a list: as the sketch wants it, and its score of the entry that has no sketch. All
  * of them clear the list's board. */
 static __global__ void prepare(const ig_scan_list *lists) {
+    ig_begin();
     IG_SHARED(float, v); /* [2][rank] */
     const ig_scan_list *x = &lists[blockIdx.y];
     int g = (int)blockIdx.x, rank = x->rank;
@@ -176,6 +178,7 @@ static __device__ void normalise(float *row, float *top, float *total) {
 }
 
 static __global__ void scan(const ig_scan_list *lists) {
+    ig_begin();
     IG_SHARED(int, q8);
     const ig_scan_list *x = &lists[blockIdx.z];
     int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, begin = part * IG_SCAN_PART;
@@ -256,6 +259,7 @@ static __device__ void add_dimension(float *sums, const ig_scan_list *x, const u
 }
 
 static __global__ void add_values(const ig_scan_list *lists) {
+    ig_begin();
     IG_SHARED(unit_weights, w); /* [UNITS][QUERIES] */
     const ig_scan_list *x = &lists[blockIdx.z];
     int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, begin = part * IG_SCAN_PART;
@@ -283,6 +287,7 @@ static __global__ void add_values(const ig_scan_list *lists) {
 
 /* A block of threads is a query of a list. */
 static __global__ void join(const ig_scan_list *lists) {
+    ig_begin();
     IG_SHARED(float, v); /* [head_dim] */
     const ig_scan_list *x = &lists[blockIdx.y];
     int g = (int)blockIdx.x, d = x->head_dim, n = ig_cuda_scan_parts(x->n);

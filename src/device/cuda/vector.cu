@@ -8,6 +8,11 @@ enum { THREADS = 128, MOST_BLOCKS = 1024 };
 
 /* ---- norms ---------------------------------------------------------------------------- */
 
+enum {
+    MOST_THREADS = 512, /* of a row */
+    KEPT = 8            /* numbers of it that each keeps in registers */
+};
+
 /* Of x over all threads of a block, to thread 0 alone: many GPUs have few units for 64 bits. `shared` holds a number
  * per warp. */
 static __device__ double block_sum(double x, double *shared) {
@@ -17,7 +22,7 @@ static __device__ double block_sum(double x, double *shared) {
     shared[warp] = x;
     __syncthreads();
     x = 0;
-    for (int i = 0; threadIdx.x == 0 && i < THREADS / IG_WARP; i++) x += shared[i];
+    for (unsigned i = 0; threadIdx.x == 0 && i < blockDim.x / IG_WARP; i++) x += shared[i];
     return x;
 }
 
@@ -33,49 +38,66 @@ static __device__ double norm_factor(double squares, int n, float eps) {
     return squares < INFINITY ? 1.0 / sqrt(squares / n + (double)eps) : NAN;
 }
 
-static __global__ void rms_norm(float *y, const float *x, const float *w, float eps, int n) {
+/* Weights are on their way while the squares are added up. */
+static __global__ void __launch_bounds__(MOST_THREADS)
+    rms_norm(float *y, const float *x, const float *w, float eps, int n) {
+    ig_begin();
     IG_SHARED(double, shared);
     const float *row = x + (size_t)blockIdx.x * (size_t)n;
-    float *out = y + (size_t)blockIdx.x * (size_t)n;
+    float *out = y + (size_t)blockIdx.x * (size_t)n, kept[KEPT], weight[KEPT];
+    int thread = (int)threadIdx.x, threads = (int)blockDim.x;
     double squares = 0;
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) squares += (double)row[i] * (double)row[i];
+    IG_UNROLL for (int j = 0; j < KEPT; j++) {
+        int i = thread + j * threads;
+        kept[j] = i < n ? row[i] : 0.0f;
+        weight[j] = i < n && w ? w[i] : 1.0f;
+    }
+    IG_UNROLL for (int j = 0; j < KEPT; j++) squares += (double)kept[j] * (double)kept[j];
+    for (int i = thread + KEPT * threads; i < n; i += threads) squares += (double)row[i] * (double)row[i];
     squares = block_sum(squares, shared);
-    float r = (float)spread(threadIdx.x == 0 ? norm_factor(squares, n, eps) : 0, shared);
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) out[i] = row[i] * r * (w ? w[i] : 1.0f);
+    float r = (float)spread(thread == 0 ? norm_factor(squares, n, eps) : 0, shared);
+    IG_UNROLL for (int j = 0; j < KEPT; j++) if (thread + j * threads < n) out[thread + j * threads] =
+        kept[j] * r * weight[j];
+    for (int i = thread + KEPT * threads; i < n; i += threads) out[i] = row[i] * r * (w ? w[i] : 1.0f);
 }
 
-static __global__ void layer_norm(float *y, const float *x, const float *w, const float *b, float eps, int n) {
+static __global__ void __launch_bounds__(MOST_THREADS)
+    layer_norm(float *y, const float *x, const float *w, const float *b, float eps, int n) {
+    ig_begin();
     IG_SHARED(double, shared);
     const float *row = x + (size_t)blockIdx.x * (size_t)n;
     float *out = y + (size_t)blockIdx.x * (size_t)n;
+    int thread = (int)threadIdx.x, threads = (int)blockDim.x;
     double sum = 0, squares = 0;
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) sum += (double)row[i];
+    for (int i = thread; i < n; i += threads) sum += (double)row[i];
     sum = block_sum(sum, shared);
-    double mean = spread(threadIdx.x == 0 ? sum / n : 0, shared);
-    for (int i = (int)threadIdx.x; i < n; i += THREADS) squares += ((double)row[i] - mean) * ((double)row[i] - mean);
+    double mean = spread(thread == 0 ? sum / n : 0, shared);
+    for (int i = thread; i < n; i += threads) squares += ((double)row[i] - mean) * ((double)row[i] - mean);
     squares = block_sum(squares, shared);
-    double r = spread(threadIdx.x == 0 ? norm_factor(squares, n, eps) : 0, shared);
-    for (int i = (int)threadIdx.x; i < n; i += THREADS)
+    double r = spread(thread == 0 ? norm_factor(squares, n, eps) : 0, shared);
+    for (int i = thread; i < n; i += threads)
         out[i] = (float)(((double)row[i] - mean) * r) * (w ? w[i] : 1.0f) + (b ? b[i] : 0.0f);
 }
 
 void ig_cuda_norm(ig_queue q, float *y, const float *x, const float *w, const float *b, bool rms, float eps, int n_rows,
                   int n) {
-    size_t shared = THREADS / IG_WARP * sizeof(double);
+    int threads = n < MOST_THREADS ? (n + IG_WARP - 1) / IG_WARP * IG_WARP : MOST_THREADS;
+    size_t shared = (size_t)(threads / IG_WARP) * sizeof(double);
     if (rms)
-        ig_launch(rms_norm, dim3((unsigned)n_rows), dim3(THREADS), shared, q, y, x, w, eps, n);
+        ig_launch(rms_norm, dim3((unsigned)n_rows), dim3((unsigned)threads), shared, q, y, x, w, eps, n);
     else
-        ig_launch(layer_norm, dim3((unsigned)n_rows), dim3(THREADS), shared, q, y, x, w, b, eps, n);
+        ig_launch(layer_norm, dim3((unsigned)n_rows), dim3((unsigned)threads), shared, q, y, x, w, b, eps, n);
 }
 
 /* ---- rotary positions -------------------------------------------------------------------- */
 
+/* A thread is a pair of numbers. */
 static __global__ void rotate(float *x, const float *cs, int n_rot, bool adjacent, int n_heads, int head_dim) {
-    int half = n_rot / 2;
+    ig_begin();
+    int half = n_rot / 2, j = (int)(blockIdx.y * THREADS + threadIdx.x), i = j % half;
     const float *c = cs + (size_t)blockIdx.x * (size_t)n_rot;
     float *row = x + (size_t)blockIdx.x * (size_t)n_heads * (size_t)head_dim;
-    for (int j = (int)threadIdx.x; j < n_heads * half; j += THREADS) {
-        int i = j % half;
+    if (j < n_heads * half) {
         float *a = row + j / half * head_dim + (adjacent ? 2 * i : i), *b = a + (adjacent ? 1 : half), u = *a, v = *b;
         *a = u * c[i] - v * c[half + i];
         *b = v * c[i] + u * c[half + i];
@@ -84,7 +106,8 @@ static __global__ void rotate(float *x, const float *cs, int n_rot, bool adjacen
 
 void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                   int head_dim) {
-    ig_launch(rotate, dim3((unsigned)n_rows), dim3(THREADS), 0, q, x, cs, n_rot, adjacent, n_heads, head_dim);
+    dim3 grid((unsigned)n_rows, (unsigned)((n_heads * n_rot / 2 + THREADS - 1) / THREADS));
+    ig_launch(rotate, grid, dim3(THREADS), 0, q, x, cs, n_rot, adjacent, n_heads, head_dim);
 }
 
 /* ---- element-wise ------------------------------------------------------------------------- */
@@ -98,14 +121,17 @@ static __device__ __forceinline__ size_t first_element(void) { return (size_t)bl
 static __device__ __forceinline__ size_t stride(void) { return (size_t)gridDim.x * THREADS; }
 
 static __global__ void add(float *y, const float *x, size_t n) {
+    ig_begin();
     for (size_t i = first_element(); i < n; i += stride()) y[i] += x[i];
 }
 
 static __global__ void silu_mul(float *gate, const float *up, size_t n) {
+    ig_begin();
     for (size_t i = first_element(); i < n; i += stride()) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
 static __global__ void relu(float *x, size_t n) {
+    ig_begin();
     for (size_t i = first_element(); i < n; i += stride()) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
 }
 
@@ -120,6 +146,7 @@ static __device__ __forceinline__ unsigned warp_peak(const float *x, size_t firs
 }
 
 static __global__ void find_peak(unsigned *peak, const float *x, size_t n) {
+    ig_begin();
     unsigned top = warp_peak(x, first_element(), stride(), n);
     if (threadIdx.x % IG_WARP == 0) atomicMax(peak, top);
 }
@@ -130,6 +157,7 @@ typedef struct arrays {
 
 /* A block of threads is an array. */
 static __global__ void find_peaks(float *out, arrays all) {
+    ig_begin();
     IG_SHARED(unsigned, tops); /* [warps] */
     const ig_floats *x = &all.of[blockIdx.x];
     unsigned top = warp_peak(x->x, threadIdx.x, blockDim.x, x->n);
