@@ -118,12 +118,21 @@ struct meeting {
     unsigned round, waiting, members;
 };
 
+/* 16 bytes that are under way. */
+struct parcel {
+    void *to;
+    const void *from;
+    int group;
+};
+
 struct fiber {
     context at;
     uint3 index;
     meeting *waits; /* NULL: it can go on */
     unsigned round; /* of the meeting that it waits for */
     bool done;
+    std::vector<parcel> sent; /* in groups, of which the last one is open and has this number */
+    int group;
 };
 
 struct warp {
@@ -230,6 +239,39 @@ void cuda_on_cpu_mma(float *sum, const uint32_t *a, const uint32_t *b) {
     }
 }
 
+void cuda_on_cpu_load_matrices(uint32_t *x, const uint16_t *row) {
+    warp *w = &m->warps[m->now / WARP];
+    uint64_t *rows = w->values[w->meet.round % 2];
+    int lane = m->now % WARP;
+    if (w->meet.members != WARP) die("matrices for a warp that has lost lanes");
+    if ((uintptr_t)row % 16) die("a row of a matrix at an odd address");
+    rows[lane] = (uintptr_t)row;
+    meet(&w->meet);
+    for (int j = 0; j < 4; j++) x[j] = ((const uint32_t *)(uintptr_t)rows[8 * j + lane / 4])[lane % 4];
+}
+
+void cuda_on_cpu_send(void *to, const void *from) {
+    fiber *f = &m->fibers[m->now];
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16) die("16 bytes are sent to or from an odd address");
+    if (ig_random_unit(&m->random) < 0.5)
+        memcpy(to, from, 16);
+    else
+        f->sent.push_back(parcel{to, from, f->group});
+}
+
+void cuda_on_cpu_send_end(void) { m->fibers[m->now].group++; }
+
+void cuda_on_cpu_await_sent(int n) {
+    fiber *f = &m->fibers[m->now];
+    size_t left = 0;
+    for (const parcel &p : f->sent)
+        if (p.group < f->group - n)
+            memcpy(p.to, p.from, 16);
+        else
+            f->sent[left++] = p;
+    f->sent.resize(left);
+}
+
 /* A barrier that the last thread to come has left before it came: those that ended do not count. */
 static bool may_go_on(fiber *f) {
     meeting *x = f->waits;
@@ -292,6 +334,8 @@ static void run_block(int n) {
         f->index = uint3{(unsigned)i % x, (unsigned)i / x % y, (unsigned)i / x / y};
         f->waits = nullptr;
         f->done = false;
+        f->sent.clear();
+        f->group = 0;
         prepare(&f->at, m->stacks + (size_t)i * STACK_BYTES, STACK_BYTES, run_fiber);
         if (i % WARP == 0) m->warps[i / WARP].meet = meeting{0, 0, (unsigned)(n - i < WARP ? n - i : WARP)};
     }

@@ -9,8 +9,8 @@
  * (every byte 0xff) and is closed to the host except while a stream runs, a stream runs nothing before it is waited
  * for, and others then, by lot, only what it waits for itself, or all that they can and before it, shared memory is
  * 0xff for each block and ends, but for 15 bytes, where the launch has said, threads that wait for each other for ever,
- * warps that have lost a lane and addresses that are not aligned (tests/CMakeLists.txt) end the program. Not shown: what
- * depends on time, on the order of memory between blocks, on occupancy.
+ * warps that have lost a lane and addresses that are not aligned (tests/CMakeLists.txt) end the program. Not shown:
+ * what depends on time, on the order of memory between blocks, on occupancy.
  */
 #ifndef TESTS_CUDA_ON_CPU_H
 #define TESTS_CUDA_ON_CPU_H
@@ -209,6 +209,20 @@ int cuda_on_cpu_lane(void);
 
 /* All lanes of a warp: mma.m16n8k16 of 16-bit floats (src/device/cuda/mma.cuh). */
 void cuda_on_cpu_mma(float *sum, const uint32_t *a, const uint32_t *b);
+/* Likewise ldmatrix, of four matrices. */
+void cuda_on_cpu_load_matrices(uint32_t *x, const uint16_t *row);
+/* cp.async of 16 bytes, the end of a group, and a wait for all groups but the last n: what is not waited for comes at
+ * once, or never. */
+void cuda_on_cpu_send(void *to, const void *from);
+void cuda_on_cpu_send_end(void);
+void cuda_on_cpu_await_sent(int n);
+
+static inline unsigned __byte_perm(unsigned low, unsigned high, unsigned which) {
+    unsigned out = 0;
+    for (int i = 0; i < 4; i++)
+        out |= (unsigned)((low | (uint64_t)high << 32) >> 8 * (which >> 4 * i & 7) & 255) << 8 * i;
+    return out;
+}
 
 static inline int __dp4a(int a, int b, int sum) {
     for (int i = 0; i < 4; i++) sum += (int8_t)(a >> 8 * i) * (int8_t)(b >> 8 * i);
@@ -240,6 +254,10 @@ static inline __half __ushort_as_half(uint16_t bits) { return __half{bits}; }
 static inline uint16_t __half_as_ushort(__half h) { return h.bits; }
 static inline float __half2float(__half h) { return ig_f16_f32(h.bits); }
 static inline __half __float2half_rn(float f) { return __half{ig_f32_f16(f)}; }
+typedef struct __half2 {
+    __half x, y;
+} __half2;
+static inline __half2 __floats2half2_rn(float x, float y) { return __half2{__float2half_rn(x), __float2half_rn(y)}; }
 static inline float __uint_as_float(unsigned u) { return ig_bits_f32(u); }
 static inline unsigned __float_as_uint(float f) { return ig_f32_bits(f); }
 

@@ -110,7 +110,7 @@ static void products(void **state) {
                 expect_rounded_products(&y, &m, &x, rows);
             float *together = malloc(y.n * sizeof *together);
             memcpy(together, get(&y, GPU), y.n * sizeof *together);
-            for (int r = 0, n = 1; r < rows; r += n, n = few ? 2 + r % 3 : 65)
+            for (int r = 0, n = 1; r < rows; r += n, n = few ? 2 + r % 3 : 40)
                 multiply(&y, &m, &x, r, n < rows - r ? n : rows - r, few);
             assert_memory_equal(together, get(&y, GPU), y.n * sizeof *together);
             free(together);

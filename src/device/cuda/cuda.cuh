@@ -10,6 +10,7 @@
 #define IG_DEVICE_CUDA_CUDA_H
 
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
@@ -64,6 +65,14 @@ enum { IG_WARP = 32 };
 
 static __device__ __forceinline__ float ig_half(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 static __device__ __forceinline__ uint16_t ig_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+
+/* Two in a word, the first in the lower bits. */
+static __device__ __forceinline__ uint32_t ig_to_halves(float low, float high) {
+    __half2 two = __floats2half2_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &two, sizeof bits);
+    return bits;
+}
 
 /* Sums and maxima over a warp, the same bits in every lane: pairs of lanes that differ in one bit of their number, from
  * the highest bit on. */

@@ -346,7 +346,7 @@ static void gpu_matmul(ig_device *d, float *const *y, const ig_matrix *const *m,
         if (few)
             ig_cuda_matmul(g->work, y + i, found, n, ig_cuda_has_codes(found) ? (const void *)g->act : x, n_rows);
         else
-            ig_cuda_matmul_many(g->work, y + i, found, n, g->act, n_rows);
+            ig_cuda_matmul_many(g->work, y + i, found, n, g->act, n_rows, g->n_multiprocessors);
     }
     leave(g);
 }
@@ -482,6 +482,7 @@ static ig_status open_gpu(gpu *g, int n_threads, ig_error *err) {
     cudaDeviceProp p = {};
     cudaError_t e = cudaGetDeviceProperties(&p, g->number);
     memcpy(g->name, p.name, sizeof g->name);
+    g->n_multiprocessors = p.multiProcessorCount;
     if (e == cudaSuccess) e = cudaSetDevice(g->number);
     if (e == cudaSuccess) e = ig_commands_open(&g->commands, &g->mail);
     if (e == cudaSuccess) e = cudaEventCreateWithFlags(&g->chosen, cudaEventDisableTiming);

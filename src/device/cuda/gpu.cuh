@@ -29,6 +29,7 @@ typedef struct gpu {
     ig_device base;
     int number;
     char name[256];
+    int n_multiprocessors; /* no bit of a result depends on it */
     ig_pool *pool;
     pthread_mutex_t turn; /* of all below */
     ig_commands *commands;

@@ -30,9 +30,10 @@ enum { IG_CUDA_MATRICES = 3 };
  * for quantised types ig_cuda_quantise()'s. Matrices and x begin at multiples of 16 bytes. */
 void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const void *x, int n_cols);
 /* The same columns to 16-bit floats, n of any size, in ig_gpu_half_bytes() each, and products with them: of prompts, on
- * tensor cores. */
+ * tensor cores, by n_tiles blocks of threads or more where there are as many small ones. */
 void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);
-void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols);
+void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols,
+                         int n_tiles);
 void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
 
 /* ---- vector.cu: as the operations of device.h ---- */

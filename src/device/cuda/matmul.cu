@@ -10,8 +10,10 @@
  * bytes, floats meet floats.
  *
  * Many, those of prompts: weights of any type become 16-bit floats in shared memory and meet activations of 16 bits on
- * tensor cores, SIDE columns and SIDE rows of the matrix in a block of threads. A column is scaled by a power of two so
- * that its largest number is in 2^14 .. 2^15: what is 2^28 times smaller still has all its bits.
+ * tensor cores. A column is scaled by a power of two so that its largest number is in 2^14 .. 2^15: what is 2^28 times
+ * smaller still has all its bits. A block of threads has a square tile, as large as leaves work for all
+ * multiprocessors: the larger it is, the less often is a number loaded. In each of them a result is the same chain of
+ * products.
  */
 #include "device/cuda/kernels.cuh"
 #include "device/cuda/mma.cuh"
@@ -26,13 +28,20 @@ enum {
     PAIR = 2 * IG_PART,
     FLOATS = 8 /* that a lane loads at a time */
 };
-enum {
-    SIDE = 64,            /* columns, and rows of the matrix, of a block of many */
-    WARP_SIDE = 32,       /* of a warp, of which there are 2 x 2 */
-    STEP = IG_GPU_HALVES, /* elements of each that are in shared memory at a time */
-    STRIDE = STEP + IG_MMA_GAP,
-    A_TILES = WARP_SIDE / IG_MMA_ROWS,
-    B_TILES = WARP_SIDE / IG_MMA_COLS
+enum {            /* of many columns */
+       SIDES = 3, /* tiles have 32, 64 or 128 columns and as many rows of the matrix, and a warp for each 16 */
+       LEAST_SIDE = 32,
+       WARP_ROWS = 32,       /* of a warp, and half of the columns */
+       STEP = IG_GPU_HALVES, /* elements of each that are multiplied between two barriers */
+       STAGES = 4,           /* steps of columns that shared memory has room for; of weights it is 2 */
+       EIGHT = 8,            /* elements of 16 bytes */
+       PIECES = STEP / EIGHT,
+       B_TILES = WARP_ROWS / IG_MMA_COLS,
+#if defined __CUDA_ARCH__ && __CUDA_ARCH__ < 800
+       RESIDENT = 8 /* warps of a multiprocessor, whose registers they share */
+#else
+       RESIDENT = 16
+#endif
 };
 
 /* ---- activations -------------------------------------------------------------------- */
@@ -215,41 +224,94 @@ static __global__ void multiply_floats(products all) {
 
 /* ---- products with many columns ------------------------------------------------------------ */
 
-/* IG_PART numbers of a row of n from number `at` on; what is behind its end is 0. */
-typedef void (*numbers_fn)(float *out, const uint8_t *row, int at, int n);
+/* IG_PART numbers of a row as they lie in memory, on their way: codes, or floats. */
+typedef struct weights {
+    ig_raw codes;
+    uint32_t floats[IG_PART]; /* those of 16 bits two in a word */
+} weights;
 
+/* Those from number `at` on of a row of n. Floats come 16 bytes at a time where n is a multiple of STEP, which `block`
+ * says by being FLOATS; else one by one, and what is behind the end is 0. */
 template <int type, int block, int bytes>
-static __device__ __forceinline__ void numbers_of_codes(float *out, const uint8_t *row, int at, int n) {
-    (void)n;
-    ig_part p = ig_part_of<type>(row + (size_t)(at / block) * bytes, at % block / IG_PART);
-    for (int j = 0; j < IG_PART; j++) out[j] = fmaf(p.scale, (float)ig_code(&p, j), p.min);
+static __device__ __forceinline__ void fetch_weights(weights *out, const uint8_t *row, int at, int n) {
+    constexpr int each = type == IG_TYPE_F32 ? 1 : 2, words = IG_PART / each;
+    if constexpr (block > FLOATS) {
+        ig_fetch<type>(&out->codes, row + (size_t)(at / block) * bytes, at % block / IG_PART);
+    } else if constexpr (block == FLOATS) {
+        for (int j = 0; j < words; j += 4) ig_load16<16>(out->floats + j, row + (at / each + j) * 4);
+    } else {
+        for (int j = 0; j < IG_PART; j++) {
+            uint32_t bits = at + j >= n ? 0
+                            : each == 1 ? ((const uint32_t *)row)[at + j]
+                                        : ((const uint16_t *)row)[at + j];
+            out->floats[j / each] = j % each ? out->floats[j / each] | bits << 16 : bits;
+        }
+    }
 }
 
-template <int type>
-static __device__ __forceinline__ void numbers_of_floats(float *out, const uint8_t *row, int at, int n) {
-    for (int j = 0; j < IG_PART; j++) out[j] = at + j < n ? ig_element<type>(row, at + j) : 0.0f;
+/* Where 8 numbers of a row of a step lie in shared memory: eight rows one after the other, read or written at the same
+ * piece, fall on all banks. */
+static __device__ __forceinline__ int place(int row, int piece) {
+    return row * STEP + (piece ^ row / 2 % PIECES) * EIGHT;
 }
 
-/* Of 8 numbers, in 16 bits. */
-static __device__ __forceinline__ uint4 halves_of(const float *v) {
-    uint32_t two[4];
-    for (int j = 0; j < 4; j++) two[j] = ig_pack(ig_to_half(v[2 * j]), ig_to_half(v[2 * j + 1]));
-    return uint4{two[0], two[1], two[2], two[3]};
+/* They become numbers of 16 bits in shared memory, at `to` and in the piece next to it. */
+template <int type, int block>
+static __device__ __forceinline__ void put_weights(uint16_t *rows, int to, const weights *w, int at) {
+    uint32_t h[IG_PART / 2];
+    ig_part p;
+    if constexpr (block > FLOATS) ig_unpack<type>(&p, &w->codes, at % block / IG_PART);
+    for (int j = 0; j < IG_PART / 2; j++) {
+        const uint32_t *x = w->floats;
+        if constexpr (block > FLOATS)
+            h[j] = ig_to_halves(ig_number(&p, 2 * j), ig_number(&p, 2 * j + 1));
+        else
+            h[j] = type == IG_TYPE_F16   ? x[j]
+                   : type == IG_TYPE_F32 ? ig_to_halves(ig_float<type>(x[2 * j]), ig_float<type>(x[2 * j + 1]))
+                                         : ig_to_halves(ig_float<type>(x[j]), ig_float<type>(x[j] >> 16));
+    }
+    for (int i = 0; i < 2; i++)
+        *(uint4 *)(rows + (to ^ i * EIGHT)) = uint4{h[4 * i], h[4 * i + 1], h[4 * i + 2], h[4 * i + 3]};
 }
 
-/* Elements [at, at + STEP) of the block's columns and rows, each thread 16 numbers of both; 0 for those that are none.
- */
-template <numbers_fn numbers>
-static __device__ __forceinline__ void load_step(uint16_t *columns, uint16_t *rows, const product *m, int at) {
-    int thread = (int)(threadIdx.y * IG_WARP + threadIdx.x), i = thread / 2, part = thread % 2 * IG_PART;
-    int column = (int)blockIdx.y * SIDE + i, row = (int)blockIdx.x * SIDE + i;
-    uint4 none = {0, 0, 0, 0}, *to = (uint4 *)(columns + i * STRIDE + part), *w = (uint4 *)(rows + i * STRIDE + part);
-    const uint4 *x = (const uint4 *)(m->x + (size_t)column * m->stride + (size_t)(at + part) * 2);
-    float v[IG_PART] = {};
-    if (row < m->n_out) numbers(v, m->w + (size_t)row * m->row_bytes, at + part, m->n_in);
-    for (int j = 0; j < 2; j++) {
-        to[j] = column < m->n_cols ? x[j] : none;
-        w[j] = halves_of(v + 8 * j);
+/* What a thread brings to shared memory: two pieces of a step's columns, half of a tile apart, and a part of a row. */
+typedef struct carrier {
+    const uint8_t *x[2], *w;
+    int piece, part; /* where they go; the second piece goes half a tile behind the first */
+} carrier;
+
+template <int side>
+static __device__ __forceinline__ carrier carrier_of(const product *m, int column, int row, int thread) {
+    carrier c;
+    int i = thread / PIECES, piece = thread % PIECES;
+    for (int j = 0; j < 2; j++)
+        c.x[j] = m->x + (size_t)least(column + i + j * side / 2, m->n_cols - 1) * m->stride + piece * EIGHT * 2;
+    c.w = m->w + (size_t)least(row + thread / 2, m->n_out - 1) * m->row_bytes;
+    c.piece = place(i, piece);
+    c.part = place(thread / 2, thread % 2 * 2);
+    return c;
+}
+
+/* Of step number s; of none this is an empty group. */
+template <int side>
+static __device__ __forceinline__ void send_columns(uint16_t *columns, const carrier *c, int s, int n_steps) {
+    for (int j = 0; j < 2 && s < n_steps; j++)
+        ig_send16(columns + s % STAGES * side * STEP + j * (side / 2) * STEP + c->piece,
+                  c->x[j] + (size_t)s * STEP * 2);
+    ig_send_end();
+}
+
+/* Products of a step, of a warp's columns and rows; a and b are where the lane loads from. */
+template <int tiles>
+static __device__ __forceinline__ void multiply_step(float sum[tiles][B_TILES][4], const uint16_t *columns, int a,
+                                                     const uint16_t *rows, int b) {
+    IG_UNROLL for (int i = 0; i < STEP; i += IG_MMA_DEPTH) {
+        uint32_t x[4], w[B_TILES][2];
+        IG_UNROLL for (int u = 0; u < B_TILES; u += 2) ig_mma_load(w[u], rows + u * IG_MMA_COLS * STEP + (b ^ i));
+        IG_UNROLL for (int t = 0; t < tiles; t++) {
+            ig_mma_load(x, columns + t * IG_MMA_ROWS * STEP + (a ^ i));
+            IG_UNROLL for (int u = 0; u < B_TILES; u++) ig_mma(sum[t][u], x, w[u]);
+        }
     }
 }
 
@@ -264,32 +326,40 @@ static __device__ __forceinline__ void put_tile(const product *m, const float *s
     }
 }
 
-template <numbers_fn numbers>
-static __global__ void multiply_many(products all) {
+/* While a step is multiplied, columns of the next ones come to shared memory and weights of the next but one to
+ * registers. Those of the next one are there, and become 16-bit floats in shared memory behind the products. So one
+ * barrier a step is enough: what is written was read, or is to be read, on the other side of it. */
+template <int type, int block, int bytes, int side>
+static __global__ void __launch_bounds__(2 * side, RESIDENT * 16 / side) multiply_many(products all) {
     ig_begin();
+    enum { TILES = side / 2 / IG_MMA_ROWS, SIZE = side * STEP };
     const product m = all.of[blockIdx.z];
-    if ((int)blockIdx.x * SIDE >= m.n_out) return;
-    IG_SHARED(uint4, steps);
-    uint16_t *columns = (uint16_t *)steps, *rows = columns + SIDE * STRIDE;
-    int lane = (int)threadIdx.x, column = (int)threadIdx.y / 2 * WARP_SIDE, row = (int)threadIdx.y % 2 * WARP_SIDE;
-    float sum[A_TILES][B_TILES][4] = {};
-    for (int at = 0; at < m.n_in; at += STEP) {
+    int row = (int)blockIdx.x * side, column = (int)blockIdx.y * side, n_steps = (m.n_in + STEP - 1) / STEP;
+    if (row >= m.n_out) return;
+    IG_SHARED(uint4, shared);
+    uint16_t *columns = (uint16_t *)shared, *rows = columns + STAGES * SIZE;
+    int lane = (int)threadIdx.x, warp = (int)threadIdx.y, thread = warp * IG_WARP + lane, part = thread % 2 * IG_PART;
+    int warp_column = warp % 2 * (side / 2), warp_row = warp / 2 * WARP_ROWS;
+    int a = place(lane % 16, lane / 16), b = place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    carrier c = carrier_of<side>(&m, column, row, thread);
+    float sum[TILES][B_TILES][4] = {};
+    weights next;
+    for (int s = 0; s < STAGES - 1; s++) send_columns<side>(columns, &c, s, n_steps);
+    fetch_weights<type, block, bytes>(&next, c.w, part, m.n_in);
+    put_weights<type, block>(rows, c.part, &next, part);
+    if (n_steps > 1) fetch_weights<type, block, bytes>(&next, c.w, part + STEP, m.n_in);
+    IG_LOOP for (int s = 0; s < n_steps; s++, part += STEP) {
+        ig_await_sent<STAGES - 2>();
         __syncthreads();
-        load_step<numbers>(columns, rows, &m, at);
-        __syncthreads();
-        for (int i = 0; i < STEP; i += IG_MMA_DEPTH) {
-            uint32_t a[A_TILES][4], b[B_TILES][2];
-            for (int t = 0; t < A_TILES; t++)
-                ig_mma_rows(a[t], columns + (column + t * IG_MMA_ROWS) * STRIDE + i, STRIDE, lane);
-            for (int t = 0; t < B_TILES; t++)
-                ig_mma_cols(b[t], rows + (row + t * IG_MMA_COLS) * STRIDE + i, STRIDE, lane);
-            for (int t = 0; t < A_TILES; t++)
-                for (int u = 0; u < B_TILES; u++) ig_mma(sum[t][u], a[t], b[u]);
-        }
+        send_columns<side>(columns, &c, s + STAGES - 1, n_steps);
+        multiply_step<TILES>(sum, columns + s % STAGES * SIZE + warp_column * STEP, a,
+                             rows + s % 2 * SIZE + warp_row * STEP, b);
+        if (s + 1 < n_steps) put_weights<type, block>(rows + (s + 1) % 2 * SIZE, c.part, &next, part + STEP);
+        if (s + 2 < n_steps) fetch_weights<type, block, bytes>(&next, c.w, part + 2 * STEP, m.n_in);
     }
-    column += (int)blockIdx.y * SIDE + lane / 4;
-    row += (int)blockIdx.x * SIDE + lane % 4 * 2;
-    for (int t = 0; t < A_TILES; t++)
+    column += warp_column + lane / 4;
+    row += warp_row + lane % 4 * 2;
+    for (int t = 0; t < TILES; t++)
         for (int u = 0; u < B_TILES; u++) put_tile(&m, sum[t][u], column + t * IG_MMA_ROWS, row + u * IG_MMA_COLS);
 }
 
@@ -312,7 +382,7 @@ static __global__ void embed_codes(lookup m) {
     for (int i = (int)threadIdx.x; i < m.n / IG_PART; i += THREADS) {
         ig_part p = ig_part_of<type>(w + (size_t)(i / (block / IG_PART)) * bytes, i % (block / IG_PART));
         for (int j = 0; j < IG_PART; j++) {
-            float v = fmaf(p.scale, (float)ig_code(&p, j), p.min);
+            float v = ig_number(&p, j);
             out[i * IG_PART + j] = m.add ? out[i * IG_PART + j] + v : v;
         }
     }
@@ -332,18 +402,26 @@ static __global__ void embed_floats(lookup m) {
 /* ---- by type ---------------------------------------------------------------------------------- */
 
 typedef struct kernels {
-    void (*multiply[4])(products all);     /* of 1, 2, 4 and 8 columns */
-    void (*multiply_ragged)(products all); /* of COLUMNS, where rows are no multiple of FLOATS */
-    void (*multiply_many)(products all);
+    void (*multiply[4])(products all);          /* of 1, 2, 4 and 8 columns */
+    void (*multiply_ragged)(products all);      /* of COLUMNS, where rows are no multiple of FLOATS */
+    void (*multiply_many[SIDES])(products all); /* in tiles of 32, 64 and 128 */
+    void (*multiply_many_ragged)(products all); /* where rows are no multiple of STEP */
     void (*embed)(lookup m);
 } kernels;
+
+#define MANY(type, block, bytes)                                                                          \
+    {                                                                                                     \
+        multiply_many<type, block, bytes, LEAST_SIDE>, multiply_many<type, block, bytes, 2 * LEAST_SIDE>, \
+            multiply_many<type, block, bytes, 4 * LEAST_SIDE>                                             \
+    }
 
 template <int type, int block, int bytes, int apart>
 static kernels kernels_of_codes(void) {
     return kernels{{multiply_codes<type, block, bytes, apart, 1>, multiply_codes<type, block, bytes, apart, 2>,
                     multiply_codes<type, block, bytes, apart, 4>, multiply_codes<type, block, bytes, apart, COLUMNS>},
                    NULL,
-                   multiply_many<numbers_of_codes<type, block, bytes>>,
+                   MANY(type, block, bytes),
+                   NULL,
                    embed_codes<type, block, bytes>};
 }
 
@@ -352,7 +430,8 @@ static kernels kernels_of_floats(void) {
     return kernels{{multiply_floats<type, FLOATS, 1>, multiply_floats<type, FLOATS, 2>,
                     multiply_floats<type, FLOATS, 4>, multiply_floats<type, FLOATS, COLUMNS>},
                    multiply_floats<type, 1, COLUMNS>,
-                   multiply_many<numbers_of_floats<type>>,
+                   MANY(type, FLOATS, 0),
+                   multiply_many<type, 1, 0, LEAST_SIDE>,
                    embed_floats<type>};
 }
 
@@ -431,11 +510,22 @@ void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, co
     ig_launch(k.multiply[size], grid, block, WARPS * ROWS * COLUMNS * sizeof(float), q, all);
 }
 
-void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols) {
-    int n_out;
+static int tiles_of(const ig_matrix *m, int n_m, int n_cols, int side) {
+    unsigned n = 0;
+    for (int i = 0; i < n_m; i++) n += shares(m[i].n_out, side) * shares(n_cols, side);
+    return (int)n;
+}
+
+void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols,
+                         int n_tiles) {
+    bool ragged = m->n_in % STEP;
+    int n_out, size = ragged ? 0 : SIDES - 1, side = LEAST_SIDE << size;
+    kernels k = kernels_of(m->type);
     products all = products_of(&n_out, y, m, n_m, act, ig_gpu_half_bytes(m->n_in), n_cols);
-    dim3 grid(shares(n_out, SIDE), shares(n_cols, SIDE), (unsigned)n_m), block(IG_WARP, THREADS / IG_WARP);
-    ig_launch(kernels_of(m->type).multiply_many, grid, block, 2 * SIDE * STRIDE * sizeof(uint16_t), q, all);
+    while (size && (n_cols <= side / 2 || tiles_of(m, n_m, n_cols, side) < n_tiles)) side = LEAST_SIDE << --size;
+    dim3 grid(shares(n_out, side), shares(n_cols, side), (unsigned)n_m), block(IG_WARP, (unsigned)side / 16);
+    size_t shared_bytes = (size_t)(STAGES + 2) * (size_t)side * STEP * sizeof(uint16_t);
+    ig_launch(ragged ? k.multiply_many_ragged : k.multiply_many[size], grid, block, shared_bytes, q, all);
 }
 
 void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {

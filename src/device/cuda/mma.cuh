@@ -34,6 +34,49 @@ static __device__ __forceinline__ void ig_mma(float *sum, const uint32_t *a, con
 #endif
 }
 
+/* Four matrices [8][8] of halves in shared memory, row i of matrix j, 16 bytes, at what lane 8 j + i calls with: x[j] is
+ * [lane / 4][k and k + 1] of it. So four that are the quarters of a become a: the upper left one, the lower left one, and
+ * those to their right. And b of two products, whose columns are rows: of each the left one and the one to its right. */
+static __device__ __forceinline__ void ig_mma_load(uint32_t *x, const uint16_t *row) {
+#ifdef IG_ON_CPU
+    cuda_on_cpu_load_matrices(x, row);
+#else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row)));
+#endif
+}
+
+/* 16 bytes to shared memory, which other threads go on without: they are there when the thread has awaited them and
+ * then met the others at a barrier. What was sent up to an end is a group; GPUs below 8.0 bring it at once. */
+static __device__ __forceinline__ void ig_send16(void *to, const void *from) {
+#ifdef IG_ON_CPU
+    cuda_on_cpu_send(to, from);
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from));
+#else
+    *(uint4 *)to = *(const uint4 *)from;
+#endif
+}
+
+static __device__ __forceinline__ void ig_send_end(void) {
+#ifdef IG_ON_CPU
+    cuda_on_cpu_send_end();
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;");
+#endif
+}
+
+/* All groups but the last n. */
+template <int n>
+static __device__ __forceinline__ void ig_await_sent(void) {
+#ifdef IG_ON_CPU
+    cuda_on_cpu_await_sent(n);
+#elif __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(n) : "memory");
+#endif
+}
+
 /* What brings numbers, given the bits of the largest magnitude, to below 2^15: a power of two, that of 2^14 .. 2^15 but
  * for those that hardly differ from 0. Not finite ones stay so. */
 static __device__ __forceinline__ float ig_mma_factor(uint32_t most) {

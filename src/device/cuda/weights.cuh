@@ -25,8 +25,11 @@ typedef struct ig_raw {
     uint32_t head[4], codes[4], high[4];
 } ig_raw;
 
-static __device__ __forceinline__ int ig_code(const ig_part *p, int j) {
-    return (int8_t)(p->code[j / 4] >> 8 * (j % 4));
+/* Number j. A byte below the bits of 2^23 is that much more: faster than to convert it, with the same bits. */
+static __device__ __forceinline__ float ig_number(const ig_part *p, int j) {
+    uint32_t positive = p->code[j / 4] ^ 0x80808080u;
+    float code = __uint_as_float(__byte_perm(positive, 0x4b000000u, 0x7440u | j % 4)) - (0x1p23f + 128);
+    return fmaf(p->scale, code, p->min);
 }
 
 /* 16 bytes from a multiple of `align`. Behind any even address three words lie whole, from p on or from p + 2 on, with
