@@ -6,14 +6,16 @@
  *
  * Prints JSON, medians of 5. Bytes per second: of a copy to the GPU, from it and within it; of blocks of keys and
  * values that are foreseen and get copies in its memory (a gather of 4 KiB each), with many KV heads and with few; of
- * attention to rows in the host's memory, in place, and to rows in copies. Seconds: of a wait of the host for one small
- * operation, and of each of many operations that follow each other, one by one when they are new and as a CUDA graph
- * when they are known.
+ * attention to rows in the host's memory, in place, and to rows in copies. Operations of floats per second of a
+ * prompt's products, with the two matrices that lead into an FFN of Qwen2.5 1.5B and with the one that leads out of it,
+ * and of its attention. Seconds: of a wait of the host for one small operation, and of each of many operations that
+ * follow each other, one by one when they are new and as a CUDA graph when they are known.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "device/gpu.h"
 #include "device/space.h"
 #include "kv/store.h"
@@ -29,6 +31,8 @@ enum {
     BLOCK_BYTES = 8 * ROW_BYTES,
     MOST_MIB = 1024
 };
+/* A prompt's piece, and the FFN. */
+enum { TOKENS = 512, WIDTH = 1536, FFN_WIDTH = 8960, CONTEXT = 8192, PRODUCTS = 8 };
 enum { REPEATS = 5, OPERATIONS = 256, SMALL = 256, KNOWN = 3 };
 
 static ig_device *dev;
@@ -165,6 +169,102 @@ static void measure_rows(size_t n_bytes) {
     ig_device_free(dev, IG_PLACE_DEVICE, out, 0);
 }
 
+/* ---- prompts ------------------------------------------------------------------------------ */
+
+typedef struct product {
+    const ig_matrix *m[2];
+    int n_m, n_tokens, n; /* n times */
+    const float *x;
+    float *y[2];
+} product;
+
+static void multiply(void *arg, int repeat) {
+    const product *p = arg;
+    (void)repeat;
+    for (int i = 0; i < p->n; i++) dev->ops->matmul(dev, p->y, p->m, p->n_m, p->x, p->n_tokens, false);
+}
+
+/* Memory of the GPU with random 16-bit words, of which these bits are set and these by lot. */
+static void *take_random(size_t n_bytes, unsigned bits, unsigned by_lot) {
+    uint16_t *host = take(IG_PLACE_HOST, n_bytes), *own = take(IG_PLACE_DEVICE, n_bytes);
+    ig_random dice = {1};
+    ig_error err = {0};
+    for (size_t i = 0; i < n_bytes / 2; i++) host[i] = (uint16_t)(bits | (ig_random_u64(&dice) & by_lot));
+    dev->ops->copy(dev, own, host, n_bytes);
+    check(dev->ops->finish(dev, &err), &err);
+    ig_device_free(dev, IG_PLACE_HOST, host, n_bytes);
+    return own;
+}
+
+/* Numbers of either sign between a hundredth and 1: so words are, as halves of floats, as BF16 and as scales of Q4_K.
+ */
+static void *take_numbers(size_t n_bytes) { return take_random(n_bytes, 0x3c00, 0x80ff); }
+
+static double flops_of_products(ig_type type, int n_out, int n_in, int n_m, int n_tokens) {
+    size_t row = ig_type_row_bytes(ig_type_get(type), (size_t)n_in), bytes = row * (size_t)n_out,
+           in = (size_t)n_tokens * (size_t)n_in * sizeof(float), out = (size_t)n_tokens * (size_t)n_out * sizeof(float);
+    ig_matrix m[2];
+    product p = {.n_m = n_m, .n_tokens = n_tokens, .n = n_tokens < TOKENS ? 1 : PRODUCTS, .x = take_numbers(in)};
+    for (int i = 0; i < n_m; i++) {
+        m[i] = (ig_matrix){.w = take_numbers(bytes), .n_out = n_out, .n_in = n_in, .type = type, .row_bytes = row};
+        p.m[i] = &m[i];
+        p.y[i] = take(IG_PLACE_DEVICE, out);
+    }
+    double seconds = median(multiply, &p);
+    for (int i = 0; i < n_m; i++) {
+        ig_device_free(dev, IG_PLACE_DEVICE, p.y[i], out);
+        ig_device_free(dev, IG_PLACE_DEVICE, (void *)(uintptr_t)m[i].w, bytes);
+    }
+    ig_device_free(dev, IG_PLACE_DEVICE, (void *)(uintptr_t)p.x, in);
+    return 2.0 * n_m * n_out * n_in * n_tokens * p.n / seconds;
+}
+
+typedef struct asking {
+    ig_kv *kv;
+    int n_rows, n_tokens;
+    float *q, *out;
+} asking;
+
+static void ask(void *arg, int repeat) {
+    const asking *a = arg;
+    ig_kv_view views[FEW_KV_HEADS];
+    ig_head_shape heads = heads_of(FEW_KV_HEADS);
+    (void)repeat;
+    for (int h = 0; h < FEW_KV_HEADS; h++) views[h] = ig_kv_fetch(a->kv, 0, h, NULL, 0, a->n_rows);
+    ig_attention job = {.q = a->q, .out = a->out, .n_tokens = a->n_tokens, .prompt = true, .views = views};
+    dev->ops->attend(dev, &heads, &job, 1);
+}
+
+/* Of the last n_tokens of n_rows, which are gathered first. */
+static double flops_of_attention(int n_rows, int n_tokens) {
+    int n_heads = FEW_KV_HEADS * GROUP;
+    size_t bytes = (size_t)n_tokens * (size_t)n_heads * DIM * sizeof(float);
+    asking a = {open_kv(FEW_KV_HEADS, n_rows, 0), n_rows, n_tokens, take_numbers(bytes), take(IG_PLACE_DEVICE, bytes)};
+    double seconds = median(ask, &a);
+    ig_kv_close(a.kv);
+    ig_device_free(dev, IG_PLACE_DEVICE, a.q, bytes);
+    ig_device_free(dev, IG_PLACE_DEVICE, a.out, bytes);
+    return 4.0 * n_heads * DIM * n_tokens * (n_rows - n_tokens / 2.0) / seconds;
+}
+
+/* Where little memory is to be moved little is computed, too. */
+static void measure_prompts(int mib) {
+    int less = mib < 16 ? 32 : 1, tokens = TOKENS / less, width = WIDTH / less, ffn_width = FFN_WIDTH / less;
+    static const struct {
+        ig_type type;
+        const char *name;
+    } types[] = {{IG_TYPE_BF16, "bf16"}, {IG_TYPE_Q8_0, "q8_0"}, {IG_TYPE_Q4_K, "q4_k"}};
+    ig_error err = {0};
+    ig_device_need need = {tokens, FFN_WIDTH, CONTEXT / less, heads_of(FEW_KV_HEADS), 0};
+    check(dev->ops->reserve(dev, &need, &err), &err);
+    printf(" \"prompt_flops\": {");
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        printf("\"%s_in\": %.4g, \"%s_out\": %.4g, ", types[i].name,
+               flops_of_products(types[i].type, ffn_width, WIDTH, 2, tokens), types[i].name,
+               flops_of_products(types[i].type, width, FFN_WIDTH, 1, tokens));
+    printf("\"attention\": %.4g},\n", flops_of_attention(CONTEXT / less, tokens));
+}
+
 /* ---- operations ----------------------------------------------------------------------------- */
 
 typedef struct adding {
@@ -204,6 +304,7 @@ int main(int argc, char **argv) {
     measure_copies((size_t)mib << 20);
     measure_rows((size_t)mib << 20);
     measure_few_heads((size_t)mib << 20);
+    measure_prompts(mib);
     measure_operations();
     ig_device_close(dev);
     return 0;

@@ -24,10 +24,13 @@ def describe_bounds(b):
     """Lines of what bench/gpu.c measured."""
     gb = {name: b[name] / 1e9 for name in ("to_gpu", "from_gpu", "within_gpu", "gather", "gather_with_few_heads", "in_place", "from_copies")}
     us = {name: b[name] * 1e6 for name in ("wait_seconds", "launch_seconds", "launch_seconds_in_graph")}
+    flops = ", ".join(f"{name.replace('_in', ' into the FFN').replace('_out', ' out of it')} {x / 1e12:.0f}"
+                      for name, x in b.get("prompt_flops", {}).items())
     return (f"GB/s: {gb['to_gpu']:.1f} to the GPU, {gb['from_gpu']:.1f} from it, {gb['within_gpu']:.0f} within it; blocks gathered "
             f"{gb['gather']:.1f} ({b['gather'] / b['to_gpu']:.0%} of the bus), with 2 KV heads "
             f"{gb['gather_with_few_heads']:.1f} ({b['gather_with_few_heads'] / b['to_gpu']:.0%}), rows read in place {gb['in_place']:.1f}, "
             f"from copies {gb['from_copies']:.0f}\n"
+            f"TFLOP/s of prompts: {flops}\n"
             f"us: {us['wait_seconds']:.1f} for a wait, {us['launch_seconds']:.2f} for a launch, "
             f"{us['launch_seconds_in_graph']:.2f} in a graph")
 
