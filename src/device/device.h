@@ -198,13 +198,13 @@ typedef struct ig_scan_list {
 } ig_scan_list;
 
 /* Slots that one sum is over, of those that make up a list's; and floats of what is counted to pick. */
-enum { IG_SCAN_PART = 512, IG_SCAN_BOARD = 20 << 10 };
+enum { IG_SCAN_PART = 128, IG_SCAN_BOARD = 20 << 10 };
 
-/* Scratch of a list with at most n entries, an even number. */
+/* Scratch of a list with at most n entries, a multiple of 4. */
 static inline size_t ig_scan_floats(int group, int head_dim, int n) {
-    size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART, queries = (size_t)group * ((size_t)head_dim + 8);
-    size_t each = IG_SCAN_PART + 2 + (size_t)group * (IG_SCAN_PART + 4 + (size_t)head_dim);
-    return (IG_SCAN_BOARD + parts * each + queries + 1) / 2 * 2;
+    size_t parts = ((size_t)n + IG_SCAN_PART - 1) / IG_SCAN_PART, queries = (size_t)group * (3 * (size_t)head_dim + 10);
+    size_t each = IG_SCAN_PART + 2 + (size_t)group * (IG_SCAN_PART + 3);
+    return (IG_SCAN_BOARD + parts * each + queries + 4 + 3) / 4 * 4;
 }
 
 /* Sizes that the operations' own scratch is made for. */

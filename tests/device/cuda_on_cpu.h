@@ -46,6 +46,9 @@ struct alignas(16) float4 {
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
 extern __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
 /* ---- the runtime ------------------------------------------------------------------ */

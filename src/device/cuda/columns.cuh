@@ -33,19 +33,28 @@ static __device__ __forceinline__ void ig_column_query(float *out, const ig_scan
     }
 }
 
-/* An entry's score. Infinities and NaN, which broken models make, become numbers. */
+/* Eight numbers of a query and of an entry, onto a sum. */
+static __device__ __forceinline__ float ig_column_eight(float sum, const float *q, uint4 eight) {
+    const unsigned two[] = {eight.x, eight.y, eight.z, eight.w};
+    IG_UNROLL for (int k = 0; k < 4; k++) {
+        sum = fmaf(q[2 * k], ig_half((uint16_t)(two[k] & 0xffff)), sum);
+        sum = fmaf(q[2 * k + 1], ig_half((uint16_t)(two[k] >> 16)), sum);
+    }
+    return sum;
+}
+
+/* An entry's score; a few loads are under way at once. Infinities and NaN, which broken models make, become numbers. */
 static __device__ __forceinline__ float ig_column_score(const ig_scan_list *x, const float *q, int slot) {
+    enum { AHEAD = 8 };
     const float limit = 1e30f;
     const uint8_t *unit = x->keys.dev + ig_cuda_unit_number(x, slot / IG_SKETCH_TOKENS) * x->keys.bytes;
     const uint4 *row = (const uint4 *)(const void *)unit + slot % IG_SKETCH_TOKENS * x->rank / 8;
     float sum = 0;
-    for (int i = 0; i < x->rank; i += 8) {
-        uint4 eight = row[i / 8];
-        const unsigned two[] = {eight.x, eight.y, eight.z, eight.w};
-        for (int k = 0; k < 4; k++) {
-            sum = fmaf(q[i + 2 * k], ig_half((uint16_t)(two[k] & 0xffff)), sum);
-            sum = fmaf(q[i + 2 * k + 1], ig_half((uint16_t)(two[k] >> 16)), sum);
-        }
+    IG_LOOP for (int first = 0; first < x->rank / 8; first += AHEAD) {
+        uint4 eight[AHEAD];
+        IG_UNROLL for (int i = 0; i < AHEAD; i++) if (first + i < x->rank / 8) eight[i] = row[first + i];
+        IG_UNROLL for (int i = 0; i < AHEAD; i++) if (first + i < x->rank / 8) sum =
+            ig_column_eight(sum, q + 8 * (first + i), eight[i]);
     }
     sum *= x->scale;
     sum = sum > -limit ? sum : -limit;

@@ -106,19 +106,34 @@ static __device__ __forceinline__ T ig_warp_max(T x) {
     return x;
 }
 
-/* The sum of what threads of the block before this one have counted: `counted` [threads] and `totals` [warps] are
- * shared memory, and the latter add up to that of all. Begins with a barrier. */
+/* The sum of what lanes before this one have counted. */
 template <typename T>
-static __device__ __forceinline__ T ig_sum_before(T *counted, T *totals, T mine) {
-    int thread = (int)threadIdx.x, warp = thread / IG_WARP;
-    T before = 0, total = ig_warp_sum(mine);
+static __device__ __forceinline__ T ig_warp_sum_before(T mine) {
+    int lane = (int)threadIdx.x % IG_WARP;
+    T sum = mine;
+    for (int back = 1; back < IG_WARP; back *= 2) {
+        T other = __shfl_sync(0xffffffffu, sum, (lane - back) & (IG_WARP - 1));
+        if (lane >= back) sum += other;
+    }
+    return sum - mine;
+}
+
+/* The sum of what threads of the block before this one have counted: `totals` [warps] are shared memory, and add up to
+ * that of all. Begins with a barrier. */
+template <typename T>
+static __device__ __forceinline__ T ig_sum_before(T *totals, T mine) {
+    int warp = (int)threadIdx.x / IG_WARP;
+    T before = ig_warp_sum_before(mine);
     __syncthreads();
-    counted[thread] = mine;
-    if (thread % IG_WARP == 0) totals[warp] = total;
+    if (threadIdx.x % IG_WARP == IG_WARP - 1) totals[warp] = before + mine;
     __syncthreads();
     for (int i = 0; i < warp; i++) before += totals[i];
-    for (int i = warp * IG_WARP; i < thread; i++) before += counted[i];
     return before;
+}
+
+template <typename T>
+static __device__ __forceinline__ T ig_sum_before(T *, T *totals, T mine) {
+    return ig_sum_before(totals, mine);
 }
 
 #endif

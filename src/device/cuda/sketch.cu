@@ -15,13 +15,19 @@ extern "C" {
 }
 
 enum {
-    THREADS = 128,
+    THREADS = IG_SCAN_PART,
     WARPS = THREADS / IG_WARP,
     QUERIES = 8,
     UNIT = IG_SKETCH_TOKENS,
     UNITS = IG_SCAN_PART / UNIT, /* of a part */
-    VALUE_WORDS = UNIT / 4
+    FOUR = 4,                    /* entries that a lane takes of a part, or bytes of a word */
+    VALUE_WORDS = UNIT / FOUR,
+    AHEAD = 16 /* words of codes that a thread has under way */
 };
+static_assert(IG_SCAN_PART == IG_WARP * FOUR, "a warp goes through a part at once");
+
+/* Blocks of threads that share a group's queries. */
+static __host__ __device__ __forceinline__ int slices_of(int group) { return (group + QUERIES - 1) / QUERIES; }
 
 static __device__ __forceinline__ const uint8_t *unit_at(const ig_scan_list *x, const ig_units *units, int i) {
     return units->dev + ig_cuda_unit_number(x, i) * units->bytes;
@@ -45,11 +51,10 @@ void ig_cuda_put_units(ig_queue q, const uint8_t *units, size_t stride, int n) {
 
 /* ---- queries ------------------------------------------------------------------------------ */
 
-/* In place: hadamard() of kernel/kernel.h. */
-static __device__ void transform(float *v, int d) {
-    int n = d & -d;
+/* In place of each n numbers, a power of two, of v [all]: hadamard() of kernel/kernel.h. */
+static __device__ void transform(float *v, int all, int n) {
     for (int half = 1; half < n; half *= 2) {
-        for (int i = (int)threadIdx.x; i < d; i += THREADS) {
+        for (int i = (int)threadIdx.x; i < all; i += THREADS) {
             float a = v[i], b = i & half ? 0 : v[i + half];
             if (i & half) continue;
             v[i] = a + b;
@@ -72,8 +77,53 @@ static __device__ void map_to(float *out, const ig_scan_list *x, const float *ma
     }
 }
 
+/* Queries in 8 bits, as ig_sketch_query() of kernel/sketch.h makes them. */
+typedef struct codes {
+    uint4 *q8;    /* [n][n_words] bytes, of 4 numbers in a word, and 0 behind them */
+    float *scale; /* [n] times the scale of the scores */
+    float *sum;   /* [n] of q8 */
+    int n_words;
+} codes;
+
+/* Where those of a list are. */
+static __device__ __forceinline__ codes codes_of(const ig_scan_list *x, const ig_cuda_scratch *s) {
+    codes c;
+    c.n_words = (x->rank / 4 + 3) / 4;
+    c.q8 = (uint4 *)(void *)s->queries;
+    c.scale = (float *)(void *)(c.q8 + (size_t)x->group * (size_t)c.n_words);
+    c.sum = c.scale + x->group;
+    return c;
+}
+
+/* Query g, [rank]; by a warp. */
+static __device__ void quantise(const codes *c, const ig_scan_list *x, const float *q, int g) {
+    int lane = (int)threadIdx.x % IG_WARP, sum = 0;
+    unsigned largest = 0; /* bits of floats, where NaN is above infinity */
+    for (int i = lane; i < x->rank; i += IG_WARP) {
+        unsigned bits = __float_as_uint(q[i]) & 0x7fffffffu;
+        largest = bits > largest ? bits : largest;
+    }
+    float top = __uint_as_float(ig_warp_max(largest));
+    bool counts = top > 1e-30f && top < INFINITY;
+    float inverse = counts ? 127.0f / top : 0;
+    unsigned *words = (unsigned *)(c->q8 + (size_t)g * (size_t)c->n_words);
+    for (int w = lane; w < 4 * c->n_words; w += IG_WARP) {
+        unsigned word = 0;
+        for (int k = 0; k < 4 && 4 * w < x->rank && counts; k++) {
+            int code = (int)rintf(q[4 * w + k] * inverse);
+            sum += code;
+            word |= (unsigned)(code & 255) << 8 * k;
+        }
+        words[w] = word;
+    }
+    sum = ig_warp_sum(sum);
+    if (lane) return;
+    c->scale[g] = counts ? top / 127.0f * x->scale : 0;
+    c->sum[g] = (float)sum;
+}
+
 /* A block of threads is a query of a list: as the sketch wants it, and its score of the entry that has no sketch. All
- * of them clear the list's board. */
+ * of them clear the list's board and what follows it. */
 static __global__ void prepare(const ig_scan_list *lists) {
     ig_begin();
     IG_SHARED(float, v); /* [2][rank] */
@@ -82,10 +132,10 @@ static __global__ void prepare(const ig_scan_list *lists) {
     if (g >= x->group) return;
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
     float *k = v + rank, scale = 1 / sqrtf((float)(rank & -rank));
-    ig_cuda_units *board = (ig_cuda_units *)(void *)s.board;
-    for (size_t i = (size_t)g * THREADS + threadIdx.x; i < sizeof *s.board / sizeof *board;
+    uint4 *board = (uint4 *)(void *)s.board;
+    for (size_t i = (size_t)g * THREADS + threadIdx.x; board + i < (uint4 *)(void *)s.exps;
          i += (size_t)x->group * THREADS)
-        board[i] = 0;
+        board[i] = uint4{0, 0, 0, 0};
     if (x->columns.n) {
         ig_column_query(s.queries, x);
         return;
@@ -100,219 +150,264 @@ static __global__ void prepare(const ig_scan_list *lists) {
         if (threadIdx.x == 0) s.own[g] = x->scale * sum;
     }
     __syncthreads();
-    transform(v, rank);
-    for (int i = (int)threadIdx.x; i < rank; i += THREADS) s.queries[g * rank + i] = v[i] * scale;
+    transform(v, rank, rank & -rank);
+    for (int i = (int)threadIdx.x; i < rank; i += THREADS) v[i] *= scale;
+    __syncthreads();
+    codes c = codes_of(x, &s);
+    if (threadIdx.x < IG_WARP) quantise(&c, x, v, g);
 }
 
 /* ---- scores ------------------------------------------------------------------------------ */
 
-/* Shared memory of scan(): queries in 8 bits, as ig_sketch_query() of kernel/sketch.h makes them. */
-typedef struct codes {
-    int *q8;            /* [QUERIES][words] bytes, of 4 numbers each */
-    float *scale, *sum; /* [QUERIES] times the scale of the scores; of q8 */
-} codes;
+/* Shared memory of scan(), and queries behind it. */
+typedef struct scanning {
+    float scores[QUERIES][IG_SCAN_PART];
+    float scale[QUERIES], sum[QUERIES];
+} scanning;
 
-static __device__ __forceinline__ codes lay_out(int *q8, int words) {
-    float *scale = (float *)(q8 + QUERIES * words);
-    codes c = {q8, scale, scale + QUERIES};
-    return c;
+/* Queries [first, first + n_q). */
+static __device__ void fetch_queries(scanning *b, const codes *c, int first, int n_q) {
+    uint4 *q8 = (uint4 *)(void *)(b + 1);
+    for (int i = (int)threadIdx.x; i < n_q * c->n_words; i += THREADS) q8[i] = c->q8[first * c->n_words + i];
+    if ((int)threadIdx.x >= n_q) return;
+    b->scale[threadIdx.x] = c->scale[first + (int)threadIdx.x];
+    b->sum[threadIdx.x] = c->sum[first + (int)threadIdx.x];
 }
 
-/* A warp is a query. */
-static __device__ void quantise(const codes *c, const ig_scan_list *x, const float *queries, int first, int n_q) {
-    int lane = (int)threadIdx.x % IG_WARP, words = x->rank / 4;
-    for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
-        const float *q = queries + (size_t)(first + g) * (size_t)x->rank;
-        unsigned largest = 0; /* bits of floats, where NaN is above infinity */
-        for (int i = lane; i < x->rank; i += IG_WARP) {
-            unsigned bits = __float_as_uint(q[i]) & 0x7fffffffu;
-            largest = bits > largest ? bits : largest;
-        }
-        float top = __uint_as_float(ig_warp_max(largest));
-        bool counts = top > 1e-30f && top < INFINITY;
-        float inverse = counts ? 127.0f / top : 0;
-        int sum = 0;
-        for (int w = lane; w < words; w += IG_WARP) {
-            unsigned word = 0;
-            for (int k = 0; k < 4 && counts; k++) {
-                int code = (int)rintf(q[4 * w + k] * inverse);
-                sum += code;
-                word |= (unsigned)(code & 255) << 8 * k;
-            }
-            c->q8[g * words + w] = (int)word;
-        }
-        sum = ig_warp_sum(sum);
-        if (lane) continue;
-        c->scale[g] = counts ? top / 127.0f * x->scale : 0;
-        c->sum[g] = (float)sum;
+/* Words [first, n) of an entry's codes, of 8 numbers each, as far as there is room: all are under way at once. */
+static __device__ __forceinline__ void fetch_codes(int words[AHEAD], const int *code, int first, int n) {
+    IG_UNROLL for (int i = 0; i < AHEAD; i++) words[i] = first + i < n ? code[(first + i) * UNIT] : 0;
+}
+
+/* Products of words from `first` on, of n, with a query. */
+static __device__ __forceinline__ int multiply(const int words[AHEAD], const uint4 *q8, int first, int n) {
+    int low = 0, high = 0;
+    IG_UNROLL for (int i = 0; i < AHEAD; i += 2) {
+        if (first + i >= n) break;
+        uint4 q = q8[(first + i) / 2];
+        low = __dp4a(words[i] & 0x0f0f0f0f, (int)q.x, low);
+        high = __dp4a(words[i] >> 4 & 0x0f0f0f0f, (int)q.y, high);
+        low = __dp4a(words[i + 1] & 0x0f0f0f0f, (int)q.z, low);
+        high = __dp4a(words[i + 1] >> 4 & 0x0f0f0f0f, (int)q.w, high);
+    }
+    return low + high;
+}
+
+/* The thread's entry against n_q queries, to shared memory; between its loads and their use, which waits for them, the
+ * queries come. */
+static __device__ void score(scanning *b, const ig_scan_list *x, const ig_cuda_scratch *s, int first, int n_q) {
+    int t = (int)threadIdx.x, slot = (int)blockIdx.x * IG_SCAN_PART + t, n = x->rank / 8, sum[QUERIES] = {0};
+    bool is_own = x->k && slot == x->n - 1, is_there = slot < x->n && !is_own;
+    const uint8_t *unit = is_there ? unit_at(x, &x->keys, slot / UNIT) : NULL;
+    const float *line = (const float *)(const void *)unit + t % UNIT;
+    const int *code = (const int *)(const void *)(unit + IG_SKETCH_CODES) + t % UNIT;
+    int words[AHEAD], n_there = is_there ? n : 0;
+    float step = is_there ? line[0] : 0, min = is_there ? line[UNIT] : 0;
+    fetch_codes(words, code, 0, n_there);
+    const uint4 *q8 = (const uint4 *)(const void *)(b + 1);
+    codes c = codes_of(x, s);
+    fetch_queries(b, &c, first, n_q);
+    __syncthreads();
+    IG_LOOP for (int i = 0; i < n; i += AHEAD) {
+        if (i) fetch_codes(words, code, i, n_there);
+        IG_UNROLL for (int g = 0; g < QUERIES; g++) if (g < n_q) sum[g] += multiply(words, q8 + g * c.n_words, i, n);
+    }
+    IG_UNROLL for (int g = 0; g < QUERIES; g++) {
+        if (g >= n_q) break;
+        float score = b->scale[g] * (step * (float)sum[g] + min * b->sum[g]);
+        b->scores[g][t] = is_there ? score : is_own ? s->own[first + g] : -INFINITY;
     }
 }
 
-/* One entry against n_q queries. */
-static __device__ void score(float *scores, size_t stride, const codes *c, const ig_scan_list *x, int slot, int n_q) {
-    const uint8_t *unit = unit_at(x, &x->keys, slot / UNIT);
-    const float *line = (const float *)(const void *)unit;
-    int t = slot % UNIT, words = x->rank / 4, sum[QUERIES] = {0};
-    const int *code = (const int *)(const void *)(unit + IG_SKETCH_CODES) + t;
-    for (int w = 0; w < words; w += 2, code += UNIT) {
-        int low = *code & 0x0f0f0f0f, high = *code >> 4 & 0x0f0f0f0f;
-        for (int g = 0; g < QUERIES; g++) {
-            if (g >= n_q) break;
-            sum[g] = __dp4a(low, c->q8[g * words + w], sum[g]);
-            sum[g] = __dp4a(high, c->q8[g * words + w + 1], sum[g]);
-        }
-    }
-    for (int g = 0; g < QUERIES; g++)
-        if (g < n_q) scores[(size_t)g * stride] = c->scale[g] * (line[t] * (float)sum[g] + line[UNIT + t] * c->sum[g]);
+static __device__ __forceinline__ float exp_of(float score, float top) {
+    return top == -INFINITY ? 0.0f : expf(score - top);
 }
 
 /* A part's scores of one query become exponentials; by a warp. */
-static __device__ void normalise(float *row, float *top, float *total) {
+static __device__ void normalise(float *exps, const float *scores, float *top, float *total) {
     int lane = (int)threadIdx.x % IG_WARP;
-    float most = -INFINITY, sum = 0;
-    for (int i = lane; i < IG_SCAN_PART; i += IG_WARP) most = row[i] > most ? row[i] : most;
-    most = ig_warp_max(most);
-    for (int i = lane; i < IG_SCAN_PART; i += IG_WARP) sum += row[i] = most == -INFINITY ? 0.0f : expf(row[i] - most);
-    sum = ig_warp_sum(sum);
+    float4 x = ((const float4 *)(const void *)scores)[lane];
+    float most = ig_warp_max(fmaxf(fmaxf(x.x, x.y), fmaxf(x.z, x.w)));
+    x.x = exp_of(x.x, most), x.y = exp_of(x.y, most), x.z = exp_of(x.z, most), x.w = exp_of(x.w, most);
+    float sum = ig_warp_sum((x.x + x.y) + (x.z + x.w));
+    ((float4 *)(void *)exps)[lane] = x;
     if (lane == 0) *top = most, *total = sum;
 }
 
-static __global__ void scan(const ig_scan_list *lists) {
+static __global__ void __launch_bounds__(THREADS) scan(const ig_scan_list *lists) {
     ig_begin();
-    IG_SHARED(int, q8);
+    IG_SHARED(scanning, b);
     const ig_scan_list *x = &lists[blockIdx.z];
-    int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, begin = part * IG_SCAN_PART;
+    int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, n_parts = ig_cuda_scan_parts(x->n);
     int n_q = x->group - first < QUERIES ? x->group - first : QUERIES;
-    if (n_q <= 0 || begin >= x->n) return;
-    codes c = lay_out(q8, x->rank / 4);
+    if (n_q <= 0 || part >= n_parts) return;
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
     if (x->columns.n) {
-        ig_score_columns(x, &s, (float *)q8, part);
+        ig_score_columns(x, &s, (float *)(void *)b, part);
         return;
     }
-    float *row = s.exps + (size_t)first * s.stride + begin;
-    quantise(&c, x, s.queries, first, n_q);
-    __syncthreads();
-    for (int i = (int)threadIdx.x; i < IG_SCAN_PART; i += THREADS) {
-        bool is_own = x->k && begin + i == x->n - 1;
-        if (begin + i < x->n && !is_own)
-            score(row + i, s.stride, &c, x, begin + i, n_q);
-        else
-            for (int g = 0; g < n_q; g++) row[(size_t)g * s.stride + (size_t)i] = is_own ? s.own[first + g] : -INFINITY;
-    }
+    score(b, x, &s, first, n_q);
     __syncthreads();
     for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
-        size_t at = (size_t)part * (size_t)x->group + (size_t)(first + g);
-        normalise(row + (size_t)g * s.stride, &s.top[at], &s.total[at]);
+        float *exps = s.exps + (size_t)(first + g) * s.stride + (size_t)part * IG_SCAN_PART;
+        int at = (first + g) * n_parts + part;
+        normalise(exps, b->scores[g], &s.top[at], &s.total[at]);
     }
 }
 
 void ig_cuda_scan(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most) {
-    unsigned parts = (unsigned)ig_cuda_scan_parts(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
-    size_t shared = QUERIES * ((size_t)most->rank / 4 * sizeof(int) + 2 * sizeof(float));
-    ig_launch(prepare, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), 2 * (size_t)most->rank * sizeof(float),
-              q, lists);
-    ig_launch(scan, dim3(parts, slices, (unsigned)n), dim3(THREADS), shared, q, lists);
+    dim3 grid((unsigned)ig_cuda_scan_parts(most->n), (unsigned)slices_of(most->group), (unsigned)n);
+    size_t rank = (size_t)most->rank, shared = sizeof(scanning) + QUERIES * ((rank + 15) / 16 * 16);
+    ig_launch(prepare, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), 2 * rank * sizeof(float), q, lists);
+    ig_launch(scan, grid, dim3(THREADS), shared, q, lists);
 }
 
 /* ---- the rest ------------------------------------------------------------------------------- */
 
-/* Shared memory of add_values(): weights of a unit's tokens for a query, times their steps, in 1/255 of the largest. */
+/* Weights of a unit's tokens for a query, times their steps, in 1/255 of the largest. */
 typedef struct unit_weights {
     unsigned w8[VALUE_WORDS]; /* bytes, of 4 tokens each */
     float scale;              /* of a sum of w8 * (2 code - 3) */
     int sum;                  /* of w8 */
 } unit_weights;
 
-static __device__ unit_weights weights_of(const uint8_t *unit, const float *exps) {
-    const uint16_t *step = (const uint16_t *)(const void *)unit;
-    unit_weights w = {{0}, 0, 0};
+/* Shared memory of add_values(), and numbers of the last block of threads behind it. */
+typedef struct adding {
+    unit_weights w[UNITS][QUERIES];
+    float share[QUERIES];
+    bool is_last;
+} adding;
+
+/* Sums over the FOUR lanes of a unit, and their maximum. */
+static __device__ __forceinline__ int unit_sum(int x) {
+    for (int bit = FOUR / 2; bit; bit /= 2) x += __shfl_xor_sync(0xffffffffu, x, bit);
+    return x;
+}
+
+static __device__ __forceinline__ float unit_max(float x) {
+    for (int bit = FOUR / 2; bit; bit /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, bit));
+    return x;
+}
+
+/* Weights of the part for query g; by a warp, of which a lane has FOUR entries. `steps` are 0 where there is no unit.
+ * The sum of their exponentials. */
+static __device__ float weigh_units(adding *b, const float *exps, const float steps[FOUR], int g) {
+    int lane = (int)threadIdx.x % IG_WARP, sum = 0;
+    float4 e = ((const float4 *)(const void *)exps)[lane];
+    const float x[FOUR] = {e.x, e.y, e.z, e.w};
     float top = 0;
-    for (int t = 0; t < UNIT; t++) top = fmaxf(top, exps[t] * ig_half(step[t]));
-    if (!(top > IG_VALUE_LEAST)) return w;
-    for (int t = 0; t < UNIT; t++) {
-        int code = (int)rintf(exps[t] * ig_half(step[t]) * (255 / top));
-        w.w8[t / 4] |= (unsigned)code << t % 4 * 8;
-        w.sum += code;
+    for (int i = 0; i < FOUR; i++) top = fmaxf(top, x[i] * steps[i]);
+    top = unit_max(top);
+    bool counts = top > IG_VALUE_LEAST;
+    unsigned word = 0;
+    for (int i = 0; i < FOUR; i++) {
+        int code = counts ? (int)rintf(x[i] * steps[i] * (255 / top)) : 0;
+        word |= (unsigned)code << 8 * i;
+        sum += code;
     }
-    w.scale = top / 510;
-    return w;
+    sum = unit_sum(sum);
+    unit_weights *w = &b->w[lane / FOUR][g];
+    w->w8[lane % FOUR] = word;
+    if (lane % FOUR == 0) w->scale = counts ? top / 510 : 0, w->sum = sum;
+    return ig_warp_sum((x[0] + x[1]) + (x[2] + x[3]));
 }
 
-/* Dimension i of the values of a part for n_q queries. */
-static __device__ void add_dimension(float *sums, const ig_scan_list *x, const unit_weights *w, int begin, int n_units,
-                                     int n_q, int i) {
-    float acc[QUERIES] = {0};
-    for (int u = 0; u < n_units; u++) {
-        const uint8_t *unit = unit_at(x, &x->values, begin / UNIT + u);
-        unsigned code = ((const unsigned *)(const void *)(unit + IG_VALUE_CODES))[i];
-        for (int g = 0; g < QUERIES; g++) {
-            if (g >= n_q) break;
-            const unit_weights *own = &w[u * QUERIES + g];
-            unsigned total = 0;
-            for (int j = 0; j < VALUE_WORDS; j++) total = __dp4a(own->w8[j], code >> 2 * j & 0x03030303u, total);
-            acc[g] += own->scale * (float)(2 * (int)total - 3 * own->sum);
-        }
-    }
-    for (int g = 0; g < QUERIES; g++)
-        if (g < n_q) sums[(size_t)g * (size_t)x->head_dim] = acc[g];
+/* Steps of the FOUR entries of a lane. Of entries that are not there they may be no numbers. */
+static __device__ __forceinline__ void fetch_steps(float steps[FOUR], const ig_scan_list *x, int part) {
+    int lane = (int)threadIdx.x % IG_WARP, slot = part * IG_SCAN_PART + FOUR * lane;
+    for (int i = 0; i < FOUR; i++) steps[i] = 0;
+    if (slot >= x->n) return;
+    const uint8_t *unit = unit_at(x, &x->values, slot / UNIT);
+    uint64_t four = ((const uint64_t *)(const void *)unit)[lane % FOUR];
+    for (int i = 0; i < FOUR; i++)
+        if (slot + i < x->n - (x->k != NULL)) steps[i] = ig_half((uint16_t)(four >> 16 * i & 0xffff));
 }
 
-static __global__ void add_values(const ig_scan_list *lists) {
+/* Numbers i of the part's values, all under way at once; 0 where there is no unit. */
+static __device__ __forceinline__ void fetch_values(unsigned code[UNITS], const ig_scan_list *x, int part, int i) {
+    int first = part * UNITS, n = (x->n + UNIT - 1) / UNIT;
+    IG_UNROLL for (int u = 0; u < UNITS; u++) {
+        code[u] = 0;
+        if (first + u >= n || i >= x->head_dim) continue;
+        code[u] = ((const unsigned *)(const void *)(unit_at(x, &x->values, first + u) + IG_VALUE_CODES))[i];
+    }
+}
+
+static __device__ __forceinline__ ig_cuda_units signed_units(float x) {
+    return (ig_cuda_units)(long long)(x * IG_CUDA_UNITS);
+}
+
+/* The sum of the values' numbers for query g. */
+static __device__ __forceinline__ float add_up(const adding *b, const unsigned code[UNITS], int g) {
+    float sum = 0;
+    IG_UNROLL for (int u = 0; u < UNITS; u++) {
+        const unit_weights *w = &b->w[u][g];
+        unsigned total = 0;
+        for (int j = 0; j < VALUE_WORDS; j++) total = __dp4a(w->w8[j], code[u] >> 2 * j & 0x03030303u, total);
+        sum += w->scale * (float)(2 * (int)total - 3 * w->sum);
+    }
+    return sum;
+}
+
+/* Sums of all parts to what is asked for, of queries [first, first + n_q); `v` [n_q][head_dim] is shared memory. */
+static __device__ void give_rest(const ig_scan_list *x, const ig_cuda_scratch *s, float *v, int first, int n_q) {
+    int d = x->head_dim, n = n_q * d;
+    const long long *sums = (const long long *)(const void *)s->rest + (size_t)first * (size_t)(d + 1);
+    float *rest = x->rest + (size_t)first * (size_t)d, scale = 1 / (sqrtf((float)(d & -d)) * IG_CUDA_UNITS);
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) v[i] = (float)sums[i + i / d];
+    __syncthreads();
+    transform(v, n, d & -d);
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) rest[i] = v[i] * scale;
+    if ((int)threadIdx.x < n_q)
+        x->rest_share[first + (int)threadIdx.x] = (float)sums[(int)threadIdx.x * (d + 1) + d] / IG_CUDA_UNITS;
+    __syncthreads();
+}
+
+/* Whether all other blocks of threads of the list are done. What this one's threads have added was gathered by a
+ * barrier before one of them fenced it. */
+static __device__ bool is_last(adding *b, ig_cuda_board *board, int n_blocks) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        __threadfence();
+        b->is_last = atomicAdd(&board->n_added, 1u) == (unsigned)n_blocks - 1;
+        __threadfence();
+    }
+    __syncthreads();
+    return b->is_last;
+}
+
+static __global__ void __launch_bounds__(THREADS) add_values(const ig_scan_list *lists) {
     ig_begin();
-    IG_SHARED(unit_weights, w); /* [UNITS][QUERIES] */
+    IG_SHARED(adding, a);
     const ig_scan_list *x = &lists[blockIdx.z];
-    int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, begin = part * IG_SCAN_PART;
-    int n_q = x->group - first < QUERIES ? x->group - first : QUERIES, n_units = (x->n - begin + UNIT - 1) / UNIT;
-    if (n_units > UNITS) n_units = UNITS;
-    if (n_q <= 0 || begin >= x->n || !x->rest) return;
+    int part = (int)blockIdx.x, first = (int)blockIdx.y * QUERIES, n_parts = ig_cuda_scan_parts(x->n), d = x->head_dim;
+    int n_q = x->group - first < QUERIES ? x->group - first : QUERIES;
+    if (n_q <= 0 || part >= n_parts || !x->rest) return;
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
-    const float *row = s.exps + (size_t)first * s.stride + begin;
-    size_t at = (size_t)part * (size_t)x->group + (size_t)first;
-    for (int i = (int)threadIdx.x; i < n_units * n_q; i += THREADS) {
-        int u = i / n_q, g = i % n_q;
-        w[u * QUERIES + g] =
-            weights_of(unit_at(x, &x->values, begin / UNIT + u), row + (size_t)g * s.stride + u * UNIT);
-    }
+    ig_cuda_units *sums = s.rest + (size_t)first * (size_t)(d + 1);
+    unsigned code[UNITS];
+    float steps[FOUR];
+    fetch_values(code, x, part, (int)threadIdx.x);
+    fetch_steps(steps, x, part);
     for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
-        float left = 0;
-        for (int i = (int)threadIdx.x % IG_WARP; i < IG_SCAN_PART; i += IG_WARP) left += row[(size_t)g * s.stride + i];
-        left = ig_warp_sum(left);
-        if (threadIdx.x % IG_WARP == 0) s.left[at + (size_t)g] = left;
+        float share = s.share[(first + g) * n_parts + part];
+        float left = weigh_units(a, s.exps + (size_t)(first + g) * s.stride + (size_t)part * IG_SCAN_PART, steps, g);
+        if (threadIdx.x % IG_WARP) continue;
+        a->share[g] = share;
+        atomicAdd(&sums[g * (d + 1) + d], signed_units(left * share));
     }
     __syncthreads();
-    for (int i = (int)threadIdx.x; i < x->head_dim; i += THREADS)
-        add_dimension(s.sum + at * (size_t)x->head_dim + i, x, w, begin, n_units, n_q, i);
-}
-
-/* A block of threads is a query of a list. */
-static __global__ void join(const ig_scan_list *lists) {
-    ig_begin();
-    IG_SHARED(float, v); /* [head_dim] */
-    const ig_scan_list *x = &lists[blockIdx.y];
-    int g = (int)blockIdx.x, d = x->head_dim, n = ig_cuda_scan_parts(x->n);
-    if (g >= x->group || !x->rest) return;
-    ig_cuda_scratch s = ig_cuda_scratch_of(x);
     for (int i = (int)threadIdx.x; i < d; i += THREADS) {
-        float sum = 0;
-        for (int p = 0; p < n; p++) {
-            size_t at = (size_t)p * (size_t)x->group + (size_t)g;
-            sum += s.sum[at * (size_t)d + (size_t)i] * s.share[at];
-        }
-        v[i] = sum;
+        if (i >= THREADS) fetch_values(code, x, part, i);
+        for (int g = 0; g < n_q; g++) atomicAdd(&sums[g * (d + 1) + i], signed_units(add_up(a, code, g) * a->share[g]));
     }
-    __syncthreads();
-    transform(v, d);
-    float scale = 1 / sqrtf((float)(d & -d)), left = 0;
-    for (int i = (int)threadIdx.x; i < d; i += THREADS) x->rest[(size_t)g * (size_t)d + (size_t)i] = v[i] * scale;
-    for (int p = 0; p < n && threadIdx.x == 0; p++) left += s.left[p * x->group + g] * s.share[p * x->group + g];
-    if (threadIdx.x == 0) x->rest_share[g] = left;
+    if (!is_last(a, s.board, n_parts * slices_of(x->group))) return;
+    for (int g = 0; g < x->group; g += QUERIES)
+        give_rest(x, &s, (float *)(void *)(a + 1), g, x->group - g < QUERIES ? x->group - g : QUERIES);
 }
 
 void ig_cuda_estimate(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most) {
-    unsigned parts = (unsigned)ig_cuda_scan_parts(most->n), slices = (unsigned)(most->group + QUERIES - 1) / QUERIES;
-    ig_launch(add_values, dim3(parts, slices, (unsigned)n), dim3(THREADS), UNITS * QUERIES * sizeof(unit_weights), q,
-              lists);
-    ig_launch(join, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), (size_t)most->head_dim * sizeof(float), q,
-              lists);
+    dim3 grid((unsigned)ig_cuda_scan_parts(most->n), (unsigned)slices_of(most->group), (unsigned)n);
+    size_t shared = sizeof(adding) + QUERIES * (size_t)most->head_dim * sizeof(float);
+    ig_launch(add_values, grid, dim3(THREADS), shared, q, lists);
 }
