@@ -56,7 +56,7 @@ static __device__ __forceinline__ ig_cuda_scratch ig_cuda_scratch_of(const ig_sc
     size_t parts = (size_t)ig_cuda_scan_parts(x->n), group = (size_t)x->group, each = parts * group;
     ig_cuda_scratch s;
     s.stride = parts * IG_SCAN_PART;
-    s.weights = x->scratch;
+    s.weights = ig_global(x->scratch);
     s.board = (ig_cuda_board *)(void *)(s.weights + s.stride);
     s.pages = (ig_cuda_units *)(void *)(s.weights + s.stride + IG_SCAN_BOARD);
     s.rest = s.pages + parts;

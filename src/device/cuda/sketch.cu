@@ -29,8 +29,22 @@ static_assert(IG_SCAN_PART == IG_WARP * FOUR, "a warp goes through a part at onc
 /* Blocks of threads that share a group's queries. */
 static __host__ __device__ __forceinline__ int slices_of(int group) { return (group + QUERIES - 1) / QUERIES; }
 
-static __device__ __forceinline__ const uint8_t *unit_at(const ig_scan_list *x, const ig_units *units, int i) {
-    return units->dev + ig_cuda_unit_number(x, i) * units->bytes;
+/* Units of a list. What is looked up often is here, and not where the list lies. */
+typedef struct table {
+    const uint8_t *dev;
+    const uint32_t *pieces;
+    int shift;
+    size_t bytes;
+} table;
+
+static __device__ __forceinline__ table table_of(const ig_scan_list *x, const ig_units *units) {
+    return table{ig_global(units->dev), ig_global(x->pieces), x->shift, units->bytes};
+}
+
+static __device__ __forceinline__ const uint8_t *unit_at(const table *t, int i) {
+    unsigned number = (unsigned)i, low = number & ((1u << t->shift) - 1);
+    if (t->pieces) number = (t->pieces[i >> t->shift] << t->shift) + low;
+    return t->dev + number * t->bytes;
 }
 
 /* ---- units ------------------------------------------------------------------------------ */
@@ -198,7 +212,8 @@ static __device__ __forceinline__ int multiply(const int words[AHEAD], const uin
 static __device__ void score(scanning *b, const ig_scan_list *x, const ig_cuda_scratch *s, int first, int n_q) {
     int t = (int)threadIdx.x, slot = (int)blockIdx.x * IG_SCAN_PART + t, n = x->rank / 8, sum[QUERIES] = {0};
     bool is_own = x->k && slot == x->n - 1, is_there = slot < x->n && !is_own;
-    const uint8_t *unit = is_there ? unit_at(x, &x->keys, slot / UNIT) : NULL;
+    table keys = table_of(x, &x->keys);
+    const uint8_t *unit = is_there ? unit_at(&keys, slot / UNIT) : NULL;
     const float *line = (const float *)(const void *)unit + t % UNIT;
     const int *code = (const int *)(const void *)(unit + IG_SKETCH_CODES) + t % UNIT;
     int words[AHEAD], n_there = is_there ? n : 0;
@@ -313,24 +328,27 @@ static __device__ float weigh_units(adding *b, const float *exps, const float st
 }
 
 /* Steps of the FOUR entries of a lane. Of entries that are not there they may be no numbers. */
-static __device__ __forceinline__ void fetch_steps(float steps[FOUR], const ig_scan_list *x, int part) {
+static __device__ __forceinline__ void fetch_steps(float steps[FOUR], const ig_scan_list *x, const table *values,
+                                                   int part) {
     int lane = (int)threadIdx.x % IG_WARP, slot = part * IG_SCAN_PART + FOUR * lane;
     for (int i = 0; i < FOUR; i++) steps[i] = 0;
     if (slot >= x->n) return;
-    const uint8_t *unit = unit_at(x, &x->values, slot / UNIT);
+    const uint8_t *unit = unit_at(values, slot / UNIT);
     uint64_t four = ((const uint64_t *)(const void *)unit)[lane % FOUR];
     for (int i = 0; i < FOUR; i++)
         if (slot + i < x->n - (x->k != NULL)) steps[i] = ig_half((uint16_t)(four >> 16 * i & 0xffff));
 }
 
-/* Numbers i of the part's values, all under way at once; 0 where there is no unit. */
-static __device__ __forceinline__ void fetch_values(unsigned code[UNITS], const ig_scan_list *x, int part, int i) {
-    int first = part * UNITS, n = (x->n + UNIT - 1) / UNIT;
-    IG_UNROLL for (int u = 0; u < UNITS; u++) {
-        code[u] = 0;
-        if (first + u >= n || i >= x->head_dim) continue;
-        code[u] = ((const unsigned *)(const void *)(unit_at(x, &x->values, first + u) + IG_VALUE_CODES))[i];
-    }
+/* Where the part's units lie; for those that are not there the last one. */
+static __device__ __forceinline__ void find_units(const uint8_t *at[UNITS], const ig_scan_list *x, const table *values,
+                                                  int part) {
+    int first = part * UNITS, last = (x->n - 1) / UNIT;
+    IG_UNROLL for (int u = 0; u < UNITS; u++) at[u] = unit_at(values, first + u < last ? first + u : last);
+}
+
+/* Numbers i of their values, all under way at once. */
+static __device__ __forceinline__ void fetch_values(unsigned code[UNITS], const uint8_t *const at[UNITS], int i) {
+    IG_UNROLL for (int u = 0; u < UNITS; u++) code[u] = ((const unsigned *)(const void *)(at[u] + IG_VALUE_CODES))[i];
 }
 
 static __device__ __forceinline__ ig_cuda_units signed_units(float x) {
@@ -385,10 +403,13 @@ static __global__ void __launch_bounds__(THREADS) add_values(const ig_scan_list 
     if (n_q <= 0 || part >= n_parts || !x->rest) return;
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
     ig_cuda_units *sums = s.rest + (size_t)first * (size_t)(d + 1);
+    const uint8_t *at[UNITS];
     unsigned code[UNITS];
     float steps[FOUR];
-    fetch_values(code, x, part, (int)threadIdx.x);
-    fetch_steps(steps, x, part);
+    table values = table_of(x, &x->values);
+    find_units(at, x, &values, part);
+    if ((int)threadIdx.x < d) fetch_values(code, at, (int)threadIdx.x);
+    fetch_steps(steps, x, &values, part);
     for (int g = (int)threadIdx.x / IG_WARP; g < n_q; g += WARPS) {
         float share = s.share[(first + g) * n_parts + part];
         float left = weigh_units(a, s.exps + (size_t)(first + g) * s.stride + (size_t)part * IG_SCAN_PART, steps, g);
@@ -398,7 +419,7 @@ static __global__ void __launch_bounds__(THREADS) add_values(const ig_scan_list 
     }
     __syncthreads();
     for (int i = (int)threadIdx.x; i < d; i += THREADS) {
-        if (i >= THREADS) fetch_values(code, x, part, i);
+        if (i >= THREADS) fetch_values(code, at, i);
         for (int g = 0; g < n_q; g++) atomicAdd(&sums[g * (d + 1) + i], signed_units(add_up(a, code, g) * a->share[g]));
     }
     if (!is_last(a, s.board, n_parts * slices_of(x->group))) return;
