@@ -40,9 +40,6 @@ struct dim3 {
 struct uint3 {
     unsigned x, y, z;
 };
-struct alignas(16) float4 {
-    float x, y, z, w;
-};
 struct alignas(16) uint4 {
     unsigned x, y, z, w;
 };

@@ -10,6 +10,7 @@
 #define IG_DEVICE_CUDA_CUDA_H
 
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __CUDACC__
 #include <cuda_fp16.h>
@@ -21,6 +22,39 @@
 #if CUDART_VERSION < 12030
 #define cudaFuncGetName(name, kernel) ((void)(name))
 #endif
+
+/* Every kernel begins with this. In a graph a launch comes to the multiprocessors while the one before it ends
+ * (programmatic dependent launch, from compute capability 9.0 on), and waits here until that has: the time from one to
+ * the next would else be as long as many of them take. */
+static __device__ __forceinline__ void ig_begin(void) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaGridDependencySynchronize();
+    cudaTriggerProgrammaticLaunchCompletion();
+#endif
+}
+
+/* Whether the code of a kernel, as that of all kernels, waits there. */
+static inline bool ig_kernel_waits(const void *kernel) {
+    cudaFuncAttributes a = {};
+    return CUDART_VERSION >= 12030 && cudaFuncGetAttributes(&a, kernel) == cudaSuccess && a.ptxVersion >= 90 &&
+           a.binaryVersion >= 90;
+}
+
+/* A launch follows another one so. */
+static inline cudaError_t ig_graph_follow(cudaGraph_t g, cudaGraphNode_t before, cudaGraphNode_t node) {
+#if CUDART_VERSION >= 12030
+    cudaGraphEdgeData edge = {};
+    edge.from_port = cudaGraphKernelNodePortProgrammatic;
+    edge.type = cudaGraphDependencyTypeProgrammatic;
+#if CUDART_VERSION >= 13000
+    return cudaGraphAddDependencies(g, &before, &node, &edge, 1);
+#else
+    return cudaGraphAddDependencies_v2(g, &before, &node, &edge, 1);
+#endif
+#else
+    return cudaGraphAddDependencies(g, &before, &node, 1);
+#endif
+}
 #else
 #include "cuda_on_cpu.h"
 #define IG_UNROLL
@@ -31,6 +65,14 @@ enum { IG_WARP = 32 };
 
 static __device__ __forceinline__ float ig_half(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 static __device__ __forceinline__ uint16_t ig_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
+
+/* Two in a word, the first in the lower bits. */
+static __device__ __forceinline__ uint32_t ig_to_halves(float low, float high) {
+    __half2 two = __floats2half2_rn(low, high);
+    uint32_t bits;
+    memcpy(&bits, &two, sizeof bits);
+    return bits;
+}
 
 /* p, which is known not to be shared memory. Of pointers that it has loaded the compiler knows nothing: it would ask at
  * each access, and wait for what an atomicAdd() returns, even if nothing wants it. */
