@@ -239,7 +239,7 @@ void cuda_on_cpu_mma(float *sum, const uint32_t *a, const uint32_t *b) {
     }
 }
 
-void cuda_on_cpu_load_matrices(uint32_t *x, const uint16_t *row) {
+void cuda_on_cpu_load_matrices(uint32_t *x, const uint16_t *row, bool down) {
     warp *w = &m->warps[m->now / WARP];
     uint64_t *rows = w->values[w->meet.round % 2];
     int lane = m->now % WARP;
@@ -247,7 +247,12 @@ void cuda_on_cpu_load_matrices(uint32_t *x, const uint16_t *row) {
     if ((uintptr_t)row % 16) die("a row of a matrix at an odd address");
     rows[lane] = (uintptr_t)row;
     meet(&w->meet);
-    for (int j = 0; j < 4; j++) x[j] = ((const uint32_t *)(uintptr_t)rows[8 * j + lane / 4])[lane % 4];
+    for (int i = 0; i < 8; i++) {
+        int j = i / 2, long_way = lane / 4, pair = lane % 4 * 2 + i % 2;
+        const uint16_t *from = (const uint16_t *)(uintptr_t)rows[8 * j + (down ? pair : long_way)];
+        uint32_t half = from[down ? long_way : pair];
+        x[j] = i % 2 ? x[j] | half << 16 : half;
+    }
 }
 
 void cuda_on_cpu_send(void *to, const void *from) {

@@ -209,8 +209,8 @@ int cuda_on_cpu_lane(void);
 
 /* All lanes of a warp: mma.m16n8k16 of 16-bit floats (src/device/cuda/mma.cuh). */
 void cuda_on_cpu_mma(float *sum, const uint32_t *a, const uint32_t *b);
-/* Likewise ldmatrix, of four matrices. */
-void cuda_on_cpu_load_matrices(uint32_t *x, const uint16_t *row);
+/* Likewise ldmatrix, of four matrices, turned over or not. */
+void cuda_on_cpu_load_matrices(uint32_t *x, const uint16_t *row, bool down);
 /* cp.async of 16 bytes, the end of a group, and a wait for all groups but the last n: what is not waited for comes at
  * once, or never. */
 void cuda_on_cpu_send(void *to, const void *from);

@@ -15,8 +15,7 @@
 
 #include "device/cuda/cuda.cuh"
 
-/* Rows in shared memory have this gap, in numbers, so that a warp's loads fall on all banks. */
-enum { IG_MMA_ROWS = 16, IG_MMA_COLS = 8, IG_MMA_DEPTH = 16, IG_MMA_GAP = 8 };
+enum { IG_MMA_ROWS = 16, IG_MMA_COLS = 8, IG_MMA_DEPTH = 16 };
 
 static __device__ __forceinline__ void ig_mma(float *sum, const uint32_t *a, const uint32_t *b) {
 #ifdef IG_ON_CPU
@@ -34,14 +33,27 @@ static __device__ __forceinline__ void ig_mma(float *sum, const uint32_t *a, con
 #endif
 }
 
-/* Four matrices [8][8] of halves in shared memory, row i of matrix j, 16 bytes, at what lane 8 j + i calls with: x[j] is
- * [lane / 4][k and k + 1] of it. So four that are the quarters of a become a: the upper left one, the lower left one, and
- * those to their right. And b of two products, whose columns are rows: of each the left one and the one to its right. */
+/* Four matrices [8][8] of halves in shared memory, row i of matrix j, 16 bytes, at what lane 8 j + i calls with: x[j]
+ * is [lane / 4][k and k + 1] of it. So four that are the quarters of a become a: the upper left one, the lower left
+ * one, and those to their right. And b of two products, whose columns are rows: of each the left one and the one to its
+ * right. */
 static __device__ __forceinline__ void ig_mma_load(uint32_t *x, const uint16_t *row) {
 #ifdef IG_ON_CPU
-    cuda_on_cpu_load_matrices(x, row);
+    cuda_on_cpu_load_matrices(x, row, false);
 #else
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
+                 : "r"((uint32_t)__cvta_generic_to_shared(row)));
+#endif
+}
+
+/* The same of matrices that are turned over, x[j] being [k and k + 1][lane / 4]: b of two products, whose rows are
+ * rows, from the quarters as those of a. */
+static __device__ __forceinline__ void ig_mma_load_down(uint32_t *x, const uint16_t *row) {
+#ifdef IG_ON_CPU
+    cuda_on_cpu_load_matrices(x, row, true);
+#else
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                  : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
                  : "r"((uint32_t)__cvta_generic_to_shared(row)));
 #endif
@@ -84,29 +96,6 @@ static __device__ __forceinline__ float ig_mma_factor(uint32_t most) {
     return __uint_as_float((uint32_t)(127 + 14 - (power > least ? power : least)) << 23);
 }
 
-/* a from rows of halves in shared memory, `stride` apart; x is at [0][0]. */
-static __device__ __forceinline__ void ig_mma_rows(uint32_t *a, const uint16_t *x, int stride, int lane) {
-    const uint16_t *p = x + lane / 4 * stride + lane % 4 * 2;
-    a[0] = *(const uint32_t *)p;
-    a[1] = *(const uint32_t *)(p + 8 * stride);
-    a[2] = *(const uint32_t *)(p + 8);
-    a[3] = *(const uint32_t *)(p + 8 * stride + 8);
-}
-
-/* b, whose columns are rows of halves. */
-static __device__ __forceinline__ void ig_mma_cols(uint32_t *b, const uint16_t *x, int stride, int lane) {
-    const uint16_t *p = x + lane / 4 * stride + lane % 4 * 2;
-    b[0] = *(const uint32_t *)p;
-    b[1] = *(const uint32_t *)(p + 8);
-}
-
 static __device__ __forceinline__ uint32_t ig_pack(uint16_t low, uint16_t high) { return low | (uint32_t)high << 16; }
-
-/* b, whose rows are rows of halves. */
-static __device__ __forceinline__ void ig_mma_down(uint32_t *b, const uint16_t *x, int stride, int lane) {
-    const uint16_t *p = x + lane % 4 * 2 * stride + lane / 4;
-    b[0] = ig_pack(p[0], p[stride]);
-    b[1] = ig_pack(p[8 * stride], p[9 * stride]);
-}
 
 #endif

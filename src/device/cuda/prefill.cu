@@ -19,7 +19,8 @@ enum {
     MOST_KEYS = 32, /* of a step */
     DIMS = 128,     /* of values that a launch adds up: what a lane has registers for */
     WEIGHT = 1 << 15,
-    SHARED_BYTES = 48 << 10, /* of a block: enough for 512 dims, the last few without a gap between rows */
+    SHARED_BYTES = 48 << 10, /* of a block: enough for 512 dims */
+    TWIST = 64,              /* numbers of a row in shared memory come in multiples of that */
     KEY_TILES = MOST_KEYS / IG_MMA_COLS,
     DIM_TILES = DIMS / IG_MMA_COLS
 };
@@ -28,20 +29,21 @@ enum {
 typedef struct tiling {
     int group, d;
     int padded;    /* d up to a multiple of IG_MMA_DEPTH */
-    int stride;    /* of rows in shared memory */
+    int stride;    /* of rows in shared memory: d up to a multiple of TWIST */
     int warps;     /* of a block */
     int heads;     /* of the group in a tile */
     int n_slices;  /* that the group is cut into so */
     int positions; /* of a tile */
     int keys;      /* of a step */
+    bool apart;    /* values have room of their own in shared memory */
 } tiling;
 
 static tiling tiling_of(const ig_head_shape *s) {
     int d = s->head_dim, group = s->n_heads / s->n_kv_heads, warps = d <= 128 ? MOST_WARPS : d <= 256 ? 2 : 1;
     int rows = warps * IG_MMA_ROWS, heads = group < rows ? group : rows, keys = d <= 128 ? MOST_KEYS : MOST_KEYS / 2;
-    int padded = (d + IG_MMA_DEPTH - 1) / IG_MMA_DEPTH * IG_MMA_DEPTH, most = SHARED_BYTES / 2 / (2 * rows + keys);
-    int stride = padded + IG_MMA_GAP < most ? padded + IG_MMA_GAP : most;
-    return tiling{group, d, padded, stride, warps, heads, (group + heads - 1) / heads, rows / heads, keys};
+    int padded = (d + IG_MMA_DEPTH - 1) / IG_MMA_DEPTH * IG_MMA_DEPTH, stride = (d + TWIST - 1) / TWIST * TWIST;
+    bool apart = 2 * (rows + keys) * stride * (int)sizeof(uint16_t) <= SHARED_BYTES;
+    return tiling{group, d, padded, stride, warps, heads, (group + heads - 1) / heads, rows / heads, keys, apart};
 }
 
 /* ---- gathering ------------------------------------------------------------------------- */
@@ -114,10 +116,18 @@ static __device__ query query_of(const ig_head_shape *s, const tiling *g, const 
     return q;
 }
 
+/* Where number c of a row lies in shared memory: the same 8 numbers of eight rows one after the other fall on all
+ * banks.
+ */
+static __device__ __forceinline__ int place(const tiling *g, int row, int c) {
+    return row * g->stride + (c ^ row % 8 * 8);
+}
+
 /* A query to shared memory, times a power of two so that 16 bits hold it whatever its size: what they hold, then, `gap`
  * behind, what that leaves. x is NULL for one that is none. Returns what undoes the power; by a warp, to all its lanes.
  */
-static __device__ float load_query(uint16_t *to, int gap, const float *x, const float *scale, const tiling *g) {
+static __device__ float load_query(uint16_t *to, int gap, int row, const float *x, const float *scale,
+                                   const tiling *g) {
     int lane = (int)threadIdx.x % IG_WARP;
     uint32_t most = 0;
     for (int c = lane; x && c < g->d; c += IG_WARP) {
@@ -127,8 +137,9 @@ static __device__ float load_query(uint16_t *to, int gap, const float *x, const 
     float factor = ig_mma_factor(ig_warp_max(most));
     for (int c = lane; c < g->stride; c += IG_WARP) {
         float v = x && c < g->d ? (scale ? x[c] * scale[c] : x[c]) * factor : 0.0f;
-        to[c] = ig_to_half(v);
-        to[gap + c] = ig_to_half(v - ig_half(to[c]));
+        int at = place(g, row, c);
+        to[at] = ig_to_half(v);
+        to[gap + at] = ig_to_half(v - ig_half(to[at]));
     }
     return 1.0f / factor;
 }
@@ -144,34 +155,37 @@ static __device__ __forceinline__ void load_queries(uint16_t *to, int gap, query
         bool exists = n < n_tokens && h < heads;
         const float *x = exists ? p->job->q + row * (size_t)g->d + at : NULL;
         const float *scale = exists && p->job->q_scale ? p->job->q_scale + at : NULL;
-        float undo = load_query(to + (first + r) * g->stride, gap, x, scale, g);
+        float undo = load_query(to, gap, first + r, x, scale, g);
         IG_UNROLL for (int i = 0; i < 2; i++) if (r == lane / 4 + 8 * i) q[i].scale = s->scale * undo;
     }
 }
 
-/* Keys (part 0) or values (1) of n rows to shared memory; the rest of a step is 0. */
-static __device__ void load(uint16_t *to, const tiling *g, const uint16_t *rows, int n, int part) {
-    int eighths = g->padded / 8, n_threads = g->warps * IG_WARP;
-    uint4 none = {0, 0, 0, 0};
-    for (int i = (int)threadIdx.x; i < g->keys * eighths; i += n_threads) {
-        int key = i / eighths, c = i % eighths * 8;
-        const uint16_t *from = rows + (size_t)(2 * key + part) * (size_t)g->d + c;
-        *(uint4 *)(to + key * g->stride + c) = key < n && c < g->d ? *(const uint4 *)from : none;
+/* Keys (part 0) or values (1) of n rows set out for shared memory; the last one instead of those that a step lacks. */
+static __device__ __forceinline__ void send(uint16_t *to, const tiling *g, const uint16_t *rows, int n, int part) {
+    for (int key = (int)threadIdx.x / 8; key < g->keys; key += g->warps * IG_WARP / 8) {
+        const uint16_t *from = rows + (size_t)(2 * (key < n ? key : n - 1) + part) * (size_t)g->d;
+        for (int c = (int)threadIdx.x % 8 * 8; c < g->padded; c += TWIST)
+            ig_send16(to + place(g, key, c), from + (c < g->d ? c : 0));
     }
+    ig_send_end();
 }
 
 /* Products of a warp's queries, their second halves `gap` behind, with the keys of a step. */
 static __device__ __forceinline__ void multiply_keys(float x[KEY_TILES][4], const tiling *g, const uint16_t *q, int gap,
                                                      const uint16_t *keys, int lane) {
+    const uint16_t *row = q + lane % 16 * g->stride, *key = keys + (lane / 16 * 8 + lane % 8) * g->stride;
+    int a = (lane / 16 ^ lane % 8) * 8, b = (lane / 8 % 2 ^ lane % 8) * 8;
     for (int c = 0; c < g->d; c += IG_MMA_DEPTH) {
-        uint32_t a[2][4], b[2];
-        ig_mma_rows(a[0], q + c, g->stride, lane);
-        ig_mma_rows(a[1], q + gap + c, g->stride, lane);
-        IG_UNROLL for (int j = 0; j < KEY_TILES; j++) {
+        uint32_t high[4], low[4], two[4];
+        ig_mma_load(high, row + (a ^ c));
+        ig_mma_load(low, row + gap + (a ^ c));
+        IG_UNROLL for (int j = 0; j < KEY_TILES; j += 2) {
             if (j * IG_MMA_COLS >= g->keys) continue;
-            ig_mma_cols(b, keys + j * IG_MMA_COLS * g->stride + c, g->stride, lane);
-            ig_mma(x[j], a[0], b);
-            ig_mma(x[j], a[1], b);
+            ig_mma_load(two, key + j * IG_MMA_COLS * g->stride + (b ^ c));
+            for (int i = 0; i < 2; i++) {
+                ig_mma(x[j + i], high, two + 2 * i);
+                ig_mma(x[j + i], low, two + 2 * i);
+            }
         }
     }
 }
@@ -180,12 +194,12 @@ static __device__ __forceinline__ void multiply_keys(float x[KEY_TILES][4], cons
  * its row, of n keys from number `begin` on. They become weights; returns what earlier sums are multiplied by. */
 static __device__ __forceinline__ float weigh_scores(float x[KEY_TILES][4], int at, query *q, int window, int begin,
                                                      int n, int lane) {
+    int end = q->pos + 1 < begin + n ? q->pos + 1 : begin + n, first = window ? q->pos + 1 - window : 0;
     float old = q->m, max = old, sum = 0;
     IG_UNROLL for (int j = 0; j < 2 * KEY_TILES; j++) {
         float *s = &x[j / 2][at + j % 2];
-        int k = j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2, key = begin + k;
-        bool sees = q->exists && k < n && key <= q->pos && (!window || key + window > q->pos);
-        *s = sees ? *s * q->scale : -INFINITY;
+        int key = begin + j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2;
+        *s = q->exists && key >= first && key < end ? *s * q->scale : -INFINITY;
         max = *s > max ? *s : max;
     }
     for (int bit = 1; bit <= 2; bit *= 2) {
@@ -206,20 +220,24 @@ static __device__ __forceinline__ float weigh_scores(float x[KEY_TILES][4], int 
 /* Products of the weights with the values of a step, for dims from `first` on. */
 static __device__ __forceinline__ void add_values(float acc[DIM_TILES][4], float x[KEY_TILES][4], const tiling *g,
                                                   const uint16_t *values, int first, int lane) {
+    const uint16_t *row = values + lane % 16 * g->stride;
+    int at = (lane / 16 ^ lane % 8) * 8;
     IG_UNROLL for (int k = 0; k < MOST_KEYS / IG_MMA_DEPTH; k++) {
-        uint32_t a[4], b[2];
+        uint32_t a[4], two[4];
         if (k * IG_MMA_DEPTH >= g->keys) continue;
         for (int i = 0; i < 4; i++) { /* what is one product's result is the next one's rows */
-            const float *two = &x[2 * k + i / 2][i % 2 * 2];
-            a[i] = ig_pack(ig_to_half(two[0] * WEIGHT), ig_to_half(two[1] * WEIGHT));
+            const float *w = &x[2 * k + i / 2][i % 2 * 2];
+            a[i] = ig_to_halves(w[0] * WEIGHT, w[1] * WEIGHT);
         }
-        IG_UNROLL for (int j = 0; j < DIM_TILES; j++) {
+        IG_UNROLL for (int j = 0; j < DIM_TILES; j += 2) {
             int c = first + j * IG_MMA_COLS;
             if (c >= g->d) continue;
-            float sum[4] = {}; /* tensor cores cut sums off, which would add up over a long context */
-            ig_mma_down(b, values + k * IG_MMA_DEPTH * g->stride + c, g->stride, lane);
-            ig_mma(sum, a, b);
-            for (int i = 0; i < 4; i++) acc[j][i] += sum[i];
+            ig_mma_load_down(two, row + k * IG_MMA_DEPTH * g->stride + (at ^ c));
+            for (int i = 0; i < 2; i++) {
+                float sum[4] = {}; /* tensor cores cut sums off, which would add up over a long context */
+                ig_mma(sum, a, two + 2 * i);
+                for (int k2 = 0; k2 < 4; k2++) acc[j + i][k2] += sum[k2];
+            }
         }
     }
 }
@@ -255,7 +273,8 @@ static __host__ __device__ __forceinline__ int first_row(int window, int pos, in
     return window && pos + 1 > window ? (pos + 1 - window) / keys * keys : 0;
 }
 
-/* Dims [dim, dim + DIMS) of the result. */
+/* Dims [dim, dim + DIMS) of the result. Values of a step come to shared memory while its keys are multiplied, and keys
+ * of the next one while its values are: two barriers a step. Without room for both they wait for each other. */
 static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int dim) {
     ig_begin();
     IG_SHARED(uint4, shared);
@@ -268,8 +287,9 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
     if (begin >= end) return;
     bool fresh = p.begin <= all_begin, done = all_end <= p.end;
     int lane = (int)threadIdx.x % IG_WARP, first = (int)threadIdx.x / IG_WARP * IG_MMA_ROWS;
-    int gap = g.warps * IG_MMA_ROWS * g.stride;
-    uint16_t *queries = (uint16_t *)shared, *kv = queries + 2 * gap;
+    int gap = g.warps * IG_MMA_ROWS * g.stride, each = 2 * g.d;
+    uint16_t *queries = (uint16_t *)shared, *keys = queries + 2 * gap,
+             *values = keys + (g.apart ? g.keys * g.stride : 0);
     query q[2];
     float acc[DIM_TILES][4];
     IG_UNROLL for (int i = 0; i < 2; i++) {
@@ -277,23 +297,32 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
         take_state(acc, 2 * i, &q[i], g.d, dim, fresh, lane);
     }
     load_queries(queries, gap, q, &s, &g, &p, first, token, n_tokens, head, heads);
-    for (; begin < end; begin += g.keys) {
-        int n = end - begin < g.keys ? end - begin : g.keys;
-        const uint16_t *rows =
-            p.rows + ((size_t)kv_head * (size_t)(p.end - p.begin) + (size_t)(begin - p.begin)) * 2 * (size_t)g.d;
+    const uint16_t *rows = p.rows + (size_t)kv_head * (size_t)(p.end - p.begin) * (size_t)each;
+    rows += (size_t)(begin - p.begin) * (size_t)each;
+    send(keys, &g, rows, end - begin, 0);
+    for (; begin < end; begin += g.keys, rows += g.keys * each) {
+        int n = end - begin < g.keys ? end - begin : g.keys, left = end - begin - g.keys;
         float x[KEY_TILES][4] = {};
+        ig_await_sent<0>();
         __syncthreads();
-        load(kv, &g, rows, n, 0);
-        __syncthreads();
-        multiply_keys(x, &g, queries + first * g.stride, gap, kv, lane);
-        __syncthreads();
-        load(kv, &g, rows, n, 1);
+        if (g.apart) send(values, &g, rows, n, 1);
+        multiply_keys(x, &g, queries + first * g.stride, gap, keys, lane);
+        if (!g.apart) {
+            __syncthreads();
+            send(values, &g, rows, n, 1);
+        }
         IG_UNROLL for (int i = 0; i < 2; i++) {
             float r = weigh_scores(x, 2 * i, &q[i], p.window, begin, n, lane);
             IG_UNROLL for (int j = 0; j < DIM_TILES; j++) acc[j][2 * i] *= r, acc[j][2 * i + 1] *= r;
         }
+        ig_await_sent<0>();
         __syncthreads();
-        add_values(acc, x, &g, kv, dim, lane);
+        if (g.apart && left > 0) send(keys, &g, rows + g.keys * each, left, 0);
+        add_values(acc, x, &g, values, dim, lane);
+        if (!g.apart && left > 0) {
+            __syncthreads();
+            send(keys, &g, rows + g.keys * each, left, 0);
+        }
     }
     IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, g.d, dim, done, lane);
 }
@@ -301,7 +330,7 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
 void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p) {
     tiling g = tiling_of(shape);
     dim3 grid((unsigned)(p->n + g.positions - 1) / (unsigned)g.positions, (unsigned)(shape->n_kv_heads * g.n_slices));
-    size_t rows = (size_t)(2 * g.warps * IG_MMA_ROWS + g.keys);
+    size_t rows = (size_t)(2 * g.warps * IG_MMA_ROWS + (g.apart ? 2 : 1) * g.keys);
     for (int dim = 0; dim < g.d; dim += DIMS)
         ig_launch(prefill, grid, dim3((unsigned)g.warps * IG_WARP), rows * (size_t)g.stride * sizeof(uint16_t), q,
                   *shape, g, *p, dim);
