@@ -201,6 +201,7 @@ static void open_planning(void) {
     ig_error err = {0};
     ig_context_options o = ig_context_defaults();
     o.device = "cuda:0";
+    o.n_threads = 2;
     o.plan_only = true;
     expect_ok(ig_context_open(&ctx, &o, &err), &err);
 }

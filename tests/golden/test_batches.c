@@ -220,7 +220,8 @@ static void statistics(void **state) {
         parts += after[0].parts[k].seconds;
     }
     assert_true(fabs(after[0].decode_seconds - parts) <= 1e-9 && after[0].parts[IG_STEP_FFN].seconds > 0);
-    assert_true(after[0].parts[IG_STEP_FFN].n_tasks > 0 && after[0].parts[IG_STEP_FFN].busy_seconds > 0);
+    if (!test_device()) /* a GPU's work is no task */
+        assert_true(after[0].parts[IG_STEP_FFN].n_tasks > 0 && after[0].parts[IG_STEP_FFN].busy_seconds > 0);
     assert_true(after[0].parts[IG_STEP_FFN].busy_seconds <= 2 * after[0].parts[IG_STEP_FFN].seconds + 1e-6);
     assert_true(after[0].decode_seconds > 0 && after[0].prefill_seconds == before[0].prefill_seconds);
     double one = after[2].prefill_seconds - before[2].prefill_seconds;
@@ -320,12 +321,14 @@ typedef struct plant {
 } plant;
 
 static void put_nan(void *user, ig_tap_place at, int layer) {
+    static const float nan = NAN;
     plant *x = user;
     ig_batch *b = &model->batch;
     for (int s = 0; s < b->n_segments; s++) {
         const ig_segment *seg = &b->segments[s];
         if (at != IG_TAP_HEADS || layer != x->layer || seg->seq != x->seq || seg->status) continue;
-        b->h[(size_t)(seg->row + seg->n) * (size_t)model->config.d_model - 3] = NAN;
+        float *h = &b->h[(size_t)(seg->row + seg->n) * (size_t)model->config.d_model - 3];
+        ctx->device->ops->copy(ctx->device, h, &nan, sizeof nan);
         x->n_planted++;
     }
 }
