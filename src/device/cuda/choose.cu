@@ -37,14 +37,10 @@ static bool next_unit(cursor *c, const ig_units **units, size_t *number) {
 }
 
 /* Units in the mail, that go with what is put there next. */
-typedef struct batch {
-    const uint8_t *dev; /* [n] stride bytes apart */
-    size_t stride;
-    int n;
-} batch;
+typedef ig_cuda_row_of_units batch;
 
 static void put(gpu *g, batch *units) {
-    if (units->n) ig_cuda_put_units(g->work, units->dev, units->stride, units->n);
+    if (units->n) ig_cuda_put_units(g->work, *units);
     units->n = 0;
 }
 
@@ -149,8 +145,8 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units, b
         if (x->index) *x->n_index = 0; /* as it stays if the GPU fails */
         grow(&most, x);
     }
-    put(g, units);
-    ig_cuda_scan(g->work, (const ig_scan_list *)part.dev, now, &most);
+    ig_cuda_scan(g->work, (const ig_scan_list *)part.dev, now, &most, *units);
+    units->n = 0;
     ig_cuda_pick(g->work, (const ig_scan_list *)part.dev, now, &most);
     if (is_awaited) ig_queue_mark(g->work, g->chosen);
     if (most.rest) ig_cuda_estimate(g->work, (const ig_scan_list *)part.dev, now, &most);

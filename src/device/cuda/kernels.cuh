@@ -82,10 +82,16 @@ static __host__ __device__ __forceinline__ size_t ig_cuda_unit_number(const ig_s
 }
 
 /* n of them, stride bytes apart. */
-void ig_cuda_put_units(ig_queue q, const uint8_t *units, size_t stride, int n);
-/* Of n lists with at most `most` queries a group, numbers of a query and entries: scores; weights, and what is picked
- * by them (pick.cu); and what others add where that is asked for. */
-void ig_cuda_scan(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most);
+typedef struct ig_cuda_row_of_units {
+    const uint8_t *dev;
+    size_t stride;
+    int n;
+} ig_cuda_row_of_units;
+
+void ig_cuda_put_units(ig_queue q, ig_cuda_row_of_units units);
+/* Of n lists with at most `most` queries a group, numbers of a query and entries: scores, after these units were put
+ * where they belong; weights, and what is picked by them (pick.cu); and what others add where that is asked for. */
+void ig_cuda_scan(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most, ig_cuda_row_of_units units);
 void ig_cuda_pick(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most);
 void ig_cuda_estimate(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most);
 

@@ -430,10 +430,10 @@ static __global__ void __launch_bounds__(THREADS) list(const ig_scan_list *lists
     if (threadIdx.x == 0) l->page = (int)atomicAdd(&s.board->n_listed, 1u);
     find_digit(&l->s, s.board, x, of, IG_PICK_DIGITS - 1);
     ig_cuda_goal goal = l->s.goal;
-    int first = first_of(l->page), n_above = 0, n_equal = 0;
+    int first = first_of(l->page), end = x->n, group = x->rest ? x->group : 0, n_above = 0, n_equal = 0;
     weights w = fetch_weights(&s, x, first);
     IG_UNROLL for (int i = 0; i < EACH; i++) {
-        if (first + i >= x->n) break;
+        if (first + i >= end) break;
         bool equal = is_equal(&goal, w.bits[i], first + i, of);
         n_equal += equal;
         n_above += !equal && is_above(&goal, w.bits[i], first + i, of);
@@ -445,13 +445,13 @@ static __global__ void __launch_bounds__(THREADS) list(const ig_scan_list *lists
     int most = count_equal(&goal), begin = chosen_of(before, most), equal = (int)((before + here) & 0xffffffffu);
     int to = chosen_of(before + here, most) - begin;
     IG_UNROLL for (int i = 0; i < EACH; i++) {
-        if (first + i >= x->n) break;
+        if (first + i >= end) break;
         bool at = is_equal(&goal, w.bits[i], first + i, of);
         bool take = at ? equal < most : is_above(&goal, w.bits[i], first + i, of);
         equal += at;
         if (!take) continue;
         l->slots[to++] = first + i;
-        for (int g = 0; g < x->group && x->rest; g++) s.exps[(size_t)g * s.stride + (size_t)(first + i)] = 0;
+        for (int g = 0; g < group; g++) s.exps[(size_t)g * s.stride + (size_t)(first + i)] = 0;
     }
     __syncthreads();
     write_page(l, x, begin, chosen_of(before + page, most) - begin);

@@ -22,7 +22,8 @@ enum {
     UNITS = IG_SCAN_PART / UNIT, /* of a part */
     FOUR = 4,                    /* entries that a lane takes of a part, or bytes of a word */
     VALUE_WORDS = UNIT / FOUR,
-    AHEAD = 16 /* words of codes that a thread has under way */
+    AHEAD = 16, /* words of codes that a thread has under way */
+    STEP = 8    /* and that it multiplies without asking whether there are more */
 };
 static_assert(IG_SCAN_PART == IG_WARP * FOUR, "a warp goes through a part at once");
 
@@ -49,18 +50,22 @@ static __device__ __forceinline__ const uint8_t *unit_at(const table *t, int i) 
 
 /* ---- units ------------------------------------------------------------------------------ */
 
-/* A warp is a unit. */
-static __global__ void put_units(const uint8_t *units, size_t stride, int n) {
-    ig_begin();
-    int i = (int)(blockIdx.x * WARPS + threadIdx.y);
-    if (i >= n) return;
-    const ig_cuda_unit *unit = (const ig_cuda_unit *)(units + (size_t)i * stride);
+/* Unit number i of them, if there is one; by a warp. */
+static __device__ void put_unit(ig_cuda_row_of_units units, int i) {
+    if (i >= units.n) return;
+    const ig_cuda_unit *unit = (const ig_cuda_unit *)(units.dev + (size_t)i * units.stride);
     const uint4 *from = (const uint4 *)(unit + 1);
-    for (size_t k = threadIdx.x; k < unit->n_bytes / sizeof *from; k += IG_WARP) ((uint4 *)unit->to)[k] = from[k];
+    uint4 *to = (uint4 *)ig_global(unit->to);
+    for (size_t k = threadIdx.x % IG_WARP; k < unit->n_bytes / sizeof *from; k += IG_WARP) to[k] = from[k];
 }
 
-void ig_cuda_put_units(ig_queue q, const uint8_t *units, size_t stride, int n) {
-    ig_launch(put_units, dim3((unsigned)(n + WARPS - 1) / WARPS), dim3(IG_WARP, WARPS), 0, q, units, stride, n);
+static __global__ void put_units(ig_cuda_row_of_units units) {
+    ig_begin();
+    put_unit(units, (int)(blockIdx.x * WARPS + threadIdx.x / IG_WARP));
+}
+
+void ig_cuda_put_units(ig_queue q, ig_cuda_row_of_units units) {
+    ig_launch(put_units, dim3((unsigned)(units.n + WARPS - 1) / WARPS), dim3(THREADS), 0, q, units);
 }
 
 /* ---- queries ------------------------------------------------------------------------------ */
@@ -137,12 +142,14 @@ static __device__ void quantise(const codes *c, const ig_scan_list *x, const flo
 }
 
 /* A block of threads is a query of a list: as the sketch wants it, and its score of the entry that has no sketch. All
- * of them clear the list's board and what follows it. */
-static __global__ void prepare(const ig_scan_list *lists) {
+ * of them clear the list's board and what follows it. Those behind the most queries that a list has bring units. */
+static __global__ void prepare(const ig_scan_list *lists, ig_cuda_row_of_units units, int most_queries) {
     ig_begin();
     IG_SHARED(float, v); /* [2][rank] */
     const ig_scan_list *x = &lists[blockIdx.y];
     int g = (int)blockIdx.x, rank = x->rank;
+    if (g >= most_queries)
+        put_unit(units, ((g - most_queries) * (int)gridDim.y + (int)blockIdx.y) * WARPS + (int)threadIdx.x / IG_WARP);
     if (g >= x->group) return;
     ig_cuda_scratch s = ig_cuda_scratch_of(x);
     float *k = v + rank, scale = 1 / sqrtf((float)(rank & -rank));
@@ -193,38 +200,41 @@ static __device__ __forceinline__ void fetch_codes(int words[AHEAD], const int *
     IG_UNROLL for (int i = 0; i < AHEAD; i++) words[i] = first + i < n ? code[(first + i) * UNIT] : 0;
 }
 
-/* Products of words from `first` on, of n, with a query. */
+/* Products of words from `first` on, of n, with a query, STEP words at a time: behind the last one they are 0, and what
+ * is in the query's place does not matter. */
 static __device__ __forceinline__ int multiply(const int words[AHEAD], const uint4 *q8, int first, int n) {
     int low = 0, high = 0;
-    IG_UNROLL for (int i = 0; i < AHEAD; i += 2) {
-        if (first + i >= n) break;
-        uint4 q = q8[(first + i) / 2];
-        low = __dp4a(words[i] & 0x0f0f0f0f, (int)q.x, low);
-        high = __dp4a(words[i] >> 4 & 0x0f0f0f0f, (int)q.y, high);
-        low = __dp4a(words[i + 1] & 0x0f0f0f0f, (int)q.z, low);
-        high = __dp4a(words[i + 1] >> 4 & 0x0f0f0f0f, (int)q.w, high);
+    IG_UNROLL for (int step = 0; step < AHEAD; step += STEP) {
+        if (first + step >= n) break;
+        IG_UNROLL for (int i = step; i < step + STEP; i += 2) {
+            uint4 q = q8[(first + i) / 2];
+            low = __dp4a(words[i] & 0x0f0f0f0f, (int)q.x, low);
+            high = __dp4a(words[i] >> 4 & 0x0f0f0f0f, (int)q.y, high);
+            low = __dp4a(words[i + 1] & 0x0f0f0f0f, (int)q.z, low);
+            high = __dp4a(words[i + 1] >> 4 & 0x0f0f0f0f, (int)q.w, high);
+        }
     }
     return low + high;
 }
 
 /* The thread's entry against n_q queries, to shared memory; between its loads and their use, which waits for them, the
- * queries come. */
+ * queries come. A thread that has none computes with what is in the last unit. */
 static __device__ void score(scanning *b, const ig_scan_list *x, const ig_cuda_scratch *s, int first, int n_q) {
     int t = (int)threadIdx.x, slot = (int)blockIdx.x * IG_SCAN_PART + t, n = x->rank / 8, sum[QUERIES] = {0};
-    bool is_own = x->k && slot == x->n - 1, is_there = slot < x->n && !is_own;
+    int last = x->n - 1, words[AHEAD];
+    bool is_own = x->k && slot == last, is_there = slot <= last && !is_own;
     table keys = table_of(x, &x->keys);
-    const uint8_t *unit = is_there ? unit_at(&keys, slot / UNIT) : NULL;
+    const uint8_t *unit = unit_at(&keys, (is_there ? slot : last) / UNIT);
     const float *line = (const float *)(const void *)unit + t % UNIT;
     const int *code = (const int *)(const void *)(unit + IG_SKETCH_CODES) + t % UNIT;
-    int words[AHEAD], n_there = is_there ? n : 0;
-    float step = is_there ? line[0] : 0, min = is_there ? line[UNIT] : 0;
-    fetch_codes(words, code, 0, n_there);
+    float step = line[0], min = line[UNIT];
+    fetch_codes(words, code, 0, n);
     const uint4 *q8 = (const uint4 *)(const void *)(b + 1);
     codes c = codes_of(x, s);
     fetch_queries(b, &c, first, n_q);
     __syncthreads();
     IG_LOOP for (int i = 0; i < n; i += AHEAD) {
-        if (i) fetch_codes(words, code, i, n_there);
+        if (i) fetch_codes(words, code, i, n);
         IG_UNROLL for (int g = 0; g < QUERIES; g++) if (g < n_q) sum[g] += multiply(words, q8 + g * c.n_words, i, n);
     }
     IG_UNROLL for (int g = 0; g < QUERIES; g++) {
@@ -270,10 +280,13 @@ static __global__ void __launch_bounds__(THREADS) scan(const ig_scan_list *lists
     }
 }
 
-void ig_cuda_scan(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most) {
+void ig_cuda_scan(ig_queue q, const ig_scan_list *lists, int n, const ig_scan_list *most, ig_cuda_row_of_units units) {
     dim3 grid((unsigned)ig_cuda_scan_parts(most->n), (unsigned)slices_of(most->group), (unsigned)n);
-    size_t rank = (size_t)most->rank, shared = sizeof(scanning) + QUERIES * ((rank + 15) / 16 * 16);
-    ig_launch(prepare, dim3((unsigned)most->group, (unsigned)n), dim3(THREADS), 2 * rank * sizeof(float), q, lists);
+    size_t rank = (size_t)most->rank,
+           shared = sizeof(scanning) + QUERIES * ((rank + 15) / 16 * 16) + STEP / 2 * sizeof(uint4);
+    int bringing = (units.n + WARPS * n - 1) / (WARPS * n);
+    ig_launch(prepare, dim3((unsigned)(most->group + bringing), (unsigned)n), dim3(THREADS), 2 * rank * sizeof(float),
+              q, lists, units, most->group);
     ig_launch(scan, grid, dim3(THREADS), shared, q, lists);
 }
 
