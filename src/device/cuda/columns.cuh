@@ -14,22 +14,26 @@
 /* Entries that have columns. */
 static __device__ __forceinline__ int ig_column_entries(const ig_scan_list *x) { return x->n - (x->k ? 1 : 0); }
 
-/* The query, [rank] numbers, 0 behind those that there are. A warp is a number. */
-static __device__ __forceinline__ void ig_column_query(float *out, const ig_scan_list *x) {
+/* A lane's share of number r of the query. */
+static __device__ __forceinline__ float ig_column_share(const ig_scan_list *x, int r, int lane) {
     const ig_scan_columns *c = &x->columns;
-    int lane = (int)threadIdx.x % IG_WARP, n_warps = (int)blockDim.x / IG_WARP, d = x->head_dim;
-    for (int r = (int)threadIdx.x / IG_WARP; r < x->rank; r += n_warps) {
-        float sum = 0;
-        int from = r < c->n && c->index ? c->index[r] : r;
-        const float *row = x->query_map ? x->query_map + (size_t)from * (size_t)d : NULL;
-        if (r >= c->n)
-            sum = 0;
-        else if (!row)
-            sum = lane == 0 ? ig_half(ig_to_half(x->q[from])) : 0;
-        else
-            for (int i = lane; i < d; i += IG_WARP) sum = fmaf(row[i], ig_half(ig_to_half(x->q[i])), sum);
-        sum = ig_warp_sum(sum);
-        if (lane == 0) out[r] = sum;
+    if (r >= c->n) return 0;
+    int from = c->index ? c->index[r] : r, d = x->head_dim;
+    if (!x->query_map) return lane == 0 ? ig_half(ig_to_half(x->q[from])) : 0;
+    const float *row = x->query_map + (size_t)from * (size_t)d;
+    float sum = 0;
+    for (int i = lane; i < d; i += IG_WARP) sum = fmaf(row[i], ig_half(ig_to_half(x->q[i])), sum);
+    return sum;
+}
+
+/* The query, [rank] numbers, 0 behind those that there are. A warp has four of them at a time. */
+static __device__ __forceinline__ void ig_column_query(float *out, const ig_scan_list *x) {
+    int lane = (int)threadIdx.x % IG_WARP, n_warps = (int)blockDim.x / IG_WARP;
+    for (int r = (int)threadIdx.x / IG_WARP * IG_SUMS; r < x->rank; r += n_warps * IG_SUMS) {
+        float sums[IG_SUMS];
+        IG_UNROLL for (int k = 0; k < IG_SUMS; k++) sums[k] = ig_column_share(x, r + k, lane);
+        float sum = ig_warp_sums(sums, lane);
+        if (lane * IG_SUMS % IG_WARP == 0) out[r + lane * IG_SUMS / IG_WARP] = sum;
     }
 }
 

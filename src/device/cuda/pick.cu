@@ -441,8 +441,9 @@ static __global__ void __launch_bounds__(THREADS) list(const ig_scan_list *lists
     ig_cuda_units here = ig_sum_before(l->totals, both(n_above, n_equal)), page = 0;
     for (int i = 0; i < WARPS; i++) page += l->totals[i];
     if (threadIdx.x == 0) *(volatile ig_cuda_units *)&s.pages[l->page] = page | IG_COUNTED;
+    int most = count_equal(&goal);
     ig_cuda_units before = count_before(l, s.pages);
-    int most = count_equal(&goal), begin = chosen_of(before, most), equal = (int)((before + here) & 0xffffffffu);
+    int begin = chosen_of(before, most), equal = (int)((before + here) & 0xffffffffu);
     int to = chosen_of(before + here, most) - begin;
     IG_UNROLL for (int i = 0; i < EACH; i++) {
         if (first + i >= end) break;

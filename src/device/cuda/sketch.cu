@@ -83,16 +83,20 @@ static __device__ void transform(float *v, int all, int n) {
     }
 }
 
-/* out [rank] = map x - offset; without a map x itself. A warp is a row of the map. */
+/* out [rank] = map x - offset; without a map x itself. A warp has four rows of the map at a time. */
 static __device__ void map_to(float *out, const ig_scan_list *x, const float *map, const float *offset,
                               const float *from) {
-    int lane = (int)threadIdx.x % IG_WARP, d = x->head_dim;
+    int lane = (int)threadIdx.x % IG_WARP, d = x->head_dim, own = lane * IG_SUMS / IG_WARP;
     for (int i = (int)threadIdx.x; !map && i < d; i += THREADS) out[i] = from[i];
-    for (int r = (int)threadIdx.x / IG_WARP; map && r < x->rank; r += WARPS) {
-        float sum = 0;
-        for (int i = lane; i < d; i += IG_WARP) sum = fmaf(map[(size_t)r * (size_t)d + (size_t)i], from[i], sum);
-        sum = ig_warp_sum(sum);
-        if (lane == 0) out[r] = offset ? sum - offset[r] : sum;
+    for (int r = (int)threadIdx.x / IG_WARP * IG_SUMS; map && r < x->rank; r += WARPS * IG_SUMS) {
+        const float *row = map + (size_t)r * (size_t)d;
+        float sums[IG_SUMS] = {0, 0, 0, 0};
+        for (int i = lane; i < d; i += IG_WARP) {
+            float number = from[i];
+            IG_UNROLL for (int k = 0; k < IG_SUMS; k++) sums[k] = fmaf(row[(size_t)(k * d + i)], number, sums[k]);
+        }
+        float sum = ig_warp_sums(sums, lane);
+        if (lane * IG_SUMS % IG_WARP == 0) out[r + own] = offset ? sum - offset[r + own] : sum;
     }
 }
 
@@ -259,7 +263,7 @@ static __device__ void normalise(float *exps, const float *scores, float *top, f
     if (lane == 0) *top = most, *total = sum;
 }
 
-static __global__ void __launch_bounds__(THREADS) scan(const ig_scan_list *lists) {
+static __global__ void __launch_bounds__(THREADS, 1) scan(const ig_scan_list *lists) {
     ig_begin();
     IG_SHARED(scanning, b);
     const ig_scan_list *x = &lists[blockIdx.z];
