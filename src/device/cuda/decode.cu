@@ -88,9 +88,8 @@ static __device__ __forceinline__ float scaled_query(const ig_attention *a, cons
 
 template <bool is_f16>
 static __device__ __forceinline__ uint4 halves_of(const ig_cuda_eight *e) {
-    if (is_f16) return e->x;
-    uint32_t two[4];
-    IG_UNROLL for (int j = 0; j < 4; j++) two[j] =
+    uint32_t two[4] = {e->x.x, e->x.y, e->x.z, e->x.w};
+    IG_UNROLL for (int j = 0; j < 4 && !is_f16; j++) two[j] =
         ig_cuda_half_of<is_f16>(e, 2 * j) | (uint32_t)ig_cuda_half_of<is_f16>(e, 2 * j + 1) << 16;
     return uint4{two[0], two[1], two[2], two[3]};
 }
@@ -267,7 +266,10 @@ void ig_cuda_decode(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts 
 
 /* ---- merging parts ---------------------------------------------------------------------- */
 
-enum { MERGED = 256 /* parts of which the factors are in shared memory at a time, one of each thread */ };
+enum {
+    MERGED = 256, /* parts of which the factors are in shared memory at a time, one of each thread */
+    UNDER_WAY = 8 /* numbers that a thread loads at a time */
+};
 
 /* Of a number of each thread what `both` makes of all, warp by warp. `shared` [warps]; ends as it begins, with no
  * thread that still reads there. */
@@ -307,9 +309,14 @@ static __global__ void merge(ig_head_shape s, ig_cuda_parts p) {
             l += part[(size_t)thread * each + 1] * factor[thread];
         }
         __syncthreads();
-        if (team < teams) IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) if (at + j * MERGED < d) {
-                for (int k = team; k < end; k += teams)
-                    sum[j] += part[(size_t)k * each + (size_t)(2 + at + j * MERGED)] * factor[k];
+        for (int k = team; team < teams && k < end; k += UNDER_WAY * teams)
+            IG_UNROLL for (int j = 0; j < IG_KV_DIMS / MERGED; j++) if (at + j * MERGED < d) {
+                float x[UNDER_WAY];
+                IG_UNROLL for (int u = 0; u < UNDER_WAY; u++) {
+                    int own = k + u * teams;
+                    x[u] = own < end ? part[(size_t)own * each + (size_t)(2 + at + j * MERGED)] * factor[own] : 0.0f;
+                }
+                IG_UNROLL for (int u = 0; u < UNDER_WAY; u++) sum[j] += x[u];
             }
         __syncthreads();
     }

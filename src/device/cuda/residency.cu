@@ -160,39 +160,56 @@ static __device__ bool put_wants(board *b, const touching *t, ig_resident_want w
     return fits;
 }
 
+/* What the books say of a block of the sequence. */
+typedef struct entry {
+    size_t number, block;
+    const uint8_t *at;
+    unsigned paid;
+} entry;
+
+static __device__ __forceinline__ entry entry_of(const touching *t, const ig_kv_view *v, int in_sequence) {
+    entry e = {0, 0, NULL, 0};
+    if (in_sequence << v->shift >= v->n_slots) return e;
+    e.number = ig_cuda_block(v, in_sequence << v->shift);
+    e.block = v->table * t->table_len + e.number;
+    e.at = t->books.where[e.block];
+    e.paid = t->books.blocks[e.block].paid;
+    return e;
+}
+
+/* Whether the block's number was sent whatever the list has; of a list of the host's those that are in it were. */
+static __device__ __forceinline__ bool has_number(const ig_kv_view *v, int in_sequence) {
+    int n_slots = !v->index ? v->first + v->n : v->n_listed ? v->n_slots : 0;
+    return in_sequence << v->shift < n_slots;
+}
+
 /* Each thread's n rows of a block of the sequence: its copy is wanted again; or it is to get one; or the rows are read
  * in place. A block that will hold no row before the step's own is there is left out. */
-static __device__ void touch_blocks(board *b, const touching *t, const ig_kv_view *v, int job, int in_sequence,
+static __device__ void touch_blocks(board *b, const touching *t, const ig_kv_view *v, int job, int in_sequence, entry e,
                                     unsigned n, reads *found) {
     const ig_resident_table *own = &b->table;
     bool can_be = own->n_fresh < own->n || (own->n && (own->swept != t->step || own->looks));
     unsigned whole = 1u << v->shift, paid = 0;
-    size_t block = 0;
     const uint8_t *home = NULL;
     ig_resident_want want = {0, 0, 0, 0};
     if (in_sequence << v->shift >= v->n_slots) n = 0;
-    if (n) {
-        size_t number = ig_cuda_block(v, in_sequence << v->shift);
-        block = v->table * t->table_len + number;
-        const uint8_t *at = t->books.where[block];
-        if ((size_t)at & 1) {
-            t->books.blocks[block].used = t->step;
-            if (!t->ahead) found->hits++;
-            n = 0;
-        } else {
-            home = ig_cuda_home(v, in_sequence, number);
-            if (at) paid = t->books.blocks[block].paid;
-        }
+    if (n && (size_t)e.at & 1) {
+        t->books.blocks[e.block].used = t->step;
+        if (!t->ahead) found->hits++;
+        n = 0;
+    } else if (n) {
+        home = ig_cuda_home(v, in_sequence, e.number);
+        if (e.at) paid = e.paid;
     }
     bool may_grow = (in_sequence + 1) << v->shift > v->n_slots, waits = paid >= whole;
     if (n && home && !may_grow && can_be && paid + n >= whole && !(waits && t->ahead))
-        want = {(uint32_t)block, (unsigned)job, n, !waits};
+        want = {(uint32_t)e.block, (unsigned)job, n, !waits};
     bool is_put = put_wants(b, t, want);
     if (!n || (t->ahead && !is_put)) return;
     if (!is_put) found->rows += n;
     paid = is_put || paid + n < whole ? paid + n : waits ? paid : whole - 1;
-    t->books.blocks[block] = {t->step, paid};
-    t->books.where[block] = home;
+    t->books.blocks[e.block] = {t->step, paid};
+    t->books.where[e.block] = home;
 }
 
 /* Adds to what is counted of a job. */
@@ -224,9 +241,12 @@ static __device__ void count_reads(board *b, const touching *t, const ig_kv_view
  * thread reads what was in its L1 before. So plain loads and stores do. */
 static __device__ bool is_last(board *b, ig_resident_table *table) {
     if (threadIdx.x == 0) {
-        __threadfence();
-        b->is_last = atomicAdd(&table->n_done, 1u) == gridDim.x - 1;
-        __threadfence();
+        b->is_last = gridDim.x == 1;
+        if (!b->is_last) {
+            __threadfence();
+            b->is_last = atomicAdd(&table->n_done, 1u) == gridDim.x - 1;
+            __threadfence();
+        }
     }
     __syncthreads();
     return b->is_last;
@@ -349,8 +369,11 @@ static __global__ void __launch_bounds__(MOST_THREADS, 2)
         const ig_kv_view *views = jobs[j].views;
         reads found = {0, 0};
         for (int i = begin; i < end; i++) {
+            bool early = has_number(&views[i], in_sequence); /* it is on its way while the rows are counted */
+            entry e = early ? entry_of(&t, &views[i], in_sequence) : entry{0, 0, NULL, 0};
             unsigned n = rows_here(b, &t, &views[i], first);
-            touch_blocks(b, &t, &views[i], j, in_sequence, n, &found);
+            if (n && !early) e = entry_of(&t, &views[i], in_sequence);
+            touch_blocks(b, &t, &views[i], j, in_sequence, e, n, &found);
         }
         count_reads(b, &t, views, found);
     }
