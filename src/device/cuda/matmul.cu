@@ -326,71 +326,41 @@ static __device__ __forceinline__ void put_tile(const product *m, const float *s
     }
 }
 
-/* Steps that weights are on their way to registers; those of some types take too many of these. */
-template <int type, int side>
-static __device__ __forceinline__ int ahead(void) {
-    return side == 128 && (type == IG_TYPE_F32 || type == IG_TYPE_Q5_K) ? 1 : 2;
-}
-
-/* A tile of a product, as a thread has it. */
-template <int side>
-struct work {
-    const product *m;
-    carrier c;
-    uint16_t *columns, *rows; /* [STAGES], [2] steps */
-    int n_steps, part;        /* part: where the thread's part of a row begins in a step */
-    int warp_column, warp_row, a, b;
-    float sum[side / 2 / IG_MMA_ROWS][B_TILES][4];
-};
-
-/* Step number s. Weights of the next one have been on their way for some steps, and become 16-bit floats in shared
- * memory behind the products. */
-template <int type, int block, int bytes, int side>
-static __device__ __forceinline__ void take_step(work<side> *x, int s, weights *next) {
-    enum { SIZE = side * STEP };
-    ig_await_sent<STAGES - 2>();
-    __syncthreads();
-    send_columns<side>(x->columns, &x->c, s + STAGES - 1, x->n_steps);
-    multiply_step<side / 2 / IG_MMA_ROWS>(x->sum, x->columns + s % STAGES * SIZE + x->warp_column * STEP, x->a,
-                                          x->rows + s % 2 * SIZE + x->warp_row * STEP, x->b);
-    int at = x->part + (s + 1) * STEP;
-    if (s + 1 < x->n_steps) put_weights<type, block>(x->rows + (s + 1) % 2 * SIZE, x->c.part, next, at);
-    int later = ahead<type, side>();
-    if (s + 1 + later < x->n_steps) fetch_weights<type, block, bytes>(next, x->c.w, at + later * STEP, x->m->n_in);
-}
-
-/* While a step is multiplied, columns of the next three come to shared memory and weights to registers. What is written
- * to shared memory was read, or is to be read, on the other side of the barrier of a step: so one is enough. */
+/* While a step is multiplied, columns of the next ones come to shared memory and weights of the next but one to
+ * registers. Those of the next one are there, and become 16-bit floats in shared memory behind the products. So one
+ * barrier a step is enough: what is written was read, or is to be read, on the other side of it. */
 template <int type, int block, int bytes, int side>
 static __global__ void __launch_bounds__(2 * side, RESIDENT * 16 / side) multiply_many(products all) {
     ig_begin();
+    enum { TILES = side / 2 / IG_MMA_ROWS, SIZE = side * STEP };
     const product m = all.of[blockIdx.z];
-    int row = (int)blockIdx.x * side, column = (int)blockIdx.y * side;
+    int row = (int)blockIdx.x * side, column = (int)blockIdx.y * side, n_steps = (m.n_in + STEP - 1) / STEP;
     if (row >= m.n_out) return;
     IG_SHARED(uint4, shared);
-    int lane = (int)threadIdx.x, warp = (int)threadIdx.y, thread = warp * IG_WARP + lane;
-    work<side> x = {};
-    x.m = &m;
-    x.c = carrier_of<side>(&m, column, row, thread);
-    x.columns = (uint16_t *)shared, x.rows = x.columns + STAGES * side * STEP;
-    x.n_steps = (m.n_in + STEP - 1) / STEP, x.part = thread % 2 * IG_PART;
-    x.warp_column = warp % 2 * (side / 2), x.warp_row = warp / 2 * WARP_ROWS;
-    x.a = place(lane % 16, lane / 16), x.b = place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-    weights odd, even;
-    for (int s = 0; s < STAGES - 1; s++) send_columns<side>(x.columns, &x.c, s, x.n_steps);
-    fetch_weights<type, block, bytes>(&even, x.c.w, x.part, m.n_in);
-    if (x.n_steps > 1) fetch_weights<type, block, bytes>(&odd, x.c.w, x.part + STEP, m.n_in);
-    put_weights<type, block>(x.rows, x.c.part, &even, x.part);
-    bool is_early = ahead<type, side>() == 2;
-    if (is_early && x.n_steps > 2) fetch_weights<type, block, bytes>(&even, x.c.w, x.part + 2 * STEP, m.n_in);
-    IG_LOOP for (int s = 0; s < x.n_steps; s += 2) {
-        take_step<type, block, bytes, side>(&x, s, &odd);
-        if (s + 1 < x.n_steps) take_step<type, block, bytes, side>(&x, s + 1, is_early ? &even : &odd);
+    uint16_t *columns = (uint16_t *)shared, *rows = columns + STAGES * SIZE;
+    int lane = (int)threadIdx.x, warp = (int)threadIdx.y, thread = warp * IG_WARP + lane, part = thread % 2 * IG_PART;
+    int warp_column = warp % 2 * (side / 2), warp_row = warp / 2 * WARP_ROWS;
+    int a = place(lane % 16, lane / 16), b = place(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+    carrier c = carrier_of<side>(&m, column, row, thread);
+    float sum[TILES][B_TILES][4] = {};
+    weights next;
+    for (int s = 0; s < STAGES - 1; s++) send_columns<side>(columns, &c, s, n_steps);
+    fetch_weights<type, block, bytes>(&next, c.w, part, m.n_in);
+    put_weights<type, block>(rows, c.part, &next, part);
+    if (n_steps > 1) fetch_weights<type, block, bytes>(&next, c.w, part + STEP, m.n_in);
+    IG_LOOP for (int s = 0; s < n_steps; s++, part += STEP) {
+        ig_await_sent<STAGES - 2>();
+        __syncthreads();
+        send_columns<side>(columns, &c, s + STAGES - 1, n_steps);
+        multiply_step<TILES>(sum, columns + s % STAGES * SIZE + warp_column * STEP, a,
+                             rows + s % 2 * SIZE + warp_row * STEP, b);
+        if (s + 1 < n_steps) put_weights<type, block>(rows + (s + 1) % 2 * SIZE, c.part, &next, part + STEP);
+        if (s + 2 < n_steps) fetch_weights<type, block, bytes>(&next, c.w, part + 2 * STEP, m.n_in);
     }
-    column += x.warp_column + lane / 4;
-    row += x.warp_row + lane % 4 * 2;
-    IG_UNROLL for (int t = 0; t < side / 2 / IG_MMA_ROWS; t++) IG_UNROLL for (int u = 0; u < B_TILES; u++)
-        put_tile(&m, x.sum[t][u], column + t * IG_MMA_ROWS, row + u * IG_MMA_COLS);
+    column += warp_column + lane / 4;
+    row += warp_row + lane % 4 * 2;
+    for (int t = 0; t < TILES; t++)
+        for (int u = 0; u < B_TILES; u++) put_tile(&m, sum[t][u], column + t * IG_MMA_ROWS, row + u * IG_MMA_COLS);
 }
 
 /* ---- embeddings ---------------------------------------------------------------------------- */
