@@ -214,7 +214,7 @@ static __device__ void touch_blocks(board *b, const touching *t, const ig_kv_vie
 
 /* Adds to what is counted of a job. */
 static __device__ void count(const touching *t, const ig_kv_view *v, unsigned hits, unsigned copied, unsigned rows) {
-    unsigned long long *sums = (unsigned long long *)(void *)v->traffic;
+    unsigned long long *sums = ig_global((unsigned long long *)(void *)v->traffic);
     unsigned long long bytes = t->block_bytes + t->line_bytes, n_rows = ((uint64_t)copied << v->shift) + rows;
     if (hits) atomicAdd(&sums[0], (unsigned long long)hits);
     if (copied) atomicAdd(&sums[1], (unsigned long long)copied);
