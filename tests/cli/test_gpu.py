@@ -68,7 +68,7 @@ def test_what_a_gpu_measured_is_told_without_what_failed(program, tmp_path):
     """The table of tools/check-gpu, of runs one of which was cut off."""
     row = {"device": "cuda:0", "policy": "full", "n_prompt": 0, "n_gen": 64, "n_depth": 8, "batch": 1, "step": None,
            "weight_bytes_per_step": None}
-    for name, speed in (("vram-infinigen-0.25-late", 30.0), ("vram-full-0-late", 20.0)):
+    for name, speed in (("vram-infinigen-0.25-auto", 30.0), ("vram-full-0-auto", 20.0)):
         (tmp_path / f"{name}.json").write_text(json.dumps([{**row, "median_ts": speed}]))
     (tmp_path / "vram-full-1-late.json").write_text("[{")
     (tmp_path / "ppl-full-0.json").write_text("{}")

@@ -201,26 +201,22 @@ static __global__ void multiply_codes(products all) {
     end_tile(&t, &m);
 }
 
-/* A lane takes pieces of `each`, FLOATS or 1; of few columns it has those of two turns under way. */
+/* A lane takes pieces of `each`, FLOATS or 1. */
 template <int type, int each, int n>
 static __global__ void multiply_floats(products all) {
     ig_begin();
-    enum { TURNS = n <= 2 ? 2 : 1 };
     const product m = all.of[blockIdx.z];
     if ((int)(blockIdx.x * blockDim.z) * ROWS >= m.n_out) return;
     tile<n> t = begin_tile<n>(&m);
-    int lane = (int)(threadIdx.y * IG_WARP + threadIdx.x), apart = (int)blockDim.y * IG_WARP * each;
-    for (int first = lane * each; first < m.n_in; first += TURNS * apart) {
-        float w[TURNS][ROWS][each], x[each];
-        IG_UNROLL for (int k = 0; k < TURNS; k++) for (int r = 0; r < ROWS; r++) if (first + k * apart < m.n_in)
-            ig_elements<type, each>(w[k][r], t.w[r], first + k * apart);
-        IG_UNROLL for (int k = 0; k < TURNS; k++) {
-            if (first + k * apart >= m.n_in) break;
-            IG_UNROLL for (int c = 0; c < n; c++) {
-                ig_elements<IG_TYPE_F32, each>(x, t.x[c], first + k * apart);
-                for (int r = 0; r < ROWS; r++)
-                    for (int j = 0; j < each; j++) t.sum[r * n + c] = fmaf(w[k][r][j], x[j], t.sum[r * n + c]);
-            }
+    int lane = (int)(threadIdx.y * IG_WARP + threadIdx.x), lanes = (int)blockDim.y * IG_WARP;
+    for (int i = lane * each; i < m.n_in; i += lanes * each) {
+        float w[ROWS][each], x[each];
+        for (int r = 0; r < ROWS; r++) ig_elements<type, each>(w[r], t.w[r], i);
+        IG_UNROLL
+        for (int c = 0; c < n; c++) {
+            ig_elements<IG_TYPE_F32, each>(x, t.x[c], i);
+            for (int r = 0; r < ROWS; r++)
+                for (int j = 0; j < each; j++) t.sum[r * n + c] = fmaf(w[r][j], x[j], t.sum[r * n + c]);
         }
     }
     end_tile(&t, &m);
