@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""make_random_model.py FOLDER [LAYERS]: a model of random numbers, of the shape of a Llama with 1.3 billion weights in 28 layers,
-with a tokenizer of single bytes. For speed, where no model can be had: what it attends to is flat."""
+"""make_random_model.py FOLDER [SHAPE [LAYERS]]: a model of random numbers in BF16, with a tokenizer of single bytes. SHAPE: 1b, a
+Llama of 1.3 billion weights in 28 layers, or 8b, Llama 3.1 8B but for the vocabulary, which takes a minute. For speed, where no
+model can be had: what it attends to is flat."""
 import json
 import os
 import struct
 import sys
 
-D, FF, HEADS, KV_HEADS, HEAD_DIM, VOCAB = 1536, 8960, 12, 2, 128, 512
+HEAD_DIM, VOCAB = 128, 512
+SHAPES = {"1b": (1536, 8960, 12, 2, 28), "8b": (4096, 14336, 32, 8, 32)}
+D, FF, HEADS, KV_HEADS, LAYERS = SHAPES[sys.argv[2] if len(sys.argv) > 2 else "1b"]
 
 
 def shapes(n_layers):
@@ -44,7 +47,7 @@ def letters():
 
 
 def main():
-    folder, n_layers = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 28
+    folder, n_layers = sys.argv[1], int(sys.argv[3]) if len(sys.argv) > 3 else LAYERS
     os.makedirs(folder, exist_ok=True)
 
     def write(name, what):

@@ -141,9 +141,4 @@ static __device__ __forceinline__ T ig_sum_before(T *totals, T mine) {
     return before;
 }
 
-template <typename T>
-static __device__ __forceinline__ T ig_sum_before(T *, T *totals, T mine) {
-    return ig_sum_before(totals, mine);
-}
-
 #endif

@@ -30,7 +30,7 @@ enum {
 /* Shared memory of a block of threads. */
 typedef struct board {
     uint32_t found[MOST_THREADS]; /* copies that can be had */
-    int counted[MOST_THREADS], totals[WARPS];
+    int totals[WARPS];
     unsigned listed[PART]; /* rows of each block in a list */
     ig_resident_table table;
     unsigned looked;     /* of its copies, by the hand */
@@ -80,7 +80,7 @@ static __device__ int find_copies(board *b, const touching *t, int wanted) {
         unsigned most = own->looks < blockDim.x ? own->looks : blockDim.x, hand = own->hand + threadIdx.x;
         uint32_t copy = own->first + (hand < own->n ? hand : hand - own->n);
         bool idle = threadIdx.x < most && is_idle(t, copy);
-        int at = n + ig_sum_before(b->counted, b->totals, (int)idle);
+        int at = n + ig_sum_before(b->totals, (int)idle);
         if (thread == 0) b->looked = most;
         __syncthreads();
         if (idle && at < wanted) {
@@ -150,7 +150,7 @@ typedef struct reads {
 /* A want of each thread goes on the head's list, in their order; false: of this thread none does, or there is no room.
  */
 static __device__ bool put_wants(board *b, const touching *t, ig_resident_want want) {
-    unsigned rank = (unsigned)ig_sum_before(b->counted, b->totals, (int)(want.n > 0)), n = 0;
+    unsigned rank = (unsigned)ig_sum_before(b->totals, (int)(want.n > 0)), n = 0;
     for (unsigned i = 0; i < blockDim.x / IG_WARP; i++) n += (unsigned)b->totals[i];
     if (!n) return false;
     if (threadIdx.x == 0) b->n_before = atomicAdd(&t->books.tables[t->first_table + blockIdx.y].n_wanted, n);
@@ -257,7 +257,7 @@ static __device__ bool is_last(board *b, ig_resident_table *table) {
 static __device__ int give_copies(board *b, const touching *t, const ig_attention *jobs, const ig_resident_want *want,
                                   ig_resident_order *orders) {
     bool asks = want && want->is_first;
-    int rank = ig_sum_before(b->counted, b->totals, (int)asks), n = 0;
+    int rank = ig_sum_before(b->totals, (int)asks), n = 0;
     for (unsigned i = 0; i < blockDim.x / IG_WARP; i++) n += b->totals[i];
     if (n) n = find_copies(b, t, n);
     if (asks && rank < n) {
