@@ -152,4 +152,4 @@ def test_reader_that_ends(program, served):
         for _ in range(3):
             assert server.ask("/nothing")[0] == 404
             server.reader.join(10)  # that read has taken one line at most
-        assert not server.said.count(b"404") > 1 and server.ask("/health")[0] == 200
+        assert not server.said.count(b": 404") > 1 and server.ask("/health")[0] == 200
