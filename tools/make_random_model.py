@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """make_random_model.py FOLDER [SHAPE [LAYERS]]: a model of random numbers in BF16, with a tokenizer of single bytes. SHAPE: 1b, a
-Llama of 1.3 billion weights in 28 layers, or 8b, Llama 3.1 8B but for the vocabulary, which takes a minute. For speed, where no
-model can be had: what it attends to is flat."""
+Llama of 1.3 billion weights in 28 layers, or 8b, Llama 3.1 8B but for the vocabulary. For speed, where no model can be had:
+what it attends to is flat."""
 import json
 import os
 import struct
@@ -10,6 +10,8 @@ import sys
 
 HEAD_DIM, VOCAB = 128, 512
 SHAPES = {"1b": (1536, 8960, 12, 2, 28), "8b": (4096, 14336, 32, 8, 32)}
+if len(sys.argv) < 2 or (len(sys.argv) > 2 and sys.argv[2] not in SHAPES):
+    sys.exit(__doc__)
 D, FF, HEADS, KV_HEADS, LAYERS = SHAPES[sys.argv[2] if len(sys.argv) > 2 else "1b"]
 
 

@@ -205,6 +205,19 @@ static void steps(void **state) {
     close_cache();
 }
 
+/* So many rows that a part has more of them than are in shared memory at a time; some are listed several times. */
+static void long_lists(void **state) {
+    (void)state;
+    enum { LONG = IG_ATTEND_LEAST * IG_ATTEND_PARTS + 100 };
+    open_cache(16, IG_KV_F16);
+    give(cache.index);
+    cache.index = pinned(LONG * sizeof *cache.index);
+    for (int i = 0; i < LONG; i++) cache.index[i] = i * 7 % MAX_ROWS;
+    reserve_both(&(ig_device_need){.max_rows = 32, .max_in = 64, .max_entries = LONG, .heads = shape});
+    run_step(true, 0, LONG);
+    close_cache();
+}
+
 /* Several together give the bits of each alone. */
 static void steps_together(void **state) {
     (void)state;
@@ -427,14 +440,10 @@ static void numbers_go_once(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(steps),
-                                       cmocka_unit_test(steps_together),
-                                       cmocka_unit_test(prompts),
-                                       cmocka_unit_test(groups),
-                                       cmocka_unit_test(prompts_of_strange_queries),
-                                       cmocka_unit_test(weights),
-                                       cmocka_unit_test(numbers_go_once),
-                                       cmocka_unit_test(appends)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps),   cmocka_unit_test(long_lists),      cmocka_unit_test(steps_together),
+        cmocka_unit_test(prompts), cmocka_unit_test(groups),          cmocka_unit_test(prompts_of_strange_queries),
+        cmocka_unit_test(weights), cmocka_unit_test(numbers_go_once), cmocka_unit_test(appends)};
     int missing = missing_gpu();
     return missing ? missing : cmocka_run_group_tests(tests, open_devices, close_devices);
 }

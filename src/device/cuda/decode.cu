@@ -15,12 +15,12 @@
 enum {
     THREADS = 256,
     WARPS = THREADS / IG_WARP,
-    WIDE = IG_CUDA_EIGHT,   /* numbers of a row that a thread takes at a time */
-    SLICE_HEADS = WARPS,    /* query heads that share each row read, at most */
-    SLICE_FLOATS = 3072,    /* of their queries, at most: with a chunk that is 48 KiB */
-    PAIR = 2,               /* heads that a thread takes at a time */
-    MOST_ROWS = 64,         /* of a chunk; it divides each part */
-    CHUNK_NUMBERS = 1 << 13 /* of its keys, at most */
+    WIDE = IG_CUDA_EIGHT,        /* numbers of a row that a thread takes at a time */
+    SLICE_HEADS = WARPS,         /* query heads that share each row read, at most */
+    SLICE_FLOATS = 3072,         /* of their queries, at most: with a chunk that is 48 KiB */
+    PAIR = 2,                    /* heads that a thread takes at a time */
+    MOST_ROWS = IG_ATTEND_LEAST, /* of a chunk, so that it divides each part */
+    CHUNK_NUMBERS = 1 << 13      /* of its keys, at most */
 };
 
 /* Heads of a slice. */
@@ -271,8 +271,8 @@ enum {
     UNDER_WAY = 8 /* numbers that a thread loads at a time */
 };
 
-/* Of a number of each thread what `both` makes of all, warp by warp. `shared` [warps]; ends as it begins, with no
- * thread that still reads there. */
+/* The sum or the maximum of a number of each thread, warp by warp. `shared` [warps]; ends as it begins, with no thread
+ * that still reads there. */
 static __device__ __forceinline__ float over_block(float x, float *shared, bool is_max) {
     int warps = MERGED / IG_WARP;
     x = is_max ? ig_warp_max(x) : ig_warp_sum(x);
