@@ -23,7 +23,7 @@
 
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
-enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = 128 << 10, SHARED_BYTES = 48 << 10, PAGE = 4096 };
+enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = (128 << 10) + 320, SHARED_BYTES = 48 << 10, PAGE = 4096 };
 
 [[noreturn]] static void die(const char *what) {
     fprintf(stderr, "cuda on cpu: %s (block %u %u %u, thread %u %u %u)\n", what, blockIdx.x, blockIdx.y, blockIdx.z,
@@ -137,8 +137,8 @@ struct fiber {
 
 struct warp {
     meeting meet;
-    uint64_t values[2][WARP];              /* of rounds with even and odd numbers */
-    uint32_t a[2][WARP][4], b[2][WARP][2]; /* likewise */
+    uint64_t values[2][WARP];         /* of rounds with even and odd numbers */
+    double a[2][16][16], b[2][8][16]; /* likewise: the factors of a product, each row whole */
 };
 
 struct machine {
@@ -217,23 +217,23 @@ uint64_t cuda_on_cpu_exchange(uint64_t v, int from) {
     return values[from % WARP];
 }
 
-static float half_of(uint32_t two, int i) { return ig_f16_f32((uint16_t)(two >> 16 * i)); }
+static double half_of(uint32_t two, int i) { return (double)ig_f16_f32((uint16_t)(two >> 16 * i)); }
 
 void cuda_on_cpu_mma(float *sum, const uint32_t *a, const uint32_t *b) {
     warp *w = &m->warps[m->now / WARP];
-    int round = w->meet.round % 2, lane = m->now % WARP;
+    int round = w->meet.round % 2, row = m->now % WARP / 4, pair = 2 * (m->now % 4);
     if (w->meet.members != WARP) die("a product in a warp that has lost lanes");
-    memcpy(w->a[round][lane], a, sizeof w->a[round][lane]);
-    memcpy(w->b[round][lane], b, sizeof w->b[round][lane]);
+    for (int k = 0; k < 4; k++) {
+        int col = k / 2 * 8 + pair + k % 2;
+        w->a[round][row][col] = half_of(a[k / 2 * 2], k % 2);
+        w->a[round][row + 8][col] = half_of(a[k / 2 * 2 + 1], k % 2);
+        w->b[round][row][col] = half_of(b[k / 2], k % 2);
+    }
     meet(&w->meet);
     for (int i = 0; i < 4; i++) {
-        int row = lane / 4, lower = i / 2, col = lane % 4 * 2 + i % 2;
-        double x = sum[i];
-        for (int k = 0; k < 16; k++) {
-            int pair = k % 8 / 2, right = k / 8;
-            x += (double)half_of(w->a[round][row * 4 + pair][2 * right + lower], k % 2) *
-                 (double)half_of(w->b[round][col * 4 + pair][right], k % 2);
-        }
+        const double *left = w->a[round][row + i / 2 * 8], *right = w->b[round][pair + i % 2];
+        double x = (double)sum[i];
+        for (int k = 0; k < 16; k++) x += left[k] * right[k];
         sum[i] = (float)x;
         if (fabs((double)sum[i]) > fabs(x)) sum[i] = nextafterf(sum[i], 0); /* they cut off */
     }
