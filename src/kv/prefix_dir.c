@@ -118,13 +118,17 @@ void ig_prefix_note_name(char name[IG_PREFIX_FILE_NAME], const ig_prefix_id *roo
              (unsigned long long)h.low64);
 }
 
-ig_status ig_prefix_dir_list(DIR **out, const ig_prefix_dir *d, ig_error *err) {
+static int open_list(DIR **out, const ig_prefix_dir *d) {
     int fd = openat(d->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *out = fd >= 0 ? fdopendir(fd) : NULL;
-    if (*out) return IG_OK;
-    int e = errno;
-    if (fd >= 0) close(fd);
-    return ig_prefix_dir_fail(d, "cannot be listed", e, err);
+    int e = *out ? 0 : errno;
+    if (e && fd >= 0) close(fd);
+    return e;
+}
+
+ig_status ig_prefix_dir_list(DIR **out, const ig_prefix_dir *d, ig_error *err) {
+    int e = open_list(out, d);
+    return e ? ig_prefix_dir_fail(d, "cannot be listed", e, err) : IG_OK;
 }
 
 /* ---- the store's number -------------------------------------------------- */
@@ -137,39 +141,50 @@ static int read_note(const ig_prefix_dir *d, const char *name, ig_prefix_id *out
     if (e) return e;
     e = ig_prefix_read_header(d, fd, 0, &kind, &r);
     close(fd);
-    if (!e && (kind != IG_PREFIX_VALID || !r.is_note)) e = EINVAL;
+    if (e == ENODATA || (!e && (kind != IG_PREFIX_VALID || !r.is_note))) e = EINVAL;
     if (!e) *out = r.store;
     return e;
 }
 
-/* The store that a file of pieces says it is of. */
-static bool read_pieces(const ig_prefix_dir *d, const char *name, uint64_t file, ig_prefix_id *out) {
+/* The store that a file of pieces says it is of. EINVAL: it has none. */
+static int read_pieces(const ig_prefix_dir *d, const char *name, uint64_t file, ig_prefix_id *out) {
     struct stat st;
     ig_prefix_record r;
     ig_prefix_scan scan = {.dir = d, .file = file};
-    if (ig_prefix_open(d, name, false, &scan.fd, &st) != 0) return false;
+    int e = ig_prefix_open(d, name, false, &scan.fd, &st);
+    if (e) return e;
     scan.n_bytes = (uint64_t)st.st_size;
     bool found = ig_prefix_scan_next(&scan, NULL, &r);
     close(scan.fd);
     if (found) *out = r.store;
-    return found;
+    return found ? 0 : scan.e && scan.e != EFBIG ? scan.e : EINVAL;
 }
 
-static bool read_file(const ig_prefix_dir *d, const char *name, ig_prefix_id *out) {
+static int read_file(const ig_prefix_dir *d, const char *name, ig_prefix_id *out) {
     uint64_t file;
     ig_prefix_name kind = ig_prefix_name_kind(name, &file);
-    if (kind == IG_PREFIX_NOTE) return read_note(d, name, out) == 0;
-    return kind == IG_PREFIX_PIECES && read_pieces(d, name, file, out);
+    if (kind == IG_PREFIX_NOTE) return read_note(d, name, out);
+    return kind == IG_PREFIX_PIECES ? read_pieces(d, name, file, out) : EINVAL;
 }
 
-bool ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
-    if (read_note(d, IDENTITY_NAME, out) == 0) return true;
+/* What was read and has no number, or has just left: another errno may hide one. */
+static bool has_none(int e) { return e == ENOENT || e == EINVAL; }
+
+int ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out) {
+    int e = read_note(d, IDENTITY_NAME, out), why = has_none(e) ? ENOENT : e;
+    if (!e) return 0;
     DIR *list;
+    e = open_list(&list, d);
+    if (e) return e;
     bool found = false;
-    if (ig_prefix_dir_list(&list, d, NULL)) return false;
-    for (struct dirent *entry; !found && (entry = readdir(list));) found = read_file(d, entry->d_name, out);
+    for (struct dirent *entry; !found && (errno = 0, entry = readdir(list));) {
+        e = read_file(d, entry->d_name, out);
+        found = !e;
+        if (e && !has_none(e)) why = e;
+    }
+    if (!found && errno) why = errno;
     closedir(list);
-    return found;
+    return found ? 0 : why;
 }
 
 ig_status ig_prefix_dir_make_identity(const ig_prefix_dir *d, ig_prefix_id *out, ig_error *err) {
@@ -178,8 +193,10 @@ ig_status ig_prefix_dir_make_identity(const ig_prefix_dir *d, ig_prefix_id *out,
     int fd;
     int e = read_note(d, IDENTITY_NAME, out);
     if (!e) return IG_OK;
-    if (e != ENOENT && e != EINVAL) return ig_prefix_dir_fail(d, IDENTITY_NAME " cannot be read", e, err);
-    if (!ig_prefix_dir_identity(d, out) && getrandom(out, sizeof *out, 0) != sizeof *out)
+    if (!has_none(e)) return ig_prefix_dir_fail(d, IDENTITY_NAME " cannot be read", e, err);
+    e = ig_prefix_dir_identity(d, out);
+    if (e && e != ENOENT) return ig_prefix_dir_fail(d, "its number cannot be looked for", e, err);
+    if (e && getrandom(out, sizeof *out, 0) != sizeof *out)
         return ig_prefix_dir_fail(d, "no random number", errno, err);
     r.store = *out;
     ig_prefix_record_write(page, &r);

@@ -28,8 +28,9 @@ ig_status ig_prefix_dir_fail(const ig_prefix_dir *d, const char *what, int e, ig
 /* Takes the lock of the writer. -1 and a line that says why if it cannot be had. */
 int ig_prefix_dir_lock(const ig_prefix_dir *d, char *why, size_t cap);
 
-/* The store's own number: read, or found in a data file; false if there is none yet. */
-bool ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out);
+/* The store's own number: read, or found in a data file. ENOENT: there is none yet; another errno: none was found, and
+ * something that may have it could not be read. */
+int ig_prefix_dir_identity(const ig_prefix_dir *d, ig_prefix_id *out);
 ig_status ig_prefix_dir_make_identity(const ig_prefix_dir *d, ig_prefix_id *out, ig_error *err);
 
 /* ---- names --------------------------------------------------------------- */

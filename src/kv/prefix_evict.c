@@ -23,9 +23,9 @@ static void protect(ig_prefix_store *s, const ig_prefix_id *parent) {
     ig_prefix_id id = *parent;
     ig_prefix_row row;
     for (int number = IG_CTX_MAX;; number = row.number, id = row.parent) {
-        if (!ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_FIND, "xx", &s->root, &id), &row)) return;
+        if (!ig_prefix_index_find(ix, &row, IG_Q_FIND, "xx", &s->root, &id)) return;
         if (row.number >= number) return; /* no chain: it would have no end */
-        if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_PROTECT, "i", row.piece))) return;
+        if (!ig_prefix_index_do(ix, IG_Q_PROTECT, "i", row.piece)) return;
         if (sqlite3_changes(ix->db) == 0) return; /* and so are those before it */
         ig_prefix_touch(s, row.piece);
     }
@@ -42,14 +42,13 @@ static void protect_pending(ig_prefix_store *s) {
         sqlite3_reset(q);
         protect(s, &parent);
     }
-    s->is_protecting = true;
+    s->is_protecting = !ix->failed;
 }
 
 void ig_prefix_remove_piece(ig_prefix_store *s, const ig_prefix_row *row) {
     ig_prefix_index *ix = &s->index;
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_PIECE, "i", row->piece));
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_HOLE, "iii", (int64_t)row->file, (int64_t)row->offset,
-                                                  (int64_t)row->bytes));
+    ig_prefix_index_do(ix, IG_Q_REMOVE_PIECE, "i", row->piece);
+    ig_prefix_index_do(ix, IG_Q_ADD_HOLE, "iii", (int64_t)row->file, (int64_t)row->offset, (int64_t)row->bytes);
 }
 
 /* ---- room ---------------------------------------------------------------- */
@@ -60,7 +59,7 @@ static void remove_file(ig_prefix_store *s, int64_t file, uint64_t n_bytes) {
     char name[IG_PREFIX_FILE_NAME];
     ig_prefix_file_name(name, (uint64_t)file);
     if (unlinkat(s->dir.fd, name, 0) != 0 && errno != ENOENT) return;
-    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_REMOVE_FILE, "i", file));
+    ig_prefix_index_do(&s->index, IG_Q_REMOVE_FILE, "i", file);
     give_back(s, n_bytes);
 }
 
@@ -84,7 +83,7 @@ void ig_prefix_remove_empty(ig_prefix_store *s) {
 static bool is_emptied(ig_prefix_store *s, int64_t file) {
     ig_prefix_index *ix = &s->index;
     ig_prefix_row row;
-    return !ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE_OF_FILE, "i", file), &row) && !ix->failed;
+    return !ig_prefix_index_find(ix, &row, IG_Q_PIECE_OF_FILE, "i", file) && !ix->failed;
 }
 
 /* What a file counts. */
@@ -99,9 +98,9 @@ static uint64_t bytes_of(ig_prefix_store *s, int64_t file) {
 void ig_prefix_drop_file(ig_prefix_store *s, int64_t file) {
     ig_prefix_index *ix = &s->index;
     ig_prefix_row row;
-    while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE_OF_FILE, "i", file), &row))
-        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_PIECE, "i", row.piece));
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_FILE, "i", file));
+    while (ig_prefix_index_find(ix, &row, IG_Q_PIECE_OF_FILE, "i", file))
+        ig_prefix_index_do(ix, IG_Q_REMOVE_PIECE, "i", row.piece);
+    ig_prefix_index_do(ix, IG_Q_REMOVE_FILE, "i", file);
 }
 
 /* In a file that holds other pieces too. */
@@ -116,7 +115,7 @@ static void punch(ig_prefix_store *s, int64_t file, int64_t offset, int64_t n_by
     } else if (!is_freed || !s->can_punch) {
         s->can_punch = false; /* from now on whole files leave */
     } else {
-        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_SHRINK_FILE, "ii", n_bytes, file));
+        ig_prefix_index_do(ix, IG_Q_SHRINK_FILE, "ii", n_bytes, file);
         give_back(s, (uint64_t)n_bytes);
     }
 }
@@ -126,7 +125,7 @@ static void make_hole(ig_prefix_store *s, int64_t file, int64_t offset, int64_t 
         remove_file(s, file, bytes_of(s, file));
     else
         punch(s, file, offset, n_bytes);
-    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_REMOVE_HOLE, "ii", file, offset));
+    ig_prefix_index_do(&s->index, IG_Q_REMOVE_HOLE, "ii", file, offset);
 }
 
 void ig_prefix_make_holes(ig_prefix_store *s) {
@@ -149,10 +148,10 @@ void ig_prefix_make_holes(ig_prefix_store *s) {
 /* The leaf that was not used for the longest time; false if all that is left is protected. */
 static bool find_oldest(ig_prefix_store *s, ig_prefix_row *out) {
     ig_prefix_index *ix = &s->index;
-    while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_OLDEST, ""), out)) {
-        int64_t young = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_CHILD_USE, "i", out->piece), -1);
+    while (ig_prefix_index_find(ix, out, IG_Q_OLDEST, "")) {
+        int64_t young = ig_prefix_index_ask(ix, -1, IG_Q_CHILD_USE, "i", out->piece);
         if (young <= out->used) return !ix->failed; /* a child of the same age had come before it */
-        if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_TOUCH, "ii", young, out->piece))) return false;
+        if (!ig_prefix_index_do(ix, IG_Q_TOUCH, "ii", young, out->piece)) return false;
     }
     return false;
 }
@@ -170,11 +169,11 @@ static bool evict_file(ig_prefix_store *s) {
     ig_prefix_row row;
     int64_t file;
     do {
-        file = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_OLDEST_FILE, ""), -1);
+        file = ig_prefix_index_ask(ix, -1, IG_Q_OLDEST_FILE, "");
         if (file < 0) return false;
-        if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_BUMP_FILE, "i", file))) return false;
+        if (!ig_prefix_index_do(ix, IG_Q_BUMP_FILE, "i", file)) return false;
     } while (sqlite3_changes(ix->db) > 0);
-    while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE_OF_FILE, "i", file), &row)) {
+    while (ig_prefix_index_find(ix, &row, IG_Q_PIECE_OF_FILE, "i", file)) {
         ig_prefix_remove_piece(s, &row);
         s->stats.n_evicted++;
     }
@@ -216,12 +215,12 @@ void ig_prefix_forget(ig_prefix_store *s, const ig_prefix_row *row) {
     ig_prefix_mute mute;
     ix->failed = false;
     if (!ig_prefix_is_writer(s)) {
-        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_FORGET, "ii", (int64_t)row->file, (int64_t)row->offset));
+        ig_prefix_index_do(ix, IG_Q_FORGET, "ii", (int64_t)row->file, (int64_t)row->offset);
         ix->failed = false;
         return;
     }
     /* Another thread may have been here first, and the piece may have been put again. */
-    if (!ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PIECE, "i", row->piece), &now)) return;
+    if (!ig_prefix_index_find(ix, &now, IG_Q_PIECE, "i", row->piece)) return;
     if (now.file != row->file || now.offset != row->offset) return;
     ig_prefix_mute_begin(&mute);
     if (ig_prefix_index_begin(ix)) {

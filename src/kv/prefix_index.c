@@ -110,7 +110,9 @@ static const char *const texts[IG_Q_N] = {
     [IG_Q_NOTES] = "SELECT name, bytes, written FROM notes WHERE root = " ROOT " ORDER BY name",
     [IG_Q_NEXT_NOTE] =
         "SELECT n.root, r.hash, n.name, n.bytes, n.written, r.model, r.kind FROM notes n JOIN roots r"
-        " USING(root) WHERE (n.root, n.name) > (?1, ?2) ORDER BY n.root, n.name LIMIT 1",
+        " USING(root) WHERE (n.root, n.name) > (?1, ?2) AND length(CAST(n.name AS BLOB)) = length(n.name)"
+        " AND length(n.name) BETWEEN 1 AND 64 AND n.name NOT GLOB '*[^-A-Za-z0-9._]*' AND n.name NOT GLOB '.*'"
+        " ORDER BY n.root, n.name LIMIT 1",
 
     [IG_Q_NEXT_END] = ROW "WHERE p.piece > ?1 AND NOT EXISTS (SELECT 1 FROM " CHILDREN ") ORDER BY p.piece LIMIT 1",
     [IG_Q_NEXT_PIECE] = ROW "WHERE p.piece > ?1 ORDER BY p.piece LIMIT 1",
@@ -284,16 +286,15 @@ bool ig_prefix_index_end(ig_prefix_index *ix) {
     return false;
 }
 
-sqlite3_stmt *ig_prefix_index_query(ig_prefix_index *ix, ig_prefix_query q, const char *kinds, ...) {
+/* Binds the arguments of the kinds that `kinds` names; NULL after a failure. */
+static sqlite3_stmt *query(ig_prefix_index *ix, ig_prefix_query q, const char *kinds, va_list args) {
     uint8_t id[16];
     int code = SQLITE_OK;
-    va_list args;
     if (ix->failed) return NULL;
     if (!ix->statements[q])
         code = sqlite3_prepare_v3(ix->db, texts[q], -1, SQLITE_PREPARE_PERSISTENT, &ix->statements[q], NULL);
     sqlite3_stmt *s = ix->statements[q];
     sqlite3_reset(s);
-    va_start(args, kinds);
     for (int i = 0; kinds[i] && code == SQLITE_OK; i++) {
         if (kinds[i] == 'i') {
             code = sqlite3_bind_int64(s, i + 1, va_arg(args, int64_t));
@@ -304,10 +305,17 @@ sqlite3_stmt *ig_prefix_index_query(ig_prefix_index *ix, ig_prefix_query q, cons
             code = sqlite3_bind_blob(s, i + 1, id, sizeof id, SQLITE_TRANSIENT);
         }
     }
-    va_end(args);
     if (code == SQLITE_OK) return s;
     note_failure(ix, code);
     return NULL;
+}
+
+sqlite3_stmt *ig_prefix_index_query(ig_prefix_index *ix, ig_prefix_query q, const char *kinds, ...) {
+    va_list args;
+    va_start(args, kinds);
+    sqlite3_stmt *s = query(ix, q, kinds, args);
+    va_end(args);
+    return s;
 }
 
 bool ig_prefix_index_step(ig_prefix_index *ix, sqlite3_stmt *s) {
@@ -319,16 +327,29 @@ bool ig_prefix_index_step(ig_prefix_index *ix, sqlite3_stmt *s) {
     return false;
 }
 
-int64_t ig_prefix_index_number(ig_prefix_index *ix, sqlite3_stmt *s, int64_t otherwise) {
+int64_t ig_prefix_index_ask(ig_prefix_index *ix, int64_t otherwise, ig_prefix_query q, const char *kinds, ...) {
+    va_list args;
+    va_start(args, kinds);
+    sqlite3_stmt *s = query(ix, q, kinds, args);
+    va_end(args);
     if (!ig_prefix_index_step(ix, s)) return otherwise;
     int64_t n = sqlite3_column_type(s, 0) == SQLITE_NULL ? otherwise : sqlite3_column_int64(s, 0);
     sqlite3_reset(s);
     return n;
 }
 
-bool ig_prefix_index_run(ig_prefix_index *ix, sqlite3_stmt *s) {
+bool ig_prefix_index_do(ig_prefix_index *ix, ig_prefix_query q, const char *kinds, ...) {
+    va_list args;
+    va_start(args, kinds);
+    sqlite3_stmt *s = query(ix, q, kinds, args);
+    va_end(args);
     while (ig_prefix_index_step(ix, s)) continue;
     return !ix->failed;
+}
+
+void ig_prefix_index_text(char *to, size_t cap, sqlite3_stmt *s, int column) {
+    const unsigned char *text = sqlite3_column_text(s, column);
+    snprintf(to, cap, "%s", text ? (const char *)text : "");
 }
 
 static bool read_id(ig_prefix_id *out, sqlite3_stmt *s, int column) {
@@ -343,7 +364,11 @@ static bool is_possible(const ig_prefix_row *row) {
            row->offset % IG_PREFIX_PAGE == 0 && row->bytes >= 2 * IG_PREFIX_PAGE && row->bytes <= 1ull << 31;
 }
 
-bool ig_prefix_index_row(ig_prefix_index *ix, sqlite3_stmt *s, ig_prefix_row *out) {
+bool ig_prefix_index_find(ig_prefix_index *ix, ig_prefix_row *out, ig_prefix_query q, const char *kinds, ...) {
+    va_list args;
+    va_start(args, kinds);
+    sqlite3_stmt *s = query(ix, q, kinds, args);
+    va_end(args);
     if (!ig_prefix_index_step(ix, s)) return false;
     bool has_ids = read_id(&out->id, s, 1) && read_id(&out->parent, s, 2);
     out->piece = sqlite3_column_int64(s, 0);

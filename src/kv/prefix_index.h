@@ -15,7 +15,7 @@
 
 #define IG_PREFIX_INDEX_NAME "index.db"
 
-/* One for each statement, with its arguments: i number, x id, t text. A "row" is what ig_prefix_index_row() reads. */
+/* One for each statement, with its arguments: i number, x id, t text. A "row" is what ig_prefix_index_find() reads. */
 typedef enum ig_prefix_query {
     /* pieces */
     IG_Q_FIND,          /* xx root, id: row */
@@ -57,7 +57,8 @@ typedef enum ig_prefix_query {
     IG_Q_REMOVE_NOTE, /* xt root, name */
     IG_Q_NOTE,        /* xt root, name: bytes */
     IG_Q_NOTES,       /* x root: name, bytes, written */
-    IG_Q_NEXT_NOTE,   /* it root row, name: root row, hash, name, bytes, written, model, kind */
+    IG_Q_NEXT_NOTE, /* it root row, name: root row, hash, name, bytes, written, model, kind; what is no name is left out
+                     */
     /* tools */
     IG_Q_NEXT_END,      /* i piece: row of the next piece without children */
     IG_Q_NEXT_PIECE,    /* i piece: row of the next piece */
@@ -103,14 +104,16 @@ bool ig_prefix_index_prepare(ig_prefix_index *ix);
 bool ig_prefix_index_begin(ig_prefix_index *ix);
 /* Commits, or rolls back if anything has failed since; true if all of it happened. */
 bool ig_prefix_index_end(ig_prefix_index *ix);
-/* Binds the arguments of the kinds that `kinds` names; NULL after a failure. */
+/* Runs a statement that has no rows, with arguments of the kinds that `kinds` names; true if it succeeded. */
+bool ig_prefix_index_do(ig_prefix_index *ix, ig_prefix_query q, const char *kinds, ...);
+/* The number in the first column of a statement's only row, or `otherwise`. */
+int64_t ig_prefix_index_ask(ig_prefix_index *ix, int64_t otherwise, ig_prefix_query q, const char *kinds, ...);
+/* A statement, for what has other rows; NULL after a failure. */
 sqlite3_stmt *ig_prefix_index_query(ig_prefix_index *ix, ig_prefix_query q, const char *kinds, ...);
 /* True: there is a row. Nothing is left of a statement that has none. */
 bool ig_prefix_index_step(ig_prefix_index *ix, sqlite3_stmt *statement);
-/* For one row only: the number in its first column, or `otherwise`. */
-int64_t ig_prefix_index_number(ig_prefix_index *ix, sqlite3_stmt *statement, int64_t otherwise);
-/* For none; true if it succeeded. */
-bool ig_prefix_index_run(ig_prefix_index *ix, sqlite3_stmt *statement);
+/* A column of its row; NULL is "", and what is longer than `cap` is cut. */
+void ig_prefix_index_text(char *to, size_t cap, sqlite3_stmt *statement, int column);
 /* The noted failure as IG_E_IO, or IG_E_MEMORY; it is then forgotten. */
 ig_status ig_prefix_index_fail(ig_prefix_index *ix, const char *directory, ig_error *err);
 
@@ -121,7 +124,7 @@ typedef struct ig_prefix_row {
     uint64_t file, offset, bytes; /* bytes: of the record */
     int64_t used;                 /* microseconds since 1970 */
 } ig_prefix_row;
-/* The statement's row, if it has one; then the statement is done. */
-bool ig_prefix_index_row(ig_prefix_index *ix, sqlite3_stmt *statement, ig_prefix_row *out);
+/* A statement's first row, if it has one. The arguments may lie in *out. */
+bool ig_prefix_index_find(ig_prefix_index *ix, ig_prefix_row *out, ig_prefix_query q, const char *kinds, ...);
 
 #endif

@@ -45,7 +45,7 @@ static int write_file(ig_prefix_store *s, const char *tmp, const char *name, ig_
 
 /* Bytes that a note takes now; 0: there is none. */
 static uint64_t taken_by(ig_prefix_store *s, const ig_prefix_id *root, const char *name) {
-    int64_t n = ig_prefix_index_number(&s->index, ig_prefix_index_query(&s->index, IG_Q_NOTE, "xt", root, name), 0);
+    int64_t n = ig_prefix_index_ask(&s->index, 0, IG_Q_NOTE, "xt", root, name);
     return n > 0 ? (uint64_t)n : 0;
 }
 
@@ -63,9 +63,8 @@ static ig_status index_note(ig_prefix_store *s, const char *name, uint64_t n_byt
     ig_prefix_enter(s);
     if (ig_prefix_index_begin(ix)) {
         uint64_t before = taken_by(s, &s->notes, name);
-        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_ROOT, "xtt", &s->notes, s->model, KIND));
-        ig_prefix_index_run(
-            ix, ig_prefix_index_query(ix, IG_Q_ADD_NOTE, "xtii", &s->notes, name, (int64_t)n_bytes, ig_prefix_now(s)));
+        ig_prefix_index_do(ix, IG_Q_ADD_ROOT, "xtt", &s->notes, s->model, KIND);
+        ig_prefix_index_do(ix, IG_Q_ADD_NOTE, "xtii", &s->notes, name, (int64_t)n_bytes, ig_prefix_now(s));
         if (ig_prefix_index_end(ix)) s->bytes += n_bytes - before;
     }
     if (ix->failed) status = ig_prefix_index_fail(ix, s->dir.path, err);
@@ -97,11 +96,10 @@ ig_status ig_prefix_store_note_put(ig_prefix_store *s, const char *name, const v
     if (n > IG_PREFIX_NOTE_MAX)
         return ig_fail(err, IG_E_LIMIT, "KV store %s: %s: %zu bytes; a note may have %d", s->dir.path, name, n,
                        IG_PREFIX_NOTE_MAX);
-    ig_prefix_mute_begin(&mute);
-    pthread_mutex_lock(&s->write_lock);
-    status = ig_prefix_become_writer(s) ? put(s, name, bytes, n, err) : ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
-    pthread_mutex_unlock(&s->write_lock);
-    ig_prefix_mute_end(&mute);
+    status = ig_prefix_begin_write(s, &mute, err);
+    if (status) return status;
+    status = put(s, name, bytes, n, err);
+    ig_prefix_end_write(s, &mute);
     return status;
 }
 
@@ -112,8 +110,7 @@ ig_status ig_prefix_note_drop(ig_prefix_store *s, const ig_prefix_id *root, cons
     int e = unlinkat(s->dir.fd, file, 0) == 0 ? 0 : errno;
     if (e && e != ENOENT) return ig_prefix_dir_fail(&s->dir, name, e, err);
     uint64_t n_bytes = taken_by(s, root, name);
-    if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_NOTE, "xt", root, name)))
-        return ig_prefix_index_fail(ix, s->dir.path, err);
+    if (!ig_prefix_index_do(ix, IG_Q_REMOVE_NOTE, "xt", root, name)) return ig_prefix_index_fail(ix, s->dir.path, err);
     s->bytes -= n_bytes < s->bytes ? n_bytes : s->bytes;
     return e ? ig_fail(err, IG_E_NOT_FOUND, "KV store %s: no note '%s'", s->dir.path, name) : IG_OK;
 }
@@ -122,21 +119,35 @@ ig_status ig_prefix_store_note_remove(ig_prefix_store *s, const char *name, ig_e
     ig_prefix_mute mute;
     ig_status status = check_name(s, name, err);
     if (status) return status;
-    ig_prefix_mute_begin(&mute);
-    pthread_mutex_lock(&s->write_lock); /* a put between name and index is not done yet */
-    if (!ig_prefix_become_writer(s)) {
-        status = ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
-    } else {
-        ig_prefix_enter(s);
-        status = ig_prefix_note_drop(s, &s->notes, name, err);
-        ig_prefix_leave(s);
-    }
-    pthread_mutex_unlock(&s->write_lock);
-    ig_prefix_mute_end(&mute);
+    status = ig_prefix_begin_write(s, &mute, err); /* a put between name and index is not done yet */
+    if (status) return status;
+    ig_prefix_enter(s);
+    status = ig_prefix_note_drop(s, &s->notes, name, err);
+    ig_prefix_leave(s);
+    int e = status ? 0 : ig_prefix_sync_names(&s->dir);
+    if (e) status = ig_prefix_dir_fail(&s->dir, name, e, err);
+    ig_prefix_end_write(s, &mute);
     return status;
 }
 
 /* ---- reading ------------------------------------------------------------- */
+
+bool ig_prefix_note_next(ig_prefix_store *s, int64_t *root, ig_prefix_item *item) {
+    ig_prefix_index *ix = &s->index;
+    char before[IG_PREFIX_NAME];
+    memcpy(before, item->note, sizeof before);
+    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NEXT_NOTE, "it", *root, before);
+    if (!ig_prefix_index_step(ix, q)) return false;
+    *item = (ig_prefix_item){.is_whole = true, .used = 1e-6 * (double)sqlite3_column_int64(q, 4)};
+    *root = sqlite3_column_int64(q, 0);
+    if (sqlite3_column_bytes(q, 1) == 16) item->root = ig_prefix_get_id(sqlite3_column_blob(q, 1));
+    ig_prefix_index_text(item->note, sizeof item->note, q, 2);
+    item->bytes = (uint64_t)sqlite3_column_int64(q, 3);
+    ig_prefix_index_text(item->model, sizeof item->model, q, 5);
+    ig_prefix_index_text(item->kind, sizeof item->kind, q, 6);
+    sqlite3_reset(q);
+    return true;
+}
 
 /* malloc'ed bytes of an open file, or what is wrong with it. */
 static int read_file(const ig_prefix_store *s, int fd, uint64_t n_bytes, const ig_prefix_id *root, const char *name,

@@ -41,10 +41,12 @@ static void settle(removal *r) {
 static ig_status end(removal *r, ig_status status, ig_error *err) {
     ig_prefix_index *ix = &r->s->index;
     settle(r);
-    if (!ix->failed) ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_REMOVE_ROOTS, ""));
+    if (!ix->failed) ig_prefix_index_do(ix, IG_Q_REMOVE_ROOTS, "");
     /* What the log still has of the removed rows goes too; readers may make that wait. */
     sqlite3_wal_checkpoint_v2(ix->db, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
     if (!status && ix->failed) status = ig_prefix_index_fail(ix, r->s->dir.path, err);
+    int e = r->out->n_notes ? ig_prefix_sync_names(&r->s->dir) : 0;
+    if (!status && e) status = ig_prefix_dir_fail(&r->s->dir, "its names", e, err);
     r->out->n_bytes = r->before > r->s->bytes ? r->before - r->s->bytes : 0;
     ig_prefix_leave(r->s);
     ig_prefix_mute_end(&r->mute);
@@ -63,7 +65,7 @@ static void remove_piece(removal *r, const ig_prefix_row *row) {
 }
 
 static bool get(removal *r, ig_prefix_query q, int64_t piece, ig_prefix_row *out) {
-    return ig_prefix_index_row(&r->s->index, ig_prefix_index_query(&r->s->index, q, "i", piece), out);
+    return ig_prefix_index_find(&r->s->index, out, q, "i", piece);
 }
 
 /* A piece and all that builds on it, ends first. */
@@ -133,7 +135,7 @@ static ig_status find_by_digits(ig_prefix_store *s, const char *digits, ig_prefi
     ig_prefix_id low, high, next;
     if (!read_digits(digits, &low, &high))
         return ig_fail(err, IG_E_ARG, "'%.40s' is no id: 1 to 32 hexadecimal digits", digits);
-    if (!ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_IDS_BETWEEN, "xx", &low, &high), row))
+    if (!ig_prefix_index_find(ix, row, IG_Q_IDS_BETWEEN, "xx", &low, &high))
         return ix->failed ? IG_OK
                           : ig_fail(err, IG_E_NOT_FOUND, "KV store %s: nothing has an id that begins with %s",
                                     s->dir.path, digits);
@@ -142,7 +144,7 @@ static ig_status find_by_digits(ig_prefix_store *s, const char *digits, ig_prefi
     next.low++;
     next.high += !next.low;
     if (next.low | next.high) {
-        if (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_IDS_BETWEEN, "xx", &next, &high), &other))
+        if (ig_prefix_index_find(ix, &other, IG_Q_IDS_BETWEEN, "xx", &next, &high))
             return ig_fail(err, IG_E_ARG, "KV store %s: several ids begin with %s; say more of it", s->dir.path,
                            digits);
     }
@@ -159,32 +161,13 @@ ig_status ig_prefix_remove_id(ig_prefix_freed *out, ig_prefix_store *s, const ch
     return end(&r, status, err);
 }
 
-/* The note behind (*root, name): these become its own. */
-static bool next_note(ig_prefix_store *s, int64_t *root, char name[IG_PREFIX_NAME], ig_prefix_id *hash) {
-    ig_prefix_index *ix = &s->index;
-    char before[IG_PREFIX_NAME];
-    memcpy(before, name, sizeof before);
-    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NEXT_NOTE, "it", *root, before);
-    if (!ig_prefix_index_step(ix, q)) return false;
-    const char *text = (const char *)sqlite3_column_text(q, 2);
-    bool is_whole = sqlite3_column_bytes(q, 1) == 16 && text && ig_prefix_is_name(text);
-    if (is_whole) {
-        *root = sqlite3_column_int64(q, 0);
-        *hash = ig_prefix_get_id(sqlite3_column_blob(q, 1));
-        memcpy(name, text, strlen(text) + 1);
-    }
-    sqlite3_reset(q);
-    return is_whole;
-}
-
 static ig_status remove_notes(removal *r, int64_t of_root, const char *of_name, ig_error *err) {
-    char name[IG_PREFIX_NAME] = "";
-    ig_prefix_id hash;
+    ig_prefix_item item = {.note = ""};
     ig_status status = IG_OK;
-    for (int64_t root = of_root; !status && next_note(r->s, &root, name, &hash);) {
+    for (int64_t root = of_root; !status && ig_prefix_note_next(r->s, &root, &item);) {
         if (of_root && root != of_root) break;
-        if (of_name && strcmp(of_name, name) != 0) continue;
-        status = ig_prefix_note_drop(r->s, &hash, name, err);
+        if (of_name && strcmp(of_name, item.note) != 0) continue;
+        status = ig_prefix_note_drop(r->s, &item.root, item.note, err);
         if (status == IG_E_NOT_FOUND) status = IG_OK;
         r->out->n_notes += !status;
     }

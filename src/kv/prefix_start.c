@@ -18,7 +18,7 @@
 /* ---- taking files in ------------------------------------------------------ */
 
 static void add_root(ig_prefix_store *s, const ig_prefix_record *r) {
-    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_ADD_ROOT, "xtt", &r->root, r->model, r->kind));
+    ig_prefix_index_do(&s->index, IG_Q_ADD_ROOT, "xtt", &r->root, r->model, r->kind);
 }
 
 /* A record of which the index knows another copy is only room that can be given back. */
@@ -27,11 +27,9 @@ static void add_piece(ig_prefix_store *s, const ig_prefix_record *r, int64_t use
     int64_t file = (int64_t)r->file, offset = (int64_t)r->offset;
     int64_t n_bytes = (int64_t)ig_prefix_record_bytes(r->payload_bytes);
     add_root(s, r);
-    ig_prefix_index_run(
-        ix, ig_prefix_index_query(ix, IG_Q_ADD_PIECE, "xxxiiiiii", &r->root, &r->id, &r->parent, (int64_t)r->number,
-                                  (int64_t)r->n_tokens, file, offset, n_bytes, used));
-    if (sqlite3_changes(ix->db) == 0)
-        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_HOLE, "iii", file, offset, n_bytes));
+    ig_prefix_index_do(ix, IG_Q_ADD_PIECE, "xxxiiiiii", &r->root, &r->id, &r->parent, (int64_t)r->number,
+                       (int64_t)r->n_tokens, file, offset, n_bytes, used);
+    if (sqlite3_changes(ix->db) == 0) ig_prefix_index_do(ix, IG_Q_ADD_HOLE, "iii", file, offset, n_bytes);
 }
 
 /* Adds the pieces of an open file; their number. What lies between them gives its room back, where that is the
@@ -67,8 +65,7 @@ static void take_pieces(ig_prefix_store *s, const char *name, uint64_t file) {
     uint64_t taken = (uint64_t)st.st_blocks * 512; /* holes take no room */
     if (taken > scan.n_bytes) taken = scan.n_bytes;
     uint64_t size = scan.e ? scan.offset : scan.n_bytes; /* of another size: the next start reads it anew */
-    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_ADD_FILE, "iii", (int64_t)file, (int64_t)size,
-                                                         (int64_t)taken));
+    ig_prefix_index_do(&s->index, IG_Q_ADD_FILE, "iii", (int64_t)file, (int64_t)size, (int64_t)taken);
     if (file > s->last_file) s->last_file = file;
 }
 
@@ -87,15 +84,14 @@ static void take_note(ig_prefix_store *s, const char *name) {
     ig_prefix_note_name(wanted, &r.root, r.name);
     if (strcmp(wanted, name) != 0) return;
     add_root(s, &r);
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_NOTE, "xtii", &r.root, r.name, (int64_t)st.st_size,
-                                                  (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000));
+    ig_prefix_index_do(ix, IG_Q_ADD_NOTE, "xtii", &r.root, r.name, (int64_t)st.st_size,
+                       (int64_t)st.st_mtim.tv_sec * 1000000 + st.st_mtim.tv_nsec / 1000);
 }
 
 static bool is_known(ig_prefix_store *s, uint64_t file, const char *name) {
     struct stat st;
-    sqlite3_stmt *q = ig_prefix_index_query(&s->index, IG_Q_FILE, "i", (int64_t)file);
     return fstatat(s->dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           ig_prefix_index_number(&s->index, q, -1) == (int64_t)st.st_size;
+           ig_prefix_index_ask(&s->index, -1, IG_Q_FILE, "i", (int64_t)file) == (int64_t)st.st_size;
 }
 
 static ig_status take_directory(ig_prefix_store *s, ig_error *err) {
@@ -122,7 +118,7 @@ static void drop_missing(ig_prefix_store *s) {
     char name[IG_PREFIX_FILE_NAME];
     struct stat st;
     for (int64_t file = -1;;) {
-        file = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_NEXT_FILE, "i", file), -1);
+        file = ig_prefix_index_ask(ix, -1, IG_Q_NEXT_FILE, "i", file);
         if (file < 0) return;
         ig_prefix_file_name(name, (uint64_t)file);
         if (fstatat(s->dir.fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0 && errno == ENOENT) ig_prefix_drop_file(s, file);
@@ -156,7 +152,7 @@ static ig_status fill_index(ig_prefix_store *s, bool is_new, ig_error *err) {
     ig_status status = IG_OK;
     if (!ig_prefix_index_prepare(ix) || !ig_prefix_index_begin(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
     if (!is_new || ig_prefix_index_create(ix, &s->store)) {
-        ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_CLEAR_NOTES, "")); /* all of them are read anew */
+        ig_prefix_index_do(ix, IG_Q_CLEAR_NOTES, ""); /* all of them are read anew */
         status = take_directory(s, err);
         drop_missing(s);
     }
@@ -168,9 +164,9 @@ static ig_status fill_index(ig_prefix_store *s, bool is_new, ig_error *err) {
 /* What is there already. A clock that was once ahead is no reason to take what comes now for older. */
 static void count(ig_prefix_store *s) {
     ig_prefix_index *ix = &s->index;
-    int64_t n_bytes = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_SUM_BYTES, ""), 0);
-    int64_t last = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_LAST_FILE, ""), 0);
-    int64_t used = ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_LAST_USE, ""), 0);
+    int64_t n_bytes = ig_prefix_index_ask(ix, 0, IG_Q_SUM_BYTES, "");
+    int64_t last = ig_prefix_index_ask(ix, 0, IG_Q_LAST_FILE, "");
+    int64_t used = ig_prefix_index_ask(ix, 0, IG_Q_LAST_USE, "");
     s->bytes = n_bytes > 0 ? (uint64_t)n_bytes : 0;
     if (last > 0 && (uint64_t)last > s->last_file) s->last_file = (uint64_t)last;
     if (used > s->last_time && used <= INT64_MAX / 2) s->last_time = used; /* more has no clock told */
@@ -213,7 +209,7 @@ ig_status ig_prefix_start_writer(ig_prefix_store *s, ig_error *err) {
 ig_status ig_prefix_start_reader(ig_prefix_store *s, ig_error *err) {
     ig_prefix_index *ix = &s->index;
     ig_prefix_index_mode mode = s->may_touch ? IG_PREFIX_INDEX_TOUCH : IG_PREFIX_INDEX_READ;
-    bool has_store = ig_prefix_dir_identity(&s->dir, &s->store);
+    bool has_store = ig_prefix_dir_identity(&s->dir, &s->store) == 0;
     if (has_store && ig_prefix_index_open(ix, s->dir.path, mode) && ig_prefix_index_is_of(ix, &s->store, false)) {
         if (!ig_prefix_index_prepare(ix)) return ig_prefix_index_fail(ix, s->dir.path, err);
         count(s);

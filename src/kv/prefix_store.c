@@ -67,7 +67,7 @@ static ig_status start_writer(ig_prefix_store *s, ig_error *err) {
     ig_error why = {0};
     ig_prefix_id store;
     ig_status status = ig_prefix_start_writer(s, &why);
-    if (status != IG_E_IO || !ig_prefix_dir_identity(&s->dir, &store)) {
+    if (status != IG_E_IO || ig_prefix_dir_identity(&s->dir, &store) != 0) {
         if (status && err) *err = why;
         return status;
     }
@@ -88,8 +88,11 @@ ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_opti
     if (!s) return ig_fail_memory(err, "KV store", sizeof *s);
     ig_prefix_mute_begin(&mute);
     status = ig_prefix_dir_open(&s->dir, o->directory, !o->read_only && !o->must_exist, err);
-    if (!status && o->must_exist && !ig_prefix_dir_identity(&s->dir, &s->store))
+    int e = !status && o->must_exist ? ig_prefix_dir_identity(&s->dir, &s->store) : 0;
+    if (e == ENOENT)
         status = ig_fail(err, IG_E_NOT_FOUND, "KV store %s: no KV is stored there", o->directory);
+    else if (e)
+        status = ig_prefix_dir_fail(&s->dir, "cannot be read", e, err);
     if (!status && o->read_only) snprintf(s->why, sizeof s->why, "KV store %s: opened for reading only", o->directory);
     if (!status && !o->read_only) s->lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why);
     if (!status && ig_prefix_is_writer(s)) {
@@ -159,12 +162,27 @@ static bool open_as_writer(ig_prefix_store *s) {
     return ig_prefix_is_writer(s);
 }
 
-bool ig_prefix_become_writer(ig_prefix_store *s) {
+/* With write_lock, and without index_lock. */
+static bool become_writer(ig_prefix_store *s) {
     if (ig_prefix_is_writer(s) || !s->may_write) return ig_prefix_is_writer(s);
     int lock = ig_prefix_dir_lock(&s->dir, s->why, sizeof s->why); /* where another writes, that is all it takes */
     if (lock < 0) return false;
     close(lock);
     return open_as_writer(s);
+}
+
+ig_status ig_prefix_begin_write(ig_prefix_store *s, ig_prefix_mute *mute, ig_error *err) {
+    ig_prefix_mute_begin(mute);
+    pthread_mutex_lock(&s->write_lock);
+    if (become_writer(s)) return IG_OK;
+    ig_status status = ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
+    ig_prefix_end_write(s, mute);
+    return status;
+}
+
+void ig_prefix_end_write(ig_prefix_store *s, const ig_prefix_mute *mute) {
+    pthread_mutex_unlock(&s->write_lock);
+    ig_prefix_mute_end(mute);
 }
 
 void ig_prefix_enter(ig_prefix_store *s) {
@@ -191,8 +209,7 @@ void ig_prefix_flush_touches(ig_prefix_store *s) {
     int64_t now = ig_prefix_now(s);
     ig_prefix_mute_begin(&mute);
     if (ig_prefix_index_begin(ix)) {
-        for (int i = 0; i < s->n_touches; i++)
-            ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_TOUCH, "ii", now, s->touches[i]));
+        for (int i = 0; i < s->n_touches; i++) ig_prefix_index_do(ix, IG_Q_TOUCH, "ii", now, s->touches[i]);
         ig_prefix_index_end(ix);
     }
     s->n_touches = 0;
@@ -213,12 +230,12 @@ void ig_prefix_touch(ig_prefix_store *s, int64_t piece) {
 
 static bool find_id(ig_prefix_store *s, const ig_prefix_id *id, ig_prefix_row *row) {
     ig_prefix_index *ix = &s->index;
-    return s->piece_bytes && ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_FIND, "xx", &s->root, id), row);
+    return s->piece_bytes && ig_prefix_index_find(ix, row, IG_Q_FIND, "xx", &s->root, id);
 }
 
 static bool is_pending(ig_prefix_store *s, const ig_prefix_id *id) {
     ig_prefix_index *ix = &s->index;
-    return ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_IS_PENDING, "x", id), 0) == 1;
+    return ig_prefix_index_ask(ix, 0, IG_Q_IS_PENDING, "x", id) == 1;
 }
 
 static bool is_of(const ig_prefix_row *row, const ig_prefix_piece *piece) {
@@ -268,49 +285,50 @@ static ig_status check_areas(const ig_prefix_store *s, const ig_prefix_piece *pi
     return IG_OK;
 }
 
-/* NULL: the header is that of the piece. */
-static const char *compare(const ig_prefix_store *s, const ig_prefix_piece *piece, const ig_prefix_row *row,
-                           const ig_prefix_record *r) {
-    if (r->is_note || r->file != row->file || r->offset != row->offset) return "its header is another's";
-    if (!ig_prefix_same(&r->store, &s->store)) return "it is of another store";
-    if (!ig_prefix_same(&r->root, &s->root) || !ig_prefix_same(&r->id, &piece->id) ||
-        !ig_prefix_same(&r->parent, &piece->parent) || r->number != piece->number || r->n_tokens != s->piece_tokens ||
-        r->payload_bytes != s->piece_bytes)
-        return "its header is another's";
-    return memcmp(r->tokens, piece->tokens, (size_t)r->n_tokens * sizeof *r->tokens) == 0 ? NULL
-                                                                                          : "it is of other tokens";
-}
-
-/* What a read has found: an errno, ENOENT for what is not there any more, or a reason in *damage. */
-static int read_header(const ig_prefix_store *s, int fd, const ig_prefix_row *row, ig_prefix_record *r,
-                       const char **damage) {
+int ig_prefix_read_row(const ig_prefix_store *s, int fd, const ig_prefix_row *row, const ig_prefix_id *root,
+                       ig_prefix_record *r, const char **damage) {
     ig_prefix_header kind;
     int e = ig_prefix_read_header(&s->dir, fd, row->offset, &kind, r);
-    if (e == ENODATA) *damage = "its file is too short";
-    if (e) return e == ENODATA ? 0 : e;
-    if (kind == IG_PREFIX_HOLE) return ENOENT;
-    if (kind != IG_PREFIX_VALID) *damage = "its header is damaged";
-    return 0;
-}
-
-static int read_record(const ig_prefix_store *s, int fd, const ig_prefix_piece *piece, const ig_prefix_row *row,
-                       const struct iovec *to, int n, const char **damage) {
-    ig_prefix_record r;
-    ig_prefix_id hash;
-    int e = read_header(s, fd, row, &r, damage);
-    if (!e && !*damage) *damage = compare(s, piece, row, &r);
-    if (e || *damage) return e;
-    e = ig_prefix_read(&s->dir, fd, row->offset + IG_PREFIX_PAGE, to, n);
+    if (!e && kind == IG_PREFIX_HOLE) return ENOENT;
     if (e == ENODATA)
         *damage = "its file is too short";
     else if (e)
         return e;
-    else if (!ig_prefix_hash(&hash, to, n))
-        return ENOMEM;
-    else if (!ig_prefix_same(&hash, &r.payload_hash))
-        *damage = "its checksum is wrong";
-    if (!*damage) return 0;
+    else if (kind != IG_PREFIX_VALID)
+        *damage = "its header is damaged";
+    else if (!ig_prefix_same(&r->store, &s->store))
+        *damage = "it is of another store";
+    else if (r->is_note || r->file != row->file || r->offset != row->offset || !ig_prefix_same(&r->root, root) ||
+             !ig_prefix_same(&r->id, &row->id) || !ig_prefix_same(&r->parent, &row->parent) ||
+             r->number != row->number || r->n_tokens != row->n_tokens ||
+             ig_prefix_record_bytes(r->payload_bytes) != row->bytes)
+        *damage = "its header is another's";
+    return 0;
+}
+
+int ig_prefix_judge_payload(const ig_prefix_store *s, int fd, const ig_prefix_row *row, int e, const ig_prefix_id *hash,
+                            const ig_prefix_record *r, const char **damage) {
+    if (e && e != ENODATA) return e;
+    if (!e && ig_prefix_same(hash, &r->payload_hash)) return 0;
+    *damage = e ? "its file is too short" : "its checksum is wrong";
     return ig_prefix_has_left(&s->dir, fd, row->offset) ? ENOENT : 0;
+}
+
+/* What a read has found: an errno, ENOENT for what is not there any more, or a reason in *damage. */
+static int read_record(const ig_prefix_store *s, int fd, const ig_prefix_piece *piece, const ig_prefix_row *row,
+                       const struct iovec *to, int n, const char **damage) {
+    ig_prefix_record r;
+    ig_prefix_id hash;
+    int e = ig_prefix_read_row(s, fd, row, &s->root, &r, damage);
+    if (e || *damage) return e;
+    if (r.n_tokens != s->piece_tokens || r.payload_bytes != s->piece_bytes)
+        *damage = "its header is another's";
+    else if (memcmp(r.tokens, piece->tokens, (size_t)r.n_tokens * sizeof *r.tokens) != 0)
+        *damage = "it is of other tokens";
+    if (*damage) return 0;
+    e = ig_prefix_read(&s->dir, fd, row->offset + IG_PREFIX_PAGE, to, n);
+    if (!e && !ig_prefix_hash(&hash, to, n)) return ENOMEM;
+    return ig_prefix_judge_payload(s, fd, row, e, &hash, &r, damage);
 }
 
 ig_status ig_prefix_store_read(ig_prefix_store *s, const ig_prefix_piece *piece, const struct iovec *to, int n,
@@ -385,8 +403,8 @@ static void drop_tmp(ig_prefix_store *s) {
     s->tmp = -1;
     s->tmp_bytes = 0;
     ig_prefix_enter(s);
-    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_CLEAR_PENDING, ""));
-    ig_prefix_index_run(&s->index, ig_prefix_index_query(&s->index, IG_Q_CLEAR_PROTECTED, ""));
+    ig_prefix_index_do(&s->index, IG_Q_CLEAR_PENDING, "");
+    ig_prefix_index_do(&s->index, IG_Q_CLEAR_PROTECTED, "");
     s->is_protecting = false;
     ig_prefix_leave(s);
 }
@@ -462,9 +480,8 @@ static ig_status put(ig_prefix_store *s, const ig_prefix_piece *piece, const str
     status = write_record(s, piece, from, n, err);
     if (!status) {
         ig_prefix_enter(s);
-        if (!ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_PENDING, "xxiiii", &piece->id, &piece->parent,
-                                                           (int64_t)piece->number, (int64_t)s->piece_tokens,
-                                                           (int64_t)before, (int64_t)n_bytes)))
+        if (!ig_prefix_index_do(ix, IG_Q_ADD_PENDING, "xxiiii", &piece->id, &piece->parent, (int64_t)piece->number,
+                                (int64_t)s->piece_tokens, (int64_t)before, (int64_t)n_bytes))
             status = ig_prefix_index_fail(ix, s->dir.path, err);
         ig_prefix_leave(s);
     }
@@ -479,16 +496,11 @@ ig_status ig_prefix_store_put(ig_prefix_store *s, const ig_prefix_piece *piece, 
     ig_prefix_mute mute;
     ig_status status = check_areas(s, piece, from, n, err);
     if (status) return status;
-    ig_prefix_mute_begin(&mute);
-    pthread_mutex_lock(&s->write_lock);
-    if (ig_prefix_become_writer(s)) {
-        status = put(s, piece, from, n, err);
-        if (status && !s->tmp_bytes) drop_tmp(s); /* nothing is pending: what it would have built on may leave */
-    } else {
-        status = ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
-    }
-    pthread_mutex_unlock(&s->write_lock);
-    ig_prefix_mute_end(&mute);
+    status = ig_prefix_begin_write(s, &mute, err);
+    if (status) return status;
+    status = put(s, piece, from, n, err);
+    if (status && !s->tmp_bytes) drop_tmp(s); /* nothing is pending: what it would have built on may leave */
+    ig_prefix_end_write(s, &mute);
     return status;
 }
 
@@ -498,12 +510,12 @@ static bool index_file(ig_prefix_store *s) {
     int64_t file = (int64_t)s->tmp_file, n_bytes = (int64_t)s->tmp_bytes;
     ig_prefix_flush_touches(s);
     if (!ig_prefix_index_begin(ix)) return false;
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_ROOT, "xtt", &s->root, s->model, s->kind));
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_ADD_FILE, "iii", file, n_bytes, n_bytes));
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_KEEP_PENDING, "xii", &s->root, file, ig_prefix_now(s)));
+    ig_prefix_index_do(ix, IG_Q_ADD_ROOT, "xtt", &s->root, s->model, s->kind);
+    ig_prefix_index_do(ix, IG_Q_ADD_FILE, "iii", file, n_bytes, n_bytes);
+    ig_prefix_index_do(ix, IG_Q_KEEP_PENDING, "xii", &s->root, file, ig_prefix_now(s));
     int n = sqlite3_changes(ix->db);
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_CLEAR_PENDING, ""));
-    ig_prefix_index_run(ix, ig_prefix_index_query(ix, IG_Q_CLEAR_PROTECTED, ""));
+    ig_prefix_index_do(ix, IG_Q_CLEAR_PENDING, "");
+    ig_prefix_index_do(ix, IG_Q_CLEAR_PROTECTED, "");
     if (!ig_prefix_index_end(ix)) return false;
     s->is_protecting = false;
     s->bytes += s->tmp_bytes;
@@ -560,7 +572,7 @@ void ig_prefix_store_get_stats(ig_prefix_store *s, ig_prefix_store_stats *out) {
     *out = s->stats;
     out->bytes = s->bytes;
     out->max_bytes = s->max_bytes;
-    out->n_pieces = (uint64_t)ig_prefix_index_number(ix, ig_prefix_index_query(ix, IG_Q_COUNT_PIECES, ""), 0);
+    out->n_pieces = (uint64_t)ig_prefix_index_ask(ix, 0, IG_Q_COUNT_PIECES, "");
     ig_prefix_leave(s);
 }
 

@@ -48,9 +48,18 @@ struct ig_prefix_store {
 
 static inline bool ig_prefix_is_writer(const ig_prefix_store *s) { return s->lock >= 0; }
 
-/* True if the store is the writer, or can become it: the one that was it may have ended, a full disk may have room.
- * With write_lock, and without index_lock. */
-bool ig_prefix_become_writer(ig_prefix_store *s);
+/* For one public call that writes: takes write_lock. IG_E_UNSUPPORTED if the store is not the writer and cannot become
+ * it now: the one that was it may have ended, a full disk may have room. Without index_lock. */
+ig_status ig_prefix_begin_write(ig_prefix_store *s, ig_prefix_mute *mute, ig_error *err);
+void ig_prefix_end_write(ig_prefix_store *s, const ig_prefix_mute *mute);
+
+/* Reads the header of a row's record and compares them: an errno, ENOENT if the record has left, or in *damage what is
+ * wrong. Without locks, as the next one. */
+int ig_prefix_read_row(const ig_prefix_store *s, int fd, const ig_prefix_row *row, const ig_prefix_id *root,
+                       ig_prefix_record *r, const char **damage);
+/* The same of its payload, which was read with the result e; `hash` is what was read then. */
+int ig_prefix_judge_payload(const ig_prefix_store *s, int fd, const ig_prefix_row *row, int e, const ig_prefix_id *hash,
+                            const ig_prefix_record *r, const char **damage);
 
 /* Locks the index for one public call. */
 void ig_prefix_enter(ig_prefix_store *s);

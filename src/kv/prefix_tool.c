@@ -21,22 +21,18 @@
 
 enum { BUFFER = 1 << 20 };
 
-static void take_text(char *to, size_t cap, const unsigned char *from) {
-    snprintf(to, cap, "%s", from ? (const char *)from : "");
-}
-
 /* Hash, model and kind of a piece's root. */
 static void fill_root(ig_prefix_store *s, int64_t piece, ig_prefix_item *item) {
     sqlite3_stmt *q = ig_prefix_index_query(&s->index, IG_Q_ROOT_OF, "i", piece);
     if (!ig_prefix_index_step(&s->index, q)) return;
     if (sqlite3_column_bytes(q, 0) == 16) item->root = ig_prefix_get_id(sqlite3_column_blob(q, 0));
-    take_text(item->model, sizeof item->model, sqlite3_column_text(q, 1));
-    take_text(item->kind, sizeof item->kind, sqlite3_column_text(q, 2));
+    ig_prefix_index_text(item->model, sizeof item->model, q, 1);
+    ig_prefix_index_text(item->kind, sizeof item->kind, q, 2);
     sqlite3_reset(q);
 }
 
-static ig_status leave_with(ig_prefix_store *s, ig_status status, ig_error *err) {
-    if (!status && s->index.failed) status = ig_prefix_index_fail(&s->index, s->dir.path, err);
+static ig_status leave(ig_prefix_store *s, ig_error *err) {
+    ig_status status = s->index.failed ? ig_prefix_index_fail(&s->index, s->dir.path, err) : IG_OK;
     ig_prefix_leave(s);
     return status;
 }
@@ -53,25 +49,7 @@ static void fill_chain(ig_prefix_store *s, ig_prefix_row row, ig_prefix_item *it
         item->n_tokens += (uint64_t)row.n_tokens;
         item->bytes += row.bytes;
         item->is_whole = row.number == 0;
-    } while (ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_PARENT, "i", row.piece), &row));
-}
-
-/* The note behind (*root, name), which both become its own. */
-static bool next_note(ig_prefix_store *s, int64_t *root, ig_prefix_item *item) {
-    ig_prefix_index *ix = &s->index;
-    char before[IG_PREFIX_NAME];
-    memcpy(before, item->note, sizeof before);
-    sqlite3_stmt *q = ig_prefix_index_query(ix, IG_Q_NEXT_NOTE, "it", *root, before);
-    if (!ig_prefix_index_step(ix, q)) return false;
-    *item = (ig_prefix_item){.is_whole = true, .used = 1e-6 * (double)sqlite3_column_int64(q, 4)};
-    *root = sqlite3_column_int64(q, 0);
-    if (sqlite3_column_bytes(q, 1) == 16) item->root = ig_prefix_get_id(sqlite3_column_blob(q, 1));
-    take_text(item->note, sizeof item->note, sqlite3_column_text(q, 2));
-    item->bytes = (uint64_t)sqlite3_column_int64(q, 3);
-    take_text(item->model, sizeof item->model, sqlite3_column_text(q, 5));
-    take_text(item->kind, sizeof item->kind, sqlite3_column_text(q, 6));
-    sqlite3_reset(q);
-    return true;
+    } while (ig_prefix_index_find(ix, &row, IG_Q_PARENT, "i", row.piece));
 }
 
 ig_status ig_prefix_list(ig_prefix_store *s, ig_prefix_item_fn each, void *user, ig_error *err) {
@@ -81,17 +59,17 @@ ig_status ig_prefix_list(ig_prefix_store *s, ig_prefix_item_fn each, void *user,
     ig_status status = IG_OK;
     for (bool more = true; more && !status;) {
         ig_prefix_enter(s);
-        more = ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_NEXT_END, "i", row.piece), &row);
+        more = ig_prefix_index_find(ix, &row, IG_Q_NEXT_END, "i", row.piece);
         if (more) fill_chain(s, row, &item);
-        status = leave_with(s, IG_OK, err);
+        status = leave(s, err);
         if (!status && more && each(user, &item)) return IG_OK;
     }
     int64_t root = 0;
     item = (ig_prefix_item){.note = ""};
     for (bool more = true; more && !status;) {
         ig_prefix_enter(s);
-        more = next_note(s, &root, &item);
-        status = leave_with(s, IG_OK, err);
+        more = ig_prefix_note_next(s, &root, &item);
+        status = leave(s, err);
         if (!status && more && each(user, &item)) return IG_OK;
     }
     return status;
@@ -123,28 +101,14 @@ static int hash_payload(checker *c, int fd, uint64_t offset, uint64_t n_bytes, i
     return 0;
 }
 
-static bool is_of_row(const checker *c, const ig_prefix_record *r, const ig_prefix_row *row, const ig_prefix_id *root) {
-    return !r->is_note && ig_prefix_same(&r->store, &c->s->store) && ig_prefix_same(&r->root, root) &&
-           ig_prefix_same(&r->id, &row->id) && ig_prefix_same(&r->parent, &row->parent) && r->number == row->number &&
-           r->n_tokens == row->n_tokens && r->file == row->file && r->offset == row->offset &&
-           ig_prefix_record_bytes(r->payload_bytes) == row->bytes;
-}
-
 /* An errno, or ENOENT for what has left, or what is wrong in *damage. */
 static int check_record(checker *c, int fd, const ig_prefix_row *row, const ig_prefix_id *root, const char **damage) {
-    ig_prefix_header kind;
     ig_prefix_record r;
     ig_prefix_id hash;
-    int e = ig_prefix_read_header(&c->s->dir, fd, row->offset, &kind, &r);
-    if (e) return e;
-    if (kind == IG_PREFIX_HOLE) return ENOENT;
-    *damage = kind != IG_PREFIX_VALID ? "its header is damaged" : "its header is another's";
-    if (kind != IG_PREFIX_VALID || !is_of_row(c, &r, row, root)) return 0;
+    int e = ig_prefix_read_row(c->s, fd, row, root, &r, damage);
+    if (e || *damage) return e;
     e = hash_payload(c, fd, row->offset + IG_PREFIX_PAGE, r.payload_bytes, &hash);
-    *damage = NULL;
-    if (e || ig_prefix_same(&hash, &r.payload_hash)) return e;
-    *damage = "its checksum is wrong";
-    return ig_prefix_has_left(&c->s->dir, fd, row->offset) ? ENOENT : 0;
+    return ig_prefix_judge_payload(c->s, fd, row, e, &hash, &r, damage);
 }
 
 /* True: stop. */
@@ -164,11 +128,10 @@ static bool check_piece(checker *c, const ig_prefix_row *row, ig_prefix_item *it
     if (e == ENOENT) return false;
     c->out->n_pieces++;
     c->out->bytes += row->bytes;
-    if (e) damage = e == ENODATA ? "its file is too short" : strerror(e);
+    if (e) damage = strerror(e);
     if (!damage) return false;
     ig_prefix_enter(c->s);
-    ig_prefix_index_run(
-        &c->s->index, ig_prefix_index_query(&c->s->index, IG_Q_FORGET, "ii", (int64_t)row->file, (int64_t)row->offset));
+    ig_prefix_index_do(&c->s->index, IG_Q_FORGET, "ii", (int64_t)row->file, (int64_t)row->offset);
     ig_prefix_leave(c->s);
     return report(c, item, damage);
 }
@@ -180,9 +143,9 @@ static ig_status check_pieces(checker *c, ig_error *err) {
     for (;;) {
         ig_prefix_item item = {.is_whole = true};
         ig_prefix_enter(s);
-        bool more = ig_prefix_index_row(ix, ig_prefix_index_query(ix, IG_Q_NEXT_PIECE, "i", row.piece), &row);
+        bool more = ig_prefix_index_find(ix, &row, IG_Q_NEXT_PIECE, "i", row.piece);
         if (more) fill_root(s, row.piece, &item);
-        ig_status status = leave_with(s, IG_OK, err);
+        ig_status status = leave(s, err);
         if (status || !more) return status;
         item.id = row.id;
         item.n_pieces = 1;
@@ -204,8 +167,8 @@ static ig_status check_notes(checker *c, ig_error *err) {
         char *bytes;
         size_t n;
         ig_prefix_enter(c->s);
-        bool more = next_note(c->s, &root, &item);
-        ig_status status = leave_with(c->s, IG_OK, err);
+        bool more = ig_prefix_note_next(c->s, &root, &item);
+        ig_status status = leave(c->s, err);
         if (status || !more) return status;
         status = ig_prefix_note_read(c->s, &item.root, item.note, &bytes, &n, &why);
         free(bytes);
@@ -237,8 +200,7 @@ static bool check_file(checker *c, const char *name, uint64_t file) {
     }
     if (!e && !scan.n_damaged) return false;
     ig_prefix_enter(c->s);
-    bool is_known = ig_prefix_index_number(
-        &c->s->index, ig_prefix_index_query(&c->s->index, IG_Q_WAS_FORGOTTEN, "i", (int64_t)file), 0);
+    bool is_known = ig_prefix_index_ask(&c->s->index, 0, IG_Q_WAS_FORGOTTEN, "i", (int64_t)file);
     ig_prefix_leave(c->s);
     if (is_known) return false;
     snprintf(item.file, sizeof item.file, "%s", name);

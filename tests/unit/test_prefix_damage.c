@@ -330,7 +330,43 @@ static void a_lost_number_is_found_in_the_files(void **state) {
         assert_int_equal(how ? truncate(path, 100) : unlink(path), 0);
         rig_open(&r);
         RIG_OK(&r, rig_read(&r, 1, 2));
+        rig_keep(&r, 2 + (uint64_t)how, 0, 0);
     }
+    rig_end(&r);
+}
+
+static void a_damaged_number_of_an_empty_store(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    rig_start(&r);
+    rig_close_store(&r);
+    assert_true(rig_find_file(&r, "store.id", "", 0, path));
+    assert_int_equal(truncate(path, 100), 0);
+    rig_open(&r);
+    rig_keep(&r, 1, 0, 2);
+    rig_reopen(&r);
+    RIG_OK(&r, rig_read(&r, 1, 2));
+    rig_end(&r);
+}
+
+/* With another number all that is there would be another store's. */
+static void no_new_number_while_files_cannot_be_read(void **state) {
+    (void)state;
+    prefix_rig r;
+    char path[512];
+    trouble t = {.call = IG_PREFIX_READ, .result = -EIO, .n_left = 1000};
+    rig_start(&r);
+    rig_keep(&r, 1, 0, 2);
+    rig_close_store(&r);
+    assert_true(rig_find_file(&r, "store.id", "", 0, path));
+    assert_int_equal(unlink(path), 0);
+    r.o.fault = make_trouble;
+    r.o.fault_user = &t;
+    assert_int_equal(ig_prefix_store_open(&r.store, &r.o, &r.err), IG_E_IO);
+    t.n_left = 0;
+    rig_open(&r);
+    for (int i = 0; i < 3; i++) RIG_OK(&r, rig_read(&r, 1, i));
     rig_end(&r);
 }
 
@@ -531,6 +567,8 @@ int main(void) {
         cmocka_unit_test(what_holes_left_stays_away),
         cmocka_unit_test(a_lost_number_is_found_in_the_files),
         cmocka_unit_test(a_lost_number_is_found_in_a_note),
+        cmocka_unit_test(a_damaged_number_of_an_empty_store),
+        cmocka_unit_test(no_new_number_while_files_cannot_be_read),
         cmocka_unit_test(a_directory_that_cannot_be_written),
         cmocka_unit_test(a_write_that_fails),
         cmocka_unit_test(a_commit_that_fails),

@@ -171,6 +171,23 @@ static void a_note_that_cannot_be_written(void **state) {
     rig_end(&r);
 }
 
+/* After a loss of power, too. */
+static void a_removed_note_stays_away(void **state) {
+    (void)state;
+    prefix_rig r;
+    trouble t = {0};
+    rig_init(&r);
+    r.o.fault = make_trouble;
+    r.o.fault_user = &t;
+    rig_open(&r);
+    RIG_OK(&r, put_note(&r, "a", "text"));
+    t = (trouble){.call = IG_PREFIX_SYNC, .result = -EIO, .n_left = 1};
+    assert_int_equal(ig_prefix_store_note_remove(r.store, "a", &r.err), IG_E_IO);
+    assert_int_equal(t.n_left, 0);
+    assert_int_equal(ig_prefix_store_note_remove(r.store, "a", &r.err), IG_E_NOT_FOUND);
+    rig_end(&r);
+}
+
 static void *remove_note(void *user) {
     prefix_rig *r = user;
     ig_error err;
@@ -220,6 +237,7 @@ int main(void) {
         cmocka_unit_test(notes_are_checked),
         cmocka_unit_test(notes_count),
         cmocka_unit_test(a_note_that_cannot_be_written),
+        cmocka_unit_test(a_removed_note_stays_away),
         cmocka_unit_test(a_note_removed_while_it_is_put),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -345,6 +345,37 @@ static void collecting(void **state) {
     rig_end(&r);
 }
 
+/* An index may say anything. */
+static void names_that_are_none(void **state) {
+    (void)state;
+    static const char text[] =
+        "INSERT INTO notes SELECT root, name || printf('%.*c', 80, 'x'), 5000, 1 FROM notes;"
+        "INSERT INTO notes SELECT root, 'a' || char(0) || 'b', 5000, 1 FROM roots;"
+        "INSERT INTO notes SELECT root, '.hidden', 5000, 1 FROM roots;"
+        "INSERT INTO notes SELECT root, 'a' || char(228), 5000, 1 FROM roots;"
+        "INSERT INTO notes SELECT root, 'a/b', 5000, 1 FROM roots;"
+        "INSERT INTO notes SELECT root, '', 5000, 1 FROM roots;";
+    prefix_rig r;
+    char path[512];
+    sqlite3 *db;
+    ig_stored_health health;
+    seen damaged = {0};
+    fill(&r);
+    temp_dir_path(&r.dir, "index.db", path, sizeof path);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, text, NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(db), SQLITE_OK);
+    seen l = list(&r);
+    assert_int_equal(l.n, 5);
+    assert_int_equal(l.n_notes, 2);
+    ig_stored *s = open_stored(&r, false);
+    RIG_OK(&r, ig_stored_verify(&health, s, see, NULL, &damaged, &r.err));
+    assert_int_equal(health.n_notes, 2);
+    assert_int_equal(damaged.n, 0);
+    ig_stored_close(s);
+    rig_end(&r);
+}
+
 /* While another writes one may look, but not change. */
 static void beside_a_writer(void **state) {
     (void)state;
@@ -433,6 +464,7 @@ int main(void) {
         cmocka_unit_test(ids_are_checked),
         cmocka_unit_test(by_model_note_and_all),
         cmocka_unit_test(collecting),
+        cmocka_unit_test(names_that_are_none),
         cmocka_unit_test(beside_a_writer),
         cmocka_unit_test(a_long_chain),
         cmocka_unit_test(room_is_made_on_a_full_disk),
