@@ -131,7 +131,8 @@ int main(int argc, char **argv) {
         t->ops->info(t, &info);
         if (!info.is_direct) printf("%s goes through the page cache\n", argv[1]);
         fill(t, n_blocks);
-        for (uint32_t piece = 1; piece <= BLOCKS_MAX; piece *= 4) read_random(t, info.method, n_blocks, piece, limit);
+        for (uint32_t piece = 1; piece <= BLOCKS_MAX; piece *= 4)
+            read_random(t, info.has_ring ? "io_uring" : "threads", n_blocks, piece, limit);
         t->ops->close(t);
     }
     free(frames);

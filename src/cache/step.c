@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "base/clock.h"
 #include "cache/step_parts.h"
 
 /* Of a batch of sequences so many chosen entries more than a context are attended to before the others are there. */

@@ -318,7 +318,9 @@ static int32_t next_id(const char **text, int n_vocab) {
     return (int32_t)id;
 }
 
-int ig_cli_read_ids(int32_t **ids, size_t *n, const ig_cli_app *app, const char *path) {
+/* Tokens that stand in a file (--tokens), ids apart by white space, malloc'ed: at least one, all of the model's
+ * vocabulary. The exit code. */
+static int read_ids(int32_t **ids, size_t *n, const ig_cli_app *app, const char *path) {
     ig_cli_text text = {0};
     int code = ig_cli_read_file(&text, app->o, path);
     *n = 0;
@@ -341,7 +343,7 @@ int ig_cli_read_ids(int32_t **ids, size_t *n, const ig_cli_app *app, const char 
 }
 
 int ig_cli_file_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text) {
-    if (app->o->tokens) return ig_cli_read_ids(ids, n, app, app->o->tokens);
+    if (app->o->tokens) return read_ids(ids, n, app, app->o->tokens);
     return ig_cli_tokens(ids, n, app, text->data, text->n, IG_TOKENIZE_ADD_SPECIAL);
 }
 

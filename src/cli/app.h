@@ -151,9 +151,6 @@ uint64_t ig_cli_seed(const ig_cli_options *o);
 
 /* Tokens of a text, malloc'ed; the exit code. */
 int ig_cli_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const char *text, size_t n_text, int flags);
-/* Tokens that stand in a file (--tokens), ids apart by white space, malloc'ed: at least one, all of the model's
- * vocabulary. The exit code. */
-int ig_cli_read_ids(int32_t **ids, size_t *n, const ig_cli_app *app, const char *path);
 /* Tokens of --tokens, or of the text of -f with its special tokens; the exit code. */
 int ig_cli_file_tokens(int32_t **ids, size_t *n, const ig_cli_app *app, const ig_cli_text *text);
 /* The same for a prompt: one of more than `most` tokens is refused before it is tokenised to its end. */
@@ -173,9 +170,9 @@ void ig_cli_reset_peak_rss(void); /* where the system can */
 
 /* The fields that all reports begin with (model, policy, threads, cpu), then speed, memory and kv. */
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s);
-/* Adds to the "speed" object of a report. */
 /* What steps read of weights that are not in RAM, if there may be such. */
 void ig_cli_report_weights(json_t *report, const ig_cli_app *app);
+/* Adds to the "speed" object of a report. */
 void ig_cli_report_first_token(json_t *report, double seconds);
 /* Prints and drops it; the exit code. */
 int ig_cli_print_json(json_t *value);

@@ -119,6 +119,13 @@ const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig
     return out + (out[0] == ' ');
 }
 
+/* A share as a number with a fraction, a count as a whole one, null where the policy has its own. */
+static json_t *budget_json(const ig_cli_pair *pair) {
+    const ig_cache_options *o = &pair->cache;
+    if (o->budget_entries) return json_integer(o->budget_entries);
+    return o->budget > 0 ? json_real(o->budget) : json_null();
+}
+
 void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair) {
     const ig_cache_options *c = &pair->cache;
     bool osdi24 = is_osdi24(c->policy);
@@ -126,7 +133,7 @@ void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair) {
                     : c->limit > 0 ? json_real(c->limit)
                                    : json_null();
     json_object_set_new(json, "policy", json_string(c->policy));
-    json_object_set_new(json, "budget", ig_cli_pair_budget_json(pair));
+    json_object_set_new(json, "budget", budget_json(pair));
     json_object_set_new(json, "kv_type", json_string(c->type));
     json_object_set_new(json, "alpha", osdi24 ? json_real(c->alpha) : json_null());
     json_object_set_new(json, "partial", osdi24 ? json_real(c->partial) : json_null());
@@ -146,12 +153,6 @@ const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {
     else
         snprintf(out, 32, "own");
     return out;
-}
-
-json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair) {
-    const ig_cache_options *o = &pair->cache;
-    if (o->budget_entries) return json_integer(o->budget_entries);
-    return o->budget > 0 ? json_real(o->budget) : json_null();
 }
 
 /* ---- sums ------------------------------------------------------------------ */

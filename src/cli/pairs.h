@@ -33,8 +33,6 @@ const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig
 /* Adds "policy", "budget", and what else lists can change: "kv_type", "alpha", "partial", "limit", "evict", "sketch",
  * null where the policy does not look at it. */
 void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair);
-/* A share as a number with a fraction, a count as a whole one, null where the policy has its own. */
-json_t *ig_cli_pair_budget_json(const ig_cli_pair *pair);
 
 /* Sums over steps: means times their numbers. */
 typedef struct ig_cli_tally {

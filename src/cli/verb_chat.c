@@ -285,7 +285,7 @@ static int list_saved(conversation *c) {
     ig_error err = {0};
     size_t n = 0;
     if (ig_cache_note_list(c->cache, show_note, &n, &err)) return ig_cli_fail(c->app.o, &err);
-    return n ? IG_EXIT_OK : ig_cli_complain(c->app.o, "nothing is saved of this model and --kv-type");
+    return n ? IG_EXIT_OK : ig_cli_complain(c->app.o, "nothing is saved of this model");
 }
 
 static int resume(conversation *c, const char *name) {

@@ -72,10 +72,12 @@ static int serve(ig_cli_app *app) {
     s.scheduler.n_queue = o->queue;
     s.scheduler.piece_seconds = o->piece_ms / 1e3;
     /* ig_cli_sketch() has one place for the path that it finds. */
-    char *own = s.scheduler.session.cache.sketch ? strdup(s.scheduler.session.cache.sketch) : NULL;
+    const char *found = s.scheduler.session.cache.sketch;
+    char *own = found ? strdup(found) : NULL;
     s.scheduler.session.cache.sketch = own;
     s.sketches = (const char *const *)sketches;
-    int code = find_sketches(sketches, app) ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
+    bool has_all = (own || !found) && find_sketches(sketches, app);
+    int code = has_all ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
     if (!code && ig_server_run(&s, &err)) code = ig_cli_fail(o, &err);
     for (size_t i = 0; i < POLICIES_MAX; i++) free(sketches[i]);
     free(own);

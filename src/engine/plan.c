@@ -40,7 +40,7 @@ static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
            made_for->head_dim == c->head_dim;
 }
 
-/* The one thing that opening sessions changes of a model. */
+/* What opening sessions changes of a model, beside the memory of its steps. */
 static ig_sketches *sketches_of(const ig_model *m) { return &((ig_model *)(uintptr_t)m)->sketches; }
 
 void ig_session_give_sketch(const ig_model *m, const ig_sketch_file *f) { ig_sketches_give(sketches_of(m), f); }
@@ -85,6 +85,7 @@ static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err
                                .no_uring = o->no_uring,
                                .is_mapped = o->map && is_host,
                                .is_paged = o->map && !is_host,
+                               .ctx = m->ctx,
                                .device = m->ctx->device};
     if (p->tiers.is_paged && (o->disk_bytes || o->ram_bytes || (o->vram_bytes && o->vram_bytes != IG_VRAM_AUTO)))
         return ig_fail(

@@ -387,14 +387,25 @@ void ig_scheduler_close(ig_scheduler *c) {
 
 int ig_scheduler_ctx(const ig_scheduler *c) { return c ? c->o.session.n_ctx : 0; }
 
-/* Whether n more of an owner may wait: one that is named leaves an eighth of the queue to others. */
-static ig_status find_room(const ig_scheduler *c, uint64_t owner, size_t n, ig_error *err) {
-    size_t own = n, most = (size_t)(c->o.n_queue - (owner ? c->o.n_queue / 8 : 0));
-    for (const ig_request *r = c->first; r; r = r->next) own += r->o.owner == owner;
+/* How many of an owner would wait with n more requests. */
+static size_t count_of(const ig_scheduler *c, uint64_t owner, ig_request *const *requests, size_t n) {
+    size_t count = 0;
+    for (const ig_request *r = c->first; r; r = r->next) count += r->o.owner == owner;
+    for (size_t i = 0; i < n; i++) count += requests[i]->o.owner == owner;
+    return count;
+}
+
+/* Whether n more may wait: an owner that is named leaves an eighth of the queue to others. */
+static ig_status find_room(const ig_scheduler *c, ig_request *const *requests, size_t n, ig_error *err) {
     if (n > (size_t)(c->o.n_queue - c->n_waiting))
         return ig_fail(err, IG_E_LIMIT, "%d requests wait already, and at most %d may", c->n_waiting, c->o.n_queue);
-    if (own > most)
-        return ig_fail(err, IG_E_LIMIT, "%zu requests of one client would wait, and at most %zu may", own, most);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t owner = requests[i]->o.owner;
+        if (i && owner == requests[i - 1]->o.owner) continue;
+        size_t own = count_of(c, owner, requests, n), most = (size_t)(c->o.n_queue - (owner ? c->o.n_queue / 8 : 0));
+        if (own > most)
+            return ig_fail(err, IG_E_LIMIT, "%zu requests of one client would wait, and at most %zu may", own, most);
+    }
     return IG_OK;
 }
 
@@ -406,7 +417,7 @@ static ig_status enqueue(ig_scheduler *c, ig_request *const *requests, size_t n,
     if (c->is_closing)
         s = ig_fail(err, IG_E_INTERRUPTED, "the scheduler is being closed");
     else
-        s = find_room(c, requests[0]->o.owner, n, err);
+        s = find_room(c, requests, n, err);
     for (size_t i = 0; i < n && !s; i++) {
         requests[i]->arrived = now;
         requests[i]->number = ++c->n_submitted;

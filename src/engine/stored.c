@@ -88,52 +88,37 @@ ig_status ig_stored_list(ig_stored *stored, ig_stored_fn each, void *user, ig_er
 ig_status ig_stored_verify(ig_stored_health *out, ig_stored *stored, ig_stored_fn damaged, ig_progress_fn progress,
                            void *user, ig_error *err) {
     teller t = {.each = damaged, .progress = progress, .user = user};
-    ig_prefix_health h;
     if (out) *out = (ig_stored_health){0};
     if (!out || !stored) return ig_fail(err, IG_E_ARG, "stored KV: nothing to verify, or no place for the result");
-    ig_status status = ig_prefix_verify(&h, stored->store, tell, tell_progress, &t, err);
-    *out = (ig_stored_health){h.n_pieces, h.n_notes, h.bytes, h.n_damaged, h.n_foreign};
-    return status;
+    return ig_prefix_verify(out, stored->store, tell, tell_progress, &t, err);
 }
 
 /* ---- changes ------------------------------------------------------------- */
 
-static void hand_out(ig_stored_freed *out, const ig_prefix_freed *freed) {
-    if (out) *out = (ig_stored_freed){freed->n_pieces, freed->n_notes, freed->n_bytes};
-}
-
 ig_status ig_stored_gc(ig_stored_freed *out, ig_stored *stored, uint64_t max_bytes, ig_error *err) {
-    ig_prefix_freed freed = {0};
-    hand_out(out, &freed);
+    ig_stored_freed own;
+    if (!out) out = &own;
+    *out = (ig_stored_freed){0};
     if (!stored) return ig_fail(err, IG_E_ARG, "stored KV: none is open");
-    ig_status status = ig_prefix_collect(&freed, stored->store, max_bytes, err);
-    hand_out(out, &freed);
-    return status;
+    return ig_prefix_collect(out, stored->store, max_bytes, err);
 }
 
 ig_status ig_stored_remove(ig_stored_freed *out, ig_stored *stored, ig_stored_what what, const char *name,
                            ig_error *err) {
-    ig_prefix_freed freed = {0};
-    ig_status status;
-    hand_out(out, &freed);
+    ig_stored_freed own;
+    if (!out) out = &own;
+    *out = (ig_stored_freed){0};
     if (!stored) return ig_fail(err, IG_E_ARG, "stored KV: none is open");
     if (!name && what != IG_STORED_ALL) return ig_fail(err, IG_E_ARG, "stored KV: nothing is named");
     switch (what) {
         case IG_STORED_ID:
-            status = ig_prefix_remove_id(&freed, stored->store, name, err);
-            break;
+            return ig_prefix_remove_id(out, stored->store, name, err);
         case IG_STORED_NOTE:
-            status = ig_prefix_remove_notes(&freed, stored->store, name, err);
-            break;
+            return ig_prefix_remove_notes(out, stored->store, name, err);
         case IG_STORED_MODEL:
-            status = ig_prefix_remove_model(&freed, stored->store, name, err);
-            break;
+            return ig_prefix_remove_model(out, stored->store, name, err);
         case IG_STORED_ALL:
-            status = ig_prefix_remove_model(&freed, stored->store, NULL, err);
-            break;
-        default:
-            return ig_fail(err, IG_E_ARG, "stored KV: %d names nothing that can be removed", (int)what);
+            return ig_prefix_remove_model(out, stored->store, NULL, err);
     }
-    hand_out(out, &freed);
-    return status;
+    return ig_fail(err, IG_E_ARG, "stored KV: %d names nothing that can be removed", (int)what);
 }

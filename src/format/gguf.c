@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "format/extent.h"
 #include "format/names.h"
 

@@ -11,7 +11,6 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
-#include "base/memory.h"
 #include "format/extent.h"
 #include "format/json.h"
 #include "format/names.h"

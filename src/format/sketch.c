@@ -22,7 +22,6 @@
 
 #include "base/error.h"
 #include "base/little.h"
-#include "base/memory.h"
 
 enum {
     VERSION = 2,

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "device/context.h"
 #include "kv/memory_parts.h"
 
 /* What the disk tier's own tables take per block, and a tiered memory's per frame, at most. */
@@ -222,6 +223,15 @@ ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_opti
 
 /* ---- opening --------------------------------------------------------------------- */
 
+static void tell_tier(const ig_kv_options *o, const ig_tier_info *info) {
+    if (!o->ctx) return;
+    if (info->is_memory)
+        ig_log(o->ctx, IG_LOG_WARN, "%s lies in RAM: keys and values that leave RAM for it save none", o->disk_path);
+    else if (!info->is_direct || (!info->has_ring && !o->no_uring))
+        ig_log(o->ctx, IG_LOG_INFO, "KV spill file in %s: moved by %s, %s the system's page cache", o->disk_path,
+               info->has_ring ? "io_uring" : "threads", info->is_direct ? "past" : "through");
+}
+
 static ig_status open_tier(ig_kv_memory *m, size_t n_blocks, size_t n_frames, const ig_kv_options *o, ig_error *err) {
     uint64_t all = (uint64_t)n_blocks * IG_FRAME_BYTES;
     ig_tier_disk_options d = {.directory = o->disk_path,
@@ -236,6 +246,7 @@ static ig_status open_tier(ig_kv_memory *m, size_t n_blocks, size_t n_frames, co
     if (s) return s;
     ig_tier_info info;
     m->tier->ops->info(m->tier, &info);
+    tell_tier(o, &info);
     uint64_t fit = info.room_bytes / (m->n_tables * m->piece_blocks * IG_FRAME_BYTES);
     if (fit < m->n_room) m->n_room = (size_t)fit;
     return IG_OK;

@@ -41,12 +41,13 @@ typedef struct ig_kv_options {
     bool is_paged;   /* no tier: frames lie where the device moves their pages (IG_PLACE_PAGED) */
     bool no_uring;   /* disk requests by threads instead of io_uring */
     ig_kv_type type; /* how rows are kept */
-    ig_device *device;   /* whose operations read them; outlives the memory; NULL: the host's alone */
-    uint64_t vram_bytes; /* most bytes of the device's own memory for copies of blocks, if it has one */
-    int n_dropping;      /* layers of which entries will be dropped for ever: sizes are planned for so many */
-    int limit;           /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
-    int n_sequences;     /* most at a time; 0: one */
-    bool share;          /* they share what they have in common (prefix_tree.h) */
+    const ig_context *ctx; /* whose log is told what the disk tier lacks; NULL: none */
+    ig_device *device;     /* whose operations read them; outlives the memory; NULL: the host's alone */
+    uint64_t vram_bytes;   /* most bytes of the device's own memory for copies of blocks, if it has one */
+    int n_dropping;        /* layers of which entries will be dropped for ever: sizes are planned for so many */
+    int limit;             /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
+    int n_sequences;       /* most at a time; 0: one */
+    bool share;            /* they share what they have in common (prefix_tree.h) */
 } ig_kv_options;
 
 typedef struct ig_kv_memory ig_kv_memory;

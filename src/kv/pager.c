@@ -56,6 +56,9 @@ ig_status ig_kv_pager_open(ig_kv_pager **out, const char *directory, size_t n_fr
     if (!s && p->file.is_memory)
         s = ig_fail(err, IG_E_ARG, "%s lies in RAM: pages of a file there cannot leave", directory);
     if (!s) s = ig_disk_file_grow(&p->file, bytes, err);
+    if (!s && p->file.cannot_reserve) /* a full disk would end the process at any write to memory */
+        s = ig_fail(err, IG_E_UNSUPPORTED, "%s: its file system cannot reserve room for a file that is mapped",
+                    directory);
     if (!s) {
         void *frames = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, p->file.fd, 0);
         if (frames == MAP_FAILED)

@@ -21,7 +21,6 @@
 #include <xxhash.h>
 
 #include "base/little.h"
-#include "base/memory.h"
 
 enum {
     VERSION = 1,

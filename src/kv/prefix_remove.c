@@ -17,14 +17,14 @@ enum { AT_ONCE = 512 };
 
 typedef struct removal {
     ig_prefix_store *s;
-    ig_prefix_freed *out;
+    ig_stored_freed *out;
     uint64_t before; /* bytes */
     int n_begun;     /* pieces of the transaction; -1: there is none */
     ig_prefix_mute mute;
 } removal;
 
-static ig_status begin(removal *r, ig_prefix_freed *out, ig_prefix_store *s, ig_error *err) {
-    *out = (ig_prefix_freed){0};
+static ig_status begin(removal *r, ig_stored_freed *out, ig_prefix_store *s, ig_error *err) {
+    *out = (ig_stored_freed){0};
     if (!ig_prefix_is_writer(s)) return ig_fail(err, IG_E_UNSUPPORTED, "%s", s->why);
     *r = (removal){.s = s, .out = out, .before = s->bytes, .n_begun = -1};
     ig_prefix_mute_begin(&r->mute);
@@ -47,7 +47,7 @@ static ig_status end(removal *r, ig_status status, ig_error *err) {
     if (!status && ix->failed) status = ig_prefix_index_fail(ix, r->s->dir.path, err);
     int e = r->out->n_notes ? ig_prefix_sync_names(&r->s->dir) : 0;
     if (!status && e) status = ig_prefix_dir_fail(&r->s->dir, "its names", e, err);
-    r->out->n_bytes = r->before > r->s->bytes ? r->before - r->s->bytes : 0;
+    r->out->bytes = r->before > r->s->bytes ? r->before - r->s->bytes : 0;
     ig_prefix_leave(r->s);
     ig_prefix_mute_end(&r->mute);
     return status;
@@ -96,7 +96,7 @@ static void remove_chain(removal *r, const ig_prefix_row *row) {
 
 /* ---- what nobody can find, what is old ------------------------------------ */
 
-ig_status ig_prefix_collect(ig_prefix_freed *out, ig_prefix_store *s, uint64_t max_bytes, ig_error *err) {
+ig_status ig_prefix_collect(ig_stored_freed *out, ig_prefix_store *s, uint64_t max_bytes, ig_error *err) {
     removal r;
     ig_prefix_row row = {.piece = 0};
     bool is_done;
@@ -151,7 +151,7 @@ static ig_status find_by_digits(ig_prefix_store *s, const char *digits, ig_prefi
     return IG_OK;
 }
 
-ig_status ig_prefix_remove_id(ig_prefix_freed *out, ig_prefix_store *s, const char *digits, ig_error *err) {
+ig_status ig_prefix_remove_id(ig_stored_freed *out, ig_prefix_store *s, const char *digits, ig_error *err) {
     removal r;
     ig_prefix_row row;
     ig_status status = begin(&r, out, s, err);
@@ -179,7 +179,7 @@ static bool is_model(const char *model, const char *wanted) {
     return !wanted || (strncmp(model, wanted, n) == 0 && (!model[n] || model[n] == ' '));
 }
 
-ig_status ig_prefix_remove_model(ig_prefix_freed *out, ig_prefix_store *s, const char *model, ig_error *err) {
+ig_status ig_prefix_remove_model(ig_stored_freed *out, ig_prefix_store *s, const char *model, ig_error *err) {
     removal r;
     ig_prefix_row row;
     ig_prefix_index *ix = &s->index;
@@ -207,7 +207,7 @@ ig_status ig_prefix_remove_model(ig_prefix_freed *out, ig_prefix_store *s, const
     return end(&r, status, err);
 }
 
-ig_status ig_prefix_remove_notes(ig_prefix_freed *out, ig_prefix_store *s, const char *name, ig_error *err) {
+ig_status ig_prefix_remove_notes(ig_stored_freed *out, ig_prefix_store *s, const char *name, ig_error *err) {
     removal r;
     ig_status status = begin(&r, out, s, err);
     if (status) return status;

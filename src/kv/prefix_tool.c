@@ -79,7 +79,7 @@ ig_status ig_prefix_list(ig_prefix_store *s, ig_prefix_item_fn each, void *user,
 
 typedef struct checker {
     ig_prefix_store *s;
-    ig_prefix_health *out;
+    ig_stored_health *out;
     ig_prefix_item_fn each;
     ig_progress_fn progress;
     void *user;
@@ -221,10 +221,10 @@ static ig_status check_files(checker *c, ig_error *err) {
     return stop ? ig_fail(err, IG_E_INTERRUPTED, "interrupted") : IG_OK;
 }
 
-ig_status ig_prefix_verify(ig_prefix_health *out, ig_prefix_store *s, ig_prefix_item_fn each, ig_progress_fn progress,
+ig_status ig_prefix_verify(ig_stored_health *out, ig_prefix_store *s, ig_prefix_item_fn each, ig_progress_fn progress,
                            void *user, ig_error *err) {
     checker c = {.s = s, .out = out, .each = each, .progress = progress, .user = user};
-    *out = (ig_prefix_health){0};
+    *out = (ig_stored_health){0};
     c.buffer = malloc(BUFFER);
     c.hash = XXH3_createState();
     ig_status status = c.buffer && c.hash ? IG_OK : ig_fail_memory(err, "checking a KV store", BUFFER);

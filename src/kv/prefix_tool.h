@@ -26,27 +26,19 @@ typedef bool (*ig_prefix_item_fn)(void *user, const ig_prefix_item *item);
 /* All chains, each where no piece follows, then all notes. */
 ig_status ig_prefix_list(ig_prefix_store *s, ig_prefix_item_fn each, void *user, ig_error *err);
 
-typedef struct ig_prefix_health {
-    uint64_t n_pieces, n_notes, bytes; /* read */
-    uint64_t n_damaged;                /* of both, and files with something that is neither */
-    uint64_t n_foreign;                /* files of another version or store */
-} ig_prefix_health;
 /* Reads everything and checks it; `each` is called for what is damaged, one piece at a time. Nothing is changed. */
-ig_status ig_prefix_verify(ig_prefix_health *out, ig_prefix_store *s, ig_prefix_item_fn each, ig_progress_fn progress,
+ig_status ig_prefix_verify(ig_stored_health *out, ig_prefix_store *s, ig_prefix_item_fn each, ig_progress_fn progress,
                            void *user, ig_error *err);
 
-typedef struct ig_prefix_freed {
-    uint64_t n_pieces, n_notes, n_bytes;
-} ig_prefix_freed;
 /* Removes what nobody can find any more (pieces without their parents, files of others), then what was not used for the
  * longest time until at most max_bytes are left; UINT64_MAX: no more than that. */
-ig_status ig_prefix_collect(ig_prefix_freed *out, ig_prefix_store *s, uint64_t max_bytes, ig_error *err);
+ig_status ig_prefix_collect(ig_stored_freed *out, ig_prefix_store *s, uint64_t max_bytes, ig_error *err);
 
 /* The piece whose id begins with these hexadecimal digits: IG_E_NOT_FOUND, or IG_E_ARG if there are several. */
-ig_status ig_prefix_remove_id(ig_prefix_freed *out, ig_prefix_store *s, const char *digits, ig_error *err);
+ig_status ig_prefix_remove_id(ig_stored_freed *out, ig_prefix_store *s, const char *digits, ig_error *err);
 /* All of roots whose model is `model`, or begins with it and a blank; NULL: of all. IG_E_NOT_FOUND if that is none. */
-ig_status ig_prefix_remove_model(ig_prefix_freed *out, ig_prefix_store *s, const char *model, ig_error *err);
+ig_status ig_prefix_remove_model(ig_stored_freed *out, ig_prefix_store *s, const char *model, ig_error *err);
 /* A note of this name, of every root that has one. */
-ig_status ig_prefix_remove_notes(ig_prefix_freed *out, ig_prefix_store *s, const char *name, ig_error *err);
+ig_status ig_prefix_remove_notes(ig_stored_freed *out, ig_prefix_store *s, const char *name, ig_error *err);
 
 #endif

@@ -23,8 +23,7 @@ typedef uint64_t ig_ticket; /* a transfer under way; 0: none, done at once */
 enum { IG_TIER_TICKETS = 256 }; /* tickets handed out and not waited for yet; one more is refused with IG_E_LIMIT */
 
 typedef struct ig_tier_info {
-    const char *name;     /* "disk" */
-    const char *method;   /* how bytes move: "io_uring", "threads" */
+    bool has_ring;        /* bytes move by io_uring; else by threads */
     bool is_direct;       /* past the system's page cache */
     bool is_memory;       /* the "disk" is a file system that lies in RAM: spilling to it saves nothing */
     uint64_t cap_bytes;   /* what the slots take when all are used */

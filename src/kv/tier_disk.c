@@ -398,8 +398,7 @@ static void disk_info(const ig_tier *t, ig_tier_info *info) {
     size_t table_bytes;
     ig_slot_table_plan(&table_bytes, d->slots.n_slots);
     *info = (ig_tier_info){
-        .name = "disk",
-        .method = d->queue.ring ? "io_uring" : "threads",
+        .has_ring = d->queue.ring != NULL,
         .is_direct = d->file.is_direct,
         .is_memory = d->file.is_memory,
         .cap_bytes = d->file.cap,

@@ -22,7 +22,6 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/memory.h"
 #include "kv/frame_pool.h"
 
 #define NAME_FORMAT "infinigen-%d-%d.kv" /* process, number */

@@ -25,7 +25,7 @@ struct ig_model {
     ig_weight_stream *stream;    /* NULL: weights are mapped or copied */
     ig_weight_lane *lane;        /* NULL: the device computes in the host's memory */
     uint64_t copied_bytes;       /* of the files; 0: they are mapped */
-    const char *_Atomic changed; /* path of a mapped file that has: the one thing that may change of an open model */
+    const char *_Atomic changed; /* path of a mapped file that has */
     uint64_t identity;           /* ig_model_identity_of() */
     bool has_weights;
     ig_config config;

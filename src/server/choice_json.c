@@ -39,32 +39,42 @@ static json_t *chat_token(const ig_exchange *x, const ig_token_score *t) {
                      ig_reply_bytes(text, n));
 }
 
+/* NULL unless all parts of it are there. */
+static json_t *whole(bool ok, json_t *j) {
+    if (ok) return j;
+    json_decref(j);
+    return NULL;
+}
+
 static json_t *chat_logprobs(ig_choice *k, size_t n) {
     json_t *content = json_array();
+    bool ok = true;
     for (size_t end = k->n_tokens_sent + n; k->n_tokens_sent < end; k->n_tokens_sent++) {
         const ig_token_record *r = &k->tokens[k->n_tokens_sent];
         json_t *one = chat_token(k->exchange, &r->token), *top = json_array();
-        for (int i = 0; i < r->n_top; i++) json_array_append_new(top, chat_token(k->exchange, &r->top[i]));
-        json_object_set_new(one, "top_logprobs", top);
-        json_array_append_new(content, one);
+        for (int i = 0; i < r->n_top; i++) ok &= json_array_append_new(top, chat_token(k->exchange, &r->top[i])) == 0;
+        ok &= json_object_set_new(one, "top_logprobs", top) == 0;
+        ok &= json_array_append_new(content, one) == 0;
     }
-    return json_pack("{s:o, s:n}", "content", content, "refusal");
+    return whole(ok, json_pack("{s:o, s:n}", "content", content, "refusal"));
 }
 
 /* With the token itself, as those who look for the likeliest one expect. */
 static json_t *top_object(const ig_exchange *x, const ig_token_record *r) {
     if (isnan(r->token.logprob) || x->n_top == 0) return json_null();
     json_t *top = json_object();
+    bool ok = true;
     for (int i = r->n_top; i-- > 0;) { /* of tokens with the same text the likelier one stays */
         json_t *name = token_name(x, r->top[i].id);
-        json_object_set_new(top, name ? json_string_value(name) : "", logprob_json(r->top[i].logprob));
+        ok &= json_object_set_new(top, json_string_value(name), logprob_json(r->top[i].logprob)) == 0;
         json_decref(name);
     }
     json_t *own = token_name(x, r->token.id);
     if (own && !json_object_get(top, json_string_value(own)))
-        json_object_set_new(top, json_string_value(own), logprob_json(r->token.logprob));
+        ok &= json_object_set_new(top, json_string_value(own), logprob_json(r->token.logprob)) == 0;
+    ok &= own != NULL;
     json_decref(own);
-    return top;
+    return whole(ok, top);
 }
 
 static size_t count_characters(const char *text, size_t n) {
@@ -76,17 +86,18 @@ static size_t count_characters(const char *text, size_t n) {
 static json_t *legacy_logprobs(ig_choice *k, size_t n) {
     const ig_exchange *x = k->exchange;
     json_t *tokens = json_array(), *scores = json_array(), *tops = json_array(), *offsets = json_array();
+    bool ok = true;
     for (size_t end = k->n_tokens_sent + n; k->n_tokens_sent < end; k->n_tokens_sent++) {
         const ig_token_record *r = &k->tokens[k->n_tokens_sent];
         char text[IG_TOKEN_BYTES_MAX];
-        json_array_append_new(tokens, token_name(x, r->token.id));
-        json_array_append_new(scores, logprob_json(r->token.logprob));
-        json_array_append_new(tops, top_object(x, r));
-        json_array_append_new(offsets, json_integer((json_int_t)k->n_characters));
+        ok &= json_array_append_new(tokens, token_name(x, r->token.id)) == 0;
+        ok &= json_array_append_new(scores, logprob_json(r->token.logprob)) == 0;
+        ok &= json_array_append_new(tops, top_object(x, r)) == 0;
+        ok &= json_array_append_new(offsets, json_integer((json_int_t)k->n_characters)) == 0;
         k->n_characters += count_characters(text, ig_token_bytes(x->call->server, r->token.id, text));
     }
-    return json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", scores, "top_logprobs", tops,
-                     "text_offset", offsets);
+    return whole(ok, json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", scores, "top_logprobs", tops,
+                               "text_offset", offsets));
 }
 
 json_t *ig_choice_logprobs(ig_choice *k, size_t n) {
@@ -166,13 +177,11 @@ json_t *ig_exchange_json(ig_exchange *x) {
     json_t *out = ig_exchange_head(x, x->is_chat ? "chat.completion" : "text_completion"), *choices = json_array();
     bool ok = true;
     for (size_t i = 0; i < x->n_choices; i++) ok &= json_array_append_new(choices, choice_json(&x->choices[i], i)) == 0;
-    json_object_set_new(out, "choices", choices);
-    json_object_set_new(out, "usage", ig_exchange_usage(x));
-    json_object_set_new(out, "timings", ig_choice_timings(&x->choices[0]));
-    json_object_set_new(out, "infinigen", ig_choice_cost(&x->choices[0]));
-    if (ok) return out;
-    json_decref(out);
-    return NULL; /* no memory */
+    ok &= json_object_set_new(out, "choices", choices) == 0;
+    ok &= json_object_set_new(out, "usage", ig_exchange_usage(x)) == 0;
+    ok &= json_object_set_new(out, "timings", ig_choice_timings(&x->choices[0])) == 0;
+    ok &= json_object_set_new(out, "infinigen", ig_choice_cost(&x->choices[0])) == 0;
+    return whole(ok, out);
 }
 
 bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {

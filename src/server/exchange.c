@@ -115,7 +115,8 @@ static void init_condition(pthread_cond_t *condition) {
     pthread_condattr_destroy(&how);
 }
 
-ig_exchange *ig_exchange_open(ig_call *c, bool is_chat) {
+/* From the body of the call; NULL: refused. */
+static ig_exchange *open_exchange(ig_call *c, bool is_chat) {
     ig_exchange *x = calloc(1, sizeof *x);
     if (!x) {
         ig_refuse(c, 500, NULL, "out of memory");
@@ -276,7 +277,8 @@ static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
     }
 }
 
-bool ig_exchange_submit(ig_exchange *x) {
+/* Hands it over; false: refused. */
+static bool submit(ig_exchange *x) {
     size_t n = x->n_prompts * (size_t)x->n, refused = 0, n_listed = 0;
     int n_queue = x->call->server->o->scheduler.n_queue, most = n_queue - n_queue / 8; /* of one client */
     ig_error err = {0};
@@ -323,9 +325,9 @@ static void wait_for_end(ig_exchange *x) {
 }
 
 static void complete(ig_call *c, bool is_chat) {
-    ig_exchange *x = ig_exchange_open(c, is_chat);
+    ig_exchange *x = open_exchange(c, is_chat);
     if (!x) return;
-    if (!ig_exchange_submit(x)) {
+    if (!submit(x)) {
         ig_exchange_close(x);
         return;
     }

@@ -45,7 +45,7 @@ static const char sampling[] =
     ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}}";
 static const char chat_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
     "Messages") ",\"model\":" SCHEMA("Model") ",\"add_generation_prompt\":" BOOL ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20")
-    ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"max_completion_tokens\":" WHOLE("-1", "2147483647") "}" OTHERS;
+    "}" OTHERS;
 static const char completions_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA("Model")
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","

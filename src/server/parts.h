@@ -372,10 +372,6 @@ typedef struct ig_exchange {
     bool is_finished; /* its last event is in `out` */
 } ig_exchange;
 
-/* From the body of the call; NULL: refused. */
-ig_exchange *ig_exchange_open(ig_call *c, bool is_chat);
-/* Hands it over; false: refused. */
-bool ig_exchange_submit(ig_exchange *x);
 void ig_exchange_cancel(ig_exchange *x);
 /* Cancels what is not finished. */
 void ig_exchange_close(ig_exchange *x);

@@ -271,12 +271,12 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     pthread_mutex_init(&s.fields.lock, NULL);
     ig_json_begin();
     json_t *alias = ig_reply_string(o->alias, strlen(o->alias)); /* clients' JSON is UTF-8: so is what they call it */
-    own.alias = alias ? json_string_value(alias) : "";
+    own.alias = json_string_value(alias);
     signal(SIGPIPE, SIG_IGN); /* whoever read what the server says may end before it */
     wanted_signals(&wanted);
     pthread_sigmask(SIG_BLOCK, &wanted, &before); /* threads that are started from here on take none of them */
     own.limits.connections = allowed_connections(&s, o->limits.connections);
-    ig_status status = start(&s, err);
+    ig_status status = alias ? start(&s, err) : ig_server_fail(err, IG_E_MEMORY, "out of memory");
     if (!status) {
         ig_server_say(&s, "ready: %s, %d at a time, contexts of %d tokens", own.alias,
                       o->scheduler.session.cache.n_sessions, ig_scheduler_ctx(s.scheduler));

@@ -295,7 +295,7 @@ static int run_without_uring(rig *r) {
         return 201;
     if (ig_tier_disk_open(&r->tier, &r->options, &r->err)) return 1;
     r->ops = r->tier->ops;
-    if (strcmp(rig_info(r).method, "threads") != 0) return 2;
+    if (rig_info(r).has_ring) return 2;
     if (rig_write(r, 0, 200) || rig_read(r, 0, 200) || !rig_holds(r->in[150], 150, 0)) return 3;
     r->ops->close(r->tier);
     return 0;
