@@ -21,7 +21,7 @@ static void lay_out_selection(ig_space *a, ig_selection *x, int n_lists, int n_c
 static int most_chosen(const ig_sequence_plan *p) {
     const ig_policy policy = {p->ops, *p->policy, *p->options};
     int n_ctx = p->policy->n_ctx, most = ig_policy_count(&policy, n_ctx), whole = p->ops->n_whole;
-    if (!ig_policy_is_helped(p->ops, p->policy->device) || p->limit || ig_kv_has_disk(p->kv)) return 0;
+    if (!ig_policy_is_helped(p->ops, p->policy->device) || p->limit || p->has_disk) return 0;
     if (most < whole) most = whole;     /* where a mass was asked for */
     if (p->ops->guess_is_final) most++; /* a step's own entry comes on top */
     return most < n_ctx ? most : n_ctx;
@@ -53,10 +53,10 @@ static void lay_out(ig_sequence *seq, const ig_policy_shape *s) {
     seq->audit.layer_n = ig_space_host(a, (size_t)s->n_layers * sizeof *seq->audit.layer_n);
 }
 
-ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error *err) {
+static ig_sequence begin(const ig_sequence_plan *p) {
     const ig_policy_shape *s = p->policy;
     const ig_cache_options *o = p->options;
-    *seq = (ig_sequence){.kv = p->kv,
+    return (ig_sequence){.kv = p->kv,
                          .space = {.dev = s->device},
                          .codec = {.kernels = s->kernels,
                                    .frames = p->frames,
@@ -75,6 +75,17 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
                          .root = p->root,
                          .keeper = p->keeper,
                          .dense_end = INT_MAX};
+}
+
+void ig_sequence_plan_bytes(uint64_t bytes[IG_PLACES], const ig_sequence_plan *p) {
+    ig_sequence seq = begin(p);
+    lay_out(&seq, p->policy);
+    for (int i = 0; i < IG_PLACES; i++) bytes[i] += seq.space.at[i].used;
+}
+
+ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error *err) {
+    const ig_policy_shape *s = p->policy;
+    *seq = begin(p);
     lay_out(seq, s);
     size_t bytes = ig_space_bytes(&seq->space);
     if (!ig_space_open(&seq->space)) return ig_fail_memory(err, "session", bytes);
@@ -82,7 +93,7 @@ ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error
     ig_kv_options shadow = {.type = p->type, .device = s->device};
     ig_status status = p->shadow ? ig_kv_open(&seq->shadow, p->shadow, &shadow, err) : IG_OK;
     if (!status && (p->limit || p->ops->limit)) status = ig_kv_may_drop(p->kv, err);
-    if (!status) status = p->ops->open(&seq->policy, s, o, err);
+    if (!status) status = p->ops->open(&seq->policy, s, p->options, err);
     if (status || !p->limit) return status;
     return ig_usage_open(&seq->usage, p->evict, ig_policy_heads(s), (size_t)ig_policy_slots(s), err);
 }

@@ -100,6 +100,7 @@ typedef struct ig_sequence {
 /* What a sequence is to be. */
 typedef struct ig_sequence_plan {
     ig_kv *kv;
+    bool has_disk; /* the memory that kv lies in */
     const ig_policy_ops *ops;
     const ig_policy_shape *policy;
     const ig_cache_options *options; /* defaults filled in */
@@ -114,6 +115,8 @@ typedef struct ig_sequence_plan {
     ig_keeper *keeper; /* NULL: none */
 } ig_sequence_plan;
 
+/* Adds to the bytes of each place what open() takes beside policy, usage and shadow. kv is not looked at. */
+void ig_sequence_plan_bytes(uint64_t bytes[IG_PLACES], const ig_sequence_plan *p);
 /* All but the KV store. In any case close() in the end. */
 ig_status ig_sequence_open(ig_sequence *seq, const ig_sequence_plan *p, ig_error *err);
 void ig_sequence_close(ig_sequence *seq);

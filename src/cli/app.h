@@ -26,7 +26,7 @@ void ig_cli_guard_files(const ig_cli_options *o);
  * only place that reads them. */
 typedef struct ig_cli_environment {
     const char *cpu, *log, *api_key;
-    int listener; /* the one socket that systemd hands over (sd_listen_fds(3)), -1: none */
+    const char *listeners; /* how many sockets systemd hands over (sd_listen_fds(3)); NULL: none */
 } ig_cli_environment;
 ig_cli_environment ig_cli_read_environment(void);
 
@@ -147,6 +147,9 @@ void ig_cli_commit(const ig_cli_app *app, ig_cache *cache);
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
 ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed);
 /* The seed of the flags, or a random one for -1. */
+/* Gives standard output the way that signals do not cut short, before anything is written there. */
+void ig_cli_open_output(void);
+
 uint64_t ig_cli_seed(const ig_cli_options *o);
 
 /* Tokens of a text, malloc'ed; the exit code. */

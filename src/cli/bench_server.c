@@ -167,8 +167,9 @@ int ig_cli_bench_server(const ig_cli_options *o) {
             return IG_EXIT_USAGE;
         }
     ig_cli_catch_interrupts();
+    const char *key = o->api_key ? o->api_key : ig_cli_read_environment().api_key;
     const ig_eval_load_options options = {
-        .url = o->server, .key = o->api_key, .model = o->model, .seed = b.seed, .progress = on_request, .user = &b};
+        .url = o->server, .key = key, .model = o->model, .seed = b.seed, .progress = on_request, .user = &b};
     if (ig_eval_load_open(&b.load, &options, &err)) return ig_cli_fail(o, &err);
     int code = run_all(&b);
     if (b.n_rows && strcmp(o->format, "json") == 0) fputs("\n]\n", stdout);

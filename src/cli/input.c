@@ -16,12 +16,12 @@
 
 ig_cli_environment ig_cli_read_environment(void) {
     const char *pid = getenv("LISTEN_PID"), *n = getenv("LISTEN_FDS");
-    bool has_listener = pid && n && atol(pid) == (long)getpid() && strcmp(n, "1") == 0;
+    bool is_ours = pid && n && atol(pid) == (long)getpid();
     const char *key = getenv("INFINIGEN_API_KEY");
     return (ig_cli_environment){.cpu = getenv("IG_CPU_MASK"),
                                 .log = getenv("IG_LOG"),
                                 .api_key = key && *key ? key : NULL,
-                                .listener = has_listener ? STDERR_FILENO + 1 : -1};
+                                .listeners = is_ours ? n : NULL};
 }
 
 /* ---- paths ---------------------------------------------------------------- */

@@ -49,6 +49,7 @@ static bool has_stack(void) {
 int main(int argc, char **argv) {
     hold_standard_streams();
     if (!has_stack()) return IG_EXIT_FAILED;
+    ig_cli_open_output();
     setlocale(LC_CTYPE, "");
     ig_cli_open_options();
     if (argc < 2) {

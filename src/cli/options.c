@@ -213,8 +213,8 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_BENCH, IG_KIND_INTS, AT(clients), NULL, 1, 4096, NULL},
     {"--shared", "N|P%", "with --server: so much of each prompt is the same in all: tokens, or a share (default: none)",
      IG_VERB_BENCH, IG_KIND_AMOUNT, AT(shared), NULL, 0, 0, NULL},
-    {"--api-key", "KEY", "with --server: given as Authorization: Bearer KEY", IG_VERB_BENCH, IG_KIND_TEXT, AT(api_key),
-     NULL, 0, 0, NULL},
+    {"--api-key", "KEY", "with --server: given as Authorization: Bearer KEY; also INFINIGEN_API_KEY", IG_VERB_BENCH,
+     IG_KIND_TEXT, AT(api_key), NULL, 0, 0, NULL},
     {"--seed", "S", "with --server: of the prompts; -1: a random one, so that no server has seen them", IG_VERB_BENCH,
      IG_KIND_SEED, AT(seed), "-1", 0, 0, NULL},
 

@@ -6,9 +6,14 @@
 #define _GNU_SOURCE
 #include "cli/serve_log.h"
 
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "cli/app.h"
 
@@ -59,10 +64,48 @@ static char *dump(json_t *value, size_t flags) {
     return out;
 }
 
+/* Whether standard error takes PIPE_BUF bytes before so many milliseconds are over, without holding up who writes. */
+static bool takes_more(int milliseconds) {
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    return poll(&out, 1, milliseconds) != 0;
+}
+
+/* A whole line. Where nobody reads the log, answers do not wait for it: after a second lines are left out until
+ * somebody does. */
+static void put_text(const char *line, size_t n) {
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    static unsigned long long n_left_out;
+    pthread_mutex_lock(&turn);
+    bool has_room = takes_more(n_left_out ? 0 : 1000);
+    if (has_room && n_left_out) {
+        fprintf(stderr, "infinigen serve: nobody read the log: %llu lines are left out\n", n_left_out);
+        n_left_out = 0;
+        has_room = takes_more(1000);
+    }
+    for (size_t done = 0, more; has_room && done < n; done += more, has_room = done == n || takes_more(1000)) {
+        more = n - done < PIPE_BUF ? n - done : PIPE_BUF;
+        fwrite(line + done, 1, more, stderr);
+    }
+    n_left_out += !has_room;
+    pthread_mutex_unlock(&turn);
+}
+
+static void put_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void put_format(const char *format, ...) {
+    char *text;
+    va_list args;
+    va_start(args, format);
+    int n = vasprintf(&text, format, args);
+    va_end(args);
+    if (n < 0) return;
+    put_text(text, (size_t)n);
+    free(text);
+}
+
 /* Prints and drops it. */
 static void put_line(json_t *line) {
     char *text = dump(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    if (text) fprintf(stderr, "%s\n", text);
+    if (text) put_format("%s\n", text);
     free(text);
 }
 
@@ -72,7 +115,7 @@ static size_t shown(const char *path) { return strnlen(path, PATH_SHOWN); }
 
 void ig_cli_serve_log(const ig_cli_options *o, const char *level, const char *text) {
     if (strcmp(o->log_format, "json") != 0) {
-        fprintf(stderr, "infinigen serve: %s\n", text);
+        put_format("infinigen serve: %s\n", text);
         return;
     }
     json_t *line = start_line(level);
@@ -113,7 +156,7 @@ static void put_json(const ig_server_record *r, bool with_body) {
 /* "text" with its quotes, to be freed. */
 static char *quoted(const char *text, size_t n) { return dump(client_text(text, n), JSON_ENCODE_ANY); }
 
-static void put_text(const ig_server_record *r, bool with_body) {
+static void put_plain(const ig_server_record *r, bool with_body) {
     char line[1024], status[32] = "no reply";
     char *path = quoted(r->path, shown(r->path)), *body = with_body ? quoted(r->body, r->n_body) : NULL,
          *failure = r->failure ? quoted(r->failure, strlen(r->failure)) : NULL;
@@ -126,8 +169,8 @@ static void put_text(const ig_server_record *r, bool with_body) {
     if (r->first_token_seconds >= 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", first after %.0f ms", r->first_token_seconds * 1e3);
     snprintf(line + n, sizeof line - (size_t)n, ", done after %.0f ms", r->seconds * 1e3);
-    fprintf(stderr, "infinigen serve: %s%s%s%s%s\n", line, failure ? ", failed: " : "", failure ? failure : "",
-            body ? ": " : "", body ? body : "");
+    put_format("infinigen serve: %s%s%s%s%s\n", line, failure ? ", failed: " : "", failure ? failure : "",
+               body ? ": " : "", body ? body : "");
     free(path);
     free(failure);
     free(body);
@@ -139,5 +182,5 @@ void ig_cli_serve_record(void *user, const ig_server_record *r) {
     if (strcmp(o->log_format, "json") == 0)
         put_json(r, with_body);
     else
-        put_text(r, with_body);
+        put_plain(r, with_body);
 }

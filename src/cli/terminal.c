@@ -22,6 +22,24 @@
 
 /* ---- standard output ------------------------------------------------------- */
 
+/* All of it: of what a signal cuts short stdio would forget the rest. */
+static ssize_t write_out(void *nothing, const char *bytes, size_t n) {
+    (void)nothing;
+    for (size_t done = 0; done < n;) {
+        ssize_t more = write(STDOUT_FILENO, bytes + done, n - done);
+        if (more < 0 && errno != EINTR) return 0;
+        if (more > 0) done += (size_t)more;
+    }
+    return (ssize_t)n;
+}
+
+void ig_cli_open_output(void) {
+    FILE *out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_out});
+    if (!out) return;
+    setvbuf(out, NULL, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, BUFSIZ);
+    stdout = out;
+}
+
 int ig_cli_flush(void) {
     static int first;
     if (fflush(stdout) != 0 && !first) first = errno;

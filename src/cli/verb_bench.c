@@ -423,17 +423,11 @@ static uint64_t count_runs(const bench *b, int n_pairs) {
     return (uint64_t)n * (uint64_t)n_pairs * (uint64_t)o->depth.n * (uint64_t)(o->repetitions + 1);
 }
 
-/* Most tokens that a test adds. */
-static int room_of(const ig_cli_options *o) {
-    int n_prompt = largest(&o->n_prompt), n_gen = largest(&o->n_gen);
-    return n_prompt > n_gen ? n_prompt : n_gen;
-}
-
 /* The tokens of -f, enough for every test. */
 static int read_text(bench *b, const ig_cli_text *text) {
     const ig_cli_options *o = b->app.o;
     int code = ig_cli_tokens(&b->ids, &b->n_ids, &b->app, text->data, text->n, IG_TOKENIZE_ADD_SPECIAL);
-    size_t need = (size_t)ig_eval_speed_tokens(largest(&o->depth), room_of(o));
+    size_t need = (size_t)ig_eval_speed_tokens(largest(&o->depth), largest(&o->n_prompt), largest(&o->n_gen));
     if (!code && b->n_ids < need)
         code =
             ig_cli_complain(o, "%s: %zu tokens are less than the %zu that -d, -p and -n need", o->file, b->n_ids, need);
@@ -448,7 +442,8 @@ static ig_status open_speed(bench *b, const ig_cache_options *cache, int depth, 
     ig_eval_speed_options options = {
         .session = ig_cli_session_options(&b->app),
         .depth = depth,
-        .room = room_of(o),
+        .n_prompt = largest(&o->n_prompt),
+        .n_gen = largest(&o->n_gen),
         .max_batch = largest(&o->batches),
         .ids = b->ids,
         .n_ids = b->n_ids < INT_MAX ? (int)b->n_ids : INT_MAX,
@@ -507,6 +502,10 @@ int ig_cli_bench(const ig_cli_options *o) {
     }
     if (largest(&o->n_prompt) == 0 && largest(&o->n_gen) == 0) {
         ig_cli_complain(o, "-p and -n are both 0: nothing to measure");
+        return IG_EXIT_USAGE;
+    }
+    if (largest(&o->n_gen) && largest(&o->batches) > o->batch) {
+        ig_cli_complain(o, "-b %d: steps of at most %d tokens hold fewer; give -ub", largest(&o->batches), o->batch);
         return IG_EXIT_USAGE;
     }
     int code = o->file ? ig_cli_read_file(&text, o, o->file) : IG_EXIT_OK;

@@ -42,12 +42,16 @@ static bool find_sketches(char *sketches[POLICIES_MAX], ig_cli_app *app) {
 static int serve(ig_cli_app *app) {
     const ig_cli_options *o = app->o;
     const ig_cli_environment around = ig_cli_read_environment();
+    if (around.listeners && strcmp(around.listeners, "1") != 0) {
+        ig_cli_complain(o, "LISTEN_FDS is '%s': one socket can be handed over, no more", around.listeners);
+        return IG_EXIT_USAGE;
+    }
     char name[256], *sketches[POLICIES_MAX] = {NULL};
     ig_error err = {0};
     ig_server_options s = {.host = o->host,
                            .port = o->port,
                            .unix_path = o->unix_path,
-                           .listener = around.listener,
+                           .listener = around.listeners ? STDERR_FILENO + 1 : -1,
                            .key = o->api_key ? o->api_key : around.api_key,
                            .key_file = o->api_key_file,
                            .alias = model_name(name, app),

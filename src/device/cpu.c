@@ -372,6 +372,13 @@ static ig_status grow(ig_cpu_device *d, const ig_device_need *want, ig_error *er
     return IG_OK;
 }
 
+static void cpu_plan(const ig_device *dev, uint64_t bytes[IG_PLACES], const ig_device_need *need) {
+    const ig_cpu_device *d = (const ig_cpu_device *)(const void *)dev;
+    ig_cpu_device planned = {.k = d->k, .n_threads = d->n_threads};
+    lay_out(&planned, need);
+    bytes[IG_PLACE_HOST] += planned.arena.used;
+}
+
 static ig_status cpu_reserve(ig_device *dev, const ig_device_need *need, ig_error *err) {
     ig_cpu_device *d = cpu(dev);
     pthread_mutex_lock(&d->turn);
@@ -414,6 +421,7 @@ static const ig_device_ops cpu_ops = {
     .clear = cpu_clear,
     .finish = cpu_finish,
     .reserve = cpu_reserve,
+    .plan = cpu_plan,
     .scratch_bytes = cpu_scratch_bytes,
     .embed = cpu_embed,
     .matmul = cpu_matmul,

@@ -280,6 +280,8 @@ typedef struct ig_device_ops {
     ig_status (*finish)(ig_device *d, ig_error *err);
     /* Takes scratch for at least `need`; keeps the larger of what it has. */
     ig_status (*reserve)(ig_device *d, const ig_device_need *need, ig_error *err);
+    /* Adds to the bytes of each place what reserve() takes for `need`, and opening the device took there for it. */
+    void (*plan)(const ig_device *d, uint64_t bytes[IG_PLACES], const ig_device_need *need);
     /* Bytes of scratch held; from any thread, like reserve() and the operations, which take turns. */
     size_t (*scratch_bytes)(ig_device *d);
 

@@ -27,6 +27,11 @@ void ig_gpu_plan_scratch(uint64_t bytes[IG_PLACES], const ig_device_need *need) 
     bytes[IG_PLACE_HOST] += IG_GPU_MAIL + need->mail_bytes;
 }
 
+static void plan_scratch(const ig_device *d, uint64_t bytes[IG_PLACES], const ig_device_need *need) {
+    (void)d;
+    ig_gpu_plan_scratch(bytes, need);
+}
+
 static void plan_close(ig_device *d) { free(d); }
 
 static ig_status plan_bind(ig_device *d, const void *p, size_t n_bytes, ig_error *err) {
@@ -36,8 +41,12 @@ static ig_status plan_bind(ig_device *d, const void *p, size_t n_bytes, ig_error
 
 static void plan_unbind(ig_device *d, const void *p) { (void)d, (void)p; }
 
-static const ig_device_ops plan_ops = {
-    .name = "cuda", .is_plan = true, .close = plan_close, .bind = plan_bind, .unbind = plan_unbind};
+static const ig_device_ops plan_ops = {.name = "cuda",
+                                       .is_plan = true,
+                                       .close = plan_close,
+                                       .bind = plan_bind,
+                                       .unbind = plan_unbind,
+                                       .plan = plan_scratch};
 
 ig_status ig_device_open_plan(ig_device **out, ig_error *err) {
     *out = malloc(sizeof **out);

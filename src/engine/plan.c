@@ -306,8 +306,10 @@ ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *m, const ig_ses
     s = ig_kv_plan(&out->kv, &p.kv, &p.tiers, err);
     uint64_t n = count_sequences(&p);
     out->sketch = plan_sketches(&p);
-    uint64_t scratch[IG_PLACES], usage = 0, shadow = 0;
+    uint64_t scratch[IG_PLACES], own[IG_PLACES] = {0}, usage = 0, shadow = 0;
     ig_batch_plan(scratch, m->ctx, &m->config, &p.scratch);
+    ig_session_plan_bytes(own, &p, m);
+    for (int i = 0; i < IG_PLACES; i++) scratch[i] += n * own[i];
     if (p.tiers.limit)
         usage = n * ig_usage_plan(p.tiers.evict, ig_policy_heads(&p.policy), ig_kv_plan_slots(&p.kv, &p.tiers));
     if (!s && ig_session_has_shadow(&p))

@@ -18,21 +18,34 @@ static void lay_out(ig_session *s, const ig_config *c, int n_ctx) {
     s->logits = ig_arena_take(&s->arena, (size_t)c->n_vocab * sizeof *s->logits);
 }
 
+static ig_sequence_plan sequence_of(const ig_session_plan *p, const ig_model *m, ig_kv *kv) {
+    return (ig_sequence_plan){.kv = kv,
+                              .has_disk = p->tiers.disk_bytes != 0,
+                              .ops = p->ops,
+                              .policy = &p->policy,
+                              .options = &p->o.cache,
+                              .frames = m->key_frames.layers,
+                              .shadow = ig_session_has_shadow(p) ? &p->kv : NULL,
+                              .type = p->tiers.type,
+                              .evict = p->tiers.evict,
+                              .limit = p->tiers.limit,
+                              .speculate = p->speculate,
+                              .shares = p->o.shared && p->tiers.share && !p->o.cache.no_share &&
+                                        ig_sequence_can_share(p->ops, p->tiers.limit)};
+}
+
+void ig_session_plan_bytes(uint64_t bytes[IG_PLACES], const ig_session_plan *p, const ig_model *m) {
+    ig_session s = {0};
+    ig_sequence_plan seq = sequence_of(p, m, NULL);
+    lay_out(&s, &m->config, p->o.n_ctx);
+    bytes[IG_PLACE_HOST] += s.arena.used;
+    ig_sequence_plan_bytes(bytes, &seq);
+}
+
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_error *err) {
     ig_model *m = s->model;
     p->policy.home = ig_kv_home_of(kv);
-    ig_sequence_plan seq = {.kv = kv,
-                            .ops = p->ops,
-                            .policy = &p->policy,
-                            .options = &p->o.cache,
-                            .frames = m->key_frames.layers,
-                            .shadow = ig_session_has_shadow(p) ? &p->kv : NULL,
-                            .type = p->tiers.type,
-                            .evict = p->tiers.evict,
-                            .limit = p->tiers.limit,
-                            .speculate = p->speculate,
-                            .shares = p->o.shared && p->tiers.share && !p->o.cache.no_share &&
-                                      ig_sequence_can_share(p->ops, p->tiers.limit)};
+    ig_sequence_plan seq = sequence_of(p, m, kv);
     if (seq.shares) {
         seq.root = ig_cache_root(p->o.shared, p->o.cache.salt);
         seq.keeper = p->o.shared->keeper.store ? &p->o.shared->keeper : NULL;

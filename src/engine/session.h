@@ -48,6 +48,8 @@ ig_status ig_session_make_plan(ig_session_plan *p, const ig_model *m, const ig_s
 void ig_session_forget_names(ig_cache_options *o, const char *policy);
 /* Of a plan that will not be used, or of a session. NULL is fine. */
 void ig_session_give_sketch(const ig_model *m, const ig_sketch_file *f);
+/* Adds to the bytes of each place what a session takes beside its keys and values and what its policy keeps. */
+void ig_session_plan_bytes(uint64_t bytes[IG_PLACES], const ig_session_plan *p, const ig_model *m);
 /* Gives a session, which has its model, all but its keys and values `kv`. Takes the plan's sketch file. In any case
  * strip() it in the end. */
 ig_status ig_session_equip(ig_session *s, ig_session_plan *p, ig_kv *kv, ig_error *err);

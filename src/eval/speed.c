@@ -26,7 +26,10 @@ struct ig_eval_speed {
     ig_eval_random random; /* of the tokens that are generated */
 };
 
-int ig_eval_speed_tokens(int depth, int room) { return depth + room + 1; }
+int ig_eval_speed_tokens(int depth, int n_prompt, int n_gen) {
+    int n_before = depth > 0 ? depth : 1;
+    return depth + n_prompt > n_before + n_gen ? depth + n_prompt : n_before + n_gen;
+}
 
 /* ---- sessions ------------------------------------------------------------------ */
 
@@ -78,7 +81,7 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
     ig_model_get_info(model, &info);
     speed->model = model;
     speed->options = *options;
-    speed->options.session.n_ctx = ig_eval_speed_tokens(options->depth, options->room);
+    speed->options.session.n_ctx = ig_eval_speed_tokens(options->depth, options->n_prompt, options->n_gen);
     if (options->ids && options->n_ids < speed->options.session.n_ctx) {
         free(speed);
         return ig_eval_fail(err, IG_E_ARG, "the text is too short");
@@ -167,7 +170,7 @@ static ig_status rewind_sessions(ig_eval_speed *speed, int n, ig_error *err) {
 }
 
 ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_error *err) {
-    if (n > speed->options.room) return ig_eval_fail(err, IG_E_ARG, "the prompt is longer than the room");
+    if (n > speed->options.n_prompt) return ig_eval_fail(err, IG_E_ARG, "the prompt is longer than was said");
     ig_status status = rewind_sessions(speed, 1, err);
     if (status) return status;
     fill_ids(speed, 0);
@@ -184,8 +187,8 @@ ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_
 static ig_status sync_stored(double *seconds, ig_session_stats *stats, ig_eval_speed *speed, int n, ig_error *err) {
     ig_session *s;
     ig_session_options o = speed->options.session;
-    if (!o.cache.store_path || n > speed->options.room)
-        return ig_eval_fail(err, IG_E_ARG, "there is no store, or the prompt is longer than the room");
+    if (!o.cache.store_path || n > speed->options.n_prompt)
+        return ig_eval_fail(err, IG_E_ARG, "there is no store, or the prompt is longer than was said");
     close_sessions(speed);
     o.shared = NULL;
     o.cache.n_sessions = 1;
@@ -239,8 +242,8 @@ static void count_rest(ig_eval_generation *out) {
 }
 
 ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, int n, int batch, ig_error *err) {
-    if (n > speed->options.room || batch > speed->options.max_batch)
-        return ig_eval_fail(err, IG_E_ARG, "the generation is larger than the room");
+    if (n > speed->options.n_gen || batch > speed->options.max_batch)
+        return ig_eval_fail(err, IG_E_ARG, "the generation is larger than was said");
     ig_session_stats before, after;
     ig_status status = rewind_sessions(speed, batch, err);
     if (status) return status;

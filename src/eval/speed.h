@@ -14,10 +14,10 @@
 typedef struct ig_eval_speed ig_eval_speed;
 
 typedef struct ig_eval_speed_options {
-    ig_session_options session; /* n_ctx is set here from depth and room. What stands before a test comes from its
+    ig_session_options session; /* n_ctx is set here from what follows. What stands before a test comes from its
                                    store, if it has one; what is measured is computed, but by ig_eval_speed_stored() */
     int depth;                  /* tokens before each test */
-    int room;                   /* most tokens a test adds */
+    int n_prompt, n_gen;        /* most tokens of a prompt, and of a generation, which a test adds */
     int max_batch;              /* most sequences of a generation test */
     const int32_t *ids;         /* [n_ids] the text, borrowed; NULL: random tokens. Sequences begin at different places
                                    if it is long enough */
@@ -26,8 +26,8 @@ typedef struct ig_eval_speed_options {
     bool (*stopped)(void);      /* asked between steps; true ends with IG_E_INTERRUPTED */
 } ig_eval_speed_options;
 
-/* Tokens of a text that a sequence may need. */
-int ig_eval_speed_tokens(int depth, int room);
+/* Tokens of a text that a sequence may need. A generation has at least one before it. */
+int ig_eval_speed_tokens(int depth, int n_prompt, int n_gen);
 
 /* Sessions are opened and filled when a test first needs them. */
 ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval_speed_options *options, ig_error *err);

@@ -10,7 +10,6 @@
 #include "base/compiler.h"
 #include "base/error.h"
 #include "device/context.h"
-#include "device/gpu.h"
 
 static ig_head_shape heads_of(const ig_config *c) {
     return (ig_head_shape){c->n_heads, c->n_kv_heads, c->head_dim, (float)c->attn_scale};
@@ -63,7 +62,7 @@ void ig_batch_plan(uint64_t bytes[IG_PLACES], const ig_context *ctx, const ig_co
     ig_device_need device = device_need(c, need);
     lay_out(&b, ctx, c, need);
     for (int p = 0; p < IG_PLACES; p++) bytes[p] = b.space.at[p].used;
-    if (!ctx->device->ops->is_host) ig_gpu_plan_scratch(bytes, &device);
+    ctx->device->ops->plan(ctx->device, bytes, &device);
 }
 
 void ig_batch_init(ig_batch *b) {

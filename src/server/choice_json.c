@@ -152,17 +152,7 @@ json_t *ig_exchange_head(const ig_exchange *x, const char *object) {
                      "model", x->call->server->o->alias, "system_fingerprint", x->call->server->fingerprint);
 }
 
-static json_t *whole_text(const ig_choice *k) {
-    const ig_prompt *p = &k->exchange->prompts[k->prompt];
-    if (!p->text) return ig_reply_string(k->text ? k->text : "", k->n_text);
-    char *both = malloc(p->n_text + k->n_text + 1);
-    if (!both) return NULL;
-    memcpy(both, p->text, p->n_text);
-    if (k->n_text) memcpy(both + p->n_text, k->text, k->n_text);
-    json_t *text = ig_reply_string(both, p->n_text + k->n_text);
-    free(both);
-    return text;
-}
+static json_t *whole_text(const ig_choice *k) { return ig_reply_string(k->text ? k->text : "", k->n_text); }
 
 static json_t *choice_json(ig_choice *k, size_t i) {
     json_t *logprobs = ig_choice_logprobs(k, k->n_tokens);

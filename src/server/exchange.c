@@ -157,8 +157,6 @@ void ig_exchange_close(ig_exchange *x) {
     free(x);
 }
 
-/* ---- callbacks, on the scheduler's thread --------------------------------------------------------- */
-
 /* Room for one more of `size`; false: no memory. */
 static bool make_room(void **list, size_t n, size_t *cap, size_t more, size_t size) {
     if (n + more <= *cap) return true;
@@ -170,19 +168,26 @@ static bool make_room(void **list, size_t n, size_t *cap, size_t more, size_t si
     return true;
 }
 
+static bool add_to_text(ig_choice *k, const char *text, size_t n) {
+    void *to = k->text;
+    bool ok = make_room(&to, k->n_text, &k->cap_text, n, 1);
+    k->text = to;
+    if (!ok) return false;
+    memcpy(k->text + k->n_text, text, n);
+    k->n_text += n;
+    return true;
+}
+
+/* ---- callbacks, on the scheduler's thread --------------------------------------------------------- */
+
 static bool on_text(void *user, const char *text, size_t n) {
     ig_choice *k = user;
     ig_exchange *x = k->exchange;
     pthread_mutex_lock(&x->lock);
-    void *to = k->text;
-    k->has_failed |= !make_room(&to, k->n_text, &k->cap_text, n, 1);
-    k->text = to;
-    if (!k->has_failed) {
-        memcpy(k->text + k->n_text, text, n);
-        k->n_text += n;
-    }
+    k->has_failed |= !add_to_text(k, text, n);
     /* Who does not read is not waited for. */
-    bool stops = k->has_failed || (x->is_stream && k->n_text - k->n_sent > IG_SERVER_UNSENT_MAX);
+    size_t told = k->n_sent < k->n_echo ? k->n_echo : k->n_sent;
+    bool stops = k->has_failed || (x->is_stream && k->n_text - told > IG_SERVER_UNSENT_MAX);
     pthread_cond_broadcast(&x->changed);
     pthread_mutex_unlock(&x->lock);
     return stops;
@@ -277,6 +282,14 @@ static void refuse_submit(ig_exchange *x, bool is_full, const ig_error *err) {
     }
 }
 
+/* With the prompt's own, if that is wanted. */
+static bool begin_text(ig_choice *k) {
+    const ig_prompt *p = &k->exchange->prompts[k->prompt];
+    if (!p->text || !add_to_text(k, p->text, p->n_text)) return !p->text;
+    k->n_echo = k->n_text;
+    return true;
+}
+
 /* Hands it over; false: refused. */
 static bool submit(ig_exchange *x) {
     size_t n = x->n_prompts * (size_t)x->n, refused = 0, n_listed = 0;
@@ -293,6 +306,7 @@ static bool submit(ig_exchange *x) {
     x->choices = calloc(n, sizeof *x->choices);
     x->requests = calloc(n, sizeof *x->requests);
     ig_request_options *all = calloc(n, sizeof *all);
+    bool has_memory = true;
     if (!x->choices || !x->requests || !all) {
         free(all);
         return ig_refuse(x->call, 500, NULL, "out of memory for %zu choices", n);
@@ -301,7 +315,12 @@ static bool submit(ig_exchange *x) {
     for (size_t i = 0; i < n; i++) {
         x->choices[i].exchange = x;
         x->choices[i].prompt = (int)(i / (size_t)x->n);
+        has_memory &= begin_text(&x->choices[i]);
         all[i] = request_of(x, &x->choices[i], i);
+    }
+    if (!has_memory) {
+        free(all);
+        return ig_refuse(x->call, 500, NULL, "out of memory for %zu choices", n);
     }
     if (atomic_load(&x->call->server->is_draining))
         ig_server_fail(&err, IG_E_INTERRUPTED, "the server is being shut down");

@@ -107,7 +107,7 @@ static bool has_key(ig_call *c) {
 
 /* ---- hosts --------------------------------------------------------------------------------- */
 
-bool ig_server_is_loopback(const char *host) {
+static bool is_loopback(const char *host) {
     struct in_addr at;
     if (strcasecmp(host, "localhost") == 0 || strcmp(host, "::1") == 0) return true;
     return inet_pton(AF_INET, host, &at) == 1 && ntohl(at.s_addr) >> 24 == 127;
@@ -133,7 +133,7 @@ static bool is_host_fine(const ig_server *s, const char *host) {
     char name[256];
     if (!host || ig_server_has_keys(s) || s->is_unix) return true;
     if (!host_name(name, host)) return false;
-    return ig_server_is_loopback(name) || strcasecmp(name, s->o->host) == 0;
+    return is_loopback(name) || strcasecmp(name, s->o->host) == 0;
 }
 
 /* None, or the one that the page itself is from. */

@@ -44,8 +44,8 @@ static const char sampling[] =
     ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":" WHOLE("1", "16777216")
     ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}}";
 static const char chat_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
-    "Messages") ",\"model\":" SCHEMA("Model") ",\"add_generation_prompt\":" BOOL ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20")
-    "}" OTHERS;
+    "Messages") ",\"model\":" SCHEMA("Model") ",\"add_generation_prompt\":" BOOL ",\"logprobs\":" BOOL
+                                              ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
 static const char completions_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA("Model")
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","

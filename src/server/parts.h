@@ -49,7 +49,6 @@ void ig_server_free_keys(ig_server_keys *k);
 bool ig_server_has_keys(const ig_server *s);
 /* What a client may not do: NULL if it may, else the answer's error has been set. */
 bool ig_server_may_enter(ig_call *c, bool is_public);
-bool ig_server_is_loopback(const char *host);
 
 /* ---- connections (watch.c) --------------------------------------------------------------- */
 
@@ -322,8 +321,9 @@ typedef struct ig_choice {
     struct ig_exchange *exchange;
     int prompt; /* number of it */
     ig_request *request;
-    char *text;
+    char *text;                      /* behind the prompt's own, for echo */
     size_t n_text, cap_text, n_sent; /* bytes; sent by a stream */
+    size_t n_echo;                   /* the prompt's */
     ig_token_record *tokens;
     size_t n_tokens, cap_tokens, n_tokens_sent;
     size_t n_characters; /* of the tokens sent, for text_offset */

@@ -51,6 +51,8 @@ static ig_status listen_unix(ig_server *s, ig_error *err) {
         if (probe >= 0 && connect(probe, (struct sockaddr *)&at, sizeof at) != 0 && errno == ECONNREFUSED) unlink(path);
         if (probe >= 0) close(probe);
     }
+    if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
+        return ig_server_fail(err, IG_E_IO, "%s: is there, and no socket", path);
     mode_t before = umask(0177); /* for the same user only */
     int failed = bind(s->listener, (struct sockaddr *)&at, sizeof at);
     int why = errno;
@@ -92,30 +94,43 @@ static int port_of(int fd) {
                                           : ((struct sockaddr_in *)&at)->sin_port);
 }
 
+/* Of --host, for freeaddrinfo(). An address of IPv6 may stand in brackets, as it does in URLs. */
+static ig_status find_addresses(struct addrinfo **all, const ig_server *s, ig_error *err) {
+    const char *host = s->o->host;
+    struct addrinfo want = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM};
+    char port[16], name[256];
+    size_t n = strlen(host);
+    snprintf(port, sizeof port, "%d", s->o->port);
+    if (n > 2 && n < sizeof name && host[0] == '[' && host[n - 1] == ']') {
+        snprintf(name, sizeof name, "%.*s", (int)n - 2, host + 1);
+        host = name;
+    }
+    int failed = getaddrinfo(host, port, &want, all);
+    return failed ? ig_server_fail(err, IG_E_ARG, "--host %s: %s", s->o->host, gai_strerror(failed)) : IG_OK;
+}
+
 static ig_status listen_tcp(ig_server *s, ig_error *err) {
     const ig_server_options *o = s->o;
-    char port[16];
-    struct addrinfo want = {.ai_flags = AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *all;
-    snprintf(port, sizeof port, "%d", o->port);
-    int failed = getaddrinfo(o->host, port, &want, &all);
-    if (failed) return ig_server_fail(err, IG_E_ARG, "--host %s: %s", o->host, gai_strerror(failed));
+    struct addrinfo *all;
+    ig_status status = find_addresses(&all, s, err);
+    if (status) return status;
     for (struct addrinfo *a = all; a && s->listener < 0; a = a->ai_next) s->listener = bind_to(a);
     int why = errno;
     freeaddrinfo(all);
     if (s->listener < 0)
         return ig_server_fail(err, IG_E_IO, "%s, port %d: %s%s", o->host, o->port, strerror(why),
                               why == EADDRINUSE ? " (--port N; 0: any that is free)" : "");
-    bool is_long = strchr(o->host, ':') != NULL;
+    bool is_long = strchr(o->host, ':') && o->host[0] != '[';
     ig_server_say(s, "listening at http://%s%s%s:%d", is_long ? "[" : "", o->host, is_long ? "]" : "",
                   port_of(s->listener));
     return IG_OK;
 }
 
-static bool is_loopback_address(const struct sockaddr_storage *at) {
+static bool is_loopback_address(const struct sockaddr *at) {
     const struct sockaddr_in *four = (const void *)at;
     const struct sockaddr_in6 *six = (const void *)at;
-    if (at->ss_family == AF_INET) return ntohl(four->sin_addr.s_addr) >> 24 == 127;
-    return at->ss_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&six->sin6_addr) : at->ss_family == AF_UNIX;
+    if (at->sa_family == AF_INET) return ntohl(four->sin_addr.s_addr) >> 24 == 127;
+    return at->sa_family == AF_INET6 ? IN6_IS_ADDR_LOOPBACK(&six->sin6_addr) : at->sa_family == AF_UNIX;
 }
 
 /* One that was handed over. */
@@ -128,7 +143,7 @@ static ig_status take_listener(ig_server *s, ig_error *err) {
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_listens) != 0 || !listens)
         return ig_server_fail(err, IG_E_IO, "LISTEN_FDS: descriptor %d is no socket that listens", fd);
     s->is_unix = at.ss_family == AF_UNIX;
-    if (!is_loopback_address(&at) && !s->keys.n)
+    if (!is_loopback_address((const struct sockaddr *)&at) && !s->keys.n)
         return ig_server_fail(err, IG_E_ARG, "LISTEN_FDS: others could use this server without a key");
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     s->listener = fd;
@@ -227,16 +242,26 @@ static int allowed_connections(const ig_server *s, int wanted) {
 
 /* ---- the whole -------------------------------------------------------------------------------------- */
 
+/* Without a key. */
+static ig_status check_host(const ig_server *s, ig_error *err) {
+    struct addrinfo *all;
+    bool is_loopback = true;
+    ig_status status = find_addresses(&all, s, err);
+    if (status) return status;
+    for (const struct addrinfo *a = all; a; a = a->ai_next) is_loopback &= is_loopback_address(a->ai_addr);
+    freeaddrinfo(all);
+    if (is_loopback) return IG_OK;
+    return ig_server_fail(err, IG_E_ARG,
+                          "--host %s: others could use this server without a key; give --api-key or --api-key-file",
+                          s->o->host);
+}
+
 static ig_status check(ig_server *s, ig_error *err) {
     const ig_server_options *o = s->o;
     s->is_unix = o->unix_path && o->listener < 0;
-    bool is_loopback = o->unix_path || ig_server_is_loopback(o->host);
     ig_status status = ig_server_read_keys(s, err);
+    if (!status && !o->unix_path && o->listener < 0 && !s->keys.n) status = check_host(s, err);
     if (status) return status;
-    if (!is_loopback && !s->keys.n)
-        return ig_server_fail(err, IG_E_ARG,
-                              "--host %s: others could use this server without a key; give --api-key or --api-key-file",
-                              o->host);
     if (!s->info.has_tokenizer) return ig_server_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
     return IG_OK;
 }

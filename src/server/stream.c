@@ -81,22 +81,32 @@ static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, j
     return one;
 }
 
+/* Bytes of the text that a stream can send: whole characters, of which the prompt may have begun one. */
+static size_t unsent(const ig_choice *k) {
+    size_t n = k->n_text - k->n_sent, n_last = 0;
+    if (k->has_ended || !n) return n;
+    const unsigned char *end = (const unsigned char *)k->text + k->n_text;
+    while (n_last < n && n_last < 4 && (end[-1 - (ptrdiff_t)n_last] & 0xc0) == 0x80) n_last++;
+    if (n_last >= n || n_last == 4) return n;
+    unsigned first = end[-1 - (ptrdiff_t)n_last];
+    size_t wanted = first < 0xc2 || first > 0xf4 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    return n_last < wanted ? n - n_last - 1 : n;
+}
+
 /* What is new of a choice, with at most *left tokens listed: the scheduler's thread waits for the lock, which this has,
  * as the next two do. */
 static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
-    const ig_prompt *p = &x->prompts[k->prompt];
     size_t listed = k->n_tokens - k->n_tokens_sent < *left ? k->n_tokens - k->n_tokens_sent : *left;
     bool ok = true;
     if (!k->has_begun) {
-        if (x->is_chat || p->text)
-            ok = add_delta(x, delta(k, i, p->text ? p->text : "", p->n_text, json_null(), NULL), NULL);
+        if (x->is_chat) ok = add_delta(x, delta(k, i, "", 0, json_null(), NULL), NULL);
         k->has_begun = true;
     }
-    size_t n = k->n_text - k->n_sent;
+    size_t n = unsent(k);
     if (ok && (listed || (n && k->n_tokens_sent == k->n_tokens))) {
         json_t *logprobs = ig_choice_logprobs(k, listed);
         ok = add_delta(x, delta(k, i, k->text ? k->text + k->n_sent : "", n, logprobs, NULL), NULL);
-        k->n_sent = k->n_text;
+        k->n_sent += n;
         *left -= listed;
     }
     if (ok && k->has_ended && !k->is_told && k->n_tokens_sent == k->n_tokens) {
@@ -138,7 +148,7 @@ static bool has_news(const ig_exchange *x) {
     for (size_t i = 0; i < x->n_choices; i++) {
         const ig_choice *k = &x->choices[i];
         if (is_broken(k)) continue;
-        bool is_new = !k->has_begun || k->n_sent < k->n_text || k->n_tokens_sent < k->n_tokens;
+        bool is_new = !k->has_begun || unsent(k) || k->n_tokens_sent < k->n_tokens;
         if (is_new || (k->has_ended && !k->is_told)) return true;
     }
     return false;

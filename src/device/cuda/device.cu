@@ -305,6 +305,10 @@ static ig_status gpu_reserve(ig_device *d, const ig_device_need *need, ig_error 
     return s;
 }
 
+static void gpu_plan(const ig_device *, uint64_t bytes[IG_PLACES], const ig_device_need *need) {
+    ig_gpu_plan_scratch(bytes, need);
+}
+
 static size_t gpu_scratch_bytes(ig_device *d) {
     gpu *g = enter(d);
     size_t n_bytes = g->scratch_bytes + IG_GPU_MAIL + g->have.mail_bytes;
@@ -440,6 +444,7 @@ static ig_device_ops make_ops(void) {
     o.waited = gpu_waited;
     o.finish = gpu_finish;
     o.reserve = gpu_reserve;
+    o.plan = gpu_plan;
     o.scratch_bytes = gpu_scratch_bytes;
     o.embed = gpu_embed;
     o.matmul = gpu_matmul;
