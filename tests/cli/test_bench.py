@@ -8,10 +8,10 @@ import subprocess
 
 import pytest
 from conftest import one_line
-from conftest import make_model, words
+from conftest import TINY_MODELS, make_model, words
 
 DEPTH, STEPS = 1500, 16
-CONTEXT = DEPTH + STEPS + 1  # of a sequence
+CONTEXT = DEPTH + STEPS  # of a sequence
 THREADS = 2
 
 
@@ -72,7 +72,7 @@ def test_the_text_is_what_is_computed(program, args, tmp_path):
     """Steps follow the text, as those of `perplexity` do."""
     flags = ["-f", tmp_path / "text", "--kv-policy", "infinigen", "--kv-budget", "60%", "--kv-inertia", "0", "--kv-mass",
              "0.3"]
-    perplexity = ["perplexity", *args[1:5], *flags, "-c", CONTEXT, "--dense-prefix", DEPTH, "--chunks", "1", "--json"]
+    perplexity = ["perplexity", *args[1:5], *flags, "-c", CONTEXT + 1, "--dense-prefix", DEPTH, "--chunks", "1", "--json"]
     text, = measure(program, *args, *flags)
     scored = json.loads(program(*perplexity)[1])["kv"]["selected_share"]
     random, = measure(program, *args, *flags[2:])
@@ -100,6 +100,18 @@ def test_a_text_that_is_too_short(program, args, tmp_path):
             assert f"text: {n} tokens are less than the {CONTEXT} that -d, -p and -n need" in one_line(err)
     status, out, err = program(*args, "-f", tmp_path / "none")
     assert status == 1 and out == b"" and "No such file" in one_line(err)
+
+
+def test_a_context_can_be_full(program):
+    """A prompt, or what is generated behind one token, may be all that a model has positions for."""
+    for p, n, ok in ((256, 0, True), (0, 255, True), (257, 0, False), (0, 256, False)):
+        status, _, err = program("bench", "-m", f"{TINY_MODELS}/opt", "-p", p, "-n", n, "-r", 1, "-t", 1)
+        assert status == 0 if ok else status and "256 only" in one_line(err)
+
+
+def test_a_batch_fits_a_step(program, args):
+    status, out, err = program(*args, "-b", "1,2", "-ub", "1")
+    assert status == 2 and not out and "-b 2: steps of at most 1 tokens hold fewer" in one_line(err)
 
 
 def test_prompts_that_are_stored(program, args, tmp_path):

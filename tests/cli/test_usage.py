@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options, help, and what is made from the option table."""
+import fcntl
 import json
 import os
 import re
+import signal
+import time
 
 import pytest
 from conftest import make_model, one_line, words
@@ -30,6 +33,34 @@ def test_a_device_that_is_not_there(program, tiny):
     for name, code, words in (("cuda:999", 1, "cuda:999: "), ("tpu", 2, "is not one of cpu, cuda")):
         status, _, err = program("run", "-m", tiny, "--raw", "-p", "x", "--device", name)
         assert status == code and words in one_line(err)
+
+
+@pytest.mark.parametrize("rows", (16, 512))
+def test_inspect_plans_what_run_takes(program, tmp_path, rows):
+    flags = ["-m", make_model(tmp_path / "model"), "-c", "2048", "-ub", rows, "-t", "2", "--json"]
+    planned, taken = (json.loads(program(*verb, *flags)[1])["memory"] for verb in
+                      (["inspect"], ["run", "-p", "x", "-n", "1"]))
+    assert planned["scratch"] == taken["scratch"] > 0
+
+
+def test_interrupted_while_nobody_reads(program, tmp_path):
+    """What was to be printed is, once somebody does."""
+    model = make_model(tmp_path / "model")
+    for verb in (["run", "-p", "x", "-n", "8", "--json"], ["bench", "-p", "8", "-n", "0", "-r", "1"]):
+        r, w = os.pipe()
+        fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 4096)
+        os.write(w, bytes(4096))
+        p = program.start(*verb, "-m", model, "-t", "1", stdout=w)
+        os.close(w)
+        end = time.monotonic() + 60  # until it stands at the pipe
+        while open(f"/proc/{p.pid}/syscall").read().split()[:2] != ["1", "0x1"] and time.monotonic() < end:
+            time.sleep(0.02)
+        p.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        with open(r, "rb") as out:
+            text = out.read()[4096:]
+        assert b"Interrupted" not in p.communicate(timeout=60)[1] and p.returncode in (0, 130)
+        assert json.loads(text) if "--json" in verb else b"pp8" in text
 
 
 def test_inspect_plans_for_a_gpu_that_is_not_there(program, tiny):

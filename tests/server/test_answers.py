@@ -49,6 +49,15 @@ def test_lines_of_streams(server):
     assert json.loads(lines[0][6:])["choices"][0]["text"] == text
 
 
+def test_characters_that_a_prompt_begins(server):
+    """Tokens of a prompt may end within one, which the answer may end, or not."""
+    tokens = server.ask("/tokenize", {"content": "x\U0001f389y\u20acz\u00e9"})[1]["tokens"]
+    for n in range(1, len(tokens) + 1):
+        body = {"prompt": tokens[:n], "echo": True, "max_tokens": 3, "temperature": 0}
+        whole = server.ask(TEXT, body)[1]["choices"][0]["text"]
+        assert said(server.events(TEXT, body), False) == whole, n
+
+
 def test_without_the_beginning_of_an_answer(server):
     """The prompt of a chat ends where /apply-template says."""
     for last in (user("ab"), user("ab") + [{"role": "assistant", "content": "The"}]):

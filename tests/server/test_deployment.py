@@ -145,8 +145,8 @@ class Activated:
     def __init__(self, program, listener):
         self.program, self.listener = program, listener
 
-    def start(self, *args, env=None):
-        script = 'LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+    def start(self, *args, env=None, n=1):
+        script = f'LISTEN_PID=$$ LISTEN_FDS={n} exec "$@"'
         return subprocess.Popen(["sh", "-c", script, "sh", self.program.path, *map(str, args)], env=self.program.environment(args),
                                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, close_fds=False,
                                 preexec_fn=lambda: os.dup2(self.listener.fileno(), 3))
@@ -162,6 +162,21 @@ def test_socket_activation(program, served, flags):
     with socket.create_server(("0.0.0.0", 0)) as listener:
         p = Activated(program, listener).start("serve", "-m", served, "-c", 256)
         assert b"without a key" in p.communicate(timeout=60)[1] and p.returncode != 0
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # nobody would answer at the others
+        for n in ("2", "0", "one"):
+            p = Activated(program, listener).start("serve", "-m", served, "-c", 256, n=n)
+            assert b"one socket can be handed over" in p.communicate(timeout=60)[1] and p.returncode == 2
+
+
+def test_places_to_listen_at(program, served, tmp_path):
+    with Server(program, served, "-c", 256, "--host", "[::1]") as s:
+        assert b"listening at http://[::1]:" in s.said
+    for host, why in (("nosuch.invalid", b"--host nosuch.invalid: "), ("[::1", b"--host [::1: "), ("0.0.0.0", b"without a key")):
+        p = program.start("serve", "-m", served, "-c", 256, "--host", host, "--port", 0)
+        err = p.communicate(timeout=60)[1]
+        assert p.returncode == 2 and why in err and (b"key" in err) == (why == b"without a key")
+    p = program.start("serve", "-m", served, "-c", 256, "--unix", tmp_path)
+    assert b"is there, and no socket" in p.communicate(timeout=60)[1] and p.returncode == 1
 
 
 def test_activation_at_a_file(program, served, tmp_path):

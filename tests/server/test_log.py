@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the server writes on standard error: a line for each request that computes or is refused, no text of clients."""
+import fcntl
+import http.client
 import json
 import os
 import re
+import signal
 import time
 import urllib.parse
 
@@ -153,3 +156,32 @@ def test_reader_that_ends(program, served):
             assert server.ask("/nothing")[0] == 404
             server.reader.join(10)  # that read has taken one line at most
         assert not server.said.count(b": 404") > 1 and server.ask("/health")[0] == 200
+
+
+def test_reader_that_stops(program, served):
+    """Answers, and the end, do not wait for who reads the log; who goes on with it is told what is missing."""
+    r, w = os.pipe()
+    fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 8192)
+    p = program.start("serve", "-m", served, "--port", 0, "-c", 256, stderr=w)
+    os.close(w)
+    text = b""
+    while b"ready:" not in text:
+        text += os.read(r, 4096)
+    port = int(re.search(rb"http://127.0.0.1:(\d+)", text)[1])
+
+    def ask(n):
+        for _ in range(n):
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+            c.request("GET", "/nothing")
+            assert c.getresponse().status == 404
+            c.close()
+    ask(300)
+    text = os.read(r, 8192)
+    assert 10 < text.count(b": 404") < 300
+    ask(1)
+    time.sleep(0.2)
+    assert b"nobody read the log" in os.read(r, 8192)
+    ask(300)
+    p.send_signal(signal.SIGTERM)
+    assert p.wait(30) == 0
+    os.close(r)
