@@ -73,14 +73,19 @@ static ig_status map(ig_file *f, const char *path, ig_error *err) {
     return IG_OK;
 }
 
+ig_status ig_loading_add(ig_loading *loading, uint64_t n_bytes, ig_error *err) {
+    loading->done += n_bytes;
+    bool stops = loading->progress && loading->progress(loading->user, loading->done, loading->total);
+    return stops ? ig_fail(err, IG_E_INTERRUPTED, "loading was interrupted") : IG_OK;
+}
+
 static ig_status copy_to(uint8_t *to, const ig_file *f, const char *path, ig_loading *copy, ig_error *err) {
     for (size_t at = 0, n; at < f->size; at += n) {
         ig_status s = read_bytes(&n, f, to + at, f->size - at < PIECE ? f->size - at : PIECE, path, err);
         if (s) return s;
         if (n == 0) break; /* it has become shorter */
-        copy->done += n;
-        if (copy->progress && copy->progress(copy->user, copy->done, copy->total))
-            return ig_fail(err, IG_E_INTERRUPTED, "%s: loading was interrupted", path);
+        s = ig_loading_add(copy, n, err);
+        if (s) return s;
     }
     return ig_file_is_changed(f) ? ig_fail(err, IG_E_CHANGED, "%s: was changed while it was read", path) : IG_OK;
 }

@@ -25,6 +25,8 @@ typedef struct ig_loading {
     void *user;
     uint64_t done, total;
 } ig_loading;
+/* So many bytes more are done: tells whoever wants to know. IG_E_INTERRUPTED if that is to end it. */
+ig_status ig_loading_add(ig_loading *loading, uint64_t n_bytes, ig_error *err);
 
 /* Opens a regular file: its size is known then. Errors name the path. */
 ig_status ig_file_open(ig_file *out, const char *path, ig_error *err);

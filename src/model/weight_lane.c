@@ -37,12 +37,6 @@ struct ig_weight_lane {
 
 /* ---- copies when a model is opened ---------------------------------------------------- */
 
-static ig_status tell(ig_loading *loading, size_t n_bytes, ig_error *err) {
-    loading->done += n_bytes;
-    if (!loading->progress || !loading->progress(loading->user, loading->done, loading->total)) return IG_OK;
-    return ig_fail(err, IG_E_INTERRUPTED, "loading was interrupted");
-}
-
 /* To the device; *at is then behind it. */
 static ig_status copy_group(ig_weight_lane *l, const ig_weight_group *g, uint8_t **at, bool is_copied,
                             ig_loading *loading, ig_error *err) {
@@ -51,7 +45,7 @@ static ig_status copy_group(ig_weight_lane *l, const ig_weight_group *g, uint8_t
         const ig_weight_place *p = &g->places[i];
         l->d->ops->copy(l->d, *at, p->mapped, p->span.bytes);
         status = l->d->ops->finish(l->d, err);
-        if (!status) status = tell(loading, p->span.room, err);
+        if (!status) status = ig_loading_add(loading, p->span.room, err);
         if (!is_copied) ig_file_forget(p->mapped, p->span.bytes);
         p->matrix->panels = *at;
         *at += p->span.room;
@@ -68,7 +62,7 @@ static ig_status bring_home(const ig_weight_group *g, uint8_t **at, ig_loading *
         p->matrix->w = *at;
         ig_file_forget(p->mapped, p->span.bytes);
         *at += p->span.room;
-        status = tell(loading, p->span.room, err);
+        status = ig_loading_add(loading, p->span.room, err);
     }
     return status;
 }

@@ -13,28 +13,22 @@ typedef struct loader {
     ig_device *d;
     ig_arena *arena; /* of panels; base == NULL: the walk that sums */
     ig_load_options o;
-    uint64_t done, total; /* bytes of the file */
+    ig_loading loading; /* bytes of the file */
     ig_status status;
     ig_error *err;
 } loader;
 
 static size_t stored_bytes(const ig_matrix *m) { return (size_t)m->n_out * m->row_bytes; }
 
-static void tell(loader *l, size_t n_bytes) {
-    l->done += n_bytes;
-    if (l->o.progress && l->o.progress(l->o.progress_user, l->done, l->total))
-        l->status = ig_fail(l->err, IG_E_INTERRUPTED, "loading was interrupted");
-}
-
 /* A matrix that is used as it is stored: reads one byte of every page. */
 static void load_stored(loader *l, const ig_matrix *m) {
     const size_t n_bytes = stored_bytes(m);
     volatile uint8_t sink = 0;
-    if (!l->arena->base) l->total += n_bytes;
+    if (!l->arena->base) l->loading.total += n_bytes;
     if (!l->arena->base || l->status || !m->w) return;
     for (size_t at = 0; at < n_bytes && !l->o.is_copied; at += 4096)
         sink = (uint8_t)(sink + ((const uint8_t *)m->w)[at]);
-    tell(l, n_bytes);
+    l->status = ig_loading_add(&l->loading, n_bytes, l->err);
 }
 
 /* A matrix of products. has_rows: its rows are read one by one, too. */
@@ -52,7 +46,7 @@ static void load_matrix(loader *l, ig_matrix *m, bool has_rows) {
         ig_file_forget(m->w, stored_bytes(m));
         l->w->replaced_bytes += stored_bytes(m);
     }
-    tell(l, stored_bytes(m));
+    l->status = ig_loading_add(&l->loading, stored_bytes(m), l->err);
 }
 
 static void load_all(loader *l, const ig_config *c) {
@@ -79,7 +73,8 @@ uint64_t ig_weights_panel_bytes(ig_weights *w, const ig_config *c, ig_device *d)
 }
 
 ig_status ig_weights_load(ig_weights *w, const ig_config *c, ig_device *d, const ig_load_options *o, ig_error *err) {
-    loader l = {.w = w, .d = d, .arena = &w->panels, .o = *o, .err = err};
+    loader l = {
+        .w = w, .d = d, .arena = &w->panels, .o = *o, .loading = {o->progress, o->progress_user, 0, 0}, .err = err};
     load_all(&l, c);
     if (!ig_arena_open(&w->panels))
         return ig_fail_memory(err, "weights in the order that is fastest (not with --no-repack)", w->panels.size);

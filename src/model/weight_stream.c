@@ -50,9 +50,8 @@ static ig_status copy_group(ig_weight_stream *s, const ig_weight_group *g, uint8
         if (status) return status;
         g->places[i].matrix->w = bytes;
         *at += g->places[i].span.room;
-        loading->done += g->places[i].span.room;
-        if (loading->progress && loading->progress(loading->user, loading->done, loading->total))
-            return ig_fail(err, IG_E_INTERRUPTED, "loading was interrupted");
+        status = ig_loading_add(loading, g->places[i].span.room, err);
+        if (status) return status;
     }
     return IG_OK;
 }
