@@ -225,10 +225,6 @@ static int refuse(const ig_cli_options *o, const char *why) {
 static int check_options(const ig_cli_options *o, const char *action) {
     bool is_rm = strcmp(action, "rm") == 0, is_gc = strcmp(action, "gc") == 0;
     int n = (o->n_words > 0) + (o->note != NULL) + (o->model != NULL) + o->all;
-    if (!o->kv_store && o->n_words == 1 && !is_rm) {
-        ig_cli_complain(o, "--kv-store DIR is missing; did you mean --kv-store %s?", o->words[0]);
-        return IG_EXIT_USAGE;
-    }
     if (!o->kv_store) return refuse(o, "--kv-store DIR is missing");
     if (o->kv_store_size && !is_gc) return refuse(o, "--kv-store-size is for gc");
     if (is_rm && !n) return refuse(o, "remove what? ID..., --note NAME, --model NAME or --all");
@@ -249,7 +245,8 @@ static int check_options(const ig_cli_options *o, const char *action) {
     return IG_EXIT_OK;
 }
 
-int ig_cli_kv(const ig_cli_options *o) {
+int ig_cli_kv(const ig_cli_options *given) {
+    ig_cli_options own = *given, *o = &own;
     ig_error err;
     ig_stored *stored;
     size_t i = 0;
@@ -258,6 +255,10 @@ int ig_cli_kv(const ig_cli_options *o) {
     if (i == 4) {
         ig_cli_complain(o, "'%s' is not one of ls, verify, gc, rm", o->rest);
         return IG_EXIT_USAGE;
+    }
+    if (!o->kv_store && o->n_words == 1 && strcmp(o->rest, "rm") != 0) { /* the only thing that could be meant */
+        o->kv_store = o->words[0];
+        o->n_words = 0;
     }
     int code = check_options(o, o->rest);
     if (code) return code;

@@ -171,7 +171,8 @@ const ig_cli_verb ig_cli_verbs[] = {
      "kv",
      {"ACTION", "ID..."},
      "Look after the stored KV of prompts",
-     "For the directory of --kv-store, also while other programs use it:\n\n"
+     "For the directory of --kv-store, which ls, verify and gc also take as it is, also while other programs use "
+     "it:\n\n"
      "  infinigen kv ls        what is stored: a line for each text, named by its id, and for each note\n"
      "  infinigen kv verify    read all of it and compare checksums; exit status 1 if something is damaged\n"
      "  infinigen kv gc        remove what nothing can use any more, and with --kv-store-size SIZE what was not used\n"

@@ -118,6 +118,7 @@ def test_ls(program, store):
     before = sorted(os.listdir(store))
     out = kv(program, "ls", "--kv-store", store)
     assert sorted(os.listdir(store)) == before  # looking changes nothing
+    assert kv(program, "ls", store).splitlines()[-1] == out.splitlines()[-1]
     lines = out.splitlines()
     assert re.search(r"^030303030303 +48 +49.2 kB +\d+ s ago +mine q8_0 +f16 infinigen$", out, re.M)
     assert re.search(r"^talk +note ", out, re.M)

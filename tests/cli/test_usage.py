@@ -180,7 +180,7 @@ def test_no_verb(program):
     (["kv"], "what to do? ls, verify, gc or rm"),
     (["kv", "list"], "'list' is not one of ls, verify, gc, rm"),
     (["kv", "ls"], "--kv-store DIR is missing"),
-    (["kv", "ls", "dir"], "did you mean --kv-store dir?"),
+    (["kv", "ls", "x", "y"], "--kv-store DIR is missing"),
     (["run", "-m", "x", "-p", "y", "--kv-map"], "--kv-map on the CPU goes with --kv-ram SIZE"),
     (["run", "-m", "x", "-p", "y", "--kv-vram", "1G"], "--kv-vram is for a GPU"),
     (["kv", "ls", "--kv-store", "x", "y"], "one argument too many: 'y'"),
