@@ -19,7 +19,9 @@
 
 enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 32, PIECE_LEAST = 16 };
 
-static const double commit_seconds = 5, observe_seconds = 0.25;
+static const double commit_seconds = 5;
+/* Between two looks at all blocks of all sessions; and at least so many times as long as the last one took. */
+static const double observe_seconds = 0.25, observe_rest = 100;
 
 ig_scheduler_options ig_scheduler_defaults(void) {
     return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 512, .piece_seconds = 0.025};
@@ -206,12 +208,13 @@ static void leave(ig_scheduler *c, const ig_request *r) {
 static void publish(ig_scheduler *c, bool has_stepped, double seconds) {
     ig_cache_stats cache;
     double now = ig_clock_seconds();
-    bool observes = c->n_running == 0 || now - c->observed >= observe_seconds;
+    bool observes = c->n_running == 0 || now >= c->next_observed;
     if (observes) { /* not with the lock: a step whose callback waits for that may have the model's turn */
         ig_cache_get_stats(c->cache, &cache);
         for (int i = 0; i < c->n_running; i++)
             ig_session_get_stats(c->running[i]->session, &c->running[i]->result.stats);
-        c->observed = now;
+        double took = ig_clock_seconds() - now, rest = observe_rest * took;
+        c->next_observed = now + (rest > observe_seconds ? rest : observe_seconds);
     }
     pthread_mutex_lock(&c->lock);
     ig_scheduler_stats *t = &c->stats;

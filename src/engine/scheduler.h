@@ -72,15 +72,15 @@ struct ig_scheduler {
 
     ig_request **running; /* [the same], in the order in which they were begun; the thread's, as all that follows */
     int n_running;
-    ig_batch_item *items;       /* [n_sessions] of a step */
-    ig_request **of_item;       /* [n_sessions] */
-    ig_kv **kvs;                /* [n_sessions] of those that run */
-    size_t *held;               /* [n_sessions] pieces that a running one and all later ones have */
-    int piece;                  /* tokens of prompts in a step, while there are answers */
-    double answer_seconds;      /* that a token of an answer took in the last step without prompts */
-    double committed, observed; /* when the store was last made safe; statistics of the cache taken */
-    bool is_dirty;              /* something for the store was computed since */
-    bool is_failing;            /* the latest commit did, which has been told: a disk that stays full is no news */
+    ig_batch_item *items;            /* [n_sessions] of a step */
+    ig_request **of_item;            /* [n_sessions] */
+    ig_kv **kvs;                     /* [n_sessions] of those that run */
+    size_t *held;                    /* [n_sessions] pieces that a running one and all later ones have */
+    int piece;                       /* tokens of prompts in a step, while there are answers */
+    double answer_seconds;           /* that a token of an answer took in the last step without prompts */
+    double committed, next_observed; /* when the store was last made safe; when statistics are taken again */
+    bool is_dirty;                   /* something for the store was computed since */
+    bool is_failing;                 /* the latest commit did, which has been told: a disk that stays full is no news */
 };
 
 #endif
