@@ -236,7 +236,7 @@ ig_cli_editor *ig_cli_editor_open(void) {
     e->prompt = "";
     /* libedit reads characters of the locale: without a UTF-8 one every accent would be lost. */
     if (strcmp(nl_langinfo(CODESET), "UTF-8") != 0) setlocale(LC_CTYPE, "C.UTF-8");
-    e->edit = el_init("infinigen", stdin, stdout, stderr);
+    e->edit = el_init_fd("infinigen", stdin, stdout, stderr, STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO);
     if (!e->edit) {
         free(e);
         return NULL;

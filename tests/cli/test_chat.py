@@ -267,6 +267,17 @@ def test_terminal_is_given_back(talk, end, is_answering):
     assert status == (0 if end == "/exit" else 130 if end == signal.SIGTERM else -end)
 
 
+def test_lines_are_wrapped_where_the_terminal_ends(talk):
+    """The way back to the beginning of a line leads up two."""
+    t = talk("-n", "1", by=("sh", "-c", 'stty cols 20 rows 24; exec "$0" "$@"'))
+    t.type("x" * 50)
+    t.read_until(b"x" * 12)
+    t.type("\x01y")  # Ctrl-A
+    assert b"\x1b[2A" in t.read_until(b"> y")
+    t.type("\x15/exit\n")
+    assert t.finish()[1] == 0
+
+
 def test_second_ctrl_c(talk):
     t = talk("-c", "30000")
     t.type("hello\n")
