@@ -16,6 +16,8 @@
 int ig_cli_fail(const ig_cli_options *o, const ig_error *err);
 /* The same for a failure the program found itself: exit code 1. */
 int ig_cli_complain(const ig_cli_options *o, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* The same for a file, with what errno says; 130 if that is Ctrl-C. */
+int ig_cli_fail_file(const ig_cli_options *o, const char *path);
 
 /* From here on a model that is cut short, or a file at its limit of size, is an error and not the program's death. */
 void ig_cli_guard_files(const ig_cli_options *o);
@@ -80,6 +82,8 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
 void ig_cli_put(const char *text, size_t n);
 /* Whether n bytes begin with one of U+0080 to U+009F, which terminals obey. */
 bool ig_cli_is_c1(const char *text, size_t n);
+/* Gives standard output a way that signals do not cut short, before anything is written there. */
+void ig_cli_open_output(void);
 /* Writes what standard output has buffered. 0, or the number of the first error: the buffer forgets what it could not
  * write, and the next call would find none. */
 int ig_cli_flush(void);
@@ -147,9 +151,6 @@ void ig_cli_commit(const ig_cli_app *app, ig_cache *cache);
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
 ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed);
 /* The seed of the flags, or a random one for -1. */
-/* Gives standard output the way that signals do not cut short, before anything is written there. */
-void ig_cli_open_output(void);
-
 uint64_t ig_cli_seed(const ig_cli_options *o);
 
 /* Tokens of a text, malloc'ed; the exit code. */

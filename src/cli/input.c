@@ -73,9 +73,8 @@ static int read_all(ig_cli_text *out, const ig_cli_options *o, int fd, const cha
         if (!data) return ig_cli_complain(o, "%s: out of memory for %zu bytes", name, cap);
         ssize_t got = read(fd, data + n, cap - n - 1);
         if (got < 0) {
-            int code = errno == EINTR && ig_cli_interrupted() ? IG_EXIT_INTERRUPTED : IG_EXIT_FAILED;
             if (errno == EINTR && !ig_cli_interrupted()) continue;
-            ig_cli_complain(o, "%s: %s", name, strerror(errno));
+            int code = ig_cli_fail_file(o, name);
             free(data);
             return code;
         }
@@ -90,7 +89,7 @@ static int read_all(ig_cli_text *out, const ig_cli_options *o, int fd, const cha
 int ig_cli_read_file(ig_cli_text *out, const ig_cli_options *o, const char *path) {
     if (strcmp(path, "-") == 0) return read_all(out, o, STDIN_FILENO, "standard input");
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return ig_cli_complain(o, "%s: %s", path, strerror(errno));
+    if (fd < 0) return ig_cli_fail_file(o, path);
     int code = read_all(out, o, fd, path);
     close(fd);
     return code;

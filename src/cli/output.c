@@ -1,14 +1,44 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Files that a verb writes: never one that it reads.
+ * What a verb writes: standard output, and files, never one that it reads.
  */
 #define _GNU_SOURCE
 #include "cli/app.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- streams ------------------------------------------------------------ */
+
+/* All of it: of what a signal cuts short stdio would forget the rest. */
+static ssize_t write_all(void *fd, const char *bytes, size_t n) {
+    for (size_t done = 0; done < n;) {
+        ssize_t more = write((int)(intptr_t)fd, bytes + done, n - done);
+        if (more < 0 && errno != EINTR) return 0;
+        if (more > 0) done += (size_t)more;
+    }
+    return (ssize_t)n;
+}
+
+static int close_fd(void *fd) { return close((int)(intptr_t)fd); }
+
+/* fileno() does not know its descriptor. */
+static FILE *open_stream(int fd) {
+    FILE *f = fopencookie((void *)(intptr_t)fd, "w", (cookie_io_functions_t){.write = write_all, .close = close_fd});
+    if (f) setvbuf(f, NULL, isatty(fd) ? _IOLBF : _IOFBF, BUFSIZ);
+    return f;
+}
+
+void ig_cli_open_output(void) {
+    FILE *out = open_stream(STDOUT_FILENO);
+    if (out) stdout = out;
+}
+
+/* ---- files -------------------------------------------------------------- */
 
 static bool is_file(const struct stat *a, const char *path) {
     struct stat b;
@@ -59,6 +89,12 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
 
 int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path) {
     int code = ig_cli_check_output(o, model, path);
-    *out = code ? NULL : fopen(path, "wbe");
-    return code || *out ? code : ig_cli_complain(o, "%s: %s", path, strerror(errno));
+    *out = NULL;
+    if (code) return code;
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    *out = fd >= 0 ? open_stream(fd) : NULL;
+    if (*out) return IG_EXIT_OK;
+    code = ig_cli_fail_file(o, path);
+    if (fd >= 0) close(fd);
+    return code;
 }

@@ -22,24 +22,6 @@
 
 /* ---- standard output ------------------------------------------------------- */
 
-/* All of it: of what a signal cuts short stdio would forget the rest. */
-static ssize_t write_out(void *nothing, const char *bytes, size_t n) {
-    (void)nothing;
-    for (size_t done = 0; done < n;) {
-        ssize_t more = write(STDOUT_FILENO, bytes + done, n - done);
-        if (more < 0 && errno != EINTR) return 0;
-        if (more > 0) done += (size_t)more;
-    }
-    return (ssize_t)n;
-}
-
-void ig_cli_open_output(void) {
-    FILE *out = fopencookie(NULL, "w", (cookie_io_functions_t){.write = write_out});
-    if (!out) return;
-    setvbuf(out, NULL, isatty(STDOUT_FILENO) ? _IOLBF : _IOFBF, BUFSIZ);
-    stdout = out;
-}
-
 int ig_cli_flush(void) {
     static int first;
     if (fflush(stdout) != 0 && !first) first = errno;
@@ -59,6 +41,12 @@ int ig_cli_complain(const ig_cli_options *o, const char *format, ...) {
     ig_cli_flush();
     fprintf(stderr, "infinigen %s: %s\n", o->verb->name, text);
     return IG_EXIT_FAILED;
+}
+
+int ig_cli_fail_file(const ig_cli_options *o, const char *path) {
+    bool is_stopped = errno == EINTR && ig_cli_interrupted();
+    ig_cli_complain(o, "%s: %s", path, is_stopped ? "interrupted" : strerror(errno));
+    return is_stopped ? IG_EXIT_INTERRUPTED : IG_EXIT_FAILED;
 }
 
 int ig_cli_fail(const ig_cli_options *o, const ig_error *err) {

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import re
+import select
 import signal
 import time
 
@@ -61,6 +62,36 @@ def test_interrupted_while_nobody_reads(program, tmp_path):
             text = out.read()[4096:]
         assert b"Interrupted" not in p.communicate(timeout=60)[1] and p.returncode in (0, 130)
         assert json.loads(text) if "--json" in verb else b"pp8" in text
+
+
+def test_interrupted_at_a_file(program, tmp_path):
+    """A FIFO that nobody opens at its other end, and one that nobody reads."""
+    model, fifo = make_model(tmp_path / "model"), tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def interrupt(p, call):
+        """Once it stands there."""
+        end, n = time.monotonic() + 60, 0
+        while n < 10 and time.monotonic() < end:
+            n = n + 1 if open(f"/proc/{p.pid}/syscall").read().split()[0] == call else 0
+            time.sleep(0.02)
+        p.send_signal(signal.SIGINT)
+    p = program.start("run", "-p", "x", "-n", "2", "--kv-trace", fifo, "-m", model, "-t", "1")
+    interrupt(p, "257")  # openat
+    assert b"fifo: interrupted" in p.communicate(timeout=60)[1] and p.returncode == 130
+    r = os.open(fifo, os.O_RDWR)
+    fcntl.fcntl(r, fcntl.F_SETPIPE_SZ, 4096)
+    p = program.start("run", "-p", "x" * 200, "-n", "50", "--kv-trace", fifo, "-m", model, "-t", "1", "--ignore-eos")
+    interrupt(p, "1")  # write
+    text = b""
+    while p.poll() is None:
+        text += os.read(r, 4096) if select.select([r], [], [], 0.05)[0] else b""
+    while select.select([r], [], [], 0)[0]:
+        text += os.read(r, 4096)
+    os.close(r)
+    assert p.returncode in (0, 130) and len(text) > 4096
+    head, *rows = text.decode().splitlines()
+    assert rows and all(row.count(",") == head.count(",") for row in rows)
 
 
 def test_inspect_plans_for_a_gpu_that_is_not_there(program, tiny):
