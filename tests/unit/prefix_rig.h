@@ -136,6 +136,13 @@ static inline void rig_start(prefix_rig *r) {
     rig_open(r);
 }
 
+static inline void rig_start_with(prefix_rig *r, ig_prefix_fault_fn fault, void *user) {
+    rig_init(r);
+    r->o.fault = fault;
+    r->o.fault_user = user;
+    rig_open(r);
+}
+
 static inline void rig_end(prefix_rig *r) {
     rig_close_store(r);
     temp_dir_close(&r->dir);

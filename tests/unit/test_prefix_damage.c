@@ -431,10 +431,7 @@ static void a_write_that_fails(void **state) {
         for (int after = 0; after < 3; after++) { /* header, payload, fill */
             prefix_rig r;
             trouble t = {.call = IG_PREFIX_WRITE, .result = errors[k]};
-            rig_init(&r);
-            r.o.fault = make_trouble;
-            r.o.fault_user = &t;
-            rig_open(&r);
+            rig_start_with(&r, make_trouble, &t);
             rig_keep(&r, 1, 0, 0);
             RIG_OK(&r, rig_put(&r, 1, 1));
             t.after = after;
@@ -464,10 +461,7 @@ static void a_commit_that_fails(void **state) {
     for (size_t k = 0; k < IG_COUNT(troubles); k++) {
         prefix_rig r;
         trouble t = {0};
-        rig_init(&r);
-        r.o.fault = make_trouble;
-        r.o.fault_user = &t;
-        rig_open(&r);
+        rig_start_with(&r, make_trouble, &t);
         rig_keep(&r, 1, 0, 0);
         for (int i = 1; i < 3; i++) RIG_OK(&r, rig_put(&r, 1, i));
         t = troubles[k];
@@ -518,10 +512,7 @@ static void a_read_that_fails(void **state) {
     (void)state;
     prefix_rig r;
     trouble t = {.call = IG_PREFIX_READ, .result = -EIO};
-    rig_init(&r);
-    r.o.fault = make_trouble;
-    r.o.fault_user = &t;
-    rig_open(&r);
+    rig_start_with(&r, make_trouble, &t);
     rig_keep(&r, 1, 0, 1);
     for (int after = 0; after < 2; after++) {
         t.after = after;

@@ -149,10 +149,7 @@ static void a_note_that_cannot_be_written(void **state) {
     (void)state;
     prefix_rig r;
     trouble t = {.call = IG_PREFIX_WRITE, .result = -ENOSPC};
-    rig_init(&r);
-    r.o.fault = make_trouble;
-    r.o.fault_user = &t;
-    rig_open(&r);
+    rig_start_with(&r, make_trouble, &t);
     RIG_OK(&r, put_note(&r, "a", "old"));
     t.n_left = 1;
     assert_int_equal(put_note(&r, "a", "new"), IG_E_IO);
@@ -176,10 +173,7 @@ static void a_removed_note_stays_away(void **state) {
     (void)state;
     prefix_rig r;
     trouble t = {0};
-    rig_init(&r);
-    r.o.fault = make_trouble;
-    r.o.fault_user = &t;
-    rig_open(&r);
+    rig_start_with(&r, make_trouble, &t);
     RIG_OK(&r, put_note(&r, "a", "text"));
     t = (trouble){.call = IG_PREFIX_SYNC, .result = -EIO, .n_left = 1};
     assert_int_equal(ig_prefix_store_note_remove(r.store, "a", &r.err), IG_E_IO);
@@ -216,10 +210,7 @@ static void a_note_removed_while_it_is_put(void **state) {
     remover m = {.r = &r};
     void *is_removed;
     listed l = {0};
-    rig_init(&r);
-    r.o.fault = start_remover;
-    r.o.fault_user = &m;
-    rig_open(&r);
+    rig_start_with(&r, start_remover, &m);
     RIG_OK(&r, put_note(&r, "a", "text"));
     assert_true(m.is_started);
     pthread_join(m.thread, &is_removed);

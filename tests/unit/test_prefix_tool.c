@@ -458,16 +458,11 @@ static void room_is_made_on_a_full_disk(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(everything_is_listed),
-        cmocka_unit_test(damage_is_found),
-        cmocka_unit_test(what_is_shared_stays),
-        cmocka_unit_test(ids_are_checked),
-        cmocka_unit_test(by_model_note_and_all),
-        cmocka_unit_test(collecting),
-        cmocka_unit_test(names_that_are_none),
-        cmocka_unit_test(beside_a_writer),
-        cmocka_unit_test(a_long_chain),
-        cmocka_unit_test(room_is_made_on_a_full_disk),
+        cmocka_unit_test(everything_is_listed),  cmocka_unit_test(damage_is_found),
+        cmocka_unit_test(what_is_shared_stays),  cmocka_unit_test(ids_are_checked),
+        cmocka_unit_test(by_model_note_and_all), cmocka_unit_test(collecting),
+        cmocka_unit_test(names_that_are_none),   cmocka_unit_test(beside_a_writer),
+        cmocka_unit_test(a_long_chain),          cmocka_unit_test(room_is_made_on_a_full_disk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
