@@ -10,6 +10,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -64,63 +65,84 @@ static char *dump(json_t *value, size_t flags) {
     return out;
 }
 
-/* Whether standard error takes PIPE_BUF bytes before so many milliseconds are over, without holding up who writes. */
-static bool takes_more(int milliseconds) {
-    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
-    return poll(&out, 1, milliseconds) != 0;
-}
+/* ---- lines, to be freed --------------------------------------------------------------- */
 
-/* A whole line. Where nobody reads the log, answers do not wait for it: after a second lines are left out until
- * somebody does. */
-static void put_text(const char *line, size_t n) {
-    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
-    static unsigned long long n_left_out;
-    pthread_mutex_lock(&turn);
-    bool has_room = takes_more(n_left_out ? 0 : 1000);
-    if (has_room && n_left_out) {
-        fprintf(stderr, "infinigen serve: nobody read the log: %llu lines are left out\n", n_left_out);
-        n_left_out = 0;
-        has_room = takes_more(1000);
-    }
-    for (size_t done = 0, more; has_room && done < n; done += more, has_room = done == n || takes_more(1000)) {
-        more = n - done < PIPE_BUF ? n - done : PIPE_BUF;
-        fwrite(line + done, 1, more, stderr);
-    }
-    n_left_out += !has_room;
-    pthread_mutex_unlock(&turn);
-}
-
-static void put_format(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void put_format(const char *format, ...) {
+static char *format(const char *how, ...) __attribute__((format(printf, 1, 2)));
+static char *format(const char *how, ...) {
     char *text;
     va_list args;
-    va_start(args, format);
-    int n = vasprintf(&text, format, args);
+    va_start(args, how);
+    int n = vasprintf(&text, how, args);
     va_end(args);
-    if (n < 0) return;
-    put_text(text, (size_t)n);
-    free(text);
+    return n < 0 ? NULL : text;
 }
 
-/* Prints and drops it. */
-static void put_line(json_t *line) {
-    char *text = dump(line, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    if (text) put_format("%s\n", text);
+/* Takes the object. */
+static char *json_line(json_t *line) {
+    char *text = dump(line, JSON_COMPACT | JSON_REAL_PRECISION(9)), *whole = text ? format("%s\n", text) : NULL;
     free(text);
+    return whole;
 }
 
 static json_t *client_text(const char *text, size_t n) { return ig_cli_json_text(text ? text : "", n); }
 
 static size_t shown(const char *path) { return strnlen(path, PATH_SHOWN); }
 
-void ig_cli_serve_log(const ig_cli_options *o, const char *level, const char *text) {
-    if (strcmp(o->log_format, "json") != 0) {
-        put_format("infinigen serve: %s\n", text);
-        return;
-    }
+static char *message_line(const ig_cli_options *o, const char *level, const char *text) {
+    if (strcmp(o->log_format, "json") != 0) return format("infinigen serve: %s\n", text);
     json_t *line = start_line(level);
     json_object_set_new(line, "message", client_text(text, strlen(text)));
-    put_line(line);
+    return json_line(line);
+}
+
+/* ---- writing ----------------------------------------------------------------------------- */
+
+static atomic_bool is_waiting; /* somebody does, for room */
+static atomic_uint n_left_out;
+
+/* Whether standard error takes PIPE_BUF bytes before so many milliseconds are over, without holding up who writes. */
+static bool takes_more(int milliseconds) {
+    struct pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&out, 1, 0) != 0) return true;
+    atomic_store(&is_waiting, true);
+    bool has_room = poll(&out, 1, milliseconds) != 0;
+    atomic_store(&is_waiting, false);
+    return has_room;
+}
+
+/* Frees the line. False: nobody has read it. */
+static bool write_line(char *line, int milliseconds) {
+    size_t n = line ? strlen(line) : 0;
+    bool has_room = takes_more(milliseconds);
+    for (size_t done = 0, more; has_room && done < n; done += more, has_room = done == n || takes_more(milliseconds)) {
+        more = n - done < PIPE_BUF ? n - done : PIPE_BUF;
+        fwrite(line + done, 1, more, stderr);
+    }
+    free(line);
+    return has_room;
+}
+
+/* Takes the line; NULL: there was no memory for it. Where nobody reads the log, answers do not wait for it: one of them
+ * does for a moment, and then lines are left out until somebody reads. */
+static void put(const ig_cli_options *o, char *line) {
+    enum { PATIENCE = 200 }; /* ms */
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    char text[80];
+    if (atomic_load(&is_waiting)) {
+        atomic_fetch_add(&n_left_out, 1);
+        free(line);
+        return;
+    }
+    pthread_mutex_lock(&turn);
+    unsigned n = atomic_load(&n_left_out);
+    snprintf(text, sizeof text, "nobody read the log: %u lines are left out", n);
+    if (n && takes_more(0) && write_line(message_line(o, "warn", text), PATIENCE)) atomic_fetch_sub(&n_left_out, n);
+    if (!write_line(line, atomic_load(&n_left_out) ? 0 : PATIENCE)) atomic_fetch_add(&n_left_out, 1);
+    pthread_mutex_unlock(&turn);
+}
+
+void ig_cli_serve_log(const ig_cli_options *o, const char *level, const char *text) {
+    put(o, message_line(o, level, text));
 }
 
 void ig_cli_serve_say(void *user, const char *line) { ig_cli_serve_log(user, "info", line); }
@@ -131,7 +153,7 @@ static const char *level_of(const ig_server_record *r) {
     return r->status >= 500 || r->failure ? "error" : r->status >= 400 || !r->is_whole ? "warn" : "info";
 }
 
-static void put_json(const ig_server_record *r, bool with_body) {
+static char *record_json(const ig_server_record *r, bool with_body) {
     json_t *line = start_line(level_of(r));
     json_object_set_new(line, "id", r->id ? json_string(r->id) : json_null());
     json_object_set_new(line, "client", json_string(r->client));
@@ -150,13 +172,13 @@ static void put_json(const ig_server_record *r, bool with_body) {
     }
     json_object_set_new(line, "total_ms", json_real(r->seconds * 1e3));
     if (with_body) json_object_set_new(line, "body", client_text(r->body, r->n_body));
-    put_line(line);
+    return json_line(line);
 }
 
 /* "text" with its quotes, to be freed. */
 static char *quoted(const char *text, size_t n) { return dump(client_text(text, n), JSON_ENCODE_ANY); }
 
-static void put_plain(const ig_server_record *r, bool with_body) {
+static char *record_text(const ig_server_record *r, bool with_body) {
     char line[1024], status[32] = "no reply";
     char *path = quoted(r->path, shown(r->path)), *body = with_body ? quoted(r->body, r->n_body) : NULL,
          *failure = r->failure ? quoted(r->failure, strlen(r->failure)) : NULL;
@@ -169,18 +191,16 @@ static void put_plain(const ig_server_record *r, bool with_body) {
     if (r->first_token_seconds >= 0)
         n += snprintf(line + n, sizeof line - (size_t)n, ", first after %.0f ms", r->first_token_seconds * 1e3);
     snprintf(line + n, sizeof line - (size_t)n, ", done after %.0f ms", r->seconds * 1e3);
-    put_format("infinigen serve: %s%s%s%s%s\n", line, failure ? ", failed: " : "", failure ? failure : "",
-               body ? ": " : "", body ? body : "");
+    char *whole = format("infinigen serve: %s%s%s%s%s\n", line, failure ? ", failed: " : "", failure ? failure : "",
+                         body ? ": " : "", body ? body : "");
     free(path);
     free(failure);
     free(body);
+    return whole;
 }
 
 void ig_cli_serve_record(void *user, const ig_server_record *r) {
     const ig_cli_options *o = user;
     bool with_body = o->log_prompts && r->n_body;
-    if (strcmp(o->log_format, "json") == 0)
-        put_json(r, with_body);
-    else
-        put_plain(r, with_body);
+    put(o, strcmp(o->log_format, "json") == 0 ? record_json(r, with_body) : record_text(r, with_body));
 }

@@ -127,6 +127,16 @@ def test_directory_by_default(spill):
     assert "--kv-disk-path" in text and "No such file" not in text
 
 
+def test_disk_that_is_ram(spill):
+    """It works, saves nothing, and says so to who asks for warnings."""
+    kind = subprocess.run(["stat", "-f", "-c", "%T", "/dev/shm"], capture_output=True, text=True).stdout.strip()
+    if kind != "tmpfs" or not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no tmpfs at /dev/shm")
+    args = spill.run()
+    status, out, err = spill.program(*spill.on_disk(args, "/dev/shm"), env={"IG_LOG": "warn"})
+    assert status == 0 and out == spill.expected() and "/dev/shm lies in RAM" in one_line(err)
+
+
 def test_too_little_ram(spill, folder):
     """Told before anything is computed, by what plans as by what runs, in the same words."""
     common = ["-m", spill.model, "-c", CONTEXT, "-ub", "64", "--kv-disk", "1G", "--kv-disk-path", folder, "--kv-ram"]

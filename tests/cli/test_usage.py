@@ -44,6 +44,15 @@ def test_inspect_plans_what_run_takes(program, tmp_path, rows):
     assert planned["scratch"] == taken["scratch"] > 0
 
 
+def interrupt_where_it_waits(p):
+    """Once its only thread has slept for a while."""
+    end, n = time.monotonic() + 60, 0
+    while n < 15 and time.monotonic() < end:
+        n = n + 1 if open(f"/proc/{p.pid}/stat").read().rsplit(")", 1)[1].split()[0] == "S" else 0
+        time.sleep(0.02)
+    p.send_signal(signal.SIGINT)
+
+
 def test_interrupted_while_nobody_reads(program, tmp_path):
     """What was to be printed is, once somebody does."""
     model = make_model(tmp_path / "model")
@@ -53,10 +62,7 @@ def test_interrupted_while_nobody_reads(program, tmp_path):
         os.write(w, bytes(4096))
         p = program.start(*verb, "-m", model, "-t", "1", stdout=w)
         os.close(w)
-        end = time.monotonic() + 60  # until it stands at the pipe
-        while open(f"/proc/{p.pid}/syscall").read().split()[:2] != ["1", "0x1"] and time.monotonic() < end:
-            time.sleep(0.02)
-        p.send_signal(signal.SIGINT)
+        interrupt_where_it_waits(p)
         time.sleep(0.2)
         with open(r, "rb") as out:
             text = out.read()[4096:]
@@ -68,21 +74,13 @@ def test_interrupted_at_a_file(program, tmp_path):
     """A FIFO that nobody opens at its other end, and one that nobody reads."""
     model, fifo = make_model(tmp_path / "model"), tmp_path / "fifo"
     os.mkfifo(fifo)
-
-    def interrupt(p, call):
-        """Once it stands there."""
-        end, n = time.monotonic() + 60, 0
-        while n < 10 and time.monotonic() < end:
-            n = n + 1 if open(f"/proc/{p.pid}/syscall").read().split()[0] == call else 0
-            time.sleep(0.02)
-        p.send_signal(signal.SIGINT)
     p = program.start("run", "-p", "x", "-n", "2", "--kv-trace", fifo, "-m", model, "-t", "1")
-    interrupt(p, "257")  # openat
+    interrupt_where_it_waits(p)
     assert b"fifo: interrupted" in p.communicate(timeout=60)[1] and p.returncode == 130
     r = os.open(fifo, os.O_RDWR)
     fcntl.fcntl(r, fcntl.F_SETPIPE_SZ, 4096)
     p = program.start("run", "-p", "x" * 200, "-n", "50", "--kv-trace", fifo, "-m", model, "-t", "1", "--ignore-eos")
-    interrupt(p, "1")  # write
+    interrupt_where_it_waits(p)
     text = b""
     while p.poll() is None:
         text += os.read(r, 4096) if select.select([r], [], [], 0.05)[0] else b""

@@ -23,6 +23,7 @@
 
 __thread uint3 threadIdx, blockIdx, blockDim, gridDim;
 
+/* Stacks a power of two apart would lie in the same lines of every cache. */
 enum { MAX_THREADS = 1024, WARP = 32, STACK_BYTES = (128 << 10) + 320, SHARED_BYTES = 48 << 10, PAGE = 4096 };
 
 [[noreturn]] static void die(const char *what) {

@@ -431,6 +431,31 @@ static void room_is_the_context(void **state) {
 
 /* ---- what is refused ------------------------------------------------------------------------ */
 
+/* A named owner leaves an eighth of the queue, wherever its requests stand among those that are handed over. */
+static void owners_have_shares(void **state) {
+    (void)state;
+    enum { N = 16 };
+    ig_error err = {0};
+    ig_request *out[N];
+    ig_request_options o[N];
+    size_t refused;
+    open_scheduler(1, 64, N, 0.1);
+    asked *a = ask(1, 8, 1);
+    for (int i = 0; i < N; i++) {
+        o[i] = a->o;
+        o[i].on_end = NULL, o[i].on_token = NULL, o[i].generate.on_text = NULL;
+        o[i].owner = i == 0 ? 1 : 2;
+    }
+    assert_int_equal(ig_scheduler_submit(out, &refused, scheduler, o, N, &err), IG_E_LIMIT);
+    assert_int_equal(refused, N);
+    assert_non_null(strstr(err.text, "15 requests of one client would wait, and at most 14 may"));
+    o[N - 1].owner = 1;
+    expect_ok(ig_scheduler_submit(out, &refused, scheduler, o, N, &err), &err);
+    for (int i = 0; i < N; i++) ig_request_close(out[i]);
+    free(a);
+    ig_scheduler_close(scheduler);
+}
+
 static void refuses(void **state) {
     (void)state;
     ig_error err = {0};
@@ -489,6 +514,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(waits_for_room, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(leaves_ram, open_tiny_and_folder, close_tiny_and_folder),
         cmocka_unit_test_setup_teardown(room_is_the_context, open_tiny_and_folder, close_tiny_and_folder),
+        cmocka_unit_test_setup_teardown(owners_have_shares, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(refuses, open_tiny_llama, close_tiny),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -72,6 +72,7 @@ def test_keys(program, tmp_path):
     with Server(program, make_model(tmp_path / "model"), "-c", 512, "--api-key", "secret") as server:
         at = f"127.0.0.1:{server.port}"
         row, = measure(program, "--server", at, "--api-key", "secret", "-p", "9", "-n", "2", "-r", "1")
+        assert program("bench", "--server", at, "-p", "9", "-n", "2", "-r", "1", env={"INFINIGEN_API_KEY": "secret"})[0] == 0
         assert row["requests"] == 1
         status, out, err = program("bench", "--server", at, "--api-key", "other")
         assert status == 1 and out == b"" and "status 401: a key is needed" in one_line(err)

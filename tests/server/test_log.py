@@ -9,6 +9,7 @@ import signal
 import time
 import urllib.parse
 
+import pytest
 from serving import CHAT, TEXT, Server, request, served, user
 
 SECRET = "a secret word"
@@ -158,11 +159,12 @@ def test_reader_that_ends(program, served):
         assert not server.said.count(b": 404") > 1 and server.ask("/health")[0] == 200
 
 
-def test_reader_that_stops(program, served):
+@pytest.mark.parametrize("how", ("text", "json"))
+def test_reader_that_stops(program, served, how):
     """Answers, and the end, do not wait for who reads the log; who goes on with it is told what is missing."""
     r, w = os.pipe()
     fcntl.fcntl(w, fcntl.F_SETPIPE_SZ, 8192)
-    p = program.start("serve", "-m", served, "--port", 0, "-c", 256, stderr=w)
+    p = program.start("serve", "-m", served, "--port", 0, "-c", 256, "--log-format", how, stderr=w)
     os.close(w)
     text = b""
     while b"ready:" not in text:
@@ -176,12 +178,14 @@ def test_reader_that_stops(program, served):
             assert c.getresponse().status == 404
             c.close()
     ask(300)
-    time.sleep(2)  # a second later lines are left out
+    time.sleep(1)  # those that wait are left out
     text = os.read(r, 8192)
-    assert 10 < text.count(b": 404") < 300
+    assert 10 < text.count(b"404,") < 300
     ask(1)
     time.sleep(0.2)
-    assert b"nobody read the log" in os.read(r, 8192)
+    said = os.read(r, 8192).decode().splitlines()
+    told, = [line for line in said if "nobody read the log" in line]
+    assert how == "text" or json.loads(told)["level"] == "warn"
     ask(300)
     p.send_signal(signal.SIGTERM)
     assert p.wait(30) == 0
