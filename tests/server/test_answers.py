@@ -46,7 +46,9 @@ def test_lines_of_streams(server):
     body = {"prompt": text, "echo": True, "max_tokens": 2, "temperature": 0, "stream": True}
     lines = server.ask(TEXT, body)[1].splitlines()
     assert all(line.startswith("data: ") for line in lines if line)
-    assert json.loads(lines[0][6:])["choices"][0]["text"] == text
+    events = [json.loads(line[6:]) for line in lines if line and line != "data: [DONE]"]
+    # An event may hold what several steps made: the prompt need not come alone.
+    assert said(events, False).startswith(text)
 
 
 def test_characters_that_a_prompt_begins(server):
