@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to the memory of keys and values: its struct and that of a sequence, and what their files share. memory.c
- * plans, opens and hands out pieces; memory_move.c moves blocks between RAM and the disk tier, and memory_scan.c reads
- * layers in passing; table.c keeps what policies know of pieces; store.c is a sequence: it adds, cuts and counts;
- * store_drop.c drops entries for ever.
+ * plans, opens and hands out pieces; memory_frames.c writes blocks to the disk tier and finds frames that may be taken;
+ * memory_read.c brings blocks back, and memory_scan.c reads layers in passing; table.c keeps what policies know of
+ * pieces; store.c is a sequence: it adds, cuts and counts; store_drop.c drops entries for ever.
  *
  * With a disk tier a block that exists is in one of four states:
  *
@@ -247,14 +247,25 @@ void ig_kv_tables_complete(ig_kv_memory *m, uint32_t from, uint32_t to);
 size_t ig_kv_count_pinned(const ig_kv_memory *m, int n);
 /* The block is gone: frame and slot are free. */
 void ig_kv_drop_block(ig_kv_memory *m, size_t id);
-/* A frame for a block of the sequence: a free one, or that of a cached block, which is demoted. */
-ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err);
+
+/* Frames and writing (memory_frames.c): a frame that is free, or that of a cached block, which is demoted; NULL if there
+ * is none. */
+uint8_t *ig_kv_find_frame(ig_kv_memory *m);
+/* The block, which has a slot, is cached. */
+void ig_kv_cache_block(ig_kv_memory *m, size_t id);
+/* Waits for the oldest write; its blocks are cached then. If it has failed, its sequence will hear of it. */
+void ig_kv_finish_write(ig_kv_memory *m);
 /* Starts to write blocks of a layer up to `end` that are not written and not about to be. */
 ig_status ig_kv_write_until(ig_kv *kv, int layer, int end, ig_error *err);
 /* Blocks of any layer whose write has failed are written again: they are in the way until they are. */
 ig_status ig_kv_write_again(ig_kv *kv, ig_error *err);
+/* What became known of a failed write of the sequence, once. */
+ig_status ig_kv_take_failure(ig_kv *kv, ig_error *err);
 /* The block's slot is given back. */
 void ig_kv_free_slot(ig_kv_memory *m, size_t id);
+
+/* Reading back (memory_read.c): a frame for a new block of the sequence, if need be of what is only kept. */
+ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err);
 /* Blocks `ids` [n], no more than a layer has, are in RAM afterwards, and wanted. */
 ig_status ig_kv_read_back(ig_kv *kv, const size_t *ids, size_t n, ig_error *err);
 /* The same for a step or cut of the sequence, which is told of a failed write too. */
@@ -268,7 +279,5 @@ ig_status ig_kv_wait_stalled(ig_kv_memory *m, ig_ticket ticket, ig_error *err);
 /* What the memory has counted so far, of what sequences are told; and what was counted since was done for this one. */
 ig_kv_stats ig_kv_count_moved(const ig_kv_memory *m);
 void ig_kv_charge_one(ig_kv *kv, const ig_kv_stats *before);
-/* What became known of a failed write of the sequence, once. */
-ig_status ig_kv_take_failure(ig_kv *kv, ig_error *err);
 
 #endif
