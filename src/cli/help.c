@@ -53,6 +53,15 @@ static void print_option(FILE *f, const ig_cli_option *row, const ig_cli_verb *v
     print_wrapped(f, text, HELP_COLUMN);
 }
 
+static void print_policies(FILE *f) {
+    const char *name, *help;
+    fprintf(f, "\nPolicies:\n");
+    for (size_t i = 0; (name = ig_cache_policy(i, &help)); i++) {
+        fprintf(f, "  %-*s", HELP_COLUMN - 2, name);
+        print_wrapped(f, help, HELP_COLUMN);
+    }
+}
+
 static void print_verb_help(FILE *f, const ig_cli_verb *verb) {
     fprintf(f, "Usage: infinigen %s", verb->name);
     if (verb->bit & IG_VERB_MODEL) fprintf(f, " -m");
@@ -61,8 +70,13 @@ static void print_verb_help(FILE *f, const ig_cli_verb *verb) {
     fprintf(f, " [options]\n\n%s.\n", verb->summary);
     if (verb->details) fprintf(f, "\n%s\n", verb->details);
     fprintf(f, "\nOptions:\n");
-    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
-        if (row->verbs & verb->bit) print_option(f, row, verb);
+    bool has_policies = false;
+    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++) {
+        if (!(row->verbs & verb->bit)) continue;
+        print_option(f, row, verb);
+        has_policies = has_policies || !strcmp(row->names, "--kv-policy");
+    }
+    if (has_policies) print_policies(f);
 }
 
 void ig_cli_print_help(FILE *f, const ig_cli_verb *verb) {

@@ -83,6 +83,18 @@ static void put_verb(const ig_cli_verb *v) {
         if ((row->verbs & v->bit) && row->verbs != IG_VERB_ALL) put_option(row);
 }
 
+static void put_policies(void) {
+    const char *name, *help;
+    fputs(".SH POLICIES\nThe rules of \\-\\-kv\\-policy that choose the entries which attention uses.\n", stdout);
+    for (size_t i = 0; (name = ig_cache_policy(i, &help)); i++) {
+        fputs(".TP\n\\fB", stdout);
+        put_text(name);
+        fputs("\\fR\n", stdout);
+        put_text(help);
+        fputs(".\n", stdout);
+    }
+}
+
 int ig_cli_man(const ig_cli_options *o) {
     (void)o;
     printf(".TH INFINIGEN 1 \"\" \"infinigen %s\" \"User Commands\"\n", ig_version());
@@ -100,6 +112,7 @@ int ig_cli_man(const ig_cli_options *o) {
         ".SH VERBS\n",
         stdout);
     for (const ig_cli_verb *v = ig_cli_verbs; v->name; v++) put_verb(v);
+    put_policies();
     fputs(
         ".SH EXIT STATUS\n0: done. 1: failed, with one line on standard error. 2: usage error. 130: interrupted.\n"
         ".SH ENVIRONMENT\n"

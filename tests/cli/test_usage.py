@@ -302,6 +302,15 @@ def test_completion_knows_every_option(program):
             assert wanted in out.decode(), (shell, name)
 
 
+def test_help_tells_what_policies_do(program):
+    listed = program("run", "--help")[1].decode().split("\nPolicies:\n")[1]
+    page = program("man")[1].decode().split(".SH POLICIES\n")[1].split(".SH ")[0].replace("\\-", "-")
+    names = re.search(r"not one of (.*)", program("run", "-m", "x", "--kv-policy", "-")[2].decode())[1].split(", ")
+    assert len(names) == 7 and re.findall(r"^  (\S+) +\S", listed, re.M) == names
+    assert re.findall(r"^\.TP\n\\fB(.*)\\fR\n.", page, re.M) == names
+    assert "Policies:" not in program("fetch", "--help")[1].decode()
+
+
 def test_the_store_of_bench_has_its_own_words(program):
     assert "what stands before a test" in program("bench", "--help")[1].decode()
     assert "what stands before a test" not in program("run", "--help")[1].decode()
