@@ -8,6 +8,7 @@
 #define IG_CLI_APP_H
 
 #include "cli/cli.h"
+#include "text/text.h"
 
 /* ---- errors ------------------------------------------------------------- */
 
@@ -80,15 +81,11 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
 /* Writes text to standard output. On a terminal control characters other than newline and tab are
  * shown as ^X, so that a model cannot drive it. */
 void ig_cli_put(const char *text, size_t n);
-/* Whether n bytes begin with one of U+0080 to U+009F, which terminals obey. */
-bool ig_cli_is_c1(const char *text, size_t n);
 /* Gives standard output a way that signals do not cut short, before anything is written there. */
 void ig_cli_open_output(void);
 /* Writes what standard output has buffered. 0, or the number of the first error: the buffer forgets what it could not
  * write, and the next call would find none. */
 int ig_cli_flush(void);
-/* A JSON string; bytes that are not UTF-8 become U+FFFD. */
-json_t *ig_cli_json_text(const char *text, size_t n);
 /* "98.4 MB" */
 const char *ig_cli_size(char out[32], uint64_t bytes);
 

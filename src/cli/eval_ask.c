@@ -11,7 +11,7 @@
 #include <limits.h>
 #include <string.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 #include "eval/numbers.h"
 
 /* One question at work. */
@@ -138,7 +138,7 @@ static ig_status find_from_start(ig_cli_evaluation *e, ig_error *err) {
 
 /* ---- counting ------------------------------------------------------------------ */
 
-static json_t *json_of_reply(const ig_eval_reply *reply) { return ig_cli_json_text(reply->text, reply->n_text); }
+static json_t *json_of_reply(const ig_eval_reply *reply) { return ig_text_json(reply->text, reply->n_text); }
 
 /* What was generated; of several turns also each one's. */
 static json_t *json_of_replies(const asking *a, const ig_cli_eval_answer *answer) {
@@ -169,7 +169,7 @@ static void note_answer(const asking *a, int run) {
     const ig_cli_evaluation *e = a->e;
     const ig_cli_eval_answer *answer = &e->runs[run].now;
     const ig_cli_pair *pair = &e->pairs->v[run];
-    json_t *line = json_pack("{s:o, s:i}", "task", ig_cli_json_text(e->title, strlen(e->title)), "line", a->q->line);
+    json_t *line = json_pack("{s:o, s:i}", "task", ig_text_json(e->title, strlen(e->title)), "line", a->q->line);
     if (e->pairs->n > 1) ig_cli_pair_fields(line, pair);
     json_t *fields = ig_cli_eval_generates(e) ? json_of_replies(a, answer) : json_of_choice(a, answer);
     json_object_update(line, fields);
@@ -255,7 +255,7 @@ static ig_status ask(const asking *a, size_t question) {
     if (status) return status;
     count_answers(a, question);
     if (e->answers && fflush(e->answers) != 0)
-        return ig_eval_fail(a->err, IG_E_IO, "%s: %s", e->app->o->output, strerror(errno));
+        return ig_text_fail(a->err, IG_E_IO, "%s: %s", e->app->o->output, strerror(errno));
     return IG_OK;
 }
 
@@ -275,7 +275,7 @@ int ig_cli_eval_ask(ig_cli_evaluation *e) {
         status = ask(&a, i);
         if (status) break;
         ig_cli_progress_show(&e->bar, e->done, e->total);
-        if (ig_cli_interrupted() && e->done < e->total) status = ig_eval_fail(&err, IG_E_INTERRUPTED, "interrupted");
+        if (ig_cli_interrupted() && e->done < e->total) status = ig_text_fail(&err, IG_E_INTERRUPTED, "interrupted");
     }
     ig_cli_progress_end(&e->bar);
     e->seconds = ig_eval_seconds() - start;

@@ -12,7 +12,7 @@
 #include "cli/pairs.h"
 #include "cli/perplexity.h"
 #include "eval/compare.h"
-#include "eval/fail.h"
+#include "text/text.h"
 
 /* What a run's session did, summed over chunks. */
 typedef struct work {
@@ -148,7 +148,7 @@ static int score_chunks(table *t, int32_t *ids) {
         count_chunk(t);
         /* A chunk that is one step of the prompt leaves nothing to stop: its callback comes when all is done. */
         if (ig_cli_interrupted() && !(t->is_last && t->i_chunk + 1 == t->n_chunks))
-            status = ig_eval_fail(&err, IG_E_INTERRUPTED, "interrupted");
+            status = ig_text_fail(&err, IG_E_INTERRUPTED, "interrupted");
     }
     ig_cli_progress_end(&t->bar);
     ig_eval_comparison_close(&c);

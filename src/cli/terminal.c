@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "cli/keyboard.h"
-#include "eval/fail.h"
+#include "text/text.h"
 #include "eval/numbers.h"
 
 /* ---- standard output ------------------------------------------------------- */
@@ -36,7 +36,7 @@ int ig_cli_complain(const ig_cli_options *o, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    ig_eval_make_harmless(text); /* names of files, and what others answered */
+    ig_text_make_harmless(text); /* names of files, and what others answered */
     ig_cli_clear_bar();
     ig_cli_flush();
     fprintf(stderr, "infinigen %s: %s\n", o->verb->name, text);
@@ -157,10 +157,6 @@ bool ig_cli_on_progress(void *user, uint64_t done, uint64_t total) {
 
 /* ---- output --------------------------------------------------------------- */
 
-bool ig_cli_is_c1(const char *text, size_t n) {
-    return n > 1 && (unsigned char)text[0] == 0xc2 && (unsigned char)text[1] >= 0x80 && (unsigned char)text[1] < 0xa0;
-}
-
 void ig_cli_put(const char *text, size_t n) {
     static int is_terminal = -1;
     if (is_terminal < 0) is_terminal = isatty(STDOUT_FILENO);
@@ -171,46 +167,11 @@ void ig_cli_put(const char *text, size_t n) {
             unsigned char c = (unsigned char)text[i];
             if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
                 printf("^%c", c ^ 0x40);
-            else if (ig_cli_is_c1(text + i, n - i))
+            else if (ig_text_is_c1(text + i, n - i))
                 printf("^[%c", (unsigned char)text[++i] - 0x40);
             else
                 putchar(c);
         }
     }
     ig_cli_flush();
-}
-
-/* Length of the UTF-8 character at `s`, or 0 if it is none. */
-static size_t utf8_length(const unsigned char *s, size_t n) {
-    size_t need = s[0] < 0x80                   ? 1
-                  : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-                  : (s[0] & 0xf0) == 0xe0       ? 3
-                  : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-                                                : 0;
-    if (need == 0 || need > n) return 0;
-    for (size_t i = 1; i < need; i++)
-        if ((s[i] & 0xc0) != 0x80) return 0;
-    if (s[0] == 0xe0 && s[1] < 0xa0) return 0;
-    if (s[0] == 0xed && s[1] >= 0xa0) return 0;
-    if (s[0] == 0xf0 && s[1] < 0x90) return 0;
-    if (s[0] == 0xf4 && s[1] >= 0x90) return 0;
-    return need;
-}
-
-json_t *ig_cli_json_text(const char *text, size_t n) {
-    char *clean = NULL;
-    size_t n_clean = 0;
-    FILE *f = open_memstream(&clean, &n_clean);
-    if (!f) return NULL;
-    for (size_t i = 0; i < n;) {
-        size_t length = utf8_length((const unsigned char *)text + i, n - i);
-        if (length)
-            fwrite(text + i, 1, length, f);
-        else
-            fputs("\xef\xbf\xbd", f);
-        i += length ? length : 1;
-    }
-    json_t *value = fclose(f) == 0 ? json_stringn(clean, n_clean) : NULL;
-    free(clean);
-    return value;
 }

@@ -34,9 +34,8 @@ typedef struct bench {
     int32_t *ids; /* of -f, or NULL */
     size_t n_ids;
     char model_type[96];
-    uint64_t step_bytes; /* weights read by one step */
-    double read_speed;   /* bytes a second of memory; 0: not known */
-    bool has_disk;       /* the KV cache has a disk tier */
+    double read_speed; /* bytes a second of memory; 0: not known */
+    bool has_disk;     /* the KV cache has a disk tier */
     bool has_gpu;
     uint64_t streamed; /* bytes of weights that a step reads from the file */
     bool has_store;
@@ -47,19 +46,6 @@ typedef struct bench {
 } bench;
 
 /* ---- what is measured --------------------------------------------------------- */
-
-/* Weights that a step reads: all, less an embedding table of which it takes single rows. A table that
- * also serves as the output layer is read whole. */
-static uint64_t count_step_bytes(const ig_model *model, const ig_model_info *info) {
-    uint64_t embedding = 0;
-    bool has_head = false;
-    ig_tensor_info t;
-    for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
-        if (strcmp(t.name, "output.weight") == 0 || strcmp(t.name, "lm_head.weight") == 0) has_head = true;
-        if (strcmp(t.name, "token_embd.weight") == 0 || strstr(t.name, "embed_tokens.weight")) embedding = t.bytes;
-    }
-    return has_head ? info->weight_bytes - embedding : info->weight_bytes;
-}
 
 /* "qwen2 494M Q4_K": architecture, size, and the type most weights are stored in. */
 static void name_model_type(bench *b) {
@@ -113,7 +99,7 @@ static row_result evaluate(const bench *b, const bench_row *row) {
         r.stall = row->stall_seconds / seconds;
     }
     if (row->n_gen) r.weight_stall = row->weight_seconds / seconds;
-    if (row->n_gen) r.gb_per_s = (double)b->step_bytes * row->n_gen / r.ns.median;
+    if (row->n_gen) r.gb_per_s = (double)b->app.info.step_bytes * row->n_gen / r.ns.median;
     return r;
 }
 
@@ -186,8 +172,8 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     json_object_set_new(o, "build_commit", json_string(ig_version()));
     json_object_set_new(o, "device", json_string(ig_context_device(b->app.ctx)));
     json_object_set_new(o, "cpu", json_string(ig_context_cpu(b->app.ctx)));
-    json_object_set_new(o, "model_filename", ig_cli_json_text(b->app.path, strlen(b->app.path)));
-    json_object_set_new(o, "model_type", ig_cli_json_text(b->model_type, strlen(b->model_type)));
+    json_object_set_new(o, "model_filename", ig_text_json(b->app.path, strlen(b->app.path)));
+    json_object_set_new(o, "model_type", ig_text_json(b->model_type, strlen(b->model_type)));
     json_object_set_new(o, "model_size", json_integer((json_int_t)info->weight_bytes));
     json_object_set_new(o, "model_n_params", json_integer((json_int_t)info->n_params));
     json_object_set_new(o, "n_batch", json_integer(b->app.o->batch));
@@ -521,7 +507,6 @@ int ig_cli_bench(const ig_cli_options *o) {
         ig_model_get_weight_stats(b.app.model, &weights);
         b.streamed = weights.step_bytes;
         b.has_gpu = strcmp(ig_context_device(b.app.ctx), "cpu") != 0;
-        b.step_bytes = count_step_bytes(b.app.model, &b.app.info);
         ig_context_read_speed(&b.read_speed, b.app.ctx, NULL); /* without it a table says less */
         b.total = count_runs(&b, pairs.n);
         b.bar = ig_cli_progress_start("measuring", "runs");

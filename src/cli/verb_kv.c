@@ -45,7 +45,7 @@ static void put_column(const char *text, int width, size_t most) {
     printf("%*s", n < width ? width - n : 0, "");
 }
 
-static json_t *json_text(const char *text) { return ig_cli_json_text(text, strlen(text)); }
+static json_t *json_text(const char *text) { return ig_text_json(text, strlen(text)); }
 
 /* ---- ls ------------------------------------------------------------------ */
 

@@ -25,11 +25,9 @@ typedef struct making {
 } making;
 
 static int64_t count_characters(void *user, const char *text, size_t n, ig_error *err) {
-    int64_t count = 0;
     (void)user;
     (void)err;
-    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return count;
+    return (int64_t)ig_text_count(text, n);
 }
 
 static int64_t count_tokens(void *user, const char *text, size_t n, ig_error *err) {
@@ -45,7 +43,7 @@ static int open_filler(making *m, const ig_cli_options *o) {
     int code = o->file ? ig_cli_read_file(&text, o, o->file) : IG_EXIT_OK;
     if (code) return code;
     /* What is not UTF-8 has no place in JSON. */
-    json_t *clean = o->file ? ig_cli_json_text(text.data, text.n) : NULL;
+    json_t *clean = o->file ? ig_text_json(text.data, text.n) : NULL;
     if (o->file && !clean)
         code = ig_cli_complain(o, "%s: out of memory for %zu bytes", o->file, text.n);
     else if (ig_eval_filler_open(&m->filler, o->file ? o->file : "filler", json_string_value(clean),

@@ -27,6 +27,9 @@ typedef struct ig_matrix {
     size_t row_bytes;
 } ig_matrix;
 
+/* Of its weights as stored. */
+static inline size_t ig_matrix_bytes(const ig_matrix *m) { return (size_t)m->n_out * m->row_bytes; }
+
 typedef struct ig_residency ig_residency;
 typedef struct ig_residency_shape ig_residency_shape;
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 #include "eval/perplexity.h"
 
 /* ---- tokens --------------------------------------------------------------- */
@@ -33,7 +33,7 @@ ig_status ig_eval_tokenize(int32_t **ids, size_t *n, const ig_model *model, cons
     }
     free(*ids);
     *ids = NULL;
-    return ig_eval_fail(err, IG_E_MEMORY, "out of memory for %zu tokens", cap);
+    return ig_text_fail(err, IG_E_MEMORY, "out of memory for %zu tokens", cap);
 }
 
 int32_t ig_eval_first_token(const ig_model *model, bool is_empty) {
@@ -47,10 +47,10 @@ static ig_status join(ig_eval_pair *out, int32_t first, const int32_t *context, 
                       size_t n_whole, ig_error *err) {
     size_t n_first = first >= 0, n_rest = n_whole > n_context ? n_whole - n_context : 0,
            n = n_first + n_context + n_rest;
-    if (n == n_rest) return ig_eval_fail(err, IG_E_FORMAT, "the context has no tokens");
-    if (n > INT_MAX / 4) return ig_eval_fail(err, IG_E_LIMIT, "%zu tokens are too many", n);
+    if (n == n_rest) return ig_text_fail(err, IG_E_FORMAT, "the context has no tokens");
+    if (n > INT_MAX / 4) return ig_text_fail(err, IG_E_LIMIT, "%zu tokens are too many", n);
     out->ids = malloc(n * sizeof *out->ids);
-    if (!out->ids) return ig_eval_fail(err, IG_E_MEMORY, "out of memory for %zu tokens", n);
+    if (!out->ids) return ig_text_fail(err, IG_E_MEMORY, "out of memory for %zu tokens", n);
     if (n_first) out->ids[0] = first;
     memcpy(out->ids + n_first, context, n_context * sizeof *context);
     memcpy(out->ids + n_first + n_context, whole + n_context, n_rest * sizeof *whole);
@@ -60,7 +60,7 @@ static ig_status join(ig_eval_pair *out, int32_t first, const int32_t *context, 
 }
 
 ig_status ig_eval_join(ig_eval_pair *out, int32_t first, const int32_t *ids, size_t n, ig_error *err) {
-    return first < 0 && n == 0 ? ig_eval_fail(err, IG_E_FORMAT, "the text has no tokens")
+    return first < 0 && n == 0 ? ig_text_fail(err, IG_E_FORMAT, "the text has no tokens")
                                : join(out, first, ids, n, ids, n, err);
 }
 
@@ -71,14 +71,14 @@ ig_status ig_eval_encode(ig_eval_pair *out, const ig_model *model, const char *e
     size_t n_head = 0, n_whole = 0;
     *out = (ig_eval_pair){0};
     int n_joined = asprintf(&joined, "%s%s%s", examples, context, text);
-    if (n_joined < 0) return ig_eval_fail(err, IG_E_MEMORY, "out of memory for a question");
+    if (n_joined < 0) return ig_text_fail(err, IG_E_MEMORY, "out of memory for a question");
     size_t n_before = (size_t)n_joined - strlen(text);
     while (*text && n_before && strchr(" \t\n\r\v\f", joined[n_before - 1])) n_before--;
 
     ig_status status = ig_eval_tokenize(&head, &n_head, model, joined, n_before, 0, err);
     if (!status) status = ig_eval_tokenize(&whole, &n_whole, model, joined, (size_t)n_joined, 0, err);
     if (!status && *text && n_whole <= n_head)
-        status = ig_eval_fail(err, IG_E_FORMAT, "the text adds no token to what stands before it");
+        status = ig_text_fail(err, IG_E_FORMAT, "the text adds no token to what stands before it");
     if (!status) status = join(out, ig_eval_first_token(model, n_head == 0), head, n_head, whole, n_whole, err);
     free(whole);
     free(head);
@@ -90,7 +90,7 @@ ig_status ig_eval_encode(ig_eval_pair *out, const ig_model *model, const char *e
 
 ig_status ig_eval_read_on(ig_eval_reader *r, const int32_t *ids, int n, ig_error *err) {
     for (int i = 0; i < n; i++) {
-        if (r->stopped && r->stopped()) return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
+        if (r->stopped && r->stopped()) return ig_text_fail(err, IG_E_INTERRUPTED, "interrupted");
         ig_status status = ig_session_decode(&r->s, &ids[i], 1, err);
         if (status) return status;
     }
@@ -177,8 +177,8 @@ ig_status ig_eval_score_pair(double *out, ig_eval_reader *r, const ig_eval_pair 
 }
 
 int ig_eval_characters(const char *text) {
-    int n = 0;
-    for (text += *text == ' '; *text; text++) n += ((unsigned char)*text & 0xc0) != 0x80;
+    text += *text == ' ';
+    int n = (int)ig_text_count(text, strlen(text));
     return n > 0 ? n : 1;
 }
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 
 /* One chunk at work. */
 typedef struct round {
@@ -36,7 +36,7 @@ ig_status ig_eval_comparison_open(ig_eval_comparison *c, int n_vocab, ig_error *
     c->reference = NULL;
     c->s = NULL;
     c->prefix_logits = malloc((size_t)n_vocab * sizeof *c->prefix_logits);
-    if (!c->prefix_logits) return ig_eval_fail(err, IG_E_MEMORY, "out of memory for the logits of a chunk");
+    if (!c->prefix_logits) return ig_text_fail(err, IG_E_MEMORY, "out of memory for the logits of a chunk");
     return has_reference ? ig_eval_reference_open(&c->reference, n_vocab, IG_EVAL_REFERENCE_BYTES, err) : IG_OK;
 }
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 
 typedef struct likely {
     int32_t token;
@@ -39,7 +39,7 @@ double ig_eval_log_sum(const float *logits, int n_vocab) {
 }
 
 static ig_status fail_memory(ig_error *err, size_t bytes) {
-    return ig_eval_fail(err, IG_E_MEMORY, "out of memory: %zu bytes for the distributions to compare with", bytes);
+    return ig_text_fail(err, IG_E_MEMORY, "out of memory: %zu bytes for the distributions to compare with", bytes);
 }
 
 ig_status ig_eval_reference_open(ig_eval_reference **out, int n_vocab, size_t cap_bytes, ig_error *err) {

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 #include "eval/load_reply.h"
 #include "eval/make_words.h"
 #include "eval/numbers.h"
@@ -52,8 +52,8 @@ typedef struct run {
     ig_eval_samples first, between, whole;
 } run;
 
-static ig_status no_memory(ig_error *err) { return ig_eval_fail(err, IG_E_MEMORY, "out of memory for a request"); }
-static ig_status interrupted(ig_error *err) { return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted"); }
+static ig_status no_memory(ig_error *err) { return ig_text_fail(err, IG_E_MEMORY, "out of memory for a request"); }
+static ig_status interrupted(ig_error *err) { return ig_text_fail(err, IG_E_INTERRUPTED, "interrupted"); }
 
 /* ---- requests ------------------------------------------------------------------------- */
 
@@ -382,13 +382,13 @@ static ig_status ask_models(ig_eval_load *load, ig_error *err) {
         status = interrupted(err);
     else if (failed)
         status =
-            ig_eval_fail(err, IG_E_IO, "%s: %s", load->base, reply.error[0] ? reply.error : curl_easy_strerror(failed));
+            ig_text_fail(err, IG_E_IO, "%s: %s", load->base, reply.error[0] ? reply.error : curl_easy_strerror(failed));
     else if (code == 401 || code == 403)
-        status = ig_eval_fail(err, IG_E_IO, "%s: status %ld: %s", load->base, code, reply.error);
+        status = ig_text_fail(err, IG_E_IO, "%s: status %ld: %s", load->base, code, reply.error);
     else if (code == 200)
         read_models(load, &reply);
     if (!status && !load->model[0])
-        status = ig_eval_fail(err, IG_E_IO, "%s/models: it lists no model: -m says which one to ask for", load->base);
+        status = ig_text_fail(err, IG_E_IO, "%s/models: it lists no model: -m says which one to ask for", load->base);
     curl_easy_cleanup(http);
     free(reply.line);
     return status;
@@ -404,7 +404,7 @@ static ig_status probe(ig_eval_load *load, ig_error *err) {
         status = ig_eval_load_run(&r, load, &test, err);
         if (r.is_interrupted) status = interrupted(err);
     }
-    if (!status && !r.n_done) status = ig_eval_fail(err, IG_E_IO, "%s: %s", load->base, r.error);
+    if (!status && !r.n_done) status = ig_text_fail(err, IG_E_IO, "%s: %s", load->base, r.error);
     return status;
 }
 
@@ -416,7 +416,7 @@ ig_status ig_eval_load_open(ig_eval_load **out, const ig_eval_load_options *opti
     load->o = *options;
     load->n_vocab = VOCAB_LEAST;
     if (options->model) snprintf(load->model, sizeof load->model, "%s", options->model);
-    ig_status status = set_url(load) ? IG_OK : ig_eval_fail(err, IG_E_ARG, "%s: is no address", options->url);
+    ig_status status = set_url(load) ? IG_OK : ig_text_fail(err, IG_E_ARG, "%s: is no address", options->url);
     /* Bodies are sent without asking first. */
     if (!status && (!add_header(load, "Content-Type: application/json", "") || !add_header(load, "Expect:", "") ||
                     (options->key && !add_header(load, "Authorization: Bearer ", options->key))))
@@ -424,7 +424,7 @@ ig_status ig_eval_load_open(ig_eval_load **out, const ig_eval_load_options *opti
     if (!status) status = ask_models(load, err);
     if (!status) status = probe(load, err);
     snprintf(load->title, sizeof load->title, "%s", load->model);
-    ig_eval_make_harmless(load->title);
+    ig_text_make_harmless(load->title);
     if (status)
         ig_eval_load_close(load);
     else

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 
 enum { LINE_MAX_BYTES = 8 << 20 };
 
@@ -33,7 +33,7 @@ void ig_eval_load_reply_reset(ig_eval_load_reply *r) {
 static bool fail(ig_eval_load_reply *r, const char *why) {
     if (r->error[0]) return false;
     snprintf(r->error, sizeof r->error, "%s", why);
-    ig_eval_make_harmless(r->error);
+    ig_text_make_harmless(r->error);
     return false;
 }
 

@@ -96,7 +96,7 @@ static ig_status measure(int64_t *out, const ig_eval_sample *s, const char *text
     int64_t made = 0;
     json_t *turn;
     FILE *f = open_memstream(&all, &n);
-    if (!f) return ig_eval_fail(s->err, IG_E_MEMORY, "out of memory for a sample");
+    if (!f) return ig_text_fail(s->err, IG_E_MEMORY, "out of memory for a sample");
     fputs(text, f);
     json_array_foreach(s->turns, i, turn) {
         fputs(json_string_value(json_object_get(turn, "question")), f);
@@ -104,7 +104,7 @@ static ig_status measure(int64_t *out, const ig_eval_sample *s, const char *text
         made += json_integer_value(json_object_get(turn, "max_tokens")) * s->o->token_units;
     }
     ig_status status = fclose(f) == 0 ? count(out, s, all, n)
-                                      : ig_eval_fail(s->err, IG_E_MEMORY, "out of memory for a sample of %zu bytes", n);
+                                      : ig_text_fail(s->err, IG_E_MEMORY, "out of memory for a sample of %zu bytes", n);
     free(all);
     *out += made;
     return status;
@@ -134,7 +134,7 @@ static ig_status build(built *out, const ig_eval_recipe *recipe, const ig_eval_m
     if (s.context) recipe->build(&s, recipe);
     if (s.context && fclose(s.context) != 0) s.no_memory = true;
     if (!s.context || !s.turns || s.no_memory)
-        s.status = ig_eval_fail(err, IG_E_MEMORY, "%s: out of memory for %d units of filler", recipe->name, n);
+        s.status = ig_text_fail(err, IG_E_MEMORY, "%s: out of memory for %d units of filler", recipe->name, n);
     if (!s.status) s.status = measure(&out->size, &s, out->context);
     if (s.status) drop(out);
     return s.status;
@@ -182,7 +182,7 @@ static ig_status find_most(search *s) {
     ig_status status = try(s, least);
     if (status) return status;
     if (s->too_many)
-        return ig_eval_fail(s->err, IG_E_LIMIT, "%s does not fit into a length of %d: it takes at least %lld",
+        return ig_text_fail(s->err, IG_E_LIMIT, "%s does not fit into a length of %d: it takes at least %lld",
                             s->recipe->name, s->o->length, (long long)s->size_too_many);
     int64_t size_least = s->best.size;
     for (int step = least > 16 ? least : 16; !status && !s->too_many && s->fits < FILLER_MAX; step *= 2) {
@@ -222,10 +222,10 @@ ig_status ig_eval_make(json_t **out, const char *task, const ig_eval_make_option
     *out = NULL;
     for (size_t i = 0; i < N_RECIPES; i++)
         if (strcmp(recipes[i].name, task) == 0) s.recipe = &recipes[i];
-    if (!s.recipe) return ig_eval_fail(err, IG_E_NOT_FOUND, "no task '%s'", task);
+    if (!s.recipe) return ig_text_fail(err, IG_E_NOT_FOUND, "no task '%s'", task);
     ig_status status = find_most(&s);
     if (!status) *out = line_of(&s);
-    if (!status && !*out) status = ig_eval_fail(err, IG_E_MEMORY, "%s: out of memory for a sample", task);
+    if (!status && !*out) status = ig_text_fail(err, IG_E_MEMORY, "%s: out of memory for a sample", task);
     drop(&s.best);
     return status;
 }

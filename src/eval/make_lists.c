@@ -15,7 +15,7 @@ enum { COMMON = 10, COMMON_TOKENS = 120, FREQUENT_TOKENS = 50, VALUE_TOKENS = 50
 enum { SHORT_TOKENS = 8192 };
 
 static void fail_names(ig_eval_sample *s, const ig_eval_recipe *recipe, size_t n) {
-    s->status = ig_eval_fail(s->err, IG_E_LIMIT, "%s: there are no %zu different names", recipe->name, n);
+    s->status = ig_text_fail(s->err, IG_E_LIMIT, "%s: there are no %zu different names", recipe->name, n);
 }
 
 /* ---- common words -------------------------------------------------------------------- */

@@ -117,7 +117,7 @@ static bool open_keys(keys *k, ig_eval_sample *s, const ig_eval_recipe *recipe, 
     *k = (keys){recipe, NULL};
     if (recipe->uuid_keys) return true;
     if (n > IG_EVAL_SYLLABLES) {
-        s->status = ig_eval_fail(s->err, IG_E_LIMIT, "%s: there are no %zu different names", recipe->name, n);
+        s->status = ig_text_fail(s->err, IG_E_LIMIT, "%s: there are no %zu different names", recipe->name, n);
         return false;
     }
     k->names = ig_eval_names(&s->random, n);

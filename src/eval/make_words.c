@@ -287,13 +287,13 @@ ig_status ig_eval_filler_open(ig_eval_filler **out, const char *name, const char
     if (filler && !text) return IG_OK;
     if (filler) filler->text = malloc(n_text + 1);
     if (!filler || !filler->text)
-        return ig_eval_fail(err, IG_E_MEMORY, "%s: out of memory for %zu bytes", name, n_text);
+        return ig_text_fail(err, IG_E_MEMORY, "%s: out of memory for %zu bytes", name, n_text);
     size_t n = collapse(filler->text, text, n_text);
     filler->n = split(NULL, filler->text, n);
-    if (!filler->n) return ig_eval_fail(err, IG_E_FORMAT, "%s: has no words", name);
+    if (!filler->n) return ig_text_fail(err, IG_E_FORMAT, "%s: has no words", name);
     filler->sentences = calloc(filler->n, sizeof *filler->sentences);
     if (!filler->sentences)
-        return ig_eval_fail(err, IG_E_MEMORY, "%s: out of memory for %zu sentences", name, filler->n);
+        return ig_text_fail(err, IG_E_MEMORY, "%s: out of memory for %zu sentences", name, filler->n);
     split(filler->sentences, filler->text, n);
     return IG_OK;
 }

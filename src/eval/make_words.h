@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 
 /* ---- random numbers ------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 
 double ig_eval_nll(const ig_eval_score *score) { return score->n ? score->sum / (double)score->n : 0; }
 
@@ -77,7 +77,7 @@ ig_status ig_eval_score_prompt(ig_eval_score *out, ig_session *s, const int32_t 
 /* A chunk counts if its perplexity is a number: of finite logits it need not be. */
 static ig_status finish(const ig_eval_score *score, ig_error *err) {
     if (isfinite(ig_eval_perplexity(score)) && isfinite(score->kl)) return IG_OK;
-    return ig_eval_fail(err, IG_E_NUMBER, "the perplexity is not finite: %g nats a token", ig_eval_nll(score));
+    return ig_text_fail(err, IG_E_NUMBER, "the perplexity is not finite: %g nats a token", ig_eval_nll(score));
 }
 
 /* Positions n/2 .. n-2 predict the next token. What stands before them needs no logits. */
@@ -115,7 +115,7 @@ ig_status ig_eval_chunk_rest(ig_eval_score *out, ig_session *s, const int32_t *i
         status = score_token(out, logits, ids[i], i, options, err);
         if (status || i + 1 == n) break;
         if (options->progress && options->progress(options->progress_user, (uint64_t)i, (uint64_t)n))
-            return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
+            return ig_text_fail(err, IG_E_INTERRUPTED, "interrupted");
         status = ig_session_decode(&s, &ids[i], 1, err);
         if (status) break;
     }

@@ -26,7 +26,7 @@ static ig_status add_token(ig_eval_reply *reply, int32_t id, ig_error *err) {
     if (reply->n == reply->cap) {
         int cap = reply->cap ? 2 * reply->cap : 64;
         int32_t *ids = realloc(reply->ids, (size_t)cap * sizeof *ids);
-        if (!ids) return ig_eval_fail(err, IG_E_MEMORY, "out of memory for an answer of %d tokens", cap);
+        if (!ids) return ig_text_fail(err, IG_E_MEMORY, "out of memory for an answer of %d tokens", cap);
         reply->ids = ids;
         reply->cap = cap;
     }
@@ -41,7 +41,7 @@ static ig_status add_text(ig_eval_reply *reply, const char *text, size_t n, bool
     if (reply->n_text + n >= reply->cap_text) {
         size_t cap = 2 * (reply->n_text + n) + 256;
         char *more = realloc(reply->text, cap);
-        if (!more) return ig_eval_fail(err, IG_E_MEMORY, "out of memory for an answer of %zu bytes", cap);
+        if (!more) return ig_text_fail(err, IG_E_MEMORY, "out of memory for an answer of %zu bytes", cap);
         reply->text = more;
         reply->cap_text = cap;
     }
@@ -96,9 +96,9 @@ static ig_status generate(ig_eval_reply *out, ig_eval_reader *r, const ig_eval_t
     ig_detok_stream detok = {.started = true};
     char text[IG_TOKEN_BYTES_MAX];
     for (bool done = false; !done;) {
-        if (r->stopped && r->stopped()) return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
+        if (r->stopped && r->stopped()) return ig_text_fail(err, IG_E_INTERRUPTED, "interrupted");
         int32_t id = ig_sampler_next(o->sampler, r->s);
-        if (id < 0) return ig_eval_fail(err, IG_E_ARG, "no token can come next");
+        if (id < 0) return ig_text_fail(err, IG_E_ARG, "no token can come next");
         if (!o->ignore_end && ig_token_is_end(model, id)) return IG_OK;
         size_t before = out->n_text, n = ig_detok_push(&detok, model, id, false, text, sizeof text);
         ig_status status = add_token(out, id, err);
@@ -118,7 +118,7 @@ ig_status ig_eval_reply_make(ig_eval_reply *out, ig_eval_reader *r, const ig_eva
     out->n_text = 0;
     out->score = 0;
     ig_status status = f.is_found ? add_text(out, "", 0, false, err)
-                                  : ig_eval_fail(err, IG_E_MEMORY, "out of memory for %d answers", turn->n_answers);
+                                  : ig_text_fail(err, IG_E_MEMORY, "out of memory for %d answers", turn->n_answers);
     if (!status) status = generate(out, r, turn, &f, options, r->model, err);
     free(f.is_found);
     return status;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "eval/compare.h"
-#include "eval/fail.h"
+#include "text/text.h"
 #include "eval/make_words.h"
 #include "eval/numbers.h"
 
@@ -76,7 +76,7 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
                              ig_error *err) {
     ig_eval_speed *speed = calloc(1, sizeof *speed);
     *out = NULL;
-    if (!speed) return ig_eval_fail(err, IG_E_MEMORY, "out of memory");
+    if (!speed) return ig_text_fail(err, IG_E_MEMORY, "out of memory");
     ig_model_info info;
     ig_model_get_info(model, &info);
     speed->model = model;
@@ -84,7 +84,7 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
     speed->options.session.n_ctx = ig_eval_speed_tokens(options->depth, options->n_prompt, options->n_gen);
     if (options->ids && options->n_ids < speed->options.session.n_ctx) {
         free(speed);
-        return ig_eval_fail(err, IG_E_ARG, "the text is too short");
+        return ig_text_fail(err, IG_E_ARG, "the text is too short");
     }
     speed->n_vocab = info.n_vocab;
     speed->sessions = calloc((size_t)options->max_batch, sizeof *speed->sessions);
@@ -92,7 +92,7 @@ ig_status ig_eval_speed_open(ig_eval_speed **out, ig_model *model, const ig_eval
     speed->ids = calloc((size_t)speed->options.session.n_ctx, sizeof *speed->ids);
     if (!speed->sessions || !speed->ids || !speed->step) {
         ig_eval_speed_close(speed);
-        return ig_eval_fail(err, IG_E_MEMORY, "out of memory");
+        return ig_text_fail(err, IG_E_MEMORY, "out of memory");
     }
     take_options(speed, &options->session.cache);
     ig_status status = open_cache(speed, err);
@@ -170,7 +170,7 @@ static ig_status rewind_sessions(ig_eval_speed *speed, int n, ig_error *err) {
 }
 
 ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_error *err) {
-    if (n > speed->options.n_prompt) return ig_eval_fail(err, IG_E_ARG, "the prompt is longer than was said");
+    if (n > speed->options.n_prompt) return ig_text_fail(err, IG_E_ARG, "the prompt is longer than was said");
     ig_status status = rewind_sessions(speed, 1, err);
     if (status) return status;
     fill_ids(speed, 0);
@@ -188,7 +188,7 @@ static ig_status sync_stored(double *seconds, ig_session_stats *stats, ig_eval_s
     ig_session *s;
     ig_session_options o = speed->options.session;
     if (!o.cache.store_path || n > speed->options.n_prompt)
-        return ig_eval_fail(err, IG_E_ARG, "there is no store, or the prompt is longer than was said");
+        return ig_text_fail(err, IG_E_ARG, "there is no store, or the prompt is longer than was said");
     close_sessions(speed);
     o.shared = NULL;
     o.cache.n_sessions = 1;
@@ -243,7 +243,7 @@ static void count_rest(ig_eval_generation *out) {
 
 ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, int n, int batch, ig_error *err) {
     if (n > speed->options.n_gen || batch > speed->options.max_batch)
-        return ig_eval_fail(err, IG_E_ARG, "the generation is larger than was said");
+        return ig_text_fail(err, IG_E_ARG, "the generation is larger than was said");
     ig_session_stats before, after;
     ig_status status = rewind_sessions(speed, batch, err);
     if (status) return status;
@@ -256,7 +256,7 @@ ig_status ig_eval_speed_generate(ig_eval_generation *out, ig_eval_speed *speed, 
         status = ig_session_decode(speed->sessions, speed->step, batch, err);
         if (status) return status;
         if (speed->options.stopped && speed->options.stopped())
-            return ig_eval_fail(err, IG_E_INTERRUPTED, "interrupted");
+            return ig_text_fail(err, IG_E_INTERRUPTED, "interrupted");
     }
     out->seconds = ig_eval_seconds() - start;
     count_work(out, speed, batch, 1);

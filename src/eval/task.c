@@ -30,7 +30,7 @@ typedef struct line_reader {
 } line_reader;
 
 static ig_status refuse(const line_reader *r, const char *key, const char *why) {
-    return ig_eval_fail(r->err, IG_E_FORMAT, "%s:%d: \"%s\" %s", r->name, r->line, key, why);
+    return ig_text_fail(r->err, IG_E_FORMAT, "%s:%d: \"%s\" %s", r->name, r->line, key, why);
 }
 
 static ig_status get_text(const char **out, const line_reader *r, const char *key) {
@@ -56,7 +56,7 @@ static ig_status get_texts(json_t **out, const line_reader *r, const char *key) 
 
 static ig_status make_options(ig_eval_question *q, const line_reader *r, int n) {
     q->options = calloc((size_t)n, sizeof *q->options);
-    if (!q->options) return ig_eval_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
+    if (!q->options) return ig_text_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
     q->n_options = n;
     return IG_OK;
 }
@@ -110,7 +110,7 @@ static ig_status get_optional_text(const char **out, const line_reader *r, const
 
 static ig_status make_answers(ig_eval_turn *turn, const line_reader *r, size_t n) {
     turn->answers = calloc(n, sizeof *turn->answers);
-    if (!turn->answers) return ig_eval_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
+    if (!turn->answers) return ig_text_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
     turn->n_answers = (int)n;
     return IG_OK;
 }
@@ -172,7 +172,7 @@ static ig_status read_turns(ig_eval_question *q, const line_reader *r) {
     size_t n = list ? json_array_size(list) : 1; /* 0 of what is no array */
     if (n < 1 || n > IG_EVAL_TURNS_MAX) return refuse(r, "questions", "is not an array of 1 to 256 objects");
     q->turns = calloc(n, sizeof *q->turns);
-    if (!q->turns) return ig_eval_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
+    if (!q->turns) return ig_text_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
     q->n_turns = (int)n;
     if (!list) return read_turn(q->turns, r, q->is_apart);
     for (size_t i = 0; i < n; i++) {
@@ -223,7 +223,7 @@ static ig_status find_form(ig_eval_form *form, const line_reader *r) {
     else if (json_object_get(r->object, "prompt") || json_object_get(r->object, "context"))
         *form = IG_EVAL_GENERATED;
     else
-        return ig_eval_fail(r->err, IG_E_FORMAT,
+        return ig_text_fail(r->err, IG_E_FORMAT,
                             "%s:%d: has none of the keys \"choices\", \"prefixes\", \"prompt\" and \"context\"",
                             r->name, r->line);
     return IG_OK;
@@ -233,11 +233,11 @@ static ig_status find_form(ig_eval_form *form, const line_reader *r) {
 static ig_status read_line(ig_eval_task *task, ig_eval_question *q, line_reader *r, const char *text, size_t n) {
     json_error_t why;
     r->object = json_loadb(text, n, 0, &why);
-    if (!r->object) return ig_eval_fail(r->err, IG_E_FORMAT, "%s:%d: no JSON: %s", r->name, r->line, why.text);
+    if (!r->object) return ig_text_fail(r->err, IG_E_FORMAT, "%s:%d: no JSON: %s", r->name, r->line, why.text);
     if (json_array_append_new(task->lines, r->object) != 0)
-        return ig_eval_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
+        return ig_text_fail(r->err, IG_E_MEMORY, "%s: out of memory for line %d", r->name, r->line);
     if (!json_is_object(r->object))
-        return ig_eval_fail(r->err, IG_E_FORMAT, "%s:%d: is no JSON object", r->name, r->line);
+        return ig_text_fail(r->err, IG_E_FORMAT, "%s:%d: is no JSON object", r->name, r->line);
     *q = (ig_eval_question){.line = r->line, .length = -1, .context_words = -1, .depth = -1};
     ig_status status = task->n == 0 ? find_form(&task->form, r) : IG_OK;
     if (status) return status;
@@ -271,7 +271,7 @@ static ig_status read_lines(ig_eval_task *task, const char *text, size_t n_text,
         }
         at += n + 1;
     }
-    return task->n ? IG_OK : ig_eval_fail(err, IG_E_FORMAT, "%s: has no questions", task->name);
+    return task->n ? IG_OK : ig_text_fail(err, IG_E_FORMAT, "%s: has no questions", task->name);
 }
 
 ig_status ig_eval_task_open(ig_eval_task **out, const char *name, const char *text, size_t n_text, size_t limit,
@@ -283,7 +283,7 @@ ig_status ig_eval_task_open(ig_eval_task **out, const char *name, const char *te
         n_text -= 3;
     }
     size_t lines = count_lines(text, n_text);
-    if (lines > INT_MAX) return ig_eval_fail(err, IG_E_LIMIT, "%s: %zu lines are too many", name, lines);
+    if (lines > INT_MAX) return ig_text_fail(err, IG_E_LIMIT, "%s: %zu lines are too many", name, lines);
     ig_eval_task *task = calloc(1, sizeof *task);
     if (task) {
         task->name = name;
@@ -292,7 +292,7 @@ ig_status ig_eval_task_open(ig_eval_task **out, const char *name, const char *te
     }
     ig_status status = task && task->lines && task->questions
                            ? read_lines(task, text, n_text, limit, err)
-                           : ig_eval_fail(err, IG_E_MEMORY, "%s: out of memory for %zu questions", name, lines);
+                           : ig_text_fail(err, IG_E_MEMORY, "%s: out of memory for %zu questions", name, lines);
     if (status)
         ig_eval_task_close(task);
     else
@@ -316,9 +316,9 @@ void ig_eval_task_close(ig_eval_task *task) {
 ig_status ig_eval_task_examples(char **out, const ig_eval_task *examples, size_t n, ig_error *err) {
     *out = NULL;
     if (examples->form == IG_EVAL_GENERATED)
-        return ig_eval_fail(err, IG_E_FORMAT, "%s: needles are no examples", examples->name);
+        return ig_text_fail(err, IG_E_FORMAT, "%s: needles are no examples", examples->name);
     if (n > examples->n)
-        return ig_eval_fail(err, IG_E_FORMAT, "%s: has %zu examples, not %zu", examples->name, examples->n, n);
+        return ig_text_fail(err, IG_E_FORMAT, "%s: has %zu examples, not %zu", examples->name, examples->n, n);
     char *text = NULL;
     size_t n_text = 0;
     FILE *f = open_memstream(&text, &n_text);
@@ -332,7 +332,7 @@ ig_status ig_eval_task_examples(char **out, const ig_eval_task *examples, size_t
             text = NULL;
         }
     }
-    if (!text) return ig_eval_fail(err, IG_E_MEMORY, "%s: out of memory for the examples", examples->name);
+    if (!text) return ig_text_fail(err, IG_E_MEMORY, "%s: out of memory for the examples", examples->name);
     *out = text;
     return IG_OK;
 }

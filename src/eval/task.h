@@ -24,7 +24,7 @@
 
 #include <jansson.h>
 
-#include "eval/fail.h"
+#include "text/text.h"
 
 typedef enum ig_eval_form { IG_EVAL_CHOICES, IG_EVAL_PREFIXES, IG_EVAL_GENERATED } ig_eval_form;
 

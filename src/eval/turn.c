@@ -15,7 +15,7 @@ typedef struct reading {
     size_t n, n_dense;
 } reading;
 
-static ig_status fail_memory(ig_error *err) { return ig_eval_fail(err, IG_E_MEMORY, "out of memory for a question"); }
+static ig_status fail_memory(ig_error *err) { return ig_text_fail(err, IG_E_MEMORY, "out of memory for a question"); }
 
 static ig_status render(char **out, const ig_model *model, const ig_chat_message *messages, size_t n_messages,
                         ig_error *err) {
@@ -49,7 +49,7 @@ static ig_status read_chat(reading *out, const ig_model *model, const ig_eval_qu
     ig_status status = render(&rendered, model, messages + (i ? 0 : 2), i ? 3 : 1, err);
     from = status ? NULL : i ? find_last(rendered, mark) : rendered;
     if (!status && !from)
-        status = ig_eval_fail(err, IG_E_UNSUPPORTED, "the chat template does not show what the model has answered");
+        status = ig_text_fail(err, IG_E_UNSUPPORTED, "the chat template does not show what the model has answered");
     if (!status) n = asprintf(&out->text, "%s%s", from + (i ? strlen(mark) : 0), prefix);
     if (!status && n < 0) status = fail_memory(err);
     if (!status) {

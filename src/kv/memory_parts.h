@@ -248,8 +248,8 @@ size_t ig_kv_count_pinned(const ig_kv_memory *m, int n);
 /* The block is gone: frame and slot are free. */
 void ig_kv_drop_block(ig_kv_memory *m, size_t id);
 
-/* Frames and writing (memory_frames.c): a frame that is free, or that of a cached block, which is demoted; NULL if there
- * is none. */
+/* Frames and writing (memory_frames.c): a frame that is free, or that of a cached block, which is demoted; NULL if
+ * there is none. */
 uint8_t *ig_kv_find_frame(ig_kv_memory *m);
 /* The block, which has a slot, is cached. */
 void ig_kv_cache_block(ig_kv_memory *m, size_t id);

@@ -18,11 +18,9 @@ typedef struct loader {
     ig_error *err;
 } loader;
 
-static size_t stored_bytes(const ig_matrix *m) { return (size_t)m->n_out * m->row_bytes; }
-
 /* A matrix that is used as it is stored: reads one byte of every page. */
 static void load_stored(loader *l, const ig_matrix *m) {
-    const size_t n_bytes = stored_bytes(m);
+    const size_t n_bytes = ig_matrix_bytes(m);
     volatile uint8_t sink = 0;
     if (!l->arena->base) l->loading.total += n_bytes;
     if (!l->arena->base || l->status || !m->w) return;
@@ -43,10 +41,10 @@ static void load_matrix(loader *l, ig_matrix *m, bool has_rows) {
     l->d->ops->put_panels(l->d, panels, m);
     m->panels = panels;
     if (!has_rows) {
-        ig_file_forget(m->w, stored_bytes(m));
-        l->w->replaced_bytes += stored_bytes(m);
+        ig_file_forget(m->w, ig_matrix_bytes(m));
+        l->w->replaced_bytes += ig_matrix_bytes(m);
     }
-    l->status = ig_loading_add(&l->loading, stored_bytes(m), l->err);
+    l->status = ig_loading_add(&l->loading, ig_matrix_bytes(m), l->err);
 }
 
 static void load_all(loader *l, const ig_config *c) {

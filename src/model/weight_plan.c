@@ -14,7 +14,7 @@ enum { PLACE_UNIT = 256 /* bytes: where copies of matrices begin; in files their
 static ig_status add(ig_weight_group *g, ig_matrix *m, const ig_weight_reader *r, ig_error *err) {
     if (!m->w) return IG_OK;
     ig_weight_place *p = &g->places[g->n];
-    size_t n_bytes = (size_t)m->n_out * m->row_bytes;
+    size_t n_bytes = ig_matrix_bytes(m);
     *p = (ig_weight_place){m, m->w, {.bytes = n_bytes, .room = ig_round_up(n_bytes, PLACE_UNIT)}};
     ig_status s = r ? ig_weight_reader_find(&p->span, r, m->w, n_bytes, err) : IG_OK;
     g->n++;

@@ -109,8 +109,8 @@ void ig_history_note(ig_history *h, size_t head, const int32_t *index, int n_use
     x->is.met = true;
     uint8_t *used = blocks_used(h, x, &x->is);
     memset(used, 0, bit_bytes(known));
-    /* Of scattered entries a test whether a block is noted already would be foretold wrongly too often; whether the next
-     * word begins is not. */
+    /* Of scattered entries a test whether a block is noted already would be foretold wrongly too often; whether the
+     * next word begins is not. */
     uint64_t bits = 0;
     int word = 0;
     for (int i = 0, shift = ig_log2(h->block); i < n_used; i++) {

@@ -26,7 +26,7 @@ size_t ig_token_bytes(const ig_server *s, int32_t id, char bytes[IG_TOKEN_BYTES_
 static json_t *token_name(const ig_exchange *x, int32_t id) {
     char text[IG_TOKEN_BYTES_MAX];
     if (x->names_tokens) return json_sprintf("token_id:%d", id);
-    return ig_reply_string(text, ig_token_bytes(x->call->server, id, text));
+    return ig_text_json(text, ig_token_bytes(x->call->server, id, text));
 }
 
 /* JSON has no infinity; what has no logprob is null. */
@@ -77,12 +77,6 @@ static json_t *top_object(const ig_exchange *x, const ig_token_record *r) {
     return whole(ok, top);
 }
 
-static size_t count_characters(const char *text, size_t n) {
-    size_t count = 0;
-    for (size_t i = 0; i < n; i++) count += ((unsigned char)text[i] & 0xc0) != 0x80;
-    return count;
-}
-
 static json_t *legacy_logprobs(ig_choice *k, size_t n) {
     const ig_exchange *x = k->exchange;
     json_t *tokens = json_array(), *scores = json_array(), *tops = json_array(), *offsets = json_array();
@@ -94,7 +88,7 @@ static json_t *legacy_logprobs(ig_choice *k, size_t n) {
         ok &= json_array_append_new(scores, logprob_json(r->token.logprob)) == 0;
         ok &= json_array_append_new(tops, top_object(x, r)) == 0;
         ok &= json_array_append_new(offsets, json_integer((json_int_t)k->n_characters)) == 0;
-        k->n_characters += count_characters(text, ig_token_bytes(x->call->server, r->token.id, text));
+        k->n_characters += ig_text_count(text, ig_token_bytes(x->call->server, r->token.id, text));
     }
     return whole(ok, json_pack("{s:o, s:o, s:o, s:o}", "tokens", tokens, "token_logprobs", scores, "top_logprobs", tops,
                                "text_offset", offsets));
@@ -152,7 +146,7 @@ json_t *ig_exchange_head(const ig_exchange *x, const char *object) {
                      "model", x->call->server->o->alias, "system_fingerprint", x->call->server->fingerprint);
 }
 
-static json_t *whole_text(const ig_choice *k) { return ig_reply_string(k->text ? k->text : "", k->n_text); }
+static json_t *whole_text(const ig_choice *k) { return ig_text_json(k->text ? k->text : "", k->n_text); }
 
 static json_t *choice_json(ig_choice *k, size_t i) {
     json_t *logprobs = ig_choice_logprobs(k, k->n_tokens);

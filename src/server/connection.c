@@ -111,7 +111,7 @@ static void *accept_all(void *arg) {
 ig_status ig_server_accept(ig_server *s, ig_error *err) {
     fcntl(s->listener, F_SETFL, O_NONBLOCK); /* poll() is what waits */
     int failed = pthread_create(&s->accepting, NULL, accept_all, s);
-    if (failed) return ig_server_fail(err, IG_E_MEMORY, "cannot start a thread: %s", strerror(failed));
+    if (failed) return ig_text_fail(err, IG_E_MEMORY, "cannot start a thread: %s", strerror(failed));
     s->is_accepting = true;
     return IG_OK;
 }

@@ -323,7 +323,7 @@ static bool submit(ig_exchange *x) {
         return ig_refuse(x->call, 500, NULL, "out of memory for %zu choices", n);
     }
     if (atomic_load(&x->call->server->is_draining))
-        ig_server_fail(&err, IG_E_INTERRUPTED, "the server is being shut down");
+        ig_text_fail(&err, IG_E_INTERRUPTED, "the server is being shut down");
     else if (!ig_scheduler_submit(x->requests, &refused, x->call->server->scheduler, all, n, &err))
         x->is_submitted = true;
     free(all);

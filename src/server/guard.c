@@ -17,12 +17,12 @@
 
 static ig_status add_key(ig_server_keys *k, const char *key, size_t n, const char *from, ig_error *err) {
     if (n == 0 || n >= IG_SERVER_KEY_BYTES)
-        return ig_server_fail(err, IG_E_ARG, "%s: a key has 1 to %d bytes", from, IG_SERVER_KEY_BYTES - 1);
+        return ig_text_fail(err, IG_E_ARG, "%s: a key has 1 to %d bytes", from, IG_SERVER_KEY_BYTES - 1);
     for (size_t i = 0; i < n; i++)
         if (key[i] <= ' ' || key[i] > '~')
-            return ig_server_fail(err, IG_E_ARG, "%s: a key is of printable ASCII characters without blanks", from);
+            return ig_text_fail(err, IG_E_ARG, "%s: a key is of printable ASCII characters without blanks", from);
     if (k->n == IG_SERVER_KEYS_MAX)
-        return ig_server_fail(err, IG_E_LIMIT, "%s: more than %d keys", from, IG_SERVER_KEYS_MAX);
+        return ig_text_fail(err, IG_E_LIMIT, "%s: more than %d keys", from, IG_SERVER_KEYS_MAX);
     memset(k->keys[k->n], 0, sizeof k->keys[0]);
     memcpy(k->keys[k->n++], key, n);
     return IG_OK;
@@ -33,9 +33,9 @@ static ig_status read_file(ig_server_keys *k, const char *path, ig_error *err) {
     enum { BYTES_MAX = 1 << 20 };
     struct stat st;
     if (stat(path, &st) == 0 && (!S_ISREG(st.st_mode) || st.st_size > BYTES_MAX))
-        return ig_server_fail(err, IG_E_ARG, "%s: keys are in a plain file of at most %d bytes", path, BYTES_MAX);
+        return ig_text_fail(err, IG_E_ARG, "%s: keys are in a plain file of at most %d bytes", path, BYTES_MAX);
     FILE *f = fopen(path, "re");
-    if (!f) return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+    if (!f) return ig_text_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
     char *line = NULL;
     size_t room = 0, before = k->n;
     ssize_t n;
@@ -44,8 +44,8 @@ static ig_status read_file(ig_server_keys *k, const char *path, ig_error *err) {
         while (n && (line[n - 1] == '\n' || line[n - 1] == '\r')) n--;
         if (n && line[0] != '#') s = add_key(k, line, (size_t)n, path, err);
     }
-    if (!s && !feof(f)) s = ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
-    if (!s && k->n == before) s = ig_server_fail(err, IG_E_ARG, "%s: there is no key in it", path);
+    if (!s && !feof(f)) s = ig_text_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+    if (!s && k->n == before) s = ig_text_fail(err, IG_E_ARG, "%s: there is no key in it", path);
     free(line);
     fclose(f);
     return s;
@@ -53,7 +53,7 @@ static ig_status read_file(ig_server_keys *k, const char *path, ig_error *err) {
 
 ig_status ig_server_read_keys(ig_server *s, ig_error *err) {
     ig_server_keys new = {.keys = calloc(IG_SERVER_KEYS_MAX, sizeof *new.keys)};
-    if (!new.keys) return ig_server_fail(err, IG_E_MEMORY, "out of memory for keys");
+    if (!new.keys) return ig_text_fail(err, IG_E_MEMORY, "out of memory for keys");
     ig_status status = IG_OK;
     if (s->o->key) status = add_key(&new, s->o->key, strlen(s->o->key), "--api-key", err);
     if (!status && s->o->key_file) status = read_file(&new, s->o->key_file, err);

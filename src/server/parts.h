@@ -16,6 +16,7 @@
 
 #include "server/head.h"
 #include "server/server.h"
+#include "text/text.h"
 
 /* ---- limits ------------------------------------------------------------------------- */
 
@@ -172,8 +173,6 @@ struct ig_server {
 double ig_server_seconds(void); /* monotonic */
 /* A line for whoever runs the server. */
 void ig_server_say(const ig_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
-ig_status ig_server_fail(ig_error *err, ig_status status, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
 
 /* If after this error no request can be answered any more, the server ends as after SIGTERM, and with it. */
 void ig_server_see_failure(ig_server *s, const ig_error *why);
@@ -272,8 +271,6 @@ bool ig_reply_begin(ig_call *c, const char *type, const char *fields);
 bool ig_reply_part(ig_call *c, const char *data, size_t n);
 bool ig_reply_end(ig_call *c);
 json_t *ig_refusal_json(const ig_refusal *r);
-/* A JSON string; bytes that are not UTF-8 become U+FFFD. */
-json_t *ig_reply_string(const char *text, size_t n);
 /* A list of numbers. */
 json_t *ig_reply_bytes(const char *bytes, size_t n);
 

@@ -17,52 +17,7 @@ double ig_server_seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-ig_status ig_server_fail(ig_error *err, ig_status status, const char *format, ...) {
-    if (!err) return status;
-    va_list args;
-    va_start(args, format);
-    err->status = status;
-    vsnprintf(err->text, sizeof err->text, format, args);
-    va_end(args);
-    return status;
-}
-
 /* ---- JSON ------------------------------------------------------------------------------ */
-
-/* Bytes of the UTF-8 character at text; 0: there is none. */
-static size_t character_bytes(const unsigned char *text, size_t n) {
-    static const struct {
-        unsigned char first, last, low, high; /* lead bytes; what may follow them */
-        size_t n;
-    } forms[] = {{0x00, 0x7f, 0, 0, 1},       {0xc2, 0xdf, 0x80, 0xbf, 2}, {0xe0, 0xe0, 0xa0, 0xbf, 3},
-                 {0xe1, 0xec, 0x80, 0xbf, 3}, {0xed, 0xed, 0x80, 0x9f, 3}, {0xee, 0xef, 0x80, 0xbf, 3},
-                 {0xf0, 0xf0, 0x90, 0xbf, 4}, {0xf1, 0xf3, 0x80, 0xbf, 4}, {0xf4, 0xf4, 0x80, 0x8f, 4}};
-    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++) {
-        if (text[0] < forms[f].first || text[0] > forms[f].last) continue;
-        if (forms[f].n > n || (forms[f].n > 1 && (text[1] < forms[f].low || text[1] > forms[f].high))) return 0;
-        for (size_t i = 2; i < forms[f].n; i++)
-            if ((text[i] & 0xc0) != 0x80) return 0;
-        return forms[f].n;
-    }
-    return 0;
-}
-
-json_t *ig_reply_string(const char *text, size_t n) {
-    json_t *whole = json_stringn(text, n);
-    if (whole) return whole;
-    char *copy = malloc(3 * n + 1);
-    if (!copy) return NULL;
-    size_t out = 0;
-    for (size_t i = 0; i < n;) {
-        size_t k = character_bytes((const unsigned char *)text + i, n - i);
-        memcpy(copy + out, k ? text + i : "\xef\xbf\xbd", k ? k : 3);
-        out += k ? k : 3;
-        i += k ? k : 1;
-    }
-    whole = json_stringn(copy, out);
-    free(copy);
-    return whole;
-}
 
 json_t *ig_reply_bytes(const char *bytes, size_t n) {
     json_t *list = json_array();
@@ -188,9 +143,8 @@ bool ig_refuse_error(ig_call *c, const char *field, const ig_error *err) {
 }
 
 json_t *ig_refusal_json(const ig_refusal *r) {
-    json_t *text = ig_reply_string(r->text, strlen(r->text)),
-           *field = r->field[0] ? json_string(r->field) : json_null();
-    if (!field) field = ig_reply_string(r->field, strlen(r->field));
+    json_t *text = ig_text_json(r->text, strlen(r->text)), *field = r->field[0] ? json_string(r->field) : json_null();
+    if (!field) field = ig_text_json(r->field, strlen(r->field));
     return json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", text, "type", r->type, "param", field, "code",
                      r->code);
 }

@@ -44,13 +44,13 @@ static uint64_t all_rights(long version) {
 static ig_status allow(int rules, const char *path, uint64_t rights, ig_error *err) {
     struct stat st;
     struct landlock_path_beneath_attr below = {.parent_fd = open(path, O_PATH | O_CLOEXEC)};
-    if (below.parent_fd < 0) return ig_server_fail(err, IG_E_IO, "--sandbox: %s: %s", path, strerror(errno));
+    if (below.parent_fd < 0) return ig_text_fail(err, IG_E_IO, "--sandbox: %s: %s", path, strerror(errno));
     bool is_file = fstat(below.parent_fd, &st) == 0 && !S_ISDIR(st.st_mode);
     below.allowed_access = is_file ? rights & LANDLOCK_ACCESS_FS_READ_FILE : rights;
     long failed = syscall(SYS_landlock_add_rule, rules, LANDLOCK_RULE_PATH_BENEATH, &below, 0);
     int why = errno;
     close(below.parent_fd);
-    return failed ? ig_server_fail(err, IG_E_IO, "--sandbox: %s: %s", path, strerror(why)) : IG_OK;
+    return failed ? ig_text_fail(err, IG_E_IO, "--sandbox: %s: %s", path, strerror(why)) : IG_OK;
 }
 
 static ig_status allow_all(int rules, const ig_sandbox *s, uint64_t known, ig_error *err) {
@@ -65,14 +65,14 @@ static ig_status allow_all(int rules, const ig_sandbox *s, uint64_t known, ig_er
 ig_status ig_sandbox_files(const ig_sandbox *s, ig_error *err) {
     long version = syscall(SYS_landlock_create_ruleset, NULL, 0, LANDLOCK_CREATE_RULESET_VERSION);
     if (version < 1)
-        return ig_server_fail(err, IG_E_UNSUPPORTED, "--sandbox needs Landlock, which this kernel does not offer: %s",
-                              strerror(errno));
+        return ig_text_fail(err, IG_E_UNSUPPORTED, "--sandbox needs Landlock, which this kernel does not offer: %s",
+                            strerror(errno));
     uint64_t known = all_rights(version);
     int rules = (int)syscall(SYS_landlock_create_ruleset, &known, sizeof known, 0);
-    if (rules < 0) return ig_server_fail(err, IG_E_UNSUPPORTED, "--sandbox: Landlock: %s", strerror(errno));
+    if (rules < 0) return ig_text_fail(err, IG_E_UNSUPPORTED, "--sandbox: Landlock: %s", strerror(errno));
     ig_status status = allow_all(rules, s, known, err);
     if (!status && (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || syscall(SYS_landlock_restrict_self, rules, 0) != 0))
-        status = ig_server_fail(err, IG_E_UNSUPPORTED, "--sandbox: Landlock: %s", strerror(errno));
+        status = ig_text_fail(err, IG_E_UNSUPPORTED, "--sandbox: Landlock: %s", strerror(errno));
     close(rules);
     return status;
 }
@@ -129,12 +129,12 @@ static int add_calls(scmp_filter_ctx filter) {
 
 ig_status ig_sandbox_calls(ig_error *err) {
     scmp_filter_ctx filter = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    if (!filter) return ig_server_fail(err, IG_E_MEMORY, "--sandbox: out of memory for a filter of calls");
+    if (!filter) return ig_text_fail(err, IG_E_MEMORY, "--sandbox: out of memory for a filter of calls");
     int failed = seccomp_attr_set(filter, SCMP_FLTATR_CTL_TSYNC, 1); /* of all threads */
     if (!failed) failed = add_calls(filter);
     if (!failed) failed = seccomp_load(filter);
     seccomp_release(filter);
-    return failed ? ig_server_fail(err, IG_E_UNSUPPORTED, "--sandbox: the kernel refuses a filter of calls: %s",
-                                   strerror(-failed))
+    return failed ? ig_text_fail(err, IG_E_UNSUPPORTED, "--sandbox: the kernel refuses a filter of calls: %s",
+                                 strerror(-failed))
                   : IG_OK;
 }

@@ -41,10 +41,10 @@ static ig_status listen_unix(ig_server *s, ig_error *err) {
     const char *path = s->o->unix_path;
     struct stat st;
     if (strlen(path) >= sizeof at.sun_path)
-        return ig_server_fail(err, IG_E_ARG, "--unix: the path is longer than %zu bytes", sizeof at.sun_path - 1);
+        return ig_text_fail(err, IG_E_ARG, "--unix: the path is longer than %zu bytes", sizeof at.sun_path - 1);
     memcpy(at.sun_path, path, strlen(path) + 1);
     s->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (s->listener < 0) return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
+    if (s->listener < 0) return ig_text_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
     /* One that is left of a server that was killed: nobody answers there. */
     if (stat(path, &st) == 0 && S_ISSOCK(st.st_mode)) {
         int probe = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -52,13 +52,13 @@ static ig_status listen_unix(ig_server *s, ig_error *err) {
         if (probe >= 0) close(probe);
     }
     if (stat(path, &st) == 0 && !S_ISSOCK(st.st_mode))
-        return ig_server_fail(err, IG_E_IO, "%s: is there, and no socket", path);
+        return ig_text_fail(err, IG_E_IO, "%s: is there, and no socket", path);
     mode_t before = umask(0177); /* for the same user only */
     int failed = bind(s->listener, (struct sockaddr *)&at, sizeof at);
     int why = errno;
     umask(before);
     if (failed || listen(s->listener, BACKLOG) != 0)
-        return ig_server_fail(err, IG_E_IO, "%s: %s", path, strerror(failed ? why : errno));
+        return ig_text_fail(err, IG_E_IO, "%s: %s", path, strerror(failed ? why : errno));
     if (stat(path, &st) == 0) s->socket_device = st.st_dev, s->socket_inode = st.st_ino;
     ig_server_say(s, "listening at the socket %s", path);
     return IG_OK;
@@ -106,7 +106,7 @@ static ig_status find_addresses(struct addrinfo **all, const ig_server *s, ig_er
         host = name;
     }
     int failed = getaddrinfo(host, port, &want, all);
-    return failed ? ig_server_fail(err, IG_E_ARG, "--host %s: %s", s->o->host, gai_strerror(failed)) : IG_OK;
+    return failed ? ig_text_fail(err, IG_E_ARG, "--host %s: %s", s->o->host, gai_strerror(failed)) : IG_OK;
 }
 
 static ig_status listen_tcp(ig_server *s, ig_error *err) {
@@ -118,8 +118,8 @@ static ig_status listen_tcp(ig_server *s, ig_error *err) {
     int why = errno;
     freeaddrinfo(all);
     if (s->listener < 0)
-        return ig_server_fail(err, IG_E_IO, "%s, port %d: %s%s", o->host, o->port, strerror(why),
-                              why == EADDRINUSE ? " (--port N; 0: any that is free)" : "");
+        return ig_text_fail(err, IG_E_IO, "%s, port %d: %s%s", o->host, o->port, strerror(why),
+                            why == EADDRINUSE ? " (--port N; 0: any that is free)" : "");
     bool is_long = strchr(o->host, ':') && o->host[0] != '[';
     ig_server_say(s, "listening at http://%s%s%s:%d", is_long ? "[" : "", o->host, is_long ? "]" : "",
                   port_of(s->listener));
@@ -141,10 +141,10 @@ static ig_status take_listener(ig_server *s, ig_error *err) {
     socklen_t n_listens = sizeof listens;
     if (getsockname(fd, (struct sockaddr *)&at, &n) != 0 ||
         getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_listens) != 0 || !listens)
-        return ig_server_fail(err, IG_E_IO, "LISTEN_FDS: descriptor %d is no socket that listens", fd);
+        return ig_text_fail(err, IG_E_IO, "LISTEN_FDS: descriptor %d is no socket that listens", fd);
     s->is_unix = at.ss_family == AF_UNIX;
     if (!is_loopback_address((const struct sockaddr *)&at) && !s->keys.n)
-        return ig_server_fail(err, IG_E_ARG, "LISTEN_FDS: others could use this server without a key");
+        return ig_text_fail(err, IG_E_ARG, "LISTEN_FDS: others could use this server without a key");
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     s->listener = fd;
     ig_server_say(s, "listening at a socket that was handed over");
@@ -251,9 +251,9 @@ static ig_status check_host(const ig_server *s, ig_error *err) {
     for (const struct addrinfo *a = all; a; a = a->ai_next) is_loopback &= is_loopback_address(a->ai_addr);
     freeaddrinfo(all);
     if (is_loopback) return IG_OK;
-    return ig_server_fail(err, IG_E_ARG,
-                          "--host %s: others could use this server without a key; give --api-key or --api-key-file",
-                          s->o->host);
+    return ig_text_fail(err, IG_E_ARG,
+                        "--host %s: others could use this server without a key; give --api-key or --api-key-file",
+                        s->o->host);
 }
 
 static ig_status check(ig_server *s, ig_error *err) {
@@ -262,7 +262,7 @@ static ig_status check(ig_server *s, ig_error *err) {
     ig_status status = ig_server_read_keys(s, err);
     if (!status && !o->unix_path && o->listener < 0 && !s->keys.n) status = check_host(s, err);
     if (status) return status;
-    if (!s->info.has_tokenizer) return ig_server_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
+    if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
     return IG_OK;
 }
 
@@ -295,13 +295,13 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     pthread_mutex_init(&s.keys.lock, NULL);
     pthread_mutex_init(&s.fields.lock, NULL);
     ig_json_begin();
-    json_t *alias = ig_reply_string(o->alias, strlen(o->alias)); /* clients' JSON is UTF-8: so is what they call it */
+    json_t *alias = ig_text_json(o->alias, strlen(o->alias)); /* clients' JSON is UTF-8: so is what they call it */
     own.alias = json_string_value(alias);
     signal(SIGPIPE, SIG_IGN); /* whoever read what the server says may end before it */
     wanted_signals(&wanted);
     pthread_sigmask(SIG_BLOCK, &wanted, &before); /* threads that are started from here on take none of them */
     own.limits.connections = allowed_connections(&s, o->limits.connections);
-    ig_status status = alias ? start(&s, err) : ig_server_fail(err, IG_E_MEMORY, "out of memory");
+    ig_status status = alias ? start(&s, err) : ig_text_fail(err, IG_E_MEMORY, "out of memory");
     if (!status) {
         ig_server_say(&s, "ready: %s, %d at a time, contexts of %d tokens", own.alias,
                       o->scheduler.session.cache.n_sessions, ig_scheduler_ctx(s.scheduler));
@@ -309,7 +309,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
         drain(&s, &wanted);
     }
     stop(&s);
-    if (s.failure.status) status = ig_server_fail(err, s.failure.status, "%s", s.failure.text);
+    if (s.failure.status) status = ig_text_fail(err, s.failure.status, "%s", s.failure.text);
     json_decref(alias);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_mutex_destroy(&s.fields.lock);

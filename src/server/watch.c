@@ -99,11 +99,11 @@ ig_status ig_watch_open(ig_watch *w, const ig_server_limits *limits, ig_error *e
     pthread_cond_init(&w->changed, NULL);
     if (pipe2(w->wake, O_CLOEXEC | O_NONBLOCK) != 0) {
         w->wake[0] = w->wake[1] = -1;
-        return ig_server_fail(err, IG_E_IO, "pipe: %s", strerror(errno));
+        return ig_text_fail(err, IG_E_IO, "pipe: %s", strerror(errno));
     }
-    if (!w->polled) return ig_server_fail(err, IG_E_MEMORY, "out of memory for %zu connections", w->cap_polled);
+    if (!w->polled) return ig_text_fail(err, IG_E_MEMORY, "out of memory for %zu connections", w->cap_polled);
     int failed = pthread_create(&w->thread, NULL, run, w);
-    if (failed) return ig_server_fail(err, IG_E_MEMORY, "cannot start a thread: %s", strerror(failed));
+    if (failed) return ig_text_fail(err, IG_E_MEMORY, "cannot start a thread: %s", strerror(failed));
     w->has_thread = true;
     return IG_OK;
 }
