@@ -2,6 +2,7 @@
 """./demo: once with the real model; then with programs in place of the real ones, what it says of what they answer."""
 import glob
 import os
+import re
 import shutil
 import stat
 import subprocess
@@ -174,7 +175,7 @@ def test_watch_in_a_pipe(tmp_path):
     p = subprocess.run([f"{ROOT}/tools/watch", tmp_path / "log", tmp_path / "work"], env=env, capture_output=True, text=True,
                        timeout=60)
     assert p.returncode == 3 and p.stdout == ""
-    assert p.stderr.splitlines() == ["  0:05  [3/3] making"] or p.stderr.endswith(" [3/3] making\n")
+    assert re.match(r"  0:0\d  \[[23]/3\] making\n", p.stderr)  # the second one where a machine is slow
     assert (tmp_path / "log").read_text().endswith("[3/3] making\noops\n")
 
 

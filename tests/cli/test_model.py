@@ -12,6 +12,7 @@ import time
 import pytest
 from conftest import one_line
 
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../..")
 GREEDY = ["--temp", "0", "-n", "12"]
 TEXT = "The sea was calm. A boat went out at dawn, and the men in it sang of the long way home. " * 30
 
@@ -324,7 +325,7 @@ def test_perplexity_dense_prefix(program, model, tmp_path):
 
 def test_quality_on_real_text(program, model):
     """A twentieth of the entries is nearly as good as all of them, owing to the estimate of what is not read."""
-    args = ["perplexity", "-m", model, "-f", "docs/commands.md", "-c", "3072", "--dense-prefix", "3024", "--chunks", "1",
+    args = ["perplexity", "-m", model, "-f", f"{ROOT}/docs/commands.md", "-c", "3072", "--dense-prefix", "3024", "--chunks", "1",
             "--kv-sketch", "none", "--kv-budget", "5%", "--json"]
     policies = ["--kv-policy", "full,infinigen,window"]
     full, infinigen, window = json.loads(program(*args, *policies)[1])["runs"]
