@@ -44,20 +44,17 @@ static ig_disk_request *pop(ig_disk_list *list) {
 
 /* ---- the threads' side ------------------------------------------------------ */
 
-size_t ig_disk_queue_take(ig_disk_queue *q, ig_disk_request **r, size_t cap, bool wait) {
-    size_t n = 0;
+ig_disk_request *ig_disk_queue_take(ig_disk_queue *q, bool wait) {
+    ig_disk_request *r = NULL;
     pthread_mutex_lock(&q->lock);
     for (;;) {
-        for (int k = 0; k < IG_DISK_KINDS; k++)
-            while (n < cap && q->n_moving[k] < q->most_moving[k] && (r[n] = pop(&q->waiting[k]))) {
-                n++;
-                q->n_moving[k]++;
-            }
-        if (n || !wait || q->stop) break;
+        for (int k = 0; k < IG_DISK_KINDS && !r; k++)
+            if (q->n_moving[k] < q->most_moving[k] && (r = pop(&q->waiting[k]))) q->n_moving[k]++;
+        if (r || !wait || q->stop) break;
         pthread_cond_wait(&q->work, &q->lock);
     }
     pthread_mutex_unlock(&q->lock);
-    return n;
+    return r;
 }
 
 void ig_disk_queue_finish(ig_disk_queue *q, ig_disk_request **r, size_t n) {
@@ -108,7 +105,7 @@ static void *serve(void *queue) {
     pthread_mutex_lock(&q->lock);
     uint8_t *staging = q->staging + (size_t)q->n_serving++ * STAGING_BYTES;
     pthread_mutex_unlock(&q->lock);
-    for (ig_disk_request *r; ig_disk_queue_take(q, &r, 1, true);) {
+    for (ig_disk_request *r; (r = ig_disk_queue_take(q, true));) {
         uint32_t n = r->n_blocks - r->n_done;
         off_t at = ig_disk_request_offset(r);
         r->staging = staging;

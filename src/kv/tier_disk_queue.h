@@ -94,9 +94,8 @@ ssize_t ig_disk_queue_reap(ig_disk_queue *q, ig_disk_request **done, size_t cap,
 /* For the queue's threads. Their work is short and waited for, while the threads that compute take all they get: a
  * short time slice brings a thread's turn soon (Linux 6.12 and later; nobody loses time by it). */
 void ig_disk_queue_ask_for_turns(void);
-/* Takes up to cap requests, and waits for one if `wait`; 0 otherwise means: none now, or with
- * `wait`: the queue closes. */
-size_t ig_disk_queue_take(ig_disk_queue *q, ig_disk_request **r, size_t cap, bool wait);
+/* Takes a request, and waits for one if `wait`. NULL: there is none now, or with `wait`: the queue closes. */
+ig_disk_request *ig_disk_queue_take(ig_disk_queue *q, bool wait);
 void ig_disk_queue_finish(ig_disk_queue *q, ig_disk_request **r, size_t n);
 void ig_disk_queue_break(ig_disk_queue *q, int error);
 /* A try has ended with r->result: what it read goes to its frames, hashed. */

@@ -124,7 +124,7 @@ static void fill(ig_disk_ring *ring, ig_disk_queue *q, bool stop) {
     }
     ig_disk_request *r = ring->held;
     ring->held = NULL;
-    while (ring->n_in_ring < ring->depth && (r || ig_disk_queue_take(q, &r, 1, false))) {
+    while (ring->n_in_ring < ring->depth && (r || (r = ig_disk_queue_take(q, false)))) {
         if (!put(ring, q, r)) return;
         r = NULL;
     }

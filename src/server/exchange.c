@@ -361,7 +361,7 @@ static void complete(ig_call *c, bool is_chat) {
     if (atomic_load(&c->ended) == IG_CALL_GONE)
         c->closes = true; /* nobody is there to be answered */
     else if (!ig_exchange_failed(x, &c->refusal))
-        ig_reply_json(c, 200, ig_exchange_json(x));
+        ig_reply_json(c, ig_exchange_json(x));
 }
 
 void ig_route_chat(ig_call *c) { complete(c, true); }

@@ -154,5 +154,5 @@ void ig_route_openapi(ig_call *c) {
                     "infinigen", "version", ig_version(), "paths", paths, "components", "schemas",
                     schemas_of(c->server), "securitySchemes", "bearer", "type", "http", "scheme", "bearer");
     if (ig_server_has_keys(c->server)) json_object_set_new(all, "security", json_pack("[{s:[]}]", "bearer"));
-    ig_reply_json(c, 200, all);
+    ig_reply_json(c, all);
 }

@@ -263,8 +263,8 @@ bool ig_refuse_error(ig_call *c, const char *field, const ig_error *err);
 
 /* `fields`: further lines of the head, each with its CRLF; may be "". */
 void ig_reply(ig_call *c, unsigned status, const char *type, const char *fields, const char *body, size_t n);
-/* Takes `value`. */
-void ig_reply_json(ig_call *c, unsigned status, json_t *value);
+/* 200, or 500 if value is NULL: no memory. Takes `value`. */
+void ig_reply_json(ig_call *c, json_t *value);
 void ig_reply_refusal(ig_call *c);
 /* A reply whose length is not known: begun, sent part by part, ended. False: the client has gone. */
 bool ig_reply_begin(ig_call *c, const char *type, const char *fields);

@@ -89,7 +89,7 @@ static void reply_json(ig_call *c, unsigned status, const char *fields, json_t *
     free(text);
 }
 
-void ig_reply_json(ig_call *c, unsigned status, json_t *value) { reply_json(c, status, "", value); }
+void ig_reply_json(ig_call *c, json_t *value) { reply_json(c, 200, "", value); }
 
 /* HTTP/1.0 knows no chunks: there the connection's end is the reply's. */
 bool ig_reply_begin(ig_call *c, const char *type, const char *fields) {

@@ -13,14 +13,14 @@
 
 void ig_route_health(ig_call *c) {
     if (!atomic_load(&c->server->is_draining)) {
-        ig_reply_json(c, 200, json_pack("{s:s}", "status", "ok"));
+        ig_reply_json(c, json_pack("{s:s}", "status", "ok"));
         return;
     }
     ig_refuse(c, 503, NULL, "the server is being shut down");
     c->refusal.may_retry = true;
 }
 
-void ig_route_version(ig_call *c) { ig_reply_json(c, 200, json_pack("{s:s}", "version", ig_version())); }
+void ig_route_version(ig_call *c) { ig_reply_json(c, json_pack("{s:s}", "version", ig_version())); }
 
 /* The scheduler never waits for this: it shows the state after the last step. */
 void ig_route_slots(ig_call *c) {
@@ -32,7 +32,7 @@ void ig_route_slots(ig_call *c) {
                             "id_task", (json_int_t)p.request, "n_ctx", ig_scheduler_ctx(c->server->scheduler),
                             "n_prompt_tokens", p.n_prompt, "n_past", p.n_held, "n_decoded", p.n_tokens, "kv_bytes",
                             (json_int_t)p.kv_bytes, "disk_bytes", (json_int_t)p.disk_bytes, "policy", p.policy));
-    ig_reply_json(c, 200, list);
+    ig_reply_json(c, list);
 }
 
 /* ---- the model -------------------------------------------------------------------------------- */
@@ -50,9 +50,9 @@ void ig_route_models(ig_call *c) {
     const char *path = c->head->path,
                *name = strncmp(path, below, sizeof below - 1) == 0 ? path + sizeof below - 1 : NULL;
     if (!name) {
-        ig_reply_json(c, 200, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(c->server)));
+        ig_reply_json(c, json_pack("{s:s, s:[o]}", "object", "list", "data", model_json(c->server)));
     } else if (strcmp(name, c->server->o->alias) == 0) {
-        ig_reply_json(c, 200, model_json(c->server));
+        ig_reply_json(c, model_json(c->server));
     } else {
         ig_refuse(c, 404, "model", "there is no model '%.128s' here, but '%s'", name, c->server->o->alias);
         c->refusal.code = "model_not_found";
@@ -83,23 +83,21 @@ void ig_route_props(ig_call *c) {
     ig_scheduler_get_stats(s->scheduler, &st);
     const ig_cache_options *k = &s->o->scheduler.session.cache;
     ig_reply_json(
-        c, 200,
-        json_pack("{s:i, s:o, s:s, s:o, s:o, s:o, s:s, s:{s:i}, s:{s:s, s:s, s:b, s:b}}", "total_slots", st.n_places,
-                  "model_path", ig_text_json(s->info.path, strlen(s->info.path)), "model_alias", s->o->alias,
-                  "chat_template", template_json(s), "bos_token", special_json(s, ig_token_bos(s->o->model)),
-                  "eos_token", special_json(s, ig_token_eos(s->o->model)), "build_info", ig_version(),
-                  "default_generation_settings", "n_ctx", ig_scheduler_ctx(s->scheduler), "infinigen", "policy",
-                  k->policy, "kv_type", k->type ? k->type : "f16", "has_disk", k->disk_bytes > 0, "has_store",
-                  k->store_path != NULL));
+        c, json_pack("{s:i, s:o, s:s, s:o, s:o, s:o, s:s, s:{s:i}, s:{s:s, s:s, s:b, s:b}}", "total_slots", st.n_places,
+                     "model_path", ig_text_json(s->info.path, strlen(s->info.path)), "model_alias", s->o->alias,
+                     "chat_template", template_json(s), "bos_token", special_json(s, ig_token_bos(s->o->model)),
+                     "eos_token", special_json(s, ig_token_eos(s->o->model)), "build_info", ig_version(),
+                     "default_generation_settings", "n_ctx", ig_scheduler_ctx(s->scheduler), "infinigen", "policy",
+                     k->policy, "kv_type", k->type ? k->type : "f16", "has_disk", k->disk_bytes > 0, "has_store",
+                     k->store_path != NULL));
 }
 
 void ig_route_tokenizer_info(ig_call *c) {
     const ig_server *s = c->server;
     ig_reply_json(
-        c, 200,
-        json_pack("{s:s, s:o, s:o, s:n, s:o}", "tokenizer_class", s->info.architecture, "bos_token",
-                  special_json(s, ig_token_bos(s->o->model)), "eos_token", special_json(s, ig_token_eos(s->o->model)),
-                  "pad_token", "chat_template", template_json(s)));
+        c, json_pack("{s:s, s:o, s:o, s:n, s:o}", "tokenizer_class", s->info.architecture, "bos_token",
+                     special_json(s, ig_token_bos(s->o->model)), "eos_token",
+                     special_json(s, ig_token_eos(s->o->model)), "pad_token", "chat_template", template_json(s)));
 }
 
 void ig_route_embeddings(ig_call *c) { ig_refuse(c, 400, "input", "embeddings are not supported"); }
@@ -187,8 +185,7 @@ void ig_route_tokenize(ig_call *c) {
     int32_t *ids = NULL;
     size_t n = 0;
     json_t *body = ig_body_object(c);
-    if (body && read_question(c, body, &q) && all_tokens(c, &q, &ids, &n))
-        ig_reply_json(c, 200, tokens_json(c, &q, ids, n));
+    if (body && read_question(c, body, &q) && all_tokens(c, &q, &ids, &n)) ig_reply_json(c, tokens_json(c, &q, ids, n));
     free(ids);
     free(q.text);
     json_decref(body);
@@ -222,7 +219,7 @@ void ig_route_detokenize(ig_call *c) {
         if (text) {
             ig_detokenize(c->server->o->model, ids, n, true, text, n_text);
             json_t *value = ig_text_json(text, n_text);
-            ig_reply_json(c, 200, json_pack("{s:O, s:o}", "content", value, "prompt", value));
+            ig_reply_json(c, json_pack("{s:O, s:o}", "content", value, "prompt", value));
         } else {
             ig_refuse(c, 500, NULL, "out of memory for %zu bytes", n_text);
         }
@@ -241,7 +238,7 @@ void ig_route_apply_template(ig_call *c) {
     if (body && ig_field_others(c, body, "", known) && ig_field_model(c, body) &&
         ig_field_bool(c, body, "add_generation_prompt", &begins_answer) &&
         ig_messages_prompt(c, ig_field(body, "messages"), begins_answer, &text, &n))
-        ig_reply_json(c, 200, json_pack("{s:o}", "prompt", ig_text_json(text, n)));
+        ig_reply_json(c, json_pack("{s:o}", "prompt", ig_text_json(text, n)));
     free(text);
     json_decref(body);
 }
