@@ -83,50 +83,32 @@ typedef struct ig_policy_ops {
     double budget;       /* its own, where the options leave it open; 0: IG_POLICY_BUDGET */
     int n_whole;         /* its own budget is everything while a KV head has at most so many entries */
     int n_dense_layers;  /* its own likewise; 0: IG_POLICY_DENSE_LAYERS */
+
+    /* ---- memory ---- */
+
     /* Bytes that n tokens take on top of K and V. Optional: none. */
     uint64_t (*plan)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
+    /* Bytes kept at present for n tokens. Optional: what plan() says. */
+    uint64_t (*bytes)(const ig_policy *p, int n);
     ig_status (*open)(ig_policy **out, const ig_policy_shape *shape, const ig_cache_options *options, ig_error *err);
     void (*close)(ig_policy *p);
+
+    /* ---- what it is shown ---- */
+
     /* A slot of a layer that is not dense has got this post-RoPE key and value, [head_dim] 16-bit floats. Without
      * dropped entries slots are tokens, and later tokens, if there were any, are gone. Tokens of one head come in
      * order; heads may come from several threads. Optional. */
     void (*append)(ig_policy *p, int layer, int head, int slot, const uint16_t *key, const uint16_t *value);
-    /* Whether a step over n entries uses all of them, and chooses them without a look at anything: no queries, nothing
-     * that append() was told. Optional: never. */
-    bool (*takes_all)(const ig_policy *p, int n);
     /* A prompt's queries at a layer that is not dense, post-RoPE: query head `head`'s of n tokens from position `first`
      * on, `stride` floats apart, before the keys of these tokens are appended. Heads may come from several threads.
      * Optional. */
     void (*see_queries)(ig_policy *p, int layer, int head, const float *q, size_t stride, int first, int n);
-    /* The partial query weights of a layer that is not dense: a matrix that stands in for `whole`, the model's own, in
-     * a guess, [n_heads * m][n_query_in] for any m <= head_dim. The stages then get m numbers of a head for its query,
-     * and ig_entries.narrow. NULL: whole queries are wanted, as always if n_query_in is 0. Optional. */
-    const ig_matrix *(*narrow)(ig_policy *p, int layer, const ig_matrix *whole);
-    /* How a list is chosen; a stage without run() ends them. */
-    ig_policy_stage stages[IG_POLICY_STAGES + 1];
-    size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */
-    /* For devices that choose by sketches (ig_device_ops.choose), in the place of the stages: all of the list but its
-     * scratch and where results go, as it is now. The step's own entry need not have been shown by append(). False: the
-     * stages have to do it. Lists may come from several threads. Optional. */
-    bool (*describe)(ig_policy *p, const ig_choosing *x, ig_scan_list *out);
-    /* With describe: whether it needs no keys or queries of the host's. Optional: it never does. */
-    bool (*is_ready)(const ig_policy *p);
-    /* With describe: the device has chosen index [n]. */
-    void (*take)(ig_policy *p, const ig_choosing *x);
-    /* With describe: bytes that a device has copies of, with n tokens' sketches. */
-    uint64_t (*plan_copies)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
     /* What attention did with the entries of a KV head of a layer that is not dense: weights [e->n], in order of
      * position, summed over queries and the query heads of the group. Prefill too. Optional. */
     void (*observe)(ig_policy *p, int layer, int head, const ig_entries *e, const float *weights);
-    /* Most entries that a KV head of a layer may hold once n_tokens were seen and decoding has begun, 2 or more; those
-     * beyond are dropped. Optional: no limit of its own. */
-    int (*limit)(const ig_policy *p, int layer, int n_tokens);
-    /* With limit, before a step's entry is added, when n_kept of the entries can stay: how much each is worth keeping,
-     * value [e->n] >= 0, and how many of the last ones must stay. Heads may come from several threads. */
-    int (*value)(ig_policy *p, int layer, int head, const ig_entries *e, int n_kept, float *value);
-    /* The tables of units that it keeps, if they are all that it knows of a prompt: then a sequence may begin with
-     * pieces that another has computed. Their number. Optional: there is none. */
-    int (*tables)(const ig_policy *p, const ig_unit_table *tables[IG_POLICY_TABLES]);
+
+    /* ---- the timeline: what it was shown is not all true any more ---- */
+
     /* A step has failed: the sequence holds n_tokens, as before it. True: all their keys have to be shown again.
      * Optional. */
     bool (*undo)(ig_policy *p, int n_tokens);
@@ -136,10 +118,46 @@ typedef struct ig_policy_ops {
     /* The sequence holds other tokens than before, which are in the tables: as if they had just been appended, as a
      * prompt. Optional. */
     void (*resume)(ig_policy *p, int n_tokens);
-    /* With limit: what is known of slot `from` belongs to slot `to` now. */
+    /* The tables of units that it keeps, if they are all that it knows of a prompt: then a sequence may begin with
+     * pieces that another has computed. Their number. Optional: there is none. */
+    int (*tables)(const ig_policy *p, const ig_unit_table *tables[IG_POLICY_TABLES]);
+
+    /* ---- choosing a list ---- */
+
+    /* Whether a step over n entries uses all of them, and chooses them without a look at anything: no queries, nothing
+     * that append() was told. Optional: never. */
+    bool (*takes_all)(const ig_policy *p, int n);
+    /* The partial query weights of a layer that is not dense: a matrix that stands in for `whole`, the model's own, in
+     * a guess, [n_heads * m][n_query_in] for any m <= head_dim. The stages then get m numbers of a head for its query,
+     * and ig_entries.narrow. NULL: whole queries are wanted, as always if n_query_in is 0. Optional. */
+    const ig_matrix *(*narrow)(ig_policy *p, int layer, const ig_matrix *whole);
+    /* How a list is chosen; a stage without run() ends them. */
+    ig_policy_stage stages[IG_POLICY_STAGES + 1];
+    size_t (*scratch_bytes)(const ig_policy_shape *shape); /* optional: 0 */
+
+    /* ---- a device that chooses ---- */
+
+    /* For devices that choose by sketches (ig_device_ops.choose), in the place of the stages: all of the list but its
+     * scratch and where results go, as it is now. The step's own entry need not have been shown by append(). False: the
+     * stages have to do it. Lists may come from several threads. Optional. */
+    bool (*describe)(ig_policy *p, const ig_choosing *x, ig_scan_list *out);
+    /* Whether it needs no keys or queries of the host's. Optional: it never does. */
+    bool (*is_ready)(const ig_policy *p);
+    /* The device has chosen index [n]. */
+    void (*take)(ig_policy *p, const ig_choosing *x);
+    /* Bytes that a device has copies of, with n tokens' sketches. */
+    uint64_t (*plan_copies)(const ig_policy_shape *shape, const ig_cache_options *options, int n);
+
+    /* ---- a limit: entries are dropped for ever ---- */
+
+    /* Most entries that a KV head of a layer may hold once n_tokens were seen and decoding has begun, 2 or more; those
+     * beyond are dropped. Optional: no limit of its own. */
+    int (*limit)(const ig_policy *p, int layer, int n_tokens);
+    /* Before a step's entry is added, when n_kept of the entries can stay: how much each is worth keeping,
+     * value [e->n] >= 0, and how many of the last ones must stay. Heads may come from several threads. */
+    int (*value)(ig_policy *p, int layer, int head, const ig_entries *e, int n_kept, float *value);
+    /* What is known of slot `from` belongs to slot `to` now. */
     void (*move)(ig_policy *p, int layer, int head, int from, int to);
-    /* Bytes kept at present for n tokens. Optional: what plan() says. */
-    uint64_t (*bytes)(const ig_policy *p, int n);
 } ig_policy_ops;
 
 /* Whether it wants more of a prompt than its keys and values. */
