@@ -17,13 +17,13 @@ static struct {
 } emulated_shape;
 static uint8_t emulated_tile[8][16][64];
 
-static inline void emulated_load(int t, const void *base, size_t stride) {
+static __attribute__((noinline)) void emulated_load(int t, const void *base, size_t stride) {
     memset(emulated_tile[t], 0, sizeof emulated_tile[t]);
     for (size_t r = 0; r < emulated_shape.rows[t]; r++)
         memcpy(emulated_tile[t][r], (const char *)base + r * stride, emulated_shape.row_bytes[t]);
 }
 
-static inline void emulated_store(int t, void *base, size_t stride) {
+static __attribute__((noinline)) void emulated_store(int t, void *base, size_t stride) {
     for (size_t r = 0; r < emulated_shape.rows[t]; r++)
         memcpy((char *)base + r * stride, emulated_tile[t][r], emulated_shape.row_bytes[t]);
 }
@@ -35,7 +35,7 @@ static inline float emulated_number(const uint8_t *p) {
     return f;
 }
 
-static inline void emulated_multiply(int to, int a, int b) {
+static __attribute__((noinline)) void emulated_multiply(int to, int a, int b) {
     for (int m = 0; m < emulated_shape.rows[to]; m++)
         for (int n = 0; n < emulated_shape.row_bytes[to] / 4; n++) {
             float sum, parts[2] = {0, 0};
