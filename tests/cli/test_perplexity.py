@@ -213,15 +213,16 @@ def test_by_position(program, tmp_path):
         parts = run["positions"]
         assert [(p["first"], p["last"]) for p in parts] == positions
         assert sum(p["tokens_scored"] for p in parts) == run["tokens_scored"]
+        assert all(p["tokens_scored"] == 3 * (p["last"] - p["first"] + 1) for p in parts)
         assert sum(p["nll"] * p["tokens_scored"] for p in parts) == pytest.approx(run["nll"] * run["tokens_scored"])
         assert len({p["perplexity"] for p in parts}) == len(parts)
         return parts
     # The second half without the first of its tokens, which the token before predicts.
     dense = json.loads(program(*common, "50")[1])
-    parts = whole(dense, [(100, 149), (150, 199), (200, 249), (250, 255)])
+    parts = whole(dense, [(129, 149), (150, 199), (200, 249), (250, 255)])
     assert [p["tokens_scored"] for p in parts] == [3 * n for n in (21, 50, 50, 6)]
     prefix = ["--dense-prefix", "100", "--kv-recent", "4", "--kv-sinks", "1"]
-    positions = [(64, 127), (128, 191), (192, 255)]
+    positions = [(100, 127), (128, 191), (192, 255)]
     lists = json.loads(program(*common, "64", *prefix, "--kv-policy", "full,window,infinigen", "--kv-budget", "16")[1])
     for run in lists["runs"]:
         parts = whole(run, positions)
@@ -247,4 +248,4 @@ def test_table_by_position(program, tmp_path):
     assert all(row[1] == "" and float(row[2]) > 0 for row in tables[2][2:])
     lines = program(*common)[1].decode().splitlines()
     assert [re.sub(r"[0-9.]+ \+/- [0-9.]+", "X", line) for line in lines[-3:]] == [
-        "Final estimate: PPL = X", "Positions 100-199: PPL = X", "Positions 200-255: PPL = X"]
+        "Final estimate: PPL = X", "Positions 129-199: PPL = X", "Positions 200-255: PPL = X"]
