@@ -200,6 +200,19 @@ static void sync_folder(const char *path) {
     free(folder);
 }
 
+enum { NUMBER_BYTES = 32, NAMES_TRIED = 1000 };
+
+/* A new file beside the one that it will replace, in `name`; -1 and errno. */
+static int open_beside(char *name, size_t n_name, const char *path) {
+    int fd = -1;
+    for (int i = 0; i < NAMES_TRIED && fd < 0; i++) {
+        snprintf(name, n_name, "%s.%d-%d", path, (int)getpid(), i);
+        fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (fd < 0 && errno != EEXIST) break;
+    }
+    return fd;
+}
+
 /* A link is not followed: the rename would take its place, not that of what it names. */
 ig_status ig_sketch_file_check_output(const char *path, ig_error *err) {
     struct stat st;
@@ -213,19 +226,17 @@ ig_status ig_sketch_file_save(const char *path, const ig_sketch_shape *shape, co
     if (!total) return ig_fail(err, IG_E_ARG, "%s: a sketch cannot have this shape", path);
     ig_status refused = ig_sketch_file_check_output(path, err);
     if (refused) return refused;
-    size_t n_name = strlen(path) + sizeof ".XXXXXX";
+    size_t n_name = strlen(path) + NUMBER_BYTES;
     char *temporary = malloc(n_name);
     if (!temporary) return ig_fail_memory(err, path, n_name);
-    snprintf(temporary, n_name, "%s.XXXXXX", path);
     fill_header(header, shape, maps, total - HEADER);
-    int fd = mkostemp(temporary, O_CLOEXEC);
+    int fd = open_beside(temporary, n_name, path);
     if (fd < 0) {
         ig_status s = ig_fail(err, IG_E_IO, "%s: %s", path, strerror(errno));
         free(temporary);
         return s;
     }
-    bool done =
-        write_all(fd, header, HEADER) && write_all(fd, maps, total - HEADER) && fchmod(fd, 0644) == 0 && fsync(fd) == 0;
+    bool done = write_all(fd, header, HEADER) && write_all(fd, maps, total - HEADER) && fsync(fd) == 0;
     int why = errno;
     if (close(fd) != 0 && done) done = false, why = errno;
     if (done && rename(temporary, path) != 0) done = false, why = errno;

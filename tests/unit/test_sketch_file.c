@@ -107,6 +107,28 @@ static void round_trip(void **state) {
     free(maps);
 }
 
+/* As any file that a program makes; and what a process that was killed left is in nobody's way. */
+static void mode_of_files(void **state) {
+    (void)state;
+    char path[512], left[64];
+    struct stat st;
+    float *maps = make_maps(&shape);
+    temp_dir d = temp_dir_open();
+    temp_dir_path(&d, "a.igs", path, sizeof path);
+    snprintf(left, sizeof left, "a.igs.%d-0", (int)getpid());
+    temp_dir_write(&d, left, "left", 4);
+    mode_t was = umask(0);
+    for (mode_t mask = 0; mask <= 077; mask += 011) {
+        umask(mask);
+        assert_int_equal(ig_sketch_file_save(path, &shape, maps, NULL), IG_OK);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_mode & 0777, 0666 & ~mask);
+    }
+    umask(was);
+    temp_dir_close(&d);
+    free(maps);
+}
+
 static void skews_too(void **state) {
     (void)state;
     char path[512];
@@ -259,6 +281,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trip),
         cmocka_unit_test(skews_too),
+        cmocka_unit_test(mode_of_files),
         cmocka_unit_test(failed_writes),
         cmocka_unit_test(other_than_files_stay),
         {"damaged_files: balanced", damaged_files, NULL, NULL, (void *)(uintptr_t)&shape},
