@@ -83,8 +83,7 @@ int ig_cli_check_output(const ig_cli_options *o, const char *model, const char *
 void ig_cli_put(const char *text, size_t n);
 /* Gives standard output a way that signals do not cut short, before anything is written there. */
 void ig_cli_open_output(void);
-/* Writes what standard output has buffered. 0, or the number of the first error: the buffer forgets what it could not
- * write, and the next call would find none. */
+/* Writes what standard output has buffered. 0, or the number of the first error there was. */
 int ig_cli_flush(void);
 /* "98.4 MB" */
 const char *ig_cli_size(char out[32], uint64_t bytes);

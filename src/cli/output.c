@@ -8,18 +8,29 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 /* ---- streams ------------------------------------------------------------ */
 
-/* All of it: of what a signal cuts short stdio would forget the rest. */
-static ssize_t write_all(void *fd, const char *bytes, size_t n) {
+static int output_error; /* the first one of standard output: stdio does not keep its number */
+
+/* All of it: of what a signal cuts short, or a reader who shares the descriptor made not to wait, stdio would forget
+ * the rest. */
+static ssize_t write_all(void *cookie, const char *bytes, size_t n) {
+    int fd = (int)(intptr_t)cookie;
     for (size_t done = 0; done < n;) {
-        ssize_t more = write((int)(intptr_t)fd, bytes + done, n - done);
-        if (more < 0 && errno != EINTR) return 0;
+        ssize_t more = write(fd, bytes + done, n - done);
         if (more > 0) done += (size_t)more;
+        if (more >= 0 || errno == EINTR) continue;
+        if (errno == EAGAIN) {
+            poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
+            continue;
+        }
+        if (fd == STDOUT_FILENO && !output_error) output_error = errno;
+        return 0;
     }
     return (ssize_t)n;
 }
@@ -36,6 +47,11 @@ static FILE *open_stream(int fd) {
 void ig_cli_open_output(void) {
     FILE *out = open_stream(STDOUT_FILENO);
     if (out) stdout = out;
+}
+
+int ig_cli_flush(void) {
+    if (fflush(stdout) != 0 && !output_error) output_error = errno;
+    return output_error;
 }
 
 /* ---- files -------------------------------------------------------------- */

@@ -20,14 +20,6 @@
 #include "text/text.h"
 #include "eval/numbers.h"
 
-/* ---- standard output ------------------------------------------------------- */
-
-int ig_cli_flush(void) {
-    static int first;
-    if (fflush(stdout) != 0 && !first) first = errno;
-    return first;
-}
-
 /* ---- errors --------------------------------------------------------------- */
 
 int ig_cli_complain(const ig_cli_options *o, const char *format, ...) {

@@ -335,22 +335,37 @@ def test_inspect_writes_no_trace(program, tmp_path, flag):
     assert status == 2 and flag in one_line(err) and trace.read_text() == "of a run"
 
 
-def test_a_reader_that_has_enough(program):
-    """As head: it is no news on the terminal."""
+OUTPUTS = [["man"], ["run", "--help"], ["--help"], ["completion", "bash"], ["completion", "fish"]]
+
+
+@pytest.mark.parametrize("args", OUTPUTS)
+def test_a_reader_that_has_enough(program, args):
+    """As head: it is no news on the terminal, whether a write in the midst or the last one fails."""
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as pipe:
-        p = program.start("man", stdout=pipe, restore_signals=False)
+        p = program.start(*args, stdout=pipe, restore_signals=False)
         assert p.communicate()[1] == b"" and p.returncode == 1
 
 
-@pytest.mark.parametrize("args", [["man"], ["run", "--help"]])
+def test_a_reader_that_is_slow(program):
+    """Who shares the pipe may have made it one where writes do not wait: nothing is lost."""
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    p = program.start("man", stdout=write)
+    os.close(write)
+    time.sleep(0.3)
+    with os.fdopen(read, "rb") as pipe:
+        assert pipe.read() == program("man")[1]
+    assert p.wait() == 0
+
+
+@pytest.mark.parametrize("args", OUTPUTS)
 def test_full_disk(program, args):
     with open("/dev/full", "wb") as full:
         p = program.start(*args, stdout=full)
         _, err = p.communicate()
-    assert p.returncode == 1
-    one_line(err)
+    assert p.returncode == 1 and "No space left on device" in one_line(err)
 
 
 @pytest.mark.parametrize("flags, message", [
