@@ -183,7 +183,7 @@ typedef struct ig_model_info {
     int sliding_window; /* 0: none */
     uint64_t n_params;
     uint64_t weight_bytes;  /* of all tensors as stored */
-    uint64_t step_bytes;    /* of those that a decode step reads: all but tables of which it takes single rows */
+    uint64_t decode_bytes;  /* of those that a decode step reads: all but tables of which it takes single rows */
     uint64_t private_bytes; /* of weights copied or repacked at load: not mapped from the file */
     bool has_tokenizer, has_chat_template;
     const char *chat_format; /* "chatml", "llama2", "llama3", "mistral", or "" if unrecognised */
@@ -210,7 +210,7 @@ typedef struct ig_weight_stats {
     uint64_t ram_bytes;  /* that weights take: copies, room for two layers, norms and biases; of a GPU's the page-locked
                             copies of layers that are streamed */
     uint64_t vram_bytes; /* of a GPU's memory: copies, room for two layers, norms and biases */
-    uint64_t step_bytes; /* of streamed layers, which a step reads, whatever the number of its sequences */
+    uint64_t step_bytes; /* of weights that a step reads, whatever the number of its sequences */
     uint64_t read_bytes; /* since it was opened, with what was read ahead */
     double wait_seconds; /* that steps stood still for them */
     int n_streamed_layers; /* 0: all fit */

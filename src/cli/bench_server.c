@@ -67,18 +67,18 @@ static void add_times(json_t *o, const char *name, const ig_eval_quantiles *q) {
 
 static json_t *json_of(const bench *b, const ig_eval_load_test *t, const ig_eval_load_result *r) {
     const char *model = ig_eval_load_model(b->load);
-    json_t *o = json_pack(
-        "{s:o, s:o, s:i, s:i, s:i, s:i, s:I, s:b, s:i, s:i, s:f, s:I, s:I, s:I, s:f, s:f}", "server",
-        ig_text_json(b->o->server, strlen(b->o->server)), "model", ig_text_json(model, strlen(model)), "n_clients",
-        t->n_clients, "n_prompt", t->n_prompt, "n_shared", t->n_shared, "n_gen", t->n_gen, "seed", (json_int_t)b->seed,
-        "prompt_is_tokens", ig_eval_load_takes_tokens(b->load), "requests", r->n_done, "failed", r->n_failed, "seconds",
-        r->seconds, "prompt_tokens", (json_int_t)r->prompt_tokens, "cached_tokens", (json_int_t)r->cached_tokens,
-        "generated_tokens", (json_int_t)r->answer_tokens, "prompt_ts", per_second(r->prompt_tokens, r->seconds),
-        "generated_ts", per_second(r->answer_tokens, r->seconds));
+    json_t *o =
+        json_pack("{s:o, s:o, s:i, s:i, s:i, s:i, s:I, s:b, s:i, s:i, s:f, s:I, s:I, s:I, s:f, s:f}", "server",
+                  ig_text_string(b->o->server), "model", ig_text_string(model), "n_clients", t->n_clients, "n_prompt",
+                  t->n_prompt, "n_shared", t->n_shared, "n_gen", t->n_gen, "seed", (json_int_t)b->seed,
+                  "prompt_is_tokens", ig_eval_load_takes_tokens(b->load), "requests", r->n_done, "failed", r->n_failed,
+                  "seconds", r->seconds, "prompt_tokens", (json_int_t)r->prompt_tokens, "cached_tokens",
+                  (json_int_t)r->cached_tokens, "generated_tokens", (json_int_t)r->answer_tokens, "prompt_ts",
+                  per_second(r->prompt_tokens, r->seconds), "generated_ts", per_second(r->answer_tokens, r->seconds));
     add_times(o, "first_token_seconds", &r->first_token);
     add_times(o, "between_tokens_seconds", &r->between_tokens);
     add_times(o, "request_seconds", &r->whole);
-    json_object_set_new(o, "first_error", r->error[0] ? ig_text_json(r->error, strlen(r->error)) : json_null());
+    json_object_set_new(o, "first_error", r->error[0] ? ig_text_string(r->error) : json_null());
     return o;
 }
 

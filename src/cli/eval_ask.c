@@ -11,7 +11,6 @@
 #include <limits.h>
 #include <string.h>
 
-#include "text/text.h"
 #include "eval/numbers.h"
 
 /* One question at work. */
@@ -138,7 +137,7 @@ static ig_status find_from_start(ig_cli_evaluation *e, ig_error *err) {
 
 /* ---- counting ------------------------------------------------------------------ */
 
-static json_t *json_of_reply(const ig_eval_reply *reply) { return ig_text_json(reply->text, reply->n_text); }
+static json_t *json_of_reply(const ig_eval_reply *reply) { return ig_text_stringn(reply->text, reply->n_text); }
 
 /* What was generated; of several turns also each one's. */
 static json_t *json_of_replies(const asking *a, const ig_cli_eval_answer *answer) {
@@ -169,7 +168,7 @@ static void note_answer(const asking *a, int run) {
     const ig_cli_evaluation *e = a->e;
     const ig_cli_eval_answer *answer = &e->runs[run].now;
     const ig_cli_pair *pair = &e->pairs->v[run];
-    json_t *line = json_pack("{s:o, s:i}", "task", ig_text_json(e->title, strlen(e->title)), "line", a->q->line);
+    json_t *line = json_pack("{s:o, s:i}", "task", ig_text_string(e->title), "line", a->q->line);
     if (e->pairs->n > 1) ig_cli_pair_fields(line, pair);
     json_t *fields = ig_cli_eval_generates(e) ? json_of_replies(a, answer) : json_of_choice(a, answer);
     json_object_update(line, fields);

@@ -118,7 +118,7 @@ static json_t *json_of_runs(const ig_cli_evaluation *e, const ig_cli_eval_groups
 static void print_json(const ig_cli_evaluation *e, const ig_cli_eval_groups *groups) {
     bool alone = e->pairs->n == 1;
     json_t *json = ig_cli_report(e->app, alone ? e->readers->s : NULL);
-    json_object_set_new(json, "task", ig_text_json(e->task->name, strlen(e->task->name)));
+    json_object_set_new(json, "task", ig_text_string(e->task->name));
     json_object_set_new(json, "shots", json_integer(e->app->o->shots));
     if (!alone) json_object_set_new(json, "context", json_integer(e->n_ctx));
     json_object_set_new(json, "questions", json_integer((json_int_t)e->n));

@@ -139,7 +139,7 @@ void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair) {
     json_object_set_new(json, "partial", osdi24 ? json_real(c->partial) : json_null());
     json_object_set_new(json, "limit", limit);
     json_object_set_new(json, "evict", has_limit(c) || c->disk_bytes ? json_string(c->evict) : json_null());
-    json_object_set_new(json, "sketch", c->sketch ? ig_text_json(c->sketch, strlen(c->sketch)) : json_null());
+    json_object_set_new(json, "sketch", c->sketch ? ig_text_string(c->sketch) : json_null());
 }
 
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {

@@ -12,7 +12,6 @@
 #include "cli/pairs.h"
 #include "cli/perplexity.h"
 #include "eval/compare.h"
-#include "text/text.h"
 
 /* What a run's session did, summed over chunks. */
 typedef struct work {

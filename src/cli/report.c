@@ -122,7 +122,7 @@ void ig_cli_report_weights(json_t *report, const ig_cli_app *app) {
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
     const ig_model_info *info = &app->info;
     json_t *report = json_object();
-    json_object_set_new(report, "model", ig_text_json(app->path, strlen(app->path)));
+    json_object_set_new(report, "model", ig_text_string(app->path));
     if (info->architecture[0]) json_object_set_new(report, "architecture", json_string(info->architecture));
     json_object_set_new(report, "threads", json_integer(ig_context_threads(app->ctx)));
     json_object_set_new(report, "device", json_string(ig_context_device(app->ctx)));

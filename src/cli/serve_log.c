@@ -84,7 +84,7 @@ static char *json_line(json_t *line) {
     return whole;
 }
 
-static json_t *client_text(const char *text, size_t n) { return ig_text_json(text ? text : "", n); }
+static json_t *client_text(const char *text, size_t n) { return ig_text_stringn(text ? text : "", n); }
 
 static size_t shown(const char *path) { return strnlen(path, PATH_SHOWN); }
 

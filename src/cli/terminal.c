@@ -17,7 +17,6 @@
 #include <unistd.h>
 
 #include "cli/keyboard.h"
-#include "text/text.h"
 #include "eval/numbers.h"
 
 /* ---- errors --------------------------------------------------------------- */

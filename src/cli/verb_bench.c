@@ -99,7 +99,7 @@ static row_result evaluate(const bench *b, const bench_row *row) {
         r.stall = row->stall_seconds / seconds;
     }
     if (row->n_gen) r.weight_stall = row->weight_seconds / seconds;
-    if (row->n_gen) r.gb_per_s = (double)b->app.info.step_bytes * row->n_gen / r.ns.median;
+    if (row->n_gen) r.gb_per_s = (double)b->app.info.decode_bytes * row->n_gen / r.ns.median;
     return r;
 }
 
@@ -172,8 +172,8 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     json_object_set_new(o, "build_commit", json_string(ig_version()));
     json_object_set_new(o, "device", json_string(ig_context_device(b->app.ctx)));
     json_object_set_new(o, "cpu", json_string(ig_context_cpu(b->app.ctx)));
-    json_object_set_new(o, "model_filename", ig_text_json(b->app.path, strlen(b->app.path)));
-    json_object_set_new(o, "model_type", ig_text_json(b->model_type, strlen(b->model_type)));
+    json_object_set_new(o, "model_filename", ig_text_string(b->app.path));
+    json_object_set_new(o, "model_type", ig_text_string(b->model_type));
     json_object_set_new(o, "model_size", json_integer((json_int_t)info->weight_bytes));
     json_object_set_new(o, "model_n_params", json_integer((json_int_t)info->n_params));
     json_object_set_new(o, "n_batch", json_integer(b->app.o->batch));

@@ -26,8 +26,8 @@ int ig_cli_devices(const ig_cli_options *o) {
         bool is_told = d.free_bytes != UINT64_MAX;
         json_t *free_bytes = is_told ? json_integer((json_int_t)d.free_bytes) : json_null();
         json_array_append_new(
-            list, json_pack("{s:s, s:o, s:I, s:o}", "device", d.device, "name", ig_text_json(d.name, strlen(d.name)),
-                            "memory", (json_int_t)d.memory_bytes, "free", free_bytes));
+            list, json_pack("{s:s, s:o, s:I, s:o}", "device", d.device, "name", ig_text_string(d.name), "memory",
+                            (json_int_t)d.memory_bytes, "free", free_bytes));
         if (!o->json)
             printf("%-8s %8s, %8s free  %s\n", d.device, ig_cli_size(size, d.memory_bytes),
                    is_told ? ig_cli_size(left, d.free_bytes) : "unknown", d.name);

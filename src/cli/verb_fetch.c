@@ -60,7 +60,7 @@ static int list(json_t *report, const ig_cli_options *o, bool texts) {
             printf("%s%-*s %8s  %s\n", flag, 24 - (int)strlen(flag), s->name, size, is_present ? path : "not fetched");
         json_t *entry = json_pack("{s:s, s:b}", "name", s->name, "present", is_present);
         if (s->bytes) json_object_set_new(entry, "bytes", json_integer((json_int_t)s->bytes));
-        json_object_set_new(entry, "path", ig_text_json(path, strlen(path)));
+        json_object_set_new(entry, "path", ig_text_string(path));
         json_array_append_new(entries, entry);
     }
     json_object_set_new(report, texts ? "texts" : "models", entries);
@@ -100,7 +100,7 @@ static int get(const ig_cli_options *o, const char *name) {
     const ig_cli_source *s = code ? NULL : ig_cli_sources_find(&sources, name);
     if (!code) code = s ? ig_cli_source_get(path, sizeof path, s, o) : complain_of_unknown(o, &sources, name);
     if (!code && o->json)
-        code = ig_cli_print_json(json_pack("{s:s, s:o}", "name", name, "path", ig_text_json(path, strlen(path))));
+        code = ig_cli_print_json(json_pack("{s:s, s:o}", "name", name, "path", ig_text_string(path)));
     else if (!code)
         printf("%s\n", path);
     ig_cli_sources_free(&sources);

@@ -225,7 +225,7 @@ static json_t *json_of_meta(const ig_model *model) {
     const char *key;
     char value[4096];
     for (size_t i = 0; ig_model_meta(model, i, &key, value, sizeof value); i++)
-        json_object_set_new(meta, key, ig_text_json(value, strlen(value)));
+        json_object_set_new(meta, key, ig_text_string(value));
     return meta;
 }
 
@@ -236,7 +236,7 @@ static json_t *json_of_tensors(const ig_model *model) {
         json_t *dims = json_array();
         for (int d = 0; d < t.n_dims && d < 4; d++) json_array_append_new(dims, json_integer((json_int_t)t.dims[d]));
         json_t *tensor = json_object();
-        json_object_set_new(tensor, "name", ig_text_json(t.name, strlen(t.name)));
+        json_object_set_new(tensor, "name", ig_text_string(t.name));
         json_object_set_new(tensor, "type", json_string(t.type));
         json_object_set_new(tensor, "dims", dims);
         json_object_set_new(tensor, "bytes", json_integer((json_int_t)t.bytes));
@@ -292,9 +292,9 @@ static json_t *json_of_choices(const choices *all, const ig_model_info *m) {
 static int print_object(const ig_cli_app *app, const choices *all, json_t *activations) {
     const ig_model_info *m = &app->info;
     json_t *r = json_object();
-    json_object_set_new(r, "model", ig_text_json(app->path, strlen(app->path)));
-    json_object_set_new(r, "name", ig_text_json(m->name, strlen(m->name)));
-    json_object_set_new(r, "architecture", ig_text_json(m->architecture, strlen(m->architecture)));
+    json_object_set_new(r, "model", ig_text_string(app->path));
+    json_object_set_new(r, "name", ig_text_string(m->name));
+    json_object_set_new(r, "architecture", ig_text_string(m->architecture));
     json_object_set_new(r, "n_params", json_integer((json_int_t)m->n_params));
     if (all->n) {
         add_model(r, m);
@@ -304,7 +304,7 @@ static int print_object(const ig_cli_app *app, const choices *all, json_t *activ
         if (all->n > 1) json_object_set_new(r, "plans", json_of_choices(all, m));
         ig_cli_report_weights(r, app);
     } else {
-        json_object_set_new(r, "unsupported", ig_text_json(app->unusable.text, strlen(app->unusable.text)));
+        json_object_set_new(r, "unsupported", ig_text_string(app->unusable.text));
     }
 
     json_t *types = json_object();

@@ -45,8 +45,6 @@ static void put_column(const char *text, int width, size_t most) {
     printf("%*s", n < width ? width - n : 0, "");
 }
 
-static json_t *json_text(const char *text) { return ig_text_json(text, strlen(text)); }
-
 /* ---- ls ------------------------------------------------------------------ */
 
 typedef struct listing {
@@ -57,10 +55,10 @@ typedef struct listing {
 static json_t *json_of(const ig_stored_item *item) {
     json_t *r = json_object();
     bool is_note = item->note[0];
-    json_object_set_new(r, is_note ? "name" : "id", json_text(is_note ? item->note : item->id));
-    json_object_set_new(r, "root", json_text(item->root));
-    json_object_set_new(r, "model", json_text(item->model));
-    json_object_set_new(r, "kind", json_text(item->kind));
+    json_object_set_new(r, is_note ? "name" : "id", ig_text_string(is_note ? item->note : item->id));
+    json_object_set_new(r, "root", ig_text_string(item->root));
+    json_object_set_new(r, "model", ig_text_string(item->model));
+    json_object_set_new(r, "kind", ig_text_string(item->kind));
     if (!is_note) json_object_set_new(r, "tokens", json_integer((json_int_t)item->n_tokens));
     json_object_set_new(r, "bytes", json_integer((json_int_t)item->bytes));
     json_object_set_new(r, "used", json_integer((json_int_t)item->used));
@@ -102,9 +100,9 @@ static int list(const ig_cli_options *o, ig_stored *stored) {
         return ig_cli_fail(o, &err);
     }
     if (o->json)
-        return ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:o, s:o}", "directory", json_text(o->kv_store), "pieces",
-                                           (json_int_t)info.n_pieces, "bytes", (json_int_t)info.bytes, "prefixes",
-                                           l.prefixes, "notes", l.notes));
+        return ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:o, s:o}", "directory", ig_text_string(o->kv_store),
+                                           "pieces", (json_int_t)info.n_pieces, "bytes", (json_int_t)info.bytes,
+                                           "prefixes", l.prefixes, "notes", l.notes));
     printf("%s in %s\n", ig_cli_size(size, info.bytes), count_text(pieces, info.n_pieces, "piece"));
     return IG_EXIT_OK;
 }
@@ -121,11 +119,11 @@ static bool tell_damaged(void *user, const ig_stored_item *item) {
     const char *id = item->note[0] ? item->note : item->id;
     if (c->damaged) {
         json_t *r = json_object();
-        json_object_set_new(r, "file", json_text(item->file));
-        if (item->id[0]) json_object_set_new(r, "id", json_text(item->id));
-        if (item->note[0]) json_object_set_new(r, "name", json_text(item->note));
-        json_object_set_new(r, "model", json_text(item->model));
-        json_object_set_new(r, "damage", json_text(item->damage));
+        json_object_set_new(r, "file", ig_text_string(item->file));
+        if (item->id[0]) json_object_set_new(r, "id", ig_text_string(item->id));
+        if (item->note[0]) json_object_set_new(r, "name", ig_text_string(item->note));
+        json_object_set_new(r, "model", ig_text_string(item->model));
+        json_object_set_new(r, "damage", ig_text_string(item->damage));
         json_array_append_new(c->damaged, r);
         return false;
     }
@@ -155,7 +153,7 @@ static int verify(const ig_cli_options *o, ig_stored *stored) {
     }
     int code = IG_EXIT_OK;
     if (o->json)
-        code = ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:I, s:I, s:o}", "directory", json_text(o->kv_store),
+        code = ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:I, s:I, s:o}", "directory", ig_text_string(o->kv_store),
                                            "pieces", (json_int_t)h.n_pieces, "notes", (json_int_t)h.n_notes, "bytes",
                                            (json_int_t)h.bytes, "foreign_files", (json_int_t)h.n_foreign, "damaged",
                                            c.damaged));
@@ -173,7 +171,7 @@ static int report_freed(const ig_cli_options *o, ig_stored *stored, const ig_sto
     ig_stored_info info;
     ig_stored_get_info(stored, &info);
     if (o->json)
-        return ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "directory", json_text(o->kv_store),
+        return ig_cli_print_json(json_pack("{s:o, s:I, s:I, s:I, s:I, s:I}", "directory", ig_text_string(o->kv_store),
                                            "removed_pieces", (json_int_t)freed->n_pieces, "removed_notes",
                                            (json_int_t)freed->n_notes, "freed_bytes", (json_int_t)freed->bytes,
                                            "pieces", (json_int_t)info.n_pieces, "bytes", (json_int_t)info.bytes));

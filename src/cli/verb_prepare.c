@@ -73,11 +73,11 @@ int ig_cli_calibrate(ig_cli_app *app) {
 static int report(const ig_cli_app *app, const ig_sketch_info *info, const char *path, double seconds) {
     char size[32];
     if (app->o->json)
-        return ig_cli_print_json(json_pack(
-            "{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:I, s:f, s:I}", "path", ig_text_json(path, strlen(path)), "model",
-            ig_text_json(app->path, strlen(app->path)), "architecture", app->info.architecture, "kind",
-            app->o->sketch_kind, "rank", info->rank, "bits", info->bits, "context", info->n_ctx, "bytes",
-            (json_int_t)info->bytes, "seconds", seconds, "peak_rss_bytes", (json_int_t)ig_cli_peak_rss()));
+        return ig_cli_print_json(json_pack("{s:o, s:o, s:s, s:s, s:i, s:i, s:i, s:I, s:f, s:I}", "path",
+                                           ig_text_string(path), "model", ig_text_string(app->path), "architecture",
+                                           app->info.architecture, "kind", app->o->sketch_kind, "rank", info->rank,
+                                           "bits", info->bits, "context", info->n_ctx, "bytes", (json_int_t)info->bytes,
+                                           "seconds", seconds, "peak_rss_bytes", (json_int_t)ig_cli_peak_rss()));
     ig_cli_put(path, strlen(path));
     putchar('\n');
     if (!app->o->verbose && !isatty(STDERR_FILENO)) return IG_EXIT_OK;

@@ -99,7 +99,7 @@ static int report(const ig_cli_app *app, const ig_session *s, const answer *a, s
     ig_session_get_stats(s, &st);
     if (app->o->json) {
         json_t *json = ig_cli_report(app, s);
-        json_object_set_new(json, "text", ig_text_json(a->text, a->n));
+        json_object_set_new(json, "text", ig_text_stringn(a->text, a->n));
         json_object_set_new(json, "tokens_prompt", json_integer((json_int_t)n_prompt));
         json_object_set_new(json, "tokens_generated", json_integer(result->n_tokens));
         json_object_set_new(json, "finish", json_string(finish_names[result->finish]));

@@ -43,7 +43,7 @@ static int open_filler(making *m, const ig_cli_options *o) {
     int code = o->file ? ig_cli_read_file(&text, o, o->file) : IG_EXIT_OK;
     if (code) return code;
     /* What is not UTF-8 has no place in JSON. */
-    json_t *clean = o->file ? ig_text_json(text.data, text.n) : NULL;
+    json_t *clean = o->file ? ig_text_stringn(text.data, text.n) : NULL;
     if (o->file && !clean)
         code = ig_cli_complain(o, "%s: out of memory for %zu bytes", o->file, text.n);
     else if (ig_eval_filler_open(&m->filler, o->file ? o->file : "filler", json_string_value(clean),

@@ -50,8 +50,8 @@ static int decode(const ig_cli_app *app, const ig_cli_text *text) {
             ig_detokenize(app->model, ids, n, app->o->special, bytes, n_bytes);
             if (app->o->json) {
                 json_t *report = json_object();
-                json_object_set_new(report, "model", ig_text_json(app->path, strlen(app->path)));
-                json_object_set_new(report, "text", ig_text_json(bytes, n_bytes));
+                json_object_set_new(report, "model", ig_text_string(app->path));
+                json_object_set_new(report, "text", ig_text_stringn(bytes, n_bytes));
                 code = ig_cli_print_json(report);
             } else {
                 ig_cli_put(bytes, n_bytes);
@@ -95,7 +95,7 @@ static void print_pieces(const ig_model *model, const int32_t *ids, size_t n) {
 static int print_json_ids(const ig_cli_app *app, const int32_t *ids, size_t n) {
     json_t *report = json_object(), *list = json_array();
     for (size_t i = 0; i < n; i++) json_array_append_new(list, json_integer(ids[i]));
-    json_object_set_new(report, "model", ig_text_json(app->path, strlen(app->path)));
+    json_object_set_new(report, "model", ig_text_string(app->path));
     json_object_set_new(report, "tokens_prompt", json_integer((json_int_t)n));
     json_object_set_new(report, "tokens", list);
     return ig_cli_print_json(report);

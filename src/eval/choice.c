@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/text.h"
 #include "eval/perplexity.h"
+#include "text/text.h"
 
 /* ---- tokens --------------------------------------------------------------- */
 

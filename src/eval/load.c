@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "text/text.h"
 #include "eval/load_reply.h"
 #include "eval/make_words.h"
 #include "eval/numbers.h"
+#include "text/text.h"
 
 enum { PROBE_TOKENS = 8, WAIT_MS_MOST = 100, VOCAB_LEAST = 32000, URL_BYTES = 1024 };
 

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #include "eval/compare.h"
-#include "text/text.h"
 #include "eval/make_words.h"
 #include "eval/numbers.h"
+#include "text/text.h"
 
 struct ig_eval_speed {
     ig_model *model;

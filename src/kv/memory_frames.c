@@ -12,7 +12,7 @@ void ig_kv_cache_block(ig_kv_memory *m, size_t id) {
     uint32_t f = ig_kv_frame_number(m, m->frames[id]);
     m->owner[f] = (uint32_t)id;
     m->foreseen[f] = 0;
-    if (id >= m->n_pinned) ig_evict_add(&m->evict, f); /* or its layer is to stay */
+    if (id >= m->n_pinned) ig_evict_add(&m->evict, f); /* the others stay */
 }
 
 void ig_kv_free_slot(ig_kv_memory *m, size_t id) {

@@ -272,12 +272,13 @@ ig_status ig_kv_read_back(ig_kv *kv, const size_t *ids, size_t n, ig_error *err)
 ig_status ig_kv_recall(ig_kv *kv, const size_t *ids, size_t n, ig_error *err);
 /* Nothing is under way afterwards. */
 void ig_kv_settle(ig_kv_memory *m);
-/* No scan goes on. */
-void ig_kv_end_scans(ig_kv_memory *m);
 /* Waits, and counts the time as one in which a step stands still. */
 ig_status ig_kv_wait_stalled(ig_kv_memory *m, ig_ticket ticket, ig_error *err);
 /* What the memory has counted so far, of what sequences are told; and what was counted since was done for this one. */
 ig_kv_stats ig_kv_count_moved(const ig_kv_memory *m);
 void ig_kv_charge_one(ig_kv *kv, const ig_kv_stats *before);
+
+/* Scans (memory_scan.c): none goes on. */
+void ig_kv_end_scans(ig_kv_memory *m);
 
 #endif

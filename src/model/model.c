@@ -269,7 +269,7 @@ static uint64_t count_private(const ig_model *m) {
 }
 
 /* Tables are not read whole, unless one is the output matrix too. */
-static uint64_t count_step_bytes(const ig_weights *w, bool tied) {
+static uint64_t count_decode_bytes(const ig_weights *w, bool tied) {
     return w->stored_bytes - ig_matrix_bytes(&w->positions) - (tied ? 0 : ig_matrix_bytes(&w->embed));
 }
 
@@ -297,7 +297,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .sliding_window = m->has_weights ? c->window[0] : 0,
         .n_params = m->weights.n_params,
         .weight_bytes = m->weights.stored_bytes,
-        .step_bytes = count_step_bytes(&m->weights, c->tied),
+        .decode_bytes = count_decode_bytes(&m->weights, c->tied),
         .private_bytes = count_private(m),
         .has_tokenizer = m->tokenizer != NULL,
         .has_chat_template = m->tokenizer && ig_tokenizer_chat_template(m->tokenizer),

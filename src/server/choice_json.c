@@ -26,7 +26,7 @@ size_t ig_token_bytes(const ig_server *s, int32_t id, char bytes[IG_TOKEN_BYTES_
 static json_t *token_name(const ig_exchange *x, int32_t id) {
     char text[IG_TOKEN_BYTES_MAX];
     if (x->names_tokens) return json_sprintf("token_id:%d", id);
-    return ig_text_json(text, ig_token_bytes(x->call->server, id, text));
+    return ig_text_stringn(text, ig_token_bytes(x->call->server, id, text));
 }
 
 /* JSON has no infinity; what has no logprob is null. */
@@ -146,7 +146,7 @@ json_t *ig_exchange_head(const ig_exchange *x, const char *object) {
                      "model", x->call->server->o->alias, "system_fingerprint", x->call->server->fingerprint);
 }
 
-static json_t *whole_text(const ig_choice *k) { return ig_text_json(k->text ? k->text : "", k->n_text); }
+static json_t *whole_text(const ig_choice *k) { return ig_text_stringn(k->text ? k->text : "", k->n_text); }
 
 static json_t *choice_json(ig_choice *k, size_t i) {
     json_t *logprobs = ig_choice_logprobs(k, k->n_tokens);

@@ -26,8 +26,8 @@ static bool keep_echo(ig_exchange *x, ig_prompt *p, const char *text, size_t n) 
 static bool add_text(ig_exchange *x, const char *field, const char *text, size_t n) {
     ig_prompt *p = &x->prompts[x->n_prompts++];
     return keep_echo(x, p, text, n) &&
-           ig_text_tokens(x->call, field, text, n, IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL, &p->ids,
-                          &p->n_ids);
+           ig_server_tokens(x->call, field, text, n, IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL, &p->ids,
+                            &p->n_ids);
 }
 
 static bool add_ids(ig_exchange *x, const json_t *list) {

@@ -160,7 +160,7 @@ bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, 
     }
 }
 
-bool ig_text_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids) {
+bool ig_server_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids) {
     size_t most = (size_t)ig_scheduler_ctx(c->server->scheduler), got = 0;
     if (!ig_tokens_up_to(c, field, text, n, flags, most, ids, &got)) return false;
     *n_ids = (int)got;

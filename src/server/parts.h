@@ -300,7 +300,7 @@ json_t *ig_body_object(ig_call *c);
 bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most, int32_t **ids,
                      size_t *n_ids);
 /* The same; more than the context holds are refused. */
-bool ig_text_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids);
+bool ig_server_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids);
 /* messages: the prompt of a conversation, malloc'ed. */
 bool ig_messages_prompt(ig_call *c, const json_t *messages, bool add_assistant, char **text, size_t *n);
 

@@ -143,8 +143,8 @@ bool ig_refuse_error(ig_call *c, const char *field, const ig_error *err) {
 }
 
 json_t *ig_refusal_json(const ig_refusal *r) {
-    json_t *text = ig_text_json(r->text, strlen(r->text)), *field = r->field[0] ? json_string(r->field) : json_null();
-    if (!field) field = ig_text_json(r->field, strlen(r->field));
+    json_t *text = ig_text_string(r->text), *field = r->field[0] ? json_string(r->field) : json_null();
+    if (!field) field = ig_text_string(r->field);
     return json_pack("{s:{s:o, s:s, s:o, s:s?}}", "error", "message", text, "type", r->type, "param", field, "code",
                      r->code);
 }

@@ -61,7 +61,7 @@ void ig_route_models(ig_call *c) {
 
 static json_t *token_text(const ig_server *s, int32_t id) {
     char text[IG_TOKEN_BYTES_MAX];
-    return ig_text_json(text, ig_token_bytes(s, id, text));
+    return ig_text_stringn(text, ig_token_bytes(s, id, text));
 }
 
 static json_t *special_json(const ig_server *s, int32_t id) { return id < 0 ? json_null() : token_text(s, id); }
@@ -72,7 +72,7 @@ static json_t *template_json(const ig_server *s) {
     char *value = malloc(CAP);
     json_t *found = NULL;
     for (size_t i = 0; value && !found && ig_model_meta(s->o->model, i, &key, value, CAP); i++)
-        if (strcmp(key, "tokenizer.chat_template") == 0) found = ig_text_json(value, strlen(value));
+        if (strcmp(key, "tokenizer.chat_template") == 0) found = ig_text_string(value);
     free(value);
     return found ? found : json_null();
 }
@@ -83,13 +83,13 @@ void ig_route_props(ig_call *c) {
     ig_scheduler_get_stats(s->scheduler, &st);
     const ig_cache_options *k = &s->o->scheduler.session.cache;
     ig_reply_json(
-        c, json_pack("{s:i, s:o, s:s, s:o, s:o, s:o, s:s, s:{s:i}, s:{s:s, s:s, s:b, s:b}}", "total_slots", st.n_places,
-                     "model_path", ig_text_json(s->info.path, strlen(s->info.path)), "model_alias", s->o->alias,
-                     "chat_template", template_json(s), "bos_token", special_json(s, ig_token_bos(s->o->model)),
-                     "eos_token", special_json(s, ig_token_eos(s->o->model)), "build_info", ig_version(),
-                     "default_generation_settings", "n_ctx", ig_scheduler_ctx(s->scheduler), "infinigen", "policy",
-                     k->policy, "kv_type", k->type ? k->type : "f16", "has_disk", k->disk_bytes > 0, "has_store",
-                     k->store_path != NULL));
+        c,
+        json_pack("{s:i, s:o, s:s, s:o, s:o, s:o, s:s, s:{s:i}, s:{s:s, s:s, s:b, s:b}}", "total_slots", st.n_places,
+                  "model_path", ig_text_string(s->info.path), "model_alias", s->o->alias, "chat_template",
+                  template_json(s), "bos_token", special_json(s, ig_token_bos(s->o->model)), "eos_token",
+                  special_json(s, ig_token_eos(s->o->model)), "build_info", ig_version(), "default_generation_settings",
+                  "n_ctx", ig_scheduler_ctx(s->scheduler), "infinigen", "policy", k->policy, "kv_type",
+                  k->type ? k->type : "f16", "has_disk", k->disk_bytes > 0, "has_store", k->store_path != NULL));
 }
 
 void ig_route_tokenizer_info(ig_call *c) {
@@ -218,7 +218,7 @@ void ig_route_detokenize(ig_call *c) {
         char *text = malloc(n_text + 1);
         if (text) {
             ig_detokenize(c->server->o->model, ids, n, true, text, n_text);
-            json_t *value = ig_text_json(text, n_text);
+            json_t *value = ig_text_stringn(text, n_text);
             ig_reply_json(c, json_pack("{s:O, s:o}", "content", value, "prompt", value));
         } else {
             ig_refuse(c, 500, NULL, "out of memory for %zu bytes", n_text);
@@ -238,7 +238,7 @@ void ig_route_apply_template(ig_call *c) {
     if (body && ig_field_others(c, body, "", known) && ig_field_model(c, body) &&
         ig_field_bool(c, body, "add_generation_prompt", &begins_answer) &&
         ig_messages_prompt(c, ig_field(body, "messages"), begins_answer, &text, &n))
-        ig_reply_json(c, json_pack("{s:o}", "prompt", ig_text_json(text, n)));
+        ig_reply_json(c, json_pack("{s:o}", "prompt", ig_text_stringn(text, n)));
     free(text);
     json_decref(body);
 }

@@ -295,7 +295,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     pthread_mutex_init(&s.keys.lock, NULL);
     pthread_mutex_init(&s.fields.lock, NULL);
     ig_json_begin();
-    json_t *alias = ig_text_json(o->alias, strlen(o->alias)); /* clients' JSON is UTF-8: so is what they call it */
+    json_t *alias = ig_text_string(o->alias); /* clients' JSON is UTF-8: so is what they call it */
     own.alias = json_string_value(alias);
     signal(SIGPIPE, SIG_IGN); /* whoever read what the server says may end before it */
     wanted_signals(&wanted);

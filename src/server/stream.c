@@ -69,11 +69,11 @@ static bool add_delta(ig_exchange *x, json_t *choice, const ig_choice *last) {
 static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, json_t *logprobs, const char *finish) {
     json_t *one;
     if (!k->exchange->is_chat)
-        one = json_pack("{s:i, s:o}", "index", (int)i, "text", ig_text_json(text, n));
+        one = json_pack("{s:i, s:o}", "index", (int)i, "text", ig_text_stringn(text, n));
     else if (!k->has_begun)
         one = json_pack("{s:i, s:{s:s, s:s}}", "index", (int)i, "delta", "role", "assistant", "content", "");
     else if (n)
-        one = json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", "content", ig_text_json(text, n));
+        one = json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", "content", ig_text_stringn(text, n));
     else
         one = json_pack("{s:i, s:{}}", "index", (int)i, "delta");
     json_object_set_new(one, "logprobs", logprobs);

@@ -46,7 +46,7 @@ void ig_text_make_harmless(char *text) {
     }
 }
 
-json_t *ig_text_json(const char *text, size_t n) {
+json_t *ig_text_stringn(const char *text, size_t n) {
     json_t *whole = json_stringn(text, n);
     if (whole) return whole;
     char *copy = malloc(3 * n + 1);
@@ -62,6 +62,8 @@ json_t *ig_text_json(const char *text, size_t n) {
     free(copy);
     return whole;
 }
+
+json_t *ig_text_string(const char *text) { return ig_text_stringn(text, strlen(text)); }
 
 ig_status ig_text_fail(ig_error *err, ig_status status, const char *format, ...) {
     va_list args;

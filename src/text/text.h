@@ -18,8 +18,9 @@ size_t ig_text_count(const char *text, size_t n);
 bool ig_text_is_c1(const char *text, size_t n);
 /* What others have written: control characters become '?', so that it cannot drive a terminal. */
 void ig_text_make_harmless(char *text);
-/* A JSON string; bytes that are not UTF-8 become U+FFFD. NULL: no memory. */
-json_t *ig_text_json(const char *text, size_t n);
+/* As jansson's functions of these names, but that bytes which are not UTF-8 become U+FFFD. NULL: no memory. */
+json_t *ig_text_string(const char *text);
+json_t *ig_text_stringn(const char *text, size_t n);
 /* Fills *err with a harmless text, unless it is NULL, and returns `status`. */
 ig_status ig_text_fail(ig_error *err, ig_status status, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

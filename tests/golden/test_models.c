@@ -148,7 +148,7 @@ static int argmax(const float *x, int n) {
 
 /* A step reads all weights but tables of which it takes rows: positions, and an embedding that is not the output too.
  */
-static void check_step_bytes(const ig_model *model) {
+static void check_decode_bytes(const ig_model *model) {
     uint64_t tables = 0, embedding = 0;
     bool has_head = false;
     ig_model_info info;
@@ -160,7 +160,7 @@ static void check_step_bytes(const ig_model *model) {
         has_head |= !strcmp(t.name, "lm_head.weight") || !strcmp(t.name, "output.weight");
     }
     assert_true(embedding > 0);
-    assert_true(info.step_bytes == info.weight_bytes - tables - (has_head ? embedding : 0));
+    assert_true(info.decode_bytes == info.weight_bytes - tables - (has_head ? embedding : 0));
 }
 
 static void check_model(void **state) {
@@ -171,7 +171,7 @@ static void check_model(void **state) {
     cache.policy = "full";
     engine e = open_engine(&g, &cache);
     ig_error err = {0};
-    check_step_bytes(e.model);
+    check_decode_bytes(e.model);
 
     comparison c = {.g = &g};
     expect_ok(ig_session_sync_logits(e.session, g.prompt, g.n_prompt, compare_rows, &c, &err), &err);
