@@ -788,8 +788,12 @@ typedef struct ig_logit_bias {
 typedef struct ig_sampler_options {
     const ig_logit_bias *logit_bias; /* [n_logit_bias], copied; a token named twice gets both. NULL (default): none */
     size_t n_logit_bias;
-    int repeat_last_n;       /* tokens the penalties look back on. Default 64; -1: the whole context */
-    float repeat_penalty;    /* logits of these are divided, if negative multiplied, by it. 1 (default): off */
+    const char *grammar;  /* GBNF, as llama.cpp has it, copied: an answer is a text of its rule "root". What does not go
+                             on  with the rules never comes, nor does an end token before they are complete; once they
+                             are,  and allow nothing more, the answer ends. A sampler then serves one answer of
+                             ig_generate()  after another. NULL (default): any text */
+    int repeat_last_n;    /* tokens the penalties look back on. Default 64; -1: the whole context */
+    float repeat_penalty; /* logits of these are divided, if negative multiplied, by it. 1 (default): off */
     float frequency_penalty; /* subtracted from their logits, for each time that they occur. 0 (default): off */
     float presence_penalty;  /* subtracted from their logits once. 0 (default): off */
     float top_n_sigma;       /* logits within so many standard deviations of the highest. 0 (default) or -1: off */
@@ -808,8 +812,32 @@ IG_API ig_status ig_sampler_open(ig_sampler **out, const ig_model *model, const 
                                  ig_error *err);
 IG_API void ig_sampler_close(ig_sampler *sampler);
 /* The next token of `s` from its current logits and, for the penalties, its tokens. -1 if there is none: the session
- * has no logits, is of another model than the sampler, or every logit is minus infinity. */
+ * has no logits, is of another model than the sampler, or every logit is minus infinity. With a grammar the token is
+ * taken as the next one of the answer. */
 IG_API int32_t ig_sampler_next(ig_sampler *sampler, const ig_session *s);
+/* The grammar's answer begins anew, as it does with each ig_generate(). */
+IG_API void ig_sampler_restart(ig_sampler *sampler);
+/* Whether ig_sampler_options.grammar can be this text. IG_E_FORMAT: what is wrong, and in which line. IG_E_LIMIT: it is
+ * too large. */
+IG_API ig_status ig_grammar_check(const char *gbnf, ig_error *err);
+/* The grammar, in GBNF, of JSON texts that a JSON schema allows, for ig_sampler_options.grammar. `schema`: a JSON text
+ * of n_bytes. *gbnf is the caller's, to be given to free(). IG_E_FORMAT: it is not JSON, or no schema.
+ * IG_E_UNSUPPORTED: what it asks for is not supported or allows nothing, with its place ("#/properties/a: 'not' is not
+ * supported"). IG_E_LIMIT: it is too large.
+ *
+ * A schema is taken if every text of its grammar is valid under it: nothing that would constrain is passed over. The
+ * grammar may allow less than the schema:
+ *   - members of objects come in the order of `properties`; those that are not required may be left out, and those of
+ *     `additionalProperties` come last. Where there are `properties` and nothing is said of others, there are none.
+ *     Names of others have no escapes up to where they differ from declared ones;
+ *   - `prefixItems` are all there;
+ *   - an integer without bounds has at most 16 digits, a number 16 before and behind the point and an exponent of two;
+ *     one with bounds has no exponent. Integers are never -0;
+ *   - values of `enum` and `const` are written without blanks, and formats are the plain cases of theirs;
+ *   - between the parts of an object or array there is at most a blank, or a new line and 20 blanks, and nothing
+ *     follows the whole.
+ * It allows more in one point: `oneOf` is taken as `anyOf`, so that a text may be valid under several of them. */
+IG_API ig_status ig_schema_to_gbnf(char **gbnf, const char *schema, size_t n_bytes, ig_error *err);
 
 /* ---- generation -------------------------------------------------------- */
 

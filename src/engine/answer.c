@@ -34,6 +34,7 @@ ig_status ig_answer_open(ig_answer *a, ig_error *err) {
         if (n > longest) longest = n;
     }
     a->detok.started = true; /* it continues a text: a leading blank is part of it */
+    ig_sampler_restart(a->sampler);
     a->finish = IG_FINISH_LENGTH;
     if (a->o->n_least > 0 && !list_ends(a)) return ig_fail_memory(err, "generation", sizeof *a->ends);
     a->held = malloc(longest + 2 * IG_TOKEN_BYTES_MAX);
@@ -79,8 +80,8 @@ ig_status ig_answer_next(ig_answer *a, int32_t *id, bool *has_ended, ig_error *e
     char text[IG_TOKEN_BYTES_MAX];
     const ig_session *s = a->session;
     *has_ended = true;
-    *id = ig_sampler_next_but(a->sampler, s, a->ends, a->n_tokens < a->o->n_least ? a->n_ends : 0);
-    if (*id < 0) return ig_fail(err, IG_E_ARG, "no token can come next: all have a logit of minus infinity");
+    ig_status status = ig_sampler_take(id, a->sampler, s, a->ends, a->n_tokens < a->o->n_least ? a->n_ends : 0, err);
+    if (status) return status;
     bool is_end = is_end_token(a, *id);
     if (a->on_token) a->on_token(a->token_user, *id, is_end);
     if (is_end) {
@@ -93,6 +94,8 @@ ig_status ig_answer_next(ig_answer *a, int32_t *id, bool *has_ended, ig_error *e
         a->finish = IG_FINISH_STOP;
     } else if (a->is_interrupted) {
         a->finish = IG_FINISH_INTERRUPTED;
+    } else if (ig_sampler_is_done(a->sampler)) {
+        a->finish = IG_FINISH_END;
     } else if (s->n_tokens == s->options.n_ctx) {
         a->finish = IG_FINISH_CONTEXT;
     } else {

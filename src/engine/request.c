@@ -82,7 +82,7 @@ static bool copy(ig_request *r, const ig_request_options *from) {
     const void *stop_ids;
     ok &= copy_array(&stop_ids, from->generate.stop_ids, from->generate.n_stop_ids * sizeof(int32_t));
     r->o.generate.stop_ids = stop_ids;
-    const char **names[IG_REQUEST_NAMES] = {&k->policy, &k->sketch, &k->salt, &k->speculate};
+    const char **names[IG_REQUEST_NAMES] = {&k->policy, &k->sketch, &k->salt, &k->speculate, &r->o.sampler.grammar};
     for (int i = 0; i < IG_REQUEST_NAMES; i++) ok &= copy_text(&r->names[i], names[i]);
     return ok;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sampling. The order is llama.cpp's: logit bias, penalties, then the filters (candidates.c) and the temperature.
+ * Sampling. The order is llama.cpp's: logit bias, penalties, the grammar, then the filters (candidates.c) and the
+ * temperature.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 #include "base/ranges.h"
 #include "engine/candidates.h"
 #include "engine/session.h"
+#include "grammar/constraint.h"
 
 struct ig_sampler {
     ig_sampler_options o;
@@ -18,10 +20,11 @@ struct ig_sampler {
     ig_random random;
     const ig_kernels *kernels;
     ig_candidates candidates;
-    float *logits;        /* [n_vocab] changed copy */
-    float *weights;       /* [n_vocab] of all tokens */
-    int32_t *counts;      /* [n_vocab] of tokens that the penalties look back on; 0 between calls */
-    ig_logit_bias bias[]; /* [o.n_logit_bias] */
+    ig_constraint *constraint; /* NULL: there is no grammar */
+    float *logits;             /* [n_vocab] changed copy */
+    float *weights;            /* [n_vocab] of all tokens */
+    int32_t *counts;           /* [n_vocab] of tokens that the penalties look back on; 0 between calls */
+    ig_logit_bias bias[];      /* [o.n_logit_bias] */
 };
 
 ig_sampler_options ig_sampler_defaults(void) {
@@ -35,7 +38,16 @@ ig_status ig_sampler_check(const ig_sampler_options *o, const ig_model *m, ig_er
         if (o->logit_bias[i].id < 0 || o->logit_bias[i].id >= m->config.n_vocab)
             s = ig_fail(err, IG_E_ARG, "logit bias: token %d is not in the vocabulary of %d", o->logit_bias[i].id,
                         m->config.n_vocab);
-    return s;
+    if (s || !o->grammar) return s;
+    if (!m->tokenizer) return ig_fail(err, IG_E_UNSUPPORTED, "a grammar wants a model with a tokenizer");
+    return ig_grammar_check(o->grammar, err);
+}
+
+static ig_status open_constraint(ig_sampler *s, ig_error *err) {
+    const ig_words *words;
+    if (!s->o.grammar) return IG_OK;
+    ig_status status = ig_model_get_words(&words, s->model, err);
+    return status ? status : ig_constraint_open(&s->constraint, words, s->o.grammar, err);
 }
 
 ig_status ig_sampler_open(ig_sampler **out, const ig_model *m, const ig_sampler_options *options, ig_error *err) {
@@ -59,13 +71,19 @@ ig_status ig_sampler_open(ig_sampler **out, const ig_model *m, const ig_sampler_
         ig_sampler_close(s);
         return ig_fail_memory(err, "sampler", n * (2 * sizeof(ig_candidate) + 2 * sizeof(float) + sizeof(int32_t)));
     }
-    *out = s;
-    return IG_OK;
+    status = open_constraint(s, err);
+    s->o.grammar = NULL; /* the caller's */
+    if (status)
+        ig_sampler_close(s);
+    else
+        *out = s;
+    return status;
 }
 
 void ig_sampler_close(ig_sampler *s) {
     if (!s) return;
     ig_candidates_close(&s->candidates);
+    ig_constraint_close(s->constraint);
     free(s->logits);
     free(s->weights);
     free(s->counts);
@@ -86,16 +104,28 @@ static void penalise(ig_sampler *s, const int32_t *tokens, int n) {
     }
 }
 
-/* The session's logits with bias and penalties, and without some tokens. */
-static const float *adjust(ig_sampler *s, const ig_session *session, const int32_t *without, size_t n_without) {
+/* Leaves the tokens of a mask, a bit for each. */
+static void mask_logits(ig_sampler *s, const uint64_t *mask) {
+    for (int i = 0; i < s->model->config.n_vocab; i++) {
+        if (i % 64 == 0 && mask[i / 64] == UINT64_MAX)
+            i += 63;
+        else if (!(mask[i / 64] >> i % 64 & 1))
+            s->logits[i] = -INFINITY;
+    }
+}
+
+/* The session's logits with bias and penalties, of the tokens of `mask` (NULL: all), and without some. */
+static const float *adjust(ig_sampler *s, const ig_session *session, const uint64_t *mask, const int32_t *without,
+                           size_t n_without) {
     const ig_sampler_options *o = &s->o;
     bool penalises = o->repeat_penalty != 1 || o->frequency_penalty != 0 || o->presence_penalty != 0;
     int n = session->n_tokens, n_back = !penalises ? 0 : o->repeat_last_n < 0 ? n : o->repeat_last_n;
-    if (!o->n_logit_bias && !n_back && !n_without) return session->logits;
+    if (!o->n_logit_bias && !n_back && !n_without && !mask) return session->logits;
     if (n_back > n) n_back = n;
     memcpy(s->logits, session->logits, (size_t)s->model->config.n_vocab * sizeof *s->logits);
     for (size_t i = 0; i < o->n_logit_bias; i++) s->logits[s->bias[i].id] += s->bias[i].bias;
     penalise(s, session->tokens + n - n_back, n_back);
+    if (mask) mask_logits(s, mask);
     for (size_t i = 0; i < n_without; i++) s->logits[without[i]] = -INFINITY;
     return s->logits;
 }
@@ -201,16 +231,37 @@ static bool has_filters(const ig_sampler_options *o) {
 
 bool ig_sampler_is_for(const ig_sampler *s, const ig_model *m) { return s->model == m; }
 
-int32_t ig_sampler_next(ig_sampler *s, const ig_session *session) { return ig_sampler_next_but(s, session, NULL, 0); }
+void ig_sampler_restart(ig_sampler *s) {
+    if (s && s->constraint) ig_constraint_restart(s->constraint);
+}
 
-int32_t ig_sampler_next_but(ig_sampler *s, const ig_session *session, const int32_t *ids, size_t n) {
-    if (!s || !session || !ig_sampler_is_for(s, session->model) || !session->has_logits) return -1;
-    int n_vocab = s->model->config.n_vocab;
-    const float *logits = adjust(s, session, ids, n);
-    int32_t best = s->kernels->argmax(logits, n_vocab);
+bool ig_sampler_is_done(const ig_sampler *s) { return s->constraint && ig_constraint_is_done(s->constraint); }
+
+/* One of the tokens; -1: there is none. */
+static int32_t choose(ig_sampler *s, const float *logits) {
+    int32_t best = s->kernels->argmax(logits, s->model->config.n_vocab);
     if (!(logits[best] > -INFINITY)) return -1;
     if (s->o.temperature <= 0 || isinf(logits[best])) return best;
     if (!has_filters(&s->o)) return draw_any(s, logits, logits[best]);
     filter(s, logits, logits[best]);
     return draw(s);
+}
+
+ig_status ig_sampler_take(int32_t *id, ig_sampler *s, const ig_session *session, const int32_t *without,
+                          size_t n_without, ig_error *err) {
+    const uint64_t *mask = NULL;
+    ig_status status = s->constraint ? ig_constraint_mask(s->constraint, &mask, err) : IG_OK;
+    if (status) return status;
+    *id = choose(s, adjust(s, session, mask, without, n_without));
+    if (*id < 0)
+        return ig_fail(err, IG_E_ARG, "no token can come next: all have a logit of minus infinity%s",
+                       mask ? ", or the grammar does not go on with them" : "");
+    if (s->constraint) ig_constraint_take(s->constraint, *id);
+    return IG_OK;
+}
+
+int32_t ig_sampler_next(ig_sampler *s, const ig_session *session) {
+    int32_t id;
+    if (!s || !session || !ig_sampler_is_for(s, session->model) || !session->has_logits) return -1;
+    return ig_sampler_take(&id, s, session, NULL, 0, NULL) ? -1 : id;
 }

@@ -12,7 +12,7 @@
 #include "engine/answer.h"
 
 /* For what is not the cache's, a request's names are its own. */
-enum { IG_REQUEST_NAMES = 4 };
+enum { IG_REQUEST_NAMES = 5 };
 
 struct ig_request {
     ig_scheduler *scheduler;

@@ -202,6 +202,7 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
     m->ctx = ctx;
     ig_batch_init(&m->batch);
     ig_sketches_init(&m->sketches);
+    ig_words_init(&m->words);
     ig_loading loading = {.progress = o.progress, .user = o.progress_user};
     ig_loading *copy = o.no_mmap && !o.tokenizer_only && !o.metadata_only ? &loading : NULL;
     if (!is_directory) s = ig_gguf_open(&m->gguf, path, copy, err);
@@ -231,6 +232,7 @@ void ig_model_close(ig_model *m) {
     ig_gguf_close(m->gguf);
     if (m->ctx) ig_batch_close(&m->batch);
     if (m->ctx) ig_sketches_close(&m->sketches);
+    if (m->ctx) ig_words_close(&m->words);
     free(m->path);
     free(m);
 }
@@ -241,6 +243,12 @@ ig_status ig_model_check(const ig_model *m, ig_error *err) {
     if (!path) return IG_OK;
     ((ig_model *)(uintptr_t)m)->changed = path;
     return ig_fail(err, IG_E_CHANGED, "%s: was changed while it was in use; open the model again", path);
+}
+
+ig_status ig_model_get_words(const ig_words **out, const ig_model *m, ig_error *err) {
+    ig_words *words = &((ig_model *)(uintptr_t)m)->words;
+    *out = words;
+    return ig_words_make(words, m->tokenizer, m->config.n_vocab, err);
 }
 
 ig_status ig_model_check_ids(const ig_model *m, const int32_t *ids, int first, int n, ig_error *err) {

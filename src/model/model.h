@@ -7,6 +7,7 @@
 #define IG_MODEL_MODEL_H
 
 #include "device/context.h"
+#include "grammar/words.h"
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/key_frame.h"
@@ -36,10 +37,13 @@ struct ig_model {
     ig_key_frames key_frames;
     ig_batch batch; /* the memory of its sessions' steps */
     ig_sketches sketches;
+    ig_words words; /* made once a grammar asks for them */
 };
 
 /* IG_E_CHANGED if a mapped file is not as it was when the model was opened, now or at an earlier call. */
 ig_status ig_model_check(const ig_model *m, ig_error *err);
+/* Of a model with a tokenizer. Any thread. */
+ig_status ig_model_get_words(const ig_words **out, const ig_model *m, ig_error *err);
 /* IG_E_ARG if one of the ids [n], which are for positions from `first` on, is no token. */
 ig_status ig_model_check_ids(const ig_model *m, const int32_t *ids, int first, int n, ig_error *err);
 

@@ -560,6 +560,13 @@ static void samplers(void **state) {
     assert_null(other);
     REFUSED(ig_sampler_open(&other, vocabulary, NULL, ERR));
     ig_sampler_close(NULL);
+    ig_sampler_restart(NULL);
+    ig_sampler_restart(sampler);
+    REFUSED(ig_grammar_check(NULL, ERR));
+    OK(ig_grammar_check("root ::= \"a\"", &error));
+    char *gbnf;
+    REFUSED(ig_schema_to_gbnf(NULL, "{}", 2, ERR));
+    REFUSED(ig_schema_to_gbnf(&gbnf, NULL, 2, ERR));
     assert_true(ig_sampler_next(sampler, session) >= 0);
     assert_int_equal(ig_sampler_next(NULL, session), -1);
     assert_int_equal(ig_sampler_next(sampler, NULL), -1);
