@@ -137,6 +137,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (!code) code = choose_cpu(&context.cpu_level, o, environment.cpu);
     if (!code) code = ig_cli_find_model(app->path, sizeof app->path, o);
     if (!code) code = make_spill_folder(o);
+    if (!code) code = ig_cli_read_grammar(&app->grammar, o);
     if (code) return code;
     warn_of_idle_options(o);
 
@@ -177,8 +178,10 @@ int ig_cli_close(ig_cli_app *app, int code) {
     int traced = ig_cli_close_trace(app);
     ig_model_close(app->model);
     ig_context_close(app->ctx);
+    free(app->grammar);
     app->model = NULL;
     app->ctx = NULL;
+    app->grammar = NULL;
     return code ? code : traced;
 }
 
@@ -283,7 +286,8 @@ uint64_t ig_cli_seed(const ig_cli_options *o) {
     return seed;
 }
 
-ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed) {
+ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed) {
+    const ig_cli_options *o = app->o;
     ig_sampler_options s = ig_sampler_defaults();
     s.temperature = (float)o->temperature;
     s.top_k = o->top_k;
@@ -299,6 +303,7 @@ ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed
     s.logit_bias = o->logit_bias.v;
     s.n_logit_bias = (size_t)o->logit_bias.n;
     s.repeat_last_n = o->repeat_last_n;
+    s.grammar = app->grammar;
     s.seed = seed;
     return s;
 }

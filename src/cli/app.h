@@ -73,6 +73,10 @@ int ig_cli_read_file(ig_cli_text *out, const ig_cli_options *o, const char *path
 /* The text of the flags: -p, the words after the model, -f, or piped standard input; exit code, 2 if there is none. */
 int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o);
 
+/* The grammar of the flags, in GBNF, to be given to free(); NULL: there is none. The exit code, 2 if there are several.
+ */
+int ig_cli_read_grammar(char **gbnf, const ig_cli_options *o);
+
 /* Opens a file to write to, after the check that it is none that the verb reads: `model` (NULL: none), or what options
  * name; exit code. */
 int ig_cli_create_file(FILE **out, const ig_cli_options *o, const char *model, const char *path);
@@ -114,6 +118,7 @@ typedef struct ig_cli_app {
     ig_model_info info;
     ig_error unusable; /* inspect: why the model can only be listed, not run */
     double load_seconds;
+    char *grammar; /* of the flags, in GBNF; NULL: none */
     char path[4096];
     char sketch[4096];      /* where the model's sketch lies by default, if that was asked for */
     char spill[4096];       /* the KV cache's folder on disk by default, if that was asked for */
@@ -145,7 +150,8 @@ ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_a
 void ig_cli_commit(const ig_cli_app *app, ig_cache *cache);
 /* ig_session_sync with the bar of such a session. */
 ig_status ig_cli_sync(ig_cli_app *app, ig_session *s, const int32_t *ids, size_t n, ig_error *err);
-ig_sampler_options ig_cli_sampler_options(const ig_cli_options *o, uint64_t seed);
+/* They point into `app`. */
+ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed);
 /* The seed of the flags, or a random one for -1. */
 uint64_t ig_cli_seed(const ig_cli_options *o);
 

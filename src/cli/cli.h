@@ -177,6 +177,7 @@ typedef struct ig_cli_options {
     int predict;
     bool ignore_end, special;
     ig_cli_texts stops;
+    const char *grammar, *grammar_file, *schema, *schema_file;
     double temperature, top_p, min_p, typical_p, top_n_sigma, xtc_probability, xtc_threshold;
     double repeat_penalty, presence_penalty, frequency_penalty;
     ig_cli_biases logit_bias;

@@ -171,3 +171,28 @@ int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o) {
     }
     return ig_cli_read_file(out, o, "-");
 }
+
+int ig_cli_read_grammar(char **gbnf, const ig_cli_options *o) {
+    const char *text = o->grammar ? o->grammar : o->schema, *path = o->grammar_file ? o->grammar_file : o->schema_file;
+    bool is_schema = o->schema || o->schema_file;
+    ig_cli_text read = {0};
+    ig_error err = {0};
+    *gbnf = NULL;
+    if (!!o->grammar + !!o->grammar_file + !!o->schema + !!o->schema_file > 1) {
+        ig_cli_complain(o, "more than one grammar: give one of --grammar, --grammar-file, -j and -jf");
+        return IG_EXIT_USAGE;
+    }
+    if (!text && !path) return IG_EXIT_OK;
+    int code = path ? ig_cli_read_file(&read, o, path) : IG_EXIT_OK;
+    if (text && !(read.data = strdup(text))) code = ig_cli_complain(o, "out of memory for %zu bytes", strlen(text));
+    if (code) return code;
+    if (text) read.n = strlen(text);
+    if (strlen(read.data) != read.n) code = ig_cli_complain(o, "%s: it contains a zero byte", path);
+    if (code || !is_schema) {
+        *gbnf = read.data;
+        return code;
+    }
+    ig_status s = ig_schema_to_gbnf(gbnf, read.data, read.n, &err);
+    free(read.data);
+    return s ? ig_cli_fail(o, &err) : IG_EXIT_OK;
+}

@@ -30,7 +30,6 @@
 #define TEMPLATE "the model's own chat template is used, or none with 'infinigen run --raw'"
 #define SAMPLERS \
     "--temp, --top-k, --top-p, --min-p, --typical, --xtc-probability and penalties sample, in a fixed order"
-#define NO_GRAMMAR "nothing binds what a model writes to a grammar"
 #define POSITIONS "positions are what the model's file says they are"
 #define NO_ADAPTER "a model is taken as its file has it: merge adapters into the file"
 #define STORE "--kv-store DIR keeps what prompts have computed"
@@ -105,7 +104,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--dry-base, --dry-allowed-length, --dry-penalty-last-n, --dry-sequence-breaker", ALL, VALUE, NULL, NULL, SAMPLERS,
      0},
     {"-bs, --backend-sampling", ALL, NONE, NULL, NULL, NO_GPU, 0},
-    {"--grammar, --grammar-file, -j, --json-schema, -jf, --json-schema-file", ALL, VALUE, NULL, NULL, NO_GRAMMAR, 0},
+    {"--grammar, --grammar-file, -j, --json-schema, -jf, --json-schema-file", SERVE, VALUE, NULL, NULL, REQUESTS, 0},
 
     /* the model */
     {"-hf, -hfr, --hf-repo, -hff, --hf-file, -hft, --hf-token, -mu, --model-url, -dr, --docker-repo", ALL, VALUE, NULL,

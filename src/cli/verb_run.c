@@ -129,7 +129,7 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     uint64_t seed = ig_cli_seed(o);
     ig_generate_result result = {.finish = IG_FINISH_INTERRUPTED};
     ig_session_options options = ig_cli_session_options(app);
-    ig_sampler_options sampling = ig_cli_sampler_options(o, seed);
+    ig_sampler_options sampling = ig_cli_sampler_options(app, seed);
     ig_generate_options generation = ig_generate_defaults();
     generation.n_predict = o->predict;
     generation.ignore_end = o->ignore_end;

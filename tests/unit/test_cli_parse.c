@@ -179,7 +179,7 @@ static void test_llama_flags(void **state) {
     static char *const wrong[][3] = {{"-ngl", "99", NULL},    {"-ctk", "q8_0", NULL}, {"-ctk", "q5_1", NULL},
                                      {"-tb", "2", NULL},      {"-cnv", NULL, NULL},   {"-sysf", "F", NULL},
                                      {"--mlock", NULL, NULL}, {"-np", "2", NULL},     {"-ngl", NULL, NULL},
-                                     {"-mli", NULL, NULL},    {"-j", "{}", NULL},     {"--mirostat", "2", NULL}};
+                                     {"-mli", NULL, NULL},    {"-bs", NULL, NULL},    {"--mirostat", "2", NULL}};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
         if (PARSE(&o, "run", "M", wrong[i][0], wrong[i][1])) fail_msg("%s", wrong[i][0]);
     assert_false(PARSE(&o, "run", "M", "-t", "4", "-tb", "2"));
