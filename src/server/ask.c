@@ -50,6 +50,13 @@ static const char *const known_both[] = {"model",
                                          "cache_salt",
                                          "infinigen",
                                          "response_format",
+                                         "grammar",
+                                         "json_schema",
+                                         "guided_grammar",
+                                         "guided_json",
+                                         "guided_json_object",
+                                         "guided_choice",
+                                         "structured_outputs",
                                          "modalities",
                                          NULL};
 
@@ -183,8 +190,6 @@ static bool check_absent(ig_exchange *x) {
     ig_call *c = x->call;
     json_t *v;
     int64_t n;
-    if ((v = ig_field(x->body, "response_format")) && !is_text(json_object_get(v, "type"), "text"))
-        return ig_refuse(c, 400, "response_format", "response_format other than text is not supported");
     if ((v = ig_field(x->body, "modalities")) && (json_array_size(v) != 1 || !is_text(json_array_get(v, 0), "text")))
         return ig_refuse(c, 400, "modalities", "modalities other than text are not supported");
     if ((v = ig_field(x->body, "best_of")) && (!ig_json_whole(v, &n) || n != x->n))
@@ -316,5 +321,5 @@ bool ig_exchange_read(ig_exchange *x) {
     return check_absent(x) && (x->is_chat || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
            ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_length(x) &&
            read_ends(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) &&
-           read_cache(x);
+           read_cache(x) && ig_exchange_read_form(x);
 }

@@ -174,7 +174,9 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {
         const ig_choice *k = &x->choices[i];
         bool is_interrupted = k->result.finish == IG_FINISH_INTERRUPTED;
         if (!k->result.error.status && !k->has_failed && !is_interrupted) continue;
-        *out = (ig_refusal){.status = 500, .type = "server_error"};
+        bool is_theirs = k->result.error.status == IG_E_ARG; /* a form, or biases, that leave no token */
+        *out = (ig_refusal){.status = is_theirs ? 400 : 500,
+                            .type = is_theirs ? "invalid_request_error" : "server_error"};
         if (k->has_failed)
             snprintf(out->text, sizeof out->text, "out of memory for the answer");
         else if (k->result.error.status)

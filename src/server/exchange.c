@@ -150,6 +150,7 @@ void ig_exchange_close(ig_exchange *x) {
     free(x->bias);
     free(x->stops);
     free(x->stop_ids);
+    free(x->grammar);
     free(x->out);
     json_decref(x->body);
     pthread_cond_destroy(&x->changed);

@@ -12,6 +12,8 @@
 #define BOOL "{\"type\":[\"boolean\",\"null\"]}"
 #define NUMBER(min, max) "{\"type\":[\"number\",\"null\"],\"minimum\":" min ",\"maximum\":" max "}"
 #define WHOLE(min, max) "{\"type\":[\"integer\",\"null\"],\"minimum\":" min ",\"maximum\":" max "}"
+#define TEXTS "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"string\"}}"
+#define OBJECT "{\"type\":[\"object\",\"null\"]}"
 #define SCHEMA(name) "{\"$ref\":\"#/components/schemas/" name "\"}"
 /* The end of an object: fields that nobody knows are passed over. */
 #define OTHERS ",\"additionalProperties\":true}"
@@ -39,6 +41,13 @@ static const char sampling[] =
     "\"maxItems\":1024,\"items\":{\"type\":\"integer\",\"minimum\":0,\"maximum\":2147483647}}"
     ",\"include_stop_str_in_output\":" BOOL ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"max_completion_tokens\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL ",\"stream_options\":{\"type\":[\"object\",\"null\"],\"properties\":{\"include_usage\":" BOOL
     ",\"continuous_usage_stats\":" BOOL "}" OTHERS ",\"return_tokens_as_token_ids\":" BOOL ",\"cache_salt\":" TEXT
+    ",\"response_format\":{\"type\":[\"object\",\"null\"],\"required\":[\"type\"],\"properties\":{\"type\":{\"enum\":"
+    "[\"text\",\"json_object\",\"json_schema\"]},\"schema\":" OBJECT ",\"json_schema\":" OBJECT "}" OTHERS
+    ",\"grammar\":" TEXT ",\"json_schema\":" OBJECT ",\"guided_grammar\":" TEXT
+    ",\"guided_json\":{\"type\":[\"object\",\"string\",\"null\"]},\"guided_json_object\":" BOOL
+    ",\"guided_choice\":" TEXTS ",\"structured_outputs\":{\"type\":[\"object\",\"null\"],\"properties\":{\"grammar\":" TEXT
+    ",\"json\":{\"type\":[\"object\",\"string\",\"null\"]},\"json_object\":" BOOL ",\"choice\":" TEXTS
+    "},\"additionalProperties\":false}"
     ",\"infinigen\":{\"type\":[\"object\",\"null\"],\"properties\":{\"policy\":" SCHEMA("Policy")
     ",\"budget\":" NUMBER("0.0001", "16777216") ",\"mass\":" NUMBER("0.001", "1") ",\"locality\":" NUMBER("0", "1")
     ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":" WHOLE("1", "16777216")

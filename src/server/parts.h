@@ -353,6 +353,7 @@ typedef struct ig_exchange {
     ig_logit_bias *bias;
     const char **stops;
     int32_t *stop_ids;
+    char *grammar; /* NULL: answers are any texts */
     uint64_t seed;
     ig_prompt *prompts;
     size_t n_prompts;
@@ -374,6 +375,8 @@ void ig_exchange_cancel(ig_exchange *x);
 void ig_exchange_close(ig_exchange *x);
 /* Reads what is common to both kinds; false: refused. */
 bool ig_exchange_read(ig_exchange *x);
+/* Of this, the form of the answers (form.c). */
+bool ig_exchange_read_form(ig_exchange *x);
 
 /* ---- its reply (choice_json.c, stream.c) -------------------------------------------------------------------- */
 

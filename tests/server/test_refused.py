@@ -14,7 +14,7 @@ from serving import CHAT, TEXT, Server, request, served, server, user
 
 WRONG = [
     ({"prompt": "a", "tools": [{}]}, "tools"), ({"prompt": "a", "user": 1}, "user"),
-    ({"prompt": "a", "response_format": {"type": "json_object"}}, "response_format"),
+    ({"prompt": "a", "response_format": {"type": "xml"}}, "response_format"),
     ({"prompt": "a", "max_tokens": "3"}, "max_tokens"), ({"prompt": "a", "max_tokens": 1.5}, "max_tokens"),
     ({"prompt": "a", "max_tokens": -2}, "max_tokens"), ({"prompt": "a", "max_tokens": 0}, "max_tokens"),
     ({"prompt": "a", "max_tokens": 1e18}, "max_tokens"), ({"prompt": "a", "seed": 1e300}, "seed"), ({"prompt": "a", "temperature": "hot"}, "temperature"),
@@ -72,9 +72,7 @@ def test_wrong_fields(server):
 # Known to other servers, and not here: with a value that asks for something, and one that asks for nothing.
 ABSENT = [
     ("tools", [{"type": "function"}], []), ("functions", [{"name": "f"}], []), ("tool_choice", "auto", "none"),
-    ("function_call", "auto", "none"), ("response_format", {"type": "json_object"}, {"type": "text"}),
-    ("json_schema", {"type": "object"}, {}), ("grammar", "root ::= \"a\"", ""), ("guided_json", {"type": "object"}, None),
-    ("guided_regex", "a+", ""), ("guided_choice", ["a"], []), ("structured_outputs", {"choice": ["a"]}, None),
+    ("function_call", "auto", "none"), ("guided_regex", "a+", ""),
     ("modalities", ["text", "audio"], ["text"]), ("audio", {"voice": "alloy"}, None), ("prediction", {"content": "x"}, None),
     ("web_search_options", {"x": 1}, {}), ("use_beam_search", True, False), ("best_of", 3, 1), ("length_penalty", 2, 1),
     ("prompt_logprobs", 1, None), ("truncate_prompt_tokens", 5, None), ("logits_processors", ["x"], []),
@@ -95,7 +93,7 @@ def test_what_is_not_there(server):
     image = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}]
     assert server.ask(CHAT, {"messages": image})[1]["error"]["param"] == "messages[0].content"
     assert server.ask("/v1/embeddings", {"input": "a", "encoding_format": "base64"})[1]["error"]["param"] == "input"
-    for field, wrong in (("tools", {}), ("tools", False), ("suffix", []), ("echo", 0), ("mirostat", False), ("json_schema", ""),
+    for field, wrong in (("tools", {}), ("tools", False), ("suffix", []), ("echo", 0), ("mirostat", False), ("json_schema", 3),
                          ("tool_choice", []), ("metadata", "x"), ("parallel_tool_calls", 1), ("truncate_prompt_tokens", 0),
                          ("add_generation_prompt", 1)):
         status, reply, _ = server.ask(CHAT, {"messages": user("a"), field: wrong})
