@@ -147,7 +147,7 @@ static void add_blocks(ig_rules *r, uint32_t *all, uint32_t low, uint32_t high, 
 
 ig_fragment ig_rules_characters(ig_rules *r, ig_range *ranges, size_t n, bool others, bool *is_empty) {
     uint32_t all = 0, end = ig_rules_add(r, IG_RULE_SKIP, 0, 0), next = 0; /* next: after those that are done */
-    qsort(ranges, n, sizeof *ranges, compare_ranges);
+    if (n) qsort(ranges, n, sizeof *ranges, compare_ranges);
     for (size_t i = 0; i < n; i++) {
         uint32_t low = ranges[i].low > next ? ranges[i].low : next, high = ranges[i].high;
         if (high < low) continue;
