@@ -186,7 +186,9 @@ typedef struct ig_model_info {
     uint64_t decode_bytes;  /* of those that a decode step reads: all but tables of which it takes single rows */
     uint64_t private_bytes; /* of weights copied or repacked at load: not mapped from the file */
     bool has_tokenizer, has_chat_template;
-    const char *chat_format; /* "chatml", "llama2", "llama3", "mistral", or "" if unrecognised */
+    const char *chat_template; /* its text, Jinja; NULL: there is none */
+    const char *chat_format; /* "jinja": conversations become prompts by the model's own template; "" else */
+    const char *chat_error;  /* why there is a template and it cannot be used; "" else */
 } ig_model_info;
 
 IG_API ig_model_options ig_model_defaults(void);
@@ -278,12 +280,19 @@ typedef struct ig_chat_message {
     const char *role; /* "system", "user", "assistant" */
     const char *content;
 } ig_chat_message;
-/* The prompt text of a conversation in the model's own format, snprintf manner through `n_out`
- * (bytes needed, without the NUL that is written if there is room). Tokenise it with
- * ADD_SPECIAL | PARSE_SPECIAL: it holds no BOS itself.
- * IG_E_UNSUPPORTED if the model has no template or one that is not recognised. */
+/* The prompt text of a conversation as the model's own template makes it (Jinja, as Hugging Face's libraries run it),
+ * snprintf manner through `n_out` (bytes needed, without the NUL that is written if there is room). Tokenise it with
+ * ADD_SPECIAL | PARSE_SPECIAL: it holds no BOS itself where that adds one.
+ * IG_E_UNSUPPORTED if the model has no template or one that cannot be used, or it uses what is not there; IG_E_ARG if
+ * it refuses these messages, as some do other roles than user and assistant in turns; IG_E_LIMIT if it takes too long.
+ */
 IG_API ig_status ig_chat_prompt(size_t *n_out, const ig_model *model, const ig_chat_message *messages,
                                 size_t n_messages, bool add_assistant, char *text, size_t cap, ig_error *err);
+/* The same with any variables that the template may ask for, a JSON object of n_bytes: "messages", a list of objects
+ * with "role", "content" and whatever else; "add_generation_prompt", true if an answer is to begin; "tools", and so on.
+ * What the model calls its first and last token is added. */
+IG_API ig_status ig_chat_prompt_json(size_t *n_out, const ig_model *model, const char *variables, size_t n_bytes,
+                                     char *text, size_t cap, ig_error *err);
 
 /* ---- KV cache ---------------------------------------------------------- */
 

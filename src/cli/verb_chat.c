@@ -457,8 +457,8 @@ int ig_cli_chat(const ig_cli_options *o) {
     ig_error err = {0};
     int code = ig_cli_open(&c.app, o, false);
     if (!code && !c.app.info.chat_format[0])
-        code = ig_cli_complain(o, "%s has no chat template that is recognised: 'infinigen run --raw' continues texts",
-                               c.app.path);
+        code = ig_cli_complain(o, "%s has no chat template%s%s: 'infinigen run --raw' continues texts", c.app.path,
+                               c.app.info.chat_error[0] ? " that can be used: " : "", c.app.info.chat_error);
     if (!code) {
         ig_session_options session = ig_cli_session_options(&c.app);
         c.seed = ig_cli_seed(o);

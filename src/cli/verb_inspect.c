@@ -71,9 +71,7 @@ static void print_model(const ig_model_info *m) {
     printf("Vocabulary    %d tokens%s\n", m->n_vocab, m->has_tokenizer ? "" : ", no tokenizer");
     printf("Context       %d tokens", m->n_ctx_train);
     if (m->sliding_window) printf(", sliding window %d", m->sliding_window);
-    printf("\nChat          %s\n", m->chat_format[0]      ? m->chat_format
-                                   : m->has_chat_template ? "template not recognised"
-                                                          : "none");
+    printf("\nChat          %s\n", m->chat_format[0] ? m->chat_format : m->has_chat_template ? m->chat_error : "none");
 }
 
 /* What the memory of one of several choices is. */

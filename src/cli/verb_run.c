@@ -40,8 +40,8 @@ static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) 
     }
     if (strlen(text->data) != text->n) return ig_cli_complain(o, "the text contains a zero byte: give it with --raw");
     if (app->info.has_chat_template && !app->info.chat_format[0])
-        return ig_cli_complain(o, "%s: its chat template is not one that is recognised; --raw gives the text as it is",
-                               app->path);
+        return ig_cli_complain(o, "%s: its chat template cannot be used: %s; --raw gives the text as it is", app->path,
+                               app->info.chat_error);
 
     ig_chat_message messages[2];
     size_t n_messages = 0, n = 0;

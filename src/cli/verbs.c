@@ -32,7 +32,7 @@ const ig_cli_verb ig_cli_verbs[] = {
      "The text comes from -p, from a file, from the arguments, or from standard input when that is piped. With a file "
      "and\n"
      "a text the file comes first, so that with --kv-store it is computed once for all questions about it.\n"
-     "A model with a recognised chat template answers the text as a user's message, unless --raw is given.\n\n"
+     "A model with a chat template answers the text as a user's message, unless --raw is given.\n\n"
      "  infinigen run -m smollm2-135m -p \"What is a cache?\"\n"
      "  infinigen run -m smollm2-135m --raw -f book.txt -n 200 --kv-policy infinigen --kv-budget 10%\n"
      "  infinigen run -m smollm2-135m -f book.txt --kv-store ~/kv -p \"Who is the hero?\"",

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "engine/session.h"
+#include "format/json.h"
 
 static ig_status need_tokenizer(const ig_model *m, ig_error *err) {
     if (!m) return ig_fail(err, IG_E_ARG, "no model");
@@ -110,30 +111,20 @@ size_t ig_detok_flush(ig_detok_stream *st, char *text, size_t cap) {
 
 /* ---- chat ------------------------------------------------------------------------ */
 
-static ig_status check_messages(const size_t *n_out, const ig_model *m, const ig_chat_message *messages, size_t n,
-                                ig_error *err) {
+static ig_status check_chat(const size_t *n_out, const ig_model *m, const char *text, size_t cap, ig_error *err) {
     ig_status s = need_tokenizer(m, err);
     if (s) return s;
-    if (!n_out || !messages) return ig_fail(err, IG_E_ARG, "ig_chat_prompt: messages and a result are needed");
-    for (size_t i = 0; i < n; i++)
-        if (!messages[i].role || !messages[i].content)
-            return ig_fail(err, IG_E_ARG, "ig_chat_prompt: message %zu has no role or no content", i);
-    return IG_OK;
+    if (!n_out || (!text && cap)) return ig_fail(err, IG_E_ARG, "a chat prompt needs a place for the result");
+    if (m->chat.template) return IG_OK;
+    if (!m->chat.why.status) return ig_fail(err, IG_E_UNSUPPORTED, "%s: has no chat template", m->path);
+    return ig_fail(err, IG_E_UNSUPPORTED, "%s: its chat template cannot be used: %s", m->path, m->chat.why.text);
 }
 
-ig_status ig_chat_prompt(size_t *n_out, const ig_model *m, const ig_chat_message *messages, size_t n_messages,
-                         bool add_assistant, char *text, size_t cap, ig_error *err) {
-    ig_status s = check_messages(n_out, m, messages, n_messages, err);
-    if (s) return s;
-    if (!text && cap) return ig_fail(err, IG_E_ARG, "ig_chat_prompt: no place for %zu bytes of text", cap);
-    const char *jinja = ig_tokenizer_chat_template(m->tokenizer);
-    if (!jinja) return ig_fail(err, IG_E_UNSUPPORTED, "%s: has no chat template", m->path);
-    if (m->chat == IG_CHAT_UNKNOWN)
-        return ig_fail(err, IG_E_UNSUPPORTED, "%s: its chat template is not one of chatml, llama2, llama3, mistral",
-                       m->path);
+/* Takes the variables over. */
+static ig_status render(size_t *n_out, const ig_model *m, json_t *variables, char *text, size_t cap, ig_error *err) {
     ig_buffer b = {0};
-    s = ig_chat_render(&b, m->chat, jinja, messages, n_messages, add_assistant, err);
-    if (!s && b.failed) s = ig_fail_memory(err, "chat prompt", b.size);
+    ig_status s = ig_chat_render(&b, &m->chat, variables, err);
+    json_decref(variables);
     if (!s) {
         *n_out = b.size;
         if (b.size < cap)
@@ -143,4 +134,42 @@ ig_status ig_chat_prompt(size_t *n_out, const ig_model *m, const ig_chat_message
     }
     ig_buffer_close(&b);
     return s;
+}
+
+static bool add_message(json_t *list, const ig_chat_message *m) {
+    json_t *o = json_object();
+    bool ok = json_object_set_new_nocheck(o, "role", json_string_nocheck(m->role)) == 0 &&
+              json_object_set_new_nocheck(o, "content", json_string_nocheck(m->content)) == 0;
+    return json_array_append_new(list, o) == 0 && ok;
+}
+
+ig_status ig_chat_prompt(size_t *n_out, const ig_model *m, const ig_chat_message *messages, size_t n_messages,
+                         bool add_assistant, char *text, size_t cap, ig_error *err) {
+    ig_status s = check_chat(n_out, m, text, cap, err);
+    if (s) return s;
+    if (!messages || !n_messages) return ig_fail(err, IG_E_ARG, "ig_chat_prompt: a chat prompt needs a message");
+    for (size_t i = 0; i < n_messages; i++)
+        if (!messages[i].role || !messages[i].content)
+            return ig_fail(err, IG_E_ARG, "ig_chat_prompt: message %zu has no role or no content", i);
+    json_t *list = json_array(), *variables = json_object();
+    bool ok = list && variables;
+    for (size_t i = 0; i < n_messages && ok; i++) ok = add_message(list, &messages[i]);
+    ok = json_object_set_new_nocheck(variables, "messages", list) == 0 && ok;
+    ok = ok && json_object_set_new_nocheck(variables, "add_generation_prompt", json_boolean(add_assistant)) == 0;
+    if (ok) return render(n_out, m, variables, text, cap, err);
+    json_decref(variables);
+    return ig_fail_memory(err, "chat prompt", n_messages * sizeof *messages);
+}
+
+ig_status ig_chat_prompt_json(size_t *n_out, const ig_model *m, const char *variables, size_t n_bytes, char *text,
+                              size_t cap, ig_error *err) {
+    json_t *object;
+    ig_status s = check_chat(n_out, m, text, cap, err);
+    if (s) return s;
+    if (!variables) return ig_fail(err, IG_E_ARG, "ig_chat_prompt_json: variables are needed");
+    s = ig_json_parse(&object, variables, n_bytes, "variables of a chat template", err);
+    if (s) return s;
+    if (json_is_object(object)) return render(n_out, m, object, text, cap, err);
+    json_decref(object);
+    return ig_fail(err, IG_E_ARG, "ig_chat_prompt_json: variables must be an object");
 }

@@ -150,8 +150,7 @@ static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, i
     if (m->has_weights && ig_tokenizer_n_vocab(m->tokenizer) > m->config.n_vocab)
         return ig_fail(err, IG_E_FORMAT, "%s: the tokenizer has %d tokens, the model's embedding only %d", m->path,
                        ig_tokenizer_n_vocab(m->tokenizer), m->config.n_vocab);
-    m->chat = ig_chat_detect(ig_tokenizer_chat_template(m->tokenizer));
-    return IG_OK;
+    return ig_chat_open(&m->chat, m->tokenizer, err);
 }
 
 /* As much as fits, fit to be printed. */
@@ -224,6 +223,7 @@ fail:
 void ig_model_close(ig_model *m) {
     if (!m) return;
     if (m->ctx) close_lane(m);
+    ig_chat_close(&m->chat);
     ig_tokenizer_close(m->tokenizer);
     ig_weight_stream_close(m->stream);
     ig_key_frames_close(&m->key_frames);
@@ -284,7 +284,7 @@ static uint64_t count_decode_bytes(const ig_weights *w, bool tied) {
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {
     if (!info) return;
     if (!m) {
-        *info = (ig_model_info){.path = "", .architecture = "", .name = "", .chat_format = ""};
+        *info = (ig_model_info){.path = "", .architecture = "", .name = "", .chat_format = "", .chat_error = ""};
         return;
     }
     const ig_config *c = &m->config;
@@ -309,7 +309,9 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .private_bytes = count_private(m),
         .has_tokenizer = m->tokenizer != NULL,
         .has_chat_template = m->tokenizer && ig_tokenizer_chat_template(m->tokenizer),
-        .chat_format = ig_chat_name(m->chat),
+        .chat_template = m->tokenizer ? ig_tokenizer_chat_template(m->tokenizer) : NULL,
+        .chat_format = m->chat.template ? "jinja" : "",
+        .chat_error = m->chat.why.status ? m->chat.why.text : "",
     };
 }
 

@@ -32,7 +32,7 @@ struct ig_model {
     ig_config config;
     ig_weights weights;
     ig_tokenizer *tokenizer; /* NULL: none */
-    ig_chat_format chat;
+    ig_chat chat;
     double inv_freq[IG_MAX_HEAD_DIM / 2]; /* [n_rot / 2] radians per position, scaling applied */
     ig_key_frames key_frames;
     ig_batch batch; /* the memory of its sessions' steps */

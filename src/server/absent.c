@@ -40,7 +40,6 @@ static const absent_field absent[] = {
     {"reasoning_format", JSON_STRING, "none"},
     {"enable_thinking", JSON_FALSE, NULL},
     {"chat_template", JSON_STRING, NULL},
-    {"chat_template_kwargs", JSON_OBJECT, NULL},
     {"continue_final_message", JSON_FALSE, NULL},
     {"documents", JSON_ARRAY, NULL},
     {"skip_special_tokens", JSON_TRUE, NULL},

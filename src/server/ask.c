@@ -16,7 +16,8 @@
 
 enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16 };
 
-static const char *const known_chat[] = {"messages", "top_logprobs", "add_generation_prompt", NULL};
+static const char *const known_chat[] = {"messages", "top_logprobs", "add_generation_prompt", "chat_template_kwargs",
+                                         NULL};
 static const char *const known_completions[] = {"prompt", "echo", NULL};
 static const char *const known_both[] = {"model",
                                          "stream",

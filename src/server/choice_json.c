@@ -175,8 +175,8 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out) {
         bool is_interrupted = k->result.finish == IG_FINISH_INTERRUPTED;
         if (!k->result.error.status && !k->has_failed && !is_interrupted) continue;
         bool is_theirs = k->result.error.status == IG_E_ARG; /* a form, or biases, that leave no token */
-        *out = (ig_refusal){.status = is_theirs ? 400 : 500,
-                            .type = is_theirs ? "invalid_request_error" : "server_error"};
+        *out =
+            (ig_refusal){.status = is_theirs ? 400 : 500, .type = is_theirs ? "invalid_request_error" : "server_error"};
         if (k->has_failed)
             snprintf(out->text, sizeof out->text, "out of memory for the answer");
         else if (k->result.error.status)

@@ -86,12 +86,9 @@ static bool read_prompts(ig_exchange *x) {
 static bool read_messages(ig_exchange *x) {
     char *text = NULL;
     size_t n;
-    bool begins_answer = true;
     x->prompts = calloc(1, sizeof *x->prompts);
     if (!x->prompts) return ig_refuse(x->call, 500, NULL, "out of memory for a prompt");
-    bool ok = ig_field_bool(x->call, x->body, "add_generation_prompt", &begins_answer) &&
-              ig_messages_prompt(x->call, ig_field(x->body, "messages"), begins_answer, &text, &n) &&
-              add_text(x, "messages", text, n);
+    bool ok = ig_conversation_prompt(x->call, x->body, &text, &n) && add_text(x, "messages", text, n);
     free(text);
     return ok;
 }

@@ -53,8 +53,8 @@ static const char sampling[] =
     ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":" WHOLE("1", "16777216")
     ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}}";
 static const char chat_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
-    "Messages") ",\"model\":" SCHEMA("Model") ",\"add_generation_prompt\":" BOOL ",\"logprobs\":" BOOL
-                                              ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
+    "Messages") ",\"model\":" SCHEMA("Model") ",\"add_generation_prompt\":" BOOL ",\"chat_template_kwargs\":" OBJECT
+                                              ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
 static const char completions_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA("Model")
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","
@@ -65,7 +65,7 @@ static const char tokenize_body[] =
     "\"messages\":" SCHEMA("Messages") ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL
                                        ",\"parse_special\":" BOOL ",\"with_pieces\":" BOOL
                                        ",\"return_token_strs\":" BOOL ",\"add_generation_prompt\":" BOOL
-                                       ",\"model\":" TEXT
+                                       ",\"chat_template_kwargs\":" OBJECT ",\"model\":" TEXT
                                        "},\"oneOf\":[{\"required\":[\"content\"]},"
                                        "{\"required\":[\"prompt\"]},{\"required\":[\"messages\"]}]" OTHERS;
 static const char detokenize_body[] =
@@ -73,7 +73,8 @@ static const char detokenize_body[] =
                                                                                                   "}" OTHERS;
 static const char template_body[] =
     "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
-        "Messages") ",\"add_generation_prompt\":" BOOL ",\"model\":" SCHEMA("Model") "}" OTHERS;
+        "Messages") ",\"add_generation_prompt\":" BOOL ",\"chat_template_kwargs\":" OBJECT
+                    ",\"model\":" SCHEMA("Model") "}" OTHERS;
 
 static json_t *body_of(const ig_route *r) {
     const char *text = r->handle == ig_route_chat             ? chat_body

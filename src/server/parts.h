@@ -301,8 +301,8 @@ bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, 
                      size_t *n_ids);
 /* The same; more than the context holds are refused. */
 bool ig_server_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids);
-/* messages: the prompt of a conversation, malloc'ed. */
-bool ig_messages_prompt(ig_call *c, const json_t *messages, bool add_assistant, char **text, size_t *n);
+/* The prompt of the conversation in a body (conversation.c), malloc'ed. */
+bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n);
 
 /* ---- what is asked of the scheduler (ask.c) --------------------------------------------------------------- */
 

@@ -67,14 +67,7 @@ static json_t *token_text(const ig_server *s, int32_t id) {
 static json_t *special_json(const ig_server *s, int32_t id) { return id < 0 ? json_null() : token_text(s, id); }
 
 static json_t *template_json(const ig_server *s) {
-    enum { CAP = 1 << 16 };
-    const char *key;
-    char *value = malloc(CAP);
-    json_t *found = NULL;
-    for (size_t i = 0; value && !found && ig_model_meta(s->o->model, i, &key, value, CAP); i++)
-        if (strcmp(key, "tokenizer.chat_template") == 0) found = ig_text_string(value);
-    free(value);
-    return found ? found : json_null();
+    return s->info.chat_template ? ig_text_string(s->info.chat_template) : json_null();
 }
 
 void ig_route_props(ig_call *c) {
@@ -132,9 +125,9 @@ static bool read_question(ig_call *c, const json_t *body, token_question *q) {
                                         "return_token_strs",
                                         "model",
                                         "add_generation_prompt",
+                                        "chat_template_kwargs",
                                         NULL};
     const json_t *messages = ig_field(body, "messages");
-    bool begins_answer = true;
     if (!ig_field_others(c, body, "", known) || !ig_field_model(c, body) ||
         !ig_field_text(c, body, "content", &q->content) || !ig_field_text(c, body, "prompt", &q->prompt))
         return false;
@@ -145,9 +138,8 @@ static bool read_question(ig_call *c, const json_t *body, token_question *q) {
     bool ok =
         ig_field_bool(c, body, "add_special", &q->adds) && ig_field_bool(c, body, "add_special_tokens", &q->adds) &&
         ig_field_bool(c, body, "parse_special", &q->parses) && ig_field_bool(c, body, "with_pieces", &q->with_pieces) &&
-        ig_field_bool(c, body, "return_token_strs", &q->with_texts) &&
-        ig_field_bool(c, body, "add_generation_prompt", &begins_answer);
-    if (ok && messages) return ig_messages_prompt(c, messages, begins_answer, &q->text, &q->n);
+        ig_field_bool(c, body, "return_token_strs", &q->with_texts);
+    if (ok && messages) return ig_conversation_prompt(c, body, &q->text, &q->n);
     if (ok) q->n = json_string_length(ig_field(body, q->content ? "content" : "prompt"));
     return ok;
 }
@@ -230,14 +222,12 @@ void ig_route_detokenize(ig_call *c) {
 }
 
 void ig_route_apply_template(ig_call *c) {
-    static const char *const known[] = {"messages", "model", "add_generation_prompt", NULL};
+    static const char *const known[] = {"messages", "model", "add_generation_prompt", "chat_template_kwargs", NULL};
     char *text = NULL;
     size_t n = 0;
-    bool begins_answer = true;
     json_t *body = ig_body_object(c);
     if (body && ig_field_others(c, body, "", known) && ig_field_model(c, body) &&
-        ig_field_bool(c, body, "add_generation_prompt", &begins_answer) &&
-        ig_messages_prompt(c, ig_field(body, "messages"), begins_answer, &text, &n))
+        ig_conversation_prompt(c, body, &text, &n))
         ig_reply_json(c, json_pack("{s:o}", "prompt", ig_text_stringn(text, n)));
     free(text);
     json_decref(body);

@@ -1,26 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Chat prompts for the formats this program knows, recognised by marks in the model's own template.
+ * How a conversation becomes a prompt: the model's own template.
  */
 #ifndef IG_TOKEN_CHAT_H
 #define IG_TOKEN_CHAT_H
 
-#include "base/buffer.h"
-#include "infinigen.h"
+#include "jinja/jinja.h"
+#include "token/tokenizer.h"
 
-typedef enum ig_chat_format {
-    IG_CHAT_UNKNOWN,
-    IG_CHAT_CHATML,
-    IG_CHAT_LLAMA2,
-    IG_CHAT_LLAMA3,
-    IG_CHAT_MISTRAL,
-} ig_chat_format;
+typedef struct ig_chat {
+    ig_jinja *template; /* NULL: there is none that can be used */
+    ig_error why;       /* why not; its status is IG_OK if there is none at all */
+    ig_buffer bos, eos; /* what these tokens are in a text; empty if there are none */
+    bool drops_bos;     /* tokenising puts it before a text in any case */
+} ig_chat;
 
-/* IG_CHAT_UNKNOWN for NULL and for templates that are not recognised. */
-ig_chat_format ig_chat_detect(const char *jinja_template);
-const char *ig_chat_name(ig_chat_format format); /* "chatml", ...; "" if unknown */
-/* Appends the prompt text, without BOS. A format's default system message (as its template has it) is included. */
-ig_status ig_chat_render(ig_buffer *out, ig_chat_format format, const char *jinja_template,
-                         const ig_chat_message *messages, size_t n, bool add_assistant, ig_error *err);
+/* Of a tokenizer, which may go before it. IG_E_MEMORY. */
+ig_status ig_chat_open(ig_chat *c, const ig_tokenizer *t, ig_error *err);
+void ig_chat_close(ig_chat *c);
+/* Appends the prompt that the variables, a JSON object to which the tokens' names are added, make: without a BOS at its
+ * beginning if tokenising adds one. Errors are those of ig_jinja_render(). */
+ig_status ig_chat_render(ig_buffer *out, const ig_chat *c, json_t *variables, ig_error *err);
 
 #endif

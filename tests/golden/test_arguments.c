@@ -269,6 +269,13 @@ static void chats(void **state) {
     REFUSED(ig_chat_prompt(&n, vocabulary, m, 2, true, NULL, sizeof text, ERR));
     m[1].content = NULL;
     REFUSED(ig_chat_prompt(&n, vocabulary, m, 2, true, text, sizeof text, ERR));
+    static const char talk[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"a\"}]}";
+    OK(ig_chat_prompt_json(&n, vocabulary, talk, sizeof talk - 1, text, sizeof text, &error));
+    REFUSED(ig_chat_prompt_json(NULL, vocabulary, talk, sizeof talk - 1, text, sizeof text, ERR));
+    REFUSED(ig_chat_prompt_json(&n, NULL, talk, sizeof talk - 1, text, sizeof text, ERR));
+    REFUSED(ig_chat_prompt_json(&n, vocabulary, NULL, 0, text, sizeof text, ERR));
+    REFUSED(ig_chat_prompt_json(&n, vocabulary, "[]", 2, text, sizeof text, ERR));
+    REFUSED(ig_chat_prompt_json(&n, vocabulary, talk, sizeof talk - 1, NULL, sizeof text, ERR));
     m[1] = (ig_chat_message){NULL, "b"};
     REFUSED(ig_chat_prompt(&n, vocabulary, m, 2, true, text, sizeof text, ERR));
 }

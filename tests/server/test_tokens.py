@@ -13,7 +13,7 @@ from serving import CHAT, TEXT, Server, served, server, user
 # ---- tokens, and what the server is ----
 
 
-def test_tokens(server):
+def test_tokens(server, served):
     assert server.ask("/tokenize", {"content": "</s>"})[1]["count"] == 1 and server.ask(
         "/tokenize", {"content": "</s>", "parse_special": False})[1]["count"] > 1
     assert server.ask("/tokenize", {"content": "ab"})[1]["tokens"] == server.ask(
@@ -27,6 +27,8 @@ def test_tokens(server):
     prompt = server.ask("/apply-template", {"messages": user("hi")})[1]["prompt"]
     assert prompt == "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
     assert server.ask("/tokenizer_info")[1]["eos_token"] == "</s>"
+    template = json.loads((served / "tokenizer_config.json").read_text())["chat_template"]
+    assert server.ask("/props")[1]["chat_template"] == server.ask("/tokenizer_info")[1]["chat_template"] == template
     assert server.ask("/tokenize", {"messages": user("hi")})[1]["count"] > 10
 
 
