@@ -30,7 +30,7 @@ static bool bind(ig_j_render *r, const ig_j_builtin *f, ig_j_call *c) {
     for (const char *at = f->takes; *at; at++) n_names += *at == ' ';
     if (c->n + c->named.n < f->least || c->n + c->named.n > n_names)
         ig_j_refuse(r, IG_E_FORMAT, "'%s' takes %u to %u arguments", f->name, f->least, n_names);
-    ig_j_value *v = ig_j_take(r, n_names * sizeof *v);
+    ig_j_value *v = ig_j_take(r, n_names * sizeof *v); /* nothing after a failure */
     if (!v) return false;
     if (c->n) memcpy(v, c->v, c->n * sizeof *v);
     for (uint32_t i = 0; i < c->named.n; i++) {
@@ -54,14 +54,14 @@ ig_j_value ig_j_builtin_call(ig_j_render *r, const ig_j_builtin *f, ig_j_call *c
 
 ig_text ig_j_want_string(ig_j_render *r, ig_j_value v) {
     if (v.kind == IG_J_STRING) return v.text;
-    ig_j_refuse(r, IG_E_FORMAT, "a %s is there where a str is wanted", ig_j_kind_name(v));
+    ig_j_refuse(r, IG_E_FORMAT, "'%s' is there where a str is wanted", ig_j_kind_name(v));
     return IG_J_NAMED("");
 }
 
 int64_t ig_j_want_int(ig_j_render *r, ig_j_value v, int64_t otherwise) {
     if (v.kind == IG_J_UNDEFINED || v.kind == IG_J_NONE) return otherwise;
     if (ig_j_is_whole(v)) return ig_j_whole(v);
-    ig_j_refuse(r, IG_E_FORMAT, "a %s is there where an int is wanted", ig_j_kind_name(v));
+    ig_j_refuse(r, IG_E_FORMAT, "'%s' is there where an int is wanted", ig_j_kind_name(v));
     return 0;
 }
 
@@ -72,7 +72,7 @@ static ig_j_value call_range(ig_j_render *r, ig_j_call *c) {
     int64_t step = ig_j_want_int(r, c->v[2], 1);
     ig_j_list all = {0};
     for (uint32_t i = 0; i < c->n; i++)
-        if (!ig_j_is_whole(c->v[i])) return ig_j_refuse(r, IG_E_FORMAT, "a range by a %s", ig_j_kind_name(c->v[i]));
+        if (!ig_j_is_whole(c->v[i])) return ig_j_refuse(r, IG_E_FORMAT, "a range by '%s'", ig_j_kind_name(c->v[i]));
     if (step == 0) return ig_j_refuse(r, IG_E_FORMAT, "the step of a range is zero");
     for (int64_t i = from; step > 0 ? i < to : i > to;) {
         if (all.n == IG_JINJA_RANGE) return ig_j_refuse(r, IG_E_LIMIT, "a range of more than %d", IG_JINJA_RANGE);

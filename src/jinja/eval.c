@@ -155,7 +155,7 @@ ig_j_value ig_j_invoke(ig_j_render *r, ig_j_value callee, ig_j_call *c) {
             c->self = callee.method->self;
             return ig_j_builtin_call(r, callee.method->builtin, c);
         default:
-            return ig_j_refuse(r, IG_E_FORMAT, "a %s cannot be called", ig_j_kind_name(callee));
+            return ig_j_refuse(r, IG_E_FORMAT, "'%s' cannot be called", ig_j_kind_name(callee));
     }
 }
 

@@ -129,7 +129,7 @@ static ig_j_value filter_float(ig_j_render *r, ig_j_call *c) {
 
 static ig_j_value filter_abs(ig_j_render *r, ig_j_call *c) {
     ig_j_value v = c->self;
-    if (!ig_j_is_number(v)) return ig_j_refuse(r, IG_E_FORMAT, "abs() of a %s", ig_j_kind_name(v));
+    if (!ig_j_is_number(v)) return ig_j_refuse(r, IG_E_FORMAT, "abs() of '%s'", ig_j_kind_name(v));
     if (v.kind == IG_J_FLOAT) return ig_j_float(fabs(v.f));
     if (ig_j_whole(v) == INT64_MIN) return ig_j_refuse(r, IG_E_LIMIT, "a number is too large");
     return ig_j_int(ig_j_whole(v) < 0 ? -ig_j_whole(v) : ig_j_whole(v));
@@ -140,7 +140,7 @@ static ig_j_value filter_round(ig_j_render *r, ig_j_call *c) {
     char digits[400];
     int64_t precision = ig_j_want_int(r, c->v[0], 0);
     bool is_common = c->v[1].kind == IG_J_UNDEFINED || ig_j_same(ig_j_want_string(r, c->v[1]), IG_J_NAMED("common"));
-    if (!ig_j_is_number(c->self)) return ig_j_refuse(r, IG_E_FORMAT, "round() of a %s", ig_j_kind_name(c->self));
+    if (!ig_j_is_number(c->self)) return ig_j_refuse(r, IG_E_FORMAT, "round() of '%s'", ig_j_kind_name(c->self));
     if (precision < 0 || precision > 15)
         return ig_j_refuse(r, IG_E_UNSUPPORTED, "round() to %d digits", (int)precision);
     double f = ig_j_number(c->self), scale = pow(10, (double)precision);

@@ -46,7 +46,7 @@ static ig_j_list keys_of(ig_j_render *r, ig_j_list items, ig_j_value path, bool 
 static ig_j_value filter_length(ig_j_render *r, ig_j_call *c) {
     int64_t n = 0;
     if (c->self.kind == IG_J_LOOP) return ig_j_attribute(r, c->self, IG_J_NAMED("length"));
-    if (!ig_j_length(r, c->self, &n)) return ig_j_refuse(r, IG_E_FORMAT, "a %s has no length", ig_j_kind_name(c->self));
+    if (!ig_j_length(r, c->self, &n)) return ig_j_refuse(r, IG_E_FORMAT, "'%s' has no length", ig_j_kind_name(c->self));
     return ig_j_int(n);
 }
 
@@ -89,7 +89,7 @@ static ig_j_value filter_sort(ig_j_render *r, ig_j_call *c) {
 static ig_j_value filter_dictsort(ig_j_render *r, ig_j_call *c) {
     bool by_value = c->v[1].kind != IG_J_UNDEFINED && ig_j_same(ig_j_want_string(r, c->v[1]), IG_J_NAMED("value"));
     ig_j_list items = {0};
-    if (c->self.kind != IG_J_DICT) return ig_j_refuse(r, IG_E_FORMAT, "a %s is no dict", ig_j_kind_name(c->self));
+    if (c->self.kind != IG_J_DICT) return ig_j_refuse(r, IG_E_FORMAT, "'%s' is no dict", ig_j_kind_name(c->self));
     for (uint32_t i = 0; i < c->self.dict.n && !r->status; i++)
         ig_j_list_add(r, &items, ig_j_dict_item(r, c->self.dict.v[i]));
     ig_j_list keys = keys_of(r, items, ig_j_int(by_value), ig_j_truth(c->v[0]));
@@ -127,7 +127,7 @@ static ig_j_value filter_list(ig_j_render *r, ig_j_call *c) { return ig_j_listed
 static ig_j_value filter_items(ig_j_render *r, ig_j_call *c) {
     ig_j_list all = {0};
     if (c->self.kind != IG_J_DICT && c->self.kind != IG_J_UNDEFINED)
-        return ig_j_refuse(r, IG_E_FORMAT, "a %s is no dict", ig_j_kind_name(c->self));
+        return ig_j_refuse(r, IG_E_FORMAT, "'%s' is no dict", ig_j_kind_name(c->self));
     for (uint32_t i = 0; c->self.kind == IG_J_DICT && i < c->self.dict.n && !r->status; i++)
         ig_j_list_add(r, &all, ig_j_dict_item(r, c->self.dict.v[i]));
     return ig_j_iterator(r, all);

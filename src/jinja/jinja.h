@@ -3,6 +3,11 @@
  * The templates in which models say how a conversation becomes a prompt: the part of Jinja 2 that they use, with
  * trim_blocks, lstrip_blocks, loop controls and Python's values, as Hugging Face's libraries run them. Templates come
  * with model files from anywhere, so every rendering has bounds (parts.h).
+ *
+ * Refused by name are other templates (include, extends, import, block), recursive loops, formatting by %, arguments
+ * from lists (*, **), integers beyond 64 bits, and the filters and methods that such templates do not use. What Python
+ * shows an address of (functions, iterators) is shown as "<function>", and filters work at once where Jinja's may be
+ * lazy.
  */
 #ifndef IG_JINJA_JINJA_H
 #define IG_JINJA_JINJA_H

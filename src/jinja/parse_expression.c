@@ -371,13 +371,14 @@ ig_j_node *ig_j_parse_expression(ig_j_parser *p) {
 
 ig_j_node *ig_j_parse_tuple(ig_j_parser *p, bool choices) {
     ig_j_node *n = ig_j_parse_node(p, IG_J_NODE_TUPLE), **at = &n->a;
-    bool is_tuple = false;
-    while (!p->status) {
+    bool is_tuple = false, ends;
+    do {
         *at = choices ? ig_j_parse_expression(p) : parse_level(p, LEVEL_OR);
         at = &(*at)->next;
-        if (!ig_j_parse_skip(p, ",")) break;
-        is_tuple = true;
-        if (p->now.kind == IG_J_TOKEN_OUTPUT_END || p->now.kind == IG_J_TOKEN_TAG_END || ig_j_parse_is(p, ")")) break;
-    }
+        ends = !ig_j_parse_skip(p, ",");
+        is_tuple = is_tuple || !ends;
+        ends =
+            ends || p->now.kind == IG_J_TOKEN_OUTPUT_END || p->now.kind == IG_J_TOKEN_TAG_END || ig_j_parse_is(p, ")");
+    } while (!ends && !p->status);
     return is_tuple ? n : n->a;
 }

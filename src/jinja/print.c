@@ -53,7 +53,7 @@ ig_j_value ig_j_joined(ig_j_render *r, ig_text a, ig_text b) {
 
 /* The shortest digits that read back as f, with an exponent where Python has one. */
 static void put_float(ig_j_render *r, ig_buffer *b, double f) {
-    char digits[40], text[64];
+    char digits[40];
     int precision = 0;
     if (isnan(f) || isinf(f)) {
         put(r, b, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
@@ -62,12 +62,9 @@ static void put_float(ig_j_render *r, ig_buffer *b, double f) {
     do snprintf(digits, sizeof digits, "%.*e", precision, f);
     while (strtod(digits, NULL) != f && precision++ < 17);
     int exponent = atoi(strchr(digits, 'e') + 1);
-    if (exponent < -4 || exponent >= 16)
-        put(r, b, digits);
-    else
-        ig_j_put(r, b,
-                 (ig_text){text, (size_t)snprintf(text, sizeof text, "%.*f",
-                                                  precision > exponent ? precision - exponent : 1, f)});
+    if (exponent >= -4 && exponent < 16)
+        snprintf(digits, sizeof digits, "%.*f", precision > exponent ? precision - exponent : 1, f);
+    put(r, b, digits);
 }
 
 static void put_int(ig_j_render *r, ig_buffer *b, int64_t i) {
@@ -85,8 +82,7 @@ static bool is_printable(int32_t code) {
 
 /* What a character is written as in quotes of Python; false: as it is. */
 static bool python_escape(char out[16], int32_t code, char quote) {
-    const char *plain = strchr("\n\r\t", code);
-    if (code && plain)
+    if (code == '\n' || code == '\r' || code == '\t')
         snprintf(out, 16, "\\%c", code == '\n' ? 'n' : code == '\r' ? 'r' : 't');
     else if (code == '\\' || code == quote)
         snprintf(out, 16, "\\%c", (char)code);
@@ -245,7 +241,7 @@ static ig_j_dict sorted_dict(ig_j_render *r, ig_j_dict d) {
         ig_j_list_add(r, &items, ig_j_int(i));
     }
     items = ig_j_sorted(r, items, keys, false);
-    for (uint32_t i = 0; i < items.n; i++) ig_j_dict_set(r, &sorted, d.v[items.v[i].i].key, d.v[items.v[i].i].value);
+    for (uint32_t i = 0; i < items.n; i++) ig_j_dict_add(r, &sorted, d.v[items.v[i].i].key, d.v[items.v[i].i].value);
     return sorted;
 }
 
@@ -263,7 +259,7 @@ static void put_json_dict(ig_j_render *r, ig_buffer *b, ig_j_dict d, const json_
             put_json(r, b, key, s, level);
             put(r, b, "\"");
         } else {
-            ig_j_refuse(r, IG_E_FORMAT, "a %s cannot be a key in JSON", ig_j_kind_name(key));
+            ig_j_refuse(r, IG_E_FORMAT, "'%s' cannot be a key in JSON", ig_j_kind_name(key));
         }
         ig_j_put(r, b, s->colon);
         put_json(r, b, d.v[i].value, s, level + 1);
@@ -289,7 +285,7 @@ static void put_json(ig_j_render *r, ig_buffer *b, ig_j_value v, const json_styl
     else if (v.kind == IG_J_DICT)
         put_json_dict(r, b, v.dict, s, level);
     else
-        ig_j_refuse(r, IG_E_FORMAT, "a %s cannot be JSON", ig_j_kind_name(v));
+        ig_j_refuse(r, IG_E_FORMAT, "'%s' cannot be JSON", ig_j_kind_name(v));
     r->depth--;
 }
 

@@ -23,7 +23,7 @@ static void assign_attribute(ig_j_render *r, const ig_j_node *target, ig_j_value
     if (of.kind == IG_J_NAMESPACE)
         ig_j_dict_set(r, of.names, ig_j_string(target->name), v);
     else
-        ig_j_refuse(r, IG_E_FORMAT, "an attribute of a %s, which is no namespace, cannot be set", ig_j_kind_name(of));
+        ig_j_refuse(r, IG_E_FORMAT, "an attribute of '%s', which is no namespace, cannot be set", ig_j_kind_name(of));
 }
 
 static void assign(ig_j_render *r, const ig_j_node *target, ig_j_value v) {

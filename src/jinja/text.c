@@ -61,14 +61,13 @@ size_t ig_j_find(ig_j_render *r, ig_text in, ig_text what, size_t from) {
 }
 
 size_t ig_j_find_last(ig_j_render *r, ig_text in, ig_text what) {
-    if (what.size > in.size || !ig_j_spend(r, in.size / IG_JINJA_STEP_BYTES)) return IG_J_ABSENT;
-    if (!what.size) return in.size;
-    for (size_t at = in.size - what.size + 1; at-- > 0;) {
-        if (in.data[at] != what.data[0]) continue;
-        if (!ig_j_spend(r, 1 + what.size / IG_JINJA_STEP_BYTES)) break;
-        if (memcmp(in.data + at, what.data, what.size) == 0) return at;
+    size_t from = what.size <= in.size ? in.size - what.size + 1 : 0, at = from;
+    while (at-- > 0) {
+        if (what.size && in.data[at] != what.data[0]) continue;
+        if (!ig_j_spend(r, what.size / IG_JINJA_STEP_BYTES)) return IG_J_ABSENT;
+        if (ig_j_same((ig_text){in.data + at, what.size}, what)) break;
     }
-    return IG_J_ABSENT;
+    return ig_j_spend(r, (from - at) / IG_JINJA_STEP_CHARS) ? at : IG_J_ABSENT; /* which is 0 - 1 */
 }
 
 /* ---- cutting ------------------------------------------------------------- */

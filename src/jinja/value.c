@@ -122,7 +122,7 @@ void ig_j_dict_add(ig_j_render *r, ig_j_dict *d, ig_j_value key, ig_j_value v) {
 
 void ig_j_dict_set(ig_j_render *r, ig_j_dict *d, ig_j_value key, ig_j_value v) {
     ig_j_value *at = ig_j_dict_find(r, d, key);
-    if (!can_be_key(key)) ig_j_refuse(r, IG_E_FORMAT, "a %s cannot be a key", ig_j_kind_name(key));
+    if (!can_be_key(key)) ig_j_refuse(r, IG_E_FORMAT, "'%s' cannot be a key", ig_j_kind_name(key));
     if (at)
         *at = v;
     else if (!r->status)
@@ -189,7 +189,7 @@ ig_j_list ig_j_iterate(ig_j_render *r, ig_j_value v) {
     } else if (v.kind == IG_J_DICT) {
         for (uint32_t i = 0; i < v.dict.n; i++) ig_j_list_add(r, &all, v.dict.v[i].key);
     } else if (v.kind != IG_J_UNDEFINED) {
-        ig_j_refuse(r, IG_E_FORMAT, "a %s is not a list of anything", ig_j_kind_name(v));
+        ig_j_refuse(r, IG_E_FORMAT, "'%s' is not a list of anything", ig_j_kind_name(v));
     }
     return all;
 }
@@ -230,25 +230,25 @@ bool ig_j_equal(ig_j_render *r, ig_j_value a, ig_j_value b) {
     return equal;
 }
 
-static int sign(bool less, bool more) { return (int)more - (int)less; }
+#define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
+
+static int compare_strings(ig_j_render *r, ig_text a, ig_text b) {
+    size_t n = a.size < b.size ? a.size : b.size;
+    int order = n && ig_j_spend(r, n / IG_JINJA_STEP_BYTES) ? memcmp(a.data, b.data, n) : 0;
+    return order ? order : ORDER(a.size, b.size);
+}
 
 static int compare_inside(ig_j_render *r, ig_j_value a, ig_j_value b) {
-    if (ig_j_is_whole(a) && ig_j_is_whole(b)) return sign(ig_j_whole(a) < ig_j_whole(b), ig_j_whole(a) > ig_j_whole(b));
-    if (ig_j_is_number(a) && ig_j_is_number(b))
-        return sign(ig_j_number(a) < ig_j_number(b), ig_j_number(a) > ig_j_number(b));
-    bool is_list = a.kind == IG_J_LIST || a.kind == IG_J_TUPLE;
-    if (a.kind == b.kind && a.kind == IG_J_STRING) {
-        size_t n = a.text.size < b.text.size ? a.text.size : b.text.size;
-        int order = n && ig_j_spend(r, n / IG_JINJA_STEP_BYTES) ? memcmp(a.text.data, b.text.data, n) : 0;
-        return order ? order : sign(a.text.size<b.text.size, a.text.size> b.text.size);
-    }
-    if (a.kind != b.kind || !is_list) {
-        ig_j_refuse(r, IG_E_FORMAT, "a %s and a %s have no order", ig_j_kind_name(a), ig_j_kind_name(b));
+    if (ig_j_is_whole(a) && ig_j_is_whole(b)) return ORDER(ig_j_whole(a), ig_j_whole(b));
+    if (ig_j_is_number(a) && ig_j_is_number(b)) return ORDER(ig_j_number(a), ig_j_number(b));
+    if (a.kind == IG_J_STRING && b.kind == IG_J_STRING) return compare_strings(r, a.text, b.text);
+    if (a.kind != b.kind || (a.kind != IG_J_LIST && a.kind != IG_J_TUPLE)) {
+        ig_j_refuse(r, IG_E_FORMAT, "'%s' and '%s' have no order", ig_j_kind_name(a), ig_j_kind_name(b));
         return 0;
     }
     for (uint32_t i = 0; i < a.list.n && i < b.list.n; i++)
         if (!ig_j_equal(r, a.list.v[i], b.list.v[i])) return ig_j_compare(r, a.list.v[i], b.list.v[i]);
-    return sign(a.list.n<b.list.n, a.list.n> b.list.n);
+    return ORDER(a.list.n, b.list.n);
 }
 
 int ig_j_compare(ig_j_render *r, ig_j_value a, ig_j_value b) {
@@ -260,7 +260,7 @@ int ig_j_compare(ig_j_render *r, ig_j_value a, ig_j_value b) {
 
 bool ig_j_contains(ig_j_render *r, ig_j_value in, ig_j_value v) {
     if (in.kind == IG_J_STRING) return ig_j_find(r, in.text, ig_j_want_string(r, v), 0) != IG_J_ABSENT;
-    if (in.kind == IG_J_DICT && !can_be_key(v)) ig_j_refuse(r, IG_E_FORMAT, "a %s cannot be a key", ig_j_kind_name(v));
+    if (in.kind == IG_J_DICT && !can_be_key(v)) ig_j_refuse(r, IG_E_FORMAT, "'%s' cannot be a key", ig_j_kind_name(v));
     if (in.kind == IG_J_DICT) return ig_j_dict_find(r, &in.dict, v) != NULL;
     ig_j_list all = ig_j_iterate(r, in);
     for (uint32_t i = 0; i < all.n && !r->status; i++)
@@ -277,8 +277,8 @@ static void merge(ig_j_render *r, const ig_j_value *keys, uint32_t *order, uint3
     for (uint32_t i = at[0]; i < at[2]; i++) {
         bool second = a == at[1];
         if (!second && b < at[2]) {
-            int sign_of = ig_j_compare(r, keys[order[b]], keys[order[a]]);
-            second = reverse ? sign_of > 0 : sign_of < 0;
+            int relation = ig_j_compare(r, keys[order[b]], keys[order[a]]);
+            second = reverse ? relation > 0 : relation < 0;
         }
         room[i] = order[second ? b++ : a++];
     }

@@ -56,7 +56,7 @@ def test_what_it_is(server):
     assert server.ask("/tokenize", {"content": "a", "model": "other"})[0] == 404
     paths = server.ask("/openapi.json")[1]["paths"]
     assert CHAT in paths and "/v1/models/{model}" in paths
-    server.ask(TEXT, {"prompt": "ab", "max_tokens": 3})
+    server.ask(TEXT, {"prompt": "ab", "max_tokens": 3, "ignore_eos": True})
     numbers = server.numbers()
     assert numbers["infinigen_generated_tokens_total"] == 3
     assert numbers['infinigen_time_to_first_token_seconds_bucket{le="+Inf"}'] == 1
