@@ -185,10 +185,9 @@ typedef struct ig_model_info {
     uint64_t weight_bytes;  /* of all tensors as stored */
     uint64_t decode_bytes;  /* of those that a decode step reads: all but tables of which it takes single rows */
     uint64_t private_bytes; /* of weights copied or repacked at load: not mapped from the file */
-    bool has_tokenizer, has_chat_template;
-    const char *chat_template; /* its text, Jinja; NULL: there is none */
-    const char *chat_format; /* "jinja": conversations become prompts by the model's own template; "" else */
-    const char *chat_error;  /* why there is a template and it cannot be used; "" else */
+    bool has_tokenizer;
+    const char *chat_template; /* Jinja, by which conversations become prompts; NULL: there is none */
+    const char *chat_error;    /* why it cannot be used; NULL: it can, or there is none */
 } ig_model_info;
 
 IG_API ig_model_options ig_model_defaults(void);
@@ -886,7 +885,7 @@ typedef struct ig_generate_result {
 
 IG_API ig_generate_options ig_generate_defaults(void);
 /* Continues a session that has current logits. The generated tokens are appended to it, but for the last one where a
- * stop string, a full context or on_text ended the answer. */
+ * stop string, the end of a grammar, a full context or on_text ended the answer. */
 IG_API ig_status ig_generate(ig_generate_result *out, ig_session *s, ig_sampler *sampler,
                              const ig_generate_options *options, ig_error *err);
 

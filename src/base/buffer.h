@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one growable byte buffer. Zero it to start, ig_buffer_close() at the end. A failed
+ * Views of text, and the one growable byte buffer. Zero it to start, ig_buffer_close() at the end. A failed
  * allocation sets `failed` and later appends do nothing: check once, at the end.
  */
 #ifndef IG_BASE_BUFFER_H
@@ -10,6 +10,11 @@
 #include <stddef.h>
 
 #include "base/compiler.h"
+
+typedef struct ig_text { /* a view: not NUL-terminated */
+    const char *data;
+    size_t size;
+} ig_text;
 
 typedef struct ig_buffer {
     char *data; /* NUL-terminated unless empty; NULL while empty */

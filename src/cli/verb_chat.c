@@ -456,9 +456,10 @@ int ig_cli_chat(const ig_cli_options *o) {
     conversation c = {0};
     ig_error err = {0};
     int code = ig_cli_open(&c.app, o, false);
-    if (!code && !c.app.info.chat_format[0])
+    const char *why = c.app.info.chat_error;
+    if (!code && (why || !c.app.info.chat_template))
         code = ig_cli_complain(o, "%s has no chat template%s%s: 'infinigen run --raw' continues texts", c.app.path,
-                               c.app.info.chat_error[0] ? " that can be used: " : "", c.app.info.chat_error);
+                               why ? " that can be used: " : "", why ? why : "");
     if (!code) {
         ig_session_options session = ig_cli_session_options(&c.app);
         c.seed = ig_cli_seed(o);

@@ -71,7 +71,7 @@ static void print_model(const ig_model_info *m) {
     printf("Vocabulary    %d tokens%s\n", m->n_vocab, m->has_tokenizer ? "" : ", no tokenizer");
     printf("Context       %d tokens", m->n_ctx_train);
     if (m->sliding_window) printf(", sliding window %d", m->sliding_window);
-    printf("\nChat          %s\n", m->chat_format[0] ? m->chat_format : m->has_chat_template ? m->chat_error : "none");
+    printf("\nChat          %s\n", m->chat_error ? m->chat_error : m->chat_template ? "by its own template" : "none");
 }
 
 /* What the memory of one of several choices is. */
@@ -252,7 +252,7 @@ static void add_model(json_t *r, const ig_model_info *m) {
         {"head_dim", m->head_dim}, {"d_model", m->d_model},         {"d_ff", m->d_ff},
         {"n_vocab", m->n_vocab},   {"n_ctx_train", m->n_ctx_train}, {"sliding_window", m->sliding_window},
     };
-    json_object_set_new(r, "chat_format", json_string(m->chat_format));
+    json_object_set_new(r, "chat_format", json_string(m->chat_template && !m->chat_error ? "jinja" : ""));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)
         json_object_set_new(r, numbers[i].name, json_integer(numbers[i].value));
 }

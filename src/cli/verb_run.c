@@ -34,12 +34,12 @@ static bool on_text(void *user, const char *text, size_t n) {
 static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) {
     const ig_cli_options *o = app->o;
     *flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
-    if (o->raw || (!o->chat && !app->info.has_chat_template)) {
+    if (o->raw || (!o->chat && !app->info.chat_template)) {
         if (o->system) return ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
         return IG_EXIT_OK;
     }
     if (strlen(text->data) != text->n) return ig_cli_complain(o, "the text contains a zero byte: give it with --raw");
-    if (app->info.has_chat_template && !app->info.chat_format[0])
+    if (app->info.chat_error)
         return ig_cli_complain(o, "%s: its chat template cannot be used: %s; --raw gives the text as it is", app->path,
                                app->info.chat_error);
 

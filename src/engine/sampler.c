@@ -32,15 +32,21 @@ ig_sampler_options ig_sampler_defaults(void) {
         .top_p = 1, .typical_p = 1, .xtc_threshold = 0.1f, .repeat_penalty = 1, .repeat_last_n = 64};
 }
 
-ig_status ig_sampler_check(const ig_sampler_options *o, const ig_model *m, ig_error *err) {
+/* All but the grammar. */
+static ig_status check_numbers(const ig_sampler_options *o, const ig_model *m, ig_error *err) {
     ig_status s = ig_check_sampler_options(o, err);
     for (size_t i = 0; !s && i < o->n_logit_bias; i++)
         if (o->logit_bias[i].id < 0 || o->logit_bias[i].id >= m->config.n_vocab)
             s = ig_fail(err, IG_E_ARG, "logit bias: token %d is not in the vocabulary of %d", o->logit_bias[i].id,
                         m->config.n_vocab);
-    if (s || !o->grammar) return s;
-    if (!m->tokenizer) return ig_fail(err, IG_E_UNSUPPORTED, "a grammar wants a model with a tokenizer");
-    return ig_grammar_check(o->grammar, err);
+    if (!s && o->grammar && !m->tokenizer)
+        s = ig_fail(err, IG_E_UNSUPPORTED, "a grammar wants a model with a tokenizer");
+    return s;
+}
+
+ig_status ig_sampler_check(const ig_sampler_options *o, const ig_model *m, ig_error *err) {
+    ig_status s = check_numbers(o, m, err);
+    return s || !o->grammar ? s : ig_grammar_check(o->grammar, err);
 }
 
 static ig_status open_constraint(ig_sampler *s, ig_error *err) {
@@ -54,7 +60,7 @@ ig_status ig_sampler_open(ig_sampler **out, const ig_model *m, const ig_sampler_
     if (out) *out = NULL;
     if (!out || !m || !m->has_weights) return ig_fail(err, IG_E_ARG, "ig_sampler_open: a model with weights is needed");
     ig_sampler_options o = options ? *options : ig_sampler_defaults();
-    ig_status status = ig_sampler_check(&o, m, err);
+    ig_status status = check_numbers(&o, m, err);
     if (status) return status;
     size_t n = (size_t)m->config.n_vocab, bias_bytes = o.n_logit_bias * sizeof *o.logit_bias;
     ig_sampler *s = calloc(1, sizeof *s + bias_bytes);

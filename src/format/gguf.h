@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+#include "base/buffer.h"
 #include "base/file.h"
 #include "format/tensor.h"
 
@@ -33,11 +34,6 @@ typedef enum ig_gguf_type {
     IG_GGUF_I64,
     IG_GGUF_F64,
 } ig_gguf_type;
-
-typedef struct ig_text { /* a view: not NUL-terminated */
-    const char *data;
-    size_t size;
-} ig_text;
 
 static inline bool ig_text_equal(ig_text a, ig_text b) {
     return a.size == b.size && (a.size == 0 || memcmp(a.data, b.data, a.size) == 0);

@@ -5,6 +5,7 @@
 #include "grammar/rules.h"
 
 #include <stdlib.h>
+#include <utf8proc.h>
 
 void ig_rules_close(ig_rules *r) {
     free(r->nodes);
@@ -105,14 +106,6 @@ static int compare_ranges(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static size_t encode(uint8_t out[4], uint32_t code) {
-    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-    static const uint8_t lead_bits[5] = {0, 0, 0xc0, 0xe0, 0xf0};
-    for (size_t i = n; i-- > 1; code >>= 6) out[i] = (uint8_t)(0x80 | (code & 0x3f));
-    out[0] = (uint8_t)(lead_bits[n] | code);
-    return n;
-}
-
 /* The last code point up to `high` for which all from `low` on are the bytes from those of `low` to its own, each
  * independently of the others. */
 static uint32_t last_of_block(uint32_t low, uint32_t high) {
@@ -136,8 +129,8 @@ static void add_blocks(ig_rules *r, uint32_t *all, uint32_t low, uint32_t high, 
         }
         uint8_t from[4], to[4];
         last = last_of_block(low, high);
-        size_t n = encode(from, low);
-        encode(to, last);
+        size_t n = (size_t)utf8proc_encode_char((utf8proc_int32_t)low, from);
+        utf8proc_encode_char((utf8proc_int32_t)last, to);
         ig_fragment bytes = ig_rules_empty(r);
         for (size_t i = 0; i < n; i++)
             ig_rules_append(r, &bytes, single(r, (ig_rule_node){.kind = IG_RULE_BYTE, .low = from[i], .high = to[i]}));

@@ -66,15 +66,6 @@ void ig_jinja_close(ig_jinja *t) {
     free(t);
 }
 
-bool ig_jinja_mentions(const ig_jinja *t, const char *name) {
-    ig_j_lexer l = lexer_of(t);
-    ig_text wanted = {name, strlen(name)};
-    for (ig_j_token token = ig_j_lex(&l); token.kind != IG_J_TOKEN_END; token = ig_j_lex(&l))
-        if ((token.kind == IG_J_TOKEN_NAME || token.kind == IG_J_TOKEN_STRING) && ig_j_same(token.text, wanted))
-            return true;
-    return false;
-}
-
 /* ---- rendering ----------------------------------------------------------------- */
 
 static ig_j_value from_json(ig_j_render *r, const json_t *j);

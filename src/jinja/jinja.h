@@ -31,7 +31,4 @@ void ig_jinja_close(ig_jinja *t);
  * what cannot be done with a value. IG_E_UNSUPPORTED. IG_E_LIMIT: it takes too long or makes too much. IG_E_MEMORY. */
 ig_status ig_jinja_render(ig_buffer *out, const ig_jinja *t, const json_t *variables, time_t now, ig_error *err);
 
-/* Whether the template has this name of a variable or an attribute, or a string that is this name ("tools"). */
-bool ig_jinja_mentions(const ig_jinja *t, const char *name);
-
 #endif

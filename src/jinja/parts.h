@@ -13,7 +13,6 @@
 
 #include "base/buffer.h"
 #include "base/error.h"
-#include "format/gguf.h" /* ig_text */
 
 /* The bounds. */
 enum {

@@ -284,7 +284,7 @@ static uint64_t count_decode_bytes(const ig_weights *w, bool tied) {
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {
     if (!info) return;
     if (!m) {
-        *info = (ig_model_info){.path = "", .architecture = "", .name = "", .chat_format = "", .chat_error = ""};
+        *info = (ig_model_info){.path = "", .architecture = "", .name = ""};
         return;
     }
     const ig_config *c = &m->config;
@@ -308,10 +308,8 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .decode_bytes = count_decode_bytes(&m->weights, c->tied),
         .private_bytes = count_private(m),
         .has_tokenizer = m->tokenizer != NULL,
-        .has_chat_template = m->tokenizer && ig_tokenizer_chat_template(m->tokenizer),
         .chat_template = m->tokenizer ? ig_tokenizer_chat_template(m->tokenizer) : NULL,
-        .chat_format = m->chat.template ? "jinja" : "",
-        .chat_error = m->chat.why.status ? m->chat.why.text : "",
+        .chat_error = m->chat.why.status ? m->chat.why.text : NULL,
     };
 }
 

@@ -158,7 +158,7 @@ static void models(void **state) {
     assert_true(weights.ram_bytes == 0);
     assert_int_equal(info.n_layers, 0);
     assert_string_equal(info.path, "");
-    assert_string_equal(info.chat_format, "");
+    assert_true(!info.chat_template && !info.chat_error);
     assert_int_equal(ig_model_identity(NULL), 0);
     ig_tensor_info tensor;
     assert_true(ig_model_tensor(model, 0, &tensor));

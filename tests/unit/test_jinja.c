@@ -402,20 +402,6 @@ static void test_odd_variables(void **state) {
     json_decref(json);
 }
 
-static void test_mentions(void **state) {
-    (void)state;
-    static const char text[] = "tools {{ messages[0]['role'] }}{% if x.y %}{% endif %}";
-    ig_jinja *t;
-    ig_error err;
-    assert_int_equal(ig_jinja_parse(&t, text, strlen(text), &err), IG_OK);
-    assert_true(ig_jinja_mentions(t, "messages"));
-    assert_true(ig_jinja_mentions(t, "role"));
-    assert_true(ig_jinja_mentions(t, "y"));
-    assert_false(ig_jinja_mentions(t, "tools"));
-    assert_false(ig_jinja_mentions(t, "mess"));
-    ig_jinja_close(t);
-}
-
 static void test_time(void **state) {
     (void)state;
     static const char text[] = "{{ strftime_now('%d %b %Y') }}";
@@ -434,7 +420,6 @@ static void test_time(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rendered), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_endless),  cmocka_unit_test(test_repeated),
-                                       cmocka_unit_test(test_cut),      cmocka_unit_test(test_odd_variables),
-                                       cmocka_unit_test(test_mentions), cmocka_unit_test(test_time)};
+                                       cmocka_unit_test(test_cut),      cmocka_unit_test(test_odd_variables), cmocka_unit_test(test_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
