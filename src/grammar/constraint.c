@@ -92,11 +92,24 @@ void ig_constraint_restart(ig_constraint *c) {
 
 bool ig_constraint_is_done(const ig_constraint *c) { return ig_automaton_is_end(c->automaton, c->now); }
 
+static ig_status check_tokens(const ig_rules *r, const ig_words *w, ig_error *err) {
+    for (uint32_t i = 1; i < r->n; i++) {
+        int32_t id = ig_rules_token_at(r, i);
+        if (id >= 0 && (id >= w->n_vocab || !w->of[id] || w->of[id]->text[0] != (char)IG_RULE_TOKEN_MARK))
+            return ig_fail(err, IG_E_FORMAT, "grammar: token %d is none without a text", id);
+    }
+    return IG_OK;
+}
+
 ig_status ig_constraint_open(ig_constraint **out, const ig_words *words, const char *gbnf, ig_error *err) {
     ig_rules rules;
     *out = NULL;
     ig_status s = ig_rules_parse(&rules, gbnf, err);
-    if (s) return s;
+    if (!s) s = check_tokens(&rules, words, err);
+    if (s) {
+        ig_rules_close(&rules);
+        return s;
+    }
     ig_constraint *c = calloc(1, sizeof *c);
     if (!c) {
         ig_rules_close(&rules);

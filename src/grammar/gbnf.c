@@ -13,7 +13,7 @@
 #include "grammar/rules.h"
 #include "token/utf8.h"
 
-enum { DEPTH_MAX = 64, REPEAT_MAX = 100000, CHARACTERS_MAX = 4096, TEXT_MAX = 1 << 23 };
+enum { DEPTH_MAX = 64, REPEAT_MAX = 100000, CHARACTERS_MAX = 4096, TEXT_MAX = 1 << 23, TOKEN_MAX = 1 << 20 };
 
 typedef struct name {
     size_t text;     /* at this byte of parser.names */
@@ -180,6 +180,16 @@ static ig_fragment any(parser *p) {
     return ig_rules_characters(p->rules, NULL, 0, true, &is_empty);
 }
 
+/* <[number]> */
+static ig_fragment token(parser *p) {
+    int32_t id = 0;
+    for (p->at += 2; *p->at >= '0' && *p->at <= '9' && id < TOKEN_MAX; p->at++) id = 10 * id + digit(*p->at);
+    if (p->at[-1] == '[' || strncmp(p->at, "]>", 2) != 0) fail(p, "a token is <[number]>");
+    if (p->rules->status) return (ig_fragment){0};
+    p->at += 2;
+    return ig_rules_token(p->rules, id);
+}
+
 /* ---- what stands together -------------------------------------------------------------- */
 
 static ig_fragment alternatives(parser *p);
@@ -248,6 +258,8 @@ static ig_fragment sequence(parser *p) {
             item = any(p);
         else if (*p->at == '(')
             item = group(p);
+        else if (p->at[0] == '<' && p->at[1] == '[')
+            item = token(p);
         else if (is_name(*p->at))
             item = reference(p);
         else

@@ -50,6 +50,30 @@ ig_fragment ig_rules_call(ig_rules *r, uint32_t other) {
     return single(r, (ig_rule_node){.kind = IG_RULE_CALL, .other = other});
 }
 
+void ig_rule_spell_token(uint8_t bytes[IG_RULE_TOKEN_BYTES], int32_t id) {
+    bytes[0] = IG_RULE_TOKEN_MARK;
+    for (int i = 1; i < IG_RULE_TOKEN_BYTES; i++) bytes[i] = (uint8_t)(id >> 8 * (IG_RULE_TOKEN_BYTES - 1 - i));
+}
+
+ig_fragment ig_rules_token(ig_rules *r, int32_t id) {
+    uint8_t bytes[IG_RULE_TOKEN_BYTES];
+    ig_fragment all = ig_rules_empty(r);
+    ig_rule_spell_token(bytes, id);
+    for (int i = 0; i < IG_RULE_TOKEN_BYTES; i++)
+        ig_rules_append(r, &all, single(r, (ig_rule_node){.kind = IG_RULE_BYTE, .low = bytes[i], .high = bytes[i]}));
+    return all;
+}
+
+int32_t ig_rules_token_at(const ig_rules *r, uint32_t node) {
+    int32_t id = 0;
+    if (r->nodes[node].kind != IG_RULE_BYTE || r->nodes[node].low != IG_RULE_TOKEN_MARK) return -1;
+    for (int i = 1; i < IG_RULE_TOKEN_BYTES; i++) {
+        node = r->nodes[node].next;
+        id = id << 8 | r->nodes[node].low;
+    }
+    return id;
+}
+
 void ig_rules_append(ig_rules *r, ig_fragment *f, ig_fragment g) {
     lead(r, f->last, g.first);
     f->last = g.last;

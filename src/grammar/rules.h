@@ -21,7 +21,10 @@ typedef struct ig_rule_node {
     uint32_t next, other; /* 0: none */
 } ig_rule_node;
 
-enum { IG_RULE_NODES_MAX = 1 << 20 };
+enum { IG_RULE_NODES_MAX = 1 << 20, IG_RULE_TOKEN_BYTES = 4, IG_RULE_TOKEN_MARK = 0xff };
+
+/* How a token without a text, which no text stands for, is spelled: this byte is not in UTF-8. */
+void ig_rule_spell_token(uint8_t bytes[IG_RULE_TOKEN_BYTES], int32_t id);
 
 typedef struct ig_rules {
     ig_rule_node *nodes; /* [n] of which node 0 is none */
@@ -56,13 +59,18 @@ ig_fragment ig_rules_repeat(ig_rules *r, uint32_t begin, ig_fragment f, uint32_t
  * none. *is_empty: there is no such code point. */
 ig_fragment ig_rules_characters(ig_rules *r, ig_range *ranges, size_t n, bool others, bool *is_empty);
 
+/* A token by itself, as ig_rule_spell_token() has it. */
+ig_fragment ig_rules_token(ig_rules *r, int32_t id);
+/* The number of the token whose spelling begins at this node; -1: none does. */
+int32_t ig_rules_token_at(const ig_rules *r, uint32_t node);
+
 /* *first: the first node of a rule that begins with itself, which could go on for ever without a byte; 0: there is
  * none. Of finished rules. IG_E_MEMORY. */
 ig_status ig_rules_check(const ig_rules *r, uint32_t *first);
 
-/* GBNF, as llama.cpp reads it (grammars/README.md there), to rules; but a rule may not be given twice, and tokens by
- * number or name are not supported. No rule may begin with itself. IG_E_FORMAT names the line. IG_E_LIMIT: it is too
- * large. */
+/* GBNF, as llama.cpp reads it (grammars/README.md there), to rules; but a rule may not be given twice. Tokens without a
+ * text are known by number, <[2]>, and not by name; other tokens are not. No rule may begin with itself. IG_E_FORMAT
+ * names the line. IG_E_LIMIT: it is too large. */
 ig_status ig_rules_parse(ig_rules *out, const char *gbnf, ig_error *err);
 
 #endif

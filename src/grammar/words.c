@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "grammar/rules.h"
 
 static int compare(const void *a, const void *b) {
     const ig_word *x = a, *y = b;
@@ -22,15 +23,24 @@ static uint16_t count_common(const ig_word *a, const ig_word *b) {
     return n;
 }
 
+/* How the rules have it, in at most IG_TOKEN_BYTES_MAX bytes; 0: not at all. */
+static size_t spell(char *text, const ig_tokenizer *t, int32_t id) {
+    size_t size = ig_tokenizer_piece(t, id, false, text, IG_TOKEN_BYTES_MAX);
+    if (size > IG_TOKEN_BYTES_MAX || memchr(text, IG_RULE_TOKEN_MARK, size)) return 0;
+    if (size || !ig_tokenizer_piece(t, id, true, NULL, 0)) return size;
+    ig_rule_spell_token((uint8_t *)text, id);
+    return IG_RULE_TOKEN_BYTES;
+}
+
 static void fill(ig_words *w, const ig_tokenizer *t) {
     char *text = w->texts;
     for (int32_t id = 0; id < w->n_vocab; id++) {
-        size_t size = ig_tokenizer_piece(t, id, false, text, IG_TOKEN_BYTES_MAX);
+        size_t size = spell(text, t, id);
         if (ig_tokenizer_is_end(t, id))
             w->ends[w->n_ends++] = id;
-        else if (size && size <= IG_TOKEN_BYTES_MAX)
+        else if (size)
             w->v[w->n++] = (ig_word){text, id, (uint16_t)size, 0};
-        text += size <= IG_TOKEN_BYTES_MAX ? size : 0;
+        text += size;
     }
     qsort(w->v, (size_t)w->n, sizeof *w->v, compare);
     for (int i = 0; i < w->n; i++) {
@@ -49,7 +59,7 @@ static void free_all(ig_words *w) {
 
 static ig_status make(ig_words *w, const ig_tokenizer *t, int n_vocab, ig_error *err) {
     size_t n = (size_t)n_vocab, n_bytes = IG_TOKEN_BYTES_MAX;
-    for (int32_t id = 0; id < n_vocab; id++) n_bytes += ig_tokenizer_piece(t, id, false, NULL, 0);
+    for (int32_t id = 0; id < n_vocab; id++) n_bytes += IG_RULE_TOKEN_BYTES + ig_tokenizer_piece(t, id, false, NULL, 0);
     w->n_vocab = n_vocab;
     w->n = w->n_ends = 0;
     w->v = malloc(n * sizeof *w->v);

@@ -15,7 +15,8 @@ typedef struct ig_word {
     uint16_t size, common; /* common: bytes that it begins with as the word before does */
 } ig_word;
 
-/* Tokens without a text are no words: special ones, and ids that stand for nothing. */
+/* Control tokens, which have no text, are words as the rules spell them; ids that stand for nothing and bytes that no
+ * text has are none. */
 typedef struct ig_words {
     pthread_mutex_t lock;
     ig_word *v; /* [n] */

@@ -131,6 +131,57 @@ static void states_are_forgotten(void **state) {
     ig_tokenizer_close(t);
 }
 
+static bool is_control(const ig_words *w, int32_t id) {
+    return w->of[id] && (uint8_t)w->of[id]->text[0] == IG_RULE_TOKEN_MARK;
+}
+
+static void expect_refused(const ig_words *w, const char *format, int32_t id) {
+    char gbnf[128];
+    ig_constraint *c;
+    ig_error err;
+    snprintf(gbnf, sizeof gbnf, format, (int)id);
+    assert_int_equal(ig_constraint_open(&c, w, gbnf, &err), IG_E_FORMAT);
+}
+
+/* They come where the rules name them, and nowhere else. */
+static void tokens_without_a_text(void **state) {
+    const uint64_t *mask;
+    ig_tokenizer *t;
+    ig_words words;
+    ig_constraint *c;
+    ig_error err;
+    char gbnf[128];
+    int32_t control = -1, letter = -1;
+    (void)state;
+    ig_words_init(&words);
+    if (ig_tokenizer_from_hf(&t, "tests/data/tokenizers/llama3", &err) || ig_words_make(&words, t, N_VOCAB, &err))
+        fail_msg("%s", err.text);
+    for (int32_t id = 0; id < N_VOCAB; id++) {
+        if (is_control(&words, id)) control = id;
+        if (words.of[id] && words.of[id]->size == 1 && words.of[id]->text[0] == 'x') letter = id;
+    }
+    assert_true(control >= 0 && letter >= 0);
+    snprintf(gbnf, sizeof gbnf, "root ::= [^y]* (<[%d]> \"x\"){1,2}", (int)control);
+    if (ig_constraint_open(&c, &words, gbnf, &err)) fail_msg("%s", err.text);
+    for (int step = 0; step < 5; step++) { /* x, control, x, control, x */
+        bool wants_control = step != 2 && step != 4, wants_letter = step % 2 == 0;
+        if (ig_constraint_mask(c, &mask, &err)) fail_msg("%s", err.text);
+        for (int32_t id = 0; id < N_VOCAB; id++)
+            if (is_control(&words, id)) assert_int_equal(mask[id / 64] >> id % 64 & 1, id == control && wants_control);
+        assert_int_equal(mask[letter / 64] >> letter % 64 & 1, wants_letter || step == 1);
+        ig_constraint_take(c, wants_letter ? letter : control);
+    }
+    assert_true(ig_constraint_is_done(c));
+    ig_constraint_close(c);
+    expect_refused(&words, "root ::= <[%d]>", letter);
+    expect_refused(&words, "root ::= \"x\" | <[%d]>", 1000000);
+    expect_refused(&words, "root ::= <[%d00]>", 1000000);
+    expect_refused(&words, "root ::= <[]> [%d]", 1);
+    expect_refused(&words, "root ::= <[%d>", 1);
+    ig_words_close(&words);
+    ig_tokenizer_close(t);
+}
+
 /* Each allocation in turn fails: that is an error, nothing stays behind, and the next call has everything anew. */
 static void memory_that_fails(void **state) {
 #ifdef MEMORY_IS_COUNTED
@@ -169,6 +220,7 @@ static void memory_that_fails(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(masks_are_what_trying_finds),
-                                       cmocka_unit_test(states_are_forgotten), cmocka_unit_test(memory_that_fails)};
+                                       cmocka_unit_test(states_are_forgotten), cmocka_unit_test(tokens_without_a_text),
+                                       cmocka_unit_test(memory_that_fails)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,7 +112,8 @@ static const struct {
     {"root ::= \"a\"{100000}{100000}", "too large"},
     {"root = \"a\"", "'::=' is missing"},
     {"::= \"a\"", "should stand here"},
-    {"root ::= <[10]>", "not understood"},
+    {"root ::= <[10]", "a token is"},
+    {"root ::= <name>", "not understood"},
     {"root ::= !\"a\"", "not understood"},
 };
 
