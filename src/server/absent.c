@@ -22,7 +22,6 @@ static const absent_field absent[] = {
     /* tools */
     {"tools", JSON_ARRAY, NULL},
     {"tool_choice", JSON_STRING, "none"},
-    {"tool_calls", JSON_ARRAY, NULL},
     {"functions", JSON_ARRAY, NULL},
     {"function_call", JSON_STRING, "none"},
     {"web_search_options", JSON_OBJECT, NULL},

@@ -3,7 +3,7 @@
  * The fields of a request for answers, as options of the scheduler's requests.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/tools.h"
 
 #include <float.h>
 #include <limits.h>
@@ -17,7 +17,7 @@
 enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16 };
 
 static const char *const known_chat[] = {"messages", "top_logprobs", "add_generation_prompt", "chat_template_kwargs",
-                                         NULL};
+                                         "tools",    "tool_choice",  "parallel_tool_calls",   NULL};
 static const char *const known_completions[] = {"prompt", "echo", NULL};
 static const char *const known_both[] = {"model",
                                          "stream",
@@ -301,6 +301,12 @@ static bool read_length(ig_exchange *x) {
     return true;
 }
 
+static bool read_tools(ig_exchange *x) {
+    bool ok = !x->is_chat || (ig_tools_read(x->call, x->body, &x->tools) && ig_tools_constrain(x));
+    x->ask.sampler.grammar = x->grammar;
+    return ok;
+}
+
 static bool check_known(ig_exchange *x) {
     const char *all[64];
     size_t n = 0;
@@ -322,5 +328,5 @@ bool ig_exchange_read(ig_exchange *x) {
     return check_absent(x) && (x->is_chat || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
            ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_length(x) &&
            read_ends(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) &&
-           read_cache(x) && ig_exchange_read_form(x);
+           read_cache(x) && ig_exchange_read_form(x) && read_tools(x);
 }

@@ -3,7 +3,7 @@
  * Answers as JSON: what both kinds of replies, whole and streamed, are made of.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/tools.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -103,6 +103,7 @@ json_t *ig_choice_logprobs(ig_choice *k, size_t n) {
 
 const char *ig_choice_finish(const ig_choice *k) {
     ig_finish f = k->result.finish;
+    if (k->calls.n_calls && f == IG_FINISH_END) return "tool_calls";
     return f == IG_FINISH_END || f == IG_FINISH_STOP ? "stop" : "length";
 }
 
@@ -148,13 +149,45 @@ json_t *ig_exchange_head(const ig_exchange *x, const char *object) {
 
 static json_t *whole_text(const ig_choice *k) { return ig_text_stringn(k->text ? k->text : "", k->n_text); }
 
+/* The answer with the calls of tools in it; without any text, its content is null. */
+static json_t *message_with_calls(ig_choice *k) {
+    const ig_tool_format *format = k->exchange->call->server->tool_format;
+    json_t *calls = json_array();
+    const char *answer = k->text ? k->text : "";
+    char *text = malloc(k->n_text + 1);
+    size_t n = 0;
+    bool ok = calls && text;
+    for (ig_tool_part p;
+         ok && (p = ig_tool_next(&k->calls, format, k->exchange->tools.list, answer, k->n_text, true)).kind !=
+                   IG_TOOL_WAIT;) {
+        if (p.kind == IG_TOOL_CALL) {
+            ok = json_array_append_new(calls, p.call) == 0;
+        } else {
+            memcpy(text + n, answer + p.at, p.n);
+            n += p.n;
+        }
+    }
+    json_t *content = ok && (n || !k->calls.n_calls) ? ig_text_stringn(text, n) : json_null();
+    json_t *message = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", content, "refusal");
+    if (ok && k->calls.n_calls) ok = json_object_set(message, "tool_calls", calls) == 0;
+    json_decref(calls);
+    free(text);
+    return whole(ok, message);
+}
+
+static json_t *message_json(ig_choice *k) {
+    if (k->exchange->tools.list) return message_with_calls(k);
+    return json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", whole_text(k), "refusal");
+}
+
 static json_t *choice_json(ig_choice *k, size_t i) {
     json_t *logprobs = ig_choice_logprobs(k, k->n_tokens);
     if (!k->exchange->is_chat)
         return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)i, "text", whole_text(k), "logprobs", logprobs,
                          "finish_reason", ig_choice_finish(k));
-    return json_pack("{s:i, s:{s:s, s:o, s:n}, s:o, s:s}", "index", (int)i, "message", "role", "assistant", "content",
-                     whole_text(k), "refusal", "logprobs", logprobs, "finish_reason", ig_choice_finish(k));
+    json_t *message = message_json(k); /* which counts the calls */
+    return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)i, "message", message, "logprobs", logprobs, "finish_reason",
+                     ig_choice_finish(k));
 }
 
 json_t *ig_exchange_json(ig_exchange *x) {

@@ -1,54 +1,245 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A conversation and what else a body says of its prompt, as the variables of the model's chat template.
+ * A conversation and what else a body says of its prompt, as the variables of the model's chat template. Tools, calls
+ * and what these have returned are there for templates that know them; other models are told in words.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/tools.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct conversation {
+    ig_call *call;
+    const ig_tool_format *format;
+    json_t *list;    /* the template's "messages" */
+    json_t *names;   /* of called functions, by the ids of calls */
+    bool has_result; /* the last message has results of calls, in words */
+} conversation;
+
+/* A list or object that `member` was added to; NULL or false: no memory, which is told. */
+static bool has_memory(const conversation *v, bool ok) {
+    return ok || ig_refuse(v->call, 500, NULL, "out of memory for a conversation");
+}
+
+/* ---- content ------------------------------------------------------------------------------ */
+
 /* The text of "content": a string, or parts of text, which are joined; NULL: refused. */
-static json_t *read_content(ig_call *c, json_t *content, const char *where) {
+static json_t *read_content(const conversation *v, json_t *content, const char *where) {
     size_t i, n = 0;
     json_t *part, *joined = NULL;
     char *text = NULL;
     if (json_is_string(content)) return json_incref(content);
-    bool ok = json_is_array(content) || ig_refuse(c, 400, where, "%s must be a string or a list of parts", where);
+    bool ok = json_is_array(content) || ig_refuse(v->call, 400, where, "%s must be a string or a list of parts", where);
     FILE *to = ok ? open_memstream(&text, &n) : NULL;
     json_array_foreach(content, i, part) {
         const char *type = json_string_value(ig_field(part, "type")), *own = json_string_value(ig_field(part, "text"));
         if (ok && (!type || strcmp(type, "text") != 0 || !own))
-            ok = ig_refuse(c, 400, where, "%s[%zu]: only parts of type text are supported", where, i);
+            ok = ig_refuse(v->call, 400, where, "%s[%zu]: only parts of type text are supported", where, i);
         if (to && ok) fputs(own, to);
     }
     bool has_failed = !to || ferror(to);
     if (to) has_failed |= fclose(to) != 0;
     if (ok && !has_failed) joined = json_stringn(text, n);
-    if (ok && !joined) ig_refuse(c, 500, NULL, "out of memory for %s", where);
+    if (ok) has_memory(v, joined);
     free(text);
     return joined;
 }
 
-static bool add_message(ig_call *c, json_t *list, const json_t *m, size_t i) {
-    static const char *const known[] = {"role", "content", NULL};
+/* ---- calls ---------------------------------------------------------------------------------- */
+
+/* Arguments as the template wants them: an object, or its text. What is no object stays a text. Takes nothing. */
+static json_t *arguments_of(const conversation *v, json_t *given) {
+    bool has_no_memory = false;
+    const char *text = json_string_value(given);
+    if (!given || (text && !*text)) return v->format->wants_text ? json_string("{}") : json_object();
+    if (!v->format->wants_text == !text) return json_incref(given);
+    if (!text) {
+        char *dumped = json_dumps(given, JSON_REAL_PRECISION(17));
+        json_t *out = dumped ? json_string(dumped) : NULL;
+        free(dumped);
+        return out;
+    }
+    json_t *object = ig_json_of_text(text, json_string_length(given), 0, NULL, &has_no_memory);
+    if (json_is_object(object) || has_no_memory) return object;
+    json_decref(object);
+    return json_incref(given);
+}
+
+/* One of an assistant's calls, as the template has them; NULL: refused. */
+static json_t *read_call(const conversation *v, const json_t *call, const char *where) {
+    const json_t *function = ig_field(call, "function"), *name = ig_field(function, "name");
+    json_t *arguments = ig_field(function, "arguments");
+    const char *id = json_string_value(ig_field(call, "id")), *type = json_string_value(ig_field(call, "type"));
+    if ((type && strcmp(type, "function") != 0) ||
+        !ig_tool_is_name(json_string_value(name), json_string_length(name)) ||
+        (arguments && !json_is_string(arguments) && !json_is_object(arguments))) {
+        ig_refuse(v->call, 400, where, "%s: a call has a function with a name, and arguments as text", where);
+        return NULL;
+    }
+    if (id && !has_memory(v, json_object_set(v->names, id, (json_t *)name) == 0)) return NULL;
+    json_t *out = json_pack("{s:s, s:{s:O, s:o}}", "type", "function", "function", "name", name, "arguments",
+                            arguments_of(v, arguments));
+    if (out && id && json_object_set_new(out, "id", json_string(id)) != 0) json_decref(out), out = NULL;
+    has_memory(v, out);
+    return out;
+}
+
+static json_t *read_calls(const conversation *v, const json_t *calls, const char *where) {
+    json_t *out = json_array();
+    if (!json_is_array(calls)) ig_refuse(v->call, 400, where, "%s must be a list", where);
+    bool ok = has_memory(v, out) && json_is_array(calls);
+    for (size_t i = 0; i < json_array_size(calls) && ok; i++) {
+        json_t *one = read_call(v, json_array_get(calls, i), where);
+        ok = one && has_memory(v, json_array_append_new(out, one) == 0);
+    }
+    if (ok) return out;
+    json_decref(out);
+    return NULL;
+}
+
+/* An answer with calls as the text that the model would have written. */
+static json_t *calls_in_words(const conversation *v, const char *content, const json_t *calls) {
+    const ig_tool_format *f = v->format;
+    size_t i, n = 0;
+    char *text = NULL;
+    json_t *call, *out;
+    FILE *to = open_memstream(&text, &n);
+    if (!to) return NULL;
+    fprintf(to, "%s%s", content, *content ? "\n" : "");
+    json_array_foreach(calls, i, call) {
+        const json_t *function = json_object_get(call, "function"), *arguments = json_object_get(function, "arguments");
+        char *dumped = json_is_object(arguments) ? json_dumps(arguments, JSON_REAL_PRECISION(17)) : NULL;
+        fprintf(to, "%s%s%s%s%s%s", i ? f->between : "", f->before,
+                json_string_value(json_object_get(function, "name")), f->middle,
+                dumped ? dumped : json_string_value(arguments), f->after);
+        free(dumped);
+    }
+    out = fclose(to) == 0 ? json_stringn(text, n) : NULL;
+    free(text);
+    return out;
+}
+
+/* ---- messages --------------------------------------------------------------------------------- */
+
+static bool append(conversation *v, json_t *message) {
+    v->has_result = false;
+    return has_memory(v, message && json_array_append_new(v->list, message) == 0);
+}
+
+/* Takes `content`; NULL: there is none. */
+static bool add_answer(conversation *v, json_t *content, const json_t *calls, const char *where) {
+    const char *text = content ? json_string_value(content) : "";
+    json_t *read = read_calls(v, calls, where), *message = NULL;
+    if (read && !v->format->is_native)
+        message = json_pack("{s:s, s:o}", "role", "assistant", "content", calls_in_words(v, text, read));
+    else if (read)
+        message = json_pack("{s:s, s:s?, s:O}", "role", "assistant", "content",
+                            *text || !v->format->wants_null ? text : NULL, "tool_calls", read);
+    json_decref(content);
+    bool ok = read && append(v, message);
+    json_decref(read);
+    return ok;
+}
+
+/* What a function has returned. Takes `content`. In words, what comes from several calls is one message: many templates
+ * want users and assistants in turns. */
+static bool add_result(conversation *v, json_t *content, const json_t *m) {
+    static const char form[] = "%s%s<tool_response>\n%s\n</tool_response>";
+    const char *id = json_string_value(ig_field(m, "tool_call_id")), *text = json_string_value(content);
+    const json_t *name = ig_field(m, "name");
+    bool ok;
+    if (!name && id) name = json_object_get(v->names, id);
+    if (v->format->is_native) {
+        json_t *message = json_pack("{s:s, s:O}", "role", "tool", "content", content);
+        if (message && id) json_object_set_new(message, "tool_call_id", json_string(id));
+        if (message && name) json_object_set(message, "name", (json_t *)name);
+        ok = append(v, message);
+    } else if (v->has_result) {
+        json_t *last = json_array_get(v->list, json_array_size(v->list) - 1);
+        const char *before = json_string_value(json_object_get(last, "content"));
+        ok = has_memory(v, json_object_set_new(last, "content", json_sprintf(form, before, "\n", text)) == 0);
+    } else {
+        ok = append(v, json_pack("{s:s, s:o}", "role", "user", "content", json_sprintf(form, "", "", text)));
+        v->has_result = true;
+    }
+    json_decref(content);
+    return ok;
+}
+
+static bool add_message(conversation *v, const json_t *m, size_t i) {
+    static const char *const known[] = {"role", "content", "tool_calls", "tool_call_id", NULL},
+                             *const roles[] = {"system", "developer", "user", "assistant", "tool", NULL};
     char where[64];
+    size_t r = 0;
     snprintf(where, sizeof where, "messages[%zu].", i);
-    if (!json_is_object(m)) return ig_refuse(c, 400, "messages", "messages[%zu] must be an object", i);
-    if (!ig_field_others(c, m, where, known)) return false;
+    if (!json_is_object(m)) return ig_refuse(v->call, 400, "messages", "messages[%zu] must be an object", i);
+    if (!ig_field_others(v->call, m, where, known)) return false;
     const char *role = json_string_value(ig_field(m, "role"));
     snprintf(where, sizeof where, "messages[%zu].role", i);
-    if (!role) return ig_refuse(c, 400, where, "%s must be a string", where);
+    if (!role) return ig_refuse(v->call, 400, where, "%s must be a string", where);
+    while (roles[r] && strcmp(role, roles[r]) != 0) r++;
+    if (!roles[r])
+        return ig_refuse(v->call, 400, where,
+                         "%s: '%.32s' is not supported: system, developer, user, assistant, tool are", where, role);
     if (strcmp(role, "developer") == 0) role = "system";
-    if (strcmp(role, "system") != 0 && strcmp(role, "user") != 0 && strcmp(role, "assistant") != 0)
-        return ig_refuse(c, 400, where, "%s: '%.32s' is not supported: system, developer, user, assistant are", where,
-                         role);
+    json_t *content = ig_field(m, "content"), *calls = ig_field(m, "tool_calls");
+    if (json_is_array(calls) && json_array_size(calls) == 0) calls = NULL;
+    snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
+    if (calls && strcmp(role, "assistant") != 0)
+        return ig_refuse(v->call, 400, where, "%s: only an assistant makes calls", where);
+    if (calls && !content) return add_answer(v, NULL, calls, where);
     snprintf(where, sizeof where, "messages[%zu].content", i);
-    json_t *content = read_content(c, ig_field(m, "content"), where);
-    return content && (json_array_append_new(list, json_pack("{s:s, s:o}", "role", role, "content", content)) == 0 ||
-                       ig_refuse(c, 500, NULL, "out of memory for %s", where));
+    if (!(content = read_content(v, content, where))) return false;
+    snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
+    if (calls) return add_answer(v, content, calls, where);
+    if (strcmp(role, "tool") == 0) return add_result(v, content, m);
+    return append(v, json_pack("{s:s, s:o}", "role", role, "content", content));
 }
+
+/* ---- tools --------------------------------------------------------------------------------------- */
+
+/* Of a model whose template does not. */
+static json_t *tools_in_words(const conversation *v, const json_t *tools) {
+    size_t i, n = 0;
+    char *text = NULL;
+    json_t *tool;
+    FILE *to = open_memstream(&text, &n);
+    if (!to) return NULL;
+    fputs("You can call functions. Each line here describes one in JSON:\n<tools>\n", to);
+    json_array_foreach(tools, i, tool) {
+        char *line = json_dumps(tool, JSON_REAL_PRECISION(17));
+        fprintf(to, "%s\n", line ? line : "");
+        free(line);
+    }
+    fprintf(to,
+            "</tools>\nTo call a function, write its name and its arguments in this way:\n%sNAME%s{ARGUMENTS}%s\n"
+            "What it returns will be given to you within <tool_response></tool_response>.",
+            v->format->before, v->format->middle, v->format->after);
+    json_t *out = fclose(to) == 0 ? json_stringn(text, n) : NULL;
+    free(text);
+    return out;
+}
+
+/* Behind what the system message says; where the template has none, before the first message. */
+static bool add_tools_in_words(const conversation *v, const json_t *tools) {
+    json_t *words = tools_in_words(v, tools), *first = json_array_get(v->list, 0);
+    const char *text = words ? json_string_value(words) : "",
+               *own = json_string_value(json_object_get(first, "content")),
+               *role = json_string_value(json_object_get(first, "role"));
+    bool is_system = role && strcmp(role, "system") == 0, ok;
+    if (!is_system && v->format->takes_system)
+        ok = json_array_insert_new(v->list, 0, json_pack("{s:s, s:O}", "role", "system", "content", words)) == 0;
+    else
+        ok = json_object_set_new(first, "content",
+                                 json_sprintf("%s\n\n%s", is_system ? own : text, is_system ? text : own)) == 0;
+    ok = ok && words;
+    json_decref(words);
+    return has_memory(v, ok);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------ */
 
 /* What a template may be told beside the conversation, such as Qwen3's "enable_thinking". */
 static bool add_others(ig_call *c, json_t *variables, const json_t *body) {
@@ -63,37 +254,53 @@ static bool add_others(ig_call *c, json_t *variables, const json_t *body) {
            ig_refuse(c, 500, NULL, "out of memory for %s", field);
 }
 
-/* A template that cannot do something with these messages is theirs to know, too. */
-static bool refuse_prompt(ig_call *c, const ig_error *err) {
-    return ig_refuse(c, err->status == IG_E_MEMORY ? 500 : 400, "messages", "%s", err->text);
+ig_status ig_prompt_render(char **text, size_t *n, const ig_model *model, const json_t *variables, ig_error *err) {
+    char *all = json_dumps(variables, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    size_t n_all = all ? strlen(all) : 0;
+    *text = NULL;
+    ig_status s = all ? ig_chat_prompt_json(n, model, all, n_all, NULL, 0, err)
+                      : ig_text_fail(err, IG_E_MEMORY, "out of memory for a conversation");
+    if (!s && !(*text = malloc(*n + 1))) s = ig_text_fail(err, IG_E_MEMORY, "out of memory for %zu bytes", *n);
+    if (!s) s = ig_chat_prompt_json(n, model, all, n_all, *text, *n + 1, err);
+    free(all);
+    if (!s) return s;
+    free(*text);
+    *text = NULL;
+    return s;
 }
 
-static bool render(ig_call *c, const json_t *variables, char **text, size_t *n_text) {
+/* A template that cannot do something with these messages is theirs to know, too. */
+static bool render(ig_call *c, const json_t *variables, char **text, size_t *n) {
     ig_error err = {0};
-    const ig_model *model = c->server->o->model;
-    char *all = json_dumps(variables, JSON_COMPACT | JSON_REAL_PRECISION(17));
-    size_t n = all ? strlen(all) : 0;
-    bool ok = all || ig_refuse(c, 500, NULL, "out of memory for a conversation");
-    if (ok && ig_chat_prompt_json(n_text, model, all, n, NULL, 0, &err)) ok = refuse_prompt(c, &err);
-    if (ok && !(*text = malloc(*n_text + 1))) ok = ig_refuse(c, 500, NULL, "out of memory for %zu bytes", *n_text);
-    if (ok && ig_chat_prompt_json(n_text, model, all, n, *text, *n_text + 1, &err)) ok = refuse_prompt(c, &err);
-    free(all);
+    ig_status s = ig_prompt_render(text, n, c->server->o->model, variables, &err);
+    return !s || ig_refuse(c, s == IG_E_MEMORY ? 500 : 400, "messages", "%s", err.text);
+}
+
+static bool make_prompt(conversation *v, const json_t *body, char **text, size_t *n) {
+    const json_t *messages = ig_field(body, "messages");
+    bool begins_answer = true;
+    ig_tools tools;
+    if (!ig_field_bool(v->call, body, "add_generation_prompt", &begins_answer) || !ig_tools_read(v->call, body, &tools))
+        return false;
+    if (json_array_size(messages) == 0)
+        return ig_refuse(v->call, 400, "messages", "messages must be a list, not empty");
+    for (size_t i = 0; i < json_array_size(messages); i++)
+        if (!add_message(v, json_array_get(messages, i), i)) return false;
+    if (tools.list && !v->format->is_native && !add_tools_in_words(v, tools.list)) return false;
+    json_t *variables = json_pack("{s:O, s:b}", "messages", v->list, "add_generation_prompt", begins_answer);
+    bool ok = has_memory(v, variables);
+    if (ok && tools.list && v->format->is_native)
+        ok = has_memory(v, json_object_set(variables, "tools", (json_t *)tools.list) == 0);
+    ok = ok && add_others(v->call, variables, body) && render(v->call, variables, text, n);
+    json_decref(variables);
     return ok;
 }
 
-bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n_text) {
-    const json_t *messages = ig_field(body, "messages");
-    size_t n = json_array_size(messages);
-    bool begins_answer = true;
+bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n) {
+    conversation v = {.call = c, .format = c->server->tool_format, .list = json_array(), .names = json_object()};
     *text = NULL;
-    if (!ig_field_bool(c, body, "add_generation_prompt", &begins_answer)) return false;
-    if (!json_is_array(messages) || n == 0) return ig_refuse(c, 400, "messages", "messages must be a list, not empty");
-    json_t *list = json_array();
-    json_t *variables = json_pack("{s:O, s:b}", "messages", list, "add_generation_prompt", begins_answer);
-    bool ok = variables || ig_refuse(c, 500, NULL, "out of memory for %zu messages", n);
-    for (size_t i = 0; i < n && ok; i++) ok = add_message(c, list, json_array_get(messages, i), i);
-    ok = ok && add_others(c, variables, body) && render(c, variables, text, n_text);
-    json_decref(variables);
-    json_decref(list);
+    bool ok = has_memory(&v, v.list && v.names) && make_prompt(&v, body, text, n);
+    json_decref(v.list);
+    json_decref(v.names);
     return ok;
 }

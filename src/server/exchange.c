@@ -313,6 +313,7 @@ static bool submit(ig_exchange *x) {
     for (size_t i = 0; i < n; i++) {
         x->choices[i].exchange = x;
         x->choices[i].prompt = (int)(i / (size_t)x->n);
+        x->choices[i].calls.is_single = x->tools.is_single;
         has_memory &= begin_text(&x->choices[i]);
         all[i] = request_of(x, &x->choices[i], i);
     }

@@ -109,12 +109,18 @@ static void *find_memory(size_t n) {
 
 void ig_json_begin(void) { json_set_alloc_funcs(find_memory, free); }
 
+json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *error, bool *failed) {
+    is_reading = true;
+    json_t *v = json_loadb(text, n, flags, error);
+    *failed = has_no_memory;
+    is_reading = has_no_memory = false;
+    return v;
+}
+
 static json_t *read_json(ig_call *c) {
     json_error_t error;
-    is_reading = true;
-    json_t *body = json_loadb(c->body ? c->body : "", c->n_body, JSON_REJECT_DUPLICATES, &error);
-    bool failed = has_no_memory;
-    is_reading = has_no_memory = false;
+    bool failed;
+    json_t *body = ig_json_of_text(c->body ? c->body : "", c->n_body, JSON_REJECT_DUPLICATES, &error, &failed);
     if (failed)
         ig_refuse(c, 500, NULL, "out of memory for the values of a body of %zu bytes", c->n_body);
     else if (!body)

@@ -34,6 +34,7 @@ enum {
 
 typedef struct ig_server ig_server;
 typedef struct ig_call ig_call;
+typedef struct ig_tool_format ig_tool_format; /* tools.h */
 
 /* ---- keys, hosts (guard.c) -------------------------------------------------------------- */
 
@@ -163,6 +164,7 @@ struct ig_server {
     ig_server_fields fields;
     int64_t created; /* seconds since 1970 */
     char fingerprint[32];
+    ig_tool_format *tool_format;
     atomic_bool is_draining; /* takes no more */
     pthread_t thread;        /* that ig_server_run() was called on, and takes signals */
     ig_error failure;        /* why it ends by itself; status 0: it does not. Read once all has ended */
@@ -301,8 +303,22 @@ bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, 
                      size_t *n_ids);
 /* The same; more than the context holds are refused. */
 bool ig_server_tokens(ig_call *c, const char *field, const char *text, size_t n, int flags, int32_t **ids, int *n_ids);
-/* The prompt of the conversation in a body (conversation.c), malloc'ed. */
+/* JSON from a text, as json_loadb() has it; *failed: there was no memory for it. */
+json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *error, bool *failed);
+
+/* ---- prompts of conversations (conversation.c) ----------------------------------------------------------- */
+
+/* What a request says of tools. */
+typedef struct ig_tools {
+    const json_t *list;   /* of the body, each a checked "function"; NULL: there are none, or none may be called */
+    const json_t *wanted; /* the one that must be called; NULL: it is not said which */
+    bool must_call, is_single;
+} ig_tools;
+
+/* The prompt of the conversation and the tools in a body, malloc'ed. */
 bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n);
+/* What the model's template makes of variables, malloc'ed, with a NUL. Errors are those of ig_chat_prompt_json(). */
+ig_status ig_prompt_render(char **text, size_t *n, const ig_model *model, const json_t *variables, ig_error *err);
 
 /* ---- what is asked of the scheduler (ask.c) --------------------------------------------------------------- */
 
@@ -313,6 +329,14 @@ typedef struct ig_token_record {
     ig_token_score top[IG_REQUEST_TOP_MAX];
 } ig_token_record;
 
+/* How far an answer has been read for calls of tools. */
+typedef struct ig_tool_reader {
+    size_t at; /* what lies before has been told of */
+    int n_calls;
+    bool is_after_call;
+    bool is_single; /* calls after the first are dropped */
+} ig_tool_reader;
+
 /* One answer, filled by the scheduler's thread. */
 typedef struct ig_choice {
     struct ig_exchange *exchange;
@@ -320,7 +344,9 @@ typedef struct ig_choice {
     ig_request *request;
     char *text;                      /* behind the prompt's own, for echo */
     size_t n_text, cap_text, n_sent; /* bytes; sent by a stream */
-    size_t n_echo;                   /* the prompt's */
+    size_t n_read;                   /* that a stream has looked at for calls */
+    ig_tool_reader calls;
+    size_t n_echo; /* the prompt's */
     ig_token_record *tokens;
     size_t n_tokens, cap_tokens, n_tokens_sent;
     size_t n_characters; /* of the tokens sent, for text_offset */
@@ -354,6 +380,7 @@ typedef struct ig_exchange {
     const char **stops;
     int32_t *stop_ids;
     char *grammar; /* NULL: answers are any texts */
+    ig_tools tools;
     uint64_t seed;
     ig_prompt *prompts;
     size_t n_prompts;

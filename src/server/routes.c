@@ -126,6 +126,9 @@ static bool read_question(ig_call *c, const json_t *body, token_question *q) {
                                         "model",
                                         "add_generation_prompt",
                                         "chat_template_kwargs",
+                                        "tools",
+                                        "tool_choice",
+                                        "parallel_tool_calls",
                                         NULL};
     const json_t *messages = ig_field(body, "messages");
     if (!ig_field_others(c, body, "", known) || !ig_field_model(c, body) ||
@@ -222,7 +225,8 @@ void ig_route_detokenize(ig_call *c) {
 }
 
 void ig_route_apply_template(ig_call *c) {
-    static const char *const known[] = {"messages", "model", "add_generation_prompt", "chat_template_kwargs", NULL};
+    static const char *const known[] = {"messages", "model",       "add_generation_prompt", "chat_template_kwargs",
+                                        "tools",    "tool_choice", "parallel_tool_calls",   NULL};
     char *text = NULL;
     size_t n = 0;
     json_t *body = ig_body_object(c);

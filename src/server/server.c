@@ -3,7 +3,7 @@
  * The server's life: listening, signals, the end.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/tools.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -263,7 +263,7 @@ static ig_status check(ig_server *s, ig_error *err) {
     if (!status && !o->unix_path && o->listener < 0 && !s->keys.n) status = check_host(s, err);
     if (status) return status;
     if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
-    return IG_OK;
+    return ig_tool_format_find(s->tool_format, s->o->model, err);
 }
 
 static ig_status start(ig_server *s, ig_error *err) {
@@ -286,7 +286,9 @@ static void stop(ig_server *s) {
 
 ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     ig_server_options own = *o;
-    ig_server s = {.o = &own, .listener = -1, .thread = pthread_self(), .created = (int64_t)time(NULL)};
+    ig_tool_format format = {0};
+    ig_server s = {
+        .o = &own, .listener = -1, .thread = pthread_self(), .created = (int64_t)time(NULL), .tool_format = &format};
     sigset_t wanted, before;
     ig_model_get_info(o->model, &s.info);
     snprintf(s.fingerprint, sizeof s.fingerprint, "ig-%016llx", (unsigned long long)ig_model_identity(o->model));

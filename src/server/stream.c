@@ -4,7 +4,7 @@
  * long enough that proxies would think the connection dead.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/tools.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -66,6 +66,12 @@ static bool add_delta(ig_exchange *x, json_t *choice, const ig_choice *last) {
     return choice && add_chunk(x, choice, last);
 }
 
+static json_t *end_delta(json_t *one, json_t *logprobs, const char *finish) {
+    json_object_set_new(one, "logprobs", logprobs);
+    json_object_set_new(one, "finish_reason", finish ? json_string(finish) : json_null());
+    return one;
+}
+
 static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, json_t *logprobs, const char *finish) {
     json_t *one;
     if (!k->exchange->is_chat)
@@ -76,14 +82,18 @@ static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, j
         one = json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", "content", ig_text_stringn(text, n));
     else
         one = json_pack("{s:i, s:{}}", "index", (int)i, "delta");
-    json_object_set_new(one, "logprobs", logprobs);
-    json_object_set_new(one, "finish_reason", finish ? json_string(finish) : json_null());
-    return one;
+    return end_delta(one, logprobs, finish);
+}
+
+/* Takes `call`. */
+static json_t *call_delta(const ig_choice *k, size_t i, json_t *call, json_t *logprobs) {
+    json_object_set_new(call, "index", json_integer(k->calls.n_calls - 1));
+    return end_delta(json_pack("{s:i, s:{s:[o]}}", "index", (int)i, "delta", "tool_calls", call), logprobs, NULL);
 }
 
 /* Bytes of the text that a stream can send: whole characters, of which the prompt may have begun one. */
 static size_t unsent(const ig_choice *k) {
-    size_t n = k->n_text - k->n_sent, n_last = 0;
+    size_t n = k->n_text - (k->exchange->tools.list ? k->n_read : k->n_sent), n_last = 0;
     if (k->has_ended || !n) return n;
     const unsigned char *end = (const unsigned char *)k->text + k->n_text;
     while (n_last < n && n_last < 4 && (end[-1 - (ptrdiff_t)n_last] & 0xc0) == 0x80) n_last++;
@@ -91,6 +101,26 @@ static size_t unsent(const ig_choice *k) {
     unsigned first = end[-1 - (ptrdiff_t)n_last];
     size_t wanted = first < 0xc2 || first > 0xf4 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
     return n_last < wanted ? n - n_last - 1 : n;
+}
+
+/* What is new of an answer that may have calls of tools, with the tokens listed at the first of it. */
+static bool tell_parts(ig_exchange *x, ig_choice *k, size_t i, size_t listed) {
+    const ig_tool_format *format = x->call->server->tool_format;
+    const char *text = k->text ? k->text : "";
+    bool ok = true, is_listed = listed == 0;
+    for (ig_tool_part p; ok;) {
+        p = ig_tool_next(&k->calls, format, x->tools.list, text, k->n_text, k->has_ended);
+        if (p.kind == IG_TOOL_WAIT && is_listed) break;
+        json_t *logprobs = is_listed ? json_null() : ig_choice_logprobs(k, listed);
+        is_listed = true;
+        ok = add_delta(
+            x,
+            p.kind == IG_TOOL_CALL ? call_delta(k, i, p.call, logprobs) : delta(k, i, text + p.at, p.n, logprobs, NULL),
+            NULL);
+    }
+    k->n_read = k->n_text;
+    k->n_sent = k->calls.at;
+    return ok;
 }
 
 /* What is new of a choice, with at most *left tokens listed: the scheduler's thread waits for the lock, which this has,
@@ -103,7 +133,10 @@ static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
         k->has_begun = true;
     }
     size_t n = unsent(k);
-    if (ok && (listed || (n && k->n_tokens_sent == k->n_tokens))) {
+    if (ok && x->tools.list && (listed || k->n_tokens_sent == k->n_tokens)) {
+        ok = tell_parts(x, k, i, listed);
+        *left -= listed;
+    } else if (ok && (listed || (n && k->n_tokens_sent == k->n_tokens))) {
         json_t *logprobs = ig_choice_logprobs(k, listed);
         ok = add_delta(x, delta(k, i, k->text ? k->text + k->n_sent : "", n, logprobs, NULL), NULL);
         k->n_sent += n;

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a request says of tools: which there are, and whether one must be called.
+ */
+#define _GNU_SOURCE
+#include "server/tools.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { TOOLS_MAX = 256 };
+
+bool ig_tool_is_name(const char *name, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (!isalnum((unsigned char)name[i]) && !strchr("_-.:/", name[i])) return false;
+    return n > 0 && n <= IG_TOOL_NAME_BYTES;
+}
+
+static const char *name_of(const json_t *tool) {
+    return json_string_value(json_object_get(ig_field(tool, "function"), "name"));
+}
+
+const json_t *ig_tool_find(const json_t *list, const char *name, size_t n) {
+    for (size_t i = 0; i < json_array_size(list) && i < n; i++)
+        if (strcmp(name_of(json_array_get(list, i)), name) == 0) return json_array_get(list, i);
+    return NULL;
+}
+
+static bool check_tool(ig_call *c, const json_t *list, size_t i) {
+    const json_t *tool = json_array_get(list, i), *function = ig_field(tool, "function"), *v;
+    const char *type = json_string_value(ig_field(tool, "type")), *text = NULL;
+    const json_t *name = ig_field(function, "name");
+    char where[64];
+    bool is_strict;
+    if (!type || strcmp(type, "function") != 0 || !json_is_object(function))
+        return ig_refuse(c, 400, "tools", "tools[%zu]: only objects with type 'function' and a function are supported",
+                         i);
+    snprintf(where, sizeof where, "tools[%zu].function.", i);
+    if (!ig_tool_is_name(json_string_value(name), json_string_length(name)))
+        return ig_refuse(c, 400, "tools", "%sname must have 1 to %d letters, digits or _-.:/", where,
+                         IG_TOOL_NAME_BYTES);
+    if (ig_tool_find(list, json_string_value(name), i))
+        return ig_refuse(c, 400, "tools", "%sname: there are two of '%s'", where, json_string_value(name));
+    if ((v = ig_field(function, "parameters")) && !json_is_object(v))
+        return ig_refuse(c, 400, "tools", "%sparameters must be an object", where);
+    return ig_field_text(c, function, "description", &text) && ig_field_bool(c, function, "strict", &is_strict);
+}
+
+/* As a word, or a function by name. */
+static bool read_choice(ig_call *c, const json_t *body, const json_t *list, ig_tools *out) {
+    const json_t *v = ig_field(body, "tool_choice"), *function = ig_field(v, "function");
+    const char *word = json_string_value(v), *type = json_string_value(ig_field(v, "type")),
+               *name = json_string_value(ig_field(function, "name"));
+    out->list = list;
+    if (!v || (word && strcmp(word, "auto") == 0)) return true;
+    if (word && strcmp(word, "none") == 0) {
+        out->list = NULL;
+        return true;
+    }
+    bool is_named = type && strcmp(type, "function") == 0 && name;
+    if (!is_named && (!word || strcmp(word, "required") != 0))
+        return ig_refuse(c, 400, "tool_choice", "tool_choice must be none, auto, required or a function by its name");
+    if (!list) return ig_refuse(c, 400, "tool_choice", "tool_choice: there are no tools");
+    out->must_call = true;
+    if (is_named && !(out->wanted = ig_tool_find(list, name, SIZE_MAX)))
+        return ig_refuse(c, 400, "tool_choice", "tool_choice: no tool is named '%.128s'", name);
+    return true;
+}
+
+bool ig_tools_read(ig_call *c, const json_t *body, ig_tools *out) {
+    const json_t *list = ig_field(body, "tools");
+    size_t n = json_array_size(list);
+    bool are_many = true;
+    *out = (ig_tools){0};
+    if (list && (!json_is_array(list) || n > TOOLS_MAX))
+        return ig_refuse(c, 400, "tools", "tools must be a list of at most %d", TOOLS_MAX);
+    for (size_t i = 0; i < n; i++)
+        if (!check_tool(c, list, i)) return false;
+    if (!ig_field_bool(c, body, "parallel_tool_calls", &are_many)) return false;
+    out->is_single = !are_many;
+    return read_choice(c, body, n ? list : NULL, out);
+}

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a model writes calls of tools, found out by giving its chat template a conversation with some: what stands around
+ * the names and arguments there are the marks. What is found counts if those calls are read back with it.
+ */
+#define _GNU_SOURCE
+#include "server/tools.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define NAME_1 "probe_one"
+#define NAME_2 "probe_two"
+#define ID "probe0001"
+#define ARGUMENTS "{\"probe_key\": \"probe value\"}"
+#define SYSTEM "a message of the system"
+#define ANSWER "7 is a number." /* begins as no mark does */
+
+static const char tools[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"" NAME_1
+    "\",\"description\":\"d\",\"parameters\":{\"type\":"
+    "\"object\",\"properties\":{\"probe_key\":{\"type\":\"string\",\"description\":\"d\"}},\"required\":[\"probe_key\"]"
+    "}}},{\"type\":\"function\",\"function\":{\"name\":\"" NAME_2
+    "\",\"description\":\"d\",\"parameters\":{\"type\":"
+    "\"object\",\"properties\":{}}}}]";
+
+/* What Hermes and Qwen do, for templates that know no tools. */
+static const ig_tool_format in_words = {.has_lists = true,
+                                        .before = "<tool_call>\n{\"name\": \"",
+                                        .middle = "\", \"arguments\": ",
+                                        .after = "}\n</tool_call>",
+                                        .between = "\n"};
+
+/* Prompts of conversations that end with an answer: without a call, with one, with two (NULL: that is refused). */
+typedef struct probes {
+    char *none, *one, *two;
+} probes;
+
+static void free_probes(probes *p) {
+    free(p->none);
+    free(p->one);
+    free(p->two);
+    *p = (probes){0};
+}
+
+/* ---- trying the template --------------------------------------------------------------- */
+
+/* *prompt is NULL where the template refuses the messages, a list that this takes. */
+static ig_status render(char **prompt, const ig_model *m, json_t *messages, ig_error *err) {
+    size_t n;
+    *prompt = NULL;
+    json_t *variables = json_pack("{s:o, s:b, s:o}", "messages", messages, "add_generation_prompt", 0, "tools",
+                                  json_loads(tools, 0, NULL));
+    ig_status s = variables ? ig_prompt_render(prompt, &n, m, variables, err)
+                            : ig_text_fail(err, IG_E_MEMORY, "out of memory for a conversation");
+    json_decref(variables);
+    if (s || strlen(*prompt) == n) return s == IG_E_MEMORY ? s : IG_OK;
+    free(*prompt);
+    *prompt = NULL;
+    return IG_OK;
+}
+
+static json_t *message(const char *role, const char *content) {
+    return json_pack("{s:s, s:s}", "role", role, "content", content);
+}
+
+static json_t *call_of(const char *name, bool as_text) {
+    json_t *arguments = as_text ? json_string(ARGUMENTS) : json_loads(ARGUMENTS, 0, NULL);
+    return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", ID, "type", "function", "function", "name", name, "arguments",
+                     arguments);
+}
+
+static json_t *calls_of(const ig_tool_format *f, int n) {
+    json_t *calls = json_pack("[o]", call_of(NAME_1, f->wants_text));
+    if (n == 2) json_array_append_new(calls, call_of(NAME_2, f->wants_text));
+    return json_pack("{s:s, s:s?, s:o}", "role", "assistant", "content", f->wants_null ? NULL : "", "tool_calls",
+                     calls);
+}
+
+static ig_status try_template(probes *p, const ig_tool_format *f, const ig_model *m, ig_error *err) {
+    ig_status s = render(&p->none, m, json_pack("[o, o]", message("user", "u"), message("assistant", ANSWER)), err);
+    if (!s) s = render(&p->one, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 1)), err);
+    if (!s) s = render(&p->two, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 2)), err);
+    return s;
+}
+
+static ig_status find_system(ig_tool_format *f, const ig_model *m, ig_error *err) {
+    char *prompt;
+    ig_status s = render(&prompt, m, json_pack("[o, o]", message("system", SYSTEM), message("user", "u")), err);
+    f->takes_system = prompt && strstr(prompt, SYSTEM);
+    free(prompt);
+    return s;
+}
+
+/* ---- marks -------------------------------------------------------------------------------- */
+
+/* Where the answer begins in a prompt: where it differs from the prompt without calls; a mark may begin as others do.
+ */
+static char *answer_in(char *prompt, const char *other) {
+    size_t n = 0;
+    while (prompt[n] && prompt[n] == other[n]) n++;
+    while (n && !strchr(" \n>]", prompt[n - 1])) n--;
+    return prompt + n + strspn(prompt + n, " \n");
+}
+
+/* The arguments behind a place; NULL: they are not there as JSON. */
+static char *arguments_at(char *text, char **end) {
+    json_error_t error;
+    char *key = strstr(text, "\"probe_key\""), *begin = key;
+    while (begin && begin > text && *begin != '{') begin--;
+    json_t *v = begin && *begin == '{' ? json_loads(begin, JSON_DISABLE_EOF_CHECK, &error) : NULL;
+    bool is_whole = json_object_size(v) == 1 && json_is_string(json_object_get(v, "probe_key"));
+    json_decref(v);
+    if (!is_whole) return NULL;
+    *end = begin + error.position;
+    return begin;
+}
+
+/* Cut off where the answer ends: at what ends one without calls, or at an end token. */
+static void cut_end(char *text, const ig_model *m, const char *other) {
+    const char *plain = strstr(other, ANSWER);
+    size_t n = strlen(text), n_end = plain ? strlen(plain) - strlen(ANSWER) : 0, n_ids = 0;
+    int32_t ids[2 * IG_TOOL_MARK_BYTES];
+    if (n_end <= n && plain && strcmp(text + n - n_end, plain + strlen(ANSWER)) == 0) text[n - n_end] = '\0';
+    n = strlen(text);
+    if (n < IG_TOOL_MARK_BYTES)
+        ig_tokenize(&n_ids, m, text, n, IG_TOKENIZE_PARSE_SPECIAL, ids, sizeof ids / sizeof *ids, NULL);
+    for (size_t i = 0; i < n_ids && i < sizeof ids / sizeof *ids; i++) {
+        if (!ig_token_is_end(m, ids[i])) continue;
+        text[ig_detokenize(m, ids, i, true, NULL, 0)] = '\0';
+        break;
+    }
+    for (n = strlen(text); n && strchr(" \n", text[n - 1]); n--) text[n - 1] = '\0';
+}
+
+/* The bytes up to `end` as a mark; false: too many. */
+static bool set_mark(char mark[IG_TOOL_MARK_BYTES], const char *text, const char *end) {
+    static const char id[] = {IG_TOOL_ID_MARK, '\0'};
+    size_t n = (size_t)(end - text);
+    if (n >= IG_TOOL_MARK_BYTES) return false;
+    memcpy(mark, text, n);
+    mark[n] = '\0';
+    for (char *at; (at = strstr(mark, ID));) {
+        memmove(at + 1, at + strlen(ID), strlen(at + strlen(ID)) + 1);
+        *at = *id;
+    }
+    return true;
+}
+
+/* A call in an answer: all of these are ends or beginnings of texts in it. */
+typedef struct place {
+    char *answer, *name, *arguments, *behind;
+} place;
+
+static bool find_place(place *p, char *answer, const char *name) {
+    p->answer = answer;
+    p->name = strstr(answer, name);
+    p->arguments = p->name ? arguments_at(p->name, &p->behind) : NULL;
+    return p->arguments != NULL;
+}
+
+/* The same of the last call of a prompt, whose end is cut off. */
+static bool find_last(place *p, char *answer, const char *name, const ig_model *m, const char *other) {
+    if (!find_place(p, answer, name)) return false;
+    cut_end(p->behind, m, other);
+    return true;
+}
+
+/* What stands between two calls is the end of one, what separates them, and the beginning of the other: how much is
+ * which shows in a lone call. *before and *after: bytes. False: they are not alike. */
+static bool compare(ig_tool_format *f, const place *one, const place *first, const place *second, size_t *before,
+                    size_t *after) {
+    const char *text = first->behind;
+    size_t n = (size_t)(second->name - text), most = (size_t)(one->name - one->answer), b = 0, a = 0;
+    while (b < n && b < most && one->name[-1 - (ptrdiff_t)b] == second->name[-1 - (ptrdiff_t)b]) b++;
+    while (b && strchr(" \n", second->name[-(ptrdiff_t)b])) b--;
+    while (a < n - b && one->behind[a] && one->behind[a] == text[a]) a++;
+    *before = b;
+    *after = a;
+    return b && strspn(text + a, " \n,;") >= n - b - a && set_mark(f->between, text + a, second->name - b);
+}
+
+static bool set_marks(ig_tool_format *f, const probes *p, const ig_model *m) {
+    place one, first, second;
+    if (!p->none || !p->one || !find_last(&one, answer_in(p->one, p->none), NAME_1, m, p->none)) return false;
+    size_t before = (size_t)(one.name - one.answer), after = strlen(one.behind);
+    f->is_bare = *one.answer == '{';
+    f->has_lists = p->two && find_place(&first, answer_in(p->two, p->none), NAME_1) &&
+                   find_last(&second, first.behind, NAME_2, m, p->none) &&
+                   compare(f, &one, &first, &second, &before, &after);
+    if (!f->has_lists) before = (size_t)(one.name - one.answer), after = strlen(one.behind);
+    const char *name = one.name, *behind = one.behind;
+    return before && set_mark(f->begin, one.answer, name - before) && set_mark(f->before, name - before, name) &&
+           set_mark(f->middle, name + strlen(NAME_1), one.arguments) && *f->middle &&
+           set_mark(f->after, behind, behind + after) && set_mark(f->end, behind + after, strchr(behind, '\0'));
+}
+
+static bool has_controls(const ig_model *m, const char *mark) {
+    int32_t ids[2 * IG_TOOL_MARK_BYTES];
+    size_t n = 0;
+    if (ig_tokenize(&n, m, mark, strlen(mark), IG_TOKENIZE_PARSE_SPECIAL, ids, sizeof ids / sizeof *ids, NULL))
+        return false;
+    return ig_detokenize(m, ids, n, false, NULL, 0) < ig_detokenize(m, ids, n, true, NULL, 0);
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Whether n calls, and nothing else, are read from an answer. */
+static bool reads_back(const ig_tool_format *f, const char *answer, int n) {
+    static const char *const names[] = {NAME_1, NAME_2};
+    ig_tool_reader r = {0};
+    ig_tool_part part;
+    while ((part = ig_tool_next(&r, f, NULL, answer, strlen(answer), true)).kind == IG_TOOL_CALL) {
+        const json_t *function = json_object_get(part.call, "function");
+        const char *name = json_string_value(json_object_get(function, "name")),
+                   *arguments = json_string_value(json_object_get(function, "arguments"));
+        bool is_right = r.n_calls <= n && name && strcmp(name, names[r.n_calls - 1]) == 0 && arguments &&
+                        strstr(arguments, "probe value");
+        json_decref(part.call);
+        if (!is_right) return false;
+    }
+    return part.kind == IG_TOOL_WAIT && r.n_calls == n;
+}
+
+static bool is_usable(ig_tool_format *f, const probes *p, const ig_model *m) {
+    if (!set_marks(f, p, m) || !strstr(p->none, NAME_2)) return false;
+    return reads_back(f, answer_in(p->one, p->none), 1) &&
+           (!f->has_lists || reads_back(f, answer_in(p->two, p->none), 2));
+}
+
+ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, ig_error *err) {
+    ig_status s = IG_OK;
+    bool is_found = false;
+    for (int i = 0; i < 4 && !is_found && !s; i++) {
+        probes p = {0};
+        *f = (ig_tool_format){.is_native = true, .wants_null = i % 2 == 0, .wants_text = i / 2 == 1};
+        s = try_template(&p, f, model, err);
+        is_found = !s && is_usable(f, &p, model);
+        free_probes(&p);
+    }
+    if (!is_found) *f = in_words;
+    if (!is_found && !s) s = find_system(f, model, err);
+    const char *const marks[] = {f->begin, f->before, f->middle, f->after, f->between, f->end};
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) f->has_controls |= has_controls(model, marks[i]);
+    return s;
+}

@@ -1,0 +1,256 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Answers with calls of tools as a grammar: any text up to the first mark of a call, and from there on calls alone,
+ * with the arguments that their functions take. So no call is broken, and one that must be made is.
+ */
+#define _GNU_SOURCE
+#include "server/tools.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The rules of an exchange. */
+typedef struct writer {
+    ig_exchange *x;
+    const ig_tool_format *format;
+    FILE *to;
+    bool is_loose; /* arguments may be any object */
+} writer;
+
+/* ---- parts of rules -------------------------------------------------------------------- */
+
+static void put_character(FILE *to, const char *text, size_t n) {
+    if (n == 1 && !isalnum((unsigned char)*text))
+        fprintf(to, "\\x%02x", (unsigned char)*text);
+    else
+        fwrite(text, 1, n, to);
+}
+
+static size_t character_bytes(const char *text, size_t n) {
+    size_t bytes = ig_text_character(text, n);
+    return bytes ? bytes : 1;
+}
+
+static void put_literal(FILE *to, const char *text, size_t n) {
+    fputs(" \"", to);
+    for (size_t i = 0, more; i < n; i += more) {
+        more = character_bytes(text + i, n - i);
+        if (text[i] == IG_TOOL_ID_MARK)
+            fprintf(to, "\" [a-zA-Z0-9]{%d} \"", IG_TOOL_ID_BYTES);
+        else
+            put_character(to, text + i, more);
+    }
+    fputc('"', to);
+}
+
+/* A mark may have control tokens in it, which have no text. Their first one: *at, and where it begins. */
+static int32_t find_control(const ig_server *s, const char *mark, const char **at, size_t *n) {
+    int32_t ids[2 * IG_TOOL_MARK_BYTES];
+    size_t n_ids = 0;
+    char text[IG_TOKEN_BYTES_MAX + 1];
+    if (ig_tokenize(&n_ids, s->o->model, mark, strlen(mark), IG_TOKENIZE_PARSE_SPECIAL, ids, sizeof ids / sizeof *ids,
+                    NULL))
+        return -1;
+    for (size_t i = 0; i < n_ids; i++) {
+        if (ig_detokenize(s->o->model, (const int32_t[]){ids[i], ids[i]}, 2, false, NULL, 0)) continue;
+        *n = ig_token_bytes(s, ids[i], text);
+        text[*n] = '\0';
+        *at = *n ? strstr(mark, text) : NULL;
+        if (*at) return ids[i];
+    }
+    return -1;
+}
+
+static void put_mark(const writer *w, const char *mark) {
+    const char *at;
+    size_t n;
+    for (int32_t id; (id = find_control(w->x->call->server, mark, &at, &n)) >= 0; mark = at + n) {
+        if (at > mark) put_literal(w->to, mark, (size_t)(at - mark));
+        fprintf(w->to, " <[%d]>", id);
+    }
+    if (*mark) put_literal(w->to, mark, strlen(mark));
+}
+
+/* A grammar's rules with other names; "root" is then PREFIXroot. */
+static void put_renamed(FILE *to, const char *gbnf, const char *prefix) {
+    char end = '\0'; /* of what is passed over: a text, a class, a remark */
+    for (const char *c = gbnf; *c; c++) {
+        bool is_name = isalnum((unsigned char)*c) || *c == '-' || *c == '_',
+             was_name = c > gbnf && (isalnum((unsigned char)c[-1]) || c[-1] == '-' || c[-1] == '_');
+        if (end) {
+            if (*c == '\\' && c[1] && end != '\n')
+                fputc(*c++, to);
+            else if (*c == end)
+                end = '\0';
+        } else if (*c == '"' || *c == '[' || *c == '#' || *c == '{') {
+            end = *c == '"' ? '"' : *c == '[' ? ']' : *c == '{' ? '}' : '\n';
+        } else if (is_name && !was_name) {
+            fputs(prefix, to);
+        }
+        fputc(*c, to);
+    }
+    fputc('\n', to);
+}
+
+/* ---- arguments ----------------------------------------------------------------------------- */
+
+/* What a function takes; without a list of parameters, nothing. The caller's. */
+static json_t *schema_of(const writer *w, const json_t *function) {
+    json_t *parameters = ig_field(function, "parameters");
+    if (!parameters) return json_pack("{s:s, s:{}}", "type", "object", "properties");
+    if (w->is_loose && !json_is_true(ig_field(function, "strict"))) return json_pack("{s:s}", "type", "object");
+    json_t *schema = json_copy(parameters);
+    if (schema && !json_object_get(schema, "type")) json_object_set_new(schema, "type", json_string("object"));
+    return schema;
+}
+
+/* What of JSON schemas is not known is refused where the arguments are to be strict, else passed over. */
+static bool put_arguments(const writer *w, const json_t *function, size_t i) {
+    ig_error err;
+    char prefix[32], *gbnf = NULL;
+    static const char any[] = "{\"type\":\"object\"}";
+    json_t *schema = schema_of(w, function);
+    char *text = schema ? json_dumps(schema, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
+    json_decref(schema);
+    ig_status s = text ? ig_schema_to_gbnf(&gbnf, text, strlen(text), &err)
+                       : ig_text_fail(&err, IG_E_MEMORY, "out of memory for tools");
+    free(text);
+    if (s && s != IG_E_MEMORY && !json_is_true(ig_field(function, "strict")))
+        s = ig_schema_to_gbnf(&gbnf, any, sizeof any - 1, &err);
+    if (s)
+        return ig_refuse(w->x->call, s == IG_E_MEMORY ? 500 : 400, "tools", "tools[%zu].function.parameters: %s", i,
+                         err.text);
+    snprintf(prefix, sizeof prefix, "tool%zu-", i);
+    put_renamed(w->to, gbnf, prefix);
+    free(gbnf);
+    return true;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Where a text ends that has no call: at a beginning of the first mark that no other place of this beginning begins
+ * alike. Bytes. */
+static size_t first_word(const char *mark) {
+    size_t n = 1;
+    while (mark[n] && mark[n] != mark[0] && !isspace((unsigned char)mark[n])) n++;
+    return n;
+}
+
+/* "text": all texts without this word in them; the word's first character is not in it again. */
+static void put_text(FILE *to, const char *word, size_t n) {
+    size_t first = character_bytes(word, n), i = first, more;
+    fputs("text ::= [^", to);
+    put_character(to, word, first);
+    fprintf(to, "]*%s", n > first ? " (" : "\n");
+    if (n == first) return;
+    put_literal(to, word, first);
+    fputs(" text-1)*\n", to);
+    for (int step = 1; i < n; i += more, step++) {
+        more = character_bytes(word + i, n - i);
+        fprintf(to, "text-%d ::= ([^", step);
+        put_character(to, word, first);
+        put_character(to, word + i, more);
+        fputs("] [^", to);
+        put_character(to, word, first);
+        fputs("]*", to);
+        if (i + more < n) {
+            fputs(" |", to);
+            put_literal(to, word + i, more);
+            fprintf(to, " text-%d", step + 1);
+        }
+        fputs(")?\n", to);
+    }
+}
+
+static void put_root(const writer *w) {
+    const ig_tool_format *f = w->format;
+    const ig_tools *t = &w->x->tools;
+    const char *mark = *f->begin ? f->begin : f->before, *at;
+    char both[2 * IG_TOOL_MARK_BYTES];
+    size_t n;
+    snprintf(both, sizeof both, "%s%s", f->begin, f->before);
+    if (t->must_call) {
+        fputs("root ::= calls\n", w->to);
+    } else if (w->x->grammar) {
+        fputs("root ::= form-root | calls\n", w->to);
+        put_renamed(w->to, w->x->grammar, "form-");
+    } else if (find_control(w->x->call->server, mark, &at, &n) >= 0 && at == mark) {
+        fputs("root ::= text calls?\ntext ::= [^\\x00]*\n", w->to);
+    } else {
+        fputs("root ::= text calls?\n", w->to);
+        put_text(w->to, both, first_word(both));
+    }
+    fputs("calls ::=", w->to);
+    put_mark(w, f->begin);
+    fputs(" call", w->to);
+    if (f->has_lists && !t->is_single) {
+        fputs(" (", w->to);
+        put_mark(w, f->between);
+        fputs(" call)*", w->to);
+    }
+    put_mark(w, f->end);
+    fputc('\n', w->to);
+}
+
+static bool put_rules(const writer *w) {
+    const ig_tools *t = &w->x->tools;
+    const ig_tool_format *f = w->format;
+    size_t i;
+    json_t *tool;
+    bool is_first = true;
+    put_root(w);
+    fputs("call ::=", w->to);
+    put_mark(w, f->before);
+    fputs(" (", w->to);
+    json_array_foreach(t->list, i, tool) {
+        const json_t *name = json_object_get(json_object_get(tool, "function"), "name");
+        if (t->wanted && tool != t->wanted) continue;
+        if (!is_first) fputs(" |", w->to);
+        is_first = false;
+        put_literal(w->to, json_string_value(name), json_string_length(name));
+        put_mark(w, f->middle);
+        fprintf(w->to, " tool%zu-root", i);
+    }
+    fputs(" )", w->to);
+    put_mark(w, f->after);
+    fputc('\n', w->to);
+    json_array_foreach(t->list, i, tool) {
+        bool is_used = !t->wanted || tool == t->wanted;
+        if (is_used && !put_arguments(w, json_object_get(tool, "function"), i)) return false;
+    }
+    return true;
+}
+
+static bool make_rules(ig_exchange *x, bool is_loose, char **rules) {
+    size_t n = 0;
+    *rules = NULL;
+    writer w = {x, x->call->server->tool_format, open_memstream(rules, &n), is_loose};
+    bool ok = w.to && put_rules(&w), failed = !w.to || ferror(w.to);
+    if ((w.to && fclose(w.to)) || failed) return ig_refuse(x->call, 500, NULL, "out of memory for tools");
+    return ok;
+}
+
+/* Where schemas make it too large, what is not strict is left to the model. */
+bool ig_tools_constrain(ig_exchange *x) {
+    ig_error err = {0};
+    char *rules = NULL;
+    const ig_tool_format *f = x->call->server->tool_format;
+    x->ask.generate.special |= x->tools.list && f->has_controls;
+    x->tools.is_single |= !f->has_lists;
+    if (!x->tools.list || (f->is_bare && !x->tools.must_call && !x->grammar)) return true;
+    for (int is_loose = 0; is_loose < 2; is_loose++) {
+        bool ok = make_rules(x, is_loose, &rules);
+        ig_status s = ok ? ig_grammar_check(rules, &err) : IG_OK;
+        if (ok && !s) {
+            free(x->grammar);
+            x->grammar = rules;
+            return true;
+        }
+        free(rules);
+        if (!ok) return false;
+        if (s != IG_E_LIMIT) break;
+    }
+    return ig_refuse(x->call, err.status == IG_E_MEMORY ? 500 : 400, "tools", "tools: %s", err.text);
+}
