@@ -796,7 +796,7 @@ typedef struct ig_logit_bias {
 typedef struct ig_sampler_options {
     const ig_logit_bias *logit_bias; /* [n_logit_bias], copied; a token named twice gets both. NULL (default): none */
     size_t n_logit_bias;
-    const char *grammar;  /* GBNF, as llama.cpp has it, copied: an answer is a text of its rule "root". What does not go
+    const char *grammar;  /* GBNF, as llama.cpp has it, with control tokens by number, <[2]>; copied: an answer is a text of its rule "root". What does not go
                              on  with the rules never comes, nor does an end token before they are complete; once they
                              are,  and allow nothing more, the answer ends. A sampler then serves one answer of
                              ig_generate()  after another. NULL (default): any text */

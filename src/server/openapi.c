@@ -14,16 +14,38 @@
 #define WHOLE(min, max) "{\"type\":[\"integer\",\"null\"],\"minimum\":" min ",\"maximum\":" max "}"
 #define TEXTS "{\"type\":[\"array\",\"null\"],\"items\":{\"type\":\"string\"}}"
 #define OBJECT "{\"type\":[\"object\",\"null\"]}"
+/* Of a function. */
+#define NAME "{\"type\":\"string\",\"minLength\":1,\"maxLength\":128,\"pattern\":\"^[a-zA-Z0-9_.:/-]+$\"}"
 #define SCHEMA(name) "{\"$ref\":\"#/components/schemas/" name "\"}"
 /* The end of an object: fields that nobody knows are passed over. */
 #define OTHERS ",\"additionalProperties\":true}"
 
 static const char messages[] =
-    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\",\"content\"],"
-    "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\"]},"
+    "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\"],"
+    "\"properties\":{\"role\":{\"enum\":[\"system\",\"developer\",\"user\",\"assistant\",\"tool\"]},"
     "\"content\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"items\":{\"type\":\"object\","
     "\"required\":[\"type\",\"text\"],\"properties\":{\"type\":{\"const\":\"text\"},"
-    "\"text\":{\"type\":\"string\"}}}}]}}" OTHERS "}";
+    "\"text\":{\"type\":\"string\"}}}}]},\"tool_calls\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
+    "\"required\":[\"function\"],\"properties\":{\"id\":{\"type\":\"string\"},\"type\":{\"const\":\"function\"},"
+    "\"function\":{\"type\":\"object\",\"required\":[\"name\"],\"properties\":{\"name\":" NAME
+    ",\"arguments\":{\"type\":[\"string\",\"object\"]}}}}}},\"tool_call_id\":" TEXT
+    "},"
+    "\"anyOf\":[{\"required\":[\"content\"]},{\"required\":[\"tool_calls\"],"
+    "\"properties\":{\"role\":{\"const\":\"assistant\"}}}]" OTHERS "}";
+static const char tools[] =
+    "{\"type\":[\"array\",\"null\"],\"maxItems\":256,\"items\":{\"type\":\"object\",\"required\":[\"type\","
+    "\"function\"],\"properties\":{\"type\":{\"const\":\"function\"},\"function\":{\"type\":\"object\","
+    "\"required\":[\"name\"],\"properties\":{\"name\":" NAME ",\"description\":" TEXT ",\"parameters\":" OBJECT
+    ",\"strict\":" BOOL "}" OTHERS "}" OTHERS "}";
+static const char tool_choice[] =
+    "{\"oneOf\":[{\"enum\":[\"none\",\"auto\",\"required\",null]},{\"type\":\"object\",\"required\":[\"type\","
+    "\"function\"],\"properties\":{\"type\":{\"const\":\"function\"},\"function\":{\"type\":\"object\","
+    "\"required\":[\"name\"],\"properties\":{\"name\":" NAME "}}}}]}";
+/* What makes a prompt of a conversation. */
+#define CONVERSATION                                                                             \
+    "\"messages\":" SCHEMA("Messages") ",\"tools\":" SCHEMA("Tools") ",\"tool_choice\":" SCHEMA( \
+        "ToolChoice") ",\"parallel_tool_calls\":" BOOL ",\"add_generation_prompt\":" BOOL        \
+                      ",\"chat_template_kwargs\":" OBJECT
 /* Of both kinds of answers. */
 static const char sampling[] =
     "{\"n\":" WHOLE("1", "16") ",\"stop\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1,\"maxLength\":256},"
@@ -52,29 +74,25 @@ static const char sampling[] =
     ",\"budget\":" NUMBER("0.0001", "16777216") ",\"mass\":" NUMBER("0.001", "1") ",\"locality\":" NUMBER("0", "1")
     ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":" WHOLE("1", "16777216")
     ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}}";
-static const char chat_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
-    "Messages") ",\"model\":" SCHEMA("Model") ",\"add_generation_prompt\":" BOOL ",\"chat_template_kwargs\":" OBJECT
-                                              ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
+static const char chat_body[] =
+    "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{" CONVERSATION
+    ",\"model\":" SCHEMA("Model") ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
 static const char completions_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA("Model")
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","
     "\"minItems\":1,\"maxItems\":128,\"items\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens")
     "]}}]},\"echo\":" BOOL ",\"logprobs\":{\"oneOf\":[" WHOLE("0", "20") ",{\"const\":false}]}}" OTHERS;
 static const char tokenize_body[] =
-    "{\"type\":\"object\",\"properties\":{\"content\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"},"
-    "\"messages\":" SCHEMA("Messages") ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL
-                                       ",\"parse_special\":" BOOL ",\"with_pieces\":" BOOL
-                                       ",\"return_token_strs\":" BOOL ",\"add_generation_prompt\":" BOOL
-                                       ",\"chat_template_kwargs\":" OBJECT ",\"model\":" TEXT
-                                       "},\"oneOf\":[{\"required\":[\"content\"]},"
-                                       "{\"required\":[\"prompt\"]},{\"required\":[\"messages\"]}]" OTHERS;
+    "{\"type\":\"object\",\"properties\":{\"content\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"}"
+    "," CONVERSATION ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL ",\"parse_special\":" BOOL
+    ",\"with_pieces\":" BOOL ",\"return_token_strs\":" BOOL ",\"model\":" TEXT
+    "},\"oneOf\":[{\"required\":[\"content\"]},"
+    "{\"required\":[\"prompt\"]},{\"required\":[\"messages\"]}]" OTHERS;
 static const char detokenize_body[] =
     "{\"type\":\"object\",\"required\":[\"tokens\"],\"properties\":{\"tokens\":" SCHEMA("Tokens") ",\"model\":" TEXT
                                                                                                   "}" OTHERS;
-static const char template_body[] =
-    "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"messages\":" SCHEMA(
-        "Messages") ",\"add_generation_prompt\":" BOOL ",\"chat_template_kwargs\":" OBJECT
-                    ",\"model\":" SCHEMA("Model") "}" OTHERS;
+static const char template_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{" CONVERSATION
+                                    ",\"model\":" SCHEMA("Model") "}" OTHERS;
 
 static json_t *body_of(const ig_route *r) {
     const char *text = r->handle == ig_route_chat             ? chat_body
@@ -152,8 +170,9 @@ static json_t *schemas_of(const ig_server *s) {
     json_t *tokens = json_pack("{s:s, s:i, s:i, s:{s:s, s:i, s:i}}", "type", "array", "minItems", 1, "maxItems",
                                ig_scheduler_ctx(s->scheduler), "items", "type", "integer", "minimum", 0, "maximum",
                                s->info.n_vocab - 1);
-    return json_pack("{s:o, s:o, s:o, s:o, s:{s:[s]}, s:{s:[s,n]}}", "Error", error, "Tokens", tokens, "Policy",
-                     json_pack("{s:o}", "enum", policies), "Messages", json_loads(messages, 0, NULL), "Name", "enum",
+    return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:{s:[s]}, s:{s:[s,n]}}", "Error", error, "Tokens", tokens,
+                     "Policy", json_pack("{s:o}", "enum", policies), "Messages", json_loads(messages, 0, NULL), "Tools",
+                     json_loads(tools, 0, NULL), "ToolChoice", json_loads(tool_choice, 0, NULL), "Name", "enum",
                      s->o->alias, "Model", "enum", s->o->alias);
 }
 

@@ -312,7 +312,8 @@ json_t *ig_json_of_text(const char *text, size_t n, size_t flags, json_error_t *
 typedef struct ig_tools {
     const json_t *list;   /* of the body, each a checked "function"; NULL: there are none, or none may be called */
     const json_t *wanted; /* the one that must be called; NULL: it is not said which */
-    bool must_call, is_single;
+    bool must_call;
+    bool is_single; /* at most one call in an answer */
 } ig_tools;
 
 /* The prompt of the conversation and the tools in a body, malloc'ed. */

@@ -78,6 +78,7 @@ bool ig_tools_read(ig_call *c, const json_t *body, ig_tools *out) {
     for (size_t i = 0; i < n; i++)
         if (!check_tool(c, list, i)) return false;
     if (!ig_field_bool(c, body, "parallel_tool_calls", &are_many)) return false;
-    out->is_single = !are_many;
-    return read_choice(c, body, n ? list : NULL, out);
+    if (!read_choice(c, body, n ? list : NULL, out)) return false;
+    out->is_single = !are_many || out->wanted;
+    return true;
 }

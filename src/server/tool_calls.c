@@ -157,13 +157,15 @@ static found read_bare(const span *s, size_t at, call_text *c) {
     return f;
 }
 
-/* A call behind its first mark. One that lacks the last is one, too. */
+/* A call behind its first mark. One that lacks the last, or a part of it, is one, too. */
 static found read_call(const span *s, const ig_tool_format *format, size_t at, call_text *c) {
+    span growing = {s->text, s->n, false, s->tools};
     found f = read_name(s, &at, format->middle, c);
     if (f == YES) f = read_arguments(s, &at, c);
-    if (f == YES && read_mark(s, &at, format->after) == MORE) f = MORE;
-    c->end = at;
-    return f;
+    if (f != YES) return f;
+    f = read_mark(&growing, &at, format->after);
+    c->end = f == MORE ? s->n : at;
+    return f == MORE && !s->is_whole ? MORE : YES;
 }
 
 static found read_first(const span *s, const ig_tool_format *format, size_t at, call_text *c) {
@@ -184,7 +186,7 @@ static found read_further(const span *s, const ig_tool_format *format, size_t *a
     if (f == NO) f = read_bare(s, next, c);
     if (f != NO) return f;
     f = read_mark(s, &end, format->end);
-    if (f != MORE) *at = f == YES ? end : past_blanks(s, *at);
+    if (f == YES) *at = end;
     return f == MORE ? MORE : NO;
 }
 

@@ -49,8 +49,8 @@ typedef struct ig_tool_part {
     json_t *call; /* "id", "type", "function" with "name" and "arguments"; the caller's. NULL: no memory */
 } ig_tool_part;
 
-/* The next part of an answer of which n bytes are there; is_whole: and no more will come. Blanks around calls belong to
- * no part. A call without marks is one only of `tools` (NULL: any). */
+/* The next part of an answer of which n bytes are there; is_whole: and no more will come. Blanks before
+ * a call and behind the last belong to no part. A call without marks is one only of `tools` (NULL: any). */
 ig_tool_part ig_tool_next(ig_tool_reader *r, const ig_tool_format *f, const json_t *tools, const char *text, size_t n,
                           bool is_whole);
 

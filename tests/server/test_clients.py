@@ -16,7 +16,7 @@ from conftest import USER_CACHE, make_model
 from serving import Server
 from test_tokens import eval_scores
 
-CLIENTS = {"openai-2": "openai>=2,<3", "openai-3": "openai>=3,<4", "llm": "llm", "langchain-openai": "langchain-openai",
+CLIENTS = {"openai-2": "openai>=2,<3", "openai-3": "openai>=3,<4", "llm": "llm", "langchain-openai": "langchain-openai", "instructor": "instructor",
            "lm-eval": "lm-eval[api]", "schemathesis": "schemathesis"}
 wants_all = os.environ.get("INFINIGEN_TEST_CLIENTS") not in (None, "", "0")
 large = pytest.mark.skipif(not wants_all, reason="only with INFINIGEN_TEST_CLIENTS=1")
@@ -88,7 +88,7 @@ out["alone"] = [client.completions.create(model=model, prompt="ab" * (i + 1), ma
                                           extra_body={"cache_salt": str(i)}).choices[0].text for i in range(8)]
 for what, call in {
     "tools": lambda: client.chat.completions.create(model=model, messages=me, tools=[
-        {"type": "function", "function": {"name": "f", "parameters": {}}}]),
+        {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": "object", "not": {}}}}]),
     "other": lambda: client.chat.completions.create(model="gpt-4o", messages=me),
     "key": lambda: client.with_options(api_key="wrong").models.list(),
     "format": lambda: client.chat.completions.create(model=model, messages=me, response_format={
@@ -116,6 +116,20 @@ parsed = [client.chat.completions.parse(model=model, messages=me, response_forma
 out["parsed"] = [p.choices[0].message.parsed.model_dump_json() for p in parsed]
 out["contents"] = [p.choices[0].message.content for p in parsed]
 out["finished"] = [p.choices[0].finish_reason for p in parsed]
+tools = [openai.pydantic_function_tool(Part, name="part"), openai.pydantic_function_tool(Whole, name="whole")]
+calls = dict(model=model, messages=me, tools=tools, tool_choice="required", parallel_tool_calls=False, seed=3)
+whole = client.chat.completions.parse(**calls).choices[0]
+with client.chat.completions.stream(**calls) as stream:
+    events = [e for e in stream]
+streamed = stream.get_final_completion().choices[0]
+[call], [again] = whole.message.tool_calls, streamed.message.tool_calls
+out["called"] = [[k.function.name, k.function.parsed_arguments.model_dump_json(), c.finish_reason]
+                 for k, c in ((call, whole), (again, streamed))]
+out["done"] = "tool_calls.function.arguments.done" if any(
+    e.type == "tool_calls.function.arguments.done" for e in events) else ""
+after = client.chat.completions.create(model=model, max_tokens=9, tools=tools, messages=[
+    *me, whole.message, {"role": "tool", "tool_call_id": call.id, "content": "well"}])
+out["after"] = after.usage.prompt_tokens
 with client.chat.completions.create(model=model, messages=me, max_tokens=1500, stream=True,
                                     extra_body={"ignore_eos": True}) as left:
     for part in left:
@@ -136,6 +150,8 @@ def test_openai(server, version):
     assert out["format"] == ["BadRequestError", "response_format.json_schema.schema"]
     assert [json.loads(x) for x in out["parsed"]] == [json.loads(x) for x in out["contents"]]
     assert set(out["finished"]) == {"stop"} and len(set(out["contents"])) > 1
+    assert out["called"][0] == out["called"][1] and out["called"][0][2] == "tool_calls" and out["done"]
+    assert out["after"] > 200
     assert out["key"][0] == "AuthenticationError" and out["embeddings"] == ["BadRequestError", "input"]
     assert out["long"] == ["BadRequestError", "messages"] and out["code"] == "context_length_exceeded"
 
@@ -167,6 +183,7 @@ def test_llm(server, tmp_path):
 LANGCHAIN = r"""
 import json, sys
 import openai
+from langchain_core.messages import ToolMessage
 from langchain_openai import ChatOpenAI, OpenAI
 how = dict(base_url=sys.argv[1], api_key="a-key", model="served", temperature=0, max_tokens=9, max_retries=0)
 chat, text = ChatOpenAI(**how), OpenAI(**how)
@@ -177,11 +194,21 @@ out = {"chat": chat.invoke("ab").content, "stream": "".join(part.content for par
 schema = {"title": "x", "type": "object", "properties": {"a": {"enum": ["b", "c"]}}, "required": ["a"]}
 tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": schema}}
 for what, call in {"structured": lambda: ChatOpenAI(**{**how, "max_tokens": 60}).with_structured_output(schema, method="json_schema").invoke("ab"),
-                   "tools": lambda: chat.bind_tools([tool]).invoke("ab")}.items():
+                   "tools": lambda: chat.bind_tools([{**tool, "function": {**tool["function"], "strict": True, "parameters": {"type": "object", "not": {}}}}]).invoke("ab")}.items():
     try:
         out[what] = call()
     except openai.BadRequestError as error:
         out[what] = error.param
+how["max_tokens"] = 200
+called = ChatOpenAI(**how).bind_tools([tool], tool_choice="f", parallel_tool_calls=False)
+answer = called.invoke("ab")
+out["called"] = [[c["name"], c["args"]] for c in answer.tool_calls]
+parts = list(called.stream("ab"))
+streamed = sum(parts[1:], parts[0])
+out["streamed"] = [[c["name"], c["args"]] for c in streamed.tool_calls]
+out["after"] = ChatOpenAI(**{**how, "max_tokens": 9}).invoke(
+    [("human", "ab"), answer, ToolMessage("well", tool_call_id=answer.tool_calls[0]["id"])]).usage_metadata["input_tokens"]
+out["by_function"] = ChatOpenAI(**how).with_structured_output(schema, method="function_calling").invoke("ab")
 print(json.dumps(out))
 """
 
@@ -192,6 +219,31 @@ def test_langchain(server):
     assert out["chat"] == out["stream"] == out["batch"][0] and out["usage"] == 9
     assert out["text"] == out["text_stream"] and out["texts"]["completion_tokens"] == 18
     assert out["structured"]["a"] in "bc" and out["tools"] == "tools"
+    assert out["called"] == out["streamed"] == [["f", {"a": out["called"][0][1]["a"]}]] and out["called"][0][1]["a"] in "bc"
+    assert out["after"] > 50 and out["by_function"]["a"] in "bc"
+
+
+# ---- instructor ----
+
+INSTRUCTOR = r"""
+import json, sys
+import instructor, openai
+from pydantic import BaseModel, Field
+class City(BaseModel):
+    name: str = Field(max_length=8)
+    size: int = Field(ge=1, le=40)
+client = instructor.from_openai(openai.OpenAI(base_url=sys.argv[1], api_key="a-key"), mode=instructor.Mode[sys.argv[2]])
+city = client.chat.completions.create(model="served", response_model=City, messages=[{"role": "user", "content": "ab"}],
+                                      max_retries=0, max_tokens=300)
+print(city.model_dump_json())
+"""
+
+
+@large
+@pytest.mark.parametrize("mode", ["TOOLS", "TOOLS_STRICT", "JSON_SCHEMA"])
+def test_instructor(server, mode):
+    city = json.loads(run("instructor", "-c", INSTRUCTOR, server.url, mode))
+    assert len(city["name"]) <= 8 and 1 <= city["size"] <= 40
 
 
 # ---- lm-eval ----

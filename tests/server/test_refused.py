@@ -41,7 +41,7 @@ WRONG = [
 ]
 WRONG_CHAT = [
     ({"messages": []}, "messages"), ({"messages": "hi"}, "messages"), ({"messages": [1]}, "messages"),
-    ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
+    ({"messages": [{"role": "function", "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": 1, "content": "x"}]}, "messages[0].role"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages[0].content"),
@@ -71,7 +71,7 @@ def test_wrong_fields(server):
 
 # Known to other servers, and not here: with a value that asks for something, and one that asks for nothing.
 ABSENT = [
-    ("tools", [{"type": "function"}], []), ("functions", [{"name": "f"}], []), ("tool_choice", "auto", "none"),
+    ("functions", [{"name": "f"}], []),
     ("function_call", "auto", "none"), ("guided_regex", "a+", ""),
     ("modalities", ["text", "audio"], ["text"]), ("audio", {"voice": "alloy"}, None), ("prediction", {"content": "x"}, None),
     ("web_search_options", {"x": 1}, {}), ("use_beam_search", True, False), ("best_of", 3, 1), ("length_penalty", 2, 1),
@@ -85,7 +85,8 @@ ABSENT = [
 
 def test_what_is_not_there(server):
     for question, path in (({"prompt": "a"}, TEXT), ({"messages": user("a")}, CHAT)):
-        for field, asks, nothing in [*ABSENT, ("suffix", "b", "")]:
+        tools = [("tools", [{"type": "function"}], []), ("tool_choice", "auto", "none")] if path == TEXT else []
+        for field, asks, nothing in [*ABSENT, *tools, ("suffix", "b", "")]:
             status, reply, _ = server.ask(path, {**question, "max_tokens": 1, field: asks})
             assert status == 400 and reply["error"]["param"] == field, (field, reply)
         status, reply, _ = server.ask(path, {**question, "max_tokens": 1, **{f: nothing for f, _, nothing in ABSENT}})

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tools: what the model is told of them, calls in its answers, what they returned, in each form that templates have."""
+import json
+import re
+
+import pytest
+
+from conftest import make_model
+from serving import CHAT, Server, server, served, user
+
+PLACE = {"type": "function", "function": {
+    "name": "get_weather", "description": "The weather of a place.",
+    "parameters": {"type": "object", "required": ["place"], "properties": {
+        "place": {"type": "string", "maxLength": 6}, "unit": {"enum": ["c", "f"]}}}}}
+SUM = {"type": "function", "function": {
+    "name": "math.add", "parameters": {"type": "object", "required": ["a", "b"], "properties": {
+        "a": {"$ref": "#/$defs/n"}, "b": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "integer", "minimum": 0, "maximum": 99}}}}}
+CLOCK = {"type": "function", "function": {"name": "clock"}}
+TOOLS = [PLACE, SUM, CLOCK]
+
+PLAIN = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + PLAIN
+WITH_TOOLS = ("{% for t in tools %}{{ t | tojson }}\n{% endfor %}{% for m in messages %}<|{{ m.role }}|>"
+              "{% if m.content %}{{ m.content }}{% endif %}CALLS\n{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}")
+EACH = "{% for c in m.tool_calls %}ONE{% if not loop.last %}BETWEEN{% endif %}{% endfor %}"
+
+
+def template(one, between="", begin="", end=""):
+    calls = "{% if m.tool_calls %}" + begin + EACH.replace("ONE", one).replace("BETWEEN", between) + end + "{% endif %}"
+    return WITH_TOOLS.replace("CALLS", calls)
+
+
+# name of a form: template, and what a call of a name with arguments is in a conversation
+FORMS = {
+    "marks": (template('<tool_call>\n{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}\n</tool_call>',
+                       "\n"), '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'),
+    "list": (template('{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}, "id": "{{ c.id }}"}', ", ",
+                      "[TOOL_CALLS] [", "]"), '[TOOL_CALLS] [{"name": "%s", "arguments": %s, "id": "ID"}]'),
+    "named": (template("[TOOL_CALLS]{{ c.function.name }}[ARGS]{{ c.function.arguments | tojson }}"), "[TOOL_CALLS]%s[ARGS]%s"),
+    "text": (template("<call {{ c.function.name }}>{{ c.function.arguments + '' }}</call>"), "<call %s>%s</call>"),
+    "bare": (template('{% if m.tool_calls | length > 1 %}{{ raise_exception("one call only") }}{% endif %}'
+                      '{"name": "{{ c.function.name }}", "parameters": {{ c.function.arguments | tojson }}}'),
+             '{"name": "%s", "parameters": %s}'),
+    "words": (PLAIN, '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'),
+    "no_system": (NO_SYSTEM, '<tool_call>\n{"name": "%s", "arguments": %s}\n</tool_call>'),
+}
+
+
+def with_template(folder, text, **more):
+    make_model(folder)
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": text, "eos_token": "</s>", **more}))
+    return folder
+
+
+@pytest.fixture(params=FORMS)
+def form(request, program, tmp_path):
+    text, call = FORMS[request.param]
+    with Server(program, with_template(tmp_path / "model", text), "-c", 4096, "-np", 4) as s:
+        s.form, s.call = request.param, call
+        yield s
+
+
+def ask(server, messages=None, **fields):
+    return server.ask(CHAT, {"messages": messages or user("a"), "tools": TOOLS, "max_tokens": 900, "seed": 5, **fields})[:2]
+
+
+def prompt(server, messages, **fields):
+    status, reply, _ = server.ask("/apply-template", {"messages": messages, **fields})
+    assert status == 200, reply
+    return reply["prompt"]
+
+
+def check_call(call):
+    assert call["type"] == "function" and re.fullmatch("[a-zA-Z0-9]{9}", call["id"])
+    name, given = call["function"]["name"], json.loads(call["function"]["arguments"])
+    if name == "get_weather":
+        assert len(given["place"]) <= 6 and given.get("unit", "c") in ("c", "f") and set(given) <= {"place", "unit"}
+    elif name == "math.add":
+        assert set(given) == {"a", "b"} and all(isinstance(v, int) and 0 <= v <= 99 for v in given.values())
+    else:
+        assert name == "clock" and given == {}
+
+
+def of_stream(events):
+    """The message that the events of a choice make, and why it ended."""
+    text, calls, finish = None, [], None
+    for choice in (c for e in events for c in e["choices"] if c["index"] == 0):
+        text = (text or "") + choice["delta"]["content"] if choice["delta"].get("content") else text
+        for call in choice["delta"].get("tool_calls", []):
+            assert call.pop("index") == len(calls)
+            calls.append(call)
+        finish = choice["finish_reason"] or finish
+    return text, calls, finish
+
+
+def functions(calls):
+    return [c["function"] for c in calls]
+
+
+def test_calls_that_must_be_made(form):
+    seen, most = set(), 0
+    for seed in range(8):
+        fields = {"tool_choice": "required", "parallel_tool_calls": seed % 2 == 0, "seed": seed, "temperature": 1.5, "max_tokens": 400}
+        status, reply = ask(form, **fields)
+        assert status == 200, reply
+        choice = reply["choices"][0]
+        message, finish = choice["message"], choice["finish_reason"]
+        assert message["tool_calls"], choice
+        # with many allowed, a model of random weights may not come to an end
+        assert finish == "tool_calls" and message["content"] is None or seed % 2 == 0 and finish == "length"
+        assert seed % 2 == 0 or len(message["tool_calls"]) == 1
+        most = max(most, len(message["tool_calls"]))
+        for call in message["tool_calls"]:
+            check_call(call)
+            seen.add(call["function"]["name"])
+        text, calls, end = of_stream(form.events(CHAT, {"messages": user("a"), "tools": TOOLS, **fields}))
+        assert (text, end) == (message["content"], finish) and functions(calls) == functions(message["tool_calls"])
+    assert len(seen) > 1 and (most > 1) == (form.form != "bare")
+
+
+def test_a_call_by_name(form):
+    status, reply = ask(form, tool_choice={"type": "function", "function": {"name": "math.add"}}, n=3)
+    assert status == 200, reply
+    for choice in reply["choices"]:
+        assert [c["function"]["name"] for c in choice["message"]["tool_calls"]] == ["math.add"]
+        check_call(choice["message"]["tool_calls"][0])
+    assert len({c["id"] for k in reply["choices"] for c in k["message"]["tool_calls"]}) == 3
+
+
+def test_what_the_model_reads(form):
+    """The tools, its own calls as it wrote them, and what they returned."""
+    calls = [{"id": "abcdefghi", "type": "function", "function": {"name": "math.add", "arguments": '{"a": 1, "b": 2}'}}]
+    messages = [*user("What is 1 + 2?"), {"role": "assistant", "content": None, "tool_calls": calls},
+                {"role": "tool", "tool_call_id": "abcdefghi", "content": "three"}, *user("Thanks.")]
+    told = prompt(form, messages, tools=TOOLS)
+    for tool in TOOLS:
+        assert json.dumps(tool, ensure_ascii=False) in told
+    written = (form.call % ("math.add", '{"a": 1, "b": 2}')).replace('"ID"', '"abcdefghi"')
+    assert told.count("<|assistant|>" + written) == 1
+    is_told = form.form in ("words", "no_system")
+    assert ("<|user|><tool_response>\nthree\n</tool_response>\n" if is_told else "<|tool|>three") in told
+    # without tools, or if none may be called, the conversation is the same
+    assert prompt(form, messages, tools=TOOLS, tool_choice="none") == prompt(form, messages)
+    assert told.endswith(prompt(form, messages)[-60:]) and "get_weather" not in prompt(form, messages)
+    # content beside calls
+    messages[1]["content"] = "Let me see."
+    assert "<|assistant|>Let me see." + ("\n" if is_told else "") + written in prompt(form, messages)
+    # tokens are those of this prompt
+    status, reply, _ = form.ask("/tokenize", {"messages": messages, "tools": TOOLS})
+    assert status == 200 and reply["count"] >= len(prompt(form, messages, tools=TOOLS))
+
+
+def test_system_messages_and_tools_in_words(program, tmp_path):
+    with Server(program, with_template(tmp_path / "model", PLAIN), "-c", 2048) as s:
+        told = prompt(s, [{"role": "system", "content": "Be kind."}, *user("a")], tools=TOOLS)
+        assert told.startswith("<|system|>Be kind.\n\nYou can call") and told.count("<|system|>") == 1
+        assert prompt(s, user("a"), tools=TOOLS).startswith("<|system|>You can call")
+        results = [{"role": "tool", "content": str(i)} for i in range(3)]
+        assert prompt(s, [*user("a"), *results]).count("<|user|>") == 2
+    with Server(program, with_template(tmp_path / "other", NO_SYSTEM), "-c", 2048) as s:
+        told = prompt(s, user("hello"), tools=TOOLS)
+        assert told.startswith("<|user|>You can call") and "\n\nhello\n<|assistant|>" in told
+
+
+def test_an_answer_may_have_calls(program, tmp_path):
+    """Text first, as far as the model goes on with it, then calls: here it is led to each by a bias."""
+    with Server(program, with_template(tmp_path / "model", FORMS["marks"][0]), "-c", 2048) as s:
+        mark = {str(s.ask("/tokenize", {"content": "<"})[1]["tokens"][0]): 100}
+        status, reply = ask(s, grammar='root ::= "no"', logit_bias=mark, parallel_tool_calls=False)
+        assert status == 200 and reply["choices"][0]["finish_reason"] == "tool_calls", reply
+        for call in reply["choices"][0]["message"]["tool_calls"]:
+            check_call(call)
+        status, reply = ask(s, grammar='root ::= "no"', logit_bias={k: -100 for k in mark})
+        assert status == 200 and reply["choices"][0]["message"]["content"] == "no", reply
+        assert "tool_calls" not in reply["choices"][0]["message"]
+        # a plain answer is what it would be, and a stream of it has the same text
+        plain = {"temperature": 0, "max_tokens": 40, "logit_bias": {k: -100 for k in mark}}
+        told = prompt(s, user("a"), tools=TOOLS)
+        alone = s.ask("/v1/completions", {"prompt": told, "grammar": "root ::= .*", **plain})[1]["choices"][0]["text"]
+        reply = ask(s, **plain)[1]["choices"][0]
+        assert reply["message"]["content"] == alone and reply["finish_reason"] == "length"
+        text, calls, finish = of_stream(s.events(CHAT, {"messages": user("a"), "tools": TOOLS, **plain}))
+        assert (text, calls, finish) == (alone, [], "length")
+        # one that is cut off is no call
+        reply = ask(s, tool_choice="required", max_tokens=30)[1]["choices"][0]
+        assert reply["message"]["content"].startswith('<tool_call>\n{"name": "') and reply["finish_reason"] == "length"
+        # logprobs are of all tokens, those of calls too
+        reply = ask(s, tool_choice="required", logprobs=True)[1]
+        assert len(reply["choices"][0]["logprobs"]["content"]) == reply["usage"]["completion_tokens"]
+        events = s.events(CHAT, {"messages": user("a"), "tools": TOOLS, "tool_choice": "required", "logprobs": True, "seed": 5})
+        listed = [t for e in events for c in e["choices"] if c["logprobs"] for t in c["logprobs"]["content"]]
+        assert len(listed) == reply["usage"]["completion_tokens"]
+
+
+def test_marks_that_are_control_tokens(program, tmp_path):
+    """They have no text, and yet calls begin with them."""
+    special = {"270": {"content": "[TOOL_CALLS]", "special": True}, "271": {"content": "[ARGS]", "special": True}}
+    folder = with_template(tmp_path / "model", FORMS["named"][0], added_tokens_decoder=special)
+    vocabulary = {name: i for name, i in json.loads((folder / "vocab.json").read_text()).items() if i not in (270, 271)}
+    (folder / "vocab.json").write_text(json.dumps({**vocabulary, "[TOOL_CALLS]": 270, "[ARGS]": 271}))
+    with Server(program, folder, "-c", 2048) as s:
+        assert s.ask("/tokenize", {"content": "[TOOL_CALLS]"})[1]["tokens"] == [270]
+        for fields in ({"tool_choice": "required"}, {"logit_bias": {"270": 100}}):
+            reply = ask(s, parallel_tool_calls=False, **fields)[1]["choices"][0]
+            assert reply["finish_reason"] == "tool_calls" and reply["message"]["content"] is None
+            for call in reply["message"]["tool_calls"]:
+                check_call(call)
+        assert ask(s, max_tokens=20, logit_bias={"270": -100})[1]["choices"][0]["message"]["content"]
+
+
+def test_schemas_that_are_not_known(server):
+    """They are the model's business, unless they are strict."""
+    odd = {"type": "function", "function": {"name": "odd", "parameters": {"type": "object", "not": {"required": ["a"]}}}}
+    status, reply = ask(server, tools=[odd], tool_choice="required", max_tokens=1500)
+    assert status == 200, reply
+    odd["function"]["strict"] = True
+    status, reply = ask(server, tools=[odd])
+    assert status == 400 and reply["error"]["param"] == "tools" and "not" in reply["error"]["message"]
+
+
+def call_of(name="clock", arguments="{}"):
+    return {"id": "1", "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+REFUSED = [
+    ({"tools": {}}, "tools"), ({"tools": [3]}, "tools"), ({"tools": [{"type": "function"}]}, "tools"),
+    ({"tools": [{"type": "web_search"}]}, "tools"), ({"tools": [{"type": "function", "function": {}}]}, "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools"), ({"tools": [CLOCK, CLOCK]}, "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "a", "parameters": []}}]}, "tools"),
+    ({"tools": [{"type": "function", "function": {"name": "a", "strict": 3}}]}, "strict"),
+    ({"tools": [CLOCK] * 300}, "tools"), ({"tool_choice": "any"}, "tool_choice"), ({"tool_choice": {}}, "tool_choice"),
+    ({"tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
+    ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice"), ({"tools": None, "tool_choice": "required"}, "tool_choice"),
+    ({"tools": [], "tool_choice": "required"}, "tool_choice"), ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
+    ({"functions": [CLOCK["function"]]}, "functions"),
+    ({"messages": [{"role": "user", "content": "a", "tool_calls": [call_of()]}]}, "messages[0].tool_calls"),
+    ({"messages": [{"role": "assistant", "tool_calls": {}}]}, "messages[0].tool_calls"),
+    ({"messages": [{"role": "assistant", "tool_calls": [call_of("")]}]}, "messages[0].tool_calls"),
+    ({"messages": [{"role": "assistant", "tool_calls": [call_of(arguments=3)]}]}, "messages[0].tool_calls"),
+    ({"messages": [{"role": "assistant"}]}, "messages[0].content"), ({"messages": [{"role": "tool"}]}, "messages[0].content"),
+    ({"messages": [{"role": "function", "content": "a"}]}, "messages[0].role"),
+]
+
+
+def test_refused(server):
+    for fields, param in REFUSED:
+        status, reply = ask(server, **fields)
+        assert status == 400 and reply["error"]["param"] == param, (fields, reply)
+    assert server.ask("/v1/completions", {"prompt": "a", "tools": TOOLS})[0] == 400
+    for fields in ({"tools": []}, {"tools": None}, {"tool_choice": "auto", "tools": []}, {"tool_choice": "none"}):
+        assert ask(server, max_tokens=2, **fields)[0] == 200
+    for odd in ("", "no JSON", "[1]", {"a": 1}):
+        messages = [*user("a"), {"role": "assistant", "tool_calls": [call_of(arguments=odd)]}, {"role": "tool", "content": "b"}]
+        assert ask(server, messages, max_tokens=2)[0] == 200, odd

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls of tools in answers: what is read of them, whole and byte by byte.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/tools.h"
+
+static const ig_tool_format hermes = {.has_lists = true,
+                                      .before = "<tool_call>\n{\"name\": \"",
+                                      .middle = "\", \"arguments\": ",
+                                      .after = "}\n</tool_call>",
+                                      .between = "\n"};
+static const ig_tool_format mistral = {.has_lists = true,
+                                       .begin = "[TOOL_CALLS] [",
+                                       .before = "{\"name\": \"",
+                                       .middle = "\", \"arguments\": ",
+                                       .after = ", \"id\": \"\1\"}",
+                                       .between = ", ",
+                                       .end = "]"};
+static const ig_tool_format named = {
+    .has_lists = true, .before = "[TOOL_CALLS]", .middle = "[CALL_ID]\1[ARGS]", .between = ""};
+static const ig_tool_format llama = {
+    .is_bare = true, .before = "{\"name\": \"", .middle = "\", \"parameters\": ", .after = "}"};
+
+#define A "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": [1, \"}\\\"\"]}}\n</tool_call>"
+#define B "<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>"
+
+static const struct {
+    const ig_tool_format *format;
+    const char *answer, *text, *calls; /* calls: name, arguments, a semicolon */
+} cases[] = {
+    {&hermes, "", "", ""},
+    {&hermes, "a plain answer.\n", "a plain answer.\n", ""},
+    {&hermes, " \n", " \n", ""},
+    {&hermes, A, "", "a{\"x\": [1, \"}\\\"\"]};"},
+    {&hermes, A "\n" B, "", "a{\"x\": [1, \"}\\\"\"]};b{};"},
+    {&hermes, A B "\n ", "", "a{\"x\": [1, \"}\\\"\"]};b{};"},
+    {&hermes, "Let me see.\n\n" A "\n" B "\nThat is all.\n", "Let me see.\nThat is all.",
+     "a{\"x\": [1, \"}\\\"\"]};b{};"},
+    {&hermes, "1 < 2 <tool <tool_call> is no call", "1 < 2 <tool <tool_call> is no call", ""},
+    {&hermes, "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": ",
+     "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": ", ""},
+    {&hermes, "<tool_call>\n{\"name\": \"a\", \"arguments\": {x}}",
+     "<tool_call>\n{\"name\": \"a\", \"arguments\": {x}}", ""},
+    {&hermes, "<tool_call>\n{\"name\": \"a b\", \"arguments\": {}}",
+     "<tool_call>\n{\"name\": \"a b\", \"arguments\": {}}", ""},
+    {&hermes, "<tool_call>\n{\"name\": \"c\", \"arguments\": [1]}",
+     "<tool_call>\n{\"name\": \"c\", \"arguments\": [1]}", ""},
+    {&hermes, "<tool_call>\n{\"name\": \"a\", \"arguments\": {}}", "", "a{};"},
+    {&hermes, "<<tool_call>\n{\"name\": \"a\", \"arguments\": {}}\n</tool_call>", "<", "a{};"},
+    /* without marks, as some models have it: only at the beginning, and only what is a tool */
+    {&hermes, "```json\n{\n  \"name\": \"a\",\n  \"arguments\": {\"x\": 1}\n}\n```", "", "a{\"x\": 1};"},
+    {&hermes, "{\"name\": \"b\", \"parameters\": {}}\n{\"name\": \"a\", \"arguments\": {}}", "", "b{};a{};"},
+    {&hermes, "```\n{\"name\": \"other\", \"arguments\": {}}\n```",
+     "```\n{\"name\": \"other\", \"arguments\": {}}\n```", ""},
+    {&hermes, "{\"name\": \"a\", \"age\": 3}", "{\"name\": \"a\", \"age\": 3}", ""},
+    {&hermes, "```python\nprint({\"name\": 3})\n```\n", "```python\nprint({\"name\": 3})\n```\n", ""},
+    {&hermes, "So: {\"name\": \"a\", \"arguments\": {}}", "So: {\"name\": \"a\", \"arguments\": {}}", ""},
+    {&mistral, "[TOOL_CALLS] [{\"name\": \"a\", \"arguments\": {}, \"id\": \"Az09bcdef\"}]", "", "a{};"},
+    {&mistral,
+     "[TOOL_CALLS] [{\"name\": \"a\", \"arguments\": {}, \"id\": \"1\"}, {\"name\": \"b\", \"arguments\": "
+     "{\"y\": {}}, \"id\": \"2\"}] Done.",
+     " Done.", "a{};b{\"y\": {}};"},
+    {&mistral, "A list: [TOOL, 1]", "A list: [TOOL, 1]", ""},
+    {&named, "[TOOL_CALLS]a[CALL_ID]123456789[ARGS]{\"x\": 1}[TOOL_CALLS]b[CALL_ID]x[ARGS]{}", "", "a{\"x\": 1};b{};"},
+    {&named, "[TOOL_CALLS]a[CALL_ID][ARGS]{}", "[TOOL_CALLS]a[CALL_ID][ARGS]{}", ""},
+    {&llama, "{\"name\": \"a\", \"parameters\": {\"x\": \"1\"}}", "", "a{\"x\": \"1\"};"},
+    {&llama, " {\"type\": \"function\", \"name\": \"a\", \"parameters\": {\"x\": 1.5}}", "", "a{\"x\": 1.5};"},
+    {&llama, "{\"name\": \"a\", \"parameters\": {}}; {\"name\": \"b\", \"parameters\": {}}", "", "a{};b{};"},
+    {&llama, "{\"name\": \"a\", \"parameters\": ", "{\"name\": \"a\", \"parameters\": ", ""},
+    {&llama, "{\"name\": \"a\", \"parameters\": {\"x\": \xff}}", "{\"name\": \"a\", \"parameters\": {\"x\": \xff}}",
+     ""},
+    {&llama, "No {\"name\": \"a\", \"parameters\": {}}", "No {\"name\": \"a\", \"parameters\": {}}", ""},
+};
+
+typedef struct taken {
+    char text[512], calls[512];
+} taken;
+
+static void take(taken *t, const char *answer, const ig_tool_part *p) {
+    if (p->kind == IG_TOOL_TEXT) {
+        strncat(t->text, answer + p->at, p->n);
+        return;
+    }
+    const json_t *function = json_object_get(p->call, "function");
+    assert_int_equal(strlen(json_string_value(json_object_get(p->call, "id"))), IG_TOOL_ID_BYTES);
+    snprintf(t->calls + strlen(t->calls), sizeof t->calls - strlen(t->calls), "%s%s;",
+             json_string_value(json_object_get(function, "name")),
+             json_string_value(json_object_get(function, "arguments")));
+    json_decref(p->call);
+}
+
+/* An answer that grows by `step` bytes. The reader sees a copy that ends where the answer does. */
+static void read_answer(taken *t, const ig_tool_format *f, const char *answer, size_t step, bool is_single) {
+    size_t n = strlen(answer), at = 0;
+    json_t *tools = json_loads("[{\"function\": {\"name\": \"a\"}}, {\"function\": {\"name\": \"b\"}}]", 0, NULL);
+    ig_tool_reader r = {.is_single = is_single};
+    ig_tool_part p;
+    *t = (taken){0};
+    do {
+        at = at + step < n ? at + step : n;
+        char *copy = malloc(at + 1);
+        assert_non_null(copy);
+        memcpy(copy, answer, at);
+        while ((p = ig_tool_next(&r, f, tools, copy, at, false)).kind != IG_TOOL_WAIT) take(t, copy, &p);
+        free(copy);
+    } while (at < n);
+    while ((p = ig_tool_next(&r, f, tools, answer, n, true)).kind != IG_TOOL_WAIT) take(t, answer, &p);
+    json_decref(tools);
+}
+
+static void answers_are_read(void **state) {
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (size_t step = 1; step <= 1000; step = step < 8 ? step + 1 : step + 992) {
+            taken t;
+            read_answer(&t, cases[i].format, cases[i].answer, step, false);
+            if (strcmp(t.text, cases[i].text) != 0 || strcmp(t.calls, cases[i].calls) != 0)
+                fail_msg("%s by %zu:\ntext '%s'\ncalls '%s'", cases[i].answer, step, t.text, t.calls);
+        }
+}
+
+static void only_the_first_if_wanted(void **state) {
+    taken t;
+    (void)state;
+    read_answer(&t, &hermes, "So. " B "\n" A "\n" B " End.", 1, true);
+    assert_string_equal(t.calls, "b{};");
+    assert_string_equal(t.text, "So. End.");
+}
+
+/* What is text by then is not held back until the end. */
+static void text_is_not_held(void **state) {
+    static const char answer[] = "One <tool two ";
+    (void)state;
+    ig_tool_reader r = {0};
+    ig_tool_part p = ig_tool_next(&r, &hermes, NULL, answer, 9, false);
+    assert_int_equal(p.kind, IG_TOOL_TEXT);
+    assert_int_equal(p.n, 3);
+    p = ig_tool_next(&r, &hermes, NULL, answer, sizeof answer - 1, false);
+    assert_int_equal(p.kind, IG_TOOL_TEXT);
+    assert_int_equal(p.at + p.n, sizeof answer - 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_are_read), cmocka_unit_test(only_the_first_if_wanted),
+                                       cmocka_unit_test(text_is_not_held)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
