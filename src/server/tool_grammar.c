@@ -11,6 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Small models may never stop. */
+enum { CALLS_MAX = 16 };
+
 /* The rules of an exchange. */
 typedef struct writer {
     ig_exchange *x;
@@ -188,10 +191,10 @@ static void put_root(const writer *w) {
     if (f->has_lists && !t->is_single) {
         fputs(" (", w->to);
         put_mark(w, f->between);
-        fputs(" call)*", w->to);
+        fprintf(w->to, " call){0,%d}", CALLS_MAX - 1);
     }
     put_mark(w, f->end);
-    fputc('\n', w->to);
+    fputs(" \"\\n\"?\n", w->to); /* some models go on with one where another call could begin, and then end */
 }
 
 static bool put_rules(const writer *w) {
