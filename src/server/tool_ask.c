@@ -13,7 +13,7 @@ enum { TOOLS_MAX = 256 };
 
 bool ig_tool_is_name(const char *name, size_t n) {
     for (size_t i = 0; i < n; i++)
-        if (!isalnum((unsigned char)name[i]) && !strchr("_-.:/", name[i])) return false;
+        if (!isalnum((unsigned char)name[i]) && !memchr("_-.:/", name[i], 5)) return false;
     return n > 0 && n <= IG_TOOL_NAME_BYTES;
 }
 

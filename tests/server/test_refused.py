@@ -144,6 +144,7 @@ def test_wrong_bodies(server):
     for raw in (deep.replace(b"[" * 100000, b"[" * 64).replace(b"]" * 100000, b"]" * 64), wide,
                 b"", b"{", b"[]", b"3", b"null", b'{"prompt":"\xff"}', b'{"prompt":"a\\u0000b"}', b'{"prompt":"\\ud800"}',
                 b'{"prompt":"a","prompt":"b"}', b'{"prompt":"a","max_tokens":1e999}', deep, b'{"prompt":"a"} x',
+                b'{"prompt":"a","max_tokens":1\0}',
                 b'{"prompt":"a","max_tokens":' + b"9" * 400 + b"}"):
         status, reply, _ = server.ask(TEXT, raw=raw)
         assert status == 400 and reply["error"]["type"] == "invalid_request_error", (raw[:40], reply)
