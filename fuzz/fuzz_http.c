@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/parts.h"
+#include "server/tools.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
@@ -74,6 +74,7 @@ static void check_body(ig_call *c) {
     expect(ok == !c->refusal.status);
     if (ok) {
         expect(x->n >= 1 && x->n <= 16 && x->ask.generate.n_stops <= 16 && x->n_top <= IG_REQUEST_TOP_MAX);
+        expect(!x->tools.must_call || (x->tools.list && x->grammar));
         expect(x->cache.budget >= 0 && x->cache.budget <= 1 && x->cache.n_recent >= 1 && x->cache.n_sinks >= 0);
     } else {
         check_refusal(c);
@@ -83,7 +84,10 @@ static void check_body(ig_call *c) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     static char key[1][IG_SERVER_KEY_BYTES] = {"a-key"};
-    static ig_server server = {.keys = {.lock = PTHREAD_MUTEX_INITIALIZER, .n = 1, .keys = key},
+    static ig_tool_format format = {
+        .has_lists = true, .begin = "[", .before = "<call ", .middle = ">", .after = "</call>", .end = "]"};
+    static ig_server server = {.tool_format = &format,
+                               .keys = {.lock = PTHREAD_MUTEX_INITIALIZER, .n = 1, .keys = key},
                                .fields = {.lock = PTHREAD_MUTEX_INITIALIZER}};
     ig_server_options options = {
         .alias = "model", .key = key[0], .host = "127.0.0.1", .scheduler = ig_scheduler_defaults()};

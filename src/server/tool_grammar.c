@@ -240,9 +240,10 @@ bool ig_tools_constrain(ig_exchange *x) {
     ig_error err = {0};
     char *rules = NULL;
     const ig_tool_format *f = x->call->server->tool_format;
-    x->ask.generate.special |= x->tools.list && f->has_controls;
-    x->tools.is_single |= !f->has_lists;
-    if (!x->tools.list || (f->is_bare && !x->tools.must_call && !x->grammar)) return true;
+    if (!x->tools.list) return true;
+    x->ask.generate.special = f->has_controls;
+    x->tools.is_single |= !f->has_lists; /* the template would refuse several when they come back */
+    if (f->is_bare && !x->tools.must_call && !x->grammar) return true;
     for (int is_loose = 0; is_loose < 2; is_loose++) {
         bool ok = make_rules(x, is_loose, &rules);
         ig_status s = ok ? ig_grammar_check(rules, &err) : IG_OK;
