@@ -796,12 +796,12 @@ typedef struct ig_logit_bias {
 typedef struct ig_sampler_options {
     const ig_logit_bias *logit_bias; /* [n_logit_bias], copied; a token named twice gets both. NULL (default): none */
     size_t n_logit_bias;
-    const char *grammar;  /* GBNF, as llama.cpp has it, with control tokens by number, <[2]>; copied: an answer is a text of its rule "root". What does not go
-                             on  with the rules never comes, nor does an end token before they are complete; once they
-                             are,  and allow nothing more, the answer ends. A sampler then serves one answer of
-                             ig_generate()  after another. NULL (default): any text */
-    int repeat_last_n;    /* tokens the penalties look back on. Default 64; -1: the whole context */
-    float repeat_penalty; /* logits of these are divided, if negative multiplied, by it. 1 (default): off */
+    const char *grammar; /* GBNF, as llama.cpp has it, with control tokens by number, <[2]>; copied: an answer is a text
+                            of its rule "root". What does not go on  with the rules never comes, nor does an end token
+                            before they are complete; once they are,  and allow nothing more, the answer ends. A sampler
+                            then serves one answer of ig_generate()  after another. NULL (default): any text */
+    int repeat_last_n;   /* tokens the penalties look back on. Default 64; -1: the whole context */
+    float repeat_penalty;    /* logits of these are divided, if negative multiplied, by it. 1 (default): off */
     float frequency_penalty; /* subtracted from their logits, for each time that they occur. 0 (default): off */
     float presence_penalty;  /* subtracted from their logits once. 0 (default): off */
     float top_n_sigma;       /* logits within so many standard deviations of the highest. 0 (default) or -1: off */
@@ -846,6 +846,11 @@ IG_API ig_status ig_grammar_check(const char *gbnf, ig_error *err);
  *     follows the whole.
  * It allows more in one point: `oneOf` is taken as `anyOf`, so that a text may be valid under several of them. */
 IG_API ig_status ig_schema_to_gbnf(char **gbnf, const char *schema, size_t n_bytes, ig_error *err);
+/* The grammar, in GBNF, of the texts that a regular expression matches from their beginning to their end; *gbnf is the
+ * caller's. The expression is one of ECMA-262 without looking around, going back to groups, and properties of Unicode;
+ * ^ and $ may stand at the ends of its alternatives. \\d and \\w are ASCII. Control characters but \\t, \\n and \\r are
+ * left out. IG_E_UNSUPPORTED: what of it is not supported, and where. IG_E_LIMIT: it is too large. */
+IG_API ig_status ig_regex_to_gbnf(char **gbnf, const char *expression, ig_error *err);
 
 /* ---- generation -------------------------------------------------------- */
 

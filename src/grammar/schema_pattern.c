@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Patterns: regular expressions of ECMA-262 of the kind that is a grammar as it stands. What they match is written as
- * JSON strings are, each character in one way: `"` and `\` and five controls with a backslash. Other controls are left
- * out.
+ * Regular expressions of ECMA-262 of the kind that is a grammar as it stands. What they match is written as it is, or
+ * for a schema's pattern as JSON strings are, each character in one way: `"` and `\` and five controls with a
+ * backslash. Other controls are left out.
  */
+#define _GNU_SOURCE
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,14 +34,16 @@ typedef struct extent {
 typedef struct reader {
     ig_schema_writer *w;
     const ig_schema_at *at;
-    const char *text, *p; /* valid UTF-8, and where the reader is in it */
+    const char *name;     /* of the expression, for errors */
+    const char *text, *p; /* where the reader is in it */
     int depth;
+    bool is_whole;   /* it is all of an answer; else it is a JSON string, and the whole may have more around a match */
     bool in_literal; /* the last thing written is an open literal */
 } reader;
 
 static ig_status refuse(const reader *r, const char *what) {
-    return ig_fail(r->w->err, IG_E_UNSUPPORTED, "%s: 'pattern': %s is not supported (at byte %zu)", r->at->place, what,
-                   (size_t)(r->p - r->text));
+    return ig_fail(r->w->err, IG_E_UNSUPPORTED, "%s: %s: %s is not supported (at byte %zu)", r->at->place, r->name,
+                   what, (size_t)(r->p - r->text));
 }
 
 static bool skip(reader *r, const char *text) {
@@ -64,9 +67,11 @@ static const code_range blanks[] = {{9, 13},          {' ', ' '},       {0xa0, 0
                                     {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
                                     {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 static const code_range line_ends[] = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-/* Without what some call blank and others do not. */
-static const code_range plain[] = {{' ', '!'},     {'#', '['},       {']', '~'},
+/* What stands for itself. Without what some call blank and others do not. */
+static const code_range plain[] = {{'\t', '\n'},   {'\r', '\r'},     {' ', '~'},
                                    {0xa0, 0xd7ff}, {0xe000, 0xfefe}, {0xff00, LAST_CODE}};
+static const code_range plain_in_json[] = {{' ', '!'},     {'#', '['},       {']', '~'},
+                                           {0xa0, 0xd7ff}, {0xe000, 0xfefe}, {0xff00, LAST_CODE}};
 
 /* As they are in the string and behind a backslash in its text. */
 static const char escaped[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt";
@@ -119,18 +124,20 @@ static bool add_named(code_set *set, char letter) {
 
 static ig_status write_set(reader *r, code_set *set) {
     ig_buffer found = {0}, behind = {0};
+    const code_range *own = r->is_whole ? plain : plain_in_json;
+    size_t n_own = r->is_whole ? IG_COUNT(plain) : IG_COUNT(plain_in_json);
     qsort(set->ranges, set->n, sizeof *set->ranges, compare);
     for (size_t i = 0; i < set->n; i++) {
         code_range range = set->ranges[i];
-        for (size_t k = 0; k < IG_COUNT(plain); k++) {
-            uint32_t from = range.from > plain[k].from ? range.from : plain[k].from;
-            uint32_t to = range.to < plain[k].to ? range.to : plain[k].to;
+        for (size_t k = 0; k < n_own; k++) {
+            uint32_t from = range.from > own[k].from ? range.from : own[k].from;
+            uint32_t to = range.to < own[k].to ? range.to : own[k].to;
             if (from > to) continue;
             ig_schema_class_char(&found, from);
             if (to > from + 1) ig_buffer_text(&found, "-");
             if (to > from) ig_schema_class_char(&found, to);
         }
-        for (size_t k = 0; escaped[k]; k++)
+        for (size_t k = 0; escaped[k] && !r->is_whole; k++)
             if (range.from <= (uint32_t)escaped[k] && range.to >= (uint32_t)escaped[k])
                 ig_schema_class_char(&behind, (uint32_t)letters[k]);
     }
@@ -190,8 +197,9 @@ static ig_status read_escape(reader *r, code_set *set, uint32_t *code) {
 
 static ig_status read_code(reader *r, code_set *set, uint32_t *code) {
     if (skip(r, "\\")) return read_escape(r, set, code);
-    r->p += ig_utf8_next(r->p, 4, code); /* it is valid, and ends before any NUL */
-    return IG_OK;
+    size_t n = ig_utf8_next(r->p, strnlen(r->p, 4), code);
+    r->p += n;
+    return n ? IG_OK : refuse(r, "what is not UTF-8");
 }
 
 /* One part of [...]: a set, a character or a range of them. */
@@ -261,7 +269,7 @@ static ig_status read_repetition(reader *r, extent *e) {
     if (e->may_be_empty && span.max > 1) return refuse(r, "repeating what may be empty, before this,");
     size_t n = span.max != SIZE_MAX ? span.max : span.min ? span.min : 1;
     if (n > IG_SCHEMA_REPEAT || e->n * n > IG_SCHEMA_REPEAT)
-        return ig_fail(r->w->err, IG_E_LIMIT, "%s: 'pattern' repeats more than %d", r->at->place, IG_SCHEMA_REPEAT);
+        return ig_fail(r->w->err, IG_E_LIMIT, "%s: %s repeats more than %d", r->at->place, r->name, IG_SCHEMA_REPEAT);
     ig_schema_times(&r->w->line, span);
     e->n *= n;
     e->may_be_empty |= !span.min;
@@ -271,13 +279,13 @@ static ig_status read_repetition(reader *r, extent *e) {
 /* ---- elements ---------------------------------------------------------------- */
 
 static void write_code(reader *r, uint32_t code) {
-    const char *letter = code < 0x80 ? strchr(escaped, (char)code) : NULL;
+    const char *letter = code < 0x80 && !r->is_whole ? strchr(escaped, (char)code) : NULL;
     ig_buffer *line = &r->w->line;
     if (is_repeated(r->p) || !r->in_literal) ig_buffer_text(begin(r), "\"");
     if (letter) ig_buffer_text(line, "\\\\");
     if (letter) code = (uint32_t)letters[letter - escaped];
     if (code == '"' || code == '\\') ig_buffer_text(line, "\\");
-    if (code < 0x80)
+    if (code >= ' ' && code < 0x7f)
         ig_buffer_add(line, &(char){(char)code}, 1);
     else
         ig_schema_class_char(line, code);
@@ -297,7 +305,7 @@ static ig_status read_single(reader *r) {
     else
         s = read_code(r, &set, &code);
     if (s) return s;
-    if (!set.n && ((code < ' ' && !strchr("\b\f\n\r\t", (char)code)) || !code || code == 0x7f))
+    if (!set.n && ((code < ' ' && !strchr(r->is_whole ? "\n\r\t" : "\b\f\n\r\t", (char)code)) || !code || code == 0x7f))
         return refuse(r, "a control character");
     if (set.n) return write_set(r, &set);
     write_code(r, code);
@@ -343,33 +351,54 @@ static void write_anything(reader *r) {
     r->w->used |= IG_BIT(IG_COMMON_CHAR);
 }
 
-/* Without ^ and $ anything may stand before and behind. */
+/* Without ^ and $ anything may stand before and behind, unless the expression is all of an answer. */
 static ig_status read_alternatives(reader *r, extent *e) {
     bool is_outer = !r->depth;
     *e = (extent){0, false};
     do {
         extent one;
         if (e->n || e->may_be_empty) ig_buffer_text(begin(r), "|");
-        if (is_outer && !skip(r, "^")) write_anything(r);
+        if (is_outer && !skip(r, "^") && !r->is_whole) write_anything(r);
         ig_status s = read_sequence(r, &one);
         if (s) return s;
-        if (is_outer && !skip(r, "$")) write_anything(r);
+        if (is_outer && !skip(r, "$") && !r->is_whole) write_anything(r);
         e->n += one.n;
         e->may_be_empty |= one.may_be_empty;
     } while (skip(r, "|"));
     return IG_OK;
 }
 
+/* Writes it between two texts. */
+static ig_status write_expression(reader *r, const char *before, const char *behind) {
+    extent all;
+    ig_schema_writer *w = r->w;
+    if (strlen(r->text) > MAX_BYTES)
+        return ig_fail(w->err, IG_E_LIMIT, "%s: %s is longer than %d bytes", r->at->place, r->name, MAX_BYTES);
+    ig_buffer_text(&w->line, before);
+    ig_status s = read_alternatives(r, &all);
+    if (!s && *r->p) return refuse(r, "this here");
+    ig_buffer_text(begin(r), behind);
+    return s ? s : ig_schema_expand(w, r->at, all.n);
+}
+
 ig_status ig_schema_pattern(ig_schema_writer *w, const ig_schema_at *at) {
     const char *text = json_string_value(json_object_get(at->schema, "pattern"));
-    reader r = {w, at, text, text, 0, false};
-    extent all;
+    reader r = {.w = w, .at = at, .name = "'pattern'", .text = text, .p = text};
     if (!text) return ig_fail(w->err, IG_E_FORMAT, "%s: 'pattern' is not a text", at->place);
-    if (strlen(text) > MAX_BYTES)
-        return ig_fail(w->err, IG_E_LIMIT, "%s: 'pattern' is longer than %d bytes", at->place, MAX_BYTES);
-    ig_buffer_text(&w->line, "\"\\\"\" (");
-    ig_status s = read_alternatives(&r, &all);
-    if (!s && *r.p) return refuse(&r, "this here");
-    ig_buffer_text(begin(&r), ") \"\\\"\"");
-    return s ? s : ig_schema_expand(w, at, all.n);
+    return write_expression(&r, "\"\\\"\" (", ") \"\\\"\"");
+}
+
+ig_status ig_regex_to_gbnf(char **out, const char *expression, ig_error *err) {
+    ig_schema_writer w = {.err = err};
+    ig_schema_at at = {.place = "regex"};
+    reader r = {.w = &w, .at = &at, .name = "the expression", .text = expression, .p = expression, .is_whole = true};
+    if (out) *out = NULL;
+    if (!out || !expression) return ig_fail(err, IG_E_ARG, "ig_regex_to_gbnf: an expression and a result are needed");
+    ig_status s = write_expression(&r, "root ::=", "\n");
+    if (!s && w.line.failed) s = ig_fail_memory(err, "a grammar", w.line.size);
+    if (!s)
+        *out = w.line.data;
+    else
+        ig_buffer_close(&w.line);
+    return s;
 }

@@ -27,10 +27,8 @@ static const absent_field absent[] = {
     {"web_search_options", JSON_OBJECT, NULL},
     /* forms of the answer */
     {"grammar_triggers", JSON_ARRAY, NULL},
-    {"regex", JSON_STRING, NULL},
     {"ebnf", JSON_STRING, NULL},
     {"structural_tag", JSON_STRING, NULL},
-    {"guided_regex", JSON_STRING, NULL},
     {"guided_decoding_backend", JSON_STRING, NULL},
     {"guided_whitespace_pattern", JSON_STRING, NULL},
     {"verbosity", JSON_STRING, "medium"},

@@ -57,6 +57,8 @@ static const char *const known_both[] = {"model",
                                          "guided_json",
                                          "guided_json_object",
                                          "guided_choice",
+                                         "guided_regex",
+                                         "regex",
                                          "structured_outputs",
                                          "modalities",
                                          NULL};

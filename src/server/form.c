@@ -47,6 +47,13 @@ static bool take_grammar(char **out, ig_call *c, const char *field, const json_t
     return *out || ig_refuse(c, 500, NULL, "out of memory for %s", field);
 }
 
+static bool take_regex(char **out, ig_call *c, const char *field, const json_t *v) {
+    ig_error err;
+    const char *text = json_string_value(v);
+    if (!text) return ig_refuse(c, 400, field, "%s must be a string", field);
+    return !*text || !ig_regex_to_gbnf(out, text, &err) || refuse_form(c, field, &err);
+}
+
 static void put_literal(FILE *to, const char *text) {
     fputc('"', to);
     for (; *text; text++)
@@ -89,12 +96,11 @@ static const form top_level[] = {{"grammar", take_grammar},
                                  {"guided_json", take_schema},
                                  {"guided_json_object", take_any_object},
                                  {"guided_choice", take_choice},
+                                 {"guided_regex", take_regex},
+                                 {"regex", take_regex},
                                  {NULL, NULL}};
-static const form structured[] = {{"grammar", take_grammar},
-                                  {"json", take_schema},
-                                  {"json_object", take_any_object},
-                                  {"choice", take_choice},
-                                  {NULL, NULL}};
+static const form structured[] = {{"grammar", take_grammar}, {"json", take_schema}, {"json_object", take_any_object},
+                                  {"choice", take_choice},   {"regex", take_regex}, {NULL, NULL}};
 
 /* Those of a list that an object has. A request has one form. */
 static bool take_forms(ig_exchange *x, const json_t *object, const char *where, const form *list) {
@@ -133,7 +139,7 @@ static bool take_response_format(ig_exchange *x) {
 
 bool ig_exchange_read_form(ig_exchange *x) {
     const json_t *v = ig_field(x->body, "structured_outputs");
-    static const char *const known[] = {"grammar", "json", "json_object", "choice", NULL};
+    static const char *const known[] = {"grammar", "json", "json_object", "choice", "regex", NULL};
     if (v && !json_is_object(v))
         return ig_refuse(x->call, 400, "structured_outputs", "structured_outputs must be an object");
     return take_response_format(x) && take_forms(x, x->body, "", top_level) &&

@@ -67,9 +67,9 @@ static const char sampling[] =
     "[\"text\",\"json_object\",\"json_schema\"]},\"schema\":" OBJECT ",\"json_schema\":" OBJECT "}" OTHERS
     ",\"grammar\":" TEXT ",\"json_schema\":" OBJECT ",\"guided_grammar\":" TEXT
     ",\"guided_json\":{\"type\":[\"object\",\"string\",\"null\"]},\"guided_json_object\":" BOOL
-    ",\"guided_choice\":" TEXTS ",\"structured_outputs\":{\"type\":[\"object\",\"null\"],\"properties\":{\"grammar\":" TEXT
+    ",\"guided_choice\":" TEXTS ",\"guided_regex\":" TEXT ",\"regex\":" TEXT ",\"structured_outputs\":{\"type\":[\"object\",\"null\"],\"properties\":{\"grammar\":" TEXT
     ",\"json\":{\"type\":[\"object\",\"string\",\"null\"]},\"json_object\":" BOOL ",\"choice\":" TEXTS
-    "},\"additionalProperties\":false}"
+    ",\"regex\":" TEXT "},\"additionalProperties\":false}"
     ",\"infinigen\":{\"type\":[\"object\",\"null\"],\"properties\":{\"policy\":" SCHEMA("Policy")
     ",\"budget\":" NUMBER("0.0001", "16777216") ",\"mass\":" NUMBER("0.001", "1") ",\"locality\":" NUMBER("0", "1")
     ",\"inertia\":" NUMBER("0", "1000") ",\"n_sinks\":" WHOLE("0", "16777216") ",\"n_recent\":" WHOLE("1", "16777216")

@@ -574,6 +574,8 @@ static void samplers(void **state) {
     char *gbnf;
     REFUSED(ig_schema_to_gbnf(NULL, "{}", 2, ERR));
     REFUSED(ig_schema_to_gbnf(&gbnf, NULL, 2, ERR));
+    REFUSED(ig_regex_to_gbnf(NULL, "a", ERR));
+    REFUSED(ig_regex_to_gbnf(&gbnf, NULL, ERR));
     assert_true(ig_sampler_next(sampler, session) >= 0);
     assert_int_equal(ig_sampler_next(NULL, session), -1);
     assert_int_equal(ig_sampler_next(sampler, NULL), -1);

@@ -34,6 +34,9 @@ WAYS = [
     ({"guided_grammar": GRAMMAR}, lambda t: re.fullmatch("<[0-9]{2}>", t)),
     ({"structured_outputs": {"grammar": GRAMMAR}}, lambda t: re.fullmatch("<[0-9]{2}>", t)),
     ({"guided_choice": ["yes", "no \"\\\n\u00e4"]}, lambda t: t in ("yes", "no \"\\\n\u00e4")),
+    ({"guided_regex": "[a-c]{2}(-\\d)?"}, lambda t: re.fullmatch("[a-c]{2}(-[0-9])?", t)),
+    ({"regex": "\"[a-c]\""}, lambda t: re.fullmatch("\"[a-c]\"", t)),
+    ({"structured_outputs": {"regex": "[a-c]{2}"}}, lambda t: re.fullmatch("[a-c]{2}", t)),
     ({"structured_outputs": {"choice": ["red", "reddish"]}}, lambda t: t in ("red", "reddish")),
 ]
 
@@ -74,7 +77,8 @@ REFUSED = [
     ({"json_schema": {"not": {}}}, "json_schema"), ({"guided_json": "{"}, "guided_json"), ({"guided_json": []}, "guided_json"),
     ({"guided_choice": "a"}, "guided_choice"), ({"guided_choice": ["a", 3]}, "guided_choice"),
     ({"guided_json_object": 1}, "guided_json_object"), ({"structured_outputs": []}, "structured_outputs"),
-    ({"structured_outputs": {"regex": "a"}}, "structured_outputs.regex"),
+    ({"structured_outputs": {"regex": "(?=a)"}}, "structured_outputs.regex"), ({"guided_regex": "("}, "guided_regex"),
+    ({"structured_outputs": {"ebnf": "a"}}, "structured_outputs.ebnf"), ({"regex": ["a"]}, "regex"),
     ({"structured_outputs": {"json": {"not": {}}}}, "structured_outputs.json"),
     ({"response_format": {"type": "json_schema"}}, "response_format"), ({"response_format": "json"}, "response_format"),
     ({"response_format": {}}, "response_format"), ({"response_format": {"type": "regex"}}, "response_format"),

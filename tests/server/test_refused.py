@@ -72,7 +72,7 @@ def test_wrong_fields(server):
 # Known to other servers, and not here: with a value that asks for something, and one that asks for nothing.
 ABSENT = [
     ("functions", [{"name": "f"}], []),
-    ("function_call", "auto", "none"), ("guided_regex", "a+", ""),
+    ("function_call", "auto", "none"), ("ebnf", "root ::= x", ""),
     ("modalities", ["text", "audio"], ["text"]), ("audio", {"voice": "alloy"}, None), ("prediction", {"content": "x"}, None),
     ("web_search_options", {"x": 1}, {}), ("use_beam_search", True, False), ("best_of", 3, 1), ("length_penalty", 2, 1),
     ("prompt_logprobs", 1, None), ("truncate_prompt_tokens", 5, None), ("logits_processors", ["x"], []),
