@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/tools.h"
+#include "server/answers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
@@ -71,6 +71,8 @@ static void check_body(ig_call *c) {
     pthread_cond_init(&x->changed, NULL);
     x->body = ig_body_object(c);
     bool ok = x->body && ig_exchange_read(x);
+    x->stage = x->thoughts && n % 2 ? IG_THOUGHTS_BEGUN : IG_THOUGHTS_OVER; /* as a prompt would say */
+    ok = ok && (!x->is_chat || ig_exchange_constrain(x));
     expect(ok == !c->refusal.status);
     if (ok) {
         expect(x->n >= 1 && x->n <= 16 && x->ask.generate.n_stops <= 16 && x->n_top <= IG_REQUEST_TOP_MAX);
@@ -96,6 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
     const char *text = (const char *)data, *why = NULL;
     size_t n = find_head(text, n_bytes);
     server.o = &options;
+    server.thoughts = ig_thought_marks_find("</think>");
     if (!n) return 0;
     char *copy = malloc(n + 1), *body = malloc(n_bytes - n + 1);
     if (!copy || !body) exit(1);

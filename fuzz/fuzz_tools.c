@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/tools.h"
+#include "server/answers.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
@@ -52,41 +52,58 @@ static void add_call(parts *p, json_t *call) {
     json_decref(call);
 }
 
-static void take_all(parts *text, parts *calls, ig_tool_reader *r, const ig_tool_format *f, const char *answer,
-                     size_t n, bool is_whole) {
+/* Of each kind. */
+typedef struct all_parts {
+    parts thoughts, text, calls;
+} all_parts;
+
+static void take_all(all_parts *to, ig_part_reader *r, const ig_exchange *x, const char *answer, size_t n,
+                     bool is_whole) {
     char *copy = malloc(n + 1); /* of this size, but for one byte that may not be read */
     if (!copy) abort();
     if (n) memcpy(copy, answer, n);
     copy[n] = '}';
-    for (ig_tool_part p; (p = ig_tool_next(r, f, NULL, copy, n, is_whole)).kind != IG_TOOL_WAIT;) {
-        if (p.kind == IG_TOOL_CALL)
-            add_call(calls, p.call);
+    for (ig_part p; (p = ig_part_next(r, x, copy, n, is_whole)).kind != IG_PART_WAIT;) {
+        if (p.kind == IG_PART_CALL)
+            add_call(&to->calls, p.call);
         else if (!p.n || p.at + p.n > n)
             abort();
         else
-            add(text, copy + p.at, p.n);
+            add(p.kind == IG_PART_TEXT ? &to->text : &to->thoughts, copy + p.at, p.n);
     }
+    if (ig_part_told(r) > n) abort();
     free(copy);
 }
 
-static void read_answer(parts *text, parts *calls, const ig_tool_format *f, const char *answer, size_t n, size_t step) {
-    ig_tool_reader r = {0};
-    for (size_t at = step; at < n; at += step) take_all(text, calls, &r, f, answer, at, false);
-    take_all(text, calls, &r, f, answer, n, true);
+static void read_answer(all_parts *to, const ig_exchange *x, const char *answer, size_t n, size_t step) {
+    ig_part_reader r = {.stage = x->stage};
+    for (size_t at = step; at < n; at += step) take_all(to, &r, x, answer, at, false);
+    take_all(to, &r, x, answer, n, true);
+}
+
+static void compare(parts *a, parts *b) {
+    if (a->n != b->n || (a->n && memcmp(a->text, b->text, a->n) != 0)) abort();
+    free(a->text);
+    free(b->text);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes) {
-    parts texts[2] = {{0}}, calls[2] = {{0}};
+    static json_t *tools;
+    if (!tools) tools = json_loads("[{\"function\":{\"name\":\"a\"}},{\"function\":{\"name\":\"b\"}}]", 0, NULL);
     if (n_bytes < 2 || n_bytes > 2000) return 0;
-    const ig_tool_format *f = &formats[data[0] % (sizeof formats / sizeof *formats)];
+    ig_tool_format format = formats[data[0] % (sizeof formats / sizeof *formats)];
+    ig_server server = {.tool_format = &format};
+    ig_call call = {.server = &server};
+    ig_exchange x = {.call = &call,
+                     .tools = {.list = tools},
+                     .thoughts = ig_thought_marks_find("</think>"),
+                     .stage = (ig_thought_stage)(data[1] / 8 % 3)};
     const char *answer = (const char *)data + 2;
-    read_answer(&texts[0], &calls[0], f, answer, n_bytes - 2, n_bytes);
-    read_answer(&texts[1], &calls[1], f, answer, n_bytes - 2, 1 + data[1] % 8);
-    if (texts[0].n != texts[1].n || (texts[0].n && memcmp(texts[0].text, texts[1].text, texts[0].n) != 0)) abort();
-    if (calls[0].n != calls[1].n || (calls[0].n && memcmp(calls[0].text, calls[1].text, calls[0].n) != 0)) abort();
-    for (int i = 0; i < 2; i++) {
-        free(texts[i].text);
-        free(calls[i].text);
-    }
+    all_parts whole = {0}, grown = {0};
+    read_answer(&whole, &x, answer, n_bytes - 2, n_bytes);
+    read_answer(&grown, &x, answer, n_bytes - 2, 1 + data[1] % 8);
+    compare(&whole.thoughts, &grown.thoughts);
+    compare(&whole.text, &grown.text);
+    compare(&whole.calls, &grown.calls);
     return 0;
 }

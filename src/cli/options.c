@@ -20,6 +20,7 @@ static const char *const speculations[] = {"auto", "late", "norm", "paper", "non
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
 static const char *const sketch_kinds[] = {"balanced", "skew", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
+static const char *const reasoning_formats[] = {"auto", "none", "deepseek", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
 const char *const ig_cli_cpu_levels[] = {"scalar", "avx2", "avxvnni", "avx512", "amx", "neon", "dotprod", "i8mm", NULL};
@@ -242,6 +243,9 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_VERB_SERVE, IG_KIND_TEXT, AT(alias), NULL, 0, 0, NULL},
     {"--any-model", NULL, "answer whatever model a request names", IG_VERB_SERVE, IG_KIND_FLAG, AT(any_model), NULL, 0,
      0, NULL},
+    {"--reasoning-format", "FORMAT",
+     "where a reasoning model's thoughts go: auto or deepseek: into reasoning_content, none: they stay in the answer",
+     IG_VERB_SERVE, IG_KIND_CHOICE, AT(reasoning_format), "auto", 0, 0, reasoning_formats},
     {"-np, --parallel, --max-num-seqs", "N", "answers at the same time; memory is planned for so many contexts",
      IG_VERB_SERVE, IG_KIND_INT, AT(parallel), "4", 1, 256, NULL},
     {"--queue", "N", "most requests that wait; more are told to come again", IG_VERB_SERVE, IG_KIND_INT, AT(queue),

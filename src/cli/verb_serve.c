@@ -56,6 +56,7 @@ static int serve(ig_cli_app *app) {
                            .key_file = o->api_key_file,
                            .alias = model_name(name, app),
                            .any_model = o->any_model,
+                           .shows_thoughts = strcmp(o->reasoning_format, "none") == 0,
                            .model = app->model,
                            .scheduler = ig_scheduler_defaults(),
                            .limits = {.body_bytes = o->max_body,

@@ -34,7 +34,7 @@ static const absent_field absent[] = {
     {"verbosity", JSON_STRING, "medium"},
     {"reasoning", JSON_OBJECT, NULL},
     {"reasoning_effort", JSON_STRING, "none"},
-    {"reasoning_format", JSON_STRING, "none"},
+    {"reasoning_format", JSON_STRING, "none"}, /* of a chat it says where thoughts go */
     {"enable_thinking", JSON_FALSE, NULL},
     {"chat_template", JSON_STRING, NULL},
     {"continue_final_message", JSON_FALSE, NULL},
@@ -121,7 +121,6 @@ static const struct {
     {"name", JSON_STRING},
     {"refusal", JSON_STRING},
     {"annotations", JSON_ARRAY},
-    {"reasoning_content", JSON_STRING},
 };
 
 static bool asks_nothing(const absent_field *f, const json_t *v) {

@@ -3,7 +3,7 @@
  * The fields of a request for answers, as options of the scheduler's requests.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <float.h>
 #include <limits.h>
@@ -17,7 +17,8 @@
 enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16 };
 
 static const char *const known_chat[] = {"messages", "top_logprobs", "add_generation_prompt", "chat_template_kwargs",
-                                         "tools",    "tool_choice",  "parallel_tool_calls",   NULL};
+                                         "tools",    "tool_choice",  "parallel_tool_calls",   "reasoning_format",
+                                         NULL};
 static const char *const known_completions[] = {"prompt", "echo", NULL};
 static const char *const known_both[] = {"model",
                                          "stream",
@@ -303,10 +304,21 @@ static bool read_length(ig_exchange *x) {
     return true;
 }
 
-static bool read_tools(ig_exchange *x) {
-    bool ok = !x->is_chat || (ig_tools_read(x->call, x->body, &x->tools) && ig_tools_constrain(x));
-    x->ask.sampler.grammar = x->grammar;
-    return ok;
+/* Whether thoughts are told apart from the answer. */
+static bool read_thoughts(ig_exchange *x) {
+    static const char *const formats[] = {"none", "auto", "deepseek", NULL}; /* as llama.cpp has them */
+    const char *format = x->call->server->o->shows_thoughts ? "none" : "auto";
+    size_t i = 0;
+    if (!ig_field_text(x->call, x->body, "reasoning_format", &format)) return false;
+    while (formats[i] && strcmp(format, formats[i]) != 0) i++;
+    if (!formats[i])
+        return ig_refuse(x->call, 400, "reasoning_format", "reasoning_format must be none, auto or deepseek");
+    x->thoughts = i ? x->call->server->thoughts : NULL;
+    return true;
+}
+
+static bool read_chat(ig_exchange *x) {
+    return !x->is_chat || (ig_tools_read(x->call, x->body, &x->tools) && read_thoughts(x));
 }
 
 static bool check_known(ig_exchange *x) {
@@ -330,5 +342,5 @@ bool ig_exchange_read(ig_exchange *x) {
     return check_absent(x) && (x->is_chat || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
            ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_length(x) &&
            read_ends(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) &&
-           read_cache(x) && ig_exchange_read_form(x) && read_tools(x);
+           read_cache(x) && ig_exchange_read_form(x) && read_chat(x);
 }

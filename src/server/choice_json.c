@@ -3,7 +3,7 @@
  * Answers as JSON: what both kinds of replies, whole and streamed, are made of.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -103,7 +103,7 @@ json_t *ig_choice_logprobs(ig_choice *k, size_t n) {
 
 const char *ig_choice_finish(const ig_choice *k) {
     ig_finish f = k->result.finish;
-    if (k->calls.n_calls && f == IG_FINISH_END) return "tool_calls";
+    if (k->reader.calls.n_calls && f == IG_FINISH_END) return "tool_calls";
     return f == IG_FINISH_END || f == IG_FINISH_STOP ? "stop" : "length";
 }
 
@@ -149,35 +149,42 @@ json_t *ig_exchange_head(const ig_exchange *x, const char *object) {
 
 static json_t *whole_text(const ig_choice *k) { return ig_text_stringn(k->text ? k->text : "", k->n_text); }
 
-/* The answer with the calls of tools in it; without any text, its content is null. */
-static json_t *message_with_calls(ig_choice *k) {
-    const ig_tool_format *format = k->exchange->call->server->tool_format;
-    json_t *calls = json_array();
+typedef struct message_parts {
+    char *texts[2]; /* thoughts, text */
+    size_t n[2];
+    json_t *calls;
+} message_parts;
+
+static bool add_parts(message_parts *m, ig_choice *k) {
     const char *answer = k->text ? k->text : "";
-    char *text = malloc(k->n_text + 1);
-    size_t n = 0;
-    bool ok = calls && text;
-    for (ig_tool_part p;
-         ok && (p = ig_tool_next(&k->calls, format, k->exchange->tools.list, answer, k->n_text, true)).kind !=
-                   IG_TOOL_WAIT;) {
-        if (p.kind == IG_TOOL_CALL) {
-            ok = json_array_append_new(calls, p.call) == 0;
-        } else {
-            memcpy(text + n, answer + p.at, p.n);
-            n += p.n;
+    ig_part p;
+    for (size_t i = 0; i < 2; i++)
+        if (!(m->texts[i] = malloc(k->n_text + 1))) return false;
+    while ((p = ig_part_next(&k->reader, k->exchange, answer, k->n_text, true)).kind != IG_PART_WAIT) {
+        if (p.kind == IG_PART_CALL) {
+            if (json_array_append_new(m->calls, p.call) != 0) return false;
+            continue;
         }
+        size_t i = p.kind == IG_PART_TEXT;
+        memcpy(m->texts[i] + m->n[i], answer + p.at, p.n);
+        m->n[i] += p.n;
     }
-    json_t *content = ok && (n || !k->calls.n_calls) ? ig_text_stringn(text, n) : json_null();
-    json_t *message = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", content, "refusal");
-    if (ok && k->calls.n_calls) ok = json_object_set(message, "tool_calls", calls) == 0;
-    json_decref(calls);
-    free(text);
-    return whole(ok, message);
+    return true;
 }
 
+/* With calls and without any text, its content is null. */
 static json_t *message_json(ig_choice *k) {
-    if (k->exchange->tools.list) return message_with_calls(k);
-    return json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", whole_text(k), "refusal");
+    message_parts m = {.calls = json_array()};
+    bool ok = add_parts(&m, k);
+    bool is_null = m.n[1] == 0 && json_array_size(m.calls);
+    json_t *content = !ok || is_null ? json_null() : ig_text_stringn(m.texts[1], m.n[1]),
+           *message = json_pack("{s:s, s:o, s:n}", "role", "assistant", "content", content, "refusal");
+    if (ok && m.n[0]) ok = json_object_set_new(message, "reasoning_content", ig_text_stringn(m.texts[0], m.n[0])) == 0;
+    if (ok && json_array_size(m.calls)) ok = json_object_set(message, "tool_calls", m.calls) == 0;
+    json_decref(m.calls);
+    free(m.texts[0]);
+    free(m.texts[1]);
+    return whole(ok, message);
 }
 
 static json_t *choice_json(ig_choice *k, size_t i) {

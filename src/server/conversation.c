@@ -4,7 +4,7 @@
  * and what these have returned are there for templates that know them; other models are told in words.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,10 @@
 typedef struct conversation {
     ig_call *call;
     const ig_tool_format *format;
-    json_t *list;    /* the template's "messages" */
-    json_t *names;   /* of called functions, by the ids of calls */
-    bool has_result; /* the last message has results of calls, in words */
+    json_t *list;     /* the template's "messages" */
+    json_t *names;    /* of called functions, by the ids of calls */
+    bool has_result;  /* the last message has results of calls, in words */
+    json_t *thoughts; /* of the message that is being read; NULL: it has none */
 } conversation;
 
 /* A list or object that `member` was added to; NULL or false: no memory, which is told. */
@@ -125,6 +126,7 @@ static json_t *calls_in_words(const conversation *v, const char *content, const 
 
 static bool append(conversation *v, json_t *message) {
     v->has_result = false;
+    if (message && v->thoughts) json_object_set(message, "reasoning_content", v->thoughts);
     return has_memory(v, message && json_array_append_new(v->list, message) == 0);
 }
 
@@ -169,30 +171,33 @@ static bool add_result(conversation *v, json_t *content, const json_t *m) {
 }
 
 static bool add_message(conversation *v, const json_t *m, size_t i) {
-    static const char *const known[] = {"role", "content", "tool_calls", "tool_call_id", NULL},
+    static const char *const known[] = {"role", "content", "tool_calls", "tool_call_id", "reasoning_content", NULL},
                              *const roles[] = {"system", "developer", "user", "assistant", "tool", NULL};
-    char where[64];
+    char before[64], where[80];
     size_t r = 0;
-    snprintf(where, sizeof where, "messages[%zu].", i);
+    snprintf(before, sizeof before, "messages[%zu].", i);
     if (!json_is_object(m)) return ig_refuse(v->call, 400, "messages", "messages[%zu] must be an object", i);
-    if (!ig_field_others(v->call, m, where, known)) return false;
+    if (!ig_field_others(v->call, m, before, known)) return false;
     const char *role = json_string_value(ig_field(m, "role"));
-    snprintf(where, sizeof where, "messages[%zu].role", i);
+    snprintf(where, sizeof where, "%srole", before);
     if (!role) return ig_refuse(v->call, 400, where, "%s must be a string", where);
     while (roles[r] && strcmp(role, roles[r]) != 0) r++;
     if (!roles[r])
         return ig_refuse(v->call, 400, where,
                          "%s: '%.32s' is not supported: system, developer, user, assistant, tool are", where, role);
     if (strcmp(role, "developer") == 0) role = "system";
+    v->thoughts = strcmp(role, "assistant") == 0 ? ig_field(m, "reasoning_content") : NULL;
+    if (v->thoughts && !json_is_string(v->thoughts))
+        return ig_refuse(v->call, 400, "messages", "%sreasoning_content must be a string", before);
     json_t *content = ig_field(m, "content"), *calls = ig_field(m, "tool_calls");
     if (json_is_array(calls) && json_array_size(calls) == 0) calls = NULL;
-    snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
+    snprintf(where, sizeof where, "%stool_calls", before);
     if (calls && strcmp(role, "assistant") != 0)
         return ig_refuse(v->call, 400, where, "%s: only an assistant makes calls", where);
     if (calls && !content) return add_answer(v, NULL, calls, where);
-    snprintf(where, sizeof where, "messages[%zu].content", i);
+    snprintf(where, sizeof where, "%scontent", before);
     if (!(content = read_content(v, content, where))) return false;
-    snprintf(where, sizeof where, "messages[%zu].tool_calls", i);
+    snprintf(where, sizeof where, "%stool_calls", before);
     if (calls) return add_answer(v, content, calls, where);
     if (strcmp(role, "tool") == 0) return add_result(v, content, m);
     return append(v, json_pack("{s:s, s:o}", "role", role, "content", content));

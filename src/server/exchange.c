@@ -4,7 +4,7 @@
  * bring, kept until the connection's thread sends it.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/answers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,8 +89,9 @@ static bool read_messages(ig_exchange *x) {
     x->prompts = calloc(1, sizeof *x->prompts);
     if (!x->prompts) return ig_refuse(x->call, 500, NULL, "out of memory for a prompt");
     bool ok = ig_conversation_prompt(x->call, x->body, &text, &n) && add_text(x, "messages", text, n);
+    if (ok) x->stage = ig_thoughts_after(x->thoughts, text, n);
     free(text);
-    return ok;
+    return ok && ig_exchange_constrain(x);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------- */
@@ -313,7 +314,8 @@ static bool submit(ig_exchange *x) {
     for (size_t i = 0; i < n; i++) {
         x->choices[i].exchange = x;
         x->choices[i].prompt = (int)(i / (size_t)x->n);
-        x->choices[i].calls.is_single = x->tools.is_single;
+        x->choices[i].reader.stage = x->stage;
+        x->choices[i].reader.calls.is_single = x->tools.is_single;
         has_memory &= begin_text(&x->choices[i]);
         all[i] = request_of(x, &x->choices[i], i);
     }

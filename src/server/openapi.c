@@ -28,7 +28,7 @@ static const char messages[] =
     "\"text\":{\"type\":\"string\"}}}}]},\"tool_calls\":{\"type\":\"array\",\"items\":{\"type\":\"object\","
     "\"required\":[\"function\"],\"properties\":{\"id\":{\"type\":\"string\"},\"type\":{\"const\":\"function\"},"
     "\"function\":{\"type\":\"object\",\"required\":[\"name\"],\"properties\":{\"name\":" NAME
-    ",\"arguments\":{\"type\":[\"string\",\"object\"]}}}}}},\"tool_call_id\":" TEXT
+    ",\"arguments\":{\"type\":[\"string\",\"object\"]}}}}}},\"tool_call_id\":" TEXT ",\"reasoning_content\":" TEXT
     "},"
     "\"anyOf\":[{\"required\":[\"content\"]},{\"required\":[\"tool_calls\"],"
     "\"properties\":{\"role\":{\"const\":\"assistant\"}}}]" OTHERS "}";
@@ -76,7 +76,8 @@ static const char sampling[] =
     ",\"n_dense_layers\":" WHOLE("-1", "100000") "},\"additionalProperties\":false}}";
 static const char chat_body[] =
     "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{" CONVERSATION
-    ",\"model\":" SCHEMA("Model") ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
+    ",\"reasoning_format\":{\"enum\":[\"none\",\"auto\",\"deepseek\",null]},\"model\":" SCHEMA(
+        "Model") ",\"logprobs\":" BOOL ",\"top_logprobs\":" WHOLE("0", "20") "}" OTHERS;
 static const char completions_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA("Model")
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","

@@ -34,7 +34,8 @@ enum {
 
 typedef struct ig_server ig_server;
 typedef struct ig_call ig_call;
-typedef struct ig_tool_format ig_tool_format; /* tools.h */
+typedef struct ig_tool_format ig_tool_format; /* answers.h */
+typedef struct ig_thought_marks ig_thought_marks;
 
 /* ---- keys, hosts (guard.c) -------------------------------------------------------------- */
 
@@ -165,9 +166,10 @@ struct ig_server {
     int64_t created; /* seconds since 1970 */
     char fingerprint[32];
     ig_tool_format *tool_format;
-    atomic_bool is_draining; /* takes no more */
-    pthread_t thread;        /* that ig_server_run() was called on, and takes signals */
-    ig_error failure;        /* why it ends by itself; status 0: it does not. Read once all has ended */
+    const ig_thought_marks *thoughts; /* of the model; NULL: it has none */
+    atomic_bool is_draining;          /* takes no more */
+    pthread_t thread;                 /* that ig_server_run() was called on, and takes signals */
+    ig_error failure;                 /* why it ends by itself; status 0: it does not. Read once all has ended */
     pthread_mutex_t lock;
     int n_calls; /* being answered */
 };
@@ -338,6 +340,20 @@ typedef struct ig_tool_reader {
     bool is_single; /* calls after the first are dropped */
 } ig_tool_reader;
 
+typedef enum ig_thought_stage {
+    IG_THOUGHTS_OVER,
+    IG_THOUGHTS_POSSIBLE, /* an answer may begin with some */
+    IG_THOUGHTS_BEGUN,
+    IG_THOUGHTS_ENDED /* blanks follow, which are no part of the answer */
+} ig_thought_stage;
+
+typedef struct ig_part_reader {
+    ig_thought_stage stage;
+    bool has_thoughts; /* some have been told of */
+    size_t at;         /* what lies before belongs to thoughts, and has been told of */
+    ig_tool_reader calls;
+} ig_part_reader;
+
 /* One answer, filled by the scheduler's thread. */
 typedef struct ig_choice {
     struct ig_exchange *exchange;
@@ -345,8 +361,8 @@ typedef struct ig_choice {
     ig_request *request;
     char *text;                      /* behind the prompt's own, for echo */
     size_t n_text, cap_text, n_sent; /* bytes; sent by a stream */
-    size_t n_read;                   /* that a stream has looked at for calls */
-    ig_tool_reader calls;
+    size_t n_read;                   /* that a stream has looked at for parts */
+    ig_part_reader reader;
     size_t n_echo; /* the prompt's */
     ig_token_record *tokens;
     size_t n_tokens, cap_tokens, n_tokens_sent;
@@ -382,6 +398,8 @@ typedef struct ig_exchange {
     int32_t *stop_ids;
     char *grammar; /* NULL: answers are any texts */
     ig_tools tools;
+    const ig_thought_marks *thoughts; /* NULL: they are not looked for */
+    ig_thought_stage stage;           /* after the prompt */
     uint64_t seed;
     ig_prompt *prompts;
     size_t n_prompts;

@@ -3,7 +3,7 @@
  * The server's life: listening, signals, the end.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -263,6 +263,7 @@ static ig_status check(ig_server *s, ig_error *err) {
     if (!status && !o->unix_path && o->listener < 0 && !s->keys.n) status = check_host(s, err);
     if (status) return status;
     if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
+    s->thoughts = ig_thought_marks_find(s->info.chat_template);
     return ig_tool_format_find(s->tool_format, s->o->model, err);
 }
 

@@ -44,6 +44,7 @@ typedef struct ig_server_options {
     const char *key_file;  /* with one a line, read again at SIGHUP; NULL: none */
     const char *alias;     /* the model's name for clients */
     bool any_model;        /* they may call it by any other */
+    bool shows_thoughts;   /* a reasoning model's are in its answers; else they are told apart */
     ig_model *model;
     ig_scheduler_options scheduler;
     const char *const *sketches; /* [policies] of each policy, in the order of ig_cache_policy(); NULL: none */

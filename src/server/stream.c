@@ -4,7 +4,7 @@
  * long enough that proxies would think the connection dead.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -72,28 +72,31 @@ static json_t *end_delta(json_t *one, json_t *logprobs, const char *finish) {
     return one;
 }
 
+/* The first one of a chat tells the role. */
 static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, json_t *logprobs, const char *finish) {
     json_t *one;
     if (!k->exchange->is_chat)
         one = json_pack("{s:i, s:o}", "index", (int)i, "text", ig_text_stringn(text, n));
     else if (!k->has_begun)
         one = json_pack("{s:i, s:{s:s, s:s}}", "index", (int)i, "delta", "role", "assistant", "content", "");
-    else if (n)
-        one = json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", "content", ig_text_stringn(text, n));
     else
         one = json_pack("{s:i, s:{}}", "index", (int)i, "delta");
     return end_delta(one, logprobs, finish);
 }
 
-/* Takes `call`. */
-static json_t *call_delta(const ig_choice *k, size_t i, json_t *call, json_t *logprobs) {
-    json_object_set_new(call, "index", json_integer(k->calls.n_calls - 1));
-    return end_delta(json_pack("{s:i, s:{s:[o]}}", "index", (int)i, "delta", "tool_calls", call), logprobs, NULL);
+/* Takes a call. */
+static json_t *part_delta(const ig_choice *k, size_t i, const ig_part *p, json_t *logprobs) {
+    if (p->kind == IG_PART_CALL) json_object_set_new(p->call, "index", json_integer(k->reader.calls.n_calls - 1));
+    json_t *value = p->kind == IG_PART_CALL ? json_pack("[o]", p->call) : ig_text_stringn(k->text + p->at, p->n);
+    const char *name = p->kind == IG_PART_CALL   ? "tool_calls"
+                       : p->kind == IG_PART_TEXT ? "content"
+                                                 : "reasoning_content";
+    return end_delta(json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", name, value), logprobs, NULL);
 }
 
 /* Bytes of the text that a stream can send: whole characters, of which the prompt may have begun one. */
 static size_t unsent(const ig_choice *k) {
-    size_t n = k->n_text - (k->exchange->tools.list ? k->n_read : k->n_sent), n_last = 0;
+    size_t n = k->n_text - (k->exchange->is_chat ? k->n_read : k->n_sent), n_last = 0;
     if (k->has_ended || !n) return n;
     const unsigned char *end = (const unsigned char *)k->text + k->n_text;
     while (n_last < n && n_last < 4 && (end[-1 - (ptrdiff_t)n_last] & 0xc0) == 0x80) n_last++;
@@ -103,23 +106,19 @@ static size_t unsent(const ig_choice *k) {
     return n_last < wanted ? n - n_last - 1 : n;
 }
 
-/* What is new of an answer that may have calls of tools, with the tokens listed at the first of it. */
+/* What is new of an answer in a chat, with the tokens listed at the first of it. */
 static bool tell_parts(ig_exchange *x, ig_choice *k, size_t i, size_t listed) {
-    const ig_tool_format *format = x->call->server->tool_format;
-    const char *text = k->text ? k->text : "";
     bool ok = true, is_listed = listed == 0;
-    for (ig_tool_part p; ok;) {
-        p = ig_tool_next(&k->calls, format, x->tools.list, text, k->n_text, k->has_ended);
-        if (p.kind == IG_TOOL_WAIT && is_listed) break;
+    for (ig_part p; ok;) {
+        p = ig_part_next(&k->reader, x, k->text ? k->text : "", k->n_text, k->has_ended);
+        if (p.kind == IG_PART_WAIT && is_listed) break;
         json_t *logprobs = is_listed ? json_null() : ig_choice_logprobs(k, listed);
         is_listed = true;
-        ok = add_delta(
-            x,
-            p.kind == IG_TOOL_CALL ? call_delta(k, i, p.call, logprobs) : delta(k, i, text + p.at, p.n, logprobs, NULL),
-            NULL);
+        ok = add_delta(x, p.kind == IG_PART_WAIT ? delta(k, i, "", 0, logprobs, NULL) : part_delta(k, i, &p, logprobs),
+                       NULL);
     }
     k->n_read = k->n_text;
-    k->n_sent = k->calls.at;
+    k->n_sent = ig_part_told(&k->reader);
     return ok;
 }
 
@@ -133,7 +132,7 @@ static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
         k->has_begun = true;
     }
     size_t n = unsent(k);
-    if (ok && x->tools.list && (listed || k->n_tokens_sent == k->n_tokens)) {
+    if (ok && x->is_chat && (listed || k->n_tokens_sent == k->n_tokens)) {
         ok = tell_parts(x, k, i, listed);
         *left -= listed;
     } else if (ok && (listed || (n && k->n_tokens_sent == k->n_tokens))) {

@@ -3,7 +3,7 @@
  * What a request says of tools: which there are, and whether one must be called.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <ctype.h>
 #include <stdio.h>

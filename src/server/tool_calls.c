@@ -3,7 +3,7 @@
  * Reading calls of tools out of an answer, also while it is still growing.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -201,7 +201,7 @@ static void make_id(char id[IG_TOOL_ID_BYTES + 1]) {
     id[IG_TOOL_ID_BYTES] = '\0';
 }
 
-static ig_tool_part call_part(ig_tool_reader *r, const call_text *c) {
+static ig_part call_part(ig_tool_reader *r, const call_text *c) {
     char id[IG_TOOL_ID_BYTES + 1];
     make_id(id);
     json_t *call =
@@ -210,16 +210,16 @@ static ig_tool_part call_part(ig_tool_reader *r, const call_text *c) {
     r->at = c->end;
     r->n_calls++;
     r->is_after_call = true;
-    return (ig_tool_part){.kind = IG_TOOL_CALL, .call = call};
+    return (ig_part){.kind = IG_PART_CALL, .call = call};
 }
 
 /* Text up to `end`, without the blanks there: they are told of once other text follows. */
-static ig_tool_part text_part(ig_tool_reader *r, const span *s, size_t end, bool with_blanks) {
+static ig_part text_part(ig_tool_reader *r, const span *s, size_t end, bool with_blanks) {
     size_t at = r->at;
     while (!with_blanks && end > at && is_blank(s->text[end - 1])) end--;
-    if (end == at) return (ig_tool_part){.kind = IG_TOOL_WAIT};
+    if (end == at) return (ig_part){.kind = IG_PART_WAIT};
     r->at = end;
-    return (ig_tool_part){.kind = IG_TOOL_TEXT, .at = at, .n = end - at};
+    return (ig_part){.kind = IG_PART_TEXT, .at = at, .n = end - at};
 }
 
 /* Where the next call begins, or may: *f is YES or MORE, else NO at the end of the text. */
@@ -236,33 +236,33 @@ static size_t find_call(const ig_tool_reader *r, const ig_tool_format *format, c
     return at;
 }
 
-static ig_tool_part next_part(ig_tool_reader *r, const ig_tool_format *format, const span *s) {
+static ig_part next_part(ig_tool_reader *r, const ig_tool_format *format, const span *s) {
     call_text c = {0};
     found f = NO;
     size_t at = r->at;
     if (r->is_after_call) {
         f = read_further(s, format, &r->at, &c);
-        if (f == MORE) return (ig_tool_part){.kind = IG_TOOL_WAIT};
+        if (f == MORE) return (ig_part){.kind = IG_PART_WAIT};
         r->is_after_call = f == YES;
     }
     if (f == NO) {
         at = find_call(r, format, s, &f, &c);
-        ig_tool_part before = text_part(r, s, at, s->is_whole && at == s->n && r->n_calls == 0);
-        if (before.kind == IG_TOOL_TEXT) {
+        ig_part before = text_part(r, s, at, s->is_whole && at == s->n && r->n_calls == 0);
+        if (before.kind == IG_PART_TEXT) {
             json_decref(c.own);
             return before;
         }
     }
-    ig_tool_part part = f == YES ? call_part(r, &c) : (ig_tool_part){.kind = IG_TOOL_WAIT};
+    ig_part part = f == YES ? call_part(r, &c) : (ig_part){.kind = IG_PART_WAIT};
     json_decref(c.own);
     return part;
 }
 
-ig_tool_part ig_tool_next(ig_tool_reader *r, const ig_tool_format *format, const json_t *tools, const char *text,
-                          size_t n, bool is_whole) {
+ig_part ig_tool_next(ig_tool_reader *r, const ig_tool_format *format, const json_t *tools, const char *text, size_t n,
+                     bool is_whole) {
     for (;;) {
-        ig_tool_part part = next_part(r, format, &(span){text, n, is_whole, tools});
-        if (part.kind != IG_TOOL_CALL || !r->is_single || r->n_calls == 1) return part;
+        ig_part part = next_part(r, format, &(span){text, n, is_whole, tools});
+        if (part.kind != IG_PART_CALL || !r->is_single || r->n_calls == 1) return part;
         json_decref(part.call);
     }
 }

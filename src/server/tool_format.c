@@ -4,7 +4,7 @@
  * the names and arguments there are the marks. What is found counts if those calls are read back with it.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,7 +196,7 @@ static bool set_marks(ig_tool_format *f, const probes *p, const ig_model *m) {
            set_mark(f->after, behind, behind + after) && set_mark(f->end, behind + after, strchr(behind, '\0'));
 }
 
-static bool has_controls(const ig_model *m, const char *mark) {
+bool ig_mark_has_controls(const ig_model *m, const char *mark) {
     int32_t ids[2 * IG_TOOL_MARK_BYTES];
     size_t n = 0;
     if (ig_tokenize(&n, m, mark, strlen(mark), IG_TOKENIZE_PARSE_SPECIAL, ids, sizeof ids / sizeof *ids, NULL))
@@ -210,8 +210,8 @@ static bool has_controls(const ig_model *m, const char *mark) {
 static bool reads_back(const ig_tool_format *f, const char *answer, int n) {
     static const char *const names[] = {NAME_1, NAME_2};
     ig_tool_reader r = {0};
-    ig_tool_part part;
-    while ((part = ig_tool_next(&r, f, NULL, answer, strlen(answer), true)).kind == IG_TOOL_CALL) {
+    ig_part part;
+    while ((part = ig_tool_next(&r, f, NULL, answer, strlen(answer), true)).kind == IG_PART_CALL) {
         const json_t *function = json_object_get(part.call, "function");
         const char *name = json_string_value(json_object_get(function, "name")),
                    *arguments = json_string_value(json_object_get(function, "arguments"));
@@ -220,7 +220,7 @@ static bool reads_back(const ig_tool_format *f, const char *answer, int n) {
         json_decref(part.call);
         if (!is_right) return false;
     }
-    return part.kind == IG_TOOL_WAIT && r.n_calls == n;
+    return part.kind == IG_PART_WAIT && r.n_calls == n;
 }
 
 static bool is_usable(ig_tool_format *f, const probes *p, const ig_model *m) {
@@ -242,6 +242,6 @@ ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, ig_error
     if (!is_found) *f = in_words;
     if (!is_found && !s) s = find_system(f, model, err);
     const char *const marks[] = {f->begin, f->before, f->middle, f->after, f->between, f->end};
-    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) f->has_controls |= has_controls(model, marks[i]);
+    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) f->has_controls |= ig_mark_has_controls(model, marks[i]);
     return s;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of tools in answers: what is read of them, whole and byte by byte.
+ * Calls of tools and thoughts in answers: what is read of them, whole and byte by byte.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "server/tools.h"
+#include "server/answers.h"
 
 static const ig_tool_format hermes = {.has_lists = true,
                                       .before = "<tool_call>\n{\"name\": \"",
@@ -85,8 +85,8 @@ typedef struct taken {
     char text[512], calls[512];
 } taken;
 
-static void take(taken *t, const char *answer, const ig_tool_part *p) {
-    if (p->kind == IG_TOOL_TEXT) {
+static void take(taken *t, const char *answer, const ig_part *p) {
+    if (p->kind == IG_PART_TEXT) {
         strncat(t->text, answer + p->at, p->n);
         return;
     }
@@ -103,17 +103,17 @@ static void read_answer(taken *t, const ig_tool_format *f, const char *answer, s
     size_t n = strlen(answer), at = 0;
     json_t *tools = json_loads("[{\"function\": {\"name\": \"a\"}}, {\"function\": {\"name\": \"b\"}}]", 0, NULL);
     ig_tool_reader r = {.is_single = is_single};
-    ig_tool_part p;
+    ig_part p;
     *t = (taken){0};
     do {
         at = at + step < n ? at + step : n;
         char *copy = malloc(at + 1);
         assert_non_null(copy);
         memcpy(copy, answer, at);
-        while ((p = ig_tool_next(&r, f, tools, copy, at, false)).kind != IG_TOOL_WAIT) take(t, copy, &p);
+        while ((p = ig_tool_next(&r, f, tools, copy, at, false)).kind != IG_PART_WAIT) take(t, copy, &p);
         free(copy);
     } while (at < n);
-    while ((p = ig_tool_next(&r, f, tools, answer, n, true)).kind != IG_TOOL_WAIT) take(t, answer, &p);
+    while ((p = ig_tool_next(&r, f, tools, answer, n, true)).kind != IG_PART_WAIT) take(t, answer, &p);
     json_decref(tools);
 }
 
@@ -141,16 +141,83 @@ static void text_is_not_held(void **state) {
     static const char answer[] = "One <tool two ";
     (void)state;
     ig_tool_reader r = {0};
-    ig_tool_part p = ig_tool_next(&r, &hermes, NULL, answer, 9, false);
-    assert_int_equal(p.kind, IG_TOOL_TEXT);
+    ig_part p = ig_tool_next(&r, &hermes, NULL, answer, 9, false);
+    assert_int_equal(p.kind, IG_PART_TEXT);
     assert_int_equal(p.n, 3);
     p = ig_tool_next(&r, &hermes, NULL, answer, sizeof answer - 1, false);
-    assert_int_equal(p.kind, IG_TOOL_TEXT);
+    assert_int_equal(p.kind, IG_PART_TEXT);
     assert_int_equal(p.at + p.n, sizeof answer - 2);
+}
+
+static const struct {
+    ig_thought_stage stage;
+    const char *answer, *thoughts, *text, *calls;
+} with_thoughts[] = {
+    {IG_THOUGHTS_POSSIBLE, "", "", "", ""},
+    {IG_THOUGHTS_POSSIBLE, "An answer. <think>", "", "An answer. <think>", ""},
+    {IG_THOUGHTS_POSSIBLE, " <thin", "", " <thin", ""},
+    {IG_THOUGHTS_POSSIBLE, "<think>\nOne, <two>\n\nand </think.\n</think>\n\nThe answer.\n",
+     "One, <two>\n\nand </think.", "The answer.\n", ""},
+    {IG_THOUGHTS_POSSIBLE, "\n<think>\n\n</think>\n\nThe answer.", "", "The answer.", ""},
+    {IG_THOUGHTS_POSSIBLE, "<think>a</think>b</think>", "a", "b</think>", ""},
+    {IG_THOUGHTS_POSSIBLE, "<think> cut off </thi", "cut off </thi", "", ""},
+    {IG_THOUGHTS_POSSIBLE, "<think>a</think> \n", "a", "", ""},
+    {IG_THOUGHTS_BEGUN, "Well, <think>\n</think>So.", "Well, <think>", "So.", ""},
+    {IG_THOUGHTS_BEGUN, "</think>So.", "", "So.", ""},
+    {IG_THOUGHTS_BEGUN, "No end \n", "No end", "", ""},
+    {IG_THOUGHTS_OVER, "<think>a</think>b", "", "<think>a</think>b", ""},
+    {IG_THOUGHTS_POSSIBLE, "<think>" A "</think>\n" B,
+     "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": [1, \"}\\\"\"]}}\n</tool_call>", "", "b{};"},
+    {IG_THOUGHTS_POSSIBLE, "<think>a</think>\n```json\n{\"name\": \"b\", \"arguments\": {}}\n```", "a", "", "b{};"},
+};
+
+/* The same of an exchange, whose answers may have thoughts. */
+static void thoughts_are_told_apart(void **state) {
+    ig_tool_format format = hermes;
+    ig_server server = {.tool_format = &format};
+    ig_call call = {.server = &server};
+    ig_exchange x = {.call = &call, .is_chat = true, .thoughts = ig_thought_marks_find("{{ '</think>' }}")};
+    json_t *tools = json_loads("[{\"function\": {\"name\": \"a\"}}, {\"function\": {\"name\": \"b\"}}]", 0, NULL);
+    (void)state;
+    for (size_t i = 0; i < sizeof with_thoughts / sizeof *with_thoughts; i++)
+        for (size_t step = 1; step <= 1000; step = step < 8 ? step + 1 : step + 992) {
+            const char *answer = with_thoughts[i].answer;
+            size_t n = strlen(answer), at = 0;
+            ig_part_reader r = {.stage = with_thoughts[i].stage};
+            taken t = {0}, thoughts = {0};
+            x.tools.list = *with_thoughts[i].calls ? tools : NULL;
+            do {
+                at = at + step < n ? at + step : n;
+                for (ig_part p; (p = ig_part_next(&r, &x, answer, at, at == n)).kind != IG_PART_WAIT;) {
+                    assert_true(p.at + p.n <= at && (p.n || p.kind == IG_PART_CALL));
+                    taken *to = p.kind == IG_PART_THOUGHT ? &thoughts : &t;
+                    if (p.kind == IG_PART_THOUGHT) p.kind = IG_PART_TEXT;
+                    take(to, answer, &p);
+                }
+            } while (at < n);
+            if (strcmp(thoughts.text, with_thoughts[i].thoughts) != 0 || strcmp(t.text, with_thoughts[i].text) != 0 ||
+                strcmp(t.calls, with_thoughts[i].calls) != 0)
+                fail_msg("%s by %zu:\nthoughts '%s'\ntext '%s'\ncalls '%s'", answer, step, thoughts.text, t.text,
+                         t.calls);
+        }
+    json_decref(tools);
+}
+
+static void where_answers_begin(void **state) {
+    const ig_thought_marks *m = ig_thought_marks_find("[/THINK]");
+    (void)state;
+    assert_null(ig_thought_marks_find("{{ x }}"));
+    assert_null(ig_thought_marks_find(NULL));
+    assert_int_equal(ig_thoughts_after(NULL, "a", 1), IG_THOUGHTS_OVER);
+    assert_int_equal(ig_thoughts_after(m, "a", 1), IG_THOUGHTS_POSSIBLE);
+    assert_int_equal(ig_thoughts_after(m, "", 0), IG_THOUGHTS_POSSIBLE);
+    assert_int_equal(ig_thoughts_after(m, "a[THINK]\n", 9), IG_THOUGHTS_BEGUN);
+    assert_int_equal(ig_thoughts_after(m, "[THINK]\n[/THINK]\n\n", 18), IG_THOUGHTS_OVER);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(answers_are_read), cmocka_unit_test(only_the_first_if_wanted),
-                                       cmocka_unit_test(text_is_not_held)};
+                                       cmocka_unit_test(text_is_not_held), cmocka_unit_test(thoughts_are_told_apart),
+                                       cmocka_unit_test(where_answers_begin)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

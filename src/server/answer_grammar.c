@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Answers with calls of tools as a grammar: any text up to the first mark of a call, and from there on calls alone,
- * with the arguments that their functions take. So no call is broken, and one that must be made is.
+ * The grammar of answers that have a form or tools. Thoughts are any text up to their end. Then follows what has the
+ * form, or any text up to the first mark of a call, and from there on calls alone, with the arguments that their
+ * functions take. So no call is broken, and one that must be made is.
  */
 #define _GNU_SOURCE
-#include "server/tools.h"
+#include "server/answers.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -131,28 +132,27 @@ static bool put_arguments(const writer *w, const json_t *function, size_t i) {
     return true;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* ---- texts --------------------------------------------------------------------------------------- */
 
-/* Where a text ends that has no call: at a beginning of the first mark that no other place of this beginning begins
- * alike. Bytes. */
+/* Of a mark, bytes that no text before it may have: up to where it begins again like this, or has a blank. */
 static size_t first_word(const char *mark) {
     size_t n = 1;
     while (mark[n] && mark[n] != mark[0] && !isspace((unsigned char)mark[n])) n++;
     return n;
 }
 
-/* "text": all texts without this word in them; the word's first character is not in it again. */
-static void put_text(FILE *to, const char *word, size_t n) {
+/* A rule NAME for all texts without this word in them; the word's first character is not in it again. */
+static void put_text_before(FILE *to, const char *name, const char *word, size_t n) {
     size_t first = character_bytes(word, n), i = first, more;
-    fputs("text ::= [^", to);
+    fprintf(to, "%s ::= [^", name);
     put_character(to, word, first);
     fprintf(to, "]*%s", n > first ? " (" : "\n");
     if (n == first) return;
     put_literal(to, word, first);
-    fputs(" text-1)*\n", to);
+    fprintf(to, " %s-1)*\n", name);
     for (int step = 1; i < n; i += more, step++) {
         more = character_bytes(word + i, n - i);
-        fprintf(to, "text-%d ::= ([^", step);
+        fprintf(to, "%s-%d ::= ([^", name, step);
         put_character(to, word, first);
         put_character(to, word + i, more);
         fputs("] [^", to);
@@ -161,34 +161,70 @@ static void put_text(FILE *to, const char *word, size_t n) {
         if (i + more < n) {
             fputs(" |", to);
             put_literal(to, word + i, more);
-            fprintf(to, " text-%d", step + 1);
+            fprintf(to, " %s-%d", name, step + 1);
         }
         fputs(")?\n", to);
     }
 }
 
-static void put_root(const writer *w) {
-    const ig_tool_format *f = w->format;
-    const ig_tools *t = &w->x->tools;
-    const char *mark = *f->begin ? f->begin : f->before, *at;
-    char both[2 * IG_TOOL_MARK_BYTES];
+/* The same of a mark, which may begin with a control token: texts have none. */
+static void put_text(const writer *w, const char *name, const char *mark) {
+    const char *at;
     size_t n;
-    snprintf(both, sizeof both, "%s%s", f->begin, f->before);
-    if (t->must_call) {
-        fputs("root ::= calls\n", w->to);
-    } else if (w->x->grammar) {
-        fputs("root ::= form-root | calls\n", w->to);
-        put_renamed(w->to, w->x->grammar, "form-");
-    } else if (find_control(w->x->call->server, mark, &at, &n) >= 0 && at == mark) {
-        fputs("root ::= text calls?\ntext ::= [^\\x00]*\n", w->to);
-    } else {
-        fputs("root ::= text calls?\n", w->to);
-        put_text(w->to, both, first_word(both));
+    if (find_control(w->x->call->server, mark, &at, &n) >= 0 && at == mark)
+        fprintf(w->to, "%s ::= [^\\x00]*\n", name);
+    else
+        put_text_before(w->to, name, mark, first_word(mark));
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
+/* Whether calls have a form here. A bare one may be any object, unless it must be made. */
+static bool has_calls(const ig_exchange *x) {
+    const ig_tools *t = &x->tools;
+    return t->list && (!x->call->server->tool_format->is_bare || t->must_call || x->grammar);
+}
+
+static void put_root(const writer *w) {
+    const ig_exchange *x = w->x;
+    const ig_thought_marks *m = x->thoughts;
+    fputs("root ::= ", w->to);
+    if (x->stage == IG_THOUGHTS_POSSIBLE) {
+        fputs("(", w->to);
+        put_mark(w, m->begin);
+        fputs(" thoughts)? ", w->to);
     }
+    fputs(x->stage == IG_THOUGHTS_BEGUN ? "thoughts answer\n" : "answer\n", w->to);
+    if (x->stage != IG_THOUGHTS_OVER) {
+        fputs("thoughts ::= thought", w->to);
+        put_mark(w, m->end);
+        fputs(" [ \\n]{0,4}\n", w->to);
+        put_text(w, "thought", m->end);
+    }
+}
+
+static void put_answer(const writer *w) {
+    char first[2 * IG_TOOL_MARK_BYTES];
+    const ig_tool_format *f = w->format;
+    fputs("answer ::= ", w->to);
+    if (has_calls(w->x) && w->x->tools.must_call) {
+        fputs("calls\n", w->to);
+    } else if (w->x->grammar) {
+        fputs(has_calls(w->x) ? "form-root | calls\n" : "form-root\n", w->to);
+        put_renamed(w->to, w->x->grammar, "form-");
+    } else {
+        fputs("text calls?\n", w->to);
+        snprintf(first, sizeof first, "%s%s", f->begin, f->before);
+        put_text(w, "text", first);
+    }
+}
+
+static void put_calls(const writer *w) {
+    const ig_tool_format *f = w->format;
     fputs("calls ::=", w->to);
     put_mark(w, f->begin);
     fputs(" call", w->to);
-    if (f->has_lists && !t->is_single) {
+    if (f->has_lists && !w->x->tools.is_single) {
         fputs(" (", w->to);
         put_mark(w, f->between);
         fprintf(w->to, " call){0,%d}", CALLS_MAX - 1);
@@ -197,13 +233,12 @@ static void put_root(const writer *w) {
     fputs(" \"\\n\"?\n", w->to); /* some models go on with one where another call could begin, and then end */
 }
 
-static bool put_rules(const writer *w) {
+static bool put_call(const writer *w) {
     const ig_tools *t = &w->x->tools;
     const ig_tool_format *f = w->format;
     size_t i;
     json_t *tool;
     bool is_first = true;
-    put_root(w);
     fputs("call ::=", w->to);
     put_mark(w, f->before);
     fputs(" (", w->to);
@@ -226,24 +261,27 @@ static bool put_rules(const writer *w) {
     return true;
 }
 
+static bool put_rules(const writer *w) {
+    put_root(w);
+    put_answer(w);
+    if (!has_calls(w->x)) return true;
+    put_calls(w);
+    return put_call(w);
+}
+
 static bool make_rules(ig_exchange *x, bool is_loose, char **rules) {
     size_t n = 0;
     *rules = NULL;
     writer w = {x, x->call->server->tool_format, open_memstream(rules, &n), is_loose};
     bool ok = w.to && put_rules(&w), failed = !w.to || ferror(w.to);
-    if ((w.to && fclose(w.to)) || failed) return ig_refuse(x->call, 500, NULL, "out of memory for tools");
+    if ((w.to && fclose(w.to)) || failed) return ig_refuse(x->call, 500, NULL, "out of memory for a grammar");
     return ok;
 }
 
 /* Where schemas make it too large, what is not strict is left to the model. */
-bool ig_tools_constrain(ig_exchange *x) {
+static bool make_grammar(ig_exchange *x) {
     ig_error err = {0};
     char *rules = NULL;
-    const ig_tool_format *f = x->call->server->tool_format;
-    if (!x->tools.list) return true;
-    x->ask.generate.special = f->has_controls;
-    x->tools.is_single |= !f->has_lists; /* the template would refuse several when they come back */
-    if (f->is_bare && !x->tools.must_call && !x->grammar) return true;
     for (int is_loose = 0; is_loose < 2; is_loose++) {
         bool ok = make_rules(x, is_loose, &rules);
         ig_status s = ok ? ig_grammar_check(rules, &err) : IG_OK;
@@ -257,4 +295,16 @@ bool ig_tools_constrain(ig_exchange *x) {
         if (s != IG_E_LIMIT) break;
     }
     return ig_refuse(x->call, err.status == IG_E_MEMORY ? 500 : 400, "tools", "tools: %s", err.text);
+}
+
+bool ig_exchange_constrain(ig_exchange *x) {
+    const ig_tool_format *f = x->call->server->tool_format;
+    const ig_thought_marks *m = x->thoughts;
+    x->ask.generate.special = (x->tools.list && f->has_controls) ||
+                              (x->stage != IG_THOUGHTS_OVER && ig_mark_has_controls(x->call->server->o->model, m->end));
+    x->tools.is_single |= !f->has_lists; /* the template would refuse several when they come back */
+    if (has_calls(x) || (x->grammar && x->stage != IG_THOUGHTS_OVER))
+        if (!make_grammar(x)) return false;
+    x->ask.sampler.grammar = x->grammar;
+    return true;
 }

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What answers of a chat are made of: thoughts, text, and calls of tools.
+ *
+ * Thoughts are what reasoning models write before they answer. Tools are functions of the client's that a model may
+ * call. The model reads of them in its prompt and writes calls into its answers, each model in a form of its own, which
+ * its chat template shows. A model whose template knows no tools is told in words, and writes calls as Hermes and Qwen
+ * do.
+ */
+#ifndef IG_SERVER_ANSWERS_H
+#define IG_SERVER_ANSWERS_H
+
+#include "server/parts.h"
+
+enum {
+    IG_TOOL_MARK_BYTES = 256,
+    IG_TOOL_NAME_BYTES = 128, /* of a name at most */
+    IG_TOOL_ID_BYTES = 9,     /* of an id of ours: Mistral's templates take no other number */
+    IG_TOOL_ID_MARK = '\1'    /* stands in marks for an id of letters and digits */
+};
+
+/* ---- how a model writes calls (tool_format.c) ------------------------------------------ */
+
+/* BEGIN CALL (BETWEEN CALL)* END, where a CALL is BEFORE, the name, MIDDLE, arguments in JSON, AFTER. Most are empty.
+ */
+struct ig_tool_format {
+    bool is_native;    /* as the model's template has it */
+    bool is_bare;      /* an answer is a call if it is a JSON object with a name and arguments */
+    bool has_lists;    /* several calls in an answer */
+    bool has_controls; /* control tokens are among the marks */
+    bool takes_system; /* the template has messages of the system */
+    /* What the template takes of messages with calls: no content rather than an empty one, arguments as text. */
+    bool wants_null, wants_text;
+    char begin[IG_TOOL_MARK_BYTES], before[IG_TOOL_MARK_BYTES], middle[IG_TOOL_MARK_BYTES], after[IG_TOOL_MARK_BYTES],
+        between[IG_TOOL_MARK_BYTES], end[IG_TOOL_MARK_BYTES];
+};
+
+/* Tries the model's template with calls. IG_E_MEMORY. */
+ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, ig_error *err);
+
+/* Whether control tokens, which have no text, are among those of a mark. */
+bool ig_mark_has_controls(const ig_model *model, const char *mark);
+
+/* ---- thoughts (thoughts.c) ------------------------------------------------------------------ */
+
+struct ig_thought_marks {
+    const char *begin, *end;
+};
+
+/* Those that a chat template has; NULL: none that is known. */
+const ig_thought_marks *ig_thought_marks_find(const char *chat_template);
+/* Where an answer begins, after a prompt. */
+ig_thought_stage ig_thoughts_after(const ig_thought_marks *marks, const char *prompt, size_t n);
+
+/* ---- parts of an answer ------------------------------------------------------------------------ */
+
+typedef enum ig_part_kind {
+    IG_PART_WAIT, /* what comes next is not known yet; or, at the end, there is nothing more */
+    IG_PART_THOUGHT,
+    IG_PART_TEXT,
+    IG_PART_CALL
+} ig_part_kind;
+
+typedef struct ig_part {
+    ig_part_kind kind;
+    size_t at, n; /* thoughts and text: these bytes of the answer */
+    json_t *call; /* "id", "type", "function" with "name" and "arguments"; the caller's. NULL: no memory */
+} ig_part;
+
+/* The next part of an answer of which n bytes are there; is_whole: and no more will come. Blanks around thoughts,
+ * before a call and behind the last belong to no part. (thoughts.c) */
+ig_part ig_part_next(ig_part_reader *r, const ig_exchange *x, const char *text, size_t n, bool is_whole);
+/* Bytes of it that parts were told of. */
+size_t ig_part_told(const ig_part_reader *r);
+/* The same without thoughts. A call without marks is one only of `tools` (NULL: any). (tool_calls.c) */
+ig_part ig_tool_next(ig_tool_reader *r, const ig_tool_format *f, const json_t *tools, const char *text, size_t n,
+                     bool is_whole);
+
+/* ---- what a request says of tools (tool_ask.c) ----------------------------------------------- */
+
+/* "tools", "tool_choice" and "parallel_tool_calls" of a body; false: refused. */
+bool ig_tools_read(ig_call *c, const json_t *body, ig_tools *out);
+/* The tool of this name among the first `n` of a checked list; NULL: there is none. */
+const json_t *ig_tool_find(const json_t *list, const char *name, size_t n);
+/* Whether this is a name for a function. */
+bool ig_tool_is_name(const char *name, size_t n);
+
+/* ---- the form of answers (answer_grammar.c) ------------------------------------------------------ */
+
+/* Puts in the place of x->grammar one that also has the thoughts before it, and calls that may or must be made. False:
+ * refused. */
+bool ig_exchange_constrain(ig_exchange *x);
+
+#endif
