@@ -792,15 +792,15 @@ typedef struct ig_logit_bias {
 } ig_logit_bias;
 
 /* Logits pass through these in the order in which they stand here, which is llama.cpp's. Probabilities that a filter
- * looks at are those of the tokens that the filters before it have left, without the temperature. */
+ * looks at are those of the tokens that the filters before it have left, without the temperature.
+ * With a grammar an answer is a text of its rule "root", and a sampler serves one answer of ig_generate() after
+ * another. It is in GBNF, as llama.cpp has it, with control tokens by number, <[2]>. What does not go on with the rules
+ * never comes, nor does an end token before they are complete; once nothing more can come, the answer ends. */
 typedef struct ig_sampler_options {
     const ig_logit_bias *logit_bias; /* [n_logit_bias], copied; a token named twice gets both. NULL (default): none */
     size_t n_logit_bias;
-    const char *grammar; /* GBNF, as llama.cpp has it, with control tokens by number, <[2]>; copied: an answer is a text
-                            of its rule "root". What does not go on  with the rules never comes, nor does an end token
-                            before they are complete; once they are,  and allow nothing more, the answer ends. A sampler
-                            then serves one answer of ig_generate()  after another. NULL (default): any text */
-    int repeat_last_n;   /* tokens the penalties look back on. Default 64; -1: the whole context */
+    const char *grammar;     /* GBNF, copied: see above. NULL (default): any text */
+    int repeat_last_n;       /* tokens the penalties look back on. Default 64; -1: the whole context */
     float repeat_penalty;    /* logits of these are divided, if negative multiplied, by it. 1 (default): off */
     float frequency_penalty; /* subtracted from their logits, for each time that they occur. 0 (default): off */
     float presence_penalty;  /* subtracted from their logits once. 0 (default): off */
@@ -828,13 +828,11 @@ IG_API void ig_sampler_restart(ig_sampler *sampler);
 /* Whether ig_sampler_options.grammar can be this text. IG_E_FORMAT: what is wrong, and in which line. IG_E_LIMIT: it is
  * too large. */
 IG_API ig_status ig_grammar_check(const char *gbnf, ig_error *err);
-/* The grammar, in GBNF, of JSON texts that a JSON schema allows, for ig_sampler_options.grammar. `schema`: a JSON text
- * of n_bytes. *gbnf is the caller's, to be given to free(). IG_E_FORMAT: it is not JSON, or no schema.
- * IG_E_UNSUPPORTED: what it asks for is not supported or allows nothing, with its place ("#/properties/a: 'not' is not
- * supported"). IG_E_LIMIT: it is too large.
- *
- * A schema is taken if every text of its grammar is valid under it: nothing that would constrain is passed over. The
- * grammar may allow less than the schema:
+/* Grammars of JSON texts that a JSON schema allows; `schema`: a JSON text of n_bytes. *gbnf is the caller's, to be
+ * given to free(). IG_E_FORMAT: it is not JSON, or no schema. IG_E_UNSUPPORTED: what it asks for is not supported or
+ * allows nothing, with its place ("#/properties/a: 'not' is not supported"). IG_E_LIMIT: it is too large. Every text of
+ * a schema's grammar is valid under it, but that `oneOf` is taken as `anyOf`: nothing that would constrain is passed
+ * over. The grammar may allow less than the schema:
  *   - members of objects come in the order of `properties`; those that are not required may be left out, and those of
  *     `additionalProperties` come last. Where there are `properties` and nothing is said of others, there are none.
  *     Names of others have no escapes up to where they differ from declared ones;
@@ -843,13 +841,11 @@ IG_API ig_status ig_grammar_check(const char *gbnf, ig_error *err);
  *     one with bounds has no exponent. Integers are never -0;
  *   - values of `enum` and `const` are written without blanks, and formats are the plain cases of theirs;
  *   - between the parts of an object or array there is at most a blank, or a new line and 20 blanks, and nothing
- *     follows the whole.
- * It allows more in one point: `oneOf` is taken as `anyOf`, so that a text may be valid under several of them. */
+ *     follows the whole. */
 IG_API ig_status ig_schema_to_gbnf(char **gbnf, const char *schema, size_t n_bytes, ig_error *err);
-/* The grammar, in GBNF, of the texts that a regular expression matches from their beginning to their end; *gbnf is the
- * caller's. The expression is one of ECMA-262 without looking around, going back to groups, and properties of Unicode;
- * ^ and $ may stand at the ends of its alternatives. \\d and \\w are ASCII. Control characters but \\t, \\n and \\r are
- * left out. IG_E_UNSUPPORTED: what of it is not supported, and where. IG_E_LIMIT: it is too large. */
+/* The same of texts that a regular expression matches from their beginning to their end. The expression is one of
+ * ECMA-262 without looking around, going back to groups, and properties of Unicode; ^ and $ may stand at the ends of
+ * its alternatives. \d and \w are ASCII. Control characters but \t, \n and \r are left out. */
 IG_API ig_status ig_regex_to_gbnf(char **gbnf, const char *expression, ig_error *err);
 
 /* ---- generation -------------------------------------------------------- */
