@@ -60,9 +60,10 @@ static void read_usage(ig_eval_load_reply *r, const json_t *usage) {
 
 static bool has_text(const json_t *event) {
     const json_t *choice = json_array_get(json_object_get(event, "choices"), 0);
-    const json_t *text = json_object_get(choice, "text");
-    if (!text) text = json_object_get(json_object_get(choice, "delta"), "content");
-    return json_string_length(text) > 0;
+    const json_t *delta = json_object_get(choice, "delta");
+    return json_string_length(json_object_get(choice, "text")) + json_string_length(json_object_get(delta, "content")) +
+               json_string_length(json_object_get(delta, "reasoning_content")) >
+           0;
 }
 
 static bool take_event(ig_eval_load_reply *r, const char *data, size_t n, double now, ig_eval_samples *between) {
