@@ -310,27 +310,26 @@ INLINE __m512 top_score(const block *b, int v, __m512 top, const bool is_masked)
     return larger(larger(tops[0], tops[1]), larger(tops[2], tops[3]));
 }
 
-/* The softmax of a vector under way: weights are 2^(LOG2_E s - shift), and l the sum of them; what was summed before
- * this chunk is to be multiplied by `factor`. */
+/* The softmax of a vector under way: weights are e^(s - top), and l the sum of them; what was summed before this chunk
+ * is to be multiplied by `factor`. */
 typedef struct softmax {
-    __m512 shift, factor, l;
+    __m512 top, factor, l;
 } softmax;
 
-/* The shift is rounded. So that weights of all chunks are relative to it, the factor is of two shifts, not of scores.
- */
+/* Of a score and the largest. The difference comes first: it is 0 for that one, however large they are. */
+INLINE __m512 weight_of(__m512 s, __m512 top) {
+    return exp2_weight(_mm512_mul_ps(_mm512_sub_ps(s, top), _mm512_set1_ps(LOG2_E)));
+}
+
 INLINE softmax begin_softmax(const block *b, int v) {
-    const __m512 log2_e = _mm512_set1_ps(LOG2_E), least = _mm512_set1_ps(-0x1p100f);
+    const __m512 least = _mm512_set1_ps(-0x1p100f);
     float *m = b->m + v * WIDTH;
     __m512 old = _mm512_load_ps(m), top = b->is_masked ? top_score(b, v, old, true) : top_score(b, v, old, false);
     _mm512_store_ps(m, top);
-    softmax x = {.shift = _mm512_mul_ps(larger(top, least), log2_e)};
-    x.factor = exp2_weight(_mm512_sub_ps(_mm512_mul_ps(old, log2_e), x.shift));
+    softmax x = {.top = larger(top, least)};
+    x.factor = weight_of(old, x.top);
     x.l = _mm512_mul_ps(_mm512_load_ps(b->l + v * WIDTH), x.factor);
     return x;
-}
-
-INLINE __m512 weight_of(const float *s, __m512 shift) {
-    return exp2_weight(_mm512_fmsub_ps(_mm512_load_ps(s), _mm512_set1_ps(LOG2_E), shift));
 }
 
 /* The upper halves of two rows' numbers, in pairs. */
@@ -346,7 +345,7 @@ INLINE void weights(const block *b, const work *w, int v, int g, softmax *x) {
     const float *s = b->s + g * GROUP * LANES + v * WIDTH;
     char *to = w->w + g * STEP_BYTES + v * TILE_BYTES;
     for (int i = 0; i < GROUP; i += 2, s += 2 * LANES, to += 64) {
-        __m512 first = weight_of(s, x->shift), second = weight_of(s + LANES, x->shift);
+        __m512 first = weight_of(_mm512_load_ps(s), x->top), second = weight_of(_mm512_load_ps(s + LANES), x->top);
         x->l = _mm512_add_ps(x->l, _mm512_add_ps(first, second));
         put_row(to, (planes){upper_pairs(first, second), upper_pairs(without_upper(first), without_upper(second))});
     }

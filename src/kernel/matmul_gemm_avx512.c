@@ -103,7 +103,7 @@ static inline __m512i broadcast4(const int8_t *p) {
     return _mm512_set1_epi32(v);
 }
 
-INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_stride, tile_out t, const wide f,
+INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_stride, const tile_out *t, const wide f,
                     const int n_cols) {
     __m512 acc[2][TILE_COLS];
     const ig_q8 a = ig_q8_view(act, n_in); /* of the first column; the others lie act_stride further */
@@ -165,14 +165,15 @@ INLINE void tile_q8(const char *panel, int n_in, const char *act, size_t act_str
     }
 #undef COLUMN
     for (int c = 0; c < n_cols; c++)
-        for (int h = 0; h < 2; h++) _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride + 16 * h, t.mask[h], acc[h][c]);
+        for (int h = 0; h < 2; h++)
+            _mm512_mask_storeu_ps(t->out + (size_t)c * t->stride + 16 * h, t->mask[h], acc[h][c]);
 }
 
-typedef void (*tile_fn)(const char *panel, int n_in, const char *act, size_t act_stride, tile_out t);
+typedef void (*tile_fn)(const char *panel, int n_in, const char *act, size_t act_stride, const tile_out *t);
 
-#define TILE(name, f, n_cols)                                                                                  \
-    static void name##_##n_cols(const char *panel, int n_in, const char *act, size_t act_stride, tile_out t) { \
-        tile_q8(panel, n_in, act, act_stride, t, f, n_cols);                                                   \
+#define TILE(name, f, n_cols)                                                                                         \
+    static void name##_##n_cols(const char *panel, int n_in, const char *act, size_t act_stride, const tile_out *t) { \
+        tile_q8(panel, n_in, act, act_stride, t, f, n_cols);                                                          \
     }
 #define TILES(name)                                      \
     TILE(tile_##name, name, 6)                           \
@@ -189,9 +190,9 @@ TILES(affine16)
 /* A wide panel, of rows r .. r + n_rows - 1, and all columns. */
 static void multiply_wide(const ig_matmul *m, int r, int n_rows, const tile_fn *tiles) {
     for (int c = 0, n_cols; c < m->n_cols; c += n_cols) {
+        const tile_out t = tile_out_at(m, r, n_rows, c);
         n_cols = tile_width(m->n_cols - c);
-        tiles[n_cols](m->scratch, m->n_in, (const char *)m->act + (size_t)c * m->act_stride, m->act_stride,
-                      tile_out_at(m, r, n_rows, c));
+        tiles[n_cols](m->scratch, m->n_in, (const char *)m->act + (size_t)c * m->act_stride, m->act_stride, &t);
     }
 }
 
@@ -239,7 +240,7 @@ INLINE void expand(char *to, int half, const char *step, int n_in, const format 
 }
 
 /* What a stored panel and a few columns make, with the operations of tile_q8 in their order. */
-INLINE void tile_stored(const char *step, const ig_matmul *m, int column, tile_out t, const format f,
+INLINE void tile_stored(const char *step, const ig_matmul *m, int column, const tile_out *t, const format f,
                         const int n_cols) {
     const int n = f.n_scales, n_fours = 8 / n;
     const char *head = step;
@@ -284,18 +285,19 @@ INLINE void tile_stored(const char *step, const ig_matmul *m, int column, tile_o
 #pragma GCC unroll 12
         for (int c = 0; c < n_cols; c++) acc[c] = _mm512_fmadd_ps(min, _mm512_set1_ps(a[c].ds[g]), acc[c]);
     }
-    for (int c = 0; c < n_cols; c++) _mm512_mask_storeu_ps(t.out + (size_t)c * t.stride, t.mask[0], acc[c]);
+    for (int c = 0; c < n_cols; c++) _mm512_mask_storeu_ps(t->out + (size_t)c * t->stride, t->mask[0], acc[c]);
 }
 
 /* Multiplies at most n_cols columns, and returns how many. */
-typedef int (*stored_fn)(const char *panel, const ig_matmul *m, int column, tile_out t, int n_cols);
+typedef int (*stored_fn)(const char *panel, const ig_matmul *m, int column, const tile_out *t, int n_cols);
 typedef void (*expand_fn)(char *to, int half, const char *stored, int n_in);
 
 static void multiply_few(const ig_matmul *m, int row_begin, int row_end, stored_fn tile) {
     for (int r = row_begin; r < row_end; r += PANEL_ROWS)
-        for (int c = 0; c < m->n_cols;)
-            c += tile((const char *)m->w + (size_t)r * m->row_bytes, m, c,
-                      tile_out_at(m, r, ig_min_int(row_end - r, PANEL_ROWS), c), m->n_cols - c);
+        for (int c = 0; c < m->n_cols;) {
+            const tile_out t = tile_out_at(m, r, ig_min_int(row_end - r, PANEL_ROWS), c);
+            c += tile((const char *)m->w + (size_t)r * m->row_bytes, m, c, &t, m->n_cols - c);
+        }
 }
 
 static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stored_fn few, expand_fn to_wide,
@@ -328,7 +330,7 @@ static void multiply_stored(const ig_matmul *m, int row_begin, int row_end, stor
     static void expand_##type(char *to, int half, const char *stored, int n_in) {                              \
         expand(to, half, stored, n_in, stored_##type, f);                                                      \
     }                                                                                                          \
-    static int few_##type(const char *panel, const ig_matmul *m, int column, tile_out t, int n_cols) {         \
+    static int few_##type(const char *panel, const ig_matmul *m, int column, const tile_out *t, int n_cols) {  \
         const int width = n_cols >= widest ? widest : n_cols >= 8 ? 8 : n_cols >= 4 ? 4 : n_cols >= 2 ? 2 : 1; \
         if (width == widest)                                                                                   \
             tile_stored(panel, m, column, t, stored_##type, widest);                                           \
