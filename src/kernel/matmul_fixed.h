@@ -72,6 +72,11 @@ INLINE void unpack(int32_t *panel, const ig_matmul *m, int r, int n_rows, half_f
             row[i] = (const uint8_t *)m->w + (size_t)(r + ig_min_int(WIDTH * v + i, n_rows - 1)) * m->row_bytes;
         int32_t *step = panel + WIDTH * v;
         for (int at = 0; at < m->n_in; at += IG_FIXED_GROUP, step += STEP) {
+            /* of each row the lines after next: 16 streams are too many for the processor to see */
+            for (int i = 0; i < WIDTH; i++) {
+                fetch_line(row[i] + 4 * IG_FIXED_GROUP);
+                fetch_line(row[i] + 4 * IG_FIXED_GROUP + 64);
+            }
             unpack_group(step, (float *)(void *)(step + PAIRS * ROWS), row, ig_min_int(m->n_in - at, IG_FIXED_GROUP),
                          low, high);
             for (int i = 0; i < WIDTH; i++) row[i] += IG_FIXED_GROUP * sizeof(uint16_t);
