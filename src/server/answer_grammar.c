@@ -25,6 +25,7 @@ typedef struct writer {
 
 /* ---- parts of rules -------------------------------------------------------------------- */
 
+/* Of a class. */
 static void put_character(FILE *to, const char *text, size_t n) {
     if (n == 1 && !isalnum((unsigned char)*text))
         fprintf(to, "\\x%02x", (unsigned char)*text);
@@ -37,16 +38,16 @@ static size_t character_bytes(const char *text, size_t n) {
     return bytes ? bytes : 1;
 }
 
+/* A part of a mark, with any id where the mark has one. */
 static void put_literal(FILE *to, const char *text, size_t n) {
-    fputs(" \"", to);
-    for (size_t i = 0, more; i < n; i += more) {
-        more = character_bytes(text + i, n - i);
-        if (text[i] == IG_TOOL_ID_MARK)
-            fprintf(to, "\" [a-zA-Z0-9]{%d} \"", IG_TOOL_ID_BYTES);
-        else
-            put_character(to, text + i, more);
+    const char *id;
+    while ((id = memchr(text, IG_TOOL_ID_MARK, n))) {
+        ig_form_literal(to, text, (size_t)(id - text));
+        fprintf(to, " [a-zA-Z0-9]{%d}", IG_TOOL_ID_BYTES);
+        n -= (size_t)(id + 1 - text);
+        text = id + 1;
     }
-    fputc('"', to);
+    ig_form_literal(to, text, n);
 }
 
 /* A mark may have control tokens in it, which have no text. Their first one: *at, and where it begins. */

@@ -54,9 +54,9 @@ static bool take_regex(char **out, ig_call *c, const char *field, const json_t *
     return !*text || !ig_regex_to_gbnf(out, text, &err) || refuse_form(c, field, &err);
 }
 
-static void put_literal(FILE *to, const char *text) {
-    fputc('"', to);
-    for (; *text; text++)
+void ig_form_literal(FILE *to, const char *text, size_t n) {
+    fputs(" \"", to);
+    for (; n; n--, text++)
         if (*text == '"' || *text == '\\' || (unsigned char)*text < ' ')
             fprintf(to, "\\x%02x", (unsigned)*text);
         else
@@ -76,7 +76,7 @@ static bool take_choice(char **out, ig_call *c, const char *field, const json_t 
     if (to) fputs("root ::= ", to);
     json_array_foreach(v, i, text) {
         if (to && i) fputs(" | ", to);
-        if (to) put_literal(to, json_string_value(text));
+        if (to) ig_form_literal(to, json_string_value(text), json_string_length(text));
     }
     bool failed = !to || ferror(to);
     if ((to && fclose(to)) || failed) return ig_refuse(c, 500, NULL, "out of memory for %s", field);

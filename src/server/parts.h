@@ -9,6 +9,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include <jansson.h>
 #include <netinet/in.h>
@@ -423,6 +424,8 @@ void ig_exchange_close(ig_exchange *x);
 bool ig_exchange_read(ig_exchange *x);
 /* Of this, the form of the answers (form.c). */
 bool ig_exchange_read_form(ig_exchange *x);
+/* A text of n bytes as GBNF, with a blank before it. */
+void ig_form_literal(FILE *to, const char *text, size_t n);
 
 /* ---- its reply (choice_json.c, stream.c) -------------------------------------------------------------------- */
 

@@ -211,7 +211,7 @@ def test_clients_ask_at_once(program, fake, clients, ways):
     fake.ways = ways
     assert load(program, fake, "-r", "10", "--clients", clients)[0] == 0
     idle = sorted(after[0] - before[1] for spans in fake.spans.values() for before, after in zip(spans, spans[1:]))
-    assert len(idle) >= 9 * clients and idle[len(idle) // 2] < 0.005, idle
+    assert len(idle) >= 8 * clients and idle[len(idle) // 2] < 0.005, idle  # libcurl may open one connection more
 
 
 def test_making_prompts_is_in_no_time(program, fake):
