@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The table of llama.cpp's flags: of llama-cli, llama-completion, llama-perplexity, llama-bench, llama-tokenize and
- * llama-server. An option of the same name comes before a row here. A flag is passed over only where no result could
- * tell.
+ * llama-server; and those of vLLM's by which it learns what is read off the chat template here. An option of the same
+ * name comes before a row here. A flag is passed over only where no result could tell.
  */
 #define _GNU_SOURCE
 #include "cli/llama_flags.h"
@@ -92,6 +92,8 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
      TEMPLATE, 0},
     {"-rea, --reasoning, --reasoning-effort, --reasoning-budget", ALL, VALUE, NULL, NULL, TEMPLATE, 0},
     {"--reasoning-format", ALL & ~SERVE, VALUE, NULL, NULL, TEMPLATE, 0},
+    {"--enable-auto-tool-choice", SERVE, NONE, "*", NULL, NULL, 0},
+    {"--tool-call-parser, --reasoning-parser", SERVE, VALUE, "*", NULL, NULL, 0},
     {"--in-prefix-bos, --skip-chat-parsing, --no-skip-chat-parsing", ALL, NONE, NULL, NULL, TEMPLATE, 0},
     {"-ptc, --print-token-count", ALL, VALUE, NULL, NULL, "--json and -v count the tokens", 0},
     {"--show-count", TOKENIZE, NONE, NULL, NULL, "--json counts the tokens", 0},
