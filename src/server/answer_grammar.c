@@ -52,12 +52,9 @@ static void put_literal(FILE *to, const char *text, size_t n) {
 
 /* A mark may have control tokens in it, which have no text. Their first one: *at, and where it begins. */
 static int32_t find_control(const ig_server *s, const char *mark, const char **at, size_t *n) {
-    int32_t ids[2 * IG_TOOL_MARK_BYTES];
-    size_t n_ids = 0;
+    int32_t ids[IG_MARK_TOKENS_MAX];
     char text[IG_TOKEN_BYTES_MAX + 1];
-    if (ig_tokenize(&n_ids, s->o->model, mark, strlen(mark), IG_TOKENIZE_PARSE_SPECIAL, ids, sizeof ids / sizeof *ids,
-                    NULL))
-        return -1;
+    size_t n_ids = ig_mark_tokens(ids, s->o->model, mark);
     for (size_t i = 0; i < n_ids; i++) {
         if (ig_detokenize(s->o->model, (const int32_t[]){ids[i], ids[i]}, 2, false, NULL, 0)) continue;
         *n = ig_token_bytes(s, ids[i], text);

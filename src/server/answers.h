@@ -16,7 +16,8 @@ enum {
     IG_TOOL_MARK_BYTES = 256,
     IG_TOOL_NAME_BYTES = 128, /* of a name at most */
     IG_TOOL_ID_BYTES = 9,     /* of an id of ours: Mistral's templates take no other number */
-    IG_TOOL_ID_MARK = '\1'    /* stands in marks for an id of letters and digits */
+    IG_MARK_TOKENS_MAX = 2 * IG_TOOL_MARK_BYTES,
+    IG_TOOL_ID_MARK = '\1' /* stands in marks for an id of letters and digits */
 };
 
 /* ---- how a model writes calls (tool_format.c) ------------------------------------------ */
@@ -38,6 +39,8 @@ struct ig_tool_format {
 /* Tries the model's template with calls. IG_E_MEMORY. */
 ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, ig_error *err);
 
+/* The tokens of a mark; 0: it is too long. */
+size_t ig_mark_tokens(int32_t ids[IG_MARK_TOKENS_MAX], const ig_model *model, const char *mark);
 /* Whether control tokens, which have no text, are among those of a mark. */
 bool ig_mark_has_controls(const ig_model *model, const char *mark);
 

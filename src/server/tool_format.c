@@ -80,7 +80,8 @@ static json_t *calls_of(const ig_tool_format *f, int n) {
 
 static ig_status try_template(probes *p, const ig_tool_format *f, const ig_model *m, ig_error *err) {
     ig_status s = render(&p->none, m, json_pack("[o, o]", message("user", "u"), message("assistant", ANSWER)), err);
-    if (!s) s = render(&p->one, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 1)), err);
+    if (s || !p->none) return s;
+    s = render(&p->one, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 1)), err);
     if (!s) s = render(&p->two, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 2)), err);
     return s;
 }
@@ -117,18 +118,25 @@ static char *arguments_at(char *text, char **end) {
     return begin;
 }
 
+size_t ig_mark_tokens(int32_t ids[IG_MARK_TOKENS_MAX], const ig_model *m, const char *mark) {
+    size_t n = 0, n_bytes = strlen(mark);
+    const int flags = IG_TOKENIZE_PARSE_SPECIAL | IG_TOKENIZE_CAPPED;
+    ig_status s = n_bytes < IG_TOOL_MARK_BYTES ? ig_tokenize(&n, m, mark, n_bytes, flags, ids, IG_MARK_TOKENS_MAX, NULL)
+                                               : IG_E_LIMIT;
+    return s ? 0 : n;
+}
+
 /* Cut off where the answer ends: at what ends one without calls, or at an end token. */
 static void cut_end(char *text, const ig_model *m, const char *other) {
     const char *plain = strstr(other, ANSWER);
-    size_t n = strlen(text), n_end = plain ? strlen(plain) - strlen(ANSWER) : 0, n_ids = 0;
-    int32_t ids[2 * IG_TOOL_MARK_BYTES];
+    size_t n = strlen(text), n_end = plain ? strlen(plain) - strlen(ANSWER) : 0;
+    int32_t ids[IG_MARK_TOKENS_MAX];
     if (n_end <= n && plain && strcmp(text + n - n_end, plain + strlen(ANSWER)) == 0) text[n - n_end] = '\0';
-    n = strlen(text);
-    if (n < IG_TOOL_MARK_BYTES)
-        ig_tokenize(&n_ids, m, text, n, IG_TOKENIZE_PARSE_SPECIAL, ids, sizeof ids / sizeof *ids, NULL);
-    for (size_t i = 0; i < n_ids && i < sizeof ids / sizeof *ids; i++) {
+    size_t n_ids = ig_mark_tokens(ids, m, text);
+    for (size_t i = 0; i < n_ids; i++) {
         if (!ig_token_is_end(m, ids[i])) continue;
-        text[ig_detokenize(m, ids, i, true, NULL, 0)] = '\0';
+        size_t at = ig_detokenize(m, ids, i, true, NULL, 0); /* which a tokenizer that changes texts may put anywhere */
+        if (at < strlen(text)) text[at] = '\0';
         break;
     }
     for (n = strlen(text); n && strchr(" \n", text[n - 1]); n--) text[n - 1] = '\0';
@@ -197,11 +205,9 @@ static bool set_marks(ig_tool_format *f, const probes *p, const ig_model *m) {
 }
 
 bool ig_mark_has_controls(const ig_model *m, const char *mark) {
-    int32_t ids[2 * IG_TOOL_MARK_BYTES];
-    size_t n = 0;
-    if (ig_tokenize(&n, m, mark, strlen(mark), IG_TOKENIZE_PARSE_SPECIAL, ids, sizeof ids / sizeof *ids, NULL))
-        return false;
-    return ig_detokenize(m, ids, n, false, NULL, 0) < ig_detokenize(m, ids, n, true, NULL, 0);
+    int32_t ids[IG_MARK_TOKENS_MAX];
+    size_t n = ig_mark_tokens(ids, m, mark);
+    return n && ig_detokenize(m, ids, n, false, NULL, 0) < ig_detokenize(m, ids, n, true, NULL, 0);
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -224,19 +230,19 @@ static bool reads_back(const ig_tool_format *f, const char *answer, int n) {
 }
 
 static bool is_usable(ig_tool_format *f, const probes *p, const ig_model *m) {
-    if (!set_marks(f, p, m) || !strstr(p->none, NAME_2)) return false;
-    return reads_back(f, answer_in(p->one, p->none), 1) &&
+    return set_marks(f, p, m) && reads_back(f, answer_in(p->one, p->none), 1) &&
            (!f->has_lists || reads_back(f, answer_in(p->two, p->none), 2));
 }
 
 ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, ig_error *err) {
     ig_status s = IG_OK;
-    bool is_found = false;
-    for (int i = 0; i < 4 && !is_found && !s; i++) {
+    bool is_found = false, takes_tools = true;
+    for (int i = 0; i < 4 && takes_tools && !is_found && !s; i++) {
         probes p = {0};
         *f = (ig_tool_format){.is_native = true, .wants_null = i % 2 == 0, .wants_text = i / 2 == 1};
         s = try_template(&p, f, model, err);
-        is_found = !s && is_usable(f, &p, model);
+        takes_tools = p.none && strstr(p.none, NAME_2);
+        is_found = !s && takes_tools && is_usable(f, &p, model);
         free_probes(&p);
     }
     if (!is_found) *f = in_words;
