@@ -292,7 +292,8 @@ static bool make_grammar(ig_exchange *x) {
         if (!ok) return false;
         if (s != IG_E_LIMIT) break;
     }
-    return ig_refuse(x->call, err.status == IG_E_MEMORY ? 500 : 400, "tools", "tools: %s", err.text);
+    return ig_refuse(x->call, err.status == IG_E_MEMORY ? 500 : 400, x->tools.list ? "tools" : NULL,
+                     "the form of answers, with their %s: %s", x->tools.list ? "tools" : "thoughts", err.text);
 }
 
 bool ig_exchange_constrain(ig_exchange *x) {
@@ -301,8 +302,5 @@ bool ig_exchange_constrain(ig_exchange *x) {
     x->ask.generate.special = (x->tools.list && f->has_controls) ||
                               (x->stage != IG_THOUGHTS_OVER && ig_mark_has_controls(x->call->server->o->model, m->end));
     x->tools.is_single |= !f->has_lists; /* the template would refuse several when they come back */
-    if (has_calls(x) || (x->grammar && x->stage != IG_THOUGHTS_OVER))
-        if (!make_grammar(x)) return false;
-    x->ask.sampler.grammar = x->grammar;
-    return true;
+    return (!has_calls(x) && (!x->grammar || x->stage == IG_THOUGHTS_OVER)) || make_grammar(x);
 }

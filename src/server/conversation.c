@@ -19,7 +19,7 @@ typedef struct conversation {
     json_t *thoughts; /* of the message that is being read; NULL: it has none */
 } conversation;
 
-/* A list or object that `member` was added to; NULL or false: no memory, which is told. */
+/* Whether there was memory for a part; if not, the call is refused. */
 static bool has_memory(const conversation *v, bool ok) {
     return ok || ig_refuse(v->call, 500, NULL, "out of memory for a conversation");
 }
@@ -50,7 +50,7 @@ static json_t *read_content(const conversation *v, json_t *content, const char *
 
 /* ---- calls ---------------------------------------------------------------------------------- */
 
-/* Arguments as the template wants them: an object, or its text. What is no object stays a text. Takes nothing. */
+/* Arguments as the template wants them: an object, or its text. What is no object stays a text. */
 static json_t *arguments_of(const conversation *v, json_t *given) {
     bool has_no_memory = false;
     const char *text = json_string_value(given);

@@ -257,6 +257,7 @@ static ig_request_options request_of(ig_exchange *x, ig_choice *k, size_t i) {
     o.ids = x->prompts[k->prompt].ids;
     o.n_ids = x->prompts[k->prompt].n_ids;
     o.cache = &x->cache;
+    o.sampler.grammar = x->grammar;
     o.sampler.seed = x->seed + i % (size_t)x->n;
     o.score_prompt = x->is_echo && x->n_top >= 0;
     o.whole_characters = true;

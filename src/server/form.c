@@ -142,9 +142,7 @@ bool ig_exchange_read_form(ig_exchange *x) {
     static const char *const known[] = {"grammar", "json", "json_object", "choice", "regex", NULL};
     if (v && !json_is_object(v))
         return ig_refuse(x->call, 400, "structured_outputs", "structured_outputs must be an object");
-    bool ok = take_response_format(x) && take_forms(x, x->body, "", top_level) &&
-              (!v || (ig_field_only(x->call, v, "structured_outputs.", known) &&
-                      take_forms(x, v, "structured_outputs.", structured)));
-    x->ask.sampler.grammar = x->grammar;
-    return ok;
+    return take_response_format(x) && take_forms(x, x->body, "", top_level) &&
+           (!v || (ig_field_only(x->call, v, "structured_outputs.", known) &&
+                   take_forms(x, v, "structured_outputs.", structured)));
 }
