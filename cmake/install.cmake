@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What `cmake --install` puts where: header, both libraries, pkg-config file, CMake package, program, and the man page
+# What `cmake --install` puts where: headers, both libraries, pkg-config file, CMake package, program, and the man page
 # and shell completions, which the program itself writes from its option table.
 include(CMakePackageConfigHelpers)
 
-install(FILES include/infinigen.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(FILES include/infinigen.h include/infinigen_tools.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS infinigen infinigen-shared EXPORT infinigen-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 

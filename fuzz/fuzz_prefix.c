@@ -15,6 +15,7 @@
 #include <xxhash.h>
 
 #include "kv/prefix_record.h"
+#include "infinigen_tools.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 

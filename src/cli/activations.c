@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/activations.h"
+#include "infinigen_tools.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "cli/app.h"
+#include "infinigen_tools.h"
 
 #include <string.h>
 #include <time.h>

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "eval/numbers.h"
+#include "infinigen_tools.h"
 
 static bool wants_skew(const char *policy) { return policy && strcmp(policy, "infinigen-osdi24") == 0; }
 

@@ -17,6 +17,7 @@
 #define IG_FORMAT_SKETCH_H
 
 #include "base/file.h"
+#include "infinigen_tools.h"
 
 enum {
     IG_SKETCH_MAX_DIM = 512, /* most dimensions of a key */

@@ -7,6 +7,7 @@
 #define IG_KV_PREFIX_TOOL_H
 
 #include "kv/prefix_store.h"
+#include "infinigen_tools.h"
 
 /* A chain of pieces, named by its last one, or a note. */
 typedef struct ig_prefix_item {

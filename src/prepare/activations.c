@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "prepare/factor.h"
 #include "prepare/text_pass.h"
+#include "infinigen_tools.h"
 
 enum { N_PLACES = IG_TAP_FFN + 1, N_SUMS = 8 }; /* of a head: magnitude and energy of q, k, and both skewed */
 

@@ -17,6 +17,7 @@
 #include "prepare/factor.h"
 #include "prepare/text.h"
 #include "prepare/text_pass.h"
+#include "infinigen_tools.h"
 
 enum { MAX_TOKENS = 2048, BATCH = 256, DEFAULT_CTX = 8192 };
 

@@ -16,6 +16,7 @@
 #include "device/session_on.h"
 #include "format/safetensors.h"
 #include "golden/tiny_copy.h"
+#include "infinigen_tools.h"
 
 /* The logits of a prompt and of steps behind it. */
 static void run(float *logits, const ig_session_options *o) {

@@ -17,6 +17,7 @@
 
 #include "golden/tiny_session.h"
 #include "golden/tiny_copy.h"
+#include "infinigen_tools.h"
 
 enum { N_PROMPT = 100, N_CTX = 200 };
 

@@ -19,7 +19,7 @@
 #include <cmocka.h>
 
 #include "cpu_level.h"
-#include "infinigen.h"
+#include "infinigen_tools.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 int main(void) { return 77; /* sanitizers bring an allocator of their own */ }

@@ -17,6 +17,7 @@
 
 #include "base/compiler.h"
 #include "golden/tiny_session.h"
+#include "infinigen_tools.h"
 
 enum { N_BAD = 4 };
 

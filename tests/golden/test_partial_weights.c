@@ -15,6 +15,7 @@
 #include "golden/tiny_session.h"
 #include "unit/count_memory.h"
 #include "unit/temp_dir.h"
+#include "infinigen_tools.h"
 
 enum { HEADS = 4, WIDTH = 128, COLUMNS = 9, SPARSE = 2, N_CTX = 240, N_PROMPT = 180, N_STEPS = 40 };
 

@@ -16,6 +16,7 @@
 
 #include "golden/policy_session.h"
 #include "unit/temp_dir.h"
+#include "infinigen_tools.h"
 
 enum { PIECE = 32 };
 

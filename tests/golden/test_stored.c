@@ -20,6 +20,7 @@
 #include "engine/session.h"
 #include "golden/stored_session.h"
 #include "golden/tiny_copy.h"
+#include "infinigen_tools.h"
 
 static void a_restart_reads(void **state) {
     const variant *v = *state;

@@ -12,6 +12,7 @@
  */
 #define _GNU_SOURCE
 #include "prefix_rig.h"
+#include "infinigen_tools.h"
 
 #include <poll.h>
 #include <signal.h>

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "prefix_rig.h"
+#include "infinigen_tools.h"
 
 #include <fcntl.h>
 #include <signal.h>

@@ -18,6 +18,7 @@
 #include "engine/session.h"
 #include "format/sketch.h"
 #include "temp_dir.h"
+#include "infinigen_tools.h"
 
 enum { N_CTX = 300, N_CALIBRATION = 250, N_PROMPT = 200, N_STEPS = 20 };
 
