@@ -27,9 +27,9 @@ static int plan(ig_session_options *o, const ig_model *model, int n_ids, ig_erro
     ig_cache_plan_info in_ram, with_disk;
     o->n_ctx = n_ids + N_NEW;
     if (ig_cache_plan(&in_ram, model, o, err)) return 1;
-    o->cache.ram_bytes = in_ram.kv / 4;
-    o->cache.disk_bytes = 2 * in_ram.kv; /* the most it may become */
-    o->cache.disk_path = ".";
+    o->cache.memory.ram_bytes = in_ram.kv / 4;
+    o->cache.memory.disk_bytes = 2 * in_ram.kv; /* the most it may become */
+    o->cache.memory.disk_path = ".";
     if (ig_cache_plan(&with_disk, model, o, err)) return 1; /* says so if the quarter is too little to work with */
     printf("plan for %d tokens, MB of RAM: keys and values %.1f instead of %.1f, sketch %.1f\n", o->n_ctx,
            mb(with_disk.kv), mb(in_ram.kv), mb(with_disk.sketch));

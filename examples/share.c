@@ -112,7 +112,7 @@ static ig_status answer(asked *all, int n, ig_model *model, const char *text, ch
     ig_sampler *sampler = NULL;
     ig_session_options options = ig_session_defaults();
     options.n_ctx = N_CTX;
-    options.cache.n_sessions = n;
+    options.cache.memory.n_sessions = n;
     ig_status status = ig_cache_open(&cache, model, &options, err);
     options.shared = cache;
     if (!status) status = ig_sampler_open(&sampler, model, NULL, err);

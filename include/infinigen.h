@@ -325,6 +325,36 @@ typedef void (*ig_cache_audit_fn)(void *user, const ig_cache_audit *audit);
 
 #define IG_VRAM_AUTO UINT64_MAX
 
+/* Where and how keys and values are kept: by a session that has memory of its own, or by an ig_cache for all its
+ * sessions. It stays as it is while they are open. */
+typedef struct ig_memory_options {
+    const char *type;      /* how keys and values are kept: "f16" (default, NULL), "q8", "q4", "q2", "q1" */
+    uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
+    uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
+    const char *disk_path; /* its directory */
+    uint64_t vram_bytes;   /* most of a GPU's own memory for copies of the blocks that are read most, so that steps need
+                              not fetch these from RAM; IG_VRAM_AUTO (default): seven eighths of what is free when it is
+                              opened, and no more than everything takes; 0: none. The CPU takes neither more nor less */
+    bool map;     /* no disk tier: keys and values lie in a mapped file in disk_path, the system brings the pages
+                     that are touched, and ram_bytes is what it may keep: to compare with, as unified memory; on a GPU in
+                     managed memory, whose pages its driver moves, without limits */
+    double limit; /* entries beyond this share of the context are dropped for ever, the least useful ones first,
+                     in layers that are not dense; 0 (default): limit_bytes, or none. A batch of a prompt is
+                     attended to as a whole before its overflow goes, the oldest first. Not together with a
+                     disk tier */
+    uint64_t limit_bytes; /* the same as bytes of keys and values; 0 (default): `limit` says. Not both */
+    const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
+    bool no_uring;     /* disk requests by threads instead of io_uring */
+    int n_sessions;    /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a
+                          session without a cache */
+    const char *store_path; /* directory of a store of prefixes, for an ig_cache; a session without one gets a cache to
+                               itself. Prompts are kept there and need not be computed again, by other processes either;
+                               NULL (default): none */
+    uint64_t store_bytes;   /* most bytes of it: what has not been used for the longest time leaves; 0 (default): no
+                               limit */
+} ig_memory_options;
+
+/* What a step reads of the keys and values of one session, how that is found out, and their memory. */
 typedef struct ig_cache_options {
     const char *policy;    /* one of ig_cache_policy(); default "infinigen" */
     double budget;         /* entries used per KV head, as a share of those there are: up to 1, which is all of them; 0
@@ -349,35 +379,12 @@ typedef struct ig_cache_options {
                               columns that its partial cache keeps (default 0.3) */
     const char *sketch;    /* file of ig_prepare() for this model; NULL (default): a sketch without calibration, which
                               also serves contexts longer than the one that the file was prepared for */
-    const char *type;      /* how keys and values are kept: "f16" (default, NULL), "q8", "q4", "q2", "q1" */
-    uint64_t ram_bytes;    /* most RAM for keys, values and their tables; 0 (default): what the context needs */
-    uint64_t disk_bytes;   /* most bytes of a disk tier for what does not fit; 0 (default): none */
-    const char *disk_path; /* its directory */
-    uint64_t vram_bytes;   /* most of a GPU's own memory for copies of the blocks that are read most, so that steps need
-                              not fetch these from RAM; IG_VRAM_AUTO (default): seven eighths of what is free when it is
-                              opened, and no more than everything takes; 0: none. The CPU takes neither more nor less */
-    bool map;     /* no disk tier: keys and values lie in a mapped file in disk_path, the system brings the pages
-                     that are touched, and ram_bytes is what it may keep: to compare with, as unified memory; on a GPU in
-                     managed memory, whose pages its driver moves, without limits */
-    double limit; /* entries beyond this share of the context are dropped for ever, the least useful ones first,
-                     in layers that are not dense; 0 (default): limit_bytes, or none. A batch of a prompt is
-                     attended to as a whole before its overflow goes, the oldest first. Not together with a
-                     disk tier */
-    uint64_t limit_bytes; /* the same as bytes of keys and values; 0 (default): `limit` says. Not both */
-    const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
     const char *speculate; /* what the next layer's entries are guessed from: "late": the state after this layer's
                               attention; "norm": the state before it; "paper": this layer's attention input, and the
                               guess is final ("infinigen-osdi24"'s default); "none"; "auto" (default, NULL): late or
                               none, whichever makes a model's steps faster, which is tried now and then */
     bool no_prefetch;      /* do not read guessed entries ahead */
-    bool no_uring;         /* disk requests by threads instead of io_uring */
-    int n_sessions; /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a
-                       session without a cache */
-    const char *store_path; /* directory of a store of prefixes, for an ig_cache; a session without one gets a cache to
-                               itself. Prompts are kept there and need not be computed again, by other processes either;
-                               NULL (default): none */
-    uint64_t store_bytes;   /* most bytes of it: what has not been used for the longest time leaves; 0 (default): no
-                               limit */
+    ig_memory_options memory;
     bool no_share;    /* the session takes no tokens from others in an ig_cache or from its store, and gives none */
     const char *salt; /* only sessions with the same share what they have in common in an ig_cache; NULL (default):
                          those that have none */
@@ -401,9 +408,8 @@ enum { IG_SESSIONS_MAX = 1 << 12 };
 typedef struct ig_cache ig_cache;
 
 typedef struct ig_session_options {
-    ig_cache *shared; /* that the session lies in, together with others; NULL (default): memory of its own. What the
-                         options say of where and how keys and values are kept (type, RAM, disk, evict, n_sessions) is
-                         not looked at then, and a limit must be the cache's */
+    ig_cache *shared; /* that the session lies in, together with others; NULL (default): memory of its own. Of
+                         cache.memory nothing is looked at then but the limit, which must be the cache's */
     int n_ctx;   /* at most IG_CTX_MAX; 0 (default): the model's own, at most 8192; in a cache at most, and by default,
                     the cache's */
     int n_batch; /* most tokens of one prefill step, 1..IG_BATCH_MAX; in a cache at most the cache's. Default 512 */
@@ -434,8 +440,8 @@ typedef struct ig_cache_plan_info {
 IG_API ig_status ig_cache_plan(ig_cache_plan_info *out, const ig_model *model, const ig_session_options *options,
                                ig_error *err);
 
-/* Memory for options->cache.n_sessions sessions that options describe: one budget of RAM and one of disk for all of
- * them. Sessions are opened in it with ig_session_options.shared.
+/* Memory for options->cache.memory.n_sessions sessions that options describe: one budget of RAM and one of disk for all
+ * of them. Sessions are opened in it with ig_session_options.shared.
  *
  * What sessions have in common is there once: a session that is given tokens takes the longest beginning that another
  * one has computed as a prompt, K, V and sketch, in pieces of 16 tokens or more, without copying or computing. That
@@ -530,10 +536,9 @@ IG_API ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids
 IG_API ig_status ig_session_cut(ig_session *s, int n, ig_error *err);
 
 /* Goes on with another policy and its options: the session keeps its tokens, their keys and values, and its logits.
- * What the options say of where and how keys and values are kept (type, ram_bytes, disk_bytes, no_uring, vram_bytes,
- * map, limit, limit_bytes, evict) must be as before; the disk's path is not looked at. The statistics of decoding start
- * anew. IG_E_UNSUPPORTED if the session holds tokens and the policy must see the prompt being computed:
- * ig_session_cut(s, 0) first. If it fails, the session is as it was. Options must be given. */
+ * options->memory must be as before; its paths and n_sessions are not looked at. The statistics of decoding start anew.
+ * IG_E_UNSUPPORTED if the session holds tokens and the policy must see the prompt being computed: ig_session_cut(s, 0)
+ * first. If it fails, the session is as it was. Options must be given. */
 IG_API ig_status ig_session_set_cache(ig_session *s, const ig_cache_options *options, ig_error *err);
 
 /* Appends ids[i] to sessions[i] for all i in one step, each with its own policy's selection.
@@ -766,7 +771,7 @@ typedef struct ig_request ig_request;
 
 typedef struct ig_scheduler_options {
     ig_session_options session; /* of the ig_cache that the scheduler opens, and of requests that ask for nothing else.
-                                   cache.n_sessions are answered at the same time, 0 (default): 4; `shared` and
+                                   cache.memory.n_sessions are answered at the same time, 0 (default): 4; `shared` and
                                    `progress` must be NULL. Names and paths last as long as the scheduler */
     int n_queue;                /* most requests that wait, 1..65536, of one owner other than 0 seven eighths of them.
                                    Default 512 */

@@ -40,6 +40,7 @@ ig_status ig_check_context_options(const ig_context_options *o, ig_error *err) {
 }
 
 static ig_status check_cache_options(const ig_cache_options *o, ig_error *err) {
+    const ig_memory_options *m = &o->memory;
     const range ranges[] = {
         {"budget", o->budget, 0, 1, false},
         {"budget_entries", o->budget_entries, 0, INT_MAX, false},
@@ -51,14 +52,14 @@ static ig_status check_cache_options(const ig_cache_options *o, ig_error *err) {
         {"n_dense_layers", o->n_dense_layers, -1, INT_MAX, false},
         {"alpha", o->alpha, 0, FLT_MAX, false},
         {"partial", o->partial, 0, 1, true},
-        {"limit", o->limit, 0, 1, false},
-        {"limit_bytes", (double)o->limit_bytes, 0, most_kv_bytes, false},
-        {"n_sessions", o->n_sessions, 0, IG_SESSIONS_MAX, false},
+        {"memory.limit", m->limit, 0, 1, false},
+        {"memory.limit_bytes", (double)m->limit_bytes, 0, most_kv_bytes, false},
+        {"memory.n_sessions", m->n_sessions, 0, IG_SESSIONS_MAX, false},
         {"audit_every", o->audit_every, 0, INT_MAX, false},
     };
     if (o->budget > 0 && o->budget_entries)
         return ig_fail(err, IG_E_ARG, "KV budget: a share or a number of entries, not both");
-    if (o->limit > 0 && o->limit_bytes) return ig_fail(err, IG_E_ARG, "KV limit: a share or bytes, not both");
+    if (m->limit > 0 && m->limit_bytes) return ig_fail(err, IG_E_ARG, "KV limit: a share or bytes, not both");
     return check("ig_cache_options", ranges, IG_COUNT(ranges), err);
 }
 

@@ -2,7 +2,7 @@
  *
  * Entries that are dropped for ever, per KV head, each head its own. Two sorts of limit:
  *
- *   ig_cache_options.limit  the paper's KV pool (section 4.4), under any policy that takes it. What attention selected
+ *   ig_memory_options.limit  the paper's KV pool (section 4.4), under any policy that takes it. What attention selected
  *                           is noted (policy/usage.h) and after each step the least useful entries beyond the limit
  *                           go; new tokens take their slots. A batch of a prompt is attended to as a whole and then cut
  *                           down; there nothing is selected, so that the oldest go. Nor does a step count in which all

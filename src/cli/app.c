@@ -193,19 +193,21 @@ const char *ig_cli_spill_folder(char spill[4096], const ig_cli_options *o) {
 }
 
 /* A limit on RAM or a size of the disk tier asks for the tier; what is not said is as large as the context needs. */
-static void set_tiers(ig_cache_options *c, ig_cli_app *app) {
+static void set_memory(ig_memory_options *m, ig_cli_app *app) {
     const ig_cli_options *o = app->o;
-    c->evict = o->kv_evict.v[0];
-    c->no_prefetch = o->no_prefetch;
-    c->no_uring = o->no_uring;
-    c->vram_bytes = o->kv_vram;
-    c->store_path = o->kv_store;
-    c->store_bytes = o->kv_store_size;
+    m->type = o->kv_type.v[0];
+    m->limit = o->kv_limit.v[0].share;
+    m->limit_bytes = o->kv_limit.v[0].number;
+    m->evict = o->kv_evict.v[0];
+    m->no_uring = o->no_uring;
+    m->vram_bytes = o->kv_vram;
+    m->store_path = o->kv_store;
+    m->store_bytes = o->kv_store_size;
     if (!o->kv_ram && !o->kv_disk && !o->kv_map) return;
-    c->ram_bytes = o->kv_ram;
-    c->map = o->kv_map;
-    c->disk_bytes = o->kv_disk || o->kv_map ? o->kv_disk : UINT64_MAX >> 2;
-    c->disk_path = ig_cli_spill_folder(app->spill, o);
+    m->ram_bytes = o->kv_ram;
+    m->map = o->kv_map;
+    m->disk_bytes = o->kv_disk || o->kv_map ? o->kv_disk : UINT64_MAX >> 2;
+    m->disk_path = ig_cli_spill_folder(app->spill, o);
 }
 
 void ig_cli_use_policy(ig_cli_app *app, ig_cache_options *cache, const char *policy, const char *sketch) {
@@ -224,9 +226,6 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.n_ctx = o->ctx;
     s.n_batch = o->batch;
     ig_cli_use_policy(app, &s.cache, o->kv_policy.n ? o->kv_policy.v[0] : s.cache.policy, o->kv_sketch.v[0]);
-    s.cache.type = o->kv_type.v[0];
-    s.cache.limit = o->kv_limit.v[0].share;
-    s.cache.limit_bytes = o->kv_limit.v[0].number;
     s.cache.alpha = o->kv_alpha.v[0];
     s.cache.partial = o->kv_partial.v[0];
     s.cache.speculate = o->speculate;
@@ -247,7 +246,8 @@ ig_session_options ig_cli_session_options(ig_cli_app *app) {
     s.cache.n_sinks = o->kv_sinks;
     s.cache.n_recent = o->kv_recent;
     s.cache.n_dense_layers = o->kv_dense_layers;
-    set_tiers(&s.cache, app);
+    s.cache.no_prefetch = o->no_prefetch;
+    set_memory(&s.cache.memory, app);
     app->prompt = ig_cli_progress_start("prompt", "tokens");
     s.progress = ig_cli_on_progress;
     s.progress_user = &app->prompt;
@@ -259,8 +259,8 @@ ig_status ig_cli_open_session(ig_session **out, ig_cache **cache, const ig_cli_a
     ig_status status = IG_OK;
     *out = NULL;
     *cache = NULL;
-    if (options->cache.store_path) {
-        options->cache.n_sessions = n_sessions;
+    if (options->cache.memory.store_path) {
+        options->cache.memory.n_sessions = n_sessions;
         status = ig_cache_open(cache, app->model, options, err);
         options->shared = *cache;
     }

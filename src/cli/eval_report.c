@@ -155,7 +155,7 @@ static void print_cells(const ig_cli_evaluation *e, const ig_cli_eval_run *run) 
 static bool is_alone(const ig_cli_evaluation *e) { return e->pairs->n == 1; }
 
 /* All pairs have the same tiers. */
-static bool has_disk(const ig_cli_evaluation *e) { return e->pairs->v[0].cache.disk_bytes > 0; }
+static bool has_disk(const ig_cli_evaluation *e) { return e->pairs->v[0].cache.memory.disk_bytes > 0; }
 
 /* Whether other runs are compared with it. */
 static bool has_full(const ig_cli_evaluation *e) { return !is_alone(e) && e->pairs->full >= 0; }

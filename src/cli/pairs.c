@@ -17,7 +17,9 @@ static bool is_osdi24(const char *policy) { return strcmp(policy, "infinigen-osd
 
 static bool takes_sketch(const char *policy) { return is_osdi24(policy) || strcmp(policy, "infinigen") == 0; }
 
-static bool has_limit(const ig_cache_options *o) { return o->limit > 0 || o->limit_bytes; }
+static bool has_limit(const ig_memory_options *m) { return m->limit > 0 || m->limit_bytes; }
+
+static bool evicts(const ig_memory_options *m) { return has_limit(m) || m->disk_bytes; }
 
 /* How often each list makes the pairs more; the first changes slowest. */
 enum { TYPES, POLICIES, BUDGETS, ALPHAS, PARTIALS, LIMITS, EVICTIONS, SKETCHES, N_LISTS };
@@ -32,11 +34,12 @@ static bool same_text(const char *a, const char *b) { return a == b || (a && b &
 
 /* Of what lists can change. */
 static bool same_pair(const ig_cache_options *a, const ig_cache_options *b) {
-    return same_text(a->policy, b->policy) && same_text(a->type, b->type) && same_text(a->evict, b->evict) &&
+    const ig_memory_options *m = &a->memory, *n = &b->memory;
+    return same_text(a->policy, b->policy) && same_text(m->type, n->type) && same_text(m->evict, n->evict) &&
            same_text(a->sketch, b->sketch) && memcmp(&a->budget, &b->budget, sizeof a->budget) == 0 &&
            a->budget_entries == b->budget_entries && memcmp(&a->alpha, &b->alpha, sizeof a->alpha) == 0 &&
            memcmp(&a->partial, &b->partial, sizeof a->partial) == 0 &&
-           memcmp(&a->limit, &b->limit, sizeof a->limit) == 0 && a->limit_bytes == b->limit_bytes;
+           memcmp(&m->limit, &n->limit, sizeof m->limit) == 0 && m->limit_bytes == n->limit_bytes;
 }
 
 /* The pair with element at[i] of list i. What its policy does not look at is as if it had not been given. */
@@ -44,20 +47,21 @@ static ig_cache_options make_pair(ig_cli_app *app, const ig_cache_options *base,
     const ig_cli_options *o = app->o;
     const char *policy = o->kv_policy.v[at[POLICIES]], *sketch = o->kv_sketch.v[at[SKETCHES]];
     ig_cache_options cache = *base, own = ig_cache_defaults();
+    ig_memory_options *m = &cache.memory;
     ig_cli_use_policy(app, &cache, policy, sketch);
     ig_cli_set_budget(&cache, is_full(policy) ? (ig_cli_amount){.share = 1} : o->kv_budget.v[at[BUDGETS]]);
     if (!takes_sketch(policy)) cache.sketch = NULL;
-    cache.type = o->kv_type.v[at[TYPES]];
+    m->type = o->kv_type.v[at[TYPES]];
     cache.alpha = is_osdi24(policy) ? o->kv_alpha.v[at[ALPHAS]] : own.alpha;
     cache.partial = is_osdi24(policy) ? o->kv_partial.v[at[PARTIALS]] : own.partial;
-    cache.limit = o->kv_limit.v[at[LIMITS]].share < 1 ? o->kv_limit.v[at[LIMITS]].share : 0;
-    cache.limit_bytes = o->kv_limit.v[at[LIMITS]].number;
-    cache.evict = o->kv_evict.v[has_limit(&cache) || cache.disk_bytes ? at[EVICTIONS] : 0];
+    m->limit = o->kv_limit.v[at[LIMITS]].share < 1 ? o->kv_limit.v[at[LIMITS]].share : 0;
+    m->limit_bytes = o->kv_limit.v[at[LIMITS]].number;
+    m->evict = o->kv_evict.v[evicts(m) ? at[EVICTIONS] : 0];
     return cache;
 }
 
 /* Whether `full` with a loses less than with b: drops nothing, or has more bits of each number. */
-static bool is_more_exact(const ig_cache_options *a, const ig_cache_options *b) {
+static bool is_more_exact(const ig_memory_options *a, const ig_memory_options *b) {
     if (has_limit(a) != has_limit(b)) return has_limit(b);
     return ig_cli_kv_type_number(a->type) < ig_cli_kv_type_number(b->type);
 }
@@ -70,7 +74,8 @@ static int add_pair(ig_cli_pairs *pairs, const ig_cli_options *o, const ig_cache
         return ig_cli_complain(o, "the lists make more than %d combinations", IG_CLI_PAIRS_MAX);
     ig_cli_pair *pair = &pairs->v[pairs->n];
     *pair = (ig_cli_pair){.cache = *cache};
-    if (is_full(cache->policy) && (pairs->full < 0 || is_more_exact(cache, &pairs->v[pairs->full].cache)))
+    if (is_full(cache->policy) &&
+        (pairs->full < 0 || is_more_exact(&cache->memory, &pairs->v[pairs->full].cache.memory)))
         pairs->full = pairs->n;
     pairs->n++;
     if (!cache->sketch) return IG_EXIT_OK;
@@ -103,17 +108,18 @@ static const char *base_name(const char *path) { return strrchr(path, '/') ? str
 
 const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig_cli_options *o) {
     const ig_cache_options *c = &pair->cache;
+    const ig_memory_options *m = &c->memory;
     char size[32];
     size_t n = 0;
     bool osdi24 = is_osdi24(c->policy);
 #define ADD(...) n += n < 96 ? (size_t)snprintf(out + n, 96 - n, __VA_ARGS__) : 0
     out[0] = 0;
-    if (o->kv_type.n > 1) ADD(" %s", c->type);
+    if (o->kv_type.n > 1) ADD(" %s", m->type);
     if (o->kv_alpha.n > 1 && osdi24) ADD(" alpha %g", c->alpha);
     if (o->kv_partial.n > 1 && osdi24) ADD(" partial %g", c->partial);
-    if (o->kv_limit.n > 1 && c->limit > 0) ADD(" limit %.10g%%", c->limit * 100);
-    if (o->kv_limit.n > 1 && c->limit_bytes) ADD(" limit %s", ig_cli_size(size, c->limit_bytes));
-    if (o->kv_evict.n > 1 && (has_limit(c) || c->disk_bytes)) ADD(" %s", c->evict);
+    if (o->kv_limit.n > 1 && m->limit > 0) ADD(" limit %.10g%%", m->limit * 100);
+    if (o->kv_limit.n > 1 && m->limit_bytes) ADD(" limit %s", ig_cli_size(size, m->limit_bytes));
+    if (o->kv_evict.n > 1 && evicts(m)) ADD(" %s", m->evict);
     if (o->kv_sketch.n > 1 && takes_sketch(c->policy)) ADD(" sketch %.20s", c->sketch ? base_name(c->sketch) : "none");
 #undef ADD
     return out + (out[0] == ' ');
@@ -128,17 +134,18 @@ static json_t *budget_json(const ig_cli_pair *pair) {
 
 void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair) {
     const ig_cache_options *c = &pair->cache;
+    const ig_memory_options *m = &c->memory;
     bool osdi24 = is_osdi24(c->policy);
-    json_t *limit = c->limit_bytes ? json_integer((json_int_t)c->limit_bytes)
-                    : c->limit > 0 ? json_real(c->limit)
+    json_t *limit = m->limit_bytes ? json_integer((json_int_t)m->limit_bytes)
+                    : m->limit > 0 ? json_real(m->limit)
                                    : json_null();
     json_object_set_new(json, "policy", json_string(c->policy));
     json_object_set_new(json, "budget", budget_json(pair));
-    json_object_set_new(json, "kv_type", json_string(c->type));
+    json_object_set_new(json, "kv_type", json_string(m->type));
     json_object_set_new(json, "alpha", osdi24 ? json_real(c->alpha) : json_null());
     json_object_set_new(json, "partial", osdi24 ? json_real(c->partial) : json_null());
     json_object_set_new(json, "limit", limit);
-    json_object_set_new(json, "evict", has_limit(c) || c->disk_bytes ? json_string(c->evict) : json_null());
+    json_object_set_new(json, "evict", evicts(m) ? json_string(m->evict) : json_null());
     json_object_set_new(json, "sketch", c->sketch ? ig_text_string(c->sketch) : json_null());
 }
 

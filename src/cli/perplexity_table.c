@@ -193,7 +193,7 @@ static json_t *json_of_run(const table *t, int i, int code) {
 }
 
 /* All pairs have the same tiers. */
-static bool has_disk(const table *t) { return t->rivals[0].cache.disk_bytes > 0; }
+static bool has_disk(const table *t) { return t->rivals[0].cache.memory.disk_bytes > 0; }
 
 static void print_head(const table *t) {
     bool settings = ig_cli_has_settings(t->all), contexts = t->all->contexts.n > 1;

@@ -361,7 +361,7 @@ static int run_row(bench *b, bench_row *row) {
     ig_cli_reset_peak_rss();
     row->selected_share = -1;
     row->n_samples = 0;
-    row->has_disk = row->pair->cache.disk_bytes && row->n_gen;
+    row->has_disk = row->pair->cache.memory.disk_bytes && row->n_gen;
     for (int r = -1; r < b->app.o->repetitions; r++) {
         ig_eval_generation done = {.selected_share = -1};
         /* A short generation warms up as well as a long one. */
@@ -467,9 +467,9 @@ static int run_depth(bench *b, const ig_cli_pairs *pairs, int depth) {
     for (int p = 0; !code && p < pairs->n; p++) {
         ig_cli_pair ideal = pairs->v[p];
         code = run_pair(b, &pairs->v[p], depth, !o->breakdown);
-        if (!o->breakdown || !ideal.cache.disk_bytes) continue;
-        ideal.cache.ram_bytes = ideal.cache.disk_bytes = 0;
-        ideal.cache.disk_path = NULL;
+        if (!o->breakdown || !ideal.cache.memory.disk_bytes) continue;
+        ideal.cache.memory.ram_bytes = ideal.cache.memory.disk_bytes = 0;
+        ideal.cache.memory.disk_path = NULL;
         if (!code) code = run_pair(b, &ideal, depth, false);
     }
     ig_eval_speed_close(b->speed);

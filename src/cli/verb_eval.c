@@ -175,7 +175,7 @@ static int read_examples(char **out, const ig_cli_options *o, const ig_eval_task
 static ig_status open_reader(ig_cli_evaluation *e, int i, ig_session_options *options, ig_error *err) {
     for (int k = 0; k < i; k++) {
         e->runs[i].reader = e->runs[k].reader;
-        if (ig_eval_same_store(&e->pairs->v[k].cache, &e->pairs->v[i].cache)) return IG_OK;
+        if (ig_eval_same_store(&e->pairs->v[k].cache.memory, &e->pairs->v[i].cache.memory)) return IG_OK;
     }
     ig_eval_reader *reader = e->runs[i].reader = &e->readers[e->n_readers++];
     *reader = (ig_eval_reader){.model = e->app->model, .n_vocab = e->app->info.n_vocab, .stopped = stopped};

@@ -99,7 +99,7 @@ static int plan_all(choices *out, ig_cli_app *app, const ig_cli_pairs *pairs) {
                 choice *x = &out->v[out->n++];
                 *x = (choice){.pair = &pairs->v[p], .batch = o->batches.v[b]};
                 options.cache = x->pair->cache;
-                options.cache.n_sessions = x->batch > 1 ? x->batch : 0;
+                options.cache.memory.n_sessions = x->batch > 1 ? x->batch : 0;
                 options.n_ctx = o->contexts.v[c];
                 if (ig_cache_plan(&x->plan, app->model, &options, &err)) return ig_cli_fail(o, &err);
             }

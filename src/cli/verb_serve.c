@@ -73,7 +73,7 @@ static int serve(ig_cli_app *app) {
                            .user = (void *)o};
     s.scheduler.session = ig_cli_session_options(app);
     s.scheduler.session.progress = NULL;
-    s.scheduler.session.cache.n_sessions = o->parallel;
+    s.scheduler.session.cache.memory.n_sessions = o->parallel;
     s.scheduler.n_queue = o->queue;
     s.scheduler.piece_seconds = o->piece_ms / 1e3;
     /* ig_cli_sketch() has one place for the path that it finds. */

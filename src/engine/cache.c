@@ -51,10 +51,10 @@ static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err
     char kind[64];
     const char *slash = strrchr(c->model->path, '/');
     snprintf(kind, sizeof kind, "%s, %s", ig_kv_type_name(p->tiers.type), ig_context_arithmetic(c->model->ctx));
-    ig_keeper_options o = {.directory = p->o.cache.store_path,
+    ig_keeper_options o = {.directory = p->o.cache.memory.store_path,
                            .model = slash ? slash + 1 : c->model->path,
                            .kind = kind,
-                           .max_bytes = p->o.cache.store_bytes,
+                           .max_bytes = p->o.cache.memory.store_bytes,
                            .root = c->root,
                            .notes = root_of_notes(c->model)};
     return ig_keeper_open(&c->keeper, c->model->ctx, c->memory, &o, err);
@@ -66,10 +66,10 @@ static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, 
     ig_status s = ig_kv_memory_open(&c->memory, &p->kv, &p->tiers, err);
     if (s) return s;
     c->root = root_of(m, c->memory, p->tiers.type);
-    if (p->o.cache.store_path) s = open_store(c, p, err);
+    if (p->o.cache.memory.store_path) s = open_store(c, p, err);
     ig_session_forget_names(&c->options.cache, NULL);
-    c->options.cache.type = ig_kv_type_name(p->tiers.type);
-    c->options.cache.evict = ig_evict_name(p->tiers.evict);
+    c->options.cache.memory.type = ig_kv_type_name(p->tiers.type);
+    c->options.cache.memory.evict = ig_evict_name(p->tiers.evict);
     c->tiers.disk_path = NULL;
     return s;
 }
@@ -78,7 +78,7 @@ ig_status ig_cache_open(ig_cache **out, ig_model *m, const ig_session_options *o
     if (out) *out = NULL;
     if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_cache_open: model and result are needed");
     ig_session_options o = options ? *options : ig_session_defaults();
-    if (o.cache.n_sessions == 0) o.cache.n_sessions = 1;
+    if (o.cache.memory.n_sessions == 0) o.cache.memory.n_sessions = 1;
     if (o.shared) return ig_fail(err, IG_E_ARG, "ig_cache_open: a cache does not lie in another");
     ig_session_plan p;
     ig_status s = ig_session_make_plan(&p, m, &o, err);
@@ -112,23 +112,19 @@ ig_status ig_cache_commit(ig_cache *c, ig_error *err) {
 
 ig_status ig_cache_impose(ig_session_options *o, const ig_model *m, ig_error *err) {
     const ig_cache *c = o->shared;
-    const ig_cache_options *from = &c->options.cache;
-    ig_cache_options *to = &o->cache;
+    const ig_memory_options *from = &c->options.cache.memory;
+    ig_memory_options *to = &o->cache.memory;
     if (c->model != m) return ig_fail(err, IG_E_ARG, "the KV cache was opened for another model");
     if (o->n_ctx == 0) o->n_ctx = c->options.n_ctx;
     if (o->n_ctx > c->options.n_ctx || o->n_batch > c->options.n_batch)
         return ig_fail(err, IG_E_LIMIT,
                        "a context of %d tokens in steps of %d: the KV cache was opened for at most %d and %d", o->n_ctx,
                        o->n_batch, c->options.n_ctx, c->options.n_batch);
-    to->type = from->type;
-    to->evict = from->evict;
-    to->ram_bytes = from->ram_bytes;
-    to->disk_bytes = from->disk_bytes;
-    to->vram_bytes = from->vram_bytes;
-    to->map = from->map;
-    to->disk_path = from->disk_bytes || from->map ? "" : NULL; /* it is open already */
-    to->no_uring = from->no_uring;
-    to->n_sessions = from->n_sessions;
+    ig_memory_options memory = *from;
+    memory.disk_path = from->disk_bytes || from->map ? "" : NULL; /* it is open already */
+    memory.limit = to->limit;                                     /* see ig_cache_check() */
+    memory.limit_bytes = to->limit_bytes;
+    *to = memory;
     return IG_OK;
 }
 

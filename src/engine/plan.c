@@ -19,7 +19,7 @@ ig_cache_options ig_cache_defaults(void) {
                               .n_sinks = 4,
                               .n_recent = 32,
                               .n_dense_layers = -1,
-                              .vram_bytes = IG_VRAM_AUTO,
+                              .memory.vram_bytes = IG_VRAM_AUTO,
                               .alpha = 4,
                               .partial = 0.3};
 }
@@ -29,8 +29,9 @@ ig_session_options ig_session_defaults(void) {
 }
 
 void ig_session_forget_names(ig_cache_options *o, const char *policy) {
+    ig_memory_options *m = &o->memory;
     o->policy = policy;
-    o->sketch = o->type = o->disk_path = o->evict = o->speculate = o->store_path = o->salt = NULL;
+    o->sketch = o->speculate = o->salt = m->type = m->disk_path = m->evict = m->store_path = NULL;
 }
 
 static bool is_for(const ig_sketch_shape *made_for, const ig_model *m) {
@@ -77,7 +78,7 @@ static ig_status take_sketch(ig_session_plan *p, const ig_model *m, ig_error *er
 
 /* Where keys and values may lie. Layers that use every entry in each step stay in RAM if others can leave it. */
 static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err) {
-    const ig_cache_options *o = &p->o.cache;
+    const ig_memory_options *o = &p->o.cache.memory;
     bool is_host = m->ctx->device->ops->is_host;
     p->tiers = (ig_kv_options){.ram_bytes = o->ram_bytes,
                                .disk_bytes = o->disk_bytes,
@@ -99,14 +100,14 @@ static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err
         return ig_fail(err, IG_E_ARG, "copies of keys and values in a GPU's memory: this context computes on the CPU");
     if ((o->disk_bytes || p->tiers.is_mapped) && !o->disk_path)
         return ig_fail(err, IG_E_ARG, "KV disk tier: no directory given");
-    if (p->ops->stages[0].run) p->tiers.n_pinned_layers = o->n_dense_layers;
+    if (p->ops->stages[0].run) p->tiers.n_pinned_layers = p->o.cache.n_dense_layers;
     p->tiers.n_sequences = o->n_sessions;
     ig_status s = ig_kv_type_parse(&p->tiers.type, o->type, err);
     return s ? s : ig_evict_parse(&p->tiers.evict, o->evict ? o->evict : "counter", err);
 }
 
 static uint64_t count_sequences(const ig_session_plan *p) {
-    return p->o.cache.n_sessions > 0 ? (uint64_t)p->o.cache.n_sessions : 1;
+    return p->o.cache.memory.n_sessions > 0 ? (uint64_t)p->o.cache.memory.n_sessions : 1;
 }
 
 /* Slots of a KV head of a sequence that a policy keeps something of. */
@@ -152,7 +153,7 @@ static uint64_t plan_sketch_copies(const ig_session_plan *p) {
 /* What copies of blocks may take of it: unless that is said, most of what is free after scratch and sketches. */
 static uint64_t plan_vram(const ig_session_plan *p, const ig_model *m) {
     ig_device *d = m->ctx->device;
-    if (p->o.cache.vram_bytes != IG_VRAM_AUTO) return p->o.cache.vram_bytes;
+    if (p->o.cache.memory.vram_bytes != IG_VRAM_AUTO) return p->o.cache.memory.vram_bytes;
     if (d->ops->is_host || d->ops->is_plan || p->o.shared || p->tiers.is_paged) return 0;
     uint64_t room = d->ops->room(d), scratch[IG_PLACES];
     ig_batch_plan(scratch, m->ctx, &m->config, &p->scratch);
@@ -160,21 +161,21 @@ static uint64_t plan_vram(const ig_session_plan *p, const ig_model *m) {
     return room > first ? (room - first) / 8 * 7 : 0;
 }
 
-/* Entries that a KV head of n_layers layers may have, by ig_cache_options.limit or limit_bytes. */
+/* Entries that a KV head of n_layers layers may have, by ig_memory_options.limit or limit_bytes. */
 static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
     int n_ctx = p->kv.n_ctx, least = p->ops->ignores_window ? 2 : o->n_sinks + o->n_recent + 1;
     double layer = (double)ig_kv_entry_bytes(&p->kv, &p->tiers) * p->kv.n_kv_heads;
     double dense = layer * (p->kv.n_layers - n_layers) * n_ctx;
-    double bytes = (double)o->limit_bytes;
-    double n = bytes > 0 ? floor((bytes - dense) / (layer * n_layers)) : ig_pick_share(o->limit, n_ctx);
+    double bytes = (double)o->memory.limit_bytes;
+    double n = bytes > 0 ? floor((bytes - dense) / (layer * n_layers)) : ig_pick_share(o->memory.limit, n_ctx);
     char text[64];
     if (n < least && bytes > 0)
         return ig_fail(err, IG_E_LIMIT, "KV limit of %.0f bytes is too small: this context and policy need at least %s",
                        bytes, ig_bytes_text(text, (uint64_t)(dense + layer * n_layers * least)));
     if (n < least)
         return ig_fail(err, IG_E_LIMIT, "KV limit of %g %% is too small: a KV head has %.0f entries then and needs %d",
-                       o->limit * 100, n, least);
+                       o->memory.limit * 100, n, least);
     *out = n < n_ctx ? (int)n : 0;
     return IG_OK;
 }
@@ -184,11 +185,12 @@ static ig_status plan_limit(ig_session_plan *p, ig_error *err) {
     const ig_cache_options *o = &p->o.cache;
     int n_layers = ig_policy_sparse_layers(&p->policy, o);
     if (p->ops->limit) p->tiers.n_dropping = n_layers;
-    if (o->limit == 0 && !o->limit_bytes) return IG_OK;
+    if (o->memory.limit == 0 && !o->memory.limit_bytes) return IG_OK;
     if (!p->ops->takes_limit)
         return ig_fail(err, IG_E_ARG, "KV limit: the policy %s takes none%s", p->ops->name,
                        p->ops->limit ? ", its budget is one" : "");
-    if (o->disk_bytes) return ig_fail(err, IG_E_ARG, "KV limit: not together with a disk tier, which drops nothing");
+    if (o->memory.disk_bytes)
+        return ig_fail(err, IG_E_ARG, "KV limit: not together with a disk tier, which drops nothing");
     if (!n_layers)
         return ig_fail(err, IG_E_ARG, "KV limit: all layers are dense or have a window, and drop nothing by it");
     ig_status s = count_limit(&p->tiers.limit, p, n_layers, err);
@@ -244,7 +246,7 @@ static ig_status make_plan(ig_session_plan *p, const ig_model *m, const ig_sessi
     p->policy.block_tokens = ig_kv_block_tokens(c->head_dim, p->tiers.type);
     if (!s) s = plan_limit(p, err);
     if (!s && p->o.shared) s = ig_cache_check(p->o.shared, p, err);
-    p->tiers.share = p->o.cache.n_sessions > 0 && !p->tiers.limit;
+    p->tiers.share = p->o.cache.memory.n_sessions > 0 && !p->tiers.limit;
     if (!s && p->tiers.limit) p->policy.n_slots = ig_kv_plan_slots(&p->kv, &p->tiers);
     if (!s) s = plan_speculation(p, err);
     if (!s) s = take_sketch(p, m, err);

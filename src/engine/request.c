@@ -92,7 +92,7 @@ static ig_session_options wanted(const ig_scheduler *c, const ig_request_options
     ig_session_options w = c->o.session;
     if (o->cache) w.cache = *o->cache;
     w.shared = c->cache;
-    w.cache.store_path = NULL;
+    w.cache.memory.store_path = NULL;
     w.cache.no_share |= o->score_prompt;
     return w;
 }

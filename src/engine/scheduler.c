@@ -27,7 +27,7 @@ ig_scheduler_options ig_scheduler_defaults(void) {
     return (ig_scheduler_options){.session = ig_session_defaults(), .n_queue = 512, .piece_seconds = 0.025};
 }
 
-static int n_places(const ig_scheduler *c) { return c->o.session.cache.n_sessions; }
+static int n_places(const ig_scheduler *c) { return c->o.session.cache.memory.n_sessions; }
 
 /* ---- what waits --------------------------------------------------------------------- */
 
@@ -298,7 +298,7 @@ static void *run(void *arg) {
 /* ---- from outside ------------------------------------------------------------------------- */
 
 static ig_status check_options(ig_scheduler_options *o, ig_error *err) {
-    if (o->session.cache.n_sessions == 0) o->session.cache.n_sessions = DEFAULT_PLACES;
+    if (o->session.cache.memory.n_sessions == 0) o->session.cache.memory.n_sessions = DEFAULT_PLACES;
     if (o->session.shared || o->session.progress)
         return ig_fail(err, IG_E_ARG,
                        "ig_scheduler_open: the session lies in the scheduler's own cache, and has no progress");
@@ -308,9 +308,9 @@ static ig_status check_options(ig_scheduler_options *o, ig_error *err) {
     if (!(o->piece_seconds >= 0.001 && o->piece_seconds <= 60))
         return ig_fail(err, IG_E_ARG, "ig_scheduler_options.piece_seconds is %g, but goes from 0.001 to 60",
                        o->piece_seconds);
-    if (o->session.cache.n_sessions >= o->session.n_batch)
+    if (o->session.cache.memory.n_sessions >= o->session.n_batch)
         return ig_fail(err, IG_E_ARG, "%d sessions and steps of %d tokens: a step must hold more tokens than sessions",
-                       o->session.cache.n_sessions, o->session.n_batch);
+                       o->session.cache.memory.n_sessions, o->session.n_batch);
     return IG_OK;
 }
 

@@ -68,7 +68,7 @@ struct ig_scheduler {
     bool is_closing;
     uint64_t n_submitted;
     ig_scheduler_stats stats;
-    ig_scheduler_place *places; /* [o.session.cache.n_sessions] */
+    ig_scheduler_place *places; /* [o.session.cache.memory.n_sessions] */
 
     ig_request **running; /* [the same], in the order in which they were begun; the thread's, as all that follows */
     int n_running;

@@ -129,7 +129,7 @@ static ig_status open_with_cache(ig_session **out, ig_model *m, ig_session_optio
 ig_status ig_session_open(ig_session **out, ig_model *m, const ig_session_options *options, ig_error *err) {
     if (out) *out = NULL;
     if (!out || !m) return ig_fail(err, IG_E_ARG, "ig_session_open: model and result are needed");
-    if (options && options->cache.store_path && !options->shared) return open_with_cache(out, m, *options, err);
+    if (options && options->cache.memory.store_path && !options->shared) return open_with_cache(out, m, *options, err);
     ig_session_plan p;
     ig_status status = ig_session_make_plan(&p, m, options, err);
     return status ? status : open_session(out, m, &p, err);

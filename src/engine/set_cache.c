@@ -11,10 +11,10 @@
 
 static bool same_store(const ig_session_plan *p, const ig_session *s) {
     const ig_kv_options *a = &p->tiers, *b = &s->tiers;
-    return a->type == b->type && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes &&
-           p->o.cache.map == s->options.cache.map && a->evict == b->evict && a->no_uring == b->no_uring &&
-           p->o.cache.vram_bytes == s->options.cache.vram_bytes && p->o.cache.limit == s->options.cache.limit &&
-           p->o.cache.limit_bytes == s->options.cache.limit_bytes && a->limit == b->limit &&
+    const ig_memory_options *x = &p->o.cache.memory, *y = &s->options.cache.memory;
+    return a->type == b->type && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes && x->map == y->map &&
+           a->evict == b->evict && a->no_uring == b->no_uring && x->vram_bytes == y->vram_bytes &&
+           x->limit == y->limit && x->limit_bytes == y->limit_bytes && a->limit == b->limit &&
            (a->n_dropping == b->n_dropping || !a->limit);
 }
 

@@ -23,9 +23,9 @@ typedef struct round {
 
 static bool same_text(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 
-static bool drops(const ig_cache_options *o) { return o->limit > 0 || o->limit_bytes; }
+static bool drops(const ig_memory_options *m) { return m->limit > 0 || m->limit_bytes; }
 
-bool ig_eval_same_store(const ig_cache_options *a, const ig_cache_options *b) {
+bool ig_eval_same_store(const ig_memory_options *a, const ig_memory_options *b) {
     return a == b || (!drops(a) && !drops(b) && same_text(a->type, b->type) && same_text(a->evict, b->evict) &&
                       a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes);
 }
@@ -50,7 +50,7 @@ void ig_eval_comparison_close(ig_eval_comparison *c) {
 }
 
 static bool fits(const ig_eval_comparison *c, int i) {
-    return c->s && ig_eval_same_store(&c->rivals[c->i_open].cache, &c->rivals[i].cache);
+    return c->s && ig_eval_same_store(&c->rivals[c->i_open].cache.memory, &c->rivals[i].cache.memory);
 }
 
 /* A session that rival i can use. */
@@ -62,7 +62,7 @@ static ig_status open_session(round *r, int i) {
     c->s = NULL;
     c->i_open = i;
     options.cache = c->rivals[i].cache;
-    if (!drops(&options.cache)) options.cache.policy = "full", options.cache.sketch = NULL;
+    if (!drops(&options.cache.memory)) options.cache.policy = "full", options.cache.sketch = NULL;
     return ig_session_open(&c->s, c->model, &options, r->err);
 }
 
@@ -133,7 +133,7 @@ static ig_status score_alike(round *r, int i) {
     if (status) return status;
     for (int k = 0; k < c->n_rivals; k++) {
         ig_eval_rival *rival = &c->rivals[k];
-        rival->from_start = rival->from_start || drops(&rival->cache);
+        rival->from_start = rival->from_start || drops(&rival->cache.memory);
         is_shared = is_shared || (fits(c, k) && !rival->from_start);
     }
     if (is_shared && !whole) status = compute_prefix(r);

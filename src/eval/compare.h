@@ -23,7 +23,7 @@ typedef struct ig_eval_rival {
 
 /* Whether one session can go on from one policy's options to another's: where and how keys and values are kept is the
  * same, and nothing is dropped. */
-bool ig_eval_same_store(const ig_cache_options *a, const ig_cache_options *b);
+bool ig_eval_same_store(const ig_memory_options *a, const ig_memory_options *b);
 
 typedef struct ig_eval_comparison {
     ig_eval_rival *rivals; /* [n_rivals], borrowed */

@@ -37,13 +37,13 @@ int ig_eval_speed_tokens(int depth, int n_prompt, int n_gen) {
 static void take_options(ig_eval_speed *speed, const ig_cache_options *cache) {
     ig_cache_options *c = &speed->options.session.cache;
     *c = *cache;
-    c->no_share = !c->store_path;
-    c->n_sessions = speed->options.max_batch;
+    c->no_share = !c->memory.store_path;
+    c->memory.n_sessions = speed->options.max_batch;
 }
 
 static ig_status open_cache(ig_eval_speed *speed, ig_error *err) {
     ig_session_options *o = &speed->options.session;
-    if (speed->cache || (speed->options.max_batch == 1 && !o->cache.store_path)) return IG_OK;
+    if (speed->cache || (speed->options.max_batch == 1 && !o->cache.memory.store_path)) return IG_OK;
     ig_status status = ig_cache_open(&speed->cache, speed->model, o, err);
     o->shared = speed->cache;
     return status;
@@ -64,7 +64,7 @@ static ig_status set_cache(ig_eval_speed *speed, ig_session *s, ig_error *err) {
 }
 
 ig_status ig_eval_speed_set_cache(ig_eval_speed *speed, const ig_cache_options *cache, ig_error *err) {
-    bool keep = ig_eval_same_store(&speed->options.session.cache, cache);
+    bool keep = ig_eval_same_store(&speed->options.session.cache.memory, &cache->memory);
     take_options(speed, cache);
     for (int i = 0; keep && i < speed->n_sessions; i++) keep = !set_cache(speed, speed->sessions[i], err);
     if (keep) return IG_OK;
@@ -187,11 +187,11 @@ ig_status ig_eval_speed_prompt(double *seconds, ig_eval_speed *speed, int n, ig_
 static ig_status sync_stored(double *seconds, ig_session_stats *stats, ig_eval_speed *speed, int n, ig_error *err) {
     ig_session *s;
     ig_session_options o = speed->options.session;
-    if (!o.cache.store_path || n > speed->options.n_prompt)
+    if (!o.cache.memory.store_path || n > speed->options.n_prompt)
         return ig_text_fail(err, IG_E_ARG, "there is no store, or the prompt is longer than was said");
     close_sessions(speed);
     o.shared = NULL;
-    o.cache.n_sessions = 1;
+    o.cache.memory.n_sessions = 1;
     ig_status status = ig_session_open(&s, speed->model, &o, err);
     if (status) return status;
     ig_session_get_stats(s, stats);

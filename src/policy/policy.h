@@ -73,7 +73,7 @@ typedef struct ig_policy_ops {
     ig_sketch_kind sketch; /* the sort of ig_policy_shape.sketch it takes; IG_SKETCH_NONE: none */
     bool per_query_head;   /* a list per query head */
     bool uses_everything;  /* no layer selects: nothing else is ever called */
-    bool takes_limit;      /* works when slots are used again (ig_cache_options.limit) */
+    bool takes_limit;      /* works when slots are used again (ig_memory_options.limit) */
     bool sums_up;          /* it keeps sums of IG_UNIT_SLOTS consecutive tokens: where a text is cut within such a unit,
                               those that are left of it come to append() once more */
     bool ignores_window;   /* n_sinks and n_recent mean nothing to it */

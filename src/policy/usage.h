@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much use entries were of, for dropping the least useful ones (ig_cache_options.limit; the paper's section 4.4):
+ * How much use entries were of, for dropping the least useful ones (ig_memory_options.limit; the paper's section 4.4):
  *
  *   fifo     nothing is kept: the oldest goes
  *   lru      the position at which each was last selected, or came; the smallest goes

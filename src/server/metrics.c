@@ -91,8 +91,8 @@ static void limit(FILE *f, const char *tier, uint64_t bytes) {
 static void write_cache(FILE *f, const ig_scheduler_stats *t, const ig_cache_options *o) {
     const ig_cache_stats *k = &t->cache;
     head(f, "kv_limit_bytes", "gauge", "Most that a tier may hold.");
-    limit(f, "ram", o->ram_bytes);
-    if (o->disk_bytes) limit(f, "disk", o->disk_bytes < UINT64_MAX >> 2 ? o->disk_bytes : 0);
+    limit(f, "ram", o->memory.ram_bytes);
+    if (o->memory.disk_bytes) limit(f, "disk", o->memory.disk_bytes < UINT64_MAX >> 2 ? o->memory.disk_bytes : 0);
     head(f, "kv_bytes", "gauge", "Keys, values and their tables, by tier.");
     fprintf(f, "infinigen_kv_bytes{tier=\"ram\"} %" PRIu64 "\ninfinigen_kv_bytes{tier=\"disk\"} %" PRIu64 "\n",
             k->kv_bytes, k->disk_bytes);

@@ -76,13 +76,13 @@ void ig_route_props(ig_call *c) {
     ig_scheduler_get_stats(s->scheduler, &st);
     const ig_cache_options *k = &s->o->scheduler.session.cache;
     ig_reply_json(
-        c,
-        json_pack("{s:i, s:o, s:s, s:o, s:o, s:o, s:s, s:{s:i}, s:{s:s, s:s, s:b, s:b}}", "total_slots", st.n_places,
-                  "model_path", ig_text_string(s->info.path), "model_alias", s->o->alias, "chat_template",
-                  template_json(s), "bos_token", special_json(s, ig_token_bos(s->o->model)), "eos_token",
-                  special_json(s, ig_token_eos(s->o->model)), "build_info", ig_version(), "default_generation_settings",
-                  "n_ctx", ig_scheduler_ctx(s->scheduler), "infinigen", "policy", k->policy, "kv_type",
-                  k->type ? k->type : "f16", "has_disk", k->disk_bytes > 0, "has_store", k->store_path != NULL));
+        c, json_pack("{s:i, s:o, s:s, s:o, s:o, s:o, s:s, s:{s:i}, s:{s:s, s:s, s:b, s:b}}", "total_slots", st.n_places,
+                     "model_path", ig_text_string(s->info.path), "model_alias", s->o->alias, "chat_template",
+                     template_json(s), "bos_token", special_json(s, ig_token_bos(s->o->model)), "eos_token",
+                     special_json(s, ig_token_eos(s->o->model)), "build_info", ig_version(),
+                     "default_generation_settings", "n_ctx", ig_scheduler_ctx(s->scheduler), "infinigen", "policy",
+                     k->policy, "kv_type", k->memory.type ? k->memory.type : "f16", "has_disk",
+                     k->memory.disk_bytes > 0, "has_store", k->memory.store_path != NULL));
 }
 
 void ig_route_tokenizer_info(ig_call *c) {

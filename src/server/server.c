@@ -307,7 +307,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     ig_status status = alias ? start(&s, err) : ig_text_fail(err, IG_E_MEMORY, "out of memory");
     if (!status) {
         ig_server_say(&s, "ready: %s, %d at a time, contexts of %d tokens", own.alias,
-                      o->scheduler.session.cache.n_sessions, ig_scheduler_ctx(s.scheduler));
+                      o->scheduler.session.cache.memory.n_sessions, ig_scheduler_ctx(s.scheduler));
         wait_for_end(&s, &wanted);
         drain(&s, &wanted);
     }

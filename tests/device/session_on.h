@@ -27,7 +27,7 @@ static inline ig_session_options options_of(const char *policy, const char *type
     ig_session_options o = ig_session_defaults();
     o.n_ctx = CTX;
     o.cache.policy = policy;
-    o.cache.type = type;
+    o.cache.memory.type = type;
     if (strcmp(policy, "full") != 0) o.cache.budget = 0.5;
     o.cache.n_sinks = 2;
     o.cache.n_recent = 4;

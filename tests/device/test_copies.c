@@ -30,7 +30,7 @@ static ig_session_options options_of(const char *policy, const char *type) {
     o.n_ctx = CTX;
     o.n_batch = 64;
     o.cache.policy = policy;
-    o.cache.type = type;
+    o.cache.memory.type = type;
     if (strcmp(policy, "full") != 0) o.cache.budget = 0.3;
     o.cache.n_sinks = 2;
     o.cache.n_recent = 4;
@@ -48,7 +48,7 @@ static void open_on(const char *path, const ig_session_options *options) {
     expect_ok(ig_context_open(&ctx, &c, &err), &err);
     expect_ok(ig_model_open(&model, ctx, path, NULL, &err), &err);
     expect_ok(ig_cache_plan(&all, model, &o, &err), &err);
-    o.cache.vram_bytes = 0;
+    o.cache.memory.vram_bytes = 0;
     expect_ok(ig_cache_plan(&none, model, &o, &err), &err);
     uint64_t copies = all.gpu.kv - none.gpu.kv;
     assert_true(copies >= all.kv / 2 && none.gpu.kv < copies / 50);
@@ -58,7 +58,7 @@ static void open_on(const char *path, const ig_session_options *options) {
 
 static ig_session *open_sized(const ig_session_options *options, int size) {
     ig_session_options o = *options;
-    o.cache.vram_bytes = sizes[size];
+    o.cache.memory.vram_bytes = sizes[size];
     return open_session(&o);
 }
 
@@ -102,7 +102,7 @@ static void any_kind(void **state) {
     ig_session_options o = options_of(k->policy, k->type);
     o.cache.speculate = k->speculate;
     o.cache.audit_every = k->audit_every;
-    o.cache.limit = k->limit;
+    o.cache.memory.limit = k->limit;
     open_on(k->model, &o);
     live(&o);
     close_tiny(NULL);
@@ -164,13 +164,13 @@ static void batches(void **state) {
     static float logits[2][TURNS][N][N_VOCAB];
     ig_error err = {0};
     ig_session_options o = options_of("infinigen", "f16");
-    o.cache.n_sessions = N;
+    o.cache.memory.n_sessions = N;
     open_on(TINY_LLAMA, &o);
     for (int size = 0; size < 2; size++) {
         ig_cache *cache;
         ig_session *s[N];
         ig_session_options own = o;
-        own.cache.vram_bytes = sizes[size];
+        own.cache.memory.vram_bytes = sizes[size];
         expect_ok(ig_cache_open(&cache, model, &own, &err), &err);
         own.shared = cache;
         for (int i = 0; i < N; i++) {
@@ -501,9 +501,9 @@ static void not_on_the_cpu(void **state) {
     ig_session_options o = options_of("full", "f16");
     expect_ok(ig_context_open(&ctx, NULL, &err), &err);
     expect_ok(ig_model_open(&model, ctx, TINY_LLAMA, NULL, &err), &err);
-    o.cache.vram_bytes = 1 << 20;
+    o.cache.memory.vram_bytes = 1 << 20;
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
-    o.cache.vram_bytes = 0;
+    o.cache.memory.vram_bytes = 0;
     ig_session_close(open_session(&o));
     close_tiny(NULL);
 }

@@ -51,7 +51,7 @@ static void run_kinds(float (*logits)[ROWS], const char *device) {
         open_on(kinds[k].model, device);
         ig_session_options o = options_of(kinds[k].policy, kinds[k].type);
         o.cache.audit_every = kinds[k].audit_every;
-        o.cache.limit = kinds[k].limit;
+        o.cache.memory.limit = kinds[k].limit;
         run(logits[k], &o);
         close_tiny(NULL);
     }
@@ -169,7 +169,7 @@ static void late_steps(void **state) {
         o.cache.audit_every = 1;
         late_steps_with(&o, logits[WATCHED], st[WATCHED]);
         o.cache.audit_every = 0;
-        o.cache.vram_bytes = 60 << 10;
+        o.cache.memory.vram_bytes = 60 << 10;
         for (int w = FEW_COPIES; w < WAYS; w++) {
             o.cache.speculate = guesses[w];
             late_steps_with(&o, logits[w], st[w]);
@@ -206,7 +206,7 @@ static void late_steps_of_the_paper(void **state) {
         o.cache.speculate = of[i].speculate;
         for (int w = 0; w < WAYS; w++) {
             o.cache.audit_every = w == WATCHED;
-            o.cache.vram_bytes = w == FEW_COPIES ? 60 << 10 : IG_VRAM_AUTO;
+            o.cache.memory.vram_bytes = w == FEW_COPIES ? 60 << 10 : IG_VRAM_AUTO;
             late_steps_with(&o, logits[w], st[w]);
             assert_memory_equal(logits[w], logits[LATE], sizeof logits[w]);
             for (int k = 0; k < 2; k++) {
@@ -269,9 +269,9 @@ static void sketches_follow(void **state) {
     open_on(TINY_LLAMA, "cuda");
     o.n_ctx = LONG + STEPS;
     o.cache.budget = 0.3;
-    o.cache.vram_bytes = 0;
+    o.cache.memory.vram_bytes = 0;
     shared = o;
-    shared.cache.n_sessions = 2;
+    shared.cache.memory.n_sessions = 2;
     expect_ok(ig_cache_open(&cache, model, &shared, &err), &err);
     shared.shared = cache;
     ig_session *s[2] = {open_session(&shared), open_session(&shared)};
@@ -333,12 +333,12 @@ static void tiers(void **state) {
     ig_session_options o = options_of("infinigen", "f16");
     o.n_ctx = MANY + 4;
     o.n_batch = 32;
-    o.cache.vram_bytes = 0;
+    o.cache.memory.vram_bytes = 0;
     ig_session *plain = open_session(&o);
-    o.cache.disk_bytes = 64 << 20;
-    o.cache.disk_path = folder;
-    o.cache.ram_bytes = least_ram(o);
-    o.cache.vram_bytes = 100 << 10;
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.ram_bytes = least_ram(o);
+    o.cache.memory.vram_bytes = 100 << 10;
     ig_session *tiered = open_session(&o);
     put(plain, many, MANY), put(tiered, many, MANY);
     for (int i = 0; i < 2; i++) {
@@ -433,12 +433,12 @@ static void refusals(void **state) {
     mo.weights_ram = 1 << 30;
     assert_int_equal(ig_model_open(&m, ctx, TINY_MISTRAL, &mo, &err), IG_E_UNSUPPORTED);
     ig_session_options o = options_of("full", "f16");
-    o.cache.map = true;
-    o.cache.ram_bytes = 1 << 20;
-    o.cache.disk_path = "/tmp";
+    o.cache.memory.map = true;
+    o.cache.memory.ram_bytes = 1 << 20;
+    o.cache.memory.disk_path = "/tmp";
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
-    o.cache.ram_bytes = 0;
-    o.cache.vram_bytes = 1 << 20;
+    o.cache.memory.ram_bytes = 0;
+    o.cache.memory.vram_bytes = 1 << 20;
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
     close_tiny(NULL);
 }
@@ -461,7 +461,7 @@ static void managed_memory(void **state) {
         open_on(TINY_LLAMA, "cuda");
         ig_session_options o = options_of("infinigen", types[i]);
         run(plain, &o);
-        o.cache.map = true;
+        o.cache.memory.map = true;
         if (!has_managed(&o)) {
             close_tiny(NULL);
             skip();
@@ -488,7 +488,7 @@ static void memory_that_ends(void **state) {
     if (!cuda_on_cpu_room) skip();
     open_on(TINY_LLAMA, "cuda");
     for (int map = 0; map < 2; map++) {
-        o.cache.map = map;
+        o.cache.memory.map = map;
         ig_session_close(open_session(&o)); /* what the model keeps of it is there now */
         size_t before = cuda_on_cpu_room(true, SIZE_MAX), room = before;
         ig_status status = IG_E_MEMORY;

@@ -74,7 +74,7 @@ static void steps_are_graphs(void **state) {
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         ig_session_options o = options_of(runs[i].policy, "f16");
         o.cache.speculate = runs[i].speculate;
-        o.cache.vram_bytes = runs[i].vram;
+        o.cache.memory.vram_bytes = runs[i].vram;
         calls x = calls_of_a_step(&o, logits[0], &st[0]);
         assert_true(x.graphs == 1 && x.made == 0 && x.launches < LAYERS);
         assert_true(x.changes > 0 && x.changes <= 2 * LAYERS);
@@ -112,7 +112,7 @@ static int waits_of(const char *policy, double budget, uint64_t vram, int n_step
     open_on(TINY_LLAMA, "cuda");
     ig_session_options o = options_of(policy, "f16");
     o.cache.budget = budget;
-    o.cache.vram_bytes = vram;
+    o.cache.memory.vram_bytes = vram;
     ig_session *s = open_session(&o);
     if (n_step) put(s, ids, PROMPT);
     for (int i = 1; i < n_step; i++) step(s, ids[PROMPT]);

@@ -55,8 +55,8 @@ static ig_session *open_on(ig_model *m, const kind *k) {
     o.cache.n_recent = 4;
     if (k->speculate) {
         o.cache.budget = 0.5;
-        o.cache.disk_path = "/tmp";
-        o.cache.disk_bytes = 16 << 20;
+        o.cache.memory.disk_path = "/tmp";
+        o.cache.memory.disk_bytes = 16 << 20;
     }
     expect_ok(ig_session_open(&s, m, &o, &err), &err);
     return s;
@@ -218,7 +218,7 @@ static void plans_without_a_gpu(void **state) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = 4096;
     o.n_batch = 64;
-    o.cache.vram_bytes = 1 << 20;
+    o.cache.memory.vram_bytes = 1 << 20;
     open_planning();
     uint64_t least = least_of(TINY_LLAMA);
     expect_ok(open_limited(&m, TINY_LLAMA, 0, least, &err), &err);

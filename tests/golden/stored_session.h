@@ -76,7 +76,7 @@ static inline ig_session_options options_of(const variant *v) {
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.cache.policy = v->policy;
-    o.cache.type = v->type;
+    o.cache.memory.type = v->type;
     o.cache.budget = 0.3;
     o.cache.n_recent = 8;
     o.cache.n_dense_layers = 1;
@@ -85,11 +85,11 @@ static inline ig_session_options options_of(const variant *v) {
 
 static inline ig_session *open_stored(const variant *v) {
     ig_session_options o = options_of(v);
-    o.cache.store_path = store;
+    o.cache.memory.store_path = store;
     if (v->on_disk) {
-        o.cache.disk_bytes = 64 << 20;
-        o.cache.disk_path = folder;
-        o.cache.ram_bytes = least_ram(o);
+        o.cache.memory.disk_bytes = 64 << 20;
+        o.cache.memory.disk_path = folder;
+        o.cache.memory.ram_bytes = least_ram(o);
     }
     return open_session(&o);
 }
@@ -125,7 +125,7 @@ static inline ig_cache *open_cache(const variant *v) {
     ig_error err = {0};
     ig_session_options o = options_of(v);
     ig_cache *c;
-    o.cache.store_path = store;
+    o.cache.memory.store_path = store;
     expect_ok(ig_cache_open(&c, model, &o, &err), &err);
     return c;
 }

@@ -294,7 +294,7 @@ static void plans(void **state) {
     o.cache.policy = NULL;
     REFUSED(ig_cache_plan(&plan, model, &o, ERR));
     o.cache = ig_cache_defaults();
-    o.cache.disk_bytes = 1 << 20; /* and no path */
+    o.cache.memory.disk_bytes = 1 << 20; /* and no path */
     REFUSED(ig_cache_plan(&plan, model, &o, ERR));
 }
 
@@ -494,7 +494,7 @@ static void notes(void **state) {
     temp_dir_path(&dir, "store", path, sizeof path);
     o.n_ctx = 64;
     OK(ig_cache_open(&storeless, model, &o, &error));
-    o.cache.store_path = path;
+    o.cache.memory.store_path = path;
     OK(ig_cache_open(&c, model, &o, &error));
     const char *const names[] = {"", ".hidden", "a/b", "a b", "\xc3\xa4", long_name, NULL};
     for (size_t i = 0; i < IG_COUNT(names); i++) {
@@ -654,7 +654,7 @@ static void scheduling(void **state) {
     REFUSED(ig_scheduler_open(&c, NULL, &o, ERR));
     wrong.session.n_batch = 0;
     REFUSED(ig_scheduler_open(&c, model, &wrong, ERR));
-    wrong.session.cache.n_sessions = -1;
+    wrong.session.cache.memory.n_sessions = -1;
     REFUSED(ig_scheduler_open(&c, model, &wrong, ERR));
     OK(ig_scheduler_open(&c, model, &o, &error));
     assert_int_equal(ig_scheduler_ctx(c), 64);

@@ -85,17 +85,17 @@ static void open_pair(pair *p, const kind *k, const char *where) {
     o.n_ctx = n_ctx;
     o.n_batch = N_BATCH;
     o.cache.policy = k->policy;
-    o.cache.type = k->type;
-    o.cache.limit = has_window ? 0 : k->limit;
+    o.cache.memory.type = k->type;
+    o.cache.memory.limit = has_window ? 0 : k->limit;
     o.cache.budget = 0.15;
     o.cache.n_recent = 16;
     o.cache.n_dense_layers = 1;
     *p = (pair){.alone = open_session(&o)};
     if (k->disk) {
-        o.cache.disk_bytes = 64 << 20;
-        o.cache.disk_path = where;
-        o.cache.no_uring = true;
-        o.cache.ram_bytes = least_ram(o);
+        o.cache.memory.disk_bytes = 64 << 20;
+        o.cache.memory.disk_path = where;
+        o.cache.memory.no_uring = true;
+        o.cache.memory.ram_bytes = least_ram(o);
     }
     p->together = open_session(&o);
 }

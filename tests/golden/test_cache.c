@@ -31,7 +31,7 @@ static ig_session_options options_of(const variant *v) {
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.cache.policy = v->policy;
-    o.cache.type = v->type;
+    o.cache.memory.type = v->type;
     o.cache.budget = 0.3;
     o.cache.n_recent = 8;
     o.cache.n_dense_layers = 1;
@@ -41,13 +41,13 @@ static ig_session_options options_of(const variant *v) {
 static ig_cache *open_cache(ig_session_options *o, const variant *v, int n_sessions) {
     ig_cache *c;
     ig_error err = {0};
-    o->cache.n_sessions = n_sessions;
+    o->cache.memory.n_sessions = n_sessions;
     if (v->on_disk) {
-        o->cache.disk_bytes = 64 << 20;
-        o->cache.disk_path = folder;
-        o->cache.ram_bytes = 1;
+        o->cache.memory.disk_bytes = 64 << 20;
+        o->cache.memory.disk_path = folder;
+        o->cache.memory.ram_bytes = 1;
         assert_int_equal(ig_cache_open(&c, model, o, &err), IG_E_LIMIT);
-        o->cache.ram_bytes = strtoull(strstr(err.text, "at least ") + strlen("at least "), NULL, 10);
+        o->cache.memory.ram_bytes = strtoull(strstr(err.text, "at least ") + strlen("at least "), NULL, 10);
     }
     expect_ok(ig_cache_open(&c, model, o, &err), &err);
     return c;
@@ -338,7 +338,7 @@ static void contexts_within_a_window(void **state) {
     put(first, ids, LONG - 4);
     step(first, 7);
     o.n_ctx = WINDOW;
-    ig_session *second = open_in(c, o), *alone = (o.cache.n_sessions = 0, open_session(&o));
+    ig_session *second = open_in(c, o), *alone = (o.cache.memory.n_sessions = 0, open_session(&o));
     prompt_both(second, alone, ids, PROMPT);
     assert_true(stats(second).n_taken > 0);
     for (int i = PROMPT; i < WINDOW; i++) {
@@ -493,9 +493,9 @@ static void what_cannot_lie_in_a_cache_is_refused(void **state) {
     p.cache.policy = "h2o";
     assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_ARG);
     p.cache.policy = "full";
-    p.cache.limit = 0.5;
+    p.cache.memory.limit = 0.5;
     assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_ARG);
-    p.cache.limit = 0;
+    p.cache.memory.limit = 0;
     expect_ok(ig_session_open(&s, model, &p, &err), &err);
     assert_int_equal(ig_session_ctx(s), N_CTX);
     ig_session_close(s);

@@ -48,7 +48,7 @@ static void a_commit_keeps(void **state) {
     ig_cache *c;
     (void)state;
     fill(ids, 6, N_CTX);
-    o.cache.store_path = store;
+    o.cache.memory.store_path = store;
     expect_ok(ig_cache_open(&c, model, &o, &err), &err);
     o.shared = c;
     ig_session *s = open_session(&o);
@@ -152,7 +152,7 @@ static void commits_that_fail_are_told_once(void **state) {
     ig_error err = {0};
     (void)state;
     o.session = options_of(&v);
-    o.session.cache.store_path = store;
+    o.session.cache.memory.store_path = store;
     expect_ok(ig_scheduler_open(&scheduler, model, &o, &err), &err);
     ask(scheduler, 1, LONG, true);
     assert_int_equal(ask(scheduler, 2, SHORT, false), 1);

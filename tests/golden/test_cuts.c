@@ -72,7 +72,7 @@ static void cut_and_go_on(const ig_session_options *o, const ig_session_options 
             fail_msg("cut at %d (%% 16 = %d), beyond %d: step %d differs", n, n % 16, (int)how, i);
     }
     assert_true(stats(fresh).selected_share < 0.5);
-    if (o->cache.disk_bytes) assert_true(stats(s).read_bytes > 0);
+    if (o->cache.memory.disk_bytes) assert_true(stats(s).read_bytes > 0);
     ig_session_close(s);
     ig_session_close(fresh);
 }
@@ -84,15 +84,15 @@ static void like_what_only_saw_what_is_left(void **state) {
     o.n_batch = 64;
     o.progress = on_progress;
     o.cache.policy = v->policy;
-    o.cache.type = v->type;
+    o.cache.memory.type = v->type;
     o.cache.budget = 0.1;
     o.cache.n_recent = 4;
     o.cache.n_dense_layers = 1;
     ig_session_options plain = o;
     if (v->on_disk) {
-        o.cache.disk_bytes = 64 << 20;
-        o.cache.disk_path = folder;
-        o.cache.ram_bytes = least_ram(o);
+        o.cache.memory.disk_bytes = 64 << 20;
+        o.cache.memory.disk_path = folder;
+        o.cache.memory.ram_bytes = least_ram(o);
     }
     /* In RAM all there is; on disk, where it must be a longer text, each once. */
     static const int left[N_WAYS] = {1, 7, 15, 9};

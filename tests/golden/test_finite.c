@@ -117,7 +117,7 @@ static ig_session_options options(size_t i) {
     o.n_ctx = N_CTX;
     o.n_batch = 16;
     o.cache.policy = policies[i % IG_COUNT(policies)];
-    o.cache.type = types[i % IG_COUNT(types)];
+    o.cache.memory.type = types[i % IG_COUNT(types)];
     o.cache.n_recent = 4;
     o.cache.n_sinks = 1;
     return o;
@@ -213,7 +213,7 @@ static void numbers_too_large_for_attention(void **state) {
         ig_error err = {0};
         open_with(&p, t, used_element(t), of[k].large, test_cpu_level());
         ig_session_options o = options(0);
-        o.cache.type = types[i / IG_COUNT(of)];
+        o.cache.memory.type = types[i / IG_COUNT(of)];
         ig_session *s = open_session(&o);
         assert_int_equal(ig_session_sync(s, ids, N_PROMPT, &err), IG_E_NUMBER);
         if (!has(err.text, "too large") || !has(err.text, of[k].place)) fail_msg("%s", err.text);

@@ -147,22 +147,22 @@ static void h2o_from_disk(void **state) {
     ig_session_options o = options("h2o"), tiered;
     o.cache.n_dense_layers = 1;
     tiered = o;
-    tiered.cache.disk_bytes = 64 << 20;
-    tiered.cache.disk_path = folder;
-    tiered.cache.ram_bytes = least_ram(tiered);
+    tiered.cache.memory.disk_bytes = 64 << 20;
+    tiered.cache.memory.disk_path = folder;
+    tiered.cache.memory.ram_bytes = least_ram(tiered);
     ig_session *a = open_session(&o), *b = open_session(&tiered);
     for (int round = 0; round < 3; round++) {
         const int32_t *text = round == 1 ? other : ids;
         put(a, text, 300);
         put(b, text, 300);
         same(a, b);
-        assert_true(stats(b).kv_bytes <= tiered.cache.ram_bytes);
+        assert_true(stats(b).kv_bytes <= tiered.cache.memory.ram_bytes);
         uint64_t on_disk = stats(b).disk_bytes;
         for (int n = 300; n < 340; n++) {
             step(a, text[n]);
             step(b, text[n]);
             same(a, b);
-            assert_true(stats(b).kv_bytes <= tiered.cache.ram_bytes);
+            assert_true(stats(b).kv_bytes <= tiered.cache.memory.ram_bytes);
         }
         assert_true(stats(b).disk_bytes < on_disk / 2); /* the dense layer's */
         put(a, text, 350);                              /* goes on with what is left */
@@ -185,9 +185,9 @@ static void too_little_ram_for_what_is_kept(void **state) {
     ig_session_options o = options("h2o");
     o.n_batch = 8;
     o.cache.budget = 0.95;
-    o.cache.disk_bytes = 64 << 20;
-    o.cache.disk_path = folder;
-    o.cache.ram_bytes = least_ram(o);
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.ram_bytes = least_ram(o);
     ig_session *s = open_session(&o);
     put(s, ids, 390);
     assert_int_equal(ig_session_decode(&s, &ids[390], 1, &err), IG_E_LIMIT);

@@ -39,9 +39,9 @@ static void the_limit_holds(void **state) {
     ig_session_options o = options("full");
     ig_session *all = open_session(&o);
     o = options(v->policy);
-    o.cache.limit = v->limit;
-    o.cache.limit_bytes = v->limit_bytes;
-    o.cache.evict = v->evict;
+    o.cache.memory.limit = v->limit;
+    o.cache.memory.limit_bytes = v->limit_bytes;
+    o.cache.memory.evict = v->evict;
     ig_session *s = open_session(&o);
     int limit = s->seq.limit, before[KV_HEADS][N_CTX], n_before[KV_HEADS];
     bool plain = !strcmp(v->policy, "infinigen-osdi24");
@@ -92,9 +92,9 @@ static void a_limit_that_is_not_reached(void **state) {
     const char *policy = *state;
     ig_session_options o = options(policy);
     ig_session *without = open_session(&o);
-    o.cache.limit = 1;
+    o.cache.memory.limit = 1;
     ig_session *whole = open_session(&o);
-    o.cache.limit = 0.5;
+    o.cache.memory.limit = 0.5;
     ig_session *half = open_session(&o);
     int32_t ids[N_CTX];
     fill(ids, 2);
@@ -125,8 +125,8 @@ static void only_what_is_used_matters(void **state) {
     o.cache.budget_entries = 50;
     o.cache.n_recent = 46;
     ig_session *without = open_session(&o);
-    o.cache.limit = 0.2;
-    o.cache.evict = "fifo";
+    o.cache.memory.limit = 0.2;
+    o.cache.memory.evict = "fifo";
     ig_session *with = open_session(&o);
     int32_t ids[N_CTX];
     fill(ids, 3);
@@ -157,8 +157,8 @@ static void batches_of_all_sorts(void **state) {
     for (int k = 0; k < N; k++) {
         ig_session_options o = options(each[k].policy);
         o.n_ctx = N_CTX - 30 * k;
-        o.cache.limit = each[k].limit;
-        o.cache.evict = each[k].evict;
+        o.cache.memory.limit = each[k].limit;
+        o.cache.memory.evict = each[k].evict;
         o.cache.n_dense_layers = k % 3;
         together[k] = open_session(&o);
         alone[k] = open_session(&o);
@@ -192,8 +192,8 @@ static void put_nan(void *user, ig_tap_place at, int layer) {
 static void steps_that_fail(void **state) {
     const variant *v = *state;
     ig_session_options o = options(v->policy);
-    o.cache.limit = v->limit;
-    o.cache.evict = v->evict;
+    o.cache.memory.limit = v->limit;
+    o.cache.memory.evict = v->evict;
     ig_session *a = open_session(&o), *b = open_session(&o);
     ig_error err = {0};
     int32_t ids[N_CTX];
@@ -219,8 +219,8 @@ static void steps_that_fail(void **state) {
 static void other_prompts(void **state) {
     const variant *v = *state;
     ig_session_options o = options(v->policy);
-    o.cache.limit = v->limit;
-    o.cache.evict = v->evict;
+    o.cache.memory.limit = v->limit;
+    o.cache.memory.evict = v->evict;
     ig_session *a = open_session(&o), *b = open_session(&o);
     int32_t ids[N_CTX], other[N_CTX];
     fill(ids, 8);
@@ -260,23 +260,23 @@ static void refuse(const ig_session_options *o, ig_status status, const char *te
 static void limits_that_make_no_sense(void **state) {
     (void)state;
     ig_session_options o = options("quest");
-    o.cache.limit = 0.5;
+    o.cache.memory.limit = 0.5;
     refuse(&o, IG_E_ARG, "policy quest takes none");
     o.cache.policy = "h2o";
     refuse(&o, IG_E_ARG, "policy h2o takes none, its budget is one");
     o.cache.policy = "infinigen";
-    o.cache.limit = 0.05;
+    o.cache.memory.limit = 0.05;
     refuse(&o, IG_E_LIMIT, "5 % is too small: a KV head has 20 entries then and needs 21");
-    o.cache.limit_bytes = 41 * LAYERS * KV_HEADS * DIM * 2;
+    o.cache.memory.limit_bytes = 41 * LAYERS * KV_HEADS * DIM * 2;
     refuse(&o, IG_E_ARG, "KV limit: a share or bytes, not both");
-    o.cache.limit = 0;
+    o.cache.memory.limit = 0;
     refuse(&o, IG_E_LIMIT, "need at least 21504");
-    o.cache.limit_bytes = 1;
+    o.cache.memory.limit_bytes = 1;
     refuse(&o, IG_E_LIMIT, "KV limit of 1 bytes is too small");
-    o.cache.limit_bytes = 0;
-    o.cache.limit = 0.5;
-    o.cache.disk_bytes = 64 << 20;
-    o.cache.disk_path = "/tmp";
+    o.cache.memory.limit_bytes = 0;
+    o.cache.memory.limit = 0.5;
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = "/tmp";
     refuse(&o, IG_E_ARG, "not together with a disk tier");
 }
 
@@ -292,7 +292,7 @@ static void plans_know_the_limit(void **state) {
     ig_session_options o = options("infinigen");
     o.cache.n_dense_layers = 1;
     ig_cache_plan_info all = planned(&o), some;
-    o.cache.limit = 0.25;
+    o.cache.memory.limit = 0.25;
     some = planned(&o);
     assert_true(some.sketch < all.sketch / 2);
     assert_true(some.kv < all.kv * (1 * N_CTX + 3 * (100 + N_BATCH + 32)) / (4 * N_CTX));
@@ -304,8 +304,8 @@ static void plans_know_the_limit(void **state) {
     assert_true(stats(s).kv_bytes <= some.kv && stats(s).sketch_bytes <= some.sketch);
     ig_session_close(s);
     /* The same in bytes: the dense layer comes off first. */
-    o.cache.limit = 0;
-    o.cache.limit_bytes = (N_CTX + 3 * 100) * KV_HEADS * DIM * 4;
+    o.cache.memory.limit = 0;
+    o.cache.memory.limit_bytes = (N_CTX + 3 * 100) * KV_HEADS * DIM * 4;
     s = open_session(&o);
     assert_int_equal(s->seq.limit, 100);
     ig_session_close(s);
@@ -320,8 +320,8 @@ static void dropping_allocates_nothing(void **state) {
     fill(ids, 1);
     for (size_t k = 0; k < sizeof each / sizeof *each; k++) {
         ig_session_options o = options(each[k].policy);
-        o.cache.limit = each[k].limit;
-        o.cache.evict = each[k].evict;
+        o.cache.memory.limit = each[k].limit;
+        o.cache.memory.evict = each[k].evict;
         ig_session *s = open_session(&o);
         put(s, ids, 300);
         memory_count_start(-1);

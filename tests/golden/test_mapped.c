@@ -26,15 +26,15 @@ static ig_session_options options(const char *policy, const char *type) {
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.cache.policy = policy;
-    o.cache.type = type;
+    o.cache.memory.type = type;
     o.cache.budget = 0.2;
     return o;
 }
 
 static ig_session_options mapped(ig_session_options o, uint64_t ram) {
-    o.cache.map = true;
-    o.cache.disk_path = folder;
-    o.cache.ram_bytes = ram;
+    o.cache.memory.map = true;
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.ram_bytes = ram;
     return o;
 }
 
@@ -56,7 +56,7 @@ static void is_like_ram(void **state) {
         ig_cache_plan_info plan;
         ig_error err = {0};
         expect_ok(ig_cache_plan(&plan, model, &o, &err), &err);
-        assert_true(plan.kv <= o.cache.ram_bytes);
+        assert_true(plan.kv <= o.cache.memory.ram_bytes);
         ig_session *a = open_session(&in_ram), *b = open_session(&o);
         static const int lengths[] = {N_PROMPT, 233, N_PROMPT + 40};
         for (int c = 0; c < 3; c++) {
@@ -70,9 +70,9 @@ static void is_like_ram(void **state) {
         }
         ig_session_stats st;
         ig_session_get_stats(b, &st);
-        if (st.kv_bytes > o.cache.ram_bytes)
+        if (st.kv_bytes > o.cache.memory.ram_bytes)
             fail_msg("%s: %llu bytes of %llu", kinds[k].policy, (unsigned long long)st.kv_bytes,
-                     (unsigned long long)o.cache.ram_bytes);
+                     (unsigned long long)o.cache.memory.ram_bytes);
         if (strcmp(kinds[k].policy, "full") == 0 && strcmp(kinds[k].type, "f16") == 0)
             assert_true(st.read_bytes > 0 && st.written_bytes > 0 && st.demoted > 0);
         ig_session_close(a), ig_session_close(b);
@@ -84,14 +84,14 @@ static void what_cannot_be_is_refused(void **state) {
     ig_session *s;
     ig_error err = {0};
     ig_session_options o = options("full", NULL), least = mapped(o, least_of(o)), wrong[3] = {least, least, least};
-    wrong[0].cache.ram_bytes = 0;
-    wrong[1].cache.disk_bytes = 1 << 20;
-    wrong[2].cache.disk_path = NULL;
+    wrong[0].cache.memory.ram_bytes = 0;
+    wrong[1].cache.memory.disk_bytes = 1 << 20;
+    wrong[2].cache.memory.disk_path = NULL;
     for (int i = 0; i < 3; i++) assert_int_equal(ig_session_open(&s, model, &wrong[i], &err), IG_E_ARG);
-    least.cache.ram_bytes--;
+    least.cache.memory.ram_bytes--;
     assert_int_equal(ig_session_open(&s, model, &least, &err), IG_E_LIMIT);
-    least.cache.ram_bytes++;
-    least.cache.disk_path = "/nowhere";
+    least.cache.memory.ram_bytes++;
+    least.cache.memory.disk_path = "/nowhere";
     assert_int_equal(ig_session_open(&s, model, &least, &err), IG_E_NOT_FOUND);
 }
 

@@ -152,7 +152,7 @@ static void cache_numbers(void **state) {
         DOUBLE_FIELD(CACHE, inertia, -0.5, 1000.1),
         DOUBLE_FIELD(CACHE, alpha, -1, 1e300),
         DOUBLE_FIELD(CACHE, partial, -0.1, 1.01),
-        DOUBLE_FIELD(CACHE, limit, -1, 1.01),
+        DOUBLE_FIELD(CACHE, memory.limit, -1, 1.01),
         INT_FIELD(CACHE, n_sinks, -1, INT_MIN, INT_MAX, INT_MAX / 4 + 1),
         INT_FIELD(CACHE, n_recent, -1, INT_MIN, INT_MAX, INT_MAX / 4 + 1),
         INT_FIELD(CACHE, n_dense_layers, -2, INT_MIN),
@@ -174,7 +174,7 @@ static void cache_numbers(void **state) {
     o.budget_entries = 10;
     assert_int_equal(take_cache(&o, &err), IG_E_ARG);
     o = ig_cache_defaults();
-    o.limit_bytes = UINT64_MAX;
+    o.memory.limit_bytes = UINT64_MAX;
     assert_int_equal(take_cache(&o, &err), IG_E_ARG);
     assert_int_equal(ig_session_tokens(held, NULL), 40);
     ig_session_close(held);
@@ -202,8 +202,8 @@ static void ends_of_ranges(void **state) {
             c->n_recent = most ? INT_MAX / 4 : 1;
             c->n_dense_layers = most ? INT_MAX : 0;
             c->audit_every = most ? INT_MAX : 1;
-            c->ram_bytes = c->disk_bytes = most && strcmp(policies[i], "h2o") ? UINT64_MAX : 0;
-            c->disk_path = "/tmp";
+            c->memory.ram_bytes = c->memory.disk_bytes = most && strcmp(policies[i], "h2o") ? UINT64_MAX : 0;
+            c->memory.disk_path = "/tmp";
             ig_session *s = open_session(&o);
             put(s, ids, 40);
             for (int k = 0; k < 10; k++) step(s, k);

@@ -38,7 +38,7 @@ static void check(const char *policy, const char *type) {
     ig_session_options o = ig_session_defaults();
     o.n_ctx = N_CTX;
     o.cache.policy = policy;
-    o.cache.type = type;
+    o.cache.memory.type = type;
     ig_session *whole = run(&o, N_PROMPT, whole_rows), *cut[IG_COUNT(pieces)];
     for (size_t i = 0; i < IG_COUNT(pieces); i++) {
         cut[i] = run(&o, pieces[i], rows);

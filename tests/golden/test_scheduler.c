@@ -108,7 +108,7 @@ static void open_scheduler(int n_places, int n_batch, int n_queue, double piece_
     ig_error err = {0};
     o.session.n_ctx = N_CTX;
     o.session.n_batch = n_batch;
-    o.session.cache.n_sessions = n_places;
+    o.session.cache.memory.n_sessions = n_places;
     o.n_queue = n_queue;
     o.piece_seconds = piece_seconds;
     n_ended = 0;
@@ -139,7 +139,7 @@ static void check_alone(const asked *a, int n_batch) {
     o.n_ctx = N_CTX;
     o.n_batch = n_batch;
     o.cache = a->cache;
-    o.cache.n_sessions = 0;
+    o.cache.memory.n_sessions = 0;
     o.cache.salt = NULL;
     ig_session *s = open_session(&o);
     alone = (asked){.n_prompt = a->n_prompt};
@@ -354,11 +354,11 @@ static ig_status open_short(double n_contexts, ig_error *err) {
     o.session.n_ctx = N_CTX;
     o.session.n_batch = 64;
     expect_ok(ig_cache_plan(&plan, model, &o.session, err), err);
-    o.session.cache.n_sessions = 12;
-    o.session.cache.disk_path = folder;
-    o.session.cache.disk_bytes = 64 << 20;
-    o.session.cache.ram_bytes = least_ram(o.session);
-    o.session.cache.disk_bytes = (uint64_t)(n_contexts * (double)plan.kv);
+    o.session.cache.memory.n_sessions = 12;
+    o.session.cache.memory.disk_path = folder;
+    o.session.cache.memory.disk_bytes = 64 << 20;
+    o.session.cache.memory.ram_bytes = least_ram(o.session);
+    o.session.cache.memory.disk_bytes = (uint64_t)(n_contexts * (double)plan.kv);
     n_ended = 0;
     return ig_scheduler_open(&scheduler, model, &o, err);
 }
@@ -497,7 +497,7 @@ static void refuses(void **state) {
     w.piece_seconds = NAN;
     assert_int_equal(ig_scheduler_open(&scheduler, model, &w, &err), IG_E_ARG);
     w = ig_scheduler_defaults();
-    w.session.n_batch = w.session.cache.n_sessions = 4;
+    w.session.n_batch = w.session.cache.memory.n_sessions = 4;
     assert_int_equal(ig_scheduler_open(&scheduler, model, &w, &err), IG_E_ARG);
     assert_null(scheduler);
 }

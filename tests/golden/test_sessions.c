@@ -187,9 +187,9 @@ static void threads_and_disks_do_not_matter(void **state) {
         so.cache.policy = *state;
         so.cache.budget = 0.3;
         if (i % 2) {
-            so.cache.disk_bytes = 64 << 20;
-            so.cache.disk_path = "/tmp";
-            so.cache.ram_bytes = least_ram(so);
+            so.cache.memory.disk_bytes = 64 << 20;
+            so.cache.memory.disk_path = "/tmp";
+            so.cache.memory.ram_bytes = least_ram(so);
         }
         expect_ok(ig_context_open(&c, &co, &err), &err);
         expect_ok(ig_model_open(&m, c, TINY_LLAMA, NULL, &err), &err);

@@ -49,7 +49,7 @@ static void go_on_alike(ig_session *a, ig_session *b) {
 static void check_going_on(const char *policy, const char *type) {
     ig_error err = {0};
     ig_cache_options c = cache(policy), full = cache("full"), window = cache("window");
-    c.type = full.type = window.type = type;
+    c.memory.type = full.memory.type = window.memory.type = type;
     ig_session *a = open_with(&c), *b = open_with(&full);
     c.audit_every = 4;
     expect_ok(ig_session_set_cache(a, &c, &err), &err); /* of an empty session */
@@ -90,13 +90,13 @@ static void keys_on_disk_are_seen(void **state) {
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.cache = cache(*state);
-    o.cache.disk_bytes = 64 << 20;
-    o.cache.disk_path = folder;
-    o.cache.ram_bytes = 1;
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.ram_bytes = 1;
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
     const char *number = strstr(err.text, "at least ");
     assert_non_null(number);
-    o.cache.ram_bytes = strtoull(number + strlen("at least "), NULL, 10);
+    o.cache.memory.ram_bytes = strtoull(number + strlen("at least "), NULL, 10);
     ig_cache_options c = o.cache, in_ram = cache(*state);
     ig_session *a = open_with(&in_ram);
     o.cache.policy = "full";
@@ -120,18 +120,18 @@ static void a_policy_that_drops_takes_over_on_disk(void **state) {
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.cache = cache("h2o");
-    o.cache.disk_bytes = 64 << 20;
-    o.cache.disk_path = folder;
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = folder;
     uint64_t least = least_ram(o);
     ig_cache_options h2o = o.cache, full = o.cache;
     full.policy = "full";
-    full.ram_bytes = h2o.ram_bytes = least - 1;
+    full.memory.ram_bytes = h2o.memory.ram_bytes = least - 1;
     ig_session *a = open_with(&full);
     assert_int_equal(ig_session_set_cache(a, &h2o, &err), IG_E_LIMIT);
     prompt(a);
     ig_session_close(a);
 
-    full.ram_bytes = h2o.ram_bytes = least;
+    full.memory.ram_bytes = h2o.memory.ram_bytes = least;
     a = open_with(&full);
     ig_session *b = open_with(&h2o);
     prompt(a);
@@ -164,10 +164,10 @@ static void refusals_change_nothing(void **state) {
     assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_ARG);
     x = c, x.budget = -1;
     assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_ARG);
-    x = c, x.disk_bytes = 1 << 20, x.disk_path = folder;
+    x = c, x.memory.disk_bytes = 1 << 20, x.memory.disk_path = folder;
     assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_ARG);
     assert_non_null(strstr(err.text, "would change"));
-    x = c, x.type = "q8";
+    x = c, x.memory.type = "q8";
     assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_ARG);
     x = c, x.policy = "infinigen-osdi24";
     assert_int_equal(ig_session_set_cache(a, &x, &err), IG_E_UNSUPPORTED);

@@ -24,7 +24,7 @@ static ig_cache *open_cache(void) {
     ig_error err = {0};
     ig_cache *all;
     ig_cache_options c = cache("full");
-    c.n_sessions = 3;
+    c.memory.n_sessions = 3;
     ig_session_options o = options_of(&c);
     expect_ok(ig_cache_open(&all, model, &o, &err), &err);
     return all;
@@ -134,7 +134,7 @@ static void a_store_is_kept(void **state) {
     ig_error err = {0};
     temp_dir store = temp_dir_open();
     ig_cache_options c = cache("infinigen"), quest = cache("quest"), h2o = cache("h2o");
-    c.store_path = quest.store_path = h2o.store_path = store.path;
+    c.memory.store_path = quest.memory.store_path = h2o.memory.store_path = store.path;
     ig_session *s = open_with(&c);
     put(s, ids, 200);
     change(s, &quest);
@@ -158,11 +158,11 @@ static void kept_pieces_make_room(void **state) {
     (void)state;
     temp_dir store = temp_dir_open();
     ig_cache_options c = cache("infinigen"), h2o = cache("h2o");
-    c.store_path = h2o.store_path = store.path;
+    c.memory.store_path = h2o.memory.store_path = store.path;
     c.n_dense_layers = h2o.n_dense_layers = 0;
-    c.disk_bytes = h2o.disk_bytes = 1 << 26;
-    c.disk_path = h2o.disk_path = store.path;
-    c.ram_bytes = h2o.ram_bytes = least_ram(options_of(&h2o)) + 65536;
+    c.memory.disk_bytes = h2o.memory.disk_bytes = 1 << 26;
+    c.memory.disk_path = h2o.memory.disk_path = store.path;
+    c.memory.ram_bytes = h2o.memory.ram_bytes = least_ram(options_of(&h2o)) + 65536;
     ig_session *a = open_with(&c), *b = open_with(&h2o);
     put(a, ids, N_CTX); /* every frame holds something */
     cut(a, 0);
@@ -170,7 +170,7 @@ static void kept_pieces_make_room(void **state) {
     put(a, ids, N_PROMPT);
     put(b, ids, N_PROMPT);
     steps_alike(a, b, N_PROMPT, 3);
-    assert_true(stats(a).kv_bytes <= h2o.ram_bytes);
+    assert_true(stats(a).kv_bytes <= h2o.memory.ram_bytes);
     ig_session_close(a);
     ig_session_close(b);
     temp_dir_close(&store);

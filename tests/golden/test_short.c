@@ -74,10 +74,10 @@ static void full_up_to_512_entries(void **state) {
     for (size_t k = 0; k < sizeof each / sizeof *each; k++) {
         usage u;
         ig_session_options o = options("full", NULL);
-        o.cache.type = each[k].type;
+        o.cache.memory.type = each[k].type;
         ig_session *full = open_session(&o);
         o = options(each[k].policy, &u);
-        o.cache.type = each[k].type;
+        o.cache.memory.type = each[k].type;
         o.cache.n_sinks = each[k].n_sinks;
         o.cache.n_recent = each[k].n_recent;
         o.cache.audit_every = 1;
@@ -95,20 +95,21 @@ static void full_up_to_512_entries(void **state) {
 
 static void budgets_that_are_given_hold(void **state) {
     (void)state;
-    static const ig_cache_options each[] = {{.policy = "infinigen", .budget = 0.1},
-                                            {.policy = "infinigen", .budget_entries = 64},
-                                            {.policy = "oracle", .budget = 0.1},
-                                            {.policy = "infinigen", .mass = 0.5},
-                                            {.policy = "infinigen", .limit = 0.5}, /* what is used says what to drop */
-                                            {.policy = "window"},
-                                            {.policy = "quest"}};
+    static const ig_cache_options each[] = {
+        {.policy = "infinigen", .budget = 0.1},
+        {.policy = "infinigen", .budget_entries = 64},
+        {.policy = "oracle", .budget = 0.1},
+        {.policy = "infinigen", .mass = 0.5},
+        {.policy = "infinigen", .memory.limit = 0.5}, /* what is used says what to drop */
+        {.policy = "window"},
+        {.policy = "quest"}};
     for (size_t k = 0; k < sizeof each / sizeof *each; k++) {
         usage u;
         ig_session_options o = options(each[k].policy, &u);
         o.cache.budget = each[k].budget;
         o.cache.budget_entries = each[k].budget_entries;
         o.cache.mass = each[k].mass;
-        o.cache.limit = each[k].limit;
+        o.cache.memory.limit = each[k].memory.limit;
         ig_session *s = open_session(&o);
         put(s, ids, 200);
         step(s, ids[200]);
@@ -129,9 +130,9 @@ static void tiers_do_not_matter(void **state) {
         o = options("infinigen", &u);
         o.cache.speculate = guesses[k];
         ig_session *in_ram = open_session(&o);
-        o.cache.disk_bytes = 1 << 30;
-        o.cache.disk_path = folder;
-        o.cache.ram_bytes = least_ram(o);
+        o.cache.memory.disk_bytes = 1 << 30;
+        o.cache.memory.disk_path = folder;
+        o.cache.memory.ram_bytes = least_ram(o);
         ig_session *tiered = open_session(&o);
         put(full, ids, WHOLE - 8);
         put(in_ram, ids, WHOLE - 8);

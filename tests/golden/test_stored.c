@@ -155,8 +155,8 @@ static void a_full_store_is_told_once(void **state) {
     fill(ids, 8, N_CTX);
     assert_true(compare(&v, ids, 50) == 0); /* one piece of 32 tokens */
     ig_session_options o = options_of(&v);
-    o.cache.store_path = store;
-    o.cache.store_bytes = 2 * stored_bytes();
+    o.cache.memory.store_path = store;
+    o.cache.memory.store_bytes = 2 * stored_bytes();
     ig_session *s = open_session(&o), *alone = open_alone(&v);
     put(s, ids, 200);
     put(alone, ids, 200);
@@ -180,9 +180,9 @@ static void what_ram_serves_stays(void **state) {
     for (int i = 0; i < 4; i++) fill(ids[i], 20 + i, N_CTX);
     assert_true(compare(&v, ids[0], 50) == 0); /* one piece */
     ig_session_options o = options_of(&v);
-    o.cache.store_path = store;
-    o.cache.store_bytes = 3 * stored_bytes();
-    o.cache.n_sessions = 5;
+    o.cache.memory.store_path = store;
+    o.cache.memory.store_bytes = 3 * stored_bytes();
+    o.cache.memory.n_sessions = 5;
     expect_ok(ig_cache_open(&c, model, &o, &err), &err);
     o.shared = c;
     const int order[] = {0, 1, 2, 0, 3};
@@ -214,7 +214,7 @@ static void a_salt_is_kept(void **state) {
     ig_session_options o = options_of(&v);
     (void)state;
     fill(ids, 11, N_CTX);
-    o.cache.store_path = store;
+    o.cache.memory.store_path = store;
     o.cache.salt = "a salt";
     ig_session *s = open_session(&o);
     put(s, ids, 200);

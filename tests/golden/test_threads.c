@@ -139,7 +139,7 @@ static void one_cache_is_no_difference(void **state) {
     (void)state;
     o.n_ctx = 300;
     o.n_batch = 64;
-    o.cache.n_sessions = N_THREADS;
+    o.cache.memory.n_sessions = N_THREADS;
     expect_ok(ig_cache_open(&shared, model, &o, &err), &err);
     each_gets_what_it_gets_alone(NULL);
     ig_cache_stats st;

@@ -138,10 +138,10 @@ static void open_pair(pair *p, const char *policy) {
     o.cache.n_recent = 16;
     o.cache.n_dense_layers = 1;
     *p = (pair){.ram = open_session(&o), .random = {seed}};
-    o.cache.disk_bytes = 64 << 20;
-    o.cache.disk_path = folder;
-    o.cache.no_uring = true;
-    o.cache.ram_bytes = least_ram(o);
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.no_uring = true;
+    o.cache.memory.ram_bytes = least_ram(o);
     p->disk = open_session(&o);
 }
 
@@ -218,10 +218,10 @@ static void a_policy_that_cannot_take_over(void **state) {
     o.n_batch = 64;
     o.cache.policy = "full";
     ig_session *ram = open_session(&o);
-    o.cache.disk_bytes = 64 << 20;
-    o.cache.disk_path = folder;
-    o.cache.no_uring = true;
-    o.cache.ram_bytes = least_ram(o);
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.no_uring = true;
+    o.cache.memory.ram_bytes = least_ram(o);
     ig_session *disk = open_session(&o);
     put(ram, ids, N - 1);
     put(disk, ids, N - 1);

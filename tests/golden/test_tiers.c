@@ -57,18 +57,18 @@ typedef struct variant {
 static void disk_is_like_ram(void **state) {
     const variant *v = *state;
     ig_session_options in_ram = options(v->policy), tiered = in_ram;
-    tiered.cache.disk_bytes = 64 << 20;
-    tiered.cache.disk_path = folder;
-    tiered.cache.evict = v->evict;
+    tiered.cache.memory.disk_bytes = 64 << 20;
+    tiered.cache.memory.disk_path = folder;
+    tiered.cache.memory.evict = v->evict;
     tiered.cache.no_prefetch = v->no_prefetch;
-    tiered.cache.no_uring = v->no_uring;
+    tiered.cache.memory.no_uring = v->no_uring;
     uint64_t least = least_ram(tiered);
-    tiered.cache.ram_bytes = v->roomy ? least + (least / 8) : least;
+    tiered.cache.memory.ram_bytes = v->roomy ? least + (least / 8) : least;
     ig_session *a = open_session(&in_ram), *b = open_session(&tiered);
     run_both(a, b);
     ig_session_stats st;
     ig_session_get_stats(b, &st);
-    assert_true(st.kv_bytes <= tiered.cache.ram_bytes);
+    assert_true(st.kv_bytes <= tiered.cache.memory.ram_bytes);
     assert_true(st.demoted > 0 && st.written_bytes > 0 && st.read_bytes > 0);
     if (!strcmp(v->policy, "infinigen")) {
         assert_true(st.recalled > 0);
@@ -85,9 +85,9 @@ static void batches_mix(void **state) {
     ig_error err = {0};
     for (int k = 0; k < 4; k++) {
         ig_session_options o = options(k % 2 ? "full" : "infinigen"), t = o;
-        t.cache.disk_bytes = 64 << 20;
-        t.cache.disk_path = folder;
-        t.cache.ram_bytes = least_ram(t);
+        t.cache.memory.disk_bytes = 64 << 20;
+        t.cache.memory.disk_path = folder;
+        t.cache.memory.ram_bytes = least_ram(t);
         together[k] = open_session(k < 2 ? &t : &o);
         alone[k] = open_session(&o);
         for (int i = 0; i < N_CTX; i++) ids[i] = (i * 31 + k * 17) % N_VOCAB;
@@ -113,9 +113,9 @@ static void a_full_disk_is_an_error(void **state) {
     (void)state;
     ig_session_options o = options("infinigen");
     ig_error err = {0};
-    o.cache.disk_bytes = 64 << 10; /* sixteen blocks */
-    o.cache.disk_path = folder;
-    o.cache.ram_bytes = least_ram(o);
+    o.cache.memory.disk_bytes = 64 << 10; /* sixteen blocks */
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.ram_bytes = least_ram(o);
     ig_session *s = open_session(&o);
     for (int i = 0; i < N_CTX; i++) ids[i] = i % N_VOCAB;
     assert_int_equal(ig_session_sync(s, ids, N_PROMPT, &err), IG_E_LIMIT);
@@ -125,10 +125,10 @@ static void a_full_disk_is_an_error(void **state) {
     expect_ok(ig_session_sync(s, ids, 30, &err), &err); /* what fits still works */
     ig_session_close(s);
 
-    o.cache.disk_path = "/nonexistent/folder";
+    o.cache.memory.disk_path = "/nonexistent/folder";
     assert_true(ig_session_open(&s, model, &o, &err) != IG_OK);
     assert_non_null(strstr(err.text, "/nonexistent/folder"));
-    o.cache.disk_bytes = 0;
+    o.cache.memory.disk_bytes = 0;
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_ARG);
 }
 
@@ -142,23 +142,23 @@ static void plans_are_as_strict_as_opening(void **state) {
         ig_cache_plan_info plan;
         ig_session *s;
         ig_error said = {0}, err = {0};
-        o.cache.disk_bytes = 64 << 20;
-        o.cache.disk_path = folder;
+        o.cache.memory.disk_bytes = 64 << 20;
+        o.cache.memory.disk_path = folder;
         uint64_t least = least_ram(o);
-        o.cache.ram_bytes = least - 1;
+        o.cache.memory.ram_bytes = least - 1;
         assert_int_equal(ig_session_open(&s, model, &o, &said), IG_E_LIMIT);
         assert_int_equal(ig_cache_plan(&plan, model, &o, &err), IG_E_LIMIT);
         assert_string_equal(err.text, said.text);
         for (int k = 0; k < 3; k++) { /* as little as can be, a little more, far more than needed */
-            o.cache.ram_bytes = k == 0 ? least : k == 1 ? least + (least / 8) : 1 << 30;
+            o.cache.memory.ram_bytes = k == 0 ? least : k == 1 ? least + (least / 8) : 1 << 30;
             expect_ok(ig_cache_plan(&plan, model, &o, &err), &err);
-            assert_true(k ? plan.kv > least && plan.kv <= o.cache.ram_bytes : plan.kv == least);
+            assert_true(k ? plan.kv > least && plan.kv <= o.cache.memory.ram_bytes : plan.kv == least);
             s = open_session(&o);
             put(s, ids, N_CTX);
             assert_true(stats(s).kv_bytes <= plan.kv);
             ig_session_close(s);
         }
-        o.cache.disk_bytes = 4095; /* less than a block */
+        o.cache.memory.disk_bytes = 4095; /* less than a block */
         assert_int_equal(ig_session_open(&s, model, &o, &said), IG_E_LIMIT);
         assert_int_equal(ig_cache_plan(&plan, model, &o, &err), IG_E_LIMIT);
         assert_string_equal(err.text, said.text);

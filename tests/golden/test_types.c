@@ -48,7 +48,7 @@ static ig_session_options options(const char *policy, const char *type) {
     o.n_ctx = N_CTX;
     o.n_batch = 64;
     o.cache.policy = policy;
-    o.cache.type = type;
+    o.cache.memory.type = type;
     o.cache.budget = 0.15;
     o.cache.n_recent = 16;
     o.cache.n_dense_layers = 1;
@@ -83,9 +83,9 @@ static void disk_is_like_ram(void **state) {
     (void)state;
     for (int k = 0; k < 2 * (N_TYPES - 1); k++) {
         ig_session_options in_ram = options(policies[k % 2], types[1 + k / 2]), tiered = in_ram;
-        tiered.cache.disk_bytes = 64 << 20;
-        tiered.cache.disk_path = folder;
-        tiered.cache.ram_bytes = least_ram(tiered);
+        tiered.cache.memory.disk_bytes = 64 << 20;
+        tiered.cache.memory.disk_path = folder;
+        tiered.cache.memory.ram_bytes = least_ram(tiered);
         ig_session *a = open_session(&in_ram), *b = open_session(&tiered);
         static const int lengths[] = {N_LONG, 233, N_LONG - 5};
         for (int c = 0; c < 3; c++) {
@@ -98,7 +98,7 @@ static void disk_is_like_ram(void **state) {
         }
         ig_session_stats st;
         ig_session_get_stats(b, &st);
-        assert_true(st.kv_bytes <= tiered.cache.ram_bytes);
+        assert_true(st.kv_bytes <= tiered.cache.memory.ram_bytes);
         /* In 1 bit the least RAM holds this text. */
         if (k / 2 < N_TYPES - 2) assert_true(st.written_bytes > 0 && st.read_bytes > 0);
         ig_session_close(a);

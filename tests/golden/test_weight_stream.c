@@ -39,8 +39,8 @@ static ig_session *open_on(ig_model *m, const char *policy, const char *speculat
     o.cache.speculate = speculate;
     o.cache.budget_entries = 24;
     if (speculate) {
-        o.cache.disk_path = "/tmp";
-        o.cache.disk_bytes = 16 << 20;
+        o.cache.memory.disk_path = "/tmp";
+        o.cache.memory.disk_bytes = 16 << 20;
     }
     expect_ok(ig_session_open(&s, m, &o, &err), &err);
     return s;

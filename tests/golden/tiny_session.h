@@ -90,7 +90,7 @@ static inline uint64_t least_in(const ig_error *err) {
 static inline uint64_t least_ram(ig_session_options o) {
     ig_session *s;
     ig_error err = {0};
-    o.cache.ram_bytes = 1;
+    o.cache.memory.ram_bytes = 1;
     assert_int_equal(ig_session_open(&s, model, &o, &err), IG_E_LIMIT);
     return least_in(&err);
 }

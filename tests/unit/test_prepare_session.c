@@ -386,9 +386,9 @@ static void plan_counts_the_sketch(void **state) {
     assert_int_equal(without.sketch - (with.sketch - file), 3 * 2 * 19 * 8 * 16);
     ig_cache_plan_info twice;
     o.cache.sketch = llama_sketch;
-    o.cache.n_sessions = 5;
+    o.cache.memory.n_sessions = 5;
     expect_ok(ig_cache_plan(&with, llama, &o, &err), &err);
-    o.cache.n_sessions = 10;
+    o.cache.memory.n_sessions = 10;
     expect_ok(ig_cache_plan(&twice, llama, &o, &err), &err);
     assert_int_equal(twice.sketch - file, 2 * (with.sketch - file)); /* the file is there once */
 }
