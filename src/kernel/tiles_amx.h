@@ -32,13 +32,13 @@ INLINE void set_whole_tiles(void) {
 
 INLINE __m512i to_bf16(__m512 first, __m512 second) { return (__m512i)_mm512_cvtne2ps_pbh(second, first); }
 
-INLINE __m512 from_bf16(__m512i v, const int half) {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64(v, half)), 16));
-}
+INLINE __m512 from_bf16(__m256i v) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(v), 16)); }
 
 /* What rounding 32 numbers to `high` has left of them. */
 INLINE __m512i rest_of(__m512 first, __m512 second, __m512i high) {
-    return to_bf16(_mm512_sub_ps(first, from_bf16(high, 0)), _mm512_sub_ps(second, from_bf16(high, 1)));
+    __m512 first_high = from_bf16(_mm512_castsi512_si256(high)),
+           second_high = from_bf16(_mm512_extracti64x4_epi64(high, 1));
+    return to_bf16(_mm512_sub_ps(first, first_high), _mm512_sub_ps(second, second_high));
 }
 
 /* The numbers of the first half in turn with those of the second. */
