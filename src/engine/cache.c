@@ -62,7 +62,8 @@ static ig_status open_store(ig_cache *c, const ig_session_plan *p, ig_error *err
 
 /* As planned. */
 static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, ig_error *err) {
-    *c = (ig_cache){.model = m, .options = p->o, .tiers = p->tiers};
+    *c = (ig_cache){
+        .model = m, .options = p->o, .tiers = p->tiers, .least_dropping = p->tiers.limit ? p->tiers.n_dropping : 0};
     ig_status s = ig_kv_memory_open(&c->memory, &p->kv, &p->tiers, err);
     if (s) return s;
     c->root = root_of(m, c->memory, p->tiers.type);
@@ -135,6 +136,11 @@ ig_status ig_cache_check(const ig_cache *c, const ig_session_plan *p, ig_error *
         return ig_fail(err, IG_E_ARG,
                        "KV policy %s drops entries: the KV cache was opened for sessions that drop fewer or none",
                        p->ops->name);
+    if (p->tiers.n_dropping < c->least_dropping)
+        return ig_fail(err, IG_E_ARG,
+                       "KV policy %s would drop entries in %d layers only: the KV cache, which has a limit, was opened "
+                       "for %d",
+                       p->ops->name, p->tiers.n_dropping, c->least_dropping);
     return IG_OK;
 }
 

@@ -11,6 +11,7 @@ struct ig_cache {
     ig_model *model;
     ig_session_options options; /* defaults filled in; names are gone but those of the type and the eviction */
     ig_kv_options tiers;        /* without the path */
+    int least_dropping;         /* layers; there is no room for all entries of more of them */
     ig_kv_memory *memory;
     ig_keeper keeper;  /* its store is NULL if nothing is to outlive the process */
     ig_prefix_id root; /* of what sessions share */

@@ -118,6 +118,7 @@ static ig_status open_with_cache(ig_session **out, ig_model *m, ig_session_optio
     if (status) return status;
     ig_cache *own = o.shared;
     own->tiers.n_dropping = INT_MAX; /* whatever policy follows: sizes are planned anew then */
+    own->least_dropping = 0;
     status = ig_session_open(out, m, &o, err);
     if (status)
         ig_cache_close(own);

@@ -274,6 +274,7 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
     m->epoch = m->loaded = 1;
     for (size_t i = 0; i < IG_COUNT(m->steps); i++) m->steps[i] = 1;
     if (!s) s = open_tables(m, n_blocks, err);
+    if (!s) s = ig_kv_tables_open(m, err);
     if (!s && o->is_mapped)
         s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers,
                              o->ram_bytes - plain_bytes(m, n_frames, o), err);

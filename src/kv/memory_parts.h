@@ -35,7 +35,6 @@
 enum {
     MAX_WRITES = 64, /* writes under way; tickets of the tier are scarce */
     N_STAGES = 2,    /* one piece is used while the next is read */
-    MAX_TABLES = 16, /* of policies */
 };
 
 typedef struct block {
@@ -126,7 +125,8 @@ struct ig_kv_memory {
     size_t n_lent;              /* frames that are not used, for the slots' sake */
     bool shares;
     ig_prefix_tree prefixes; /* if it does */
-    ig_kv_table tables[MAX_TABLES];
+    ig_kv_table *tables;     /* [most_tables] of policies; those from n_tables_used on were never used */
+    size_t n_tables_used, most_tables;
 
     /* With a disk tier only. */
     ig_tier *tier;
@@ -231,8 +231,8 @@ void ig_kv_give_piece(ig_kv_memory *m, uint32_t piece);
 /* Frees the kept piece that was given back longest ago; false if there is none. */
 bool ig_kv_forget_oldest(ig_kv_memory *m);
 
-/* Tables of policies (table.c): all end; what they have of a piece counts no more; what they have of a
- * full piece goes to another where that lacks it. */
+/* Tables of policies (table.c): room for those of all sequences; all end; what they have of a piece counts no more. */
+ig_status ig_kv_tables_open(ig_kv_memory *m, ig_error *err);
 void ig_kv_tables_close(ig_kv_memory *m);
 size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m);
 void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece);

@@ -329,10 +329,13 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
     ig_status s = ig_kv_take_failure(kv, err);
     if (has_lost(kv, n)) n = 0;
     int last = n >> m->piece_shift;
-    if (n & ((1 << m->piece_shift) - 1) && last < kv->n_pieces && is_shared(kv, last)) {
+    bool is_within = n & ((1 << m->piece_shift) - 1) && last < kv->n_pieces;
+    if (is_within && is_shared(kv, last)) {
         ig_status t = copy_piece(kv, last, n, s ? NULL : err);
         if (t) n = last << m->piece_shift;
         if (!s) s = t;
+    } else if (is_within) {
+        ig_kv_tables_forget(m, kv->pieces[last]); /* it may have been full, and shared before it was withdrawn */
     }
     int end = 0;
     for (int layer = 0; layer < m->shape.n_layers; layer++) {

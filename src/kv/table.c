@@ -10,6 +10,8 @@
 #include "base/error.h"
 #include "kv/memory_parts.h"
 
+enum { TABLES_EACH = 4 }; /* of a sequence at most: a policy's two, and those of another that is to take over */
+
 int ig_unit_run(const ig_kv_home *h, int unit, int n) {
     if (!h->memory) return n;
     int piece = unit >> h->shift, end = ((unit + n - 1) >> h->shift) + 1, at = piece + 1;
@@ -72,16 +74,17 @@ static ig_status make_alone(ig_kv_table **out, const ig_table_plan *plan, ig_err
 /* The one that is as planned, or one that is empty, after what nobody uses any more was given back. */
 static ig_kv_table *find_table(ig_kv_memory *m, const ig_table_plan *plan) {
     ig_kv_table *empty = NULL;
-    for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
+    for (size_t i = 0; i < m->n_tables_used; i++) {
         ig_kv_table *t = &m->tables[i];
         if (t->heads && t->kind == plan->kind && t->n_heads == plan->n_heads && t->unit_bytes == plan->unit_bytes)
             return t;
     }
-    for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
+    for (size_t i = 0; i < m->n_tables_used; i++) {
         ig_kv_table *t = &m->tables[i];
         if (t->heads && !t->n_users) release(t);
         if (!t->heads && !empty) empty = t;
     }
+    if (!empty && m->n_tables_used < m->most_tables) empty = &m->tables[m->n_tables_used++];
     return empty;
 }
 
@@ -150,13 +153,20 @@ void ig_unit_table_note(const ig_unit_table *t, uint32_t piece) { t->table->writ
 
 /* ---- all of a memory ------------------------------------------------------------- */
 
+ig_status ig_kv_tables_open(ig_kv_memory *m, ig_error *err) {
+    m->most_tables = TABLES_EACH * m->n_sequences;
+    m->tables = calloc(m->most_tables, sizeof *m->tables);
+    return m->tables ? IG_OK : ig_fail_memory(err, "KV cache", m->most_tables * sizeof *m->tables);
+}
+
 void ig_kv_tables_close(ig_kv_memory *m) {
-    for (size_t i = 0; i < IG_COUNT(m->tables); i++) release(&m->tables[i]);
+    for (size_t i = 0; i < m->n_tables_used; i++) release(&m->tables[i]);
+    free(m->tables);
 }
 
 void ig_kv_tables_enlarge(ig_kv_memory *m) {
     if (m->n_fresh < m->n_pieces - m->n_pieces / 4) return;
-    for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
+    for (size_t i = 0; i < m->n_tables_used; i++) {
         ig_kv_table *t = &m->tables[i];
         if (t->heads && !t->is_large) ig_pages_make_large(t->heads, t->n_heads * t->n_units * t->unit_bytes);
         t->is_large = t->heads != NULL;
@@ -165,14 +175,14 @@ void ig_kv_tables_enlarge(ig_kv_memory *m) {
 
 size_t ig_kv_tables_piece_bytes(const ig_kv_memory *m) {
     size_t bytes = 0;
-    for (size_t i = 0; i < IG_COUNT(m->tables); i++)
+    for (size_t i = 0; i < m->n_tables_used; i++)
         if (m->tables[i].heads)
             bytes += m->tables[i].n_used * m->tables[i].unit_bytes << (m->piece_shift - IG_UNIT_SHIFT);
     return bytes;
 }
 
 void ig_kv_tables_forget(ig_kv_memory *m, uint32_t piece) {
-    for (size_t i = 0; i < IG_COUNT(m->tables); i++)
+    for (size_t i = 0; i < m->n_tables_used; i++)
         if (m->tables[i].written) m->tables[i].written[piece] = 0;
 }
 
@@ -187,12 +197,12 @@ static void copy_units(const ig_kv_memory *m, const ig_kv_table *t, uint32_t fro
 }
 
 void ig_kv_tables_copy(ig_kv_memory *m, uint32_t from, uint32_t to) {
-    for (size_t i = 0; i < IG_COUNT(m->tables); i++)
+    for (size_t i = 0; i < m->n_tables_used; i++)
         if (m->tables[i].heads) copy_units(m, &m->tables[i], from, to);
 }
 
 void ig_kv_tables_complete(ig_kv_memory *m, uint32_t from, uint32_t to) {
-    for (size_t i = 0; i < IG_COUNT(m->tables); i++) {
+    for (size_t i = 0; i < m->n_tables_used; i++) {
         ig_kv_table *t = &m->tables[i];
         if (!t->heads || !t->written[from] || t->written[to]) continue;
         copy_units(m, t, from, to);

@@ -504,6 +504,49 @@ static void what_cannot_lie_in_a_cache_is_refused(void **state) {
     ig_cache_close(c);
 }
 
+/* Each session of a cache may have tables that no other has. */
+static void policies_that_all_differ(void **state) {
+    static const char *const policies[] = {"infinigen", "quest", "oracle"};
+    enum { N = 12 };
+    const variant v = {.policy = "infinigen"};
+    ig_session_options o = options_of(&v);
+    ig_cache *c = open_cache(&o, &v, N);
+    ig_session *all[N];
+    int32_t ids[40];
+    (void)state;
+    fill(ids, 1, 0, 40);
+    for (int i = 0; i < N; i++) {
+        ig_session_options p = o;
+        p.cache.policy = policies[i % 3];
+        p.cache.n_dense_layers = i / 3;
+        all[i] = open_in(c, p);
+        put(all[i], ids, 40);
+    }
+    for (int i = 0; i < N; i++) ig_session_close(all[i]);
+    ig_cache_close(c);
+}
+
+/* A cache with a limit has no room for all entries of layers that the others drop entries in. */
+static void a_limit_for_all(void **state) {
+    const variant v = {.policy = "infinigen"};
+    ig_session_options o = options_of(&v), p;
+    ig_session *s;
+    ig_error err = {0};
+    (void)state;
+    o.cache.memory.limit = 0.5;
+    ig_cache *c = open_cache(&o, &v, 2);
+    p = o;
+    p.shared = c;
+    p.cache.n_dense_layers = 2;
+    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_ARG);
+    assert_non_null(strstr(err.text, "layers only"));
+    p.cache.n_dense_layers = 1;
+    p.cache.policy = "window";
+    expect_ok(ig_session_open(&s, model, &p, &err), &err);
+    ig_session_close(s);
+    ig_cache_close(c);
+}
+
 #define WITH(test, name, ...)                                        \
     {                                                                \
 #test " " name, test, NULL, NULL, &(variant) { __VA_ARGS__ } \
@@ -543,6 +586,8 @@ int main(void) {
         WITH(steps_are_mixed, "quest, disk", "quest", "f16", true, true),
         WITH(steps_are_mixed, "osdi24, disk", "infinigen-osdi24", "f16", true, false),
         cmocka_unit_test(cycles_do_not_grow),
+        cmocka_unit_test(policies_that_all_differ),
+        cmocka_unit_test(a_limit_for_all),
         cmocka_unit_test(what_cannot_lie_in_a_cache_is_refused),
     };
     return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);

@@ -240,6 +240,72 @@ static void a_policy_that_cannot_take_over(void **state) {
     ig_session_close(disk);
 }
 
+static ig_session *open_in(ig_cache *c, ig_session_options o, const char *policy) {
+    o.shared = c;
+    o.cache.policy = policy;
+    return open_session(&o);
+}
+
+/* A piece of tokens that a session with an error holds for itself from then on is cut into and filled with others:
+ * sketches of the first ones are not taken for those of the second by a session that takes it over. */
+static void sketches_of_what_was_withdrawn(void **state) {
+    enum { N = 240, N_DIFFERENT = 40, N_STEPS = 40 };
+    ig_session_options o = ig_session_defaults();
+    ig_error err = {0};
+    ig_cache *c;
+    int32_t first[N], second[N], other[N], id = 7;
+    (void)state;
+    o.n_ctx = 320;
+    o.n_batch = 64;
+    o.cache.policy = "quest";
+    o.cache.budget = 0.2;
+    o.cache.n_sinks = 2;
+    o.cache.n_recent = 8;
+    o.cache.n_dense_layers = 1;
+    ig_session *ram = open_session(&o);
+    o.cache.memory.n_sessions = 4;
+    o.cache.memory.disk_bytes = 64 << 20;
+    o.cache.memory.disk_path = folder;
+    o.cache.memory.no_uring = true;
+    o.cache.memory.ram_bytes = 1;
+    assert_int_equal(ig_cache_open(&c, model, &o, &err), IG_E_LIMIT);
+    o.cache.memory.ram_bytes = least_in(&err);
+    expect_ok(ig_cache_open(&c, model, &o, &err), &err);
+    for (int i = 0; i < N; i++) {
+        first[i] = (i * 7919 + 13) % N_VOCAB;
+        second[i] = i < N - N_DIFFERENT ? first[i] : (i * 104729 + 5) % N_VOCAB;
+    }
+    ig_session *a = open_in(c, o, "quest"), *b = open_in(c, o, "full");
+    put(a, first, N);
+    put(b, first, N);
+    ig_session_close(a);
+    for (int k = 0; k < 2; k++) { /* its blocks leave RAM */
+        for (int i = 0; i < N; i++) other[i] = (i * (31 + k) + k * 7 + 1) % N_VOCAB;
+        ig_session *s = open_in(c, o, "quest");
+        put(s, other, N);
+        for (int i = 0; i < 60; i++) step(s, i * 17 % N_VOCAB);
+        ig_session_close(s);
+    }
+    kind = FAILS;
+    n_long = INT32_MAX;
+    n_left = 0;
+    assert_int_equal(ig_session_decode(&b, &id, 1, &err), IG_E_IO);
+    mend_device();
+    put(b, second, N);
+    a = open_in(c, o, "quest");
+    put(a, second, N);
+    put(ram, second, N);
+    for (int i = 0; i < N_STEPS; i++) {
+        step(a, (i * 31 + 3) % N_VOCAB);
+        step(ram, (i * 31 + 3) % N_VOCAB);
+        same(a, ram);
+    }
+    ig_session_close(a);
+    ig_session_close(b);
+    ig_session_close(ram);
+    ig_cache_close(c);
+}
+
 /* SEED=N: other troubles at other times. */
 int main(void) {
     if (getenv("SEED")) seed = strtoull(getenv("SEED"), NULL, 10);
@@ -253,6 +319,7 @@ int main(void) {
         {"quest", faults_are_errors_and_no_more, NULL, NULL, (void *)"quest"},
         {"infinigen, forgotten", what_failed_is_forgotten, NULL, NULL, (void *)"infinigen"},
         cmocka_unit_test(a_policy_that_cannot_take_over),
+        cmocka_unit_test(sketches_of_what_was_withdrawn),
     };
     return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);
 }
