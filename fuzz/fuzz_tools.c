@@ -39,16 +39,12 @@ static void add(parts *p, const char *text, size_t n) {
 }
 
 static void add_call(parts *p, json_t *call) {
-    const json_t *function = json_object_get(call, "function");
-    const char *name = json_string_value(json_object_get(function, "name")),
-               *arguments = json_string_value(json_object_get(function, "arguments"));
-    if (!ig_tool_is_name(name, name ? strlen(name) : 0) || !arguments) abort();
-    json_t *object = json_loads(arguments, 0, NULL);
-    if (!json_is_object(object)) abort();
-    json_decref(object);
-    add(p, name, strlen(name));
-    add(p, arguments, strlen(arguments));
+    const json_t *function = json_object_get(call, "function"), *name = json_object_get(function, "name"),
+                 *arguments = json_object_get(function, "arguments");
+    if (!ig_tool_is_name(json_string_value(name), json_string_length(name)) || !json_is_string(arguments)) abort();
     add(p, ";", 1);
+    add(p, json_string_value(name), json_string_length(name));
+    add(p, json_string_value(arguments), json_string_length(arguments));
     json_decref(call);
 }
 
@@ -56,6 +52,17 @@ static void add_call(parts *p, json_t *call) {
 typedef struct all_parts {
     parts thoughts, text, calls;
 } all_parts;
+
+static void add_bytes(all_parts *to, const ig_part *p, const char *answer) {
+    if (p->kind == IG_PART_ARGUMENTS) {
+        json_t *text = ig_text_stringn(answer + p->at, p->n);
+        if (!text) abort();
+        add(&to->calls, json_string_value(text), json_string_length(text));
+        json_decref(text);
+    } else {
+        add(p->kind == IG_PART_TEXT ? &to->text : &to->thoughts, answer + p->at, p->n);
+    }
+}
 
 static void take_all(all_parts *to, ig_part_reader *r, const ig_exchange *x, const char *answer, size_t n,
                      bool is_whole) {
@@ -69,7 +76,7 @@ static void take_all(all_parts *to, ig_part_reader *r, const ig_exchange *x, con
         else if (!p.n || p.at + p.n > n)
             abort();
         else
-            add(p.kind == IG_PART_TEXT ? &to->text : &to->thoughts, copy + p.at, p.n);
+            add_bytes(to, &p, copy);
     }
     if (ig_part_told(r) > n) abort();
     free(copy);

@@ -132,13 +132,6 @@ static bool put_arguments(const writer *w, const json_t *function, size_t i) {
 
 /* ---- texts --------------------------------------------------------------------------------------- */
 
-/* Of a mark, bytes that no text before it may have: up to where it begins again like this, or has a blank. */
-static size_t first_word(const char *mark) {
-    size_t n = 1;
-    while (mark[n] && mark[n] != mark[0] && !isspace((unsigned char)mark[n])) n++;
-    return n;
-}
-
 /* A rule NAME for all texts without this word in them; the word's first character is not in it again. */
 static void put_text_before(FILE *to, const char *name, const char *word, size_t n) {
     size_t first = character_bytes(word, n), i = first, more;
@@ -172,7 +165,7 @@ static void put_text(const writer *w, const char *name, const char *mark) {
     if (find_control(w->x->call->server, mark, &at, &n) >= 0 && at == mark)
         fprintf(w->to, "%s ::= [^\\x00]*\n", name);
     else
-        put_text_before(w->to, name, mark, first_word(mark));
+        put_text_before(w->to, name, mark, ig_mark_word(mark));
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -203,7 +196,6 @@ static void put_root(const writer *w) {
 
 static void put_answer(const writer *w) {
     char first[2 * IG_TOOL_MARK_BYTES];
-    const ig_tool_format *f = w->format;
     fputs("answer ::= ", w->to);
     if (has_calls(w->x) && w->x->tools.must_call) {
         fputs("calls\n", w->to);
@@ -212,7 +204,7 @@ static void put_answer(const writer *w) {
         put_renamed(w->to, w->x->grammar, "form-");
     } else {
         fputs("text calls?\n", w->to);
-        snprintf(first, sizeof first, "%s%s", f->begin, f->before);
+        ig_tool_first_mark(first, w->format);
         put_text(w, "text", first);
     }
 }

@@ -41,6 +41,11 @@ ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, ig_error
 
 /* The tokens of a mark; 0: it is too long. */
 size_t ig_mark_tokens(int32_t ids[IG_MARK_TOKENS_MAX], const ig_model *model, const char *mark);
+/* Bytes of a mark that no text before it has where answers are bound to have it: up to where it begins again like this,
+ * or has a blank. */
+size_t ig_mark_word(const char *mark);
+/* What an answer's first call begins with, up to its name. */
+void ig_tool_first_mark(char mark[2 * IG_TOOL_MARK_BYTES], const ig_tool_format *f);
 /* Whether control tokens, which have no text, are among those of a mark. */
 bool ig_mark_has_controls(const ig_model *model, const char *mark);
 
@@ -61,13 +66,15 @@ typedef enum ig_part_kind {
     IG_PART_WAIT, /* what comes next is not known yet; or, at the end, there is nothing more */
     IG_PART_THOUGHT,
     IG_PART_TEXT,
-    IG_PART_CALL
+    IG_PART_CALL,
+    IG_PART_ARGUMENTS /* more of the arguments of the last call */
 } ig_part_kind;
 
 typedef struct ig_part {
     ig_part_kind kind;
-    size_t at, n; /* thoughts and text: these bytes of the answer */
-    json_t *call; /* "id", "type", "function" with "name" and "arguments"; the caller's. NULL: no memory */
+    size_t at, n; /* thoughts, text and arguments: these bytes of the answer */
+    json_t *call; /* "id", "type", "function" with "name" and "arguments", as far as they are there; the caller's. NULL:
+                     no memory */
 } ig_part;
 
 /* The next part of an answer of which n bytes are there; is_whole: and no more will come. Blanks around thoughts,

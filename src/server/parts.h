@@ -333,11 +333,25 @@ typedef struct ig_token_record {
     ig_token_score top[IG_REQUEST_TOP_MAX];
 } ig_token_record;
 
+/* Where in a JSON object a reader is. */
+typedef struct ig_json_place {
+    int depth;
+    bool in_string, is_escaped;
+} ig_json_place;
+
+typedef enum ig_tool_stage {
+    IG_TOOL_TEXT,
+    IG_TOOL_ARGUMENTS, /* of a call that has been told of */
+    IG_TOOL_BEHIND_ARGUMENTS,
+    IG_TOOL_AFTER_CALL
+} ig_tool_stage;
+
 /* How far an answer has been read for calls of tools. */
 typedef struct ig_tool_reader {
     size_t at; /* what lies before has been told of */
     int n_calls;
-    bool is_after_call;
+    ig_tool_stage stage;
+    ig_json_place arguments;
     bool is_single; /* calls after the first are dropped */
 } ig_tool_reader;
 

@@ -84,26 +84,27 @@ static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, j
     return end_delta(one, logprobs, finish);
 }
 
-/* Takes a call. */
+/* What a stream tells of a call: all that is known of it at first, then its arguments piece by piece. Takes p->call. */
+static json_t *call_delta(const ig_choice *k, const ig_part *p) {
+    json_t *call = p->call;
+    if (p->kind == IG_PART_ARGUMENTS)
+        call = json_pack("{s:{s:o}}", "function", "arguments", ig_text_stringn(k->text + p->at, p->n));
+    json_object_set_new(call, "index", json_integer(k->reader.calls.n_calls - 1));
+    return json_pack("[o]", call);
+}
+
+/* Takes p->call. */
 static json_t *part_delta(const ig_choice *k, size_t i, const ig_part *p, json_t *logprobs) {
-    if (p->kind == IG_PART_CALL) json_object_set_new(p->call, "index", json_integer(k->reader.calls.n_calls - 1));
-    json_t *value = p->kind == IG_PART_CALL ? json_pack("[o]", p->call) : ig_text_stringn(k->text + p->at, p->n);
-    const char *name = p->kind == IG_PART_CALL   ? "tool_calls"
-                       : p->kind == IG_PART_TEXT ? "content"
-                                                 : "reasoning_content";
+    bool is_call = p->kind == IG_PART_CALL || p->kind == IG_PART_ARGUMENTS;
+    json_t *value = is_call ? call_delta(k, p) : ig_text_stringn(k->text + p->at, p->n);
+    const char *name = is_call ? "tool_calls" : p->kind == IG_PART_TEXT ? "content" : "reasoning_content";
     return end_delta(json_pack("{s:i, s:{s:o}}", "index", (int)i, "delta", name, value), logprobs, NULL);
 }
 
 /* Bytes of the text that a stream can send: whole characters, of which the prompt may have begun one. */
 static size_t unsent(const ig_choice *k) {
-    size_t n = k->n_text - (k->exchange->is_chat ? k->n_read : k->n_sent), n_last = 0;
-    if (k->has_ended || !n) return n;
-    const unsigned char *end = (const unsigned char *)k->text + k->n_text;
-    while (n_last < n && n_last < 4 && (end[-1 - (ptrdiff_t)n_last] & 0xc0) == 0x80) n_last++;
-    if (n_last >= n || n_last == 4) return n;
-    unsigned first = end[-1 - (ptrdiff_t)n_last];
-    size_t wanted = first < 0xc2 || first > 0xf4 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-    return n_last < wanted ? n - n_last - 1 : n;
+    size_t n = k->n_text - (k->exchange->is_chat ? k->n_read : k->n_sent);
+    return k->has_ended || !n ? n : n - ig_text_unfinished(k->text + k->n_text - n, n);
 }
 
 /* What is new of an answer in a chat, with the tokens listed at the first of it. */

@@ -6,6 +6,7 @@
 #include "server/answers.h"
 
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
@@ -45,12 +46,23 @@ static found read_mark(const span *s, size_t *at, const char *mark) {
     return YES;
 }
 
+size_t ig_mark_word(const char *mark) {
+    size_t n = 1;
+    while (mark[n] && mark[n] != mark[0] && !is_blank(mark[n])) n++;
+    return n;
+}
+
+void ig_tool_first_mark(char mark[2 * IG_TOOL_MARK_BYTES], const ig_tool_format *f) {
+    snprintf(mark, 2 * IG_TOOL_MARK_BYTES, "%s%s", f->begin, f->before);
+}
+
 /* ---- one call ------------------------------------------------------------------------- */
 
 typedef struct call_text {
     const char *name, *arguments;
-    size_t n_name, n_arguments, end;
-    json_t *own; /* that has the two texts; NULL: the answer has them */
+    size_t n_name, n_arguments;
+    size_t end;  /* of a whole call; of another, where its arguments begin */
+    json_t *own; /* of a whole call: has the two texts; NULL: only the name is known */
 } call_text;
 
 /* The name at *at, and the mark behind it. */
@@ -58,35 +70,40 @@ static found read_name(const span *s, size_t *at, const char *middle, call_text 
     size_t i = *at;
     for (c->name = s->text + i; i - *at <= IG_TOOL_NAME_BYTES; i++) {
         size_t behind = i;
+        c->n_name = i - *at;
         found f = i > *at ? read_mark(s, &behind, middle) : NO;
         if (f == MORE) return MORE;
-        if (f == YES) {
-            c->n_name = i - *at;
-            *at = behind;
-            return ig_tool_is_name(c->name, c->n_name) ? YES : NO;
-        }
+        if (i > *at && !ig_tool_is_name(c->name, c->n_name)) return NO;
+        if (f == YES) return *at = behind, YES;
         if (i == s->n) return unless_whole(s);
     }
     return NO;
 }
 
+/* Moves *at past what is there of a JSON object, and *p with it. True: that is all of it. */
+static bool read_json(ig_json_place *p, const char *text, size_t n, size_t *at) {
+    while (*at < n) {
+        char c = text[(*at)++];
+        if (p->is_escaped)
+            p->is_escaped = false;
+        else if (p->in_string && c == '\\')
+            p->is_escaped = true;
+        else if (c == '"')
+            p->in_string = !p->in_string;
+        else if (!p->in_string && (c == '{' || c == '['))
+            p->depth++;
+        else if (!p->in_string && (c == '}' || c == ']') && --p->depth == 0)
+            return true;
+    }
+    return false;
+}
+
 /* The end of the JSON object that begins at `at`. */
 static found find_end(const span *s, size_t at, size_t *end) {
-    bool in_string = false;
-    int depth = 0;
+    ig_json_place p = {0};
     if (at < s->n && s->text[at] != '{') return NO;
-    for (; at < s->n; at++) {
-        char c = s->text[at];
-        if (in_string && c == '\\')
-            at++;
-        else if (c == '"')
-            in_string = !in_string;
-        else if (!in_string && (c == '{' || c == '['))
-            depth++;
-        else if (!in_string && (c == '}' || c == ']') && --depth == 0)
-            return *end = at + 1, YES;
-    }
-    return unless_whole(s);
+    *end = at;
+    return read_json(&p, s->text, s->n, end) ? YES : unless_whole(s);
 }
 
 /* NULL: it is none, or there is no memory. */
@@ -96,19 +113,6 @@ static json_t *read_object(const span *s, size_t at, size_t end) {
     if (json_is_object(v)) return v;
     json_decref(v);
     return NULL;
-}
-
-static found read_arguments(const span *s, size_t *at, call_text *c) {
-    size_t end;
-    found f = find_end(s, *at, &end);
-    if (f != YES) return f;
-    json_t *arguments = read_object(s, *at, end);
-    if (!arguments) return NO;
-    json_decref(arguments);
-    c->arguments = s->text + *at;
-    c->n_arguments = end - *at;
-    *at = end;
-    return YES;
 }
 
 static bool is_tool(const span *s, const char *name) {
@@ -157,21 +161,30 @@ static found read_bare(const span *s, size_t at, call_text *c) {
     return f;
 }
 
-/* A call behind its first mark. One that lacks the last, or a part of it, is one, too. */
+/* A call behind its first mark, up to its arguments: answers are bound to the form of calls from there on. */
 static found read_call(const span *s, const ig_tool_format *format, size_t at, call_text *c) {
-    span growing = {s->text, s->n, false, s->tools};
     found f = read_name(s, &at, format->middle, c);
-    if (f == YES) f = read_arguments(s, &at, c);
     if (f != YES) return f;
-    f = read_mark(&growing, &at, format->after);
-    c->end = f == MORE ? s->n : at;
-    return f == MORE && !s->is_whole ? MORE : YES;
+    if (at == s->n) return unless_whole(s);
+    c->end = at;
+    return s->text[at] == '{' ? YES : NO;
 }
 
 static found read_first(const span *s, const ig_tool_format *format, size_t at, call_text *c) {
     found f = read_mark(s, &at, format->begin);
     if (f == YES) f = read_mark(s, &at, format->before);
     return f == YES ? read_call(s, format, at, c) : f;
+}
+
+/* Whether a whole answer ends within what comes before a call's arguments: it was cut off there. */
+static bool is_cut_off(const span *s, const ig_tool_format *format, size_t at) {
+    char mark[2 * IG_TOOL_MARK_BYTES];
+    span growing = {s->text, s->n, false, s->tools};
+    call_text c;
+    if (!s->is_whole || read_first(&growing, format, at, &c) != MORE) return false;
+    ig_tool_first_mark(mark, format);
+    size_t n = ig_mark_word(mark);
+    return s->n - at >= n && memcmp(s->text + at, mark, n) == 0;
 }
 
 /* After a call: one more, or the end of them all, which *at moves past. YES: c is one. */
@@ -201,15 +214,42 @@ static void make_id(char id[IG_TOOL_ID_BYTES + 1]) {
     id[IG_TOOL_ID_BYTES] = '\0';
 }
 
-static ig_part call_part(ig_tool_reader *r, const call_text *c) {
+/* What is there of a call's arguments, and was not told of. */
+static ig_part arguments_part(ig_tool_reader *r, const span *s) {
+    size_t at = r->at, n = s->is_whole ? s->n : s->n - ig_text_unfinished(s->text + at, s->n - at);
+    if (read_json(&r->arguments, s->text, n, &r->at))
+        r->stage = IG_TOOL_BEHIND_ARGUMENTS;
+    else
+        r->stage = s->is_whole ? IG_TOOL_AFTER_CALL : IG_TOOL_ARGUMENTS; /* the answer may have been cut off */
+    return (ig_part){.kind = r->at > at ? IG_PART_ARGUMENTS : IG_PART_WAIT, .at = at, .n = r->at - at};
+}
+
+/* The mark behind a call's arguments. A call that lacks it, or a part of it, is one, too. */
+static found end_call(ig_tool_reader *r, const ig_tool_format *format, const span *s) {
+    span growing = {s->text, s->n, false, s->tools};
+    found f = read_mark(&growing, &r->at, format->after);
+    if (f == MORE && !s->is_whole) return MORE;
+    if (f == MORE) r->at = s->n;
+    r->stage = IG_TOOL_AFTER_CALL;
+    return YES;
+}
+
+static ig_part call_part(ig_tool_reader *r, const span *s, const call_text *c) {
     char id[IG_TOOL_ID_BYTES + 1];
+    const char *arguments = c->arguments;
+    size_t n_arguments = c->n_arguments;
     make_id(id);
-    json_t *call =
-        json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", id, "type", "function", "function", "name",
-                  json_stringn(c->name, c->n_name), "arguments", ig_text_stringn(c->arguments, c->n_arguments));
     r->at = c->end;
     r->n_calls++;
-    r->is_after_call = true;
+    r->stage = IG_TOOL_AFTER_CALL;
+    if (!c->own) {
+        r->arguments = (ig_json_place){0};
+        ig_part known = arguments_part(r, s);
+        arguments = s->text + known.at;
+        n_arguments = known.n;
+    }
+    json_t *call = json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", id, "type", "function", "function", "name",
+                             json_stringn(c->name, c->n_name), "arguments", ig_text_stringn(arguments, n_arguments));
     return (ig_part){.kind = IG_PART_CALL, .call = call};
 }
 
@@ -230,20 +270,26 @@ static size_t find_call(const ig_tool_reader *r, const ig_tool_format *format, c
     if (*f != NO) return at;
     if (format->is_bare) return s->n;
     for (; at < s->n; at++) {
-        *f = read_first(s, format, at, c);
+        *f = is_cut_off(s, format, at) ? MORE : read_first(s, format, at, c);
         if (*f != NO) break;
     }
     return at;
 }
 
 static ig_part next_part(ig_tool_reader *r, const ig_tool_format *format, const span *s) {
+    const ig_part wait = {.kind = IG_PART_WAIT};
     call_text c = {0};
     found f = NO;
     size_t at = r->at;
-    if (r->is_after_call) {
+    if (r->stage == IG_TOOL_ARGUMENTS) {
+        ig_part more = arguments_part(r, s);
+        if (more.kind != IG_PART_WAIT || r->stage == IG_TOOL_ARGUMENTS) return more;
+    }
+    if (r->stage == IG_TOOL_BEHIND_ARGUMENTS && end_call(r, format, s) == MORE) return wait;
+    if (r->stage == IG_TOOL_AFTER_CALL) {
         f = read_further(s, format, &r->at, &c);
-        if (f == MORE) return (ig_part){.kind = IG_PART_WAIT};
-        r->is_after_call = f == YES;
+        if (f == MORE) return wait;
+        r->stage = IG_TOOL_TEXT;
     }
     if (f == NO) {
         at = find_call(r, format, s, &f, &c);
@@ -253,7 +299,7 @@ static ig_part next_part(ig_tool_reader *r, const ig_tool_format *format, const 
             return before;
         }
     }
-    ig_part part = f == YES ? call_part(r, &c) : (ig_part){.kind = IG_PART_WAIT};
+    ig_part part = f == YES ? call_part(r, s, &c) : wait;
     json_decref(c.own);
     return part;
 }
@@ -262,7 +308,8 @@ ig_part ig_tool_next(ig_tool_reader *r, const ig_tool_format *format, const json
                      bool is_whole) {
     for (;;) {
         ig_part part = next_part(r, format, &(span){text, n, is_whole, tools});
-        if (part.kind != IG_PART_CALL || !r->is_single || r->n_calls == 1) return part;
-        json_decref(part.call);
+        bool is_call = part.kind == IG_PART_CALL || part.kind == IG_PART_ARGUMENTS;
+        if (!is_call || !r->is_single || r->n_calls == 1) return part;
+        if (part.kind == IG_PART_CALL) json_decref(part.call);
     }
 }

@@ -29,6 +29,15 @@ size_t ig_text_character(const char *text, size_t n) {
     return 0;
 }
 
+size_t ig_text_unfinished(const char *text, size_t n) {
+    size_t n_last = 0;
+    while (n_last < n && n_last < 4 && continues(text[n - 1 - n_last])) n_last++;
+    if (n_last == n || n_last == 4) return 0;
+    unsigned first = (unsigned char)text[n - 1 - n_last];
+    size_t wanted = first < 0xc2 || first > 0xf4 ? 0 : first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+    return n_last < wanted ? n_last + 1 : 0;
+}
+
 size_t ig_text_count(const char *text, size_t n) {
     size_t count = 0;
     for (size_t i = 0; i < n; i++) count += !continues(text[i]);

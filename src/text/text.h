@@ -12,6 +12,8 @@
 
 /* Bytes of the UTF-8 character at text, n > 0; 0: there is none. */
 size_t ig_text_character(const char *text, size_t n);
+/* Bytes at its end that begin a character of which more may come; 0 to 3. */
+size_t ig_text_unfinished(const char *text, size_t n);
 /* Characters of a text in UTF-8. */
 size_t ig_text_count(const char *text, size_t n);
 /* Whether n bytes begin with one of U+0080 to U+009F, which terminals obey. */

@@ -87,8 +87,12 @@ def of_stream(events):
     for choice in (c for e in events for c in e["choices"] if c["index"] == 0):
         text = (text or "") + choice["delta"]["content"] if choice["delta"].get("content") else text
         for call in choice["delta"].get("tool_calls", []):
-            assert call.pop("index") == len(calls)
-            calls.append(call)
+            index = call.pop("index")
+            if index == len(calls):
+                calls.append(call)
+            else:  # more of the arguments
+                assert index == len(calls) - 1 and list(call) == ["function"] and list(call["function"]) == ["arguments"]
+                calls[-1]["function"]["arguments"] += call["function"]["arguments"]
         finish = choice["finish_reason"] or finish
     return text, calls, finish
 
@@ -181,9 +185,17 @@ def test_an_answer_may_have_calls(program, tmp_path):
         assert reply["message"]["content"] == alone and reply["finish_reason"] == "length"
         text, calls, finish = of_stream(s.events(CHAT, {"messages": user("a"), "tools": TOOLS, **plain}))
         assert (text, calls, finish) == (alone, [], "length")
-        # one that is cut off is no call
+        # cut off before its arguments it is no call, and no text; cut off within them it has what is there
         reply = ask(s, tool_choice="required", max_tokens=30)[1]["choices"][0]
-        assert reply["message"]["content"].startswith('<tool_call>\n{"name": "') and reply["finish_reason"] == "length"
+        assert reply["message"]["content"] == "" and reply["finish_reason"] == "length"
+        one = {"tool_choice": {"type": "function", "function": {"name": "get_weather"}}, "temperature": 0}
+        whole = ask(s, **one)[1]
+        for n in range(30, whole["usage"]["completion_tokens"]):
+            cut = ask(s, **one, max_tokens=n)[1]["choices"][0]
+            calls = functions(cut["message"].get("tool_calls", []))
+            if calls and calls[0]["arguments"] not in ("{", functions(whole["choices"][0]["message"]["tool_calls"])[0]["arguments"]):
+                break
+        assert calls[0]["arguments"].startswith("{") and cut["finish_reason"] == "length" and not cut["message"]["content"]
         # logprobs are of all tokens, those of calls too
         reply = ask(s, tool_choice="required", logprobs=True)[1]
         assert len(reply["choices"][0]["logprobs"]["content"]) == reply["usage"]["completion_tokens"]

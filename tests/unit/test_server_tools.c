@@ -46,10 +46,14 @@ static const struct {
     {&hermes, "Let me see.\n\n" A "\n" B "\nThat is all.\n", "Let me see.\nThat is all.",
      "a{\"x\": [1, \"}\\\"\"]};b{};"},
     {&hermes, "1 < 2 <tool <tool_call> is no call", "1 < 2 <tool <tool_call> is no call", ""},
-    {&hermes, "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": ",
-     "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": ", ""},
-    {&hermes, "<tool_call>\n{\"name\": \"a\", \"arguments\": {x}}",
-     "<tool_call>\n{\"name\": \"a\", \"arguments\": {x}}", ""},
+    {&hermes, "So. <tool", "So. <tool", ""},
+    {&hermes, "So. <tool_call>", "So.", ""}, /* cut off */
+    {&named, "[TOOL_CALLS]a[CALL_ID]", "", ""},
+    {&hermes, "<tool_call>\n{\"name\": \"a\", \"arguments\": ", "", ""},
+    {&hermes, "<tool_call>\n{\"name\": \"a\", \"arguments\": {", "", "a{;"}, /* cut off */
+    {&hermes, "So. <tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": \"\\", "So.", "a{\"x\": \"\\;"},
+    {&hermes, "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"\xc3\xa9\xe2\x82\xac\": \"\xf0\x9f\x98\x80\"}}", "",
+     "a{\"\xc3\xa9\xe2\x82\xac\": \"\xf0\x9f\x98\x80\"};"},
     {&hermes, "<tool_call>\n{\"name\": \"a b\", \"arguments\": {}}",
      "<tool_call>\n{\"name\": \"a b\", \"arguments\": {}}", ""},
     {&hermes, "<tool_call>\n{\"name\": \"c\", \"arguments\": [1]}",
@@ -86,17 +90,19 @@ typedef struct taken {
 } taken;
 
 static void take(taken *t, const char *answer, const ig_part *p) {
-    if (p->kind == IG_PART_TEXT) {
-        strncat(t->text, answer + p->at, p->n);
+    if (p->kind == IG_PART_TEXT || p->kind == IG_PART_ARGUMENTS) {
+        strncat(p->kind == IG_PART_TEXT ? t->text : t->calls, answer + p->at, p->n);
         return;
     }
     const json_t *function = json_object_get(p->call, "function");
     assert_int_equal(strlen(json_string_value(json_object_get(p->call, "id"))), IG_TOOL_ID_BYTES);
-    snprintf(t->calls + strlen(t->calls), sizeof t->calls - strlen(t->calls), "%s%s;",
+    snprintf(t->calls + strlen(t->calls), sizeof t->calls - strlen(t->calls), "%s%s%s", *t->calls ? ";" : "",
              json_string_value(json_object_get(function, "name")),
              json_string_value(json_object_get(function, "arguments")));
     json_decref(p->call);
 }
+
+static void end_calls(taken *t) { strcat(t->calls, *t->calls ? ";" : ""); }
 
 /* An answer that grows by `step` bytes. The reader sees a copy that ends where the answer does. */
 static void read_answer(taken *t, const ig_tool_format *f, const char *answer, size_t step, bool is_single) {
@@ -114,6 +120,7 @@ static void read_answer(taken *t, const ig_tool_format *f, const char *answer, s
         free(copy);
     } while (at < n);
     while ((p = ig_tool_next(&r, f, tools, answer, n, true)).kind != IG_PART_WAIT) take(t, answer, &p);
+    end_calls(t);
     json_decref(tools);
 }
 
@@ -147,6 +154,26 @@ static void text_is_not_held(void **state) {
     p = ig_tool_next(&r, &hermes, NULL, answer, sizeof answer - 1, false);
     assert_int_equal(p.kind, IG_PART_TEXT);
     assert_int_equal(p.at + p.n, sizeof answer - 2);
+}
+
+/* Nor are arguments: a file that is to be written may be long. */
+static void arguments_are_not_held(void **state) {
+    static const char answer[] = "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": \"\xc3\xa9 and so on\"}}";
+    const size_t begun = (size_t)(strchr(answer, '\xc3') - answer);
+    (void)state;
+    ig_tool_reader r = {0};
+    assert_int_equal(ig_tool_next(&r, &hermes, NULL, answer, begun - 7, false).kind, IG_PART_WAIT);
+    ig_part p = ig_tool_next(&r, &hermes, NULL, answer, begun + 1, false);
+    assert_int_equal(p.kind, IG_PART_CALL);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(p.call, "function"), "arguments")),
+                        "{\"x\": \"");
+    json_decref(p.call);
+    assert_int_equal(ig_tool_next(&r, &hermes, NULL, answer, begun + 1, false).kind, IG_PART_WAIT);
+    p = ig_tool_next(&r, &hermes, NULL, answer, begun + 4, false);
+    assert_int_equal(p.kind, IG_PART_ARGUMENTS);
+    assert_int_equal(p.at, begun);
+    assert_int_equal(p.n, 4);
+    assert_int_equal(r.n_calls, 1);
 }
 
 static const struct {
@@ -195,6 +222,7 @@ static void thoughts_are_told_apart(void **state) {
                     take(to, answer, &p);
                 }
             } while (at < n);
+            end_calls(&t);
             if (strcmp(thoughts.text, with_thoughts[i].thoughts) != 0 || strcmp(t.text, with_thoughts[i].text) != 0 ||
                 strcmp(t.calls, with_thoughts[i].calls) != 0)
                 fail_msg("%s by %zu:\nthoughts '%s'\ntext '%s'\ncalls '%s'", answer, step, thoughts.text, t.text,
@@ -216,8 +244,9 @@ static void where_answers_begin(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(answers_are_read), cmocka_unit_test(only_the_first_if_wanted),
-                                       cmocka_unit_test(text_is_not_held), cmocka_unit_test(thoughts_are_told_apart),
-                                       cmocka_unit_test(where_answers_begin)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_are_read),        cmocka_unit_test(only_the_first_if_wanted),
+        cmocka_unit_test(text_is_not_held),        cmocka_unit_test(arguments_are_not_held),
+        cmocka_unit_test(thoughts_are_told_apart), cmocka_unit_test(where_answers_begin)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
