@@ -219,7 +219,7 @@ typedef struct ig_cli_options {
     int port, parallel, queue;
     double piece_ms, drain;
     bool any_model, sandbox, log_prompts;
-    const char *log_format, *reasoning_format;
+    const char *log_format, *reasoning_format, *allowed_origins;
     uint64_t max_body;
     int max_connections, max_connections_each;
     double header_timeout, body_timeout, keep_alive, request_timeout;

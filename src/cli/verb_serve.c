@@ -54,6 +54,7 @@ static int serve(ig_cli_app *app) {
                            .listener = around.listeners ? STDERR_FILENO + 1 : -1,
                            .key = o->api_key ? o->api_key : around.api_key,
                            .key_file = o->api_key_file,
+                           .origins = o->allowed_origins,
                            .alias = model_name(name, app),
                            .any_model = o->any_model,
                            .shows_thoughts = strcmp(o->reasoning_format, "none") == 0,
@@ -134,7 +135,7 @@ int ig_cli_serve(const ig_cli_options *o) {
         ig_cli_complain(o, "--sandbox lets no driver of a GPU through: leave it or --device out");
         return IG_EXIT_USAGE;
     }
-    hold(SIGHUP);
+    if (o->api_key_file) hold(SIGHUP);
     int code = o->sandbox ? close_files(o) : IG_EXIT_OK;
     if (code) return code;
     /* A connection is a thread. Of many arenas each would grow, for hours, to the most that any of them once needed. */

@@ -189,7 +189,7 @@ const ig_cli_verb ig_cli_verbs[] = {
      "with\n"
      "earlier ones from the cache, and with --kv-store from earlier servers. SIGTERM ends what is being answered "
      "first,\n"
-     "a second one does not; SIGHUP reads the keys again.\n\n"
+     "a second one does not; SIGHUP reads the keys of --api-key-file again, or ends the server as well.\n\n"
      "  infinigen serve -m smollm2-135m -c 8192 -np 8\n"
      "  curl http://127.0.0.1:8080/v1/chat/completions --json \\\n"
      "      '{\"messages\": [{\"role\": \"user\", \"content\": \"What is a cache?\"}], \"stream\": true}'\n\n"

@@ -34,12 +34,7 @@ static bool add_ids(ig_exchange *x, const json_t *list) {
     ig_prompt *p = &x->prompts[x->n_prompts++];
     size_t n = json_array_size(list), i;
     json_t *id;
-    if (n > (size_t)ig_scheduler_ctx(x->call->server->scheduler)) {
-        ig_refuse(x->call, 400, "prompt", "the prompt has %zu tokens, but the context holds %d", n,
-                  ig_scheduler_ctx(x->call->server->scheduler));
-        x->call->refusal.code = "context_length_exceeded";
-        return false;
-    }
+    if (n > (size_t)ig_scheduler_ctx(x->call->server->scheduler)) return ig_refuse_long(x->call, "prompt", n);
     p->ids = malloc((n + 1) * sizeof *p->ids);
     if (!p->ids) return ig_refuse(x->call, 500, NULL, "out of memory for %zu tokens", n);
     json_array_foreach(list, i, id) {

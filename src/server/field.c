@@ -147,10 +147,14 @@ json_t *ig_body_object(ig_call *c) {
 
 /* ---- texts ------------------------------------------------------------------------------- */
 
-static bool refuse_long(ig_call *c, const char *field, int n_ctx) {
-    ig_refuse(c, 400, field, "the prompt has more than the %d tokens that the context holds", n_ctx);
+bool ig_refuse_long(ig_call *c, const char *field, size_t n) {
+    int most = ig_scheduler_ctx(c->server->scheduler);
+    char has[32] = "more";
+    if (n) snprintf(has, sizeof has, "%zu", n);
     c->refusal.code = "context_length_exceeded";
-    return false;
+    /* Clients know it by its first words, which are OpenAI's. */
+    return ig_refuse(c, 400, field, "This model's maximum context length is %d tokens, but the prompt has %s.", most,
+                     has);
 }
 
 bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most, int32_t **ids,
@@ -178,5 +182,5 @@ bool ig_server_tokens(ig_call *c, const char *field, const char *text, size_t n,
     free(*ids);
     *ids = NULL;
     *n_ids = 0;
-    return refuse_long(c, field, (int)most);
+    return ig_refuse_long(c, field, 0);
 }

@@ -136,11 +136,23 @@ static bool is_host_fine(const ig_server *s, const char *host) {
     return is_loopback(name) || strcasecmp(name, s->o->host) == 0;
 }
 
-/* None, or the one that the page itself is from. */
-static bool is_origin_fine(const char *origin, const char *host) {
-    if (!origin) return true;
-    const char *after = strstr(origin, "://");
-    return host && after && strcasecmp(after + 3, host) == 0;
+/* Whether the list, which may be written as JSON, has it. */
+static bool is_listed(const char *list, const char *origin) {
+    static const char between[] = ", []\"";
+    size_t n;
+    for (list += strspn(list, between); *list; list += n + strspn(list + n, between)) {
+        n = strcspn(list, between);
+        if ((n == 1 && *list == '*') || (strncasecmp(list, origin, n) == 0 && !origin[n])) return true;
+    }
+    return false;
+}
+
+/* None, the one that the page itself is from, or one that is allowed, which the reply tells the browser. */
+static bool is_origin_fine(ig_call *c, const char *origin, const char *host) {
+    const char *after = origin ? strstr(origin, "://") : NULL, *list = c->server->o->origins;
+    if (!origin || (host && after && strcasecmp(after + 3, host) == 0)) return true;
+    if (list && strlen(origin) <= IG_ORIGIN_BYTES && is_listed(list, origin)) c->origin = origin;
+    return c->origin != NULL;
 }
 
 bool ig_server_may_enter(ig_call *c, bool is_public) {
@@ -148,7 +160,11 @@ bool ig_server_may_enter(ig_call *c, bool is_public) {
     const char *origin = ig_head_value(c->head, "Origin");
     if (!is_host_fine(c->server, host))
         return ig_refuse(c, 403, NULL, "this server does not answer to that Host without a key");
-    if (!is_origin_fine(origin, host)) return ig_refuse(c, 403, NULL, "pages of another Origin may not ask");
-    if (!is_public && !has_key(c)) return ig_refuse(c, 401, NULL, "a key is needed: Authorization: Bearer KEY");
-    return true;
+    if (!is_origin_fine(c, origin, host)) return ig_refuse(c, 403, NULL, "pages of another Origin may not ask");
+    if (is_public || has_key(c)) return true;
+    bool has_one = ig_head_value(c->head, "Authorization") != NULL;
+    if (has_one) c->refusal.code = "invalid_api_key";
+    return ig_refuse(c, 401, NULL,
+                     has_one ? "incorrect API key: Authorization: Bearer KEY has none of this server's"
+                             : "a key is needed: Authorization: Bearer KEY");
 }

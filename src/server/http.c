@@ -64,15 +64,41 @@ static bool refuse_size(ig_call *c) {
                      (unsigned long long)c->server->o->limits.body_bytes);
 }
 
+/* "application/json" and "application/json; charset=utf-8" are. */
+static bool is_type(const char *given, const char *type) {
+    size_t n = strlen(type);
+    return given && strncasecmp(given, type, n) == 0 && (!given[n] || given[n] == ';' || given[n] == ' ');
+}
+
+/* What curl says of a body if it is told nothing else. A page could send that anywhere without asking before, but no
+ * browser lets it leave out the other two. */
+static bool is_curls_own(const ig_head *h, const char *type) {
+    return is_type(type, "application/x-www-form-urlencoded") && !ig_head_value(h, "Origin") &&
+           !ig_head_value(h, "Sec-Fetch-Site");
+}
+
 static bool check_type(ig_call *c) {
     const char *type = ig_head_value(c->head, "Content-Type"), *coding = ig_head_value(c->head, "Content-Encoding");
-    static const char json[] = "application/json";
-    size_t n = sizeof json - 1;
     if (coding && strcasecmp(coding, "identity") != 0)
         return ig_refuse(c, 415, NULL, "the body must be as it is, without a Content-Encoding");
-    if (type && strncasecmp(type, json, n) == 0 && (!type[n] || type[n] == ';' || type[n] == ' ')) return true;
-    return ig_refuse(c, 415, NULL, "the body must be JSON, and Content-Type: application/json");
+    if (is_type(type, "application/json") || is_curls_own(c->head, type)) return true;
+    return ig_refuse(c, 415, NULL, "the body must be JSON, and its header Content-Type: application/json");
 }
+
+/* The question that a browser asks before a page of elsewhere may send something. */
+static bool is_preflight(const ig_call *c) {
+    return c->origin && strcmp(c->head->method, "OPTIONS") == 0 &&
+           ig_head_value(c->head, "Access-Control-Request-Method");
+}
+
+static void allow_page(ig_call *c) {
+    ig_reply(c, 200, "text/plain",
+             "Access-Control-Allow-Methods: GET, POST\r\nAccess-Control-Allow-Headers: Authorization, *\r\n"
+             "Access-Control-Max-Age: 600\r\n",
+             "", 0);
+}
+
+static const ig_route preflight = {"*", "OPTIONS", true, allow_page};
 
 /* Route and permission are decided on the same path. */
 static bool look_at(ig_call *c) {
@@ -81,7 +107,11 @@ static bool look_at(ig_call *c) {
     c->is_post = strcmp(h->method, "POST") == 0;
     c->is_head = strcmp(h->method, "HEAD") == 0;
     if (h->length > c->server->o->limits.body_bytes) refuse_size(c);
-    if (!ig_server_may_enter(c, c->route && c->route->is_public)) return false;
+    if (!ig_server_may_enter(c, (c->route && c->route->is_public) || strcmp(h->method, "OPTIONS") == 0)) return false;
+    if (is_preflight(c)) {
+        c->route = &preflight;
+        return true;
+    }
     if (!c->route) return ig_refuse(c, 404, NULL, "there is no %s here", h->path);
     if (!is_one_of(c->route->methods, h->method))
         return ig_refuse(c, 405, NULL, "%s takes %s", c->route->path, c->route->methods);

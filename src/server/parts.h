@@ -243,9 +243,10 @@ struct ig_call {
     const ig_head *head;
     const ig_route *route;
     bool is_post, is_head;
-    bool closes;     /* the connection, after the reply */
-    const char *key; /* that was given and is right; NULL: none is needed */
-    unsigned status; /* of its reply; 0: none yet */
+    bool closes;        /* the connection, after the reply */
+    const char *key;    /* that was given and is right; NULL: none is needed */
+    const char *origin; /* of a page elsewhere that may ask; NULL: it is none */
+    unsigned status;    /* of its reply; 0: none yet */
     ig_refusal refusal;
     char *body;
     size_t n_body, cap_body, n_seen;
@@ -254,6 +255,8 @@ struct ig_call {
     atomic_int ended;             /* an ig_call_end */
     struct ig_exchange *exchange; /* what it asked the scheduler for; NULL: nothing */
 };
+
+enum { IG_ORIGIN_BYTES = 256 }; /* of an Origin that may ask, at most */
 
 /* Answers one request after the other, until the connection is to end. (http.c) */
 void ig_http_serve(ig_wire *w);
@@ -301,6 +304,8 @@ bool ig_field_others(ig_call *c, const json_t *object, const char *where, const 
 void ig_json_begin(void);
 /* The body as an object, to be dropped by the caller; NULL: refused. */
 json_t *ig_body_object(ig_call *c);
+/* Refuses a prompt of n tokens (0: not known), which the context does not hold; false. */
+bool ig_refuse_long(ig_call *c, const char *field, size_t n);
 /* Tokens of a text, malloc'ed. *n_ids above `most`: there are more, and none of them is there. */
 bool ig_tokens_up_to(ig_call *c, const char *field, const char *text, size_t n, int flags, size_t most, int32_t **ids,
                      size_t *n_ids);

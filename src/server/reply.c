@@ -57,15 +57,16 @@ enum { HEAD_BYTES = 2048 };
 /* Status line and fields; `length` is a line of its own. Its bytes. */
 static size_t write_head(char head[HEAD_BYTES], ig_call *c, unsigned status, const char *type, const char *fields,
                          const char *length) {
-    char date[64];
+    char date[64], origin[IG_ORIGIN_BYTES + 64] = "";
     struct tm t;
     time_t now = time(NULL);
     strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime_r(&now, &t));
     c->closes |= atomic_load(&c->server->is_draining);
+    if (c->origin) snprintf(origin, sizeof origin, "Access-Control-Allow-Origin: %s\r\nVary: Origin\r\n", c->origin);
     int n = snprintf(head, HEAD_BYTES,
                      "HTTP/1.1 %u %s\r\nDate: %s\r\nConnection: %s\r\nContent-Type: %s\r\n%s"
-                     "X-Content-Type-Options: nosniff\r\nCache-Control: no-cache\r\n%s\r\n",
-                     status, reason_of(status), date, c->closes ? "close" : "keep-alive", type, length, fields);
+                     "X-Content-Type-Options: nosniff\r\nCache-Control: no-cache\r\n%s%s\r\n",
+                     status, reason_of(status), date, c->closes ? "close" : "keep-alive", type, length, origin, fields);
     c->is_answered = true;
     ig_server_count_reply(c, status);
     return n < HEAD_BYTES ? (size_t)n : HEAD_BYTES - 1;

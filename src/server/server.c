@@ -158,12 +158,15 @@ static ig_status listen_somewhere(ig_server *s, ig_error *err) {
 
 /* ---- the end ------------------------------------------------------------------------------------- */
 
-/* Signals to the main thread, which waits for nothing else. */
-static void wanted_signals(sigset_t *set) {
+/* Signals to the main thread, which waits for nothing else. The end of its terminal is the server's, but under nohup.
+ */
+static void wanted_signals(sigset_t *set, const ig_server_options *o) {
+    struct sigaction hup;
+    bool is_ignored = sigaction(SIGHUP, NULL, &hup) == 0 && !(hup.sa_flags & SA_SIGINFO) && hup.sa_handler == SIG_IGN;
     sigemptyset(set);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
+    if (o->key_file || !is_ignored) sigaddset(set, SIGHUP);
 }
 
 static void read_keys_again(ig_server *s) {
@@ -177,7 +180,7 @@ static void read_keys_again(ig_server *s) {
 static void wait_for_end(ig_server *s, const sigset_t *set) {
     for (;;) {
         int number = sigwaitinfo(set, NULL);
-        if (number == SIGHUP)
+        if (number == SIGHUP && s->o->key_file)
             read_keys_again(s);
         else if (number > 0)
             return;
@@ -261,6 +264,11 @@ static ig_status check(ig_server *s, ig_error *err) {
     s->is_unix = o->unix_path && o->listener < 0;
     ig_status status = ig_server_read_keys(s, err);
     if (!status && !o->unix_path && o->listener < 0 && !s->keys.n) status = check_host(s, err);
+    if (!status && o->origins && strchr(o->origins, '*') && !s->keys.n)
+        return ig_text_fail(err, IG_E_ARG,
+                            "--allowed-origins %s: any page in a browser here could use this server; give --api-key or "
+                            "--api-key-file",
+                            o->origins);
     if (status) return status;
     if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
     s->thoughts = ig_thought_marks_find(s->info.chat_template);
@@ -301,7 +309,7 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     json_t *alias = ig_text_string(o->alias); /* clients' JSON is UTF-8: so is what they call it */
     own.alias = json_string_value(alias);
     signal(SIGPIPE, SIG_IGN); /* whoever read what the server says may end before it */
-    wanted_signals(&wanted);
+    wanted_signals(&wanted, &own);
     pthread_sigmask(SIG_BLOCK, &wanted, &before); /* threads that are started from here on take none of them */
     own.limits.connections = allowed_connections(&s, o->limits.connections);
     ig_status status = alias ? start(&s, err) : ig_text_fail(err, IG_E_MEMORY, "out of memory");

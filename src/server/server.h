@@ -42,6 +42,8 @@ typedef struct ig_server_options {
     int listener;          /* a socket that listens already, taken over, instead of all three; -1: none */
     const char *key;       /* that clients must give; NULL: none */
     const char *key_file;  /* with one a line, read again at SIGHUP; NULL: none */
+    const char *origins;   /* of pages that may ask, beside its own, with commas between them; "*": any, for which a key
+                              is needed; NULL: none */
     const char *alias;     /* the model's name for clients */
     bool any_model;        /* they may call it by any other */
     bool shows_thoughts;   /* a reasoning model's are in its answers; else they are told apart */
@@ -57,9 +59,9 @@ typedef struct ig_server_options {
     void *user;
 } ig_server_options;
 
-/* Serves until SIGTERM or SIGINT: then it takes no more, answers what it has taken, and returns. A second one ends at
- * once. No other thread of the program may take these signals, nor SIGHUP. A model file that has changed ends it as
- * well, with IG_E_CHANGED. */
+/* Serves until SIGTERM or SIGINT, or SIGHUP without a key file: then it takes no more, answers what it has taken, and
+ * returns. A second one ends at once. No other thread of the program may take these signals, nor SIGHUP. A model file
+ * that has changed ends it as well, with IG_E_CHANGED. */
 ig_status ig_server_run(const ig_server_options *o, ig_error *err);
 
 #endif

@@ -6,6 +6,8 @@ import signal
 import socket
 import time
 
+import pytest
+
 from conftest import words
 from serving import CHAT, TEXT, Server, request, served, server, user
 
@@ -132,6 +134,7 @@ def test_long_prompts(server):
     for body in ({"prompt": words(3000, 1)}, {"prompt": [70] * 3000}):
         status, reply, _ = server.ask(TEXT, body)
         assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
+        assert reply["error"]["message"].startswith("This model's maximum context length is 2048 tokens")
     status, reply, _ = server.ask(CHAT, {"messages": user(words(3000, 1))})
     assert status == 400 and reply["error"]["code"] == "context_length_exceeded"
     full = server.ask(TEXT, {"prompt": [70] * 2047, "max_tokens": 50, "ignore_eos": True, "temperature": 0})[1]
@@ -148,7 +151,11 @@ def test_wrong_bodies(server):
                 b'{"prompt":"a","max_tokens":' + b"9" * 400 + b"}"):
         status, reply, _ = server.ask(TEXT, raw=raw)
         assert status == 400 and reply["error"]["type"] == "invalid_request_error", (raw[:40], reply)
-    assert server.ask(TEXT, raw=b"{}", headers={"Content-Type": "text/plain"})[0] == 415
+    small, form = b'{"prompt":"a","max_tokens":1}', {"Content-Type": "application/x-www-form-urlencoded"}
+    own = f"http://127.0.0.1:{server.port}"
+    for headers, expected in (({"Content-Type": "text/plain"}, 415), (form, 200), ({**form, "Sec-Fetch-Site": "cross-site"}, 415),
+                              ({**form, "Origin": own}, 415), ({"Content-Type": "application/json; charset=utf-8", "Origin": own}, 200)):
+        assert server.ask(TEXT, raw=small, headers=headers)[0] == expected, headers
     for coding, expected in (("gzip", 415), ("identity", 200)):
         assert server.ask(TEXT, {"prompt": "a", "max_tokens": 1}, headers={"Content-Encoding": coding})[0] == expected
     assert server.ask("/health")[0] == 200
@@ -184,7 +191,35 @@ def test_hosts_and_origins(server):
     own = f"http://127.0.0.1:{server.port}"
     assert server.ask("/v1/models", headers={"Origin": own})[0] == 200
     for origin in ("http://evil.example", "null", f"http://127.0.0.1:{server.port + 1}"):
-        assert server.ask("/v1/models", headers={"Origin": origin})[0] == 403
+        status, _, headers = server.ask("/v1/models", headers={"Origin": origin})
+        assert status == 403 and "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("allowed", ("https://a.example,http://localhost:3000", '["https://a.example"]', "*"))
+def test_pages_that_are_allowed(program, served, allowed):
+    asks = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type,x-stainless-os"}
+    key = {"Authorization": "Bearer k"}
+    with Server(program, served, "-c", 256, "--api-key", "k", "--allowed-origins", allowed) as s:
+        for origin in ("https://a.example", "https://b.example", "null", "https://a.example.b", "https://a.exampl", "x" * 300):
+            fine = origin == "https://a.example" or (allowed == "*" and len(origin) < 300)
+            status, _, headers = s.ask("/v1/completions", headers={**asks, "Origin": origin}, method="OPTIONS")
+            assert status == (200 if fine else 403), origin
+            assert headers.get("access-control-allow-origin") == (origin if fine else None)
+            if fine:
+                assert headers["access-control-allow-headers"] == "Authorization, *" and headers["vary"] == "Origin"
+            for with_key in (key, {}):  # what is refused says so to the page as well
+                status, _, headers = s.ask(TEXT, {"prompt": "a", "max_tokens": 1}, headers={**with_key, "Origin": origin})
+                assert status == ((200 if with_key else 401) if fine else 403), (origin, with_key)
+                assert headers.get("access-control-allow-origin") == (origin if fine else None)
+        assert s.ask("/v1/completions", headers=asks, method="OPTIONS")[0] == 405
+
+
+def test_pages_without_a_key(program, served):
+    code, _, said = program("serve", "-m", served, "-c", 256, "--port", 0, "--allowed-origins", "*")
+    assert code == 2 and b"any page" in said
+    with Server(program, served, "-c", 256, "--allowed-origins", "https://a.example") as s:
+        status, _, headers = s.ask("/health", headers={"Origin": "https://a.example"})
+        assert status == 200 and headers["access-control-allow-origin"] == "https://a.example"
 
 
 def test_keys(program, served, tmp_path):
@@ -202,6 +237,8 @@ def test_keys(program, served, tmp_path):
         for key in ("first-key", "second-key", "third-key"):
             assert status("Bearer " + key) == 200
             assert status(key) == 401 and status("Bearer " + key + "x") == 401 and status("Bearer " + key[:-1]) == 401
+        codes = [s.ask("/v1/models", headers=h)[1]["error"]["code"] for h in ({}, {"Authorization": "Bearer x"})]
+        assert codes == [None, "invalid_api_key"]
         assert status("Bearer # keys") == 401 and status("Bearer ") == 401 and status("Basic first-key") == 401
         headers = s.ask("/v1/models")[2]
         assert headers["www-authenticate"] == "Bearer"

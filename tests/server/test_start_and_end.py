@@ -3,6 +3,7 @@
 import http.client
 import os
 import signal
+import subprocess
 import time
 
 import pytest
@@ -52,6 +53,22 @@ def test_keys_are_read_again_once_it_is_ready(program, model, tmp_path):
     p.terminate()
     p.communicate(timeout=20)
     assert p.returncode == 0
+
+
+@pytest.mark.parametrize("is_ignored", (False, True), ids=("terminal", "nohup"))
+def test_the_end_of_its_terminal(program, model, is_ignored):
+    """Ends a server that has no keys to read again, but not under nohup."""
+    p = program.start("serve", "-m", model, *FLAGS,
+                      preexec_fn=(lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)) if is_ignored else None)
+    while b"ready:" not in p.stderr.readline():
+        assert p.poll() is None
+    p.send_signal(signal.SIGHUP)
+    if is_ignored:
+        with pytest.raises(subprocess.TimeoutExpired):
+            p.wait(0.5)
+        p.terminate()
+    assert p.wait(20) == 0
+    p.communicate()
 
 
 def test_files_that_hold_no_keys(program, served, tmp_path):
