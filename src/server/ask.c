@@ -16,9 +16,7 @@
 
 enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16 };
 
-static const char *const known_chat[] = {"messages", "top_logprobs", "add_generation_prompt", "chat_template_kwargs",
-                                         "tools",    "tool_choice",  "parallel_tool_calls",   "reasoning_format",
-                                         NULL};
+static const char *const known_chat[] = {IG_CONVERSATION_FIELDS, "top_logprobs", "reasoning_format", NULL};
 static const char *const known_completions[] = {"prompt", "echo", NULL};
 static const char *const known_both[] = {"model",
                                          "stream",
@@ -134,11 +132,12 @@ static bool read_bias(ig_exchange *x) {
     return true;
 }
 
+/* Some clients send empty ones. */
 static bool add_stop(ig_exchange *x, const json_t *text) {
     size_t n = json_string_length(text);
-    if (!json_is_string(text) || n == 0 || n > STOP_BYTES_MAX)
-        return ig_refuse(x->call, 400, "stop", "stop: a stop string has 1 to %d bytes", STOP_BYTES_MAX);
-    x->stops[x->ask.generate.n_stops++] = json_string_value(text);
+    if (!json_is_string(text) || n > STOP_BYTES_MAX)
+        return ig_refuse(x->call, 400, "stop", "stop: a stop string has at most %d bytes", STOP_BYTES_MAX);
+    if (n) x->stops[x->ask.generate.n_stops++] = json_string_value(text);
     return true;
 }
 

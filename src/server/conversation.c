@@ -196,7 +196,10 @@ static bool add_message(conversation *v, const json_t *m, size_t i) {
         return ig_refuse(v->call, 400, where, "%s: only an assistant makes calls", where);
     if (calls && !content) return add_answer(v, NULL, calls, where);
     snprintf(where, sizeof where, "%scontent", before);
-    if (!(content = read_content(v, content, where))) return false;
+    bool is_empty =
+        json_is_null(json_object_get(m, "content")) && strcmp(role, "system") != 0 && strcmp(role, "user") != 0;
+    content = is_empty ? json_string("") : read_content(v, content, where);
+    if (!content) return has_memory(v, v->call->refusal.status);
     snprintf(where, sizeof where, "%stool_calls", before);
     if (calls) return add_answer(v, content, calls, where);
     if (strcmp(role, "tool") == 0) return add_result(v, content, m);
@@ -259,6 +262,38 @@ static bool add_others(ig_call *c, json_t *variables, const json_t *body) {
            ig_refuse(c, 500, NULL, "out of memory for %s", field);
 }
 
+/* How much a reasoning model is to think: some templates look at one of these, some at the other. */
+static bool add_effort(ig_call *c, json_t *variables, const json_t *body) {
+    const char *effort = NULL;
+    if (!ig_field_text(c, body, "reasoning_effort", &effort) || !effort) return !effort && !c->refusal.status;
+    bool ok = json_object_set_new(variables, "reasoning_effort", json_string(effort)) == 0;
+    if (strcmp(effort, "none") == 0) ok &= json_object_set_new(variables, "enable_thinking", json_false()) == 0;
+    return ok || ig_refuse(c, 500, NULL, "out of memory for reasoning_effort");
+}
+
+/* Cuts what the template has behind the last message, which the answer goes on with, but for blanks at its end. */
+static bool cut_behind_last(const conversation *v, char *text, size_t *n) {
+    const json_t *last = json_array_get(v->list, json_array_size(v->list) - 1);
+    const char *role = json_string_value(json_object_get(last, "role")),
+               *own = json_string_value(json_object_get(last, "content"));
+    size_t n_own = own ? strlen(own) : 0;
+    while (n_own && strchr(" \t\r\n", own[n_own - 1])) n_own--;
+    while (n_own && strchr(" \t\r\n", *own)) own++, n_own--;
+    if (!role || strcmp(role, "assistant") != 0 || json_object_get(last, "tool_calls") || n_own == 0)
+        return ig_refuse(v->call, 400, "continue_final_message",
+                         "continue_final_message: the last message must be an assistant's, with a text");
+    size_t at = *n < n_own ? SIZE_MAX : *n - n_own;
+    while (at != SIZE_MAX && memcmp(text + at, own, n_own) != 0) at--;
+    if (at == SIZE_MAX)
+        return ig_refuse(v->call, 400, "continue_final_message",
+                         "continue_final_message: the model's chat template does not show this message as it is");
+    size_t n_blanks = strlen(own + n_own), end = at + n_own;
+    if (n_blanks > *n - end) n_blanks = *n - end;
+    memcpy(text + end, own + n_own, n_blanks);
+    *n = end + n_blanks;
+    return true;
+}
+
 ig_status ig_prompt_render(char **text, size_t *n, const ig_model *model, const json_t *variables, ig_error *err) {
     char *all = json_dumps(variables, JSON_COMPACT | JSON_REAL_PRECISION(17));
     size_t n_all = all ? strlen(all) : 0;
@@ -283,10 +318,15 @@ static bool render(ig_call *c, const json_t *variables, char **text, size_t *n) 
 
 static bool make_prompt(conversation *v, const json_t *body, char **text, size_t *n) {
     const json_t *messages = ig_field(body, "messages");
-    bool begins_answer = true;
+    bool begins_answer = true, goes_on = false;
     ig_tools tools;
+    if (!ig_field_bool(v->call, body, "continue_final_message", &goes_on)) return false;
+    begins_answer = !goes_on;
     if (!ig_field_bool(v->call, body, "add_generation_prompt", &begins_answer) || !ig_tools_read(v->call, body, &tools))
         return false;
+    if (goes_on && begins_answer)
+        return ig_refuse(v->call, 400, "add_generation_prompt",
+                         "add_generation_prompt: an answer goes on with the last message, or begins behind it");
     if (json_array_size(messages) == 0)
         return ig_refuse(v->call, 400, "messages", "messages must be a list, not empty");
     for (size_t i = 0; i < json_array_size(messages); i++)
@@ -296,9 +336,13 @@ static bool make_prompt(conversation *v, const json_t *body, char **text, size_t
     bool ok = has_memory(v, variables);
     if (ok && tools.list && v->format->is_native)
         ok = has_memory(v, json_object_set(variables, "tools", (json_t *)tools.list) == 0);
-    ok = ok && add_others(v->call, variables, body) && render(v->call, variables, text, n);
+    ok = ok && add_others(v->call, variables, body) && add_effort(v->call, variables, body) &&
+         render(v->call, variables, text, n) && (!goes_on || cut_behind_last(v, *text, n));
     json_decref(variables);
-    return ok;
+    if (ok) return true;
+    free(*text);
+    *text = NULL;
+    return false;
 }
 
 bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n) {

@@ -45,6 +45,7 @@ static const char tool_choice[] =
 #define CONVERSATION                                                                             \
     "\"messages\":" SCHEMA("Messages") ",\"tools\":" SCHEMA("Tools") ",\"tool_choice\":" SCHEMA( \
         "ToolChoice") ",\"parallel_tool_calls\":" BOOL ",\"add_generation_prompt\":" BOOL        \
+                      ",\"continue_final_message\":" BOOL ",\"reasoning_effort\":" TEXT          \
                       ",\"chat_template_kwargs\":" OBJECT
 /* Of both kinds of answers. */
 static const char sampling[] =

@@ -324,6 +324,11 @@ typedef struct ig_tools {
     bool is_single; /* at most one call in an answer */
 } ig_tools;
 
+/* Fields of a body that make a prompt of a conversation. */
+#define IG_CONVERSATION_FIELDS                                                                                 \
+    "messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "reasoning_effort", \
+        "tools", "tool_choice", "parallel_tool_calls"
+
 /* The prompt of the conversation and the tools in a body, malloc'ed. */
 bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n);
 /* What the model's template makes of variables, malloc'ed, with a NUL. Errors are those of ig_chat_prompt_json(). */

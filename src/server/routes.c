@@ -115,21 +115,9 @@ typedef struct token_question {
 } token_question;
 
 static bool read_question(ig_call *c, const json_t *body, token_question *q) {
-    static const char *const known[] = {"content",
-                                        "prompt",
-                                        "messages",
-                                        "add_special",
-                                        "add_special_tokens",
-                                        "parse_special",
-                                        "with_pieces",
-                                        "return_token_strs",
-                                        "model",
-                                        "add_generation_prompt",
-                                        "chat_template_kwargs",
-                                        "tools",
-                                        "tool_choice",
-                                        "parallel_tool_calls",
-                                        NULL};
+    static const char *const known[] = {
+        "content",       "prompt",      IG_CONVERSATION_FIELDS, "add_special", "add_special_tokens",
+        "parse_special", "with_pieces", "return_token_strs",    "model",       NULL};
     const json_t *messages = ig_field(body, "messages");
     if (!ig_field_others(c, body, "", known) || !ig_field_model(c, body) ||
         !ig_field_text(c, body, "content", &q->content) || !ig_field_text(c, body, "prompt", &q->prompt))
@@ -225,8 +213,7 @@ void ig_route_detokenize(ig_call *c) {
 }
 
 void ig_route_apply_template(ig_call *c) {
-    static const char *const known[] = {"messages", "model",       "add_generation_prompt", "chat_template_kwargs",
-                                        "tools",    "tool_choice", "parallel_tool_calls",   NULL};
+    static const char *const known[] = {IG_CONVERSATION_FIELDS, "model", NULL};
     char *text = NULL;
     size_t n = 0;
     json_t *body = ig_body_object(c);

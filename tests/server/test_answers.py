@@ -4,7 +4,7 @@ import concurrent.futures
 import json
 import time
 
-from conftest import words
+from conftest import make_model, words
 from serving import CHAT, TEXT, Server, said, served, server, user
 
 
@@ -71,6 +71,34 @@ def test_without_the_beginning_of_an_answer(server):
             chat, text = server.ask(CHAT, {**question, **how})[1], server.ask(TEXT, {"prompt": prompt, **how})[1]
             assert chat["choices"][0]["message"]["content"] == text["choices"][0]["text"]
             assert chat["usage"]["prompt_tokens"] == text["usage"]["prompt_tokens"]
+
+
+def test_going_on_with_a_message(server):
+    """The prompt ends where the message does, as its writer has it, and the answer is only what follows."""
+    how = {"max_tokens": 9, "temperature": 0, "ignore_eos": True}
+    begun = user("ab") + [{"role": "assistant", "content": " \nThe cat \n"}]
+    prompt = server.ask("/apply-template", {"messages": begun, "continue_final_message": True})[1]["prompt"]
+    behind = server.ask("/apply-template", {"messages": begun})[1]["prompt"]
+    assert prompt.endswith("The cat \n") and behind.startswith(prompt.rstrip())
+    chat = server.ask(CHAT, {"messages": begun, "continue_final_message": True, "add_generation_prompt": False, **how})[1]
+    text = server.ask(TEXT, {"prompt": prompt, **how})[1]
+    assert chat["choices"][0]["message"]["content"] == text["choices"][0]["text"]
+    for wrong in ({"messages": user("ab")}, {"messages": user("ab") + [{"role": "assistant", "content": " "}]},
+                  {"messages": begun, "add_generation_prompt": True}):
+        assert server.ask(CHAT, {**wrong, "continue_final_message": True, **how})[0] == 400, wrong
+
+
+def test_how_much_to_think(program, tmp_path):
+    """Is told to the template, under the names that templates have for it."""
+    folder = make_model(tmp_path / "thinker")
+    template = "{{ reasoning_effort }} {{ enable_thinking }} {% for m in messages %}{{ m['content'] }}{% endfor %}"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template, "eos_token": "</s>"}))
+    with Server(program, folder, "-c", 256) as s:
+        for effort, told in ((None, "  a"), ("low", "low  a"), ("none", "none False a")):
+            question = {"messages": user("a"), "reasoning_effort": effort}
+            assert s.ask("/apply-template", question)[1]["prompt"] == told
+            assert s.ask(CHAT, {**question, "max_tokens": 1})[0] == 200
+        assert s.ask(CHAT, {"messages": user("a"), "reasoning_effort": 3})[0] == 400
 
 
 def test_other_ways_to_write_numbers(server):

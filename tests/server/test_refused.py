@@ -22,7 +22,7 @@ WRONG = [
     ({"prompt": "a", "max_tokens": 1e18}, "max_tokens"), ({"prompt": "a", "seed": 1e300}, "seed"), ({"prompt": "a", "temperature": "hot"}, "temperature"),
     ({"prompt": "a", "temperature": -0.1}, "temperature"), ({"prompt": "a", "temperature": True}, "temperature"),
     ({"prompt": "a", "top_p": -0.1}, "top_p"), ({"prompt": "a", "n": 17}, "n"), ({"prompt": "a", "n": 0}, "n"),
-    ({"prompt": "a", "stop": [""]}, "stop"), ({"prompt": "a", "stop": ["x"] * 17}, "stop"),
+    ({"prompt": "a", "stop": ["x"] * 17}, "stop"),
     ({"prompt": "a", "stop": 3}, "stop"), ({"prompt": "a", "stop": "x" * 257}, "stop"),
     ({"prompt": "a", "logprobs": 21}, "logprobs"), ({"prompt": "a", "logprobs": True}, "logprobs"),
     ({"prompt": "a", "logit_bias": {"x": 1}}, "logit_bias"), ({"prompt": "a", "logit_bias": {"1": 101}}, "logit_bias"),
@@ -69,6 +69,10 @@ def test_wrong_fields(server):
     assert server.ask(CHAT, {"messages": [{"role": "developer", "content": [{"type": "text", "text": "a"}]},
                                           {"role": "user", "content": "b", "name": "x"}], "max_tokens": 1,
                              "tool_choice": "none", "tools": []})[0] == 200
+    for stop in ("", [""], ["", "zz"]):
+        assert server.ask(TEXT, {"prompt": "a", "max_tokens": 1, "stop": stop})[0] == 200
+    empty = [{"role": r, "content": None} for r in ("assistant", "tool")]
+    assert server.ask(CHAT, {"messages": user("a") + empty + user("b"), "max_tokens": 1})[0] == 200
 
 
 # Known to other servers, and not here: with a value that asks for something, and one that asks for nothing.
@@ -79,7 +83,7 @@ ABSENT = [
     ("web_search_options", {"x": 1}, {}), ("use_beam_search", True, False), ("best_of", 3, 1), ("length_penalty", 2, 1),
     ("prompt_logprobs", 1, None), ("truncate_prompt_tokens", 5, None), ("logits_processors", ["x"], []),
     ("allowed_token_ids", [1], []), ("bad_words", ["x"], []), ("mirostat", 2, 0), ("dry_multiplier", 0.8, 0),
-    ("n_probs", 3, 0), ("chat_template", "{{ x }}", None), ("reasoning_effort", "high", None), ("image_data", [{}], []),
+    ("n_probs", 3, 0), ("chat_template", "{{ x }}", None), ("image_data", [{}], []),
     ("skip_special_tokens", False, True), ("spaces_between_special_tokens", False, True), ("return_token_ids", True, False),
     ("return_tokens", True, False), ("post_sampling_probs", True, False), ("add_special_tokens", False, True),
 ]
@@ -87,7 +91,8 @@ ABSENT = [
 
 def test_what_is_not_there(server):
     for question, path in (({"prompt": "a"}, TEXT), ({"messages": user("a")}, CHAT)):
-        tools = [("tools", [{"type": "function"}], []), ("tool_choice", "auto", "none")] if path == TEXT else []
+        tools = [("tools", [{"type": "function"}], []), ("tool_choice", "auto", "none"), ("reasoning_effort", "high", "none"),
+                 ("continue_final_message", True, False)] if path == TEXT else []
         for field, asks, nothing in [*ABSENT, *tools, ("suffix", "b", "")]:
             status, reply, _ = server.ask(path, {**question, "max_tokens": 1, field: asks})
             assert status == 400 and reply["error"]["param"] == field, (field, reply)
