@@ -141,7 +141,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (code) return code;
     warn_of_idle_options(o);
 
-    context.n_threads = o->threads;
+    context.n_threads = o->threads > 0 ? o->threads : 0;
     context.device = o->device;
     context.plan_only = o->verb->bit == IG_VERB_INSPECT && !o->activations;
     context.log = log_line;

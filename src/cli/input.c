@@ -172,6 +172,12 @@ int ig_cli_read_input(ig_cli_text *out, const ig_cli_options *o) {
     return ig_cli_read_file(out, o, "-");
 }
 
+/* What is wrong in a file (NULL: in an option) is not wrong usage. */
+static int fail_grammar(const ig_cli_options *o, const char *path, const ig_error *err) {
+    ig_cli_complain(o, "%s: %s", path ? path : o->grammar ? "--grammar" : "--json-schema", err->text);
+    return path || err->status == IG_E_MEMORY ? IG_EXIT_FAILED : IG_EXIT_USAGE;
+}
+
 int ig_cli_read_grammar(char **gbnf, const ig_cli_options *o) {
     const char *text = o->grammar ? o->grammar : o->schema, *path = o->grammar_file ? o->grammar_file : o->schema_file;
     bool is_schema = o->schema || o->schema_file;
@@ -188,11 +194,11 @@ int ig_cli_read_grammar(char **gbnf, const ig_cli_options *o) {
     if (code) return code;
     if (text) read.n = strlen(text);
     if (strlen(read.data) != read.n) code = ig_cli_complain(o, "%s: it contains a zero byte", path);
-    if (code || !is_schema) {
+    if (!code && is_schema && ig_schema_to_gbnf(gbnf, read.data, read.n, &err)) code = fail_grammar(o, path, &err);
+    if (!code && !is_schema && ig_grammar_check(read.data, &err)) code = fail_grammar(o, path, &err);
+    if (is_schema)
+        free(read.data);
+    else
         *gbnf = read.data;
-        return code;
-    }
-    ig_status s = ig_schema_to_gbnf(gbnf, read.data, read.n, &err);
-    free(read.data);
-    return s ? ig_cli_fail(o, &err) : IG_EXIT_OK;
+    return code;
 }

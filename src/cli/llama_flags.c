@@ -35,7 +35,7 @@
 #define STORE "--kv-store DIR keeps what prompts have computed"
 #define NO_DRAFT "no second model drafts tokens: leave it out"
 #define TEXTS_ONLY "models are given texts only"
-#define REQUESTS "requests carry it, as they do temperature, max_tokens, stop and seed: leave it out"
+#define REQUESTS "requests carry it, as max_tokens, stop and seed: leave it out"
 #define MODELS "-m takes a file, a directory, or a name that 'infinigen fetch' lists"
 #define NO_SERVER "'infinigen serve' is the server"
 #define NO_EMBEDDING "there are no embeddings and no ranking"
@@ -66,8 +66,8 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"-kvo, --kv-offload, -nkvo, --no-kv-offload, --op-offload, -nopo, --no-op-offload, --no-host", ALL & ~BENCH, NONE,
      "*", NULL, NULL, 0},
     {"-nkvo, --no-kv-offload, -nopo, --no-op-offload, --no-host", BENCH, SWITCH, "*", NULL, NULL, 0},
-    {"--jinja, --no-jinja, --simple-io, --no-display-prompt, --no-escape, --no-context-shift", ALL, NONE, "*", NULL,
-     NULL, 0},
+    {"--jinja, --no-jinja, --no-perf, --simple-io, --no-display-prompt, --no-escape, --no-context-shift", ALL, NONE,
+     "*", NULL, NULL, 0},
     {"--log-disable, --log-prefix, --no-log-prefix, --log-timestamps, --no-log-timestamps", ALL, NONE, "*", NULL, NULL,
      0},
     {"-cb, --cont-batching, -nocb, --no-cont-batching, -kvu, --kv-unified, -no-kvu, --no-kv-unified, --swa-full", ALL,
@@ -92,7 +92,10 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
      TEMPLATE, 0},
     {"-rea, --reasoning, --reasoning-effort, --reasoning-budget", ALL, VALUE, NULL, NULL, TEMPLATE, 0},
     {"--reasoning-format", ALL & ~SERVE, VALUE, NULL, NULL, TEMPLATE, 0},
-    {"--enable-auto-tool-choice", SERVE, NONE, "*", NULL, NULL, 0},
+    {"--enable-auto-tool-choice, --enable-prefix-caching, --enable-chunked-prefill, --trust-remote-code", SERVE, NONE,
+     "*", NULL, NULL, 0},
+    {"--gpu-memory-utilization", SERVE, VALUE, "*", NULL, NULL, 0},
+    {"--dtype", SERVE, VALUE, "auto", NULL, "weights keep the type of their file: leave it out", 0},
     {"--tool-call-parser, --reasoning-parser", SERVE, VALUE, "*", NULL, NULL, 0},
     {"--in-prefix-bos, --skip-chat-parsing, --no-skip-chat-parsing", ALL, NONE, NULL, NULL, TEMPLATE, 0},
     {"-ptc, --print-token-count", ALL, VALUE, NULL, NULL, "--json and -v count the tokens", 0},
@@ -130,7 +133,7 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     {"--embedding, --embeddings", ALL & ~SERVE, NONE, NULL, NULL, "'infinigen logits' writes what a model computes", 0},
 
     /* the machine */
-    {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, "0 auto", NULL,
+    {"-ngl, --gpu-layers, --n-gpu-layers", ALL, VALUE, "0 auto all -1 99 100 999 1000", NULL,
      "--device says what computes, --weights-vram SIZE how much of the layers stays on a GPU: leave it out", 0},
     {"-sm, --split-mode", ALL, VALUE, "none", NULL, NO_GPU, 0},
     {"-mg, --main-gpu", ALL, VALUE, "0", NULL, NO_GPU, 0},
@@ -152,12 +155,8 @@ const ig_cli_llama_flag ig_cli_llama_flags[] = {
     /* the server */
     {"--metrics, --slots, --cache-prompt, --ui, --webui", SERVE, NONE, "*", NULL, NULL, 0},
     {"--threads-http, -sps, --slot-prompt-similarity, -ctxcp, --ctx-checkpoints", SERVE, VALUE, "*", NULL, NULL, 0},
-    {"-n, --predict, --n-predict, --temp, --temperature, --top-k, --top-p, --min-p, --typical, --typical-p", SERVE,
-     VALUE, NULL, NULL, REQUESTS, 0},
-    {"--top-n-sigma, --top-nsigma, --xtc-probability, --xtc-threshold, --repeat-last-n, --repeat-penalty", SERVE, VALUE,
-     NULL, NULL, REQUESTS, 0},
-    {"--presence-penalty, --frequency-penalty, --logit-bias, -s, --seed, -r, --reverse-prompt", SERVE, VALUE, NULL,
-     NULL, REQUESTS, 0},
+    {"-n, --predict, --n-predict, --logit-bias, -s, --seed, -r, --reverse-prompt", SERVE, VALUE, NULL, NULL, REQUESTS,
+     0},
     {"-cram, --cache-ram", SERVE, VALUE, NULL, NULL,
      "--kv-ram limits what is kept in RAM of earlier prompts too, --kv-disk the rest", 0},
     {"--cache-reuse", SERVE, VALUE, "0", NULL, "prompts share what they begin with, and nothing after it", 0},

@@ -33,6 +33,7 @@ int ig_cli_kv_type_number(const char *name) {
 
 #define AT(field) offsetof(ig_cli_options, field)
 #define TEXT_IN (IG_VERB_RUN | IG_VERB_TOKENIZE)
+#define SAMPLING (IG_VERB_GENERATE | IG_VERB_SERVE) /* a server's is that of requests which say nothing of it */
 #define SESSION (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL | IG_VERB_INSPECT | IG_VERB_SERVE)
 #define TRACED (IG_VERB_GENERATE | IG_VERB_PERPLEXITY | IG_VERB_EVAL) /* one sequence at a time */
 #define CACHE (SESSION | IG_VERB_BENCH)
@@ -77,26 +78,34 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_NUMBER, AT(top_p), "0.95", 0.001, 1, NULL},
     {"--min-p", "P", "leave out tokens less likely than P times the likeliest; 0: none", IG_VERB_GENERATE,
      IG_KIND_NUMBER, AT(min_p), "0.05", 0, 1, NULL},
+    {"--temp, --temperature", "T", "temperature of requests that say none", IG_VERB_SERVE, IG_KIND_NUMBER,
+     AT(temperature), "1", 0, 1000, NULL},
+    {"--top-k", "K", "the same: sample among the K likeliest tokens; 0: all", IG_VERB_SERVE, IG_KIND_INT, AT(top_k),
+     "0", 0, INT_MAX, NULL},
+    {"--top-p", "P", "the same: sample among the likeliest tokens that make up probability P; 1: all", IG_VERB_SERVE,
+     IG_KIND_NUMBER, AT(top_p), "1", 0.001, 1, NULL},
+    {"--min-p", "P", "the same: leave out tokens less likely than P times the likeliest; 0: none", IG_VERB_SERVE,
+     IG_KIND_NUMBER, AT(min_p), "0", 0, 1, NULL},
     {"--typical, --typical-p", "P",
-     "sample among the tokens of the most ordinary surprise that make up probability P; 1: all", IG_VERB_GENERATE,
+     "sample among the tokens of the most ordinary surprise that make up probability P; 1: all", SAMPLING,
      IG_KIND_NUMBER, AT(typical_p), "1", 0.001, 1, NULL},
     {"--top-n-sigma, --top-nsigma", "N",
-     "leave out tokens with a logit more than N standard deviations below the highest; 0 or -1: none", IG_VERB_GENERATE,
+     "leave out tokens with a logit more than N standard deviations below the highest; 0 or -1: none", SAMPLING,
      IG_KIND_NUMBER, AT(top_n_sigma), "-1", -1, 1000, NULL},
     {"--xtc-probability", "P", "how often all tokens above --xtc-threshold but the least likely of them are left out",
-     IG_VERB_GENERATE, IG_KIND_NUMBER, AT(xtc_probability), "0", 0, 1, NULL},
-    {"--xtc-threshold", "P", "probability from which on --xtc-probability leaves out tokens", IG_VERB_GENERATE,
-     IG_KIND_NUMBER, AT(xtc_threshold), "0.1", 0, 1, NULL},
-    {"--repeat-penalty", "X", "divide the odds of recent tokens; 1: off", IG_VERB_GENERATE, IG_KIND_NUMBER,
-     AT(repeat_penalty), "1", 0.01, 100, NULL},
-    {"--presence-penalty", "X", "lower the logits of recent tokens by X; 0: off", IG_VERB_GENERATE, IG_KIND_NUMBER,
+     SAMPLING, IG_KIND_NUMBER, AT(xtc_probability), "0", 0, 1, NULL},
+    {"--xtc-threshold", "P", "probability from which on --xtc-probability leaves out tokens", SAMPLING, IG_KIND_NUMBER,
+     AT(xtc_threshold), "0.1", 0, 1, NULL},
+    {"--repeat-penalty", "X", "divide the odds of recent tokens; 1: off", SAMPLING, IG_KIND_NUMBER, AT(repeat_penalty),
+     "1", 0.01, 100, NULL},
+    {"--presence-penalty", "X", "lower the logits of recent tokens by X; 0: off", SAMPLING, IG_KIND_NUMBER,
      AT(presence_penalty), "0", -1000, 1000, NULL},
     {"--frequency-penalty", "X", "lower the logits of recent tokens by X for each time that they occur; 0: off",
-     IG_VERB_GENERATE, IG_KIND_NUMBER, AT(frequency_penalty), "0", -1000, 1000, NULL},
+     SAMPLING, IG_KIND_NUMBER, AT(frequency_penalty), "0", -1000, 1000, NULL},
     {"--logit-bias", "TOKEN_ID(+/-)BIAS",
      "add BIAS to a token's logit, as in 15043+1 or 29905-inf; may be given several times", IG_VERB_GENERATE,
      IG_KIND_BIASES, AT(logit_bias), NULL, 0, 0, NULL},
-    {"--repeat-last-n", "N", "how many tokens are recent for the penalties; -1: all", IG_VERB_GENERATE, IG_KIND_INT,
+    {"--repeat-last-n", "N", "how many tokens are recent for the penalties; -1: all", SAMPLING, IG_KIND_INT,
      AT(repeat_last_n), "64", -1, INT_MAX, NULL},
     {"-s, --seed", "S", "the same seed gives the same text; -1: a random one, which is shown", IG_VERB_GENERATE,
      IG_KIND_SEED, AT(seed), "-1", 0, 0, NULL},
@@ -371,8 +380,8 @@ const ig_cli_option ig_cli_option_table[] = {
      AT(kv_trace), NULL, 0, 0, NULL},
 
     /* machine */
-    {"-t, --threads", "N", "threads; 0: as many as the process may run on", IG_VERB_ENGINE, IG_KIND_INT, AT(threads),
-     "0", 0, 1024, NULL},
+    {"-t, --threads", "N", "threads; 0 or -1: as many as the process may run on", IG_VERB_ENGINE, IG_KIND_INT,
+     AT(threads), "0", -1, 1024, NULL},
     {"--no-mmap", NULL, "copy the weights into memory instead of using them where they lie in their file",
      IG_VERB_ENGINE, IG_KIND_FLAG, AT(no_mmap), NULL, 0, 0, NULL},
     {"-nr, --no-repack", NULL, "use weights where they lie in their file, also where an order of their own is faster",

@@ -255,7 +255,8 @@ int ig_cli_kv(const ig_cli_options *given) {
         ig_cli_complain(o, "'%s' is not one of ls, verify, gc, rm", o->rest);
         return IG_EXIT_USAGE;
     }
-    if (!o->kv_store && o->n_words == 1 && strcmp(o->rest, "rm") != 0) { /* the only thing that could be meant */
+    bool takes_ids = strcmp(o->rest, "rm") == 0 && !o->note && !o->model && !o->all;
+    if (!o->kv_store && o->n_words == 1 && !takes_ids) { /* the only thing that could be meant */
         o->kv_store = o->words[0];
         o->n_words = 0;
     }

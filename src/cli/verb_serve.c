@@ -72,6 +72,7 @@ static int serve(ig_cli_app *app) {
                            .say = ig_cli_serve_say,
                            .on_request = ig_cli_serve_record,
                            .user = (void *)o};
+    s.sampler = ig_cli_sampler_options(app, 0);
     s.scheduler.session = ig_cli_session_options(app);
     s.scheduler.session.progress = NULL;
     s.scheduler.session.cache.memory.n_sessions = o->parallel;

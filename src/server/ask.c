@@ -89,7 +89,7 @@ static bool read_seed(ig_exchange *x) {
 
 static bool read_sampler(ig_exchange *x) {
     ig_sampler_options *s = &x->ask.sampler;
-    s->temperature = 1;
+    *s = x->call->server->o->sampler;
     bool ok = read_float(x, "temperature", 0, 100, &s->temperature) && read_float(x, "top_p", 0, 1, &s->top_p) &&
               read_whole(x, "top_k", -1, INT_MAX, &s->top_k) && read_float(x, "min_p", 0, 1, &s->min_p) &&
               read_float(x, "typical_p", 0.001, 1, &s->typical_p) &&

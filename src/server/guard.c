@@ -165,6 +165,6 @@ bool ig_server_may_enter(ig_call *c, bool is_public) {
     bool has_one = ig_head_value(c->head, "Authorization") != NULL;
     if (has_one) c->refusal.code = "invalid_api_key";
     return ig_refuse(c, 401, NULL,
-                     has_one ? "incorrect API key: Authorization: Bearer KEY has none of this server's"
+                     has_one ? "incorrect API key: the one that was given is not one of this server's"
                              : "a key is needed: Authorization: Bearer KEY");
 }

@@ -316,6 +316,9 @@ ig_status ig_server_run(const ig_server_options *o, ig_error *err) {
     if (!status) {
         ig_server_say(&s, "ready: %s, %d at a time, contexts of %d tokens", own.alias,
                       o->scheduler.session.cache.memory.n_sessions, ig_scheduler_ctx(s.scheduler));
+        if (ig_scheduler_ctx(s.scheduler) > s.info.n_ctx_train)
+            ig_server_say(&s, "contexts are longer than the %d tokens that the model was trained for",
+                          s.info.n_ctx_train);
         wait_for_end(&s, &wanted);
         drain(&s, &wanted);
     }

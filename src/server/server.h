@@ -44,9 +44,10 @@ typedef struct ig_server_options {
     const char *key_file;  /* with one a line, read again at SIGHUP; NULL: none */
     const char *origins;   /* of pages that may ask, beside its own, with commas between them; "*": any, for which a key
                               is needed; NULL: none */
-    const char *alias;     /* the model's name for clients */
-    bool any_model;        /* they may call it by any other */
-    bool shows_thoughts;   /* a reasoning model's are in its answers; else they are told apart */
+    ig_sampler_options sampler; /* of requests, but for what they say themselves */
+    const char *alias;          /* the model's name for clients */
+    bool any_model;             /* they may call it by any other */
+    bool shows_thoughts;        /* a reasoning model's are in its answers; else they are told apart */
     ig_model *model;
     ig_scheduler_options scheduler;
     const char *const *sketches; /* [policies] of each policy, in the order of ig_cache_policy(); NULL: none */

@@ -44,8 +44,8 @@ def test_every_answer_of_a_chat(program, model):
 
 def test_refused(program, worded, tiny, tmp_path):
     for flags, wanted, needle in (
-            (["--grammar", "root ::= ("], 1, "grammar, line 1"), (["--grammar", "a ::= a"], 1, "no rule 'root'"),
-            (["-j", "{"], 1, "schema"), (["-j", '{"not": {}}'], 1, "'not' is not supported"),
+            (["--grammar", "root ::= ("], 2, "--grammar: grammar, line 1"), (["--grammar", "a ::= a"], 2, "no rule 'root'"),
+            (["-j", "{"], 2, "--json-schema: "), (["-j", '{"not": {}}'], 2, "'not' is not supported"),
             (["-jf", tmp_path / "none"], 1, "none"), (["-j", "{}", "--grammar", GRAMMAR], 2, "more than one grammar"),
             (["--grammar-file", "/dev/null"], 1, "no rule 'root'")):
         status, out, err = program("run", "-m", worded, "--raw", "-p", "a", "-n", 1, *flags)

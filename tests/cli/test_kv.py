@@ -163,7 +163,7 @@ def test_rm(program, store):
     assert status == 1 and "nothing of the model 'mine'" in one_line(err)
     assert "removed 1 piece," in kv(program, "rm", "--kv-store", store, "--model", "theirs")
     assert listed(program, store)["bytes"] == 0
-    assert "removed 0 pieces" in kv(program, "rm", "--kv-store", store, "--all")
+    assert "removed 0 pieces" in kv(program, "rm", "--all", store)
     assert not [name for name in os.listdir(store) if name.startswith(("kv-", "note-"))]
 
 

@@ -179,7 +179,7 @@ def test_no_verb(program):
     (["run", "-m", "x", "--kv-ram", "0.5"], "'0.5' is out of range: give bytes, or a size such as 512M or 2G"),
     (["run", "-m", "x", "-c", "16777217"], "is not between 0 and 16777216"),
     (["run", "-m", "x", "-b", "16385"], "is not between 1 and 16384"),
-    (["run", "-m", "x", "-t", "1025"], "is not between 0 and 1024"),
+    (["run", "-m", "x", "-t", "1025"], "is not between -1 and 1024"),
     (["run", "-m", "x", "--cpu", "mmx"], "is not one of scalar, avx2, avxvnni, avx512, amx"),
     (["run", "-m", "x", "--raw", "--chat", "-p", "y"], "exclude each other"),
     (["run", "-m", "x", "--raw", "-sys", "z", "-p", "y"], "--raw gives the text as it is: there is no place for --system"),
@@ -229,7 +229,7 @@ def test_usage_errors(program, args, message):
 
 
 @pytest.mark.parametrize("args, message", [
-    (["run", "-ngl", "99"], "'-ngl 99' is llama.cpp's: here --device says what computes"),
+    (["run", "-ngl", "20"], "'-ngl 20' is llama.cpp's: here --device says what computes"),
     (["serve", "--slot-save-path", "x"], "'--slot-save-path x' is llama.cpp's: here --kv-store DIR keeps"),
     (["serve", "-to", "600"], "'-to 600' is llama.cpp's: here --header-timeout"),
     (["serve", "--cache-reuse", "256"], "'--cache-reuse 256' is llama.cpp's: here prompts share what they begin with"),
@@ -244,7 +244,7 @@ def test_usage_errors(program, args, message):
     (["bench", "-b", "2048"], "the size of a prompt's steps is -ub"),
     (["run", "--prompt-cache", "x.bin"], "'--prompt-cache x.bin' is llama.cpp's: here --kv-store DIR keeps what prompts"),
     (["bench", "-mmp", "0"], "'-mmp 0' is llama.cpp's: here weights are mapped"),
-    (["serve", "--temp", "0.5"], "'--temp 0.5' is llama.cpp's: here requests carry it"),
+    (["serve", "--seed", "5"], "'--seed 5' is llama.cpp's: here requests carry it"),
     (["run", "-ngl"], "-ngl needs a value"),
 ])
 def test_flags_of_llama_cpp(program, args, message):
@@ -252,7 +252,7 @@ def test_flags_of_llama_cpp(program, args, message):
     status, out, err = program(*args, *(["-m", "x"] if args[-1] != "-ngl" else []))
     assert status == 2 and out == b""
     assert message in one_line(err)
-    status, _, err = program("run", "-fa", "on", "-ngl", "0", "-no-cnv", "-st", "-t", "2", "-tb", "2", "-p", "y", "-m", "x",
+    status, _, err = program("run", "-fa", "on", "-ngl", "99", "-no-cnv", "-st", "-t", "2", "-tb", "2", "-p", "y", "-m", "x",
                              "--max-new-tokens", "3")
     assert status == 1 and "x: no such file" in one_line(err)
 

@@ -73,6 +73,17 @@ def test_without_the_beginning_of_an_answer(server):
             assert chat["usage"]["prompt_tokens"] == text["usage"]["prompt_tokens"]
 
 
+def test_what_requests_do_not_say(program, served, server):
+    """Is what the server's flags say of sampling."""
+    ask = {"prompt": "ab", "max_tokens": 12, "ignore_eos": True, "seed": 3}
+    own = {"temperature": 1.3, "top_k": 50, "top_p": 0.9, "min_p": 0.01, "typical_p": 0.9, "repeat_penalty": 1.2, "presence_penalty": 0.1}
+    flags = [f"--{k.replace('_', '-')}={v}" for k, v in own.items()]
+    with Server(program, served, "-c", 256, *flags) as s:
+        text = [s.ask(TEXT, {**ask, **more})[1]["choices"][0]["text"] for more in ({}, {"temperature": 0})]
+    told = [server.ask(TEXT, {**ask, **own, **more})[1]["choices"][0]["text"] for more in ({}, {"temperature": 0})]
+    assert text == told and text[0] != text[1]
+
+
 def test_going_on_with_a_message(server):
     """The prompt ends where the message does, as its writer has it, and the answer is only what follows."""
     how = {"max_tokens": 9, "temperature": 0, "ignore_eos": True}

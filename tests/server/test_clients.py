@@ -175,7 +175,7 @@ def test_llm(server, tmp_path):
             said = run("llm", "llm", "-m", name, "--key", "a-key", "ab", *flags, *more, env=env)
             assert said.rstrip("\n") == (choice["text"] if name == "text" else choice["message"]["content"]).rstrip("\n")
     wrong = run("llm", "llm", "-m", "chat", "--key", "wrong", "ab", env=env, status=1)
-    assert "a key is needed" in wrong
+    assert "incorrect API key" in wrong
 
 
 # ---- langchain ----

@@ -75,7 +75,7 @@ def test_keys(program, tmp_path):
         assert program("bench", "--server", at, "-p", "9", "-n", "2", "-r", "1", env={"INFINIGEN_API_KEY": "secret"})[0] == 0
         assert row["requests"] == 1
         status, out, err = program("bench", "--server", at, "--api-key", "other")
-        assert status == 1 and out == b"" and "status 401: a key is needed" in one_line(err)
+        assert status == 1 and out == b"" and "status 401: incorrect API key" in one_line(err)
 
 
 def test_wrong_usage(program):
