@@ -352,6 +352,9 @@ typedef struct ig_memory_options {
                                NULL (default): none */
     uint64_t store_bytes;   /* most bytes of it: what has not been used for the longest time leaves; 0 (default): no
                                limit */
+    bool share_answers;     /* of an ig_cache: sessions also share, and store, what they have decoded. It stands in for
+                               what a prompt of the same tokens gives, from which it differs a little, so that a result
+                               may depend on what was asked before */
 } ig_memory_options;
 
 /* What a step reads of the keys and values of one session, how that is found out, and their memory. */

@@ -72,6 +72,7 @@ static ig_sequence begin(const ig_sequence_plan *p) {
                          .trace_user = o->trace_user,
                          .audit = {.every = o->audit_every, .call = o->on_audit, .user = o->audit_user},
                          .shares = p->shares,
+                         .shares_answers = o->memory.share_answers,
                          .root = p->root,
                          .keeper = p->keeper,
                          .dense_end = INT_MAX};

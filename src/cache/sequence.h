@@ -89,12 +89,13 @@ typedef struct ig_sequence {
     uint64_t n_shares, n_fetched;        /* what they are the sums of */
     uint64_t used_entries, seen_entries; /* of all decode steps, per KV head and layer */
     /* what it has in common with others (share.c) */
-    bool shares;       /* it takes prefixes and gives its own */
-    ig_prefix_id root; /* of what it takes and gives */
-    ig_keeper *keeper; /* the store that outlives the process; NULL: none */
-    int n_published;   /* first pieces that are in the tree */
-    int dense_end;     /* tokens from here on were decoded, or follow such; INT_MAX: none */
-    uint32_t *pieces;  /* [n_ctx / IG_UNIT_SLOTS] found */
+    bool shares;         /* it takes prefixes and gives its own, */
+    bool shares_answers; /* decoded ones too */
+    ig_prefix_id root;   /* of what it takes and gives */
+    ig_keeper *keeper;   /* the store that outlives the process; NULL: none */
+    int n_published;     /* first pieces that are in the tree */
+    int dense_end;       /* tokens from here on were decoded, or follow such; INT_MAX: none */
+    uint32_t *pieces;    /* [n_ctx / IG_UNIT_SLOTS] found */
 } ig_sequence;
 
 /* What a sequence is to be. */

@@ -4,7 +4,7 @@
  * finds by their tokens. K and V of a prompt depend on its tokens alone, whatever the policy, so that it makes no
  * difference, bitwise, who has computed them. What a policy keeps beside them does too; of a policy that none of the
  * piece's owners had it is made from K and V. Tokens that were decoded attended to what a policy chose: they, and what
- * follows them, are not shared.
+ * follows them, are not shared, unless the memory is told to share answers.
  */
 #include <limits.h>
 
@@ -49,7 +49,7 @@ static void publish(ig_sequence *seq, const ig_prefix_piece *piece, uint32_t oth
 void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
     ig_usage_settle(&seq->usage, false);
     if (!seq->shares) return;
-    if (!dense && seq->dense_end == INT_MAX) seq->dense_end = n - 1;
+    if (!dense && !seq->shares_answers && seq->dense_end == INT_MAX) seq->dense_end = n - 1;
     const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
     int end = (n < seq->dense_end ? n : seq->dense_end) / tree->piece_tokens;
     while (seq->n_published < end) {

@@ -203,6 +203,7 @@ static void set_memory(ig_memory_options *m, ig_cli_app *app) {
     m->vram_bytes = o->kv_vram;
     m->store_path = o->kv_store;
     m->store_bytes = o->kv_store_size;
+    m->share_answers = o->reuse_answers;
     if (!o->kv_ram && !o->kv_disk && !o->kv_map) return;
     m->ram_bytes = o->kv_ram;
     m->map = o->kv_map;

@@ -220,6 +220,7 @@ typedef struct ig_cli_options {
     double piece_ms, drain;
     bool any_model, sandbox, log_prompts;
     const char *log_format, *reasoning_format, *allowed_origins;
+    bool reuse_answers;
     uint64_t max_body;
     int max_connections, max_connections_each;
     double header_timeout, body_timeout, keep_alive, request_timeout;

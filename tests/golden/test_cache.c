@@ -526,6 +526,41 @@ static void policies_that_all_differ(void **state) {
     ig_cache_close(c);
 }
 
+/* What was decoded is taken only where that is wanted; it is nearly what a prompt gives. */
+static void answers_are_shared_if_wanted(void **state) {
+    const variant *v = *state;
+    enum { N_PROMPT = 70, N = 170 };
+    int32_t ids[N];
+    fill(ids, 3, 0, N);
+    for (int wanted = 0; wanted < 2; wanted++) {
+        ig_session_options o = options_of(v);
+        o.cache.memory.share_answers = wanted;
+        ig_cache *c = open_cache(&o, v, 2);
+        ig_session *a = open_in(c, o), *alone = open_alone(v);
+        put(a, ids, N_PROMPT);
+        for (int i = N_PROMPT; i < N; i++) step(a, ids[i]);
+        ig_session_close(a);
+        uint64_t before = cache_stats(c).taken_tokens;
+        a = open_in(c, o);
+        put(a, ids, N);
+        put(alone, ids, N);
+        uint64_t n_taken = cache_stats(c).taken_tokens - before;
+        assert_true(wanted ? n_taken > N - 40 && n_taken < N : n_taken <= N_PROMPT);
+        if (!wanted) same(a, alone);
+        const float *x = ig_session_logits(a), *y = ig_session_logits(alone);
+        double differ = 0, size = 0;
+        for (int i = 0; i < N_VOCAB; i++) {
+            differ += (x[i] - y[i]) * (x[i] - y[i]);
+            size += y[i] * y[i];
+        }
+        assert_true(differ <= 0.05 * size);
+        step(a, 5);
+        ig_session_close(a);
+        ig_session_close(alone);
+        ig_cache_close(c);
+    }
+}
+
 /* A cache with a limit has no room for all entries of layers that the others drop entries in. */
 static void a_limit_for_all(void **state) {
     const variant v = {.policy = "infinigen"};
@@ -586,6 +621,9 @@ int main(void) {
         WITH(steps_are_mixed, "quest, disk", "quest", "f16", true, true),
         WITH(steps_are_mixed, "osdi24, disk", "infinigen-osdi24", "f16", true, false),
         cmocka_unit_test(cycles_do_not_grow),
+        WITH(answers_are_shared_if_wanted, "full", .policy = "full"),
+        WITH(answers_are_shared_if_wanted, "infinigen", .policy = "infinigen"),
+        WITH(answers_are_shared_if_wanted, "quest on disk", .policy = "quest", .on_disk = true),
         cmocka_unit_test(policies_that_all_differ),
         cmocka_unit_test(a_limit_for_all),
         cmocka_unit_test(what_cannot_lie_in_a_cache_is_refused),

@@ -84,6 +84,18 @@ def test_what_requests_do_not_say(program, served, server):
     assert text == told and text[0] != text[1]
 
 
+def test_the_next_turn(program, served):
+    """Computes the answer before it as a part of its prompt, or takes it from the cache if it is told to."""
+    how = {"max_tokens": 120, "temperature": 0, "ignore_eos": True}
+    for flags in ([], ["--reuse-answers"]):
+        with Server(program, served, "-c", 1024, *flags) as s:
+            tokens = s.ask("/tokenize", {"content": words(40, 1)})[1]["tokens"]
+            first = s.ask(TEXT, {"prompt": tokens, **how, "logprobs": 0, "return_tokens_as_token_ids": True})[1]
+            said = [int(t.removeprefix("token_id:")) for t in first["choices"][0]["logprobs"]["tokens"]]
+            again = s.ask(TEXT, {"prompt": tokens + said + [70], **how})[1]["usage"]
+            assert (again["prompt_tokens_details"]["cached_tokens"] > len(tokens)) == bool(flags), (flags, again)
+
+
 def test_going_on_with_a_message(server):
     """The prompt ends where the message does, as its writer has it, and the answer is only what follows."""
     how = {"max_tokens": 9, "temperature": 0, "ignore_eos": True}
