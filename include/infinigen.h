@@ -689,6 +689,9 @@ typedef struct ig_sampler_options {
 } ig_sampler_options;
 
 IG_API ig_sampler_options ig_sampler_defaults(void);
+/* Puts into *options what the model's files say of sampling (generation_config.json; GGUF's general.sampling.*), which
+ * is often temperature, top_k and top_p; the others stay as they are. */
+IG_API void ig_model_get_sampling(const ig_model *model, ig_sampler_options *options);
 IG_API ig_status ig_sampler_open(ig_sampler **out, const ig_model *model, const ig_sampler_options *options,
                                  ig_error *err);
 IG_API void ig_sampler_close(ig_sampler *sampler);

@@ -287,6 +287,22 @@ uint64_t ig_cli_seed(const ig_cli_options *o) {
     return seed;
 }
 
+/* What no flag says is as the model's files have it, if they say it. */
+static void take_advice(ig_sampler_options *s, const ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
+    ig_sampler_options advised = *s;
+    ig_model_get_sampling(app->model, &advised);
+    if (!ig_cli_is_given(o, &o->temperature)) s->temperature = advised.temperature;
+    if (!ig_cli_is_given(o, &o->top_k)) s->top_k = advised.top_k;
+    if (!ig_cli_is_given(o, &o->top_p)) s->top_p = advised.top_p;
+    if (!ig_cli_is_given(o, &o->min_p)) s->min_p = advised.min_p;
+    if (!ig_cli_is_given(o, &o->typical_p)) s->typical_p = advised.typical_p;
+    if (!ig_cli_is_given(o, &o->repeat_penalty)) s->repeat_penalty = advised.repeat_penalty;
+    if (!ig_cli_is_given(o, &o->repeat_last_n)) s->repeat_last_n = advised.repeat_last_n;
+    if (!ig_cli_is_given(o, &o->xtc_probability)) s->xtc_probability = advised.xtc_probability;
+    if (!ig_cli_is_given(o, &o->xtc_threshold)) s->xtc_threshold = advised.xtc_threshold;
+}
+
 ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed) {
     const ig_cli_options *o = app->o;
     ig_sampler_options s = ig_sampler_defaults();
@@ -306,6 +322,7 @@ ig_sampler_options ig_cli_sampler_options(const ig_cli_app *app, uint64_t seed) 
     s.repeat_last_n = o->repeat_last_n;
     s.grammar = app->grammar;
     s.seed = seed;
+    take_advice(&s, app);
     return s;
 }
 

@@ -146,6 +146,8 @@ extern const char *const ig_cli_cpu_levels[]; /* by ig_cpu_level; NULL-terminate
 /* Fills in what the table takes from the library; before all else. */
 void ig_cli_open_options(void);
 
+enum { IG_CLI_ROWS_MAX = 256 }; /* of the table of options */
+
 /* Parsed values. Every field is named in the table. Strings are borrowed from argv. */
 typedef struct ig_cli_options {
     const ig_cli_verb *verb;
@@ -226,11 +228,15 @@ typedef struct ig_cli_options {
     double header_timeout, body_timeout, keep_alive, request_timeout;
 
     const char *threads_batch, *type_k, *type_v; /* llama.cpp's, which others must agree with */
+
+    bool has_row[IG_CLI_ROWS_MAX]; /* which rows of the table arguments have named */
 } ig_cli_options;
 
 /* Reads argv[2..] for `verb`; moves what is no option to its front. False after a usage error, which has been printed.
  */
 bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv);
+/* Whether the option with this value of *o was an argument; else it is as the table has it. */
+bool ig_cli_is_given(const ig_cli_options *o, const void *value);
 /* Moves *names, of a list such as "-m, --model", past the next name; its length, 0 at the end. */
 size_t ig_cli_next_name(const char **start, const char **names);
 bool ig_cli_has_name(const char *names, const char *name, size_t n_name);

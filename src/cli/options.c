@@ -429,6 +429,8 @@ const ig_cli_option ig_cli_option_table[] = {
     {NULL, NULL, NULL, 0, IG_KIND_FLAG, 0, NULL, 0, 0, NULL},
 };
 
+_Static_assert(sizeof ig_cli_option_table / sizeof *ig_cli_option_table <= IG_CLI_ROWS_MAX, "more rows than places");
+
 const size_t ig_cli_option_count = sizeof ig_cli_option_table / sizeof ig_cli_option_table[0] - 1;
 
 void ig_cli_open_options(void) {

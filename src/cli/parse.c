@@ -162,7 +162,7 @@ static bool take_value(ig_cli_options *o, const ig_cli_option *row, const char *
     /* No file has an empty name, and no text ends with an empty one. */
     bool is_empty = !*value && (row->kind == IG_KIND_TEXTS || (row->kind == IG_KIND_TEXT && strcmp(row->arg, "TEXT")));
     if (is_empty) snprintf(why, sizeof why, "is empty");
-    if (!is_empty && ig_cli_set_value(o, row, value, &wrong, why)) return true;
+    if (!is_empty && ig_cli_set_value(o, row, value, &wrong, why)) return o->has_row[row - ig_cli_option_table] = true;
     fprintf(stderr, "infinigen %s: %.*s: '%.*s' %s", o->verb->name, (int)n, name, (int)wrong.n, wrong.text, why);
     if (strncmp(why, "is not between", 14) == 0) fprintf(stderr, " (%s)", row->help);
     fputc('\n', stderr);
@@ -285,6 +285,13 @@ static const char *find_conflict(const ig_cli_options *o) {
     if (o->audit_trace && has_lists(o)) return "--audit-trace takes one policy and one setting of each kind";
     if (o->kv_sketch.n > 1 && !(o->verb->bit & IG_VERB_LISTS)) return "this verb takes one --kv-sketch";
     return NULL;
+}
+
+bool ig_cli_is_given(const ig_cli_options *o, const void *value) {
+    bool is_given = false;
+    for (const ig_cli_option *row = ig_cli_option_table; row->names; row++)
+        is_given |= o->has_row[row - ig_cli_option_table] && (const char *)o + row->offset == (const char *)value;
+    return is_given;
 }
 
 bool ig_cli_parse(ig_cli_options *o, const ig_cli_verb *verb, int argc, char **argv) {

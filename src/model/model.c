@@ -210,6 +210,7 @@ ig_status ig_model_open(ig_model **out, ig_context *ctx, const char *path, const
         if (!s) describe_contents(m);
     } else {
         if (!s && !o.tokenizer_only) s = open_weights(m, is_directory, &o, copy, err);
+        if (!s) ig_sampling_advice_read(&m->sampling, m->gguf, path);
         if (!s) s = open_tokenizer(m, is_directory, o.tokenizer_only, err);
     }
     if (s) goto fail;

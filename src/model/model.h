@@ -11,6 +11,7 @@
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/key_frame.h"
+#include "model/sampling.h"
 #include "model/sketches.h"
 #include "model/weight_lane.h"
 #include "model/weight_stream.h"
@@ -31,6 +32,7 @@ struct ig_model {
     bool has_weights;
     ig_config config;
     ig_weights weights;
+    ig_sampling_advice sampling;
     ig_tokenizer *tokenizer; /* NULL: none */
     ig_chat chat;
     double inv_freq[IG_MAX_HEAD_DIM / 2]; /* [n_rot / 2] radians per position, scaling applied */

@@ -615,6 +615,10 @@ static void samplers_of_another_model(void **state) {
     ig_sampler *other, *mine;
     ig_session *s;
     ig_sampler_options o = ig_sampler_defaults();
+    ig_model_get_sampling(NULL, &o);
+    ig_model_get_sampling(model, NULL);
+    ig_model_get_sampling(model, &o); /* whose files say nothing of it */
+    assert_int_equal(o.top_k, ig_sampler_defaults().top_k);
     o.repeat_penalty = 2;
     OK(ig_sampler_open(&other, six_tokens, &o, &error));
     OK(ig_sampler_open(&mine, model, &o, &error));

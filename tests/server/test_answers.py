@@ -2,6 +2,7 @@
 """What the server answers is what `run` answers."""
 import concurrent.futures
 import json
+import shutil
 import time
 
 from conftest import make_model, words
@@ -82,6 +83,18 @@ def test_what_requests_do_not_say(program, served, server):
         text = [s.ask(TEXT, {**ask, **more})[1]["choices"][0]["text"] for more in ({}, {"temperature": 0})]
     told = [server.ask(TEXT, {**ask, **own, **more})[1]["choices"][0]["text"] for more in ({}, {"temperature": 0})]
     assert text == told and text[0] != text[1]
+
+
+def test_what_a_model_says_of_sampling(program, served, server, tmp_path):
+    """Holds for requests that say nothing of it, and where no flag does."""
+    shutil.copytree(served, tmp_path / "advised")
+    advice = {"temperature": 0.6, "top_k": 5, "top_p": 0.9, "do_sample": True}
+    (tmp_path / "advised" / "generation_config.json").write_text(json.dumps(advice))
+    ask = {"prompt": "ab", "max_tokens": 20, "ignore_eos": True, "seed": 3}
+    for flags, own in (([], {}), (["--temp", 1], {"temperature": 1}), (["--top-k", 0, "--top-p", 1], {"top_k": 0, "top_p": 1})):
+        with Server(program, tmp_path / "advised", "-c", 256, *flags) as s:
+            text = s.ask(TEXT, ask)[1]["choices"][0]["text"]
+        assert text == server.ask(TEXT, {**ask, **advice, **own})[1]["choices"][0]["text"], flags
 
 
 def test_the_next_turn(program, served):
