@@ -52,8 +52,24 @@ static bool add_ids(ig_exchange *x, const json_t *list) {
     return true;
 }
 
+/* A prompt that is a string, and what comes after the answer. */
+static bool read_infill(ig_exchange *x, const char *suffix) {
+    const json_t *v = ig_field(x->body, "prompt");
+    if (!json_is_string(v)) return ig_refuse(x->call, 400, "prompt", "with a suffix the prompt must be a string");
+    if (x->is_echo) return ig_refuse(x->call, 400, "echo", "echo: not together with a suffix");
+    return ig_infill_prompt(x, &(ig_infill){.before_field = "prompt",
+                                            .before = json_string_value(v),
+                                            .n_before = json_string_length(v),
+                                            .after_field = "suffix",
+                                            .after = suffix,
+                                            .n_after = strlen(suffix)});
+}
+
 /* A string, a list of tokens, or a list of several of these. */
 static bool read_prompts(ig_exchange *x) {
+    const char *suffix = NULL;
+    if (!ig_field_text(x->call, x->body, "suffix", &suffix)) return false;
+    if (suffix && *suffix) return read_infill(x, suffix);
     const json_t *v = ig_field(x->body, "prompt"), *first = json_array_get(v, 0);
     bool is_one = json_is_string(v) || json_is_number(first);
     size_t n = is_one ? 1 : json_array_size(v);
@@ -109,7 +125,7 @@ static void init_condition(pthread_cond_t *condition) {
 }
 
 /* From the body of the call; NULL: refused. */
-static ig_exchange *open_exchange(ig_call *c, bool is_chat) {
+static ig_exchange *open_exchange(ig_call *c, bool is_chat, bool is_infill) {
     ig_exchange *x = calloc(1, sizeof *x);
     if (!x) {
         ig_refuse(c, 500, NULL, "out of memory");
@@ -117,11 +133,13 @@ static ig_exchange *open_exchange(ig_call *c, bool is_chat) {
     }
     x->call = c;
     x->is_chat = is_chat;
+    x->is_infill = is_infill;
     pthread_mutex_init(&x->lock, NULL);
     init_condition(&x->changed);
     name_exchange(x);
     x->body = ig_body_object(c);
-    if (x->body && ig_exchange_read(x) && (is_chat ? read_messages(x) : read_prompts(x))) return x;
+    bool ok = x->body && ig_exchange_read(x);
+    if (ok && (is_chat ? read_messages(x) : is_infill ? ig_infill_read(x) : read_prompts(x))) return x;
     ig_exchange_close(x);
     return NULL;
 }
@@ -332,7 +350,7 @@ void ig_exchange_cancel(ig_exchange *x) {
     for (size_t i = 0; x->is_submitted && i < x->n_choices; i++) ig_request_cancel(x->requests[i]);
 }
 
-/* ---- the two routes --------------------------------------------------------------------------------------- */
+/* ---- the three routes --------------------------------------------------------------------------------------- */
 
 static void wait_for_end(ig_exchange *x) {
     pthread_mutex_lock(&x->lock);
@@ -340,8 +358,8 @@ static void wait_for_end(ig_exchange *x) {
     pthread_mutex_unlock(&x->lock);
 }
 
-static void complete(ig_call *c, bool is_chat) {
-    ig_exchange *x = open_exchange(c, is_chat);
+/* Takes x; NULL: refused. */
+static void complete(ig_call *c, ig_exchange *x) {
     if (!x) return;
     if (!submit(x)) {
         ig_exchange_close(x);
@@ -358,8 +376,9 @@ static void complete(ig_call *c, bool is_chat) {
     if (atomic_load(&c->ended) == IG_CALL_GONE)
         c->closes = true; /* nobody is there to be answered */
     else if (!ig_exchange_failed(x, &c->refusal))
-        ig_reply_json(c, ig_exchange_json(x));
+        ig_reply_json(c, x->is_infill ? ig_infill_json(x) : ig_exchange_json(x));
 }
 
-void ig_route_chat(ig_call *c) { complete(c, true); }
-void ig_route_completions(ig_call *c) { complete(c, false); }
+void ig_route_chat(ig_call *c) { complete(c, open_exchange(c, true, false)); }
+void ig_route_completions(ig_call *c) { complete(c, open_exchange(c, false, false)); }
+void ig_route_infill(ig_call *c) { complete(c, open_exchange(c, false, true)); }

@@ -22,6 +22,7 @@ const ig_route ig_server_routes[] = {
     {"/chat/completions", "POST", false, ig_route_chat},
     {"/v1/completions", "POST", false, ig_route_completions},
     {"/completions", "POST", false, ig_route_completions},
+    {"/infill", "POST", false, ig_route_infill},
     {"/v1/embeddings", "POST", false, ig_route_embeddings},
     {"/embeddings", "POST", false, ig_route_embeddings},
     {"/tokenize", "POST", false, ig_route_tokenize},

@@ -83,7 +83,12 @@ static const char completions_body[] =
     "{\"type\":\"object\",\"required\":[\"prompt\"],\"properties\":{\"model\":" SCHEMA("Model")
     ",\"prompt\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens") ",{\"type\":\"array\","
     "\"minItems\":1,\"maxItems\":128,\"items\":{\"oneOf\":[{\"type\":\"string\",\"minLength\":1}," SCHEMA("Tokens")
-    "]}}]},\"echo\":" BOOL ",\"logprobs\":{\"oneOf\":[" WHOLE("0", "20") ",{\"const\":false}]}}" OTHERS;
+    "]}}]},\"echo\":" BOOL ",\"suffix\":" TEXT ",\"logprobs\":{\"oneOf\":[" WHOLE("0", "20") ",{\"const\":false}]}}" OTHERS;
+static const char infill_body[] =
+    "{\"type\":\"object\",\"properties\":{\"input_prefix\":" TEXT ",\"input_suffix\":" TEXT ",\"prompt\":" TEXT
+    ",\"input_extra\":{\"type\":[\"array\",\"null\"],\"maxItems\":1024,\"items\":{\"type\":\"object\",\"required\":"
+    "[\"text\"],\"properties\":{\"filename\":{\"type\":\"string\"},\"text\":{\"type\":\"string\"}}}}"
+    ",\"n_predict\":" WHOLE("-1", "2147483647") ",\"model\":" SCHEMA("Model") "}" OTHERS;
 static const char tokenize_body[] =
     "{\"type\":\"object\",\"properties\":{\"content\":{\"type\":\"string\"},\"prompt\":{\"type\":\"string\"}"
     "," CONVERSATION ",\"add_special\":" BOOL ",\"add_special_tokens\":" BOOL ",\"parse_special\":" BOOL
@@ -99,12 +104,13 @@ static const char template_body[] = "{\"type\":\"object\",\"required\":[\"messag
 static json_t *body_of(const ig_route *r) {
     const char *text = r->handle == ig_route_chat             ? chat_body
                        : r->handle == ig_route_completions    ? completions_body
+                       : r->handle == ig_route_infill         ? infill_body
                        : r->handle == ig_route_tokenize       ? tokenize_body
                        : r->handle == ig_route_detokenize     ? detokenize_body
                        : r->handle == ig_route_apply_template ? template_body
                                                               : "{\"type\":\"object\"}";
     json_t *schema = json_loads(text, 0, NULL), *common = json_loads(sampling, 0, NULL);
-    if (r->handle == ig_route_chat || r->handle == ig_route_completions)
+    if (r->handle == ig_route_chat || r->handle == ig_route_completions || r->handle == ig_route_infill)
         json_object_update_missing(json_object_get(schema, "properties"), common);
     json_decref(common);
     return json_pack("{s:b, s:{s:{s:o}}}", "required", 1, "content", "application/json", "schema", schema);

@@ -149,6 +149,11 @@ void ig_server_record_call(ig_call *c);
 
 /* ---- the server (server.c) -------------------------------------------------------------------- */
 
+/* Tokens of a model around the parts of a prompt for a text between two others; -1: it has none. */
+typedef struct ig_infill_marks {
+    int32_t prefix, suffix, middle, file, repository;
+} ig_infill_marks;
+
 struct ig_server {
     const ig_server_options *o;
     ig_scheduler *scheduler;
@@ -168,9 +173,10 @@ struct ig_server {
     char fingerprint[32];
     ig_tool_format *tool_format;
     const ig_thought_marks *thoughts; /* of the model; NULL: it has none */
-    atomic_bool is_draining;          /* takes no more */
-    pthread_t thread;                 /* that ig_server_run() was called on, and takes signals */
-    ig_error failure;                 /* why it ends by itself; status 0: it does not. Read once all has ended */
+    ig_infill_marks infill;
+    atomic_bool is_draining; /* takes no more */
+    pthread_t thread;        /* that ig_server_run() was called on, and takes signals */
+    ig_error failure;        /* why it ends by itself; status 0: it does not. Read once all has ended */
     pthread_mutex_t lock;
     int n_calls; /* being answered */
 };
@@ -411,6 +417,8 @@ typedef struct ig_prompt {
 typedef struct ig_exchange {
     ig_call *call;
     json_t *body;
+    bool is_infill;  /* llama-server's question and reply; else OpenAI's */
+    bool only_reads; /* no answer is wanted: the token that is made nevertheless is not told */
     bool is_chat, is_stream, has_usage, has_running_usage, is_echo, names_tokens;
     int n_top; /* -1: no logprobs */
     int n;     /* choices of a prompt */
@@ -451,6 +459,22 @@ bool ig_exchange_read_form(ig_exchange *x);
 /* A text of n bytes as GBNF, with a blank before it. */
 void ig_form_literal(FILE *to, const char *text, size_t n);
 
+/* ---- text between two others (infill.c) ----------------------------------------------------------- */
+
+typedef struct ig_infill {
+    const char *before, *after, *before_field, *after_field;
+    size_t n_before, n_after;
+    const json_t *extras; /* other texts; NULL: none */
+} ig_infill;
+
+/* -1 for those that a model does not have. */
+void ig_infill_find(ig_infill_marks *out, const ig_model *model);
+/* The prompt for it; false: refused. */
+bool ig_infill_prompt(ig_exchange *x, const ig_infill *in);
+/* The same of a body of /infill, and its reply. */
+bool ig_infill_read(ig_exchange *x);
+json_t *ig_infill_json(const ig_exchange *x);
+
 /* ---- its reply (choice_json.c, stream.c) -------------------------------------------------------------------- */
 
 /* What a token stands for within a text, special ones too; its length. */
@@ -471,6 +495,7 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out);
 /* ---- routes ---------------------------------------------------------------------------------------------------- */
 
 void ig_route_chat(ig_call *c);
+void ig_route_infill(ig_call *c);
 void ig_route_completions(ig_call *c);
 void ig_route_embeddings(ig_call *c);
 void ig_route_models(ig_call *c);

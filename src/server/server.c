@@ -272,6 +272,7 @@ static ig_status check(ig_server *s, ig_error *err) {
     if (status) return status;
     if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
     s->thoughts = ig_thought_marks_find(s->info.chat_template);
+    ig_infill_find(&s->infill, s->o->model);
     return ig_tool_format_find(s->tool_format, s->o->model, err);
 }
 
