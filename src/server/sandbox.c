@@ -118,8 +118,8 @@ static int add_calls(scmp_filter_ctx filter) {
         failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, allowed[i], 0);
     /* No memory that can be executed, and signals to and limits of this process only. */
     const struct scmp_arg_cmp not_executable = SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0);
-    const struct scmp_arg_cmp own = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid());
-    const struct scmp_arg_cmp this_one = SCMP_A0(SCMP_CMP_EQ, 0);
+    const struct scmp_arg_cmp own = SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)getpid(), 0);
+    const struct scmp_arg_cmp this_one = SCMP_A0(SCMP_CMP_EQ, 0, 0);
     if (!failed) failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(prlimit64), 1, this_one);
     if (!failed) failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, not_executable);
     if (!failed) failed = seccomp_rule_add(filter, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1, not_executable);
