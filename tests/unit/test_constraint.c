@@ -49,7 +49,7 @@ static void check_vocabulary(const char *name, const char *gbnf, uint64_t seed) 
     ig_words words;
     ig_constraint *c;
     ig_rules rules;
-    ig_automaton *a;
+    ig_automaton *a = NULL;
     snprintf(path, sizeof path, "tests/data/tokenizers/%s", name);
     ig_words_init(&words);
     if (ig_tokenizer_from_hf(&t, path, &err) || ig_words_make(&words, t, N_VOCAB, &err) ||

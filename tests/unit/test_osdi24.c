@@ -103,7 +103,7 @@ static ig_policy *open_with(const world *w, bool skewed, double alpha, double bu
                           .alpha = alpha,
                           .partial = PARTIAL};
     const ig_policy_ops *ops;
-    ig_policy *p;
+    ig_policy *p = NULL;
     ig_error err = {0};
     if (ig_policy_find(&ops, &o, &err) || ops->open(&p, &shape, &o, &err)) fail_msg("%s", err.text);
     assert_true(ig_policy_is_dense(p, 0) && !ig_policy_is_dense(p, 1));

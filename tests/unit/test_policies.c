@@ -39,7 +39,7 @@ static ig_policy *open_policy(const char *name, double budget, void **scratch) {
     ig_cache_options o = {
         .policy = name, .budget = budget, .mass = 1, .n_sinks = 4, .n_recent = 32, .alpha = 4, .partial = 0.3};
     const ig_policy_ops *ops;
-    ig_policy *p;
+    ig_policy *p = NULL;
     ig_error err = {0};
     if (ig_policy_find(&ops, &o, &err) || ops->open(&p, &shape, &o, &err)) fail_msg("%s", err.text);
     *scratch = aligned_alloc(64, ((ops->scratch_bytes ? ops->scratch_bytes(&shape) : 0) + 127) / 64 * 64);

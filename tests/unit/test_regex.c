@@ -19,7 +19,7 @@ static ig_automaton *automaton_of(const char *expression) {
     char *gbnf;
     ig_error err;
     ig_rules rules;
-    ig_automaton *a;
+    ig_automaton *a = NULL;
     if (ig_regex_to_gbnf(&gbnf, expression, &err) || ig_rules_parse(&rules, gbnf, &err) ||
         ig_automaton_open(&a, &rules, &err))
         fail_msg("%s: %s", expression, err.text);
