@@ -96,7 +96,7 @@ static ig_status check_tokens(const ig_rules *r, const ig_words *w, ig_error *er
     for (uint32_t i = 1; i < r->n; i++) {
         int32_t id = ig_rules_token_at(r, i);
         if (id >= 0 && (id >= w->n_vocab || !w->of[id] || w->of[id]->text[0] != (char)IG_RULE_TOKEN_MARK))
-            return ig_fail(err, IG_E_FORMAT, "grammar: token %d is none without a text", id);
+            return ig_fail(err, IG_E_ARG, "grammar: token %d is none without a text", id);
     }
     return IG_OK;
 }
@@ -120,7 +120,7 @@ ig_status ig_constraint_open(ig_constraint **out, const ig_words *words, const c
     s = ig_automaton_open(&c->automaton, &rules, err);
     c->masks = s ? NULL : calloc(MASKS_MAX * c->n_mask, sizeof *c->masks);
     if (!s && !c->masks) s = ig_fail_memory(err, "grammar", MASKS_MAX * c->n_mask * sizeof *c->masks);
-    if (!s && !start(c)) s = ig_fail(err, IG_E_LIMIT, "the grammar can begin in too many ways");
+    if (!s && !start(c)) s = ig_fail(err, IG_E_ARG, "the grammar can begin in too many ways");
     if (s)
         ig_constraint_close(c);
     else

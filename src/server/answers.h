@@ -59,6 +59,8 @@ struct ig_thought_marks {
 const ig_thought_marks *ig_thought_marks_find(const char *chat_template);
 /* Where an answer begins, after a prompt. */
 ig_thought_stage ig_thoughts_after(const ig_thought_marks *marks, const char *prompt, size_t n);
+/* The same after a message that an answer goes on with. */
+ig_thought_stage ig_thoughts_within(const ig_thought_marks *marks, const char *text);
 
 /* ---- parts of an answer ------------------------------------------------------------------------ */
 

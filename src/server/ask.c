@@ -14,7 +14,7 @@
 #include <sys/random.h>
 #include <time.h>
 
-enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16 };
+enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16, SALT_BYTES_MAX = 1024 };
 
 static const char *const known_chat[] = {IG_CONVERSATION_FIELDS, "top_logprobs", "reasoning_format", NULL};
 static const char *const known_completions[] = {"prompt", "echo", "suffix", NULL};
@@ -241,6 +241,8 @@ static bool read_cache(ig_exchange *x) {
     int64_t sinks = k->n_sinks, recent = k->n_recent, dense = k->n_dense_layers;
     x->ask.cache = k;
     if (!ig_field_text(x->call, x->body, "cache_salt", &k->salt)) return false;
+    if (k->salt && strlen(k->salt) > SALT_BYTES_MAX)
+        return ig_refuse(x->call, 400, "cache_salt", "cache_salt has at most %d bytes", SALT_BYTES_MAX);
     if (!own) return true;
     if (!json_is_object(own)) return ig_refuse(x->call, 400, "infinigen", "infinigen must be an object");
     bool ok = ig_field_only(x->call, own, "infinigen.", known) && read_policy(x, own) && read_budget(x, own) &&

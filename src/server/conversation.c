@@ -9,13 +9,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 typedef struct conversation {
     ig_call *call;
     const ig_tool_format *format;
-    json_t *list;     /* the template's "messages" */
-    json_t *names;    /* of called functions, by the ids of calls */
-    bool has_result;  /* the last message has results of calls, in words */
+    json_t *list;  /* the template's "messages" */
+    json_t *names; /* of called functions, by the ids of calls */
+    FILE *results; /* of calls, in words, for the last message; NULL: it has none */
+    char *results_text;
+    size_t n_results;
+    size_t n_values;  /* of arguments that were texts */
     json_t *thoughts; /* of the message that is being read; NULL: it has none */
 } conversation;
 
@@ -51,7 +55,7 @@ static json_t *read_content(const conversation *v, json_t *content, const char *
 /* ---- calls ---------------------------------------------------------------------------------- */
 
 /* Arguments as the template wants them: an object, or its text. What is no object stays a text. */
-static json_t *arguments_of(const conversation *v, json_t *given) {
+static json_t *arguments_of(conversation *v, json_t *given) {
     bool has_no_memory = false;
     const char *text = json_string_value(given);
     if (!given || (text && !*text)) return v->format->wants_text ? json_string("{}") : json_object();
@@ -62,6 +66,12 @@ static json_t *arguments_of(const conversation *v, json_t *given) {
         free(dumped);
         return out;
     }
+    size_t n = ig_json_values(text, json_string_length(given));
+    v->n_values = n > IG_SERVER_NODES_MAX - v->n_values ? IG_SERVER_NODES_MAX : v->n_values + n;
+    if (v->n_values == IG_SERVER_NODES_MAX) {
+        ig_refuse(v->call, 400, "messages", "arguments of calls have too many values, or go too deep");
+        return NULL;
+    }
     json_t *object = ig_json_of_text(text, json_string_length(given), 0, NULL, &has_no_memory);
     if (json_is_object(object) || has_no_memory) return object;
     json_decref(object);
@@ -69,7 +79,7 @@ static json_t *arguments_of(const conversation *v, json_t *given) {
 }
 
 /* One of an assistant's calls, as the template has them; NULL: refused. */
-static json_t *read_call(const conversation *v, const json_t *call, const char *where) {
+static json_t *read_call(conversation *v, const json_t *call, const char *where) {
     const json_t *function = ig_field(call, "function"), *name = ig_field(function, "name");
     json_t *arguments = ig_field(function, "arguments");
     const char *id = json_string_value(ig_field(call, "id")), *type = json_string_value(ig_field(call, "type"));
@@ -87,7 +97,7 @@ static json_t *read_call(const conversation *v, const json_t *call, const char *
     return out;
 }
 
-static json_t *read_calls(const conversation *v, const json_t *calls, const char *where) {
+static json_t *read_calls(conversation *v, const json_t *calls, const char *where) {
     json_t *out = json_array();
     if (!json_is_array(calls)) ig_refuse(v->call, 400, where, "%s must be a list", where);
     bool ok = has_memory(v, out) && json_is_array(calls);
@@ -124,8 +134,24 @@ static json_t *calls_in_words(const conversation *v, const char *content, const 
 
 /* ---- messages --------------------------------------------------------------------------------- */
 
+/* The last message has all results now. */
+static bool end_results(conversation *v) {
+    if (!v->results) return true;
+    bool ok = fclose(v->results) == 0;
+    json_t *last = json_array_get(v->list, json_array_size(v->list) - 1);
+    ok = ok && json_object_set_new(last, "content", json_stringn(v->results_text, v->n_results)) == 0;
+    free(v->results_text);
+    v->results = NULL;
+    v->results_text = NULL;
+    return has_memory(v, ok);
+}
+
+/* Takes `message`. */
 static bool append(conversation *v, json_t *message) {
-    v->has_result = false;
+    if (!end_results(v)) {
+        json_decref(message);
+        return false;
+    }
     if (message && v->thoughts) json_object_set(message, "reasoning_content", v->thoughts);
     return has_memory(v, message && json_array_append_new(v->list, message) == 0);
 }
@@ -148,7 +174,6 @@ static bool add_answer(conversation *v, json_t *content, const json_t *calls, co
 /* What a function has returned. Takes `content`. In words, what comes from several calls is one message: many templates
  * want users and assistants in turns. */
 static bool add_result(conversation *v, json_t *content, const json_t *m) {
-    static const char form[] = "%s%s<tool_response>\n%s\n</tool_response>";
     const char *id = json_string_value(ig_field(m, "tool_call_id")), *text = json_string_value(content);
     const json_t *name = ig_field(m, "name");
     bool ok;
@@ -158,13 +183,12 @@ static bool add_result(conversation *v, json_t *content, const json_t *m) {
         if (message && id) json_object_set_new(message, "tool_call_id", json_string(id));
         if (message && name) json_object_set(message, "name", (json_t *)name);
         ok = append(v, message);
-    } else if (v->has_result) {
-        json_t *last = json_array_get(v->list, json_array_size(v->list) - 1);
-        const char *before = json_string_value(json_object_get(last, "content"));
-        ok = has_memory(v, json_object_set_new(last, "content", json_sprintf(form, before, "\n", text)) == 0);
     } else {
-        ok = append(v, json_pack("{s:s, s:o}", "role", "user", "content", json_sprintf(form, "", "", text)));
-        v->has_result = true;
+        bool is_first = !v->results;
+        ok = !is_first || append(v, json_pack("{s:s, s:s}", "role", "user", "content", ""));
+        if (ok && is_first) v->results = open_memstream(&v->results_text, &v->n_results);
+        ok = ok && has_memory(v, v->results);
+        if (ok) fprintf(v->results, "%s<tool_response>\n%s\n</tool_response>", is_first ? "" : "\n", text);
     }
     json_decref(content);
     return ok;
@@ -271,26 +295,49 @@ static bool add_effort(ig_call *c, json_t *variables, const json_t *body) {
     return ok || ig_refuse(c, 500, NULL, "out of memory for reasoning_effort");
 }
 
-/* Cuts what the template has behind the last message, which the answer goes on with, but for blanks at its end. */
-static bool cut_behind_last(const conversation *v, char *text, size_t *n) {
-    const json_t *last = json_array_get(v->list, json_array_size(v->list) - 1);
-    const char *role = json_string_value(json_object_get(last, "role")),
-               *own = json_string_value(json_object_get(last, "content"));
-    size_t n_own = own ? strlen(own) : 0;
-    while (n_own && strchr(" \t\r\n", own[n_own - 1])) n_own--;
-    while (n_own && strchr(" \t\r\n", *own)) own++, n_own--;
-    if (!role || strcmp(role, "assistant") != 0 || json_object_get(last, "tool_calls") || n_own == 0)
+/* ---- going on with a message --------------------------------------------------------------------- */
+
+enum { TAG_BYTES = 16 };
+
+/* The last message of a conversation that an answer goes on with: its text is shown with letters behind it that are
+ * nowhere else, where the prompt is cut. */
+typedef struct last_message {
+    char *own; /* its text */
+    size_t n;  /* without the blanks at its end */
+    char tag[TAG_BYTES + 1];
+} last_message;
+
+static size_t without_blanks(const char *text, size_t n) {
+    while (n && strchr(" \t\r\n", text[n - 1])) n--;
+    return n;
+}
+
+static bool mark_last(last_message *last, const conversation *v) {
+    json_t *message = json_array_get(v->list, json_array_size(v->list) - 1);
+    const char *role = json_string_value(json_object_get(message, "role")),
+               *own = json_string_value(json_object_get(message, "content"));
+    last->n = own ? without_blanks(own, strlen(own)) : 0;
+    if (!role || strcmp(role, "assistant") != 0 || json_object_get(message, "tool_calls") || last->n == 0)
         return ig_refuse(v->call, 400, "continue_final_message",
                          "continue_final_message: the last message must be an assistant's, with a text");
-    size_t at = *n < n_own ? SIZE_MAX : *n - n_own;
-    while (at != SIZE_MAX && memcmp(text + at, own, n_own) != 0) at--;
-    if (at == SIZE_MAX)
+    last->own = strdup(own);
+    if (getrandom(last->tag, TAG_BYTES, GRND_NONBLOCK) != TAG_BYTES) memset(last->tag, 0, TAG_BYTES);
+    for (int i = 0; i < TAG_BYTES; i++) last->tag[i] = (char)('a' + (unsigned char)last->tag[i] % 26);
+    bool ok =
+        last->own && json_object_set_new(message, "content", json_sprintf("%.*s%s", (int)last->n, own, last->tag)) == 0;
+    return has_memory(v, ok);
+}
+
+/* Cuts what the template has behind the message, but for blanks at its end. */
+static bool cut_behind(const last_message *last, const conversation *v, char *text, size_t *n) {
+    char *at = memmem(text, *n, last->tag, TAG_BYTES);
+    if (!at)
         return ig_refuse(v->call, 400, "continue_final_message",
-                         "continue_final_message: the model's chat template does not show this message as it is");
-    size_t n_blanks = strlen(own + n_own), end = at + n_own;
-    if (n_blanks > *n - end) n_blanks = *n - end;
-    memcpy(text + end, own + n_own, n_blanks);
-    *n = end + n_blanks;
+                         "continue_final_message: the model's chat template does not show the last message");
+    size_t left = *n - (size_t)(at - text), n_blanks = strlen(last->own + last->n);
+    if (n_blanks > left) n_blanks = left;
+    memcpy(at, last->own + last->n, n_blanks);
+    *n = (size_t)(at - text) + n_blanks;
     return true;
 }
 
@@ -316,7 +363,20 @@ static bool render(ig_call *c, const json_t *variables, char **text, size_t *n) 
     return !s || ig_refuse(c, s == IG_E_MEMORY ? 500 : 400, "messages", "%s", err.text);
 }
 
-static bool make_prompt(conversation *v, const json_t *body, char **text, size_t *n) {
+/* Renders the list of messages. */
+static bool render_list(conversation *v, const json_t *body, const ig_tools *tools, bool begins_answer, char **text,
+                        size_t *n) {
+    json_t *variables = json_pack("{s:O, s:b}", "messages", v->list, "add_generation_prompt", begins_answer);
+    bool ok = has_memory(v, variables);
+    if (ok && tools->list && v->format->is_native)
+        ok = has_memory(v, json_object_set(variables, "tools", (json_t *)tools->list) == 0);
+    ok = ok && add_others(v->call, variables, body) && add_effort(v->call, variables, body) &&
+         render(v->call, variables, text, n);
+    json_decref(variables);
+    return ok;
+}
+
+static bool make_prompt(conversation *v, const json_t *body, char **text, size_t *n, ig_thought_stage *stage) {
     const json_t *messages = ig_field(body, "messages");
     bool begins_answer = true, goes_on = false;
     ig_tools tools;
@@ -331,24 +391,26 @@ static bool make_prompt(conversation *v, const json_t *body, char **text, size_t
         return ig_refuse(v->call, 400, "messages", "messages must be a list, not empty");
     for (size_t i = 0; i < json_array_size(messages); i++)
         if (!add_message(v, json_array_get(messages, i), i)) return false;
-    if (tools.list && !v->format->is_native && !add_tools_in_words(v, tools.list)) return false;
-    json_t *variables = json_pack("{s:O, s:b}", "messages", v->list, "add_generation_prompt", begins_answer);
-    bool ok = has_memory(v, variables);
-    if (ok && tools.list && v->format->is_native)
-        ok = has_memory(v, json_object_set(variables, "tools", (json_t *)tools.list) == 0);
-    ok = ok && add_others(v->call, variables, body) && add_effort(v->call, variables, body) &&
-         render(v->call, variables, text, n) && (!goes_on || cut_behind_last(v, *text, n));
-    json_decref(variables);
+    if (!end_results(v) || (tools.list && !v->format->is_native && !add_tools_in_words(v, tools.list))) return false;
+    const ig_thought_marks *marks = v->call->server->thoughts;
+    last_message last = {0};
+    bool ok = (!goes_on || mark_last(&last, v)) && render_list(v, body, &tools, begins_answer, text, n) &&
+              (!goes_on || cut_behind(&last, v, *text, n));
+    if (ok) *stage = goes_on ? ig_thoughts_within(marks, last.own) : ig_thoughts_after(marks, *text, *n);
+    free(last.own);
     if (ok) return true;
     free(*text);
     *text = NULL;
     return false;
 }
 
-bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n) {
+bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n, ig_thought_stage *stage) {
+    ig_thought_stage unused;
     conversation v = {.call = c, .format = c->server->tool_format, .list = json_array(), .names = json_object()};
     *text = NULL;
-    bool ok = has_memory(&v, v.list && v.names) && make_prompt(&v, body, text, n);
+    bool ok = has_memory(&v, v.list && v.names) && make_prompt(&v, body, text, n, stage ? stage : &unused);
+    if (v.results) fclose(v.results);
+    free(v.results_text);
     json_decref(v.list);
     json_decref(v.names);
     return ok;

@@ -12,6 +12,8 @@
 #include <sys/random.h>
 #include <time.h>
 
+enum { FORMS_BYTES_MAX = 64 << 20 }; /* of all choices of a request, each of which has its own */
+
 /* ---- prompts ------------------------------------------------------------------------------ */
 
 static bool keep_echo(ig_exchange *x, ig_prompt *p, const char *text, size_t n) {
@@ -99,8 +101,8 @@ static bool read_messages(ig_exchange *x) {
     size_t n;
     x->prompts = calloc(1, sizeof *x->prompts);
     if (!x->prompts) return ig_refuse(x->call, 500, NULL, "out of memory for a prompt");
-    bool ok = ig_conversation_prompt(x->call, x->body, &text, &n) && add_text(x, "messages", text, n);
-    if (ok) x->stage = ig_thoughts_after(x->thoughts, text, n);
+    bool ok = ig_conversation_prompt(x->call, x->body, &text, &n, &x->stage) && add_text(x, "messages", text, n);
+    if (!x->thoughts) x->stage = IG_THOUGHTS_OVER;
     free(text);
     return ok && ig_exchange_constrain(x);
 }
@@ -316,6 +318,9 @@ static bool submit(ig_exchange *x) {
         return ig_refuse(x->call, 400, "logprobs",
                          "%zu scores of the prompts' tokens are too much for a reply: at most %d", n_listed,
                          IG_SERVER_NODES_MAX);
+    if (x->grammar && strlen(x->grammar) > FORMS_BYTES_MAX / n)
+        return ig_refuse(x->call, 400, NULL, "a form of %zu bytes for each of %zu choices is too much",
+                         strlen(x->grammar), n);
     x->choices = calloc(n, sizeof *x->choices);
     x->requests = calloc(n, sizeof *x->requests);
     ig_request_options *all = calloc(n, sizeof *all);
@@ -330,6 +335,7 @@ static bool submit(ig_exchange *x) {
         x->choices[i].prompt = (int)(i / (size_t)x->n);
         x->choices[i].reader.stage = x->stage;
         x->choices[i].reader.calls.is_single = x->tools.is_single;
+        x->choices[i].reader.calls.must_call = x->tools.must_call;
         has_memory &= begin_text(&x->choices[i]);
         all[i] = request_of(x, &x->choices[i], i);
     }

@@ -76,7 +76,7 @@ bool ig_field_model(ig_call *c, const json_t *object) {
 }
 
 /* A small body can be large once it is read: how deep it goes, and how many values it has, is counted before. */
-static bool is_modest(const char *text, size_t n) {
+size_t ig_json_values(const char *text, size_t n) {
     size_t depth = 0, deepest = 0, n_nodes = 0;
     bool in_string = false;
     for (size_t i = 0; i < n; i++) {
@@ -94,7 +94,7 @@ static bool is_modest(const char *text, size_t n) {
         else
             n_nodes += c == ',' || c == ':';
     }
-    return deepest <= IG_SERVER_DEPTH_MAX && n_nodes <= IG_SERVER_NODES_MAX;
+    return deepest <= IG_SERVER_DEPTH_MAX ? n_nodes : SIZE_MAX;
 }
 
 /* A reader that finds no memory for more of a string goes on all the same, and writes past the end of what it makes of
@@ -133,7 +133,7 @@ static json_t *read_json(ig_call *c) {
 }
 
 json_t *ig_body_object(ig_call *c) {
-    if (c->body && !is_modest(c->body, c->n_body)) {
+    if (c->body && ig_json_values(c->body, c->n_body) > IG_SERVER_NODES_MAX) {
         ig_refuse(c, 400, NULL, "the body has more than %d values, or goes deeper than %d", IG_SERVER_NODES_MAX,
                   IG_SERVER_DEPTH_MAX);
         return NULL;

@@ -193,6 +193,6 @@ json_t *ig_infill_json(const ig_exchange *x) {
     return json_pack("{s:i, s:o, s:b, s:s, s:s, s:i, s:i, s:i, s:b, s:b, s:o, s:o}", "index", 0, "content", text,
                      "stop", 1, "stop_type", end, "model", x->call->server->o->alias, "tokens_predicted", n_tokens,
                      "tokens_evaluated", r->n_prompt, "tokens_cached", r->n_prompt + n_tokens, "truncated", 0,
-                     "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings",
-                     ig_choice_timings(k), "infinigen", ig_choice_cost(k));
+                     "has_new_line", k->text && memchr(k->text, '\n', n_text) != NULL, "timings", ig_choice_timings(k),
+                     "infinigen", ig_choice_cost(k));
 }

@@ -306,6 +306,8 @@ bool ig_field_model(ig_call *c, const json_t *object);
 bool ig_field_only(ig_call *c, const json_t *object, const char *where, const char *const *known);
 /* The same of those only that are known to ask for what is not there; the others are passed over. */
 bool ig_field_others(ig_call *c, const json_t *object, const char *where, const char *const *known);
+/* Values of a JSON text, about; SIZE_MAX: it goes too deep. */
+size_t ig_json_values(const char *text, size_t n);
 /* Once, before any thread reads JSON. */
 void ig_json_begin(void);
 /* The body as an object, to be dropped by the caller; NULL: refused. */
@@ -330,13 +332,21 @@ typedef struct ig_tools {
     bool is_single; /* at most one call in an answer */
 } ig_tools;
 
+typedef enum ig_thought_stage {
+    IG_THOUGHTS_OVER,
+    IG_THOUGHTS_POSSIBLE, /* an answer may begin with some */
+    IG_THOUGHTS_BEGUN,
+    IG_THOUGHTS_ENDED /* blanks follow, which are no part of the answer */
+} ig_thought_stage;
+
 /* Fields of a body that make a prompt of a conversation. */
 #define IG_CONVERSATION_FIELDS                                                                                 \
     "messages", "add_generation_prompt", "continue_final_message", "chat_template_kwargs", "reasoning_effort", \
         "tools", "tool_choice", "parallel_tool_calls"
 
-/* The prompt of the conversation and the tools in a body, malloc'ed. */
-bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n);
+/* The prompt of the conversation and the tools in a body, malloc'ed; *stage (NULL: not wanted): whether an answer
+ * begins within thoughts, or may begin with some, if the model has any. */
+bool ig_conversation_prompt(ig_call *c, const json_t *body, char **text, size_t *n, ig_thought_stage *stage);
 /* What the model's template makes of variables, malloc'ed, with a NUL. Errors are those of ig_chat_prompt_json(). */
 ig_status ig_prompt_render(char **text, size_t *n, const ig_model *model, const json_t *variables, ig_error *err);
 
@@ -369,14 +379,8 @@ typedef struct ig_tool_reader {
     ig_tool_stage stage;
     ig_json_place arguments;
     bool is_single; /* calls after the first are dropped */
+    bool must_call; /* the answer has no text before the first */
 } ig_tool_reader;
-
-typedef enum ig_thought_stage {
-    IG_THOUGHTS_OVER,
-    IG_THOUGHTS_POSSIBLE, /* an answer may begin with some */
-    IG_THOUGHTS_BEGUN,
-    IG_THOUGHTS_ENDED /* blanks follow, which are no part of the answer */
-} ig_thought_stage;
 
 typedef struct ig_part_reader {
     ig_thought_stage stage;

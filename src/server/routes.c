@@ -130,7 +130,7 @@ static bool read_question(ig_call *c, const json_t *body, token_question *q) {
         ig_field_bool(c, body, "add_special", &q->adds) && ig_field_bool(c, body, "add_special_tokens", &q->adds) &&
         ig_field_bool(c, body, "parse_special", &q->parses) && ig_field_bool(c, body, "with_pieces", &q->with_pieces) &&
         ig_field_bool(c, body, "return_token_strs", &q->with_texts);
-    if (ok && messages) return ig_conversation_prompt(c, body, &q->text, &q->n);
+    if (ok && messages) return ig_conversation_prompt(c, body, &q->text, &q->n, NULL);
     if (ok) q->n = json_string_length(ig_field(body, q->content ? "content" : "prompt"));
     return ok;
 }
@@ -218,7 +218,7 @@ void ig_route_apply_template(ig_call *c) {
     size_t n = 0;
     json_t *body = ig_body_object(c);
     if (body && ig_field_others(c, body, "", known) && ig_field_model(c, body) &&
-        ig_conversation_prompt(c, body, &text, &n))
+        ig_conversation_prompt(c, body, &text, &n, NULL))
         ig_reply_json(c, json_pack("{s:o}", "prompt", ig_text_stringn(text, n)));
     free(text);
     json_decref(body);

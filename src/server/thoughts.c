@@ -29,6 +29,17 @@ ig_thought_stage ig_thoughts_after(const ig_thought_marks *marks, const char *pr
                                                       : IG_THOUGHTS_POSSIBLE;
 }
 
+static const char *last_in(const char *text, const char *mark) {
+    const char *last = NULL;
+    for (const char *at = text; (at = strstr(at, mark)); at++) last = at;
+    return last;
+}
+
+ig_thought_stage ig_thoughts_within(const ig_thought_marks *marks, const char *text) {
+    const char *begin = marks ? last_in(text, marks->begin) : NULL, *end = begin ? last_in(text, marks->end) : NULL;
+    return begin && (!end || end < begin) ? IG_THOUGHTS_BEGUN : IG_THOUGHTS_OVER;
+}
+
 /* Where the mark is, or may begin: *is_there. n: nowhere. */
 static size_t find_mark(const char *text, size_t n, size_t at, const char *mark, bool *is_there) {
     size_t n_mark = strlen(mark);

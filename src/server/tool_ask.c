@@ -27,6 +27,16 @@ const json_t *ig_tool_find(const json_t *list, const char *name, size_t n) {
     return NULL;
 }
 
+/* A type, or a list of some; without one anything goes. */
+static bool takes_object(const json_t *type) {
+    const char *word = json_string_value(type);
+    size_t i;
+    json_t *one;
+    json_array_foreach(type, i,
+                       one) if (json_is_string(one) && strcmp(json_string_value(one), "object") == 0) return true;
+    return !type || (word && strcmp(word, "object") == 0);
+}
+
 static bool check_tool(ig_call *c, const json_t *list, size_t i) {
     const json_t *tool = json_array_get(list, i), *function = ig_field(tool, "function"), *v;
     const char *type = json_string_value(ig_field(tool, "type")), *text = NULL;
@@ -44,6 +54,8 @@ static bool check_tool(ig_call *c, const json_t *list, size_t i) {
         return ig_refuse(c, 400, "tools", "%sname: there are two of '%s'", where, json_string_value(name));
     if ((v = ig_field(function, "parameters")) && !json_is_object(v))
         return ig_refuse(c, 400, "tools", "%sparameters must be an object", where);
+    if (!takes_object(ig_field(v, "type")))
+        return ig_refuse(c, 400, "tools", "%sparameters: their type must be object", where);
     return ig_field_text(c, function, "description", &text) && ig_field_bool(c, function, "strict", &is_strict);
 }
 

@@ -177,14 +177,14 @@ static found read_first(const span *s, const ig_tool_format *format, size_t at, 
 }
 
 /* Whether a whole answer ends within what comes before a call's arguments: it was cut off there. */
-static bool is_cut_off(const span *s, const ig_tool_format *format, size_t at) {
+static bool is_cut_off(const ig_tool_reader *r, const span *s, const ig_tool_format *format, size_t at) {
     char mark[2 * IG_TOOL_MARK_BYTES];
     span growing = {s->text, s->n, false, s->tools};
     call_text c;
     if (!s->is_whole || read_first(&growing, format, at, &c) != MORE) return false;
     ig_tool_first_mark(mark, format);
     size_t n = ig_mark_word(mark);
-    return s->n - at >= n && memcmp(s->text + at, mark, n) == 0;
+    return r->must_call || (s->n - at >= n && memcmp(s->text + at, mark, n) == 0);
 }
 
 /* After a call: one more, or the end of them all, which *at moves past. YES: c is one. */
@@ -270,7 +270,7 @@ static size_t find_call(const ig_tool_reader *r, const ig_tool_format *format, c
     if (*f != NO) return at;
     if (format->is_bare) return s->n;
     for (; at < s->n; at++) {
-        *f = is_cut_off(s, format, at) ? MORE : read_first(s, format, at, c);
+        *f = is_cut_off(r, s, format, at) ? MORE : read_first(s, format, at, c);
         if (*f != NO) break;
     }
     return at;

@@ -119,6 +119,10 @@ def test_going_on_with_a_message(server):
     chat = server.ask(CHAT, {"messages": begun, "continue_final_message": True, "add_generation_prompt": False, **how})[1]
     text = server.ask(TEXT, {"prompt": prompt, **how})[1]
     assert chat["choices"][0]["message"]["content"] == text["choices"][0]["text"]
+    for text in ("<", "end", "im", "|>", "assistant", "ab", "<|im_end|>"):  # which stand in the prompt for other reasons, too
+        begun = user("ab " + text) + [{"role": "assistant", "content": text}]
+        prompt = server.ask("/apply-template", {"messages": begun, "continue_final_message": True})[1]["prompt"]
+        assert prompt == server.ask("/apply-template", {"messages": begun[:1]})[1]["prompt"] + text
     for wrong in ({"messages": user("ab")}, {"messages": user("ab") + [{"role": "assistant", "content": " "}]},
                   {"messages": begun, "add_generation_prompt": True}):
         assert server.ask(CHAT, {**wrong, "continue_final_message": True, **how})[0] == 400, wrong

@@ -135,6 +135,32 @@ def test_unknown_fields(server):
     assert status == 400 and reply["error"]["param"] == "infinigen.polcy"
 
 
+def test_small_bodies_that_are_much_work(server):
+    """Take time and memory in proportion to their size."""
+    began = time.monotonic()
+    results = [{"role": "tool", "content": "", "tool_call_id": "x"}] * 30000
+    status, reply, _ = server.ask("/apply-template", {"messages": user("a") + results})
+    assert status == 200 and reply["prompt"].count("<tool_response>") == 30000
+    once = "a" * 300000
+    begun = user(2 * once) + [{"role": "assistant", "content": once + "b"}]
+    assert server.ask("/apply-template", {"messages": begun, "continue_final_message": True})[0] == 200
+    assert time.monotonic() - began < 20
+    for inner in ('{"a":[' + "{}," * 1100000 + "{}]}", '{"a":' * 70 + "1" + "}" * 70):
+        call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": inner}}
+        message = {"role": "assistant", "content": None, "tool_calls": [call]}
+        assert server.ask("/apply-template", {"messages": user("a") + [message]})[0] == 400
+    assert server.ask(TEXT, {"prompt": "a", "cache_salt": "x" * 1025})[1]["error"]["param"] == "cache_salt"
+    large = "# " + "x" * 9000000 + '\nroot ::= "a"'
+    assert server.ask(TEXT, {"prompt": ["q"] * 16, "grammar": large, "max_tokens": 1})[0] == 400
+
+
+def test_forms_that_cannot_begin(server):
+    """Are the client's fault."""
+    for grammar in ("root ::= <[500]>", 'root ::= ("a"? "b"? "c"?){2000}'):
+        status, reply, _ = server.ask(TEXT, {"prompt": "a", "grammar": grammar, "max_tokens": 2})
+        assert status == 400 and reply["error"]["type"] == "invalid_request_error", reply
+
+
 def test_long_prompts(server):
     for body in ({"prompt": words(3000, 1)}, {"prompt": [70] * 3000}):
         status, reply, _ = server.ask(TEXT, body)

@@ -122,6 +122,18 @@ def test_calls_that_must_be_made(form):
     assert len(seen) > 1 and (most > 1) == (form.form != "bare")
 
 
+def test_arguments_are_objects(form):
+    """Whatever else their schema would allow."""
+    function = {"name": "f", "parameters": {"type": ["object", "null"], "properties": {"x": {"type": "boolean"}}, "required": ["x"]}}
+    for seed in range(4):
+        message = form.ask(CHAT, {"messages": user("a"), "tools": [{"type": "function", "function": function}], "seed": seed,
+                                  "tool_choice": "required", "parallel_tool_calls": False})[1]["choices"][0]["message"]
+        assert list(json.loads(message["tool_calls"][0]["function"]["arguments"])) == ["x"]
+    for wrong in ("string", ["null", "array"], 3):
+        function["parameters"]["type"] = wrong
+        assert form.ask(CHAT, {"messages": user("a"), "tools": [{"type": "function", "function": function}]})[0] == 400
+
+
 def test_a_call_by_name(form):
     status, reply = ask(form, tool_choice={"type": "function", "function": {"name": "math.add"}}, n=3)
     assert status == 200, reply
@@ -185,6 +197,8 @@ def test_an_answer_may_have_calls(program, tmp_path):
         assert reply["message"]["content"] == alone and reply["finish_reason"] == "length"
         text, calls, finish = of_stream(s.events(CHAT, {"messages": user("a"), "tools": TOOLS, **plain}))
         assert (text, calls, finish) == (alone, [], "length")
+        for n in range(1, 9):
+            assert ask(s, tool_choice="required", max_tokens=n)[1]["choices"][0]["message"]["content"] == ""
         # cut off before its arguments it is no call, and no text; cut off within them it has what is there
         reply = ask(s, tool_choice="required", max_tokens=30)[1]["choices"][0]
         assert reply["message"]["content"] == "" and reply["finish_reason"] == "length"

@@ -140,7 +140,7 @@ static void expect_refused(const ig_words *w, const char *format, int32_t id) {
     ig_constraint *c;
     ig_error err;
     snprintf(gbnf, sizeof gbnf, format, (int)id);
-    assert_int_equal(ig_constraint_open(&c, w, gbnf, &err), IG_E_FORMAT);
+    assert_int_equal(ig_constraint_open(&c, w, gbnf, &err), IG_E_ARG);
 }
 
 /* They come where the rules name them, and nowhere else. */

@@ -241,6 +241,11 @@ static void where_answers_begin(void **state) {
     assert_int_equal(ig_thoughts_after(m, "", 0), IG_THOUGHTS_POSSIBLE);
     assert_int_equal(ig_thoughts_after(m, "a[THINK]\n", 9), IG_THOUGHTS_BEGUN);
     assert_int_equal(ig_thoughts_after(m, "[THINK]\n[/THINK]\n\n", 18), IG_THOUGHTS_OVER);
+    assert_int_equal(ig_thoughts_within(NULL, "[THINK]"), IG_THOUGHTS_OVER);
+    assert_int_equal(ig_thoughts_within(m, "Well"), IG_THOUGHTS_OVER);
+    assert_int_equal(ig_thoughts_within(m, "[THINK]Well"), IG_THOUGHTS_BEGUN);
+    assert_int_equal(ig_thoughts_within(m, "[THINK]Well[/THINK]So"), IG_THOUGHTS_OVER);
+    assert_int_equal(ig_thoughts_within(m, "[THINK]Well[/THINK]So [THINK]"), IG_THOUGHTS_BEGUN);
 }
 
 int main(void) {
