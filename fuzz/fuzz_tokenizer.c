@@ -43,7 +43,7 @@ static ig_status open_hf(ig_tokenizer **t, int kind, const uint8_t *data, size_t
     open_folder();
     write_file(names[kind == 'j' ? 0 : kind == 's' ? 1 : 2], data, first);
     if (kind == 'm' && end) write_file("merges.txt", end + 1, n - first - 1);
-    ig_status s = ig_tokenizer_from_hf(t, folder, err);
+    ig_status s = ig_tokenizer_from_hf(t, folder, 0, err);
     for (int i = 0; i < 4; i++) unlink(path_of(names[i]));
     return s;
 }

@@ -51,6 +51,8 @@ static const struct {
     {"rope.scaling.yarn_beta_slow", KEY_USED, 0},
     {"vocab_size", KEY_USED, 0},
     {"rope.scaling.finetuned", KEY_IGNORED, 0},
+    {"rope.scaling.yarn_attn_factor", KEY_IGNORED, 0}, /* as llama.cpp does for these architectures */
+    {"rope.scaling.yarn_ext_factor", KEY_NEUTRAL, 1},
     {"tensor_data_layout", KEY_IGNORED, 0},
     {"attention.causal", KEY_EXACT, 1},
     {"attention.clamp_kqv", KEY_NEUTRAL, 0},

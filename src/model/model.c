@@ -137,8 +137,9 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
 
 static ig_status open_tokenizer(ig_model *m, bool is_directory, bool required, ig_error *err) {
     ig_error why = {0};
-    ig_status s = is_directory ? ig_tokenizer_from_hf(&m->tokenizer, m->path, &why)
-                               : ig_tokenizer_from_gguf(&m->tokenizer, m->gguf, &why);
+    ig_status s = is_directory
+                      ? ig_tokenizer_from_hf(&m->tokenizer, m->path, m->has_weights ? m->config.n_vocab : 0, &why)
+                      : ig_tokenizer_from_gguf(&m->tokenizer, m->gguf, &why);
     if (s == IG_E_NOT_FOUND && !required) {
         ig_log(m->ctx, IG_LOG_INFO, "%s: no tokenizer: token ids only", m->path);
         return IG_OK;

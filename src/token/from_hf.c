@@ -89,10 +89,12 @@ static ig_status read_tables(source *s) {
         if (!status) status = join(&merges, s, "merges.txt");
         if (!status) status = read_class(s);
         if (!status) status = read_added(s, &added);
+        ig_added_drop(&added, s->t->limit);
         if (!status) status = ig_hf_from_merges(s->t, path.data, merges.data, &added, s->err);
     } else if (has_model) {
         status = join(&path, s, "tokenizer.model");
         if (!status) status = read_added(s, &added);
+        ig_added_drop(&added, s->t->limit);
         if (!status) status = ig_hf_from_spm(s->t, path.data, &added, s->err);
     } else {
         status = ig_fail(s->err, IG_E_NOT_FOUND,
@@ -213,10 +215,11 @@ static ig_status build(source *s) {
     return status ? status : ig_tokenizer_finish(s->t, s->directory, s->err);
 }
 
-ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, ig_error *err) {
+ig_status ig_tokenizer_from_hf(ig_tokenizer **out, const char *directory, int32_t limit, ig_error *err) {
     source s = {.directory = directory, .t = ig_tokenizer_new(), .err = err};
     *out = NULL;
     if (!s.t) return ig_fail_memory(err, "tokenizer", sizeof *s.t);
+    s.t->limit = limit;
     ig_status status = build(&s);
     json_decref(s.config);
     json_decref(s.special_map);

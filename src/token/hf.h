@@ -36,6 +36,8 @@ typedef struct ig_added_list {
 } ig_added_list;
 
 void ig_added_close(ig_added_list *list);
+/* Leaves out tokens whose ids are `limit` or more; 0: none. */
+void ig_added_drop(ig_added_list *list, int64_t limit);
 /* tokenizer.json's "added_tokens" (array) or tokenizer_config.json's "added_tokens_decoder" (object by id). NULL: none.
  */
 ig_status ig_added_read(ig_added_list *list, const json_t *tokens, ig_json_place at);

@@ -86,6 +86,7 @@ ig_status ig_hf_from_json(ig_tokenizer *t, const char *path, ig_error *err) {
     if (!s) s = read_model(t, model, at);
     if (!s)
         s = ig_added_read(&added, json_object_get(root, "added_tokens"), (ig_json_place){path, "added_tokens", err});
+    ig_added_drop(&added, t->limit);
     /* An id costs memory, so it may not be larger than the file that names it. */
     if (!s) s = ig_hf_vocab(t, vocab, &added, (int64_t)n_bytes, (ig_json_place){path, "model.vocab", err});
     if (!s) s = read_unknown(t, model, vocab, at);

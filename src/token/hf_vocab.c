@@ -49,6 +49,13 @@ ig_status ig_json_text(const json_t *object, const char *key, ig_text *out, ig_j
     return IG_OK;
 }
 
+void ig_added_drop(ig_added_list *list, int64_t limit) {
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (!limit || list->items[i].id < limit) list->items[n++] = list->items[i];
+    list->n = n;
+}
+
 void ig_added_close(ig_added_list *list) {
     free(list->items);
     *list = (ig_added_list){0};

@@ -32,6 +32,7 @@ struct ig_tokenizer {
     bool cut_at_blank;    /* sentencepiece: no token goes on over a blank, so words may be cut there */
     bool prefix_once;     /* no second blank before text that begins with one */
     ig_prefix prefix;
+    int32_t limit;    /* tokens added from this id on are left out, which the model has no row for; 0: none is */
     int32_t bos, eos; /* -1: none */
     bool adds_bos, adds_eos;
     char *chat_template; /* NULL: none */

@@ -36,12 +36,13 @@
 const char ig_pretoken_gpt2[] = GPT2;
 
 enum { IGNORE_MERGES = 1, ADD_BOS = 2 };
+enum { STEPS_MAX = 5 }; /* of those that are known */
 
 /* Names of GGUF's tokenizer.ggml.pre. */
 static const struct known {
     const char *names; /* separated by blanks */
     int flags;
-    const char *steps[4];
+    const char *steps[STEPS_MAX];
 } known[] = {
     {"gpt-2 phi-2 jina-es jina-de jina-v2-es jina-v2-de gigachat mpt olmo jais exaone4 trillion "
      "modern-bert "
@@ -53,6 +54,7 @@ static const struct known {
     {"dbrx smaug-bpe chatglm-bpe glm4", 0, {LLAMA3}},
     {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen solar-open", 0, {QWEN2}},
     {"qwen35", 0, {QWEN35}},
+    {"deepseek-coder", 0, {"[\r\n]", "\\s?\\p{L}+", "\\s?\\p{P}+", "[一-龥ࠀ-一가-퟿]+", "\\p{N}"}},
     {"deepseek-v3 hunyuan-dense", 0, {"\\p{N}{1,3}", "[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK3}},
     {"tekken", IGNORE_MERGES | ADD_BOS, {TEKKEN}},
     {"falcon", 0, {"[\\p{P}\\$\\+<=>\\^~\\|`]+", GPT2, "[0-9][0-9][0-9]"}},
@@ -61,7 +63,7 @@ static const struct known {
 
 static bool is_known(ig_text expression) {
     for (size_t i = 0; i < IG_COUNT(known); i++)
-        for (int k = 0; k < 4 && known[i].steps[k]; k++)
+        for (int k = 0; k < STEPS_MAX && known[i].steps[k]; k++)
             if (ig_text_is(expression, known[i].steps[k])) return true;
     return false;
 }
@@ -155,7 +157,7 @@ ig_status ig_pretoken_named(ig_pretoken *p, ig_text name, bool *ignore_merges, b
         if (!has_name(known[i].names, name)) continue;
         *ignore_merges = (known[i].flags & IGNORE_MERGES) != 0;
         *add_bos = (known[i].flags & ADD_BOS) != 0;
-        for (int k = 0; k < 4 && known[i].steps[k]; k++) {
+        for (int k = 0; k < STEPS_MAX && known[i].steps[k]; k++) {
             ig_text expression = {known[i].steps[k], strlen(known[i].steps[k])};
             ig_status s = ig_pretoken_add(p, expression, false, where, err);
             if (s) return s;

@@ -78,7 +78,7 @@ static ig_status open_chat(ig_chat *c, const char *template, ig_error *err) {
     temp_dir_write(&dir, "tokenizer_config.json", config, strlen(config));
     if (template) temp_dir_write(&dir, "chat_template.jinja", template, strlen(template));
     if (!tokenizer || symlink(tokenizer, path)) fail_msg("%s", path);
-    ig_status s = ig_tokenizer_from_hf(&t, dir.path, err);
+    ig_status s = ig_tokenizer_from_hf(&t, dir.path, 0, err);
     temp_dir_close(&dir);
     free(tokenizer);
     if (s) fail_msg("%s", err->text);

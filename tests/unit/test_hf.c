@@ -38,7 +38,7 @@ static void check(const char *json, const example *examples, size_t n) {
     ig_tokenizer *t;
     ig_error err;
     temp_dir_write(&d, "tokenizer.json", json, strlen(json));
-    if (ig_tokenizer_from_hf(&t, d.path, &err)) fail_msg("%s", err.text);
+    if (ig_tokenizer_from_hf(&t, d.path, 0, &err)) fail_msg("%s", err.text);
     for (size_t i = 0; i < n; i++) {
         int32_t ids[64];
         char text[512] = "";
@@ -102,7 +102,7 @@ static void test_added_letters(void **state) {
     ig_tokenizer *t;
     ig_error err;
     temp_dir_write(&d, "tokenizer.json", json, sizeof json - 1);
-    assert_int_equal(ig_tokenizer_from_hf(&t, d.path, &err), IG_E_UNSUPPORTED);
+    assert_int_equal(ig_tokenizer_from_hf(&t, d.path, 0, &err), IG_E_UNSUPPORTED);
     assert_non_null(strstr(err.text, "added token '\xc3\xa9'"));
     temp_dir_close(&d);
 }
@@ -116,8 +116,27 @@ static void test_equal_merges(void **state) {
 #undef VOCAB
 }
 
+/* Added tokens that a model has no row for, as some Llama-2 files' <pad>, are as if they were not there; of the
+ * vocabulary's own none is left out. */
+static void test_more_tokens_than_rows(void **state) {
+    static const char json[] = BYTELEVEL("null") ADDED("{\"id\": 2, \"content\": \"<pad>\", \"special\": true}")
+        MODEL("", "\"a\": 0, \"b\": 1", "");
+    temp_dir d = temp_dir_open();
+    ig_error err;
+    (void)state;
+    temp_dir_write(&d, "tokenizer.json", json, sizeof json - 1);
+    for (int limit = 0; limit < 4; limit++) {
+        ig_tokenizer *t;
+        if (ig_tokenizer_from_hf(&t, d.path, limit, &err)) fail_msg("%s", err.text);
+        assert_int_equal(ig_tokenizer_n_vocab(t), limit == 0 || limit > 2 ? 3 : 2);
+        ig_tokenizer_close(t);
+    }
+    temp_dir_close(&d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_byte_fallback), cmocka_unit_test(test_normalized),
-                                       cmocka_unit_test(test_added_letters), cmocka_unit_test(test_equal_merges)};
+                                       cmocka_unit_test(test_added_letters), cmocka_unit_test(test_equal_merges),
+                                       cmocka_unit_test(test_more_tokens_than_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

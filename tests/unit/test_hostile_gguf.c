@@ -169,8 +169,7 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
     X(scaling_part, IG_E_UNSUPPORTED, "YaRN is supported only for all",                                                \
       tiny_string(t, "llama.rope.scaling.type", "yarn");                                                               \
       tiny_f32(t, "llama.rope.scaling.factor", 4); tiny_u32(t, "llama.rope.dimension_count", 2))                       \
-    X(scaling_gain, IG_E_UNSUPPORTED, "yarn_attn_factor' is not understood",                                           \
-      tiny_f32(t, "llama.rope.scaling.yarn_attn_factor", 1.5))                                                         \
+    X(scaling_gain, IG_E_UNSUPPORTED, "yarn_ext_factor'", tiny_f32(t, "llama.rope.scaling.yarn_ext_factor", 0.5))      \
     X(scaling_0, IG_E_FORMAT, "rope.scaling.factor' is 0", tiny_string(t, "llama.rope.scaling.type", "linear"))        \
     X(scaling_tiny, IG_E_FORMAT, "rope.scaling.factor' is 1e-30", tiny_f32(t, "llama.rope.scaling.factor", 1e-30f))    \
     X(scaling_negative, IG_E_FORMAT, "rope.scaling.factor' is -2", tiny_f32(t, "llama.rope.scaling.factor", -2))       \

@@ -165,7 +165,7 @@ static void check_refused(const char *directory, ig_status status, const char *m
     ig_error err = {0};
     ig_tokenizer *t = NULL;
     memory_count_start(-1);
-    ig_status s = ig_tokenizer_from_hf(&t, directory, &err);
+    ig_status s = ig_tokenizer_from_hf(&t, directory, 0, &err);
     memory_count_stop();
     if (s != status || !strstr(err.text, mention))
         fail_msg("wanted %d with \"%s\", got %d: %s", status, mention, s, err.text);
@@ -240,7 +240,7 @@ static void test_expression_is_bounded(void **state) {
     ig_buffer_text(&file, "(?:(a)|b)*c|.");
     ig_buffer_text(&file, at + 4);
     temp_dir_write(&d, "tokenizer.json", file.data, file.size);
-    assert_int_equal(ig_tokenizer_from_hf(&t, d.path, &err), IG_OK);
+    assert_int_equal(ig_tokenizer_from_hf(&t, d.path, 0, &err), IG_OK);
     for (size_t i = 0; i < sizeof text; i++) text[i] = "ab"[i % 2];
     assert_int_equal(ig_tokenizer_encode(t, &out, text, sizeof text, 0, &err), IG_E_LIMIT);
     assert_non_null(strstr(err.text, "tokenizer.json: pre_tokenizer: expression 1: splitting the text at byte "));
@@ -483,7 +483,7 @@ static void check_failing(const char *directory) {
         ig_tokenizer *t = NULL;
         ig_ids out = {0};
         memory_count_start(fail_at);
-        ig_status s = ig_tokenizer_from_hf(&t, directory, &err);
+        ig_status s = ig_tokenizer_from_hf(&t, directory, 0, &err);
         if (!s) s = ig_tokenizer_encode(t, &out, "<e>ab e\xcc\x81\xff", 10, 3, &err);
         ig_tokenizer_close(t);
         memory_count_stop();

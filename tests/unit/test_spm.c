@@ -122,7 +122,7 @@ static void write_model(const temp_dir *d, const model *m) {
 static ig_tokenizer *open_model(const temp_dir *d) {
     ig_error err;
     ig_tokenizer *t;
-    if (ig_tokenizer_from_hf(&t, d->path, &err)) fail_msg("%s", err.text);
+    if (ig_tokenizer_from_hf(&t, d->path, 0, &err)) fail_msg("%s", err.text);
     return t;
 }
 
@@ -300,7 +300,7 @@ static void test_malformed(void **state) {
         spm_cases[i].change(&m);
         write_model(&d, &m);
         memory_count_start(-1);
-        ig_status s = ig_tokenizer_from_hf(&t, d.path, &err);
+        ig_status s = ig_tokenizer_from_hf(&t, d.path, 0, &err);
         memory_count_stop();
         if (s != spm_cases[i].status || !strstr(err.text, spm_cases[i].mention) || !strstr(err.text, d.path))
             fail_msg("%s: wanted %d with \"%s\", got %d: %s", spm_cases[i].name, spm_cases[i].status,
@@ -332,7 +332,7 @@ static void test_damaged(void **state) {
         char *at = &bytes[i % size], old = *at;
         *at = (char)(cut ? old : ~old);
         temp_dir_write(&d, "tokenizer.model", bytes, cut ? i : size);
-        if (ig_tokenizer_from_hf(&t, d.path, &err) == IG_OK)
+        if (ig_tokenizer_from_hf(&t, d.path, 0, &err) == IG_OK)
             assert_int_equal(ig_tokenizer_encode(t, &out, "ab  a[x]\xc3\xa9", 11, 3, &err), IG_OK);
         ig_tokenizer_close(t);
         *at = old;
@@ -351,7 +351,7 @@ static void test_failing_allocations(void **state) {
         ig_tokenizer *t = NULL;
         ig_ids out = {0};
         memory_count_start(fail_at);
-        ig_status s = ig_tokenizer_from_hf(&t, d.path, &err);
+        ig_status s = ig_tokenizer_from_hf(&t, d.path, 0, &err);
         if (!s) s = ig_tokenizer_encode(t, &out, "ab a", 4, 3, &err);
         ig_tokenizer_close(t);
         memory_count_stop();

@@ -28,7 +28,7 @@ static ig_tokenizer *open_tokenizer(const char *path) {
     ig_gguf *g = NULL;
     ig_status s;
     if (ig_path_is_directory(path)) {
-        s = ig_tokenizer_from_hf(&t, path, &err);
+        s = ig_tokenizer_from_hf(&t, path, 0, &err);
     } else {
         s = ig_gguf_open(&g, path, NULL, &err);
         if (!s) s = ig_tokenizer_from_gguf(&t, g, &err);
