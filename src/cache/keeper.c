@@ -34,7 +34,7 @@ ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory
     if (s) return s;
     const char *why = ig_prefix_store_why_read_only(k->store);
     if (!why) return IG_OK;
-    ig_log(ctx, IG_LOG_WARN, "nothing new is kept: %s", why);
+    ig_log(ctx, ig_prefix_store_is_taken(k->store) ? IG_LOG_WARN : IG_LOG_ERROR, "nothing new is kept: %s", why);
     k->is_failing = true;
     rest(k);
     return IG_OK;
@@ -43,7 +43,7 @@ ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory
 void ig_keeper_close(ig_keeper *k) {
     ig_error err;
     if (k->store && ig_keeper_commit(k, &err))
-        ig_log(k->ctx, IG_LOG_WARN, "what prompts computed is not kept: %s", err.text);
+        ig_log(k->ctx, IG_LOG_ERROR, "what prompts computed is not kept: %s", err.text);
     if (k->store) ig_prefix_store_close(k->store);
     free(k->buffer);
     *k = (ig_keeper){0};
@@ -54,7 +54,7 @@ static void note_failure(ig_keeper *k, bool is_store, int n_tokens, const ig_err
     if (is_store) rest(k);
     if (is_store && k->is_failing) return;
     k->is_failing |= is_store;
-    ig_log(k->ctx, IG_LOG_WARN, "this prompt is kept up to token %d%s: %s", n_tokens,
+    ig_log(k->ctx, IG_LOG_ERROR, "this prompt is kept up to token %d%s: %s", n_tokens,
            is_store ? ", and nothing after it until the disk takes more" : "", err->text);
 }
 

@@ -81,7 +81,7 @@ int ig_prefix_dir_lock(const ig_prefix_dir *d, char *why, size_t cap) {
         snprintf(why, cap, "another process (pid %d) writes to the KV store %s: it is only read here", pid, d->path);
     else
         snprintf(why, cap, "another process writes to the KV store %s: it is only read here", d->path);
-    return -1;
+    return e == EWOULDBLOCK ? IG_LOCK_TAKEN : -1;
 }
 
 /* ---- names --------------------------------------------------------------- */

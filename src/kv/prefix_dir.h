@@ -25,7 +25,9 @@ void ig_prefix_dir_close(ig_prefix_dir *d);
 /* IG_E_IO, of ENOMEM IG_E_MEMORY: "KV store DIR: WHAT: strerror(e)" */
 ig_status ig_prefix_dir_fail(const ig_prefix_dir *d, const char *what, int e, ig_error *err);
 
-/* Takes the lock of the writer. -1 and a line that says why if it cannot be had. */
+enum { IG_LOCK_TAKEN = -2 }; /* by another process */
+
+/* Takes the lock of the writer. IG_LOCK_TAKEN or -1, and a line that says why, if it cannot be had. */
 int ig_prefix_dir_lock(const ig_prefix_dir *d, char *why, size_t cap);
 
 /* The store's own number: read, or found in a data file. ENOENT: there is none yet; another errno: none was found, and

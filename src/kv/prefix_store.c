@@ -111,6 +111,8 @@ ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_opti
     return IG_OK;
 }
 
+bool ig_prefix_store_is_taken(const ig_prefix_store *s) { return s->lock == IG_LOCK_TAKEN; }
+
 const char *ig_prefix_store_why_read_only(const ig_prefix_store *s) { return ig_prefix_is_writer(s) ? NULL : s->why; }
 
 /* What a writer has of index and directory, from one that is closed then. With both locks. */

@@ -76,6 +76,8 @@ ig_status ig_prefix_store_open(ig_prefix_store **out, const ig_prefix_store_opti
 void ig_prefix_store_close(ig_prefix_store *s);
 /* NULL: it writes; else one line for the log: "another process (pid 123) writes to ...". Not while others write. */
 const char *ig_prefix_store_why_read_only(const ig_prefix_store *s);
+/* Whether that is because another process wrote when it was opened, and no fault. */
+bool ig_prefix_store_is_taken(const ig_prefix_store *s);
 
 /* Of `piece_tokens` tokens. number: 0 for the first one, whose parent is the root, or what a salt makes of it. */
 typedef struct ig_prefix_piece {

@@ -307,6 +307,14 @@ def test_limit_of_output_size(spill, tmp_path):
     assert status == 1 and "File too large" in one_line(err) and not out_file.exists()
 
 
+def test_limit_of_the_stores_size(spill, tmp_path):
+    """The run goes on without its store, and says so even where nobody watches it."""
+    p = spill.program.start("run", "-m", make_model(tmp_path / "model"), "--raw", "-p", words(300, 1), "-n", "1", "--kv-store", tmp_path / "store",
+                            preexec_fn=limit(resource.RLIMIT_FSIZE, 10240))
+    status, _, err = finish(p)
+    assert status == 0 and "nothing new is kept: KV store" in one_line(err)
+
+
 def test_full_tier(spill, folder):
     check_failure(spill, spill.program(*spill.on_disk(spill.run(), folder), "--kv-disk", "1M"),
                   "full at its limit of 1048576 bytes", folder)
