@@ -259,9 +259,9 @@ const ig_cli_option ig_cli_option_table[] = {
      "where a reasoning model's thoughts go: auto or deepseek: into reasoning_content, none: they stay in the answer",
      IG_VERB_SERVE, IG_KIND_CHOICE, AT(reasoning_format), "auto", 0, 0, reasoning_formats},
     {"--reuse-answers", NULL,
-     "the next turn of a conversation takes the answers before it from the cache as well, where it would compute them "
-     "as "
-     "a prompt: what the model says may then depend, a little, on what was asked before",
+     "the next turn of a conversation takes earlier answers from the cache, too, instead of computing them as a "
+     "prompt; "
+     "what the model says may then depend, a little, on what was asked before",
      IG_VERB_SERVE, IG_KIND_FLAG, AT(reuse_answers), NULL, 0, 0, NULL},
     {"-np, --parallel, --max-num-seqs", "N", "answers at the same time; memory is planned for so many contexts",
      IG_VERB_SERVE, IG_KIND_INT, AT(parallel), "4", 1, 256, NULL},

@@ -18,10 +18,10 @@ enum { STOPS_MAX = 16, STOP_BYTES_MAX = 256, BIASES_MAX = 1024, N_MAX = 16, SALT
 
 static const char *const known_chat[] = {IG_CONVERSATION_FIELDS, "top_logprobs", "reasoning_format", NULL};
 static const char *const known_completions[] = {"prompt", "echo", "suffix", NULL};
-/* Of the second line what llama-server's clients send, and what would change little or nothing. */
-static const char *const known_infill[] = {
-    "prompt",           "input_prefix", "input_suffix",    "input_extra",  "n_predict", "samplers", "t_max_prompt_ms",
-    "t_max_predict_ms", "n_indent",     "response_fields", "cache_prompt", "id_slot",   NULL};
+static const char *const known_infill[] = {"prompt", "input_prefix", "input_suffix", "input_extra", "n_predict",
+                                           /* what llama-server's clients send, and would change little or nothing */
+                                           "samplers", "t_max_prompt_ms", "t_max_predict_ms", "n_indent",
+                                           "response_fields", "cache_prompt", "id_slot", NULL};
 static const char *const known_both[] = {"model",
                                          "stream",
                                          "stream_options",

@@ -126,22 +126,24 @@ static void init_condition(pthread_cond_t *condition) {
     pthread_condattr_destroy(&how);
 }
 
+typedef enum question { QUESTION_CHAT, QUESTION_TEXT, QUESTION_INFILL } question;
+
 /* From the body of the call; NULL: refused. */
-static ig_exchange *open_exchange(ig_call *c, bool is_chat, bool is_infill) {
+static ig_exchange *open_exchange(ig_call *c, question kind) {
     ig_exchange *x = calloc(1, sizeof *x);
     if (!x) {
         ig_refuse(c, 500, NULL, "out of memory");
         return NULL;
     }
     x->call = c;
-    x->is_chat = is_chat;
-    x->is_infill = is_infill;
+    x->is_chat = kind == QUESTION_CHAT;
+    x->is_infill = kind == QUESTION_INFILL;
     pthread_mutex_init(&x->lock, NULL);
     init_condition(&x->changed);
     name_exchange(x);
     x->body = ig_body_object(c);
     bool ok = x->body && ig_exchange_read(x);
-    if (ok && (is_chat ? read_messages(x) : is_infill ? ig_infill_read(x) : read_prompts(x))) return x;
+    if (ok && (x->is_chat ? read_messages(x) : x->is_infill ? ig_infill_read(x) : read_prompts(x))) return x;
     ig_exchange_close(x);
     return NULL;
 }
@@ -385,6 +387,6 @@ static void complete(ig_call *c, ig_exchange *x) {
         ig_reply_json(c, x->is_infill ? ig_infill_json(x) : ig_exchange_json(x));
 }
 
-void ig_route_chat(ig_call *c) { complete(c, open_exchange(c, true, false)); }
-void ig_route_completions(ig_call *c) { complete(c, open_exchange(c, false, false)); }
-void ig_route_infill(ig_call *c) { complete(c, open_exchange(c, false, true)); }
+void ig_route_chat(ig_call *c) { complete(c, open_exchange(c, QUESTION_CHAT)); }
+void ig_route_completions(ig_call *c) { complete(c, open_exchange(c, QUESTION_TEXT)); }
+void ig_route_infill(ig_call *c) { complete(c, open_exchange(c, QUESTION_INFILL)); }

@@ -21,8 +21,8 @@ enum {
 static int32_t token_of(const ig_model *m, const char *text) {
     int32_t id;
     size_t n = 0;
-    if (!text || ig_tokenize(&n, m, text, strlen(text), IG_TOKENIZE_PARSE_SPECIAL, &id, 1, NULL) || n != 1) return -1;
-    return ig_detokenize(m, &id, 1, false, NULL, 0) == 0 ? id : -1; /* which has no text */
+    bool is_read = text && !ig_tokenize(&n, m, text, strlen(text), IG_TOKENIZE_PARSE_SPECIAL, &id, 1, NULL);
+    return is_read && n == 1 ? id : -1;
 }
 
 void ig_infill_find(ig_infill_marks *out, const ig_model *m) {
@@ -30,12 +30,9 @@ void ig_infill_find(ig_infill_marks *out, const ig_model *m) {
         const char *prefix, *suffix, *middle, *file, *repository;
     } known[] = {
         {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>", "<|repo_name|>"}, /* Qwen */
-        {"<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>", "<repo_name>"},           /* StarCoder, SmolLM */
-        {"<fim-prefix>", "<fim-suffix>", "<fim-middle>", NULL, NULL},
-        {"<|fim_begin|>", "<|fim_hole|>", "<|fim_end|>", NULL, NULL},
+        {"<fim_prefix>", "<fim_suffix>", "<fim_middle>", "<file_sep>", "<repo_name>"}, /* StarCoder's tokenizers */
         {"<\uff5cfim\u2581begin\uff5c>", "<\uff5cfim\u2581hole\uff5c>", "<\uff5cfim\u2581end\uff5c>", NULL,
          NULL}, /* DeepSeek */
-        {"<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>", NULL, NULL},
     };
     *out = (ig_infill_marks){-1, -1, -1, -1, -1};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {

@@ -13,85 +13,11 @@
 
 #include <cmocka.h>
 
-#include "golden/tiny_session.h"
+#include "golden/cache_session.h"
 #include "sanitized.h"
 #include "unit/count_memory.h"
 
-enum { N_CTX = 256, SESSIONS = 8, CYCLES = TIMES(10000) };
-
-/* How a cache of a test is to be. */
-typedef struct variant {
-    const char *policy, *type;
-    bool on_disk; /* with the least RAM */
-    bool shares;  /* the policy does */
-} variant;
-
-static ig_session_options options_of(const variant *v) {
-    ig_session_options o = ig_session_defaults();
-    o.n_ctx = N_CTX;
-    o.n_batch = 64;
-    o.cache.policy = v->policy;
-    o.cache.memory.type = v->type;
-    o.cache.budget = 0.3;
-    o.cache.n_recent = 8;
-    o.cache.n_dense_layers = 1;
-    return o;
-}
-
-static ig_cache *open_cache(ig_session_options *o, const variant *v, int n_sessions) {
-    ig_cache *c;
-    ig_error err = {0};
-    o->cache.memory.n_sessions = n_sessions;
-    if (v->on_disk) {
-        o->cache.memory.disk_bytes = 64 << 20;
-        o->cache.memory.disk_path = folder;
-        o->cache.memory.ram_bytes = 1;
-        assert_int_equal(ig_cache_open(&c, model, o, &err), IG_E_LIMIT);
-        o->cache.memory.ram_bytes = strtoull(strstr(err.text, "at least ") + strlen("at least "), NULL, 10);
-    }
-    expect_ok(ig_cache_open(&c, model, o, &err), &err);
-    return c;
-}
-
-static ig_session *open_in(ig_cache *c, ig_session_options o) {
-    o.shared = c;
-    return open_session(&o);
-}
-
-/* One by itself, all in RAM. */
-static ig_session *open_alone(const variant *v) {
-    ig_session_options o = options_of(v);
-    return open_session(&o);
-}
-
-static ig_cache_stats cache_stats(const ig_cache *c) {
-    ig_cache_stats st;
-    ig_cache_get_stats(c, &st);
-    return st;
-}
-
-static int32_t token(int seed, int i) {
-    return (int32_t)(((unsigned)seed * 977u + (unsigned)i * 7919u + (unsigned)(i * i) * 31u) % N_VOCAB);
-}
-
-/* `common` tokens that all texts begin with, then those of text number `seed`. */
-static void fill(int32_t *ids, int seed, int common, int n) {
-    for (int i = 0; i < n; i++) ids[i] = token(i < common ? 0 : seed, i);
-}
-
-static void cut(ig_session *s, int n) {
-    ig_error err = {0};
-    expect_ok(ig_session_cut(s, n, &err), &err);
-    assert_int_equal(ig_session_tokens(s, NULL), n);
-}
-
-/* The session holds what `alone` gets now: a prompt; both go on together. */
-static void prompt_both(ig_session *s, ig_session *alone, const int32_t *ids, int n) {
-    cut(alone, 0);
-    put(s, ids, n);
-    put(alone, ids, n);
-    same(s, alone);
-}
+enum { SESSIONS = 8, CYCLES = TIMES(10000) };
 
 static void prefixes_are_taken(void **state) {
     const variant *v = *state;
@@ -473,120 +399,6 @@ static void cycles_do_not_grow(void **state) {
     ig_cache_close(c);
 }
 
-static void what_cannot_lie_in_a_cache_is_refused(void **state) {
-    const variant v = {.policy = "infinigen"};
-    ig_session_options o = options_of(&v), p;
-    ig_cache *c = open_cache(&o, &v, 1);
-    ig_session *s, *one = open_in(c, o);
-    ig_error err = {0};
-    (void)state;
-    p = o;
-    p.shared = c;
-    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_LIMIT);
-    ig_session_close(one);
-    p.n_ctx = N_CTX + 1;
-    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_LIMIT);
-    p.n_ctx = 0;
-    p.n_batch = 65;
-    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_LIMIT);
-    p.n_batch = 16;
-    p.cache.policy = "h2o";
-    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_ARG);
-    p.cache.policy = "full";
-    p.cache.memory.limit = 0.5;
-    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_ARG);
-    p.cache.memory.limit = 0;
-    expect_ok(ig_session_open(&s, model, &p, &err), &err);
-    assert_int_equal(ig_session_ctx(s), N_CTX);
-    ig_session_close(s);
-    ig_cache *inner;
-    assert_int_equal(ig_cache_open(&inner, model, &p, &err), IG_E_ARG);
-    ig_cache_close(c);
-}
-
-/* Each session of a cache may have tables that no other has. */
-static void policies_that_all_differ(void **state) {
-    static const char *const policies[] = {"infinigen", "quest", "oracle"};
-    enum { N = 12 };
-    const variant v = {.policy = "infinigen"};
-    ig_session_options o = options_of(&v);
-    ig_cache *c = open_cache(&o, &v, N);
-    ig_session *all[N];
-    int32_t ids[40];
-    (void)state;
-    fill(ids, 1, 0, 40);
-    for (int i = 0; i < N; i++) {
-        ig_session_options p = o;
-        p.cache.policy = policies[i % 3];
-        p.cache.n_dense_layers = i / 3;
-        all[i] = open_in(c, p);
-        put(all[i], ids, 40);
-    }
-    for (int i = 0; i < N; i++) ig_session_close(all[i]);
-    ig_cache_close(c);
-}
-
-/* What was decoded is taken only where that is wanted; it is nearly what a prompt gives. */
-static void answers_are_shared_if_wanted(void **state) {
-    const variant *v = *state;
-    enum { N_PROMPT = 70, N = 170 };
-    int32_t ids[N];
-    fill(ids, 3, 0, N);
-    for (int wanted = 0; wanted < 2; wanted++) {
-        ig_session_options o = options_of(v);
-        o.cache.memory.share_answers = wanted;
-        ig_cache *c = open_cache(&o, v, 2);
-        ig_session *a = open_in(c, o), *alone = open_alone(v);
-        put(a, ids, N_PROMPT);
-        for (int i = N_PROMPT; i < N; i++) step(a, ids[i]);
-        ig_session_close(a);
-        uint64_t before = cache_stats(c).taken_tokens;
-        a = open_in(c, o);
-        put(a, ids, N);
-        put(alone, ids, N);
-        uint64_t n_taken = cache_stats(c).taken_tokens - before;
-        assert_true(wanted ? n_taken > N - 40 && n_taken < N : n_taken <= N_PROMPT);
-        if (!wanted) same(a, alone);
-        const float *x = ig_session_logits(a), *y = ig_session_logits(alone);
-        double differ = 0, size = 0;
-        for (int i = 0; i < N_VOCAB; i++) {
-            differ += (x[i] - y[i]) * (x[i] - y[i]);
-            size += y[i] * y[i];
-        }
-        assert_true(differ <= 0.05 * size);
-        step(a, 5);
-        ig_session_close(a);
-        ig_session_close(alone);
-        ig_cache_close(c);
-    }
-}
-
-/* A cache with a limit has no room for all entries of layers that the others drop entries in. */
-static void a_limit_for_all(void **state) {
-    const variant v = {.policy = "infinigen"};
-    ig_session_options o = options_of(&v), p;
-    ig_session *s;
-    ig_error err = {0};
-    (void)state;
-    o.cache.memory.limit = 0.5;
-    ig_cache *c = open_cache(&o, &v, 2);
-    p = o;
-    p.shared = c;
-    p.cache.n_dense_layers = 2;
-    assert_int_equal(ig_session_open(&s, model, &p, &err), IG_E_ARG);
-    assert_non_null(strstr(err.text, "layers only"));
-    p.cache.n_dense_layers = 1;
-    p.cache.policy = "window";
-    expect_ok(ig_session_open(&s, model, &p, &err), &err);
-    ig_session_close(s);
-    ig_cache_close(c);
-}
-
-#define WITH(test, name, ...)                                        \
-    {                                                                \
-#test " " name, test, NULL, NULL, &(variant) { __VA_ARGS__ } \
-    }
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         WITH(prefixes_are_taken, "infinigen", "infinigen", "f16", false, true),
@@ -621,12 +433,6 @@ int main(void) {
         WITH(steps_are_mixed, "quest, disk", "quest", "f16", true, true),
         WITH(steps_are_mixed, "osdi24, disk", "infinigen-osdi24", "f16", true, false),
         cmocka_unit_test(cycles_do_not_grow),
-        WITH(answers_are_shared_if_wanted, "full", .policy = "full"),
-        WITH(answers_are_shared_if_wanted, "infinigen", .policy = "infinigen"),
-        WITH(answers_are_shared_if_wanted, "quest on disk", .policy = "quest", .on_disk = true),
-        cmocka_unit_test(policies_that_all_differ),
-        cmocka_unit_test(a_limit_for_all),
-        cmocka_unit_test(what_cannot_lie_in_a_cache_is_refused),
     };
     return cmocka_run_group_tests(tests, open_tiny_and_folder, close_tiny_and_folder);
 }

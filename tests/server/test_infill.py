@@ -12,13 +12,13 @@ PREFIX, SUFFIX, MIDDLE, FILE = 300, 301, 302, 303
 HOW = {"temperature": 0, "ignore_eos": True}
 
 
-@pytest.fixture(params=("bos", "no bos"))
+@pytest.fixture(params=("bos", "no bos", "with a text"))  # DeepSeek-Coder's marks are no control tokens
 def coder(request, program, tmp_path):
     folder = make_model(tmp_path / "coder")
     vocabulary = {name: i for name, i in json.loads((folder / "vocab.json").read_text()).items() if i not in MARKS}
     (folder / "vocab.json").write_text(json.dumps({**vocabulary, **{text: i for i, text in MARKS.items()}}))
     config = json.loads((folder / "tokenizer_config.json").read_text())
-    config["added_tokens_decoder"] = {str(i): {"content": text, "special": True} for i, text in MARKS.items()}
+    config["added_tokens_decoder"] = {str(i): {"content": text, "special": request.param != "with a text"} for i, text in MARKS.items()}
     if request.param == "bos":
         config.update(add_bos_token=True, bos_token="<s>")
     (folder / "tokenizer_config.json").write_text(json.dumps(config))
