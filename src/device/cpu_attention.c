@@ -199,14 +199,16 @@ static float log_sum(const tile *t, int row) { return t->m[row] + logf(t->l[row]
 
 /* ---- prefill ------------------------------------------------------------------ */
 
-/* The rows of the view before this one are all that query r sees. */
-static int seen_by(const attend_job *j, int r) { return j->jobs->views->n - j->jobs->n_tokens + r / j->group + 1; }
+/* The rows of a head's view before this one are all that query r sees. */
+static int seen_by(const attend_job *j, int head, int r) {
+    return j->jobs->views[head].n - j->jobs->n_tokens + r / j->group + 1;
+}
 
 /* Query first + r of the tile may not see keys past its own position or before its window. */
-static void mask_tile(const attend_job *j, tile *t, int first, int rows, int begin, int n) {
+static void mask_tile(const attend_job *j, tile *t, int head, int first, int rows, int begin, int n) {
     int window = j->jobs->window;
     for (int r = 0; r < rows; r++) {
-        int hi = seen_by(j, first + r) - begin, lo = window ? hi - window : 0;
+        int hi = seen_by(j, head, first + r) - begin, lo = window ? hi - window : 0;
         float *s = t->scores + (size_t)r * IG_TILE_KEYS;
         if (hi >= n && lo <= 0) continue;
         for (int c = 0; c < n; c++)
@@ -220,7 +222,7 @@ static void prefill_steps(const attend_job *j, tile *t, int head, int first, int
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
         start_step(j, t, view, begin, n, rows);
-        mask_tile(j, t, first, rows, begin, n);
+        mask_tile(j, t, head, first, rows, begin, n);
         finish_step(j, t, view, n, rows);
     }
 }
@@ -260,7 +262,7 @@ static void prompt_steps(const attend_job *j, tile *t, int head, int first, int 
                         .l = t->l,
                         .acc = t->acc,
                         .scratch = t->prompt};
-    for (int r = 0; r < rows; r++) t->end[r] = seen_by(j, first + r);
+    for (int r = 0; r < rows; r++) t->end[r] = seen_by(j, 0, first + r);
     k->prompt_begin(&p);
     for (; begin < end; begin += IG_TILE_KEYS) {
         int n = end - begin < IG_TILE_KEYS ? end - begin : IG_TILE_KEYS;
@@ -288,7 +290,7 @@ static void prefill_task(void *arg, int task, int thread) {
     /* The last tiles see the most keys: they go first, so that threads end together. */
     int head = task % j->shape->n_kv_heads, first = (n_tiles - 1 - task / j->shape->n_kv_heads) * j->tile_rows;
     int rows = all - first < j->tile_rows ? all - first : j->tile_rows;
-    int begin = j->begin, end = seen_by(j, first + rows - 1), unseen = seen_by(j, first) - a->window;
+    int begin = j->begin, end = seen_by(j, 0, first + rows - 1), unseen = seen_by(j, 0, first) - a->window;
     tile t = thread_tile(j->d, thread, d);
     float *carry = j->carry + ((size_t)head * (size_t)all + (size_t)first) * ((size_t)d + 2);
 
@@ -318,7 +320,7 @@ static int choose_tile(const attend_job *j) {
 /* One sequence's queries over the rows of this call, in rounds. */
 static void attend_prompt(attend_job *j) {
     const ig_attention *a = j->jobs;
-    int first = 0, last = a->views->n, heads = j->shape->n_kv_heads, unseen = seen_by(j, 0) - a->window;
+    int first = 0, last = a->views->n, heads = j->shape->n_kv_heads, unseen = seen_by(j, 0, 0) - a->window;
     if (a->window && unseen > 0) first = unseen / IG_TILE_KEYS * IG_TILE_KEYS;
     bool in_order = a->rows == IG_ROWS_IN_ORDER;
     if (in_order) first = a->begin, last = a->end;
@@ -524,11 +526,11 @@ static void weigh_task(void *arg, int task, int thread) {
     tile t = thread_tile(j->d, thread, d);
     for (int first = 0, all = a->n_tokens * j->group; first < all; first += IG_TILE_ROWS) {
         int rows = all - first < IG_TILE_ROWS ? all - first : IG_TILE_ROWS;
-        if (seen_by(j, first + rows - 1) <= begin) continue; /* all before these keys */
+        if (seen_by(j, head, first + rows - 1) <= begin) continue; /* all before these keys */
         take_queries(j, a, &t, first, rows, head);
         for (int r = 0; r < rows; r++) t.m[r] = a->lse[query_at(j, first + r, head)];
         start_step(j, &t, view, begin, n, rows);
-        mask_tile(j, &t, first, rows, begin, n);
+        mask_tile(j, &t, head, first, rows, begin, n);
         for (int r = 0; r < rows; r++) {
             float *s = t.scores + (size_t)r * IG_TILE_KEYS;
             t.l[r] = 0;

@@ -295,6 +295,31 @@ static void scaled_queries(void **state) {
     run_scaled(61, 700);
 }
 
+/* Of a decode step whose heads read lists of different lengths, each head's weights are of its own list, and add up to
+ * the queries of the group. */
+static void weights_of_uneven_lists(void **state) {
+    static const int lengths[KV_HEADS] = {40, 900};
+    static float weights[KV_HEADS * MAX_ROWS];
+    ig_kv_view views[KV_HEADS];
+    float *q = queries(1, 6), out[HEADS * DIM], lse[HEADS];
+    ig_attention a = {.q = q, .out = out, .lse = lse, .n_tokens = 1, .views = views};
+    (void)state;
+    set_views(views, NULL, 900);
+    for (int h = 0; h < KV_HEADS; h++) views[h].n = lengths[h];
+    memset(weights, 0, sizeof weights);
+    device->ops->attend(device, &shape, &a, 1);
+    device->ops->weigh(device, &shape, &a, 0, 900, weights, MAX_ROWS);
+    for (int h = 0; h < KV_HEADS; h++) {
+        double sum = 0;
+        for (int i = 0; i < MAX_ROWS; i++) {
+            assert_true(i < lengths[h] ? weights[h * MAX_ROWS + i] > 0 : weights[h * MAX_ROWS + i] == 0);
+            sum += (double)weights[h * MAX_ROWS + i];
+        }
+        assert_true(fabs(sum - HEADS / KV_HEADS) < 1e-4);
+    }
+    free(q);
+}
+
 /* So many sequences that threads share the merging of their parts: each has the bits that it has alone. */
 static void many_steps_at_once(void **state) {
     enum { N = 48, QUERY = HEADS * DIM };
@@ -337,6 +362,7 @@ int main(void) {
         cmocka_unit_test(prefill_with_window),
         cmocka_unit_test(pieces_of_a_prompt),
         cmocka_unit_test(scaled_queries),
+        cmocka_unit_test(weights_of_uneven_lists),
         cmocka_unit_test(many_steps_at_once),
     };
     return cmocka_run_group_tests(tests, open_device, close_device);
