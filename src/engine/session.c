@@ -182,12 +182,13 @@ static ig_status cut(ig_session *s, int n, ig_error *err) {
     return status ? status : shown;
 }
 
-/* The same where no step has failed, of fewer tokens than there are. */
+/* The same where no step has failed, of fewer tokens than there are; of none if the policy can't go on from there. */
 static ig_status cut_back(ig_session *s, int n, ig_error *err) {
     const ig_policy_ops *ops = s->seq.policy->ops;
     ig_status status = cut(s, n, err);
-    if (ops->cut) ops->cut(s->seq.policy, s->n_tokens);
-    return status;
+    if (!ops->cut || ops->cut(s->seq.policy, s->n_tokens) == s->n_tokens) return status;
+    ig_status again = cut(s, 0, status ? NULL : err);
+    return status ? status : again;
 }
 
 ig_status ig_session_cut(ig_session *s, int n, ig_error *err) {

@@ -41,10 +41,10 @@ bool ig_chooser_undo(ig_policy *p, int n_tokens) {
     return false;
 }
 
-void ig_chooser_cut(ig_policy *p, int n_tokens) {
+int ig_chooser_cut(ig_policy *p, int n_tokens) {
     ig_history *h = &((ig_chooser *)p)->history;
-    (void)n_tokens;
     for (size_t head = 0; head < h->heads.n_heads; head++) ig_history_cut(h, head);
+    return n_tokens;
 }
 
 void ig_chooser_resume(ig_policy *p, int n_tokens) {

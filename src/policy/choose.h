@@ -36,7 +36,7 @@ void ig_chooser_append(ig_chooser *c, size_t head, int slot, const uint16_t *val
 int ig_chooser_table(const ig_chooser *c, const ig_unit_table **table);
 /* ig_policy_ops.undo, cut and resume. */
 bool ig_chooser_undo(ig_policy *p, int n_tokens);
-void ig_chooser_cut(ig_policy *p, int n_tokens);
+int ig_chooser_cut(ig_policy *p, int n_tokens);
 void ig_chooser_resume(ig_policy *p, int n_tokens);
 
 /* True if there is nothing to choose among n entries: the budget is all of them, and no mass was asked for. */

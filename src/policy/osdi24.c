@@ -50,6 +50,7 @@ typedef struct osdi24_policy {
     double *query_sums;  /* [n_sparse][n_heads][head_dim] of |q A| over the prompt */
     double *sums_before; /* the same, before the last piece of the prompt */
     int *piece;          /* [n_sparse][n_heads] where that began, 0: there was none to take back */
+    int *n_seen;         /* [n_sparse][n_heads] of the prompt's queries */
     int *chosen;         /* [n_sparse][n_heads] of how many entries' keys J was; 0: not yet; GONE */
     bool *has_keys;      /* [n_sparse][n_kv_heads] whether `keys` are in use */
     float *scores;       /* [n_heads][n_ctx] of the layer at work */
@@ -115,6 +116,7 @@ static void lay_out(osdi24_policy *p) {
     p->query_sums = ig_space_host(&p->space, heads * d * sizeof *p->query_sums);
     p->sums_before = ig_space_host(&p->space, heads * d * sizeof *p->sums_before);
     p->piece = ig_space_host(&p->space, heads * sizeof *p->piece);
+    p->n_seen = ig_space_host(&p->space, heads * sizeof *p->n_seen);
     p->chosen = ig_space_host(&p->space, heads * sizeof *p->chosen);
     p->copied = ig_space_host(&p->space, heads * sizeof *p->copied);
     p->has_keys = ig_space_host(&p->space, heads * sizeof *p->has_keys);
@@ -245,6 +247,7 @@ static void osdi24_see_queries(ig_policy *base, int layer, int head, const float
     }
     if (p->chosen[at]) return;
     p->piece[at] = first;
+    p->n_seen[at] = first + n;
     memcpy(p->sums_before + at * (size_t)d, sums, (size_t)d * sizeof *sums);
     float skewed[IG_SKETCH_MAX_DIM][TILE];
     uint16_t rows[TILE][IG_SKETCH_MAX_DIM];
@@ -272,18 +275,23 @@ static bool osdi24_undo(ig_policy *base, int n_tokens) {
             ig_partial_weights_forget(&p->weights, at);
         } else if (p->piece[at] == n_tokens && !p->chosen[at]) {
             memcpy(p->query_sums + at * d, p->sums_before + at * d, d * sizeof *p->query_sums);
+            p->n_seen[at] = n_tokens;
         }
     }
     return lacks_keys;
 }
 
-static void osdi24_cut(ig_policy *base, int n_tokens) {
+/* J is chosen from the queries of a prompt: those that are cut off before can't be taken out of the sums. */
+static int osdi24_cut(ig_policy *base, int n_tokens) {
     osdi24_policy *p = (osdi24_policy *)base;
     size_t heads = (size_t)p->n_sparse * (size_t)base->shape.n_heads;
+    bool is_mixed = false;
     for (size_t at = 0; at < heads; at++) {
         p->piece[at] = 0;
+        if (!p->chosen[at] && n_tokens < p->n_seen[at]) is_mixed = true;
         if (n_tokens < p->chosen[at]) p->chosen[at] = GONE;
     }
+    return is_mixed ? 0 : n_tokens;
 }
 
 static void osdi24_append(ig_policy *base, int layer, int head, int slot, const uint16_t *key, const uint16_t *value) {

@@ -113,8 +113,8 @@ typedef struct ig_policy_ops {
      * Optional. */
     bool (*undo)(ig_policy *p, int n_tokens);
     /* The sequence was cut back to n_tokens, without a step that failed: of what came before, undo() takes nothing back
-     * any more. Optional. */
-    void (*cut)(ig_policy *p, int n_tokens);
+     * any more. Returns how many it can go on from: all, or 0 where it can't take back what it saw. Optional. */
+    int (*cut)(ig_policy *p, int n_tokens);
     /* The sequence holds other tokens than before, which are in the tables: as if they had just been appended, as a
      * prompt. Optional. */
     void (*resume)(ig_policy *p, int n_tokens);
