@@ -194,7 +194,7 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     if (row->selected_share >= 0) json_object_set_new(o, "selected_share", json_real(row->selected_share));
     json_object_set_new(o, "read_bytes_per_step", row->has_disk ? json_real(r.read) : json_null());
     json_object_set_new(o, "stall_share", row->has_disk ? json_real(r.stall) : json_null());
-    json_object_set_new(o, "kv_on", json_string(row->has_disk ? "disk" : "ram"));
+    json_object_set_new(o, "kv_on", json_string(row->pair->cache.memory.disk_bytes ? "disk" : "ram"));
     json_object_set_new(o, "step", row->n_gen ? ig_cli_tally_step(&row->work) : json_null());
     json_object_set_new(o, "weight_bytes_per_step", json_integer((json_int_t)b->streamed));
     json_object_set_new(o, "weight_stall_share", row->n_gen ? json_real(r.weight_stall) : json_null());

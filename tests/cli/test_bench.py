@@ -45,6 +45,7 @@ def test_what_the_disk_costs(program, args, tmp_path):
     rows = measure(program, *args, *least_ram(program, args, tmp_path))
     assert [r["n_gen"] for r in rows] == [0, 16, 16] * 2
     assert all(r["read_bytes_per_step"] is r["stall_share"] is None for r in rows if not r["n_gen"])
+    assert all(r["kv_on"] == "disk" for r in rows)
     full, full_2, sparse, sparse_2 = (r for r in rows if r["n_gen"])
     assert 0 < sparse["read_bytes_per_step"] < full["read_bytes_per_step"]
     assert full_2["read_bytes_per_step"] > 2 * full["read_bytes_per_step"]  # one has the room of two
