@@ -102,8 +102,8 @@ static void like_what_only_saw_what_is_left(void **state) {
             if (!v->on_disk || how == k) cut_and_go_on(&o, &plain, 16 * (units - k) + left[k], (beyond)how);
 }
 
-/* The columns that osdi24 keeps are of the queries of its first prompt: those of an end that was cut off before any step
- * don't count. */
+/* The columns that osdi24 keeps are of the queries of its first prompt: those of an end that was cut off before any
+ * step don't count. */
 static void prompt_without_its_end(void **state) {
     ig_session_options o = ig_session_defaults();
     ig_error err = {0};
