@@ -180,7 +180,7 @@ typedef struct ig_model_info {
     const char *name;         /* the model's own name, "" if it states none */
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab;
     int n_ctx_train;    /* context length the model states */
-    int sliding_window; /* 0: none */
+    int sliding_window; /* the widest of its layers; 0: no layer has one */
     uint64_t n_params;
     uint64_t weight_bytes;  /* of all tensors as stored */
     uint64_t decode_bytes;  /* of those that a decode step reads: all but tables of which it takes single rows */

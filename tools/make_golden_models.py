@@ -5,7 +5,7 @@
 Needs torch, transformers, safetensors and numpy. The outputs are in the repository (llama2 and qwen2 left out, to
 keep it small), so nobody has to run this to run the tests; run it to add a model.
 
-    tools/make_golden_models.py OUT_DIR [FIRST_SEED]
+    tools/make_golden_models.py OUT_DIR [FIRST_SEED [MODEL...]]
 
 For every model it writes an ordinary Hugging Face directory (config.json, model.safetensors,
 generation_config.json) and little-endian arrays:
@@ -24,7 +24,9 @@ import torch
 import transformers
 from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausalLM,
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
-                          MistralConfig, MistralForCausalLM)
+                          MistralConfig, MistralForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
+                          GraniteConfig, GraniteForCausalLM, Olmo3Config, Olmo3ForCausalLM,
+                          Phi3Config, Phi3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -79,6 +81,42 @@ def build(name):
                           rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
                                                original_max_position_embeddings=32))
         return Qwen2ForCausalLM(cfg), torch.bfloat16
+    if name == "gemma3":          # norms around, windows with frequencies of their own, gelu, scaled embeddings
+        cfg = Gemma3TextConfig(**common, hidden_size=80, intermediate_size=160, num_hidden_layers=4,
+                               num_attention_heads=4, num_key_value_heads=2, head_dim=32, query_pre_attn_scalar=24,
+                               max_position_embeddings=256, sliding_window=24,
+                               layer_types=["sliding_attention", "sliding_attention", "full_attention",
+                                            "sliding_attention"],
+                               rope_parameters=dict(
+                                   full_attention=dict(rope_type="linear", rope_theta=1000000.0, factor=8.0),
+                                   sliding_attention=dict(rope_type="default", rope_theta=10000.0)))
+        return Gemma3ForCausalLM(cfg), torch.bfloat16
+    if name == "granite":         # scales of embeddings, residuals, attention and logits
+        cfg = GraniteConfig(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=3,
+                            num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
+                            rope_theta=10000.0, embedding_multiplier=1.5,
+                            residual_multiplier=0.22, attention_multiplier=0.05, logits_scaling=0.75)
+        return GraniteForCausalLM(cfg), torch.bfloat16
+    if name == "olmo3":           # norms of what attention and the FFN give, of all heads at once, windows, YaRN beside
+        cfg = Olmo3Config(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=4,
+                          num_attention_heads=3, num_key_value_heads=3, max_position_embeddings=128, sliding_window=24,
+                          rope_parameters=dict(
+                              full_attention=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0,
+                                                  original_max_position_embeddings=32),
+                              sliding_attention=dict(rope_type="default", rope_theta=10000.0)))
+        return Olmo3ForCausalLM(cfg), torch.bfloat16
+    if name == "phi3":            # q, k, v and gate, up in one matrix each, heads rotated in part, two sets of factors
+        cfg = Phi3Config(**common, hidden_size=128, intermediate_size=160, num_hidden_layers=3,
+                         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=256,
+                         original_max_position_embeddings=32,
+                         rope_parameters=dict(rope_type="longrope", rope_theta=10000.0, partial_rotary_factor=0.75,
+                                              short_factor=[1.0] * 12, long_factor=[1 + 0.2 * i for i in range(12)]))
+        return Phi3ForCausalLM(cfg), torch.bfloat16
+    if name == "smollm3":         # every other layer does not rotate
+        cfg = SmolLM3Config(**common, hidden_size=96, intermediate_size=160, num_hidden_layers=4,
+                            num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
+                            rope_theta=10000.0, tie_word_embeddings=True, no_rope_layers=[1, 0, 1, 0])
+        return SmolLM3ForCausalLM(cfg), torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -89,18 +127,24 @@ def published_rope_keys(path):
     hold either form, so the qwen3 model keeps the new one.
     """
     config = json.load(open(path))
-    rope = config.pop("rope_parameters", None)
-    if rope is None:
+    rope = config.get("rope_parameters")
+    if rope is None or "full_attention" in rope:
         return
+    del config["rope_parameters"]
+    if "partial_rotary_factor" in rope:
+        config["partial_rotary_factor"] = rope.pop("partial_rotary_factor")
     config["rope_theta"] = rope.pop("rope_theta")
     kind = rope.get("rope_type", "default")
     config["rope_scaling"] = rope if kind != "default" else None
     json.dump(config, open(path, "w"), indent=2, sort_keys=True)
 
 
-def main(out, first_seed=1000):
-    names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn"]
+def main(out, first_seed=1000, only=()):
+    names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
+             "gemma3", "granite", "olmo3", "phi3", "smollm3"]
     for seed, name in enumerate(names):
+        if only and name not in only:
+            continue
         torch.manual_seed(first_seed + seed)
         model, dtype = build(name)
         # spread the weights out: default initialisation gives almost flat logits
@@ -146,4 +190,4 @@ def main(out, first_seed=1000):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1000)
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1000, sys.argv[3:])

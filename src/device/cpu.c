@@ -179,7 +179,7 @@ typedef struct rows_job {
     const ig_matrix *m;
     const int32_t *ids;
     bool flag; /* embed: add; norm: rms; rope: adjacent */
-    float eps;
+    float eps, scale;
     int n_rows, n, n_heads, n_rot, rows_per_task;
 } rows_job;
 
@@ -203,13 +203,16 @@ static void embed_task(void *arg, int task, int thread) {
     for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++) {
         const uint8_t *src = (const uint8_t *)m->w + (size_t)j->ids[r] * m->row_bytes;
         float *out = j->y + (size_t)r * n;
-        j->d->k->dequantize[m->type](j->flag ? row : out, src, m->n_in);
+        float *to = j->flag ? row : out;
+        j->d->k->dequantize[m->type](to, src, m->n_in);
+        for (int i = 0; j->scale != 1 && i < m->n_in; i++) to[i] *= j->scale;
         if (j->flag) j->d->k->add(out, row, m->n_in);
     }
 }
 
-static void cpu_embed(ig_device *dev, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {
-    rows_job j = {.d = cpu(dev), .y = out, .m = m, .ids = ids, .flag = add, .n_rows = n_rows};
+static void cpu_embed(ig_device *dev, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows,
+                      bool add) {
+    rows_job j = {.d = cpu(dev), .y = out, .m = m, .scale = scale, .ids = ids, .flag = add, .n_rows = n_rows};
     pthread_mutex_lock(&j.d->turn);
     run_rows(&j, embed_task, (size_t)n_rows * (size_t)m->n_in);
     pthread_mutex_unlock(&j.d->turn);
@@ -266,6 +269,7 @@ static void flat_range(const rows_job *j, int task, size_t total, size_t *at, in
 typedef struct flat_job {
     rows_job rows;
     size_t total;
+    ig_activation kind;
     _Atomic uint32_t peak; /* bits */
 } flat_job;
 
@@ -284,10 +288,12 @@ static void activate_task(void *arg, int task, int thread) {
     int n;
     (void)thread;
     flat_range(&j->rows, task, j->total, &at, &n);
-    if (j->rows.x)
-        j->rows.d->k->silu_mul(j->rows.y + at, j->rows.x + at, n);
+    const ig_kernels *k = j->rows.d->k;
+    float *gate = j->rows.y + at;
+    if (j->kind == IG_RELU)
+        k->relu(gate, n);
     else
-        j->rows.d->k->relu(j->rows.y + at, n);
+        (j->kind == IG_GELU_GATED ? k->gelu_mul : k->silu_mul)(gate, j->rows.x + at, n);
 }
 
 static void peak_task(void *arg, int task, int thread) {
@@ -301,21 +307,26 @@ static void peak_task(void *arg, int task, int thread) {
     }
 }
 
-/* Returns what peak_task() found. */
-static uint32_t run_flat(ig_device *dev, ig_task_fn fn, float *y, const float *x, size_t n) {
-    flat_job j = {.rows = {.d = cpu(dev), .y = y, .x = x, .n_rows = (int)((n + SMALL - 1) / SMALL)}, .total = n};
-    run_rows(&j.rows, fn, n);
-    return atomic_load(&j.peak);
+static void run_flat(flat_job *j, ig_device *dev, ig_task_fn fn, float *y, const float *x, size_t n) {
+    j->rows = (rows_job){.d = cpu(dev), .y = y, .x = x, .n_rows = (int)((n + SMALL - 1) / SMALL)};
+    j->total = n;
+    run_rows(&j->rows, fn, n);
 }
 
-static void cpu_add(ig_device *dev, float *y, const float *x, size_t n) { run_flat(dev, add_task, y, x, n); }
+static void cpu_add(ig_device *dev, float *y, const float *x, size_t n) {
+    run_flat(&(flat_job){0}, dev, add_task, y, x, n);
+}
 
-static void cpu_activate(ig_device *dev, float *gate, const float *up, size_t n) {
-    run_flat(dev, activate_task, gate, up, n);
+static void cpu_activate(ig_device *dev, ig_activation kind, float *gate, const float *up, size_t n) {
+    run_flat(&(flat_job){.kind = kind}, dev, activate_task, gate, up, n);
 }
 
 static void cpu_peak(ig_device *dev, float *out, const ig_floats *x, int n_x) {
-    for (int i = 0; i < n_x; i++) out[i] = ig_bits_f32(run_flat(dev, peak_task, NULL, x[i].x, x[i].n));
+    for (int i = 0; i < n_x; i++) {
+        flat_job j = {0};
+        run_flat(&j, dev, peak_task, NULL, x[i].x, x[i].n);
+        out[i] = ig_bits_f32(atomic_load(&j.peak));
+    }
 }
 
 static void cpu_copy(ig_device *dev, void *to, const void *from, size_t n_bytes) {

@@ -234,6 +234,12 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
     return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 3);
 }
 
+typedef enum ig_activation {
+    IG_SILU_GATED, /* gate = silu(gate) * up */
+    IG_GELU_GATED, /* gate = gelu(gate) * up, in its tanh form */
+    IG_RELU,       /* gate = max(gate, 0) */
+} ig_activation;
+
 /* Where memory lies. */
 typedef enum ig_place {
     IG_PLACE_HOST,   /* the host's; operations reach it too, perhaps slowly */
@@ -288,8 +294,8 @@ typedef struct ig_device_ops {
     /* Bytes of scratch held; from any thread, like reserve() and the operations, which take turns. */
     size_t (*scratch_bytes)(ig_device *d);
 
-    /* out[r][0..n_in) = row ids[r] of m as floats; added to out if `add`. */
-    void (*embed)(ig_device *d, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
+    /* out[r][0..n_in) = scale * row ids[r] of m; added to out if `add`. */
+    void (*embed)(ig_device *d, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
     /* y[i][r][0..m[i]->n_out) = m[i] x[r] + bias, for n_m matrices of one input x [n_rows][n_in]. A row's result does
      * not depend on n_rows, bitwise, but on `few`: made for single rows (decode), or for many (a prompt). */
     void (*matmul)(ig_device *d, float *const *y, const ig_matrix *const *m, int n_m, const float *x, int n_rows,
@@ -304,8 +310,8 @@ typedef struct ig_device_ops {
                  int head_dim);
     /* y += x, n floats. */
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
-    /* gate = silu(gate) * up; relu: up == NULL, gate = max(gate, 0). n floats. */
-    void (*activate)(ig_device *d, float *gate, const float *up, size_t n);
+    /* n floats of a feed-forward layer, in place; `up` is of the gated ones. */
+    void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
     /* The largest magnitude of each of n_x arrays, to out [n_x] in memory of the host that the device has given;
      * infinite or NaN if any is. */
     void (*peak)(ig_device *d, float *out, const ig_floats *x, int n_x);

@@ -97,6 +97,10 @@ typedef struct ig_prompt_tile {
  * codes[64*j + 4*t + i] of token t holds dim 8j+i in the low and dim 8j+4+i in the high nibble.
  * Layout: float step[16], float min[16], uint8_t codes[8*d]; 128 + 8*d bytes. */
 enum { IG_SKETCH_TOKENS = 16 };
+
+/* Of gelu_mul() below: 2 sqrt(2 / pi), and 0.044715 times that. */
+#define IG_GELU_1 1.59576912f
+#define IG_GELU_3 0.0713548163f
 static inline size_t ig_sketch_block_bytes(int d) { return 128 + 8 * (size_t)d; }
 
 /* ---- the 2-bit value sketch (src/policy) ---------------------------------- */
@@ -139,6 +143,8 @@ typedef struct ig_kernels {
     void (*add)(float *y, const float *x, int n);
     /* gate[i] = silu(gate[i]) * up[i] */
     void (*silu_mul)(float *gate, const float *up, int n);
+    /* The same with gelu in its tanh form: x / (1 + exp(-x (IG_GELU_1 + IG_GELU_3 x^2))) */
+    void (*gelu_mul)(float *gate, const float *up, int n);
     /* x[i] = max(x[i], 0) */
     void (*relu)(float *x, int n);
     /* Rotates one head in place. cs = n_rot/2 cosines, then n_rot/2 sines. Half-split (NeoX, Hugging Face): pairs

@@ -80,19 +80,30 @@ static void add_avx2(float *y, const float *x, int n) {
     for (; i < n; i++) y[i] += x[i];
 }
 
-static __m256 silu_mul(__m256 gate, __m256 up) {
-    __m256 e = exp_lanes(_mm256_sub_ps(_mm256_setzero_ps(), gate));
+/* gate / (1 + exp(-at)) * up */
+static __m256 gate_lanes(__m256 gate, __m256 at, __m256 up) {
+    __m256 e = exp_lanes(_mm256_sub_ps(_mm256_setzero_ps(), at));
     return _mm256_mul_ps(_mm256_div_ps(gate, _mm256_add_ps(_mm256_set1_ps(1.0f), e)), up);
 }
 
-static void silu_mul_avx2(float *gate, const float *up, int n) {
+static __m256 silu_mul(__m256 gate, __m256 up) { return gate_lanes(gate, gate, up); }
+
+static __m256 gelu_mul(__m256 gate, __m256 up) {
+    __m256 third = _mm256_mul_ps(_mm256_set1_ps(IG_GELU_3), gate);
+    return gate_lanes(gate, _mm256_mul_ps(gate, _mm256_fmadd_ps(third, gate, _mm256_set1_ps(IG_GELU_1))), up);
+}
+
+static inline void multiply_gates(float *gate, const float *up, int n, __m256 (*of)(__m256, __m256)) {
     int i = 0;
-    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(gate + i, silu_mul(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
+    for (; i + 8 <= n; i += 8) _mm256_storeu_ps(gate + i, of(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
     if (i == n) return;
     __m256i lanes = first_lanes(n - i);
-    __m256 v = silu_mul(_mm256_maskload_ps(gate + i, lanes), _mm256_maskload_ps(up + i, lanes));
+    __m256 v = of(_mm256_maskload_ps(gate + i, lanes), _mm256_maskload_ps(up + i, lanes));
     _mm256_maskstore_ps(gate + i, lanes, v);
 }
+
+static void silu_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
+static void gelu_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
 
 static void relu_avx2(float *x, int n) {
     __m256 zero = _mm256_setzero_ps();
@@ -201,6 +212,7 @@ void ig_kernels_fill_vector_avx2(ig_kernels *k) {
     k->layer_norm = layer_norm_avx2;
     k->add = add_avx2;
     k->silu_mul = silu_mul_avx2;
+    k->gelu_mul = gelu_mul_avx2;
     k->relu = relu_avx2;
     k->rope_half = rope_half_avx2;
     k->rope_adjacent = rope_adjacent_avx2;

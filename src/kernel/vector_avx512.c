@@ -77,14 +77,27 @@ static void add_avx512(float *y, const float *x, int n) {
     }
 }
 
+/* gate / (1 + exp(-at)) * up */
+static __m512 gate_lanes(__m512 gate, __m512 at, __m512 up) {
+    __m512 e = exp_lanes(_mm512_sub_ps(_mm512_setzero_ps(), at));
+    return _mm512_mul_ps(_mm512_div_ps(gate, _mm512_add_ps(_mm512_set1_ps(1.0f), e)), up);
+}
+
 static void silu_mul_avx512(float *gate, const float *up, int n) {
-    __m512 one = _mm512_set1_ps(1.0f);
     for (int i = 0; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
         __m512 g = _mm512_maskz_loadu_ps(lanes, gate + i);
-        __m512 e = exp_lanes(_mm512_sub_ps(_mm512_setzero_ps(), g));
-        __m512 v = _mm512_mul_ps(_mm512_div_ps(g, _mm512_add_ps(one, e)), _mm512_maskz_loadu_ps(lanes, up + i));
-        _mm512_mask_storeu_ps(gate + i, lanes, v);
+        _mm512_mask_storeu_ps(gate + i, lanes, gate_lanes(g, g, _mm512_maskz_loadu_ps(lanes, up + i)));
+    }
+}
+
+static void gelu_mul_avx512(float *gate, const float *up, int n) {
+    __m512 first = _mm512_set1_ps(IG_GELU_1), third = _mm512_set1_ps(IG_GELU_3);
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
+        __m512 g = _mm512_maskz_loadu_ps(lanes, gate + i);
+        __m512 at = _mm512_mul_ps(g, _mm512_fmadd_ps(_mm512_mul_ps(third, g), g, first));
+        _mm512_mask_storeu_ps(gate + i, lanes, gate_lanes(g, at, _mm512_maskz_loadu_ps(lanes, up + i)));
     }
 }
 
@@ -183,6 +196,7 @@ void ig_kernels_fill_vector_avx512(ig_kernels *k) {
     k->layer_norm = layer_norm_avx512;
     k->add = add_avx512;
     k->silu_mul = silu_mul_avx512;
+    k->gelu_mul = gelu_mul_avx512;
     k->relu = relu_avx512;
     k->rope_half = rope_half_avx512;
     k->rope_adjacent = rope_adjacent_avx512;

@@ -68,16 +68,27 @@ static void add_neon(float *y, const float *x, int n) {
     for (; i < n; i++) y[i] += x[i];
 }
 
-static float32x4_t silu_mul(float32x4_t gate, float32x4_t up) {
-    float32x4_t e = exp_lanes(vnegq_f32(gate));
+/* gate / (1 + exp(-at)) * up */
+static float32x4_t gate_lanes(float32x4_t gate, float32x4_t at, float32x4_t up) {
+    float32x4_t e = exp_lanes(vnegq_f32(at));
     return vmulq_f32(vdivq_f32(gate, vaddq_f32(vdupq_n_f32(1.0f), e)), up);
 }
 
-static void silu_mul_neon(float *gate, const float *up, int n) {
-    int i = 0;
-    for (; i + 4 <= n; i += 4) vst1q_f32(gate + i, silu_mul(vld1q_f32(gate + i), vld1q_f32(up + i)));
-    if (i < n) store_first(gate + i, silu_mul(load_first(gate + i, n - i, 0), load_first(up + i, n - i, 0)), n - i);
+static float32x4_t silu_mul(float32x4_t gate, float32x4_t up) { return gate_lanes(gate, gate, up); }
+
+static float32x4_t gelu_mul(float32x4_t gate, float32x4_t up) {
+    float32x4_t third = vmulq_f32(vdupq_n_f32(IG_GELU_3), gate);
+    return gate_lanes(gate, vmulq_f32(gate, vfmaq_f32(vdupq_n_f32(IG_GELU_1), third, gate)), up);
 }
+
+static inline void multiply_gates(float *gate, const float *up, int n, float32x4_t (*of)(float32x4_t, float32x4_t)) {
+    int i = 0;
+    for (; i + 4 <= n; i += 4) vst1q_f32(gate + i, of(vld1q_f32(gate + i), vld1q_f32(up + i)));
+    if (i < n) store_first(gate + i, of(load_first(gate + i, n - i, 0), load_first(up + i, n - i, 0)), n - i);
+}
+
+static void silu_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
+static void gelu_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
 
 static void relu_neon(float *x, int n) {
     float32x4_t zero = vdupq_n_f32(0);
@@ -159,6 +170,7 @@ void ig_kernels_fill_vector_neon(ig_kernels *k) {
     k->layer_norm = layer_norm_neon;
     k->add = add_neon;
     k->silu_mul = silu_mul_neon;
+    k->gelu_mul = gelu_mul_neon;
     k->relu = relu_neon;
     k->rope_half = rope_half_neon;
     k->rope_adjacent = rope_adjacent_neon;

@@ -34,6 +34,13 @@ static void silu_mul_scalar(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+static void gelu_mul_scalar(float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) {
+        float x = gate[i];
+        gate[i] = x / (1.0f + expf(-x * (IG_GELU_1 + IG_GELU_3 * x * x))) * up[i];
+    }
+}
+
 static void relu_scalar(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
 }
@@ -138,6 +145,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->layer_norm = layer_norm_scalar;
     k->add = add_scalar;
     k->silu_mul = silu_mul_scalar;
+    k->gelu_mul = gelu_mul_scalar;
     k->relu = relu_scalar;
     k->rope_half = rope_half_scalar;
     k->rope_adjacent = rope_adjacent_scalar;

@@ -28,7 +28,28 @@ static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_erro
             return ig_fail(err, IG_E_FORMAT, "%s: '%s' and '%s' make heads of %d, more than the %d allowed",
                            names->path, names->d_model, names->n_heads, c->head_dim, IG_MAX_HEAD_DIM);
     }
-    c->attn_scale = c->rope_gain * c->rope_gain / sqrt((double)c->head_dim);
+    if (c->attn_scale == 0) c->attn_scale = 1 / sqrt((double)c->head_dim);
+    return IG_OK;
+}
+
+static bool is_scale(double x) { return x >= 1e-6 && x <= 1e6; }
+
+/* The state is what the publication has, divided by residual_scale: what layers add is then what they give. Norms make
+ * the same of it with an epsilon that is divided by the square. */
+static ig_status derive_scales(ig_config *c, const ig_config_names *names, ig_error *err) {
+    double *scales[] = {&c->embed_scale, &c->residual_scale, &c->logit_scale};
+    for (int i = 0; i < 3; i++) {
+        if (*scales[i] == 0) *scales[i] = 1;
+        if (!is_scale(*scales[i]))
+            return ig_fail(err, IG_E_FORMAT,
+                           "%s: a scale of embeddings, residuals or logits is %g, must be 1e-6 to 1e6", names->path,
+                           *scales[i]);
+    }
+    if (!is_scale(c->attn_scale))
+        return ig_fail(err, IG_E_FORMAT, "%s: the scale of attention is %g, must be 1e-6 to 1e6", names->path,
+                       c->attn_scale);
+    c->embed_scale /= c->residual_scale;
+    c->norm_eps = (float)((double)c->norm_eps / (c->residual_scale * c->residual_scale));
     return IG_OK;
 }
 
@@ -42,14 +63,12 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (!(c->norm_eps > 0 && c->norm_eps < 1))
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must lie between 0 and 1", names->path, names->eps,
                        (double)c->norm_eps);
-    if (c->rope == IG_ROPE_NONE) return IG_OK;
+    s = derive_scales(c, names, err);
+    if (s || c->rope == IG_ROPE_NONE) return s;
     if (!c->n_rot) c->n_rot = c->head_dim;
     if (c->n_rot % 2 || c->n_rot > c->head_dim)
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
                        names->n_rot, c->n_rot, c->head_dim);
-    if (c->rope_gain != 1 && c->n_rot != c->head_dim) /* attn_scale would have it of what is not rotated, too */
-        return ig_fail(err, IG_E_UNSUPPORTED, "%s: '%s' is %d; YaRN is supported only for all %d of a head",
-                       names->path, names->n_rot, c->n_rot, c->head_dim);
     if (!(c->rope_theta > 1 && c->rope_theta <= 1e15))
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be above 1 and at most 1e15", names->path, names->theta,
                        c->rope_theta);

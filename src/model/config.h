@@ -6,42 +6,82 @@
 #ifndef IG_MODEL_CONFIG_H
 #define IG_MODEL_CONFIG_H
 
+#include "device/device.h"
 #include "format/gguf.h"
 #include "format/safetensors.h"
 
 enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 512 };
 
 typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER } ig_norm;
-typedef enum ig_ffn { IG_FFN_SILU_GATED, IG_FFN_RELU } ig_ffn;
+/* Where a layer's norms are. */
+typedef enum ig_norm_order {
+    IG_NORMS_BEFORE,   /* of what attention and the feed-forward layer get */
+    IG_NORMS_OF_SUMS,  /* of the state after each was added (OPT-350m); there is no final norm */
+    IG_NORMS_AROUND,   /* of what both get, and of what they give before it is added (Gemma 3) */
+    IG_NORMS_OF_PARTS, /* of what both give alone (OLMo 2) */
+} ig_norm_order;
+/* RMS norms of queries and keys, before RoPE. */
+typedef enum ig_head_norm {
+    IG_HEAD_NORM_NONE,
+    IG_HEAD_NORM_EACH, /* of each head by itself (Qwen3, Gemma 3) */
+    IG_HEAD_NORM_ALL,  /* of all heads of a token as one vector (OLMo 2) */
+} ig_head_norm;
 typedef enum ig_rope { IG_ROPE_NONE, IG_ROPE_HALF, IG_ROPE_ADJACENT } ig_rope;
+/* Which frequencies a layer rotates by. */
+typedef enum ig_rope_set {
+    IG_ROPE_MAIN,
+    IG_ROPE_LOCAL, /* plain ones of a base of their own: of layers with a window (Gemma 3, OLMo 3) */
+    IG_ROPE_SETS,
+    IG_ROPE_LEFT_OUT = IG_ROPE_SETS, /* it does not rotate (SmolLM3) */
+} ig_rope_set;
 /* How the frequencies between those that are kept and those that are divided go from one to the other. */
-typedef enum ig_rope_blend { IG_BLEND_NONE, IG_BLEND_LLAMA3, IG_BLEND_YARN } ig_rope_blend;
+typedef enum ig_rope_blend { IG_BLEND_NONE, IG_BLEND_LLAMA3, IG_BLEND_YARN, IG_BLEND_LONGROPE } ig_rope_blend;
 
 typedef struct ig_config {
-    char architecture[64]; /* "llama", "qwen2", "qwen3", "mistral", "opt" */
+    char architecture[64]; /* "llama", "qwen3", ... as the file has it */
     char name[128];
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
     int d_embed; /* width of the embedding; differs from d_model in OPT-350m (projected) */
     ig_norm norm;
+    ig_norm_order norm_order;
+    ig_head_norm head_norm;
     float norm_eps;
-    bool post_norm; /* OPT-350m: norms follow the residual sums, and there is no final norm */
-    ig_ffn ffn;
+    float norm_offset; /* added to the weights of all norms as stored (Gemma); else 0 */
+    ig_activation activation;
+    bool is_fused; /* q, k and v are one matrix, and gate and up are (Phi-3) */
+    /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
+     * to it as they are: embed_scale and norm_eps are for that. */
+    double embed_scale, residual_scale, logit_scale;
     ig_rope rope;
     int n_rot; /* rotated dimensions of a head */
     double rope_theta;
-    double rope_linear; /* positions are divided by this ("linear" scaling); 1: none */
+    double rope_local_theta;               /* of IG_ROPE_LOCAL; 0: no layer has it */
+    unsigned char rope_set[IG_MAX_LAYERS]; /* ig_rope_set */
+    double rope_linear;                    /* positions are divided by this ("linear" scaling); 1: none */
     /* Frequencies of fewer turns in rope_original_ctx positions than rope_low_freq are divided by rope_factor, those of
      * more than rope_high_freq kept: */
     ig_rope_blend rope_blend;
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_ctx;
-    double rope_gain;          /* "yarn": of queries and of keys; 1: none */
+    float rope_long[IG_MAX_HEAD_DIM /
+                    2];        /* "longrope": [n_rot / 2] divisors of the frequencies; of GGUF files a tensor */
+    double rope_gain;          /* what rotated queries and keys are multiplied by, of IG_ROPE_MAIN; 1: nothing */
     int learned_positions;     /* rows of the position embedding; 0: none */
     int position_offset;       /* OPT: 2 */
     int window[IG_MAX_LAYERS]; /* attention of layer l sees this many last positions, itself included; 0: all */
-    double attn_scale;         /* rope_gain^2 / sqrt(head_dim) */
+    double attn_scale;         /* of scores; 1 / sqrt(head_dim) unless stated */
     bool tied;                 /* the output matrix is the embedding */
     bool final_norm;           /* a norm precedes the output matrix */
 } ig_config;
+
+/* [n_rot / 2] radians per position. */
+typedef double ig_rope_frequencies[IG_MAX_HEAD_DIM / 2];
+
+/* Attention and the feed-forward layer get norms of the state; else the state itself. */
+static inline bool ig_config_norms_first(const ig_config *c) {
+    return c->norm_order == IG_NORMS_BEFORE || c->norm_order == IG_NORMS_AROUND;
+}
+
+static inline int ig_config_rope_sets(const ig_config *c) { return c->rope_local_theta > 0 ? IG_ROPE_SETS : 1; }
 
 /* Refuses by name: unknown architectures, rope types, activations, quantisation schemes. Every number is
  * range-checked so that products of them fit 64 bits. */

@@ -4,6 +4,7 @@
  * that is used here, one that changes nothing, or one that states its neutral value: anything else would mean that the
  * model computes something that this program would silently leave out.
  */
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,15 +12,41 @@
 #include "base/error.h"
 #include "model/config_check.h"
 
+typedef struct reader {
+    const ig_gguf *g;
+    const char *path, *architecture;
+    ig_status status; /* the first failure */
+    ig_error *err;
+} reader;
+
 typedef struct family {
     const char *name;
-    ig_rope rope; /* converters permute q and k of "llama" so that pairs are adjacent */
+    ig_rope rope;                          /* converters permute q and k of some so that pairs are adjacent */
+    void (*read)(reader *r, ig_config *c); /* what is its own */
+    const char *own[4];                    /* keys that it uses, which must be neutral in others */
 } family;
 
+static void read_one_window(reader *r, ig_config *c);
+static void read_no_window(reader *r, ig_config *c);
+static void read_gemma3(reader *r, ig_config *c);
+static void read_granite(reader *r, ig_config *c);
+static void read_olmo2(reader *r, ig_config *c);
+static void read_phi3(reader *r, ig_config *c);
+static void read_qwen3(reader *r, ig_config *c);
+static void read_smollm3(reader *r, ig_config *c);
+
 static const family families[] = {
-    {"llama", IG_ROPE_ADJACENT},
-    {"qwen2", IG_ROPE_HALF},
-    {"qwen3", IG_ROPE_HALF},
+    {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"granite",
+     IG_ROPE_ADJACENT,
+     read_granite,
+     {"attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
+    {"llama", IG_ROPE_ADJACENT, read_one_window, {NULL}},
+    {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
+    {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
+    {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
+    {"smollm3", IG_ROPE_ADJACENT, read_smollm3, {NULL}},
 };
 
 /* NEUTRAL: the value must be `neutral`, 0 or false; EXACT: it must be `neutral`. */
@@ -70,13 +97,6 @@ static const struct {
     {"use_parallel_residual", KEY_NEUTRAL, 0},
 };
 
-typedef struct reader {
-    const ig_gguf *g;
-    const char *path, *architecture;
-    ig_status status; /* the first failure */
-    ig_error *err;
-} reader;
-
 /* "<architecture>.<name>" */
 typedef struct full_key {
     char text[128];
@@ -105,6 +125,12 @@ static double read_number(reader *r, const char *name, double absent) {
     return x;
 }
 
+static bool is_own(const family *f, const char *name) {
+    for (size_t i = 0; i < IG_COUNT(f->own); i++)
+        if (f->own[i] && strcmp(f->own[i], name) == 0) return true;
+    return false;
+}
+
 /* Refuses keys that nothing here understands. */
 static void check_key(reader *r, const ig_gguf_value *v, const char *name) {
     for (size_t i = 0; i < IG_COUNT(known_keys); i++) {
@@ -126,11 +152,12 @@ static void check_key(reader *r, const ig_gguf_value *v, const char *name) {
                         "%s: key '%.120s' is not understood, so the model cannot be computed rightly", r->path, v->key);
 }
 
-static void check_keys(reader *r) {
+static void check_keys(reader *r, const family *f) {
     size_t n = strlen(r->architecture);
     for (size_t i = 0; i < ig_gguf_n_values(r->g) && !r->status; i++) {
         const ig_gguf_value *v = ig_gguf_value_at(r->g, i);
-        if (strncmp(v->key, r->architecture, n) == 0 && v->key[n] == '.') check_key(r, v, v->key + n + 1);
+        if (strncmp(v->key, r->architecture, n) == 0 && v->key[n] == '.' && !is_own(f, v->key + n + 1))
+            check_key(r, v, v->key + n + 1);
     }
 }
 
@@ -206,19 +233,97 @@ static void read_scaling(reader *r, ig_config *c) {
                     r->path, k.text, (int)(type.size < 40 ? type.size : 40), type.data);
 }
 
-/* One window for all layers of "llama"; the Qwen files do not say which layers it applies to. */
-static void read_window(reader *r, ig_config *c) {
-    full_key k = key_of(r, "attention.sliding_window");
+/* ---- what families have of their own ---------------------------------------------------------- */
+
+static int read_window(reader *r) {
     int64_t window = 0;
-    ig_gguf_int(r->g, k.text, 0, IG_MAX_CTX, &window, &r->status, r->err);
-    if (r->status || window == 0) return;
-    if (strcmp(r->architecture, "llama") == 0) {
-        for (int l = 0; l < c->n_layers; l++) c->window[l] = (int)window;
-    } else if (window < c->n_ctx_train) {
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d, which is not supported", r->path, k.text,
-                            (int)window);
+    ig_gguf_int(r->g, key_of(r, "attention.sliding_window").text, 0, IG_MAX_CTX, &window, &r->status, r->err);
+    return (int)window;
+}
+
+/* Of all layers. */
+static void read_one_window(reader *r, ig_config *c) {
+    int window = read_window(r);
+    for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
+}
+
+/* The Qwen files do not say which layers it applies to. */
+static void read_no_window(reader *r, ig_config *c) {
+    int window = read_window(r);
+    if (window && window < c->n_ctx_train && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is %d, which is not supported", r->path,
+                            key_of(r, "attention.sliding_window").text, window);
+}
+
+/* Layers that have the window: all but every last of so many, or one by one. */
+static void read_pattern(reader *r, const ig_config *c, bool *is_local, int pattern) {
+    full_key k = key_of(r, "attention.sliding_window_pattern");
+    const ig_gguf_value *v = ig_gguf_find(r->g, k.text);
+    bool is_list = v && v->type == IG_GGUF_ARRAY;
+    if (is_list && (v->item_type != IG_GGUF_BOOL || v->n_items != (uint64_t)c->n_layers) && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' must be true or false for each layer", r->path, k.text);
+    if (!is_list) pattern = read_int(r, "attention.sliding_window_pattern", IG_MAX_LAYERS, pattern);
+    for (int l = 0; l < c->n_layers && !r->status; l++)
+        is_local[l] = is_list ? ig_gguf_array_int(v, (uint64_t)l) != 0 : (l + 1) % pattern != 0;
+}
+
+/* Layers with a window rotate by frequencies of a base of their own. */
+static void read_windows(reader *r, ig_config *c, int pattern, double local_theta) {
+    bool is_local[IG_MAX_LAYERS] = {0};
+    int window = read_window(r);
+    if (!window) return;
+    read_pattern(r, c, is_local, pattern);
+    c->rope_local_theta = read_number(r, "rope.freq_base_swa", local_theta);
+    for (int l = 0; l < c->n_layers; l++) {
+        c->window[l] = is_local[l] ? window : 0;
+        c->rope_set[l] = is_local[l] ? IG_ROPE_LOCAL : IG_ROPE_MAIN;
     }
 }
+
+static void read_gemma3(reader *r, ig_config *c) {
+    enum { LAYERS_27B = 62 }; /* the one size whose scores have another scale, which no key states */
+    c->norm_order = IG_NORMS_AROUND;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->activation = IG_GELU_GATED;
+    c->embed_scale = sqrt((double)c->d_model);
+    if (c->n_layers == LAYERS_27B) c->attn_scale = 1 / sqrt((double)c->d_model / c->n_heads);
+    read_windows(r, c, 6, 10000);
+}
+
+static void read_granite(reader *r, ig_config *c) {
+    c->attn_scale = read_number(r, "attention.scale", 0);
+    c->embed_scale = read_number(r, "embedding_scale", 1);
+    c->residual_scale = read_number(r, "residual_scale", 1);
+    c->logit_scale = read_number(r, "logit_scale", 1);
+    read_no_window(r, c);
+}
+
+/* And OLMo 3, which has windows. */
+static void read_olmo2(reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_OF_PARTS;
+    c->head_norm = IG_HEAD_NORM_ALL;
+    read_windows(r, c, 4, c->rope_theta);
+}
+
+static void read_phi3(reader *r, ig_config *c) {
+    c->is_fused = true;
+    read_one_window(r, c);
+    if (!ig_gguf_tensor(r->g, "rope_factors_long.weight")) return;
+    c->rope_blend = IG_BLEND_LONGROPE;
+    c->rope_gain = read_number(r, "rope.scaling.attn_factor", 1);
+}
+
+static void read_qwen3(reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    read_no_window(r, c);
+}
+
+static void read_smollm3(reader *r, ig_config *c) {
+    for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
+    read_no_window(r, c);
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------- */
 
 static void read_sizes(reader *r, ig_config *c) {
     c->n_layers = read_int(r, "block_count", IG_MAX_LAYERS, -1);
@@ -260,13 +365,13 @@ ig_status ig_config_from_gguf(ig_config *out, const ig_gguf *g, ig_error *err) {
     read_name(&r, out);
     out->rope = f->rope;
     out->norm = IG_NORM_RMS;
-    out->ffn = IG_FFN_SILU_GATED;
+    out->activation = IG_SILU_GATED;
     out->final_norm = true;
     out->tied = !ig_gguf_tensor(g, "output.weight");
-    check_keys(&r);
+    check_keys(&r, f);
     read_sizes(&r, out);
     read_scaling(&r, out);
-    if (!r.status) read_window(&r, out);
+    if (!r.status) f->read(&r, out);
     if (r.status) return r.status;
     full_key d_model = key_of(&r, "embedding_length"), heads = key_of(&r, "attention.head_count"),
              kv_heads = key_of(&r, "attention.head_count_kv"), head_dim = key_of(&r, "attention.key_length"),

@@ -90,8 +90,8 @@ static void refuse(reader *r, const char *key, const char *value) {
             ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is '%.60s', which is not supported", r->path, key, value);
 }
 
-/* Fields that, unless absent, null or neutral (0, false, `neutral`), change the computation. */
-static void check_unknown(reader *r) {
+/* Fields that, unless absent, null or neutral (0, false, `neutral`), change the computation; a family knows its own. */
+static void check_unknown(reader *r, const char *const *own, size_t n_own) {
     static const struct {
         const char *key;
         double neutral;
@@ -114,9 +114,11 @@ static void check_unknown(reader *r) {
     };
     for (size_t i = 0; i < IG_COUNT(fields) && !r->status; i++) {
         const json_t *v = get(r->root, fields[i].key);
+        bool is_own = false;
+        for (size_t k = 0; k < n_own; k++) is_own = is_own || (own[k] && strcmp(own[k], fields[i].key) == 0);
         double x = json_is_true(v) ? 1 : json_number_value(v);
         bool is_scalar = json_is_boolean(v) || json_is_number(v);
-        if (!v || (is_scalar && (x == 0 || x == fields[i].neutral))) continue;
+        if (!v || is_own || (is_scalar && (x == 0 || x == fields[i].neutral))) continue;
         r->status =
             ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is set, which is not supported", r->path, fields[i].key);
     }
@@ -151,6 +153,11 @@ static void read_llama3(reader *r, ig_config *c, const json_t *rope) {
     check_stretch(r, c, "low_freq_factor", "high_freq_factor");
 }
 
+static void check_gain(reader *r, const ig_config *c) {
+    if (c->rope_gain != 0 && !(c->rope_gain >= 1.0 / MAX_GAIN && c->rope_gain <= MAX_GAIN)) /* also of a NaN */
+        fail_kind(r, "attention_factor", "0.01 to 100, also as 'mscale' makes it");
+}
+
 /* The gain is stated, or follows from two weights, or from the factor alone. */
 static void read_yarn(reader *r, ig_config *c, const json_t *rope) {
     c->rope_blend = IG_BLEND_YARN;
@@ -164,34 +171,82 @@ static void read_yarn(reader *r, ig_config *c, const json_t *rope) {
     if (r->status) return;
     if (c->rope_gain == 0 && weight > 0 && of_all > 0)
         c->rope_gain = (1 + 0.1 * weight * log(c->rope_factor)) / (1 + 0.1 * of_all * log(c->rope_factor));
-    if (c->rope_gain != 0 && !(c->rope_gain >= 1.0 / MAX_GAIN && c->rope_gain <= MAX_GAIN)) /* also of a NaN */
-        fail_kind(r, "attention_factor", "0.01 to 100, also as 'mscale' makes it");
+    check_gain(r, c);
     if (json_is_false(get(rope, "truncate"))) refuse(r, "truncate", "false");
 }
 
-/* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". */
+/* Phi-3. One list is for contexts up to the original one, and one for longer ones, which a model with any has
+ * throughout: keys that are kept can't change when a context has grown. */
+static void read_longrope(reader *r, ig_config *c, const json_t *rope) {
+    c->rope_original_ctx = read_original_ctx(r, rope, 4096);
+    bool is_long = c->n_ctx_train > c->rope_original_ctx;
+    const char *name = is_long ? "long_factor" : "short_factor";
+    const json_t *factors = get(rope, name);
+    int n = c->n_rot / 2;
+    c->rope_blend = IG_BLEND_LONGROPE;
+    if (!json_is_array(factors) || json_array_size(factors) != (size_t)n) {
+        fail_kind(r, name, "a list with one number for each frequency");
+        return;
+    }
+    for (int i = 0; i < n; i++) {
+        c->rope_long[i] = (float)json_number_value(json_array_get(factors, (size_t)i));
+        if (!(c->rope_long[i] >= 1e-6f && c->rope_long[i] <= 1e6f))
+            fail_kind(r, name, "a list of numbers of 1e-6 to 1e6");
+    }
+    c->rope_factor = read_number(r, rope, "factor", c->n_ctx_train / c->rope_original_ctx);
+    c->rope_gain = read_number(r, rope, "attention_factor", 0);
+    if (c->rope_gain == 0)
+        c->rope_gain = c->rope_factor > 1 ? sqrt(1 + log(c->rope_factor) / log(c->rope_original_ctx)) : 1;
+    check_gain(r, c);
+}
+
+/* Some families state the rules of layers with a window and of others apart: these are the others'. */
+static const json_t *split_rope(reader *r, ig_config *c, const json_t *rope) {
+    const json_t *full = get(rope, "full_attention"), *local = get(rope, "sliding_attention");
+    if (c->rope_local_theta == 0 || !full) return rope;
+    c->rope_local_theta = read_number(r, local, "rope_theta", c->rope_local_theta);
+    if (local && strcmp(read_text(r, local, "rope_type", "default"), "default") != 0)
+        refuse(r, "sliding_attention", "another rope_type than 'default'");
+    return full;
+}
+
+/* How much of a head is rotated. */
+static void read_partial(reader *r, ig_config *c, const json_t *rope) {
+    static const char key[] = "partial_rotary_factor";
+    double share = read_number(r, rope, key, read_number(r, r->root, key, 1));
+    int head_dim = c->head_dim ? c->head_dim : c->d_model / c->n_heads;
+    if (share > 1) fail_kind(r, key, "at most 1");
+    if (!r->status) c->n_rot = (int)(head_dim * share);
+}
+
+/* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". What is stated nowhere is as c has it.
+ */
 static void read_rope(reader *r, ig_config *c) {
     const char *name = get(r->root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
     const json_t *rope = get(r->root, name);
     const char *key;
     json_t *member;
     c->rope = IG_ROPE_HALF;
-    c->rope_theta = read_number(r, r->root, "rope_theta", 10000);
-    if (!rope) return;
+    c->rope_theta = read_number(r, r->root, "rope_theta", c->rope_theta > 0 ? c->rope_theta : 10000);
+    if (c->is_fused) read_partial(r, c, rope);
+    if (!rope || r->status) return;
     if (strcmp(name, "rope_parameters") == 0 && get(r->root, "rope_scaling"))
         refuse(r, "rope_scaling", "set beside 'rope_parameters'");
     if (!json_is_object(rope)) {
         fail_kind(r, name, "an object");
         return;
     }
+    rope = split_rope(r, c, rope);
     json_object_foreach((json_t *)(uintptr_t)rope, key, member) {
         if (json_is_object(member)) refuse(r, name, key);
     }
     c->rope_theta = read_number(r, rope, "rope_theta", c->rope_theta);
-    if (read_number(r, rope, "partial_rotary_factor", 1) != 1) refuse(r, name, "partial_rotary_factor");
+    if (!c->is_fused && read_number(r, rope, "partial_rotary_factor", 1) != 1) refuse(r, name, "partial_rotary_factor");
     const char *type = read_text(r, rope, "rope_type", read_text(r, rope, "type", "default"));
     if (strcmp(type, "llama3") == 0) {
         read_llama3(r, c, rope);
+    } else if (c->is_fused && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
+        read_longrope(r, c, rope);
     } else if (strcmp(type, "yarn") == 0) {
         read_yarn(r, c, rope);
     } else if (strcmp(type, "linear") == 0) {
@@ -252,16 +307,17 @@ static void read_common(reader *r, ig_config *c) {
     if (!read_bool(r, "is_causal", true)) refuse(r, "is_causal", "false");
 }
 
+/* Fields that are absent are as c has them, if it does: other families have other defaults. */
 static void read_llama(reader *r, ig_config *c) {
-    c->n_kv_heads = read_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, 0);
-    c->head_dim = read_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, 0);
+    c->n_kv_heads = read_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
+    c->head_dim = read_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
     c->d_ff = read_int(r, r->root, "intermediate_size", IG_MAX_WIDTH, ABSENT);
     c->norm = IG_NORM_RMS;
-    c->norm_eps = (float)read_number(r, r->root, "rms_norm_eps", 1e-6);
-    c->ffn = IG_FFN_SILU_GATED;
-    c->tied = read_bool(r, "tie_word_embeddings", false);
+    c->norm_eps = (float)read_number(r, r->root, "rms_norm_eps", c->norm_eps > 0 ? (double)c->norm_eps : 1e-6);
+    c->tied = read_bool(r, "tie_word_embeddings", c->tied);
     const char *act = read_text(r, r->root, "hidden_act", "silu");
-    if (strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0) refuse(r, "hidden_act", act);
+    if (c->activation == IG_SILU_GATED && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
+        refuse(r, "hidden_act", act);
     read_rope(r, c);
 }
 
@@ -276,8 +332,88 @@ static void read_qwen2(reader *r, ig_config *c) {
 }
 
 static void read_qwen3(reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->head_dim = 128;
     read_qwen2(r, c);
-    if (!c->head_dim) c->head_dim = 128;
+}
+
+static void read_granite(reader *r, ig_config *c) {
+    read_llama(r, c);
+    c->embed_scale = read_number(r, r->root, "embedding_multiplier", 1);
+    c->residual_scale = read_number(r, r->root, "residual_multiplier", 1);
+    c->logit_scale = read_number(r, r->root, "logits_scaling", 1);
+    c->attn_scale = read_number(r, r->root, "attention_multiplier", 1);
+}
+
+/* Layers that do not rotate are stated one by one, or every so many. */
+static void read_smollm3(reader *r, ig_config *c) {
+    c->rope_theta = 2000000;
+    c->tied = true;
+    read_llama(r, c);
+    const json_t *rotates = get(r->root, "no_rope_layers");
+    int interval = read_int(r, r->root, "no_rope_layer_interval", IG_MAX_LAYERS, 4);
+    if (rotates && (!json_is_array(rotates) || json_array_size(rotates) < (size_t)c->n_layers))
+        fail_kind(r, "no_rope_layers", "a list with one item per layer");
+    for (int l = 0; l < c->n_layers && !r->status; l++) {
+        bool is_rotated = (l + 1) % interval != 0;
+        if (rotates) is_rotated = json_integer_value(json_array_get(rotates, (size_t)l)) != 0;
+        c->rope_set[l] = is_rotated ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
+    }
+    if (read_bool(r, "use_sliding_window", false)) refuse(r, "use_sliding_window", "true");
+}
+
+static void read_phi3(reader *r, ig_config *c) {
+    c->is_fused = true;
+    c->norm_eps = 1e-5f;
+    read_llama(r, c);
+    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, 0);
+    for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
+}
+
+/* Layers with a window rotate by frequencies of a base of their own: unless "layer_types" says which, all but every
+ * last of `pattern`. */
+static void read_local_layers(reader *r, ig_config *c, int pattern) {
+    bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
+    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    read_windows(r, c, window, 0);
+    for (int l = 0; l < c->n_layers; l++) {
+        if (!get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
+        if (c->window[l]) c->rope_set[l] = IG_ROPE_LOCAL;
+    }
+}
+
+static void read_gemma3(reader *r, ig_config *c) {
+    static const char gelu[] = "gelu_pytorch_tanh";
+    c->norm_order = IG_NORMS_AROUND;
+    c->head_norm = IG_HEAD_NORM_EACH;
+    c->norm_offset = 1;
+    c->activation = IG_GELU_GATED;
+    c->n_kv_heads = 4;
+    c->head_dim = 256;
+    c->tied = true;
+    c->rope_theta = 1000000;
+    c->rope_local_theta = read_number(r, r->root, "rope_local_base_freq", 10000);
+    read_llama(r, c);
+    c->embed_scale = sqrt((double)c->d_model);
+    c->attn_scale = 1 / sqrt(read_number(r, r->root, "query_pre_attn_scalar", 256));
+    read_local_layers(r, c, read_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 6));
+    const char *act = read_text(r, r->root, "hidden_activation", gelu);
+    if (strcmp(act, gelu) != 0) refuse(r, "hidden_activation", act);
+    if (read_bool(r, "use_bidirectional_attention", false)) refuse(r, "use_bidirectional_attention", "true");
+}
+
+static void read_olmo2(reader *r, ig_config *c) {
+    c->norm_order = IG_NORMS_OF_PARTS;
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->norm_eps = 1e-5f;
+    read_llama(r, c);
+}
+
+static void read_olmo3(reader *r, ig_config *c) {
+    c->rope_theta = 500000;
+    c->rope_local_theta = read_number(r, r->root, "rope_theta", c->rope_theta);
+    read_olmo2(r, c);
+    read_local_layers(r, c, 4);
 }
 
 static void read_opt(reader *r, ig_config *c) {
@@ -285,11 +421,12 @@ static void read_opt(reader *r, ig_config *c) {
     c->d_embed = read_int(r, r->root, "word_embed_proj_dim", IG_MAX_WIDTH, 0);
     c->norm = IG_NORM_LAYER;
     c->norm_eps = 1e-5f; /* the class states no other */
-    c->ffn = IG_FFN_RELU;
+    c->activation = IG_RELU;
     c->rope = IG_ROPE_NONE;
     c->tied = read_bool(r, "tie_word_embeddings", true);
-    c->post_norm = !read_bool(r, "do_layer_norm_before", true);
-    c->final_norm = !c->post_norm && !read_bool(r, "_remove_final_layer_norm", false);
+    bool is_first = read_bool(r, "do_layer_norm_before", true);
+    c->norm_order = is_first ? IG_NORMS_BEFORE : IG_NORMS_OF_SUMS;
+    c->final_norm = is_first && !read_bool(r, "_remove_final_layer_norm", false);
     c->position_offset = OPT_POSITION_OFFSET;
     c->learned_positions = c->n_ctx_train + OPT_POSITION_OFFSET;
     const char *act = read_text(r, r->root, "activation_function", "relu");
@@ -300,8 +437,21 @@ static void read_opt(reader *r, ig_config *c) {
 static const struct {
     const char *name;
     void (*read)(reader *r, ig_config *c);
+    const char *own[4]; /* fields that others may not have */
 } families[] = {
-    {"llama", read_llama}, {"mistral", read_mistral}, {"qwen2", read_qwen2}, {"qwen3", read_qwen3}, {"opt", read_opt},
+    {"gemma3_text", read_gemma3, {NULL}},
+    {"granite",
+     read_granite,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"}},
+    {"llama", read_llama, {NULL}},
+    {"mistral", read_mistral, {NULL}},
+    {"olmo2", read_olmo2, {NULL}},
+    {"olmo3", read_olmo3, {NULL}},
+    {"opt", read_opt, {NULL}},
+    {"phi3", read_phi3, {"partial_rotary_factor"}},
+    {"qwen2", read_qwen2, {NULL}},
+    {"qwen3", read_qwen3, {NULL}},
+    {"smollm3", read_smollm3, {NULL}},
 };
 
 static ig_status read_root(ig_config *out, reader *r) {
@@ -314,7 +464,7 @@ static ig_status read_root(ig_config *out, reader *r) {
     if (i == IG_COUNT(families))
         return ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' '%.60s' is not supported", r->path, type);
     snprintf(out->architecture, sizeof out->architecture, "%s", type);
-    check_unknown(r);
+    check_unknown(r, families[i].own, IG_COUNT(families[i].own));
     read_common(r, out);
     if (!r->status) families[i].read(r, out);
     if (r->status) return r->status;

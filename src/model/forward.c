@@ -56,29 +56,36 @@ static void normalise(const forward *f, float *y, const float *x, const ig_norm_
     normalise_from(f, y, x, w, f->step.first_row);
 }
 
-static void add_residual(const forward *f) {
+/* What a part of a layer gave, b->y, joins the state. */
+static void add_part(const forward *f, const ig_norm_weights *after, const ig_norm_weights *of_sum) {
     size_t d = (size_t)f->c->d_model, at = (size_t)f->step.first_row * d;
-    f->dev->ops->add(f->dev, f->b->h + at, f->b->y + at, (size_t)f->n_rows * d - at);
+    ig_batch *b = f->b;
+    if (after->w) normalise(f, b->y, b->y, after);
+    f->dev->ops->add(f->dev, b->h + at, b->y + at, (size_t)f->n_rows * d - at);
+    if (f->c->norm_order == IG_NORMS_OF_SUMS) normalise(f, b->h, b->h, of_sum);
 }
 
 static void embed(const forward *f) {
     const ig_weights *w = &f->m->weights;
     ig_batch *b = f->b;
     bool projected = w->embed_in.w != NULL;
-    f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, b->ids, f->n_rows, false);
+    float scale = (float)f->c->embed_scale;
+    f->dev->ops->embed(f->dev, projected ? b->x : b->h, &w->embed, scale, b->ids, f->n_rows, false);
     if (projected) multiply(f, b->h, &w->embed_in, b->x);
-    if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, b->positions, f->n_rows, true);
+    if (w->positions.w) f->dev->ops->embed(f->dev, b->h, &w->positions, 1, b->positions, f->n_rows, true);
 }
 
-static void rotate_row(void *arg, int row, int thread) {
+/* Row `row` of the batch and of a set of frequencies: sets are one behind the other. */
+static void rotate_row(void *arg, int number, int thread) {
     const forward *f = arg;
-    int half = f->c->n_rot / 2;
-    float *cs = f->b->cs.host + (size_t)row * (size_t)f->c->n_rot;
+    int half = f->c->n_rot / 2, row = number % f->n_rows, set = number / f->n_rows;
+    float *cs = f->b->cs.host + (size_t)number * (size_t)f->c->n_rot;
+    double gain = set == IG_ROPE_MAIN ? f->c->rope_gain : 1;
     (void)thread;
     for (int i = 0; i < half; i++) {
-        double angle = f->b->positions[row] * f->m->inv_freq[i];
-        cs[i] = (float)cos(angle);
-        cs[half + i] = (float)sin(angle);
+        double angle = f->b->positions[row] * f->m->inv_freq[set][i];
+        cs[i] = (float)(gain * cos(angle));
+        cs[half + i] = (float)(gain * sin(angle));
     }
 }
 
@@ -115,19 +122,21 @@ static void place_rows(forward *f) {
         }
     }
     if (f->c->rope == IG_ROPE_NONE) return;
-    f->dev->ops->parallel(f->dev, f->n_rows, rotate_row, f);
-    f->dev->ops->copy(f->dev, f->b->cs.dev, f->b->cs.host, (size_t)f->n_rows * (size_t)f->c->n_rot * sizeof(float));
+    int n = f->n_rows * ig_config_rope_sets(f->c);
+    f->dev->ops->parallel(f->dev, n, rotate_row, f);
+    f->dev->ops->copy(f->dev, f->b->cs.dev, f->b->cs.host, (size_t)n * (size_t)f->c->n_rot * sizeof(float));
 }
 
-/* Heads of the rows from `first` on, normed (Qwen3) and rotated as the family does. */
+/* Heads of the rows from `first` on, normed and rotated as the family does. */
 static void place_heads(const forward *f, float *x, int n_heads, const float *norm, int first) {
     const ig_config *c = f->c;
     const ig_device_ops *ops = f->dev->ops;
-    const float *cs = f->b->cs.dev + (size_t)first * (size_t)c->n_rot;
-    int n = f->n_rows - first;
+    int n = f->n_rows - first, set = c->rope_set[f->step.layer];
+    int width = c->head_norm == IG_HEAD_NORM_ALL ? n_heads * c->head_dim : c->head_dim;
     x += (size_t)first * (size_t)n_heads * (size_t)c->head_dim;
-    if (norm) ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, n * n_heads, c->head_dim);
-    if (c->rope == IG_ROPE_NONE) return;
+    if (norm) ops->norm(f->dev, x, x, norm, NULL, true, c->norm_eps, n * (n_heads * c->head_dim / width), width);
+    if (c->rope == IG_ROPE_NONE || set == IG_ROPE_LEFT_OUT) return;
+    const float *cs = f->b->cs.dev + ((size_t)set * (size_t)f->n_rows + (size_t)first) * (size_t)c->n_rot;
     ops->rope(f->dev, x, cs, c->n_rot, c->rope == IG_ROPE_ADJACENT, n, n_heads, c->head_dim);
 }
 
@@ -181,7 +190,7 @@ static void give_weights(const forward *f, int layer) {
 /* A few rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
 static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
     ig_batch *b = f->b;
-    bool gated = f->c->ffn == IG_FFN_SILU_GATED;
+    bool gated = f->c->activation != IG_RELU;
     const ig_matrix *all[] = {&w->gate, &w->up, &w->down}, *const *in = gated ? all : all + 1, *const *down = all + 2;
     int n_in = gated ? 2 : 1;
     size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
@@ -189,7 +198,7 @@ static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
         n = count_alike(f, in, n_in + 1, row, b->ffn_rows);
         float *hidden = b->wide, *up = gated ? hidden + (size_t)n * d_ff : NULL, *y = b->y + (size_t)row * d;
         multiply_alike(f, (float *[]){hidden, up}, in, n_in, x + (size_t)row * d, row, n);
-        f->dev->ops->activate(f->dev, hidden, up, (size_t)n * d_ff);
+        f->dev->ops->activate(f->dev, f->c->activation, hidden, up, (size_t)n * d_ff);
         multiply_alike(f, &y, down, 1, hidden, row, n);
     }
 }
@@ -300,11 +309,13 @@ static ig_status rehearse(const forward *f, ig_speculation kind, float *x, ig_er
     forward next = *f;
     next.step.layer++;
     if (next.step.layer == c->n_layers || !any_guesses(&next, kind)) return IG_OK;
-    if (c->post_norm && kind != IG_SPECULATE_PAPER) return IG_OK; /* its queries are of the state as it is */
+    if (c->norm_order == IG_NORMS_OF_SUMS && kind != IG_SPECULATE_PAPER) return IG_OK; /* it is not a sum's yet */
     ig_status status = take_weights(f, next.step.layer, IG_WEIGHTS_QUERY, err);
     ig_step_lap(&f->b->rows, IG_STEP_WAIT);
     if (status) return status;
-    if (kind != IG_SPECULATE_PAPER)
+    if (kind != IG_SPECULATE_PAPER && !ig_config_norms_first(c))
+        x = f->b->h;
+    else if (kind != IG_SPECULATE_PAPER)
         normalise_from(f, x, f->b->h, &f->m->weights.layers[next.step.layer].attn_norm, f->n_dense);
     status = guess_queries(&next, kind, x, err);
     if (!status) ig_step_guess(&next.step, kind);
@@ -325,9 +336,8 @@ static void tap(const forward *f, ig_tap_place at) {
 
 static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
-    bool pre = !f->c->post_norm;
     ig_step_take_guesses(&f->step);
-    if (pre) normalise(f, in, b->h, &w->attn_norm);
+    if (ig_config_norms_first(f->c)) normalise(f, in, b->h, &w->attn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     ig_status status = take_weights(f, f->step.layer, IG_WEIGHTS_ATTENTION, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
@@ -348,8 +358,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
     multiply(f, b->y, &w->o, b->x);
     ig_step_lap(&b->rows, IG_STEP_PROJECT);
     tap(f, IG_TAP_ATTENTION);
-    add_residual(f);
-    if (!pre) normalise(f, b->h, b->h, &w->attn_norm);
+    add_part(f, &w->attn_norm_after, &w->attn_norm);
     ig_forward_check_state(f, "after the attention of layer");
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     return IG_OK;
@@ -357,8 +366,7 @@ static ig_status attend(forward *f, const ig_layer *w, float *in, ig_error *err)
 
 static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_batch *b = f->b;
-    bool pre = !f->c->post_norm;
-    if (pre) normalise(f, in, b->h, &w->ffn_norm);
+    if (ig_config_norms_first(f->c)) normalise(f, in, b->h, &w->ffn_norm);
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     ig_status status = take_weights(f, f->step.layer, IG_WEIGHTS_ALL, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
@@ -366,8 +374,7 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     feed_forward(f, w, in);
     ig_step_lap(&b->rows, IG_STEP_FFN);
     tap(f, IG_TAP_FFN);
-    add_residual(f);
-    if (!pre) normalise(f, b->h, b->h, &w->ffn_norm);
+    add_part(f, &w->ffn_norm_after, &w->ffn_norm);
     ig_forward_check_state(f, "after the feed-forward part of layer");
     ig_step_lap(&b->rows, IG_STEP_OTHER);
     return IG_OK;
@@ -376,7 +383,7 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
 /* Layers over the rows, until every segment has failed. An error is one of all of them: weights that cannot be read. */
 static ig_status run_layers(forward *f, ig_error *err) {
     ig_batch *b = f->b;
-    float *in = f->c->post_norm ? b->h : b->x; /* attention's and then the feed-forward layer's input */
+    float *in = ig_config_norms_first(f->c) ? b->x : b->h; /* attention's and then the feed-forward layer's input */
     ig_status status = IG_OK;
     ig_weight_stream_begin(f->m->stream);
     ig_weight_lane_begin(f->m->lane);

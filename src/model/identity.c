@@ -25,14 +25,22 @@ static uint64_t hash_samples(uint64_t h, const ig_tensor *t) {
 }
 
 static uint64_t hash_config(uint64_t h, const ig_config *c) {
-    const int64_t shapes[] = {c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim,   c->d_model,  c->d_ff,
-                              c->n_vocab,  c->rope,    c->n_rot,      c->rope_blend, c->post_norm};
+    const int64_t shapes[] = {
+        c->n_layers, c->n_heads, c->n_kv_heads, c->head_dim,           c->d_model, c->d_ff, c->n_vocab,
+        c->rope,     c->n_rot,   c->rope_blend, (int64_t)c->norm_order};
     const double numbers[] = {c->rope_theta,     c->rope_linear,       c->rope_factor, c->rope_low_freq,
                               c->rope_high_freq, c->rope_original_ctx, c->attn_scale,  (double)c->norm_eps};
     h = hash_text(h, c->architecture);
     h = hash(h, shapes, sizeof shapes);
     h = hash(h, c->window, (size_t)c->n_layers * sizeof *c->window);
-    return hash(h, numbers, sizeof numbers);
+    h = hash(h, numbers, sizeof numbers);
+    /* What came later counts where it is there, so that models have kept their identities. */
+    const double later[] = {c->rope_gain, c->embed_scale, c->logit_scale, c->rope_local_theta, (double)c->norm_offset};
+    static const double plain[] = {1, 1, 1, 0, 0};
+    if (memcmp(later, plain, sizeof plain) != 0) h = hash(h, later, sizeof later);
+    for (int l = 0; l < c->n_layers; l++)
+        if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));
+    return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, sizeof c->rope_long) : h;
 }
 
 uint64_t ig_model_identity_of(const ig_model *m) {

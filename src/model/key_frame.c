@@ -16,8 +16,8 @@ enum {
 /* The bias of a pair goes along an arc of a circle as the position goes from 0 to POSITIONS - 1. The origin is the
  * middle of the arc's chord, from which no point is farther than its ends are; from half a circle on it is 0. Scales
  * bring that distance to about 2, the size of what else is in a key. */
-static void frame_pair(float *origin, float *scale, const float *bias, int a, int b, double freq) {
-    double arc = freq * (POSITIONS - 1), x = (double)bias[a], y = (double)bias[b], left = hypot(x, y);
+static void frame_pair(float *origin, float *scale, const float *bias, int a, int b, double freq, double gain) {
+    double arc = freq * (POSITIONS - 1), x = gain * (double)bias[a], y = gain * (double)bias[b], left = hypot(x, y);
     if (arc < acos(-1.0)) {
         double c = cos(arc / 2), s = sin(arc / 2);
         origin[a] = (float)(c * (c * x - s * y));
@@ -34,28 +34,33 @@ static ig_key_frame frame_of_head(const ig_key_frame *f, const ig_config *c, int
     return (ig_key_frame){f->origin + at, f->scale + group * at};
 }
 
-static void frame_head(ig_key_frame f, const ig_config *c, const float *bias, const double *inv_freq) {
-    int n_rot = c->rope == IG_ROPE_NONE ? 0 : c->n_rot, half = n_rot / 2;
+/* inv_freq NULL: the layer does not rotate. */
+static void frame_head(ig_key_frame f, const ig_config *c, const float *bias, const double *inv_freq, double gain) {
+    int n_rot = inv_freq ? c->n_rot : 0, half = n_rot / 2;
     bool adjacent = c->rope == IG_ROPE_ADJACENT;
     for (int i = 0; i < half; i++)
-        frame_pair(f.origin, f.scale, bias, adjacent ? 2 * i : i, adjacent ? 2 * i + 1 : half + i, inv_freq[i]);
+        frame_pair(f.origin, f.scale, bias, adjacent ? 2 * i : i, adjacent ? 2 * i + 1 : half + i, inv_freq[i], gain);
     for (int i = n_rot; i < c->head_dim; i++) {
         f.origin[i] = bias[i];
         f.scale[i] = 1;
     }
 }
 
-static void frame_layer(const ig_key_frame *f, const ig_config *c, const float *bias, const double *inv_freq) {
+static void frame_layer(const ig_key_frame *f, const ig_config *c, const float *bias, const ig_rope_frequencies *all,
+                        int layer) {
+    int set = c->rope == IG_ROPE_NONE ? IG_ROPE_LEFT_OUT : c->rope_set[layer];
+    const double *inv_freq = set == IG_ROPE_LEFT_OUT ? NULL : all[set];
+    double gain = set == IG_ROPE_MAIN ? c->rope_gain : 1;
     int group = c->n_heads / c->n_kv_heads, d = c->head_dim;
     for (int h = 0; h < c->n_kv_heads; h++) {
         ig_key_frame head = frame_of_head(f, c, h);
-        frame_head(head, c, bias + (size_t)h * (size_t)d, inv_freq);
+        frame_head(head, c, bias + (size_t)h * (size_t)d, inv_freq, gain);
         for (int i = d; i < group * d; i++) head.scale[i] = head.scale[i - d];
     }
 }
 
 /* One walk over the layers: first it sums their memory, then it fills it. */
-static void frame_all(ig_key_frames *f, const ig_config *c, const ig_weights *w, const double *inv_freq) {
+static void frame_all(ig_key_frames *f, const ig_config *c, const ig_weights *w, const ig_rope_frequencies *inv_freq) {
     size_t floats = (size_t)c->head_dim * sizeof(float);
     f->layers = ig_arena_take(&f->arena, (size_t)c->n_layers * sizeof *f->layers);
     for (int l = 0; l < c->n_layers; l++) {
@@ -63,12 +68,12 @@ static void frame_all(ig_key_frames *f, const ig_config *c, const ig_weights *w,
                               .scale = ig_arena_take(&f->arena, (size_t)c->n_heads * floats)};
         if (!f->layers) continue;
         f->layers[l] = frame;
-        frame_layer(&frame, c, w->layers[l].k.bias, inv_freq);
+        frame_layer(&frame, c, w->layers[l].k.bias, inv_freq, l);
     }
 }
 
-ig_status ig_key_frames_open(ig_key_frames *out, const ig_config *c, const ig_weights *w, const double *inv_freq,
-                             ig_error *err) {
+ig_status ig_key_frames_open(ig_key_frames *out, const ig_config *c, const ig_weights *w,
+                             const ig_rope_frequencies *inv_freq, ig_error *err) {
     *out = (ig_key_frames){0};
     /* A norm of the heads hides what becomes of a bias. */
     if (!w->layers[0].k.bias || w->layers[0].k_norm) return IG_OK;

@@ -15,9 +15,9 @@ typedef struct ig_key_frames {
     ig_arena arena;
 } ig_key_frames;
 
-/* inv_freq [n_rot / 2]: radians per position. */
-ig_status ig_key_frames_open(ig_key_frames *out, const ig_config *c, const ig_weights *w, const double *inv_freq,
-                             ig_error *err);
+/* inv_freq [ig_rope_set]. */
+ig_status ig_key_frames_open(ig_key_frames *out, const ig_config *c, const ig_weights *w,
+                             const ig_rope_frequencies *inv_freq, ig_error *err);
 void ig_key_frames_close(ig_key_frames *f);
 
 #endif

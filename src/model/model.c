@@ -44,11 +44,13 @@ static double yarn_frequency(const ig_config *c, int i, double f) {
 static void set_frequencies(ig_model *m) {
     const ig_config *c = &m->config;
     for (int i = 0; i < c->n_rot / 2; i++) {
+        m->inv_freq[IG_ROPE_LOCAL][i] = pow(c->rope_local_theta, -2.0 * i / c->n_rot);
         double f = pow(c->rope_theta, -2.0 * i / c->n_rot) / c->rope_linear;
         if (c->rope_blend == IG_BLEND_LLAMA3) f = llama3_frequency(c, f);
         if (c->rope_blend == IG_BLEND_YARN) f = yarn_frequency(c, i, f);
+        if (c->rope_blend == IG_BLEND_LONGROPE && !m->weights.rope_factors) f /= (double)c->rope_long[i];
         if (m->weights.rope_factors) f /= (double)m->weights.rope_factors[i];
-        m->inv_freq[i] = f;
+        m->inv_freq[IG_ROPE_MAIN][i] = f;
     }
 }
 
@@ -283,6 +285,12 @@ static uint64_t count_decode_bytes(const ig_weights *w, bool tied) {
     return w->stored_bytes - ig_matrix_bytes(&w->positions) - (tied ? 0 : ig_matrix_bytes(&w->embed));
 }
 
+static int widest_window(const ig_config *c) {
+    int widest = 0;
+    for (int l = 0; l < c->n_layers; l++) widest = c->window[l] > widest ? c->window[l] : widest;
+    return widest;
+}
+
 void ig_model_get_info(const ig_model *m, ig_model_info *info) {
     if (!info) return;
     if (!m) {
@@ -304,7 +312,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
                    : m->tokenizer ? ig_tokenizer_n_vocab(m->tokenizer)
                                   : 0,
         .n_ctx_train = c->n_ctx_train,
-        .sliding_window = m->has_weights ? c->window[0] : 0,
+        .sliding_window = m->has_weights ? widest_window(c) : 0,
         .n_params = m->weights.n_params,
         .weight_bytes = m->weights.stored_bytes,
         .decode_bytes = count_decode_bytes(&m->weights, c->tied),

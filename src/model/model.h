@@ -35,7 +35,7 @@ struct ig_model {
     ig_sampling_advice sampling;
     ig_tokenizer *tokenizer; /* NULL: none */
     ig_chat chat;
-    double inv_freq[IG_MAX_HEAD_DIM / 2]; /* [n_rot / 2] radians per position, scaling applied */
+    ig_rope_frequencies inv_freq[IG_ROPE_SETS]; /* scaling applied */
     ig_key_frames key_frames;
     ig_batch batch; /* the memory of its sessions' steps */
     ig_sketches sketches;

@@ -18,6 +18,8 @@
 typedef struct names {
     const char *embed, *final_norm, *head;
     const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
+    const char *attn_norm_after, *ffn_norm_after;
+    const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
 } names;
 
 static const names gguf_names = {
@@ -35,6 +37,10 @@ static const names gguf_names = {
     .gate = "blk.%d.ffn_gate",
     .up = "blk.%d.ffn_up",
     .down = "blk.%d.ffn_down",
+    .attn_norm_after = "blk.%d.post_attention_norm",
+    .ffn_norm_after = "blk.%d.post_ffw_norm",
+    .qkv = "blk.%d.attn_qkv",
+    .gate_up = "blk.%d.ffn_up",
 };
 
 static const names llama_names = {
@@ -52,6 +58,10 @@ static const names llama_names = {
     .gate = "model.layers.%d.mlp.gate_proj",
     .up = "model.layers.%d.mlp.up_proj",
     .down = "model.layers.%d.mlp.down_proj",
+    .attn_norm_after = "model.layers.%d.post_attention_layernorm",
+    .ffn_norm_after = "model.layers.%d.post_feedforward_layernorm",
+    .qkv = "model.layers.%d.self_attn.qkv_proj",
+    .gate_up = "model.layers.%d.mlp.gate_up_proj",
 };
 
 /* Checkpoints of OPT start with "model.decoder." or just "decoder."; these follow either. */
@@ -73,7 +83,7 @@ typedef struct binder {
     const ig_config *c;
     const ig_gguf *g;
     const ig_safetensors *st;
-    const names *names;
+    names names;
     const char *path, *prefix;
     size_t n_tensors;
     bool *used; /* [n_tensors] */
@@ -184,6 +194,19 @@ static ig_matrix bind_plain(binder *b, const char *name, int n_out, int n_in) {
     return m;
 }
 
+/* Parts of a matrix without bias, one below the other: part i has n_out[i] rows. */
+static void bind_parts(binder *b, const char *part, int layer, ig_matrix *const *parts, const int *n_out, int n,
+                       int n_in) {
+    int all = 0, row = 0;
+    for (int i = 0; i < n; i++) all += n_out[i];
+    ig_matrix m = bind_plain(b, make_name(b, part, layer, ".weight").text, all, n_in);
+    for (int i = 0; i < n && m.w; row += n_out[i++]) {
+        *parts[i] = m;
+        parts[i]->w = (const uint8_t *)m.w + (size_t)row * m.row_bytes;
+        parts[i]->n_out = n_out[i];
+    }
+}
+
 /* A matrix of a layer. It has a bias in all layers or in none. */
 static ig_matrix bind_matrix(binder *b, const char *part, int layer, int n_out, int n_in) {
     ig_matrix m = bind_plain(b, make_name(b, part, layer, ".weight").text, n_out, n_in);
@@ -192,39 +215,60 @@ static ig_matrix bind_matrix(binder *b, const char *part, int layer, int n_out, 
     return m;
 }
 
-static ig_norm_weights bind_norm(binder *b, const char *part, int layer) {
-    ig_norm_weights n = {0};
-    n.w = bind_part_vector(b, part, layer, ".weight", b->c->d_model, true);
+/* Weights of an RMS norm, times scale. */
+static const float *bind_scale(binder *b, const char *part, int layer, int n, double scale) {
+    float *w = (float *)(uintptr_t)bind_part_vector(b, part, layer, ".weight", n, true), offset = b->c->norm_offset;
+    for (int i = 0; w && i < n && (offset != 0 || scale != 1); i++) w[i] = (float)(scale * (double)(w[i] + offset));
+    return w;
+}
+
+static ig_norm_weights bind_norm(binder *b, const char *part, int layer, double scale) {
+    ig_norm_weights n = {.w = bind_scale(b, part, layer, b->c->d_model, scale)};
     if (b->c->norm == IG_NORM_LAYER) n.b = bind_part_vector(b, part, layer, ".bias", b->c->d_model, true);
     return n;
 }
 
 static void bind_layer(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
-    const names *n = b->names;
+    const names *n = &b->names;
     int n_q = c->n_heads * c->head_dim, n_kv = c->n_kv_heads * c->head_dim;
-    l->attn_norm = bind_norm(b, n->attn_norm, i);
-    l->ffn_norm = bind_norm(b, n->ffn_norm, i);
-    l->q = bind_matrix(b, n->q, i, n_q, c->d_model);
-    l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
-    l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
-    l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
-    if (strcmp(c->architecture, "qwen3") == 0) {
-        l->q_norm = bind_part_vector(b, n->q_norm, i, ".weight", c->head_dim, true);
-        l->k_norm = bind_part_vector(b, n->k_norm, i, ".weight", c->head_dim, true);
+    bool is_all = c->head_norm == IG_HEAD_NORM_ALL;
+    if (c->norm_order != IG_NORMS_OF_PARTS) {
+        l->attn_norm = bind_norm(b, n->attn_norm, i, 1);
+        l->ffn_norm = bind_norm(b, n->ffn_norm, i, 1);
     }
-    if (c->ffn == IG_FFN_SILU_GATED) l->gate = bind_matrix(b, n->gate, i, c->d_ff, c->d_model);
-    l->up = bind_matrix(b, n->up, i, c->d_ff, c->d_model);
+    if (c->norm_order == IG_NORMS_AROUND || c->norm_order == IG_NORMS_OF_PARTS) {
+        l->attn_norm_after = bind_norm(b, n->attn_norm_after, i, 1);
+        l->ffn_norm_after = bind_norm(b, n->ffn_norm_after, i, 1);
+    }
+    if (c->is_fused) {
+        bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
+        bind_parts(b, n->gate_up, i, (ig_matrix *[]){&l->gate, &l->up}, (int[]){c->d_ff, c->d_ff}, 2, c->d_model);
+    } else {
+        l->q = bind_matrix(b, n->q, i, n_q, c->d_model);
+        l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
+        l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
+        if (c->activation != IG_RELU) l->gate = bind_matrix(b, n->gate, i, c->d_ff, c->d_model);
+        l->up = bind_matrix(b, n->up, i, c->d_ff, c->d_model);
+    }
+    l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
     l->down = bind_matrix(b, n->down, i, c->d_model, c->d_ff);
+    if (c->head_norm == IG_HEAD_NORM_NONE) return;
+    l->q_norm = bind_scale(b, n->q_norm, i, is_all ? n_q : c->head_dim, 1);
+    l->k_norm = bind_scale(b, n->k_norm, i, is_all ? n_kv : c->head_dim, 1);
 }
 
+/* Of "longrope" files hold two sets, of which the one for long contexts is used throughout. */
 static void bind_rope_factors(binder *b) {
     ig_weights *w = b->w;
-    w->rope_factors = bind_vector(b, "rope_freqs.weight", b->c->n_rot / 2, false);
+    bool is_long = b->c->rope_blend == IG_BLEND_LONGROPE;
+    const char *name = is_long ? "rope_factors_long.weight" : "rope_freqs.weight";
+    w->rope_factors = bind_vector(b, name, b->c->n_rot / 2, is_long);
+    if (is_long) bind_vector(b, "rope_factors_short.weight", b->c->n_rot / 2, false);
     for (int i = 0; w->rope_factors && i < b->c->n_rot / 2; i++)
         if (!(w->rope_factors[i] > 0) && !b->status)
-            b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor 'rope_freqs.weight' holds %g, must be above 0",
-                                b->path, (double)w->rope_factors[i]);
+            b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' holds %g, must be above 0", b->path, name,
+                                (double)w->rope_factors[i]);
 }
 
 /* The output matrix; lm_head never has OPT's prefix. */
@@ -236,7 +280,7 @@ static void bind_head(binder *b) {
     }
     const char *prefix = b->prefix;
     b->prefix = "";
-    b->w->head = bind_plain(b, make_name(b, b->names->head, 0, ".weight").text, c->n_vocab, c->d_embed);
+    b->w->head = bind_plain(b, make_name(b, b->names.head, 0, ".weight").text, c->n_vocab, c->d_embed);
     b->prefix = prefix;
 }
 
@@ -245,7 +289,7 @@ static void bind_all(binder *b) {
     const ig_config *c = b->c;
     ig_weights *w = b->w;
     w->layers = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->layers);
-    w->embed = bind_plain(b, make_name(b, b->names->embed, 0, ".weight").text, c->n_vocab, c->d_embed);
+    w->embed = bind_plain(b, make_name(b, b->names.embed, 0, ".weight").text, c->n_vocab, c->d_embed);
     if (c->learned_positions)
         w->positions =
             bind_plain(b, make_name(b, "embed_positions", 0, ".weight").text, c->learned_positions, c->d_model);
@@ -253,7 +297,7 @@ static void bind_all(binder *b) {
         w->embed_in = bind_plain(b, make_name(b, "project_in", 0, ".weight").text, c->d_model, c->d_embed);
         w->embed_out = bind_plain(b, make_name(b, "project_out", 0, ".weight").text, c->d_embed, c->d_model);
     }
-    if (c->final_norm) w->final_norm = bind_norm(b, b->names->final_norm, 0);
+    if (c->final_norm) w->final_norm = bind_norm(b, b->names.final_norm, 0, 1 / c->logit_scale);
     bind_head(b);
     if (b->g) bind_rope_factors(b);
     for (int i = 0; i < c->n_layers && !b->status; i++) {
@@ -301,9 +345,10 @@ static void check_types(binder *b) {
 
 static void choose_names(binder *b) {
     b->prefix = "";
-    b->names = b->g ? &gguf_names : &llama_names;
+    b->names = b->g ? gguf_names : llama_names;
+    if (!b->g && b->c->norm_order == IG_NORMS_AROUND) b->names.ffn_norm = "model.layers.%d.pre_feedforward_layernorm";
     if (b->g || strcmp(b->c->architecture, "opt") != 0) return;
-    b->names = &opt_names;
+    b->names = opt_names;
     b->prefix = find_tensor(b, "decoder.embed_tokens.weight") ? "decoder." : "model.decoder.";
 }
 

@@ -17,9 +17,10 @@ typedef struct ig_norm_weights {
 } ig_norm_weights;
 
 typedef struct ig_layer {
-    ig_norm_weights attn_norm, ffn_norm;
+    ig_norm_weights attn_norm, ffn_norm;             /* absent in IG_NORMS_OF_PARTS */
+    ig_norm_weights attn_norm_after, ffn_norm_after; /* of what both give; absent in other orders */
     ig_matrix q, k, v, o;
-    const float *q_norm, *k_norm; /* Qwen3: [head_dim], RMS per head before RoPE; else NULL */
+    const float *q_norm, *k_norm; /* [head_dim], or of all heads; NULL: none (ig_head_norm) */
     ig_matrix gate, up, down;     /* gate is absent for ReLU FFNs: up = fc1, down = fc2 */
 } ig_layer;
 
@@ -29,7 +30,8 @@ typedef struct ig_weights {
     ig_matrix embed_in, embed_out; /* OPT-350m: d_embed -> d_model and back; else absent */
     ig_norm_weights final_norm;    /* may be absent */
     ig_matrix head;                /* [n_vocab][d_embed]; the embedding if tied */
-    const float *rope_factors;     /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight); NULL: none */
+    const float *rope_factors;     /* [n_rot / 2] divisors of the frequencies (GGUF rope_freqs.weight,
+                                      rope_factors_long.weight); NULL: none */
     ig_layer *layers;              /* [n_layers] */
     ig_arena owned;                /* converted vectors */
     ig_arena panels;               /* of matrices */

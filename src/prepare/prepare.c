@@ -31,7 +31,7 @@ typedef struct preparation {
     int n_tokens;
     ig_text_pass pass;
     int first, n_rows; /* of the batch at work */
-    float *cs;         /* [BATCH][n_rot] cosines and sines of how much further a row is rotated */
+    float *cs;         /* [sets][BATCH][n_rot] cosines and sines of how much further a row is rotated */
     float *rows;       /* [n_kv_heads][ROWS][head_dim] rows at work, a set for each task */
     double *moments;   /* [n_layers][shape.n_heads][moment_doubles] */
     float *maps;       /* of the file */
@@ -61,22 +61,29 @@ static double position_of(const preparation *p, int row) {
     return (double)row * (p->shape.n_ctx - 1) / (p->n_tokens - 1);
 }
 
-/* Cosines and sines of the batch's rows; all layers share them. */
+static float *turn_of(const preparation *p, int set, int row) {
+    return p->cs + ((size_t)set * BATCH + (size_t)row) * (size_t)p->c->n_rot;
+}
+
+/* Cosines and sines of the batch's rows, for all layers. */
 static void turn_rows(preparation *p) {
-    int n_rot = p->c->n_rot, half = n_rot / 2;
-    for (int r = 0; r < p->n_rows && p->c->rope != IG_ROPE_NONE; r++) {
-        float *cs = p->cs + (size_t)r * (size_t)n_rot;
+    int half = p->c->n_rot / 2, n = ig_config_rope_sets(p->c) * p->n_rows;
+    for (int j = 0; j < n && p->c->rope != IG_ROPE_NONE; j++) {
+        int set = j / p->n_rows, r = j % p->n_rows;
+        float *cs = turn_of(p, set, r);
         double further = position_of(p, p->first + r) - (p->first + r);
         for (int i = 0; i < half; i++) {
-            cs[i] = (float)cos(further * p->m->inv_freq[i]);
-            cs[half + i] = (float)sin(further * p->m->inv_freq[i]);
+            cs[i] = (float)cos(further * p->m->inv_freq[set][i]);
+            cs[half + i] = (float)sin(further * p->m->inv_freq[set][i]);
         }
     }
 }
 
-static void take_row(const preparation *p, float *out, const float *x, int row) {
+static void take_row(const preparation *p, int layer, float *out, const float *x, int row) {
     memcpy(out, x, (size_t)p->c->head_dim * sizeof *out);
-    const float *cs = p->cs + (size_t)row * (size_t)p->c->n_rot;
+    int set = p->c->rope_set[layer];
+    if (set == IG_ROPE_LEFT_OUT) return;
+    const float *cs = turn_of(p, set, row);
     if (p->c->rope == IG_ROPE_HALF) p->kernels->rope_half(out, cs, p->c->n_rot);
     if (p->c->rope == IG_ROPE_ADJACENT) p->kernels->rope_adjacent(out, cs, p->c->n_rot);
 }
@@ -98,13 +105,14 @@ typedef struct moments_job {
 } moments_job;
 
 /* Adds the batch's rows of one head to a sum of products and, unless NULL, to a plain sum. */
-static void add_rows(preparation *p, double *products, double *sums, const float *x, size_t stride, float *rows) {
+static void add_rows(preparation *p, int layer, double *products, double *sums, const float *x, size_t stride,
+                     float *rows) {
     size_t d = (size_t)p->c->head_dim;
     for (int r = 0; r < p->n_rows; r += ROWS) {
         memset(rows, 0, ROWS * d * sizeof *rows);
         for (int i = 0; i < ROWS && r + i < p->n_rows; i++) {
             float *row = rows + (size_t)i * d;
-            take_row(p, row, x + (size_t)(r + i) * stride, r + i);
+            take_row(p, layer, row, x + (size_t)(r + i) * stride, r + i);
             for (size_t j = 0; sums && j < d; j++) sums[j] += (double)row[j];
         }
         add_products(products, rows, p->c->head_dim);
@@ -121,11 +129,11 @@ static void add_head(void *arg, int head, int thread) {
     float *rows = p->rows + (size_t)head * ROWS * d;
     (void)thread;
     for (int q = head * group; q < (head + 1) * group; q++)
-        add_rows(p, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL,
+        add_rows(p, job->layer, moments_of(p, job->layer, is_skew(p) ? q : head).q2, NULL,
                  p->pass.batch.rows.q.host + (size_t)q * d, (size_t)c->n_heads * d, rows);
     if (is_skew(p)) return;
     ig_moments m = moments_of(p, job->layer, head);
-    add_rows(p, m.k2, m.k1, p->pass.batch.rows.k.host + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
+    add_rows(p, job->layer, m.k2, m.k1, p->pass.batch.rows.k.host + (size_t)head * d, (size_t)c->n_kv_heads * d, rows);
 }
 
 static void add_layer(void *user, ig_tap_place at, int layer) {
@@ -242,7 +250,7 @@ static ig_status take_memory(preparation *p, ig_error *err) {
     if (!file) return ig_fail(err, IG_E_UNSUPPORTED, "%s: a sketch cannot have the shape of this model", p->m->path);
     p->maps = malloc(file);
     p->moments = calloc(moments, sizeof *p->moments);
-    p->cs = malloc(BATCH * (size_t)(c->n_rot + 1) * sizeof *p->cs);
+    p->cs = malloc(BATCH * (size_t)ig_config_rope_sets(c) * (size_t)(c->n_rot + 1) * sizeof *p->cs);
     p->rows = malloc((size_t)c->n_kv_heads * ROWS * (size_t)c->head_dim * sizeof *p->rows);
     if (!p->maps || !p->moments || !p->cs || !p->rows)
         return ig_fail_memory(err, "calibration", file + moments * sizeof *p->moments);

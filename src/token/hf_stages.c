@@ -123,10 +123,18 @@ static ig_status read_metaspace(stages *s, const json_t *stage) {
     return IG_OK;
 }
 
+/* A Split at blanks where the normalizer has left none (Gemma). */
+static bool splits_nothing(const stages *s, const json_t *stage, const char *type) {
+    const char *pattern = json_string_value(json_object_get(json_object_get(stage, "pattern"), "String"));
+    return s->replaces && strcmp(type, "Split") == 0 && pattern && strcmp(pattern, " ") == 0 &&
+           !json_is_true(json_object_get(stage, "invert"));
+}
+
 static ig_status read_pretokenizer(stages *s, const json_t *stage, const char *type) {
     ig_tokenizer *t = s->t;
     bool on = true, prefix = true;
     ig_status status;
+    if (splits_nothing(s, stage, type)) return IG_OK;
     if (t->sentencepiece) return fail_type(s, type);
     if (strcmp(type, "Split") == 0) return read_split(s, stage);
     if (strcmp(type, "Digits") == 0) {

@@ -210,7 +210,7 @@ static void embeddings(void **state) {
             for (int d = 0; d < DEVICES; d++) {
                 int32_t *there = ig_device_alloc(devices[d], IG_PLACE_HOST, sizeof ids);
                 memcpy(there, ids, sizeof ids);
-                devices[d]->ops->embed(devices[d], y.on[d], &m, there, 4, add);
+                devices[d]->ops->embed(devices[d], y.on[d], &m, add ? 1 : 0.75f, there, 4, add);
                 finish(d);
                 ig_device_free(devices[d], IG_PLACE_HOST, there, sizeof ids);
             }
@@ -260,9 +260,14 @@ static void elements(void **state) {
             if (strange) x.host[sizes[i] / 2] = NAN, y.host[sizes[i] - 1] = -INFINITY, put(&x), put(&y);
             for (int d = 0; d < DEVICES; d++) devices[d]->ops->add(devices[d], y.on[d], x.on[d], sizes[i]);
             expect_near(&y, 0, "add");
-            for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], x.on[d], y.on[d], sizes[i]);
+            for (int d = 0; d < DEVICES; d++)
+                devices[d]->ops->activate(devices[d], IG_SILU_GATED, x.on[d], y.on[d], sizes[i]);
             expect_near(&x, 1e-6, "silu");
-            for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], y.on[d], NULL, sizes[i]);
+            put(&x);
+            for (int d = 0; d < DEVICES; d++)
+                devices[d]->ops->activate(devices[d], IG_GELU_GATED, x.on[d], y.on[d], sizes[i]);
+            expect_near(&x, 1e-6, "gelu");
+            for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], IG_RELU, y.on[d], NULL, sizes[i]);
             expect_near(&y, 0, "relu");
             free_both(&x), free_both(&y);
         }

@@ -548,6 +548,9 @@ static int open_llama_single(void **state) { return (void)state, set_up(TINY_LLA
 static int open_llama(void **state) { return (void)state, set_up(TINY_LLAMA, 2, N_CTX); }
 static int open_llama_short(void **state) { return (void)state, set_up(TINY_LLAMA, 2, 192); }
 static int open_mistral(void **state) { return (void)state, set_up(TINY_MISTRAL, 2, N_CTX); }
+static int open_gemma(void **state) { return (void)state, set_up("tests/golden/models/gemma3", 2, N_CTX); }
+static int open_olmo(void **state) { return (void)state, set_up("tests/golden/models/olmo3", 2, N_CTX); }
+static int open_smollm(void **state) { return (void)state, set_up("tests/golden/models/smollm3", 2, N_CTX); }
 static int open_post_norm(void **state) { return (void)state, set_up("tests/golden/models/opt-350m-like", 2, 192); }
 
 int main(void) {
@@ -556,6 +559,9 @@ int main(void) {
         {"each as if alone, a thread", each_as_if_alone, open_llama_single, close_tiny, NULL},
         {"each as if alone, two threads", each_as_if_alone, open_llama, close_tiny, NULL},
         {"each as if alone, a sliding window", each_as_if_alone, open_mistral, close_tiny, NULL},
+        {"each as if alone, two sets of frequencies", each_as_if_alone, open_gemma, close_tiny, NULL},
+        {"each as if alone, norms of parts alone", each_as_if_alone, open_olmo, close_tiny, NULL},
+        {"each as if alone, layers that do not rotate", each_as_if_alone, open_smollm, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_llama_short, close_tiny),
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),

@@ -234,8 +234,9 @@ int main(void) {
         name " whole budget", check_whole_budget, NULL, NULL, name \
     }
     const struct CMUnitTest tests[] = {
-        MODEL("opt"),   MODEL("opt-350m-like"), MODEL("llama2"),  MODEL("llama31"),
-        MODEL("qwen2"), MODEL("qwen3"),         MODEL("mistral"), MODEL("qwen2-yarn"),
+        MODEL("opt"),   MODEL("opt-350m-like"), MODEL("llama2"),     MODEL("llama31"), MODEL("qwen2"),
+        MODEL("qwen3"), MODEL("mistral"),       MODEL("qwen2-yarn"), MODEL("gemma3"),  MODEL("granite"),
+        MODEL("olmo3"), MODEL("phi3"),          MODEL("smollm3"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,11 +90,20 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     for (int i = 0; i < n; i++) want[i] = x[i] / (1 + exp(-(double)x[i])) * y[i];
     c->k->silu_mul(out, y, n);
     compare(c, "silu_mul", out, want, n, 6e-7, 1e-35);
+
+    memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) {
+        double g = x[i], scale = sqrt(2 / acos(-1.0));
+        want[i] = g / 2 * (1 + tanh(scale * (g + 0.044715 * g * g * g))) * y[i];
+    }
+    c->k->gelu_mul(out, y, n);
+    compare(c, "gelu_mul", out, want, n, 4e-6, 1e-6);
     check_that(c, check_guards(out), "n=%d: wrote outside", n);
     /* Reading the in-out argument past its end would fault here. */
     c->k->add(x, y, n);
     c->k->relu(x, n);
     c->k->silu_mul(x, y, n);
+    c->k->gelu_mul(x, y, n);
 
     free(want);
     check_buffer_free(out);
@@ -263,6 +272,9 @@ static void check_not_finite(check *c) {
             memcpy(y, x, (size_t)n * sizeof *y);
             c->k->silu_mul(y, ones, n);
             check_that(c, !isfinite(y[at]), "silu_mul n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->gelu_mul(y, ones, n);
+            check_that(c, !isfinite(y[at]), "gelu_mul n=%d: %g became %g", n, odd[j], y[at]);
             c->k->silu_mul(ones, x, n);
             check_that(c, !isfinite(ones[at]), "silu_mul n=%d: times %g is %g", n, odd[j], ones[at]);
         }

@@ -41,10 +41,10 @@ static void reads_llama(void **state) {
     assert_int_equal(c.n_rot, 8);
     assert_int_equal(c.n_ctx_train, 512);
     assert_int_equal(c.norm, IG_NORM_RMS);
-    assert_int_equal(c.ffn, IG_FFN_SILU_GATED);
+    assert_int_equal(c.activation, IG_SILU_GATED);
     assert_int_equal(c.rope, IG_ROPE_HALF);
     assert_true(c.norm_eps == 1e-6f && c.rope_theta == 10000 && c.rope_linear == 1 && c.rope_blend == IG_BLEND_NONE);
-    assert_true(c.final_norm && !c.tied && !c.post_norm);
+    assert_true(c.final_norm && !c.tied && c.norm_order == IG_NORMS_BEFORE);
     assert_int_equal(c.window[0], 0);
     assert_true(fabs(c.attn_scale - 1 / sqrt(8.0)) < 1e-12);
     c = from_json("{\"model_type\":\"llama\"," LLAMA
@@ -92,7 +92,7 @@ static void reads_yarn(void **state) {
     double gain = 1 + 0.1 * log(4);
     assert_true(c.rope_blend == IG_BLEND_YARN && c.rope_factor == 4 && c.rope_low_freq == 1 && c.rope_high_freq == 32);
     assert_true(c.rope_original_ctx == 512 && c.rope_linear == 1 && fabs(c.rope_gain - gain) < 1e-12);
-    assert_true(fabs(c.attn_scale - gain * gain / sqrt(8.0)) < 1e-12);
+    assert_true(fabs(c.attn_scale - 1 / sqrt(8.0)) < 1e-12);
     assert_int_equal(c.n_ctx_train, 2048); /* what it is stretched to */
     c = with_yarn(",\"original_max_position_embeddings\":64,\"beta_slow\":2,\"beta_fast\":8,\"attention_factor\":1.5");
     assert_true(c.rope_original_ctx == 64 && c.rope_low_freq == 2 && c.rope_high_freq == 8 && c.rope_gain == 1.5);
@@ -154,18 +154,18 @@ static void reads_opt(void **state) {
     "\"num_attention_heads\":6,\"max_position_embeddings\":512,\"ffn_dim\":96"
     ig_config c = from_json("{" OPT "}");
     assert_int_equal(c.norm, IG_NORM_LAYER);
-    assert_int_equal(c.ffn, IG_FFN_RELU);
+    assert_int_equal(c.activation, IG_RELU);
     assert_int_equal(c.rope, IG_ROPE_NONE);
     assert_int_equal(c.learned_positions, 514);
     assert_int_equal(c.position_offset, 2);
     assert_int_equal(c.d_embed, 48);
     assert_int_equal(c.n_kv_heads, 6);
-    assert_true(c.tied && c.final_norm && !c.post_norm && c.norm_eps == 1e-5f);
+    assert_true(c.tied && c.final_norm && c.norm_order == IG_NORMS_BEFORE && c.norm_eps == 1e-5f);
     c = from_json("{" OPT ",\"do_layer_norm_before\":false,\"word_embed_proj_dim\":16}");
-    assert_true(c.post_norm && !c.final_norm);
+    assert_true(c.norm_order == IG_NORMS_OF_SUMS && !c.final_norm);
     assert_int_equal(c.d_embed, 16);
     c = from_json("{" OPT ",\"_remove_final_layer_norm\":true,\"tie_word_embeddings\":false}");
-    assert_true(!c.post_norm && !c.final_norm && !c.tied);
+    assert_true(c.norm_order == IG_NORMS_BEFORE && !c.final_norm && !c.tied);
 }
 
 static ig_config from_tiny(const tiny *t) {
@@ -181,13 +181,16 @@ static ig_config from_tiny(const tiny *t) {
     return c;
 }
 
-/* The tiny model under another architecture's name of five letters. */
+/* The tiny model under another architecture's name. */
 static tiny tiny_as(const char *architecture) {
     tiny t = tiny_valid();
     tiny_string(&t, "general.architecture", architecture);
     for (int i = 0; i < t.n_values; i++) {
         char *key = t.values[i].key;
-        if (strncmp(key, "llama.", 6) == 0) memcpy(key, architecture, 5);
+        char rest[sizeof t.values[i].key];
+        if (strncmp(key, "llama.", 6) != 0) continue;
+        strcpy(rest, key + 5);
+        assert_true(snprintf(key, sizeof rest, "%s%s", architecture, rest) < (int)sizeof rest);
     }
     return t;
 }
@@ -252,11 +255,102 @@ static void reads_gguf_families(void **state) {
     }
 }
 
+static void refuses_tiny(const tiny *t, const char *why) {
+    size_t n;
+    ig_gguf *g;
+    ig_config c;
+    ig_error err = {0};
+    uint8_t *bytes = tiny_write(t, &n);
+    if (ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", &err)) fail_msg("%s", err.text);
+    assert_true(ig_config_from_gguf(&c, g, &err) != IG_OK);
+    if (!strstr(err.text, why)) fail_msg("%s", err.text);
+    ig_gguf_close(g);
+    free(bytes);
+}
+
+/* What GGUF files of families state, and what they leave to whoever knows the family. */
+static void reads_gguf_of_their_own(void **state) {
+    (void)state;
+    tiny t = tiny_as("gemma3");
+    tiny_u32(&t, "gemma3.attention.sliding_window", 16);
+    ig_config c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_AROUND && c.head_norm == IG_HEAD_NORM_EACH && c.activation == IG_GELU_GATED);
+    assert_true(c.norm_offset == 0 && fabs(c.embed_scale - sqrt(TINY_D)) < 1e-12); /* converters add the offset */
+    assert_true(c.window[0] == 16 && c.rope_set[0] == IG_ROPE_LOCAL && c.rope_local_theta == 10000);
+    tiny_f32(&t, "gemma3.rope.freq_base_swa", 5000);
+    assert_true(from_tiny(&t).rope_local_theta == 5000);
+    tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 1, "\0", 1);
+    c = from_tiny(&t);
+    assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN);
+    tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 2, "\0\0", 2);
+    refuses_tiny(&t, "sliding_window_pattern");
+
+    t = tiny_as("granite");
+    tiny_f32(&t, "granite.attention.scale", 0.25f);
+    tiny_f32(&t, "granite.embedding_scale", 12);
+    tiny_f32(&t, "granite.residual_scale", 0.5f);
+    tiny_f32(&t, "granite.logit_scale", 8);
+    c = from_tiny(&t);
+    assert_true(c.attn_scale == 0.25 && c.embed_scale == 24 && c.logit_scale == 8 && c.rope == IG_ROPE_ADJACENT);
+    assert_true(fabs((double)c.norm_eps - 4e-5) < 1e-10); /* of a state that is twice as large */
+    tiny_f32(&t, "granite.logit_scale", 1e9f);
+    refuses_tiny(&t, "scale");
+    t = tiny_as("qwen2");
+    tiny_f32(&t, "qwen2.attention.scale", 0.25f);
+    refuses_tiny(&t, "qwen2.attention.scale");
+
+    t = tiny_as("olmo2");
+    c = from_tiny(&t);
+    assert_true(c.norm_order == IG_NORMS_OF_PARTS && c.head_norm == IG_HEAD_NORM_ALL && c.rope_local_theta == 0);
+    t = tiny_as("phi3");
+    tiny_u32(&t, "phi3.attention.sliding_window", 16);
+    c = from_tiny(&t);
+    assert_true(c.is_fused && c.window[0] == 16 && c.rope_blend == IG_BLEND_NONE);
+    t = tiny_as("smollm3");
+    tiny_u32(&t, "smollm3.block_count", 5);
+    c = from_tiny(&t);
+    assert_true(c.rope_set[2] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT && c.rope_set[4] == IG_ROPE_MAIN);
+}
+
+/* The same of config.json, with the defaults of each class. */
+static void reads_their_own(void **state) {
+    (void)state;
+#define GEMMA3 "\"model_type\":\"gemma3_text\",\"num_key_value_heads\":2," LLAMA
+    ig_config c = from_json("{" GEMMA3 ",\"sliding_window\":9}");
+    assert_true(c.tied && c.norm_offset == 1 && c.rope_theta == 1e6 && c.rope_local_theta == 1e4);
+    assert_true(c.window[0] == 9 && c.rope_set[0] == IG_ROPE_LOCAL && c.attn_scale == 1 / 16.0);
+    c = from_json("{" GEMMA3
+                  ",\"sliding_window_pattern\":2,\"rope_local_base_freq\":77,"
+                  "\"rope_theta\":5e5,\"rope_scaling\":{\"rope_type\":\"linear\",\"factor\":8.0}}");
+    assert_true(c.window[0] == 4096 && c.window[1] == 0 && c.rope_set[1] == IG_ROPE_MAIN);
+    assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 77 && c.rope_linear == 8);
+    c = from_json("{\"model_type\":\"granite\"," LLAMA
+                  ",\"embedding_multiplier\":12.0,\"residual_multiplier\":0.5,"
+                  "\"attention_multiplier\":0.0078125,\"logits_scaling\":8}");
+    assert_true(c.embed_scale == 24 && c.residual_scale == 0.5 && c.logit_scale == 8 && c.attn_scale == 0.0078125);
+    c = from_json("{\"model_type\":\"olmo3\"," LLAMA
+                  ",\"layer_types\":[\"full_attention\",\"sliding_attention\","
+                  "\"full_attention\"],\"sliding_window\":8}");
+    assert_true(c.rope_theta == 5e5 && c.rope_local_theta == 5e5 && !c.window[0] && c.window[1] == 8);
+    c = from_json("{\"model_type\":\"smollm3\"," LLAMA ",\"no_rope_layers\":[0,1,1]}");
+    assert_true(c.rope_set[0] == IG_ROPE_LEFT_OUT && c.rope_set[1] == IG_ROPE_MAIN && c.tied && c.rope_theta == 2e6);
+#define PHI3 "{\"model_type\":\"phi3\"," LLAMA ",\"partial_rotary_factor\":0.5,\"original_max_position_embeddings\":"
+#define FACTORS ",\"rope_scaling\":{\"type\":\"longrope\",\"long_factor\":[2,3],\"short_factor\":[1,1.5]}}"
+    c = from_json(PHI3 "128" FACTORS);
+    assert_true(c.is_fused && c.n_rot == 4 && c.rope_long[0] == 2 && c.rope_long[1] == 3);
+    assert_true(fabs(c.rope_gain - sqrt(1 + log(4) / log(128))) < 1e-12);
+    c = from_json(PHI3 "512" FACTORS);
+    assert_true(c.rope_long[0] == 1 && c.rope_long[1] == 1.5f && c.rope_gain == 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reads_llama),   cmocka_unit_test(reads_rope),      cmocka_unit_test(reads_yarn),
-        cmocka_unit_test(reads_windows), cmocka_unit_test(reads_qwen3),     cmocka_unit_test(reads_opt),
-        cmocka_unit_test(reads_gguf),    cmocka_unit_test(reads_gguf_yarn), cmocka_unit_test(reads_gguf_families),
+        cmocka_unit_test(reads_llama),         cmocka_unit_test(reads_rope),
+        cmocka_unit_test(reads_yarn),          cmocka_unit_test(reads_windows),
+        cmocka_unit_test(reads_qwen3),         cmocka_unit_test(reads_opt),
+        cmocka_unit_test(reads_gguf),          cmocka_unit_test(reads_gguf_yarn),
+        cmocka_unit_test(reads_gguf_families), cmocka_unit_test(reads_gguf_of_their_own),
+        cmocka_unit_test(reads_their_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -25,6 +25,11 @@
 #define METASPACE                                                                                           \
     "{\"pre_tokenizer\": {\"type\": \"Metaspace\", \"replacement\": \"\xe2\x96\x81\", \"prepend_scheme\": " \
     "\"always\"}, "
+#define GEMMA                                                                                                     \
+    "{\"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}, " \
+    "\"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \" \"}, \"behavior\": "                   \
+    "\"MergedWithPrevious\", "                                                                                    \
+    "\"invert\": false}, "
 #define ADDED(tokens) "\"added_tokens\": [" tokens "], "
 #define MODEL(fields, vocab, merges) \
     "\"model\": {\"type\": \"BPE\", " fields "\"vocab\": {" vocab "}, \"merges\": [" merges "]}}"
@@ -55,6 +60,16 @@ static void check(const char *json, const example *examples, size_t n) {
 
 #define CHECK(json, ...) \
     check(json, (const example[]){__VA_ARGS__}, sizeof((const example[]){__VA_ARGS__}) / sizeof(example))
+
+/* A split at blanks splits nothing where these have become U+2581. */
+static void test_split_at_no_blanks(void **state) {
+    (void)state;
+#define B "\xe2\x96\x81"
+    CHECK(GEMMA MODEL("", "\"" B "\": 0, \"a\": 1, \"b\": 2, \"" B "b\": 3, \"ab\": 4, \"" B B "\": 5",
+                      "\"" B " " B "\", \"" B " b\", \"a b\""),
+          {"ab b", "4 3 "}, {"a  b", "1 5 2 "}, {" ab", "0 4 "});
+#undef B
+}
 
 /* Tokens written <0x7A> stand for bytes if the file says so. */
 static void test_byte_fallback(void **state) {
@@ -135,8 +150,9 @@ static void test_more_tokens_than_rows(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_byte_fallback), cmocka_unit_test(test_normalized),
-                                       cmocka_unit_test(test_added_letters), cmocka_unit_test(test_equal_merges),
-                                       cmocka_unit_test(test_more_tokens_than_rows)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_split_at_no_blanks), cmocka_unit_test(test_byte_fallback),
+        cmocka_unit_test(test_normalized),         cmocka_unit_test(test_added_letters),
+        cmocka_unit_test(test_equal_merges),       cmocka_unit_test(test_more_tokens_than_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

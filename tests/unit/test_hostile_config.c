@@ -49,7 +49,7 @@ static const struct {
 } cases[] = {
     {"llama", "model_type", NULL, IG_E_FORMAT, "'model_type' is missing"},
     {"llama", "model_type", "1", IG_E_FORMAT, "'model_type' must be a string"},
-    {"gemma3", "x", NULL, IG_E_UNSUPPORTED, "'gemma3' is not supported"},
+    {"gemma9", "x", NULL, IG_E_UNSUPPORTED, "'gemma9' is not supported"},
     {"", "x", NULL, IG_E_UNSUPPORTED, "'model_type' ''"},
     {"llama", "quantization_config", "{\"quant_method\":\"gptq\"}", IG_E_UNSUPPORTED, "'quantization_config'"},
     {"qwen3", "num_experts", "128", IG_E_UNSUPPORTED, "'num_experts'"},

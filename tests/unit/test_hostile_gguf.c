@@ -119,7 +119,7 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
       tiny_drop_key(t, "general.architecture"))                                                                        \
     X(architecture_number, IG_E_FORMAT, "'general.architecture' is of type u32",                                       \
       tiny_u32(t, "general.architecture", 1))                                                                          \
-    X(architecture_other, IG_E_UNSUPPORTED, "'gemma3'", tiny_string(t, "general.architecture", "gemma3"))              \
+    X(architecture_other, IG_E_UNSUPPORTED, "'gemma9'", tiny_string(t, "general.architecture", "gemma9"))              \
     X(architecture_escapes, IG_E_UNSUPPORTED, "'a?[2J??2J'",                                                           \
       tiny_string(t, "general.architecture", "a\033[2J\302\2332J"))                                                    \
     X(architecture_prefix, IG_E_UNSUPPORTED, "'llama4'", tiny_string(t, "general.architecture", "llama4"))             \
@@ -166,9 +166,6 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
     X(scaling_yarn, IG_E_FORMAT, "rope.scaling.factor' is 0", tiny_string(t, "llama.rope.scaling.type", "yarn"))       \
     X(scaling_betas, IG_E_FORMAT, "are 1 and 0.5", tiny_string(t, "llama.rope.scaling.type", "yarn");                  \
       tiny_f32(t, "llama.rope.scaling.factor", 4); tiny_f32(t, "llama.rope.scaling.yarn_beta_fast", 0.5))              \
-    X(scaling_part, IG_E_UNSUPPORTED, "YaRN is supported only for all",                                                \
-      tiny_string(t, "llama.rope.scaling.type", "yarn");                                                               \
-      tiny_f32(t, "llama.rope.scaling.factor", 4); tiny_u32(t, "llama.rope.dimension_count", 2))                       \
     X(scaling_gain, IG_E_UNSUPPORTED, "yarn_ext_factor'", tiny_f32(t, "llama.rope.scaling.yarn_ext_factor", 0.5))      \
     X(scaling_0, IG_E_FORMAT, "rope.scaling.factor' is 0", tiny_string(t, "llama.rope.scaling.type", "linear"))        \
     X(scaling_tiny, IG_E_FORMAT, "rope.scaling.factor' is 1e-30", tiny_f32(t, "llama.rope.scaling.factor", 1e-30f))    \

@@ -21,13 +21,15 @@ enum { LAYERS = 2, HEADS = 4, KV_HEADS = 2, GROUP = HEADS / KV_HEADS, DIM = 64, 
 
 static const ig_head_shape shape = {HEADS, KV_HEADS, DIM, 1};
 static float biases[LAYERS][KV_HEADS * DIM];
-static double inv_freq[ROT / 2];
+static ig_rope_frequencies frequencies[IG_ROPE_SETS];
+static double *const inv_freq = frequencies[IG_ROPE_MAIN];
 static ig_layer layers[LAYERS];
 static ig_weights weights = {.layers = layers};
 
 static ig_config config_of(ig_rope rope) {
     ig_config c = {.n_layers = LAYERS, .n_heads = HEADS, .n_kv_heads = KV_HEADS, .head_dim = DIM, .rope = rope};
     c.n_rot = rope == IG_ROPE_NONE ? 0 : ROT;
+    c.rope_gain = 1;
     return c;
 }
 
@@ -51,7 +53,7 @@ static int set_up(void **state) {
 static ig_key_frames open_frames(const ig_config *c) {
     ig_key_frames f;
     ig_error err = {0};
-    if (ig_key_frames_open(&f, c, &weights, inv_freq, &err)) fail_msg("%s", err.text);
+    if (ig_key_frames_open(&f, c, &weights, frequencies, &err)) fail_msg("%s", err.text);
     return f;
 }
 

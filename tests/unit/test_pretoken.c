@@ -65,6 +65,7 @@ static void test_known(void **state) {
         {"llama-bpe", "I'M 12345\n\n  x_y (a)\r\n", "I|'M| |123|45|\n\n| | x|_y| (|a|)\r\n"},
         {"qwen2", "it'S 123\xe3\x80\x80z", "it|'S| |1|2|3|\xe3\x80\x80z"},
         {"qwen2", "  \n  \n a", "  \n  \n| a"},
+        {"gpt-4o", "camelCase HTTPServer's x/y 1234", "camel|Case| HTTPServer's| x|/y| |123|4"},
         {"tekken", "camelCase HTTPServer x/y", "camel|Case| HTTPServer| x|/y"},
         {"default", "a=b 12345 c", "a|=|b| |123|45| c"},
         {"deepseek-v3",
@@ -91,8 +92,8 @@ static void test_unknown_name(void **state) {
 /* Random Unicode text loses nothing under any known expression. */
 static void test_nothing_lost(void **state) {
     (void)state;
-    static const char *const names[] = {"gpt-2",  "smollm",  "llama-bpe",   "qwen2", "tekken",
-                                        "falcon", "default", "deepseek-v3", "qwen35"};
+    static const char *const names[] = {"gpt-2",  "smollm", "llama-bpe", "qwen2",       "tekken",
+                                        "gpt-4o", "falcon", "default",   "deepseek-v3", "qwen35"};
     static const uint32_t bases[] = {0, 0x20, 0x41, 0x80, 0x300, 0x2000, 0x3000, 0x4e00, 0x1f600};
     ig_random random = {1};
     for (size_t k = 0; k < sizeof names / sizeof *names; k++) {

@@ -326,10 +326,11 @@ static ig_matrix matrix_of(const gpu *g, const ig_matrix *m) {
     return found;
 }
 
-static void gpu_embed(ig_device *d, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {
+static void gpu_embed(ig_device *d, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows,
+                      bool add) {
     gpu *g = enter(d);
     ig_matrix found = matrix_of(g, m);
-    ig_cuda_embed(g->work, out, &found, ids, n_rows, add);
+    ig_cuda_embed(g->work, out, &found, scale, ids, n_rows, add);
     leave(g);
 }
 
@@ -380,9 +381,9 @@ static void gpu_add(ig_device *d, float *y, const float *x, size_t n) {
     leave(g);
 }
 
-static void gpu_activate(ig_device *d, float *gate, const float *up, size_t n) {
+static void gpu_activate(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n) {
     gpu *g = enter(d);
-    ig_cuda_activate(g->work, gate, up, n);
+    ig_cuda_activate(g->work, kind, gate, up, n);
     leave(g);
 }
 

@@ -34,7 +34,7 @@ void ig_cuda_matmul(ig_queue q, float *const *y, const ig_matrix *m, int n_m, co
 void ig_cuda_halve(ig_queue q, uint8_t *act, const float *x, int n, int n_cols);
 void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_m, const uint8_t *act, int n_cols,
                          int n_tiles);
-void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add);
+void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add);
 
 /* ---- vector.cu: as the operations of device.h ---- */
 
@@ -43,7 +43,7 @@ void ig_cuda_norm(ig_queue q, float *y, const float *x, const float *w, const fl
 void ig_cuda_rope(ig_queue q, float *x, const float *cs, int n_rot, bool adjacent, int n_rows, int n_heads,
                   int head_dim);
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n);
-void ig_cuda_activate(ig_queue q, float *gate, const float *up, size_t n);
+void ig_cuda_activate(ig_queue q, ig_activation kind, float *gate, const float *up, size_t n);
 /* Of a few numbers the largest magnitudes of n_x arrays, IG_CUDA_PEAKS at most, to page-locked memory; of many *peak,
  * zero before, becomes the bits of it. */
 enum { IG_CUDA_PEAKS = 4, IG_CUDA_FEW = 1 << 15 };

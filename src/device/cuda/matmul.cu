@@ -370,6 +370,7 @@ typedef struct lookup {
     size_t row_bytes;
     const int32_t *ids;
     float *out;
+    float scale;
     int n;
     bool add;
 } lookup;
@@ -382,7 +383,7 @@ static __global__ void embed_codes(lookup m) {
     for (int i = (int)threadIdx.x; i < m.n / IG_PART; i += THREADS) {
         ig_part p = ig_part_of<type>(w + (size_t)(i / (block / IG_PART)) * bytes, i % (block / IG_PART));
         for (int j = 0; j < IG_PART; j++) {
-            float v = ig_number(&p, j);
+            float v = m.scale * ig_number(&p, j);
             out[i * IG_PART + j] = m.add ? out[i * IG_PART + j] + v : v;
         }
     }
@@ -394,7 +395,7 @@ static __global__ void embed_floats(lookup m) {
     const uint8_t *w = m.w + (size_t)m.ids[blockIdx.x] * m.row_bytes;
     float *out = m.out + (size_t)blockIdx.x * (size_t)m.n;
     for (int i = (int)threadIdx.x; i < m.n; i += THREADS) {
-        float v = ig_element<type>(w, i);
+        float v = m.scale * ig_element<type>(w, i);
         out[i] = m.add ? out[i] + v : v;
     }
 }
@@ -528,7 +529,7 @@ void ig_cuda_matmul_many(ig_queue q, float *const *y, const ig_matrix *m, int n_
     ig_launch(ragged ? k.multiply_many_ragged : k.multiply_many[size], grid, block, shared_bytes, q, all);
 }
 
-void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, const int32_t *ids, int n_rows, bool add) {
-    lookup l = {(const uint8_t *)m->w, m->row_bytes, ids, out, m->n_in, add};
+void ig_cuda_embed(ig_queue q, float *out, const ig_matrix *m, float scale, const int32_t *ids, int n_rows, bool add) {
+    lookup l = {(const uint8_t *)m->w, m->row_bytes, ids, out, scale, m->n_in, add};
     ig_launch(kernels_of(m->type).embed, dim3((unsigned)n_rows), dim3(THREADS), 0, q, l);
 }

@@ -130,6 +130,14 @@ static __global__ void silu_mul(float *gate, const float *up, size_t n) {
     for (size_t i = first_element(); i < n; i += stride()) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
 
+static __global__ void gelu_mul(float *gate, const float *up, size_t n) {
+    ig_begin();
+    for (size_t i = first_element(); i < n; i += stride()) {
+        float x = gate[i];
+        gate[i] = x / (1.0f + expf(-x * (IG_GELU_1 + IG_GELU_3 * x * x))) * up[i];
+    }
+}
+
 static __global__ void relu(float *x, size_t n) {
     ig_begin();
     for (size_t i = first_element(); i < n; i += stride()) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
@@ -172,11 +180,12 @@ void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n) {
     ig_launch(add, dim3(blocks_for(n)), dim3(THREADS), 0, q, y, x, n);
 }
 
-void ig_cuda_activate(ig_queue q, float *gate, const float *up, size_t n) {
-    if (up)
-        ig_launch(silu_mul, dim3(blocks_for(n)), dim3(THREADS), 0, q, gate, up, n);
+void ig_cuda_activate(ig_queue q, ig_activation kind, float *gate, const float *up, size_t n) {
+    dim3 blocks(blocks_for(n)), threads(THREADS);
+    if (kind == IG_RELU)
+        ig_launch(relu, blocks, threads, 0, q, gate, n);
     else
-        ig_launch(relu, dim3(blocks_for(n)), dim3(THREADS), 0, q, gate, n);
+        ig_launch(kind == IG_GELU_GATED ? gelu_mul : silu_mul, blocks, threads, 0, q, gate, up, n);
 }
 
 void ig_cuda_peak(ig_queue q, unsigned *peak, const ig_floats *x) {
