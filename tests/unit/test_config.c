@@ -168,17 +168,29 @@ static void reads_opt(void **state) {
     assert_true(c.norm_order == IG_NORMS_BEFORE && !c.final_norm && !c.tied);
 }
 
-static ig_config from_tiny(const tiny *t) {
+static ig_status read_tiny(ig_config *out, const tiny *t, ig_error *err) {
     size_t n;
     ig_gguf *g;
-    ig_config c;
-    ig_error err = {0};
     uint8_t *bytes = tiny_write(t, &n);
-    if (ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", &err)) fail_msg("%s", err.text);
-    if (ig_config_from_gguf(&c, g, &err)) fail_msg("%s", err.text);
+    if (ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", err)) fail_msg("%s", err->text);
+    ig_status status = ig_config_from_gguf(out, g, err);
     ig_gguf_close(g);
     free(bytes);
+    return status;
+}
+
+static ig_config from_tiny(const tiny *t) {
+    ig_config c;
+    ig_error err = {0};
+    if (read_tiny(&c, t, &err)) fail_msg("%s", err.text);
     return c;
+}
+
+static void refuses_tiny(const tiny *t, const char *why) {
+    ig_config c;
+    ig_error err = {0};
+    assert_true(read_tiny(&c, t, &err) != IG_OK);
+    if (!strstr(err.text, why)) fail_msg("%s", err.text);
 }
 
 /* The tiny model under another architecture's name. */
@@ -253,19 +265,6 @@ static void reads_gguf_families(void **state) {
         assert_string_equal(c.architecture, names[i]);
         assert_int_equal(c.rope, IG_ROPE_HALF);
     }
-}
-
-static void refuses_tiny(const tiny *t, const char *why) {
-    size_t n;
-    ig_gguf *g;
-    ig_config c;
-    ig_error err = {0};
-    uint8_t *bytes = tiny_write(t, &n);
-    if (ig_gguf_open_memory(&g, bytes, n, "tiny.gguf", &err)) fail_msg("%s", err.text);
-    assert_true(ig_config_from_gguf(&c, g, &err) != IG_OK);
-    if (!strstr(err.text, why)) fail_msg("%s", err.text);
-    ig_gguf_close(g);
-    free(bytes);
 }
 
 /* What GGUF files of families state, and what they leave to whoever knows the family. */
