@@ -53,6 +53,26 @@ static ig_status derive_scales(ig_config *c, const ig_config_names *names, ig_er
     return IG_OK;
 }
 
+static bool is_theta(double x) { return x > 1 && x <= 1e15; }
+
+static ig_status check_rotation(const ig_config *c, const ig_config_names *names, ig_error *err) {
+    if (c->n_rot % 2 || c->n_rot > c->head_dim)
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
+                       names->n_rot, c->n_rot, c->head_dim);
+    if (!(c->rope_gain >= 0.01 && c->rope_gain <= 100))
+        return ig_fail(err, IG_E_FORMAT, "%s: the factor of rotated queries and keys is %g, must be 0.01 to 100",
+                       names->path, c->rope_gain);
+    if (!is_theta(c->rope_theta))
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be above 1 and at most 1e15", names->path, names->theta,
+                       c->rope_theta);
+    for (int l = 0; l < c->n_layers; l++)
+        if (c->rope_set[l] == IG_ROPE_LOCAL && !is_theta(c->rope_local_theta))
+            return ig_fail(err, IG_E_FORMAT,
+                           "%s: the base of layers with a window is %g, must be above 1 and at most 1e15", names->path,
+                           c->rope_local_theta);
+    return IG_OK;
+}
+
 ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err) {
     if (c->rope_blend == IG_BLEND_YARN) derive_yarn(c);
     if (c->rope_gain == 0) c->rope_gain = 1;
@@ -66,11 +86,5 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     s = derive_scales(c, names, err);
     if (s || c->rope == IG_ROPE_NONE) return s;
     if (!c->n_rot) c->n_rot = c->head_dim;
-    if (c->n_rot % 2 || c->n_rot > c->head_dim)
-        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
-                       names->n_rot, c->n_rot, c->head_dim);
-    if (!(c->rope_theta > 1 && c->rope_theta <= 1e15))
-        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be above 1 and at most 1e15", names->path, names->theta,
-                       c->rope_theta);
-    return IG_OK;
+    return check_rotation(c, names, err);
 }

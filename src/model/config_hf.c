@@ -215,8 +215,8 @@ static void read_partial(reader *r, ig_config *c, const json_t *rope) {
     static const char key[] = "partial_rotary_factor";
     double share = read_number(r, rope, key, read_number(r, r->root, key, 1));
     int head_dim = c->head_dim ? c->head_dim : c->d_model / c->n_heads;
-    if (share > 1) fail_kind(r, key, "at most 1");
-    if (!r->status) c->n_rot = (int)(head_dim * share);
+    c->n_rot = share <= 1 ? (int)(head_dim * share) : 0;
+    if (c->n_rot == 0) fail_kind(r, key, "above 0 and at most 1, and leave a part of a head");
 }
 
 /* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". What is stated nowhere is as c has it.

@@ -278,6 +278,12 @@ static void reads_gguf_of_their_own(void **state) {
     assert_true(c.window[0] == 16 && c.rope_set[0] == IG_ROPE_LOCAL && c.rope_local_theta == 10000);
     tiny_f32(&t, "gemma3.rope.freq_base_swa", 5000);
     assert_true(from_tiny(&t).rope_local_theta == 5000);
+    static const float bad[] = {0, -1, 1, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tiny_f32(&t, "gemma3.rope.freq_base_swa", bad[i]);
+        refuses_tiny(&t, isfinite(bad[i]) ? "base of layers with a window" : "freq_base_swa");
+    }
+    tiny_f32(&t, "gemma3.rope.freq_base_swa", 5000);
     tiny_array(&t, "gemma3.attention.sliding_window_pattern", IG_GGUF_BOOL, 1, "\0", 1);
     c = from_tiny(&t);
     assert_true(c.window[0] == 0 && c.rope_set[0] == IG_ROPE_MAIN);
@@ -305,6 +311,9 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_u32(&t, "phi3.attention.sliding_window", 16);
     c = from_tiny(&t);
     assert_true(c.is_fused && c.window[0] == 16 && c.rope_blend == IG_BLEND_NONE);
+    tiny_f32(&t, "phi3.rope.scaling.attn_factor", 1e9f);
+    tiny_add(&t, "rope_factors_long.weight", IG_TYPE_F32, 4, 0);
+    refuses_tiny(&t, "factor of rotated queries");
     t = tiny_as("smollm3");
     tiny_u32(&t, "smollm3.block_count", 5);
     c = from_tiny(&t);
