@@ -62,8 +62,8 @@ typedef struct ig_config {
      * more than rope_high_freq kept: */
     ig_rope_blend rope_blend;
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_ctx;
-    float rope_long[IG_MAX_HEAD_DIM /
-                    2];        /* "longrope": [n_rot / 2] divisors of the frequencies; of GGUF files a tensor */
+    /* "longrope": [n_rot / 2] divisors of the frequencies. GGUF files have them as a tensor. */
+    float rope_long[IG_MAX_HEAD_DIM / 2];
     double rope_gain;          /* what rotated queries and keys are multiplied by, of IG_ROPE_MAIN; 1: nothing */
     int learned_positions;     /* rows of the position embedding; 0: none */
     int position_offset;       /* OPT: 2 */

@@ -26,29 +26,6 @@ typedef struct family {
     const char *own[4];                    /* keys that it uses, which must be neutral in others */
 } family;
 
-static void read_one_window(reader *r, ig_config *c);
-static void read_no_window(reader *r, ig_config *c);
-static void read_gemma3(reader *r, ig_config *c);
-static void read_granite(reader *r, ig_config *c);
-static void read_olmo2(reader *r, ig_config *c);
-static void read_phi3(reader *r, ig_config *c);
-static void read_qwen3(reader *r, ig_config *c);
-static void read_smollm3(reader *r, ig_config *c);
-
-static const family families[] = {
-    {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
-    {"granite",
-     IG_ROPE_ADJACENT,
-     read_granite,
-     {"attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
-    {"llama", IG_ROPE_ADJACENT, read_one_window, {NULL}},
-    {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
-    {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
-    {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
-    {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
-    {"smollm3", IG_ROPE_ADJACENT, read_smollm3, {NULL}},
-};
-
 /* NEUTRAL: the value must be `neutral`, 0 or false; EXACT: it must be `neutral`. */
 typedef enum key_kind { KEY_USED, KEY_IGNORED, KEY_NEUTRAL, KEY_EXACT } key_kind;
 
@@ -159,25 +136,6 @@ static void check_keys(reader *r, const family *f) {
         if (strncmp(v->key, r->architecture, n) == 0 && v->key[n] == '.' && !is_own(f, v->key + n + 1))
             check_key(r, v, v->key + n + 1);
     }
-}
-
-static const family *find_family(reader *r) {
-    ig_text name = {"", 0}, type = {"model", 5};
-    bool found = ig_gguf_string(r->g, "general.architecture", &name, &r->status, r->err);
-    ig_gguf_string(r->g, "general.type", &type, &r->status, r->err);
-    if (r->status) return NULL;
-    if (!found) {
-        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key 'general.architecture' is missing", r->path);
-    } else if (!ig_text_is(type, "model")) {
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key 'general.type' is '%.*s', not a model", r->path,
-                            (int)(type.size < 40 ? type.size : 40), type.data);
-    } else {
-        for (size_t i = 0; i < IG_COUNT(families); i++)
-            if (ig_text_is(name, families[i].name)) return &families[i];
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: architecture '%.*s' is not supported", r->path,
-                            (int)(name.size < 40 ? name.size : 40), name.data);
-    }
-    return NULL;
 }
 
 /* The tokens counted, or what the file states if it has none. */
@@ -324,6 +282,40 @@ static void read_smollm3(reader *r, ig_config *c) {
 }
 
 /* ---- the whole ---------------------------------------------------------------------------------- */
+
+/* The name is the file's general.architecture. */
+static const family families[] = {
+    {"gemma3", IG_ROPE_HALF, read_gemma3, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"granite",
+     IG_ROPE_ADJACENT,
+     read_granite,
+     {"attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
+    {"llama", IG_ROPE_ADJACENT, read_one_window, {NULL}},
+    {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
+    {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
+    {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
+    {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
+    {"smollm3", IG_ROPE_ADJACENT, read_smollm3, {NULL}},
+};
+
+static const family *find_family(reader *r) {
+    ig_text name = {"", 0}, type = {"model", 5};
+    bool found = ig_gguf_string(r->g, "general.architecture", &name, &r->status, r->err);
+    ig_gguf_string(r->g, "general.type", &type, &r->status, r->err);
+    if (r->status) return NULL;
+    if (!found) {
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key 'general.architecture' is missing", r->path);
+    } else if (!ig_text_is(type, "model")) {
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key 'general.type' is '%.*s', not a model", r->path,
+                            (int)(type.size < 40 ? type.size : 40), type.data);
+    } else {
+        for (size_t i = 0; i < IG_COUNT(families); i++)
+            if (ig_text_is(name, families[i].name)) return &families[i];
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: architecture '%.*s' is not supported", r->path,
+                            (int)(name.size < 40 ? name.size : 40), name.data);
+    }
+    return NULL;
+}
 
 static void read_sizes(reader *r, ig_config *c) {
     c->n_layers = read_int(r, "block_count", IG_MAX_LAYERS, -1);
