@@ -32,45 +32,14 @@ static ig_status check_heads(ig_config *c, const ig_config_names *names, ig_erro
     return IG_OK;
 }
 
-static bool is_scale(double x) { return x >= 1e-6 && x <= 1e6; }
-
 /* The state is what the publication has, divided by residual_scale: what layers add is then what they give. Norms make
  * the same of it with an epsilon that is divided by the square. */
-static ig_status derive_scales(ig_config *c, const ig_config_names *names, ig_error *err) {
-    double *scales[] = {&c->embed_scale, &c->residual_scale, &c->logit_scale};
-    for (int i = 0; i < 3; i++) {
-        if (*scales[i] == 0) *scales[i] = 1;
-        if (!is_scale(*scales[i]))
-            return ig_fail(err, IG_E_FORMAT,
-                           "%s: a scale of embeddings, residuals or logits is %g, must be 1e-6 to 1e6", names->path,
-                           *scales[i]);
-    }
-    if (!is_scale(c->attn_scale))
-        return ig_fail(err, IG_E_FORMAT, "%s: the scale of attention is %g, must be 1e-6 to 1e6", names->path,
-                       c->attn_scale);
+static void derive_scales(ig_config *c) {
+    if (c->embed_scale == 0) c->embed_scale = 1;
+    if (c->residual_scale == 0) c->residual_scale = 1;
+    if (c->logit_scale == 0) c->logit_scale = 1;
     c->embed_scale /= c->residual_scale;
     c->norm_eps = (float)((double)c->norm_eps / (c->residual_scale * c->residual_scale));
-    return IG_OK;
-}
-
-static bool is_theta(double x) { return x > 1 && x <= 1e15; }
-
-static ig_status check_rotation(const ig_config *c, const ig_config_names *names, ig_error *err) {
-    if (c->n_rot % 2 || c->n_rot > c->head_dim)
-        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
-                       names->n_rot, c->n_rot, c->head_dim);
-    if (!(c->rope_gain >= 0.01 && c->rope_gain <= 100))
-        return ig_fail(err, IG_E_FORMAT, "%s: the factor of rotated queries and keys is %g, must be 0.01 to 100",
-                       names->path, c->rope_gain);
-    if (!is_theta(c->rope_theta))
-        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be above 1 and at most 1e15", names->path, names->theta,
-                       c->rope_theta);
-    for (int l = 0; l < c->n_layers; l++)
-        if (c->rope_set[l] == IG_ROPE_LOCAL && !is_theta(c->rope_local_theta))
-            return ig_fail(err, IG_E_FORMAT,
-                           "%s: the base of layers with a window is %g, must be above 1 and at most 1e15", names->path,
-                           c->rope_local_theta);
-    return IG_OK;
 }
 
 ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error *err) {
@@ -83,8 +52,14 @@ ig_status ig_config_finish(ig_config *c, const ig_config_names *names, ig_error 
     if (!(c->norm_eps > 0 && c->norm_eps < 1))
         return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must lie between 0 and 1", names->path, names->eps,
                        (double)c->norm_eps);
-    s = derive_scales(c, names, err);
-    if (s || c->rope == IG_ROPE_NONE) return s;
+    derive_scales(c);
+    if (c->rope == IG_ROPE_NONE) return IG_OK;
     if (!c->n_rot) c->n_rot = c->head_dim;
-    return check_rotation(c, names, err);
+    if (c->n_rot % 2 || c->n_rot > c->head_dim)
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %d, must be even and at most the head dimension %d", names->path,
+                       names->n_rot, c->n_rot, c->head_dim);
+    if (!(c->rope_theta > 1 && c->rope_theta <= IG_MAX_THETA))
+        return ig_fail(err, IG_E_FORMAT, "%s: '%s' is %g, must be above 1 and at most %g", names->path, names->theta,
+                       c->rope_theta, IG_MAX_THETA);
+    return IG_OK;
 }

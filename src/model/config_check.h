@@ -15,6 +15,13 @@ enum {
     IG_MAX_CTX = 16 << 20,
 };
 
+/* Of all scales, of what rotated queries and keys are multiplied by, and of the base of frequencies. */
+#define IG_LEAST_SCALE 1e-6
+#define IG_MAX_SCALE 1e6
+#define IG_LEAST_GAIN 0.01
+#define IG_MAX_GAIN 100.0
+#define IG_MAX_THETA 1e15
+
 /* How a file calls the fields, for errors. */
 typedef struct ig_config_names {
     const char *path, *d_model, *n_heads, *n_kv_heads, *head_dim, *n_rot, *eps, *theta;

@@ -102,6 +102,19 @@ static double read_number(reader *r, const char *name, double absent) {
     return x;
 }
 
+/* The same, low to high if it is stated. */
+static double read_ranged(reader *r, const char *name, double low, double high, double absent) {
+    double x = read_number(r, name, absent);
+    if (!r->status && x != absent && !(x >= low && x <= high))
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %g, must be %g to %g", r->path, key_of(r, name).text,
+                            x, low, high);
+    return x;
+}
+
+static double read_scale(reader *r, const char *name, double absent) {
+    return read_ranged(r, name, IG_LEAST_SCALE, IG_MAX_SCALE, absent);
+}
+
 static bool is_own(const family *f, const char *name) {
     for (size_t i = 0; i < IG_COUNT(f->own); i++)
         if (f->own[i] && strcmp(f->own[i], name) == 0) return true;
@@ -231,7 +244,7 @@ static void read_windows(reader *r, ig_config *c, int pattern, double local_thet
     int window = read_window(r);
     if (!window) return;
     read_pattern(r, c, is_local, pattern);
-    c->rope_local_theta = read_number(r, "rope.freq_base_swa", local_theta);
+    c->rope_local_theta = read_ranged(r, "rope.freq_base_swa", 1, IG_MAX_THETA, local_theta);
     for (int l = 0; l < c->n_layers; l++) {
         c->window[l] = is_local[l] ? window : 0;
         c->rope_set[l] = is_local[l] ? IG_ROPE_LOCAL : IG_ROPE_MAIN;
@@ -249,10 +262,10 @@ static void read_gemma3(reader *r, ig_config *c) {
 }
 
 static void read_granite(reader *r, ig_config *c) {
-    c->attn_scale = read_number(r, "attention.scale", 0);
-    c->embed_scale = read_number(r, "embedding_scale", 1);
-    c->residual_scale = read_number(r, "residual_scale", 1);
-    c->logit_scale = read_number(r, "logit_scale", 1);
+    c->attn_scale = read_scale(r, "attention.scale", 0);
+    c->embed_scale = read_scale(r, "embedding_scale", 1);
+    c->residual_scale = read_scale(r, "residual_scale", 1);
+    c->logit_scale = read_scale(r, "logit_scale", 1);
     read_no_window(r, c);
 }
 
@@ -268,7 +281,7 @@ static void read_phi3(reader *r, ig_config *c) {
     read_one_window(r, c);
     if (!ig_gguf_tensor(r->g, "rope_factors_long.weight")) return;
     c->rope_blend = IG_BLEND_LONGROPE;
-    c->rope_gain = read_number(r, "rope.scaling.attn_factor", 1);
+    c->rope_gain = read_ranged(r, "rope.scaling.attn_factor", IG_LEAST_GAIN, IG_MAX_GAIN, 1);
 }
 
 static void read_qwen3(reader *r, ig_config *c) {

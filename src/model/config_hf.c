@@ -15,7 +15,7 @@
 #include "format/json.h"
 #include "model/config_check.h"
 
-enum { MAX_CONFIG_BYTES = 1 << 20, OPT_POSITION_OFFSET = 2, MAX_GAIN = 100, ABSENT = -1 };
+enum { MAX_CONFIG_BYTES = 1 << 20, OPT_POSITION_OFFSET = 2, ABSENT = -1 };
 
 typedef struct reader {
     const json_t *root;
@@ -63,6 +63,18 @@ static double read_number(reader *r, const json_t *object, const char *key, doub
     }
     double x = json_number_value(v);
     if (!json_is_number(v) || !isfinite(x) || x <= 0) fail_kind(r, key, "a number above 0");
+    return x;
+}
+
+static double read_scale(reader *r, const char *key, double absent) {
+    double x = read_number(r, r->root, key, absent);
+    if (x < IG_LEAST_SCALE || x > IG_MAX_SCALE) fail_kind(r, key, "1e-6 to 1e6");
+    return x;
+}
+
+static double read_theta(reader *r, const json_t *object, const char *key, double absent) {
+    double x = read_number(r, object, key, absent);
+    if (x < 1 || x > IG_MAX_THETA) fail_kind(r, key, "1 to 1e15");
     return x;
 }
 
@@ -154,7 +166,7 @@ static void read_llama3(reader *r, ig_config *c, const json_t *rope) {
 }
 
 static void check_gain(reader *r, const ig_config *c) {
-    if (c->rope_gain != 0 && !(c->rope_gain >= 1.0 / MAX_GAIN && c->rope_gain <= MAX_GAIN)) /* also of a NaN */
+    if (c->rope_gain != 0 && !(c->rope_gain >= IG_LEAST_GAIN && c->rope_gain <= IG_MAX_GAIN)) /* also of a NaN */
         fail_kind(r, "attention_factor", "0.01 to 100, also as 'mscale' makes it");
 }
 
@@ -175,8 +187,8 @@ static void read_yarn(reader *r, ig_config *c, const json_t *rope) {
     if (json_is_false(get(rope, "truncate"))) refuse(r, "truncate", "false");
 }
 
-/* Phi-3. One list is for contexts up to the original one, and one for longer ones, which a model with any has
- * throughout: keys that are kept can't change when a context has grown. */
+/* Of families that state n_rot (Phi-3). One list is for contexts up to the original one, and one for longer ones, which
+ * a model with any has throughout: keys that are kept can't change when a context has grown. */
 static void read_longrope(reader *r, ig_config *c, const json_t *rope) {
     c->rope_original_ctx = read_original_ctx(r, rope, 4096);
     bool is_long = c->n_ctx_train > c->rope_original_ctx;
@@ -204,19 +216,10 @@ static void read_longrope(reader *r, ig_config *c, const json_t *rope) {
 static const json_t *split_rope(reader *r, ig_config *c, const json_t *rope) {
     const json_t *full = get(rope, "full_attention"), *local = get(rope, "sliding_attention");
     if (c->rope_local_theta == 0 || !full) return rope;
-    c->rope_local_theta = read_number(r, local, "rope_theta", c->rope_local_theta);
+    c->rope_local_theta = read_theta(r, local, "rope_theta", c->rope_local_theta);
     if (local && strcmp(read_text(r, local, "rope_type", "default"), "default") != 0)
         refuse(r, "sliding_attention", "another rope_type than 'default'");
     return full;
-}
-
-/* How much of a head is rotated. */
-static void read_partial(reader *r, ig_config *c, const json_t *rope) {
-    static const char key[] = "partial_rotary_factor";
-    double share = read_number(r, rope, key, read_number(r, r->root, key, 1));
-    int head_dim = c->head_dim ? c->head_dim : c->d_model / c->n_heads;
-    c->n_rot = share <= 1 ? (int)(head_dim * share) : 0;
-    if (c->n_rot == 0) fail_kind(r, key, "above 0 and at most 1, and leave a part of a head");
 }
 
 /* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". What is stated nowhere is as c has it.
@@ -228,8 +231,7 @@ static void read_rope(reader *r, ig_config *c) {
     json_t *member;
     c->rope = IG_ROPE_HALF;
     c->rope_theta = read_number(r, r->root, "rope_theta", c->rope_theta > 0 ? c->rope_theta : 10000);
-    if (c->is_fused) read_partial(r, c, rope);
-    if (!rope || r->status) return;
+    if (!rope) return;
     if (strcmp(name, "rope_parameters") == 0 && get(r->root, "rope_scaling"))
         refuse(r, "rope_scaling", "set beside 'rope_parameters'");
     if (!json_is_object(rope)) {
@@ -241,11 +243,11 @@ static void read_rope(reader *r, ig_config *c) {
         if (json_is_object(member)) refuse(r, name, key);
     }
     c->rope_theta = read_number(r, rope, "rope_theta", c->rope_theta);
-    if (!c->is_fused && read_number(r, rope, "partial_rotary_factor", 1) != 1) refuse(r, name, "partial_rotary_factor");
+    if (!c->n_rot && read_number(r, rope, "partial_rotary_factor", 1) != 1) refuse(r, name, "partial_rotary_factor");
     const char *type = read_text(r, rope, "rope_type", read_text(r, rope, "type", "default"));
     if (strcmp(type, "llama3") == 0) {
         read_llama3(r, c, rope);
-    } else if (c->is_fused && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
+    } else if (c->n_rot && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
         read_longrope(r, c, rope);
     } else if (strcmp(type, "yarn") == 0) {
         read_yarn(r, c, rope);
@@ -339,10 +341,10 @@ static void read_qwen3(reader *r, ig_config *c) {
 
 static void read_granite(reader *r, ig_config *c) {
     read_llama(r, c);
-    c->embed_scale = read_number(r, r->root, "embedding_multiplier", 1);
-    c->residual_scale = read_number(r, r->root, "residual_multiplier", 1);
-    c->logit_scale = read_number(r, r->root, "logits_scaling", 1);
-    c->attn_scale = read_number(r, r->root, "attention_multiplier", 1);
+    c->embed_scale = read_scale(r, "embedding_multiplier", 1);
+    c->residual_scale = read_scale(r, "residual_multiplier", 1);
+    c->logit_scale = read_scale(r, "logits_scaling", 1);
+    c->attn_scale = read_scale(r, "attention_multiplier", 1);
 }
 
 /* Layers that do not rotate are stated one by one, or every so many. */
@@ -362,9 +364,19 @@ static void read_smollm3(reader *r, ig_config *c) {
     if (read_bool(r, "use_sliding_window", false)) refuse(r, "use_sliding_window", "true");
 }
 
+/* How much of a head is rotated, stated in one of two places. */
+static int read_n_rot(reader *r, const ig_config *c) {
+    static const char key[] = "partial_rotary_factor";
+    double share = read_number(r, get(r->root, "rope_parameters"), key, read_number(r, r->root, key, 1));
+    int n_rot = share <= 1 ? (int)(c->d_model / c->n_heads * share) : 0;
+    if (n_rot == 0) fail_kind(r, key, "above 0 and at most 1, and leave a part of a head");
+    return n_rot;
+}
+
 static void read_phi3(reader *r, ig_config *c) {
     c->is_fused = true;
     c->norm_eps = 1e-5f;
+    c->n_rot = read_n_rot(r, c);
     read_llama(r, c);
     int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, 0);
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
@@ -392,10 +404,10 @@ static void read_gemma3(reader *r, ig_config *c) {
     c->head_dim = 256;
     c->tied = true;
     c->rope_theta = 1000000;
-    c->rope_local_theta = read_number(r, r->root, "rope_local_base_freq", 10000);
+    c->rope_local_theta = read_theta(r, r->root, "rope_local_base_freq", 10000);
     read_llama(r, c);
     c->embed_scale = sqrt((double)c->d_model);
-    c->attn_scale = 1 / sqrt(read_number(r, r->root, "query_pre_attn_scalar", 256));
+    c->attn_scale = 1 / sqrt(read_scale(r, "query_pre_attn_scalar", 256));
     read_local_layers(r, c, read_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 6));
     const char *act = read_text(r, r->root, "hidden_activation", gelu);
     if (strcmp(act, gelu) != 0) refuse(r, "hidden_activation", act);
@@ -411,7 +423,7 @@ static void read_olmo2(reader *r, ig_config *c) {
 
 static void read_olmo3(reader *r, ig_config *c) {
     c->rope_theta = 500000;
-    c->rope_local_theta = read_number(r, r->root, "rope_theta", c->rope_theta);
+    c->rope_local_theta = read_theta(r, r->root, "rope_theta", c->rope_theta);
     read_olmo2(r, c);
     read_local_layers(r, c, 4);
 }

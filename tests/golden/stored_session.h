@@ -9,14 +9,7 @@
 #include <dirent.h>
 #include <stdio.h>
 
-#include "golden/tiny_session.h"
-
-enum { N_CTX = 256 };
-
-typedef struct variant {
-    const char *policy, *type;
-    bool on_disk; /* with little RAM */
-} variant;
+#include "golden/variant.h"
 
 static char store[sizeof folder + 16];
 static int n_warnings;
@@ -69,18 +62,6 @@ static inline int empty_store(void **state) {
     rmdir(store);
     n_warnings = 0;
     return 0;
-}
-
-static inline ig_session_options options_of(const variant *v) {
-    ig_session_options o = ig_session_defaults();
-    o.n_ctx = N_CTX;
-    o.n_batch = 64;
-    o.cache.policy = v->policy;
-    o.cache.memory.type = v->type;
-    o.cache.budget = 0.3;
-    o.cache.n_recent = 8;
-    o.cache.n_dense_layers = 1;
-    return o;
 }
 
 static inline ig_session *open_stored(const variant *v) {

@@ -41,7 +41,7 @@ int clock_gettime(clockid_t clock, struct timespec *t) {
 
 /* What is committed is there for a cache that opens while this one is open. */
 static void a_commit_keeps(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     int32_t ids[N_CTX];
     ig_error err = {0};
     ig_session_options o = options_of(&v);
@@ -65,7 +65,7 @@ static void a_commit_keeps(void **state) {
 
 /* What was lost with a commit that failed is stored again, before what builds on it. */
 static void a_commit_that_failed(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     int32_t ids[N_CTX], other[N_CTX];
     ig_error err = {0};
     ig_cache_stats st;
@@ -145,7 +145,7 @@ static int ask(ig_scheduler *scheduler, int seed, int n, bool fails) {
 
 /* That a scheduler's commits fail is told once, until one does not. A short prompt is nothing that is stored. */
 static void commits_that_fail_are_told_once(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     enum { SHORT = 8, LONG = 100 };
     ig_scheduler_options o = ig_scheduler_defaults();
     ig_scheduler *scheduler;
@@ -190,7 +190,7 @@ static bool see_note(void *user, const ig_cache_note *note) {
 }
 
 static void notes_stay(void **state) {
-    static const variant f16 = {"infinigen", "f16", false}, q8 = {"infinigen", "q8", false};
+    static const variant f16 = {"infinigen", "f16", false, true}, q8 = {"infinigen", "q8", false, true};
     ig_error err = {0};
     listed all = {.most = 9}, one = {.most = 1};
     void *bytes;
@@ -233,7 +233,7 @@ static void spoil_note(const char *path, const char *name) {
 }
 
 static void a_damaged_note_is_none(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     ig_error err = {0};
     void *bytes;
     size_t n;

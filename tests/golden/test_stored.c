@@ -42,7 +42,7 @@ static void a_restart_reads(void **state) {
 
 /* So that others' answers go on meanwhile. */
 static void it_comes_in_portions(void **state) {
-    static const variant of[] = {{"infinigen", "f16", false}, {"infinigen", "f16", true}};
+    static const variant of[] = {{"infinigen", "f16", false, true}, {"infinigen", "f16", true, true}};
     int32_t ids[N_CTX];
     ig_error err = {0};
     (void)state;
@@ -103,7 +103,7 @@ static void faults_cost_time(void **state) {
         bool is_lost; /* a part of it */
     } faults[] = {
         {flip_byte, true}, {cut_file, true}, {remove_index, false}, {spoil_index, false}, {remove_file, true}};
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     int32_t ids[N_CTX];
     (void)state;
     fill(ids, 3, N_CTX);
@@ -121,7 +121,7 @@ static void faults_cost_time(void **state) {
 }
 
 static void another_writer_is_told(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     int32_t ids[N_CTX], other[N_CTX];
     (void)state;
     fill(ids, 4, N_CTX);
@@ -149,7 +149,7 @@ static uint64_t stored_bytes(void) {
 
 /* One line for a prompt that does not fit, not one for each of its pieces. */
 static void a_full_store_is_told_once(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     int32_t ids[N_CTX];
     (void)state;
     fill(ids, 8, N_CTX);
@@ -172,7 +172,7 @@ static void a_full_store_is_told_once(void **state) {
 
 /* A prompt that is served from RAM is used in the store as well: another one leaves. */
 static void what_ram_serves_stays(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     int32_t ids[4][N_CTX];
     ig_error err = {0};
     ig_cache *c;
@@ -205,7 +205,7 @@ static bool see_whole(void *user, const ig_stored_item *item) {
 
 /* What was kept for those with a salt begins with them: tools find it whole and leave it. */
 static void a_salt_is_kept(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     int32_t ids[N_CTX];
     int n_seen = 0;
     ig_error err = {0};
@@ -234,7 +234,7 @@ static void a_salt_is_kept(void **state) {
 
 /* Policies that must see a prompt being computed keep nothing, and say so. */
 static void not_all_share(void **state) {
-    static const variant sharing = {"quest", "f16", false}, seeing = {"h2o", "f16", false};
+    static const variant sharing = {"quest", "f16", false, true}, seeing = {"h2o", "f16", false, false};
     (void)state;
     ig_session *s = open_stored(&sharing), *none = open_alone(&sharing);
     assert_true(stats(s).shares && !stats(none).shares);
@@ -246,7 +246,7 @@ static void not_all_share(void **state) {
 }
 
 static void another_model_takes_nothing(void **state) {
-    static const variant v = {"infinigen", "f16", false};
+    static const variant v = {"infinigen", "f16", false, true};
     int32_t ids[N_CTX];
     (void)state;
     fill(ids, 7, N_CTX);
@@ -275,7 +275,7 @@ static void open_edited(tiny_copy *c, const char *was, const char *now) {
 
 /* Keys of all layers but the first depend on what the layers before attend to, and on how they norm. */
 static void another_config_takes_nothing(void **state) {
-    static const variant v = {"full", "f16", false};
+    static const variant v = {"full", "f16", false, true};
     static const char window[] = "\"sliding_window\": 48", eps[] = "\"rms_norm_eps\": 1e-06";
     tiny_copy c = copy_tiny("mistral");
     int32_t ids[N_CTX];
@@ -302,10 +302,10 @@ static void another_config_takes_nothing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        WITH("infinigen", "infinigen", "f16", false),
-        WITH("infinigen, disk", "infinigen", "f16", true),
-        WITH("oracle q8, disk", "oracle", "q8", true),
-        WITH("full q8", "full", "q8", false),
+        WITH("infinigen", "infinigen", "f16", false, true),
+        WITH("infinigen, disk", "infinigen", "f16", true, true),
+        WITH("oracle q8, disk", "oracle", "q8", true, true),
+        WITH("full q8", "full", "q8", false, true),
         cmocka_unit_test_setup_teardown(it_comes_in_portions, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(faults_cost_time, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_writer_is_told, empty_store, empty_store),
