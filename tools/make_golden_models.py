@@ -16,7 +16,8 @@ generation_config.json) and little-endian arrays:
     golden/golden.json   shapes, margins of the greedy tokens, library versions
 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
-to the model).
+to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
+decides there, and logits are 0.2 off (qwen3moe is of seed 1100).
 """
 import json, os, sys
 import numpy as np
@@ -26,7 +27,9 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM,
                           MistralConfig, MistralForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig,
                           GraniteConfig, GraniteForCausalLM, Olmo3Config, Olmo3ForCausalLM,
-                          Phi3Config, Phi3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM)
+                          Phi3Config, Phi3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
+                          GraniteMoeConfig, GraniteMoeForCausalLM, MixtralConfig, MixtralForCausalLM,
+                          OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -117,6 +120,29 @@ def build(name):
                             num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=256,
                             rope_theta=10000.0, tie_word_embeddings=True, no_rope_layers=[1, 0, 1, 0])
         return SmolLM3ForCausalLM(cfg), torch.bfloat16
+    if name == "qwen3moe":        # experts whose shares add up to 1
+        cfg = Qwen3MoeConfig(**common, hidden_size=64, intermediate_size=160, num_hidden_layers=3,
+                             num_attention_heads=4, num_key_value_heads=2, head_dim=32,
+                             max_position_embeddings=256, rope_theta=1000000.0, moe_intermediate_size=32,
+                             num_experts=6, num_experts_per_tok=2, norm_topk_prob=True)
+        return Qwen3MoeForCausalLM(cfg), torch.bfloat16
+    if name == "olmoe":           # experts whose shares do not, norms of all heads at once
+        cfg = OlmoeConfig(**common, hidden_size=64, intermediate_size=32, num_hidden_layers=3,
+                          num_attention_heads=2, num_key_value_heads=2, max_position_embeddings=256,
+                          rope_theta=10000.0, num_experts=5, num_experts_per_tok=3)
+        return OlmoeForCausalLM(cfg), torch.bfloat16
+    if name == "mixtral":
+        cfg = MixtralConfig(**common, hidden_size=64, intermediate_size=32, num_hidden_layers=3,
+                            num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=256,
+                            rope_theta=10000.0, num_local_experts=4, num_experts_per_tok=2)
+        return MixtralForCausalLM(cfg), torch.bfloat16
+    if name == "granitemoe":      # all experts' matrices of a layer in one tensor, gate and up in one matrix, scales
+        cfg = GraniteMoeConfig(**common, hidden_size=64, intermediate_size=32, num_hidden_layers=3,
+                               num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=256,
+                               rope_theta=10000.0, embedding_multiplier=1.5, residual_multiplier=0.22,
+                               attention_multiplier=0.05, logits_scaling=0.75,
+                               num_local_experts=6, num_experts_per_tok=2)
+        return GraniteMoeForCausalLM(cfg), torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -141,7 +167,7 @@ def published_rope_keys(path):
 
 def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
-             "gemma3", "granite", "olmo3", "phi3", "smollm3"]
+             "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -68,6 +68,7 @@ static void print_meta(const ig_model *model) {
 static void print_model(const ig_model_info *m) {
     printf("\nArchitecture  %s, %d layers, %d heads (%d KV), head dimension %d, width %d, FFN %d\n", m->architecture,
            m->n_layers, m->n_heads, m->n_kv_heads, m->head_dim, m->d_model, m->d_ff);
+    if (m->n_experts) printf("Experts       %d in each layer, %d for a token\n", m->n_experts, m->n_experts_used);
     printf("Vocabulary    %d tokens%s\n", m->n_vocab, m->has_tokenizer ? "" : ", no tokenizer");
     printf("Context       %d tokens", m->n_ctx_train);
     if (m->sliding_window) printf(", sliding window %d", m->sliding_window);
@@ -248,9 +249,17 @@ static void add_model(json_t *r, const ig_model_info *m) {
         const char *name;
         json_int_t value;
     } numbers[] = {
-        {"n_layers", m->n_layers}, {"n_heads", m->n_heads},         {"n_kv_heads", m->n_kv_heads},
-        {"head_dim", m->head_dim}, {"d_model", m->d_model},         {"d_ff", m->d_ff},
-        {"n_vocab", m->n_vocab},   {"n_ctx_train", m->n_ctx_train}, {"sliding_window", m->sliding_window},
+        {"n_layers", m->n_layers},
+        {"n_heads", m->n_heads},
+        {"n_kv_heads", m->n_kv_heads},
+        {"head_dim", m->head_dim},
+        {"d_model", m->d_model},
+        {"d_ff", m->d_ff},
+        {"n_vocab", m->n_vocab},
+        {"n_ctx_train", m->n_ctx_train},
+        {"sliding_window", m->sliding_window},
+        {"n_experts", m->n_experts},
+        {"n_experts_used", m->n_experts_used},
     };
     json_object_set_new(r, "chat_format", json_string(m->chat_template && !m->chat_error ? "jinja" : ""));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)

@@ -317,6 +317,19 @@ static void cpu_add(ig_device *dev, float *y, const float *x, size_t n) {
     run_flat(&(flat_job){0}, dev, add_task, y, x, n);
 }
 
+static void add_rows_task(void *arg, int task, int thread) {
+    const rows_job *j = arg;
+    (void)thread;
+    for (int r = task * j->rows_per_task; r < ig_min_int((task + 1) * j->rows_per_task, j->n_rows); r++)
+        j->d->k->add_scaled(j->y + (size_t)j->ids[r] * (size_t)j->n, j->x + (size_t)r * (size_t)j->n, j->w[r], j->n);
+}
+
+static void cpu_add_rows(ig_device *dev, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
+                         int n) {
+    rows_job j = {.d = cpu(dev), .y = y, .x = x, .w = shares, .ids = rows, .n_rows = n_rows, .n = n};
+    run_rows(&j, add_rows_task, (size_t)n_rows * (size_t)n);
+}
+
 static void cpu_activate(ig_device *dev, ig_activation kind, float *gate, const float *up, size_t n) {
     run_flat(&(flat_job){.kind = kind}, dev, activate_task, gate, up, n);
 }
@@ -440,6 +453,7 @@ static const ig_device_ops cpu_ops = {
     .norm = cpu_norm,
     .rope = cpu_rope,
     .add = cpu_add,
+    .add_rows = cpu_add_rows,
     .activate = cpu_activate,
     .peak = cpu_peak,
     .attend = ig_cpu_attend,

@@ -310,6 +310,10 @@ typedef struct ig_device_ops {
                  int head_dim);
     /* y += x, n floats. */
     void (*add)(ig_device *d, float *y, const float *x, size_t n);
+    /* y[rows[r]] += shares[r] * x[r], rows of n floats; `rows` are different ones. As ids of embed(), both lists are
+     * the host's. */
+    void (*add_rows)(ig_device *d, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
+                     int n);
     /* n floats of a feed-forward layer, in place; `up` is of the gated ones. */
     void (*activate)(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n);
     /* The largest magnitude of each of n_x arrays, to out [n_x] in memory of the host that the device has given;

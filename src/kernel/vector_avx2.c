@@ -80,6 +80,14 @@ static void add_avx2(float *y, const float *x, int n) {
     for (; i < n; i++) y[i] += x[i];
 }
 
+static void add_scaled_avx2(float *y, const float *x, float scale, int n) {
+    __m256 s = _mm256_set1_ps(scale);
+    int i = 0;
+    for (; i + 8 <= n; i += 8)
+        _mm256_storeu_ps(y + i, _mm256_fmadd_ps(s, _mm256_loadu_ps(x + i), _mm256_loadu_ps(y + i)));
+    for (; i < n; i++) y[i] += scale * x[i];
+}
+
 /* gate / (1 + exp(-at)) * up */
 static __m256 gate_lanes(__m256 gate, __m256 at, __m256 up) {
     __m256 e = exp_lanes(_mm256_sub_ps(_mm256_setzero_ps(), at));
@@ -211,6 +219,7 @@ void ig_kernels_fill_vector_avx2(ig_kernels *k) {
     k->rms_norm = rms_norm_avx2;
     k->layer_norm = layer_norm_avx2;
     k->add = add_avx2;
+    k->add_scaled = add_scaled_avx2;
     k->silu_mul = silu_mul_avx2;
     k->gelu_mul = gelu_mul_avx2;
     k->relu = relu_avx2;

@@ -77,6 +77,15 @@ static void add_avx512(float *y, const float *x, int n) {
     }
 }
 
+static void add_scaled_avx512(float *y, const float *x, float scale, int n) {
+    __m512 s = _mm512_set1_ps(scale);
+    for (int i = 0; i < n; i += 16) {
+        __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
+        __m512 v = _mm512_fmadd_ps(s, _mm512_maskz_loadu_ps(lanes, x + i), _mm512_maskz_loadu_ps(lanes, y + i));
+        _mm512_mask_storeu_ps(y + i, lanes, v);
+    }
+}
+
 /* gate / (1 + exp(-at)) * up */
 static __m512 gate_lanes(__m512 gate, __m512 at, __m512 up) {
     __m512 e = exp_lanes(_mm512_sub_ps(_mm512_setzero_ps(), at));
@@ -195,6 +204,7 @@ void ig_kernels_fill_vector_avx512(ig_kernels *k) {
     k->rms_norm = rms_norm_avx512;
     k->layer_norm = layer_norm_avx512;
     k->add = add_avx512;
+    k->add_scaled = add_scaled_avx512;
     k->silu_mul = silu_mul_avx512;
     k->gelu_mul = gelu_mul_avx512;
     k->relu = relu_avx512;

@@ -68,6 +68,12 @@ static void add_neon(float *y, const float *x, int n) {
     for (; i < n; i++) y[i] += x[i];
 }
 
+static void add_scaled_neon(float *y, const float *x, float scale, int n) {
+    int i = 0;
+    for (; i + 4 <= n; i += 4) vst1q_f32(y + i, vfmaq_n_f32(vld1q_f32(y + i), vld1q_f32(x + i), scale));
+    for (; i < n; i++) y[i] += scale * x[i];
+}
+
 /* gate / (1 + exp(-at)) * up */
 static float32x4_t gate_lanes(float32x4_t gate, float32x4_t at, float32x4_t up) {
     float32x4_t e = exp_lanes(vnegq_f32(at));
@@ -169,6 +175,7 @@ void ig_kernels_fill_vector_neon(ig_kernels *k) {
     k->rms_norm = rms_norm_neon;
     k->layer_norm = layer_norm_neon;
     k->add = add_neon;
+    k->add_scaled = add_scaled_neon;
     k->silu_mul = silu_mul_neon;
     k->gelu_mul = gelu_mul_neon;
     k->relu = relu_neon;

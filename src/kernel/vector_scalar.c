@@ -30,6 +30,10 @@ static void add_scalar(float *y, const float *x, int n) {
     for (int i = 0; i < n; i++) y[i] += x[i];
 }
 
+static void add_scaled_scalar(float *y, const float *x, float scale, int n) {
+    for (int i = 0; i < n; i++) y[i] += scale * x[i];
+}
+
 static void silu_mul_scalar(float *gate, const float *up, int n) {
     for (int i = 0; i < n; i++) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
 }
@@ -144,6 +148,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->rms_norm = rms_norm_scalar;
     k->layer_norm = layer_norm_scalar;
     k->add = add_scalar;
+    k->add_scaled = add_scaled_scalar;
     k->silu_mul = silu_mul_scalar;
     k->gelu_mul = gelu_mul_scalar;
     k->relu = relu_scalar;

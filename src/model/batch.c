@@ -32,6 +32,7 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     b->x = ig_space_device(a, rows * (d > heads ? d : heads) * sizeof(float));
     b->y = ig_space_device(a, rows * d * sizeof(float));
     b->wide = ig_space_device(a, wide * sizeof(float));
+    ig_routes_lay_out(a, &b->routes, c, need->max_rows, b->ffn_rows);
     b->logits.dev = b->logits.host = b->wide;
     if (!ctx->device->ops->is_host)
         b->logits.host = ig_space_host(a, (size_t)b->logit_rows * (size_t)c->n_vocab * sizeof(float));

@@ -12,6 +12,7 @@
 #include "base/trial.h"
 #include "cache/step.h"
 #include "model/config.h"
+#include "model/route.h"
 
 /* Rows that the feed-forward layer takes at once: on the host, and on a GPU, which wants more to do at a time. */
 enum { IG_FFN_ROWS = 128, IG_FFN_ROWS_THERE = 512 };
@@ -47,6 +48,7 @@ typedef struct ig_batch {
     ig_step_scratch rows; /* queries, keys and values; rows.out is x */
     int ffn_rows;         /* IG_FFN_ROWS or IG_FFN_ROWS_THERE */
     float *wide;          /* gate and up [ffn_rows][d_ff] each */
+    ig_routes routes;     /* of models with experts */
     ig_twin logits;       /* [logit_rows][n_vocab]; the device's are `wide` */
     ig_twin cs;           /* [sets][rows][n_rot] cosines and sines of each row's position, of all sets of frequencies */
     int logit_rows;

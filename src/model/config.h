@@ -10,7 +10,7 @@
 #include "format/gguf.h"
 #include "format/safetensors.h"
 
-enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 512 };
+enum { IG_MAX_LAYERS = 512, IG_MAX_HEAD_DIM = 512, IG_MAX_EXPERTS = 512 };
 
 typedef enum ig_norm { IG_NORM_RMS, IG_NORM_LAYER } ig_norm;
 /* Where a layer's norms are. */
@@ -49,6 +49,9 @@ typedef struct ig_config {
     float norm_offset; /* added to the weights of all norms as stored (Gemma); else 0 */
     ig_activation activation;
     bool is_fused; /* q, k and v are one matrix, and gate and up are (Phi-3) */
+    /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
+    int n_experts, n_experts_used;
+    bool is_share_of_all; /* experts' shares are softmax weights over all of them; else over those that are used */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
      * to it as they are: embed_scale and norm_eps are for that. */
     double embed_scale, residual_scale, logit_scale;

@@ -23,7 +23,7 @@ typedef struct family {
     const char *name;
     ig_rope rope;                          /* converters permute q and k of some so that pairs are adjacent */
     void (*read)(reader *r, ig_config *c); /* what is its own */
-    const char *own[4];                    /* keys that it uses, which must be neutral in others */
+    const char *own[6];                    /* keys that it uses, which must be neutral in others */
 } family;
 
 /* NEUTRAL: the value must be `neutral`, 0 or false; EXACT: it must be `neutral`. */
@@ -66,6 +66,9 @@ static const struct {
     {"embedding_scale", KEY_NEUTRAL, 1},
     {"expert_count", KEY_NEUTRAL, 0},
     {"expert_used_count", KEY_NEUTRAL, 0},
+    {"expert_gating_func", KEY_NEUTRAL, 1},
+    {"expert_shared_feed_forward_length", KEY_NEUTRAL, 0},
+    {"expert_weights_scale", KEY_NEUTRAL, 1},
     {"final_logit_softcapping", KEY_NEUTRAL, 0},
     {"logit_scale", KEY_NEUTRAL, 1},
     {"pooling_type", KEY_NEUTRAL, 0},
@@ -218,6 +221,21 @@ static void read_one_window(reader *r, ig_config *c) {
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
 }
 
+/* Keys of all that have experts, as members of family.own. */
+#define EXPERT_KEYS "expert_count", "expert_used_count"
+
+/* In all layers, if there are any; the width is an expert's. */
+static void read_experts(reader *r, ig_config *c) {
+    int64_t n = 0;
+    ig_gguf_int(r->g, key_of(r, "expert_count").text, 0, IG_MAX_EXPERTS, &n, &r->status, r->err);
+    if (!n || r->status) return;
+    c->n_experts = (int)n;
+    c->n_experts_used = read_int(r, "expert_used_count", IG_MAX_EXPERTS, -1);
+    if (c->n_experts_used > c->n_experts && !r->status)
+        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %d, must be at most 'expert_count' (%d)", r->path,
+                            key_of(r, "expert_used_count").text, c->n_experts_used, c->n_experts);
+}
+
 /* The Qwen files do not say which layers it applies to. */
 static void read_no_window(reader *r, ig_config *c) {
     int window = read_window(r);
@@ -251,6 +269,12 @@ static void read_windows(reader *r, ig_config *c, int pattern, double local_thet
     }
 }
 
+/* And Mixtral. */
+static void read_llama(reader *r, ig_config *c) {
+    read_one_window(r, c);
+    read_experts(r, c);
+}
+
 static void read_gemma3(reader *r, ig_config *c) {
     enum { LAYERS_27B = 62 }; /* the one size whose scores have another scale, which no key states */
     c->norm_order = IG_NORMS_AROUND;
@@ -267,6 +291,18 @@ static void read_granite(reader *r, ig_config *c) {
     c->residual_scale = read_scale(r, "residual_scale", 1);
     c->logit_scale = read_scale(r, "logit_scale", 1);
     read_no_window(r, c);
+}
+
+static void read_granitemoe(reader *r, ig_config *c) {
+    read_granite(r, c);
+    read_experts(r, c);
+}
+
+static void read_olmoe(reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->is_share_of_all = true;
+    read_no_window(r, c);
+    read_experts(r, c);
 }
 
 /* And OLMo 3, which has windows. */
@@ -289,6 +325,12 @@ static void read_qwen3(reader *r, ig_config *c) {
     read_no_window(r, c);
 }
 
+static void read_qwen3moe(reader *r, ig_config *c) {
+    read_qwen3(r, c);
+    read_experts(r, c);
+    c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
 static void read_smollm3(reader *r, ig_config *c) {
     for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
     read_no_window(r, c);
@@ -303,11 +345,17 @@ static const family families[] = {
      IG_ROPE_ADJACENT,
      read_granite,
      {"attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
-    {"llama", IG_ROPE_ADJACENT, read_one_window, {NULL}},
+    {"granitemoe",
+     IG_ROPE_ADJACENT,
+     read_granitemoe,
+     {EXPERT_KEYS, "attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
+    {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
+    {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
     {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},
     {"phi3", IG_ROPE_HALF, read_phi3, {"rope.scaling.attn_factor"}},
     {"qwen2", IG_ROPE_HALF, read_no_window, {NULL}},
     {"qwen3", IG_ROPE_HALF, read_qwen3, {NULL}},
+    {"qwen3moe", IG_ROPE_HALF, read_qwen3moe, {EXPERT_KEYS, "expert_feed_forward_length"}},
     {"smollm3", IG_ROPE_ADJACENT, read_smollm3, {NULL}},
 };
 

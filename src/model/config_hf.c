@@ -111,6 +111,7 @@ static void check_unknown(reader *r, const char *const *own, size_t n_own) {
         {"quantization_config", 0},
         {"num_experts", 0},
         {"num_local_experts", 0},
+        {"clip_qkv", 0},
         {"final_logit_softcapping", 0},
         {"attn_logit_softcapping", 0},
         {"embedding_multiplier", 1},
@@ -339,12 +340,52 @@ static void read_qwen3(reader *r, ig_config *c) {
     read_qwen2(r, c);
 }
 
+/* The width is an expert's alone, as all layers have experts. */
+static void read_experts(reader *r, ig_config *c, const char *width, int n_used) {
+    const char *number = get(r->root, "num_experts") ? "num_experts" : "num_local_experts";
+    c->n_experts = read_int(r, r->root, number, IG_MAX_EXPERTS, ABSENT);
+    c->n_experts_used = read_int(r, r->root, "num_experts_per_tok", IG_MAX_EXPERTS, n_used);
+    c->d_ff = read_int(r, r->root, width, IG_MAX_WIDTH, ABSENT);
+    if (c->n_experts_used > c->n_experts) fail_kind(r, "num_experts_per_tok", "at most the number of experts");
+}
+
+static void read_mixtral(reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->rope_theta = 1000000;
+    read_llama(r, c);
+    read_windows(r, c, read_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
+    read_experts(r, c, "intermediate_size", 2);
+}
+
+static void read_olmoe(reader *r, ig_config *c) {
+    c->head_norm = IG_HEAD_NORM_ALL;
+    c->norm_eps = 1e-5f;
+    read_llama(r, c);
+    read_experts(r, c, "intermediate_size", 8);
+    c->is_share_of_all = !read_bool(r, "norm_topk_prob", false);
+}
+
+static void read_qwen3_moe(reader *r, ig_config *c) {
+    const json_t *plain = get(r->root, "mlp_only_layers");
+    read_qwen3(r, c);
+    read_experts(r, c, "moe_intermediate_size", 8);
+    c->is_share_of_all = !read_bool(r, "norm_topk_prob", false);
+    if (read_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1) refuse(r, "decoder_sparse_step", "above 1");
+    if (plain && (!json_is_array(plain) || json_array_size(plain))) refuse(r, "mlp_only_layers", "a list of layers");
+}
+
 static void read_granite(reader *r, ig_config *c) {
     read_llama(r, c);
     c->embed_scale = read_scale(r, "embedding_multiplier", 1);
     c->residual_scale = read_scale(r, "residual_multiplier", 1);
     c->logit_scale = read_scale(r, "logits_scaling", 1);
     c->attn_scale = read_scale(r, "attention_multiplier", 1);
+}
+
+static void read_granitemoe(reader *r, ig_config *c) {
+    read_granite(r, c);
+    read_experts(r, c, "intermediate_size", 2);
 }
 
 /* Layers that do not rotate are stated one by one, or every so many. */
@@ -449,20 +490,26 @@ static void read_opt(reader *r, ig_config *c) {
 static const struct {
     const char *name;
     void (*read)(reader *r, ig_config *c);
-    const char *own[4]; /* fields that others may not have */
+    const char *own[5]; /* fields that others may not have */
 } families[] = {
     {"gemma3_text", read_gemma3, {NULL}},
     {"granite",
      read_granite,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"}},
+    {"granitemoe",
+     read_granitemoe,
+     {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier", "num_local_experts"}},
     {"llama", read_llama, {NULL}},
     {"mistral", read_mistral, {NULL}},
+    {"mixtral", read_mixtral, {"num_local_experts"}},
     {"olmo2", read_olmo2, {NULL}},
     {"olmo3", read_olmo3, {NULL}},
+    {"olmoe", read_olmoe, {"num_experts", "num_local_experts"}},
     {"opt", read_opt, {NULL}},
     {"phi3", read_phi3, {"partial_rotary_factor"}},
     {"qwen2", read_qwen2, {NULL}},
     {"qwen3", read_qwen3, {NULL}},
+    {"qwen3_moe", read_qwen3_moe, {"num_experts", "num_local_experts"}},
     {"smollm3", read_smollm3, {NULL}},
 };
 

@@ -187,20 +187,58 @@ static void give_weights(const forward *f, int layer) {
 
 /* ---- feed-forward, head ---------------------------------------------------------- */
 
-/* A few rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
-static void feed_forward(const forward *f, const ig_layer *w, const float *x) {
-    ig_batch *b = f->b;
+/* y = w x for n rows that are alike, ffn_rows at most; the first of them stands for row `row` of the batch. */
+static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, int row, int n) {
     bool gated = f->c->activation != IG_RELU;
-    const ig_matrix *all[] = {&w->gate, &w->up, &w->down}, *const *in = gated ? all : all + 1, *const *down = all + 2;
-    int n_in = gated ? 2 : 1;
-    size_t d = (size_t)f->c->d_model, d_ff = (size_t)f->c->d_ff;
+    size_t n_hidden = (size_t)n * (size_t)f->c->d_ff;
+    float *hidden[] = {f->b->wide, f->b->wide + n_hidden};
+    if (gated)
+        multiply_alike(f, hidden, (const ig_matrix *[]){&w->gate, &w->up}, 2, x, row, n);
+    else
+        multiply_alike(f, hidden, (const ig_matrix *[]){&w->up}, 1, x, row, n);
+    f->dev->ops->activate(f->dev, f->c->activation, hidden[0], gated ? hidden[1] : NULL, n_hidden);
+    multiply_alike(f, &y, (const ig_matrix *[]){&w->down}, 1, hidden[0], row, n);
+}
+
+/* A few rows at a time, since the hidden layer is the widest thing of a prompt's batch. */
+static void feed_forward(const forward *f, const ig_ffn *w, const float *x) {
+    const ig_batch *b = f->b;
+    size_t d = (size_t)f->c->d_model;
+    const ig_matrix *all[] = {&w->up, &w->down, &w->gate};
     for (int row = f->step.first_row, n; row < f->n_rows; row += n) {
-        n = count_alike(f, in, n_in + 1, row, b->ffn_rows);
-        float *hidden = b->wide, *up = gated ? hidden + (size_t)n * d_ff : NULL, *y = b->y + (size_t)row * d;
-        multiply_alike(f, (float *[]){hidden, up}, in, n_in, x + (size_t)row * d, row, n);
-        f->dev->ops->activate(f->dev, f->c->activation, hidden, up, (size_t)n * d_ff);
-        multiply_alike(f, &y, down, 1, hidden, row, n);
+        n = count_alike(f, all, w->gate.w ? 3 : 2, row, b->ffn_rows);
+        run_ffn(f, w, b->y + (size_t)row * d, x + (size_t)row * d, row, n);
     }
+}
+
+/* What an expert gives for rows [begin, end) of b->routes, times its shares, joins b->y. */
+static void run_expert(const forward *f, const ig_ffn *w, const float *x, int begin, int end) {
+    const ig_matrix *all[] = {&w->up, &w->down, &w->gate};
+    const ig_routes *r = &f->b->routes;
+    int d = f->c->d_model;
+    const ig_matrix rows = {
+        .w = x, .n_out = f->n_rows, .n_in = d, .type = IG_TYPE_F32, .row_bytes = (size_t)d * sizeof *x};
+    for (int at = begin, n; at < end; at += n) {
+        int row = r->rows[at], row_end = row + count_alike(f, all, w->gate.w ? 3 : 2, row, f->n_rows);
+        for (n = 1; n < f->b->ffn_rows && at + n < end && r->rows[at + n] < row_end;) n++;
+        f->dev->ops->embed(f->dev, r->x, &rows, 1, r->rows + at, n, false);
+        run_ffn(f, w, r->y, r->x, row, n);
+        f->dev->ops->add_rows(f->dev, f->b->y, r->y, r->rows + at, r->shares + at, n, d);
+    }
+}
+
+/* A mixture of experts: of each row those that the router chooses. */
+static ig_status feed_experts(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
+    ig_routes *r = &f->b->routes;
+    size_t d = (size_t)f->c->d_model, first = (size_t)f->step.first_row;
+    multiply(f, r->scores.dev, &w->router, x);
+    bring(f, &r->scores, f->step.first_row, w->n_experts);
+    ig_status status = finish(f, err);
+    if (status) return status;
+    ig_routes_choose(r, f->dev, f->c, f->step.first_row, f->n_rows);
+    f->dev->ops->clear(f->dev, f->b->y + first * d, ((size_t)f->n_rows - first) * d * sizeof(float));
+    for (int e = 0; e < w->n_experts; e++) run_expert(f, &w->experts[e], x, r->begin[e], r->begin[e + 1]);
+    return IG_OK;
 }
 
 /* Logits of f->n_rows states x, to b->logits, and whether all of them are finite. */
@@ -371,7 +409,11 @@ static ig_status feed(forward *f, const ig_layer *w, float *in, ig_error *err) {
     ig_status status = take_weights(f, f->step.layer, IG_WEIGHTS_ALL, err);
     ig_step_lap(&b->rows, IG_STEP_WAIT);
     if (status) return status;
-    feed_forward(f, w, in);
+    if (w->router.w)
+        status = feed_experts(f, w, in, err);
+    else
+        feed_forward(f, w->experts, in);
+    if (status) return status;
     ig_step_lap(&b->rows, IG_STEP_FFN);
     tap(f, IG_TAP_FFN);
     add_part(f, &w->ffn_norm_after, &w->ffn_norm);
@@ -413,7 +455,7 @@ static void cut_segments(const ig_batch *b, bool failed) {
  * they go through once more. */
 static ig_status run(forward *f, ig_error *err) {
     ig_batch *b = f->b;
-    f->step.is_late = !b->tap && ig_step_may_be_late(&f->step);
+    f->step.is_late = !b->tap && !f->c->n_experts && ig_step_may_be_late(&f->step);
     embed(f);
     ig_status status = run_layers(f, err);
     if (status || !f->step.is_late) return status;

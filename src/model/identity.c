@@ -38,6 +38,8 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     const double later[] = {c->rope_gain, c->embed_scale, c->logit_scale, c->rope_local_theta, (double)c->norm_offset};
     static const double plain[] = {1, 1, 1, 0, 0};
     if (memcmp(later, plain, sizeof plain) != 0) h = hash(h, later, sizeof later);
+    const int64_t experts[] = {c->n_experts, c->n_experts_used, c->is_share_of_all};
+    if (c->n_experts) h = hash(h, experts, sizeof experts);
     for (int l = 0; l < c->n_layers; l++)
         if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));
     return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, sizeof c->rope_long) : h;

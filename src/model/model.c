@@ -280,9 +280,22 @@ static uint64_t count_private(const ig_model *m) {
     return m->weights.owned.size + m->weights.panels.size + m->key_frames.arena.size + copied;
 }
 
+/* Of experts only those that are used are read. */
+static uint64_t count_left_out(const ig_weights *w, const ig_config *c) {
+    uint64_t experts = 0;
+    if (!w->layers || !c->n_experts) return 0;
+    for (int l = 0; l < c->n_layers; l++)
+        for (int e = 0; e < c->n_experts; e++) {
+            const ig_ffn *f = &w->layers[l].experts[e];
+            experts += ig_matrix_bytes(&f->gate) + ig_matrix_bytes(&f->up) + ig_matrix_bytes(&f->down);
+        }
+    return experts / (uint64_t)c->n_experts * (uint64_t)(c->n_experts - c->n_experts_used);
+}
+
 /* Tables are not read whole, unless one is the output matrix too. */
-static uint64_t count_decode_bytes(const ig_weights *w, bool tied) {
-    return w->stored_bytes - ig_matrix_bytes(&w->positions) - (tied ? 0 : ig_matrix_bytes(&w->embed));
+static uint64_t count_decode_bytes(const ig_weights *w, const ig_config *c) {
+    return w->stored_bytes - ig_matrix_bytes(&w->positions) - (c->tied ? 0 : ig_matrix_bytes(&w->embed)) -
+           count_left_out(w, c);
 }
 
 static int widest_window(const ig_config *c) {
@@ -308,6 +321,8 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .head_dim = c->head_dim,
         .d_model = c->d_model,
         .d_ff = c->d_ff,
+        .n_experts = c->n_experts,
+        .n_experts_used = c->n_experts_used,
         .n_vocab = m->has_weights ? c->n_vocab
                    : m->tokenizer ? ig_tokenizer_n_vocab(m->tokenizer)
                                   : 0,
@@ -315,7 +330,7 @@ void ig_model_get_info(const ig_model *m, ig_model_info *info) {
         .sliding_window = m->has_weights ? widest_window(c) : 0,
         .n_params = m->weights.n_params,
         .weight_bytes = m->weights.stored_bytes,
-        .decode_bytes = count_decode_bytes(&m->weights, c->tied),
+        .decode_bytes = count_decode_bytes(&m->weights, c),
         .private_bytes = count_private(m),
         .has_tokenizer = m->tokenizer != NULL,
         .chat_template = m->tokenizer ? ig_tokenizer_chat_template(m->tokenizer) : NULL,

@@ -9,7 +9,11 @@
 #include "base/compiler.h"
 #include "base/error.h"
 
-enum { PLACE_UNIT = 256 /* bytes: where copies of matrices begin; in files their pages say */ };
+enum {
+    PLACE_UNIT = 256, /* bytes: where copies of matrices begin; in files their pages say */
+    LAYER_OTHERS = 5, /* matrices of a layer beside those of experts */
+    FFN_MATRICES = 3,
+};
 
 static ig_status add(ig_weight_group *g, ig_matrix *m, const ig_weight_reader *r, ig_error *err) {
     if (!m->w) return IG_OK;
@@ -23,9 +27,13 @@ static ig_status add(ig_weight_group *g, ig_matrix *m, const ig_weight_reader *r
 }
 
 static ig_status add_layer(ig_weight_group *g, ig_layer *l, const ig_weight_reader *r, ig_error *err) {
-    ig_matrix *const order[IG_LAYER_MATRICES] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+    ig_matrix *const first[LAYER_OTHERS] = {&l->q, &l->k, &l->v, &l->o, &l->router};
     ig_status s = IG_OK;
-    for (int i = 0; i < IG_LAYER_MATRICES && !s; i++) s = add(g, order[i], r, err);
+    for (int i = 0; i < LAYER_OTHERS && !s; i++) s = add(g, first[i], r, err);
+    for (int i = 0; i < FFN_MATRICES * l->n_experts && !s; i++) {
+        ig_ffn *e = &l->experts[i / FFN_MATRICES];
+        s = add(g, (ig_matrix *[FFN_MATRICES]){&e->gate, &e->up, &e->down}[i % FFN_MATRICES], r, err);
+    }
     return s;
 }
 
@@ -75,13 +83,22 @@ ig_status ig_weight_plan_fit(ig_weight_plan *p, uint64_t most, uint64_t fixed, c
 
 ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, const ig_weight_reader *r,
                               ig_error *err) {
-    *out = (ig_weight_plan){.n_layers = n_layers, .layers = calloc((size_t)n_layers, sizeof *out->layers)};
-    if (!out->layers) return ig_fail_memory(err, "list of weights", (size_t)n_layers * sizeof *out->layers);
     ig_matrix *const others[] = {&w->embed, &w->positions, &w->embed_in, &w->embed_out, &w->head};
-    size_t n = w->head.w == w->embed.w ? IG_COUNT(others) - 1 : IG_COUNT(others);
+    size_t n = w->head.w == w->embed.w ? IG_COUNT(others) - 1 : IG_COUNT(others), n_places = n;
+    for (int i = 0; i < n_layers; i++) n_places += (size_t)(LAYER_OTHERS + FFN_MATRICES * w->layers[i].n_experts);
+    *out = (ig_weight_plan){.n_layers = n_layers,
+                            .layers = calloc((size_t)n_layers, sizeof *out->layers),
+                            .places = calloc(n_places, sizeof *out->places)};
     ig_status s = IG_OK;
+    if (!out->layers || !out->places) s = ig_fail_memory(err, "list of weights", n_places * sizeof *out->places);
+    ig_weight_place *at = out->places;
+    out->others.places = at;
     for (size_t i = 0; i < n && !s; i++) s = add(&out->others, others[i], r, err);
-    for (int i = 0; i < n_layers && !s; i++) s = add_layer(&out->layers[i], &w->layers[i], r, err);
+    for (int i = 0; i < n_layers && !s; i++) {
+        at += i ? out->layers[i - 1].n : out->others.n;
+        out->layers[i].places = at;
+        s = add_layer(&out->layers[i], &w->layers[i], r, err);
+    }
     if (!s) choose(out, 0);
     if (s) ig_weight_plan_close(out);
     return s;
@@ -89,5 +106,6 @@ ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, 
 
 void ig_weight_plan_close(ig_weight_plan *p) {
     free(p->layers);
+    free(p->places);
     *p = (ig_weight_plan){0};
 }

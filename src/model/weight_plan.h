@@ -13,7 +13,7 @@
 #include "model/weight_file.h"
 #include "model/weights.h"
 
-enum { IG_WEIGHT_SLOTS = 2, IG_LAYER_MATRICES = 7 };
+enum { IG_WEIGHT_SLOTS = 2 };
 
 /* What of a layer is needed, in the order in which it comes. */
 typedef enum ig_weight_part { IG_WEIGHTS_QUERY, IG_WEIGHTS_ATTENTION, IG_WEIGHTS_ALL, IG_WEIGHT_PARTS } ig_weight_part;
@@ -25,8 +25,7 @@ typedef struct ig_weight_place {
 } ig_weight_place;
 
 typedef struct ig_weight_group {
-    ig_weight_place
-        places[IG_LAYER_MATRICES]; /* of a layer q, k, v, o, gate, up, down, without those that are absent */
+    ig_weight_place *places; /* [n] of a layer q, k, v, o, router, and gate, up, down of each expert, those there are */
     int n;
     size_t room; /* bytes that it takes */
 } ig_weight_group;
@@ -34,6 +33,7 @@ typedef struct ig_weight_group {
 typedef struct ig_weight_plan {
     ig_weight_group others; /* than layers */
     ig_weight_group *layers;
+    ig_weight_place *places; /* of all groups */
     int n_layers, n_streamed;
     size_t slot_bytes;   /* the largest layer that passes; 0: none does */
     uint64_t bytes;      /* of what stays, and of the slots */
@@ -62,8 +62,7 @@ static inline int ig_weight_plan_next(const ig_weight_plan *p, int i) {
 
 /* How many of a layer's matrices, the first ones, a part and those before it are. */
 static inline int ig_weight_plan_count(const ig_weight_group *layer, ig_weight_part part) {
-    int n = part == IG_WEIGHTS_QUERY ? 1 : part == IG_WEIGHTS_ATTENTION ? 4 : IG_LAYER_MATRICES;
-    return n < layer->n ? n : layer->n;
+    return part == IG_WEIGHTS_QUERY ? 1 : part == IG_WEIGHTS_ATTENTION ? 4 : layer->n;
 }
 
 #endif

@@ -14,12 +14,14 @@
 #include "base/error.h"
 #include "base/half.h"
 
-/* Names of the parts; "%d" is the layer. Without ".weight" and ".bias". */
+/* Names of the parts; the first "%d" is the layer. Without ".weight" and ".bias". */
 typedef struct names {
     const char *embed, *final_norm, *head;
     const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
     const char *attn_norm_after, *ffn_norm_after;
     const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
+    /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
+    const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
 } names;
 
 static const names gguf_names = {
@@ -41,6 +43,10 @@ static const names gguf_names = {
     .ffn_norm_after = "blk.%d.post_ffw_norm",
     .qkv = "blk.%d.attn_qkv",
     .gate_up = "blk.%d.ffn_up",
+    .router = "blk.%d.ffn_gate_inp",
+    .expert_gate = "blk.%d.ffn_gate_exps",
+    .expert_up = "blk.%d.ffn_up_exps",
+    .expert_down = "blk.%d.ffn_down_exps",
 };
 
 static const names llama_names = {
@@ -62,6 +68,10 @@ static const names llama_names = {
     .ffn_norm_after = "model.layers.%d.post_feedforward_layernorm",
     .qkv = "model.layers.%d.self_attn.qkv_proj",
     .gate_up = "model.layers.%d.mlp.gate_up_proj",
+    .router = "model.layers.%d.mlp.gate",
+    .expert_gate = "model.layers.%d.mlp.experts.%d.gate_proj",
+    .expert_up = "model.layers.%d.mlp.experts.%d.up_proj",
+    .expert_down = "model.layers.%d.mlp.experts.%d.down_proj",
 };
 
 /* Checkpoints of OPT start with "model.decoder." or just "decoder."; these follow either. */
@@ -104,16 +114,23 @@ static const ig_tensor *find_tensor(const binder *b, const char *name) {
     return b->g ? ig_gguf_tensor(b->g, name) : ig_safetensors_tensor(b->st, name);
 }
 
-/* prefix + part (for this layer) + suffix. */
-static tensor_name make_name(const binder *b, const char *part, int layer, const char *suffix) {
+/* prefix + part (for this layer, and this expert) + suffix. */
+static tensor_name make_expert_name(const binder *b, const char *part, int layer, int expert, const char *suffix) {
+    const int numbers[] = {layer, expert};
     tensor_name n;
-    const char *number = strstr(part, "%d");
-    if (number)
-        snprintf(n.text, sizeof n.text, "%s%.*s%d%s%s", b->prefix, (int)(number - part), part, layer, number + 2,
-                 suffix);
-    else
-        snprintf(n.text, sizeof n.text, "%s%s%s", b->prefix, part, suffix);
+    size_t at = (size_t)snprintf(n.text, sizeof n.text, "%s", b->prefix);
+    for (int i = 0; i < 2; i++) {
+        const char *number = strstr(part, "%d");
+        if (!number) break;
+        at += (size_t)snprintf(n.text + at, sizeof n.text - at, "%.*s%d", (int)(number - part), part, numbers[i]);
+        part = number + 2;
+    }
+    snprintf(n.text + at, sizeof n.text - at, "%s%s", part, suffix);
     return n;
+}
+
+static tensor_name make_name(const binder *b, const char *part, int layer, const char *suffix) {
+    return make_expert_name(b, part, layer, 0, suffix);
 }
 
 /* "[576, 49152]", fastest first as stored. */
@@ -127,20 +144,18 @@ static tensor_name shape_text(int n_dims, const uint64_t *dims) {
     return n;
 }
 
-/* The tensor of this name with this shape, marked as used; dim1 is 0 for a vector. NULL after a failure, or if it is
- * absent and need not exist. */
-static const ig_tensor *take_tensor(binder *b, const char *name, uint64_t dim0, uint64_t dim1, bool required) {
+/* The tensor of this name with this shape, n_dims <= 3, marked as used. NULL after a failure, or if it is absent and
+ * need not exist. */
+static const ig_tensor *take_tensor(binder *b, const char *name, int n_dims, const uint64_t *dims, bool required) {
     const ig_tensor *t = b->status ? NULL : find_tensor(b, name);
     if (!t) {
         if (required && !b->status)
             b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' is missing", b->path, name);
         return NULL;
     }
-    const uint64_t wanted[2] = {dim0, dim1};
-    int n_dims = dim1 ? 2 : 1;
-    if (t->n_dims != n_dims || t->dims[0] != dim0 || (dim1 && t->dims[1] != dim1)) {
+    if (t->n_dims != n_dims || memcmp(t->dims, dims, (size_t)n_dims * sizeof *dims) != 0) {
         b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' has shape %s, must be %s", b->path, name,
-                            shape_text(t->n_dims, t->dims).text, shape_text(n_dims, wanted).text);
+                            shape_text(t->n_dims, t->dims).text, shape_text(n_dims, dims).text);
         return NULL;
     }
     b->used[t - tensor_at(b, 0)] = true;
@@ -165,7 +180,7 @@ static bool convert(float *to, const ig_tensor *t) {
 
 /* A vector of n floats in the arena; NULL in the first walk, too. */
 static const float *bind_vector(binder *b, const char *name, int n, bool required) {
-    const ig_tensor *t = take_tensor(b, name, (uint64_t)n, 0, required);
+    const ig_tensor *t = take_tensor(b, name, 1, &(uint64_t){(uint64_t)n}, required);
     if (!t) return NULL;
     if (t->type != IG_TYPE_F32 && t->type != IG_TYPE_F16 && t->type != IG_TYPE_BF16) {
         b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
@@ -184,13 +199,27 @@ static const float *bind_part_vector(binder *b, const char *part, int layer, con
     return bind_vector(b, make_name(b, part, layer, suffix).text, n, required);
 }
 
-/* A matrix without bias. */
-static ig_matrix bind_plain(binder *b, const char *name, int n_out, int n_in) {
+/* The first of n matrices without bias, of n_out rows each, one below the other; a tensor of one has no dimension for
+ * their number. */
+static ig_matrix bind_first(binder *b, const char *name, int n_dims, int n, int n_out, int n_in) {
+    const uint64_t dims[] = {(uint64_t)n_in, (uint64_t)n_out, (uint64_t)n};
     ig_matrix m = {0};
-    const ig_tensor *t = take_tensor(b, name, (uint64_t)n_in, (uint64_t)n_out, true);
+    const ig_tensor *t = take_tensor(b, name, n_dims, dims, true);
     if (!t) return m;
     m = (ig_matrix){.w = t->data, .n_out = n_out, .n_in = n_in, .type = t->type};
     m.row_bytes = ig_type_row_bytes(ig_type_get((uint32_t)t->type), (size_t)n_in);
+    return m;
+}
+
+/* A matrix without bias. */
+static ig_matrix bind_plain(binder *b, const char *name, int n_out, int n_in) {
+    return bind_first(b, name, 2, 1, n_out, n_in);
+}
+
+/* Rows [first, first + n) of a matrix. */
+static ig_matrix rows_of(ig_matrix m, int first, int n) {
+    if (m.w) m.w = (const uint8_t *)m.w + (size_t)first * m.row_bytes;
+    m.n_out = n;
     return m;
 }
 
@@ -200,11 +229,7 @@ static void bind_parts(binder *b, const char *part, int layer, ig_matrix *const 
     int all = 0, row = 0;
     for (int i = 0; i < n; i++) all += n_out[i];
     ig_matrix m = bind_plain(b, make_name(b, part, layer, ".weight").text, all, n_in);
-    for (int i = 0; i < n && m.w; row += n_out[i++]) {
-        *parts[i] = m;
-        parts[i]->w = (const uint8_t *)m.w + (size_t)row * m.row_bytes;
-        parts[i]->n_out = n_out[i];
-    }
+    for (int i = 0; i < n; row += n_out[i++]) *parts[i] = rows_of(m, row, n_out[i]);
 }
 
 /* A matrix of a layer. It has a bias in all layers or in none. */
@@ -228,6 +253,55 @@ static ig_norm_weights bind_norm(binder *b, const char *part, int layer, double 
     return n;
 }
 
+static void bind_ffn(binder *b, ig_ffn *f, int i) {
+    const ig_config *c = b->c;
+    const names *n = &b->names;
+    if (c->is_fused) {
+        bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, (int[]){c->d_ff, c->d_ff}, 2, c->d_model);
+    } else {
+        if (c->activation != IG_RELU) f->gate = bind_matrix(b, n->gate, i, c->d_ff, c->d_model);
+        f->up = bind_matrix(b, n->up, i, c->d_ff, c->d_model);
+    }
+    f->down = bind_matrix(b, n->down, i, c->d_model, c->d_ff);
+}
+
+/* A matrix of expert number e. */
+static ig_matrix bind_expert(binder *b, const char *part, int layer, int e, int n_out, int n_in) {
+    int n = b->c->n_experts;
+    tensor_name name = make_expert_name(b, part, layer, e, ".weight");
+    if (strstr(strstr(part, "%d") + 1, "%d")) return bind_plain(b, name.text, n_out, n_in);
+    ig_matrix all = bind_first(b, name.text, 3, n, n_out, n_in);
+    if (all.w) all.w = (const uint8_t *)all.w + (size_t)e * ig_matrix_bytes(&all);
+    return all;
+}
+
+static void bind_expert_ffn(binder *b, ig_ffn *f, int layer, int e) {
+    const ig_config *c = b->c;
+    const names *n = &b->names;
+    if (n->expert_gate_up) {
+        ig_matrix both = bind_expert(b, n->expert_gate_up, layer, e, 2 * c->d_ff, c->d_model);
+        f->gate = rows_of(both, 0, c->d_ff);
+        f->up = rows_of(both, c->d_ff, c->d_ff);
+    } else {
+        f->gate = bind_expert(b, n->expert_gate, layer, e, c->d_ff, c->d_model);
+        f->up = bind_expert(b, n->expert_up, layer, e, c->d_ff, c->d_model);
+    }
+    f->down = bind_expert(b, n->expert_down, layer, e, c->d_model, c->d_ff);
+}
+
+static void bind_experts(binder *b, ig_layer *l, int i) {
+    const ig_config *c = b->c;
+    ig_ffn unused = {0};
+    l->n_experts = c->n_experts ? c->n_experts : 1;
+    l->experts = ig_arena_take(&b->w->owned, (size_t)l->n_experts * sizeof *l->experts);
+    if (!c->n_experts) {
+        bind_ffn(b, l->experts ? l->experts : &unused, i);
+        return;
+    }
+    l->router = bind_plain(b, make_name(b, b->names.router, i, ".weight").text, c->n_experts, c->d_model);
+    for (int e = 0; e < c->n_experts; e++) bind_expert_ffn(b, l->experts ? &l->experts[e] : &unused, i, e);
+}
+
 static void bind_layer(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const names *n = &b->names;
@@ -243,16 +317,13 @@ static void bind_layer(binder *b, ig_layer *l, int i) {
     }
     if (c->is_fused) {
         bind_parts(b, n->qkv, i, (ig_matrix *[]){&l->q, &l->k, &l->v}, (int[]){n_q, n_kv, n_kv}, 3, c->d_model);
-        bind_parts(b, n->gate_up, i, (ig_matrix *[]){&l->gate, &l->up}, (int[]){c->d_ff, c->d_ff}, 2, c->d_model);
     } else {
         l->q = bind_matrix(b, n->q, i, n_q, c->d_model);
         l->k = bind_matrix(b, n->k, i, n_kv, c->d_model);
         l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
-        if (c->activation != IG_RELU) l->gate = bind_matrix(b, n->gate, i, c->d_ff, c->d_model);
-        l->up = bind_matrix(b, n->up, i, c->d_ff, c->d_model);
     }
     l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
-    l->down = bind_matrix(b, n->down, i, c->d_model, c->d_ff);
+    bind_experts(b, l, i);
     if (c->head_norm == IG_HEAD_NORM_NONE) return;
     l->q_norm = bind_scale(b, n->q_norm, i, is_all ? n_q : c->head_dim, 1);
     l->k_norm = bind_scale(b, n->k_norm, i, is_all ? n_kv : c->head_dim, 1);
@@ -343,10 +414,25 @@ static void check_types(binder *b) {
     }
 }
 
+static void name_mixtral(names *n) {
+    n->router = "model.layers.%d.block_sparse_moe.gate";
+    n->expert_gate = "model.layers.%d.block_sparse_moe.experts.%d.w1";
+    n->expert_up = "model.layers.%d.block_sparse_moe.experts.%d.w3";
+    n->expert_down = "model.layers.%d.block_sparse_moe.experts.%d.w2";
+}
+
+static void name_granitemoe(names *n) {
+    n->router = "model.layers.%d.block_sparse_moe.router.layer";
+    n->expert_gate_up = "model.layers.%d.block_sparse_moe.input_linear";
+    n->expert_down = "model.layers.%d.block_sparse_moe.output_linear";
+}
+
 static void choose_names(binder *b) {
     b->prefix = "";
     b->names = b->g ? gguf_names : llama_names;
     if (!b->g && b->c->norm_order == IG_NORMS_AROUND) b->names.ffn_norm = "model.layers.%d.pre_feedforward_layernorm";
+    if (!b->g && strcmp(b->c->architecture, "mixtral") == 0) name_mixtral(&b->names);
+    if (!b->g && strcmp(b->c->architecture, "granitemoe") == 0) name_granitemoe(&b->names);
     if (b->g || strcmp(b->c->architecture, "opt") != 0) return;
     b->names = opt_names;
     b->prefix = find_tensor(b, "decoder.embed_tokens.weight") ? "decoder." : "model.decoder.";

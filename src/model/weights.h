@@ -16,12 +16,19 @@ typedef struct ig_norm_weights {
     const float *w, *b;
 } ig_norm_weights;
 
+/* gate is absent for ReLU: up = fc1, down = fc2. */
+typedef struct ig_ffn {
+    ig_matrix gate, up, down;
+} ig_ffn;
+
 typedef struct ig_layer {
     ig_norm_weights attn_norm, ffn_norm;             /* absent in IG_NORMS_OF_PARTS */
     ig_norm_weights attn_norm_after, ffn_norm_after; /* of what both give; absent in other orders */
     ig_matrix q, k, v, o;
     const float *q_norm, *k_norm; /* [head_dim], or of all heads; NULL: none (ig_head_norm) */
-    ig_matrix gate, up, down;     /* gate is absent for ReLU FFNs: up = fc1, down = fc2 */
+    ig_matrix router;             /* [n_experts][d_model]; absent where one feed-forward layer is for all tokens */
+    ig_ffn *experts;              /* [n_experts] */
+    int n_experts;
 } ig_layer;
 
 typedef struct ig_weights {

@@ -273,6 +273,31 @@ static void elements(void **state) {
         }
 }
 
+static void rows_that_join(void **state) {
+    (void)state;
+    static const int widths[] = {1, 31, 300, 2049};
+    for (size_t i = 0; i < 4; i++) {
+        int n = widths[i];
+        both x = make_both(5 * (size_t)n, 3), y = make_both(9 * (size_t)n, 2);
+        for (int d = 0; d < DEVICES; d++) {
+            int32_t *rows = ig_device_alloc(devices[d], IG_PLACE_HOST, 5 * sizeof *rows);
+            float *shares = ig_device_alloc(devices[d], IG_PLACE_HOST, 5 * sizeof *shares);
+            for (int r = 0; r < 5; r++) rows[r] = (r * 4 + 1) % 9, shares[r] = 0.25f * (float)(r + 1);
+            devices[d]->ops->add_rows(devices[d], y.on[d], x.on[d], rows, shares, 5, n);
+            finish(d);
+            ig_device_free(devices[d], IG_PLACE_HOST, rows, 5 * sizeof *rows);
+            ig_device_free(devices[d], IG_PLACE_HOST, shares, 5 * sizeof *shares);
+        }
+        for (int k = 0; k < n; k++) {
+            float want = y.host[3 * n + k];
+            for (int r = 0; r < 5; r++) want += (r * 4 + 1) % 9 == 3 ? 0.25f * (float)(r + 1) * x.host[r * n + k] : 0;
+            assert_true(fabsf(y.on[CPU][3 * n + k] - want) <= 1e-5f * (1 + fabsf(want)));
+        }
+        expect_near(&y, 1e-6, "rows that join");
+        free_both(&x), free_both(&y);
+    }
+}
+
 static void peaks(void **state) {
     (void)state;
     static const float odd[] = {0, -70, INFINITY, NAN};
@@ -344,6 +369,7 @@ int main(void) {
         cmocka_unit_test(products_of_strange_numbers),
         cmocka_unit_test(rotations),
         cmocka_unit_test(elements),
+        cmocka_unit_test(rows_that_join),
         cmocka_unit_test(peaks),
     };
     int missing = missing_gpu();

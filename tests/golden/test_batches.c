@@ -551,6 +551,8 @@ static int open_mistral(void **state) { return (void)state, set_up(TINY_MISTRAL,
 static int open_gemma(void **state) { return (void)state, set_up("tests/golden/models/gemma3", 2, N_CTX); }
 static int open_olmo(void **state) { return (void)state, set_up("tests/golden/models/olmo3", 2, N_CTX); }
 static int open_smollm(void **state) { return (void)state, set_up("tests/golden/models/smollm3", 2, N_CTX); }
+static int open_experts(void **state) { return (void)state, set_up("tests/golden/models/olmoe", 2, N_CTX); }
+static int open_few_experts(void **state) { return (void)state, set_up("tests/golden/models/granitemoe", 2, 192); }
 static int open_post_norm(void **state) { return (void)state, set_up("tests/golden/models/opt-350m-like", 2, 192); }
 
 int main(void) {
@@ -562,11 +564,13 @@ int main(void) {
         {"each as if alone, two sets of frequencies", each_as_if_alone, open_gemma, close_tiny, NULL},
         {"each as if alone, norms of parts alone", each_as_if_alone, open_olmo, close_tiny, NULL},
         {"each as if alone, layers that do not rotate", each_as_if_alone, open_smollm, close_tiny, NULL},
+        {"each as if alone, experts", each_as_if_alone, open_experts, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_llama_short, close_tiny),
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),
         {"not finite", numbers_that_are_not_finite, open_llama_short, close_tiny, NULL},
         {"not finite, norms after the layers", numbers_that_are_not_finite, open_post_norm, close_tiny, NULL},
+        {"not finite, experts", numbers_that_are_not_finite, open_few_experts, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(a_prompt_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_first_step_that_fails, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_step_that_fails_where_another_was_cut, open_llama, close_tiny),

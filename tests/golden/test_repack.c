@@ -172,13 +172,15 @@ static void memory_is_counted(void **state) {
         expect_ok(ig_cache_plan(&plan[i], models[i], NULL, &err), &err);
     }
     const ig_layer *l = &model->weights.layers[1];
-    const ig_matrix *matrices[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down, &model->weights.head};
+    const ig_matrix *matrices[] = {
+        &l->q, &l->k, &l->v, &l->o, &l->experts->gate, &l->experts->up, &l->experts->down, &model->weights.head};
     uint64_t repacked = 0;
     for (int i = 0; i < 8; i++)
         if (has_panels(matrices[i])) repacked += (i < 7 ? 2 : 1) * matrices[i]->row_bytes * (size_t)matrices[i]->n_out;
     assert_null(model->weights.embed.panels);
     assert_true(plain->weights.panels.size == 0 && plain->weights.replaced_bytes == 0);
-    assert_true(model->weights.replaced_bytes == repacked - (tied && repacked ? l->down.row_bytes / 2 * N_VOCAB : 0));
+    assert_true(model->weights.replaced_bytes ==
+                repacked - (tied && repacked ? l->experts->down.row_bytes / 2 * N_VOCAB : 0));
     uint64_t panels = info[0].private_bytes - info[1].private_bytes;
     assert_true(panels >= repacked && panels <= repacked + repacked / 20 + 4096);
     assert_true(plan[0].weights == plan[1].weights + panels - model->weights.replaced_bytes);

@@ -188,6 +188,8 @@ int main(void) {
         MODEL("opt-350m-like"),
         MODEL("gemma3"),
         MODEL("phi3"),
+        MODEL("qwen3moe"),
+        MODEL("granitemoe"),
         cmocka_unit_test(too_little_is_refused),
         cmocka_unit_test(loading_is_told_to_its_end),
         cmocka_unit_test(passes_that_end_early),

@@ -79,6 +79,11 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->add(out, x, n);
     compare(c, "add", out, want, n, 0, 0);
 
+    memcpy(out, y, (size_t)n * sizeof *y);
+    for (int i = 0; i < n; i++) want[i] = (double)y[i] + 0.3f * (double)x[i];
+    c->k->add_scaled(out, x, 0.3f, n);
+    compare(c, "add_scaled", out, want, n, 2e-7, 1e-6);
+
     memcpy(out, x, (size_t)n * sizeof *x);
     for (int i = 0; i < n; i++) want[i] = x[i] > 0 ? x[i] : 0;
     c->k->relu(out, n);
@@ -101,6 +106,7 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     check_that(c, check_guards(out), "n=%d: wrote outside", n);
     /* Reading the in-out argument past its end would fault here. */
     c->k->add(x, y, n);
+    c->k->add_scaled(x, y, 2, n);
     c->k->relu(x, n);
     c->k->silu_mul(x, y, n);
     c->k->gelu_mul(x, y, n);
@@ -269,6 +275,9 @@ static void check_not_finite(check *c) {
             memcpy(y, x, (size_t)n * sizeof *y);
             c->k->relu(y, n);
             check_that(c, !isfinite(y[at]), "relu n=%d: %g became %g", n, odd[j], y[at]);
+            for (int k = 0; k < n; k++) y[k] = 1;
+            c->k->add_scaled(y, x, 0, n);
+            check_that(c, !isfinite(y[at]), "add_scaled n=%d: 0 times %g is %g", n, odd[j], y[at]);
             memcpy(y, x, (size_t)n * sizeof *y);
             c->k->silu_mul(y, ones, n);
             check_that(c, !isfinite(y[at]), "silu_mul n=%d: %g became %g", n, odd[j], y[at]);

@@ -320,6 +320,37 @@ static void reads_gguf_of_their_own(void **state) {
     assert_true(c.rope_set[2] == IG_ROPE_MAIN && c.rope_set[3] == IG_ROPE_LEFT_OUT && c.rope_set[4] == IG_ROPE_MAIN);
 }
 
+static void reads_gguf_experts(void **state) {
+    (void)state;
+    static const char *const names[] = {"granitemoe", "llama", "olmoe", "qwen3moe"};
+    for (size_t i = 0; i < 4; i++) {
+        char count[64], used[64], width[64];
+        snprintf(count, sizeof count, "%s.expert_count", names[i]);
+        snprintf(used, sizeof used, "%s.expert_used_count", names[i]);
+        snprintf(width, sizeof width, "%s.expert_feed_forward_length", names[i]);
+        tiny t = tiny_as(names[i]);
+        if (i == 0) tiny_f32(&t, "granitemoe.attention.scale", 0.25f);
+        tiny_u32(&t, count, 4);
+        refuses_tiny(&t, used);
+        tiny_u32(&t, used, 2);
+        if (i == 3) tiny_u32(&t, width, 24);
+        ig_config c = from_tiny(&t);
+        assert_true(c.n_experts == 4 && c.n_experts_used == 2 && c.is_share_of_all == (i == 2));
+        assert_int_equal(c.d_ff, i == 3 ? 24 : TINY_FF);
+        tiny_u32(&t, used, 5);
+        refuses_tiny(&t, used);
+        tiny_u32(&t, used, 2);
+        tiny_u32(&t, count, IG_MAX_EXPERTS + 1);
+        refuses_tiny(&t, count);
+    }
+    tiny t = tiny_as("qwen2");
+    tiny_u32(&t, "qwen2.expert_count", 4);
+    refuses_tiny(&t, "qwen2.expert_count");
+    t = tiny_as("llama");
+    tiny_u32(&t, "llama.expert_shared_feed_forward_length", 16);
+    refuses_tiny(&t, "llama.expert_shared_feed_forward_length");
+}
+
 /* The same of config.json, with the defaults of each class. */
 static void reads_their_own(void **state) {
     (void)state;
@@ -351,6 +382,36 @@ static void reads_their_own(void **state) {
     assert_true(c.rope_long[0] == 1 && c.rope_long[1] == 1.5f && c.rope_gain == 1);
 }
 
+static void reads_experts(void **state) {
+    (void)state;
+    ig_config c = from_json("{\"model_type\":\"mixtral\"," LLAMA ",\"num_local_experts\":8,\"num_key_value_heads\":2}");
+    assert_true(c.n_experts == 8 && c.n_experts_used == 2 && c.d_ff == 96 && !c.is_share_of_all);
+    assert_true(c.rope_theta == 1e6 && c.norm_eps == 1e-5f && !c.window[0]);
+    c = from_json("{\"model_type\":\"olmoe\"," LLAMA ",\"num_experts\":64,\"clip_qkv\":null}");
+    assert_true(c.n_experts == 64 && c.n_experts_used == 8 && c.is_share_of_all && c.head_norm == IG_HEAD_NORM_ALL);
+#define QWEN3_MOE                                              \
+    "{\"model_type\":\"qwen3_moe\"," LLAMA                     \
+    ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24," \
+    "\"num_experts\":16,\"num_experts_per_tok\":4"
+    c = from_json(QWEN3_MOE ",\"norm_topk_prob\":true,\"mlp_only_layers\":[]}");
+    assert_true(c.n_experts == 16 && c.n_experts_used == 4 && c.d_ff == 24 && !c.is_share_of_all && c.head_dim == 128);
+    c = from_json("{\"model_type\":\"granitemoe\"," LLAMA ",\"num_local_experts\":6,\"attention_multiplier\":0.5}");
+    assert_true(c.n_experts == 6 && c.n_experts_used == 2 && c.attn_scale == 0.5);
+    static const char *const refused[][2] = {
+        {QWEN3_MOE ",\"mlp_only_layers\":[1]}", "mlp_only_layers"},
+        {QWEN3_MOE ",\"decoder_sparse_step\":2}", "decoder_sparse_step"},
+        {"{\"model_type\":\"olmoe\"," LLAMA ",\"num_experts\":4}", "num_experts_per_tok"},
+        {"{\"model_type\":\"olmoe\"," LLAMA ",\"num_experts\":64,\"clip_qkv\":8.0}", "clip_qkv"},
+        {"{\"model_type\":\"olmoe\"," LLAMA "}", "num_local_experts"},
+        {"{\"model_type\":\"llama\"," LLAMA ",\"num_local_experts\":8}", "num_local_experts"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        ig_error err = {0};
+        assert_true(ig_config_from_json(&c, refused[i][0], strlen(refused[i][0]), "config.json", &err));
+        if (!strstr(err.text, refused[i][1])) fail_msg("%s", err.text);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_llama),         cmocka_unit_test(reads_rope),
@@ -358,7 +419,8 @@ int main(void) {
         cmocka_unit_test(reads_qwen3),         cmocka_unit_test(reads_opt),
         cmocka_unit_test(reads_gguf),          cmocka_unit_test(reads_gguf_yarn),
         cmocka_unit_test(reads_gguf_families), cmocka_unit_test(reads_gguf_of_their_own),
-        cmocka_unit_test(reads_their_own),
+        cmocka_unit_test(reads_their_own),     cmocka_unit_test(reads_gguf_experts),
+        cmocka_unit_test(reads_experts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

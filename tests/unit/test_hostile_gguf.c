@@ -175,7 +175,7 @@ static void put_nan(tiny *t, const char *key) { tiny_f32(t, key, NAN); }
     X(window_negative, IG_E_FORMAT, "sliding_window' is -1", tiny_i32(t, "llama.attention.sliding_window", -1))        \
     X(window_qwen, IG_E_UNSUPPORTED, "'qwen2.attention.sliding_window' is 16", make_qwen(t),                           \
       tiny_u32(t, "qwen2.attention.sliding_window", 16))                                                               \
-    X(experts, IG_E_UNSUPPORTED, "'llama.expert_count' is 8", tiny_u32(t, "llama.expert_count", 8))                    \
+    X(experts, IG_E_FORMAT, "'llama.expert_used_count' is missing", tiny_u32(t, "llama.expert_count", 8))              \
     X(softcap, IG_E_UNSUPPORTED, "softcapping' is 30", tiny_f32(t, "llama.final_logit_softcapping", 30))               \
     X(embedding_scale, IG_E_UNSUPPORTED, "'llama.embedding_scale' is 12", tiny_f32(t, "llama.embedding_scale", 12))    \
     X(not_causal, IG_E_UNSUPPORTED, "'llama.attention.causal' is 0", tiny_bool(t, "llama.attention.causal", 0))        \

@@ -18,12 +18,17 @@ static uint8_t bytes[MOST + 1]; /* addresses of matrices */
 
 static ig_matrix matrix(int n_out) { return (ig_matrix){.w = bytes, .n_out = n_out, .row_bytes = ROW}; }
 
+static ig_ffn ffns[MOST];
+
 /* Layers without a gate, every third one larger than the others. */
 static ig_weights make(ig_layer *layers, int n) {
     ig_weights w = {.embed = matrix(100), .layers = layers};
     memset(layers, 0, (size_t)n * sizeof *layers);
     for (int i = 0; i < n; i++) {
-        ig_matrix *const m[] = {&layers[i].q, &layers[i].k, &layers[i].v, &layers[i].o, &layers[i].up, &layers[i].down};
+        ig_matrix *const m[] = {&layers[i].q, &layers[i].k, &layers[i].v, &layers[i].o, &ffns[i].up, &ffns[i].down};
+        ffns[i] = (ig_ffn){0};
+        layers[i].experts = &ffns[i];
+        layers[i].n_experts = 1;
         for (size_t k = 0; k < sizeof m / sizeof *m; k++) *m[k] = matrix(i % 3 ? 8 : 12);
     }
     w.head = w.embed;
@@ -84,7 +89,7 @@ static void parts_of_a_layer(void **state) {
     (void)state;
     ig_layer layers[4];
     ig_weights w = make(layers, 4);
-    layers[1].gate = matrix(8);
+    ffns[1].gate = matrix(8);
     ig_weight_plan p;
     ig_error err = {0};
     assert_int_equal(ig_weight_plan_open(&p, &w, 4, NULL, &err), IG_OK);

@@ -168,9 +168,9 @@ static void binds_llama(void **state) {
     check_matrix(&m, &l->k, "model.layers.1.self_attn.k_proj.weight", 8, 8);
     check_matrix(&m, &l->v, "model.layers.1.self_attn.v_proj.weight", 8, 8);
     check_matrix(&m, &l->o, "model.layers.1.self_attn.o_proj.weight", 8, 16);
-    check_matrix(&m, &l->gate, "model.layers.1.mlp.gate_proj.weight", 12, 8);
-    check_matrix(&m, &l->up, "model.layers.1.mlp.up_proj.weight", 12, 8);
-    check_matrix(&m, &l->down, "model.layers.1.mlp.down_proj.weight", 8, 12);
+    check_matrix(&m, &l->experts->gate, "model.layers.1.mlp.gate_proj.weight", 12, 8);
+    check_matrix(&m, &l->experts->up, "model.layers.1.mlp.up_proj.weight", 12, 8);
+    check_matrix(&m, &l->experts->down, "model.layers.1.mlp.down_proj.weight", 8, 12);
     assert_null(l->q.bias);
     assert_null(l->q_norm);
     uint64_t wanted = 2 * 5 * 8 + 8 + 2 * (16 + 128 + 64 + 64 + 128 + 3 * 96);
@@ -313,12 +313,12 @@ static void binds_opt(void **state) {
         snprintf(name, sizeof name, "%sembed_positions.weight", prefixes[i]);
         check_matrix(&m, &b.w.positions, name, 18, 8);
         snprintf(name, sizeof name, "%slayers.0.fc1.bias", prefixes[i]);
-        check_vector(&m, b.w.layers[0].up.bias, name, 12);
+        check_vector(&m, b.w.layers[0].experts->up.bias, name, 12);
         snprintf(name, sizeof name, "%sfinal_layer_norm.bias", prefixes[i]);
         check_vector(&m, b.w.final_norm.b, name, 8);
         snprintf(name, sizeof name, "%slayers.0.final_layer_norm.weight", prefixes[i]);
         check_vector(&m, b.w.layers[0].ffn_norm.w, name, 8);
-        assert_null(b.w.layers[0].gate.w);
+        assert_null(b.w.layers[0].experts->gate.w);
         assert_null(b.w.embed_in.w);
         assert_ptr_equal(b.w.head.w, b.w.embed.w);
         unbind(&b);
@@ -375,7 +375,7 @@ static void look_at(const ig_gguf *g, const ig_weights *w) {
     assert_ptr_equal(w->layers[0].q.w, ig_gguf_tensor(g, "blk.0.attn_q.weight")->data);
     assert_int_equal(w->layers[0].q.type, IG_TYPE_F16);
     assert_int_equal(w->layers[0].v.type, IG_TYPE_BF16);
-    assert_int_equal(w->layers[0].down.row_bytes, 2 * TINY_FF);
+    assert_int_equal(w->layers[0].experts->down.row_bytes, 2 * TINY_FF);
     for (int i = 0; i < TINY_D; i++) assert_true(w->layers[0].ffn_norm.w[i] == (float)i - 2.5f);
 }
 
@@ -386,6 +386,46 @@ static void binds_gguf(void **state) {
     if (bind_gguf(&t, look_at, fill_half, &err)) fail_msg("%s", err.text);
     assert_int_equal(bind_gguf(&t, NULL, fill_nan, &err), IG_E_FORMAT);
     assert_non_null(strstr(err.text, "tiny.gguf: tensor 'blk.0.ffn_norm.weight' holds a value that is not finite"));
+}
+
+static void add_stack(tiny *t, const char *name, uint64_t dim0, uint64_t dim1, uint64_t n) {
+    tiny_tensor *x = tiny_add(t, name, IG_TYPE_F16, dim0, dim1);
+    x->n_dims = 3;
+    x->dims[2] = n;
+}
+
+static void look_at_experts(const ig_gguf *g, const ig_weights *w) {
+    const ig_layer *l = &w->layers[0];
+    const uint8_t *up = ig_gguf_tensor(g, "blk.0.ffn_up_exps.weight")->data,
+                  *down = ig_gguf_tensor(g, "blk.0.ffn_down_exps.weight")->data;
+    assert_int_equal(l->n_experts, 3);
+    assert_true(l->router.n_out == 3 && l->router.n_in == TINY_D && l->router.type == IG_TYPE_F32);
+    for (int e = 0; e < 3; e++) {
+        assert_ptr_equal(l->experts[e].up.w, up + (size_t)e * 2 * TINY_FF * TINY_D);
+        assert_ptr_equal(l->experts[e].down.w, down + (size_t)e * 2 * TINY_FF * TINY_D);
+        assert_true(l->experts[e].gate.n_out == TINY_FF && l->experts[e].down.n_out == TINY_D);
+    }
+}
+
+static void binds_gguf_experts(void **state) {
+    (void)state;
+    tiny t = tiny_valid();
+    ig_error err = {0};
+    tiny_u32(&t, "llama.expert_count", 3);
+    tiny_u32(&t, "llama.expert_used_count", 2);
+    for (int i = 0; i < 3; i++)
+        tiny_drop_tensor(&t,
+                         (const char *[]){"blk.0.ffn_gate.weight", "blk.0.ffn_up.weight", "blk.0.ffn_down.weight"}[i]);
+    tiny_add(&t, "blk.0.ffn_gate_inp.weight", IG_TYPE_F32, TINY_D, 3);
+    add_stack(&t, "blk.0.ffn_gate_exps.weight", TINY_D, TINY_FF, 3);
+    add_stack(&t, "blk.0.ffn_up_exps.weight", TINY_D, TINY_FF, 3);
+    assert_int_equal(bind_gguf(&t, NULL, NULL, &err), IG_E_FORMAT);
+    assert_non_null(strstr(err.text, "'blk.0.ffn_down_exps.weight' is missing"));
+    add_stack(&t, "blk.0.ffn_down_exps.weight", TINY_FF, TINY_D, 3);
+    if (bind_gguf(&t, look_at_experts, NULL, &err)) fail_msg("%s", err.text);
+    tiny_tensor_named(&t, "blk.0.ffn_up_exps.weight")->dims[2] = 2;
+    assert_int_equal(bind_gguf(&t, NULL, NULL, &err), IG_E_FORMAT);
+    assert_non_null(strstr(err.text, "'blk.0.ffn_up_exps.weight' has shape [8, 16, 2], must be [8, 16, 3]"));
 }
 
 static void survives_failing_memory(void **state) {
@@ -438,15 +478,11 @@ static void binds_fixtures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(binds_llama),
-        cmocka_unit_test(binds_tied),
-        cmocka_unit_test(binds_biases),
-        cmocka_unit_test(binds_head_norms),
-        cmocka_unit_test(refuses_wrong_tensors),
-        cmocka_unit_test(binds_opt),
-        cmocka_unit_test(binds_projected_opt),
-        cmocka_unit_test(binds_gguf),
-        cmocka_unit_test(survives_failing_memory),
+        cmocka_unit_test(binds_llama),           cmocka_unit_test(binds_tied),
+        cmocka_unit_test(binds_biases),          cmocka_unit_test(binds_head_norms),
+        cmocka_unit_test(refuses_wrong_tensors), cmocka_unit_test(binds_opt),
+        cmocka_unit_test(binds_projected_opt),   cmocka_unit_test(binds_gguf),
+        cmocka_unit_test(binds_gguf_experts),    cmocka_unit_test(survives_failing_memory),
         cmocka_unit_test(binds_fixtures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -381,6 +381,13 @@ static void gpu_add(ig_device *d, float *y, const float *x, size_t n) {
     leave(g);
 }
 
+static void gpu_add_rows(ig_device *d, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
+                         int n) {
+    gpu *g = enter(d);
+    ig_cuda_add_rows(g->work, y, x, rows, shares, n_rows, n);
+    leave(g);
+}
+
 static void gpu_activate(ig_device *d, ig_activation kind, float *gate, const float *up, size_t n) {
     gpu *g = enter(d);
     ig_cuda_activate(g->work, kind, gate, up, n);
@@ -453,6 +460,7 @@ static ig_device_ops make_ops(void) {
     o.norm = gpu_norm;
     o.rope = gpu_rope;
     o.add = gpu_add;
+    o.add_rows = gpu_add_rows;
     o.activate = gpu_activate;
     o.peak = gpu_peak;
     o.attend = ig_cuda_attend;

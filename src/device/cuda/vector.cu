@@ -125,6 +125,14 @@ static __global__ void add(float *y, const float *x, size_t n) {
     for (size_t i = first_element(); i < n; i += stride()) y[i] += x[i];
 }
 
+/* A block of threads is a row. */
+static __global__ void add_rows(float *y, const float *x, const int32_t *rows, const float *shares, int n) {
+    ig_begin();
+    float *to = y + (size_t)rows[blockIdx.x] * (size_t)n, share = shares[blockIdx.x];
+    const float *from = x + (size_t)blockIdx.x * (size_t)n;
+    for (int i = (int)threadIdx.x; i < n; i += THREADS) to[i] += share * from[i];
+}
+
 static __global__ void silu_mul(float *gate, const float *up, size_t n) {
     ig_begin();
     for (size_t i = first_element(); i < n; i += stride()) gate[i] = gate[i] / (1.0f + expf(-gate[i])) * up[i];
@@ -178,6 +186,11 @@ static __global__ void find_peaks(float *out, arrays all) {
 
 void ig_cuda_add(ig_queue q, float *y, const float *x, size_t n) {
     ig_launch(add, dim3(blocks_for(n)), dim3(THREADS), 0, q, y, x, n);
+}
+
+void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows, const float *shares, int n_rows,
+                      int n) {
+    ig_launch(add_rows, dim3((unsigned)n_rows), dim3(THREADS), 0, q, y, x, rows, shares, n);
 }
 
 void ig_cuda_activate(ig_queue q, ig_activation kind, float *gate, const float *up, size_t n) {

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Mixtures of experts: which of a layer's feed-forward layers the rows of a step go to, and with which shares what
+ * these give is added up. The router's scores come to the host, which sorts the rows by expert, so that an expert's
+ * weights are read once for all rows that chose it.
+ */
+#ifndef IG_MODEL_ROUTE_H
+#define IG_MODEL_ROUTE_H
+
+#include "device/space.h"
+#include "model/config.h"
+
+typedef struct ig_routes {
+    ig_twin scores;  /* [max_rows][n_experts] the router's, of each row */
+    float *x, *y;    /* [ffn_rows][d_model] the device's: rows that an expert takes, and what it gives */
+    int32_t *chosen; /* [max_rows][n_experts_used] experts of each row */
+    float *weights;  /* the same shape */
+    int32_t *rows;   /* [max_rows * n_experts_used] rows, ascending, of expert 0, then of expert 1, and so on */
+    float *shares;   /* [max_rows * n_experts_used] that belong to them */
+    int32_t *begin;  /* [n_experts + 1] in both lists, of each expert */
+} ig_routes;
+
+/* For a model without experts there is nothing. */
+void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_rows, int ffn_rows);
+/* Chooses experts for the rows [first, n_rows) by their scores, which are on the host: the n_experts_used best, the
+ * first of equal ones. Scores that are NaN make shares that are. */
+void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, int first, int n_rows);
+
+#endif

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which experts rows go to: against a choice by sorting in double, with ties, rows that are left out, and scores that
+ * are not finite.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+#include <string.h>
+
+#include "base/random.h"
+#include "model/route.h"
+
+enum { MOST_ROWS = 70 };
+
+static ig_device *device;
+static ig_space space;
+static ig_routes routes;
+
+static void open_routes(const ig_config *c) {
+    space = (ig_space){0};
+    ig_routes_lay_out(&space, &routes, c, MOST_ROWS, 16);
+    assert_true(ig_space_open(&space));
+    ig_routes_lay_out(&space, &routes, c, MOST_ROWS, 16);
+}
+
+/* How many experts of a row come before this one. */
+static int rank_of(const float *scores, int n, int expert) {
+    int rank = 0;
+    for (int e = 0; e < n; e++) rank += scores[e] > scores[expert] || (scores[e] == scores[expert] && e < expert);
+    return rank;
+}
+
+static double share_of(const float *scores, const ig_config *c, int expert) {
+    double sum = 0;
+    for (int e = 0; e < c->n_experts; e++)
+        if (c->is_share_of_all || rank_of(scores, c->n_experts, e) < c->n_experts_used)
+            sum += exp((double)scores[e] - (double)scores[expert]);
+    return 1 / sum;
+}
+
+/* The lists hold each pair of a row and one of its experts once, in order. */
+static void check(const ig_config *c, int first, int n_rows) {
+    int n = 0;
+    ig_routes_choose(&routes, device, c, first, n_rows);
+    assert_int_equal(routes.begin[0], 0);
+    assert_int_equal(routes.begin[c->n_experts], (n_rows - first) * c->n_experts_used);
+    for (int e = 0; e < c->n_experts; e++) {
+        assert_int_equal(routes.begin[e], n);
+        for (int row = first; row < n_rows; row++) {
+            const float *scores = routes.scores.host + row * c->n_experts;
+            if (rank_of(scores, c->n_experts, e) >= c->n_experts_used) continue;
+            assert_int_equal(routes.rows[n], row);
+            assert_true(fabs((double)routes.shares[n] - share_of(scores, c, e)) < 1e-6);
+            n++;
+        }
+    }
+    assert_int_equal(n, routes.begin[c->n_experts]);
+}
+
+static void rows_are_sorted(void **state) {
+    static const int shapes[][2] = {{1, 1}, {4, 2}, {5, 5}, {64, 8}, {IG_MAX_EXPERTS, 12}};
+    ig_random random = {7};
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        ig_config c = {.d_model = 8, .n_experts = shapes[i / 2][0], .n_experts_used = shapes[i / 2][1]};
+        c.is_share_of_all = i % 2;
+        open_routes(&c);
+        for (int round = 0; round < 5; round++) {
+            int n = (int)(ig_random_u64(&random) % MOST_ROWS) + 1, first = (int)(ig_random_u64(&random) % (uint64_t)n);
+            for (int k = 0; k < n * c.n_experts; k++)
+                routes.scores.host[k] = (float)(ig_random_u64(&random) % 41) * 0.5f - 10; /* many are equal */
+            check(&c, first, n);
+        }
+        ig_space_close(&space);
+    }
+}
+
+/* Such a row has its number of experts, and shares that show it; the others are as they would be. */
+static void what_is_not_finite_shows(void **state) {
+    static const float odd[] = {NAN, INFINITY, -INFINITY};
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        ig_config c = {.d_model = 8, .n_experts = 6, .n_experts_used = 2, .is_share_of_all = i % 2};
+        open_routes(&c);
+        for (int k = 0; k < 18; k++) routes.scores.host[k] = (float)(k * 5 % 7);
+        for (int e = 0; e < (i < 6 ? 1 : 6); e++) routes.scores.host[6 + e] = odd[i / 2 % 3];
+        ig_routes_choose(&routes, device, &c, 0, 3);
+        int seen = 0;
+        for (int k = 0; k < 6; k++) {
+            bool is_odd = routes.rows[k] == 1;
+            seen += is_odd;
+            if (!is_odd) assert_true(routes.shares[k] > 0 && routes.shares[k] <= 1);
+        }
+        assert_int_equal(seen, 2);
+        if (i < 6 && odd[i / 2] < 0) continue; /* one that no expert is chosen by */
+        bool shows = false;
+        for (int k = 0; k < 6; k++) shows = shows || (routes.rows[k] == 1 && !isfinite(routes.shares[k]));
+        assert_true(shows);
+        ig_space_close(&space);
+    }
+}
+
+static int open_device(void **state) {
+    ig_error err = {0};
+    (void)state;
+    return ig_device_open_cpu(&device, IG_CPU_SCALAR, 2, &err) != IG_OK;
+}
+
+static int close_device(void **state) {
+    (void)state;
+    ig_device_close(device);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_are_sorted),
+        cmocka_unit_test(what_is_not_finite_shows),
+    };
+    return cmocka_run_group_tests(tests, open_device, close_device);
+}
