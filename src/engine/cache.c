@@ -9,15 +9,17 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "model/identity.h"
 
 /* ---- opening ------------------------------------------------------------------------ */
 
 /* What K and V of a prompt depend on beside its tokens, bit by bit, and how they are laid out. */
-static ig_prefix_id root_of(const ig_model *m, const ig_kv_memory *memory, ig_kv_type type, bool has_answers) {
-    enum { LAYOUT = 2 };
+static ig_prefix_id root_of(const ig_model *m, const ig_kv_memory *memory, ig_kv_type type, bool has_answers,
+                            bool is_stored) {
+    enum { LAYOUT = 3 };
     struct {
         char version[32], cpu[16];
-        uint64_t model, piece_bytes;
+        uint64_t model, weights[2], piece_bytes;
         int32_t layout, type, piece_tokens, has_answers;
     } facts = {.model = m->identity,
                .piece_bytes = ig_kv_piece_bytes(memory),
@@ -25,6 +27,7 @@ static ig_prefix_id root_of(const ig_model *m, const ig_kv_memory *memory, ig_kv
                .type = (int32_t)type,
                .piece_tokens = ig_kv_piece_tokens(memory),
                .has_answers = has_answers};
+    if (is_stored) ig_model_hash_weights(facts.weights, m);
     snprintf(facts.version, sizeof facts.version, "%s", ig_version());
     snprintf(facts.cpu, sizeof facts.cpu, "%s", ig_context_arithmetic(m->ctx));
     return ig_prefix_root(&facts, sizeof facts);
@@ -67,8 +70,9 @@ static ig_status open_cache(ig_cache *c, ig_model *m, const ig_session_plan *p, 
         .model = m, .options = p->o, .tiers = p->tiers, .least_dropping = p->tiers.limit ? p->tiers.n_dropping : 0};
     ig_status s = ig_kv_memory_open(&c->memory, &p->kv, &p->tiers, err);
     if (s) return s;
-    c->root = root_of(m, c->memory, p->tiers.type, p->o.cache.memory.share_answers);
-    if (p->o.cache.memory.store_path) s = open_store(c, p, err);
+    bool is_stored = p->o.cache.memory.store_path != NULL;
+    c->root = root_of(m, c->memory, p->tiers.type, p->o.cache.memory.share_answers, is_stored);
+    if (is_stored) s = open_store(c, p, err);
     ig_session_forget_names(&c->options.cache, NULL);
     c->options.cache.memory.type = ig_kv_type_name(p->tiers.type);
     c->options.cache.memory.evict = ig_evict_name(p->tiers.evict);

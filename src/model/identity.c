@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The identity of a model: a hash of what decides its queries and keys, namely architecture, shapes, RoPE, windows,
- * norms, the names, types and sizes of all tensors, and samples of their bytes.
+ * Which model this is. Its identity is a hash of what decides its queries and keys, namely architecture, shapes, RoPE,
+ * windows, norms, the names, types and sizes of all tensors, and samples of their bytes.
  */
 #include "model/identity.h"
 
@@ -9,7 +9,7 @@
 
 #include <xxhash.h>
 
-enum { SAMPLES = 32, SAMPLE_BYTES = 64 };
+enum { SAMPLES = 32, SAMPLE_BYTES = 64, PIECE_BYTES = 1 << 20, MOST_PIECES = 64 };
 
 static uint64_t hash(uint64_t h, const void *data, size_t n_bytes) { return XXH3_64bits_withSeed(data, n_bytes, h); }
 
@@ -45,15 +45,59 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, sizeof c->rope_long) : h;
 }
 
+static size_t count_tensors(const ig_model *m) {
+    return m->gguf ? ig_gguf_n_tensors(m->gguf) : ig_safetensors_n_tensors(m->st);
+}
+
+static const ig_tensor *tensor_at(const ig_model *m, size_t i) {
+    return m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+}
+
 uint64_t ig_model_identity_of(const ig_model *m) {
     uint64_t h = hash_config(1, &m->config);
-    size_t n = m->gguf ? ig_gguf_n_tensors(m->gguf) : ig_safetensors_n_tensors(m->st);
-    for (size_t i = 0; i < n; i++) {
-        const ig_tensor *t = m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+    for (size_t i = 0; i < count_tensors(m); i++) {
+        const ig_tensor *t = tensor_at(m, i);
         uint64_t sizes[] = {(uint64_t)t->type, (uint64_t)t->n_dims, t->dims[0], t->dims[1], t->dims[2], t->dims[3]};
         h = hash_text(h, t->name);
         h = hash(h, sizes, sizeof sizes);
         h = hash_samples(h, t);
     }
     return h;
+}
+
+/* ---- all of the weights -------------------------------------------------------------------- */
+
+/* Bytes are hashed by pieces, and then the pieces' hashes with those of what came before. */
+typedef struct pieces {
+    XXH128_hash_t h[1 + MOST_PIECES]; /* of what came before, and of these */
+    const uint8_t *data;
+    size_t n_bytes;
+    bool is_read_once; /* nothing uses the mapped bytes any more: their pages leave memory again */
+} pieces;
+
+static void hash_piece(void *arg, int task, int thread) {
+    pieces *p = arg;
+    size_t begin = (size_t)task * PIECE_BYTES, left = p->n_bytes - begin, n = left < PIECE_BYTES ? left : PIECE_BYTES;
+    (void)thread;
+    p->h[1 + task] = XXH3_128bits(p->data + begin, n);
+    if (p->is_read_once) ig_file_forget(p->data + begin, n);
+}
+
+static void hash_tensor(pieces *p, ig_device *d, const ig_tensor *t) {
+    const size_t most = (size_t)MOST_PIECES * PIECE_BYTES;
+    for (size_t at = 0; at < t->n_bytes; at += p->n_bytes) {
+        p->data = (const uint8_t *)t->data + at;
+        p->n_bytes = t->n_bytes - at < most ? t->n_bytes - at : most;
+        int n = (int)((p->n_bytes + PIECE_BYTES - 1) / PIECE_BYTES);
+        d->ops->parallel(d, n, hash_piece, p);
+        p->h[0] = XXH3_128bits(p->h, (size_t)(1 + n) * sizeof *p->h);
+    }
+}
+
+void ig_model_hash_weights(uint64_t out[2], const ig_model *m) {
+    bool is_elsewhere = m->weights.replaced_bytes || m->stream || m->lane;
+    pieces p = {.h = {{0, 0}}, .is_read_once = is_elsewhere && !m->copied_bytes};
+    for (size_t i = 0; i < count_tensors(m); i++) hash_tensor(&p, m->ctx->device, tensor_at(m, i));
+    out[0] = p.h[0].low64;
+    out[1] = p.h[0].high64;
 }

@@ -295,6 +295,32 @@ static void another_config_takes_nothing(void **state) {
     drop_tiny_copy(&c);
 }
 
+/* One weight is another one: between the samples of which the identity is made. */
+static void another_weight_takes_nothing(void **state) {
+    variant v = {"full", "f16", false, false};
+    tiny_copy c = copy_tiny("mistral");
+    int32_t ids[N_CTX];
+    (void)state;
+    fill(ids, 8, N_CTX);
+    open_edited(&c, "mistral", "mistral");
+    uint64_t identity = ig_model_identity(model);
+    assert_true(compare(&v, ids, 100) == 0);
+    assert_true(compare(&v, ids, 100) == 96);
+    copy_tiny_file(&c, "mistral", "model.safetensors");
+    const ig_matrix *down = &model->weights.layers[1].experts->down;
+    size_t at = 0, n = ig_matrix_bytes(down);
+    while (memcmp(c.bytes + at, down->w, n) != 0) at++;
+    c.bytes[at + n / 2 / 2 * 2 + 1] ^= 0x80; /* a sign */
+    temp_dir_write(&c.dir, "model.safetensors", (char *)c.bytes, c.n);
+    open_edited(&c, "mistral", "mistral");
+    assert_true(ig_model_identity(model) == identity);
+    assert_true(compare(&v, ids, 100) == 0);
+    assert_true(compare(&v, ids, 100) == 96);
+    close_tiny(NULL);
+    open_model(TINY_LLAMA, 2);
+    drop_tiny_copy(&c);
+}
+
 #define WITH(name, ...)                                                                                \
     {                                                                                                  \
         "a_restart_reads " name, a_restart_reads, empty_store, empty_store, &(variant) { __VA_ARGS__ } \
@@ -315,6 +341,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(not_all_share, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_model_takes_nothing, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(another_config_takes_nothing, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(another_weight_takes_nothing, empty_store, empty_store),
     };
     return cmocka_run_group_tests(tests, open_all, close_tiny_and_folder);
 }
