@@ -804,6 +804,7 @@ typedef struct ig_request_token {
 typedef struct ig_request_result {
     ig_error error; /* its status is IG_OK unless the request failed */
     ig_finish finish;
+    int stop;                         /* with IG_FINISH_STOP: number of the stop string */
     int n_prompt, n_cached, n_tokens; /* tokens of the prompt; of these taken from others or the store; made */
     double wait_seconds, prompt_seconds, seconds; /* until it was begun; from there to its first token; all in all */
     ig_session_stats stats;                       /* of its session as it ended; empty if it was not begun */

@@ -65,6 +65,7 @@ static bool push_text(ig_answer *a, const char *text, size_t n) {
             if (!len || memcmp(a->held + i, a->o->stops[k], len < left ? len : left) != 0) continue;
             if (len <= left && a->n_tokens <= a->o->n_least) continue; /* too early to end */
             if (len <= left) {
+                a->stop = (int)k;
                 show(a, a->o->shows_stop ? i + len : i);
                 return true;
             }

@@ -29,6 +29,7 @@ typedef struct ig_answer {
     bool is_interrupted; /* on_text wants no more */
     int n_tokens;        /* taken, without the end token */
     ig_finish finish;    /* once it has ended */
+    int stop;            /* number of the stop string that has ended it */
 } ig_answer;
 
 /* For the fields before the blank line, which the caller has set; the others are zero. */

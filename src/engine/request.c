@@ -226,6 +226,7 @@ void ig_request_end(ig_request *r) {
     if (is_cancelled) r->answer.finish = IG_FINISH_INTERRUPTED;
     if (r->answer.held && !out->error.status && !is_cancelled) ig_answer_finish(&r->answer);
     out->finish = r->answer.finish;
+    out->stop = r->answer.stop;
     out->n_prompt = r->o.n_ids;
     out->n_tokens = r->answer.n_tokens;
     out->seconds = now - r->arrived;

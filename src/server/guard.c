@@ -97,7 +97,7 @@ static bool has_key(ig_call *c) {
     if (given && strncasecmp(given, "Bearer ", 7) == 0)
         given += 7 + strspn(given + 7, " ");
     else
-        given = NULL;
+        given = ig_head_value(c->head, "X-Api-Key");
     pthread_mutex_lock(&k->lock);
     c->key = k->n && given && is_key(k, given) ? given : NULL;
     bool ok = k->n == 0 || c->key;
@@ -162,9 +162,9 @@ bool ig_server_may_enter(ig_call *c, bool is_public) {
         return ig_refuse(c, 403, NULL, "this server does not answer to that Host without a key");
     if (!is_origin_fine(c, origin, host)) return ig_refuse(c, 403, NULL, "pages of another Origin may not ask");
     if (is_public || has_key(c)) return true;
-    bool has_one = ig_head_value(c->head, "Authorization") != NULL;
+    bool has_one = ig_head_value(c->head, "Authorization") || ig_head_value(c->head, "X-Api-Key");
     if (has_one) c->refusal.code = "invalid_api_key";
     return ig_refuse(c, 401, NULL,
                      has_one ? "incorrect API key: the one that was given is not one of this server's"
-                             : "a key is needed: Authorization: Bearer KEY");
+                             : "a key is needed: Authorization: Bearer KEY, or X-Api-Key: KEY");
 }

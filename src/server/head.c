@@ -170,8 +170,9 @@ static bool read_length(ig_head *h, const char *digits) {
 
 /* What the fields say of the body and of the connection. */
 static unsigned understand(ig_head *h, const char **why) {
-    static const char *const once[] = {
-        "Host", "Content-Length", "Transfer-Encoding", "Authorization", "Origin", "Content-Type", "Expect", NULL};
+    static const char *const once[] = {"Host",          "Content-Length", "Transfer-Encoding",
+                                       "Authorization", "X-Api-Key",      "Origin",
+                                       "Content-Type",  "Expect",         NULL};
     const char *length = ig_head_value(h, "Content-Length"), *coding = ig_head_value(h, "Transfer-Encoding"),
                *expect = ig_head_value(h, "Expect");
     for (int i = 0; once[i]; i++)

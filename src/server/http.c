@@ -20,6 +20,8 @@ const ig_route ig_server_routes[] = {
     {"/models", "GET, HEAD", false, ig_route_models},
     {"/v1/chat/completions", "POST", false, ig_route_chat},
     {"/chat/completions", "POST", false, ig_route_chat},
+    {"/v1/messages", "POST", false, ig_route_messages},
+    {"/v1/messages/count_tokens", "POST", false, ig_route_count_tokens},
     {"/v1/completions", "POST", false, ig_route_completions},
     {"/completions", "POST", false, ig_route_completions},
     {"/infill", "POST", false, ig_route_infill},

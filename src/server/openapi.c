@@ -101,8 +101,21 @@ static const char detokenize_body[] =
 static const char template_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{" CONVERSATION
                                     ",\"model\":" SCHEMA("Model") "}" OTHERS;
 
+/* Of Anthropic's fields those of the conversation, and the commonest others. */
+static const char messages_body[] =
+    "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"model\":" SCHEMA(
+        "Model") ",\"messages\":{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\","
+                 "\"content\"],\"properties\":{\"role\":{\"const\":\"user\"},\"content\":{\"oneOf\":[{\"type\":\"string\"},"
+                 "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"type\",\"text\"],"
+                 "\"properties\":{\"type\":{\"const\":\"text\"},\"text\":{\"type\":\"string\"}}}}]}}}},\"system\":" TEXT
+    ",\"max_tokens\":" WHOLE("-1", "2147483647") ",\"stop_sequences\":{\"type\":[\"array\",\"null\"],\"maxItems\":16,"
+    "\"items\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":256}},\"temperature\":" NUMBER("0", "100")
+    ",\"top_p\":" NUMBER("0", "1") ",\"top_k\":" WHOLE("-1", "2147483647") ",\"stream\":" BOOL "}" OTHERS;
+
 static json_t *body_of(const ig_route *r) {
     const char *text = r->handle == ig_route_chat             ? chat_body
+                       : r->handle == ig_route_messages       ? messages_body
+                       : r->handle == ig_route_count_tokens   ? messages_body
                        : r->handle == ig_route_completions    ? completions_body
                        : r->handle == ig_route_infill         ? infill_body
                        : r->handle == ig_route_tokenize       ? tokenize_body
@@ -146,7 +159,7 @@ static json_t *responses_of(const ig_route *r) {
             json_object_set_new(all, errors[i].status,
                                 json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", errors[i].what, "content",
                                           "application/json", "schema", "$ref", "#/components/schemas/Error"));
-    if (r->handle == ig_route_chat || r->handle == ig_route_completions)
+    if (r->handle == ig_route_chat || r->handle == ig_route_messages || r->handle == ig_route_completions)
         json_object_set_new(json_object_get(json_object_get(all, "200"), "content"), "text/event-stream",
                             json_object());
     return all;

@@ -417,12 +417,19 @@ typedef struct ig_prompt {
     size_t n_text;
 } ig_prompt;
 
+/* How far a stream of /v1/messages is. */
+typedef struct ig_message_blocks {
+    int n;
+    const char *open; /* type of the last one; NULL: it has ended */
+} ig_message_blocks;
+
 /* A request for answers, from its fields to its reply. */
 typedef struct ig_exchange {
     ig_call *call;
     json_t *body;
-    bool is_infill;  /* llama-server's question and reply; else OpenAI's */
-    bool only_reads; /* no answer is wanted: the token that is made nevertheless is not told */
+    bool is_infill;   /* llama-server's question and reply; else OpenAI's */
+    bool is_messages; /* Anthropic's, of a chat */
+    bool only_reads;  /* no answer is wanted: the token that is made nevertheless is not told */
     bool is_chat, is_stream, has_usage, has_running_usage, is_echo, names_tokens;
     int n_top; /* -1: no logprobs */
     int n;     /* choices of a prompt */
@@ -451,6 +458,7 @@ typedef struct ig_exchange {
     char *out; /* what is to be sent next */
     size_t n_out;
     bool is_finished; /* its last event is in `out` */
+    ig_message_blocks blocks;
 } ig_exchange;
 
 void ig_exchange_cancel(ig_exchange *x);
@@ -493,6 +501,8 @@ json_t *ig_choice_logprobs(ig_choice *k, size_t n);
 /* All of it, after the end. */
 json_t *ig_exchange_json(ig_exchange *x);
 void ig_exchange_stream(ig_exchange *x);
+/* Adds an event, whose value it takes; name NULL: it has none. False: no memory. */
+bool ig_stream_event(ig_exchange *x, const char *name, json_t *value);
 /* For the first one that failed: an error and true. */
 bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out);
 
@@ -500,6 +510,8 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out);
 
 void ig_route_chat(ig_call *c);
 void ig_route_infill(ig_call *c);
+void ig_route_messages(ig_call *c);
+void ig_route_count_tokens(ig_call *c);
 void ig_route_completions(ig_call *c);
 void ig_route_embeddings(ig_call *c);
 void ig_route_models(ig_call *c);

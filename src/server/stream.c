@@ -4,7 +4,7 @@
  * long enough that proxies would think the connection dead.
  */
 #define _GNU_SOURCE
-#include "server/answers.h"
+#include "server/messages.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,16 +36,19 @@ static bool add_json(ig_exchange *x, const char *text) {
     return add_out(x, text, strlen(text));
 }
 
-/* Takes `value`. False: no memory. */
-static bool add_event(ig_exchange *x, json_t *value) {
+static bool add_text(ig_exchange *x, const char *text) { return add_out(x, text, strlen(text)); }
+
+bool ig_stream_event(ig_exchange *x, const char *name, json_t *value) {
     char *text = value ? json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
-    json_decref(value);
-    bool ok = text && add_out(x, "data: ", 6) && add_json(x, text) && add_out(x, "\n\n", 2);
+    bool ok = text && (!name || (add_text(x, "event: ") && add_text(x, name) && add_text(x, "\n"))) &&
+              add_text(x, "data: ") && add_json(x, text) && add_text(x, "\n\n");
     free(text);
+    json_decref(value);
     return ok;
 }
 
 static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
+    if (x->is_messages) return ig_messages_tell(x, choice);
     json_t *chunk = ig_exchange_head(x, x->is_chat ? "chat.completion.chunk" : "text_completion");
     json_t *choices = json_array();
     if (choice) json_array_append_new(choices, choice);
@@ -58,7 +61,7 @@ static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
         json_object_set_new(chunk, "timings", ig_choice_timings(last));
         json_object_set_new(chunk, "infinigen", ig_choice_cost(last));
     }
-    return add_event(x, chunk);
+    return ig_stream_event(x, NULL, chunk);
 }
 
 /* Takes `choice`. False: no memory, for it neither. */
@@ -151,8 +154,9 @@ static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
 
 static bool tell_end(ig_exchange *x) {
     x->is_finished = true;
+    if (x->is_messages) return ig_stream_event(x, "message_stop", json_pack("{s:s}", "type", "message_stop"));
     if (x->has_usage && !add_chunk(x, NULL, NULL)) return false;
-    return add_out(x, "data: [DONE]\n\n", 14);
+    return add_text(x, "data: [DONE]\n\n");
 }
 
 /* It failed: which is told when all have ended. */
@@ -168,7 +172,8 @@ static bool tell_news(ig_exchange *x) {
     bool ok = true;
     if (x->n_ended == x->n_choices && ig_exchange_failed(x, why)) {
         x->is_finished = true;
-        return add_event(x, ig_refusal_json(why));
+        return x->is_messages ? ig_stream_event(x, "error", ig_messages_error(why))
+                              : ig_stream_event(x, NULL, ig_refusal_json(why));
     }
     for (size_t i = 0; i < x->n_choices && ok; i++)
         if (!is_broken(&x->choices[i])) ok = tell_choice(x, &x->choices[i], i, &left);
@@ -197,7 +202,7 @@ static bool fill(ig_exchange *x) {
     int waited = 0;
     while (!has_news(x) && waited != ETIMEDOUT) waited = pthread_cond_timedwait(&x->changed, &x->lock, &until);
     bool ok = atomic_load(&x->call->ended) != IG_CALL_GONE;
-    if (ok) ok = has_news(x) ? tell_news(x) : add_out(x, ": ping\n\n", 8);
+    if (ok) ok = has_news(x) ? tell_news(x) : add_text(x, ": ping\n\n");
     pthread_mutex_unlock(&x->lock);
     return ok;
 }

@@ -17,7 +17,7 @@ from serving import Server
 from test_tokens import eval_scores
 
 CLIENTS = {"openai-2": "openai>=2,<3", "openai-3": "openai>=3,<4", "llm": "llm", "langchain-openai": "langchain-openai", "instructor": "instructor",
-           "lm-eval": "lm-eval[api]", "schemathesis": "schemathesis"}
+           "lm-eval": "lm-eval[api]", "anthropic": "anthropic", "schemathesis": "schemathesis"}
 wants_all = os.environ.get("INFINIGEN_TEST_CLIENTS") not in (None, "", "0")
 large = pytest.mark.skipif(not wants_all, reason="only with INFINIGEN_TEST_CLIENTS=1")
 
@@ -52,6 +52,44 @@ def server(program, tmp_path):
         s.url = f"http://127.0.0.1:{s.port}/v1"
         s.key = {"Authorization": "Bearer a-key"}
         yield s
+
+
+# ---- anthropic ----
+
+ANTHROPIC = r"""
+import json, sys, anthropic
+client = anthropic.Anthropic(base_url=sys.argv[1], api_key="a-key", max_retries=0)
+ask = dict(model=sys.argv[2], max_tokens=9, system=[{"type": "text", "text": "be brief"}], messages=[{"role": "user", "content": "ab"}],
+           extra_body={"temperature": 0})
+whole = client.messages.create(**ask)
+with client.messages.stream(**ask) as stream:
+    text = "".join(stream.text_stream)
+    told = stream.get_final_message()
+out = {"whole": whole.content[0].text, "stream": text, "told": told.content[0].text, "reasons": [whole.stop_reason, told.stop_reason]}
+ask.pop("max_tokens"), ask.pop("extra_body")
+out["counted"] = client.messages.count_tokens(**ask).input_tokens - whole.usage.input_tokens - whole.usage.cache_read_input_tokens
+ask.update(max_tokens=200, extra_body={"seed": 3}, tool_choice={"type": "any", "disable_parallel_tool_use": True}, tools=[
+    {"name": "f", "input_schema": {"type": "object", "required": ["a"], "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}}}])
+call = client.messages.create(**ask).content[-1]
+with client.messages.stream(**ask) as stream:
+    again = stream.get_final_message().content[-1]
+out["calls"] = [[c.type, c.name, c.input] for c in (call, again)]
+for what, bad in {"key": {}, "other": dict(model="claude"), "none": dict(messages=[])}.items():
+    try:
+        (client.with_options(api_key="wrong") if what == "key" else client).messages.create(**{**ask, **bad})
+    except anthropic.APIStatusError as error:
+        out[what] = type(error).__name__
+print(json.dumps(out))
+"""
+
+
+@large
+def test_anthropic(server):
+    out = json.loads(run("anthropic", "-c", ANTHROPIC, server.url.removesuffix("/v1"), "served"))
+    assert out["whole"] == out["stream"] == out["told"] and out["reasons"][0] == out["reasons"][1]
+    assert out["counted"] == 0
+    assert out["calls"][0] == out["calls"][1] and out["calls"][0][:2] == ["tool_use", "f"] and 0 <= out["calls"][0][2]["a"] <= 99
+    assert (out["key"], out["other"], out["none"]) == ("AuthenticationError", "NotFoundError", "BadRequestError")
 
 
 # ---- openai ----

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/v1/messages: what a chat with the same messages answers, in Anthropic's form, whole and as events."""
+import json
+
+import pytest
+
+from conftest import make_model
+from serving import CHAT, Server
+from test_thoughts import BEGUN, MARK, biases
+from test_tools import FORMS, with_template
+
+PATH, COUNT = "/v1/messages", "/v1/messages/count_tokens"
+TOOL = {"name": "get_weather", "description": "The weather of a place.", "input_schema": {
+    "type": "object", "required": ["place"], "properties": {"place": {"type": "string", "maxLength": 6}}}}
+
+
+@pytest.fixture
+def server(program, tmp_path):
+    with Server(program, make_model(tmp_path / "model"), "-c", 4096, "-np", 4) as s:
+        yield s
+
+
+@pytest.fixture
+def caller(program, tmp_path):
+    with Server(program, with_template(tmp_path / "model", FORMS["marks"][0]), "-c", 4096, "-np", 4) as s:
+        yield s
+
+
+def events(server, body):
+    """(name, value) of all events; names are those in the values."""
+    status, text, headers = server.ask(PATH, {**body, "stream": True})
+    assert status == 200 and headers["content-type"].startswith("text/event-stream"), text
+    found = []
+    for event in text.split("\n\n"):
+        if not event or event.startswith(":"):
+            continue
+        first, second = event.split("\n")
+        assert first.startswith("event: ") and second.startswith("data: ")
+        found.append((first[7:], json.loads(second[6:])))
+        assert found[-1][1]["type"] == first[7:]
+    return found
+
+
+def put_together(found):
+    """The message that events tell of."""
+    assert [name for name, _ in found][0] == "message_start" and [name for name, _ in found][-2:] == ["message_delta", "message_stop"]
+    message, inputs, is_open = dict(found[0][1]["message"]), {}, False
+    assert message["content"] == [] and message["stop_reason"] is None
+    for name, value in found[1:-2]:
+        blocks = message["content"]
+        if name == "content_block_start":
+            assert not is_open and value["index"] == len(blocks)
+            blocks.append(dict(value["content_block"]))
+            is_open = True
+            continue
+        assert is_open and value["index"] == len(blocks) - 1
+        if name == "content_block_stop":
+            is_open = False
+            continue
+        assert name == "content_block_delta"
+        delta = value["delta"]
+        if delta["type"] == "input_json_delta":
+            inputs[value["index"]] = inputs.get(value["index"], "") + delta["partial_json"]
+        else:
+            kind = delta["type"].removesuffix("_delta")
+            blocks[-1][kind] += delta[kind]
+    assert not is_open
+    for index, text in inputs.items():
+        assert message["content"][index]["input"] == {}
+        message["content"][index]["input"] = json.loads(text)
+    message.update(found[-2][1]["delta"], usage=found[-2][1]["usage"])
+    return message
+
+
+def same(server, body):
+    """The reply, which a stream tells the same of."""
+    status, reply, _ = server.ask(PATH, body)
+    assert status == 200, reply
+    told = put_together(events(server, body))
+    assert reply["id"].startswith("msg_") and told["id"].startswith("msg_")
+    for key in ("type", "role", "model", "content", "stop_reason", "stop_sequence"):
+        if key == "content":  # ids of calls are made anew
+            strip = lambda blocks: [{k: v for k, v in b.items() if k != "id"} for b in blocks]
+            assert strip(told[key]) == strip(reply[key])
+        else:
+            assert told[key] == reply[key]
+    for usage in (reply["usage"], told["usage"]):
+        assert usage["input_tokens"] + usage["cache_read_input_tokens"] == server.ask(COUNT, body)[1]["input_tokens"]
+    assert told["usage"]["output_tokens"] == reply["usage"]["output_tokens"]
+    return reply
+
+
+def chat(server, messages, **more):
+    status, reply, _ = server.ask(CHAT, {"messages": messages, "temperature": 0, "max_tokens": 12, **more})
+    assert status == 200, reply
+    return reply["choices"][0], reply["usage"]
+
+
+def test_is_what_a_chat_answers(server):
+    reply = same(server, {"system": "be brief", "max_tokens": 12, "temperature": 0, "messages": [
+        {"role": "user", "content": "ab"}, {"role": "assistant", "content": [{"type": "text", "text": "cd"}]},
+        {"role": "user", "content": [{"type": "text", "text": "e"}, {"type": "text", "text": "f", "cache_control": {"type": "ephemeral"}}]}]})
+    choice, usage = chat(server, [{"role": "system", "content": "be brief"}, {"role": "user", "content": "ab"},
+                                  {"role": "assistant", "content": "cd"}, {"role": "user", "content": "ef"}])
+    assert reply["content"] == [{"type": "text", "text": choice["message"]["content"]}]
+    assert reply["stop_reason"] == {"length": "max_tokens", "stop": "end_turn"}[choice["finish_reason"]]
+    assert reply["usage"]["output_tokens"] == usage["completion_tokens"]
+
+
+def test_says_which_sequence_has_ended_it(server):
+    body = {"max_tokens": 12, "temperature": 0, "messages": [{"role": "user", "content": "ab"}]}
+    text = same(server, body)["content"][0]["text"]
+    stop = text[3:6]
+    reply = same(server, {**body, "stop_sequences": ["no such text", stop]})
+    assert (reply["stop_reason"], reply["stop_sequence"]) == ("stop_sequence", stop)
+    assert "".join(b["text"] for b in reply["content"]) == text[:text.index(stop)]
+
+
+def test_goes_on_with_an_answer(server):
+    reply = same(server, {"max_tokens": 8, "temperature": 0, "messages": [
+        {"role": "user", "content": "ab"}, {"role": "assistant", "content": "so it"}]})
+    choice, _ = chat(server, [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "so it"}], max_tokens=8,
+                     continue_final_message=True, add_generation_prompt=False)
+    assert reply["content"][0]["text"] == choice["message"]["content"]
+
+
+def test_calls_tools(caller):
+    body = {"max_tokens": 200, "tools": [TOOL], "seed": 5, "messages": [{"role": "user", "content": "ab"}]}
+    for choice in ({"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "get_weather"}):
+        reply = same(caller, {**body, "tool_choice": choice})
+        call = reply["content"][-1]
+        assert (reply["stop_reason"], call["type"], call["name"]) == ("tool_use", "tool_use", "get_weather")
+        assert list(call["input"]) == ["place"] and len(call["input"]["place"]) <= 6
+    after = {**body, "messages": [*body["messages"], {"role": "assistant", "content": [{"type": "text", "text": "wait"}, call]},
+                                  {"role": "user", "content": [{"type": "tool_result", "tool_use_id": call["id"], "content": "dry"},
+                                                               {"type": "text", "text": "so?"}]}]}
+    counted = caller.ask(COUNT, after)[1]["input_tokens"]
+    messages = [{"role": "user", "content": "ab"},
+                {"role": "assistant", "content": "wait", "tool_calls": [{"id": call["id"], "type": "function", "function": {
+                    "name": "get_weather", "arguments": json.dumps(call["input"])}}]},
+                {"role": "tool", "tool_call_id": call["id"], "content": "dry"}, {"role": "user", "content": "so?"}]
+    tools = [{"type": "function", "function": {"name": TOOL["name"], "description": TOOL["description"], "parameters": TOOL["input_schema"]}}]
+    assert counted == chat(caller, messages, tools=tools)[1]["prompt_tokens"]
+    no_tools = caller.ask(COUNT, {**body, "tool_choice": {"type": "none"}})[1]["input_tokens"]
+    assert no_tools < caller.ask(COUNT, body)[1]["input_tokens"]
+
+
+def test_tells_thoughts(program, tmp_path):
+    with Server(program, with_template(tmp_path / "model", BEGUN), "-c", 2048) as s:
+        body = {"max_tokens": 30, "grammar": 'root ::= "xyz"', **biases(s, "ab" + MARK), "messages": [
+            {"role": "user", "content": "a"}, {"role": "assistant", "content": [
+                {"type": "thinking", "thinking": "hm", "signature": ""}, {"type": "redacted_thinking", "data": "x"},
+                {"type": "text", "text": "cd"}]}, {"role": "user", "content": "e"}]}
+        reply = same(s, body)
+        assert reply["content"] == [{"type": "thinking", "thinking": "ab", "signature": ""}, {"type": "text", "text": "xyz"}]
+        messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "cd", "reasoning_content": "hm"},
+                    {"role": "user", "content": "e"}]
+        assert s.ask(COUNT, body)[1]["input_tokens"] == chat(s, messages)[1]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("body, words", [
+    ({"messages": []}, "messages must be a list"),
+    ({"messages": "ab"}, "messages must be a list"),
+    ({"messages": [{"role": "system", "content": "a"}]}, "messages[0].role must be user or assistant"),
+    ({"messages": [{"role": "user"}]}, "messages[0].content must be"),
+    ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [7]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "id": "a"}]}]}, "a tool_use has a name"),
+    ({"messages": [{"role": "assistant", "content": [{"type": "tool_use", "name": "a", "input": []}]}]}, "an object as input"),
+    ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "tools[0]"),
+    ({"tools": {}}, "tools must be a list"),
+    ({"tools": [{"input_schema": {}}]}, "name"),
+    ({"tool_choice": {"type": "some"}}, "tool_choice"),
+    ({"tool_choice": {"type": "any"}}, "there are no tools"),
+    ({"thinking": {"type": "much"}}, "thinking"),
+    ({"output_config": {"format": {"type": "xml"}}}, "output_config.format"),
+    ({"n": 2}, "n is no field"),
+    ({"max_tokens": "many"}, "max_tokens"),
+    ({"stop_sequences": [7]}, "stop"),
+    ({"system": [{"type": "image"}]}, "only parts of type text"),
+])
+def test_refuses(server, body, words):
+    for path in (PATH, COUNT):
+        status, reply, _ = server.ask(path, {"messages": [{"role": "user", "content": "ab"}], "max_tokens": 2, **body})
+        if path == COUNT and ("max_tokens" in body or "stop_sequences" in body):
+            assert status == 200
+            continue
+        assert status == 400 and reply["type"] == "error" and reply["error"]["type"] == "invalid_request_error", reply
+        assert words in reply["error"]["message"]
+
+
+def test_takes_a_key_in_its_own_field(program, tmp_path):
+    with Server(program, make_model(tmp_path / "model"), "--api-key", "a-key") as s:
+        body = {"max_tokens": 2, "messages": [{"role": "user", "content": "ab"}]}
+        assert s.ask(PATH, body, headers={"X-Api-Key": "a-key"})[0] == 200
+        for headers in ({}, {"X-Api-Key": "b-key"}, {"X-Api-Key": "a-key", "Authorization": "Bearer b-key"}):
+            status, reply, _ = s.ask(PATH, body, headers=headers)
+            assert status == 401 and reply["error"]["type"] == "authentication_error", headers
