@@ -310,19 +310,33 @@ static bool begin_text(ig_choice *k) {
     return true;
 }
 
+/* Tokens of a prompt's answer that the reply lists at most; a stream lists them part by part. */
+static size_t most_listed(const ig_exchange *x, const ig_prompt *p) {
+    int n_ctx = ig_scheduler_ctx(x->call->server->scheduler), most = x->ask.generate.n_predict;
+    int n_left = p->n_ids < n_ctx ? n_ctx - p->n_ids : 0;
+    return x->is_stream ? 0 : (size_t)(most < 0 || most > n_left ? n_left : most);
+}
+
+/* False, and refused, where more could come than a reply may list. */
+static bool check_scores(ig_exchange *x) {
+    size_t n = 0;
+    for (size_t i = 0; i < x->n_prompts && x->n_top >= 0; i++)
+        n += most_listed(x, &x->prompts[i]) + (x->is_echo ? (size_t)x->prompts[i].n_ids : 0);
+    n *= (size_t)x->n * (size_t)(1 + x->n_top);
+    if (n <= IG_SERVER_NODES_MAX) return true;
+    return ig_refuse(x->call, 400, "logprobs",
+                     "up to %zu scores of tokens of prompts and answers are too much for a reply: at most %d", n,
+                     IG_SERVER_NODES_MAX);
+}
+
 /* Hands it over; false: refused. */
 static bool submit(ig_exchange *x) {
-    size_t n = x->n_prompts * (size_t)x->n, refused = 0, n_listed = 0;
+    size_t n = x->n_prompts * (size_t)x->n, refused = 0;
     int n_queue = x->call->server->o->scheduler.n_queue, most = n_queue - n_queue / 8; /* of one client */
     ig_error err = {0};
     if (n > (size_t)most)
         return ig_refuse(x->call, 400, x->n > 1 ? "n" : "prompt", "%zu choices at once: at most %d may wait", n, most);
-    for (size_t p = 0; p < x->n_prompts && x->is_echo && x->n_top >= 0; p++)
-        n_listed += (size_t)x->n * (size_t)x->prompts[p].n_ids * (size_t)(1 + x->n_top);
-    if (n_listed > IG_SERVER_NODES_MAX)
-        return ig_refuse(x->call, 400, "logprobs",
-                         "%zu scores of the prompts' tokens are too much for a reply: at most %d", n_listed,
-                         IG_SERVER_NODES_MAX);
+    if (!check_scores(x)) return false;
     if (x->grammar && strlen(x->grammar) > FORMS_BYTES_MAX / n)
         return ig_refuse(x->call, 400, NULL, "a form of %zu bytes for each of %zu choices is too much",
                          strlen(x->grammar), n);

@@ -2,6 +2,7 @@
 """What the server answers is what `run` answers."""
 import concurrent.futures
 import json
+import re
 import shutil
 import time
 
@@ -332,6 +333,23 @@ def test_many_scores(server):
             assert [v for p in lists for v in p[field]] == values
     status, reply, _ = server.ask(TEXT, {**body, "prompt": [[5] * 1000] * 128, "n": 1, "logprobs": 20})
     assert status == 400 and reply["error"]["param"] == "logprobs" and "too much for a reply" in reply["error"]["message"]
+
+
+def test_scores_of_answers_are_limited(program, served):
+    """As many as could come; a stream, which keeps none of them, may have more."""
+    with Server(program, served, "-c", 16384, "-np", 1, "--kv-policy", "window") as s:
+        body = {"prompt": "a", "max_tokens": 12000, "n": 16, "logprobs": 20}
+        status, reply, _ = s.ask(TEXT, body)
+        assert status == 400 and reply["error"]["param"] == "logprobs"
+        assert re.search(r"\b4032000 scores .* too much for a reply: at most 1048576$", reply["error"]["message"])
+        chat = {"messages": user("a"), "logprobs": True, "top_logprobs": 20, "n": 16}
+        assert "too much for a reply" in s.ask(CHAT, chat)[1]["error"]["message"]  # all of the context, as nothing else is said
+        end = {str(t): 100 for t in s.ask("/tokenize", {"content": "Q"})[1]["tokens"]}
+        ends = {"logit_bias": end, "stop": "Q", "temperature": 0}
+        assert s.ask(CHAT, {**chat, **ends, "n": 1})[0] == 200  # a million is enough for one of them
+        assert s.ask(TEXT, {**body, **ends, "logprobs": None})[0] == 200
+        events = s.events(TEXT, {**body, **ends})
+        assert len([1 for e in events for c in e["choices"] if c["finish_reason"] == "stop"]) == 16
 
 
 def test_biases_and_penalties(server):
