@@ -16,14 +16,26 @@ static bool is_end_token(const ig_answer *a, int32_t id) {
     return !o->ignore_end && ig_token_is_end(a->session->model, id);
 }
 
-/* All of them, for as long as none may come. */
+/* is_end[id] of each of the n_vocab tokens; returns how many there are. */
+static size_t mark_ends(const ig_answer *a, bool *is_end, int n_vocab) {
+    const ig_generate_options *o = a->o;
+    size_t n = 0;
+    for (int32_t id = 0; id < n_vocab; id++) is_end[id] = !o->ignore_end && ig_token_is_end(a->session->model, id);
+    for (size_t i = 0; i < o->n_stop_ids; i++)
+        if (o->stop_ids[i] >= 0 && o->stop_ids[i] < n_vocab) is_end[o->stop_ids[i]] = true;
+    for (int32_t id = 0; id < n_vocab; id++) n += is_end[id];
+    return n;
+}
+
+/* All of them, for as long as none may come. Both lists may be long: neither is gone through for each of the other. */
 static bool list_ends(ig_answer *a) {
     int n_vocab = a->session->model->config.n_vocab;
-    size_t n = 0;
-    for (int32_t id = 0; id < n_vocab; id++) n += is_end_token(a, id);
-    a->ends = malloc((n ? n : 1) * sizeof *a->ends);
+    bool *is_end = malloc((size_t)n_vocab * sizeof *is_end);
+    size_t n = is_end ? mark_ends(a, is_end, n_vocab) : 0;
+    if (is_end) a->ends = malloc((n ? n : 1) * sizeof *a->ends);
     for (int32_t id = 0; id < n_vocab && a->ends; id++)
-        if (is_end_token(a, id)) a->ends[a->n_ends++] = id;
+        if (is_end[id]) a->ends[a->n_ends++] = id;
+    free(is_end);
     return a->ends != NULL;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Generation that keeps to a grammar, with the weights of one tiny model and the tokenizer of another.
+ * Generation that keeps to a grammar, and which tokens end an answer, with the weights of one tiny model and the
+ * tokenizer of another.
  */
 #define _GNU_SOURCE
 #include <limits.h>
@@ -16,6 +17,7 @@
 #include <cmocka.h>
 
 #include "cpu_level.h"
+#include "engine/answer.h"
 #include "infinigen.h"
 #include "unit/temp_dir.h"
 
@@ -139,6 +141,34 @@ static void tokens_one_by_one(void **state) {
     ig_sampler_close(sampler);
 }
 
+/* While none may come: those of the model and of the caller, in the order of their numbers, each of them once. */
+static void ends_are_listed(void **state) {
+    (void)state;
+    static const int32_t own[] = {300, 7, INT32_MAX, 7, 0, 512, -1, 511, INT32_MIN, 300};
+    for (int k = 0; k < 2; k++) {
+        ig_generate_options o = ig_generate_defaults();
+        ig_answer a = {.session = s, .sampler = open_sampler(NULL), .o = &o};
+        ig_error err;
+        size_t n = 0, n_models = 0;
+        o.ignore_end = k == 1;
+        o.n_least = 1;
+        o.stop_ids = own;
+        o.n_stop_ids = sizeof own / sizeof *own;
+        if (ig_answer_open(&a, &err)) fail_msg("%s", err.text);
+        for (int32_t id = 0; id < 512; id++) {
+            bool is_models = !o.ignore_end && ig_token_is_end(m, id);
+            n_models += is_models;
+            if (!is_models && id != 0 && id != 7 && id != 300 && id != 511) continue;
+            assert_true(n < a.n_ends);
+            assert_int_equal(a.ends[n++], id);
+        }
+        assert_int_equal(n, a.n_ends);
+        assert_true((n_models > 0) == (k == 0));
+        ig_answer_close(&a);
+        ig_sampler_close(a.sampler);
+    }
+}
+
 static void what_cannot_be(void **state) {
     (void)state;
     ig_sampler_options o = ig_sampler_defaults();
@@ -171,10 +201,8 @@ static void what_cannot_be(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_keep_to_it),
-        cmocka_unit_test(the_model_ends),
-        cmocka_unit_test(tokens_one_by_one),
-        cmocka_unit_test(what_cannot_be),
+        cmocka_unit_test(answers_keep_to_it), cmocka_unit_test(the_model_ends), cmocka_unit_test(tokens_one_by_one),
+        cmocka_unit_test(ends_are_listed),    cmocka_unit_test(what_cannot_be),
     };
     return cmocka_run_group_tests(tests, open_all, close_all);
 }
