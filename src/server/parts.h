@@ -73,6 +73,7 @@ typedef struct ig_connection {
     ig_server_stage stage;
     double since;    /* seconds, when the stage began */
     size_t received; /* bytes of the body */
+    double latest;   /* seconds, when some of them came last, or the stage began */
     bool is_dropped; /* it is told to end */
     /* Its thread waits for bytes, or has not begun to. It takes them only once this is false again: what has come and
      * was not seen is in the socket for as long as this is true. */

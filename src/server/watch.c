@@ -29,7 +29,8 @@ static bool is_overdue(const ig_watch *w, const ig_connection *k, double now) {
     const ig_server_limits *l = w->limits;
     double waited = now - k->since;
     if (k->stage == IG_STAGE_HEADERS) return waited > l->header_seconds;
-    if (k->stage == IG_STAGE_BODY) return waited > l->body_seconds + (double)k->received / 1024;
+    if (k->stage == IG_STAGE_BODY) /* what has come fast lets nobody be silent for longer */
+        return waited > l->body_seconds + (double)k->received / 1024 || now - k->latest > l->body_seconds;
     return k->stage == IG_STAGE_IDLE && waited > l->idle_seconds;
 }
 
@@ -214,7 +215,7 @@ void ig_watch_end_all(ig_watch *w) {
 void ig_watch_stage(ig_watch *w, ig_connection *k, ig_server_stage stage) {
     pthread_mutex_lock(&w->lock);
     k->stage = stage;
-    k->since = ig_server_seconds();
+    k->since = k->latest = ig_server_seconds();
     k->received = 0;
     pthread_mutex_unlock(&w->lock);
 }
@@ -231,6 +232,7 @@ void ig_watch_begin(ig_watch *w, ig_connection *k) {
 void ig_watch_received(ig_watch *w, ig_connection *k, size_t n) {
     pthread_mutex_lock(&w->lock);
     k->received += n;
+    k->latest = ig_server_seconds();
     pthread_mutex_unlock(&w->lock);
 }
 

@@ -188,6 +188,25 @@ def test_slow_clients_are_cut_off(program, served):
             assert c.recv(10000) and not c.recv(10000)  # idle
 
 
+def test_a_body_that_stops(program, served):
+    """Many bytes buy time for more of them, not for silence; a slow body that goes on comes to its end."""
+    def head(n):
+        return (f"POST {TEXT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                f"Content-Length: {n}\r\n\r\n").encode()
+
+    with Server(program, served, "-c", 512, "--body-timeout", 1.5) as s:
+        start = time.monotonic()
+        got = s.send(head(2 << 20) + b" " * (1 << 20))
+        assert b" 408 " in got.split(b"\r\n")[0] and 1 < time.monotonic() - start < 10, got
+        body = json.dumps({"prompt": "ab", "max_tokens": 1}).encode().rjust(5 << 10)
+        with s.connect() as c:
+            c.sendall(head(len(body)))
+            for i in range(0, len(body), 512):
+                time.sleep(0.25)
+                c.sendall(body[i:i + 512])
+            assert c.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
 def test_nobody_who_has_asked_is_dropped(program, served):
     """Many whole requests at the same moment, and room for a few: each is answered, if only that there is no room."""
     long = {"prompt": "ab", "max_tokens": 8000, "ignore_eos": True, "stream": True}
