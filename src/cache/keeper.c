@@ -10,7 +10,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-static const double rest_seconds = 10; /* after a fault of the disk, or where another writes */
+static const double rest_seconds = 10; /* after a fault of the disk, where another writes or nothing may leave */
 
 static void rest(ig_keeper *k) {
     k->next_put = ig_clock_seconds() + rest_seconds;
@@ -55,21 +55,40 @@ static void note_failure(ig_keeper *k, bool is_store, int n_tokens, const ig_err
     if (is_store && k->is_failing) return;
     k->is_failing |= is_store;
     ig_log(k->ctx, IG_LOG_ERROR, "this prompt is kept up to token %d%s: %s", n_tokens,
-           is_store ? ", and nothing after it until the disk takes more" : "", err->text);
+           is_store ? ", and nothing after it until the store takes more" : "", err->text);
 }
 
 static bool rests(const ig_keeper *k) { return k->next_put > 0 && ig_clock_seconds() < k->next_put; }
 
 bool ig_keeper_may_have_missed(const ig_keeper *k) { return k->has_missed && !rests(k); }
 
+/* What was put. */
+static ig_status keep(ig_keeper *k, ig_error *err) {
+    uint64_t n_put = k->n_put;
+    k->n_put = 0;
+    ig_status s = ig_prefix_store_commit(k->store, err);
+    if (!s) k->n_kept += n_put;
+    if (s) rest(k);
+    return s;
+}
+
+/* What waits for a commit may not leave for what follows. Where that is all that the limit leaves room for it is
+ * committed at once, and then may. */
+static ig_status put_piece(ig_keeper *k, const ig_prefix_piece *piece, size_t bytes, ig_error *err) {
+    struct iovec area = {k->buffer, bytes};
+    ig_status s = ig_prefix_store_put(k->store, piece, &area, 1, err);
+    if (s != IG_E_LIMIT || !k->n_put) return s;
+    s = keep(k, err);
+    return s ? s : ig_prefix_store_put(k->store, piece, &area, 1, err);
+}
+
 void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
     ig_error err;
     if (rests(k) || !ig_prefix_store_leads_to(k->store, piece) || ig_prefix_store_has(k->store, piece)) return;
     ig_status copied = ig_kv_copy_piece(kv, piece->number, k->buffer, &err), s = copied;
-    struct iovec area = {k->buffer, ig_kv_piece_bytes(ig_kv_memory_of(kv))};
-    if (!s) s = ig_prefix_store_put(k->store, piece, &area, 1, &err);
+    if (!s) s = put_piece(k, piece, ig_kv_piece_bytes(ig_kv_memory_of(kv)), &err);
     if (s) {
-        note_failure(k, !copied && (s == IG_E_IO || s == IG_E_UNSUPPORTED),
+        note_failure(k, !copied && (s == IG_E_IO || s == IG_E_UNSUPPORTED || s == IG_E_LIMIT),
                      piece->number * ig_kv_piece_tokens(ig_kv_memory_of(kv)), &err);
         return;
     }
@@ -78,12 +97,8 @@ void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece) {
 }
 
 ig_status ig_keeper_commit(ig_keeper *k, ig_error *err) {
-    uint64_t n_put = k->n_put;
-    if (!n_put) return IG_OK;
-    k->n_put = 0;
-    ig_status s = ig_prefix_store_commit(k->store, err);
-    if (!s) k->n_kept += n_put;
-    if (s) rest(k);
+    if (!k->n_put) return IG_OK;
+    ig_status s = keep(k, err);
     if (k->is_failing && k->next_put == 0) { /* a disk that takes a piece and not the next one is still full */
         ig_log(k->ctx, IG_LOG_WARN, "prompts are kept again");
         k->is_failing = false;

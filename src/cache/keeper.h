@@ -4,7 +4,7 @@
  * and come back in another process, K and V; what policies keep beside them is made of these again, so that a stored
  * prefix serves every policy. A fault of the store costs what is stored, never a result: it is logged, and the prompt
  * is computed. After a fault of the disk nothing is written for a while, and then it is tried again; so it is where
- * another process writes.
+ * another process writes, or a prompt is longer than all that may be kept.
  */
 #ifndef IG_CACHE_KEEPER_H
 #define IG_CACHE_KEEPER_H
@@ -37,7 +37,7 @@ ig_status ig_keeper_open(ig_keeper *k, const ig_context *ctx, const ig_kv_memory
 void ig_keeper_close(ig_keeper *k);
 
 /* Stores a full piece of the sequence, number piece->number; but not if one before it is missing in the store, which
- * did not fit, was lost with a commit or has left: nobody would find it. */
+ * did not fit, was lost with a commit or has left: nobody would find it. May commit, where nothing else makes room. */
 void ig_keeper_put(ig_keeper *k, ig_kv *kv, const ig_prefix_piece *piece);
 /* Whether pieces that sequences hold may be missing there, and could be put now. */
 bool ig_keeper_may_have_missed(const ig_keeper *k);

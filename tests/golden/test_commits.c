@@ -18,7 +18,9 @@
 
 #include <cmocka.h>
 
+#include "engine/cache.h"
 #include "golden/stored_session.h"
+#include "kv/prefix_record.h"
 
 static bool sync_fails; /* once: the program calls this file's function */
 
@@ -91,6 +93,53 @@ static void a_commit_that_failed(void **state) {
     assert_true(compare(&v, other, 100) == 96);
     assert_true(compare(&v, ids, 100) == 96);
     assert_int_equal(n_warnings, 0);
+}
+
+/* What a piece takes in the store. */
+static uint64_t stored_bytes(const variant *v) {
+    ig_cache *c = open_cache(v);
+    uint64_t n = ig_prefix_record_bytes(ig_kv_piece_bytes(c->memory));
+    ig_cache_close(c);
+    return n;
+}
+
+/* What was put since the last commit fills the store: it is committed, and makes room for more. A prompt that is longer
+ * than the store is kept as far as it fits, which is told once. */
+static void a_full_store_is_committed(void **state) {
+    static const variant v = {"infinigen", "f16", false, true};
+    enum { PIECE = 32 };
+    int32_t ids[N_CTX];
+    ig_error err = {0};
+    ig_cache_stats st;
+    ig_session_options o = options_of(&v);
+    ig_cache *c;
+    (void)state;
+    o.cache.memory.store_path = store;
+    o.cache.memory.store_bytes = 4 * stored_bytes(&v);
+    expect_ok(ig_cache_open(&c, model, &o, &err), &err);
+    o.shared = c;
+    for (int seed = 20; seed < 25; seed++) {
+        ig_session *s = open_session(&o);
+        fill(ids, seed, N_CTX);
+        put(s, ids, 2 * PIECE + 1);
+        ig_session_close(s);
+    }
+    assert_int_equal(n_warnings, 0);
+    ig_cache_get_stats(c, &st);
+    assert_int_equal(st.put_tokens, 2 * 4 * PIECE); /* twice what fits: two more wait */
+    expect_ok(ig_cache_commit(c, &err), &err);
+    assert_true(compare(&v, ids, 100) == 2 * PIECE);
+    n_warnings = 0; /* that the store is another's */
+    for (int seed = 25; seed < 28; seed++) {
+        if (seed == 27) ahead += 60; /* it is tried again */
+        ig_session *s = open_session(&o);
+        fill(ids, seed, N_CTX);
+        put(s, ids, 6 * PIECE);
+        ig_session_close(s);
+    }
+    assert_int_equal(n_warnings, 1);
+    ig_cache_close(c);
+    assert_true(compare(&v, ids, 6 * PIECE) == 4 * PIECE);
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -250,6 +299,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_commit_keeps, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_commit_that_failed, empty_store, empty_store),
+        cmocka_unit_test_setup_teardown(a_full_store_is_committed, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(commits_that_fail_are_told_once, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(notes_stay, empty_store, empty_store),
         cmocka_unit_test_setup_teardown(a_damaged_note_is_none, empty_store, empty_store),
