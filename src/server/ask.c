@@ -139,7 +139,8 @@ static bool read_bias(ig_exchange *x) {
 /* Some clients send empty ones. */
 static bool add_stop(ig_exchange *x, const json_t *text) {
     size_t n = json_string_length(text);
-    if (!json_is_string(text) || n > STOP_BYTES_MAX)
+    if (!json_is_string(text)) return ig_refuse(x->call, 400, "stop", "stop: all of the list must be strings");
+    if (n > STOP_BYTES_MAX)
         return ig_refuse(x->call, 400, "stop", "stop: a stop string has at most %d bytes", STOP_BYTES_MAX);
     if (n) x->stops[x->ask.generate.n_stops++] = json_string_value(text);
     return true;
@@ -155,7 +156,7 @@ static bool read_stops(ig_exchange *x) {
     x->ask.generate.stops = x->stops;
     if (json_is_string(v)) return add_stop(x, v);
     if (!json_is_array(v) || n > STOPS_MAX)
-        return ig_refuse(x->call, 400, "stop", "stop must be a string or a list of at most %d", STOPS_MAX);
+        return ig_refuse(x->call, 400, "stop", "stop must be a string or a list of at most %d strings", STOPS_MAX);
     json_array_foreach(v, i, text) if (!add_stop(x, text)) return false;
     return true;
 }
