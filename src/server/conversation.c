@@ -30,8 +30,15 @@ static bool has_memory(const conversation *v, bool ok) {
 
 /* ---- content ------------------------------------------------------------------------------ */
 
+/* The text of a part; NULL: it has none. Only answers have parts that say why there is no answer. */
+static const char *part_text(const json_t *part, bool is_answer) {
+    const char *type = json_string_value(ig_field(part, "type"));
+    bool has_text = type && (strcmp(type, "text") == 0 || (is_answer && strcmp(type, "refusal") == 0));
+    return has_text ? json_string_value(ig_field(part, type)) : NULL;
+}
+
 /* The text of "content": a string, or parts of text, which are joined; NULL: refused. */
-static json_t *read_content(const conversation *v, json_t *content, const char *where) {
+static json_t *read_content(const conversation *v, json_t *content, bool is_answer, const char *where) {
     size_t i, n = 0;
     json_t *part, *joined = NULL;
     char *text = NULL;
@@ -39,9 +46,8 @@ static json_t *read_content(const conversation *v, json_t *content, const char *
     bool ok = json_is_array(content) || ig_refuse(v->call, 400, where, "%s must be a string or a list of parts", where);
     FILE *to = ok ? open_memstream(&text, &n) : NULL;
     json_array_foreach(content, i, part) {
-        const char *type = json_string_value(ig_field(part, "type")), *own = json_string_value(ig_field(part, "text"));
-        if (ok && (!type || strcmp(type, "text") != 0 || !own))
-            ok = ig_refuse(v->call, 400, where, "%s[%zu]: only parts of type text are supported", where, i);
+        const char *own = part_text(part, is_answer);
+        if (ok && !own) ok = ig_refuse(v->call, 400, where, "%s[%zu]: only parts of type text are supported", where, i);
         if (to && ok) fputs(own, to);
     }
     bool has_failed = !to || ferror(to);
@@ -210,19 +216,19 @@ static bool add_message(conversation *v, const json_t *m, size_t i) {
         return ig_refuse(v->call, 400, where,
                          "%s: '%.32s' is not supported: system, developer, user, assistant, tool are", where, role);
     if (strcmp(role, "developer") == 0) role = "system";
-    v->thoughts = strcmp(role, "assistant") == 0 ? ig_field(m, "reasoning_content") : NULL;
+    bool is_answer = strcmp(role, "assistant") == 0;
+    v->thoughts = is_answer ? ig_field(m, "reasoning_content") : NULL;
     if (v->thoughts && !json_is_string(v->thoughts))
         return ig_refuse(v->call, 400, "messages", "%sreasoning_content must be a string", before);
     json_t *content = ig_field(m, "content"), *calls = ig_field(m, "tool_calls");
     if (json_is_array(calls) && json_array_size(calls) == 0) calls = NULL;
     snprintf(where, sizeof where, "%stool_calls", before);
-    if (calls && strcmp(role, "assistant") != 0)
-        return ig_refuse(v->call, 400, where, "%s: only an assistant makes calls", where);
+    if (calls && !is_answer) return ig_refuse(v->call, 400, where, "%s: only an assistant makes calls", where);
     if (calls && !content) return add_answer(v, NULL, calls, where);
     snprintf(where, sizeof where, "%scontent", before);
-    bool is_empty =
-        json_is_null(json_object_get(m, "content")) && strcmp(role, "system") != 0 && strcmp(role, "user") != 0;
-    content = is_empty ? json_string("") : read_content(v, content, where);
+    bool is_null = json_is_null(json_object_get(m, "content")) && strcmp(role, "tool") == 0;
+    bool is_empty = is_null || (is_answer && !content); /* clients leave out what is null */
+    content = is_empty ? json_string("") : read_content(v, content, is_answer, where);
     if (!content) return has_memory(v, v->call->refusal.status);
     snprintf(where, sizeof where, "%stool_calls", before);
     if (calls) return add_answer(v, content, calls, where);

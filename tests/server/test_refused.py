@@ -75,6 +75,27 @@ def test_wrong_fields(server):
     assert server.ask(CHAT, {"messages": user("a") + empty + user("b"), "max_tokens": 1})[0] == 200
 
 
+def test_stop_strings_are_strings(server):
+    error = server.ask(TEXT, {"prompt": "a", "stop": [None]})[1]["error"]
+    assert error["param"] == "stop" and error["message"] == "stop: all of the list must be strings"
+
+
+def test_answers_of_clients(server):
+    """As they come back: without content, which was null, or with the reason why there is no answer."""
+    def prompt(content):
+        return server.ask("/apply-template", {"messages": [*user("a"), {"role": "assistant", **content}, *user("b")]})
+
+    assert prompt({}) == prompt({"content": None}) == prompt({"content": ""}) and prompt({})[0] == 200
+    parts = [{"type": "refusal", "refusal": "I can't"}, {"type": "text", "text": " help."}]
+    assert prompt({"content": parts})[1] == prompt({"content": "I can't help."})[1]
+    for wrong in ([{"type": "refusal", "text": "no"}], [{"type": "refusal", "refusal": None}], [{"refusal": "no"}], [None]):
+        status, reply, _ = prompt({"content": wrong})
+        assert status == 400 and reply["error"]["param"] == "messages[1].content"
+    for role in ("user", "system", "tool"):
+        status, reply, _ = server.ask(CHAT, {"messages": [{"role": role, "content": parts}], "max_tokens": 1})
+        assert status == 400 and reply["error"]["param"] == "messages[0].content"
+
+
 # Known to other servers, and not here: with a value that asks for something, and one that asks for nothing.
 ABSENT = [
     ("functions", [{"name": "f"}], []),

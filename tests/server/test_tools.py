@@ -263,7 +263,7 @@ REFUSED = [
     ({"messages": [{"role": "assistant", "tool_calls": {}}]}, "messages[0].tool_calls"),
     ({"messages": [{"role": "assistant", "tool_calls": [call_of("")]}]}, "messages[0].tool_calls"),
     ({"messages": [{"role": "assistant", "tool_calls": [call_of(arguments=3)]}]}, "messages[0].tool_calls"),
-    ({"messages": [{"role": "assistant"}]}, "messages[0].content"), ({"messages": [{"role": "tool"}]}, "messages[0].content"),
+    ({"messages": [{"role": "tool"}]}, "messages[0].content"),
     ({"messages": [{"role": "function", "content": "a"}]}, "messages[0].role"),
 ]
 
