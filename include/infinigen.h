@@ -772,8 +772,9 @@ IG_API ig_status ig_generate(ig_generate_result *out, ig_session *s, ig_sampler 
 
 /* A scheduler answers requests, several at a time, on a thread of its own and over one ig_cache: they join and leave at
  * every step. Those that wait are begun in order of arrival, but first those of owners that have fewer running. Prompts
- * are computed in pieces, in order, so that running answers never wait for more than one piece. What a request gets is,
- * bitwise, what ig_session_sync() and ig_generate() give it alone in a new session. */
+ * are computed in pieces, those of an owner in order and owners in turns, so that running answers never wait for more
+ * than one piece, and nobody for all prompts of somebody else. What a request gets is, bitwise, what ig_session_sync()
+ * and ig_generate() give it alone in a new session. */
 typedef struct ig_scheduler ig_scheduler;
 typedef struct ig_request ig_request;
 
@@ -825,7 +826,7 @@ typedef struct ig_request_options {
     int n_top;                     /* and with so many of the likeliest, up to IG_REQUEST_TOP_MAX */
     bool score_prompt; /* tokens of the prompt come too. Then all of it is computed, and nothing taken from others */
     bool whole_characters; /* of what is cut off within a character nothing is shown; else U+FFFD */
-    uint64_t owner;        /* among whom places are shared out; 0 (default): nobody in particular */
+    uint64_t owner;        /* among whom places and turns are shared out; 0 (default): nobody in particular */
     void (*on_token)(void *user, const ig_request_token *token); /* may be NULL, as the next one */
     void (*on_end)(void *user, const ig_request_result *result); /* exactly once, the last callback */
     void *user;                                                  /* of these two */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The scheduler's thread is one loop (run(), at the end): requests that wait get places, a step is made of a token of
- * every answer and a piece of the prompts, in order, and what has ended leaves.
+ * every answer and a piece of the prompts, and what has ended leaves. Of an owner the oldest prompt comes first; owners
+ * take turns, so that nobody waits for all that another one wants to have read.
  *
  * The piece adapts to what it costs: a step that took longer than is allowed makes the next one smaller, and one that
  * took less lets it grow. Without running answers nobody waits for it, and it is as large as a step can be.
@@ -17,7 +18,7 @@
 #include "base/thread.h"
 #include "engine/cache.h"
 
-enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 32, PIECE_LEAST = 16 };
+enum { DEFAULT_PLACES = 4, QUEUE_MAX = 1 << 16, PIECE_START = 32, PIECE_LEAST = 16, TURN = 128 };
 
 static const double commit_seconds = 5;
 /* Between two looks at all blocks of all sessions; and at least so many times as long as the last one took. */
@@ -113,6 +114,19 @@ static void end_cancelled(ig_scheduler *c) {
     }
 }
 
+/* An owner whose prompts are being computed goes on where it is. Another one begins with those that have most, so that
+ * it passes nobody who waits for a turn. */
+static uint64_t first_turn(const ig_scheduler *c, uint64_t owner) {
+    uint64_t most = 0;
+    for (int i = 0; i < c->n_running; i++) {
+        const ig_request *r = c->running[i];
+        if (r->is_answering) continue;
+        if (r->o.owner == owner) return r->n_turn;
+        if (r->n_turn > most) most = r->n_turn;
+    }
+    return most;
+}
+
 static void fill_places(ig_scheduler *c) {
     while (c->n_running < n_places(c)) {
         pthread_mutex_lock(&c->lock);
@@ -120,6 +134,7 @@ static void fill_places(ig_scheduler *c) {
         c->stats.n_running += r != NULL; /* its first token may be out before the step is published */
         pthread_mutex_unlock(&c->lock);
         if (!r) return;
+        r->n_turn = first_turn(c, r->o.owner);
         if (ig_request_begin(r, &r->result.error))
             end(c, r);
         else
@@ -144,7 +159,27 @@ static void add_item(ig_scheduler *c, step *s, ig_request *r, const int32_t *ids
     c->items[s->n++] = (ig_batch_item){.session = r->session, .ids = ids, .n = n, .prompt = is_prompt, .more = more};
 }
 
-/* A token of every answer, then the next tokens of the prompts, the oldest first, as many as a piece has. */
+/* Those whose owners had fewest of the turns come first, of these the oldest. Returns their number. */
+static int list_prompts(ig_scheduler *c) {
+    int n = 0;
+    for (int i = 0; i < c->n_running; i++) {
+        ig_request *r = c->running[i];
+        int at = n;
+        if (r->is_answering) continue;
+        for (; at > 0 && c->prompts[at - 1]->n_turn / TURN > r->n_turn / TURN; at--)
+            c->prompts[at] = c->prompts[at - 1];
+        c->prompts[at] = r;
+        n++;
+    }
+    return n;
+}
+
+static void count_turn(ig_scheduler *c, uint64_t owner, int n) {
+    for (int i = 0; i < c->n_running; i++)
+        if (c->running[i]->o.owner == owner) c->running[i]->n_turn += (uint64_t)n;
+}
+
+/* A token of every answer, then the next tokens of the prompts, as many as a piece has. */
 static step plan_step(ig_scheduler *c) {
     step s = {0};
     ig_scheduler_share_room(c);
@@ -154,9 +189,9 @@ static step plan_step(ig_scheduler *c) {
     s.n_answers = s.n;
     int left = c->o.session.n_batch - s.n;
     if (s.n_answers && left > c->piece) left = c->piece;
-    for (int i = 0; i < c->n_running && left > 0; i++) {
-        ig_request *r = c->running[i];
-        if (r->is_answering || (r->is_alone && s.n_rows)) continue;
+    for (int i = 0, n_prompts = list_prompts(c); i < n_prompts && left > 0; i++) {
+        ig_request *r = c->prompts[i];
+        if (r->is_alone && s.n_rows) continue;
         int n = ig_request_rest(r);
         if (n == 0) continue; /* it waits for room, or for more of the store */
         if (n > left) n = left;
@@ -169,6 +204,7 @@ static step plan_step(ig_scheduler *c) {
             left -= n;
         }
         s.n_rows += n;
+        count_turn(c, r->o.owner, n);
     }
     return s;
 }
@@ -339,9 +375,10 @@ static ig_status start(ig_scheduler *c, ig_error *err) {
     c->of_item = calloc(n, sizeof *c->of_item);
     c->items = calloc(n, sizeof *c->items);
     c->places = calloc(n, sizeof *c->places);
+    c->prompts = calloc(n, sizeof *c->prompts);
     c->kvs = calloc(n, sizeof *c->kvs);
     c->held = calloc(n, sizeof *c->held);
-    if (!c->running || !c->of_item || !c->items || !c->places || !c->kvs || !c->held)
+    if (!c->running || !c->of_item || !c->items || !c->places || !c->prompts || !c->kvs || !c->held)
         return ig_fail_memory(err, "scheduler", n * sizeof *c->items);
     s = ig_thread_start(&c->thread, run, c, "the scheduler's thread", err);
     c->has_thread = !s;
@@ -381,6 +418,7 @@ void ig_scheduler_close(ig_scheduler *c) {
     free(c->of_item);
     free(c->items);
     free(c->places);
+    free(c->prompts);
     free(c->kvs);
     free(c->held);
     pthread_cond_destroy(&c->changed);

@@ -31,6 +31,7 @@ struct ig_request {
     bool is_answering; /* its prompt is held */
     int32_t next_id;   /* to be decoded */
     int most;          /* tokens that it may hold after the next step */
+    uint64_t n_turn;   /* tokens of prompts, of its owner: who has fewer comes first */
     double arrived, begun, answered;
     ig_request_result result;
 };
@@ -74,6 +75,7 @@ struct ig_scheduler {
     int n_running;
     ig_batch_item *items;            /* [n_sessions] of a step */
     ig_request **of_item;            /* [n_sessions] */
+    ig_request **prompts;            /* [n_sessions] in the order in which they come */
     ig_kv **kvs;                     /* [n_sessions] of those that run */
     size_t *held;                    /* [n_sessions] pieces that a running one and all later ones have */
     int piece;                       /* tokens of prompts in a step, while there are answers */

@@ -289,6 +289,35 @@ static void fair(void **state) {
     ig_scheduler_close(scheduler);
 }
 
+/* A short and a longer prompt of two other owners, handed over while long ones of one owner are computed beside an
+ * answer: they get their turns before the first of these is whole, and nothing else changes. */
+static void owners_take_turns(void **state) {
+    (void)state;
+    enum { N = 6, N_FIRST = 4, N_BATCH = 32 };
+    static const int lengths[N] = {4, 500, 510, 520, 3, 160};
+    static const uint64_t owners[N] = {1, 1, 1, 1, 2, 3};
+    asked *all[N];
+    ig_request *requests[N_FIRST];
+    ig_request_options o[N_FIRST];
+    ig_error err = {0};
+    open_scheduler(N, N_BATCH, 16, 0.001);
+    for (int i = 0; i < N; i++) {
+        all[i] = ask(20 + i, lengths[i], i ? 1 : 100);
+        all[i]->o.owner = owners[i];
+        if (i < N_FIRST) o[i] = all[i]->o;
+    }
+    all[0]->follow = all[4];
+    all[4]->follow = all[5];
+    expect_ok(ig_scheduler_submit(requests, NULL, scheduler, o, N_FIRST, &err), &err);
+    for (int i = 0; i < N_FIRST; i++) all[i]->request = requests[i];
+    wait_for(N);
+    static const int order[] = {4, 5, 1, 2, 3};
+    for (int i = 1; i < N - 1; i++) assert_true(all[order[i - 1]]->rank < all[order[i]]->rank);
+    for (int i = 0; i < N; i++) check_alone(all[i], N_BATCH);
+    for (int i = 0; i < N; i++) done(all[i]);
+    ig_scheduler_close(scheduler);
+}
+
 static void cancels(void **state) {
     (void)state;
     open_scheduler(1, 64, 8, 0.1);
@@ -509,6 +538,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(takes_prefixes, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(pieces, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(fair, open_tiny_llama, close_tiny),
+        cmocka_unit_test_setup_teardown(owners_take_turns, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(cancels, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(a_sink_may_ask, open_tiny_llama, close_tiny),
         cmocka_unit_test_setup_teardown(waits_for_room, open_tiny_and_folder, close_tiny_and_folder),
