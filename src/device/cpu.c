@@ -15,7 +15,7 @@
 
 enum {
     SMALL = 4096, /* elements below which an elementwise operation is not shared out */
-    MAX_MATRICES = 4,
+    MAX_MATRICES = 32,
     ROW_UNIT = 32,  /* rows of a matrix are shared out in multiples of this: gemm's widest panel */
     MOST_UNITS = 8, /* that a gemm's task takes: more rows would not be faster (matmul_amx.c) */
 };

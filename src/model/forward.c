@@ -227,6 +227,28 @@ static void run_expert(const forward *f, const ig_ffn *w, const float *x, int be
     }
 }
 
+/* The same of all experts of a decode step's only row: they read the same x, and so share a product. */
+static void run_experts(const forward *f, const ig_layer *w, const float *x) {
+    const ig_routes *r = &f->b->routes;
+    const ig_matrix *in[2 * IG_MAX_EXPERTS] = {NULL}, *down[IG_MAX_EXPERTS];
+    size_t d_ff = (size_t)f->c->d_ff;
+    float *gate = r->hidden, *up = gate + (size_t)f->c->n_experts_used * d_ff, *to[2 * IG_MAX_EXPERTS] = {NULL},
+          *y = r->y;
+    int n = 0;
+    for (int e = 0; e < w->n_experts; e++) {
+        if (r->begin[e] == r->begin[e + 1]) continue;
+        in[2 * n] = &w->experts[e].gate, to[2 * n] = gate + (size_t)n * d_ff;
+        in[2 * n + 1] = &w->experts[e].up, to[2 * n + 1] = up + (size_t)n * d_ff;
+        down[n++] = &w->experts[e].down;
+    }
+    f->dev->ops->matmul(f->dev, to, in, 2 * n, x, 1, true);
+    f->dev->ops->activate(f->dev, f->c->activation, gate, up, (size_t)n * d_ff);
+    for (int i = 0; i < n; i++) {
+        f->dev->ops->matmul(f->dev, &y, &down[i], 1, gate + (size_t)i * d_ff, 1, true);
+        f->dev->ops->add_rows(f->dev, f->b->y, y, r->rows + i, r->shares + i, 1, f->c->d_model);
+    }
+}
+
 /* A mixture of experts: of each row those that the router chooses. */
 static ig_status feed_experts(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
     ig_routes *r = &f->b->routes;
@@ -237,7 +259,9 @@ static ig_status feed_experts(const forward *f, const ig_layer *w, const float *
     if (status) return status;
     ig_routes_choose(r, f->dev, f->c, f->step.first_row, f->n_rows);
     f->dev->ops->clear(f->dev, f->b->y + first * d, ((size_t)f->n_rows - first) * d * sizeof(float));
-    for (int e = 0; e < w->n_experts; e++) run_expert(f, &w->experts[e], x, r->begin[e], r->begin[e + 1]);
+    bool is_single = f->n_rows == 1 && f->n_dense == 0;
+    if (is_single) run_experts(f, w, x);
+    for (int e = 0; e < w->n_experts && !is_single; e++) run_expert(f, &w->experts[e], x, r->begin[e], r->begin[e + 1]);
     return IG_OK;
 }
 

@@ -15,6 +15,7 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
     r->scores = ig_space_twin(s, rows * (size_t)c->n_experts);
     r->x = ig_space_device(s, together * d * sizeof(float));
     r->y = ig_space_device(s, together * d * sizeof(float));
+    r->hidden = ig_space_device(s, 2 * (size_t)c->n_experts_used * (size_t)c->d_ff * sizeof(float));
     r->chosen = ig_space_host(s, pairs * sizeof *r->chosen);
     r->weights = ig_space_host(s, pairs * sizeof *r->weights);
     r->rows = ig_space_host(s, pairs * sizeof *r->rows);

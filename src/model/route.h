@@ -13,6 +13,7 @@
 typedef struct ig_routes {
     ig_twin scores;  /* [max_rows][n_experts] the router's, of each row */
     float *x, *y;    /* [ffn_rows][d_model] the device's: rows that an expert takes, and what it gives */
+    float *hidden;   /* [2][n_experts_used][d_ff] the device's, of one row: gate and up of its experts */
     int32_t *chosen; /* [max_rows][n_experts_used] experts of each row */
     float *weights;  /* the same shape */
     int32_t *rows;   /* [max_rows * n_experts_used] rows, ascending, of expert 0, then of expert 1, and so on */
