@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """make_random_moe.py FILE.gguf [TYPE [LAYERS]]: a mixture of experts of random numbers, with the shapes of Qwen3-30B-A3B's layers (128
-experts, 8 for a token) and a tokenizer of single bytes. TYPE: q4_k or q8_0; LAYERS: 6, which make 2.1 GB of q4_k. For speed, where no
+experts, 8 for a token) and hardly a tokenizer. TYPE: q4_k or q8_0; LAYERS: 6, which make 2.1 GB of q4_k. For speed, where no
 model can be had: bench/compare takes the file."""
 import os
 import struct
@@ -11,13 +11,6 @@ D, FF, HEADS, KV_HEADS, HEAD_DIM, EXPERTS, USED, VOCAB = 2048, 768, 32, 4, 128, 
 # GGUF's number of the type, elements and bytes of a block, and its first bytes: scales that make small weights
 TYPES = {"q4_k": (12, 256, 144, struct.pack("<ee", 1e-4, 8e-4)), "q8_0": (8, 32, 34, struct.pack("<e", 3e-4))}
 U32, I32, F32, STRING, ARRAY = 4, 5, 6, 8, 9
-
-
-def letters():
-    """Characters that stand for bytes, as GPT-2 has them."""
-    plain = {*range(33, 127), *range(161, 173), *range(174, 256)}
-    others = iter(range(256, 512))
-    return [chr(b) if b in plain else chr(next(others)) for b in range(256)]
 
 
 def text(s):
@@ -35,7 +28,7 @@ def value(v):
 
 
 def metadata(n_layers):
-    words = ["<pad>", "<s>", "</s>", *letters(), "ab"]
+    words = ["<pad>", "<s>", "</s>", "a", "b", "ab"]
     words += [f"<{i}>" for i in range(len(words), VOCAB)]
     own = {"block_count": n_layers, "context_length": 40960, "embedding_length": D, "feed_forward_length": 3 * D,
            "expert_feed_forward_length": FF, "expert_count": EXPERTS, "expert_used_count": USED, "attention.head_count": HEADS,

@@ -285,16 +285,13 @@ static void read_gemma3(reader *r, ig_config *c) {
     read_windows(r, c, 6, 10000);
 }
 
+/* And those with experts. */
 static void read_granite(reader *r, ig_config *c) {
     c->attn_scale = read_scale(r, "attention.scale", 0);
     c->embed_scale = read_scale(r, "embedding_scale", 1);
     c->residual_scale = read_scale(r, "residual_scale", 1);
     c->logit_scale = read_scale(r, "logit_scale", 1);
     read_no_window(r, c);
-}
-
-static void read_granitemoe(reader *r, ig_config *c) {
-    read_granite(r, c);
     read_experts(r, c);
 }
 
@@ -347,7 +344,7 @@ static const family families[] = {
      {"attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
     {"granitemoe",
      IG_ROPE_ADJACENT,
-     read_granitemoe,
+     read_granite,
      {EXPERT_KEYS, "attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
     {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
     {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},

@@ -187,6 +187,11 @@ static void give_weights(const forward *f, int layer) {
 
 /* ---- feed-forward, head ---------------------------------------------------------- */
 
+/* Rows from `row` on that all its products may share, at most `most`. */
+static int count_for(const forward *f, const ig_ffn *w, int row, int most) {
+    return count_alike(f, (const ig_matrix *[]){&w->up, &w->down, &w->gate}, w->gate.w ? 3 : 2, row, most);
+}
+
 /* y = w x for n rows that are alike, ffn_rows at most; the first of them stands for row `row` of the batch. */
 static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, int row, int n) {
     bool gated = f->c->activation != IG_RELU;
@@ -204,22 +209,20 @@ static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x,
 static void feed_forward(const forward *f, const ig_ffn *w, const float *x) {
     const ig_batch *b = f->b;
     size_t d = (size_t)f->c->d_model;
-    const ig_matrix *all[] = {&w->up, &w->down, &w->gate};
     for (int row = f->step.first_row, n; row < f->n_rows; row += n) {
-        n = count_alike(f, all, w->gate.w ? 3 : 2, row, b->ffn_rows);
+        n = count_for(f, w, row, b->ffn_rows);
         run_ffn(f, w, b->y + (size_t)row * d, x + (size_t)row * d, row, n);
     }
 }
 
 /* What an expert gives for rows [begin, end) of b->routes, times its shares, joins b->y. */
 static void run_expert(const forward *f, const ig_ffn *w, const float *x, int begin, int end) {
-    const ig_matrix *all[] = {&w->up, &w->down, &w->gate};
     const ig_routes *r = &f->b->routes;
     int d = f->c->d_model;
     const ig_matrix rows = {
         .w = x, .n_out = f->n_rows, .n_in = d, .type = IG_TYPE_F32, .row_bytes = (size_t)d * sizeof *x};
     for (int at = begin, n; at < end; at += n) {
-        int row = r->rows[at], row_end = row + count_alike(f, all, w->gate.w ? 3 : 2, row, f->n_rows);
+        int row = r->rows[at], row_end = row + count_for(f, w, row, f->n_rows);
         for (n = 1; n < f->b->ffn_rows && at + n < end && r->rows[at + n] < row_end;) n++;
         f->dev->ops->embed(f->dev, r->x, &rows, 1, r->rows + at, n, false);
         run_ffn(f, w, r->y, r->x, row, n);

@@ -45,18 +45,10 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, sizeof c->rope_long) : h;
 }
 
-static size_t count_tensors(const ig_model *m) {
-    return m->gguf ? ig_gguf_n_tensors(m->gguf) : ig_safetensors_n_tensors(m->st);
-}
-
-static const ig_tensor *tensor_at(const ig_model *m, size_t i) {
-    return m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
-}
-
 uint64_t ig_model_identity_of(const ig_model *m) {
     uint64_t h = hash_config(1, &m->config);
-    for (size_t i = 0; i < count_tensors(m); i++) {
-        const ig_tensor *t = tensor_at(m, i);
+    for (size_t i = 0; i < ig_model_count_tensors(m); i++) {
+        const ig_tensor *t = ig_model_tensor_at(m, i);
         uint64_t sizes[] = {(uint64_t)t->type, (uint64_t)t->n_dims, t->dims[0], t->dims[1], t->dims[2], t->dims[3]};
         h = hash_text(h, t->name);
         h = hash(h, sizes, sizeof sizes);
@@ -97,7 +89,7 @@ static void hash_tensor(pieces *p, ig_device *d, const ig_tensor *t) {
 void ig_model_hash_weights(uint64_t out[2], const ig_model *m) {
     bool is_elsewhere = m->weights.replaced_bytes || m->stream || m->lane;
     pieces p = {.h = {{0, 0}}, .is_read_once = is_elsewhere && !m->copied_bytes};
-    for (size_t i = 0; i < count_tensors(m); i++) hash_tensor(&p, m->ctx->device, tensor_at(m, i));
+    for (size_t i = 0; i < ig_model_count_tensors(m); i++) hash_tensor(&p, m->ctx->device, ig_model_tensor_at(m, i));
     out[0] = p.h[0].low64;
     out[1] = p.h[0].high64;
 }

@@ -347,9 +347,8 @@ bool ig_model_meta(const ig_model *m, size_t i, const char **key, char *value, s
 }
 
 bool ig_model_tensor(const ig_model *m, size_t i, ig_tensor_info *info) {
-    size_t n = !m ? 0 : m->gguf ? ig_gguf_n_tensors(m->gguf) : m->st ? ig_safetensors_n_tensors(m->st) : 0;
-    if (i >= n || !info) return false;
-    const ig_tensor *t = m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+    if (!m || !info || i >= ig_model_count_tensors(m)) return false;
+    const ig_tensor *t = ig_model_tensor_at(m, i);
     *info =
         (ig_tensor_info){.name = t->name, .type = ig_type_get(t->type)->name, .n_dims = t->n_dims, .bytes = t->n_bytes};
     memcpy(info->dims, t->dims, sizeof info->dims);

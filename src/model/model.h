@@ -42,6 +42,14 @@ struct ig_model {
     ig_words words; /* made once a grammar asks for them */
 };
 
+/* Of its files; of a folder with tokenizer_only there are none. */
+static inline size_t ig_model_count_tensors(const ig_model *m) {
+    return m->gguf ? ig_gguf_n_tensors(m->gguf) : m->st ? ig_safetensors_n_tensors(m->st) : 0;
+}
+static inline const ig_tensor *ig_model_tensor_at(const ig_model *m, size_t i) {
+    return m->gguf ? ig_gguf_tensor_at(m->gguf, i) : ig_safetensors_tensor_at(m->st, i);
+}
+
 /* IG_E_CHANGED if a mapped file is not as it was when the model was opened, now or at an earlier call. */
 ig_status ig_model_check(const ig_model *m, ig_error *err);
 /* Of a model with a tokenizer. Any thread. */

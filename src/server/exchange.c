@@ -325,8 +325,9 @@ static bool check_scores(ig_exchange *x) {
     n *= (size_t)x->n * (size_t)(1 + x->n_top);
     if (n <= IG_SERVER_NODES_MAX) return true;
     return ig_refuse(x->call, 400, "logprobs",
-                     "up to %zu scores of tokens of prompts and answers are too much for a reply: at most %d", n,
-                     IG_SERVER_NODES_MAX);
+                     "up to %zu scores of tokens of prompts and answers are too much for a reply: at most %d; a "
+                     "smaller max_tokens or top_logprobs makes fewer, and a stream has no limit for answers",
+                     n, IG_SERVER_NODES_MAX);
 }
 
 /* Hands it over; false: refused. */

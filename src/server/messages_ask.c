@@ -22,11 +22,12 @@ static bool is_type(const json_t *block, const char *type) {
     return own && strcmp(own, type) == 0;
 }
 
-/* Takes both values. */
+/* Takes `value`. */
 static void set(translation *t, json_t *object, const char *name, json_t *value) {
     t->ok &= json_object_set_new(object, name, value) == 0;
 }
 
+/* The same. */
 static void append(translation *t, json_t *list, json_t *value) { t->ok &= json_array_append_new(list, value) == 0; }
 
 /* ---- messages ------------------------------------------------------------------------------- */
@@ -34,16 +35,8 @@ static void append(translation *t, json_t *list, json_t *value) { t->ok &= json_
 /* The blocks of an assistant, of which its message in a chat is made. */
 typedef struct answer {
     json_t *texts, *calls;
-    char *thoughts;
+    FILE *thoughts; /* all of them, one behind the other */
 } answer;
-
-static bool add_thoughts(answer *a, const char *more) {
-    char *joined = NULL;
-    if (!more || asprintf(&joined, "%s%s", a->thoughts ? a->thoughts : "", more) < 0) return false;
-    free(a->thoughts);
-    a->thoughts = joined;
-    return true;
-}
 
 static bool add_block(translation *t, answer *a, json_t *block, const char *where) {
     if (is_type(block, "text")) {
@@ -51,7 +44,7 @@ static bool add_block(translation *t, answer *a, json_t *block, const char *wher
     } else if (is_type(block, "thinking")) {
         const char *text = NULL;
         if (!ig_field_text(t->call, block, "thinking", &text)) return false;
-        t->ok &= add_thoughts(a, text ? text : "");
+        t->ok &= a->thoughts && fputs(text ? text : "", a->thoughts) >= 0;
     } else if (is_type(block, "tool_use")) {
         json_t *input = ig_field(block, "input");
         const char *id = NULL, *name = NULL;
@@ -70,8 +63,9 @@ static bool add_block(translation *t, answer *a, json_t *block, const char *wher
 
 /* An answer that is the last message is gone on with. */
 static bool add_answer(translation *t, const json_t *content, size_t number, bool is_last) {
-    answer a = {json_array(), json_array(), NULL};
-    size_t i;
+    char *thoughts = NULL;
+    size_t i, n_thoughts = 0;
+    answer a = {json_array(), json_array(), open_memstream(&thoughts, &n_thoughts)};
     json_t *block;
     char where[64];
     bool ok = true;
@@ -81,7 +75,8 @@ static bool add_answer(translation *t, const json_t *content, size_t number, boo
     }
     bool has_calls = json_array_size(a.calls) > 0;
     json_t *message = json_pack("{s:s, s:O}", "role", "assistant", "content", a.texts);
-    if (a.thoughts) set(t, message, "reasoning_content", json_string(a.thoughts));
+    t->ok &= a.thoughts && fclose(a.thoughts) == 0;
+    if (n_thoughts) set(t, message, "reasoning_content", json_stringn(thoughts, n_thoughts));
     if (has_calls) t->ok &= json_object_set(message, "tool_calls", a.calls) == 0;
     if (has_calls && json_array_size(a.texts) == 0) set(t, message, "content", json_null());
     append(t, t->messages, message);
@@ -91,7 +86,7 @@ static bool add_answer(translation *t, const json_t *content, size_t number, boo
     }
     json_decref(a.texts);
     json_decref(a.calls);
-    free(a.thoughts);
+    free(thoughts);
     return ok;
 }
 
