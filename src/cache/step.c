@@ -337,13 +337,14 @@ static void add_job(const ig_step *step, jobs *j, const ig_attention *job, int n
 }
 
 ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view *views) {
-    size_t at = (size_t)seg->row * (size_t)step->heads.n_heads, d = (size_t)step->heads.head_dim;
+    int kept = seg->row < step->first_row ? step->first_row - seg->row : 0;
+    size_t at = (size_t)(seg->row + kept) * (size_t)step->heads.n_heads, d = (size_t)step->heads.head_dim;
     const ig_key_frame *frame = ig_kv_frame(&seg->seq->codec, step->layer);
     return (ig_attention){.q = step->x->q.dev + at * d,
                           .q_scale = frame ? frame->scale : NULL,
                           .out = step->x->out + at * d,
                           .lse = step->x->lse + at,
-                          .n_tokens = seg->n,
+                          .n_tokens = seg->n - kept,
                           .prompt = seg->dense,
                           .window = step->window[step->layer],
                           .views = views};
@@ -382,7 +383,7 @@ static void attend(ig_step *step, int begin, int end, bool dense) {
     jobs all = {.run = step->dev->ops->attend};
     for (int s = begin; s < end; s++) {
         ig_segment *seg = &step->segments[s];
-        if (seg->status || seg->dense != dense || seg->alone || seg->row < step->first_row) continue;
+        if (seg->status || seg->dense != dense || seg->alone || seg->row + seg->n <= step->first_row) continue;
         ig_kv_view *views = views_of(step, s);
         ig_attention job = ig_step_job(step, seg, views);
         ig_rest rest = ig_step_rest(step, seg, 0);

@@ -23,7 +23,7 @@ typedef struct ig_segment {
     int first;          /* position of its first token; the sequence holds `first` tokens already */
     int n;
     bool dense;    /* attention over everything (prefill); else n is 1 and the policy selects (decode) */
-    bool more;     /* of a prompt that goes on: nobody asks for its logits */
+    int n_asked;   /* of its last tokens: those whose logits may be asked for; 0: of a prompt that goes on */
     ig_error *err; /* gets the cause when it fails; NULL: nobody asks; several may share one */
     ig_status status;
     int row;             /* of its first token in the batch; the forward pass says */

@@ -76,8 +76,13 @@ static ig_status check_tokens(const ig_session *s, const int32_t *ids, int n, ig
 /* Tokens that a session is to get; refused ones take no part in the step. */
 static ig_segment segment_of(ig_session *s, const int32_t *ids, int n, ig_error *err) {
     ig_status status = check_tokens(s, ids, n, err);
-    return (ig_segment){
-        .seq = &s->seq, .ids = ids, .first = s->n_tokens, .n = status ? 0 : n, .err = err, .status = status};
+    return (ig_segment){.seq = &s->seq,
+                        .ids = ids,
+                        .first = s->n_tokens,
+                        .n = status ? 0 : n,
+                        .n_asked = 1,
+                        .err = err,
+                        .status = status};
 }
 
 /* ---- results --------------------------------------------------------------------------- */
@@ -136,7 +141,7 @@ static void settle(const ig_batch *b, ig_status status, double seconds) {
             continue;
         }
         ig_session_take_tokens(s, seg);
-        s->has_logits = !seg->more;
+        s->has_logits = seg->n_asked > 0;
         if (!seg->dense) {
             end_decode(s, own / n_decode + each, (own / n_decode + each) / seconds);
             continue;
@@ -195,7 +200,7 @@ static ig_status run_items(ig_batch_item *items, int n, ig_error *err) {
         x->error = (ig_error){0};
         m->batch.segments[i] = segment_of(x->session, x->ids, x->n, &x->error);
         m->batch.segments[i].dense = x->prompt;
-        m->batch.segments[i].more = x->more;
+        m->batch.segments[i].n_asked = !x->more;
     }
     status = run(m, n, false, err);
     for (int i = 0; i < n; i++) items[i].status = m->batch.segments[i].status;

@@ -246,7 +246,7 @@ static ig_status compute(ig_session *s, prefill *p, int n, ig_error *err) {
                                   .first = first,
                                   .n = n,
                                   .dense = true,
-                                  .more = !p->sink && first + n < p->n,
+                                  .n_asked = p->sink ? n : first + n == p->n,
                                   .err = err};
     ig_status status = ig_forward(s->model, b, 1, err);
     if (!status) status = b->segments[0].status;

@@ -79,12 +79,13 @@ static void clear(const forward *f, const ig_segment *seg) {
 static void part_segments(const forward *f, const ig_looked_at *r) {
     for (int s = 0; s < f->b->n_segments; s++) {
         ig_segment *seg = &f->b->segments[s];
-        if (seg->status || seg->row < r->first) continue;
+        int end = seg->row + seg->n;
+        if (seg->status || end <= r->first) continue;
         ig_looked_at own = *r;
-        own.x += (size_t)(seg->row - r->first) * (size_t)r->width;
-        own.first = seg->row;
-        own.n = seg->n;
-        if (r->list) own.list += seg->row - r->first;
+        own.first = seg->row > r->first ? seg->row : r->first;
+        own.x += (size_t)(own.first - r->first) * (size_t)r->width;
+        own.n = end - own.first;
+        if (r->list) own.list += own.first - r->first;
         seg->status = check(f, &own, seg->err);
         if (seg->status) clear(f, seg);
     }

@@ -89,26 +89,36 @@ static void rotate_row(void *arg, int number, int thread) {
     }
 }
 
-/* Whether nothing is asked of a segment's rows beyond the keys and values of all layers. */
-static bool is_kept_only(const forward *f, const ig_segment *seg) {
-    return seg->dense && seg->more && !f->b->tap && !ig_policy_sees_more(seg->seq->policy->ops);
+/* Of a segment's first rows nothing is asked beyond the keys and values of all layers; so many. */
+static int count_kept(const forward *f, const ig_segment *seg) {
+    if (!seg->dense || f->b->tap || ig_policy_sees_more(seg->seq->policy->ops)) return 0;
+    return seg->n > seg->n_asked ? seg->n - seg->n_asked : 0;
 }
 
-/* Prompts that go on get the first rows, then come other prompts, and decode steps behind them. */
+/* Prompts that go on get the first rows, then come other prompts, and decode steps behind them. Of the other prompts
+ * that one is first which has most rows that are only kept: they join those before it. */
 static void share_rows(forward *f) {
+    enum { KEPT, SPLIT, DENSE, DECODE, KINDS };
+    int row[KINDS] = {0}, split = -1, most = 0;
     for (int s = 0; s < f->b->n_segments; s++) {
         const ig_segment *seg = &f->b->segments[s];
+        int n = count_kept(f, seg);
         if (seg->dense) f->n_dense += seg->n;
-        if (is_kept_only(f, seg)) f->n_kept += seg->n;
+        if (n == seg->n)
+            row[SPLIT] += n;
+        else if (n > most)
+            split = s, most = n;
     }
-    int kept_row = 0, dense_row = f->n_kept, row = f->n_dense;
+    f->n_kept = row[SPLIT] + most;
+    row[DENSE] = row[SPLIT] + (split < 0 ? 0 : f->b->segments[split].n);
+    row[DECODE] = f->n_dense;
     for (int s = 0; s < f->b->n_segments; s++) {
         ig_segment *seg = &f->b->segments[s];
-        int *next = is_kept_only(f, seg) ? &kept_row : seg->dense ? &dense_row : &row;
-        seg->row = *next;
-        *next += seg->n;
+        int kind = s == split ? SPLIT : !seg->dense ? DECODE : count_kept(f, seg) == seg->n ? KEPT : DENSE;
+        seg->row = row[kind];
+        row[kind] += seg->n;
     }
-    f->n_rows = row;
+    f->n_rows = row[DECODE];
 }
 
 /* Tokens and positions of all rows, and their cosines and sines, which all layers share. */
@@ -308,7 +318,7 @@ ig_status ig_forward_last_logits(int *n_segments, const ig_model *m, ig_batch *b
     for (; first + n < b->n_segments && f.n_rows < b->logit_rows; n++) {
         ig_segment *seg = &b->segments[first + n];
         seg->logits = NULL;
-        if (seg->status || seg->more) continue;
+        if (seg->status || !seg->n_asked) continue;
         const float *last = b->h + (size_t)(seg->row + seg->n - 1) * d;
         f.dev->ops->copy(f.dev, b->x + (size_t)f.n_rows * d, last, d * sizeof *last);
         seg->logits = b->logits.host + (size_t)f.n_rows++ * vocab;
