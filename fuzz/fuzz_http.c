@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "server/answers.h"
+#include "server/api.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n_bytes);
 
@@ -62,17 +62,18 @@ static void check_refusal(const ig_call *c) {
 }
 
 static void check_body(ig_call *c) {
+    static const ig_api chat = {.is_chat = true}, completions = {.is_chat = false};
     size_t n = strlen(c->head->path), n_chat = strlen("chat/completions");
     ig_exchange *x = calloc(1, sizeof *x);
     if (!x) exit(1);
     x->call = c;
-    x->is_chat = n >= n_chat && strcmp(c->head->path + n - n_chat, "chat/completions") == 0;
+    x->api = n >= n_chat && strcmp(c->head->path + n - n_chat, "chat/completions") == 0 ? &chat : &completions;
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->changed, NULL);
     x->body = ig_body_object(c);
     bool ok = x->body && ig_exchange_read(x);
     x->stage = x->thoughts && n % 2 ? IG_THOUGHTS_BEGUN : IG_THOUGHTS_OVER; /* as a prompt would say */
-    ok = ok && (!x->is_chat || ig_exchange_constrain(x));
+    ok = ok && (!x->api->is_chat || ig_exchange_constrain(x));
     expect(ok == !c->refusal.status);
     if (ok) {
         expect(x->n >= 1 && x->n <= 16 && x->ask.generate.n_stops <= 16 && x->n_top <= IG_REQUEST_TOP_MAX);

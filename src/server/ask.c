@@ -3,7 +3,7 @@
  * The fields of a request for answers, as options of the scheduler's requests.
  */
 #define _GNU_SOURCE
-#include "server/answers.h"
+#include "server/api.h"
 
 #include <float.h>
 #include <limits.h>
@@ -269,7 +269,7 @@ static bool read_cache(ig_exchange *x) {
 static bool read_logprobs(ig_exchange *x) {
     int64_t n = -1;
     x->n_top = -1;
-    if (!x->is_chat) {
+    if (!x->api->is_chat) {
         const json_t *v = ig_field(x->body, "logprobs"); /* false, as some send it, is none */
         if (!json_is_false(v) && !ig_field_int(x->call, x->body, "logprobs", 0, IG_REQUEST_TOP_MAX, &n)) return false;
     } else {
@@ -291,7 +291,7 @@ static bool read_stream(ig_exchange *x) {
     static const char *const known[] = {"include_usage", "continuous_usage_stats", NULL};
     const json_t *o = ig_field(x->body, "stream_options");
     if (!ig_field_bool(x->call, x->body, "stream", &x->is_stream)) return false;
-    if (x->is_infill && x->is_stream) return ig_refuse(x->call, 400, "stream", "stream is not supported here");
+    if (x->api->is_infill && x->is_stream) return ig_refuse(x->call, 400, "stream", "stream is not supported here");
     if (!o) return true;
     if (!json_is_object(o)) return ig_refuse(x->call, 400, "stream_options", "stream_options must be an object");
     if (!x->is_stream) return ig_refuse(x->call, 400, "stream_options", "stream_options wants stream to be true");
@@ -302,12 +302,12 @@ static bool read_stream(ig_exchange *x) {
 
 static bool read_length(ig_exchange *x) {
     static const char *const names[] = {"max_tokens", "max_completion_tokens"}; /* the second one decides */
-    int64_t most = x->is_chat || x->is_infill ? -1 : 16;                        /* -1: to the end of the context */
-    if (x->is_infill && !ig_field_int(x->call, x->body, "n_predict", -1, INT_MAX, &most)) return false;
+    int64_t most = x->api->is_chat || x->api->is_infill ? -1 : 16;              /* -1: to the end of the context */
+    if (x->api->is_infill && !ig_field_int(x->call, x->body, "n_predict", -1, INT_MAX, &most)) return false;
     for (int i = 0; i < 2; i++)
         if (!ig_field_int(x->call, x->body, names[i], -1, INT_MAX, &most)) return false;
     const char *name = names[ig_field(x->body, names[1]) != NULL];
-    x->only_reads = x->is_infill && most == 0;
+    x->only_reads = x->api->is_infill && most == 0;
     most += x->only_reads;
     if (most == 0 && !x->is_echo) return ig_refuse(x->call, 400, name, "%s may be 0 only with echo", name);
     x->ask.generate.n_predict = (int)most;
@@ -328,15 +328,15 @@ static bool read_thoughts(ig_exchange *x) {
 }
 
 static bool read_chat(ig_exchange *x) {
-    return !x->is_chat || (ig_tools_read(x->call, x->body, &x->tools) && read_thoughts(x));
+    return !x->api->is_chat || (ig_tools_read(x->call, x->body, &x->tools) && read_thoughts(x));
 }
 
 static bool check_known(ig_exchange *x) {
     const char *all[80];
     size_t n = 0;
-    const char *const *const lists[] = {known_both, x->is_chat     ? known_chat
-                                                    : x->is_infill ? known_infill
-                                                                   : known_completions};
+    const char *const *const lists[] = {known_both, x->api->is_chat     ? known_chat
+                                                    : x->api->is_infill ? known_infill
+                                                                        : known_completions};
     for (int l = 0; l < 2; l++)
         for (const char *const *name = lists[l]; *name; name++) all[n++] = *name;
     all[n] = NULL;
@@ -351,8 +351,9 @@ bool ig_exchange_read(ig_exchange *x) {
     if (!check_known(x) || !ig_field_model(x->call, x->body) || !ig_field_int(x->call, x->body, "n", 1, N_MAX, &n))
         return false;
     x->n = (int)n;
-    if (x->is_infill && n != 1) return ig_refuse(x->call, 400, "n", "n other than 1 is not supported here");
-    return check_absent(x) && (x->is_chat || x->is_infill || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
+    if (x->api->is_infill && n != 1) return ig_refuse(x->call, 400, "n", "n other than 1 is not supported here");
+    return check_absent(x) &&
+           (x->api->is_chat || x->api->is_infill || ig_field_bool(x->call, x->body, "echo", &x->is_echo)) &&
            ig_field_bool(x->call, x->body, "return_tokens_as_token_ids", &x->names_tokens) && read_length(x) &&
            read_ends(x) && read_stream(x) && read_sampler(x) && read_bias(x) && read_stops(x) && read_logprobs(x) &&
            read_cache(x) && ig_exchange_read_form(x) && read_chat(x);

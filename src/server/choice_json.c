@@ -3,7 +3,7 @@
  * Answers as JSON: what both kinds of replies, whole and streamed, are made of.
  */
 #define _GNU_SOURCE
-#include "server/answers.h"
+#include "server/api.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -96,7 +96,7 @@ static json_t *legacy_logprobs(ig_choice *k, size_t n) {
 
 json_t *ig_choice_logprobs(ig_choice *k, size_t n) {
     if (k->exchange->n_top < 0) return json_null();
-    return k->exchange->is_chat ? chat_logprobs(k, n) : legacy_logprobs(k, n);
+    return k->exchange->api->is_chat ? chat_logprobs(k, n) : legacy_logprobs(k, n);
 }
 
 /* ---- numbers -------------------------------------------------------------------------------------- */
@@ -189,7 +189,7 @@ static json_t *message_json(ig_choice *k) {
 
 static json_t *choice_json(ig_choice *k, size_t i) {
     json_t *logprobs = ig_choice_logprobs(k, k->n_tokens);
-    if (!k->exchange->is_chat)
+    if (!k->exchange->api->is_chat)
         return json_pack("{s:i, s:o, s:o, s:s}", "index", (int)i, "text", whole_text(k), "logprobs", logprobs,
                          "finish_reason", ig_choice_finish(k));
     json_t *message = message_json(k); /* which counts the calls */
@@ -198,7 +198,7 @@ static json_t *choice_json(ig_choice *k, size_t i) {
 }
 
 json_t *ig_exchange_json(ig_exchange *x) {
-    json_t *out = ig_exchange_head(x, x->is_chat ? "chat.completion" : "text_completion"), *choices = json_array();
+    json_t *out = ig_exchange_head(x, x->api->is_chat ? "chat.completion" : "text_completion"), *choices = json_array();
     bool ok = true;
     for (size_t i = 0; i < x->n_choices; i++) ok &= json_array_append_new(choices, choice_json(&x->choices[i], i)) == 0;
     ok &= json_object_set_new(out, "choices", choices) == 0;

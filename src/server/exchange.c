@@ -4,7 +4,7 @@
  * bring, kept until the connection's thread sends it.
  */
 #define _GNU_SOURCE
-#include "server/messages.h"
+#include "server/api.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -112,8 +112,7 @@ static bool read_messages(ig_exchange *x) {
 static void name_exchange(ig_exchange *x) {
     unsigned char random[12];
     if (getrandom(random, sizeof random, GRND_NONBLOCK) != sizeof random) memset(random, 0, sizeof random);
-    const char *kind = x->is_messages ? "msg_" : x->is_chat ? "chatcmpl-" : "cmpl-";
-    int n = snprintf(x->id, sizeof x->id, "%s", kind);
+    int n = snprintf(x->id, sizeof x->id, "%s", x->api->prefix);
     for (size_t i = 0; i < sizeof random; i++) n += snprintf(x->id + n, sizeof x->id - (size_t)n, "%02x", random[i]);
     x->created = (int64_t)time(NULL);
 }
@@ -127,26 +126,21 @@ static void init_condition(pthread_cond_t *condition) {
     pthread_condattr_destroy(&how);
 }
 
-typedef enum question { QUESTION_CHAT, QUESTION_MESSAGES, QUESTION_TEXT, QUESTION_INFILL } question;
-
 /* From the body of the call; NULL: refused. */
-static ig_exchange *open_exchange(ig_call *c, question kind) {
+static ig_exchange *open_exchange(ig_call *c, const ig_api *api) {
     ig_exchange *x = calloc(1, sizeof *x);
     if (!x) {
         ig_refuse(c, 500, NULL, "out of memory");
         return NULL;
     }
     x->call = c;
-    x->is_messages = kind == QUESTION_MESSAGES;
-    x->is_chat = kind == QUESTION_CHAT || x->is_messages;
-    x->is_infill = kind == QUESTION_INFILL;
+    x->api = api;
     pthread_mutex_init(&x->lock, NULL);
     init_condition(&x->changed);
     name_exchange(x);
-    x->body = ig_body_object(c);
-    if (x->is_messages && x->body) x->body = ig_messages_body(c, x->body);
-    bool ok = x->body && ig_exchange_read(x);
-    if (ok && (x->is_chat ? read_messages(x) : x->is_infill ? ig_infill_read(x) : read_prompts(x))) return x;
+    x->given = ig_body_object(c);
+    if (x->given) x->body = api->translate ? api->translate(c, x->given) : json_incref(x->given);
+    if (x->body && ig_exchange_read(x) && (api->is_chat ? read_messages(x) : api->read(x))) return x;
     ig_exchange_close(x);
     return NULL;
 }
@@ -171,6 +165,7 @@ void ig_exchange_close(ig_exchange *x) {
     free(x->grammar);
     free(x->out);
     json_decref(x->body);
+    json_decref(x->given);
     pthread_cond_destroy(&x->changed);
     pthread_mutex_destroy(&x->lock);
     free(x);
@@ -376,7 +371,7 @@ void ig_exchange_cancel(ig_exchange *x) {
     for (size_t i = 0; x->is_submitted && i < x->n_choices; i++) ig_request_cancel(x->requests[i]);
 }
 
-/* ---- the four routes --------------------------------------------------------------------------------------- */
+/* ---- the routes --------------------------------------------------------------------------------------- */
 
 static void wait_for_end(ig_exchange *x) {
     pthread_mutex_lock(&x->lock);
@@ -402,12 +397,14 @@ static void complete(ig_call *c, ig_exchange *x) {
     if (atomic_load(&c->ended) == IG_CALL_GONE)
         c->closes = true; /* nobody is there to be answered */
     else if (!ig_exchange_failed(x, &c->refusal))
-        ig_reply_json(c, x->is_infill     ? ig_infill_json(x)
-                         : x->is_messages ? ig_messages_json(x, ig_exchange_json(x))
-                                          : ig_exchange_json(x));
+        ig_reply_json(c, x->api->reply ? x->api->reply(x) : ig_exchange_json(x));
 }
 
-void ig_route_chat(ig_call *c) { complete(c, open_exchange(c, QUESTION_CHAT)); }
-void ig_route_messages(ig_call *c) { complete(c, open_exchange(c, QUESTION_MESSAGES)); }
-void ig_route_completions(ig_call *c) { complete(c, open_exchange(c, QUESTION_TEXT)); }
-void ig_route_infill(ig_call *c) { complete(c, open_exchange(c, QUESTION_INFILL)); }
+static const ig_api chat = {.prefix = "chatcmpl-", .is_chat = true},
+                    completions = {.prefix = "cmpl-", .read = read_prompts},
+                    infill = {.prefix = "cmpl-", .is_infill = true, .read = ig_infill_read, .reply = ig_infill_json};
+
+void ig_route_chat(ig_call *c) { complete(c, open_exchange(c, &chat)); }
+void ig_route_completions(ig_call *c) { complete(c, open_exchange(c, &completions)); }
+void ig_route_infill(ig_call *c) { complete(c, open_exchange(c, &infill)); }
+void ig_route_translated(ig_call *c) { complete(c, open_exchange(c, c->route->api)); }

@@ -4,41 +4,41 @@
  * within limits, so that the client sees the answer.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/api.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 const ig_route ig_server_routes[] = {
-    {"/", "GET, HEAD", true, ig_route_page},
-    {"/health", "GET, HEAD", true, ig_route_health},
-    {"/v1/health", "GET, HEAD", true, ig_route_health},
-    {"/version", "GET, HEAD", true, ig_route_version},
-    {"/v1/models", "GET, HEAD", false, ig_route_models},
-    {"/v1/models/", "GET, HEAD", false, ig_route_models},
-    {"/models", "GET, HEAD", false, ig_route_models},
-    {"/v1/chat/completions", "POST", false, ig_route_chat},
-    {"/chat/completions", "POST", false, ig_route_chat},
-    {"/v1/messages", "POST", false, ig_route_messages},
-    {"/v1/messages/count_tokens", "POST", false, ig_route_count_tokens},
-    {"/v1/completions", "POST", false, ig_route_completions},
-    {"/completions", "POST", false, ig_route_completions},
-    {"/infill", "POST", false, ig_route_infill},
-    {"/v1/embeddings", "POST", false, ig_route_embeddings},
-    {"/embeddings", "POST", false, ig_route_embeddings},
-    {"/tokenize", "POST", false, ig_route_tokenize},
-    {"/v1/tokenize", "POST", false, ig_route_tokenize},
-    {"/detokenize", "POST", false, ig_route_detokenize},
-    {"/v1/detokenize", "POST", false, ig_route_detokenize},
-    {"/tokenizer_info", "GET, HEAD", false, ig_route_tokenizer_info},
-    {"/v1/tokenizer_info", "GET, HEAD", false, ig_route_tokenizer_info},
-    {"/apply-template", "POST", false, ig_route_apply_template},
-    {"/props", "GET, HEAD", false, ig_route_props},
-    {"/slots", "GET, HEAD", false, ig_route_slots},
-    {"/metrics", "GET, HEAD", false, ig_route_metrics},
-    {"/openapi.json", "GET, HEAD", false, ig_route_openapi},
-    {NULL, NULL, false, NULL},
+    {"/", "GET, HEAD", true, ig_route_page, NULL},
+    {"/health", "GET, HEAD", true, ig_route_health, NULL},
+    {"/v1/health", "GET, HEAD", true, ig_route_health, NULL},
+    {"/version", "GET, HEAD", true, ig_route_version, NULL},
+    {"/v1/models", "GET, HEAD", false, ig_route_models, NULL},
+    {"/v1/models/", "GET, HEAD", false, ig_route_models, NULL},
+    {"/models", "GET, HEAD", false, ig_route_models, NULL},
+    {"/v1/chat/completions", "POST", false, ig_route_chat, NULL},
+    {"/chat/completions", "POST", false, ig_route_chat, NULL},
+    {"/v1/messages", "POST", false, ig_route_translated, &ig_api_messages},
+    {"/v1/messages/count_tokens", "POST", false, ig_route_count_tokens, &ig_api_messages},
+    {"/v1/completions", "POST", false, ig_route_completions, NULL},
+    {"/completions", "POST", false, ig_route_completions, NULL},
+    {"/infill", "POST", false, ig_route_infill, NULL},
+    {"/v1/embeddings", "POST", false, ig_route_embeddings, NULL},
+    {"/embeddings", "POST", false, ig_route_embeddings, NULL},
+    {"/tokenize", "POST", false, ig_route_tokenize, NULL},
+    {"/v1/tokenize", "POST", false, ig_route_tokenize, NULL},
+    {"/detokenize", "POST", false, ig_route_detokenize, NULL},
+    {"/v1/detokenize", "POST", false, ig_route_detokenize, NULL},
+    {"/tokenizer_info", "GET, HEAD", false, ig_route_tokenizer_info, NULL},
+    {"/v1/tokenizer_info", "GET, HEAD", false, ig_route_tokenizer_info, NULL},
+    {"/apply-template", "POST", false, ig_route_apply_template, NULL},
+    {"/props", "GET, HEAD", false, ig_route_props, NULL},
+    {"/slots", "GET, HEAD", false, ig_route_slots, NULL},
+    {"/metrics", "GET, HEAD", false, ig_route_metrics, NULL},
+    {"/openapi.json", "GET, HEAD", false, ig_route_openapi, NULL},
+    {NULL, NULL, false, NULL, NULL},
 };
 
 /* ---- looking at it ------------------------------------------------------------------------- */
@@ -101,7 +101,7 @@ static void allow_page(ig_call *c) {
              "", 0);
 }
 
-static const ig_route preflight = {"*", "OPTIONS", true, allow_page};
+static const ig_route preflight = {"*", "OPTIONS", true, allow_page, NULL};
 
 /* Route and permission are decided on the same path. */
 static bool look_at(ig_call *c) {

@@ -180,7 +180,7 @@ bool ig_infill_read(ig_exchange *x) {
     return ok;
 }
 
-json_t *ig_infill_json(const ig_exchange *x) {
+json_t *ig_infill_json(ig_exchange *x) {
     const ig_choice *k = &x->choices[0];
     const ig_request_result *r = &k->result;
     const char *end = r->finish == IG_FINISH_END ? "eos" : r->finish == IG_FINISH_STOP ? "word" : "limit";

@@ -2,7 +2,7 @@
  *
  * Replies of /v1/messages: those of a chat in another form, whole, as events, and where they fail.
  */
-#include "server/messages.h"
+#include "server/api.h"
 
 #include <string.h>
 
@@ -77,7 +77,8 @@ static json_t *blocks_of(const json_t *message) {
     return NULL;
 }
 
-json_t *ig_messages_json(const ig_exchange *x, json_t *chat) {
+static json_t *reply(ig_exchange *x) {
+    json_t *chat = ig_exchange_json(x);
     const json_t *choice = json_array_get(json_object_get(chat, "choices"), 0);
     json_t *out = head_of(x), *more = NULL;
     if (chat)
@@ -163,7 +164,7 @@ static bool end(ig_exchange *x) {
                              "stop_sequence", stop_of(x), "usage", usage_of(x)));
 }
 
-bool ig_messages_tell(ig_exchange *x, json_t *choice) {
+static bool tell_chunk(ig_exchange *x, json_t *choice) {
     const json_t *delta = json_object_get(choice, "delta"), *calls = json_object_get(delta, "tool_calls");
     json_t *text = json_object_get(delta, "content"), *thoughts = json_object_get(delta, "reasoning_content");
     bool ok = choice != NULL;
@@ -176,9 +177,11 @@ bool ig_messages_tell(ig_exchange *x, json_t *choice) {
     return ok;
 }
 
+static bool stop(ig_exchange *x) { return tell(x, json_pack("{s:s}", "type", "message_stop")); }
+
 /* ---- failures ------------------------------------------------------------------------------------- */
 
-json_t *ig_messages_error(const ig_refusal *r) {
+static json_t *refusal(const ig_refusal *r) {
     const char *type = r->status == 401   ? "authentication_error"
                        : r->status == 403 ? "permission_error"
                        : r->status == 404 ? "not_found_error"
@@ -188,3 +191,14 @@ json_t *ig_messages_error(const ig_refusal *r) {
                                           : "invalid_request_error";
     return json_pack("{s:s, s:{s:s, s:o}}", "type", "error", "error", "type", type, "message", ig_text_string(r->text));
 }
+
+static bool fail(ig_exchange *x, const ig_refusal *r) { return ig_stream_event(x, "error", refusal(r)); }
+
+const ig_api ig_api_messages = {.prefix = "msg_",
+                                .is_chat = true,
+                                .translate = ig_messages_body,
+                                .reply = reply,
+                                .tell = tell_chunk,
+                                .end = stop,
+                                .refusal = refusal,
+                                .fail = fail};

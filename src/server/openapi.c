@@ -114,8 +114,7 @@ static const char messages_body[] =
 
 static json_t *body_of(const ig_route *r) {
     const char *text = r->handle == ig_route_chat             ? chat_body
-                       : r->handle == ig_route_messages       ? messages_body
-                       : r->handle == ig_route_count_tokens   ? messages_body
+                       : r->api                               ? messages_body
                        : r->handle == ig_route_completions    ? completions_body
                        : r->handle == ig_route_infill         ? infill_body
                        : r->handle == ig_route_tokenize       ? tokenize_body
@@ -159,7 +158,7 @@ static json_t *responses_of(const ig_route *r) {
             json_object_set_new(all, errors[i].status,
                                 json_pack("{s:s, s:{s:{s:{s:s}}}}", "description", errors[i].what, "content",
                                           "application/json", "schema", "$ref", "#/components/schemas/Error"));
-    if (r->handle == ig_route_chat || r->handle == ig_route_messages || r->handle == ig_route_completions)
+    if (r->handle == ig_route_chat || r->handle == ig_route_translated || r->handle == ig_route_completions)
         json_object_set_new(json_object_get(json_object_get(all, "200"), "content"), "text/event-stream",
                             json_object());
     return all;

@@ -35,6 +35,7 @@ enum {
 
 typedef struct ig_server ig_server;
 typedef struct ig_call ig_call;
+typedef struct ig_api ig_api;                 /* api.h */
 typedef struct ig_tool_format ig_tool_format; /* answers.h */
 typedef struct ig_thought_marks ig_thought_marks;
 
@@ -224,6 +225,7 @@ typedef struct ig_route {
     const char *methods; /* "GET, HEAD" or "POST" */
     bool is_public;
     void (*handle)(ig_call *c); /* answers by ig_reply...(), a stream, or a refusal */
+    const ig_api *api;          /* whose form its errors have; NULL: OpenAI's */
 } ig_route;
 extern const ig_route ig_server_routes[]; /* ends with a NULL path */
 
@@ -428,10 +430,10 @@ typedef struct ig_message_blocks {
 typedef struct ig_exchange {
     ig_call *call;
     json_t *body;
-    bool is_infill;   /* llama-server's question and reply; else OpenAI's */
-    bool is_messages; /* Anthropic's, of a chat */
-    bool only_reads;  /* no answer is wanted: the token that is made nevertheless is not told */
-    bool is_chat, is_stream, has_usage, has_running_usage, is_echo, names_tokens;
+    const ig_api *api;
+    json_t *given;   /* the body as it came; `body` is what it asks of a chat, if it is translated */
+    bool only_reads; /* no answer is wanted: the token that is made nevertheless is not told */
+    bool is_stream, has_usage, has_running_usage, is_echo, names_tokens;
     int n_top; /* -1: no logprobs */
     int n;     /* choices of a prompt */
     char id[48];
@@ -486,7 +488,7 @@ void ig_infill_find(ig_infill_marks *out, const ig_model *model);
 bool ig_infill_prompt(ig_exchange *x, const ig_infill *in);
 /* The same of a body of /infill, and its reply. */
 bool ig_infill_read(ig_exchange *x);
-json_t *ig_infill_json(const ig_exchange *x);
+json_t *ig_infill_json(ig_exchange *x);
 
 /* ---- its reply (choice_json.c, stream.c) -------------------------------------------------------------------- */
 
@@ -511,7 +513,7 @@ bool ig_exchange_failed(const ig_exchange *x, ig_refusal *out);
 
 void ig_route_chat(ig_call *c);
 void ig_route_infill(ig_call *c);
-void ig_route_messages(ig_call *c);
+void ig_route_translated(ig_call *c); /* by the route's API */
 void ig_route_count_tokens(ig_call *c);
 void ig_route_completions(ig_call *c);
 void ig_route_embeddings(ig_call *c);

@@ -3,7 +3,7 @@
  * Replies: JSON, text, and errors in OpenAI's shape.
  */
 #define _GNU_SOURCE
-#include "server/messages.h"
+#include "server/api.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -158,6 +158,6 @@ void ig_reply_refusal(ig_call *c) {
              r->status == 405 ? "\r\n" : "", r->may_retry ? "Retry-After: 1\r\n" : "",
              r->status >= 500 && !r->may_retry ? "x-should-retry: false\r\n" : "");
     c->closes |= r->status == 413;
-    bool is_messages = c->route && (c->route->handle == ig_route_messages || c->route->handle == ig_route_count_tokens);
-    reply_json(c, r->status, fields, is_messages ? ig_messages_error(r) : ig_refusal_json(r));
+    const ig_api *api = c->route ? c->route->api : NULL;
+    reply_json(c, r->status, fields, api && api->refusal ? api->refusal(r) : ig_refusal_json(r));
 }

@@ -4,7 +4,7 @@
  * long enough that proxies would think the connection dead.
  */
 #define _GNU_SOURCE
-#include "server/messages.h"
+#include "server/api.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -48,8 +48,8 @@ bool ig_stream_event(ig_exchange *x, const char *name, json_t *value) {
 }
 
 static bool add_chunk(ig_exchange *x, json_t *choice, const ig_choice *last) {
-    if (x->is_messages) return ig_messages_tell(x, choice);
-    json_t *chunk = ig_exchange_head(x, x->is_chat ? "chat.completion.chunk" : "text_completion");
+    if (x->api->tell) return x->api->tell(x, choice);
+    json_t *chunk = ig_exchange_head(x, x->api->is_chat ? "chat.completion.chunk" : "text_completion");
     json_t *choices = json_array();
     if (choice) json_array_append_new(choices, choice);
     json_object_set_new(chunk, "choices", choices);
@@ -78,7 +78,7 @@ static json_t *end_delta(json_t *one, json_t *logprobs, const char *finish) {
 /* The first one of a chat tells the role. */
 static json_t *delta(const ig_choice *k, size_t i, const char *text, size_t n, json_t *logprobs, const char *finish) {
     json_t *one;
-    if (!k->exchange->is_chat)
+    if (!k->exchange->api->is_chat)
         one = json_pack("{s:i, s:o}", "index", (int)i, "text", ig_text_stringn(text, n));
     else if (!k->has_begun)
         one = json_pack("{s:i, s:{s:s, s:s}}", "index", (int)i, "delta", "role", "assistant", "content", "");
@@ -106,7 +106,7 @@ static json_t *part_delta(const ig_choice *k, size_t i, const ig_part *p, json_t
 
 /* Bytes of the text that a stream can send: whole characters, of which the prompt may have begun one. */
 static size_t unsent(const ig_choice *k) {
-    size_t n = k->n_text - (k->exchange->is_chat ? k->n_read : k->n_sent);
+    size_t n = k->n_text - (k->exchange->api->is_chat ? k->n_read : k->n_sent);
     return k->has_ended || !n ? n : n - ig_text_unfinished(k->text + k->n_text - n, n);
 }
 
@@ -132,11 +132,11 @@ static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
     size_t listed = k->n_tokens - k->n_tokens_sent < *left ? k->n_tokens - k->n_tokens_sent : *left;
     bool ok = true;
     if (!k->has_begun) {
-        if (x->is_chat) ok = add_delta(x, delta(k, i, "", 0, json_null(), NULL), NULL);
+        if (x->api->is_chat) ok = add_delta(x, delta(k, i, "", 0, json_null(), NULL), NULL);
         k->has_begun = true;
     }
     size_t n = unsent(k);
-    if (ok && x->is_chat && (listed || k->n_tokens_sent == k->n_tokens)) {
+    if (ok && x->api->is_chat && (listed || k->n_tokens_sent == k->n_tokens)) {
         ok = tell_parts(x, k, i, listed);
         *left -= listed;
     } else if (ok && (listed || (n && k->n_tokens_sent == k->n_tokens))) {
@@ -154,7 +154,7 @@ static bool tell_choice(ig_exchange *x, ig_choice *k, size_t i, size_t *left) {
 
 static bool tell_end(ig_exchange *x) {
     x->is_finished = true;
-    if (x->is_messages) return ig_stream_event(x, "message_stop", json_pack("{s:s}", "type", "message_stop"));
+    if (x->api->end) return x->api->end(x);
     if (x->has_usage && !add_chunk(x, NULL, NULL)) return false;
     return add_text(x, "data: [DONE]\n\n");
 }
@@ -172,8 +172,7 @@ static bool tell_news(ig_exchange *x) {
     bool ok = true;
     if (x->n_ended == x->n_choices && ig_exchange_failed(x, why)) {
         x->is_finished = true;
-        return x->is_messages ? ig_stream_event(x, "error", ig_messages_error(why))
-                              : ig_stream_event(x, NULL, ig_refusal_json(why));
+        return x->api->fail ? x->api->fail(x, why) : ig_stream_event(x, NULL, ig_refusal_json(why));
     }
     for (size_t i = 0; i < x->n_choices && ok; i++)
         if (!is_broken(&x->choices[i])) ok = tell_choice(x, &x->choices[i], i, &left);

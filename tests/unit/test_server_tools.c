@@ -203,7 +203,7 @@ static void thoughts_are_told_apart(void **state) {
     ig_tool_format format = hermes;
     ig_server server = {.tool_format = &format};
     ig_call call = {.server = &server};
-    ig_exchange x = {.call = &call, .is_chat = true, .thoughts = ig_thought_marks_find("{{ '</think>' }}")};
+    ig_exchange x = {.call = &call, .thoughts = ig_thought_marks_find("{{ '</think>' }}")};
     json_t *tools = json_loads("[{\"function\": {\"name\": \"a\"}}, {\"function\": {\"name\": \"b\"}}]", 0, NULL);
     (void)state;
     for (size_t i = 0; i < sizeof with_thoughts / sizeof *with_thoughts; i++)

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The interfaces that clients ask for answers by. What is common to them is written once, for OpenAI's chats. Another
+ * one is a translation: its requests become those of a chat (messages_ask.c), and what answers a chat becomes its
+ * replies (messages.c).
+ */
+#ifndef IG_SERVER_API_H
+#define IG_SERVER_API_H
+
+#include "server/answers.h"
+
+/* Where a function is NULL, it is as OpenAI's chats and completions have it. */
+struct ig_api {
+    const char *prefix; /* of the ids of replies */
+    bool is_chat, is_infill;
+    /* A chat's body that asks for the same, the caller's; NULL: refused. */
+    json_t *(*translate)(ig_call *c, const json_t *body);
+    /* The prompts of one that is no chat; false: refused. */
+    bool (*read)(ig_exchange *x);
+    /* All of it, after the end; NULL: no memory. */
+    json_t *(*reply)(ig_exchange *x);
+    /* Adds the events for a chat's chunk, whose choice this is, which it takes; and those after the last one. False: no
+     * memory. */
+    bool (*tell)(ig_exchange *x, json_t *choice);
+    bool (*end)(ig_exchange *x);
+    /* An error as a reply, and as the last event of a stream. */
+    json_t *(*refusal)(const ig_refusal *r);
+    bool (*fail)(ig_exchange *x, const ig_refusal *r);
+};
+
+/* Anthropic's messages (messages_ask.c, messages.c). */
+extern const ig_api ig_api_messages;
+json_t *ig_messages_body(ig_call *c, const json_t *body);
+
+/* ---- translations of requests (translation.c) --------------------------------------------------- */
+
+typedef struct ig_translation {
+    ig_call *call;
+    const json_t *body; /* the client's */
+    json_t *out;        /* the chat's, at first a copy: what is not translated stays as it is */
+    json_t *messages;   /* of it */
+    bool ok;            /* there was memory for all of it so far */
+} ig_translation;
+
+/* By `translate`, which returns false where it refuses. */
+json_t *ig_translate(ig_call *c, const json_t *body, bool (*translate)(ig_translation *t));
+/* Both take `value`. */
+void ig_translation_set(ig_translation *t, json_t *object, const char *name, json_t *value);
+void ig_translation_append(ig_translation *t, json_t *list, json_t *value);
+/* Takes these fields, up to a NULL, out of the chat's body. */
+void ig_translation_drop(ig_translation *t, const char *const *names);
+/* Refuses the call if the body has one of these fields, for which there is no place. */
+bool ig_translation_refuses(const ig_translation *t, const char *const *names);
+/* Whether an object has this "type". */
+bool ig_is_type(const json_t *object, const char *type);
+
+/* What an assistant has said, of which a chat makes one message. */
+typedef struct ig_said {
+    json_t *texts, *calls;
+    FILE *to; /* its thoughts, one behind the other */
+    char *thoughts;
+    size_t n_thoughts;
+} ig_said;
+
+void ig_said_begin(ig_translation *t, ig_said *a);
+void ig_said_think(ig_translation *t, ig_said *a, const char *text);
+/* Adds it to the messages. */
+void ig_said_end(ig_translation *t, ig_said *a);
+
+/* Replies with the tokens of a conversation. */
+void ig_translation_count(ig_call *c, const ig_api *api, const char *object);
+
+#endif
