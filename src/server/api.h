@@ -26,11 +26,16 @@ struct ig_api {
     /* An error as a reply, and as the last event of a stream. */
     json_t *(*refusal)(const ig_refusal *r);
     bool (*fail)(ig_exchange *x, const ig_refusal *r);
+    void (*close)(ig_exchange *x);
 };
 
 /* Anthropic's messages (messages_ask.c, messages.c). */
 extern const ig_api ig_api_messages;
 json_t *ig_messages_body(ig_call *c, const json_t *body);
+
+/* OpenAI's responses (responses_ask.c, responses.c). */
+extern const ig_api ig_api_responses;
+json_t *ig_responses_body(ig_call *c, const json_t *body);
 
 /* ---- translations of requests (translation.c) --------------------------------------------------- */
 

@@ -164,6 +164,7 @@ void ig_exchange_close(ig_exchange *x) {
     free(x->stop_ids);
     free(x->grammar);
     free(x->out);
+    if (x->api->close) x->api->close(x);
     json_decref(x->body);
     json_decref(x->given);
     pthread_cond_destroy(&x->changed);

@@ -22,6 +22,8 @@ const ig_route ig_server_routes[] = {
     {"/chat/completions", "POST", false, ig_route_chat, NULL},
     {"/v1/messages", "POST", false, ig_route_translated, &ig_api_messages},
     {"/v1/messages/count_tokens", "POST", false, ig_route_count_tokens, &ig_api_messages},
+    {"/v1/responses", "POST", false, ig_route_translated, &ig_api_responses},
+    {"/v1/responses/input_tokens", "POST", false, ig_route_input_tokens, &ig_api_responses},
     {"/v1/completions", "POST", false, ig_route_completions, NULL},
     {"/completions", "POST", false, ig_route_completions, NULL},
     {"/infill", "POST", false, ig_route_infill, NULL},

@@ -4,7 +4,7 @@
  * below, which says the same as ask.c and routes.c check.
  */
 #define _GNU_SOURCE
-#include "server/parts.h"
+#include "server/api.h"
 
 #include <string.h>
 
@@ -101,7 +101,16 @@ static const char detokenize_body[] =
 static const char template_body[] = "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{" CONVERSATION
                                     ",\"model\":" SCHEMA("Model") "}" OTHERS;
 
-/* Of Anthropic's fields those of the conversation, and the commonest others. */
+/* Of the fields of these two those of the conversation, and the commonest others. */
+static const char responses_body[] =
+    "{\"type\":\"object\",\"required\":[\"input\"],\"properties\":{\"model\":" SCHEMA(
+        "Model") ",\"input\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\",\"minItems\":1,\"items\":{"
+                 "\"type\":\"object\",\"required\":[\"role\",\"content\"],\"properties\":{\"type\":{\"const\":\"message\"},"
+                 "\"role\":{\"const\":\"user\"},\"content\":{\"oneOf\":[{\"type\":\"string\"},{\"type\":\"array\","
+                 "\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"type\",\"text\"],\"properties\":{"
+                 "\"type\":{\"const\":\"input_text\"},\"text\":{\"type\":\"string\"}}}}]}}}}]},\"instructions\":" TEXT
+    ",\"max_output_tokens\":" WHOLE("1", "2147483647") ",\"temperature\":" NUMBER("0", "100") ",\"top_p\":" NUMBER(
+        "0", "1") ",\"top_logprobs\":" WHOLE("0", "20") ",\"store\":" BOOL ",\"stream\":" BOOL "}" OTHERS;
 static const char messages_body[] =
     "{\"type\":\"object\",\"required\":[\"messages\"],\"properties\":{\"model\":" SCHEMA(
         "Model") ",\"messages\":{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"object\",\"required\":[\"role\","
@@ -114,7 +123,8 @@ static const char messages_body[] =
 
 static json_t *body_of(const ig_route *r) {
     const char *text = r->handle == ig_route_chat             ? chat_body
-                       : r->api                               ? messages_body
+                       : r->api == &ig_api_messages           ? messages_body
+                       : r->api == &ig_api_responses          ? responses_body
                        : r->handle == ig_route_completions    ? completions_body
                        : r->handle == ig_route_infill         ? infill_body
                        : r->handle == ig_route_tokenize       ? tokenize_body

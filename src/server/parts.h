@@ -426,6 +426,17 @@ typedef struct ig_message_blocks {
     const char *open; /* type of the last one; NULL: it has ended */
 } ig_message_blocks;
 
+/* How far a reply of /v1/responses is. */
+typedef struct ig_response_items {
+    json_t *done;     /* those that are whole */
+    json_t *open;     /* the last one, which goes on; NULL: it has ended */
+    json_t *logprobs; /* of its tokens */
+    FILE *to;         /* its text */
+    char *text;
+    size_t n_text, n_thoughts; /* bytes of it; tokens of all thoughts */
+    int n_events;
+} ig_response_items;
+
 /* A request for answers, from its fields to its reply. */
 typedef struct ig_exchange {
     ig_call *call;
@@ -462,6 +473,7 @@ typedef struct ig_exchange {
     size_t n_out;
     bool is_finished; /* its last event is in `out` */
     ig_message_blocks blocks;
+    ig_response_items items;
 } ig_exchange;
 
 void ig_exchange_cancel(ig_exchange *x);
@@ -515,6 +527,7 @@ void ig_route_chat(ig_call *c);
 void ig_route_infill(ig_call *c);
 void ig_route_translated(ig_call *c); /* by the route's API */
 void ig_route_count_tokens(ig_call *c);
+void ig_route_input_tokens(ig_call *c);
 void ig_route_completions(ig_call *c);
 void ig_route_embeddings(ig_call *c);
 void ig_route_models(ig_call *c);

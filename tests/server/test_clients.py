@@ -17,7 +17,7 @@ from serving import Server
 from test_tokens import eval_scores
 
 CLIENTS = {"openai-2": "openai>=2,<3", "openai-3": "openai>=3,<4", "llm": "llm", "langchain-openai": "langchain-openai", "instructor": "instructor",
-           "lm-eval": "lm-eval[api]", "anthropic": "anthropic", "schemathesis": "schemathesis"}
+           "lm-eval": "lm-eval[api]", "anthropic": "anthropic", "agents": "openai-agents", "schemathesis": "schemathesis"}
 wants_all = os.environ.get("INFINIGEN_TEST_CLIENTS") not in (None, "", "0")
 large = pytest.mark.skipif(not wants_all, reason="only with INFINIGEN_TEST_CLIENTS=1")
 
@@ -168,6 +168,21 @@ out["done"] = "tool_calls.function.arguments.done" if any(
 after = client.chat.completions.create(model=model, max_tokens=9, tools=tools, messages=[
     *me, whole.message, {"role": "tool", "tool_call_id": call.id, "content": "well"}])
 out["after"] = after.usage.prompt_tokens
+asked = dict(model=model, instructions="be brief", input=me, temperature=0)
+response = client.responses.create(max_output_tokens=9, **asked)
+with client.responses.stream(max_output_tokens=9, **asked) as stream:
+    told = list(stream)
+deltas, last = "".join(e.delta for e in told if e.type == "response.output_text.delta"), told[-1].response
+out["responses"] = [response.output_text, deltas, last.output_text, client.chat.completions.create(
+    model=model, messages=[{"role": "system", "content": "be brief"}, *me], max_tokens=9, temperature=0).choices[0].message.content]
+out["response_end"] = [response.status, last.status, response.usage.output_tokens, last.usage.output_tokens]
+form = client.responses.parse(text_format=Part, **asked).output_parsed
+out["response_form"] = form.model_dump_json()
+made = client.responses.create(model=model, input=me, tools=[{"type": "function", "name": "part", "strict": True,
+                               "parameters": Part.model_json_schema()}], tool_choice="required", parallel_tool_calls=False, extra_body={"seed": 3})
+Part.model_validate_json(made.output[-1].arguments)
+back = [*me, *made.output, {"type": "function_call_output", "call_id": made.output[-1].call_id, "output": "well"}]
+out["response_after"] = client.responses.create(model=model, input=back, max_output_tokens=5).usage.input_tokens
 with client.chat.completions.create(model=model, messages=me, max_tokens=1500, stream=True,
                                     extra_body={"ignore_eos": True}) as left:
     for part in left:
@@ -190,8 +205,46 @@ def test_openai(server, version):
     assert set(out["finished"]) == {"stop"} and len(set(out["contents"])) > 1
     assert out["called"][0] == out["called"][1] and out["called"][0][2] == "tool_calls" and out["done"]
     assert out["after"] > 200
+    assert len(set(out["responses"])) == 1 and out["responses"][0]
+    assert out["response_end"][0] == out["response_end"][1] and out["response_end"][2] == out["response_end"][3]
+    assert json.loads(out["response_form"])["kind"] in ("one", "two") and out["response_after"] > 20
     assert out["key"][0] == "AuthenticationError" and out["embeddings"] == ["BadRequestError", "input"]
     assert out["long"] == ["BadRequestError", "messages"] and out["code"] == "context_length_exceeded"
+
+
+# ---- openai's agents ----
+
+AGENTS = r"""
+import asyncio, json, sys
+from agents import Agent, ModelSettings, Runner, function_tool, set_default_openai_client, set_tracing_disabled
+from openai import AsyncOpenAI
+set_default_openai_client(AsyncOpenAI(base_url=sys.argv[1], api_key="a-key", max_retries=0), use_for_tracing=False)
+set_tracing_disabled(True)
+called = []
+@function_tool
+def colour(of: int) -> str:
+    called.append(of)
+    return "red"
+settings = ModelSettings(temperature=0, extra_body={"grammar": 'root ::= [a-z]{9}'})  # an answer that is cut off is an error there
+agent = Agent(name="a", instructions="be brief", model="served", model_settings=settings)
+caller = Agent(name="b", model="served", tools=[colour], tool_use_behavior="stop_on_first_tool", model_settings=ModelSettings(
+    tool_choice="colour", parallel_tool_calls=False, extra_body={"seed": 3}))
+async def main():
+    whole = (await Runner.run(agent, "ab")).final_output
+    streamed = Runner.run_streamed(agent, "ab")
+    told = "".join([e.data.delta async for e in streamed.stream_events()
+                    if e.type == "raw_response_event" and e.data.type == "response.output_text.delta"])
+    result = (await Runner.run(caller, "ab")).final_output
+    print(json.dumps({"texts": [whole, streamed.final_output, told], "called": called, "result": result}))
+asyncio.run(main())
+"""
+
+
+@large
+def test_agents(server):
+    out = json.loads(run("agents", "-c", AGENTS, server.url))
+    assert len(set(out["texts"])) == 1 and out["texts"][0]
+    assert len(out["called"]) == 1 and isinstance(out["called"][0], int) and out["result"] == "red"
 
 
 # ---- llm ----
