@@ -216,10 +216,12 @@ typedef struct ig_weight_stats {
     uint64_t ram_bytes;  /* that weights take: copies, room for two layers, norms and biases; of a GPU's the page-locked
                             copies of layers that are streamed */
     uint64_t vram_bytes; /* of a GPU's memory: copies, room for two layers, norms and biases */
-    uint64_t step_bytes; /* of weights that a step reads, whatever the number of its sequences */
+    uint64_t step_bytes; /* of weights that a step reads, whatever the number of its sequences; of experts what a token
+                            reads if none of those it chooses is in RAM */
     uint64_t read_bytes; /* since it was opened, with what was read ahead */
     double wait_seconds; /* that steps stood still for them */
     int n_streamed_layers; /* 0: all fit */
+    int n_experts, n_held_experts; /* with weights_ram: of all layers, and how many of them are in RAM at a time */
     uint64_t slot_bytes;   /* room for two of them, within ram_bytes or a GPU's vram_bytes */
     bool is_direct;        /* past the page cache, which otherwise is told to forget them */
 } ig_weight_stats;

@@ -262,6 +262,34 @@ static void run_experts(const forward *f, const ig_layer *w, const float *x) {
     }
 }
 
+/* Those that some row has chosen, ascending; their number. */
+static int list_chosen(const ig_routes *r, int n_experts, int32_t *chosen) {
+    int n = 0;
+    for (int e = 0; e < n_experts; e++)
+        if (r->begin[e] < r->begin[e + 1]) chosen[n++] = e;
+    return n;
+}
+
+/* All that have been chosen, one after the other, or at once for a decode step's only row. */
+static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
+    const ig_routes *r = &f->b->routes;
+    int32_t chosen[IG_MAX_EXPERTS];
+    int n = list_chosen(r, w->n_experts, chosen), layer = f->step.layer;
+    bool is_single = f->n_rows == 1 && f->n_dense == 0;
+    for (int i = 0, n_now; i < n; i += n_now) {
+        n_now = is_single ? n : 1;
+        ig_status status = ig_expert_cache_take(f->m->experts, layer, chosen + i, n_now, err);
+        if (status) return status;
+        ig_expert_cache_expect(f->m->experts, layer, chosen + i + n_now, n - i - n_now);
+        if (is_single)
+            run_experts(f, w, x);
+        else
+            run_expert(f, &w->experts[chosen[i]], x, r->begin[chosen[i]], r->begin[chosen[i] + 1]);
+        ig_expert_cache_give(f->m->experts, layer, chosen + i, n_now, f->n_dense > 0);
+    }
+    return IG_OK;
+}
+
 /* A mixture of experts: of each row those that the router chooses. */
 static ig_status feed_experts(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
     ig_routes *r = &f->b->routes;
@@ -272,10 +300,7 @@ static ig_status feed_experts(const forward *f, const ig_layer *w, const float *
     if (status) return status;
     ig_routes_choose(r, f->dev, f->c, f->step.first_row, f->n_rows);
     f->dev->ops->clear(f->dev, f->b->y + first * d, ((size_t)f->n_rows - first) * d * sizeof(float));
-    bool is_single = f->n_rows == 1 && f->n_dense == 0;
-    if (is_single) run_experts(f, w, x);
-    for (int e = 0; e < w->n_experts && !is_single; e++) run_expert(f, &w->experts[e], x, r->begin[e], r->begin[e + 1]);
-    return IG_OK;
+    return run_chosen(f, w, x, err);
 }
 
 /* Logits of f->n_rows states x, to b->logits, and whether all of them are finite. */

@@ -64,9 +64,15 @@ static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *e
                                         .fixed_bytes = m->weights.owned.size + m->key_frames.arena.size,
                                         .progress = o->progress,
                                         .progress_user = o->progress_user};
-    ig_status s = ig_weight_stream_open(&m->stream, &m->weights, m->config.n_layers, files, n, &options, err);
+    ig_status s = IG_OK;
+    if (m->config.n_experts) s = ig_expert_cache_open(&m->experts, &m->weights, &m->config, files, n, err);
+    if (m->experts) options.expert_bytes = ig_expert_cache_least(m->experts);
+    if (!s) s = ig_weight_stream_open(&m->stream, &m->weights, m->config.n_layers, files, n, &options, err);
     free(files);
-    return s;
+    if (s || !m->experts) return s;
+    ig_weight_stats others;
+    ig_weight_stream_get_stats(m->stream, &others);
+    return ig_expert_cache_fill(m->experts, o->weights_ram - others.ram_bytes, o->progress, o->progress_user, err);
 }
 
 /* A device with a memory of its own gets copies. */
@@ -229,6 +235,7 @@ void ig_model_close(ig_model *m) {
     if (m->ctx) close_lane(m);
     ig_chat_close(&m->chat);
     ig_tokenizer_close(m->tokenizer);
+    ig_expert_cache_close(m->experts);
     ig_weight_stream_close(m->stream);
     ig_key_frames_close(&m->key_frames);
     ig_weights_close(&m->weights);
@@ -268,6 +275,7 @@ void ig_model_get_weight_stats(const ig_model *m, ig_weight_stats *stats) {
     if (!stats) return;
     *stats = (ig_weight_stats){0};
     if (m && m->stream) ig_weight_stream_get_stats(m->stream, stats);
+    if (m) ig_expert_cache_add_stats(m->experts, stats);
     if (m && m->lane) ig_weight_lane_get_stats(m->lane, stats);
 }
 

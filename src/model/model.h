@@ -14,6 +14,7 @@
 #include "model/sampling.h"
 #include "model/sketches.h"
 #include "model/weight_lane.h"
+#include "model/expert_cache.h"
 #include "model/weight_stream.h"
 #include "model/weights.h"
 #include "token/chat.h"
@@ -25,6 +26,7 @@ struct ig_model {
     ig_gguf *gguf; /* one of these two; of a folder neither with tokenizer_only */
     ig_safetensors *st;
     ig_weight_stream *stream;    /* NULL: weights are mapped or copied */
+    ig_expert_cache *experts;    /* with a stream, of a model that has some */
     ig_weight_lane *lane;        /* NULL: the device computes in the host's memory */
     uint64_t copied_bytes;       /* of the files; 0: they are mapped */
     const char *_Atomic changed; /* path of a mapped file that has */

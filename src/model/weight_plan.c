@@ -26,11 +26,13 @@ static ig_status add(ig_weight_group *g, ig_matrix *m, const ig_weight_reader *r
     return s;
 }
 
-static ig_status add_layer(ig_weight_group *g, ig_layer *l, const ig_weight_reader *r, ig_error *err) {
+static int count_parts(const ig_layer *l, bool with_experts) { return l->router.w && !with_experts ? 0 : l->n_experts; }
+
+static ig_status add_layer(ig_weight_group *g, ig_layer *l, int n_parts, const ig_weight_reader *r, ig_error *err) {
     ig_matrix *const first[LAYER_OTHERS] = {&l->q, &l->k, &l->v, &l->o, &l->router};
     ig_status s = IG_OK;
     for (int i = 0; i < LAYER_OTHERS && !s; i++) s = add(g, first[i], r, err);
-    for (int i = 0; i < FFN_MATRICES * l->n_experts && !s; i++) {
+    for (int i = 0; i < FFN_MATRICES * n_parts && !s; i++) {
         ig_ffn *e = &l->experts[i / FFN_MATRICES];
         s = add(g, (ig_matrix *[FFN_MATRICES]){&e->gate, &e->up, &e->down}[i % FFN_MATRICES], r, err);
     }
@@ -81,11 +83,12 @@ ig_status ig_weight_plan_fit(ig_weight_plan *p, uint64_t most, uint64_t fixed, c
                    (unsigned long long)most, memory, ig_bytes_text(text, least));
 }
 
-ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, const ig_weight_reader *r,
-                              ig_error *err) {
+ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, bool with_experts,
+                              const ig_weight_reader *r, ig_error *err) {
     ig_matrix *const others[] = {&w->embed, &w->positions, &w->embed_in, &w->embed_out, &w->head};
     size_t n = w->head.w == w->embed.w ? IG_COUNT(others) - 1 : IG_COUNT(others), n_places = n;
-    for (int i = 0; i < n_layers; i++) n_places += (size_t)(LAYER_OTHERS + FFN_MATRICES * w->layers[i].n_experts);
+    for (int i = 0; i < n_layers; i++)
+        n_places += (size_t)(LAYER_OTHERS + FFN_MATRICES * count_parts(&w->layers[i], with_experts));
     *out = (ig_weight_plan){.n_layers = n_layers,
                             .layers = calloc((size_t)n_layers, sizeof *out->layers),
                             .places = calloc(n_places, sizeof *out->places)};
@@ -97,7 +100,7 @@ ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, 
     for (int i = 0; i < n_layers && !s; i++) {
         at += i ? out->layers[i - 1].n : out->others.n;
         out->layers[i].places = at;
-        s = add_layer(&out->layers[i], &w->layers[i], r, err);
+        s = add_layer(&out->layers[i], &w->layers[i], count_parts(&w->layers[i], with_experts), r, err);
     }
     if (!s) choose(out, 0);
     if (s) ig_weight_plan_close(out);

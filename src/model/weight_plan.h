@@ -25,7 +25,7 @@ typedef struct ig_weight_place {
 } ig_weight_place;
 
 typedef struct ig_weight_group {
-    ig_weight_place *places; /* [n] of a layer q, k, v, o, router, and gate, up, down of each expert, those there are */
+    ig_weight_place *places; /* [n] of a layer q, k, v, o, router, and gate, up, down of each part, those there are */
     int n;
     size_t room; /* bytes that it takes */
 } ig_weight_group;
@@ -40,9 +40,10 @@ typedef struct ig_weight_plan {
     uint64_t step_bytes; /* of the layers that pass */
 } ig_weight_plan;
 
-/* Lists the matrices of weights that are bound to maps, by their spans in the reader's files (NULL: none). All stay. */
-ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, const ig_weight_reader *r,
-                              ig_error *err);
+/* Lists the matrices of weights that are bound to maps, by their spans in the reader's files (NULL: none), those of
+ * mixtures of experts only if `with_experts`. All stay. */
+ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, bool with_experts,
+                              const ig_weight_reader *r, ig_error *err);
 void ig_weight_plan_close(ig_weight_plan *p);
 /* Lets as few layers pass as `most` bytes of a memory, "RAM", allow, `fixed` of which are taken already. IG_E_LIMIT: no
  * choice does; it says the least that would. */

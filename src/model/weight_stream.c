@@ -229,8 +229,8 @@ ig_status ig_weight_stream_open(ig_weight_stream **out, ig_weights *weights, int
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->arrived, NULL);
     ig_status status = ig_weight_reader_open(&s->reader, files, n_files, err);
-    if (!status) status = ig_weight_plan_open(&s->plan, weights, n_layers, s->reader, err);
-    if (!status) status = ig_weight_plan_fit(&s->plan, o->ram_bytes, o->fixed_bytes, "RAM", err);
+    if (!status) status = ig_weight_plan_open(&s->plan, weights, n_layers, false, s->reader, err);
+    if (!status) status = ig_weight_plan_fit(&s->plan, o->ram_bytes, o->fixed_bytes + o->expert_bytes, "RAM", err);
     if (!status && !(s->memory = ig_pages_reserve(s->plan.bytes)))
         status = ig_fail_memory(err, "weights", s->plan.bytes);
     uint8_t *at = s->memory;

@@ -16,8 +16,9 @@
 typedef struct ig_weight_stream ig_weight_stream;
 
 typedef struct ig_weight_stream_options {
-    uint64_t ram_bytes;   /* for all weights */
-    uint64_t fixed_bytes; /* of these, what has been taken already */
+    uint64_t ram_bytes;    /* for all weights */
+    uint64_t fixed_bytes;  /* of these, what has been taken already */
+    uint64_t expert_bytes; /* and what is left for mixtures of experts, which are another's (expert_cache.h) */
     ig_progress_fn progress;
     void *progress_user;
 } ig_weight_stream_options;

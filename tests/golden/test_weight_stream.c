@@ -64,6 +64,11 @@ static void compare(ig_model *streamed, const char *policy, const char *speculat
         expect_ok(ig_session_decode(b, next, N_BATCH, &err), &err);
         for (int i = 0; i < N_BATCH; i++) same(a[i], b[i]);
     }
+    for (int t = 0; t < N_STEPS; t++) {
+        expect_ok(ig_session_decode(a, &ids[1][t], 1, &err), &err);
+        expect_ok(ig_session_decode(b, &ids[1][t], 1, &err), &err);
+        same(a[0], b[0]);
+    }
     for (int i = 0; i < N_BATCH; i++) ig_session_close(a[i]), ig_session_close(b[i]);
 }
 
@@ -89,6 +94,28 @@ static void bits_are_those_of_mapped_weights(void **state) {
         ig_model_close(m);
     }
     assert_true(streamed[0] >= 3 && streamed[1] <= streamed[0] && streamed[2] == 0);
+    close_tiny(NULL);
+}
+
+/* Of mixtures of experts those that are chosen are read, unless they are there. */
+static void experts_are_read_when_they_are_chosen(void **state) {
+    const char *path = *state;
+    open_tiny(path, 2);
+    uint64_t least = least_of(path), read[3];
+    const uint64_t rams[] = {least, least + 200000, 64 << 20};
+    for (int r = 0; r < 3; r++) {
+        ig_model *m;
+        ig_error err = {0};
+        expect_ok(open_limited(&m, path, rams[r], 0, &err), &err);
+        for (int round = 0; round < 2; round++) compare(m, round ? "infinigen" : "full", NULL);
+        ig_weight_stats st = weight_stats(m);
+        assert_true(st.ram_bytes <= rams[r] && st.n_experts > 0 && st.n_held_experts <= st.n_experts);
+        assert_int_equal(st.n_held_experts == st.n_experts, r == 2);
+        assert_int_equal(st.step_bytes == 0, st.n_streamed_layers == 0 && r == 2);
+        read[r] = st.read_bytes;
+        ig_model_close(m);
+    }
+    assert_true(read[0] > read[1] && read[1] > 0 && read[2] == 0);
     close_tiny(NULL);
 }
 
@@ -139,11 +166,11 @@ static void loading_is_told_to_its_end(void **state) {
 
 /* Sequences that fail, one by one and all, and then go on. */
 static void passes_that_end_early(void **state) {
-    (void)state;
+    const char *path = *state;
     ig_error err = {0};
     ig_model *m;
-    open_tiny(TINY_LLAMA, 2);
-    expect_ok(open_limited(&m, TINY_LLAMA, least_of(TINY_LLAMA), 0, &err), &err);
+    open_tiny(path, 2);
+    expect_ok(open_limited(&m, path, least_of(path), 0, &err), &err);
     ig_session *a = open_on(model, "full", NULL), *b = open_on(m, "full", NULL);
     for (int round = 0; round < 4; round++) {
         int32_t wrong = N_VOCAB + 5;
@@ -158,10 +185,9 @@ static void passes_that_end_early(void **state) {
 }
 
 static void a_file_that_is_cut_short_ends_the_step(void **state) {
-    (void)state;
     ig_error err = {0};
-    tiny_copy copy = copy_tiny("llama31");
-    open_tiny(TINY_LLAMA, 2);
+    tiny_copy copy = copy_tiny(*state);
+    open_tiny(copy.dir.path, 2);
     ig_model_close(model);
     expect_ok(open_limited(&model, copy.dir.path, least_of(copy.dir.path), 0, &err), &err);
     ig_session *s = open_on(model, "full", NULL);
@@ -188,12 +214,15 @@ int main(void) {
         MODEL("opt-350m-like"),
         MODEL("gemma3"),
         MODEL("phi3"),
-        MODEL("qwen3moe"),
-        MODEL("granitemoe"),
+        {"qwen3moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/qwen3moe"},
+        {"granitemoe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/granitemoe"},
+        {"mixtral", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/mixtral"},
         cmocka_unit_test(too_little_is_refused),
         cmocka_unit_test(loading_is_told_to_its_end),
-        cmocka_unit_test(passes_that_end_early),
-        cmocka_unit_test(a_file_that_is_cut_short_ends_the_step),
+        {"passes that end early", passes_that_end_early, NULL, NULL, TINY_LLAMA},
+        {"passes that end early, experts", passes_that_end_early, NULL, NULL, "tests/golden/models/qwen3moe"},
+        {"a file that is cut short ends the step", a_file_that_is_cut_short_ends_the_step, NULL, NULL, "llama31"},
+        {"a file that is cut short, experts", a_file_that_is_cut_short_ends_the_step, NULL, NULL, "qwen3moe"},
     };
     for (int i = 0; i < N_BATCH; i++)
         for (int t = 0; t < N_CTX; t++) ids[i][t] = (t * 37 + 11 * i + 5) % N_VOCAB;

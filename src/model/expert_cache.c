@@ -1,0 +1,330 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Frames for experts in the order of their last use, and the threads that read into them: see expert_cache.h.
+ */
+#include "model/expert_cache.h"
+
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/thread.h"
+
+enum {
+    NONE = -1,
+    FFN_MATRICES = 3,
+    N_READERS = 4, /* a disk wants several requests at a time */
+    N_AHEAD = 8    /* experts that are expected at a time */
+};
+
+/* An expert in the files. */
+typedef struct expert {
+    ig_matrix *matrices[FFN_MATRICES];
+    const void *mapped[FFN_MATRICES];
+    ig_weight_span spans[FFN_MATRICES];
+    int frame; /* NONE: it has none */
+} expert;
+
+typedef enum frame_state { FRAME_FREE, FRAME_COMES, FRAME_HERE, FRAME_FAILED } frame_state;
+
+typedef struct frame {
+    int expert;
+    int older, newer; /* frames that were used before and after it, in a ring with the one behind the last */
+    frame_state state;
+    bool is_taken, is_new; /* is_new: only prompts have used it since it was read */
+    ig_error err;
+} frame;
+
+struct ig_expert_cache {
+    ig_weight_reader *reader;
+    expert *experts; /* [n_experts] of all layers */
+    int n_experts, n_layers, per_layer, n_chosen;
+    size_t frame_bytes;
+    uint8_t *memory; /* [n_frames][frame_bytes] */
+
+    pthread_t threads[N_READERS];
+    int n_threads;
+    pthread_mutex_t lock; /* of all below, and of which experts have frames */
+    pthread_cond_t work, arrived;
+    frame *frames; /* [n_frames + 1] */
+    int n_frames;
+    int *queue; /* [n_frames] frames to be read into, a ring */
+    int first, n_queued;
+    bool stop;
+    uint64_t read_bytes;
+    double wait_seconds;
+};
+
+/* ---- frames ----------------------------------------------------------------------------------- */
+
+static void link_after(ig_expert_cache *x, int f, int older) {
+    int newer = x->frames[older].newer;
+    x->frames[f].older = older, x->frames[f].newer = newer;
+    x->frames[older].newer = x->frames[newer].older = f;
+}
+
+/* Used last, or longest ago. */
+static void move(ig_expert_cache *x, int f, bool to_newest) {
+    x->frames[x->frames[f].older].newer = x->frames[f].newer;
+    x->frames[x->frames[f].newer].older = x->frames[f].older;
+    link_after(x, f, to_newest ? x->frames[x->n_frames].older : x->n_frames);
+}
+
+static void leave(ig_expert_cache *x, int f) {
+    if (x->frames[f].expert != NONE) x->experts[x->frames[f].expert].frame = NONE;
+    x->frames[f].expert = NONE;
+    x->frames[f].state = FRAME_FREE;
+}
+
+/* Of those that nobody needs the one that was used longest ago; NONE: there is none. */
+static int find_room(const ig_expert_cache *x) {
+    int f = x->frames[x->n_frames].newer;
+    while (f < x->n_frames && (x->frames[f].is_taken || x->frames[f].state == FRAME_COMES)) f = x->frames[f].newer;
+    return f < x->n_frames ? f : NONE;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------- */
+
+static ig_status read_expert(ig_expert_cache *x, int number, int f, ig_error *err) {
+    const expert *e = &x->experts[number];
+    uint8_t *room = x->memory + (size_t)f * x->frame_bytes;
+    ig_status s = IG_OK;
+    for (int i = 0; i < FFN_MATRICES && !s; room += e->spans[i++].room) {
+        const void *bytes;
+        s = ig_weight_reader_read(&bytes, x->reader, &e->spans[i], room, err);
+    }
+    return s;
+}
+
+static uint64_t bytes_of(const expert *e) {
+    uint64_t sum = 0;
+    for (int i = 0; i < FFN_MATRICES; i++) sum += e->spans[i].bytes;
+    return sum;
+}
+
+static void *read_queued(void *arg) {
+    ig_expert_cache *x = arg;
+    pthread_mutex_lock(&x->lock);
+    while (!x->stop) {
+        if (!x->n_queued) {
+            pthread_cond_wait(&x->work, &x->lock);
+            continue;
+        }
+        int f = x->queue[x->first], number = x->frames[f].expert;
+        ig_error err = {0};
+        x->first = (x->first + 1) % x->n_frames;
+        x->n_queued--;
+        pthread_mutex_unlock(&x->lock);
+        read_expert(x, number, f, &err);
+        pthread_mutex_lock(&x->lock);
+        x->frames[f].err = err;
+        x->frames[f].state = err.status ? FRAME_FAILED : FRAME_HERE;
+        if (!err.status) x->read_bytes += bytes_of(&x->experts[number]);
+        pthread_cond_signal(&x->arrived);
+    }
+    pthread_mutex_unlock(&x->lock);
+    return NULL;
+}
+
+/* Sees to it that an expert has a frame, and comes if it is not there; it was used last then. NONE: there is no room.
+ */
+static int want(ig_expert_cache *x, int number) {
+    expert *e = &x->experts[number];
+    int f = e->frame;
+    if (f != NONE && x->frames[f].state == FRAME_FAILED) leave(x, f), f = NONE;
+    if (f == NONE) {
+        f = find_room(x);
+        if (f == NONE) return NONE;
+        leave(x, f);
+        e->frame = f;
+        x->frames[f].expert = number;
+        x->frames[f].state = FRAME_COMES;
+        x->frames[f].is_new = true;
+        x->queue[(x->first + x->n_queued++) % x->n_frames] = f;
+        pthread_cond_signal(&x->work);
+    }
+    move(x, f, true);
+    return f;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------ */
+
+static int number_of(const ig_expert_cache *x, int layer, int e) { return layer * x->per_layer + e; }
+
+void ig_expert_cache_expect(ig_expert_cache *x, int layer, const int32_t *experts, int n) {
+    if (!x) return;
+    int most = x->n_frames - 1 < N_AHEAD ? x->n_frames - 1 : N_AHEAD;
+    pthread_mutex_lock(&x->lock);
+    for (int i = 0; i < n && i < most && want(x, number_of(x, layer, experts[i])) != NONE;) i++;
+    pthread_mutex_unlock(&x->lock);
+}
+
+static void point_to(const ig_expert_cache *x, const expert *e, bool to_frame) {
+    const uint8_t *room = x->memory + (size_t)(to_frame ? e->frame : 0) * x->frame_bytes;
+    for (int i = 0; i < FFN_MATRICES; room += e->spans[i++].room)
+        e->matrices[i]->w = to_frame ? (const void *)(room + e->spans[i].skip) : e->mapped[i];
+}
+
+static void release(ig_expert_cache *x, int layer, const int32_t *experts, int n, bool of_prompt) {
+    for (int i = 0; i < n; i++) {
+        const expert *e = &x->experts[number_of(x, layer, experts[i])];
+        frame *f = &x->frames[e->frame];
+        point_to(x, e, false);
+        f->is_taken = false;
+        f->is_new = f->is_new && of_prompt;
+        if (f->is_new) move(x, e->frame, false);
+    }
+}
+
+/* The lock is held, and let go of while it waits. */
+static void wait_for_arrival(ig_expert_cache *x) {
+    double start = ig_clock_seconds();
+    pthread_cond_wait(&x->arrived, &x->lock);
+    x->wait_seconds += ig_clock_seconds() - start;
+}
+
+ig_status ig_expert_cache_take(ig_expert_cache *x, int layer, const int32_t *experts, int n, ig_error *err) {
+    if (!x) return IG_OK;
+    ig_error why = {0};
+    int n_taken = 0;
+    pthread_mutex_lock(&x->lock);
+    for (int i = 0, f; i < n; i++) {
+        while ((f = want(x, number_of(x, layer, experts[i]))) == NONE) wait_for_arrival(x);
+        x->frames[f].is_taken = true;
+    }
+    for (; n_taken < n && !why.status; n_taken++) {
+        frame *f = &x->frames[x->experts[number_of(x, layer, experts[n_taken])].frame];
+        while (f->state == FRAME_COMES) wait_for_arrival(x);
+        why = f->err;
+    }
+    if (why.status) release(x, layer, experts, n, true);
+    for (int i = 0; i < n && !why.status; i++) point_to(x, &x->experts[number_of(x, layer, experts[i])], true);
+    pthread_mutex_unlock(&x->lock);
+    return why.status ? ig_fail(err, why.status, "%s (experts of layer %d)", why.text, layer) : IG_OK;
+}
+
+void ig_expert_cache_give(ig_expert_cache *x, int layer, const int32_t *experts, int n, bool of_prompt) {
+    if (!x) return;
+    pthread_mutex_lock(&x->lock);
+    release(x, layer, experts, n, of_prompt);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* What a token reads of layers at most, if none of what it chooses is there. */
+static uint64_t count_step(const ig_expert_cache *x) {
+    uint64_t sum = 0;
+    for (int l = 0; l < x->n_layers; l++) sum += (uint64_t)x->n_chosen * bytes_of(&x->experts[number_of(x, l, 0)]);
+    return x->n_frames < x->n_experts ? sum : 0;
+}
+
+void ig_expert_cache_add_stats(ig_expert_cache *x, ig_weight_stats *st) {
+    if (!x) return;
+    pthread_mutex_lock(&x->lock);
+    st->ram_bytes += (uint64_t)x->n_frames * x->frame_bytes;
+    st->step_bytes += count_step(x);
+    st->read_bytes += x->read_bytes;
+    st->wait_seconds += x->wait_seconds;
+    st->n_experts = x->n_experts;
+    st->n_held_experts = x->n_frames;
+    st->is_direct = st->is_direct && ig_weight_reader_is_direct(x->reader);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- opening -------------------------------------------------------------------------------------------- */
+
+static ig_status find_expert(ig_expert_cache *x, expert *to, ig_ffn *w, ig_error *err) {
+    ig_matrix *const of[FFN_MATRICES] = {&w->gate, &w->up, &w->down};
+    size_t room = 0;
+    ig_status s = IG_OK;
+    to->frame = NONE;
+    for (int i = 0; i < FFN_MATRICES && !s; i++) {
+        to->matrices[i] = of[i];
+        to->mapped[i] = of[i]->w;
+        s = ig_weight_reader_find(&to->spans[i], x->reader, of[i]->w, ig_matrix_bytes(of[i]), err);
+        room += to->spans[i].room;
+    }
+    if (room > x->frame_bytes) x->frame_bytes = room;
+    return s;
+}
+
+ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const ig_config *c,
+                               const ig_weight_file *files, size_t n_files, ig_error *err) {
+    ig_expert_cache *x = calloc(1, sizeof *x);
+    *out = NULL;
+    if (!x) return ig_fail_memory(err, "room for experts", sizeof *x);
+    x->n_layers = c->n_layers, x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
+    x->n_experts = c->n_layers * c->n_experts;
+    pthread_mutex_init(&x->lock, NULL);
+    pthread_cond_init(&x->work, NULL);
+    pthread_cond_init(&x->arrived, NULL);
+    ig_status s = ig_weight_reader_open(&x->reader, files, n_files, err);
+    if (!s && !(x->experts = calloc((size_t)x->n_experts, sizeof *x->experts)))
+        s = ig_fail_memory(err, "list of experts", (size_t)x->n_experts * sizeof *x->experts);
+    for (int i = 0; i < x->n_experts && !s; i++)
+        s = find_expert(x, &x->experts[i], &weights->layers[i / x->per_layer].experts[i % x->per_layer], err);
+    if (s)
+        ig_expert_cache_close(x);
+    else
+        *out = x;
+    return s;
+}
+
+static int least_frames(const ig_expert_cache *x) {
+    return x->n_chosen + 1 < x->n_experts ? x->n_chosen + 1 : x->n_experts;
+}
+
+uint64_t ig_expert_cache_least(const ig_expert_cache *x) { return (uint64_t)least_frames(x) * x->frame_bytes; }
+
+/* Frames are filled with as many experts of each layer. */
+static ig_status fill_frames(ig_expert_cache *x, ig_loading *loading, ig_error *err) {
+    ig_status s = IG_OK;
+    loading->total = (uint64_t)x->n_frames * x->frame_bytes;
+    for (int f = 0; f < x->n_frames && !s; f++) {
+        int number = number_of(x, f % x->n_layers, f / x->n_layers);
+        s = read_expert(x, number, f, err);
+        if (s) break;
+        x->experts[number].frame = f;
+        x->frames[f] = (frame){.expert = number, .state = FRAME_HERE};
+        link_after(x, f, x->frames[x->n_frames].older);
+        s = ig_loading_add(loading, x->frame_bytes, err);
+    }
+    return s;
+}
+
+ig_status ig_expert_cache_fill(ig_expert_cache *x, uint64_t ram_bytes, ig_progress_fn progress, void *user,
+                               ig_error *err) {
+    uint64_t n = ram_bytes / x->frame_bytes;
+    x->n_frames = n < (uint64_t)x->n_experts ? (int)n : x->n_experts;
+    size_t n_bytes = (size_t)x->n_frames * x->frame_bytes;
+    x->frames = calloc((size_t)x->n_frames + 1, sizeof *x->frames);
+    x->queue = calloc((size_t)x->n_frames, sizeof *x->queue);
+    x->memory = ig_pages_reserve(n_bytes);
+    if (!x->frames || !x->queue || !x->memory) return ig_fail_memory(err, "experts", n_bytes);
+    x->frames[x->n_frames] = (frame){.expert = NONE, .older = x->n_frames, .newer = x->n_frames};
+    ig_loading loading = {.progress = progress, .user = user};
+    ig_status s = fill_frames(x, &loading, err);
+    for (int i = 0; i < N_READERS && !s && x->n_frames < x->n_experts; i++) {
+        s = ig_thread_start(&x->threads[i], read_queued, x, "a thread that reads experts", err);
+        x->n_threads += !s;
+    }
+    return s;
+}
+
+void ig_expert_cache_close(ig_expert_cache *x) {
+    if (!x) return;
+    pthread_mutex_lock(&x->lock);
+    x->stop = true;
+    pthread_cond_broadcast(&x->work);
+    pthread_mutex_unlock(&x->lock);
+    for (int i = 0; i < x->n_threads; i++) pthread_join(x->threads[i], NULL);
+    pthread_cond_destroy(&x->arrived);
+    pthread_cond_destroy(&x->work);
+    pthread_mutex_destroy(&x->lock);
+    if (x->memory) ig_pages_release(x->memory, (size_t)x->n_frames * x->frame_bytes);
+    ig_weight_reader_close(x->reader);
+    free(x->experts);
+    free(x->frames);
+    free(x->queue);
+    free(x);
+}
