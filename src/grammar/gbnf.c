@@ -373,7 +373,7 @@ static ig_status parse(parser *p) {
     ig_status s = ig_rules_check(r, &bad);
     for (uint32_t i = 0; i < p->defined.n && !s && bad; i++)
         if (p->defined.v[i].target == bad) s = fail_name(p, &p->defined.v[i], "begins with itself");
-    return s;
+    return s ? s : ig_rules_trim(r);
 }
 
 ig_status ig_rules_parse(ig_rules *out, const char *gbnf, ig_error *err) {

@@ -30,6 +30,7 @@ typedef struct ig_rules {
     ig_rule_node *nodes; /* [n] of which node 0 is none */
     uint32_t n, cap;
     uint32_t root;    /* first node of the rule that a text must go through */
+    bool is_endless;  /* no text ever comes to the end of that rule */
     ig_status status; /* of building: once it is not IG_OK, nothing is added */
 } ig_rules;
 
@@ -67,6 +68,9 @@ int32_t ig_rules_token_at(const ig_rules *r, uint32_t node);
 /* *first: the first node of a rule that begins with itself, which could go on for ever without a byte; 0: there is
  * none. Of finished rules. IG_E_MEMORY. */
 ig_status ig_rules_check(const ig_rules *r, uint32_t *first);
+/* Takes alternatives out that no text ever comes to the end of; finds out if there is nothing else. Of finished rules.
+ * IG_E_MEMORY. */
+ig_status ig_rules_trim(ig_rules *r);
 
 /* GBNF, as llama.cpp reads it (grammars/README.md there), to rules; but a rule may not be given twice. Tokens without a
  * text are known by number, <[2]>, and not by name; other tokens are not. No rule may begin with itself. IG_E_FORMAT

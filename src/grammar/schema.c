@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "grammar/rules.h"
 #include "grammar/schema_parts.h"
 
 enum {
@@ -262,6 +263,16 @@ static ig_status write_all(ig_schema_writer *w) {
     return s;
 }
 
+/* Schemas that ask for themselves, such as for a member of the same kind, have no values. */
+static ig_status check_end(const ig_schema_writer *w) {
+    ig_rules rules;
+    ig_error err;
+    if (ig_rules_parse(&rules, w->out.data, &err)) return IG_OK; /* who opens the grammar is told */
+    bool is_endless = rules.is_endless;
+    ig_rules_close(&rules);
+    return is_endless ? ig_fail(w->err, IG_E_UNSUPPORTED, "#: no value that it allows ever ends") : IG_OK;
+}
+
 ig_status ig_schema_to_gbnf(char **out, const char *schema, size_t n_bytes, ig_error *err) {
     ig_schema_writer w = {.err = err};
     json_t *root = NULL;
@@ -276,6 +287,7 @@ ig_status ig_schema_to_gbnf(char **out, const char *schema, size_t n_bytes, ig_e
     if (!w.known || !w.rules || !ig_schema_names_open(&w))
         s = ig_fail_memory(err, "rules of a grammar", MAX_RULES * sizeof *w.rules);
     if (!s) s = write_all(&w);
+    if (!s) s = check_end(&w);
     if (!s)
         *out = w.out.data;
     else

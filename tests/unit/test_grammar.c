@@ -69,6 +69,11 @@ static const struct {
     {"root ::= e\ne ::= t (\"+\" t)*\nt ::= [0-9]+ | \"(\" e \")\"", {"y1+2", "y(1+(2))", "p1+", "n1)"}},
     {"root ::= a-b_c9\na-b_c9 ::= \"x\"\r\n", {"Yx"}},
     {"root ::= \"n\xc3\xa4\"", {"Yn\xc3\xa4"}},
+    /* What never ends is no choice, unless there is nothing else. */
+    {"root ::= \"a\" | \"b\" x\nx ::= \"c\" x", {"Ya", "nb"}},
+    {"root ::= \"a\" x? \"b\"\nx ::= y\ny ::= \"c\" (x | \"d\" y)", {"Yab", "pa", "nac"}},
+    {"root ::= \"a\" x\nx ::= \"c\" (x | y)\ny ::= \"\" | \"d\" z\nz ::= \"e\" z", {"yac", "yacc", "nacd"}},
+    {"root ::= \"a\" root", {"p", "paaa", "nb"}},
 };
 
 static void test_texts(void **state) {

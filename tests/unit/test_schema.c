@@ -190,6 +190,8 @@ static void what_is_not_supported_is_refused(void **state) {
         {"{\"$ref\": \"#/$defs/a\", \"$defs\": {\"a\": {\"$ref\": \"#/$defs/b\"}, \"b\": {\"$ref\": \"#/$defs/a\"}}}",
          IG_E_UNSUPPORTED, "leads back to itself"},
         {"{\"anyOf\": [{\"type\": \"null\"}, {\"$ref\": \"#\"}]}", IG_E_UNSUPPORTED, "#: is a choice of itself"},
+        {"{\"properties\": {\"a\": {\"$ref\": \"#\"}}, \"required\": [\"a\"]}", IG_E_UNSUPPORTED, "#: no value"},
+        {"{\"items\": {\"$ref\": \"#\"}, \"minItems\": 1}", IG_E_UNSUPPORTED, "#: no value that it allows ever ends"},
         {"{\"required\": [\"a\"], \"properties\": {}}", IG_E_UNSUPPORTED, "'a' is required and not allowed"},
         {"{\"required\": [\"a\", \"a\"]}", IG_E_FORMAT, "'a' is required twice"},
         {"{\"properties\": []}", IG_E_FORMAT, "'properties'"},
