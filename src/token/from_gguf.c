@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/error.h"
 #include "token/parts.h"
@@ -197,6 +198,29 @@ static ig_status read_special(source *s, bool add_bos) {
     return status;
 }
 
+static bool has_word(ig_text text, const char *word) {
+    size_t n = strlen(word);
+    for (size_t at = 0; at + n <= text.size; at++)
+        if (strncasecmp(text.data + at, word, n) == 0) return true;
+    return false;
+}
+
+/* The special tokens of Phi-3 take the blanks behind them along, which GGUF has no key for. */
+static ig_status read_strips(source *s) {
+    static const char *const others[] = {"<unk>", "<s>", "<|endoftext|>"};
+    const ig_vocab *v = &s->t->vocab;
+    ig_status status = IG_OK;
+    ig_text name = {"", 0};
+    ig_gguf_string(s->g, "general.name", &name, &status, s->err);
+    if (!has_word(name, "phi3") && !has_word(name, "phi-3")) return status;
+    for (int32_t id = 0; id < v->n; id++) {
+        bool strips = (v->tokens[id].flags & IG_TOKEN_ADDED) != 0;
+        for (size_t i = 0; i < IG_COUNT(others); i++) strips = strips && !ig_text_is(ig_vocab_text(v, id), others[i]);
+        if (strips) v->tokens[id].flags |= IG_TOKEN_RSTRIP;
+    }
+    return status;
+}
+
 static ig_status build(source *s, ig_text model) {
     ig_tokenizer *t = s->t;
     bool spm = ig_text_is(model, "llama"), add_bos = spm;
@@ -216,6 +240,7 @@ static ig_status build(source *s, ig_text model) {
         if (!status) status = ig_pretoken_named(&t->pretoken, pre, &t->rules.whole_words, &add_bos, where, s->err);
     }
     if (!status) status = read_special(s, add_bos);
+    if (!status) status = read_strips(s);
     return status ? status : ig_tokenizer_finish(t, ig_gguf_path(s->g), s->err);
 }
 

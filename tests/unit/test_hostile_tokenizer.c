@@ -400,6 +400,38 @@ static void test_gguf(void **state) {
     temp_dir_close(&d);
 }
 
+/* As in llama.cpp, by the model's name: no key says it. */
+static void test_gguf_strips(void **state) {
+    static const struct {
+        const char *name, *tokens;
+        bool strips;
+    } cases[] = {{"tiny", "<|end|> a b ab <0x0A>", false},
+                 {"Phi3", "<|end|> a b ab <0x0A>", true},
+                 {"a phi-3.5", "<|end|> a b ab <0x0A>", true},
+                 {"Phi3", "<s> a b ab <0x0A>", false}};
+    (void)state;
+    temp_dir d = temp_dir_open();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tiny t = gguf_valid(true);
+        ig_tokenizer *tokenizer;
+        ig_error err;
+        char text[32];
+        int32_t ids[8];
+        ig_ids out = {.ids = ids, .cap = 8};
+        tiny_string(&t, "general.name", cases[i].name);
+        tiny_bool(&t, K "add_space_prefix", 0);
+        put_texts(&t, K "tokens", cases[i].tokens);
+        assert_int_equal(open_gguf(&tokenizer, &d, &t, &err), IG_OK);
+        size_t n = (size_t)snprintf(text, sizeof text, "%.*s\nab", (int)strcspn(cases[i].tokens, " "), cases[i].tokens);
+        assert_int_equal(ig_tokenizer_encode(tokenizer, &out, text, n, IG_TOKENIZE_PARSE_SPECIAL, &err), IG_OK);
+        assert_int_equal(out.n, cases[i].strips ? 2 : 3);
+        assert_int_equal(ids[0], 0);
+        assert_int_equal(ids[out.n - 1], 3);
+        ig_tokenizer_close(tokenizer);
+    }
+    temp_dir_close(&d);
+}
+
 /* Texts that are no UTF-8 or hold control characters are tokens like others. */
 static void test_gguf_odd_texts(void **state) {
     (void)state;
@@ -551,6 +583,7 @@ int main(void) {
         cmocka_unit_test(test_expression_is_bounded),
         cmocka_unit_test(test_no_tokenizer),
         cmocka_unit_test(test_gguf),
+        cmocka_unit_test(test_gguf_strips),
         cmocka_unit_test(test_gguf_odd_texts),
         cmocka_unit_test(test_gguf_merged_token),
         cmocka_unit_test(test_gguf_end_tokens),
