@@ -173,12 +173,12 @@ static int64_t bound(ig_j_value v, int64_t n, int64_t least, int64_t most, int64
 }
 
 ig_j_value ig_j_slice(ig_j_render *r, ig_j_value of, const ig_j_value bounds[3]) {
-    for (int i = 0; i < 3; i++)
-        if (bounds[i].kind != IG_J_NONE && !ig_j_is_whole(bounds[i]))
-            return ig_j_refuse(r, IG_E_FORMAT, "a slice by '%s'", ig_j_kind_name(bounds[i]));
+    bool fits = is_sequence(of);
+    if (of.kind == IG_J_UNDEFINED) return ig_j_refuse(r, IG_E_FORMAT, "'%.*s' is undefined", IG_J_SHOW(of.text));
+    for (int i = 0; i < 3; i++) fits = fits && (bounds[i].kind == IG_J_NONE || ig_j_is_whole(bounds[i]));
+    if (!fits) return ig_j_undefined(IG_J_NAMED("item"));
     int64_t n, step = bounds[2].kind == IG_J_NONE ? 1 : ig_j_whole(bounds[2]);
     bool back = step < 0;
-    if (!is_sequence(of)) return ig_j_refuse(r, IG_E_FORMAT, "a slice of '%s'", ig_j_kind_name(of));
     if (step == 0) return ig_j_refuse(r, IG_E_FORMAT, "the step of a slice is zero");
     ig_j_length(r, of, &n);
     int64_t from = bound(bounds[0], n, back ? -1 : 0, back ? n - 1 : n, back ? n - 1 : 0);

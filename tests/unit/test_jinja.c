@@ -102,6 +102,8 @@ static const struct {
     /* subscripts */
     {"{{ s[1] }}{{ s[-1] }}{{ s[::-1] }}{{ s[1:3] }}{{ s[-3:] }}{{ s[:-1] }}{{ s[9] }}{{ s[5:2] }}",
      "\xc3\xa9\xc3\xb6\xc3\xb6w L\xc3\xa9h\xc3\xa9L w\xc3\xb6h\xc3\xa9L w"},
+    {"{{ none[1:] }}{{ a[::0] }}{{ d[:1] is defined }}{{ 'ab'['x':] is defined }}{{ none[:1] == '' }}",
+     "FalseFalseFalse"},
     {"{{ l[::-1] }}{{ l[1:] }}{{ l[::2] }}{{ l[5:1:-2] }}{{ l[9] is defined }}{{ l[true] }}",
      "[2, 1, 3][1, 2][3, 2][2]False1"},
     {"{{ d.b }}{{ d['b'] }}{{ d['items'] }}{{ d.items is defined }}{{ d.zz is defined }}{{ d['get']('b') }}{{ [[1, "
@@ -240,7 +242,8 @@ static const struct {
     {"{% macro m(a) %}{% endmacro %}{{ m(b=2) }}", IG_E_FORMAT, "the macro 'm'"},
     {"{{ l|join(1, 2, 3) }}", IG_E_FORMAT, "takes 0 to 2"},
     {"{{ l|join(x=2) }}", IG_E_FORMAT, "the argument 'x'"},
-    {"{{ a[::2] }}", IG_E_FORMAT, "slice of 'int'"},
+    {"{{ x[1:] }}", IG_E_FORMAT, "'x' is undefined"},
+    {"{{ a[1:] + 1 }}", IG_E_FORMAT, "'item' is undefined"},
     {"{{ l[::0] }}", IG_E_FORMAT, "step of a slice"},
     {"{{ raise_exception('no ' ~ a) }}", IG_E_ARG, "no 1"},
     {"{{ l|nosuch }}", IG_E_UNSUPPORTED, "line 1: there is no filter 'nosuch'"},
@@ -420,6 +423,7 @@ static void test_time(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rendered), cmocka_unit_test(test_refused),
                                        cmocka_unit_test(test_endless),  cmocka_unit_test(test_repeated),
-                                       cmocka_unit_test(test_cut),      cmocka_unit_test(test_odd_variables), cmocka_unit_test(test_time)};
+                                       cmocka_unit_test(test_cut),      cmocka_unit_test(test_odd_variables),
+                                       cmocka_unit_test(test_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
