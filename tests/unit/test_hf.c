@@ -149,10 +149,30 @@ static void test_more_tokens_than_rows(void **state) {
     temp_dir_close(&d);
 }
 
+/* Integers beyond 64 bits are numbers like others, and what looks like one in a text stays. */
+static void test_large_integers(void **state) {
+    static const char json[] = BYTELEVEL("null") MODEL("", "\"a\": 0", ""),
+                      config[] =
+                          "{\"model_max_length\": 1000000000000000019884624838656, "
+                          "\"x\": [-18446744073709551616,1e30,12345678901234567890.5], "
+                          "\"chat_template\": \"\\\"1000000000000000019884624838656\"}";
+    temp_dir d = temp_dir_open();
+    ig_tokenizer *t;
+    ig_error err;
+    (void)state;
+    temp_dir_write(&d, "tokenizer.json", json, sizeof json - 1);
+    temp_dir_write(&d, "tokenizer_config.json", config, sizeof config - 1);
+    if (ig_tokenizer_from_hf(&t, d.path, 0, &err)) fail_msg("%s", err.text);
+    assert_string_equal(ig_tokenizer_chat_template(t), "\"1000000000000000019884624838656");
+    ig_tokenizer_close(t);
+    temp_dir_close(&d);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split_at_no_blanks), cmocka_unit_test(test_byte_fallback),
         cmocka_unit_test(test_normalized),         cmocka_unit_test(test_added_letters),
-        cmocka_unit_test(test_equal_merges),       cmocka_unit_test(test_more_tokens_than_rows)};
+        cmocka_unit_test(test_equal_merges),       cmocka_unit_test(test_more_tokens_than_rows),
+        cmocka_unit_test(test_large_integers)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -56,7 +56,7 @@ static const struct {
     {"tokenizer.json", "\"a\": 0", "\"\\u0000\": 0", IG_E_FORMAT, "tokenizer.json: line"},
     {"tokenizer.json", "\"a\": 0", "\"a\": -1", IG_E_FORMAT, "model.vocab: 'a' has no id in range"},
     {"tokenizer.json", "\"a\": 0", "\"a\": 2000000000", IG_E_FORMAT, "model.vocab: 'a' has no id in range"},
-    {"tokenizer.json", "\"a\": 0", "\"a\": 99999999999999999999", IG_E_FORMAT, "tokenizer.json: line"},
+    {"tokenizer.json", "\"a\": 0", "\"a\": 99999999999999999999", IG_E_FORMAT, "'a' has no id in range"},
     {"tokenizer.json", "\"a\": 0", "\"a\": \"0\"", IG_E_FORMAT, "'a' has no id in range"},
     {"tokenizer.json", "\"a\": 0", "\"a\": 1", IG_E_FORMAT, "id 1 is given to two tokens"},
     {"tokenizer.json", "{\"a\": 0, \"b\": 1, \"ab\": 2, \"c\": 3}", "{}", IG_E_FORMAT,
