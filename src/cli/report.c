@@ -112,11 +112,12 @@ void ig_cli_report_weights(json_t *report, const ig_cli_app *app) {
     ig_weight_stats st;
     ig_model_get_weight_stats(app->model, &st);
     if (!st.ram_bytes && !st.vram_bytes) return;
-    json_object_set_new(report, "weights",
-                        json_pack("{s:I, s:I, s:i, s:I, s:I, s:f, s:b}", "ram", (json_int_t)st.ram_bytes, "vram",
-                                  (json_int_t)st.vram_bytes, "streamed_layers", st.n_streamed_layers,
-                                  "read_bytes_per_step", (json_int_t)st.step_bytes, "read_bytes",
-                                  (json_int_t)st.read_bytes, "stall", st.wait_seconds, "direct", st.is_direct));
+    json_object_set_new(
+        report, "weights",
+        json_pack("{s:I, s:I, s:i, s:i, s:i, s:I, s:I, s:f, s:b}", "ram", (json_int_t)st.ram_bytes, "vram",
+                  (json_int_t)st.vram_bytes, "streamed_layers", st.n_streamed_layers, "experts", st.n_experts,
+                  "held_experts", st.n_held_experts, "read_bytes_per_step", (json_int_t)st.step_bytes, "read_bytes",
+                  (json_int_t)st.read_bytes, "stall", st.wait_seconds, "direct", st.is_direct));
 }
 
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
@@ -181,15 +182,15 @@ static void print_weights(const ig_cli_app *app) {
     ig_weight_stats st;
     char vram[32], ram[32], step[32], read[32];
     ig_model_get_weight_stats(app->model, &st);
-    if (!st.n_streamed_layers) return;
+    if (!st.step_bytes) return;
     ig_cli_size(ram, st.ram_bytes), ig_cli_size(step, st.step_bytes), ig_cli_size(read, st.read_bytes);
     if (st.vram_bytes) {
         fprintf(stderr, "weights     %s on the GPU, %s page-locked, %s copied in a step, %s in all; %.2f s waited\n",
                 ig_cli_size(vram, st.vram_bytes), ram, step, read, st.wait_seconds);
         return;
     }
-    fprintf(stderr, "weights     %s in RAM, %s read in a step, %s in all%s; %.2f s waited\n", ram, step, read,
-            st.is_direct ? "" : " through the page cache", st.wait_seconds);
+    fprintf(stderr, "weights     %s in RAM, %s%s read in a step, %s in all%s; %.2f s waited\n", ram,
+            st.n_experts ? "up to " : "", step, read, st.is_direct ? "" : " through the page cache", st.wait_seconds);
 }
 
 void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {

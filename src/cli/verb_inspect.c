@@ -140,8 +140,16 @@ static uint64_t free_of(const char *device) {
 /* Of weights that do not all fit, what every step reads. */
 static void print_streamed(const ig_cli_app *app, const ig_weight_stats *st) {
     char a[32];
-    printf("  (%d layers of %d are %s in every step, %s)\n", st->n_streamed_layers, app->info.n_layers,
-           st->vram_bytes ? "copied" : "read", ig_cli_size(a, st->step_bytes));
+    ig_cli_size(a, st->step_bytes);
+    if (st->n_streamed_layers && st->n_experts)
+        printf("  (%d layers of %d, without their experts, are read in every step)\n", st->n_streamed_layers,
+               app->info.n_layers);
+    else if (!st->n_experts)
+        printf("  (%d layers of %d are %s in every step, %s)\n", st->n_streamed_layers, app->info.n_layers,
+               st->vram_bytes ? "copied" : "read", a);
+    if (st->n_experts)
+        printf("  (%d experts of %d at a time; a step of one token reads up to %s)\n", st->n_held_experts,
+               st->n_experts, a);
 }
 
 /* What lies where: on the GPU, page-locked for it, and in other memory of the host. */
@@ -163,7 +171,7 @@ static void print_places(const ig_cli_app *app, const ig_cache_plan_info *plan, 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         printf("  %-8s %10s %12s %12s\n", rows[i].name, ig_cli_size(a[0], rows[i].gpu),
                ig_cli_size(a[1], rows[i].locked), ig_cli_size(a[2], rows[i].all - rows[i].gpu - rows[i].locked));
-    if (streamed->n_streamed_layers) print_streamed(app, streamed);
+    if (streamed->step_bytes) print_streamed(app, streamed);
     if (left)
         printf("  free     %10s %25s\n", ig_cli_size(a[0], left), ig_cli_size(a[1], free_of("cpu")));
     else

@@ -15,14 +15,13 @@ enum {
     NONE = -1,
     FFN_MATRICES = 3,
     N_READERS = 4, /* a disk wants several requests at a time */
-    N_AHEAD = 8    /* experts that are expected at a time */
+    N_AHEAD = 8,   /* experts that are expected at a time */
+    USES_FOR_PANELS = 16
 };
 
 /* An expert in the files. */
 typedef struct expert {
-    ig_matrix *matrices[FFN_MATRICES];
-    const void *mapped[FFN_MATRICES];
-    ig_weight_span spans[FFN_MATRICES];
+    ig_weight_place places[FFN_MATRICES];
     int frame; /* NONE: it has none */
 } expert;
 
@@ -33,6 +32,8 @@ typedef struct frame {
     int older, newer; /* frames that were used before and after it, in a ring with the one behind the last */
     frame_state state;
     bool is_taken, is_new; /* is_new: only prompts have used it since it was read */
+    bool has_panels;       /* its matrices are in panels, those that have some */
+    int n_uses;
     ig_error err;
 } frame;
 
@@ -42,6 +43,8 @@ struct ig_expert_cache {
     int n_experts, n_layers, per_layer, n_chosen;
     size_t frame_bytes;
     uint8_t *memory; /* [n_frames][frame_bytes] */
+    ig_device *device;
+    uint8_t *through; /* [frame_bytes] to put panels in frames */
 
     pthread_t threads[N_READERS];
     int n_threads;
@@ -90,16 +93,16 @@ static ig_status read_expert(ig_expert_cache *x, int number, int f, ig_error *er
     const expert *e = &x->experts[number];
     uint8_t *room = x->memory + (size_t)f * x->frame_bytes;
     ig_status s = IG_OK;
-    for (int i = 0; i < FFN_MATRICES && !s; room += e->spans[i++].room) {
+    for (int i = 0; i < FFN_MATRICES && !s; room += e->places[i++].room) {
         const void *bytes;
-        s = ig_weight_reader_read(&bytes, x->reader, &e->spans[i], room, err);
+        s = ig_weight_reader_read(&bytes, x->reader, &e->places[i].span, room, err);
     }
     return s;
 }
 
 static uint64_t bytes_of(const expert *e) {
     uint64_t sum = 0;
-    for (int i = 0; i < FFN_MATRICES; i++) sum += e->spans[i].bytes;
+    for (int i = 0; i < FFN_MATRICES; i++) sum += e->places[i].span.bytes;
     return sum;
 }
 
@@ -141,6 +144,8 @@ static int want(ig_expert_cache *x, int number) {
         x->frames[f].expert = number;
         x->frames[f].state = FRAME_COMES;
         x->frames[f].is_new = true;
+        x->frames[f].n_uses = 0;
+        x->frames[f].has_panels = false;
         x->queue[(x->first + x->n_queued++) % x->n_frames] = f;
         pthread_cond_signal(&x->work);
     }
@@ -160,17 +165,28 @@ void ig_expert_cache_expect(ig_expert_cache *x, int layer, const int32_t *expert
     pthread_mutex_unlock(&x->lock);
 }
 
-static void point_to(const ig_expert_cache *x, const expert *e, bool to_frame) {
-    const uint8_t *room = x->memory + (size_t)(to_frame ? e->frame : 0) * x->frame_bytes;
-    for (int i = 0; i < FFN_MATRICES; room += e->spans[i++].room)
-        e->matrices[i]->w = to_frame ? (const void *)(room + e->spans[i].skip) : e->mapped[i];
+static void point_to_frame(const ig_expert_cache *x, const expert *e) {
+    const uint8_t *room = x->memory + (size_t)e->frame * x->frame_bytes;
+    for (int i = 0; i < FFN_MATRICES; room += e->places[i++].room)
+        if (x->frames[e->frame].has_panels && e->places[i].has_panels)
+            ig_weight_place_point_to_panels(&e->places[i], room);
+        else
+            ig_weight_place_point(&e->places[i], room);
+}
+
+/* What is used often is worth the work. */
+static void put_panels(ig_expert_cache *x, const expert *e) {
+    uint8_t *room = x->memory + (size_t)e->frame * x->frame_bytes;
+    for (int i = 0; i < FFN_MATRICES; room += e->places[i++].room)
+        ig_weight_place_put_panels(&e->places[i], x->device, room, x->through);
+    x->frames[e->frame].has_panels = true;
 }
 
 static void release(ig_expert_cache *x, int layer, const int32_t *experts, int n, bool of_prompt) {
     for (int i = 0; i < n; i++) {
         const expert *e = &x->experts[number_of(x, layer, experts[i])];
         frame *f = &x->frames[e->frame];
-        point_to(x, e, false);
+        for (int k = 0; k < FFN_MATRICES; k++) ig_weight_place_point(&e->places[k], NULL);
         f->is_taken = false;
         f->is_new = f->is_new && of_prompt;
         if (f->is_new) move(x, e->frame, false);
@@ -199,9 +215,14 @@ ig_status ig_expert_cache_take(ig_expert_cache *x, int layer, const int32_t *exp
         why = f->err;
     }
     if (why.status) release(x, layer, experts, n, true);
-    for (int i = 0; i < n && !why.status; i++) point_to(x, &x->experts[number_of(x, layer, experts[i])], true);
     pthread_mutex_unlock(&x->lock);
-    return why.status ? ig_fail(err, why.status, "%s (experts of layer %d)", why.text, layer) : IG_OK;
+    if (why.status) return ig_fail(err, why.status, "%s (experts of layer %d)", why.text, layer);
+    for (int i = 0; i < n; i++) {
+        const expert *e = &x->experts[number_of(x, layer, experts[i])];
+        if (++x->frames[e->frame].n_uses == USES_FOR_PANELS) put_panels(x, e);
+        point_to_frame(x, e);
+    }
+    return IG_OK;
 }
 
 void ig_expert_cache_give(ig_expert_cache *x, int layer, const int32_t *experts, int n, bool of_prompt) {
@@ -239,20 +260,19 @@ static ig_status find_expert(ig_expert_cache *x, expert *to, ig_ffn *w, ig_error
     ig_status s = IG_OK;
     to->frame = NONE;
     for (int i = 0; i < FFN_MATRICES && !s; i++) {
-        to->matrices[i] = of[i];
-        to->mapped[i] = of[i]->w;
-        s = ig_weight_reader_find(&to->spans[i], x->reader, of[i]->w, ig_matrix_bytes(of[i]), err);
-        room += to->spans[i].room;
+        s = ig_weight_place_find(&to->places[i], of[i], x->reader, x->device, err);
+        room += to->places[i].room;
     }
     if (room > x->frame_bytes) x->frame_bytes = room;
     return s;
 }
 
 ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const ig_config *c,
-                               const ig_weight_file *files, size_t n_files, ig_error *err) {
+                               const ig_weight_file *files, size_t n_files, ig_device *panels, ig_error *err) {
     ig_expert_cache *x = calloc(1, sizeof *x);
     *out = NULL;
     if (!x) return ig_fail_memory(err, "room for experts", sizeof *x);
+    x->device = panels;
     x->n_layers = c->n_layers, x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
     x->n_experts = c->n_layers * c->n_experts;
     pthread_mutex_init(&x->lock, NULL);
@@ -285,7 +305,8 @@ static ig_status fill_frames(ig_expert_cache *x, ig_loading *loading, ig_error *
         s = read_expert(x, number, f, err);
         if (s) break;
         x->experts[number].frame = f;
-        x->frames[f] = (frame){.expert = number, .state = FRAME_HERE};
+        x->frames[f] = (frame){.expert = number, .state = FRAME_HERE, .n_uses = USES_FOR_PANELS};
+        put_panels(x, &x->experts[number]);
         link_after(x, f, x->frames[x->n_frames].older);
         s = ig_loading_add(loading, x->frame_bytes, err);
     }
@@ -300,7 +321,9 @@ ig_status ig_expert_cache_fill(ig_expert_cache *x, uint64_t ram_bytes, ig_progre
     x->frames = calloc((size_t)x->n_frames + 1, sizeof *x->frames);
     x->queue = calloc((size_t)x->n_frames, sizeof *x->queue);
     x->memory = ig_pages_reserve(n_bytes);
-    if (!x->frames || !x->queue || !x->memory) return ig_fail_memory(err, "experts", n_bytes);
+    x->through = ig_pages_reserve(x->frame_bytes);
+    if (!x->frames || !x->queue || !x->memory || !x->through) return ig_fail_memory(err, "experts", n_bytes);
+    ig_pages_want_large(x->memory, n_bytes);
     x->frames[x->n_frames] = (frame){.expert = NONE, .older = x->n_frames, .newer = x->n_frames};
     ig_loading loading = {.progress = progress, .user = user};
     ig_status s = fill_frames(x, &loading, err);
@@ -322,6 +345,7 @@ void ig_expert_cache_close(ig_expert_cache *x) {
     pthread_cond_destroy(&x->work);
     pthread_mutex_destroy(&x->lock);
     if (x->memory) ig_pages_release(x->memory, (size_t)x->n_frames * x->frame_bytes);
+    if (x->through) ig_pages_release(x->through, x->frame_bytes);
     ig_weight_reader_close(x->reader);
     free(x->experts);
     free(x->frames);

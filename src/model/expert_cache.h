@@ -9,14 +9,15 @@
 #ifndef IG_MODEL_EXPERT_CACHE_H
 #define IG_MODEL_EXPERT_CACHE_H
 
-#include "model/weight_file.h"
+#include "model/weight_place.h"
 #include "model/weights.h"
 
 typedef struct ig_expert_cache ig_expert_cache;
 
-/* Lists the experts of weights that are bound to the files; all three outlive the cache. It has no frames yet. */
+/* Lists the experts of weights that are bound to the files; all three outlive the cache. It has no frames yet. What
+ * they hold at first and what is used often will be put in panels of a device, if that is not NULL. */
 ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const ig_config *c,
-                               const ig_weight_file *files, size_t n_files, ig_error *err);
+                               const ig_weight_file *files, size_t n_files, ig_device *panels, ig_error *err);
 void ig_expert_cache_close(ig_expert_cache *x);
 
 /* The least RAM that will do: for what a token chooses in a layer, and one more. */

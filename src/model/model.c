@@ -62,10 +62,12 @@ static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *e
     for (size_t i = 0; !m->gguf && i < n; i++) files[i].file = ig_safetensors_file(m->st, i, &files[i].path);
     ig_weight_stream_options options = {.ram_bytes = o->weights_ram,
                                         .fixed_bytes = m->weights.owned.size + m->key_frames.arena.size,
+                                        .panels = o->no_repack ? NULL : m->ctx->device,
                                         .progress = o->progress,
                                         .progress_user = o->progress_user};
     ig_status s = IG_OK;
-    if (m->config.n_experts) s = ig_expert_cache_open(&m->experts, &m->weights, &m->config, files, n, err);
+    if (m->config.n_experts)
+        s = ig_expert_cache_open(&m->experts, &m->weights, &m->config, files, n, options.panels, err);
     if (m->experts) options.expert_bytes = ig_expert_cache_least(m->experts);
     if (!s) s = ig_weight_stream_open(&m->stream, &m->weights, m->config.n_layers, files, n, &options, err);
     free(files);

@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-enum { PAGE = 4096, PIECE = 8 << 20 /* bytes of a request */ };
+enum { PAGE = IG_FILE_PAGE, PIECE = 8 << 20 /* bytes of a request */ };
 
 struct ig_weight_reader {
     const ig_weight_file *files; /* [n_files] copied */

@@ -14,6 +14,8 @@ typedef struct ig_weight_file {
     const char *path;
 } ig_weight_file;
 
+enum { IG_FILE_PAGE = 4096 }; /* spans are of whole pages */
+
 typedef struct ig_weight_reader ig_weight_reader;
 
 /* Bytes of a file, with what lies around them in the same pages of 4096. */

@@ -10,31 +10,36 @@
 #include "base/error.h"
 
 enum {
-    PLACE_UNIT = 256, /* bytes: where copies of matrices begin; in files their pages say */
     LAYER_OTHERS = 5, /* matrices of a layer beside those of experts */
     FFN_MATRICES = 3,
 };
 
-static ig_status add(ig_weight_group *g, ig_matrix *m, const ig_weight_reader *r, ig_error *err) {
+/* Where matrices are found. */
+typedef struct listing {
+    const ig_weight_reader *reader;
+    ig_device *panels;
+    bool with_experts;
+} listing;
+
+static ig_status add(ig_weight_group *g, ig_matrix *m, const listing *l, ig_device *panels, ig_error *err) {
     if (!m->w) return IG_OK;
     ig_weight_place *p = &g->places[g->n];
-    size_t n_bytes = ig_matrix_bytes(m);
-    *p = (ig_weight_place){m, m->w, {.bytes = n_bytes, .room = ig_round_up(n_bytes, PLACE_UNIT)}};
-    ig_status s = r ? ig_weight_reader_find(&p->span, r, m->w, n_bytes, err) : IG_OK;
+    ig_status s = ig_weight_place_find(p, m, l->reader, panels, err);
     g->n++;
     g->room += p->span.room;
+    g->kept += p->room;
     return s;
 }
 
-static int count_parts(const ig_layer *l, bool with_experts) { return l->router.w && !with_experts ? 0 : l->n_experts; }
+static int count_parts(const ig_layer *w, bool with_experts) { return w->router.w && !with_experts ? 0 : w->n_experts; }
 
-static ig_status add_layer(ig_weight_group *g, ig_layer *l, int n_parts, const ig_weight_reader *r, ig_error *err) {
-    ig_matrix *const first[LAYER_OTHERS] = {&l->q, &l->k, &l->v, &l->o, &l->router};
+static ig_status add_layer(ig_weight_group *g, ig_layer *w, const listing *l, ig_error *err) {
+    ig_matrix *const first[LAYER_OTHERS] = {&w->q, &w->k, &w->v, &w->o, &w->router};
     ig_status s = IG_OK;
-    for (int i = 0; i < LAYER_OTHERS && !s; i++) s = add(g, first[i], r, err);
-    for (int i = 0; i < FFN_MATRICES * n_parts && !s; i++) {
-        ig_ffn *e = &l->experts[i / FFN_MATRICES];
-        s = add(g, (ig_matrix *[FFN_MATRICES]){&e->gate, &e->up, &e->down}[i % FFN_MATRICES], r, err);
+    for (int i = 0; i < LAYER_OTHERS && !s; i++) s = add(g, first[i], l, l->panels, err);
+    for (int i = 0; i < FFN_MATRICES * count_parts(w, l->with_experts) && !s; i++) {
+        ig_ffn *e = &w->experts[i / FFN_MATRICES];
+        s = add(g, (ig_matrix *[FFN_MATRICES]){&e->gate, &e->up, &e->down}[i % FFN_MATRICES], l, l->panels, err);
     }
     return s;
 }
@@ -42,15 +47,15 @@ static ig_status add_layer(ig_weight_group *g, ig_layer *l, int n_parts, const i
 /* Bytes if n layers pass, and of a slot. */
 static uint64_t count_bytes(size_t *slot_bytes, const ig_weight_plan *p, int n) {
     ig_weight_plan with = *p;
-    uint64_t sum = p->others.room;
+    uint64_t sum = p->others.kept;
     *slot_bytes = 0;
     with.n_streamed = n;
     for (int i = 0; i < p->n_layers; i++) {
-        size_t room = p->layers[i].room;
+        const ig_weight_group *g = &p->layers[i];
         if (!ig_weight_plan_streams(&with, i))
-            sum += room;
-        else if (room > *slot_bytes)
-            *slot_bytes = room;
+            sum += g->kept;
+        else if (g->room > *slot_bytes)
+            *slot_bytes = g->room;
     }
     return sum + IG_WEIGHT_SLOTS * (uint64_t)*slot_bytes;
 }
@@ -84,9 +89,11 @@ ig_status ig_weight_plan_fit(ig_weight_plan *p, uint64_t most, uint64_t fixed, c
 }
 
 ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, bool with_experts,
-                              const ig_weight_reader *r, ig_error *err) {
+                              const ig_weight_reader *r, ig_device *panels, ig_error *err) {
+    const listing l = {r, panels, with_experts};
     ig_matrix *const others[] = {&w->embed, &w->positions, &w->embed_in, &w->embed_out, &w->head};
-    size_t n = w->head.w == w->embed.w ? IG_COUNT(others) - 1 : IG_COUNT(others), n_places = n;
+    bool is_tied = w->head.w == w->embed.w;
+    size_t n = is_tied ? IG_COUNT(others) - 1 : IG_COUNT(others), n_places = n;
     for (int i = 0; i < n_layers; i++)
         n_places += (size_t)(LAYER_OTHERS + FFN_MATRICES * count_parts(&w->layers[i], with_experts));
     *out = (ig_weight_plan){.n_layers = n_layers,
@@ -96,11 +103,14 @@ ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, 
     if (!out->layers || !out->places) s = ig_fail_memory(err, "list of weights", n_places * sizeof *out->places);
     ig_weight_place *at = out->places;
     out->others.places = at;
-    for (size_t i = 0; i < n && !s; i++) s = add(&out->others, others[i], r, err);
+    for (size_t i = 0; i < n && !s; i++) {
+        bool is_table = others[i] == &w->positions || (others[i] == &w->embed && !is_tied); /* of which rows are read */
+        s = add(&out->others, others[i], &l, is_table ? NULL : panels, err);
+    }
     for (int i = 0; i < n_layers && !s; i++) {
         at += i ? out->layers[i - 1].n : out->others.n;
         out->layers[i].places = at;
-        s = add_layer(&out->layers[i], &w->layers[i], count_parts(&w->layers[i], with_experts), r, err);
+        s = add_layer(&out->layers[i], &w->layers[i], &l, err);
     }
     if (!s) choose(out, 0);
     if (s) ig_weight_plan_close(out);

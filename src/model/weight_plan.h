@@ -10,7 +10,7 @@
 #ifndef IG_MODEL_WEIGHT_PLAN_H
 #define IG_MODEL_WEIGHT_PLAN_H
 
-#include "model/weight_file.h"
+#include "model/weight_place.h"
 #include "model/weights.h"
 
 enum { IG_WEIGHT_SLOTS = 2 };
@@ -18,16 +18,10 @@ enum { IG_WEIGHT_SLOTS = 2 };
 /* What of a layer is needed, in the order in which it comes. */
 typedef enum ig_weight_part { IG_WEIGHTS_QUERY, IG_WEIGHTS_ATTENTION, IG_WEIGHTS_ALL, IG_WEIGHT_PARTS } ig_weight_part;
 
-typedef struct ig_weight_place {
-    ig_matrix *matrix;
-    const void *mapped;  /* where it is in the map of its file */
-    ig_weight_span span; /* without a reader only bytes and room */
-} ig_weight_place;
-
 typedef struct ig_weight_group {
     ig_weight_place *places; /* [n] of a layer q, k, v, o, router, and gate, up, down of each part, those there are */
     int n;
-    size_t room; /* bytes that it takes */
+    size_t room, kept; /* bytes that it takes as it passes, and where it stays */
 } ig_weight_group;
 
 typedef struct ig_weight_plan {
@@ -41,9 +35,10 @@ typedef struct ig_weight_plan {
 } ig_weight_plan;
 
 /* Lists the matrices of weights that are bound to maps, by their spans in the reader's files (NULL: none), those of
- * mixtures of experts only if `with_experts`. All stay. */
+ * mixtures of experts only if `with_experts`. All stay, those of products with room for their panels on a device, if
+ * that is not NULL. */
 ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, bool with_experts,
-                              const ig_weight_reader *r, ig_error *err);
+                              const ig_weight_reader *r, ig_device *panels, ig_error *err);
 void ig_weight_plan_close(ig_weight_plan *p);
 /* Lets as few layers pass as `most` bytes of a memory, "RAM", allow, `fixed` of which are taken already. IG_E_LIMIT: no
  * choice does; it says the least that would. */

@@ -42,31 +42,66 @@ struct ig_weight_stream {
 
 /* ---- copies ------------------------------------------------------------------------ */
 
-static ig_status copy_group(ig_weight_stream *s, const ig_weight_group *g, uint8_t **at, ig_loading *loading,
-                            ig_error *err) {
+/* What is copied, and how far that is. */
+typedef struct copying {
+    ig_weight_stream *s;
+    ig_device *panels;
+    uint8_t *at, *through; /* through: room for the largest matrix; NULL: there are no panels */
+    ig_loading loading;
+} copying;
+
+static ig_status copy_group(copying *c, const ig_weight_group *g, ig_error *err) {
     for (int i = 0; i < g->n; i++) {
+        const ig_weight_place *p = &g->places[i];
         const void *bytes;
-        ig_status status = ig_weight_reader_read(&bytes, s->reader, &g->places[i].span, *at, err);
+        ig_status status = ig_weight_reader_read(&bytes, c->s->reader, &p->span, c->at, err);
         if (status) return status;
-        g->places[i].matrix->w = bytes;
-        *at += g->places[i].span.room;
-        status = ig_loading_add(loading, g->places[i].span.room, err);
+        ig_weight_place_put_panels(p, c->panels, c->at, c->through);
+        if (p->has_panels)
+            ig_weight_place_point_to_panels(p, c->at);
+        else
+            ig_weight_place_point(p, c->at);
+        c->at += p->room;
+        status = ig_loading_add(&c->loading, p->room, err);
         if (status) return status;
     }
     return IG_OK;
 }
 
+static size_t largest_room(const ig_weight_plan *p) {
+    size_t most = 0;
+    for (int i = -1; i < p->n_layers; i++) {
+        const ig_weight_group *g = i < 0 ? &p->others : &p->layers[i];
+        for (int k = 0; k < g->n; k++) most = g->places[k].span.room > most ? g->places[k].span.room : most;
+    }
+    return most;
+}
+
+static ig_status copy_all(copying *c, ig_weights *w, ig_error *err) {
+    const ig_weight_plan *p = &c->s->plan;
+    bool is_tied = w->head.w == w->embed.w;
+    ig_status status = IG_OK;
+    for (int i = 0; i < p->n_layers && !status; i++)
+        if (!ig_weight_plan_streams(p, i)) status = copy_group(c, &p->layers[i], err);
+    if (!status) status = copy_group(c, &p->others, err);
+    if (is_tied) w->head.w = w->embed.w, w->head.panels = w->embed.panels;
+    return status;
+}
+
 /* What stays; *at is then behind it. */
 static ig_status copy_residents(ig_weight_stream *s, ig_weights *w, uint8_t **at, const ig_weight_stream_options *o,
                                 ig_error *err) {
-    bool is_tied = w->head.w == w->embed.w;
-    ig_loading loading = {.progress = o->progress,
-                          .user = o->progress_user,
-                          .total = s->plan.bytes - IG_WEIGHT_SLOTS * s->plan.slot_bytes};
-    ig_status status = copy_group(s, &s->plan.others, at, &loading, err);
-    for (int i = 0; i < s->plan.n_layers && !status; i++)
-        if (!ig_weight_plan_streams(&s->plan, i)) status = copy_group(s, &s->plan.layers[i], at, &loading, err);
-    if (is_tied) w->head.w = w->embed.w;
+    size_t room = largest_room(&s->plan);
+    copying c = {.s = s,
+                 .panels = o->panels,
+                 .at = *at,
+                 .loading = {.progress = o->progress,
+                             .user = o->progress_user,
+                             .total = s->plan.bytes - IG_WEIGHT_SLOTS * s->plan.slot_bytes}};
+    if (o->panels && !(c.through = ig_pages_reserve(room))) return ig_fail_memory(err, "weights", room);
+    ig_status status = copy_all(&c, w, err);
+    if (c.through) ig_pages_release(c.through, room);
+    *at = c.at;
     return status;
 }
 
@@ -118,7 +153,7 @@ static void *read_ahead(void *arg) {
 /* ---- steps ----------------------------------------------------------------------------- */
 
 static void point_to_maps(const ig_weight_group *l) {
-    for (int i = 0; i < l->n; i++) l->places[i].matrix->w = l->places[i].mapped;
+    for (int i = 0; i < l->n; i++) ig_weight_place_point(&l->places[i], NULL);
 }
 
 /* Nothing is kept of what was read; the reader goes on with this layer. */
@@ -174,7 +209,7 @@ ig_status ig_weight_stream_take(ig_weight_stream *s, int number, ig_weight_part 
     if (at) {
         at->taken = true;
         const uint8_t *room = at->room;
-        for (int i = 0; i < n; room += l->places[i++].span.room) l->places[i].matrix->w = room + l->places[i].span.skip;
+        for (int i = 0; i < n; room += l->places[i++].span.room) ig_weight_place_point(&l->places[i], room);
     } else {
         start_over(s, ig_weight_plan_next(&s->plan, -1));
     }
@@ -229,11 +264,12 @@ ig_status ig_weight_stream_open(ig_weight_stream **out, ig_weights *weights, int
     pthread_cond_init(&s->work, NULL);
     pthread_cond_init(&s->arrived, NULL);
     ig_status status = ig_weight_reader_open(&s->reader, files, n_files, err);
-    if (!status) status = ig_weight_plan_open(&s->plan, weights, n_layers, false, s->reader, err);
+    if (!status) status = ig_weight_plan_open(&s->plan, weights, n_layers, false, s->reader, o->panels, err);
     if (!status) status = ig_weight_plan_fit(&s->plan, o->ram_bytes, o->fixed_bytes + o->expert_bytes, "RAM", err);
     if (!status && !(s->memory = ig_pages_reserve(s->plan.bytes)))
         status = ig_fail_memory(err, "weights", s->plan.bytes);
     uint8_t *at = s->memory;
+    if (!status) ig_pages_want_large(s->memory, s->plan.bytes);
     if (!status) ig_weight_reader_forget(s->reader);
     if (!status) status = copy_residents(s, weights, &at, o, err);
     if (!status) status = start(s, at, err);

@@ -19,6 +19,7 @@ typedef struct ig_weight_stream_options {
     uint64_t ram_bytes;    /* for all weights */
     uint64_t fixed_bytes;  /* of these, what has been taken already */
     uint64_t expert_bytes; /* and what is left for mixtures of experts, which are another's (expert_cache.h) */
+    ig_device *panels;     /* matrices that stay are put in its panels, where these are no larger; NULL: they are not */
     ig_progress_fn progress;
     void *progress_user;
 } ig_weight_stream_options;

@@ -66,7 +66,7 @@ static void layers_are_spread(void **state) {
         ig_weights w = make(layers, n);
         ig_weight_plan p;
         ig_error err = {0};
-        if (ig_weight_plan_open(&p, &w, n, true, NULL, &err)) fail_msg("%s", err.text);
+        if (ig_weight_plan_open(&p, &w, n, true, NULL, NULL, &err)) fail_msg("%s", err.text);
         uint64_t all = FIXED + p.bytes, step = all / 50;
         int before = 0, fits = 0;
         for (uint64_t most = all; most > step; most -= step) {
@@ -92,7 +92,7 @@ static void parts_of_a_layer(void **state) {
     ffns[1].gate = matrix(8);
     ig_weight_plan p;
     ig_error err = {0};
-    assert_int_equal(ig_weight_plan_open(&p, &w, 4, true, NULL, &err), IG_OK);
+    assert_int_equal(ig_weight_plan_open(&p, &w, 4, true, NULL, NULL, &err), IG_OK);
     assert_ptr_equal(p.layers[1].places[0].matrix, &layers[1].q);
     assert_ptr_equal(p.layers[1].places[3].matrix, &layers[1].o);
     assert_int_equal(ig_weight_plan_count(&p.layers[1], IG_WEIGHTS_QUERY), 1);
