@@ -199,3 +199,12 @@ def test_what_is_read_is_not_overwritten(program, args, tmp_path, verb):
     status, out, err = program(verb, *model, *flags[verb])
     assert status == 1 and "would be overwritten, and is read or written already: name another file" in one_line(err), err
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize("flag", ("--grammar-file", "-jf", "--sources"))
+def test_no_trace_over_what_is_read(program, args, tmp_path, flag):
+    path, text = tmp_path / "read", {"--grammar-file": 'root ::= "a"', "-jf": "{}", "--sources": "# none"}[flag]
+    path.write_text(text)
+    status, out, err = program("run", *args[:4], "--raw", "-p", "a", "-n", "2", flag, path, "--kv-trace", path)
+    assert status == 1 and "would be overwritten" in one_line(err), err
+    assert path.read_text() == text
