@@ -628,7 +628,8 @@ typedef struct ig_session_stats {
                                                        sessions and the context's models */
     uint64_t n_entries;                             /* KV entries (token x KV head x layer) held */
     double selected_share;                          /* mean over decode steps, sparse layers and KV heads of
-                                                       entries used / tokens seen; 1 if nothing was sparse */
+                                                       entries used / tokens seen; 1 if nothing was sparse or
+                                                       could be dropped */
     double fetched_share;                           /* the same, each entry counted once that any query head of the
                                                        group uses: what must be in fast memory */
     double block_share;                /* blocks of 4 KiB that hold them / blocks of all tokens: what is moved

@@ -17,13 +17,15 @@
  * which they are: of scattered ones every other would be foretold wrongly. */
 static int count_union(const ig_step *step, const ig_segment *seg, int head, int shift, int thread) {
     int per_head = seg->seq->n_lists / step->heads.n_kv_heads, first = head * per_head, n_runs = 0, n;
-    int most = ((ig_kv_entries(seg->seq->kv, step->layer, head).n_slots - 1) >> shift) + 1;
+    ig_entries held = ig_kv_entries(seg->seq->kv, step->layer, head);
+    int most = ((held.n_slots - 1) >> shift) + 1;
     uint8_t *seen = step->x->seen + (size_t)thread * step->x->n_ctx;
     ig_step_list(step, seg, first, &n);
     if (per_head == 1 && !shift) return n;
     memset(seen, 0, (size_t)most);
     for (int i = first; i < first + per_head; i++) {
         const int32_t *slots = ig_step_list(step, seg, i, &n);
+        if (!slots) slots = held.slot; /* all of them */
         if (!slots) return ((n - 1) >> shift) + 1;
         for (int k = 0; k < n; k++) seen[slots[k] >> shift] = 1;
     }
@@ -59,6 +61,35 @@ static void add_shares(const ig_step *step, const ig_segment *seg) {
         seq->block_sum += (double)use.blocks / n_blocks;
     }
     seq->n_fetched += (uint64_t)step->heads.n_kv_heads;
+}
+
+/* Runs of 1 << shift slots that hold an entry. */
+static int count_held(const ig_step *step, const ig_entries *e, int shift) {
+    int most = ((e->n_slots - 1) >> shift) + 1, n_runs = 0;
+    uint8_t *seen = step->x->seen;
+    if (!e->slot) return most;
+    memset(seen, 0, (size_t)most);
+    for (int i = 0; i < e->n; i++) seen[e->slot[i] >> shift] = 1;
+    for (int i = 0; i < most; i++) n_runs += seen[i];
+    return n_runs;
+}
+
+/* Of a layer that uses all that it holds; where entries may be dropped that is a share of the tokens seen as well. */
+static void add_held(const ig_step *step, const ig_segment *seg) {
+    ig_sequence *seq = seg->seq;
+    const ig_policy *p = seq->policy;
+    int shift = ig_log2(p->shape.block_tokens), n_tokens = seg->first + seg->n;
+    bool drops = seq->limit && !ig_policy_layer_is_dense(&p->shape, &p->options, step->layer);
+    for (int h = 0; h < step->heads.n_kv_heads; h++) {
+        ig_entries held = ig_kv_entries(seq->kv, step->layer, h);
+        seq->used_entries += (uint64_t)(drops ? held.n : n_tokens);
+        if (!drops) continue;
+        seq->share_sum += (double)held.n / n_tokens;
+        seq->fetched_sum += (double)held.n / n_tokens;
+        seq->block_sum += (double)count_held(step, &held, shift) / (((n_tokens - 1) >> shift) + 1);
+        seq->n_shares++;
+        seq->n_fetched++;
+    }
 }
 
 /* ---- weights -------------------------------------------------------------------------- */
@@ -257,12 +288,11 @@ static ig_status observe(const ig_step *step, const ig_segment *seg) {
         if (seq->trace) seq->traced = *ig_kv_moved(seq->kv);
         return IG_OK;
     }
-    uint64_t all = (uint64_t)(seg->first + seg->n) * (uint64_t)step->heads.n_kv_heads;
-    seq->seen_entries += all;
+    seq->seen_entries += (uint64_t)(seg->first + seg->n) * (uint64_t)step->heads.n_kv_heads;
     if (sparse)
         add_shares(step, seg);
     else
-        seq->used_entries += all;
+        add_held(step, seg);
     if (seq->trace) trace(step, seg);
     return IG_OK;
 }

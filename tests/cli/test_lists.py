@@ -160,6 +160,24 @@ def test_the_most_exact_full_is_the_reference(program, args, tmp_path):
     assert [row[0] for row in rows if "reference" in row] == ["f16"]
 
 
+@pytest.mark.parametrize("verb", ("perplexity", "eval"))
+def test_full_with_a_limit(program, args, tmp_path, verb):
+    """It uses what is left, as others do with a budget of all; what is counted and scored is the same."""
+    text = (tmp_path / "text").read_text()
+    (tmp_path / "task").write_text(json.dumps({"query": text[:150], "choices": [text[150:170], text[300:320]], "answer": 0}) + "\n")
+    flags = {"perplexity": ["-f", tmp_path / "text", "-c", "160", "--dense-prefix", "130", "--chunks", "1"],
+             "eval": ["--task", tmp_path / "task", "-o", tmp_path / "answers"]}[verb]
+    status, out, err = program(verb, *args, *flags, "-b", "64", "--kv-policy", "full,infinigen", "--kv-budget", "100%",
+                               "--kv-limit", "30%", "--json")
+    full, other = json.loads(out)["runs"]
+    fields = ["selected_share", "fetched_share", "block_share"] + (["nll"] if verb == "perplexity" else [])
+    assert status == 0 and [full[k] for k in fields] == [other[k] for k in fields]
+    assert 0.25 < full["selected_share"] < 0.4 and full["step"]["entries_used"] < full["step"]["entries_seen"]
+    if verb == "eval":
+        full, other = (json.loads(line)["log_likelihoods"] for line in (tmp_path / "answers").read_text().splitlines())
+        assert full == other
+
+
 def test_a_part_of_the_model_is_not_overwritten(program, tiny, tmp_path):
     shutil.copytree(tiny, tmp_path / "parts")
     part = tmp_path / "parts/model.safetensors"
