@@ -120,6 +120,14 @@ void ig_cli_report_weights(json_t *report, const ig_cli_app *app) {
                   (json_int_t)st.read_bytes, "stall", st.wait_seconds, "direct", st.is_direct));
 }
 
+/* Bytes of memory that the weights take, those on a GPU too. */
+static uint64_t count_weights(const ig_cli_app *app) {
+    ig_weight_stats limited;
+    ig_model_get_weight_stats(app->model, &limited);
+    uint64_t held = limited.ram_bytes + limited.vram_bytes;
+    return held ? held : app->info.weight_bytes;
+}
+
 json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
     const ig_model_info *info = &app->info;
     json_t *report = json_object();
@@ -131,7 +139,7 @@ json_t *ig_cli_report(const ig_cli_app *app, const ig_session *s) {
     json_object_set_new(report, "speed", json_pack("{s:f}", "load", app->load_seconds));
     json_object_set_new(
         report, "memory",
-        json_pack("{s:I, s:I}", "weights", (json_int_t)info->weight_bytes, "private", (json_int_t)info->private_bytes));
+        json_pack("{s:I, s:I}", "weights", (json_int_t)count_weights(app), "private", (json_int_t)info->private_bytes));
     if (s) add_session(report, app, s);
     ig_cli_report_weights(report, app);
     struct rusage usage;
@@ -196,10 +204,7 @@ static void print_weights(const ig_cli_app *app) {
 void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
     ig_session_stats st;
     char weights[32], kv[32], sketch[32], peak[32];
-    ig_weight_stats streamed;
     ig_session_get_stats(s, &st);
-    ig_model_get_weight_stats(app->model, &streamed);
-    uint64_t held = streamed.ram_bytes + streamed.vram_bytes;
     ig_cli_flush(); /* what they are about comes first, also where both streams go to one place */
     fprintf(stderr, "prompt      %7llu tokens  %8.1f tokens/s", (unsigned long long)st.n_prefilled,
             per_second(st.n_prefilled, st.prefill_seconds));
@@ -210,7 +215,7 @@ void ig_cli_print_stats(const ig_cli_app *app, const ig_session *s) {
                 (unsigned long long)st.n_decoded, per_second(st.n_decoded, st.decode_seconds), st.policy,
                 st.selected_share * 100);
     fprintf(stderr, "memory      weights %s, KV %s, sketch %s, peak %s; %d threads, %s\n",
-            ig_cli_size(weights, held ? held : app->info.weight_bytes), ig_cli_size(kv, st.kv_bytes),
+            ig_cli_size(weights, count_weights(app)), ig_cli_size(kv, st.kv_bytes),
             ig_cli_size(sketch, st.sketch_bytes), ig_cli_size(peak, ig_cli_peak_rss()), ig_context_threads(app->ctx),
             ig_context_cpu(app->ctx));
     print_weights(app);

@@ -608,7 +608,9 @@ def test_weights_are_read_in_steps(spill):
     args = spill.run(n=10)
     args = [*args, "--weights-ram", least_weights(spill, *args)]
     assert spill.program(*args) == (0, spill.expected(n=10), b"")
-    weights = json.loads(spill.program(*args, "--json")[1])["weights"]
+    report = json.loads(spill.program(*args, "--json")[1])
+    weights = report["weights"]
+    assert report["memory"]["weights"] == report["memory"]["private"] == weights["ram"] <= int(args[-1])
     assert weights["read_bytes"] > 10 * weights["read_bytes_per_step"] > 0 and weights["streamed_layers"] > 2
     bench = ["bench", "-m", spill.model, "-p", "0", "-n", "4", "-b", "1,3", "-r", "1", *args[-2:]]
     for row in json.loads(spill.program(*bench, "-o", "json")[1]):
