@@ -200,7 +200,7 @@ static void print_name(const ig_cli_eval_groups *g, const char *name, int run) {
     const ig_cli_options *o = g->e->app->o;
     char budget[32], settings[96];
     printf("%-22s %-16s ", name, pair->cache.policy);
-    if (ig_cli_has_settings(o)) printf("%-20s ", ig_cli_pair_settings(settings, pair, o));
+    if (ig_cli_has_settings(o)) printf("%-20s ", ig_cli_pair_settings(settings, pair, g->e->n_ctx, o));
     if (g->e->pairs->n > 1) printf("%7s ", ig_cli_pair_budget(budget, pair));
 }
 

@@ -105,7 +105,7 @@ static json_t *json_of_runs(const ig_cli_evaluation *e, const ig_cli_eval_groups
     for (int i = 0; i < e->pairs->n; i++) {
         const ig_cli_pair *pair = &e->pairs->v[i];
         json_t *json = json_object();
-        ig_cli_pair_fields(json, pair);
+        ig_cli_pair_fields(json, pair, e->n_ctx);
         add_answers(json, e, i, groups);
         json_object_set_new(json, "agreement", json_real(ig_eval_mean((double)e->runs[i].n_agree, e->n)));
         if (e->pairs->full >= 0) add_same(json, e, &e->runs[i]);
@@ -183,7 +183,7 @@ static void print_row(const ig_cli_evaluation *e, int i) {
         snprintf(norm, sizeof norm, "%.4f", ig_eval_mean((double)run->n_right_norm, e->n));
     if (ig_cli_eval_generates(e)) snprintf(same, sizeof same, "%.4f", ig_eval_mean(run->same, e->n));
     printf("%-22s %6zu %8s %8s %9s  %-16s ", e->title, e->n, score, error, norm, pair->cache.policy);
-    if (ig_cli_has_settings(e->app->o)) printf("%-20s ", ig_cli_pair_settings(settings, pair, e->app->o));
+    if (ig_cli_has_settings(e->app->o)) printf("%-20s ", ig_cli_pair_settings(settings, pair, e->n_ctx, e->app->o));
     if (!is_alone(e)) {
         printf("%7s %8.4f ", ig_cli_pair_budget(budget, pair), ig_eval_mean((double)run->n_agree, e->n));
         if (has_full(e)) printf("%8s ", same);

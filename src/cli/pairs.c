@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "infinigen_tools.h"
+
 /* ---- pairs ----------------------------------------------------------------- */
 
 static bool is_full(const char *policy) { return strcmp(policy, "full") == 0; }
@@ -80,7 +82,12 @@ static int add_pair(ig_cli_pairs *pairs, const ig_cli_options *o, const ig_cache
     pairs->n++;
     if (!cache->sketch) return IG_EXIT_OK;
     pair->cache.sketch = pair->sketch = strdup(cache->sketch);
-    return pair->sketch ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
+    if (!pair->sketch) return ig_cli_complain(o, "out of memory");
+    /* Of a file that is no sketch the session says so. */
+    ig_sketch_info info;
+    if (!ig_sketch_get_info(&info, pair->sketch, NULL) && info.kind == IG_SKETCH_BALANCED)
+        pair->sketch_ctx = info.n_ctx;
+    return IG_EXIT_OK;
 }
 
 int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options *base) {
@@ -106,7 +113,13 @@ void ig_cli_close_pairs(ig_cli_pairs *pairs) {
 
 static const char *base_name(const char *path) { return strrchr(path, '/') ? strrchr(path, '/') + 1 : path; }
 
-const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig_cli_options *o) {
+/* What steps in such a context use; NULL: none. */
+static const char *sketch_of(const ig_cli_pair *pair, int n_ctx) {
+    return pair->sketch_ctx && pair->sketch_ctx < n_ctx ? NULL : pair->cache.sketch;
+}
+
+const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, int n_ctx, const ig_cli_options *o) {
+    const char *sketch = sketch_of(pair, n_ctx);
     const ig_cache_options *c = &pair->cache;
     const ig_memory_options *m = &c->memory;
     char size[32];
@@ -120,7 +133,7 @@ const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig
     if (o->kv_limit.n > 1 && m->limit > 0) ADD(" limit %.10g%%", m->limit * 100);
     if (o->kv_limit.n > 1 && m->limit_bytes) ADD(" limit %s", ig_cli_size(size, m->limit_bytes));
     if (o->kv_evict.n > 1 && evicts(m)) ADD(" %s", m->evict);
-    if (o->kv_sketch.n > 1 && takes_sketch(c->policy)) ADD(" sketch %.20s", c->sketch ? base_name(c->sketch) : "none");
+    if (o->kv_sketch.n > 1 && takes_sketch(c->policy)) ADD(" sketch %.20s", sketch ? base_name(sketch) : "none");
 #undef ADD
     return out + (out[0] == ' ');
 }
@@ -132,9 +145,10 @@ static json_t *budget_json(const ig_cli_pair *pair) {
     return o->budget > 0 ? json_real(o->budget) : json_null();
 }
 
-void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair) {
+void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair, int n_ctx) {
     const ig_cache_options *c = &pair->cache;
     const ig_memory_options *m = &c->memory;
+    const char *sketch = sketch_of(pair, n_ctx);
     bool osdi24 = is_osdi24(c->policy);
     json_t *limit = m->limit_bytes ? json_integer((json_int_t)m->limit_bytes)
                     : m->limit > 0 ? json_real(m->limit)
@@ -146,7 +160,7 @@ void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair) {
     json_object_set_new(json, "partial", osdi24 ? json_real(c->partial) : json_null());
     json_object_set_new(json, "limit", limit);
     json_object_set_new(json, "evict", evicts(m) ? json_string(m->evict) : json_null());
-    json_object_set_new(json, "sketch", c->sketch ? ig_text_string(c->sketch) : json_null());
+    json_object_set_new(json, "sketch", sketch ? ig_text_string(sketch) : json_null());
 }
 
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair) {

@@ -14,6 +14,7 @@ enum { IG_CLI_PAIRS_MAX = 512 };
 typedef struct ig_cli_pair {
     ig_cache_options cache; /* the budget of `full`, which has none, is 100 % */
     char *sketch;           /* owns cache.sketch */
+    int sketch_ctx;         /* the longest context that it serves; 0: any */
 } ig_cli_pair;
 
 typedef struct ig_cli_pairs {
@@ -28,11 +29,12 @@ int ig_cli_open_pairs(ig_cli_pairs *out, ig_cli_app *app, const ig_cache_options
 void ig_cli_close_pairs(ig_cli_pairs *pairs);
 /* "10%", "512", "own", or nothing for `full`. */
 const char *ig_cli_pair_budget(char out[32], const ig_cli_pair *pair);
-/* What tells the pair from others beside policy and budget, of what is given as a list: "q4 alpha 5 limit 80% lru". */
-const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, const ig_cli_options *o);
+/* What tells the pair from others beside policy and budget, of what is given as a list: "q4 alpha 5 limit 80% lru". In
+ * a context of n_ctx tokens: a sketch for less is not used. */
+const char *ig_cli_pair_settings(char out[96], const ig_cli_pair *pair, int n_ctx, const ig_cli_options *o);
 /* Adds "policy", "budget", and what else lists can change: "kv_type", "alpha", "partial", "limit", "evict", "sketch",
- * null where the policy does not look at it. */
-void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair);
+ * null where the policy does not look at it or, the same, it is not used. */
+void ig_cli_pair_fields(json_t *json, const ig_cli_pair *pair, int n_ctx);
 
 /* Sums over steps: means times their numbers. */
 typedef struct ig_cli_tally {

@@ -171,7 +171,7 @@ static json_t *json_of_run(const table *t, int i, int code) {
     const run *r = &t->runs[i];
     const work *a = &r->total;
     json_t *json = json_object();
-    ig_cli_pair_fields(json, &t->pairs.v[i]);
+    ig_cli_pair_fields(json, &t->pairs.v[i], t->app->o->ctx);
     json_object_set_new(json, "context", json_integer(t->app->o->ctx));
     json_object_set_new(json, "dense_prefix", json_integer(t->app->o->dense_prefix));
     ig_cli_perplexity_fields(json, &a->score);
@@ -223,7 +223,8 @@ static void print_row(const table *t, int i) {
         snprintf(kl, sizeof kl, "%.5f", ig_eval_kl(&r->total.score));
     }
     if (t->all->contexts.n > 1) printf("| %7d ", t->app->o->ctx);
-    if (ig_cli_has_settings(t->all)) printf("| %-20s ", ig_cli_pair_settings(settings, &t->pairs.v[i], t->all));
+    if (ig_cli_has_settings(t->all))
+        printf("| %-20s ", ig_cli_pair_settings(settings, &t->pairs.v[i], t->app->o->ctx, t->all));
     printf("| %-16s | %7s | %6.2f %% | %6.2f %% | %6.2f %% | %10.4f | %9s | %8s | %6.1f MB | %8s |",
            t->rivals[i].cache.policy, ig_cli_pair_budget(budget, &t->pairs.v[i]),
            ig_cli_mean_share(a->selected, a->n_decoded) * 100, ig_cli_mean_share(a->fetched, a->n_decoded) * 100,
@@ -254,7 +255,7 @@ static void print_parts(const table *t, bool kl) {
     printf("\n| %-16s |", kl ? "KL by position" : "by position");
     for (int r = 0; r < t->pairs.n; r++) {
         ig_cli_pair_budget(budget, &t->pairs.v[r]);
-        ig_cli_pair_settings(settings, &t->pairs.v[r], t->all);
+        ig_cli_pair_settings(settings, &t->pairs.v[r], t->app->o->ctx, t->all);
         snprintf(text, sizeof text, "%s%s%s%s%s", t->rivals[r].cache.policy, budget[0] ? " " : "", budget,
                  settings[0] ? " " : "", settings);
         printf(" %20s |", text);

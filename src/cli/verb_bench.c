@@ -73,6 +73,18 @@ static void name_model_type(bench *b) {
     snprintf(b->model_type, sizeof b->model_type, "%.20s %s %.15s", b->app.info.architecture, params, sums[most].type);
 }
 
+static int largest(const ig_cli_ints *list) {
+    int most = 0;
+    for (int i = 0; i < list->n; i++)
+        if (list->v[i] > most) most = list->v[i];
+    return most;
+}
+
+/* Of the row's sessions, which have room for all tests at its depth. */
+static int context_of(const bench *b, const bench_row *row) {
+    return ig_eval_speed_tokens(row->depth, largest(&b->app.o->n_prompt), largest(&b->app.o->n_gen));
+}
+
 /* ---- output ------------------------------------------------------------------ */
 
 typedef struct row_result {
@@ -157,7 +169,8 @@ static void print_md(const bench *b, const bench_row *row) {
     if (row->n_stored) snprintf(stored, sizeof stored, "%.1f ms", r.stored_ns / 1e6);
     if (b->has_store) printf(" %10s |", stored);
     if (b->app.o->kv_budget.n > 1) printf(" %7s |", ig_cli_pair_budget(budget, row->pair));
-    if (ig_cli_has_settings(b->app.o)) printf(" %-20s |", ig_cli_pair_settings(settings, row->pair, b->app.o));
+    if (ig_cli_has_settings(b->app.o))
+        printf(" %-20s |", ig_cli_pair_settings(settings, row->pair, context_of(b, row), b->app.o));
     putchar('\n');
 }
 
@@ -178,7 +191,7 @@ static json_t *json_of_row(const bench *b, const bench_row *row) {
     json_object_set_new(o, "model_n_params", json_integer((json_int_t)info->n_params));
     json_object_set_new(o, "n_batch", json_integer(b->app.o->batch));
     json_object_set_new(o, "n_threads", json_integer(ig_context_threads(b->app.ctx)));
-    ig_cli_pair_fields(o, row->pair);
+    ig_cli_pair_fields(o, row->pair, context_of(b, row));
     json_object_set_new(o, "batch", json_integer(row->batch));
     json_object_set_new(o, "n_prompt", json_integer(row->n_prompt));
     json_object_set_new(o, "n_gen", json_integer(row->n_gen));
@@ -237,8 +250,9 @@ static void print_breakdown(const bench *b, const bench_row *row) {
         printf(" --------: | --------: | --------: |\n");
     }
     printf("| %-16s | %7s | %-20s | %5d | tg%d @ d%-*d | %4s | %8.3f |", row->pair->cache.policy,
-           ig_cli_pair_budget(budget, row->pair), ig_cli_pair_settings(settings, row->pair, b->app.o), row->batch,
-           row->n_gen, 5, row->depth, row->has_disk ? "disk" : "RAM", t->seconds * ms);
+           ig_cli_pair_budget(budget, row->pair),
+           ig_cli_pair_settings(settings, row->pair, context_of(b, row), b->app.o), row->batch, row->n_gen, 5,
+           row->depth, row->has_disk ? "disk" : "RAM", t->seconds * ms);
     for (int p = 0; p < IG_STEP_PARTS; p++) printf(" %7.3f |", t->parts[p].seconds * ms);
     printf(" %9.0f | %9.0f | %6.2f MB |\n", t->used / n, t->seen / n, t->read / n / 1e6);
     print_threads(b, t, n);
@@ -390,13 +404,6 @@ static int run_row(bench *b, bench_row *row) {
     }
     print_row(b, row);
     return IG_EXIT_OK;
-}
-
-static int largest(const ig_cli_ints *list) {
-    int most = 0;
-    for (int i = 0; i < list->n; i++)
-        if (list->v[i] > most) most = list->v[i];
-    return most;
 }
 
 /* Runs of all tests: a number that is 0 is no test, and --breakdown has no prompts, but a second row with a disk. */

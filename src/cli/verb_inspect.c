@@ -121,8 +121,8 @@ static void print_choices(const ig_cli_app *app, const choices *all) {
         const choice *x = &all->v[i];
         const ig_cache_plan_info *p = &x->plan;
         printf("| %-16s | %7s | %-20s | %7d | %5d | %9s | %9s | %9s | %9s | %9s |", x->pair->cache.policy,
-               ig_cli_pair_budget(budget, x->pair), ig_cli_pair_settings(settings, x->pair, app->o), p->n_ctx, x->batch,
-               ig_cli_size(a[0], p->weights), ig_cli_size(a[1], p->kv), ig_cli_size(a[2], p->sketch),
+               ig_cli_pair_budget(budget, x->pair), ig_cli_pair_settings(settings, x->pair, p->n_ctx, app->o), p->n_ctx,
+               x->batch, ig_cli_size(a[0], p->weights), ig_cli_size(a[1], p->kv), ig_cli_size(a[2], p->sketch),
                ig_cli_size(a[3], p->scratch), ig_cli_size(a[4], p->total));
         if (has_gpu) printf(" %9s | %11s |", ig_cli_size(a[5], p->gpu.total), ig_cli_size(a[6], p->locked.total));
         putchar('\n');
@@ -298,7 +298,7 @@ static json_t *json_of_choices(const choices *all, const ig_model_info *m) {
         const choice *x = &all->v[i];
         json_t *json = json_pack("{s:i, s:i, s:o}", "context", x->plan.n_ctx, "batch", x->batch, "memory",
                                  json_of_plan(&x->plan, m));
-        ig_cli_pair_fields(json, x->pair);
+        ig_cli_pair_fields(json, x->pair, x->plan.n_ctx);
         json_array_append_new(list, json);
     }
     return list;

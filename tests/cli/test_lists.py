@@ -178,6 +178,25 @@ def test_full_with_a_limit(program, args, tmp_path, verb):
         assert full == other
 
 
+def test_a_sketch_for_less_is_not_told(program, args, tmp_path):
+    """In longer contexts it is not used, and reports do not say that it was."""
+    text, sketch = tmp_path / "text", tmp_path / "sketch.igs"
+    assert program("prepare", *args[:4], "-f", text, "-c", "160", "-o", sketch)[0] == 0
+    (tmp_path / "task").write_text(json.dumps({"query": text.read_text()[:170], "choices": ["a", "b"], "answer": 0}) + "\n")
+    common = [*args, "--kv-sketch", sketch, "--kv-policy", "full,infinigen"]
+    scored = ["perplexity", *common, "-f", text, "-c", "160,200", "--dense-prefix", "-8", "--chunks", "1"]
+    runs = json.loads(program(*scored, "--json")[1])["runs"]
+    assert [(r["context"], r["sketch"]) for r in runs if r["policy"] != "full"] == [(160, str(sketch)), (200, None)]
+    rows = program(*scored, "--kv-sketch", "own")[1].decode()
+    assert rows.count("sketch sketch.igs") == 1 and rows.count("sketch none") == 3
+    timed = program("bench", *common, "-p", "0", "-n", "4", "-d", "156,157", "-r", "1", "-o", "json")[1]
+    assert [r["sketch"] for r in json.loads(timed) if r["policy"] != "full"] == [str(sketch), None]
+    runs = json.loads(program("eval", *common, "--task", tmp_path / "task", "--json")[1])["runs"]
+    assert [r["sketch"] for r in runs] == [None, None]
+    plans = json.loads(program("inspect", *common, "-c", "160,161", "--json")[1])["plans"]
+    assert [(p["context"], p["sketch"]) for p in plans if p["policy"] != "full"] == [(160, str(sketch)), (161, None)]
+
+
 def test_a_part_of_the_model_is_not_overwritten(program, tiny, tmp_path):
     shutil.copytree(tiny, tmp_path / "parts")
     part = tmp_path / "parts/model.safetensors"
