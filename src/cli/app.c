@@ -64,11 +64,16 @@ static void warn_of_idle_options(const ig_cli_options *o) {
     const ig_cache_options own = ig_cache_defaults();
     const bool stores = o->kv_store != NULL, is_full = o->kv_policy.n == 1 && has_policy(o, "full");
     const bool has_columns = has_policy(o, "infinigen-osdi24");
+    const bool is_prompt = o->verb->bit == IG_VERB_PERPLEXITY && !o->dense_prefix; /* all of it */
+    const bool chooses = o->kv_budget.n || (ig_cli_is_given(o, &o->kv_policy) && !is_full);
     const struct {
         bool is_idle;
         const char *text;
     } all[] = {
         {is_full && o->kv_budget.n, "--kv-budget does nothing with the policy full"},
+        {is_prompt && chooses,
+         "without --dense-prefix every token is computed with dense attention, whatever the policy"},
+        {is_prompt && (o->audit || o->audit_trace), "without --dense-prefix no token is there to audit"},
         {!has_columns && differs(&o->kv_alpha, own.alpha), "--kv-alpha does nothing without infinigen-osdi24"},
         {!has_columns && differs(&o->kv_partial, own.partial), "--kv-partial does nothing without infinigen-osdi24"},
         {!stores && o->kv_store_size, "--kv-store-size does nothing without --kv-store DIR"},

@@ -383,6 +383,21 @@ def test_options_that_do_nothing(program, tmp_path, flags, message):
     assert program(*run, cwd=tmp_path)[::2] == (0, b"")
 
 
+@pytest.mark.parametrize("flags, message", [
+    (["--kv-policy", "window"], "without --dense-prefix every token is computed with dense attention"),
+    (["--kv-budget", "10%"], "without --dense-prefix every token is computed with dense attention"),
+    (["--audit", "1"], "without --dense-prefix no token is there to audit"),
+    (["--kv-policy", "full"], None), ([], None),
+    (["--kv-policy", "window", "--audit", "1", "--dense-prefix", "100"], None),
+])
+def test_perplexity_that_is_of_no_policy(program, tmp_path, flags, message):
+    (tmp_path / "text").write_text(words(400, 1))
+    score = ["perplexity", "-m", make_model(tmp_path / "model"), "-f", tmp_path / "text", "-c", "128", *flags]
+    status, out, err = program(*score, env={"IG_LOG": "warn"})
+    assert status == 0 and (message in one_line(err) if message else err == b"")
+    assert program(*score)[::2] == (0, b"")
+
+
 def test_warnings_and_bars(terminal, tmp_path):
     """Each has a line of its own."""
     (tmp_path / "text").write_text(words(2400, 1))
