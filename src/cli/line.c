@@ -56,6 +56,8 @@ void ig_cli_reader_close(ig_cli_reader *r) {
     free(r);
 }
 
+size_t ig_cli_reader_length(const ig_cli_reader *r) { return r->message.n; }
+
 bool ig_cli_reader_is_terminal(const ig_cli_reader *r) { return r->is_terminal; }
 
 /* A line of the terminal's own editing, or of a pipe. */

@@ -21,6 +21,8 @@ void ig_cli_reader_close(ig_cli_reader *r);
  * INTERRUPTED: Ctrl-C, or what ig_cli_interrupted() tells; the message is what had been typed, as far as that is known.
  * Catches interrupts anew. */
 ig_cli_read ig_cli_reader_next(ig_cli_reader *r, const char **message);
+/* Its bytes: more than a string's length where a zero byte is among them. */
+size_t ig_cli_reader_length(const ig_cli_reader *r);
 bool ig_cli_reader_is_terminal(const ig_cli_reader *r);
 
 /* ---- a line with editing (editor.c) -------------------------------------- */

@@ -421,8 +421,12 @@ static bool obey(conversation *c, const char *message) {
     return true;
 }
 
-/* What was typed or piped; false: end. */
-static bool hear(conversation *c, const char *message) {
+/* What was typed or piped, n bytes; false: end. */
+static bool hear(conversation *c, const char *message, size_t n) {
+    if (strlen(message) != n) {
+        note_failure(c, ig_cli_complain(c->app.o, "the message contains a zero byte: it is left out"));
+        return true;
+    }
     if (message[strspn(message, " \t\n")] == 0) return true;
     if (is_command(message)) return obey(c, message);
     bool added = ig_cli_messages_add(&c->messages, "user", message);
@@ -438,7 +442,8 @@ static int talk(conversation *c) {
     for (bool goes_on = true; goes_on;) {
         const char *message;
         ig_cli_read got = ig_cli_reader_next(reader, &message);
-        goes_on = got == IG_READ_INTERRUPTED || (got == IG_READ_MESSAGE && hear(c, message));
+        goes_on =
+            got == IG_READ_INTERRUPTED || (got == IG_READ_MESSAGE && hear(c, message, ig_cli_reader_length(reader)));
         if (got != IG_READ_INTERRUPTED && !ig_cli_interrupted()) continue;
         if (!c->is_terminal || ig_cli_interrupted() == SIGTERM) {
             c->code = IG_EXIT_INTERRUPTED;

@@ -49,6 +49,12 @@ def test_a_script_is_told_what_failed(chat, message):
     one_line(err)
 
 
+def test_zero_byte(chat):
+    """Such a message is left out: what stands before the byte is another message."""
+    status, out, err = chat("-n", "4", messages=["a\0b", "\0", "/help"])
+    assert status == 1 and out.startswith(b"/help") and err.count(b"contains a zero byte: it is left out") == 2
+
+
 # ---- turns --------------------------------------------------------------------------------------------------
 
 
