@@ -159,8 +159,10 @@ typedef struct ig_model_options {
     bool no_mmap;          /* copy the weights into memory instead of mapping their files; not with the two above */
     uint64_t weights_ram;  /* most RAM for weights; 0: they are mapped. Embedding, output layer and the layers that fit
                               are copied into memory; the others, spread evenly, are read from the model's files, past
-                              the system's page cache, in every step, while layers before compute. Bits are the same. Too
-                              little is IG_E_LIMIT, with the least that would do. Not with the three above */
+                              the system's page cache, in every step, while layers before compute. Of mixtures of
+                              experts as many experts as fit are in memory, and others are read when they are chosen.
+                              Bits are the same. Too little is IG_E_LIMIT, with the least that would do. Not with the
+                              three above */
     uint64_t weights_vram; /* most memory of a GPU for weights; 0: no limit. Embedding, output layer and the layers that
                               fit are copied there; the others, spread evenly, to page-locked memory, from where they
                               are copied in every step, while layers before compute. Bits are the same. Too little is

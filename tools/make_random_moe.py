@@ -59,8 +59,8 @@ def main():
         n = 1
         for x in shape:
             n *= x
-        is_float = len(shape) == 1 or name.endswith("gate_inp")
-        sizes.append((4 * n if is_float else n // n_block * n_bytes, len(shape) == 1, is_float))
+        is_float = len(shape) == 1 or name.endswith("gate_inp") or name == "token_embd"
+        sizes.append((4 * n if is_float else n // n_block * n_bytes, len(shape) == 1, is_float and (0x42 if name == "token_embd" else 0x3c)))
         header.append(text(name + ".weight") + struct.pack("<I", len(shape)) + struct.pack(f"<{len(shape)}Q", *shape)
                       + struct.pack("<IQ", 0 if is_float else number, at))
         at += (sizes[-1][0] + 31) // 32 * 32
@@ -74,8 +74,8 @@ def main():
                 data = struct.pack("<f", 1) * (size // 4)
             else:
                 data = bytearray(os.urandom(size))
-                if is_float:  # magnitudes of 0.008 to 0.03
-                    data[3::4] = data[3::4].translate(bytes(0x3c | i & 0x80 for i in range(256)))
+                if is_float:  # magnitudes of 0.008 to 0.03; of embeddings 32 to 128, so that tokens differ and so do their experts
+                    data[3::4] = data[3::4].translate(bytes(is_float | i & 0x80 for i in range(256)))
                 else:
                     for i, byte in enumerate(scales):
                         data[i::n_bytes] = bytes([byte]) * (size // n_bytes)

@@ -270,6 +270,14 @@ static int list_chosen(const ig_routes *r, int n_experts, int32_t *chosen) {
     return n;
 }
 
+static ig_status take_experts(const forward *f, const int32_t *experts, int n, ig_error *err) {
+    if (!f->m->experts) return IG_OK;
+    ig_step_lap(&f->b->rows, IG_STEP_FFN);
+    ig_status status = ig_expert_cache_take(f->m->experts, f->step.layer, experts, n, err);
+    ig_step_lap(&f->b->rows, IG_STEP_WAIT);
+    return status;
+}
+
 /* All that have been chosen, one after the other, or at once for a decode step's only row. */
 static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x, ig_error *err) {
     const ig_routes *r = &f->b->routes;
@@ -278,7 +286,7 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x,
     bool is_single = f->n_rows == 1 && f->n_dense == 0;
     for (int i = 0, n_now; i < n; i += n_now) {
         n_now = is_single ? n : 1;
-        ig_status status = ig_expert_cache_take(f->m->experts, layer, chosen + i, n_now, err);
+        ig_status status = take_experts(f, chosen + i, n_now, err);
         if (status) return status;
         ig_expert_cache_expect(f->m->experts, layer, chosen + i + n_now, n - i - n_now);
         if (is_single)
