@@ -101,6 +101,17 @@ static void close_lane(ig_model *m) {
     d->ops->unbind(d, m->key_frames.arena.base);
 }
 
+/* Of a map that is larger than memory the system keeps what was read last, which is what is read last again. */
+static void warn_of_size(const ig_model *m) {
+    uint64_t room = ig_memory_available(), bytes = m->weights.stored_bytes;
+    char weights[64], available[64];
+    if (bytes <= room) return;
+    ig_log(m->ctx, IG_LOG_WARN,
+           "%s: weights of %s are more than the %s of memory that are available: with a limit "
+           "(--weights-ram SIZE) they are read faster",
+           m->path, ig_bytes_text(weights, bytes), ig_bytes_text(available, room));
+}
+
 /* Mapped weights can leave memory when it is short, panels cannot. */
 static bool has_room_for_panels(ig_model *m) {
     uint64_t bytes = ig_weights_panel_bytes(&m->weights, &m->config, m->ctx->device), room = ig_memory_available();
@@ -138,6 +149,7 @@ static ig_status open_weights(ig_model *m, bool is_directory, const ig_model_opt
     if (copy) m->copied_bytes = copy->done;
     if (!m->ctx->device->ops->is_host) return open_lane(m, o, copy != NULL, err);
     if (o->weights_ram) return open_stream(m, o, err);
+    if (!copy) warn_of_size(m);
     ig_load_options load = {.is_copied = copy != NULL,
                             .panels = !o->no_repack && has_room_for_panels(m),
                             .progress = copy ? NULL : o->progress,

@@ -47,6 +47,7 @@ typedef struct copying {
     ig_weight_stream *s;
     ig_device *panels;
     uint8_t *at, *through; /* through: room for the largest matrix; NULL: there are no panels */
+    size_t n_through;      /* bytes of it */
     ig_loading loading;
 } copying;
 
@@ -80,10 +81,10 @@ static size_t largest_room(const ig_weight_plan *p) {
 static ig_status copy_all(copying *c, ig_weights *w, ig_error *err) {
     const ig_weight_plan *p = &c->s->plan;
     bool is_tied = w->head.w == w->embed.w;
-    ig_status status = IG_OK;
+    ig_status status = copy_group(c, &p->others, err);
+    if (c->through) ig_pages_drop(c->through, c->n_through); /* no matrix of a layer is as large */
     for (int i = 0; i < p->n_layers && !status; i++)
         if (!ig_weight_plan_streams(p, i)) status = copy_group(c, &p->layers[i], err);
-    if (!status) status = copy_group(c, &p->others, err);
     if (is_tied) w->head.w = w->embed.w, w->head.panels = w->embed.panels;
     return status;
 }
@@ -95,6 +96,7 @@ static ig_status copy_residents(ig_weight_stream *s, ig_weights *w, uint8_t **at
     copying c = {.s = s,
                  .panels = o->panels,
                  .at = *at,
+                 .n_through = room,
                  .loading = {.progress = o->progress,
                              .user = o->progress_user,
                              .total = s->plan.bytes - IG_WEIGHT_SLOTS * s->plan.slot_bytes}};
