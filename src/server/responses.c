@@ -16,9 +16,10 @@ static bool is_cut_off(const ig_exchange *x) { return strcmp(ig_choice_finish(&x
 static json_t *usage_of(const ig_exchange *x) {
     const ig_choice *k = &x->choices[0];
     json_int_t in = x->prompts[0].n_ids, out = k->has_ended ? k->result.n_tokens : k->n_seen;
-    return json_pack("{s:I, s:{s:i}, s:I, s:{s:I}, s:I}", "input_tokens", in, "input_tokens_details", "cached_tokens",
-                     k->has_ended ? k->result.n_cached : 0, "output_tokens", out, "output_tokens_details",
-                     "reasoning_tokens", (json_int_t)x->items.n_thoughts, "total_tokens", in + out);
+    return json_pack("{s:I, s:{s:i, s:i}, s:I, s:{s:I}, s:I}", "input_tokens", in, "input_tokens_details",
+                     "cached_tokens", k->has_ended ? k->result.n_cached : 0, "cache_write_tokens", 0, "output_tokens",
+                     out, "output_tokens_details", "reasoning_tokens", (json_int_t)x->items.n_thoughts, "total_tokens",
+                     in + out);
 }
 
 /* What was asked for; what was not has the value that it has then. */

@@ -94,6 +94,7 @@ def same(server, body):
     for usage in (reply["usage"], told["usage"]):
         assert usage["input_tokens"] == server.ask(COUNT, body)[1]["input_tokens"]
         assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
+        assert usage["input_tokens_details"].keys() == {"cached_tokens", "cache_write_tokens"}
     return reply
 
 
