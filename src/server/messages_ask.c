@@ -117,22 +117,24 @@ static bool add_messages(ig_translation *t, const json_t *list) {
 /* ---- tools ---------------------------------------------------------------------------------- */
 
 static bool add_tools(ig_translation *t, const json_t *list) {
-    json_t *out = json_array(), *tool;
     size_t i;
-    if (json_is_array(list)) ig_translation_set(t, t->out, "tools", out);
-    if (!json_is_array(list)) json_decref(out);
-    if (list && !json_is_array(list)) return ig_refuse(t->call, 400, "tools", "tools must be a list");
+    json_t *tool;
+    bool ok = true;
+    if (!list) return true;
+    if (!json_is_array(list)) return ig_refuse(t->call, 400, "tools", "tools must be a list");
+    json_t *out = json_array();
     json_array_foreach(list, i, tool) {
         const json_t *type = ig_field(tool, "type");
         if (type && !ig_is_type(tool, "custom"))
-            return ig_refuse(t->call, 400, "tools", "tools[%zu]: only those of type custom are supported", i);
+            ok = ig_refuse(t->call, 400, "tools", "tools[%zu]: only those of type custom are supported", i);
         json_t *name = ig_field(tool, "name"), *words = ig_field(tool, "description"),
                *schema = ig_field(tool, "input_schema");
         ig_translation_append(t, out,
                               json_pack("{s:s, s:{s:O*, s:O*, s:O*}}", "type", "function", "function", "name", name,
                                         "description", words, "parameters", schema));
     }
-    return true;
+    ig_translation_set(t, t->out, "tools", out);
+    return ok;
 }
 
 static bool add_choice(ig_translation *t, const json_t *choice) {

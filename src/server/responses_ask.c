@@ -65,8 +65,9 @@ static bool add_message(items *x, const json_t *item, const char *where) {
     }
     end_said(x);
     json_t *parts = json_array();
+    bool ok = add_parts(x->t, parts, ig_field(item, "content"), field);
     ig_translation_append(x->t, x->t->messages, json_pack("{s:s, s:o}", "role", role, "content", parts));
-    return add_parts(x->t, parts, ig_field(item, "content"), field);
+    return ok;
 }
 
 static bool add_call(items *x, const json_t *item, const char *where) {
@@ -90,9 +91,10 @@ static bool add_result(items *x, const json_t *item, const char *where) {
     if (!id) return ig_refuse(x->t->call, 400, where, "%s: a function_call_output has a call_id", where);
     end_said(x);
     json_t *parts = json_array();
+    bool ok = add_parts(x->t, parts, ig_field(item, "output"), field);
     ig_translation_append(x->t, x->t->messages,
                           json_pack("{s:s, s:s, s:o}", "role", "tool", "tool_call_id", id, "content", parts));
-    return add_parts(x->t, parts, ig_field(item, "output"), field);
+    return ok;
 }
 
 /* What has been thought before the answer; without it, its summary. What only its maker can read is passed over. */
@@ -145,20 +147,22 @@ static bool add_input(ig_translation *t, json_t *input) {
 
 static bool add_tools(ig_translation *t, const json_t *list) {
     size_t i;
-    json_t *tool, *out;
+    json_t *tool;
+    bool ok = true;
     if (!list) return true;
     if (!json_is_array(list)) return ig_refuse(t->call, 400, "tools", "tools must be a list");
-    ig_translation_set(t, t->out, "tools", out = json_array());
+    json_t *out = json_array();
     json_array_foreach(list, i, tool) {
         if (!ig_is_type(tool, "function"))
-            return ig_refuse(t->call, 400, "tools", "tools[%zu]: only those of type function are supported", i);
+            ok = ig_refuse(t->call, 400, "tools", "tools[%zu]: only those of type function are supported", i);
         ig_translation_append(
             t, out,
             json_pack("{s:s, s:{s:O*, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
                       ig_field(tool, "name"), "description", ig_field(tool, "description"), "parameters",
                       ig_field(tool, "parameters"), "strict", ig_field(tool, "strict")));
     }
-    return true;
+    ig_translation_set(t, t->out, "tools", out);
+    return ok;
 }
 
 /* A word is the same in a chat. */

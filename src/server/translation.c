@@ -35,10 +35,10 @@ bool ig_translation_refuses(const ig_translation *t, const char *const *names) {
 }
 
 json_t *ig_translate(ig_call *c, const json_t *body, bool (*translate)(ig_translation *t)) {
-    ig_translation t = {
-        .call = c, .body = body, .out = json_copy((json_t *)body), .messages = json_array(), .ok = true};
-    ig_translation_set(&t, t.out, "messages", t.messages);
+    ig_translation t = {.call = c, .body = body, .out = json_copy((json_t *)body), .messages = json_array()};
+    t.ok = json_object_size(t.out) == json_object_size(body); /* a copy leaves out what there is no memory for */
     bool ok = translate(&t);
+    ig_translation_set(&t, t.out, "messages", t.messages);
     if (ok && !t.ok) ok = ig_refuse(c, 500, NULL, "out of memory for a conversation");
     if (ok) return t.out;
     json_decref(t.out);
