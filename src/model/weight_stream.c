@@ -174,8 +174,8 @@ static void start_over(ig_weight_stream *s, int number) {
 void ig_weight_stream_begin(ig_weight_stream *s) {
     if (!s || !s->plan.n_streamed) return;
     int first = ig_weight_plan_next(&s->plan, -1), second = ig_weight_plan_next(&s->plan, first);
-    bool as_expected = true;
     pthread_mutex_lock(&s->lock);
+    bool as_expected = find_slot(s, first) || s->next == first; /* else both slots may go to others */
     for (int i = 0; i < IG_WEIGHT_SLOTS; i++) {
         const slot *x = &s->slots[i];
         if (x->layer == NONE) continue;

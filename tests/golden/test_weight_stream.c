@@ -17,6 +17,7 @@
 
 #include "golden/tiny_session.h"
 #include "golden/tiny_copy.h"
+#include "model/model.h"
 
 enum { N_PROMPT = 90, N_CTX = 160, N_STEPS = 6, N_BATCH = 3 };
 
@@ -184,6 +185,30 @@ static void passes_that_end_early(void **state) {
     close_tiny(NULL);
 }
 
+/* Three layers pass. After the first one was given back its slot may go to the third before the next pass begins with
+ * the first. */
+static void passes_that_end_after_a_layer(void **state) {
+    enum { N = 3, FIRST = 1 /* of four layers */ };
+    ig_error err = {0};
+    ig_model *m = NULL;
+    (void)state;
+    open_tiny(TINY_LLAMA, 2);
+    for (uint64_t ram = least_of(TINY_LLAMA); !m || weight_stats(m).n_streamed_layers > N; ram += 10000) {
+        ig_model_close(m);
+        expect_ok(open_limited(&m, TINY_LLAMA, ram, 0, &err), &err);
+    }
+    assert_int_equal(weight_stats(m).n_streamed_layers, N);
+    for (int round = 0; round < 50; round++) {
+        ig_weight_stream_begin(m->stream);
+        usleep(1000);
+        expect_ok(ig_weight_stream_take(m->stream, FIRST, IG_WEIGHTS_ALL, &err), &err);
+        usleep(1000);
+        ig_weight_stream_give(m->stream, FIRST);
+    }
+    ig_model_close(m);
+    close_tiny(NULL);
+}
+
 static void a_file_that_is_cut_short_ends_the_step(void **state) {
     ig_error err = {0};
     tiny_copy copy = copy_tiny(*state);
@@ -221,6 +246,7 @@ int main(void) {
         cmocka_unit_test(loading_is_told_to_its_end),
         {"passes that end early", passes_that_end_early, NULL, NULL, TINY_LLAMA},
         {"passes that end early, experts", passes_that_end_early, NULL, NULL, "tests/golden/models/qwen3moe"},
+        cmocka_unit_test(passes_that_end_after_a_layer),
         {"a file that is cut short ends the step", a_file_that_is_cut_short_ends_the_step, NULL, NULL, "llama31"},
         {"a file that is cut short, experts", a_file_that_is_cut_short_ends_the_step, NULL, NULL, "qwen3moe"},
     };
