@@ -59,6 +59,10 @@ bool ig_translation_refuses(const ig_translation *t, const char *const *names);
 /* Whether an object has this "type". */
 bool ig_is_type(const json_t *object, const char *type);
 
+/* Adds the body's "tools", which are of this type, whose name may be left out unless `is_said`, and have the schema of
+ * their parameters in a field of this name. False: refused. */
+bool ig_translation_tools(ig_translation *t, const char *type, bool is_said, const char *schema);
+
 /* What an assistant has said, of which a chat makes one message. */
 typedef struct ig_said {
     json_t *texts, *calls;

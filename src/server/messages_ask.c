@@ -116,27 +116,6 @@ static bool add_messages(ig_translation *t, const json_t *list) {
 
 /* ---- tools ---------------------------------------------------------------------------------- */
 
-static bool add_tools(ig_translation *t, const json_t *list) {
-    size_t i;
-    json_t *tool;
-    bool ok = true;
-    if (!list) return true;
-    if (!json_is_array(list)) return ig_refuse(t->call, 400, "tools", "tools must be a list");
-    json_t *out = json_array();
-    json_array_foreach(list, i, tool) {
-        const json_t *type = ig_field(tool, "type");
-        if (type && !ig_is_type(tool, "custom"))
-            ok = ig_refuse(t->call, 400, "tools", "tools[%zu]: only those of type custom are supported", i);
-        json_t *name = ig_field(tool, "name"), *words = ig_field(tool, "description"),
-               *schema = ig_field(tool, "input_schema");
-        ig_translation_append(t, out,
-                              json_pack("{s:s, s:{s:O*, s:O*, s:O*}}", "type", "function", "function", "name", name,
-                                        "description", words, "parameters", schema));
-    }
-    ig_translation_set(t, t->out, "tools", out);
-    return ok;
-}
-
 static bool add_choice(ig_translation *t, const json_t *choice) {
     bool is_single = false;
     if (!choice) return true;
@@ -197,7 +176,7 @@ static bool translate(ig_translation *t) {
     ig_translation_drop(t, theirs);
     if (system) ig_translation_append(t, t->messages, json_pack("{s:s, s:O}", "role", "system", "content", system));
     if (stops) t->ok &= json_object_set(t->out, "stop", stops) == 0;
-    return add_messages(t, ig_field(body, "messages")) && add_tools(t, ig_field(body, "tools")) &&
+    return add_messages(t, ig_field(body, "messages")) && ig_translation_tools(t, "custom", false, "input_schema") &&
            add_choice(t, ig_field(body, "tool_choice")) && add_thinking(t, ig_field(body, "thinking")) &&
            add_output(t, ig_field(body, "output_config"));
 }

@@ -145,26 +145,6 @@ static bool add_input(ig_translation *t, json_t *input) {
 
 /* ---- tools -------------------------------------------------------------------------------------- */
 
-static bool add_tools(ig_translation *t, const json_t *list) {
-    size_t i;
-    json_t *tool;
-    bool ok = true;
-    if (!list) return true;
-    if (!json_is_array(list)) return ig_refuse(t->call, 400, "tools", "tools must be a list");
-    json_t *out = json_array();
-    json_array_foreach(list, i, tool) {
-        if (!ig_is_type(tool, "function"))
-            ok = ig_refuse(t->call, 400, "tools", "tools[%zu]: only those of type function are supported", i);
-        ig_translation_append(
-            t, out,
-            json_pack("{s:s, s:{s:O*, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
-                      ig_field(tool, "name"), "description", ig_field(tool, "description"), "parameters",
-                      ig_field(tool, "parameters"), "strict", ig_field(tool, "strict")));
-    }
-    ig_translation_set(t, t->out, "tools", out);
-    return ok;
-}
-
 /* A word is the same in a chat. */
 static void add_choice(ig_translation *t, json_t *choice) {
     if (ig_is_type(choice, "function"))
@@ -252,7 +232,7 @@ static bool translate(ig_translation *t) {
         ig_translation_append(t, t->messages, json_pack("{s:s, s:O}", "role", "system", "content", instructions));
     if (most) t->ok &= json_object_set(t->out, "max_tokens", most) == 0;
     add_choice(t, ig_field(body, "tool_choice"));
-    return add_input(t, ig_field(body, "input")) && add_tools(t, ig_field(body, "tools")) &&
+    return add_input(t, ig_field(body, "input")) && ig_translation_tools(t, "function", true, "parameters") &&
            add_text(t, ig_field(body, "text")) && add_reasoning(t, ig_field(body, "reasoning")) &&
            add_scores(t, ig_field(body, "include"));
 }

@@ -45,6 +45,25 @@ json_t *ig_translate(ig_call *c, const json_t *body, bool (*translate)(ig_transl
     return NULL;
 }
 
+bool ig_translation_tools(ig_translation *t, const char *type, bool is_said, const char *schema) {
+    json_t *list = ig_field(t->body, "tools"), *tool;
+    size_t i;
+    bool ok = true;
+    if (!list) return true;
+    if (!json_is_array(list)) return ig_refuse(t->call, 400, "tools", "tools must be a list");
+    json_t *out = json_array();
+    json_array_foreach(list, i, tool) {
+        if (!ig_is_type(tool, type) && (is_said || ig_field(tool, "type")))
+            ok = ig_refuse(t->call, 400, "tools", "tools[%zu]: only those of type %s are supported", i, type);
+        ig_translation_append(t, out,
+                              json_pack("{s:s, s:{s:O*, s:O*, s:O*, s:O*}}", "type", "function", "function", "name",
+                                        ig_field(tool, "name"), "description", ig_field(tool, "description"),
+                                        "parameters", ig_field(tool, schema), "strict", ig_field(tool, "strict")));
+    }
+    ig_translation_set(t, t->out, "tools", out);
+    return ok;
+}
+
 /* ---- an assistant's message ---------------------------------------------------------------------- */
 
 void ig_said_begin(ig_translation *t, ig_said *a) {

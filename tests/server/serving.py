@@ -74,6 +74,17 @@ class Server:
         assert events[-1] == "data: [DONE]"
         return [json.loads(e[6:]) for e in events[:-1]]
 
+    def named_events(self, path, body):
+        """The events of a stream whose names are the types that they tell of."""
+        status, text, headers = self.ask(path, {**body, "stream": True})
+        assert status == 200 and headers["content-type"].startswith("text/event-stream"), text
+        found = []
+        for first, second in (e.split("\n") for e in text.split("\n\n") if e and not e.startswith(":")):
+            assert first.startswith("event: ") and second.startswith("data: ")
+            found.append(json.loads(second[6:]))
+            assert found[-1]["type"] == first[7:]
+        return found
+
     def connect(self):
         return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from conftest import make_model
-from serving import CHAT, Server
+from serving import CHAT, Server, served, server
 from test_thoughts import BEGUN, MARK, biases
 from test_tools import FORMS, with_template
 
@@ -15,38 +15,18 @@ TOOL = {"name": "get_weather", "description": "The weather of a place.", "input_
 
 
 @pytest.fixture
-def server(program, tmp_path):
-    with Server(program, make_model(tmp_path / "model"), "-c", 4096, "-np", 4) as s:
-        yield s
-
-
-@pytest.fixture
 def caller(program, tmp_path):
     with Server(program, with_template(tmp_path / "model", FORMS["marks"][0]), "-c", 4096, "-np", 4) as s:
         yield s
 
 
-def events(server, body):
-    """(name, value) of all events; names are those in the values."""
-    status, text, headers = server.ask(PATH, {**body, "stream": True})
-    assert status == 200 and headers["content-type"].startswith("text/event-stream"), text
-    found = []
-    for event in text.split("\n\n"):
-        if not event or event.startswith(":"):
-            continue
-        first, second = event.split("\n")
-        assert first.startswith("event: ") and second.startswith("data: ")
-        found.append((first[7:], json.loads(second[6:])))
-        assert found[-1][1]["type"] == first[7:]
-    return found
-
-
 def put_together(found):
     """The message that events tell of."""
-    assert [name for name, _ in found][0] == "message_start" and [name for name, _ in found][-2:] == ["message_delta", "message_stop"]
-    message, inputs, is_open = dict(found[0][1]["message"]), {}, False
+    names = [e["type"] for e in found]
+    assert names[0] == "message_start" and names[-2:] == ["message_delta", "message_stop"]
+    message, inputs, is_open = dict(found[0]["message"]), {}, False
     assert message["content"] == [] and message["stop_reason"] is None
-    for name, value in found[1:-2]:
+    for name, value in zip(names[1:-2], found[1:-2]):
         blocks = message["content"]
         if name == "content_block_start":
             assert not is_open and value["index"] == len(blocks)
@@ -68,7 +48,7 @@ def put_together(found):
     for index, text in inputs.items():
         assert message["content"][index]["input"] == {}
         message["content"][index]["input"] = json.loads(text)
-    message.update(found[-2][1]["delta"], usage=found[-2][1]["usage"])
+    message.update(found[-2]["delta"], usage=found[-2]["usage"])
     return message
 
 
@@ -76,7 +56,7 @@ def same(server, body):
     """The reply, which a stream tells the same of."""
     status, reply, _ = server.ask(PATH, body)
     assert status == 200, reply
-    told = put_together(events(server, body))
+    told = put_together(server.named_events(PATH, body))
     assert reply["id"].startswith("msg_") and told["id"].startswith("msg_")
     for key in ("type", "role", "model", "content", "stop_reason", "stop_sequence"):
         if key == "content":  # ids of calls are made anew

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from conftest import make_model
-from serving import CHAT, Server
+from serving import CHAT, Server, served, server
+from test_messages import caller
 from test_thoughts import BEGUN, MARK, biases
 from test_tools import FORMS, with_template
 
@@ -15,30 +16,9 @@ TOOL = {"type": "function", "name": "get_weather", "description": "The weather o
 END = {"completed": "response.completed", "incomplete": "response.incomplete"}
 
 
-@pytest.fixture
-def server(program, tmp_path):
-    with Server(program, make_model(tmp_path / "model"), "-c", 4096, "-np", 4) as s:
-        yield s
-
-
-@pytest.fixture
-def caller(program, tmp_path):
-    with Server(program, with_template(tmp_path / "model", FORMS["marks"][0]), "-c", 4096, "-np", 4) as s:
-        yield s
-
-
 def events(server, body):
-    """All events, whose names and numbers are as they must be."""
-    status, text, headers = server.ask(PATH, {**body, "stream": True})
-    assert status == 200 and headers["content-type"].startswith("text/event-stream"), text
-    found = []
-    for event in text.split("\n\n"):
-        if not event or event.startswith(":"):
-            continue
-        first, second = event.split("\n")
-        assert first.startswith("event: ") and second.startswith("data: ")
-        found.append(json.loads(second[6:]))
-        assert found[-1]["type"] == first[7:] and found[-1]["sequence_number"] == len(found) - 1
+    found = server.named_events(PATH, body)
+    assert [e["sequence_number"] for e in found] == list(range(len(found)))
     return found
 
 
