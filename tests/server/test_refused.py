@@ -214,7 +214,7 @@ def test_wrong_bodies(server):
 
 
 def test_paths_and_methods(server):
-    for path in ("/nothing", "/v1", "/v1/responses", "//health", "/health/", "/v1/models/", "/../health", "/%2e%2e/health", "/HEALTH"):
+    for path in ("/nothing", "/v1", "/v1/images", "//health", "/health/", "/v1/models/", "/../health", "/%2e%2e/health", "/HEALTH"):
         status, reply, _ = server.ask(path)
         assert status == 404 and reply["error"]["type"] == "not_found_error", path
     for path in ("/health%00x", "/%zz", "/health%0d%0aX:y"):
