@@ -121,19 +121,20 @@ static void count_thoughts(ig_exchange *x) {
 static bool end_text(ig_exchange *x) {
     ig_response_items *r = &x->items;
     if (is_open(x, "function_call")) {
-        json_t *text = json_stringn(r->text, r->n_text), *name = json_object_get(r->open, "name");
-        return json_object_set(r->open, "arguments", text) == 0 &&
+        json_t *name = json_object_get(r->open, "name");
+        return json_object_set_new(r->open, "arguments", json_stringn(r->text, r->n_text)) == 0 &&
                tell(x, "response.function_call_arguments.done",
-                    json_pack("{s:O, s:i, s:O, s:o}", "item_id", json_object_get(r->open, "id"), "output_index",
-                              (int)json_array_size(r->done), "name", name, "arguments", text));
+                    json_pack("{s:O, s:i, s:O, s:O}", "item_id", json_object_get(r->open, "id"), "output_index",
+                              (int)json_array_size(r->done), "name", name, "arguments",
+                              json_object_get(r->open, "arguments")));
     }
     bool is_text = is_open(x, "message");
     if (!is_text) count_thoughts(x);
-    json_t *part = part_of(r->text, r->n_text, r->logprobs, is_text);
-    return json_array_append(json_object_get(r->open, "content"), part) == 0 &&
+    json_t *parts = json_object_get(r->open, "content");
+    return json_array_append_new(parts, part_of(r->text, r->n_text, r->logprobs, is_text)) == 0 &&
            tell_part(x, is_text ? "response.output_text.done" : "response.reasoning_text.done", "text",
                      json_stringn(r->text, r->n_text), is_text ? json_incref(r->logprobs) : NULL) &&
-           tell_part(x, "response.content_part.done", "part", part, NULL);
+           tell_part(x, "response.content_part.done", "part", json_incref(json_array_get(parts, 0)), NULL);
 }
 
 /* The open one is whole. */
