@@ -14,9 +14,9 @@
 enum {
     NONE = -1,
     FFN_MATRICES = 3,
-    N_READERS = 4, /* a disk wants several requests at a time */
-    N_AHEAD = 8,   /* experts that are expected at a time */
-    USES_FOR_PANELS = 16
+    N_READERS = 4,       /* a disk wants several requests at a time */
+    N_AHEAD = 8,         /* experts that are expected at a time */
+    USES_FOR_PANELS = 16 /* panels pay after some more (docs/speed-log.md) */
 };
 
 /* An expert in the files. */

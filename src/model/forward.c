@@ -240,24 +240,22 @@ static void run_expert(const forward *f, const ig_ffn *w, const float *x, int be
     }
 }
 
-/* The same of all experts of a decode step's only row: they read the same x, and so share a product. */
-static void run_experts(const forward *f, const ig_layer *w, const float *x) {
+/* The same of the n experts that a decode step's only row has chosen: they read the same x, and so share a product. */
+static void run_experts(const forward *f, const ig_ffn *all, const int32_t *chosen, int n, const float *x) {
     const ig_routes *r = &f->b->routes;
-    const ig_matrix *in[2 * IG_MAX_EXPERTS] = {NULL}, *down[IG_MAX_EXPERTS];
+    const ig_matrix *in[2 * IG_MAX_EXPERTS] = {NULL};
     size_t d_ff = (size_t)f->c->d_ff;
     float *gate = r->hidden, *up = gate + (size_t)f->c->n_experts_used * d_ff, *to[2 * IG_MAX_EXPERTS] = {NULL},
           *y = r->y;
-    int n = 0;
-    for (int e = 0; e < w->n_experts; e++) {
-        if (r->begin[e] == r->begin[e + 1]) continue;
-        in[2 * n] = &w->experts[e].gate, to[2 * n] = gate + (size_t)n * d_ff;
-        in[2 * n + 1] = &w->experts[e].up, to[2 * n + 1] = up + (size_t)n * d_ff;
-        down[n++] = &w->experts[e].down;
+    for (int i = 0; i < n; i++) {
+        in[2 * i] = &all[chosen[i]].gate, to[2 * i] = gate + (size_t)i * d_ff;
+        in[2 * i + 1] = &all[chosen[i]].up, to[2 * i + 1] = up + (size_t)i * d_ff;
     }
     f->dev->ops->matmul(f->dev, to, in, 2 * n, x, 1, true);
     f->dev->ops->activate(f->dev, f->c->activation, gate, up, (size_t)n * d_ff);
     for (int i = 0; i < n; i++) {
-        f->dev->ops->matmul(f->dev, &y, &down[i], 1, gate + (size_t)i * d_ff, 1, true);
+        const ig_matrix *down = &all[chosen[i]].down;
+        f->dev->ops->matmul(f->dev, &y, &down, 1, gate + (size_t)i * d_ff, 1, true);
         f->dev->ops->add_rows(f->dev, f->b->y, y, r->rows + i, r->shares + i, 1, f->c->d_model);
     }
 }
@@ -290,7 +288,7 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x,
         if (status) return status;
         ig_expert_cache_expect(f->m->experts, layer, chosen + i + n_now, n - i - n_now);
         if (is_single)
-            run_experts(f, w, x);
+            run_experts(f, w->experts, chosen, n, x);
         else
             run_expert(f, &w->experts[chosen[i]], x, r->begin[chosen[i]], r->begin[chosen[i] + 1]);
         ig_expert_cache_give(f->m->experts, layer, chosen + i, n_now, f->n_dense > 0);

@@ -18,7 +18,10 @@
 #include "unit/temp_dir.h"
 #include "unit/tiny_gguf.h"
 
-enum { D = 256, D_KV = 128, D_FF = 512, N_CTX = 128, N_PROMPT = 70, N_STEPS = 4, N_BATCH = 3 };
+enum { D = 256, D_KV = 128, D_FF = 512, N_EXPERTS = 6, N_CTX = 128, N_PROMPT = 70, N_STEPS = 4, N_BATCH = 3 };
+
+/* What a model of a test is like. */
+typedef enum kind { UNTIED, TIED, EXPERTS } kind;
 
 static temp_dir dir;
 static char path[512];
@@ -26,15 +29,27 @@ static int32_t ids[N_CTX];
 
 /* ---- the model ---- */
 
-static tiny describe(bool tied) {
+/* A feed-forward matrix, or one of all experts. */
+static void add_ffn(tiny *t, int layer, const char *name, ig_type type, int n_in, int n_out, kind k) {
+    char full[64];
+    snprintf(full, sizeof full, "blk.%d.%s%s.weight", layer, name, k == EXPERTS ? "_exps" : "");
+    tiny_tensor *x = tiny_add(t, full, type, (uint64_t)n_in, (uint64_t)n_out);
+    if (k == EXPERTS) x->n_dims = 3, x->dims[2] = N_EXPERTS;
+}
+
+static tiny describe(kind k) {
     static const struct {
         const char *name;
         ig_type type;
         int n_in, n_out;
-    } parts[] = {
-        {"attn_q", IG_TYPE_Q4_0, D, D},      {"attn_k", IG_TYPE_Q4_1, D, D_KV},   {"attn_v", IG_TYPE_Q5_0, D, D_KV},
-        {"attn_output", IG_TYPE_Q5_1, D, D}, {"ffn_gate", IG_TYPE_Q4_K, D, D_FF}, {"ffn_up", IG_TYPE_Q5_K, D, D_FF},
-        {"ffn_down", IG_TYPE_Q6_K, D_FF, D}, {"attn_norm", IG_TYPE_F32, D, 0},    {"ffn_norm", IG_TYPE_F32, D, 0}};
+    } parts[] = {{"attn_q", IG_TYPE_Q4_0, D, D},
+                 {"attn_k", IG_TYPE_Q4_1, D, D_KV},
+                 {"attn_v", IG_TYPE_Q5_0, D, D_KV},
+                 {"attn_output", IG_TYPE_Q5_1, D, D},
+                 {"attn_norm", IG_TYPE_F32, D, 0},
+                 {"ffn_norm", IG_TYPE_F32, D, 0},
+                 {"ffn_gate_inp", IG_TYPE_F32, D, N_EXPERTS}};
+    const size_t n_parts = sizeof parts / sizeof *parts - (k != EXPERTS);
     tiny t = tiny_valid();
     t.n_tensors = 0;
     tiny_u32(&t, "llama.block_count", 2);
@@ -44,19 +59,24 @@ static tiny describe(bool tied) {
     tiny_u32(&t, "llama.attention.head_count", 4);
     tiny_u32(&t, "llama.attention.head_count_kv", 2);
     tiny_u32(&t, "llama.vocab_size", N_VOCAB);
-    tiny_add(&t, "token_embd.weight", tied ? IG_TYPE_Q6_K : IG_TYPE_Q8_0, D, N_VOCAB);
-    if (!tied) tiny_add(&t, "output.weight", IG_TYPE_Q6_K, D, N_VOCAB);
+    if (k == EXPERTS) tiny_u32(&t, "llama.expert_count", N_EXPERTS), tiny_u32(&t, "llama.expert_used_count", 2);
+    tiny_add(&t, "token_embd.weight", k == TIED ? IG_TYPE_Q6_K : IG_TYPE_Q8_0, D, N_VOCAB);
+    if (k != TIED) tiny_add(&t, "output.weight", IG_TYPE_Q6_K, D, N_VOCAB);
     tiny_add(&t, "output_norm.weight", IG_TYPE_F32, D, 0);
-    for (int l = 0; l < 2; l++)
-        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+    for (int l = 0; l < 2; l++) {
+        for (size_t i = 0; i < n_parts; i++) {
             char name[64];
             snprintf(name, sizeof name, "blk.%d.%s.weight", l, parts[i].name);
             tiny_add(&t, name, parts[i].type, (uint64_t)parts[i].n_in, (uint64_t)parts[i].n_out);
         }
+        add_ffn(&t, l, "ffn_gate", IG_TYPE_Q4_K, D, D_FF, k);
+        add_ffn(&t, l, "ffn_up", IG_TYPE_Q5_K, D, D_FF, k);
+        add_ffn(&t, l, "ffn_down", IG_TYPE_Q6_K, D_FF, D, k);
+    }
     return t;
 }
 
-/* Codes are any; scales are small. */
+/* Codes are any; scales are small. So are the numbers of a router; norms are ones. */
 static void fill(uint8_t *p, const tiny_tensor *x, ig_random *rng) {
     static const float one = 1;
     const size_t n = tiny_bytes(x), block = (size_t)ig_type_get(x->type)->block_bytes;
@@ -65,7 +85,8 @@ static void fill(uint8_t *p, const tiny_tensor *x, ig_random *rng) {
     for (size_t i = 0; i < n; i++) p[i] = (uint8_t)ig_random_u64(rng);
     for (size_t b = 0; b < n; b += block) {
         if (x->type == IG_TYPE_F32) {
-            memcpy(p + b, &one, sizeof one);
+            const float small = (float)p[b] / 256 - 0.5f;
+            memcpy(p + b, x->n_dims == 1 ? &one : &small, sizeof one);
             continue;
         }
         p[b + (size_t)at + 1] = 0x10; /* about 0.0005 */
@@ -73,8 +94,8 @@ static void fill(uint8_t *p, const tiny_tensor *x, ig_random *rng) {
     }
 }
 
-static void write_model(bool tied) {
-    tiny t = describe(tied);
+static void write_model(kind k) {
+    tiny t = describe(k);
     size_t n, n_data = 0;
     uint8_t *bytes = tiny_write(&t, &n);
     ig_random rng = {.state = 7};
@@ -89,7 +110,7 @@ static void write_model(bool tied) {
 }
 
 static int set_up(void **state) {
-    write_model(*state != NULL);
+    write_model(*state ? *(const kind *)*state : UNTIED);
     open_tiny(path, 2);
     for (int i = 0; i < N_CTX; i++) ids[i] = (i * i + 3 * i) % N_VOCAB;
     return 0;
@@ -122,7 +143,7 @@ static ig_session *open_on(ig_model *m) {
 }
 
 /* Prompts, steps of one sequence and of three. */
-static void compare(ig_model *other) {
+static void compare(ig_model *other, int round) {
     ig_session *a[N_BATCH], *b[N_BATCH];
     ig_error err = {0};
     for (int i = 0; i < N_BATCH; i++) {
@@ -133,7 +154,7 @@ static void compare(ig_model *other) {
         same(a[i], b[i]);
     }
     for (int t = 0; t < N_STEPS; t++) {
-        const int32_t next[N_BATCH] = {t, 2 * t, 3 * t};
+        const int32_t next[N_BATCH] = {t + 29 * round, 2 * t, 3 * t};
         int n = t % 2 ? N_BATCH : 1;
         expect_ok(ig_session_decode(a, next, n, &err), &err);
         expect_ok(ig_session_decode(b, next, n, &err), &err);
@@ -148,7 +169,26 @@ static void no_bit_changes(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         ig_model *m = open_with(&kinds[i]);
-        compare(m);
+        compare(m, 0);
+        ig_model_close(m);
+    }
+}
+
+/* Experts that pass through, are there from the start, or are put in panels because they are used often. */
+static void no_bit_of_experts_changes(void **state) {
+    ig_error err = {0};
+    ig_model *m;
+    (void)state;
+    assert_int_equal(open_limited(&m, path, 1, 0, &err), IG_E_LIMIT);
+    const uint64_t least = least_in(&err);
+    m = open_with(&(ig_model_options){.weights_ram = 64 << 20});
+    const uint64_t most = weight_stats(m).ram_bytes;
+    ig_model_close(m);
+    const uint64_t rams[] = {least, (least + most) / 2, most - 1, most};
+    for (int i = 0; i < 4; i++) {
+        expect_ok(open_limited(&m, path, rams[i], 0, &err), &err);
+        for (int round = 0; round < 8; round++) compare(m, round);
+        assert_int_equal(weight_stats(m).read_bytes == 0, i == 3);
         ig_model_close(m);
     }
 }
@@ -208,10 +248,12 @@ static void loading_is_interrupted(void **state) {
 }
 
 int main(void) {
-    static int tied;
+    static kind tied = TIED, experts = EXPERTS;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(no_bit_changes, set_up, tear_down),
         {"no_bit_changes, tied", no_bit_changes, set_up, tear_down, &tied},
+        {"no_bit_changes, experts", no_bit_changes, set_up, tear_down, &experts},
+        {"no_bit_of_experts_changes", no_bit_of_experts_changes, set_up, tear_down, &experts},
         cmocka_unit_test_setup_teardown(memory_is_counted, set_up, tear_down),
         {"memory_is_counted, tied", memory_is_counted, set_up, tear_down, &tied},
         cmocka_unit_test_setup_teardown(loading_is_interrupted, set_up, tear_down),

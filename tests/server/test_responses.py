@@ -5,8 +5,8 @@ import json
 import pytest
 
 from conftest import make_model
-from serving import CHAT, Server, served, server
-from test_messages import caller
+from serving import Server, served, server
+from test_messages import caller, chat
 from test_thoughts import BEGUN, MARK, biases
 from test_tools import FORMS, with_template
 
@@ -76,12 +76,6 @@ def same(server, body):
         assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
         assert usage["input_tokens_details"].keys() == {"cached_tokens", "cache_write_tokens"}
     return reply
-
-
-def chat(server, messages, **more):
-    status, reply, _ = server.ask(CHAT, {"messages": messages, "temperature": 0, "max_tokens": 12, **more})
-    assert status == 200, reply
-    return reply["choices"][0], reply["usage"]
 
 
 def text_of(reply):

@@ -162,7 +162,7 @@ static inline void tiny_pad(ig_buffer *b, size_t unit) {
 /* Bytes of a tensor as its description says; 4096 if it has more than 2^17 elements. */
 static inline size_t tiny_bytes(const tiny_tensor *x) {
     const ig_type_info *info = ig_type_get(x->type);
-    const uint64_t most = 1 << 17;
+    const uint64_t most = 1 << 20;
     uint64_t n = 1;
     for (uint32_t d = 0; d < x->n_dims && d < 4 && n <= most; d++) n = x->dims[d] <= most ? n * x->dims[d] : most + 1;
     if (!info || n > most) return 4096;
