@@ -20,6 +20,7 @@ static const ig_type_info types[] = {
     [IG_TYPE_Q6_K] = {"Q6_K", 256, 210, true},
     [IG_TYPE_IQ4_NL] = {"IQ4_NL", 32, 18, true},
     [IG_TYPE_IQ4_XS] = {"IQ4_XS", 256, 136, true},
+    [IG_TYPE_MXFP4] = {"MXFP4", 32, 17, true},
     /* such tensors can be listed, not computed with */
     [9] = {"Q8_1", 32, 36, false},
     [15] = {"Q8_K", 256, 292, false},
@@ -37,7 +38,6 @@ static const ig_type_info types[] = {
     [29] = {"IQ1_M", 256, 56, false},
     [34] = {"TQ1_0", 256, 54, false},
     [35] = {"TQ2_0", 256, 66, false},
-    [39] = {"MXFP4", 32, 17, false},
     [40] = {"NVFP4", 64, 36, false},
 };
 

@@ -26,7 +26,8 @@ typedef enum ig_type {
     IG_TYPE_IQ4_NL = 20,
     IG_TYPE_IQ4_XS = 23,
     IG_TYPE_BF16 = 30,
-    IG_TYPE_COUNT = 31,
+    IG_TYPE_MXFP4 = 39,
+    IG_TYPE_COUNT = 40,
 } ig_type;
 
 typedef struct ig_type_info {

@@ -290,10 +290,20 @@ static void activate_task(void *arg, int task, int thread) {
     flat_range(&j->rows, task, j->total, &at, &n);
     const ig_kernels *k = j->rows.d->k;
     float *gate = j->rows.y + at;
-    if (j->kind == IG_RELU)
-        k->relu(gate, n);
-    else
-        (j->kind == IG_GELU_GATED ? k->gelu_mul : k->silu_mul)(gate, j->rows.x + at, n);
+    switch (j->kind) {
+        case IG_SILU_GATED:
+            k->silu_mul(gate, j->rows.x + at, n);
+            break;
+        case IG_GELU_GATED:
+            k->gelu_mul(gate, j->rows.x + at, n);
+            break;
+        case IG_SWIGLU_OAI:
+            k->swiglu_oai(gate, j->rows.x + at, n);
+            break;
+        case IG_RELU:
+            k->relu(gate, n);
+            break;
+    }
 }
 
 static void peak_task(void *arg, int task, int thread) {

@@ -237,6 +237,7 @@ static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens
 typedef enum ig_activation {
     IG_SILU_GATED, /* gate = silu(gate) * up */
     IG_GELU_GATED, /* gate = gelu(gate) * up, in its tanh form */
+    IG_SWIGLU_OAI, /* the gate of gpt-oss (kernel/kernel.h) */
     IG_RELU,       /* gate = max(gate, 0) */
 } ig_activation;
 

@@ -101,6 +101,9 @@ enum { IG_SKETCH_TOKENS = 16 };
 /* Of gelu_mul() below: 2 sqrt(2 / pi), and 0.044715 times that. */
 #define IG_GELU_1 1.59576912f
 #define IG_GELU_3 0.0713548163f
+/* Of swiglu_oai() below. */
+#define IG_OAI_ALPHA 1.702f
+#define IG_OAI_LIMIT 7.0f
 static inline size_t ig_sketch_block_bytes(int d) { return 128 + 8 * (size_t)d; }
 
 /* ---- the 2-bit value sketch (src/policy) ---------------------------------- */
@@ -133,7 +136,7 @@ typedef struct ig_kernels {
     void (*dequantize[IG_TYPE_COUNT])(float *dst, const void *row, int n);
 
     /* What is not finite must stay so: norms of a row whose squares overflow are NaN, and relu of NaN or an infinity is
-     * not 0. */
+     * not 0, nor do limits make either finite. */
 
     /* y[i] = x[i] / rms(x) * w[i]; w may be NULL (all ones). y may be x. */
     void (*rms_norm)(float *y, const float *x, const float *w, int n, float eps);
@@ -147,6 +150,9 @@ typedef struct ig_kernels {
     void (*silu_mul)(float *gate, const float *up, int n);
     /* The same with gelu in its tanh form: x / (1 + exp(-x (IG_GELU_1 + IG_GELU_3 x^2))) */
     void (*gelu_mul)(float *gate, const float *up, int n);
+    /* gate[i] = g / (1 + exp(-IG_OAI_ALPHA g)) * (u + 1), g = min(gate[i], IG_OAI_LIMIT), u = up[i] within
+     * +-IG_OAI_LIMIT */
+    void (*swiglu_oai)(float *gate, const float *up, int n);
     /* x[i] = max(x[i], 0) */
     void (*relu)(float *x, int n);
     /* Rotates one head in place. cs = n_rot/2 cosines, then n_rot/2 sines. Half-split (NeoX, Hugging Face): pairs

@@ -22,6 +22,7 @@
     X(Q8_0, q8_0, signed32)     \
     X(IQ4_NL, iq4_nl, signed32) \
     X(IQ4_XS, iq4_xs, signed32) \
+    X(MXFP4, mxfp4, signed32)   \
     X(Q2_K, q2_k, affine16)     \
     X(Q3_K, q3_k, signed16)
 

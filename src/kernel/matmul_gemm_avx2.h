@@ -22,6 +22,7 @@ enum { FLOAT_COLS = 6, FLOAT_SLICE = 512, FEW_COLS = 6 };
     X(Q8_0, q8_0, 32, 34, bits8)       \
     X(IQ4_NL, iq4_nl, 32, 18, bits8)   \
     X(IQ4_XS, iq4_xs, 256, 136, bits8) \
+    X(MXFP4, mxfp4, 32, 17, bits8)     \
     X(Q2_K, q2_k, 256, 84, bits3_16)   \
     X(Q3_K, q3_k, 256, 110, bits3_16)
 #define PANEL_TYPES(X)             \

@@ -136,16 +136,16 @@ static void unpack_q6_k(block *b, const uint8_t *p) {
     }
 }
 
-static const int8_t iq4_values[16] = {IG_IQ4_VALUES};
+static const int8_t iq4_values[16] = {IG_IQ4_VALUES}, mxfp4_values[16] = {IG_MXFP4_VALUES};
 
 /* 16 bytes: 16 low nibbles, then 16 high ones. */
-static void put_iq4(int8_t *code, const uint8_t *p) {
-    for (int i = 0; i < 16; i++) code[i] = iq4_values[p[i] & 15], code[16 + i] = iq4_values[p[i] >> 4];
+static void put_values(int8_t *code, const uint8_t *p, const int8_t values[16]) {
+    for (int i = 0; i < 16; i++) code[i] = values[p[i] & 15], code[16 + i] = values[p[i] >> 4];
 }
 
 static void unpack_iq4_nl(block *b, const uint8_t *p) {
     set_affine32(b, read_f16(p), 0);
-    put_iq4(b->code, p + 2);
+    put_values(b->code, p + 2, iq4_values);
 }
 
 static void unpack_iq4_xs(block *b, const uint8_t *p) {
@@ -153,8 +153,13 @@ static void unpack_iq4_xs(block *b, const uint8_t *p) {
     memset(b->min, 0, sizeof b->min);
     for (int i = 0; i < 8; i++) {
         b->scale[2 * i] = b->scale[2 * i + 1] = d * (float)ig_iq4_xs_scale(p, i);
-        put_iq4(b->code + 32 * i, p + 8 + 16 * i);
+        put_values(b->code + 32 * i, p + 8 + 16 * i, iq4_values);
     }
+}
+
+static void unpack_mxfp4(block *b, const uint8_t *p) {
+    set_affine32(b, ig_mxfp4_scale(p), 0);
+    put_values(b->code, p + 1, mxfp4_values);
 }
 
 /* ---- activations ---------------------------------------------------------- */
@@ -253,6 +258,7 @@ QUANTISED(q5_k, 256, 176)
 QUANTISED(q6_k, 256, 210)
 QUANTISED(iq4_nl, 32, 18)
 QUANTISED(iq4_xs, 256, 136)
+QUANTISED(mxfp4, 32, 17)
 
 /* ---- floats ---------------------------------------------------------------- */
 
@@ -318,4 +324,5 @@ void ig_kernels_fill_matmul_scalar(ig_kernels *k) {
     set_type(k, IG_TYPE_Q6_K, matmul_q6_k, dequantize_q6_k);
     set_type(k, IG_TYPE_IQ4_NL, matmul_iq4_nl, dequantize_iq4_nl);
     set_type(k, IG_TYPE_IQ4_XS, matmul_iq4_xs, dequantize_iq4_xs);
+    set_type(k, IG_TYPE_MXFP4, matmul_mxfp4, dequantize_mxfp4);
 }

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/half.h"
 #include "kernel/parts.h"
 
 typedef struct ig_q8 {
@@ -28,6 +29,15 @@ typedef struct ig_q8 {
 
 /* What the 4-bit codes of IQ4_NL and IQ4_XS stand for: closer together around 0, where weights are dense. */
 #define IG_IQ4_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
+
+/* What those of MXFP4 stand for (OCP Microscaling Formats, E2M1), times 2. */
+#define IG_MXFP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
+
+/* The scale of the block of MXFP4 at p, for these: an exponent in one byte, 0 and 1 of which make subnormal
+ * floats. */
+static inline float ig_mxfp4_scale(const uint8_t *p) {
+    return ig_bits_f32(p[0] > 1 ? (uint32_t)(p[0] - 1) << 23 : 0x200000u << p[0]);
+}
 
 /* Scale number i, of 32 elements, of the block of IQ4_XS at p, without its factor d: d, the upper 2 bits of eight
  * scales, their lower 4, and 16 bytes of codes each. */

@@ -106,15 +106,30 @@ static inline pair load_q8_0(const uint8_t *p, int n_blocks) {
     return (pair){.code = _mm512_xor_si512(code, _mm512_set1_epi8(-128)), .scale = _mm512_cvtph_ps(s)};
 }
 
-/* Indices of IQ4_NL and IQ4_XS to values + 128. */
-static inline __m512i iq4_codes(__m512i index) {
-    const __m512i values = _mm512_broadcast_i32x4(_mm_setr_epi8(IG_IQ4_VALUES));
-    return _mm512_xor_si512(_mm512_shuffle_epi8(values, index), _mm512_set1_epi8(-128));
+/* Indices to values + 128. */
+static inline __m512i codes_by(__m128i values, __m512i index) {
+    return _mm512_xor_si512(_mm512_shuffle_epi8(_mm512_broadcast_i32x4(values), index), _mm512_set1_epi8(-128));
 }
+
+static inline __m512i iq4_codes(__m512i index) { return codes_by(_mm_setr_epi8(IG_IQ4_VALUES), index); }
 
 static inline pair load_iq4_nl(const uint8_t *p, int n_blocks) {
     __m512i v = load_words(p, 9, n_blocks);
     return (pair){.code = iq4_codes(nibbles(v, 1, 9)), .scale = pair_scale(v, 9)};
+}
+
+/* Its blocks are an odd number of bytes. */
+static inline pair load_mxfp4(const uint8_t *p, int n_blocks) {
+    __m128i first = _mm_loadu_si128((const void *)(p + 1)), second = _mm_setzero_si128();
+    float s0 = ig_mxfp4_scale(p), s1 = 0;
+    if (n_blocks == 2) {
+        second = _mm_loadu_si128((const void *)(p + 18));
+        s1 = ig_mxfp4_scale(p + 17);
+    }
+    __m512i both = _mm512_inserti32x4(_mm512_castsi128_si512(first), _mm_srli_epi16(first, 4), 1);
+    both = _mm512_inserti32x4(_mm512_inserti32x4(both, second, 2), _mm_srli_epi16(second, 4), 3);
+    return (pair){.code = codes_by(_mm_setr_epi8(IG_MXFP4_VALUES), _mm512_and_si512(both, _mm512_set1_epi8(15))),
+                  .scale = _mm512_mask_mov_ps(_mm512_set1_ps(s0), 0xff00, _mm512_set1_ps(s1))};
 }
 
 /* ---- a block of 256 --------------------------------------------------------- */

@@ -85,9 +85,10 @@ static inline void load_q8_0(block *b, const uint8_t *p) {
     for (int i = 0; i < 2; i++) b->code[i] = less(vld1q_u8(p + 2 + 16 * i), 0);
 }
 
+static const int8_t iq4_values[16] = {IG_IQ4_VALUES}, mxfp4_values[16] = {IG_MXFP4_VALUES};
+
 /* Nibbles as in Q4_0, by the table of their values. */
-static inline void put_iq4(int8x16_t code[2], const uint8_t *p) {
-    static const int8_t values[16] = {IG_IQ4_VALUES};
+static inline void put_values(int8x16_t code[2], const uint8_t *p, const int8_t values[16]) {
     uint8x16_t v = vld1q_u8(p);
     code[0] = vqtbl1q_s8(vld1q_s8(values), low_nibbles(v));
     code[1] = vqtbl1q_s8(vld1q_s8(values), vshrq_n_u8(v, 4));
@@ -95,7 +96,12 @@ static inline void put_iq4(int8x16_t code[2], const uint8_t *p) {
 
 static inline void load_iq4_nl(block *b, const uint8_t *p) {
     b->scale[0] = read_f16(p);
-    put_iq4(b->code, p + 2);
+    put_values(b->code, p + 2, iq4_values);
+}
+
+static inline void load_mxfp4(block *b, const uint8_t *p) {
+    b->scale[0] = ig_mxfp4_scale(p);
+    put_values(b->code, p + 1, mxfp4_values);
 }
 
 /* ---- blocks of 256 ------------------------------------------------------------ */
@@ -185,7 +191,7 @@ static inline void load_iq4_xs(block *w, const uint8_t *p) {
     float d = read_f16(p);
     for (int i = 0; i < 8; i++) {
         w->scale[i] = d * (float)ig_iq4_xs_scale(p, i);
-        put_iq4(w->code + 2 * i, p + 8 + 16 * i);
+        put_values(w->code + 2 * i, p + 8 + 16 * i, iq4_values);
     }
 }
 

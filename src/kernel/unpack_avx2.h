@@ -153,6 +153,7 @@ UNPACK_NIBBLES(q5_1, 24, bits5)
 UNPACK_BYTES(q8_0, 34, 1)
 UNPACK_BYTES(iq4_nl, 18, 1)
 UNPACK_BYTES(iq4_xs, 136, 8)
+UNPACK_BYTES(mxfp4, 17, 1)
 
 #define UNPACK_SUPERS(type, bytes, f)                                                 \
     static inline void unpack_##type(char *panel, panel_rows rows, int half, int n) { \

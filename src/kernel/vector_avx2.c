@@ -101,6 +101,13 @@ static __m256 gelu_mul(__m256 gate, __m256 up) {
     return gate_lanes(gate, _mm256_mul_ps(gate, _mm256_fmadd_ps(third, gate, _mm256_set1_ps(IG_GELU_1))), up);
 }
 
+static __m256 swiglu_oai(__m256 gate, __m256 up) {
+    __m256 limit = _mm256_set1_ps(IG_OAI_LIMIT), least = _mm256_set1_ps(-IG_OAI_LIMIT), zero = _mm256_setzero_ps();
+    __m256 lost = _mm256_fmadd_ps(gate, zero, _mm256_mul_ps(up, zero)), g = _mm256_min_ps(gate, limit);
+    __m256 more = _mm256_add_ps(_mm256_max_ps(_mm256_min_ps(up, limit), least), _mm256_set1_ps(1.0f));
+    return _mm256_add_ps(gate_lanes(g, _mm256_mul_ps(g, _mm256_set1_ps(IG_OAI_ALPHA)), more), lost);
+}
+
 static inline void multiply_gates(float *gate, const float *up, int n, __m256 (*of)(__m256, __m256)) {
     int i = 0;
     for (; i + 8 <= n; i += 8) _mm256_storeu_ps(gate + i, of(_mm256_loadu_ps(gate + i), _mm256_loadu_ps(up + i)));
@@ -112,6 +119,7 @@ static inline void multiply_gates(float *gate, const float *up, int n, __m256 (*
 
 static void silu_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
 static void gelu_mul_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
+static void swiglu_oai_avx2(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
 
 static void relu_avx2(float *x, int n) {
     __m256 zero = _mm256_setzero_ps();
@@ -222,6 +230,7 @@ void ig_kernels_fill_vector_avx2(ig_kernels *k) {
     k->add_scaled = add_scaled_avx2;
     k->silu_mul = silu_mul_avx2;
     k->gelu_mul = gelu_mul_avx2;
+    k->swiglu_oai = swiglu_oai_avx2;
     k->relu = relu_avx2;
     k->rope_half = rope_half_avx2;
     k->rope_adjacent = rope_adjacent_avx2;

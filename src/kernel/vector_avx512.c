@@ -92,23 +92,31 @@ static __m512 gate_lanes(__m512 gate, __m512 at, __m512 up) {
     return _mm512_mul_ps(_mm512_div_ps(gate, _mm512_add_ps(_mm512_set1_ps(1.0f), e)), up);
 }
 
-static void silu_mul_avx512(float *gate, const float *up, int n) {
+static __m512 silu_mul(__m512 gate, __m512 up) { return gate_lanes(gate, gate, up); }
+
+static __m512 gelu_mul(__m512 gate, __m512 up) {
+    __m512 third = _mm512_mul_ps(_mm512_set1_ps(IG_GELU_3), gate);
+    return gate_lanes(gate, _mm512_mul_ps(gate, _mm512_fmadd_ps(third, gate, _mm512_set1_ps(IG_GELU_1))), up);
+}
+
+static __m512 swiglu_oai(__m512 gate, __m512 up) {
+    __m512 limit = _mm512_set1_ps(IG_OAI_LIMIT), least = _mm512_set1_ps(-IG_OAI_LIMIT), zero = _mm512_setzero_ps();
+    __m512 lost = _mm512_fmadd_ps(gate, zero, _mm512_mul_ps(up, zero)), g = _mm512_min_ps(gate, limit);
+    __m512 more = _mm512_add_ps(_mm512_max_ps(_mm512_min_ps(up, limit), least), _mm512_set1_ps(1.0f));
+    return _mm512_add_ps(gate_lanes(g, _mm512_mul_ps(g, _mm512_set1_ps(IG_OAI_ALPHA)), more), lost);
+}
+
+static inline void multiply_gates(float *gate, const float *up, int n, __m512 (*of)(__m512, __m512)) {
     for (int i = 0; i < n; i += 16) {
         __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
-        __m512 g = _mm512_maskz_loadu_ps(lanes, gate + i);
-        _mm512_mask_storeu_ps(gate + i, lanes, gate_lanes(g, g, _mm512_maskz_loadu_ps(lanes, up + i)));
+        __m512 v = of(_mm512_maskz_loadu_ps(lanes, gate + i), _mm512_maskz_loadu_ps(lanes, up + i));
+        _mm512_mask_storeu_ps(gate + i, lanes, v);
     }
 }
 
-static void gelu_mul_avx512(float *gate, const float *up, int n) {
-    __m512 first = _mm512_set1_ps(IG_GELU_1), third = _mm512_set1_ps(IG_GELU_3);
-    for (int i = 0; i < n; i += 16) {
-        __mmask16 lanes = first_lanes(n - i < 16 ? n - i : 16);
-        __m512 g = _mm512_maskz_loadu_ps(lanes, gate + i);
-        __m512 at = _mm512_mul_ps(g, _mm512_fmadd_ps(_mm512_mul_ps(third, g), g, first));
-        _mm512_mask_storeu_ps(gate + i, lanes, gate_lanes(g, at, _mm512_maskz_loadu_ps(lanes, up + i)));
-    }
-}
+static void silu_mul_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
+static void gelu_mul_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
+static void swiglu_oai_avx512(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
 
 static void relu_avx512(float *x, int n) {
     __m512 zero = _mm512_setzero_ps();
@@ -207,6 +215,7 @@ void ig_kernels_fill_vector_avx512(ig_kernels *k) {
     k->add_scaled = add_scaled_avx512;
     k->silu_mul = silu_mul_avx512;
     k->gelu_mul = gelu_mul_avx512;
+    k->swiglu_oai = swiglu_oai_avx512;
     k->relu = relu_avx512;
     k->rope_half = rope_half_avx512;
     k->rope_adjacent = rope_adjacent_avx512;

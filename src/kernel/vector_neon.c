@@ -87,6 +87,13 @@ static float32x4_t gelu_mul(float32x4_t gate, float32x4_t up) {
     return gate_lanes(gate, vmulq_f32(gate, vfmaq_f32(vdupq_n_f32(IG_GELU_1), third, gate)), up);
 }
 
+static float32x4_t swiglu_oai(float32x4_t gate, float32x4_t up) {
+    float32x4_t limit = vdupq_n_f32(IG_OAI_LIMIT), least = vdupq_n_f32(-IG_OAI_LIMIT);
+    float32x4_t lost = vmlaq_n_f32(vmulq_n_f32(up, 0), gate, 0), g = vminq_f32(gate, limit);
+    float32x4_t more = vaddq_f32(vmaxq_f32(vminq_f32(up, limit), least), vdupq_n_f32(1.0f));
+    return vaddq_f32(gate_lanes(g, vmulq_n_f32(g, IG_OAI_ALPHA), more), lost);
+}
+
 static inline void multiply_gates(float *gate, const float *up, int n, float32x4_t (*of)(float32x4_t, float32x4_t)) {
     int i = 0;
     for (; i + 4 <= n; i += 4) vst1q_f32(gate + i, of(vld1q_f32(gate + i), vld1q_f32(up + i)));
@@ -95,6 +102,7 @@ static inline void multiply_gates(float *gate, const float *up, int n, float32x4
 
 static void silu_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, silu_mul); }
 static void gelu_mul_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, gelu_mul); }
+static void swiglu_oai_neon(float *gate, const float *up, int n) { multiply_gates(gate, up, n, swiglu_oai); }
 
 static void relu_neon(float *x, int n) {
     float32x4_t zero = vdupq_n_f32(0);
@@ -178,6 +186,7 @@ void ig_kernels_fill_vector_neon(ig_kernels *k) {
     k->add_scaled = add_scaled_neon;
     k->silu_mul = silu_mul_neon;
     k->gelu_mul = gelu_mul_neon;
+    k->swiglu_oai = swiglu_oai_neon;
     k->relu = relu_neon;
     k->rope_half = rope_half_neon;
     k->rope_adjacent = rope_adjacent_neon;

@@ -45,6 +45,13 @@ static void gelu_mul_scalar(float *gate, const float *up, int n) {
     }
 }
 
+static void swiglu_oai_scalar(float *gate, const float *up, int n) {
+    for (int i = 0; i < n; i++) {
+        float g = fminf(gate[i], IG_OAI_LIMIT), u = fmaxf(fminf(up[i], IG_OAI_LIMIT), -IG_OAI_LIMIT);
+        gate[i] = g / (1.0f + expf(-IG_OAI_ALPHA * g)) * (u + 1) + (0 * gate[i] + 0 * up[i]);
+    }
+}
+
 static void relu_scalar(float *x, int n) {
     for (int i = 0; i < n; i++) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
 }
@@ -151,6 +158,7 @@ void ig_kernels_fill_vector_scalar(ig_kernels *k) {
     k->add_scaled = add_scaled_scalar;
     k->silu_mul = silu_mul_scalar;
     k->gelu_mul = gelu_mul_scalar;
+    k->swiglu_oai = swiglu_oai_scalar;
     k->relu = relu_scalar;
     k->rope_half = rope_half_scalar;
     k->rope_adjacent = rope_adjacent_scalar;

@@ -13,14 +13,14 @@
 
 #include "kernel/kernel.h"
 
-/* Where scales lie in a block, as 16-bit floats; -1: nowhere. */
+/* Where scales lie in a block, as 16-bit floats, or in MXFP4 as an exponent; -1: nowhere. */
 static const struct {
     ig_type type;
     int scales[2];
-} types[] = {{IG_TYPE_F32, {-1, -1}},   {IG_TYPE_F16, {-1, -1}},   {IG_TYPE_BF16, {-1, -1}}, {IG_TYPE_Q4_0, {0, -1}},
-             {IG_TYPE_Q4_1, {0, 2}},    {IG_TYPE_Q5_0, {0, -1}},   {IG_TYPE_Q5_1, {0, 2}},   {IG_TYPE_Q8_0, {0, -1}},
-             {IG_TYPE_Q2_K, {80, 82}},  {IG_TYPE_Q3_K, {108, -1}}, {IG_TYPE_Q4_K, {0, 2}},   {IG_TYPE_Q5_K, {0, 2}},
-             {IG_TYPE_Q6_K, {208, -1}}, {IG_TYPE_IQ4_NL, {0, -1}}, {IG_TYPE_IQ4_XS, {0, -1}}};
+} types[] = {{IG_TYPE_F32, {-1, -1}},   {IG_TYPE_F16, {-1, -1}},   {IG_TYPE_BF16, {-1, -1}},  {IG_TYPE_Q4_0, {0, -1}},
+             {IG_TYPE_Q4_1, {0, 2}},    {IG_TYPE_Q5_0, {0, -1}},   {IG_TYPE_Q5_1, {0, 2}},    {IG_TYPE_Q8_0, {0, -1}},
+             {IG_TYPE_Q2_K, {80, 82}},  {IG_TYPE_Q3_K, {108, -1}}, {IG_TYPE_Q4_K, {0, 2}},    {IG_TYPE_Q5_K, {0, 2}},
+             {IG_TYPE_Q6_K, {208, -1}}, {IG_TYPE_IQ4_NL, {0, -1}}, {IG_TYPE_IQ4_XS, {0, -1}}, {IG_TYPE_MXFP4, {0, -1}}};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 /* A matrix of random codes in the host's memory, which the GPU gets a copy of; to be given to free_matrix(). */
@@ -32,7 +32,10 @@ static ig_matrix make_matrix(int t, int n_out, int n_in, const float *bias) {
     for (size_t i = 0; info->block > 1 && i < bytes; i += (size_t)info->block_bytes)
         for (int s = 0; s < 2; s++) {
             uint16_t half = ig_f32_f16((float)(0.01 + 0.02 * ig_random_unit(&dice)));
-            if (types[t].scales[s] >= 0) memcpy(w + i + types[t].scales[s], &half, sizeof half);
+            if (types[t].type == IG_TYPE_MXFP4)
+                w[i] = (uint8_t)(119 + ig_random_u64(&dice) % 4);
+            else if (types[t].scales[s] >= 0)
+                memcpy(w + i + types[t].scales[s], &half, sizeof half);
         }
     for (size_t i = 0; info->block == 1 && i < bytes / (size_t)info->block_bytes; i++) {
         float v = (float)(2 * ig_random_unit(&dice) - 1);
@@ -254,19 +257,21 @@ static void rotations(void **state) {
 static void elements(void **state) {
     (void)state;
     static const size_t sizes[] = {1, 31, 129, 140001};
+    static const struct {
+        ig_activation kind;
+        const char *name;
+    } gated[] = {{IG_SILU_GATED, "silu"}, {IG_GELU_GATED, "gelu"}, {IG_SWIGLU_OAI, "swiglu_oai"}};
     for (size_t i = 0; i < 4; i++)
         for (int strange = 0; strange < 2; strange++) {
             both x = make_both(sizes[i], 20), y = make_both(sizes[i], 3);
             if (strange) x.host[sizes[i] / 2] = NAN, y.host[sizes[i] - 1] = -INFINITY, put(&x), put(&y);
             for (int d = 0; d < DEVICES; d++) devices[d]->ops->add(devices[d], y.on[d], x.on[d], sizes[i]);
             expect_near(&y, 0, "add");
-            for (int d = 0; d < DEVICES; d++)
-                devices[d]->ops->activate(devices[d], IG_SILU_GATED, x.on[d], y.on[d], sizes[i]);
-            expect_near(&x, 1e-6, "silu");
-            put(&x);
-            for (int d = 0; d < DEVICES; d++)
-                devices[d]->ops->activate(devices[d], IG_GELU_GATED, x.on[d], y.on[d], sizes[i]);
-            expect_near(&x, 1e-6, "gelu");
+            for (size_t k = 0; k < IG_COUNT(gated); k++, put(&x)) {
+                for (int d = 0; d < DEVICES; d++)
+                    devices[d]->ops->activate(devices[d], gated[k].kind, x.on[d], y.on[d], sizes[i]);
+                expect_near(&x, 1e-6, gated[k].name);
+            }
             for (int d = 0; d < DEVICES; d++) devices[d]->ops->activate(devices[d], IG_RELU, y.on[d], NULL, sizes[i]);
             expect_near(&y, 0, "relu");
             free_both(&x), free_both(&y);

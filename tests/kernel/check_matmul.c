@@ -30,11 +30,27 @@ static const type_case cases[] = {
     {IG_TYPE_Q5_1, {0, 2}, {31, 1}},      {IG_TYPE_Q8_0, {0, -1}, {128, 0}},   {IG_TYPE_Q2_K, {80, 82}, {45, 15}},
     {IG_TYPE_Q3_K, {108, -1}, {128, 0}},  {IG_TYPE_Q4_K, {0, 2}, {945, 63}},   {IG_TYPE_Q5_K, {0, 2}, {1953, 63}},
     {IG_TYPE_Q6_K, {208, -1}, {4096, 0}}, {IG_TYPE_IQ4_NL, {0, -1}, {127, 0}}, {IG_TYPE_IQ4_XS, {0, -1}, {4064, 0}},
+    {IG_TYPE_MXFP4, {0, -1}, {12, 0}},
 };
 
 typedef enum weight_shape { WEIGHT_NOISE, WEIGHT_ALL_ONES, WEIGHT_ALL_ZEROS, WEIGHT_TINY, WEIGHT_SHAPES } weight_shape;
 
 static void put_u16(uint8_t *p, uint16_t v) { memcpy(p, &v, sizeof v); }
+
+/* Scale i of the block at p: a 16-bit float, or the exponent of a power of two. */
+static void put_scale(const type_case *t, uint8_t *p, int i, double v) {
+    if (t->type == IG_TYPE_MXFP4)
+        p[0] = (uint8_t)(128 + ilogb(v));
+    else
+        put_u16(p + t->scale[i], ig_f32_f16((float)v));
+}
+
+static double get_scale(const type_case *t, const uint8_t *p, int i) {
+    uint16_t h;
+    if (t->type == IG_TYPE_MXFP4) return ldexp(1, p[0] - 128);
+    memcpy(&h, p + t->scale[i], sizeof h);
+    return (double)ig_f16_f32(h);
+}
 
 static void fill_floats(check *c, ig_type type, uint8_t *w, size_t n, weight_shape shape) {
     for (size_t i = 0; i < n; i++) {
@@ -61,7 +77,7 @@ static void fill_weights(check *c, const type_case *t, uint8_t *w, size_t bytes,
     for (size_t at = 0; at < bytes; at += (size_t)info->block_bytes)
         for (int i = 0; i < 2 && t->scale[i] >= 0; i++) {
             double v = shape == WEIGHT_TINY ? 1e-6 * check_normal(c) : 0.01 * check_normal(c);
-            put_u16(w + at + t->scale[i], ig_f32_f16((float)v));
+            put_scale(t, w + at, i, v);
         }
 }
 
@@ -163,11 +179,7 @@ static void fill_reach(const problem *p, int r, const float *row, double *reach)
     for (int i = 0; i < p->n_in; i++) reach[i] = fabs((double)row[i]);
     for (int b = 0; b < p->n_in && p->info->block > 1; b += p->info->block, w += p->info->block_bytes) {
         double sum = 0;
-        for (int i = 0; i < 2 && p->t->scale[i] >= 0; i++) {
-            uint16_t h;
-            memcpy(&h, w + p->t->scale[i], sizeof h);
-            sum += p->t->reach[i] * fabs((double)ig_f16_f32(h));
-        }
+        for (int i = 0; i < 2 && p->t->scale[i] >= 0; i++) sum += p->t->reach[i] * fabs(get_scale(p->t, w, i));
         for (int i = b; i < b + p->info->block; i++) reach[i] = sum;
     }
 }
@@ -476,6 +488,7 @@ static const struct golden {
     {IG_TYPE_Q3_K, -6.25, -1.3125, -991.125},     {IG_TYPE_Q4_K, 8.09375, 36.46875, 148949.40625},
     {IG_TYPE_Q5_K, 1.09375, 0.21875, 380284.125}, {IG_TYPE_Q6_K, 98.75, -102.375, 20762.875},
     {IG_TYPE_IQ4_NL, -0.625, 4.3125, -4033.375},  {IG_TYPE_IQ4_XS, -72.625, 0.875, 61212.0},
+    {IG_TYPE_MXFP4, -0.75, 0.75, 81.0625},
 };
 
 static void check_golden(check *c, const type_case *t) {
@@ -488,7 +501,7 @@ static void check_golden(check *c, const type_case *t) {
         uint32_t bytes = (uint32_t)ig_type_row_bytes(info, 512);
         for (uint32_t j = 0; j < bytes; j++) raw[j] = (uint8_t)((j * j * 73 + j * 41 + 5) >> 2);
         for (uint32_t j = 0; j < bytes; j += (uint32_t)info->block_bytes)
-            for (int k = 0; k < 2 && t->scale[k] >= 0; k++) put_u16(raw + j + t->scale[k], k ? 0xa800 : 0x2c00);
+            for (int k = 0; k < 2 && t->scale[k] >= 0; k++) put_scale(t, raw + j, k, k ? -0x1p-5 : 0x1p-4);
         c->k->dequantize[t->type](w, raw, 512);
         double sum = 0;
         for (int j = 0; j < 512; j++) sum += (double)w[j] * (j % 37 + 1);

@@ -103,6 +103,14 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     }
     c->k->gelu_mul(out, y, n);
     compare(c, "gelu_mul", out, want, n, 4e-6, 1e-6);
+
+    memcpy(out, x, (size_t)n * sizeof *x);
+    for (int i = 0; i < n; i++) {
+        double g = fmin((double)x[i], 7), u = fmax(fmin((double)y[i], 7), -7);
+        want[i] = g / (1 + exp(-1.702 * g)) * (u + 1);
+    }
+    c->k->swiglu_oai(out, y, n);
+    compare(c, "swiglu_oai", out, want, n, 4e-6, 1e-12);
     check_that(c, check_guards(out), "n=%d: wrote outside", n);
     /* Reading the in-out argument past its end would fault here. */
     c->k->add(x, y, n);
@@ -110,6 +118,7 @@ static void check_elements_at(check *c, int n, check_shape shape) {
     c->k->relu(x, n);
     c->k->silu_mul(x, y, n);
     c->k->gelu_mul(x, y, n);
+    c->k->swiglu_oai(x, y, n);
 
     free(want);
     check_buffer_free(out);
@@ -284,8 +293,14 @@ static void check_not_finite(check *c) {
             memcpy(y, x, (size_t)n * sizeof *y);
             c->k->gelu_mul(y, ones, n);
             check_that(c, !isfinite(y[at]), "gelu_mul n=%d: %g became %g", n, odd[j], y[at]);
+            memcpy(y, x, (size_t)n * sizeof *y);
+            c->k->swiglu_oai(y, ones, n);
+            check_that(c, !isfinite(y[at]), "swiglu_oai n=%d: %g became %g", n, odd[j], y[at]);
             c->k->silu_mul(ones, x, n);
             check_that(c, !isfinite(ones[at]), "silu_mul n=%d: times %g is %g", n, odd[j], ones[at]);
+            ones[at] = 1;
+            c->k->swiglu_oai(ones, x, n);
+            check_that(c, !isfinite(ones[at]), "swiglu_oai n=%d: times %g is %g", n, odd[j], ones[at]);
         }
         check_buffer_free(y);
         fenced_free(x, n);

@@ -468,6 +468,8 @@ static kernels kernels_of(ig_type type) {
             return kernels_of_codes<IG_TYPE_IQ4_NL, 32, 18, 1>();
         case IG_TYPE_IQ4_XS:
             return kernels_of_codes<IG_TYPE_IQ4_XS, 256, 136, 1>();
+        case IG_TYPE_MXFP4:
+            return kernels_of_codes<IG_TYPE_MXFP4, 32, 17, 1>();
         case IG_TYPE_COUNT:
             break;
     }

@@ -146,6 +146,14 @@ static __global__ void gelu_mul(float *gate, const float *up, size_t n) {
     }
 }
 
+static __global__ void swiglu_oai(float *gate, const float *up, size_t n) {
+    ig_begin();
+    for (size_t i = first_element(); i < n; i += stride()) {
+        float g = fminf(gate[i], IG_OAI_LIMIT), u = fmaxf(fminf(up[i], IG_OAI_LIMIT), -IG_OAI_LIMIT);
+        gate[i] = g / (1.0f + expf(-IG_OAI_ALPHA * g)) * (u + 1) + (0 * gate[i] + 0 * up[i]);
+    }
+}
+
 static __global__ void relu(float *x, size_t n) {
     ig_begin();
     for (size_t i = first_element(); i < n; i += stride()) x[i] = (x[i] > 0 ? x[i] : 0.0f) + 0 * x[i];
@@ -195,10 +203,20 @@ void ig_cuda_add_rows(ig_queue q, float *y, const float *x, const int32_t *rows,
 
 void ig_cuda_activate(ig_queue q, ig_activation kind, float *gate, const float *up, size_t n) {
     dim3 blocks(blocks_for(n)), threads(THREADS);
-    if (kind == IG_RELU)
-        ig_launch(relu, blocks, threads, 0, q, gate, n);
-    else
-        ig_launch(kind == IG_GELU_GATED ? gelu_mul : silu_mul, blocks, threads, 0, q, gate, up, n);
+    switch (kind) {
+        case IG_SILU_GATED:
+            ig_launch(silu_mul, blocks, threads, 0, q, gate, up, n);
+            break;
+        case IG_GELU_GATED:
+            ig_launch(gelu_mul, blocks, threads, 0, q, gate, up, n);
+            break;
+        case IG_SWIGLU_OAI:
+            ig_launch(swiglu_oai, blocks, threads, 0, q, gate, up, n);
+            break;
+        case IG_RELU:
+            ig_launch(relu, blocks, threads, 0, q, gate, n);
+            break;
+    }
 }
 
 void ig_cuda_peak(ig_queue q, unsigned *peak, const ig_floats *x) {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Weights in the formats of model files, 16 at a time: w = scale * code + min with codes of 0..63, or -128..127 of
- * Q8_0, IQ4_NL and IQ4_XS. Other formats with signed codes are kept so, too: their minimum is the scale times the least
- * code, which is a power of two. The layouts are those of src/kernel/matmul_scalar.c.
+ * Q8_0, IQ4_NL, IQ4_XS and MXFP4. Other formats with signed codes are kept so, too: their minimum is the scale times
+ * the least code, which is a power of two. The layouts are those of src/kernel/matmul_scalar.c.
  *
  * Matrices begin at multiples of 16 bytes, and codes of a block at a multiple of what its size and their offset allow,
- * at even addresses at the least. Loads are as wide as that.
+ * at even addresses at the least, but for those of MXFP4. Loads are as wide as that.
  */
 #ifndef IG_DEVICE_CUDA_WEIGHTS_H
 #define IG_DEVICE_CUDA_WEIGHTS_H
@@ -53,6 +53,15 @@ static __device__ __forceinline__ void ig_load16(uint32_t *out, const uint8_t *p
         uint32_t all[] = {half << 16, words[0], words[1], words[2], between ? last : half | last << 16};
         for (int j = 0; j < 4; j++) out[j] = (uint32_t)((all[j] | (uint64_t)all[j + 1] << 32) >> (between ? 16 : 32));
     }
+}
+
+/* The same from any address that another byte lies before. */
+static __device__ __forceinline__ void ig_load16_odd(uint32_t *out, const uint8_t *p) {
+    bool odd = (uintptr_t)p & 1;
+    uint32_t all[5] = {};
+    ig_load16<2>(all, p - (odd ? 1 : 0));
+    if (odd) all[4] = p[15];
+    for (int j = 0; j < 4; j++) out[j] = (uint32_t)((all[j] | (uint64_t)all[j + 1] << 32) >> (odd ? 8 : 0));
 }
 
 /* Loads part i of a block: bytes and no more, so that loads of several parts are under way before one is waited for. */
@@ -116,6 +125,10 @@ static __device__ __forceinline__ void ig_fetch(ig_raw *out, const uint8_t *p, i
             out->head[0] = word[0];
             out->head[1] = p[4 + i / 4];
             ig_load16<8>(out->codes, p + 8 + i / 2 * 16);
+            break;
+        case IG_TYPE_MXFP4:
+            out->head[0] = p[0];
+            ig_load16_odd(out->codes, p + 1);
             break;
     }
 }
@@ -236,15 +249,19 @@ __device__ __forceinline__ void ig_unpack<IG_TYPE_Q6_K>(ig_part *out, const ig_r
     ig_high_codes(out, raw, i % 8 / 2 * 2, 3, 4);
 }
 
-/* Four indices of IQ4_NL or IQ4_XS to their values: a byte each, IG_IQ4_VALUES of src/kernel/quant.h. */
-static __device__ __forceinline__ uint32_t ig_iq4_codes(uint32_t index) {
-    const unsigned long long low = 0xf6eaddcfbfad9881ull, high = 0x7159453526190d01ull;
+/* Four indices to values, a byte each, of which `low` has the first eight, `high` the others. */
+static __device__ __forceinline__ uint32_t ig_values_of(uint32_t index, uint64_t low, uint64_t high) {
     uint32_t out = 0;
     for (int j = 0; j < 4; j++) {
         uint32_t i = index >> 8 * j & 15;
         out |= (uint32_t)((i & 8 ? high : low) >> 8 * (i & 7) & 255) << 8 * j;
     }
     return out;
+}
+
+/* IG_IQ4_VALUES of src/kernel/quant.h. */
+static __device__ __forceinline__ uint32_t ig_iq4_codes(uint32_t index) {
+    return ig_values_of(index, 0xf6eaddcfbfad9881ull, 0x7159453526190d01ull);
 }
 
 template <>
@@ -260,6 +277,16 @@ __device__ __forceinline__ void ig_unpack<IG_TYPE_IQ4_XS>(ig_part *out, const ig
     ig_scale(out, raw, (float)((int)(low | high << 4) - 32), 0);
     ig_codes(out, raw, i % 2 * 4, 15);
     for (int j = 0; j < 4; j++) out->code[j] = ig_iq4_codes(out->code[j]);
+}
+
+/* IG_MXFP4_VALUES and ig_mxfp4_scale() of src/kernel/quant.h. */
+template <>
+__device__ __forceinline__ void ig_unpack<IG_TYPE_MXFP4>(ig_part *out, const ig_raw *raw, int i) {
+    uint32_t exponent = raw->head[0];
+    out->scale = __uint_as_float(exponent > 1 ? (exponent - 1) << 23 : 0x200000u << exponent);
+    out->min = 0;
+    ig_codes(out, raw, 4 * i, 15);
+    for (int j = 0; j < 4; j++) out->code[j] = ig_values_of(out->code[j], 0x0c08060403020100ull, 0xf4f8fafcfdfeff00ull);
 }
 
 /* Both. */
