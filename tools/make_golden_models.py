@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the tiny models of tests/golden/models and their golden outputs.
 
-Needs torch, transformers, safetensors and numpy. The outputs are in the repository (llama2 and qwen2 left out, to
+Needs torch, transformers, safetensors, gguf and numpy. The outputs are in the repository (llama2 and qwen2 left out, to
 keep it small), so nobody has to run this to run the tests; run it to add a model.
 
     tools/make_golden_models.py OUT_DIR [FIRST_SEED [MODEL...]]
 
 For every model it writes an ordinary Hugging Face directory (config.json, model.safetensors,
-generation_config.json) and little-endian arrays:
+generation_config.json; of a model that is run from a GGUF file alone that file in its place) and little-endian arrays:
 
     golden/tokens.i32    int32 [n]: the prompt
     golden/logits.f32    float32 [48, vocab]: logits after each of the last 48 tokens of the prompt
@@ -20,6 +20,7 @@ to the model). Models with experts want a seed at which no token chooses between
 decides there, and logits are 0.2 off (qwen3moe is of seed 1100).
 """
 import json, os, sys
+import gguf
 import numpy as np
 import torch
 import transformers
@@ -29,7 +30,8 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           GraniteConfig, GraniteForCausalLM, Olmo3Config, Olmo3ForCausalLM,
                           Phi3Config, Phi3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
                           GraniteMoeConfig, GraniteMoeForCausalLM, MixtralConfig, MixtralForCausalLM,
-                          OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
+                          OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
+                          GptOssConfig, GptOssForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -143,7 +145,72 @@ def build(name):
                                attention_multiplier=0.05, logits_scaling=0.75,
                                num_local_experts=6, num_experts_per_tok=2)
         return GraniteMoeForCausalLM(cfg), torch.bfloat16
+    if name == "gpt-oss":         # sinks, a limited gate, biases everywhere, YaRN whose blend is not of whole numbers
+        cfg = GptOssConfig(**common, hidden_size=64, intermediate_size=32, num_hidden_layers=4,
+                           num_attention_heads=4, num_key_value_heads=2, head_dim=32, sliding_window=24,
+                           max_position_embeddings=128, num_local_experts=6, num_experts_per_tok=2,
+                           rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0,
+                                                beta_slow=1.0, truncate=False, original_max_position_embeddings=32))
+        return GptOssForCausalLM(cfg), torch.bfloat16
     raise SystemExit(f"unknown model {name}")
+
+
+def write_gpt_oss(model, folder):
+    """As llama.cpp converts it: gate and up apart, matrices [out][in], each layer's experts in one tensor."""
+    c, rope = model.config, model.config.rope_parameters
+    w = gguf.GGUFWriter(os.path.join(folder, "model.gguf"), "gpt-oss")
+    w.add_vocab_size(c.vocab_size)
+    w.add_context_length(c.max_position_embeddings)
+    w.add_embedding_length(c.hidden_size)
+    w.add_block_count(c.num_hidden_layers)
+    w.add_feed_forward_length(c.intermediate_size)
+    w.add_expert_feed_forward_length(c.intermediate_size)
+    w.add_head_count(c.num_attention_heads)
+    w.add_head_count_kv(c.num_key_value_heads)
+    w.add_key_length(c.head_dim)
+    w.add_value_length(c.head_dim)
+    w.add_layer_norm_rms_eps(c.rms_norm_eps)
+    w.add_sliding_window(c.sliding_window)
+    w.add_expert_count(c.num_local_experts)
+    w.add_expert_used_count(c.num_experts_per_tok)
+    w.add_rope_freq_base(rope["rope_theta"])
+    w.add_rope_scaling_type(gguf.RopeScalingType.YARN)
+    w.add_rope_scaling_factor(rope["factor"])
+    w.add_rope_scaling_orig_ctx_len(rope["original_max_position_embeddings"])
+
+    def add(name, tensor):
+        tensor = tensor.detach().contiguous()
+        if tensor.dim() > 1 and not name.endswith(".bias"):
+            bits = tensor.to(torch.bfloat16).view(torch.uint8).numpy()
+            w.add_tensor(name, bits, raw_dtype=gguf.GGMLQuantizationType.BF16)
+        else:
+            w.add_tensor(name, tensor.float().numpy())
+
+    add("token_embd.weight", model.model.embed_tokens.weight)
+    add("output_norm.weight", model.model.norm.weight)
+    add("output.weight", model.lm_head.weight)
+    for i, layer in enumerate(model.model.layers):
+        a, m, e = layer.self_attn, layer.mlp, layer.mlp.experts
+        parts = dict(attn_q=a.q_proj, attn_k=a.k_proj, attn_v=a.v_proj, attn_output=a.o_proj, ffn_gate_inp=m.router)
+        for name, part in parts.items():
+            add(f"blk.{i}.{name}.weight", part.weight)
+            add(f"blk.{i}.{name}.bias", part.bias)
+        add(f"blk.{i}.attn_norm.weight", layer.input_layernorm.weight)
+        add(f"blk.{i}.post_attention_norm.weight", layer.post_attention_layernorm.weight)
+        add(f"blk.{i}.attn_sinks.weight", a.sinks)
+        both = e.gate_up_proj.transpose(1, 2)
+        add(f"blk.{i}.ffn_gate_exps.weight", both[:, ::2])
+        add(f"blk.{i}.ffn_up_exps.weight", both[:, 1::2])
+        add(f"blk.{i}.ffn_down_exps.weight", e.down_proj.transpose(1, 2))
+        add(f"blk.{i}.ffn_gate_exps.bias", e.gate_up_proj_bias[:, ::2])
+        add(f"blk.{i}.ffn_up_exps.bias", e.gate_up_proj_bias[:, 1::2])
+        add(f"blk.{i}.ffn_down_exps.bias", e.down_proj_bias)
+    w.write_header_to_file()
+    w.write_kv_data_to_file()
+    w.write_tensors_to_file()
+    w.close()
+    for name in ("config.json", "generation_config.json", "model.safetensors"):
+        os.remove(os.path.join(folder, name))
 
 
 def published_rope_keys(path):
@@ -167,7 +234,7 @@ def published_rope_keys(path):
 
 def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
-             "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe"]
+             "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue
@@ -176,8 +243,10 @@ def main(out, first_seed=1000, only=()):
         # spread the weights out: default initialisation gives almost flat logits
         with torch.no_grad():
             for p_name, p in model.named_parameters():
-                if p.dim() > 1:
-                    p.mul_(4.0)
+                if p_name.endswith(("_bias", "sinks")):  # of experts and heads: so large that they count
+                    p.add_(2 * torch.randn_like(p))
+                elif p.dim() > 1:
+                    p.mul_(16.0 if name == "gpt-oss" and p_name.startswith("lm_head") else 4.0)
                 elif "norm" in p_name and "weight" in p_name:
                     p.add_(0.2 * torch.randn_like(p))
                 else:
@@ -188,7 +257,7 @@ def main(out, first_seed=1000, only=()):
         model.to(dtype).save_pretrained(folder, safe_serialization=True)
         model = type(model).from_pretrained(folder, dtype=torch.float32,
                                             attn_implementation="eager").eval()
-        if name != "qwen3":
+        if name not in ("qwen3", "gpt-oss"):
             published_rope_keys(os.path.join(folder, "config.json"))
         generator = torch.Generator().manual_seed(first_seed + 500 + seed)
         tokens = torch.randint(3, VOCAB, (1, PROMPT), generator=generator)
@@ -204,6 +273,8 @@ def main(out, first_seed=1000, only=()):
                 greedy.append(nxt)
                 greedy_margin.append(float(top[0] - top[1]))
                 ids = torch.cat([ids, torch.tensor([[nxt]])], dim=1)
+        if name == "gpt-oss":
+            write_gpt_oss(model, folder)
         g = os.path.join(folder, "golden")
         tokens.numpy().astype("<i4").tofile(f"{g}/tokens.i32")
         logits[-ROWS:].astype("<f4").tofile(f"{g}/logits.f32")

@@ -195,7 +195,8 @@ static void move_state(tile *t, float *carry, int rows, int head_dim, bool out) 
     }
 }
 
-static float log_sum(const tile *t, int row) { return t->m[row] + logf(t->l[row]); }
+/* What a query head's sink adds to the sum of its exponentials, relative to m. */
+static float sink_of(const ig_attention *a, size_t head, float m) { return a->sinks ? expf(a->sinks[head] - m) : 0; }
 
 /* ---- prefill ------------------------------------------------------------------ */
 
@@ -277,9 +278,10 @@ static void put_result(const attend_job *j, const tile *t, int head, int first, 
     size_t d = (size_t)j->shape->head_dim;
     for (int r = 0; r < rows; r++) {
         size_t at = query_at(j, first + r, head);
-        float *out = a->out + at * d, scale = 1.0f / t->l[r];
+        float l = t->l[r] + sink_of(a, at % (size_t)j->shape->n_heads, t->m[r]), *out = a->out + at * d,
+              scale = 1.0f / l;
         for (size_t c = 0; c < d; c++) out[c] = t->acc[(size_t)r * d + c] * scale;
-        if (a->lse) a->lse[at] = log_sum(t, r);
+        if (a->lse) a->lse[at] = t->m[r] + logf(l);
     }
 }
 
@@ -393,7 +395,7 @@ static void decode_task(void *arg, int task, int thread) {
     *n_done = (float)done;
 }
 
-/* Joins the parts of one query head: out = sum_p acc_p e^(m_p - m) / sum_p l_p e^(m_p - m). */
+/* Joins the parts of one query head: out = sum_p acc_p e^(m_p - m) / (sum_p l_p e^(m_p - m) + e^(sink - m)). */
 static void merge_head(const attend_job *j, int job, int head, int g, float *out, float *lse) {
     int d = j->shape->head_dim, n = (j->jobs[job].views[head].n + IG_SPLIT - 1) / IG_SPLIT;
     float m = -INFINITY, l = 0;
@@ -409,6 +411,7 @@ static void merge_head(const attend_job *j, int job, int head, int g, float *out
         l += part[j->group + g] * w;
         for (int c = 0; c < d; c++) out[c] += acc[c] * w;
     }
+    l += sink_of(&j->jobs[job], (size_t)(head * j->group + g), m);
     for (int c = 0; c < d; c++) out[c] /= l;
     if (lse) *lse = m + logf(l);
 }

@@ -51,6 +51,7 @@ typedef struct ig_config {
     bool is_fused; /* q, k and v are one matrix, and gate and up are (Phi-3) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
+    bool has_sinks;       /* each query head has one, a score that softmax counts and nothing is behind (gpt-oss) */
     bool is_share_of_all; /* experts' shares are softmax weights over all of them; else over those that are used */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
      * to it as they are: embed_scale and norm_eps are for that. */
@@ -65,6 +66,7 @@ typedef struct ig_config {
      * more than rope_high_freq kept: */
     ig_rope_blend rope_blend;
     double rope_factor, rope_low_freq, rope_high_freq, rope_original_ctx;
+    bool rope_is_exact; /* of YaRN: the blend does not begin and end at whole numbers of frequencies */
     /* "longrope": [n_rot / 2] divisors of the frequencies. GGUF files have them as a tensor. */
     float rope_long[IG_MAX_HEAD_DIM / 2];
     double rope_gain;          /* what rotated queries and keys are multiplied by, of IG_ROPE_MAIN; 1: nothing */

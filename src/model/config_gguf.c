@@ -295,6 +295,19 @@ static void read_granite(reader *r, ig_config *c) {
     read_experts(r, c);
 }
 
+/* Every other layer has a window, from the first on. Files do not say that YaRN's blend is not of whole numbers. */
+static void read_gpt_oss(reader *r, ig_config *c) {
+    bool is_local[IG_MAX_LAYERS] = {0};
+    int window = read_window(r);
+    read_pattern(r, c, is_local, 2);
+    for (int l = 0; l < c->n_layers; l++) c->window[l] = is_local[l] ? window : 0;
+    c->activation = IG_SWIGLU_OAI;
+    c->has_sinks = true;
+    c->rope_is_exact = true;
+    read_experts(r, c);
+    c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+}
+
 static void read_olmoe(reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_ALL;
     c->is_share_of_all = true;
@@ -346,6 +359,10 @@ static const family families[] = {
      IG_ROPE_ADJACENT,
      read_granite,
      {EXPERT_KEYS, "attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
+    {"gpt-oss",
+     IG_ROPE_HALF,
+     read_gpt_oss,
+     {EXPERT_KEYS, "attention.sliding_window_pattern", "expert_feed_forward_length"}},
     {"llama", IG_ROPE_ADJACENT, read_llama, {EXPERT_KEYS}},
     {"olmoe", IG_ROPE_HALF, read_olmoe, {EXPERT_KEYS}},
     {"olmo2", IG_ROPE_HALF, read_olmo2, {"attention.sliding_window_pattern", "rope.freq_base_swa"}},

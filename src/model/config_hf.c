@@ -185,7 +185,7 @@ static void read_yarn(reader *r, ig_config *c, const json_t *rope) {
     if (c->rope_gain == 0 && weight > 0 && of_all > 0)
         c->rope_gain = (1 + 0.1 * weight * log(c->rope_factor)) / (1 + 0.1 * of_all * log(c->rope_factor));
     check_gain(r, c);
-    if (json_is_false(get(rope, "truncate"))) refuse(r, "truncate", "false");
+    c->rope_is_exact = json_is_false(get(rope, "truncate"));
 }
 
 /* Of families that state n_rot (Phi-3). One list is for contexts up to the original one, and one for longer ones, which

@@ -16,8 +16,8 @@ enum {
 /* The bias of a pair goes along an arc of a circle as the position goes from 0 to POSITIONS - 1. The origin is the
  * middle of the arc's chord, from which no point is farther than its ends are; from half a circle on it is 0. Scales
  * bring that distance to about 2, the size of what else is in a key. */
-static void frame_pair(float *origin, float *scale, const float *bias, int a, int b, double freq, double gain) {
-    double arc = freq * (POSITIONS - 1), x = gain * (double)bias[a], y = gain * (double)bias[b], left = hypot(x, y);
+static void frame_pair(float *origin, float *scale, const float *bias, int a, int b, double arc, double gain) {
+    double x = gain * (double)bias[a], y = gain * (double)bias[b], left = hypot(x, y);
     if (arc < acos(-1.0)) {
         double c = cos(arc / 2), s = sin(arc / 2);
         origin[a] = (float)(c * (c * x - s * y));
@@ -34,27 +34,30 @@ static ig_key_frame frame_of_head(const ig_key_frame *f, const ig_config *c, int
     return (ig_key_frame){f->origin + at, f->scale + group * at};
 }
 
-/* inv_freq NULL: the layer does not rotate. */
-static void frame_head(ig_key_frame f, const ig_config *c, const float *bias, const double *inv_freq, double gain) {
+/* inv_freq NULL: the layer does not rotate. Origins stay 0 where not all that softmax sees would move with them. */
+static void frame_head(ig_key_frame f, const ig_config *c, const float *bias, const double *inv_freq, double gain,
+                       bool has_sinks) {
     int n_rot = inv_freq ? c->n_rot : 0, half = n_rot / 2;
     bool adjacent = c->rope == IG_ROPE_ADJACENT;
     for (int i = 0; i < half; i++)
-        frame_pair(f.origin, f.scale, bias, adjacent ? 2 * i : i, adjacent ? 2 * i + 1 : half + i, inv_freq[i], gain);
+        frame_pair(f.origin, f.scale, bias, adjacent ? 2 * i : i, adjacent ? 2 * i + 1 : half + i,
+                   has_sinks ? INFINITY : inv_freq[i] * (POSITIONS - 1), gain);
     for (int i = n_rot; i < c->head_dim; i++) {
-        f.origin[i] = bias[i];
+        if (!has_sinks) f.origin[i] = bias[i];
         f.scale[i] = 1;
     }
 }
 
-static void frame_layer(const ig_key_frame *f, const ig_config *c, const float *bias, const ig_rope_frequencies *all,
+static void frame_layer(const ig_key_frame *f, const ig_config *c, const ig_weights *w, const ig_rope_frequencies *all,
                         int layer) {
+    const float *bias = w->layers[layer].k.bias;
     int set = c->rope == IG_ROPE_NONE ? IG_ROPE_LEFT_OUT : c->rope_set[layer];
     const double *inv_freq = set == IG_ROPE_LEFT_OUT ? NULL : all[set];
     double gain = set == IG_ROPE_MAIN ? c->rope_gain : 1;
     int group = c->n_heads / c->n_kv_heads, d = c->head_dim;
     for (int h = 0; h < c->n_kv_heads; h++) {
         ig_key_frame head = frame_of_head(f, c, h);
-        frame_head(head, c, bias + (size_t)h * (size_t)d, inv_freq, gain);
+        frame_head(head, c, bias + (size_t)h * (size_t)d, inv_freq, gain, w->sinks != NULL);
         for (int i = d; i < group * d; i++) head.scale[i] = head.scale[i - d];
     }
 }
@@ -68,7 +71,7 @@ static void frame_all(ig_key_frames *f, const ig_config *c, const ig_weights *w,
                               .scale = ig_arena_take(&f->arena, (size_t)c->n_heads * floats)};
         if (!f->layers) continue;
         f->layers[l] = frame;
-        frame_layer(&frame, c, w->layers[l].k.bias, inv_freq, l);
+        frame_layer(&frame, c, w, inv_freq, l);
     }
 }
 

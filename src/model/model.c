@@ -33,10 +33,11 @@ static double number_of(const ig_config *c, double turns) {
 }
 
 /* YaRN's rule (arXiv 2309.00071; "yarn"): low frequencies are divided by `factor`, high ones kept, and those between
- * blended by their number, between whole numbers. */
+ * blended by their number, between whole numbers unless the model says otherwise. */
 static double yarn_frequency(const ig_config *c, int i, double f) {
-    double first = fmax(floor(number_of(c, c->rope_high_freq)), 0);
-    double last = fmin(ceil(number_of(c, c->rope_low_freq)), c->n_rot - 1);
+    double first = number_of(c, c->rope_high_freq), last = number_of(c, c->rope_low_freq);
+    first = fmax(c->rope_is_exact ? first : floor(first), 0);
+    last = fmin(c->rope_is_exact ? last : ceil(last), c->n_rot - 1);
     double divided = fmin(fmax((i - first) / (last == first ? 0.001 : last - first), 0), 1);
     return (1 - divided) * f + divided * f / c->rope_factor;
 }

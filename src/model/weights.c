@@ -19,6 +19,7 @@ typedef struct names {
     const char *embed, *final_norm, *head;
     const char *attn_norm, *q, *k, *v, *o, *q_norm, *k_norm, *ffn_norm, *gate, *up, *down;
     const char *attn_norm_after, *ffn_norm_after;
+    const char *sinks;
     const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
     /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
     const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
@@ -41,6 +42,7 @@ static const names gguf_names = {
     .down = "blk.%d.ffn_down",
     .attn_norm_after = "blk.%d.post_attention_norm",
     .ffn_norm_after = "blk.%d.post_ffw_norm",
+    .sinks = "blk.%d.attn_sinks",
     .qkv = "blk.%d.attn_qkv",
     .gate_up = "blk.%d.ffn_up",
     .router = "blk.%d.ffn_gate_inp",
@@ -162,11 +164,11 @@ static const ig_tensor *take_tensor(binder *b, const char *name, int n_dims, con
     return t;
 }
 
-/* Float values of a vector; false if one of them is not finite. */
-static bool convert(float *to, const ig_tensor *t) {
+/* Float values of n elements; false if one of them is not finite. */
+static bool convert(float *to, const ig_tensor *t, size_t n) {
     uint16_t half;
     bool is_finite = true;
-    for (size_t i = 0; i < t->dims[0]; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (t->type == IG_TYPE_F32) {
             memcpy(&to[i], (const char *)t->data + i * sizeof to[i], sizeof to[i]);
         } else {
@@ -178,21 +180,27 @@ static bool convert(float *to, const ig_tensor *t) {
     return is_finite;
 }
 
-/* A vector of n floats in the arena; NULL in the first walk, too. */
-static const float *bind_vector(binder *b, const char *name, int n, bool required) {
-    const ig_tensor *t = take_tensor(b, name, 1, &(uint64_t){(uint64_t)n}, required);
+/* n_vectors of n floats in the arena; NULL in the first walk, too. */
+static const float *bind_vectors(binder *b, const char *name, int n_vectors, int n, bool required) {
+    const uint64_t dims[] = {(uint64_t)n, (uint64_t)n_vectors};
+    const ig_tensor *t = take_tensor(b, name, n_vectors > 1 ? 2 : 1, dims, required);
+    size_t n_floats = (size_t)n_vectors * (size_t)n;
     if (!t) return NULL;
     if (t->type != IG_TYPE_F32 && t->type != IG_TYPE_F16 && t->type != IG_TYPE_BF16) {
         b->status = ig_fail(b->err, IG_E_UNSUPPORTED, "%s: tensor '%s' is of type %s, must be F32, F16 or BF16",
                             b->path, name, ig_type_get((uint32_t)t->type)->name);
         return NULL;
     }
-    float *to = ig_arena_take(&b->w->owned, (size_t)n * sizeof *to);
-    if (to && !convert(to, t)) {
+    float *to = ig_arena_take(&b->w->owned, n_floats * sizeof *to);
+    if (to && !convert(to, t, n_floats)) {
         b->status = ig_fail(b->err, IG_E_FORMAT, "%s: tensor '%s' holds a value that is not finite", b->path, name);
         return NULL;
     }
     return to;
+}
+
+static const float *bind_vector(binder *b, const char *name, int n, bool required) {
+    return bind_vectors(b, name, 1, n, required);
 }
 
 static const float *bind_part_vector(binder *b, const char *part, int layer, const char *suffix, int n, bool required) {
@@ -289,8 +297,15 @@ static void bind_expert_ffn(binder *b, ig_ffn *f, int layer, int e) {
     f->down = bind_expert(b, n->expert_down, layer, e, c->d_model, c->d_ff);
 }
 
+/* Of all experts' matrices of this name, where files have them one below the other: in all layers, or none. */
+static const float *bind_expert_biases(binder *b, const char *part, int layer, int n_out) {
+    if (!part || !find_tensor(b, make_name(b, part, 0, ".bias").text)) return NULL;
+    return bind_vectors(b, make_name(b, part, layer, ".bias").text, b->c->n_experts, n_out, true);
+}
+
 static void bind_experts(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
+    const names *n = &b->names;
     ig_ffn unused = {0};
     l->n_experts = c->n_experts ? c->n_experts : 1;
     l->experts = ig_arena_take(&b->w->owned, (size_t)l->n_experts * sizeof *l->experts);
@@ -298,8 +313,17 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
         bind_ffn(b, l->experts ? l->experts : &unused, i);
         return;
     }
-    l->router = bind_plain(b, make_name(b, b->names.router, i, ".weight").text, c->n_experts, c->d_model);
-    for (int e = 0; e < c->n_experts; e++) bind_expert_ffn(b, l->experts ? &l->experts[e] : &unused, i, e);
+    l->router = bind_matrix(b, n->router, i, c->n_experts, c->d_model);
+    const float *gate = bind_expert_biases(b, n->expert_gate, i, c->d_ff);
+    const float *up = bind_expert_biases(b, n->expert_up, i, c->d_ff);
+    const float *down = bind_expert_biases(b, n->expert_down, i, c->d_model);
+    for (int e = 0; e < c->n_experts; e++) {
+        ig_ffn *f = l->experts ? &l->experts[e] : &unused;
+        bind_expert_ffn(b, f, i, e);
+        if (gate) f->gate.bias = gate + (size_t)e * (size_t)c->d_ff;
+        if (up) f->up.bias = up + (size_t)e * (size_t)c->d_ff;
+        if (down) f->down.bias = down + (size_t)e * (size_t)c->d_model;
+    }
 }
 
 static void bind_layer(binder *b, ig_layer *l, int i) {
@@ -323,6 +347,10 @@ static void bind_layer(binder *b, ig_layer *l, int i) {
         l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
     }
     l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
+    if (c->has_sinks) {
+        const float *sinks = bind_part_vector(b, n->sinks, i, ".weight", c->n_heads, true);
+        if (b->w->sinks) b->w->sinks[i] = sinks;
+    }
     bind_experts(b, l, i);
     if (c->head_norm == IG_HEAD_NORM_NONE) return;
     l->q_norm = bind_scale(b, n->q_norm, i, is_all ? n_q : c->head_dim, 1);
@@ -360,6 +388,7 @@ static void bind_all(binder *b) {
     const ig_config *c = b->c;
     ig_weights *w = b->w;
     w->layers = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->layers);
+    if (c->has_sinks) w->sinks = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->sinks);
     w->embed = bind_plain(b, make_name(b, b->names.embed, 0, ".weight").text, c->n_vocab, c->d_embed);
     if (c->learned_positions)
         w->positions =
@@ -430,6 +459,7 @@ static void name_granitemoe(names *n) {
 static void choose_names(binder *b) {
     b->prefix = "";
     b->names = b->g ? gguf_names : llama_names;
+    if (b->g && b->c->has_sinks) b->names.ffn_norm = "blk.%d.post_attention_norm";
     if (!b->g && b->c->norm_order == IG_NORMS_AROUND) b->names.ffn_norm = "model.layers.%d.pre_feedforward_layernorm";
     if (!b->g && strcmp(b->c->architecture, "mixtral") == 0) name_mixtral(&b->names);
     if (!b->g && strcmp(b->c->architecture, "granitemoe") == 0) name_granitemoe(&b->names);

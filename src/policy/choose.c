@@ -101,8 +101,14 @@ void ig_chooser_scored(const ig_policy *p, const ig_choosing *x, const ig_choice
     }
 }
 
-/* Of one query: what the exponentials of each part are to be multiplied by. */
-static void share_out(const ig_choice_scratch *s, int group, int g, size_t n_parts) {
+/* The scores of the list's sinks [group], or NULL. */
+static const float *sinks_of(const ig_policy *p, const ig_choosing *x) {
+    return p->shape.sinks ? p->shape.sinks[x->layer] + x->list * group_of(p) : NULL;
+}
+
+/* Of one query: what the exponentials of each part are to be multiplied by. Returns what entries get of its attention.
+ */
+static float share_out(const ig_choice_scratch *s, int group, int g, size_t n_parts, const float *sinks) {
     float top = -INFINITY, total = 0;
     size_t stride = (size_t)group;
     const float *tops = s->top + g, *totals = s->total + g;
@@ -113,15 +119,18 @@ static void share_out(const ig_choice_scratch *s, int group, int g, size_t n_par
         share[i * stride] = tops[i * stride] > -INFINITY ? expf(tops[i * stride] - top) : 0;
         total += totals[i * stride] * share[i * stride];
     }
-    for (size_t i = 0; i < n_parts; i++) share[i * stride] = total > 0 ? share[i * stride] / total : 0;
+    float all = sinks ? total + expf(sinks[g] - top) : total;
+    for (size_t i = 0; i < n_parts; i++) share[i * stride] = all > 0 ? share[i * stride] / all : 0;
+    return sinks ? total / all : 1;
 }
 
-/* The group's shares of the attention, added up to weights in order of position. */
-static void add_up(const ig_policy *p, const ig_choosing *x, const ig_choice_scratch *s) {
+/* The group's shares of the attention, added up to weights in order of position. Returns their sum. */
+static double add_up(const ig_policy *p, const ig_choosing *x, const ig_choice_scratch *s) {
     const ig_kernels *k = p->shape.kernels;
     const ig_entries *e = &x->e;
     int group = group_of(p), begin, end;
     size_t n_parts = count_parts(e->n_slots);
+    double sum = 0;
     for (int g = 0; g < group; g++) {
         float *row = s->scores + (size_t)g * s->stride;
         if (e->slot) {
@@ -132,16 +141,17 @@ static void add_up(const ig_policy *p, const ig_choosing *x, const ig_choice_scr
             for (size_t i = 1; i < n_parts; i++) s->top[i * (size_t)group + (size_t)g] = s->top[g];
             for (size_t i = 1; i < n_parts; i++) s->total[i * (size_t)group + (size_t)g] = 0;
         }
-        share_out(s, group, g, n_parts);
+        sum += (double)share_out(s, group, g, n_parts, sinks_of(p, x));
     }
     if (e->slot) {
         k->sum_rows(s->weights, s->share, s->scores, s->stride, group, e->n);
-        return;
+        return sum;
     }
     for (size_t i = 0; i < n_parts; i++) {
         ig_choice_part(x, (int)i, &begin, &end);
         k->sum_rows(s->weights + begin, s->share + i * (size_t)group, s->scores + begin, s->stride, group, end - begin);
     }
+    return sum;
 }
 
 /* Makes the exponentials those of the entries that are not read, in order of slot: all others 0. */
@@ -185,13 +195,13 @@ void ig_chooser_choose(ig_policy *p, ig_choosing *x, int part) {
     ig_choice_scratch s = scratch_of(p, x);
     ig_pick_rule rule = rule_of(p, n);
     bool whole = !x->e.slot; /* where entries were dropped nothing has to be moved, and blocks hold what they hold */
-    add_up(p, x, &s);
+    double sum = add_up(p, x, &s);
     if (whole && o->locality > 0) k->smooth(s.weights, n, p->shape.block_tokens, (float)o->locality);
     if (whole && o->inertia > 0) {
-        /* What may be left is a share of the weights as they were: each query's sum to 1. */
+        /* What may be left is a share of the weights as they were. */
         double more = ig_history_favour(&((ig_chooser *)p)->history, ig_policy_head(p, x->layer, x->list), s.weights, n,
                                         (float)o->inertia);
-        rule.mass = 1 - (1 - rule.mass) * group / (group + more);
+        rule.mass = 1 - (1 - rule.mass) * sum / (sum + more);
     }
     x->n = ig_pick(k, x->index, s.weights, n, &rule);
     if (whole) note(p, x);
@@ -233,6 +243,7 @@ void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, ig_scan_list
     out->q = x->dev_q;
     out->k = x->e.has_own ? x->dev_k : NULL;
     out->scale = p->shape.scale;
+    out->sinks = sinks_of(p, x);
     out->rule = rule_of(p, x->e.n);
     favour->block = p->shape.block_tokens;
     favour->locality = (float)p->options.locality, favour->inertia = (float)p->options.inertia;

@@ -112,21 +112,21 @@ static const ig_kv_view *see(int job, bool listed, int first, int n) {
 }
 
 typedef struct arrays {
-    both q, scale, out, lse, rest, share;
+    both q, scale, out, lse, rest, share, sinks;
 } arrays;
 
 static arrays make_arrays(int n_tokens) {
     size_t n_heads = (size_t)shape.n_heads, heads = n_heads * (size_t)shape.head_dim, n = (size_t)n_tokens;
-    arrays x = {make_both(n * heads, 2),   make_both(heads, 2), make_both(n * heads, 1),
-                make_both(n * n_heads, 1), make_both(heads, 1), make_both(n_heads, 1)};
+    arrays x = {make_both(n * heads, 2), make_both(heads, 2),   make_both(n * heads, 1), make_both(n * n_heads, 1),
+                make_both(heads, 1),     make_both(n_heads, 1), make_both(n_heads, 6)};
     for (size_t h = 0; h < n_heads; h++) x.share.host[h] = h % 3 ? (float)h / (float)n_heads : 0;
     put(&x.share);
     return x;
 }
 
 static void free_arrays(arrays *x) {
-    both *all[] = {&x->q, &x->scale, &x->out, &x->lse, &x->rest, &x->share};
-    for (int i = 0; i < 6; i++) free_both(all[i]);
+    both *all[] = {&x->q, &x->scale, &x->out, &x->lse, &x->rest, &x->share, &x->sinks};
+    for (int i = 0; i < 7; i++) free_both(all[i]);
 }
 
 static ig_attention job_of(const arrays *x, int d, int token, int n_tokens, bool prompt, const ig_kv_view *views) {
@@ -139,6 +139,7 @@ static ig_attention job_of(const arrays *x, int d, int token, int n_tokens, bool
                           .rest_share = x->share.on[d],
                           .n_tokens = n_tokens,
                           .prompt = prompt,
+                          .sinks = shape.head_dim % 32 ? NULL : x->sinks.on[d], /* of some shapes */
                           .views = views};
 }
 

@@ -28,7 +28,7 @@
 static const char *const folders[] = {"tests/golden/models", "../shared/fixtures/models"};
 
 typedef struct golden {
-    char folder[256];
+    char folder[256], model[300]; /* the folder, or a file in it */
     int32_t *prompt, *greedy;
     float *logits; /* [n_rows][n_vocab]: after the last n_rows tokens of the prompt */
     json_t *facts;
@@ -62,7 +62,10 @@ static bool find_model(golden *g, const char *name) {
     struct stat st;
     for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++) {
         snprintf(g->folder, sizeof g->folder, "%s/%s", folders[i], name);
-        if (!stat(g->folder, &st)) return true;
+        snprintf(g->model, sizeof g->model, "%s/model.gguf", g->folder);
+        if (!stat(g->model, &st)) return true;
+        snprintf(g->model, sizeof g->model, "%s", g->folder);
+        if (!stat(g->model, &st)) return true;
     }
     return false;
 }
@@ -102,7 +105,7 @@ static engine open_engine(const golden *g, const ig_cache_options *cache) {
     co.device = test_device();
     expect_ok(ig_context_open(&e.ctx, &co, &err), &err);
     ig_model_options mo = ig_model_defaults();
-    expect_ok(ig_model_open(&e.model, e.ctx, g->folder, &mo, &err), &err);
+    expect_ok(ig_model_open(&e.model, e.ctx, g->model, &mo, &err), &err);
     ig_session_options so = ig_session_defaults();
     so.n_ctx = g->n_prompt + g->n_greedy;
     so.n_batch = 37; /* several steps, the last one short */
@@ -157,7 +160,8 @@ static void check_decode_bytes(const ig_model *model) {
     for (size_t i = 0; ig_model_tensor(model, i, &t); i++) {
         if (strstr(t.name, "embed_positions.weight")) tables += t.bytes;
         if (strstr(t.name, "embed_tokens.weight") || !strcmp(t.name, "token_embd.weight")) embedding = t.bytes;
-        if (strstr(t.name, ".experts.") || strstr(t.name, "_linear.weight")) experts += t.bytes;
+        if (strstr(t.name, ".experts.") || strstr(t.name, "_linear.weight") || strstr(t.name, "_exps.weight"))
+            experts += t.bytes;
         has_head |= !strcmp(t.name, "lm_head.weight") || !strcmp(t.name, "output.weight");
     }
     assert_true(embedding > 0);
@@ -240,7 +244,7 @@ int main(void) {
         MODEL("opt"),     MODEL("opt-350m-like"), MODEL("llama2"),     MODEL("llama31"),  MODEL("qwen2"),
         MODEL("qwen3"),   MODEL("mistral"),       MODEL("qwen2-yarn"), MODEL("gemma3"),   MODEL("granite"),
         MODEL("olmo3"),   MODEL("phi3"),          MODEL("smollm3"),    MODEL("qwen3moe"), MODEL("olmoe"),
-        MODEL("mixtral"), MODEL("granitemoe"),
+        MODEL("mixtral"), MODEL("granitemoe"),    MODEL("gpt-oss"),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,8 +68,9 @@ static void set_views(ig_kv_view *views, const int32_t *index, int n) {
             .blocks = blocks[h], .shift = SHIFT, .row_bytes = ROW, .v_offset = BLOCK / 2, .index = index, .n = n};
 }
 
-/* The definition, for query t of n_tokens over the rows of a view. */
-static void reference(double *out, const float *q, int t, int n_tokens, int head, const ig_kv_view *v, int window) {
+/* The definition, for query t of n_tokens over the rows of a view; sinks may be NULL. */
+static void reference(double *out, const float *q, int t, int n_tokens, int head, const ig_kv_view *v, int window,
+                      const float *sinks) {
     static double p[MAX_ROWS];
     int last = v->n - n_tokens + t, first = window && last + 1 > window ? last + 1 - window : 0,
         kv = head / (HEADS / KV_HEADS);
@@ -88,6 +89,7 @@ static void reference(double *out, const float *q, int t, int n_tokens, int head
         sum += w;
         for (int c = 0; c < DIM; c++) out[c] += w * (double)ig_f16_f32(row_of(kv, slot, true)[c]);
     }
+    if (sinks) sum += exp((double)sinks[head] - max);
     for (int c = 0; c < DIM; c++) out[c] /= sum;
 }
 
@@ -105,7 +107,7 @@ static void check(const ig_attention *a) {
         for (int h = 0; h < HEADS; h++) {
             double want[DIM];
             size_t at = ((size_t)t * HEADS + (size_t)h) * DIM;
-            reference(want, a->q + at, t, a->n_tokens, h, &a->views[h / (HEADS / KV_HEADS)], a->window);
+            reference(want, a->q + at, t, a->n_tokens, h, &a->views[h / (HEADS / KV_HEADS)], a->window, a->sinks);
             for (int c = 0; c < DIM; c++) assert_true(fabs(want[c] - (double)a->out[at + (size_t)c]) < most);
         }
 }
@@ -295,6 +297,46 @@ static void scaled_queries(void **state) {
     run_scaled(61, 700);
 }
 
+/* What sinks get is missing in the results and in the weights, and not in the sums. */
+static void run_sinks(int prompt, int n, int window) {
+    static const float sinks[HEADS] = {-60, -1, 0, 2.5f, 6, 60};
+    static float weights[KV_HEADS * MAX_ROWS];
+    ig_kv_view views[KV_HEADS];
+    int n_tokens = prompt == STEP ? 1 : prompt, group = HEADS / KV_HEADS;
+    float *q = queries(n_tokens, 9), *out = malloc((size_t)n_tokens * HEADS * DIM * sizeof *out);
+    float *lse = malloc((size_t)n_tokens * HEADS * sizeof *lse);
+    ig_attention a = {.q = q,
+                      .out = out,
+                      .lse = lse,
+                      .n_tokens = n_tokens,
+                      .prompt = prompt != STEP,
+                      .window = window,
+                      .sinks = sinks,
+                      .views = views};
+    set_views(views, NULL, n);
+    memset(weights, 0, sizeof weights);
+    device->ops->attend(device, &shape, &a, 1);
+    check(&a);
+    device->ops->weigh(device, &shape, &a, 0, n, weights, MAX_ROWS);
+    for (int kv = 0; kv < KV_HEADS; kv++) {
+        double sum = 0;
+        for (int i = 0; i < n; i++) sum += (double)weights[kv * MAX_ROWS + i];
+        for (int t = 0; t < n_tokens; t++)
+            for (int h = kv * group; h < (kv + 1) * group; h++)
+                sum += exp((double)sinks[h] - (double)lse[t * HEADS + h]);
+        assert_true(fabs(sum - n_tokens * group) < 1e-3 * n_tokens);
+    }
+    free(q), free(out), free(lse);
+}
+
+static void sinks(void **state) {
+    (void)state;
+    run_sinks(STEP, 1300, 0);
+    run_sinks(STEP, 1, 0);
+    run_sinks(61, 700, 0);
+    run_sinks(61, 700, 40);
+}
+
 /* Of a decode step whose heads read lists of different lengths, each head's weights are of its own list, and add up to
  * the queries of the group. */
 static void weights_of_uneven_lists(void **state) {
@@ -362,6 +404,7 @@ int main(void) {
         cmocka_unit_test(prefill_with_window),
         cmocka_unit_test(pieces_of_a_prompt),
         cmocka_unit_test(scaled_queries),
+        cmocka_unit_test(sinks),
         cmocka_unit_test(weights_of_uneven_lists),
         cmocka_unit_test(many_steps_at_once),
     };

@@ -94,6 +94,7 @@ static void reads_yarn(void **state) {
     assert_true(c.rope_original_ctx == 512 && c.rope_linear == 1 && fabs(c.rope_gain - gain) < 1e-12);
     assert_true(fabs(c.attn_scale - 1 / sqrt(8.0)) < 1e-12);
     assert_int_equal(c.n_ctx_train, 2048); /* what it is stretched to */
+    assert_true(!c.rope_is_exact && with_yarn(",\"truncate\":false").rope_is_exact);
     c = with_yarn(",\"original_max_position_embeddings\":64,\"beta_slow\":2,\"beta_fast\":8,\"attention_factor\":1.5");
     assert_true(c.rope_original_ctx == 64 && c.rope_low_freq == 2 && c.rope_high_freq == 8 && c.rope_gain == 1.5);
     assert_int_equal(c.n_ctx_train, 512); /* as stated, where that is more */
@@ -314,6 +315,15 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_f32(&t, "phi3.rope.scaling.attn_factor", 1e9f);
     tiny_add(&t, "rope_factors_long.weight", IG_TYPE_F32, 4, 0);
     refuses_tiny(&t, "phi3.rope.scaling.attn_factor");
+    t = tiny_as("gpt-oss");
+    tiny_u32(&t, "gpt-oss.block_count", 3);
+    tiny_u32(&t, "gpt-oss.attention.sliding_window", 16);
+    tiny_u32(&t, "gpt-oss.expert_count", 4);
+    tiny_u32(&t, "gpt-oss.expert_used_count", 2);
+    tiny_u32(&t, "gpt-oss.expert_feed_forward_length", 24);
+    c = from_tiny(&t);
+    assert_true(c.has_sinks && c.rope_is_exact && c.activation == IG_SWIGLU_OAI && c.n_experts == 4 && c.d_ff == 24);
+    assert_true(c.window[0] == 16 && c.window[1] == 0 && c.window[2] == 16 && c.rope_set[0] == IG_ROPE_MAIN);
     t = tiny_as("smollm3");
     tiny_u32(&t, "smollm3.block_count", 5);
     c = from_tiny(&t);

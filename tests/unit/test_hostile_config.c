@@ -116,7 +116,6 @@ static const struct {
     {"llama", "rope_scaling", YARN(",\"factor\":4,\"mscale\":1,\"mscale_all_dim\":1e9"), IG_E_FORMAT, "'mscale'"},
     {"llama", "rope_scaling", YARN(",\"factor\":1e6,\"mscale\":1.7e308,\"mscale_all_dim\":1.7e308"), IG_E_FORMAT,
      "'mscale'"},
-    {"llama", "rope_scaling", YARN(",\"factor\":4,\"truncate\":false"), IG_E_UNSUPPORTED, "'truncate' is 'false'"},
     {"llama", "rope_scaling", YARN(",\"factor\":4,\"original_max_position_embeddings\":0"), IG_E_FORMAT,
      "'original_max_position_embeddings' is 0"},
     {"llama", "rope_scaling", "{\"rope_type\":\"longrope\"}", IG_E_UNSUPPORTED, "'longrope'"},

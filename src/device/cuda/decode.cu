@@ -320,7 +320,7 @@ static __global__ void merge(ig_head_shape s, ig_cuda_parts p) {
             }
         __syncthreads();
     }
-    l = over_block(l, board, false);
+    l = over_block(l, board, false) + ig_cuda_sink(a, head, m);
     for (int k = 1; k < teams; k++) { /* teams add up in order */
         if (team == k) factor[at] = sum[0];
         __syncthreads();

@@ -254,16 +254,19 @@ static __device__ __forceinline__ void take_state(float acc[DIM_TILES][4], int a
 /* The result, or what later rows go on with. Of several launches, each for some dims, the last one writes what all
  * read. */
 static __device__ __forceinline__ void put_state(float acc[DIM_TILES][4], int at, const query *q,
-                                                 const ig_attention *job, int d, int first, bool done, int lane) {
+                                                 const ig_attention *job, const ig_head_shape *s, int first, bool done,
+                                                 int lane) {
     if (!q->exists) return;
-    float *to = done ? job->out + q->row * (size_t)d : q->state + 2, factor = done ? 1.0f / (q->l * WEIGHT) : 1.0f;
+    int d = s->head_dim;
+    float l = done ? q->l + ig_cuda_sink(job, (int)(q->row % (size_t)s->n_heads), q->m) : q->l;
+    float *to = done ? job->out + q->row * (size_t)d : q->state + 2, factor = done ? 1.0f / (l * WEIGHT) : 1.0f;
     IG_UNROLL for (int j = 0; j < 2 * DIM_TILES; j++) {
         int c = first + j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2;
         if (c < d) to[c] = acc[j / 2][at + j % 2] * factor;
     }
     if (lane % 4 || first + DIMS < d) return;
     if (!done) q->state[0] = q->m, q->state[1] = q->l;
-    if (done && job->lse) job->lse[q->row] = q->m + logf(q->l);
+    if (done && job->lse) job->lse[q->row] = q->m + logf(l);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -324,7 +327,7 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
             send(keys, &g, rows + g.keys * each, left, 0);
         }
     }
-    IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, g.d, dim, done, lane);
+    IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, &s, dim, done, lane);
 }
 
 void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p) {

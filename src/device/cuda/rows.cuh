@@ -17,6 +17,11 @@ static __device__ __forceinline__ int ig_cuda_lines(int type, int d) {
     return type == IG_KV_F16 ? 0 : (d + IG_KV_GROUP - 1) / IG_KV_GROUP;
 }
 
+/* What a query head's sink adds to the sum of its exponentials, relative to m. */
+static __device__ __forceinline__ float ig_cuda_sink(const ig_attention *a, int head, float m) {
+    return a->sinks ? expf(a->sinks[head] - m) : 0;
+}
+
 /* Rows of a view. */
 static __device__ __forceinline__ int ig_cuda_rows(const ig_kv_view *v) { return v->n_listed ? *v->n_listed : v->n; }
 
