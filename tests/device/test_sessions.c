@@ -29,6 +29,8 @@ static void run(float *logits, const ig_session_options *o) {
     ig_session_close(s);
 }
 
+#define GPT_OSS "tests/golden/models/gpt-oss/model.gguf"
+
 typedef struct kind {
     const char *model, *policy, *type;
     int audit_every;
@@ -40,6 +42,8 @@ static const kind kinds[] = {{TINY_MISTRAL, "full", "f16", 0, 3e-2f, 0},
                              {TINY_LLAMA, "infinigen", "f16", 2, 1e-1f, 0},
                              {TINY_LLAMA, "infinigen", "f16", 0, 1e-1f, 0.4},
                              {"tests/golden/models/granitemoe", "full", "f16", 0, 3e-2f, 0},
+                             {GPT_OSS, "full", "q8", 0, 1e-1f, 0},
+                             {GPT_OSS, "infinigen", "f16", 0, 1e-1f, 0},
                              {TINY_MISTRAL, "h2o", "q8", 0, 3e-2f, 0},
                              {TINY_MISTRAL, "window", "q4", 0, 2e-1f, 0},
                              {"tests/golden/models/opt", "infinigen-osdi24", "f16", 0, 3e-2f, 0},

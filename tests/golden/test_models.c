@@ -235,6 +235,43 @@ static void check_whole_budget(void **state) {
     free_golden(&g);
 }
 
+/* How far logits of steps are from those of `full`, squares summed up. */
+static double distance_from_full(const golden *g, const ig_cache_options *cache) {
+    ig_cache_options full = ig_cache_defaults();
+    full.policy = "full";
+    engine a = open_engine(g, &full), b = open_engine(g, cache);
+    ig_error err = {0};
+    double sum = 0;
+    expect_ok(ig_session_sync(a.session, g->prompt, g->n_prompt, &err), &err);
+    expect_ok(ig_session_sync(b.session, g->prompt, g->n_prompt, &err), &err);
+    for (int i = 0; i < g->n_greedy - 1; i++) {
+        expect_ok(ig_session_decode(&a.session, &g->greedy[i], 1, &err), &err);
+        expect_ok(ig_session_decode(&b.session, &g->greedy[i], 1, &err), &err);
+        const float *x = ig_session_logits(a.session), *y = ig_session_logits(b.session);
+        for (int j = 0; j < g->n_vocab; j++) sum += pow((double)x[j] - (double)y[j], 2);
+    }
+    close_engine(&a);
+    close_engine(&b);
+    return sum;
+}
+
+/* Estimates of what is not read know of sinks. */
+static void check_estimates(void **state) {
+    golden g = {0};
+    if (!find_model(&g, *state)) skip();
+    read_golden(&g);
+    ig_cache_options cache = ig_cache_defaults();
+    cache.policy = "oracle";
+    cache.budget_entries = 30;
+    cache.n_sinks = cache.n_recent = 1;
+    double with = distance_from_full(&g, &cache);
+    cache.no_rest = true;
+    double without = distance_from_full(&g, &cache);
+    print_message("%g with estimates, %g without\n", with, without);
+    assert_true(with > 0 && with < without / 50);
+    free_golden(&g);
+}
+
 int main(void) {
 #define MODEL(name)                                                \
     {name " like transformers", check_model, NULL, NULL, name}, {  \
@@ -245,6 +282,7 @@ int main(void) {
         MODEL("qwen3"),   MODEL("mistral"),       MODEL("qwen2-yarn"), MODEL("gemma3"),   MODEL("granite"),
         MODEL("olmo3"),   MODEL("phi3"),          MODEL("smollm3"),    MODEL("qwen3moe"), MODEL("olmoe"),
         MODEL("mixtral"), MODEL("granitemoe"),    MODEL("gpt-oss"),
+        {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

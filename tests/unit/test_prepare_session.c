@@ -125,6 +125,26 @@ static void what_is_written(void **state) {
     assert_int_equal(info.bytes, 64 + 4 * 6 * 32 * 32 * 4);
 }
 
+/* What is taken out of all keys alike would be seen beside a sink. */
+static void offsets(void **state) {
+    (void)state;
+    ig_model *gpt_oss;
+    ig_error err = {0};
+    char path[512];
+    temp_dir_path(&dir, "gpt-oss.igs", path, sizeof path);
+    expect_ok(ig_model_open(&gpt_oss, ctx, "tests/golden/models/gpt-oss/model.gguf", NULL, &err), &err);
+    expect_ok(prepare(gpt_oss, path, N_CALIBRATION, N_CTX, 16, &err), &err);
+    ig_model_close(gpt_oss);
+    for (int has_sinks = 0; has_sinks < 2; has_sinks++) {
+        ig_sketch_file f;
+        float sum = 0;
+        expect_ok(ig_sketch_file_open(&f, has_sinks ? path : llama_sketch, &err), &err);
+        for (int i = 0; i < f.shape.rank; i++) sum += fabsf(ig_sketch_offset(&f, 1, 0)[i]);
+        assert_true(has_sinks ? sum == 0 : sum > 0);
+        ig_sketch_file_close(&f);
+    }
+}
+
 static void skews_are_orthogonal(void **state) {
     (void)state;
     ig_sketch_file f;
@@ -530,6 +550,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_written),
         cmocka_unit_test(whole_budget_is_full),
+        cmocka_unit_test(offsets),
         cmocka_unit_test(skews_are_orthogonal),
         cmocka_unit_test(the_papers_method),
         cmocka_unit_test(the_papers_method_with_opt),
