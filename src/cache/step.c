@@ -347,7 +347,7 @@ ig_attention ig_step_job(const ig_step *step, const ig_segment *seg, ig_kv_view 
                           .n_tokens = seg->n - kept,
                           .prompt = seg->dense,
                           .window = step->window[step->layer],
-                          .sinks = step->sinks ? step->sinks[step->layer] : NULL,
+                          .sink_scores = step->sink_scores ? step->sink_scores[step->layer] : NULL,
                           .views = views};
 }
 

@@ -131,8 +131,8 @@ typedef struct ig_step {
     ig_device *dev;
     const ig_kernels *kernels;
     ig_head_shape heads;
-    const int *window;         /* [n_layers] 0: none */
-    const float *const *sinks; /* [n_layers][n_heads] as in ig_attention; NULL: none */
+    const int *window;               /* [n_layers] 0: none */
+    const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none */
     ig_step_scratch *x;
     ig_segment *segments;
     int n_segments, n_rows;

@@ -196,7 +196,9 @@ static void move_state(tile *t, float *carry, int rows, int head_dim, bool out) 
 }
 
 /* What a query head's sink adds to the sum of its exponentials, relative to m. */
-static float sink_of(const ig_attention *a, size_t head, float m) { return a->sinks ? expf(a->sinks[head] - m) : 0; }
+static float sink_of(const ig_attention *a, size_t head, float m) {
+    return a->sink_scores ? expf(a->sink_scores[head] - m) : 0;
+}
 
 /* ---- prefill ------------------------------------------------------------------ */
 

@@ -110,15 +110,16 @@ typedef struct ig_attention {
     const float *q;       /* [n_tokens][n_heads][head_dim] */
     const float *q_scale; /* [n_heads][head_dim] what queries are multiplied by before they meet keys; NULL: nothing */
     float *out;           /* the same shape, not q */
-    float
-        *lse; /* [n_tokens][n_heads] logarithm of the sum of the exponentials of the scores, the sink's too; or NULL */
+    float *lse; /* [n_tokens][n_heads] logarithm of the sum of the exponentials of the scores, sinks' too; or NULL */
     const float
         *rest; /* [n_heads][head_dim], of a decode step: out becomes (1 - rest_share) out + rest; NULL: nothing */
     const float *rest_share; /* [n_heads]; where it is 0, rest is not looked at */
     int n_tokens;
     bool prompt; /* else n_tokens is 1 */
     int window;
-    const float *sinks;      /* [n_heads] scores of an entry without a value that all queries see; NULL: none */
+    /* [n_heads] of a learned sink of each query head: an entry of no token, without a value, that all queries see
+     * (gpt-oss); NULL: there is none */
+    const float *sink_scores;
     const ig_kv_view *views; /* [n_kv_heads] */
     ig_attend_rows rows;
     float *carry;   /* of several calls */
@@ -188,10 +189,10 @@ typedef struct ig_scan_list {
     const uint32_t *pieces; /* unit i is number (pieces[i >> shift] << shift) + its low bits; NULL: number i */
     int shift;
     int n, group, rank, head_dim;
-    float scale;        /* of the scores */
-    const float *sinks; /* [group] as in ig_attention, bound: they have their share of the attention; NULL: none */
-    const float *q;     /* [group][head_dim] the device's */
-    const float *k;     /* [head_dim] the device's: the key of the last entry; NULL: all have sketches (or columns) */
+    float scale;              /* of the scores */
+    const float *sink_scores; /* [group] as in ig_attention, bound: sinks have their share of the attention; or NULL */
+    const float *q;           /* [group][head_dim] the device's */
+    const float *k; /* [head_dim] the device's: the key of the last entry; NULL: all have sketches (or columns) */
     const float *query_map, *key_map, *offset; /* [rank][head_dim], [rank][head_dim], [rank], bound: Q, K and what
                                                   format/sketch.h has of them; or NULL, and rank is head_dim */
     ig_pick_rule rule;                         /* of softmax weights, summed over the group */

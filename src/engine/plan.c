@@ -222,7 +222,7 @@ static void set_shapes(ig_session_plan *p, const ig_model *m) {
                                   .n_ctx = p->o.n_ctx,
                                   .scale = (float)c->attn_scale,
                                   .window = c->window,
-                                  .sinks = m->weights.sinks,
+                                  .sink_scores = m->weights.sink_scores,
                                   .kernels = ig_kernels_get(m->ctx->level),
                                   .device = m->ctx->device};
     if (c->rope == IG_ROPE_NONE && !m->weights.layers[0].q_norm) p->policy.n_query_in = c->d_model;

@@ -51,7 +51,7 @@ typedef struct ig_config {
     bool is_fused; /* q, k and v are one matrix, and gate and up are (Phi-3) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
-    bool has_sinks;       /* each query head has one, a score that softmax counts and nothing is behind (gpt-oss) */
+    bool has_sink_scores; /* each query head has a learned one (ig_attention) */
     bool is_share_of_all; /* experts' shares are softmax weights over all of them; else over those that are used */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
      * to it as they are: embed_scale and norm_eps are for that. */

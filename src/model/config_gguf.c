@@ -302,7 +302,7 @@ static void read_gpt_oss(reader *r, ig_config *c) {
     read_pattern(r, c, is_local, 2);
     for (int l = 0; l < c->n_layers; l++) c->window[l] = is_local[l] ? window : 0;
     c->activation = IG_SWIGLU_OAI;
-    c->has_sinks = true;
+    c->has_sink_scores = true;
     c->rope_is_exact = true;
     read_experts(r, c);
     c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);

@@ -383,6 +383,13 @@ static void read_granite(reader *r, ig_config *c) {
     c->attn_scale = read_scale(r, "attention_multiplier", 1);
 }
 
+/* Its experts' matrices lie in an order of their own there, gate and up in turns. */
+static void read_gpt_oss(reader *r, ig_config *c) {
+    (void)c;
+    r->status =
+        ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' 'gpt_oss' is supported as a GGUF file only", r->path);
+}
+
 static void read_granitemoe(reader *r, ig_config *c) {
     read_granite(r, c);
     read_experts(r, c, "intermediate_size", 2);
@@ -493,6 +500,7 @@ static const struct {
     const char *own[5]; /* fields that others may not have */
 } families[] = {
     {"gemma3_text", read_gemma3, {NULL}},
+    {"gpt_oss", read_gpt_oss, {"num_local_experts", "quantization_config"}},
     {"granite",
      read_granite,
      {"attention_multiplier", "embedding_multiplier", "logits_scaling", "residual_multiplier"}},

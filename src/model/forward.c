@@ -558,7 +558,7 @@ ig_status ig_forward(const ig_model *m, ig_batch *b, int n_segments, ig_error *e
                        .kernels = ig_kernels_get(m->ctx->level),
                        .heads = {f.c->n_heads, f.c->n_kv_heads, f.c->head_dim, (float)f.c->attn_scale},
                        .window = f.c->window,
-                       .sinks = m->weights.sinks,
+                       .sink_scores = m->weights.sink_scores,
                        .x = &b->rows,
                        .segments = b->segments,
                        .n_segments = n_segments,

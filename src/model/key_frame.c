@@ -36,14 +36,14 @@ static ig_key_frame frame_of_head(const ig_key_frame *f, const ig_config *c, int
 
 /* inv_freq NULL: the layer does not rotate. Origins stay 0 where not all that softmax sees would move with them. */
 static void frame_head(ig_key_frame f, const ig_config *c, const float *bias, const double *inv_freq, double gain,
-                       bool has_sinks) {
+                       bool has_sink_scores) {
     int n_rot = inv_freq ? c->n_rot : 0, half = n_rot / 2;
     bool adjacent = c->rope == IG_ROPE_ADJACENT;
     for (int i = 0; i < half; i++)
         frame_pair(f.origin, f.scale, bias, adjacent ? 2 * i : i, adjacent ? 2 * i + 1 : half + i,
-                   has_sinks ? INFINITY : inv_freq[i] * (POSITIONS - 1), gain);
+                   has_sink_scores ? INFINITY : inv_freq[i] * (POSITIONS - 1), gain);
     for (int i = n_rot; i < c->head_dim; i++) {
-        if (!has_sinks) f.origin[i] = bias[i];
+        if (!has_sink_scores) f.origin[i] = bias[i];
         f.scale[i] = 1;
     }
 }
@@ -57,7 +57,7 @@ static void frame_layer(const ig_key_frame *f, const ig_config *c, const ig_weig
     int group = c->n_heads / c->n_kv_heads, d = c->head_dim;
     for (int h = 0; h < c->n_kv_heads; h++) {
         ig_key_frame head = frame_of_head(f, c, h);
-        frame_head(head, c, bias + (size_t)h * (size_t)d, inv_freq, gain, w->sinks != NULL);
+        frame_head(head, c, bias + (size_t)h * (size_t)d, inv_freq, gain, w->sink_scores != NULL);
         for (int i = d; i < group * d; i++) head.scale[i] = head.scale[i - d];
     }
 }

@@ -347,9 +347,9 @@ static void bind_layer(binder *b, ig_layer *l, int i) {
         l->v = bind_matrix(b, n->v, i, n_kv, c->d_model);
     }
     l->o = bind_matrix(b, n->o, i, c->d_model, n_q);
-    if (c->has_sinks) {
+    if (c->has_sink_scores) {
         const float *sinks = bind_part_vector(b, n->sinks, i, ".weight", c->n_heads, true);
-        if (b->w->sinks) b->w->sinks[i] = sinks;
+        if (b->w->sink_scores) b->w->sink_scores[i] = sinks;
     }
     bind_experts(b, l, i);
     if (c->head_norm == IG_HEAD_NORM_NONE) return;
@@ -388,7 +388,7 @@ static void bind_all(binder *b) {
     const ig_config *c = b->c;
     ig_weights *w = b->w;
     w->layers = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->layers);
-    if (c->has_sinks) w->sinks = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->sinks);
+    if (c->has_sink_scores) w->sink_scores = ig_arena_take(&w->owned, (size_t)c->n_layers * sizeof *w->sink_scores);
     w->embed = bind_plain(b, make_name(b, b->names.embed, 0, ".weight").text, c->n_vocab, c->d_embed);
     if (c->learned_positions)
         w->positions =
@@ -459,7 +459,7 @@ static void name_granitemoe(names *n) {
 static void choose_names(binder *b) {
     b->prefix = "";
     b->names = b->g ? gguf_names : llama_names;
-    if (b->g && b->c->has_sinks) b->names.ffn_norm = "blk.%d.post_attention_norm";
+    if (b->g && b->c->has_sink_scores) b->names.ffn_norm = "blk.%d.post_attention_norm";
     if (!b->g && b->c->norm_order == IG_NORMS_AROUND) b->names.ffn_norm = "model.layers.%d.pre_feedforward_layernorm";
     if (!b->g && strcmp(b->c->architecture, "mixtral") == 0) name_mixtral(&b->names);
     if (!b->g && strcmp(b->c->architecture, "granitemoe") == 0) name_granitemoe(&b->names);

@@ -101,14 +101,14 @@ void ig_chooser_scored(const ig_policy *p, const ig_choosing *x, const ig_choice
     }
 }
 
-/* The scores of the list's sinks [group], or NULL. */
-static const float *sinks_of(const ig_policy *p, const ig_choosing *x) {
-    return p->shape.sinks ? p->shape.sinks[x->layer] + x->list * group_of(p) : NULL;
+/* Those of the list [group], or NULL. */
+static const float *sink_scores_of(const ig_policy *p, const ig_choosing *x) {
+    return p->shape.sink_scores ? p->shape.sink_scores[x->layer] + x->list * group_of(p) : NULL;
 }
 
 /* Of one query: what the exponentials of each part are to be multiplied by. Returns what entries get of its attention.
  */
-static float share_out(const ig_choice_scratch *s, int group, int g, size_t n_parts, const float *sinks) {
+static float share_out(const ig_choice_scratch *s, int group, int g, size_t n_parts, const float *sink_scores) {
     float top = -INFINITY, total = 0;
     size_t stride = (size_t)group;
     const float *tops = s->top + g, *totals = s->total + g;
@@ -119,9 +119,9 @@ static float share_out(const ig_choice_scratch *s, int group, int g, size_t n_pa
         share[i * stride] = tops[i * stride] > -INFINITY ? expf(tops[i * stride] - top) : 0;
         total += totals[i * stride] * share[i * stride];
     }
-    float all = sinks ? total + expf(sinks[g] - top) : total;
+    float all = sink_scores ? total + expf(sink_scores[g] - top) : total;
     for (size_t i = 0; i < n_parts; i++) share[i * stride] = all > 0 ? share[i * stride] / all : 0;
-    return sinks ? total / all : 1;
+    return sink_scores ? total / all : 1;
 }
 
 /* The group's shares of the attention, added up to weights in order of position. Returns their sum. */
@@ -141,7 +141,7 @@ static double add_up(const ig_policy *p, const ig_choosing *x, const ig_choice_s
             for (size_t i = 1; i < n_parts; i++) s->top[i * (size_t)group + (size_t)g] = s->top[g];
             for (size_t i = 1; i < n_parts; i++) s->total[i * (size_t)group + (size_t)g] = 0;
         }
-        sum += (double)share_out(s, group, g, n_parts, sinks_of(p, x));
+        sum += (double)share_out(s, group, g, n_parts, sink_scores_of(p, x));
     }
     if (e->slot) {
         k->sum_rows(s->weights, s->share, s->scores, s->stride, group, e->n);
@@ -243,7 +243,7 @@ void ig_chooser_describe(const ig_chooser *c, const ig_choosing *x, ig_scan_list
     out->q = x->dev_q;
     out->k = x->e.has_own ? x->dev_k : NULL;
     out->scale = p->shape.scale;
-    out->sinks = sinks_of(p, x);
+    out->sink_scores = sink_scores_of(p, x);
     out->rule = rule_of(p, x->e.n);
     favour->block = p->shape.block_tokens;
     favour->locality = (float)p->options.locality, favour->inertia = (float)p->options.inertia;

@@ -18,12 +18,12 @@
 
 typedef struct ig_policy_shape {
     int n_layers, n_heads, n_kv_heads, head_dim, n_ctx;
-    int n_slots;               /* most slots of a KV head in layers that are not dense; 0: n_ctx */
-    float scale;               /* of the scores, before softmax */
-    int n_query_in;            /* width of the layer's input that queries are a linear map of; 0: of none (RoPE) */
-    int block_tokens;          /* consecutive slots that the store moves together, a power of two */
-    const int *window;         /* [n_layers] sliding window of a layer, 0: none; borrowed */
-    const float *const *sinks; /* [n_layers][n_heads] as in ig_attention; NULL: none; borrowed */
+    int n_slots;       /* most slots of a KV head in layers that are not dense; 0: n_ctx */
+    float scale;       /* of the scores, before softmax */
+    int n_query_in;    /* width of the layer's input that queries are a linear map of; 0: of none (RoPE) */
+    int block_tokens;  /* consecutive slots that the store moves together, a power of two */
+    const int *window; /* [n_layers] sliding window of a layer, 0: none; borrowed */
+    const float *const *sink_scores; /* [n_layers][n_heads] as in ig_attention; NULL: none; borrowed */
     const ig_kernels *kernels;
     ig_device *device;            /* of the model; outlives the policy; NULL: none */
     const ig_sketch_file *sketch; /* maps of this model's shape, or NULL; borrowed */

@@ -112,7 +112,7 @@ static const ig_kv_view *see(int job, bool listed, int first, int n) {
 }
 
 typedef struct arrays {
-    both q, scale, out, lse, rest, share, sinks;
+    both q, scale, out, lse, rest, share, sink_scores;
 } arrays;
 
 static arrays make_arrays(int n_tokens) {
@@ -125,7 +125,7 @@ static arrays make_arrays(int n_tokens) {
 }
 
 static void free_arrays(arrays *x) {
-    both *all[] = {&x->q, &x->scale, &x->out, &x->lse, &x->rest, &x->share, &x->sinks};
+    both *all[] = {&x->q, &x->scale, &x->out, &x->lse, &x->rest, &x->share, &x->sink_scores};
     for (int i = 0; i < 7; i++) free_both(all[i]);
 }
 
@@ -139,7 +139,7 @@ static ig_attention job_of(const arrays *x, int d, int token, int n_tokens, bool
                           .rest_share = x->share.on[d],
                           .n_tokens = n_tokens,
                           .prompt = prompt,
-                          .sinks = shape.head_dim % 32 ? NULL : x->sinks.on[d], /* of some shapes */
+                          .sink_scores = shape.head_dim % 32 ? NULL : x->sink_scores.on[d], /* of some shapes */
                           .views = views};
 }
 

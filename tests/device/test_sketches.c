@@ -26,7 +26,7 @@ typedef struct head {
     float *q;             /* [group][rank] as the sketch wants them */
     float *from, *k;      /* [group][d] queries and [d] the last key, where the GPU reads them */
     float *maps, *offset; /* [2][rank][d] of queries and keys, [rank]; or NULL */
-    float *sinks;         /* [group] of heads with maps; or NULL */
+    float *sink_scores;   /* [group] of heads with maps; or NULL */
     bool is_own;          /* of the last entry nothing was sketched */
     float own[MAX_GROUP]; /* its scores */
     float *scratch, *rest, *share;
@@ -53,8 +53,8 @@ static void bind_maps(head *x) {
     size_t d = (size_t)x->d, rank = (size_t)x->rank, n = 2 * rank * d + rank + (size_t)x->group;
     x->maps = calloc(n, sizeof *x->maps);
     x->offset = x->maps + 2 * rank * d;
-    x->sinks = x->offset + rank;
-    for (int g = 0; g < x->group; g++) x->sinks[g] = (float)(2 * g);
+    x->sink_scores = x->offset + rank;
+    for (int g = 0; g < x->group; g++) x->sink_scores[g] = (float)(2 * g);
     for (size_t r = 0; r < rank; r++) {
         x->maps[r * d + r * 7 % d] = r % 3 ? 1 : -1;
         x->maps[(rank + r) * d + r * 5 % d] = r % 2 ? 0.5f : -2;
@@ -147,7 +147,7 @@ static ig_scan_list list_of(const head *x, int fresh) {
                           .rank = x->rank,
                           .head_dim = x->d,
                           .scale = 0.4f,
-                          .sinks = x->sinks,
+                          .sink_scores = x->sink_scores,
                           .q = x->from,
                           .k = x->is_own ? x->k : NULL,
                           .query_map = x->maps,
@@ -178,7 +178,7 @@ static void share_out(float *p, const head *x, int g) {
     if (x->is_own) p[x->n - 1] = x->own[g];
     for (int i = 0; i < x->n; i++) top = fmaxf(top, p[i]);
     for (int i = 0; i < x->n; i++) sum += exp((double)p[i] - (double)top);
-    if (x->sinks) sum += exp((double)x->sinks[g] - (double)top);
+    if (x->sink_scores) sum += exp((double)x->sink_scores[g] - (double)top);
     for (int i = 0; i < x->n; i++) p[i] = (float)(exp((double)p[i] - (double)top) / sum);
     for (int i = x->n; i % UNIT; i++) p[i] = 0;
 }

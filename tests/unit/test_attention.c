@@ -68,9 +68,9 @@ static void set_views(ig_kv_view *views, const int32_t *index, int n) {
             .blocks = blocks[h], .shift = SHIFT, .row_bytes = ROW, .v_offset = BLOCK / 2, .index = index, .n = n};
 }
 
-/* The definition, for query t of n_tokens over the rows of a view; sinks may be NULL. */
+/* The definition, for query t of n_tokens over the rows of a view; sink_scores may be NULL. */
 static void reference(double *out, const float *q, int t, int n_tokens, int head, const ig_kv_view *v, int window,
-                      const float *sinks) {
+                      const float *sink_scores) {
     static double p[MAX_ROWS];
     int last = v->n - n_tokens + t, first = window && last + 1 > window ? last + 1 - window : 0,
         kv = head / (HEADS / KV_HEADS);
@@ -89,7 +89,7 @@ static void reference(double *out, const float *q, int t, int n_tokens, int head
         sum += w;
         for (int c = 0; c < DIM; c++) out[c] += w * (double)ig_f16_f32(row_of(kv, slot, true)[c]);
     }
-    if (sinks) sum += exp((double)sinks[head] - max);
+    if (sink_scores) sum += exp((double)sink_scores[head] - max);
     for (int c = 0; c < DIM; c++) out[c] /= sum;
 }
 
@@ -107,7 +107,7 @@ static void check(const ig_attention *a) {
         for (int h = 0; h < HEADS; h++) {
             double want[DIM];
             size_t at = ((size_t)t * HEADS + (size_t)h) * DIM;
-            reference(want, a->q + at, t, a->n_tokens, h, &a->views[h / (HEADS / KV_HEADS)], a->window, a->sinks);
+            reference(want, a->q + at, t, a->n_tokens, h, &a->views[h / (HEADS / KV_HEADS)], a->window, a->sink_scores);
             for (int c = 0; c < DIM; c++) assert_true(fabs(want[c] - (double)a->out[at + (size_t)c]) < most);
         }
 }
@@ -311,7 +311,7 @@ static void run_sinks(int prompt, int n, int window) {
                       .n_tokens = n_tokens,
                       .prompt = prompt != STEP,
                       .window = window,
-                      .sinks = sinks,
+                      .sink_scores = sinks,
                       .views = views};
     set_views(views, NULL, n);
     memset(weights, 0, sizeof weights);

@@ -322,7 +322,8 @@ static void reads_gguf_of_their_own(void **state) {
     tiny_u32(&t, "gpt-oss.expert_used_count", 2);
     tiny_u32(&t, "gpt-oss.expert_feed_forward_length", 24);
     c = from_tiny(&t);
-    assert_true(c.has_sinks && c.rope_is_exact && c.activation == IG_SWIGLU_OAI && c.n_experts == 4 && c.d_ff == 24);
+    assert_true(c.has_sink_scores && c.rope_is_exact && c.activation == IG_SWIGLU_OAI && c.n_experts == 4 &&
+                c.d_ff == 24);
     assert_true(c.window[0] == 16 && c.window[1] == 0 && c.window[2] == 16 && c.rope_set[0] == IG_ROPE_MAIN);
     t = tiny_as("smollm3");
     tiny_u32(&t, "smollm3.block_count", 5);

@@ -56,7 +56,7 @@ static const ig_attention *keep(gpu *g, const ig_head_shape *s, const ig_attenti
     ig_cuda_letter kept = ig_cuda_mail_jobs(&g->mail, jobs, n, n_views);
     ig_attention *own = (ig_attention *)kept.host;
     for (int i = 0; i < n; i++) {
-        own[i].q_scale = find(g, jobs[i].q_scale), own[i].sinks = find(g, jobs[i].sinks);
+        own[i].q_scale = find(g, jobs[i].q_scale), own[i].sink_scores = find(g, jobs[i].sink_scores);
         ig_kv_view *view = ig_cuda_mail_twin(&g->mail, own[i].views);
         if (view->copies) view->traffic = counts_of(g, view);
     }

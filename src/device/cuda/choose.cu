@@ -140,7 +140,7 @@ static int choose_some(gpu *g, const ig_scan_list *lists, int n, batch *units, b
         sent[i].pieces =
             is_same_sequence(lists, i) ? sent[i - 1].pieces : ig_cuda_mail_numbers(&g->mail, x->pieces, pieces_of(x));
         sent[i].query_map = find(g, x->query_map), sent[i].key_map = find(g, x->key_map);
-        sent[i].offset = find(g, x->offset), sent[i].sinks = find(g, x->sinks);
+        sent[i].offset = find(g, x->offset), sent[i].sink_scores = find(g, x->sink_scores);
         sent[i].favour.used = ig_cuda_mail_put(&g->mail, x->favour.used, used_bytes(x));
         if (x->index) *x->n_index = 0; /* as it stays if the GPU fails */
         grow(&most, x);

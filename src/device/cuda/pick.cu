@@ -115,7 +115,7 @@ static __device__ int common_count(const ig_scan_list *x, int most) {
 /* What is to be chosen by weight, of all; by a warp. */
 static __device__ ig_cuda_goal first_goal(const ig_cuda_board *b, const ig_scan_list *x, range of) {
     double mass = x->rule.mass, more = (double)b->more / (double)IG_CUDA_UNITS;
-    double sum = x->sinks ? (double)(b->all - b->more) / (double)IG_CUDA_UNITS : x->group;
+    double sum = x->sink_scores ? (double)(b->all - b->more) / (double)IG_CUDA_UNITS : x->group;
     if (x->favour.inertia > 0) mass = 1 - (1 - mass) * sum / (sum + more);
     double until = mass * (double)b->all - (double)b->always;
     ig_cuda_goal goal = {IG_PICK_NONE, 0, x->rule.count - of.begin - (x->n - of.end), 0};
@@ -202,7 +202,7 @@ static __device__ float share_of(const ig_cuda_scratch *s, const ig_scan_list *x
     }
     float most = ig_warp_max(top);
     total = ig_warp_sum(top > -INFINITY ? total * expf(top - most) : 0.0f);
-    if (x->sinks) total += expf(x->sinks[g] - most);
+    if (x->sink_scores) total += expf(x->sink_scores[g] - most);
     return total > 0 && own > -INFINITY ? expf(own - most) / total : 0;
 }
 

@@ -19,7 +19,7 @@ static __device__ __forceinline__ int ig_cuda_lines(int type, int d) {
 
 /* What a query head's sink adds to the sum of its exponentials, relative to m. */
 static __device__ __forceinline__ float ig_cuda_sink(const ig_attention *a, int head, float m) {
-    return a->sinks ? expf(a->sinks[head] - m) : 0;
+    return a->sink_scores ? expf(a->sink_scores[head] - m) : 0;
 }
 
 /* Rows of a view. */
