@@ -296,18 +296,32 @@ static int least_frames(const ig_expert_cache *x) {
 
 uint64_t ig_expert_cache_least(const ig_expert_cache *x) { return (uint64_t)least_frames(x) * x->frame_bytes; }
 
-/* Frames are filled with as many experts of each layer. */
-static ig_status fill_frames(ig_expert_cache *x, ig_loading *loading, ig_error *err) {
+/* Frames get as many experts of each layer, all of them in the queue. */
+static void want_first(ig_expert_cache *x) {
+    pthread_mutex_lock(&x->lock);
+    for (int f = 0; f < x->n_frames; f++) {
+        int number = number_of(x, f % x->n_layers, f / x->n_layers);
+        x->experts[number].frame = x->queue[f] = f;
+        x->frames[f] = (frame){.expert = number, .state = FRAME_COMES, .n_uses = USES_FOR_PANELS};
+        link_after(x, f, x->frames[x->n_frames].older);
+    }
+    x->n_queued = x->n_frames;
+    pthread_cond_broadcast(&x->work);
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* Puts them in panels as they come. */
+static ig_status await_first(ig_expert_cache *x, ig_loading *loading, ig_error *err) {
     ig_status s = IG_OK;
     loading->total = (uint64_t)x->n_frames * x->frame_bytes;
     for (int f = 0; f < x->n_frames && !s; f++) {
-        int number = number_of(x, f % x->n_layers, f / x->n_layers);
-        s = read_expert(x, number, f, err);
-        if (s) break;
-        x->experts[number].frame = f;
-        x->frames[f] = (frame){.expert = number, .state = FRAME_HERE, .n_uses = USES_FOR_PANELS};
-        put_panels(x, &x->experts[number]);
-        link_after(x, f, x->frames[x->n_frames].older);
+        pthread_mutex_lock(&x->lock);
+        while (x->frames[f].state == FRAME_COMES) pthread_cond_wait(&x->arrived, &x->lock);
+        ig_error why = x->frames[f].err;
+        x->read_bytes = 0; /* they are not read for a step */
+        pthread_mutex_unlock(&x->lock);
+        if (why.status) return ig_fail(err, why.status, "%s", why.text);
+        put_panels(x, &x->experts[x->frames[f].expert]);
         s = ig_loading_add(loading, x->frame_bytes, err);
     }
     return s;
@@ -326,12 +340,14 @@ ig_status ig_expert_cache_fill(ig_expert_cache *x, uint64_t ram_bytes, ig_progre
     ig_pages_want_large(x->memory, n_bytes);
     x->frames[x->n_frames] = (frame){.expert = NONE, .older = x->n_frames, .newer = x->n_frames};
     ig_loading loading = {.progress = progress, .user = user};
-    ig_status s = fill_frames(x, &loading, err);
-    for (int i = 0; i < N_READERS && !s && x->n_frames < x->n_experts; i++) {
+    ig_status s = IG_OK;
+    for (int i = 0; i < N_READERS && !s; i++) {
         s = ig_thread_start(&x->threads[i], read_queued, x, "a thread that reads experts", err);
         x->n_threads += !s;
     }
-    return s;
+    if (s) return s;
+    want_first(x);
+    return await_first(x, &loading, err);
 }
 
 void ig_expert_cache_close(ig_expert_cache *x) {
