@@ -99,20 +99,27 @@ static void find_byte_tokens(ig_tokenizer *t) {
 }
 
 bool ig_tokenizer_names_end(ig_text text) {
-    static const char *const names[] = {"<|im_end|>",      "<|eot_id|>", "<|eom_id|>",   "<|endoftext|>",
-                                        "<|end_of_text|>", "<|end|>",    "<end_of_turn>"};
+    static const char *const names[] = {"<|im_end|>", "<|eot_id|>",    "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>",
+                                        "<|end|>",    "<end_of_turn>", "<|return|>", "<|call|>"};
     for (size_t i = 0; i < IG_COUNT(names); i++)
         if (ig_text_is(text, names[i])) return true;
     return false;
 }
 
-/* What ends a generation in the models known, whatever a file forgets to say. */
+/* What ends a generation in the models known, whatever a file forgets to say. Where <|return|> and <|call|> do, <|end|>
+ * only ends one of the messages that an answer is made of, whatever a file says. */
 static void find_end_tokens(ig_tokenizer *t) {
+    int32_t end = -1;
+    bool returns = false, calls = false;
     for (int32_t id = 0; id < t->vocab.n; id++) {
         ig_text piece = ig_vocab_text(&t->vocab, id);
         if (t->vocab.tokens[id].kind != IG_TOKEN_CONTROL) continue;
         if (ig_tokenizer_names_end(piece) || ig_text_is(piece, "</s>")) ig_tokenizer_set_end(t, id);
+        if (ig_text_is(piece, "<|end|>")) end = id;
+        returns |= ig_text_is(piece, "<|return|>");
+        calls |= ig_text_is(piece, "<|call|>");
     }
+    if (end >= 0 && returns && calls) t->vocab.tokens[end].flags &= (uint8_t)~IG_TOKEN_END;
     ig_tokenizer_set_end(t, t->eos);
 }
 

@@ -168,11 +168,34 @@ static void test_large_integers(void **state) {
     temp_dir_close(&d);
 }
 
+/* <|end|> ends an answer, but not where others do that are for answers of several messages. */
+static void test_ends(void **state) {
+    static const char *const texts[] = {"a", "<|end|>", "<|return|>", "<|call|>"};
+    (void)state;
+    for (int n = 2; n <= 4; n++) {
+        char json[1024], list[512] = "";
+        temp_dir d = temp_dir_open();
+        ig_tokenizer *t;
+        ig_error err;
+        for (int i = 1; i < n; i++)
+            snprintf(list + strlen(list), sizeof list - strlen(list),
+                     "%s{\"id\": %d, \"content\": \"%s\", \"special\": true, \"normalized\": false}", i > 1 ? ", " : "",
+                     i, texts[i]);
+        int size = snprintf(json, sizeof json, BYTELEVEL("null") ADDED("%s") MODEL("", "\"a\": 0", ""), list);
+        temp_dir_write(&d, "tokenizer.json", json, (size_t)size);
+        temp_dir_write(&d, "generation_config.json", "{\"eos_token_id\": [0, 1]}", 24);
+        if (ig_tokenizer_from_hf(&t, d.path, 0, &err)) fail_msg("%s", err.text);
+        for (int i = 0; i < n; i++) assert_int_equal(ig_tokenizer_is_end(t, i), i != 1 || n < 4);
+        ig_tokenizer_close(t);
+        temp_dir_close(&d);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split_at_no_blanks), cmocka_unit_test(test_byte_fallback),
         cmocka_unit_test(test_normalized),         cmocka_unit_test(test_added_letters),
         cmocka_unit_test(test_equal_merges),       cmocka_unit_test(test_more_tokens_than_rows),
-        cmocka_unit_test(test_large_integers)};
+        cmocka_unit_test(test_large_integers),     cmocka_unit_test(test_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

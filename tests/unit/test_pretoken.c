@@ -66,6 +66,8 @@ static void test_known(void **state) {
         {"qwen2", "it'S 123\xe3\x80\x80z", "it|'S| |1|2|3|\xe3\x80\x80z"},
         {"qwen2", "  \n  \n a", "  \n  \n| a"},
         {"gpt-4o", "camelCase HTTPServer's x/y 1234", "camel|Case| HTTPServer's| x|/y| |123|4"},
+        {"gpt-4o", "it'S x'\xc5\xbf \xc7\x85z A\xe4\xb8\xad//\n b",
+         "it'S| x'\xc5\xbf| \xc7\x85z| A\xe4\xb8\xad|//\n| b"},
         {"tekken", "camelCase HTTPServer x/y", "camel|Case| HTTPServer| x|/y"},
         {"default", "a=b 12345 c", "a|=|b| |123|45| c"},
         {"deepseek-v3",
@@ -271,7 +273,7 @@ static const char *const real[][4] = {
     {"(?:)\\p{N}{1,3}", "(?:)[\xe4\xb8\x80-\xe9\xbe\xa5\xe3\x81\x80-\xe3\x82\x9f]+",
      "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\\r\\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+|"
      " ?[\\p{P}\\p{S}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
-    {"[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" CASELESS
+    {"(?:)[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" CASELESS
      "?|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" CASELESS
      "?|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"},
 };
