@@ -2,7 +2,8 @@
  *
  * The grammar of answers that have a form or tools. Thoughts are any text up to their end. Then follows what has the
  * form, or any text up to the first mark of a call, and from there on calls alone, with the arguments that their
- * functions take. So no call is broken, and one that must be made is.
+ * functions take. So no call is broken, and one that must be made is. In channels the same are messages: what has the
+ * form is the final one, and a call is one, the last.
  */
 #define _GNU_SOURCE
 #include "server/answers.h"
@@ -209,6 +210,57 @@ static void put_answer(const writer *w) {
     }
 }
 
+/* ---- channels ------------------------------------------------------------------------------- */
+
+/* From the first head on. Only thoughts come before what has a form, or a call that must be made. */
+static void put_rest(const writer *w) {
+    const ig_exchange *x = w->x;
+    bool is_free = !x->tools.must_call, has_form = x->grammar != NULL;
+    fprintf(w->to, "rest ::= %slast\nlast ::=", x->thoughts || !has_form ? "(other next)* " : "");
+    if (is_free) put_mark(w, IG_CHANNEL_ANSWERS);
+    if (is_free) fputs(has_form ? " form-root" : " text", w->to);
+    fprintf(w->to, "%s%s\nother ::= channel (\"analysis\"%s)", is_free && has_calls(x) ? " |" : "",
+            has_calls(x) ? " call" : "", is_free && !has_form ? " | \"commentary\"" : "");
+    put_mark(w, "<|message|>");
+    fputs(" text\nchannel ::=", w->to);
+    put_mark(w, "<|channel|>");
+    fputs("\nnext ::=", w->to);
+    put_mark(w, IG_CHANNEL_NEXT);
+    fputc('\n', w->to);
+    put_text(w, "text", IG_CHANNEL_END);
+}
+
+/* The prompt ends before a head or what stands before one, or within thoughts or text that the answer goes on with. */
+static void put_messages(const writer *w) {
+    const ig_exchange *x = w->x;
+    bool is_within_text = x->stage == IG_THOUGHTS_OVER;
+    fputs("root ::=", w->to);
+    if (is_within_text && !x->tools.must_call) {
+        fputs(x->grammar ? " form-root\n" : " text (next call)?\n", w->to);
+    } else if (x->stage == IG_THOUGHTS_POSSIBLE) {
+        fputs(" (", w->to);
+        put_mark(w, IG_CHANNEL_START);
+        fputs(" )? rest\n", w->to);
+    } else {
+        fputs(is_within_text ? " next rest\n" : " text next rest\n", w->to);
+    }
+    put_rest(w);
+    if (x->grammar) put_renamed(w->to, x->grammar, "form-");
+}
+
+/* What stands before a function's name, and behind it. Models write the channel in either place. */
+static void put_heads(const writer *w) {
+    static const char channel[] = "(channel (\"commentary\" | \"analysis\"))?";
+    fprintf(w->to, "to ::= %s \" to=functions.\"\nhead ::= %s ((\" \" | constrain | \" \" constrain) \"json\")?",
+            channel, channel);
+    put_mark(w, "<|message|>");
+    fputs("\nconstrain ::=", w->to);
+    put_mark(w, "<|constrain|>");
+    fputc('\n', w->to);
+}
+
+/* ---- calls --------------------------------------------------------------------------------- */
+
 static void put_calls(const writer *w) {
     const ig_tool_format *f = w->format;
     fputs("calls ::=", w->to);
@@ -230,6 +282,7 @@ static bool put_call(const writer *w) {
     json_t *tool;
     bool is_first = true;
     fputs("call ::=", w->to);
+    if (f->has_channels) fputs(" to", w->to);
     put_mark(w, f->before);
     fputs(" (", w->to);
     json_array_foreach(t->list, i, tool) {
@@ -238,6 +291,7 @@ static bool put_call(const writer *w) {
         if (!is_first) fputs(" |", w->to);
         is_first = false;
         put_literal(w->to, json_string_value(name), json_string_length(name));
+        if (f->has_channels) fputs(" head", w->to);
         put_mark(w, f->middle);
         fprintf(w->to, " tool%zu-root", i);
     }
@@ -252,10 +306,18 @@ static bool put_call(const writer *w) {
 }
 
 static bool put_rules(const writer *w) {
-    put_root(w);
-    put_answer(w);
+    bool has_channels = w->x->has_channels;
+    if (has_channels) {
+        put_messages(w);
+    } else {
+        put_root(w);
+        put_answer(w);
+    }
     if (!has_calls(w->x)) return true;
-    put_calls(w);
+    if (has_channels)
+        put_heads(w);
+    else
+        put_calls(w);
     return put_call(w);
 }
 
@@ -291,7 +353,7 @@ static bool make_grammar(ig_exchange *x) {
 bool ig_exchange_constrain(ig_exchange *x) {
     const ig_tool_format *f = x->call->server->tool_format;
     const ig_thought_marks *m = x->thoughts;
-    x->ask.generate.special = (x->tools.list && f->has_controls) ||
+    x->ask.generate.special = x->has_channels || (x->tools.list && f->has_controls) ||
                               (x->stage != IG_THOUGHTS_OVER && ig_mark_has_controls(x->call->server->o->model, m->end));
     x->tools.is_single |= !f->has_lists; /* the template would refuse several when they come back */
     return (!has_calls(x) && (!x->grammar || x->stage == IG_THOUGHTS_OVER)) || make_grammar(x);

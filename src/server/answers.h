@@ -28,6 +28,7 @@ struct ig_tool_format {
     bool is_native;    /* as the model's template has it */
     bool is_bare;      /* an answer is a call if it is a JSON object with a name and arguments */
     bool has_lists;    /* several calls in an answer */
+    bool has_channels; /* a call is a message, which has no marks here */
     bool has_controls; /* control tokens are among the marks */
     bool takes_system; /* the template has messages of the system */
     /* What the template takes of messages with calls: no content rather than an empty one, arguments as text. */
@@ -36,8 +37,8 @@ struct ig_tool_format {
         between[IG_TOOL_MARK_BYTES], end[IG_TOOL_MARK_BYTES];
 };
 
-/* Tries the model's template with calls. IG_E_MEMORY. */
-ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, ig_error *err);
+/* Tries the model's template with calls, unless these are messages in channels. IG_E_MEMORY. */
+ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has_channels, ig_error *err);
 
 /* The tokens of a mark; 0: it is too long. */
 size_t ig_mark_tokens(int32_t ids[IG_MARK_TOKENS_MAX], const ig_model *model, const char *mark);
@@ -53,11 +54,12 @@ bool ig_mark_has_controls(const ig_model *model, const char *mark);
 
 struct ig_thought_marks {
     const char *begin, *end;
+    bool has_channels; /* these are of messages in channels, as which calls and texts are written, too */
 };
 
 /* Those that a chat template has; NULL: none that is known. */
 const ig_thought_marks *ig_thought_marks_find(const char *chat_template);
-/* Where an answer begins, after a prompt. */
+/* Where an answer begins, after a prompt. Of one with channels this is what it is within, if anything. */
 ig_thought_stage ig_thoughts_after(const ig_thought_marks *marks, const char *prompt, size_t n);
 /* The same after a message that an answer goes on with. */
 ig_thought_stage ig_thoughts_within(const ig_thought_marks *marks, const char *text);
@@ -79,6 +81,8 @@ typedef struct ig_part {
                      no memory */
 } ig_part;
 
+/* A call as replies have it, with an id of its own. NULL: no memory. (tool_calls.c) */
+json_t *ig_tool_call_json(const char *name, size_t n_name, const char *arguments, size_t n_arguments);
 /* The next part of an answer of which n bytes are there; is_whole: and no more will come. Blanks around thoughts,
  * before a call and behind the last belong to no part. (thoughts.c) */
 ig_part ig_part_next(ig_part_reader *r, const ig_exchange *x, const char *text, size_t n, bool is_whole);

@@ -323,7 +323,9 @@ static bool read_thoughts(ig_exchange *x) {
     while (formats[i] && strcmp(format, formats[i]) != 0) i++;
     if (!formats[i])
         return ig_refuse(x->call, 400, "reasoning_format", "reasoning_format must be none, auto or deepseek");
-    x->thoughts = i ? x->call->server->thoughts : NULL;
+    const ig_thought_marks *marks = x->call->server->thoughts;
+    x->thoughts = i ? marks : NULL;
+    x->has_channels = marks && marks->has_channels;
     return true;
 }
 

@@ -158,14 +158,18 @@ static bool append(conversation *v, json_t *message) {
         json_decref(message);
         return false;
     }
-    if (message && v->thoughts) json_object_set(message, "reasoning_content", v->thoughts);
+    const char *name = v->format->has_channels ? "thinking" : "reasoning_content"; /* as templates call them */
+    if (message && v->thoughts) json_object_set(message, name, v->thoughts);
     return has_memory(v, message && json_array_append_new(v->list, message) == 0);
 }
 
 /* Takes `content`; NULL: there is none. */
 static bool add_answer(conversation *v, json_t *content, const json_t *calls, const char *where) {
     const char *text = content ? json_string_value(content) : "";
-    json_t *read = read_calls(v, calls, where), *message = NULL;
+    bool is_one = !v->format->has_channels || json_array_size(calls) == 1 ||
+                  ig_refuse(v->call, 400, where, "%s: the model's chat template takes one call of a message", where);
+    json_t *read = is_one ? read_calls(v, calls, where) : NULL, *message = NULL;
+    if (v->format->has_channels && v->thoughts) text = ""; /* nor does the template take both */
     if (read && !v->format->is_native)
         message = json_pack("{s:s, s:o}", "role", "assistant", "content", calls_in_words(v, text, read));
     else if (read)
@@ -369,13 +373,29 @@ static bool render(ig_call *c, const json_t *variables, char **text, size_t *n) 
     return !s || ig_refuse(c, s == IG_E_MEMORY ? 500 : 400, "messages", "%s", err.text);
 }
 
+/* A template with channels cannot do without descriptions. The caller's. */
+static json_t *tools_for_template(const conversation *v, const ig_tools *tools) {
+    size_t i;
+    if (!v->format->has_channels) return json_incref((json_t *)tools->list);
+    json_t *tool, *list = json_deep_copy(tools->list);
+    bool ok = has_memory(v, list);
+    json_array_foreach(list, i, tool) {
+        json_t *function = json_object_get(tool, "function");
+        if (ok && !ig_field(function, "description"))
+            ok = has_memory(v, json_object_set_new(function, "description", json_string("")) == 0);
+    }
+    if (ok) return list;
+    json_decref(list);
+    return NULL;
+}
+
 /* Renders the list of messages. */
 static bool render_list(conversation *v, const json_t *body, const ig_tools *tools, bool begins_answer, char **text,
                         size_t *n) {
     json_t *variables = json_pack("{s:O, s:b}", "messages", v->list, "add_generation_prompt", begins_answer);
     bool ok = has_memory(v, variables);
     if (ok && tools->list && v->format->is_native)
-        ok = has_memory(v, json_object_set(variables, "tools", (json_t *)tools->list) == 0);
+        ok = json_object_set_new(variables, "tools", tools_for_template(v, tools)) == 0;
     ok = ok && add_others(v->call, variables, body) && add_effort(v->call, variables, body) &&
          render(v->call, variables, text, n);
     json_decref(variables);
@@ -402,7 +422,8 @@ static bool make_prompt(conversation *v, const json_t *body, char **text, size_t
     last_message last = {0};
     bool ok = (!goes_on || mark_last(&last, v)) && render_list(v, body, &tools, begins_answer, text, n) &&
               (!goes_on || cut_behind(&last, v, *text, n));
-    if (ok) *stage = goes_on ? ig_thoughts_within(marks, last.own) : ig_thoughts_after(marks, *text, *n);
+    bool is_plain = goes_on && !v->format->has_channels;
+    if (ok) *stage = is_plain ? ig_thoughts_within(marks, last.own) : ig_thoughts_after(marks, *text, *n);
     free(last.own);
     if (ok) return true;
     free(*text);

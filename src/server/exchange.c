@@ -102,7 +102,7 @@ static bool read_messages(ig_exchange *x) {
     x->prompts = calloc(1, sizeof *x->prompts);
     if (!x->prompts) return ig_refuse(x->call, 500, NULL, "out of memory for a prompt");
     bool ok = ig_conversation_prompt(x->call, x->body, &text, &n, &x->stage) && add_text(x, "messages", text, n);
-    if (!x->thoughts) x->stage = IG_THOUGHTS_OVER;
+    if (!x->thoughts && !x->has_channels) x->stage = IG_THOUGHTS_OVER;
     free(text);
     return ok && ig_exchange_constrain(x);
 }

@@ -17,6 +17,7 @@
 
 #include "server/head.h"
 #include "server/server.h"
+#include "text/channels.h"
 #include "text/text.h"
 
 /* ---- limits ------------------------------------------------------------------------- */
@@ -390,6 +391,7 @@ typedef struct ig_part_reader {
     bool has_thoughts; /* some have been told of */
     size_t at;         /* what lies before belongs to thoughts, and has been told of */
     ig_tool_reader calls;
+    ig_channel_reader channels; /* instead, of answers that have some: then only n_calls above is used, and stage */
 } ig_part_reader;
 
 /* One answer, filled by the scheduler's thread. */
@@ -457,6 +459,7 @@ typedef struct ig_exchange {
     char *grammar; /* NULL: answers are any texts */
     ig_tools tools;
     const ig_thought_marks *thoughts; /* NULL: they are not looked for */
+    bool has_channels;                /* answers are messages in channels */
     ig_thought_stage stage;           /* after the prompt */
     uint64_t seed;
     ig_prompt *prompts;

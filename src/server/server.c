@@ -273,7 +273,8 @@ static ig_status check(ig_server *s, ig_error *err) {
     if (!s->info.has_tokenizer) return ig_text_fail(err, IG_E_ARG, "%s: has no tokenizer", s->info.path);
     s->thoughts = ig_thought_marks_find(s->info.chat_template);
     ig_infill_find(&s->infill, s->o->model);
-    return ig_tool_format_find(s->tool_format, s->o->model, err);
+    bool has_channels = s->thoughts && s->thoughts->has_channels;
+    return ig_tool_format_find(s->tool_format, s->o->model, has_channels, err);
 }
 
 static ig_status start(ig_server *s, ig_error *err) {

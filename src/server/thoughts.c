@@ -9,7 +9,9 @@
 #include <string.h>
 
 const ig_thought_marks *ig_thought_marks_find(const char *chat_template) {
-    static const ig_thought_marks known[] = {{"<think>", "</think>"}, {"[THINK]", "[/THINK]"}};
+    static const ig_thought_marks known[] = {{"<think>", "</think>", false}, {"[THINK]", "[/THINK]", false}},
+                                  channels = {IG_CHANNEL_THINKS, IG_CHANNEL_END, true};
+    if (ig_channels_are_in(chat_template)) return &channels;
     for (size_t i = 0; chat_template && i < sizeof known / sizeof *known; i++)
         if (strstr(chat_template, known[i].end)) return &known[i];
     return NULL;
@@ -23,6 +25,12 @@ static bool ends_with(const char *text, size_t n, const char *end) {
 }
 
 ig_thought_stage ig_thoughts_after(const ig_thought_marks *marks, const char *prompt, size_t n) {
+    if (marks && marks->has_channels) {
+        ig_channel_kind kind = ig_channel_after(prompt, n);
+        return kind == IG_CHANNEL_NONE       ? IG_THOUGHTS_POSSIBLE
+               : kind == IG_CHANNEL_THOUGHTS ? IG_THOUGHTS_BEGUN
+                                             : IG_THOUGHTS_OVER;
+    }
     while (n && is_blank(prompt[n - 1])) n--;
     return !marks || ends_with(prompt, n, marks->end) ? IG_THOUGHTS_OVER
            : ends_with(prompt, n, marks->begin)       ? IG_THOUGHTS_BEGUN
@@ -95,8 +103,26 @@ static ig_part read_rest(ig_part_reader *r, const ig_exchange *x, const char *te
     return p;
 }
 
+/* A call counts where there are tools; else it is text, as are thoughts that are not looked for. */
+static ig_part read_channels(ig_part_reader *r, const ig_exchange *x, const char *text, size_t n, bool is_whole) {
+    static const ig_part_kind kinds[] = {IG_PART_WAIT, IG_PART_THOUGHT, IG_PART_TEXT, IG_PART_ARGUMENTS};
+    r->channels.keeps_thoughts = !x->thoughts;
+    if (r->stage != IG_THOUGHTS_POSSIBLE)
+        r->channels.kind = r->stage == IG_THOUGHTS_BEGUN ? IG_CHANNEL_THOUGHTS : IG_CHANNEL_TEXT;
+    r->stage = IG_THOUGHTS_POSSIBLE;
+    ig_channel_part c;
+    do c = ig_channel_next(&r->channels, text, n, is_whole);
+    while (c.kind == IG_CHANNEL_CALL && !x->tools.list && !c.n);
+    ig_part p = {.kind = kinds[c.kind], .at = c.at, .n = c.n};
+    if (c.kind == IG_CHANNEL_CALL && !x->tools.list) p.kind = IG_PART_TEXT;
+    if (p.kind != IG_PART_ARGUMENTS || !c.is_first) return p;
+    r->calls.n_calls++;
+    return (ig_part){.kind = IG_PART_CALL, .call = ig_tool_call_json(text + c.name, c.n_name, text + c.at, c.n)};
+}
+
 ig_part ig_part_next(ig_part_reader *r, const ig_exchange *x, const char *text, size_t n, bool is_whole) {
     const ig_part wait = {.kind = IG_PART_WAIT};
+    if (x->has_channels) return read_channels(r, x, text, n, is_whole);
     if (r->stage == IG_THOUGHTS_POSSIBLE && !read_begin(r, x->thoughts, text, n, is_whole)) return wait;
     if (r->stage == IG_THOUGHTS_BEGUN) {
         ig_part p = read_thoughts(r, x->thoughts, text, n, is_whole);
@@ -110,4 +136,4 @@ ig_part ig_part_next(ig_part_reader *r, const ig_exchange *x, const char *text, 
     return read_rest(r, x, text, n, is_whole);
 }
 
-size_t ig_part_told(const ig_part_reader *r) { return r->at + r->calls.at; }
+size_t ig_part_told(const ig_part_reader *r) { return r->at + r->calls.at + r->channels.at; }

@@ -234,11 +234,16 @@ static found end_call(ig_tool_reader *r, const ig_tool_format *format, const spa
     return YES;
 }
 
-static ig_part call_part(ig_tool_reader *r, const span *s, const call_text *c) {
+json_t *ig_tool_call_json(const char *name, size_t n_name, const char *arguments, size_t n_arguments) {
     char id[IG_TOOL_ID_BYTES + 1];
+    make_id(id);
+    return json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", id, "type", "function", "function", "name",
+                     ig_text_stringn(name, n_name), "arguments", ig_text_stringn(arguments, n_arguments));
+}
+
+static ig_part call_part(ig_tool_reader *r, const span *s, const call_text *c) {
     const char *arguments = c->arguments;
     size_t n_arguments = c->n_arguments;
-    make_id(id);
     r->at = c->end;
     r->n_calls++;
     r->stage = IG_TOOL_AFTER_CALL;
@@ -248,9 +253,7 @@ static ig_part call_part(ig_tool_reader *r, const span *s, const call_text *c) {
         arguments = s->text + known.at;
         n_arguments = known.n;
     }
-    json_t *call = json_pack("{s:s, s:s, s:{s:o, s:o}}", "id", id, "type", "function", "function", "name",
-                             json_stringn(c->name, c->n_name), "arguments", ig_text_stringn(arguments, n_arguments));
-    return (ig_part){.kind = IG_PART_CALL, .call = call};
+    return (ig_part){.kind = IG_PART_CALL, .call = ig_tool_call_json(c->name, c->n_name, arguments, n_arguments)};
 }
 
 /* Text up to `end`, without the blanks there: they are told of once other text follows. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls of tools and thoughts in answers: what is read of them, whole and byte by byte.
+ * Calls of tools, thoughts and channels in answers: what is read of them, whole and byte by byte.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -176,10 +176,12 @@ static void arguments_are_not_held(void **state) {
     assert_int_equal(r.n_calls, 1);
 }
 
-static const struct {
+typedef struct told {
     ig_thought_stage stage;
     const char *answer, *thoughts, *text, *calls;
-} with_thoughts[] = {
+} told;
+
+static const told with_thoughts[] = {
     {IG_THOUGHTS_POSSIBLE, "", "", "", ""},
     {IG_THOUGHTS_POSSIBLE, "An answer. <think>", "", "An answer. <think>", ""},
     {IG_THOUGHTS_POSSIBLE, " <thin", "", " <thin", ""},
@@ -198,37 +200,101 @@ static const struct {
     {IG_THOUGHTS_POSSIBLE, "<think>a</think>\n```json\n{\"name\": \"b\", \"arguments\": {}}\n```", "a", "", "b{};"},
 };
 
-/* The same of an exchange, whose answers may have thoughts. */
-static void thoughts_are_told_apart(void **state) {
+#define THINK "<|channel|>analysis<|message|>"
+#define FINAL "<|channel|>final<|message|>"
+#define NEXT "<|end|><|start|>assistant"
+#define CALL_A " to=functions.a<|channel|>commentary json<|message|>"
+#define CALL_B "<|channel|>commentary to=functions.b <|constrain|>json<|message|>"
+
+static const told with_channels[] = {
+    {IG_THOUGHTS_POSSIBLE, "", "", "", ""},
+    {IG_THOUGHTS_POSSIBLE, FINAL "An answer, 1 <|2.\n", "", "An answer, 1 <|2.\n", ""},
+    {IG_THOUGHTS_POSSIBLE, THINK "Well <\n\n" NEXT FINAL " So.<|return|>", "Well <\n\n", " So.", ""},
+    {IG_THOUGHTS_POSSIBLE, THINK "a" NEXT THINK "b" NEXT FINAL NEXT FINAL "c", "ab", "c", ""},
+    {IG_THOUGHTS_POSSIBLE, "<|channel|>commentary to=assistant" THINK "a<|end|>\n", "a", "", ""},
+    {IG_THOUGHTS_POSSIBLE, "<|start|>assistant<|channel|>final <|constrain|>json<|message|>{}", "", "{}", ""},
+    /* calls, in both orders, and a preamble */
+    {IG_THOUGHTS_POSSIBLE, THINK "Hm." NEXT CALL_B "{\"x\": \"\xc3\xa9<|\"}", "Hm.", "", "b{\"x\": \"\xc3\xa9<|\"};"},
+    {IG_THOUGHTS_POSSIBLE, CALL_A "{}<|call|>", "", "", "a{};"},
+    {IG_THOUGHTS_POSSIBLE, "<|channel|>commentary<|message|>Let me see." NEXT CALL_B, "", "Let me see.", "b;"},
+    {IG_THOUGHTS_POSSIBLE, CALL_A "{" NEXT CALL_B "{}", "", "", "a{;b{};"},
+    {IG_THOUGHTS_POSSIBLE, "<|channel|>analysis to=b code<|message|>{}", "", "", "b{};"},
+    /* cut off */
+    {IG_THOUGHTS_POSSIBLE, THINK "a" NEXT "<|channel|>final", "a", "", ""},
+    {IG_THOUGHTS_POSSIBLE, THINK "a<|en", "a<|en", "", ""},
+    {IG_THOUGHTS_POSSIBLE, " to=functions.", "", "", ""},
+    /* no heads */
+    {IG_THOUGHTS_POSSIBLE, " too <", "", " too <", ""},
+    {IG_THOUGHTS_POSSIBLE, "<", "", "<", ""},
+    /* what an answer goes on with */
+    {IG_THOUGHTS_OVER, " on." NEXT CALL_A "{}", "", " on.", "a{};"},
+    {IG_THOUGHTS_BEGUN, " on." NEXT FINAL "a", " on.", "a", ""},
+};
+
+/* As these are, or with no tools and thoughts that are not looked for. */
+static const told with_less[] = {
+    {IG_THOUGHTS_POSSIBLE, THINK "a" NEXT FINAL "b", "", THINK "a<|end|>b", ""},
+    {IG_THOUGHTS_POSSIBLE, THINK "a<|end|>", "", THINK "a<|end|>", ""},
+    {IG_THOUGHTS_POSSIBLE, CALL_A NEXT CALL_B "{}" NEXT FINAL "b", "", "{}b", ""},
+    {IG_THOUGHTS_BEGUN, "a" NEXT FINAL "b", "", "a<|end|>b", ""},
+};
+
+/* The same of an exchange. */
+static void check_told(ig_exchange *x, const told *want, json_t *tools) {
+    for (size_t step = 1; step <= 1000; step = step < 8 ? step + 1 : step + 992) {
+        const char *answer = want->answer;
+        size_t n = strlen(answer), at = 0;
+        ig_part_reader r = {.stage = want->stage};
+        taken t = {0}, thoughts = {0};
+        x->tools.list = *want->calls ? tools : NULL;
+        do {
+            at = at + step < n ? at + step : n;
+            char *copy = malloc(at + 1);
+            assert_non_null(copy);
+            memcpy(copy, answer, at);
+            for (ig_part p; (p = ig_part_next(&r, x, copy, at, at == n)).kind != IG_PART_WAIT;) {
+                assert_true(p.at + p.n <= at && (p.n || p.kind == IG_PART_CALL));
+                taken *to = p.kind == IG_PART_THOUGHT ? &thoughts : &t;
+                if (p.kind == IG_PART_THOUGHT) p.kind = IG_PART_TEXT;
+                take(to, copy, &p);
+            }
+            free(copy);
+        } while (at < n);
+        end_calls(&t);
+        if (strcmp(thoughts.text, want->thoughts) != 0 || strcmp(t.text, want->text) != 0 ||
+            strcmp(t.calls, want->calls) != 0)
+            fail_msg("%s by %zu:\nthoughts '%s'\ntext '%s'\ncalls '%s'", answer, step, thoughts.text, t.text, t.calls);
+    }
+}
+
+static void parts_are_told_apart(void **state) {
     ig_tool_format format = hermes;
     ig_server server = {.tool_format = &format};
     ig_call call = {.server = &server};
-    ig_exchange x = {.call = &call, .thoughts = ig_thought_marks_find("{{ '</think>' }}")};
+    ig_exchange x = {.call = &call, .thoughts = ig_thought_marks_find("{{ '</think>' }}")},
+                channels = {
+                    .call = &call, .thoughts = ig_thought_marks_find("{{ '" THINK "' }}"), .has_channels = true};
     json_t *tools = json_loads("[{\"function\": {\"name\": \"a\"}}, {\"function\": {\"name\": \"b\"}}]", 0, NULL);
     (void)state;
-    for (size_t i = 0; i < sizeof with_thoughts / sizeof *with_thoughts; i++)
-        for (size_t step = 1; step <= 1000; step = step < 8 ? step + 1 : step + 992) {
-            const char *answer = with_thoughts[i].answer;
-            size_t n = strlen(answer), at = 0;
-            ig_part_reader r = {.stage = with_thoughts[i].stage};
-            taken t = {0}, thoughts = {0};
-            x.tools.list = *with_thoughts[i].calls ? tools : NULL;
-            do {
-                at = at + step < n ? at + step : n;
-                for (ig_part p; (p = ig_part_next(&r, &x, answer, at, at == n)).kind != IG_PART_WAIT;) {
-                    assert_true(p.at + p.n <= at && (p.n || p.kind == IG_PART_CALL));
-                    taken *to = p.kind == IG_PART_THOUGHT ? &thoughts : &t;
-                    if (p.kind == IG_PART_THOUGHT) p.kind = IG_PART_TEXT;
-                    take(to, answer, &p);
-                }
-            } while (at < n);
-            end_calls(&t);
-            if (strcmp(thoughts.text, with_thoughts[i].thoughts) != 0 || strcmp(t.text, with_thoughts[i].text) != 0 ||
-                strcmp(t.calls, with_thoughts[i].calls) != 0)
-                fail_msg("%s by %zu:\nthoughts '%s'\ntext '%s'\ncalls '%s'", answer, step, thoughts.text, t.text,
-                         t.calls);
-        }
+    for (size_t i = 0; i < sizeof with_thoughts / sizeof *with_thoughts; i++) check_told(&x, &with_thoughts[i], tools);
+    for (size_t i = 0; i < sizeof with_channels / sizeof *with_channels; i++)
+        check_told(&channels, &with_channels[i], tools);
+    channels.thoughts = NULL;
+    for (size_t i = 0; i < sizeof with_less / sizeof *with_less; i++) check_told(&channels, &with_less[i], tools);
     json_decref(tools);
+}
+
+/* What never gets a head is told as it comes, once it cannot have one. */
+static void heads_are_not_waited_for(void **state) {
+    char answer[1024] = FINAL "a<|end|>";
+    size_t n = strlen(answer);
+    ig_channel_reader r = {0};
+    (void)state;
+    assert_int_equal(ig_channel_next(&r, answer, n, false).n, 1);
+    memset(answer + n, 'b', sizeof answer - n);
+    assert_int_equal(ig_channel_next(&r, answer, n + 500, false).kind, IG_CHANNEL_NONE);
+    ig_channel_part p = ig_channel_next(&r, answer, sizeof answer, false);
+    assert_true(p.kind == IG_CHANNEL_TEXT && p.at == n && p.n == sizeof answer - n);
 }
 
 static void where_answers_begin(void **state) {
@@ -246,12 +312,24 @@ static void where_answers_begin(void **state) {
     assert_int_equal(ig_thoughts_within(m, "[THINK]Well"), IG_THOUGHTS_BEGUN);
     assert_int_equal(ig_thoughts_within(m, "[THINK]Well[/THINK]So"), IG_THOUGHTS_OVER);
     assert_int_equal(ig_thoughts_within(m, "[THINK]Well[/THINK]So [THINK]"), IG_THOUGHTS_BEGUN);
+    m = ig_thought_marks_find(THINK);
+    const struct {
+        const char *prompt;
+        ig_thought_stage stage;
+    } prompts[] = {{"", IG_THOUGHTS_POSSIBLE},
+                   {"<|start|>user<|message|>a" NEXT, IG_THOUGHTS_POSSIBLE},
+                   {"<|start|>user<|message|>a<|end|>", IG_THOUGHTS_POSSIBLE},
+                   {"<|start|>assistant" THINK "a" NEXT FINAL "b", IG_THOUGHTS_OVER},
+                   {"<|start|>assistant" THINK, IG_THOUGHTS_BEGUN}};
+    for (size_t i = 0; i < sizeof prompts / sizeof *prompts; i++)
+        assert_int_equal(ig_thoughts_after(m, prompts[i].prompt, strlen(prompts[i].prompt)), prompts[i].stage);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_are_read),        cmocka_unit_test(only_the_first_if_wanted),
-        cmocka_unit_test(text_is_not_held),        cmocka_unit_test(arguments_are_not_held),
-        cmocka_unit_test(thoughts_are_told_apart), cmocka_unit_test(where_answers_begin)};
+        cmocka_unit_test(answers_are_read),     cmocka_unit_test(only_the_first_if_wanted),
+        cmocka_unit_test(text_is_not_held),     cmocka_unit_test(arguments_are_not_held),
+        cmocka_unit_test(parts_are_told_apart), cmocka_unit_test(heads_are_not_waited_for),
+        cmocka_unit_test(where_answers_begin)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

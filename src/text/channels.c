@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Messages in channels, also while they are still growing.
+ */
+#define _GNU_SOURCE
+#include "text/channels.h"
+
+#include <string.h>
+
+#define MESSAGE "<|message|>"
+#define CHANNEL "<|channel|>"
+
+enum { HEAD_BYTES_MAX = 512 }; /* of a longer one no end is waited for */
+
+bool ig_channels_are_in(const char *chat_template) { return chat_template && strstr(chat_template, IG_CHANNEL_THINKS); }
+
+static bool is_blank(char c) { return c == ' ' || c == '\n'; }
+
+/* Whether text begins with the mark; or, as long as more of it may come, could. */
+static bool begins(const char *text, size_t n, const char *mark, bool is_whole) {
+    size_t n_mark = strlen(mark);
+    return memcmp(text, mark, n < n_mark ? n : n_mark) == 0 && (n >= n_mark || !is_whole);
+}
+
+/* What stands behind the last of these marks; NULL: there is none. */
+static const char *behind_last(const char *text, size_t n, const char *mark) {
+    const char *last = NULL, *end = text + n;
+    for (const char *at = text; (at = memmem(at, (size_t)(end - at), mark, strlen(mark)));) last = at += strlen(mark);
+    return last;
+}
+
+/* What a head of n bytes says of its body. */
+static ig_channel_part read_head(const char *head, size_t n) {
+    const char *channel = behind_last(head, n, CHANNEL), *name = behind_last(head, n, "to="), *end = head + n;
+    ig_channel_part p = {.kind = IG_CHANNEL_TEXT, .is_first = true};
+    if (channel && begins(channel, (size_t)(end - channel), "analysis", true)) p.kind = IG_CHANNEL_THOUGHTS;
+    if (!name) return p;
+    if (begins(name, (size_t)(end - name), "functions.", true)) name += strlen("functions.");
+    p.name = (size_t)(name - head);
+    while (name + p.n_name < end && !is_blank(name[p.n_name]) && name[p.n_name] != '<') p.n_name++;
+    bool is_nobody = p.n_name == 0 || (p.n_name == 9 && memcmp(name, "assistant", 9) == 0);
+    if (!is_nobody) p.kind = IG_CHANNEL_CALL;
+    return p;
+}
+
+/* Where a body ends, or may: *mark is what is there of what ends it. */
+static size_t find_end(const char *text, size_t n, size_t at, bool is_whole, size_t *mark) {
+    static const char *const ends[] = {IG_CHANNEL_END, "<|start|>", "<|return|>", "<|call|>"};
+    for (; at < n; at++)
+        for (size_t i = 0; text[at] == '<' && i < sizeof ends / sizeof *ends; i++) {
+            if (!begins(text + at, n - at, ends[i], is_whole)) continue;
+            *mark = n - at < strlen(ends[i]) ? 0 : strlen(ends[i]);
+            return at;
+        }
+    *mark = 0;
+    return n;
+}
+
+ig_channel_kind ig_channel_after(const char *prompt, size_t n) {
+    size_t mark;
+    const char *body = behind_last(prompt, n, MESSAGE);
+    if (!body) return IG_CHANNEL_NONE;
+    size_t at = (size_t)(body - prompt);
+    find_end(prompt, n, at, true, &mark);
+    const char *head = behind_last(prompt, at, "<|start|>");
+    return mark ? IG_CHANNEL_NONE : read_head(head ? head : prompt, (size_t)(body - (head ? head : prompt))).kind;
+}
+
+/* The head at r->at, and where its body begins. Of kind IG_CHANNEL_NONE: more of it is needed, or it was cut off. */
+static ig_channel_part next_head(const ig_channel_reader *r, const char *text, size_t n, bool is_whole, size_t *body) {
+    size_t at = r->at;
+    ig_channel_part p = {.kind = IG_CHANNEL_TEXT, .is_first = true};
+    while (at < n && is_blank(text[at])) at++;
+    *body = r->at;
+    if (!begins(text + at, n - at, "<|", is_whole) && !begins(text + at, n - at, "to=", is_whole)) return p;
+    const char *end = memmem(text + at, n - at, MESSAGE, strlen(MESSAGE));
+    if (!end && n - at <= HEAD_BYTES_MAX) return (ig_channel_part){0};
+    if (!end) {
+        size_t mark, first = find_end(text, n, at, true, &mark);
+        if (first == at) *body = at + mark;
+        return p;
+    }
+    p = read_head(text + at, (size_t)(end - text) - at);
+    p.name += at;
+    *body = (size_t)(end - text) + strlen(MESSAGE);
+    return p;
+}
+
+static ig_channel_part next_part(ig_channel_reader *r, const char *text, size_t n, bool is_whole) {
+    ig_channel_part p = {.kind = r->kind};
+    size_t body = r->at, mark;
+    if (r->kind == IG_CHANNEL_NONE) p = next_head(r, text, n, is_whole, &body);
+    if (p.kind == IG_CHANNEL_NONE) return p;
+    bool is_kept = p.kind == IG_CHANNEL_THOUGHTS && r->keeps_thoughts;
+    size_t end = find_end(text, n, body, is_whole, &mark);
+    r->kind = mark ? IG_CHANNEL_NONE : p.kind;
+    if (is_kept) p.kind = IG_CHANNEL_TEXT;
+    p.at = is_kept ? r->at : body;
+    r->at = is_kept ? end + mark : end;
+    p.n = r->at - p.at;
+    return p;
+}
+
+ig_channel_part ig_channel_next(ig_channel_reader *r, const char *text, size_t n, bool is_whole) {
+    for (;;) {
+        ig_channel_part p = next_part(r, text, n, is_whole);
+        if (p.kind == IG_CHANNEL_NONE || p.n || (p.kind == IG_CHANNEL_CALL && p.is_first)) return p;
+        if (r->kind != IG_CHANNEL_NONE) return (ig_channel_part){0};
+    }
+}
