@@ -179,6 +179,32 @@ def make_model(folder, name="llama31"):
     return folder
 
 
+# Tokens of gpt-oss's format, and a template that writes it and wants the same of its variables.
+CHANNEL, MESSAGE, START, END, CONSTRAIN, RETURN, CALL = range(270, 277)
+MARKS = {CHANNEL: "<|channel|>", MESSAGE: "<|message|>", START: "<|start|>", END: "<|end|>", CONSTRAIN: "<|constrain|>",
+         RETURN: "<|return|>", CALL: "<|call|>"}
+CHANNEL_TEMPLATE = (
+    "{% for t in tools %}{{ '// ' + t.function.description }}\n{% endfor %}{{ reasoning_effort }}{% for m in messages %}"
+    "{% if m.tool_calls %}{% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"
+    "{% if m.content or m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.content or m.thinking }}<|end|>{% endif %}"
+    "<|start|>assistant to=functions.{{ m.tool_calls[0].function.name }}<|channel|>commentary json<|message|>"
+    "{{ m.tool_calls[0].function.arguments | tojson }}<|call|>"
+    "{% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>"
+    "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '\n' * 100 if far else '<|start|>assistant' }}{% endif %}")
+
+
+def make_channel_model(folder):
+    """Such a model, that answers in channels."""
+    make_model(folder)
+    vocabulary = {name: i for name, i in json.loads((folder / "vocab.json").read_text()).items() if i not in MARKS}
+    (folder / "vocab.json").write_text(json.dumps({**vocabulary, **{text: i for i, text in MARKS.items()}}))
+    added = {str(i): {"content": text, "special": True} for i, text in MARKS.items()}
+    (folder / "tokenizer_config.json").write_text(json.dumps(
+        {"chat_template": CHANNEL_TEMPLATE, "eos_token": "<|return|>", "added_tokens_decoder": added}))
+    return folder
+
+
 def words(n, seed):
     """n bytes of text, a token each."""
     chance = random.Random(seed)

@@ -15,6 +15,7 @@
 
 #include "cli/line.h"
 #include "cli/messages.h"
+#include "cli/shown.h"
 
 typedef struct conversation {
     ig_cli_app app;
@@ -24,6 +25,7 @@ typedef struct conversation {
     uint64_t seed;
     ig_cli_messages messages; /* the system message if there is one, then turns */
     FILE *answer;             /* text of the turn at work */
+    ig_cli_shown shown;
     bool at_line_start;
     bool is_terminal;
     int code; /* a script is told at the end what failed; on a terminal the user has seen it */
@@ -35,11 +37,16 @@ static void reset(conversation *c) {
     if (c->app.o->system) ig_cli_messages_add(&c->messages, "system", c->app.o->system);
 }
 
-static bool on_text(void *user, const char *text, size_t n) {
+static void put_text(void *user, const char *text, size_t n, bool is_said) {
     conversation *c = user;
-    fwrite(text, 1, n, c->answer);
+    if (is_said) fwrite(text, 1, n, c->answer);
     ig_cli_put(text, n);
     if (n) c->at_line_start = text[n - 1] == '\n';
+}
+
+static bool on_text(void *user, const char *text, size_t n) {
+    conversation *c = user;
+    ig_cli_show(&c->shown, text, n);
     return ig_cli_interrupted() != 0 || ferror(stdout);
 }
 
@@ -65,6 +72,7 @@ static int prompt_text(ig_cli_text *out, const conversation *c, size_t n_without
     const ig_chat_message *all = c->messages.v;
     size_t n = 0, n_first = ig_cli_messages_system(&c->messages), n_view = c->messages.n - 2 * n_without;
     bool waits = n_view > 0 && strcmp(all[c->messages.n - 1].role, "user") == 0;
+    const char *head = waits ? ig_cli_answer_head(&c->app) : "";
     char *text = NULL;
     int code = IG_EXIT_OK;
     ig_chat_message *view = malloc(n_view * sizeof *view);
@@ -73,10 +81,11 @@ static int prompt_text(ig_cli_text *out, const conversation *c, size_t n_without
         memcpy(view + n_first, all + n_first + 2 * n_without, (n_view - n_first) * sizeof *view);
         if (ig_chat_prompt(&n, c->app.model, view, n_view, waits, NULL, 0, &err)) code = ig_cli_fail(c->app.o, &err);
     }
-    if (!code && !(view && (text = malloc(n + 1)))) code = ig_cli_complain(c->app.o, "out of memory");
+    if (!code && !(view && (text = malloc(n + strlen(head) + 1)))) code = ig_cli_complain(c->app.o, "out of memory");
     if (!code && ig_chat_prompt(&n, c->app.model, view, n_view, waits, text, n + 1, &err))
         code = ig_cli_fail(c->app.o, &err);
-    *out = (ig_cli_text){.data = text, .n = n};
+    if (!code) strcpy(text + n, head);
+    *out = (ig_cli_text){.data = text, .n = n + strlen(head)};
     free(view);
     return code;
 }
@@ -174,12 +183,15 @@ static int answer(conversation *c) {
     generation.user = c;
 
     int code = make_room(&ids, &n_ids, c);
+    c->shown = (ig_cli_shown){.put = put_text, .user = c};
+    if (!code) code = ig_cli_shown_open(&c->shown, &c->app, true, &generation.special);
     if (!code && !(c->answer = open_memstream(&text, &n_text))) code = ig_cli_complain(o, "out of memory");
     if (code) goto done;
 
     c->at_line_start = false;
     ig_status status = ig_cli_sync(&c->app, c->session, ids, n_ids, &err);
     if (!status) status = ig_generate(&result, c->session, c->sampler, &generation, &err);
+    ig_cli_shown_close(&c->shown);
     if (!c->at_line_start) ig_cli_put("\n", 1);
     if (fclose(c->answer) != 0) text = NULL;
     if (status && status != IG_E_INTERRUPTED)
@@ -192,6 +204,7 @@ static int answer(conversation *c) {
         ig_cli_complain(o, "the context of %d tokens is full, which ends the answer: the next message makes room",
                         ig_session_ctx(c->session));
 done:
+    ig_cli_shown_close(&c->shown);
     free(text);
     free(ids);
     return code;

@@ -5,7 +5,7 @@
  * what was made is kept and the statistics are printed.
  */
 #define _GNU_SOURCE
-#include "cli/app.h"
+#include "cli/shown.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -18,23 +18,33 @@ typedef struct answer {
     char *text;
     size_t n;
     char last; /* last byte shown */
+    ig_cli_shown shown;
 } answer;
 
-static bool on_text(void *user, const char *text, size_t n) {
+static void put_text(void *user, const char *text, size_t n, bool is_said) {
     answer *a = user;
+    (void)is_said;
     if (a->kept)
         fwrite(text, 1, n, a->kept);
     else
         ig_cli_put(text, n);
     if (n) a->last = text[n - 1];
+}
+
+static bool on_text(void *user, const char *text, size_t n) {
+    answer *a = user;
+    ig_cli_show(&a->shown, text, n);
     return ig_cli_interrupted() != 0 || ferror(stdout);
 }
+
+static bool is_chat(const ig_cli_app *app) { return !app->o->raw && (app->o->chat || app->info.chat_template); }
 
 /* Puts the text into the chat template unless --raw; the exit code. Sets *flags for the tokenizer. */
 static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) {
     const ig_cli_options *o = app->o;
+    const char *head = ig_cli_answer_head(app);
     *flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
-    if (o->raw || (!o->chat && !app->info.chat_template)) {
+    if (!is_chat(app)) {
         if (o->system) return ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
         return IG_EXIT_OK;
     }
@@ -49,14 +59,15 @@ static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) 
     if (o->system) messages[n_messages++] = (ig_chat_message){"system", o->system};
     messages[n_messages++] = (ig_chat_message){"user", text->data};
     if (ig_chat_prompt(&n, app->model, messages, n_messages, true, NULL, 0, &err)) return ig_cli_fail(o, &err);
-    char *prompt = malloc(n + 1);
-    if (!prompt) return ig_cli_complain(o, "out of memory for %zu bytes", n + 1);
+    char *prompt = malloc(n + strlen(head) + 1);
+    if (!prompt) return ig_cli_complain(o, "out of memory for %zu bytes", n + strlen(head) + 1);
     if (ig_chat_prompt(&n, app->model, messages, n_messages, true, prompt, n + 1, &err)) {
         free(prompt);
         return ig_cli_fail(o, &err);
     }
     free(text->data);
-    *text = (ig_cli_text){prompt, n};
+    strcpy(prompt + n, head);
+    *text = (ig_cli_text){prompt, n + strlen(head)};
     return IG_EXIT_OK;
 }
 
@@ -125,7 +136,7 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     ig_session *s = NULL;
     ig_sampler *sampler = NULL;
     ig_error err = {0};
-    answer a = {0};
+    answer a = {.shown = {.put = put_text, .user = &a}};
     uint64_t seed = ig_cli_seed(o);
     ig_generate_result result = {.finish = IG_FINISH_INTERRUPTED};
     ig_session_options options = ig_cli_session_options(app);
@@ -140,6 +151,7 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     generation.user = &a;
 
     int code = fit_context(&options, app, n_ids);
+    if (!code) code = ig_cli_shown_open(&a.shown, app, is_chat(app), &generation.special);
     if (code) return code;
     ig_status status = ig_cli_open_session(&s, &cache, app, &options, 1, &err);
     if (!status) status = ig_sampler_open(&sampler, app->model, &sampling, &err);
@@ -149,6 +161,7 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     }
     if (!status) status = ig_cli_sync(app, s, ids, n_ids, &err);
     if (!status) status = ig_generate(&result, s, sampler, &generation, &err);
+    ig_cli_shown_close(&a.shown);
     if (a.kept) {
         fclose(a.kept);
         a.kept = NULL;
@@ -163,6 +176,7 @@ static int generate(ig_cli_app *app, const int32_t *ids, size_t n_ids) {
     ig_cli_commit(app, cache);
     if (!code && result.finish == IG_FINISH_INTERRUPTED) code = IG_EXIT_INTERRUPTED;
 done:
+    ig_cli_shown_close(&a.shown);
     free(a.text);
     ig_sampler_close(sampler);
     ig_session_close(s);

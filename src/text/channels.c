@@ -32,7 +32,7 @@ static const char *behind_last(const char *text, size_t n, const char *mark) {
 /* What a head of n bytes says of its body. */
 static ig_channel_part read_head(const char *head, size_t n) {
     const char *channel = behind_last(head, n, CHANNEL), *name = behind_last(head, n, "to="), *end = head + n;
-    ig_channel_part p = {.kind = IG_CHANNEL_TEXT, .is_first = true};
+    ig_channel_part p = {.kind = IG_CHANNEL_TEXT};
     if (channel && begins(channel, (size_t)(end - channel), "analysis", true)) p.kind = IG_CHANNEL_THOUGHTS;
     if (!name) return p;
     if (begins(name, (size_t)(end - name), "functions.", true)) name += strlen("functions.");
@@ -69,7 +69,7 @@ ig_channel_kind ig_channel_after(const char *prompt, size_t n) {
 /* The head at r->at, and where its body begins. Of kind IG_CHANNEL_NONE: more of it is needed, or it was cut off. */
 static ig_channel_part next_head(const ig_channel_reader *r, const char *text, size_t n, bool is_whole, size_t *body) {
     size_t at = r->at;
-    ig_channel_part p = {.kind = IG_CHANNEL_TEXT, .is_first = true};
+    ig_channel_part p = {.kind = IG_CHANNEL_TEXT};
     while (at < n && is_blank(text[at])) at++;
     *body = r->at;
     if (!begins(text + at, n - at, "<|", is_whole) && !begins(text + at, n - at, "to=", is_whole)) return p;
@@ -91,6 +91,8 @@ static ig_channel_part next_part(ig_channel_reader *r, const char *text, size_t 
     size_t body = r->at, mark;
     if (r->kind == IG_CHANNEL_NONE) p = next_head(r, text, n, is_whole, &body);
     if (p.kind == IG_CHANNEL_NONE) return p;
+    p.is_first = r->kind == IG_CHANNEL_NONE || r->is_new;
+    r->is_new = p.is_first;
     bool is_kept = p.kind == IG_CHANNEL_THOUGHTS && r->keeps_thoughts;
     size_t end = find_end(text, n, body, is_whole, &mark);
     r->kind = mark ? IG_CHANNEL_NONE : p.kind;
@@ -104,7 +106,9 @@ static ig_channel_part next_part(ig_channel_reader *r, const char *text, size_t 
 ig_channel_part ig_channel_next(ig_channel_reader *r, const char *text, size_t n, bool is_whole) {
     for (;;) {
         ig_channel_part p = next_part(r, text, n, is_whole);
-        if (p.kind == IG_CHANNEL_NONE || p.n || (p.kind == IG_CHANNEL_CALL && p.is_first)) return p;
+        bool is_told = p.n || (p.kind == IG_CHANNEL_CALL && p.is_first);
+        if (is_told) r->is_new = false;
+        if (is_told || p.kind == IG_CHANNEL_NONE) return p;
         if (r->kind != IG_CHANNEL_NONE) return (ig_channel_part){0};
     }
 }

@@ -26,6 +26,7 @@ typedef enum ig_channel_kind { IG_CHANNEL_NONE, IG_CHANNEL_THOUGHTS, IG_CHANNEL_
 /* How far an answer has been read. */
 typedef struct ig_channel_reader {
     ig_channel_kind kind; /* of the message whose body is being read; IG_CHANNEL_NONE: a head comes */
+    bool is_new;          /* nothing of it was told of */
     bool keeps_thoughts;  /* they are told of as text, with what stands around them */
     size_t at;            /* what lies before has been told of */
 } ig_channel_reader;

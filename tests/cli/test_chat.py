@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversations, on a pipe and on a terminal, with a tiny model whose tokens are single bytes."""
+import json
 import os
 import re
 import resource
@@ -9,7 +10,7 @@ import termios
 import time
 
 import pytest
-from conftest import make_model, one_line, words
+from conftest import CHANNEL, END, MESSAGE, START, make_channel_model, make_model, one_line, words
 
 # An answer that is still being made when somebody has typed (see Terminal.type): 1000 tokens take 0.16 s on a fast processor.
 LONG_ANSWER = ("-n", "8000")
@@ -53,6 +54,35 @@ def test_zero_byte(chat):
     """Such a message is left out: what stands before the byte is another message."""
     status, out, err = chat("-n", "4", messages=["a\0b", "\0", "/help"])
     assert status == 1 and out.startswith(b"/help") and err.count(b"contains a zero byte: it is left out") == 2
+
+
+# ---- channels -----------------------------------------------------------------------------------------------
+
+
+def next_message(channel, text):
+    return f'<[{END}]> <[{START}]> "assistant" <[{CHANNEL}]> "{channel}" <[{MESSAGE}]> "{text}"'
+
+
+def test_channels(program, tmp_path):
+    """Thoughts of a model that answers in channels are shown as other models write them, and leave the conversation."""
+    model = make_channel_model(tmp_path / "model")
+    grammar = f'root ::= "Well. " {next_message("analysis", "Hm <b>.")} {next_message("final", "So.")}'
+    shown = b"Well. <think>\nHm <b>.\n</think>\n\nSo."
+    for flags in ([], ["--json"]):
+        status, out, err = program("run", "-m", model, "-p", "a", "--grammar", grammar, *flags)
+        assert status == 0 and (json.loads(out)["text"].encode() if flags else out) == shown, (out, err)
+    status, out, err = program("run", "-m", model, "-p", "a", "-n", 29, "--grammar", grammar)
+    assert status == 0 and out == b"Well. <think>\nHm", (out, err)
+    raw = "Well. <|end|><|start|>assistant<|channel|>analysis<|message|>Hm <b>.<|end|><|start|>assistant<|channel|>final<|message|>So."
+    for flags in (["--special"], ["--raw", "--special"]):
+        status, out, err = program("run", "-m", model, "-p", "a", "--grammar", grammar, *flags)
+        assert status == 0 and out.decode() == raw
+    store = ["--kv-store", tmp_path / "kv"]
+    status, out, err = program("chat", "-m", model, "--grammar", grammar, *store, stdin=b"a\nb\n/save it\n")
+    assert status == 0 and out == 2 * (shown + b"\n"), (out, err)
+    status, out, err = program("chat", "-m", model, *store, stdin=b"/resume it\n/save it\n")
+    notes = [p.read_bytes() for p in (tmp_path / "kv").rglob("*") if p.is_file() and b"Well. So." in p.read_bytes()]
+    assert notes and not any(b"Hm <b>" in n for n in notes)
 
 
 # ---- turns --------------------------------------------------------------------------------------------------

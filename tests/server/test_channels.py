@@ -1,35 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Answers that are messages in channels, as those of gpt-oss: thoughts, text and calls of tools, told apart, and bound."""
-import json
-
 import pytest
 
+from conftest import CALL, CHANNEL, CONSTRAIN, END, MESSAGE, RETURN, START, make_channel_model
 from serving import CHAT, Server, served, server, user
 from test_thoughts import message, thoughts_of_stream
-from test_tools import CLOCK, PLACE, SUM, TOOLS, check_call, prompt, with_template
+from test_tools import CLOCK, PLACE, SUM, TOOLS, check_call, prompt
 
-CHANNEL, MESSAGE, START, END, CONSTRAIN, RETURN, CALL = range(270, 277)
-MARKS = {CHANNEL: "<|channel|>", MESSAGE: "<|message|>", START: "<|start|>", END: "<|end|>", CONSTRAIN: "<|constrain|>",
-         RETURN: "<|return|>", CALL: "<|call|>"}
-TEMPLATE = (  # with what that of gpt-oss wants of its variables
-    "{% for t in tools %}{{ '// ' + t.function.description }}\n{% endfor %}{{ reasoning_effort }}{% for m in messages %}"
-    "{% if m.tool_calls %}{% if m.content and m.thinking %}{{ raise_exception('both') }}{% endif %}"
-    "{% if m.content or m.thinking %}<|start|>assistant<|channel|>analysis<|message|>{{ m.content or m.thinking }}<|end|>{% endif %}"
-    "<|start|>assistant to=functions.{{ m.tool_calls[0].function.name }}<|channel|>commentary json<|message|>"
-    "{{ m.tool_calls[0].function.arguments | tojson }}<|call|>"
-    "{% elif m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>"
-    "{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '\n' * 100 if far else '<|start|>assistant' }}{% endif %}")
 FORM = {"grammar": 'root ::= "xyz"'}
 
 
 @pytest.fixture
 def harmony(program, tmp_path):
-    special = {str(i): {"content": text, "special": True} for i, text in MARKS.items()}
-    folder = with_template(tmp_path / "model", TEMPLATE, added_tokens_decoder=special, eos_token="<|return|>")
-    vocabulary = {name: i for name, i in json.loads((folder / "vocab.json").read_text()).items() if i not in MARKS}
-    (folder / "vocab.json").write_text(json.dumps({**vocabulary, **{text: i for i, text in MARKS.items()}}))
-    with Server(program, folder, "-c", 2048) as s:
+    with Server(program, make_channel_model(tmp_path / "model"), "-c", 2048) as s:
         yield s
 
 
