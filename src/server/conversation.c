@@ -169,7 +169,7 @@ static bool add_answer(conversation *v, json_t *content, const json_t *calls, co
     bool is_one = !v->format->has_channels || json_array_size(calls) == 1 ||
                   ig_refuse(v->call, 400, where, "%s: the model's chat template takes one call of a message", where);
     json_t *read = is_one ? read_calls(v, calls, where) : NULL, *message = NULL;
-    if (v->format->has_channels && v->thoughts) text = ""; /* nor does the template take both */
+    if (v->format->has_channels && json_string_length(v->thoughts)) text = ""; /* nor does the template take both */
     if (read && !v->format->is_native)
         message = json_pack("{s:s, s:o}", "role", "assistant", "content", calls_in_words(v, text, read));
     else if (read)

@@ -86,6 +86,8 @@ def test_what_the_model_reads(harmony):
     assert told == ("// The weather of a place.\n// \nhigh<|start|>user<|message|>a<|end|><|start|>assistant<|channel|>analysis<|message|>Hm.<|end|>"
                     '<|start|>assistant to=functions.math.add<|channel|>commentary json<|message|>{"a": 1, "b": 2}<|call|>'
                     "<|start|>tool<|message|>three<|end|><|start|>assistant")
+    messages[1]["reasoning_content"] = ""
+    assert "<|channel|>analysis<|message|>b<|end|>" in prompt(harmony, messages)
     messages[1]["tool_calls"].append(call)
     status, reply, _ = harmony.ask(CHAT, {"messages": messages})
     assert status == 400 and reply["error"]["param"] == "messages[1].tool_calls"
