@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/chat_prompt.h"
 #include "cli/serve_log.h"
 #include "cli/values.h"
 #include "eval/choice.h"
@@ -143,6 +144,7 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
     if (!code) code = ig_cli_find_model(app->path, sizeof app->path, o);
     if (!code) code = make_spill_folder(o);
     if (!code) code = ig_cli_read_grammar(&app->grammar, o);
+    if (!code) code = ig_cli_template_variables(&app->variables, o);
     if (code) return code;
     warn_of_idle_options(o);
 
@@ -184,9 +186,11 @@ int ig_cli_close(ig_cli_app *app, int code) {
     ig_model_close(app->model);
     ig_context_close(app->ctx);
     free(app->grammar);
+    json_decref(app->variables);
     app->model = NULL;
     app->ctx = NULL;
     app->grammar = NULL;
+    app->variables = NULL;
     return code ? code : traced;
 }
 

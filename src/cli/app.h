@@ -118,7 +118,8 @@ typedef struct ig_cli_app {
     ig_model_info info;
     ig_error unusable; /* inspect: why the model can only be listed, not run */
     double load_seconds;
-    char *grammar; /* of the flags, in GBNF; NULL: none */
+    char *grammar;     /* of the flags, in GBNF; NULL: none */
+    json_t *variables; /* of chat templates, of the flags; NULL: none */
     char path[4096];
     char sketch[4096];      /* where the model's sketch lies by default, if that was asked for */
     char spill[4096];       /* the KV cache's folder on disk by default, if that was asked for */

@@ -20,6 +20,7 @@ static const char *const speculations[] = {"auto", "late", "norm", "paper", "non
 static const char *const evictions[] = {"counter", "lru", "fifo", NULL};
 static const char *const sketch_kinds[] = {"balanced", "skew", NULL};
 static const char *const log_formats[] = {"text", "json", NULL};
+static const char *const reasoning_switch[] = {"auto", "on", "off", NULL};
 static const char *const reasoning_formats[] = {"auto", "none", "deepseek", NULL};
 static const char *const formats[] = {"md", "csv", "json", NULL};
 
@@ -63,6 +64,15 @@ const ig_cli_option ig_cli_option_table[] = {
     {"--raw", NULL, "give the text to the model as it is", IG_VERB_RUN, IG_KIND_FLAG, AT(raw), NULL, 0, 0, NULL},
     {"--chat", NULL, "put the text into the model's chat template (default if it has one)", IG_VERB_RUN, IG_KIND_FLAG,
      AT(chat), NULL, 0, 0, NULL},
+    {"--chat-template-kwargs", "JSON",
+     "what the chat template is told beside the conversation: an object such as {\"enable_thinking\": false}",
+     IG_VERB_GENERATE | IG_VERB_SERVE, IG_KIND_TEXT, AT(template_kwargs), NULL, 0, 0, NULL},
+    {"--reasoning-effort", "LEVEL",
+     "how much a reasoning model is to think, if its template has levels: such as low, medium, high",
+     IG_VERB_GENERATE | IG_VERB_SERVE, IG_KIND_TEXT, AT(reasoning_effort), "default", 0, 0, NULL},
+    {"-rea, --reasoning", "WHETHER",
+     "whether a reasoning model thinks, if its template can tell it (enable_thinking); auto: as the template has it",
+     IG_VERB_GENERATE | IG_VERB_SERVE, IG_KIND_CHOICE, AT(reasoning), "auto", 0, 0, reasoning_switch},
     {"-sys, --system, --system-prompt", "TEXT", "system message of the conversation", IG_VERB_GENERATE, IG_KIND_TEXT,
      AT(system), NULL, 0, 0, NULL},
 

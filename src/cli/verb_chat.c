@@ -13,6 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "cli/chat_prompt.h"
 #include "cli/line.h"
 #include "cli/messages.h"
 #include "cli/shown.h"
@@ -68,24 +69,15 @@ static void drop_oldest(conversation *c, size_t n_leaving) {
 /* The text of the conversation without its `n_without` oldest turns, up to where an answer begins if it waits for one;
  * the exit code. Free the text in any case. */
 static int prompt_text(ig_cli_text *out, const conversation *c, size_t n_without) {
-    ig_error err = {0};
     const ig_chat_message *all = c->messages.v;
-    size_t n = 0, n_first = ig_cli_messages_system(&c->messages), n_view = c->messages.n - 2 * n_without;
+    size_t n_first = ig_cli_messages_system(&c->messages), n_view = c->messages.n - 2 * n_without;
     bool waits = n_view > 0 && strcmp(all[c->messages.n - 1].role, "user") == 0;
-    const char *head = waits ? ig_cli_answer_head(&c->app) : "";
-    char *text = NULL;
-    int code = IG_EXIT_OK;
     ig_chat_message *view = malloc(n_view * sizeof *view);
-    if (view) {
-        memcpy(view, all, n_first * sizeof *view);
-        memcpy(view + n_first, all + n_first + 2 * n_without, (n_view - n_first) * sizeof *view);
-        if (ig_chat_prompt(&n, c->app.model, view, n_view, waits, NULL, 0, &err)) code = ig_cli_fail(c->app.o, &err);
-    }
-    if (!code && !(view && (text = malloc(n + strlen(head) + 1)))) code = ig_cli_complain(c->app.o, "out of memory");
-    if (!code && ig_chat_prompt(&n, c->app.model, view, n_view, waits, text, n + 1, &err))
-        code = ig_cli_fail(c->app.o, &err);
-    if (!code) strcpy(text + n, head);
-    *out = (ig_cli_text){.data = text, .n = n + strlen(head)};
+    *out = (ig_cli_text){0};
+    if (!view) return ig_cli_complain(c->app.o, "out of memory");
+    memcpy(view, all, n_first * sizeof *view);
+    memcpy(view + n_first, all + n_first + 2 * n_without, (n_view - n_first) * sizeof *view);
+    int code = ig_cli_chat_prompt(out, &c->app, view, n_view, waits);
     free(view);
     return code;
 }

@@ -5,6 +5,7 @@
  * what was made is kept and the statistics are printed.
  */
 #define _GNU_SOURCE
+#include "cli/chat_prompt.h"
 #include "cli/shown.h"
 
 #include <limits.h>
@@ -42,10 +43,11 @@ static bool is_chat(const ig_cli_app *app) { return !app->o->raw && (app->o->cha
 /* Puts the text into the chat template unless --raw; the exit code. Sets *flags for the tokenizer. */
 static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) {
     const ig_cli_options *o = app->o;
-    const char *head = ig_cli_answer_head(app);
     *flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
     if (!is_chat(app)) {
         if (o->system) return ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
+        if (app->variables)
+            return ig_cli_complain(o, "a chat template is told something, but the text does not go through one");
         return IG_EXIT_OK;
     }
     if (strlen(text->data) != text->n) return ig_cli_complain(o, "the text contains a zero byte: give it with --raw");
@@ -53,21 +55,15 @@ static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) 
         return ig_cli_complain(o, "%s: its chat template cannot be used: %s; --raw gives the text as it is", app->path,
                                app->info.chat_error);
 
+    ig_cli_text prompt;
     ig_chat_message messages[2];
-    size_t n_messages = 0, n = 0;
-    ig_error err = {0};
+    size_t n_messages = 0;
     if (o->system) messages[n_messages++] = (ig_chat_message){"system", o->system};
     messages[n_messages++] = (ig_chat_message){"user", text->data};
-    if (ig_chat_prompt(&n, app->model, messages, n_messages, true, NULL, 0, &err)) return ig_cli_fail(o, &err);
-    char *prompt = malloc(n + strlen(head) + 1);
-    if (!prompt) return ig_cli_complain(o, "out of memory for %zu bytes", n + strlen(head) + 1);
-    if (ig_chat_prompt(&n, app->model, messages, n_messages, true, prompt, n + 1, &err)) {
-        free(prompt);
-        return ig_cli_fail(o, &err);
-    }
+    int code = ig_cli_chat_prompt(&prompt, app, messages, n_messages, true);
+    if (code) return code;
     free(text->data);
-    strcpy(prompt + n, head);
-    *text = (ig_cli_text){prompt, n + strlen(head)};
+    *text = prompt;
     return IG_EXIT_OK;
 }
 

@@ -57,6 +57,7 @@ static int serve(ig_cli_app *app) {
                            .origins = o->allowed_origins,
                            .alias = model_name(name, app),
                            .any_model = o->any_model,
+                           .variables = app->variables,
                            .shows_thoughts = strcmp(o->reasoning_format, "none") == 0,
                            .model = app->model,
                            .scheduler = ig_scheduler_defaults(),

@@ -393,10 +393,12 @@ static json_t *tools_for_template(const conversation *v, const ig_tools *tools) 
 static bool render_list(conversation *v, const json_t *body, const ig_tools *tools, bool begins_answer, char **text,
                         size_t *n) {
     json_t *variables = json_pack("{s:O, s:b}", "messages", v->list, "add_generation_prompt", begins_answer);
+    json_t *others = (json_t *)(uintptr_t)v->call->server->o->variables;
     bool ok = has_memory(v, variables);
     if (ok && tools->list && v->format->is_native)
         ok = json_object_set_new(variables, "tools", tools_for_template(v, tools)) == 0;
     ok = ok && add_others(v->call, variables, body) && add_effort(v->call, variables, body) &&
+         has_memory(v, !others || json_object_update_missing(variables, others) == 0) &&
          render(v->call, variables, text, n);
     json_decref(variables);
     return ok;

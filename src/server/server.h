@@ -5,6 +5,8 @@
 #ifndef IG_SERVER_SERVER_H
 #define IG_SERVER_SERVER_H
 
+#include <jansson.h>
+
 #include "infinigen.h"
 
 /* Of what clients may take. */
@@ -48,6 +50,7 @@ typedef struct ig_server_options {
     const char *alias;          /* the model's name for clients */
     bool any_model;             /* they may call it by any other */
     bool shows_thoughts;        /* a reasoning model's are in its answers; else they are told apart */
+    const json_t *variables;    /* of chat templates, where a request does not say otherwise; NULL: none */
     ig_model *model;
     ig_scheduler_options scheduler;
     const char *const *sketches; /* [policies] of each policy, in the order of ig_cache_policy(); NULL: none */

@@ -88,3 +88,14 @@ def test_a_server_that_shows_thoughts(program, tmp_path):
         how = {**biases(s, "ab" + MARK), "max_tokens": 10}
         assert message(s, **how)[0] == {"role": "assistant", "content": "ab</think>", "refusal": None}
         assert message(s, **how, reasoning_format="auto")[0]["reasoning_content"] == "ab"
+
+
+def test_what_templates_are_told_by_options(program, tmp_path):
+    """Variables of the server are those of requests that do not say otherwise."""
+    folder = with_template(tmp_path / "model", "{{ messages[0].content }}|{{ enable_thinking }}|{{ reasoning_effort }}")
+    kwargs = '{"enable_thinking": false, "reasoning_effort": "low"}'
+    for options in (("--reasoning", "off", "--reasoning-effort", "low"), ("--chat-template-kwargs", kwargs)):
+        with Server(program, folder, "-c", 2048, *options) as s:
+            assert prompt(s, user("a")) == "a|False|low"
+            assert prompt(s, user("a"), reasoning_effort="high") == "a|False|high"
+            assert prompt(s, user("a"), chat_template_kwargs={"enable_thinking": True}) == "a|True|low"
