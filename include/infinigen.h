@@ -346,8 +346,8 @@ typedef struct ig_memory_options {
                      managed memory, whose pages its driver moves, without limits */
     double limit; /* entries beyond this share of the context are dropped for ever, the least useful ones first,
                      in layers that are not dense; 0 (default): limit_bytes, or none. A batch of a prompt is
-                     attended to as a whole before its overflow goes, the oldest first. Not together with a
-                     disk tier */
+                     attended to as a whole before its overflow goes: what was there before, then the oldest of the
+                     prompt. Not together with a disk tier */
     uint64_t limit_bytes; /* the same as bytes of keys and values; 0 (default): `limit` says. Not both */
     const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
     bool no_uring;     /* disk requests by threads instead of io_uring */

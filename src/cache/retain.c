@@ -5,8 +5,9 @@
  *   ig_memory_options.limit  the paper's KV pool (section 4.4), under any policy that takes it. What attention selected
  *                           is noted (policy/usage.h) and after each step the least useful entries beyond the limit
  *                           go; new tokens take their slots. A batch of a prompt is attended to as a whole and then cut
- *                           down; there nothing is selected, so that the oldest go. Nor does a step count in which all
- *                           entries are used.
+ *                           down. Nothing of a prompt was selected yet, which says nothing of its use: it stays while
+ *                           there is anything older, and then its oldest go. Nor does a step count in which all entries
+ *                           are used.
  *   ig_policy_ops.limit     a policy's own (h2o). A prompt is kept whole; decode steps make room for their token first,
  *                           the first of them in bulk, after which the layer is compacted.
  */
@@ -102,7 +103,10 @@ static void retain_task(void *arg, int head, int thread) {
     ig_usage_value(&seq->usage, ig_policy_head(p, step->layer, head), &e, value);
     /* Before anything was selected the counts say nothing, and every policy would miss the sinks. */
     bool plain = p->ops->ignores_window && (!seg->dense || count <= p->options.n_sinks + p->options.n_recent);
-    keep_best(step, seg, head, &e, value, plain ? 0 : p->options.n_sinks, plain ? 1 : p->options.n_recent, count);
+    int n_sinks = plain ? 0 : p->options.n_sinks, n_recent = plain ? 1 : p->options.n_recent;
+    int n_new = seg->dense ? seg->first + seg->n - seq->stepped_end : 0;
+    if (n_new > count - n_sinks) n_new = count - n_sinks;
+    keep_best(step, seg, head, &e, value, n_sinks, n_new > n_recent ? n_new : n_recent, count);
 }
 
 static void retain(ig_step *step, bool before) {

@@ -68,6 +68,7 @@ typedef struct ig_sequence {
     ig_space space;      /* of the arrays below */
     int limit;           /* most entries of a KV head after a step, where some may be dropped; 0: none */
     ig_usage usage;      /* with limit */
+    int stepped_end;     /* tokens before this one came with the latest decode step, or before it */
     int n_ctx, n_lists;  /* lists of entries in a layer: KV heads, or query heads */
     ig_selection chosen; /* for the current layer */
     ig_selection guess;  /* for the next one */

@@ -48,6 +48,7 @@ static void publish(ig_sequence *seq, const ig_prefix_piece *piece, uint32_t oth
 
 void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
     ig_usage_settle(&seq->usage, false);
+    if (!dense) seq->stepped_end = n;
     if (!seq->shares) return;
     if (!dense && !seq->shares_answers && seq->dense_end == INT_MAX) seq->dense_end = n - 1;
     const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
@@ -68,9 +69,11 @@ void ig_sequence_withdraw(ig_sequence *seq, int first) {
 
 ig_status ig_sequence_cut(ig_sequence *seq, int n, ig_error *err) {
     ig_status s = ig_kv_cut(seq->kv, n, err);
-    if (seq->shadow) ig_kv_cut(seq->shadow, ig_kv_length(seq->kv), NULL); /* in RAM: cannot fail */
+    int length = ig_kv_length(seq->kv);
+    if (seq->shadow) ig_kv_cut(seq->shadow, length, NULL); /* in RAM: cannot fail */
+    if (seq->stepped_end > length) seq->stepped_end = length;
     if (!seq->shares) return s;
-    int length = ig_kv_length(seq->kv), n_full = length / piece_tokens(seq);
+    int n_full = length / piece_tokens(seq);
     if (seq->n_published > n_full) seq->n_published = n_full;
     if (length <= seq->dense_end) seq->dense_end = INT_MAX;
     return s;

@@ -142,6 +142,33 @@ static void only_what_is_used_matters(void **state) {
     ig_session_close(with);
 }
 
+/* A later prompt stays while there is anything older, though decode steps have selected that and nothing of it. */
+static void a_later_prompt_stays(void **state) {
+    const variant *v = *state;
+    enum { FIRST = 30, STEPS = 100, NEXT = 70, LIMIT = 120 };
+    ig_session_options o = options("full");
+    ig_session *all = open_session(&o);
+    o = options(v->policy);
+    o.cache.memory.limit = v->limit;
+    o.cache.memory.evict = v->evict;
+    ig_session *s = open_session(&o), *each[] = {all, s};
+    assert_int_equal(s->seq.limit, LIMIT);
+    int32_t ids[N_CTX];
+    fill(ids, 11);
+    for (int i = 0; i < 2; i++) {
+        put(each[i], ids, FIRST);
+        for (int n = FIRST; n < FIRST + STEPS; n++) step(each[i], ids[n]);
+        put(each[i], ids, FIRST + STEPS + NEXT);
+    }
+    for (int h = 0; h < KV_HEADS; h++) {
+        int held[N_CTX];
+        assert_int_equal(held_positions(held, s, all, h), LIMIT);
+        for (int i = 0; i < NEXT; i++) assert_int_equal(held[LIMIT - 1 - i], FIRST + STEPS + NEXT - 1 - i);
+    }
+    ig_session_close(s);
+    ig_session_close(all);
+}
+
 /* ---- batches, other prompts ------------------------------------------------------ */
 
 static void batches_of_all_sorts(void **state) {
@@ -382,6 +409,9 @@ int main(void) {
         {"not reached: infinigen-osdi24", a_limit_that_is_not_reached, NULL, NULL, "infinigen-osdi24"},
         {"not reached: full", a_limit_that_is_not_reached, NULL, NULL, "full"},
         cmocka_unit_test(only_what_is_used_matters),
+        {"a later prompt: infinigen, counter", a_later_prompt_stays, NULL, NULL, &variants[0]},
+        {"a later prompt: infinigen-osdi24, counter", a_later_prompt_stays, NULL, NULL, &variants[5]},
+        {"a later prompt: infinigen-osdi24, lru", a_later_prompt_stays, NULL, NULL, &variants[6]},
         cmocka_unit_test(batches_of_all_sorts),
         {"other prompts: infinigen", other_prompts, NULL, NULL, &variants[0]},
         {"other prompts: infinigen-osdi24", other_prompts, NULL, NULL, &variants[6]},
