@@ -370,7 +370,8 @@ typedef struct ig_cache_options {
                               (default): budget_entries, or the policy's own: 10 %, for "infinigen-osdi24" 20 %; for
                               "infinigen" and "oracle" all of them while they are at most 512 and there is no limit,
                               since reading so few costs no more than choosing among them. Those of n_sinks and
-                              n_recent are used whatever it says, but by "infinigen-osdi24" */
+                              n_recent are used whatever it says, but by "infinigen-osdi24"; "h2o" holds at least so
+                              many, one half of them the latest */
     int budget_entries;    /* the same as a number; 0 (default): `budget` says. Not both */
     double mass;           /* stop earlier once this estimated attention mass is covered; 1: never; 0 (default): 0.95,
                               but never where the budget is all there is */
