@@ -53,7 +53,7 @@ typedef void (*ig_matmul_fn)(const ig_matmul *m, int row_begin, int row_end);
 enum { IG_PANEL_ROWS = 16 };
 
 typedef struct ig_panels {
-    /* Of a panel of rows of n_in elements; a multiple of IG_PANEL_ROWS and of 32. */
+    /* Of a panel of rows of n_in elements; a multiple of IG_PANEL_ROWS, and of 32 unless scales are bytes. */
     size_t (*bytes)(int n_in);
     /* Makes one of the n_rows (1..16) at w that are row_bytes apart. The first of a matrix is 64-byte aligned, and all
      * that follow one another at least 32-byte. */

@@ -17,12 +17,12 @@
     X(Q5_1, q5_1, affine32) \
     X(Q4_K, q4_k, affine32) \
     X(Q5_K, q5_k, affine32) \
-    X(Q6_K, q6_k, signed16)
+    X(Q6_K, q6_k, signed16) \
+    X(MXFP4, mxfp4, signed32)
 #define IG_ROW_TYPES(X)         \
     X(Q8_0, q8_0, signed32)     \
     X(IQ4_NL, iq4_nl, signed32) \
     X(IQ4_XS, iq4_xs, signed32) \
-    X(MXFP4, mxfp4, signed32)   \
     X(Q2_K, q2_k, affine16)     \
     X(Q3_K, q3_k, signed16)
 

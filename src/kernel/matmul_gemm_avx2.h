@@ -22,17 +22,17 @@ enum { FLOAT_COLS = 6, FLOAT_SLICE = 512, FEW_COLS = 6 };
     X(Q8_0, q8_0, 32, 34, bits8)       \
     X(IQ4_NL, iq4_nl, 32, 18, bits8)   \
     X(IQ4_XS, iq4_xs, 256, 136, bits8) \
-    X(MXFP4, mxfp4, 32, 17, bits8)     \
     X(Q2_K, q2_k, 256, 84, bits3_16)   \
     X(Q3_K, q3_k, 256, 110, bits3_16)
-#define PANEL_TYPES(X)             \
-    X(Q4_0, q4_0, 32, 18, bits4)   \
-    X(Q4_1, q4_1, 32, 20, bits4)   \
-    X(Q5_0, q5_0, 32, 22, bits5)   \
-    X(Q5_1, q5_1, 32, 24, bits5)   \
-    X(Q4_K, q4_k, 256, 144, bits4) \
-    X(Q5_K, q5_k, 256, 176, bits5) \
-    X(Q6_K, q6_k, 256, 210, bits6_16)
+#define PANEL_TYPES(X)                \
+    X(Q4_0, q4_0, 32, 18, bits4)      \
+    X(Q4_1, q4_1, 32, 20, bits4)      \
+    X(Q5_0, q5_0, 32, 22, bits5)      \
+    X(Q5_1, q5_1, 32, 24, bits5)      \
+    X(Q4_K, q4_k, 256, 144, bits4)    \
+    X(Q5_K, q5_k, 256, 176, bits5)    \
+    X(Q6_K, q6_k, 256, 210, bits6_16) \
+    X(MXFP4, mxfp4, 32, 17, bits5)
 
 /* ---- from the file's order --------------------------------------------------------- */
 

@@ -33,7 +33,6 @@ void ig_kernels_fill_gemv_avx2(ig_kernels *k) {
     SET_GEMV(Q8_0, q8_0)
     SET_GEMV(IQ4_NL, iq4_nl)
     SET_GEMV(IQ4_XS, iq4_xs)
-    SET_GEMV(MXFP4, mxfp4)
     SET_GEMV(Q2_K, q2_k)
     SET_GEMV(Q3_K, q3_k)
 }

@@ -99,7 +99,6 @@ static inline void run_rows(const ig_matmul *m, int row_begin, int row_end, row_
     DEFINE_GEMV(q8_0, row_bytes, load_q8_0, 34, 1, dot4)      \
     DEFINE_GEMV(iq4_nl, row_bytes, load_iq4_nl, 18, 1, dot4)  \
     DEFINE_GEMV(iq4_xs, row_bytes, load_iq4_xs, 136, 8, dot4) \
-    DEFINE_GEMV(mxfp4, row_bytes, load_mxfp4, 17, 1, dot4)    \
     DEFINE_GEMV(q2_k, row_supers, load_q2_k, 84, dot4)        \
     DEFINE_GEMV(q3_k, row_supers, load_q3_k, 110, dot4)
 

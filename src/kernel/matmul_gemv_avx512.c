@@ -76,10 +76,6 @@ static inline pair pair_of_iq4_xs(const uint8_t *row, int b, int n_blocks) {
     return pair_iq4_xs(row + (size_t)(b / 8) * 136, b % 8 / 2);
 }
 
-static inline pair pair_of_mxfp4(const uint8_t *row, int b, int n_blocks) {
-    return load_mxfp4(row + (size_t)b * 17, n_blocks);
-}
-
 /* What one step of 64 elements takes from a column. */
 typedef struct column_pair {
     __m512i q, start; /* codes; -128 times the sums of four codes */
@@ -252,7 +248,6 @@ static void run_tiles(const ig_matmul *m, int row_begin, int row_end,
 GEMV(q8_0, tile_pairs, pair_of_q8_0, 34)
 GEMV(iq4_nl, tile_pairs, pair_of_iq4_nl, 18)
 GEMV(iq4_xs, tile_pairs, pair_of_iq4_xs, 17)
-GEMV(mxfp4, tile_pairs, pair_of_mxfp4, 17)
 GEMV(q2_k, tile_supers, load_q2_k, 84)
 GEMV(q3_k, tile_supers, load_q3_k, 110)
 GEMV(f32, tile_floats, load_f32, 4)

@@ -21,8 +21,9 @@
 enum { TILE_COLS = 3 };
 
 /* Unpacked panels: 4 bits and fewer, 5, signed bytes; 3 and 6 bits with scales of 16. */
-static const format bits4 = {1, 32, 8, false, 0}, bits5 = {1, 16, 8, false, 0}, bits8 = {1, 0, 8, false, 0},
-                    bits3_16 = {2, 32, 8, false, 0}, bits6_16 = {2, 8, 8, false, 0};
+static const format bits4 = {1, 32, 8, false, 0, false}, bits5 = {1, 16, 8, false, 0, false},
+                    bits8 = {1, 0, 8, false, 0, false}, bits3_16 = {2, 32, 8, false, 0, false},
+                    bits6_16 = {2, 8, 8, false, 0, false};
 
 /* ---- codes and scales -------------------------------------------------------------- */
 
@@ -32,12 +33,24 @@ INLINE __m256i move_bits(__m256i v, const int n, const int from, const int to) {
     return from > to ? _mm256_srli_epi16(v, from - to) : _mm256_slli_epi16(v, to - from);
 }
 
+/* Codes of MXFP4 from their indices, and scales from exponents (ig_mxfp4_scale()). */
+INLINE __m256i mx_codes(__m256i index) {
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_setr_epi8(IG_MXFP4_CODES)), index);
+}
+
+INLINE __m256 mx_scales(__m256i exponent) {
+    __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(exponent, _mm256_set1_epi32(1)), 23);
+    __m256i small = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), exponent);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), exponent)));
+}
+
 /* Codes of elements 4 j .. 4 j + 3 of rows 8 h .. 8 h + 7 of a step. */
 INLINE __m256i load_codes(const char *step, const int j, const int h, const format f) {
     if (f.bits == 8) return _mm256_load_si256((const void *)(step + 64 * j + 32 * h));
-    __m256i v = _mm256_load_si256((const void *)(step + 64 * (j % 4) + 32 * h));
+    __m256i v = _mm256_loadu_si256((const void *)(step + 64 * (j % 4) + 32 * h));
     if (j >= 4) v = _mm256_srli_epi16(v, 4);
     v = _mm256_and_si256(v, _mm256_set1_epi8(15));
+    if (f.mx) return mx_codes(v);
     if (f.bits == 5) {
         __m256i high = _mm256_load_si256((const void *)(step + 256 + 32 * h));
         v = _mm256_or_si256(v, move_bits(high, 1, j, 4));
@@ -57,8 +70,9 @@ INLINE __m256 load_stored(const char *step, const char *head, const int which, c
     const char *p = step + code_bytes(f);
     const int at = (which * f.n_scales + part) * PANEL_ROWS + 8 * h;
     if (f.bits == 8) return _mm256_load_ps((const float *)(const void *)p + at);
-    if (!f.super) return load_halves(p + 2 * at);
+    if (!f.super && !f.mx) return load_halves(p + 2 * at);
     __m128i bytes = _mm_loadl_epi64((const void *)(p + at));
+    if (f.mx) return mx_scales(_mm256_cvtepu8_epi32(bytes));
     return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
                          load_halves(head + 2 * (which * PANEL_ROWS + 8 * h)));
 }

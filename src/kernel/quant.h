@@ -33,6 +33,10 @@ typedef struct ig_q8 {
 /* What those of MXFP4 stand for (OCP Microscaling Formats, E2M1), times 2. */
 #define IG_MXFP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
+/* And the same plus IG_MXFP4_OFFSET. */
+#define IG_MXFP4_CODES 12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0
+enum { IG_MXFP4_OFFSET = 12 };
+
 /* The scale of the block of MXFP4 at p, for these: an exponent in one byte, 0 and 1 of which make subnormal
  * floats. */
 static inline float ig_mxfp4_scale(const uint8_t *p) {

@@ -4,7 +4,7 @@
  *
  * Codes are unsigned and at most 63, so that the 16-bit sums of vpmaddubsw cannot overflow;
  * signed types carry their offset as a minimum of -offset * scale. Only those of bytes, Q8_0,
- * IQ4_NL, IQ4_XS and MXFP4, keep signed codes. Nothing outside the block is read.
+ * IQ4_NL and IQ4_XS, keep signed codes. Nothing outside the block is read.
  */
 #ifndef IG_KERNEL_QUANT_AVX2_H
 #define IG_KERNEL_QUANT_AVX2_H
@@ -43,27 +43,22 @@ static inline __m256i load_q8_0(float *scale, const uint8_t *p, int i) {
 }
 
 /* 16 bytes: 16 low nibbles, then 16 high ones; by the table of their values. */
-static inline __m256i codes_by(__m128i values, const uint8_t *p) {
+static inline __m256i iq4_codes(const uint8_t *p) {
+    const __m256i values = _mm256_broadcastsi128_si256(_mm_setr_epi8(IG_IQ4_VALUES));
     __m128i v = _mm_loadu_si128((const void *)p);
     __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1);
-    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(values), _mm256_and_si256(both, _mm256_set1_epi8(15)));
+    return _mm256_shuffle_epi8(values, _mm256_and_si256(both, _mm256_set1_epi8(15)));
 }
 
 static inline __m256i load_iq4_nl(float *scale, const uint8_t *p, int i) {
     (void)i;
     *scale = read_f16(p);
-    return codes_by(_mm_setr_epi8(IG_IQ4_VALUES), p + 2);
+    return iq4_codes(p + 2);
 }
 
 static inline __m256i load_iq4_xs(float *scale, const uint8_t *p, int i) {
     *scale = read_f16(p) * (float)ig_iq4_xs_scale(p, i);
-    return codes_by(_mm_setr_epi8(IG_IQ4_VALUES), p + 8 + 16 * i);
-}
-
-static inline __m256i load_mxfp4(float *scale, const uint8_t *p, int i) {
-    (void)i;
-    *scale = ig_mxfp4_scale(p);
-    return codes_by(_mm_setr_epi8(IG_MXFP4_VALUES), p + 1);
+    return iq4_codes(p + 8 + 16 * i);
 }
 
 /* ---- a block of 256 ----------------------------------------------------------- */

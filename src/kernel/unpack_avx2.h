@@ -92,6 +92,27 @@ INLINE void unpack_nibbles(char *panel, panel_rows rows, int half, int n, const 
     }
 }
 
+/* MXFP4: an exponent, and 16 bytes as above, of codes or of what they are an index of. */
+INLINE void unpack_mx(char *panel, panel_rows rows, int half, int n, const bool as_index) {
+    const uint8_t *p[8];
+    for (int r = 0; r < 8; r++) p[r] = row_at(&rows, r);
+    for (int b = 0; b < n / 32; b++, panel += step_bytes(bits5)) {
+        __m256i code[4],
+            exponent = _mm256_setr_epi32(p[0][0], p[1][0], p[2][0], p[3][0], p[4][0], p[5][0], p[6][0], p[7][0]);
+        gather4(code, p, 1);
+        __m256 scale = mx_scales(exponent);
+        _mm256_store_ps(affine_at(panel, 0, half), scale);
+        _mm256_store_ps(affine_at(panel, 1, half), _mm256_mul_ps(scale, _mm256_set1_ps(-IG_MXFP4_OFFSET)));
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+            __m256i v = i < 4 ? code[i] : _mm256_srli_epi16(code[i - 4], 4);
+            v = _mm256_and_si256(v, _mm256_set1_epi8(15));
+            _mm256_store_si256((void *)(panel + (2 * i + half) * 32), as_index ? v : mx_codes(v));
+        }
+        for (int r = 0; r < 8; r++) p[r] += 17;
+    }
+}
+
 /* Signed bytes, whose blocks have n_parts of 32 elements. */
 INLINE void unpack_bytes(char *panel, panel_rows rows, int half, int n, load_bytes_fn load, const int bytes,
                          const int n_parts) {
@@ -146,6 +167,10 @@ UNPACK_NIBBLES(q4_1, 20, bits4)
 UNPACK_NIBBLES(q5_0, 22, bits5)
 UNPACK_NIBBLES(q5_1, 24, bits5)
 
+static inline void unpack_mxfp4(char *panel, panel_rows rows, int half, int n) {
+    unpack_mx(panel, rows, half, n, false);
+}
+
 #define UNPACK_BYTES(type, bytes, n_parts)                                            \
     static inline void unpack_##type(char *panel, panel_rows rows, int half, int n) { \
         unpack_bytes(panel, rows, half, n, load_##type, bytes, n_parts);              \
@@ -153,7 +178,6 @@ UNPACK_NIBBLES(q5_1, 24, bits5)
 UNPACK_BYTES(q8_0, 34, 1)
 UNPACK_BYTES(iq4_nl, 18, 1)
 UNPACK_BYTES(iq4_xs, 136, 8)
-UNPACK_BYTES(mxfp4, 17, 1)
 
 #define UNPACK_SUPERS(type, bytes, f)                                                 \
     static inline void unpack_##type(char *panel, panel_rows rows, int half, int n) { \

@@ -159,7 +159,7 @@ static bool problem_put_panels(check *c, problem *p) {
     p->panels_many = p->many;
     p->panels_few.w = p->panels_many.w = p->panels;
     p->panels_few.row_bytes = p->panels_many.row_bytes = p->panel_bytes / IG_PANEL_ROWS;
-    return check_that(c, p->panel_bytes % IG_PANEL_ROWS == 0 && p->panel_bytes % 32 == 0 && check_guards(p->panels),
+    return check_that(c, p->panel_bytes % (p->t->type == IG_TYPE_MXFP4 ? 16 : 32) == 0 && check_guards(p->panels),
                       "panels of %d: size", p->n_in);
 }
 
