@@ -165,7 +165,9 @@ typedef struct ig_model_options {
                               three above */
     uint64_t weights_vram; /* most memory of a GPU for weights; 0: no limit. Embedding, output layer and the layers that
                               fit are copied there; the others, spread evenly, to page-locked memory, from where they
-                              are copied in every step, while layers before compute. Bits are the same. Too little is
+                              are copied in every step, while layers before compute. Of mixtures of experts as many
+                              experts as fit are there, and others are copied when they are chosen; the page-locked
+                              memory holds all experts then. Bits are the same. Too little is
                               IG_E_LIMIT, with the least that would do; so is too little RAM for the others. On the CPU
                               IG_E_ARG */
     bool no_repack; /* use mapped weights where they lie in every case, so that processes share the memory. Else those
@@ -216,16 +218,17 @@ IG_API uint64_t ig_model_identity(const ig_model *model);
 /* Of a model with weights_ram, or on a GPU; else all 0. */
 typedef struct ig_weight_stats {
     uint64_t ram_bytes;  /* that weights take: copies, room for two layers, norms and biases; of a GPU's the page-locked
-                            copies of layers that are streamed */
+                            copies of layers that are streamed, and of experts */
     uint64_t vram_bytes; /* of a GPU's memory: copies, room for two layers, norms and biases */
     uint64_t step_bytes; /* of weights that a step reads, whatever the number of its sequences; of experts what a token
-                            reads if none of those it chooses is in RAM */
+                            reads if none of those it chooses is there */
     uint64_t read_bytes; /* since it was opened, with what was read ahead */
     double wait_seconds; /* that steps stood still for them */
-    int n_streamed_layers; /* 0: all fit */
-    int n_experts, n_held_experts; /* with weights_ram: of all layers, and how many of them are in RAM at a time */
-    uint64_t slot_bytes;   /* room for two of them, within ram_bytes or a GPU's vram_bytes */
-    bool is_direct;        /* past the page cache, which otherwise is told to forget them */
+    int n_streamed_layers;         /* 0: all fit */
+    int n_experts, n_held_experts; /* with weights_ram, or with weights_vram if not all fit: of all layers, and how many
+                                      of them are in that memory at a time */
+    uint64_t slot_bytes;           /* room for two of them, within ram_bytes or a GPU's vram_bytes */
+    bool is_direct;                /* past the page cache, which otherwise is told to forget them */
 } ig_weight_stats;
 IG_API void ig_model_get_weight_stats(const ig_model *model, ig_weight_stats *stats);
 

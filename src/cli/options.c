@@ -405,7 +405,8 @@ const ig_cli_option ig_cli_option_table[] = {
      "most RAM for weights; layers that do not fit are read from the file in every step, experts when they are chosen",
      IG_VERB_ENGINE, IG_KIND_SIZE, AT(weights_ram), NULL, 0, 0, NULL},
     {"--weights-vram", "SIZE",
-     "most memory of the GPU for weights; layers that do not fit are copied from the host's memory in every step",
+     "most memory of the GPU for weights; layers that do not fit are copied from the host's memory in every step, "
+     "experts when they are chosen",
      IG_VERB_ENGINE, IG_KIND_SIZE, AT(weights_vram), NULL, 0, 0, NULL},
     {"-dev, --device", "DEVICE", "where models are computed: cpu, cuda or cuda:N (a GPU), auto (a GPU if there is one)",
      IG_VERB_ENGINE, IG_KIND_TEXT, AT(device), "cpu", 0, 0, NULL},

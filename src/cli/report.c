@@ -193,8 +193,8 @@ static void print_weights(const ig_cli_app *app) {
     if (!st.step_bytes) return;
     ig_cli_size(ram, st.ram_bytes), ig_cli_size(step, st.step_bytes), ig_cli_size(read, st.read_bytes);
     if (st.vram_bytes) {
-        fprintf(stderr, "weights     %s on the GPU, %s page-locked, %s copied in a step, %s in all; %.2f s waited\n",
-                ig_cli_size(vram, st.vram_bytes), ram, step, read, st.wait_seconds);
+        fprintf(stderr, "weights     %s on the GPU, %s page-locked, %s%s copied in a step, %s in all; %.2f s waited\n",
+                ig_cli_size(vram, st.vram_bytes), ram, st.n_experts ? "up to " : "", step, read, st.wait_seconds);
         return;
     }
     fprintf(stderr, "weights     %s in RAM, %s%s read in a step, %s in all%s; %.2f s waited\n", ram,

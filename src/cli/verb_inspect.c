@@ -140,16 +140,16 @@ static uint64_t free_of(const char *device) {
 /* Of weights that do not all fit, what every step reads. */
 static void print_streamed(const ig_cli_app *app, const ig_weight_stats *st) {
     char a[32];
+    const char *way = st->vram_bytes ? "copied" : "read";
     ig_cli_size(a, st->step_bytes);
     if (st->n_streamed_layers && st->n_experts)
-        printf("  (%d layers of %d, without their experts, are read in every step)\n", st->n_streamed_layers,
-               app->info.n_layers);
+        printf("  (%d layers of %d, without their experts, are %s in every step)\n", st->n_streamed_layers,
+               app->info.n_layers, way);
     else if (!st->n_experts)
-        printf("  (%d layers of %d are %s in every step, %s)\n", st->n_streamed_layers, app->info.n_layers,
-               st->vram_bytes ? "copied" : "read", a);
+        printf("  (%d layers of %d are %s in every step, %s)\n", st->n_streamed_layers, app->info.n_layers, way, a);
     if (st->n_experts)
-        printf("  (%d experts of %d at a time; a step of one token reads up to %s)\n", st->n_held_experts,
-               st->n_experts, a);
+        printf("  (%d experts of %d at a time; in a step of one token up to %s are %s)\n", st->n_held_experts,
+               st->n_experts, a, way);
 }
 
 /* What lies where: on the GPU, page-locked for it, and in other memory of the host. */

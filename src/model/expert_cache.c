@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/thread.h"
+#include "model/use_order.h"
 
 enum {
     NONE = -1,
@@ -29,7 +30,6 @@ typedef enum frame_state { FRAME_FREE, FRAME_COMES, FRAME_HERE, FRAME_FAILED } f
 
 typedef struct frame {
     int expert;
-    int older, newer; /* frames that were used before and after it, in a ring with the one behind the last */
     frame_state state;
     bool is_taken, is_new; /* is_new: only prompts have used it since it was read */
     bool has_panels;       /* its matrices are in panels, those that have some */
@@ -50,9 +50,10 @@ struct ig_expert_cache {
     int n_threads;
     pthread_mutex_t lock; /* of all below, and of which experts have frames */
     pthread_cond_t work, arrived;
-    frame *frames; /* [n_frames + 1] */
+    frame *frames; /* [n_frames] */
     int n_frames;
-    int *queue; /* [n_frames] frames to be read into, a ring */
+    ig_use_order order; /* of frames */
+    int *queue;         /* [n_frames] frames to be read into, a ring */
     int first, n_queued;
     bool stop;
     uint64_t read_bytes;
@@ -60,19 +61,6 @@ struct ig_expert_cache {
 };
 
 /* ---- frames ----------------------------------------------------------------------------------- */
-
-static void link_after(ig_expert_cache *x, int f, int older) {
-    int newer = x->frames[older].newer;
-    x->frames[f].older = older, x->frames[f].newer = newer;
-    x->frames[older].newer = x->frames[newer].older = f;
-}
-
-/* Used last, or longest ago. */
-static void move(ig_expert_cache *x, int f, bool to_newest) {
-    x->frames[x->frames[f].older].newer = x->frames[f].newer;
-    x->frames[x->frames[f].newer].older = x->frames[f].older;
-    link_after(x, f, to_newest ? x->frames[x->n_frames].older : x->n_frames);
-}
 
 static void leave(ig_expert_cache *x, int f) {
     if (x->frames[f].expert != NONE) x->experts[x->frames[f].expert].frame = NONE;
@@ -82,8 +70,9 @@ static void leave(ig_expert_cache *x, int f) {
 
 /* Of those that nobody needs the one that was used longest ago; NONE: there is none. */
 static int find_room(const ig_expert_cache *x) {
-    int f = x->frames[x->n_frames].newer;
-    while (f < x->n_frames && (x->frames[f].is_taken || x->frames[f].state == FRAME_COMES)) f = x->frames[f].newer;
+    int f = ig_use_order_next(&x->order, x->n_frames);
+    while (f < x->n_frames && (x->frames[f].is_taken || x->frames[f].state == FRAME_COMES))
+        f = ig_use_order_next(&x->order, f);
     return f < x->n_frames ? f : NONE;
 }
 
@@ -149,7 +138,7 @@ static int want(ig_expert_cache *x, int number) {
         x->queue[(x->first + x->n_queued++) % x->n_frames] = f;
         pthread_cond_signal(&x->work);
     }
-    move(x, f, true);
+    ig_use_order_move(&x->order, f, true);
     return f;
 }
 
@@ -189,7 +178,7 @@ static void release(ig_expert_cache *x, int layer, const int32_t *experts, int n
         for (int k = 0; k < FFN_MATRICES; k++) ig_weight_place_point(&e->places[k], NULL);
         f->is_taken = false;
         f->is_new = f->is_new && of_prompt;
-        if (f->is_new) move(x, e->frame, false);
+        if (f->is_new) ig_use_order_move(&x->order, e->frame, false);
     }
 }
 
@@ -303,7 +292,6 @@ static void want_first(ig_expert_cache *x) {
         int number = number_of(x, f % x->n_layers, f / x->n_layers);
         x->experts[number].frame = x->queue[f] = f;
         x->frames[f] = (frame){.expert = number, .state = FRAME_COMES, .n_uses = USES_FOR_PANELS};
-        link_after(x, f, x->frames[x->n_frames].older);
     }
     x->n_queued = x->n_frames;
     pthread_cond_broadcast(&x->work);
@@ -332,13 +320,13 @@ ig_status ig_expert_cache_fill(ig_expert_cache *x, uint64_t ram_bytes, ig_progre
     uint64_t n = ram_bytes / x->frame_bytes;
     x->n_frames = n < (uint64_t)x->n_experts ? (int)n : x->n_experts;
     size_t n_bytes = (size_t)x->n_frames * x->frame_bytes;
-    x->frames = calloc((size_t)x->n_frames + 1, sizeof *x->frames);
+    x->frames = calloc((size_t)x->n_frames, sizeof *x->frames);
     x->queue = calloc((size_t)x->n_frames, sizeof *x->queue);
     x->memory = ig_pages_reserve(n_bytes);
     x->through = ig_pages_reserve(x->frame_bytes);
-    if (!x->frames || !x->queue || !x->memory || !x->through) return ig_fail_memory(err, "experts", n_bytes);
+    if (!x->frames || !x->queue || !x->memory || !x->through || !ig_use_order_open(&x->order, x->n_frames))
+        return ig_fail_memory(err, "experts", n_bytes);
     ig_pages_want_large(x->memory, n_bytes);
-    x->frames[x->n_frames] = (frame){.expert = NONE, .older = x->n_frames, .newer = x->n_frames};
     ig_loading loading = {.progress = progress, .user = user};
     ig_status s = IG_OK;
     for (int i = 0; i < N_READERS && !s; i++) {
@@ -363,6 +351,7 @@ void ig_expert_cache_close(ig_expert_cache *x) {
     if (x->memory) ig_pages_release(x->memory, (size_t)x->n_frames * x->frame_bytes);
     if (x->through) ig_pages_release(x->through, x->frame_bytes);
     ig_weight_reader_close(x->reader);
+    ig_use_order_close(&x->order);
     free(x->experts);
     free(x->frames);
     free(x->queue);

@@ -269,6 +269,7 @@ static int list_chosen(const ig_routes *r, int n_experts, int32_t *chosen) {
 }
 
 static ig_status take_experts(const forward *f, const int32_t *experts, int n, ig_error *err) {
+    ig_expert_lane_take(f->m->expert_lane, f->step.layer, experts, n);
     if (!f->m->experts) return IG_OK;
     ig_step_lap(&f->b->rows, IG_STEP_FFN);
     ig_status status = ig_expert_cache_take(f->m->experts, f->step.layer, experts, n, err);
@@ -287,6 +288,7 @@ static ig_status run_chosen(const forward *f, const ig_layer *w, const float *x,
         ig_status status = take_experts(f, chosen + i, n_now, err);
         if (status) return status;
         ig_expert_cache_expect(f->m->experts, layer, chosen + i + n_now, n - i - n_now);
+        ig_expert_lane_expect(f->m->expert_lane, layer, chosen + i + n_now, n - i - n_now);
         if (is_single)
             run_experts(f, w->experts, chosen, n, x);
         else

@@ -78,6 +78,33 @@ static ig_status open_stream(ig_model *m, const ig_model_options *o, ig_error *e
     return ig_expert_cache_fill(m->experts, o->weights_ram - others.ram_bytes, o->progress, o->progress_user, err);
 }
 
+/* Whether all weights fit into a limit of a device's memory. */
+static ig_status fit_all(bool *fits, ig_model *m, uint64_t vram_bytes, ig_error *err) {
+    ig_weight_plan all;
+    ig_status s = ig_weight_plan_open(&all, &m->weights, m->config.n_layers, true, NULL, NULL, err);
+    if (s) return s;
+    *fits = all.bytes <= vram_bytes;
+    ig_weight_plan_close(&all);
+    return IG_OK;
+}
+
+/* Experts get what all else leaves of the limit, if not all of them find room. */
+static ig_status open_lanes(ig_model *m, ig_weight_lane_options *o, ig_error *err) {
+    ig_device *d = m->ctx->device;
+    bool fits = true;
+    ig_status s = IG_OK;
+    if (o->vram_bytes && m->config.n_experts)
+        s = fit_all(&fits, m, o->vram_bytes < o->fixed_bytes ? 0 : o->vram_bytes - o->fixed_bytes, err);
+    if (!s && !fits) s = ig_expert_lane_open(&m->expert_lane, d, &m->weights, &m->config, err);
+    if (m->expert_lane) o->expert_bytes = ig_expert_lane_least(m->expert_lane);
+    if (!s) s = ig_weight_lane_open(&m->lane, d, &m->weights, m->config.n_layers, o, err);
+    if (s || !m->expert_lane) return s;
+    ig_weight_stats others;
+    ig_weight_lane_get_stats(m->lane, &others);
+    return ig_expert_lane_fill(m->expert_lane, o->vram_bytes - others.vram_bytes, o->is_copied, o->progress,
+                               o->progress_user, err);
+}
+
 /* A device with a memory of its own gets copies. */
 static ig_status open_lane(ig_model *m, const ig_model_options *o, bool is_copied, ig_error *err) {
     ig_device *d = m->ctx->device;
@@ -91,12 +118,13 @@ static ig_status open_lane(ig_model *m, const ig_model_options *o, bool is_copie
         options.fixed_bytes += vectors[i]->size;
         if (vectors[i]->size) s = d->ops->bind(d, vectors[i]->base, vectors[i]->size, err);
     }
-    return s ? s : ig_weight_lane_open(&m->lane, d, &m->weights, m->config.n_layers, &options, err);
+    return s ? s : open_lanes(m, &options, err);
 }
 
 static void close_lane(ig_model *m) {
     ig_device *d = m->ctx->device;
     if (d->ops->is_host) return;
+    ig_expert_lane_close(m->expert_lane);
     ig_weight_lane_close(m->lane);
     d->ops->unbind(d, m->weights.owned.base);
     d->ops->unbind(d, m->key_frames.arena.base);
@@ -292,6 +320,7 @@ void ig_model_get_weight_stats(const ig_model *m, ig_weight_stats *stats) {
     if (m && m->stream) ig_weight_stream_get_stats(m->stream, stats);
     if (m) ig_expert_cache_add_stats(m->experts, stats);
     if (m && m->lane) ig_weight_lane_get_stats(m->lane, stats);
+    if (m) ig_expert_lane_add_stats(m->expert_lane, stats);
 }
 
 /* Of the weights, what is not mapped. */

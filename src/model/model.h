@@ -11,6 +11,7 @@
 #include "model/batch.h"
 #include "model/config.h"
 #include "model/expert_cache.h"
+#include "model/expert_lane.h"
 #include "model/key_frame.h"
 #include "model/sampling.h"
 #include "model/sketches.h"
@@ -28,6 +29,7 @@ struct ig_model {
     ig_weight_stream *stream;    /* NULL: weights are mapped or copied */
     ig_expert_cache *experts;    /* with a stream, of a model that has some */
     ig_weight_lane *lane;        /* NULL: the device computes in the host's memory */
+    ig_expert_lane *expert_lane; /* with a lane, of a model whose experts have to share the device's memory */
     uint64_t copied_bytes;       /* of the files; 0: they are mapped */
     const char *_Atomic changed; /* path of a mapped file that has */
     uint64_t identity;           /* ig_model_identity_of() */

@@ -180,9 +180,10 @@ ig_status ig_weight_lane_open(ig_weight_lane **out, ig_device *d, ig_weights *we
     if (!l) return ig_fail_memory(err, "weights on a device", sizeof *l);
     l->d = d;
     l->fixed_bytes = o->fixed_bytes;
-    ig_status status = ig_weight_plan_open(&l->plan, weights, n_layers, true, NULL, NULL, err);
+    ig_status status = ig_weight_plan_open(&l->plan, weights, n_layers, !o->expert_bytes, NULL, NULL, err);
     if (!status && o->vram_bytes)
-        status = ig_weight_plan_fit(&l->plan, o->vram_bytes, o->fixed_bytes, "the device's memory", err);
+        status =
+            ig_weight_plan_fit(&l->plan, o->vram_bytes, o->fixed_bytes + o->expert_bytes, "the device's memory", err);
     for (int i = 0; i < n_layers && !status; i++)
         if (ig_weight_plan_streams(&l->plan, i)) l->home_bytes += l->plan.layers[i].room;
     bool has_memory = !d->ops->is_plan;

@@ -15,9 +15,10 @@
 typedef struct ig_weight_lane ig_weight_lane;
 
 typedef struct ig_weight_lane_options {
-    uint64_t vram_bytes;  /* most memory of the device for all weights; 0: no limit, and none pass */
-    uint64_t fixed_bytes; /* of these, what has been taken already */
-    bool is_copied;       /* the files are; else they are mapped */
+    uint64_t vram_bytes;   /* most memory of the device for all weights; 0: no limit, and none pass */
+    uint64_t fixed_bytes;  /* of these, what has been taken already */
+    uint64_t expert_bytes; /* and what experts need at least, which have a lane of their own; 0: they are as all else */
+    bool is_copied;        /* the files are; else they are mapped */
     ig_progress_fn progress;
     void *progress_user;
 } ig_weight_lane_options;

@@ -116,6 +116,35 @@ static void bits_do_not_depend_on_the_memory(void **state) {
     ig_context_close(ctx);
 }
 
+/* Of mixtures of experts those that find no room are sent when a router has chosen them. */
+static void experts_are_sent_when_they_are_chosen(void **state) {
+    const kind k = {*state, "full", NULL};
+    static float want[STEPS + 1][BATCH][N_VOCAB], got[STEPS + 1][BATCH][N_VOCAB];
+    ig_model *m;
+    ig_error err = {0};
+    open_gpu();
+    expect_ok(ig_model_open(&m, ctx, k.model, NULL, &err), &err);
+    run(want, m, &k);
+    uint64_t all = weight_stats(m).vram_bytes, least = least_of(k.model);
+    assert_true(weight_stats(m).n_experts == 0 && least < all);
+    ig_model_close(m);
+    const uint64_t sizes[] = {least, least + (all - least) / 4, (least + all) / 2, all - 1, all};
+    for (int i = 0; i < 5; i++) {
+        expect_ok(open_limited(&m, k.model, 0, sizes[i], &err), &err);
+        memset(got, 0, sizeof got);
+        for (int round = 0; round < 2; round++) {
+            run(got, m, &k);
+            assert_memory_equal(want, got, sizeof want);
+        }
+        ig_weight_stats st = weight_stats(m);
+        assert_true(st.vram_bytes <= sizes[i] && st.n_held_experts <= st.n_experts && st.wait_seconds >= 0);
+        assert_true((st.n_experts > 0) == (sizes[i] < all) && (st.step_bytes > 0 || !st.read_bytes));
+        if (i < 2) assert_true(st.n_held_experts < st.n_experts && st.read_bytes > 0 && st.ram_bytes > st.step_bytes);
+        ig_model_close(m);
+    }
+    ig_context_close(ctx);
+}
+
 static void too_little_is_refused(void **state) {
     (void)state;
     ig_error err = {0};
@@ -168,18 +197,18 @@ static void passes_that_end_early(void **state) {
 
 /* Wherever memory ends while a model is opened; the first time that it is enough everything works. */
 static void memory_that_ends(void **state) {
-    (void)state;
+    const char *path = *state;
     ig_error err = {0};
     ig_model *m;
     if (!cuda_on_cpu_room) skip();
     open_gpu();
-    uint64_t least = least_of(TINY_LLAMA);
+    uint64_t least = least_of(path);
     for (int is_host = 0; is_host < 2; is_host++) {
         size_t all = is_host ? SIZE_MAX : (size_t)1 << 36, before = cuda_on_cpu_room(is_host, all), room = before;
         ig_status status = IG_E_MEMORY;
         for (int n_failed = 0; status; n_failed++, room += least / 5) {
             cuda_on_cpu_room(is_host, room);
-            status = open_limited(&m, TINY_LLAMA, 0, least, &err);
+            status = open_limited(&m, path, 0, least, &err);
             if (status) {
                 assert_int_equal(status, IG_E_MEMORY);
                 assert_true(cuda_on_cpu_room(is_host, all) == before && n_failed < 20);
@@ -191,7 +220,7 @@ static void memory_that_ends(void **state) {
         assert_true(cuda_on_cpu_room(is_host, all) == before);
     }
     cuda_on_cpu_room(false, cuda_on_cpu_room(false, (size_t)1 << 36) + least);
-    assert_int_equal(ig_model_open(&m, ctx, TINY_LLAMA, NULL, &err), IG_E_MEMORY);
+    assert_int_equal(ig_model_open(&m, ctx, path, NULL, &err), IG_E_MEMORY);
     if (!strstr(err.text, "--weights-vram")) fail_msg("%s", err.text);
     cuda_on_cpu_room(false, (size_t)1 << 36);
     ig_context_close(ctx);
@@ -247,9 +276,19 @@ static void plans_without_a_gpu(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bits_do_not_depend_on_the_memory),
-                                       cmocka_unit_test(too_little_is_refused), cmocka_unit_test(passes_that_end_early),
-                                       cmocka_unit_test(memory_that_ends), cmocka_unit_test(plans_without_a_gpu)};
+#define OF(test, path) \
+    { #test " of " path, test, NULL, NULL, path }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bits_do_not_depend_on_the_memory),
+        OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/qwen3moe"),
+        OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/granitemoe"),
+        OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/gpt-oss/model.gguf"),
+        cmocka_unit_test(too_little_is_refused),
+        cmocka_unit_test(passes_that_end_early),
+        OF(memory_that_ends, TINY_LLAMA),
+        OF(memory_that_ends, "tests/golden/models/qwen3moe"),
+        cmocka_unit_test(plans_without_a_gpu),
+    };
     ig_device_info d;
     for (int i = 0; i < CTX; i++) ids[i] = (i * 37 + 5) % N_VOCAB;
     if (!ig_device_at(1, &d)) {
