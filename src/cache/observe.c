@@ -161,18 +161,23 @@ static double dot(const float *a, const float *b, int n) {
     return sum;
 }
 
+static double sum_of(const float *weights, int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += (double)weights[i];
+    return sum;
+}
+
 /* The fewest of n weights that make up 0.9 of them; sorts them. */
 static int count_needed(float *weights, int n) {
-    double all = 0, sum = 0;
+    double all = sum_of(weights, n), sum = 0;
     int count = 0;
-    for (int i = 0; i < n; i++) all += (double)weights[i];
     qsort(weights, (size_t)n, sizeof *weights, by_weight);
     while (count < n && sum < 0.9 * all) sum += (double)weights[count++];
     return count;
 }
 
 /* Dense attention over everything that was ever there, and what a query head would need of it: x->dense, x->lse, and of
- * x->audits `seen`, `needed`, and in `cosine` the norm of the weights. */
+ * x->audits `seen`, `needed`, in `mass` what all entries hold, and in `cosine` the norm of the weights. */
 static ig_status audit_whole(const ig_step *step, const ig_segment *seg, ig_attention *job) {
     ig_sequence *seq = seg->seq;
     ig_kv *held = seq->kv;
@@ -184,12 +189,14 @@ static ig_status audit_whole(const ig_step *step, const ig_segment *seg, ig_atte
     seq->kv = held;
     for (int q = 0; !s && q < step->heads.n_heads; q++) {
         float *weights = step->x->weights + (size_t)q * (size_t)seq->n_ctx;
-        double norm = sqrt(dot(weights, weights, n));
+        double norm = sqrt(dot(weights, weights, n)), all = 1;
+        if (job->sink_scores) all = sum_of(weights, n); /* the rest is the sink's */
         step->x->audits[q] = (ig_cache_audit){.step = seq->n_steps,
                                               .layer = step->layer,
                                               .head = q,
                                               .seen = n,
                                               .needed = count_needed(weights, n),
+                                              .mass = all,
                                               .cosine = norm};
     }
     return s;
@@ -220,7 +227,7 @@ static ig_status audit_chosen(const ig_step *step, const ig_segment *seg, const 
         ig_cache_audit *a = &step->x->audits[q];
         const float *w = weights + (size_t)q * stride, *dense = step->x->dense + (size_t)q * d,
                     *own = out + (size_t)q * d;
-        for (int k = 0; k < a->used; k++) a->mass += (double)w[k];
+        a->mass = a->mass > 0 ? sum_of(w, a->used) / a->mass : 1;
         a->cosine = a->cosine > 0 ? sqrt(dot(w, w, a->used)) / a->cosine : 0;
         double norms = sqrt(dot(dense, dense, (int)d) * dot(own, own, (int)d));
         a->output_cosine = norms > 0 ? dot(dense, own, (int)d) / norms : 0;

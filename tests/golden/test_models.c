@@ -280,6 +280,26 @@ static void check_estimates(void **state) {
     free_golden(&g);
 }
 
+/* What sinks take is not missed by an audit: all entries together hold all that entries have. */
+static void check_audit(void **state) {
+    golden g = {0};
+    if (!find_model(&g, *state)) skip();
+    read_golden(&g);
+    ig_cache_options cache = ig_cache_defaults();
+    cache.budget = cache.mass = 1;
+    cache.audit_every = 1;
+    engine e = open_engine(&g, &cache);
+    ig_session_stats stats;
+    ig_error err = {0};
+    expect_ok(ig_session_sync(e.session, g.prompt, g.n_prompt, &err), &err);
+    expect_ok(ig_session_decode(&e.session, &g.greedy[0], 1, &err), &err);
+    ig_session_get_stats(e.session, &stats);
+    assert_true(stats.n_audits > 0);
+    assert_float_equal(stats.mass_mean, 1, 1e-5);
+    close_engine(&e);
+    free_golden(&g);
+}
+
 int main(void) {
 #define MODEL(name)                                                \
     {name " like transformers", check_model, NULL, NULL, name}, {  \
@@ -305,6 +325,7 @@ int main(void) {
         MODEL("granitemoe"),
         MODEL("gpt-oss"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
+        {"gpt-oss audit", check_audit, NULL, NULL, "gpt-oss"},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
