@@ -10,7 +10,7 @@
 #define MESSAGE "<|message|>"
 #define CHANNEL "<|channel|>"
 
-enum { HEAD_BYTES_MAX = 512 }; /* of a longer one no end is waited for */
+enum { HEAD_BYTES_MAX = 512 }; /* what is longer is none, however much of it comes at once */
 
 bool ig_channels_are_in(const char *chat_template) { return chat_template && strstr(chat_template, IG_CHANNEL_THINKS); }
 
@@ -73,8 +73,9 @@ static ig_channel_part next_head(const ig_channel_reader *r, const char *text, s
     while (at < n && is_blank(text[at])) at++;
     *body = r->at;
     if (!begins(text + at, n - at, "<|", is_whole) && !begins(text + at, n - at, "to=", is_whole)) return p;
-    const char *end = memmem(text + at, n - at, MESSAGE, strlen(MESSAGE));
-    if (!end && n - at <= HEAD_BYTES_MAX) return (ig_channel_part){0};
+    size_t seen = n - at < HEAD_BYTES_MAX ? n - at : HEAD_BYTES_MAX;
+    const char *end = memmem(text + at, seen, MESSAGE, strlen(MESSAGE));
+    if (!end && seen < HEAD_BYTES_MAX) return (ig_channel_part){0};
     if (!end) {
         size_t mark, first = find_end(text, n, at, true, &mark);
         if (first == at) *body = at + mark;
