@@ -396,7 +396,7 @@ static bool render_list(conversation *v, const json_t *body, const ig_tools *too
     json_t *others = (json_t *)(uintptr_t)v->call->server->o->variables;
     bool ok = has_memory(v, variables);
     if (ok && tools->list && v->format->is_native)
-        ok = json_object_set_new(variables, "tools", tools_for_template(v, tools)) == 0;
+        ok = has_memory(v, json_object_set_new(variables, "tools", tools_for_template(v, tools)) == 0);
     ok = ok && add_others(v->call, variables, body) && add_effort(v->call, variables, body) &&
          has_memory(v, !others || json_object_update_missing(variables, others) == 0) &&
          render(v->call, variables, text, n);
