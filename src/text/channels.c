@@ -43,15 +43,26 @@ static ig_channel_part read_head(const char *head, size_t n) {
     return p;
 }
 
-/* Where a body ends, or may: *mark is what is there of what ends it. */
-static size_t find_end(const char *text, size_t n, size_t at, bool is_whole, size_t *mark) {
+/* Behind one more character of JSON. */
+static char quote_after(char quote, char c) {
+    if (quote == '\\') return '"';
+    if (quote && c == '\\') return c;
+    return c != '"' ? quote : quote ? '\0' : c;
+}
+
+/* Where a body ends, or may: *mark is what is there of what ends it. Texts in JSON, if `quote` says what they are, may
+ * have any words in them. */
+static size_t find_end(const char *text, size_t n, size_t at, bool is_whole, char *quote, size_t *mark) {
     static const char *const ends[] = {IG_CHANNEL_END, "<|start|>", "<|return|>", "<|call|>"};
-    for (; at < n; at++)
-        for (size_t i = 0; text[at] == '<' && i < sizeof ends / sizeof *ends; i++) {
+    for (; at < n; at++) {
+        bool may_end = text[at] == '<' && !(quote && *quote);
+        for (size_t i = 0; may_end && i < sizeof ends / sizeof *ends; i++) {
             if (!begins(text + at, n - at, ends[i], is_whole)) continue;
             *mark = n - at < strlen(ends[i]) ? 0 : strlen(ends[i]);
             return at;
         }
+        if (quote) *quote = quote_after(*quote, text[at]);
+    }
     *mark = 0;
     return n;
 }
@@ -61,7 +72,7 @@ ig_channel_kind ig_channel_after(const char *prompt, size_t n) {
     const char *body = behind_last(prompt, n, MESSAGE);
     if (!body) return IG_CHANNEL_NONE;
     size_t at = (size_t)(body - prompt);
-    find_end(prompt, n, at, true, &mark);
+    find_end(prompt, n, at, true, NULL, &mark);
     const char *head = behind_last(prompt, at, "<|start|>");
     return mark ? IG_CHANNEL_NONE : read_head(head ? head : prompt, (size_t)(body - (head ? head : prompt))).kind;
 }
@@ -77,7 +88,7 @@ static ig_channel_part next_head(const ig_channel_reader *r, const char *text, s
     const char *end = memmem(text + at, seen, MESSAGE, strlen(MESSAGE));
     if (!end && seen < HEAD_BYTES_MAX) return (ig_channel_part){0};
     if (!end) {
-        size_t mark, first = find_end(text, n, at, true, &mark);
+        size_t mark, first = find_end(text, n, at, true, NULL, &mark);
         if (first == at) *body = at + mark;
         return p;
     }
@@ -95,7 +106,8 @@ static ig_channel_part next_part(ig_channel_reader *r, const char *text, size_t 
     p.is_first = r->kind == IG_CHANNEL_NONE || r->is_new;
     r->is_new = p.is_first;
     bool is_kept = p.kind == IG_CHANNEL_THOUGHTS && r->keeps_thoughts;
-    size_t end = find_end(text, n, body, is_whole, &mark);
+    if (r->kind == IG_CHANNEL_NONE) r->quote = '\0';
+    size_t end = find_end(text, n, body, is_whole, p.kind == IG_CHANNEL_CALL ? &r->quote : NULL, &mark);
     r->kind = mark ? IG_CHANNEL_NONE : p.kind;
     if (is_kept) p.kind = IG_CHANNEL_TEXT;
     p.at = is_kept ? r->at : body;

@@ -216,6 +216,8 @@ static const told with_channels[] = {
     /* calls, in both orders, and a preamble */
     {IG_THOUGHTS_POSSIBLE, THINK "Hm." NEXT CALL_B "{\"x\": \"\xc3\xa9<|\"}", "Hm.", "", "b{\"x\": \"\xc3\xa9<|\"};"},
     {IG_THOUGHTS_POSSIBLE, CALL_A "{}<|call|>", "", "", "a{};"},
+    {IG_THOUGHTS_POSSIBLE, CALL_A "{\"x\": \"\\\"<|end|>\\\\\"}" NEXT CALL_B "{\"y\": \"<|call|>\"}<|call|>", "", "",
+     "a{\"x\": \"\\\"<|end|>\\\\\"};b{\"y\": \"<|call|>\"};"},
     {IG_THOUGHTS_POSSIBLE, "<|channel|>commentary<|message|>Let me see." NEXT CALL_B, "", "Let me see.", "b;"},
     {IG_THOUGHTS_POSSIBLE, CALL_A "{" NEXT CALL_B "{}", "", "", "a{;b{};"},
     {IG_THOUGHTS_POSSIBLE, "<|channel|>analysis to=b code<|message|>{}", "", "", "b{};"},
