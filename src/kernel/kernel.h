@@ -55,8 +55,8 @@ enum { IG_PANEL_ROWS = 16 };
 typedef struct ig_panels {
     /* Of a panel of rows of n_in elements; a multiple of IG_PANEL_ROWS, and of 32 unless scales are bytes. */
     size_t (*bytes)(int n_in);
-    /* Makes one of the n_rows (1..16) at w that are row_bytes apart. The first of a matrix is 64-byte aligned, and all
-     * that follow one another at least 32-byte. */
+    /* Makes one of the n_rows (1..16) at w that are row_bytes apart. The first of a matrix is 64-byte aligned, and the
+     * others follow it. */
     void (*put)(void *panel, const void *w, size_t row_bytes, int n_rows, int n_in);
     /* m->w is the first panel, m->row_bytes the share that a row has of one; row_begin is the first row of a panel. */
     ig_matmul_fn gemv, gemm;
