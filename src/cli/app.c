@@ -176,7 +176,8 @@ int ig_cli_open(ig_cli_app *app, const ig_cli_options *o, bool tokenizer_only) {
         return ig_cli_fail(o, &err);
     app->load_seconds = ig_eval_seconds() - bar.start;
     ig_model_get_info(app->model, &app->info);
-    code = ig_cli_open_trace(app);
+    code = ig_cli_check_variables(app);
+    if (!code) code = ig_cli_open_trace(app);
     if (code) return code;
     return tokenizer_only ? IG_EXIT_OK : ig_cli_calibrate(app);
 }

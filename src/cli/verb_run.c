@@ -46,8 +46,6 @@ static int apply_template(ig_cli_text *text, int *flags, const ig_cli_app *app) 
     *flags = IG_TOKENIZE_ADD_SPECIAL | IG_TOKENIZE_PARSE_SPECIAL;
     if (!is_chat(app)) {
         if (o->system) return ig_cli_complain(o, "--system needs a chat template, and %s has none", app->path);
-        if (app->variables)
-            return ig_cli_complain(o, "a chat template is told something, but the text does not go through one");
         return IG_EXIT_OK;
     }
     if (strlen(text->data) != text->n) return ig_cli_complain(o, "the text contains a zero byte: give it with --raw");

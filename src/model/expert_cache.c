@@ -14,7 +14,6 @@
 
 enum {
     NONE = -1,
-    FFN_MATRICES = 3,
     N_READERS = 4,       /* a disk wants several requests at a time */
     N_AHEAD = 8,         /* experts that are expected at a time */
     USES_FOR_PANELS = 16 /* panels pay after some more (docs/speed-log.md) */
@@ -22,7 +21,7 @@ enum {
 
 /* An expert in the files. */
 typedef struct expert {
-    ig_weight_place places[FFN_MATRICES];
+    ig_weight_place places[IG_FFN_MATRICES];
     int frame; /* NONE: it has none */
 } expert;
 
@@ -82,7 +81,7 @@ static ig_status read_expert(ig_expert_cache *x, int number, int f, ig_error *er
     const expert *e = &x->experts[number];
     uint8_t *room = x->memory + (size_t)f * x->frame_bytes;
     ig_status s = IG_OK;
-    for (int i = 0; i < FFN_MATRICES && !s; room += e->places[i++].room) {
+    for (int i = 0; i < IG_FFN_MATRICES && !s; room += e->places[i++].room) {
         const void *bytes;
         s = ig_weight_reader_read(&bytes, x->reader, &e->places[i].span, room, err);
     }
@@ -91,7 +90,7 @@ static ig_status read_expert(ig_expert_cache *x, int number, int f, ig_error *er
 
 static uint64_t bytes_of(const expert *e) {
     uint64_t sum = 0;
-    for (int i = 0; i < FFN_MATRICES; i++) sum += e->places[i].span.bytes;
+    for (int i = 0; i < IG_FFN_MATRICES; i++) sum += e->places[i].span.bytes;
     return sum;
 }
 
@@ -156,7 +155,7 @@ void ig_expert_cache_expect(ig_expert_cache *x, int layer, const int32_t *expert
 
 static void point_to_frame(const ig_expert_cache *x, const expert *e) {
     const uint8_t *room = x->memory + (size_t)e->frame * x->frame_bytes;
-    for (int i = 0; i < FFN_MATRICES; room += e->places[i++].room)
+    for (int i = 0; i < IG_FFN_MATRICES; room += e->places[i++].room)
         if (x->frames[e->frame].has_panels && e->places[i].has_panels)
             ig_weight_place_point_to_panels(&e->places[i], room);
         else
@@ -166,7 +165,7 @@ static void point_to_frame(const ig_expert_cache *x, const expert *e) {
 /* What is used often is worth the work. */
 static void put_panels(ig_expert_cache *x, const expert *e) {
     uint8_t *room = x->memory + (size_t)e->frame * x->frame_bytes;
-    for (int i = 0; i < FFN_MATRICES; room += e->places[i++].room)
+    for (int i = 0; i < IG_FFN_MATRICES; room += e->places[i++].room)
         ig_weight_place_put_panels(&e->places[i], x->device, room, x->through);
     x->frames[e->frame].has_panels = true;
 }
@@ -175,7 +174,7 @@ static void release(ig_expert_cache *x, int layer, const int32_t *experts, int n
     for (int i = 0; i < n; i++) {
         const expert *e = &x->experts[number_of(x, layer, experts[i])];
         frame *f = &x->frames[e->frame];
-        for (int k = 0; k < FFN_MATRICES; k++) ig_weight_place_point(&e->places[k], NULL);
+        for (int k = 0; k < IG_FFN_MATRICES; k++) ig_weight_place_point(&e->places[k], NULL);
         f->is_taken = false;
         f->is_new = f->is_new && of_prompt;
         if (f->is_new) ig_use_order_move(&x->order, e->frame, false);
@@ -243,19 +242,6 @@ void ig_expert_cache_add_stats(ig_expert_cache *x, ig_weight_stats *st) {
 
 /* ---- opening -------------------------------------------------------------------------------------------- */
 
-static ig_status find_expert(ig_expert_cache *x, expert *to, ig_ffn *w, ig_error *err) {
-    ig_matrix *const of[FFN_MATRICES] = {&w->gate, &w->up, &w->down};
-    size_t room = 0;
-    ig_status s = IG_OK;
-    to->frame = NONE;
-    for (int i = 0; i < FFN_MATRICES && !s; i++) {
-        s = ig_weight_place_find(&to->places[i], of[i], x->reader, x->device, err);
-        room += to->places[i].room;
-    }
-    if (room > x->frame_bytes) x->frame_bytes = room;
-    return s;
-}
-
 ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const ig_config *c,
                                const ig_weight_file *files, size_t n_files, ig_device *panels, ig_error *err) {
     ig_expert_cache *x = calloc(1, sizeof *x);
@@ -270,8 +256,12 @@ ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const
     ig_status s = ig_weight_reader_open(&x->reader, files, n_files, err);
     if (!s && !(x->experts = calloc((size_t)x->n_experts, sizeof *x->experts)))
         s = ig_fail_memory(err, "list of experts", (size_t)x->n_experts * sizeof *x->experts);
-    for (int i = 0; i < x->n_experts && !s; i++)
-        s = find_expert(x, &x->experts[i], &weights->layers[i / x->per_layer].experts[i % x->per_layer], err);
+    for (int i = 0; i < x->n_experts && !s; i++) {
+        x->experts[i].frame = NONE;
+        s = ig_weight_place_find_ffn(x->experts[i].places, &x->frame_bytes,
+                                     &weights->layers[i / x->per_layer].experts[i % x->per_layer], x->reader, x->device,
+                                     err);
+    }
     if (s)
         ig_expert_cache_close(x);
     else

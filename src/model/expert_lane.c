@@ -15,13 +15,12 @@
 
 enum {
     NONE = -1,
-    FFN_MATRICES = 3,
     N_AHEAD = 4, /* experts that are expected at a time */
     MARKS = 16,
 };
 
 typedef struct expert {
-    ig_weight_place places[FFN_MATRICES];
+    ig_weight_place places[IG_FFN_MATRICES];
     const uint8_t *home; /* page-locked: its matrices, one behind the other */
     int frame;           /* NONE: it has none */
 } expert;
@@ -49,7 +48,7 @@ static int number_of(const ig_expert_lane *x, int layer, int e) { return layer *
 
 static size_t bytes_of(const expert *e) {
     size_t sum = 0;
-    for (int i = 0; i < FFN_MATRICES; i++) sum += e->places[i].span.room;
+    for (int i = 0; i < IG_FFN_MATRICES; i++) sum += e->places[i].span.room;
     return sum;
 }
 
@@ -59,7 +58,7 @@ static uint8_t *room_of(const ig_expert_lane *x, int f) { return x->memory + (si
 
 /* Where the device finds an expert; NULL: nowhere. */
 static void point_to(const expert *e, const uint8_t *room) {
-    for (int i = 0; i < FFN_MATRICES; i++) {
+    for (int i = 0; i < IG_FFN_MATRICES; i++) {
         e->places[i].matrix->panels = room;
         if (room) room += e->places[i].span.room;
     }
@@ -128,15 +127,6 @@ void ig_expert_lane_add_stats(ig_expert_lane *x, ig_weight_stats *st) {
 
 /* ---- opening ------------------------------------------------------------------------------------ */
 
-static ig_status find_expert(ig_expert_lane *x, expert *to, ig_ffn *w, ig_error *err) {
-    ig_matrix *const of[FFN_MATRICES] = {&w->gate, &w->up, &w->down};
-    ig_status s = IG_OK;
-    to->frame = NONE;
-    for (int i = 0; i < FFN_MATRICES && !s; i++) s = ig_weight_place_find(&to->places[i], of[i], NULL, NULL, err);
-    if (bytes_of(to) > x->expert_bytes) x->expert_bytes = bytes_of(to);
-    return s;
-}
-
 ig_status ig_expert_lane_open(ig_expert_lane **out, ig_device *d, ig_weights *weights, const ig_config *c,
                               ig_error *err) {
     ig_expert_lane *x = calloc(1, sizeof *x);
@@ -148,8 +138,11 @@ ig_status ig_expert_lane_open(ig_expert_lane **out, ig_device *d, ig_weights *we
     x->experts = calloc((size_t)x->n_experts, sizeof *x->experts);
     ig_status s =
         x->experts ? IG_OK : ig_fail_memory(err, "list of experts", (size_t)x->n_experts * sizeof *x->experts);
-    for (int i = 0; i < x->n_experts && !s; i++)
-        s = find_expert(x, &x->experts[i], &weights->layers[i / x->per_layer].experts[i % x->per_layer], err);
+    for (int i = 0; i < x->n_experts && !s; i++) {
+        x->experts[i].frame = NONE;
+        s = ig_weight_place_find_ffn(x->experts[i].places, &x->expert_bytes,
+                                     &weights->layers[i / x->per_layer].experts[i % x->per_layer], NULL, NULL, err);
+    }
     if (s)
         ig_expert_lane_close(x);
     else
@@ -185,7 +178,7 @@ static void bring_home(ig_expert_lane *x, int number, bool is_copied) {
     expert *e = &x->experts[number];
     uint8_t *at = x->homes + (size_t)number * x->expert_bytes;
     e->home = at;
-    for (int i = 0; i < FFN_MATRICES; at += e->places[i++].span.room) {
+    for (int i = 0; i < IG_FFN_MATRICES; at += e->places[i++].span.room) {
         const ig_weight_place *p = &e->places[i];
         memcpy(at, p->mapped, p->span.bytes);
         p->matrix->w = at;

@@ -23,6 +23,19 @@ ig_status ig_weight_place_find(ig_weight_place *out, ig_matrix *m, const ig_weig
     return s;
 }
 
+ig_status ig_weight_place_find_ffn(ig_weight_place out[IG_FFN_MATRICES], size_t *room, ig_ffn *w,
+                                   const ig_weight_reader *r, ig_device *panels, ig_error *err) {
+    ig_matrix *const of[IG_FFN_MATRICES] = {&w->gate, &w->up, &w->down};
+    size_t sum = 0;
+    ig_status s = IG_OK;
+    for (int i = 0; i < IG_FFN_MATRICES && !s; i++) {
+        s = ig_weight_place_find(&out[i], of[i], r, panels, err);
+        sum += out[i].room;
+    }
+    if (sum > *room) *room = sum;
+    return s;
+}
+
 void ig_weight_place_point(const ig_weight_place *p, const uint8_t *room) {
     p->matrix->w = room ? room + p->span.skip : p->mapped;
     p->matrix->panels = NULL;

@@ -7,6 +7,7 @@
 
 #include "device/device.h"
 #include "model/weight_file.h"
+#include "model/weights.h"
 
 typedef struct ig_weight_place {
     ig_matrix *matrix;
@@ -20,6 +21,11 @@ typedef struct ig_weight_place {
  */
 ig_status ig_weight_place_find(ig_weight_place *out, ig_matrix *m, const ig_weight_reader *r, ig_device *panels,
                                ig_error *err);
+
+/* The same of an expert's gate, up and down; *room is raised to what they take where they are kept. */
+enum { IG_FFN_MATRICES = 3 };
+ig_status ig_weight_place_find_ffn(ig_weight_place out[IG_FFN_MATRICES], size_t *room, ig_ffn *w,
+                                   const ig_weight_reader *r, ig_device *panels, ig_error *err);
 
 /* Points the matrix to its bytes in `room`, as its span was read there; NULL: to the map. */
 void ig_weight_place_point(const ig_weight_place *p, const uint8_t *room);

@@ -11,7 +11,6 @@
 
 enum {
     LAYER_OTHERS = 5, /* matrices of a layer beside those of experts */
-    FFN_MATRICES = 3,
 };
 
 /* Where matrices are found. */
@@ -37,9 +36,9 @@ static ig_status add_layer(ig_weight_group *g, ig_layer *w, const listing *l, ig
     ig_matrix *const first[LAYER_OTHERS] = {&w->q, &w->k, &w->v, &w->o, &w->router};
     ig_status s = IG_OK;
     for (int i = 0; i < LAYER_OTHERS && !s; i++) s = add(g, first[i], l, l->panels, err);
-    for (int i = 0; i < FFN_MATRICES * count_parts(w, l->with_experts) && !s; i++) {
-        ig_ffn *e = &w->experts[i / FFN_MATRICES];
-        s = add(g, (ig_matrix *[FFN_MATRICES]){&e->gate, &e->up, &e->down}[i % FFN_MATRICES], l, l->panels, err);
+    for (int i = 0; i < IG_FFN_MATRICES * count_parts(w, l->with_experts) && !s; i++) {
+        ig_ffn *e = &w->experts[i / IG_FFN_MATRICES];
+        s = add(g, (ig_matrix *[IG_FFN_MATRICES]){&e->gate, &e->up, &e->down}[i % IG_FFN_MATRICES], l, l->panels, err);
     }
     return s;
 }
@@ -95,7 +94,7 @@ ig_status ig_weight_plan_open(ig_weight_plan *out, ig_weights *w, int n_layers, 
     bool is_tied = w->head.w == w->embed.w;
     size_t n = is_tied ? IG_COUNT(others) - 1 : IG_COUNT(others), n_places = n;
     for (int i = 0; i < n_layers; i++)
-        n_places += (size_t)(LAYER_OTHERS + FFN_MATRICES * count_parts(&w->layers[i], with_experts));
+        n_places += (size_t)(LAYER_OTHERS + IG_FFN_MATRICES * count_parts(&w->layers[i], with_experts));
     *out = (ig_weight_plan){.n_layers = n_layers,
                             .layers = calloc((size_t)n_layers, sizeof *out->layers),
                             .places = calloc(n_places, sizeof *out->places)};

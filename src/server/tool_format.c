@@ -235,9 +235,11 @@ static bool is_usable(ig_tool_format *f, const probes *p, const ig_model *m) {
 }
 
 ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has_channels, ig_error *err) {
+    if (has_channels) {
+        *f = (ig_tool_format){.is_native = true, .has_channels = true, .has_controls = true};
+        return IG_OK;
+    }
     ig_status s = IG_OK;
-    *f = (ig_tool_format){.is_native = true, .has_channels = true, .has_controls = true};
-    if (has_channels) return IG_OK;
     bool is_found = false, takes_tools = true;
     for (int i = 0; i < 4 && takes_tools && !is_found && !s; i++) {
         probes p = {0};
