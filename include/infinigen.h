@@ -354,8 +354,11 @@ typedef struct ig_memory_options {
     uint64_t limit_bytes; /* the same as bytes of keys and values; 0 (default): `limit` says. Not both */
     const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
     bool no_uring;     /* disk requests by threads instead of io_uring */
-    int n_sessions;    /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a
-                          session without a cache */
+    bool whole_windows; /* layers whose attention sees the last tokens only (a sliding window) keep all others as well.
+                           By default, without a disk tier, they keep what their window sees and about an eighth of the
+                           rest, so that a session may go back less far than it was asked to: ig_session_cut() */
+    int n_sessions;     /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a
+                           session without a cache */
     const char *store_path; /* directory of a store of prefixes, for an ig_cache; a session without one gets a cache to
                                itself. Prompts are kept there and need not be computed again, by other processes either;
                                NULL (default): none */
@@ -545,7 +548,8 @@ IG_API ig_status ig_session_sync_logits(ig_session *s, const int32_t *ids, int n
 IG_API ig_status ig_session_reuse(int *n_held, ig_session *s, const int32_t *ids, int n, ig_error *err);
 
 /* Drops the tokens from position n on, if there are so many. Then there are no current logits until the next sync or
- * decode. If entries were dropped for good, or reading fails, fewer than n tokens may be left. */
+ * decode. If entries were dropped for good, or reading fails, fewer than n tokens may be left; or if the model has
+ * layers with a window, see whole_windows. */
 IG_API ig_status ig_session_cut(ig_session *s, int n, ig_error *err);
 
 /* Goes on with another policy and its options: the session keeps its tokens, their keys and values, and its logits.

@@ -35,10 +35,10 @@ static ig_prefix_piece piece_of(const ig_sequence *seq, const int32_t *tokens, i
 }
 
 /* The sequence's next full piece goes to the tree; one that another sequence was quicker to give takes its place. */
-static void publish(ig_sequence *seq, const ig_prefix_piece *piece, uint32_t other) {
+static void publish(ig_sequence *seq, ig_prefix_piece *piece) {
     ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
-    uint32_t own = ig_kv_piece(seq->kv, piece->number);
-    note_tables(seq, own);
+    uint32_t own = ig_kv_piece(seq->kv, piece->number),
+             other = ig_prefix_tree_find(tree, piece->parent, piece->tokens, &piece->id);
     if (other == UINT32_MAX)
         ig_prefix_tree_add(tree, own, piece->parent, piece->id, piece->tokens);
     else
@@ -48,6 +48,7 @@ static void publish(ig_sequence *seq, const ig_prefix_piece *piece, uint32_t oth
 
 void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool dense) {
     ig_usage_settle(&seq->usage, false);
+    ig_kv_go_on(seq->kv);
     if (!dense) seq->stepped_end = n;
     if (!seq->shares) return;
     if (!dense && !seq->shares_answers && seq->dense_end == INT_MAX) seq->dense_end = n - 1;
@@ -55,9 +56,10 @@ void ig_sequence_stepped(ig_sequence *seq, const int32_t *tokens, int n, bool de
     int end = (n < seq->dense_end ? n : seq->dense_end) / tree->piece_tokens;
     while (seq->n_published < end) {
         ig_prefix_piece piece = piece_of(seq, tokens, seq->n_published);
-        uint32_t other = ig_prefix_tree_find(tree, piece.parent, piece.tokens, &piece.id);
+        piece.id = ig_prefix_next(piece.parent, piece.tokens, tree->piece_tokens);
         if (seq->keeper) ig_keeper_put(seq->keeper, seq->kv, &piece);
-        publish(seq, &piece, other);
+        note_tables(seq, ig_kv_piece(seq->kv, piece.number));
+        publish(seq, &piece);
     }
 }
 
@@ -92,7 +94,8 @@ void ig_sequence_inherit(ig_sequence *seq, const ig_sequence *from) {
 
 /* ---- taking ------------------------------------------------------------------------ */
 
-/* The pieces that hold the longest beginning of ids [n], in seq->pieces; their number. */
+/* The pieces that hold the longest beginning of ids [n] that a sequence can go on from, in seq->pieces; their number.
+ */
 static int find_pieces(const ig_sequence *seq, const int32_t *ids, int n) {
     const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
     ig_prefix_id parent = seq->root, id;
@@ -102,7 +105,7 @@ static int find_pieces(const ig_sequence *seq, const int32_t *ids, int n) {
         seq->pieces[count] = ig_prefix_tree_find(tree, parent, of_piece, &id);
         if (seq->pieces[count] == UINT32_MAX) break;
     }
-    return count;
+    return ig_kv_whole(ig_kv_memory_of(seq->kv), seq->pieces, count * tree->piece_tokens) / tree->piece_tokens;
 }
 
 /* How many of the pieces of ids [n] that follow the first `count` the store has, as far as it knows; `most` at most. */
@@ -142,20 +145,19 @@ static void keep_missed(const ig_sequence *seq, const int32_t *ids, int first, i
                                  .parent = i ? ig_prefix_tree_id(tree, seq->pieces[i - 1]) : seq->root,
                                  .number = i,
                                  .tokens = ids + (size_t)i * (size_t)tree->piece_tokens};
-        ig_keeper_put(seq->keeper, seq->kv, &piece);
+        if (ig_kv_is_whole(seq->kv, i)) ig_keeper_put(seq->keeper, seq->kv, &piece);
     }
 }
 
 /* Takes what the store has after the first `count` pieces, which the sequence holds. The number of pieces then. */
 static int take_stored(ig_sequence *seq, const int32_t *ids, int n, int count) {
-    ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
+    const ig_prefix_tree *tree = ig_kv_prefixes(ig_kv_memory_of(seq->kv));
     for (; seq->keeper && (count + 1) * tree->piece_tokens <= n; count++) {
         ig_prefix_piece piece = piece_of(seq, ids, count);
         piece.id = ig_prefix_next(piece.parent, piece.tokens, tree->piece_tokens);
         if (!ig_keeper_get(seq->keeper, seq->kv, &piece)) break;
+        publish(seq, &piece); /* the tree may have it without what layers with a window have let go of */
         seq->pieces[count] = ig_kv_piece(seq->kv, count);
-        ig_prefix_tree_add(tree, seq->pieces[count], piece.parent, piece.id, piece.tokens);
-        seq->n_published = count + 1;
     }
     return count;
 }

@@ -210,6 +210,7 @@ static void set_memory(ig_memory_options *m, ig_cli_app *app) {
     m->limit_bytes = o->kv_limit.v[0].number;
     m->evict = o->kv_evict.v[0];
     m->no_uring = o->no_uring;
+    m->whole_windows = o->swa_full;
     m->vram_bytes = o->kv_vram;
     m->store_path = o->kv_store;
     m->store_bytes = o->kv_store_size;

@@ -354,6 +354,10 @@ const ig_cli_option ig_cli_option_table[] = {
      IG_KIND_NUMBERS, AT(kv_partial), "0.3", 0.001, 1, NULL},
     {"--kv-limit", "SIZE|P%", "drop entries for ever beyond this size, or share of the context (default: never)", CACHE,
      IG_KIND_LIMITS, AT(kv_limit), NULL, 0, 0, NULL},
+    {"--swa-full", NULL,
+     "layers with a sliding window keep all tokens, so that a prompt can go on from anywhere in an earlier one "
+     "(default: what the window sees, and an eighth of the rest)",
+     CACHE, IG_KIND_FLAG, AT(swa_full), NULL, 0, 0, NULL},
     {"--kv-ram", "SIZE", "most RAM for keys and values, such as 512M; the rest goes to disk (default: no limit)", CACHE,
      IG_KIND_SIZE, AT(kv_ram), NULL, 0, 0, NULL},
     {"--kv-vram", "SIZE|auto", "most of a GPU's memory for copies of what is read most of them; 0: none", CACHE,

@@ -84,6 +84,7 @@ static ig_status plan_tiers(ig_session_plan *p, const ig_model *m, ig_error *err
                                .disk_bytes = o->disk_bytes,
                                .disk_path = o->disk_path,
                                .no_uring = o->no_uring,
+                               .window = o->whole_windows ? NULL : m->config.window,
                                .is_mapped = o->map && is_host,
                                .is_paged = o->map && !is_host,
                                .ctx = m->ctx,
@@ -166,7 +167,9 @@ static ig_status count_limit(int *out, const ig_session_plan *p, int n_layers, i
     const ig_cache_options *o = &p->o.cache;
     int n_ctx = p->kv.n_ctx, least = p->ops->ignores_window ? 2 : o->n_sinks + o->n_recent + 1;
     double layer = (double)ig_kv_entry_bytes(&p->kv, &p->tiers) * p->kv.n_kv_heads;
-    double dense = layer * (p->kv.n_layers - n_layers) * n_ctx;
+    ig_kv_options one = p->tiers;
+    one.n_sequences = 1;
+    double dense = layer * (p->kv.n_layers - n_layers) * n_ctx - (double)ig_kv_plan_let_go(&p->kv, &one);
     double bytes = (double)o->memory.limit_bytes;
     double n = bytes > 0 ? floor((bytes - dense) / (layer * n_layers)) : ig_pick_share(o->memory.limit, n_ctx);
     char text[64];

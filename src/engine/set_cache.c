@@ -13,9 +13,9 @@ static bool same_store(const ig_session_plan *p, const ig_session *s) {
     const ig_kv_options *a = &p->tiers, *b = &s->tiers;
     const ig_memory_options *x = &p->o.cache.memory, *y = &s->options.cache.memory;
     return a->type == b->type && a->ram_bytes == b->ram_bytes && a->disk_bytes == b->disk_bytes && x->map == y->map &&
-           a->evict == b->evict && a->no_uring == b->no_uring && x->vram_bytes == y->vram_bytes &&
-           x->limit == y->limit && x->share_answers == y->share_answers && x->limit_bytes == y->limit_bytes &&
-           a->limit == b->limit && (a->n_dropping == b->n_dropping || !a->limit);
+           a->evict == b->evict && a->no_uring == b->no_uring && a->window == b->window &&
+           x->vram_bytes == y->vram_bytes && x->limit == y->limit && x->share_answers == y->share_answers &&
+           x->limit_bytes == y->limit_bytes && a->limit == b->limit && (a->n_dropping == b->n_dropping || !a->limit);
 }
 
 static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *err) {

@@ -5,6 +5,7 @@
 #include "kv/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/error.h"
 #include "device/context.h"
@@ -100,7 +101,8 @@ static bool has_own_memory(const ig_device *d) { return d && !d->ops->is_host; }
 
 /* What a piece takes beside its blocks, and each of these. */
 static size_t piece_bytes(const ig_kv_memory *m) {
-    return m->shares ? ig_prefix_tree_bytes(m->n_pieces, 1 << m->piece_shift) / m->n_pieces : 0;
+    size_t tree = m->shares ? ig_prefix_tree_bytes(m->n_pieces, 1 << m->piece_shift) / m->n_pieces : 0;
+    return tree + ig_kv_windows_bytes(m) / m->n_pieces;
 }
 static size_t block_bytes(const ig_kv_memory *m) {
     return sizeof *m->frames + ig_kv_block_line_bytes(m) + (has_own_memory(m->device) ? IG_RESIDENCY_BLOCK_BYTES : 0);
@@ -136,8 +138,8 @@ size_t ig_kv_count_pinned(const ig_kv_memory *m, int n) {
 }
 
 /* Bytes of a memory without a tier beside its frames. */
-static uint64_t plain_bytes(const ig_kv_memory *m, size_t n_frames, const ig_kv_options *o) {
-    return (uint64_t)n_frames * block_bytes(m) + m->n_pieces * piece_bytes(m) + list_bytes(m, o);
+static uint64_t plain_bytes(const ig_kv_memory *m, const ig_kv_options *o) {
+    return (uint64_t)blocks_in_use(m, o) * block_bytes(m) + m->n_pieces * piece_bytes(m) + list_bytes(m, o);
 }
 
 static ig_status fail_ram(const ig_kv_options *o, uint64_t need, ig_error *err) {
@@ -149,13 +151,13 @@ static ig_status fail_ram(const ig_kv_options *o, uint64_t need, ig_error *err) 
 /* Of mapped frames those of the layer in use must have room. */
 static uint64_t least_mapped(const ig_kv_memory *m, size_t n_frames, const ig_kv_options *o) {
     size_t few = n_frames < m->layer_blocks ? n_frames : m->layer_blocks;
-    return plain_bytes(m, n_frames, o) + (uint64_t)few * IG_FRAME_BYTES;
+    return plain_bytes(m, o) + (uint64_t)few * IG_FRAME_BYTES;
 }
 
 /* How many frames the budget leaves room for. */
 static ig_status count_frames(size_t *n_frames, ig_kv_memory *m, size_t n_blocks, const ig_kv_options *o,
                               ig_error *err) {
-    *n_frames = blocks_in_use(m, o);
+    *n_frames = blocks_in_use(m, o) - ig_kv_windows_saved(m);
     uint64_t mapped = o->is_mapped ? least_mapped(m, *n_frames, o) : 0;
     if (o->ram_bytes < mapped) return fail_ram(o, mapped, err);
     if (!o->disk_bytes || !o->ram_bytes) return IG_OK;
@@ -183,6 +185,7 @@ static ig_status measure(ig_kv_memory *m, size_t *n_blocks, size_t *n_frames, co
     if (!count_sizes(m, shape, o, n_blocks))
         return ig_fail(err, IG_E_LIMIT, "KV cache for %zu times %d tokens: too large to be addressed", m->n_sequences,
                        shape->n_ctx);
+    if (!o->disk_bytes && !o->is_mapped) ig_kv_windows_plan(m, o->window);
     return count_frames(n_frames, m, *n_blocks, o, err);
 }
 
@@ -206,6 +209,13 @@ uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options)
     return ig_residency_bytes(&copies);
 }
 
+uint64_t ig_kv_plan_let_go(const ig_kv_shape *shape, const ig_kv_options *options) {
+    ig_kv_memory m = {0};
+    size_t n_blocks, n_frames;
+    ig_status s = measure(&m, &n_blocks, &n_frames, shape, options, NULL);
+    return s ? 0 : (uint64_t)ig_kv_windows_saved(&m) * IG_FRAME_BYTES;
+}
+
 ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_options *options, ig_error *err) {
     const ig_kv_options *o = options ? options : &in_ram;
     ig_kv_memory m = {0};
@@ -216,7 +226,7 @@ ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_opti
     if (o->disk_bytes)
         *bytes += table_bytes(&m, n_blocks, n_frames, o);
     else
-        *bytes += plain_bytes(&m, n_frames, o);
+        *bytes += plain_bytes(&m, o);
     if (o->is_mapped && *bytes > o->ram_bytes) *bytes = o->ram_bytes;
     return IG_OK;
 }
@@ -275,9 +285,9 @@ ig_status ig_kv_memory_open(ig_kv_memory **out, const ig_kv_shape *shape, const 
     for (size_t i = 0; i < IG_COUNT(m->steps); i++) m->steps[i] = 1;
     if (!s) s = open_tables(m, n_blocks, err);
     if (!s) s = ig_kv_tables_open(m, err);
+    if (!s) s = ig_kv_windows_open(m, err);
     if (!s && o->is_mapped)
-        s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers,
-                             o->ram_bytes - plain_bytes(m, n_frames, o), err);
+        s = ig_kv_pager_open(&m->pager, o->disk_path, n_frames, shape->n_layers, o->ram_bytes - plain_bytes(m, o), err);
     if (!s)
         s = ig_frame_pool_open(&m->pool, m->device, o->is_paged ? IG_PLACE_PAGED : IG_PLACE_HOST, n_frames,
                                m->pager ? ig_kv_pager_frames(m->pager) : NULL, err);
@@ -305,6 +315,7 @@ void ig_kv_memory_close(ig_kv_memory *m) {
     ig_pages_release(m->spare, m->n_pieces * sizeof *m->spare);
     ig_pages_release(m->counted, m->n_pieces * sizeof *m->counted);
     ig_kv_tables_close(m);
+    ig_kv_windows_close(m);
     if (m->prefixes.nodes) ig_prefix_tree_close(&m->prefixes);
     ig_frame_pool_close(&m->pool);
     ig_kv_pager_close(m->pager);
@@ -346,6 +357,7 @@ static void free_piece(ig_kv_memory *m, uint32_t piece) {
         for (size_t b = 0; b < m->piece_blocks; b++)
             ig_kv_drop_block(m, t * m->table_len + (size_t)piece * m->piece_blocks + b);
     ig_kv_tables_forget(m, piece);
+    ig_kv_windows_forget(m, piece);
     m->spare[m->n_spare++] = piece;
 }
 
@@ -386,6 +398,13 @@ void ig_kv_drop_block(ig_kv_memory *m, size_t id) {
     if (m->tier && m->blocks[id].slot) ig_kv_free_slot(m, id);
 }
 
+void ig_kv_move_block(ig_kv_memory *m, size_t from, size_t to) {
+    m->frames[to] = m->frames[from];
+    m->frames[from] = NULL;
+    if (m->lines) memcpy(ig_kv_block_lines(m, to), ig_kv_block_lines(m, from), ig_kv_block_line_bytes(m));
+    ig_kv_open_block(m, to);
+}
+
 /* ---- statistics ------------------------------------------------------------------------------ */
 
 /* Of mapped frames RAM holds a part. */
@@ -403,7 +422,7 @@ static void count_pages(const ig_kv_memory *m, ig_kv_stats *out, size_t n_frames
 
 void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     size_t n_pieces = m->n_fresh - m->n_spare, n_frames = ig_frame_pool_taken(&m->pool) - m->n_lent,
-           n_blocks = m->tier ? n_pieces * m->piece_blocks * m->n_tables : n_frames;
+           n_blocks = m->tier || m->windows.widest ? n_pieces * m->piece_blocks * m->n_tables : n_frames;
     *out = m->stats;
     out->n_sequences = m->n_open;
     out->table_bytes = n_pieces * ig_kv_tables_piece_bytes(m);

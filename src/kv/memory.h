@@ -47,6 +47,8 @@ typedef struct ig_kv_options {
     int n_dropping;        /* layers of which entries will be dropped for ever: sizes are planned for so many */
     int limit;             /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
     int n_sequences;       /* most at a time; 0: one */
+    const int *window;     /* [n_layers] a layer's attention sees the last so many tokens, 0: all; outlives the memory,
+                              which     without a disk tier keeps few others of such a layer (windows.h). NULL: all are kept */
     bool share;            /* they share what they have in common (prefix_tree.h) */
 } ig_kv_options;
 
@@ -93,6 +95,8 @@ ig_status ig_kv_plan(uint64_t *bytes, const ig_kv_shape *shape, const ig_kv_opti
 uint64_t ig_kv_plan_vram(const ig_kv_shape *shape, const ig_kv_options *options);
 /* Most slots of a KV head in layers whose entries are dropped. */
 int ig_kv_plan_slots(const ig_kv_shape *shape, const ig_kv_options *options);
+/* Bytes of frames that its layers with a window do not get, since they let go of most tokens. */
+uint64_t ig_kv_plan_let_go(const ig_kv_shape *shape, const ig_kv_options *options);
 /* Bytes that one entry takes. */
 uint64_t ig_kv_entry_bytes(const ig_kv_shape *shape, const ig_kv_options *options);
 

@@ -31,6 +31,7 @@
 #include "kv/store.h"
 #include "kv/table.h"
 #include "kv/tier_disk.h"
+#include "kv/windows.h"
 
 enum {
     MAX_WRITES = 64, /* writes under way; tickets of the tier are scarce */
@@ -123,6 +124,7 @@ struct ig_kv_memory {
     uint64_t *counted;          /* [n_pieces] which call of ig_kv_count_held() was the last to count it */
     uint64_t n_counts;          /* calls */
     size_t n_lent;              /* frames that are not used, for the slots' sake */
+    ig_kv_windows windows;
     bool shares;
     ig_prefix_tree prefixes; /* if it does */
     ig_kv_table *tables;     /* [most_tables] of policies; those from n_tables_used on were never used */
@@ -158,6 +160,7 @@ struct ig_kv {
     bool owns_memory;
     uint32_t *pieces; /* [sequence_pieces] numbers of its pieces, n_pieces of them */
     int n_pieces;
+    int first_seen;       /* from this piece on it needs them whole (windows.h) */
     int most_pieces;      /* that it had since it grew again after a cut */
     uint32_t n_replaced;  /* how often one has taken the place of another */
     uint32_t *number;     /* [sequence_blocks] of its blocks within any table; as slot_memory, operations read it */
@@ -247,6 +250,8 @@ void ig_kv_tables_complete(ig_kv_memory *m, uint32_t from, uint32_t to);
 size_t ig_kv_count_pinned(const ig_kv_memory *m, int n);
 /* The block is gone: frame and slot are free. */
 void ig_kv_drop_block(ig_kv_memory *m, size_t id);
+/* Frame and lines of a block become those of another, which has none. Without a disk tier. */
+void ig_kv_move_block(ig_kv_memory *m, size_t from, size_t to);
 
 /* Frames and writing (memory_frames.c): a frame that is free, or that of a cached block, which is demoted; NULL if
  * there is none. */

@@ -149,7 +149,8 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
         m->loaded = m->epoch; /* a layer's attention is over when others grow: what it wanted may go */
         *out = ig_kv_find_frame(m);
     }
-    while (!*out && ig_kv_forget_oldest(m)) *out = ig_kv_find_frame(m); /* without a disk tier, or if that has failed */
+    /* Without a disk tier, or if that has failed. */
+    while (!*out && (ig_kv_thin_oldest(m) || ig_kv_forget_oldest(m))) *out = ig_kv_find_frame(m);
     kv->moved.stall_seconds += m->stats.stall_seconds - before;
     ig_status s = ig_kv_take_failure(kv, err);
     if (s && *out) {

@@ -67,7 +67,11 @@ ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options 
 
 /* Gives the pieces from number n on back, the last one first. Nothing of them is under way. */
 static void give_pieces(ig_kv *kv, int n) {
-    while (kv->n_pieces > n) ig_kv_give_piece(kv->memory, kv->pieces[--kv->n_pieces]);
+    while (kv->n_pieces > n) {
+        ig_kv_unsee(kv, --kv->n_pieces);
+        ig_kv_give_piece(kv->memory, kv->pieces[kv->n_pieces]);
+    }
+    if (kv->first_seen > n) kv->first_seen = n;
 }
 
 void ig_kv_close(ig_kv *kv) {
@@ -149,6 +153,7 @@ static ig_status take_pieces(ig_kv *kv, int n, ig_error *err) {
         uint32_t piece = ig_kv_take_piece(kv->memory);
         if (piece == UINT32_MAX) return ig_fail(err, IG_E_LIMIT, "the KV cache is full");
         put_piece(kv, kv->n_pieces, piece);
+        ig_kv_see(kv, kv->n_pieces);
     }
     return IG_OK;
 }
@@ -234,6 +239,8 @@ ig_status ig_kv_load(ig_kv *kv, int layer, const ig_kv_pick *picks, int n_picks,
     return ig_kv_load_all(kv->memory, layer, &(ig_kv_want){kv, picks, n_picks}, 1, err);
 }
 
+void ig_kv_go_on(ig_kv *kv) { ig_kv_see_from(kv, ig_kv_length(kv)); }
+
 /* ---- dropping tokens ---------------------------------------------------------------------- */
 
 /* Block b of all heads of a layer, which was full, is to be filled again: into RAM, and off the disk. */
@@ -314,8 +321,10 @@ static ig_status copy_piece(ig_kv *kv, int i, int n, ig_error *err) {
     }
     ig_kv_tables_copy(m, shared, own);
     ig_kv_tables_forget(m, own); /* it is not full */
+    ig_kv_unsee(kv, i);
     ig_kv_give_piece(m, shared);
     put_piece(kv, i, own);
+    ig_kv_see(kv, i);
     for (int l = 0; l < m->shape.n_layers; l++) {
         if (kv->sealed[l] > (int)first) kv->sealed[l] = (int)first;
         if (kv->unwritten[l] > (int)first) kv->unwritten[l] = (int)first;
@@ -328,11 +337,12 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
     if (m->tier) ig_kv_settle(m);
     ig_status s = ig_kv_take_failure(kv, err);
     if (has_lost(kv, n)) n = 0;
+    if (n < kv->n_pieces << m->piece_shift) n = ig_kv_whole(m, kv->pieces, n);
     int last = n >> m->piece_shift;
     bool is_within = n & ((1 << m->piece_shift) - 1) && last < kv->n_pieces;
     if (is_within && is_shared(kv, last)) {
         ig_status t = copy_piece(kv, last, n, s ? NULL : err);
-        if (t) n = last << m->piece_shift;
+        if (t) n = ig_kv_whole(m, kv->pieces, last << m->piece_shift);
         if (!s) s = t;
     } else if (is_within) {
         ig_kv_tables_forget(m, kv->pieces[last]); /* it may have been full, and shared before it was withdrawn */
@@ -344,6 +354,7 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
         if (kv->held[layer] > end) end = kv->held[layer];
     }
     give_pieces(kv, (int)ig_kv_pieces_for(m, end));
+    ig_kv_see_from(kv, end);
     for (size_t t = 0; n == 0 && t < m->n_tables; t++) ig_slots_clear(&kv->slots[t]);
     if (n == 0) kv->torn = false;
     return s;
@@ -375,7 +386,8 @@ void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n) {
         ig_kv_own_piece(kv->memory, pieces[i]);
         put_piece(kv, i, pieces[i]);
     }
-    kv->n_pieces = n;
+    kv->n_pieces = kv->first_seen = n;
+    ig_kv_see_from(kv, n << m->piece_shift);
     for (int l = 0; l < m->shape.n_layers; l++) {
         kv->held[l] = n << m->piece_shift;
         kv->sealed[l] = kv->unwritten[l] = m->tier ? n * (int)m->piece_blocks : 0;
@@ -386,9 +398,12 @@ void ig_kv_replace_piece(ig_kv *kv, int i, uint32_t piece) {
     ig_kv_memory *m = kv->memory;
     if (m->tier) ig_kv_settle(m); /* its blocks may be on their way to the disk */
     ig_kv_tables_complete(m, kv->pieces[i], piece);
+    ig_kv_make_whole(kv, i, piece);
     ig_kv_own_piece(m, piece);
+    ig_kv_unsee(kv, i);
     ig_kv_give_piece(m, kv->pieces[i]);
     put_piece(kv, i, piece);
+    ig_kv_see(kv, i);
 }
 
 /* Copies the frame and the lines of a block, which is in RAM; returns what follows in the buffer. */
@@ -436,7 +451,10 @@ ig_status ig_kv_append_piece(ig_kv *kv, const uint8_t *buffer, ig_error *err) {
                 buffer = copy_in(m, ig_kv_block_id(kv, l, h, b), buffer);
         if (!s) s = ig_kv_seal(kv, l, err);
     }
-    if (s) ig_kv_cut(kv, before, NULL);
+    if (s)
+        ig_kv_cut(kv, before, NULL);
+    else
+        ig_kv_go_on(kv);
     return s;
 }
 
@@ -467,6 +485,7 @@ void ig_kv_get_stats(const ig_kv *kv, ig_kv_stats *out) {
     }
     for (int l = 0; l < m->shape.n_layers; l++)
         out->entries += (uint64_t)ig_kv_entries(kv, l, 0).n * (uint64_t)m->shape.n_kv_heads;
+    out->entries -= ig_kv_count_thin(kv);
     for (size_t t = 0; t < m->n_tables; t++) {
         const ig_slots *list = &kv->slots[t];
         out->dropped += list->lost;

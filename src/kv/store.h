@@ -47,9 +47,12 @@ int ig_kv_slot(const ig_kv *kv, int layer, int head, int token);
 ig_kv_row ig_kv_at(const ig_kv *kv, int layer, int head, int slot);
 /* The rows of the layer are written: full blocks go to the disk tier, behind what follows. */
 ig_status ig_kv_seal(ig_kv *kv, int layer, ig_error *err);
+/* A step is over: layers with a window may let go of what theirs has passed. */
+void ig_kv_go_on(ig_kv *kv);
 /* Drops tokens from n on in all layers. What is left of a piece that others own or may find is copied. May have to read
  * blocks back; where that fails, fewer than n tokens are left (length()). What was dropped cannot come back: if a layer
- * that has seen more than n tokens dropped some, nothing is left. */
+ * that has seen more than n tokens dropped some, nothing is left; if layers with a window have let go of what comes
+ * before n, what ig_kv_whole() says is. */
 ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err);
 
 /* Takes memory for the lists that keep() and drop() need, unless it is there. */
@@ -87,9 +90,15 @@ int ig_kv_pieces(const ig_kv *kv);
 void ig_kv_count_held(size_t *held, ig_kv *const *kvs, int n);
 /* Number of piece i of those that are full in every layer; no entry was dropped. */
 uint32_t ig_kv_piece(const ig_kv *kv, int i);
-/* An empty sequence owns these n pieces, which are full, together with others. */
+/* Whether all layers have all of piece i: not if those with a window have let go of it. */
+bool ig_kv_is_whole(const ig_kv *kv, int i);
+/* How many of n tokens, which lie in these pieces, a sequence can go on from: all, or those before some that layers
+ * with a window have let go of. */
+int ig_kv_whole(const ig_kv_memory *m, const uint32_t *pieces, int n);
+/* A sequence, whatever it held, owns these n pieces, which are full, together with others: it can go on from there. */
 void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n);
-/* The sequence takes another piece in place of its own number i, which is full and holds the same. */
+/* The sequence takes another piece in place of its own number i, which is full and holds the same. The other one gets
+ * what it lacks. */
 void ig_kv_replace_piece(ig_kv *kv, int i, uint32_t piece);
 
 /* K and V of full piece number i, wherever they are, to buffer [ig_kv_piece_bytes()]. Fails only if they cannot be

@@ -195,6 +195,7 @@ static void memory_is_as_planned(void **state) {
     for (int t = 0; t < N_TYPES; t++) {
         ig_session_options o = options("full", types[t]);
         ig_cache_plan_info plan;
+        o.cache.memory.whole_windows = true;
         ig_session_stats st;
         ig_error err = {0};
         expect_ok(ig_cache_plan(&plan, model, &o, &err), &err);
