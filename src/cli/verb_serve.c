@@ -39,54 +39,60 @@ static bool find_sketches(char *sketches[POLICIES_MAX], ig_cli_app *app) {
     return true;
 }
 
-static int serve(ig_cli_app *app) {
-    const ig_cli_options *o = app->o;
+/* Where it listens, and for whom. */
+static int listen_options(ig_server_options *s, const ig_cli_options *o) {
     const ig_cli_environment around = ig_cli_read_environment();
     if (around.listeners && strcmp(around.listeners, "1") != 0) {
         ig_cli_complain(o, "LISTEN_FDS is '%s': one socket can be handed over, no more", around.listeners);
         return IG_EXIT_USAGE;
     }
+    *s = (ig_server_options){.host = o->host,
+                             .port = o->port,
+                             .unix_path = o->unix_path,
+                             .listener = around.listeners ? STDERR_FILENO + 1 : -1,
+                             .key = o->api_key ? o->api_key : around.api_key,
+                             .key_file = o->api_key_file,
+                             .origins = o->allowed_origins,
+                             .any_model = o->any_model,
+                             .shows_thoughts = strcmp(o->reasoning_format, "none") == 0,
+                             .limits = {.body_bytes = o->max_body,
+                                        .connections = o->max_connections,
+                                        .connections_each = o->max_connections_each,
+                                        .header_seconds = o->header_timeout,
+                                        .body_seconds = o->body_timeout,
+                                        .idle_seconds = o->keep_alive,
+                                        .request_seconds = o->request_timeout},
+                             .drain_seconds = o->drain,
+                             .is_sandboxed = o->sandbox,
+                             .say = ig_cli_serve_say,
+                             .on_request = ig_cli_serve_record,
+                             .user = (void *)o};
+    return IG_EXIT_OK;
+}
+
+/* With the model, which is there now. */
+static int serve(ig_server *server, ig_server_options *s, ig_cli_app *app) {
+    const ig_cli_options *o = app->o;
     char name[256], *sketches[POLICIES_MAX] = {NULL};
     ig_error err = {0};
-    ig_server_options s = {.host = o->host,
-                           .port = o->port,
-                           .unix_path = o->unix_path,
-                           .listener = around.listeners ? STDERR_FILENO + 1 : -1,
-                           .key = o->api_key ? o->api_key : around.api_key,
-                           .key_file = o->api_key_file,
-                           .origins = o->allowed_origins,
-                           .alias = model_name(name, app),
-                           .any_model = o->any_model,
-                           .variables = app->variables,
-                           .shows_thoughts = strcmp(o->reasoning_format, "none") == 0,
-                           .model = app->model,
-                           .scheduler = ig_scheduler_defaults(),
-                           .limits = {.body_bytes = o->max_body,
-                                      .connections = o->max_connections,
-                                      .connections_each = o->max_connections_each,
-                                      .header_seconds = o->header_timeout,
-                                      .body_seconds = o->body_timeout,
-                                      .idle_seconds = o->keep_alive,
-                                      .request_seconds = o->request_timeout},
-                           .drain_seconds = o->drain,
-                           .is_sandboxed = o->sandbox,
-                           .say = ig_cli_serve_say,
-                           .on_request = ig_cli_serve_record,
-                           .user = (void *)o};
-    s.sampler = ig_cli_sampler_options(app, 0);
-    s.scheduler.session = ig_cli_session_options(app);
-    s.scheduler.session.progress = NULL;
-    s.scheduler.session.cache.memory.n_sessions = o->parallel;
-    s.scheduler.n_queue = o->queue;
-    s.scheduler.piece_seconds = o->piece_ms / 1e3;
+    s->alias = model_name(name, app);
+    s->variables = app->variables;
+    s->model = app->model;
+    s->sampler = ig_cli_sampler_options(app, 0);
+    s->scheduler = ig_scheduler_defaults();
+    s->scheduler.session = ig_cli_session_options(app);
+    s->scheduler.session.progress = NULL;
+    s->scheduler.session.cache.memory.n_sessions = o->parallel;
+    s->scheduler.n_queue = o->queue;
+    s->scheduler.piece_seconds = o->piece_ms / 1e3;
     /* ig_cli_sketch() has one place for the path that it finds. */
-    const char *found = s.scheduler.session.cache.sketch;
+    const char *found = s->scheduler.session.cache.sketch;
     char *own = found ? strdup(found) : NULL;
-    s.scheduler.session.cache.sketch = own;
-    s.sketches = (const char *const *)sketches;
+    s->scheduler.session.cache.sketch = own;
+    s->sketches = (const char *const *)sketches;
     bool has_all = (own || !found) && find_sketches(sketches, app);
     int code = has_all ? IG_EXIT_OK : ig_cli_complain(o, "out of memory");
-    if (!code && ig_server_run(&s, &err)) code = ig_cli_fail(o, &err);
+    if (!code && ig_server_run(server, &err)) code = ig_cli_fail(o, &err);
     for (size_t i = 0; i < POLICIES_MAX; i++) free(sketches[i]);
     free(own);
     return code;
@@ -131,8 +137,26 @@ static void hold(int number) {
     pthread_sigmask(SIG_BLOCK, &one, NULL);
 }
 
-int ig_cli_serve(const ig_cli_options *o) {
+/* Clients hear of it while the model is opened, and a port that is taken is known before. */
+static int open_and_serve(const ig_cli_options *o) {
     ig_cli_app app;
+    ig_server_options options;
+    ig_server *server;
+    ig_error err = {0};
+    int code = listen_options(&options, o);
+    if (!code && ig_server_open(&server, &options, &err)) code = ig_cli_fail(o, &err);
+    if (code) return code;
+    code = ig_cli_open(&app, o, false);
+    /* Until here they end the start; one that comes later ends the server once it has started. */
+    hold(SIGINT);
+    hold(SIGTERM);
+    if (!code && ig_cli_interrupted()) code = ig_cli_fail(o, &(ig_error){IG_E_INTERRUPTED, "interrupted"});
+    if (!code) code = serve(server, &options, &app);
+    ig_server_close(server);
+    return ig_cli_close(&app, code);
+}
+
+int ig_cli_serve(const ig_cli_options *o) {
     if (o->sandbox && strcmp(o->device, "cpu") != 0) {
         ig_cli_complain(o, "--sandbox lets no driver of a GPU through: leave it or --device out");
         return IG_EXIT_USAGE;
@@ -142,11 +166,5 @@ int ig_cli_serve(const ig_cli_options *o) {
     if (code) return code;
     /* A connection is a thread. Of many arenas each would grow, for hours, to the most that any of them once needed. */
     mallopt(M_ARENA_MAX, 2);
-    code = ig_cli_open(&app, o, false);
-    /* Until here they end the start; one that comes later ends the server once it has started. */
-    hold(SIGINT);
-    hold(SIGTERM);
-    if (!code && ig_cli_interrupted()) code = ig_cli_fail(o, &(ig_error){IG_E_INTERRUPTED, "interrupted"});
-    if (!code) code = serve(&app);
-    return ig_cli_close(&app, code);
+    return open_and_serve(o);
 }

@@ -9,6 +9,8 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -34,18 +36,26 @@ static bool start_thread(ig_wire *w) {
     return ok;
 }
 
-/* All that is said to one for whom there is no room. What has come of its request is read and dropped: a connection
- * that is closed before may lose the reply. Nobody is waited for. */
-static void say_full(int fd) {
-    static const char reply[] =
-        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: 97\r\n"
-        "Retry-After: 1\r\nConnection: close\r\n\r\n"
-        "{\"error\":{\"message\":\"too many "
-        "connections\",\"type\":\"unavailable_error\",\"param\":null,\"code\":null}}\n";
-    char dropped[16 << 10];
-    ssize_t n = send(fd, reply, sizeof reply - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+/* All that is said to one who is turned away for now. What has come of its request is read and dropped: a connection
+ * that is closed before may lose the reply. For what does not come within `patience` seconds nobody waits. */
+static void turn_away(int fd, const char *why, double patience) {
+    char body[256], reply[512], dropped[16 << 10];
+    int n_body =
+        snprintf(body, sizeof body,
+                 "{\"error\":{\"message\":\"%s\",\"type\":\"unavailable_error\",\"param\":null,\"code\":null}}\n", why);
+    int n_reply =
+        snprintf(reply, sizeof reply,
+                 "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+                 "Retry-After: 1\r\nConnection: close\r\n\r\n%s",
+                 n_body, body);
+    ssize_t n = send(fd, reply, (size_t)n_reply, MSG_NOSIGNAL | MSG_DONTWAIT);
     shutdown(fd, SHUT_WR);
-    for (int i = 0; n > 0 && i < 16; i++) n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    double end = ig_server_seconds() + patience;
+    for (int i = 0; n > 0 && (i < 16 || ig_server_seconds() < end); i++) {
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        poll(&p, 1, (int)(patience * 1e3));
+        n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
+    }
 }
 
 static void take(ig_server *s, int fd, const struct in6_addr *address) {
@@ -60,7 +70,7 @@ static void take(ig_server *s, int fd, const struct in6_addr *address) {
     w->at = w->n = 0;
     w->connection = ig_watch_add(&s->watch, fd, address);
     if (w->connection && start_thread(w)) return;
-    say_full(fd);
+    turn_away(fd, "too many connections", 0);
     if (w->connection) {
         if (!s->has_no_threads)
             ig_server_say(s, "the system gives no thread for another connection: it is turned away");
@@ -83,25 +93,25 @@ static struct in6_addr address_of(const struct sockaddr_storage *from) {
     return address;
 }
 
-/* Such a socket goes on listening after the server, for the next one that is started with it. */
-static bool is_handed_over(const ig_server *s) { return s->o->listener >= 0; }
-
 static void *accept_all(void *arg) {
     enum { ROUND_MS = 100 };
     ig_server *s = arg;
     while (!atomic_load(&s->is_draining)) {
         struct pollfd p = {.fd = s->listener, .events = POLLIN};
-        if (poll(&p, 1, is_handed_over(s) ? ROUND_MS : -1) == 0) continue;
+        if (poll(&p, 1, s->is_handed_over ? ROUND_MS : -1) == 0) continue;
         struct sockaddr_storage from = {0};
         socklen_t n = sizeof from;
         int fd = accept4(s->listener, (struct sockaddr *)&from, &n, SOCK_CLOEXEC), on = 1;
-        if (fd >= 0) {
+        if (fd >= 0 && !atomic_load(&s->is_ready)) {
+            turn_away(fd, "the model is being loaded", 0.2);
+            close(fd);
+        } else if (fd >= 0) {
             struct in6_addr address = address_of(&from);
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
                        sizeof on); /* a socket in the file system has no such thing */
             take(s, fd, &address);
         } else if (errno != EINTR && errno != ECONNABORTED) {
-            if (errno == EMFILE || errno == ENFILE) ig_watch_make_room(&s->watch);
+            if ((errno == EMFILE || errno == ENFILE) && atomic_load(&s->is_ready)) ig_watch_make_room(&s->watch);
             usleep(20000);
         }
     }
@@ -110,7 +120,11 @@ static void *accept_all(void *arg) {
 
 ig_status ig_server_accept(ig_server *s, ig_error *err) {
     fcntl(s->listener, F_SETFL, O_NONBLOCK); /* poll() is what waits */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the main thread */
     int failed = pthread_create(&s->accepting, NULL, accept_all, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (failed) return ig_text_fail(err, IG_E_MEMORY, "cannot start a thread: %s", strerror(failed));
     s->is_accepting = true;
     return IG_OK;
@@ -119,7 +133,7 @@ ig_status ig_server_accept(ig_server *s, ig_error *err) {
 void ig_server_accept_no_more(ig_server *s) {
     if (!s->is_accepting) return;
     atomic_store(&s->is_draining, true);
-    if (!is_handed_over(s)) shutdown(s->listener, SHUT_RDWR); /* wakes poll() */
+    if (!s->is_handed_over) shutdown(s->listener, SHUT_RDWR); /* wakes poll() */
     pthread_join(s->accepting, NULL);
     s->is_accepting = false;
 }

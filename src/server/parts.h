@@ -34,7 +34,6 @@ enum {
     IG_SERVER_FIELD_BYTES = 64
 };
 
-typedef struct ig_server ig_server;
 typedef struct ig_call ig_call;
 typedef struct ig_api ig_api;                 /* api.h */
 typedef struct ig_tool_format ig_tool_format; /* answers.h */
@@ -164,8 +163,10 @@ struct ig_server {
     int listener;
     pthread_t accepting; /* takes connections */
     bool is_accepting;
-    bool is_unix;        /* listens at a socket in the file system */
-    dev_t socket_device; /* the socket that it made there; 0: none */
+    atomic_bool is_ready; /* answers; before, who asks is told to come back */
+    bool is_handed_over;  /* the socket, which goes on listening after the server, for the next one started with it */
+    bool is_unix;         /* listens at a socket in the file system */
+    dev_t socket_device;  /* the socket that it made there; 0: none */
     ino_t socket_inode;
     bool has_no_threads; /* which has been told */
     ig_server_keys keys;
@@ -187,6 +188,11 @@ struct ig_server {
 double ig_server_seconds(void); /* monotonic */
 /* A line for whoever runs the server. */
 void ig_server_say(const ig_server *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Listens (listen.c), says where, and no more: nobody new gets in. */
+ig_status ig_server_listen(ig_server *s, ig_error *err);
+void ig_server_say_where(const ig_server *s);
+void ig_server_stop_listening(ig_server *s);
 
 /* If after this error no request can be answered any more, the server ends as after SIGTERM, and with it. */
 void ig_server_see_failure(ig_server *s, const ig_error *why);

@@ -38,6 +38,7 @@ typedef struct ig_server_record {
 } ig_server_record;
 
 typedef struct ig_server_options {
+    /* where, and for whom */
     const char *host;      /* to listen at; loopback, unless there is a key */
     int port;              /* 0: any that is free */
     const char *unix_path; /* a socket there instead; NULL: none */
@@ -46,6 +47,7 @@ typedef struct ig_server_options {
     const char *key_file;  /* with one a line, read again at SIGHUP; NULL: none */
     const char *origins;   /* of pages that may ask, beside its own, with commas between them; "*": any, for which a key
                               is needed; NULL: none */
+    /* what */
     ig_sampler_options sampler; /* of requests, but for what they say themselves */
     const char *alias;          /* the model's name for clients */
     bool any_model;             /* they may call it by any other */
@@ -63,9 +65,18 @@ typedef struct ig_server_options {
     void *user;
 } ig_server_options;
 
+typedef struct ig_server ig_server;
+
+/* Checks what can be known without a model, and listens. Whoever asks is told that the model is being loaded (503), or
+ * waits where the socket was handed over. The options outlive the server; what is about the model may be filled in
+ * later. */
+ig_status ig_server_open(ig_server **out, const ig_server_options *o, ig_error *err);
+/* Harmless on NULL. */
+void ig_server_close(ig_server *s);
+
 /* Serves until SIGTERM or SIGINT, or SIGHUP without a key file: then it takes no more, answers what it has taken, and
  * returns. A second one ends at once. No other thread of the program may take these signals, nor SIGHUP. A model file
  * that has changed ends it as well, with IG_E_CHANGED. */
-ig_status ig_server_run(const ig_server_options *o, ig_error *err);
+ig_status ig_server_run(ig_server *s, ig_error *err);
 
 #endif

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Signals while the server starts, files of keys that keep it from starting, and the end that it comes to by itself."""
 import http.client
+import json
 import os
 import signal
+import socket
 import subprocess
 import time
 
@@ -39,6 +41,34 @@ def test_signal_ends_the_start(program, served, number):
         finally:
             p.kill()
             p.communicate()
+
+
+def test_says_that_it_is_loading(program, model):
+    """From its first moment on whoever asks gets an answer, and is told to come back until the model is there."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for _ in range(5):  # a model may be there before the first question is
+        p = program.start("serve", "-m", model, "--port", port, "-t", 2, "-c", 256)
+        replies = []
+        while not replies or replies[-1][0] != 200:
+            assert p.poll() is None
+            c = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+            try:
+                c.request("POST" if len(replies) % 2 else "GET", TEXT if len(replies) % 2 else "/health", b"x" * 100000)
+                r = c.getresponse()
+                replies.append((r.status, r.read(), r.getheader("Retry-After")))
+            except ConnectionRefusedError:
+                assert not replies
+            c.close()
+        p.terminate()
+        assert p.wait(20) == 0
+        p.communicate()
+        if len(replies) > 1:
+            break
+    for status, body, again in replies[:-1]:
+        assert (status, again) == (503, "1") or status == 415, (status, body)  # it is there, and a body is no JSON
+    error = json.loads(replies[0][1])["error"]
+    assert error["message"] == "the model is being loaded" and error["type"] == "unavailable_error"
 
 
 def test_keys_are_read_again_once_it_is_ready(program, model, tmp_path):
