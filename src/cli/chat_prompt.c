@@ -28,13 +28,15 @@ int ig_cli_template_variables(json_t **out, const ig_cli_options *o) {
     const char *text = o->template_kwargs ? o->template_kwargs : "{}";
     const char *effort = o->reasoning_effort && strcmp(o->reasoning_effort, "default") ? o->reasoning_effort : NULL;
     bool thinks = o->reasoning && strcmp(o->reasoning, "on") == 0;
-    bool is_still = (o->reasoning && strcmp(o->reasoning, "off") == 0) || (effort && strcmp(effort, "none") == 0);
+    bool is_still = o->reasoning && strcmp(o->reasoning, "off") == 0;
+    if (o->verb->bit != IG_VERB_SERVE) /* whose requests may ask for another effort */
+        is_still = is_still || (effort && strcmp(effort, "none") == 0);
     *out = NULL;
     if (!o->template_kwargs && !effort && !thinks && !is_still) return IG_EXIT_OK;
     json_t *all = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
     if (!json_is_object(all)) {
         json_decref(all);
-        return refuse(o, "it must be a JSON object", "");
+        return refuse(o, "it must be a JSON object that has every name once", "");
     }
     int code = check_names(o, all);
     bool ok = true;

@@ -296,12 +296,15 @@ static bool add_others(ig_call *c, json_t *variables, const json_t *body) {
            ig_refuse(c, 500, NULL, "out of memory for %s", field);
 }
 
-/* How much a reasoning model is to think: some templates look at one of these, some at the other. */
+/* Templates look at one of two names: no effort is no thinking. */
+static bool be_still(json_t *variables) { return json_object_set_new(variables, "enable_thinking", json_false()) == 0; }
+
+/* How much a reasoning model is to think. */
 static bool add_effort(ig_call *c, json_t *variables, const json_t *body) {
     const char *effort = NULL;
     if (!ig_field_text(c, body, "reasoning_effort", &effort) || !effort) return !effort && !c->refusal.status;
     bool ok = json_object_set_new(variables, "reasoning_effort", json_string(effort)) == 0;
-    if (strcmp(effort, "none") == 0) ok &= json_object_set_new(variables, "enable_thinking", json_false()) == 0;
+    if (strcmp(effort, "none") == 0) ok &= be_still(variables);
     return ok || ig_refuse(c, 500, NULL, "out of memory for reasoning_effort");
 }
 
@@ -389,17 +392,24 @@ static json_t *tools_for_template(const conversation *v, const ig_tools *tools) 
     return NULL;
 }
 
+/* What the server was told, where the request says nothing. */
+static bool add_defaults(json_t *variables, const json_t *defaults) {
+    if (!defaults) return true;
+    if (json_object_update_missing(variables, (json_t *)(uintptr_t)defaults) != 0) return false;
+    const char *effort = json_string_value(json_object_get(variables, "reasoning_effort"));
+    bool is_none = effort && strcmp(effort, "none") == 0 && !json_object_get(variables, "enable_thinking");
+    return !is_none || be_still(variables);
+}
+
 /* Renders the list of messages. */
 static bool render_list(conversation *v, const json_t *body, const ig_tools *tools, bool begins_answer, char **text,
                         size_t *n) {
     json_t *variables = json_pack("{s:O, s:b}", "messages", v->list, "add_generation_prompt", begins_answer);
-    json_t *others = (json_t *)(uintptr_t)v->call->server->o->variables;
     bool ok = has_memory(v, variables);
     if (ok && tools->list && v->format->is_native)
         ok = has_memory(v, json_object_set_new(variables, "tools", tools_for_template(v, tools)) == 0);
     ok = ok && add_others(v->call, variables, body) && add_effort(v->call, variables, body) &&
-         has_memory(v, !others || json_object_update_missing(variables, others) == 0) &&
-         render(v->call, variables, text, n);
+         has_memory(v, add_defaults(variables, v->call->server->o->variables)) && render(v->call, variables, text, n);
     json_decref(variables);
     return ok;
 }
