@@ -183,11 +183,13 @@ typedef struct ig_model_info {
     const char *architecture; /* "llama", "qwen2", "opt", ... ; "" without weights */
     const char *name;         /* the model's own name, "" if it states none */
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab;
-    int n_experts, n_experts_used; /* of each layer, d_ff wide; for a token. 0: there are none */
+    int n_experts, n_experts_used; /* of a layer, d_ff wide; for a token. 0: there are none */
+    int n_expert_layers;           /* that have them: the last ones */
+    int d_ff_shared;               /* width of an expert of all tokens beside them; 0: there is none */
     int n_ctx_train;               /* context length the model states */
     int sliding_window;            /* the widest of its layers; 0: no layer has one */
     uint64_t n_params;
-    uint64_t weight_bytes;  /* of all tensors as stored */
+    uint64_t weight_bytes;  /* of all tensors that it uses, as stored */
     uint64_t decode_bytes;  /* of those that a decode step of one sequence reads: tables of which it takes single
                                rows, and experts that it does not use, are left out */
     uint64_t private_bytes; /* of weights copied or repacked at load: not mapped from the file */

@@ -17,7 +17,7 @@ generation_config.json; of a model that is run from a GGUF file alone that file 
 
 Everything is computed in float32 with eager attention from the weights as stored (float16 or bfloat16 according
 to the model). Models with experts want a seed at which no token chooses between two of nearly the same score: rounding
-decides there, and logits are 0.2 off (qwen3moe is of seed 1100).
+decides there, and logits are 0.2 off (qwen3moe is of seed 1100, glm4moe of 1501).
 """
 import json, os, sys
 import gguf
@@ -31,7 +31,7 @@ from transformers import (LlamaConfig, LlamaForCausalLM, OPTConfig, OPTForCausal
                           Phi3Config, Phi3ForCausalLM, SmolLM3Config, SmolLM3ForCausalLM,
                           GraniteMoeConfig, GraniteMoeForCausalLM, MixtralConfig, MixtralForCausalLM,
                           OlmoeConfig, OlmoeForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM,
-                          GptOssConfig, GptOssForCausalLM)
+                          Glm4MoeConfig, Glm4MoeForCausalLM, GptOssConfig, GptOssForCausalLM)
 
 VOCAB = 512
 PROMPT, GREEDY = 96, 32
@@ -152,6 +152,16 @@ def build(name):
                            rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, beta_fast=32.0,
                                                 beta_slow=1.0, truncate=False, original_max_position_embeddings=32))
         return GptOssForCausalLM(cfg), torch.bfloat16
+    if name == "glm4moe":         # a layer without experts, one for all tokens beside them, sigmoids with biases
+        cfg = Glm4MoeConfig(**common, hidden_size=64, intermediate_size=160, num_hidden_layers=4,
+                            num_attention_heads=4, num_key_value_heads=2, head_dim=32, attention_bias=True,
+                            max_position_embeddings=256, moe_intermediate_size=32, n_routed_experts=6,
+                            n_shared_experts=2, num_experts_per_tok=2, first_k_dense_replace=1,
+                            routed_scaling_factor=1.5, use_qk_norm=True, rope_theta=10000.0)
+        model = Glm4MoeForCausalLM(cfg)
+        for layer in model.model.layers[1:]:
+            torch.nn.init.normal_(layer.mlp.gate.e_score_correction_bias, std=0.1)
+        return model, torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -234,7 +244,8 @@ def published_rope_keys(path):
 
 def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
-             "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss"]
+             "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss",
+             "glm4moe"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

@@ -68,7 +68,12 @@ static void print_meta(const ig_model *model) {
 static void print_model(const ig_model_info *m) {
     printf("\nArchitecture  %s, %d layers, %d heads (%d KV), head dimension %d, width %d, FFN %d\n", m->architecture,
            m->n_layers, m->n_heads, m->n_kv_heads, m->head_dim, m->d_model, m->d_ff);
-    if (m->n_experts) printf("Experts       %d in each layer, %d for a token\n", m->n_experts, m->n_experts_used);
+    char where[48] = "each layer";
+    if (m->n_expert_layers < m->n_layers)
+        snprintf(where, sizeof where, "each of the last %d layers", m->n_expert_layers);
+    if (m->n_experts)
+        printf("Experts       %d in %s, %d for a token%s\n", m->n_experts, where, m->n_experts_used,
+               m->d_ff_shared ? " and one for all" : "");
     printf("Vocabulary    %d tokens%s\n", m->n_vocab, m->has_tokenizer ? "" : ", no tokenizer");
     printf("Context       %d tokens", m->n_ctx_train);
     if (m->sliding_window) printf(", sliding window %d", m->sliding_window);
@@ -268,6 +273,8 @@ static void add_model(json_t *r, const ig_model_info *m) {
         {"sliding_window", m->sliding_window},
         {"n_experts", m->n_experts},
         {"n_experts_used", m->n_experts_used},
+        {"n_expert_layers", m->n_expert_layers},
+        {"d_ff_shared", m->d_ff_shared},
     };
     json_object_set_new(r, "chat_format", json_string(m->chat_template && !m->chat_error ? "jinja" : ""));
     for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++)

@@ -19,13 +19,13 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
     ig_head_shape shape = heads_of(c);
     size_t rows = (size_t)need->max_rows, d = (size_t)ig_max_int(c->d_model, c->d_embed),
            heads = (size_t)c->n_heads * (size_t)c->head_dim;
-    size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)c->d_ff;
+    size_t wide = 2 * (rows < IG_FFN_ROWS ? rows : IG_FFN_ROWS) * (size_t)ig_config_widest_ff(c);
     size_t few_logits = (size_t)c->n_vocab * (rows < 16 ? rows : 16);
     if (wide < few_logits) wide = few_logits;
     b->logit_rows = (int)(wide / (size_t)c->n_vocab);
     if (b->logit_rows > need->max_rows) b->logit_rows = need->max_rows;
     b->ffn_rows = ctx->device->ops->is_host ? IG_FFN_ROWS : IG_FFN_ROWS_THERE;
-    size_t hidden = 2 * (size_t)ig_min_int(need->max_rows, b->ffn_rows) * (size_t)c->d_ff;
+    size_t hidden = 2 * (size_t)ig_min_int(need->max_rows, b->ffn_rows) * (size_t)ig_config_widest_ff(c);
     if (wide < hidden) wide = hidden;
     ig_space *a = &b->space;
     b->h = ig_space_device(a, rows * d * sizeof(float));
@@ -48,7 +48,8 @@ static void lay_out(ig_batch *b, const ig_context *ctx, const ig_config *c, cons
 }
 
 static ig_device_need device_need(const ig_config *c, const ig_step_need *need) {
-    int widest = ig_max_int(ig_max_int(c->d_ff, c->n_heads * c->head_dim), ig_max_int(c->d_model, c->d_embed));
+    int widest =
+        ig_max_int(ig_max_int(ig_config_widest_ff(c), c->n_heads * c->head_dim), ig_max_int(c->d_model, c->d_embed));
     ig_device_need device = {.max_rows = need->max_rows,
                              .max_in = widest,
                              .max_entries = need->n_ctx,

@@ -38,6 +38,7 @@ static void derive_scales(ig_config *c) {
     if (c->embed_scale == 0) c->embed_scale = 1;
     if (c->residual_scale == 0) c->residual_scale = 1;
     if (c->logit_scale == 0) c->logit_scale = 1;
+    if (c->expert_scale == 0) c->expert_scale = 1;
     c->embed_scale /= c->residual_scale;
     c->norm_eps = (float)((double)c->norm_eps / (c->residual_scale * c->residual_scale));
 }

@@ -41,7 +41,8 @@ typedef struct ig_config {
     char architecture[64]; /* "llama", "qwen3", ... as the file has it */
     char name[128];
     int n_layers, n_heads, n_kv_heads, head_dim, d_model, d_ff, n_vocab, n_ctx_train;
-    int d_embed; /* width of the embedding; differs from d_model in OPT-350m (projected) */
+    int n_layers_left_out; /* of the file, behind the others: they guess tokens ahead, and nothing needs them */
+    int d_embed;           /* width of the embedding; differs from d_model in OPT-350m (projected) */
     ig_norm norm;
     ig_norm_order norm_order;
     ig_head_norm head_norm;
@@ -51,8 +52,13 @@ typedef struct ig_config {
     bool is_fused; /* q, k and v are one matrix, and gate and up are (Phi-3) */
     /* Feed-forward layers of width d_ff of which a router chooses some for each token; 0: there is one, for all. */
     int n_experts, n_experts_used;
-    bool has_sink_scores; /* each query head has a learned one (ig_attention) */
-    bool is_share_of_all; /* experts' shares are softmax weights over all of them; else over those that are used */
+    int n_plain_layers, d_ff_plain; /* with experts: the first layers have one of this width instead */
+    int d_ff_shared;        /* with experts: all tokens go through one of this width as well; 0: there is none */
+    bool is_sigmoid_routed; /* scores are sigmoids, and an expert's share is its own by the sum of those used; else
+                               softmax */
+    double expert_scale;    /* of all shares; 1: nothing */
+    bool has_sink_scores;   /* each query head has a learned one (ig_attention) */
+    bool is_share_of_all;   /* experts' shares are softmax weights over all of them; else over those that are used */
     /* Granite and Gemma; else 1. The state holds 1 / residual_scale of what the publication has, so that layers may add
      * to it as they are: embed_scale and norm_eps are for that. */
     double embed_scale, residual_scale, logit_scale;
@@ -84,6 +90,12 @@ typedef double ig_rope_frequencies[IG_MAX_HEAD_DIM / 2];
 /* Attention and the feed-forward layer get norms of the state; else the state itself. */
 static inline bool ig_config_norms_first(const ig_config *c) {
     return c->norm_order == IG_NORMS_BEFORE || c->norm_order == IG_NORMS_AROUND;
+}
+
+/* Of the widest feed-forward layer. */
+static inline int ig_config_widest_ff(const ig_config *c) {
+    int most = c->d_ff > c->d_ff_plain ? c->d_ff : c->d_ff_plain;
+    return most > c->d_ff_shared ? most : c->d_ff_shared;
 }
 
 static inline int ig_config_rope_sets(const ig_config *c) { return c->rope_local_theta > 0 ? IG_ROPE_SETS : 1; }

@@ -23,7 +23,7 @@ typedef struct family {
     const char *name;
     ig_rope rope;                          /* converters permute q and k of some so that pairs are adjacent */
     void (*read)(reader *r, ig_config *c); /* what is its own */
-    const char *own[6];                    /* keys that it uses, which must be neutral in others */
+    const char *own[10];                   /* keys that it uses, which must be neutral in others */
 } family;
 
 /* NEUTRAL: the value must be `neutral`, 0 or false; EXACT: it must be `neutral`. */
@@ -67,6 +67,8 @@ static const struct {
     {"expert_count", KEY_NEUTRAL, 0},
     {"expert_used_count", KEY_NEUTRAL, 0},
     {"expert_gating_func", KEY_NEUTRAL, 1},
+    {"expert_group_count", KEY_NEUTRAL, 1},
+    {"expert_group_used_count", KEY_NEUTRAL, 1},
     {"expert_shared_feed_forward_length", KEY_NEUTRAL, 0},
     {"expert_weights_scale", KEY_NEUTRAL, 1},
     {"final_logit_softcapping", KEY_NEUTRAL, 0},
@@ -341,6 +343,37 @@ static void read_qwen3moe(reader *r, ig_config *c) {
     c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
+/* An integer from 0 on. */
+static int read_count(reader *r, const char *name, int max) {
+    int64_t n = 0;
+    ig_gguf_int(r->g, key_of(r, name).text, 0, max, &n, &r->status, r->err);
+    return (int)n;
+}
+
+/* GLM 4.5 and later. The first layers have no experts, and the last one of a file may guess tokens ahead. */
+static void read_glm4moe(reader *r, ig_config *c) {
+    bool is_normed = false;
+    int n_plain = read_count(r, "leading_dense_block_count", c->n_layers - 1),
+        gate = read_count(r, "expert_gating_func", 2);
+    c->n_layers_left_out = read_count(r, "nextn_predict_layers", c->n_layers - n_plain - 1);
+    c->n_layers -= c->n_layers_left_out;
+    c->n_plain_layers = n_plain;
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
+    c->d_ff_shared = c->d_ff * read_count(r, "expert_shared_count", IG_MAX_WIDTH / c->d_ff);
+    c->is_sigmoid_routed = true;
+    c->expert_scale = read_scale(r, "expert_weights_scale", 1);
+    ig_gguf_bool(r->g, key_of(r, "expert_weights_norm").text, &is_normed, &r->status, r->err);
+    c->is_share_of_all = !is_normed;
+    read_int(r, "expert_count", IG_MAX_EXPERTS, -1);
+    read_experts(r, c);
+    read_no_window(r, c);
+    if (ig_gguf_tensor(r->g, "blk.0.attn_q_norm.weight")) c->head_norm = IG_HEAD_NORM_EACH;
+    if (gate == 1 && !r->status)
+        r->status = ig_fail(r->err, IG_E_UNSUPPORTED, "%s: key '%s' is 1, only 2 (sigmoid) is supported", r->path,
+                            key_of(r, "expert_gating_func").text);
+}
+
 static void read_smollm3(reader *r, ig_config *c) {
     for (int l = 3; l < c->n_layers; l += 4) c->rope_set[l] = IG_ROPE_LEFT_OUT;
     read_no_window(r, c);
@@ -359,6 +392,11 @@ static const family families[] = {
      IG_ROPE_ADJACENT,
      read_granite,
      {EXPERT_KEYS, "attention.scale", "embedding_scale", "logit_scale", "residual_scale"}},
+    {"glm4moe",
+     IG_ROPE_HALF,
+     read_glm4moe,
+     {EXPERT_KEYS, "expert_feed_forward_length", "expert_gating_func", "expert_shared_count", "expert_weights_norm",
+      "expert_weights_scale", "leading_dense_block_count", "nextn_predict_layers"}},
     {"gpt-oss",
      IG_ROPE_HALF,
      read_gpt_oss,

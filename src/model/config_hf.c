@@ -340,9 +340,12 @@ static void read_qwen3(reader *r, ig_config *c) {
     read_qwen2(r, c);
 }
 
-/* The width is an expert's alone, as all layers have experts. */
+/* The width is an expert's. */
 static void read_experts(reader *r, ig_config *c, const char *width, int n_used) {
-    const char *number = get(r->root, "num_experts") ? "num_experts" : "num_local_experts";
+    static const char *const names[] = {"num_experts", "n_routed_experts", "num_local_experts"};
+    size_t at = 0;
+    while (at + 1 < IG_COUNT(names) && !get(r->root, names[at])) at++;
+    const char *number = names[at];
     c->n_experts = read_int(r, r->root, number, IG_MAX_EXPERTS, ABSENT);
     c->n_experts_used = read_int(r, r->root, "num_experts_per_tok", IG_MAX_EXPERTS, n_used);
     c->d_ff = read_int(r, r->root, width, IG_MAX_WIDTH, ABSENT);
@@ -413,10 +416,10 @@ static void read_smollm3(reader *r, ig_config *c) {
 }
 
 /* How much of a head is rotated, stated in one of two places. */
-static int read_n_rot(reader *r, const ig_config *c) {
+static int read_n_rot(reader *r, int head_dim, double absent) {
     static const char key[] = "partial_rotary_factor";
-    double share = read_number(r, get(r->root, "rope_parameters"), key, read_number(r, r->root, key, 1));
-    int n_rot = share <= 1 ? (int)(c->d_model / c->n_heads * share) : 0;
+    double share = read_number(r, get(r->root, "rope_parameters"), key, read_number(r, r->root, key, absent));
+    int n_rot = share <= 1 ? (int)(head_dim * share) : 0;
     if (n_rot == 0) fail_kind(r, key, "above 0 and at most 1, and leave a part of a head");
     return n_rot;
 }
@@ -424,10 +427,37 @@ static int read_n_rot(reader *r, const ig_config *c) {
 static void read_phi3(reader *r, ig_config *c) {
     c->is_fused = true;
     c->norm_eps = 1e-5f;
-    c->n_rot = read_n_rot(r, c);
+    c->n_rot = read_n_rot(r, c->d_model / c->n_heads, 1);
     read_llama(r, c);
     int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, 0);
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
+}
+
+/* An integer from 0 on. */
+static int read_count(reader *r, const char *key, int max, int absent) {
+    const json_t *v = get(r->root, key);
+    json_int_t n = v ? json_integer_value(v) : absent;
+    if ((v && !json_is_integer(v)) || n < 0 || n > max) fail_kind(r, key, "an integer from 0 on, and not so large");
+    return r->status ? 0 : (int)n;
+}
+
+/* GLM 4.5 and later. Experts of which several are chosen as a group have no checkpoint of this family. */
+static void read_glm4_moe(reader *r, ig_config *c) {
+    c->norm_eps = 1e-5f;
+    c->n_kv_heads = 8;
+    c->head_norm = read_bool(r, "use_qk_norm", false) ? IG_HEAD_NORM_EACH : IG_HEAD_NORM_NONE;
+    int head_dim = read_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->d_model / c->n_heads);
+    c->n_rot = read_n_rot(r, head_dim, 0.5);
+    read_llama(r, c);
+    c->n_plain_layers = read_count(r, "first_k_dense_replace", c->n_layers - 1, 1);
+    c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
+    c->n_layers_left_out = read_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    read_experts(r, c, "moe_intermediate_size", 8);
+    c->d_ff_shared = c->d_ff * read_count(r, "n_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    c->is_sigmoid_routed = true;
+    c->is_share_of_all = !read_bool(r, "norm_topk_prob", true);
+    c->expert_scale = read_scale(r, "routed_scaling_factor", 1);
+    if (read_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) refuse(r, "n_group", "above 1");
 }
 
 /* Layers with a window rotate by frequencies of a base of their own: unless "layer_types" says which, all but every
@@ -500,6 +530,7 @@ static const struct {
     const char *own[5]; /* fields that others may not have */
 } families[] = {
     {"gemma3_text", read_gemma3, {NULL}},
+    {"glm4_moe", read_glm4_moe, {"num_experts", "num_local_experts", "partial_rotary_factor", "use_qk_norm"}},
     {"gpt_oss", read_gpt_oss, {"num_local_experts", "quantization_config"}},
     {"granite",
      read_granite,

@@ -38,8 +38,8 @@ typedef struct frame {
 
 struct ig_expert_cache {
     ig_weight_reader *reader;
-    expert *experts; /* [n_experts] of all layers */
-    int n_experts, n_layers, per_layer, n_chosen;
+    expert *experts;                                           /* [n_experts] of all layers */
+    int n_experts, first_layer, n_layers, per_layer, n_chosen; /* layers that have experts */
     size_t frame_bytes;
     uint8_t *memory; /* [n_frames][frame_bytes] */
     ig_device *device;
@@ -143,7 +143,7 @@ static int want(ig_expert_cache *x, int number) {
 
 /* ---- steps ------------------------------------------------------------------------------------------ */
 
-static int number_of(const ig_expert_cache *x, int layer, int e) { return layer * x->per_layer + e; }
+static int number_of(const ig_expert_cache *x, int layer, int e) { return (layer - x->first_layer) * x->per_layer + e; }
 
 void ig_expert_cache_expect(ig_expert_cache *x, int layer, const int32_t *experts, int n) {
     if (!x) return;
@@ -223,7 +223,8 @@ void ig_expert_cache_give(ig_expert_cache *x, int layer, const int32_t *experts,
 /* What a token reads of layers at most, if none of what it chooses is there. */
 static uint64_t count_step(const ig_expert_cache *x) {
     uint64_t sum = 0;
-    for (int l = 0; l < x->n_layers; l++) sum += (uint64_t)x->n_chosen * bytes_of(&x->experts[number_of(x, l, 0)]);
+    for (int l = 0; l < x->n_layers; l++)
+        sum += (uint64_t)x->n_chosen * bytes_of(&x->experts[number_of(x, x->first_layer + l, 0)]);
     return x->n_frames < x->n_experts ? sum : 0;
 }
 
@@ -248,8 +249,9 @@ ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const
     *out = NULL;
     if (!x) return ig_fail_memory(err, "room for experts", sizeof *x);
     x->device = panels;
-    x->n_layers = c->n_layers, x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
-    x->n_experts = c->n_layers * c->n_experts;
+    x->first_layer = c->n_plain_layers, x->n_layers = c->n_layers - c->n_plain_layers;
+    x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
+    x->n_experts = x->n_layers * x->per_layer;
     pthread_mutex_init(&x->lock, NULL);
     pthread_cond_init(&x->work, NULL);
     pthread_cond_init(&x->arrived, NULL);
@@ -259,8 +261,8 @@ ig_status ig_expert_cache_open(ig_expert_cache **out, ig_weights *weights, const
     for (int i = 0; i < x->n_experts && !s; i++) {
         x->experts[i].frame = NONE;
         s = ig_weight_place_find_ffn(x->experts[i].places, &x->frame_bytes,
-                                     &weights->layers[i / x->per_layer].experts[i % x->per_layer], x->reader, x->device,
-                                     err);
+                                     &weights->layers[x->first_layer + i / x->per_layer].experts[i % x->per_layer],
+                                     x->reader, x->device, err);
     }
     if (s)
         ig_expert_cache_close(x);
@@ -279,7 +281,7 @@ uint64_t ig_expert_cache_least(const ig_expert_cache *x) { return (uint64_t)leas
 static void want_first(ig_expert_cache *x) {
     pthread_mutex_lock(&x->lock);
     for (int f = 0; f < x->n_frames; f++) {
-        int number = number_of(x, f % x->n_layers, f / x->n_layers);
+        int number = number_of(x, x->first_layer + f % x->n_layers, f / x->n_layers);
         x->experts[number].frame = x->queue[f] = f;
         x->frames[f] = (frame){.expert = number, .state = FRAME_COMES, .n_uses = USES_FOR_PANELS};
     }

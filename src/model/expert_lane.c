@@ -32,19 +32,19 @@ typedef struct frame {
 
 struct ig_expert_lane {
     ig_device *d;
-    expert *experts; /* [n_experts] of all layers */
-    int n_experts, n_layers, per_layer, n_chosen;
-    size_t expert_bytes; /* of the largest: a frame, and a home */
-    uint8_t *memory;     /* [n_frames][expert_bytes] the device's */
-    uint8_t *homes;      /* [n_experts][expert_bytes] */
-    frame *frames;       /* [n_frames] */
+    expert *experts;                                           /* [n_experts] of all layers */
+    int n_experts, first_layer, n_layers, per_layer, n_chosen; /* layers that have experts */
+    size_t expert_bytes;                                       /* of the largest: a frame, and a home */
+    uint8_t *memory;                                           /* [n_frames][expert_bytes] the device's */
+    uint8_t *homes;                                            /* [n_experts][expert_bytes] */
+    frame *frames;                                             /* [n_frames] */
     int n_frames;
     ig_use_order order; /* of frames */
     ig_lane *lane;      /* NULL: all have frames */
     _Atomic uint64_t sent_bytes;
 };
 
-static int number_of(const ig_expert_lane *x, int layer, int e) { return layer * x->per_layer + e; }
+static int number_of(const ig_expert_lane *x, int layer, int e) { return (layer - x->first_layer) * x->per_layer + e; }
 
 static size_t bytes_of(const expert *e) {
     size_t sum = 0;
@@ -115,7 +115,8 @@ void ig_expert_lane_expect(ig_expert_lane *x, int layer, const int32_t *experts,
 void ig_expert_lane_add_stats(ig_expert_lane *x, ig_weight_stats *st) {
     if (!x) return;
     uint64_t step = 0;
-    for (int l = 0; l < x->n_layers; l++) step += (uint64_t)x->n_chosen * bytes_of(&x->experts[number_of(x, l, 0)]);
+    for (int l = 0; l < x->n_layers; l++)
+        step += (uint64_t)x->n_chosen * bytes_of(&x->experts[number_of(x, x->first_layer + l, 0)]);
     st->vram_bytes += (uint64_t)x->n_frames * x->expert_bytes;
     st->ram_bytes += ig_expert_lane_all(x);
     st->step_bytes += x->n_frames < x->n_experts ? step : 0;
@@ -133,15 +134,17 @@ ig_status ig_expert_lane_open(ig_expert_lane **out, ig_device *d, ig_weights *we
     *out = NULL;
     if (!x) return ig_fail_memory(err, "room for experts", sizeof *x);
     x->d = d;
-    x->n_layers = c->n_layers, x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
-    x->n_experts = c->n_layers * c->n_experts;
+    x->first_layer = c->n_plain_layers, x->n_layers = c->n_layers - c->n_plain_layers;
+    x->per_layer = c->n_experts, x->n_chosen = c->n_experts_used;
+    x->n_experts = x->n_layers * x->per_layer;
     x->experts = calloc((size_t)x->n_experts, sizeof *x->experts);
     ig_status s =
         x->experts ? IG_OK : ig_fail_memory(err, "list of experts", (size_t)x->n_experts * sizeof *x->experts);
     for (int i = 0; i < x->n_experts && !s; i++) {
         x->experts[i].frame = NONE;
         s = ig_weight_place_find_ffn(x->experts[i].places, &x->expert_bytes,
-                                     &weights->layers[i / x->per_layer].experts[i % x->per_layer], NULL, NULL, err);
+                                     &weights->layers[x->first_layer + i / x->per_layer].experts[i % x->per_layer],
+                                     NULL, NULL, err);
     }
     if (s)
         ig_expert_lane_close(x);
@@ -189,7 +192,7 @@ static void bring_home(ig_expert_lane *x, int number, bool is_copied) {
 /* Frames get as many experts of each layer. */
 static ig_status fill_frames(ig_expert_lane *x, ig_error *err) {
     for (int f = 0; f < x->n_frames; f++) {
-        int number = number_of(x, f % x->n_layers, f / x->n_layers);
+        int number = number_of(x, x->first_layer + f % x->n_layers, f / x->n_layers);
         x->frames[f].expert = NONE;
         give_frame(x, f, number);
         x->frames[f].is_new = false;

@@ -205,7 +205,7 @@ static int count_for(const forward *f, const ig_ffn *w, int row, int most) {
 /* y = w x for n rows that are alike, ffn_rows at most; the first of them stands for row `row` of the batch. */
 static void run_ffn(const forward *f, const ig_ffn *w, float *y, const float *x, int row, int n) {
     bool gated = f->c->activation != IG_RELU;
-    size_t n_hidden = (size_t)n * (size_t)f->c->d_ff;
+    size_t n_hidden = (size_t)n * (size_t)w->up.n_out;
     float *hidden[] = {f->b->wide, f->b->wide + n_hidden};
     if (gated)
         multiply_alike(f, hidden, (const ig_matrix *[]){&w->gate, &w->up}, 2, x, row, n);
@@ -306,8 +306,11 @@ static ig_status feed_experts(const forward *f, const ig_layer *w, const float *
     bring(f, &r->scores, f->step.first_row, w->n_experts);
     ig_status status = finish(f, err);
     if (status) return status;
-    ig_routes_choose(r, f->dev, f->c, f->step.first_row, f->n_rows);
-    f->dev->ops->clear(f->dev, f->b->y + first * d, ((size_t)f->n_rows - first) * d * sizeof(float));
+    ig_routes_choose(r, f->dev, f->c, w->router_bias, f->step.first_row, f->n_rows);
+    if (w->shared.up.w)
+        feed_forward(f, &w->shared, x);
+    else
+        f->dev->ops->clear(f->dev, f->b->y + first * d, ((size_t)f->n_rows - first) * d * sizeof(float));
     return run_chosen(f, w, x, err);
 }
 

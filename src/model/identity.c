@@ -40,6 +40,8 @@ static uint64_t hash_config(uint64_t h, const ig_config *c) {
     if (memcmp(later, plain, sizeof plain) != 0) h = hash(h, later, sizeof later);
     const int64_t experts[] = {c->n_experts, c->n_experts_used, c->is_share_of_all};
     if (c->n_experts) h = hash(h, experts, sizeof experts);
+    const double others[] = {c->n_plain_layers, c->d_ff_plain, c->d_ff_shared, c->is_sigmoid_routed, c->expert_scale};
+    if (c->is_sigmoid_routed || c->d_ff_shared) h = hash(h, others, sizeof others);
     for (int l = 0; l < c->n_layers; l++)
         if (c->rope_set[l]) h = hash(h, &(int64_t){l * IG_ROPE_SETS + c->rope_set[l]}, sizeof(int64_t));
     return c->rope_blend == IG_BLEND_LONGROPE ? hash(h, c->rope_long, sizeof c->rope_long) : h;

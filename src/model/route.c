@@ -23,24 +23,30 @@ void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_ro
     r->begin = ig_space_host(s, ((size_t)c->n_experts + 1) * sizeof *r->begin);
 }
 
-/* The k best of n scores, the best one first. */
-static void find_best(int32_t *best, int k, const float *scores, int n) {
+typedef struct choice {
+    const ig_routes *r;
+    const ig_config *c;
+    const float *bias;
+    int first, n_rows;
+} choice;
+
+/* The k best of n scores with their biases, the best one first. */
+static void find_best(int32_t *best, int k, const float *scores, const float *bias, int n) {
+    float value[IG_MAX_EXPERTS];
     bool is_taken[IG_MAX_EXPERTS] = {false};
+    for (int e = 0; e < n; e++) value[e] = scores[e] + (bias ? bias[e] : 0);
     for (int i = 0; i < k; i++) {
         int top = -1;
         for (int e = 0; e < n; e++)
-            if (!is_taken[e] && (top < 0 || scores[e] > scores[top])) top = e;
+            if (!is_taken[e] && (top < 0 || value[e] > value[top])) top = e;
         is_taken[top] = true;
         best[i] = top;
     }
 }
 
-static void choose_row(const ig_routes *r, const ig_config *c, int row) {
-    const float *scores = r->scores.host + (size_t)row * (size_t)c->n_experts;
-    int32_t *best = r->chosen + (size_t)row * (size_t)c->n_experts_used;
-    float *weights = r->weights + (size_t)row * (size_t)c->n_experts_used, sum = 0;
-    find_best(best, c->n_experts_used, scores, c->n_experts);
-    float top = scores[best[0]];
+/* Softmax of those that are used, or of all. */
+static void share_by_softmax(float *weights, const int32_t *best, const float *scores, const ig_config *c) {
+    float top = scores[best[0]], sum = 0;
     for (int i = 0; i < c->n_experts_used; i++) sum += weights[i] = expf(scores[best[i]] - top);
     if (c->is_share_of_all) {
         sum = 0;
@@ -49,17 +55,32 @@ static void choose_row(const ig_routes *r, const ig_config *c, int row) {
     for (int i = 0; i < c->n_experts_used; i++) weights[i] /= sum;
 }
 
-typedef struct choice {
-    const ig_routes *r;
-    const ig_config *c;
-    int first, n_rows;
-} choice;
+/* NaN of what is not finite. */
+static float sigmoid(float x) { return 1 / (1 + expf(-x)) + (x - x); }
+
+/* Of scores that are sigmoids. */
+static void share_by_sum(float *weights, const int32_t *best, const float *scores, const ig_config *c) {
+    float sum = 1e-20f;
+    for (int i = 0; i < c->n_experts_used; i++) sum += weights[i] = scores[best[i]];
+    for (int i = 0; i < c->n_experts_used && !c->is_share_of_all; i++) weights[i] /= sum;
+}
+
+static void choose_row(const choice *j, int row) {
+    const ig_config *c = j->c;
+    float *scores = j->r->scores.host + (size_t)row * (size_t)c->n_experts;
+    int32_t *best = j->r->chosen + (size_t)row * (size_t)c->n_experts_used;
+    float *weights = j->r->weights + (size_t)row * (size_t)c->n_experts_used;
+    for (int e = 0; c->is_sigmoid_routed && e < c->n_experts; e++) scores[e] = sigmoid(scores[e]);
+    find_best(best, c->n_experts_used, scores, j->bias, c->n_experts);
+    (c->is_sigmoid_routed ? share_by_sum : share_by_softmax)(weights, best, scores, c);
+    for (int i = 0; i < c->n_experts_used; i++) weights[i] *= (float)c->expert_scale;
+}
 
 static void choose_task(void *arg, int task, int thread) {
     const choice *j = arg;
     int begin = j->first + task * ROWS_PER_TASK;
     (void)thread;
-    for (int row = begin; row < ig_min_int(begin + ROWS_PER_TASK, j->n_rows); row++) choose_row(j->r, j->c, row);
+    for (int row = begin; row < ig_min_int(begin + ROWS_PER_TASK, j->n_rows); row++) choose_row(j, row);
 }
 
 /* Sorts the rows by their experts: counts each expert's, and puts each row behind those before it. */
@@ -77,8 +98,8 @@ static void sort_rows(const ig_routes *r, const ig_config *c, int first, int n_r
     r->begin[0] = 0;
 }
 
-void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, int first, int n_rows) {
-    choice j = {r, c, first, n_rows};
+void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, int first, int n_rows) {
+    choice j = {r, c, bias, first, n_rows};
     d->ops->parallel(d, (n_rows - first + ROWS_PER_TASK - 1) / ROWS_PER_TASK, choose_task, &j);
     sort_rows(r, c, first, n_rows);
 }

@@ -24,7 +24,7 @@ typedef struct ig_routes {
 /* For a model without experts there is nothing. */
 void ig_routes_lay_out(ig_space *s, ig_routes *r, const ig_config *c, int max_rows, int ffn_rows);
 /* Chooses experts for the rows [first, n_rows) by their scores, which are on the host: the n_experts_used best, the
- * first of equal ones. Scores that are NaN make shares that are. */
-void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, int first, int n_rows);
+ * first of equal ones; `bias` [n_experts] (NULL: none) is added for that. Scores that are NaN make shares that are. */
+void ig_routes_choose(ig_routes *r, ig_device *d, const ig_config *c, const float *bias, int first, int n_rows);
 
 #endif

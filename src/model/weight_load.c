@@ -47,6 +47,12 @@ static void load_matrix(loader *l, ig_matrix *m, bool has_rows) {
     l->status = ig_loading_add(&l->loading, ig_matrix_bytes(m), l->err);
 }
 
+static void load_ffn(loader *l, ig_ffn *f) {
+    load_matrix(l, &f->gate, false);
+    load_matrix(l, &f->up, false);
+    load_matrix(l, &f->down, false);
+}
+
 static void load_all(loader *l, const ig_config *c) {
     ig_weights *w = l->w;
     load_matrix(l, &w->head, c->tied);
@@ -60,11 +66,8 @@ static void load_all(loader *l, const ig_config *c) {
         load_matrix(l, &layer->q, l->o.is_copied);
         ig_matrix *const others[] = {&layer->k, &layer->v, &layer->o, &layer->router};
         for (size_t k = 0; k < IG_COUNT(others); k++) load_matrix(l, others[k], false);
-        for (int e = 0; e < layer->n_experts; e++) {
-            load_matrix(l, &layer->experts[e].gate, false);
-            load_matrix(l, &layer->experts[e].up, false);
-            load_matrix(l, &layer->experts[e].down, false);
-        }
+        load_ffn(l, &layer->shared);
+        for (int e = 0; e < layer->n_experts; e++) load_ffn(l, &layer->experts[e]);
     }
 }
 

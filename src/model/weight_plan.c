@@ -10,7 +10,7 @@
 #include "base/error.h"
 
 enum {
-    LAYER_OTHERS = 5, /* matrices of a layer beside those of experts */
+    LAYER_OTHERS = 8, /* matrices of a layer beside those of experts */
 };
 
 /* Where matrices are found. */
@@ -33,7 +33,9 @@ static ig_status add(ig_weight_group *g, ig_matrix *m, const listing *l, ig_devi
 static int count_parts(const ig_layer *w, bool with_experts) { return w->router.w && !with_experts ? 0 : w->n_experts; }
 
 static ig_status add_layer(ig_weight_group *g, ig_layer *w, const listing *l, ig_error *err) {
-    ig_matrix *const first[LAYER_OTHERS] = {&w->q, &w->k, &w->v, &w->o, &w->router};
+    ig_ffn *shared = &w->shared;
+    ig_matrix *const first[LAYER_OTHERS] = {&w->q,      &w->k,         &w->v,       &w->o,
+                                            &w->router, &shared->gate, &shared->up, &shared->down};
     ig_status s = IG_OK;
     for (int i = 0; i < LAYER_OTHERS && !s; i++) s = add(g, first[i], l, l->panels, err);
     for (int i = 0; i < IG_FFN_MATRICES * count_parts(w, l->with_experts) && !s; i++) {

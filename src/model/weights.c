@@ -23,6 +23,8 @@ typedef struct names {
     const char *qkv, *gate_up; /* of fused matrices: rows of q, k and v, and of gate and up */
     /* Of experts: where the second "%d" is one's number, a tensor is one's, else it is of all, one below the other. */
     const char *router, *expert_gate, *expert_up, *expert_down, *expert_gate_up;
+    const char *router_bias; /* with its suffix */
+    const char *shared_gate, *shared_up, *shared_down;
 } names;
 
 static const names gguf_names = {
@@ -49,6 +51,10 @@ static const names gguf_names = {
     .expert_gate = "blk.%d.ffn_gate_exps",
     .expert_up = "blk.%d.ffn_up_exps",
     .expert_down = "blk.%d.ffn_down_exps",
+    .router_bias = "blk.%d.exp_probs_b.bias",
+    .shared_gate = "blk.%d.ffn_gate_shexp",
+    .shared_up = "blk.%d.ffn_up_shexp",
+    .shared_down = "blk.%d.ffn_down_shexp",
 };
 
 static const names llama_names = {
@@ -74,6 +80,10 @@ static const names llama_names = {
     .expert_gate = "model.layers.%d.mlp.experts.%d.gate_proj",
     .expert_up = "model.layers.%d.mlp.experts.%d.up_proj",
     .expert_down = "model.layers.%d.mlp.experts.%d.down_proj",
+    .router_bias = "model.layers.%d.mlp.gate.e_score_correction_bias",
+    .shared_gate = "model.layers.%d.mlp.shared_experts.gate_proj",
+    .shared_up = "model.layers.%d.mlp.shared_experts.up_proj",
+    .shared_down = "model.layers.%d.mlp.shared_experts.down_proj",
 };
 
 /* Checkpoints of OPT start with "model.decoder." or just "decoder."; these follow either. */
@@ -261,16 +271,26 @@ static ig_norm_weights bind_norm(binder *b, const char *part, int layer, double 
     return n;
 }
 
-static void bind_ffn(binder *b, ig_ffn *f, int i) {
+/* One for all tokens. */
+static void bind_ffn(binder *b, ig_ffn *f, int i, int d_ff) {
     const ig_config *c = b->c;
     const names *n = &b->names;
     if (c->is_fused) {
-        bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, (int[]){c->d_ff, c->d_ff}, 2, c->d_model);
+        bind_parts(b, n->gate_up, i, (ig_matrix *[]){&f->gate, &f->up}, (int[]){d_ff, d_ff}, 2, c->d_model);
     } else {
-        if (c->activation != IG_RELU) f->gate = bind_matrix(b, n->gate, i, c->d_ff, c->d_model);
-        f->up = bind_matrix(b, n->up, i, c->d_ff, c->d_model);
+        if (c->activation != IG_RELU) f->gate = bind_matrix(b, n->gate, i, d_ff, c->d_model);
+        f->up = bind_matrix(b, n->up, i, d_ff, c->d_model);
     }
-    f->down = bind_matrix(b, n->down, i, c->d_model, c->d_ff);
+    f->down = bind_matrix(b, n->down, i, c->d_model, d_ff);
+}
+
+static void bind_shared(binder *b, ig_ffn *f, int i) {
+    const ig_config *c = b->c;
+    const names *n = &b->names;
+    if (!c->d_ff_shared) return;
+    f->gate = bind_matrix(b, n->shared_gate, i, c->d_ff_shared, c->d_model);
+    f->up = bind_matrix(b, n->shared_up, i, c->d_ff_shared, c->d_model);
+    f->down = bind_matrix(b, n->shared_down, i, c->d_model, c->d_ff_shared);
 }
 
 /* A matrix of expert number e. */
@@ -307,13 +327,16 @@ static void bind_experts(binder *b, ig_layer *l, int i) {
     const ig_config *c = b->c;
     const names *n = &b->names;
     ig_ffn unused = {0};
-    l->n_experts = c->n_experts ? c->n_experts : 1;
+    bool is_plain = i < c->n_plain_layers;
+    l->n_experts = c->n_experts && !is_plain ? c->n_experts : 1;
     l->experts = ig_arena_take(&b->w->owned, (size_t)l->n_experts * sizeof *l->experts);
-    if (!c->n_experts) {
-        bind_ffn(b, l->experts ? l->experts : &unused, i);
+    if (is_plain || !c->n_experts) {
+        bind_ffn(b, l->experts ? l->experts : &unused, i, is_plain ? c->d_ff_plain : c->d_ff);
         return;
     }
     l->router = bind_matrix(b, n->router, i, c->n_experts, c->d_model);
+    if (c->is_sigmoid_routed) l->router_bias = bind_part_vector(b, n->router_bias, i, "", c->n_experts, false);
+    bind_shared(b, &l->shared, i);
     const float *gate = bind_expert_biases(b, n->expert_gate, i, c->d_ff);
     const float *up = bind_expert_biases(b, n->expert_up, i, c->d_ff);
     const float *down = bind_expert_biases(b, n->expert_down, i, c->d_model);
@@ -406,10 +429,15 @@ static void bind_all(binder *b) {
     }
 }
 
-/* Tensors that may be left over: buffers that old checkpoints hold, and copies of a tied embedding. */
+/* Tensors that may be left over: layers that guess tokens ahead, buffers that old checkpoints hold, and copies of a
+ * tied embedding. */
 static bool is_harmless(const binder *b, const ig_tensor *t) {
     size_t n = strlen(t->name);
     static const char inv_freq[] = ".rotary_emb.inv_freq";
+    int layer = -1;
+    if (b->c->n_layers_left_out && sscanf(t->name, b->g ? "blk.%4d." : "model.layers.%4d.", &layer) == 1 &&
+        layer >= b->c->n_layers && layer < b->c->n_layers + b->c->n_layers_left_out)
+        return true;
     if (b->g) return false;
     if (n > sizeof inv_freq - 1 && strcmp(t->name + n - (sizeof inv_freq - 1), inv_freq) == 0) return true;
     return b->c->tied && strcmp(t->name, "lm_head.weight") == 0 && t->n_dims == 2 &&
@@ -428,8 +456,9 @@ static void check_unused(binder *b) {
 static void count_bytes(binder *b) {
     for (size_t i = 0; i < b->n_tensors; i++) {
         const ig_tensor *t = tensor_at(b, i);
+        if (!b->used[i]) continue;
         b->w->stored_bytes += t->n_bytes;
-        if (b->used[i]) b->w->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
+        b->w->n_params += t->dims[0] * t->dims[1] * t->dims[2] * t->dims[3];
     }
 }
 
@@ -459,7 +488,7 @@ static void name_granitemoe(names *n) {
 static void choose_names(binder *b) {
     b->prefix = "";
     b->names = b->g ? gguf_names : llama_names;
-    if (b->g && b->c->has_sink_scores) b->names.ffn_norm = "blk.%d.post_attention_norm";
+    if (b->g && (b->c->has_sink_scores || b->c->is_sigmoid_routed)) b->names.ffn_norm = "blk.%d.post_attention_norm";
     if (!b->g && b->c->norm_order == IG_NORMS_AROUND) b->names.ffn_norm = "model.layers.%d.pre_feedforward_layernorm";
     if (!b->g && strcmp(b->c->architecture, "mixtral") == 0) name_mixtral(&b->names);
     if (!b->g && strcmp(b->c->architecture, "granitemoe") == 0) name_granitemoe(&b->names);

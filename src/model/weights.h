@@ -27,8 +27,10 @@ typedef struct ig_layer {
     ig_matrix q, k, v, o;
     const float *q_norm, *k_norm; /* [head_dim], or of all heads; NULL: none (ig_head_norm) */
     ig_matrix router;             /* [n_experts][d_model]; absent where one feed-forward layer is for all tokens */
+    const float *router_bias;     /* [n_experts] counts where experts are chosen, not in their shares; NULL: none */
     ig_ffn *experts;              /* [n_experts] */
     int n_experts;
+    ig_ffn shared; /* of all tokens, beside the experts; absent in most models */
 } ig_layer;
 
 typedef struct ig_weights {

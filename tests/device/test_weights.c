@@ -282,6 +282,7 @@ int main(void) {
         cmocka_unit_test(bits_do_not_depend_on_the_memory),
         OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/qwen3moe"),
         OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/granitemoe"),
+        OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/glm4moe"),
         OF(experts_are_sent_when_they_are_chosen, "tests/golden/models/gpt-oss/model.gguf"),
         cmocka_unit_test(too_little_is_refused),
         cmocka_unit_test(passes_that_end_early),

@@ -552,6 +552,7 @@ static int open_gemma(void **state) { return (void)state, set_up("tests/golden/m
 static int open_olmo(void **state) { return (void)state, set_up("tests/golden/models/olmo3", 2, N_CTX); }
 static int open_smollm(void **state) { return (void)state, set_up("tests/golden/models/smollm3", 2, N_CTX); }
 static int open_experts(void **state) { return (void)state, set_up("tests/golden/models/olmoe", 2, N_CTX); }
+static int open_shared_expert(void **state) { return (void)state, set_up("tests/golden/models/glm4moe", 2, N_CTX); }
 static int open_few_experts(void **state) { return (void)state, set_up("tests/golden/models/granitemoe", 2, 192); }
 static int open_post_norm(void **state) { return (void)state, set_up("tests/golden/models/opt-350m-like", 2, 192); }
 
@@ -565,6 +566,7 @@ int main(void) {
         {"each as if alone, norms of parts alone", each_as_if_alone, open_olmo, close_tiny, NULL},
         {"each as if alone, layers that do not rotate", each_as_if_alone, open_smollm, close_tiny, NULL},
         {"each as if alone, experts", each_as_if_alone, open_experts, close_tiny, NULL},
+        {"each as if alone, an expert for all", each_as_if_alone, open_shared_expert, close_tiny, NULL},
         cmocka_unit_test_setup_teardown(statistics, open_llama, close_tiny),
         cmocka_unit_test_setup_teardown(what_cannot_be_asked, open_llama_short, close_tiny),
         cmocka_unit_test_setup_teardown(refused_as_a_whole, open_llama_short, close_tiny),

@@ -324,6 +324,7 @@ int main(void) {
         MODEL("mixtral"),
         MODEL("granitemoe"),
         MODEL("gpt-oss"),
+        MODEL("glm4moe"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
         {"gpt-oss audit", check_audit, NULL, NULL, "gpt-oss"},
     };

@@ -242,6 +242,7 @@ int main(void) {
         {"qwen3moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/qwen3moe"},
         {"granitemoe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/granitemoe"},
         {"mixtral", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/mixtral"},
+        {"glm4moe", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/glm4moe"},
         {"gpt-oss", experts_are_read_when_they_are_chosen, NULL, NULL, "tests/golden/models/gpt-oss/model.gguf"},
         cmocka_unit_test(too_little_is_refused),
         cmocka_unit_test(loading_is_told_to_its_end),

@@ -354,7 +354,32 @@ static void reads_gguf_experts(void **state) {
         tiny_u32(&t, count, IG_MAX_EXPERTS + 1);
         refuses_tiny(&t, count);
     }
-    tiny t = tiny_as("qwen2");
+    tiny t = tiny_as("glm4moe");
+    tiny_u32(&t, "glm4moe.block_count", 5);
+    tiny_u32(&t, "glm4moe.expert_used_count", 2);
+    tiny_u32(&t, "glm4moe.expert_feed_forward_length", 24);
+    refuses_tiny(&t, "glm4moe.expert_count");
+    tiny_u32(&t, "glm4moe.expert_count", 4);
+    ig_config c = from_tiny(&t);
+    assert_true(c.n_layers == 5 && c.is_sigmoid_routed && c.is_share_of_all && c.expert_scale == 1 && !c.d_ff_shared);
+    tiny_u32(&t, "glm4moe.expert_shared_count", 2);
+    tiny_u32(&t, "glm4moe.leading_dense_block_count", 3);
+    tiny_u32(&t, "glm4moe.nextn_predict_layers", 1);
+    tiny_f32(&t, "glm4moe.expert_weights_scale", 2.5f);
+    c = from_tiny(&t);
+    assert_true(c.n_layers == 4 && c.n_layers_left_out == 1 && c.n_plain_layers == 3 && c.d_ff_plain == TINY_FF);
+    assert_true(c.d_ff == 24 && c.d_ff_shared == 48 && c.expert_scale == 2.5);
+    tiny_u32(&t, "glm4moe.expert_gating_func", 1);
+    refuses_tiny(&t, "glm4moe.expert_gating_func");
+    tiny_u32(&t, "glm4moe.expert_gating_func", 2);
+    tiny_u32(&t, "glm4moe.expert_group_count", 8);
+    refuses_tiny(&t, "glm4moe.expert_group_count");
+    tiny_u32(&t, "glm4moe.expert_group_count", 1);
+    tiny_u32(&t, "glm4moe.nextn_predict_layers", 2);
+    refuses_tiny(&t, "glm4moe.nextn_predict_layers");
+    tiny_u32(&t, "glm4moe.leading_dense_block_count", 5);
+    refuses_tiny(&t, "glm4moe.leading_dense_block_count");
+    t = tiny_as("qwen2");
     tiny_u32(&t, "qwen2.expert_count", 4);
     refuses_tiny(&t, "qwen2.expert_count");
     t = tiny_as("llama");
@@ -408,7 +433,19 @@ static void reads_experts(void **state) {
     assert_true(c.n_experts == 16 && c.n_experts_used == 4 && c.d_ff == 24 && !c.is_share_of_all && c.head_dim == 128);
     c = from_json("{\"model_type\":\"granitemoe\"," LLAMA ",\"num_local_experts\":6,\"attention_multiplier\":0.5}");
     assert_true(c.n_experts == 6 && c.n_experts_used == 2 && c.attn_scale == 0.5);
+#define GLM4_MOE                                               \
+    "{\"model_type\":\"glm4_moe\"," LLAMA                      \
+    ",\"num_key_value_heads\":2,\"moe_intermediate_size\":24," \
+    "\"n_routed_experts\":16,\"num_experts_per_tok\":4"
+    c = from_json(GLM4_MOE ",\"n_group\":1,\"routed_scaling_factor\":1.5,\"use_qk_norm\":true}");
+    assert_true(c.n_experts == 16 && c.n_experts_used == 4 && c.d_ff == 24 && c.d_ff_shared == 24 &&
+                c.d_ff_plain == 96);
+    assert_true(c.n_plain_layers == 1 && c.is_sigmoid_routed && !c.is_share_of_all && c.expert_scale == 1.5);
+    assert_true(c.head_norm == IG_HEAD_NORM_EACH && c.n_rot == c.head_dim / 2);
     static const char *const refused[][2] = {
+        {GLM4_MOE ",\"n_group\":8}", "n_group"},
+        {GLM4_MOE ",\"first_k_dense_replace\":100}", "first_k_dense_replace"},
+        {GLM4_MOE ",\"n_shared_experts\":-1}", "n_shared_experts"},
         {QWEN3_MOE ",\"mlp_only_layers\":[1]}", "mlp_only_layers"},
         {QWEN3_MOE ",\"decoder_sparse_step\":2}", "decoder_sparse_step"},
         {"{\"model_type\":\"olmoe\"," LLAMA ",\"num_experts\":4}", "num_experts_per_tok"},

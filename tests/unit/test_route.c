@@ -28,32 +28,52 @@ static void open_routes(const ig_config *c) {
     ig_routes_lay_out(&space, &routes, c, MOST_ROWS, 16);
 }
 
+/* The scores before they are used, and what is added where experts are chosen. */
+static float scores_given[MOST_ROWS * IG_MAX_EXPERTS], bias[IG_MAX_EXPERTS];
+
+static double sigmoid(double x) { return 1 / (1 + exp(-x)); }
+
+/* By which experts are chosen. */
+static double value_of(const float *scores, const ig_config *c, int e) {
+    return c->is_sigmoid_routed ? sigmoid((double)scores[e]) + (double)bias[e] : (double)scores[e];
+}
+
 /* How many experts of a row come before this one. */
-static int rank_of(const float *scores, int n, int expert) {
+static int rank_of(const float *scores, const ig_config *c, int expert) {
+    double value = value_of(scores, c, expert);
     int rank = 0;
-    for (int e = 0; e < n; e++) rank += scores[e] > scores[expert] || (scores[e] == scores[expert] && e < expert);
+    for (int e = 0; e < c->n_experts; e++) {
+        double other = value_of(scores, c, e);
+        rank += other > value || (other >= value && e < expert);
+    }
     return rank;
 }
 
 static double share_of(const float *scores, const ig_config *c, int expert) {
-    double sum = 0;
-    for (int e = 0; e < c->n_experts; e++)
-        if (c->is_share_of_all || rank_of(scores, c->n_experts, e) < c->n_experts_used)
-            sum += exp((double)scores[e] - (double)scores[expert]);
-    return 1 / sum;
+    double own = (double)scores[expert], sum = 0;
+    for (int e = 0; e < c->n_experts; e++) {
+        bool counts = rank_of(scores, c, e) < c->n_experts_used;
+        if (c->is_sigmoid_routed)
+            sum += counts ? sigmoid((double)scores[e]) / sigmoid(own) : 0;
+        else if (c->is_share_of_all || counts)
+            sum += exp((double)scores[e] - own);
+    }
+    if (c->is_sigmoid_routed && c->is_share_of_all) return sigmoid(own) * c->expert_scale;
+    return c->expert_scale / sum;
 }
 
 /* The lists hold each pair of a row and one of its experts once, in order. */
 static void check(const ig_config *c, int first, int n_rows) {
     int n = 0;
-    ig_routes_choose(&routes, device, c, first, n_rows);
+    memcpy(scores_given, routes.scores.host, (size_t)(n_rows * c->n_experts) * sizeof *scores_given);
+    ig_routes_choose(&routes, device, c, c->is_sigmoid_routed ? bias : NULL, first, n_rows);
     assert_int_equal(routes.begin[0], 0);
     assert_int_equal(routes.begin[c->n_experts], (n_rows - first) * c->n_experts_used);
     for (int e = 0; e < c->n_experts; e++) {
         assert_int_equal(routes.begin[e], n);
         for (int row = first; row < n_rows; row++) {
-            const float *scores = routes.scores.host + row * c->n_experts;
-            if (rank_of(scores, c->n_experts, e) >= c->n_experts_used) continue;
+            const float *scores = scores_given + row * c->n_experts;
+            if (rank_of(scores, c, e) >= c->n_experts_used) continue;
             assert_int_equal(routes.rows[n], row);
             assert_true(fabs((double)routes.shares[n] - share_of(scores, c, e)) < 1e-6);
             n++;
@@ -66,9 +86,12 @@ static void rows_are_sorted(void **state) {
     static const int shapes[][2] = {{1, 1}, {4, 2}, {5, 5}, {64, 8}, {IG_MAX_EXPERTS, 12}};
     ig_random random = {7};
     (void)state;
-    for (int i = 0; i < 10; i++) {
-        ig_config c = {.d_model = 8, .n_experts = shapes[i / 2][0], .n_experts_used = shapes[i / 2][1]};
+    for (int e = 0; e < IG_MAX_EXPERTS; e++) bias[e] = (float)(e * 37 % 101) / 128;
+    for (int i = 0; i < 20; i++) {
+        ig_config c = {.d_model = 8, .n_experts = shapes[i / 4][0], .n_experts_used = shapes[i / 4][1]};
         c.is_share_of_all = i % 2;
+        c.is_sigmoid_routed = i / 2 % 2;
+        c.expert_scale = c.is_sigmoid_routed ? 2.5 : 1;
         open_routes(&c);
         for (int round = 0; round < 5; round++) {
             int n = (int)(ig_random_u64(&random) % MOST_ROWS) + 1, first = (int)(ig_random_u64(&random) % (uint64_t)n);
@@ -84,12 +107,17 @@ static void rows_are_sorted(void **state) {
 static void what_is_not_finite_shows(void **state) {
     static const float odd[] = {NAN, INFINITY, -INFINITY};
     (void)state;
-    for (int i = 0; i < 12; i++) {
-        ig_config c = {.d_model = 8, .n_experts = 6, .n_experts_used = 2, .is_share_of_all = i % 2};
+    for (int i = 0; i < 24; i++) {
+        ig_config c = {.d_model = 8,
+                       .n_experts = 6,
+                       .n_experts_used = 2,
+                       .is_share_of_all = i % 2,
+                       .is_sigmoid_routed = i >= 12,
+                       .expert_scale = 1};
         open_routes(&c);
         for (int k = 0; k < 18; k++) routes.scores.host[k] = (float)(k * 5 % 7);
-        for (int e = 0; e < (i < 6 ? 1 : 6); e++) routes.scores.host[6 + e] = odd[i / 2 % 3];
-        ig_routes_choose(&routes, device, &c, 0, 3);
+        for (int e = 0; e < (i % 12 < 6 ? 1 : 6); e++) routes.scores.host[6 + e] = odd[i / 2 % 3];
+        ig_routes_choose(&routes, device, &c, NULL, 0, 3);
         int seen = 0;
         for (int k = 0; k < 6; k++) {
             bool is_odd = routes.rows[k] == 1;
@@ -97,7 +125,10 @@ static void what_is_not_finite_shows(void **state) {
             if (!is_odd) assert_true(routes.shares[k] > 0 && routes.shares[k] <= 1);
         }
         assert_int_equal(seen, 2);
-        if (i < 6 && odd[i / 2] < 0) continue; /* one that no expert is chosen by */
+        if (i < 6 && odd[i / 2] < 0) { /* one that no expert is chosen by */
+            ig_space_close(&space);
+            continue;
+        }
         bool shows = false;
         for (int k = 0; k < 6; k++) shows = shows || (routes.rows[k] == 1 && !isfinite(routes.shares[k]));
         assert_true(shows);
