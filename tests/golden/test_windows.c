@@ -127,6 +127,51 @@ static void goes_back_to_what_is_whole(void **state) {
     ig_session_close(all);
 }
 
+/* A session alone in a cache, as full as it gets, cut to n tokens: the tokens it holds then. */
+static int fill_and_cut(ig_session **out, ig_session_options *o, const int32_t *ids, int n) {
+    ig_error err = {0};
+    expect_ok(ig_cache_open(&o->shared, model, o, &err), &err);
+    *out = open_session(o);
+    put(*out, ids, LONG / 2 - 7);
+    return cut_to(*out, n);
+}
+
+static void close_cut(ig_session *s, ig_session_options *o) {
+    ig_session_close(s);
+    ig_cache_close(o->shared);
+    o->shared = NULL;
+}
+
+/* Within a piece that others may find, which is copied: room for the copy is not made of what comes before it. */
+static void cut_where_the_first_whole_ones_are(void **state) {
+    const variant *v = *state;
+    ig_session_options o = options_of(v, false);
+    int32_t ids[LONG];
+    fill(ids, 1, 0);
+    o.n_ctx = LONG / 2;
+    o.cache.memory.n_sessions = 1;
+    ig_session *s, *all = open_as(v, true);
+    int first = v->mark / 2, end = o.n_ctx - 7;
+    while (first < end) {
+        int n = (first + end) / 2;
+        bool is_there = fill_and_cut(&s, &o, ids, n) == n;
+        close_cut(s, &o);
+        if (is_there)
+            end = n;
+        else
+            first = n + 1;
+    }
+    for (int n = first; n < first + 150; n += 29) {
+        assert_int_equal(fill_and_cut(&s, &o, ids, n), n);
+        put(s, ids, n + 20);
+        cut_to(all, 0);
+        put(all, ids, n + 20);
+        same(s, all);
+        close_cut(s, &o);
+    }
+    ig_session_close(all);
+}
+
 /* Sessions of one memory, filled, cut, closed and opened at random. */
 static void shared_and_cut_at_random(void **state) {
     enum { N = 3, COMMON = 1700 };
@@ -212,6 +257,7 @@ int main(void) {
         ALL(GEMMA, "infinigen", "q8", 16 * 192),
         ALL(GPT_OSS, "infinigen", "f16", 16 * 160),
         ALL(TINY_MISTRAL, "full", "q4", 16 * 256),
+        WITH(cut_where_the_first_whole_ones_are, TINY_MISTRAL, "full", "q4", 16 * 256),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
