@@ -137,9 +137,11 @@ size_t ig_kv_count_pinned(const ig_kv_memory *m, int n) {
     return n_blocks <= m->most_pinned ? n_blocks : 0;
 }
 
-/* Bytes of a memory without a tier beside its frames. */
+/* Bytes of a memory without a tier beside its frames. What layers with a window let go of has its place in the tables
+ * still, so that with pieces that are kept all places can be in use. */
 static uint64_t plain_bytes(const ig_kv_memory *m, const ig_kv_options *o) {
-    return (uint64_t)blocks_in_use(m, o) * block_bytes(m) + m->n_pieces * piece_bytes(m) + list_bytes(m, o);
+    size_t n_blocks = m->windows.widest && m->shares ? m->n_tables * m->table_len : blocks_in_use(m, o);
+    return (uint64_t)n_blocks * block_bytes(m) + m->n_pieces * piece_bytes(m) + list_bytes(m, o);
 }
 
 static ig_status fail_ram(const ig_kv_options *o, uint64_t need, ig_error *err) {
@@ -422,7 +424,7 @@ static void count_pages(const ig_kv_memory *m, ig_kv_stats *out, size_t n_frames
 
 void ig_kv_memory_get_stats(const ig_kv_memory *m, ig_kv_stats *out) {
     size_t n_pieces = m->n_fresh - m->n_spare, n_frames = ig_frame_pool_taken(&m->pool) - m->n_lent,
-           n_blocks = m->tier || m->windows.widest ? n_pieces * m->piece_blocks * m->n_tables : n_frames;
+           n_blocks = m->tier ? n_pieces * m->piece_blocks * m->n_tables : n_frames + ig_kv_windows_gone(m);
     *out = m->stats;
     out->n_sequences = m->n_open;
     out->table_bytes = n_pieces * ig_kv_tables_piece_bytes(m);

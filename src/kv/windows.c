@@ -49,6 +49,11 @@ size_t ig_kv_windows_saved(const ig_kv_memory *m) {
     return blocks * (size_t)m->windows.n_layers * (size_t)m->shape.n_kv_heads;
 }
 
+size_t ig_kv_windows_gone(const ig_kv_memory *m) {
+    const ig_kv_windows *w = &m->windows;
+    return w->n_thin * m->piece_blocks * (size_t)w->n_layers * (size_t)m->shape.n_kv_heads;
+}
+
 static void lay_out(ig_kv_windows *w, size_t n_pieces) {
     w->n_seers = ig_arena_take(&w->arena, n_pieces * sizeof *w->n_seers);
     w->is_thin = ig_arena_take(&w->arena, n_pieces);
@@ -168,6 +173,7 @@ bool ig_kv_thin_oldest(ig_kv_memory *m) {
     ig_evict_remove(&w->order, piece);
     each_block(m, piece, piece, drop);
     w->is_thin[piece] = 1;
+    w->n_thin++;
     return true;
 }
 
@@ -185,5 +191,6 @@ void ig_kv_make_whole(ig_kv *kv, int i, uint32_t piece) {
 void ig_kv_windows_forget(ig_kv_memory *m, uint32_t piece) {
     if (!m->windows.widest) return;
     ig_evict_remove(&m->windows.order, piece);
+    m->windows.n_thin -= m->windows.is_thin[piece];
     m->windows.is_thin[piece] = 0;
 }

@@ -22,6 +22,7 @@ typedef struct ig_kv_windows {
     int n_layers;      /* that have such a one */
     uint32_t *n_seers; /* [n_pieces] sequences that need the piece whole */
     uint8_t *is_thin;  /* [n_pieces] */
+    size_t n_thin;     /* of these */
     ig_evict order;    /* of pieces that may become thin */
     ig_arena arena;
 } ig_kv_windows;
@@ -34,6 +35,8 @@ size_t ig_kv_windows_bytes(const ig_kv_memory *m);
 ig_status ig_kv_windows_open(ig_kv_memory *m, ig_error *err);
 void ig_kv_windows_close(ig_kv_memory *m);
 
+/* Blocks that were let go of. */
+size_t ig_kv_windows_gone(const ig_kv_memory *m);
 /* Entries of the sequence that were let go of, over layers and KV heads. */
 uint64_t ig_kv_count_thin(const ig_kv *kv);
 

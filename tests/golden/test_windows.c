@@ -102,6 +102,22 @@ static void less_memory_and_the_same_bits(void **state) {
     ig_session_close(all);
 }
 
+/* With a limit too, where other layers hold less. */
+static void no_more_than_planned(void **state) {
+    const variant *v = *state;
+    ig_session_options o = options_of(v, false);
+    int32_t ids[LONG];
+    ig_cache_plan_info plan;
+    ig_error err = {0};
+    fill(ids, 1, 0);
+    o.cache.memory.limit = 0.3;
+    expect_ok(ig_cache_plan(&plan, model, &o, &err), &err);
+    ig_session *s = open_session(&o);
+    put(s, ids, LONG);
+    assert_in_range(stats(s).kv_bytes, plan.kv / 2, plan.kv);
+    ig_session_close(s);
+}
+
 static void goes_back_to_what_is_whole(void **state) {
     const variant *v = *state;
     ig_session *few = open_as(v, false), *all = open_as(v, true);
@@ -255,6 +271,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         ALL(GEMMA, "full", "f16", 16 * 160),
         ALL(GEMMA, "infinigen", "q8", 16 * 192),
+        WITH(no_more_than_planned, GEMMA, "infinigen", "q8", 0),
         ALL(GPT_OSS, "infinigen", "f16", 16 * 160),
         ALL(TINY_MISTRAL, "full", "q4", 16 * 256),
         WITH(cut_where_the_first_whole_ones_are, TINY_MISTRAL, "full", "q4", 16 * 256),
