@@ -143,7 +143,7 @@ ig_status ig_kv_take_frame(ig_kv *kv, uint8_t **out, ig_error *err) {
     ig_kv_memory *m = kv->memory;
     double before = m->stats.stall_seconds;
     *out = ig_kv_find_frame(m);
-    if (!*out) {
+    if (!*out && m->tier) {
         end_prefetches(m);
         begin_epoch(m);
         m->loaded = m->epoch; /* a layer's attention is over when others grow: what it wanted may go */
