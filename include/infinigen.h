@@ -357,8 +357,9 @@ typedef struct ig_memory_options {
     const char *evict; /* which block leaves RAM first, or entry is dropped: "counter" (default, NULL), "lru", "fifo" */
     bool no_uring;     /* disk requests by threads instead of io_uring */
     bool whole_windows; /* layers whose attention sees the last tokens only (a sliding window) keep all others as well.
-                           By default, without a disk tier, they keep what their window sees and about an eighth of the
-                           rest, so that a session may go back less far than it was asked to: ig_session_cut() */
+                           By default, without a disk tier and `map`, they keep what their windows see and an eighth of
+                           all tokens beside, so that a session may go back less far than it was asked to:
+                           ig_session_cut() */
     int n_sessions;     /* of an ig_cache: most sessions at the same time; 0 (default): one. For ig_cache_plan(): 0 is a
                            session without a cache */
     const char *store_path; /* directory of a store of prefixes, for an ig_cache; a session without one gets a cache to

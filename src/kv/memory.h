@@ -47,8 +47,8 @@ typedef struct ig_kv_options {
     int n_dropping;        /* layers of which entries will be dropped for ever: sizes are planned for so many */
     int limit;             /* most entries that a KV head of these has when tokens are added; 0: n_ctx */
     int n_sequences;       /* most at a time; 0: one */
-    const int *window;     /* [n_layers] a layer's attention sees the last so many tokens, 0: all; outlives the memory,
-                              which     without a disk tier keeps few others of such a layer (windows.h). NULL: all are kept */
+    const int *window;     /* [n_layers] a layer's attention sees the last so many tokens, 0: all; outlives the memory.
+                              Without a tier and a mapped file few others of it are kept (windows.h). NULL: all are */
     bool share;            /* they share what they have in common (prefix_tree.h) */
 } ig_kv_options;
 

@@ -67,6 +67,7 @@ ig_status ig_kv_open(ig_kv **out, const ig_kv_shape *shape, const ig_kv_options 
 
 /* Gives the pieces from number n on back, the last one first. Nothing of them is under way. */
 static void give_pieces(ig_kv *kv, int n) {
+    ig_kv_note_place(kv, n);
     while (kv->n_pieces > n) {
         ig_kv_unsee(kv, --kv->n_pieces);
         ig_kv_give_piece(kv->memory, kv->pieces[kv->n_pieces]);
@@ -392,6 +393,7 @@ void ig_kv_adopt(ig_kv *kv, const uint32_t *pieces, int n) {
     }
     kv->n_pieces = kv->first_seen = n;
     ig_kv_see_from(kv, n << m->piece_shift);
+    ig_kv_note_place(kv, 0);
     for (int l = 0; l < m->shape.n_layers; l++) {
         kv->held[l] = n << m->piece_shift;
         kv->sealed[l] = kv->unwritten[l] = m->tier ? n * (int)m->piece_blocks : 0;

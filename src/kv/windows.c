@@ -57,6 +57,7 @@ size_t ig_kv_windows_gone(const ig_kv_memory *m) {
 static void lay_out(ig_kv_windows *w, size_t n_pieces) {
     w->n_seers = ig_arena_take(&w->arena, n_pieces * sizeof *w->n_seers);
     w->is_thin = ig_arena_take(&w->arena, n_pieces);
+    w->is_place = ig_arena_take(&w->arena, n_pieces);
 }
 
 size_t ig_kv_windows_bytes(const ig_kv_memory *m) {
@@ -74,7 +75,7 @@ ig_status ig_kv_windows_open(ig_kv_memory *m, ig_error *err) {
     if (!ig_arena_open(&w->arena)) return ig_fail_memory(err, "KV windows", ig_kv_windows_bytes(m));
     lay_out(w, m->n_pieces);
     order = ig_arena_take(&w->arena, ig_evict_bytes(m->n_pieces));
-    ig_evict_open(&w->order, IG_EVICT_FIFO, m->n_pieces, order);
+    ig_evict_open(&w->order, IG_EVICT_COUNTER, m->n_pieces, order);
     return IG_OK;
 }
 
@@ -119,7 +120,9 @@ uint64_t ig_kv_count_thin(const ig_kv *kv) {
 /* Piece i of a sequence, which none sees, may become thin. */
 static void list(ig_kv_memory *m, uint32_t piece, int i) {
     ig_kv_windows *w = &m->windows;
-    if (!w->n_seers[piece] && !w->is_thin[piece] && !is_mark(m, i)) ig_evict_add(&w->order, piece);
+    if (w->n_seers[piece] || w->is_thin[piece] || is_mark(m, i)) return;
+    ig_evict_add(&w->order, piece);
+    if (w->is_place[piece]) ig_evict_use(&w->order, piece);
 }
 
 void ig_kv_see(ig_kv *kv, int i) {
@@ -134,6 +137,12 @@ void ig_kv_unsee(ig_kv *kv, int i) {
     if (!w->widest || i < kv->first_seen) return;
     w->n_seers[kv->pieces[i]]--;
     list(kv->memory, kv->pieces[i], i);
+}
+
+void ig_kv_note_place(ig_kv *kv, int i) {
+    const ig_kv_windows *w = &kv->memory->windows;
+    for (i = i > kv->first_seen ? i : kv->first_seen; w->widest && i < kv->n_pieces; i++)
+        w->is_place[kv->pieces[i]] = 1;
 }
 
 void ig_kv_see_from(ig_kv *kv, int n) {
@@ -173,6 +182,7 @@ bool ig_kv_thin_oldest(ig_kv_memory *m) {
     ig_evict_remove(&w->order, piece);
     each_block(m, piece, piece, drop);
     w->is_thin[piece] = 1;
+    w->is_place[piece] = 0;
     w->n_thin++;
     return true;
 }
@@ -192,5 +202,5 @@ void ig_kv_windows_forget(ig_kv_memory *m, uint32_t piece) {
     if (!m->windows.widest) return;
     ig_evict_remove(&m->windows.order, piece);
     m->windows.n_thin -= m->windows.is_thin[piece];
-    m->windows.is_thin[piece] = 0;
+    m->windows.is_thin[piece] = m->windows.is_place[piece] = 0;
 }

@@ -4,7 +4,8 @@
  * let go of. Such a layer never reads again what its window has passed, unless a sequence is cut, or another begins as
  * this one did. So a memory without a disk tier has fewer frames than all layers could fill, and where none is left a
  * piece that no sequence sees through a window any more becomes *thin*: its blocks of these layers are free, those of
- * the others stay. The one that was let go of longest ago is first.
+ * the others stay. The one that was let go of longest ago is first; but last of all come places where sequences have
+ * ended, as a conversation does until its next turn, or have begun, as behind what prompts have in common.
  *
  * A sequence can be cut, or begin with pieces of others, only where the pieces before are whole as far back as the
  * widest window reaches: ig_kv_whole() says where. From there on the prompt is computed again, and what is thin is
@@ -22,8 +23,9 @@ typedef struct ig_kv_windows {
     int n_layers;      /* that have such a one */
     uint32_t *n_seers; /* [n_pieces] sequences that need the piece whole */
     uint8_t *is_thin;  /* [n_pieces] */
+    uint8_t *is_place; /* [n_pieces] a sequence has ended where it needed the piece, or begun there: others may */
     size_t n_thin;     /* of these */
-    ig_evict order;    /* of pieces that may become thin */
+    ig_evict order;    /* of pieces that may become thin: first those that windows have merely passed */
     ig_arena arena;
 } ig_kv_windows;
 
@@ -50,6 +52,8 @@ void ig_kv_see(ig_kv *kv, int i);
 void ig_kv_unsee(ig_kv *kv, int i);
 /* It goes on from n tokens, whose pieces are whole as far as that needs. */
 void ig_kv_see_from(ig_kv *kv, int n);
+/* What it needs of piece number i on is a place. */
+void ig_kv_note_place(ig_kv *kv, int i);
 /* `piece`, which holds the same as piece i of the sequence, gets what it lacks of that. */
 void ig_kv_make_whole(ig_kv *kv, int i, uint32_t piece);
 

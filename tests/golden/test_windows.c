@@ -225,6 +225,26 @@ static void shared_and_cut_at_random(void **state) {
     ig_cache_close(o.shared);
 }
 
+/* Prompts of clients that take turns: each finds what it had computed, as long as there is room for ends. */
+static void ends_stay(void **state) {
+    enum { N = 4, PROMPT = 1500 };
+    const variant *v = *state;
+    ig_session_options o = options_of(v, false);
+    ig_error err = {0};
+    int32_t ids[LONG];
+    o.n_ctx = 2048;
+    o.cache.memory.n_sessions = N;
+    expect_ok(ig_cache_open(&o.shared, model, &o, &err), &err);
+    for (int turn = 0; turn < 2 * (N + 1); turn++) {
+        ig_session *s = open_session(&o);
+        fill(ids, 1 + turn % (N + 1), 0);
+        put(s, ids, PROMPT + turn);
+        assert_true(turn <= N || stats(s).n_taken >= PROMPT - 128);
+        ig_session_close(s);
+    }
+    ig_cache_close(o.shared);
+}
+
 /* A store on disk has whole pieces, and makes thin ones whole. */
 static void stored_whole(void **state) {
     const variant *v = *state;
@@ -269,6 +289,7 @@ static void stored_whole(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        WITH(ends_stay, GEMMA, "full", "f16", 0),
         ALL(GEMMA, "full", "f16", 16 * 160),
         ALL(GEMMA, "infinigen", "q8", 16 * 192),
         WITH(no_more_than_planned, GEMMA, "infinigen", "q8", 0),
