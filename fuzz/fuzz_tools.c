@@ -24,7 +24,16 @@ static const ig_tool_format formats[] = {{.has_lists = true,
                                           .end = "]"},
                                          {.has_lists = true, .before = "<<", .middle = "[\1]", .after = ">>"},
                                          {.is_bare = true, .before = "{\"name\": \"", .middle = "\", \"parameters\": "},
-                                         {.has_channels = true}};
+                                         {.has_channels = true},
+                                         {.has_lists = true,
+                                          .has_pairs = true,
+                                          .before = "<tool_call>",
+                                          .middle = "\n",
+                                          .after = "</tool_call>",
+                                          .between = "\n<tool_call>",
+                                          .key = "<arg_key>",
+                                          .value = "</arg_key>\n<arg_value>",
+                                          .value_end = "</arg_value>\n"}};
 
 typedef struct parts {
     char *text; /* the answer's text, then that of its calls */

@@ -109,26 +109,27 @@ static json_t *schema_of(const writer *w, const json_t *function) {
     return schema;
 }
 
-/* What of JSON schemas is not known is refused where the arguments are to be strict, else passed over. */
-static bool put_arguments(const writer *w, const json_t *function, size_t i) {
-    ig_error err;
-    char prefix[32], *gbnf = NULL;
-    static const char any[] = "{\"type\":\"object\"}";
-    json_t *schema = schema_of(w, function);
+/* A schema, which this takes, as a grammar. */
+static ig_status to_gbnf(char **gbnf, json_t *schema, ig_error *err) {
     char *text = schema ? json_dumps(schema, JSON_COMPACT | JSON_REAL_PRECISION(17)) : NULL;
     json_decref(schema);
-    ig_status s = text ? ig_schema_to_gbnf(&gbnf, text, strlen(text), &err)
-                       : ig_text_fail(&err, IG_E_MEMORY, "out of memory for tools");
+    ig_status s = text ? ig_schema_to_gbnf(gbnf, text, strlen(text), err)
+                       : ig_text_fail(err, IG_E_MEMORY, "out of memory for tools");
     free(text);
+    return s;
+}
+
+/* Arguments as an object. What of JSON schemas is not known is refused where the arguments are to be strict, else
+ * passed over. NULL: refused. */
+static char *object_of(const writer *w, const json_t *function, size_t i) {
+    ig_error err;
+    char *gbnf = NULL;
+    ig_status s = to_gbnf(&gbnf, schema_of(w, function), &err);
     if (s && s != IG_E_MEMORY && !json_is_true(ig_field(function, "strict")))
-        s = ig_schema_to_gbnf(&gbnf, any, sizeof any - 1, &err);
+        s = to_gbnf(&gbnf, json_pack("{s:s}", "type", "object"), &err);
     if (s)
-        return ig_refuse(w->x->call, s == IG_E_MEMORY ? 500 : 400, "tools", "tools[%zu].function.parameters: %s", i,
-                         err.text);
-    snprintf(prefix, sizeof prefix, "tool%zu-", i);
-    put_renamed(w->to, gbnf, prefix);
-    free(gbnf);
-    return true;
+        ig_refuse(w->x->call, s == IG_E_MEMORY ? 500 : 400, "tools", "tools[%zu].function.parameters: %s", i, err.text);
+    return s ? NULL : gbnf;
 }
 
 /* ---- texts --------------------------------------------------------------------------------------- */
@@ -167,6 +168,123 @@ static void put_text(const writer *w, const char *name, const char *mark) {
         fprintf(w->to, "%s ::= [^\\x00]*\n", name);
     else
         put_text_before(w->to, name, mark, ig_mark_word(mark));
+}
+
+/* ---- arguments one by one ------------------------------------------------------------------- */
+
+/* Texts of which a value is one; false: they are not stated. */
+static bool put_choice(const writer *w, const json_t *schema) {
+    const json_t *one = json_object_get(schema, "const"), *all = json_object_get(schema, "enum");
+    size_t i, n = 0;
+    json_t *v;
+    if (json_is_string(one)) put_literal(w->to, json_string_value(one), json_string_length(one));
+    json_array_foreach(json_is_string(one) ? NULL : all, i, v) {
+        if (!json_is_string(v)) continue;
+        if (n++) fputs(" |", w->to);
+        put_literal(w->to, json_string_value(v), json_string_length(v));
+    }
+    return n || json_is_string(one);
+}
+
+/* A text of so many characters, without the one that the mark behind it begins with; false: any number. */
+static bool put_sized(const writer *w, const json_t *schema) {
+    enum { MOST = 1000 };
+    const json_t *least = json_object_get(schema, "minLength"), *most = json_object_get(schema, "maxLength");
+    json_int_t from = json_integer_value(least), to = json_integer_value(most);
+    const char *mark = w->format->value_end;
+    if ((!least && !most) || from < 0 || from > MOST || to < 0 || to > MOST || (most && to < from)) return false;
+    fputs("[^\\x00", w->to);
+    put_character(w->to, mark, character_bytes(mark, strlen(mark)));
+    fprintf(w->to, "]{%d,", (int)from);
+    if (most) fprintf(w->to, "%d", (int)to);
+    fputs("}", w->to);
+    return true;
+}
+
+/* JSON by its own schema, with what that may refer to. */
+static char *value_of(const json_t *function, const json_t *schema) {
+    static const char *const shared[] = {"$defs", "definitions"};
+    ig_error err;
+    char *gbnf = NULL;
+    json_t *whole = json_copy((json_t *)(uintptr_t)schema);
+    for (int i = 0; whole && i < 2; i++) {
+        json_t *v = json_object_get(ig_field(function, "parameters"), shared[i]);
+        if (v) json_object_set(whole, shared[i], v);
+    }
+    return to_gbnf(&gbnf, whole, &err) ? NULL : gbnf;
+}
+
+static void put_value(const writer *w, const json_t *function, const char *argument, const char *name) {
+    const json_t *schema = ig_tool_parameter(function, argument);
+    ig_tool_value kind = ig_tool_value_of(schema);
+    char *gbnf = kind == IG_TOOL_JSON_VALUE ? value_of(function, schema) : NULL, prefix[80];
+    fprintf(w->to, "%s ::= ", name);
+    if (gbnf) {
+        snprintf(prefix, sizeof prefix, "%s-", name);
+        fprintf(w->to, "%sroot\n", prefix);
+        put_renamed(w->to, gbnf, prefix);
+    } else if (kind != IG_TOOL_TEXT_VALUE || (!put_choice(w, schema) && !put_sized(w, schema))) {
+        fputs("value", w->to);
+    }
+    fputc('\n', w->to);
+    free(gbnf);
+}
+
+static void put_pair(const writer *w, const char *name, const char *value) {
+    put_mark(w, w->format->key);
+    if (name)
+        put_literal(w->to, name, strlen(name));
+    else
+        fputs(" [a-zA-Z0-9_.-]{1,64}", w->to);
+    put_mark(w, w->format->value);
+    fprintf(w->to, " %s", value);
+    put_mark(w, w->format->value_end);
+}
+
+static bool is_required(const json_t *parameters, const char *name) {
+    size_t i;
+    json_t *v;
+    json_array_foreach(json_object_get(parameters, "required"), i, v) {
+        if (json_is_string(v) && strcmp(json_string_value(v), name) == 0) return true;
+    }
+    return false;
+}
+
+/* In the order of the schema, as in an object. */
+static void put_pairs(const writer *w, const json_t *function, size_t i) {
+    json_t *parameters = ig_field(function, "parameters"), *properties = json_object_get(parameters, "properties"), *v;
+    bool is_loose = w->is_loose && !json_is_true(ig_field(function, "strict"));
+    const char *name;
+    char rule[64];
+    int k = 0;
+    fprintf(w->to, "tool%zu-root ::= \"\"", i);
+    if (parameters && (is_loose || !json_object_size(properties))) {
+        fputs(" (", w->to);
+        put_pair(w, NULL, "value");
+        fputs(")*", w->to);
+    }
+    json_object_foreach(is_loose ? NULL : properties, name, v) {
+        bool must_be = is_required(parameters, name);
+        snprintf(rule, sizeof rule, "tool%zu-%d", i, k++);
+        if (!must_be) fputs(" (", w->to);
+        put_pair(w, name, rule);
+        if (!must_be) fputs(")?", w->to);
+    }
+    fputc('\n', w->to);
+    k = 0;
+    json_object_foreach(is_loose ? NULL : properties, name, v) {
+        snprintf(rule, sizeof rule, "tool%zu-%d", i, k++);
+        put_value(w, function, name, rule);
+    }
+}
+
+static bool put_arguments(const writer *w, const json_t *function, size_t i) {
+    char prefix[32], *gbnf = object_of(w, function, i);
+    snprintf(prefix, sizeof prefix, "tool%zu-", i);
+    if (gbnf && w->format->has_pairs) put_pairs(w, function, i);
+    if (gbnf && !w->format->has_pairs) put_renamed(w->to, gbnf, prefix);
+    free(gbnf);
+    return gbnf != NULL;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
@@ -298,6 +416,7 @@ static bool put_call(const writer *w) {
     fputs(" )", w->to);
     put_mark(w, f->after);
     fputc('\n', w->to);
+    if (f->has_pairs) put_text(w, "value", f->value_end);
     json_array_foreach(t->list, i, tool) {
         bool is_used = !t->wanted || tool == t->wanted;
         if (is_used && !put_arguments(w, json_object_get(tool, "function"), i)) return false;

@@ -27,6 +27,58 @@ const json_t *ig_tool_find(const json_t *list, const char *name, size_t n) {
     return NULL;
 }
 
+/* ---- arguments -------------------------------------------------------------------------- */
+
+/* What "#/$defs/NAME" of a schema is. */
+static const json_t *refer(const json_t *schema, const char *to) {
+    char part[128];
+    if (*to != '#') return NULL;
+    for (to++; schema && *to == '/'; to += strlen(part)) {
+        size_t n = strcspn(++to, "/");
+        if (n >= sizeof part) return NULL;
+        memcpy(part, to, n);
+        part[n] = '\0';
+        schema = json_object_get(schema, part);
+    }
+    return *to ? NULL : schema;
+}
+
+const json_t *ig_tool_parameter(const json_t *function, const char *name) {
+    enum { REFERENCES_MAX = 8 };
+    const json_t *parameters = ig_field(function, "parameters");
+    const json_t *p = json_object_get(json_object_get(parameters, "properties"), name);
+    const char *to;
+    for (int i = 0; i < REFERENCES_MAX && (to = json_string_value(json_object_get(p, "$ref"))); i++)
+        p = refer(parameters, to);
+    return p;
+}
+
+/* Whether all of a list are texts; *none: no one is. */
+static bool are_texts(const json_t *list, bool *none) {
+    size_t n_texts = 0, i;
+    json_t *v;
+    json_array_foreach(list, i, v) n_texts += json_is_string(v);
+    *none = n_texts == 0;
+    return n_texts && n_texts == json_array_size(list);
+}
+
+ig_tool_value ig_tool_value_of(const json_t *p) {
+    const json_t *type = json_object_get(p, "type"), *values = json_object_get(p, "enum"),
+                 *one = json_object_get(p, "const");
+    const char *word = json_string_value(type);
+    bool none = false;
+    if (are_texts(values, &none) || json_is_string(one) || (word && strcmp(word, "string") == 0))
+        return IG_TOOL_TEXT_VALUE;
+    if ((values && none) || (one && !json_is_string(one)) || word) return IG_TOOL_JSON_VALUE;
+    bool takes_text = !json_is_array(type);
+    size_t i;
+    json_t *v;
+    json_array_foreach(type, i, v) takes_text |= json_is_string(v) && strcmp(json_string_value(v), "string") == 0;
+    return takes_text ? IG_TOOL_ANY_VALUE : IG_TOOL_JSON_VALUE;
+}
+
+/* ---- the request ------------------------------------------------------------------------ */
+
 /* A type, or a list of some; without one anything goes. */
 static bool takes_object(const json_t *type) {
     const char *word = json_string_value(type);

@@ -65,13 +65,21 @@ typedef struct call_text {
     json_t *own; /* of a whole call: has the two texts; NULL: only the name is known */
 } call_text;
 
+/* What a name ends at, which *at moves past: without a mark for that, an argument or the end of the call. */
+static found end_name(const span *s, const ig_tool_format *format, size_t *at) {
+    size_t key = *at, after = *at;
+    if (*format->middle) return read_mark(s, at, format->middle);
+    found f = read_mark(s, &key, format->key);
+    return f == NO ? read_mark(s, &after, format->after) : f;
+}
+
 /* The name at *at, and the mark behind it. */
-static found read_name(const span *s, size_t *at, const char *middle, call_text *c) {
+static found read_name(const span *s, const ig_tool_format *format, size_t *at, call_text *c) {
     size_t i = *at;
     for (c->name = s->text + i; i - *at <= IG_TOOL_NAME_BYTES; i++) {
         size_t behind = i;
         c->n_name = i - *at;
-        found f = i > *at ? read_mark(s, &behind, middle) : NO;
+        found f = i > *at ? end_name(s, format, &behind) : NO;
         if (f == MORE) return MORE;
         if (i > *at && !ig_tool_is_name(c->name, c->n_name)) return NO;
         if (f == YES) return *at = behind, YES;
@@ -119,6 +127,16 @@ static bool is_tool(const span *s, const char *name) {
     return !s->tools || (name && ig_tool_find(s->tools, name, SIZE_MAX));
 }
 
+/* A whole call with texts of its own, unless one of them is NULL. */
+static void set_own(call_text *c, const json_t *name, const char *arguments) {
+    c->own = name && arguments ? json_pack("[O, s]", name, arguments) : NULL;
+    if (!c->own) return;
+    c->name = json_string_value(json_array_get(c->own, 0));
+    c->n_name = json_string_length(json_array_get(c->own, 0));
+    c->arguments = json_string_value(json_array_get(c->own, 1));
+    c->n_arguments = json_string_length(json_array_get(c->own, 1));
+}
+
 /* What an object says, if it is a call. */
 static bool read_members(const span *s, const json_t *object, call_text *c) {
     const json_t *name = json_object_get(object, "name"), *parameters = json_object_get(object, "parameters");
@@ -126,14 +144,9 @@ static bool read_members(const span *s, const json_t *object, call_text *c) {
     bool is_call = json_is_object(parameters) && ig_tool_is_name(json_string_value(name), json_string_length(name)) &&
                    is_tool(s, json_string_value(name));
     char *text = is_call ? json_dumps(parameters, JSON_REAL_PRECISION(17)) : NULL;
-    c->own = text ? json_pack("[O, s]", name, text) : NULL;
+    set_own(c, name, text);
     free(text);
-    if (!c->own) return false;
-    c->name = json_string_value(json_array_get(c->own, 0));
-    c->n_name = json_string_length(json_array_get(c->own, 0));
-    c->arguments = json_string_value(json_array_get(c->own, 1));
-    c->n_arguments = json_string_length(json_array_get(c->own, 1));
-    return true;
+    return c->own != NULL;
 }
 
 static found read_either(const span *s, size_t *at, const char *one, const char *other) {
@@ -161,10 +174,91 @@ static found read_bare(const span *s, size_t at, call_text *c) {
     return f;
 }
 
+/* ---- arguments that are no object ---------------------------------------------------------- */
+
+typedef struct pair {
+    const char *name, *value;
+    size_t n_name, n_value;
+} pair;
+
+/* One, which *at moves past. Of one that is cut off there is as much of the value as there is, or nothing. */
+static found read_pair(const span *s, const ig_tool_format *format, size_t *at, pair *p) {
+    span growing = {s->text, s->n, false, s->tools};
+    size_t begin = *at, n_mark = strlen(format->value), n_end = strlen(format->value_end);
+    found f = read_mark(&growing, &begin, format->key);
+    if (f == NO) return NO;
+    p->name = s->text + begin;
+    size_t n = s->n - begin, most = n < IG_TOOL_MARK_BYTES ? n : IG_TOOL_MARK_BYTES;
+    const char *mark = f == YES ? memmem(p->name, most, format->value, n_mark) : NULL;
+    if (!mark && most == IG_TOOL_MARK_BYTES) return NO;
+    p->n_name = p->n_value = 0;
+    p->value = mark ? mark + n_mark : s->text + s->n;
+    const char *end = memmem(p->value, (size_t)(s->text + s->n - p->value), format->value_end, n_end);
+    if (!end && !s->is_whole) return MORE;
+    if (mark) p->n_name = (size_t)(mark - p->name);
+    p->n_value = (size_t)((end ? end : s->text + s->n) - p->value);
+    *at = end ? (size_t)(end - s->text) + n_end : s->n;
+    return YES;
+}
+
+static json_t *value_of(const pair *p, const json_t *parameter) {
+    bool has_no_memory;
+    ig_tool_value kind = ig_tool_value_of(parameter);
+    json_t *v = kind == IG_TOOL_TEXT_VALUE
+                    ? NULL
+                    : ig_json_of_text(p->value, p->n_value, JSON_DECODE_ANY, NULL, &has_no_memory);
+    if (v && (kind == IG_TOOL_JSON_VALUE || !json_is_string(v))) return v;
+    json_decref(v);
+    return ig_text_stringn(p->value, p->n_value);
+}
+
+/* All of them from *at on, which moves behind them; to `object`, unless that is NULL. */
+static found read_pairs(const span *s, const ig_tool_format *format, size_t *at, const json_t *function,
+                        json_t *object) {
+    for (pair p;;) {
+        found f = read_pair(s, format, at, &p);
+        if (f != YES) return f == MORE ? MORE : YES;
+        json_t *name = object && p.n_name ? ig_text_stringn(p.name, p.n_name) : NULL;
+        const char *key = json_string_value(name);
+        if (key) json_object_set_new(object, key, value_of(&p, ig_tool_parameter(function, key)));
+        json_decref(name);
+        if (*at == s->n) return YES;
+    }
+}
+
+/* The end of a call behind its arguments, as of one whose arguments are JSON: see end_call(). */
+static found read_after(const span *s, const ig_tool_format *format, size_t *at) {
+    span growing = {s->text, s->n, false, s->tools};
+    size_t end = *at;
+    found f = read_mark(&growing, &end, format->after);
+    if (f == MORE && !s->is_whole) return MORE;
+    if (f != NO) *at = f == YES ? end : s->n;
+    return YES;
+}
+
+/* A call of which all is there, behind the mark after its name. */
+static found read_pairs_call(const span *s, const ig_tool_format *format, size_t begin, call_text *c) {
+    size_t end = begin;
+    found f = read_pairs(s, format, &end, NULL, NULL);
+    if (f == YES) f = read_after(s, format, &end);
+    if (f != YES) return f;
+    json_t *name = ig_text_stringn(c->name, c->n_name), *object = json_object();
+    const json_t *tool = s->tools ? ig_tool_find(s->tools, json_string_value(name), SIZE_MAX) : NULL;
+    if (object) read_pairs(s, format, &begin, json_object_get(tool, "function"), object);
+    char *text = object ? json_dumps(object, JSON_REAL_PRECISION(17)) : NULL;
+    set_own(c, name, text);
+    c->end = end;
+    free(text);
+    json_decref(object);
+    json_decref(name);
+    return c->own ? YES : NO;
+}
+
 /* A call behind its first mark, up to its arguments: answers are bound to the form of calls from there on. */
 static found read_call(const span *s, const ig_tool_format *format, size_t at, call_text *c) {
-    found f = read_name(s, &at, format->middle, c);
+    found f = read_name(s, format, &at, c);
     if (f != YES) return f;
+    if (format->has_pairs) return read_pairs_call(s, format, at, c);
     if (at == s->n) return unless_whole(s);
     c->end = at;
     return s->text[at] == '{' ? YES : NO;
@@ -180,8 +274,10 @@ static found read_first(const span *s, const ig_tool_format *format, size_t at, 
 static bool is_cut_off(const ig_tool_reader *r, const span *s, const ig_tool_format *format, size_t at) {
     char mark[2 * IG_TOOL_MARK_BYTES];
     span growing = {s->text, s->n, false, s->tools};
-    call_text c;
-    if (!s->is_whole || read_first(&growing, format, at, &c) != MORE) return false;
+    call_text c = {0};
+    found f = s->is_whole ? read_first(&growing, format, at, &c) : NO;
+    json_decref(c.own);
+    if (f != MORE) return false;
     ig_tool_first_mark(mark, format);
     size_t n = ig_mark_word(mark);
     return r->must_call || (s->n - at >= n && memcmp(s->text + at, mark, n) == 0);
@@ -273,7 +369,8 @@ static size_t find_call(const ig_tool_reader *r, const ig_tool_format *format, c
     if (*f != NO) return at;
     if (format->is_bare) return s->n;
     for (; at < s->n; at++) {
-        *f = is_cut_off(r, s, format, at) ? MORE : read_first(s, format, at, c);
+        *f = read_first(s, format, at, c);
+        if (*f == NO && is_cut_off(r, s, format, at)) *f = MORE;
         if (*f != NO) break;
     }
     return at;

@@ -14,6 +14,7 @@
 #define NAME_2 "probe_two"
 #define ID "probe0001"
 #define ARGUMENTS "{\"probe_key\": \"probe value\"}"
+#define TWO_ARGUMENTS "{\"probe_key\": \"probe value\", \"probe_more\": \"other value\"}"
 #define SYSTEM "a message of the system"
 #define ANSWER "7 is a number." /* begins as no mark does */
 
@@ -32,15 +33,17 @@ static const ig_tool_format in_words = {.has_lists = true,
                                         .after = "}\n</tool_call>",
                                         .between = "\n"};
 
-/* Prompts of conversations that end with an answer: without a call, with one, with two (NULL: that is refused). */
+/* Prompts of conversations that end with an answer: without a call, with one, with two, with one that has two arguments
+ * (NULL: that is refused). */
 typedef struct probes {
-    char *none, *one, *two;
+    char *none, *one, *two, *pair;
 } probes;
 
 static void free_probes(probes *p) {
     free(p->none);
     free(p->one);
     free(p->two);
+    free(p->pair);
     *p = (probes){0};
 }
 
@@ -65,15 +68,15 @@ static json_t *message(const char *role, const char *content) {
     return json_pack("{s:s, s:s}", "role", role, "content", content);
 }
 
-static json_t *call_of(const char *name, bool as_text) {
-    json_t *arguments = as_text ? json_string(ARGUMENTS) : json_loads(ARGUMENTS, 0, NULL);
+static json_t *call_of(const char *name, const char *with, bool as_text) {
+    json_t *arguments = as_text ? json_string(with) : json_loads(with, 0, NULL);
     return json_pack("{s:s, s:s, s:{s:s, s:o}}", "id", ID, "type", "function", "function", "name", name, "arguments",
                      arguments);
 }
 
-static json_t *calls_of(const ig_tool_format *f, int n) {
-    json_t *calls = json_pack("[o]", call_of(NAME_1, f->wants_text));
-    if (n == 2) json_array_append_new(calls, call_of(NAME_2, f->wants_text));
+static json_t *calls_of(const ig_tool_format *f, int n, const char *with) {
+    json_t *calls = json_pack("[o]", call_of(NAME_1, with, f->wants_text));
+    if (n == 2) json_array_append_new(calls, call_of(NAME_2, with, f->wants_text));
     return json_pack("{s:s, s:s?, s:o}", "role", "assistant", "content", f->wants_null ? NULL : "", "tool_calls",
                      calls);
 }
@@ -81,8 +84,9 @@ static json_t *calls_of(const ig_tool_format *f, int n) {
 static ig_status try_template(probes *p, const ig_tool_format *f, const ig_model *m, ig_error *err) {
     ig_status s = render(&p->none, m, json_pack("[o, o]", message("user", "u"), message("assistant", ANSWER)), err);
     if (s || !p->none) return s;
-    s = render(&p->one, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 1)), err);
-    if (!s) s = render(&p->two, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 2)), err);
+    s = render(&p->one, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 1, ARGUMENTS)), err);
+    if (!s) s = render(&p->two, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 2, ARGUMENTS)), err);
+    if (!s) s = render(&p->pair, m, json_pack("[o, o]", message("user", "u"), calls_of(f, 1, TWO_ARGUMENTS)), err);
     return s;
 }
 
@@ -115,6 +119,18 @@ static char *arguments_at(char *text, char **end) {
     json_decref(v);
     if (!is_whole) return NULL;
     *end = begin + error.position;
+    return begin;
+}
+
+/* The same where it is a pair. */
+static char *pair_at(const ig_tool_format *f, char *text, char **end) {
+    const char *const parts[] = {f->key, "probe_key", f->value, "probe value", f->value_end};
+    char *begin = strstr(text, f->key), *at = begin;
+    for (size_t i = 0; at && i < sizeof parts / sizeof *parts; i++) {
+        if (strncmp(at, parts[i], strlen(parts[i])) != 0) return NULL;
+        at += strlen(parts[i]);
+    }
+    *end = at;
     return begin;
 }
 
@@ -161,16 +177,18 @@ typedef struct place {
     char *answer, *name, *arguments, *behind;
 } place;
 
-static bool find_place(place *p, char *answer, const char *name) {
+static bool find_place(place *p, const ig_tool_format *f, char *answer, const char *name) {
     p->answer = answer;
     p->name = strstr(answer, name);
-    p->arguments = p->name ? arguments_at(p->name, &p->behind) : NULL;
+    p->arguments = NULL;
+    if (p->name) p->arguments = f->has_pairs ? pair_at(f, p->name, &p->behind) : arguments_at(p->name, &p->behind);
     return p->arguments != NULL;
 }
 
 /* The same of the last call of a prompt, whose end is cut off. */
-static bool find_last(place *p, char *answer, const char *name, const ig_model *m, const char *other) {
-    if (!find_place(p, answer, name)) return false;
+static bool find_last(place *p, const ig_tool_format *f, char *answer, const char *name, const ig_model *m,
+                      const char *other) {
+    if (!find_place(p, f, answer, name)) return false;
     cut_end(p->behind, m, other);
     return true;
 }
@@ -189,18 +207,55 @@ static bool compare(ig_tool_format *f, const place *one, const place *first, con
     return b && strspn(text + a, " \n,;") >= n - b - a && set_mark(f->between, text + a, second->name - b);
 }
 
+/* Where a text begins that follows another; NULL: nowhere. *end: behind it. */
+static char *find_next(char *from, const char *text, char **end) {
+    char *at = from ? strstr(from, text) : NULL;
+    *end = at ? at + strlen(text) : NULL;
+    return at;
+}
+
+/* How many bytes the mark before a name has. `name` and `other` are names, of which the first and the second value come
+ * after; `first` stands before the one, `between` before the other, and `last` behind all. What ends a value is what
+ * `between` and `last` begin with alike, and the mark what `first` and `between` end with. Of what may belong to
+ * either, blanks are the end's. */
+static ptrdiff_t count_key(const char *first, const char *name, const char *between, const char *other,
+                           const char *last) {
+    ptrdiff_t n = other - between, most = name - first < n ? name - first : n, longest = 0;
+    while (longest < most && name[-1 - longest] == other[-1 - longest]) longest++;
+    for (const char *c = between; n && *c == *last; c++, last++) n--;
+    for (ptrdiff_t i = n > 1 ? n : 1; i <= longest; i++)
+        if (!strchr(" \n", other[-i]) && (i == longest || strchr(" \n", other[-1 - i]) || strchr("<[{", other[-i])))
+            return i;
+    return 0;
+}
+
+/* Marks of arguments that are no object. */
+static bool set_pair_marks(ig_tool_format *f, const probes *p) {
+    char *first, *behind_key, *between, *behind_more, *last;
+    char *answer = p->none && p->one && p->pair ? answer_in(p->pair, p->none) : NULL;
+    find_next(answer, NAME_1, &first);
+    char *key = find_next(first, "probe_key", &behind_key), *value = find_next(behind_key, "probe value", &between);
+    char *more = find_next(between, "probe_more", &behind_more), *other = find_next(behind_more, "other value", &last);
+    if (!other) return false;
+    ptrdiff_t n = count_key(first, key, between, more, last);
+    f->has_pairs = n && value - behind_key == other - behind_more &&
+                   memcmp(behind_key, behind_more, (size_t)(value - behind_key)) == 0;
+    return f->has_pairs && set_mark(f->key, key - n, key) && set_mark(f->value, behind_key, value) && *f->value &&
+           set_mark(f->value_end, between, more - n) && *f->value_end;
+}
+
 static bool set_marks(ig_tool_format *f, const probes *p, const ig_model *m) {
     place one, first, second;
-    if (!p->none || !p->one || !find_last(&one, answer_in(p->one, p->none), NAME_1, m, p->none)) return false;
+    if (!p->none || !p->one || !find_last(&one, f, answer_in(p->one, p->none), NAME_1, m, p->none)) return false;
     size_t before = (size_t)(one.name - one.answer), after = strlen(one.behind);
     f->is_bare = *one.answer == '{';
-    f->has_lists = p->two && find_place(&first, answer_in(p->two, p->none), NAME_1) &&
-                   find_last(&second, first.behind, NAME_2, m, p->none) &&
+    f->has_lists = p->two && find_place(&first, f, answer_in(p->two, p->none), NAME_1) &&
+                   find_last(&second, f, first.behind, NAME_2, m, p->none) &&
                    compare(f, &one, &first, &second, &before, &after);
     if (!f->has_lists) before = (size_t)(one.name - one.answer), after = strlen(one.behind);
     const char *name = one.name, *behind = one.behind;
     return before && set_mark(f->begin, one.answer, name - before) && set_mark(f->before, name - before, name) &&
-           set_mark(f->middle, name + strlen(NAME_1), one.arguments) && *f->middle &&
+           set_mark(f->middle, name + strlen(NAME_1), one.arguments) && (*f->middle || f->has_pairs) &&
            set_mark(f->after, behind, behind + after) && set_mark(f->end, behind + after, strchr(behind, '\0'));
 }
 
@@ -229,9 +284,26 @@ static bool reads_back(const ig_tool_format *f, const char *answer, int n) {
     return part.kind == IG_PART_WAIT && r.n_calls == n;
 }
 
+/* A template that writes out the content that there is not. */
+static bool has_none(const ig_tool_format *f) {
+    static const char none[] = "None";
+    const char *first = *f->begin ? f->begin : f->before;
+    return f->wants_null && strncmp(first, none, sizeof none - 1) == 0;
+}
+
 static bool is_usable(ig_tool_format *f, const probes *p, const ig_model *m) {
-    return set_marks(f, p, m) && reads_back(f, answer_in(p->one, p->none), 1) &&
+    return set_marks(f, p, m) && !has_none(f) && reads_back(f, answer_in(p->one, p->none), 1) &&
            (!f->has_lists || reads_back(f, answer_in(p->two, p->none), 2));
+}
+
+/* Looking at prompts cuts their ends off: each attempt has its own. */
+static ig_status find_marks(bool *is_found, ig_tool_format *f, bool has_pairs, const ig_model *m, ig_error *err) {
+    probes p = {0};
+    ig_status s = try_template(&p, f, m, err);
+    f->takes_tools = p.none && strstr(p.none, NAME_2);
+    *is_found = !s && f->takes_tools && (!has_pairs || set_pair_marks(f, &p)) && is_usable(f, &p, m);
+    free_probes(&p);
+    return s;
 }
 
 ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has_channels, ig_error *err) {
@@ -241,17 +313,15 @@ ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has
     }
     ig_status s = IG_OK;
     bool is_found = false, takes_tools = true;
-    for (int i = 0; i < 4 && takes_tools && !is_found && !s; i++) {
-        probes p = {0};
+    for (int i = 0; i < 6 && takes_tools && !is_found && !s; i++) {
         *f = (ig_tool_format){.is_native = true, .wants_null = i % 2 == 0, .wants_text = i / 2 == 1};
-        s = try_template(&p, f, model, err);
-        takes_tools = p.none && strstr(p.none, NAME_2);
-        is_found = !s && takes_tools && is_usable(f, &p, model);
-        free_probes(&p);
+        s = find_marks(&is_found, f, i >= 4, model, err);
+        takes_tools = f->takes_tools;
     }
     if (!is_found) *f = in_words;
     if (!is_found && !s) s = find_system(f, model, err);
-    const char *const marks[] = {f->begin, f->before, f->middle, f->after, f->between, f->end};
+    const char *const marks[] = {f->begin, f->before, f->middle, f->after,    f->between,
+                                 f->end,   f->key,    f->value,  f->value_end};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) f->has_controls |= ig_mark_has_controls(model, marks[i]);
     return s;
 }

@@ -29,6 +29,22 @@ static const ig_tool_format named = {
     .has_lists = true, .before = "[TOOL_CALLS]", .middle = "[CALL_ID]\1[ARGS]", .between = ""};
 static const ig_tool_format llama = {
     .is_bare = true, .before = "{\"name\": \"", .middle = "\", \"parameters\": ", .after = "}"};
+static const ig_tool_format pairs = {.has_lists = true,
+                                     .has_pairs = true,
+                                     .before = "<tool_call>",
+                                     .middle = "\n",
+                                     .after = "</tool_call>",
+                                     .between = "\n",
+                                     .key = "<key>",
+                                     .value = "</key>\n<value>",
+                                     .value_end = "</value>\n"};
+static const ig_tool_format close_pairs = {.has_lists = true,
+                                           .has_pairs = true,
+                                           .before = "<tool_call>",
+                                           .after = "</tool_call>",
+                                           .key = "<key>",
+                                           .value = "</key><value>",
+                                           .value_end = "</value>"};
 
 #define A "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": [1, \"}\\\"\"]}}\n</tool_call>"
 #define B "<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>"
@@ -83,6 +99,27 @@ static const struct {
     {&llama, "{\"name\": \"a\", \"parameters\": {\"x\": \xff}}", "{\"name\": \"a\", \"parameters\": {\"x\": \xff}}",
      ""},
     {&llama, "No {\"name\": \"a\", \"parameters\": {}}", "No {\"name\": \"a\", \"parameters\": {}}", ""},
+#define PAIR(key, value) "<key>" key "</key>\n<value>" value "</value>\n"
+    {&pairs, "<tool_call>b\n</tool_call>", "", "b{};"},
+    {&pairs,
+     "So:\n<tool_call>a\n" PAIR("x", "1 <\n\"2\"") PAIR("n", "3") "</tool_call>\n<tool_call>b\n</tool_call>\nDone.",
+     "So:\nDone.", "a{\"x\": \"1 <\\n\\\"2\\\"\", \"n\": 3};b{};"},
+    {&pairs,
+     "<tool_call>a\n" PAIR("text", "3") PAIR("number", "3") PAIR("list", "[1, {}]") PAIR("either", "null")
+         PAIR("number", "x"),
+     "", "a{\"text\": \"3\", \"number\": \"x\", \"list\": [1, {}], \"either\": null};"},
+    /* cut off */
+    {&pairs, "<tool_call>a\n" PAIR("x", "y") "<key>n</key>\n<value>it goes", "",
+     "a{\"x\": \"y\", \"n\": \"it goes\"};"},
+    {&pairs, "<tool_call>a\n" PAIR("x", "y") "<key>n</ke", "", "a{\"x\": \"y\"};"},
+    {&pairs, "<tool_call>a\n" PAIR("x", "y") "</tool_c", "", "a{\"x\": \"y\"};"},
+    {&pairs, "<tool_call>a\n<", "", "a{};"},
+    {&pairs, "<tool_call>a", "", ""},
+    {&pairs, "<tool_call>a b\n</tool_call>", "<tool_call>a b\n</tool_call>", ""},
+    {&close_pairs,
+     "<tool_call>a<key>x</key><value>y</value><key>n</key><value>true</value></tool_call><tool_call>b</tool_call>", "",
+     "a{\"x\": \"y\", \"n\": true};b{};"},
+    {&close_pairs, "<tool_call>b</tool", "", ""},
 };
 
 typedef struct taken {
@@ -107,7 +144,13 @@ static void end_calls(taken *t) { strcat(t->calls, *t->calls ? ";" : ""); }
 /* An answer that grows by `step` bytes. The reader sees a copy that ends where the answer does. */
 static void read_answer(taken *t, const ig_tool_format *f, const char *answer, size_t step, bool is_single) {
     size_t n = strlen(answer), at = 0;
-    json_t *tools = json_loads("[{\"function\": {\"name\": \"a\"}}, {\"function\": {\"name\": \"b\"}}]", 0, NULL);
+    json_t *tools = json_loads(
+        "[{\"function\": {\"name\": \"a\", \"parameters\": {\"properties\": {\"text\": {\"type\": \"string\"}, "
+        "\"number\": "
+        "{\"$ref\": \"#/$defs/n\"}, \"either\": {\"type\": [\"string\", \"null\"]}}, \"$defs\": {\"n\": {\"type\": "
+        "\"integer\"}}}}}, "
+        "{\"function\": {\"name\": \"b\"}}]",
+        0, NULL);
     ig_tool_reader r = {.is_single = is_single};
     ig_part p;
     *t = (taken){0};
