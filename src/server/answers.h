@@ -33,6 +33,7 @@ struct ig_tool_format {
     bool has_controls; /* control tokens are among the marks */
     bool takes_tools;  /* the template has a place for them */
     bool takes_system; /* and messages of the system */
+    bool needs_description, needs_parameters; /* the template fails where a tool has none */
     /* What the template takes of messages with calls: no content rather than an empty one, arguments as text. */
     bool wants_null, wants_text;
     char begin[IG_TOOL_MARK_BYTES], before[IG_TOOL_MARK_BYTES], middle[IG_TOOL_MARK_BYTES], after[IG_TOOL_MARK_BYTES],

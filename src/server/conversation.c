@@ -376,16 +376,20 @@ static bool render(ig_call *c, const json_t *variables, char **text, size_t *n) 
     return !s || ig_refuse(c, s == IG_E_MEMORY ? 500 : 400, "messages", "%s", err.text);
 }
 
-/* A template with channels cannot do without descriptions. The caller's. */
+/* With what the template cannot do without. The caller's. */
 static json_t *tools_for_template(const conversation *v, const ig_tools *tools) {
     size_t i;
-    if (!v->format->has_channels) return json_incref((json_t *)tools->list);
+    const ig_tool_format *f = v->format;
+    if (!f->needs_description && !f->needs_parameters) return json_incref((json_t *)tools->list);
     json_t *tool, *list = json_deep_copy(tools->list);
     bool ok = has_memory(v, list);
     json_array_foreach(list, i, tool) {
         json_t *function = json_object_get(tool, "function");
-        if (ok && !ig_field(function, "description"))
+        if (ok && f->needs_description && !ig_field(function, "description"))
             ok = has_memory(v, json_object_set_new(function, "description", json_string("")) == 0);
+        if (ok && f->needs_parameters && !ig_field(function, "parameters"))
+            ok = has_memory(v, json_object_set_new(function, "parameters",
+                                                   json_pack("{s:s, s:{}}", "type", "object", "properties")) == 0);
     }
     if (ok) return list;
     json_decref(list);

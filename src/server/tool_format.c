@@ -49,12 +49,12 @@ static void free_probes(probes *p) {
 
 /* ---- trying the template --------------------------------------------------------------- */
 
-/* *prompt is NULL where the template refuses the messages, a list that this takes. */
-static ig_status render(char **prompt, const ig_model *m, json_t *messages, ig_error *err) {
+/* *prompt is NULL where the template refuses the messages, a list that this takes, or the tools. */
+static ig_status render_with(char **prompt, const ig_model *m, const char *of_tools, json_t *messages, ig_error *err) {
     size_t n;
     *prompt = NULL;
     json_t *variables = json_pack("{s:o, s:b, s:o}", "messages", messages, "add_generation_prompt", 0, "tools",
-                                  json_loads(tools, 0, NULL));
+                                  json_loads(of_tools, 0, NULL));
     ig_status s = variables ? ig_prompt_render(prompt, &n, m, variables, err)
                             : ig_text_fail(err, IG_E_MEMORY, "out of memory for a conversation");
     json_decref(variables);
@@ -62,6 +62,10 @@ static ig_status render(char **prompt, const ig_model *m, json_t *messages, ig_e
     free(*prompt);
     *prompt = NULL;
     return IG_OK;
+}
+
+static ig_status render(char **prompt, const ig_model *m, json_t *messages, ig_error *err) {
+    return render_with(prompt, m, tools, messages, err);
 }
 
 static json_t *message(const char *role, const char *content) {
@@ -296,6 +300,36 @@ static bool is_usable(ig_tool_format *f, const probes *p, const ig_model *m) {
            (!f->has_lists || reads_back(f, answer_in(p->two, p->none), 2));
 }
 
+/* Whether a conversation may go on behind a call. */
+static ig_status try_result(bool *goes_on, const ig_tool_format *f, const ig_model *m, ig_error *err) {
+    char *prompt;
+    json_t *result =
+        json_pack("{s:s, s:s, s:s, s:s}", "role", "tool", "tool_call_id", ID, "name", NAME_1, "content", "7");
+    ig_status s = render(
+        &prompt, m,
+        json_pack("[o, o, o, o]", message("user", "u"), calls_of(f, 1, ARGUMENTS), result, message("user", "u")), err);
+    *goes_on = prompt != NULL;
+    free(prompt);
+    return s;
+}
+
+/* Clients may leave these out, and some templates cannot do without. */
+static ig_status find_needs(ig_tool_format *f, const ig_model *m, ig_error *err) {
+    static const char *const without[] = {
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}"
+        "]",
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\"}}]"};
+    bool *const needs[] = {&f->needs_description, &f->needs_parameters};
+    ig_status s = IG_OK;
+    for (size_t i = 0; i < 2 && !s; i++) {
+        char *prompt;
+        s = render_with(&prompt, m, without[i], json_pack("[o]", message("user", "u")), err);
+        *needs[i] = !prompt;
+        free(prompt);
+    }
+    return s;
+}
+
 /* Looking at prompts cuts their ends off: each attempt has its own. */
 static ig_status find_marks(bool *is_found, ig_tool_format *f, bool has_pairs, const ig_model *m, ig_error *err) {
     probes p = {0};
@@ -303,12 +337,13 @@ static ig_status find_marks(bool *is_found, ig_tool_format *f, bool has_pairs, c
     f->takes_tools = p.none && strstr(p.none, NAME_2);
     *is_found = !s && f->takes_tools && (!has_pairs || set_pair_marks(f, &p)) && is_usable(f, &p, m);
     free_probes(&p);
+    if (*is_found) s = try_result(is_found, f, m, err);
     return s;
 }
 
 ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has_channels, ig_error *err) {
     if (has_channels) {
-        *f = (ig_tool_format){.is_native = true, .has_channels = true, .has_controls = true};
+        *f = (ig_tool_format){.is_native = true, .has_channels = true, .has_controls = true, .needs_description = true};
         return IG_OK;
     }
     ig_status s = IG_OK;
@@ -319,7 +354,7 @@ ig_status ig_tool_format_find(ig_tool_format *f, const ig_model *model, bool has
         takes_tools = f->takes_tools;
     }
     if (!is_found) *f = in_words;
-    if (!is_found && !s) s = find_system(f, model, err);
+    if (!s) s = is_found ? find_needs(f, model, err) : find_system(f, model, err);
     const char *const marks[] = {f->begin, f->before, f->middle, f->after,    f->between,
                                  f->end,   f->key,    f->value,  f->value_end};
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++) f->has_controls |= ig_mark_has_controls(model, marks[i]);

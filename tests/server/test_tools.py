@@ -200,6 +200,12 @@ def test_system_messages_and_tools_in_words(program, tmp_path):
         assert told.startswith("<|user|>You can call") and "\n\nhello\n<|assistant|>" in told
 
 
+def test_templates_that_want_all_of_a_tool(program, tmp_path):
+    text = FORMS["marks"][0].replace("{{ t | tojson }}", "{{ t.function.name + t.function.description + (t.function.parameters.properties | tojson) }}")
+    with Server(program, with_template(tmp_path / "model", text), "-c", 2048) as s:
+        assert prompt(s, user("a"), tools=[CLOCK, PLACE]).startswith('clock{}\nget_weatherThe weather of a place.{"place": ')
+
+
 def test_an_answer_may_have_calls(program, tmp_path):
     """Text first, as far as the model goes on with it, then calls: here it is led to each by a bias."""
     with Server(program, with_template(tmp_path / "model", FORMS["marks"][0]), "-c", 2048) as s:
