@@ -300,14 +300,16 @@ static bool is_usable(ig_tool_format *f, const probes *p, const ig_model *m) {
            (!f->has_lists || reads_back(f, answer_in(p->two, p->none), 2));
 }
 
-/* Whether a conversation may go on behind a call. */
+/* Whether a conversation may go on behind a call; with an answer to its result, as many templates have users and
+ * assistants take turns. */
 static ig_status try_result(bool *goes_on, const ig_tool_format *f, const ig_model *m, ig_error *err) {
     char *prompt;
     json_t *result =
         json_pack("{s:s, s:s, s:s, s:s}", "role", "tool", "tool_call_id", ID, "name", NAME_1, "content", "7");
-    ig_status s = render(
-        &prompt, m,
-        json_pack("[o, o, o, o]", message("user", "u"), calls_of(f, 1, ARGUMENTS), result, message("user", "u")), err);
+    ig_status s = render(&prompt, m,
+                         json_pack("[o, o, o, o, o]", message("user", "u"), calls_of(f, 1, ARGUMENTS), result,
+                                   message("assistant", ANSWER), message("user", "u")),
+                         err);
     *goes_on = prompt != NULL;
     free(prompt);
     return s;

@@ -206,6 +206,14 @@ def test_templates_that_want_all_of_a_tool(program, tmp_path):
         assert prompt(s, user("a"), tools=[CLOCK, PLACE]).startswith('clock{}\nget_weatherThe weather of a place.{"place": ')
 
 
+def test_templates_in_which_users_and_assistants_take_turns(program, tmp_path):
+    """As Mistral's: neither calls nor results are turns."""
+    turns = ("{% set n = namespace(i=0) %}{% for m in messages if m.role != 'tool' and not m.tool_calls %}"
+             "{% if (m.role == 'user') != (n.i % 2 == 0) %}{{ raise_exception('turns') }}{% endif %}{% set n.i = n.i + 1 %}{% endfor %}")
+    with Server(program, with_template(tmp_path / "model", turns + FORMS["list"][0]), "-c", 2048) as s:
+        assert prompt(s, user("a"), tools=[CLOCK]).startswith('{"type": "function"')
+
+
 def test_an_answer_may_have_calls(program, tmp_path):
     """Text first, as far as the model goes on with it, then calls: here it is led to each by a bias."""
     with Server(program, with_template(tmp_path / "model", FORMS["marks"][0]), "-c", 2048) as s:
