@@ -12,6 +12,7 @@
 
 #define NAME_1 "probe_one"
 #define NAME_2 "probe_two"
+#define PROBE "probe" /* what all names and ids have */
 #define ID "probe0001"
 #define ARGUMENTS "{\"probe_key\": \"probe value\"}"
 #define TWO_ARGUMENTS "{\"probe_key\": \"probe value\", \"probe_more\": \"other value\"}"
@@ -162,7 +163,7 @@ static void cut_end(char *text, const ig_model *m, const char *other) {
     for (n = strlen(text); n && strchr(" \n", text[n - 1]); n--) text[n - 1] = '\0';
 }
 
-/* The bytes up to `end` as a mark; false: too many. */
+/* The bytes up to `end` as a mark; false: too many, or a name is among them that is there twice. */
 static bool set_mark(char mark[IG_TOOL_MARK_BYTES], const char *text, const char *end) {
     static const char id[] = {IG_TOOL_ID_MARK, '\0'};
     size_t n = (size_t)(end - text);
@@ -173,7 +174,7 @@ static bool set_mark(char mark[IG_TOOL_MARK_BYTES], const char *text, const char
         memmove(at + 1, at + strlen(ID), strlen(at + strlen(ID)) + 1);
         *at = *id;
     }
-    return true;
+    return !strstr(mark, PROBE);
 }
 
 /* A call in an answer: all of these are ends or beginnings of texts in it. */

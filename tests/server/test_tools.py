@@ -214,6 +214,13 @@ def test_templates_in_which_users_and_assistants_take_turns(program, tmp_path):
         assert prompt(s, user("a"), tools=[CLOCK]).startswith('{"type": "function"')
 
 
+def test_names_that_are_there_twice(program, tmp_path):
+    """Behind the name there would be that of the one call that was tried: such tools are told of in words."""
+    text = template("<to {{ c.function.name }}><call {{ c.function.name }}>{{ c.function.arguments | tojson }}</call>")
+    with Server(program, with_template(tmp_path / "model", text), "-c", 2048) as s:
+        assert "You can call" in prompt(s, user("a"), tools=[CLOCK])
+
+
 def test_an_answer_may_have_calls(program, tmp_path):
     """Text first, as far as the model goes on with it, then calls: here it is led to each by a bias."""
     with Server(program, with_template(tmp_path / "model", FORMS["marks"][0]), "-c", 2048) as s:
