@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Small models may never stop. */
-enum { CALLS_MAX = 16 };
+/* Small models may never stop. WORK_MAX: bytes of schemas, some 0.1 s. */
+enum { CALLS_MAX = 16, WORK_MAX = 1 << 20 };
 
 /* The rules of an exchange. */
 typedef struct writer {
@@ -22,6 +22,7 @@ typedef struct writer {
     const ig_tool_format *format;
     FILE *to;
     bool is_loose; /* arguments may be any object */
+    size_t *work;  /* that schemas of single arguments may still make; 0: they were too many */
 } writer;
 
 /* ---- parts of rules -------------------------------------------------------------------- */
@@ -201,15 +202,27 @@ static bool put_sized(const writer *w, const json_t *schema) {
     return true;
 }
 
+/* False, from then on: all of it is used up. */
+static bool may_work(const writer *w, size_t n) {
+    *w->work = *w->work > n ? *w->work - n : 0;
+    return *w->work > 0;
+}
+
+static size_t bytes_of(const json_t *v) { return v ? json_dumpb(v, NULL, 0, JSON_COMPACT) : 0; }
+
 /* JSON by its own schema, with what that may refer to. */
-static char *value_of(const json_t *function, const json_t *schema) {
+static char *value_of(const writer *w, const json_t *function, const json_t *schema) {
     static const char *const shared[] = {"$defs", "definitions"};
     ig_error err;
     char *gbnf = NULL;
-    json_t *whole = json_copy((json_t *)(uintptr_t)schema);
+    json_t *whole = *w->work ? json_copy((json_t *)(uintptr_t)schema) : NULL;
     for (int i = 0; whole && i < 2; i++) {
         json_t *v = json_object_get(ig_field(function, "parameters"), shared[i]);
         if (v) json_object_set(whole, shared[i], v);
+    }
+    if (!whole || !may_work(w, bytes_of(whole))) {
+        json_decref(whole);
+        return NULL;
     }
     return to_gbnf(&gbnf, whole, &err) ? NULL : gbnf;
 }
@@ -217,7 +230,7 @@ static char *value_of(const json_t *function, const json_t *schema) {
 static void put_value(const writer *w, const json_t *function, const char *argument, const char *name) {
     const json_t *schema = ig_tool_parameter(function, argument);
     ig_tool_value kind = ig_tool_value_of(schema);
-    char *gbnf = kind == IG_TOOL_JSON_VALUE ? value_of(function, schema) : NULL, prefix[80];
+    char *gbnf = kind == IG_TOOL_JSON_VALUE ? value_of(w, function, schema) : NULL, prefix[80];
     fprintf(w->to, "%s ::= ", name);
     if (gbnf) {
         snprintf(prefix, sizeof prefix, "%s-", name);
@@ -257,6 +270,8 @@ static void put_pairs(const writer *w, const json_t *function, size_t i) {
     const char *name;
     char rule[64];
     int k = 0;
+    if (!is_loose && !may_work(w, json_object_size(properties) * json_array_size(json_object_get(parameters, "required"))))
+        return; /* the grammar is refused */
     fprintf(w->to, "tool%zu-root ::= \"\"", i);
     if (parameters && (is_loose || !json_object_size(properties))) {
         fputs(" (", w->to);
@@ -440,11 +455,13 @@ static bool put_rules(const writer *w) {
     return put_call(w);
 }
 
-static bool make_rules(ig_exchange *x, bool is_loose, char **rules) {
-    size_t n = 0;
+/* *is_large: it would take too long to make. */
+static bool make_rules(ig_exchange *x, bool is_loose, char **rules, bool *is_large) {
+    size_t n = 0, work = WORK_MAX;
     *rules = NULL;
-    writer w = {x, x->call->server->tool_format, open_memstream(rules, &n), is_loose};
+    writer w = {x, x->call->server->tool_format, open_memstream(rules, &n), is_loose, &work};
     bool ok = w.to && put_rules(&w), failed = !w.to || ferror(w.to);
+    *is_large = work == 0;
     if ((w.to && fclose(w.to)) || failed) return ig_refuse(x->call, 500, NULL, "out of memory for a grammar");
     return ok;
 }
@@ -454,8 +471,10 @@ static bool make_grammar(ig_exchange *x) {
     ig_error err = {0};
     char *rules = NULL;
     for (int is_loose = 0; is_loose < 2; is_loose++) {
-        bool ok = make_rules(x, is_loose, &rules);
-        ig_status s = ok ? ig_grammar_check(rules, &err) : IG_OK;
+        bool is_large, ok = make_rules(x, is_loose, &rules, &is_large);
+        ig_status s = !ok        ? IG_OK
+                      : is_large ? ig_text_fail(&err, IG_E_LIMIT, "the schemas of their arguments are too large")
+                                 : ig_grammar_check(rules, &err);
         if (ok && !s) {
             free(x->grammar);
             x->grammar = rules;

@@ -2,6 +2,7 @@
 """Tools: what the model is told of them, calls in its answers, what they returned, in each form that templates have."""
 import json
 import re
+import time
 
 import pytest
 
@@ -285,6 +286,21 @@ def test_schemas_that_are_not_known(server):
     odd["function"]["strict"] = True
     status, reply = ask(server, tools=[odd])
     assert status == 400 and reply["error"]["param"] == "tools" and "not" in reply["error"]["message"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_arguments_with_large_schemas(program, tmp_path, strict):
+    """Each has all of it in the grammar where arguments are no object: what takes too long is refused, or the model's business."""
+    wide = {"type": "object", "properties": {f"p{i}": {"type": "boolean"} for i in range(300)}}
+    large = {"type": "function", "function": {"name": "large", "strict": strict, "parameters": {
+        "type": "object", "properties": {f"a{i}": {"$ref": "#/$defs/wide"} for i in range(500)}, "$defs": {"wide": wide}}}}
+    text = FORMS["pairs"][0].replace("{{ t | tojson }}", "{{ t.function.name }}")
+    with Server(program, with_template(tmp_path / "model", text), "-c", 2048) as s:
+        begin = time.monotonic()
+        status, reply = ask(s, tools=[large], tool_choice="required", max_tokens=20)
+        assert time.monotonic() - begin < 10
+        assert status == (400 if strict else 200), reply
+        assert not strict or "too large" in reply["error"]["message"]
 
 
 def call_of(name="clock", arguments="{}"):
