@@ -178,11 +178,11 @@ static bool put_choice(const writer *w, const json_t *schema) {
     const json_t *one = json_object_get(schema, "const"), *all = json_object_get(schema, "enum");
     size_t i, n = 0;
     json_t *v;
-    if (json_is_string(one)) put_literal(w->to, json_string_value(one), json_string_length(one));
+    if (json_is_string(one)) ig_form_literal(w->to, json_string_value(one), json_string_length(one));
     json_array_foreach(json_is_string(one) ? NULL : all, i, v) {
         if (!json_is_string(v)) continue;
         if (n++) fputs(" |", w->to);
-        put_literal(w->to, json_string_value(v), json_string_length(v));
+        ig_form_literal(w->to, json_string_value(v), json_string_length(v));
     }
     return n || json_is_string(one);
 }
@@ -193,7 +193,8 @@ static bool put_sized(const writer *w, const json_t *schema) {
     const json_t *least = json_object_get(schema, "minLength"), *most = json_object_get(schema, "maxLength");
     json_int_t from = json_integer_value(least), to = json_integer_value(most);
     const char *mark = w->format->value_end;
-    if ((!least && !most) || from < 0 || from > MOST || to < 0 || to > MOST || (most && to < from)) return false;
+    if ((!least && !most) || (least && !json_is_integer(least)) || (most && !json_is_integer(most))) return false;
+    if (from < 0 || from > MOST || to < 0 || to > MOST || (most && to < from)) return false;
     fputs("[^\\x00", w->to);
     put_character(w->to, mark, character_bytes(mark, strlen(mark)));
     fprintf(w->to, "]{%d,", (int)from);
@@ -246,7 +247,7 @@ static void put_value(const writer *w, const json_t *function, const char *argum
 static void put_pair(const writer *w, const char *name, const char *value) {
     put_mark(w, w->format->key);
     if (name)
-        put_literal(w->to, name, strlen(name));
+        ig_form_literal(w->to, name, strlen(name));
     else
         fputs(" [a-zA-Z0-9_.-]{1,64}", w->to);
     put_mark(w, w->format->value);

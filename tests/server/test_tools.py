@@ -288,6 +288,20 @@ def test_schemas_that_are_not_known(server):
     assert status == 400 and reply["error"]["param"] == "tools" and "not" in reply["error"]["message"]
 
 
+def test_arguments_one_by_one_whose_schemas_are_odd(program, tmp_path):
+    """Lengths count only where they are integers, and an id stands in marks alone."""
+    odd = {"type": "function", "function": {"name": "odd", "parameters": {"type": "object", "required": ["a", "b\1"], "properties": {
+        "a": {"type": "string", "maxLength": 5.0}, "b\1": {"const": "\1"}}}}}
+    with Server(program, with_template(tmp_path / "model", FORMS["close"][0]), "-c", 2048) as s:
+        given = []
+        for seed in range(8):
+            choice = ask(s, tools=[odd], tool_choice="required", parallel_tool_calls=False, max_tokens=300, temperature=1.5, seed=seed)[1]["choices"][0]
+            arguments = functions(choice["message"]["tool_calls"])[0]["arguments"]
+            given.append(json.loads(arguments))
+            assert choice["finish_reason"] != "tool_calls" or given[-1]["b\1"] == "\1"
+        assert any(one["a"] for one in given)
+
+
 @pytest.mark.parametrize("strict", [False, True])
 def test_arguments_with_large_schemas(program, tmp_path, strict):
     """Each has all of it in the grammar where arguments are no object: what takes too long is refused, or the model's business."""
