@@ -222,7 +222,7 @@ static found read_pairs(const span *s, const ig_tool_format *format, size_t *at,
         const char *key = json_string_value(name);
         if (key) json_object_set_new(object, key, value_of(&p, ig_tool_parameter(function, key)));
         json_decref(name);
-        if (*at == s->n) return YES;
+        if (*at == s->n && s->is_whole) return YES; /* else another may come, where no mark ends calls */
     }
 }
 

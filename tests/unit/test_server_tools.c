@@ -45,6 +45,14 @@ static const ig_tool_format close_pairs = {.has_lists = true,
                                            .key = "<key>",
                                            .value = "</key><value>",
                                            .value_end = "</value>"};
+static const ig_tool_format open_pairs = {.has_lists = true,
+                                          .has_pairs = true,
+                                          .before = "<call ",
+                                          .middle = ">",
+                                          .between = "\n",
+                                          .key = "<key>",
+                                          .value = "=",
+                                          .value_end = "</key>"};
 
 #define A "<tool_call>\n{\"name\": \"a\", \"arguments\": {\"x\": [1, \"}\\\"\"]}}\n</tool_call>"
 #define B "<tool_call>\n{\"name\": \"b\", \"arguments\": {}}\n</tool_call>"
@@ -120,6 +128,8 @@ static const struct {
      "<tool_call>a<key>x</key><value>y</value><key>n</key><value>true</value></tool_call><tool_call>b</tool_call>", "",
      "a{\"x\": \"y\", \"n\": true};b{};"},
     {&close_pairs, "<tool_call>b</tool", "", ""},
+    {&open_pairs, "<call a><key>x=y</key><key>n=1</key>\n<call b><key>x=z</key>", "",
+     "a{\"x\": \"y\", \"n\": 1};b{\"x\": \"z\"};"},
 };
 
 typedef struct taken {
