@@ -53,7 +53,8 @@ static void turn_away(int fd, const char *why, double patience) {
     double end = ig_server_seconds() + patience;
     for (int i = 0; n > 0 && (i < 16 || ig_server_seconds() < end); i++) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        poll(&p, 1, (int)(patience * 1e3));
+        double left = end - ig_server_seconds();
+        poll(&p, 1, left > 0 ? (int)(left * 1e3) : 0);
         n = recv(fd, dropped, sizeof dropped, MSG_DONTWAIT);
     }
 }
