@@ -271,7 +271,8 @@ static void put_pairs(const writer *w, const json_t *function, size_t i) {
     const char *name;
     char rule[64];
     int k = 0;
-    if (!is_loose && !may_work(w, json_object_size(properties) * json_array_size(json_object_get(parameters, "required"))))
+    if (!is_loose &&
+        !may_work(w, json_object_size(properties) * json_array_size(json_object_get(parameters, "required"))))
         return; /* the grammar is refused */
     fprintf(w->to, "tool%zu-root ::= \"\"", i);
     if (parameters && (is_loose || !json_object_size(properties))) {

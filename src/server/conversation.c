@@ -388,8 +388,10 @@ static json_t *tools_for_template(const conversation *v, const ig_tools *tools) 
         if (ok && f->needs_description && !ig_field(function, "description"))
             ok = has_memory(v, json_object_set_new(function, "description", json_string("")) == 0);
         if (ok && f->needs_parameters && !ig_field(function, "parameters"))
-            ok = has_memory(v, json_object_set_new(function, "parameters",
-                                                   json_pack("{s:s, s:{}}", "type", "object", "properties")) == 0);
+            ok = has_memory(v, json_object_set_new(function, "parameters", json_pack("{s:s}", "type", "object")) == 0);
+        json_t *parameters = json_object_get(function, "parameters");
+        if (ok && f->needs_parameters && !ig_field(parameters, "properties"))
+            ok = has_memory(v, json_object_set_new(parameters, "properties", json_object()) == 0);
     }
     if (ok) return list;
     json_decref(list);

@@ -321,13 +321,15 @@ static ig_status find_needs(ig_tool_format *f, const ig_model *m, ig_error *err)
     static const char *const without[] = {
         "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"object\",\"properties\":{}}}}"
         "]",
-        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\"}}]"};
-    bool *const needs[] = {&f->needs_description, &f->needs_parameters};
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\"}}]",
+        "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{\"type\":"
+        "\"object\"}}}]"};
+    bool *const needs[] = {&f->needs_description, &f->needs_parameters, &f->needs_parameters};
     ig_status s = IG_OK;
-    for (size_t i = 0; i < 2 && !s; i++) {
+    for (size_t i = 0; i < 3 && !s; i++) {
         char *prompt;
         s = render_with(&prompt, m, without[i], json_pack("[o]", message("user", "u")), err);
-        *needs[i] = !prompt;
+        *needs[i] |= !prompt;
         free(prompt);
     }
     return s;

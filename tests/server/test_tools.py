@@ -205,6 +205,11 @@ def test_templates_that_want_all_of_a_tool(program, tmp_path):
     text = FORMS["marks"][0].replace("{{ t | tojson }}", "{{ t.function.name + t.function.description + (t.function.parameters.properties | tojson) }}")
     with Server(program, with_template(tmp_path / "model", text), "-c", 2048) as s:
         assert prompt(s, user("a"), tools=[CLOCK, PLACE]).startswith('clock{}\nget_weatherThe weather of a place.{"place": ')
+    text = FORMS["marks"][0].replace("{{ t | tojson }}", "{% if t.function.parameters %}{{ t.function.parameters.properties | tojson }}{% endif %}{{ t.function.name }}")
+    bare = [{"type": "function", "function": {"name": "bare", "parameters": p}} for p in ({"type": "object"}, {})]
+    with Server(program, with_template(tmp_path / "other", text), "-c", 2048) as s:
+        for tool in bare:
+            assert prompt(s, user("a"), tools=[tool]).startswith("{}bare\n")
 
 
 def test_templates_in_which_users_and_assistants_take_turns(program, tmp_path):
