@@ -107,10 +107,12 @@ const json_t *ig_tool_parameter(const json_t *function, const char *name);
 typedef enum ig_tool_value {
     IG_TOOL_TEXT_VALUE, /* as it stands, without quotes */
     IG_TOOL_JSON_VALUE,
-    IG_TOOL_ANY_VALUE /* JSON if it is that and no text, else a text */
+    IG_TOOL_ANY_VALUE /* JSON if it is that, no text, and of a type that is stated; else a text */
 } ig_tool_value;
 /* How one is written where arguments are no object. */
 ig_tool_value ig_tool_value_of(const json_t *parameter);
+/* Whether a value is of one of several types that are stated, or none are. */
+bool ig_tool_takes(const json_t *parameter, const json_t *value);
 /* Whether this is a name for a function. */
 bool ig_tool_is_name(const char *name, size_t n);
 

@@ -77,6 +77,29 @@ ig_tool_value ig_tool_value_of(const json_t *p) {
     return takes_text ? IG_TOOL_ANY_VALUE : IG_TOOL_JSON_VALUE;
 }
 
+static bool is_of(const json_t *v, const char *type) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",   [JSON_INTEGER] = "integer", [JSON_REAL] = "number",
+        [JSON_TRUE] = "boolean",  [JSON_FALSE] = "boolean", [JSON_NULL] = "null",       [JSON_STRING] = "string"};
+    return strcmp(type, names[json_typeof(v)]) == 0 || (json_is_number(v) && strcmp(type, "number") == 0);
+}
+
+/* Whether one of these is a type of a value, or a schema that has one; what is not known may be. */
+static bool are_of(const json_t *list, const json_t *v) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(list, i, one) {
+        const json_t *type = json_is_object(one) ? json_object_get(one, "type") : one;
+        if (!json_is_string(type) || is_of(v, json_string_value(type))) return true;
+    }
+    return json_array_size(list) == 0;
+}
+
+bool ig_tool_takes(const json_t *p, const json_t *v) {
+    return are_of(json_object_get(p, "type"), v) && are_of(json_object_get(p, "anyOf"), v) &&
+           are_of(json_object_get(p, "oneOf"), v);
+}
+
 /* ---- the request ------------------------------------------------------------------------ */
 
 /* A type, or a list of some; without one anything goes. */

@@ -207,7 +207,7 @@ static json_t *value_of(const pair *p, const json_t *parameter) {
     json_t *v = kind == IG_TOOL_TEXT_VALUE
                     ? NULL
                     : ig_json_of_text(p->value, p->n_value, JSON_DECODE_ANY, NULL, &has_no_memory);
-    if (v && (kind == IG_TOOL_JSON_VALUE || !json_is_string(v))) return v;
+    if (v && (kind == IG_TOOL_JSON_VALUE || (!json_is_string(v) && ig_tool_takes(parameter, v)))) return v;
     json_decref(v);
     return ig_text_stringn(p->value, p->n_value);
 }

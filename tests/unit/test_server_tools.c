@@ -116,6 +116,10 @@ static const struct {
      "<tool_call>a\n" PAIR("text", "3") PAIR("number", "3") PAIR("list", "[1, {}]") PAIR("either", "null")
          PAIR("number", "x"),
      "", "a{\"text\": \"3\", \"number\": \"x\", \"list\": [1, {}], \"either\": null};"},
+    {&pairs, "<tool_call>a\n" PAIR("either", "01234") PAIR("maybe", "5") PAIR("other", "5") "</tool_call>", "",
+     "a{\"either\": \"01234\", \"maybe\": \"5\", \"other\": 5};"},
+    {&pairs, "<tool_call>a\n" PAIR("either", "5") PAIR("maybe", "null") "</tool_call>", "",
+     "a{\"either\": \"5\", \"maybe\": null};"},
     /* cut off */
     {&pairs, "<tool_call>a\n" PAIR("x", "y") "<key>n</key>\n<value>it goes", "",
      "a{\"x\": \"y\", \"n\": \"it goes\"};"},
@@ -157,7 +161,8 @@ static void read_answer(taken *t, const ig_tool_format *f, const char *answer, s
     json_t *tools = json_loads(
         "[{\"function\": {\"name\": \"a\", \"parameters\": {\"properties\": {\"text\": {\"type\": \"string\"}, "
         "\"number\": "
-        "{\"$ref\": \"#/$defs/n\"}, \"either\": {\"type\": [\"string\", \"null\"]}}, \"$defs\": {\"n\": {\"type\": "
+        "{\"$ref\": \"#/$defs/n\"}, \"either\": {\"type\": [\"string\", \"null\"]}, "
+        "\"maybe\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}}, \"$defs\": {\"n\": {\"type\": "
         "\"integer\"}}}}}, "
         "{\"function\": {\"name\": \"b\"}}]",
         0, NULL);
