@@ -162,6 +162,11 @@ def build(name):
         for layer in model.model.layers[1:]:
             torch.nn.init.normal_(layer.mlp.gate.e_score_correction_bias, std=0.1)
         return model, torch.bfloat16
+    if name == "mistral-wide":    # heads so wide that 16 tokens take two blocks of keys and values
+        cfg = MistralConfig(**common, hidden_size=32, intermediate_size=64, num_hidden_layers=2,
+                            num_attention_heads=2, num_key_value_heads=1, head_dim=128,
+                            max_position_embeddings=256, sliding_window=40)
+        return MistralForCausalLM(cfg), torch.bfloat16
     raise SystemExit(f"unknown model {name}")
 
 
@@ -245,7 +250,7 @@ def published_rope_keys(path):
 def main(out, first_seed=1000, only=()):
     names = ["opt", "opt-350m-like", "llama2", "llama31", "qwen2", "qwen3", "mistral", "qwen2-yarn",
              "gemma3", "granite", "olmo3", "phi3", "smollm3", "qwen3moe", "olmoe", "mixtral", "granitemoe", "gpt-oss",
-             "glm4moe"]
+             "glm4moe", "mistral-wide"]
     for seed, name in enumerate(names):
         if only and name not in only:
             continue

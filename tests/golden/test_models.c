@@ -325,6 +325,7 @@ int main(void) {
         MODEL("granitemoe"),
         MODEL("gpt-oss"),
         MODEL("glm4moe"),
+        MODEL("mistral-wide"),
         {"gpt-oss estimates", check_estimates, NULL, NULL, "gpt-oss"},
         {"gpt-oss audit", check_audit, NULL, NULL, "gpt-oss"},
     };

@@ -292,6 +292,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         WITH(ends_stay, GEMMA, "full", "f16", 0),
         ALL(GEMMA, "infinigen", "q8", 16 * 192),
+        ALL("tests/golden/models/mistral-wide", "full", "f16", 16 * 176), /* two blocks in a piece */
         WITH(no_more_than_planned, GEMMA, "infinigen", "q8", 0),
 #ifndef IS_SANITIZED /* nor all of them where that takes minutes */
         ALL(GEMMA, "full", "f16", 16 * 160),
