@@ -201,26 +201,56 @@ static found read_pair(const span *s, const ig_tool_format *format, size_t *at, 
     return YES;
 }
 
+/* A value's JSON, as a text: what is JSON already stays as it was written, with all digits of its numbers. */
 static json_t *value_of(const pair *p, const json_t *parameter) {
     bool has_no_memory;
     ig_tool_value kind = ig_tool_value_of(parameter);
     json_t *v = kind == IG_TOOL_TEXT_VALUE
                     ? NULL
                     : ig_json_of_text(p->value, p->n_value, JSON_DECODE_ANY, NULL, &has_no_memory);
-    if (v && (kind == IG_TOOL_JSON_VALUE || (!json_is_string(v) && ig_tool_takes(parameter, v)))) return v;
+    bool is_json = v && (kind == IG_TOOL_JSON_VALUE || (!json_is_string(v) && ig_tool_takes(parameter, v)));
     json_decref(v);
-    return ig_text_stringn(p->value, p->n_value);
+    if (is_json) return json_stringn(p->value, p->n_value);
+    json_t *text = ig_text_stringn(p->value, p->n_value);
+    char *quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+    json_t *out = quoted ? json_string(quoted) : NULL;
+    free(quoted);
+    json_decref(text);
+    return out;
 }
 
-/* All of them from *at on, which moves behind them; to `object`, unless that is NULL. */
+/* The object of these values, to be freed; NULL: no memory. */
+static char *object_of(const json_t *values) {
+    char *out = NULL;
+    size_t n = 0, n_written = 0;
+    FILE *to = open_memstream(&out, &n);
+    const char *name;
+    json_t *value;
+    bool ok = to != NULL;
+    if (to) fputc('{', to);
+    json_object_foreach((json_t *)(uintptr_t)values, name, value) {
+        json_t *text = json_string(name);
+        char *quoted = text ? json_dumps(text, JSON_ENCODE_ANY) : NULL;
+        ok = ok && quoted && fprintf(to, "%s%s: %s", n_written++ ? ", " : "", quoted, json_string_value(value)) > 0;
+        free(quoted);
+        json_decref(text);
+    }
+    if (to) fputc('}', to);
+    if (to && fclose(to) == 0 && ok) return out;
+    free(out);
+    return NULL;
+}
+
+/* All of them from *at on, which moves behind them; to `values`, unless that is NULL, which has the JSON of each as a
+ * text. */
 static found read_pairs(const span *s, const ig_tool_format *format, size_t *at, const json_t *function,
-                        json_t *object) {
+                        json_t *values) {
     for (pair p;;) {
         found f = read_pair(s, format, at, &p);
         if (f != YES) return f == MORE ? MORE : YES;
-        json_t *name = object && p.n_name ? ig_text_stringn(p.name, p.n_name) : NULL;
+        json_t *name = values && p.n_name ? ig_text_stringn(p.name, p.n_name) : NULL;
         const char *key = json_string_value(name);
-        if (key) json_object_set_new(object, key, value_of(&p, ig_tool_parameter(function, key)));
+        if (key) json_object_set_new(values, key, value_of(&p, ig_tool_parameter(function, key)));
         json_decref(name);
         if (*at == s->n && s->is_whole) return YES; /* else another may come, where no mark ends calls */
     }
@@ -242,14 +272,14 @@ static found read_pairs_call(const span *s, const ig_tool_format *format, size_t
     found f = read_pairs(s, format, &end, NULL, NULL);
     if (f == YES) f = read_after(s, format, &end);
     if (f != YES) return f;
-    json_t *name = ig_text_stringn(c->name, c->n_name), *object = json_object();
+    json_t *name = ig_text_stringn(c->name, c->n_name), *values = json_object();
     const json_t *tool = s->tools ? ig_tool_find(s->tools, json_string_value(name), SIZE_MAX) : NULL;
-    if (object) read_pairs(s, format, &begin, json_object_get(tool, "function"), object);
-    char *text = object ? json_dumps(object, JSON_REAL_PRECISION(17)) : NULL;
+    if (values) read_pairs(s, format, &begin, json_object_get(tool, "function"), values);
+    char *text = values ? object_of(values) : NULL;
     set_own(c, name, text);
     c->end = end;
     free(text);
-    json_decref(object);
+    json_decref(values);
     json_decref(name);
     return c->own ? YES : NO;
 }

@@ -109,6 +109,8 @@ static const struct {
     {&llama, "No {\"name\": \"a\", \"parameters\": {}}", "No {\"name\": \"a\", \"parameters\": {}}", ""},
 #define PAIR(key, value) "<key>" key "</key>\n<value>" value "</value>\n"
     {&pairs, "<tool_call>b\n</tool_call>", "", "b{};"},
+    {&pairs, "<tool_call>a\n" PAIR("n", "0.1") PAIR("\"\xc3\xa9", "\xff\xc3\xa9") "</tool_call>", "",
+     "a{\"n\": 0.1, \"\\\"\xc3\xa9\": \"\xef\xbf\xbd\xc3\xa9\"};"},
     {&pairs,
      "So:\n<tool_call>a\n" PAIR("x", "1 <\n\"2\"") PAIR("n", "3") "</tool_call>\n<tool_call>b\n</tool_call>\nDone.",
      "So:\nDone.", "a{\"x\": \"1 <\\n\\\"2\\\"\", \"n\": 3};b{};"},
