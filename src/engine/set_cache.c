@@ -22,8 +22,7 @@ static ig_status check(const ig_session_plan *p, const ig_session *s, ig_error *
     if (!same_store(p, s))
         return ig_fail(err, IG_E_ARG,
                        "KV policy %s cannot take over: how keys and values are kept (type, RAM, disk, VRAM, limit, "
-                       "evict, windows) "
-                       "would change",
+                       "evict, windows) would change",
                        p->ops->name);
     if (ig_kv_has_dropped(s->seq.kv) && (!p->ops->takes_limit || ig_kv_has_disk(s->seq.kv)))
         return ig_fail(err, IG_E_UNSUPPORTED, "KV policy %s cannot take over a session that has dropped entries",

@@ -23,8 +23,8 @@ typedef struct ig_kv_windows {
     int n_layers;      /* that have such a one */
     uint32_t *n_seers; /* [n_pieces] sequences that need the piece whole */
     uint8_t *is_thin;  /* [n_pieces] */
-    uint8_t *is_place; /* [n_pieces] a sequence has ended where it needed the piece, or begun there: others may */
     size_t n_thin;     /* of these */
+    uint8_t *is_place; /* [n_pieces] a sequence has ended where it needed the piece, or begun there: others may */
     ig_evict order;    /* of pieces that may become thin: first those that windows have merely passed */
     ig_arena arena;
 } ig_kv_windows;

@@ -100,6 +100,13 @@ static int read_int(reader *r, const char *name, int max, int absent) {
     return r->status ? 1 : (int)x;
 }
 
+/* One of 0 to max; 0 if it is not there. */
+static int read_count(reader *r, const char *name, int max) {
+    int64_t n = 0;
+    ig_gguf_int(r->g, key_of(r, name).text, 0, max, &n, &r->status, r->err);
+    return (int)n;
+}
+
 static double read_number(reader *r, const char *name, double absent) {
     full_key k = key_of(r, name);
     double x = absent;
@@ -211,11 +218,7 @@ static void read_scaling(reader *r, ig_config *c) {
 
 /* ---- what families have of their own ---------------------------------------------------------- */
 
-static int read_window(reader *r) {
-    int64_t window = 0;
-    ig_gguf_int(r->g, key_of(r, "attention.sliding_window").text, 0, IG_MAX_CTX, &window, &r->status, r->err);
-    return (int)window;
-}
+static int read_window(reader *r) { return read_count(r, "attention.sliding_window", IG_MAX_CTX); }
 
 /* Of all layers. */
 static void read_one_window(reader *r, ig_config *c) {
@@ -228,10 +231,9 @@ static void read_one_window(reader *r, ig_config *c) {
 
 /* In all layers, if there are any; the width is an expert's. */
 static void read_experts(reader *r, ig_config *c) {
-    int64_t n = 0;
-    ig_gguf_int(r->g, key_of(r, "expert_count").text, 0, IG_MAX_EXPERTS, &n, &r->status, r->err);
+    int n = read_count(r, "expert_count", IG_MAX_EXPERTS);
     if (!n || r->status) return;
-    c->n_experts = (int)n;
+    c->n_experts = n;
     c->n_experts_used = read_int(r, "expert_used_count", IG_MAX_EXPERTS, -1);
     if (c->n_experts_used > c->n_experts && !r->status)
         r->status = ig_fail(r->err, IG_E_FORMAT, "%s: key '%s' is %d, must be at most 'expert_count' (%d)", r->path,
@@ -343,14 +345,7 @@ static void read_qwen3moe(reader *r, ig_config *c) {
     c->d_ff = read_int(r, "expert_feed_forward_length", IG_MAX_WIDTH, -1);
 }
 
-/* An integer from 0 on. */
-static int read_count(reader *r, const char *name, int max) {
-    int64_t n = 0;
-    ig_gguf_int(r->g, key_of(r, name).text, 0, max, &n, &r->status, r->err);
-    return (int)n;
-}
-
-/* GLM 4.5 and later. The first layers have no experts, and the last one of a file may guess tokens ahead. */
+/* GLM 4.5 to 4.7. The first layers have no experts, and the last one of a file may guess tokens ahead. */
 static void read_glm4moe(reader *r, ig_config *c) {
     bool is_normed = false;
     int n_plain = read_count(r, "leading_dense_block_count", c->n_layers - 1),

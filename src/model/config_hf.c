@@ -13,97 +13,12 @@
 #include "base/error.h"
 #include "base/file.h"
 #include "format/json.h"
-#include "model/config_check.h"
+#include "model/config_hf.h"
 
-enum { MAX_CONFIG_BYTES = 1 << 20, OPT_POSITION_OFFSET = 2, ABSENT = -1 };
-
-typedef struct reader {
-    const json_t *root;
-    const char *path;
-    ig_status status; /* the first failure */
-    ig_error *err;
-} reader;
-
-/* A field that is neither absent nor null, else NULL. */
-static const json_t *get(const json_t *object, const char *key) {
-    const json_t *v = json_object_get(object, key);
-    return json_is_null(v) ? NULL : v;
-}
-
-static void fail_kind(reader *r, const char *key, const char *wanted) {
-    if (!r->status) r->status = ig_fail(r->err, IG_E_FORMAT, "%s: '%s' must be %s", r->path, key, wanted);
-}
-
-/* An integer of 1 to max; `absent` if it is not there, required if absent is ABSENT. */
-static int read_int(reader *r, const json_t *object, const char *key, int max, int absent) {
-    const json_t *v = get(object, key);
-    if (!v) {
-        if (absent == ABSENT && !r->status)
-            r->status = ig_fail(r->err, IG_E_FORMAT, "%s: '%s' is missing", r->path, key);
-        return absent == ABSENT ? 1 : absent;
-    }
-    if (!json_is_integer(v)) {
-        fail_kind(r, key, "an integer");
-        return 1;
-    }
-    json_int_t x = json_integer_value(v);
-    if (x >= 1 && x <= max) return (int)x;
-    if (!r->status)
-        r->status = ig_fail(r->err, IG_E_FORMAT, "%s: '%s' is %lld, must be 1 to %d", r->path, key, (long long)x, max);
-    return 1;
-}
-
-/* A number above 0; required if absent is ABSENT. */
-static double read_number(reader *r, const json_t *object, const char *key, double absent) {
-    const json_t *v = get(object, key);
-    if (!v) {
-        if (absent == ABSENT && !r->status)
-            r->status = ig_fail(r->err, IG_E_FORMAT, "%s: '%s' is missing", r->path, key);
-        return absent;
-    }
-    double x = json_number_value(v);
-    if (!json_is_number(v) || !isfinite(x) || x <= 0) fail_kind(r, key, "a number above 0");
-    return x;
-}
-
-static double read_scale(reader *r, const char *key, double absent) {
-    double x = read_number(r, r->root, key, absent);
-    if (x < IG_LEAST_SCALE || x > IG_MAX_SCALE) fail_kind(r, key, "1e-6 to 1e6");
-    return x;
-}
-
-static double read_theta(reader *r, const json_t *object, const char *key, double absent) {
-    double x = read_number(r, object, key, absent);
-    if (x < 1 || x > IG_MAX_THETA) fail_kind(r, key, "1 to 1e15");
-    return x;
-}
-
-static bool read_bool(reader *r, const char *key, bool absent) {
-    const json_t *v = get(r->root, key);
-    if (!v) return absent;
-    if (!json_is_boolean(v)) fail_kind(r, key, "true or false");
-    return json_is_true(v);
-}
-
-/* The text of a field, `absent` if it is not there. */
-static const char *read_text(reader *r, const json_t *object, const char *key, const char *absent) {
-    const json_t *v = get(object, key);
-    if (!v) return absent;
-    if (!json_is_string(v)) {
-        fail_kind(r, key, "a string");
-        return absent;
-    }
-    return json_string_value(v);
-}
-
-static void refuse(reader *r, const char *key, const char *value) {
-    if (!r->status)
-        r->status =
-            ig_fail(r->err, IG_E_UNSUPPORTED, "%s: '%s' is '%.60s', which is not supported", r->path, key, value);
-}
+enum { MAX_CONFIG_BYTES = 1 << 20, OPT_POSITION_OFFSET = 2 };
 
 /* Fields that, unless absent, null or neutral (0, false, `neutral`), change the computation; a family knows its own. */
-static void check_unknown(reader *r, const char *const *own, size_t n_own) {
+static void check_unknown(ig_hf_reader *r, const char *const *own, size_t n_own) {
     static const struct {
         const char *key;
         double neutral;
@@ -126,7 +41,7 @@ static void check_unknown(reader *r, const char *const *own, size_t n_own) {
         {"add_cross_attention", 0},
     };
     for (size_t i = 0; i < IG_COUNT(fields) && !r->status; i++) {
-        const json_t *v = get(r->root, fields[i].key);
+        const json_t *v = ig_hf_get(r->root, fields[i].key);
         bool is_own = false;
         for (size_t k = 0; k < n_own; k++) is_own = is_own || (own[k] && strcmp(own[k], fields[i].key) == 0);
         double x = json_is_true(v) ? 1 : json_number_value(v);
@@ -137,342 +52,211 @@ static void check_unknown(reader *r, const char *const *own, size_t n_own) {
     }
 }
 
-/* ---- RoPE -------------------------------------------------------------- */
-
-/* Where both state it, the model's own field counts. */
-static int read_original_ctx(reader *r, const json_t *rope, int absent) {
-    static const char key[] = "original_max_position_embeddings";
-    return read_int(r, get(r->root, key) ? r->root : rope, key, IG_MAX_CTX, absent);
-}
-
-/* Of both rules that stretch some frequencies. */
-static void check_stretch(reader *r, const ig_config *c, const char *low, const char *high) {
-    if (r->status) return;
-    if (c->rope_factor < 1 || c->rope_factor > 1e6) {
-        fail_kind(r, "factor", "1 to 1e6");
-    } else if (c->rope_high_freq <= c->rope_low_freq) {
-        char above[64];
-        snprintf(above, sizeof above, "above '%s'", low);
-        fail_kind(r, high, above);
-    }
-}
-
-static void read_llama3(reader *r, ig_config *c, const json_t *rope) {
-    c->rope_blend = IG_BLEND_LLAMA3;
-    c->rope_factor = read_number(r, rope, "factor", ABSENT);
-    c->rope_low_freq = read_number(r, rope, "low_freq_factor", ABSENT);
-    c->rope_high_freq = read_number(r, rope, "high_freq_factor", ABSENT);
-    c->rope_original_ctx = read_original_ctx(r, rope, ABSENT);
-    check_stretch(r, c, "low_freq_factor", "high_freq_factor");
-}
-
-static void check_gain(reader *r, const ig_config *c) {
-    if (c->rope_gain != 0 && !(c->rope_gain >= IG_LEAST_GAIN && c->rope_gain <= IG_MAX_GAIN)) /* also of a NaN */
-        fail_kind(r, "attention_factor", "0.01 to 100, also as 'mscale' makes it");
-}
-
-/* The gain is stated, or follows from two weights, or from the factor alone. */
-static void read_yarn(reader *r, ig_config *c, const json_t *rope) {
-    c->rope_blend = IG_BLEND_YARN;
-    c->rope_factor = read_number(r, rope, "factor", ABSENT);
-    c->rope_low_freq = read_number(r, rope, "beta_slow", 1);
-    c->rope_high_freq = read_number(r, rope, "beta_fast", 32);
-    c->rope_original_ctx = read_original_ctx(r, rope, c->n_ctx_train);
-    check_stretch(r, c, "beta_slow", "beta_fast");
-    c->rope_gain = read_number(r, rope, "attention_factor", 0);
-    double weight = read_number(r, rope, "mscale", 0), of_all = read_number(r, rope, "mscale_all_dim", 0);
-    if (r->status) return;
-    if (c->rope_gain == 0 && weight > 0 && of_all > 0)
-        c->rope_gain = (1 + 0.1 * weight * log(c->rope_factor)) / (1 + 0.1 * of_all * log(c->rope_factor));
-    check_gain(r, c);
-    c->rope_is_exact = json_is_false(get(rope, "truncate"));
-}
-
-/* Of families that state n_rot (Phi-3). One list is for contexts up to the original one, and one for longer ones, which
- * a model with any has throughout: keys that are kept can't change when a context has grown. */
-static void read_longrope(reader *r, ig_config *c, const json_t *rope) {
-    c->rope_original_ctx = read_original_ctx(r, rope, 4096);
-    bool is_long = c->n_ctx_train > c->rope_original_ctx;
-    const char *name = is_long ? "long_factor" : "short_factor";
-    const json_t *factors = get(rope, name);
-    int n = c->n_rot / 2;
-    c->rope_blend = IG_BLEND_LONGROPE;
-    if (!json_is_array(factors) || json_array_size(factors) != (size_t)n) {
-        fail_kind(r, name, "a list with one number for each frequency");
-        return;
-    }
-    for (int i = 0; i < n; i++) {
-        c->rope_long[i] = (float)json_number_value(json_array_get(factors, (size_t)i));
-        if (!(c->rope_long[i] >= 1e-6f && c->rope_long[i] <= 1e6f))
-            fail_kind(r, name, "a list of numbers of 1e-6 to 1e6");
-    }
-    c->rope_factor = read_number(r, rope, "factor", c->n_ctx_train / c->rope_original_ctx);
-    c->rope_gain = read_number(r, rope, "attention_factor", 0);
-    if (c->rope_gain == 0)
-        c->rope_gain = c->rope_factor > 1 ? sqrt(1 + log(c->rope_factor) / log(c->rope_original_ctx)) : 1;
-    check_gain(r, c);
-}
-
-/* Some families state the rules of layers with a window and of others apart: these are the others'. */
-static const json_t *split_rope(reader *r, ig_config *c, const json_t *rope) {
-    const json_t *full = get(rope, "full_attention"), *local = get(rope, "sliding_attention");
-    if (c->rope_local_theta == 0 || !full) return rope;
-    c->rope_local_theta = read_theta(r, local, "rope_theta", c->rope_local_theta);
-    if (local && strcmp(read_text(r, local, "rope_type", "default"), "default") != 0)
-        refuse(r, "sliding_attention", "another rope_type than 'default'");
-    return full;
-}
-
-/* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". What is stated nowhere is as c has it.
- */
-static void read_rope(reader *r, ig_config *c) {
-    const char *name = get(r->root, "rope_parameters") ? "rope_parameters" : "rope_scaling";
-    const json_t *rope = get(r->root, name);
-    const char *key;
-    json_t *member;
-    c->rope = IG_ROPE_HALF;
-    c->rope_theta = read_number(r, r->root, "rope_theta", c->rope_theta > 0 ? c->rope_theta : 10000);
-    if (!rope) return;
-    if (strcmp(name, "rope_parameters") == 0 && get(r->root, "rope_scaling"))
-        refuse(r, "rope_scaling", "set beside 'rope_parameters'");
-    if (!json_is_object(rope)) {
-        fail_kind(r, name, "an object");
-        return;
-    }
-    rope = split_rope(r, c, rope);
-    json_object_foreach((json_t *)(uintptr_t)rope, key, member) {
-        if (json_is_object(member)) refuse(r, name, key);
-    }
-    c->rope_theta = read_number(r, rope, "rope_theta", c->rope_theta);
-    if (!c->n_rot && read_number(r, rope, "partial_rotary_factor", 1) != 1) refuse(r, name, "partial_rotary_factor");
-    const char *type = read_text(r, rope, "rope_type", read_text(r, rope, "type", "default"));
-    if (strcmp(type, "llama3") == 0) {
-        read_llama3(r, c, rope);
-    } else if (c->n_rot && (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0)) {
-        read_longrope(r, c, rope);
-    } else if (strcmp(type, "yarn") == 0) {
-        read_yarn(r, c, rope);
-    } else if (strcmp(type, "linear") == 0) {
-        c->rope_linear = read_number(r, rope, "factor", ABSENT);
-        if (!r->status && (c->rope_linear < 1e-6 || c->rope_linear > 1e6)) fail_kind(r, "factor", "1e-6 to 1e6");
-    } else if (strcmp(type, "default") != 0 && !r->status) {
-        r->status = ig_fail(r->err, IG_E_UNSUPPORTED,
-                            "%s: '%s' is of type '%.60s', only 'default', 'linear', 'llama3' and 'yarn' are supported",
-                            r->path, name, type);
-    }
-}
-
 /* ---- windows ----------------------------------------------------------- */
 
 /* Of the layers that "layer_types" names, if stated, else of those from number `from` on. */
-static void read_windows(reader *r, ig_config *c, int window, json_int_t from) {
-    const json_t *types = get(r->root, "layer_types");
+static void read_windows(ig_hf_reader *r, ig_config *c, int window, json_int_t from) {
+    const json_t *types = ig_hf_get(r->root, "layer_types");
     if (types && (!json_is_array(types) || json_array_size(types) != (size_t)c->n_layers))
-        fail_kind(r, "layer_types", "a list with one item per layer");
+        ig_hf_fail_kind(r, "layer_types", "a list with one item per layer");
     for (int l = 0; l < c->n_layers && !r->status; l++) {
         bool is_sliding = l >= from;
         if (types) {
             const char *type = json_string_value(json_array_get(types, (size_t)l));
             is_sliding = type && strcmp(type, "sliding_attention") == 0;
             if (!is_sliding && !(type && strcmp(type, "full_attention") == 0))
-                refuse(r, "layer_types", type ? type : "?");
+                ig_hf_refuse(r, "layer_types", type ? type : "?");
         }
         c->window[l] = is_sliding ? window : 0;
     }
 }
 
 /* Mistral: all layers; the class default is 4096, null means none. */
-static void read_mistral_window(reader *r, ig_config *c) {
+static void read_mistral_window(ig_hf_reader *r, ig_config *c) {
     bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
     read_windows(r, c, window, 0);
 }
 
 /* Qwen: the layers from "max_window_layers" on. */
-static void read_qwen_windows(reader *r, ig_config *c) {
+static void read_qwen_windows(ig_hf_reader *r, ig_config *c) {
     bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
-    if (!read_bool(r, "use_sliding_window", false)) window = 0;
-    const json_t *first = get(r->root, "max_window_layers");
-    if (first && !json_is_integer(first)) fail_kind(r, "max_window_layers", "an integer");
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    if (!ig_hf_bool(r, "use_sliding_window", false)) window = 0;
+    const json_t *first = ig_hf_get(r->root, "max_window_layers");
+    if (first && !json_is_integer(first)) ig_hf_fail_kind(r, "max_window_layers", "an integer");
     read_windows(r, c, window, first ? json_integer_value(first) : 28);
 }
 
 /* ---- families ---------------------------------------------------------- */
 
-static void read_common(reader *r, ig_config *c) {
-    c->n_vocab = read_int(r, r->root, "vocab_size", IG_MAX_VOCAB, ABSENT);
-    c->d_model = read_int(r, r->root, "hidden_size", IG_MAX_WIDTH, ABSENT);
-    c->n_layers = read_int(r, r->root, "num_hidden_layers", IG_MAX_LAYERS, ABSENT);
-    c->n_heads = read_int(r, r->root, "num_attention_heads", IG_MAX_HEADS, ABSENT);
-    c->n_ctx_train = read_int(r, r->root, "max_position_embeddings", IG_MAX_CTX, ABSENT);
+static void read_common(ig_hf_reader *r, ig_config *c) {
+    c->n_vocab = ig_hf_int(r, r->root, "vocab_size", IG_MAX_VOCAB, IG_HF_ABSENT);
+    c->d_model = ig_hf_int(r, r->root, "hidden_size", IG_MAX_WIDTH, IG_HF_ABSENT);
+    c->n_layers = ig_hf_int(r, r->root, "num_hidden_layers", IG_MAX_LAYERS, IG_HF_ABSENT);
+    c->n_heads = ig_hf_int(r, r->root, "num_attention_heads", IG_MAX_HEADS, IG_HF_ABSENT);
+    c->n_ctx_train = ig_hf_int(r, r->root, "max_position_embeddings", IG_MAX_CTX, IG_HF_ABSENT);
     c->final_norm = true;
-    if (!read_bool(r, "is_causal", true)) refuse(r, "is_causal", "false");
+    if (!ig_hf_bool(r, "is_causal", true)) ig_hf_refuse(r, "is_causal", "false");
 }
 
 /* Fields that are absent are as c has them, if it does: other families have other defaults. */
-static void read_llama(reader *r, ig_config *c) {
-    c->n_kv_heads = read_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
-    c->head_dim = read_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
-    c->d_ff = read_int(r, r->root, "intermediate_size", IG_MAX_WIDTH, ABSENT);
+static void read_llama(ig_hf_reader *r, ig_config *c) {
+    c->n_kv_heads = ig_hf_int(r, r->root, "num_key_value_heads", IG_MAX_HEADS, c->n_kv_heads);
+    c->head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->head_dim);
+    c->d_ff = ig_hf_int(r, r->root, "intermediate_size", IG_MAX_WIDTH, IG_HF_ABSENT);
     c->norm = IG_NORM_RMS;
-    c->norm_eps = (float)read_number(r, r->root, "rms_norm_eps", c->norm_eps > 0 ? (double)c->norm_eps : 1e-6);
-    c->tied = read_bool(r, "tie_word_embeddings", c->tied);
-    const char *act = read_text(r, r->root, "hidden_act", "silu");
+    c->norm_eps = (float)ig_hf_number(r, r->root, "rms_norm_eps", c->norm_eps > 0 ? (double)c->norm_eps : 1e-6);
+    c->tied = ig_hf_bool(r, "tie_word_embeddings", c->tied);
+    const char *act = ig_hf_text(r, r->root, "hidden_act", "silu");
     if (c->activation == IG_SILU_GATED && strcmp(act, "silu") != 0 && strcmp(act, "swish") != 0)
-        refuse(r, "hidden_act", act);
-    read_rope(r, c);
+        ig_hf_refuse(r, "hidden_act", act);
+    ig_hf_rope(r, c);
 }
 
-static void read_mistral(reader *r, ig_config *c) {
+static void read_mistral(ig_hf_reader *r, ig_config *c) {
     read_llama(r, c);
     read_mistral_window(r, c);
 }
 
-static void read_qwen2(reader *r, ig_config *c) {
+static void read_qwen2(ig_hf_reader *r, ig_config *c) {
     read_llama(r, c);
     read_qwen_windows(r, c);
 }
 
-static void read_qwen3(reader *r, ig_config *c) {
+static void read_qwen3(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_EACH;
     c->head_dim = 128;
     read_qwen2(r, c);
 }
 
 /* The width is an expert's. */
-static void read_experts(reader *r, ig_config *c, const char *width, int n_used) {
+static void read_experts(ig_hf_reader *r, ig_config *c, const char *width, int n_used) {
     static const char *const names[] = {"num_experts", "n_routed_experts", "num_local_experts"};
     size_t at = 0;
-    while (at + 1 < IG_COUNT(names) && !get(r->root, names[at])) at++;
+    while (at + 1 < IG_COUNT(names) && !ig_hf_get(r->root, names[at])) at++;
     const char *number = names[at];
-    c->n_experts = read_int(r, r->root, number, IG_MAX_EXPERTS, ABSENT);
-    c->n_experts_used = read_int(r, r->root, "num_experts_per_tok", IG_MAX_EXPERTS, n_used);
-    c->d_ff = read_int(r, r->root, width, IG_MAX_WIDTH, ABSENT);
-    if (c->n_experts_used > c->n_experts) fail_kind(r, "num_experts_per_tok", "at most the number of experts");
+    c->n_experts = ig_hf_int(r, r->root, number, IG_MAX_EXPERTS, IG_HF_ABSENT);
+    c->n_experts_used = ig_hf_int(r, r->root, "num_experts_per_tok", IG_MAX_EXPERTS, n_used);
+    c->d_ff = ig_hf_int(r, r->root, width, IG_MAX_WIDTH, IG_HF_ABSENT);
+    if (c->n_experts_used > c->n_experts) ig_hf_fail_kind(r, "num_experts_per_tok", "at most the number of experts");
 }
 
-static void read_mixtral(reader *r, ig_config *c) {
+static void read_mixtral(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     c->n_kv_heads = 8;
     c->rope_theta = 1000000;
     read_llama(r, c);
-    read_windows(r, c, read_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
+    read_windows(r, c, ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0), 0);
     read_experts(r, c, "intermediate_size", 2);
 }
 
-static void read_olmoe(reader *r, ig_config *c) {
+static void read_olmoe(ig_hf_reader *r, ig_config *c) {
     c->head_norm = IG_HEAD_NORM_ALL;
     c->norm_eps = 1e-5f;
     read_llama(r, c);
     read_experts(r, c, "intermediate_size", 8);
-    c->is_share_of_all = !read_bool(r, "norm_topk_prob", false);
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
 }
 
-static void read_qwen3_moe(reader *r, ig_config *c) {
-    const json_t *plain = get(r->root, "mlp_only_layers");
+static void read_qwen3_moe(ig_hf_reader *r, ig_config *c) {
+    const json_t *plain = ig_hf_get(r->root, "mlp_only_layers");
     read_qwen3(r, c);
     read_experts(r, c, "moe_intermediate_size", 8);
-    c->is_share_of_all = !read_bool(r, "norm_topk_prob", false);
-    if (read_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1) refuse(r, "decoder_sparse_step", "above 1");
-    if (plain && (!json_is_array(plain) || json_array_size(plain))) refuse(r, "mlp_only_layers", "a list of layers");
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", false);
+    if (ig_hf_int(r, r->root, "decoder_sparse_step", IG_MAX_LAYERS, 1) != 1)
+        ig_hf_refuse(r, "decoder_sparse_step", "above 1");
+    if (plain && (!json_is_array(plain) || json_array_size(plain)))
+        ig_hf_refuse(r, "mlp_only_layers", "a list of layers");
 }
 
-static void read_granite(reader *r, ig_config *c) {
+static void read_granite(ig_hf_reader *r, ig_config *c) {
     read_llama(r, c);
-    c->embed_scale = read_scale(r, "embedding_multiplier", 1);
-    c->residual_scale = read_scale(r, "residual_multiplier", 1);
-    c->logit_scale = read_scale(r, "logits_scaling", 1);
-    c->attn_scale = read_scale(r, "attention_multiplier", 1);
+    c->embed_scale = ig_hf_scale(r, "embedding_multiplier", 1);
+    c->residual_scale = ig_hf_scale(r, "residual_multiplier", 1);
+    c->logit_scale = ig_hf_scale(r, "logits_scaling", 1);
+    c->attn_scale = ig_hf_scale(r, "attention_multiplier", 1);
 }
 
 /* Its experts' matrices lie in an order of their own there, gate and up in turns. */
-static void read_gpt_oss(reader *r, ig_config *c) {
+static void read_gpt_oss(ig_hf_reader *r, ig_config *c) {
     (void)c;
     r->status =
         ig_fail(r->err, IG_E_UNSUPPORTED, "%s: 'model_type' 'gpt_oss' is supported as a GGUF file only", r->path);
 }
 
-static void read_granitemoe(reader *r, ig_config *c) {
+static void read_granitemoe(ig_hf_reader *r, ig_config *c) {
     read_granite(r, c);
     read_experts(r, c, "intermediate_size", 2);
 }
 
 /* Layers that do not rotate are stated one by one, or every so many. */
-static void read_smollm3(reader *r, ig_config *c) {
+static void read_smollm3(ig_hf_reader *r, ig_config *c) {
     c->rope_theta = 2000000;
     c->tied = true;
     read_llama(r, c);
-    const json_t *rotates = get(r->root, "no_rope_layers");
-    int interval = read_int(r, r->root, "no_rope_layer_interval", IG_MAX_LAYERS, 4);
+    const json_t *rotates = ig_hf_get(r->root, "no_rope_layers");
+    int interval = ig_hf_int(r, r->root, "no_rope_layer_interval", IG_MAX_LAYERS, 4);
     if (rotates && (!json_is_array(rotates) || json_array_size(rotates) < (size_t)c->n_layers))
-        fail_kind(r, "no_rope_layers", "a list with one item per layer");
+        ig_hf_fail_kind(r, "no_rope_layers", "a list with one item per layer");
     for (int l = 0; l < c->n_layers && !r->status; l++) {
         bool is_rotated = (l + 1) % interval != 0;
         if (rotates) is_rotated = json_integer_value(json_array_get(rotates, (size_t)l)) != 0;
         c->rope_set[l] = is_rotated ? IG_ROPE_MAIN : IG_ROPE_LEFT_OUT;
     }
-    if (read_bool(r, "use_sliding_window", false)) refuse(r, "use_sliding_window", "true");
+    if (ig_hf_bool(r, "use_sliding_window", false)) ig_hf_refuse(r, "use_sliding_window", "true");
 }
 
 /* How much of a head is rotated, stated in one of two places. */
-static int read_n_rot(reader *r, int head_dim, double absent) {
+static int read_n_rot(ig_hf_reader *r, int head_dim, double absent) {
     static const char key[] = "partial_rotary_factor";
-    double share = read_number(r, get(r->root, "rope_parameters"), key, read_number(r, r->root, key, absent));
+    double share = ig_hf_number(r, ig_hf_get(r->root, "rope_parameters"), key, ig_hf_number(r, r->root, key, absent));
     int n_rot = share <= 1 ? (int)(head_dim * share) : 0;
-    if (n_rot == 0) fail_kind(r, key, "above 0 and at most 1, and leave a part of a head");
+    if (n_rot == 0) ig_hf_fail_kind(r, key, "above 0 and at most 1, and leave a part of a head");
     return n_rot;
 }
 
-static void read_phi3(reader *r, ig_config *c) {
+static void read_phi3(ig_hf_reader *r, ig_config *c) {
     c->is_fused = true;
     c->norm_eps = 1e-5f;
     c->n_rot = read_n_rot(r, c->d_model / c->n_heads, 1);
     read_llama(r, c);
-    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, 0);
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, 0);
     for (int l = 0; l < c->n_layers; l++) c->window[l] = window;
 }
 
-/* An integer from 0 on. */
-static int read_count(reader *r, const char *key, int max, int absent) {
-    const json_t *v = get(r->root, key);
-    json_int_t n = v ? json_integer_value(v) : absent;
-    if ((v && !json_is_integer(v)) || n < 0 || n > max) fail_kind(r, key, "an integer from 0 on, and not so large");
-    return r->status ? 0 : (int)n;
-}
-
-/* GLM 4.5 and later. Experts of which several are chosen as a group have no checkpoint of this family. */
-static void read_glm4_moe(reader *r, ig_config *c) {
+/* GLM 4.5 to 4.7. No checkpoint of the family chooses among groups of experts. */
+static void read_glm4_moe(ig_hf_reader *r, ig_config *c) {
     c->norm_eps = 1e-5f;
     c->n_kv_heads = 8;
-    c->head_norm = read_bool(r, "use_qk_norm", false) ? IG_HEAD_NORM_EACH : IG_HEAD_NORM_NONE;
-    int head_dim = read_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->d_model / c->n_heads);
+    c->head_norm = ig_hf_bool(r, "use_qk_norm", false) ? IG_HEAD_NORM_EACH : IG_HEAD_NORM_NONE;
+    int head_dim = ig_hf_int(r, r->root, "head_dim", IG_MAX_HEAD_DIM, c->d_model / c->n_heads);
     c->n_rot = read_n_rot(r, head_dim, 0.5);
     read_llama(r, c);
-    c->n_plain_layers = read_count(r, "first_k_dense_replace", c->n_layers - 1, 1);
+    c->n_plain_layers = ig_hf_count(r, "first_k_dense_replace", c->n_layers - 1, 1);
     c->d_ff_plain = c->n_plain_layers ? c->d_ff : 0;
-    c->n_layers_left_out = read_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
+    c->n_layers_left_out = ig_hf_count(r, "num_nextn_predict_layers", IG_MAX_LAYERS, 0);
     read_experts(r, c, "moe_intermediate_size", 8);
-    c->d_ff_shared = c->d_ff * read_count(r, "n_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
+    c->d_ff_shared = c->d_ff * ig_hf_count(r, "n_shared_experts", IG_MAX_WIDTH / c->d_ff, 1);
     c->is_sigmoid_routed = true;
-    c->is_share_of_all = !read_bool(r, "norm_topk_prob", true);
-    c->expert_scale = read_scale(r, "routed_scaling_factor", 1);
-    if (read_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) refuse(r, "n_group", "above 1");
+    c->is_share_of_all = !ig_hf_bool(r, "norm_topk_prob", true);
+    c->expert_scale = ig_hf_scale(r, "routed_scaling_factor", 1);
+    if (ig_hf_count(r, "n_group", IG_MAX_EXPERTS, 1) > 1) ig_hf_refuse(r, "n_group", "above 1");
 }
 
 /* Layers with a window rotate by frequencies of a base of their own: unless "layer_types" says which, all but every
  * last of `pattern`. */
-static void read_local_layers(reader *r, ig_config *c, int pattern) {
+static void read_local_layers(ig_hf_reader *r, ig_config *c, int pattern) {
     bool is_null = json_is_null(json_object_get(r->root, "sliding_window"));
-    int window = read_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
+    int window = ig_hf_int(r, r->root, "sliding_window", IG_MAX_CTX, is_null ? 0 : 4096);
     read_windows(r, c, window, 0);
     for (int l = 0; l < c->n_layers; l++) {
-        if (!get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
+        if (!ig_hf_get(r->root, "layer_types") && (l + 1) % pattern == 0) c->window[l] = 0;
         if (c->window[l]) c->rope_set[l] = IG_ROPE_LOCAL;
     }
 }
 
-static void read_gemma3(reader *r, ig_config *c) {
+static void read_gemma3(ig_hf_reader *r, ig_config *c) {
     static const char gelu[] = "gelu_pytorch_tanh";
     c->norm_order = IG_NORMS_AROUND;
     c->head_norm = IG_HEAD_NORM_EACH;
@@ -482,51 +266,52 @@ static void read_gemma3(reader *r, ig_config *c) {
     c->head_dim = 256;
     c->tied = true;
     c->rope_theta = 1000000;
-    c->rope_local_theta = read_theta(r, r->root, "rope_local_base_freq", 10000);
+    c->rope_local_theta = ig_hf_theta(r, r->root, "rope_local_base_freq", 10000);
     read_llama(r, c);
     c->embed_scale = sqrt((double)c->d_model);
-    c->attn_scale = 1 / sqrt(read_scale(r, "query_pre_attn_scalar", 256));
-    read_local_layers(r, c, read_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 6));
-    const char *act = read_text(r, r->root, "hidden_activation", gelu);
-    if (strcmp(act, gelu) != 0) refuse(r, "hidden_activation", act);
-    if (read_bool(r, "use_bidirectional_attention", false)) refuse(r, "use_bidirectional_attention", "true");
+    c->attn_scale = 1 / sqrt(ig_hf_scale(r, "query_pre_attn_scalar", 256));
+    read_local_layers(r, c, ig_hf_int(r, r->root, "sliding_window_pattern", IG_MAX_LAYERS, 6));
+    const char *act = ig_hf_text(r, r->root, "hidden_activation", gelu);
+    if (strcmp(act, gelu) != 0) ig_hf_refuse(r, "hidden_activation", act);
+    if (ig_hf_bool(r, "use_bidirectional_attention", false)) ig_hf_refuse(r, "use_bidirectional_attention", "true");
 }
 
-static void read_olmo2(reader *r, ig_config *c) {
+static void read_olmo2(ig_hf_reader *r, ig_config *c) {
     c->norm_order = IG_NORMS_OF_PARTS;
     c->head_norm = IG_HEAD_NORM_ALL;
     c->norm_eps = 1e-5f;
     read_llama(r, c);
 }
 
-static void read_olmo3(reader *r, ig_config *c) {
+static void read_olmo3(ig_hf_reader *r, ig_config *c) {
     c->rope_theta = 500000;
-    c->rope_local_theta = read_theta(r, r->root, "rope_theta", c->rope_theta);
+    c->rope_local_theta = ig_hf_theta(r, r->root, "rope_theta", c->rope_theta);
     read_olmo2(r, c);
     read_local_layers(r, c, 4);
 }
 
-static void read_opt(reader *r, ig_config *c) {
-    c->d_ff = read_int(r, r->root, "ffn_dim", IG_MAX_WIDTH, ABSENT);
-    c->d_embed = read_int(r, r->root, "word_embed_proj_dim", IG_MAX_WIDTH, 0);
+static void read_opt(ig_hf_reader *r, ig_config *c) {
+    c->d_ff = ig_hf_int(r, r->root, "ffn_dim", IG_MAX_WIDTH, IG_HF_ABSENT);
+    c->d_embed = ig_hf_int(r, r->root, "word_embed_proj_dim", IG_MAX_WIDTH, 0);
     c->norm = IG_NORM_LAYER;
     c->norm_eps = 1e-5f; /* the class states no other */
     c->activation = IG_RELU;
     c->rope = IG_ROPE_NONE;
-    c->tied = read_bool(r, "tie_word_embeddings", true);
-    bool is_first = read_bool(r, "do_layer_norm_before", true);
+    c->tied = ig_hf_bool(r, "tie_word_embeddings", true);
+    bool is_first = ig_hf_bool(r, "do_layer_norm_before", true);
     c->norm_order = is_first ? IG_NORMS_BEFORE : IG_NORMS_OF_SUMS;
-    c->final_norm = is_first && !read_bool(r, "_remove_final_layer_norm", false);
+    c->final_norm = is_first && !ig_hf_bool(r, "_remove_final_layer_norm", false);
     c->position_offset = OPT_POSITION_OFFSET;
     c->learned_positions = c->n_ctx_train + OPT_POSITION_OFFSET;
-    const char *act = read_text(r, r->root, "activation_function", "relu");
-    if (strcmp(act, "relu") != 0) refuse(r, "activation_function", act);
-    if (!read_bool(r, "layer_norm_elementwise_affine", true)) refuse(r, "layer_norm_elementwise_affine", "false");
+    const char *act = ig_hf_text(r, r->root, "activation_function", "relu");
+    if (strcmp(act, "relu") != 0) ig_hf_refuse(r, "activation_function", act);
+    if (!ig_hf_bool(r, "layer_norm_elementwise_affine", true))
+        ig_hf_refuse(r, "layer_norm_elementwise_affine", "false");
 }
 
 static const struct {
     const char *name;
-    void (*read)(reader *r, ig_config *c);
+    void (*read)(ig_hf_reader *r, ig_config *c);
     const char *own[5]; /* fields that others may not have */
 } families[] = {
     {"gemma3_text", read_gemma3, {NULL}},
@@ -552,9 +337,9 @@ static const struct {
     {"smollm3", read_smollm3, {NULL}},
 };
 
-static ig_status read_root(ig_config *out, reader *r) {
+static ig_status read_root(ig_config *out, ig_hf_reader *r) {
     static const char missing[] = "";
-    const char *type = read_text(r, r->root, "model_type", missing);
+    const char *type = ig_hf_text(r, r->root, "model_type", missing);
     if (r->status) return r->status;
     if (type == missing) return ig_fail(r->err, IG_E_FORMAT, "%s: 'model_type' is missing", r->path);
     size_t i = 0;
@@ -576,7 +361,7 @@ ig_status ig_config_from_json(ig_config *out, const char *text, size_t n_bytes, 
     *out = (ig_config){0};
     ig_status s = ig_json_parse(&root, text, n_bytes, path, err);
     if (s) return s;
-    reader r = {.root = root, .path = path, .err = err};
+    ig_hf_reader r = {.root = root, .path = path, .err = err};
     if (json_is_object(root))
         s = read_root(out, &r);
     else

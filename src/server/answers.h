@@ -25,14 +25,14 @@ enum {
 /* BEGIN CALL (BETWEEN CALL)* END, where a CALL is BEFORE, the name, MIDDLE, arguments, AFTER. Most are empty. Arguments
  * are an object of JSON, or each is KEY, its name, VALUE, a text or other JSON, VALUE_END (Qwen3-Coder, GLM 4.5). */
 struct ig_tool_format {
-    bool is_native;    /* as the model's template has it */
-    bool is_bare;      /* an answer is a call if it is a JSON object with a name and arguments */
-    bool has_pairs;    /* arguments are no object */
-    bool has_lists;    /* several calls in an answer */
-    bool has_channels; /* a call is a message, which has no marks here */
-    bool has_controls; /* control tokens are among the marks */
-    bool takes_tools;  /* the template has a place for them */
-    bool takes_system; /* and messages of the system */
+    bool is_native;                           /* as the model's template has it */
+    bool is_bare;                             /* an answer is a call if it is a JSON object with a name and arguments */
+    bool has_pairs;                           /* arguments are no object */
+    bool has_lists;                           /* several calls in an answer */
+    bool has_channels;                        /* a call is a message, which has no marks here */
+    bool has_controls;                        /* control tokens are among the marks */
+    bool takes_tools;                         /* the template has a place for them */
+    bool takes_system;                        /* and messages of the system */
     bool needs_description, needs_parameters; /* the template fails where a tool has none */
     /* What the template takes of messages with calls: no content rather than an empty one, arguments as text. */
     bool wants_null, wants_text;
@@ -102,8 +102,14 @@ ig_part ig_tool_next(ig_tool_reader *r, const ig_tool_format *f, const json_t *t
 bool ig_tools_read(ig_call *c, const json_t *body, ig_tools *out);
 /* The tool of this name among the first `n` of a checked list; NULL: there is none. */
 const json_t *ig_tool_find(const json_t *list, const char *name, size_t n);
+/* Whether this is a name for a function. */
+bool ig_tool_is_name(const char *name, size_t n);
+
+/* ---- values of arguments that are no object (tool_value.c) ------------------------------------- */
+
 /* The schema of a function's argument of this name, behind a reference to another; NULL: there is none. */
 const json_t *ig_tool_parameter(const json_t *function, const char *name);
+
 typedef enum ig_tool_value {
     IG_TOOL_TEXT_VALUE, /* as it stands, without quotes */
     IG_TOOL_JSON_VALUE,
@@ -113,8 +119,6 @@ typedef enum ig_tool_value {
 ig_tool_value ig_tool_value_of(const json_t *parameter);
 /* Whether a value is of one of several types that are stated, or none are. */
 bool ig_tool_takes(const json_t *parameter, const json_t *value);
-/* Whether this is a name for a function. */
-bool ig_tool_is_name(const char *name, size_t n);
 
 /* ---- the form of answers (answer_grammar.c) ------------------------------------------------------ */
 

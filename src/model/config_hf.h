@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to the reading of config.json: its fields, and RoPE. The first thing that is wrong stays in the reader, and
+ * what is read from then on means nothing.
+ */
+#ifndef IG_MODEL_CONFIG_HF_H
+#define IG_MODEL_CONFIG_HF_H
+
+#include <jansson.h>
+
+#include "model/config_check.h"
+
+enum { IG_HF_ABSENT = -1 };
+
+typedef struct ig_hf_reader {
+    const json_t *root;
+    const char *path;
+    ig_status status; /* the first failure */
+    ig_error *err;
+} ig_hf_reader;
+
+/* A field that is neither absent nor null, else NULL. */
+const json_t *ig_hf_get(const json_t *object, const char *key);
+/* An integer of 1 to max; `absent` if it is not there, required if absent is IG_HF_ABSENT. */
+int ig_hf_int(ig_hf_reader *r, const json_t *object, const char *key, int max, int absent);
+/* One of 0 to max, of the root; `absent` must be that too. */
+int ig_hf_count(ig_hf_reader *r, const char *key, int max, int absent);
+/* A number above 0; required if absent is IG_HF_ABSENT. */
+double ig_hf_number(ig_hf_reader *r, const json_t *object, const char *key, double absent);
+/* The same within the limits of scales, and of bases of frequencies. */
+double ig_hf_scale(ig_hf_reader *r, const char *key, double absent);
+double ig_hf_theta(ig_hf_reader *r, const json_t *object, const char *key, double absent);
+bool ig_hf_bool(ig_hf_reader *r, const char *key, bool absent);
+/* The text of a field, `absent` if it is not there. */
+const char *ig_hf_text(ig_hf_reader *r, const json_t *object, const char *key, const char *absent);
+
+/* It must be `wanted`, such as "an integer"; it has a value that is not supported. */
+void ig_hf_fail_kind(ig_hf_reader *r, const char *key, const char *wanted);
+void ig_hf_refuse(ig_hf_reader *r, const char *key, const char *value);
+
+/* Both spellings: "rope_scaling" beside "rope_theta", or one "rope_parameters". What is stated nowhere is as c has it.
+ */
+void ig_hf_rope(ig_hf_reader *r, ig_config *c);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How the arguments of a tool are written where they are no object: as texts or as JSON, by their schemas.
+ */
+#include "server/answers.h"
+
+#include <string.h>
+
+/* What "#/$defs/NAME" of a schema is. */
+static const json_t *refer(const json_t *schema, const char *to) {
+    char part[128];
+    if (*to != '#') return NULL;
+    for (to++; schema && *to == '/'; to += strlen(part)) {
+        size_t n = strcspn(++to, "/");
+        if (n >= sizeof part) return NULL;
+        memcpy(part, to, n);
+        part[n] = '\0';
+        schema = json_object_get(schema, part);
+    }
+    return *to ? NULL : schema;
+}
+
+const json_t *ig_tool_parameter(const json_t *function, const char *name) {
+    enum { REFERENCES_MAX = 8 };
+    const json_t *parameters = ig_field(function, "parameters");
+    const json_t *p = json_object_get(json_object_get(parameters, "properties"), name);
+    const char *to;
+    for (int i = 0; i < REFERENCES_MAX && (to = json_string_value(json_object_get(p, "$ref"))); i++)
+        p = refer(parameters, to);
+    return p;
+}
+
+/* Whether all of a list are texts; *none: no one is. */
+static bool are_texts(const json_t *list, bool *none) {
+    size_t n_texts = 0, i;
+    json_t *v;
+    json_array_foreach(list, i, v) n_texts += json_is_string(v);
+    *none = n_texts == 0;
+    return n_texts && n_texts == json_array_size(list);
+}
+
+ig_tool_value ig_tool_value_of(const json_t *p) {
+    const json_t *type = json_object_get(p, "type"), *values = json_object_get(p, "enum"),
+                 *one = json_object_get(p, "const");
+    const char *word = json_string_value(type);
+    bool none = false;
+    if (are_texts(values, &none) || json_is_string(one) || (word && strcmp(word, "string") == 0))
+        return IG_TOOL_TEXT_VALUE;
+    if ((values && none) || (one && !json_is_string(one)) || word) return IG_TOOL_JSON_VALUE;
+    bool takes_text = !json_is_array(type);
+    size_t i;
+    json_t *v;
+    json_array_foreach(type, i, v) takes_text |= json_is_string(v) && strcmp(json_string_value(v), "string") == 0;
+    return takes_text ? IG_TOOL_ANY_VALUE : IG_TOOL_JSON_VALUE;
+}
+
+static bool is_of(const json_t *v, const char *type) {
+    static const char *const names[] = {
+        [JSON_OBJECT] = "object", [JSON_ARRAY] = "array",   [JSON_INTEGER] = "integer", [JSON_REAL] = "number",
+        [JSON_TRUE] = "boolean",  [JSON_FALSE] = "boolean", [JSON_NULL] = "null",       [JSON_STRING] = "string"};
+    return strcmp(type, names[json_typeof(v)]) == 0 || (json_is_number(v) && strcmp(type, "number") == 0);
+}
+
+/* Whether one of these is a type of a value, or a schema that has one; what is not known may be. */
+static bool are_of(const json_t *list, const json_t *v) {
+    size_t i;
+    json_t *one;
+    json_array_foreach(list, i, one) {
+        const json_t *type = json_is_object(one) ? json_object_get(one, "type") : one;
+        if (!json_is_string(type) || is_of(v, json_string_value(type))) return true;
+    }
+    return json_array_size(list) == 0;
+}
+
+bool ig_tool_takes(const json_t *p, const json_t *v) {
+    return are_of(json_object_get(p, "type"), v) && are_of(json_object_get(p, "anyOf"), v) &&
+           are_of(json_object_get(p, "oneOf"), v);
+}
