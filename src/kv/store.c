@@ -342,10 +342,12 @@ ig_status ig_kv_cut(ig_kv *kv, int n, ig_error *err) {
     int last = n >> m->piece_shift;
     bool is_within = n & ((1 << m->piece_shift) - 1) && last < kv->n_pieces;
     if (is_within && is_shared(kv, last)) {
+        /* What lies behind the piece goes, and what n tokens need is seen, before the copy takes frames: else some of
+         * that could be made thin for it. */
         for (int layer = 0; layer < m->shape.n_layers; layer++)
             cut_layer(kv, layer, (last + 1) << m->piece_shift, NULL);
         give_pieces(kv, last + 1);
-        ig_kv_see_from(kv, n); /* lest room for the copy is made of what these tokens need */
+        ig_kv_see_from(kv, n);
         ig_status t = copy_piece(kv, last, n, s ? NULL : err);
         if (t) n = ig_kv_whole(m, kv->pieces, last << m->piece_shift);
         if (!s) s = t;
