@@ -99,7 +99,7 @@ size_t ig_cpu_attention_chunk_bytes(const ig_kernels *k, const ig_device_need *n
 
 size_t ig_cpu_attention_carry_floats(const ig_kernels *k, const ig_device_need *need) {
     if (!k->prompt_bytes || need->max_entries <= ROUND_ROWS) return 0;
-    return ig_attend_carry_floats(&need->heads, need->max_rows, 0);
+    return (size_t)need->max_rows * (size_t)need->heads.n_heads * ((size_t)need->heads.head_dim + 2);
 }
 
 static tile thread_tile(ig_cpu_device *d, int thread, int head_dim) {

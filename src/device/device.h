@@ -232,9 +232,10 @@ static inline bool ig_device_serves(const ig_device_need *have, const ig_device_
 }
 
 /* Floats of ig_attention.carry for n_tokens queries of a prompt (0: for a decode step) over n rows: of each part and
- * query head two sums and those of the values; and one of each view, of which there are at most n_heads. */
+ * query head two sums and those of the values; and one of each view, of which there are at most n_heads. Of a prompt
+ * there are two parts: that which calls are in, and all before it. */
 static inline size_t ig_attend_carry_floats(const ig_head_shape *s, int n_tokens, int n) {
-    size_t parts = (size_t)(n_tokens ? n_tokens : ig_attend_parts(n));
+    size_t parts = n_tokens ? 2 * (size_t)n_tokens : (size_t)ig_attend_parts(n);
     return parts * (size_t)s->n_heads * ((size_t)s->head_dim + 3);
 }
 

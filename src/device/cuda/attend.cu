@@ -103,7 +103,8 @@ void ig_cuda_prefetch(ig_device *d, const ig_head_shape *shape, const ig_attenti
     leave(g);
 }
 
-/* Queries as many at a time as there is room for their sums, rows as many as can be gathered. */
+/* Queries as many at a time as there is room for their sums, parts of their rows as many as there is room for what they
+ * come to and for what is gathered of them. */
 static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a) {
     size_t each = (size_t)s->n_heads * ((size_t)s->head_dim + 2);
     size_t row = (size_t)s->n_kv_heads * 2 * (size_t)s->head_dim;
@@ -112,16 +113,22 @@ static void attend_prompt(gpu *g, const ig_head_shape *s, const ig_attention *a)
     int seen = ig_cuda_first_row(s, a, 0, n);
     const ig_attention *job =
         in_order ? keep(g, s, a, 1, max_int(seen, a->begin), a->end, false) : keep(g, s, a, 1, seen, n, false);
-    int step = min_int((int)(g->n_rows / row), IG_GPU_GATHERED) / IG_ATTEND_UNIT * IG_ATTEND_UNIT;
     for (int first = 0; first < a->n_tokens; first += most) {
-        ig_cuda_prompt p = {job, g->rows, in_order ? a->carry : g->state, first, 0, 0, 0, n, a->window};
+        ig_cuda_prompt p = {job, g->rows, g->state, g->prompt_parts, first, 0, 0, 0, n, a->window, false};
         p.n = min_int(a->n_tokens - first, most);
         int begin = ig_cuda_first_row(s, a, first, n), end = n - a->n_tokens + first + p.n;
-        if (in_order) begin = max_int(begin, a->begin), end = min_int(end, a->end);
+        p.is_whole = !in_order && begin / IG_GPU_PART == (end - 1) / IG_GPU_PART;
+        int most_parts = min_int((int)(g->n_prompt_parts / each) / p.n, (int)(g->n_rows / row) / IG_GPU_PART);
+        if (in_order) { /* of each call one part at a time, which the next call may go on with */
+            begin = max_int(begin, a->begin), end = min_int(end, a->end);
+            p.state = a->carry, p.parts = a->carry + (size_t)a->n_tokens * each;
+            most_parts = 1;
+        }
         for (p.begin = begin; p.begin < end; p.begin = p.end) {
-            p.end = min_int((p.begin / step + 1) * step, end);
+            p.end = min_int((p.begin / IG_GPU_PART + most_parts) * IG_GPU_PART, end);
             ig_cuda_gather(g->work, g->rows, s, job, p.begin, p.end);
             ig_cuda_prefill(g->work, s, &p);
+            if (!p.is_whole && (p.end % IG_GPU_PART == 0 || p.end == n)) ig_cuda_combine(g->work, s, &p);
         }
     }
 }

@@ -63,6 +63,17 @@ static inline cudaError_t ig_graph_follow(cudaGraph_t g, cudaGraphNode_t before,
 
 enum { IG_WARP = 32 };
 
+/* 2^x, with an error of 2^-22 of it; 0 instead of what has fewer than 24 bits. */
+static __device__ __forceinline__ float ig_exp2(float x) {
+#ifdef IG_ON_CPU
+    return exp2f(x);
+#else
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#endif
+}
+
 static __device__ __forceinline__ float ig_half(uint16_t bits) { return __half2float(__ushort_as_half(bits)); }
 static __device__ __forceinline__ uint16_t ig_to_half(float x) { return __half_as_ushort(__float2half_rn(x)); }
 

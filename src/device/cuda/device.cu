@@ -240,10 +240,12 @@ static void lay_out(gpu *g, ig_arena *a, const ig_device_need *need) {
     ig_gpu_scratch n = ig_gpu_scratch_of(need);
     g->n_parts = n.parts;
     g->n_state = n.state;
+    g->n_prompt_parts = n.prompt_parts;
     g->n_rows = n.rows;
     g->act = (uint8_t *)ig_arena_take(a, n.act);
     g->parts = (float *)ig_arena_take(a, g->n_parts * sizeof(float));
     g->state = (float *)ig_arena_take(a, g->n_state * sizeof(float));
+    g->prompt_parts = (float *)ig_arena_take(a, g->n_prompt_parts * sizeof(float));
     g->rows = (uint16_t *)ig_arena_take(a, g->n_rows * sizeof(uint16_t));
 }
 

@@ -122,18 +122,36 @@ void ig_cuda_merge(ig_queue q, const ig_head_shape *shape, const ig_cuda_parts *
 void ig_cuda_gather(ig_queue q, uint16_t *rows, const ig_head_shape *shape, const ig_attention *job, int begin,
                     int end);
 
-/* Queries [first, first + n) of a prompt against gathered rows [begin, end). `state` [n][n_heads][head_dim + 2] keeps
- * what later rows need; queries that have seen all their rows get their result. */
+/* Queries [first, first + n) of a prompt against gathered rows [begin, end), which are cut into parts of IG_GPU_PART.
+ * `parts` [parts][n][n_heads][head_dim + 2] is what each comes to; where rows end within one, the next call goes on.
+ * `state` [n][n_heads][head_dim + 2] is what all parts before `begin` have come to. */
 typedef struct ig_cuda_prompt {
     const ig_attention *job;
     const uint16_t *rows;
-    float *state;
+    float *state, *parts;
     int first, n, begin, end;
     int n_rows; /* of the view */
     int window;
+    bool is_whole; /* one part has all that the queries see: there is nothing to combine */
 } ig_cuda_prompt;
 
+static __host__ __device__ __forceinline__ int ig_cuda_parts_of(const ig_cuda_prompt *p) {
+    return (p->end - 1) / IG_GPU_PART - p->begin / IG_GPU_PART + 1;
+}
+
+typedef struct ig_cuda_part_of_rows {
+    int begin, end;
+} ig_cuda_part_of_rows;
+
+static __host__ __device__ __forceinline__ ig_cuda_part_of_rows ig_cuda_part_of(const ig_cuda_prompt *p, int i) {
+    int begin = (p->begin / IG_GPU_PART + i) * IG_GPU_PART, end = begin + IG_GPU_PART;
+    return ig_cuda_part_of_rows{begin > p->begin ? begin : p->begin, end < p->end ? end : p->end};
+}
+
 void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p);
+/* Adds parts up to the state; queries that have seen all their rows get their result. Where rows end within a part it
+ * waits for the rest of it. */
+void ig_cuda_combine(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p);
 /* The first row that any query from `first` on sees of a view of n rows, rounded down so that it does not change what
  * sums are made of. */
 int ig_cuda_first_row(const ig_head_shape *shape, const ig_attention *job, int first, int n);

@@ -2,13 +2,14 @@
  *
  * Attention of prompts, on tensor cores, with FlashAttention-2's order of work (Dao 2023). The rows that a range of
  * keys needs come to the device once, as 16-bit floats (gather); then a block of threads takes a tile of queries,
- * positions times heads of a group, through them in steps of some keys with an online softmax. A warp has IG_MMA_ROWS
- * of its queries, and a lane parts of two of them, so that scores, weights and sums stay in registers. A query's sums
- * are made of the same steps whatever the tile: those begin at multiples of their size, and keys that it does not see
- * change no bit.
+ * positions times heads of a group, through a part of them, in steps of some keys with an online softmax. A warp has
+ * IG_MMA_ROWS of its queries, and a lane parts of two of them, so that scores, weights and sums stay in registers. What
+ * parts of a query's rows have come to is added up in order (combine). A query's sums are made of the same parts and
+ * steps whatever the tile: those begin at multiples of their size, and keys that it does not see change no bit.
  *
  * Queries, of any size, meet keys as the sum of two 16-bit floats, which is as exact as 22 bits: scores can be large
  * and differ by little. Weights are rounded to 16 bits, times WEIGHT so that those of 2^-29 still have all of them.
+ * Scores are powers of 2 here, not of e, from weigh_scores() to what is written.
  */
 #include "device/cuda/mma.cuh"
 #include "device/cuda/rows.cuh"
@@ -22,8 +23,10 @@ enum {
     SHARED_BYTES = 48 << 10, /* of a block: enough for 512 dims */
     TWIST = 64,              /* numbers of a row in shared memory come in multiples of that */
     KEY_TILES = MOST_KEYS / IG_MMA_COLS,
+    KEY_STEPS = MOST_KEYS / IG_MMA_DEPTH,
     DIM_TILES = DIMS / IG_MMA_COLS
 };
+static const float LOG2_E = 1.4426950408889634f, LN_2 = 0.6931471805599453f;
 
 /* What a shape makes of a tile. Keys are a power of 2, so that they divide IG_ATTEND_UNIT. */
 typedef struct tiling {
@@ -97,20 +100,20 @@ typedef struct query {
     bool exists;
     int pos;      /* the last row that it sees */
     size_t row;   /* in [token][head] */
-    float *state; /* where its running sums outlive the call */
+    float *state; /* what the part has come to: m, l, sums of values */
     float m, l;
     float scale; /* of its products */
 } query;
 
 /* Number i of a tile's queries: position i / heads, and head i % heads of those from `head` on. */
-static __device__ query query_of(const ig_head_shape *s, const tiling *g, const ig_cuda_prompt *p, int i, int token,
-                                 int n_tokens, int head, int heads, bool fresh) {
+static __device__ query query_of(const ig_head_shape *s, const tiling *g, const ig_cuda_prompt *p, float *part, int i,
+                                 int token, int n_tokens, int head, int heads, bool fresh) {
     query q;
     int n = token + i / g->heads, h = head + i % g->heads;
     q.exists = i < n_tokens * g->heads && i % g->heads < heads;
     q.pos = p->n_rows - p->job->n_tokens + p->first + n;
     q.row = (size_t)(p->first + n) * (size_t)s->n_heads + (size_t)h;
-    q.state = p->state + ((size_t)n * (size_t)s->n_heads + (size_t)h) * ((size_t)g->d + 2);
+    q.state = part + ((size_t)n * (size_t)s->n_heads + (size_t)h) * ((size_t)g->d + 2);
     q.m = fresh || !q.exists ? -INFINITY : q.state[0];
     q.l = fresh || !q.exists ? 0 : q.state[1];
     return q;
@@ -156,7 +159,7 @@ static __device__ __forceinline__ void load_queries(uint16_t *to, int gap, query
         const float *x = exists ? p->job->q + row * (size_t)g->d + at : NULL;
         const float *scale = exists && p->job->q_scale ? p->job->q_scale + at : NULL;
         float undo = load_query(to, gap, first + r, x, scale, g);
-        IG_UNROLL for (int i = 0; i < 2; i++) if (r == lane / 4 + 8 * i) q[i].scale = s->scale * undo;
+        IG_UNROLL for (int i = 0; i < 2; i++) if (r == lane / 4 + 8 * i) q[i].scale = s->scale * undo * LOG2_E;
     }
 }
 
@@ -190,28 +193,29 @@ static __device__ __forceinline__ void multiply_keys(float x[KEY_TILES][4], cons
     }
 }
 
-/* softmax_step() of kernel/kernel.h, for the query whose products are x[..][at] and x[..][at + 1] in the four lanes of
- * its row, of n keys from number `begin` on. They become weights; returns what earlier sums are multiplied by. */
-static __device__ __forceinline__ float weigh_scores(float x[KEY_TILES][4], int at, query *q, int window, int begin,
-                                                     int n, int lane) {
+/* Products of a query with n keys from number `begin` on that it does not see become -INFINITY. */
+static __device__ __forceinline__ void hide_keys(float x[KEY_TILES][4], int at, const query *q, int window, int begin,
+                                                 int n, int lane) {
     int end = q->pos + 1 < begin + n ? q->pos + 1 : begin + n, first = window ? q->pos + 1 - window : 0;
-    float old = q->m, max = old, sum = 0;
     IG_UNROLL for (int j = 0; j < 2 * KEY_TILES; j++) {
-        float *s = &x[j / 2][at + j % 2];
         int key = begin + j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2;
-        *s = q->exists && key >= first && key < end ? *s * q->scale : -INFINITY;
-        max = *s > max ? *s : max;
+        if (!q->exists || key < first || key >= end) x[j / 2][at + j % 2] = -INFINITY;
     }
-    for (int bit = 1; bit <= 2; bit *= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, max, bit);
-        max = other > max ? other : max;
-    }
+}
+
+/* softmax_step() of kernel/kernel.h, for the query whose products are x[..][at] and x[..][at + 1] in the four lanes of
+ * its row. They become weights; returns what earlier sums are multiplied by. */
+static __device__ __forceinline__ float weigh_scores(float x[KEY_TILES][4], int at, query *q) {
+    float most = -INFINITY, sum = 0;
+    IG_UNROLL for (int j = 0; j < 2 * KEY_TILES; j++) most = fmaxf(most, x[j / 2][at + j % 2]);
+    for (int bit = 1; bit <= 2; bit *= 2) most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, bit));
+    float max = fmaxf(q->m, most * q->scale);
     IG_UNROLL for (int j = 0; j < 2 * KEY_TILES; j++) {
         float *s = &x[j / 2][at + j % 2];
-        sum += *s = max == -INFINITY ? 0.0f : expf(*s - max);
+        sum += *s = max == -INFINITY ? 0.0f : ig_exp2(*s * q->scale - max);
     }
     for (int bit = 1; bit <= 2; bit *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, bit);
-    float r = max == -INFINITY ? 0.0f : expf(old - max);
+    float r = max == -INFINITY ? 0.0f : ig_exp2(q->m - max);
     q->l = q->l * r + sum;
     q->m = max;
     return r;
@@ -222,23 +226,22 @@ static __device__ __forceinline__ void add_values(float acc[DIM_TILES][4], float
                                                   const uint16_t *values, int first, int lane) {
     const uint16_t *row = values + lane % 16 * g->stride;
     int at = (lane / 16 ^ lane % 8) * 8;
-    IG_UNROLL for (int k = 0; k < MOST_KEYS / IG_MMA_DEPTH; k++) {
-        uint32_t a[4], two[4];
-        if (k * IG_MMA_DEPTH >= g->keys) continue;
-        for (int i = 0; i < 4; i++) { /* what is one product's result is the next one's rows */
-            const float *w = &x[2 * k + i / 2][i % 2 * 2];
-            a[i] = ig_to_halves(w[0] * WEIGHT, w[1] * WEIGHT);
-        }
-        IG_UNROLL for (int j = 0; j < DIM_TILES; j += 2) {
-            int c = first + j * IG_MMA_COLS;
-            if (c >= g->d) continue;
+    uint32_t a[KEY_STEPS][4], two[4];
+    IG_UNROLL for (int k = 0; k < KEY_STEPS; k++)
+        IG_UNROLL for (int i = 0; i < 4; i++) { /* what is one product's result is the next one's rows */
+        const float *w = &x[2 * k + i / 2][i % 2 * 2];
+        a[k][i] = ig_to_halves(w[0] * WEIGHT, w[1] * WEIGHT);
+    }
+    IG_UNROLL for (int j = 0; j < DIM_TILES; j += 2) {
+        int c = first + j * IG_MMA_COLS;
+        if (c >= g->d) continue;
+        float sum[2][4] = {}; /* tensor cores cut sums off, which would add up over a long context */
+        IG_UNROLL for (int k = 0; k < KEY_STEPS; k++) {
+            if (k * IG_MMA_DEPTH >= g->keys) continue;
             ig_mma_load_down(two, row + k * IG_MMA_DEPTH * g->stride + (at ^ c));
-            for (int i = 0; i < 2; i++) {
-                float sum[4] = {}; /* tensor cores cut sums off, which would add up over a long context */
-                ig_mma(sum, a, two + 2 * i);
-                for (int k2 = 0; k2 < 4; k2++) acc[j + i][k2] += sum[k2];
-            }
+            for (int i = 0; i < 2; i++) ig_mma(sum[i], a[k], two + 2 * i);
         }
+        for (int i = 0; i < 8; i++) acc[j + i / 4][i % 4] += sum[i / 4][i % 4];
     }
 }
 
@@ -251,14 +254,20 @@ static __device__ __forceinline__ void take_state(float acc[DIM_TILES][4], int a
     }
 }
 
-/* The result, or what later rows go on with. Of several launches, each for some dims, the last one writes what all
+/* What a query's sums are divided by, with its sink. */
+static __device__ __forceinline__ float whole_of(const ig_attention *job, const ig_head_shape *s, size_t row, float m,
+                                                 float l) {
+    return l + ig_cuda_sink(job, (int)(row % (size_t)s->n_heads), m * LN_2);
+}
+
+/* The result, or what the part has come to. Of several launches, each for some dims, the last one writes what all
  * read. */
 static __device__ __forceinline__ void put_state(float acc[DIM_TILES][4], int at, const query *q,
                                                  const ig_attention *job, const ig_head_shape *s, int first, bool done,
                                                  int lane) {
     if (!q->exists) return;
     int d = s->head_dim;
-    float l = done ? q->l + ig_cuda_sink(job, (int)(q->row % (size_t)s->n_heads), q->m) : q->l;
+    float l = done ? whole_of(job, s, q->row, q->m, q->l) : q->l;
     float *to = done ? job->out + q->row * (size_t)d : q->state + 2, factor = done ? 1.0f / (l * WEIGHT) : 1.0f;
     IG_UNROLL for (int j = 0; j < 2 * DIM_TILES; j++) {
         int c = first + j / 2 * IG_MMA_COLS + lane % 4 * 2 + j % 2;
@@ -266,7 +275,7 @@ static __device__ __forceinline__ void put_state(float acc[DIM_TILES][4], int at
     }
     if (lane % 4 || first + DIMS < d) return;
     if (!done) q->state[0] = q->m, q->state[1] = q->l;
-    if (done && job->lse) job->lse[q->row] = q->m + logf(l);
+    if (done && job->lse) job->lse[q->row] = q->m * LN_2 + logf(l);
 }
 
 /* ---- attention ------------------------------------------------------------------------------- */
@@ -276,19 +285,25 @@ static __host__ __device__ __forceinline__ int first_row(int window, int pos, in
     return window && pos + 1 > window ? (pos + 1 - window) / keys * keys : 0;
 }
 
-/* Dims [dim, dim + DIMS) of the result. Values of a step come to shared memory while its keys are multiplied, and keys
- * of the next one while its values are: two barriers a step. Without room for both they wait for each other. */
-static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int dim) {
+/* Dims [dim, dim + DIMS) of what a part comes to, and of the result if there is no other. Values of a step come to
+ * shared memory while its keys are multiplied, and keys of the next one while its values are: two barriers a step.
+ * Without room for both they wait for each other. Instances are for some dims of heads, or 0: for any. */
+template <int dims>
+static __global__ void __launch_bounds__(THREADS, 3) prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int dim) {
     ig_begin();
+    if (dims) g.d = g.padded = g.stride = dims, g.warps = MOST_WARPS, g.keys = MOST_KEYS, g.apart = true;
     IG_SHARED(uint4, shared);
     int kv_head = (int)blockIdx.y / g.n_slices, slice = (int)blockIdx.y % g.n_slices * g.heads;
     int head = kv_head * g.group + slice, heads = g.group - slice < g.heads ? g.group - slice : g.heads;
     int token = (int)blockIdx.x * g.positions, n_tokens = p.n - token < g.positions ? p.n - token : g.positions;
     int first_pos = p.n_rows - p.job->n_tokens + p.first + token;
     int all_begin = first_row(p.window, first_pos, g.keys), all_end = first_pos + n_tokens;
-    int begin = all_begin > p.begin ? all_begin : p.begin, end = all_end < p.end ? all_end : p.end;
+    ig_cuda_part_of_rows rows_here = ig_cuda_part_of(&p, (int)blockIdx.z);
+    int begin = all_begin > rows_here.begin ? all_begin : rows_here.begin;
+    int end = all_end < rows_here.end ? all_end : rows_here.end;
     if (begin >= end) return;
-    bool fresh = p.begin <= all_begin, done = all_end <= p.end;
+    bool fresh = begin == all_begin || begin % IG_GPU_PART == 0;
+    float *part = p.parts + (size_t)blockIdx.z * (size_t)p.n * (size_t)s.n_heads * ((size_t)g.d + 2);
     int lane = (int)threadIdx.x % IG_WARP, first = (int)threadIdx.x / IG_WARP * IG_MMA_ROWS;
     int gap = g.warps * IG_MMA_ROWS * g.stride, each = 2 * g.d;
     uint16_t *queries = (uint16_t *)shared, *keys = queries + 2 * gap,
@@ -296,7 +311,7 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
     query q[2];
     float acc[DIM_TILES][4];
     IG_UNROLL for (int i = 0; i < 2; i++) {
-        q[i] = query_of(&s, &g, &p, first + lane / 4 + 8 * i, token, n_tokens, head, heads, fresh);
+        q[i] = query_of(&s, &g, &p, part, first + lane / 4 + 8 * i, token, n_tokens, head, heads, fresh);
         take_state(acc, 2 * i, &q[i], g.d, dim, fresh, lane);
     }
     load_queries(queries, gap, q, &s, &g, &p, first, token, n_tokens, head, heads);
@@ -314,8 +329,11 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
             __syncthreads();
             send(values, &g, rows, n, 1);
         }
+        bool all_seen =
+            g.keys == MOST_KEYS && begin + g.keys <= first_pos + 1 && (!p.window || begin + p.window >= all_end);
         IG_UNROLL for (int i = 0; i < 2; i++) {
-            float r = weigh_scores(x, 2 * i, &q[i], p.window, begin, n, lane);
+            if (!all_seen) hide_keys(x, 2 * i, &q[i], p.window, begin, n, lane);
+            float r = weigh_scores(x, 2 * i, &q[i]);
             IG_UNROLL for (int j = 0; j < DIM_TILES; j++) acc[j][2 * i] *= r, acc[j][2 * i + 1] *= r;
         }
         ig_await_sent<0>();
@@ -327,16 +345,65 @@ static __global__ void prefill(ig_head_shape s, tiling g, ig_cuda_prompt p, int 
             send(keys, &g, rows + g.keys * each, left, 0);
         }
     }
-    IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, &s, dim, done, lane);
+    IG_UNROLL for (int i = 0; i < 2; i++) put_state(acc, 2 * i, &q[i], p.job, &s, dim, p.is_whole, lane);
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* A warp is a query's head: adds what parts have come to, in order, to what those before them have, and writes the
+ * result once all rows that the query sees are among them. */
+static __global__ void combine(ig_head_shape s, ig_cuda_prompt p) {
+    ig_begin();
+    int lane = (int)threadIdx.x, d = s.head_dim, at = (int)(blockIdx.x * MOST_WARPS + threadIdx.y);
+    int token = at / s.n_heads, pos = p.n_rows - p.job->n_tokens + p.first + token;
+    int first = p.window && pos + 1 > p.window ? pos + 1 - p.window : 0;
+    if (at >= p.n * s.n_heads || first >= p.end || pos < p.begin) return;
+    size_t each = (size_t)d + 2, row = (size_t)p.first * (size_t)s.n_heads + (size_t)at;
+    float *state = p.state + (size_t)at * each, m = -INFINITY, l = 0, sum[IG_KV_DIMS / IG_WARP] = {};
+    bool done = pos < p.end;
+    if (first / IG_GPU_PART < p.begin / IG_GPU_PART) {
+        m = __shfl_sync(0xffffffffu, state[0], 0),
+        l = __shfl_sync(0xffffffffu, state[1], 0); /* all before it is written */
+        IG_UNROLL for (int j = 0; j < IG_KV_DIMS / IG_WARP; j++) if (lane + j * IG_WARP < d) sum[j] =
+            state[2 + lane + j * IG_WARP];
+    }
+    for (int i = 0; i < ig_cuda_parts_of(&p); i++) {
+        ig_cuda_part_of_rows rows = ig_cuda_part_of(&p, i);
+        if (first >= rows.end || pos < rows.begin) continue;
+        const float *part = p.parts + ((size_t)i * (size_t)p.n * (size_t)s.n_heads + (size_t)at) * each;
+        float max = fmaxf(m, part[0]), base = max == -INFINITY ? 0.0f : max;
+        float before = ig_exp2(m - base), now = ig_exp2(part[0] - base);
+        IG_UNROLL for (int j = 0; j < IG_KV_DIMS / IG_WARP; j++) if (lane + j * IG_WARP < d) sum[j] =
+            sum[j] * before + part[2 + lane + j * IG_WARP] * now;
+        l = l * before + part[1] * now;
+        m = max;
+    }
+    float whole = done ? whole_of(p.job, &s, row, m, l) : 0, factor = done ? 1.0f / (whole * WEIGHT) : 1.0f;
+    float *to = done ? p.job->out + row * (size_t)d : state + 2;
+    IG_UNROLL for (int j = 0; j < IG_KV_DIMS / IG_WARP; j++) if (lane + j * IG_WARP < d) to[lane + j * IG_WARP] =
+        sum[j] * factor;
+    if (lane) return;
+    if (!done) state[0] = m, state[1] = l;
+    if (done && p.job->lse) p.job->lse[row] = m * LN_2 + logf(whole);
 }
 
 void ig_cuda_prefill(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p) {
     tiling g = tiling_of(shape);
-    dim3 grid((unsigned)(p->n + g.positions - 1) / (unsigned)g.positions, (unsigned)(shape->n_kv_heads * g.n_slices));
+    dim3 grid((unsigned)(p->n + g.positions - 1) / (unsigned)g.positions, (unsigned)(shape->n_kv_heads * g.n_slices),
+              (unsigned)ig_cuda_parts_of(p));
     size_t rows = (size_t)(2 * g.warps * IG_MMA_ROWS + (g.apart ? 2 : 1) * g.keys);
+    auto kernel = g.d == 64 ? prefill<64> : g.d == 128 ? prefill<128> : prefill<0>;
     for (int dim = 0; dim < g.d; dim += DIMS)
-        ig_launch(prefill, grid, dim3((unsigned)g.warps * IG_WARP), rows * (size_t)g.stride * sizeof(uint16_t), q,
+        ig_launch(kernel, grid, dim3((unsigned)g.warps * IG_WARP), rows * (size_t)g.stride * sizeof(uint16_t), q,
                   *shape, g, *p, dim);
+}
+
+void ig_cuda_combine(ig_queue q, const ig_head_shape *shape, const ig_cuda_prompt *p) {
+    int n = p->n * shape->n_heads;
+    ig_cuda_prompt whole = *p; /* its first part from where that began, in an earlier call */
+    whole.begin = p->begin / IG_GPU_PART * IG_GPU_PART;
+    ig_launch(combine, dim3((unsigned)(n + MOST_WARPS - 1) / MOST_WARPS), dim3(IG_WARP, MOST_WARPS), 0, q, *shape,
+              whole);
 }
 
 int ig_cuda_first_row(const ig_head_shape *shape, const ig_attention *job, int first, int n) {
